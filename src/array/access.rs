@@ -1,0 +1,319 @@
+//! Reading arrays: metadata, elements, scalars.
+
+use crate::base::{
+    dtype::{DType, WithDType},
+    error::{Error, Result},
+    layout::Layout,
+    shape::{Dim, Shape},
+};
+use crate::device::Device;
+use crate::memory::{
+    proxy::Proxy,
+    reclaim,
+    registry::{self, Pinned},
+    switch,
+    threads::with_local,
+};
+use crate::ops::exec::view;
+
+impl Proxy {
+    /// Shape, strides and offset in its storage.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`], as all metadata: an array that was closed answers nothing.
+    pub fn layout(&self) -> Result<Layout> {
+        self.with_pinned("layout", |array| array.layout)
+    }
+
+    /// The shape.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`].
+    pub fn shape(&self) -> Result<Shape> {
+        self.with_pinned("shape", |array| *array.layout.shape())
+    }
+
+    /// Size along each axis.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`].
+    pub fn dims(&self) -> Result<Vec<usize>> {
+        self.with_pinned("dims", |array| array.layout.dims().to_vec())
+    }
+
+    /// Size along one axis.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`]; [`Error::DimOutOfRange`].
+    pub fn dim<D: Dim>(&self, dim: D) -> Result<usize> {
+        self.shape()?.dim(dim)
+    }
+
+    /// The size of a vector.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`]; [`Error::Shape`] if it has another number of axes.
+    pub fn dims1(&self) -> Result<usize> {
+        self.dims_n("dims1").map(|[a]| a)
+    }
+
+    /// The sizes of a matrix.
+    ///
+    /// # Errors
+    /// As [`Proxy::dims1`].
+    pub fn dims2(&self) -> Result<(usize, usize)> {
+        self.dims_n("dims2").map(|[a, b]| (a, b))
+    }
+
+    /// The sizes along three axes.
+    ///
+    /// # Errors
+    /// As [`Proxy::dims1`].
+    pub fn dims3(&self) -> Result<(usize, usize, usize)> {
+        self.dims_n("dims3").map(|[a, b, c]| (a, b, c))
+    }
+
+    fn dims_n<const N: usize>(&self, op: &'static str) -> Result<[usize; N]> {
+        let shape = self.shape()?;
+        shape
+            .dims()
+            .try_into()
+            .map_err(|_| Error::Shape { op, found: shape.dims().to_vec(), expected: format!("{N} axes") })
+    }
+
+    /// Number of axes.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`].
+    pub fn rank(&self) -> Result<usize> {
+        self.with_pinned("rank", |array| array.layout.shape().rank())
+    }
+
+    /// Number of elements.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`].
+    pub fn elem_count(&self) -> Result<usize> {
+        self.with_pinned("elem_count", |array| array.layout.shape().elem_count())
+    }
+
+    /// Elements from one index to the next, for each axis.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`].
+    pub fn stride(&self) -> Result<Vec<isize>> {
+        self.with_pinned("stride", |array| array.layout.strides().to_vec())
+    }
+
+    /// Whether its elements lie one after the other in row-major order.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`].
+    pub fn is_contiguous(&self) -> Result<bool> {
+        self.with_pinned("is_contiguous", |array| array.layout.is_contiguous())
+    }
+
+    /// Element type.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`].
+    pub fn dtype(&self) -> Result<DType> {
+        self.with_pinned("dtype", |array| array.dtype)
+    }
+
+    /// The device of its bytes.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`].
+    pub fn device(&self) -> Result<Device> {
+        self.with_pinned("device", |array| array.storage.buffer().device().clone())
+    }
+
+    /// Bytes of its storage, which its views share.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`].
+    pub fn storage_bytes(&self) -> Result<usize> {
+        self.with_pinned("storage_bytes", |array| array.storage.buffer().span().bytes())
+    }
+
+    /// Whether this is the only handle of the array and nothing else uses its bytes: no view, no saved value.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`].
+    pub fn is_unique(&self) -> Result<bool> {
+        let alone = self.with_pinned("is_unique", |array| array.storage.references() == 1)?;
+        Ok(alone && self.handle_count() == 1)
+    }
+
+    /// Whether gradients are recorded for it: it is a variable, or was computed from one.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`].
+    pub fn track_op(&self) -> Result<bool> {
+        self.with_pinned("track_op", |array| array.node.is_some())
+    }
+
+    /// Calls `f` with the elements of a contiguous array on the host, in place.
+    ///
+    /// While `f` runs, the bytes stay, also if the array is closed; in-place operations on them, by anybody, give
+    /// [`Error::InUse`].
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`]; [`Error::DTypeMismatch`]; [`Error::Shape`] if it is not contiguous;
+    /// [`Error::DeviceMismatch`] if it is not on the host.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let a = Tensor::arange(0f32, 4., &Device::Cpu)?;
+    /// let sum: f32 = a.with_slice(|s: &[f32]| s.iter().sum())?;
+    /// assert_eq!(sum, 6.);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    pub fn with_slice<T: WithDType, R>(&self, f: impl FnOnce(&[T]) -> R) -> Result<R> {
+        let op = "with_slice";
+        switch::check(op)?;
+        with_local(|local| {
+            reclaim::on_call(local);
+            let [array] = registry::pin(local, op, [self.key()], true)?;
+            if !array.layout.is_contiguous() {
+                let found = array.layout.dims().to_vec();
+                return Err(Error::Shape { op, found, expected: "a contiguous array; call contiguous()".into() });
+            }
+            Ok(f(host_slice(op, &array)?))
+        })
+    }
+
+    /// The elements in row-major order, whatever the shape. Waits for the device.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`]; [`Error::DTypeMismatch`] if `T` is another type; the first failure of the device's
+    /// work.
+    pub fn to_vec<T: WithDType>(&self) -> Result<Vec<T>> {
+        let op = "to_vec";
+        switch::check(op)?;
+        with_local(|local| {
+            reclaim::on_call(local);
+            let [array] = registry::pin(local, op, [self.key()], false)?;
+            if array.storage.buffer().device().is_cpu() {
+                let slice = storage_slice::<T>(op, &array)?;
+                return Ok(gather(slice, &array.layout));
+            }
+            same_type::<T>(op, &array)?;
+            let span = array.storage.buffer().span();
+            let mut all = vec![T::default(); span.bytes() / size_of::<T>()];
+            let src = view(&array);
+            // SAFETY: a vector of numbers written as bytes: any bit pattern is a number.
+            #[allow(unsafe_code)]
+            let bytes = unsafe { std::slice::from_raw_parts_mut(all.as_mut_ptr().cast::<u8>(), span.bytes()) };
+            array.storage.buffer().device().download(&src, bytes)?;
+            Ok(gather(&all, &array.layout))
+        })
+    }
+
+    /// The element of a scalar.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if it has axes; as [`Proxy::to_vec`].
+    pub fn to_scalar<T: WithDType>(&self) -> Result<T> {
+        let shape = self.shape()?;
+        if shape.rank() != 0 {
+            let expected = "no axes; index it or reduce it first".into();
+            return Err(Error::Shape { op: "to_scalar", found: shape.dims().to_vec(), expected });
+        }
+        self.to_vec::<T>().map(|values| values[0])
+    }
+
+    /// As [`Proxy::to_scalar`].
+    ///
+    /// # Errors
+    /// As [`Proxy::to_scalar`].
+    pub fn to_vec0<T: WithDType>(&self) -> Result<T> {
+        self.to_scalar()
+    }
+
+    /// The elements of a vector.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if it has another number of axes; as [`Proxy::to_vec`].
+    pub fn to_vec1<T: WithDType>(&self) -> Result<Vec<T>> {
+        self.dims1()?;
+        self.to_vec()
+    }
+
+    /// The rows of a matrix.
+    ///
+    /// # Errors
+    /// As [`Proxy::to_vec1`].
+    pub fn to_vec2<T: WithDType>(&self) -> Result<Vec<Vec<T>>> {
+        let (rows, columns) = self.dims2()?;
+        let all = self.to_vec::<T>()?;
+        Ok((0..rows).map(|r| all[r * columns..(r + 1) * columns].to_vec()).collect())
+    }
+
+    /// The matrices of a three-axis array.
+    ///
+    /// # Errors
+    /// As [`Proxy::to_vec1`].
+    pub fn to_vec3<T: WithDType>(&self) -> Result<Vec<Vec<Vec<T>>>> {
+        let (n, rows, columns) = self.dims3()?;
+        let all = self.to_vec::<T>()?;
+        let row = |i: usize, r: usize| all[(i * rows + r) * columns..(i * rows + r + 1) * columns].to_vec();
+        Ok((0..n).map(|i| (0..rows).map(|r| row(i, r)).collect()).collect())
+    }
+}
+
+fn same_type<T: WithDType>(op: &'static str, array: &Pinned<'_>) -> Result<()> {
+    if array.dtype == T::DTYPE { Ok(()) } else { Err(Error::DTypeMismatch { op, lhs: array.dtype, rhs: T::DTYPE }) }
+}
+
+/// All elements of the storage of an array on the host.
+fn storage_slice<'a, T: WithDType>(op: &'static str, array: &'a Pinned<'_>) -> Result<&'a [T]> {
+    same_type::<T>(op, array)?;
+    let buffer = array.storage.buffer();
+    if !buffer.device().is_cpu() {
+        return Err(Error::DeviceMismatch { op, lhs: buffer.device().to_string(), rhs: "cpu".into() });
+    }
+    // SAFETY: host memory of a storage that the pin keeps; it was initialised when the array was made, nobody writes
+    // it while it is announced (`storage.rs`), and blocks are aligned to 64 bytes.
+    #[allow(unsafe_code)]
+    Ok(unsafe { buffer.span().slice::<T>() })
+}
+
+/// The elements of a contiguous array on the host.
+fn host_slice<'a, T: WithDType>(op: &'static str, array: &'a Pinned<'_>) -> Result<&'a [T]> {
+    let all = storage_slice::<T>(op, array)?;
+    let count = array.layout.shape().elem_count();
+    if count == 0 {
+        return Ok(&[]);
+    }
+    Ok(&all[array.layout.offset()..array.layout.offset() + count])
+}
+
+/// The elements that a layout reaches, in row-major order.
+pub(crate) fn gather<T: WithDType>(all: &[T], layout: &Layout) -> Vec<T> {
+    let count = layout.shape().elem_count();
+    if count == 0 {
+        return Vec::new();
+    }
+    if layout.is_contiguous() {
+        return all[layout.offset()..layout.offset() + count].to_vec();
+    }
+    let mut out = Vec::with_capacity(count);
+    let rank = layout.shape().rank();
+    let mut index = [0usize; crate::base::shape::MAX_RANK];
+    let mut at = layout.offset() as isize;
+    for _ in 0..count {
+        out.push(all[at as usize]);
+        for axis in (0..rank).rev() {
+            index[axis] += 1;
+            at += layout.strides()[axis];
+            if index[axis] < layout.dims()[axis] {
+                break;
+            }
+            at -= layout.strides()[axis] * layout.dims()[axis] as isize;
+            index[axis] = 0;
+        }
+    }
+    out
+}

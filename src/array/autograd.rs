@@ -1,0 +1,334 @@
+//! Reverse-mode gradients: the graph that operations record, and walking it backwards.
+//!
+//! Each result of a differentiable operation on a tracked operand holds a [`Node`]: the operation, the nodes of its
+//! operands, and a function from the gradient of the result to theirs. The function was made by the operation
+//! (`ops/`), and keeps what it needs as [`Saved`] storage, never as a handle: closing or reaping an array takes
+//! nothing from the graph.
+//!
+//! A node's rank is one more than the largest of its operands', so a heap ordered by rank visits every node after
+//! all that use it: no recursion, in the walk or in the drop of a long chain.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::base::{
+    error::{Error, Result, Site},
+    layout::Layout,
+};
+use crate::memory::{
+    key::Key,
+    owner::Owner,
+    proxy::Proxy,
+    registry::{self, Payload, Tracked},
+    storage::Storage,
+    threads::Local,
+};
+
+/// Gradients of up to three operands; `None` for one that needs none.
+pub(crate) type Grads = [Option<Proxy>; 3];
+
+type Vjp = dyn Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync;
+
+/// Nodes alive in the process.
+static NODES: AtomicU64 = AtomicU64::new(0);
+
+/// A step of the graph. A leaf has no function: it is a variable.
+pub(crate) struct Node {
+    rank: u32,
+    parents: Vec<Option<Arc<Node>>>,
+    vjp: Option<Box<Vjp>>,
+    /// The variable of a leaf: its owner is to own the gradient.
+    variable: OnceLock<Key>,
+}
+
+impl Node {
+    fn new(rank: u32, parents: Vec<Option<Arc<Node>>>, vjp: Option<Box<Vjp>>) -> Self {
+        NODES.fetch_add(1, Ordering::Relaxed);
+        Node { rank, parents, vjp, variable: OnceLock::new() }
+    }
+
+    /// The node of a result.
+    pub(crate) fn make(
+        parents: &[Option<Arc<Node>>],
+        vjp: impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
+    ) -> Arc<dyn Any + Send + Sync> {
+        let rank = 1 + parents.iter().flatten().map(|parent| parent.rank).max().unwrap_or(0);
+        Arc::new(Node::new(rank, parents.to_vec(), Some(Box::new(vjp))))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        NODES.fetch_sub(1, Ordering::Relaxed);
+        // A chain of nodes would drop recursively; so each last reference found is taken apart here instead.
+        let mut todo: Vec<Arc<Node>> = self.parents.drain(..).flatten().collect();
+        while let Some(node) = todo.pop() {
+            if let Some(mut node) = Arc::into_inner(node) {
+                todo.extend(node.parents.drain(..).flatten());
+            }
+        }
+    }
+}
+
+/// The node behind the opaque reference in an array.
+pub(crate) fn node_of(tracked: &Arc<dyn Any + Send + Sync>) -> Option<Arc<Node>> {
+    Arc::clone(tracked).downcast::<Node>().ok()
+}
+
+/// Nodes of the gradient graph that are alive. Returns to what it was before a step when the step's values are
+/// gone.
+pub fn node_count() -> u64 {
+    NODES.load(Ordering::Relaxed)
+}
+
+thread_local! {
+    static ENABLED: Cell<bool> = const { Cell::new(true) };
+}
+
+/// Whether operations on this thread record gradients.
+#[inline]
+pub fn is_grad_enabled() -> bool {
+    ENABLED.with(Cell::get)
+}
+
+/// Runs `f` without recording gradients on this thread; also in-place changes of variables are allowed in it.
+/// What was before is restored when `f` ends, also by a panic.
+///
+/// ```
+/// # use ndgc::{Device, Var, no_grad};
+/// let w = Var::from_vec(vec![1f32, 2.], 2, &Device::Cpu)?;
+/// no_grad(|| w.affine_(0.5, 0.))?;
+/// assert_eq!(w.to_vec1::<f32>()?, [0.5, 1.]);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            ENABLED.with(|enabled| enabled.set(self.0));
+        }
+    }
+    let _restore = Restore(ENABLED.with(|enabled| enabled.replace(false)));
+    f()
+}
+
+/// A value kept for a gradient: a share in its storage, and which change of it.
+pub(crate) struct Saved {
+    storage: Storage,
+    dtype: crate::base::dtype::DType,
+    layout: Layout,
+    version: u64,
+    op: &'static str,
+    site: Site,
+}
+
+impl Saved {
+    pub(crate) fn of(array: &Payload, op: &'static str, site: Site) -> Self {
+        Self::new(&array.storage, array.dtype, array.layout, op, site)
+    }
+
+    pub(crate) fn new(
+        storage: &Storage,
+        dtype: crate::base::dtype::DType,
+        layout: Layout,
+        op: &'static str,
+        site: Site,
+    ) -> Self {
+        Saved { storage: storage.clone(), dtype, layout, version: storage.version(), op, site }
+    }
+
+    /// The value as an array of its own, owned by its handle.
+    ///
+    /// # Errors
+    /// [`Error::ChangedSinceSaved`].
+    pub(crate) fn get(&self) -> Result<Proxy> {
+        if self.storage.version() != self.version {
+            return Err(Error::ChangedSinceSaved { op: self.op, site: self.site });
+        }
+        let payload =
+            Payload { dtype: self.dtype, layout: self.layout, storage: self.storage.clone(), node: None };
+        registry::local(|local| handle_owned(local, self.op, payload, self.site))
+    }
+}
+
+/// An array that its handles own.
+pub(crate) fn handle_owned(local: &Local, op: &'static str, payload: Payload, site: Site) -> Result<Proxy> {
+    match registry::create(local, op, payload, Owner::Handles, site)? {
+        Ok(key) => Ok(Proxy::from_key(key)),
+        Err(_) => Err(Error::msg("handles refuse no array")),
+    }
+}
+
+/// The gradients of the variables that a value depends on. Made by [`Proxy::backward`].
+///
+/// Each gradient belongs to the owner of its variable: a manager, or its handles, of which this holds one.
+#[derive(Default)]
+pub struct GradStore {
+    grads: HashMap<usize, (Arc<Node>, Proxy)>,
+}
+
+impl std::fmt::Debug for GradStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "GradStore({} gradients)", self.grads.len())
+    }
+}
+
+impl GradStore {
+    /// The gradient of a variable; `None` if the value did not depend on it.
+    pub fn get(&self, variable: &Proxy) -> Option<&Proxy> {
+        self.grads.get(&key_of(variable)?).map(|(_, grad)| grad)
+    }
+
+    /// Takes a gradient out.
+    pub fn remove(&mut self, variable: &Proxy) -> Option<Proxy> {
+        self.grads.remove(&key_of(variable)?).map(|(_, grad)| grad)
+    }
+
+    /// Puts a gradient in; returns the one before. Ignored for an array that is no variable.
+    pub fn insert(&mut self, variable: &Proxy, grad: Proxy) -> Option<Proxy> {
+        let node = tracked(variable)?;
+        self.grads.insert(Arc::as_ptr(&node) as usize, (node, grad)).map(|(_, grad)| grad)
+    }
+
+    /// Number of gradients.
+    pub fn len(&self) -> usize {
+        self.grads.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.grads.is_empty()
+    }
+}
+
+fn tracked(array: &Proxy) -> Option<Arc<Node>> {
+    array.with_pinned("gradient", |array| array.node.as_ref().and_then(node_of)).ok().flatten()
+}
+
+fn key_of(array: &Proxy) -> Option<usize> {
+    tracked(array).map(|node| Arc::as_ptr(&node) as usize)
+}
+
+/// A node whose gradient is complete once every node of higher rank is done.
+struct Due {
+    node: Arc<Node>,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for Due {}
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        let key = |due: &Due| (due.node.rank, Arc::as_ptr(&due.node) as usize);
+        key(self).cmp(&key(other))
+    }
+}
+
+impl Proxy {
+    /// The gradients of this value, summed over its elements, for every variable it depends on.
+    ///
+    /// The graph stays as it is: a second call gives the same. Intermediate gradients are released as soon as
+    /// they were used.
+    ///
+    /// # Errors
+    /// - [`Error::NoGradient`] if no variable leads here.
+    /// - [`Error::ChangedSinceSaved`] if a value that is needed was changed in place.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Var};
+    /// let x = Var::from_vec(vec![1f32, 2., 3.], 3, &Device::Cpu)?;
+    /// let loss = x.sqr()?.sum_all()?;
+    /// let grads = loss.backward()?;
+    /// assert_eq!(grads.get(&x).unwrap().to_vec1::<f32>()?, [2., 4., 6.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn backward(&self) -> Result<GradStore> {
+        let root = self.with_pinned("backward", |array| array.node.as_ref().and_then(node_of))?;
+        let Some(root) = root else {
+            return Err(Error::NoGradient { array: registry::describe(self.key()) });
+        };
+        no_grad(|| {
+            let seed = self.detach()?.ones_like()?;
+            walk(root, seed)
+        })
+    }
+}
+
+fn walk(root: Arc<Node>, seed: Proxy) -> Result<GradStore> {
+    let mut store = GradStore::default();
+    let mut grads: HashMap<usize, Proxy> = HashMap::new();
+    let mut due = BinaryHeap::new();
+    grads.insert(Arc::as_ptr(&root) as usize, seed);
+    due.push(Due { node: root });
+    while let Some(Due { node }) = due.pop() {
+        let id = Arc::as_ptr(&node) as usize;
+        let Some(grad) = grads.remove(&id) else { continue };
+        let Some(vjp) = &node.vjp else {
+            give_to_owner(&node, &grad)?;
+            store.grads.insert(id, (node, grad));
+            continue;
+        };
+        let needs = std::array::from_fn(|i| node.parents.get(i).is_some_and(Option::is_some));
+        let parts = vjp(&grad, needs)?;
+        drop(grad);
+        for (parent, part) in node.parents.iter().zip(parts) {
+            let (Some(parent), Some(part)) = (parent, part) else { continue };
+            let id = Arc::as_ptr(parent) as usize;
+            match grads.remove(&id) {
+                // The first contribution is moved; it was made for this node alone, so later ones are added to it.
+                None => {
+                    grads.insert(id, part);
+                    due.push(Due { node: Arc::clone(parent) });
+                }
+                Some(sum) => {
+                    grads.insert(id, accumulate(sum, &part)?);
+                }
+            }
+        }
+    }
+    Ok(store)
+}
+
+/// The owner of a variable becomes that of its gradient.
+fn give_to_owner(node: &Node, grad: &Proxy) -> Result<()> {
+    let manager = node.variable.get().and_then(|&variable| Proxy::from_registry(variable)).map(|v| v.manager());
+    match manager {
+        Some(Ok(manager)) if !manager.is_system() => grad.attach(&manager),
+        _ => Ok(()),
+    }
+}
+
+/// Adds in place if nobody else sees the sum's bytes.
+fn accumulate(sum: Proxy, part: &Proxy) -> Result<Proxy> {
+    if sum.is_unique()? && sum.is_contiguous()? {
+        sum.add_(part)?;
+        return Ok(sum);
+    }
+    sum.add(part)
+}
+
+/// Whether an in-place change of the array would falsify a gradient that is being recorded.
+pub(crate) fn is_frozen(array: &Payload) -> bool {
+    array.node.is_some() && is_grad_enabled()
+}
+
+/// Makes a variable of a payload: `make` turns it into an array, whose owner will own its gradients.
+pub(crate) fn make_leaf(make: impl FnOnce(Tracked) -> Result<Proxy>) -> Result<Proxy> {
+    let leaf = Arc::new(Node::new(0, Vec::new(), None));
+    let tracked: Arc<dyn Any + Send + Sync> = Arc::<Node>::clone(&leaf);
+    let variable = make(Some(tracked))?;
+    let _ = leaf.variable.set(variable.key());
+    Ok(variable)
+}

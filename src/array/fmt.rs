@@ -1,0 +1,140 @@
+//! Printing arrays as NumPy does: nested brackets, aligned columns, the middle of long axes left out.
+
+use std::fmt;
+
+use crate::base::{dtype::with_type, error::Result, shape::Shape};
+use crate::memory::proxy::Proxy;
+
+/// Elements above which the middle of an axis is left out.
+const THRESHOLD: usize = 1000;
+/// Elements kept at each end of an axis then.
+const EDGE: usize = 3;
+
+impl fmt::Display for Proxy {
+    /// The elements, then shape, dtype and device. A closed array prints that it is closed; printing never fails.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.is_open() {
+            return f.write_str("This array is already closed");
+        }
+        match describe(self) {
+            Ok((shape, cells, suffix)) => {
+                let width = cells.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
+                let table = Table { shape, cells, width, summarise: shape.elem_count() > THRESHOLD };
+                table.write(f, 0, 0, 0)?;
+                write!(f, "\n{suffix}")
+            }
+            Err(error) => write!(f, "<{error}>"),
+        }
+    }
+}
+
+impl fmt::Debug for Proxy {
+    /// Key, name, dtype, shape, device and owner; no elements.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Proxy({}", self.key())?;
+        if let Some(name) = self.name() {
+            write!(f, " `{name}`")?;
+        }
+        match (self.dtype(), self.shape(), self.device(), self.is_detached()) {
+            (Ok(dtype), Ok(shape), Ok(device), Ok(detached)) => {
+                let owner = if detached { "its handles".into() } else { self.manager().map_or("?".into(), |m| m.name()) };
+                write!(f, " {dtype} {shape} on {device}, owned by {owner})")
+            }
+            _ => f.write_str(", closed)"),
+        }
+    }
+}
+
+fn describe(array: &Proxy) -> Result<(Shape, Vec<String>, String)> {
+    let (shape, dtype, device) = (array.shape()?, array.dtype()?, array.device()?);
+    let cells = with_type!(dtype, T => cells(&array.to_vec::<T>()?, &shape));
+    Ok((shape, cells, format!("{shape} {dtype} {device}")))
+}
+
+/// Numbers as text, in a common form: integers as they are, floats with the fewest digits (up to 4 decimals)
+/// that tell them apart, or in scientific notation if they span many orders.
+fn cells<T: crate::base::dtype::WithDType>(values: &[T], shape: &Shape) -> Vec<String> {
+    if !T::DTYPE.is_float() {
+        return values.iter().map(T::to_string).collect();
+    }
+    let seen: Vec<f64> = shown(shape).map(|i| values[i].to_f64()).filter(|v| v.is_finite() && *v != 0.0).collect();
+    let largest = seen.iter().fold(0f64, |a, v| a.max(v.abs()));
+    let smallest = seen.iter().fold(f64::INFINITY, |a, v| a.min(v.abs()));
+    let scientific = largest >= 1e8 || (smallest < 1e-4 && smallest.is_finite()) || largest / smallest > 1e6;
+    let decimals = seen.iter().map(|v| decimals(*v)).max().unwrap_or(0);
+    let number = |value: &T| {
+        let value = value.to_f64();
+        if !value.is_finite() {
+            return value.to_string().to_lowercase();
+        }
+        match (scientific, decimals) {
+            (true, _) => format!("{value:.4e}"),
+            (false, 0) => format!("{value:.0}."),
+            (false, decimals) => format!("{value:.decimals$}"),
+        }
+    };
+    values.iter().map(number).collect()
+}
+
+/// Decimals that a number needs, up to 4.
+fn decimals(value: f64) -> usize {
+    (0..4).find(|&d| (value * 10f64.powi(d as i32)).fract() == 0.0).unwrap_or(4)
+}
+
+/// Flat indices that are printed.
+fn shown(shape: &Shape) -> impl Iterator<Item = usize> + '_ {
+    let all = shape.elem_count();
+    let summarise = all > THRESHOLD;
+    (0..all).filter(move |&flat| {
+        let mut rest = flat;
+        !summarise
+            || shape.dims().iter().rev().all(|&dim| {
+                let at = rest % dim;
+                rest /= dim;
+                dim <= 2 * EDGE || at < EDGE || at >= dim - EDGE
+            })
+    })
+}
+
+struct Table {
+    shape: Shape,
+    cells: Vec<String>,
+    width: usize,
+    summarise: bool,
+}
+
+impl Table {
+    /// Writes the block of `axis` that begins at flat index `first`; recursion is at most the rank deep.
+    fn write(&self, f: &mut fmt::Formatter<'_>, axis: usize, first: usize, indent: usize) -> fmt::Result {
+        let dims = self.shape.dims();
+        if axis == dims.len() {
+            return write!(f, "{:>width$}", self.cells[first], width = self.width);
+        }
+        let inner: usize = dims[axis + 1..].iter().product();
+        let skip = self.summarise && dims[axis] > 2 * EDGE;
+        let last = axis + 1 == dims.len();
+        f.write_str("[")?;
+        for i in 0..dims[axis] {
+            if skip && i == EDGE {
+                self.separate(f, axis, indent)?;
+                f.write_str("...")?;
+            }
+            if skip && (EDGE..dims[axis] - EDGE).contains(&i) {
+                continue;
+            }
+            if i > 0 {
+                self.separate(f, axis, indent)?;
+            }
+            self.write(f, axis + 1, first + i * inner, if last { indent } else { indent + 1 })?;
+        }
+        f.write_str("]")
+    }
+
+    fn separate(&self, f: &mut fmt::Formatter<'_>, axis: usize, indent: usize) -> fmt::Result {
+        let deeper = self.shape.rank() - axis - 1;
+        if deeper == 0 {
+            return f.write_str(", ");
+        }
+        write!(f, ",{}{}", "\n".repeat(deeper), " ".repeat(indent + 1))
+    }
+}

@@ -1,0 +1,175 @@
+//! Random numbers: counter-based, so that one seed gives one stream on any device and any number of threads.
+
+use std::panic::Location;
+
+use crate::array::create::{Place, make};
+use crate::base::{
+    dtype::{DType, WithDType},
+    error::{Error, Result, Site},
+    shape::Shape,
+    sync::SpinLock,
+};
+use crate::device::{Device, kernel::Kernel};
+use crate::memory::proxy::Proxy;
+use crate::ops::{check, exec::launch};
+
+/// A stream of random numbers: a seed, and how many numbers were drawn.
+///
+/// Philox 4x32-10: number `i` of a seed is the same wherever and however it is computed.
+///
+/// ```
+/// # use ndgc::{DType, Device, Generator};
+/// let mut a = Generator::new(7);
+/// let mut b = Generator::new(7);
+/// let x = a.normal(0., 1., 100, DType::F32, &Device::Cpu)?;
+/// let y = b.normal(0., 1., 100, DType::F32, &Device::Cpu)?;
+/// assert_eq!(x.to_vec1::<f32>()?, y.to_vec1::<f32>()?);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Generator {
+    seed: u64,
+    next: u64,
+}
+
+/// The stream behind `rand` and `randn`.
+static COMMON: SpinLock<Generator> = SpinLock::new(Generator { seed: 0, next: 0 });
+
+impl Generator {
+    /// The stream of a seed, at its beginning.
+    pub const fn new(seed: u64) -> Self {
+        Generator { seed, next: 0 }
+    }
+
+    /// Takes the counters for `n` elements; each call begins a fresh block.
+    fn reserve(&mut self, n: usize) -> u64 {
+        let first = self.next;
+        self.next = first.wrapping_add((n as u64).next_multiple_of(4));
+        first
+    }
+
+    /// Uniform numbers in `[low, high)`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if a bound is not finite or `low > high`; as [`Proxy::zeros`].
+    #[track_caller]
+    pub fn uniform<S: Into<Shape>, P: Place + ?Sized>(
+        &mut self,
+        low: f64,
+        high: f64,
+        shape: S,
+        dtype: DType,
+        at: &P,
+    ) -> Result<Proxy> {
+        draw(Location::caller(), Law::Uniform(low, high), shape.into(), dtype, at, |n| (self.seed, self.reserve(n)))
+    }
+
+    /// Normal numbers of a mean and a standard deviation. Floats only.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if a parameter is not finite or `std < 0`; [`Error::UnsupportedDType`]; as
+    /// [`Proxy::zeros`].
+    #[track_caller]
+    pub fn normal<S: Into<Shape>, P: Place + ?Sized>(
+        &mut self,
+        mean: f64,
+        std: f64,
+        shape: S,
+        dtype: DType,
+        at: &P,
+    ) -> Result<Proxy> {
+        draw(Location::caller(), Law::Normal(mean, std), shape.into(), dtype, at, |n| (self.seed, self.reserve(n)))
+    }
+
+    /// A permutation of `0..n`, for shuffling.
+    pub fn permutation(&mut self, n: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..n).collect();
+        let first = self.reserve(n);
+        for i in (1..n).rev() {
+            let word = u64::from(crate::device::cpu::random::word(self.seed, first.wrapping_add(i as u64)));
+            order.swap(i, ((word * (i as u64 + 1)) >> 32) as usize);
+        }
+        order
+    }
+}
+
+enum Law {
+    Uniform(f64, f64),
+    Normal(f64, f64),
+}
+
+fn draw<P: Place + ?Sized>(
+    site: Site,
+    law: Law,
+    shape: Shape,
+    dtype: DType,
+    at: &P,
+    counters: impl FnOnce(usize) -> (u64, u64),
+) -> Result<Proxy> {
+    let op = match law {
+        Law::Uniform(..) => "rand",
+        Law::Normal(..) => "randn",
+    };
+    let (a, b) = match law {
+        Law::Uniform(low, high) | Law::Normal(low, high) => {
+            (check::finite(op, "first parameter", low)?, check::finite(op, "second parameter", high)?)
+        }
+    };
+    match law {
+        Law::Uniform(low, high) if low > high => {
+            let value = format!("{low} to {high}");
+            return Err(Error::Argument { op, argument: "range", value, expected: "in ascending order" });
+        }
+        Law::Normal(..) if b < 0.0 => {
+            return Err(Error::Argument { op, argument: "std", value: b.to_string(), expected: "not negative" });
+        }
+        Law::Normal(..) => {
+            check::float(op, dtype)?;
+        }
+        Law::Uniform(..) => {}
+    }
+    let count = shape.check(op, dtype.size_in_bytes())?;
+    make(op, site, shape, dtype, at, false, |out| {
+        let (seed, first) = counters(count);
+        let dst = out.view();
+        let kernel = match law {
+            Law::Uniform(..) => Kernel::Uniform { dst, seed, first, low: a, high: b },
+            Law::Normal(..) => Kernel::Normal { dst, seed, first, mean: a, std: b },
+        };
+        launch(at.device_of_place(), &kernel)
+    })
+}
+
+fn common(n: usize) -> (u64, u64) {
+    COMMON.with(|generator| (generator.seed, generator.reserve(n)))
+}
+
+impl Proxy {
+    /// Uniform random numbers in `[low, high)`, from the common stream ([`Device::set_seed`]).
+    ///
+    /// # Errors
+    /// As [`Generator::uniform`].
+    #[track_caller]
+    pub fn rand<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(low: T, high: T, shape: S, at: &P) -> Result<Self> {
+        let law = Law::Uniform(low.to_f64(), high.to_f64());
+        draw(Location::caller(), law, shape.into(), T::DTYPE, at, common)
+    }
+
+    /// Normal random numbers, from the common stream ([`Device::set_seed`]). Floats only.
+    ///
+    /// # Errors
+    /// As [`Generator::normal`].
+    #[track_caller]
+    pub fn randn<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(mean: T, std: T, shape: S, at: &P) -> Result<Self> {
+        let law = Law::Normal(mean.to_f64(), std.to_f64());
+        draw(Location::caller(), law, shape.into(), T::DTYPE, at, common)
+    }
+}
+
+impl Device {
+    /// Begins the common stream of `rand` and `randn` anew. It is one for all devices, so that a program draws the
+    /// same numbers on each.
+    pub fn set_seed(&self, seed: u64) {
+        COMMON.with(|generator| *generator = Generator::new(seed));
+    }
+}

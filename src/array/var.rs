@@ -1,0 +1,135 @@
+//! Variables: arrays that gradients are wanted for.
+
+use std::ops::Deref;
+use std::panic::Location;
+
+use crate::array::{
+    autograd::{make_leaf, no_grad},
+    create::Place,
+};
+use crate::base::{
+    dtype::{DType, WithDType},
+    error::{Error, Result},
+    shape::Shape,
+};
+use crate::memory::{proxy::Proxy, registry::Payload};
+use crate::ops::{
+    check,
+    exec::{adopt_payload, call, pin},
+};
+
+/// An array of floats that gradients are recorded for: a leaf of the graph. Dereferences to [`Proxy`].
+///
+/// Its owner owns the gradients that [`Proxy::backward`] makes for it.
+#[derive(Clone)]
+pub struct Var(Proxy);
+
+impl Deref for Var {
+    type Target = Proxy;
+
+    fn deref(&self) -> &Proxy {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Var {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Var({:?})", self.0)
+    }
+}
+
+impl Var {
+    /// A variable with a copy of the array's values and the array's owner.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedDType`] if it holds no floats; as any operation.
+    #[track_caller]
+    pub fn from_tensor(array: &Proxy) -> Result<Self> {
+        let site = Location::caller();
+        check::float("var", array.dtype()?)?;
+        let copy = no_grad(|| array.duplicate())?;
+        call("var", |local| {
+            let [pinned] = pin(local, "var", [&copy])?;
+            let (storage, layout, dtype) = (pinned.storage.clone(), pinned.layout, pinned.dtype);
+            let variable = make_leaf(|node| {
+                adopt_payload(local, "var", Payload { dtype, layout, storage, node }, array, site)
+            })?;
+            Ok(Var(variable))
+        })
+        .inspect(|_| copy.close())
+    }
+
+    /// A variable of zeros.
+    ///
+    /// # Errors
+    /// As [`Proxy::zeros`] and [`Var::from_tensor`].
+    #[track_caller]
+    pub fn zeros<S: Into<Shape>, P: Place + ?Sized>(shape: S, dtype: DType, at: &P) -> Result<Self> {
+        Self::consume(Proxy::zeros(shape, dtype, at)?)
+    }
+
+    /// A variable of ones.
+    ///
+    /// # Errors
+    /// As [`Proxy::zeros`] and [`Var::from_tensor`].
+    #[track_caller]
+    pub fn ones<S: Into<Shape>, P: Place + ?Sized>(shape: S, dtype: DType, at: &P) -> Result<Self> {
+        Self::consume(Proxy::ones(shape, dtype, at)?)
+    }
+
+    /// A variable of a vector's elements.
+    ///
+    /// # Errors
+    /// As [`Proxy::from_slice`] and [`Var::from_tensor`].
+    #[track_caller]
+    pub fn from_vec<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(data: Vec<T>, shape: S, at: &P) -> Result<Self> {
+        Self::consume(Proxy::from_vec(data, shape, at)?)
+    }
+
+    /// A variable of normal random numbers.
+    ///
+    /// # Errors
+    /// As [`Proxy::randn`].
+    #[track_caller]
+    pub fn randn<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(mean: T, std: T, shape: S, at: &P) -> Result<Self> {
+        Self::consume(Proxy::randn(mean, std, shape, at)?)
+    }
+
+    /// A variable of an array that nobody else has: the array is closed, its bytes stay with the variable.
+    #[track_caller]
+    pub(crate) fn consume(array: Proxy) -> Result<Self> {
+        let variable = Self::from_tensor(&array)?;
+        array.close();
+        Ok(variable)
+    }
+
+    /// The array, as an operand like any other.
+    pub fn as_tensor(&self) -> &Proxy {
+        &self.0
+    }
+
+    /// The variable's values outside the graph, in a handle-owned array that shares its bytes.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`].
+    #[track_caller]
+    pub fn as_detached_tensor(&self) -> Result<Proxy> {
+        self.0.detach()
+    }
+
+    /// Replaces the values by those of an array of the same shape and dtype, in place.
+    ///
+    /// # Errors
+    /// As [`Proxy::copy_`].
+    pub fn set(&self, values: &Proxy) -> Result<()> {
+        no_grad(|| self.0.copy_(values))
+    }
+}
+
+impl TryFrom<Proxy> for Var {
+    type Error = Error;
+
+    fn try_from(array: Proxy) -> Result<Self> {
+        Var::from_tensor(&array)
+    }
+}

@@ -1,0 +1,25 @@
+//! The environment: the names that are known, each read where it is used.
+
+use std::sync::Once;
+
+const KNOWN: [&str; 6] =
+    ["NDGC", "NDGC_DEVICE", "NDGC_MAX_BYTES", "NDGC_MAX_PHYSICAL_BYTES", "NDGC_THREADS", "NDGC_TRACE"];
+
+/// The value of a variable, without blanks; `None` if it is not set or empty.
+pub(crate) fn var(name: &str) -> Option<String> {
+    let value = std::env::var_os(name)?.to_string_lossy().trim().to_owned();
+    (!value.is_empty()).then_some(value)
+}
+
+/// Says once which `NDGC*` variables mean nothing here: a misspelt one would be ignored in silence.
+pub(crate) fn warn_unknown_once() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy();
+            if name.starts_with("NDGC_") && !KNOWN.contains(&name.as_ref()) && !name.starts_with("NDGC_TEST_") {
+                eprintln!("ndgc: the environment variable {name} is not known; known are {}", KNOWN.join(", "));
+            }
+        }
+    });
+}

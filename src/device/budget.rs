@@ -1,0 +1,27 @@
+//! Byte counts of a device, and the limit on them.
+
+/// Bytes of one device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// Bytes of storages that are alive: of arrays, and of what gradients saved. Views count once.
+    pub active: u64,
+    /// The most that `active` was since the start or the last reset; exact to 64 KiB for each thread.
+    pub peak: u64,
+    /// Bytes kept for reuse.
+    pub cached: u64,
+    /// The limit on `active`.
+    pub limit: Option<u64>,
+    /// Requests that were served from what was kept, since the start.
+    pub hits: u64,
+    /// Requests that went to the system, since the start.
+    pub misses: u64,
+}
+
+/// Why there are no bytes.
+#[derive(Debug)]
+pub(crate) enum AllocError {
+    /// The limit or the device's memory is exhausted: closing arrays may help.
+    Exhausted,
+    /// The device failed: nothing helps.
+    Failed(crate::base::error::Error),
+}

@@ -1,0 +1,103 @@
+//! Bytes of a device: the owned `Buffer`, and the `Span` by which a kernel addresses them.
+
+use std::ptr::NonNull;
+
+use crate::base::dtype::WithDType;
+use crate::device::{Device, cpu::pool};
+
+/// A range of device memory as kernels see it: an address and a length, without ownership.
+///
+/// A span may dangle; only a backend turns one into references, while the submitter keeps the buffers
+/// of the operands (see `ops/exec.rs`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    ptr: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a span is an address and a number; what may be done with it is stated where it is
+// dereferenced (`Span::slice`, `Span::slice_mut`).
+#[allow(unsafe_code)]
+unsafe impl Send for Span {}
+// SAFETY: as for `Send`.
+#[allow(unsafe_code)]
+unsafe impl Sync for Span {}
+
+impl Span {
+    #[inline]
+    pub(crate) fn new(ptr: NonNull<u8>, bytes: usize) -> Self {
+        Span { ptr, bytes }
+    }
+
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    #[inline]
+    pub(crate) fn ptr(&self) -> NonNull<u8> {
+        self.ptr
+    }
+
+    /// The bytes as elements.
+    ///
+    /// # Safety
+    /// - The span lies in host memory that stays allocated and initialised for `'a`.
+    /// - Nobody writes to it during `'a`.
+    /// - Its address is aligned for `T`.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn slice<'a, T: WithDType>(self) -> &'a [T] {
+        // SAFETY: the caller's promises; every bit pattern is a value of a `WithDType`.
+        unsafe { std::slice::from_raw_parts(self.ptr.cast::<T>().as_ptr(), self.bytes / size_of::<T>()) }
+    }
+
+    /// The bytes as elements that may be written.
+    ///
+    /// # Safety
+    /// As for [`Span::slice`], and nobody else reads the span during `'a`.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn slice_mut<'a, T: WithDType>(self) -> &'a mut [T] {
+        // SAFETY: the caller's promises; every bit pattern is a value of a `WithDType`.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.cast::<T>().as_ptr(), self.bytes / size_of::<T>()) }
+    }
+}
+
+/// Bytes of a device, owned. Its drop gives them back to the device's pool, from any thread, and makes no
+/// device call: what still runs on them is ordered before their next use by the pool (`stream.rs`).
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    span: Span,
+    device: Device,
+    /// Bytes the pool set aside for it, at least those of the span.
+    reserved: usize,
+}
+
+impl Buffer {
+    /// Takes ownership of bytes that the pool of `device` handed out.
+    #[inline]
+    pub(crate) fn from_pool(span: Span, device: Device, reserved: usize) -> Self {
+        Buffer { span, device, reserved }
+    }
+
+    #[inline]
+    pub(crate) fn span(&self) -> Span {
+        self.span
+    }
+
+    #[inline]
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+}
+
+impl Drop for Buffer {
+    #[inline]
+    fn drop(&mut self) {
+        match &self.device {
+            Device::Cpu => pool::free(self.span, self.reserved),
+            Device::Sim(sim) => sim.free(self.span, self.reserved),
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! What a backend is asked to do: a closed list of kernels over views of memory.
+//!
+//! A kernel is plain data, so that a backend may run it at once (cpu), later (sim) or translate it into
+//! a launch. Shapes, dtypes and bounds were checked by `ops` before a kernel is built; a backend relies
+//! on the facts stated at each variant. Shape letters: B batch, M K N matrix sizes, R rows, C columns.
+
+use crate::base::{dtype::DType, layout::Layout, shape::Axes};
+use crate::device::buffer::Span;
+
+/// An operand: some elements of a buffer.
+///
+/// Having one tells: `layout.end() * dtype.size_in_bytes() <= span.bytes()`, checked by [`View::new`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View {
+    span: Span,
+    dtype: DType,
+    layout: Layout,
+}
+
+impl View {
+    #[inline]
+    pub(crate) fn new(span: Span, dtype: DType, layout: Layout) -> Self {
+        assert!(layout.end() * dtype.size_in_bytes() <= span.bytes(), "a view stays inside its buffer");
+        View { span, dtype, layout }
+    }
+
+    #[inline]
+    pub(crate) fn span(&self) -> Span {
+        self.span
+    }
+
+    #[inline]
+    pub(crate) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    #[inline]
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+}
+
+/// `f(x)`, floats only except `Neg`, `Abs`, `Sqr`, `Sign`, `Relu`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UnaryOp {
+    Neg,
+    Abs,
+    Sign,
+    Exp,
+    Log,
+    Sqrt,
+    Sqr,
+    Recip,
+    Tanh,
+    Relu,
+    Sigmoid,
+    Sin,
+    Cos,
+}
+
+/// `f(x, y)` of two elements of one dtype. Integers wrap; integer division by 0 gives 0.
+/// `Maximum` and `Minimum` give NaN if either is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BinaryOp {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Maximum,
+    Minimum,
+    Pow,
+}
+
+/// A comparison; the result is 0 or 1 in u8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CmpOp {
+    /// `==`
+    Eq,
+    /// `!=`
+    Ne,
+    /// `<`
+    Lt,
+    /// `<=`
+    Le,
+    /// `>`
+    Gt,
+    /// `>=`
+    Ge,
+}
+
+/// A reduction. Sums of floats are pairwise or in several lanes, never one long chain. `Mean` exists
+/// for floats only. `Max` and `Min` give NaN if any element is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReduceOp {
+    Sum,
+    Mean,
+    Max,
+    Min,
+}
+
+/// The gradient of a unary function from what the forward pass left: `dst = grad * f'`.
+/// `saved` is the output for `Exp`, `Sqrt`, `Tanh`, `Sigmoid`, `Relu`, `Recip`, else the input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GradOp {
+    Exp,
+    Log,
+    Sqrt,
+    Sqr,
+    Recip,
+    Tanh,
+    Relu,
+    Sigmoid,
+    Abs,
+    Sin,
+    Cos,
+}
+
+/// One piece of work for a backend.
+///
+/// Unless a variant says otherwise: `dst` is contiguous, shares no byte with a source, and has the shape
+/// of every source (broadcasts are strides of 0 in the source's layout). A `dst` of a kernel named
+/// "in place" is also read, may have any layout that does not repeat, and may not overlap the sources.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kernel {
+    /// `dst = value`, converted as `as` does. Any non-repeating layout.
+    Fill { dst: View, value: f64 },
+    /// `dst[i] = start + i * step`, computed in f64, or in i64 for integers.
+    Arange { dst: View, start: f64, step: f64 },
+    /// `dst = src`, same dtype. `dst` may have any non-repeating layout.
+    Copy { src: View, dst: View },
+    /// `dst = src as dtype of dst`.
+    Cast { src: View, dst: View },
+    /// `dst = op(src)`.
+    Unary { op: UnaryOp, src: View, dst: View },
+    /// In place: `dst = op(dst)`.
+    UnaryAssign { op: UnaryOp, dst: View },
+    /// `dst = src * mul + add`; for integers the scalars are converted first.
+    Affine { src: View, dst: View, mul: f64, add: f64 },
+    /// In place: `dst = dst * mul + add`.
+    AffineAssign { dst: View, mul: f64, add: f64 },
+    /// `dst = src ^ exponent`, floats.
+    Powf { src: View, dst: View, exponent: f64 },
+    /// `dst = clamp(src, min, max)`; NaN stays NaN.
+    Clamp { src: View, dst: View, min: f64, max: f64 },
+    /// `dst = op(lhs, rhs)`.
+    Binary { op: BinaryOp, lhs: View, rhs: View, dst: View },
+    /// In place: `dst = op(dst, rhs)`.
+    BinaryAssign { op: BinaryOp, dst: View, rhs: View },
+    /// `dst (u8) = lhs op rhs`.
+    Compare { op: CmpOp, lhs: View, rhs: View, dst: View },
+    /// `dst = cond != 0 ? yes : no`; `cond` is u8, u32 or i64.
+    Where { cond: View, yes: View, no: View, dst: View },
+    /// `dst = grad * f'(saved)`, floats.
+    UnaryGrad { op: GradOp, saved: View, grad: View, dst: View },
+    /// Reduces `axes` of `src`; `dst` has the kept axes in order (or as size 1), contiguous. Empty
+    /// reductions of `Max` and `Min` were refused before. u8 and u32 sums wrap in their own dtype.
+    Reduce { op: ReduceOp, src: View, axes: Axes, dst: View },
+    /// `dst (u32) = ` index of the first largest (or smallest) element along `axis`; the first NaN wins.
+    ArgReduce { largest: bool, src: View, axis: usize, dst: View },
+    /// Softmax over the last axis: `src [R, C]`, rows contiguous or strided; `log`: its logarithm.
+    Softmax { src: View, dst: View, log: bool },
+    /// Gradient of (log-)softmax over the last axis from its output: `out`, `grad`, `dst` are `[R, C]`.
+    SoftmaxGrad { out: View, grad: View, dst: View, log: bool },
+    /// Mean negative log likelihood of `labels (u32 or i64, [R])` under the log-softmax of
+    /// `logits [R, C]`: `loss` is a scalar, `probs [R, C]` the softmax, for the gradient. A label
+    /// outside `0..C` is an error (`Error::IndexOutOfRange` from the backend on cpu and sim).
+    CrossEntropy { logits: View, labels: View, probs: View, loss: View },
+    /// `dst = (probs - onehot(labels)) * grad / R`; `grad` is a scalar.
+    CrossEntropyGrad { probs: View, labels: View, grad: View, dst: View },
+    /// `dst [B.., M, N] = lhs [B.., M, K] x rhs [B.., K, N]`, any strides (0 in batch axes), floats.
+    Matmul { lhs: View, rhs: View, dst: View },
+    /// `dst = src` with `axis` indexed by `ids` (rank 1): `dst.dims[axis] == ids.len`. Ids u8, u32 or i64;
+    /// one outside is an error.
+    IndexSelect { src: View, ids: View, axis: usize, dst: View },
+    /// In place: `dst[.., ids[i], ..] += src[.., i, ..]` along `axis`, in order of `i`.
+    IndexAdd { dst: View, ids: View, src: View, axis: usize },
+    /// `dst[i][j] = src[i][ids[i][j]]` along `axis`: `ids` and `dst` have one shape, its other axes are at
+    /// most those of `src`.
+    Gather { src: View, ids: View, axis: usize, dst: View },
+    /// In place: `dst[i][ids[i][j]] += src[i][j]` along `axis`; `ids` and `src` have one shape.
+    ScatterAdd { dst: View, ids: View, src: View, axis: usize },
+    /// Uniform in `[low, high)` from Philox4x32-10 with key `seed`, counter from `first` (in elements).
+    Uniform { dst: View, seed: u64, first: u64, low: f64, high: f64 },
+    /// Normal, by Box-Muller over the same stream.
+    Normal { dst: View, seed: u64, first: u64, mean: f64, std: f64 },
+    /// In place: `param -= rate * (grad + decay * param)`; with `velocity`:
+    /// `velocity = momentum * velocity + grad'`, `param -= rate * velocity`. All contiguous, floats.
+    SgdStep { param: View, grad: View, velocity: Option<View>, rate: f64, momentum: f64, decay: f64 },
+    /// In place: Adam with bias corrections `1 - beta^t` given as `fix1`, `fix2`, and decoupled decay.
+    AdamStep { param: View, grad: View, m: View, v: View, hyper: AdamHyper },
+}
+
+/// The numbers of one Adam step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct AdamHyper {
+    pub(crate) rate: f64,
+    pub(crate) beta1: f64,
+    pub(crate) beta2: f64,
+    pub(crate) eps: f64,
+    pub(crate) decay: f64,
+    /// `1 - beta1^t`.
+    pub(crate) fix1: f64,
+    /// `1 - beta2^t`.
+    pub(crate) fix2: f64,
+}
+
+/// The operands of a kernel, by what it does with them.
+#[derive(Debug, Default)]
+pub(crate) struct Accesses {
+    views: [Option<(View, Access)>; 5],
+    len: usize,
+}
+
+/// What a kernel does with an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+    ReadWrite,
+}
+
+impl Accesses {
+    fn of(list: &[(View, Access)]) -> Self {
+        let mut accesses = Accesses::default();
+        for &entry in list {
+            accesses.push(entry.0, entry.1);
+        }
+        accesses
+    }
+
+    fn push(&mut self, view: View, access: Access) {
+        self.views[self.len] = Some((view, access));
+        self.len += 1;
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(View, Access)> {
+        self.views[..self.len].iter().flatten()
+    }
+}
+
+impl Kernel {
+    /// Every operand with what the kernel does to it.
+    pub(crate) fn accesses(&self) -> Accesses {
+        use Access::{Read, ReadWrite, Write};
+        match *self {
+            Kernel::Fill { dst, .. }
+            | Kernel::Arange { dst, .. }
+            | Kernel::Uniform { dst, .. }
+            | Kernel::Normal { dst, .. } => Accesses::of(&[(dst, Write)]),
+            Kernel::UnaryAssign { dst, .. } | Kernel::AffineAssign { dst, .. } => Accesses::of(&[(dst, ReadWrite)]),
+            Kernel::Copy { src, dst }
+            | Kernel::Cast { src, dst }
+            | Kernel::Unary { src, dst, .. }
+            | Kernel::Affine { src, dst, .. }
+            | Kernel::Powf { src, dst, .. }
+            | Kernel::Clamp { src, dst, .. }
+            | Kernel::Reduce { src, dst, .. }
+            | Kernel::ArgReduce { src, dst, .. }
+            | Kernel::Softmax { src, dst, .. } => Accesses::of(&[(src, Read), (dst, Write)]),
+            Kernel::Binary { lhs, rhs, dst, .. }
+            | Kernel::Compare { lhs, rhs, dst, .. }
+            | Kernel::Matmul { lhs, rhs, dst } => Accesses::of(&[(lhs, Read), (rhs, Read), (dst, Write)]),
+            Kernel::BinaryAssign { dst, rhs, .. } => Accesses::of(&[(dst, ReadWrite), (rhs, Read)]),
+            Kernel::Where { cond, yes, no, dst } => {
+                Accesses::of(&[(cond, Read), (yes, Read), (no, Read), (dst, Write)])
+            }
+            Kernel::UnaryGrad { saved, grad, dst, .. } => Accesses::of(&[(saved, Read), (grad, Read), (dst, Write)]),
+            Kernel::SoftmaxGrad { out, grad, dst, .. } => Accesses::of(&[(out, Read), (grad, Read), (dst, Write)]),
+            Kernel::CrossEntropy { logits, labels, probs, loss } => {
+                Accesses::of(&[(logits, Read), (labels, Read), (probs, Write), (loss, Write)])
+            }
+            Kernel::CrossEntropyGrad { probs, labels, grad, dst } => {
+                Accesses::of(&[(probs, Read), (labels, Read), (grad, Read), (dst, Write)])
+            }
+            Kernel::IndexSelect { src, ids, dst, .. } | Kernel::Gather { src, ids, dst, .. } => {
+                Accesses::of(&[(src, Read), (ids, Read), (dst, Write)])
+            }
+            Kernel::IndexAdd { dst, ids, src, .. } | Kernel::ScatterAdd { dst, ids, src, .. } => {
+                Accesses::of(&[(dst, ReadWrite), (ids, Read), (src, Read)])
+            }
+            Kernel::SgdStep { param, grad, velocity, .. } => {
+                let mut accesses = Accesses::of(&[(param, ReadWrite), (grad, Read)]);
+                if let Some(velocity) = velocity {
+                    accesses.push(velocity, ReadWrite);
+                }
+                accesses
+            }
+            Kernel::AdamStep { param, grad, m, v, .. } => {
+                Accesses::of(&[(param, ReadWrite), (grad, Read), (m, ReadWrite), (v, ReadWrite)])
+            }
+        }
+    }
+}

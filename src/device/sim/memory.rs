@@ -1,0 +1,191 @@
+//! The simulation's memory: host bytes, and the only place that touches them.
+//!
+//! # Invariants
+//! - Every byte of a [`Region`] is initialised from the start, so that reading one before it was written is
+//!   a wrong value and a violation (see `check.rs`), never undefined.
+//! - The bytes of regions are reached through `&mut Heap` alone: no two accesses overlap in time.
+//! - A [`Task`] keeps the regions that it names, so that it may run after they were given back.
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::device::{buffer::Span, cpu, kernel::Kernel};
+
+/// Alignment of every region, that of the host's pool.
+const ALIGN: usize = 64;
+/// What fresh bytes hold: far from zero in every dtype.
+const POISON: u8 = 0xCB;
+
+/// Bytes from the host's allocator, freed with their last holder.
+#[derive(Debug)]
+struct Region {
+    span: Span,
+    layout: Layout,
+}
+
+impl Region {
+    fn new(bytes: usize) -> Option<Arc<Self>> {
+        let layout = Layout::from_size_align(bytes, ALIGN).ok().filter(|layout| layout.size() > 0)?;
+        // SAFETY: the size is not 0, by the filter above.
+        #[allow(unsafe_code)]
+        let ptr = NonNull::new(unsafe { alloc(layout) })?;
+        // SAFETY: `ptr` was just allocated with this many bytes, and nobody else has it.
+        #[allow(unsafe_code)]
+        unsafe {
+            ptr.as_ptr().write_bytes(POISON, bytes);
+        }
+        Some(Arc::new(Region { span: Span::new(ptr, bytes), layout }))
+    }
+
+    /// Whether all of a span lies in here, at an address that suits elements of `elem_bytes`.
+    fn holds(&self, span: Span, elem_bytes: usize) -> bool {
+        let (base, start) = (self.span.ptr().addr().get(), span.ptr().addr().get());
+        start.checked_sub(base).is_some_and(|skip| {
+            skip <= self.span.bytes() && span.bytes() <= self.span.bytes() - skip && start.is_multiple_of(elem_bytes)
+        })
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: `Region::new` allocated these bytes with this layout, and the last holder is gone.
+        #[allow(unsafe_code)]
+        unsafe {
+            dealloc(self.span.ptr().as_ptr(), self.layout);
+        }
+    }
+}
+
+/// Work on memory that waits for its turn.
+#[derive(Debug)]
+pub(super) struct Task {
+    work: Work,
+    /// What `work` names lies in these; held, not read.
+    _regions: [Option<Arc<Region>>; 5],
+}
+
+#[derive(Debug)]
+enum Work {
+    Kernel(Box<Kernel>),
+    Upload(Span, Box<[u8]>),
+}
+
+/// Every region that was not given back.
+#[derive(Debug, Default)]
+pub(super) struct Heap {
+    regions: BTreeMap<usize, Arc<Region>>,
+    bytes: u64,
+}
+
+impl Heap {
+    /// Bytes that were not given back.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn alloc(&mut self, bytes: usize) -> Option<NonNull<u8>> {
+        let region = Region::new(bytes)?;
+        let ptr = region.span.ptr();
+        self.bytes += bytes as u64;
+        self.regions.insert(ptr.addr().get(), region);
+        Some(ptr)
+    }
+
+    /// Gives a region back; tasks that name it keep its bytes. `false` if there is none at this address.
+    pub(super) fn free(&mut self, ptr: NonNull<u8>) -> bool {
+        let region = self.regions.remove(&ptr.addr().get());
+        self.bytes -= region.as_ref().map_or(0, |region| region.span.bytes() as u64);
+        region.is_some()
+    }
+
+    fn find(&self, span: Span, elem_bytes: usize) -> Option<Arc<Region>> {
+        let (_, region) = self.regions.range(..=span.ptr().addr().get()).next_back()?;
+        region.holds(span, elem_bytes).then(|| region.clone())
+    }
+
+    /// The kernel as a task. `None` if an operand names bytes that are not here, or not aligned.
+    pub(super) fn kernel(&self, kernel: &Kernel) -> Option<Task> {
+        let mut regions = [const { None }; 5];
+        let accesses = kernel.accesses();
+        for (place, (view, _)) in regions.iter_mut().zip(accesses.iter()) {
+            if view.span().bytes() > 0 {
+                *place = Some(self.find(view.span(), view.dtype().size_in_bytes())?);
+            }
+        }
+        Some(Task { work: Work::Kernel(Box::new(*kernel)), _regions: regions })
+    }
+
+    /// A copy of host bytes as a task. `None` if its destination is not here, or of another size.
+    pub(super) fn upload(&self, dst: Span, bytes: &[u8]) -> Option<Task> {
+        let region = self.find(dst, 1).filter(|_| dst.bytes() == bytes.len())?;
+        Some(Task { work: Work::Upload(dst, bytes.into()), _regions: [Some(region), None, None, None, None] })
+    }
+
+    /// Runs a task that this heap made.
+    ///
+    /// # Errors
+    /// What the kernel says about its values: an index out of range, for instance.
+    pub(super) fn run(&mut self, task: &Task) -> Result<()> {
+        match &task.work {
+            // SAFETY: every span of the kernel lies in a region that `task` keeps, initialised and aligned
+            // (`Heap::kernel`); `&mut self` makes this the only access to them, for the driver that made the task has
+            // this one heap; operands share no byte that is written (`Checker::operation` refused the others); shapes
+            // are those that `ops` checked.
+            #[allow(unsafe_code)]
+            Work::Kernel(kernel) => unsafe { cpu::run(kernel) },
+            Work::Upload(dst, bytes) => {
+                // SAFETY: `dst` is `bytes.len()` bytes of a region that `task` keeps (`Heap::upload`), `bytes` are
+                // the task's own, and `&mut self` makes this the only access to any region.
+                #[allow(unsafe_code)]
+                unsafe {
+                    dst.ptr().as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Copies bytes to the host. `false` if they are not here, or `out` has another size.
+    pub(super) fn read(&mut self, src: Span, out: &mut [u8]) -> bool {
+        let region = self.find(src, 1).filter(|_| src.bytes() == out.len());
+        if region.is_some() {
+            // SAFETY: `src` is `out.len()` initialised bytes of `region`, which is held until after the copy; `out`
+            // is the caller's, and `&mut self` makes this the only access to any region.
+            #[allow(unsafe_code)]
+            unsafe {
+                out.as_mut_ptr().copy_from_nonoverlapping(src.ptr().as_ptr(), out.len());
+            }
+        }
+        region.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_outlives_the_region_that_it_writes() {
+        let mut heap = Heap::default();
+        let ptr = heap.alloc(256).expect("256 bytes");
+        let task = heap.upload(Span::new(ptr, 4), &[1, 2, 3, 4]).expect("inside");
+        let mut out = [0; 4];
+        assert!(heap.read(Span::new(ptr, 4), &mut out) && out == [POISON; 4]);
+        assert!(heap.free(ptr) && heap.bytes() == 0);
+        assert!(heap.run(&task).is_ok());
+        assert!(!heap.read(Span::new(ptr, 4), &mut out), "the region is gone for everybody else");
+        assert!(!heap.free(ptr), "and cannot go twice");
+    }
+
+    #[test]
+    fn spans_that_leave_their_region_are_refused() {
+        let mut heap = Heap::default();
+        let ptr = heap.alloc(256).expect("256 bytes");
+        assert!(heap.upload(Span::new(ptr, 257), &[0; 257]).is_none());
+        assert!(heap.upload(Span::new(ptr, 8), &[0; 7]).is_none());
+        assert!(!heap.read(Span::new(ptr, 300), &mut [0; 300]));
+    }
+}

@@ -1,0 +1,244 @@
+//! A simulated device: asynchronous, checked, and able to fail on request.
+//!
+//! It runs the host's kernels on host memory, but as late and in as free an order as its streams allow, so a
+//! program that is right on it does not depend on work being done when a call returns. Streams, events and
+//! the reuse of bytes are those of every asynchronous device (`stream.rs`); below them the simulation sees
+//! each driver call.
+//!
+//! ```text
+//! mod.rs      Sim: the handle, the configuration, the counts
+//! driver.rs   counts calls, fails one on request, shows them to the checker, queues their work
+//! queue.rs    work that waits, and the draw of what runs next
+//! check.rs    accesses: ordered? of live blocks? of bytes that were written?
+//! shadow.rs   what the checker knows of one block
+//! memory.rs   the bytes: all `unsafe` of the simulation
+//! ```
+//!
+//! # Invariants
+//! - Nothing that the checker objects to is undefined here: it is recorded, and at worst a value is wrong.
+//! - One seed, one order: a program on one thread runs the same way each time.
+
+mod check;
+mod driver;
+mod memory;
+mod queue;
+mod shadow;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::base::{
+    dtype::DType,
+    error::Result,
+    layout::Layout,
+    shape::Shape,
+    sync::{AtomicU64, Ordering},
+};
+use crate::device::{
+    Device,
+    budget::{AllocError, MemoryStats},
+    buffer::{Buffer, Span},
+    kernel::{Kernel, View},
+    stream::{self, AsyncDevice, MAX_STREAMS, Rules},
+};
+pub use check::{Use, Violation};
+use driver::SimDriver;
+
+/// What a simulated device is like.
+///
+/// ```
+/// # use ndgc::{Device, SimConfig};
+/// let device = Device::sim(SimConfig { streams: 2, seed: 7, ..SimConfig::default() });
+/// # assert!(!device.is_cpu());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SimConfig {
+    /// Streams, 1 to 8; other numbers count as the nearest of these. 4 if not said.
+    pub streams: usize,
+    /// Bytes of the device. 1 GiB if not said.
+    pub memory_bytes: u64,
+    /// Draws the order in which streams run.
+    pub seed: u64,
+    /// Whether operations on different streams wait for each other. Without, no stream ever waits, and
+    /// [`Sim::violations`] shows what that breaks.
+    pub order_streams: bool,
+    /// Whether the next owner of a block waits for the uses by the former one.
+    pub order_reuse: bool,
+}
+
+impl Default for SimConfig {
+    fn default() -> Self {
+        SimConfig { streams: 4, memory_bytes: 1 << 30, seed: 0, order_streams: true, order_reuse: true }
+    }
+}
+
+/// Driver calls that were made, failed ones included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SimCalls {
+    /// Bytes asked of the driver; a request served from what is kept makes no call.
+    pub allocations: u64,
+    /// Bytes given back to the driver.
+    pub frees: u64,
+    /// Kernels.
+    pub launches: u64,
+    /// Copies from and to the host.
+    pub copies: u64,
+    /// Events recorded.
+    pub records: u64,
+    /// Waits of one stream for another.
+    pub waits: u64,
+    /// Waits of the host for a stream, those of downloads aside.
+    pub synchronisations: u64,
+}
+
+/// A simulated device. Cheap to clone; it lives as long as any array on it.
+///
+/// Arrays use it through [`Device::Sim`]; the methods here are what a test asks it.
+#[derive(Clone)]
+pub struct Sim(Arc<Inner>);
+
+struct Inner {
+    ordinal: u64,
+    device: AsyncDevice<SimDriver>,
+    /// Requests for bytes until one is refused, counting that one; 0 for never.
+    refuse_in: AtomicU64,
+}
+
+impl fmt::Debug for Sim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sim").field("ordinal", &self.0.ordinal).finish_non_exhaustive()
+    }
+}
+
+impl Sim {
+    /// A new device with memory and streams of its own.
+    pub fn new(config: SimConfig) -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: nothing but the number itself is read.
+        let ordinal = COUNT.fetch_add(1, Ordering::Relaxed);
+        let streams = config.streams.clamp(1, MAX_STREAMS);
+        let driver = SimDriver::new(format!("sim:{ordinal}"), config.memory_bytes, streams, config.seed);
+        let rules = Rules { order_streams: config.order_streams, order_reuse: config.order_reuse };
+        let device = AsyncDevice::new(driver, streams, rules);
+        Sim(Arc::new(Inner { ordinal, device, refuse_in: AtomicU64::new(0) }))
+    }
+
+    /// The how-manieth simulated device of the process it is, from 0.
+    pub fn ordinal(&self) -> u64 {
+        self.0.ordinal
+    }
+
+    /// Whether both are one device.
+    pub fn is_same(&self, other: &Sim) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// What the checker objected to so far: the first 4096 findings, in order of submission.
+    pub fn violations(&self) -> Vec<Violation> {
+        self.0.device.driver().lock().checker.violations().to_vec()
+    }
+
+    /// Driver calls made so far.
+    pub fn calls(&self) -> SimCalls {
+        self.0.device.driver().lock().calls
+    }
+
+    /// Kernels and uploads that were submitted and have not run.
+    pub fn pending(&self) -> usize {
+        self.0.device.driver().lock().pending()
+    }
+
+    /// Lets the `n`-th driver call from now, counted from 1, fail with [`Error::Device`]; `None` takes that
+    /// back. The failed call has no effect, and those after it work again.
+    ///
+    /// [`Error::Device`]: crate::Error::Device
+    pub fn fail_call(&self, n: Option<u64>) {
+        self.0.device.driver().lock().fail_in = n;
+    }
+
+    /// Refuses the `n`-th request for bytes from now, counted from 1, as if memory were exhausted, even if
+    /// bytes are kept that would serve it; `None` takes that back. Empty requests do not count.
+    pub fn refuse_allocation(&self, n: Option<u64>) {
+        // Relaxed, here and in `refuses`: one number, which nothing else is read by.
+        self.0.refuse_in.store(n.map_or(0, |n| n.max(1)), Ordering::Relaxed);
+    }
+
+    fn refuses(&self) -> bool {
+        let count = |left: u64| left.checked_sub(1);
+        self.0.refuse_in.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count) == Ok(1)
+    }
+
+    /// Runs `f` with this thread submitting to stream `n`, counted on from 0 beyond the last one. Without, a
+    /// thread submits to stream 0. It holds for every device that has streams.
+    pub fn on_stream<R>(&self, n: usize, f: impl FnOnce() -> R) -> R {
+        stream::on_stream(n, f)
+    }
+
+    /// Waits until everything submitted is done.
+    ///
+    /// # Errors
+    /// A failed driver call; else the first failure of a kernel that ran since the last report, for example
+    /// an index out of range. Whatever waits first reports it, once: this, or the read of an array.
+    pub fn synchronize(&self) -> Result<()> {
+        self.0.device.synchronize()
+    }
+
+    /// Bytes in use and kept.
+    pub fn stats(&self) -> MemoryStats {
+        self.0.device.stats()
+    }
+
+    /// Takes the peak as of now.
+    pub fn reset_peak(&self) {
+        self.0.device.reset_peak();
+    }
+
+    /// The most bytes that live arrays may take, or none. Returns the limit before.
+    pub fn set_limit(&self, bytes: Option<u64>) -> Option<u64> {
+        self.0.device.set_limit(bytes)
+    }
+
+    /// Waits for everything submitted and gives back the bytes kept for reuse. Returns how many. A driver
+    /// call that fails on the way ends it early, and is the answer of the next call that waits.
+    pub fn trim(&self) -> u64 {
+        self.0.device.trim()
+    }
+
+    /// Bytes for an array: uninitialised, or zeroed, which is a kernel.
+    pub(crate) fn alloc(&self, bytes: usize, zeroed: bool) -> std::result::Result<Buffer, AllocError> {
+        if bytes > 0 && self.refuses() {
+            return Err(AllocError::Exhausted);
+        }
+        let (span, reserved) = self.0.device.alloc(bytes)?;
+        let buffer = Buffer::from_pool(span, Device::Sim(self.clone()), reserved);
+        if zeroed && bytes > 0 {
+            let dst = View::new(span, DType::U8, Layout::contiguous(Shape::from(bytes)));
+            self.launch(&Kernel::Fill { dst, value: 0.0 }).map_err(AllocError::Failed)?;
+        }
+        Ok(buffer)
+    }
+
+    /// Takes a buffer's bytes back.
+    pub(crate) fn free(&self, span: Span, _reserved: usize) {
+        self.0.device.free(span);
+    }
+
+    /// Submits a kernel to this thread's stream. Its shapes are trusted; where its operands lie is not.
+    pub(crate) fn launch(&self, kernel: &Kernel) -> Result<()> {
+        self.0.device.launch(kernel)
+    }
+
+    /// Submits a copy of host bytes to this thread's stream.
+    pub(crate) fn upload(&self, dst: Span, bytes: &[u8]) -> Result<()> {
+        self.0.device.upload(dst, bytes)
+    }
+
+    /// Copies the whole span of a view to the host, after everything submitted that writes it.
+    pub(crate) fn download(&self, src: &View, out: &mut [u8]) -> Result<()> {
+        self.0.device.download(src, out)
+    }
+}
+
+#[cfg(test)]
+mod tests;

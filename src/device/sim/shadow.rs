@@ -1,0 +1,209 @@
+//! What the checker knows of a block: who used it last, and which of its bytes were ever written.
+
+use std::ops::Range;
+
+use crate::device::{
+    kernel::View,
+    sim::check::Use,
+    stream::{Clock, MAX_STREAMS},
+};
+
+/// A set of byte offsets.
+#[derive(Debug, Default)]
+pub(super) struct Bits(Vec<u64>);
+
+impl Bits {
+    fn new(len: usize) -> Self {
+        Bits(vec![0; len.div_ceil(64)])
+    }
+
+    fn clear(&mut self) {
+        self.0.fill(0);
+    }
+
+    /// The words that a range touches, each with the bits of the range in it.
+    fn words(range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+        (range.start / 64..range.end.div_ceil(64)).map(move |word| {
+            let low = range.start.saturating_sub(word * 64);
+            let high = (range.end - word * 64).min(64);
+            (word, (u64::MAX << low) & (u64::MAX >> (64 - high)))
+        })
+    }
+
+    fn insert(&mut self, range: Range<usize>) {
+        for (word, mask) in Self::words(range) {
+            if let Some(bits) = self.0.get_mut(word) {
+                *bits |= mask;
+            }
+        }
+    }
+
+    /// The first offset of a range that is, or is not, in the set.
+    fn find(&self, range: Range<usize>, present: bool) -> Option<usize> {
+        Self::words(range).find_map(|(word, mask)| {
+            let bits = self.0.get(word).copied().unwrap_or(0);
+            let found = if present { bits } else { !bits } & mask;
+            (found != 0).then(|| word * 64 + found.trailing_zeros() as usize)
+        })
+    }
+}
+
+/// Calls `f` with the runs of bytes, counted from the start of the view's span, that its elements lie in.
+fn for_each_run(view: &View, f: &mut dyn FnMut(Range<usize>)) {
+    let (layout, elem_bytes) = (view.layout(), view.dtype().size_in_bytes());
+    if layout.shape().elem_count() == 0 {
+        return;
+    }
+    let mut first = layout.offset();
+    let mut axes = Vec::with_capacity(layout.dims().len());
+    for (&dim, &stride) in layout.dims().iter().zip(layout.strides()) {
+        if dim > 1 && stride != 0 {
+            first = if stride < 0 { first.saturating_sub((dim - 1) * stride.unsigned_abs()) } else { first };
+            axes.push((stride.unsigned_abs(), dim));
+        }
+    }
+    // Which elements are reached does not depend on the order of axes: the smallest steps first, as far as
+    // they leave no gap.
+    axes.sort_unstable();
+    let mut run = 1;
+    let mut inner = 0;
+    while let Some(&(stride, dim)) = axes.get(inner).filter(|&&(stride, _)| stride <= run) {
+        run += (dim - 1) * stride;
+        inner += 1;
+    }
+    walk(&axes[inner..], first, &mut |start| f(start * elem_bytes..(start + run) * elem_bytes));
+}
+
+fn walk(axes: &[(usize, usize)], start: usize, f: &mut dyn FnMut(usize)) {
+    match axes.split_last() {
+        None => f(start),
+        Some((&(stride, dim), rest)) => (0..dim).for_each(|i| walk(rest, start + i * stride, f)),
+    }
+}
+
+/// Whether two views reach a byte in common.
+pub(super) fn overlap(a: &View, b: &View) -> bool {
+    let ends = [a, b].map(|view| {
+        let start = view.span().ptr().addr().get();
+        (start, start + view.layout().end() * view.dtype().size_in_bytes())
+    });
+    if ends[0].0 >= ends[1].1 || ends[1].0 >= ends[0].1 {
+        return false;
+    }
+    let base = ends[0].0.min(ends[1].0);
+    let mut bits = Bits::new(ends[0].1 - base);
+    for_each_run(a, &mut |run| bits.insert(run.start + ends[0].0 - base..run.end + ends[0].0 - base));
+    let mut found = false;
+    for_each_run(b, &mut |run| {
+        found |= bits.find(run.start + ends[1].0 - base..run.end + ends[1].0 - base, true).is_some();
+    });
+    found
+}
+
+/// A block as the checker sees it.
+#[derive(Debug)]
+pub(super) struct Shadow {
+    /// The how-manieth allocation of the device.
+    pub(super) number: u64,
+    pub(super) bytes: usize,
+    /// Whether somebody has it.
+    pub(super) owned: bool,
+    written: Option<Use>,
+    /// For each stream, its last read since the last write.
+    read: [Option<Use>; MAX_STREAMS],
+    initialised: Bits,
+}
+
+impl Shadow {
+    pub(super) fn new(number: u64, bytes: usize) -> Self {
+        let initialised = Bits::new(bytes);
+        Shadow { number, bytes, owned: false, written: None, read: [None; MAX_STREAMS], initialised }
+    }
+
+    pub(super) fn hand_out(&mut self) {
+        self.owned = true;
+        self.initialised.clear();
+    }
+
+    /// The uses that a read, or a write, at `now` has to be behind and is not.
+    pub(super) fn unordered(&self, writes: bool, now: &Clock) -> Vec<Use> {
+        let reads = self.read.iter().flatten().filter(|_| writes);
+        let uses = self.written.iter().chain(reads);
+        uses.filter(|by| by.stream.is_some_and(|stream| now.get(stream) < by.operation)).copied().collect()
+    }
+
+    /// The first byte of the block that the view reaches and nobody wrote; `skip` bytes lie before its span.
+    pub(super) fn uninitialised(&self, view: &View, skip: usize) -> Option<usize> {
+        let mut first = None;
+        for_each_run(view, &mut |run| {
+            first = first.or_else(|| self.initialised.find(run.start + skip..run.end + skip, false));
+        });
+        first
+    }
+
+    pub(super) fn note_read(&mut self, stream: usize, by: Use) {
+        self.read[stream] = Some(by);
+    }
+
+    pub(super) fn note_write(&mut self, by: Use, view: &View, skip: usize) {
+        self.written = Some(by);
+        self.read = [None; MAX_STREAMS];
+        for_each_run(view, &mut |run| self.initialised.insert(run.start + skip..run.end + skip));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::NonNull;
+
+    use super::*;
+    use crate::base::{dtype::DType, layout::Layout, shape::Shape};
+    use crate::device::buffer::Span;
+
+    fn view(layout: Layout) -> View {
+        View::new(Span::new(NonNull::<u64>::dangling().cast(), 4096), DType::U8, layout)
+    }
+
+    fn reached(layout: Layout) -> Vec<usize> {
+        let mut all = Vec::new();
+        for_each_run(&view(layout), &mut |run| all.extend(run));
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    #[test]
+    fn runs_cover_the_elements_of_a_layout_and_no_others() {
+        let base = Layout::contiguous(Shape::from((4, 6, 5)));
+        let inner = base.narrow(1, 2, 3).expect("inside").narrow(2, 1, 2).expect("inside");
+        for layout in [base, inner, inner.transpose(0, 2), inner.select(1, 1), base.narrow(0, 0, 0).expect("empty")] {
+            let mut expected = vec![layout.offset()];
+            for (&dim, &stride) in layout.dims().iter().zip(layout.strides()) {
+                expected = expected.iter().flat_map(|o| (0..dim).map(move |i| o + i * stride as usize)).collect();
+            }
+            expected.sort_unstable();
+            assert_eq!(reached(layout), expected, "{layout:?}");
+        }
+        let row = Layout::contiguous(Shape::from(5)).broadcast_to(&Shape::from((3, 5)), "test").expect("fits");
+        assert_eq!(reached(row), [0, 1, 2, 3, 4], "a repeated axis reaches nothing new");
+    }
+
+    #[test]
+    fn bits_find_the_first_hole_across_words() {
+        let mut bits = Bits::new(300);
+        bits.insert(3..200);
+        assert_eq!(bits.find(3..200, false), None);
+        assert_eq!(bits.find(3..201, false), Some(200));
+        assert_eq!(bits.find(0..3, true), None);
+        assert_eq!(bits.find(0..64, true), Some(3));
+        assert_eq!(bits.find(5..5, false), None);
+    }
+
+    #[test]
+    fn views_overlap_if_they_share_a_byte() {
+        let base = Layout::contiguous(Shape::from((4, 4)));
+        let [left, right] = [0, 2].map(|start| view(base.narrow(1, start, 2).expect("inside")));
+        assert!(!overlap(&left, &right), "columns interleave without touching");
+        assert!(overlap(&left, &view(base)));
+    }
+}

@@ -1,0 +1,45 @@
+#![doc = include_str!("../README.md")]
+
+pub(crate) mod base;
+#[cfg(not(loom))]
+pub(crate) mod device;
+pub(crate) mod memory;
+
+#[cfg(not(loom))]
+pub(crate) mod array;
+#[cfg(not(loom))]
+pub mod nn;
+#[cfg(not(loom))]
+pub(crate) mod ops;
+
+#[cfg(not(loom))]
+pub use api::*;
+
+/// The public names.
+#[cfg(not(loom))]
+mod api {
+    pub use crate::array::{
+        autograd::{GradStore, is_grad_enabled, no_grad, node_count},
+        create::{NdLiteral, Place},
+        random::Generator,
+        var::Var,
+    };
+    pub use crate::base::{
+        dtype::{DType, WithDType},
+        error::{Closer, Error, OutOfMemory, Result, Site, StaleArray},
+        layout::Layout,
+        shape::{Axes, D, Dim, Dims, MAX_RANK, Shape, ShapeWithOneHole},
+        units::Bytes,
+    };
+    pub use crate::device::{Device, budget::MemoryStats, kernel::CmpOp, sim};
+    pub use crate::memory::{
+        gc,
+        key::{Key, ManagerKey},
+        manager::NdManager,
+        proxy::Proxy,
+        report::{ArrayReport, ManagerReport},
+    };
+
+    /// [`Proxy`] under the name that users of other crates know.
+    pub type Tensor = crate::Proxy;
+}

@@ -1,0 +1,146 @@
+//! The switch, and reclaiming by hand.
+//!
+//! With the switch **off** (the default) an array made by a manager lives until that manager closes, whether or
+//! not anybody holds a proxy of it: the leak that a long-lived manager collects. With the switch **on** the drop
+//! of its last proxy queues it, and the next call on this thread, on any array or manager, closes it. Arrays
+//! that their handles own end with their last handle in both positions.
+//!
+//! The switch is one for the process. `NDGC=on` or `NDGC=off` in the environment sets it at the start.
+//!
+//! ```
+//! use ndgc::{gc, Device, DType, NdManager};
+//! let manager = NdManager::new_base_manager(&Device::Cpu)?;
+//! {
+//!     let _on = gc::scoped(true);
+//!     drop(manager.zeros(1000, DType::F32)?);
+//!     gc::collect(); // or any other call
+//!     assert_eq!(manager.array_count(), 0);
+//! }
+//! drop(manager.zeros(1000, DType::F32)?); // off again: the manager keeps it
+//! assert_eq!(manager.array_count(), 1);
+//! # Ok::<(), ndgc::Error>(())
+//! ```
+
+use crate::memory::{
+    owner, reclaim, registry,
+    slot::{KEPT, OPEN, generation_of},
+    switch,
+    threads::{self, Counts, with_local},
+};
+
+/// Switches reclaiming on, for every thread. Arrays whose last proxy fell before stay with their manager;
+/// [`collect_orphans`] finds them.
+pub fn on() {
+    switch::set(true);
+}
+
+/// Switches reclaiming off, for every thread.
+pub fn off() {
+    switch::set(false);
+}
+
+/// Whether reclaiming is on.
+pub fn is_on() -> bool {
+    switch::is_on()
+}
+
+/// Sets the switch for the life of a guard, which puts back what it found. It is one switch for the process, so
+/// the guard is felt on every thread.
+#[must_use = "the switch goes back when the guard drops"]
+pub fn scoped(on: bool) -> SwitchGuard {
+    SwitchGuard { before: switch::set(on) }
+}
+
+/// Puts the switch back as it was; made by [`scoped`].
+#[derive(Debug)]
+pub struct SwitchGuard {
+    before: bool,
+}
+
+impl Drop for SwitchGuard {
+    fn drop(&mut self) {
+        switch::set(self.before);
+    }
+}
+
+/// Closes every array that is queued now, whatever thread dropped it. Returns how many left the queue.
+///
+/// Ordinary calls do this by themselves, in bounded batches; this is for the moment before a measurement.
+pub fn collect() -> usize {
+    if switch::check("gc::collect").is_err() {
+        return 0;
+    }
+    reclaim::collect()
+}
+
+/// Closes every array without a handle that a manager still keeps, because its last proxy fell while the switch
+/// was off. Returns how many. Walks all slots of the registry.
+pub fn collect_orphans() -> usize {
+    if switch::check("gc::collect_orphans").is_err() {
+        return 0;
+    }
+    let mut found = 0;
+    for index in 0..registry::extent() {
+        let cell = registry::slot(index);
+        let state = cell.core.state();
+        if state & (OPEN | KEPT) == OPEN | KEPT && cell.core.unkeep(generation_of(state)) {
+            with_local(|local| {
+                Counts::bump(&local.seat.counts.unkept, 1);
+                // The kept count is this call's now: it goes the way of every last count.
+                Counts::bump(&local.seat.counts.queued, 1);
+                registry::reap(local, index);
+            });
+            found += 1;
+        }
+    }
+    found + reclaim::collect()
+}
+
+/// Arrays of the process by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GcStats {
+    /// Arrays that are open, whether or not anybody holds a proxy of them.
+    pub live: u64,
+    /// Dead arrays in the reclaim queue.
+    pub queued: u64,
+    /// Dead arrays that a manager keeps, because their last proxy fell while the switch was off.
+    pub kept: u64,
+    /// Arrays ever made.
+    pub created: u64,
+    /// Arrays ever closed.
+    pub closed: u64,
+}
+
+impl GcStats {
+    /// Arrays that nobody can reach by a proxy any more.
+    pub fn dead(&self) -> u64 {
+        self.queued + self.kept
+    }
+}
+
+/// Counts over all threads; exact while they rest.
+pub fn stats() -> GcStats {
+    // What goes down is read before what goes up, so that no difference is negative.
+    let (closed, drained, unkept) =
+        (threads::sum(|c| &c.closed), threads::sum(|c| &c.drained), threads::sum(|c| &c.unkept));
+    let (created, queued, kept) =
+        (threads::sum(|c| &c.created), threads::sum(|c| &c.queued), threads::sum(|c| &c.kept));
+    GcStats {
+        live: created.saturating_sub(closed),
+        queued: queued.saturating_sub(drained),
+        kept: kept.saturating_sub(unkept),
+        created,
+        closed,
+    }
+}
+
+/// Arrays of the process that their handles own, by walking the registry.
+pub fn handle_owned() -> usize {
+    (0..registry::extent())
+        .filter(|&index| {
+            let cell = registry::slot(index);
+            cell.core.state() & OPEN != 0
+                && cell.owner.load(std::sync::atomic::Ordering::Relaxed) == owner::HANDLES
+        })
+        .count()
+}

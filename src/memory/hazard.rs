@@ -1,0 +1,152 @@
+//! Hazard records: how a reader says, without writing anything shared, which slots it is using.
+//!
+//! A reader writes the slot into a place of its own thread's record, issues the light barrier, and then reads
+//! the state. A closer changes the state, issues the heavy barrier, and then reads all records. So one of the
+//! two sees the other: either the reader finds the slot closed and lets go, or the closer finds the
+//! announcement and leaves the slot to its reader. Letting go is a store and again a look at the state: a
+//! reader that finds the slot closing tries to finish it.
+//!
+//! The same pair orders in-place writers of a storage against its readers (`storage.rs`).
+//!
+//! # The barriers
+//! `heavy` is `membarrier(2)`, which interrupts every running thread of the process, so that `light` costs
+//! nothing but a compiler fence. Where `membarrier` is missing (other systems, Miri, loom) both are full
+//! fences. With one registered thread `heavy` is a fence as well: there is nobody to interrupt.
+
+use crate::base::sync::{AtomicU32, Ordering, fence};
+
+/// Arrays one thread can be using at the same time.
+pub(crate) const PLACES: usize = if cfg!(loom) { 2 } else { 16 };
+
+/// Marks an announcement made for a closure of the user's: nobody waits for it.
+pub(crate) const USER: u32 = 1 << 31;
+
+/// The slots one thread is using, as index + 1, with `USER` or-ed in; 0 is none.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Record {
+    places: [AtomicU32; PLACES],
+}
+
+impl Record {
+    pub(crate) fn new() -> Self {
+        Record { places: std::array::from_fn(|_| AtomicU32::new(0)) }
+    }
+
+    /// Announces a slot; the state read after this is decisive.
+    #[inline]
+    pub(crate) fn announce(&self, place: usize, index: u32, user: bool) {
+        let mark = if user { USER } else { 0 };
+        // Relaxed: ordered before the state read by the light barrier, which pairs with `heavy` in `announced`'s caller.
+        self.places[place].store((index + 1) | mark, Ordering::Relaxed);
+        light();
+    }
+
+    /// Lets go; the state read after this decides who finishes a close.
+    #[inline]
+    pub(crate) fn withdraw(&self, place: usize) {
+        // Release: pairs with the Acquire in `places`: what was read under the announcement was read before.
+        self.places[place].store(0, Ordering::Release);
+        light();
+    }
+
+    /// Every announcement with its place.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
+        // Acquire: pairs with the Release in `withdraw`.
+        self.places.iter().map(|p| p.load(Ordering::Acquire)).enumerate().filter(|&(_, v)| v != 0)
+    }
+
+    /// Whether the slot is announced here.
+    pub(crate) fn announces(&self, index: u32) -> bool {
+        self.places().any(|(_, v)| v & !USER == index + 1)
+    }
+}
+
+/// Whether any record announces the slot. The caller changed the state and issued `heavy` before.
+pub(crate) fn announced<'a>(mut records: impl Iterator<Item = &'a Record>, index: u32) -> bool {
+    records.any(|record| record.announces(index))
+}
+
+#[cfg(loom)]
+pub(crate) fn light() {
+    fence(Ordering::SeqCst);
+}
+
+/// Orders a reader's announcement before its next read; free where `heavy` interrupts.
+#[cfg(not(loom))]
+#[inline]
+pub(crate) fn light() {
+    if membarrier::available() {
+        // The processor's side of this fence is in `heavy`, which runs it on every thread at once.
+        std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    } else {
+        // SeqCst: pairs with the fence in `heavy`.
+        fence(Ordering::SeqCst);
+    }
+}
+
+#[cfg(loom)]
+pub(crate) fn heavy(_threads: u32) {
+    fence(Ordering::SeqCst);
+}
+
+/// Orders a closer's change before its reads of all records. `threads`: how many are registered.
+#[cfg(not(loom))]
+pub(crate) fn heavy(threads: u32) {
+    // SeqCst: pairs with `light` where that is a fence, and with the fence of a registering thread
+    // (`threads.rs`), which is why one registered thread needs no interrupt.
+    fence(Ordering::SeqCst);
+    if threads > 1 && membarrier::available() {
+        membarrier::interrupt();
+    }
+}
+
+#[cfg(not(loom))]
+pub(crate) mod membarrier {
+    //! The system call, asked for once when the runtime starts.
+
+    use crate::base::sync::{AtomicU32, Ordering};
+
+    static AVAILABLE: AtomicU32 = AtomicU32::new(0);
+
+    /// Whether `register` succeeded.
+    #[inline]
+    pub(crate) fn available() -> bool {
+        // Relaxed: set before the first record is handed out, by the lock of the thread table.
+        AVAILABLE.load(Ordering::Relaxed) != 0
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    const PRIVATE_EXPEDITED: libc::c_long = 1 << 3;
+    #[cfg(all(target_os = "linux", not(miri)))]
+    const REGISTER_PRIVATE_EXPEDITED: libc::c_long = 1 << 4;
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn call(command: libc::c_long) -> bool {
+        // SAFETY: `membarrier` takes three integers and touches no memory of ours.
+        #[allow(unsafe_code)]
+        unsafe {
+            libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0
+        }
+    }
+
+    /// Registers the process. Called before the first record is handed out.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    pub(crate) fn register() {
+        if call(REGISTER_PRIVATE_EXPEDITED) {
+            AVAILABLE.store(1, Ordering::Relaxed);
+        }
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    pub(crate) fn interrupt() {
+        let done = call(PRIVATE_EXPEDITED);
+        debug_assert!(done, "a registered process can interrupt its threads");
+    }
+
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    pub(crate) fn register() {}
+
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    pub(crate) fn interrupt() {}
+}

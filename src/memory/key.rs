@@ -1,0 +1,91 @@
+//! The identity of an array: index of its slot and generation, in eight bytes.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+use slotmap::{Key as _, KeyData, new_key_type};
+use uuid::Uuid;
+
+new_key_type! {
+    /// The key of a manager in the tree.
+    pub struct ManagerKey;
+}
+
+/// A generational key of an array: which slot of the registry, and for which of its lives.
+///
+/// Having one tells nothing about the array being there: a key keeps nothing alive. A key whose array
+/// ended is an error wherever it is used, never another array. It prints as `7v3`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    index: u32,
+    generation: NonZeroU32,
+}
+
+const _: () = assert!(size_of::<Key>() == 8 && size_of::<Option<Key>>() == 8);
+
+impl Key {
+    #[inline]
+    pub(crate) fn new(index: u32, generation: u32) -> Self {
+        // Generations start at 1 and a slot is retired before it would wrap (`slot.rs`).
+        Key { index, generation: NonZeroU32::new(generation).unwrap_or(NonZeroU32::MIN) }
+    }
+
+    #[inline]
+    pub(crate) fn index(self) -> u32 {
+        self.index
+    }
+
+    #[inline]
+    pub(crate) fn generation(self) -> u32 {
+        self.generation.get()
+    }
+
+    /// As one number for a foreign interface, laid out like `slotmap`'s [`KeyData::as_ffi`].
+    pub fn as_ffi(self) -> u64 {
+        u64::from(self.generation()) << 32 | u64::from(self.index)
+    }
+
+    /// From a number that [`Key::as_ffi`] gave. Any other number gives a key that leads nowhere.
+    pub fn from_ffi(number: u64) -> Self {
+        let data = KeyData::from_ffi(number).as_ffi();
+        Key::new(data as u32, (data >> 32) as u32)
+    }
+
+    /// The array's public identity, derived from the key and the process: nothing is stored for it.
+    pub fn uuid(self) -> Uuid {
+        process_uuid(b'a', self.as_ffi())
+    }
+}
+
+/// A uuid made of a number that is unique in this process, of its kind.
+pub(crate) fn process_uuid(kind: u8, number: u64) -> Uuid {
+    use std::hash::{BuildHasher, RandomState};
+    use std::sync::OnceLock;
+    static PROCESS: OnceLock<u64> = OnceLock::new();
+    // The process's share: the random keys of std's hasher, mixed once.
+    let process = PROCESS.get_or_init(|| RandomState::new().hash_one(std::process::id()));
+    let mut bytes = [0u8; 16];
+    bytes[..8].copy_from_slice(&number.to_be_bytes());
+    bytes[8..].copy_from_slice(&process.to_be_bytes());
+    // `v8` sets the version and variant bits over bytes 6 and 8; what stood in byte 6 moves to byte 15.
+    bytes[15] = bytes[6];
+    bytes[14] ^= kind;
+    Uuid::new_v8(bytes)
+}
+
+/// The uuid of a manager.
+pub(crate) fn manager_uuid(key: ManagerKey) -> Uuid {
+    process_uuid(b'm', key.data().as_ffi())
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}v{}", self.index, self.generation)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}

@@ -1,0 +1,60 @@
+//! Lending: an array that is with a manager for a while, and goes back to where it came from.
+//!
+//! The lenders of an array form a stack, kept in a side table under the array's slot. When the borrower closes, the
+//! array goes to the nearest lender that is still open; if none is, it ends with the borrower. So chains may
+//! close in any order.
+
+use std::sync::LazyLock;
+
+use dashmap::DashMap;
+
+use crate::memory::{
+    owner::{self, Owner},
+    registry::slot,
+    slot::LENT,
+    threads::Local,
+};
+
+static LENDERS: LazyLock<DashMap<u32, Vec<Owner>>> = LazyLock::new(DashMap::new);
+
+/// Notes who lends. The caller has taken the array from `lender`.
+pub(crate) fn lend(index: u32, lender: Owner) {
+    LENDERS.entry(index).or_default().push(lender);
+    slot(index).core.set(LENT);
+}
+
+/// Undoes the last [`lend`].
+pub(crate) fn undo(index: u32) {
+    if let Some(mut lenders) = LENDERS.get_mut(&index) {
+        lenders.pop();
+    }
+}
+
+/// Ends all lending of an array: it was given away, detached or closed.
+pub(crate) fn forget(index: u32) {
+    if slot(index).core.state() & LENT != 0 {
+        LENDERS.remove(&index);
+        slot(index).core.clear(LENT);
+    }
+}
+
+/// Gives a taken array to its nearest open lender. `false` if there is none: it is still taken.
+pub(crate) fn give_back(local: &Local, index: u32) -> bool {
+    if slot(index).core.state() & LENT == 0 {
+        return false;
+    }
+    loop {
+        // The guard of the table is gone before the array is put anywhere.
+        let lender = LENDERS.get_mut(&index).and_then(|mut lenders| lenders.pop());
+        let Some(lender) = lender else {
+            forget(index);
+            return false;
+        };
+        if LENDERS.get(&index).is_none_or(|rest| rest.is_empty()) {
+            forget(index);
+        }
+        if owner::put(local, index, lender, true).is_ok() {
+            return true;
+        }
+    }
+}

@@ -1,0 +1,553 @@
+//! Managers: a tree of owners. Closing one closes everything below it.
+//!
+//! The tree is a cold table behind one lock: a manager is made or closed now and then, while arrays come and go
+//! through its core (`owner.rs`) without touching the tree.
+//!
+//! # Closing
+//! 1. The subtree leaves the tree, under the lock: of several closers one gets it.
+//! 2. Each manager is shut: from here on it refuses arrays. An array that was attached before is in its lists, so
+//!    that every attach either succeeds before the close or fails; none is lost between.
+//! 3. The lists are emptied in batches; borrowed arrays go back to their lenders, the others are closed.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use slotmap::{Key as _, KeyData, SlotMap};
+use uuid::Uuid;
+
+use crate::base::error::{Closer, Error, Result, Site};
+use crate::device::Device;
+use crate::memory::{
+    key::{ManagerKey, manager_uuid, process_uuid},
+    lend,
+    owner::{ManagerId, Owner, Refused, SHARDS, manager_key},
+    proxy::Proxy,
+    reclaim, registry,
+    slot::KEPT,
+    switch,
+    threads::{Counts, Local, with_local},
+};
+
+/// Arrays closed between two barriers.
+const CLOSE_BATCH: usize = 256;
+
+/// An owner of arrays and of further managers: a scope and a factory.
+///
+/// A manager ends with [`close`](NdManager::close) or with its last handle's drop, and with it every array it
+/// owns and every manager below it, whatever handles of them are left. The tree begins at the system manager of
+/// a device, which never ends and owns no arrays.
+///
+/// ```
+/// # use ndgc::{NdManager, Device, DType};
+/// let model = NdManager::new_base_manager(&Device::Cpu)?;
+/// let batch = model.new_sub_manager()?;
+/// let x = batch.zeros((2, 3), DType::F32)?;
+/// let y = x.exp()?; // belongs to `batch`, as its first operand does
+/// model.ret_to(&y)?; // now to `model`
+/// batch.close()?;
+/// assert!(x.dims().is_err() && y.dims().is_ok());
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct NdManager {
+    handle: Arc<Handle>,
+}
+
+/// Closes the manager when the last of the user's handles is gone.
+struct Handle {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// None for a system manager.
+    place: Option<Place>,
+    device: Device,
+    created: Site,
+    name: Mutex<Option<String>>,
+    /// Who closed it, and where.
+    closed: OnceLock<(Closer, Option<Site>)>,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    key: ManagerKey,
+    id: ManagerId,
+}
+
+struct Node {
+    inner: Arc<Inner>,
+    handle: Weak<Handle>,
+    parent: Option<ManagerKey>,
+    children: Vec<ManagerKey>,
+}
+
+static TREE: Mutex<Option<SlotMap<ManagerKey, Node>>> = Mutex::new(None);
+
+/// The tree, for the life of the guard. A panic while it is held leaves it usable: it is changed in single steps.
+struct Tree(MutexGuard<'static, Option<SlotMap<ManagerKey, Node>>>);
+
+impl Tree {
+    fn lock() -> Self {
+        let mut guard = TREE.lock().unwrap_or_else(PoisonError::into_inner);
+        guard.get_or_insert_with(SlotMap::with_key);
+        Tree(guard)
+    }
+
+    fn nodes(&mut self) -> &mut SlotMap<ManagerKey, Node> {
+        self.0.get_or_insert_with(SlotMap::with_key)
+    }
+
+    /// The subtree's managers, parents first.
+    fn below(&mut self, key: ManagerKey) -> Vec<Arc<Inner>> {
+        let nodes = self.nodes();
+        let mut found = Vec::new();
+        let mut todo = vec![key];
+        while let Some(key) = todo.pop() {
+            if let Some(node) = nodes.get(key) {
+                found.push(Arc::clone(&node.inner));
+                todo.extend(&node.children);
+            }
+        }
+        found
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Not in a forked child: the other threads' locks may be held for ever.
+        if !switch::forked() {
+            close(&self.inner, Closer::ManagerDrop, None);
+        }
+    }
+}
+
+impl NdManager {
+    /// A manager below the system manager of `device`.
+    ///
+    /// # Errors
+    /// [`Error::Environment`] if `NDGC` is set to something else than `on` or `off`.
+    #[track_caller]
+    pub fn new_base_manager(device: &Device) -> Result<Self> {
+        Self::make("new_base_manager", None, device.clone(), Location::caller())
+    }
+
+    /// A manager below this one, on the same device. A capped manager may make some; the cap is not inherited.
+    ///
+    /// # Errors
+    /// [`Error::ManagerClosed`].
+    #[track_caller]
+    pub fn new_sub_manager(&self) -> Result<Self> {
+        Self::make("new_sub_manager", Some(self), self.device().clone(), Location::caller())
+    }
+
+    /// As [`NdManager::new_sub_manager`], on another device.
+    ///
+    /// # Errors
+    /// [`Error::ManagerClosed`].
+    #[track_caller]
+    pub fn new_sub_manager_on(&self, device: &Device) -> Result<Self> {
+        Self::make("new_sub_manager_on", Some(self), device.clone(), Location::caller())
+    }
+
+    /// As [`NdManager::new_sub_manager`], with a name.
+    ///
+    /// # Errors
+    /// [`Error::ManagerClosed`].
+    #[track_caller]
+    pub fn child(&self, name: &str) -> Result<Self> {
+        let manager = Self::make("child", Some(self), self.device().clone(), Location::caller())?;
+        manager.set_name(name);
+        Ok(manager)
+    }
+
+    /// The system manager of a device: the root. It never ends, and does not track arrays: what is made through
+    /// it is owned by its handles.
+    pub fn system(device: &Device) -> Self {
+        let inner = Inner {
+            place: None,
+            device: device.clone(),
+            created: Location::caller(),
+            name: Mutex::new(Some(format!("system {device}"))),
+            closed: OnceLock::new(),
+        };
+        NdManager { handle: Arc::new(Handle { inner: Arc::new(inner) }) }
+    }
+
+    fn make(op: &'static str, parent: Option<&Self>, device: Device, created: Site) -> Result<Self> {
+        switch::check(op)?;
+        with_local(reclaim::on_call);
+        let mut tree = Tree::lock();
+        let parent_key = parent.and_then(|parent| parent.inner().place).map(|place| place.key);
+        if let (Some(key), Some(parent)) = (parent_key, parent)
+            && !tree.nodes().contains_key(key)
+        {
+            drop(tree);
+            return Err(parent.closed_error(op));
+        }
+        let full = || Error::Argument { op, argument: "managers", value: "2^28".into(), expected: "fewer" };
+        let mut made = None;
+        let nodes = tree.nodes();
+        let key = nodes.insert_with_key(|key| {
+            let place = ManagerId::open(key.data().as_ffi()).map(|id| Place { key, id });
+            let name = Mutex::new(None);
+            let inner = Arc::new(Inner { place, device, created, name, closed: OnceLock::new() });
+            let manager = NdManager { handle: Arc::new(Handle { inner: Arc::clone(&inner) }) };
+            let handle = Arc::downgrade(&manager.handle);
+            made = Some(manager);
+            Node { inner, handle, parent: parent_key, children: Vec::new() }
+        });
+        let made = made.filter(|manager| manager.inner().place.is_some());
+        match made {
+            Some(manager) => {
+                if let Some(parent) = parent_key.and_then(|parent| nodes.get_mut(parent)) {
+                    parent.children.push(key);
+                }
+                Ok(manager)
+            }
+            None => {
+                nodes.remove(key);
+                Err(full())
+            }
+        }
+    }
+
+    /// The manager of an array's owner.
+    pub(crate) fn of(id: ManagerId) -> Option<Self> {
+        let key = ManagerKey::from(KeyData::from_ffi(manager_key(id)));
+        let handle = Tree::lock().nodes().get(key).and_then(|node| node.handle.upgrade())?;
+        Some(NdManager { handle }).filter(|manager| manager.owner() == Owner::Manager(id))
+    }
+
+    fn inner(&self) -> &Arc<Inner> {
+        &self.handle.inner
+    }
+
+    /// As an owner of arrays.
+    pub(crate) fn owner(&self) -> Owner {
+        self.inner().place.map_or(Owner::Handles, |place| Owner::Manager(place.id))
+    }
+
+    /// The device on which it makes arrays.
+    pub fn device(&self) -> &Device {
+        &self.inner().device
+    }
+
+    /// Whether it is a system manager.
+    pub fn is_system(&self) -> bool {
+        self.inner().place.is_none()
+    }
+
+    /// Its name; its uuid if it was given none.
+    pub fn name(&self) -> String {
+        self.inner().name()
+    }
+
+    /// Names it, for dumps and errors.
+    pub fn set_name(&self, name: &str) {
+        *self.inner().name.lock().unwrap_or_else(PoisonError::into_inner) = Some(name.to_owned());
+    }
+
+    /// Its public identity.
+    pub fn uuid(&self) -> Uuid {
+        self.inner().uuid()
+    }
+
+    /// The manager it was made by: the system manager for a base manager, none for the system manager itself.
+    ///
+    /// # Errors
+    /// [`Error::ManagerClosed`] if this manager was closed.
+    pub fn parent(&self) -> Result<Option<NdManager>> {
+        let Some(place) = self.inner().place else { return Ok(None) };
+        let mut tree = Tree::lock();
+        let nodes = tree.nodes();
+        let Some(node) = nodes.get(place.key) else {
+            drop(tree);
+            return Err(self.closed_error("parent"));
+        };
+        let parent = match node.parent.and_then(|parent| nodes.get(parent)) {
+            None => None,
+            Some(node) => node.handle.upgrade().map(|handle| NdManager { handle }),
+        };
+        drop(tree);
+        Ok(Some(parent.unwrap_or_else(|| NdManager::system(self.device()))))
+    }
+
+    /// Whether it was not closed.
+    pub fn is_open(&self) -> bool {
+        self.inner().closed.get().is_none()
+    }
+
+    /// Whether it takes no further arrays.
+    pub fn is_capped(&self) -> bool {
+        self.inner().place.is_some_and(|place| place.id.is_capped())
+    }
+
+    /// Lets it take no further arrays, for ever: to find code that leaves results with a long-lived manager. Arrays
+    /// lent elsewhere come back all the same, and sub-managers may be made.
+    ///
+    /// # Errors
+    /// [`Error::SystemManager`]; [`Error::ManagerClosed`].
+    pub fn cap(&self) -> Result<()> {
+        let Some(place) = self.inner().place else { return Err(Error::SystemManager { op: "cap" }) };
+        if !self.is_open() {
+            return Err(self.closed_error("cap"));
+        }
+        place.id.cap();
+        Ok(())
+    }
+
+    /// Makes this manager's parent the owner of an array, and returns a handle of the same array: to carry a
+    /// result out of a scope. Below the system manager the array's handles become its owner.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`]; [`Error::ManagerClosed`]; [`Error::ManagerCapped`] of the parent.
+    pub fn ret(&self, array: &Proxy) -> Result<Proxy> {
+        if let Some(parent) = self.parent()? {
+            array.attach(&parent)?;
+        }
+        Ok(array.clone())
+    }
+
+    /// Makes this manager the owner of an array, and returns a handle of the same array.
+    ///
+    /// # Errors
+    /// As [`Proxy::attach`].
+    pub fn ret_to(&self, array: &Proxy) -> Result<Proxy> {
+        array.attach(self)?;
+        Ok(array.clone())
+    }
+
+    /// Attaches several arrays.
+    ///
+    /// # Errors
+    /// As [`Proxy::attach`]; those before the one that fails stay attached.
+    pub fn attach_all(&self, arrays: &[Proxy]) -> Result<()> {
+        arrays.iter().try_for_each(|array| array.attach(self))
+    }
+
+    /// Lends several arrays to this manager.
+    ///
+    /// # Errors
+    /// As [`Proxy::temp_attach`]; those before the one that fails stay lent.
+    pub fn temp_attach_all(&self, arrays: &[Proxy]) -> Result<()> {
+        arrays.iter().try_for_each(|array| array.temp_attach(self))
+    }
+
+    /// Arrays it owns or has borrowed, without those of its sub-managers.
+    pub fn array_count(&self) -> usize {
+        self.inner().place.map_or(0, |place| place.id.count())
+    }
+
+    /// Managers directly below it. For a system manager: the base managers of its device.
+    pub fn manager_count(&self) -> usize {
+        let mut tree = Tree::lock();
+        let nodes = tree.nodes();
+        match self.inner().place {
+            Some(place) => nodes.get(place.key).map_or(0, |node| node.children.len()),
+            None => nodes.values().filter(|node| node.parent.is_none() && &node.inner.device == self.device()).count(),
+        }
+    }
+
+    /// Handles of every array that it or a manager below it owns or has borrowed. Arrays whose last proxy fell
+    /// while the switch was off are among them, and alive again in the caller's hands.
+    pub fn managed_arrays(&self) -> Vec<Proxy> {
+        if switch::check("managed_arrays").is_err() {
+            return Vec::new();
+        }
+        with_local(reclaim::on_call);
+        let mut arrays = Vec::new();
+        for inner in self.subtree() {
+            inner.for_each_array(|index| arrays.extend(take_handle(index)));
+        }
+        arrays
+    }
+
+    /// The managers of its subtree, itself first; none if it is closed.
+    pub(crate) fn subtree(&self) -> Vec<ManagerInfo> {
+        let mut tree = Tree::lock();
+        match self.inner().place {
+            Some(place) => tree.below(place.key).into_iter().map(ManagerInfo).collect(),
+            None => {
+                let bases: Vec<_> = {
+                    let nodes = tree.nodes();
+                    let of_device = |node: &Node| node.parent.is_none() && &node.inner.device == self.device();
+                    nodes.iter().filter(|(_, node)| of_device(node)).map(|(key, _)| key).collect()
+                };
+                bases.into_iter().flat_map(|key| tree.below(key)).map(ManagerInfo).collect()
+            }
+        }
+    }
+
+    /// The managers directly below it.
+    pub(crate) fn children(&self) -> Vec<NdManager> {
+        let mut tree = Tree::lock();
+        let nodes = tree.nodes();
+        let keys: Vec<ManagerKey> = match self.inner().place {
+            Some(place) => nodes.get(place.key).map(|node| node.children.clone()).unwrap_or_default(),
+            None => {
+                let of_device = |node: &Node| node.parent.is_none() && &node.inner.device == self.device();
+                nodes.iter().filter(|(_, node)| of_device(node)).map(|(key, _)| key).collect()
+            }
+        };
+        let handles = keys.iter().filter_map(|&key| nodes.get(key)?.handle.upgrade());
+        handles.map(|handle| NdManager { handle }).collect()
+    }
+
+    pub(crate) fn info(&self) -> ManagerInfo {
+        ManagerInfo(Arc::clone(self.inner()))
+    }
+
+    /// Ends it, every manager below it, and all their arrays. Arrays that were lent to it go back to their lenders.
+    /// Closing twice is harmless.
+    ///
+    /// # Errors
+    /// [`Error::SystemManager`]; [`Error::Forked`].
+    #[track_caller]
+    pub fn close(&self) -> Result<()> {
+        let site = Location::caller();
+        if self.is_system() {
+            return Err(Error::SystemManager { op: "close" });
+        }
+        switch::check("close")?;
+        close(self.inner(), Closer::Manager, Some(site));
+        Ok(())
+    }
+
+    /// The error for what it refused.
+    #[cold]
+    pub(crate) fn refusal(&self, op: &'static str, refused: Refused) -> Error {
+        match refused {
+            Refused::Closed => self.closed_error(op),
+            Refused::Capped => {
+                Error::ManagerCapped { op, manager: self.name(), created: self.inner().created }
+            }
+        }
+    }
+
+    #[cold]
+    fn closed_error(&self, op: &'static str) -> Error {
+        let &(closed_by, closed) = self.inner().closed.get().unwrap_or(&(Closer::Unknown, None));
+        Error::ManagerClosed { op, manager: self.name(), created: self.inner().created, closed_by, closed }
+    }
+}
+
+/// A handle of whatever array is in a slot, also if its last proxy fell while the switch was off.
+fn take_handle(index: u32) -> Option<Proxy> {
+    let proxy = registry::upgrade_index(index).map(Proxy::from_key)?;
+    let core = &registry::slot(index).core;
+    if core.state() & KEPT != 0 && core.unkeep(proxy.key().generation()) {
+        with_local(|local| Counts::bump(&local.seat.counts.unkept, 1));
+        // The kept count becomes a handle, of which this one is a second.
+        drop(Proxy::from_key(proxy.key()));
+    }
+    proxy.is_open().then_some(proxy)
+}
+
+/// Ends a manager and what is below it.
+fn close(inner: &Arc<Inner>, closer: Closer, site: Option<Site>) {
+    let Some(place) = inner.place else { return };
+    let subtree = {
+        let mut tree = Tree::lock();
+        let subtree = tree.below(place.key);
+        let nodes = tree.nodes();
+        let parent = nodes.get(place.key).and_then(|node| node.parent);
+        if let Some(parent) = parent.and_then(|parent| nodes.get_mut(parent)) {
+            parent.children.retain(|&child| child != place.key);
+        }
+        for manager in &subtree {
+            if let Some(place) = manager.place {
+                nodes.remove(place.key);
+            }
+        }
+        subtree
+    };
+    for (depth, manager) in subtree.iter().enumerate() {
+        let by = if depth == 0 { closer } else { Closer::Ancestor };
+        let _ = manager.closed.set((by, site));
+        if let Some(place) = manager.place {
+            place.id.shut();
+        }
+    }
+    with_local(|local| {
+        for (depth, manager) in subtree.iter().enumerate().rev() {
+            let by = if depth == 0 { closer } else { Closer::Ancestor };
+            if let Some(place) = manager.place {
+                close_arrays(local, place.id, by, site);
+                place.id.give_back();
+            }
+        }
+        reclaim::on_call(local);
+    });
+}
+
+fn close_arrays(local: &Local, id: ManagerId, closer: Closer, site: Option<Site>) {
+    let mut taken = Vec::with_capacity(CLOSE_BATCH.min(id.count()));
+    for shard in 0..SHARDS {
+        loop {
+            id.take_some(shard, CLOSE_BATCH, &mut taken);
+            if taken.is_empty() {
+                break;
+            }
+            taken.retain(|&index| !lend::give_back(local, index));
+            registry::close_taken(local, &taken, closer, site);
+            taken.clear();
+        }
+    }
+}
+
+/// What reports read of a manager.
+pub(crate) struct ManagerInfo(Arc<Inner>);
+
+impl ManagerInfo {
+    pub(crate) fn name(&self) -> String {
+        self.0.name()
+    }
+
+    pub(crate) fn uuid(&self) -> Uuid {
+        self.0.uuid()
+    }
+
+    pub(crate) fn created(&self) -> Site {
+        self.0.created
+    }
+
+    /// Calls `f` with the slot of each of its arrays, under the lock of a shard: `f` must be short.
+    pub(crate) fn for_each_array(&self, mut f: impl FnMut(u32)) {
+        if let Some(place) = self.0.place {
+            for shard in 0..SHARDS {
+                place.id.for_each(shard, &mut f);
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn uuid(&self) -> Uuid {
+        self.place.map_or_else(|| process_uuid(b's', 0), |place| manager_uuid(place.key))
+    }
+
+    fn name(&self) -> String {
+        let name = self.name.lock().unwrap_or_else(PoisonError::into_inner);
+        name.clone().unwrap_or_else(|| self.uuid().to_string())
+    }
+}
+
+impl fmt::Display for NdManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parent = self.parent().ok().flatten().map_or("none".into(), |parent| parent.name());
+        write!(
+            f,
+            "Name: {} Parent Name: {parent} isOpen: {} Resource size: {}",
+            self.name(),
+            self.is_open(),
+            self.array_count() + self.manager_count()
+        )
+    }
+}
+
+impl fmt::Debug for NdManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NdManager({}, {})", self.name(), if self.is_open() { "open" } else { "closed" })
+    }
+}

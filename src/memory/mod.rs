@@ -1,0 +1,39 @@
+//! Who lives how long: keys, registry, reclaim queue, owners, managers, reports.
+//!
+//! This layer owns the lifetimes and knows no mathematics. In reading order: what a slot is and how it ends
+//! (`slot`), how readers say that they use one (`hazard`), how dead ones wait (`queue`); the registry built of
+//! these; who owns an array (`owner`, `lend`, `manager`); what drains (`reclaim`); what is told (`report`, `gc`).
+
+pub(crate) mod hazard;
+pub(crate) mod queue;
+pub(crate) mod slot;
+
+#[cfg(not(loom))]
+pub mod gc;
+#[cfg(not(loom))]
+pub(crate) mod key;
+#[cfg(not(loom))]
+pub(crate) mod lend;
+#[cfg(not(loom))]
+pub(crate) mod manager;
+#[cfg(not(loom))]
+pub(crate) mod owner;
+#[cfg(not(loom))]
+pub(crate) mod proxy;
+#[cfg(not(loom))]
+pub(crate) mod reclaim;
+#[cfg(not(loom))]
+pub(crate) mod registry;
+#[cfg(not(loom))]
+pub(crate) mod report;
+#[cfg(not(loom))]
+pub(crate) mod slab;
+#[cfg(not(loom))]
+pub(crate) mod storage;
+#[cfg(not(loom))]
+pub(crate) mod switch;
+#[cfg(not(loom))]
+pub(crate) mod threads;
+
+#[cfg(all(test, loom))]
+mod loom_tests;

@@ -1,0 +1,300 @@
+//! Who owns an array: its handles, or a manager, in whose list it hangs.
+//!
+//! A manager's arrays form doubly linked lists through their slots, in four shards so that threads rarely meet.
+//! A shard is locked for a few instructions at a time; whether the manager is open or capped is part of what
+//! the lock guards, so that attaching and closing cannot cross.
+//!
+//! # Moving and ending
+//! Whoever wants to move or end an array first *takes* it from its owner; the owner field is then `NOBODY`
+//! until it is put somewhere or closed. Only one thread holds a taken array, so moves and ends exclude each
+//! other, and the phase of a slot is changed by the taker alone.
+
+use crate::base::{
+    sync::{AtomicU64, Ordering, SpinLock, wait_turn},
+};
+use crate::memory::{
+    registry::{ArraySlot, slot},
+    slab::Slab,
+    slot::{OPEN, generation_of},
+    threads::Local,
+};
+
+/// Shards of a manager's list.
+pub(crate) const SHARDS: usize = 4;
+/// The owner of a taken array.
+pub(crate) const NOBODY: u32 = 0;
+/// The owner of an array that its handles own.
+pub(crate) const HANDLES: u32 = u32::MAX;
+
+/// One shard of a manager's arrays.
+#[derive(Debug, Default)]
+pub(crate) struct List {
+    /// Index + 1 of the first slot.
+    head: u32,
+    pub(crate) count: u32,
+    /// Which life of the core this is; 0 while it belongs to no manager.
+    life: u64,
+    open: bool,
+    capped: bool,
+}
+
+/// The part of a manager that arrays refer to. Lives in a slab and is used again.
+#[derive(Debug)]
+pub(crate) struct Core {
+    shards: [Shard; SHARDS],
+    /// The manager's key in the tree, as a number.
+    key: AtomicU64,
+    /// As in the shards, to be read without a lock.
+    life: AtomicU64,
+}
+
+#[derive(Debug)]
+#[repr(align(128))]
+struct Shard(SpinLock<List>);
+
+static CORES: Slab<Core> = Slab::new(|| Core {
+    shards: std::array::from_fn(|_| Shard(SpinLock::new(List::default()))),
+    key: AtomicU64::new(0),
+    life: AtomicU64::new(0),
+});
+
+/// A manager as an owner: its core, and in which life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ManagerId {
+    core: u32,
+    life: u64,
+}
+
+/// Where an array is put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// Its handles own it.
+    Handles,
+    /// This manager owns it.
+    Manager(ManagerId),
+}
+
+/// Why a manager took no array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Closed,
+    Capped,
+}
+
+impl ManagerId {
+    /// Opens a core for a manager with this key.
+    pub(crate) fn open(key: u64) -> Option<Self> {
+        static FREE: std::sync::Mutex<Vec<u32>> = std::sync::Mutex::new(Vec::new());
+        static LIVES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        let mut free = FREE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if free.is_empty() && !CORES.refill(&mut free) {
+            return None;
+        }
+        let core = free.pop()?;
+        // Relaxed: only its being different matters.
+        let life = LIVES.fetch_add(1, Ordering::Relaxed);
+        let cell = CORES.get(core);
+        cell.key.store(key, Ordering::Release);
+        cell.life.store(life, Ordering::Release);
+        for shard in &cell.shards {
+            shard.0.with(|list| *list = List { head: 0, count: 0, life, open: true, capped: false });
+        }
+        Some(ManagerId { core, life })
+    }
+
+    /// Gives a closed and empty core back.
+    pub(crate) fn give_back(self) {
+        CORES.give_back(std::iter::once(self.core));
+    }
+
+    fn shard(self, shard: usize) -> &'static SpinLock<List> {
+        &CORES.get(self.core).shards[shard % SHARDS].0
+    }
+
+    /// Closes all shards to newcomers. `false` if that was done before.
+    pub(crate) fn shut(self) -> bool {
+        let mut was_open = false;
+        for shard in 0..SHARDS {
+            self.shard(shard).with(|list| {
+                if list.life == self.life {
+                    was_open |= list.open;
+                    list.open = false;
+                }
+            });
+        }
+        was_open
+    }
+
+    /// Lets no further array in, except those that come back from a borrower.
+    pub(crate) fn cap(self) {
+        for shard in 0..SHARDS {
+            self.shard(shard).with(|list| list.capped |= list.life == self.life);
+        }
+    }
+
+    pub(crate) fn is_capped(self) -> bool {
+        self.shard(0).with(|list| list.life == self.life && list.capped)
+    }
+
+    /// Arrays it owns.
+    pub(crate) fn count(self) -> usize {
+        (0..SHARDS).map(|s| self.shard(s).with(|l| if l.life == self.life { l.count as usize } else { 0 })).sum()
+    }
+
+    /// Takes up to `most` arrays of one shard at once.
+    pub(crate) fn take_some(self, shard: usize, most: usize, taken: &mut Vec<u32>) {
+        self.shard(shard).with(|list| {
+            while taken.len() < most && list.head != 0 && list.life == self.life {
+                let index = list.head - 1;
+                let cell = slot(index);
+                list.unlink(cell);
+                // Release: pairs with the Acquire in `take`.
+                cell.owner.store(NOBODY, Ordering::Release);
+                taken.push(index);
+            }
+        });
+    }
+
+    /// Calls `f` with the index of each array of a shard, under its lock.
+    pub(crate) fn for_each(self, shard: usize, mut f: impl FnMut(u32)) {
+        self.shard(shard).with(|list| {
+            let mut at = if list.life == self.life { list.head } else { 0 };
+            while at != 0 {
+                f(at - 1);
+                at = slot(at - 1).next.load(Ordering::Relaxed);
+            }
+        });
+    }
+}
+
+impl List {
+    // Relaxed throughout: the links are guarded by the lock of the shard.
+    fn link(&mut self, index: u32, cell: &ArraySlot) {
+        cell.prev.store(0, Ordering::Relaxed);
+        cell.next.store(self.head, Ordering::Relaxed);
+        if self.head != 0 {
+            slot(self.head - 1).prev.store(index + 1, Ordering::Relaxed);
+        }
+        self.head = index + 1;
+        self.count += 1;
+    }
+
+    fn unlink(&mut self, cell: &ArraySlot) {
+        let (prev, next) = (cell.prev.load(Ordering::Relaxed), cell.next.load(Ordering::Relaxed));
+        match prev {
+            0 => self.head = next,
+            prev => slot(prev - 1).next.store(next, Ordering::Relaxed),
+        }
+        if next != 0 {
+            slot(next - 1).prev.store(prev, Ordering::Relaxed);
+        }
+        self.count -= 1;
+    }
+}
+
+/// Takes an array from its owner. `None` if it is not open (any more): somebody else ended it.
+#[inline]
+pub(crate) fn take(index: u32, generation: u32) -> Option<Owner> {
+    let cell = slot(index);
+    let mut turns = 0;
+    loop {
+        let state = cell.core.state();
+        if state & OPEN == 0 || generation_of(state) != generation {
+            return None;
+        }
+        // Acquire: pairs with the Release stores to `owner`.
+        match cell.owner.load(Ordering::Acquire) {
+            NOBODY => wait_turn(&mut turns),
+            HANDLES => {
+                // Acquire: as above.
+                let taken = cell.owner.compare_exchange(HANDLES, NOBODY, Ordering::Acquire, Ordering::Relaxed);
+                if taken.is_ok() {
+                    return Some(Owner::Handles);
+                }
+            }
+            owner => {
+                if let Some(id) = take_from(cell, owner) {
+                    return Some(Owner::Manager(id));
+                }
+            }
+        }
+    }
+}
+
+#[inline]
+fn take_from(cell: &ArraySlot, owner: u32) -> Option<ManagerId> {
+    let core = owner - 1;
+    let shard = cell.shard.load(Ordering::Relaxed) as usize;
+    CORES.get(core).shards[shard % SHARDS].0.with(|list| {
+        // It may have moved to another owner or shard before the lock was held.
+        let same = cell.owner.load(Ordering::Relaxed) == owner && cell.shard.load(Ordering::Relaxed) as usize == shard;
+        same.then(|| {
+            list.unlink(cell);
+            // Release: pairs with the Acquire in `take`.
+            cell.owner.store(NOBODY, Ordering::Release);
+            ManagerId { core, life: list.life }
+        })
+    })
+}
+
+/// Hangs a taken (or new) array into its new owner. `uncapped`: also if the manager is capped, for arrays that
+/// come back.
+#[inline]
+pub(crate) fn put(local: &Local, index: u32, owner: Owner, uncapped: bool) -> std::result::Result<(), Refused> {
+    let cell = slot(index);
+    let id = match owner {
+        Owner::Handles => {
+            // Release: pairs with the Acquire in `take`.
+            cell.owner.store(HANDLES, Ordering::Release);
+            return Ok(());
+        }
+        Owner::Manager(id) => id,
+    };
+    let shard = local.seat.lane % SHARDS;
+    id.shard(shard).with(|list| {
+        if !list.open || list.life != id.life {
+            return Err(Refused::Closed);
+        }
+        if list.capped && !uncapped {
+            return Err(Refused::Capped);
+        }
+        cell.shard.store(shard as u32, Ordering::Relaxed);
+        list.link(index, cell);
+        // Release: pairs with the Acquire in `take`.
+        cell.owner.store(id.core + 1, Ordering::Release);
+        Ok(())
+    })
+}
+
+/// Who owns an array now; waits while it is being moved. `None` if it is not open.
+#[inline]
+pub(crate) fn owner_of(index: u32, generation: u32) -> Option<Owner> {
+    let cell = slot(index);
+    let mut turns = 0;
+    loop {
+        // Acquire: pairs with the Release stores to `owner`.
+        match cell.owner.load(Ordering::Acquire) {
+            HANDLES => return Some(Owner::Handles),
+            NOBODY => {
+                let state = cell.core.state();
+                if state & OPEN == 0 || generation_of(state) != generation {
+                    return None;
+                }
+                wait_turn(&mut turns);
+            }
+            owner => {
+                let core = owner - 1;
+                let life = CORES.get(core).life.load(Ordering::Acquire);
+                // Still owned by this core after its life was read: so it is the life that owns it.
+                if cell.owner.load(Ordering::Acquire) == owner {
+                    return Some(Owner::Manager(ManagerId { core, life }));
+                }
+            }
+        }
+    }
+}
+
+/// The key of the manager, as a number.
+pub(crate) fn manager_key(id: ManagerId) -> u64 {
+    CORES.get(id.core).key.load(Ordering::Acquire)
+}

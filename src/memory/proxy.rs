@@ -1,0 +1,215 @@
+//! The handle: a key, and nothing else.
+
+use crate::base::error::{Error, Result, Site};
+use crate::memory::{
+    key::Key,
+    lend,
+    manager::NdManager,
+    owner::{self, Owner},
+    reclaim,
+    registry::{self, Pinned},
+    switch,
+    threads::{Local, with_local},
+};
+
+/// A tensor, by its key: what users hold. Also exported as `Tensor`.
+///
+/// A proxy is 8 bytes and owns a share in the *handle* of an array, not the array: that belongs to an
+/// [`NdManager`], or to its handles if it was made with a device or [detached](Proxy::detach). `clone` gives
+/// another handle of the same array. Dropping one never blocks, allocates, locks, calls a device or panics; the
+/// last drop puts the key into the reclaim queue, from where a later call, on any thread, closes the array.
+/// (For an array of a manager only while [the switch](crate::gc) is on.)
+///
+/// A proxy may be used, cloned and dropped on any thread. One whose array was closed gives
+/// [`Error::StaleArray`] wherever it is used, never other data.
+///
+/// ```
+/// # use ndgc::{Proxy, Device, DType};
+/// assert_eq!(size_of::<Option<Proxy>>(), 8);
+/// let a = Proxy::zeros((2, 3), DType::F32, &Device::Cpu)?;
+/// let b = a.clone(); // the same array
+/// drop(a);
+/// assert_eq!(b.dims()?, [2, 3]);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+pub struct Proxy {
+    key: Key,
+}
+
+const _: () = assert!(size_of::<Proxy>() == 8 && size_of::<Option<Proxy>>() == 8);
+
+impl Clone for Proxy {
+    #[inline]
+    fn clone(&self) -> Self {
+        registry::slot(self.key.index()).core.add_proxy();
+        Proxy { key: self.key }
+    }
+}
+
+impl Drop for Proxy {
+    #[inline]
+    fn drop(&mut self) {
+        registry::drop_proxy(self.key);
+    }
+}
+
+impl Proxy {
+    /// Takes over a count: of `create` or `upgrade`.
+    #[inline]
+    pub(crate) fn from_key(key: Key) -> Self {
+        Proxy { key }
+    }
+
+    /// The array's key.
+    #[inline]
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// A proxy for a key, if its array is open and has at least one handle. The registry is weak: a key keeps
+    /// nothing alive.
+    pub fn from_registry(key: Key) -> Option<Self> {
+        registry::upgrade(key).map(Proxy::from_key)
+    }
+
+    /// The array's public identity, derived from its key.
+    pub fn uuid(&self) -> uuid::Uuid {
+        self.key.uuid()
+    }
+
+    /// The name given by [`Proxy::set_name`].
+    pub fn name(&self) -> Option<String> {
+        registry::name(self.key)
+    }
+
+    /// Names the array, for dumps and errors.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`].
+    pub fn set_name(&self, name: &str) -> Result<()> {
+        if !self.is_open() {
+            return Err(registry::stale("set_name", self.key));
+        }
+        registry::set_name(self.key, name);
+        Ok(())
+    }
+
+    /// Where the array was made.
+    pub fn created_at(&self) -> Option<Site> {
+        registry::created(self.key.index())
+    }
+
+    /// Handles of the array, this one included.
+    pub fn handle_count(&self) -> usize {
+        registry::slot(self.key.index()).core.proxies() as usize
+    }
+
+    /// Whether both are handles of one array.
+    pub fn is_same(&self, other: &Proxy) -> bool {
+        self.key == other.key
+    }
+
+    /// Whether the array can be used: it was not closed.
+    pub fn is_open(&self) -> bool {
+        registry::is_open(self.key)
+    }
+
+    /// Whether the array was closed (DJL's `isReleased`).
+    pub fn is_released(&self) -> bool {
+        !self.is_open()
+    }
+
+    /// Ends the array now, for all its handles. Its bytes come back at once, or when the last operation that is
+    /// using them lets go. Closing twice is harmless.
+    #[track_caller]
+    pub fn close(&self) {
+        let site = std::panic::Location::caller();
+        if !switch::forked() {
+            with_local(|local| registry::close(local, self.key, site));
+        }
+    }
+
+    /// The manager that owns or has borrowed the array; the system manager of its device if its handles own it.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`].
+    pub fn manager(&self) -> Result<NdManager> {
+        match self.owner("manager")? {
+            Owner::Manager(id) => NdManager::of(id).ok_or_else(|| registry::stale("manager", self.key)),
+            Owner::Handles => {
+                let device = self.with_pinned("manager", |array| array.storage.buffer().device().clone())?;
+                Ok(NdManager::system(&device))
+            }
+        }
+    }
+
+    /// Whether its handles own the array: no manager ends it.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`].
+    pub fn is_detached(&self) -> Result<bool> {
+        Ok(self.owner("is_detached")? == Owner::Handles)
+    }
+
+    /// Makes `manager` the owner. All or nothing: if the manager refuses, the array stays where it was. Ends
+    /// any lending of the array.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`]; [`Error::ManagerClosed`] and [`Error::ManagerCapped`] of the target.
+    pub fn attach(&self, manager: &NdManager) -> Result<()> {
+        self.move_to("attach", manager, false)?;
+        lend::forget(self.key.index());
+        Ok(())
+    }
+
+    /// Lends the array to `manager`: until that closes, it is the owner; then the array goes back to the nearest
+    /// lender that is open, and ends if none is. Works on a capped manager too.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`]; [`Error::ManagerClosed`] of the borrower; [`Error::SystemManager`], which never
+    /// closes and so could not give the array back.
+    pub fn temp_attach(&self, manager: &NdManager) -> Result<()> {
+        if manager.is_system() {
+            return Err(Error::SystemManager { op: "temp_attach" });
+        }
+        self.move_to("temp_attach", manager, true)
+    }
+
+    fn move_to(&self, op: &'static str, manager: &NdManager, lending: bool) -> Result<()> {
+        switch::check(op)?;
+        with_local(|local| {
+            reclaim::on_call(local);
+            let index = self.key.index();
+            let Some(before) = owner::take(index, self.key.generation()) else {
+                return Err(registry::stale(op, self.key));
+            };
+            if lending {
+                lend::lend(index, before);
+            }
+            let Err(refused) = owner::put(local, index, manager.owner(), lending) else { return Ok(()) };
+            if lending {
+                lend::undo(index);
+            }
+            if owner::put(local, index, before, true).is_err() {
+                // The old owner closed in the meantime, and takes its array with it.
+                registry::close_taken(local, &[index], crate::base::error::Closer::Manager, None);
+            }
+            Err(manager.refusal(op, refused))
+        })
+    }
+
+    pub(crate) fn owner(&self, op: &'static str) -> Result<Owner> {
+        owner::owner_of(self.key.index(), self.key.generation()).ok_or_else(|| registry::stale(op, self.key))
+    }
+
+    /// Reads the array's metadata.
+    #[inline]
+    pub(crate) fn with_pinned<R>(&self, op: &'static str, f: impl FnOnce(&Pinned<'_>) -> R) -> Result<R> {
+        switch::check(op)?;
+        with_local(|local: &Local| {
+            reclaim::on_call(local);
+            let [pinned] = registry::pin(local, op, [self.key], false)?;
+            Ok(f(&pinned))
+        })
+    }
+}

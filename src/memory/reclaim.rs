@@ -1,0 +1,101 @@
+//! Draining the reclaim queue: a bounded batch at each call.
+//!
+//! Every operation on a proxy, every creation, every manager's close and `gc::collect` come through here. A
+//! call reaps at most [`BATCH`] arrays of its own thread's lane and of the common lane; `collect`, and an
+//! allocation that failed, reap everything.
+
+use crate::memory::{
+    queue::LANES,
+    registry::{QUEUE, reap, slot},
+    threads::{Local, with_local},
+};
+use crate::base::sync::Ordering;
+
+/// Arrays that one ordinary call reaps at most. The bound keeps the longest stall under 100 microseconds, and is
+/// above the orphans of an ordinary training step (design.md, "Budgets").
+pub(crate) const BATCH: usize = 256;
+
+/// Calls between two looks at the lanes of other threads.
+const LOOK_EVERY: u32 = 64;
+
+/// What every call does first.
+#[inline]
+pub(crate) fn on_call(local: &Local) {
+    let calls = local.calls.get() + 1;
+    local.calls.set(calls);
+    if calls >= LOOK_EVERY {
+        look_around(local);
+    }
+    if !QUEUE.is_empty(local.seat.lane) || !QUEUE.is_empty(0) {
+        drain(local, BATCH);
+    }
+}
+
+/// Reaps up to `most` arrays of this thread's lane and the common one. Returns how many.
+pub(crate) fn drain(local: &Local, most: usize) -> usize {
+    let own = drain_lane(local, local.seat.lane, most);
+    own + drain_lane(local, 0, most - own)
+}
+
+/// Reaps everything that is queued when the call begins, on whatever lane. Returns how many.
+pub(crate) fn drain_all(local: &Local) -> usize {
+    let mut reaped = 0;
+    for lane in 0..LANES {
+        reaped += drain_lane(local, lane, usize::MAX);
+    }
+    reaped
+}
+
+fn drain_lane(local: &Local, lane: usize, most: usize) -> usize {
+    let mut reaped = 0;
+    while reaped < most {
+        let mut list = Taken { lane, first: QUEUE.take(lane) };
+        if list.first == 0 {
+            break;
+        }
+        while list.first != 0 && reaped < most {
+            let index = list.first - 1;
+            // Relaxed: made visible by the Acquire in `take`.
+            list.first = slot(index).core.link.load(Ordering::Relaxed);
+            reap(local, index);
+            reaped += 1;
+        }
+    }
+    reaped
+}
+
+/// A list taken from a lane; what is left of it goes back, also if freeing something panicked.
+struct Taken {
+    lane: usize,
+    first: u32,
+}
+
+impl Drop for Taken {
+    #[inline]
+    fn drop(&mut self) {
+        if self.first != 0 {
+            QUEUE.put_back(self.lane, self.first);
+        }
+    }
+}
+
+/// Takes over lanes whose threads did nothing since the last look: idle ones, or ended without notice.
+#[cold]
+fn look_around(local: &Local) {
+    local.calls.set(0);
+    let mut heads = local.heads.get();
+    for (lane, seen) in heads.iter_mut().enumerate().skip(1) {
+        let head = QUEUE.head(lane);
+        let idle = head != 0 && head == *seen;
+        *seen = head;
+        if idle || (lane != local.seat.lane && head == 0 && !QUEUE.is_empty(lane)) {
+            drain_lane(local, lane, BATCH);
+        }
+    }
+    local.heads.set(heads);
+}
+
+/// Reaps everything, from outside this layer.
+pub(crate) fn collect() -> usize {
+    with_local(drain_all)
+}

@@ -1,0 +1,525 @@
+//! The registry: every array of the process, found by its key, kept alive by nobody here.
+//!
+//! A slot holds the array's metadata inline. This file makes arrays, lets operations use them (`pin`), and ends
+//! them: by hand, with their manager, or out of the reclaim queue. The rules of a slot's life are in `slot.rs`,
+//! those of use against close in `hazard.rs`, those of ownership in `owner.rs`.
+
+use std::any::Any;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::AtomicPtr;
+
+use dashmap::DashMap;
+
+use crate::base::{
+    dtype::DType,
+    error::{Closer, Error, Result, Site, StaleArray},
+    layout::Layout,
+    sync::{AtomicU32, Ordering, wait_turn},
+};
+use crate::memory::{
+    hazard::{PLACES, announced},
+    key::Key,
+    lend,
+    owner::{self, Owner, Refused},
+    queue::Queue,
+    slab::Slab,
+    slot::{BUSY, CLOSING, KEPT, LENT, NAMED, OPEN, Slot, generation_of},
+    storage::{self, Storage, give_back_surplus},
+    switch,
+    threads::{self, Counts, Local, with_local},
+};
+
+/// What the gradient layer hangs on an array: opaque here.
+pub(crate) type Tracked = Option<Arc<dyn Any + Send + Sync>>;
+
+/// An array: what its slot holds while it is open. Never changed in between, but exchanged whole by `intern`.
+#[derive(Debug)]
+pub(crate) struct Payload {
+    pub(crate) dtype: DType,
+    pub(crate) layout: Layout,
+    pub(crate) storage: Storage,
+    pub(crate) node: Tracked,
+}
+
+/// A slot with what owners, writers and errors need to know of it.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct ArraySlot {
+    pub(crate) core: Slot<Payload>,
+    pub(crate) owner: AtomicU32,
+    pub(crate) shard: AtomicU32,
+    pub(crate) prev: AtomicU32,
+    pub(crate) next: AtomicU32,
+    /// The storage's id + 1, for writers that look who reads it.
+    storage: AtomicU32,
+    /// Milliseconds since the start of the runtime.
+    born: AtomicU32,
+    /// Who closed it, as the number of a `Closer`.
+    closer: AtomicU32,
+    created: AtomicPtr<Location<'static>>,
+    closed: AtomicPtr<Location<'static>>,
+}
+
+static SLOTS: Slab<ArraySlot> = Slab::new(|| ArraySlot {
+    core: Slot::new(),
+    owner: AtomicU32::new(owner::NOBODY),
+    shard: AtomicU32::new(0),
+    prev: AtomicU32::new(0),
+    next: AtomicU32::new(0),
+    storage: AtomicU32::new(0),
+    born: AtomicU32::new(0),
+    closer: AtomicU32::new(0),
+    created: AtomicPtr::new(std::ptr::null_mut()),
+    closed: AtomicPtr::new(std::ptr::null_mut()),
+});
+
+pub(crate) static QUEUE: Queue = Queue::new();
+
+/// Names given by `set_name`, while their array is open or has handles.
+static NAMES: std::sync::LazyLock<DashMap<u32, String>> = std::sync::LazyLock::new(DashMap::new);
+
+/// The slot with this index.
+#[inline]
+pub(crate) fn slot(index: u32) -> &'static ArraySlot {
+    SLOTS.get(index)
+}
+
+/// Slots ever used.
+pub(crate) fn extent() -> u32 {
+    SLOTS.extent()
+}
+
+/// The storage of the array that was announced as this slot.
+pub(crate) fn storage_of(index: u32) -> Option<u32> {
+    // Relaxed: written before the slot was opened, which the announcer saw.
+    slot(index).storage.load(Ordering::Relaxed).checked_sub(1)
+}
+
+// ---------------------------------------------------------------------------------------------- making
+
+/// Makes an array with one proxy, owned by `owner`.
+///
+/// If the owner refuses, the payload is dropped, nothing is left behind, and the refusal is returned.
+#[inline]
+pub(crate) fn create(
+    local: &Local,
+    op: &'static str,
+    payload: Payload,
+    owner: Owner,
+    site: Site,
+) -> Result<std::result::Result<Key, Refused>> {
+    let index = {
+        let mut free = local.slots.borrow_mut();
+        match free.pop() {
+            Some(index) => index,
+            None if SLOTS.refill(&mut free) => free.pop().ok_or_else(|| storage::full(op))?,
+            None => return Err(storage::full(op)),
+        }
+    };
+    let cell = slot(index);
+    // Relaxed: published with the slot's state, or by the lock of the owner's list.
+    cell.storage.store(payload.storage.id() + 1, Ordering::Relaxed);
+    cell.born.store(now_millis(), Ordering::Relaxed);
+    cell.created.store(std::ptr::from_ref(site).cast_mut(), Ordering::Relaxed);
+    cell.owner.store(owner::NOBODY, Ordering::Relaxed);
+    let generation = cell.core.open(payload);
+    Counts::bump(&local.seat.counts.created, 1);
+    let key = Key::new(index, generation);
+    match owner::put(local, index, owner, false) {
+        Ok(()) => Ok(Ok(key)),
+        Err(refused) => {
+            // Nobody was given the key; it ends as any array without owner and handles does.
+            cell.owner.store(owner::HANDLES, Ordering::Release);
+            end_orphan(local, index);
+            Ok(Err(refused))
+        }
+    }
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+fn now_millis() -> u32 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes a `timespec` that is ours.
+    #[allow(unsafe_code)]
+    unsafe {
+        libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now);
+    }
+    (now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000) as u32
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+fn now_millis() -> u32 {
+    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    START.get_or_init(std::time::Instant::now).elapsed().as_millis() as u32
+}
+
+// ---------------------------------------------------------------------------------------------- using
+
+/// An array in use: its payload stays readable until this drops, whoever closes it meanwhile.
+///
+/// It does not say that the array is still open.
+#[derive(Debug)]
+pub(crate) struct Pinned<'a> {
+    payload: &'a Payload,
+    local: &'a Local,
+    pub(crate) place: usize,
+    index: u32,
+    /// Bound to the thread whose record announces it.
+    _thread: PhantomData<*const ()>,
+}
+
+impl std::ops::Deref for Pinned<'_> {
+    type Target = Payload;
+
+    #[inline]
+    fn deref(&self) -> &Payload {
+        self.payload
+    }
+}
+
+/// Announces an array of which the caller borrows a proxy for `'a`. Fails if it is closed, or the thread uses too
+/// many already. `Ok(None)` if it is being written or exchanged: let go of everything and try again.
+#[inline]
+fn try_pin<'a>(local: &'a Local, op: &'static str, key: Key, user: bool) -> Result<Option<Pinned<'a>>> {
+    let used = local.used_places.get();
+    let place = used.trailing_ones() as usize;
+    if place >= PLACES {
+        return Err(Error::InUse { op, array: key.to_string(), by: "this thread, with 15 others" });
+    }
+    let cell = slot(key.index());
+    local.used_places.set(used | 1 << place);
+    local.seat.record.announce(place, key.index(), user);
+    let state = cell.core.state();
+    if generation_of(state) != key.generation() || state & (OPEN | BUSY) != OPEN {
+        release(local, place, key.index());
+        return if generation_of(state) == key.generation() && state & OPEN != 0 { Ok(None) } else { Err(stale(op, key)) };
+    }
+    // SAFETY: announced above, then seen open and not busy; the announcement stands until `Pinned` drops.
+    #[allow(unsafe_code)]
+    let payload: &'a Payload = unsafe { cell.core.payload() };
+    let pinned = Pinned { payload, local, place, index: key.index(), _thread: PhantomData };
+    Ok(if payload.storage.is_being_written() { None } else { Some(pinned) })
+}
+
+impl Drop for Pinned<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        release(self.local, self.place, self.index);
+    }
+}
+
+#[inline]
+fn release(local: &Local, place: usize, index: u32) {
+    local.seat.record.withdraw(place);
+    local.used_places.set(local.used_places.get() & !(1 << place));
+    if slot(index).core.state() & CLOSING != 0 {
+        finish_if_free(local, index);
+    }
+}
+
+/// Announces several arrays at once. Waits, holding none, while one of them is being written.
+#[inline]
+pub(crate) fn pin<'a, const N: usize>(
+    local: &'a Local,
+    op: &'static str,
+    keys: [Key; N],
+    user: bool,
+) -> Result<[Pinned<'a>; N]> {
+    let mut turns = 0;
+    loop {
+        if let Some(pins) = try_pins(local, op, keys, user)? {
+            return Ok(pins);
+        }
+        if turns > 1 << 20 {
+            return Err(Error::InUse { op, array: describe(keys[0]), by: "an operation that writes in place" });
+        }
+        wait_turn(&mut turns);
+    }
+}
+
+/// As [`pin`], without waiting: `None` if one of the arrays is being written.
+#[inline]
+pub(crate) fn pin_now<'a, const N: usize>(
+    local: &'a Local,
+    op: &'static str,
+    keys: [Key; N],
+) -> Result<Option<[Pinned<'a>; N]>> {
+    try_pins(local, op, keys, false)
+}
+
+#[inline]
+fn try_pins<'a, const N: usize>(
+    local: &'a Local,
+    op: &'static str,
+    keys: [Key; N],
+    user: bool,
+) -> Result<Option<[Pinned<'a>; N]>> {
+    let mut pins = [const { None }; N];
+    for (pin, key) in pins.iter_mut().zip(keys) {
+        *pin = try_pin(local, op, key, user)?;
+        if pin.is_none() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(pins.map(|pin| pin.expect("all were announced"))))
+}
+
+// ---------------------------------------------------------------------------------------------- ending
+
+/// Ends an array by hand. Harmless if it ended already.
+pub(crate) fn close(local: &Local, key: Key, site: Site) {
+    if owner::take(key.index(), key.generation()).is_some() {
+        close_taken(local, &[key.index()], Closer::User, Some(site));
+    }
+}
+
+/// Ends arrays that were taken from their owners. Their bytes come back at once, or with the last operation
+/// that is using them.
+pub(crate) fn close_taken(local: &Local, taken: &[u32], closer: Closer, site: Option<Site>) {
+    for &index in taken {
+        let cell = slot(index);
+        cell.closer.store(closer as u32, Ordering::Relaxed);
+        let site = site.map_or(std::ptr::null_mut(), |site| std::ptr::from_ref(site).cast_mut());
+        cell.closed.store(site, Ordering::Relaxed);
+        if cell.core.begin_close() & KEPT != 0 {
+            Counts::bump(&local.seat.counts.unkept, 1);
+            if cell.core.take_last() {
+                cell.core.orphan();
+            }
+        }
+    }
+    threads::barrier();
+    for &index in taken {
+        finish_if_unannounced(local, index);
+    }
+}
+
+/// A reader let go of a closing array: the last one finishes it.
+#[cold]
+fn finish_if_free(local: &Local, index: u32) {
+    threads::barrier();
+    finish_if_unannounced(local, index);
+}
+
+fn finish_if_unannounced(local: &Local, index: u32) {
+    let mut busy = false;
+    threads::for_each_seat(|seat| busy |= announced(std::iter::once(&seat.record), index));
+    if busy {
+        return;
+    }
+    let cell = slot(index);
+    if let Some(payload) = cell.core.finish() {
+        Counts::bump(&local.seat.counts.closed, 1);
+        drop(payload);
+        if cell.core.finished() {
+            recycle(local, index);
+        }
+    }
+}
+
+/// One proxy less. The last one queues the slot, or leaves it with its manager if the switch is off.
+#[inline]
+pub(crate) fn drop_proxy(key: Key) {
+    let cell = slot(key.index());
+    if !cell.core.drop_proxy() || switch::forked() {
+        return;
+    }
+    // Relaxed: nobody else holds a handle that could move the array now.
+    if !switch::reclaiming() && cell.owner.load(Ordering::Relaxed) != owner::HANDLES && cell.core.keep() & OPEN != 0 {
+        threads::count_here(|counts| &counts.kept);
+        return;
+    }
+    threads::count_here(|counts| &counts.queued);
+    QUEUE.push(threads::lane(), key.index(), &cell.core.link);
+}
+
+/// A slot came out of the queue: ends the array if that was its last count.
+#[inline]
+pub(crate) fn reap(local: &Local, index: u32) {
+    Counts::bump(&local.seat.counts.drained, 1);
+    end_orphan(local, index);
+}
+
+/// Gives up a count that the caller took over, and ends the array if it was the last.
+#[inline]
+fn end_orphan(local: &Local, index: u32) {
+    let cell = slot(index);
+    if !cell.core.take_last() {
+        return;
+    }
+    let generation = generation_of(cell.core.state());
+    if owner::take(index, generation).is_some() {
+        // Open, without handles and without owner: nobody else can reach it.
+        Counts::bump(&local.seat.counts.closed, 1);
+        recycle(local, index);
+    } else if cell.core.orphan() {
+        recycle(local, index);
+    }
+}
+
+#[inline]
+fn recycle(local: &Local, index: u32) {
+    let cell = slot(index);
+    if cell.core.state() & (NAMED | LENT) != 0 {
+        NAMES.remove(&index);
+        lend::forget(index);
+    }
+    let (payload, reusable) = cell.core.recycle();
+    drop(payload);
+    if reusable {
+        let mut free = local.slots.borrow_mut();
+        free.push(index);
+        give_back_surplus(&mut free, &SLOTS);
+    }
+}
+
+/// A thread leaves: its lane goes to the common one, its stocks to the slabs.
+pub(crate) fn flush(local: &Local) {
+    let lane = local.seat.lane;
+    loop {
+        let mut at = QUEUE.take(lane);
+        if at == 0 {
+            break;
+        }
+        while at != 0 {
+            let index = at - 1;
+            at = slot(index).core.link.load(Ordering::Relaxed);
+            QUEUE.push(0, index, &slot(index).core.link);
+        }
+    }
+    SLOTS.give_back(local.slots.borrow_mut().drain(..));
+    storage::flush(local);
+}
+
+/// Exchanges the payload of an open array for another, for all its handles at once. The old one is returned.
+pub(crate) fn exchange(local: &Local, op: &'static str, key: Key, payload: Payload) -> Result<Payload> {
+    let cell = slot(key.index());
+    let mut turns = 0;
+    loop {
+        if generation_of(cell.core.state()) != key.generation() || cell.core.state() & OPEN == 0 {
+            return Err(stale(op, key));
+        }
+        if cell.core.set(BUSY) & BUSY == 0 {
+            break;
+        }
+        wait_turn(&mut turns);
+    }
+    threads::barrier();
+    turns = 0;
+    loop {
+        let mut by = None;
+        threads::for_each_seat(|seat| {
+            if seat.record.announces(key.index()) {
+                by = Some(std::ptr::eq(seat, local.seat));
+            }
+        });
+        match by {
+            None => break,
+            Some(mine) if mine || turns > 1 << 16 => {
+                cell.core.clear(BUSY);
+                return Err(Error::InUse { op, array: describe(key), by: "a call that has not ended" });
+            }
+            Some(_) => wait_turn(&mut turns),
+        }
+    }
+    cell.storage.store(payload.storage.id() + 1, Ordering::Relaxed);
+    // SAFETY: this thread set `BUSY`, issued the barrier, and found no announcement.
+    #[allow(unsafe_code)]
+    let old = unsafe { cell.core.replace(payload) };
+    cell.core.clear(BUSY);
+    old.ok_or_else(|| stale(op, key))
+}
+
+// ---------------------------------------------------------------------------------------------- telling
+
+/// The array's name, if it has one.
+pub(crate) fn name(key: Key) -> Option<String> {
+    let cell = slot(key.index());
+    (cell.core.state() & NAMED != 0).then(|| NAMES.get(&key.index()).map(|name| name.clone())).flatten()
+}
+
+/// Names an array. The caller borrows a proxy of it.
+pub(crate) fn set_name(key: Key, name: &str) {
+    NAMES.insert(key.index(), name.to_owned());
+    slot(key.index()).core.set(NAMED);
+}
+
+/// The array's name, or its key.
+pub(crate) fn describe(key: Key) -> String {
+    match name(key) {
+        Some(name) => format!("`{name}` ({key})"),
+        None => key.to_string(),
+    }
+}
+
+/// Where the array was made.
+pub(crate) fn created(index: u32) -> Option<Site> {
+    site(&slot(index).created)
+}
+
+/// Milliseconds since the array was made.
+pub(crate) fn age_millis(index: u32) -> u32 {
+    now_millis().wrapping_sub(slot(index).born.load(Ordering::Relaxed))
+}
+
+fn site(place: &AtomicPtr<Location<'static>>) -> Option<Site> {
+    // SAFETY: the pointer is null, or was made from a `&'static Location` by `create` or `close_taken`.
+    #[allow(unsafe_code)]
+    unsafe {
+        place.load(Ordering::Relaxed).as_ref()
+    }
+}
+
+/// The error for a key whose array ended, with everything its slot still knows.
+#[cold]
+pub(crate) fn stale(op: &'static str, key: Key) -> Error {
+    let cell = slot(key.index());
+    let same = generation_of(cell.core.state()) == key.generation();
+    Error::StaleArray(Box::new(StaleArray {
+        op,
+        array: if same { describe(key) } else { key.to_string() },
+        created: if same { created(key.index()) } else { None },
+        closed_by: if same { closer(cell.closer.load(Ordering::Relaxed)) } else { Closer::Unknown },
+        closed: if same { site(&cell.closed) } else { None },
+    }))
+}
+
+fn closer(number: u32) -> Closer {
+    [Closer::User, Closer::Manager, Closer::ManagerDrop, Closer::Ancestor, Closer::Reaper]
+        .into_iter()
+        .find(|closer| *closer as u32 == number)
+        .unwrap_or(Closer::Unknown)
+}
+
+/// Whether the array is open.
+pub(crate) fn is_open(key: Key) -> bool {
+    let state = slot(key.index()).core.state();
+    generation_of(state) == key.generation() && state & OPEN != 0
+}
+
+/// A proxy's count for a key alone. `None` if its array has no handle or the key is stale.
+pub(crate) fn upgrade(key: Key) -> Option<Key> {
+    if key.index() >= extent() {
+        return None;
+    }
+    upgrade_index(key.index()).and_then(|found| {
+        if found == key && is_open(key) {
+            return Some(found);
+        }
+        drop_proxy(found);
+        None
+    })
+}
+
+/// A proxy's count for whatever array is in a slot. The caller must give it to a proxy or to `drop_proxy`.
+pub(crate) fn upgrade_index(index: u32) -> Option<Key> {
+    slot(index).core.upgrade().map(|state| Key::new(index, generation_of(state)))
+}
+
+/// Runs with this thread's part of the runtime; for callers above this layer.
+#[inline]
+pub(crate) fn local<R>(f: impl FnOnce(&Local) -> R) -> R {
+    with_local(f)
+}

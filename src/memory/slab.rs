@@ -1,0 +1,108 @@
+//! Cells in pages that never move and are never freed, with free lists in batches.
+//!
+//! A cell is found by its index with one load and an addition, from any thread, for ever: that is what lets
+//! a proxy be a number, and a drop find its slot without a lock. Pages hold 1,024 cells each, so that growing
+//! touches a bounded amount of fresh memory at a time.
+//!
+//! Free cells wait in the thread that will use them (`threads.rs`) and move between threads in batches.
+
+use std::ptr;
+use std::sync::{Mutex, PoisonError, atomic::AtomicPtr};
+
+use crate::base::sync::{AtomicU32, Ordering};
+
+/// Cells of a page.
+const PAGE: usize = 1024;
+/// Pages of a slab.
+const PAGES: usize = 1 << 18;
+/// Cells that move at a time between a thread and the slab.
+pub(crate) const BATCH: usize = 64;
+
+/// Cells of one type. Made once, as a static.
+pub(crate) struct Slab<T: 'static> {
+    pages: [AtomicPtr<T>; PAGES],
+    /// Cells ever handed out, and with it the pages made.
+    used: Mutex<u32>,
+    free: Mutex<Vec<u32>>,
+    /// As `used`, to be read without the lock.
+    extent: AtomicU32,
+    make: fn() -> T,
+}
+
+impl<T: Sync> std::fmt::Debug for Slab<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Slab({} cells)", self.extent())
+    }
+}
+
+impl<T: Sync> Slab<T> {
+    /// An empty slab whose fresh cells are made by `make`.
+    pub(crate) const fn new(make: fn() -> T) -> Self {
+        Slab {
+            pages: [const { AtomicPtr::new(ptr::null_mut()) }; PAGES],
+            used: Mutex::new(0),
+            free: Mutex::new(Vec::new()),
+            extent: AtomicU32::new(0),
+            make,
+        }
+    }
+
+    /// The cell with this index, which came from [`Slab::refill`].
+    #[inline(always)]
+    pub(crate) fn get(&self, index: u32) -> &'static T {
+        // Acquire: pairs with the Release in `grow`; the page is filled before it is seen.
+        let page = self.pages[index as usize / PAGE].load(Ordering::Acquire);
+        assert!(!page.is_null(), "an index is handed out after its page is made");
+        // SAFETY: `page` is the start of a leaked slice of `PAGE` cells (`grow`), which lives for ever and is only
+        // borrowed shared; the offset is below `PAGE`.
+        #[allow(unsafe_code)]
+        unsafe {
+            &*page.add(index as usize % PAGE)
+        }
+    }
+
+    /// Cells ever handed out: every index is below.
+    pub(crate) fn extent(&self) -> u32 {
+        // Acquire: pairs with the Release in `grow`.
+        self.extent.load(Ordering::Acquire)
+    }
+
+    /// Adds free cells to `list`: returned ones if there are any, else fresh ones. `false` if the slab is full.
+    #[cold]
+    pub(crate) fn refill(&self, list: &mut Vec<u32>) -> bool {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.is_empty() {
+            drop(free);
+            return self.grow(list);
+        }
+        let keep = free.len().saturating_sub(BATCH);
+        list.extend(free.drain(keep..));
+        true
+    }
+
+    /// Takes free cells back.
+    #[cold]
+    pub(crate) fn give_back(&self, cells: impl Iterator<Item = u32>) {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).extend(cells);
+    }
+
+    fn grow(&self, list: &mut Vec<u32>) -> bool {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = *used;
+        let page = first as usize / PAGE;
+        if page >= PAGES {
+            return false;
+        }
+        if first as usize % PAGE == 0 {
+            let cells: Box<[T]> = (0..PAGE).map(|_| (self.make)()).collect();
+            // Release: pairs with the Acquire in `get`.
+            self.pages[page].store(Box::leak(cells).as_mut_ptr(), Ordering::Release);
+        }
+        *used += BATCH as u32;
+        // Release: pairs with the Acquire in `extent`.
+        self.extent.store(*used, Ordering::Release);
+        // Highest first: the list is a stack, and cells are best used in ascending order.
+        list.extend((first..first + BATCH as u32).rev());
+        true
+    }
+}

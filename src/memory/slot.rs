@@ -1,0 +1,299 @@
+//! A place of the registry and its life: one atomic word of state, one of proxies, the payload inline.
+//!
+//! ```text
+//! vacant --open--> open --begin_close--> closing --finish--> closed --recycle--> vacant (next generation)
+//!                    \____________________ recycle (an orphan that nobody else can see) ___________/
+//! ```
+//!
+//! # Who may do what
+//! - The payload is written by `open` and by nobody else until `finish` or `recycle` takes it. In between it is
+//!   only read, by a thread that either announced the slot in its hazard record and then found the state open
+//!   (`hazard.rs`), or closes it.
+//! - `begin_close` is called by the one thread that took the slot from its owner (`owner.rs`), once.
+//! - Between `begin_close` and `finish` every thread that lets go of an announcement may finish; the bit
+//!   `FINISHING` picks one.
+//! - `proxies` counts the handles. The last one to drop gives its count to the reclaim queue (or, with the
+//!   switch off, leaves it with the manager: `KEPT`), so the count reaches 0 in one place only: the drain.
+//!   Then nobody holds a key, and the slot is recycled once it is closed as well, whichever comes second.
+//! - A slot with a proxy is never recycled, so a live proxy never meets another array's generation.
+//!
+//! loom explores this file together with `hazard.rs` and `queue.rs` (`loom_tests.rs`).
+
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
+
+/// Readable by whoever announced it.
+pub(crate) const OPEN: u64 = 1;
+/// Ended for new readers; running ones may still read.
+pub(crate) const CLOSING: u64 = 2;
+/// The payload is gone.
+pub(crate) const CLOSED: u64 = 4;
+/// No proxy is left, and the queue has handed the slot out.
+pub(crate) const ORPHAN: u64 = 8;
+/// The last proxy fell while the switch was off: its count stays, in the name of the manager.
+pub(crate) const KEPT: u64 = 16;
+/// A thread is taking the payload.
+const FINISHING: u64 = 32;
+/// A name is in the side table.
+pub(crate) const NAMED: u64 = 64;
+/// Lenders are in the side table.
+pub(crate) const LENT: u64 = 128;
+/// The payload is being exchanged; readers wait.
+pub(crate) const BUSY: u64 = 256;
+
+/// A generation never reaches this: the slot is retired instead.
+const LAST_GENERATION: u32 = u32::MAX;
+
+/// The generation in a state word.
+#[inline]
+pub(crate) fn generation_of(state: u64) -> u32 {
+    (state >> 32) as u32
+}
+
+/// State, count and payload of one slot.
+#[derive(Debug)]
+pub(crate) struct Slot<P> {
+    /// Generation (upper half) and the bits above.
+    state: AtomicU64,
+    /// Handles, the queue's and the manager's inherited counts included.
+    proxies: AtomicU32,
+    /// The next slot of the reclaim queue, as index + 1; 0 ends it.
+    pub(crate) link: AtomicU32,
+    payload: UnsafeCell<Option<P>>,
+}
+
+// SAFETY: the payload is handed from thread to thread (`Send`) and read by several at once (`Sync`);
+// the rules in the module docs keep writers alone.
+#[allow(unsafe_code)]
+unsafe impl<P: Send + Sync> Sync for Slot<P> {}
+
+impl<P> Slot<P> {
+    /// A vacant slot of the first generation.
+    pub(crate) fn new() -> Self {
+        Slot {
+            state: AtomicU64::new(1 << 32),
+            proxies: AtomicU32::new(0),
+            link: AtomicU32::new(0),
+            payload: UnsafeCell::new(None),
+        }
+    }
+
+    /// The state word. Acquire: pairs with the Release of `open` and of the closing calls, so that what they
+    /// wrote before is seen.
+    #[inline]
+    pub(crate) fn state(&self) -> u64 {
+        self.state.load(Ordering::Acquire)
+    }
+
+    /// Fills a vacant slot that the caller took from a free list, with one proxy. Returns its generation.
+    #[inline]
+    pub(crate) fn open(&self, payload: P) -> u32 {
+        let vacant = self.state.load(Ordering::Relaxed);
+        debug_assert_eq!(vacant & 0xffff_ffff, 0, "a slot from a free list is vacant");
+        // SAFETY: the slot is vacant and came from a free list to this thread alone; no key of this
+        // generation exists yet, so nobody reads.
+        #[allow(unsafe_code)]
+        self.payload.with_mut(|p| unsafe { *p = Some(payload) });
+        // Relaxed: `upgrade` reads the state, published below, before it trusts the count.
+        self.proxies.store(1, Ordering::Relaxed);
+        // Release: pairs with `state` in readers; publishes the payload.
+        self.state.store(vacant | OPEN, Ordering::Release);
+        generation_of(vacant)
+    }
+
+    /// The payload.
+    ///
+    /// # Safety
+    /// The caller announced the slot and then saw it open, and the announcement stands for `'a`; or the caller
+    /// is the one that closes it and has not finished.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn payload<'a>(&self) -> &'a P {
+        // SAFETY: by the caller's promise no thread takes or replaces the payload during `'a`, and an open slot
+        // holds one.
+        self.payload.with(|p| unsafe { (*p).as_ref() }).expect("an open slot holds a payload")
+    }
+
+    /// One more handle, made from an existing one.
+    #[inline]
+    pub(crate) fn add_proxy(&self) {
+        // Relaxed: the caller's own handle keeps the count above 0; nothing is published by counting up.
+        let before = self.proxies.fetch_add(1, Ordering::Relaxed);
+        if before > u32::MAX / 2 {
+            // Two billion handles of one array: only leaked ones get here, and wrapping would be unsound.
+            std::process::abort();
+        }
+    }
+
+    /// Handles now.
+    pub(crate) fn proxies(&self) -> u32 {
+        self.proxies.load(Ordering::Relaxed)
+    }
+
+    /// One more handle, made without one. `None` if the slot has none left. Else the state, whose generation is
+    /// that of the handle: it may be another than the caller looked for, and must be dropped like any handle.
+    pub(crate) fn upgrade(&self) -> Option<u64> {
+        let mut count = self.proxies.load(Ordering::Relaxed);
+        while count != 0 {
+            // Acquire: pairs with the Release of `drop_proxy`, as for any count that is taken over.
+            match self.proxies.compare_exchange_weak(count, count + 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Some(self.state()),
+                Err(now) => count = now,
+            }
+        }
+        None
+    }
+
+    /// Gives up one handle. `true` if it was the last: its count is now the caller's to queue or to keep.
+    #[inline]
+    pub(crate) fn drop_proxy(&self) -> bool {
+        // Acquire: pairs with the Release below in the handles that went before; with a count of 1 nobody else
+        // can count up except `upgrade`, whose count is dropped on its own.
+        if self.proxies.load(Ordering::Acquire) == 1 {
+            return true;
+        }
+        // Release: pairs with the Acquire above and in `take_last`: uses of this handle come before the end.
+        if self.proxies.fetch_sub(1, Ordering::Release) != 1 {
+            return false;
+        }
+        // An upgraded handle went between the two lines above. The count is 0: nobody can count up again, and
+        // the caller's place in the queue needs a count.
+        self.proxies.store(1, Ordering::Relaxed);
+        true
+    }
+
+    /// The drain gives up the count that the queue inherited. `true` if no handle is left.
+    #[inline]
+    pub(crate) fn take_last(&self) -> bool {
+        // AcqRel: Acquire pairs with `drop_proxy`: every use through a handle happened before; Release: as there.
+        self.proxies.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Leaves the last count with the manager, for an array that is open. Returns the state before.
+    #[inline]
+    pub(crate) fn keep(&self) -> u64 {
+        // AcqRel: pairs with the exchange in `begin_close` and in `unkeep`: exactly one side finds the bit set on
+        // an open slot and takes the count over.
+        self.state.fetch_or(KEPT, Ordering::AcqRel)
+    }
+
+    /// Takes a kept count back, for an array that is still open. `true` if this call took it.
+    pub(crate) fn unkeep(&self, generation: u32) -> bool {
+        let mut state = self.state();
+        while generation_of(state) == generation && state & (OPEN | KEPT) == OPEN | KEPT {
+            // AcqRel: as in `keep`.
+            match self.state.compare_exchange_weak(state, state & !KEPT, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return true,
+                Err(now) => state = now,
+            }
+        }
+        false
+    }
+
+    /// Sets side-table bits.
+    pub(crate) fn set(&self, bits: u64) -> u64 {
+        // AcqRel: pairs with `state` in whoever reads the side table because of the bit.
+        self.state.fetch_or(bits, Ordering::AcqRel)
+    }
+
+    /// Clears side-table bits.
+    pub(crate) fn clear(&self, bits: u64) -> u64 {
+        // AcqRel: as in `set`.
+        self.state.fetch_and(!bits, Ordering::AcqRel)
+    }
+
+    /// Open to closing. The caller took the slot from its owner. Returns the state before.
+    #[inline]
+    pub(crate) fn begin_close(&self) -> u64 {
+        // AcqRel: Release pairs with `state` in readers; Acquire with `keep`. Against announcements it is ordered by
+        // the heavy barrier that the caller issues next.
+        let before = self.state.fetch_xor(OPEN | CLOSING, Ordering::AcqRel);
+        debug_assert_eq!(before & (OPEN | CLOSING | CLOSED), OPEN, "only an open slot is closed, by one thread");
+        before
+    }
+
+    /// The payload of a closing slot that nobody announces any more, for the one caller that gets it.
+    pub(crate) fn finish(&self) -> Option<P> {
+        // AcqRel: the exchange picks one of several threads that let go at the same time.
+        let before = self.state.fetch_or(FINISHING, Ordering::AcqRel);
+        if before & CLOSING == 0 || before & FINISHING != 0 {
+            return None;
+        }
+        // SAFETY: `FINISHING` was set by this thread alone, and the caller found no announcement after the state
+        // had left open; a later announcer sees it closing and does not read.
+        #[allow(unsafe_code)]
+        self.payload.with_mut(|p| unsafe { (*p).take() })
+    }
+
+    /// Closing to closed, after `finish`. `true` if the slot is an orphan too, so that the caller recycles it.
+    pub(crate) fn finished(&self) -> bool {
+        // AcqRel: pairs with `orphan`: of the two, the later one sees the other's bit.
+        self.state.fetch_xor(CLOSING | CLOSED | FINISHING, Ordering::AcqRel) & ORPHAN != 0
+    }
+
+    /// The drain found no handle left on a slot that somebody else is closing or closed.
+    /// `true` if it is closed already, so that the caller recycles it.
+    pub(crate) fn orphan(&self) -> bool {
+        // AcqRel: pairs with `finished`.
+        self.state.fetch_or(ORPHAN, Ordering::AcqRel) & CLOSED != 0
+    }
+
+    /// Takes what is left of the payload and makes the slot vacant with the next generation. The caller is the only
+    /// one that can reach the slot: no handle is left, and no owner.
+    /// The second value is `false` if the generations are used up: the slot is retired and must not be handed out.
+    #[inline]
+    pub(crate) fn recycle(&self) -> (Option<P>, bool) {
+        // SAFETY: no handle is left, so nobody announces the slot and reads (an operation borrows its handles); no
+        // owner is left, so nobody closes it.
+        #[allow(unsafe_code)]
+        let payload = self.payload.with_mut(|p| unsafe { (*p).take() });
+        let generation = generation_of(self.state.load(Ordering::Relaxed));
+        let retired = generation == LAST_GENERATION - 1;
+        // Release: pairs with `state` in `upgrade` and in readers of stale keys.
+        self.state.store(u64::from(generation + 1) << 32, Ordering::Release);
+        (payload, !retired)
+    }
+
+    /// Exchanges the payload of an open slot that is marked `BUSY` and that nobody announces.
+    ///
+    /// # Safety
+    /// The caller set `BUSY`, then issued the heavy barrier, then found no announcement of the slot.
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn replace(&self, payload: P) -> Option<P> {
+        // SAFETY: by the caller's promise; a later announcer sees `BUSY` and waits.
+        self.payload.with_mut(|p| unsafe { (*p).replace(payload) })
+    }
+
+    /// For tests of the wrap-around: as if the slot had been used so often.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn age_to(&self, generation: u32) {
+        self.state.store(u64::from(generation) << 32, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generation_that_would_wrap_retires_its_slot() {
+        let slot = Slot::<u8>::new();
+        slot.age_to(LAST_GENERATION - 2);
+        assert_eq!(slot.open(1), LAST_GENERATION - 2);
+        assert!(slot.drop_proxy() && slot.take_last());
+        assert_eq!(slot.recycle(), (Some(1), true));
+        slot.open(2);
+        assert!(slot.drop_proxy() && slot.take_last());
+        assert_eq!(slot.recycle(), (Some(2), false), "the last generation is never handed out again");
+    }
+
+    #[test]
+    fn the_second_of_closed_and_orphan_recycles() {
+        let slot = Slot::<u8>::new();
+        slot.open(1);
+        slot.begin_close();
+        assert!(!slot.orphan());
+        assert_eq!(slot.finish(), Some(1));
+        assert_eq!(slot.finish(), None, "one thread finishes");
+        assert!(slot.finished());
+    }
+}

@@ -1,0 +1,232 @@
+//! The bytes of arrays: counted references to a buffer, and who may write into it.
+//!
+//! A storage is shared by an array, its views, what gradients saved of it, and operations that run. Its cell
+//! lies in a slab, so that taking one allocates nothing. The buffer goes back to its pool with the last reference.
+//!
+//! # Writers
+//! An operation that writes in place sets `writer`, issues the heavy barrier and looks at all hazard records:
+//! nobody else may be using an array with this storage. A reader looks at `writer` after it announced its
+//! array, and withdraws if it is set. So reading costs one load, and a write into bytes that another thread
+//! is reading (or the reverse) cannot happen.
+
+use crate::base::{
+    error::{Error, Result},
+    sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell, wait_turn},
+};
+use crate::device::buffer::Buffer;
+use crate::memory::{
+    hazard::USER,
+    registry,
+    slab::Slab,
+    threads::{self, Local, with_local},
+};
+
+/// A cell of a storage.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    refs: AtomicU32,
+    /// 1 while an operation writes in place.
+    writer: AtomicU32,
+    /// In-place changes so far.
+    version: AtomicU64,
+    /// Bytes of the buffer, for reports.
+    bytes: AtomicU64,
+    buffer: UnsafeCell<Option<Buffer>>,
+}
+
+// SAFETY: the buffer is written while `refs` is 0 and the cell belongs to one thread's free list, and only read
+// while `refs` is above.
+#[allow(unsafe_code)]
+unsafe impl Sync for Cell {}
+
+static CELLS: Slab<Cell> = Slab::new(|| Cell {
+    refs: AtomicU32::new(0),
+    writer: AtomicU32::new(0),
+    version: AtomicU64::new(0),
+    bytes: AtomicU64::new(0),
+    buffer: UnsafeCell::new(None),
+});
+
+/// A counted reference to a buffer.
+#[derive(Debug)]
+pub(crate) struct Storage {
+    index: u32,
+}
+
+/// No cell is left: 268 million storages are alive.
+pub(crate) fn full(op: &'static str) -> Error {
+    Error::Argument { op, argument: "number of arrays", value: "2^28".into(), expected: "less; close some first" }
+}
+
+impl Storage {
+    /// Puts a buffer into a cell.
+    #[inline]
+    pub(crate) fn new(local: &Local, op: &'static str, buffer: Buffer) -> Result<Self> {
+        let mut free = local.storages.borrow_mut();
+        let index = match free.pop() {
+            Some(index) => index,
+            None if CELLS.refill(&mut free) => free.pop().ok_or_else(|| full(op))?,
+            None => return Err(full(op)),
+        };
+        let cell = CELLS.get(index);
+        cell.bytes.store(buffer.span().bytes() as u64, Ordering::Relaxed);
+        // SAFETY: the cell came from a free list: no reference to it exists.
+        #[allow(unsafe_code)]
+        cell.buffer.with_mut(|b| unsafe { *b = Some(buffer) });
+        // Relaxed: the reference is passed on by whatever publishes the `Storage` itself.
+        cell.refs.store(1, Ordering::Relaxed);
+        Ok(Storage { index })
+    }
+
+    #[inline]
+    fn cell(&self) -> &'static Cell {
+        CELLS.get(self.index)
+    }
+
+    /// The number by which slots name it.
+    #[inline]
+    pub(crate) fn id(&self) -> u32 {
+        self.index
+    }
+
+    /// The buffer.
+    #[inline]
+    pub(crate) fn buffer(&self) -> &Buffer {
+        // SAFETY: `refs` is at least 1 for as long as `self`, so the buffer is there and is not written.
+        #[allow(unsafe_code)]
+        self.cell().buffer.with(|b| unsafe { (*b).as_ref() }).expect("a counted cell holds a buffer")
+    }
+
+    /// References now.
+    pub(crate) fn references(&self) -> u32 {
+        self.cell().refs.load(Ordering::Relaxed)
+    }
+
+    /// In-place changes so far.
+    #[inline]
+    pub(crate) fn version(&self) -> u64 {
+        // Acquire: pairs with the Release in `Writing::drop`.
+        self.cell().version.load(Ordering::Acquire)
+    }
+
+    /// Whether an operation is writing in place. Read after the array was announced.
+    #[inline]
+    pub(crate) fn is_being_written(&self) -> bool {
+        // Acquire: pairs with the Release in `Writing::drop`: a reader that finds 0 sees what was written.
+        self.cell().writer.load(Ordering::Acquire) != 0
+    }
+
+    /// The right to write into the buffer. `own`: the place of this thread's record that announces the array
+    /// to be written. `None`: another thread is writing, or reads and does not end soon; let go of
+    /// everything and try again.
+    pub(crate) fn write(&self, local: &Local, op: &'static str, own: usize) -> Result<Option<Writing>> {
+        let cell = self.cell();
+        // Acquire: pairs with the Release in `Writing::drop`; writers follow each other.
+        if cell.writer.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return Ok(None);
+        }
+        let writing = Writing { index: self.index };
+        threads::barrier();
+        let mut turns = 0;
+        while let Some(user) = self.other_reader(local, own) {
+            if let Some(by) = user {
+                return Err(Error::InUse { op, array: format!("storage {}", self.index), by });
+            }
+            if turns > 256 {
+                return Ok(None);
+            }
+            wait_turn(&mut turns);
+        }
+        Ok(Some(writing))
+    }
+
+    /// Somebody else who announces an array with this storage; with a name if waiting for him is no use.
+    fn other_reader(&self, local: &Local, own: usize) -> Option<Option<&'static str>> {
+        let mut found = None;
+        threads::for_each_seat(|seat| {
+            let mine = std::ptr::eq(seat, local.seat);
+            for (place, value) in seat.record.places() {
+                if (mine && place == own) || registry::storage_of((value & !USER) - 1) != Some(self.index) {
+                    continue;
+                }
+                let who = match (mine, value & USER != 0) {
+                    (true, _) => Some("a call further up on this thread"),
+                    (false, true) => Some("a closure on another thread"),
+                    (false, false) => None,
+                };
+                found = Some(found.flatten().or(who));
+            }
+        });
+        found
+    }
+}
+
+impl Clone for Storage {
+    #[inline]
+    fn clone(&self) -> Self {
+        // Relaxed: the reference cloned from keeps the count above 0.
+        self.cell().refs.fetch_add(1, Ordering::Relaxed);
+        Storage { index: self.index }
+    }
+}
+
+impl Drop for Storage {
+    #[inline]
+    fn drop(&mut self) {
+        let cell = self.cell();
+        // Acquire: pairs with the Release below in the references that went before. A count of 1 is this one's
+        // own, from which alone another could be made.
+        if cell.refs.load(Ordering::Acquire) != 1 && cell.refs.fetch_sub(1, Ordering::Release) != 1 {
+            return;
+        }
+        // Acquire: for the second way into here, as above.
+        crate::base::sync::fence(Ordering::Acquire);
+        cell.refs.store(0, Ordering::Relaxed);
+        // SAFETY: this was the last reference, and all uses through others happened before.
+        #[allow(unsafe_code)]
+        let buffer = cell.buffer.with_mut(|b| unsafe { (*b).take() });
+        drop(buffer);
+        let index = self.index;
+        with_local(|local| {
+            let mut free = local.storages.borrow_mut();
+            free.push(index);
+            give_back_surplus(&mut free, &CELLS);
+        });
+    }
+}
+
+/// Returns half of a stock that grew beyond four batches.
+#[inline]
+pub(crate) fn give_back_surplus<T: Sync>(free: &mut Vec<u32>, slab: &'static Slab<T>) {
+    use crate::memory::slab::BATCH;
+    if free.len() > 4 * BATCH {
+        let keep = free.len() - 2 * BATCH;
+        slab.give_back(free.drain(keep..));
+    }
+}
+
+/// A thread leaves: its stock goes back.
+pub(crate) fn flush(local: &Local) {
+    CELLS.give_back(local.storages.borrow_mut().drain(..));
+}
+
+/// The right to write into a storage's buffer in place; given up on drop.
+#[derive(Debug)]
+pub(crate) struct Writing {
+    index: u32,
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let cell = CELLS.get(self.index);
+        // Relaxed: only the writer changes it; published by the Release below.
+        cell.version.store(cell.version.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `write`, `is_being_written` and `version`: what was written is seen.
+        cell.writer.store(0, Ordering::Release);
+    }
+}
+
+/// Bytes of the storage in a cell, for reports: 0 if the cell is empty or changes hands meanwhile.
+pub(crate) fn bytes_of(id: u32) -> u64 {
+    CELLS.get(id).bytes.load(Ordering::Relaxed)
+}

@@ -1,0 +1,21 @@
+//! Networks: layers, losses, optimisers. Uses only what users can use, and no unsafe code.
+#![forbid(unsafe_code)]
+
+mod linear;
+pub mod loss;
+pub mod ops;
+mod optim;
+
+pub use linear::{Linear, Mlp, linear};
+pub use optim::{Adam, AdamConfig, Optimizer, SGD, SgdConfig};
+
+use crate::{Result, Tensor};
+
+/// Something that maps an array to an array.
+pub trait Module {
+    /// The output for an input; it belongs to the owner of the input, as every result does.
+    ///
+    /// # Errors
+    /// Those of the operations inside.
+    fn forward(&self, input: &Tensor) -> Result<Tensor>;
+}

@@ -1,0 +1,52 @@
+//! Checks that several operations share; they build the errors.
+
+use crate::base::{
+    dtype::DType,
+    error::{Error, Result},
+    shape::Shape,
+};
+use crate::memory::registry::Payload;
+use crate::ops::exec::device;
+
+/// Operands are on one device.
+#[inline]
+pub(crate) fn same_device(op: &'static str, a: &Payload, b: &Payload) -> Result<()> {
+    if device(a) == device(b) {
+        return Ok(());
+    }
+    Err(Error::DeviceMismatch { op, lhs: device(a).to_string(), rhs: device(b).to_string() })
+}
+
+/// Operands have one dtype.
+#[inline]
+pub(crate) fn same_dtype(op: &'static str, a: &Payload, b: &Payload) -> Result<()> {
+    if a.dtype == b.dtype { Ok(()) } else { Err(Error::DTypeMismatch { op, lhs: a.dtype, rhs: b.dtype }) }
+}
+
+/// Operands have one shape.
+#[inline]
+pub(crate) fn same_shape(op: &'static str, a: &Shape, b: &Shape, hint: &str) -> Result<()> {
+    if a == b { Ok(()) } else { Err(Error::shapes(op, a, b, hint.to_owned())) }
+}
+
+/// A floating-point operand.
+#[inline]
+pub(crate) fn float(op: &'static str, dtype: DType) -> Result<DType> {
+    if dtype.is_float() { Ok(dtype) } else { Err(Error::UnsupportedDType { op, dtype, supported: "f32, f64" }) }
+}
+
+/// An operand that holds indices.
+pub(crate) fn index(op: &'static str, ids: &Payload) -> Result<()> {
+    match ids.dtype {
+        DType::U8 | DType::U32 | DType::I64 => Ok(()),
+        dtype => Err(Error::UnsupportedDType { op, dtype, supported: "u8, u32, i64" }),
+    }
+}
+
+/// A finite number.
+pub(crate) fn finite(op: &'static str, argument: &'static str, value: f64) -> Result<f64> {
+    if value.is_finite() {
+        return Ok(value);
+    }
+    Err(Error::Argument { op, argument, value: value.to_string(), expected: "a finite number" })
+}

@@ -1,0 +1,77 @@
+//! Other dtypes, other devices.
+
+use std::panic::Location;
+
+use crate::array::autograd::{is_grad_enabled, no_grad};
+use crate::base::{
+    dtype::{DType, with_type},
+    error::Result,
+};
+use crate::device::{Device, kernel::Kernel};
+use crate::memory::{proxy::Proxy, registry::Payload};
+use crate::ops::{
+    exec::{adopt_payload, call, map1, pin, record},
+    unary::one,
+};
+
+impl Proxy {
+    /// The elements converted to another type: a handle of the same array if it has that type already.
+    ///
+    /// Rust's `as`: floats to integers truncate towards zero and saturate, NaN becomes 0.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`](crate::Error::StaleArray); [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    #[track_caller]
+    pub fn to_dtype(&self, dtype: DType) -> Result<Proxy> {
+        let site = Location::caller();
+        let from = self.dtype()?;
+        if from == dtype {
+            return Ok(self.clone());
+        }
+        let cast = || {
+            map1(
+                "to_dtype",
+                site,
+                self,
+                |_| Ok(dtype),
+                |src, dst| Kernel::Cast { src, dst },
+                |_, _| move |grad: &Proxy, _| Ok(one(grad.to_dtype(from)?)),
+            )
+        };
+        if from.is_float() && dtype.is_float() { cast() } else { no_grad(cast) }
+    }
+
+    /// The array on another device: a handle of the same array if it is there already. Waits for the source
+    /// device. The copy belongs to the owner of this array.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`](crate::Error::StaleArray); [`Error::OutOfMemory`](crate::Error::OutOfMemory); the
+    /// first failure of the source device's work.
+    #[track_caller]
+    pub fn to_device(&self, device: &Device) -> Result<Proxy> {
+        let from = self.device()?;
+        if &from == device {
+            return Ok(self.clone());
+        }
+        let (dtype, shape) = (self.dtype()?, self.shape()?);
+        let copy = with_type!(dtype, T => Proxy::from_vec(self.to_vec::<T>()?, shape, device))?;
+        if !self.is_detached()? {
+            copy.attach(&self.manager()?)?;
+        }
+        if !self.track_op()? || !is_grad_enabled() {
+            return Ok(copy);
+        }
+        call("to_device", |local| {
+            let [a, c] = pin(local, "to_device", [self, &copy])?;
+            let node = record([&a], || move |grad: &Proxy, _| Ok(one(grad.to_device(&from)?)));
+            let payload = Payload {
+                dtype,
+                layout: c.layout,
+                storage: c.storage.clone(),
+                node,
+            };
+            adopt_payload(local, "to_device", payload, &copy, Location::caller())
+        })
+        .inspect(|_| copy.close())
+    }
+}

@@ -1,0 +1,241 @@
+//! The one road of every operation: check, pin, place, launch, adopt, record.
+//!
+//! ```text
+//! call      the switch's gate; up to a batch of dead arrays is closed
+//! pin       operands are announced; from here their bytes stay, whoever closes them
+//! check     shapes, dtypes, devices (`check.rs`); nothing has changed if one fails
+//! fresh     bytes for the result; on exhaustion: reap all, trim, retry once, else `OutOfMemory`
+//! launch    the kernel is submitted
+//! record    if gradients are wanted: what the derivative needs is kept as storage, not as a handle
+//! adopt     the result gets a slot, and the owner of the first operand
+//! ```
+//!
+//! Adding an operation touches: its method (in the family's file here), its kernel (`device/kernel.rs`), the
+//! kernel's code (`device/cpu/`), and the case tables in `tests/it/`.
+
+use crate::array::autograd::{self, Grads, Node};
+use crate::base::{
+    dtype::DType,
+    error::{Error, OutOfMemory, Result, Site},
+    layout::Layout,
+    shape::Shape,
+};
+use crate::device::{
+    Device,
+    budget::AllocError,
+    kernel::{Kernel, View},
+};
+use crate::memory::{
+    manager::NdManager,
+    owner::{Owner, Refused},
+    proxy::Proxy,
+    reclaim,
+    registry::{self, Payload, Pinned, Tracked},
+    report,
+    storage::Storage,
+    switch,
+    threads::{Local, with_local},
+};
+
+/// Begins a call: passes the gate, and closes some dead arrays.
+#[inline]
+pub(crate) fn call<R>(op: &'static str, f: impl FnOnce(&Local) -> Result<R>) -> Result<R> {
+    switch::check(op)?;
+    with_local(|local| {
+        reclaim::on_call(local);
+        f(local)
+    })
+}
+
+/// Announces the operands.
+#[inline]
+pub(crate) fn pin<'a, const N: usize>(
+    local: &'a Local,
+    op: &'static str,
+    arrays: [&'a Proxy; N],
+) -> Result<[Pinned<'a>; N]> {
+    registry::pin(local, op, arrays.map(Proxy::key), false)
+}
+
+/// An operand as kernels see it.
+#[inline]
+pub(crate) fn view(array: &Payload) -> View {
+    view_as(array, array.layout)
+}
+
+/// An operand seen through another layout of the same storage.
+#[inline]
+pub(crate) fn view_as(array: &Payload, layout: Layout) -> View {
+    View::new(array.storage.buffer().span(), array.dtype, layout)
+}
+
+#[inline]
+pub(crate) fn device(array: &Payload) -> &Device {
+    array.storage.buffer().device()
+}
+
+/// A result that nobody knows yet.
+pub(crate) struct Fresh {
+    pub(crate) storage: Storage,
+    pub(crate) layout: Layout,
+    pub(crate) dtype: DType,
+}
+
+impl Fresh {
+    #[inline]
+    pub(crate) fn view(&self) -> View {
+        View::new(self.storage.buffer().span(), self.dtype, self.layout)
+    }
+}
+
+/// Bytes for a contiguous result.
+#[inline]
+pub(crate) fn fresh(
+    local: &Local,
+    op: &'static str,
+    device: &Device,
+    dtype: DType,
+    shape: &Shape,
+    zeroed: bool,
+) -> Result<Fresh> {
+    let bytes = shape.check(op, dtype.size_in_bytes())? * dtype.size_in_bytes();
+    let buffer = match device.alloc(bytes, zeroed) {
+        Ok(buffer) => buffer,
+        Err(AllocError::Failed(error)) => return Err(error),
+        Err(AllocError::Exhausted) => {
+            let reclaimed = reclaim::drain_all(local) as u64;
+            device.clear_cache();
+            match device.alloc(bytes, zeroed) {
+                Ok(buffer) => buffer,
+                Err(AllocError::Failed(error)) => return Err(error),
+                Err(AllocError::Exhausted) => return Err(out_of_memory(op, device, bytes, reclaimed)),
+            }
+        }
+    };
+    Ok(Fresh { storage: Storage::new(local, op, buffer)?, layout: Layout::contiguous(*shape), dtype })
+}
+
+#[cold]
+fn out_of_memory(op: &'static str, device: &Device, bytes: usize, reclaimed: u64) -> Error {
+    let memory = device.memory();
+    Error::OutOfMemory(Box::new(OutOfMemory {
+        op,
+        device: device.to_string(),
+        requested: bytes as u64,
+        active: memory.active,
+        cached: memory.cached,
+        limit: memory.limit,
+        reclaimed,
+        largest: report::largest(device, 5),
+    }))
+}
+
+/// Submits a kernel whose sources are pinned (or owned by the caller) and whose destination is fresh, or held for
+/// writing.
+#[inline]
+pub(crate) fn launch(device: &Device, kernel: &Kernel) -> Result<()> {
+    // SAFETY: every view was made from a storage that the caller pins or owns, so the buffers live and, since a
+    // pinned storage is not being written (`registry::pin`), sources are not written meanwhile. Destinations are
+    // fresh storages that no other thread knows, or are held by a `Writing`, which excludes all readers.
+    #[allow(unsafe_code)]
+    unsafe {
+        device.launch(kernel)
+    }
+}
+
+/// Makes an array of a fresh result, with the owner of an operand.
+#[inline]
+pub(crate) fn adopt(
+    local: &Local,
+    op: &'static str,
+    fresh: Fresh,
+    first: &Proxy,
+    node: Tracked,
+    site: Site,
+) -> Result<Proxy> {
+    let Fresh { storage, layout, dtype } = fresh;
+    adopt_payload(local, op, Payload { dtype, layout, storage, node }, first, site)
+}
+
+/// Makes an array of a payload, with the owner of an operand.
+#[inline]
+pub(crate) fn adopt_payload(
+    local: &Local,
+    op: &'static str,
+    payload: Payload,
+    first: &Proxy,
+    site: Site,
+) -> Result<Proxy> {
+    let owner = first.owner(op)?;
+    match registry::create(local, op, payload, owner, site)? {
+        Ok(key) => Ok(Proxy::from_key(key)),
+        Err(refused) => Err(refusal(op, first, owner, refused)),
+    }
+}
+
+#[cold]
+fn refusal(op: &'static str, first: &Proxy, owner: Owner, refused: Refused) -> Error {
+    let manager = match owner {
+        Owner::Manager(id) => NdManager::of(id),
+        Owner::Handles => None,
+    };
+    match manager {
+        Some(manager) => manager.refusal(op, refused),
+        // The manager closed while the operation ran, and the operand with it.
+        None => registry::stale(op, first.key()),
+    }
+}
+
+/// Makes an array in a place that the caller named.
+pub(crate) fn place(
+    local: &Local,
+    op: &'static str,
+    payload: Payload,
+    place: &(impl crate::array::create::Place + ?Sized),
+    site: Site,
+) -> Result<Proxy> {
+    match registry::create(local, op, payload, place.owner(), site)? {
+        Ok(key) => Ok(Proxy::from_key(key)),
+        Err(refused) => Err(place.refusal(op, refused)),
+    }
+}
+
+/// The gradient node of a result, if gradients are wanted and any operand has one. `vjp` is called only then; it
+/// returns what turns the gradient of the result into those of the operands.
+#[inline]
+pub(crate) fn record<const N: usize, F>(
+    operands: [&Payload; N],
+    vjp: impl FnOnce() -> F,
+) -> Tracked
+where
+    F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
+{
+    if operands.iter().all(|operand| operand.node.is_none()) || !autograd::is_grad_enabled() {
+        return None;
+    }
+    let parents = operands.map(|operand| operand.node.as_ref().and_then(autograd::node_of));
+    Some(Node::make(&parents, vjp()))
+}
+
+/// One kernel from one operand to a fresh result of the same shape.
+#[inline]
+pub(crate) fn map1<F>(
+    op: &'static str,
+    site: Site,
+    src: &Proxy,
+    dtype: impl FnOnce(&Pinned<'_>) -> Result<DType>,
+    kernel: impl FnOnce(View, View) -> Kernel,
+    vjp: impl FnOnce(&Pinned<'_>, &Fresh) -> F,
+) -> Result<Proxy>
+where
+    F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
+{
+    call(op, |local| {
+        let [a] = pin(local, op, [src])?;
+        let dtype = dtype(&a)?;
+        let out = fresh(local, op, device(&a), dtype, a.layout.shape(), false)?;
+        launch(device(&a), &kernel(view(&a), out.view()))?;
+        let node = record([&a], || vjp(&a, &out));
+        adopt(local, op, out, src, node, site)
+    })
+}

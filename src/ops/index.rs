@@ -1,0 +1,283 @@
+//! Picking and putting by indices; joining arrays.
+
+use std::panic::Location;
+
+use crate::array::autograd::{Grads, Saved};
+use crate::base::{
+    error::{Error, Result, Site},
+    layout::Layout,
+    shape::{Dim, Shape},
+};
+use crate::device::kernel::Kernel;
+use crate::memory::{proxy::Proxy, registry::Payload};
+use crate::ops::{
+    check,
+    exec::{adopt, call, device, fresh, launch, pin, record, view},
+    unary::one,
+    view::zeros_beside,
+};
+
+fn ids_are_list(op: &'static str, ids: &Payload) -> Result<usize> {
+    check::index(op, ids)?;
+    match ids.layout.dims() {
+        [n] => Ok(*n),
+        dims => Err(Error::Shape { op, found: dims.to_vec(), expected: "a list of indices (one axis)".into() }),
+    }
+}
+
+/// The axes of `part` other than `axis` are at most those of `whole`.
+fn fits_inside(op: &'static str, part: &Shape, whole: &Shape, axis: usize) -> Result<()> {
+    let inside = |(i, (&p, &w)): (usize, (&usize, &usize))| i == axis || p <= w;
+    if part.rank() == whole.rank() && part.dims().iter().zip(whole.dims()).enumerate().all(inside) {
+        return Ok(());
+    }
+    Err(Error::shapes(op, part, whole, format!("the indices must fit inside on every axis but {axis}")))
+}
+
+impl Proxy {
+    /// The entries of one axis that a list of indices (u8, u32, i64) names, in its order.
+    ///
+    /// # Errors
+    /// [`Error::IndexOutOfRange`]; [`Error::Shape`] if `ids` is no list; [`Error::DimOutOfRange`];
+    /// [`Error::UnsupportedDType`], [`Error::DeviceMismatch`], [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[track_caller]
+    pub fn index_select<A: Dim>(&self, ids: &Proxy, dim: A) -> Result<Proxy> {
+        let (name, site) = ("index_select", Location::caller());
+        call(name, |local| {
+            let [x, i] = pin(local, name, [self, ids])?;
+            check::same_device(name, &x, &i)?;
+            let shape = *x.layout.shape();
+            let axis = dim.to_index(&shape, name)?;
+            let to = shape.with_dim(axis, ids_are_list(name, &i)?);
+            let out = fresh(local, name, device(&x), x.dtype, &to, false)?;
+            launch(device(&x), &Kernel::IndexSelect { src: view(&x), ids: view(&i), axis, dst: out.view() })?;
+            let node = record([&x], || {
+                let ids = Saved::of(&i, name, site);
+                move |grad: &Proxy, _| {
+                    let whole = zeros_beside(grad, &shape)?;
+                    index_add_into(&whole, &ids.get()?, grad, axis, name)?;
+                    Ok(one(whole))
+                }
+            });
+            adopt(local, name, out, self, node, site)
+        })
+    }
+
+    /// The rows of a table `[rows, width]` for indices of any shape: `[ids.., width]`.
+    ///
+    /// # Errors
+    /// As [`Proxy::index_select`].
+    #[track_caller]
+    pub fn embedding(&self, ids: &Proxy) -> Result<Proxy> {
+        let (_, width) = self.dims2()?;
+        let mut dims = ids.dims()?;
+        dims.push(width);
+        self.index_select(&ids.flatten_all()?, 0)?.reshape(dims)
+    }
+
+    /// `out[i][j] = self[i][ids[i][j]]` along an axis: the result has the shape of `ids`, whose other axes are at
+    /// most those of this array.
+    ///
+    /// # Errors
+    /// [`Error::IndexOutOfRange`]; [`Error::ShapeMismatch`]; as [`Proxy::index_select`].
+    #[track_caller]
+    pub fn gather<A: Dim>(&self, ids: &Proxy, dim: A) -> Result<Proxy> {
+        let (name, site) = ("gather", Location::caller());
+        call(name, |local| {
+            let [x, i] = pin(local, name, [self, ids])?;
+            check::same_device(name, &x, &i)?;
+            check::index(name, &i)?;
+            let shape = *x.layout.shape();
+            let axis = dim.to_index(&shape, name)?;
+            fits_inside(name, i.layout.shape(), &shape, axis)?;
+            let out = fresh(local, name, device(&x), x.dtype, i.layout.shape(), false)?;
+            launch(device(&x), &Kernel::Gather { src: view(&x), ids: view(&i), axis, dst: out.view() })?;
+            let node = record([&x], || {
+                let ids = Saved::of(&i, name, site);
+                move |grad: &Proxy, _| {
+                    let whole = zeros_beside(grad, &shape)?;
+                    scatter_add_into(&whole, &ids.get()?, grad, axis, name)?;
+                    Ok(one(whole))
+                }
+            });
+            adopt(local, name, out, self, node, site)
+        })
+    }
+
+    /// A copy with `src[i][j]` added at `[i][ids[i][j]]` along an axis; `ids` and `src` have one shape.
+    ///
+    /// # Errors
+    /// As [`Proxy::gather`]; [`Error::DTypeMismatch`] of `src`.
+    #[track_caller]
+    pub fn scatter_add<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<Proxy> {
+        let axis = dim.to_index(&self.shape()?, "scatter_add")?;
+        put_into_copy(self, ids, src, axis, Put::Scatter, Location::caller())
+    }
+
+    /// A copy with `src[.., i, ..]` added at `[.., ids[i], ..]` along an axis.
+    ///
+    /// # Errors
+    /// As [`Proxy::index_select`]; [`Error::ShapeMismatch`] and [`Error::DTypeMismatch`] of `src`.
+    #[track_caller]
+    pub fn index_add<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<Proxy> {
+        let axis = dim.to_index(&self.shape()?, "index_add")?;
+        put_into_copy(self, ids, src, axis, Put::Index, Location::caller())
+    }
+
+    /// Arrays joined along an axis; all other sizes are equal. The result belongs to the owner of the first.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for no arrays; [`Error::ShapeMismatch`], [`Error::DTypeMismatch`],
+    /// [`Error::DeviceMismatch`], [`Error::DimOutOfRange`], [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[track_caller]
+    pub fn cat<T: AsRef<Proxy>, A: Dim>(arrays: &[T], dim: A) -> Result<Proxy> {
+        let arrays: Vec<&Proxy> = arrays.iter().map(AsRef::as_ref).collect();
+        let axis = match arrays.first() {
+            Some(first) => dim.to_index(&first.shape()?, "cat")?,
+            None => 0,
+        };
+        join(&arrays, axis, false, "cat", Location::caller())
+    }
+
+    /// Arrays of one shape joined along a new axis. The result belongs to the owner of the first.
+    ///
+    /// # Errors
+    /// As [`Proxy::cat`]; [`Error::RankTooLarge`].
+    #[track_caller]
+    pub fn stack<T: AsRef<Proxy>, A: Dim>(arrays: &[T], dim: A) -> Result<Proxy> {
+        let arrays: Vec<&Proxy> = arrays.iter().map(AsRef::as_ref).collect();
+        let axis = match arrays.first() {
+            Some(first) => dim.to_index_plus_one(&first.shape()?, "stack")?,
+            None => 0,
+        };
+        join(&arrays, axis, true, "stack", Location::caller())
+    }
+}
+
+impl AsRef<Proxy> for Proxy {
+    fn as_ref(&self) -> &Proxy {
+        self
+    }
+}
+
+/// Adds rows in place into an array that the caller alone has.
+fn index_add_into(whole: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, name: &'static str) -> Result<()> {
+    crate::ops::inplace::into(whole, [ids, src], name, |dst, [ids, src]| Kernel::IndexAdd { dst, ids, src, axis })
+}
+
+fn scatter_add_into(whole: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, name: &'static str) -> Result<()> {
+    crate::ops::inplace::into(whole, [ids, src], name, |dst, [ids, src]| Kernel::ScatterAdd { dst, ids, src, axis })
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Put {
+    Index,
+    Scatter,
+}
+
+fn put_into_copy(base: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, put: Put, site: Site) -> Result<Proxy> {
+    let name = if put == Put::Index { "index_add" } else { "scatter_add" };
+    call(name, |local| {
+        let [x, i, s] = pin(local, name, [base, ids, src])?;
+        check::same_device(name, &x, &i)?;
+        check::same_device(name, &x, &s)?;
+        check::same_dtype(name, &x, &s)?;
+        check_put(name, &x, &i, &s, axis, put)?;
+        let out = fresh(local, name, device(&x), x.dtype, x.layout.shape(), false)?;
+        launch(device(&x), &Kernel::Copy { src: view(&x), dst: out.view() })?;
+        let (dst, ids, src) = (out.view(), view(&i), view(&s));
+        let kernel = match put {
+            Put::Index => Kernel::IndexAdd { dst, ids, src, axis },
+            Put::Scatter => Kernel::ScatterAdd { dst, ids, src, axis },
+        };
+        launch(device(&x), &kernel)?;
+        let node = record([&x, &s], || {
+            let ids = Saved::of(&i, name, site);
+            move |grad: &Proxy, needs: [bool; 3]| {
+                let of_src = || match put {
+                    Put::Index => grad.index_select(&ids.get()?, axis),
+                    Put::Scatter => grad.gather(&ids.get()?, axis),
+                };
+                let src: Option<Proxy> = if needs[1] { Some(of_src()?) } else { None };
+                Ok([Some(grad.clone()), src, None])
+            }
+        });
+        adopt(local, name, out, base, node, site)
+    })
+}
+
+fn check_put(name: &'static str, x: &Payload, i: &Payload, s: &Payload, axis: usize, put: Put) -> Result<()> {
+    if put == Put::Scatter {
+        check::index(name, i)?;
+        check::same_shape(name, i.layout.shape(), s.layout.shape(), "indices and source must have one shape")?;
+        return fits_inside(name, i.layout.shape(), x.layout.shape(), axis);
+    }
+    let wanted = x.layout.shape().with_dim(axis, ids_are_list(name, i)?);
+    check::same_shape(name, s.layout.shape(), &wanted, "the source must have one entry for each index")
+}
+
+/// The arrays one after the other along `axis`, each first given that axis if they are stacked.
+fn join(arrays: &[&Proxy], axis: usize, stacked: bool, name: &'static str, site: Site) -> Result<Proxy> {
+    let Some(first) = arrays.first() else {
+        return Err(Error::Argument { op: name, argument: "arrays", value: "[]".into(), expected: "not empty" });
+    };
+    let parts: Vec<Proxy> =
+        arrays.iter().map(|a| if stacked { a.unsqueeze(axis) } else { Ok((*a).clone()) }).collect::<Result<_>>()?;
+    let mut shape = parts[0].shape()?;
+    let mut total = 0usize;
+    for part in &parts {
+        let own = part.shape()?;
+        let size = if own.rank() == shape.rank() { own.dims()[axis] } else { 0 };
+        check::same_shape(name, &own, &shape.with_dim(axis, size), "all sizes but that of the joined axis must agree")?;
+        total += size;
+    }
+    let mut sizes = Vec::with_capacity(parts.len());
+    shape = shape.with_dim(axis, total);
+    let joined = call(name, |local| {
+        let [head] = pin(local, name, [&parts[0]])?;
+        let out = fresh(local, name, device(&head), head.dtype, &shape, false)?;
+        let mut start = 0;
+        for part in &parts {
+            let [p] = pin(local, name, [part])?;
+            check::same_device(name, &head, &p)?;
+            check::same_dtype(name, &head, &p)?;
+            let size = p.layout.dims()[axis];
+            let place: Layout = out.layout.narrow(axis, start, size)?;
+            let dst = crate::device::kernel::View::new(out.storage.buffer().span(), out.dtype, place);
+            launch(device(&head), &Kernel::Copy { src: view(&p), dst })?;
+            sizes.push((start, size));
+            start += size;
+        }
+        adopt(local, name, out, first, None, site)
+    })?;
+    track_join(joined, &parts, axis, sizes)
+}
+
+/// Hangs the gradient of a join on its result: a chain of nodes with one part each, since a node has three operands.
+fn track_join(joined: Proxy, parts: &[Proxy], axis: usize, sizes: Vec<(usize, usize)>) -> Result<Proxy> {
+    let mut result = joined;
+    for (part, (start, size)) in parts.iter().zip(sizes) {
+        if part.track_op()? && crate::array::autograd::is_grad_enabled() {
+            result = tie(&result, part, axis, start, size)?;
+        }
+    }
+    Ok(result)
+}
+
+/// The same values, with the gradient of one range passed on to `part`. The array before is closed: nobody else has
+/// it.
+fn tie(values: &Proxy, part: &Proxy, axis: usize, start: usize, size: usize) -> Result<Proxy> {
+    let (name, site) = ("cat", Location::caller());
+    let tied = call(name, |local| {
+        let [v, p] = pin(local, name, [values, part])?;
+        let node = record([&v, &p], || {
+            move |grad: &Proxy, _: [bool; 3]| -> Result<Grads> {
+                Ok([Some(grad.clone()), Some(grad.narrow(axis, start, size)?), None])
+            }
+        });
+        let payload = Payload { dtype: v.dtype, layout: v.layout, storage: v.storage.clone(), node };
+        crate::ops::exec::adopt_payload(local, name, payload, values, site)
+    })?;
+    values.close();
+    Ok(tied)
+}

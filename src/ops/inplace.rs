@@ -1,0 +1,278 @@
+//! Changes in place: the operation excludes every other use of the bytes while it writes.
+
+
+use crate::array::autograd;
+use crate::base::{
+    error::{Error, Result, Site},
+    shape::Shape,
+    sync::wait_turn,
+};
+use crate::device::kernel::{BinaryOp, Kernel, UnaryOp, View};
+use crate::memory::{
+    proxy::Proxy,
+    registry::{self, Payload, Pinned},
+};
+use crate::ops::{
+    check,
+    exec::{adopt, call, device, fresh, launch, pin, view},
+};
+
+/// Attempts to get the exclusive right to a storage before giving up.
+const ATTEMPTS: u32 = 1 << 16;
+
+/// Runs a kernel that changes `dst` in place and reads `N` others.
+///
+/// A source that shares bytes with `dst` is copied first. Fails without a change if the bytes are in use by a call
+/// further up on this thread, or by a closure elsewhere.
+pub(crate) fn into<const N: usize>(
+    dst: &Proxy,
+    sources: [&Proxy; N],
+    name: &'static str,
+    kernel: impl Fn(View, [View; N]) -> Kernel,
+) -> Result<()> {
+    let mut copies: [Option<Proxy>; N] = [const { None }; N];
+    for (copy, source) in copies.iter_mut().zip(sources) {
+        let id = |array: &Proxy| array.with_pinned(name, |a| a.storage.id());
+        if id(source)? == id(dst)? {
+            *copy = Some(autograd::no_grad(|| source.detach()?.copy())?);
+        }
+    }
+    let sources: [&Proxy; N] = std::array::from_fn(|i| copies[i].as_ref().unwrap_or(sources[i]));
+    let mut turns = 0;
+    loop {
+        if attempt(dst, sources, name, &kernel)? {
+            return Ok(());
+        }
+        if turns > ATTEMPTS {
+            let array = registry::describe(dst.key());
+            return Err(Error::InUse { op: name, array, by: "operations on other threads that do not end" });
+        }
+        wait_turn(&mut turns);
+    }
+}
+
+fn attempt<const N: usize>(
+    dst: &Proxy,
+    sources: [&Proxy; N],
+    name: &'static str,
+    kernel: &impl Fn(View, [View; N]) -> Kernel,
+) -> Result<bool> {
+    call(name, |local| {
+        let [d] = pin(local, name, [dst])?;
+        check_target(name, dst, &d)?;
+        let pins: [Pinned<'_>; N] = match registry::pin_now(local, name, sources.map(Proxy::key))? {
+            Some(pins) => pins,
+            None => return Ok(false),
+        };
+        for source in &pins {
+            check::same_device(name, &d, source)?;
+        }
+        let Some(_writing) = d.storage.write(local, name, d.place)? else { return Ok(false) };
+        let views = std::array::from_fn(|i| view(&pins[i]));
+        launch(device(&d), &kernel(view(&d), views))?;
+        Ok(true)
+    })
+}
+
+fn check_target(name: &'static str, dst: &Proxy, d: &Payload) -> Result<()> {
+    if autograd::is_frozen(d) {
+        return Err(Error::Tracked { op: name, array: registry::describe(dst.key()) });
+    }
+    if d.layout.repeats() {
+        return Err(Error::Overlap { op: name, shape: d.layout.dims().to_vec() });
+    }
+    Ok(())
+}
+
+/// In-place arithmetic with another array, which is broadcast to this one's shape.
+fn assign(dst: &Proxy, rhs: &Proxy, op: BinaryOp, name: &'static str) -> Result<()> {
+    let (shape, dtype) = dst.with_pinned(name, |d| (*d.layout.shape(), d.dtype))?;
+    let (other, other_dtype) = rhs.with_pinned(name, |r| (*r.layout.shape(), r.dtype))?;
+    if dtype != other_dtype {
+        return Err(Error::DTypeMismatch { op: name, lhs: dtype, rhs: other_dtype });
+    }
+    let wide;
+    let rhs = if shape == other {
+        rhs
+    } else {
+        wide = autograd::no_grad(|| rhs.detach()?.broadcast_as(shape))
+            .map_err(|_| Error::shapes(name, &shape, &other, "the right side does not broadcast to the left".into()))?;
+        &wide
+    };
+    into(dst, [rhs], name, |dst, [rhs]| Kernel::BinaryAssign { op, dst, rhs })
+}
+
+macro_rules! assignments {
+    ($($(#[$doc:meta])* $name:ident, $op:ident;)*) => {
+        impl Proxy {
+            $(
+                $(#[$doc])*
+                ///
+                /// In place; the other array is broadcast to this one's shape. Returns this handle's array, as every
+                /// view of it sees the change.
+                ///
+                /// # Errors
+                /// Nothing is changed then: [`Error::Tracked`] if gradients are recorded through it;
+                /// [`Error::InUse`] if its bytes are in use further up on this thread; [`Error::Overlap`] for a
+                /// broadcast view; [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::DeviceMismatch`],
+                /// [`Error::StaleArray`].
+                pub fn $name(&self, rhs: &Proxy) -> Result<Proxy> {
+                    assign(self, rhs, BinaryOp::$op, stringify!($name))?;
+                    Ok(self.clone())
+                }
+            )*
+        }
+    };
+}
+
+assignments! {
+    /// `x += y`
+    add_, Add;
+    /// `x -= y`
+    sub_, Sub;
+    /// `x *= y`
+    mul_, Mul;
+    /// `x /= y`
+    div_, Div;
+    /// `x = max(x, y)`
+    maximum_, Maximum;
+    /// `x = min(x, y)`
+    minimum_, Minimum;
+    /// `x = x ^ y`
+    pow_, Pow;
+}
+
+macro_rules! unary_assignments {
+    ($($(#[$doc:meta])* $name:ident, $op:ident, $float:expr;)*) => {
+        impl Proxy {
+            $(
+                $(#[$doc])*
+                ///
+                /// In place. Returns this handle's array.
+                ///
+                /// # Errors
+                /// As [`Proxy::add_`].
+                pub fn $name(&self) -> Result<Proxy> {
+                    let name = stringify!($name);
+                    if $float {
+                        check::float(name, self.dtype()?)?;
+                    }
+                    into(self, [], name, |dst, []| Kernel::UnaryAssign { op: UnaryOp::$op, dst })?;
+                    Ok(self.clone())
+                }
+            )*
+        }
+    };
+}
+
+unary_assignments! {
+    /// `-x`
+    neg_, Neg, false;
+    /// `|x|`
+    abs_, Abs, false;
+    /// `-1`, `0` or `1`
+    sign_, Sign, false;
+    /// `x * x`
+    sqr_, Sqr, false;
+    /// `max(x, 0)`
+    relu_, Relu, false;
+    /// `e^x`
+    exp_, Exp, true;
+    /// The natural logarithm.
+    log_, Log, true;
+    /// The square root.
+    sqrt_, Sqrt, true;
+    /// The hyperbolic tangent.
+    tanh_, Tanh, true;
+    /// `1 / (1 + e^-x)`
+    sigmoid_, Sigmoid, true;
+}
+
+impl Proxy {
+    /// `x * mul + add`, in place.
+    ///
+    /// # Errors
+    /// As [`Proxy::add_`].
+    pub fn affine_(&self, mul: f64, add: f64) -> Result<Proxy> {
+        into(self, [], "affine_", |dst, []| Kernel::AffineAssign { dst, mul, add })?;
+        Ok(self.clone())
+    }
+
+    /// Every element set to one value.
+    ///
+    /// # Errors
+    /// As [`Proxy::add_`].
+    pub fn fill_(&self, value: f64) -> Result<Proxy> {
+        into(self, [], "fill_", |dst, []| Kernel::Fill { dst, value })?;
+        Ok(self.clone())
+    }
+
+    /// Every element set to 0.
+    ///
+    /// # Errors
+    /// As [`Proxy::add_`].
+    pub fn zero_(&self) -> Result<Proxy> {
+        self.fill_(0.0)
+    }
+
+    /// The elements of an array of the same shape and dtype written into this one.
+    ///
+    /// # Errors
+    /// As [`Proxy::add_`].
+    pub fn copy_(&self, src: &Proxy) -> Result<()> {
+        let name = "copy_";
+        let (shape, dtype) = self.with_pinned(name, |d| (*d.layout.shape(), d.dtype))?;
+        let (other, other_dtype) = src.with_pinned(name, |s| (*s.layout.shape(), s.dtype))?;
+        check::same_shape(name, &shape, &other, "copy_ wants equal shapes")?;
+        if dtype != other_dtype {
+            return Err(Error::DTypeMismatch { op: name, lhs: dtype, rhs: other_dtype });
+        }
+        into(self, [src], name, |dst, [src]| Kernel::Copy { src, dst })
+    }
+
+    /// Gives this array the content of another (shape, dtype, bytes and all), for all its handles, and closes the
+    /// other. This array keeps its key, its name and its owner.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`] of either; [`Error::InUse`]. Nothing is changed then.
+    #[track_caller]
+    pub fn intern(&self, replacement: Proxy) -> Result<()> {
+        let name = "intern";
+        if self.is_same(&replacement) {
+            return Ok(());
+        }
+        call(name, |local| {
+            let payload = {
+                let [r] = pin(local, name, [&replacement])?;
+                Payload { dtype: r.dtype, layout: r.layout, storage: r.storage.clone(), node: r.node.clone() }
+            };
+            registry::exchange(local, name, self.key(), payload).map(drop)
+        })?;
+        replacement.close();
+        Ok(())
+    }
+}
+
+/// One value in the shape, dtype, device and owner of another array.
+pub(crate) fn like(array: &Proxy, name: &'static str, value: f64, site: Site) -> Result<Proxy> {
+    let shape = array.shape()?;
+    filled_beside(array, name, &shape, value, site)
+}
+
+/// One value in a shape, with the dtype, device and owner of another array.
+pub(crate) fn filled_beside(
+    array: &Proxy,
+    name: &'static str,
+    shape: &Shape,
+    value: f64,
+    site: Site,
+) -> Result<Proxy> {
+    call(name, |local| {
+        let [a] = pin(local, name, [array])?;
+        let out = fresh(local, name, device(&a), a.dtype, shape, value == 0.0)?;
+        if value != 0.0 {
+            launch(device(&a), &Kernel::Fill { dst: out.view(), value })?;
+        }
+        adopt(local, name, out, array, None, site)
+    })
+}

@@ -1,0 +1,119 @@
+//! The matrix product.
+
+use std::panic::Location;
+
+use crate::array::autograd::{Grads, Saved};
+use crate::base::{
+    error::{Error, Result, Site},
+    layout::Layout,
+    shape::Shape,
+};
+use crate::device::kernel::Kernel;
+use crate::memory::{proxy::Proxy, registry::Payload};
+use crate::ops::{
+    check,
+    exec::{adopt, call, device, fresh, launch, pin, record, view_as},
+};
+
+impl Proxy {
+    /// Matrix product over the last two axes: `[.., m, k] x [.., k, n] -> [.., m, n]`.
+    ///
+    /// Leading axes must be equal. The result belongs to the owner of this array. Strided operands (transposes,
+    /// narrowed ones) are used as they are. Cost: `2 m n k` operations for each batch element. dtypes: f32, f64.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] if inner or leading axes differ; [`Error::Shape`] for fewer than two axes;
+    /// [`Error::DTypeMismatch`], [`Error::UnsupportedDType`], [`Error::DeviceMismatch`], [`Error::StaleArray`],
+    /// [`Error::OutOfMemory`].
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let w = Tensor::new(&[[1f32, 2.], [3., 4.]], &Device::Cpu)?;
+    /// assert_eq!(w.matmul(&w)?.to_vec2::<f32>()?, [[7., 10.], [15., 22.]]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn matmul(&self, rhs: &Proxy) -> Result<Proxy> {
+        matmul(self, rhs, "matmul", false, Location::caller())
+    }
+
+    /// As [`Proxy::matmul`], with broadcasting of the leading axes.
+    ///
+    /// # Errors
+    /// As [`Proxy::matmul`].
+    #[track_caller]
+    pub fn broadcast_matmul(&self, rhs: &Proxy) -> Result<Proxy> {
+        matmul(self, rhs, "broadcast_matmul", true, Location::caller())
+    }
+}
+
+fn matmul(lhs: &Proxy, rhs: &Proxy, name: &'static str, broadcast: bool, site: Site) -> Result<Proxy> {
+    call(name, |local| {
+        let [a, b] = pin(local, name, [lhs, rhs])?;
+        check::same_device(name, &a, &b)?;
+        check::same_dtype(name, &a, &b)?;
+        check::float(name, a.dtype)?;
+        let (shape, left, right) = align(name, &a, &b, broadcast)?;
+        let out = fresh(local, name, device(&a), a.dtype, &shape, false)?;
+        let kernel = Kernel::Matmul { lhs: view_as(&a, left), rhs: view_as(&b, right), dst: out.view() };
+        launch(device(&a), &kernel)?;
+        let node = record([&a, &b], || gradient(&a, &b, name, site));
+        adopt(local, name, out, lhs, node, site)
+    })
+}
+
+/// The result's shape, and the operands' layouts with its leading axes.
+fn align(name: &'static str, a: &Payload, b: &Payload, broadcast: bool) -> Result<(Shape, Layout, Layout)> {
+    let (left, right) = (*a.layout.shape(), *b.layout.shape());
+    for shape in [left, right] {
+        if shape.rank() < 2 {
+            let expected = "at least two axes; use unsqueeze for a vector".into();
+            return Err(Error::Shape { op: name, found: shape.dims().to_vec(), expected });
+        }
+    }
+    let (lead_a, lead_b) = (left.rank() - 2, right.rank() - 2);
+    let (m, k) = (left.dims()[lead_a], left.dims()[lead_a + 1]);
+    let (inner, n) = (right.dims()[lead_b], right.dims()[lead_b + 1]);
+    if k != inner {
+        let why = format!("inner axes differ ({k} != {inner}); transpose the right side or pass one with {k} rows");
+        return Err(Error::shapes(name, &left, &right, why));
+    }
+    if left.dims()[..lead_a] == right.dims()[..lead_b] {
+        return Ok((left.with_dim(lead_a + 1, n), a.layout, b.layout));
+    }
+    if !broadcast {
+        let why = "leading axes differ; use broadcast_matmul to repeat axes of size 1".into();
+        return Err(Error::shapes(name, &left, &right, why));
+    }
+    let lead = Shape::from(&left.dims()[..lead_a]).broadcast(&Shape::from(&right.dims()[..lead_b]), name)?;
+    let with = |rows: usize, columns: usize| {
+        let mut dims = lead.dims().to_vec();
+        dims.extend([rows, columns]);
+        Shape::from(dims)
+    };
+    let shape = with(m, n);
+    shape.check(name, a.dtype.size_in_bytes())?;
+    Ok((shape, a.layout.broadcast_to(&with(m, k), name)?, b.layout.broadcast_to(&with(k, n), name)?))
+}
+
+fn gradient(
+    a: &Payload,
+    b: &Payload,
+    name: &'static str,
+    site: Site,
+) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static {
+    let shapes = [*a.layout.shape(), *b.layout.shape()];
+    // The gradient of each side needs the other.
+    let left = b.node.is_some().then(|| Saved::of(a, name, site));
+    let right = a.node.is_some().then(|| Saved::of(b, name, site));
+    move |grad, needs| {
+        let mut grads = [None, None, None];
+        if let (true, Some(right)) = (needs[0], &right) {
+            grads[0] = Some(grad.broadcast_matmul(&right.get()?.t()?)?.sum_to(&shapes[0])?);
+        }
+        if let (true, Some(left)) = (needs[1], &left) {
+            grads[1] = Some(left.get()?.t()?.broadcast_matmul(grad)?.sum_to(&shapes[1])?);
+        }
+        Ok(grads)
+    }
+}

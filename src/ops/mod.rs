@@ -1,0 +1,18 @@
+//! Operations, one family a file: the method, its checks, its gradient.
+//!
+//! Every operation takes the one road of `exec`. Results follow one rule of ownership: the owner of the first
+//! operand (the receiver; for `cat` and `stack` the first element; for `where_cond` the value where it holds).
+
+pub(crate) mod binary;
+pub(crate) mod check;
+pub(crate) mod compare;
+pub(crate) mod convert;
+pub(crate) mod exec;
+pub(crate) mod index;
+pub(crate) mod inplace;
+pub(crate) mod matmul;
+pub(crate) mod optim;
+pub(crate) mod reduce;
+pub(crate) mod softmax;
+pub(crate) mod unary;
+pub(crate) mod view;

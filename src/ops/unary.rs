@@ -1,0 +1,243 @@
+//! Functions of one operand, element by element.
+
+use std::panic::Location;
+
+use crate::array::autograd::{Grads, Saved};
+use crate::base::{
+    error::{Result, Site},
+    shape::Shape,
+};
+use crate::device::kernel::{GradOp, Kernel, UnaryOp};
+use crate::memory::proxy::Proxy;
+use crate::ops::{
+    check,
+    exec::{adopt, call, device, fresh, launch, map1, pin, record, view},
+};
+
+/// The gradient of an operation with one operand.
+pub(crate) fn one(grad: Proxy) -> Grads {
+    [Some(grad), None, None]
+}
+
+/// What the derivative of a function needs.
+#[derive(Clone, Copy)]
+enum Needs {
+    Input(GradOp),
+    Output(GradOp),
+    /// The gradient times a number.
+    Factor(f64),
+    /// Zero everywhere.
+    Nothing,
+}
+
+fn unary(src: &Proxy, op: UnaryOp, name: &'static str, needs: Needs, site: Site) -> Result<Proxy> {
+    let floats = !matches!(op, UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sqr | UnaryOp::Sign | UnaryOp::Relu);
+    map1(
+        name,
+        site,
+        src,
+        |a| if floats { check::float(name, a.dtype) } else { Ok(a.dtype) },
+        |src, dst| Kernel::Unary { op, src, dst },
+        |a, out| {
+            let saved = match needs {
+                Needs::Input(grad) => Some((grad, Saved::of(a, name, site))),
+                Needs::Output(grad) => {
+                    Some((grad, Saved::new(&out.storage, out.dtype, out.layout, name, site)))
+                }
+                Needs::Factor(_) | Needs::Nothing => None,
+            };
+            move |grad: &Proxy, _| match (&saved, needs) {
+                (Some((op, saved)), _) => Ok(one(unary_grad(&saved.get()?, grad, *op, name, site)?)),
+                (None, Needs::Factor(factor)) => Ok(one(grad.affine(factor, 0.0)?)),
+                (None, _) => Ok(one(grad.zeros_like()?)),
+            }
+        },
+    )
+}
+
+/// `grad * f'(saved)` in one pass.
+fn unary_grad(saved: &Proxy, grad: &Proxy, op: GradOp, name: &'static str, site: Site) -> Result<Proxy> {
+    call(name, |local| {
+        let [s, g] = pin(local, name, [saved, grad])?;
+        let out = fresh(local, name, device(&s), s.dtype, s.layout.shape(), false)?;
+        let kernel = Kernel::UnaryGrad { op, saved: view(&s), grad: view(&g), dst: out.view() };
+        launch(device(&s), &kernel)?;
+        adopt(local, name, out, grad, None, site)
+    })
+}
+
+macro_rules! unary_methods {
+    ($($(#[$doc:meta])* $name:ident, $op:ident, $needs:expr;)*) => {
+        impl Proxy {
+            $(
+                $(#[$doc])*
+                ///
+                /// Element by element; the result has the shape and owner of this array.
+                ///
+                /// # Errors
+                /// [`Error::StaleArray`](crate::Error::StaleArray);
+                /// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for integers where it is not closed
+                /// over them; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+                #[track_caller]
+                pub fn $name(&self) -> Result<Proxy> {
+                    unary(self, UnaryOp::$op, stringify!($name), $needs, Location::caller())
+                }
+            )*
+        }
+    };
+}
+
+unary_methods! {
+    /// `-x`. Integers wrap.
+    neg, Neg, Needs::Factor(-1.0);
+    /// `|x|`.
+    abs, Abs, Needs::Input(GradOp::Abs);
+    /// `-1`, `0` or `1`. Its gradient is 0.
+    sign, Sign, Needs::Nothing;
+    /// `e^x`.
+    exp, Exp, Needs::Output(GradOp::Exp);
+    /// The natural logarithm.
+    log, Log, Needs::Input(GradOp::Log);
+    /// The square root.
+    sqrt, Sqrt, Needs::Output(GradOp::Sqrt);
+    /// `x * x`.
+    sqr, Sqr, Needs::Input(GradOp::Sqr);
+    /// `1 / x`.
+    recip, Recip, Needs::Output(GradOp::Recip);
+    /// The hyperbolic tangent.
+    tanh, Tanh, Needs::Output(GradOp::Tanh);
+    /// `max(x, 0)`; the gradient at 0 is 0.
+    relu, Relu, Needs::Output(GradOp::Relu);
+    /// `1 / (1 + e^-x)`.
+    sigmoid, Sigmoid, Needs::Output(GradOp::Sigmoid);
+    /// The sine.
+    sin, Sin, Needs::Input(GradOp::Sin);
+    /// The cosine.
+    cos, Cos, Needs::Input(GradOp::Cos);
+}
+
+impl Proxy {
+    /// `x * mul + add` in one pass, for any dtype; for integers the numbers are converted first.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`](crate::Error::StaleArray); [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    #[track_caller]
+    pub fn affine(&self, mul: f64, add: f64) -> Result<Proxy> {
+        let name = "affine";
+        map1(
+            name,
+            Location::caller(),
+            self,
+            |a| Ok(a.dtype),
+            |src, dst| Kernel::Affine { src, dst, mul, add },
+            |_, _| move |grad: &Proxy, _| Ok(one(grad.affine(mul, 0.0)?)),
+        )
+    }
+
+    /// `x ^ exponent` with a number as exponent; a negative base gives NaN unless the exponent is whole.
+    ///
+    /// # Errors
+    /// As [`Proxy::exp`].
+    #[track_caller]
+    pub fn powf(&self, exponent: f64) -> Result<Proxy> {
+        let (name, site) = ("powf", Location::caller());
+        map1(
+            name,
+            site,
+            self,
+            |a| check::float(name, a.dtype),
+            |src, dst| Kernel::Powf { src, dst, exponent },
+            |a, _| {
+                let saved = Saved::of(a, name, site);
+                move |grad: &Proxy, _| {
+                    let slope = saved.get()?.powf(exponent - 1.0)?.affine(exponent, 0.0)?;
+                    Ok(one(grad.mul(&slope)?))
+                }
+            },
+        )
+    }
+
+    /// Between `min` and `max`; NaN stays NaN. The gradient is 0 where it was cut.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) if `min > max` or one is NaN; as [`Proxy::affine`].
+    #[track_caller]
+    pub fn clamp(&self, min: f64, max: f64) -> Result<Proxy> {
+        let (name, site) = ("clamp", Location::caller());
+        if min.is_nan() || max.is_nan() || min > max {
+            let value = format!("{min} to {max}");
+            return Err(crate::Error::Argument { op: name, argument: "range", value, expected: "in ascending order" });
+        }
+        map1(
+            name,
+            site,
+            self,
+            |a| Ok(a.dtype),
+            |src, dst| Kernel::Clamp { src, dst, min, max },
+            |a, _| {
+                let saved = Saved::of(a, name, site);
+                move |grad: &Proxy, _| {
+                    let x = saved.get()?;
+                    let inside = x.clamp(min, max)?.eq(&x)?;
+                    Ok(one(inside.where_cond(grad, &grad.zeros_like()?)?))
+                }
+            },
+        )
+    }
+
+    /// A copy of the elements in an array of its own: contiguous, with the same owner and name.
+    ///
+    /// # Errors
+    /// As [`Proxy::affine`].
+    #[track_caller]
+    pub fn duplicate(&self) -> Result<Proxy> {
+        let copy = copy_of(self, "duplicate", Location::caller())?;
+        if let Some(name) = self.name() {
+            copy.set_name(&name)?;
+        }
+        Ok(copy)
+    }
+
+    /// As [`Proxy::duplicate`].
+    ///
+    /// # Errors
+    /// As [`Proxy::affine`].
+    #[track_caller]
+    pub fn copy(&self) -> Result<Proxy> {
+        copy_of(self, "copy", Location::caller())
+    }
+
+    /// The array with its elements one after the other in row-major order: a handle of the same array if they
+    /// are, else a copy.
+    ///
+    /// # Errors
+    /// As [`Proxy::affine`].
+    #[track_caller]
+    pub fn contiguous(&self) -> Result<Proxy> {
+        if self.is_contiguous()? { Ok(self.clone()) } else { copy_of(self, "contiguous", Location::caller()) }
+    }
+}
+
+fn copy_of(src: &Proxy, name: &'static str, site: Site) -> Result<Proxy> {
+    map1(
+        name,
+        site,
+        src,
+        |a| Ok(a.dtype),
+        |src, dst| Kernel::Copy { src, dst },
+        |_, _| move |grad: &Proxy, _| Ok(one(grad.clone())),
+    )
+}
+
+/// A copy of a pinned operand's elements, as `shape` in row-major order: for reshapes of views.
+pub(crate) fn copy_as(src: &Proxy, shape: &Shape, name: &'static str, site: Site) -> Result<Proxy> {
+    call(name, |local| {
+        let [a] = pin(local, name, [src])?;
+        let mut out = fresh(local, name, device(&a), a.dtype, a.layout.shape(), false)?;
+        launch(device(&a), &Kernel::Copy { src: view(&a), dst: out.view() })?;
+        out.layout = crate::base::layout::Layout::contiguous(*shape);
+        let from = *a.layout.shape();
+        let node = record([&a], || move |grad: &Proxy, _| Ok(one(grad.reshape(from)?)));
+        adopt(local, name, out, src, node, site)
+    })
+}
