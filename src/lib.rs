@@ -15,6 +15,10 @@ pub(crate) mod ops;
 #[cfg(not(loom))]
 pub use api::*;
 
+#[cfg(not(loom))]
+#[doc(hidden)]
+pub mod bench;
+
 /// The public names.
 #[cfg(not(loom))]
 mod api {
@@ -31,7 +35,12 @@ mod api {
         shape::{Axes, D, Dim, Dims, MAX_RANK, Shape, ShapeWithOneHole},
         units::Bytes,
     };
-    pub use crate::device::{Device, budget::MemoryStats, kernel::CmpOp, sim};
+    pub use crate::device::{
+        Device,
+        budget::MemoryStats,
+        kernel::CmpOp,
+        sim::{Sim, SimCalls, SimConfig, Use, Violation},
+    };
     pub use crate::memory::{
         gc,
         key::{Key, ManagerKey},

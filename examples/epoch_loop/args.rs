@@ -120,7 +120,7 @@ pub(crate) struct Args {
     pub(crate) optimizer: Optimizer,
     /// Start of every pseudo-random sequence.
     pub(crate) seed: u64,
-    /// Whether every step looks for values in its gradients that are not finite.
+    /// Whether every step walks all arrays for gradients, as DJL 0.20 did.
     pub(crate) scan_gradients: bool,
     /// The picture's file.
     pub(crate) plot: PathBuf,
@@ -287,7 +287,10 @@ fn complete(given: Given) -> Result<Args, ArgsError> {
         });
     }
     Ok(Args {
-        modes: given.modes.unwrap_or_else(|| Mode::ALL.to_vec()),
+        modes: match given.modes {
+            Some(modes) => modes,
+            None => modes_of_environment()?,
+        },
         epochs: given.epochs.unwrap_or(epochs),
         batch: given.batch.unwrap_or(BATCH.min(images)),
         images,
@@ -299,6 +302,20 @@ fn complete(given: Given) -> Result<Args, ArgsError> {
         json: given.json,
         child: given.child,
     })
+}
+
+/// Without `--modes`: the one that `NDGC` asks for, or all.
+fn modes_of_environment() -> Result<Vec<Mode>, ArgsError> {
+    match std::env::var("NDGC").as_deref() {
+        Ok("on") => Ok(vec![Mode::Reclaiming]),
+        Ok("off") => Ok(vec![Mode::Leaky]),
+        Ok("") | Err(_) => Ok(Mode::ALL.to_vec()),
+        Ok(other) => Err(ArgsError::BadValue {
+            option: "NDGC (in the environment)".to_owned(),
+            value: other.to_owned(),
+            allowed: "on or off".to_owned(),
+        }),
+    }
 }
 
 /// Takes the value of one option.
@@ -381,12 +398,13 @@ Usage: epoch_loop [options]
   --data DIR           read the MNIST files in DIR, plain or gzip, instead of drawing digits
   --optimizer NAME     sgd or adam (adam)
   --seed N             start of every pseudo-random sequence ({SEED})
-  --scan-gradients     in every step, look for gradients that are not finite
+  --scan-gradients     in every step, walk all arrays for gradients, as DJL 0.20 did
   --plot FILE          where the picture goes, .svg or .png ({PLOT})
   --json FILE          write all rows, one object per mode and epoch, as one JSON array
   --quick              a short run: {QUICK_EPOCHS} epochs of {QUICK_IMAGES} images unless given otherwise
   --help               this text
 
+Without --modes, NDGC=on in the environment runs `reclaiming` alone, NDGC=off `leaky`.
 Each way runs in a process of its own, so that none sees the memory of another.
 "
     )

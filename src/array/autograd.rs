@@ -11,7 +11,7 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::collections::{BinaryHeap, HashMap};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::{
@@ -19,7 +19,6 @@ use crate::base::{
     layout::Layout,
 };
 use crate::memory::{
-    key::Key,
     owner::Owner,
     proxy::Proxy,
     registry::{self, Payload, Tracked},
@@ -40,14 +39,12 @@ pub(crate) struct Node {
     rank: u32,
     parents: Vec<Option<Arc<Node>>>,
     vjp: Option<Box<Vjp>>,
-    /// The variable of a leaf: its owner is to own the gradient.
-    variable: OnceLock<Key>,
 }
 
 impl Node {
     fn new(rank: u32, parents: Vec<Option<Arc<Node>>>, vjp: Option<Box<Vjp>>) -> Self {
         NODES.fetch_add(1, Ordering::Relaxed);
-        Node { rank, parents, vjp, variable: OnceLock::new() }
+        Node { rank, parents, vjp }
     }
 
     /// The node of a result.
@@ -164,7 +161,8 @@ pub(crate) fn handle_owned(local: &Local, op: &'static str, payload: Payload, si
 
 /// The gradients of the variables that a value depends on. Made by [`Proxy::backward`].
 ///
-/// Each gradient belongs to the owner of its variable: a manager, or its handles, of which this holds one.
+/// Gradients are owned by their handles, of which this holds one each: they end with it, whatever the switch says,
+/// and nothing is left with the manager of the variables.
 #[derive(Default)]
 pub struct GradStore {
     grads: HashMap<usize, (Arc<Node>, Proxy)>,
@@ -276,7 +274,6 @@ fn walk(root: Arc<Node>, seed: Proxy) -> Result<GradStore> {
         let id = Arc::as_ptr(&node) as usize;
         let Some(grad) = grads.remove(&id) else { continue };
         let Some(vjp) = &node.vjp else {
-            give_to_owner(&node, &grad)?;
             store.grads.insert(id, (node, grad));
             continue;
         };
@@ -301,15 +298,6 @@ fn walk(root: Arc<Node>, seed: Proxy) -> Result<GradStore> {
     Ok(store)
 }
 
-/// The owner of a variable becomes that of its gradient.
-fn give_to_owner(node: &Node, grad: &Proxy) -> Result<()> {
-    let manager = node.variable.get().and_then(|&variable| Proxy::from_registry(variable)).map(|v| v.manager());
-    match manager {
-        Some(Ok(manager)) if !manager.is_system() => grad.attach(&manager),
-        _ => Ok(()),
-    }
-}
-
 /// Adds in place if nobody else sees the sum's bytes.
 fn accumulate(sum: Proxy, part: &Proxy) -> Result<Proxy> {
     if sum.is_unique()? && sum.is_contiguous()? {
@@ -324,11 +312,8 @@ pub(crate) fn is_frozen(array: &Payload) -> bool {
     array.node.is_some() && is_grad_enabled()
 }
 
-/// Makes a variable of a payload: `make` turns it into an array, whose owner will own its gradients.
-pub(crate) fn make_leaf(make: impl FnOnce(Tracked) -> Result<Proxy>) -> Result<Proxy> {
-    let leaf = Arc::new(Node::new(0, Vec::new(), None));
-    let tracked: Arc<dyn Any + Send + Sync> = Arc::<Node>::clone(&leaf);
-    let variable = make(Some(tracked))?;
-    let _ = leaf.variable.set(variable.key());
-    Ok(variable)
+/// The node of a new variable.
+pub(crate) fn leaf() -> Tracked {
+    let leaf: Arc<dyn Any + Send + Sync> = Arc::new(Node::new(0, Vec::new(), None));
+    Some(leaf)
 }

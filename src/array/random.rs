@@ -82,14 +82,16 @@ impl Generator {
     }
 
     /// A permutation of `0..n`, for shuffling.
-    pub fn permutation(&mut self, n: usize) -> Vec<usize> {
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] for the numbers drawn on the way.
+    pub fn permutation(&mut self, n: usize) -> Result<Vec<usize>> {
+        let drawn = self.uniform(0.0, 1.0, n, DType::F64, &Device::Cpu)?.to_vec::<f64>()?;
         let mut order: Vec<usize> = (0..n).collect();
-        let first = self.reserve(n);
-        for i in (1..n).rev() {
-            let word = u64::from(crate::device::cpu::random::word(self.seed, first.wrapping_add(i as u64)));
-            order.swap(i, ((word * (i as u64 + 1)) >> 32) as usize);
+        for (i, unit) in drawn.into_iter().enumerate().skip(1).rev() {
+            order.swap(i, (unit * (i + 1) as f64) as usize);
         }
-        order
+        Ok(order)
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::panic::Location;
 
 use crate::array::{
-    autograd::{make_leaf, no_grad},
+    autograd::{leaf, no_grad},
     create::Place,
 };
 use crate::base::{
@@ -19,8 +19,6 @@ use crate::ops::{
 };
 
 /// An array of floats that gradients are recorded for: a leaf of the graph. Dereferences to [`Proxy`].
-///
-/// Its owner owns the gradients that [`Proxy::backward`] makes for it.
 #[derive(Clone)]
 pub struct Var(Proxy);
 
@@ -51,10 +49,8 @@ impl Var {
         call("var", |local| {
             let [pinned] = pin(local, "var", [&copy])?;
             let (storage, layout, dtype) = (pinned.storage.clone(), pinned.layout, pinned.dtype);
-            let variable = make_leaf(|node| {
-                adopt_payload(local, "var", Payload { dtype, layout, storage, node }, array, site)
-            })?;
-            Ok(Var(variable))
+            let payload = Payload { dtype, layout, storage, node: leaf() };
+            Ok(Var(adopt_payload(local, "var", payload, array, site)?))
         })
         .inspect(|_| copy.close())
     }

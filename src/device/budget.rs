@@ -5,7 +5,8 @@
 pub struct MemoryStats {
     /// Bytes of storages that are alive: of arrays, and of what gradients saved. Views count once.
     pub active: u64,
-    /// The most that `active` was since the start or the last reset; exact to 64 KiB for each thread.
+    /// The most that `active` was since the start or the last reset; at most 64 KiB
+    /// too high for each thread after the first.
     pub peak: u64,
     /// Bytes kept for reuse.
     pub cached: u64,

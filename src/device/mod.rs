@@ -11,7 +11,7 @@ pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
 pub(crate) mod kernel;
-pub mod sim;
+pub(crate) mod sim;
 pub(crate) mod stream;
 
 use std::fmt;

@@ -21,7 +21,9 @@
 //! # Ok::<(), ndgc::Error>(())
 //! ```
 
+use crate::device::Device;
 use crate::memory::{
+    manager::NdManager,
     owner, reclaim, registry,
     slot::{KEPT, OPEN, generation_of},
     switch,
@@ -143,4 +145,36 @@ pub fn handle_owned() -> usize {
                 && cell.owner.load(std::sync::atomic::Ordering::Relaxed) == owner::HANDLES
         })
         .count()
+}
+
+/// Runs `body` until memory has settled, then once more, and panics if that left more arrays or bytes behind: a
+/// leak check for tests. Nothing else may use ndgc in the process meanwhile.
+///
+/// # Panics
+/// If the last run changed the number of live arrays or the active bytes of `device`; the message has both, and what
+/// the device's managers hold.
+///
+/// ```
+/// # use ndgc::{gc, Device, DType, Tensor};
+/// gc::assert_no_growth(&Device::Cpu, || Tensor::zeros(100, DType::F32, &Device::Cpu).map(drop));
+/// ```
+#[track_caller]
+pub fn assert_no_growth<R>(device: &Device, mut body: impl FnMut() -> R) {
+    let mut measure = || {
+        drop(body());
+        collect();
+        (stats().live, device.memory().active)
+    };
+    measure();
+    let before = measure();
+    let after = measure();
+    assert!(
+        before == after,
+        "{} live arrays and {} B before, {} and {} B after the last run\n{}",
+        before.0,
+        before.1,
+        after.0,
+        after.1,
+        NdManager::system(device).debug_dump()
+    );
 }

@@ -8,11 +8,13 @@ use std::sync::LazyLock;
 
 use dashmap::DashMap;
 
+use crate::base::sync::{Ordering, fence};
 use crate::memory::{
+    key::Key,
     owner::{self, Owner},
-    registry::slot,
-    slot::LENT,
-    threads::Local,
+    registry::{self, slot},
+    slot::{KEPT, LENT},
+    threads::{Counts, Local},
 };
 
 static LENDERS: LazyLock<DashMap<u32, Vec<Owner>>> = LazyLock::new(DashMap::new);
@@ -39,7 +41,8 @@ pub(crate) fn forget(index: u32) {
 }
 
 /// Gives a taken array to its nearest open lender. `false` if there is none: it is still taken.
-pub(crate) fn give_back(local: &Local, index: u32) -> bool {
+pub(crate) fn give_back(local: &Local, key: Key) -> bool {
+    let index = key.index();
     if slot(index).core.state() & LENT == 0 {
         return false;
     }
@@ -54,7 +57,19 @@ pub(crate) fn give_back(local: &Local, index: u32) -> bool {
             forget(index);
         }
         if owner::put(local, index, lender, true).is_ok() {
+            end_if_kept(local, key, lender);
             return true;
         }
+    }
+}
+
+/// An array without a handle that went back to its handles has nobody: it ends.
+fn end_if_kept(local: &Local, key: Key, lender: Owner) {
+    // SeqCst: the owner was changed before; pairs with `keep` and the look at the owner in `registry::drop_proxy`.
+    fence(Ordering::SeqCst);
+    let core = &slot(key.index()).core;
+    if lender == Owner::Handles && core.state() & KEPT != 0 && core.unkeep(key.generation()) {
+        Counts::bump(&local.seat.counts.unkept, 1);
+        registry::end_orphan(local, key.index());
     }
 }

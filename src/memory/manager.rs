@@ -24,9 +24,8 @@ use crate::memory::{
     owner::{ManagerId, Owner, Refused, SHARDS, manager_key},
     proxy::Proxy,
     reclaim, registry,
-    slot::KEPT,
     switch,
-    threads::{Counts, Local, with_local},
+    threads::{Local, with_local},
 };
 
 /// Arrays closed between two barriers.
@@ -358,8 +357,9 @@ impl NdManager {
         with_local(reclaim::on_call);
         let mut arrays = Vec::new();
         for inner in self.subtree() {
-            inner.for_each_array(|index| arrays.extend(take_handle(index)));
+            inner.for_each_array(|index| arrays.extend(registry::revive(index).map(Proxy::from_key)));
         }
+        arrays.retain(Proxy::is_open);
         arrays
     }
 
@@ -432,18 +432,6 @@ impl NdManager {
     }
 }
 
-/// A handle of whatever array is in a slot, also if its last proxy fell while the switch was off.
-fn take_handle(index: u32) -> Option<Proxy> {
-    let proxy = registry::upgrade_index(index).map(Proxy::from_key)?;
-    let core = &registry::slot(index).core;
-    if core.state() & KEPT != 0 && core.unkeep(proxy.key().generation()) {
-        with_local(|local| Counts::bump(&local.seat.counts.unkept, 1));
-        // The kept count becomes a handle, of which this one is a second.
-        drop(Proxy::from_key(proxy.key()));
-    }
-    proxy.is_open().then_some(proxy)
-}
-
 /// Ends a manager and what is below it.
 fn close(inner: &Arc<Inner>, closer: Closer, site: Option<Site>) {
     let Some(place) = inner.place else { return };
@@ -489,7 +477,7 @@ fn close_arrays(local: &Local, id: ManagerId, closer: Closer, site: Option<Site>
             if taken.is_empty() {
                 break;
             }
-            taken.retain(|&index| !lend::give_back(local, index));
+            taken.retain(|key| !lend::give_back(local, *key));
             registry::close_taken(local, &taken, closer, site);
             taken.clear();
         }

@@ -13,6 +13,7 @@ use crate::base::{
     sync::{AtomicU64, Ordering, SpinLock, wait_turn},
 };
 use crate::memory::{
+    key::Key,
     registry::{ArraySlot, slot},
     slab::Slab,
     slot::{OPEN, generation_of},
@@ -142,7 +143,7 @@ impl ManagerId {
     }
 
     /// Takes up to `most` arrays of one shard at once.
-    pub(crate) fn take_some(self, shard: usize, most: usize, taken: &mut Vec<u32>) {
+    pub(crate) fn take_some(self, shard: usize, most: usize, taken: &mut Vec<Key>) {
         self.shard(shard).with(|list| {
             while taken.len() < most && list.head != 0 && list.life == self.life {
                 let index = list.head - 1;
@@ -150,7 +151,8 @@ impl ManagerId {
                 list.unlink(cell);
                 // Release: pairs with the Acquire in `take`.
                 cell.owner.store(NOBODY, Ordering::Release);
-                taken.push(index);
+                // Open and taken: it keeps this generation until it is closed or put somewhere.
+                taken.push(Key::new(index, generation_of(cell.core.state())));
             }
         });
     }

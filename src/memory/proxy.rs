@@ -192,7 +192,7 @@ impl Proxy {
             }
             if owner::put(local, index, before, true).is_err() {
                 // The old owner closed in the meantime, and takes its array with it.
-                registry::close_taken(local, &[index], crate::base::error::Closer::Manager, None);
+                registry::close_taken(local, &[self.key], crate::base::error::Closer::Manager, None);
             }
             Err(manager.refusal(op, refused))
         })

@@ -165,7 +165,7 @@ pub(crate) struct Pinned<'a> {
     payload: &'a Payload,
     local: &'a Local,
     pub(crate) place: usize,
-    index: u32,
+    key: Key,
     /// Bound to the thread whose record announces it.
     _thread: PhantomData<*const ()>,
 }
@@ -193,29 +193,29 @@ fn try_pin<'a>(local: &'a Local, op: &'static str, key: Key, user: bool) -> Resu
     local.seat.record.announce(place, key.index(), user);
     let state = cell.core.state();
     if generation_of(state) != key.generation() || state & (OPEN | BUSY) != OPEN {
-        release(local, place, key.index());
+        release(local, place, key);
         return if generation_of(state) == key.generation() && state & OPEN != 0 { Ok(None) } else { Err(stale(op, key)) };
     }
     // SAFETY: announced above, then seen open and not busy; the announcement stands until `Pinned` drops.
     #[allow(unsafe_code)]
     let payload: &'a Payload = unsafe { cell.core.payload() };
-    let pinned = Pinned { payload, local, place, index: key.index(), _thread: PhantomData };
+    let pinned = Pinned { payload, local, place, key, _thread: PhantomData };
     Ok(if payload.storage.is_being_written() { None } else { Some(pinned) })
 }
 
 impl Drop for Pinned<'_> {
     #[inline]
     fn drop(&mut self) {
-        release(self.local, self.place, self.index);
+        release(self.local, self.place, self.key);
     }
 }
 
 #[inline]
-fn release(local: &Local, place: usize, index: u32) {
+fn release(local: &Local, place: usize, key: Key) {
     local.seat.record.withdraw(place);
     local.used_places.set(local.used_places.get() & !(1 << place));
-    if slot(index).core.state() & CLOSING != 0 {
-        finish_if_free(local, index);
+    if slot(key.index()).core.state() & CLOSING != 0 {
+        finish_if_free(local, key);
     }
 }
 
@@ -271,46 +271,49 @@ fn try_pins<'a, const N: usize>(
 /// Ends an array by hand. Harmless if it ended already.
 pub(crate) fn close(local: &Local, key: Key, site: Site) {
     if owner::take(key.index(), key.generation()).is_some() {
-        close_taken(local, &[key.index()], Closer::User, Some(site));
+        close_taken(local, &[key], Closer::User, Some(site));
     }
 }
 
 /// Ends arrays that were taken from their owners. Their bytes come back at once, or with the last operation
 /// that is using them.
-pub(crate) fn close_taken(local: &Local, taken: &[u32], closer: Closer, site: Option<Site>) {
-    for &index in taken {
-        let cell = slot(index);
+///
+/// The caller holds no count of them, so each may have its next life before this returns; hence the generations.
+pub(crate) fn close_taken(local: &Local, taken: &[Key], closer: Closer, site: Option<Site>) {
+    for key in taken {
+        let cell = slot(key.index());
         cell.closer.store(closer as u32, Ordering::Relaxed);
         let site = site.map_or(std::ptr::null_mut(), |site| std::ptr::from_ref(site).cast_mut());
         cell.closed.store(site, Ordering::Relaxed);
         if cell.core.begin_close() & KEPT != 0 {
             Counts::bump(&local.seat.counts.unkept, 1);
-            if cell.core.take_last() {
-                cell.core.orphan();
+            if cell.core.take_last() && cell.core.orphan() {
+                recycle(local, key.index());
             }
         }
     }
     threads::barrier();
-    for &index in taken {
-        finish_if_unannounced(local, index);
+    for &key in taken {
+        finish_if_unannounced(local, key);
     }
 }
 
 /// A reader let go of a closing array: the last one finishes it.
 #[cold]
-fn finish_if_free(local: &Local, index: u32) {
+fn finish_if_free(local: &Local, key: Key) {
     threads::barrier();
-    finish_if_unannounced(local, index);
+    finish_if_unannounced(local, key);
 }
 
-fn finish_if_unannounced(local: &Local, index: u32) {
+fn finish_if_unannounced(local: &Local, key: Key) {
+    let index = key.index();
     let mut busy = false;
     threads::for_each_seat(|seat| busy |= announced(std::iter::once(&seat.record), index));
     if busy {
         return;
     }
     let cell = slot(index);
-    if let Some(payload) = cell.core.finish() {
+    if let Some(payload) = cell.core.finish(key.generation()) {
         Counts::bump(&local.seat.counts.closed, 1);
         drop(payload);
         if cell.core.finished() {
@@ -329,7 +332,13 @@ pub(crate) fn drop_proxy(key: Key) {
     // Relaxed: nobody else holds a handle that could move the array now.
     if !switch::reclaiming() && cell.owner.load(Ordering::Relaxed) != owner::HANDLES && cell.core.keep() & OPEN != 0 {
         threads::count_here(|counts| &counts.kept);
-        return;
+        // SeqCst: pairs with the fence in `lend::give_back`: if the array went to its handles meanwhile, one of the two
+        // takes the kept count back.
+        let generation = key.generation();
+        if cell.owner.load(Ordering::SeqCst) != owner::HANDLES || !cell.core.unkeep(generation) {
+            return;
+        }
+        threads::count_here(|counts| &counts.unkept);
     }
     threads::count_here(|counts| &counts.queued);
     QUEUE.push(threads::lane(), key.index(), &cell.core.link);
@@ -344,7 +353,7 @@ pub(crate) fn reap(local: &Local, index: u32) {
 
 /// Gives up a count that the caller took over, and ends the array if it was the last.
 #[inline]
-fn end_orphan(local: &Local, index: u32) {
+pub(crate) fn end_orphan(local: &Local, index: u32) {
     let cell = slot(index);
     if !cell.core.take_last() {
         return;
@@ -394,11 +403,14 @@ pub(crate) fn flush(local: &Local) {
 }
 
 /// Exchanges the payload of an open array for another, for all its handles at once. The old one is returned.
+///
+/// Readers are kept out first, and waited for while they can still move on; then the array is taken from its owner,
+/// so that nobody ends it during the exchange.
 pub(crate) fn exchange(local: &Local, op: &'static str, key: Key, payload: Payload) -> Result<Payload> {
     let cell = slot(key.index());
     let mut turns = 0;
     loop {
-        if generation_of(cell.core.state()) != key.generation() || cell.core.state() & OPEN == 0 {
+        if !is_open(key) {
             return Err(stale(op, key));
         }
         if cell.core.set(BUSY) & BUSY == 0 {
@@ -406,30 +418,47 @@ pub(crate) fn exchange(local: &Local, op: &'static str, key: Key, payload: Paylo
         }
         wait_turn(&mut turns);
     }
+    let _ready = Ready(&cell.core);
     threads::barrier();
     turns = 0;
-    loop {
-        let mut by = None;
-        threads::for_each_seat(|seat| {
-            if seat.record.announces(key.index()) {
-                by = Some(std::ptr::eq(seat, local.seat));
-            }
-        });
-        match by {
-            None => break,
-            Some(mine) if mine || turns > 1 << 16 => {
-                cell.core.clear(BUSY);
-                return Err(Error::InUse { op, array: describe(key), by: "a call that has not ended" });
-            }
-            Some(_) => wait_turn(&mut turns),
+    while let Some(mine) = announcer(local, key.index()) {
+        if mine || turns > 1 << 16 {
+            return Err(Error::InUse { op, array: describe(key), by: "a call that has not ended" });
         }
+        wait_turn(&mut turns);
     }
+    let Some(owner) = owner::take(key.index(), key.generation()) else {
+        return Err(stale(op, key));
+    };
     cell.storage.store(payload.storage.id() + 1, Ordering::Relaxed);
-    // SAFETY: this thread set `BUSY`, issued the barrier, and found no announcement.
+    // SAFETY: this thread set `BUSY`, issued the barrier, and found no announcement; and it took the array from its
+    // owner, so that nobody closes it.
     #[allow(unsafe_code)]
     let old = unsafe { cell.core.replace(payload) };
-    cell.core.clear(BUSY);
+    if owner::put(local, key.index(), owner, true).is_err() {
+        close_taken(local, &[key], Closer::Manager, None);
+    }
     old.ok_or_else(|| stale(op, key))
+}
+
+/// Lets readers in again.
+struct Ready<'a>(&'a Slot<Payload>);
+
+impl Drop for Ready<'_> {
+    fn drop(&mut self) {
+        self.0.clear(BUSY);
+    }
+}
+
+/// Whether a thread announces the slot, and whether it is this one.
+fn announcer(local: &Local, index: u32) -> Option<bool> {
+    let mut found = None;
+    threads::for_each_seat(|seat| {
+        if seat.record.announces(index) {
+            found = Some(std::ptr::eq(seat, local.seat) || found == Some(true));
+        }
+    });
+    found
 }
 
 // ---------------------------------------------------------------------------------------------- telling
@@ -504,13 +533,24 @@ pub(crate) fn upgrade(key: Key) -> Option<Key> {
     if key.index() >= extent() {
         return None;
     }
-    upgrade_index(key.index()).and_then(|found| {
+    revive(key.index()).and_then(|found| {
         if found == key && is_open(key) {
             return Some(found);
         }
         drop_proxy(found);
         None
     })
+}
+
+/// As [`upgrade_index`]; an array whose last proxy fell while the switch was off is an ordinary one from here on.
+pub(crate) fn revive(index: u32) -> Option<Key> {
+    let key = upgrade_index(index)?;
+    if slot(index).core.state() & KEPT != 0 && slot(index).core.unkeep(key.generation()) {
+        threads::count_here(|counts| &counts.unkept);
+        // The kept count is one too many now; it is not the last, as the caller has one.
+        drop_proxy(key);
+    }
+    Some(key)
 }
 
 /// A proxy's count for whatever array is in a slot. The caller must give it to a proxy or to `drop_proxy`.

@@ -19,7 +19,7 @@
 //!
 //! loom explores this file together with `hazard.rs` and `queue.rs` (`loom_tests.rs`).
 
-use crate::base::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell, fence};
 
 /// Readable by whoever announced it.
 pub(crate) const OPEN: u64 = 1;
@@ -157,6 +157,9 @@ impl<P> Slot<P> {
         }
         // An upgraded handle went between the two lines above. The count is 0: nobody can count up again, and
         // the caller's place in the queue needs a count.
+        // Acquire: pairs with the Release of that handle's `fetch_sub`, which the store below would hide from the
+        // drain; the push into the queue passes it on.
+        fence(Ordering::Acquire);
         self.proxies.store(1, Ordering::Relaxed);
         true
     }
@@ -171,9 +174,10 @@ impl<P> Slot<P> {
     /// Leaves the last count with the manager, for an array that is open. Returns the state before.
     #[inline]
     pub(crate) fn keep(&self) -> u64 {
-        // AcqRel: pairs with the exchange in `begin_close` and in `unkeep`: exactly one side finds the bit set on
-        // an open slot and takes the count over.
-        self.state.fetch_or(KEPT, Ordering::AcqRel)
+        // SeqCst: pairs with the exchange in `begin_close` and in `unkeep`: exactly one side finds the bit set on
+        // an open slot and takes the count over; and with the fence in `lend::give_back`, against an owner that
+        // changes meanwhile.
+        self.state.fetch_or(KEPT, Ordering::SeqCst)
     }
 
     /// Takes a kept count back, for an array that is still open. `true` if this call took it.
@@ -211,12 +215,20 @@ impl<P> Slot<P> {
         before
     }
 
-    /// The payload of a closing slot that nobody announces any more, for the one caller that gets it.
-    pub(crate) fn finish(&self) -> Option<P> {
-        // AcqRel: the exchange picks one of several threads that let go at the same time.
-        let before = self.state.fetch_or(FINISHING, Ordering::AcqRel);
-        if before & CLOSING == 0 || before & FINISHING != 0 {
-            return None;
+    /// The payload of a slot that is closing in this generation and that nobody announces any more, for the one
+    /// caller that gets it. A closer may come here late, when the slot has its next life already: that one is left
+    /// alone.
+    pub(crate) fn finish(&self, generation: u32) -> Option<P> {
+        let mut state = self.state();
+        loop {
+            if generation_of(state) != generation || state & (CLOSING | FINISHING) != CLOSING {
+                return None;
+            }
+            // AcqRel: the exchange picks one of several threads that let go at the same time.
+            match self.state.compare_exchange_weak(state, state | FINISHING, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(now) => state = now,
+            }
         }
         // SAFETY: `FINISHING` was set by this thread alone, and the caller found no announcement after the state
         // had left open; a later announcer sees it closing and does not read.
@@ -292,8 +304,9 @@ mod tests {
         slot.open(1);
         slot.begin_close();
         assert!(!slot.orphan());
-        assert_eq!(slot.finish(), Some(1));
-        assert_eq!(slot.finish(), None, "one thread finishes");
+        assert_eq!(slot.finish(2), None, "a closer of another life");
+        assert_eq!(slot.finish(1), Some(1));
+        assert_eq!(slot.finish(1), None, "one thread finishes");
         assert!(slot.finished());
     }
 }

@@ -55,7 +55,7 @@ impl Linear {
 
 impl Module for Linear {
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        input.broadcast_matmul(&self.weight.t()?)?.broadcast_add(&self.bias)
+        input.linear(&self.weight, Some(&self.bias))
     }
 }
 

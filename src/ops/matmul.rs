@@ -8,7 +8,7 @@ use crate::base::{
     layout::Layout,
     shape::Shape,
 };
-use crate::device::kernel::Kernel;
+use crate::device::kernel::{BinaryOp, Kernel};
 use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::{
     check,
@@ -113,6 +113,94 @@ fn gradient(
         }
         if let (true, Some(left)) = (needs[1], &left) {
             grads[1] = Some(left.get()?.t()?.broadcast_matmul(grad)?.sum_to(&shapes[1])?);
+        }
+        Ok(grads)
+    }
+}
+
+impl Proxy {
+    /// A dense layer in one call: `[.., in] x [out, in]ᵀ + [out] -> [.., out]`, with the bias added in place.
+    ///
+    /// The result belongs to the owner of this array, and no other array is made: nothing is left with the owner of
+    /// the weights. dtypes: f32, f64.
+    ///
+    /// # Errors
+    /// As [`Proxy::matmul`]; [`Error::Shape`] for weights without two axes.
+    #[track_caller]
+    pub fn linear(&self, weight: &Proxy, bias: Option<&Proxy>) -> Result<Proxy> {
+        let (name, site) = ("linear", Location::caller());
+        let lead = self.shape()?;
+        if lead.rank() > 2 {
+            let last = lead.dims()[lead.rank() - 1];
+            let rows = self.reshape(((), last))?;
+            let out = rows.linear(weight, bias)?;
+            return out.reshape(lead.with_dim(lead.rank() - 1, weight.dim(0)?));
+        }
+        call(name, |local| {
+            let [x, w] = pin(local, name, [self, weight])?;
+            check::same_device(name, &x, &w)?;
+            check::same_dtype(name, &x, &w)?;
+            check::float(name, x.dtype)?;
+            let [m, k, n] = sizes(name, &x, &w)?;
+            let out = fresh(local, name, device(&x), x.dtype, &Shape::from((m, n)), false)?;
+            let kernel = Kernel::Matmul {
+                lhs: view_as(&x, x.layout),
+                rhs: view_as(&w, w.layout.transpose(0, 1)),
+                dst: out.view(),
+            };
+            launch(device(&x), &kernel)?;
+            debug_assert_eq!(x.layout.dims(), [m, k]);
+            let Some(bias) = bias else {
+                let node = record([&x, &w], || linear_gradient(&x, &w, name, site));
+                return adopt(local, name, out, self, node, site);
+            };
+            let [b] = pin(local, name, [bias])?;
+            check::same_device(name, &x, &b)?;
+            check::same_dtype(name, &x, &b)?;
+            check::same_shape(name, b.layout.shape(), &Shape::from(n), "the bias has one number for each output")?;
+            let wide = b.layout.broadcast_to(&Shape::from((m, n)), name)?;
+            launch(device(&x), &Kernel::BinaryAssign { op: BinaryOp::Add, dst: out.view(), rhs: view_as(&b, wide) })?;
+            let node = record([&x, &w, &b], || linear_gradient(&x, &w, name, site));
+            adopt(local, name, out, self, node, site)
+        })
+    }
+}
+
+/// Rows, inputs and outputs of a dense layer.
+fn sizes(name: &'static str, x: &Payload, w: &Payload) -> Result<[usize; 3]> {
+    match (x.layout.dims(), w.layout.dims()) {
+        (&[m, k], &[n, inner]) if k == inner => Ok([m, k, n]),
+        (&[_, k], &[_, inner]) => {
+            let why = format!("the input has {k} columns and the weights {inner}");
+            Err(Error::shapes(name, x.layout.shape(), w.layout.shape(), why))
+        }
+        (&[_, _], found) => {
+            Err(Error::Shape { op: name, found: found.to_vec(), expected: "weights [out, in]".into() })
+        }
+        (found, _) => {
+            Err(Error::Shape { op: name, found: found.to_vec(), expected: "at least two axes".into() })
+        }
+    }
+}
+
+fn linear_gradient(
+    x: &Payload,
+    w: &Payload,
+    name: &'static str,
+    site: Site,
+) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static {
+    let input = w.node.is_some().then(|| Saved::of(x, name, site));
+    let weight = x.node.is_some().then(|| Saved::of(w, name, site));
+    move |grad, needs| {
+        let mut grads = [None, None, None];
+        if let (true, Some(weight)) = (needs[0], &weight) {
+            grads[0] = Some(grad.matmul(&weight.get()?)?);
+        }
+        if let (true, Some(input)) = (needs[1], &input) {
+            grads[1] = Some(grad.t()?.matmul(&input.get()?)?);
+        }
+        if needs[2] {
+            grads[2] = Some(grad.sum(0)?);
         }
         Ok(grads)
     }

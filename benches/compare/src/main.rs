@@ -1,4 +1,4 @@
-//! Compares small operations of ndgc with candle, burn (its `flex` backend) and ndarray in one process.
+//! Compares small operations of ndgc with candle, burn (its `flex` backend) and ndarray in one run.
 //!
 //! ```text
 //! cargo run --release -- [--quick] [--rounds N] [--workloads a,b] [--clock wall|cpu] [--out FILE.md]
@@ -7,32 +7,32 @@
 //! ```
 //!
 //! Each round runs every contender once, in rotated order, for about 50 ms; the ratios are medians over
-//! rounds of figures taken in the same round. The baseline runs twice a round, and the column `control` is
-//! its second run against its first: a ratio inside the spread of that column says nothing.
+//! rounds of figures taken in the same round. The first contender is the baseline and takes part twice:
+//! the column `control` is the second against the first, and a ratio inside its spread says nothing.
 //!
-//! # One thread
-//! `main` sets `RAYON_NUM_THREADS` (candle, gemm) and `MATMUL_NUM_THREADS` (ndarray) to 1 before it touches
-//! a library, and burn is built without `rayon`. On a shared machine pin the process to a core as well
-//! (`taskset -c 1`) and take `--clock cpu`, which leaves out the time spent waiting for the core.
+//! # One thread, one process each
+//! Each contender of a workload is a worker process with its own heap, started with `RAYON_NUM_THREADS=1`
+//! (candle, gemm), `MATMUL_NUM_THREADS=1` (ndarray) and `NDGC_THREADS=1`; burn is built without `rayon`. One
+//! worker runs at a time. On a shared machine pin all of them to a core (`taskset -c 1`) and take
+//! `--clock cpu`, which leaves out the time spent waiting for the core.
 //!
-//! # What shares a process
-//! All contenders of a run share one heap and one build of the `gemm` crate. The heap: glibc gives memory
-//! back to the kernel past a threshold that earlier large frees raise, and who holds the top of the heap
-//! decides who pays page faults; read the table of faults beside the times, and run one workload a process
-//! (`--workloads chain10_4096`) to see it alone. The kernels: cargo unites features, so with ndgc in the
-//! build candle and burn get the AVX-512 kernels of gemm too, which their users have to ask for.
+//! # One build
+//! Cargo unites features: with ndgc in the build candle and burn get the AVX-512 kernels of the `gemm` crate
+//! too, which their users have to ask for. The report says which kernels were in.
 
 mod measure;
 mod options;
 mod report;
 mod rivals;
 mod work;
+mod worker;
 
 use std::process::ExitCode;
 
 use options::Options;
-use rivals::{Case, Rival};
+use rivals::Rival;
 use work::Work;
+use worker::Worker;
 
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
@@ -42,8 +42,12 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const TOLERANCE: f32 = 1e-4;
 
 fn main() -> ExitCode {
-    limit_to_one_thread();
-    match Options::parse(std::env::args().skip(1)).and_then(|options| compare(&options)) {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let result = match &args[..] {
+        [flag, rival, work] if flag == worker::FLAG => worker::serve(rival, work),
+        _ => Options::parse(args.into_iter()).and_then(|options| compare(&options)),
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             eprintln!("{message}");
@@ -52,22 +56,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn limit_to_one_thread() {
-    for name in ["RAYON_NUM_THREADS", "MATMUL_NUM_THREADS", "OMP_NUM_THREADS"] {
-        // SAFETY: this is the first thing the process does; no other thread exists that could read the
-        // environment at the same time.
-        unsafe { std::env::set_var(name, "1") };
-    }
-}
-
 fn compare(options: &Options) -> Result<(), String> {
     let rivals = rivals::all();
     let mut rows = Vec::new();
     for &work in &options.works {
         eprintln!("{}", work.name());
-        let mut cases = prepare(&rivals, work)?;
-        let rounds = measure::run(&mut cases, options);
-        rows.push(report::Row::new(work, &rounds, options.clock));
+        let mut workers = start(&rivals, work)?;
+        let rounds = measure::run(&mut workers, options).map_err(|error| format!("{}: {error}", work.name()))?;
+        rows.push(report::Row::new(work, &rounds));
     }
     let text = report::markdown(&rivals, &rows, options);
     print!("{text}");
@@ -77,25 +73,27 @@ fn compare(options: &Options) -> Result<(), String> {
     }
 }
 
-/// The cases of all contenders, once their values agree with those of the first.
-fn prepare(rivals: &[Rival], work: Work) -> Result<Vec<Case>, String> {
-    let cases: Vec<Case> = rivals.iter().map(|rival| (rival.prepare)(work)).collect();
-    for (rival, case) in rivals.iter().zip(&cases) {
-        check_agreement(work, (rivals[0].name, &cases[0].sample), (rival.name, &case.sample))?;
+/// A worker for each contender and one more for the baseline, all with the same values for the workload.
+fn start(rivals: &[Rival], work: Work) -> Result<Vec<Worker>, String> {
+    let mut workers: Vec<Worker> = Vec::new();
+    for rival in rivals.iter().chain(&rivals[..1]) {
+        let failed = |error: String| format!("{}: {}: {error}", work.name(), rival.name);
+        let worker = Worker::start(rival.name, work).map_err(|error| failed(error.to_string()))?;
+        let baseline = workers.first().unwrap_or(&worker);
+        check_agreement(&baseline.sample, &worker.sample).map_err(failed)?;
+        workers.push(worker);
     }
-    Ok(cases)
+    Ok(workers)
 }
 
-fn check_agreement(work: Work, left: (&str, &[f32]), right: (&str, &[f32])) -> Result<(), String> {
-    if left.1.len() != right.1.len() {
-        let (n_left, n_right) = (left.1.len(), right.1.len());
-        return Err(format!("{}: {} has {n_left} values, {} has {n_right}", work.name(), left.0, right.0));
+fn check_agreement(expected: &[f32], values: &[f32]) -> Result<(), String> {
+    if expected.len() != values.len() {
+        return Err(format!("{} values, the baseline has {}", values.len(), expected.len()));
     }
-    let differs = |x: f32, y: f32| !((x - y).abs() <= TOLERANCE * x.abs().max(1.0));
-    match left.1.iter().zip(right.1).position(|(&x, &y)| differs(x, y)) {
+    // False for NaN, so values that are not numbers never agree.
+    let agree = |x: f32, y: f32| (x - y).abs() <= TOLERANCE * x.abs().max(1.0);
+    match expected.iter().zip(values).position(|(&x, &y)| !agree(x, y)) {
         None => Ok(()),
-        Some(i) => {
-            Err(format!("{}: value {i}: {} has {}, {} has {}", work.name(), left.0, left.1[i], right.0, right.1[i]))
-        }
+        Some(i) => Err(format!("value {i} is {}, the baseline has {}", values[i], expected[i])),
     }
 }

@@ -56,13 +56,11 @@ fn parse_rounds(text: &str) -> Result<usize, String> {
 }
 
 fn parse_works(text: &str) -> Result<Vec<Work>, String> {
-    let known = Work::all();
-    let find = |name: &str| known.iter().copied().find(|work| work.name() == name);
     let unknown = |name: &str| {
-        let names: Vec<String> = known.iter().map(Work::name).collect();
-        format!("unknown workload {name}; known: {}", names.join(", "))
+        let known: Vec<String> = Work::all().iter().map(Work::name).collect();
+        format!("unknown workload {name}; known: {}", known.join(", "))
     };
-    text.split(',').map(|name| find(name).ok_or_else(|| unknown(name))).collect()
+    text.split(',').map(|name| Work::named(name).ok_or_else(|| unknown(name))).collect()
 }
 
 fn parse_clock(text: &str) -> Result<Clock, String> {

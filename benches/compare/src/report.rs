@@ -33,27 +33,25 @@ pub struct Row {
     times: Vec<Spread>,
     ratios: Vec<Spread>,
     faults: Vec<f64>,
-    /// CPU time over elapsed time, over all contenders and rounds.
+    /// Over all contenders and rounds.
     on_core: Spread,
 }
 
 impl Row {
-    pub fn new(work: Work, rounds: &[Round], clock: Clock) -> Row {
+    /// The first slot of each round is the baseline's, the last its second.
+    pub fn new(work: Work, rounds: &[Round]) -> Row {
         let n_ops = f64::from(work.ops_per_iteration());
-        let columns = 0..rounds[0].slots.len();
-        let times = |column: usize| rounds.iter().map(move |round| round.slots[column].time(clock) / n_ops);
-        let ratio = |column: usize| {
-            let paired = |round: &Round| round.slots[column].time(clock) / round.slots[0].time(clock);
-            Spread::of(rounds.iter().map(paired))
-        };
-        let control = rounds.iter().map(|round| round.control.time(clock) / round.slots[0].time(clock));
-        let faults = |column: usize| Spread::of(rounds.iter().map(|round| round.slots[column].faults / n_ops)).median;
+        let n_columns = rounds[0].len();
+        let contenders = 0..n_columns - 1;
+        let time = |column: usize| Spread::of(rounds.iter().map(|round| round[column].time / n_ops));
+        let ratio = |column: usize| Spread::of(rounds.iter().map(|round| round[column].time / round[0].time));
+        let faults = |column: usize| Spread::of(rounds.iter().map(|round| round[column].faults / n_ops)).median;
         Row {
             name: work.name(),
-            times: columns.clone().map(|column| Spread::of(times(column))).collect(),
-            ratios: columns.clone().map(ratio).chain([Spread::of(control)]).collect(),
-            faults: columns.map(faults).collect(),
-            on_core: Spread::of(rounds.iter().flat_map(|round| &round.slots).map(|slot| slot.cpu / slot.wall)),
+            times: contenders.clone().map(time).collect(),
+            ratios: (0..n_columns).map(ratio).collect(),
+            faults: contenders.map(faults).collect(),
+            on_core: Spread::of(rounds.iter().flatten().map(|slot| slot.on_core)),
         }
     }
 }
@@ -82,7 +80,7 @@ pub fn markdown(rivals: &[Rival], rows: &[Row], options: &Options) -> String {
         );
         row.faults.iter().map(|faults| format!("{faults:.2}")).chain([on_core]).collect()
     });
-    text.push_str("The training step of ndarray is written by hand, without autograd: a floor, not a peer.\n");
+    text.push_str("\nThe training step of ndarray is written by hand, without autograd: a floor, not a peer.\n");
     text
 }
 
@@ -113,7 +111,6 @@ fn table(text: &mut String, title: &str, columns: &[&str], rows: &[Row], cells: 
     for row in rows {
         writeln!(text, "| {} | {} |", row.name, cells(row).join(" | ")).expect("writing to a String cannot fail");
     }
-    text.push('\n');
 }
 
 /// Three or more significant digits: tenths below 100, whole numbers above.
@@ -121,10 +118,14 @@ fn short(nanoseconds: f64) -> String {
     if nanoseconds < 100.0 { format!("{nanoseconds:.1}") } else { format!("{nanoseconds:.0}") }
 }
 
-/// The version of a package that this build was locked to.
+/// The version of a direct dependency that this build was locked to. The lock file names it in our list of
+/// dependencies where several versions are present, else in the entry of the package.
 fn version(package: &str) -> &'static str {
     let lock = include_str!("../Cargo.lock");
-    let entry = format!("name = \"{package}\"\nversion = \"");
-    let found = lock.split_once(&entry).and_then(|(_, rest)| rest.split_once('"'));
-    found.map_or("of unknown version", |(version, _)| version)
+    let own = lock.split_once("name = \"ndgc-compare\"").map_or("", |(_, rest)| rest);
+    let own = own.split_once(']').map_or("", |(list, _)| list);
+    let after = |text: &'static str, before: &str| Some(text.split_once(before)?.1.split_once('"')?.0);
+    after(own, &format!("\"{package} "))
+        .or_else(|| after(lock, &format!("name = \"{package}\"\nversion = \"")))
+        .unwrap_or("of unknown version")
 }

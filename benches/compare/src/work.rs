@@ -16,12 +16,15 @@ pub enum Work {
 }
 
 impl Work {
-    /// All workloads, in the order they run. The training step is last because its large buffers change
-    /// how glibc treats the heap from then on.
+    /// All workloads, in the order they run.
     pub fn all() -> Vec<Work> {
         let adds = [1, 4, 16, 256, 4096].map(Work::Add);
         let rest = [Work::Chain10(4096), Work::Matmul(8), Work::Matmul(64), Work::MlpStep];
         adds.into_iter().chain(rest).collect()
+    }
+
+    pub fn named(name: &str) -> Option<Work> {
+        Work::all().into_iter().find(|work| work.name() == name)
     }
 
     pub fn name(&self) -> String {

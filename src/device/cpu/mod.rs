@@ -1,11 +1,587 @@
-//! stub
+//! The host: runs kernels on memory that this process can read, before the call returns.
+//!
+//! This file turns views into slices and chooses the code for their dtype; it holds all `unsafe` of the
+//! kernels. The other files see [`In`] and [`Out`] and are safe Rust: a mistake in their arithmetic is a
+//! panic or a wrong number, never a stray access.
+//!
+//! ```text
+//! number.rs       arithmetic of one element, for each dtype
+//! math.rs         e^x, ln, tanh, sin and cos that vectorise
+//! walk.rs         strided operands as rows
+//! threads.rs      the pool of threads
+//! elementwise.rs  maps, arithmetic, comparison, choice, casts
+//! reduce.rs       sums, means, extremes and where they are
+//! softmax.rs      softmax, cross entropy, their gradients
+//! matmul.rs       products of matrices
+//! index.rs        picking and adding by indices
+//! random.rs       counter-based random numbers
+//! optim.rs        steps of optimisers
+//! pool.rs         the bytes themselves
+//! ```
+
+mod elementwise;
+mod index;
+mod math;
+mod matmul;
+mod number;
+mod optim;
 pub(crate) mod pool;
-pub(crate) mod random;
-use crate::base::error::Result;
-use crate::device::kernel::Kernel;
-/// stub
+mod random;
+mod reduce;
+mod softmax;
+mod threads;
+mod walk;
+
+use crate::base::{
+    dtype::{DType, WithDType, with_type},
+    error::{Error, Result},
+    layout::Layout,
+    shape::Axes,
+};
+use crate::device::kernel::{AdamHyper, BinaryOp, CmpOp, GradOp, Kernel, ReduceOp, UnaryOp, View};
+use elementwise::{Binary, Unary};
+use matmul::Matrix;
+use number::Float;
+use optim::SgdHyper;
+use random::Stream;
+
+/// A source: the elements of its whole buffer, and where its own lie among them.
+#[derive(Debug)]
+struct In<'a, T> {
+    data: &'a [T],
+    layout: &'a Layout,
+}
+
+impl<T> Clone for In<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for In<'_, T> {}
+
+impl<'a, T> In<'a, T> {
+    /// Its elements, if they follow each other in row-major order.
+    #[inline(always)]
+    fn dense(&self) -> Option<&'a [T]> {
+        self.layout.is_contiguous().then(|| self.all())
+    }
+
+    /// Its elements, of a kernel that says they are contiguous.
+    #[inline(always)]
+    fn all(&self) -> &'a [T] {
+        if self.data.is_empty() {
+            return self.data;
+        }
+        let start = self.layout.offset();
+        &self.data[start..start + self.layout.shape().elem_count()]
+    }
+}
+
+/// A destination, as [`In`].
+#[derive(Debug)]
+struct Out<'a, T> {
+    data: &'a mut [T],
+    layout: &'a Layout,
+}
+
+impl<'a, T> Out<'a, T> {
+    /// Its elements, of a kernel that says they are contiguous, or where that was checked.
+    #[inline(always)]
+    fn dense(self) -> &'a mut [T] {
+        if self.data.is_empty() {
+            return self.data;
+        }
+        let start = self.layout.offset();
+        &mut self.data[start..start + self.layout.shape().elem_count()]
+    }
+}
+
+/// A source of a kernel as slices. No elements, no access: the span of an empty view may dangle.
 ///
 /// # Safety
-/// stub
+/// As for [`run`], for a view that is read.
+#[inline(always)]
 #[allow(unsafe_code)]
-pub(crate) unsafe fn run(_kernel: &Kernel) -> Result<()> { Ok(()) }
+unsafe fn source<T: WithDType>(view: &View) -> In<'_, T> {
+    assert_eq!(view.dtype(), T::DTYPE, "operands have the dtype that their kernel was chosen for");
+    let layout = view.layout();
+    if layout.shape().elem_count() == 0 {
+        return In { data: &[], layout };
+    }
+    // SAFETY: by the promise of `run`'s caller the span is live, initialised, aligned host memory that nobody
+    // writes, at least as long as the kernel, from which `view` is borrowed.
+    In { data: unsafe { view.span().slice() }, layout }
+}
+
+/// A destination of a kernel as slices.
+///
+/// # Safety
+/// As for [`run`], for a view that is written; each one is opened once.
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn target<T: WithDType>(view: &View) -> Out<'_, T> {
+    assert_eq!(view.dtype(), T::DTYPE, "operands have the dtype that their kernel was chosen for");
+    let layout = view.layout();
+    if layout.shape().elem_count() == 0 {
+        return Out { data: &mut [], layout };
+    }
+    // SAFETY: as in `source`; and by that promise nobody else touches the span, and no other operand of the kernel
+    // overlaps it, so this is the only reference to its elements.
+    Out { data: unsafe { view.span().slice_mut() }, layout }
+}
+
+/// Opens operands of one kernel as elements of one type: sources, then destinations.
+macro_rules! open {
+    ($t:ty; $($source:ident)*; $($target:ident)*) => {
+        // SAFETY: the function around this has the contract of `run`, and the views are different fields of one
+        // kernel, each named once.
+        #[allow(unsafe_code)]
+        let ($($source,)* $($target,)*) = unsafe { ($(source::<$t>($source),)* $(target::<$t>($target),)*) };
+    };
+}
+
+/// Runs a block with `$t` standing for the type of a float dtype; another dtype is an error.
+macro_rules! with_float {
+    ($op:literal, $dtype:expr, $t:ident => $body:expr) => {
+        match $dtype {
+            DType::F32 => {
+                type $t = f32;
+                $body
+            }
+            DType::F64 => {
+                type $t = f64;
+                $body
+            }
+            dtype => return Err(Error::UnsupportedDType { op: $op, dtype, supported: "f32, f64" }),
+        }
+    };
+}
+
+/// Runs a block with `$t` standing for the type of a dtype of indices; another dtype is an error.
+macro_rules! with_id {
+    ($op:literal, $dtype:expr, $t:ident => $body:expr) => {
+        match $dtype {
+            DType::U8 => {
+                type $t = u8;
+                $body
+            }
+            DType::U32 => {
+                type $t = u32;
+                $body
+            }
+            DType::I64 => {
+                type $t = i64;
+                $body
+            }
+            dtype => return Err(Error::UnsupportedDType { op: $op, dtype, supported: "u8, u32, i64" }),
+        }
+    };
+}
+
+/// Runs a kernel to its end.
+///
+/// # Safety
+/// - The span of every view with elements is live, initialised host memory, aligned for the view's dtype.
+/// - Nobody else writes the sources or touches the destinations meanwhile.
+/// - The span of a destination overlaps that of no other operand.
+#[inline]
+#[allow(unsafe_code)]
+pub(crate) unsafe fn run(kernel: &Kernel) -> Result<()> {
+    // SAFETY: every function called here has the contract of this one, for the views of this kernel.
+    unsafe {
+        match kernel {
+            Kernel::Binary { op, lhs, rhs, dst } => binary(*op, lhs, rhs, dst),
+            Kernel::BinaryAssign { op, dst, rhs } => binary_assign(*op, dst, rhs),
+            Kernel::Fill { dst, value } => fill(dst, *value),
+            Kernel::Arange { dst, start, step } => arange(dst, *start, *step),
+            Kernel::Copy { src, dst } => copy(src, dst),
+            Kernel::Cast { src, dst } => cast(src, dst),
+            Kernel::Unary { op, src, dst } => unary(*op, Some(src), dst),
+            Kernel::UnaryAssign { op, dst } => unary(*op, None, dst),
+            Kernel::Affine { src, dst, mul, add } => affine(Some(src), dst, *mul, *add),
+            Kernel::AffineAssign { dst, mul, add } => affine(None, dst, *mul, *add),
+            Kernel::Powf { src, dst, exponent } => powf(src, dst, *exponent),
+            Kernel::Clamp { src, dst, min, max } => clamp(src, dst, *min, *max),
+            Kernel::Compare { op, lhs, rhs, dst } => compare(*op, lhs, rhs, dst),
+            Kernel::Where { cond, yes, no, dst } => choose(cond, yes, no, dst),
+            Kernel::UnaryGrad { op, saved, grad, dst } => unary_grad(*op, saved, grad, dst),
+            Kernel::Reduce { op, src, axes, dst } => reduce(*op, src, *axes, dst),
+            Kernel::ArgReduce { largest, src, axis, dst } => arg_reduce(*largest, src, *axis, dst),
+            Kernel::Softmax { src, dst, log } => softmax(src, dst, *log),
+            Kernel::SoftmaxGrad { out, grad, dst, log } => softmax_grad(out, grad, dst, *log),
+            Kernel::CrossEntropy { logits, labels, probs, loss } => cross_entropy(logits, labels, probs, loss),
+            Kernel::CrossEntropyGrad { probs, labels, grad, dst } => cross_entropy_grad(probs, labels, grad, dst),
+            Kernel::Matmul { lhs, rhs, dst } => matmul(lhs, rhs, dst),
+            Kernel::IndexSelect { src, ids, axis, dst } => index_select(src, ids, *axis, dst),
+            Kernel::IndexAdd { dst, ids, src, axis } => index_add(dst, ids, src, *axis),
+            Kernel::Gather { src, ids, axis, dst } => gather(src, ids, *axis, dst),
+            Kernel::ScatterAdd { dst, ids, src, axis } => scatter_add(dst, ids, src, *axis),
+            Kernel::Uniform { dst, seed, first, low, high } => {
+                uniform(dst, Stream { seed: *seed, first: *first }, *low, *high)
+            }
+            Kernel::Normal { dst, seed, first, mean, std } => {
+                normal(dst, Stream { seed: *seed, first: *first }, *mean, *std)
+            }
+            Kernel::SgdStep { param, grad, velocity, rate, momentum, decay } => {
+                let hyper = SgdHyper { rate: *rate, momentum: *momentum, decay: *decay };
+                sgd(param, grad, velocity.as_ref(), hyper)
+            }
+            Kernel::AdamStep { param, grad, m, v, hyper } => adam(param, grad, m, v, hyper),
+        }
+    }
+}
+
+// The functions below give each kernel its types. All of them have the contract of `run`.
+
+#[allow(unsafe_code)]
+unsafe fn binary(op: BinaryOp, lhs: &View, rhs: &View, dst: &View) -> Result<()> {
+    with_type!(dst.dtype(), T => {
+        open!(T; lhs rhs; dst);
+        elementwise::binary(op, Binary::To(lhs, rhs, dst));
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn binary_assign(op: BinaryOp, dst: &View, rhs: &View) -> Result<()> {
+    with_type!(dst.dtype(), T => {
+        open!(T; rhs; dst);
+        elementwise::binary(op, Binary::InPlace(rhs, dst));
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn fill(dst: &View, value: f64) -> Result<()> {
+    with_type!(dst.dtype(), T => {
+        open!(T; ; dst);
+        elementwise::fill(dst, value);
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn arange(dst: &View, start: f64, step: f64) -> Result<()> {
+    if dst.dtype().is_float() {
+        with_float!("arange", dst.dtype(), T => {
+            open!(T; ; dst);
+            elementwise::arange_float(dst, start, step);
+        });
+    } else {
+        with_id!("arange", dst.dtype(), T => {
+            open!(T; ; dst);
+            elementwise::arange_integer(dst, start, step);
+        });
+    }
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn copy(src: &View, dst: &View) -> Result<()> {
+    with_type!(dst.dtype(), T => {
+        open!(T; src; dst);
+        elementwise::copy(src, dst);
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn cast(src: &View, dst: &View) -> Result<()> {
+    with_type!(src.dtype(), S => {
+        open!(S; src;);
+        with_type!(dst.dtype(), D => {
+            open!(D; ; dst);
+            elementwise::cast(src, dst);
+        });
+    });
+    Ok(())
+}
+
+/// In place if there is no source.
+#[allow(unsafe_code)]
+unsafe fn operand<'a, T: WithDType>(src: Option<&'a View>, dst: &'a View) -> Unary<'a, T> {
+    match src {
+        Some(src) => {
+            open!(T; src; dst);
+            Unary::To(src, dst)
+        }
+        None => {
+            open!(T; ; dst);
+            Unary::InPlace(dst)
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+unsafe fn unary(op: UnaryOp, src: Option<&View>, dst: &View) -> Result<()> {
+    // SAFETY: the contract of `operand` is that of this function.
+    unsafe {
+        match dst.dtype() {
+            DType::U8 => elementwise::unary::<u8>(op, operand(src, dst)),
+            DType::U32 => elementwise::unary::<u32>(op, operand(src, dst)),
+            DType::I64 => elementwise::unary::<i64>(op, operand(src, dst)),
+            DType::F32 => elementwise::unary_float::<f32>(op, operand(src, dst)),
+            DType::F64 => elementwise::unary_float::<f64>(op, operand(src, dst)),
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+unsafe fn affine(src: Option<&View>, dst: &View, mul: f64, add: f64) -> Result<()> {
+    // SAFETY: the contract of `operand` is that of this function.
+    with_type!(dst.dtype(), T => elementwise::affine::<T>(unsafe { operand(src, dst) }, mul, add))
+}
+
+#[allow(unsafe_code)]
+unsafe fn powf(src: &View, dst: &View, exponent: f64) -> Result<()> {
+    with_float!("powf", dst.dtype(), T => {
+        open!(T; src; dst);
+        elementwise::powf(src, dst, exponent);
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn clamp(src: &View, dst: &View, min: f64, max: f64) -> Result<()> {
+    with_type!(dst.dtype(), T => {
+        open!(T; src; dst);
+        elementwise::clamp(src, dst, min, max);
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn compare(op: CmpOp, lhs: &View, rhs: &View, dst: &View) -> Result<()> {
+    open!(u8; ; dst);
+    with_type!(lhs.dtype(), T => {
+        open!(T; lhs rhs;);
+        elementwise::compare(op, lhs, rhs, dst);
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn choose(cond: &View, yes: &View, no: &View, dst: &View) -> Result<()> {
+    with_id!("where_cond", cond.dtype(), I => {
+        open!(I; cond;);
+        with_type!(dst.dtype(), T => {
+            open!(T; yes no; dst);
+            elementwise::choose(cond, yes, no, dst);
+        });
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn unary_grad(op: GradOp, saved: &View, grad: &View, dst: &View) -> Result<()> {
+    with_float!("unary_grad", dst.dtype(), T => {
+        open!(T; saved grad; dst);
+        elementwise::unary_grad(op, saved, grad, dst);
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn reduce(op: ReduceOp, src: &View, axes: Axes, dst: &View) -> Result<()> {
+    if op == ReduceOp::Mean && !dst.dtype().is_float() {
+        return Err(Error::UnsupportedDType { op: "mean", dtype: dst.dtype(), supported: "f32, f64" });
+    }
+    with_type!(dst.dtype(), T => {
+        open!(T; src; dst);
+        reduce::reduce(op, src, axes, dst);
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn arg_reduce(largest: bool, src: &View, axis: usize, dst: &View) -> Result<()> {
+    open!(u32; ; dst);
+    with_type!(src.dtype(), T => {
+        open!(T; src;);
+        reduce::arg(largest, src, axis, dst);
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn softmax(src: &View, dst: &View, log: bool) -> Result<()> {
+    with_float!("softmax", dst.dtype(), T => {
+        open!(T; src; dst);
+        softmax::softmax(src, dst, log);
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn softmax_grad(out: &View, grad: &View, dst: &View, log: bool) -> Result<()> {
+    with_float!("softmax", dst.dtype(), T => {
+        open!(T; out grad; dst);
+        softmax::softmax_grad(out, grad, dst, log);
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn cross_entropy(logits: &View, labels: &View, probs: &View, loss: &View) -> Result<()> {
+    with_id!("cross_entropy", labels.dtype(), I => {
+        open!(I; labels;);
+        with_float!("cross_entropy", logits.dtype(), T => {
+            open!(T; logits; probs loss);
+            softmax::cross_entropy(logits, labels, probs, loss)
+        })
+    })
+}
+
+#[allow(unsafe_code)]
+unsafe fn cross_entropy_grad(probs: &View, labels: &View, grad: &View, dst: &View) -> Result<()> {
+    with_id!("cross_entropy", labels.dtype(), I => {
+        open!(I; labels;);
+        with_float!("cross_entropy", dst.dtype(), T => {
+            open!(T; probs grad; dst);
+            softmax::cross_entropy_grad(probs, labels, grad, dst)
+        })
+    })
+}
+
+#[allow(unsafe_code)]
+unsafe fn matmul(lhs: &View, rhs: &View, dst: &View) -> Result<()> {
+    with_float!("matmul", dst.dtype(), T => {
+        open!(T; lhs rhs; dst);
+        matmul::matmul(lhs, rhs, dst);
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn index_select(src: &View, ids: &View, axis: usize, dst: &View) -> Result<()> {
+    let dim = src.layout().dims()[axis];
+    let ids = with_id!("index_select", ids.dtype(), I => {
+        open!(I; ids;);
+        index::list("index_select", ids, dim)?
+    });
+    with_type!(dst.dtype(), T => {
+        open!(T; src; dst);
+        index::select(src, &ids, axis, dst);
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn index_add(dst: &View, ids: &View, src: &View, axis: usize) -> Result<()> {
+    let dim = dst.layout().dims()[axis];
+    let ids = with_id!("index_add", ids.dtype(), I => {
+        open!(I; ids;);
+        index::list("index_add", ids, dim)?
+    });
+    with_type!(dst.dtype(), T => {
+        open!(T; src; dst);
+        index::add(dst, &ids, src, axis);
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn gather(src: &View, ids: &View, axis: usize, dst: &View) -> Result<()> {
+    with_id!("gather", ids.dtype(), I => {
+        open!(I; ids;);
+        index::check("gather", ids, src.layout().dims()[axis])?;
+        with_type!(dst.dtype(), T => {
+            open!(T; src; dst);
+            index::gather(src, ids, axis, dst)
+        })
+    })
+}
+
+#[allow(unsafe_code)]
+unsafe fn scatter_add(dst: &View, ids: &View, src: &View, axis: usize) -> Result<()> {
+    with_id!("scatter_add", ids.dtype(), I => {
+        open!(I; ids;);
+        index::check("scatter_add", ids, dst.layout().dims()[axis])?;
+        with_type!(dst.dtype(), T => {
+            open!(T; src; dst);
+            index::scatter_add(dst, ids, src, axis)
+        })
+    })
+}
+
+#[allow(unsafe_code)]
+unsafe fn uniform(dst: &View, stream: Stream, low: f64, high: f64) -> Result<()> {
+    if dst.dtype() == DType::F32 {
+        open!(f32; ; dst);
+        random::uniform_f32(dst, stream, low, high);
+        return Ok(());
+    }
+    with_type!(dst.dtype(), T => {
+        open!(T; ; dst);
+        random::uniform_f64(dst, stream, low, high);
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn normal(dst: &View, stream: Stream, mean: f64, std: f64) -> Result<()> {
+    match dst.dtype() {
+        DType::F32 => {
+            open!(f32; ; dst);
+            random::normal_f32(dst, stream, mean, std);
+        }
+        DType::F64 => {
+            open!(f64; ; dst);
+            random::normal_f64(dst, stream, mean, std);
+        }
+        dtype => return Err(Error::UnsupportedDType { op: "normal", dtype, supported: "f32, f64" }),
+    }
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn sgd(param: &View, grad: &View, velocity: Option<&View>, hyper: SgdHyper) -> Result<()> {
+    with_float!("sgd_step", param.dtype(), T => {
+        open!(T; grad; param);
+        match velocity {
+            None => optim::sgd(param, grad, hyper),
+            Some(velocity) => {
+                open!(T; ; velocity);
+                optim::sgd_momentum(param, grad, velocity, hyper);
+            }
+        }
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn adam(param: &View, grad: &View, m: &View, v: &View, hyper: &AdamHyper) -> Result<()> {
+    with_float!("adam_step", param.dtype(), T => {
+        open!(T; grad; param m v);
+        optim::adam(param, grad, m, v, hyper);
+    });
+    Ok(())
+}
+
+/// `dst = lhs x rhs` of `[M, K, N]`, all at least 1; `dst` is row-major. On up to that many threads of the current
+/// pool.
+fn product<T: Float>(dims: [usize; 3], lhs: Matrix<'_, T>, rhs: Matrix<'_, T>, dst: &mut [T], threads: usize) {
+    let [m, k, n] = dims;
+    assert!(dst.len() == m * n && m * n * k > 0, "the destination is the product's");
+    lhs.check(m, k);
+    rhs.check(k, n);
+    let parallelism = if threads > 1 { gemm::Parallelism::Rayon(threads) } else { gemm::Parallelism::None };
+    // SAFETY: `check` found both first elements inside their slices.
+    #[allow(unsafe_code)]
+    let (left, right) = unsafe { (lhs.data.as_ptr().offset(lhs.start), rhs.data.as_ptr().offset(rhs.start)) };
+    // SAFETY: `T` is f32 or f64. `check` found that every `start + i * steps[0] + j * steps[1]` lies inside the
+    // slice of that side; `dst` has `m * n` elements, is written only, and is borrowed for this call alone.
+    #[allow(unsafe_code)]
+    unsafe {
+        let (zero, one) = (T::ZERO, T::ONE);
+        let ([lr, lc], [rr, rc]) = (lhs.steps, rhs.steps);
+        let to = dst.as_mut_ptr();
+        gemm::gemm(
+            m, n, k, to, 1, n as isize, false, left, lc, lr, right, rc, rr, zero, one, false, false, false, parallelism,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,2 +1,168 @@
-//! stub
-pub(crate) fn word(seed: u64, i: u64) -> u32 { (seed ^ i) as u32 }
+//! Random numbers: Philox4x32-10, a function from a counter to random bits.
+//!
+//! Element `first + i` of a stream has its own place in the counter, so a fill gives the same numbers on any
+//! number of threads, and two fills the same as one of both.
+//!
+//! ```text
+//! key       seed, low word first
+//! counter   [block low, block high, words per element, 0]
+//! f32       one word:   element e is word e % 4 of block e / 4
+//! others    two words:  element e is words 2 (e % 2) and the next of block e / 2
+//! ```
+//!
+//! A uniform number takes the highest 24 (f32) or 53 bits. A normal one needs a pair of uniforms, those of the
+//! elements `2p` and `2p + 1`: radius from the first, angle from the second; the even element is the cosine.
+
+use crate::device::cpu::{
+    Out,
+    elementwise::simd,
+    math,
+    number::{Convert, Number},
+    threads,
+};
+
+const ROUNDS: usize = 10;
+/// Blocks computed together: one vector of each word.
+const TOGETHER: usize = 16;
+/// Words of those blocks.
+const WORDS: usize = 4 * TOGETHER;
+
+/// The counters of `TOGETHER` blocks, word by word, after all rounds.
+#[inline(always)]
+fn philox(counters: [[u32; TOGETHER]; 4], seed: u64) -> [[u32; TOGETHER]; 4] {
+    let [mut a, mut b, mut c, mut d] = counters;
+    let mut key = [seed as u32, (seed >> 32) as u32];
+    for _ in 0..ROUNDS {
+        for i in 0..TOGETHER {
+            let (p, q) = (u64::from(a[i]) * 0xD251_1F53, u64::from(c[i]) * 0xCD9E_8D57);
+            (a[i], c[i]) = ((q >> 32) as u32 ^ b[i] ^ key[0], (p >> 32) as u32 ^ d[i] ^ key[1]);
+            (b[i], d[i]) = (q as u32, p as u32);
+        }
+        key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
+    }
+    [a, b, c, d]
+}
+
+/// The words of `TOGETHER` blocks from `block` on, in order. `width` is the number of words an element takes.
+#[inline(always)]
+fn words(seed: u64, block: u64, width: u32) -> [u32; WORDS] {
+    let at = |i: usize| block.wrapping_add(i as u64);
+    let low = std::array::from_fn(|i| at(i) as u32);
+    let high = std::array::from_fn(|i| (at(i) >> 32) as u32);
+    let [a, b, c, d] = philox([low, high, [width; TOGETHER], [0; TOGETHER]], seed);
+    std::array::from_fn(|i| [a, b, c, d][i % 4][i / 4])
+}
+
+/// Which numbers: of which stream, from which element on.
+#[derive(Clone, Copy)]
+pub(super) struct Stream {
+    pub(super) seed: u64,
+    pub(super) first: u64,
+}
+
+/// Fills `dst` with what `make` gives for groups of `N` elements, which take `width` words each.
+#[inline(always)]
+fn fill<T: Number, const N: usize>(
+    dst: Out<'_, T>,
+    stream: Stream,
+    width: u32,
+    make: impl Fn(&[u32; WORDS]) -> [T; N] + Sync,
+) {
+    threads::split1(dst.dense(), &|start, part| {
+        simd(part.len(), || {
+            let mut element = stream.first.wrapping_add(start as u64);
+            let mut rest = part;
+            while !rest.is_empty() {
+                let (group, skip) = (element / N as u64, (element % N as u64) as usize);
+                let block = group.wrapping_mul(TOGETHER as u64);
+                let made = make(&words(stream.seed, block, width));
+                let count = rest.len().min(N - skip);
+                let (now, later) = rest.split_at_mut(count);
+                now.copy_from_slice(&made[skip..skip + count]);
+                element = element.wrapping_add(count as u64);
+                rest = later;
+            }
+        });
+    });
+}
+
+/// 24 bits as a number in `[0, 1)`.
+#[inline(always)]
+fn unit32(word: u32) -> f32 {
+    (word >> 8) as f32 * (1.0 / 16_777_216.0)
+}
+
+/// Two words as a number in `[0, 1)`, of 53 bits.
+#[inline(always)]
+fn unit64(low: u32, high: u32) -> f64 {
+    let word = u64::from(low) | u64::from(high) << 32;
+    (word >> 11) as f64 * (1.0 / 9_007_199_254_740_992.0)
+}
+
+/// `low` to `high` by `unit`: the lengths of both parts, since the whole one may overflow.
+macro_rules! between {
+    ($low:expr, $high:expr, $last:expr, $unit:expr) => {{
+        let value = $low * (1.0 - $unit) + $high * $unit;
+        value.min($last).max($low)
+    }};
+}
+
+/// Uniform in `[low, high)`; `low` if both are equal.
+pub(super) fn uniform_f32(dst: Out<'_, f32>, stream: Stream, low: f64, high: f64) {
+    let (low, high) = (low as f32, high as f32);
+    let last = high.next_down().max(low);
+    fill(dst, stream, 1, |words| -> [f32; WORDS] {
+        std::array::from_fn(|i| between!(low, high, last, unit32(words[i])))
+    });
+}
+
+/// Uniform in `[low, high)`; of integers the floor of that.
+pub(super) fn uniform_f64<T: Number>(dst: Out<'_, T>, stream: Stream, low: f64, high: f64)
+where
+    f64: Convert<T>,
+{
+    let last = high.next_down().max(low);
+    let is_float = T::DTYPE.is_float();
+    fill(dst, stream, 2, |words| -> [T; WORDS / 2] {
+        std::array::from_fn(|i| {
+            let value = between!(low, high, last, unit64(words[2 * i], words[2 * i + 1]));
+            if is_float { value } else { value.floor() }.convert()
+        })
+    });
+}
+
+/// Normal with this mean and deviation.
+pub(super) fn normal_f32(dst: Out<'_, f32>, stream: Stream, mean: f64, std: f64) {
+    let (mean, std) = (mean as f32, std as f32);
+    fill(dst, stream, 1, |words| -> [f32; WORDS] {
+        let pairs: [[f32; WORDS / 2]; 2] = {
+            let mut pairs = [[0.0; WORDS / 2]; 2];
+            for i in 0..WORDS / 2 {
+                // All 32 bits, and never 0, for the radius: its tail reaches 6.7 deviations.
+                let unit = (words[2 * i] as f32 + 0.5) * (1.0 / 4_294_967_296.0);
+                let radius = (-2.0 * math::ln(unit)).max(0.0).sqrt();
+                let (sin, cos) = math::sin_cos_turns(unit32(words[2 * i + 1]));
+                (pairs[0][i], pairs[1][i]) = (mean + std * (radius * cos), mean + std * (radius * sin));
+            }
+            pairs
+        };
+        std::array::from_fn(|i| pairs[i % 2][i / 2])
+    });
+}
+
+/// Normal with this mean and deviation.
+pub(super) fn normal_f64(dst: Out<'_, f64>, stream: Stream, mean: f64, std: f64) {
+    fill(dst, stream, 2, |words| -> [f64; WORDS / 2] {
+        let mut made = [0.0; WORDS / 2];
+        for (pair, words) in made.as_chunks_mut::<2>().0.iter_mut().zip(words.as_chunks::<4>().0) {
+            let unit = 1.0 - unit64(words[0], words[1]);
+            let radius = (-2.0 * unit.ln()).sqrt();
+            let (sin, cos) = (unit64(words[2], words[3]) * std::f64::consts::TAU).sin_cos();
+            *pair = [mean + std * radius * cos, mean + std * radius * sin];
+        }
+        made
+    });
+}
+
+#[cfg(test)]
+mod tests;

@@ -243,6 +243,16 @@ fn every_call_that_can_fail_leaves_everything_as_it_was() {
 }
 
 #[test]
+fn a_launch_that_failed_leaves_nothing_to_wait_for() {
+    let sim = Sim::new(SimConfig::default());
+    sim.fail_call(Some(2));
+    assert!(matches!(sim.alloc(100, true), Err(AllocError::Failed(Error::Device { call: "launch", .. }))));
+    assert_eq!((sim.stats().active, sim.stats().cached, sim.pending()), (0, 256, 0));
+    sim.synchronize().expect("nothing fails");
+    assert_eq!(sim.calls().synchronisations, 0, "no tick was counted");
+}
+
+#[test]
 fn a_failure_while_trimming_is_reported_by_the_next_waiting_call() {
     let sim = Sim::new(SimConfig::default());
     drop(filled(&sim, 100, 1.0));
@@ -407,6 +417,7 @@ fn threads_with_streams_of_their_own_pass_arrays_on() {
                 });
             });
         }
+        drop(senders);
     });
     assert_eq!((sim.violations(), sim.stats().active), (vec![], 0));
 }

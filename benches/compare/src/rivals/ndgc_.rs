@@ -1,1 +1,90 @@
-//! The crate under test.
+//! The crate under test: tensors by reference, every operation returns a `Result`. The arrays here are owned
+//! by their handles and freed when these drop.
+
+use std::hint::black_box;
+
+use ndgc::nn::{Linear, Module, Optimizer, SGD, loss};
+use ndgc::{Device, Result, Tensor, Var};
+
+use super::Case;
+use crate::work::{Work, mlp, operands};
+
+pub fn prepare(work: Work) -> Case {
+    match work {
+        Work::Add(n) => binary(&[n], |a, b| a.add(b)),
+        Work::Chain10(n) => binary(&[n], chain),
+        Work::Matmul(n) => binary(&[n, n], |a, b| a.matmul(b)),
+        Work::MlpStep => train(),
+    }
+    .expect("shapes and dtypes of the workload agree")
+}
+
+/// A case that computes `op(a, b)` and drops the result.
+fn binary(shape: &[usize], op: impl Fn(&Tensor, &Tensor) -> Result<Tensor> + 'static) -> Result<Case> {
+    let (a, b) = operands(shape.iter().product());
+    let (a, b) = (Tensor::from_vec(a, shape, &Device::Cpu)?, Tensor::from_vec(b, shape, &Device::Cpu)?);
+    let sample = op(&a, &b)?.to_vec()?;
+    Ok(Case::new(sample, move || {
+        black_box(op(black_box(&a), black_box(&b)).expect("it worked for the sample"));
+    }))
+}
+
+fn chain(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    let t = a.add(b)?;
+    let t = t.mul(b)?;
+    let t = t.relu()?;
+    let t = t.sub(a)?;
+    let t = t.mul(a)?;
+    let t = t.add(b)?;
+    let t = t.relu()?;
+    let t = t.sub(b)?;
+    let t = t.mul(b)?;
+    t.add(a)
+}
+
+fn train() -> Result<Case> {
+    let mut training = Training::new()?;
+    let sample = (0..mlp::N_CHECKED).map(|_| training.step()).collect::<Result<_>>()?;
+    Ok(Case::new(sample, move || {
+        black_box(training.step().expect("it worked for the sample"));
+    }))
+}
+
+struct Training {
+    images: Tensor,
+    labels: Tensor,
+    layers: [Linear; 3],
+    optimizer: SGD,
+    n_steps: usize,
+}
+
+impl Training {
+    fn new() -> Result<Training> {
+        let data = mlp::Data::new();
+        let images = Tensor::from_vec(data.images, (mlp::N_IMAGES, mlp::N_FEATURES), &Device::Cpu)?;
+        let labels = Tensor::from_vec(data.labels, mlp::N_IMAGES, &Device::Cpu)?;
+        let mut vars = Vec::new();
+        let mut linear = |layer: &mlp::Layer| -> Result<Linear> {
+            let weight = Var::from_vec(layer.weight_transposed(), (layer.n_out, layer.n_in), &Device::Cpu)?;
+            let bias = Var::from_vec(layer.bias.clone(), layer.n_out, &Device::Cpu)?;
+            vars.extend([weight.clone(), bias.clone()]);
+            Ok(Linear::new(weight, bias))
+        };
+        let [first, second, third] = &data.layers;
+        let layers = [linear(first)?, linear(second)?, linear(third)?];
+        Ok(Training { images, labels, layers, optimizer: SGD::new(vars, mlp::LEARNING_RATE)?, n_steps: 0 })
+    }
+
+    fn step(&mut self) -> Result<f32> {
+        let start = mlp::batch_start(self.n_steps);
+        self.n_steps += 1;
+        let images = self.images.narrow(0, start, mlp::BATCH)?;
+        let labels = self.labels.narrow(0, start, mlp::BATCH)?;
+        let hidden = self.layers[0].forward(&images)?.relu()?;
+        let hidden = self.layers[1].forward(&hidden)?.relu()?;
+        let logits = self.layers[2].forward(&hidden)?;
+        let loss = loss::cross_entropy(&logits, &labels)?;
+        self.optimizer.backward_step(&loss)?;
+        loss.to_scalar::<f32>()
+    }
+}

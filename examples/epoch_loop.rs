@@ -1,0 +1,261 @@
+//! The epoch loop: one network, trained on digits as a careless user writes it, in three ways of ending arrays.
+//!
+//! Every array of the training hangs on one long-lived manager, and nothing is closed by hand:
+//! - `leaky`: the switch is off. What a step makes stays until the manager closes.
+//! - `reclaiming`: the switch is on. What nobody holds any more is closed by the next call.
+//! - `scoped`: the switch is off, and each step has a sub-manager that it closes: what experts do by hand.
+//!
+//! ```text
+//! cargo run --release --example epoch_loop
+//! cargo run --release --example epoch_loop -- --modes leaky,reclaiming --scan-gradients --plot loop.png
+//! NDGC=on cargo run --release --example epoch_loop
+//! ```
+//!
+//! Each mode runs in a child process, so that its resident memory is its own. The parent prints a table and writes a
+//! plot (`target/epoch_loop.svg` unless `--plot` says otherwise).
+
+use std::error::Error;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use ndgc::nn::{Adam, Mlp, Module, Optimizer, SGD};
+use ndgc::{DType, Device, Generator, NdManager, Tensor, gc, no_grad};
+
+#[path = "epoch_loop/args.rs"]
+mod args;
+#[path = "epoch_loop/data.rs"]
+mod data;
+#[path = "epoch_loop/digits.rs"]
+mod digits;
+#[path = "epoch_loop/plot.rs"]
+mod plot;
+#[path = "epoch_loop/progress.rs"]
+mod progress;
+#[path = "epoch_loop/report.rs"]
+mod report;
+
+use args::{Args, Mode, Request};
+use digits::{Digits, PIXELS};
+use report::{Line, Row, StepReport};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+fn main() -> ExitCode {
+    match start() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("epoch_loop: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start() -> Result<()> {
+    match args::parse(std::env::args_os().skip(1))? {
+        Request::Help => print!("{}", args::help()),
+        Request::Run(args) => match args.child {
+            Some(mode) => child(&args, mode)?,
+            None => parent(&args)?,
+        },
+    }
+    Ok(())
+}
+
+// ------------------------------------------------------------------------------------------------ the parent
+
+/// Runs each mode in a child, draws its progress, and tells what was seen.
+fn parent(args: &Args) -> Result<()> {
+    let mut rows = Vec::new();
+    for &mode in &args.modes {
+        watch(args, mode, &mut rows)?;
+    }
+    print!("{}", report::table(&rows));
+    println!("\n{}", report::verdict(&rows));
+    if let Some(path) = &args.json {
+        report::write_json(path, &rows)?;
+    }
+    let data = match &args.data {
+        Some(_) => "real digits",
+        None => "drawn digits",
+    };
+    let subtitle = format!(
+        "MLP 784-128-64-10 on {} {data}, batch {}, {}, seed {}{}",
+        args.images,
+        args.batch,
+        args.optimizer,
+        args.seed,
+        if args.scan_gradients { ", every step walks all arrays" } else { "" }
+    );
+    plot::write(&args.plot, &rows, &subtitle)?;
+    println!("The plot is in {}.", args.plot.display());
+    Ok(())
+}
+
+fn watch(args: &Args, mode: Mode, rows: &mut Vec<Row>) -> Result<()> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(args.for_child(mode))
+        .env_remove("NDGC") // the child sets the switch by its mode
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let output = child.stdout.take().ok_or("the child has no output")?;
+    let mut bar = None;
+    for line in BufReader::new(output).lines() {
+        match report::parse_line(&line?)? {
+            Line::Progress(step) => bar
+                .get_or_insert_with(|| progress::Progress::new(mode, args.epochs, step.steps))
+                .step(step.epoch, step.step, step.loss),
+            Line::Row(row) => {
+                bar.get_or_insert_with(|| progress::Progress::new(mode, args.epochs, row.steps)).epoch_done(&row);
+                rows.push(row);
+            }
+        }
+    }
+    drop(bar);
+    let status = child.wait()?;
+    if status.success() { Ok(()) } else { Err(format!("the {mode} run ended with {status}").into()) }
+}
+
+// ------------------------------------------------------------------------------------------------ the training
+
+fn child(args: &Args, mode: Mode) -> Result<()> {
+    let data = match &args.data {
+        Some(dir) => data::load(dir, Some(args.images), args.seed)?,
+        None => data::synthetic(args.images, args.seed),
+    };
+    match mode {
+        Mode::Reclaiming => gc::on(),
+        Mode::Leaky | Mode::Scoped => gc::off(),
+    }
+    let manager = NdManager::new_base_manager(&Device::Cpu)?;
+    let mut random = Generator::new(args.seed);
+    let model = Mlp::new(&[PIXELS, 128, 64, 10], &mut random, &manager)?;
+    let optimizer: Box<dyn Optimizer> = match args.optimizer {
+        args::Optimizer::Sgd => Box::new(SGD::new(model.variables(), 0.1)?),
+        args::Optimizer::Adam => Box::new(Adam::new(model.variables(), 1e-3)?),
+    };
+    let mut training = Training { args, mode, manager, model, optimizer, random };
+    for epoch in 1..=args.epochs {
+        let row = training.epoch(epoch, &data.train, &data.test)?;
+        say(&report::row_line(&row)?)?;
+    }
+    Ok(())
+}
+
+/// One line for the parent, at once.
+fn say(line: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()?;
+    Ok(())
+}
+
+struct Training<'a> {
+    args: &'a Args,
+    mode: Mode,
+    manager: NdManager,
+    model: Mlp,
+    optimizer: Box<dyn Optimizer>,
+    random: Generator,
+}
+
+impl Training<'_> {
+    /// One pass over the training images, and a look at the test images.
+    fn epoch(&mut self, epoch: usize, train: &Digits, test: &Digits) -> Result<Row> {
+        let begun = Instant::now();
+        let order = self.random.permutation(train.labels.len())?;
+        let steps = order.len().div_ceil(self.args.batch);
+        let mut total = 0.0;
+        for (i, indices) in order.chunks(self.args.batch).enumerate() {
+            let loss = self.in_scope(|training, manager| training.step(manager, train, indices))?;
+            total += f64::from(loss);
+            if progress::due(i + 1, steps) {
+                let loss = total / (i + 1) as f64;
+                say(&report::progress_line(&StepReport { epoch, step: i + 1, steps, loss })?)?;
+            }
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        let accuracy = self.accuracy(test)?;
+        let (memory, arrays) = (Device::Cpu.memory(), gc::stats());
+        Ok(Row {
+            mode: self.mode,
+            epoch,
+            seconds,
+            steps,
+            live_arrays: arrays.live,
+            live_bytes: memory.active,
+            dead_arrays: arrays.dead(),
+            peak_bytes: memory.peak,
+            resident_bytes: resident_bytes(),
+            loss: total / steps as f64,
+            accuracy,
+        })
+    }
+
+    /// Runs `f` with the manager for its arrays: the long-lived one, or in `scoped` one that is closed afterwards.
+    fn in_scope<T>(&mut self, f: impl FnOnce(&mut Self, &NdManager) -> Result<T>) -> Result<T> {
+        if self.mode == Mode::Scoped {
+            let scope = self.manager.new_sub_manager()?;
+            let result = f(self, &scope);
+            scope.close()?;
+            return result;
+        }
+        let manager = self.manager.clone();
+        f(self, &manager)
+    }
+
+    /// Forward, loss, gradients, update. Returns the loss.
+    fn step(&mut self, manager: &NdManager, data: &Digits, indices: &[usize]) -> Result<f32> {
+        if self.args.scan_gradients {
+            scan_gradients(&self.manager)?;
+        }
+        let (images, labels) = batch(manager, data, indices)?;
+        let logits = self.model.forward(&images)?;
+        let loss = logits.cross_entropy(&labels)?;
+        self.optimizer.backward_step(&loss)?;
+        Ok(loss.to_scalar::<f32>()?)
+    }
+
+    /// The share of images whose most likely class is right.
+    fn accuracy(&mut self, data: &Digits) -> Result<f64> {
+        let all: Vec<usize> = (0..data.labels.len()).collect();
+        let mut right = 0.0;
+        for indices in all.chunks(256) {
+            right += self.in_scope(|training, manager| {
+                no_grad(|| {
+                    let (images, labels) = batch(manager, data, indices)?;
+                    let classes = training.model.forward(&images)?.argmax(1)?;
+                    Ok(classes.eq(&labels)?.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?)
+                })
+            })?;
+        }
+        Ok(right / all.len() as f64)
+    }
+}
+
+/// The images and labels of a batch, as arrays of a manager.
+fn batch(manager: &NdManager, data: &Digits, indices: &[usize]) -> Result<(Tensor, Tensor)> {
+    let mut pixels = Vec::with_capacity(indices.len() * PIXELS);
+    for &i in indices {
+        pixels.extend_from_slice(&data.images[i * PIXELS..(i + 1) * PIXELS]);
+    }
+    let labels: Vec<u32> = indices.iter().map(|&i| data.labels[i]).collect();
+    Ok((manager.from_vec(pixels, (indices.len(), PIXELS))?, manager.from_vec(labels, indices.len())?))
+}
+
+/// What DJL 0.20 did before each step: it walked every array of the engine to find those with gradients. The cost of a
+/// step then grows with everything that was ever left behind.
+fn scan_gradients(manager: &NdManager) -> Result<usize> {
+    let mut tracked = 0;
+    for array in manager.managed_arrays() {
+        tracked += usize::from(array.track_op()?);
+    }
+    Ok(tracked)
+}
+
+/// Bytes of this process in physical memory; 0 where the system does not tell.
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    pages * 4096
+}

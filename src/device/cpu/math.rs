@@ -1,0 +1,158 @@
+//! Transcendental functions of f32 that the compiler can vectorise: no branch, no call, no table.
+//!
+//! Each reduces its argument to a short interval and evaluates a polynomial there (coefficients interpolate
+//! the function at Chebyshev points). Errors are at most 2 units in the last place of the result, which the
+//! tests measure against f64. No fused multiply-add is used: where the processor has none it would be a call,
+//! and results would differ between machines.
+
+/// Adding and taking away this rounds to the nearest integer: 1.5 * 2^23.
+const ROUND: f32 = 12_582_912.0;
+/// ln 2 in two parts; the first has 9 bits, so that its product with an exponent is exact.
+const LN_2_HIGH: f32 = 0.693_359_4;
+const LN_2_LOW: f32 = -2.121_944_4e-4;
+
+/// The polynomial with these coefficients, lowest degree first.
+#[inline(always)]
+fn polynomial<const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
+    let mut sum = coefficients[N - 1];
+    for i in (0..N - 1).rev() {
+        sum = sum * x + coefficients[i];
+    }
+    sum
+}
+
+/// `2^k` for `-127 < k < 128`.
+#[inline(always)]
+fn power_of_two(k: i32) -> f32 {
+    f32::from_bits((k.wrapping_add(127) as u32) << 23)
+}
+
+/// `e^x`: exactly 1 at 0, 0 below -104, infinite above 88.73.
+#[inline(always)]
+pub(super) fn exp(x: f32) -> f32 {
+    const P: [f32; 5] = [0.5, 1.666_657_7e-1, 4.166_655_5e-2, 8.363_173e-3, 1.392_617_6e-3];
+    let x = x.clamp(-105.0, 89.0);
+    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    let k = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
+    let n = shifted - ROUND;
+    let r = (x - n * LN_2_HIGH) - n * LN_2_LOW;
+    let value = (r * r * polynomial(r, P) + r) + 1.0;
+    // In two steps, since 2^k alone leaves the range of exponents at both ends.
+    let half = k >> 1;
+    value * power_of_two(half) * power_of_two(k.wrapping_sub(half))
+}
+
+/// The natural logarithm: -inf at 0, NaN below.
+#[inline(always)]
+pub(super) fn ln(x: f32) -> f32 {
+    const P: [f32; 9] = [
+        3.333_333e-1,
+        -2.499_999_7e-1,
+        2.000_071_6e-1,
+        -1.666_780_2e-1,
+        1.424_905_8e-1,
+        -1.242_568_7e-1,
+        1.168_542e-1,
+        -1.147_973_4e-1,
+        6.971_611e-2,
+    ];
+    let tiny = x < f32::MIN_POSITIVE;
+    let normal = if tiny { x * 16_777_216.0 } else { x };
+    // The mantissa is brought to sqrt(1/2) .. sqrt(2).
+    let bits = normal.to_bits().wrapping_sub(std::f32::consts::FRAC_1_SQRT_2.to_bits());
+    let exponent = (bits as i32) >> 23;
+    let mantissa = f32::from_bits((bits & 0x007f_ffff).wrapping_add(std::f32::consts::FRAC_1_SQRT_2.to_bits()));
+    let n = exponent as f32 - if tiny { 24.0 } else { 0.0 };
+    let f = mantissa - 1.0;
+    let square = f * f;
+    let tail = square * f * polynomial(f, P) + n * LN_2_LOW - 0.5 * square;
+    let value = (f + tail) + n * LN_2_HIGH;
+    let value = if x == f32::INFINITY { x } else { value };
+    let value = if x == 0.0 { f32::NEG_INFINITY } else { value };
+    if x < 0.0 || x.is_nan() { f32::NAN } else { value }
+}
+
+/// The hyperbolic tangent.
+#[inline(always)]
+pub(super) fn tanh(x: f32) -> f32 {
+    const P: [f32; 5] = [-3.333_333e-1, 1.333_277e-1, -5.385_091e-2, 2.099_718e-2, -6.096_714e-3];
+    let size = x.abs();
+    let square = x * x;
+    let small = x + x * square * polynomial(square, P);
+    let large = (1.0 - 2.0 / (exp(2.0 * size) + 1.0)).copysign(x);
+    if size < 0.625 { small } else { large }
+}
+
+/// Sine and cosine of `t` whole turns, `0 <= t < 1`.
+#[inline(always)]
+pub(super) fn sin_cos_turns(t: f32) -> (f32, f32) {
+    const SIN: [f32; 5] = [1.570_796_4, -6.459_641e-1, 7.969_258e-2, -4.681_266e-3, 1.582_063e-4];
+    const COS: [f32; 5] = [1.0, -1.233_700_6, 2.536_692e-1, -2.086_006_9e-2, 9.036_281e-4];
+    let quarters = t * 4.0;
+    let shifted = quarters + ROUND;
+    let quadrant = shifted.to_bits();
+    let r = quarters - (shifted - ROUND);
+    let square = r * r;
+    let (sin, cos) = (r * polynomial(square, SIN), polynomial(square, COS));
+    let swapped = quadrant & 1 == 1;
+    let (s, c) = if swapped { (cos, sin) } else { (sin, cos) };
+    let flip = |value: f32, negative: bool| if negative { -value } else { value };
+    (flip(s, quadrant & 2 == 2), flip(c, quadrant.wrapping_add(1) & 2 == 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Units in the last place of `exact` by which `found` differs.
+    fn ulps(found: f32, exact: f64) -> f64 {
+        let exponent = exact.abs().max(f64::from(f32::MIN_POSITIVE)).log2().floor();
+        (f64::from(found) - exact).abs() / (exponent - 23.0).exp2()
+    }
+
+    fn worst(from: f32, to: f32, f: impl Fn(f32) -> f32, exact: impl Fn(f64) -> f64) -> f64 {
+        let points = 20_000;
+        let at = |i: i32| from + (to - from) * (i as f32 / points as f32);
+        (0..=points).map(at).map(|x| ulps(f(x), exact(f64::from(x)))).fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn exp_is_accurate_and_right_at_its_ends() {
+        assert!(worst(-87.0, 88.7, exp, f64::exp) < 1.5);
+        assert!(worst(-1.0, 1.0, exp, f64::exp) < 1.5);
+        assert!(worst(-104.0, -87.0, exp, f64::exp) < 1.5, "denormal results");
+        assert_eq!((exp(0.0), exp(-0.0), exp(f32::NEG_INFINITY), exp(f32::INFINITY)), (1.0, 1.0, 0.0, f32::INFINITY));
+        assert_eq!((exp(-200.0), exp(89.0), exp(1e30), exp(-1e30)), (0.0, f32::INFINITY, f32::INFINITY, 0.0));
+        assert!(exp(f32::NAN).is_nan() && exp(88.72).is_finite());
+    }
+
+    #[test]
+    fn ln_is_accurate_and_right_at_its_ends() {
+        assert!(worst(0.5, 2.0, ln, f64::ln) < 2.0);
+        assert!(worst(1e-3, 1e3, ln, f64::ln) < 2.0);
+        assert!(worst(1e30, 3e38, ln, f64::ln) < 2.0);
+        assert!(worst(1e-44, 1e-38, ln, f64::ln) < 2.0, "denormal arguments");
+        assert_eq!((ln(1.0), ln(0.0), ln(-0.0)), (0.0, f32::NEG_INFINITY, f32::NEG_INFINITY));
+        assert_eq!(ln(f32::INFINITY), f32::INFINITY);
+        assert!(ln(-1.0).is_nan() && ln(f32::NAN).is_nan() && ln(f32::NEG_INFINITY).is_nan());
+    }
+
+    #[test]
+    fn tanh_is_accurate_and_saturates() {
+        assert!(worst(-12.0, 12.0, tanh, f64::tanh) < 2.0);
+        assert!(worst(-1e-3, 1e-3, tanh, f64::tanh) < 2.0);
+        assert_eq!((tanh(0.0), tanh(f32::INFINITY), tanh(f32::NEG_INFINITY), tanh(-1e9)), (0.0, 1.0, -1.0, -1.0));
+        assert!(tanh(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn turns_cover_the_circle() {
+        for i in 0..4096 {
+            let t = i as f32 / 4096.0;
+            let (sin, cos) = sin_cos_turns(t);
+            let (exact_sin, exact_cos) = (f64::from(t) * std::f64::consts::TAU).sin_cos();
+            assert!((f64::from(sin) - exact_sin).abs() < 2e-7 && (f64::from(cos) - exact_cos).abs() < 2e-7, "{t}");
+        }
+        assert_eq!((sin_cos_turns(0.0), sin_cos_turns(0.25).1), ((0.0, 1.0), 0.0));
+    }
+}

@@ -1,0 +1,184 @@
+//! Matrix products, also of many matrices and of strided ones.
+//!
+//! `B` batch, `M x K` times `K x N`. Tiny products are computed here, since preparing the general routine takes
+//! longer than they do. A batch whose right side repeats is one product of `B M` rows.
+
+use crate::device::cpu::{
+    In, Out,
+    elementwise::simd,
+    number::Float,
+    product, threads,
+};
+
+/// Multiplications up to which a product counts as tiny.
+const TINY_MAX: usize = 1024;
+/// Columns computed together by the tiny product.
+const PANEL: usize = 8;
+/// Multiplications from which one product is worth several threads.
+const THREADS_MIN: usize = 8 << 20;
+
+/// A matrix among the elements of an operand: where it begins, and its strides along rows and columns.
+#[derive(Clone, Copy)]
+pub(super) struct Matrix<'a, T> {
+    pub(super) data: &'a [T],
+    pub(super) start: isize,
+    /// From one row to the next, and from one column to the next.
+    pub(super) steps: [isize; 2],
+}
+
+impl<T: Copy> Matrix<'_, T> {
+    #[inline(always)]
+    fn get(&self, row: usize, column: usize) -> T {
+        self.data[(self.start + row as isize * self.steps[0] + column as isize * self.steps[1]) as usize]
+    }
+
+    /// Panics unless all of its elements, at least one, lie inside its slice.
+    pub(super) fn check(&self, rows: usize, columns: usize) {
+        let reach = [(rows, self.steps[0]), (columns, self.steps[1])];
+        let along = |(count, step): (usize, isize)| (count as isize - 1) * step;
+        let low: isize = self.start + reach.map(along).iter().filter(|&&by| by < 0).sum::<isize>();
+        let high: isize = self.start + reach.map(along).iter().filter(|&&by| by > 0).sum::<isize>();
+        assert!(low >= 0 && high < self.data.len() as isize, "a matrix lies inside its buffer");
+    }
+
+    fn shifted(self, by: isize) -> Self {
+        Matrix { start: self.start + by, ..self }
+    }
+}
+
+/// A batch axis: how many, and the strides of both sides.
+#[derive(Clone, Copy)]
+struct Batch {
+    len: usize,
+    lhs: isize,
+    rhs: isize,
+}
+
+/// A whole product: sizes, the first matrices, and the batch axes that are longer than 1.
+struct Job<'a, T> {
+    m: usize,
+    k: usize,
+    n: usize,
+    lhs: Matrix<'a, T>,
+    rhs: Matrix<'a, T>,
+    batch: [Batch; 4],
+    rank: usize,
+}
+
+impl<'a, T: Float> Job<'a, T> {
+    fn new(lhs: In<'a, T>, rhs: In<'a, T>) -> Self {
+        let (ld, rd) = (lhs.layout.dims(), rhs.layout.dims());
+        let (ls, rs) = (lhs.layout.strides(), rhs.layout.strides());
+        let lead = ld.len() - 2;
+        let none = Batch { len: 1, lhs: 0, rhs: 0 };
+        let mut job = Job {
+            m: ld[lead],
+            k: ld[lead + 1],
+            n: rd[lead + 1],
+            lhs: Matrix { data: lhs.data, start: lhs.layout.offset() as isize, steps: [ls[lead], ls[lead + 1]] },
+            rhs: Matrix { data: rhs.data, start: rhs.layout.offset() as isize, steps: [rs[lead], rs[lead + 1]] },
+            batch: [none; 4],
+            rank: 0,
+        };
+        for i in (0..lead).filter(|&i| ld[i] != 1) {
+            job.batch[job.rank] = Batch { len: ld[i], lhs: ls[i], rhs: rs[i] };
+            job.rank += 1;
+        }
+        job.join_rows();
+        job
+    }
+
+    /// Takes batch axes over which the right side repeats as further rows of the left one.
+    fn join_rows(&mut self) {
+        while self.rank > 0 {
+            let Batch { len, lhs, rhs } = self.batch[self.rank - 1];
+            let follows = self.m == 1 || lhs == self.lhs.steps[0] * self.m as isize;
+            if rhs != 0 || !follows {
+                return;
+            }
+            if self.m == 1 {
+                self.lhs.steps[0] = lhs;
+            }
+            self.m *= len;
+            self.rank -= 1;
+        }
+    }
+
+    fn items(&self) -> usize {
+        self.batch[..self.rank].iter().map(|batch| batch.len).product()
+    }
+
+    /// Both matrices of one item.
+    fn item(&self, mut index: usize) -> (Matrix<'a, T>, Matrix<'a, T>) {
+        let (mut left, mut right) = (0, 0);
+        for batch in self.batch[..self.rank].iter().rev() {
+            let at = (index % batch.len) as isize;
+            index /= batch.len;
+            left += at * batch.lhs;
+            right += at * batch.rhs;
+        }
+        (self.lhs.shifted(left), self.rhs.shifted(right))
+    }
+}
+
+pub(super) fn matmul<T: Float>(lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, T>) {
+    let dst = dst.dense();
+    if dst.is_empty() {
+        return;
+    }
+    let job = Job::new(lhs, rhs);
+    let (size, work) = (job.m * job.n, job.m * job.n * job.k);
+    if work == 0 {
+        return dst.fill(T::ZERO);
+    }
+    let one = |i: usize, dst: &mut [T]| {
+        let (lhs, rhs) = job.item(i);
+        if work <= TINY_MAX {
+            tiny([job.m, job.k, job.n], lhs, rhs, dst);
+        } else {
+            product([job.m, job.k, job.n], lhs, rhs, dst, 1);
+        }
+    };
+    let items = job.items();
+    let pool = if work.saturating_mul(items) < THREADS_MIN { None } else { threads::pool() };
+    match pool {
+        Some(pool) if items >= pool.current_num_threads() => threads::items(pool, dst, size, &one),
+        Some(pool) => pool.install(|| {
+            for (i, dst) in dst.chunks_exact_mut(size).enumerate() {
+                let (lhs, rhs) = job.item(i);
+                product([job.m, job.k, job.n], lhs, rhs, dst, pool.current_num_threads());
+            }
+        }),
+        None => dst.chunks_exact_mut(size).enumerate().for_each(|(i, dst)| one(i, dst)),
+    }
+}
+
+/// A product of few multiplications: panels of the right side, copied and padded with zeros.
+fn tiny<T: Float>(dims: [usize; 3], lhs: Matrix<'_, T>, rhs: Matrix<'_, T>, dst: &mut [T]) {
+    let [m, k, n] = dims;
+    let mut panel = [[T::ZERO; PANEL]; TINY_MAX];
+    let panel = &mut panel[..k];
+    for j in (0..n).step_by(PANEL) {
+        let width = PANEL.min(n - j);
+        for (p, row) in panel.iter_mut().enumerate() {
+            for (l, x) in row[..width].iter_mut().enumerate() {
+                *x = rhs.get(p, j + l);
+            }
+        }
+        simd(m * k * width, || {
+            for i in 0..m {
+                let mut sums = [T::ZERO; PANEL];
+                for (p, row) in panel.iter().enumerate() {
+                    let x = lhs.get(i, p);
+                    for (sum, &y) in sums.iter_mut().zip(row) {
+                        *sum = sum.plus(x.times(y));
+                    }
+                }
+                dst[i * n + j..i * n + j + width].copy_from_slice(&sums[..width]);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

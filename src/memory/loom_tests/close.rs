@@ -1,0 +1,109 @@
+//! Close against use: no payload is taken while somebody reads it, and each is taken once.
+
+use super::world::{Model, World};
+use crate::memory::slot::OPEN;
+
+fn close(world: &World) {
+    world.close(1);
+}
+
+fn read<const ME: usize>(world: &World) {
+    world.operation(ME);
+}
+
+/// The first thread of a slow closer's models: it finishes the close, lets the array go, and may get the slot again.
+fn read_drop_drain(world: &World) -> bool {
+    world.operation(0);
+    world.drop_proxy(0);
+    world.drain();
+    world.recycled() == 1
+}
+
+#[test]
+fn a_close_leaves_a_payload_to_its_reader() {
+    Model::handles(1).beside(close).run(read::<0>, |world| {
+        world.drop_proxy(0);
+        world.settle(1);
+    });
+}
+
+#[test]
+fn of_two_readers_that_let_go_together_one_finishes() {
+    Model::handles(2).beside(read::<1>).beside(close).run(read::<0>, |world| {
+        world.drop_proxy(0);
+        world.drop_proxy(0);
+        world.settle(1);
+    });
+}
+
+#[test]
+fn of_two_closers_one_ends_the_array() {
+    Model::handles(1).beside(close).run(close, |world| {
+        world.drop_proxy(0);
+        world.settle(1);
+    });
+}
+
+#[test]
+fn the_second_of_close_and_drain_recycles() {
+    let drop_drain = |world: &World| {
+        world.drop_proxy(0);
+        world.drain();
+    };
+    Model::handles(1).beside(close).run(drop_drain, |world| world.settle(1));
+}
+
+#[test]
+fn a_drain_on_another_thread_meets_a_close() {
+    Model::handles(1).beside(close).beside(World::drain).run(|world| world.drop_proxy(0), |world| world.settle(1));
+}
+
+/// The closer holds no handle: the slot may be in its next life between the closer's scan and its `finish`.
+#[test]
+fn a_slow_closer_does_not_touch_the_next_array_of_the_slot() {
+    let again = |world: &World| {
+        if read_drop_drain(world) {
+            world.create();
+        }
+    };
+    Model::handles(1).beside(close).run(again, |world| {
+        if world.recycled() == 1 && world.slot.proxies() == 1 {
+            assert_eq!(world.slot.state(), 2 << 32 | OPEN, "the next array is open and nothing else");
+            world.drop_proxy(0);
+        }
+        world.settle_all();
+    });
+}
+
+/// As above; and the next array is being closed as well, under a reader.
+#[test]
+fn a_slow_closer_does_not_take_the_next_payload() {
+    let again = |world: &World| {
+        if read_drop_drain(world) {
+            world.create();
+            assert!(world.pin(1, 2));
+            world.close(2);
+            world.read();
+            world.release(1, 2);
+            world.drop_proxy(0);
+        }
+    };
+    Model::handles(1).beside(close).run(again, World::settle_all);
+}
+
+#[test]
+fn an_exchange_excludes_closers() {
+    Model::handles(1).beside(close).run(|world| world.exchange(0), |world| {
+        world.drop_proxy(0);
+        world.settle(1);
+    });
+}
+
+#[test]
+fn an_exchange_excludes_readers() {
+    Model::handles(2).beside(read::<1>).run(|world| world.exchange(0), |world| {
+        world.drop_proxy(0);
+        world.drop_proxy(0);
+        world.settle(1);
+    });
+}

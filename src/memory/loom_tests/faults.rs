@@ -1,0 +1,57 @@
+//! A step left out of the sequences of `registry.rs`: a model has to fail.
+
+use super::world::{Fault, Model, World};
+
+fn close(world: &World) {
+    world.close(1);
+}
+
+fn read(world: &World) {
+    world.operation(0);
+}
+
+fn close_against_use(fault: Fault) {
+    Model::handles(1).fault(fault).beside(close).run(read, |world| {
+        world.drop_proxy(0);
+        world.settle(1);
+    });
+}
+
+#[test]
+fn nothing_fails_without_a_fault() {
+    close_against_use(Fault::None);
+}
+
+#[test]
+#[should_panic]
+fn a_reader_that_does_not_look_after_announcing_reads_a_taken_payload() {
+    close_against_use(Fault::NoCheckAfterAnnouncing);
+}
+
+#[test]
+#[should_panic = "Causality violation"]
+fn a_closer_without_the_heavy_barrier_misses_a_reader() {
+    close_against_use(Fault::NoHeavyBarrier);
+}
+
+#[test]
+#[should_panic = "each payload is dropped once"]
+fn a_reader_that_does_not_look_after_letting_go_leaves_a_payload_behind() {
+    close_against_use(Fault::NoCheckAfterLettingGo);
+}
+
+#[test]
+#[should_panic]
+fn a_closer_that_does_not_scan_takes_a_payload_that_is_read() {
+    close_against_use(Fault::NoScan);
+}
+
+#[test]
+#[should_panic]
+fn a_slot_that_is_used_again_before_it_was_drained_is_in_the_queue_twice() {
+    let drop_drain = |world: &World| {
+        world.drop_proxy(0);
+        world.drain();
+    };
+    Model::handles(1).fault(Fault::RecycleBeforeDrain).run(drop_drain, |world| world.settle(1));
+}

@@ -1,0 +1,323 @@
+//! One slot, its owner, two threads' hazard records and the queue, with the sequences of `registry.rs`.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize as Tally;
+use std::sync::atomic::Ordering::SeqCst;
+
+use crate::base::sync::{AtomicU32, Ordering, wait_turn};
+use crate::memory::{
+    hazard::{Record, announced, heavy},
+    queue::{LANES, Queue},
+    slot::{BUSY, CLOSING, KEPT, OPEN, Slot, generation_of},
+};
+
+/// As in `owner.rs`.
+const NOBODY: u32 = 0;
+
+/// A step that is left out, to see a model fail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Fault {
+    #[default]
+    None,
+    /// `try_pin` trusts its announcement and does not look at the state.
+    NoCheckAfterAnnouncing,
+    /// `close_taken` and `finish_if_free` scan without the barrier.
+    NoHeavyBarrier,
+    /// `release` does not look at the state again.
+    NoCheckAfterLettingGo,
+    /// The last drop recycles the slot, before a drain took it from the queue.
+    RecycleBeforeDrain,
+    /// `finish_if_unannounced` does not look at the records.
+    NoScan,
+}
+
+/// A payload; tells when it drops. That nobody reads it then is seen by loom's cell in the slot.
+#[derive(Debug)]
+pub(super) struct Canary(Arc<Tally>);
+
+impl Drop for Canary {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// The registry of one slot.
+pub(super) struct World {
+    pub(super) slot: Slot<Canary>,
+    /// The array's manager, whose list is this word: number 1 in the slot's first life, 2 in the next.
+    owner: AtomicU32,
+    /// Makes loom look at both orders of a read and a write of the payload; it orders nothing.
+    touched: AtomicU32,
+    records: [Record; 2],
+    queue: Queue,
+    fault: Fault,
+    // Not loom's: what they count is for the end, and orders nothing.
+    made: Tally,
+    dropped: Arc<Tally>,
+    recycled: Tally,
+    pub(super) taken_over: Tally,
+}
+
+impl World {
+    /// An open array of a manager, with one handle. The generation is 1.
+    pub(super) fn new(fault: Fault) -> Arc<Self> {
+        let world = World {
+            slot: Slot::new(),
+            owner: AtomicU32::new(NOBODY),
+            touched: AtomicU32::new(0),
+            records: [Record::new(), Record::new()],
+            queue: Queue::new(),
+            fault,
+            made: Tally::new(0),
+            dropped: Arc::default(),
+            recycled: Tally::new(0),
+            taken_over: Tally::new(0),
+        };
+        world.create();
+        Arc::new(world)
+    }
+
+    /// `registry::create`, after a slot was found.
+    pub(super) fn create(&self) {
+        let generation = self.slot.open(self.canary());
+        self.owner.store(generation, Ordering::Release);
+    }
+
+    fn canary(&self) -> Canary {
+        self.made.fetch_add(1, SeqCst);
+        Canary(Arc::clone(&self.dropped))
+    }
+
+    /// `registry::try_pin`, and two reads under it. `true` if the array was open.
+    pub(super) fn pin(&self, me: usize, generation: u32) -> bool {
+        self.records[me].announce(0, 0, false);
+        let state = self.slot.state();
+        let usable = generation_of(state) == generation && state & (OPEN | BUSY) == OPEN;
+        if !usable && self.fault != Fault::NoCheckAfterAnnouncing {
+            self.release(me, generation);
+            return false;
+        }
+        self.read();
+        true
+    }
+
+    /// What an operation does with a pinned array.
+    pub(super) fn read(&self) {
+        // SAFETY: that this is sound is what the models are for: loom's cell checks it.
+        #[allow(unsafe_code)]
+        let _canary: &Canary = unsafe { self.slot.payload() };
+        self.touched.load(Ordering::Relaxed);
+    }
+
+    /// `registry::release`.
+    pub(super) fn release(&self, me: usize, generation: u32) {
+        self.records[me].withdraw(0);
+        if self.fault != Fault::NoCheckAfterLettingGo && self.slot.state() & CLOSING != 0 {
+            self.barrier();
+            self.finish_if_unannounced(generation);
+        }
+    }
+
+    /// An operation with one operand: `pin`, read, `release`.
+    pub(super) fn operation(&self, me: usize) -> bool {
+        let open = self.pin(me, 1);
+        if open {
+            self.read();
+            self.release(me, 1);
+        }
+        open
+    }
+
+    fn barrier(&self) {
+        if self.fault != Fault::NoHeavyBarrier {
+            heavy(2);
+        }
+    }
+
+    /// `owner::take`.
+    fn take(&self, generation: u32) -> bool {
+        let mut turns = 0;
+        loop {
+            let state = self.slot.state();
+            if state & OPEN == 0 || generation_of(state) != generation {
+                return false;
+            }
+            match self.owner.load(Ordering::Acquire) {
+                NOBODY => wait_turn(&mut turns),
+                owner if self.take_from(owner) => return true,
+                _ => {}
+            }
+        }
+    }
+
+    /// `owner::take_from`, and `take_some` for the only array of a manager.
+    fn take_from(&self, manager: u32) -> bool {
+        self.owner.compare_exchange(manager, NOBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// `manager::close_arrays`: ends the array of a manager. The closer has no handle of it.
+    pub(super) fn close(&self, manager: u32) {
+        if self.take_from(manager) {
+            self.close_taken();
+        }
+    }
+
+    /// `registry::close_taken`.
+    fn close_taken(&self) {
+        let before = self.slot.begin_close();
+        let generation = generation_of(before);
+        if before & KEPT != 0 {
+            self.taken_over.fetch_add(1, SeqCst);
+            if self.slot.take_last() && self.slot.orphan() {
+                self.recycle();
+            }
+        }
+        self.barrier();
+        self.finish_if_unannounced(generation);
+    }
+
+    /// `registry::finish_if_unannounced`.
+    fn finish_if_unannounced(&self, generation: u32) {
+        if self.fault != Fault::NoScan && announced(self.records.iter(), 0) {
+            return;
+        }
+        self.touched.store(1, Ordering::Relaxed);
+        if let Some(payload) = self.slot.finish(generation) {
+            drop(payload);
+            if self.slot.finished() {
+                self.recycle();
+            }
+        }
+    }
+
+    /// `registry::drop_proxy` with the switch on: the last one queues the slot.
+    pub(super) fn drop_proxy(&self, lane: usize) {
+        if !self.slot.drop_proxy() {
+            return;
+        }
+        if self.fault == Fault::RecycleBeforeDrain && self.take(1) {
+            self.recycle();
+            self.create();
+        }
+        self.queue.push(lane, 0, &self.slot.link);
+    }
+
+    /// `registry::drop_proxy` with the switch off: the last one leaves its count with the manager.
+    pub(super) fn drop_proxy_kept(&self, lane: usize) {
+        if self.slot.drop_proxy() && self.slot.keep() & OPEN == 0 {
+            self.queue.push(lane, 0, &self.slot.link);
+        }
+    }
+
+    /// `reclaim::drain_all`, for a queue of one slot at most.
+    pub(super) fn drain(&self) {
+        for lane in 0..LANES {
+            let first = self.queue.take(lane);
+            if first != 0 {
+                assert_eq!((first, self.slot.link.load(Ordering::Relaxed)), (1, 0), "queued once");
+                self.end_orphan();
+            }
+        }
+    }
+
+    /// `registry::end_orphan`.
+    pub(super) fn end_orphan(&self) {
+        if !self.slot.take_last() {
+            return;
+        }
+        let generation = generation_of(self.slot.state());
+        if self.take(generation) || self.slot.orphan() {
+            self.recycle();
+        }
+    }
+
+    fn recycle(&self) {
+        self.touched.store(1, Ordering::Relaxed);
+        drop(self.slot.recycle().0);
+        self.recycled.fetch_add(1, SeqCst);
+    }
+
+    /// How often the slot was recycled so far.
+    pub(super) fn recycled(&self) -> usize {
+        self.recycled.load(SeqCst)
+    }
+
+    /// Drains and closes what is left, and asks for the books to agree: each payload dropped once, the slot
+    /// recycled `lives` times.
+    pub(super) fn settle(&self, lives: usize) {
+        self.drain();
+        self.close(self.owner.load(Ordering::Acquire));
+        self.drain();
+        assert_eq!(self.dropped.load(SeqCst), self.made.load(SeqCst), "each payload is dropped once");
+        assert_eq!(self.recycled(), lives, "each life ends with one recycling");
+    }
+
+    /// As [`World::settle`], for as many lives as were begun.
+    pub(super) fn settle_all(&self) {
+        self.settle(self.made.load(SeqCst));
+    }
+
+    /// `registry::exchange`, which gives up where that one waits.
+    pub(super) fn exchange(&self, me: usize) {
+        self.records[me].announce(0, 0, false);
+        if self.slot.state() & OPEN != 0 && self.slot.set(BUSY) & (BUSY | OPEN) == OPEN {
+            self.barrier();
+            if !announced(self.records.iter().enumerate().filter(|&(i, _)| i != me).map(|(_, r)| r), 0) {
+                // SAFETY: as in `pin`.
+                #[allow(unsafe_code)]
+                drop(unsafe { self.slot.replace(self.canary()) });
+            }
+            self.slot.clear(BUSY);
+        }
+        self.release(me, 1);
+    }
+}
+
+/// A model: a world, what happens before the threads start, and the threads.
+pub(super) struct Model {
+    fault: Fault,
+    handles: u32,
+    before: fn(&World),
+    others: Vec<fn(&World)>,
+}
+
+impl Model {
+    /// An open array with so many handles.
+    pub(super) fn handles(handles: u32) -> Self {
+        Model { fault: Fault::None, handles, before: |_| (), others: Vec::new() }
+    }
+
+    pub(super) fn fault(self, fault: Fault) -> Self {
+        Model { fault, ..self }
+    }
+
+    pub(super) fn before(self, before: fn(&World)) -> Self {
+        Model { before, ..self }
+    }
+
+    /// One more thread.
+    pub(super) fn beside(mut self, other: fn(&World)) -> Self {
+        self.others.push(other);
+        self
+    }
+
+    /// Explores it; `first` runs on the thread that is there anyway, `end` when all are done.
+    pub(super) fn run(self, first: fn(&World), end: fn(&World)) {
+        loom::model(move || {
+            let world = World::new(self.fault);
+            (1..self.handles).for_each(|_| world.slot.add_proxy());
+            (self.before)(&world);
+            let threads: Vec<_> = self
+                .others
+                .iter()
+                .map(|&other| {
+                    let world = Arc::clone(&world);
+                    loom::thread::spawn(move || other(&world))
+                })
+                .collect();
+            first(&world);
+            threads.into_iter().for_each(|thread| thread.join().expect("no model thread panics"));
+            end(&world);
+        });
+    }
+}

@@ -1,0 +1,20 @@
+//! Conformance: what DJL's managers and its unmerged garbage-collected proxies do or meant to do, on every device and
+//! in both positions of the switch. Areas and numbers are those of the reference (`djl.md` sections 1.8, 5 and 9).
+
+// A test ends at the first thing that goes wrong; `unwrap` says where.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+mod attachment;
+mod better;
+mod cap;
+mod closing;
+mod defects;
+mod errors;
+mod flat;
+mod hierarchy;
+mod lending;
+mod reclaim;
+mod scopes;
+mod threads;

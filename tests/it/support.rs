@@ -1,0 +1,178 @@
+//! What the tests share: the lock, the cases (switch and device), masked error texts, child processes.
+//!
+//! Switch, registry, queue and byte counts belong to the process, and cargo runs tests as threads of one: so
+//! every test that touches ndgc runs inside [`alone`] or [`both`].
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
+
+use ndgc::{DType, Device, Error, NdManager, SimConfig, Tensor, gc};
+
+static LOCK: Mutex<()> = Mutex::new(());
+
+/// Set in processes that a test started to run itself again.
+const CHILD: &str = "NDGC_TEST_CHILD";
+
+/// Runs `body` while no other test of this binary runs, with the switch off at first and put back at the end.
+pub(crate) fn alone<R>(body: impl FnOnce() -> R) -> R {
+    // A test that failed under the lock left nothing that the next one relies on.
+    let _lock = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let _switch = gc::scoped(false);
+    body()
+}
+
+/// The host, and a simulated device that nobody used before.
+pub(crate) fn devices() -> [Device; 2] {
+    [Device::Cpu, Device::sim(SimConfig::default())]
+}
+
+/// Runs `body` in both positions of the switch on both devices, and asks of each case that it leaves no byte
+/// behind and that the simulated device found nothing wrong.
+pub(crate) fn both(body: impl Fn(&Device)) {
+    alone(|| {
+        for on in [false, true] {
+            for device in devices() {
+                let _switch = gc::scoped(on);
+                case(on, &device, || body(&device));
+            }
+        }
+    });
+}
+
+/// As [`both`], with one position of the switch.
+pub(crate) fn switched(on: bool, body: impl Fn(&Device)) {
+    alone(|| {
+        let _switch = gc::scoped(on);
+        for device in devices() {
+            case(on, &device, || body(&device));
+        }
+    });
+}
+
+fn case(on: bool, device: &Device, body: impl FnOnce()) {
+    gc::collect();
+    let before = device.memory().active;
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
+        eprintln!("the case was: switch {}, device {device}", if on { "on" } else { "off" });
+        resume_unwind(panic);
+    }
+    gc::collect();
+    assert_eq!(device.memory().active, before, "the test's own bytes are back; switch on: {on}, device {device}");
+    check_sim(device);
+}
+
+/// Waits for a device and asserts that the checker of a simulated one found nothing.
+pub(crate) fn check_sim(device: &Device) {
+    if let Device::Sim(sim) = device {
+        sim.synchronize().unwrap();
+        assert_eq!(sim.violations(), [], "the simulated device found nothing wrong");
+    }
+}
+
+/// A base manager.
+pub(crate) fn base(device: &Device) -> NdManager {
+    NdManager::new_base_manager(device).unwrap()
+}
+
+/// `[1, 2, 3]` of a manager.
+pub(crate) fn vector(manager: &NdManager) -> Tensor {
+    manager.from_slice(&[1f32, 2., 3.], 3).unwrap()
+}
+
+/// `[[1, 2], [3, 4]]` of a manager.
+pub(crate) fn matrix(manager: &NdManager) -> Tensor {
+    manager.from_slice(&[1f32, 2., 3., 4.], (2, 2)).unwrap()
+}
+
+/// Zeros of one size for whoever asks only about lifetimes: 16 numbers, 64 bytes.
+pub(crate) fn block(manager: &NdManager) -> Tensor {
+    manager.zeros(16, DType::F32).unwrap()
+}
+
+/// All elements.
+pub(crate) fn values(array: &Tensor) -> Vec<f32> {
+    array.to_vec().unwrap()
+}
+
+/// Whether `array` is owned by `manager`.
+pub(crate) fn owned_by(array: &Tensor, manager: &NdManager) -> bool {
+    array.manager().unwrap().uuid() == manager.uuid()
+}
+
+/// Bytes of live storages on a device, after everything dead was reclaimed.
+pub(crate) fn live_bytes(device: &Device) -> u64 {
+    gc::collect();
+    device.memory().active
+}
+
+/// An error's whole text, masked as by [`mask`].
+pub(crate) fn text<T>(result: Result<T, Error>) -> String {
+    match result {
+        Ok(_) => "no error".to_owned(),
+        Err(error) => mask(&error.to_string()),
+    }
+}
+
+/// A text with what changes from run to run replaced: sites of these tests by `HERE`, keys by `KEY`, uuids by
+/// `UUID`, simulated devices by `SIM`, ages by `AGE`.
+pub(crate) fn mask(text: &str) -> String {
+    let mut out = String::new();
+    let is_end = |c: char| " ()`;,\n".contains(c);
+    for part in text.split_inclusive(is_end) {
+        let word = part.trim_end_matches(is_end).trim_end_matches(':');
+        out.push_str(mask_of(word).unwrap_or(word));
+        out.push_str(&part[word.len()..]);
+    }
+    out
+}
+
+fn mask_of(word: &str) -> Option<&'static str> {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let pair = |at: char| word.split_once(at).is_some_and(|(a, b)| digits(a) && digits(b));
+    let is_uuid = word.len() == 36 && word.bytes().filter(|&b| b == b'-').count() == 4;
+    [
+        (word.starts_with("tests/it/"), "HERE"),
+        (word.strip_prefix("sim:").is_some_and(digits), "SIM"),
+        (pair('v'), "KEY"),
+        (pair('.'), "AGE"),
+        (is_uuid, "UUID"),
+    ]
+    .into_iter()
+    .find_map(|(is, mask)| is.then_some(mask))
+}
+
+/// Whether this process was started by [`in_child`].
+pub(crate) fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+/// Runs one test of this binary again in a process of its own, with these variables set and no other of ndgc's.
+pub(crate) fn in_child(test: &str, variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, "1");
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("NDGC") && name != CHILD) {
+            command.env_remove(name);
+        }
+    }
+    let output = command.envs(variables.iter().copied()).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{test} with {variables:?} failed in its own process:\n{out}\n{err}");
+    assert!(out.contains("1 passed"), "{test} names a test that exists:\n{out}");
+    output
+}
+
+/// Every order of `0..n`.
+pub(crate) fn orders(n: usize) -> Vec<Vec<usize>> {
+    if n == 0 {
+        return vec![Vec::new()];
+    }
+    let shorter = orders(n - 1);
+    let grown = |order: &Vec<usize>, at: usize| {
+        let mut order = order.clone();
+        order.insert(at, n - 1);
+        order
+    };
+    shorter.iter().flat_map(|order| (0..n).map(move |at| grown(order, at))).collect()
+}
