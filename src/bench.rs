@@ -12,7 +12,10 @@ use crate::memory::{
 #[inline]
 pub fn resolve(array: &Proxy) -> usize {
     with_local(|local| {
-        registry::pin(local, "bench", [array.key()], false).map_or(0, |[a]| a.layout.offset() + a.layout.dims()[0])
+        registry::pin(local, "bench", [array.key()], false).map_or(0, |pins| {
+            let [a] = pins.arrays();
+            a.layout.offset() + a.layout.dims()[0]
+        })
     })
 }
 
@@ -20,8 +23,10 @@ pub fn resolve(array: &Proxy) -> usize {
 #[inline]
 pub fn resolve_two(a: &Proxy, b: &Proxy) -> usize {
     with_local(|local| {
-        registry::pin(local, "bench", [a.key(), b.key()], false)
-            .map_or(0, |[a, b]| a.layout.dims()[0] + b.layout.offset())
+        registry::pin(local, "bench", [a.key(), b.key()], false).map_or(0, |pins| {
+            let [a, b] = pins.arrays();
+            a.layout.dims()[0] + b.layout.offset()
+        })
     })
 }
 
@@ -35,7 +40,8 @@ pub fn make_from_two(a: &Proxy, b: &Proxy) -> Proxy {
     let site: Site = std::panic::Location::caller();
     with_local(|local| {
         reclaim::on_call(local);
-        let [x, y] = registry::pin(local, "bench", [a.key(), b.key()], false).expect("open");
+        let pins = registry::pin(local, "bench", [a.key(), b.key()], false).expect("open");
+        let [x, y] = pins.arrays();
         std::hint::black_box(x.layout.dims()[0] + y.layout.offset());
         let payload = Payload { dtype: x.dtype, layout: x.layout, storage: x.storage.clone(), node: None };
         let owner = a.owner("bench").expect("open");

@@ -22,12 +22,7 @@ pub mod bench;
 /// The public names.
 #[cfg(not(loom))]
 mod api {
-    pub use crate::array::{
-        autograd::{GradStore, is_grad_enabled, no_grad, node_count},
-        create::{NdLiteral, Place},
-        random::Generator,
-        var::Var,
-    };
+    pub use crate::array::autograd::{GradStore, is_grad_enabled, no_grad, node_count};
     pub use crate::base::{
         dtype::{DType, WithDType},
         error::{Closer, Error, OutOfMemory, Result, Site, StaleArray},
@@ -35,6 +30,8 @@ mod api {
         shape::{Axes, D, Dim, Dims, MAX_RANK, Shape, ShapeWithOneHole},
         units::Bytes,
     };
+    #[cfg(feature = "cuda")]
+    pub use crate::device::cuda::{CudaInfo, probe_cuda};
     pub use crate::device::{
         Device,
         budget::MemoryStats,
@@ -47,6 +44,11 @@ mod api {
         manager::NdManager,
         proxy::Proxy,
         report::{ArrayReport, ManagerReport},
+    };
+    pub use crate::ops::{
+        create::{NdLiteral, Place},
+        random::Generator,
+        var::Var,
     };
 
     /// [`Proxy`] under the name that users of other crates know.

@@ -168,8 +168,7 @@ pub fn on_threads<F: FnMut() + Send>(threads: usize, n: u64, make: impl Fn() -> 
 
 /// Resolves two arrays of a ring, makes a result, puts it in the place of an older one, which drops.
 pub fn ndgc_cycle(live: usize) -> impl FnMut() + Send {
-    let mut ring: Vec<Proxy> =
-        (0..live).map(|_| Tensor::zeros(4, DType::F32, &Device::Cpu).expect("memory")).collect();
+    let mut ring: Vec<Proxy> = (0..live).map(|_| Tensor::zeros(4, DType::F32, &Device::Cpu).expect("memory")).collect();
     let mut at = 0;
     move || {
         at = (at * 5 + 7_919) % live;

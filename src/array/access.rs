@@ -6,7 +6,7 @@ use crate::base::{
     layout::Layout,
     shape::{Dim, Shape},
 };
-use crate::device::Device;
+use crate::device::{Device, kernel::View};
 use crate::memory::{
     proxy::Proxy,
     reclaim,
@@ -14,7 +14,6 @@ use crate::memory::{
     switch,
     threads::with_local,
 };
-use crate::ops::exec::view;
 
 impl Proxy {
     /// Shape, strides and offset in its storage.
@@ -75,10 +74,11 @@ impl Proxy {
 
     fn dims_n<const N: usize>(&self, op: &'static str) -> Result<[usize; N]> {
         let shape = self.shape()?;
-        shape
-            .dims()
-            .try_into()
-            .map_err(|_| Error::Shape { op, found: shape.dims().to_vec(), expected: format!("{N} axes") })
+        shape.dims().try_into().map_err(|_| Error::Shape {
+            op,
+            found: shape.dims().to_vec(),
+            expected: format!("{N} axes"),
+        })
     }
 
     /// Number of axes.
@@ -175,7 +175,8 @@ impl Proxy {
         switch::check(op)?;
         with_local(|local| {
             reclaim::on_call(local);
-            let [array] = registry::pin(local, op, [self.key()], true)?;
+            let pins = registry::pin(local, op, [self.key()], true)?;
+            let [array] = pins.arrays();
             if !array.layout.is_contiguous() {
                 let found = array.layout.dims().to_vec();
                 return Err(Error::Shape { op, found, expected: "a contiguous array; call contiguous()".into() });
@@ -194,7 +195,8 @@ impl Proxy {
         switch::check(op)?;
         with_local(|local| {
             reclaim::on_call(local);
-            let [array] = registry::pin(local, op, [self.key()], false)?;
+            let pins = registry::pin(local, op, [self.key()], false)?;
+            let [array] = pins.arrays();
             if array.storage.buffer().device().is_cpu() {
                 let slice = storage_slice::<T>(op, &array)?;
                 return Ok(gather(slice, &array.layout));
@@ -202,7 +204,7 @@ impl Proxy {
             same_type::<T>(op, &array)?;
             let span = array.storage.buffer().span();
             let mut all = vec![T::default(); span.bytes() / size_of::<T>()];
-            let src = view(&array);
+            let src = View::new(span, array.dtype, array.layout);
             // SAFETY: a vector of numbers written as bytes: any bit pattern is a number.
             #[allow(unsafe_code)]
             let bytes = unsafe { std::slice::from_raw_parts_mut(all.as_mut_ptr().cast::<u8>(), span.bytes()) };

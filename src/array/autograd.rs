@@ -145,8 +145,7 @@ impl Saved {
         if self.storage.version() != self.version {
             return Err(Error::ChangedSinceSaved { op: self.op, site: self.site });
         }
-        let payload =
-            Payload { dtype: self.dtype, layout: self.layout, storage: self.storage.clone(), node: None };
+        let payload = Payload { dtype: self.dtype, layout: self.layout, storage: self.storage.clone(), node: None };
         registry::local(|local| handle_owned(local, self.op, payload, self.site))
     }
 }
@@ -274,6 +273,9 @@ fn walk(root: Arc<Node>, seed: Proxy) -> Result<GradStore> {
         let id = Arc::as_ptr(&node) as usize;
         let Some(grad) = grads.remove(&id) else { continue };
         let Some(vjp) = &node.vjp else {
+            // Operations may hand one array to two operands; a variable gets one of its own.
+            let own = grad.is_unique()? && grad.is_contiguous()?;
+            let grad = if own { grad } else { grad.copy()? };
             store.grads.insert(id, (node, grad));
             continue;
         };

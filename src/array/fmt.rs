@@ -37,7 +37,8 @@ impl fmt::Debug for Proxy {
         }
         match (self.dtype(), self.shape(), self.device(), self.is_detached()) {
             (Ok(dtype), Ok(shape), Ok(device), Ok(detached)) => {
-                let owner = if detached { "its handles".into() } else { self.manager().map_or("?".into(), |m| m.name()) };
+                let owner =
+                    if detached { "its handles".into() } else { self.manager().map_or("?".into(), |m| m.name()) };
                 write!(f, " {dtype} {shape} on {device}, owned by {owner})")
             }
             _ => f.write_str(", closed)"),

@@ -447,10 +447,9 @@ impl Error {
                 "backward: a value that the gradient of {op} (called at {site}) needs was changed in place \
                  after it was saved; use the form that returns a new array, or change it after backward"
             ),
-            Error::NoGradient { array } => write!(
-                f,
-                "backward: no variable leads to array {array}; make its inputs with Var, outside no_grad"
-            ),
+            Error::NoGradient { array } => {
+                write!(f, "backward: no variable leads to array {array}; make its inputs with Var, outside no_grad")
+            }
             _ => Ok(()),
         }
     }

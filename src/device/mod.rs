@@ -5,8 +5,8 @@
 //! order of its stream. Ordering between streams and the reuse of freed bytes are settled above the driver,
 //! in `stream.rs`, for every such device alike.
 
-pub(crate) mod buffer;
 pub(crate) mod budget;
+pub(crate) mod buffer;
 pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
@@ -20,8 +20,8 @@ use crate::base::{
     env,
     error::{Error, Result},
 };
-use buffer::{Buffer, Span};
 use budget::{AllocError, MemoryStats};
+use buffer::{Buffer, Span};
 use kernel::{Kernel, View};
 use sim::{Sim, SimConfig};
 

@@ -141,8 +141,7 @@ pub fn handle_owned() -> usize {
     (0..registry::extent())
         .filter(|&index| {
             let cell = registry::slot(index);
-            cell.core.state() & OPEN != 0
-                && cell.owner.load(std::sync::atomic::Ordering::Relaxed) == owner::HANDLES
+            cell.core.state() & OPEN != 0 && cell.owner.load(std::sync::atomic::Ordering::Relaxed) == owner::HANDLES
         })
         .count()
 }

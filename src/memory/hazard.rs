@@ -33,20 +33,25 @@ impl Record {
         Record { places: std::array::from_fn(|_| AtomicU32::new(0)) }
     }
 
-    /// Announces a slot; the state read after this is decisive.
+    /// Announces slots in consecutive places; the states read after this are decisive.
     #[inline]
-    pub(crate) fn announce(&self, place: usize, index: u32, user: bool) {
+    pub(crate) fn announce<const N: usize>(&self, first: usize, indices: [u32; N], user: bool) {
         let mark = if user { USER } else { 0 };
-        // Relaxed: ordered before the state read by the light barrier, which pairs with `heavy` in `announced`'s caller.
-        self.places[place].store((index + 1) | mark, Ordering::Relaxed);
+        for (place, index) in self.places[first..first + N].iter().zip(indices) {
+            // Relaxed: ordered before the state reads by the light barrier, which pairs with `heavy` in `announced`'s
+            // caller.
+            place.store((index + 1) | mark, Ordering::Relaxed);
+        }
         light();
     }
 
-    /// Lets go; the state read after this decides who finishes a close.
+    /// Lets go of `n` places; the states read after this decide who finishes a close.
     #[inline]
-    pub(crate) fn withdraw(&self, place: usize) {
-        // Release: pairs with the Acquire in `places`: what was read under the announcement was read before.
-        self.places[place].store(0, Ordering::Release);
+    pub(crate) fn withdraw(&self, first: usize, n: usize) {
+        for place in &self.places[first..first + n] {
+            // Release: pairs with the Acquire in `places`: what was read under the announcement was read before.
+            place.store(0, Ordering::Release);
+        }
         light();
     }
 

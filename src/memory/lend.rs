@@ -32,7 +32,24 @@ pub(crate) fn undo(index: u32) {
     }
 }
 
-/// Ends all lending of an array: it was given away, detached or closed.
+/// Ends all lending of an array that the caller has taken, and returns who lent it, to be [`restore`]d.
+pub(crate) fn end(index: u32) -> Option<Vec<Owner>> {
+    if slot(index).core.state() & LENT == 0 {
+        return None;
+    }
+    slot(index).core.clear(LENT);
+    LENDERS.remove(&index).map(|(_, lenders)| lenders)
+}
+
+/// Undoes [`end`].
+pub(crate) fn restore(index: u32, lenders: Option<Vec<Owner>>) {
+    if let Some(lenders) = lenders {
+        LENDERS.insert(index, lenders);
+        slot(index).core.set(LENT);
+    }
+}
+
+/// Ends all lending of an array: it goes back or is closed.
 pub(crate) fn forget(index: u32) {
     if slot(index).core.state() & LENT != 0 {
         LENDERS.remove(&index);

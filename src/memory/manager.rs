@@ -23,8 +23,7 @@ use crate::memory::{
     lend,
     owner::{ManagerId, Owner, Refused, SHARDS, manager_key},
     proxy::Proxy,
-    reclaim, registry,
-    switch,
+    reclaim, registry, switch,
     threads::{Local, with_local},
 };
 
@@ -419,9 +418,7 @@ impl NdManager {
     pub(crate) fn refusal(&self, op: &'static str, refused: Refused) -> Error {
         match refused {
             Refused::Closed => self.closed_error(op),
-            Refused::Capped => {
-                Error::ManagerCapped { op, manager: self.name(), created: self.inner().created }
-            }
+            Refused::Capped => Error::ManagerCapped { op, manager: self.name(), created: self.inner().created },
         }
     }
 

@@ -9,9 +9,7 @@
 //! until it is put somewhere or closed. Only one thread holds a taken array, so moves and ends exclude each
 //! other, and the phase of a slot is changed by the taker alone.
 
-use crate::base::{
-    sync::{AtomicU64, Ordering, SpinLock, wait_turn},
-};
+use crate::base::sync::{AtomicU64, Ordering, SpinLock, wait_turn};
 use crate::memory::{
     key::Key,
     registry::{ArraySlot, slot},

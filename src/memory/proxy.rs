@@ -5,7 +5,7 @@ use crate::memory::{
     key::Key,
     lend,
     manager::NdManager,
-    owner::{self, Owner},
+    owner::{self, Owner, Refused},
     reclaim,
     registry::{self, Pinned},
     switch,
@@ -157,9 +157,7 @@ impl Proxy {
     /// # Errors
     /// [`Error::StaleArray`]; [`Error::ManagerClosed`] and [`Error::ManagerCapped`] of the target.
     pub fn attach(&self, manager: &NdManager) -> Result<()> {
-        self.move_to("attach", manager, false)?;
-        lend::forget(self.key.index());
-        Ok(())
+        self.move_to("attach", manager, false)
     }
 
     /// Lends the array to `manager`: until that closes, it is the owner; then the array goes back to the nearest
@@ -183,6 +181,7 @@ impl Proxy {
             let Some(before) = owner::take(index, self.key.generation()) else {
                 return Err(registry::stale(op, self.key));
             };
+            let lenders = if lending { None } else { lend::end(index) };
             if lending {
                 lend::lend(index, before);
             }
@@ -190,12 +189,26 @@ impl Proxy {
             if lending {
                 lend::undo(index);
             }
+            lend::restore(index, lenders);
             if owner::put(local, index, before, true).is_err() {
                 // The old owner closed in the meantime, and takes its array with it.
                 registry::close_taken(local, &[self.key], crate::base::error::Closer::Manager, None);
             }
             Err(manager.refusal(op, refused))
         })
+    }
+
+    /// Puts an array that its handles own, and that only the caller has, into the hands of another owner.
+    pub(crate) fn give_to(self, local: &Local, op: &'static str, owner: Owner) -> std::result::Result<Self, Refused> {
+        let taken = owner::take(self.key.index(), self.key.generation());
+        debug_assert_eq!(taken, Some(Owner::Handles), "{op}: nobody else has it");
+        match owner::put(local, self.key.index(), owner, false) {
+            Ok(()) => Ok(self),
+            Err(refused) => {
+                let _ = owner::put(local, self.key.index(), Owner::Handles, true);
+                Err(refused)
+            }
+        }
     }
 
     pub(crate) fn owner(&self, op: &'static str) -> Result<Owner> {
@@ -208,7 +221,8 @@ impl Proxy {
         switch::check(op)?;
         with_local(|local: &Local| {
             reclaim::on_call(local);
-            let [pinned] = registry::pin(local, op, [self.key], false)?;
+            let pins = registry::pin(local, op, [self.key], false)?;
+            let [pinned] = pins.arrays();
             Ok(f(&pinned))
         })
     }

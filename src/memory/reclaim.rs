@@ -4,12 +4,12 @@
 //! call reaps at most [`BATCH`] arrays of its own thread's lane and of the common lane; `collect`, and an
 //! allocation that failed, reap everything.
 
+use crate::base::sync::Ordering;
 use crate::memory::{
     queue::LANES,
     registry::{QUEUE, reap, slot},
     threads::{Local, with_local},
 };
-use crate::base::sync::Ordering;
 
 /// Arrays that one ordinary call reaps at most. The bound keeps the longest stall under 100 microseconds, and is
 /// above the orphans of an ordinary training step (design.md, "Budgets").

@@ -157,17 +157,25 @@ fn now_millis() -> u32 {
 
 // ---------------------------------------------------------------------------------------------- using
 
-/// An array in use: its payload stays readable until this drops, whoever closes it meanwhile.
+/// Arrays in use: their payloads stay readable until this drops, whoever closes them meanwhile.
 ///
-/// It does not say that the array is still open.
+/// It does not say that they are still open. The announcements stand in consecutive places of the record.
 #[derive(Debug)]
-pub(crate) struct Pinned<'a> {
-    payload: &'a Payload,
+pub(crate) struct Pins<'a, const N: usize> {
+    payloads: [&'a Payload; N],
+    keys: [Key; N],
     local: &'a Local,
-    pub(crate) place: usize,
-    key: Key,
-    /// Bound to the thread whose record announces it.
+    first_place: usize,
+    /// Bound to the thread whose record announces them.
     _thread: PhantomData<*const ()>,
+}
+
+/// One of the arrays in use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pinned<'p> {
+    payload: &'p Payload,
+    pub(crate) key: Key,
+    pub(crate) place: usize,
 }
 
 impl std::ops::Deref for Pinned<'_> {
@@ -179,64 +187,115 @@ impl std::ops::Deref for Pinned<'_> {
     }
 }
 
-/// Announces an array of which the caller borrows a proxy for `'a`. Fails if it is closed, or the thread uses too
-/// many already. `Ok(None)` if it is being written or exchanged: let go of everything and try again.
-#[inline]
-fn try_pin<'a>(local: &'a Local, op: &'static str, key: Key, user: bool) -> Result<Option<Pinned<'a>>> {
-    let used = local.used_places.get();
-    let place = used.trailing_ones() as usize;
-    if place >= PLACES {
-        return Err(Error::InUse { op, array: key.to_string(), by: "this thread, with 15 others" });
+impl<const N: usize> Pins<'_, N> {
+    /// The arrays, for as long as this is borrowed.
+    #[inline]
+    pub(crate) fn arrays(&self) -> [Pinned<'_>; N] {
+        std::array::from_fn(|i| Pinned { payload: self.payloads[i], key: self.keys[i], place: self.first_place + i })
     }
-    let cell = slot(key.index());
-    local.used_places.set(used | 1 << place);
-    local.seat.record.announce(place, key.index(), user);
-    let state = cell.core.state();
-    if generation_of(state) != key.generation() || state & (OPEN | BUSY) != OPEN {
-        release(local, place, key);
-        return if generation_of(state) == key.generation() && state & OPEN != 0 { Ok(None) } else { Err(stale(op, key)) };
-    }
-    // SAFETY: announced above, then seen open and not busy; the announcement stands until `Pinned` drops.
-    #[allow(unsafe_code)]
-    let payload: &'a Payload = unsafe { cell.core.payload() };
-    let pinned = Pinned { payload, local, place, key, _thread: PhantomData };
-    Ok(if payload.storage.is_being_written() { None } else { Some(pinned) })
 }
 
-impl Drop for Pinned<'_> {
+impl<const N: usize> Drop for Pins<'_, N> {
     #[inline]
     fn drop(&mut self) {
-        release(self.local, self.place, self.key);
+        release(self.local, self.first_place, &self.keys);
     }
 }
 
+/// Withdraws announcements; the last reader of an array that is closing finishes it.
 #[inline]
-fn release(local: &Local, place: usize, key: Key) {
-    local.seat.record.withdraw(place);
-    local.used_places.set(local.used_places.get() & !(1 << place));
-    if slot(key.index()).core.state() & CLOSING != 0 {
-        finish_if_free(local, key);
+fn release(local: &Local, first_place: usize, keys: &[Key]) {
+    local.seat.record.withdraw(first_place, keys.len());
+    local.used_places.set(local.used_places.get() & ((1 << first_place) - 1));
+    for &key in keys {
+        if slot(key.index()).core.state() & CLOSING != 0 {
+            finish_if_free(local, key);
+        }
     }
 }
 
-/// Announces several arrays at once. Waits, holding none, while one of them is being written.
+/// What an attempt to announce arrays came to.
+enum Attempt<'a, const N: usize> {
+    Pinned(Pins<'a, N>),
+    /// One of them is being written or exchanged: let go of everything and try again.
+    Busy,
+    /// This one is closed.
+    Stale(Key),
+    /// The thread uses too many arrays already.
+    Full,
+}
+
+/// Announces arrays of which the caller borrows proxies for `'a`.
+#[inline]
+fn attempt<'a, const N: usize>(local: &'a Local, keys: [Key; N], user: bool) -> Attempt<'a, N> {
+    let used = local.used_places.get();
+    // Places are taken and given back like a stack: pins are locals of nested calls.
+    let first = (u32::BITS - used.leading_zeros()) as usize;
+    if first + N > PLACES {
+        return Attempt::Full;
+    }
+    local.used_places.set(used | (((1 << N) - 1) << first));
+    local.seat.record.announce(first, keys.map(Key::index), user);
+    for key in keys {
+        let state = slot(key.index()).core.state();
+        let same = generation_of(state) == key.generation();
+        if !same || state & (OPEN | BUSY) != OPEN {
+            release(local, first, &keys);
+            return if same && state & OPEN != 0 { Attempt::Busy } else { Attempt::Stale(key) };
+        }
+    }
+    // SAFETY: announced above, then seen open and not busy; the announcements stand until `Pins` drops.
+    #[allow(unsafe_code)]
+    let payloads: [&'a Payload; N] = std::array::from_fn(|i| unsafe { slot(keys[i].index()).core.payload() });
+    let pins = Pins { payloads, keys, local, first_place: first, _thread: PhantomData };
+    if payloads.iter().any(|payload| payload.storage.is_being_written()) {
+        Attempt::Busy
+    } else {
+        Attempt::Pinned(pins)
+    }
+}
+
+/// Announces several arrays at once. Waits, holding none of them, while one is being written.
 #[inline]
 pub(crate) fn pin<'a, const N: usize>(
     local: &'a Local,
     op: &'static str,
     keys: [Key; N],
     user: bool,
-) -> Result<[Pinned<'a>; N]> {
+) -> Result<Pins<'a, N>> {
+    match attempt(local, keys, user) {
+        Attempt::Pinned(pins) => Ok(pins),
+        other => pin_slowly(local, op, keys, user, other),
+    }
+}
+
+#[cold]
+fn pin_slowly<'a, const N: usize>(
+    local: &'a Local,
+    op: &'static str,
+    keys: [Key; N],
+    user: bool,
+    mut last: Attempt<'a, N>,
+) -> Result<Pins<'a, N>> {
     let mut turns = 0;
     loop {
-        if let Some(pins) = try_pins(local, op, keys, user)? {
-            return Ok(pins);
+        match last {
+            Attempt::Pinned(pins) => return Ok(pins),
+            Attempt::Stale(key) => return Err(stale(op, key)),
+            Attempt::Full => {
+                return Err(Error::InUse { op, array: name_first(&keys), by: "this thread, with 15 others" });
+            }
+            Attempt::Busy if turns > 1 << 20 => {
+                return Err(Error::InUse { op, array: name_first(&keys), by: "an operation that writes in place" });
+            }
+            Attempt::Busy => wait_turn(&mut turns),
         }
-        if turns > 1 << 20 {
-            return Err(Error::InUse { op, array: describe(keys[0]), by: "an operation that writes in place" });
-        }
-        wait_turn(&mut turns);
+        last = attempt(local, keys, user);
     }
+}
+
+fn name_first(keys: &[Key]) -> String {
+    keys.first().map_or_else(String::new, |&key| describe(key))
 }
 
 /// As [`pin`], without waiting: `None` if one of the arrays is being written.
@@ -245,25 +304,12 @@ pub(crate) fn pin_now<'a, const N: usize>(
     local: &'a Local,
     op: &'static str,
     keys: [Key; N],
-) -> Result<Option<[Pinned<'a>; N]>> {
-    try_pins(local, op, keys, false)
-}
-
-#[inline]
-fn try_pins<'a, const N: usize>(
-    local: &'a Local,
-    op: &'static str,
-    keys: [Key; N],
-    user: bool,
-) -> Result<Option<[Pinned<'a>; N]>> {
-    let mut pins = [const { None }; N];
-    for (pin, key) in pins.iter_mut().zip(keys) {
-        *pin = try_pin(local, op, key, user)?;
-        if pin.is_none() {
-            return Ok(None);
-        }
+) -> Result<Option<Pins<'a, N>>> {
+    match attempt(local, keys, false) {
+        Attempt::Pinned(pins) => Ok(Some(pins)),
+        Attempt::Busy => Ok(None),
+        other => pin_slowly(local, op, keys, false, other).map(Some),
     }
-    Ok(Some(pins.map(|pin| pin.expect("all were announced"))))
 }
 
 // ---------------------------------------------------------------------------------------------- ending

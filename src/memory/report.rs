@@ -1,5 +1,6 @@
 //! What lives, where, how much, how old, and who made it: as data and as text.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
@@ -7,13 +8,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::base::{dtype::DType, error::Site, units::Bytes};
-use crate::memory::{
-    key::Key,
-    manager::NdManager,
-    proxy::Proxy,
-    registry,
-    threads::with_local,
-};
+use crate::memory::{key::Key, manager::NdManager, proxy::Proxy, reclaim, registry, threads::with_local};
 
 /// One array of a manager.
 #[derive(Clone, Debug)]
@@ -115,13 +110,14 @@ impl fmt::Display for ManagerReport {
 impl NdManager {
     /// What it and the managers below it hold, as data.
     pub fn report(&self) -> ManagerReport {
+        // What is queued is dead: it is closed, not listed.
+        with_local(reclaim::drain_all);
         let info = self.info();
         let mut indices = Vec::with_capacity(self.array_count());
         info.for_each_array(|index| indices.extend(registry::upgrade_index(index).map(Proxy::from_key)));
         let mut storages = HashSet::new();
-        let mut arrays: Vec<ArrayReport> =
-            indices.iter().filter_map(|array| describe(array, &mut storages)).collect();
-        arrays.sort_by(|a, b| b.age.cmp(&a.age).then(a.key.cmp(&b.key)));
+        indices.sort_by_cached_key(|array| (Reverse(registry::age_millis(array.key().index())), array.key()));
+        let arrays: Vec<ArrayReport> = indices.iter().filter_map(|array| describe(array, &mut storages)).collect();
         let mut managers: Vec<ManagerReport> = self.children().iter().map(NdManager::report).collect();
         managers.sort_by(|a, b| a.name.cmp(&b.name));
         ManagerReport {
@@ -151,7 +147,8 @@ impl NdManager {
 fn describe(array: &Proxy, storages: &mut HashSet<u32>) -> Option<ArrayReport> {
     let key = array.key();
     with_local(|local| {
-        let [pinned] = registry::pin(local, "report", [key], false).ok()?;
+        let pins = registry::pin(local, "report", [key], false).ok()?;
+        let [pinned] = pins.arrays();
         // A kept or queued array has a count that is nobody's.
         let state = registry::slot(key.index()).core.state();
         let ghost = usize::from(state & crate::memory::slot::KEPT != 0);

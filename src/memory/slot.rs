@@ -93,8 +93,8 @@ impl<P> Slot<P> {
         // generation exists yet, so nobody reads.
         #[allow(unsafe_code)]
         self.payload.with_mut(|p| unsafe { *p = Some(payload) });
-        // Relaxed: `upgrade` reads the state, published below, before it trusts the count.
-        self.proxies.store(1, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `upgrade`: who counts up in this life sees at least its generation.
+        self.proxies.store(1, Ordering::Release);
         // Release: pairs with `state` in readers; publishes the payload.
         self.state.store(vacant | OPEN, Ordering::Release);
         generation_of(vacant)
@@ -134,7 +134,8 @@ impl<P> Slot<P> {
     pub(crate) fn upgrade(&self) -> Option<u64> {
         let mut count = self.proxies.load(Ordering::Relaxed);
         while count != 0 {
-            // Acquire: pairs with the Release of `drop_proxy`, as for any count that is taken over.
+            // Acquire: pairs with the Release stores in `open` and `drop_proxy`: the state read next is of the life
+            // that was counted up.
             match self.proxies.compare_exchange_weak(count, count + 1, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return Some(self.state()),
                 Err(now) => count = now,
@@ -160,7 +161,8 @@ impl<P> Slot<P> {
         // Acquire: pairs with the Release of that handle's `fetch_sub`, which the store below would hide from the
         // drain; the push into the queue passes it on.
         fence(Ordering::Acquire);
-        self.proxies.store(1, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `upgrade`, as in `open`.
+        self.proxies.store(1, Ordering::Release);
         true
     }
 

@@ -16,7 +16,7 @@ use crate::base::{
 use crate::device::buffer::Buffer;
 use crate::memory::{
     hazard::USER,
-    registry,
+    registry::{self, Pinned},
     slab::Slab,
     threads::{self, Local, with_local},
 };
@@ -116,10 +116,9 @@ impl Storage {
         self.cell().writer.load(Ordering::Acquire) != 0
     }
 
-    /// The right to write into the buffer. `own`: the place of this thread's record that announces the array
-    /// to be written. `None`: another thread is writing, or reads and does not end soon; let go of
+    /// The right to write into the buffer. `own`: the array to be written, as this thread announces it. `None`: another thread is writing, or reads and does not end soon; let go of
     /// everything and try again.
-    pub(crate) fn write(&self, local: &Local, op: &'static str, own: usize) -> Result<Option<Writing>> {
+    pub(crate) fn write(&self, local: &Local, op: &'static str, own: &Pinned<'_>) -> Result<Option<Writing>> {
         let cell = self.cell();
         // Acquire: pairs with the Release in `Writing::drop`; writers follow each other.
         if cell.writer.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -128,9 +127,9 @@ impl Storage {
         let writing = Writing { index: self.index };
         threads::barrier();
         let mut turns = 0;
-        while let Some(user) = self.other_reader(local, own) {
+        while let Some(user) = self.other_reader(local, own.place) {
             if let Some(by) = user {
-                return Err(Error::InUse { op, array: format!("storage {}", self.index), by });
+                return Err(Error::InUse { op, array: registry::describe(own.key), by });
             }
             if turns > 256 {
                 return Ok(None);

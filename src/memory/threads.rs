@@ -99,7 +99,8 @@ impl Table {
         let seat = free.pop().unwrap_or_else(|| {
             let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
             let lane = 1 + all.len() % (LANES - 1);
-            let seat: &'static Seat = Box::leak(Box::new(Seat { record: Record::new(), lane, counts: Counts::default() }));
+            let seat: &'static Seat =
+                Box::leak(Box::new(Seat { record: Record::new(), lane, counts: Counts::default() }));
             all.push(seat);
             seat
         });
@@ -114,7 +115,8 @@ impl Table {
     fn leave(&self, seat: &'static Seat) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         self.publish(|seats| seats.retain(|s| !std::ptr::eq(*s, seat)));
-        self.active.fetch_sub(1, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `barrier`: who counts one thread less sees its places empty.
+        self.active.fetch_sub(1, Ordering::Release);
         free.push(seat);
     }
 
@@ -155,7 +157,8 @@ pub(crate) fn for_each_seat(mut f: impl FnMut(&'static Seat)) {
 pub(crate) fn barrier() {
     // SeqCst: orders the caller's change before the count; pairs with the fence in `register`.
     fence(Ordering::SeqCst);
-    heavy(TABLE.active.load(Ordering::Relaxed));
+    // Acquire: pairs with the Release in `leave`.
+    heavy(TABLE.active.load(Ordering::Acquire));
 }
 
 /// The sum of a counter over every seat there ever was.
@@ -195,7 +198,8 @@ impl Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        let _ = SEAT.try_with(|seat| seat.set(None));
+        SEAT.set(None);
+        HERE.set(std::ptr::null());
         if switch::forked() {
             return;
         }
@@ -208,31 +212,35 @@ thread_local! {
     static LOCAL: OnceCell<Local> = const { OnceCell::new() };
     /// The seat that drops on this thread use. Has no destructor, so that any drop can read it.
     static SEAT: Cell<Option<&'static Seat>> = const { Cell::new(None) };
+    /// The value in `LOCAL`, or null before it is made and after it is gone. Has no destructor either.
+    static HERE: Cell<*const Local> = const { Cell::new(std::ptr::null()) };
 }
 
 /// Runs `f` with what the calling thread owns, registering it if it is new here.
 #[inline]
 pub(crate) fn with_local<R>(f: impl FnOnce(&Local) -> R) -> R {
-    let mut f = Some(f);
-    let done = LOCAL.try_with(|local| {
-        let f = f.take().expect("called once");
-        match local.get() {
-            Some(local) => f(local),
-            None => f(local.get_or_init(first_local)),
-        }
-    });
-    match done {
-        Ok(result) => result,
-        // The thread's own is gone already: borrow a seat for this call.
-        Err(_) => f.take().expect("not called above")(&Local::new()),
+    let here = HERE.with(Cell::get);
+    // SAFETY: `HERE` is null, or was set by `first_call` to the value in `LOCAL`, which stays in its place until
+    // `Local::drop` sets `HERE` back to null; and this thread is the only one that reads its `HERE`.
+    #[allow(unsafe_code)]
+    match unsafe { here.as_ref() } {
+        Some(local) => f(local),
+        None => first_call(f),
     }
 }
 
 #[cold]
-fn first_local() -> Local {
-    let local = Local::new();
-    SEAT.with(|seat| seat.set(Some(local.seat)));
-    local
+fn first_call<R>(f: impl FnOnce(&Local) -> R) -> R {
+    let here = LOCAL.try_with(|local| {
+        let local = local.get_or_init(Local::new);
+        SEAT.with(|seat| seat.set(Some(local.seat)));
+        HERE.with(|here| here.set(local));
+    });
+    match here {
+        Ok(()) => with_local(f),
+        // The thread's own is gone already: borrow a seat for this call.
+        Err(_) => f(&Local::new()),
+    }
 }
 
 /// The lane for a drop on this thread.

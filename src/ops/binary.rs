@@ -12,17 +12,12 @@ use crate::device::kernel::{BinaryOp, Kernel};
 use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::{
     check,
-    exec::{adopt, call, device, fresh, launch, pin, record, view_as},
+    exec::{adopt, call, composed, device, fresh, launch, pin, record, view_as},
 };
 
 /// The layouts of two operands over their common shape.
 #[inline]
-pub(crate) fn align(
-    op: &'static str,
-    a: &Payload,
-    b: &Payload,
-    broadcast: bool,
-) -> Result<(Shape, Layout, Layout)> {
+pub(crate) fn align(op: &'static str, a: &Payload, b: &Payload, broadcast: bool) -> Result<(Shape, Layout, Layout)> {
     let (left, right) = (a.layout.shape(), b.layout.shape());
     if left == right {
         return Ok((*left, a.layout, b.layout));
@@ -39,7 +34,8 @@ pub(crate) fn align(
 #[inline]
 fn binary(a: &Proxy, b: &Proxy, op: BinaryOp, name: &'static str, broadcast: bool, site: Site) -> Result<Proxy> {
     call(name, |local| {
-        let [x, y] = pin(local, name, [a, b])?;
+        let pins = pin(local, name, [a, b])?;
+        let [x, y] = pins.arrays();
         check::same_device(name, &x, &y)?;
         check::same_dtype(name, &x, &y)?;
         let (shape, left, right) = align(name, &x, &y, broadcast)?;
@@ -255,7 +251,7 @@ number_on_the_left! {
     Add, add, |n, x| x.affine(1.0, n);
     Sub, sub, |n, x| x.affine(-1.0, n);
     Mul, mul, |n, x| x.affine(n, 0.0);
-    Div, div, |n, x| x.recip()?.affine(n, 0.0);
+    Div, div, |n, x| composed("div", Location::caller(), x, || x.recip()?.affine(n, 0.0));
 }
 
 impl std::ops::Neg for &Proxy {

@@ -16,7 +16,8 @@ use crate::ops::{
 
 fn compare(a: &Proxy, b: &Proxy, op: CmpOp, name: &'static str, broadcast: bool, site: Site) -> Result<Proxy> {
     call(name, |local| {
-        let [x, y] = pin(local, name, [a, b])?;
+        let pins = pin(local, name, [a, b])?;
+        let [x, y] = pins.arrays();
         check::same_device(name, &x, &y)?;
         check::same_dtype(name, &x, &y)?;
         let (shape, left, right) = align(name, &x, &y, broadcast)?;
@@ -94,7 +95,8 @@ impl Proxy {
     pub fn where_cond(&self, yes: &Proxy, no: &Proxy) -> Result<Proxy> {
         let (name, site) = ("where_cond", Location::caller());
         call(name, |local| {
-            let [c, y, n] = pin(local, name, [self, yes, no])?;
+            let pins = pin(local, name, [self, yes, no])?;
+            let [c, y, n] = pins.arrays();
             check::index(name, &c)?;
             check::same_device(name, &y, &n)?;
             check::same_device(name, &y, &c)?;

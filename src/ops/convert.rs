@@ -62,14 +62,10 @@ impl Proxy {
             return Ok(copy);
         }
         call("to_device", |local| {
-            let [a, c] = pin(local, "to_device", [self, &copy])?;
+            let pins = pin(local, "to_device", [self, &copy])?;
+            let [a, c] = pins.arrays();
             let node = record([&a], || move |grad: &Proxy, _| Ok(one(grad.to_device(&from)?)));
-            let payload = Payload {
-                dtype,
-                layout: c.layout,
-                storage: c.storage.clone(),
-                node,
-            };
+            let payload = Payload { dtype, layout: c.layout, storage: c.storage.clone(), node };
             adopt_payload(local, "to_device", payload, &copy, Location::caller())
         })
         .inspect(|_| copy.close())

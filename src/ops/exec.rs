@@ -13,6 +13,8 @@
 //! Adding an operation touches: its method (in the family's file here), its kernel (`device/kernel.rs`), the
 //! kernel's code (`device/cpu/`), and the case tables in `tests/it/`.
 
+use std::cell::Cell;
+
 use crate::array::autograd::{self, Grads, Node};
 use crate::base::{
     dtype::DType,
@@ -30,7 +32,7 @@ use crate::memory::{
     owner::{Owner, Refused},
     proxy::Proxy,
     reclaim,
-    registry::{self, Payload, Pinned, Tracked},
+    registry::{self, Payload, Pinned, Pins, Tracked},
     report,
     storage::Storage,
     switch,
@@ -53,7 +55,7 @@ pub(crate) fn pin<'a, const N: usize>(
     local: &'a Local,
     op: &'static str,
     arrays: [&'a Proxy; N],
-) -> Result<[Pinned<'a>; N]> {
+) -> Result<Pins<'a, N>> {
     registry::pin(local, op, arrays.map(Proxy::key), false)
 }
 
@@ -166,11 +168,59 @@ pub(crate) fn adopt_payload(
     first: &Proxy,
     site: Site,
 ) -> Result<Proxy> {
-    let owner = first.owner(op)?;
+    let (owner, site) = match STEPS.get() {
+        None => (first.owner(op)?, site),
+        Some(site) => (Owner::Handles, site),
+    };
     match registry::create(local, op, payload, owner, site)? {
         Ok(key) => Ok(Proxy::from_key(key)),
         Err(refused) => Err(refusal(op, first, owner, refused)),
     }
+}
+
+thread_local! {
+    /// Set while an operation is composed of others: the place of the call that asked for it.
+    static STEPS: Cell<Option<Site>> = const { Cell::new(None) };
+}
+
+/// An operation composed of others. What they make on the way belongs to its handles, and is gone when `f` ends,
+/// whatever the switch says; only the result gets the owner of `first`. All of it was made at `site`.
+pub(crate) fn composed(
+    op: &'static str,
+    site: Site,
+    first: &Proxy,
+    f: impl FnOnce() -> Result<Proxy>,
+) -> Result<Proxy> {
+    let result = steps(site, f)?;
+    let owner = first.owner(op)?;
+    if STEPS.get().is_some() || owner == Owner::Handles || result.owner(op)? != Owner::Handles {
+        return Ok(result);
+    }
+    with_local(|local| result.give_to(local, op, owner)).map_err(|refused| refusal(op, first, owner, refused))
+}
+
+/// As [`composed`], with a result for a place that the caller named.
+pub(crate) fn composed_at(
+    op: &'static str,
+    site: Site,
+    at: &(impl crate::ops::create::Place + ?Sized),
+    f: impl FnOnce() -> Result<Proxy>,
+) -> Result<Proxy> {
+    let result = steps(site, f)?;
+    with_local(|local| result.give_to(local, op, at.owner())).map_err(|refused| at.refusal(op, refused))
+}
+
+fn steps<R>(site: Site, f: impl FnOnce() -> R) -> R {
+    struct Restore(Option<Site>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            STEPS.set(self.0);
+        }
+    }
+    let before = STEPS.get();
+    STEPS.set(Some(before.unwrap_or(site)));
+    let _restore = Restore(before);
+    f()
 }
 
 #[cold]
@@ -191,7 +241,7 @@ pub(crate) fn place(
     local: &Local,
     op: &'static str,
     payload: Payload,
-    place: &(impl crate::array::create::Place + ?Sized),
+    place: &(impl crate::ops::create::Place + ?Sized),
     site: Site,
 ) -> Result<Proxy> {
     match registry::create(local, op, payload, place.owner(), site)? {
@@ -203,10 +253,7 @@ pub(crate) fn place(
 /// The gradient node of a result, if gradients are wanted and any operand has one. `vjp` is called only then; it
 /// returns what turns the gradient of the result into those of the operands.
 #[inline]
-pub(crate) fn record<const N: usize, F>(
-    operands: [&Payload; N],
-    vjp: impl FnOnce() -> F,
-) -> Tracked
+pub(crate) fn record<const N: usize, F>(operands: [&Payload; N], vjp: impl FnOnce() -> F) -> Tracked
 where
     F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
 {
@@ -231,7 +278,8 @@ where
     F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
 {
     call(op, |local| {
-        let [a] = pin(local, op, [src])?;
+        let pins = pin(local, op, [src])?;
+        let [a] = pins.arrays();
         let dtype = dtype(&a)?;
         let out = fresh(local, op, device(&a), dtype, a.layout.shape(), false)?;
         launch(device(&a), &kernel(view(&a), out.view()))?;

@@ -12,7 +12,7 @@ use crate::device::kernel::Kernel;
 use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::{
     check,
-    exec::{adopt, call, device, fresh, launch, pin, record, view},
+    exec::{adopt, call, composed, device, fresh, launch, pin, record, view},
     unary::one,
     view::zeros_beside,
 };
@@ -44,7 +44,8 @@ impl Proxy {
     pub fn index_select<A: Dim>(&self, ids: &Proxy, dim: A) -> Result<Proxy> {
         let (name, site) = ("index_select", Location::caller());
         call(name, |local| {
-            let [x, i] = pin(local, name, [self, ids])?;
+            let pins = pin(local, name, [self, ids])?;
+            let [x, i] = pins.arrays();
             check::same_device(name, &x, &i)?;
             let shape = *x.layout.shape();
             let axis = dim.to_index(&shape, name)?;
@@ -72,7 +73,8 @@ impl Proxy {
         let (_, width) = self.dims2()?;
         let mut dims = ids.dims()?;
         dims.push(width);
-        self.index_select(&ids.flatten_all()?, 0)?.reshape(dims)
+        let rows = || self.index_select(&ids.flatten_all()?, 0)?.reshape(dims);
+        composed("embedding", Location::caller(), self, rows)
     }
 
     /// `out[i][j] = self[i][ids[i][j]]` along an axis: the result has the shape of `ids`, whose other axes are at
@@ -84,7 +86,8 @@ impl Proxy {
     pub fn gather<A: Dim>(&self, ids: &Proxy, dim: A) -> Result<Proxy> {
         let (name, site) = ("gather", Location::caller());
         call(name, |local| {
-            let [x, i] = pin(local, name, [self, ids])?;
+            let pins = pin(local, name, [self, ids])?;
+            let [x, i] = pins.arrays();
             check::same_device(name, &x, &i)?;
             check::index(name, &i)?;
             let shape = *x.layout.shape();
@@ -136,7 +139,9 @@ impl Proxy {
             Some(first) => dim.to_index(&first.shape()?, "cat")?,
             None => 0,
         };
-        join(&arrays, axis, false, "cat", Location::caller())
+        let site = Location::caller();
+        let first = arrays.first().copied().ok_or_else(|| nothing("cat"))?;
+        composed("cat", site, first, || join(&arrays, axis, false, "cat", site))
     }
 
     /// Arrays of one shape joined along a new axis. The result belongs to the owner of the first.
@@ -150,8 +155,14 @@ impl Proxy {
             Some(first) => dim.to_index_plus_one(&first.shape()?, "stack")?,
             None => 0,
         };
-        join(&arrays, axis, true, "stack", Location::caller())
+        let site = Location::caller();
+        let first = arrays.first().copied().ok_or_else(|| nothing("stack"))?;
+        composed("stack", site, first, || join(&arrays, axis, true, "stack", site))
     }
+}
+
+fn nothing(op: &'static str) -> Error {
+    Error::Argument { op, argument: "arrays", value: "[]".into(), expected: "not empty" }
 }
 
 impl AsRef<Proxy> for Proxy {
@@ -178,7 +189,8 @@ enum Put {
 fn put_into_copy(base: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, put: Put, site: Site) -> Result<Proxy> {
     let name = if put == Put::Index { "index_add" } else { "scatter_add" };
     call(name, |local| {
-        let [x, i, s] = pin(local, name, [base, ids, src])?;
+        let pins = pin(local, name, [base, ids, src])?;
+        let [x, i, s] = pins.arrays();
         check::same_device(name, &x, &i)?;
         check::same_device(name, &x, &s)?;
         check::same_dtype(name, &x, &s)?;
@@ -218,9 +230,7 @@ fn check_put(name: &'static str, x: &Payload, i: &Payload, s: &Payload, axis: us
 
 /// The arrays one after the other along `axis`, each first given that axis if they are stacked.
 fn join(arrays: &[&Proxy], axis: usize, stacked: bool, name: &'static str, site: Site) -> Result<Proxy> {
-    let Some(first) = arrays.first() else {
-        return Err(Error::Argument { op: name, argument: "arrays", value: "[]".into(), expected: "not empty" });
-    };
+    let first = arrays.first().ok_or_else(|| nothing(name))?;
     let parts: Vec<Proxy> =
         arrays.iter().map(|a| if stacked { a.unsqueeze(axis) } else { Ok((*a).clone()) }).collect::<Result<_>>()?;
     let mut shape = parts[0].shape()?;
@@ -234,11 +244,13 @@ fn join(arrays: &[&Proxy], axis: usize, stacked: bool, name: &'static str, site:
     let mut sizes = Vec::with_capacity(parts.len());
     shape = shape.with_dim(axis, total);
     let joined = call(name, |local| {
-        let [head] = pin(local, name, [&parts[0]])?;
+        let pins = pin(local, name, [&parts[0]])?;
+        let [head] = pins.arrays();
         let out = fresh(local, name, device(&head), head.dtype, &shape, false)?;
         let mut start = 0;
         for part in &parts {
-            let [p] = pin(local, name, [part])?;
+            let pins = pin(local, name, [part])?;
+            let [p] = pins.arrays();
             check::same_device(name, &head, &p)?;
             check::same_dtype(name, &head, &p)?;
             let size = p.layout.dims()[axis];
@@ -264,12 +276,12 @@ fn track_join(joined: Proxy, parts: &[Proxy], axis: usize, sizes: Vec<(usize, us
     Ok(result)
 }
 
-/// The same values, with the gradient of one range passed on to `part`. The array before is closed: nobody else has
-/// it.
+/// The same values, with the gradient of one range passed on to `part`.
 fn tie(values: &Proxy, part: &Proxy, axis: usize, start: usize, size: usize) -> Result<Proxy> {
     let (name, site) = ("cat", Location::caller());
-    let tied = call(name, |local| {
-        let [v, p] = pin(local, name, [values, part])?;
+    call(name, |local| {
+        let pins = pin(local, name, [values, part])?;
+        let [v, p] = pins.arrays();
         let node = record([&v, &p], || {
             move |grad: &Proxy, _: [bool; 3]| -> Result<Grads> {
                 Ok([Some(grad.clone()), Some(grad.narrow(axis, start, size)?), None])
@@ -277,7 +289,5 @@ fn tie(values: &Proxy, part: &Proxy, axis: usize, start: usize, size: usize) -> 
         });
         let payload = Payload { dtype: v.dtype, layout: v.layout, storage: v.storage.clone(), node };
         crate::ops::exec::adopt_payload(local, name, payload, values, site)
-    })?;
-    values.close();
-    Ok(tied)
+    })
 }

@@ -1,6 +1,5 @@
 //! Changes in place: the operation excludes every other use of the bytes while it writes.
 
-
 use crate::array::autograd;
 use crate::base::{
     error::{Error, Result, Site},
@@ -10,7 +9,7 @@ use crate::base::{
 use crate::device::kernel::{BinaryOp, Kernel, UnaryOp, View};
 use crate::memory::{
     proxy::Proxy,
-    registry::{self, Payload, Pinned},
+    registry::{self, Payload},
 };
 use crate::ops::{
     check,
@@ -58,16 +57,15 @@ fn attempt<const N: usize>(
     kernel: &impl Fn(View, [View; N]) -> Kernel,
 ) -> Result<bool> {
     call(name, |local| {
-        let [d] = pin(local, name, [dst])?;
+        let pins = pin(local, name, [dst])?;
+        let [d] = pins.arrays();
         check_target(name, dst, &d)?;
-        let pins: [Pinned<'_>; N] = match registry::pin_now(local, name, sources.map(Proxy::key))? {
-            Some(pins) => pins,
-            None => return Ok(false),
-        };
+        let Some(sources) = registry::pin_now(local, name, sources.map(Proxy::key))? else { return Ok(false) };
+        let pins = sources.arrays();
         for source in &pins {
             check::same_device(name, &d, source)?;
         }
-        let Some(_writing) = d.storage.write(local, name, d.place)? else { return Ok(false) };
+        let Some(_writing) = d.storage.write(local, name, &d)? else { return Ok(false) };
         let views = std::array::from_fn(|i| view(&pins[i]));
         launch(device(&d), &kernel(view(&d), views))?;
         Ok(true)
@@ -243,7 +241,8 @@ impl Proxy {
         }
         call(name, |local| {
             let payload = {
-                let [r] = pin(local, name, [&replacement])?;
+                let pins = pin(local, name, [&replacement])?;
+                let [r] = pins.arrays();
                 Payload { dtype: r.dtype, layout: r.layout, storage: r.storage.clone(), node: r.node.clone() }
             };
             registry::exchange(local, name, self.key(), payload).map(drop)
@@ -260,15 +259,10 @@ pub(crate) fn like(array: &Proxy, name: &'static str, value: f64, site: Site) ->
 }
 
 /// One value in a shape, with the dtype, device and owner of another array.
-pub(crate) fn filled_beside(
-    array: &Proxy,
-    name: &'static str,
-    shape: &Shape,
-    value: f64,
-    site: Site,
-) -> Result<Proxy> {
+pub(crate) fn filled_beside(array: &Proxy, name: &'static str, shape: &Shape, value: f64, site: Site) -> Result<Proxy> {
     call(name, |local| {
-        let [a] = pin(local, name, [array])?;
+        let pins = pin(local, name, [array])?;
+        let [a] = pins.arrays();
         let out = fresh(local, name, device(&a), a.dtype, shape, value == 0.0)?;
         if value != 0.0 {
             launch(device(&a), &Kernel::Fill { dst: out.view(), value })?;

@@ -12,7 +12,7 @@ use crate::device::kernel::{BinaryOp, Kernel};
 use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::{
     check,
-    exec::{adopt, call, device, fresh, launch, pin, record, view_as},
+    exec::{adopt, call, composed, device, fresh, launch, pin, record, view_as},
 };
 
 impl Proxy {
@@ -49,7 +49,8 @@ impl Proxy {
 
 fn matmul(lhs: &Proxy, rhs: &Proxy, name: &'static str, broadcast: bool, site: Site) -> Result<Proxy> {
     call(name, |local| {
-        let [a, b] = pin(local, name, [lhs, rhs])?;
+        let pins = pin(local, name, [lhs, rhs])?;
+        let [a, b] = pins.arrays();
         check::same_device(name, &a, &b)?;
         check::same_dtype(name, &a, &b)?;
         check::float(name, a.dtype)?;
@@ -131,13 +132,15 @@ impl Proxy {
         let (name, site) = ("linear", Location::caller());
         let lead = self.shape()?;
         if lead.rank() > 2 {
-            let last = lead.dims()[lead.rank() - 1];
-            let rows = self.reshape(((), last))?;
-            let out = rows.linear(weight, bias)?;
-            return out.reshape(lead.with_dim(lead.rank() - 1, weight.dim(0)?));
+            let last = lead.rank() - 1;
+            return composed(name, site, self, || {
+                let out = self.reshape(((), lead.dims()[last]))?.linear(weight, bias)?;
+                out.reshape(lead.with_dim(last, weight.dim(0)?))
+            });
         }
         call(name, |local| {
-            let [x, w] = pin(local, name, [self, weight])?;
+            let pins = pin(local, name, [self, weight])?;
+            let [x, w] = pins.arrays();
             check::same_device(name, &x, &w)?;
             check::same_dtype(name, &x, &w)?;
             check::float(name, x.dtype)?;
@@ -154,7 +157,8 @@ impl Proxy {
                 let node = record([&x, &w], || linear_gradient(&x, &w, name, site));
                 return adopt(local, name, out, self, node, site);
             };
-            let [b] = pin(local, name, [bias])?;
+            let pins = pin(local, name, [bias])?;
+            let [b] = pins.arrays();
             check::same_device(name, &x, &b)?;
             check::same_dtype(name, &x, &b)?;
             check::same_shape(name, b.layout.shape(), &Shape::from(n), "the bias has one number for each output")?;
@@ -174,12 +178,8 @@ fn sizes(name: &'static str, x: &Payload, w: &Payload) -> Result<[usize; 3]> {
             let why = format!("the input has {k} columns and the weights {inner}");
             Err(Error::shapes(name, x.layout.shape(), w.layout.shape(), why))
         }
-        (&[_, _], found) => {
-            Err(Error::Shape { op: name, found: found.to_vec(), expected: "weights [out, in]".into() })
-        }
-        (found, _) => {
-            Err(Error::Shape { op: name, found: found.to_vec(), expected: "at least two axes".into() })
-        }
+        (&[_, _], found) => Err(Error::Shape { op: name, found: found.to_vec(), expected: "weights [out, in]".into() }),
+        (found, _) => Err(Error::Shape { op: name, found: found.to_vec(), expected: "at least two axes".into() }),
     }
 }
 

@@ -3,10 +3,7 @@
 use crate::array::autograd::no_grad;
 use crate::base::error::{Error, Result};
 use crate::device::kernel::{AdamHyper, Kernel, View};
-use crate::memory::{
-    proxy::Proxy,
-    registry::{self, Pinned},
-};
+use crate::memory::{proxy::Proxy, registry};
 use crate::ops::{
     check,
     exec::{call, device, launch, pin, view},
@@ -23,10 +20,11 @@ fn step<const N: usize>(
     let mut turns = 0;
     loop {
         let done = call(name, |local| {
-            let [g] = pin(local, name, [&grad])?;
+            let pins = pin(local, name, [&grad])?;
+            let [g] = pins.arrays();
             check::float(name, g.dtype)?;
             let Some(pins) = registry::pin_now(local, name, targets.map(Proxy::key))? else { return Ok(false) };
-            let pins: [Pinned<'_>; N] = pins;
+            let pins = pins.arrays();
             for target in &pins {
                 check::same_device(name, target, &g)?;
                 check::same_dtype(name, target, &g)?;
@@ -38,7 +36,7 @@ fn step<const N: usize>(
             }
             let mut writing = [const { None }; N];
             for (writing, target) in writing.iter_mut().zip(&pins) {
-                *writing = target.storage.write(local, name, target.place)?;
+                *writing = target.storage.write(local, name, target)?;
                 if writing.is_none() {
                     return Ok(false);
                 }

@@ -28,7 +28,8 @@ struct Ask {
 fn reduce(src: &Proxy, axes: impl FnOnce(&Shape) -> Result<Axes>, ask: Ask) -> Result<Proxy> {
     let Ask { op, name, keep, site } = ask;
     call(name, |local| {
-        let [a] = pin(local, name, [src])?;
+        let pins = pin(local, name, [src])?;
+        let [a] = pins.arrays();
         if op == ReduceOp::Mean {
             check::float(name, a.dtype)?;
         }
@@ -131,7 +132,8 @@ reductions! {
 
 fn arg(src: &Proxy, dim: impl Dim, largest: bool, keep: bool, name: &'static str, site: Site) -> Result<Proxy> {
     call(name, |local| {
-        let [a] = pin(local, name, [src])?;
+        let pins = pin(local, name, [src])?;
+        let [a] = pins.arrays();
         let shape = *a.layout.shape();
         let axis = dim.to_index(&shape, name)?;
         if shape.dims()[axis] == 0 || u32::try_from(shape.dims()[axis]).is_err() {
@@ -196,9 +198,8 @@ impl Proxy {
             return Ok(self.clone());
         }
         let lead = own.rank() - shape.rank();
-        let axes: Vec<usize> = (0..own.rank())
-            .filter(|&i| i < lead || (shape.dims()[i - lead] == 1 && own.dims()[i] != 1))
-            .collect();
+        let axes: Vec<usize> =
+            (0..own.rank()).filter(|&i| i < lead || (shape.dims()[i - lead] == 1 && own.dims()[i] != 1)).collect();
         self.sum_keepdim(&axes[..])?.reshape(*shape)
     }
 }

@@ -11,7 +11,7 @@ use crate::device::kernel::Kernel;
 use crate::memory::proxy::Proxy;
 use crate::ops::{
     check,
-    exec::{adopt, call, device, fresh, launch, pin, record, view},
+    exec::{adopt, call, composed, device, fresh, launch, pin, record, view},
     unary::one,
 };
 
@@ -44,7 +44,8 @@ impl Proxy {
     pub fn cross_entropy(&self, labels: &Proxy) -> Result<Proxy> {
         let (name, site) = ("cross_entropy", Location::caller());
         call(name, |local| {
-            let [x, l] = pin(local, name, [self, labels])?;
+            let pins = pin(local, name, [self, labels])?;
+            let [x, l] = pins.arrays();
             check::same_device(name, &x, &l)?;
             check::float(name, x.dtype)?;
             check::index(name, &l)?;
@@ -56,12 +57,8 @@ impl Proxy {
             check::same_shape(name, l.layout.shape(), &Shape::from(shape.dims()[0]), "one label a row is needed")?;
             let probs = fresh(local, name, device(&x), x.dtype, &shape, false)?;
             let loss = fresh(local, name, device(&x), x.dtype, &Shape::SCALAR, false)?;
-            let kernel = Kernel::CrossEntropy {
-                logits: view(&x),
-                labels: view(&l),
-                probs: probs.view(),
-                loss: loss.view(),
-            };
+            let kernel =
+                Kernel::CrossEntropy { logits: view(&x), labels: view(&l), probs: probs.view(), loss: loss.view() };
             launch(device(&x), &kernel)?;
             let node = record([&x], || {
                 let probs = Saved::new(&probs.storage, probs.dtype, probs.layout, name, site);
@@ -76,10 +73,10 @@ impl Proxy {
 fn cross_entropy_grad(probs: &Proxy, labels: &Proxy, grad: &Proxy, site: Site) -> Result<Proxy> {
     let name = "cross_entropy";
     call(name, |local| {
-        let [p, l, g] = pin(local, name, [probs, labels, grad])?;
+        let pins = pin(local, name, [probs, labels, grad])?;
+        let [p, l, g] = pins.arrays();
         let out = fresh(local, name, device(&p), p.dtype, p.layout.shape(), false)?;
-        let kernel =
-            Kernel::CrossEntropyGrad { probs: view(&p), labels: view(&l), grad: view(&g), dst: out.view() };
+        let kernel = Kernel::CrossEntropyGrad { probs: view(&p), labels: view(&l), grad: view(&g), dst: out.view() };
         launch(device(&p), &kernel)?;
         adopt(local, name, out, probs, None, site)
     })
@@ -89,22 +86,29 @@ fn cross_entropy_grad(probs: &Proxy, labels: &Proxy, grad: &Proxy, site: Site) -
 fn along<A: Dim>(src: &Proxy, dim: A, log: bool, name: &'static str, site: Site) -> Result<Proxy> {
     let shape = src.shape()?;
     if shape.rank() == 0 {
-        return over_last(&src.reshape(1)?, log, name, site)?.reshape(());
+        return composed(name, site, src, || over_last(&src.reshape(1)?, log, name, site)?.reshape(()));
     }
     let (axis, last) = (dim.to_index(&shape, name)?, shape.rank() - 1);
-    if axis == last {
-        return over_last(src, log, name, site);
+    if axis == last && shape.rank() == 2 {
+        return over_rows(src, log, name, site);
     }
-    over_last(&src.transpose(axis, last)?, log, name, site)?.transpose(axis, last)
+    composed(name, site, src, || match axis == last {
+        true => over_last(src, log, name, site),
+        false => over_last(&src.transpose(axis, last)?, log, name, site)?.transpose(axis, last),
+    })
 }
 
 fn over_last(src: &Proxy, log: bool, name: &'static str, site: Site) -> Result<Proxy> {
     let shape = src.shape()?;
     let columns = shape.dims()[shape.rank() - 1];
     let rows = shape.elem_count().checked_div(columns).unwrap_or(0);
-    let matrix = src.reshape((rows, columns))?;
-    let out = call(name, |local| {
-        let [x] = pin(local, name, [&matrix])?;
+    over_rows(&src.reshape((rows, columns))?, log, name, site)?.reshape(shape)
+}
+
+fn over_rows(src: &Proxy, log: bool, name: &'static str, site: Site) -> Result<Proxy> {
+    call(name, |local| {
+        let pins = pin(local, name, [src])?;
+        let [x] = pins.arrays();
         check::float(name, x.dtype)?;
         let out = fresh(local, name, device(&x), x.dtype, x.layout.shape(), false)?;
         launch(device(&x), &Kernel::Softmax { src: view(&x), dst: out.view(), log })?;
@@ -113,13 +117,13 @@ fn over_last(src: &Proxy, log: bool, name: &'static str, site: Site) -> Result<P
             move |grad: &Proxy, _| Ok(one(softmax_grad(&saved.get()?, grad, log, name, site)?))
         });
         adopt(local, name, out, src, node, site)
-    })?;
-    if shape.rank() == 2 { Ok(out) } else { out.reshape(shape) }
+    })
 }
 
 fn softmax_grad(out: &Proxy, grad: &Proxy, log: bool, name: &'static str, site: Site) -> Result<Proxy> {
     call(name, |local| {
-        let [o, g] = pin(local, name, [out, grad])?;
+        let pins = pin(local, name, [out, grad])?;
+        let [o, g] = pins.arrays();
         let dst = fresh(local, name, device(&o), o.dtype, o.layout.shape(), false)?;
         let kernel = Kernel::SoftmaxGrad { out: view(&o), grad: view(&g), dst: dst.view(), log };
         launch(device(&o), &kernel)?;

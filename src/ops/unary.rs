@@ -41,9 +41,7 @@ fn unary(src: &Proxy, op: UnaryOp, name: &'static str, needs: Needs, site: Site)
         |a, out| {
             let saved = match needs {
                 Needs::Input(grad) => Some((grad, Saved::of(a, name, site))),
-                Needs::Output(grad) => {
-                    Some((grad, Saved::new(&out.storage, out.dtype, out.layout, name, site)))
-                }
+                Needs::Output(grad) => Some((grad, Saved::new(&out.storage, out.dtype, out.layout, name, site))),
                 Needs::Factor(_) | Needs::Nothing => None,
             };
             move |grad: &Proxy, _| match (&saved, needs) {
@@ -58,7 +56,8 @@ fn unary(src: &Proxy, op: UnaryOp, name: &'static str, needs: Needs, site: Site)
 /// `grad * f'(saved)` in one pass.
 fn unary_grad(saved: &Proxy, grad: &Proxy, op: GradOp, name: &'static str, site: Site) -> Result<Proxy> {
     call(name, |local| {
-        let [s, g] = pin(local, name, [saved, grad])?;
+        let pins = pin(local, name, [saved, grad])?;
+        let [s, g] = pins.arrays();
         let out = fresh(local, name, device(&s), s.dtype, s.layout.shape(), false)?;
         let kernel = Kernel::UnaryGrad { op, saved: view(&s), grad: view(&g), dst: out.view() };
         launch(device(&s), &kernel)?;
@@ -232,7 +231,8 @@ fn copy_of(src: &Proxy, name: &'static str, site: Site) -> Result<Proxy> {
 /// A copy of a pinned operand's elements, as `shape` in row-major order: for reshapes of views.
 pub(crate) fn copy_as(src: &Proxy, shape: &Shape, name: &'static str, site: Site) -> Result<Proxy> {
     call(name, |local| {
-        let [a] = pin(local, name, [src])?;
+        let pins = pin(local, name, [src])?;
+        let [a] = pins.arrays();
         let mut out = fresh(local, name, device(&a), a.dtype, a.layout.shape(), false)?;
         launch(device(&a), &Kernel::Copy { src: view(&a), dst: out.view() })?;
         out.layout = crate::base::layout::Layout::contiguous(*shape);

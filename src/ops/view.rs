@@ -10,7 +10,7 @@ use crate::base::{
 };
 use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::{
-    exec::{adopt_payload, call, pin, record},
+    exec::{adopt_payload, call, composed_at, pin, record},
     unary::{copy_as, one},
 };
 
@@ -26,7 +26,8 @@ where
     F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
 {
     call(op, |local| {
-        let [a] = pin(local, op, [src])?;
+        let pins = pin(local, op, [src])?;
+        let [a] = pins.arrays();
         let layout = layout(&a.layout)?;
         let node = record([&a], || vjp(&a.layout));
         let payload = Payload { dtype: a.dtype, layout, storage: a.storage.clone(), node };
@@ -235,18 +236,7 @@ impl Proxy {
     /// As [`Proxy::get`] and [`Proxy::attach`].
     #[track_caller]
     pub fn get_in(&self, manager: &crate::NdManager, index: usize) -> Result<Proxy> {
-        let (op, site) = ("get", Location::caller());
-        let shape = self.shape()?;
-        let axis = 0usize.to_index(&shape, op)?;
-        if index >= shape.dims()[axis] {
-            return Err(Error::IndexOutOfRange { op, index: index as i64, dim: shape.dims()[axis] });
-        }
-        call(op, |local| {
-            let [a] = pin(local, op, [self])?;
-            let layout = a.layout.select(axis, index);
-            let payload = Payload { dtype: a.dtype, layout, storage: a.storage.clone(), node: None };
-            crate::ops::exec::place(local, op, payload, manager, site)
-        })
+        composed_at("get", Location::caller(), manager, || self.get(index))
     }
 
     /// An axis of size 1 removed; an axis of another size stays.
@@ -340,7 +330,8 @@ impl Proxy {
     pub fn detach(&self) -> Result<Proxy> {
         let (op, site) = ("detach", Location::caller());
         call(op, |local| {
-            let [a] = pin(local, op, [self])?;
+            let pins = pin(local, op, [self])?;
+            let [a] = pins.arrays();
             let payload = Payload { dtype: a.dtype, layout: a.layout, storage: a.storage.clone(), node: None };
             handle_owned(local, op, payload, site)
         })

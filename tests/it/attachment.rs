@@ -228,8 +228,7 @@ fn c31_a_conversion_that_changes_nothing_returns_the_same_array() {
 fn c32_a_duplicate_is_equal_but_not_the_same_and_keeps_the_name() {
     both(|device| {
         let manager = base(device);
-        let originals =
-            [matrix(&manager), manager.create(7f32).unwrap(), manager.zeros((2, 0), DType::F32).unwrap()];
+        let originals = [matrix(&manager), manager.create(7f32).unwrap(), manager.zeros((2, 0), DType::F32).unwrap()];
         for original in &originals {
             original.set_name("x").unwrap();
             let copy = original.duplicate().unwrap();

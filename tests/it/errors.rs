@@ -1,1 +1,346 @@
-//! to come
+//! Every text a user can read from an `Error`, whole and literally, each from a call that fails so. Sites, keys, uuids
+//! and simulated devices are masked (`support::mask`); that sites are right is in `better.rs`, point 16.
+
+use ndgc::nn::{Mlp, SGD};
+use ndgc::{DType, Device, Error, Generator, NdManager, OutOfMemory, SimConfig, Tensor, Var, gc};
+
+use crate::support::{alone, base, block, both, in_child, is_child, mask, matrix, text, vector};
+
+#[test]
+fn errors_of_shapes_say_what_does_not_fit_and_what_would() {
+    both(|device| {
+        let manager = base(device);
+        let (v, m) = (vector(&manager), matrix(&manager));
+        let texts = [
+            text(v.add(&m)),
+            text(v.broadcast_add(&m)),
+            text(m.matmul(&manager.ones((3, 2), DType::F32).unwrap())),
+            text(m.matmul(&v)),
+            text(v.dims2()),
+            text(v.to_scalar::<f32>()),
+            text(m.t().unwrap().with_slice(|_: &[f32]| ())),
+            text(v.copy_(&m)),
+            text(m.add_(&v)),
+        ];
+        assert_eq!(
+            texts,
+            [
+                "add: shapes do not fit: [3] and [2, 2]: the operation wants equal shapes; use the broadcast_ form to \
+                 repeat axes of size 1",
+                "broadcast_add: shapes do not fit: [3] and [2, 2]: sizes 2 and 3 differ on axis 1 and neither is 1",
+                "matmul: shapes do not fit: [2, 2] and [3, 2]: inner axes differ (2 != 3); transpose the right side or \
+                 pass one with 2 rows",
+                "matmul: unexpected shape [3]: needs at least two axes; use unsqueeze for a vector",
+                "dims2: unexpected shape [3]: needs 2 axes",
+                "to_scalar: unexpected shape [3]: needs no axes; index it or reduce it first",
+                "with_slice: unexpected shape [2, 2]: needs a contiguous array; call contiguous()",
+                "copy_: shapes do not fit: [3] and [2, 2]: copy_ wants equal shapes",
+                "add_: shapes do not fit: [2, 2] and [3]: the right side does not broadcast to the left",
+            ]
+        );
+    });
+}
+
+#[test]
+fn errors_of_axes_and_indices_name_the_axis_its_size_and_the_number_asked_for() {
+    both(|device| {
+        let manager = base(device);
+        let (v, m) = (vector(&manager), matrix(&manager));
+        let texts = [
+            text(m.reshape(5)),
+            text(m.reshape((3, ()))),
+            text(m.sum(2)),
+            text(m.sum(-3)),
+            text(m.sum((0, 0))),
+            text(manager.zeros([1; 7], DType::F32)),
+            text(m.narrow(1, 1, 2)),
+            text(m.get(2)),
+            text(v.index_select(&manager.from_slice(&[3u32], 1).unwrap(), 0).and_then(|found| found.to_vec::<f32>())),
+            text(manager.zeros((1 << 40, 1 << 40), DType::F64)),
+            text(manager.from_slice(&[1f32, 2.], 3)),
+        ];
+        assert_eq!(
+            texts,
+            [
+                "reshape: 4 elements do not fit [5]",
+                "reshape: no size on axis 1 makes [3, 1] hold 4 elements",
+                "sum: axis 2 is out of range for shape [2, 2]; it has 2 axes, counted from 0 or backwards from -1",
+                "sum: axis -3 is out of range for shape [2, 2]; it has 2 axes, counted from 0 or backwards from -1",
+                "sum: axis 0 is named twice",
+                "zeros: 7 axes are more than the 6 an array can have; flatten some of them first",
+                "narrow: indices 1 to 1 + 2 leave axis 1 of size 2",
+                "get: index 2 is outside an axis of size 2",
+                "index_select: index 3 is outside an axis of size 3",
+                "zeros: [1099511627776, 1099511627776] elements of 8 bytes exceed the address space",
+                "from_slice: 2 elements were given for shape [3], which holds 3",
+            ]
+        );
+    });
+}
+
+#[test]
+fn errors_of_types_and_devices_say_what_to_convert() {
+    both(|device| {
+        let manager = base(device);
+        let v = vector(&manager);
+        let elsewhere = manager.new_sub_manager_on(&Device::sim(SimConfig::default())).unwrap();
+        let name = mask(&device.to_string());
+        let texts = [
+            text(v.add(&v.to_dtype(DType::F64).unwrap())),
+            text(v.to_vec::<u8>()),
+            text(v.to_dtype(DType::I64).unwrap().exp()),
+            text(v.index_select(&v, 0)),
+            text(v.add(&vector(&elsewhere))),
+        ];
+        assert_eq!(
+            texts,
+            [
+                "add: dtypes differ: f32 and f64; convert one with to_dtype",
+                "to_vec: dtypes differ: f32 and u8; convert one with to_dtype",
+                "exp: not defined for i64; convert with to_dtype to one of f32, f64",
+                "index_select: not defined for f32; convert with to_dtype to one of u8, u32, i64",
+                &format!("add: operands are on different devices: {name} and SIM; move one with to_device"),
+            ]
+        );
+    });
+}
+
+#[test]
+fn errors_of_closed_arrays_name_array_maker_closer_and_remedy() {
+    both(|device| {
+        let (root, other) = (base(device), base(device));
+        let sub = root.new_sub_manager().unwrap();
+        let by_drop = vector(&base(device));
+        let [by_user, by_manager, by_ancestor] = [vector(&other), vector(&root), vector(&sub)];
+        by_manager.set_name("w").unwrap();
+        by_user.close();
+        root.close().unwrap();
+        let texts = [
+            text(by_user.exp()),
+            text(by_manager.dims()),
+            text(by_ancestor.attach(&other)),
+            text(by_drop.to_vec::<f32>()),
+        ];
+        assert_eq!(
+            texts,
+            [
+                "exp: array KEY (made at HERE) has been closed already, by its user at HERE; call attach or detach \
+                 before its owner ends",
+                "dims: array `w` (KEY) (made at HERE) has been closed already, with its manager at HERE; call attach \
+                 or detach before its owner ends",
+                "attach: array KEY (made at HERE) has been closed already, with a manager further up at HERE; call \
+                 attach or detach before its owner ends",
+                "to_vec: array KEY (made at HERE) has been closed already, when the last handle of its manager was \
+                 dropped; call attach or detach before its owner ends",
+            ]
+        );
+    });
+}
+
+#[test]
+fn errors_of_managers_name_manager_maker_and_closer() {
+    both(|device| {
+        let (closed, capped) = (base(device), base(device));
+        let of_capped = vector(&capped);
+        closed.set_name("batch");
+        let (sub, unnamed) = (closed.new_sub_manager().unwrap(), base(device));
+        closed.close().unwrap();
+        unnamed.close().unwrap();
+        capped.cap().unwrap();
+        let array = Tensor::zeros(1, DType::F32, device).unwrap();
+        let texts = [
+            text(closed.zeros(1, DType::F32)),
+            text(array.attach(&closed)),
+            text(unnamed.new_sub_manager()),
+            text(sub.ones(1, DType::F32)),
+            text(of_capped.exp()),
+            text(NdManager::system(device).close()),
+        ];
+        assert_eq!(
+            texts,
+            [
+                "zeros: manager `batch` (made at HERE) has been closed already, with its manager at HERE; use a manager \
+                 that is open, or a device",
+                "attach: manager `batch` (made at HERE) has been closed already, with its manager at HERE; use a \
+                 manager that is open, or a device",
+                "new_sub_manager: manager `UUID` (made at HERE) has been closed already, with its manager at HERE; use \
+                 a manager that is open, or a device",
+                "ones: manager `UUID` (made at HERE) has been closed already, with a manager further up at HERE; use a \
+                 manager that is open, or a device",
+                "exp: manager `UUID` (made at HERE) is capped and takes no further arrays; name another manager, or \
+                 make a sub-manager of it",
+                "close: the system manager lives as long as the process and cannot be closed, capped or lent to; use \
+                 NdManager::new_base_manager",
+            ]
+        );
+    });
+}
+
+#[test]
+fn errors_of_changes_in_place_say_what_is_in_the_way() {
+    both(|device| {
+        let manager = base(device);
+        let (v, variable) = (vector(&manager), Var::ones(3, DType::F32, &manager).unwrap());
+        variable.set_name("w").unwrap();
+        let squares = variable.sqr().unwrap();
+        variable.set(&v).unwrap();
+        let mut texts = vec![
+            text(v.broadcast_as((2, 3)).unwrap().affine_(1., 1.)),
+            text(variable.affine_(1., 1.)),
+            text(v.backward()),
+            text(squares.sum_all().unwrap().backward()),
+        ];
+        let mut expected = vec![
+            "affine_: several indices of this [2, 3] view lead to the same element; call contiguous() first",
+            "affine_: gradients are recorded through array `w` (KEY), which an in-place change would falsify; use the \
+             form that returns a new array, or change it inside no_grad",
+            "backward: no variable leads to array KEY; make its inputs with Var, outside no_grad",
+            "backward: a value that the gradient of sqr (called at HERE) needs was changed in place after it was \
+             saved; use the form that returns a new array, or change it after backward",
+        ];
+        if device.is_cpu() {
+            texts.push(v.with_slice(|_: &[f32]| text(v.affine_(1., 1.))).unwrap());
+            texts.push(v.with_slice(|_: &[f32]| text(v.intern(matrix(&manager)))).unwrap());
+            expected.push("affine_: array KEY is in use by a call further up on this thread; let that end first");
+            expected.push("intern: array KEY is in use by a call that has not ended; let that end first");
+        }
+        assert_eq!(texts, expected);
+    });
+}
+
+#[test]
+fn errors_of_arguments_say_what_they_may_be() {
+    both(|device| {
+        let manager = base(device);
+        let (v, none) = (vector(&manager), Vec::<Tensor>::new());
+        let mut random = Generator::new(1);
+        let texts = [
+            text(Tensor::cat(&none, 0)),
+            text(v.permute((0, 0))),
+            text(Tensor::arange_step(0f32, 1., 0., &manager)),
+            text(random.uniform(1., 0., 1, DType::F32, &manager)),
+            text(Mlp::new(&[3], &mut random, &manager)),
+            text(SGD::new(Vec::new(), -1.)),
+        ];
+        assert_eq!(
+            texts,
+            [
+                "cat: arrays is []; it must be not empty",
+                "permute: order is [0, 0]; it must be each axis once",
+                "arange: step is 0 from 0 to 1; it must be a step that reaches the end",
+                "rand: range is 1 to 0; it must be in ascending order",
+                "mlp: sizes is [3]; it must be an input and an output",
+                "sgd: learning rate is -1; it must be finite, not negative",
+            ]
+        );
+        assert_eq!(Error::msg("of the caller's own").to_string(), "of the caller's own");
+    });
+}
+
+#[test]
+fn errors_of_exhausted_memory_list_what_there_is_and_who_has_it() {
+    alone(|| {
+        let device = Device::sim(SimConfig { memory_bytes: 1 << 20, ..SimConfig::default() });
+        let (large, small) = (base(&device), base(&device));
+        large.set_name("large");
+        small.set_name("small");
+        let _kept = [large.zeros(100_000, DType::U8).unwrap(), large.zeros(100_000, DType::U8).unwrap()];
+        let _view = block(&small).t();
+        drop(Tensor::zeros(1000, DType::U8, &device).unwrap());
+        gc::collect();
+        device.set_limit(Some(1 << 19));
+        device.clear_cache();
+        let refused = large.zeros(1 << 19, DType::U8);
+        assert_eq!(
+            text(refused),
+            "zeros: 512.00 KiB (524288 B) on SIM are not available: 195.38 KiB live, 0 B kept for reuse, limit \
+             512.00 KiB, 0 dead arrays closed first; largest managers: `large` (2 arrays, 195.31 KiB), `small` (1 \
+             arrays, 64 B); close one, switch reclaiming on with gc::on(), or use smaller batches"
+        );
+        let bare = OutOfMemory {
+            op: "zeros",
+            device: "cpu".to_owned(),
+            requested: 1,
+            active: 2,
+            cached: 3,
+            limit: None,
+            reclaimed: 4,
+            largest: Vec::new(),
+        };
+        assert_eq!(
+            Error::OutOfMemory(Box::new(bare)).to_string(),
+            "zeros: 1 B (1 B) on cpu are not available: 2 B live, 3 B kept for reuse, 4 dead arrays closed first; \
+             close one, switch reclaiming on with gc::on(), or use smaller batches"
+        );
+    });
+}
+
+#[test]
+fn errors_of_devices_name_the_device_the_call_and_its_answer() {
+    alone(|| {
+        let device = Device::sim(SimConfig::default());
+        let Device::Sim(sim) = &device else { return };
+        sim.fail_call(Some(1));
+        assert_eq!(text(base(&device).zeros(1, DType::F32)), "SIM: alloc failed: made to fail on request");
+        let there = Error::DeviceUnavailable { device: "cuda:0".to_owned(), found: "no driver".to_owned() };
+        assert_eq!(there.to_string(), "cuda:0 is not available: no driver");
+    });
+}
+
+#[test]
+fn errors_of_the_environment_name_the_variable_and_what_it_may_be() {
+    if is_child() {
+        println!("{}", text(NdManager::new_base_manager(&Device::Cpu).map(drop)));
+        println!("{}", text(Tensor::zeros(1, DType::F32, &Device::Cpu)));
+        println!("{}", text(Device::from_env()));
+        return;
+    }
+    let test = "errors::errors_of_the_environment_name_the_variable_and_what_it_may_be";
+    let output = in_child(test, &[("NDGC", "maybe"), ("NDGC_DEVICE", "abacus")]);
+    let out = String::from_utf8(output.stdout).unwrap();
+    // The first line begins with the test's name.
+    let lines: Vec<&str> = out.lines().filter_map(|line| line.find("environment: ").map(|at| &line[at..])).collect();
+    assert_eq!(
+        lines,
+        [
+            "environment: NDGC=maybe is not understood; it may be on or off",
+            "environment: NDGC=maybe is not understood; it may be on or off",
+            "environment: NDGC_DEVICE=abacus is not understood; it may be cpu or sim",
+        ]
+    );
+}
+
+#[cfg(unix)]
+#[test]
+#[allow(unsafe_code, reason = "there is no safe fork")]
+fn errors_in_a_forked_process_say_so_and_its_parent_goes_on() {
+    if !is_child() {
+        in_child("errors::errors_in_a_forked_process_say_so_and_its_parent_goes_on", &[("NDGC", "on")]);
+        return;
+    }
+    let array = Tensor::ones(2, DType::F32, &Device::Cpu).unwrap();
+    let manager = base(&Device::Cpu);
+    // SAFETY: the child makes calls that refuse to work, and ends without running what its parent registered.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let texts = [text(array.dims()), text(manager.zeros(1, DType::F32)), text(manager.close())];
+        drop((array, manager));
+        let expected = ["dims", "zeros", "close"].map(|op| {
+            format!(
+                "{op}: this process was forked from one that used ndgc; arrays made before the fork cannot be used in \
+                 the child, start a new process instead"
+            )
+        });
+        if texts != expected {
+            eprintln!("{texts:#?}");
+        }
+        // SAFETY: ends the process; runs nothing.
+        unsafe { libc::_exit(i32::from(texts != expected)) }
+    }
+    let mut status = -1;
+    // SAFETY: `status` is ours for the length of the call.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!((waited, status), (child, 0), "the child ended by itself, and with what was expected");
+    assert_eq!(array.to_vec::<f32>().unwrap(), [1., 1.]);
+    manager.close().unwrap();
+}

@@ -1,5 +1,8 @@
 //! Area A, behaviours 1 to 14: the tree of managers.
 
+use std::thread;
+use std::time::Duration;
+
 use ndgc::{DType, Device, Error, NdManager, SimConfig, gc};
 
 use crate::support::{alone, base, block, both, live_bytes, mask, matrix, owned_by, vector};
@@ -199,6 +202,8 @@ fn a13_display_and_debug_dump_have_their_forms_and_their_counts_match() {
         let sub = manager.child("batch").unwrap();
         let (weights, input) = (matrix(&manager), vector(&sub));
         weights.set_name("w").unwrap();
+        // Ages are told apart by a clock that ticks a few times in 10 ms.
+        thread::sleep(Duration::from_millis(20));
         let view = input.narrow(0, 0, 2).unwrap();
         sub.cap().unwrap();
 

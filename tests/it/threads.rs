@@ -1,1 +1,220 @@
-//! to come
+//! Section 9 points 5 and 11: threads, and closing against attaching.
+
+use std::sync::{Arc, Barrier, mpsc};
+use std::thread;
+
+use ndgc::{DType, Error, NdManager, Tensor, Var, gc};
+
+use crate::support::{base, block, both, owned_by, switched, values, vector};
+
+const ROUNDS: usize = if cfg!(miri) { 5 } else { 400 };
+
+#[test]
+fn point05_handles_and_managers_go_to_any_thread() {
+    fn goes_anywhere<T: Send + Sync + 'static>() {}
+    goes_anywhere::<Tensor>();
+    goes_anywhere::<NdManager>();
+    goes_anywhere::<Var>();
+    goes_anywhere::<ndgc::Error>();
+}
+
+#[test]
+fn point05_made_on_one_thread_used_on_a_second_and_dropped_on_a_third() {
+    both(|device| {
+        let manager = base(device);
+        let bystander = vector(&manager);
+        let there = manager.clone();
+        let made = thread::spawn(move || vector(&there)).join().unwrap();
+        let (made, double) = thread::spawn(move || {
+            let double = made.add(&made).unwrap();
+            (made, double)
+        })
+        .join()
+        .unwrap();
+        thread::spawn(move || drop(made)).join().unwrap();
+        assert_eq!(values(&double), [2., 4., 6.]);
+        assert_eq!(values(&bystander), [1., 2., 3.], "nobody else's array was freed");
+        gc::collect();
+        assert_eq!(manager.array_count(), if gc::is_on() { 2 } else { 3 });
+    });
+}
+
+#[test]
+fn point05_handles_of_one_array_that_fall_on_many_threads_free_it_once() {
+    both(|device| {
+        for _ in 0..ROUNDS / 4 {
+            let array = Tensor::ones(4, DType::F32, device).unwrap();
+            let closed = gc::stats().closed;
+            let start = Arc::new(Barrier::new(4));
+            let drops = (0..4).map(|_| (array.clone(), Arc::clone(&start)));
+            let threads: Vec<_> = drops
+                .map(|(handle, start)| {
+                    thread::spawn(move || {
+                        start.wait();
+                        drop(handle);
+                    })
+                })
+                .collect();
+            drop(array);
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            gc::collect();
+            assert_eq!(gc::stats().closed - closed, 1);
+        }
+    });
+}
+
+#[test]
+fn point05_a_soak_of_64_threads_ends_with_no_array() {
+    switched(true, |device| {
+        let before = gc::stats();
+        let manager = base(device);
+        let shared = vector(&manager);
+        let (send, receive) = mpsc::sync_channel::<Tensor>(64);
+        let reader = thread::spawn(move || receive.iter().for_each(drop));
+        let threads: Vec<_> = (0..64)
+            .map(|thread_index| {
+                let (manager, shared, send) = (manager.clone(), shared.clone(), send.clone());
+                thread::spawn(move || {
+                    for i in 0..50 {
+                        let sum = block(&manager).narrow(0, 0, 3).unwrap().add(&shared).unwrap();
+                        assert_eq!(values(&sum), [1., 2., 3.]);
+                        match (thread_index + i) % 4 {
+                            0 => send.send(sum).unwrap(),
+                            1 => sum.close(),
+                            2 => drop(sum.detach().unwrap()),
+                            _ => drop(sum),
+                        }
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        drop(send);
+        reader.join().unwrap();
+        drop(shared);
+        gc::collect();
+        assert_eq!(manager.array_count(), 0);
+        let after = gc::stats();
+        assert_eq!((after.live, after.queued), (before.live, before.queued));
+    });
+}
+
+/// Runs both at the same moment.
+fn together<A: Send, B: Send>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B + Send) -> (A, B) {
+    let start = Barrier::new(2);
+    thread::scope(|threads| {
+        let a = threads.spawn(|| {
+            start.wait();
+            a()
+        });
+        start.wait();
+        let b = b();
+        (a.join().unwrap(), b)
+    })
+}
+
+#[test]
+fn point11_an_attach_comes_before_the_close_or_fails_and_leaves_no_orphan() {
+    // In DJL a thread past the `closed` check put its array into a manager that had closed: nobody ended it.
+    both(|device| {
+        let home = base(device);
+        let mut refused = 0;
+        for _ in 0..ROUNDS {
+            let (array, target) = (block(&home), base(device));
+            match together(|| array.attach(&target), || target.close().unwrap()).0 {
+                Ok(()) => assert!(array.is_released(), "it was attached first, and closed with the manager"),
+                Err(error) => {
+                    assert!(matches!(error, Error::ManagerClosed { op: "attach", .. }), "{error}");
+                    assert!(owned_by(&array, &home), "it stayed where it was");
+                    refused += 1;
+                }
+            }
+            assert_eq!(target.array_count(), 0);
+            array.close();
+        }
+        println!("{refused} of {ROUNDS} came too late");
+        assert_eq!(home.array_count(), 0);
+    });
+}
+
+#[test]
+fn point11_a_creation_comes_before_the_close_or_fails_and_leaves_no_orphan() {
+    both(|device| {
+        for _ in 0..ROUNDS {
+            let before = gc::stats().live;
+            let target = base(device);
+            let make = || (0..4).map(|_| target.zeros(4, DType::F32)).collect::<Vec<_>>();
+            for made in together(make, || target.close().unwrap()).0 {
+                match made {
+                    Ok(array) => assert!(array.is_released()),
+                    Err(error) => assert!(matches!(error, Error::ManagerClosed { op: "zeros", .. }), "{error}"),
+                }
+            }
+            gc::collect();
+            assert_eq!((gc::stats().live, target.array_count()), (before, 0));
+        }
+    });
+}
+
+#[test]
+fn point11_an_array_that_leaves_a_closing_manager_is_moved_or_closed() {
+    both(|device| {
+        let home = base(device);
+        for _ in 0..ROUNDS {
+            let leaving = base(device);
+            let array = vector(&leaving);
+            match together(|| array.attach(&home), || leaving.close().unwrap()).0 {
+                Ok(()) => assert!(owned_by(&array, &home) && values(&array) == [1., 2., 3.]),
+                Err(error) => assert!(array.is_released() && matches!(error, Error::StaleArray(_)), "{error}"),
+            }
+            array.close();
+        }
+        assert_eq!(home.array_count(), 0);
+    });
+}
+
+#[test]
+fn point11_an_array_lent_to_a_closing_manager_is_with_its_lender_afterwards() {
+    both(|device| {
+        let lender = base(device);
+        for _ in 0..ROUNDS {
+            let (array, borrower) = (block(&lender), base(device));
+            let lent = together(|| array.temp_attach(&borrower), || borrower.close().unwrap()).0;
+            assert!(matches!(lent, Ok(()) | Err(Error::ManagerClosed { .. })), "{lent:?}");
+            assert!(owned_by(&array, &lender));
+            array.close();
+        }
+        assert_eq!(lender.array_count(), 0);
+    });
+}
+
+#[test]
+fn point11_a_sub_manager_made_while_its_parent_closes_is_closed_or_refused() {
+    both(|device| {
+        for _ in 0..ROUNDS {
+            let parent = base(device);
+            let make = || parent.new_sub_manager().map(|sub| (sub.zeros(4, DType::F32), sub));
+            match together(make, || parent.close().unwrap()).0 {
+                Ok((array, sub)) => {
+                    assert!(!sub.is_open() && sub.array_count() == 0);
+                    assert!(array.is_err() || array.is_ok_and(|array| array.is_released()));
+                }
+                Err(error) => assert!(matches!(error, Error::ManagerClosed { op: "new_sub_manager", .. }), "{error}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn point11_of_two_closers_one_closes_and_both_return() {
+    both(|device| {
+        for _ in 0..ROUNDS {
+            let closed = gc::stats().closed;
+            let manager = base(device);
+            let arrays = [block(&manager), block(&manager)];
+            together(|| manager.close().unwrap(), || arrays[0].close());
+            assert!(arrays.iter().all(Tensor::is_released));
+            assert_eq!(gc::stats().closed - closed, 2);
+        }
+    });
+}

@@ -11,7 +11,7 @@
 //! the column `control` is the second against the first, and a ratio inside its spread says nothing.
 //!
 //! # One thread, one process each
-//! Each contender of a workload is a worker process with its own heap, started with `RAYON_NUM_THREADS=1`
+//! Each contender is a worker process with its own heap, a new one each round, started with `RAYON_NUM_THREADS=1`
 //! (candle, gemm), `MATMUL_NUM_THREADS=1` (ndarray) and `NDGC_THREADS=1`; burn is built without `rayon`. One
 //! worker runs at a time. On a shared machine pin all of them to a core (`taskset -c 1`) and take
 //! `--clock cpu`, which leaves out the time spent waiting for the core.
@@ -27,6 +27,7 @@ mod rivals;
 mod work;
 mod worker;
 
+use std::io;
 use std::process::ExitCode;
 
 use options::Options;
@@ -61,8 +62,7 @@ fn compare(options: &Options) -> Result<(), String> {
     let mut rows = Vec::new();
     for &work in &options.works {
         eprintln!("{}", work.name());
-        let mut workers = start(&rivals, work)?;
-        let rounds = measure::run(&mut workers, options).map_err(|error| format!("{}: {error}", work.name()))?;
+        let rounds = measure::run(|| start(&rivals, work), options).map_err(|e| format!("{}: {e}", work.name()))?;
         rows.push(report::Row::new(work, &rounds));
     }
     let text = report::markdown(&rivals, &rows, options);
@@ -74,13 +74,13 @@ fn compare(options: &Options) -> Result<(), String> {
 }
 
 /// A worker for each contender and one more for the baseline, all with the same values for the workload.
-fn start(rivals: &[Rival], work: Work) -> Result<Vec<Worker>, String> {
+fn start(rivals: &[Rival], work: Work) -> io::Result<Vec<Worker>> {
     let mut workers: Vec<Worker> = Vec::new();
     for rival in rivals.iter().chain(&rivals[..1]) {
-        let failed = |error: String| format!("{}: {}: {error}", work.name(), rival.name);
-        let worker = Worker::start(rival.name, work).map_err(|error| failed(error.to_string()))?;
+        let worker = Worker::start(rival.name, work)?;
         let baseline = workers.first().unwrap_or(&worker);
-        check_agreement(&baseline.sample, &worker.sample).map_err(failed)?;
+        check_agreement(&baseline.sample, &worker.sample)
+            .map_err(|difference| io::Error::other(format!("{}: {difference}", rival.name)))?;
         workers.push(worker);
     }
     Ok(workers)

@@ -1,7 +1,8 @@
 //! Interleaved timing: every contender once a round, in rotated order, with the baseline in it twice.
 //!
 //! A round is short against the drifts of a shared machine (clock, neighbours), so figures of the same
-//! round are compared with each other before anything is averaged.
+//! round are compared with each other before anything is averaged. Each round has new worker processes: how
+//! one process happens to lie in memory can shift its time in every round it takes part in.
 
 use std::io;
 use std::time::Duration;
@@ -31,16 +32,23 @@ impl Slot {
     }
 }
 
+/// A worker warms up for this fraction of its slot.
+const WARM_UP: u64 = 5;
+
 /// One round: a slot a worker, in the order of the workers.
 pub type Round = Vec<Slot>;
 
-/// Times all workers for `options.n_rounds` rounds.
-pub fn run(workers: &mut [Worker], options: &Options) -> io::Result<Vec<Round>> {
-    let counts: Vec<u64> = workers.iter_mut().map(|w| calibrate(w, options.slot)).collect::<io::Result<_>>()?;
-    (0..options.n_rounds).map(|i| round(workers, &counts, i, options.clock)).collect()
+/// Times the workers that `start` makes, new ones for each of `options.n_rounds` rounds.
+pub fn run(start: impl Fn() -> io::Result<Vec<Worker>>, options: &Options) -> io::Result<Vec<Round>> {
+    let calibrated = |worker: &mut Worker| calibrate(worker, options.slot);
+    let counts: Vec<u64> = start()?.iter_mut().map(calibrated).collect::<io::Result<_>>()?;
+    (0..options.n_rounds).map(|i| round(start()?, &counts, i, options.clock)).collect()
 }
 
-fn round(workers: &mut [Worker], counts: &[u64], round_idx: usize, clock: Clock) -> io::Result<Round> {
+fn round(mut workers: Vec<Worker>, counts: &[u64], round_idx: usize, clock: Clock) -> io::Result<Round> {
+    for (worker, count) in workers.iter_mut().zip(counts) {
+        worker.run(count.div_ceil(WARM_UP))?;
+    }
     let mut slots = vec![Slot::default(); workers.len()];
     for turn in order(workers.len(), round_idx) {
         slots[turn] = Slot::new(workers[turn].run(counts[turn])?, counts[turn], clock);
@@ -57,7 +65,7 @@ fn order(n_turns: usize, round_idx: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Iterations that take about `slot`. Doubling until a run is long enough to extrapolate warms up too.
+/// Iterations that take about `slot`, from a run that is long enough to extrapolate.
 fn calibrate(worker: &mut Worker, slot: Duration) -> io::Result<u64> {
     let mut n_iterations = 1;
     loop {

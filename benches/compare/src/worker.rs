@@ -2,7 +2,7 @@
 //!
 //! glibc gives memory back to the kernel past a threshold that earlier large frees raise, and what lies at
 //! the top of the heap decides whether it can: in one process the frees of one library change the page
-//! faults of another. The processes of a workload live through all rounds and only one works at a time.
+//! faults of another. The processes of a round live side by side, and one works at a time.
 
 use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Write};
@@ -75,7 +75,7 @@ impl Worker {
     fn reply<T: std::str::FromStr>(&mut self) -> io::Result<Vec<T>> {
         let mut line = String::new();
         if self.replies.read_line(&mut line)? == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the worker ended"));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "a worker ended early"));
         }
         let numbers: Result<_, T::Err> = line.split_whitespace().map(str::parse).collect();
         numbers.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, line))

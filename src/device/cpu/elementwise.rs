@@ -16,8 +16,6 @@ use crate::device::kernel::{BinaryOp, CmpOp, GradOp, UnaryOp};
 
 /// Elements below which choosing an instruction set costs more than it gains.
 const SIMD_MIN: usize = 32;
-/// Elements copied aside at a time by an operation in place.
-const ASIDE: usize = 512;
 
 /// Runs a loop over `len` elements with the widest vectors there are.
 #[inline(always)]
@@ -82,26 +80,26 @@ impl<T: Number> Unary<'_, T> {
     fn map(self, f: impl Fn(T) -> T + Copy + Sync) -> Result<()> {
         match self {
             Unary::To(src, dst) => map(src, dst, f),
-            Unary::InPlace(dst) => in_place(dst, &|a, d| row1(a, d, f)),
+            Unary::InPlace(dst) => change(dst, &|d| change_row(d, f)),
         }
         Ok(())
     }
 }
 
-/// `row` gets what the destination held, copied aside, and the destination.
-fn in_place<T: Number>(dst: Out<'_, T>, row: &(dyn Fn(&[T], &mut [T]) + Sync)) {
-    let part = |d: &mut [T]| {
-        let mut aside = [T::ZERO; ASIDE];
-        for d in d.chunks_mut(ASIDE) {
-            let aside = &mut aside[..d.len()];
-            aside.copy_from_slice(d);
-            row(aside, d);
+#[inline(never)]
+fn change_row<T: Number>(d: &mut [T], f: impl Fn(T) -> T) {
+    simd(d.len(), || {
+        for d in d.iter_mut() {
+            *d = f(*d);
         }
-    };
-    if dst.layout.is_contiguous() {
-        threads::split1(dst.dense(), &|_, d| part(d));
+    });
+}
+
+fn change<T: Number>(dst: Out<'_, T>, row: &(dyn Fn(&mut [T]) + Sync)) {
+    if dst.is_dense() {
+        threads::split1(dst.dense(), &|_, d| row(d));
     } else {
-        walk::rows1(dst, &part);
+        walk::rows1(dst, row);
     }
 }
 
@@ -132,7 +130,7 @@ fn assign_row<T: Number>(b: &[T], d: &mut [T], f: impl Fn(T, T) -> T) {
 
 fn assign<T: Number>(rhs: In<'_, T>, dst: Out<'_, T>, row: &(dyn Fn(&[T], &mut [T]) + Sync)) {
     match rhs.dense() {
-        Some(b) if dst.layout.is_contiguous() => threads::split2(b, dst.dense(), row),
+        Some(b) if dst.is_dense() => threads::split2(b, dst.dense(), row),
         _ => walk::rows2(rhs, dst, true, row),
     }
 }
@@ -229,7 +227,7 @@ pub(super) fn unary_grad<T: Float>(op: GradOp, saved: In<'_, T>, grad: In<'_, T>
 
 pub(super) fn fill<T: Number>(dst: Out<'_, T>, value: f64) {
     let value = T::from_f64(value);
-    if dst.layout.is_contiguous() {
+    if dst.is_dense() {
         dst.dense().fill(value);
     } else {
         walk::rows1(dst, &|d| d.fill(value));
@@ -256,7 +254,7 @@ where
 
 pub(super) fn copy<T: Number>(src: In<'_, T>, dst: Out<'_, T>) {
     match src.dense() {
-        Some(a) if dst.layout.is_contiguous() => threads::split2(a, dst.dense(), &|a, d| d.copy_from_slice(a)),
+        Some(a) if dst.is_dense() => threads::split2(a, dst.dense(), &|a, d| d.copy_from_slice(a)),
         _ => walk::copy(src, dst),
     }
 }

@@ -3,15 +3,12 @@
 //! `B` batch, `M x K` times `K x N`. Tiny products are computed here, since preparing the general routine takes
 //! longer than they do. A batch whose right side repeats is one product of `B M` rows.
 
-use crate::device::cpu::{
-    In, Out,
-    elementwise::simd,
-    number::Float,
-    product, threads,
-};
+use crate::device::cpu::{In, Out, elementwise::simd, number::Float, product, threads, walk};
 
 /// Multiplications up to which a product counts as tiny.
 const TINY_MAX: usize = 1024;
+/// The longest inner axis of a tiny product.
+const DEPTH_MAX: usize = 64;
 /// Columns computed together by the tiny product.
 const PANEL: usize = 8;
 /// Multiplications from which one product is worth several threads.
@@ -28,8 +25,8 @@ pub(super) struct Matrix<'a, T> {
 
 impl<T: Copy> Matrix<'_, T> {
     #[inline(always)]
-    fn get(&self, row: usize, column: usize) -> T {
-        self.data[(self.start + row as isize * self.steps[0] + column as isize * self.steps[1]) as usize]
+    fn place(&self, row: usize, column: usize) -> isize {
+        self.start + row as isize * self.steps[0] + column as isize * self.steps[1]
     }
 
     /// Panics unless all of its elements, at least one, lie inside its slice.
@@ -133,10 +130,12 @@ pub(super) fn matmul<T: Float>(lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, T>) 
     }
     let one = |i: usize, dst: &mut [T]| {
         let (lhs, rhs) = job.item(i);
-        if work <= TINY_MAX {
-            tiny([job.m, job.k, job.n], lhs, rhs, dst);
-        } else {
-            product([job.m, job.k, job.n], lhs, rhs, dst, 1);
+        let dims = [job.m, job.k, job.n];
+        match job.k {
+            _ if work > TINY_MAX => product(dims, lhs, rhs, dst, 1),
+            ..=8 => tiny::<T, 8>(dims, lhs, rhs, dst),
+            ..=DEPTH_MAX => tiny::<T, DEPTH_MAX>(dims, lhs, rhs, dst),
+            _ => product(dims, lhs, rhs, dst, 1),
         }
     };
     let items = job.items();
@@ -153,23 +152,21 @@ pub(super) fn matmul<T: Float>(lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, T>) 
     }
 }
 
-/// A product of few multiplications: panels of the right side, copied and padded with zeros.
-fn tiny<T: Float>(dims: [usize; 3], lhs: Matrix<'_, T>, rhs: Matrix<'_, T>, dst: &mut [T]) {
+/// A product of few multiplications: panels of the right side, copied and padded with zeros. `K` is at most `DEPTH`.
+fn tiny<T: Float, const DEPTH: usize>(dims: [usize; 3], lhs: Matrix<'_, T>, rhs: Matrix<'_, T>, dst: &mut [T]) {
     let [m, k, n] = dims;
-    let mut panel = [[T::ZERO; PANEL]; TINY_MAX];
+    let mut panel = [[T::ZERO; PANEL]; DEPTH];
     let panel = &mut panel[..k];
     for j in (0..n).step_by(PANEL) {
         let width = PANEL.min(n - j);
         for (p, row) in panel.iter_mut().enumerate() {
-            for (l, x) in row[..width].iter_mut().enumerate() {
-                *x = rhs.get(p, j + l);
-            }
+            walk::put(rhs.data, rhs.place(p, j), rhs.steps[1], &mut row[..width]);
         }
         simd(m * k * width, || {
             for i in 0..m {
                 let mut sums = [T::ZERO; PANEL];
                 for (p, row) in panel.iter().enumerate() {
-                    let x = lhs.get(i, p);
+                    let x = lhs.data[lhs.place(i, p) as usize];
                     for (sum, &y) in sums.iter_mut().zip(row) {
                         *sum = sum.plus(x.times(y));
                     }

@@ -64,17 +64,13 @@ impl<'a, T> In<'a, T> {
     /// Its elements, if they follow each other in row-major order.
     #[inline(always)]
     fn dense(&self) -> Option<&'a [T]> {
-        self.layout.is_contiguous().then(|| self.all())
+        dense_count(self.layout).map(|count| part(self.data, self.layout.offset(), count))
     }
 
     /// Its elements, of a kernel that says they are contiguous.
     #[inline(always)]
     fn all(&self) -> &'a [T] {
-        if self.data.is_empty() {
-            return self.data;
-        }
-        let start = self.layout.offset();
-        &self.data[start..start + self.layout.shape().elem_count()]
+        part(self.data, self.layout.offset(), self.layout.shape().elem_count())
     }
 }
 
@@ -86,15 +82,41 @@ struct Out<'a, T> {
 }
 
 impl<'a, T> Out<'a, T> {
+    /// Whether its elements follow each other in row-major order.
+    #[inline(always)]
+    fn is_dense(&self) -> bool {
+        dense_count(self.layout).is_some()
+    }
+
     /// Its elements, of a kernel that says they are contiguous, or where that was checked.
     #[inline(always)]
     fn dense(self) -> &'a mut [T] {
-        if self.data.is_empty() {
-            return self.data;
-        }
-        let start = self.layout.offset();
-        &mut self.data[start..start + self.layout.shape().elem_count()]
+        let count = self.layout.shape().elem_count();
+        // The offset of an empty view may lie outside its buffer.
+        let start = if count == 0 { 0 } else { self.layout.offset() };
+        &mut self.data[start..start + count]
     }
+}
+
+#[inline(always)]
+fn part<T>(data: &[T], offset: usize, count: usize) -> &[T] {
+    let start = if count == 0 { 0 } else { offset };
+    &data[start..start + count]
+}
+
+/// The number of elements, if they follow each other in row-major order: one pass for both.
+#[inline(always)]
+fn dense_count(layout: &Layout) -> Option<usize> {
+    let mut count = 1;
+    for (&dim, &stride) in layout.dims().iter().zip(layout.strides()).rev() {
+        if dim != 1 {
+            if stride != count as isize {
+                return None;
+            }
+            count *= dim;
+        }
+    }
+    Some(count)
 }
 
 /// A source of a kernel as slices. No elements, no access: the span of an empty view may dangle.
@@ -578,7 +600,25 @@ fn product<T: Float>(dims: [usize; 3], lhs: Matrix<'_, T>, rhs: Matrix<'_, T>, d
         let ([lr, lc], [rr, rc]) = (lhs.steps, rhs.steps);
         let to = dst.as_mut_ptr();
         gemm::gemm(
-            m, n, k, to, 1, n as isize, false, left, lc, lr, right, rc, rr, zero, one, false, false, false, parallelism,
+            m,
+            n,
+            k,
+            to,
+            1,
+            n as isize,
+            false,
+            left,
+            lc,
+            lr,
+            right,
+            rc,
+            rr,
+            zero,
+            one,
+            false,
+            false,
+            false,
+            parallelism,
         );
     }
 }

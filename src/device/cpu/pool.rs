@@ -251,10 +251,7 @@ struct Stock {
 impl Stock {
     fn new() -> Self {
         read_limit_once();
-        Stock {
-            share: Share::take(),
-            lists: RefCell::new([const { Vec::new() }; STOCK_CLASSES]),
-        }
+        Stock { share: Share::take(), lists: RefCell::new([const { Vec::new() }; STOCK_CLASSES]) }
     }
 
     #[inline]
@@ -484,7 +481,8 @@ pub(crate) fn stats() -> MemoryStats {
     MemoryStats {
         active: active.max(0) as u64,
         peak: COUNTS.peak.load(Ordering::Relaxed).max(common + sum(|share| share.high.load(Ordering::Relaxed))) as u64,
-        cached: (COUNTS.cached.load(Ordering::Relaxed) + sum(|share| share.cached.load(Ordering::Relaxed))).max(0) as u64,
+        cached: (COUNTS.cached.load(Ordering::Relaxed) + sum(|share| share.cached.load(Ordering::Relaxed))).max(0)
+            as u64,
         limit: (limit != NO_LIMIT).then_some(limit),
         hits: COUNTS.hits.load(Ordering::Relaxed) + sum(|share| share.hits.load(Ordering::Relaxed) as i64) as u64,
         misses: COUNTS.misses.load(Ordering::Relaxed),

@@ -27,17 +27,38 @@ const TOGETHER: usize = 16;
 /// Words of those blocks.
 const WORDS: usize = 4 * TOGETHER;
 
-/// The counters of `TOGETHER` blocks, word by word, after all rounds.
+/// One word of each of `TOGETHER` blocks.
+type Lanes = [u32; TOGETHER];
+
+/// Both halves of the product of each lane.
 #[inline(always)]
-fn philox(counters: [[u32; TOGETHER]; 4], seed: u64) -> [[u32; TOGETHER]; 4] {
+fn multiply(lanes: &Lanes, by: u32) -> (Lanes, Lanes) {
+    let (mut high, mut low) = ([0; TOGETHER], [0; TOGETHER]);
+    for i in 0..TOGETHER {
+        let product = u64::from(lanes[i]) * u64::from(by);
+        (high[i], low[i]) = ((product >> 32) as u32, product as u32);
+    }
+    (high, low)
+}
+
+#[inline(always)]
+fn mix(high: &Lanes, word: &Lanes, key: u32) -> Lanes {
+    let mut mixed = [0; TOGETHER];
+    for i in 0..TOGETHER {
+        mixed[i] = high[i] ^ word[i] ^ key;
+    }
+    mixed
+}
+
+/// Counters, word by word, after all rounds.
+#[inline(always)]
+fn philox(counters: [Lanes; 4], seed: u64) -> [Lanes; 4] {
     let [mut a, mut b, mut c, mut d] = counters;
     let mut key = [seed as u32, (seed >> 32) as u32];
     for _ in 0..ROUNDS {
-        for i in 0..TOGETHER {
-            let (p, q) = (u64::from(a[i]) * 0xD251_1F53, u64::from(c[i]) * 0xCD9E_8D57);
-            (a[i], c[i]) = ((q >> 32) as u32 ^ b[i] ^ key[0], (p >> 32) as u32 ^ d[i] ^ key[1]);
-            (b[i], d[i]) = (q as u32, p as u32);
-        }
+        let (p_high, p_low) = multiply(&a, 0xD251_1F53);
+        let (q_high, q_low) = multiply(&c, 0xCD9E_8D57);
+        (a, b, c, d) = (mix(&q_high, &b, key[0]), q_low, mix(&p_high, &d, key[1]), p_low);
         key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
     }
     [a, b, c, d]
@@ -46,11 +67,17 @@ fn philox(counters: [[u32; TOGETHER]; 4], seed: u64) -> [[u32; TOGETHER]; 4] {
 /// The words of `TOGETHER` blocks from `block` on, in order. `width` is the number of words an element takes.
 #[inline(always)]
 fn words(seed: u64, block: u64, width: u32) -> [u32; WORDS] {
-    let at = |i: usize| block.wrapping_add(i as u64);
-    let low = std::array::from_fn(|i| at(i) as u32);
-    let high = std::array::from_fn(|i| (at(i) >> 32) as u32);
+    let (mut low, mut high) = ([0; TOGETHER], [0; TOGETHER]);
+    for i in 0..TOGETHER {
+        let at = block.wrapping_add(i as u64);
+        (low[i], high[i]) = (at as u32, (at >> 32) as u32);
+    }
     let [a, b, c, d] = philox([low, high, [width; TOGETHER], [0; TOGETHER]], seed);
-    std::array::from_fn(|i| [a, b, c, d][i % 4][i / 4])
+    let mut words = [0; WORDS];
+    for i in 0..TOGETHER {
+        (words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]) = (a[i], b[i], c[i], d[i]);
+    }
+    words
 }
 
 /// Which numbers: of which stream, from which element on.
@@ -66,16 +93,17 @@ fn fill<T: Number, const N: usize>(
     dst: Out<'_, T>,
     stream: Stream,
     width: u32,
-    make: impl Fn(&[u32; WORDS]) -> [T; N] + Sync,
+    make: impl Fn(&[u32; WORDS], &mut [T; N]) + Sync,
 ) {
     threads::split1(dst.dense(), &|start, part| {
-        simd(part.len(), || {
+        simd(WORDS, || {
             let mut element = stream.first.wrapping_add(start as u64);
             let mut rest = part;
+            let mut made = [T::ZERO; N];
             while !rest.is_empty() {
                 let (group, skip) = (element / N as u64, (element % N as u64) as usize);
                 let block = group.wrapping_mul(TOGETHER as u64);
-                let made = make(&words(stream.seed, block, width));
+                make(&words(stream.seed, block, width), &mut made);
                 let count = rest.len().min(N - skip);
                 let (now, later) = rest.split_at_mut(count);
                 now.copy_from_slice(&made[skip..skip + count]);
@@ -99,11 +127,11 @@ fn unit64(low: u32, high: u32) -> f64 {
     (word >> 11) as f64 * (1.0 / 9_007_199_254_740_992.0)
 }
 
-/// `low` to `high` by `unit`: the lengths of both parts, since the whole one may overflow.
+/// `low` to `high` by `unit`, at most `last`: by both parts, since the whole length may overflow.
 macro_rules! between {
     ($low:expr, $high:expr, $last:expr, $unit:expr) => {{
-        let value = $low * (1.0 - $unit) + $high * $unit;
-        value.min($last).max($low)
+        let unit = $unit;
+        ($low * (1.0 - unit) + $high * unit).min($last).max($low)
     }};
 }
 
@@ -111,8 +139,10 @@ macro_rules! between {
 pub(super) fn uniform_f32(dst: Out<'_, f32>, stream: Stream, low: f64, high: f64) {
     let (low, high) = (low as f32, high as f32);
     let last = high.next_down().max(low);
-    fill(dst, stream, 1, |words| -> [f32; WORDS] {
-        std::array::from_fn(|i| between!(low, high, last, unit32(words[i])))
+    fill(dst, stream, 1, |words, made: &mut [f32; WORDS]| {
+        for (made, &word) in made.iter_mut().zip(words) {
+            *made = between!(low, high, last, unit32(word));
+        }
     });
 }
 
@@ -123,44 +153,36 @@ where
 {
     let last = high.next_down().max(low);
     let is_float = T::DTYPE.is_float();
-    fill(dst, stream, 2, |words| -> [T; WORDS / 2] {
-        std::array::from_fn(|i| {
-            let value = between!(low, high, last, unit64(words[2 * i], words[2 * i + 1]));
-            if is_float { value } else { value.floor() }.convert()
-        })
+    fill(dst, stream, 2, |words, made: &mut [T; WORDS / 2]| {
+        for (made, &[first, second]) in made.iter_mut().zip(words.as_chunks().0) {
+            let value = between!(low, high, last, unit64(first, second));
+            *made = if is_float { value } else { value.floor() }.convert();
+        }
     });
 }
 
 /// Normal with this mean and deviation.
 pub(super) fn normal_f32(dst: Out<'_, f32>, stream: Stream, mean: f64, std: f64) {
     let (mean, std) = (mean as f32, std as f32);
-    fill(dst, stream, 1, |words| -> [f32; WORDS] {
-        let pairs: [[f32; WORDS / 2]; 2] = {
-            let mut pairs = [[0.0; WORDS / 2]; 2];
-            for i in 0..WORDS / 2 {
-                // All 32 bits, and never 0, for the radius: its tail reaches 6.7 deviations.
-                let unit = (words[2 * i] as f32 + 0.5) * (1.0 / 4_294_967_296.0);
-                let radius = (-2.0 * math::ln(unit)).max(0.0).sqrt();
-                let (sin, cos) = math::sin_cos_turns(unit32(words[2 * i + 1]));
-                (pairs[0][i], pairs[1][i]) = (mean + std * (radius * cos), mean + std * (radius * sin));
-            }
-            pairs
-        };
-        std::array::from_fn(|i| pairs[i % 2][i / 2])
+    fill(dst, stream, 1, |words, made: &mut [f32; WORDS]| {
+        for (made, &[first, second]) in made.as_chunks_mut().0.iter_mut().zip(words.as_chunks().0) {
+            // All 32 bits, and never 0, for the radius: its tail reaches 6.7 deviations.
+            let unit = (first as f32 + 0.5) * (1.0 / 4_294_967_296.0);
+            let radius = (-2.0 * math::ln(unit)).max(0.0).sqrt();
+            let (sin, cos) = math::sin_cos_turns(unit32(second));
+            *made = [mean + std * (radius * cos), mean + std * (radius * sin)];
+        }
     });
 }
 
 /// Normal with this mean and deviation.
 pub(super) fn normal_f64(dst: Out<'_, f64>, stream: Stream, mean: f64, std: f64) {
-    fill(dst, stream, 2, |words| -> [f64; WORDS / 2] {
-        let mut made = [0.0; WORDS / 2];
-        for (pair, words) in made.as_chunks_mut::<2>().0.iter_mut().zip(words.as_chunks::<4>().0) {
-            let unit = 1.0 - unit64(words[0], words[1]);
-            let radius = (-2.0 * unit.ln()).sqrt();
-            let (sin, cos) = (unit64(words[2], words[3]) * std::f64::consts::TAU).sin_cos();
-            *pair = [mean + std * radius * cos, mean + std * radius * sin];
+    fill(dst, stream, 2, |words, made: &mut [f64; WORDS / 2]| {
+        for (made, &[a, b, c, d]) in made.as_chunks_mut().0.iter_mut().zip(words.as_chunks().0) {
+            let radius = (-2.0 * (1.0 - unit64(a, b)).ln()).sqrt();
+            let (sin, cos) = (unit64(c, d) * std::f64::consts::TAU).sin_cos();
+            *made = [mean + std * (radius * cos), mean + std * (radius * sin)];
         }
-        made
     });
 }
 

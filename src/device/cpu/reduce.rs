@@ -10,7 +10,6 @@
 //! - `Max` and `Min` give NaN if any element is.
 
 use crate::base::{
-    dtype::WithDType,
     layout::Layout,
     shape::{Axes, MAX_RANK},
 };
@@ -27,7 +26,9 @@ const CHAIN_MAX: usize = 512;
 /// Elements of a row summed in lanes before the row is split.
 const ROW_MAX: usize = 4096;
 /// Partial results of a row: several vectors, since one addition waits for the one before.
-const LANES: usize = 32;
+const LANES: usize = 64;
+/// Partial results of what is left of a row, and of a short one.
+const FEW: usize = 4;
 /// Elements of the destination that rows are added to at a time, so that they stay in the first cache.
 const TILE: usize = 2048;
 /// Elements without neighbours copied to the stack at a time.
@@ -45,6 +46,8 @@ trait Fold<T: Number> {
 struct Sum;
 struct Max;
 struct Min;
+/// As `Max`, without regard to NaN.
+struct Top;
 
 impl<T: Number> Fold<T> for Sum {
     const EMPTY: T = T::ZERO;
@@ -61,6 +64,15 @@ impl<T: Number> Fold<T> for Max {
     #[inline(always)]
     fn join(a: T, b: T) -> T {
         a.larger(b)
+    }
+}
+
+impl<T: Number> Fold<T> for Top {
+    const EMPTY: T = T::LOWEST;
+    const ROUNDS: bool = false;
+    #[inline(always)]
+    fn join(a: T, b: T) -> T {
+        if b > a { b } else { a }
     }
 }
 
@@ -96,10 +108,10 @@ pub(super) fn sum<T: Number>(row: &[T]) -> T {
     fold_row::<T, Sum>(row)
 }
 
-/// The largest element of a row; NaN if any is.
+/// The largest element of a row that is a number; the lowest value there is if none is.
 #[inline]
 pub(super) fn max<T: Number>(row: &[T]) -> T {
-    fold_row::<T, Max>(row)
+    fold_row::<T, Top>(row)
 }
 
 /// A source axis. `to` is its stride in the destination, 0 if it is reduced.
@@ -299,29 +311,35 @@ fn fold_row<T: Number, F: Fold<T>>(row: &[T]) -> T {
 
 #[inline(never)]
 fn fold_lanes<T: Number, F: Fold<T>>(row: &[T]) -> T {
-    if row.len() < LANES {
-        return row.iter().fold(F::EMPTY, |sum, &x| F::join(sum, x));
-    }
     simd(row.len(), || {
-        let mut lanes = [F::EMPTY; LANES];
-        let (chunks, rest) = row.as_chunks::<LANES>();
-        for chunk in chunks {
-            for (lane, &x) in lanes.iter_mut().zip(chunk) {
-                *lane = F::join(*lane, x);
+        let (wide, rest) = row.as_chunks::<LANES>();
+        let (narrow, rest) = rest.as_chunks::<FEW>();
+        let mut few = [F::EMPTY; FEW];
+        if !wide.is_empty() {
+            let mut lanes = [F::EMPTY; LANES];
+            for chunk in wide {
+                join_lanes::<T, F, LANES>(&mut lanes, chunk);
+            }
+            for part in lanes.as_chunks::<FEW>().0 {
+                join_lanes::<T, F, FEW>(&mut few, part);
             }
         }
-        for (lane, &x) in lanes.iter_mut().zip(rest) {
+        for chunk in narrow {
+            join_lanes::<T, F, FEW>(&mut few, chunk);
+        }
+        for (lane, &x) in few.iter_mut().zip(rest) {
             *lane = F::join(*lane, x);
         }
-        let mut width = LANES;
-        while width > 1 {
-            width /= 2;
-            for i in 0..width {
-                lanes[i] = F::join(lanes[i], lanes[i + width]);
-            }
-        }
-        lanes[0]
+        let [a, b, c, d] = few;
+        F::join(F::join(a, b), F::join(c, d))
     })
+}
+
+#[inline(always)]
+fn join_lanes<T: Number, F: Fold<T>, const N: usize>(lanes: &mut [T; N], chunk: &[T; N]) {
+    for (lane, &x) in lanes.iter_mut().zip(chunk) {
+        *lane = F::join(*lane, x);
+    }
 }
 
 /// The index of the first largest (smallest) element along `axis`; the first NaN wins.
@@ -351,7 +369,7 @@ fn arg_by<T: Number, F: Fold<T>>(src: In<'_, T>, axis: usize, dst: Out<'_, u32>,
         if step == 1 {
             for (i, d) in row.iter_mut().enumerate() {
                 let start = (at + i as isize * along) as usize;
-                *d = position::<T, F>(&data[start..start + len]) as u32;
+                *d = position::<T, F>(&data[start..start + len], &better) as u32;
             }
         } else {
             for (i, part) in row.chunks_mut(STAGE).enumerate() {
@@ -362,19 +380,26 @@ fn arg_by<T: Number, F: Fold<T>>(src: In<'_, T>, axis: usize, dst: Out<'_, u32>,
     });
 }
 
-/// The index of the first extreme of a row: its value first, then where it is.
-fn position<T: Number, F: Fold<T>>(row: &[T]) -> usize {
+/// The index of the first extreme of a row: of a long one its value first, then where it is.
+#[inline]
+fn position<T: Number, F: Fold<T>>(row: &[T], better: &impl Fn(T, T) -> bool) -> usize {
+    if row.len() < LANES {
+        let mut best = (0, row[0]);
+        for (i, &x) in row.iter().enumerate().skip(1) {
+            best = if better(x, best.1) || (x.is_nan() && !best.1.is_nan()) { (i, x) } else { best };
+        }
+        return best.0;
+    }
     let extreme = fold_row::<T, F>(row);
-    let found = if extreme.is_nan() {
-        row.iter().position(|x| x.is_nan())
-    } else {
-        row.iter().position(|&x| x == extreme)
-    };
-    found.unwrap_or(0)
+    let is_it = |x: T| x == extreme || (x.is_nan() && extreme.is_nan());
+    let has_it = |chunk: &[T]| simd(LANES, || chunk.iter().fold(false, |found, &x| found | is_it(x)));
+    let chunk = row.chunks(LANES).position(has_it).unwrap_or(0);
+    let inside = row[chunk * LANES..].iter().position(|&x| is_it(x)).unwrap_or(0);
+    chunk * LANES + inside
 }
 
 /// Extremes of neighbouring columns, row by row. `steps` are those along a column and to the next one.
-fn arg_columns<T: WithDType + Number>(
+fn arg_columns<T: Number>(
     data: &[T],
     at: isize,
     steps: [isize; 2],
@@ -388,11 +413,14 @@ fn arg_columns<T: WithDType + Number>(
     dst.fill(0);
     for j in 1..len {
         let row = walk::dense(data, at + j as isize * steps[0], steps[1], dst.len(), &mut stage);
-        for ((d, best), &new) in dst.iter_mut().zip(best.iter_mut()).zip(row) {
-            if better(new, *best) || (new.is_nan() && !best.is_nan()) {
-                (*d, *best) = (j as u32, new);
+        simd(row.len(), || {
+            for ((d, best), &new) in dst.iter_mut().zip(best.iter_mut()).zip(row) {
+                // Both are written each time, which needs no branch.
+                let wins = better(new, *best) | (new.is_nan() & !best.is_nan());
+                *d = if wins { j as u32 } else { *d };
+                *best = if wins { new } else { *best };
             }
-        }
+        });
     }
 }
 

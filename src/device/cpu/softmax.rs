@@ -12,8 +12,9 @@ use crate::device::cpu::{
     reduce, walk,
 };
 
-/// Elements raised at a time, if rows are shorter.
+/// Elements raised at a time, if rows are shorter; and the most rows.
 const BLOCK: usize = 1024;
+const BLOCK_ROWS: usize = 64;
 
 /// The dims of `[R, C]`; `None` if there is nothing to do.
 fn matrix(dims: &[usize]) -> Option<(usize, usize)> {
@@ -49,20 +50,31 @@ impl<'a, T: Float> Rows<'a, T> {
         walk::gather(self.data, at, self.steps[1], &mut self.buffer);
         &self.buffer
     }
+
+    fn element(&self, r: usize, c: usize) -> T {
+        self.data[(self.start + r as isize * self.steps[0] + c as isize * self.steps[1]) as usize]
+    }
 }
 
-/// `dst = x - max(x)` of each row, from row `first` on, then `e` to that. `tail` gets every raised row.
-fn raise<T: Float>(rows: &mut Rows<'_, T>, first: usize, block: &mut [T], mut tail: impl FnMut(usize, &mut [T])) {
+/// `e^(x - max)` of each row, from row `first` on. `tail` gets every raised row with its place in the block, and the
+/// largest element that it had.
+fn raise<T: Float>(rows: &mut Rows<'_, T>, first: usize, block: &mut [T], mut tail: impl FnMut(usize, T, &mut [T])) {
     let columns = rows.columns;
-    for (i, d) in block.chunks_exact_mut(columns).enumerate() {
+    let mut tops = [T::ZERO; BLOCK_ROWS];
+    for ((i, d), top) in block.chunks_exact_mut(columns).enumerate().zip(&mut tops) {
         let x = rows.get(first + i);
-        let max = reduce::max(x);
-        simd(columns, || d.iter_mut().zip(x).for_each(|(d, &x)| *d = x.minus(max)));
+        *top = reduce::max(x);
+        shift(x, *top, d);
     }
     exp_all(block);
-    for (i, d) in block.chunks_exact_mut(columns).enumerate() {
-        tail(first + i, d);
+    for ((i, d), &top) in block.chunks_exact_mut(columns).enumerate().zip(&tops) {
+        tail(i, top, d);
     }
+}
+
+#[inline(never)]
+fn shift<T: Float>(row: &[T], by: T, dst: &mut [T]) {
+    simd(row.len(), || dst.iter_mut().zip(row).for_each(|(d, &x)| *d = x.minus(by)));
 }
 
 #[inline(never)]
@@ -77,7 +89,7 @@ fn scale<T: Float>(row: &mut [T], by: T) {
 
 /// Rows raised at a time.
 fn rows_at_once(columns: usize) -> usize {
-    (BLOCK / columns).max(1)
+    (BLOCK / columns).clamp(1, BLOCK_ROWS)
 }
 
 pub(super) fn softmax<T: Float>(src: In<'_, T>, dst: Out<'_, T>, log: bool) {
@@ -88,21 +100,18 @@ pub(super) fn softmax<T: Float>(src: In<'_, T>, dst: Out<'_, T>, log: bool) {
         if log {
             log_block(&mut rows, i * at_once, block);
         } else {
-            raise(&mut rows, i * at_once, block, |_, d| {
-                let sum = reduce::sum(d);
-                scale(d, sum.recip());
-            });
+            raise(&mut rows, i * at_once, block, |_, _, d| scale(d, reduce::sum(d).recip()));
         }
     }
 }
 
 fn log_block<T: Float>(rows: &mut Rows<'_, T>, first: usize, block: &mut [T]) {
-    let mut sums = [T::ZERO; BLOCK];
-    raise(rows, first, block, |r, d| sums[r - first] = reduce::sum(d));
-    for (i, d) in block.chunks_exact_mut(rows.columns).enumerate() {
+    let mut shifts = [(T::ZERO, T::ZERO); BLOCK_ROWS];
+    raise(rows, first, block, |i, top, d| shifts[i] = (top, reduce::sum(d).ln()));
+    for ((i, d), &(top, log)) in block.chunks_exact_mut(rows.columns).enumerate().zip(&shifts) {
         let x = rows.get(first + i);
-        let (max, log) = (reduce::max(x), sums[i].ln());
-        simd(d.len(), || d.iter_mut().zip(x).for_each(|(d, &x)| *d = x.minus(max).minus(log)));
+        // One after the other: their sum would round away what is small beside a large element.
+        simd(d.len(), || d.iter_mut().zip(x).for_each(|(d, &x)| *d = x.minus(top).minus(log)));
     }
 }
 
@@ -167,17 +176,17 @@ pub(super) fn cross_entropy<T: Float, I: Id>(
 
 /// Probabilities of a block of rows; the sum of their losses.
 fn entropy_block<T: Float, I: Id>(rows: &mut Rows<'_, T>, labels: In<'_, I>, first: usize, block: &mut [T]) -> f64 {
-    let columns = rows.columns;
+    let mut tops = [T::ZERO; BLOCK_ROWS];
     let mut total = 0.0;
-    for (i, _) in block.chunks_exact(columns).enumerate() {
-        let x = rows.get(first + i);
-        total += reduce::max(x).minus(x[label(labels, first + i)]).to_f64();
-    }
-    raise(rows, first, block, |_, d| {
+    raise(rows, first, block, |i, top, d| {
         let sum = reduce::sum(d);
+        tops[i] = top;
         total += sum.ln().to_f64();
         scale(d, sum.recip());
     });
+    for (i, top) in tops[..block.len() / rows.columns].iter().enumerate() {
+        total += top.minus(rows.element(first + i, label(labels, first + i))).to_f64();
+    }
     total
 }
 

@@ -45,7 +45,8 @@ impl Draw {
         let once: Vec<usize> = dims.iter().map(|&dim| if repeats && self.below(4) == 0 { 1 } else { dim }).collect();
         let pads: Vec<(usize, usize)> = dims.iter().map(|_| (self.below(3) / 2, self.below(3) / 2)).collect();
         let outer: Vec<usize> = order.iter().map(|&axis| once[axis] + pads[axis].0 + pads[axis].1).collect();
-        let back: Vec<usize> = (0..dims.len()).map(|axis| order.iter().position(|&o| o == axis).expect("all")).collect();
+        let back: Vec<usize> =
+            (0..dims.len()).map(|axis| order.iter().position(|&o| o == axis).expect("all")).collect();
         let mut layout = Layout::contiguous(Shape::from(&outer[..])).permute(&back);
         for axis in 0..dims.len() {
             // An axis of no elements is not repeated, but an axis of one may become one of none.
@@ -98,7 +99,7 @@ impl Array {
     /// Contiguous, with these values.
     pub(super) fn of(dtype: DType, dims: &[usize], values: &[f64]) -> Self {
         let mut array = Array::new(dtype, dims);
-        array.fill(|i| values[i % values.len().max(1)]);
+        array.fill(|i| values.get(i % values.len().max(1)).copied().unwrap_or(0.0));
         array
     }
 
@@ -122,6 +123,12 @@ impl Array {
         let mut array = Array { words: vec![0; elements], dtype, layout };
         array.fill(|_| draw.value(dtype));
         array
+    }
+
+    /// The same layout with other values.
+    pub(super) fn map(mut self, f: impl Fn(f64) -> f64) -> Self {
+        with_type!(self.dtype, T => self.all::<T>().iter_mut().for_each(|x| *x = T::from_f64(f(x.to_f64()))));
+        self
     }
 
     fn fill(&mut self, mut value: impl FnMut(usize) -> f64) {

@@ -7,8 +7,10 @@
 use crate::base::{layout::Layout, shape::MAX_RANK};
 use crate::device::cpu::{In, Out};
 
-/// Elements staged at a time: with three operands of 8 bytes still well inside the first cache.
-const STAGE: usize = 256;
+/// Elements staged at a time: with three operands of 8 bytes still inside the first cache.
+const STAGE: usize = 512;
+/// Rows shorter than this are staged several at a time.
+const SHORT: usize = 256;
 /// Side of the squares in which a transposed copy goes: a cache line of f32.
 const TILE: usize = 16;
 
@@ -130,27 +132,25 @@ impl<const N: usize> Walk<N> {
 
 /// `len` elements from `at` on as a slice: where they lie, or copied to `stage`.
 #[inline]
-pub(super) fn dense<'a, T: Copy>(
-    data: &'a [T],
-    at: isize,
-    step: isize,
-    len: usize,
-    stage: &'a mut [T; STAGE],
-) -> &'a [T] {
-    let start = at as usize;
+pub(super) fn dense<'a, T: Copy>(data: &'a [T], at: isize, step: isize, len: usize, stage: &'a mut [T]) -> &'a [T] {
     if step == 1 {
-        return &data[start..start + len];
+        return &data[at as usize..at as usize + len];
     }
-    let stage = &mut stage[..len];
-    if step == 0 {
-        stage.fill(data[start]);
-    } else {
-        gather(data, at, step, stage);
-    }
-    stage
+    put(data, at, step, &mut stage[..len]);
+    &stage[..len]
 }
 
 /// Copies elements `step` apart, from `at` on.
+#[inline]
+pub(super) fn put<T: Copy>(data: &[T], at: isize, step: isize, to: &mut [T]) {
+    match step {
+        1 => to.copy_from_slice(&data[at as usize..at as usize + to.len()]),
+        0 => to.fill(data[at as usize]),
+        _ => gather(data, at, step, to),
+    }
+}
+
+/// Copies elements `step` apart, from `at` on, where most often nothing repeats or follows each other.
 #[inline]
 pub(super) fn gather<T: Copy>(data: &[T], at: isize, step: isize, to: &mut [T]) {
     for (i, to) in to.iter_mut().enumerate() {
@@ -166,9 +166,79 @@ fn scatter<T: Copy>(from: &[T], data: &mut [T], at: isize, step: isize) {
     }
 }
 
-/// Elements to take at once: a whole row if every operand is dense, else what fits on the stage.
-fn portion<const N: usize>(walk: &Walk<N>) -> usize {
-    if walk.steps().iter().all(|&step| step == 1) { walk.len() } else { STAGE }.max(1)
+/// The pieces in which a walk is handed on: parts of rows, or several short rows that are neighbours in the
+/// destination, which is operand 0.
+struct Pieces<const N: usize> {
+    walk: Walk<N>,
+    /// The rows taken together: how many there are, and their strides.
+    lines: Axis<N>,
+    /// Rows of a piece, and elements of each.
+    rows: usize,
+    len: usize,
+}
+
+impl<const N: usize> Pieces<N> {
+    fn new(mut walk: Walk<N>) -> Self {
+        let Axis { len, steps } = walk.row;
+        let last = walk.outer.checked_sub(1).map(|last| walk.axes[last]);
+        let neighbours = |lines: &Axis<N>| steps[0] == 1 && lines.steps[0] == len as isize;
+        if let Some(lines) = last.filter(|lines| len > 0 && len < SHORT && neighbours(lines)) {
+            walk.outer -= 1;
+            return Pieces { lines, rows: STAGE / len, len, walk };
+        }
+        let len = if steps.iter().all(|&step| step == 1) { len } else { STAGE }.max(1);
+        Pieces { lines: Axis { len: 1, steps: [0; N] }, rows: 1, len, walk }
+    }
+
+    /// Calls `f` with where each piece begins in each operand, its rows, and their length.
+    #[inline]
+    fn each(&self, mut f: impl FnMut([isize; N], usize, usize)) {
+        let Axis { len, steps } = self.walk.row;
+        self.walk.rows(|starts| {
+            for line in (0..self.lines.len).step_by(self.rows) {
+                for i in (0..len).step_by(self.len) {
+                    let by = |n: usize| line as isize * self.lines.steps[n] + i as isize * steps[n];
+                    let at = std::array::from_fn(|n| starts[n] + by(n));
+                    f(at, self.rows.min(self.lines.len - line), self.len.min(len - i));
+                }
+            }
+        });
+    }
+}
+
+/// One operand of pieces: hands them on as slices.
+struct Source<'a, T> {
+    data: &'a [T],
+    /// From one row of a piece to the next, and along a row.
+    steps: [isize; 2],
+    /// Made when first needed.
+    stage: Option<[T; STAGE]>,
+    /// Where the staged piece begins, and its elements: one that repeats need not be copied again.
+    staged: (isize, usize),
+}
+
+impl<'a, T: Copy + Default> Source<'a, T> {
+    #[inline]
+    fn new<const N: usize>(operand: In<'a, T>, pieces: &Pieces<N>, n: usize) -> Self {
+        let steps = [pieces.lines.steps[n], pieces.walk.row.steps[n]];
+        Source { data: operand.data, steps, stage: None, staged: (-1, 0) }
+    }
+
+    #[inline]
+    fn get(&mut self, at: isize, rows: usize, len: usize) -> &[T] {
+        let ([line, step], count) = (self.steps, rows * len);
+        if step == 1 && (rows == 1 || line == len as isize) {
+            return &self.data[at as usize..at as usize + count];
+        }
+        let stage = &mut self.stage.get_or_insert_with(|| [T::default(); STAGE])[..count];
+        if self.staged.0 != at || self.staged.1 < count {
+            for (i, to) in stage.chunks_exact_mut(len).enumerate() {
+                put(self.data, at + i as isize * line, step, to);
+            }
+            self.staged = (at, count);
+        }
+        stage
+    }
 }
 
 /// Hands `len` elements of `data` to `f` as a slice to write; `read` if `f` also reads them.
@@ -196,14 +266,9 @@ fn with_target<T: Copy + Default>(
 /// `row` writes every part of `dst`, which it may read.
 pub(super) fn rows1<D: Copy + Default>(dst: Out<'_, D>, row: &dyn Fn(&mut [D])) {
     let Out { data, layout } = dst;
-    let walk = Walk::new([layout]);
-    let ([step], size) = (walk.steps(), portion(&walk));
-    walk.rows(|[at]| {
-        for i in (0..walk.len()).step_by(size) {
-            let len = size.min(walk.len() - i);
-            with_target(data, at + i as isize * step, step, len, true, row);
-        }
-    });
+    let pieces = Pieces::new(Walk::new([layout]));
+    let [step] = pieces.walk.row.steps;
+    pieces.each(|[at], rows, len| with_target(data, at, step, rows * len, true, row));
 }
 
 /// `row` writes every part of `dst` from that of `a`; `read` if it also reads what `dst` held.
@@ -213,15 +278,12 @@ where
     D: Copy + Default,
 {
     let Out { data, layout } = dst;
-    let walk = Walk::new([layout, a.layout]);
-    let ([step, sa], size) = (walk.steps(), portion(&walk));
-    let mut stage = [A::default(); STAGE];
-    walk.rows(|[at, xa]| {
-        for i in (0..walk.len()).step_by(size) {
-            let (len, i) = (size.min(walk.len() - i), i as isize);
-            let xs = dense(a.data, xa + i * sa, sa, len, &mut stage);
-            with_target(data, at + i * step, step, len, read, |out| row(xs, out));
-        }
+    let pieces = Pieces::new(Walk::new([layout, a.layout]));
+    let [step, _] = pieces.walk.row.steps;
+    let mut a = Source::new(a, &pieces, 1);
+    pieces.each(|[at, xa], rows, len| {
+        let xs = a.get(xa, rows, len);
+        with_target(data, at, step, rows * len, read, |out| row(xs, out));
     });
 }
 
@@ -233,16 +295,12 @@ where
     D: Copy + Default,
 {
     let Out { data, layout } = dst;
-    let walk = Walk::new([layout, a.layout, b.layout]);
-    let ([step, sa, sb], size) = (walk.steps(), portion(&walk));
-    let (mut stage_a, mut stage_b) = ([A::default(); STAGE], [B::default(); STAGE]);
-    walk.rows(|[at, xa, xb]| {
-        for i in (0..walk.len()).step_by(size) {
-            let (len, i) = (size.min(walk.len() - i), i as isize);
-            let xs = dense(a.data, xa + i * sa, sa, len, &mut stage_a);
-            let ys = dense(b.data, xb + i * sb, sb, len, &mut stage_b);
-            with_target(data, at + i * step, step, len, false, |out| row(xs, ys, out));
-        }
+    let pieces = Pieces::new(Walk::new([layout, a.layout, b.layout]));
+    let [step, _, _] = pieces.walk.row.steps;
+    let (mut a, mut b) = (Source::new(a, &pieces, 1), Source::new(b, &pieces, 2));
+    pieces.each(|[at, xa, xb], rows, len| {
+        let (xs, ys) = (a.get(xa, rows, len), b.get(xb, rows, len));
+        with_target(data, at, step, rows * len, false, |out| row(xs, ys, out));
     });
 }
 
@@ -258,22 +316,18 @@ where
     D: Copy + Default,
 {
     let Out { data, layout } = dst;
-    let walk = Walk::new([layout, a.layout, b.layout, c.layout]);
-    let ([step, sa, sb, sc], size) = (walk.steps(), portion(&walk));
-    let mut stages = ([A::default(); STAGE], [B::default(); STAGE], [C::default(); STAGE]);
-    walk.rows(|[at, xa, xb, xc]| {
-        for i in (0..walk.len()).step_by(size) {
-            let (len, i) = (size.min(walk.len() - i), i as isize);
-            let xs = dense(a.data, xa + i * sa, sa, len, &mut stages.0);
-            let ys = dense(b.data, xb + i * sb, sb, len, &mut stages.1);
-            let zs = dense(c.data, xc + i * sc, sc, len, &mut stages.2);
-            with_target(data, at + i * step, step, len, false, |out| row(xs, ys, zs, out));
-        }
+    let pieces = Pieces::new(Walk::new([layout, a.layout, b.layout, c.layout]));
+    let [step, ..] = pieces.walk.row.steps;
+    let (mut a, mut b) = (Source::new(a, &pieces, 1), Source::new(b, &pieces, 2));
+    let mut c = Source::new(c, &pieces, 3);
+    pieces.each(|[at, xa, xb, xc], rows, len| {
+        let (xs, ys, zs) = (a.get(xa, rows, len), b.get(xb, rows, len), c.get(xc, rows, len));
+        with_target(data, at, step, rows * len, false, |out| row(xs, ys, zs, out));
     });
 }
 
 /// `dst = src`, both of any layout.
-pub(super) fn copy<T: Copy>(src: In<'_, T>, dst: Out<'_, T>) {
+pub(super) fn copy<T: Copy + Default>(src: In<'_, T>, dst: Out<'_, T>) {
     let Out { data, layout } = dst;
     let mut walk = Walk::new([layout, src.layout]);
     let len = walk.len();
@@ -302,16 +356,23 @@ impl<const N: usize> Walk<N> {
 }
 
 /// `dst[to + r * steps[0] + c] = src[from + c * steps[1] + r]` for `r < dims[0]`, `c < dims[1]`, where `[to, from]`
-/// are the starts: square by square, so that lines of both sides are used while they are near.
-fn transpose<T: Copy>(src: &[T], dst: &mut [T], starts: [isize; 2], steps: [isize; 2], dims: [usize; 2]) {
+/// are the starts. Square by square by way of a buffer: whole lines are read and written, once each.
+fn transpose<T: Copy + Default>(src: &[T], dst: &mut [T], starts: [isize; 2], steps: [isize; 2], dims: [usize; 2]) {
     let ([to, from], [rows, columns]) = (starts, dims);
-    for r0 in (0..rows).step_by(TILE) {
-        for c0 in (0..columns).step_by(TILE) {
-            let width = TILE.min(columns - c0);
-            for r in r0..(r0 + TILE).min(rows) {
-                let start = (to + r as isize * steps[0]) as usize + c0;
-                let first = from + c0 as isize * steps[1] + r as isize;
-                gather(src, first, steps[1], &mut dst[start..start + width]);
+    let mut square = [[T::default(); TILE]; TILE];
+    for r in (0..rows).step_by(TILE) {
+        let height = TILE.min(rows - r);
+        for c in (0..columns).step_by(TILE) {
+            let width = TILE.min(columns - c);
+            for (i, line) in square[..width].iter_mut().enumerate() {
+                let start = (from + (c + i) as isize * steps[1]) as usize + r;
+                line[..height].copy_from_slice(&src[start..start + height]);
+            }
+            for i in 0..height {
+                let start = (to + (r + i) as isize * steps[0]) as usize + c;
+                for (d, line) in dst[start..start + width].iter_mut().zip(&square) {
+                    *d = line[i];
+                }
             }
         }
     }

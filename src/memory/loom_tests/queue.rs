@@ -124,6 +124,22 @@ fn what_a_bounded_drain_puts_back_is_found_beside_pushes_and_takes() {
 }
 
 #[test]
+fn what_is_put_back_brings_its_pushers_uses_along() {
+    let fill = |slots: &Slots| (0..2).for_each(|i| slots.push(1, i));
+    run(2, |_| (), &[fill, |slots| slots.drain(1, 1)], |slots| slots.drain(1, usize::MAX));
+}
+
+#[test]
+fn two_rests_of_one_lane_are_kept_apart() {
+    let fill = |slots: &Slots| (0..2).for_each(|i| slots.push(0, i));
+    let more = |slots: &Slots| {
+        (2..4).for_each(|i| slots.push(0, i));
+        slots.drain(0, 1);
+    };
+    run(4, fill, &[|slots| slots.drain(0, 1)], more);
+}
+
+#[test]
 fn two_bounded_drains_find_room_for_both_rests() {
     let fill = |slots: &Slots| {
         (0..2).for_each(|i| slots.push(0, i));

@@ -90,7 +90,7 @@ impl World {
 
     /// `registry::try_pin`, and two reads under it. `true` if the array was open.
     pub(super) fn pin(&self, me: usize, generation: u32) -> bool {
-        self.records[me].announce(0, 0, false);
+        self.records[me].announce(0, [0], false);
         let state = self.slot.state();
         let usable = generation_of(state) == generation && state & (OPEN | BUSY) == OPEN;
         if !usable && self.fault != Fault::NoCheckAfterAnnouncing {
@@ -111,7 +111,7 @@ impl World {
 
     /// `registry::release`.
     pub(super) fn release(&self, me: usize, generation: u32) {
-        self.records[me].withdraw(0);
+        self.records[me].withdraw(0, 1);
         if self.fault != Fault::NoCheckAfterLettingGo && self.slot.state() & CLOSING != 0 {
             self.barrier();
             self.finish_if_unannounced(generation);
@@ -259,7 +259,7 @@ impl World {
 
     /// `registry::exchange`, which gives up where that one waits.
     pub(super) fn exchange(&self, me: usize) {
-        self.records[me].announce(0, 0, false);
+        self.records[me].announce(0, [0], false);
         if self.slot.state() & OPEN != 0 && self.slot.set(BUSY) & (BUSY | OPEN) == OPEN {
             self.barrier();
             if !announced(self.records.iter().enumerate().filter(|&(i, _)| i != me).map(|(_, r)| r), 0) {

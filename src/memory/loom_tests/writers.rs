@@ -23,19 +23,19 @@ unsafe impl Sync for Storage {}
 impl Storage {
     /// `registry::try_pin` with `is_being_written`, and a read of the buffer. Gives up where that one is repeated.
     fn read(&self, me: usize) {
-        self.records[me].announce(0, 0, false);
+        self.records[me].announce(0, [0], false);
         if self.fault == Fault::NoCheckAfterAnnouncing || self.writer.load(Ordering::Acquire) == 0 {
             // SAFETY: for loom to judge.
             #[allow(unsafe_code)]
             self.buffer.with(|bytes| unsafe { std::ptr::read(bytes) });
             self.touched.load(Ordering::Relaxed);
         }
-        self.records[me].withdraw(0);
+        self.records[me].withdraw(0, 1);
     }
 
     /// `inplace::attempt`: pins the array, then `Storage::write`, which gives up here where it waits there.
     fn write(&self, me: usize) {
-        self.records[me].announce(0, 0, false);
+        self.records[me].announce(0, [0], false);
         if self.writer.load(Ordering::Acquire) == 0
             && self.writer.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
         {
@@ -52,7 +52,7 @@ impl Storage {
             // `Writing::drop`.
             self.writer.store(0, Ordering::Release);
         }
-        self.records[me].withdraw(0);
+        self.records[me].withdraw(0, 1);
     }
 }
 
@@ -74,18 +74,26 @@ fn run(fault: Fault, other: fn(&Storage), first: fn(&Storage)) {
 
 #[test]
 fn nobody_reads_bytes_that_are_being_written() {
-    run(Fault::None, |storage| storage.write(1), |storage| {
-        storage.read(0);
-        storage.read(0);
-    });
+    run(
+        Fault::None,
+        |storage| storage.write(1),
+        |storage| {
+            storage.read(0);
+            storage.read(0);
+        },
+    );
 }
 
 #[test]
 fn of_two_writers_one_writes_at_a_time() {
-    run(Fault::None, |storage| storage.write(1), |storage| {
-        storage.write(0);
-        storage.read(0);
-    });
+    run(
+        Fault::None,
+        |storage| storage.write(1),
+        |storage| {
+            storage.write(0);
+            storage.read(0);
+        },
+    );
 }
 
 #[test]

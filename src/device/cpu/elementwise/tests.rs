@@ -1,3 +1,5 @@
+//! Each kernel against plain loops over values in f64.
+
 use crate::base::dtype::DType;
 use crate::device::cpu::tests::{Array, Draw, SHAPES, assert_close, run, tolerance, wrapped};
 use crate::device::kernel::{BinaryOp, CmpOp, GradOp, Kernel, UnaryOp};
@@ -62,15 +64,8 @@ fn unary_kernels_match_plain_loops_on_any_layout() {
     }
 }
 
-const BINARY: [BinaryOp; 7] = [
-    BinaryOp::Add,
-    BinaryOp::Sub,
-    BinaryOp::Mul,
-    BinaryOp::Div,
-    BinaryOp::Maximum,
-    BinaryOp::Minimum,
-    BinaryOp::Pow,
-];
+const BINARY: [BinaryOp; 7] =
+    [BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Div, BinaryOp::Maximum, BinaryOp::Minimum, BinaryOp::Pow];
 
 fn plain_binary(op: BinaryOp, dtype: DType, x: f64, y: f64) -> f64 {
     let value = match op {
@@ -157,15 +152,12 @@ fn comparison_and_choice_match_plain_loops() {
                 assert_eq!(dst.values(), expected, "{op:?} {dtype} {dims:?}");
             }
             for of in [DType::U8, DType::U32, DType::I64] {
-                let mut cond = Array::random(&mut draw, of, dims);
-                let parity: Vec<f64> = cond.values().iter().map(|c| c % 2.0).collect();
-                run(&Kernel::Affine { src: cond.clone().view(), dst: cond.clone().view(), mul: 1.0, add: 0.0 })
-                    .expect("any dtype");
-                cond = Array::of(of, dims, &parity);
+                let mut cond = Array::random(&mut draw, of, dims).map(|c| c % 2.0);
+                let mask = cond.values();
                 let mut dst = Array::new(dtype, dims);
                 let (yes, no) = (lhs.view(), rhs.view());
                 run(&Kernel::Where { cond: cond.view(), yes, no, dst: dst.view() }).expect("indices");
-                let chosen = pairs.iter().zip(&parity).map(|(&(x, y), &c)| if c != 0.0 { x } else { y });
+                let chosen = pairs.iter().zip(&mask).map(|(&(x, y), &c)| if c != 0.0 { x } else { y });
                 assert_eq!(dst.values(), chosen.collect::<Vec<f64>>(), "{of} {dtype} {dims:?}");
             }
         }
@@ -182,7 +174,13 @@ fn gradients_match_their_formulas() {
         GradOp::Sqr => 2.0 * s * g,
         GradOp::Recip => -g * s * s,
         GradOp::Tanh => g * (1.0 - s * s),
-        GradOp::Relu => if s > 0.0 { g } else { 0.0 },
+        GradOp::Relu => {
+            if s > 0.0 {
+                g
+            } else {
+                0.0
+            }
+        }
         GradOp::Sigmoid => g * s * (1.0 - s),
         GradOp::Abs => g * plain_unary(UnaryOp::Sign, s),
         GradOp::Sin => g * s.cos(),
@@ -207,7 +205,8 @@ fn gradients_match_their_formulas() {
                 let mut saved = Array::random(&mut draw, dtype, dims);
                 let mut grad = Array::random(&mut draw, dtype, dims);
                 let mut dst = Array::new(dtype, dims);
-                run(&Kernel::UnaryGrad { op, saved: saved.view(), grad: grad.view(), dst: dst.view() }).expect("floats");
+                run(&Kernel::UnaryGrad { op, saved: saved.view(), grad: grad.view(), dst: dst.view() })
+                    .expect("floats");
                 let pairs = saved.values().into_iter().zip(grad.values());
                 let expected: Vec<f64> = pairs.map(|(s, g)| formula(op, s, g)).collect();
                 assert_close(&dst.values(), &expected, tolerance(dtype), &format!("{op:?} {dtype} {dims:?}"));
@@ -246,13 +245,11 @@ fn scalar_kernels_match_plain_loops() {
             for to in DType::ALL {
                 let mut dst = Array::new(to, dims);
                 run(&Kernel::Cast { src: src.view(), dst: dst.view() }).expect("any dtype");
-                let cast = |x: f64| if to.is_float() { x } else { x.trunc().max(if to == DType::I64 { x } else { 0.0 }) };
-                let expected: Vec<f64> = values.iter().map(|&x| cast(x).trunc().max(cast(x) * f64::from(u8::from(to.is_float())))).collect();
-                let expected: Vec<f64> = if to.is_float() { values.clone() } else { expected };
+                let whole = |low: f64| values.iter().map(|x| x.trunc().max(low)).collect();
                 let expected: Vec<f64> = match to {
-                    DType::I64 => values.iter().map(|x| x.trunc()).collect(),
-                    DType::U8 | DType::U32 => values.iter().map(|x| x.trunc().max(0.0)).collect(),
-                    _ => expected,
+                    DType::F32 | DType::F64 => values.clone(),
+                    DType::I64 => whole(f64::MIN),
+                    DType::U8 | DType::U32 => whole(0.0),
                 };
                 assert_close(&dst.values(), &expected, 1e-7, &format!("{dtype} as {to}"));
             }

@@ -1,78 +1,10 @@
-//! Random programs against a plain model: who is open, who owns what, how many handles and bytes there are.
-//!
-//! On one thread every answer is compared after every step; on several threads the end is. Programs that fail
-//! shrink. `PROPTEST_CASES` asks for more than the usual 64 programs.
-#![allow(clippy::unwrap_used)] // a test ends with the first surprise
+//! The plain model, and a program run beside it.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 
 use ndgc::{Device, Error, NdManager, Proxy, gc};
-use proptest::prelude::*;
 
-/// The registry and its counts are the process's: one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    gc::off();
-    gc::collect_orphans();
-    guard
-}
-
-fn config() -> ProptestConfig {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(64);
-    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
-}
-
-/// A step. Numbers choose among what there is, counted on from the first.
-#[derive(Clone, Debug)]
-enum Step {
-    Create { manager: usize },
-    CreateOnDevice,
-    Clone { handle: usize },
-    Drop { handle: usize },
-    View { handle: usize },
-    Detach { handle: usize },
-    Add { dst: usize, src: usize },
-    Close { handle: usize },
-    Attach { handle: usize, manager: usize },
-    AttachToHandles { handle: usize },
-    Lend { handle: usize, manager: usize },
-    Return { handle: usize, manager: usize },
-    SubManager { parent: usize },
-    Cap { manager: usize },
-    CloseManager { manager: usize },
-    DropManager { manager: usize },
-    Revive { array: usize },
-    Switch { on: bool },
-    CollectOrphans,
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let n = 0..64usize;
-    let pair = || (0..64usize, 0..64usize);
-    prop_oneof![
-        6 => n.clone().prop_map(|manager| Step::Create { manager }),
-        2 => Just(Step::CreateOnDevice),
-        3 => n.clone().prop_map(|handle| Step::Clone { handle }),
-        6 => n.clone().prop_map(|handle| Step::Drop { handle }),
-        2 => n.clone().prop_map(|handle| Step::View { handle }),
-        1 => n.clone().prop_map(|handle| Step::Detach { handle }),
-        2 => pair().prop_map(|(dst, src)| Step::Add { dst, src }),
-        1 => n.clone().prop_map(|handle| Step::Close { handle }),
-        3 => pair().prop_map(|(handle, manager)| Step::Attach { handle, manager }),
-        1 => n.clone().prop_map(|handle| Step::AttachToHandles { handle }),
-        4 => pair().prop_map(|(handle, manager)| Step::Lend { handle, manager }),
-        2 => pair().prop_map(|(handle, manager)| Step::Return { handle, manager }),
-        2 => n.clone().prop_map(|parent| Step::SubManager { parent }),
-        1 => n.clone().prop_map(|manager| Step::Cap { manager }),
-        2 => n.clone().prop_map(|manager| Step::CloseManager { manager }),
-        1 => n.clone().prop_map(|manager| Step::DropManager { manager }),
-        2 => n.prop_map(|array| Step::Revive { array }),
-        2 => any::<bool>().prop_map(|on| Step::Switch { on }),
-        1 => Just(Step::CollectOrphans),
-    ]
-}
+use crate::{Answer, Step, answer};
 
 /// Whom an array belongs to; a manager by its place in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +31,7 @@ struct Array {
 }
 
 /// Everything there should be.
-struct Model {
+pub(crate) struct Model {
     managers: Vec<Manager>,
     arrays: Vec<Array>,
     handles: Vec<(usize, Proxy)>,
@@ -111,27 +43,8 @@ struct Model {
 
 const BYTES: u64 = 6 * 4;
 
-/// What a step should answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
-    Fine,
-    Stale,
-    Closed,
-    Capped,
-}
-
-fn answer<T>(result: &Result<T, Error>) -> Answer {
-    match result {
-        Ok(_) => Answer::Fine,
-        Err(Error::StaleArray(_)) => Answer::Stale,
-        Err(Error::ManagerClosed { .. }) => Answer::Closed,
-        Err(Error::ManagerCapped { .. }) => Answer::Capped,
-        Err(other) => panic!("no step of these programs gives {other:?}"),
-    }
-}
-
 impl Model {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         gc::collect();
         let start = (gc::stats(), Device::Cpu.memory().active);
         let root = NdManager::new_base_manager(&Device::Cpu).unwrap();
@@ -169,15 +82,8 @@ impl Model {
     fn made(&mut self, result: Result<Proxy, Error>, expected: Answer, owner: Owner, storage: usize) {
         assert_eq!(answer(&result), expected);
         let Ok(proxy) = result else { return };
-        let array = Array {
-            key: proxy.key(),
-            open: true,
-            owner,
-            lenders: Vec::new(),
-            handles: 1,
-            kept: false,
-            storage,
-        };
+        let array =
+            Array { key: proxy.key(), open: true, owner, lenders: Vec::new(), handles: 1, kept: false, storage };
         self.arrays.push(array);
         self.handles.push((self.arrays.len() - 1, proxy));
     }
@@ -298,7 +204,7 @@ impl Model {
         }
     }
 
-    fn run(&mut self, step: &Step) {
+    pub(crate) fn run(&mut self, step: &Step) {
         match *step {
             Step::Create { manager } => {
                 let Some((id, handle)) = self.manager(manager) else { return };
@@ -323,7 +229,11 @@ impl Model {
             }
             Step::Revive { array } => self.revive(array),
             Step::Switch { on } => {
-                if on { gc::on() } else { gc::off() }
+                if on {
+                    gc::on()
+                } else {
+                    gc::off()
+                }
                 self.on = on;
             }
             Step::CollectOrphans => {
@@ -381,7 +291,7 @@ impl Model {
     }
 
     /// Compares everything that can be asked.
-    fn check(&self) {
+    pub(crate) fn check(&self) {
         gc::collect();
         let open = || self.arrays.iter().filter(|array| array.open);
         let (stats, start) = (gc::stats(), &self.start.0);
@@ -419,7 +329,7 @@ impl Model {
     }
 
     /// Ends everything, and asks for the start to be back.
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         self.handles.clear();
         self.managers.clear();
         gc::collect();
@@ -427,130 +337,5 @@ impl Model {
         assert_eq!((stats.live, stats.queued, stats.kept), (start.live, start.queued, start.kept));
         assert_eq!(Device::Cpu.memory().active, self.start.1);
         gc::off();
-    }
-}
-
-proptest! {
-    #![proptest_config(config())]
-
-    #[test]
-    fn a_program_on_one_thread_does_what_the_model_does(steps in prop::collection::vec(step(), 1..120)) {
-        let _alone = alone();
-        let mut model = Model::new();
-        for step in &steps {
-            model.run(step);
-            model.check();
-        }
-        model.end();
-    }
-
-    #[test]
-    fn programs_on_three_threads_that_pass_handles_on_leave_nothing_behind(
-        programs in prop::array::uniform3(prop::collection::vec(step(), 1..80)),
-    ) {
-        let _alone = alone();
-        gc::collect();
-        let before = (gc::stats(), Device::Cpu.memory().active);
-        together(&programs);
-        gc::off();
-        gc::collect();
-        let after = gc::stats();
-        prop_assert_eq!((after.live, after.queued, after.kept), (before.0.live, before.0.queued, before.0.kept));
-        prop_assert_eq!(Device::Cpu.memory().active, before.1);
-    }
-}
-
-/// Runs each program on a thread. They share the managers, and give each other every third handle they make.
-fn together(programs: &[Vec<Step>]) {
-    let root = NdManager::new_base_manager(&Device::Cpu).unwrap();
-    let managers: Vec<NdManager> = (0..4).map(|_| root.new_sub_manager().unwrap()).collect();
-    let (senders, receivers): (Vec<_>, Vec<_>) = programs.iter().map(|_| mpsc::channel::<Proxy>()).unzip();
-    std::thread::scope(|scope| {
-        for (i, (program, inbox)) in programs.iter().zip(receivers).enumerate() {
-            let outbox = senders[(i + 1) % senders.len()].clone();
-            let mut shared = Shared { managers: managers.clone(), handles: Vec::new(), made: 0, outbox, inbox };
-            scope.spawn(move || program.iter().for_each(|step| shared.run(step)));
-        }
-    });
-}
-
-/// One of several threads.
-struct Shared {
-    managers: Vec<NdManager>,
-    handles: Vec<Proxy>,
-    made: usize,
-    outbox: mpsc::Sender<Proxy>,
-    inbox: mpsc::Receiver<Proxy>,
-}
-
-impl Shared {
-    fn pick(&self, handle: usize) -> Option<&Proxy> {
-        self.handles.get(handle % self.handles.len().max(1))
-    }
-
-    fn made(&mut self, result: Result<Proxy, Error>) {
-        answer(&result);
-        let Ok(proxy) = result else { return };
-        self.made += 1;
-        if self.made.is_multiple_of(3) {
-            // The other thread may be gone: the handle is dropped then.
-            let _ = self.outbox.send(proxy.clone());
-        }
-        self.handles.push(proxy);
-    }
-
-    fn run(&mut self, step: &Step) {
-        self.handles.extend(self.inbox.try_iter());
-        let manager = |n: usize| &self.managers[n % self.managers.len()];
-        match *step {
-            Step::Create { manager: m } => self.made(manager(m).from_slice(&[1f32; 6], (2, 3))),
-            Step::CreateOnDevice => self.made(Proxy::from_slice(&[1f32; 6], (2, 3), &Device::Cpu)),
-            Step::Drop { handle } if !self.handles.is_empty() => {
-                self.handles.swap_remove(handle % self.handles.len());
-            }
-            Step::SubManager { parent } => {
-                let made = manager(parent).new_sub_manager();
-                answer(&made);
-                // Takes the place of one that some thread may have closed.
-                if let Ok(made) = made {
-                    let at = parent % self.managers.len();
-                    self.managers[at] = made;
-                }
-            }
-            Step::CloseManager { manager: m } => manager(m).close().unwrap(),
-            Step::Switch { on } => if on { gc::on() } else { gc::off() },
-            Step::CollectOrphans => {
-                gc::collect_orphans();
-            }
-            Step::Revive { array } => {
-                let found = self.pick(array).and_then(|proxy| Proxy::from_registry(proxy.key()));
-                self.handles.extend(found);
-            }
-            _ => self.run_on_handle(step),
-        }
-    }
-
-    fn run_on_handle(&mut self, step: &Step) {
-        let manager = |n: usize| &self.managers[n % self.managers.len()];
-        let made = match *step {
-            Step::Clone { handle } => self.pick(handle).map(|a| Ok(a.clone())),
-            Step::View { handle } => self.pick(handle).map(|a| a.reshape((2, 3))),
-            Step::Detach { handle } => self.pick(handle).map(Proxy::detach),
-            Step::Add { dst, src } => self.pick(dst).zip(self.pick(src)).map(|(a, b)| a.add_(b)),
-            Step::Attach { handle, manager: m } => self.pick(handle).map(|a| a.attach(manager(m)).map(|()| a.clone())),
-            Step::Lend { handle, manager: m } => {
-                self.pick(handle).map(|a| a.temp_attach(manager(m)).map(|()| a.clone()))
-            }
-            Step::Return { handle, manager: m } => self.pick(handle).map(|a| manager(m).ret(a)),
-            Step::AttachToHandles { handle } => {
-                self.pick(handle).map(|a| a.attach(&NdManager::system(&Device::Cpu)).map(|()| a.clone()))
-            }
-            Step::Close { handle } => {
-                self.pick(handle).inspect(|a| a.close());
-                None
-            }
-            _ => None,
-        };
-        made.into_iter().for_each(|made| self.made(made));
     }
 }

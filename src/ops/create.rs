@@ -14,7 +14,7 @@ use crate::memory::{
     proxy::Proxy,
     registry::Payload,
 };
-use crate::ops::exec::{Fresh, call, fresh, launch, place};
+use crate::ops::exec::{Fresh, call, composed_at, fresh, launch, place};
 
 mod sealed {
     pub trait Sealed {}
@@ -198,11 +198,7 @@ impl Proxy {
     /// # Errors
     /// [`Error::ElementCount`] if the shape holds another number of elements; as [`Proxy::zeros`].
     #[track_caller]
-    pub fn from_slice<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(
-        data: &[T],
-        shape: S,
-        at: &P,
-    ) -> Result<Self> {
+    pub fn from_slice<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(data: &[T], shape: S, at: &P) -> Result<Self> {
         let op = "from_slice";
         make(op, Location::caller(), shape.into(), T::DTYPE, at, false, |out| upload(op, out, data))
     }
@@ -212,11 +208,7 @@ impl Proxy {
     /// # Errors
     /// As [`Proxy::from_slice`].
     #[track_caller]
-    pub fn from_vec<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(
-        data: Vec<T>,
-        shape: S,
-        at: &P,
-    ) -> Result<Self> {
+    pub fn from_vec<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(data: Vec<T>, shape: S, at: &P) -> Result<Self> {
         let op = "from_vec";
         make(op, Location::caller(), shape.into(), T::DTYPE, at, false, |out| upload(op, out, &data))
     }
@@ -252,8 +244,11 @@ impl Proxy {
         let site = Location::caller();
         if T::DTYPE == DType::I64 {
             // A large i64 would lose bits as a double.
-            let one = make(op, site, Shape::SCALAR, T::DTYPE, at, false, |out| upload(op, out, &[value]))?;
-            return one.broadcast_as(shape)?.duplicate();
+            let device = at.device_of_place();
+            return composed_at(op, site, at, || {
+                let one = make(op, site, Shape::SCALAR, T::DTYPE, device, false, |out| upload(op, out, &[value]))?;
+                one.broadcast_as(shape)?.copy()
+            });
         }
         filled(op, site, shape.into(), T::DTYPE, at, value.to_f64())
     }

@@ -3,10 +3,7 @@
 use std::ops::Deref;
 use std::panic::Location;
 
-use crate::array::{
-    autograd::{leaf, no_grad},
-    create::Place,
-};
+use crate::array::autograd::{leaf, no_grad};
 use crate::base::{
     dtype::{DType, WithDType},
     error::{Error, Result},
@@ -15,6 +12,7 @@ use crate::base::{
 use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::{
     check,
+    create::Place,
     exec::{adopt_payload, call, pin},
 };
 
@@ -47,7 +45,8 @@ impl Var {
         check::float("var", array.dtype()?)?;
         let copy = no_grad(|| array.duplicate())?;
         call("var", |local| {
-            let [pinned] = pin(local, "var", [&copy])?;
+            let pins = pin(local, "var", [&copy])?;
+            let [pinned] = pins.arrays();
             let (storage, layout, dtype) = (pinned.storage.clone(), pinned.layout, pinned.dtype);
             let payload = Payload { dtype, layout, storage, node: leaf() };
             Ok(Var(adopt_payload(local, "var", payload, array, site)?))

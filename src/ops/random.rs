@@ -2,7 +2,6 @@
 
 use std::panic::Location;
 
-use crate::array::create::{Place, make};
 use crate::base::{
     dtype::{DType, WithDType},
     error::{Error, Result, Site},
@@ -11,6 +10,7 @@ use crate::base::{
 };
 use crate::device::{Device, kernel::Kernel};
 use crate::memory::proxy::Proxy;
+use crate::ops::create::{Place, make};
 use crate::ops::{check, exec::launch};
 
 /// A stream of random numbers: a seed, and how many numbers were drawn.

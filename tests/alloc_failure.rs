@@ -1,0 +1,234 @@
+//! Memory runs out at the n-th request of a training step, for every n: the step fails with a typed error or gets
+//! by, nothing is lost, and the next step succeeds.
+#![allow(clippy::unwrap_used)] // a test ends with the first surprise
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, PoisonError};
+
+use ndgc::nn::{self, Adam, Mlp, Module, Optimizer};
+use ndgc::{Device, Error, Generator, NdManager, Proxy, SimConfig, gc, node_count};
+
+/// Refuses requests of the host's pool, which are the ones with these alignments and sizes.
+struct Failing;
+
+/// Requests until the first refusal, counting that one; 0 for never.
+static FAIL_IN: AtomicU64 = AtomicU64::new(0);
+/// Refuse all after the first as well.
+static GO_ON: AtomicBool = AtomicBool::new(false);
+/// Requests refused so far.
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+fn refuses(layout: Layout) -> bool {
+    let (size, align) = (layout.size(), layout.align());
+    let is_pool = align == 64 && size < 1 << 16 || align == 4096 || align == 2 << 20;
+    if !is_pool {
+        return false;
+    }
+    let on_and_on = |left: u64| if left == 1 && GO_ON.load(SeqCst) { Some(1) } else { left.checked_sub(1) };
+    let refused = FAIL_IN.fetch_update(SeqCst, SeqCst, on_and_on) == Ok(1);
+    REFUSED.fetch_add(u64::from(refused), SeqCst);
+    refused
+}
+
+// SAFETY: passes everything on to the system's allocator, or returns null, which an allocator may.
+#[allow(unsafe_code)]
+unsafe impl GlobalAlloc for Failing {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if refuses(layout) {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: the caller's promises are those of this function.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if refuses(layout) {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: as above; the block came from the system's allocator.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: as above.
+        unsafe { System.realloc(ptr, layout, new_size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Failing = Failing;
+
+/// The counts and the allocator are the process's: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A network and its data.
+struct Training {
+    manager: NdManager,
+    model: Mlp,
+    x: Proxy,
+    labels: Proxy,
+}
+
+impl Training {
+    fn new(device: &Device) -> Self {
+        let manager = NdManager::new_base_manager(device).unwrap();
+        let model = Mlp::new(&[8, 16, 4], &mut Generator::new(1), &manager).unwrap();
+        let data: Vec<f32> = (0..48).map(|i| i as f32 / 48. - 0.5).collect();
+        let x = manager.from_slice(&data, (6, 8)).unwrap();
+        let labels = manager.from_slice(&[0i64, 1, 2, 3, 0, 1], 6).unwrap();
+        Training { manager, model, x, labels }
+    }
+
+    /// Forward, cross entropy, backward, and the first step of a new optimiser.
+    fn step(&self) -> Result<f32, Error> {
+        let mut adam = Adam::new(self.model.variables(), 0.01)?;
+        let scope = self.manager.new_sub_manager()?;
+        let x = self.x.detach()?;
+        x.attach(&scope)?;
+        let loss = nn::loss::cross_entropy(&self.model.forward(&x)?, &self.labels)?;
+        adam.backward_step(&loss)?;
+        loss.to_scalar()
+    }
+}
+
+/// What must not change.
+fn books(device: &Device) -> (u64, u64, u64, u64) {
+    gc::collect();
+    let stats = gc::stats();
+    (stats.live, stats.dead(), device.memory().active, node_count())
+}
+
+#[test]
+fn the_host_runs_out_of_memory_at_every_request_of_a_step() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _on = gc::scoped(true);
+    let training = Training::new(&Device::Cpu);
+    // What grows on first use has grown after this.
+    (0..3).for_each(|_| _ = training.step().unwrap());
+    let start = books(&Device::Cpu);
+    for go_on in [false, true] {
+        let mut refused = 0;
+        for n in 1.. {
+            Device::Cpu.clear_cache();
+            GO_ON.store(go_on, SeqCst);
+            let before = REFUSED.load(SeqCst);
+            FAIL_IN.store(n, SeqCst);
+            let result = training.step();
+            FAIL_IN.store(0, SeqCst);
+            let reached = REFUSED.load(SeqCst) > before;
+            match result {
+                Ok(_) => assert!(!reached || !go_on, "request {n} and all after it were refused"),
+                Err(Error::OutOfMemory(report)) => {
+                    assert!(go_on, "once only, at {n}: another request would have been granted");
+                    assert_eq!(report.device, "cpu");
+                    assert!(report.requested > 0);
+                    refused += 1;
+                }
+                Err(other) => panic!("request {n}: {other:?}"),
+            }
+            assert_eq!(books(&Device::Cpu), start, "request {n} refused");
+            training.step().expect("there is memory again");
+            assert_eq!(books(&Device::Cpu), start, "after request {n} was refused");
+            if !reached {
+                break;
+            }
+        }
+        assert!(refused > 10 || !go_on, "a step makes more requests than {refused}");
+    }
+    drop(training);
+}
+
+/// The simulated device of a training, after warming up.
+fn simulated(streams: usize) -> (Device, Training) {
+    let device = Device::sim(SimConfig { streams, ..SimConfig::default() });
+    let training = Training::new(&device);
+    training.step().unwrap();
+    (device, training)
+}
+
+fn calls(device: &Device) -> u64 {
+    let Device::Sim(sim) = device else { return 0 };
+    let calls = sim.calls();
+    calls.allocations
+        + calls.frees
+        + calls.launches
+        + calls.copies
+        + calls.records
+        + calls.waits
+        + calls.synchronisations
+}
+
+#[test]
+fn a_simulated_device_fails_at_every_call_of_a_step() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _on = gc::scoped(true);
+    let (device, training) = simulated(2);
+    let Device::Sim(sim) = &device else { unreachable!("it was just made") };
+    let start = books(&device);
+    let mut failed = 0;
+    for n in 1.. {
+        sim.trim();
+        let before = calls(&device);
+        sim.fail_call(Some(n));
+        let result = training.step();
+        let reached = calls(&device) - before >= n;
+        sim.fail_call(None);
+        match result {
+            Ok(_) => assert!(!reached, "call {n} failed, and nobody was told"),
+            Err(Error::Device { .. }) => failed += 1,
+            Err(other) => panic!("call {n}: {other:?}"),
+        }
+        assert_eq!(books(&device), start, "call {n} failed");
+        training.step().unwrap_or_else(|error| panic!("the step after the failure of call {n}: {error:?}"));
+        assert_eq!(books(&device), start, "after the failure of call {n}");
+        if !reached {
+            break;
+        }
+    }
+    assert!(failed > 20, "a step makes more calls than {failed}");
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn a_simulated_device_has_no_memory_at_every_request_of_a_step() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _on = gc::scoped(true);
+    let (device, training) = simulated(1);
+    let Device::Sim(sim) = &device else { unreachable!("it was just made") };
+    let start = books(&device);
+    // Each request that is refused once is repeated, and granted.
+    for n in 1..100 {
+        sim.refuse_allocation(Some(n));
+        training.step().unwrap_or_else(|error| panic!("request {n} refused once: {error:?}"));
+        sim.refuse_allocation(None);
+        assert_eq!(books(&device), start, "request {n} refused");
+    }
+    // A limit that is reached sooner or later in the step.
+    let (mut refused, mut granted) = (0, 0);
+    for spare in (0..).step_by(64) {
+        device.set_limit(Some(start.2 + spare));
+        match training.step() {
+            Ok(_) => granted += 1,
+            Err(Error::OutOfMemory(report)) => {
+                assert_eq!(report.limit, Some(start.2 + spare));
+                refused += 1;
+            }
+            Err(other) => panic!("{spare} bytes to spare: {other:?}"),
+        }
+        assert_eq!(books(&device), start, "{spare} bytes to spare");
+        if granted == 3 {
+            break;
+        }
+    }
+    assert!(refused > 10, "a step needs more than {} bytes", refused * 64);
+    device.set_limit(None);
+    training.step().unwrap();
+    assert_eq!(books(&device), start);
+    assert_eq!(sim.violations(), []);
+}

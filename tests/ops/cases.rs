@@ -1,0 +1,320 @@
+//! One table of the operations that work element by element, run on every form of operand, every dtype that they
+//! take, both devices and both positions of the switch; and those that refuse a dtype.
+
+use ndgc::{CmpOp, DType, Device, Error, Result, Tensor};
+
+use crate::reference::{Host, Native, wider};
+use crate::support::{Operand, assert_same, each, error, forms, put, shapes};
+
+type Run = fn(&[&Tensor]) -> Result<Tensor>;
+
+/// An operation: how it is called, and what it gives for one element of each operand.
+struct Case<T, R> {
+    name: &'static str,
+    inputs: usize,
+    run: Run,
+    reference: fn(&[T]) -> R,
+}
+
+macro_rules! cases {
+    ($($name:literal, $inputs:literal, |$x:ident| $run:expr, |$v:ident| $reference:expr;)*) => {
+        vec![$(Case { name: $name, inputs: $inputs, run: |$x| $run, reference: |$v| $reference }),*]
+    };
+}
+
+/// A number as the dtype holds it.
+fn n<T: Native>(value: f64) -> T {
+    T::from_f64(value)
+}
+
+/// A function of doubles, rounded to the dtype.
+fn by<T: Native>(x: T, f: impl Fn(f64) -> f64) -> T {
+    T::from_f64(f(x.to_f64()))
+}
+
+fn clamp<T: Native>(x: T, min: f64, max: f64) -> T {
+    let raised = if x < n(min) { n(min) } else { x };
+    if raised > n(max) { n(max) } else { raised }
+}
+
+/// Operations of every dtype.
+fn of_any<T: Native>() -> Vec<Case<T, T>> {
+    cases! {
+        "neg", 1, |x| x[0].neg(), |v| v[0].negative();
+        "neg operator", 1, |x| -x[0], |v| v[0].negative();
+        "abs", 1, |x| x[0].abs(), |v| v[0].absolute();
+        "sign", 1, |x| x[0].sign(), |v| v[0].sign();
+        "sqr", 1, |x| x[0].sqr(), |v| v[0].times(v[0]);
+        "relu", 1, |x| x[0].relu(), |v| if v[0] <= n(0.) { n(0.) } else { v[0] };
+        "affine", 1, |x| x[0].affine(3., 2.), |v| v[0].times(n(3.)).plus(n(2.));
+        "affine by 0", 1, |x| x[0].affine(0., 7.), |v| v[0].times(n(0.)).plus(n(7.));
+        "clamp", 1, |x| x[0].clamp(0.5, 2.), |v| clamp(v[0], 0.5, 2.);
+        "clamp to infinity", 1, |x| x[0].clamp(1., f64::INFINITY), |v| clamp(v[0], 1., f64::INFINITY);
+        "duplicate", 1, |x| x[0].duplicate(), |v| v[0];
+        "copy", 1, |x| x[0].copy(), |v| v[0];
+        "contiguous", 1, |x| x[0].contiguous(), |v| v[0];
+        "zeros_like", 1, |x| x[0].zeros_like(), |_v| n(0.);
+        "ones_like", 1, |x| x[0].ones_like(), |_v| n(1.);
+        "full_like", 1, |x| x[0].full_like(7.), |_v| n(7.);
+        "x + number", 1, |x| x[0] + 2., |v| v[0].plus(n(2.));
+        "x * number", 1, |x| x[0] * 2., |v| v[0].times(n(2.));
+        "number + x", 1, |x| 2. + x[0], |v| v[0].plus(n(2.));
+        "number * x", 1, |x| 2. * x[0], |v| v[0].times(n(2.));
+        "add", 2, |x| x[0].add(x[1]), |v| v[0].plus(v[1]);
+        "+", 2, |x| x[0] + x[1], |v| v[0].plus(v[1]);
+        "sub", 2, |x| x[0].sub(x[1]), |v| v[0].minus(v[1]);
+        "-", 2, |x| x[0] - x[1].clone(), |v| v[0].minus(v[1]);
+        "mul", 2, |x| x[0].mul(x[1]), |v| v[0].times(v[1]);
+        "*", 2, |x| x[0].clone() * x[1], |v| v[0].times(v[1]);
+        "div", 2, |x| x[0].div(x[1]), |v| v[0].over(v[1]);
+        "/", 2, |x| x[0].clone() / x[1].copy(), |v| v[0].over(v[1]);
+        "maximum", 2, |x| x[0].maximum(x[1]), |v| v[0].larger(v[1]);
+        "minimum", 2, |x| x[0].minimum(x[1]), |v| v[0].smaller(v[1]);
+        "pow", 2, |x| x[0].pow(x[1]), |v| v[0].power(v[1]);
+    }
+}
+
+/// Operations of floats alone.
+fn of_floats<T: Native>() -> Vec<Case<T, T>> {
+    cases! {
+        "exp", 1, |x| x[0].exp(), |v| by(v[0], f64::exp);
+        "log", 1, |x| x[0].log(), |v| by(v[0], f64::ln);
+        "sqrt", 1, |x| x[0].sqrt(), |v| by(v[0], f64::sqrt);
+        "recip", 1, |x| x[0].recip(), |v| n::<T>(1.).over(v[0]);
+        "tanh", 1, |x| x[0].tanh(), |v| by(v[0], f64::tanh);
+        "sigmoid", 1, |x| x[0].sigmoid(), |v| by(v[0], |x| 1. / (1. + (-x).exp()));
+        "sin", 1, |x| x[0].sin(), |v| by(v[0], f64::sin);
+        "cos", 1, |x| x[0].cos(), |v| by(v[0], f64::cos);
+        "powf", 1, |x| x[0].powf(1.7), |v| by(v[0], |x| x.powf(1.7));
+        "powf 2", 1, |x| x[0].powf(2.), |v| by(v[0], |x| x * x);
+        "powf -1", 1, |x| x[0].powf(-1.), |v| n::<T>(1.).over(v[0]);
+        "powf 0", 1, |x| x[0].powf(0.), |_v| n(1.);
+        "x - number", 1, |x| x[0] - 2., |v| v[0].minus(n(2.));
+        "x / number", 1, |x| x[0] / 2., |v| v[0].over(n(2.));
+        "number - x", 1, |x| 2. - x[0], |v| n::<T>(2.).minus(v[0]);
+        "number / x", 1, |x| 2. / x[0], |v| n::<T>(2.).over(v[0]);
+    }
+}
+
+/// Comparisons: of every dtype, to u8.
+fn comparisons<T: Native>() -> Vec<Case<T, u8>> {
+    cases! {
+        "eq", 2, |x| x[0].eq(x[1]), |v| u8::from(v[0] == v[1]);
+        "ne", 2, |x| x[0].ne(x[1]), |v| u8::from(v[0] != v[1]);
+        "lt", 2, |x| x[0].lt(x[1]), |v| u8::from(v[0] < v[1]);
+        "le", 2, |x| x[0].le(x[1]), |v| u8::from(v[0] <= v[1]);
+        "gt", 2, |x| x[0].gt(x[1]), |v| u8::from(v[0] > v[1]);
+        "ge", 2, |x| x[0].ge(x[1]), |v| u8::from(v[0] >= v[1]);
+        "cmp", 2, |x| x[0].cmp(x[1], CmpOp::Lt), |v| u8::from(v[0] < v[1]);
+    }
+}
+
+/// The broadcasting forms.
+fn broadcasting<T: Native>() -> Vec<Case<T, T>> {
+    cases! {
+        "broadcast_add", 2, |x| x[0].broadcast_add(x[1]), |v| v[0].plus(v[1]);
+        "broadcast_sub", 2, |x| x[0].broadcast_sub(x[1]), |v| v[0].minus(v[1]);
+        "broadcast_mul", 2, |x| x[0].broadcast_mul(x[1]), |v| v[0].times(v[1]);
+        "broadcast_div", 2, |x| x[0].broadcast_div(x[1]), |v| v[0].over(v[1]);
+        "broadcast_maximum", 2, |x| x[0].broadcast_maximum(x[1]), |v| v[0].larger(v[1]);
+        "broadcast_minimum", 2, |x| x[0].broadcast_minimum(x[1]), |v| v[0].smaller(v[1]);
+        "broadcast_pow", 2, |x| x[0].broadcast_pow(x[1]), |v| v[0].power(v[1]);
+    }
+}
+
+/// The broadcasting comparisons.
+fn broadcasting_comparisons<T: Native>() -> Vec<Case<T, u8>> {
+    cases! {
+        "broadcast_eq", 2, |x| x[0].broadcast_eq(x[1]), |v| u8::from(v[0] == v[1]);
+        "broadcast_ne", 2, |x| x[0].broadcast_ne(x[1]), |v| u8::from(v[0] != v[1]);
+        "broadcast_lt", 2, |x| x[0].broadcast_lt(x[1]), |v| u8::from(v[0] < v[1]);
+        "broadcast_le", 2, |x| x[0].broadcast_le(x[1]), |v| u8::from(v[0] <= v[1]);
+        "broadcast_gt", 2, |x| x[0].broadcast_gt(x[1]), |v| u8::from(v[0] > v[1]);
+        "broadcast_ge", 2, |x| x[0].broadcast_ge(x[1]), |v| u8::from(v[0] >= v[1]);
+    }
+}
+
+/// A case on one choice of operands.
+fn run<T: Native, R: Native>(case: &Case<T, R>, operands: &[&Operand<T>]) {
+    let tensors: Vec<&Tensor> = operands.iter().map(|operand| &operand.tensor).collect();
+    let dims = operands.iter().fold(Vec::new(), |dims, operand| wider(&dims, &operand.host.dims));
+    let hosts: Vec<Host<T>> = operands.iter().map(|operand| operand.host.broadcast(&dims)).collect();
+    let count = dims.iter().product();
+    let data = (0..count).map(|i| (case.reference)(&hosts.iter().map(|host| host.data[i]).collect::<Vec<_>>()));
+    let want = Host { data: data.collect(), dims };
+    let forms: Vec<&str> = operands.iter().map(|operand| operand.form).collect();
+    let what = format!("{} of {} {}", case.name, T::DTYPE, forms.join(" and "));
+    let got = (case.run)(&tensors).unwrap_or_else(|e| panic!("{what}: {e}"));
+    assert_same(&what, &got, &want);
+}
+
+/// Cases on every form, two operands in every pair of forms.
+fn on_every_form<T: Native, R: Native>(device: &Device, cases: &[Case<T, R>]) {
+    for (one, two) in [(forms(device, 1), forms(device, 2)), (shapes(device, 3), shapes(device, 4))] {
+        for case in cases {
+            for a in &one {
+                match case.inputs {
+                    1 => run(case, &[a]),
+                    _ => two.iter().filter(|b| b.host.dims == a.host.dims).for_each(|b| run(case, &[a, b])),
+                }
+            }
+        }
+    }
+}
+
+/// Runs a generic body for each dtype in the list.
+macro_rules! for_types {
+    ($device:expr, $body:ident, $($t:ty),*) => { $($body::<$t>($device);)* };
+}
+pub(crate) use for_types;
+
+#[test]
+fn elementwise_operations_of_every_dtype_match_naive_loops_on_every_form() {
+    fn body<T: Native>(device: &Device) {
+        on_every_form::<T, T>(device, &of_any());
+        on_every_form::<T, u8>(device, &comparisons());
+    }
+    each(|device| for_types!(device, body, u8, u32, i64, f32, f64));
+}
+
+#[test]
+fn operations_of_floats_match_naive_loops_on_every_form() {
+    fn body<T: Native>(device: &Device) {
+        on_every_form::<T, T>(device, &of_floats());
+    }
+    each(|device| for_types!(device, body, f32, f64));
+}
+
+#[test]
+fn broadcasting_forms_match_naive_loops_for_every_pair_of_shapes() {
+    fn body<T: Native>(device: &Device) {
+        let pairs: [(&[usize], &[usize]); 9] = [
+            (&[2, 3], &[2, 3]),
+            (&[2, 3], &[3]),
+            (&[3], &[2, 3]),
+            (&[2, 1, 4], &[3, 1]),
+            (&[], &[2, 3]),
+            (&[5, 1], &[]),
+            (&[1], &[4]),
+            (&[0, 3], &[1, 3]),
+            (&[2, 1], &[2, 0]),
+        ];
+        for (a, b) in pairs {
+            let operand = |dims: &[usize], seed| {
+                let host = Host::sample(dims, seed);
+                Operand { form: "plain", tensor: put(&host, device), host }
+            };
+            let (a, b) = (operand(a, 5), operand(b, 6));
+            broadcasting::<T>().iter().for_each(|case| run(case, &[&a, &b]));
+            broadcasting_comparisons::<T>().iter().for_each(|case| run(case, &[&a, &b]));
+            // Transposed on one side.
+            if a.host.dims.len() == 2 {
+                let t = Operand {
+                    form: "transposed",
+                    tensor: a.tensor.t().unwrap().contiguous().unwrap().t().unwrap(),
+                    host: a.host.clone(),
+                };
+                broadcasting::<T>().iter().for_each(|case| run(case, &[&t, &b]));
+            }
+        }
+    }
+    each(|device| for_types!(device, body, u8, u32, i64, f32, f64));
+}
+
+#[test]
+fn arrays_large_enough_for_several_threads_match_naive_loops() {
+    each(|device| {
+        let of = |seed| {
+            let host = Host::<f32>::sample(&[3, 100_003], seed);
+            Operand { form: "large", tensor: put(&host, device), host }
+        };
+        let (a, b) = (of(7), of(8));
+        let wanted = ["add", "mul", "maximum", "neg", "affine", "relu"];
+        of_any().iter().filter(|case| wanted.contains(&case.name)).for_each(|case| run(case, &[&a, &b][..case.inputs]));
+        let wanted = ["exp", "tanh", "sqrt"];
+        of_floats().iter().filter(|case| wanted.contains(&case.name)).for_each(|case| run(case, &[&a]));
+        run(&comparisons()[2], &[&a, &b]);
+    });
+}
+
+#[test]
+fn where_cond_chooses_by_masks_of_every_index_type_and_every_form() {
+    fn body<T: Native>(device: &Device) {
+        let (yes, no) = (forms::<T>(device, 9), forms::<T>(device, 10));
+        let mask = Host::<u8>::from_fn(&[2, 3, 4], |i| (i.iter().sum::<usize>() % 3) as u8);
+        let masks = [DType::U8, DType::U32, DType::I64].map(|d| put(&mask, device).to_dtype(d).unwrap());
+        let turned = put(&mask.permute(&[2, 0, 1]), device).permute((1, 2, 0)).unwrap();
+        for condition in masks.iter().chain([&turned]) {
+            for (y, n) in yes.iter().zip(no.iter().rev()) {
+                let got = condition.where_cond(&y.tensor, &n.tensor).unwrap();
+                let data = (0..24).map(|i| if mask.data[i] != 0 { y.host.data[i] } else { n.host.data[i] });
+                let want = Host { dims: vec![2, 3, 4], data: data.collect() };
+                assert_same(&format!("where_cond of {} and {}", y.form, n.form), &got, &want);
+            }
+        }
+    }
+    each(|device| for_types!(device, body, u8, u32, i64, f32, f64));
+}
+
+#[test]
+fn conversions_are_those_of_rust_for_every_pair_of_dtypes_and_every_form() {
+    macro_rules! pair {
+        ($device:expr, $from:ty, $($to:ty),*) => {$(
+            for operand in forms::<$from>($device, 11).into_iter().chain(shapes($device, 12)) {
+                let got = operand.tensor.to_dtype(<$to as ndgc::WithDType>::DTYPE).unwrap();
+                #[allow(clippy::unnecessary_cast)]
+                let want = operand.host.map(|x| x as $to);
+                assert_same(concat!(stringify!($from), " as ", stringify!($to)), &got, &want);
+            }
+        )*};
+    }
+    each(|device| {
+        pair!(device, u8, u8, u32, i64, f32, f64);
+        pair!(device, u32, u8, u32, i64, f32, f64);
+        pair!(device, i64, u8, u32, i64, f32, f64);
+        pair!(device, f32, u8, u32, i64, f32, f64);
+        pair!(device, f64, u8, u32, i64, f32, f64);
+    });
+}
+
+#[test]
+fn operations_of_floats_refuse_integers_by_name_and_make_nothing() {
+    let refused: [(&str, Run); 15] = [
+        ("exp", |x| x[0].exp()),
+        ("log", |x| x[0].log()),
+        ("sqrt", |x| x[0].sqrt()),
+        ("recip", |x| x[0].recip()),
+        ("tanh", |x| x[0].tanh()),
+        ("sigmoid", |x| x[0].sigmoid()),
+        ("sin", |x| x[0].sin()),
+        ("cos", |x| x[0].cos()),
+        ("powf", |x| x[0].powf(2.)),
+        ("mean", |x| x[0].mean(0)),
+        ("mean_all", |x| x[0].mean_all()),
+        ("softmax", |x| x[0].softmax(1)),
+        ("log_softmax", |x| x[0].log_softmax(0)),
+        ("matmul", |x| x[0].matmul(x[0])),
+        ("linear", |x| x[0].linear(x[0], None)),
+    ];
+    each(|device| {
+        for dtype in [DType::U8, DType::U32, DType::I64] {
+            let a = Tensor::ones((3, 3), dtype, device).unwrap();
+            let before = crate::support::active(device);
+            for (name, run) in refused {
+                match error(run(&[&a])) {
+                    Error::UnsupportedDType { op, dtype: found, .. } => assert_eq!((op, found), (name, dtype)),
+                    other => panic!("{name} of {dtype}: {other}"),
+                }
+                assert_eq!(crate::support::active(device), before, "{name} allocated");
+            }
+            for (name, run) in [("exp_", Tensor::exp_ as fn(&Tensor) -> _), ("sigmoid_", Tensor::sigmoid_)] {
+                assert!(matches!(error(run(&a)), Error::UnsupportedDType { op, .. } if op == name));
+            }
+        }
+        for dtype in [DType::F32, DType::F64] {
+            let mask = Tensor::ones((3, 3), dtype, device).unwrap();
+            let found = error(mask.where_cond(&mask, &mask));
+            assert!(matches!(found, Error::UnsupportedDType { op: "where_cond", .. }), "{found}");
+        }
+    });
+}

@@ -1,0 +1,241 @@
+//! Every gradient against central differences in f64, on both devices and in both positions of the switch: with the
+//! gradient of the result in a plain, a broadcast and a transposed layout. The list of operations is read from the
+//! sources, so that a new one without a case fails here.
+
+use std::collections::BTreeSet;
+
+use ndgc::{DType, Device, Result, Tensor, Var, no_grad};
+
+use crate::gradients;
+use crate::reference::Host;
+use crate::support::{each, put, values};
+
+pub(crate) type Run = fn(&[Tensor]) -> Result<Tensor>;
+
+/// An operation on variables.
+pub(crate) struct Case {
+    /// The method whose gradient it checks.
+    pub(crate) name: &'static str,
+    /// What is special about it.
+    pub(crate) how: &'static str,
+    pub(crate) inputs: Vec<Host<f64>>,
+    pub(crate) run: Run,
+    /// Half the distance of the differences, and what the gradient may be off.
+    pub(crate) step: f64,
+    pub(crate) tolerance: f64,
+}
+
+/// How the result becomes a scalar, and with it the layout of the gradient that comes back.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    /// The sum: the gradient is one number, repeated.
+    Sum,
+    /// A weighted sum: the gradient is an array of its own.
+    Weighted,
+    /// A weighted sum of the axes in reverse order: the gradient is transposed.
+    Turned,
+}
+
+fn loss(out: &Tensor, loss: Loss) -> Result<Tensor> {
+    let out = out.to_dtype(DType::F64)?;
+    if let Loss::Sum = loss {
+        return out.sum_all();
+    }
+    let turned = match loss {
+        Loss::Turned => out.permute((0..out.rank()?).rev().collect::<Vec<_>>())?,
+        _ => out,
+    };
+    let shape = turned.shape()?;
+    let weights: Vec<f64> = (0..shape.elem_count()).map(|i| ((i * 7 + 3) % 11) as f64 / 4. - 1.1).collect();
+    turned.mul(&Tensor::from_vec(weights, shape, &turned.device()?)?)?.sum_all()
+}
+
+/// The loss at a point, without gradients, on the host.
+fn at(case: &Case, inputs: &[Host<f64>], kind: Loss) -> f64 {
+    let inputs: Vec<Tensor> = inputs.iter().map(|host| put(host, &Device::Cpu)).collect();
+    no_grad(|| loss(&(case.run)(&inputs)?, kind)?.to_scalar()).unwrap()
+}
+
+/// The gradients by central differences.
+fn differences(case: &Case, kind: Loss) -> Vec<Vec<f64>> {
+    let slope = |input: usize, element: usize| {
+        let moved = |by: f64| {
+            let mut inputs = case.inputs.clone();
+            inputs[input].data[element] += by;
+            at(case, &inputs, kind)
+        };
+        (moved(case.step) - moved(-case.step)) / (2. * case.step)
+    };
+    let of = |input: usize| (0..case.inputs[input].data.len()).map(|element| slope(input, element)).collect();
+    (0..case.inputs.len()).map(of).collect()
+}
+
+fn check(case: &Case, device: &Device, kind: Loss, want: &[Vec<f64>]) {
+    let what = format!("{} ({}) with {kind:?}", case.name, case.how);
+    let variables: Vec<Var> =
+        case.inputs.iter().map(|host| Var::from_vec(host.data.clone(), &host.dims, device).unwrap()).collect();
+    let operands: Vec<Tensor> = variables.iter().map(|variable| variable.as_tensor().clone()).collect();
+    let out = (case.run)(&operands).unwrap_or_else(|e| panic!("{what}: {e}"));
+    assert!(out.track_op().unwrap(), "{what}: the result is tracked");
+    let grads = loss(&out, kind).unwrap().backward().unwrap_or_else(|e| panic!("{what}: {e}"));
+    for (i, (variable, want)) in variables.iter().zip(want).enumerate() {
+        let grad = grads.get(variable).unwrap_or_else(|| panic!("{what}: operand {i} has no gradient"));
+        assert_eq!(grad.dims().unwrap(), case.inputs[i].dims, "{what}: operand {i}");
+        assert!(grad.is_unique().unwrap() && grad.is_contiguous().unwrap(), "{what}: operand {i} owns its gradient");
+        let got = values::<f64>(grad);
+        let far = got.iter().zip(want).any(|(g, w)| (g - w).abs() > case.tolerance * (1. + w.abs()) || g.is_nan());
+        assert!(!far, "{what}: operand {i}:\n{got:?}\nby differences\n{want:?}");
+    }
+}
+
+/// Checks cases with every loss; the differences are computed once.
+fn check_all(cases: Vec<Case>) {
+    let kinds = [Loss::Sum, Loss::Weighted, Loss::Turned];
+    let wanted = crate::support::alone(|| {
+        let of = |case: &Case| kinds.map(|kind| differences(case, kind));
+        cases.iter().map(of).collect::<Vec<_>>()
+    });
+    each(|device| {
+        for (case, wanted) in cases.iter().zip(&wanted) {
+            kinds.iter().zip(wanted).for_each(|(&kind, want)| check(case, device, kind, want));
+        }
+    });
+}
+
+#[test]
+fn gradients_of_functions_match_differences() {
+    check_all(gradients::functions());
+}
+
+#[test]
+fn gradients_of_arithmetic_match_differences_also_when_broadcasting() {
+    check_all(gradients::arithmetic());
+}
+
+#[test]
+fn gradients_of_reductions_match_differences() {
+    check_all(gradients::reductions());
+}
+
+#[test]
+fn gradients_of_views_and_joins_match_differences() {
+    check_all(gradients::views());
+}
+
+#[test]
+fn gradients_of_indexing_match_differences() {
+    check_all(gradients::indexing());
+}
+
+#[test]
+fn gradients_of_products_match_differences() {
+    check_all(gradients::products());
+}
+
+#[test]
+fn gradients_of_compositions_match_differences() {
+    check_all(gradients::compositions());
+}
+
+#[test]
+fn every_differentiable_operation_in_the_sources_has_a_case() {
+    let cases = [
+        gradients::functions(),
+        gradients::arithmetic(),
+        gradients::reductions(),
+        gradients::views(),
+        gradients::indexing(),
+        gradients::products(),
+        gradients::compositions(),
+    ];
+    let covered: BTreeSet<String> = cases.iter().flatten().map(|case| case.name.to_owned()).collect();
+    let found = differentiable();
+    for known in ["add", "broadcast_pow", "exp", "linear", "max_all", "cat", "where_cond", "reshape", "to_device"] {
+        assert!(found.contains(known), "the reading of the sources misses {known}: {found:?}");
+    }
+    // Between two devices, so it is not a case of the table: `autograd` checks it.
+    let elsewhere: BTreeSet<String> = ["to_device".to_owned()].into();
+    let missing: Vec<&String> = found.iter().filter(|name| !covered.contains(*name) && !elsewhere.contains(*name)).collect();
+    assert!(missing.is_empty(), "without a case: {missing:?}");
+}
+
+/// A function in a source file: its name, whether it is public, its text up to the next one.
+struct Function {
+    name: String,
+    public: bool,
+    text: String,
+}
+
+fn functions_of(source: &str) -> Vec<Function> {
+    let mut all: Vec<Function> = Vec::new();
+    for line in source.lines() {
+        let code = line.trim_start();
+        let rest = ["pub fn ", "pub(crate) fn ", "fn "].iter().find_map(|head| code.strip_prefix(head));
+        if let Some(rest) = rest {
+            let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '$').next().unwrap_or_default();
+            all.push(Function { name: name.to_owned(), public: code.starts_with("pub fn"), text: String::new() });
+        }
+        if let Some(function) = all.last_mut() {
+            function.text += line;
+            function.text.push('\n');
+        }
+    }
+    all
+}
+
+/// Whether the text calls a function by name, not a method.
+fn calls(text: &str, name: &str) -> bool {
+    ["(", "::<", "<"].iter().any(|next| {
+        let call = format!("{name}{next}");
+        text.match_indices(&call).any(|(at, _)| {
+            let before = text[..at].chars().next_back().unwrap_or(' ');
+            !(before.is_alphanumeric() || before == '_' || before == '.') && !text[..at].ends_with("fn ")
+        })
+    })
+}
+
+/// The public methods in `src/ops` that reach `record`, by themselves or through private functions.
+fn differentiable() -> BTreeSet<String> {
+    let folder = format!("{}/src/ops", env!("CARGO_MANIFEST_DIR"));
+    let files = std::fs::read_dir(folder).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+    let sources: Vec<String> = files.map(|text| without_comments(&text)).collect();
+    let mut recording: BTreeSet<String> = ["record".to_owned()].into();
+    loop {
+        let before = recording.len();
+        for function in sources.iter().flat_map(|source| functions_of(source)) {
+            if !function.public && !function.name.starts_with('$') && recording.iter().any(|name| calls(&function.text, name)) {
+                recording.insert(function.name);
+            }
+        }
+        if recording.len() == before {
+            break;
+        }
+    }
+    let mut found = BTreeSet::new();
+    for source in &sources {
+        let functions = functions_of(source);
+        for function in functions.iter().filter(|f| f.public && recording.iter().any(|name| calls(&f.text, name))) {
+            match function.name.starts_with('$') {
+                false => drop(found.insert(function.name.clone())),
+                true => found.extend(made_by_macro(source, &function.name)),
+            }
+        }
+    }
+    found
+}
+
+/// The names that a macro's invocation gives to the method `$variable`: `$name:ident, $broadcast:ident` in the
+/// pattern says at which place they stand.
+fn made_by_macro(source: &str, variable: &str) -> Vec<String> {
+    let Some(pattern) = source.lines().find(|line| line.contains(&format!("{variable}:ident"))) else { return Vec::new() };
+    let place = pattern.split(',').position(|part| part.contains(&format!("{variable}:ident"))).unwrap_or(0);
+    let before = &source[..source.find(pattern).unwrap_or(0)];
+    let name = before.rsplit("macro_rules! ").next().and_then(|rest| rest.split_whitespace().next()).unwrap_or("");
+    let Some(block) = source.split(&format!("\n{name}! {{\n")).nth(1) else { return Vec::new() };
+    let lines = block.lines().take_while(|line| *line != "}").filter(|line| line.ends_with(';'));
+    lines.filter_map(|line| line.split(',').nth(place)).map(|name| name.trim().to_owned()).collect()
+}
+
+fn without_comments(source: &str) -> String {
+    source.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}

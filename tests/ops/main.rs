@@ -1,0 +1,22 @@
+//! Operations: every one against naive loops, on the host and on the simulated device, in both positions of the
+//! switch; and every gradient against central differences.
+
+// A test ends at the first thing that goes wrong; `unwrap` says where.
+#![allow(clippy::unwrap_used)]
+
+mod reference;
+mod support;
+
+mod autograd;
+mod cases;
+mod display;
+mod errors;
+mod gradcheck;
+mod gradients;
+mod indexing;
+mod inplace;
+mod matmul;
+mod optim;
+mod random;
+mod reductions;
+mod views;

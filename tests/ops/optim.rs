@@ -1,0 +1,191 @@
+//! Optimisers against the same steps in scalars of f64; in place, and making nothing after their first step.
+
+use ndgc::nn::{Adam, AdamConfig, Optimizer, SGD, SgdConfig};
+use ndgc::{DType, Device, Error, GradStore, NdManager, Tensor, Var, gc};
+
+use crate::support::{active, each, error, f64s, values};
+
+const START: [f64; 4] = [1., -2., 3., 0.5];
+/// Curvature of each coordinate, so that no two behave alike.
+const SCALE: [f64; 4] = [1., 0.1, 3., 0.7];
+
+/// `sum(scale * x^2)` and its gradient.
+fn gradient(x: &Var) -> GradStore {
+    let scale = f64s(&x.device().unwrap(), &SCALE, x.shape().unwrap()).to_dtype(x.dtype().unwrap()).unwrap();
+    x.sqr().unwrap().mul(&scale).unwrap().sum_all().unwrap().backward().unwrap()
+}
+
+/// Twenty steps of both; every coordinate on its own.
+fn compare<O: Optimizer>(device: &Device, make: impl Fn(Vec<Var>) -> O, step: impl Fn(&mut Scalar, f64)) {
+    for (dtype, tolerance) in [(DType::F64, 1e-12), (DType::F32, 1e-5)] {
+        let start = f64s(device, &START, (2, 2)).to_dtype(dtype).unwrap();
+        let x = Var::from_tensor(&start).unwrap();
+        let mut optimiser = make(vec![x.clone()]);
+        let mut scalars = START.map(|x| Scalar { x, ..Scalar::default() });
+        for t in 1..=20 {
+            let grads = gradient(&x);
+            optimiser.step(&grads).unwrap();
+            for (scalar, scale) in scalars.iter_mut().zip(SCALE) {
+                scalar.t = t;
+                let grad = 2. * scale * scalar.x;
+                step(scalar, grad);
+            }
+            let got = values::<f64>(&x.detach().unwrap().to_dtype(DType::F64).unwrap());
+            for (got, want) in got.iter().zip(&scalars) {
+                assert!((got - want.x).abs() <= tolerance * (1. + want.x.abs()), "step {t} in {dtype}: {got} and {}", want.x);
+            }
+        }
+    }
+}
+
+/// The state of one coordinate.
+#[derive(Default)]
+struct Scalar {
+    x: f64,
+    velocity: f64,
+    m: f64,
+    v: f64,
+    t: i32,
+}
+
+#[test]
+fn sgd_follows_its_definition_with_and_without_momentum_and_decay() {
+    each(|device| {
+        for (momentum, decay) in [(0., 0.), (0.9, 0.), (0., 0.01), (0.8, 0.05)] {
+            let config = SgdConfig { rate: 0.05, momentum, decay };
+            compare(
+                device,
+                |variables| SGD::with_config(variables, config).unwrap(),
+                |s, grad| {
+                    s.velocity = momentum * s.velocity + grad + decay * s.x;
+                    s.x -= 0.05 * s.velocity;
+                },
+            );
+        }
+        compare(device, |variables| SGD::new(variables, 0.1).unwrap(), |s, grad| s.x -= 0.1 * grad);
+    });
+}
+
+#[test]
+fn adam_follows_its_definition_with_decoupled_decay() {
+    each(|device| {
+        for decay in [0., 0.1] {
+            let config = AdamConfig { rate: 0.05, beta1: 0.8, beta2: 0.95, eps: 1e-6, decay };
+            compare(
+                device,
+                |variables| Adam::with_config(variables, config).unwrap(),
+                |s, grad| {
+                    s.m = 0.8 * s.m + 0.2 * grad;
+                    s.v = 0.95 * s.v + 0.05 * grad * grad;
+                    let (m, v) = (s.m / (1. - 0.8f64.powi(s.t)), s.v / (1. - 0.95f64.powi(s.t)));
+                    s.x -= 0.05 * (m / (v.sqrt() + 1e-6) + decay * s.x);
+                },
+            );
+        }
+    });
+}
+
+/// Steps with ready gradients, of which one is in strides; what the steps make is counted.
+fn make_nothing<O: Optimizer>(device: &Device, make: impl Fn(Vec<Var>) -> O) {
+    let manager = NdManager::new_base_manager(device).unwrap();
+    let variables = [Var::ones((3, 4), DType::F32, &manager).unwrap(), Var::ones(5, DType::F64, &manager).unwrap()];
+    let mut optimiser = make(variables.to_vec());
+    let loss = || {
+        let first = variables[0].sqr().unwrap().sum_all().unwrap();
+        first.add(&variables[1].sqr().unwrap().sum_all().unwrap().to_dtype(DType::F32).unwrap()).unwrap()
+    };
+    let books = || (active(device), gc::stats().created, manager.array_count());
+    optimiser.step(&loss().backward().unwrap()).unwrap();
+    gc::collect();
+    gc::collect_orphans();
+    let grads = loss().backward().unwrap();
+    gc::collect_orphans();
+    let before = books();
+    let values_before = values::<f32>(&variables[0]);
+    for _ in 0..5 {
+        optimiser.step(&grads).unwrap();
+    }
+    assert_eq!(books(), before, "five steps made no array and took no byte");
+    assert!(values::<f32>(&variables[0]) != values_before);
+    assert_eq!(manager.array_count(), 2, "the state of the optimiser is not with the manager");
+    drop(optimiser);
+    manager.close().unwrap();
+}
+
+#[test]
+fn optimisers_make_nothing_after_their_first_step() {
+    each(|device| {
+        make_nothing(device, |v| SGD::new(v, 0.1).unwrap());
+        make_nothing(device, |v| SGD::with_config(v, SgdConfig { rate: 0.1, momentum: 0.9, decay: 0.1 }).unwrap());
+        make_nothing(device, |v| Adam::new(v, 0.1).unwrap());
+    });
+}
+
+#[test]
+fn a_variable_without_a_gradient_stays_as_it_is() {
+    each(|device| {
+        let (x, idle) = (Var::ones(3, DType::F32, device).unwrap(), Var::ones(3, DType::F32, device).unwrap());
+        let mut adam = Adam::with_config(vec![idle.clone(), x.clone()], AdamConfig { decay: 0.5, ..Default::default() }).unwrap();
+        adam.backward_step(&x.sqr().unwrap().sum_all().unwrap()).unwrap();
+        assert_eq!(values::<f32>(&idle), [1.; 3]);
+        assert!(values::<f32>(&x)[0] < 1.);
+    });
+}
+
+#[test]
+fn the_learning_rate_can_be_read_and_set_and_must_be_a_number() {
+    each(|device| {
+        let x = Var::ones(1, DType::F64, device).unwrap();
+        let mut sgd = SGD::new(vec![x.clone()], 0.5).unwrap();
+        sgd.set_learning_rate(0.25);
+        assert_eq!(sgd.learning_rate(), 0.25);
+        sgd.backward_step(&x.sum_all().unwrap()).unwrap();
+        assert_eq!(values::<f64>(&x), [0.75]);
+        for rate in [-1., f64::NAN, f64::INFINITY] {
+            assert!(matches!(error(SGD::new(vec![], rate)), Error::Argument { op: "sgd", .. }));
+            assert!(matches!(error(Adam::new(vec![], rate)), Error::Argument { op: "adam", .. }));
+        }
+    });
+}
+
+#[test]
+fn a_step_that_is_refused_changes_nothing() {
+    each(|device| {
+        let x = Tensor::ones((2, 2), DType::F32, device).unwrap();
+        let three = Tensor::ones(3, DType::F32, device).unwrap();
+        let grad = Tensor::ones((2, 2), DType::F32, device).unwrap();
+        let step = |x: &Tensor, grad: &Tensor, velocity| x.sgd_step_(grad, velocity, 0.1, 0.9, 0.);
+        assert!(matches!(error(step(&x, &three, None)), Error::ShapeMismatch { op: "sgd_step_", .. }));
+        assert!(matches!(error(step(&x, &grad, Some(&three))), Error::ShapeMismatch { op: "sgd_step_", .. }));
+        assert!(matches!(error(step(&x.t().unwrap(), &grad, None)), Error::Shape { op: "sgd_step_", .. }));
+        let ints = grad.to_dtype(DType::I64).unwrap();
+        assert!(matches!(error(step(&ints, &ints, None)), Error::UnsupportedDType { op: "sgd_step_", .. }));
+        let doubles = grad.to_dtype(DType::F64).unwrap();
+        assert!(matches!(error(step(&x, &doubles, None)), Error::DTypeMismatch { op: "sgd_step_", .. }));
+        assert_eq!(values::<f32>(&x), [1.; 4]);
+        // A gradient in strides is right.
+        step(&x, &Tensor::new(&[[1f32, 2.], [3., 4.]], device).unwrap().t().unwrap(), None).unwrap();
+        assert_eq!(values::<f32>(&x), [0.9, 0.7, 0.8, 0.6]);
+    });
+}
+
+#[test]
+fn a_step_whose_operands_share_bytes_is_refused_or_right() {
+    each(|device| {
+        let x = f64s(device, &[1., 2.], 2);
+        match x.sgd_step_(&x, None, 0.5, 0., 0.) {
+            Ok(()) => assert_eq!(values::<f64>(&x), [0.5, 1.]),
+            Err(error) => {
+                assert!(matches!(error, Error::InUse { op: "sgd_step_", .. }), "{error}");
+                assert_eq!(values::<f64>(&x), [1., 2.]);
+            }
+        }
+        let y = f64s(device, &[1., 2.], 2);
+        let grad = f64s(device, &[1., 1.], 2);
+        match y.sgd_step_(&grad, Some(&y), 0.5, 0.9, 0.) {
+            Ok(()) => panic!("a parameter that is its own velocity has no meaning"),
+            Err(error) => assert!(matches!(error, Error::InUse { .. } | Error::Argument { .. }), "{error}"),
+        }
+        assert_eq!(values::<f64>(&y), [1., 2.]);
+    });
+}

@@ -1,0 +1,170 @@
+//! Sixteen threads create, share, use, lend, close and drop arrays of managers that are closed meanwhile. At the end
+//! nothing is left, and no value was ever seen half written.
+#![allow(clippy::unwrap_used)] // a test ends with the first surprise
+
+use std::sync::{Mutex, PoisonError};
+
+use ndgc::{Device, Error, NdManager, Proxy, gc};
+
+const THREADS: u64 = 16;
+const ROUNDS: u32 = 30_000;
+const ELEMENTS: usize = 64;
+const SHAPE: (usize, usize) = (8, 8);
+
+/// The registry and its counts are the process's: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Numbers that look random, the same each time.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % n
+    }
+}
+
+/// What all threads reach.
+struct Shared {
+    pool: Vec<Mutex<Option<Proxy>>>,
+    managers: Vec<Mutex<NdManager>>,
+    root: NdManager,
+}
+
+impl Shared {
+    fn new() -> Self {
+        let root = NdManager::new_base_manager(&Device::Cpu).unwrap();
+        let managers = (0..6).map(|_| Mutex::new(root.new_sub_manager().unwrap())).collect();
+        Shared { pool: (0..48).map(|_| Mutex::new(None)).collect(), managers, root }
+    }
+
+    fn manager(&self, dice: &mut Dice) -> NdManager {
+        self.managers[dice.below(self.managers.len())].lock().unwrap().clone()
+    }
+
+    fn array(&self, dice: &mut Dice) -> Option<Proxy> {
+        self.pool[dice.below(self.pool.len())].lock().unwrap().clone()
+    }
+
+    /// Puts an array into the pool; the one that was there is dropped, outside the lock or inside.
+    fn keep(&self, dice: &mut Dice, array: Option<Proxy>) {
+        let mut place = self.pool[dice.below(self.pool.len())].lock().unwrap();
+        let old = std::mem::replace(&mut *place, array);
+        if dice.below(2) == 0 {
+            drop(place);
+        }
+        drop(old);
+    }
+}
+
+/// The value, unless somebody ended the array or the manager: that is what this test is about.
+fn expect<T>(result: Result<T, Error>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(Error::StaleArray(_) | Error::ManagerClosed { .. } | Error::InUse { .. }) => None,
+        Err(other) => panic!("nothing here gives {other:?}"),
+    }
+}
+
+/// Whether the array could be read.
+fn check(array: &Proxy) -> bool {
+    if let Some(values) = expect(array.to_vec::<f32>()) {
+        assert!(values.iter().all(|value| *value == values[0]), "half written: {values:?}");
+    }
+    let look = |values: &[f32]| assert!(values.iter().all(|value| *value == values[0]), "half written: {values:?}");
+    match array.with_slice(look) {
+        // A transposed view.
+        Err(Error::Shape { .. }) => true,
+        other => expect(other).is_some(),
+    }
+}
+
+/// One random thing. Whether values were read.
+fn round(shared: &Shared, dice: &mut Dice) -> bool {
+    let value = dice.below(100) as f32;
+    let array = shared.array(dice);
+    match (dice.below(16), array) {
+        (0..=3, _) => {
+            let made = expect(shared.manager(dice).from_slice(&[value; ELEMENTS], SHAPE));
+            shared.keep(dice, made);
+        }
+        (4, _) => {
+            let made = expect(Proxy::from_slice(&[value; ELEMENTS], SHAPE, &Device::Cpu));
+            shared.keep(dice, made);
+        }
+        (5, _) => {
+            let fresh = shared.root.new_sub_manager().unwrap();
+            let old = {
+                let mut place = shared.managers[dice.below(shared.managers.len())].lock().unwrap();
+                std::mem::replace(&mut *place, fresh)
+            };
+            old.close().unwrap();
+        }
+        (6, _) => shared.keep(dice, None),
+        (_, None) => {}
+        (7, Some(array)) => array.close(),
+        (8, Some(array)) => drop(expect(array.attach(&shared.manager(dice)))),
+        (9, Some(array)) => drop(expect(array.temp_attach(&shared.manager(dice)))),
+        (10, Some(array)) => {
+            let other = shared.array(dice);
+            let sum = other.and_then(|other| expect(array.add(&other)));
+            let read = sum.as_ref().is_some_and(check);
+            shared.keep(dice, sum);
+            return read;
+        }
+        (11, Some(array)) => {
+            let other = shared.array(dice);
+            other.and_then(|other| expect(array.add_(&other)));
+        }
+        (12, Some(array)) => {
+            let view = if dice.below(2) == 0 { array.t() } else { array.reshape(SHAPE) };
+            shared.keep(dice, expect(view));
+        }
+        (13, Some(array)) => drop(expect(array.detach())),
+        (14, Some(array)) => drop(Proxy::from_registry(array.key())),
+        (_, Some(array)) => return check(&array),
+    }
+    false
+}
+
+fn soak(flip: bool) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    gc::on();
+    gc::collect();
+    let start = (gc::stats(), Device::Cpu.memory().active);
+    let shared = Shared::new();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let shared = &shared;
+            scope.spawn(move || {
+                let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ (thread + 1));
+                let mut read = 0;
+                for turn in 0..ROUNDS {
+                    read += u32::from(round(shared, &mut dice));
+                    if flip && turn % 97 == 0 {
+                        if dice.below(2) == 0 { gc::on() } else { gc::off() }
+                    }
+                }
+                assert!(read > ROUNDS / 100, "only {read} of {ROUNDS} rounds met an open array");
+            });
+        }
+    });
+    drop(shared);
+    gc::collect();
+    let end = gc::stats();
+    assert_eq!((end.live, end.queued, end.kept), (start.0.live, start.0.queued, start.0.kept));
+    assert_eq!(Device::Cpu.memory().active, start.1);
+    gc::off();
+}
+
+#[test]
+fn sixteen_threads_leave_nothing_behind_with_reclaiming_on() {
+    soak(false);
+}
+
+#[test]
+fn sixteen_threads_leave_nothing_behind_while_the_switch_goes_on_and_off() {
+    soak(true);
+}

@@ -1,0 +1,142 @@
+//! The shape of the sources: layers, homes of unsafe code, lengths of functions and files, names in design.md.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The layers, lowest first. A file may use its own layer and those before it.
+const LAYERS: [&str; 6] = ["base", "device", "memory", "array", "ops", "nn"];
+const FUNCTION_LINES_MAX: usize = 70;
+const FILE_LINES_MAX: usize = 800;
+
+fn sources(folder: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut todo = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)];
+    while let Some(path) = todo.pop() {
+        if path.is_dir() {
+            todo.extend(fs::read_dir(&path).expect("a folder").map(|entry| entry.expect("an entry").path()));
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn relative(path: &Path) -> String {
+    path.strip_prefix(env!("CARGO_MANIFEST_DIR")).expect("inside").display().to_string()
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).expect("a source file")
+}
+
+fn layer_of(path: &str) -> Option<usize> {
+    let folder = path.strip_prefix("src/")?.split('/').next()?;
+    LAYERS.iter().position(|layer| *layer == folder)
+}
+
+#[test]
+fn no_layer_uses_one_above_it() {
+    let mut wrong = Vec::new();
+    for path in sources("src") {
+        let name = relative(&path);
+        let Some(own) = layer_of(&name) else { continue };
+        for (number, line) in read(&path).lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            for (at, _) in code.match_indices("crate::") {
+                let used: String =
+                    code[at + 7..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+                let Some(layer) = LAYERS.iter().position(|layer| *layer == used) else { continue };
+                if layer > own {
+                    wrong.push(format!("{name}:{} uses {used}", number + 1));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn networks_use_what_users_can_use() {
+    for path in sources("src/nn") {
+        let text = read(&path);
+        for hidden in ["crate::device", "crate::memory", "crate::array", "unsafe "] {
+            assert!(!text.contains(hidden), "{} has {hidden}", relative(&path));
+        }
+    }
+}
+
+/// Files with unsafe code, without comments and without the words in names and attributes.
+fn with_unsafe() -> BTreeSet<String> {
+    sources("src")
+        .iter()
+        .filter(|path| {
+            read(path).lines().any(|line| {
+                let code = line.split("//").next().unwrap_or_default();
+                code.contains("unsafe {") || code.contains("unsafe impl") || code.contains("unsafe fn")
+            })
+        })
+        .map(|path| relative(path))
+        .collect()
+}
+
+#[test]
+fn unsafe_code_lives_where_the_design_says() {
+    let design = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("design.md"));
+    let section =
+        design.split("## Where unsafe lives").nth(1).expect("the section").split("\n## ").next().expect("text");
+    let listed: BTreeSet<String> = section
+        .split('`')
+        .filter(|word| word.ends_with(".rs") && word.contains('/'))
+        .map(|word| format!("src/{word}"))
+        .collect();
+    assert_eq!(with_unsafe(), listed, "left: found in the sources; right: listed in design.md");
+}
+
+#[test]
+fn functions_fit_a_screen_and_files_a_sitting() {
+    let mut wrong = Vec::new();
+    for path in sources("src").into_iter().chain(sources("tests")).chain(sources("examples")).chain(sources("benches"))
+    {
+        let (name, text) = (relative(&path), read(&path));
+        let lines: Vec<&str> = text.lines().collect();
+        if lines.len() > FILE_LINES_MAX {
+            wrong.push(format!("{name} has {} lines", lines.len()));
+        }
+        for (start, line) in lines.iter().enumerate() {
+            let head = line.trim_start();
+            let is_fn = ["fn ", "pub fn ", "pub(crate) fn ", "pub(super) fn ", "pub(crate) unsafe fn ", "unsafe fn "]
+                .iter()
+                .any(|prefix| head.starts_with(prefix));
+            if !is_fn || line.ends_with(';') {
+                continue;
+            }
+            let close = format!("{}}}", " ".repeat(line.len() - head.len()));
+            if let Some(length) = lines[start..].iter().position(|l| *l == close)
+                && length >= FUNCTION_LINES_MAX
+            {
+                wrong.push(format!("{name}:{}: {} lines: {head}", start + 1, length + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_design_names_files_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let design = read(&root.join("design.md"));
+    for word in design.split('`').filter(|word| word.ends_with(".rs") && word.contains('/') && !word.contains(' ')) {
+        let exists = ["", "src/"].iter().any(|base| root.join(base).join(word).exists());
+        assert!(exists, "design.md names {word}");
+    }
+}
+
+#[test]
+fn every_file_of_the_library_says_what_it_is() {
+    for path in sources("src") {
+        let text = read(&path);
+        assert!(text.starts_with("//!") || text.starts_with("#![doc"), "{} begins without docs", relative(&path));
+    }
+}
