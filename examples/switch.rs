@@ -14,7 +14,7 @@
 //! the manager is closed              on      0 arrays     0 kept
 //! ```
 //!
-//! With `NDGC=on` in front, the lines begin with `on` and nothing is kept.
+//! With `NDGC=on` in front, every line says `on`, and nothing is ever kept.
 
 use std::thread;
 

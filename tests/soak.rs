@@ -129,6 +129,18 @@ fn round(shared: &Shared, dice: &mut Dice) -> bool {
     false
 }
 
+fn work(shared: &Shared, thread: u64, flip: bool) {
+    let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ thread);
+    let mut read = 0;
+    for turn in 0..ROUNDS {
+        read += u32::from(round(shared, &mut dice));
+        if flip && turn % 97 == 0 {
+            if dice.below(2) == 0 { gc::on() } else { gc::off() }
+        }
+    }
+    assert!(read > ROUNDS / 100, "only {read} of {ROUNDS} rounds met an open array");
+}
+
 fn soak(flip: bool) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     gc::on();
@@ -136,20 +148,14 @@ fn soak(flip: bool) {
     let start = (gc::stats(), Device::Cpu.memory().active);
     let shared = Shared::new();
     std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let shared = &shared;
-            scope.spawn(move || {
-                let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ (thread + 1));
-                let mut read = 0;
-                for turn in 0..ROUNDS {
-                    read += u32::from(round(shared, &mut dice));
-                    if flip && turn % 97 == 0 {
-                        if dice.below(2) == 0 { gc::on() } else { gc::off() }
-                    }
-                }
-                assert!(read > ROUNDS / 100, "only {read} of {ROUNDS} rounds met an open array");
-            });
-        }
+        let threads: Vec<_> = (0..THREADS)
+            .map(|n| {
+                let shared = &shared;
+                scope.spawn(move || work(shared, n + 1, flip))
+            })
+            .collect();
+        // The end of the scope does not wait for thread-local destructors, in which a thread hands on its orphans.
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
     drop(shared);
     gc::collect();

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 /// The metadata of an array, as large as ndgc's.
 #[derive(Clone, Debug)]
-pub struct Meta {
+pub(crate) struct Meta {
     dims: [usize; 6],
     strides: [isize; 6],
     offset: usize,
@@ -33,16 +33,16 @@ impl Meta {
 
 /// A: a handle that is an `Arc` of the array.
 #[derive(Clone, Debug)]
-pub struct ArcArray(Arc<Meta>);
+pub(crate) struct ArcArray(Arc<Meta>);
 
 impl ArcArray {
     /// An array of four zeros.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         ArcArray(Arc::new(Meta::new()))
     }
 
     /// A new array over the bytes of the first of two.
-    fn from_two(&self, other: &ArcArray) -> Self {
+    fn beside_two(&self, other: &ArcArray) -> Self {
         black_box(self.0.dims[0] + other.0.offset);
         ArcArray(Arc::new(self.0.beside()))
     }
@@ -56,7 +56,7 @@ impl Default for ArcArray {
 
 /// D: DJL's design. A map from random uuids to arrays; handles send their uuid when they die; each call drains.
 #[derive(Debug)]
-pub struct Djl {
+pub(crate) struct Djl {
     map: Arc<DashMap<Uuid, Arc<Meta>>>,
     dead: Sender<Uuid>,
     queue: Mutex<Receiver<Uuid>>,
@@ -64,7 +64,7 @@ pub struct Djl {
 
 /// A handle of D.
 #[derive(Debug)]
-pub struct DjlProxy {
+pub(crate) struct DjlProxy {
     key: Uuid,
     dead: Sender<Uuid>,
 }
@@ -77,7 +77,7 @@ impl Drop for DjlProxy {
 
 impl Djl {
     /// An empty registry.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (dead, queue) = channel();
         Djl { map: Arc::new(DashMap::new()), dead, queue: Mutex::new(queue) }
     }
@@ -91,12 +91,12 @@ impl Djl {
     }
 
     /// A new array.
-    pub fn create(&self) -> DjlProxy {
+    pub(crate) fn create(&self) -> DjlProxy {
         self.insert(Meta::new())
     }
 
     /// A new array over the bytes of the first of two.
-    pub fn from_two(&self, a: &DjlProxy, b: &DjlProxy) -> DjlProxy {
+    pub(crate) fn beside_two(&self, a: &DjlProxy, b: &DjlProxy) -> DjlProxy {
         self.drain();
         let first = self.map.get(&a.key).map(|meta| Arc::clone(&meta));
         self.drain();
@@ -118,7 +118,7 @@ impl Djl {
     }
 
     /// Finds an array, after draining.
-    pub fn resolve(&self, proxy: &DjlProxy) -> usize {
+    pub(crate) fn resolve(&self, proxy: &DjlProxy) -> usize {
         self.drain();
         self.map.get(&proxy.key).map_or(0, |meta| meta.dims[0] + meta.offset)
     }
@@ -132,19 +132,19 @@ impl Default for Djl {
 
 /// Reads the metadata of one array through its handle: pins it, looks, lets go.
 #[inline]
-pub fn resolve(array: &Proxy) -> usize {
+pub(crate) fn resolve(array: &Proxy) -> usize {
     ndgc::bench::resolve(array)
 }
 
 /// Reads the metadata of two.
 #[inline]
-pub fn resolve_two(a: &Proxy, b: &Proxy) -> usize {
+pub(crate) fn resolve_two(a: &Proxy, b: &Proxy) -> usize {
     ndgc::bench::resolve_two(a, b)
 }
 
 /// Runs `n` iterations on each of several threads, and returns the longest time: each iteration is one call of what
 /// `make` returned.
-pub fn on_threads<F: FnMut() + Send>(threads: usize, n: u64, make: impl Fn() -> F) -> Duration {
+pub(crate) fn on_threads<F: FnMut() + Send>(threads: usize, n: u64, make: impl Fn() -> F) -> Duration {
     let barrier = Barrier::new(threads);
     let barrier = &barrier;
     std::thread::scope(|scope| {
@@ -167,39 +167,39 @@ pub fn on_threads<F: FnMut() + Send>(threads: usize, n: u64, make: impl Fn() -> 
 }
 
 /// Resolves two arrays of a ring, makes a result, puts it in the place of an older one, which drops.
-pub fn ndgc_cycle(live: usize) -> impl FnMut() + Send {
+pub(crate) fn ndgc_cycle(live: usize) -> impl FnMut() + Send {
     let mut ring: Vec<Proxy> = (0..live).map(|_| Tensor::zeros(4, DType::F32, &Device::Cpu).expect("memory")).collect();
     let mut at = 0;
     move || {
         at = (at * 5 + 7_919) % live;
         let other = (at + 1) % live;
-        let made = ndgc::bench::make_from_two(&ring[at], &ring[other]);
+        let made = ndgc::bench::make_beside_two(&ring[at], &ring[other]);
         let place = (at + 2) % live;
         ring[place] = made;
     }
 }
 
 /// The same of A.
-pub fn arc_cycle(live: usize) -> impl FnMut() + Send {
+pub(crate) fn arc_cycle(live: usize) -> impl FnMut() + Send {
     let mut ring: Vec<ArcArray> = (0..live).map(|_| ArcArray::new()).collect();
     let mut at = 0;
     move || {
         at = (at * 5 + 7_919) % live;
         let other = (at + 1) % live;
-        let made = ring[at].from_two(&ring[other]);
+        let made = ring[at].beside_two(&ring[other]);
         let place = (at + 2) % live;
         ring[place] = made;
     }
 }
 
 /// The same of D.
-pub fn djl_cycle(djl: &Djl, live: usize) -> impl FnMut() + Send + use<'_> {
+pub(crate) fn djl_cycle(djl: &Djl, live: usize) -> impl FnMut() + Send + use<'_> {
     let mut ring: Vec<DjlProxy> = (0..live).map(|_| djl.create()).collect();
     let mut at = 0;
     move || {
         at = (at * 5 + 7_919) % live;
         let other = (at + 1) % live;
-        let made = djl.from_two(&ring[at], &ring[other]);
+        let made = djl.beside_two(&ring[at], &ring[other]);
         let place = (at + 2) % live;
         ring[place] = made;
     }

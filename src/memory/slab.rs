@@ -93,7 +93,7 @@ impl<T: Sync> Slab<T> {
         if page >= PAGES {
             return false;
         }
-        if first as usize % PAGE == 0 {
+        if (first as usize).is_multiple_of(PAGE) {
             let cells: Box<[T]> = (0..PAGE).map(|_| (self.make)()).collect();
             // Release: pairs with the Acquire in `get`.
             self.pages[page].store(Box::leak(cells).as_mut_ptr(), Ordering::Release);

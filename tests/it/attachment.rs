@@ -1,11 +1,11 @@
 //! Area C, behaviours 20 to 24 and 29 to 32: which manager owns what. Lending (25 to 28) is in `lending.rs`.
 
-use ndgc::{CmpOp, DType, Device, Error, Result, SimConfig, Tensor, gc};
+use ndgc::{CmpOp, DType, Device, Error, SimConfig, Tensor, gc};
 
-use crate::support::{base, block, both, live_bytes, matrix, owned_by, values, vector};
+use crate::support::{Operation, base, block, both, live_bytes, matrix, owned_by, values, vector};
 
 /// Every kind of operation on two 2 x 2 matrices of floats.
-pub(crate) const OPERATIONS: &[(&str, fn(&Tensor, &Tensor) -> Result<Tensor>)] = &[
+const OPERATIONS: &[Operation] = &[
     ("add", |a, b| a.add(b)),
     ("broadcast_sub", |a, b| a.broadcast_sub(b)),
     ("operator", |a, b| a * b),

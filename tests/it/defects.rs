@@ -6,11 +6,13 @@ use std::thread;
 
 use ndgc::{DType, Device, Error, Generator, NdManager, Result, SimConfig, Tensor, Var, gc};
 
-use crate::support::{alone, base, block, both, devices, live_bytes, matrix, owned_by, switched, text, values, vector};
+use crate::support::{
+    Operation, alone, base, block, both, devices, live_bytes, matrix, owned_by, switched, text, values, vector,
+};
 
 /// The operations that change an array and return its handle: DJL's ten that return `this`, as far as there are
 /// remainders and powers here, and the conversions that change nothing.
-pub(crate) const SELF_RETURNING: &[(&str, fn(&Tensor, &Tensor) -> Result<Tensor>)] = &[
+pub(crate) const SELF_RETURNING: &[Operation] = &[
     ("add_", |a, one| a.add_(one)),
     ("sub_", |a, one| a.sub_(one)),
     ("mul_", |a, one| a.mul_(one)),

@@ -94,7 +94,7 @@ fn f53_any_call_then_reclaims_them_and_the_manager_stays_open() {
             ("a new manager", &|| drop(elsewhere.new_sub_manager())),
             ("the close of a manager", &|| drop(base(device).close())),
             ("managed_arrays", &|| drop(elsewhere.managed_arrays())),
-            ("collect", &|| drop(gc::collect())),
+            ("collect", &|| assert_eq!(gc::collect(), 3)),
         ];
         for (name, call) in calls {
             drop(three(&manager));

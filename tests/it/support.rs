@@ -7,12 +7,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::{Command, Output};
 use std::sync::{Mutex, PoisonError};
 
-use ndgc::{DType, Device, Error, NdManager, SimConfig, Tensor, gc};
+use ndgc::{DType, Device, NdManager, Result, SimConfig, Tensor, gc};
 
 static LOCK: Mutex<()> = Mutex::new(());
 
 /// Set in processes that a test started to run itself again.
 const CHILD: &str = "NDGC_TEST_CHILD";
+
+/// An operation on two arrays, with a name for messages.
+pub(crate) type Operation = (&'static str, fn(&Tensor, &Tensor) -> Result<Tensor>);
 
 /// Runs `body` while no other test of this binary runs, with the switch off at first and put back at the end.
 pub(crate) fn alone<R>(body: impl FnOnce() -> R) -> R {
@@ -107,7 +110,7 @@ pub(crate) fn live_bytes(device: &Device) -> u64 {
 }
 
 /// An error's whole text, masked as by [`mask`].
-pub(crate) fn text<T>(result: Result<T, Error>) -> String {
+pub(crate) fn text<T>(result: Result<T>) -> String {
     match result {
         Ok(_) => "no error".to_owned(),
         Err(error) => mask(&error.to_string()),

@@ -2,7 +2,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use ndgc::{DType, Device, Error, Generator, NdManager, SimConfig, Tensor, Var, gc, is_grad_enabled, no_grad, node_count};
+use ndgc::{
+    DType, Device, Error, Generator, NdManager, SimConfig, Tensor, Var, gc, is_grad_enabled, no_grad, node_count,
+};
 
 use crate::support::{alone, check_sim, devices, each, error, f64s, values};
 
@@ -136,7 +138,10 @@ fn a_value_changed_in_place_after_it_was_saved_is_an_error_that_names_the_operat
         let y = x.mul(&data).unwrap();
         data.affine_(2., 0.).unwrap();
         let found = error(y.backward());
-        assert!(matches!(found, Error::ChangedSinceSaved { op: "mul", site } if site.file().ends_with("autograd.rs")), "{found}");
+        assert!(
+            matches!(found, Error::ChangedSinceSaved { op: "mul", site } if site.file().ends_with("autograd.rs")),
+            "{found}"
+        );
         let y = x.exp().unwrap();
         no_grad(|| y.zero_()).unwrap();
         assert!(matches!(error(y.backward()), Error::ChangedSinceSaved { op: "exp", .. }), "its own output");
@@ -295,6 +300,20 @@ fn gradients_at_the_edges_of_functions_are_finite_where_the_limit_is() {
         for y in [large.sigmoid().unwrap(), large.tanh().unwrap(), large.softmax(0).unwrap()] {
             assert_eq!(values::<f64>(y.backward().unwrap().get(&large).unwrap()), [0., 0.]);
         }
+    });
+}
+
+#[test]
+fn gradients_of_powers_at_zero_are_zero_as_in_other_libraries() {
+    each(|device| {
+        let of = |x: f64, y: f64| {
+            let (x, y) = (var(device, &[x]), var(device, &[y]));
+            let grads = x.pow(&y).unwrap().backward().unwrap();
+            [&x, &y].map(|v| values::<f64>(grads.get(v).unwrap())[0])
+        };
+        assert_eq!(of(0., 2.), [0., 0.], "0 ^ 2");
+        assert_eq!(of(0., 0.)[0], 0., "0 ^ 0, in the base");
+        assert_eq!(of(-2., 3.)[0], 12., "a negative base and a whole exponent");
     });
 }
 

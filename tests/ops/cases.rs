@@ -164,7 +164,7 @@ fn on_every_form<T: Native, R: Native>(device: &Device, cases: &[Case<T, R>]) {
 
 /// Runs a generic body for each dtype in the list.
 macro_rules! for_types {
-    ($device:expr, $body:ident, $($t:ty),*) => { $($body::<$t>($device);)* };
+    ($device:expr, $body:ident, $($t:ty),*) => {{ $($body::<$t>($device);)* }};
 }
 pub(crate) use for_types;
 
@@ -316,5 +316,72 @@ fn operations_of_floats_refuse_integers_by_name_and_make_nothing() {
             let found = error(mask.where_cond(&mask, &mask));
             assert!(matches!(found, Error::UnsupportedDType { op: "where_cond", .. }), "{found}");
         }
+    });
+}
+
+#[test]
+fn whole_arrays_compare_by_content_or_within_a_tolerance() {
+    each(|device| {
+        let a = Tensor::new(&[[1f32, 2.], [3., 4.]], device).unwrap();
+        let turned = Tensor::new(&[[1f32, 3.], [2., 4.]], device).unwrap().t().unwrap();
+        assert!(a.content_equals(&turned).unwrap() && a.content_equals(&a).unwrap());
+        assert!(!a.content_equals(&a.affine(1., 1e-3).unwrap()).unwrap());
+        assert!(!a.content_equals(&a.reshape(4).unwrap()).unwrap(), "another shape");
+        assert!(!a.content_equals(&a.to_dtype(DType::F64).unwrap()).unwrap(), "another dtype");
+        let odd = Tensor::new(&[f32::NAN, f32::INFINITY], device).unwrap();
+        assert!(!odd.content_equals(&odd).unwrap(), "NaN is not itself");
+        assert!(odd.all_close(&odd, 0., 0.).unwrap(), "but as close as can be");
+        assert!(!odd.all_close(&odd.neg().unwrap(), 1., 1.).unwrap(), "the infinities are apart");
+        assert!(a.all_close(&a.affine(1., 1e-3).unwrap(), 0., 2e-3).unwrap());
+        assert!(a.all_close(&a.affine(1.001, 0.).unwrap(), 2e-3, 0.).unwrap());
+        assert!(!a.all_close(&a.affine(1.01, 0.).unwrap(), 1e-3, 1e-3).unwrap());
+        assert!(matches!(error(a.all_close(&odd, 1., 1.)), Error::ShapeMismatch { op: "all_close", .. }));
+        let empty = Tensor::zeros((0, 2), DType::F32, device).unwrap();
+        assert!(empty.content_equals(&empty).unwrap() && empty.all_close(&empty, 0., 0.).unwrap());
+    });
+}
+
+#[test]
+fn the_functions_of_nn_are_those_of_the_arrays() {
+    use ndgc::nn::{Linear, Mlp, Module, ops};
+    each(|device| {
+        let x = put(&Host::<f32>::tame(&[3, 4], 1), device);
+        let pairs = [
+            (ops::softmax(&x, 0), x.softmax(0)),
+            (ops::softmax_last_dim(&x), x.softmax(1)),
+            (ops::log_softmax(&x, -1), x.log_softmax(1)),
+            (ops::sigmoid(&x), x.sigmoid()),
+        ];
+        for (got, want) in pairs {
+            assert!(got.unwrap().content_equals(&want.unwrap()).unwrap());
+        }
+        let mut random = ndgc::Generator::new(1);
+        let model = Mlp::new(&[4, 5, 2], &mut random, device).unwrap();
+        let v = model.variables();
+        let hidden = Linear::new(v[0].clone(), v[1].clone()).forward(&x).unwrap().relu().unwrap();
+        let want = Linear::new(v[2].clone(), v[3].clone()).forward(&hidden).unwrap();
+        assert!(model.forward(&x).unwrap().content_equals(&want).unwrap());
+        let bound = v[0].abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
+        assert!(bound > 0.2 && bound <= 0.5, "weights lie within 1 / sqrt(4), {bound}");
+        for sizes in [&[4][..], &[4, 0]] {
+            assert!(matches!(error(Mlp::new(sizes, &mut random, device)), Error::Argument { .. }));
+        }
+    });
+}
+
+#[test]
+fn arrays_read_as_nested_vectors_of_their_rank() {
+    each(|device| {
+        let a = Tensor::arange(0u32, 8, device).unwrap().reshape((2, 2, 2)).unwrap();
+        assert_eq!(a.to_vec3::<u32>().unwrap(), [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]);
+        assert_eq!(a.get(1).unwrap().t().unwrap().to_vec2::<u32>().unwrap(), [[4, 6], [5, 7]]);
+        assert_eq!(a.get_on_dim(2, 1).unwrap().get(0).unwrap().to_vec1::<u32>().unwrap(), [1, 3]);
+        assert_eq!(a.max_all().unwrap().to_vec0::<u32>().unwrap(), 7);
+        assert_eq!((a.dims3().unwrap(), a.rank().unwrap(), a.elem_count().unwrap()), ((2, 2, 2), 3, 8));
+        assert_eq!((a.dim(-1).unwrap(), a.stride().unwrap()), (2, vec![4, 2, 1]));
+        assert!(matches!(error(a.dims2()), Error::Shape { op: "dims2", .. }));
+        assert!(matches!(error(a.to_vec1::<u32>()), Error::Shape { op: "dims1", .. }));
+        let empty = Tensor::zeros((2, 0), DType::F32, device).unwrap();
+        assert_eq!(empty.to_vec2::<f32>().unwrap(), [[0f32; 0]; 2]);
     });
 }

@@ -155,7 +155,8 @@ fn every_differentiable_operation_in_the_sources_has_a_case() {
     }
     // Between two devices, so it is not a case of the table: `autograd` checks it.
     let elsewhere: BTreeSet<String> = ["to_device".to_owned()].into();
-    let missing: Vec<&String> = found.iter().filter(|name| !covered.contains(*name) && !elsewhere.contains(*name)).collect();
+    let missing: Vec<&String> =
+        found.iter().filter(|name| !covered.contains(*name) && !elsewhere.contains(*name)).collect();
     assert!(missing.is_empty(), "without a case: {missing:?}");
 }
 
@@ -203,7 +204,10 @@ fn differentiable() -> BTreeSet<String> {
     loop {
         let before = recording.len();
         for function in sources.iter().flat_map(|source| functions_of(source)) {
-            if !function.public && !function.name.starts_with('$') && recording.iter().any(|name| calls(&function.text, name)) {
+            if !function.public
+                && !function.name.starts_with('$')
+                && recording.iter().any(|name| calls(&function.text, name))
+            {
                 recording.insert(function.name);
             }
         }
@@ -227,7 +231,9 @@ fn differentiable() -> BTreeSet<String> {
 /// The names that a macro's invocation gives to the method `$variable`: `$name:ident, $broadcast:ident` in the
 /// pattern says at which place they stand.
 fn made_by_macro(source: &str, variable: &str) -> Vec<String> {
-    let Some(pattern) = source.lines().find(|line| line.contains(&format!("{variable}:ident"))) else { return Vec::new() };
+    let Some(pattern) = source.lines().find(|line| line.contains(&format!("{variable}:ident"))) else {
+        return Vec::new();
+    };
     let place = pattern.split(',').position(|part| part.contains(&format!("{variable}:ident"))).unwrap_or(0);
     let before = &source[..source.find(pattern).unwrap_or(0)];
     let name = before.rsplit("macro_rules! ").next().and_then(|rest| rest.split_whitespace().next()).unwrap_or("");

@@ -77,7 +77,8 @@ pub(crate) fn functions() -> Vec<Case> {
         "contiguous", "of a transposed view", [away(&[2, 3])], |x| x[0].t()?.contiguous();
         "exp", "of nothing", [away(&[0, 3])], |x| x[0].exp();
     };
-    let narrow = case("to_dtype", "to f32 and back", vec![away(&[2, 3])], |x| x[0].to_dtype(DType::F32)?.to_dtype(DType::F64));
+    let narrow =
+        case("to_dtype", "to f32 and back", vec![away(&[2, 3])], |x| x[0].to_dtype(DType::F32)?.to_dtype(DType::F64));
     all.push(Case { step: 1e-2, tolerance: 1e-3, ..narrow });
     let single = case("to_dtype", "a loss in f32", vec![away(&[2, 3])], |x| x[0].to_dtype(DType::F32)?.sqr());
     all.push(Case { step: 1e-2, tolerance: 1e-3, ..single });

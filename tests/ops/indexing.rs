@@ -2,6 +2,7 @@
 
 use ndgc::{DType, Device, Error, Result, Tensor};
 
+use crate::cases::for_types;
 use crate::reference::{Host, Native};
 use crate::support::{assert_same, each, error, forms, put, shapes, values};
 
@@ -41,7 +42,7 @@ fn index_select_picks_in_order_with_repeats_along_every_axis() {
         let got = operand.tensor.index_select(&strided, 0).unwrap();
         assert_same("indices in strides", &got, &select(&operand.host, &[1, 0], 0));
     }
-    each(|device| crate::cases::for_types!(device, body, u8, u32, i64, f32, f64));
+    each(|device| for_types!(device, body, u8, u32, i64, f32, f64));
 }
 
 #[test]
@@ -75,14 +76,15 @@ fn gather_follows_its_definition_along_every_axis_and_for_smaller_indices() {
                     operand.host.at(&index)
                 });
                 let turned = put(&list.permute(&[2, 0, 1]), device).permute((1, 2, 0)).unwrap();
-                for ids in INDEX_TYPES.map(|dtype| put(&list, device).to_dtype(dtype).unwrap()).iter().chain([&turned]) {
+                for ids in INDEX_TYPES.map(|dtype| put(&list, device).to_dtype(dtype).unwrap()).iter().chain([&turned])
+                {
                     let got = operand.tensor.gather(ids, axis).unwrap();
                     assert_same(&format!("gather {dims:?} of {} along {axis}", operand.form), &got, &want);
                 }
             }
         }
     }
-    each(|device| crate::cases::for_types!(device, body, u8, u32, i64, f32, f64));
+    each(|device| for_types!(device, body, u8, u32, i64, f32, f64));
 }
 
 #[test]
@@ -122,7 +124,7 @@ fn scatter_add_and_index_add_follow_their_definitions_and_leave_the_operand() {
             assert_same("the operand itself", &operand.tensor, h);
         }
     }
-    each(|device| crate::cases::for_types!(device, body, u8, u32, i64, f32, f64));
+    each(|device| for_types!(device, body, u8, u32, i64, f32, f64));
 }
 
 fn add<T: Native>(to: &mut Host<T>, src: &Host<T>, place: impl Fn(Vec<usize>) -> Vec<usize>) {
@@ -166,7 +168,11 @@ fn an_index_out_of_range_is_an_error_that_names_it() {
         let labels = Tensor::new(&[0u32, 1, 4], device).unwrap();
         let found = late(a.cross_entropy(&labels));
         assert!(matches!(found, Error::IndexOutOfRange { op: "cross_entropy", index: 4, dim: 4 }), "{found}");
-        assert_eq!(values::<f32>(&a.index_select(&labels.narrow(0, 0, 2).unwrap(), 0).unwrap()), [1.; 8], "all is well after");
+        assert_eq!(
+            values::<f32>(&a.index_select(&labels.narrow(0, 0, 2).unwrap(), 0).unwrap()),
+            [1.; 8],
+            "all is well after"
+        );
     });
 }
 

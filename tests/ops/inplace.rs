@@ -2,6 +2,7 @@
 
 use ndgc::{DType, Device, Error, Result, Tensor, Var, no_grad};
 
+use crate::cases::for_types;
 use crate::reference::{Host, Native};
 use crate::support::{assert_same, each, error, f64s, forms, put, values};
 
@@ -45,7 +46,7 @@ fn assignments_match_naive_loops_on_every_form_and_broadcast_the_right_side() {
             }
         }
     }
-    each(|device| crate::cases::for_types!(device, body, u8, u32, i64, f32, f64));
+    each(|device| for_types!(device, body, u8, u32, i64, f32, f64));
 }
 
 #[test]
@@ -140,7 +141,10 @@ fn a_change_that_is_refused_changes_nothing() {
         let single = Tensor::ones((2, 2), DType::F32, device).unwrap();
         let elsewhere = Tensor::ones((2, 2), DType::F64, &Device::sim(Default::default())).unwrap();
         let found = error(a.add_(&three));
-        assert!(matches!(&found, Error::ShapeMismatch { op: "add_", lhs, rhs, .. } if (lhs, rhs) == (&vec![2, 2], &vec![3])), "{found}");
+        assert!(
+            matches!(&found, Error::ShapeMismatch { op: "add_", lhs, rhs, .. } if (lhs, rhs) == (&vec![2, 2], &vec![3])),
+            "{found}"
+        );
         let found = error(a.get(0).unwrap().mul_(&a));
         assert!(matches!(found, Error::ShapeMismatch { op: "mul_", .. }), "the left side is not broadcast: {found}");
         let found = error(a.sub_(&single));

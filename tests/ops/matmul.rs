@@ -2,6 +2,7 @@
 
 use ndgc::{DType, Device, Error, Tensor};
 
+use crate::cases::for_types;
 use crate::reference::{Host, Native};
 use crate::support::{assert_same, each, error, put, values};
 
@@ -140,7 +141,7 @@ fn a_dense_layer_matches_its_parts_for_every_rank_and_layout() {
         let got = put(&x, device).linear(&put(&w, device), Some(&bias)).unwrap();
         assert_same("linear with a strided bias", &got, &dense(&x, &w, Some(&wide.get(1, 1))));
     }
-    each(|device| crate::cases::for_types!(device, body, f32, f64));
+    each(|device| for_types!(device, body, f32, f64));
 }
 
 #[test]

@@ -32,7 +32,11 @@ fn compare<O: Optimizer>(device: &Device, make: impl Fn(Vec<Var>) -> O, step: im
             }
             let got = values::<f64>(&x.detach().unwrap().to_dtype(DType::F64).unwrap());
             for (got, want) in got.iter().zip(&scalars) {
-                assert!((got - want.x).abs() <= tolerance * (1. + want.x.abs()), "step {t} in {dtype}: {got} and {}", want.x);
+                assert!(
+                    (got - want.x).abs() <= tolerance * (1. + want.x.abs()),
+                    "step {t} in {dtype}: {got} and {}",
+                    want.x
+                );
             }
         }
     }
@@ -125,7 +129,8 @@ fn optimisers_make_nothing_after_their_first_step() {
 fn a_variable_without_a_gradient_stays_as_it_is() {
     each(|device| {
         let (x, idle) = (Var::ones(3, DType::F32, device).unwrap(), Var::ones(3, DType::F32, device).unwrap());
-        let mut adam = Adam::with_config(vec![idle.clone(), x.clone()], AdamConfig { decay: 0.5, ..Default::default() }).unwrap();
+        let mut adam =
+            Adam::with_config(vec![idle.clone(), x.clone()], AdamConfig { decay: 0.5, ..Default::default() }).unwrap();
         adam.backward_step(&x.sqr().unwrap().sum_all().unwrap()).unwrap();
         assert_eq!(values::<f32>(&idle), [1.; 3]);
         assert!(values::<f32>(&x)[0] < 1.);

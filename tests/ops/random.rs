@@ -145,12 +145,21 @@ fn parameters_out_of_range_are_errors_and_draw_nothing() {
         let mut random = Generator::new(1);
         let before = format!("{random:?}");
         for (low, high) in [(f64::NAN, 1.), (0., f64::INFINITY), (1., 0.)] {
-            assert!(matches!(error(random.uniform(low, high, 3, DType::F32, device)), Error::Argument { op: "rand", .. }));
+            assert!(matches!(
+                error(random.uniform(low, high, 3, DType::F32, device)),
+                Error::Argument { op: "rand", .. }
+            ));
         }
         for (mean, std) in [(0., -1.), (f64::NAN, 1.), (0., f64::INFINITY)] {
-            assert!(matches!(error(random.normal(mean, std, 3, DType::F32, device)), Error::Argument { op: "randn", .. }));
+            assert!(matches!(
+                error(random.normal(mean, std, 3, DType::F32, device)),
+                Error::Argument { op: "randn", .. }
+            ));
         }
-        assert!(matches!(error(random.normal(0., 1., 3, DType::I64, device)), Error::UnsupportedDType { op: "randn", .. }));
+        assert!(matches!(
+            error(random.normal(0., 1., 3, DType::I64, device)),
+            Error::UnsupportedDType { op: "randn", .. }
+        ));
         assert!(matches!(error(random.uniform(0., 1., [1; 7], DType::F32, device)), Error::RankTooLarge { .. }));
         assert_eq!(format!("{random:?}"), before);
     });

@@ -2,6 +2,7 @@
 
 use ndgc::{D, DType, Device, Error, NdManager, Result, Tensor, gc};
 
+use crate::cases::for_types;
 use crate::reference::{Host, Native};
 use crate::support::{active, assert_same, each, error, put, shares, values};
 
@@ -118,11 +119,12 @@ fn bytes_of_views_count_once_and_stay_until_the_last_of_them_goes() {
         assert_eq!(active(device) - start, whole, "views take no bytes");
         drop(a);
         assert_eq!(active(device) - start, whole, "views keep the bytes");
-        let [first, .., last] = views;
+        let [first, second, third, last] = views;
         first.close();
+        drop((second, third));
         assert_eq!(active(device) - start, whole, "another view is open");
         assert_eq!(values::<f32>(&last).len(), 4096);
-        drop((first, last));
+        drop(last);
         assert_eq!(active(device), start);
     });
 }
@@ -136,6 +138,10 @@ fn a_manager_counts_the_bytes_of_views_once() {
         let t = a.t().unwrap();
         assert_eq!((manager.array_count(), manager.bytes_used()), (2, own));
         assert_eq!(t.manager().unwrap().uuid(), manager.uuid(), "a view belongs to the owner of its array");
+        let sub = manager.new_sub_manager().unwrap();
+        let row = a.get_in(&sub, 1).unwrap();
+        assert_eq!(row.manager().unwrap().uuid(), sub.uuid(), "unless another owner is named");
+        assert_eq!((manager.array_count(), sub.array_count()), (2, 1));
         let out = t.detach().unwrap();
         assert!(out.is_detached().unwrap());
         assert_eq!(manager.array_count(), 2);
@@ -171,7 +177,7 @@ fn cat_and_stack_join_every_form_along_every_axis() {
         let twice = Tensor::cat(&[&ta, &ta], D::Minus1).unwrap();
         assert_same("cat of one array twice", &twice, &Host::cat(&[&a, &a], 1));
     }
-    each(|device| crate::cases::for_types!(device, body, u8, u32, i64, f32, f64));
+    each(|device| for_types!(device, body, u8, u32, i64, f32, f64));
 }
 
 #[test]

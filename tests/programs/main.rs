@@ -100,13 +100,7 @@ proptest! {
 
     #[test]
     fn a_program_on_one_thread_does_what_the_model_does(steps in prop::collection::vec(step(), 1..120)) {
-        let _alone = alone();
-        let mut model = model::Model::new();
-        for step in &steps {
-            model.run(step);
-            model.check();
-        }
-        model.end();
+        run(&steps);
     }
 
     #[test]
@@ -122,5 +116,59 @@ proptest! {
         let after = gc::stats();
         prop_assert_eq!((after.live, after.queued, after.kept), (before.0.live, before.0.queued, before.0.kept));
         prop_assert_eq!(Device::Cpu.memory().active, before.1);
+    }
+}
+
+/// Runs one program beside the model.
+fn run(steps: &[Step]) {
+    let _alone = alone();
+    let mut model = model::Model::new();
+    for step in steps {
+        model.run(step);
+        model.check();
+    }
+    model.end();
+}
+
+/// Found by the random programs: looking up the key of an array that ended touched the next one in its slot.
+#[test]
+fn a_stale_key_leaves_the_kept_array_in_its_slot_alone() {
+    for on in [false, true] {
+        run(&[
+            Step::CreateOnDevice,
+            Step::Drop { handle: 0 },
+            Step::Create { manager: 0 },
+            Step::Drop { handle: 0 },
+            Step::Switch { on },
+            Step::Revive { array: 0 },
+            Step::Revive { array: 1 },
+        ]);
+    }
+}
+
+/// An array that only its manager keeps, lent by its handles, of which none is left when it comes back.
+#[test]
+fn a_kept_array_that_was_lent_by_its_handles_ends_with_the_borrower() {
+    run(&[
+        Step::CreateOnDevice,
+        Step::SubManager { parent: 0 },
+        Step::Lend { handle: 0, manager: 1 },
+        Step::Drop { handle: 0 },
+        Step::CloseManager { manager: 1 },
+    ]);
+}
+
+/// A handle found by key takes the place of the count that the manager kept.
+#[test]
+fn a_kept_array_that_was_found_by_key_is_an_ordinary_one() {
+    for on in [false, true] {
+        run(&[
+            Step::Create { manager: 0 },
+            Step::Drop { handle: 0 },
+            Step::Revive { array: 0 },
+            Step::AttachToHandles { handle: 0 },
+            Step::Switch { on },
+            Step::Drop { handle: 0 },
+        ]);
     }
 }

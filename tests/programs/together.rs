@@ -12,11 +12,14 @@ pub(crate) fn run(programs: &[Vec<Step>]) {
     let managers: Vec<NdManager> = (0..4).map(|_| root.new_sub_manager().unwrap()).collect();
     let (senders, receivers): (Vec<_>, Vec<_>) = programs.iter().map(|_| mpsc::channel::<Proxy>()).unzip();
     std::thread::scope(|scope| {
+        let mut threads = Vec::new();
         for (i, (program, inbox)) in programs.iter().zip(receivers).enumerate() {
             let outbox = senders[(i + 1) % senders.len()].clone();
             let mut shared = Shared { managers: managers.clone(), handles: Vec::new(), made: 0, outbox, inbox };
-            scope.spawn(move || program.iter().for_each(|step| shared.run(step)));
+            threads.push(scope.spawn(move || program.iter().for_each(|step| shared.run(step))));
         }
+        // The end of the scope does not wait for thread-local destructors, in which a thread hands on its orphans.
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
 }
 
