@@ -62,7 +62,7 @@ fn step(at: &NdManager, mut between: impl FnMut()) -> Result<(), ndgc::Error> {
     between();
     let grads = loss.backward()?;
     between();
-    let grad = grads.get(&w).map(Proxy::clone);
+    let grad = grads.get(&w).cloned();
     no_grad(|| {
         between();
         w.sub_(&grad.ok_or(ndgc::Error::NoGradient { array: "w".into() })?).map(drop)

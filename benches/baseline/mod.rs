@@ -173,7 +173,7 @@ pub(crate) fn ndgc_cycle(live: usize) -> impl FnMut() + Send {
     move || {
         at = (at * 5 + 7_919) % live;
         let other = (at + 1) % live;
-        let made = ndgc::bench::make_beside_two(&ring[at], &ring[other]);
+        let made = ndgc::bench::make_from_two(&ring[at], &ring[other]);
         let place = (at + 2) % live;
         ring[place] = made;
     }

@@ -18,7 +18,7 @@ impl fmt::Display for Proxy {
         }
         match describe(self) {
             Ok((shape, cells, suffix)) => {
-                let width = cells.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
+                let width = cells.iter().map(String::len).max().unwrap_or(0);
                 let table = Table { shape, cells, width, summarise: shape.elem_count() > THRESHOLD };
                 table.write(f, 0, 0, 0)?;
                 write!(f, "\n{suffix}")
@@ -55,8 +55,14 @@ fn describe(array: &Proxy) -> Result<(Shape, Vec<String>, String)> {
 /// Numbers as text, in a common form: integers as they are, floats with the fewest digits (up to 4 decimals)
 /// that tell them apart, or in scientific notation if they span many orders.
 fn cells<T: crate::base::dtype::WithDType>(values: &[T], shape: &Shape) -> Vec<String> {
+    // What is left out gets no text.
+    let text = |number: &dyn Fn(&T) -> String| {
+        let mut cells = vec![String::new(); values.len()];
+        shown(shape).for_each(|i| cells[i] = number(&values[i]));
+        cells
+    };
     if !T::DTYPE.is_float() {
-        return values.iter().map(T::to_string).collect();
+        return text(&T::to_string);
     }
     let seen: Vec<f64> = shown(shape).map(|i| values[i].to_f64()).filter(|v| v.is_finite() && *v != 0.0).collect();
     let largest = seen.iter().fold(0f64, |a, v| a.max(v.abs()));
@@ -74,12 +80,13 @@ fn cells<T: crate::base::dtype::WithDType>(values: &[T], shape: &Shape) -> Vec<S
             (false, decimals) => format!("{value:.decimals$}"),
         }
     };
-    values.iter().map(number).collect()
+    text(&number)
 }
 
 /// Decimals that a number needs, up to 4.
 fn decimals(value: f64) -> usize {
-    (0..4).find(|&d| (value * 10f64.powi(d as i32)).fract() == 0.0).unwrap_or(4)
+    let longest = format!("{value:.4}");
+    4 - longest.bytes().rev().take_while(|&digit| digit == b'0').count().min(4)
 }
 
 /// Flat indices that are printed.

@@ -75,6 +75,8 @@ pub trait WithDType:
     fn from_f64(value: f64) -> Self;
     /// To a double, as `as` converts.
     fn to_f64(self) -> f64;
+    /// To an integer, as `as` converts.
+    fn to_i64(self) -> i64;
 }
 
 macro_rules! with_dtype {
@@ -88,6 +90,10 @@ macro_rules! with_dtype {
             #[inline(always)]
             fn to_f64(self) -> f64 {
                 self as f64
+            }
+            #[inline(always)]
+            fn to_i64(self) -> i64 {
+                self as i64
             }
         }
     )*};

@@ -579,24 +579,29 @@ pub(crate) fn upgrade(key: Key) -> Option<Key> {
     if key.index() >= extent() {
         return None;
     }
-    revive(key.index()).and_then(|found| {
-        if found == key && is_open(key) {
-            return Some(found);
-        }
+    let found = upgrade_index(key.index())?;
+    if found != key || !is_open(key) {
+        // Another life's: its count goes back, and what its manager keeps stays kept.
         drop_proxy(found);
-        None
-    })
+        return None;
+    }
+    Some(unkept(found))
 }
 
 /// As [`upgrade_index`]; an array whose last proxy fell while the switch was off is an ordinary one from here on.
 pub(crate) fn revive(index: u32) -> Option<Key> {
-    let key = upgrade_index(index)?;
-    if slot(index).core.state() & KEPT != 0 && slot(index).core.unkeep(key.generation()) {
+    upgrade_index(index).map(unkept)
+}
+
+/// Takes back the count that a manager keeps of an array, of which the caller has another.
+fn unkept(key: Key) -> Key {
+    let core = &slot(key.index()).core;
+    if core.state() & KEPT != 0 && core.unkeep(key.generation()) {
         threads::count_here(|counts| &counts.unkept);
-        // The kept count is one too many now; it is not the last, as the caller has one.
+        // One too many now; it is not the last.
         drop_proxy(key);
     }
-    Some(key)
+    key
 }
 
 /// A proxy's count for whatever array is in a slot. The caller must give it to a proxy or to `drop_proxy`.

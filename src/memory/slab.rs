@@ -23,7 +23,8 @@ pub(crate) struct Slab<T: 'static> {
     pages: [AtomicPtr<T>; PAGES],
     /// Cells ever handed out, and with it the pages made.
     used: Mutex<u32>,
-    free: Mutex<Vec<u32>>,
+    /// In batches, so that the list of them never moves much when it grows.
+    free: Mutex<Vec<Vec<u32>>>,
     /// As `used`, to be read without the lock.
     extent: AtomicU32,
     make: fn() -> T,
@@ -75,15 +76,17 @@ impl<T: Sync> Slab<T> {
             drop(free);
             return self.grow(list);
         }
-        let keep = free.len().saturating_sub(BATCH);
-        list.extend(free.drain(keep..));
+        list.extend(free.pop().into_iter().flatten());
         true
     }
 
     /// Takes free cells back.
     #[cold]
     pub(crate) fn give_back(&self, cells: impl Iterator<Item = u32>) {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).extend(cells);
+        let batch: Vec<u32> = cells.collect();
+        if !batch.is_empty() {
+            self.free.lock().unwrap_or_else(PoisonError::into_inner).push(batch);
+        }
     }
 
     fn grow(&self, list: &mut Vec<u32>) -> bool {

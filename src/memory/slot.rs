@@ -19,7 +19,7 @@
 //!
 //! loom explores this file together with `hazard.rs` and `queue.rs` (`loom_tests.rs`).
 
-use crate::base::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell, fence};
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
 
 /// Readable by whoever announced it.
 pub(crate) const OPEN: u64 = 1;
@@ -160,7 +160,7 @@ impl<P> Slot<P> {
         // the caller's place in the queue needs a count.
         // Acquire: pairs with the Release of that handle's `fetch_sub`, which the store below would hide from the
         // drain; the push into the queue passes it on.
-        fence(Ordering::Acquire);
+        self.proxies.load(Ordering::Acquire);
         // Release: pairs with the Acquire in `upgrade`, as in `open`.
         self.proxies.store(1, Ordering::Release);
         true

@@ -179,7 +179,7 @@ impl Drop for Storage {
             return;
         }
         // Acquire: for the second way into here, as above.
-        crate::base::sync::fence(Ordering::Acquire);
+        cell.refs.load(Ordering::Acquire);
         cell.refs.store(0, Ordering::Relaxed);
         // SAFETY: this was the last reference, and all uses through others happened before.
         #[allow(unsafe_code)]

@@ -13,6 +13,7 @@ use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::{
     check,
     exec::{adopt, call, composed, device, fresh, launch, pin, record, view_as},
+    inplace::filled_beside,
 };
 
 /// The layouts of two operands over their common shape.
@@ -96,13 +97,17 @@ fn part(op: BinaryOp, side: usize, grad: &Proxy, saved: Option<&[Saved; 2]>) -> 
         }
         (BinaryOp::Pow, 0) => {
             let (x, y) = (value(0)?, value(1)?);
-            let slope = x.broadcast_pow(&y.affine(1.0, -1.0)?)?;
-            grad.mul(&slope.broadcast_mul(&y)?)?
+            let slope = x.broadcast_pow(&y.affine(1.0, -1.0)?)?.broadcast_mul(&y)?;
+            // A power of 0 is 1 everywhere, also where the formula has 0 * infinity.
+            let flat = y.eq(&y.zeros_like()?)?.broadcast_as(slope.shape()?)?;
+            grad.mul(&flat.where_cond(&slope.zeros_like()?, &slope)?)?
         }
         (BinaryOp::Pow, _) => {
             let (x, y) = (value(0)?, value(1)?);
-            let power = x.broadcast_pow(&y)?;
-            grad.mul(&power.broadcast_mul(&x.log()?)?)?
+            let slope = x.broadcast_pow(&y)?.broadcast_mul(&x.log()?)?;
+            // At 0 the formula has 0 * infinity; the limit is 0.
+            let flat = x.eq(&x.zeros_like()?)?.broadcast_as(slope.shape()?)?;
+            grad.mul(&flat.where_cond(&slope.zeros_like()?, &slope)?)?
         }
     })
 }
@@ -220,10 +225,29 @@ macro_rules! operators {
 }
 
 operators! {
-    Add, add, |x, n| x.affine(1.0, n);
-    Sub, sub, |x, n| x.affine(1.0, -n);
-    Mul, mul, |x, n| x.affine(n, 0.0);
-    Div, div, |x, n| x.affine(1.0 / n, 0.0);
+    Add, add, |x, n| with_number(x, BinaryOp::Add, n, false, Location::caller(), || x.affine(1.0, n));
+    Sub, sub, |x, n| with_number(x, BinaryOp::Sub, n, false, Location::caller(), || x.affine(1.0, -n));
+    Mul, mul, |x, n| with_number(x, BinaryOp::Mul, n, false, Location::caller(), || x.affine(n, 0.0));
+    Div, div, |x, n| with_number(x, BinaryOp::Div, n, false, Location::caller(), || x.affine(1.0 / n, 0.0));
+}
+
+/// Arithmetic with a number: `floats` for floats; for integers that of the integers, with the number converted.
+fn with_number(
+    x: &Proxy,
+    op: BinaryOp,
+    number: f64,
+    number_first: bool,
+    site: Site,
+    floats: impl FnOnce() -> Result<Proxy>,
+) -> Result<Proxy> {
+    if x.dtype()?.is_float() {
+        return composed("arithmetic", site, x, floats);
+    }
+    composed("arithmetic", site, x, || {
+        let number = filled_beside(x, "arithmetic", &Shape::SCALAR, number, site)?;
+        let (a, b) = if number_first { (&number, x) } else { (x, &number) };
+        binary(a, b, op, "arithmetic", true, site)
+    })
 }
 
 macro_rules! number_on_the_left {
@@ -248,10 +272,10 @@ macro_rules! number_on_the_left {
 }
 
 number_on_the_left! {
-    Add, add, |n, x| x.affine(1.0, n);
-    Sub, sub, |n, x| x.affine(-1.0, n);
-    Mul, mul, |n, x| x.affine(n, 0.0);
-    Div, div, |n, x| composed("div", Location::caller(), x, || x.recip()?.affine(n, 0.0));
+    Add, add, |n, x| with_number(x, BinaryOp::Add, n, true, Location::caller(), || x.affine(1.0, n));
+    Sub, sub, |n, x| with_number(x, BinaryOp::Sub, n, true, Location::caller(), || x.affine(-1.0, n));
+    Mul, mul, |n, x| with_number(x, BinaryOp::Mul, n, true, Location::caller(), || x.affine(n, 0.0));
+    Div, div, |n, x| with_number(x, BinaryOp::Div, n, true, Location::caller(), || x.recip()?.affine(n, 0.0));
 }
 
 impl std::ops::Neg for &Proxy {

@@ -38,8 +38,8 @@ macro_rules! comparisons {
                 /// owner of this array. No gradient.
                 ///
                 /// # Errors
-                /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::DeviceMismatch`],
-                /// [`Error::StaleArray`], [`Error::OutOfMemory`].
+                /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch), [`Error::DeviceMismatch`](crate::Error::DeviceMismatch),
+                /// [`Error::StaleArray`](crate::Error::StaleArray), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
                 #[track_caller]
                 pub fn $name(&self, rhs: &Proxy) -> Result<Proxy> {
                     compare(self, rhs, CmpOp::$op, stringify!($name), false, Location::caller())
@@ -89,8 +89,8 @@ impl Proxy {
     /// belongs to the owner of `yes`.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] of `yes` and `no`, [`Error::UnsupportedDType`] of the
-    /// mask, [`Error::DeviceMismatch`], [`Error::StaleArray`], [`Error::OutOfMemory`].
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) of `yes` and `no`, [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) of the
+    /// mask, [`Error::DeviceMismatch`](crate::Error::DeviceMismatch), [`Error::StaleArray`](crate::Error::StaleArray), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     #[track_caller]
     pub fn where_cond(&self, yes: &Proxy, no: &Proxy) -> Result<Proxy> {
         let (name, site) = ("where_cond", Location::caller());
@@ -130,14 +130,15 @@ impl Proxy {
         check::same_shape("all_close", &self.shape()?, &other.shape()?, hint)?;
         let (a, b) = (self.detach()?.to_dtype(DType::F64)?, other.detach()?.to_dtype(DType::F64)?);
         let pairs = a.to_vec::<f64>()?.into_iter().zip(b.to_vec::<f64>()?);
-        let close = |(x, y): (f64, f64)| x == y || (x - y).abs() <= atol + rtol * y.abs() || (x.is_nan() && y.is_nan());
+        let near = |x: f64, y: f64| x.is_finite() && y.is_finite() && (x - y).abs() <= atol + rtol * y.abs();
+        let close = |(x, y): (f64, f64)| x == y || near(x, y) || (x.is_nan() && y.is_nan());
         Ok(pairs.into_iter().all(close))
     }
 
     /// Whether shape, dtype and every element are equal (DJL's `contentEquals`). NaN is not equal to itself.
     ///
     /// # Errors
-    /// [`Error::StaleArray`]; [`Error::DeviceMismatch`].
+    /// [`Error::StaleArray`](crate::Error::StaleArray); [`Error::DeviceMismatch`](crate::Error::DeviceMismatch).
     pub fn content_equals(&self, other: &Proxy) -> Result<bool> {
         if self.shape()? != other.shape()? || self.dtype()? != other.dtype()? {
             return Ok(false);

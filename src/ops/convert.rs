@@ -49,6 +49,7 @@ impl Proxy {
     /// first failure of the source device's work.
     #[track_caller]
     pub fn to_device(&self, device: &Device) -> Result<Proxy> {
+        let site = Location::caller();
         let from = self.device()?;
         if &from == device {
             return Ok(self.clone());
@@ -66,7 +67,7 @@ impl Proxy {
             let [a, c] = pins.arrays();
             let node = record([&a], || move |grad: &Proxy, _| Ok(one(grad.to_device(&from)?)));
             let payload = Payload { dtype, layout: c.layout, storage: c.storage.clone(), node };
-            adopt_payload(local, "to_device", payload, &copy, Location::caller())
+            adopt_payload(local, "to_device", payload, &copy, site)
         })
         .inspect(|_| copy.close())
     }

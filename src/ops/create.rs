@@ -312,14 +312,32 @@ fn filled<P: Place + ?Sized>(
     })
 }
 
+/// The first integer after which doubles have gaps.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// As [`arange`], in the numbers' own type.
+fn large_arange<T: WithDType, P: Place + ?Sized>(site: Site, start: T, end: T, step: T, at: &P) -> Result<Proxy> {
+    let [first, last, by] = [start, end, step].map(|x| i128::from(x.to_i64()));
+    let count = if by > 0 { (last - first + by - 1) / by } else { (last - first + by + 1) / by };
+    let count = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
+    Shape::from(count).check("arange", size_of::<i64>())?;
+    let values: Vec<i64> = (0..count as i128).map(|i| (first + i * by) as i64).collect();
+    make("arange", site, Shape::from(count), DType::I64, at, false, |out| upload("arange", out, &values))
+}
+
 fn arange<T: WithDType, P: Place + ?Sized>(site: Site, start: T, end: T, step: T, at: &P) -> Result<Proxy> {
     let (first, last, by) = (start.to_f64(), end.to_f64(), step.to_f64());
-    let steps = ((last - first) / by).ceil().max(0.0);
+    let steps = ((last - first) / by).ceil();
     if by == 0.0 || !steps.is_finite() || steps > isize::MAX as f64 {
         let value = format!("{by} from {first} to {last}");
         return Err(Error::Argument { op: "arange", argument: "step", value, expected: "a step that reaches the end" });
     }
-    make("arange", site, Shape::from(steps as usize), T::DTYPE, at, false, |out| {
+    let steps = steps.max(0.0) as usize;
+    if T::DTYPE == DType::I64 && first.abs().max(last.abs()) >= EXACT {
+        // Doubles cannot tell these numbers apart.
+        return large_arange(site, start, end, step, at);
+    }
+    make("arange", site, Shape::from(steps), T::DTYPE, at, false, |out| {
         launch(at.device_of_place(), &Kernel::Arange { dst: out.view(), start: first, step: by })
     })
 }

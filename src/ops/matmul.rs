@@ -134,7 +134,9 @@ impl Proxy {
         if lead.rank() > 2 {
             let last = lead.rank() - 1;
             return composed(name, site, self, || {
-                let out = self.reshape(((), lead.dims()[last]))?.linear(weight, bias)?;
+                let out = self
+                    .reshape((lead.dims()[..last].iter().product::<usize>(), lead.dims()[last]))?
+                    .linear(weight, bias)?;
                 out.reshape(lead.with_dim(last, weight.dim(0)?))
             });
         }

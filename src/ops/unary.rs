@@ -149,6 +149,9 @@ impl Proxy {
             |a, _| {
                 let saved = Saved::of(a, name, site);
                 move |grad: &Proxy, _| {
+                    if exponent == 0.0 {
+                        return Ok(one(grad.zeros_like()?));
+                    }
                     let slope = saved.get()?.powf(exponent - 1.0)?.affine(exponent, 0.0)?;
                     Ok(one(grad.mul(&slope)?))
                 }

@@ -208,6 +208,45 @@ fn defect07_bytes_come_back_with_the_next_call_and_under_the_devices_pressure() 
 }
 
 #[test]
+fn defect07_the_limit_counts_to_the_byte_what_other_threads_took_and_gave_back() {
+    // The host's counts are kept by thread. Broken by: a limit that is compared with the settled part alone.
+    switched(true, |device| {
+        const SHARE: usize = 60 << 10;
+        let manager = base(device);
+        let (freed_there, made_there) = (manager.zeros(SHARE, DType::U8).unwrap(), Barrier::new(2));
+        let (freed, done) = (Barrier::new(2), Barrier::new(2));
+        let before = live_bytes(device);
+        let ask = |room: u64, bytes: usize| {
+            let limit = device.set_limit(Some(device.memory().active + room));
+            let made = manager.zeros(bytes, DType::U8);
+            device.set_limit(limit);
+            made.is_ok_and(|array| array.is_open())
+        };
+        thread::scope(|threads| {
+            threads.spawn(|| {
+                drop(freed_there);
+                gc::collect();
+                freed.wait();
+                done.wait();
+                let _made = manager.zeros(SHARE, DType::U8).unwrap();
+                made_there.wait();
+                done.wait();
+            });
+            freed.wait();
+            assert_eq!(device.memory().active, before - SHARE as u64);
+            let after_free = ask(4096, 4096);
+            gc::collect();
+            done.wait();
+            made_there.wait();
+            let after_making = ask(4096, 8192);
+            done.wait();
+            assert!(after_free, "there was room, as another thread had given bytes back");
+            assert!(!after_making, "there was none, as another thread had taken bytes");
+        });
+    });
+}
+
+#[test]
 fn defect08_copies_between_devices_leave_no_empty_managers() {
     // Each made a sub-manager of the source's manager in DJL, which nobody closed.
     both(|device| {

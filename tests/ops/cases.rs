@@ -322,13 +322,13 @@ fn operations_of_floats_refuse_integers_by_name_and_make_nothing() {
 #[test]
 fn whole_arrays_compare_by_content_or_within_a_tolerance() {
     each(|device| {
-        let a = Tensor::new(&[[1f32, 2.], [3., 4.]], device).unwrap();
-        let turned = Tensor::new(&[[1f32, 3.], [2., 4.]], device).unwrap().t().unwrap();
+        let a = Tensor::new([[1f32, 2.], [3., 4.]], device).unwrap();
+        let turned = Tensor::new([[1f32, 3.], [2., 4.]], device).unwrap().t().unwrap();
         assert!(a.content_equals(&turned).unwrap() && a.content_equals(&a).unwrap());
         assert!(!a.content_equals(&a.affine(1., 1e-3).unwrap()).unwrap());
         assert!(!a.content_equals(&a.reshape(4).unwrap()).unwrap(), "another shape");
         assert!(!a.content_equals(&a.to_dtype(DType::F64).unwrap()).unwrap(), "another dtype");
-        let odd = Tensor::new(&[f32::NAN, f32::INFINITY], device).unwrap();
+        let odd = Tensor::new([f32::NAN, f32::INFINITY], device).unwrap();
         assert!(!odd.content_equals(&odd).unwrap(), "NaN is not itself");
         assert!(odd.all_close(&odd, 0., 0.).unwrap(), "but as close as can be");
         assert!(!odd.all_close(&odd.neg().unwrap(), 1., 1.).unwrap(), "the infinities are apart");

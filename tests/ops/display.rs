@@ -20,7 +20,7 @@ fn floats(data: &[f32]) -> String {
 #[test]
 fn arrays_print_as_nested_brackets_with_shape_dtype_and_device() {
     each(|device| {
-        let a = Tensor::new(&[[1i64, 20], [-300, 4]], device).unwrap();
+        let a = Tensor::new([[1i64, 20], [-300, 4]], device).unwrap();
         assert_eq!(a.to_string(), format!("[[   1,   20],\n [-300,    4]]\n[2, 2] i64 {device}"));
         let a = Tensor::arange(0u8, 8, device).unwrap().reshape((2, 2, 2)).unwrap();
         assert_eq!(body(&a), "[[[0, 1],\n  [2, 3]],\n\n [[4, 5],\n  [6, 7]]]");

@@ -222,9 +222,9 @@ fn arange_and_full_are_exact_for_integers_that_a_double_cannot_hold() {
 #[test]
 fn arithmetic_of_integers_with_numbers_is_that_of_the_integers() {
     each(|device| {
-        let a = Tensor::new(&[10u8, 200], device).unwrap();
+        let a = Tensor::new([10u8, 200], device).unwrap();
         assert_eq!((&a - 3.).unwrap().to_vec::<u8>().unwrap(), [7, 197]);
-        let b = Tensor::new(&[10i64, -7], device).unwrap();
+        let b = Tensor::new([10i64, -7], device).unwrap();
         assert_eq!((&b / 2.).unwrap().to_vec::<i64>().unwrap(), [5, -3]);
         assert_eq!((3. - &b).unwrap().to_vec::<i64>().unwrap(), [-7, 10]);
     });

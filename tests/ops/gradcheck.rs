@@ -190,7 +190,7 @@ fn calls(text: &str, name: &str) -> bool {
         let call = format!("{name}{next}");
         text.match_indices(&call).any(|(at, _)| {
             let before = text[..at].chars().next_back().unwrap_or(' ');
-            !(before.is_alphanumeric() || before == '_' || before == '.') && !text[..at].ends_with("fn ")
+            !(before.is_alphanumeric() || "_.".contains(before) || text[..at].ends_with("fn "))
         })
     })
 }

@@ -118,7 +118,7 @@ pub(crate) fn arithmetic() -> Vec<Case> {
         "recip", "a number by an array", [away(&[2, 3])], |x| 2. / &x[0];
         "neg", "operators of arrays", [away(&[2, 3]), away(&[2, 3])], |x| -&(&x[0] * &(&x[1] - &x[0])?)?;
         "where_cond", "", [away(&[2, 3]), positive(&[2, 3])], |x| {
-            let mask = Tensor::new(&[[1u8, 0, 2], [0, 0, 1]], &x[0].device()?)?;
+            let mask = Tensor::new([[1u8, 0, 2], [0, 0, 1]], &x[0].device()?)?;
             mask.where_cond(&x[0], &x[1])
         };
         "where_cond", "by a comparison, of views", [distinct(&[3, 2]), away(&[1, 3])], |x| {
@@ -188,7 +188,9 @@ pub(crate) fn views() -> Vec<Case> {
         "broadcast_as", "", [away(&[2, 1])], |x| x[0].broadcast_as((3, 2, 2))?.sqr();
         "broadcast_as", "a scalar", [away(&[])], |x| x[0].expand((2, 2))?.sqr();
         "cat", "rows", [away(&[2, 3]), positive(&[1, 3])], |x| Tensor::cat(x, 0)?.sqr();
-        "cat", "columns of views", [away(&[2, 3]), positive(&[2, 3])], |x| Tensor::cat(&[x[0].t()?, x[1].t()?], 1)?.sqr();
+        "cat", "columns of views", [away(&[2, 3]), positive(&[2, 3])], |x| {
+            Tensor::cat(&[x[0].t()?, x[1].t()?], 1)?.sqr()
+        };
         "cat", "one array three times", [away(&[2, 2])], |x| Tensor::cat(&[&x[0], &x[0], &x[0]], 0)?.sqr();
         "cat", "with one that is not tracked", [away(&[2, 2])], |x| {
             let ones = Tensor::ones((2, 2), DType::F64, &x[0].device()?)?;
@@ -251,9 +253,13 @@ pub(crate) fn products() -> Vec<Case> {
         "matmul", "with its transpose", [away(&[2, 3])], |x| x[0].matmul(&x[0].t()?);
         "matmul", "batches", [away(&[2, 2, 3]), positive(&[2, 3, 2])], |x| x[0].matmul(&x[1]);
         "matmul", "without inner elements", [away(&[2, 0]), positive(&[0, 3])], |x| x[0].matmul(&x[1]);
-        "broadcast_matmul", "one matrix for all", [away(&[2, 2, 3]), positive(&[3, 2])], |x| x[0].broadcast_matmul(&x[1]);
+        "broadcast_matmul", "one matrix for all", [away(&[2, 2, 3]), positive(&[3, 2])], |x| {
+            x[0].broadcast_matmul(&x[1])
+        };
         "broadcast_matmul", "both sides", [away(&[2, 1, 2, 3]), positive(&[3, 3, 2])], |x| x[0].broadcast_matmul(&x[1]);
-        "broadcast_matmul", "more axes on the right", [away(&[2, 3]), positive(&[2, 3, 2])], |x| x[0].broadcast_matmul(&x[1]);
+        "broadcast_matmul", "more axes on the right", [away(&[2, 3]), positive(&[2, 3, 2])], |x| {
+            x[0].broadcast_matmul(&x[1])
+        };
         "linear", "", [away(&[4, 3]), positive(&[2, 3]), away(&[2])], |x| x[0].linear(&x[1], Some(&x[2]));
         "linear", "without a bias", [away(&[4, 3]), positive(&[2, 3])], |x| x[0].linear(&x[1], None);
         "linear", "more axes", [away(&[2, 2, 3]), positive(&[2, 3]), away(&[2])], |x| x[0].linear(&x[1], Some(&x[2]));

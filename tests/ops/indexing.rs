@@ -37,7 +37,7 @@ fn index_select_picks_in_order_with_repeats_along_every_axis() {
                 }
             }
         }
-        let strided = Tensor::new(&[[1u32, 9], [0, 9]], device).unwrap().get_on_dim(1, 0).unwrap();
+        let strided = Tensor::new([[1u32, 9], [0, 9]], device).unwrap().get_on_dim(1, 0).unwrap();
         let operand = &forms::<T>(device, 1)[0];
         let got = operand.tensor.index_select(&strided, 0).unwrap();
         assert_same("indices in strides", &got, &select(&operand.host, &[1, 0], 0));
@@ -51,9 +51,9 @@ fn embedding_takes_indices_of_any_shape() {
         let table = Host::<f32>::sample(&[5, 3], 1);
         let t = put(&table, device);
         let want = select(&table, &[4, 0, 0, 2], 0);
-        let list = Tensor::new(&[[4u32, 0], [0, 2]], device).unwrap();
+        let list = Tensor::new([[4u32, 0], [0, 2]], device).unwrap();
         assert_same("a matrix of indices", &t.embedding(&list).unwrap(), &want.reshape(&[2, 2, 3]));
-        let turned = Tensor::new(&[[4i64, 0], [0, 2]], device).unwrap().t().unwrap();
+        let turned = Tensor::new([[4i64, 0], [0, 2]], device).unwrap().t().unwrap();
         assert_same("a transposed one", &t.embedding(&turned).unwrap(), &want.reshape(&[2, 2, 3]).permute(&[1, 0, 2]));
         let one = Tensor::new(4u8, device).unwrap();
         assert_same("a scalar", &t.embedding(&one).unwrap(), &table.get(0, 4));
@@ -150,7 +150,7 @@ fn an_index_out_of_range_is_an_error_that_names_it() {
         let a = Tensor::ones((3, 4), DType::F32, device).unwrap();
         let src = Tensor::ones((2, 4), DType::F32, device).unwrap();
         for bad in [3i64, -1, i64::MAX, i64::MIN] {
-            let list = Tensor::new(&[0, bad], device).unwrap();
+            let list = Tensor::new([0, bad], device).unwrap();
             let wide = list.unsqueeze(1).unwrap().broadcast_as((2, 4)).unwrap();
             let cases = [
                 ("index_select", late(a.index_select(&list, 0))),
@@ -165,7 +165,7 @@ fn an_index_out_of_range_is_an_error_that_names_it() {
                 );
             }
         }
-        let labels = Tensor::new(&[0u32, 1, 4], device).unwrap();
+        let labels = Tensor::new([0u32, 1, 4], device).unwrap();
         let found = late(a.cross_entropy(&labels));
         assert!(matches!(found, Error::IndexOutOfRange { op: "cross_entropy", index: 4, dim: 4 }), "{found}");
         assert_eq!(
@@ -180,7 +180,7 @@ fn an_index_out_of_range_is_an_error_that_names_it() {
 fn indices_of_the_wrong_form_are_typed_errors() {
     each(|device| {
         let a = Tensor::ones((3, 4), DType::F32, device).unwrap();
-        let list = Tensor::new(&[0u32, 1], device).unwrap();
+        let list = Tensor::new([0u32, 1], device).unwrap();
         let table = list.unsqueeze(0).unwrap();
         let floats = list.to_dtype(DType::F32).unwrap();
         assert!(matches!(error(a.index_select(&table, 0)), Error::Shape { op: "index_select", .. }));

@@ -8,8 +8,10 @@ use crate::support::{assert_same, each, error, f64s, forms, put, values};
 
 type Assign = fn(&Tensor, &Tensor) -> Result<Tensor>;
 type Change = fn(&Tensor) -> Result<Tensor>;
+/// A name, the change, and what it does to one element and another.
+type Assignment<T> = (&'static str, Assign, fn(T, T) -> T);
 
-fn assignments<T: Native>() -> [(&'static str, Assign, fn(T, T) -> T); 7] {
+fn assignments<T: Native>() -> [Assignment<T>; 7] {
     [
         ("add_", Tensor::add_, T::plus),
         ("sub_", Tensor::sub_, T::minus),
@@ -142,7 +144,7 @@ fn a_change_that_is_refused_changes_nothing() {
         let elsewhere = Tensor::ones((2, 2), DType::F64, &Device::sim(Default::default())).unwrap();
         let found = error(a.add_(&three));
         assert!(
-            matches!(&found, Error::ShapeMismatch { op: "add_", lhs, rhs, .. } if (lhs, rhs) == (&vec![2, 2], &vec![3])),
+            matches!(&found, Error::ShapeMismatch { op: "add_", lhs, rhs, .. } if *lhs == [2, 2] && *rhs == [3]),
             "{found}"
         );
         let found = error(a.get(0).unwrap().mul_(&a));

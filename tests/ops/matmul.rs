@@ -103,8 +103,8 @@ fn a_product_without_inner_elements_is_zero_whatever_was_there_before() {
 #[test]
 fn values_that_are_no_numbers_go_through_a_product() {
     each(|device| {
-        let a = Tensor::new(&[[f64::NAN, 0.], [f64::INFINITY, 1.]], device).unwrap();
-        let b = Tensor::new(&[[1f64, 0.], [0., 1.]], device).unwrap();
+        let a = Tensor::new([[f64::NAN, 0.], [f64::INFINITY, 1.]], device).unwrap();
+        let b = Tensor::new([[1f64, 0.], [0., 1.]], device).unwrap();
         let got = values::<f64>(&a.matmul(&b).unwrap());
         assert!(got[0].is_nan() && got[1].is_nan() && got[2] == f64::INFINITY && got[3].is_nan(), "{got:?}");
     });

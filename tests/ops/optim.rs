@@ -169,7 +169,7 @@ fn a_step_that_is_refused_changes_nothing() {
         assert!(matches!(error(step(&x, &doubles, None)), Error::DTypeMismatch { op: "sgd_step_", .. }));
         assert_eq!(values::<f32>(&x), [1.; 4]);
         // A gradient in strides is right.
-        step(&x, &Tensor::new(&[[1f32, 2.], [3., 4.]], device).unwrap().t().unwrap(), None).unwrap();
+        step(&x, &Tensor::new([[1f32, 2.], [3., 4.]], device).unwrap().t().unwrap(), None).unwrap();
         assert_eq!(values::<f32>(&x), [0.9, 0.7, 0.8, 0.6]);
     });
 }

@@ -133,8 +133,8 @@ pub(super) fn matmul<T: Float>(lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, T>) 
         let dims = [job.m, job.k, job.n];
         match job.k {
             _ if work > TINY_MAX => product(dims, lhs, rhs, dst, 1),
-            ..=8 => tiny::<T, 8>(dims, lhs, rhs, dst),
-            ..=DEPTH_MAX => tiny::<T, DEPTH_MAX>(dims, lhs, rhs, dst),
+            0..=8 => tiny::<T, 8>(dims, lhs, rhs, dst),
+            9..=DEPTH_MAX => tiny::<T, DEPTH_MAX>(dims, lhs, rhs, dst),
             _ => product(dims, lhs, rhs, dst, 1),
         }
     };

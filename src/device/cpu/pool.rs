@@ -101,12 +101,38 @@ fn system_free(block: &Block, size: usize) {
     }
 }
 
-/// Free blocks of one size in the common store.
+/// Blocks in one piece of a list.
+const PIECE: usize = 1024;
+
+/// Free blocks of one size in the common store, in pieces, so that a long list never moves when it grows.
 #[derive(Default)]
 struct List {
-    blocks: Vec<Block>,
+    pieces: Vec<Vec<Block>>,
+    len: usize,
     /// Fewest blocks since the last look: so many were not needed.
     low: usize,
+}
+
+impl List {
+    fn push(&mut self, block: Block) {
+        match self.pieces.last_mut() {
+            Some(piece) if piece.len() < PIECE => piece.push(block),
+            _ => self.pieces.push(vec![block]),
+        }
+        self.len += 1;
+    }
+
+    fn pop(&mut self) -> Option<Block> {
+        let piece = self.pieces.last_mut()?;
+        let block = piece.pop();
+        // The first piece stays when it is empty: lists of few blocks need no memory of their own again and again.
+        if piece.is_empty() && self.pieces.len() > 1 {
+            self.pieces.pop();
+        }
+        self.len -= usize::from(block.is_some());
+        self.low = self.low.min(self.len);
+        block
+    }
 }
 
 #[derive(Default)]
@@ -124,8 +150,7 @@ impl Store {
             self.decay();
         }
         for (&found, list) in self.lists.range_mut(size..=size + size / 8) {
-            if let Some(block) = list.blocks.pop() {
-                list.low = list.low.min(list.blocks.len());
+            if let Some(block) = list.pop() {
                 COUNTS.cached.fetch_sub(found as i64, Ordering::Relaxed);
                 return Some((block, found));
             }
@@ -135,26 +160,27 @@ impl Store {
 
     fn put(&mut self, block: Block, size: usize) {
         COUNTS.cached.fetch_add(size as i64, Ordering::Relaxed);
-        self.lists.entry(size).or_default().blocks.push(block);
+        self.lists.entry(size).or_default().push(block);
     }
 
     /// Frees what was not needed for a whole period.
     fn decay(&mut self) {
         self.lists.retain(|&size, list| {
-            let keep = list.blocks.len() - list.low;
-            for block in list.blocks.drain(keep..) {
-                COUNTS.cached.fetch_sub(size as i64, Ordering::Relaxed);
-                system_free(&block, size);
+            for _ in 0..list.low {
+                if let Some(block) = list.pop() {
+                    COUNTS.cached.fetch_sub(size as i64, Ordering::Relaxed);
+                    system_free(&block, size);
+                }
             }
-            list.low = list.blocks.len();
-            !list.blocks.is_empty()
+            list.low = list.len;
+            list.len > 0
         });
     }
 
     fn clear(&mut self) -> u64 {
         let mut bytes = 0;
         for (size, list) in std::mem::take(&mut self.lists) {
-            for block in &list.blocks {
+            for block in list.pieces.iter().flatten() {
                 bytes += size as u64;
                 system_free(block, size);
             }
@@ -353,7 +379,9 @@ fn charge_common(share: Option<&Share>, bytes: usize, limit: u64) -> bool {
     if let Some(share) = share {
         share.settle();
     }
+    // What other threads keep to themselves counts as well.
     let most = i64::try_from(limit).unwrap_or(i64::MAX);
+    let most = most.saturating_sub(sum(|share| share.active.load(Ordering::Relaxed)));
     let charged = COUNTS.active.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |active| {
         active.checked_add(bytes as i64).filter(|&now| now <= most)
     });

@@ -178,14 +178,6 @@ impl Array {
     pub(super) fn dims(&self) -> &[usize] {
         self.layout.dims()
     }
-
-    /// The element at an index.
-    pub(super) fn at(&self, index: &[usize]) -> f64 {
-        let steps = index.iter().zip(self.layout.strides()).map(|(&i, &step)| i as isize * step);
-        let at = (self.layout.offset() as isize + steps.sum::<isize>()) as usize;
-        let mut copy = self.clone();
-        with_type!(self.dtype, T => copy.all::<T>()[at].to_f64())
-    }
 }
 
 /// Every index of a shape, in row-major order.

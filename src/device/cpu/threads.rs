@@ -68,7 +68,7 @@ pub(super) fn split3<A: Sync, B: Sync, D: Send>(
     a: &[A],
     b: &[B],
     d: &mut [D],
-    row: &(dyn Fn(&[A], &[B], &mut [D]) + Sync),
+    row: &(impl Fn(&[A], &[B], &mut [D]) + Sync + ?Sized),
 ) {
     match plan(d.len()) {
         None => row(a, b, d),

@@ -287,8 +287,11 @@ where
     });
 }
 
+/// What is done with a row of two operands and the result.
+type Row3<'f, A, B, D> = dyn Fn(&[A], &[B], &mut [D]) + 'f;
+
 /// As [`rows2`], from two operands.
-pub(super) fn rows3<A, B, D>(a: In<'_, A>, b: In<'_, B>, dst: Out<'_, D>, row: &dyn Fn(&[A], &[B], &mut [D]))
+pub(super) fn rows3<A, B, D>(a: In<'_, A>, b: In<'_, B>, dst: Out<'_, D>, row: &Row3<'_, A, B, D>)
 where
     A: Copy + Default,
     B: Copy + Default,

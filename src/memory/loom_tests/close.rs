@@ -93,23 +93,17 @@ fn a_slow_closer_does_not_take_the_next_payload() {
 
 #[test]
 fn an_exchange_excludes_closers() {
-    Model::handles(1).beside(close).run(
-        |world| world.exchange(0),
-        |world| {
-            world.drop_proxy(0);
-            world.settle(1);
-        },
-    );
+    Model::handles(1).beside(close).run(World::exchange, |world| {
+        world.drop_proxy(0);
+        world.settle(1);
+    });
 }
 
 #[test]
 fn an_exchange_excludes_readers() {
-    Model::handles(2).beside(read::<1>).run(
-        |world| world.exchange(0),
-        |world| {
-            world.drop_proxy(0);
-            world.drop_proxy(0);
-            world.settle(1);
-        },
-    );
+    Model::handles(2).beside(read::<1>).run(World::exchange, |world| {
+        world.drop_proxy(0);
+        world.drop_proxy(0);
+        world.settle(1);
+    });
 }

@@ -55,3 +55,13 @@ fn a_slot_that_is_used_again_before_it_was_drained_is_in_the_queue_twice() {
     };
     Model::handles(1).fault(Fault::RecycleBeforeDrain).run(drop_drain, |world| world.settle(1));
 }
+
+#[test]
+#[should_panic]
+fn an_exchange_beside_the_owner_meets_a_closer() {
+    let exchange_drop = |world: &World| {
+        world.exchange();
+        world.drop_proxy(0);
+    };
+    Model::handles(1).fault(Fault::ExchangeWithoutOwner).beside(close).run(exchange_drop, |world| world.settle(1));
+}

@@ -29,6 +29,8 @@ pub(super) enum Fault {
     RecycleBeforeDrain,
     /// `finish_if_unannounced` does not look at the records.
     NoScan,
+    /// `exchange` does not take the array from its owner.
+    ExchangeWithoutOwner,
 }
 
 /// A payload; tells when it drops. That nobody reads it then is seen by loom's cell in the slot.
@@ -258,18 +260,23 @@ impl World {
     }
 
     /// `registry::exchange`, which gives up where that one waits.
-    pub(super) fn exchange(&self, me: usize) {
-        self.records[me].announce(0, [0], false);
-        if self.slot.state() & OPEN != 0 && self.slot.set(BUSY) & (BUSY | OPEN) == OPEN {
-            self.barrier();
-            if !announced(self.records.iter().enumerate().filter(|&(i, _)| i != me).map(|(_, r)| r), 0) {
-                // SAFETY: as in `pin`.
-                #[allow(unsafe_code)]
-                drop(unsafe { self.slot.replace(self.canary()) });
-            }
-            self.slot.clear(BUSY);
+    pub(super) fn exchange(&self) {
+        if self.slot.state() & OPEN == 0 || self.slot.set(BUSY) & BUSY != 0 {
+            return;
         }
-        self.release(me, 1);
+        self.barrier();
+        let owned = self.fault != Fault::ExchangeWithoutOwner;
+        if !announced(self.records.iter(), 0) && (!owned || self.take(1)) {
+            self.touched.store(1, Ordering::Relaxed);
+            // SAFETY: as in `read`.
+            #[allow(unsafe_code)]
+            drop(unsafe { self.slot.replace(self.canary()) });
+            if owned {
+                // `owner::put`.
+                self.owner.store(1, Ordering::Release);
+            }
+        }
+        self.slot.clear(BUSY);
     }
 }
 
