@@ -16,11 +16,11 @@ use serde::{Deserialize, Serialize};
 use super::plot::Format;
 
 /// Passes over the training images.
-const EPOCHS: usize = 5;
+const EPOCHS: usize = 10;
 /// Images in one step.
 const BATCH: usize = 32;
 /// Training images.
-const IMAGES: usize = 4_000;
+const IMAGES: usize = 20_000;
 /// Start of every pseudo-random sequence.
 const SEED: u64 = 42;
 /// Where the picture goes.

@@ -14,9 +14,7 @@
 //! elements `2p` and `2p + 1`: radius from the first, angle from the second; the even element is the cosine.
 
 use crate::device::cpu::{
-    Out,
-    elementwise::simd,
-    math,
+    Out, math,
     number::{Convert, Number},
     threads,
 };
@@ -96,21 +94,19 @@ fn fill<T: Number, const N: usize>(
     make: impl Fn(&[u32; WORDS], &mut [T; N]) + Sync,
 ) {
     threads::split1(dst.dense(), &|start, part| {
-        simd(WORDS, || {
-            let mut element = stream.first.wrapping_add(start as u64);
-            let mut rest = part;
-            let mut made = [T::ZERO; N];
-            while !rest.is_empty() {
-                let (group, skip) = (element / N as u64, (element % N as u64) as usize);
-                let block = group.wrapping_mul(TOGETHER as u64);
-                make(&words(stream.seed, block, width), &mut made);
-                let count = rest.len().min(N - skip);
-                let (now, later) = rest.split_at_mut(count);
-                now.copy_from_slice(&made[skip..skip + count]);
-                element = element.wrapping_add(count as u64);
-                rest = later;
-            }
-        });
+        let mut element = stream.first.wrapping_add(start as u64);
+        let mut rest = part;
+        let mut made = [T::ZERO; N];
+        while !rest.is_empty() {
+            let (group, skip) = (element / N as u64, (element % N as u64) as usize);
+            let block = group.wrapping_mul(TOGETHER as u64);
+            make(&words(stream.seed, block, width), &mut made);
+            let count = rest.len().min(N - skip);
+            let (now, later) = rest.split_at_mut(count);
+            now.copy_from_slice(&made[skip..skip + count]);
+            element = element.wrapping_add(count as u64);
+            rest = later;
+        }
     });
 }
 
