@@ -119,10 +119,11 @@ fn watch(args: &Args, mode: Mode, rows: &mut Vec<Row>) -> Result<()> {
 // ------------------------------------------------------------------------------------------------ the training
 
 fn child(args: &Args, mode: Mode) -> Result<()> {
-    let data = match &args.data {
+    let mut data = match &args.data {
         Some(dir) => data::load(dir, Some(args.images), args.seed)?,
         None => data::synthetic(args.images, args.seed),
     };
+    standardise(&mut data);
     match mode {
         Mode::Reclaiming => gc::on(),
         Mode::Leaky | Mode::Scoped => gc::off(),
@@ -140,6 +141,17 @@ fn child(args: &Args, mode: Mode) -> Result<()> {
         say(&report::row_line(&row)?)?;
     }
     Ok(())
+}
+
+/// Shifts and scales all pixels so that those of the training images have mean 0 and deviation 1.
+fn standardise(data: &mut data::Split) {
+    let pixels = &data.train.images;
+    let mean = pixels.iter().map(|&p| f64::from(p)).sum::<f64>() / pixels.len() as f64;
+    let variance = pixels.iter().map(|&p| (f64::from(p) - mean).powi(2)).sum::<f64>() / pixels.len() as f64;
+    let (mean, scale) = (mean as f32, 1.0 / variance.sqrt().max(1e-6) as f32);
+    for pixel in data.train.images.iter_mut().chain(&mut data.test.images) {
+        *pixel = (*pixel - mean) * scale;
+    }
 }
 
 /// One line for the parent, at once.
