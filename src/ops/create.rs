@@ -28,6 +28,7 @@ pub trait Place: sealed::Sealed {
     /// The device of the array.
     fn device_of_place(&self) -> &Device;
     #[doc(hidden)]
+    // Sealed: nobody outside implements or calls it, so its types may stay private.
     #[allow(private_interfaces)]
     fn owner(&self) -> Owner;
     #[doc(hidden)]
