@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! key       seed, low word first
-//! counter   [block low, block high, words per element, 0]
+//! counter   [block low, block high, words per element, replays of the captured section before this run]
 //! f32       one word:   element e is word e % 4 of block e / 4
 //! others    two words:  element e is words 2 (e % 2) and the next of block e / 2
 //! ```
@@ -49,7 +49,9 @@ fn mix(high: &Lanes, word: &Lanes, key: u32) -> Lanes {
 }
 
 /// Counters, word by word, after all rounds.
-#[inline(always)]
+///
+/// Not inlined: into the fills below, LLVM 22 made of it code that gave other words in about a tenth of the lanes.
+#[inline(never)]
 fn philox(counters: [Lanes; 4], seed: u64) -> [Lanes; 4] {
     let [mut a, mut b, mut c, mut d] = counters;
     let mut key = [seed as u32, (seed >> 32) as u32];
@@ -64,13 +66,13 @@ fn philox(counters: [Lanes; 4], seed: u64) -> [Lanes; 4] {
 
 /// The words of `TOGETHER` blocks from `block` on, in order. `width` is the number of words an element takes.
 #[inline(always)]
-fn words(seed: u64, block: u64, width: u32) -> [u32; WORDS] {
+fn words(stream: Stream, block: u64, width: u32) -> [u32; WORDS] {
     let (mut low, mut high) = ([0; TOGETHER], [0; TOGETHER]);
     for i in 0..TOGETHER {
         let at = block.wrapping_add(i as u64);
         (low[i], high[i]) = (at as u32, (at >> 32) as u32);
     }
-    let [a, b, c, d] = philox([low, high, [width; TOGETHER], [0; TOGETHER]], seed);
+    let [a, b, c, d] = philox([low, high, [width; TOGETHER], [stream.replays; TOGETHER]], stream.seed);
     let mut words = [0; WORDS];
     for i in 0..TOGETHER {
         (words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]) = (a[i], b[i], c[i], d[i]);
@@ -83,6 +85,8 @@ fn words(seed: u64, block: u64, width: u32) -> [u32; WORDS] {
 pub(super) struct Stream {
     pub(super) seed: u64,
     pub(super) first: u64,
+    /// Replays before this run: each draws other numbers.
+    pub(super) replays: u32,
 }
 
 /// Fills `dst` with what `make` gives for groups of `N` elements, which take `width` words each.
@@ -100,7 +104,7 @@ fn fill<T: Number, const N: usize>(
         while !rest.is_empty() {
             let (group, skip) = (element / N as u64, (element % N as u64) as usize);
             let block = group.wrapping_mul(TOGETHER as u64);
-            make(&words(stream.seed, block, width), &mut made);
+            make(&words(stream, block, width), &mut made);
             let count = rest.len().min(N - skip);
             let (now, later) = rest.split_at_mut(count);
             now.copy_from_slice(&made[skip..skip + count]);

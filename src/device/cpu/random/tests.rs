@@ -18,6 +18,38 @@ fn philox_gives_the_published_answers() {
     assert_eq!(one(counter, 0x299f_31d0_a409_3822), [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]);
 }
 
+/// One block, one word after the other.
+fn plain(block: u64, width: u32, seed: u64) -> [u32; 4] {
+    let mut words = [block as u32, (block >> 32) as u32, width, 0];
+    let mut key = [seed as u32, (seed >> 32) as u32];
+    for _ in 0..10 {
+        let p = u64::from(words[0]) * 0xD251_1F53;
+        let q = u64::from(words[2]) * 0xCD9E_8D57;
+        words = [(q >> 32) as u32 ^ words[1] ^ key[0], q as u32, (p >> 32) as u32 ^ words[3] ^ key[1], p as u32];
+        key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
+    }
+    words
+}
+
+#[test]
+fn every_element_is_the_word_that_its_place_says() {
+    for first in [0, 3, 64 * 1024 + 17] {
+        let mut array = Array::new(DType::F32, &[1000]);
+        run(&Kernel::Uniform { dst: array.view(), seed: 7, first, low: 0.0, high: 1.0 }).expect("supported");
+        for (element, value) in (first..).zip(array.values()) {
+            let word = plain(element / 4, 1, 7)[element as usize % 4];
+            assert_eq!(value, f64::from(unit32(word)), "element {element}");
+        }
+        let mut array = Array::new(DType::F64, &[1000]);
+        run(&Kernel::Uniform { dst: array.view(), seed: 7, first, low: 0.0, high: 1.0 }).expect("supported");
+        for (element, value) in (first..).zip(array.values()) {
+            let block = plain(element / 2, 2, 7);
+            let place = 2 * (element as usize % 2);
+            assert_eq!(value, unit64(block[place], block[place + 1]), "element {element}");
+        }
+    }
+}
+
 fn drawn(dtype: DType, normal: bool, first: u64, n: usize) -> Vec<f64> {
     let mut array = Array::new(dtype, &[n]);
     let dst = array.view();
