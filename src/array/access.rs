@@ -1,12 +1,14 @@
 //! Reading arrays: metadata, elements, scalars.
 
+use std::panic::Location;
+
 use crate::base::{
     dtype::{DType, WithDType},
     error::{Error, Result},
     layout::Layout,
     shape::{Dim, Shape},
 };
-use crate::device::{Device, kernel::View};
+use crate::device::{Device, graph::blame, kernel::View};
 use crate::memory::{
     proxy::Proxy,
     reclaim,
@@ -190,8 +192,9 @@ impl Proxy {
     /// # Errors
     /// [`Error::StaleArray`]; [`Error::DTypeMismatch`] if `T` is another type; the first failure of the device's
     /// work.
+    #[track_caller]
     pub fn to_vec<T: WithDType>(&self) -> Result<Vec<T>> {
-        let op = "to_vec";
+        let (op, site) = ("to_vec", Location::caller());
         switch::check(op)?;
         with_local(|local| {
             reclaim::on_call(local);
@@ -208,7 +211,7 @@ impl Proxy {
             // SAFETY: a vector of numbers written as bytes: any bit pattern is a number.
             #[allow(unsafe_code)]
             let bytes = unsafe { std::slice::from_raw_parts_mut(all.as_mut_ptr().cast::<u8>(), span.bytes()) };
-            array.storage.buffer().device().download(&src, bytes)?;
+            array.storage.buffer().device().download(&src, bytes).map_err(|error| blame(error, site))?;
             Ok(gather(&all, &array.layout))
         })
     }
@@ -217,19 +220,21 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::Shape`] if it has axes; as [`Proxy::to_vec`].
+    #[track_caller]
     pub fn to_scalar<T: WithDType>(&self) -> Result<T> {
         let shape = self.shape()?;
         if shape.rank() != 0 {
             let expected = "no axes; index it or reduce it first".into();
             return Err(Error::Shape { op: "to_scalar", found: shape.dims().to_vec(), expected });
         }
-        self.to_vec::<T>().map(|values| values[0])
+        Ok(self.to_vec::<T>()?[0])
     }
 
     /// As [`Proxy::to_scalar`].
     ///
     /// # Errors
     /// As [`Proxy::to_scalar`].
+    #[track_caller]
     pub fn to_vec0<T: WithDType>(&self) -> Result<T> {
         self.to_scalar()
     }
@@ -238,6 +243,7 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::Shape`] if it has another number of axes; as [`Proxy::to_vec`].
+    #[track_caller]
     pub fn to_vec1<T: WithDType>(&self) -> Result<Vec<T>> {
         self.dims1()?;
         self.to_vec()
@@ -247,6 +253,7 @@ impl Proxy {
     ///
     /// # Errors
     /// As [`Proxy::to_vec1`].
+    #[track_caller]
     pub fn to_vec2<T: WithDType>(&self) -> Result<Vec<Vec<T>>> {
         let (rows, columns) = self.dims2()?;
         let all = self.to_vec::<T>()?;
@@ -257,6 +264,7 @@ impl Proxy {
     ///
     /// # Errors
     /// As [`Proxy::to_vec1`].
+    #[track_caller]
     pub fn to_vec3<T: WithDType>(&self) -> Result<Vec<Vec<Vec<T>>>> {
         let (n, rows, columns) = self.dims3()?;
         let all = self.to_vec::<T>()?;

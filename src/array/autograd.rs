@@ -11,6 +11,7 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::collections::{BinaryHeap, HashMap};
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,6 +19,7 @@ use crate::base::{
     error::{Error, Result, Site},
     layout::Layout,
 };
+use crate::device::graph::blame;
 use crate::memory::{
     owner::Owner,
     proxy::Proxy,
@@ -256,10 +258,9 @@ impl Proxy {
         let Some(root) = root else {
             return Err(Error::NoGradient { array: registry::describe(self.key()) });
         };
-        no_grad(|| {
-            let seed = self.detach()?.ones_like()?;
-            walk(root, seed)
-        })
+        let site = Location::caller();
+        // What is refused in a captured section is refused here, not where a derivative is computed.
+        no_grad(|| walk(root, self.detach()?.ones_like()?)).map_err(|error| blame(error, site))
     }
 }
 

@@ -2,8 +2,16 @@
 
 use std::sync::Once;
 
-const KNOWN: [&str; 6] =
-    ["NDGC", "NDGC_DEVICE", "NDGC_MAX_BYTES", "NDGC_MAX_PHYSICAL_BYTES", "NDGC_THREADS", "NDGC_TRACE"];
+const KNOWN: [&str; 8] = [
+    "NDGC",
+    "NDGC_CACHE_DIR",
+    "NDGC_DEVICE",
+    "NDGC_MAX_BYTES",
+    "NDGC_MAX_PHYSICAL_BYTES",
+    "NDGC_REQUIRE_CUDA",
+    "NDGC_THREADS",
+    "NDGC_TRACE",
+];
 
 /// The value of a variable, without blanks; `None` if it is not set or empty.
 pub(crate) fn var(name: &str) -> Option<String> {

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::panic::Location;
+use std::path::PathBuf;
 
 use crate::base::{dtype::DType, shape::Shape, units::Bytes};
 
@@ -217,6 +218,15 @@ pub enum Error {
         /// What was looked for and what was found.
         found: String,
     },
+    /// Something that a captured section cannot hold, or that has to wait until one is captured.
+    Capture {
+        /// The device.
+        device: String,
+        /// What it was, and what to do instead.
+        what: String,
+        /// Where, if a call in the user's source did it.
+        site: Option<Site>,
+    },
     /// An environment variable that cannot be understood.
     Environment {
         /// Its name.
@@ -236,6 +246,15 @@ pub enum Error {
         value: String,
         /// What it may be.
         expected: &'static str,
+    },
+    /// A file, or a buffer in a file's format, that cannot be read or written.
+    File {
+        /// The file; none for a buffer.
+        path: Option<PathBuf>,
+        /// Bytes from its start to the place that is wrong, if there is one.
+        offset: Option<u64>,
+        /// What is wrong there, and what was expected.
+        why: String,
     },
     /// The handle was made before a `fork`, and this is the child.
     Forked {
@@ -468,11 +487,28 @@ impl Error {
             Error::OutOfMemory(oom) => fmt_oom(f, oom),
             Error::Device { device, call, message } => write!(f, "{device}: {call} failed: {message}"),
             Error::DeviceUnavailable { device, found } => write!(f, "{device} is not available: {found}"),
+            Error::Capture { device, what, site } => {
+                write!(f, "{device}: ")?;
+                if let Some(site) = site {
+                    write!(f, "at {site}: ")?;
+                }
+                f.write_str(what)
+            }
             Error::Environment { name, value, expected } => {
                 write!(f, "environment: {name}={value} is not understood; it may be {expected}")
             }
             Error::Argument { op, argument, value, expected } => {
                 write!(f, "{op}: {argument} is {value}; it must be {expected}")
+            }
+            Error::File { path, offset, why } => {
+                match path {
+                    Some(path) => write!(f, "{}: ", path.display())?,
+                    None => f.write_str("buffer: ")?,
+                }
+                if let Some(offset) = offset {
+                    write!(f, "at byte {offset}: ")?;
+                }
+                f.write_str(why)
             }
             Error::Msg(message) => f.write_str(message),
             _ => Ok(()),

@@ -312,6 +312,12 @@ impl Axes {
         self.0 & (1 << axis) != 0
     }
 
+    /// One axis.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn one(axis: usize) -> Self {
+        Axes(1 << axis)
+    }
+
     /// All axes of a shape.
     pub(crate) fn all(shape: &Shape) -> Self {
         Axes(((1u16 << shape.rank()) - 1) as u8)

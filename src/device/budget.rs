@@ -10,6 +10,8 @@ pub struct MemoryStats {
     pub peak: u64,
     /// Bytes kept for reuse.
     pub cached: u64,
+    /// Bytes that only captured sections have, for as long as their [`Graph`](crate::Graph) lives.
+    pub pinned: u64,
     /// The limit on `active`.
     pub limit: Option<u64>,
     /// Requests that were served from what was kept, since the start.

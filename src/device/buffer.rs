@@ -13,6 +13,9 @@ use crate::device::{Device, cpu::pool};
 pub(crate) struct Span {
     ptr: NonNull<u8>,
     bytes: usize,
+    /// The number of the block that it lies in, for a pool that numbers them; 0 if nobody said. A hint: whoever
+    /// follows it looks whether the block holds the span.
+    block: u32,
 }
 
 // SAFETY: a span is an address and a number; what may be done with it is stated where it is
@@ -26,7 +29,18 @@ unsafe impl Sync for Span {}
 impl Span {
     #[inline]
     pub(crate) fn new(ptr: NonNull<u8>, bytes: usize) -> Self {
-        Span { ptr, bytes }
+        Span { ptr, bytes, block: 0 }
+    }
+
+    /// A range that lies in the block with this number.
+    #[inline]
+    pub(crate) fn in_block(ptr: NonNull<u8>, bytes: usize, block: u32) -> Self {
+        Span { ptr, bytes, block }
+    }
+
+    #[inline]
+    pub(crate) fn block(&self) -> u32 {
+        self.block
     }
 
     #[inline]
@@ -65,7 +79,7 @@ impl Span {
 }
 
 /// Bytes of a device, owned. Its drop gives them back to the device's pool, from any thread, and makes no
-/// device call: what still runs on them is ordered before their next use by the pool (`stream.rs`).
+/// device call: what still runs on them is ordered before their next use by the pool (`stream/mod.rs`).
 #[derive(Debug)]
 pub(crate) struct Buffer {
     span: Span,
@@ -98,6 +112,8 @@ impl Drop for Buffer {
         match &self.device {
             Device::Cpu => pool::free(self.span, self.reserved),
             Device::Sim(sim) => sim.free(self.span, self.reserved),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.free(self.span),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! a launch. Shapes, dtypes and bounds were checked by `ops` before a kernel is built; a backend relies
 //! on the facts stated at each variant. Shape letters: B batch, M K N matrix sizes, R rows, C columns.
 
-use crate::base::{dtype::DType, layout::Layout, shape::Axes};
+use crate::base::{dtype::DType, layout::Layout, shape::{Axes, Shape}};
 use crate::device::buffer::Span;
 
 /// An operand: some elements of a buffer.
@@ -202,6 +202,23 @@ pub(crate) struct AdamHyper {
     pub(crate) fix1: f64,
     /// `1 - beta2^t`.
     pub(crate) fix2: f64,
+    /// `t`, from 1: each replay of a captured step is the one after.
+    pub(crate) step: u64,
+}
+
+impl AdamHyper {
+    /// `1 - beta^t`, of both betas.
+    pub(crate) fn fixes([beta1, beta2]: [f64; 2], step: u64) -> [f64; 2] {
+        let step = i32::try_from(step).unwrap_or(i32::MAX);
+        [1.0 - beta1.powi(step), 1.0 - beta2.powi(step)]
+    }
+
+    /// The numbers of the step so many steps later.
+    pub(crate) fn later(self, steps: u64) -> Self {
+        let step = self.step.saturating_add(steps);
+        let [fix1, fix2] = Self::fixes([self.beta1, self.beta2], step);
+        AdamHyper { fix1, fix2, step, ..self }
+    }
 }
 
 /// The operands of a kernel, by what it does with them.
@@ -239,6 +256,12 @@ impl Accesses {
 }
 
 impl Kernel {
+    /// Zeroes all bytes of a span.
+    pub(crate) fn zero(span: Span) -> Self {
+        let layout = Layout::contiguous(Shape::from(span.bytes()));
+        Kernel::Fill { dst: View::new(span, DType::U8, layout), value: 0.0 }
+    }
+
     /// Every operand with what the kernel does to it.
     pub(crate) fn accesses(&self) -> Accesses {
         use Access::{Read, ReadWrite, Write};

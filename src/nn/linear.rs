@@ -54,6 +54,7 @@ impl Linear {
 }
 
 impl Module for Linear {
+    #[track_caller]
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
         input.linear(&self.weight, Some(&self.bias))
     }
@@ -86,6 +87,7 @@ impl Mlp {
 }
 
 impl Module for Mlp {
+    #[track_caller]
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let mut x = input.clone();
         for (i, layer) in self.layers.iter().enumerate() {

@@ -17,5 +17,6 @@ pub trait Module {
     ///
     /// # Errors
     /// Those of the operations inside.
+    #[track_caller]
     fn forward(&self, input: &Tensor) -> Result<Tensor>;
 }

@@ -9,12 +9,14 @@ pub trait Optimizer {
     ///
     /// # Errors
     /// [`Error::StaleArray`] if a variable or gradient was closed; as [`Tensor::sgd_step_`].
+    #[track_caller]
     fn step(&mut self, grads: &GradStore) -> Result<()>;
 
     /// The gradients of a loss, and a step along them.
     ///
     /// # Errors
     /// As [`Tensor::backward`] and [`Optimizer::step`].
+    #[track_caller]
     fn backward_step(&mut self, loss: &Tensor) -> Result<()> {
         let grads = loss.backward()?;
         self.step(&grads)
@@ -74,6 +76,7 @@ impl SGD {
 }
 
 impl Optimizer for SGD {
+    #[track_caller]
     fn step(&mut self, grads: &GradStore) -> Result<()> {
         let SgdConfig { rate, momentum, decay } = self.config;
         for (variable, velocity) in self.variables.iter().zip(&mut self.velocities) {
@@ -125,6 +128,7 @@ impl Adam {
 }
 
 impl Optimizer for Adam {
+    #[track_caller]
     fn step(&mut self, grads: &GradStore) -> Result<()> {
         let t = self.steps.saturating_add(1);
         for (variable, moments) in self.variables.iter().zip(&mut self.moments) {
@@ -151,6 +155,7 @@ impl Optimizer for Adam {
 
 /// Zeros like a variable, owned by the optimiser's handle: they end with the optimiser, whatever manager the
 /// variable has.
+#[track_caller]
 fn state_beside(variable: &Var) -> Result<Tensor> {
     Tensor::zeros(variable.shape()?, variable.dtype()?, &variable.device()?)
 }

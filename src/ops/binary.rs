@@ -34,7 +34,7 @@ pub(crate) fn align(op: &'static str, a: &Payload, b: &Payload, broadcast: bool)
 
 #[inline]
 fn binary(a: &Proxy, b: &Proxy, op: BinaryOp, name: &'static str, broadcast: bool, site: Site) -> Result<Proxy> {
-    call(name, |local| {
+    call(name, site, |local| {
         let pins = pin(local, name, [a, b])?;
         let [x, y] = pins.arrays();
         check::same_device(name, &x, &y)?;

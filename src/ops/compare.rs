@@ -15,7 +15,7 @@ use crate::ops::{
 };
 
 fn compare(a: &Proxy, b: &Proxy, op: CmpOp, name: &'static str, broadcast: bool, site: Site) -> Result<Proxy> {
-    call(name, |local| {
+    call(name, site, |local| {
         let pins = pin(local, name, [a, b])?;
         let [x, y] = pins.arrays();
         check::same_device(name, &x, &y)?;
@@ -94,7 +94,7 @@ impl Proxy {
     #[track_caller]
     pub fn where_cond(&self, yes: &Proxy, no: &Proxy) -> Result<Proxy> {
         let (name, site) = ("where_cond", Location::caller());
-        call(name, |local| {
+        call(name, site, |local| {
             let pins = pin(local, name, [self, yes, no])?;
             let [c, y, n] = pins.arrays();
             check::index(name, &c)?;

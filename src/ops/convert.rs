@@ -10,7 +10,7 @@ use crate::base::{
 use crate::device::{Device, kernel::Kernel};
 use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::{
-    exec::{adopt_payload, call, map1, pin, record},
+    exec::{adopt_payload, call, map1, named, pin, record},
     unary::one,
 };
 
@@ -55,14 +55,17 @@ impl Proxy {
             return Ok(self.clone());
         }
         let (dtype, shape) = (self.dtype()?, self.shape()?);
-        let copy = with_type!(dtype, T => Proxy::from_vec(self.to_vec::<T>()?, shape, device))?;
+        let copy = named(
+            site,
+            with_type!(dtype, T => self.to_vec::<T>().and_then(|all| Proxy::from_vec(all, shape, device))),
+        )?;
         if !self.is_detached()? {
             copy.attach(&self.manager()?)?;
         }
         if !self.track_op()? || !is_grad_enabled() {
             return Ok(copy);
         }
-        call("to_device", |local| {
+        call("to_device", site, |local| {
             let pins = pin(local, "to_device", [self, &copy])?;
             let [a, c] = pins.arrays();
             let node = record([&a], || move |grad: &Proxy, _| Ok(one(grad.to_device(&from)?)));

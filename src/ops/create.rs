@@ -91,7 +91,7 @@ pub(crate) fn make<P: Place + ?Sized>(
     zeroed: bool,
     fill: impl FnOnce(&Fresh) -> Result<()>,
 ) -> Result<Proxy> {
-    call(op, |local| {
+    call(op, site, |local| {
         let out = fresh(local, op, at.device_of_place(), dtype, &shape, zeroed)?;
         fill(&out)?;
         let Fresh { storage, layout, dtype } = out;

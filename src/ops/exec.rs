@@ -25,6 +25,7 @@ use crate::base::{
 use crate::device::{
     Device,
     budget::AllocError,
+    graph::blame,
     kernel::{Kernel, View},
 };
 use crate::memory::{
@@ -39,14 +40,24 @@ use crate::memory::{
     threads::{Local, with_local},
 };
 
-/// Begins a call: passes the gate, and closes some dead arrays.
+/// Begins a call: passes the gate, and closes some dead arrays. A refusal in a captured section names `site`.
 #[inline]
-pub(crate) fn call<R>(op: &'static str, f: impl FnOnce(&Local) -> Result<R>) -> Result<R> {
+pub(crate) fn call<R>(op: &'static str, site: Site, f: impl FnOnce(&Local) -> Result<R>) -> Result<R> {
     switch::check(op)?;
-    with_local(|local| {
+    let answer = with_local(|local| {
         reclaim::on_call(local);
         f(local)
-    })
+    });
+    named(site, answer)
+}
+
+/// The answer; a refusal in a captured section names `site`. For calls made of others, which name places in here.
+#[inline]
+pub(crate) fn named<R>(site: Site, answer: Result<R>) -> Result<R> {
+    match answer {
+        Err(error @ Error::Capture { .. }) => Err(blame(error, site)),
+        other => other,
+    }
 }
 
 /// Announces the operands.
@@ -191,7 +202,7 @@ pub(crate) fn composed(
     first: &Proxy,
     f: impl FnOnce() -> Result<Proxy>,
 ) -> Result<Proxy> {
-    let result = steps(site, f)?;
+    let result = named(site, steps(site, f))?;
     let owner = first.owner(op)?;
     if STEPS.get().is_some() || owner == Owner::Handles || result.owner(op)? != Owner::Handles {
         return Ok(result);
@@ -206,7 +217,7 @@ pub(crate) fn composed_at(
     at: &(impl crate::ops::create::Place + ?Sized),
     f: impl FnOnce() -> Result<Proxy>,
 ) -> Result<Proxy> {
-    let result = steps(site, f)?;
+    let result = named(site, steps(site, f))?;
     with_local(|local| result.give_to(local, op, at.owner())).map_err(|refused| at.refusal(op, refused))
 }
 
@@ -277,7 +288,7 @@ pub(crate) fn map1<F>(
 where
     F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
 {
-    call(op, |local| {
+    call(op, site, |local| {
         let pins = pin(local, op, [src])?;
         let [a] = pins.arrays();
         let dtype = dtype(&a)?;

@@ -43,7 +43,7 @@ impl Proxy {
     #[track_caller]
     pub fn index_select<A: Dim>(&self, ids: &Proxy, dim: A) -> Result<Proxy> {
         let (name, site) = ("index_select", Location::caller());
-        call(name, |local| {
+        call(name, site, |local| {
             let pins = pin(local, name, [self, ids])?;
             let [x, i] = pins.arrays();
             check::same_device(name, &x, &i)?;
@@ -85,7 +85,7 @@ impl Proxy {
     #[track_caller]
     pub fn gather<A: Dim>(&self, ids: &Proxy, dim: A) -> Result<Proxy> {
         let (name, site) = ("gather", Location::caller());
-        call(name, |local| {
+        call(name, site, |local| {
             let pins = pin(local, name, [self, ids])?;
             let [x, i] = pins.arrays();
             check::same_device(name, &x, &i)?;
@@ -173,11 +173,21 @@ impl AsRef<Proxy> for Proxy {
 
 /// Adds rows in place into an array that the caller alone has.
 fn index_add_into(whole: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, name: &'static str) -> Result<()> {
-    crate::ops::inplace::into(whole, [ids, src], name, |dst, [ids, src]| Kernel::IndexAdd { dst, ids, src, axis })
+    crate::ops::inplace::into(whole, [ids, src], name, Location::caller(), |dst, [ids, src]| Kernel::IndexAdd {
+        dst,
+        ids,
+        src,
+        axis,
+    })
 }
 
 fn scatter_add_into(whole: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, name: &'static str) -> Result<()> {
-    crate::ops::inplace::into(whole, [ids, src], name, |dst, [ids, src]| Kernel::ScatterAdd { dst, ids, src, axis })
+    crate::ops::inplace::into(whole, [ids, src], name, Location::caller(), |dst, [ids, src]| Kernel::ScatterAdd {
+        dst,
+        ids,
+        src,
+        axis,
+    })
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -188,7 +198,7 @@ enum Put {
 
 fn put_into_copy(base: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, put: Put, site: Site) -> Result<Proxy> {
     let name = if put == Put::Index { "index_add" } else { "scatter_add" };
-    call(name, |local| {
+    call(name, site, |local| {
         let pins = pin(local, name, [base, ids, src])?;
         let [x, i, s] = pins.arrays();
         check::same_device(name, &x, &i)?;
@@ -243,7 +253,7 @@ fn join(arrays: &[&Proxy], axis: usize, stacked: bool, name: &'static str, site:
     }
     let mut sizes = Vec::with_capacity(parts.len());
     shape = shape.with_dim(axis, total);
-    let joined = call(name, |local| {
+    let joined = call(name, site, |local| {
         let pins = pin(local, name, [&parts[0]])?;
         let [head] = pins.arrays();
         let out = fresh(local, name, device(&head), head.dtype, &shape, false)?;
@@ -279,7 +289,7 @@ fn track_join(joined: Proxy, parts: &[Proxy], axis: usize, sizes: Vec<(usize, us
 /// The same values, with the gradient of one range passed on to `part`.
 fn tie(values: &Proxy, part: &Proxy, axis: usize, start: usize, size: usize) -> Result<Proxy> {
     let (name, site) = ("cat", Location::caller());
-    call(name, |local| {
+    call(name, site, |local| {
         let pins = pin(local, name, [values, part])?;
         let [v, p] = pins.arrays();
         let node = record([&v, &p], || {

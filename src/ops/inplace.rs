@@ -1,5 +1,7 @@
 //! Changes in place: the operation excludes every other use of the bytes while it writes.
 
+use std::panic::Location;
+
 use crate::array::autograd;
 use crate::base::{
     error::{Error, Result, Site},
@@ -13,7 +15,7 @@ use crate::memory::{
 };
 use crate::ops::{
     check,
-    exec::{adopt, call, device, fresh, launch, pin, view},
+    exec::{adopt, call, device, fresh, launch, named, pin, view},
 };
 
 /// Attempts to get the exclusive right to a storage before giving up.
@@ -27,19 +29,20 @@ pub(crate) fn into<const N: usize>(
     dst: &Proxy,
     sources: [&Proxy; N],
     name: &'static str,
+    site: Site,
     kernel: impl Fn(View, [View; N]) -> Kernel,
 ) -> Result<()> {
     let mut copies: [Option<Proxy>; N] = [const { None }; N];
     for (copy, source) in copies.iter_mut().zip(sources) {
         let id = |array: &Proxy| array.with_pinned(name, |a| a.storage.id());
         if id(source)? == id(dst)? {
-            *copy = Some(autograd::no_grad(|| source.detach()?.copy())?);
+            *copy = Some(named(site, autograd::no_grad(|| source.detach()?.copy()))?);
         }
     }
     let sources: [&Proxy; N] = std::array::from_fn(|i| copies[i].as_ref().unwrap_or(sources[i]));
     let mut turns = 0;
     loop {
-        if attempt(dst, sources, name, &kernel)? {
+        if attempt(dst, sources, name, site, &kernel)? {
             return Ok(());
         }
         if turns > ATTEMPTS {
@@ -54,9 +57,10 @@ fn attempt<const N: usize>(
     dst: &Proxy,
     sources: [&Proxy; N],
     name: &'static str,
+    site: Site,
     kernel: &impl Fn(View, [View; N]) -> Kernel,
 ) -> Result<bool> {
-    call(name, |local| {
+    call(name, site, |local| {
         let pins = pin(local, name, [dst])?;
         let [d] = pins.arrays();
         check_target(name, dst, &d)?;
@@ -83,7 +87,7 @@ fn check_target(name: &'static str, dst: &Proxy, d: &Payload) -> Result<()> {
 }
 
 /// In-place arithmetic with another array, which is broadcast to this one's shape.
-fn assign(dst: &Proxy, rhs: &Proxy, op: BinaryOp, name: &'static str) -> Result<()> {
+fn assign(dst: &Proxy, rhs: &Proxy, op: BinaryOp, name: &'static str, site: Site) -> Result<()> {
     let (shape, dtype) = dst.with_pinned(name, |d| (*d.layout.shape(), d.dtype))?;
     let (other, other_dtype) = rhs.with_pinned(name, |r| (*r.layout.shape(), r.dtype))?;
     if dtype != other_dtype {
@@ -97,7 +101,7 @@ fn assign(dst: &Proxy, rhs: &Proxy, op: BinaryOp, name: &'static str) -> Result<
             .map_err(|_| Error::shapes(name, &shape, &other, "the right side does not broadcast to the left".into()))?;
         &wide
     };
-    into(dst, [rhs], name, |dst, [rhs]| Kernel::BinaryAssign { op, dst, rhs })
+    into(dst, [rhs], name, site, |dst, [rhs]| Kernel::BinaryAssign { op, dst, rhs })
 }
 
 macro_rules! assignments {
@@ -114,8 +118,9 @@ macro_rules! assignments {
                 /// [`Error::InUse`] if its bytes are in use further up on this thread; [`Error::Overlap`] for a
                 /// broadcast view; [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::DeviceMismatch`],
                 /// [`Error::StaleArray`].
+                #[track_caller]
                 pub fn $name(&self, rhs: &Proxy) -> Result<Proxy> {
-                    assign(self, rhs, BinaryOp::$op, stringify!($name))?;
+                    assign(self, rhs, BinaryOp::$op, stringify!($name), Location::caller())?;
                     Ok(self.clone())
                 }
             )*
@@ -150,12 +155,13 @@ macro_rules! unary_assignments {
                 ///
                 /// # Errors
                 /// As [`Proxy::add_`].
+                #[track_caller]
                 pub fn $name(&self) -> Result<Proxy> {
-                    let name = stringify!($name);
+                    let (name, site) = (stringify!($name), Location::caller());
                     if $float {
                         check::float(name, self.dtype()?)?;
                     }
-                    into(self, [], name, |dst, []| Kernel::UnaryAssign { op: UnaryOp::$op, dst })?;
+                    into(self, [], name, site, |dst, []| Kernel::UnaryAssign { op: UnaryOp::$op, dst })?;
                     Ok(self.clone())
                 }
             )*
@@ -191,8 +197,9 @@ impl Proxy {
     ///
     /// # Errors
     /// As [`Proxy::add_`].
+    #[track_caller]
     pub fn affine_(&self, mul: f64, add: f64) -> Result<Proxy> {
-        into(self, [], "affine_", |dst, []| Kernel::AffineAssign { dst, mul, add })?;
+        into(self, [], "affine_", Location::caller(), |dst, []| Kernel::AffineAssign { dst, mul, add })?;
         Ok(self.clone())
     }
 
@@ -200,8 +207,9 @@ impl Proxy {
     ///
     /// # Errors
     /// As [`Proxy::add_`].
+    #[track_caller]
     pub fn fill_(&self, value: f64) -> Result<Proxy> {
-        into(self, [], "fill_", |dst, []| Kernel::Fill { dst, value })?;
+        into(self, [], "fill_", Location::caller(), |dst, []| Kernel::Fill { dst, value })?;
         Ok(self.clone())
     }
 
@@ -209,6 +217,7 @@ impl Proxy {
     ///
     /// # Errors
     /// As [`Proxy::add_`].
+    #[track_caller]
     pub fn zero_(&self) -> Result<Proxy> {
         self.fill_(0.0)
     }
@@ -217,15 +226,16 @@ impl Proxy {
     ///
     /// # Errors
     /// As [`Proxy::add_`].
+    #[track_caller]
     pub fn copy_(&self, src: &Proxy) -> Result<()> {
-        let name = "copy_";
+        let (name, site) = ("copy_", Location::caller());
         let (shape, dtype) = self.with_pinned(name, |d| (*d.layout.shape(), d.dtype))?;
         let (other, other_dtype) = src.with_pinned(name, |s| (*s.layout.shape(), s.dtype))?;
         check::same_shape(name, &shape, &other, "copy_ wants equal shapes")?;
         if dtype != other_dtype {
             return Err(Error::DTypeMismatch { op: name, lhs: dtype, rhs: other_dtype });
         }
-        into(self, [src], name, |dst, [src]| Kernel::Copy { src, dst })
+        into(self, [src], name, site, |dst, [src]| Kernel::Copy { src, dst })
     }
 
     /// Gives this array the content of another (shape, dtype, bytes and all), for all its handles, and closes the
@@ -235,11 +245,11 @@ impl Proxy {
     /// [`Error::StaleArray`] of either; [`Error::InUse`]. Nothing is changed then.
     #[track_caller]
     pub fn intern(&self, replacement: Proxy) -> Result<()> {
-        let name = "intern";
+        let (name, site) = ("intern", Location::caller());
         if self.is_same(&replacement) {
             return Ok(());
         }
-        call(name, |local| {
+        call(name, site, |local| {
             let payload = {
                 let pins = pin(local, name, [&replacement])?;
                 let [r] = pins.arrays();
@@ -260,7 +270,7 @@ pub(crate) fn like(array: &Proxy, name: &'static str, value: f64, site: Site) ->
 
 /// One value in a shape, with the dtype, device and owner of another array.
 pub(crate) fn filled_beside(array: &Proxy, name: &'static str, shape: &Shape, value: f64, site: Site) -> Result<Proxy> {
-    call(name, |local| {
+    call(name, site, |local| {
         let pins = pin(local, name, [array])?;
         let [a] = pins.arrays();
         let out = fresh(local, name, device(&a), a.dtype, shape, value == 0.0)?;

@@ -48,7 +48,7 @@ impl Proxy {
 }
 
 fn matmul(lhs: &Proxy, rhs: &Proxy, name: &'static str, broadcast: bool, site: Site) -> Result<Proxy> {
-    call(name, |local| {
+    call(name, site, |local| {
         let pins = pin(local, name, [lhs, rhs])?;
         let [a, b] = pins.arrays();
         check::same_device(name, &a, &b)?;
@@ -140,7 +140,7 @@ impl Proxy {
                 out.reshape(lead.with_dim(last, weight.dim(0)?))
             });
         }
-        call(name, |local| {
+        call(name, site, |local| {
             let pins = pin(local, name, [self, weight])?;
             let [x, w] = pins.arrays();
             check::same_device(name, &x, &w)?;

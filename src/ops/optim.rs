@@ -1,25 +1,27 @@
 //! The steps of optimisers: parameter and state change in place in one pass each.
 
+use std::panic::Location;
+
 use crate::array::autograd::no_grad;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Result, Site};
 use crate::device::kernel::{AdamHyper, Kernel, View};
 use crate::memory::{proxy::Proxy, registry};
 use crate::ops::{
     check,
-    exec::{call, device, launch, pin, view},
+    exec::{call, device, launch, named, pin, view},
 };
 
 /// Changes `N` arrays in place from one gradient. All are contiguous floats of one shape.
 fn step<const N: usize>(
-    name: &'static str,
+    (name, site): (&'static str, Site),
     targets: [&Proxy; N],
     grad: &Proxy,
     kernel: impl Fn([View; N], View) -> Kernel,
 ) -> Result<()> {
-    let grad = no_grad(|| grad.contiguous())?;
+    let grad = named(site, no_grad(|| grad.contiguous()))?;
     let mut turns = 0;
     loop {
-        let done = call(name, |local| {
+        let done = call(name, site, |local| {
             let pins = pin(local, name, [&grad])?;
             let [g] = pins.arrays();
             check::float(name, g.dtype)?;
@@ -61,6 +63,7 @@ impl Proxy {
     /// # Errors
     /// Nothing is changed then: [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::DeviceMismatch`],
     /// [`Error::InUse`], [`Error::StaleArray`].
+    #[track_caller]
     pub fn sgd_step_(
         &self,
         grad: &Proxy,
@@ -69,8 +72,9 @@ impl Proxy {
         momentum: f64,
         decay: f64,
     ) -> Result<()> {
+        let call = ("sgd_step_", Location::caller());
         match velocity {
-            None => step("sgd_step_", [self], grad, |[param], grad| Kernel::SgdStep {
+            None => step(call, [self], grad, |[param], grad| Kernel::SgdStep {
                 param,
                 grad,
                 velocity: None,
@@ -78,7 +82,7 @@ impl Proxy {
                 momentum,
                 decay,
             }),
-            Some(velocity) => step("sgd_step_", [self, velocity], grad, |[param, velocity], grad| Kernel::SgdStep {
+            Some(velocity) => step(call, [self, velocity], grad, |[param, velocity], grad| Kernel::SgdStep {
                 param,
                 grad,
                 velocity: Some(velocity),
@@ -93,11 +97,14 @@ impl Proxy {
     ///
     /// # Errors
     /// As [`Proxy::sgd_step_`].
+    #[track_caller]
     pub fn adam_step_(&self, grad: &Proxy, m: &Proxy, v: &Proxy, t: i32, config: &AdamConfig) -> Result<()> {
         let AdamConfig { rate, beta1, beta2, eps, decay } = *config;
-        let (fix1, fix2) = (1.0 - beta1.powi(t), 1.0 - beta2.powi(t));
-        let hyper = AdamHyper { rate, beta1, beta2, eps, decay, fix1, fix2 };
-        step("adam_step_", [self, m, v], grad, |[param, m, v], grad| Kernel::AdamStep { param, grad, m, v, hyper })
+        let count = u64::try_from(t).unwrap_or(0);
+        let [fix1, fix2] = AdamHyper::fixes([beta1, beta2], count);
+        let hyper = AdamHyper { rate, beta1, beta2, eps, decay, fix1, fix2, step: count };
+        let call = ("adam_step_", Location::caller());
+        step(call, [self, m, v], grad, |[param, m, v], grad| Kernel::AdamStep { param, grad, m, v, hyper })
     }
 }
 

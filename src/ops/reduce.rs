@@ -27,7 +27,7 @@ struct Ask {
 
 fn reduce(src: &Proxy, axes: impl FnOnce(&Shape) -> Result<Axes>, ask: Ask) -> Result<Proxy> {
     let Ask { op, name, keep, site } = ask;
-    call(name, |local| {
+    call(name, site, |local| {
         let pins = pin(local, name, [src])?;
         let [a] = pins.arrays();
         if op == ReduceOp::Mean {
@@ -131,7 +131,7 @@ reductions! {
 }
 
 fn arg(src: &Proxy, dim: impl Dim, largest: bool, keep: bool, name: &'static str, site: Site) -> Result<Proxy> {
-    call(name, |local| {
+    call(name, site, |local| {
         let pins = pin(local, name, [src])?;
         let [a] = pins.arrays();
         let shape = *a.layout.shape();

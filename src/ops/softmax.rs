@@ -43,7 +43,7 @@ impl Proxy {
     #[track_caller]
     pub fn cross_entropy(&self, labels: &Proxy) -> Result<Proxy> {
         let (name, site) = ("cross_entropy", Location::caller());
-        call(name, |local| {
+        call(name, site, |local| {
             let pins = pin(local, name, [self, labels])?;
             let [x, l] = pins.arrays();
             check::same_device(name, &x, &l)?;
@@ -72,7 +72,7 @@ impl Proxy {
 
 fn cross_entropy_grad(probs: &Proxy, labels: &Proxy, grad: &Proxy, site: Site) -> Result<Proxy> {
     let name = "cross_entropy";
-    call(name, |local| {
+    call(name, site, |local| {
         let pins = pin(local, name, [probs, labels, grad])?;
         let [p, l, g] = pins.arrays();
         let out = fresh(local, name, device(&p), p.dtype, p.layout.shape(), false)?;
@@ -106,7 +106,7 @@ fn over_last(src: &Proxy, log: bool, name: &'static str, site: Site) -> Result<P
 }
 
 fn over_rows(src: &Proxy, log: bool, name: &'static str, site: Site) -> Result<Proxy> {
-    call(name, |local| {
+    call(name, site, |local| {
         let pins = pin(local, name, [src])?;
         let [x] = pins.arrays();
         check::float(name, x.dtype)?;
@@ -121,7 +121,7 @@ fn over_rows(src: &Proxy, log: bool, name: &'static str, site: Site) -> Result<P
 }
 
 fn softmax_grad(out: &Proxy, grad: &Proxy, log: bool, name: &'static str, site: Site) -> Result<Proxy> {
-    call(name, |local| {
+    call(name, site, |local| {
         let pins = pin(local, name, [out, grad])?;
         let [o, g] = pins.arrays();
         let dst = fresh(local, name, device(&o), o.dtype, o.layout.shape(), false)?;

@@ -55,7 +55,7 @@ fn unary(src: &Proxy, op: UnaryOp, name: &'static str, needs: Needs, site: Site)
 
 /// `grad * f'(saved)` in one pass.
 fn unary_grad(saved: &Proxy, grad: &Proxy, op: GradOp, name: &'static str, site: Site) -> Result<Proxy> {
-    call(name, |local| {
+    call(name, site, |local| {
         let pins = pin(local, name, [saved, grad])?;
         let [s, g] = pins.arrays();
         let out = fresh(local, name, device(&s), s.dtype, s.layout.shape(), false)?;
@@ -233,7 +233,7 @@ fn copy_of(src: &Proxy, name: &'static str, site: Site) -> Result<Proxy> {
 
 /// A copy of a pinned operand's elements, as `shape` in row-major order: for reshapes of views.
 pub(crate) fn copy_as(src: &Proxy, shape: &Shape, name: &'static str, site: Site) -> Result<Proxy> {
-    call(name, |local| {
+    call(name, site, |local| {
         let pins = pin(local, name, [src])?;
         let [a] = pins.arrays();
         let mut out = fresh(local, name, device(&a), a.dtype, a.layout.shape(), false)?;

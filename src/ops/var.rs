@@ -13,7 +13,7 @@ use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::{
     check,
     create::Place,
-    exec::{adopt_payload, call, pin},
+    exec::{adopt_payload, call, named, pin},
 };
 
 /// An array of floats that gradients are recorded for: a leaf of the graph. Dereferences to [`Proxy`].
@@ -43,8 +43,8 @@ impl Var {
     pub fn from_tensor(array: &Proxy) -> Result<Self> {
         let site = Location::caller();
         check::float("var", array.dtype()?)?;
-        let copy = no_grad(|| array.duplicate())?;
-        call("var", |local| {
+        let copy = named(site, no_grad(|| array.duplicate()))?;
+        call("var", site, |local| {
             let pins = pin(local, "var", [&copy])?;
             let [pinned] = pins.arrays();
             let (storage, layout, dtype) = (pinned.storage.clone(), pinned.layout, pinned.dtype);
@@ -116,8 +116,10 @@ impl Var {
     ///
     /// # Errors
     /// As [`Proxy::copy_`].
+    #[track_caller]
     pub fn set(&self, values: &Proxy) -> Result<()> {
-        no_grad(|| self.0.copy_(values))
+        let site = Location::caller();
+        named(site, no_grad(|| self.0.copy_(values)))
     }
 }
 

@@ -25,7 +25,7 @@ fn view_of<F>(
 where
     F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
 {
-    call(op, |local| {
+    call(op, site, |local| {
         let pins = pin(local, op, [src])?;
         let [a] = pins.arrays();
         let layout = layout(&a.layout)?;
@@ -329,7 +329,7 @@ impl Proxy {
     #[track_caller]
     pub fn detach(&self) -> Result<Proxy> {
         let (op, site) = ("detach", Location::caller());
-        call(op, |local| {
+        call(op, site, |local| {
             let pins = pin(local, op, [self])?;
             let [a] = pins.arrays();
             let payload = Payload { dtype: a.dtype, layout: a.layout, storage: a.storage.clone(), node: None };

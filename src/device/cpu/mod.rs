@@ -210,6 +210,18 @@ macro_rules! with_id {
 #[inline]
 #[allow(unsafe_code)]
 pub(crate) unsafe fn run(kernel: &Kernel) -> Result<()> {
+    // SAFETY: the caller's promises are those that `run_again` asks for.
+    unsafe { run_again(kernel, 0) }
+}
+
+/// Runs a kernel of a captured section that was replayed so many times before: what counts steps or draws random
+/// numbers goes on from there.
+///
+/// # Safety
+/// As for [`run`].
+#[inline]
+#[allow(unsafe_code)]
+pub(crate) unsafe fn run_again(kernel: &Kernel, replays: u64) -> Result<()> {
     // SAFETY: every function called here has the contract of this one, for the views of this kernel.
     unsafe {
         match kernel {
@@ -240,16 +252,17 @@ pub(crate) unsafe fn run(kernel: &Kernel) -> Result<()> {
             Kernel::Gather { src, ids, axis, dst } => gather(src, ids, *axis, dst),
             Kernel::ScatterAdd { dst, ids, src, axis } => scatter_add(dst, ids, src, *axis),
             Kernel::Uniform { dst, seed, first, low, high } => {
-                uniform(dst, Stream { seed: *seed, first: *first }, *low, *high)
+                uniform(dst, Stream { seed: *seed, first: *first, replays: replays as u32 }, *low, *high)
             }
             Kernel::Normal { dst, seed, first, mean, std } => {
-                normal(dst, Stream { seed: *seed, first: *first }, *mean, *std)
+                normal(dst, Stream { seed: *seed, first: *first, replays: replays as u32 }, *mean, *std)
             }
             Kernel::SgdStep { param, grad, velocity, rate, momentum, decay } => {
                 let hyper = SgdHyper { rate: *rate, momentum: *momentum, decay: *decay };
                 sgd(param, grad, velocity.as_ref(), hyper)
             }
-            Kernel::AdamStep { param, grad, m, v, hyper } => adam(param, grad, m, v, hyper),
+            Kernel::AdamStep { param, grad, m, v, hyper } if replays == 0 => adam(param, grad, m, v, hyper),
+            Kernel::AdamStep { param, grad, m, v, hyper } => adam(param, grad, m, v, &hyper.later(replays)),
         }
     }
 }

@@ -511,6 +511,7 @@ pub(crate) fn stats() -> MemoryStats {
         peak: COUNTS.peak.load(Ordering::Relaxed).max(common + sum(|share| share.high.load(Ordering::Relaxed))) as u64,
         cached: (COUNTS.cached.load(Ordering::Relaxed) + sum(|share| share.cached.load(Ordering::Relaxed))).max(0)
             as u64,
+        pinned: 0,
         limit: (limit != NO_LIMIT).then_some(limit),
         hits: COUNTS.hits.load(Ordering::Relaxed) + sum(|share| share.hits.load(Ordering::Relaxed) as i64) as u64,
         misses: COUNTS.misses.load(Ordering::Relaxed),

@@ -4,8 +4,15 @@
 //! stream and the host have a clock of the operations they are behind; an event carries a copy of its
 //! stream's. An access is compared with the earlier ones of its block, at the moment of its submission, so
 //! that a missing wait is found in every run and not only when the draw of the queues exposes it.
+//!
+//! The bytes of the driver's segments are divided into shadows: one for each range that was handed out, anew each
+//! time, and for what was never handed out. A new shadow follows all uses of the bytes that it covers.
+//!
+//! What a captured section uses is looked at twice: whether it has an owner when it is recorded, and whether it is
+//! ordered and written at each replay. In between nobody else may be given it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::device::{
     buffer::Span,
@@ -14,6 +21,9 @@ use crate::device::{
     stream::{Clock, MAX_STREAMS},
 };
 
+/// Blocks begin and end at multiples of this.
+const GRAIN: usize = 256;
+
 /// Violations beyond so many are not kept.
 const VIOLATIONS_MAX: usize = 4096;
 
@@ -21,7 +31,7 @@ const VIOLATIONS_MAX: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Use {
-    /// The kernel; or `upload`, `download`, `free`.
+    /// The kernel; or `alloc`, `upload`, `download`, `free`.
     pub kernel: &'static str,
     /// The stream; `None` for the host.
     pub stream: Option<usize>,
@@ -31,7 +41,7 @@ pub struct Use {
 
 /// Something that a real device would have punished, now or in one of many runs.
 ///
-/// A block is named by the number of the driver allocation that made it, from 0.
+/// A block is named by the number of the driver allocation that it lies in, from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
@@ -67,6 +77,11 @@ pub enum Violation {
         /// The use.
         by: Use,
     },
+    /// Bytes were handed out that somebody has: another owner, or a captured section.
+    Shared {
+        /// The block.
+        block: u64,
+    },
 }
 
 /// The books of the checker.
@@ -78,8 +93,14 @@ pub(super) struct Checker {
     events: [Clock; MAX_STREAMS],
     /// What the host is behind.
     host: Clock,
-    /// By address.
-    blocks: BTreeMap<usize, Shadow>,
+    /// By address, without gaps in a segment.
+    shadows: BTreeMap<usize, Shadow>,
+    /// By address: number and bytes of the driver's allocations.
+    segments: BTreeMap<usize, (u64, usize)>,
+    /// By address: the bytes of whoever has some.
+    live: BTreeMap<usize, usize>,
+    /// By the number of a section: the bytes that it uses.
+    pinned: BTreeMap<u64, Vec<Range<usize>>>,
     created: u64,
     violations: Vec<Violation>,
 }
@@ -95,82 +116,178 @@ impl Checker {
         }
     }
 
-    pub(super) fn create(&mut self, address: usize, bytes: usize) {
-        self.blocks.insert(address, Shadow::new(self.created, bytes));
+    /// Counts an operation of a stream.
+    fn operate(&mut self, kernel: &'static str, stream: usize) -> Use {
+        let host = self.host;
+        self.streams[stream].join(&host);
+        Use { kernel, stream: Some(stream), operation: self.streams[stream].advance(stream) }
+    }
+
+    pub(super) fn create(&mut self, stream: usize, address: usize, bytes: usize) {
+        let mut shadow = Shadow::new(self.created, bytes);
+        shadow.follow(self.operate("alloc", stream));
+        self.shadows.insert(address, shadow);
+        self.segments.insert(address, (self.created, bytes));
         self.created += 1;
     }
 
-    /// The driver takes a block back: every use of it has to be known to be over.
+    /// The driver takes a segment back: every use of it has to be known to be over, and nobody may have bytes of it.
     pub(super) fn destroy(&mut self, address: usize) {
-        let Some(shadow) = self.blocks.remove(&address) else { return };
+        let Some((block, bytes)) = self.segments.remove(&address) else { return };
         let second = Use { kernel: "free", stream: None, operation: 0 };
-        for first in shadow.unordered(true, &self.host) {
-            self.report(Violation::Unordered { block: shadow.number, first, second });
+        if self.is_taken(&(address..address + bytes)) {
+            self.report(Violation::UseAfterFree { block: Some(block), by: second });
         }
+        let rest = self.shadows.split_off(&(address + bytes));
+        let gone = self.shadows.split_off(&address);
+        self.shadows.extend(rest);
+        let host = self.host;
+        for first in gone.values().flat_map(|shadow| shadow.unordered(true, &host)) {
+            self.report(Violation::Unordered { block, first, second });
+        }
+    }
+
+    /// Whether somebody has bytes of a range.
+    fn is_taken(&self, range: &Range<usize>) -> bool {
+        let before = self.live.range(..range.end).next_back();
+        before.is_some_and(|(start, bytes)| start + bytes > range.start)
+            || self.pinned.values().flatten().any(|other| other.start < range.end && range.start < other.end)
     }
 
     pub(super) fn hand_out(&mut self, span: Span) {
-        if let Some((shadow, _)) = find(&mut self.blocks, span) {
-            shadow.hand_out();
+        let range = range_of(span);
+        if self.is_taken(&range) {
+            let block = self.number_at(range.start).unwrap_or_default();
+            self.report(Violation::Shared { block });
         }
+        self.live.insert(range.start, span.bytes());
+        self.begin_life(span);
+    }
+
+    /// The bytes of a span count as unwritten, and whoever uses them has to be behind who did.
+    pub(super) fn begin_life(&mut self, span: Span) {
+        let Range { start, end } = range_of(span);
+        let end = end.next_multiple_of(GRAIN);
+        self.split_at(start);
+        self.split_at(end);
+        let Some(number) = self.number_at(start) else { return };
+        let mut life = Shadow::new(number, end - start);
+        let parts: Vec<usize> = self.shadows.range(start..end).map(|(&at, _)| at).collect();
+        for part in parts.into_iter().filter_map(|at| self.shadows.remove(&at)) {
+            life.follow_all(&part);
+        }
+        self.shadows.insert(start, life);
+    }
+
+    /// Lets a shadow begin at this address, if one covers it.
+    fn split_at(&mut self, at: usize) {
+        let Some((&start, shadow)) = self.shadows.range_mut(..at).next_back() else { return };
+        let (skip, bytes, number) = (at - start, shadow.bytes, shadow.number);
+        if skip >= bytes {
+            return;
+        }
+        let mut parts = [Shadow::new(number, skip), Shadow::new(number, bytes - skip)];
+        parts.iter_mut().for_each(|part| part.follow_all(shadow));
+        let [left, right] = parts;
+        *shadow = left;
+        self.shadows.insert(at, right);
+    }
+
+    fn number_at(&self, address: usize) -> Option<u64> {
+        let (start, (number, bytes)) = self.segments.range(..=address).next_back()?;
+        (address - start < *bytes).then_some(*number)
     }
 
     pub(super) fn take_back(&mut self, span: Span) {
-        let shadow = find(&mut self.blocks, span).map(|(shadow, _)| shadow);
-        let block = shadow.as_ref().map(|shadow| shadow.number);
-        if shadow.is_some_and(|shadow| std::mem::replace(&mut shadow.owned, false)) {
-            return;
+        let start = span.ptr().addr().get();
+        if self.live.get(&start) == Some(&span.bytes()) {
+            self.live.remove(&start);
+        } else {
+            let block = self.number_at(start);
+            self.report(Violation::UseAfterFree { block, by: Use { kernel: "free", stream: None, operation: 0 } });
         }
-        self.report(Violation::UseAfterFree { block, by: Use { kernel: "free", stream: None, operation: 0 } });
+    }
+
+    /// A section was captured that uses these bytes.
+    pub(super) fn pin(&mut self, section: u64, ranges: Vec<Range<usize>>) {
+        self.pinned.insert(section, ranges);
+    }
+
+    pub(super) fn unpin(&mut self, section: u64) {
+        self.pinned.remove(&section);
     }
 
     /// An operation is submitted. `false` if it must not run, because its operands overlap.
     pub(super) fn operation(&mut self, kernel: &'static str, stream: usize, operands: &[(View, Access)]) -> bool {
-        let host = self.host;
-        self.streams[stream].join(&host);
-        let operation = self.streams[stream].advance(stream);
-        let by = Use { kernel, stream: Some(stream), operation };
+        let by = self.operate(kernel, stream);
+        self.check_owners(by, operands);
+        self.check_contents(by, operands);
+        self.check_overlap(by, operands)
+    }
+
+    /// An operation is recorded as part of a section. `false` if it must not run.
+    pub(super) fn recorded(&mut self, kernel: &'static str, stream: usize, operands: &[(View, Access)]) -> bool {
+        let by = Use { kernel, stream: Some(stream), operation: 0 };
+        self.check_owners(by, operands);
+        self.check_overlap(by, operands)
+    }
+
+    /// An operation of a section is submitted.
+    pub(super) fn replayed(&mut self, kernel: &'static str, stream: usize, operands: &[(View, Access)]) {
+        let by = self.operate(kernel, stream);
+        self.check_contents(by, operands);
+    }
+
+    /// Do the operands lie in bytes that somebody has?
+    fn check_owners(&mut self, by: Use, operands: &[(View, Access)]) {
+        for (view, _) in operands.iter().filter(|(view, _)| view.span().bytes() > 0) {
+            let range = range_of(view.span());
+            let owner = self.live.range(..=range.start).next_back();
+            if owner.is_none_or(|(start, bytes)| start + bytes < range.end) {
+                let block = self.number_at(range.start);
+                self.report(Violation::UseAfterFree { block, by });
+            }
+        }
+    }
+
+    /// Are the accesses ordered, and the bytes that are read written?
+    fn check_contents(&mut self, by: Use, operands: &[(View, Access)]) {
+        let now = by.stream.map_or(self.host, |stream| self.streams[stream]);
+        let mut found = Vec::new();
         let operands = || operands.iter().filter(|(view, _)| view.span().bytes() > 0);
         for (view, access) in operands() {
-            self.check(view, *access, by);
+            let Some((shadow, skip)) = find(&mut self.shadows, view.span()) else { continue };
+            let block = shadow.number;
+            for first in shadow.unordered(*access != Access::Read, &now) {
+                found.push(Violation::Unordered { block, first, second: by });
+            }
+            if let Some(byte) = shadow.uninitialised(view, skip).filter(|_| *access != Access::Write) {
+                found.push(Violation::Uninitialised { block, by, byte });
+            }
         }
         for (view, access) in operands() {
-            let Some((shadow, skip)) = find(&mut self.blocks, view.span()) else { continue };
+            let Some((shadow, skip)) = find(&mut self.shadows, view.span()) else { continue };
             match access {
-                Access::Read => shadow.note_read(stream, by),
+                Access::Read => by.stream.into_iter().for_each(|stream| shadow.note_read(stream, by)),
                 Access::Write | Access::ReadWrite => shadow.note_write(by, view, skip),
             }
         }
+        found.into_iter().for_each(|violation| self.report(violation));
+    }
+
+    fn check_overlap(&mut self, by: Use, operands: &[(View, Access)]) -> bool {
         let mut fits = true;
-        for (i, (a, writes)) in operands().enumerate() {
-            for (b, also) in operands().skip(i + 1) {
-                if (*writes != Access::Read || *also != Access::Read) && overlap(a, b) {
+        for (i, (a, writes)) in operands.iter().enumerate() {
+            for (b, also) in &operands[i + 1..] {
+                let both = a.span().bytes() > 0 && b.span().bytes() > 0;
+                if both && (*writes != Access::Read || *also != Access::Read) && overlap(a, b) {
                     fits = false;
-                    let block = find(&mut self.blocks, a.span()).map_or(0, |(shadow, _)| shadow.number);
+                    let block = self.number_at(a.span().ptr().addr().get()).unwrap_or_default();
                     self.report(Violation::Overlap { block, by });
                 }
             }
         }
         fits
-    }
-
-    fn check(&mut self, view: &View, access: Access, by: Use) {
-        let Some((shadow, skip)) = find(&mut self.blocks, view.span()) else {
-            return self.report(Violation::UseAfterFree { block: None, by });
-        };
-        let block = shadow.number;
-        let now = by.stream.map_or(self.host, |stream| self.streams[stream]);
-        let mut found = Vec::new();
-        if !shadow.owned {
-            found.push(Violation::UseAfterFree { block: Some(block), by });
-        }
-        for first in shadow.unordered(access != Access::Read, &now) {
-            found.push(Violation::Unordered { block, first, second: by });
-        }
-        if let Some(byte) = shadow.uninitialised(view, skip).filter(|_| access != Access::Write) {
-            found.push(Violation::Uninitialised { block, by, byte });
-        }
-        found.into_iter().for_each(|violation| self.report(violation));
     }
 
     pub(super) fn record(&mut self, stream: usize) {
@@ -186,14 +303,28 @@ impl Checker {
 
     pub(super) fn synchronize(&mut self, stream: usize) {
         let reached = self.streams[stream];
-        self.host.join(&reached);
+        self.host_waited(&reached);
+    }
+
+    /// What everything submitted to the stream so far is behind or is itself.
+    pub(super) fn reached(&self, stream: usize) -> Clock {
+        self.streams[stream]
+    }
+
+    pub(super) fn host_waited(&mut self, reached: &Clock) {
+        self.host.join(reached);
     }
 }
 
-/// The block that a span lies in, and the bytes before it.
-fn find(blocks: &mut BTreeMap<usize, Shadow>, span: Span) -> Option<(&mut Shadow, usize)> {
+fn range_of(span: Span) -> Range<usize> {
     let start = span.ptr().addr().get();
-    let (address, shadow) = blocks.range_mut(..=start).next_back()?;
+    start..start + span.bytes()
+}
+
+/// The shadow that a span lies in, and the bytes before it.
+fn find(shadows: &mut BTreeMap<usize, Shadow>, span: Span) -> Option<(&mut Shadow, usize)> {
+    let start = span.ptr().addr().get();
+    let (address, shadow) = shadows.range_mut(..=start).next_back()?;
     let skip = start - address;
     (skip + span.bytes() <= shadow.bytes).then_some((shadow, skip))
 }

@@ -1,16 +1,18 @@
 //! The driver of the simulation: counts and fails calls, shows them to the checker, queues their work.
 //!
 //! A call that fails on request fails before anything else sees it, so that it had no effect, as [`Driver`]
-//! promises.
+//! promises. While a stream is captured, calls that a real driver would not take fail, and spoil the capture.
 
+use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::base::{
     dtype::DType,
     error::{Error, Result},
     layout::Layout,
     shape::Shape,
+    sync::{AtomicU64, Ordering},
 };
 use crate::device::{
     budget::AllocError,
@@ -19,19 +21,20 @@ use crate::device::{
     sim::{
         SimCalls,
         check::{Checker, name_of},
-        memory::Heap,
+        memory::{Heap, Landing, Task},
         queue::Queues,
     },
-    stream::Driver,
+    stream::{Clock, Driver},
 };
 
 /// What a call says about bytes that it cannot reach.
 const NOT_HERE: &str = "an operand lies outside the device's memory, or has another size than the host's bytes";
 const OVERLAP: &str = "an operand that is written overlaps another one";
+const IN_CAPTURE: &str = "not while a stream is captured";
 
 /// The simulation below the streams and the pool.
 #[derive(Debug)]
-pub(super) struct SimDriver {
+pub(crate) struct SimDriver {
     name: String,
     memory_bytes: u64,
     state: Mutex<State>,
@@ -45,6 +48,41 @@ pub(super) struct State {
     pub(super) calls: SimCalls,
     /// Calls until one fails, counting that one.
     pub(super) fail_in: Option<u64>,
+    recording: Option<Recording>,
+    /// Sections captured so far.
+    sections: u64,
+}
+
+/// What a captured section does, in order.
+#[derive(Debug)]
+enum Step {
+    HandedOut(Span),
+    Kernel(&'static str, Vec<(View, Access)>, Arc<Task>),
+}
+
+/// A capture that has begun.
+#[derive(Debug)]
+struct Recording {
+    stream: usize,
+    steps: Vec<Step>,
+    /// Whether something was called that cannot be.
+    spoilt: bool,
+}
+
+/// A captured section.
+#[derive(Debug)]
+pub(crate) struct SimGraph {
+    section: u64,
+    steps: Vec<Step>,
+    replays: AtomicU64,
+}
+
+/// A copy to the host that is under way.
+#[derive(Debug)]
+pub(crate) struct SimDownload {
+    stream: usize,
+    reached: Clock,
+    landing: Landing,
 }
 
 impl State {
@@ -66,6 +104,8 @@ impl SimDriver {
             checker: Checker::default(),
             calls: SimCalls::default(),
             fail_in: None,
+            recording: None,
+            sections: 0,
         };
         SimDriver { name, memory_bytes, state: Mutex::new(state) }
     }
@@ -75,8 +115,17 @@ impl SimDriver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a call, and fails it if its turn has come.
+    /// Counts a call, and fails it if its turn has come, or if a stream is captured.
     fn begin(&self, call: &'static str, counter: fn(&mut SimCalls) -> &mut u64) -> Result<MutexGuard<'_, State>> {
+        let mut state = self.count(call, counter)?;
+        if let Some(recording) = &mut state.recording {
+            recording.spoilt = true;
+            return Err(self.error(call, IN_CAPTURE));
+        }
+        Ok(state)
+    }
+
+    fn count(&self, call: &'static str, counter: fn(&mut SimCalls) -> &mut u64) -> Result<MutexGuard<'_, State>> {
         let mut state = self.lock();
         *counter(&mut state.calls) += 1;
         if let Some(left) = state.fail_in {
@@ -98,14 +147,49 @@ fn bytes_of(span: Span) -> View {
     View::new(span, DType::U8, Layout::contiguous(Shape::from(span.bytes())))
 }
 
+impl SimDriver {
+    /// A kernel becomes part of the section.
+    fn record_kernel(&self, state: &mut State, stream: usize, kernel: &Kernel) -> Result<()> {
+        let State { recording, checker, heap, .. } = state;
+        let Some(recording) = recording else { return Ok(()) };
+        if recording.stream != stream {
+            recording.spoilt = true;
+            return Err(self.error("launch", IN_CAPTURE));
+        }
+        let operands: Vec<_> = kernel.accesses().iter().copied().collect();
+        if !checker.recorded(name_of(kernel), stream, &operands) {
+            return Err(self.error("launch", OVERLAP));
+        }
+        let task = heap.kernel(kernel).ok_or_else(|| self.error("launch", NOT_HERE))?;
+        recording.steps.push(Step::Kernel(name_of(kernel), operands, Arc::new(task)));
+        Ok(())
+    }
+}
+
+/// The bytes that a section uses.
+fn ranges(steps: &[Step]) -> Vec<Range<usize>> {
+    let range = |span: &Span| span.ptr().addr().get()..span.ptr().addr().get() + span.bytes();
+    let of = |step: &Step| match step {
+        Step::HandedOut(span) => vec![range(span)],
+        Step::Kernel(_, operands, _) => operands.iter().map(|(view, _)| range(&view.span())).collect(),
+    };
+    let mut all: Vec<_> = steps.iter().flat_map(of).filter(|range| !range.is_empty()).collect();
+    all.sort_unstable_by_key(|range| (range.start, range.end));
+    all.dedup();
+    all
+}
+
 impl Driver for SimDriver {
-    fn alloc(&self, bytes: usize) -> std::result::Result<NonNull<u8>, AllocError> {
+    type Graph = SimGraph;
+    type Download = SimDownload;
+
+    fn alloc(&self, stream: usize, bytes: usize) -> std::result::Result<NonNull<u8>, AllocError> {
         let mut state = self.begin("alloc", |calls| &mut calls.allocations).map_err(AllocError::Failed)?;
         if state.heap.bytes().saturating_add(bytes as u64) > self.memory_bytes {
             return Err(AllocError::Exhausted);
         }
         let ptr = state.heap.alloc(bytes).ok_or(AllocError::Exhausted)?;
-        state.checker.create(ptr.addr().get(), bytes);
+        state.checker.create(stream, ptr.addr().get(), bytes);
         Ok(ptr)
     }
 
@@ -116,15 +200,17 @@ impl Driver for SimDriver {
     }
 
     fn launch(&self, stream: usize, kernel: &Kernel) -> Result<()> {
-        let mut guard = self.begin("launch", |calls| &mut calls.launches)?;
+        let mut guard = self.count("launch", |calls| &mut calls.launches)?;
         let state = &mut *guard;
-        let accesses = kernel.accesses();
-        let operands: Vec<_> = accesses.iter().copied().collect();
+        if state.recording.is_some() {
+            return self.record_kernel(state, stream, kernel);
+        }
+        let operands: Vec<_> = kernel.accesses().iter().copied().collect();
         if !state.checker.operation(name_of(kernel), stream, &operands) {
             return Err(self.error("launch", OVERLAP));
         }
         let task = state.heap.kernel(kernel).ok_or_else(|| self.error("launch", NOT_HERE))?;
-        state.queues.push(stream, task, &mut state.heap);
+        state.queues.push(stream, Arc::new(task), 0, &mut state.heap);
         Ok(())
     }
 
@@ -134,19 +220,31 @@ impl Driver for SimDriver {
         state.checker.operation("upload", stream, &[(bytes_of(dst), Access::Write)]);
         if !bytes.is_empty() || dst.bytes() > 0 {
             let task = state.heap.upload(dst, bytes).ok_or_else(|| self.error("upload", NOT_HERE))?;
-            state.queues.push(stream, task, &mut state.heap);
+            state.queues.push(stream, Arc::new(task), 0, &mut state.heap);
         }
         Ok(())
     }
 
-    fn download(&self, stream: usize, src: &View, out: &mut [u8]) -> Result<()> {
+    fn start_download(&self, stream: usize, src: &View) -> Result<SimDownload> {
         let mut guard = self.begin("download", |calls| &mut calls.copies)?;
         let state = &mut *guard;
         state.checker.operation("download", stream, &[(*src, Access::Read)]);
+        let mut landing = Landing::default();
+        if src.span().bytes() > 0 {
+            let (task, place) = state.heap.download(src.span()).ok_or_else(|| self.error("download", NOT_HERE))?;
+            landing = place;
+            state.queues.push(stream, Arc::new(task), 0, &mut state.heap);
+        }
+        Ok(SimDownload { stream, reached: state.checker.reached(stream), landing })
+    }
+
+    fn finish_download(&self, download: SimDownload, out: &mut [u8]) -> Result<()> {
+        let SimDownload { stream, reached, landing } = download;
+        let mut guard = self.lock();
+        let state = &mut *guard;
         state.queues.drain(stream, &mut state.heap);
-        state.checker.synchronize(stream);
-        let there = src.span().bytes() == 0 && out.is_empty() || state.heap.read(src.span(), out);
-        if there { Ok(()) } else { Err(self.error("download", NOT_HERE)) }
+        state.checker.host_waited(&reached);
+        if landing.take(out) { Ok(()) } else { Err(self.error("download", NOT_HERE)) }
     }
 
     fn record(&self, stream: usize) -> Result<()> {
@@ -171,12 +269,58 @@ impl Driver for SimDriver {
         Ok(())
     }
 
+    fn begin_capture(&self, stream: usize) -> Result<()> {
+        let mut state = self.begin("begin_capture", |calls| &mut calls.captures)?;
+        state.recording = Some(Recording { stream, steps: Vec::new(), spoilt: false });
+        Ok(())
+    }
+
+    fn end_capture(&self, stream: usize) -> Result<SimGraph> {
+        // Taken first: the capture ends whether or not this call fails.
+        let recording = self.lock().recording.take();
+        let mut state = self.count("end_capture", |calls| &mut calls.graphs)?;
+        match recording {
+            Some(Recording { stream: begun, steps, spoilt: false }) if begun == stream => {
+                state.sections += 1;
+                let section = state.sections;
+                state.checker.pin(section, ranges(&steps));
+                Ok(SimGraph { section, steps, replays: AtomicU64::new(0) })
+            }
+            _ => Err(self.error("end_capture", "the capture was spoilt, or never begun")),
+        }
+    }
+
+    fn replay(&self, stream: usize, graph: &SimGraph) -> Result<()> {
+        let mut guard = self.begin("replay", |calls| &mut calls.replays)?;
+        let State { checker, queues, heap, .. } = &mut *guard;
+        // Relaxed: changed under the lock.
+        let replays = graph.replays.fetch_add(1, Ordering::Relaxed);
+        for step in &graph.steps {
+            match step {
+                Step::HandedOut(span) => checker.begin_life(*span),
+                Step::Kernel(name, operands, task) => {
+                    checker.replayed(name, stream, operands);
+                    queues.push(stream, task.clone(), replays, heap);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn destroy(&self, graph: SimGraph) {
+        self.lock().checker.unpin(graph.section);
+    }
+
     fn take_fault(&self) -> Option<Error> {
         self.lock().queues.take_fault()
     }
 
     fn handed_out(&self, span: Span) {
-        self.lock().checker.hand_out(span);
+        let mut state = self.lock();
+        state.checker.hand_out(span);
+        if let Some(recording) = &mut state.recording {
+            recording.steps.push(Step::HandedOut(span));
+        }
     }
 
     fn returned(&self, span: Span) {

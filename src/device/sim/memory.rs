@@ -9,13 +9,13 @@
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::error::Result;
 use crate::device::{buffer::Span, cpu, kernel::Kernel};
 
-/// Alignment of every region, that of the host's pool.
-const ALIGN: usize = 64;
+/// Alignment of every region: a block's.
+const ALIGN: usize = 256;
 /// What fresh bytes hold: far from zero in every dtype.
 const POISON: u8 = 0xCB;
 
@@ -71,6 +71,23 @@ pub(super) struct Task {
 enum Work {
     Kernel(Box<Kernel>),
     Upload(Span, Box<[u8]>),
+    Download(Span, Landing),
+}
+
+/// Where the bytes of a download are, once it has run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Landing(Arc<Mutex<Vec<u8>>>);
+
+impl Landing {
+    /// Takes the bytes, if as many as `out` holds have arrived.
+    pub(super) fn take(self, out: &mut [u8]) -> bool {
+        let bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let all = bytes.len() == out.len();
+        if all {
+            out.copy_from_slice(&bytes);
+        }
+        all
+    }
 }
 
 /// Every region that was not given back.
@@ -124,18 +141,26 @@ impl Heap {
         Some(Task { work: Work::Upload(dst, bytes.into()), _regions: [Some(region), None, None, None, None] })
     }
 
-    /// Runs a task that this heap made.
+    /// A copy to the host as a task, and where it will put the bytes. `None` if the source is not here.
+    pub(super) fn download(&self, src: Span) -> Option<(Task, Landing)> {
+        let region = self.find(src, 1)?;
+        let landing = Landing::default();
+        let work = Work::Download(src, landing.clone());
+        Some((Task { work, _regions: [Some(region), None, None, None, None] }, landing))
+    }
+
+    /// Runs a task that this heap made, for the first time or after so many replays.
     ///
     /// # Errors
     /// What the kernel says about its values: an index out of range, for instance.
-    pub(super) fn run(&mut self, task: &Task) -> Result<()> {
+    pub(super) fn run(&mut self, task: &Task, replays: u64) -> Result<()> {
         match &task.work {
             // SAFETY: every span of the kernel lies in a region that `task` keeps, initialised and aligned
             // (`Heap::kernel`); `&mut self` makes this the only access to them, for the driver that made the task has
             // this one heap; operands share no byte that is written (`Checker::operation` refused the others); shapes
             // are those that `ops` checked.
             #[allow(unsafe_code)]
-            Work::Kernel(kernel) => unsafe { cpu::run(kernel) },
+            Work::Kernel(kernel) => unsafe { cpu::run_again(kernel, replays) },
             Work::Upload(dst, bytes) => {
                 // SAFETY: `dst` is `bytes.len()` bytes of a region that `task` keeps (`Heap::upload`), `bytes` are
                 // the task's own, and `&mut self` makes this the only access to any region.
@@ -145,21 +170,15 @@ impl Heap {
                 }
                 Ok(())
             }
-        }
-    }
-
-    /// Copies bytes to the host. `false` if they are not here, or `out` has another size.
-    pub(super) fn read(&mut self, src: Span, out: &mut [u8]) -> bool {
-        let region = self.find(src, 1).filter(|_| src.bytes() == out.len());
-        if region.is_some() {
-            // SAFETY: `src` is `out.len()` initialised bytes of `region`, which is held until after the copy; `out`
-            // is the caller's, and `&mut self` makes this the only access to any region.
-            #[allow(unsafe_code)]
-            unsafe {
-                out.as_mut_ptr().copy_from_nonoverlapping(src.ptr().as_ptr(), out.len());
+            Work::Download(src, landing) => {
+                // SAFETY: `src` is initialised bytes of a region that `task` keeps (`Heap::download`), and `&mut self`
+                // makes this the only access to any region.
+                #[allow(unsafe_code)]
+                let bytes = unsafe { src.slice::<u8>() };
+                *landing.0.lock().unwrap_or_else(PoisonError::into_inner) = bytes.to_vec();
+                Ok(())
             }
         }
-        region.is_some()
     }
 }
 
@@ -167,16 +186,22 @@ impl Heap {
 mod tests {
     use super::*;
 
+    fn read(heap: &mut Heap, src: Span) -> Option<Vec<u8>> {
+        let (task, landing) = heap.download(src)?;
+        heap.run(&task, 0).ok()?;
+        let mut out = vec![0; src.bytes()];
+        landing.take(&mut out).then_some(out)
+    }
+
     #[test]
     fn a_task_outlives_the_region_that_it_writes() {
         let mut heap = Heap::default();
         let ptr = heap.alloc(256).expect("256 bytes");
         let task = heap.upload(Span::new(ptr, 4), &[1, 2, 3, 4]).expect("inside");
-        let mut out = [0; 4];
-        assert!(heap.read(Span::new(ptr, 4), &mut out) && out == [POISON; 4]);
+        assert_eq!(read(&mut heap, Span::new(ptr, 4)), Some(vec![POISON; 4]));
         assert!(heap.free(ptr) && heap.bytes() == 0);
-        assert!(heap.run(&task).is_ok());
-        assert!(!heap.read(Span::new(ptr, 4), &mut out), "the region is gone for everybody else");
+        assert!(heap.run(&task, 0).is_ok());
+        assert_eq!(read(&mut heap, Span::new(ptr, 4)), None, "the region is gone for everybody else");
         assert!(!heap.free(ptr), "and cannot go twice");
     }
 
@@ -186,6 +211,8 @@ mod tests {
         let ptr = heap.alloc(256).expect("256 bytes");
         assert!(heap.upload(Span::new(ptr, 257), &[0; 257]).is_none());
         assert!(heap.upload(Span::new(ptr, 8), &[0; 7]).is_none());
-        assert!(!heap.read(Span::new(ptr, 300), &mut [0; 300]));
+        assert!(heap.download(Span::new(ptr, 300)).is_none());
+        let (_, landing) = heap.download(Span::new(ptr, 8)).expect("inside");
+        assert!(!landing.take(&mut [0; 8]), "nothing has arrived");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! It runs the host's kernels on host memory, but as late and in as free an order as its streams allow, so a
 //! program that is right on it does not depend on work being done when a call returns. Streams, events and
-//! the reuse of bytes are those of every asynchronous device (`stream.rs`); below them the simulation sees
+//! the reuse of bytes are those of every asynchronous device (`stream/mod.rs`); below them the simulation sees
 //! each driver call.
 //!
 //! ```text
@@ -25,6 +25,7 @@ mod queue;
 mod shadow;
 
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 
 use crate::base::{
@@ -38,8 +39,9 @@ use crate::device::{
     Device,
     budget::{AllocError, MemoryStats},
     buffer::{Buffer, Span},
+    graph::{Captures, blame},
     kernel::{Kernel, View},
-    stream::{self, AsyncDevice, MAX_STREAMS, Rules},
+    stream::{self, AsyncDevice, MAX_STREAMS, Plan, Rules, Segments},
 };
 pub use check::{Use, Violation};
 use driver::SimDriver;
@@ -57,6 +59,9 @@ pub struct SimConfig {
     pub streams: usize,
     /// Bytes of the device. 1 GiB if not said.
     pub memory_bytes: u64,
+    /// Bytes asked of the driver at once, to be divided into blocks. 0, if not said: each block is asked for alone,
+    /// so that the checker names it.
+    pub segment_bytes: usize,
     /// Draws the order in which streams run.
     pub seed: u64,
     /// Whether operations on different streams wait for each other. Without, no stream ever waits, and
@@ -64,11 +69,21 @@ pub struct SimConfig {
     pub order_streams: bool,
     /// Whether the next owner of a block waits for the uses by the former one.
     pub order_reuse: bool,
+    /// Whether what a captured section uses stays with it.
+    pub pin_graphs: bool,
 }
 
 impl Default for SimConfig {
     fn default() -> Self {
-        SimConfig { streams: 4, memory_bytes: 1 << 30, seed: 0, order_streams: true, order_reuse: true }
+        SimConfig {
+            streams: 4,
+            memory_bytes: 1 << 30,
+            segment_bytes: 0,
+            seed: 0,
+            order_streams: true,
+            order_reuse: true,
+            pin_graphs: true,
+        }
     }
 }
 
@@ -90,6 +105,20 @@ pub struct SimCalls {
     pub waits: u64,
     /// Waits of the host for a stream, those of downloads aside.
     pub synchronisations: u64,
+    /// Captures begun.
+    pub captures: u64,
+    /// Captures ended.
+    pub graphs: u64,
+    /// Replays.
+    pub replays: u64,
+}
+
+impl Captures for Sim {
+    type Driver = SimDriver;
+
+    fn shared(&self) -> &AsyncDevice<SimDriver> {
+        &self.0.device
+    }
 }
 
 /// A simulated device. Cheap to clone; it lives as long as any array on it.
@@ -118,9 +147,12 @@ impl Sim {
         // Relaxed: nothing but the number itself is read.
         let ordinal = COUNT.fetch_add(1, Ordering::Relaxed);
         let streams = config.streams.clamp(1, MAX_STREAMS);
-        let driver = SimDriver::new(format!("sim:{ordinal}"), config.memory_bytes, streams, config.seed);
-        let rules = Rules { order_streams: config.order_streams, order_reuse: config.order_reuse };
-        let device = AsyncDevice::new(driver, streams, rules);
+        let name = format!("sim:{ordinal}");
+        let driver = SimDriver::new(name.clone(), config.memory_bytes, streams, config.seed);
+        let SimConfig { order_streams, order_reuse, pin_graphs, .. } = config;
+        let rules = Rules { order_streams, order_reuse, pin_graphs };
+        let segments = if config.segment_bytes == 0 { Segments::Each } else { Segments::Of(config.segment_bytes) };
+        let device = AsyncDevice::new(driver, Plan { name, streams, rules, segments });
         Sim(Arc::new(Inner { ordinal, device, refuse_in: AtomicU64::new(0) }))
     }
 
@@ -180,8 +212,10 @@ impl Sim {
     /// # Errors
     /// A failed driver call; else the first failure of a kernel that ran since the last report, for example
     /// an index out of range. Whatever waits first reports it, once: this, or the read of an array.
+    #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
-        self.0.device.synchronize()
+        let site = Location::caller();
+        self.0.device.synchronize().map_err(|error| blame(error, site))
     }
 
     /// Bytes in use and kept.

@@ -4,6 +4,7 @@
 //! not ordered well enough thus reads other values than the one it was written as.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::base::error::Error;
 use crate::device::{
@@ -17,14 +18,12 @@ const QUEUED_MAX: usize = 256;
 /// An entry of a stream's queue.
 #[derive(Debug)]
 enum Entry {
-    Task(Task),
+    /// Something to run, with the replays of its section before this one.
+    Task(Arc<Task>, u64),
     /// The stream's event; its records count from 1.
     Record(u64),
     /// Until the event of stream `on` was recorded so often.
-    Wait {
-        on: usize,
-        record: u64,
-    },
+    Wait { on: usize, record: u64 },
 }
 
 #[derive(Debug, Default)]
@@ -61,8 +60,8 @@ impl Queues {
         self.fault.take()
     }
 
-    pub(super) fn push(&mut self, stream: usize, task: Task, heap: &mut Heap) {
-        self.lanes[stream].entries.push_back(Entry::Task(task));
+    pub(super) fn push(&mut self, stream: usize, task: Arc<Task>, replays: u64, heap: &mut Heap) {
+        self.lanes[stream].entries.push_back(Entry::Task(task, replays));
         self.tasks += 1;
         if self.tasks > QUEUED_MAX {
             while self.tasks > QUEUED_MAX / 2 && self.step(heap) {}
@@ -107,9 +106,9 @@ impl Queues {
         }
         let stream = ready[(self.draw() % count as u64) as usize];
         match self.lanes[stream].entries.pop_front() {
-            Some(Entry::Task(task)) => {
+            Some(Entry::Task(task, replays)) => {
                 self.tasks -= 1;
-                if let Err(error) = heap.run(&task) {
+                if let Err(error) = heap.run(&task, replays) {
                     self.fault.get_or_insert(error);
                 }
             }

@@ -1,4 +1,4 @@
-//! What the checker knows of a block: who used it last, and which of its bytes were ever written.
+//! What the checker knows of a block: who used it last, and which of its bytes were written.
 
 use std::ops::Range;
 
@@ -15,10 +15,6 @@ pub(super) struct Bits(Vec<u64>);
 impl Bits {
     fn new(len: usize) -> Self {
         Bits(vec![0; len.div_ceil(64)])
-    }
-
-    fn clear(&mut self) {
-        self.0.fill(0);
     }
 
     /// The words that a range touches, each with the bits of the range in it.
@@ -100,29 +96,35 @@ pub(super) fn overlap(a: &View, b: &View) -> bool {
     found
 }
 
-/// A block as the checker sees it.
+/// A range of a segment that was handed out as one, or that never was.
 #[derive(Debug)]
 pub(super) struct Shadow {
-    /// The how-manieth allocation of the device.
+    /// The how-manieth allocation of the device it lies in.
     pub(super) number: u64,
     pub(super) bytes: usize,
-    /// Whether somebody has it.
-    pub(super) owned: bool,
     written: Option<Use>,
-    /// For each stream, its last read since the last write.
+    /// For each stream, its last read since the last write; before the first write, its last use by whoever had these
+    /// bytes before.
     read: [Option<Use>; MAX_STREAMS],
     initialised: Bits,
 }
 
 impl Shadow {
     pub(super) fn new(number: u64, bytes: usize) -> Self {
-        let initialised = Bits::new(bytes);
-        Shadow { number, bytes, owned: false, written: None, read: [None; MAX_STREAMS], initialised }
+        Shadow { number, bytes, written: None, read: [None; MAX_STREAMS], initialised: Bits::new(bytes) }
     }
 
-    pub(super) fn hand_out(&mut self) {
-        self.owned = true;
-        self.initialised.clear();
+    /// Whoever has these bytes next has to be behind the use.
+    pub(super) fn follow(&mut self, by: Use) {
+        let Some(stream) = by.stream else { return };
+        if self.read[stream].is_none_or(|other| other.operation < by.operation) {
+            self.read[stream] = Some(by);
+        }
+    }
+
+    /// Whoever has these bytes next has to be behind all uses of the other's.
+    pub(super) fn follow_all(&mut self, other: &Shadow) {
+        other.written.iter().chain(other.read.iter().flatten()).for_each(|&by| self.follow(by));
     }
 
     /// The uses that a read, or a write, at `now` has to be behind and is not.

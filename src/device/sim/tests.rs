@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use super::*;
 use crate::base::error::Error;
-use crate::device::kernel::BinaryOp;
+use crate::device::{kernel::BinaryOp, stream::Driver};
 
 /// Elements of the arrays that random programs use.
 const SIZES: [usize; 3] = [5, 100, 700];
@@ -14,6 +14,11 @@ const LIVE_MAX: usize = 13;
 
 fn steps(count: usize) -> usize {
     if cfg!(miri) { count / 20 } else { count }
+}
+
+/// Seeds, with blocks that are the driver's own and with blocks carved out of segments.
+fn seeds() -> impl Iterator<Item = (u64, usize)> {
+    [0, 1 << 14, 1 << 20].into_iter().flat_map(|segment_bytes| (0..6).map(move |seed| (seed, segment_bytes)))
 }
 
 /// An array and the values it has to have.
@@ -164,8 +169,8 @@ impl Program {
 
 #[test]
 fn random_programs_on_four_streams_are_ordered_and_right() {
-    for seed in 0..8 {
-        let program = Program::run(SimConfig { seed, ..SimConfig::default() }, steps(2000));
+    for (seed, segment_bytes) in seeds() {
+        let program = Program::run(SimConfig { seed, segment_bytes, ..SimConfig::default() }, steps(2000));
         assert_eq!(program.sim.violations(), [], "seed {seed}");
         assert_eq!(program.wrong, 0, "seed {seed}");
         let calls = program.sim.calls();
@@ -178,8 +183,9 @@ fn random_programs_on_four_streams_are_ordered_and_right() {
 #[test]
 fn without_order_between_streams_the_checker_objects_and_values_go_wrong() {
     let mut wrong = 0;
-    for seed in 0..8 {
-        let program = Program::run(SimConfig { seed, order_streams: false, ..SimConfig::default() }, steps(2000));
+    for (seed, segment_bytes) in seeds() {
+        let config = SimConfig { seed, segment_bytes, order_streams: false, ..SimConfig::default() };
+        let program = Program::run(config, steps(2000));
         let violations = program.sim.violations();
         assert!(violations.iter().any(|v| matches!(v, Violation::Unordered { .. })), "seed {seed}");
         wrong += program.wrong;
@@ -190,8 +196,9 @@ fn without_order_between_streams_the_checker_objects_and_values_go_wrong() {
 
 #[test]
 fn without_order_at_reuse_the_checker_objects() {
-    for seed in 0..8 {
-        let program = Program::run(SimConfig { seed, order_reuse: false, ..SimConfig::default() }, steps(2000));
+    for (seed, segment_bytes) in seeds() {
+        let config = SimConfig { seed, segment_bytes, order_reuse: false, ..SimConfig::default() };
+        let program = Program::run(config, steps(2000));
         assert!(!program.sim.violations().is_empty(), "seed {seed}");
         program.end();
     }
@@ -209,14 +216,16 @@ fn one_seed_gives_one_run() {
 
 #[test]
 fn a_program_on_one_stream_makes_no_event_call() {
-    let mut program = Program::new(SimConfig::default());
-    for _ in 0..steps(2000) {
-        program.step();
+    for (seed, segment_bytes) in seeds() {
+        let mut program = Program::new(SimConfig { seed, segment_bytes, ..SimConfig::default() });
+        for _ in 0..steps(2000) {
+            program.step();
+        }
+        let calls = program.sim.calls();
+        assert_eq!((calls.records, calls.waits, calls.synchronisations), (0, 0, 0));
+        assert_eq!((program.wrong, program.sim.violations()), (0, vec![]));
+        program.end();
     }
-    let calls = program.sim.calls();
-    assert_eq!((calls.records, calls.waits, calls.synchronisations), (0, 0, 0));
-    assert_eq!((program.wrong, program.sim.violations()), (0, vec![]));
-    program.end();
 }
 
 #[test]
@@ -245,11 +254,15 @@ fn every_call_that_can_fail_leaves_everything_as_it_was() {
 #[test]
 fn a_launch_that_failed_leaves_nothing_to_wait_for() {
     let sim = Sim::new(SimConfig::default());
-    sim.fail_call(Some(2));
+    drop(fresh(&sim, 25).expect("enough memory"));
+    sim.synchronize().expect("nothing fails");
+    let waited = sim.calls().synchronisations;
+    assert_eq!(waited, 1, "asking the driver for bytes is submitted too");
+    sim.fail_call(Some(1));
     assert!(matches!(sim.alloc(100, true), Err(AllocError::Failed(Error::Device { call: "launch", .. }))));
     assert_eq!((sim.stats().active, sim.stats().cached, sim.pending()), (0, 256, 0));
     sim.synchronize().expect("nothing fails");
-    assert_eq!(sim.calls().synchronisations, 0, "no tick was counted");
+    assert_eq!(sim.calls().synchronisations, waited, "no tick was counted");
 }
 
 #[test]
@@ -347,6 +360,57 @@ fn uses_after_the_end_and_overlaps_are_found_and_harmless() {
 }
 
 #[test]
+fn blocks_of_one_segment_are_checked_each_for_itself() {
+    let sim = Sim::new(SimConfig { segment_bytes: 1 << 20, ..SimConfig::default() });
+    let (a, b) = (filled(&sim, 8, 1.0), filled(&sim, 8, 2.0));
+    assert_eq!(sim.calls().allocations, 1);
+    let dead = view_of(&a);
+    drop(a);
+    assert_eq!(read(&sim, &b).expect("alive"), [2.0; 8]);
+    assert_eq!(sim.violations(), []);
+    sim.launch(&Kernel::Fill { dst: dead, value: 2.0 }).expect("the bytes are still there");
+    assert!(matches!(sim.violations()[..], [Violation::UseAfterFree { block: Some(0), .. }]));
+    let again = fresh(&sim, 8).expect("enough memory");
+    assert_eq!(again.span().ptr(), dead.span().ptr());
+    read(&sim, &again).expect("poison");
+    assert!(matches!(sim.violations()[1..], [Violation::Uninitialised { byte: 0, .. }]));
+    assert_eq!(read(&sim, &b).expect("alive"), [2.0; 8]);
+    assert_eq!(sim.violations().len(), 2);
+}
+
+#[test]
+fn bytes_that_somebody_has_are_not_handed_out() {
+    let sim = Sim::new(SimConfig { segment_bytes: 1 << 20, ..SimConfig::default() });
+    let a = filled(&sim, 100, 1.0);
+    let driver = sim.0.device.driver();
+    let inside = a.span().ptr().map_addr(|at| at.checked_add(256).expect("small"));
+    driver.handed_out(Span::new(inside, 10));
+    assert!(matches!(sim.violations()[..], [Violation::Shared { block: 0 }]));
+}
+
+#[test]
+fn a_capture_does_not_survive_calls_that_it_cannot_hold() {
+    let sim = Sim::new(SimConfig::default());
+    let a = filled(&sim, 4, 1.0);
+    let driver = sim.0.device.driver();
+    let spoiling: [&dyn Fn() -> bool; 6] = [
+        &|| driver.alloc(0, 256).is_err(),
+        &|| driver.upload(0, a.span(), &[0; 16]).is_err(),
+        &|| driver.synchronize(1).is_err(),
+        &|| driver.record(1).is_err(),
+        &|| driver.wait(0, 1).is_err(),
+        &|| driver.launch(1, &Kernel::Fill { dst: view_of(&a), value: 2.0 }).is_err(),
+    ];
+    for call in spoiling {
+        driver.begin_capture(0).expect("nothing is captured");
+        assert!(call());
+        assert!(driver.end_capture(0).is_err());
+        assert_eq!(read(&sim, &a).expect("works again"), [1.0; 4]);
+    }
+    assert!(driver.end_capture(0).is_err(), "nothing was begun");
+}
+
+#[test]
 fn reuse_on_the_same_stream_is_free_and_on_another_costs_one_wait() {
     let sim = Sim::new(SimConfig::default());
     drop(filled(&sim, 100, 1.0));
@@ -395,7 +459,11 @@ fn limits_and_refusals_leave_no_trace() {
 
 #[test]
 fn threads_with_streams_of_their_own_pass_arrays_on() {
-    let sim = Sim::new(SimConfig::default());
+    [0, 1 << 20].into_iter().for_each(pass_on);
+}
+
+fn pass_on(segment_bytes: usize) {
+    let sim = Sim::new(SimConfig { segment_bytes, ..SimConfig::default() });
     let rounds = steps(400);
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..4).map(|_| mpsc::channel::<Known>()).unzip();
     std::thread::scope(|scope| {

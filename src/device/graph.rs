@@ -1,0 +1,109 @@
+//! Captured sections, as users have them: capturing, replaying, and what may be part of one.
+//!
+//! The rules are those of every asynchronous device (`stream/capture.rs`); here a captured section gets the device
+//! that it belongs to, which lives as long.
+
+use std::fmt;
+
+use crate::base::error::{Error, Result, Site};
+use crate::device::stream::{AsyncDevice, Captured, Driver};
+
+pub(crate) use crate::device::stream::blame;
+
+/// A handle of a device that can capture. Cheap to clone.
+pub(crate) trait Captures: Clone + Send + Sync + 'static {
+    /// Its raw calls.
+    type Driver: Driver<Graph: 'static>;
+    /// The device itself.
+    fn shared(&self) -> &AsyncDevice<Self::Driver>;
+}
+
+/// A section of a program that was captured by [`Device::capture`](crate::Device::capture), to be run again as a whole.
+///
+/// A replay runs on the stream and on the bytes that the section ran on: arrays made before it, which it reads or changes in place, and
+/// arrays made in it, which each replay fills anew. None of those bytes is used for anything else while the graph
+/// lives, also if the arrays are closed meanwhile. What was a number on the host when the section was captured stays
+/// what it was: shapes, scalars, learning rates, seeds. What counts goes on by itself: random numbers are others in
+/// each replay, and a step of Adam is the next one. The host's own counts know nothing of replays: a generator or an
+/// optimiser that is used again outside goes on from where the capture left it.
+///
+/// ```
+/// # use ndgc::{Device, SimConfig, Tensor};
+/// let device = Device::sim(SimConfig::default());
+/// let x = Tensor::new([1f32, 2.], &device)?;
+/// let double = || x.affine(2., 0.);
+/// double()?; // Once before, so that the device has the memory.
+/// let (graph, y) = device.capture(double)?;
+/// graph.replay()?;
+/// assert_eq!(y.to_vec1::<f32>()?, [2., 4.]);
+/// x.affine_(10., 0.)?;
+/// graph.replay()?;
+/// assert_eq!(y.to_vec1::<f32>()?, [20., 40.]);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+pub struct Graph(Box<dyn Replays>);
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Graph({} blocks)", self.0.blocks())
+    }
+}
+
+impl Graph {
+    /// Submits the section, behind everything submitted before that it has to wait for, and does not wait itself.
+    ///
+    /// # Errors
+    /// [`Error::Capture`] while the device is being captured; [`Error::Device`].
+    #[track_caller]
+    pub fn replay(&self) -> Result<()> {
+        let site = std::panic::Location::caller();
+        self.0.replay().map_err(|error| blame(error, site))
+    }
+}
+
+/// A captured section of whatever device.
+trait Replays: Send + Sync {
+    fn replay(&self) -> Result<()>;
+    fn blocks(&self) -> usize;
+}
+
+struct Section<C: Captures> {
+    device: C,
+    /// There until the drop.
+    captured: Option<Captured<<C::Driver as Driver>::Graph>>,
+}
+
+impl<C: Captures> Replays for Section<C> {
+    fn replay(&self) -> Result<()> {
+        self.captured.as_ref().map_or(Ok(()), |captured| self.device.shared().replay(captured))
+    }
+
+    fn blocks(&self) -> usize {
+        self.captured.as_ref().map_or(0, Captured::blocks)
+    }
+}
+
+impl<C: Captures> Drop for Section<C> {
+    fn drop(&mut self) {
+        if let Some(captured) = self.captured.take() {
+            self.device.shared().release(captured);
+        }
+    }
+}
+
+/// Captures what `f` submits on this thread's current stream. `site`: the place of the user's call.
+pub(crate) fn capture<C: Captures, R>(device: &C, site: Site, f: impl FnOnce() -> Result<R>) -> Result<(Graph, R)> {
+    let begun = |error| match error {
+        // A refusal in the section has its own place.
+        Error::Capture { site: Some(_), .. } => error,
+        other => blame(other, site),
+    };
+    let (captured, answer) = device.shared().capture(f).map_err(begun)?;
+    Ok((Graph(Box::new(Section { device: device.clone(), captured: Some(captured) })), answer))
+}
+
+/// The host runs everything at once, and has nothing to record.
+pub(crate) fn refused_on_the_host(site: Site) -> Error {
+    let what = "the host has no graphs: a capture needs a device whose work is submitted".to_owned();
+    Error::Capture { device: "cpu".to_owned(), what, site: Some(site) }
+}

@@ -1,0 +1,280 @@
+//! Sections that are recorded once and replayed.
+//!
+//! Capturing runs a section of the program once while the driver records its kernels instead of running them. A
+//! replay submits all of them with one call. Addresses are part of what was recorded, so the blocks of the section
+//! stay as they are for as long as the captured section lives: nobody else gets them, whatever becomes of their
+//! handles.
+//!
+//! # Invariants
+//! - A capture begins when nothing that was submitted is left to wait for, so the section needs no wait.
+//! - While it lasts, the capturing thread submits to the captured stream alone, and other threads submit nothing;
+//!   everybody may free.
+//! - However the section ends, by a value, an error or a panic, the capture ends with it, and the device works.
+//! - A section in which anything was refused has no graph.
+
+use std::cell::Cell;
+use std::sync::PoisonError;
+use std::thread::{self, ThreadId};
+
+use crate::base::error::{Error, Result, Site};
+use crate::device::{
+    buffer::Span,
+    kernel::Access,
+    stream::{AsyncDevice, Clock, Driver, State, pool::Pool},
+};
+
+/// How to go on when something belongs before the section.
+pub(super) const BEFORE: &str = "do it before the section";
+/// How to have the memory that a section needs.
+const WARM_UP: &str = "run the section once before capturing it, and again if that run made things that stay";
+/// How to go on when something belongs behind it.
+pub(super) const AFTER: &str = "read after a replay";
+
+/// A section that is being captured.
+#[derive(Debug)]
+pub(super) struct Section {
+    thread: ThreadId,
+    stream: usize,
+    /// The first thing that was refused in it.
+    refused: Option<String>,
+    /// Blocks that it has to do with: at least once each, as long as they are there.
+    touched: Vec<u32>,
+}
+
+impl Section {
+    /// The section was given this block.
+    pub(super) fn born(&mut self, pool: &mut Pool, block: u32) {
+        if pool.mark_born(block) {
+            self.touched.push(block);
+        }
+        self.touched.extend(pool.rest_of(block));
+    }
+
+    /// A kernel of the section uses a span.
+    pub(super) fn touched(&mut self, pool: &mut Pool, span: Span, access: Access) {
+        self.touched.extend(pool.mark_use(span, access));
+    }
+
+    /// Something was refused in it: there will be no graph.
+    #[cold]
+    pub(super) fn refuse(&mut self, what: &str) {
+        REFUSALS.set((REFUSALS.get().0 + 1, REFUSALS.get().1));
+        self.refused.get_or_insert_with(|| what.to_owned());
+    }
+
+    /// The driver did not take something: what was recorded is not the section.
+    #[cold]
+    pub(super) fn failed(&mut self, error: &Error) {
+        self.refused.get_or_insert_with(|| match error {
+            Error::Capture { what, .. } => what.clone(),
+            other => other.to_string(),
+        });
+    }
+
+    fn is_here(&self) -> bool {
+        self.thread == thread::current().id()
+    }
+}
+
+/// A captured section, with the blocks that it uses and whether it writes them.
+#[derive(Debug)]
+pub(crate) struct Captured<G> {
+    graph: G,
+    stream: usize,
+    blocks: Vec<(u32, bool)>,
+}
+
+impl<G> Captured<G> {
+    /// How many blocks it uses.
+    pub(crate) fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+}
+
+thread_local! {
+    /// Refusals of this thread's last capture, and the place of the first one.
+    static REFUSALS: Cell<(u32, Option<Site>)> = const { Cell::new((0, None)) };
+}
+
+/// Names the place of the user's call that was refused in a captured section. The outermost call has the last word.
+#[cold]
+pub(crate) fn blame(mut error: Error, at: Site) -> Error {
+    if let Error::Capture { site, .. } = &mut error {
+        *site = Some(at);
+        // Later ones have their own errors; of the first one the capture tells, if the section does not.
+        if REFUSALS.get().0 <= 1 {
+            REFUSALS.set((1, Some(at)));
+        }
+    }
+    error
+}
+
+impl<D: Driver> AsyncDevice<D> {
+    fn refusal(&self, what: String) -> Error {
+        Error::Capture { device: self.name.clone(), what, site: None }
+    }
+
+    /// An error for the section on this thread, if there is one, and for the caller.
+    #[cold]
+    fn refuse(&self, state: &mut State, what: &str, instead: &str) -> Error {
+        match &mut state.section {
+            Some(section) if section.is_here() => {
+                let what = format!("{what} cannot be part of a captured section; {instead}");
+                section.refuse(&what);
+                self.refusal(what)
+            }
+            _ => {
+                let what = format!("{what} has to wait: the device is being captured on another thread; let that end");
+                self.refusal(what)
+            }
+        }
+    }
+
+    /// Whether what is submitted to `stream` now becomes part of a section.
+    ///
+    /// # Errors
+    /// [`Error::Capture`] if it is another thread's section, or another stream's.
+    #[inline]
+    pub(super) fn may_submit(&self, state: &mut State, stream: usize, what: &str) -> Result<bool> {
+        match &state.section {
+            None => Ok(false),
+            Some(section) if section.is_here() && section.stream == stream => Ok(true),
+            Some(section) => {
+                let what = if section.is_here() { "work on another stream" } else { what };
+                Err(self.refuse(state, what, "keep to one stream"))
+            }
+        }
+    }
+
+    /// # Errors
+    /// [`Error::Capture`] if a section is being captured, on whatever thread.
+    #[inline]
+    pub(super) fn must_not_capture(&self, state: &mut State, what: &str, instead: &str) -> Result<()> {
+        if state.section.is_none() { Ok(()) } else { Err(self.refuse(state, what, instead)) }
+    }
+
+    /// A block for the section out of what the lists hold, whatever it takes; the driver is not asked.
+    #[cold]
+    pub(super) fn take_in_section(&self, state: &mut State, stream: usize, size: usize) -> Result<u32> {
+        let State { pool, section, .. } = &mut *state;
+        if let Some(block) = pool.take_any(stream, size) {
+            return Ok(block);
+        }
+        if let Some(section) = section {
+            // What the section freed, and what lies beside it, may be large enough together.
+            for i in 0..section.touched.len() {
+                section.touched.extend(pool.merge_into_section(section.touched[i]));
+            }
+            if let Some(block) = pool.take_any(stream, size) {
+                return Ok(block);
+            }
+        }
+        let what = format!("asking the driver for {size} bytes");
+        Err(self.refuse(state, &what, WARM_UP))
+    }
+
+    /// Runs `f`, recording what it submits to this thread's current stream instead of running it.
+    ///
+    /// # Errors
+    /// [`Error::Capture`] for whatever was refused in the section; else what `f` returned; else what the driver says.
+    pub(crate) fn capture<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<(Captured<D::Graph>, R)> {
+        let open = self.begin()?;
+        let answer = f();
+        let captured = open.end();
+        match answer {
+            Ok(answer) => Ok((captured?, answer)),
+            Err(error) => {
+                let captured = captured.map(|captured| self.release(captured));
+                match captured {
+                    Err(refused @ Error::Capture { .. }) if !matches!(error, Error::Capture { .. }) => Err(refused),
+                    _ => Err(error),
+                }
+            }
+        }
+    }
+
+    fn begin(&self) -> Result<Open<'_, D>> {
+        // A section of this thread would wait for itself below.
+        self.must_not_capture(&mut self.lock(), "a capture", "end the first one before")?;
+        self.synchronize()?;
+        let _nobody_waits = self.waiting.write().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        self.must_not_capture(&mut state, "a capture", "end the first one before")?;
+        self.wait_locked(&mut state)?;
+        let stream = state.streams.current();
+        self.driver.begin_capture(stream)?;
+        REFUSALS.set((0, None));
+        state.section = Some(Section { thread: thread::current().id(), stream, refused: None, touched: Vec::new() });
+        Ok(Open { device: self, ended: false })
+    }
+
+    fn end(&self) -> Result<Captured<D::Graph>> {
+        let mut state = self.lock();
+        let Some(Section { stream, refused, touched, .. }) = state.section.take() else {
+            return Err(Error::msg("the section ended already"));
+        };
+        let ended = self.driver.end_capture(stream);
+        let ended = match refused {
+            None => ended,
+            Some(what) => {
+                // Before anybody else gets its blocks.
+                let _ = ended.map(|graph| self.driver.destroy(graph));
+                Err(Error::Capture { device: self.name.clone(), what, site: REFUSALS.get().1 })
+            }
+        };
+        let blocks = state.pool.end_section(touched, ended.is_ok() && self.rules.pin_graphs);
+        ended.map(|graph| Captured { graph, stream, blocks })
+    }
+
+    /// Submits a captured section to its stream, whose own memory it may use, behind everything that its blocks demand.
+    pub(crate) fn replay(&self, captured: &Captured<D::Graph>) -> Result<()> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        self.must_not_capture(state, "a replay", BEFORE)?;
+        let stream = captured.stream;
+        if self.rules.order_streams {
+            let mut demanded = Clock::default();
+            for &(number, writes) in &captured.blocks {
+                demanded.join(&state.pool.pinned(number).demanded(writes));
+            }
+            state.streams.order_behind(&self.driver, stream, &demanded)?;
+        }
+        self.driver.replay(stream, &captured.graph)?;
+        let tick = state.streams.advance(stream);
+        for &(number, writes) in &captured.blocks {
+            let access = if writes { Access::ReadWrite } else { Access::Read };
+            state.pool.pinned(number).note(stream, tick, access);
+        }
+        Ok(())
+    }
+
+    /// Forgets a captured section. Its blocks that nobody else has wait for reuse, behind its last replay.
+    pub(crate) fn release(&self, captured: Captured<D::Graph>) {
+        let mut state = self.lock();
+        self.driver.destroy(captured.graph);
+        state.pool.unpin(&captured.blocks);
+    }
+}
+
+/// A capture that has begun. Ends it also when the section panics.
+struct Open<'a, D: Driver> {
+    device: &'a AsyncDevice<D>,
+    ended: bool,
+}
+
+impl<D: Driver> Open<'_, D> {
+    fn end(mut self) -> Result<Captured<D::Graph>> {
+        self.ended = true;
+        self.device.end()
+    }
+}
+
+impl<D: Driver> Drop for Open<'_, D> {
+    fn drop(&mut self) {
+        if !self.ended
+            && let Ok(captured) = self.device.end()
+        {
+            self.device.release(captured);
+        }
+    }
+}

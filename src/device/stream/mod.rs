@@ -1,0 +1,410 @@
+//! What every asynchronous device shares: the order of its streams, the reuse of its bytes, and the sections
+//! that it captures and replays.
+//!
+//! A device runs the work of one stream in order and the work of several streams in any order. This module
+//! adds the waits that make several streams look like one program, and hands bytes from one owner to the
+//! next, for every [`Driver`] alike.
+//!
+//! ```text
+//! mod.rs      Driver: the raw calls; AsyncDevice: submitting, waiting, bytes
+//! order.rs    ticks, clocks, and the waits between streams
+//! pool.rs     blocks carved out of the driver's segments
+//! capture.rs  sections that are recorded once and replayed
+//! ```
+//!
+//! # Order
+//! A block knows the tick of its last write and, for each stream, of its last use. A reader runs behind the last
+//! write, a writer behind every use.
+//!
+//! # Reuse
+//! A freed block keeps its ticks. Its next owner has to write it before it reads it, and that write is ordered
+//! like any other: behind every use by the former owner. So freeing makes no driver call, reuse on the stream
+//! that used a block makes none either, and reuse on another stream costs one wait.
+//!
+//! # Invariants
+//! - A block has no driver object of its own.
+//! - A call that fails leaves ticks and blocks as they were, except for waits that the driver did accept:
+//!   those are facts, and are remembered as such.
+//! - While a section is captured, nobody else submits, and the host waits for nothing.
+//!
+//! # Why one lock
+//! Submission is short next to what it submits, and the order of ticks has to be the order of submission.
+//! [`AsyncDevice::synchronize`] and [`AsyncDevice::download`] wait without the lock.
+
+use std::fmt::Debug;
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+
+use crate::base::error::{Error, Result};
+use crate::device::{
+    budget::{AllocError, MemoryStats},
+    buffer::Span,
+    kernel::{Access, Kernel, View},
+};
+
+mod capture;
+mod order;
+mod pool;
+
+pub(crate) use capture::{Captured, blame};
+pub(crate) use order::{Clock, MAX_STREAMS, on_stream};
+pub(crate) use pool::Segments;
+
+use capture::Section;
+use order::Streams;
+use pool::{Pool, block_size};
+
+/// The answer to a request for bytes.
+pub(crate) type Granted<T> = std::result::Result<T, AllocError>;
+
+/// The raw calls of an asynchronous device, as [`AsyncDevice`] makes them. Streams count from 0.
+///
+/// A call that fails had no effect, unless it says otherwise. Between `begin_capture` and `end_capture` come
+/// launches on the captured stream, `handed_out`, `returned` and `destroy`, and nothing else. A launch that cannot be
+/// part of a section answers [`Error::Capture`].
+pub(crate) trait Driver: Send + Sync + Debug {
+    /// A captured section, ready to run again.
+    type Graph: Send + Sync + Debug;
+    /// A copy to the host that is under way.
+    type Download: Debug;
+    /// Bytes of the device, aligned to 256 at least; submitted to the stream, so that its work may use them, and
+    /// that of others behind it. The driver says `Exhausted` if it has too few.
+    fn alloc(&self, stream: usize, bytes: usize) -> Granted<NonNull<u8>>;
+    /// Gives back what `alloc` gave. The host has waited for everything that uses it.
+    fn free(&self, ptr: NonNull<u8>, bytes: usize) -> Result<()>;
+    /// A round of `free` is over: what the driver keeps may go back to the system.
+    fn released(&self) -> Result<()> {
+        Ok(())
+    }
+    /// Submits a kernel.
+    fn launch(&self, stream: usize, kernel: &Kernel) -> Result<()>;
+    /// Submits a copy to the device. The host's bytes are free again when the call returns.
+    fn upload(&self, stream: usize, dst: Span, bytes: &[u8]) -> Result<()>;
+    /// Submits a copy of the whole span of a view to the host.
+    fn start_download(&self, stream: usize, src: &View) -> Result<Self::Download>;
+    /// Waits for the copy, and puts it into `out`. Called without the device's lock.
+    fn finish_download(&self, download: Self::Download, out: &mut [u8]) -> Result<()>;
+    /// Records the stream's event: it stands for everything submitted to the stream so far.
+    fn record(&self, stream: usize) -> Result<()>;
+    /// Lets a stream wait for what the event of another one stands for now.
+    fn wait(&self, stream: usize, on: usize) -> Result<()>;
+    /// Waits until the stream is empty. Called without the device's lock too.
+    fn synchronize(&self, stream: usize) -> Result<()>;
+    /// From now on launches on the stream are recorded instead of run.
+    fn begin_capture(&self, stream: usize) -> Result<()>;
+    /// Ends the capture, whatever happened in it. The stream works again, also if this fails.
+    fn end_capture(&self, stream: usize) -> Result<Self::Graph>;
+    /// Submits a captured section.
+    fn replay(&self, stream: usize, graph: &Self::Graph) -> Result<()>;
+    /// Forgets a captured section; what was submitted of it still runs. Never fails, never waits.
+    fn destroy(&self, graph: Self::Graph);
+    /// The first failure of work that has run, once; for drivers whose waiting calls do not return it.
+    fn take_fault(&self) -> Option<Error> {
+        None
+    }
+    /// A block leaves the pool for a new owner: its contents count as uninitialised.
+    fn handed_out(&self, _span: Span) {}
+    /// Its owner is gone.
+    fn returned(&self, _span: Span) {}
+}
+
+/// What may be left out, to show that a checker notices. Everything is on for real devices.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// Operations on different streams are ordered.
+    pub(crate) order_streams: bool,
+    /// A block's next owner is ordered behind the former one.
+    pub(crate) order_reuse: bool,
+    /// What a captured section uses stays with it.
+    pub(crate) pin_graphs: bool,
+}
+
+impl Rules {
+    /// Nothing is left out.
+    pub(crate) const ALL: Rules = Rules { order_streams: true, order_reuse: true, pin_graphs: true };
+}
+
+/// What a device is like, above its driver.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// What errors call it.
+    pub(crate) name: String,
+    /// 1 to [`MAX_STREAMS`].
+    pub(crate) streams: usize,
+    pub(crate) rules: Rules,
+    /// How much is asked of the driver at once.
+    pub(crate) segments: Segments,
+}
+
+#[derive(Debug)]
+struct State {
+    streams: Streams,
+    pool: Pool,
+    /// A failure in a call that could not return it.
+    deferred: Option<Error>,
+    /// The section that is being captured.
+    section: Option<Section>,
+}
+
+/// Gives the empty span the alignment of a block.
+#[repr(align(256))]
+struct Aligned;
+
+/// A device whose work is submitted: a driver, the order of its streams and the pool of its bytes.
+///
+/// A span that lies in no block of this device is not ordered; what becomes of it is the driver's business.
+#[derive(Debug)]
+pub(crate) struct AsyncDevice<D: Driver> {
+    driver: D,
+    name: String,
+    rules: Rules,
+    state: Mutex<State>,
+    /// Held shared by whoever waits for the device without its lock: a capture begins when nobody does.
+    waiting: RwLock<()>,
+}
+
+impl<D: Driver> AsyncDevice<D> {
+    pub(crate) fn new(driver: D, plan: Plan) -> Self {
+        let Plan { name, streams, rules, segments } = plan;
+        let streams = streams.clamp(1, MAX_STREAMS);
+        let pool = Pool::new(streams, segments);
+        let state = State { streams: Streams::new(streams), pool, deferred: None, section: None };
+        AsyncDevice { driver, name, rules, state: Mutex::new(state), waiting: RwLock::new(()) }
+    }
+
+    pub(crate) fn driver(&self) -> &D {
+        &self.driver
+    }
+
+    /// Only a kernel can panic while the lock is held, and it leaves the books alone: poison means nothing.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Announces that the host is going to wait.
+    fn wait_begins(&self) -> RwLockReadGuard<'_, ()> {
+        self.waiting.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Uninitialised bytes for this thread's current stream, and the size of their block.
+    pub(crate) fn alloc(&self, bytes: usize) -> Granted<(Span, usize)> {
+        if bytes == 0 {
+            return Ok((Span::new(NonNull::<Aligned>::dangling().cast(), 0), 0));
+        }
+        let size = block_size(bytes).ok_or(AllocError::Exhausted)?;
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let stream = state.streams.current();
+        let captured = self.may_submit(state, stream, "memory for an array").map_err(AllocError::Failed)?;
+        if !state.pool.limit_admits(bytes) {
+            return Err(AllocError::Exhausted);
+        }
+        let block = match state.pool.take(stream, size) {
+            Some(block) => {
+                if !self.rules.order_reuse {
+                    state.pool.forget_uses(block);
+                }
+                block
+            }
+            None if captured => self.take_in_section(state, stream, size).map_err(AllocError::Failed)?,
+            None => self.fresh(state, stream, size)?,
+        };
+        if let Some(section) = &mut state.section {
+            section.born(&mut state.pool, block);
+        }
+        let (span, reserved) = state.pool.give(block, stream, bytes);
+        self.driver.handed_out(span);
+        Ok((span, reserved))
+    }
+
+    /// A block out of a segment from the driver. If it has none: once more after giving back what waits for reuse,
+    /// then a smaller one, then a block that was kept for larger requests.
+    #[cold]
+    fn fresh(&self, state: &mut State, stream: usize, size: usize) -> Granted<u32> {
+        let segment = state.pool.segment_size(size);
+        let mut answer = self.segment(state, stream, segment);
+        if matches!(answer, Err(AllocError::Exhausted)) && state.pool.stats.cached > 0 {
+            self.trim_locked(state).map_err(AllocError::Failed)?;
+            answer = self.segment(state, stream, segment);
+        }
+        if matches!(answer, Err(AllocError::Exhausted)) && segment > size {
+            answer = self.segment(state, stream, size);
+        }
+        match answer {
+            Ok(whole) => Ok(state.pool.carve(whole, size)),
+            Err(AllocError::Exhausted) => state.pool.take_any(stream, size).ok_or(AllocError::Exhausted),
+            Err(failed) => Err(failed),
+        }
+    }
+
+    fn segment(&self, state: &mut State, stream: usize, bytes: usize) -> Granted<u32> {
+        if !state.pool.has_numbers() {
+            return Err(AllocError::Exhausted);
+        }
+        let ptr = self.driver.alloc(stream, bytes)?;
+        let tick = state.streams.advance(stream);
+        Ok(state.pool.add(Span::new(ptr, bytes), stream, tick))
+    }
+
+    /// Takes back what [`AsyncDevice::alloc`] gave. Work that was submitted may still use it.
+    pub(crate) fn free(&self, span: Span) {
+        if span.bytes() > 0 {
+            let mut state = self.lock();
+            self.driver.returned(span);
+            state.pool.put(span);
+        }
+    }
+
+    /// Submits a kernel to this thread's current stream.
+    pub(crate) fn launch(&self, kernel: &Kernel) -> Result<()> {
+        let accesses = kernel.accesses();
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let stream = state.streams.current();
+        let operands = || accesses.iter().map(|(view, access)| (view.span(), *access));
+        if self.may_submit(state, stream, "work")? {
+            let launched = self.driver.launch(stream, kernel);
+            if let Some(section) = &mut state.section {
+                if let Err(Error::Capture { what, .. }) = &launched {
+                    section.refuse(what);
+                }
+                launched?;
+                operands().for_each(|(span, access)| section.touched(&mut state.pool, span, access));
+            }
+            return Ok(());
+        }
+        self.submit(state, stream, operands, || self.driver.launch(stream, kernel))
+    }
+
+    /// Submits a copy of host bytes to this thread's current stream.
+    pub(crate) fn upload(&self, dst: Span, bytes: &[u8]) -> Result<()> {
+        let mut state = self.lock();
+        self.must_not_capture(&mut state, "a copy of numbers from the host", capture::BEFORE)?;
+        let stream = state.streams.current();
+        let operands = || std::iter::once((dst, Access::Write));
+        self.submit(&mut state, stream, operands, || self.driver.upload(stream, dst, bytes))
+    }
+
+    /// Copies the whole span of a view to the host: on the stream that wrote it last, so that it waits for no
+    /// other one.
+    pub(crate) fn download(&self, src: &View, out: &mut [u8]) -> Result<()> {
+        let _waits = self.wait_begins();
+        let mut state = self.lock();
+        self.must_not_capture(&mut state, "a read by the host", capture::AFTER)?;
+        let current = state.streams.current();
+        let stream = state.pool.find(src.span()).map_or(current, |uses| uses.written.0);
+        let operands = || std::iter::once((src.span(), Access::Read));
+        let under_way = self.submit(&mut state, stream, operands, || self.driver.start_download(stream, src))?;
+        let reached = state.streams.reached(stream);
+        drop(state);
+        self.driver.finish_download(under_way, out)?;
+        let mut state = self.lock();
+        state.streams.host_waited(&reached);
+        self.report(&mut state)
+    }
+
+    /// Orders an operation behind what its operands demand, makes the call, and notes it if it succeeds.
+    fn submit<T, I: Iterator<Item = (Span, Access)>>(
+        &self,
+        state: &mut State,
+        stream: usize,
+        operands: impl Fn() -> I,
+        call: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        if self.rules.order_streams {
+            for (span, access) in operands() {
+                let Some(uses) = state.pool.find(span) else { continue };
+                let (written, used) = (uses.written, uses.used);
+                state.streams.order(&self.driver, stream, written.0, written.1)?;
+                if access != Access::Read {
+                    state.streams.order_behind(&self.driver, stream, &used)?;
+                }
+            }
+        }
+        let done = call()?;
+        let tick = state.streams.advance(stream);
+        for (span, access) in operands() {
+            if let Some(uses) = state.pool.find(span) {
+                uses.note(stream, tick, access);
+            }
+        }
+        Ok(done)
+    }
+
+    /// Waits until everything submitted before the call is done.
+    ///
+    /// # Errors
+    /// A failed call; else the first failure, since the last report, of work that has run.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        let _waits = self.wait_begins();
+        let mut state = self.lock();
+        self.must_not_capture(&mut state, "a wait for the device", capture::AFTER)?;
+        for stream in 0..state.streams.count() {
+            let (busy, reached) = (state.streams.is_busy(stream), state.streams.reached(stream));
+            if busy {
+                drop(state);
+                self.driver.synchronize(stream)?;
+                state = self.lock();
+                state.streams.host_waited(&reached);
+            }
+        }
+        self.report(&mut state)
+    }
+
+    fn report(&self, state: &mut State) -> Result<()> {
+        state.deferred.take().or_else(|| self.driver.take_fault()).map_or(Ok(()), Err)
+    }
+
+    /// Gives the driver back what waits for reuse, after waiting for everything submitted. Returns the bytes; none
+    /// while a section is captured. A failure on the way is the answer of the next waiting call.
+    pub(crate) fn trim(&self) -> u64 {
+        let mut state = self.lock();
+        if state.section.is_some() {
+            return 0;
+        }
+        let before = state.pool.stats.cached;
+        if let Err(error) = self.trim_locked(&mut state) {
+            state.deferred.get_or_insert(error);
+        }
+        before - state.pool.stats.cached
+    }
+
+    fn trim_locked(&self, state: &mut State) -> Result<()> {
+        self.wait_locked(state)?;
+        state.pool.release(|span| self.driver.free(span.ptr(), span.bytes()))?;
+        self.driver.released()
+    }
+
+    /// Waits until everything submitted is done, keeping others from submitting more.
+    fn wait_locked(&self, state: &mut State) -> Result<()> {
+        for stream in 0..state.streams.count() {
+            if state.streams.is_busy(stream) {
+                self.driver.synchronize(stream)?;
+                let reached = state.streams.reached(stream);
+                state.streams.host_waited(&reached);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn stats(&self) -> MemoryStats {
+        self.lock().pool.stats
+    }
+
+    pub(crate) fn reset_peak(&self) {
+        let stats = &mut self.lock().pool.stats;
+        stats.peak = stats.active;
+    }
+
+    /// Sets the limit on active bytes; returns the one before.
+    pub(crate) fn set_limit(&self, bytes: Option<u64>) -> Option<u64> {
+        std::mem::replace(&mut self.lock().pool.stats.limit, bytes)
+    }
+}
+
+impl<D: Driver> Drop for AsyncDevice<D> {
+    /// Nobody has a block or a graph any more: each holds the device.
+    fn drop(&mut self) {
+        self.trim();
+    }
+}

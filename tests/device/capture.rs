@@ -1,0 +1,248 @@
+//! Captured sections compute what the program would have computed, on whatever stream, from whatever thread.
+
+use ndgc::nn::{self, Adam, AdamConfig, Mlp, Module, Optimizer, SGD, SgdConfig};
+use ndgc::{DType, Device, Generator, Graph, Result, SimConfig, Tensor};
+
+use crate::support::{alone, both, finish, sim, values, vector};
+
+const ROWS: usize = 8;
+const REPLAYS: usize = 20;
+
+/// Numbers that are others in every replay.
+fn noise(device: &Device) -> Result<Tensor> {
+    Generator::new(7).uniform(0.5, 1.5, (ROWS, 6), DType::F32, device)
+}
+
+/// What one training step reads and changes.
+struct Training {
+    network: Mlp,
+    inputs: Tensor,
+    labels: Tensor,
+    optimizer: Box<dyn Optimizer>,
+}
+
+impl Training {
+    fn new(device: &Device, optimizer: &str) -> Self {
+        let mut random = Generator::new(3);
+        let network = Mlp::new(&[6, 16, 4], &mut random, device).unwrap();
+        let inputs = random.normal(0., 1., (ROWS, 6), DType::F32, device).unwrap();
+        let labels = Tensor::from_vec((0..ROWS as u32).map(|i| i % 4).collect(), ROWS, device).unwrap();
+        let variables = network.variables();
+        let optimizer: Box<dyn Optimizer> = match optimizer {
+            "sgd" => Box::new(SGD::new(variables, 0.1).unwrap()),
+            "momentum" => {
+                let config = SgdConfig { rate: 0.1, momentum: 0.9, decay: 0.01 };
+                Box::new(SGD::with_config(variables, config).unwrap())
+            }
+            _ => {
+                let config = AdamConfig { rate: 0.01, decay: 0.1, ..AdamConfig::default() };
+                Box::new(Adam::with_config(variables, config).unwrap())
+            }
+        };
+        Training { network, inputs, labels, optimizer }
+    }
+
+    fn step(&mut self, noise: &Tensor) -> Result<Tensor> {
+        let logits = self.network.forward(&self.inputs.mul(noise)?)?;
+        let loss = nn::loss::cross_entropy(&logits, &self.labels)?;
+        self.optimizer.backward_step(&loss)?;
+        Ok(loss)
+    }
+
+    fn weights(&self) -> Vec<Vec<f32>> {
+        self.network.variables().iter().map(|variable| values(variable)).collect()
+    }
+}
+
+#[test]
+fn a_captured_training_step_is_the_training_step() {
+    both(|device| {
+        for name in ["sgd", "momentum", "adam"] {
+            // Twice: the first one makes the optimiser's state.
+            let mut replayed = Training::new(device, name);
+            (0..2).for_each(|_| drop(replayed.step(&noise(device).unwrap()).unwrap()));
+            let (graph, loss) = device.capture(|| replayed.step(&noise(device)?)).unwrap();
+            let (eager_device, mut losses) = (Device::sim(SimConfig::default()), Vec::new());
+            let mut eager = Training::new(&eager_device, name);
+            // The same numbers as in the replays: they are those of a section of their own.
+            (0..2).for_each(|_| drop(eager.step(&noise(&eager_device).unwrap()).unwrap()));
+            let (draw, drawn) = eager_device.capture(|| noise(&eager_device)).unwrap();
+            for replay in 0..REPLAYS {
+                graph.replay().unwrap();
+                draw.replay().unwrap();
+                if replay == 0 {
+                    assert_eq!(values(&drawn), values(&noise(&eager_device).unwrap()), "the first is the eager one");
+                }
+                let expected = values(&eager.step(&drawn).unwrap());
+                assert_eq!(values(&loss), expected, "{name}, replay {replay}");
+                losses.extend(expected);
+            }
+            assert_eq!(replayed.weights(), eager.weights(), "{name}");
+            losses.dedup();
+            assert_eq!(losses.len(), REPLAYS, "{name}: each replay drew other numbers");
+            drop((eager, draw, drawn));
+            finish(&eager_device);
+        }
+    });
+}
+
+#[test]
+fn a_replay_is_one_driver_call() {
+    both(|device| {
+        let mut training = Training::new(device, "adam");
+        (0..2).for_each(|_| drop(training.step(&noise(device).unwrap()).unwrap()));
+        let (graph, _loss) = device.capture(|| training.step(&noise(device)?)).unwrap();
+        device.synchronize().unwrap();
+        let before = sim(device).calls();
+        for _ in 0..5 {
+            graph.replay().unwrap();
+        }
+        let after = sim(device).calls();
+        assert_eq!(after.replays - before.replays, 5);
+        let others = |calls: ndgc::SimCalls| (calls.launches, calls.records, calls.waits, calls.synchronisations);
+        assert_eq!((others(after), after.allocations), (others(before), before.allocations));
+    });
+}
+
+#[test]
+fn replays_see_what_is_written_between_them() {
+    both(|device| {
+        let x = vector(&[1., 2.], device);
+        let section = || x.affine(2., 1.)?.sqr();
+        section().unwrap();
+        let (graph, y) = device.capture(section).unwrap();
+        for factor in [1f32, -3., 10.] {
+            x.copy_(&vector(&[factor, 2. * factor], device)).unwrap();
+            graph.replay().unwrap();
+            let expected: Vec<f32> = [factor, 2. * factor].iter().map(|x| (2. * x + 1.) * (2. * x + 1.)).collect();
+            assert_eq!(values(&y), expected);
+        }
+    });
+}
+
+#[test]
+fn replays_on_several_streams_are_ordered() {
+    both(|device| {
+        let x = vector(&[1.; 300], device);
+        let section = || {
+            let grown = x.affine(1., 1.)?;
+            x.copy_(&grown)?;
+            grown.affine(2., 0.)
+        };
+        section().unwrap();
+        let (graph, y) = device.capture(section).unwrap();
+        for round in 0..40 {
+            sim(device).on_stream(round % 4, || graph.replay()).unwrap();
+            let other = sim(device).on_stream((round + 1) % 4, || y.add(&x)).unwrap();
+            drop(sim(device).on_stream((round * 3 + 2) % 4, || x.affine_(1., 1.)).unwrap());
+            let now = 4. + 2. * round as f32;
+            if round % 7 == 0 {
+                assert_eq!(values(&other)[..3], [3. * (now - 1.); 3], "round {round}");
+            }
+        }
+        assert_eq!(values(&x)[..2], [82.; 2]);
+    });
+}
+
+#[test]
+fn a_graph_may_be_replayed_and_dropped_by_another_thread() {
+    both(|device| {
+        let x = vector(&[1., 2., 3.], device);
+        x.exp().unwrap();
+        let (graph, y) = device.capture(|| x.exp()).unwrap();
+        std::thread::scope(|scope| scope.spawn(move || graph.replay()).join().unwrap()).unwrap();
+        assert_eq!(values(&y), values(&x.exp().unwrap()));
+    });
+}
+
+#[test]
+fn results_that_are_read_before_the_first_replay_are_reported() {
+    alone(|| {
+        let device = Device::sim(SimConfig::default());
+        let x = vector(&[1., 2.], &device);
+        x.neg().unwrap();
+        let (graph, y) = device.capture(|| x.neg()).unwrap();
+        y.to_vec::<f32>().unwrap();
+        let found = sim(&device).violations();
+        assert!(matches!(found[..], [ndgc::Violation::Uninitialised { byte: 0, .. }]), "{found:?}");
+        graph.replay().unwrap();
+        assert_eq!(values(&y), [-1., -2.]);
+        assert_eq!(sim(&device).violations().len(), 1);
+    });
+}
+
+/// Random programs of sections and single operations, on all streams, against the same program on plain numbers.
+#[test]
+fn random_programs_with_graphs_are_ordered_and_right() {
+    for seed in 0..6 {
+        both(|device| {
+            let mut random = seed + 1_u64;
+            let mut draw = |below: usize| {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                (random % below as u64) as usize
+            };
+            let mut arrays: Vec<Tensor> = (0..6).map(|i| vector(&[i as f32; 200], device)).collect();
+            let mut model: Vec<f32> = (0..6).map(|i| i as f32).collect();
+            // Each adds one array to another by way of a third that is gone afterwards.
+            let mut graphs: Vec<(Graph, usize, usize)> = Vec::new();
+            for _ in 0..300 {
+                let (a, b, stream) = (draw(6), draw(6), draw(4));
+                match draw(8) {
+                    0 if a != b && graphs.len() < 8 => {
+                        let section = |dst: &Tensor, src: &Tensor| dst.copy_(&dst.add(src)?.affine(0.5, 1.)?);
+                        section(&arrays[a].copy().unwrap(), &arrays[b]).unwrap();
+                        let run = || device.capture(|| section(&arrays[a], &arrays[b]));
+                        graphs.push((sim(device).on_stream(stream, run).unwrap().0, a, b));
+                    }
+                    1 if !graphs.is_empty() => drop(graphs.swap_remove(draw(graphs.len()))),
+                    2..=4 if !graphs.is_empty() => {
+                        let (graph, a, b) = &graphs[draw(graphs.len())];
+                        sim(device).on_stream(stream, || graph.replay()).unwrap();
+                        model[*a] = (model[*a] + model[*b]) * 0.5 + 1.;
+                    }
+                    5 => {
+                        drop(sim(device).on_stream(stream, || arrays[a].affine_(0.5, b as f32 as f64)).unwrap());
+                        model[a] = model[a] * 0.5 + b as f32;
+                    }
+                    6 => assert_eq!(values(&arrays[a])[..2], [model[a]; 2], "seed {seed}"),
+                    // The graphs keep the bytes of the array that goes; those that write it go on doing so.
+                    7 => {
+                        graphs.retain(|(_, dst, src)| *dst != a && *src != a);
+                        arrays[a] = sim(device).on_stream(stream, || arrays[a].copy()).unwrap();
+                    }
+                    _ => drop(sim(device).on_stream(stream, || arrays[a].exp()).unwrap()),
+                }
+            }
+            for (array, value) in arrays.iter().zip(model) {
+                assert_eq!(values(array)[..2], [value; 2], "seed {seed}");
+            }
+        });
+    }
+}
+
+#[test]
+fn every_call_that_can_fail_leaves_the_device_in_order() {
+    alone(|| {
+        for n in 1.. {
+            let device = Device::sim(SimConfig::default());
+            let x = vector(&[1., 2.], &device);
+            sim(&device).fail_call(Some(n));
+            let insist = |f: &dyn Fn() -> Result<Tensor>| f().or_else(|_| f()).unwrap();
+            let section = || x.affine(2., 0.)?.affine(1., 1.);
+            insist(&section);
+            let captured = device.capture(section).or_else(|_| device.capture(section));
+            let (graph, y) = captured.unwrap();
+            graph.replay().or_else(|_| graph.replay()).unwrap();
+            assert_eq!(y.to_vec::<f32>().or_else(|_| y.to_vec::<f32>()).unwrap(), [3., 5.], "call {n}");
+            sim(&device).fail_call(None);
+            drop((graph, x, y));
+            let _ = device.synchronize();
+            finish(&device);
+            if n > 40 {
+                break;
+            }
+        }
+    });
+}
