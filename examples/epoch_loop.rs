@@ -8,6 +8,7 @@
 //! ```text
 //! cargo run --release --example epoch_loop
 //! cargo run --release --example epoch_loop -- --modes leaky,reclaiming --scan-gradients --plot loop.png
+//! cargo run --release --example epoch_loop -- --device cuda
 //! NDGC=on cargo run --release --example epoch_loop
 //! ```
 //!
@@ -80,7 +81,8 @@ fn parent(args: &Args) -> Result<()> {
         None => "drawn digits",
     };
     let subtitle = format!(
-        "MLP 784-128-64-10 on {} {data}, batch {}, {}, seed {}{}",
+        "MLP 784-128-64-10 on {}, {} {data}, batch {}, {}, seed {}{}",
+        args.device.clone().or_else(|| std::env::var("NDGC_DEVICE").ok()).unwrap_or_else(|| "cpu".to_owned()),
         args.images,
         args.batch,
         args.optimizer,
@@ -128,14 +130,15 @@ fn child(args: &Args, mode: Mode) -> Result<()> {
         Mode::Reclaiming => gc::on(),
         Mode::Leaky | Mode::Scoped => gc::off(),
     }
-    let manager = NdManager::new_base_manager(&Device::Cpu)?;
+    let device = args.device.as_deref().map_or_else(Device::from_env, str::parse)?;
+    let manager = NdManager::new_base_manager(&device)?;
     let mut random = Generator::new(args.seed);
     let model = Mlp::new(&[PIXELS, 128, 64, 10], &mut random, &manager)?;
     let optimizer: Box<dyn Optimizer> = match args.optimizer {
         args::Optimizer::Sgd => Box::new(SGD::new(model.variables(), 0.1)?),
         args::Optimizer::Adam => Box::new(Adam::new(model.variables(), 1e-3)?),
     };
-    let mut training = Training { args, mode, manager, model, optimizer, random };
+    let mut training = Training { args, mode, device, manager, model, optimizer, random };
     for epoch in 1..=args.epochs {
         let row = training.epoch(epoch, &data.train, &data.test)?;
         say(&report::row_line(&row)?)?;
@@ -165,6 +168,7 @@ fn say(line: &str) -> Result<()> {
 struct Training<'a> {
     args: &'a Args,
     mode: Mode,
+    device: Device,
     manager: NdManager,
     model: Mlp,
     optimizer: Box<dyn Optimizer>,
@@ -186,9 +190,10 @@ impl Training<'_> {
                 say(&report::progress_line(&StepReport { epoch, step: i + 1, steps, loss })?)?;
             }
         }
+        self.device.synchronize()?;
         let seconds = begun.elapsed().as_secs_f64();
         let accuracy = self.accuracy(test)?;
-        let (memory, arrays) = (Device::Cpu.memory(), gc::stats());
+        let (memory, arrays) = (self.device.memory(), gc::stats());
         Ok(Row {
             mode: self.mode,
             epoch,
@@ -197,6 +202,7 @@ impl Training<'_> {
             live_arrays: arrays.live,
             live_bytes: memory.active,
             dead_arrays: arrays.dead(),
+            held_bytes: memory.active + memory.cached,
             peak_bytes: memory.peak,
             resident_bytes: resident_bytes(),
             loss: total / steps as f64,

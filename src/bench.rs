@@ -1,6 +1,16 @@
 //! Doors for the benchmarks: the runtime's steps one by one, without a kernel. Not part of the interface.
 
-use crate::base::error::Site;
+use std::num::NonZero;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::base::error::{Result, Site};
+use crate::device::{
+    Device,
+    buffer::{Buffer, Span},
+    kernel::{Kernel, View},
+    stream::{AsyncDevice, Driver, Granted, Plan, Rules, Segments},
+};
 use crate::memory::{
     proxy::Proxy,
     reclaim,
@@ -53,4 +63,149 @@ pub fn make_from_two(a: &Proxy, b: &Proxy) -> Proxy {
 /// The look at the queue that every call makes, so many times.
 pub fn look_at_queue(times: u32) {
     with_local(|local| (0..times).for_each(|_| reclaim::on_call(local)));
+}
+
+#[cfg(feature = "cuda")]
+pub use crate::device::cuda::{CudaConfig, compile_all as compile_cuda_kernels};
+
+/// A CUDA device of its own, beside the one that [`Device::cuda`](crate::Device::cuda) gives.
+///
+/// # Errors
+/// As of [`Device::cuda`](crate::Device::cuda).
+#[cfg(feature = "cuda")]
+pub fn cuda_device(ordinal: usize, config: CudaConfig) -> crate::Result<crate::Device> {
+    crate::device::cuda::Cuda::open(ordinal, Some(config)).map(crate::Device::Cuda)
+}
+
+/// Blocks of a device's pool, with nothing in them.
+#[derive(Debug)]
+pub struct DevicePool {
+    device: Device,
+    /// `None` only between the two halves of [`DevicePool::replace`].
+    blocks: Vec<Option<Buffer>>,
+}
+
+impl DevicePool {
+    /// No block yet.
+    pub fn new(device: &Device) -> Self {
+        DevicePool { device: device.clone(), blocks: Vec::new() }
+    }
+
+    /// Takes one block more.
+    ///
+    /// # Panics
+    /// If the device has no memory left.
+    pub fn fill(&mut self, bytes: usize) {
+        self.blocks.push(Some(self.device.alloc(bytes, false).expect("memory")));
+    }
+
+    /// Gives a block back, and takes another one.
+    ///
+    /// # Panics
+    /// If there are not so many blocks, or the device has no memory left.
+    #[inline]
+    pub fn replace(&mut self, at: usize, bytes: usize) {
+        self.blocks[at] = None;
+        self.blocks[at] = Some(self.device.alloc(bytes, false).expect("memory"));
+    }
+}
+
+/// A driver that gives addresses with nothing behind them, and does nothing.
+#[derive(Debug)]
+struct Idle(AtomicUsize);
+
+impl Driver for Idle {
+    type Graph = ();
+    type Download = ();
+
+    fn alloc(&self, _: usize, bytes: usize) -> Granted<NonNull<u8>> {
+        // Relaxed: nothing but the number itself is read.
+        let at = self.0.fetch_add(bytes, Ordering::Relaxed);
+        Ok(NonNull::without_provenance(NonZero::new(at).expect("addresses begin above 0")))
+    }
+
+    fn free(&self, _: NonNull<u8>, _: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn launch(&self, _: usize, _: &Kernel) -> Result<()> {
+        Ok(())
+    }
+
+    fn upload(&self, _: usize, _: Span, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn start_download(&self, _: usize, _: &View) -> Result<()> {
+        Ok(())
+    }
+
+    fn finish_download(&self, (): (), _: &mut [u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn record(&self, _: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn wait(&self, _: usize, _: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn synchronize(&self, _: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn begin_capture(&self, _: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn end_capture(&self, _: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn replay(&self, _: usize, (): &()) -> Result<()> {
+        Ok(())
+    }
+
+    fn destroy(&self, (): ()) {}
+}
+
+/// The pool of a device whose driver does nothing.
+#[derive(Debug)]
+pub struct IdlePool {
+    device: AsyncDevice<Idle>,
+    blocks: Vec<Span>,
+}
+
+impl Default for IdlePool {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl IdlePool {
+    /// A pool without blocks.
+    pub fn new() -> Self {
+        let plan = Plan { name: "idle".to_owned(), streams: 4, rules: Rules::ALL, segments: Segments::Graded };
+        IdlePool { device: AsyncDevice::new(Idle(AtomicUsize::new(1 << 20)), plan), blocks: Vec::new() }
+    }
+
+    /// Takes one block more.
+    ///
+    /// # Panics
+    /// Never: the driver has as many addresses as there are.
+    pub fn fill(&mut self, bytes: usize) {
+        self.blocks.push(self.device.alloc(bytes).expect("an address").0);
+    }
+
+    /// Gives a block back, and takes another one.
+    ///
+    /// # Panics
+    /// If there are not so many blocks.
+    #[inline]
+    pub fn replace(&mut self, at: usize, bytes: usize) {
+        self.device.free(self.blocks[at]);
+        self.blocks[at] = self.device.alloc(bytes).expect("an address").0;
+    }
 }

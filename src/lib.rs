@@ -31,10 +31,11 @@ mod api {
         units::Bytes,
     };
     #[cfg(feature = "cuda")]
-    pub use crate::device::cuda::{CudaInfo, probe_cuda};
+    pub use crate::device::cuda::{Cuda, CudaInfo, probe_cuda};
     pub use crate::device::{
         Device,
         budget::MemoryStats,
+        graph::Graph,
         kernel::CmpOp,
         sim::{Sim, SimCalls, SimConfig, Use, Violation},
     };

@@ -122,6 +122,8 @@ pub(crate) struct Args {
     pub(crate) seed: u64,
     /// Whether every step walks all arrays for gradients, as DJL 0.20 did.
     pub(crate) scan_gradients: bool,
+    /// Where to train, as `NDGC_DEVICE` names it; that variable decides if nothing is said.
+    pub(crate) device: Option<String>,
     /// The picture's file.
     pub(crate) plot: PathBuf,
     /// The file of rows, where one is wanted.
@@ -147,6 +149,10 @@ impl Args {
         if let Some(dir) = &self.data {
             words.push("--data".into());
             words.push(dir.into());
+        }
+        if let Some(device) = &self.device {
+            words.push("--device".into());
+            words.push(device.into());
         }
         if self.scan_gradients {
             words.push("--scan-gradients".into());
@@ -228,6 +234,7 @@ struct Given {
     optimizer: Option<Optimizer>,
     seed: Option<u64>,
     scan_gradients: bool,
+    device: Option<String>,
     plot: Option<PathBuf>,
     json: Option<PathBuf>,
     quick: bool,
@@ -266,6 +273,7 @@ fn accept(given: &mut Given, parser: &mut lexopt::Parser, option: String) -> Res
         "--optimizer" => given.optimizer = Some(taker.parsed("sgd or adam")?),
         "--seed" => given.seed = Some(taker.parsed("a whole number from 0 to 2^64 - 1")?),
         "--scan-gradients" => given.scan_gradients = true,
+        "--device" => given.device = Some(taker.parsed("cpu, sim, cuda, cuda:1 or best")?),
         "--plot" => given.plot = Some(taker.plot()?),
         "--json" => given.json = Some(taker.path("a file name")?),
         "--quick" => given.quick = true,
@@ -298,6 +306,7 @@ fn complete(given: Given) -> Result<Args, ArgsError> {
         optimizer: given.optimizer.unwrap_or(Optimizer::Adam),
         seed: given.seed.unwrap_or(SEED),
         scan_gradients: given.scan_gradients,
+        device: given.device,
         plot: given.plot.unwrap_or_else(|| PathBuf::from(PLOT)),
         json: given.json,
         child: given.child,
@@ -399,6 +408,7 @@ Usage: epoch_loop [options]
   --optimizer NAME     sgd or adam (adam)
   --seed N             start of every pseudo-random sequence ({SEED})
   --scan-gradients     in every step, walk all arrays for gradients, as DJL 0.20 did
+  --device NAME        where to train: cpu, sim, cuda, cuda:1 or best (as NDGC_DEVICE says, or cpu)
   --plot FILE          where the picture goes, .svg or .png ({PLOT})
   --json FILE          write all rows, one object per mode and epoch, as one JSON array
   --quick              a short run: {QUICK_EPOCHS} epochs of {QUICK_IMAGES} images unless given otherwise
@@ -434,6 +444,7 @@ mod tests {
         assert_eq!(args.plot, PathBuf::from(PLOT));
         assert_eq!((args.data, args.json, args.child), (None, None, None));
         assert!(!args.scan_gradients);
+        assert_eq!(args.device, None);
     }
 
     #[test]
@@ -447,7 +458,7 @@ mod tests {
     #[test]
     fn a_child_gets_the_parameters_of_its_parent() {
         let words = ["--epochs=2", "--batch", "8", "--images", "64", "--data", "some dir"];
-        let more = ["--optimizer", "sgd", "--seed", "7", "--scan-gradients"];
+        let more = ["--optimizer", "sgd", "--seed", "7", "--scan-gradients", "--device", "cuda:1"];
         let parent = run(&[&words[..], &more[..]].concat());
         let Ok(Request::Run(child)) = parse(parent.for_child(Mode::Scoped)) else {
             panic!("the child's words are wrong");

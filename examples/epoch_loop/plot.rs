@@ -237,7 +237,7 @@ fn picture<B: DrawingBackend>(backend: B, nudge: f64, rows: &[Row], subtitle: &s
     };
     let live = lines(rows, |row| row.live_bytes as f64 / unit, words);
     let panel = Panel::new(PANELS_X[1], &epochs, &live);
-    panel.draw(&pen, &format!("Live memory after each epoch ({name})"), &live)?;
+    panel.draw(&pen, &format!("Live device memory after each epoch ({name})"), &live)?;
     root.present().map_err(draw_error)
 }
 
@@ -536,6 +536,7 @@ mod tests {
             live_arrays: 30,
             live_bytes: live + more * epoch as u64,
             dead_arrays: 0,
+            held_bytes: 0,
             peak_bytes: 0,
             resident_bytes: 0,
             loss: 0.5,

@@ -35,6 +35,8 @@ pub(crate) struct Row {
     pub(crate) live_bytes: u64,
     /// Arrays that nothing uses any more but that still hold memory.
     pub(crate) dead_arrays: u64,
+    /// Bytes that the device's pool holds: those of live arrays and those kept for reuse.
+    pub(crate) held_bytes: u64,
     /// The most bytes that were held at once so far.
     pub(crate) peak_bytes: u64,
     /// Memory of the process as the system counts it.
@@ -210,22 +212,22 @@ fn of(rows: &[Row], mode: Mode) -> impl Iterator<Item = &Row> {
 }
 
 /// The two lines of heads above each column.
-const HEADS: [[&str; 8]; 2] = [
-    ["", "", "live", "live", "dead arrays", "resident", "", "test"],
-    ["epoch", "seconds", "arrays", "MiB", "waiting", "MiB", "loss", "accuracy"],
+const HEADS: [[&str; 9]; 2] = [
+    ["", "", "live", "live", "dead arrays", "device's", "resident", "", "test"],
+    ["epoch", "seconds", "arrays", "MiB", "waiting", "pool MiB", "MiB", "loss", "accuracy"],
 ];
 
 /// All rows as text: one block for each mode, with the same columns at the same places.
 pub(crate) fn table(rows: &[Row]) -> String {
     let cells: Vec<_> = rows.iter().map(|row| (row.mode, cells(row))).collect();
-    let mut widths = [0; 8];
+    let mut widths = [0; 9];
     let heads = HEADS.map(|line| line.map(str::to_owned));
     for line in heads.iter().chain(cells.iter().map(|(_, cells)| cells)) {
         for (width, cell) in widths.iter_mut().zip(line) {
             *width = (*width).max(cell.len());
         }
     }
-    let put = |text: &mut String, line: &[String; 8]| {
+    let put = |text: &mut String, line: &[String; 9]| {
         for (cell, width) in line.iter().zip(widths) {
             // A String takes every write, here and below.
             let _ = write!(text, "  {cell:>width$}");
@@ -242,7 +244,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
 }
 
 /// A row's cells, in the order of the columns.
-fn cells(row: &Row) -> [String; 8] {
+fn cells(row: &Row) -> [String; 9] {
     let mib = |bytes: u64| bytes as f64 / MIB;
     [
         row.epoch.to_string(),
@@ -250,6 +252,7 @@ fn cells(row: &Row) -> [String; 8] {
         grouped(row.live_arrays),
         format!("{:.2}", mib(row.live_bytes)),
         grouped(row.dead_arrays),
+        format!("{:.2}", mib(row.held_bytes)),
         format!("{:.1}", mib(row.resident_bytes)),
         format!("{:.4}", row.loss),
         format!("{:.1} %", row.accuracy * 100.0),
@@ -379,6 +382,7 @@ mod tests {
             live_arrays: 12_345,
             live_bytes: live,
             dead_arrays: 6,
+            held_bytes: 3 * live,
             peak_bytes: live + 1,
             resident_bytes: 2 * live,
             loss: 0.25,
@@ -397,7 +401,7 @@ mod tests {
         let mut sent = row(Mode::Scoped, 3, 5);
         sent.live_bytes = u64::MAX;
         let line = row_line(&sent).expect("JSON");
-        let keys = "mode, epoch, seconds, steps, live_arrays, live_bytes, dead_arrays, peak_bytes, \
+        let keys = "mode, epoch, seconds, steps, live_arrays, live_bytes, dead_arrays, held_bytes, peak_bytes, \
                     resident_bytes, loss, accuracy";
         let mut rest = line.as_str();
         for key in keys.split(", ") {

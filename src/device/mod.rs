@@ -3,18 +3,21 @@
 //! A backend knows bytes, streams and kernels; it knows no keys, no managers and no gradients. Work is
 //! *submitted*: on the cpu it is done when the call returns, on other devices it may be done later, in the
 //! order of its stream. Ordering between streams and the reuse of freed bytes are settled above the driver,
-//! in `stream.rs`, for every such device alike.
+//! in `stream/`, for every such device alike.
 
 pub(crate) mod budget;
 pub(crate) mod buffer;
 pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
+pub(crate) mod graph;
 pub(crate) mod kernel;
 pub(crate) mod sim;
 pub(crate) mod stream;
 
 use std::fmt;
+use std::str::FromStr;
+use std::panic::Location;
 
 use crate::base::{
     env,
@@ -22,6 +25,9 @@ use crate::base::{
 };
 use budget::{AllocError, MemoryStats};
 use buffer::{Buffer, Span};
+use graph::Graph;
+#[cfg(feature = "cuda")]
+use cuda::Cuda;
 use kernel::{Kernel, View};
 use sim::{Sim, SimConfig};
 
@@ -36,6 +42,9 @@ pub enum Device {
     Cpu,
     /// A simulated device: deferred, checked, and able to fail on request. For tests.
     Sim(Sim),
+    /// An NVIDIA GPU.
+    #[cfg(feature = "cuda")]
+    Cuda(Cuda),
 }
 
 impl PartialEq for Device {
@@ -43,6 +52,8 @@ impl PartialEq for Device {
         match (self, other) {
             (Device::Cpu, Device::Cpu) => true,
             (Device::Sim(a), Device::Sim(b)) => a.is_same(b),
+            #[cfg(feature = "cuda")]
+            (Device::Cuda(a), Device::Cuda(b)) => a.is_same(b),
             _ => false,
         }
     }
@@ -55,7 +66,31 @@ impl fmt::Display for Device {
         match self {
             Device::Cpu => f.write_str("cpu"),
             Device::Sim(sim) => write!(f, "sim:{}", sim.ordinal()),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => write!(f, "cuda:{}", cuda.ordinal()),
         }
+    }
+}
+
+impl FromStr for Device {
+    type Err = Error;
+
+    /// As [`Device::from_env`] reads `NDGC_DEVICE`.
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "cpu" => return Ok(Device::Cpu),
+            "sim" => return Ok(Device::sim(SimConfig::default())),
+            "best" => return Ok(Device::best()),
+            #[cfg(feature = "cuda")]
+            "cuda" => return Self::cuda(0),
+            _ => {}
+        }
+        #[cfg(feature = "cuda")]
+        if let Some(ordinal) = name.strip_prefix("cuda:").and_then(|ordinal| ordinal.parse().ok()) {
+            return Self::cuda(ordinal);
+        }
+        let expected = "cpu, sim, cuda, cuda:<number> or best";
+        Err(Error::Argument { op: "Device::from_str", argument: "name", value: name.to_owned(), expected })
     }
 }
 
@@ -65,18 +100,46 @@ impl Device {
         Device::Sim(Sim::new(config))
     }
 
-    /// The device that `NDGC_DEVICE` names; the host if it is not set.
+    /// The CUDA device with this number, as the driver counts. Opened by the first call.
     ///
     /// # Errors
-    /// [`Error::Environment`] if the name is not understood.
-    pub fn from_env() -> Result<Self> {
-        match env::var("NDGC_DEVICE").as_deref() {
-            None | Some("cpu") => Ok(Device::Cpu),
-            Some("sim") => Ok(Device::sim(SimConfig::default())),
-            Some(other) => {
-                Err(Error::Environment { name: "NDGC_DEVICE", value: other.to_owned(), expected: "cpu or sim" })
+    /// [`Error::DeviceUnavailable`] if there is no driver or no such device, with what was looked for and what was found;
+    /// [`Error::Device`] if it cannot be opened.
+    #[cfg(feature = "cuda")]
+    pub fn cuda(ordinal: usize) -> Result<Self> {
+        Cuda::new(ordinal).map(Device::Cuda)
+    }
+
+    /// The first CUDA device if there is one, else the host. Why it is the host is said once, on standard error.
+    ///
+    /// ```
+    /// let device = ndgc::Device::best();
+    /// # let _ = device;
+    /// ```
+    pub fn best() -> Self {
+        #[cfg(feature = "cuda")]
+        match Self::cuda(0) {
+            Ok(device) => return device,
+            Err(error) => {
+                static SAID: std::sync::Once = std::sync::Once::new();
+                SAID.call_once(|| eprintln!("ndgc: computing on the cpu: {error}"));
             }
         }
+        Device::Cpu
+    }
+
+    /// The device that `NDGC_DEVICE` names: `cpu`, `sim`, `cuda`, `cuda:1`, or `best` for [`Device::best`]; the host if
+    /// it is not set.
+    ///
+    /// # Errors
+    /// [`Error::Environment`] if the name is not understood; those of [`Device::cuda`], since a device that was asked
+    /// for is never replaced by another one.
+    pub fn from_env() -> Result<Self> {
+        let Some(wish) = env::var("NDGC_DEVICE") else { return Ok(Device::Cpu) };
+        wish.parse().map_err(|error| match error {
+            Error::Argument { value, expected, .. } => Error::Environment { name: "NDGC_DEVICE", value, expected },
+            other => other,
+        })
     }
 
     /// Whether this is the host.
@@ -88,10 +151,38 @@ impl Device {
     ///
     /// # Errors
     /// The first failure of the work waited for.
+    #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         match self {
             Device::Cpu => Ok(()),
             Device::Sim(sim) => sim.synchronize(),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.synchronize(),
+        }
+    }
+
+    /// Captures what `f` submits to this device on this thread, to be run again as a whole by [`Graph::replay`].
+    ///
+    /// `f` runs once, and its work is recorded instead of run: the arrays made in it have undefined contents until the
+    /// first replay, and nothing in it may need them on the host. It takes memory from what the device keeps for
+    /// reuse and asks for none, so run it once before, and again if its first run makes things that stay, such as an
+    /// optimiser's state. Meanwhile other threads submit nothing to the device; they may close arrays.
+    ///
+    /// # Errors
+    /// - [`Error::Capture`] for whatever a section cannot hold (memory that has to be asked for, a read, a copy of
+    ///   numbers from the host, a wait, another stream, another capture), with the place of the call, also if `f`
+    ///   went on after it; and always on the host, which has no graphs.
+    /// - Whatever `f` returns.
+    ///
+    /// The device works as before after each of them.
+    #[track_caller]
+    pub fn capture<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<(Graph, R)> {
+        let site = Location::caller();
+        match self {
+            Device::Cpu => Err(graph::refused_on_the_host(site)),
+            Device::Sim(sim) => graph::capture(sim, site, f),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => graph::capture(cuda, site, f),
         }
     }
 
@@ -100,6 +191,8 @@ impl Device {
         match self {
             Device::Cpu => cpu::pool::stats(),
             Device::Sim(sim) => sim.stats(),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.stats(),
         }
     }
 
@@ -108,16 +201,20 @@ impl Device {
         match self {
             Device::Cpu => cpu::pool::reset_peak(),
             Device::Sim(sim) => sim.reset_peak(),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.reset_peak(),
         }
     }
 
     /// The most bytes that live arrays may take, or none. Returns the limit before.
     ///
-    /// Without a call, `NDGC_MAX_BYTES` limits the host.
+    /// Without a call, `NDGC_MAX_BYTES` limits the host and each CUDA device.
     pub fn set_limit(&self, bytes: Option<u64>) -> Option<u64> {
         match self {
             Device::Cpu => cpu::pool::set_limit(bytes),
             Device::Sim(sim) => sim.set_limit(bytes),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.set_limit(bytes),
         }
     }
 
@@ -126,6 +223,8 @@ impl Device {
         match self {
             Device::Cpu => cpu::pool::trim(),
             Device::Sim(sim) => sim.trim(),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.trim(),
         }
     }
 
@@ -135,6 +234,8 @@ impl Device {
         match self {
             Device::Cpu => cpu::pool::alloc(bytes, zeroed),
             Device::Sim(sim) => sim.alloc(bytes, zeroed),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.alloc(bytes, zeroed),
         }
     }
 
@@ -151,6 +252,8 @@ impl Device {
             // SAFETY: the caller's promises are those that `run` asks for.
             Device::Cpu => unsafe { cpu::run(kernel) },
             Device::Sim(sim) => sim.launch(kernel),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.launch(kernel),
         }
     }
 
@@ -167,6 +270,8 @@ impl Device {
                 Ok(())
             }
             Device::Sim(sim) => sim.upload(dst, bytes),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.upload(dst, bytes),
         }
     }
 
@@ -176,6 +281,8 @@ impl Device {
         match self {
             Device::Cpu => Err(Error::msg("the host's bytes are read in place")),
             Device::Sim(sim) => sim.download(src, out),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.download(src, out),
         }
     }
 }

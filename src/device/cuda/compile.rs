@@ -1,0 +1,214 @@
+//! From a kernel's source to code that a device loads: by the compiler library when first used, by a file after that.
+//!
+//! A file of the cache is named after a hash of everything that the code depends on: source, options, architecture,
+//! versions of compiler and driver. It carries its own length and checksum; one that does not fit is compiled anew and
+//! replaced. Files are written under another name and renamed, so that two processes never see half of one. A cache that
+//! cannot be read or written costs time and nothing else.
+
+use std::ffi::{CString, c_char, c_int};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::ptr;
+
+use crate::base::{
+    env,
+    error::{Error, Result},
+};
+use crate::device::cuda::{
+    context::number,
+    libraries,
+    raw::{self, Answer, Nvrtc, Program},
+};
+
+/// What a cached file begins with. The number counts changes of the format.
+const MAGIC: &[u8; 8] = b"ndgck\0\0\x01";
+
+/// Code for a device, and what the compiler said about it.
+pub(super) struct Compiled {
+    pub(super) image: Vec<u8>,
+    /// Registers and spills of each kernel, as the assembler prints them.
+    pub(super) log: String,
+}
+
+/// What to compile.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unit<'a> {
+    /// `elementwise.cu`
+    pub(super) name: &'a str,
+    pub(super) source: &'a str,
+    /// The element type, as the kernels name it: `f32`.
+    pub(super) element: &'a str,
+}
+
+/// The device to compile for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    /// Compute capability times 10.
+    pub(super) arch: u32,
+    pub(super) driver_version: i32,
+}
+
+/// Code for a unit, as far as `load` takes it: from the cache, else from the compiler. A device may refuse what the cache
+/// has, after a change of the driver for instance.
+pub(super) fn code<T>(unit: &Unit<'_>, target: Target, load: impl Fn(&[u8]) -> Result<T>) -> Result<T> {
+    let file = cache_folder().map(|folder| folder.join(format!("{:016x}.bin", key(unit, target))));
+    let cached = file.as_ref().and_then(|file| std::fs::read(file).ok()).and_then(|bytes| unpack(&bytes));
+    if let Some(loaded) = cached.and_then(|image| load(&image).ok()) {
+        return Ok(loaded);
+    }
+    let compiled = compile(unit, target.arch)?;
+    let loaded = load(&compiled.image)?;
+    if let Some(file) = file {
+        // Nobody is told if this fails: the code is here.
+        let _ = store(&file, &compiled.image);
+    }
+    Ok(loaded)
+}
+
+/// `NDGC_CACHE_DIR`, else the user's folder for caches; `off` for none.
+fn cache_folder() -> Option<PathBuf> {
+    if let Some(folder) = env::var("NDGC_CACHE_DIR") {
+        return (folder != "off").then(|| PathBuf::from(folder));
+    }
+    let base = env::var("XDG_CACHE_HOME").map(PathBuf::from);
+    base.or_else(|| env::var("HOME").map(|home| PathBuf::from(home).join(".cache"))).map(|base| base.join("ndgc"))
+}
+
+fn key(unit: &Unit<'_>, target: Target) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let compiler = raw::compiler().map(version).unwrap_or_default();
+    (MAGIC, unit.name, unit.source, unit.element, target.arch, target.driver_version, compiler).hash(&mut hasher);
+    hasher.finish()
+}
+
+fn checksum(image: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    image.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn unpack(bytes: &[u8]) -> Option<Vec<u8>> {
+    let (magic, rest) = bytes.split_at_checked(8)?;
+    let (sum, image) = rest.split_at_checked(8)?;
+    let fits = magic == MAGIC && sum == checksum(image).to_le_bytes() && !image.is_empty();
+    fits.then(|| image.to_vec())
+}
+
+fn store(file: &std::path::Path, image: &[u8]) -> std::io::Result<()> {
+    std::fs::create_dir_all(file.parent().unwrap_or(file))?;
+    let draft = file.with_extension(format!("{}.tmp", std::process::id()));
+    let bytes = [MAGIC.as_slice(), &checksum(image).to_le_bytes(), image].concat();
+    std::fs::write(&draft, bytes).and_then(|()| std::fs::rename(&draft, file)).inspect_err(|_| {
+        let _ = std::fs::remove_file(&draft);
+    })
+}
+
+fn version(api: &Nvrtc) -> (i32, i32) {
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: both are live locals.
+    #[allow(unsafe_code)]
+    let answer = unsafe { api.version(&mut major, &mut minor) };
+    answer.map_or((0, 0), |()| (major, minor))
+}
+
+/// The architectures that the compiler makes code for.
+fn architectures(api: &Nvrtc) -> Answer<Vec<c_int>> {
+    // SAFETY: the count is written to a local, then as many numbers to a list of that length.
+    #[allow(unsafe_code)]
+    unsafe {
+        let count = number(|out| api.arch_count(out))?;
+        let mut list = vec![0; count as usize];
+        api.archs(list.as_mut_ptr())?;
+        Ok(list)
+    }
+}
+
+/// The options for an architecture; those of the newest one before it, as portable code, if the compiler is older.
+fn options(api: &Nvrtc, unit: &Unit<'_>, arch: u32) -> Answer<(Vec<String>, bool)> {
+    let known = architectures(api)?;
+    let exact = known.contains(&(arch as c_int));
+    let best = known.into_iter().filter(|&known| known <= arch as c_int).max().unwrap_or(arch as c_int);
+    let target = if exact { format!("sm_{arch}") } else { format!("compute_{best}") };
+    let list = [
+        format!("--gpu-architecture={target}"),
+        "--std=c++17".to_owned(),
+        // Products and sums round on their own, as on the host: both give the same bits wherever they can.
+        "--fmad=false".to_owned(),
+        "--ptxas-options=-v".to_owned(),
+        format!("-DT={}", unit.element),
+        format!("-DF={}", unit.element),
+    ];
+    Ok((list.into(), exact))
+}
+
+/// Compiles a unit.
+///
+/// # Errors
+/// [`Error::DeviceUnavailable`] without the compiler library; [`Error::Device`] with the compiler's words.
+pub(super) fn compile(unit: &Unit<'_>, arch: u32) -> Result<Compiled> {
+    libraries::locate();
+    let api = raw::compiler().map_err(|found| Error::DeviceUnavailable {
+        device: "the CUDA kernel compiler".to_owned(),
+        found: format!("{found} (libnvrtc.so, libnvrtc.so.13, libnvrtc.so.12; looked in {})", libraries::searched()),
+    })?;
+    let failed = |call, message: String| Error::Device { device: "nvrtc".to_owned(), call, message };
+    let text = |text: &str| CString::new(text).map_err(|_| failed("nvrtcCreateProgram", "a zero in the source".into()));
+    let (source, name) = (text(unit.source)?, text(unit.name)?);
+    let fault = |failure: raw::Failure| failed(failure.call, format!("error {} for {}", failure.code, unit.name));
+    let (options, exact) = options(api, unit, arch).map_err(fault)?;
+    let options = options.iter().map(|option| text(option)).collect::<Result<Vec<_>>>()?;
+    let pointers: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
+
+    let mut program: Program = ptr::null_mut();
+    // SAFETY: the texts end in zeros and outlive the call; there are no headers; the handle is written to a local.
+    #[allow(unsafe_code)]
+    unsafe {
+        api.create(&mut program, source.as_ptr(), name.as_ptr(), 0, ptr::null(), ptr::null()).map_err(fault)?;
+    }
+    // SAFETY: the program is live until the end of this block, and so are the options.
+    #[allow(unsafe_code)]
+    unsafe {
+        let compiled = api.compile(program, pointers.len() as c_int, pointers.as_ptr());
+        let log = fetch(|out| api.log_size(program, out), |out| api.log(program, out)).map(text_of).unwrap_or_default();
+        let image = compiled.and_then(|()| match exact {
+            true => fetch(|out| api.cubin_size(program, out), |out| api.cubin(program, out)),
+            false => fetch(|out| api.ptx_size(program, out), |out| api.ptx(program, out)),
+        });
+        let _ = api.destroy(&mut program);
+        match image {
+            Ok(image) => Ok(Compiled { image, log }),
+            Err(failure) => Err(failed(failure.call, format!("error {} for {}: {log}", failure.code, unit.name))),
+        }
+    }
+}
+
+/// Bytes whose number one call tells and another one writes.
+fn fetch(size: impl FnOnce(*mut usize) -> Answer, bytes: impl FnOnce(*mut c_char) -> Answer) -> Answer<Vec<u8>> {
+    let mut list = vec![0u8; number(size)?];
+    bytes(list.as_mut_ptr().cast())?;
+    Ok(list)
+}
+
+fn text_of(bytes: Vec<u8>) -> String {
+    String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_file_of_the_cache_is_no_code() {
+        let image = b"code".to_vec();
+        let packed = [MAGIC.as_slice(), &checksum(&image).to_le_bytes(), &image].concat();
+        assert_eq!(unpack(&packed), Some(image));
+        for length in 0..packed.len() {
+            assert_eq!(unpack(&packed[..length]), None, "cut to {length} bytes");
+        }
+        for place in 0..packed.len() {
+            let mut damaged = packed.clone();
+            damaged[place] ^= 1;
+            assert_eq!(unpack(&damaged), None, "damaged at {place}");
+        }
+    }
+}

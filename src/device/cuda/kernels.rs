@@ -1,0 +1,230 @@
+//! The kernels by name: which file each is in, and its function on a device once it was loaded.
+//!
+//! A file is compiled once for each element type, when one of its kernels is first launched, and stays loaded. A
+//! function that was found once is found by two indices, without a lock.
+
+use std::ffi::CString;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::base::{
+    dtype::DType,
+    error::{Error, Result},
+};
+use crate::device::cuda::{
+    compile::{self, Target, Unit},
+    context::{Context, handle},
+    raw::{RawFunction, RawModule},
+};
+
+const PRELUDE: &str = include_str!("kernels/prelude.cu");
+
+macro_rules! files {
+    ($($file:ident = $name:literal;)*) => {
+        /// A file of kernels.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        enum File { $($file),* }
+
+        impl File {
+            const COUNT: usize = [$(File::$file),*].len();
+
+            fn name(self) -> &'static str {
+                match self { $(File::$file => concat!($name, ".cu")),* }
+            }
+
+            fn source(self) -> String {
+                let text = match self { $(File::$file => include_str!(concat!("kernels/", $name, ".cu"))),* };
+                format!("{PRELUDE}\n{text}")
+            }
+        }
+    };
+}
+
+files! {
+    Elementwise = "elementwise";
+    Cast = "cast";
+    Reduce = "reduce";
+    Softmax = "softmax";
+    Index = "index";
+    Random = "random";
+    Optim = "optim";
+    Matmul = "matmul";
+    Graph = "graph";
+}
+
+macro_rules! entries {
+    ($($entry:ident = $name:literal in $file:ident;)*) => {
+        /// A kernel, for every element type that its file is compiled for.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Entry { $($entry),* }
+
+        impl Entry {
+            const ALL: &[Entry] = &[$(Entry::$entry),*];
+
+            pub(super) fn name(self) -> &'static str {
+                match self { $(Entry::$entry => $name),* }
+            }
+
+            fn file(self) -> File {
+                match self { $(Entry::$entry => File::$file),* }
+            }
+        }
+    };
+}
+
+entries! {
+    Binary = "binary" in Elementwise;
+    Unary = "unary" in Elementwise;
+    Affine = "affine" in Elementwise;
+    Powf = "powf" in Elementwise;
+    Clamp = "clamp" in Elementwise;
+    Fill = "fill" in Elementwise;
+    Arange = "arange" in Elementwise;
+    Compare = "compare" in Elementwise;
+    Choose = "choose" in Elementwise;
+    UnaryGrad = "unary_grad" in Elementwise;
+    Copy = "copy" in Elementwise;
+    Cast = "cast" in Cast;
+    Reduce = "reduce" in Reduce;
+    ArgReduce = "arg_reduce" in Reduce;
+    Softmax = "softmax" in Softmax;
+    SoftmaxGrad = "softmax_grad" in Softmax;
+    CrossEntropy = "cross_entropy" in Softmax;
+    CrossEntropyGrad = "cross_entropy_grad" in Softmax;
+    Gather = "gather" in Index;
+    ScatterAdd = "scatter_add" in Index;
+    Uniform = "uniform" in Random;
+    Normal = "normal" in Random;
+    Sgd = "sgd" in Optim;
+    Adam = "adam" in Optim;
+    Matmul = "matmul" in Matmul;
+    Bump = "bump" in Graph;
+}
+
+const DTYPES: [DType; 5] = [DType::U8, DType::U32, DType::I64, DType::F32, DType::F64];
+
+/// The number of a dtype, as kernels count them.
+pub(super) fn dtype_number(dtype: DType) -> u32 {
+    DTYPES.iter().position(|&each| each == dtype).map_or(0, |place| place as u32)
+}
+
+fn element(dtype: DType) -> &'static str {
+    match dtype {
+        DType::U8 => "u8",
+        DType::U32 => "u32",
+        DType::I64 => "i64",
+        DType::F32 => "f32",
+        DType::F64 => "f64",
+    }
+}
+
+/// A function of the driver.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Function(pub(super) RawFunction);
+
+// SAFETY: a handle that the driver accepts on every thread; its module is never unloaded.
+#[allow(unsafe_code)]
+unsafe impl Send for Function {}
+// SAFETY: as for `Send`.
+#[allow(unsafe_code)]
+unsafe impl Sync for Function {}
+
+#[derive(Clone, Copy, Debug)]
+struct Module(RawModule);
+
+// SAFETY: a handle that the driver accepts on every thread; modules are never unloaded.
+#[allow(unsafe_code)]
+unsafe impl Send for Module {}
+
+/// What a device has loaded.
+#[derive(Debug)]
+pub(super) struct Kernels {
+    functions: Vec<[OnceLock<Function>; DTYPES.len()]>,
+    /// By file and dtype.
+    modules: Mutex<[[Option<Module>; DTYPES.len()]; File::COUNT]>,
+}
+
+impl Kernels {
+    pub(super) fn new() -> Self {
+        let functions = Entry::ALL.iter().map(|_| Default::default()).collect();
+        Kernels { functions, modules: Mutex::new([[None; DTYPES.len()]; File::COUNT]) }
+    }
+
+    /// A kernel that was loaded before.
+    #[inline]
+    pub(super) fn loaded(&self, entry: Entry, dtype: DType) -> Option<Function> {
+        self.functions[entry as usize][dtype_number(dtype) as usize].get().copied()
+    }
+
+    /// A kernel; compiled and loaded if this is its first use.
+    #[cold]
+    pub(super) fn load(&self, context: &Context, entry: Entry, dtype: DType) -> Result<Function> {
+        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = &mut modules[entry.file() as usize][dtype_number(dtype) as usize];
+        let module = match *place {
+            Some(module) => module,
+            None => *place.insert(load(context, entry.file(), dtype)?),
+        };
+        let found = function(context, module, &symbol(entry, dtype))?;
+        Ok(*self.functions[entry as usize][dtype_number(dtype) as usize].get_or_init(|| found))
+    }
+}
+
+/// The name of a kernel in its module.
+fn symbol(entry: Entry, dtype: DType) -> String {
+    match entry {
+        Entry::Bump => "bump".to_owned(),
+        _ => format!("{}_{}", entry.name(), element(dtype)),
+    }
+}
+
+fn load(context: &Context, file: File, dtype: DType) -> Result<Module> {
+    let target = Target { arch: context.arch, driver_version: context.driver_version };
+    let source = file.source();
+    let unit = Unit { name: file.name(), source: &source, element: element(dtype) };
+    compile::code(&unit, target, |image| {
+        // Code in text form is read up to its zero.
+        let image = [image, &[0]].concat();
+        // SAFETY: the image is code that the compiler made or the cache kept unchanged, and lives through the call.
+        #[allow(unsafe_code)]
+        context.call(|api| handle(|out| unsafe { api.module_load(out, image.as_ptr().cast()) })).map(Module)
+    })
+}
+
+fn function(context: &Context, module: Module, name: &str) -> Result<Function> {
+    let name = CString::new(name).map_err(Error::msg)?;
+    // SAFETY: the module is never unloaded, and the name ends in a zero.
+    #[allow(unsafe_code)]
+    context.call(|api| handle(|out| unsafe { api.module_function(out, module.0, name.as_ptr()) })).map(Function)
+}
+
+/// Compiles every file for every element type. Returns, for each, its name, its type and the compiler's words.
+///
+/// # Errors
+/// As of the first kernel of a file that is used: the compiler is missing, or refuses a file.
+pub fn compile_all(arch: u32) -> Result<Vec<(&'static str, &'static str, String)>> {
+    let mut logs = Vec::new();
+    for file in FILES {
+        let source = file.source();
+        let floats = [File::Softmax, File::Optim, File::Matmul].contains(&file);
+        for dtype in DTYPES.into_iter().filter(|dtype| dtype.is_float() || !floats) {
+            if file == File::Graph && dtype != DType::U32 {
+                continue;
+            }
+            let unit = Unit { name: file.name(), source: &source, element: element(dtype) };
+            logs.push((file.name(), element(dtype), compile::compile(&unit, arch)?.log));
+        }
+    }
+    Ok(logs)
+}
+
+const FILES: [File; File::COUNT] = [
+    File::Elementwise,
+    File::Cast,
+    File::Reduce,
+    File::Softmax,
+    File::Index,
+    File::Random,
+    File::Optim,
+    File::Matmul,
+    File::Graph,
+];

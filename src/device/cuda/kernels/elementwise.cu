@@ -1,0 +1,209 @@
+// Kernels that treat each element by itself. In place is `dst` being the operand `a`.
+//
+// The number of an operation is that of the enum in `kernel.rs` that names it. It is the same for all threads, so the
+// choice costs little beside the memory.
+
+enum { ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, POW };
+enum { NEG, ABS, SIGN, EXP, LOG, SQRT, SQR, RECIP, TANH, RELU, SIGMOID, SIN, COS };
+enum { EQ, NE, LT, LE, GT, GE };
+enum { GRAD_EXP, GRAD_LOG, GRAD_SQRT, GRAD_SQR, GRAD_RECIP, GRAD_TANH, GRAD_RELU, GRAD_SIGMOID, GRAD_ABS, GRAD_SIN,
+       GRAD_COS };
+
+#if IS_FLOAT
+__device__ inline T minus(T x, T y) { return x - y; }
+__device__ inline T over(T x, T y) { return x / y; }
+__device__ inline T negated(T x) { return -x; }
+__device__ inline T magnitude(T x) { return abs_(x); }
+__device__ inline T sign(T x) {
+    if (is_nan(x)) return x;
+    return x == 0 ? (T)0 : x < 0 ? (T)-1 : (T)1;
+}
+__device__ inline T power(T x, T y) { return pow_(x, y); }
+
+// From e^-|x|, which cannot overflow.
+__device__ inline T sigmoid(T x) {
+    T small = exp_(-abs_(x));
+    return (x < 0 ? small : (T)1) / ((T)1 + small);
+}
+#else
+__device__ inline T minus(T x, T y) { return (T)((u64)x - (u64)y); }
+__device__ inline T negated(T x) { return minus((T)0, x); }
+__device__ inline T magnitude(T x) { return is_negative(x) ? negated(x) : x; }
+__device__ inline T sign(T x) { return is_negative(x) ? (T)-1 : (T)(x > 0); }
+
+// 0 where the divisor is. The lowest number over -1 wraps, which a processor's division need not do.
+__device__ inline T over(T x, T y) {
+    if (y == 0) return 0;
+    if (KIND == I64 && y == (T)-1) return negated(x);
+    return x / y;
+}
+
+// By squaring, wrapping. A negative exponent counts as 0.
+__device__ inline T power(T x, T y) {
+    T result = 1;
+    for (u64 left = is_negative(y) ? 0 : (u64)y; left > 0; left >>= 1) {
+        if (left & 1) result = times(result, x);
+        x = times(x, x);
+    }
+    return result;
+}
+#endif
+
+__device__ inline T rectified(T x) { return is_negative(x) || x == 0 ? (T)0 : x; }
+
+struct Binary {
+    u32 op;
+    template <int N> __device__ inline void run(T* d, const T* x, const T* y, const None*) const {
+        switch (op) {
+        case ADD: EACH(plus(x[k], y[k]))
+        case SUB: EACH(minus(x[k], y[k]))
+        case MUL: EACH(times(x[k], y[k]))
+        case DIV: EACH(over(x[k], y[k]))
+        case MAXIMUM: EACH(larger(x[k], y[k]))
+        case MINIMUM: EACH(smaller(x[k], y[k]))
+        default: EACH(power(x[k], y[k]))
+        }
+    }
+};
+
+KERNEL(binary, Each) { map<T, T, T, None>(p, Binary{p.op}); }
+
+struct Unary {
+    u32 op;
+    template <int N> __device__ inline void run(T* d, const T* x, const None*, const None*) const {
+        switch (op) {
+        case NEG: EACH(negated(x[k]))
+        case ABS: EACH(magnitude(x[k]))
+        case SIGN: EACH(sign(x[k]))
+        case SQR: EACH(times(x[k], x[k]))
+#if IS_FLOAT
+        case EXP: EACH(exp_(x[k]))
+        case LOG: EACH(log_(x[k]))
+        case SQRT: EACH(sqrt_(x[k]))
+        case RECIP: EACH((T)1 / x[k])
+        case TANH: EACH(tanh_(x[k]))
+        case SIGMOID: EACH(sigmoid(x[k]))
+        case SIN: EACH(sin_(x[k]))
+        case COS: EACH(cos_(x[k]))
+#endif
+        default: EACH(rectified(x[k]))
+        }
+    }
+};
+
+KERNEL(unary, Each) { map<T, T, None, None>(p, Unary{p.op}); }
+
+struct Affine {
+    T factor, summand;
+    template <int N> __device__ inline void run(T* d, const T* x, const None*, const None*) const {
+        do EACH(plus(times(x[k], factor), summand)) while (false);
+    }
+};
+
+KERNEL(affine, Each) { map<T, T, None, None>(p, Affine{as<T>(p.x), as<T>(p.y)}); }
+
+struct Clamp {
+    T min, max;
+    template <int N> __device__ inline void run(T* d, const T* x, const None*, const None*) const {
+#pragma unroll
+        for (int k = 0; k < N; ++k) {
+            T raised = x[k] < min ? min : x[k];
+            d[k] = raised > max ? max : raised;
+        }
+    }
+};
+
+KERNEL(clamp, Each) { map<T, T, None, None>(p, Clamp{as<T>(p.x), as<T>(p.y)}); }
+
+struct Fill {
+    T value;
+    template <int N> __device__ inline void run(T* d, const None*, const None*, const None*) const {
+        do EACH(value) while (false);
+    }
+};
+
+KERNEL(fill, Each) { map<T, None, None, None>(p, Fill{as<T>(p.x)}); }
+
+struct Copy {
+    template <int N> __device__ inline void run(T* d, const T* x, const None*, const None*) const {
+        do EACH(x[k]) while (false);
+    }
+};
+
+KERNEL(copy, Each) { map<T, T, None, None>(p, Copy{}); }
+
+struct Compare {
+    u32 op;
+    template <int N> __device__ inline void run(u8* d, const T* x, const T* y, const None*) const {
+        switch (op) {
+        case EQ: EACH(x[k] == y[k])
+        case NE: EACH(x[k] != y[k])
+        case LT: EACH(x[k] < y[k])
+        case LE: EACH(x[k] <= y[k])
+        case GT: EACH(x[k] > y[k])
+        default: EACH(x[k] >= y[k])
+        }
+    }
+};
+
+KERNEL(compare, Each) { map<u8, T, T, None>(p, Compare{p.op}); }
+
+struct Choose {
+    template <int N, class I> __device__ inline void run(T* d, const I* c, const T* yes, const T* no) const {
+        do EACH(c[k] != 0 ? yes[k] : no[k]) while (false);
+    }
+};
+
+KERNEL(choose, Each) {
+    if (p.op == U8) map<T, u8, T, T>(p, Choose{});
+    else if (p.op == U32) map<T, u32, T, T>(p, Choose{});
+    else map<T, i64, T, T>(p, Choose{});
+}
+
+// Element by element from its number, into a destination that follows itself.
+KERNEL(arange, Each) {
+    for (u64 i = thread_number(); i < p.count; i += thread_count()) {
+#if IS_FLOAT
+        at<T>(p.dst.ptr)[i] = as<T>(p.x + (f64)(i64)i * p.y);
+#else
+        at<T>(p.dst.ptr)[i] = as<T>(plus(as<i64>(p.x), times((i64)i, as<i64>(p.y))));
+#endif
+    }
+}
+
+#if IS_FLOAT
+struct Power {
+    bool is_square;
+    T exponent;
+    template <int N> __device__ inline void run(T* d, const T* x, const None*, const None*) const {
+        switch ((u32)is_square) {
+        case 1: EACH(x[k] * x[k])
+        default: EACH(pow_(x[k], exponent))
+        }
+    }
+};
+
+KERNEL(powf, Each) { map<T, T, None, None>(p, Power{p.x == 2.0, as<T>(p.x)}); }
+
+// `s` is what the forward pass left: its input or its output, as `kernel.rs` says.
+struct Gradient {
+    u32 op;
+    template <int N> __device__ inline void run(T* d, const T* s, const T* g, const None*) const {
+        switch (op) {
+        case GRAD_EXP: EACH(s[k] * g[k])
+        case GRAD_LOG: EACH(g[k] / s[k])
+        case GRAD_SQRT: EACH(g[k] / ((T)2 * s[k]))
+        case GRAD_SQR: EACH((T)2 * s[k] * g[k])
+        case GRAD_RECIP: EACH(-(g[k] * (s[k] * s[k])))
+        case GRAD_TANH: EACH(g[k] * ((T)1 - s[k] * s[k]))
+        case GRAD_RELU: EACH(s[k] > 0 ? g[k] : (T)0)
+        case GRAD_SIGMOID: EACH(g[k] * s[k] * ((T)1 - s[k]))
+        case GRAD_ABS: EACH(g[k] * sign(s[k]))
+        case GRAD_SIN: EACH(g[k] * cos_(s[k]))
+        default: EACH(-(g[k] * sin_(s[k])))
+        }
+    }
+};
+
+KERNEL(unary_grad, Each) { map<T, T, T, None>(p, Gradient{p.op}); }
+#endif

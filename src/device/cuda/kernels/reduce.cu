@@ -1,0 +1,197 @@
+// Reductions over any axes: one launch each.
+//
+// A block serves a group of THREADS / `lanes` outputs, `lanes` threads each; `parts` blocks share a group, each with
+// its own stretch of the elements, and the one that is last joins what they found. Every order of joining is fixed by
+// the shape, so that a result never depends on which block came first.
+//
+// A float sum is no long chain: each thread has ACCUMULATORS sums, begins them anew every STRETCH elements, and what
+// threads found is joined in a tree.
+
+enum { SUM, MEAN, MAX, MIN };
+#define ACCUMULATORS 4
+#define STRETCH 1024
+
+// Which output a thread works for, and which stretch of its elements the block has.
+struct Seat {
+    u32 slots, slot, lane, part;
+    u64 group, output, from, to;
+    bool is_used;
+};
+
+__device__ inline Seat seat(const Fold& p) {
+    Seat s;
+    s.slots = THREADS / p.lanes;
+    // Neighbouring threads read neighbouring elements: those of one output, or of neighbouring outputs.
+    s.slot = p.lanes_first ? threadIdx.x / p.lanes : threadIdx.x % s.slots;
+    s.lane = p.lanes_first ? threadIdx.x % p.lanes : threadIdx.x / s.slots;
+    s.group = blockIdx.x / p.parts;
+    s.part = blockIdx.x % p.parts;
+    s.output = s.group * s.slots + s.slot;
+    s.is_used = s.output < p.count;
+    u64 share = (p.len + p.parts - 1) / p.parts;
+    s.from = s.part * share;
+    s.to = s.from + share < p.len ? s.from + share : p.len;
+    return s;
+}
+
+// The place of a lane's partial result in shared memory.
+__device__ inline u32 cell(const Seat& s, u32 lane) { return lane * s.slots + s.slot; }
+
+__device__ inline i64 element(const Fold& p, u64 j) {
+    if (p.folded_rank <= 1) return (i64)j * p.folded_strides[0];
+    return offset_of(p.folded_rank, p.folded_dims, p.folded_strides, j);
+}
+
+__device__ inline const T* elements(const Fold& p, const Seat& s) {
+    return at<T>(p.src) + (s.is_used ? offset_of(p.kept_rank, p.kept_dims, p.kept_strides, s.output) : 0);
+}
+
+struct Sum {
+    static __device__ inline T empty() { return 0; }
+    static __device__ inline T join(T a, T b) { return plus(a, b); }
+};
+
+struct Max {
+    static __device__ inline T empty() { return Bounds<T>::low(); }
+    static __device__ inline T join(T a, T b) { return larger(a, b); }
+};
+
+struct Min {
+    static __device__ inline T empty() { return Bounds<T>::high(); }
+    static __device__ inline T join(T a, T b) { return smaller(a, b); }
+};
+
+// What one thread finds in its stretch.
+template <class Op> __device__ inline T fold_lane(const Fold& p, const Seat& s) {
+    T total = Op::empty();
+    if (!s.is_used) return total;
+    const T* source = elements(p, s);
+    u64 step = p.lanes;
+    for (u64 start = s.from; start < s.to; start += step * STRETCH) {
+        u64 end = start + step * STRETCH < s.to ? start + step * STRETCH : s.to, j = start + s.lane;
+        T sums[ACCUMULATORS];
+#pragma unroll
+        for (int k = 0; k < ACCUMULATORS; ++k) sums[k] = Op::empty();
+        for (; j < end; j += ACCUMULATORS * step) {
+            T next[ACCUMULATORS];
+#pragma unroll
+            for (int k = 0; k < ACCUMULATORS; ++k) {
+                u64 i = j + k * step;
+                next[k] = i < end ? source[element(p, i)] : Op::empty();
+            }
+#pragma unroll
+            for (int k = 0; k < ACCUMULATORS; ++k) sums[k] = Op::join(sums[k], next[k]);
+        }
+        total = Op::join(total, Op::join(Op::join(sums[0], sums[1]), Op::join(sums[2], sums[3])));
+    }
+    return total;
+}
+
+// Joins the lanes of each output. The result is that of lane 0.
+template <class Op> __device__ inline T fold_lanes(const Fold& p, const Seat& s, T* shared, T mine) {
+    __syncthreads();
+    shared[cell(s, s.lane)] = mine;
+    for (u32 half = p.lanes / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (s.lane < half) shared[cell(s, s.lane)] = mine = Op::join(mine, shared[cell(s, s.lane + half)]);
+    }
+    return mine;
+}
+
+template <class Op> __device__ inline void fold(const Fold& p, T* shared, u32* flag) {
+    Seat s = seat(p);
+    T found = fold_lanes<Op>(p, s, shared, fold_lane<Op>(p, s));
+    bool writes = s.is_used && s.lane == 0;
+    if (p.parts > 1) {
+        volatile T* partials = at<T>(p.scratch) + s.output * p.parts;
+        if (writes) partials[s.part] = found;
+        if (!is_last(p.tickets + s.group * sizeof(u32), p.parts, flag)) return;
+        found = Op::empty();
+        for (u32 i = s.lane; s.is_used && i < p.parts; i += p.lanes) found = Op::join(found, partials[i]);
+        found = fold_lanes<Op>(p, s, shared, found);
+    }
+    if (!writes) return;
+#if IS_FLOAT
+    if (p.op == MEAN) found /= (T)p.len;
+#endif
+    at<T>(p.dst)[s.output] = found;
+}
+
+KERNEL(reduce, Fold) {
+    __shared__ T shared[THREADS];
+    __shared__ u32 flag;
+    if (p.op == MAX) fold<Max>(p, shared, &flag);
+    else if (p.op == MIN) fold<Min>(p, shared, &flag);
+    else fold<Sum>(p, shared, &flag);
+}
+
+// An element and its number among those of its output; NOWHERE if there is none.
+#define NOWHERE (~0ull)
+struct Found {
+    T value;
+    u64 index;
+};
+
+// Whether `a` is the answer rather than `b`: NaN first, then the extreme, then the lower number.
+__device__ inline bool wins(bool largest, Found a, Found b) {
+    if (a.index == NOWHERE || b.index == NOWHERE) return b.index == NOWHERE;
+    bool first = a.index < b.index;
+    if (is_nan(a.value) || is_nan(b.value)) return is_nan(a.value) && (first || !is_nan(b.value));
+    if (a.value == b.value) return first;
+    return largest ? a.value > b.value : a.value < b.value;
+}
+
+__device__ inline Found arg_lane(const Fold& p, const Seat& s) {
+    Found best = {0, NOWHERE};
+    if (!s.is_used) return best;
+    const T* source = elements(p, s);
+    for (u64 j = s.from + s.lane; j < s.to; j += p.lanes) {
+        Found next = {source[element(p, j)], j};
+        if (wins(p.op, next, best)) best = next;
+    }
+    return best;
+}
+
+__device__ inline Found arg_lanes(const Fold& p, const Seat& s, T* values, u64* indices, Found mine) {
+    __syncthreads();
+    values[cell(s, s.lane)] = mine.value;
+    indices[cell(s, s.lane)] = mine.index;
+    for (u32 half = p.lanes / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (s.lane >= half) continue;
+        u32 theirs = cell(s, s.lane + half), own = cell(s, s.lane);
+        Found other = {values[theirs], indices[theirs]};
+        if (!wins(p.op, other, mine)) continue;
+        values[own] = other.value;
+        indices[own] = other.index;
+        mine = other;
+    }
+    return mine;
+}
+
+KERNEL(arg_reduce, Fold) {
+    __shared__ T values[THREADS];
+    __shared__ u64 indices[THREADS];
+    __shared__ u32 flag;
+    Seat s = seat(p);
+    Found found = arg_lanes(p, s, values, indices, arg_lane(p, s));
+    bool writes = s.is_used && s.lane == 0;
+    if (p.parts > 1) {
+        // The indices of all partial results lie behind all values, from a multiple of 8 bytes on.
+        u64 bytes = (p.count * p.parts * sizeof(T) + 7) / 8 * 8;
+        volatile T* part_values = at<T>(p.scratch) + s.output * p.parts;
+        volatile u64* part_indices = at<u64>(p.scratch + bytes) + s.output * p.parts;
+        if (writes) {
+            part_values[s.part] = found.value;
+            part_indices[s.part] = found.index;
+        }
+        if (!is_last(p.tickets + s.group * sizeof(u32), p.parts, &flag)) return;
+        found.index = NOWHERE;
+        for (u32 i = s.lane; s.is_used && i < p.parts; i += p.lanes) {
+            Found next = {part_values[i], part_indices[i]};
+            if (wins(p.op, next, found)) found = next;
+        }
+        found = arg_lanes(p, s, values, indices, found);
+    }
+    if (writes) at<u32>(p.dst)[s.output] = (u32)found.index;
+}

@@ -1,0 +1,188 @@
+// Softmax over rows, its logarithm, the cross entropy, and their gradients.
+//
+// A row is shifted by its largest element before anything is raised, so that no finite input overflows. `lanes`
+// threads share a row: a few for a row of ten classes, a warp for a longer one, the whole block for a long one. A
+// block goes on to its next rows together, so that all of its threads meet at every exchange.
+
+// How a block divides rows among its threads.
+struct Desk {
+    u32 lanes, lane, slots, slot;
+};
+
+__device__ inline Desk desk(const Rows& p) {
+    Desk d;
+    d.lanes = p.cols <= 32 ? 8 : p.cols <= 1024 ? 32 : THREADS;
+    d.lane = threadIdx.x % d.lanes;
+    d.slots = THREADS / d.lanes;
+    d.slot = threadIdx.x / d.lanes;
+    return d;
+}
+
+struct Add {
+    template <class E> static __device__ inline E join(E a, E b) { return a + b; }
+};
+
+// The larger one that is a number.
+struct Top {
+    template <class E> static __device__ inline E join(E a, E b) { return b > a ? b : a; }
+};
+
+// What the lanes of a row have, joined, for all of them. `shared` has a place for each warp.
+template <class Op> __device__ inline T among(const Desk& d, T* shared, T mine) {
+    u32 width = d.lanes < 32 ? d.lanes : 32;
+    for (u32 mask = width / 2; mask > 0; mask /= 2) mine = Op::join(mine, __shfl_xor_sync(~0u, mine, mask));
+    if (d.lanes <= 32) return mine;
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = mine;
+    __syncthreads();
+    mine = shared[0];
+    for (u32 i = 1; i < THREADS / 32; ++i) mine = Op::join(mine, shared[i]);
+    return mine;
+}
+
+// One row: its elements, or none if the thread has no row in this turn.
+struct Row {
+    u64 number, cols;
+    bool is_used;
+};
+
+__device__ inline Row row(const Rows& p, const Desk& d, u64 turn) {
+    Row r;
+    r.number = turn * d.slots + d.slot;
+    r.is_used = r.number < p.rows;
+    r.cols = r.is_used ? p.cols : 0;
+    return r;
+}
+
+__device__ inline u64 turns(const Rows& p, const Desk& d) { return (p.rows + d.slots - 1) / d.slots; }
+
+__device__ inline const T* source(const Ref& ref, const Row& r) {
+    return at<T>(ref.ptr) + (r.is_used ? (i64)r.number * ref.strides[0] : 0);
+}
+
+__device__ inline T* target(const Rows& p, const Row& r) {
+    return at<T>(p.dst.ptr) + (r.is_used ? r.number * p.cols : 0);
+}
+
+// The largest element of a row, and the sum of all powers once it was subtracted.
+__device__ inline void raise(const Row& r, const Desk& d, const T* x, i64 step, T* shared, T& top, T& sum) {
+    T mine = Bounds<T>::low();
+    for (u64 c = d.lane; c < r.cols; c += d.lanes) mine = Top::join(mine, x[(i64)c * step]);
+    top = among<Top>(d, shared, mine);
+    mine = 0;
+    for (u64 c = d.lane; c < r.cols; c += d.lanes) mine += exp_(x[(i64)c * step] - top);
+    sum = among<Add>(d, shared, mine);
+}
+
+KERNEL(softmax, Rows) {
+    __shared__ T shared[THREADS / 32];
+    Desk d = desk(p);
+    for (u64 turn = blockIdx.x; turn < turns(p, d); turn += gridDim.x) {
+        Row r = row(p, d, turn);
+        const T* x = source(p.a, r);
+        T *to = target(p, r), top, sum;
+        i64 step = p.a.strides[1];
+        raise(r, d, x, step, shared, top, sum);
+        if (p.op) {
+            // One after the other: their sum would round away what is small beside a large element.
+            T log = log_(sum);
+            for (u64 c = d.lane; c < r.cols; c += d.lanes) to[c] = x[(i64)c * step] - top - log;
+        } else {
+            T factor = (T)1 / sum;
+            for (u64 c = d.lane; c < r.cols; c += d.lanes) to[c] = exp_(x[(i64)c * step] - top) * factor;
+        }
+    }
+}
+
+// Softmax: `dst = out * (grad - sum(out * grad))`. Its logarithm: `dst = grad - e^out * sum(grad)`.
+KERNEL(softmax_grad, Rows) {
+    __shared__ T shared[THREADS / 32];
+    Desk d = desk(p);
+    for (u64 turn = blockIdx.x; turn < turns(p, d); turn += gridDim.x) {
+        Row r = row(p, d, turn);
+        const T *y = source(p.a, r), *g = source(p.b, r);
+        T *to = target(p, r), mine = 0;
+        i64 y_step = p.a.strides[1], g_step = p.b.strides[1];
+        for (u64 c = d.lane; c < r.cols; c += d.lanes) {
+            T grad = g[(i64)c * g_step];
+            mine += p.op ? grad : y[(i64)c * y_step] * grad;
+        }
+        T sum = among<Add>(d, shared, mine);
+        for (u64 c = d.lane; c < r.cols; c += d.lanes) {
+            T out = y[(i64)c * y_step], grad = g[(i64)c * g_step];
+            to[c] = p.op ? grad - exp_(out) * sum : out * (grad - sum);
+        }
+    }
+}
+
+// The label of a row; reported if it is none.
+__device__ inline bool label(const Rows& p, const Row& r, bool reports, u64& label) {
+    if (!r.is_used) return false;
+    i64 place = (i64)r.number * p.label_stride;
+    i64 found = p.label_type == U8    ? (i64)at<u8>(p.labels)[place]
+                : p.label_type == U32 ? (i64)at<u32>(p.labels)[place]
+                                      : at<i64>(p.labels)[place];
+    label = (u64)found;
+    if (found >= 0 && label < p.cols) return true;
+    if (reports) report(p.fault, p.op, found, p.cols);
+    return false;
+}
+
+// The sum of what all threads have, for thread 0, in a tree.
+__device__ inline f64 sum_of_block(f64* shared, f64 mine) {
+    __syncthreads();
+    shared[threadIdx.x] = mine;
+    for (u32 half = THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) shared[threadIdx.x] = mine += shared[threadIdx.x + half];
+    }
+    return mine;
+}
+
+// `dst` gets the probabilities, `loss` the mean of the rows' losses. A row with a bad label has no loss. Each block
+// leaves the sum of its rows in its place of `scratch`; the last one adds them up.
+KERNEL(cross_entropy, Rows) {
+    __shared__ T shared[THREADS / 32];
+    __shared__ f64 sums[THREADS];
+    __shared__ u32 flag;
+    Desk d = desk(p);
+    f64 total = 0;
+    for (u64 turn = blockIdx.x; turn < turns(p, d); turn += gridDim.x) {
+        Row r = row(p, d, turn);
+        const T* x = source(p.a, r);
+        T *to = target(p, r), top, sum;
+        i64 step = p.a.strides[1];
+        raise(r, d, x, step, shared, top, sum);
+        T factor = (T)1 / sum;
+        for (u64 c = d.lane; c < r.cols; c += d.lanes) to[c] = exp_(x[(i64)c * step] - top) * factor;
+        u64 at;
+        if (d.lane == 0 && label(p, r, true, at)) total += (f64)log_(sum) + (f64)(top - x[(i64)at * step]);
+    }
+    total = sum_of_block(sums, total);
+    if (gridDim.x > 1) {
+        volatile T* partials = at<T>(p.scratch);
+        if (threadIdx.x == 0) partials[blockIdx.x] = (T)total;
+        if (!is_last(p.ticket, gridDim.x, &flag)) return;
+        total = 0;
+        for (u32 i = threadIdx.x; i < gridDim.x; i += THREADS) total += (f64)partials[i];
+        total = sum_of_block(sums, total);
+    }
+    if (threadIdx.x == 0) *at<T>(p.loss) = (T)(total / (f64)p.rows);
+}
+
+// `dst = (probs - onehot(labels)) * grad / rows`; 0 in a row with a bad label.
+KERNEL(cross_entropy_grad, Rows) {
+    Desk d = desk(p);
+    T factor = *at<T>(p.b.ptr) / (T)p.rows;
+    for (u64 turn = blockIdx.x; turn < turns(p, d); turn += gridDim.x) {
+        Row r = row(p, d, turn);
+        const T* probs = source(p.a, r);
+        T* to = target(p, r);
+        u64 hit = 0;
+        bool is_good = label(p, r, d.lane == 0, hit);
+        for (u64 c = d.lane; c < r.cols; c += d.lanes) {
+            T prob = probs[(i64)c * p.a.strides[1]];
+            to[c] = is_good ? (c == hit ? prob - (T)1 : prob) * factor : (T)0;
+        }
+    }
+}

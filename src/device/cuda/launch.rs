@@ -1,0 +1,385 @@
+//! A kernel of the runtime as a launch: which function, which parameters, how many blocks.
+//!
+//! Each kernel is one launch. Views without elements launch nothing, except where the result of nothing is something:
+//! the sum over an empty axis.
+
+use crate::base::{dtype::DType, shape::Axes};
+use crate::device::{
+    cuda::{
+        kernels::{Entry, dtype_number},
+        params::{Draw, Each, Fold, Grid, Pick, Product, Ref, Rows, Step, address, operand, strides},
+        raw::Address,
+    },
+    kernel::{Kernel, View},
+};
+
+/// Threads of a block, in every kernel.
+pub(super) const THREADS: u64 = 256;
+/// Elements that a thread of an elementwise kernel takes, if there are many.
+const EACH: u64 = 4;
+/// Rows and columns of a tile of the product.
+const TILE: u64 = 64;
+
+/// What a launch may use beside its operands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// Blocks that keep the device busy.
+    pub(super) blocks: u64,
+    pub(super) scratch: Address,
+    pub(super) scratch_bytes: u64,
+    /// Numbers of 32 bits that are 0 between launches.
+    pub(super) tickets: Address,
+    pub(super) ticket_count: u64,
+    /// Where a bad index is written.
+    pub(super) fault: Address,
+    /// The number of replays of the graph that is being captured, or 0.
+    pub(super) replay: Address,
+    /// Whether sums of scattered elements keep their order.
+    pub(super) ordered: bool,
+}
+
+/// Parameters of a launch.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Arguments {
+    Each(Each),
+    Fold(Fold),
+    Rows(Rows),
+    Pick(Pick),
+    Draw(Draw),
+    Step(Step),
+    Product(Product),
+}
+
+/// A launch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Launch {
+    pub(super) entry: Entry,
+    pub(super) dtype: DType,
+    pub(super) blocks: u64,
+    pub(super) arguments: Arguments,
+}
+
+/// Bytes of scratch that a kernel needs at least.
+pub(super) fn scratch_needed(kernel: &Kernel) -> u64 {
+    match kernel {
+        Kernel::CrossEntropy { logits, .. } => {
+            logits.layout().dims().first().map_or(0, |&rows| (rows * logits.dtype().size_in_bytes()) as u64)
+        }
+        _ => 0,
+    }
+}
+
+/// The launch that does what a kernel says; `None` if there is nothing to do.
+pub(super) fn plan(kernel: &Kernel, room: &Room) -> Option<Launch> {
+    match kernel {
+        Kernel::Fill { dst, value } => each(Entry::Fill, dst.dtype(), 0, dst, [None; 3], [*value, 0.0], room),
+        Kernel::Arange { dst, start, step } => {
+            each(Entry::Arange, dst.dtype(), 0, dst, [None; 3], [*start, *step], room)
+        }
+        Kernel::Copy { src, dst } => map(Entry::Copy, dst.dtype(), 0, src, dst, room),
+        Kernel::Cast { src, dst } => map(Entry::Cast, src.dtype(), dtype_number(dst.dtype()), src, dst, room),
+        Kernel::Unary { op, src, dst } => map(Entry::Unary, dst.dtype(), *op as u32, src, dst, room),
+        Kernel::UnaryAssign { op, dst } => map(Entry::Unary, dst.dtype(), *op as u32, dst, dst, room),
+        Kernel::Affine { src, dst, mul, add } => {
+            each(Entry::Affine, dst.dtype(), 0, dst, [Some(src), None, None], [*mul, *add], room)
+        }
+        Kernel::AffineAssign { dst, mul, add } => {
+            each(Entry::Affine, dst.dtype(), 0, dst, [Some(dst), None, None], [*mul, *add], room)
+        }
+        Kernel::Powf { src, dst, exponent } => {
+            each(Entry::Powf, dst.dtype(), 0, dst, [Some(src), None, None], [*exponent, 0.0], room)
+        }
+        Kernel::Clamp { src, dst, min, max } => {
+            each(Entry::Clamp, dst.dtype(), 0, dst, [Some(src), None, None], [*min, *max], room)
+        }
+        Kernel::Binary { op, lhs, rhs, dst } => two(Entry::Binary, dst.dtype(), *op as u32, [lhs, rhs], dst, room),
+        Kernel::BinaryAssign { op, dst, rhs } => two(Entry::Binary, dst.dtype(), *op as u32, [dst, rhs], dst, room),
+        Kernel::Compare { op, lhs, rhs, dst } => two(Entry::Compare, lhs.dtype(), *op as u32, [lhs, rhs], dst, room),
+        Kernel::Where { cond, yes, no, dst } => {
+            let sources = [Some(cond), Some(yes), Some(no)];
+            each(Entry::Choose, dst.dtype(), dtype_number(cond.dtype()), dst, sources, [0.0; 2], room)
+        }
+        Kernel::UnaryGrad { op, saved, grad, dst } => {
+            two(Entry::UnaryGrad, dst.dtype(), *op as u32, [saved, grad], dst, room)
+        }
+        Kernel::Reduce { op, src, axes, dst } => fold(Entry::Reduce, *op as u32, src, *axes, dst, room),
+        Kernel::ArgReduce { largest, src, axis, dst } => {
+            let axes = Axes::one(*axis);
+            fold(Entry::ArgReduce, u32::from(*largest), src, axes, dst, room)
+        }
+        Kernel::Softmax { src, dst, log } => {
+            let rows = Rows { op: u32::from(*log), a: operand(src), ..Rows::default() };
+            matrix(Entry::Softmax, rows, dst, room)
+        }
+        Kernel::SoftmaxGrad { out, grad, dst, log } => {
+            let rows = Rows { op: u32::from(*log), a: operand(out), b: operand(grad), ..Rows::default() };
+            matrix(Entry::SoftmaxGrad, rows, dst, room)
+        }
+        Kernel::CrossEntropy { logits, labels, probs, loss } => {
+            let rows = Rows { a: operand(logits), loss: address(loss), ..labelled(labels, room) };
+            matrix(Entry::CrossEntropy, rows, probs, room)
+        }
+        Kernel::CrossEntropyGrad { probs, labels, grad, dst } => {
+            let rows = Rows { a: operand(probs), b: operand(grad), ..labelled(labels, room) };
+            matrix(Entry::CrossEntropyGrad, rows, dst, room)
+        }
+        Kernel::Matmul { lhs, rhs, dst } => product(lhs, rhs, dst),
+        Kernel::IndexSelect { .. } | Kernel::IndexAdd { .. } | Kernel::Gather { .. } | Kernel::ScatterAdd { .. } => {
+            pick(kernel, room)
+        }
+        Kernel::Uniform { dst, seed, first, low, high } => draw(Entry::Uniform, dst, *seed, *first, [*low, *high], room),
+        Kernel::Normal { dst, seed, first, mean, std } => draw(Entry::Normal, dst, *seed, *first, [*mean, *std], room),
+        Kernel::SgdStep { .. } | Kernel::AdamStep { .. } => optimiser(kernel, room),
+    }
+}
+
+fn blocks(items: u64, for_each: u64, room: &Room) -> u64 {
+    items.div_ceil(for_each).clamp(1, room.blocks)
+}
+
+fn map(entry: Entry, dtype: DType, op: u32, src: &View, dst: &View, room: &Room) -> Option<Launch> {
+    each(entry, dtype, op, dst, [Some(src), None, None], [0.0; 2], room)
+}
+
+fn two(entry: Entry, dtype: DType, op: u32, [a, b]: [&View; 2], dst: &View, room: &Room) -> Option<Launch> {
+    each(entry, dtype, op, dst, [Some(a), Some(b), None], [0.0; 2], room)
+}
+
+fn each(
+    entry: Entry,
+    dtype: DType,
+    op: u32,
+    dst: &View,
+    sources: [Option<&View>; 3],
+    [x, y]: [f64; 2],
+    room: &Room,
+) -> Option<Launch> {
+    let count = dst.layout().shape().elem_count() as u64;
+    if count == 0 {
+        return None;
+    }
+    // An operand that is not there lies like the destination.
+    let [a, b, c] = sources.map(|source| operand(source.unwrap_or(dst)));
+    let dst_ref = operand(dst);
+    let all = [&dst_ref.strides[..], &a.strides, &b.strides, &c.strides];
+    let grid = Grid::new(dst.layout().dims(), all);
+    let refs = |own: Ref, i: usize| Ref { strides: grid.strides[i], ..own };
+    let rank = if grid.is_flat() { 0 } else { grid.rank as u32 };
+    let (dst, a, b, c) = (refs(dst_ref, 0), refs(a, 1), refs(b, 2), refs(c, 3));
+    let arguments = Arguments::Each(Each { count, rank, op, dims: grid.dims, dst, a, b, c, x, y });
+    let for_each = if count > THREADS * EACH * room.blocks { THREADS * EACH } else { THREADS };
+    Some(Launch { entry, dtype, blocks: blocks(count, for_each, room), arguments })
+}
+
+/// The axes of a source that are in a set, or are not, as few as possible.
+fn side(src: &View, axes: Axes, folded: bool) -> Grid<1> {
+    let (mut dims, mut steps) = (Vec::with_capacity(6), Vec::with_capacity(6));
+    for (axis, (&dim, &stride)) in src.layout().dims().iter().zip(src.layout().strides()).enumerate() {
+        if axes.has(axis) == folded {
+            dims.push(dim);
+            steps.push(stride as i64);
+        }
+    }
+    Grid::new(&dims, [&steps])
+}
+
+fn fold(entry: Entry, op: u32, src: &View, axes: Axes, dst: &View, room: &Room) -> Option<Launch> {
+    let count = dst.layout().shape().elem_count() as u64;
+    if count == 0 {
+        return None;
+    }
+    let len = src.layout().shape().elem_count() as u64 / count;
+    let (kept, folded) = (side(src, axes, false), side(src, axes, true));
+    let step = |grid: &Grid<1>| grid.rank.checked_sub(1).map_or(i64::MAX, |last| grid.strides[0][last].abs());
+    let lanes_first = step(&folded) <= step(&kept);
+    // Neighbouring threads should read neighbouring elements: lanes of one output, or one output each.
+    let most = if lanes_first { THREADS } else { THREADS / count.next_power_of_two().min(32) };
+    let lanes = (len / 2).max(1).next_power_of_two().min(most);
+    let groups = count.div_ceil(THREADS / lanes);
+    let parts = parts(entry, src.dtype(), count, len, groups, lanes, room);
+    let arguments = Arguments::Fold(Fold {
+        count,
+        len,
+        op,
+        lanes: lanes as u32,
+        lanes_first: u32::from(lanes_first),
+        parts: parts as u32,
+        kept_rank: kept.rank as u32,
+        folded_rank: folded.rank as u32,
+        kept_dims: kept.dims,
+        kept_strides: kept.strides[0],
+        folded_dims: folded.dims,
+        folded_strides: folded.strides[0],
+        src: address(src),
+        dst: address(dst),
+        scratch: room.scratch,
+        tickets: room.tickets,
+    });
+    Some(Launch { entry, dtype: src.dtype(), blocks: groups * parts, arguments })
+}
+
+/// Blocks that share an output: more than one if the outputs alone leave the device idle and there is work for more.
+fn parts(entry: Entry, dtype: DType, count: u64, len: u64, groups: u64, lanes: u64, room: &Room) -> u64 {
+    let bytes = dtype.size_in_bytes() as u64 + if entry == Entry::ArgReduce { 8 } else { 0 };
+    let fits = room.scratch_bytes.saturating_sub(8) / (count * bytes).max(1);
+    if groups > room.ticket_count || fits == 0 {
+        return 1;
+    }
+    (room.blocks / groups).min(len / (lanes * 16)).clamp(1, 1024).min(fits)
+}
+
+fn labelled(labels: &View, room: &Room) -> Rows {
+    Rows {
+        op: CROSS_ENTROPY,
+        label_type: dtype_number(labels.dtype()),
+        labels: address(labels),
+        label_stride: strides(labels.layout())[0],
+        scratch: room.scratch,
+        ticket: room.tickets,
+        fault: room.fault,
+        ..Rows::default()
+    }
+}
+
+fn matrix(entry: Entry, params: Rows, dst: &View, room: &Room) -> Option<Launch> {
+    let &[rows, cols] = dst.layout().dims() else { return None };
+    // The mean loss of no rows is a value too.
+    if cols == 0 || (rows == 0 && entry != Entry::CrossEntropy) {
+        return None;
+    }
+    let (rows, cols) = (rows as u64, cols as u64);
+    // Threads that share a row, as the kernels have it.
+    let lanes = match cols {
+        ..=32 => 8,
+        ..=1024 => 32,
+        _ => THREADS,
+    };
+    let blocks = blocks(rows, THREADS / lanes, room);
+    let arguments = Arguments::Rows(Rows { rows, cols, dst: operand(dst), ..params });
+    Some(Launch { entry, dtype: dst.dtype(), blocks, arguments })
+}
+
+fn product(lhs: &View, rhs: &View, dst: &View) -> Option<Launch> {
+    let dims = dst.layout().dims();
+    let rank = dims.len().checked_sub(2)?;
+    let (m, n) = (dims[rank] as u64, dims[rank + 1] as u64);
+    let k = lhs.layout().dims()[rank + 1] as u64;
+    let batch: u64 = dims[..rank].iter().map(|&dim| dim as u64).product();
+    if m * n * batch == 0 {
+        return None;
+    }
+    let (a, b) = (operand(lhs), operand(rhs));
+    let grid = Grid::new(&dims[..rank], [&a.strides[..rank], &b.strides[..rank]]);
+    let arguments = Arguments::Product(Product {
+        m,
+        n,
+        k,
+        batch,
+        rank: grid.rank as u32,
+        pad: 0,
+        dims: grid.dims,
+        a: Ref { strides: grid.strides[0], ..a },
+        b: Ref { strides: grid.strides[1], ..b },
+        a_row: a.strides[rank],
+        a_col: a.strides[rank + 1],
+        b_row: b.strides[rank],
+        b_col: b.strides[rank + 1],
+        dst: address(dst),
+    });
+    let blocks = batch * m.div_ceil(TILE) * n.div_ceil(TILE);
+    Some(Launch { entry: Entry::Matmul, dtype: dst.dtype(), blocks, arguments })
+}
+
+/// The operations that a fault may name; `Fault::op` is an index.
+pub(super) const PICKS: [&str; 5] = ["index_select", "index_add", "gather", "scatter_add", "cross_entropy"];
+
+const CROSS_ENTROPY: u32 = 4;
+
+fn pick(kernel: &Kernel, room: &Room) -> Option<Launch> {
+    let (op, entry, dst, src, ids, axis) = match kernel {
+        Kernel::IndexSelect { src, ids, axis, dst } => (0, Entry::Gather, dst, src, ids, *axis),
+        Kernel::IndexAdd { dst, ids, src, axis } => (1, Entry::ScatterAdd, dst, src, ids, *axis),
+        Kernel::Gather { src, ids, axis, dst } => (2, Entry::Gather, dst, src, ids, *axis),
+        Kernel::ScatterAdd { dst, ids, src, axis } => (3, Entry::ScatterAdd, dst, src, ids, *axis),
+        _ => return None,
+    };
+    let gathers = entry == Entry::Gather;
+    let (walked, indexed) = if gathers { (dst, src) } else { (src, dst) };
+    let count = walked.layout().shape().elem_count() as u64;
+    if count == 0 {
+        return None;
+    }
+    let mut dims = [1; 6];
+    for (to, &from) in dims.iter_mut().zip(walked.layout().dims()) {
+        *to = from as u64;
+    }
+    let mut ids_ref = operand(ids);
+    if op < 2 {
+        // A list of indices: the same along every other axis.
+        let step = ids_ref.strides[0];
+        ids_ref.strides = [0; 6];
+        ids_ref.strides[axis] = step;
+    }
+    let arguments = Arguments::Pick(Pick {
+        count,
+        rank: walked.layout().dims().len() as u32,
+        axis: axis as u32,
+        id_type: dtype_number(ids.dtype()),
+        ordered: u32::from(room.ordered),
+        dims,
+        dst: operand(dst),
+        src: operand(src),
+        ids: ids_ref,
+        limit: indexed.layout().dims()[axis] as u64,
+        fault: room.fault,
+        op,
+        pad: 0,
+    });
+    let items = if !gathers && room.ordered { count / dims[axis] } else { count };
+    Some(Launch { entry, dtype: dst.dtype(), blocks: blocks(items, THREADS, room), arguments })
+}
+
+fn draw(entry: Entry, dst: &View, seed: u64, first: u64, [low, high]: [f64; 2], room: &Room) -> Option<Launch> {
+    let count = dst.layout().shape().elem_count() as u64;
+    if count == 0 {
+        return None;
+    }
+    let arguments = Arguments::Draw(Draw { count, dst: address(dst), seed, first, low, high, replay: room.replay });
+    Some(Launch { entry, dtype: dst.dtype(), blocks: blocks(count, THREADS * EACH, room), arguments })
+}
+
+fn optimiser(kernel: &Kernel, room: &Room) -> Option<Launch> {
+    let (entry, param, step) = match kernel {
+        Kernel::SgdStep { param, grad, velocity, rate, momentum, decay } => {
+            let m = velocity.as_ref().map_or(0, address);
+            let step = Step { grad: address(grad), m, rate: *rate, a: *momentum, decay: *decay, ..Step::default() };
+            (Entry::Sgd, param, step)
+        }
+        Kernel::AdamStep { param, grad, m, v, hyper } => {
+            let step = Step {
+                grad: address(grad),
+                m: address(m),
+                v: address(v),
+                rate: hyper.rate,
+                a: hyper.beta1,
+                b: hyper.beta2,
+                eps: hyper.eps,
+                decay: hyper.decay,
+                fix1: hyper.fix1,
+                fix2: hyper.fix2,
+                step: hyper.step,
+                replay: room.replay,
+                ..Step::default()
+            };
+            (Entry::Adam, param, step)
+        }
+        _ => return None,
+    };
+    let count = param.layout().shape().elem_count() as u64;
+    if count == 0 {
+        return None;
+    }
+    let arguments = Arguments::Step(Step { count, param: address(param), ..step });
+    Some(Launch { entry, dtype: param.dtype(), blocks: blocks(count, THREADS, room), arguments })
+}
+

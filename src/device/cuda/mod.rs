@@ -1,0 +1,315 @@
+//! CUDA devices, through a driver that is loaded at run time: nothing is needed to build, and a machine without a driver
+//! gets an error that says what was looked for.
+//!
+//! ```text
+//! mod.rs        Cuda: the handle, the settings, the devices of this machine
+//! raw.rs        the libraries, symbol by symbol
+//! libraries.rs  where they lie
+//! context.rs    context, streams, events, pinned memory, as safe types
+//! driver.rs     segments, launches, copies, captures, as `stream/` asks for them
+//! staging.rs    pinned memory on the way to the device and back
+//! launch.rs     a kernel of the runtime as a launch
+//! params.rs     what kernels get
+//! kernels.rs    kernels by name, loaded once
+//! compile.rs    from source to code, and the cache on disk
+//! blas.rs       matrix products by cuBLAS
+//! kernels/      the sources
+//! ```
+//!
+//! A device that was opened stays open until the process ends. So no destructor of ours calls the driver at exit.
+
+mod blas;
+mod compile;
+mod context;
+mod driver;
+mod kernels;
+mod launch;
+mod libraries;
+mod params;
+mod raw;
+mod staging;
+
+use std::ffi::c_int;
+use std::fmt;
+use std::panic::Location;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+
+use crate::base::{
+    env,
+    error::{Error, Result},
+    units,
+};
+use crate::device::{
+    Device,
+    budget::{AllocError, MemoryStats},
+    buffer::{Buffer, Span},
+    graph,
+    kernel::{Kernel, View},
+    stream::{self, AsyncDevice, Plan, Rules, Segments},
+};
+use context::{Context, number};
+use driver::CudaDriver;
+pub use kernels::compile_all;
+
+/// A CUDA device that the driver shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CudaInfo {
+    /// Its number, as the driver counts.
+    pub ordinal: usize,
+    /// Its name.
+    pub name: String,
+    /// Bytes of its memory.
+    pub memory_bytes: u64,
+}
+
+/// The CUDA devices of this machine.
+///
+/// # Errors
+/// [`Error::DeviceUnavailable`] if there is no driver or no device, with what was looked for and what was found.
+pub fn probe_cuda() -> Result<Vec<CudaInfo>> {
+    let missing = |found: String| Error::DeviceUnavailable { device: "cuda".into(), found };
+    let api = raw::driver().map_err(|found| missing(format!("{found} (libcuda.so, libcuda.so.1)")))?;
+    let failed = |failure: raw::Failure| {
+        missing(format!("{} answered error {}: {}", failure.call, failure.code, failure.meaning()))
+    };
+    // SAFETY: the results are written to live locals of the types that the calls name; a name is at most as long as the
+    // buffer says, and ends in a zero.
+    #[allow(unsafe_code)]
+    let count = unsafe { api.init(0).and_then(|()| number(|out| api.device_count(out))) }.map_err(failed)?;
+    if count <= 0 {
+        return Err(missing("the driver shows no device (CUDA_VISIBLE_DEVICES may hide some)".into()));
+    }
+    let info = |ordinal: c_int| {
+        let mut name = [0u8; 128];
+        // SAFETY: as above.
+        #[allow(unsafe_code)]
+        let memory_bytes = unsafe {
+            let device = number(|out| api.device_get(out, ordinal))?;
+            api.device_name(name.as_mut_ptr().cast(), name.len() as c_int - 1, device)?;
+            number::<usize>(|out| api.device_memory(out, device))? as u64
+        };
+        let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+        let name = String::from_utf8_lossy(&name[..end]).into_owned();
+        Ok(CudaInfo { ordinal: ordinal as usize, name, memory_bytes })
+    };
+    (0..count).map(|ordinal| info(ordinal).map_err(failed)).collect()
+}
+
+/// What a CUDA device is opened with.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CudaConfig {
+    /// Streams, 1 to 8.
+    pub streams: usize,
+    /// As of [`SimConfig`](crate::SimConfig): what is left out shows that a checker notices.
+    pub order_streams: bool,
+    /// Likewise.
+    pub order_reuse: bool,
+}
+
+impl Default for CudaConfig {
+    fn default() -> Self {
+        CudaConfig { streams: 4, order_streams: true, order_reuse: true }
+    }
+}
+
+/// A CUDA device. Cheap to copy; two of the same ordinal are one device.
+///
+/// Arrays use it through [`Device::Cuda`]; the methods here are what only such devices have.
+#[derive(Clone, Copy)]
+pub struct Cuda(&'static Inner);
+
+struct Inner {
+    ordinal: usize,
+    device: AsyncDevice<CudaDriver>,
+}
+
+impl fmt::Debug for Cuda {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cuda").field("ordinal", &self.0.ordinal).finish_non_exhaustive()
+    }
+}
+
+/// The devices that were opened.
+static OPEN: Mutex<Vec<&'static Inner>> = Mutex::new(Vec::new());
+
+impl Cuda {
+    /// The device with this number; opened by the first call, and the same one after that.
+    ///
+    /// # Errors
+    /// [`Error::DeviceUnavailable`] if there is no driver or no such device; [`Error::Device`] if it cannot be opened.
+    pub fn new(ordinal: usize) -> Result<Self> {
+        Self::open(ordinal, None)
+    }
+
+    /// As [`Cuda::new`]; with a configuration, a further device of its own on the same hardware.
+    pub(crate) fn open(ordinal: usize, config: Option<CudaConfig>) -> Result<Self> {
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if config.is_none()
+            && let Some(found) = open.iter().find(|inner| inner.ordinal == ordinal)
+        {
+            return Ok(Cuda(found));
+        }
+        let devices = probe_cuda()?;
+        if ordinal >= devices.len() {
+            let found = format!("the driver shows {} device(s), numbered from 0", devices.len());
+            return Err(Error::DeviceUnavailable { device: format!("cuda:{ordinal}"), found });
+        }
+        let total = devices[ordinal].memory_bytes;
+        let made = make(ordinal, total, config.unwrap_or_default())?;
+        let inner: &'static Inner = Box::leak(Box::new(made));
+        if config.is_none() {
+            open.push(inner);
+        }
+        Ok(Cuda(inner))
+    }
+
+    /// Its number, as the driver counts.
+    pub fn ordinal(&self) -> usize {
+        self.0.ordinal
+    }
+
+    /// Whether both are one device.
+    pub fn is_same(&self, other: &Cuda) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+
+    /// Its compute capability times 10: 90 for 9.0.
+    pub fn compute_capability(&self) -> u32 {
+        self.context().arch
+    }
+
+    /// Runs `f` with this thread submitting to stream `n` (of 4), counted on from 0 beyond the last one. Without, a
+    /// thread submits to stream 0. It holds for every device that has streams.
+    pub fn on_stream<R>(&self, n: usize, f: impl FnOnce() -> R) -> R {
+        stream::on_stream(n, f)
+    }
+
+    /// Bytes that are free and bytes in all, as the driver counts them for all programs together.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the call fails.
+    pub fn memory_info(&self) -> Result<(u64, u64)> {
+        self.context().memory()
+    }
+
+    /// Bytes that kernels and libraries hold for their own use: scratch, and the workspaces of cuBLAS.
+    pub fn workspace_bytes(&self) -> u64 {
+        self.0.device.driver().reserved()
+    }
+
+    /// Whether f32 matrix products may round their operands to 10 bits of mantissa (TF32), which is several times
+    /// faster. Off at first. Returns what it was.
+    pub fn allow_tf32(&self, allow: bool) -> bool {
+        // Relaxed: a setting of its own.
+        self.0.device.driver().tf32.swap(allow, Ordering::Relaxed)
+    }
+
+    /// Whether `index_add` and `scatter_add` add in the order of the indices, so that sums of floats are the same bits
+    /// in every run, as on the host. Off at first, since it is slower. Returns what it was.
+    pub fn order_scattered_sums(&self, order: bool) -> bool {
+        // Relaxed: a setting of its own.
+        self.0.device.driver().ordered.swap(order, Ordering::Relaxed)
+    }
+
+    fn context(&self) -> &'static Context {
+        self.0.device.driver().context()
+    }
+
+    /// Bytes for an array: uninitialised, or zeroed, which is submitted.
+    pub(crate) fn alloc(&self, bytes: usize, zeroed: bool) -> std::result::Result<Buffer, AllocError> {
+        let (span, reserved) = self.0.device.alloc(bytes)?;
+        let buffer = Buffer::from_pool(span, Device::Cuda(*self), reserved);
+        if zeroed && bytes > 0 {
+            self.0.device.launch(&Kernel::zero(span)).map_err(AllocError::Failed)?;
+        }
+        Ok(buffer)
+    }
+
+    /// Takes a buffer's bytes back.
+    pub(crate) fn free(&self, span: Span) {
+        self.0.device.free(span);
+    }
+
+    pub(crate) fn launch(&self, kernel: &Kernel) -> Result<()> {
+        self.0.device.launch(kernel)
+    }
+
+    pub(crate) fn upload(&self, dst: Span, bytes: &[u8]) -> Result<()> {
+        self.0.device.upload(dst, bytes)
+    }
+
+    pub(crate) fn download(&self, src: &View, out: &mut [u8]) -> Result<()> {
+        self.0.device.download(src, out)
+    }
+
+    #[track_caller]
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        let site = Location::caller();
+        self.0.device.synchronize().map_err(|error| graph::blame(error, site))
+    }
+
+    pub(crate) fn stats(&self) -> MemoryStats {
+        self.0.device.stats()
+    }
+
+    pub(crate) fn reset_peak(&self) {
+        self.0.device.reset_peak();
+    }
+
+    pub(crate) fn set_limit(&self, bytes: Option<u64>) -> Option<u64> {
+        self.0.device.set_limit(bytes)
+    }
+
+    pub(crate) fn trim(&self) -> u64 {
+        self.0.device.trim()
+    }
+}
+
+impl graph::Captures for Cuda {
+    type Driver = CudaDriver;
+
+    fn shared(&self) -> &AsyncDevice<CudaDriver> {
+        &self.0.device
+    }
+}
+
+/// Opens a device. `NDGC_MAX_PHYSICAL_BYTES` is the most that the driver's pool may hold, `NDGC_MAX_BYTES` the most that
+/// live arrays may take; percentages are of the device's memory.
+fn make(ordinal: usize, total: u64, config: CudaConfig) -> Result<Inner> {
+    let api = raw::driver().map_err(Error::msg)?;
+    let limit = |name| {
+        let read = |value: String| {
+            let bytes = units::parse_size(&value, Some(total));
+            bytes.ok_or(Error::Environment { name, value, expected: "a size such as 4g, or a percentage such as 80%" })
+        };
+        env::var(name).map(read).transpose()
+    };
+    let context = Context::new(api, ordinal, limit("NDGC_MAX_PHYSICAL_BYTES")?)?;
+    let name = context.name.clone();
+    let CudaConfig { streams, order_streams, order_reuse } = config;
+    let driver = CudaDriver::new(context, streams)?;
+    let rules = Rules { order_streams, order_reuse, ..Rules::ALL };
+    let device = AsyncDevice::new(driver, Plan { name, streams, rules, segments: Segments::Graded });
+    device.set_limit(limit("NDGC_MAX_BYTES")?);
+    Ok(Inner { ordinal, device })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_without_a_driver_gets_an_error_that_says_so() {
+        match probe_cuda() {
+            Ok(devices) => assert!(devices.iter().all(|device| device.memory_bytes > 0)),
+            Err(error) => {
+                let text = error.to_string();
+                assert!(text.starts_with("cuda is not available: "), "{text}");
+                assert_eq!(Cuda::new(0).map_err(|error| error.to_string()).err(), Some(text), "the same for a device");
+            }
+        }
+    }
+}
