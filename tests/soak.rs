@@ -1,13 +1,15 @@
 //! Sixteen threads create, share, use, lend, close and drop arrays of managers that are closed meanwhile. At the end
-//! nothing is left, and no value was ever seen half written.
+//! nothing is left, and no value was ever seen half written. On the host, and on devices whose work is submitted.
 #![allow(clippy::unwrap_used)] // a test ends with the first surprise
+
+#[path = "common/mod.rs"]
+mod common;
 
 use std::sync::{Mutex, PoisonError};
 
 use ndgc::{Device, Error, NdManager, Proxy, gc};
 
 const THREADS: u64 = 16;
-const ROUNDS: u32 = 30_000;
 const ELEMENTS: usize = 64;
 const SHAPE: (usize, usize) = (8, 8);
 
@@ -28,16 +30,19 @@ impl Dice {
 
 /// What all threads reach.
 struct Shared {
+    device: Device,
+    rounds: u32,
     pool: Vec<Mutex<Option<Proxy>>>,
     managers: Vec<Mutex<NdManager>>,
     root: NdManager,
 }
 
 impl Shared {
-    fn new() -> Self {
-        let root = NdManager::new_base_manager(&Device::Cpu).unwrap();
+    fn new(device: &Device) -> Self {
+        let rounds = if device.is_cpu() { 30_000 } else { 1_000 };
+        let root = NdManager::new_base_manager(device).unwrap();
         let managers = (0..6).map(|_| Mutex::new(root.new_sub_manager().unwrap())).collect();
-        Shared { pool: (0..48).map(|_| Mutex::new(None)).collect(), managers, root }
+        Shared { device: device.clone(), rounds, pool: (0..48).map(|_| Mutex::new(None)).collect(), managers, root }
     }
 
     fn manager(&self, dice: &mut Dice) -> NdManager {
@@ -73,6 +78,9 @@ fn check(array: &Proxy) -> bool {
     if let Some(values) = expect(array.to_vec::<f32>()) {
         assert!(values.iter().all(|value| *value == values[0]), "half written: {values:?}");
     }
+    if !array.device().is_ok_and(|device| device.is_cpu()) {
+        return true;
+    }
     let look = |values: &[f32]| assert!(values.iter().all(|value| *value == values[0]), "half written: {values:?}");
     match array.with_slice(look) {
         // A transposed view.
@@ -91,7 +99,7 @@ fn round(shared: &Shared, dice: &mut Dice) -> bool {
             shared.keep(dice, made);
         }
         (4, _) => {
-            let made = expect(Proxy::from_slice(&[value; ELEMENTS], SHAPE, &Device::Cpu));
+            let made = expect(Proxy::from_slice(&[value; ELEMENTS], SHAPE, &shared.device));
             shared.keep(dice, made);
         }
         (5, _) => {
@@ -132,21 +140,27 @@ fn round(shared: &Shared, dice: &mut Dice) -> bool {
 fn work(shared: &Shared, thread: u64, flip: bool) {
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ thread);
     let mut read = 0;
-    for turn in 0..ROUNDS {
+    for turn in 0..shared.rounds {
         read += u32::from(round(shared, &mut dice));
         if flip && turn % 97 == 0 {
             if dice.below(2) == 0 { gc::on() } else { gc::off() }
         }
     }
-    assert!(read > ROUNDS / 100, "only {read} of {ROUNDS} rounds met an open array");
+    assert!(read > shared.rounds / 100, "only {read} of {} rounds met an open array", shared.rounds);
 }
 
 fn soak(flip: bool) {
+    for device in common::devices() {
+        soak_on(&device, flip);
+    }
+}
+
+fn soak_on(device: &Device, flip: bool) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     gc::on();
     gc::collect();
-    let start = (gc::stats(), Device::Cpu.memory().active);
-    let shared = Shared::new();
+    let start = (gc::stats(), device.memory().active);
+    let shared = Shared::new(device);
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
             .map(|n| {
@@ -161,8 +175,9 @@ fn soak(flip: bool) {
     gc::collect();
     let end = gc::stats();
     assert_eq!((end.live, end.queued, end.kept), (start.0.live, start.0.queued, start.0.kept));
-    assert_eq!(Device::Cpu.memory().active, start.1);
+    assert_eq!(device.memory().active, start.1);
     gc::off();
+    common::check(device);
 }
 
 #[test]

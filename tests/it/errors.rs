@@ -305,7 +305,7 @@ fn errors_of_the_environment_name_the_variable_and_what_it_may_be() {
         [
             "environment: NDGC=maybe is not understood; it may be on or off",
             "environment: NDGC=maybe is not understood; it may be on or off",
-            "environment: NDGC_DEVICE=abacus is not understood; it may be cpu or sim",
+            "environment: NDGC_DEVICE=abacus is not understood; it may be cpu, sim, cuda, cuda:<number> or best",
         ]
     );
 }

@@ -4,6 +4,8 @@
 // A test ends at the first thing that goes wrong; `unwrap` says where.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod support;
 
 mod attachment;

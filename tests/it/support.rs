@@ -1,15 +1,11 @@
-//! What the tests share: the lock, the cases (switch and device), masked error texts, child processes.
-//!
-//! Switch, registry, queue and byte counts belong to the process, and cargo runs tests as threads of one: so
-//! every test that touches ndgc runs inside [`alone`] or [`both`].
+//! What the tests share: small arrays, masked error texts, child processes. Every test runs inside [`alone`] or
+//! [`both`].
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::{Command, Output};
-use std::sync::{Mutex, PoisonError};
 
-use ndgc::{DType, Device, NdManager, Result, SimConfig, Tensor, gc};
+use ndgc::{DType, Device, NdManager, Result, Tensor, gc};
 
-static LOCK: Mutex<()> = Mutex::new(());
+pub(crate) use crate::common::{alone, devices, each_case};
 
 /// Set in processes that a test started to run itself again.
 const CHILD: &str = "NDGC_TEST_CHILD";
@@ -17,60 +13,14 @@ const CHILD: &str = "NDGC_TEST_CHILD";
 /// An operation on two arrays, with a name for messages.
 pub(crate) type Operation = (&'static str, fn(&Tensor, &Tensor) -> Result<Tensor>);
 
-/// Runs `body` while no other test of this binary runs, with the switch off at first and put back at the end.
-pub(crate) fn alone<R>(body: impl FnOnce() -> R) -> R {
-    // A test that failed under the lock left nothing that the next one relies on.
-    let _lock = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
-    let _switch = gc::scoped(false);
-    body()
-}
-
-/// The host, and a simulated device that nobody used before.
-pub(crate) fn devices() -> [Device; 2] {
-    [Device::Cpu, Device::sim(SimConfig::default())]
-}
-
-/// Runs `body` in both positions of the switch on both devices, and asks of each case that it leaves no byte
-/// behind and that the simulated device found nothing wrong.
+/// Runs `body` in both positions of the switch on every device; see [`each_case`].
 pub(crate) fn both(body: impl Fn(&Device)) {
-    alone(|| {
-        for on in [false, true] {
-            for device in devices() {
-                let _switch = gc::scoped(on);
-                case(on, &device, || body(&device));
-            }
-        }
-    });
+    each_case(&[false, true], body);
 }
 
 /// As [`both`], with one position of the switch.
 pub(crate) fn switched(on: bool, body: impl Fn(&Device)) {
-    alone(|| {
-        let _switch = gc::scoped(on);
-        for device in devices() {
-            case(on, &device, || body(&device));
-        }
-    });
-}
-
-fn case(on: bool, device: &Device, body: impl FnOnce()) {
-    gc::collect();
-    let before = device.memory().active;
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
-        eprintln!("the case was: switch {}, device {device}", if on { "on" } else { "off" });
-        resume_unwind(panic);
-    }
-    gc::collect();
-    assert_eq!(device.memory().active, before, "the test's own bytes are back; switch on: {on}, device {device}");
-    check_sim(device);
-}
-
-/// Waits for a device and asserts that the checker of a simulated one found nothing.
-pub(crate) fn check_sim(device: &Device) {
-    if let Device::Sim(sim) = device {
-        sim.synchronize().unwrap();
-        assert_eq!(sim.violations(), [], "the simulated device found nothing wrong");
-    }
+    each_case(&[on], body);
 }
 
 /// A base manager.

@@ -2,7 +2,7 @@
 
 use ndgc::{DType, Device, Error, Result, SimConfig, Tensor, gc};
 
-use crate::support::{active, alone, check_sim, each, error};
+use crate::support::{active, alone, check, each, error};
 
 type Binary = fn(&Tensor, &Tensor) -> Result<Tensor>;
 
@@ -101,8 +101,8 @@ fn operands_on_two_devices_are_refused_with_both_names_and_nothing_is_moved() {
                 assert_eq!((books(left), books(right)), before, "{name} left something");
             }
         }
-        check_sim(&sim);
-        check_sim(&other);
+        check(&sim);
+        check(&other);
     });
 }
 
@@ -131,7 +131,7 @@ fn three_operands_on_two_devices_are_refused() {
                 found => panic!("{name}: {found}"),
             }
         }
-        check_sim(&sim);
+        check(&sim);
     });
 }
 

@@ -1,62 +1,13 @@
-//! What the tests share: the lock, the cases (switch and device), operands in every form, comparison.
-//!
-//! Switch and byte counts belong to the process, and cargo runs tests as threads of one: so every test runs inside
-//! [`alone`] or [`each`].
+//! What the tests share: operands in every form, and comparison. Every test runs inside [`alone`] or [`each`].
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Mutex, PoisonError};
+use ndgc::{Device, Error, Result, Shape, Tensor, WithDType, gc};
 
-use ndgc::{Device, Error, Result, Shape, SimConfig, Tensor, WithDType, gc};
-
+pub(crate) use crate::common::{alone, check, devices, each_case};
 use crate::reference::{Host, Native};
 
-static LOCK: Mutex<()> = Mutex::new(());
-
-/// Runs `body` while no other test of this binary runs, with the switch off at first and put back at the end.
-pub(crate) fn alone<R>(body: impl FnOnce() -> R) -> R {
-    // A test that failed under the lock left nothing that the next one relies on.
-    let _lock = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
-    let _switch = gc::scoped(false);
-    gc::collect();
-    body()
-}
-
-/// The host, and a simulated device that nobody used before.
-pub(crate) fn devices() -> [Device; 2] {
-    [Device::Cpu, Device::sim(SimConfig::default())]
-}
-
-/// Runs `body` in both positions of the switch on both devices. Each case leaves no byte behind, and the simulated
-/// device finds nothing wrong.
+/// Runs `body` in both positions of the switch on every device; see [`each_case`].
 pub(crate) fn each(body: impl Fn(&Device)) {
-    alone(|| {
-        for on in [false, true] {
-            let _switch = gc::scoped(on);
-            for device in devices() {
-                case(on, &device, || body(&device));
-            }
-        }
-    });
-}
-
-fn case(on: bool, device: &Device, body: impl FnOnce()) {
-    gc::collect();
-    let before = device.memory().active;
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
-        eprintln!("the case was: switch {}, device {device}", if on { "on" } else { "off" });
-        resume_unwind(panic);
-    }
-    gc::collect();
-    assert_eq!(device.memory().active, before, "the test's own bytes are back; switch on: {on}, device {device}");
-    check_sim(device);
-}
-
-/// Waits for a device and asserts that the checker of a simulated one found nothing.
-pub(crate) fn check_sim(device: &Device) {
-    if let Device::Sim(sim) = device {
-        sim.synchronize().unwrap();
-        assert_eq!(sim.violations(), [], "the simulated device found nothing wrong");
-    }
+    each_case(&[false, true], body);
 }
 
 /// Bytes of live storages, after everything dead was reclaimed.

@@ -1,0 +1,65 @@
+//! What the test programs share: the lock, the cases (switch and device), and what is asked of a device after each.
+//!
+//! Switch, registry, queue and byte counts belong to the process, and cargo runs tests as threads of one: so every test
+//! that touches ndgc runs inside [`alone`] or [`each_case`].
+#![allow(dead_code)] // each program uses a part
+
+pub(crate) mod cuda;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Mutex, PoisonError};
+
+use ndgc::{Device, SimConfig, gc};
+
+static LOCK: Mutex<()> = Mutex::new(());
+
+/// Runs `body` while no other test of this program runs, with the switch off at first and put back at the end.
+pub(crate) fn alone<R>(body: impl FnOnce() -> R) -> R {
+    // A test that failed under the lock left nothing that the next one relies on.
+    let _lock = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let _switch = gc::scoped(false);
+    gc::collect();
+    body()
+}
+
+/// The host, a simulated device that nobody used before, and a CUDA device if there is one.
+pub(crate) fn devices() -> Vec<Device> {
+    let mut devices = vec![Device::Cpu, Device::sim(SimConfig::default())];
+    devices.extend(cuda::device());
+    devices
+}
+
+/// Runs `body` in these positions of the switch on every device, and asks of each case that it leaves no byte behind
+/// and that checked devices found nothing wrong.
+pub(crate) fn each_case(positions: &[bool], body: impl Fn(&Device)) {
+    alone(|| {
+        for &on in positions {
+            let _switch = gc::scoped(on);
+            for device in devices() {
+                case(on, &device, || body(&device));
+            }
+        }
+    });
+}
+
+fn case(on: bool, device: &Device, body: impl FnOnce()) {
+    gc::collect();
+    let before = device.memory().active;
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
+        eprintln!("the case was: switch {}, device {device}", if on { "on" } else { "off" });
+        resume_unwind(panic);
+    }
+    gc::collect();
+    assert_eq!(device.memory().active, before, "the test's own bytes are back; switch on: {on}, device {device}");
+    check(device);
+}
+
+/// Waits for a device and asserts that its checker, if it has one, found nothing.
+pub(crate) fn check(device: &Device) {
+    device.synchronize().unwrap();
+    match device {
+        Device::Sim(sim) => assert_eq!(sim.violations(), [], "the simulated device found nothing wrong"),
+        Device::Cuda(_) => cuda::check(),
+        _ => {}
+    }
+}

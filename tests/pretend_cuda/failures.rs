@@ -1,0 +1,122 @@
+//! Calls that fail: each one of a program, with several codes. Errors are typed, nothing is lost, nothing panics.
+
+use ndgc::{
+    DType, Device, Error, Result, Tensor,
+    bench::{CudaConfig, cuda_device},
+    gc,
+};
+
+use crate::{on_cuda, pretending};
+
+/// A bit of everything: copies both ways, kernels, a library, several streams, a drop.
+fn program(device: &Device) -> Result<f32> {
+    let Device::Cuda(cuda) = device else { return Err(Error::msg("a CUDA device")) };
+    let a = Tensor::from_slice(&[1f32; 64], (8, 8), device)?;
+    let b = cuda.on_stream(1, || a.matmul(&a)?.affine(0.5, 1.))?;
+    let c = (&a + &b)?.sum_all()?;
+    drop(b);
+    let d = Tensor::zeros(1 << 18, DType::F32, device)?;
+    drop(d);
+    c.to_scalar::<f32>()
+}
+
+#[test]
+fn any_call_may_fail_with_any_code_and_nothing_is_lost() {
+    pretending(|pretend, device, _| {
+        let expected = program(device).unwrap();
+        // Invalid value, out of memory, not supported, and a code that nobody knows.
+        for code in [1, 2, 801, 4_000_000] {
+            for nth in 1.. {
+                gc::collect();
+                device.clear_cache();
+                let before = device.memory().active;
+                let calls = pretend.calls(None);
+                pretend.fail(None, nth, code);
+                let outcome = program(device);
+                pretend.fail_off();
+                let beyond = pretend.calls(None) - calls < u64::from(nth);
+                match outcome {
+                    Ok(value) => assert_eq!(value, expected, "call {nth}, code {code}"),
+                    Err(Error::Device { call, .. }) if call.starts_with("cublas") => {}
+                    Err(Error::Device { message, .. }) => assert!(message.contains(&code.to_string()), "{message}"),
+                    Err(Error::OutOfMemory(_)) => assert_eq!(code, 2, "call {nth}"),
+                    Err(other) => panic!("call {nth}, code {code}: {other:?}"),
+                }
+                gc::collect();
+                // A failure on the way to the system may have been kept for whoever waits next.
+                let _ = device.synchronize();
+                assert_eq!(device.memory().active, before, "call {nth}, code {code}");
+                assert_eq!(program(device).unwrap(), expected, "after call {nth} failed with {code}");
+                // The call that fails lies beyond the end of the program.
+                if beyond {
+                    break;
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_lost_device_answers_its_first_error_for_ever() {
+    pretending(|pretend, _, _| {
+        let device = cuda_device(0, CudaConfig::default()).unwrap();
+        let a = Tensor::full(1f32, 64, &device).unwrap();
+        let b = Tensor::full(2f32, 64, &device).unwrap();
+        pretend.fail(Some("cuLaunchKernel"), 1, 700);
+        let first = a.add(&b).unwrap_err().to_string();
+        assert!(first.contains("700") && first.contains("cuLaunchKernel") && first.contains("lost"), "{first}");
+        let before = pretend.calls(None);
+        for later in [
+            a.exp().unwrap_err(),
+            Tensor::from_slice(&[0f32], 1, &device).unwrap_err(),
+            b.to_vec::<f32>().unwrap_err(),
+            device.synchronize().unwrap_err(),
+        ] {
+            assert_eq!(later.to_string(), first);
+        }
+        drop((a, b));
+        gc::collect();
+        device.clear_cache();
+        assert_eq!(pretend.calls(None), before, "a lost device is not called any more");
+        assert_eq!(device.memory().active, 0);
+        pretend.fail_off();
+        pretend.clear();
+    });
+}
+
+#[test]
+fn exhausted_memory_is_an_error_that_names_the_bytes_and_can_be_recovered_from() {
+    pretending(|_, device, _| {
+        let mut held = Vec::new();
+        let error = loop {
+            match Tensor::zeros(64 << 20, DType::U8, device) {
+                Ok(array) => held.push(array),
+                Err(error) => break error,
+            }
+            assert!(held.len() < 1000, "memory never ends");
+        };
+        assert!(matches!(&error, Error::OutOfMemory(memory) if memory.requested == 64 << 20), "{error}");
+        // What is dead but not yet closed is found.
+        held.truncate(held.len() / 2);
+        held.push(Tensor::zeros(64 << 20, DType::U8, device).unwrap());
+        // And what is free, but in blocks of another size.
+        held.clear();
+        drop(Tensor::zeros(512 << 20, DType::U8, device).unwrap());
+        gc::collect();
+        device.clear_cache();
+    });
+}
+
+#[test]
+fn a_limit_is_kept() {
+    on_cuda(|device, _| {
+        gc::collect();
+        let active = device.memory().active;
+        let before = device.set_limit(Some(active + (1 << 20)));
+        let fits = Tensor::zeros(1 << 19, DType::U8, device).unwrap();
+        assert!(matches!(Tensor::zeros(1 << 20, DType::U8, device), Err(Error::OutOfMemory(_))));
+        drop(fits);
+        drop(Tensor::zeros(1 << 20, DType::U8, device).unwrap());
+        device.set_limit(before);
+    });
+}

@@ -1,0 +1,197 @@
+//! What is missing: the driver, devices, the compiler, the library of products, a sound cache. Each in a process of its
+//! own, since a library that was opened stays.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use ndgc::{DType, Device, Tensor, probe_cuda};
+
+use crate::common::cuda::{Pretend, device};
+
+/// Set in processes that a test started to run itself again.
+const CHILD: &str = "NDGC_TEST_CHILD";
+
+fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+/// The folder of the pretend driver.
+fn pretend_folder() -> Option<PathBuf> {
+    device()?;
+    Pretend::get()?;
+    let path = std::env::var("LD_LIBRARY_PATH").ok()?;
+    path.split(':').map(PathBuf::from).find(|folder| folder.join("libcuda.so.1").exists())
+}
+
+/// Runs one test of this program in a process with these libraries and variables.
+fn run(test: &str, libraries: &Path, variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
+    command.env(CHILD, "1").env("LD_LIBRARY_PATH", libraries).env_remove("NDGC_REQUIRE_CUDA");
+    command.env("PRETEND_STRICT", "1");
+    command.envs(variables.iter().copied()).output().unwrap()
+}
+
+/// Asserts that it went well; returns what it wrote to standard error.
+fn passed(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{:?}\n{}\n{text}", output.status, String::from_utf8_lossy(&output.stdout));
+    text
+}
+
+/// A folder with links to some of the pretended libraries.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str, links: &[&str]) -> Option<Self> {
+        let from = pretend_folder()?.canonicalize().unwrap();
+        let path = std::env::temp_dir().join(format!("ndgc-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        for link in links {
+            std::os::unix::fs::symlink(from.join(link), path.join(link)).unwrap();
+        }
+        Some(Folder(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn without_a_driver_the_error_says_what_was_looked_for() {
+    if is_child() {
+        let error = Device::cuda(0).unwrap_err().to_string();
+        assert!(error.contains("libcuda.so") && error.contains("cuda is not available"), "{error}");
+        assert_eq!(Device::best(), Device::Cpu);
+        assert_eq!(Device::best(), Device::Cpu);
+        assert!(Device::from_env().is_err(), "an explicit wish is not replaced");
+        return;
+    }
+    let Some(folder) = Folder::new("no-driver", &[]) else { return };
+    let test = "missing::without_a_driver_the_error_says_what_was_looked_for";
+    let said = passed(&run(test, &folder.0, &[("NDGC_DEVICE", "cuda")]));
+    assert_eq!(said.matches("computing on the cpu").count(), 1, "said once: {said}");
+}
+
+#[test]
+fn a_driver_without_devices_is_an_error_that_says_so() {
+    if is_child() {
+        let error = probe_cuda().unwrap_err().to_string();
+        assert!(error.contains("100") && error.contains("no device"), "{error}");
+        assert_eq!(Device::best(), Device::Cpu);
+        return;
+    }
+    let Some(folder) = pretend_folder() else { return };
+    let test = "missing::a_driver_without_devices_is_an_error_that_says_so";
+    passed(&run(test, &folder, &[("PRETEND_DEVICES", "0")]));
+}
+
+#[test]
+fn a_device_number_that_is_not_there_is_an_error() {
+    if pretend_folder().is_some() {
+        let error = Device::cuda(99).unwrap_err().to_string();
+        assert!(error.contains("cuda:99") && error.contains("2 device"), "{error}");
+    }
+}
+
+#[test]
+fn without_the_compiler_the_first_kernel_is_an_error() {
+    if is_child() {
+        let device = Device::cuda(0).unwrap();
+        // Bytes alone need no kernel.
+        let zeros = Tensor::zeros(10, DType::F32, &device).unwrap();
+        assert_eq!(zeros.to_vec::<f32>().unwrap(), [0.; 10]);
+        let error = zeros.exp().unwrap_err().to_string();
+        assert!(error.contains("libnvrtc.so") && error.contains("looked in"), "{error}");
+        return;
+    }
+    let Some(folder) = Folder::new("no-compiler", &["libcuda.so.1", "kernels"]) else { return };
+    let test = "missing::without_the_compiler_the_first_kernel_is_an_error";
+    passed(&run(test, &folder.0, &[("NDGC_CACHE_DIR", "off")]));
+}
+
+#[test]
+fn without_the_library_products_are_computed_all_the_same_and_that_is_said_once() {
+    if is_child() {
+        let device = Device::cuda(0).unwrap();
+        let a = Tensor::arange(0f32, 12., &device).unwrap().reshape((3, 4)).unwrap();
+        for _ in 0..2 {
+            let product = a.matmul(&a.t().unwrap()).unwrap();
+            assert_eq!(product.to_vec::<f32>().unwrap(), [14., 38., 62., 38., 126., 214., 62., 214., 366.]);
+        }
+        return;
+    }
+    let Some(folder) = Folder::new("no-blas", &["libcuda.so.1", "libnvrtc.so.13", "kernels"]) else { return };
+    let test = "missing::without_the_library_products_are_computed_all_the_same_and_that_is_said_once";
+    let said = passed(&run(test, &folder.0, &[]));
+    assert_eq!(said.matches("slower kernel").count(), 1, "said once: {said}");
+}
+
+#[test]
+fn code_is_kept_on_disk_and_a_damaged_file_is_made_anew() {
+    if is_child() {
+        let device = Device::cuda(0).unwrap();
+        let one = Tensor::full(1f32, 10, &device).unwrap();
+        assert_eq!(one.affine(2., 1.).unwrap().to_vec::<f32>().unwrap(), [3.; 10]);
+        println!("compiled: {}", Pretend::get().unwrap().calls(Some("nvrtcCompileProgram")));
+        return;
+    }
+    let Some(libraries) = pretend_folder() else { return };
+    let cache = Folder::new("cache", &[]).unwrap();
+    let folder = cache.0.join("inner").display().to_string();
+    let test = "missing::code_is_kept_on_disk_and_a_damaged_file_is_made_anew";
+    let compiled = || {
+        let output = run(test, &libraries, &[("NDGC_CACHE_DIR", &folder)]);
+        passed(&output);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.split("compiled: ").nth(1).unwrap().split_whitespace().next().unwrap().parse::<u32>().unwrap()
+    };
+    let first = compiled();
+    assert!(first > 0);
+    assert_eq!(compiled(), 0, "the second process finds the code");
+    for file in std::fs::read_dir(&folder).unwrap() {
+        let path = file.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x40;
+        std::fs::write(&path, bytes).unwrap();
+    }
+    assert_eq!(compiled(), first, "damaged files are made anew");
+    assert_eq!(compiled(), 0);
+    // A folder that cannot be made costs time only.
+    std::fs::remove_dir_all(&folder).unwrap();
+    std::fs::write(&folder, "a file").unwrap();
+    assert_eq!(compiled(), first);
+    std::fs::remove_file(&folder).unwrap();
+}
+
+#[test]
+fn the_end_of_a_process_is_quiet_whatever_still_lives() {
+    if is_child() {
+        let device = Device::cuda(0).unwrap();
+        let array = Tensor::full(1f32, 10, &device).unwrap();
+        // A thread that still works, one array in a static place, one that is forgotten, one in a thread's own place.
+        static KEPT: std::sync::OnceLock<Tensor> = std::sync::OnceLock::new();
+        KEPT.set(array.affine(2., 0.).unwrap()).ok().unwrap();
+        std::mem::forget(array.affine(3., 0.).unwrap());
+        thread_local! { static OWN: std::cell::RefCell<Option<Tensor>> = const { std::cell::RefCell::new(None) } }
+        OWN.set(Some(array.affine(4., 0.).unwrap()));
+        std::thread::spawn(move || {
+            let mut x = array;
+            loop {
+                x = x.affine(1., 0.).unwrap();
+            }
+        });
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        return;
+    }
+    let Some(folder) = pretend_folder() else { return };
+    for _ in 0..5 {
+        let said = passed(&run("missing::the_end_of_a_process_is_quiet_whatever_still_lives", &folder, &[]));
+        assert!(said.trim().is_empty(), "{said}");
+    }
+}

@@ -1,0 +1,199 @@
+//! Captured sections as CUDA graphs. What every device promises of them is tested on the simulated one (tests/device);
+//! here, that the driver is asked for the right things.
+
+use ndgc::{
+    DType, Device, Error, GradStore, Generator, Result, Tensor,
+    nn::{Adam, Mlp, Module, Optimizer},
+};
+
+use crate::{common::cuda::Pretend, on_cuda, pretending};
+
+/// A training step with random noise on its input.
+struct Training {
+    mlp: Mlp,
+    adam: Adam,
+    noise: Generator,
+    x: Tensor,
+    labels: Tensor,
+}
+
+impl Training {
+    fn new(device: &Device) -> Result<Self> {
+        let mut random = Generator::new(5);
+        let mlp = Mlp::new(&[8, 16, 4], &mut random, device)?;
+        let adam = Adam::new(mlp.variables(), 0.05)?;
+        let x = random.uniform(-1., 1., (12, 8), DType::F32, device)?;
+        let labels = Tensor::from_slice(&(0..12u32).map(|i| i % 4).collect::<Vec<_>>(), 12, device)?;
+        Ok(Training { mlp, adam, noise: Generator::new(9), x, labels })
+    }
+
+    fn step(&mut self) -> Result<Tensor> {
+        let noisy = (&self.x + self.noise.normal(0., 0.01, (12, 8), DType::F32, &self.x.device()?)?)?;
+        let loss = ndgc::nn::loss::cross_entropy(&self.mlp.forward(&noisy)?, &self.labels)?;
+        let grads: GradStore = loss.backward()?;
+        self.adam.step(&grads)?;
+        Ok(loss)
+    }
+}
+
+#[test]
+fn a_captured_training_step_is_one_call_and_goes_on_like_an_eager_one() {
+    on_cuda(|device, _| {
+        let calls = || Pretend::get().map_or(0, |pretend| pretend.calls(None));
+        let mut training = Training::new(device).unwrap();
+        let first = training.step().unwrap().to_scalar::<f32>().unwrap();
+        let (graph, loss) = device.capture(|| training.step()).unwrap();
+        let mut losses = Vec::new();
+        for _ in 0..30 {
+            let before = calls();
+            graph.replay().unwrap();
+            assert!(calls() - before <= 1, "one call a replay");
+            losses.push(loss.to_scalar::<f32>().unwrap());
+        }
+        assert!(losses.windows(2).all(|pair| pair[0] != pair[1]), "each replay is another step: {losses:?}");
+        assert!(losses[29] < first * 0.5, "it learns: {first}, then {losses:?}");
+        // The host's own numbers stood still: eager steps go on from where the graph has brought the weights.
+        let after = training.step().unwrap().to_scalar::<f32>().unwrap();
+        assert!((after - losses[29]).abs() < 0.2, "{after} after {losses:?}");
+    });
+}
+
+#[test]
+fn the_first_replays_of_a_step_without_noise_give_the_eager_numbers() {
+    on_cuda(|device, _| {
+        let losses = |replayed: bool| {
+            let mut training = Training::new(device).unwrap();
+            // The same noise in every step: none.
+            let mut step = || -> Result<Tensor> {
+                let loss = ndgc::nn::loss::cross_entropy(&training.mlp.forward(&training.x)?, &training.labels)?;
+                training.adam.step(&loss.backward()?)?;
+                Ok(loss)
+            };
+            let mut losses = vec![step().unwrap().to_scalar::<f32>().unwrap()];
+            if replayed {
+                let (graph, loss) = device.capture(&mut step).unwrap();
+                for _ in 0..10 {
+                    graph.replay().unwrap();
+                    losses.push(loss.to_scalar::<f32>().unwrap());
+                }
+            } else {
+                losses.extend((0..10).map(|_| step().unwrap().to_scalar::<f32>().unwrap()));
+            }
+            losses
+        };
+        assert_eq!(losses(true), losses(false));
+    });
+}
+
+#[test]
+fn what_a_capture_refuses_names_its_line() {
+    on_cuda(|device, _| {
+        let x = Tensor::full(1f32, 3000, device).unwrap();
+        let warm = x.affine(2., 0.).unwrap();
+        drop(warm);
+        let here = file!();
+        let line = std::cell::Cell::new(0);
+        let refused = |section: &dyn Fn() -> Result<Tensor>| {
+            let error = device.capture(section).map(|_| ()).unwrap_err();
+            let Error::Capture { site: Some(site), .. } = &error else { panic!("{error:?}") };
+            assert_eq!((site.file(), site.line()), (here, line.get()), "{error}");
+            // The device works as before.
+            assert_eq!(x.affine(2., 0.).unwrap().to_vec::<f32>().unwrap()[0], 2.);
+        };
+        refused(&|| {
+            line.set(line!() + 1);
+            Tensor::zeros(200 << 20, DType::U8, device)
+        });
+        refused(&|| {
+            line.set(line!() + 1);
+            x.to_vec::<f32>()?;
+            Ok(x.clone())
+        });
+        refused(&|| {
+            line.set(line!() + 1);
+            device.synchronize()?;
+            Ok(x.clone())
+        });
+        refused(&|| {
+            line.set(line!() + 1);
+            x.to_dtype(DType::U8)?.to_dtype(DType::I64)?.sum_all()
+        });
+    });
+}
+
+#[test]
+fn a_replay_from_another_stream_leaves_the_memory_of_kernels_alone() {
+    on_cuda(|device, cuda| {
+        // A sum over so many elements is shared by blocks, which meet in memory that the stream's launches have in turn.
+        let x = Tensor::full(1f32, 200_000, device).unwrap();
+        drop(x.sum_all().unwrap());
+        let (graph, sum) = device.capture(|| x.sum_all()).unwrap();
+        let others: Vec<_> = (0..5)
+            .map(|_| {
+                cuda.on_stream(1, || graph.replay()).unwrap();
+                x.sum_all().unwrap()
+            })
+            .collect();
+        for sum in others.iter().chain([&sum]) {
+            assert_eq!(sum.to_scalar::<f32>().unwrap(), 200_000.);
+        }
+    });
+}
+
+#[test]
+fn a_section_that_hides_a_refusal_has_no_graph() {
+    on_cuda(|device, _| {
+        let x = Tensor::full(1f32, 3000, device).unwrap();
+        drop(x.affine(2., 0.).unwrap());
+        let outcome = device.capture(|| {
+            // Never used before, so it would have to be compiled.
+            let refused = x.to_dtype(DType::U32).and_then(|x| x.to_dtype(DType::U8)).and_then(|x| x.max(0));
+            assert!(matches!(refused, Err(Error::Capture { .. })), "{refused:?}");
+            x.affine(3., 0.)
+        });
+        assert!(matches!(outcome, Err(Error::Capture { .. })), "{outcome:?}");
+        assert_eq!(x.affine(2., 0.).unwrap().to_vec::<f32>().unwrap()[0], 2.);
+    });
+}
+
+#[test]
+fn a_graph_keeps_its_memory_and_gives_it_back() {
+    on_cuda(|device, _| {
+        let x = Tensor::full(1f32, 1000, device).unwrap();
+        let section = || x.affine(2., 1.)?.affine(3., 0.);
+        drop(section().unwrap());
+        let (graph, y) = device.capture(section).unwrap();
+        drop(y);
+        ndgc::gc::collect();
+        // Others take the same sizes, and the graph writes its own.
+        let others: Vec<_> = (0..8).map(|i| Tensor::full(i as f32, 1000, device).unwrap()).collect();
+        graph.replay().unwrap();
+        for (i, other) in others.iter().enumerate() {
+            assert!(other.to_vec::<f32>().unwrap().iter().all(|&value| value == i as f32));
+        }
+        let pinned = device.memory().pinned;
+        assert!(pinned > 0);
+        drop(graph);
+        device.synchronize().unwrap();
+        assert!(device.memory().pinned < pinned);
+    });
+}
+
+#[test]
+fn a_driver_that_fails_in_a_capture_leaves_the_stream_usable() {
+    pretending(|pretend, device, _| {
+        let x = Tensor::full(1f32, 100, device).unwrap();
+        let section = || x.affine(2., 1.)?.exp();
+        drop(section().unwrap());
+        for call in ["cuStreamBeginCapture_v2", "cuLaunchKernel", "cuStreamEndCapture", "cuGraphInstantiateWithFlags"] {
+            pretend.fail(Some(call), 1, 801);
+            let error = device.capture(section).unwrap_err().to_string();
+            assert!(error.contains(call) && error.contains("801"), "{call}: {error}");
+            pretend.fail_off();
+            assert_eq!(x.affine(2., 1.).unwrap().to_vec::<f32>().unwrap(), [3.; 100], "after {call}");
+            let (graph, y) = device.capture(section).unwrap();
+            graph.replay().unwrap();
+            assert!((y.to_vec::<f32>().unwrap()[0] - 3f32.exp()).abs() < 1e-4);
+        }
+    });
+}
