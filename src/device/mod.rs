@@ -110,6 +110,24 @@ impl Device {
         Cuda::new(ordinal).map(Device::Cuda)
     }
 
+    /// As [`Device::cuda`], under candle's name.
+    ///
+    /// # Errors
+    /// As of [`Device::cuda`].
+    #[cfg(feature = "cuda")]
+    pub fn new_cuda(ordinal: usize) -> Result<Self> {
+        Self::cuda(ordinal)
+    }
+
+    /// The CUDA device with this number if there are CUDA devices at all, else the host; candle's name.
+    ///
+    /// # Errors
+    /// As of [`Device::cuda`], if there are devices.
+    #[cfg(feature = "cuda")]
+    pub fn cuda_if_available(ordinal: usize) -> Result<Self> {
+        if cuda::probe_cuda().is_ok() { Self::cuda(ordinal) } else { Ok(Device::Cpu) }
+    }
+
     /// The first CUDA device if there is one, else the host. Why it is the host is said once, on standard error.
     ///
     /// ```

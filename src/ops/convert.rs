@@ -55,10 +55,12 @@ impl Proxy {
             return Ok(self.clone());
         }
         let (dtype, shape) = (self.dtype()?, self.shape()?);
-        let copy = named(
-            site,
-            with_type!(dtype, T => self.to_vec::<T>().and_then(|all| Proxy::from_vec(all, shape, device))),
-        )?;
+        // Not in a closure, which would be the caller that the copy names.
+        let copy = with_type!(dtype, T => match self.to_vec::<T>() {
+            Ok(all) => Proxy::from_vec(all, shape, device),
+            Err(error) => Err(error),
+        });
+        let copy = named(site, copy)?;
         if !self.is_detached()? {
             copy.attach(&self.manager()?)?;
         }

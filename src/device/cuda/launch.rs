@@ -251,7 +251,7 @@ fn matrix(entry: Entry, params: Rows, dst: &View, room: &Room) -> Option<Launch>
     // Threads that share a row, as the kernels have it.
     let lanes = match cols {
         ..=32 => 8,
-        ..=1024 => 32,
+        33..=1024 => 32,
         _ => THREADS,
     };
     let blocks = blocks(rows, THREADS / lanes, room);

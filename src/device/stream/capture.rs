@@ -65,10 +65,10 @@ impl Section {
     /// The driver did not take something: what was recorded is not the section.
     #[cold]
     pub(super) fn failed(&mut self, error: &Error) {
-        self.refused.get_or_insert_with(|| match error {
-            Error::Capture { what, .. } => what.clone(),
-            other => other.to_string(),
-        });
+        match error {
+            Error::Capture { what, .. } => self.refuse(what),
+            other => self.refuse(&other.to_string()),
+        }
     }
 
     fn is_here(&self) -> bool {
@@ -235,7 +235,7 @@ impl<D: Driver> AsyncDevice<D> {
         if self.rules.order_streams {
             let mut demanded = Clock::default();
             for &(number, writes) in &captured.blocks {
-                demanded.join(&state.pool.pinned(number).demanded(writes));
+                demanded.join(&state.pool.uses_of(number).demanded(writes));
             }
             state.streams.order_behind(&self.driver, stream, &demanded)?;
         }
@@ -243,7 +243,7 @@ impl<D: Driver> AsyncDevice<D> {
         let tick = state.streams.advance(stream);
         for &(number, writes) in &captured.blocks {
             let access = if writes { Access::ReadWrite } else { Access::Read };
-            state.pool.pinned(number).note(stream, tick, access);
+            state.pool.uses_of(number).note(stream, tick, access);
         }
         Ok(())
     }

@@ -265,10 +265,7 @@ impl<D: Driver> AsyncDevice<D> {
         if self.may_submit(state, stream, "work")? {
             let launched = self.driver.launch(stream, kernel);
             if let Some(section) = &mut state.section {
-                if let Err(Error::Capture { what, .. }) = &launched {
-                    section.refuse(what);
-                }
-                launched?;
+                launched.inspect_err(|error| section.failed(error))?;
                 operands().for_each(|(span, access)| section.touched(&mut state.pool, span, access));
             }
             return Ok(());

@@ -23,6 +23,9 @@
 //! While a section is captured, its blocks carry a [`Mark`]. What was born in it and freed again may be used again,
 //! by the section alone; nothing that it touched goes to anybody else until its graph is gone.
 
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
 use crate::base::error::Result;
 use crate::device::{
     budget::MemoryStats,
@@ -144,35 +147,44 @@ pub(super) enum Mark {
     Born,
 }
 
-/// A part of a segment. The first line of the cache is what the lists and neighbours need.
+/// A part of a segment: 32 bytes, since finding one among many is what taking and giving back cost.
 #[derive(Debug)]
-#[repr(C, align(64))]
 struct Block {
-    span: Span,
+    /// Atomic only because a plain pointer may not go to another thread; reached under the device's lock.
+    ptr: AtomicPtr<u8>,
+    bytes: usize,
     /// Numbers of the neighbours in the segment; 0 at its ends.
     before: u32,
     after: u32,
-    /// Numbers of the neighbours in the free list; 0 at its ends.
-    previous: u32,
-    next: u32,
+    /// The place in the free list, if it is in one.
+    slot: u32,
     /// Graphs that touch it.
     pins: u32,
-    /// The stream it was last asked for on, in whose lists it waits.
-    home: u8,
-    state: State,
-    mark: Mark,
-    uses: Uses,
 }
 
 impl Block {
-    /// A block in no list, at the place of these neighbours.
-    fn new(span: Span, [before, after]: [u32; 2], home: u8, mark: Mark, uses: Uses) -> Self {
-        Block { span, before, after, previous: 0, next: 0, pins: 0, home, state: State::Kept, mark, uses }
+    /// At the place of these neighbours.
+    fn new(span: Span, [before, after]: [u32; 2]) -> Self {
+        Block { ptr: AtomicPtr::new(span.ptr().as_ptr()), bytes: span.bytes(), before, after, slot: 0, pins: 0 }
     }
 
-    fn bytes(&self) -> usize {
-        self.span.bytes()
+    fn ptr(&self) -> NonNull<u8> {
+        // Relaxed: written under the same lock.
+        NonNull::new(self.ptr.load(Ordering::Relaxed)).expect("made of a pointer that is not null")
     }
+
+    fn span(&self) -> Span {
+        Span::new(self.ptr(), self.bytes)
+    }
+}
+
+/// What is asked of the neighbours of a block. Apart from the block, so that all of them stay in the cache.
+#[derive(Clone, Copy, Debug)]
+struct Status {
+    state: State,
+    mark: Mark,
+    /// The stream it was last asked for on, in whose lists it waits.
+    home: u8,
 }
 
 /// The free blocks of one home stream.
@@ -182,42 +194,53 @@ struct Lists {
     levels: u64,
     /// For each level, its lists that are not empty.
     steps: [u32; LEVELS],
-    /// The first block of each list; 0 if it is empty.
-    heads: Box<[u32]>,
+    /// The blocks of each class; the one freed last is at the end. A list does not run through its blocks: putting one
+    /// in or taking one out would touch its neighbours there.
+    classes: Vec<Vec<u32>>,
 }
 
 impl Lists {
     fn new() -> Self {
-        Lists { levels: 0, steps: [0; LEVELS], heads: vec![0; LEVELS * STEPS].into() }
+        Lists { levels: 0, steps: [0; LEVELS], classes: vec![Vec::new(); LEVELS * STEPS] }
     }
 
-    /// The first block of the first list from this class on that is not empty; 0 if all are.
+    /// The last block of the first list from this class on that is not empty; 0 if all are.
     fn first_from(&self, class: usize) -> u32 {
-        let (level, step) = (class / STEPS, class % STEPS);
-        let here = self.steps[level] & (u32::MAX << step);
-        if here != 0 {
-            return self.heads[level * STEPS + here.trailing_zeros() as usize];
+        let (mut level, step) = (class / STEPS, class % STEPS);
+        let mut steps = self.steps[level] & (u32::MAX << step);
+        if steps == 0 {
+            let above = self.levels & (u64::MAX << level) & !(1 << level);
+            if above == 0 {
+                return 0;
+            }
+            level = above.trailing_zeros() as usize;
+            steps = self.steps[level];
         }
-        let above = self.levels & (u64::MAX << level) & !(1 << level);
-        if above == 0 {
-            return 0;
-        }
-        let level = above.trailing_zeros() as usize;
-        self.heads[level * STEPS + self.steps[level].trailing_zeros() as usize]
+        self.classes[level * STEPS + steps.trailing_zeros() as usize].last().copied().unwrap_or(0)
     }
 
-    fn set_head(&mut self, class: usize, block: u32) {
+    /// Puts a block into its list. Returns its place.
+    fn push(&mut self, class: usize, block: u32) -> u32 {
         let (level, step) = (class / STEPS, class % STEPS);
-        self.heads[class] = block;
-        if block != 0 {
-            self.steps[level] |= 1 << step;
-            self.levels |= 1 << level;
-        } else {
+        self.steps[level] |= 1 << step;
+        self.levels |= 1 << level;
+        let list = &mut self.classes[class];
+        list.push(block);
+        list.len() as u32 - 1
+    }
+
+    /// Takes a block out of its list. Returns the block that has its place now, if one has.
+    fn remove(&mut self, class: usize, slot: u32) -> Option<u32> {
+        let list = &mut self.classes[class];
+        list.swap_remove(slot as usize);
+        if list.is_empty() {
+            let (level, step) = (class / STEPS, class % STEPS);
             self.steps[level] &= !(1 << step);
             if self.steps[level] == 0 {
                 self.levels &= !(1 << level);
             }
         }
+        list.get(slot as usize).copied()
     }
 }
 
@@ -225,8 +248,10 @@ impl Lists {
 #[derive(Debug)]
 pub(super) struct Pool {
     segments: Segments,
-    /// By number, less one.
+    /// By number, less one; likewise the next two.
     blocks: Vec<Block>,
+    statuses: Vec<Status>,
+    uses: Vec<Uses>,
     /// Numbers that are not in use.
     numbers: Vec<u32>,
     /// By home stream.
@@ -238,7 +263,8 @@ impl Pool {
     pub(super) fn new(streams: usize, segments: Segments) -> Self {
         debug_assert!(streams <= MAX_STREAMS, "a home fits its byte");
         let lists = (0..streams).map(|_| Lists::new()).collect();
-        Pool { segments, blocks: Vec::new(), numbers: Vec::new(), lists, stats: MemoryStats::default() }
+        let (blocks, statuses, uses, numbers) = Default::default();
+        Pool { segments, blocks, statuses, uses, numbers, lists, stats: MemoryStats::default() }
     }
 
     fn block(&self, number: u32) -> &Block {
@@ -247,6 +273,14 @@ impl Pool {
 
     fn block_mut(&mut self, number: u32) -> &mut Block {
         &mut self.blocks[number as usize - 1]
+    }
+
+    fn status(&self, number: u32) -> Status {
+        self.statuses[number as usize - 1]
+    }
+
+    fn status_mut(&mut self, number: u32) -> &mut Status {
+        &mut self.statuses[number as usize - 1]
     }
 
     pub(super) fn limit_admits(&self, bytes: usize) -> bool {
@@ -263,18 +297,21 @@ impl Pool {
         !self.numbers.is_empty() || self.blocks.len() < u32::MAX as usize
     }
 
-    fn enter(&mut self, block: Block) -> u32 {
+    fn enter(&mut self, block: Block, status: Status, uses: Uses) -> u32 {
         if let Some(number) = self.numbers.pop() {
             *self.block_mut(number) = block;
+            *self.status_mut(number) = status;
+            *self.uses_of(number) = uses;
             return number;
         }
         self.blocks.push(block);
+        self.statuses.push(status);
+        self.uses.push(uses);
         self.blocks.len() as u32
     }
 
     fn leave(&mut self, number: u32) {
-        let block = self.block_mut(number);
-        (block.state, block.mark) = (State::Gone, Mark::Nothing);
+        *self.status_mut(number) = Status { state: State::Gone, mark: Mark::Nothing, home: 0 };
         self.numbers.push(number);
     }
 
@@ -283,15 +320,17 @@ impl Pool {
     /// Takes over a segment that the driver gave, as one block without an owner.
     pub(super) fn add(&mut self, segment: Span, stream: usize, tick: u64) -> u32 {
         self.stats.misses += 1;
-        self.enter(Block::new(segment, [0, 0], stream as u8, Mark::Nothing, Uses::born(stream, tick)))
+        let status = Status { state: State::Kept, mark: Mark::Nothing, home: stream as u8 };
+        self.enter(Block::new(segment, [0, 0]), status, Uses::born(stream, tick))
     }
 
     /// Forgets the wholly free segments that `free` accepts, up to the first that it does not.
     pub(super) fn release(&mut self, free: impl Fn(Span) -> Result<()>) -> Result<()> {
-        let whole = |block: &Block| block.state == State::Free && block.before == 0 && block.after == 0;
-        let numbers: Vec<u32> = (1..=self.blocks.len() as u32).filter(|&number| whole(self.block(number))).collect();
+        let is_whole = |block: &Block| block.before == 0 && block.after == 0;
+        let is_free = |number: u32| self.status(number).state == State::Free && is_whole(self.block(number));
+        let numbers: Vec<u32> = (1..=self.blocks.len() as u32).filter(|&number| is_free(number)).collect();
         for number in numbers {
-            free(self.block(number).span)?;
+            free(self.block(number).span())?;
             self.unlink(number);
             self.leave(number);
         }
@@ -316,7 +355,7 @@ impl Pool {
         for home in (0..streams).map(|i| (stream + i) % streams) {
             // The first block found is of the lowest class: if it is too large, the others are.
             let number = self.lists[home].first_from(class_of(size));
-            if number != 0 && admits(self.block(number).bytes()) {
+            if number != 0 && admits(self.block(number).bytes) {
                 self.unlink(number);
                 self.stats.hits += 1;
                 return Some(self.carve(number, size));
@@ -327,18 +366,19 @@ impl Pool {
 
     /// Cuts a block that is in no list to a size. What is left waits in the lists.
     pub(super) fn carve(&mut self, number: u32, size: usize) -> u32 {
-        let Block { span, after, home, mark, uses, .. } = *self.block(number);
-        let rest = span.bytes() - size;
+        let block = self.block(number);
+        let (after, rest) = (block.after, block.bytes - size);
         if rest == 0 || self.segments == Segments::Each || !self.has_numbers() {
             return number;
         }
-        let cut = span.ptr().map_addr(|at| at.checked_add(size).expect("a block ends inside the address space"));
-        let remainder = self.enter(Block::new(Span::new(cut, rest), [number, after], home, mark, uses));
+        let cut = block.ptr().map_addr(|at| at.checked_add(size).expect("a block ends inside the address space"));
+        let (status, uses) = (self.status(number), *self.uses_of(number));
+        let remainder = self.enter(Block::new(Span::new(cut, rest), [number, after]), status, uses);
         if after != 0 {
             self.block_mut(after).before = remainder;
         }
         let block = self.block_mut(number);
-        (block.span, block.after) = (Span::new(span.ptr(), size), remainder);
+        (block.bytes, block.after) = (size, remainder);
         self.link(remainder);
         number
     }
@@ -347,42 +387,43 @@ impl Pool {
     pub(super) fn give(&mut self, number: u32, stream: usize, bytes: usize) -> (Span, usize) {
         self.stats.active += bytes as u64;
         self.stats.peak = self.stats.peak.max(self.stats.active);
-        let block = self.block_mut(number);
-        (block.state, block.home) = (State::Owned, stream as u8);
-        (Span::in_block(block.span.ptr(), bytes, number), block.bytes())
+        let status = self.status_mut(number);
+        (status.state, status.home) = (State::Owned, stream as u8);
+        let block = self.block(number);
+        (Span::in_block(block.ptr(), bytes, number), block.bytes)
     }
 
     /// The next owner is ordered behind nothing: what a checker has to notice.
     pub(super) fn forget_uses(&mut self, number: u32) {
-        self.block_mut(number).uses = Uses::default();
+        *self.uses_of(number) = Uses::default();
     }
 
     /// The block with an owner that a span lies in, by the number that the span carries.
     fn owned(&self, span: Span) -> Option<u32> {
         let number = span.block();
         let block = self.blocks.get((number as usize).checked_sub(1)?)?;
-        let skip = span.ptr().addr().get().checked_sub(block.span.ptr().addr().get())?;
-        let holds = skip <= block.bytes() && span.bytes() <= block.bytes() - skip;
-        (block.state == State::Owned && holds).then_some(number)
+        let skip = span.ptr().addr().get().checked_sub(block.ptr().addr().get())?;
+        let holds = skip <= block.bytes && span.bytes() <= block.bytes - skip;
+        (self.status(number).state == State::Owned && holds).then_some(number)
     }
 
     /// The uses of the block with an owner that a span lies in.
     pub(super) fn find(&mut self, span: Span) -> Option<&mut Uses> {
-        self.owned(span).map(|number| &mut self.block_mut(number).uses)
+        self.owned(span).map(|number| self.uses_of(number))
     }
 
     // ------------------------------------------------------------------------------------------ giving back
 
     /// Takes a block back from its owner. A span that is not all that an owner was given is left alone.
     pub(super) fn put(&mut self, span: Span) {
-        let Some(number) = self.owned(span).filter(|&number| self.block(number).span.ptr() == span.ptr()) else {
+        let Some(number) = self.owned(span).filter(|&number| self.block(number).ptr() == span.ptr()) else {
             return;
         };
         self.stats.active -= span.bytes() as u64;
-        let block = self.block_mut(number);
-        if block.pins > 0 || matches!(block.mark, Mark::Read | Mark::Written) {
-            block.state = State::Kept;
-            self.stats.pinned += self.block(number).bytes() as u64;
+        let (pins, bytes) = (self.block(number).pins, self.block(number).bytes);
+        if pins > 0 || matches!(self.status(number).mark, Mark::Read | Mark::Written) {
+            self.status_mut(number).state = State::Kept;
+            self.stats.pinned += bytes as u64;
         } else {
             self.merge(number, |own, neighbour| own == neighbour);
         }
@@ -390,10 +431,11 @@ impl Pool {
 
     /// Puts a block into the lists, as one with its free neighbours as far as their marks allow. Returns its number.
     fn merge(&mut self, number: u32, fits: impl Fn(Mark, Mark) -> bool) -> u32 {
-        let Block { before, after, mark, home, .. } = *self.block(number);
+        let Block { before, after, .. } = *self.block(number);
+        let Status { mark, home, .. } = self.status(number);
         let mut number = number;
         let joins = |pool: &Self, other: u32| {
-            other != 0 && pool.block(other).state == State::Free && fits(mark, pool.block(other).mark)
+            other != 0 && pool.status(other).state == State::Free && fits(mark, pool.status(other).mark)
         };
         if joins(self, after) {
             self.unlink(after);
@@ -404,55 +446,44 @@ impl Pool {
             self.absorb(before, number);
             number = before;
         }
-        let block = self.block_mut(number);
-        (block.mark, block.home) = (mark, home);
+        *self.status_mut(number) = Status { state: State::Kept, mark, home };
         self.link(number);
         number
     }
 
     /// Makes a block and the one after it, neither in a list, one.
     fn absorb(&mut self, number: u32, right: u32) {
-        let Block { span, after, uses, .. } = *self.block(right);
+        let Block { bytes, after, .. } = *self.block(right);
+        let used = self.uses_of(right).used;
         if after != 0 {
             self.block_mut(after).before = number;
         }
         let block = self.block_mut(number);
-        block.span = Span::new(block.span.ptr(), block.bytes() + span.bytes());
+        block.bytes += bytes;
         block.after = after;
-        block.uses.used.join(&uses.used);
+        self.uses_of(number).used.join(&used);
         self.leave(right);
     }
 
-    /// Puts a block at the head of its list.
+    /// Puts a block into its list.
     fn link(&mut self, number: u32) {
-        let block = self.block_mut(number);
-        block.state = State::Free;
-        let (bytes, home) = (block.bytes(), usize::from(block.home));
+        let bytes = self.block(number).bytes;
+        let status = self.status_mut(number);
+        status.state = State::Free;
+        let home = usize::from(status.home);
         self.stats.cached += bytes as u64;
-        let class = class_of(bytes);
-        let next = self.lists[home].heads[class];
-        let block = self.block_mut(number);
-        (block.previous, block.next) = (0, next);
-        if next != 0 {
-            self.block_mut(next).previous = number;
-        }
-        self.lists[home].set_head(class, number);
+        self.block_mut(number).slot = self.lists[home].push(class_of(bytes), number);
     }
 
     /// Takes a block out of its list.
     fn unlink(&mut self, number: u32) {
-        let block = self.block_mut(number);
-        block.state = State::Kept;
-        let Block { span, home, previous, next, .. } = *block;
-        let bytes = span.bytes();
+        let Block { bytes, slot, .. } = *self.block(number);
+        let status = self.status_mut(number);
+        status.state = State::Kept;
+        let home = usize::from(status.home);
         self.stats.cached -= bytes as u64;
-        if next != 0 {
-            self.block_mut(next).previous = previous;
-        }
-        if previous != 0 {
-            self.block_mut(previous).next = next;
-        } else {
-            self.lists[usize::from(home)].set_head(class_of(bytes), next);
+        if let Some(moved) = self.lists[home].remove(class_of(bytes), slot) {
+            self.block_mut(moved).slot = slot;
         }
     }
 
@@ -460,29 +491,32 @@ impl Pool {
 
     /// The section that is being captured asked for this block. `true` if it had nothing to do with it before.
     pub(super) fn mark_born(&mut self, number: u32) -> bool {
-        std::mem::replace(&mut self.block_mut(number).mark, Mark::Born) == Mark::Nothing
+        std::mem::replace(&mut self.status_mut(number).mark, Mark::Born) == Mark::Nothing
     }
 
     /// The block that was left when one was carved out of this one, if the section has to do with it.
     pub(super) fn rest_of(&self, number: u32) -> Option<u32> {
         let after = self.block(number).after;
-        (after != 0 && self.block(after).state == State::Free && self.block(after).mark == Mark::Born).then_some(after)
+        (after != 0 && self.is_free_in_section(after)).then_some(after)
+    }
+
+    fn is_free_in_section(&self, number: u32) -> bool {
+        matches!(self.status(number), Status { state: State::Free, mark: Mark::Born, .. })
     }
 
     /// The section that is being captured uses a span. Returns its block if the section did not before.
     pub(super) fn mark_use(&mut self, span: Span, access: Access) -> Option<u32> {
         let number = self.owned(span)?;
         let mark = if access == Access::Read { Mark::Read } else { Mark::Written };
-        let block = self.block_mut(number);
-        let before = block.mark;
-        block.mark = before.max(mark);
+        let status = self.status_mut(number);
+        let before = status.mark;
+        status.mark = before.max(mark);
         (before == Mark::Nothing).then_some(number)
     }
 
     /// Lets a block that was born in the section and is free become one with free neighbours that were not.
     pub(super) fn merge_into_section(&mut self, number: u32) -> Option<u32> {
-        let block = self.block(number);
-        if block.state != State::Free || block.mark != Mark::Born {
+        if !self.is_free_in_section(number) {
             return None;
         }
         self.unlink(number);
@@ -494,17 +528,16 @@ impl Pool {
     pub(super) fn end_section(&mut self, touched: Vec<u32>, pin: bool) -> Vec<(u32, bool)> {
         let mut blocks = Vec::with_capacity(touched.len());
         for number in touched {
-            let block = self.block_mut(number);
-            let mark = std::mem::replace(&mut block.mark, Mark::Nothing);
+            let mark = std::mem::replace(&mut self.status_mut(number).mark, Mark::Nothing);
             if mark != Mark::Nothing {
-                block.pins += 1;
+                self.block_mut(number).pins += 1;
                 blocks.push((number, mark != Mark::Read));
             }
         }
         for &(number, _) in &blocks {
-            if self.block(number).state == State::Free {
+            if self.status(number).state == State::Free {
                 self.unlink(number);
-                self.stats.pinned += self.block(number).bytes() as u64;
+                self.stats.pinned += self.block(number).bytes as u64;
             }
         }
         if pin {
@@ -519,16 +552,17 @@ impl Pool {
         for &(number, _) in blocks {
             let block = self.block_mut(number);
             block.pins -= 1;
-            if block.pins == 0 && block.state == State::Kept {
-                self.stats.pinned -= self.block(number).bytes() as u64;
+            let (pins, bytes) = (block.pins, block.bytes);
+            if pins == 0 && self.status(number).state == State::Kept {
+                self.stats.pinned -= bytes as u64;
                 self.merge(number, |own, neighbour| own == neighbour);
             }
         }
     }
 
-    /// The uses of a block that a graph has pinned.
-    pub(super) fn pinned(&mut self, number: u32) -> &mut Uses {
-        &mut self.block_mut(number).uses
+    /// The uses of a block, which a graph has pinned.
+    pub(super) fn uses_of(&mut self, number: u32) -> &mut Uses {
+        &mut self.uses[number as usize - 1]
     }
 }
 

@@ -73,19 +73,20 @@ impl Model {
         let pool = &self.pool;
         let mut covered = BTreeMap::new();
         for number in 1..=pool.blocks.len() as u32 {
-            let block = pool.block(number);
-            if block.state == State::Gone {
+            let (block, status) = (pool.block(number), pool.status(number));
+            if status.state == State::Gone {
                 continue;
             }
-            let start = block.span.ptr().addr().get();
-            covered.insert(start, block.bytes());
+            let start = block.ptr().addr().get();
+            covered.insert(start, block.bytes);
             if block.after != 0 {
                 let after = pool.block(block.after);
-                assert_eq!((after.before, after.span.ptr().addr().get()), (number, start + block.bytes()));
-                let both = block.state == State::Free && after.state == State::Free;
-                assert!(!both || block.mark != after.mark, "free neighbours are one");
+                assert_eq!((after.before, after.ptr().addr().get()), (number, start + block.bytes));
+                let after = pool.status(block.after);
+                let both = status.state == State::Free && after.state == State::Free;
+                assert!(!both || status.mark != after.mark, "free neighbours are one");
             }
-            assert_eq!(block.state == State::Owned, self.owners.contains_key(&start));
+            assert_eq!(status.state == State::Owned, self.owners.contains_key(&start));
         }
         let mut at = 1 << 20;
         for (start, bytes) in covered {
@@ -102,21 +103,18 @@ impl Model {
         let pool = &self.pool;
         let (mut listed, mut cached) = (0, 0);
         for (home, lists) in pool.lists.iter().enumerate() {
-            for (class, &head) in lists.heads.iter().enumerate() {
-                assert_eq!(head != 0, lists.steps[class / STEPS] & (1 << (class % STEPS)) != 0);
-                let (mut at, mut previous) = (head, 0);
-                while at != 0 {
-                    let block = pool.block(at);
-                    let expected = (State::Free, home, class, previous);
-                    let found = (block.state, usize::from(block.home), class_of(block.bytes()), block.previous);
-                    assert_eq!(found, expected);
-                    (listed, cached) = (listed + 1, cached + block.bytes());
-                    (previous, at) = (at, block.next);
+            for (class, list) in lists.classes.iter().enumerate() {
+                assert_eq!(!list.is_empty(), lists.steps[class / STEPS] & (1 << (class % STEPS)) != 0);
+                for (slot, &number) in list.iter().enumerate() {
+                    let (block, status) = (pool.block(number), pool.status(number));
+                    let found = (status.state, usize::from(status.home), class_of(block.bytes), block.slot as usize);
+                    assert_eq!(found, (State::Free, home, class, slot));
+                    (listed, cached) = (listed + 1, cached + block.bytes);
                 }
             }
             assert!((0..LEVELS).all(|level| (lists.steps[level] != 0) == (lists.levels & (1 << level) != 0)));
         }
-        assert_eq!(listed, pool.blocks.iter().filter(|block| block.state == State::Free).count());
+        assert_eq!(listed, pool.statuses.iter().filter(|status| status.state == State::Free).count());
         assert_eq!(pool.stats.cached, cached as u64);
     }
 }
@@ -162,7 +160,7 @@ fn random_programs_keep_the_pool_in_order_and_leave_whole_segments() {
             model.free(draw.below(model.owners.len()));
         }
         model.check();
-        let blocks = model.pool.blocks.iter().filter(|block| block.state != State::Gone).count();
+        let blocks = model.pool.statuses.iter().filter(|status| status.state != State::Gone).count();
         assert_eq!(blocks, model.segments.len(), "{segments:?}: everything is one again");
         let mut back = BTreeMap::new();
         let seen = std::cell::RefCell::new(&mut back);
@@ -316,7 +314,7 @@ fn sections_keep_what_they_touched_and_give_all_of_it_back() {
         graphs.iter().for_each(|graph| model.pool.unpin(graph));
         model.check();
         assert_eq!(model.pool.stats.pinned, 0);
-        let blocks = model.pool.blocks.iter().filter(|block| block.state != State::Gone).count();
+        let blocks = model.pool.statuses.iter().filter(|status| status.state != State::Gone).count();
         assert_eq!(blocks, model.segments.len(), "{segments:?}: everything is one again");
     }
 }
