@@ -199,12 +199,21 @@ impl IdlePool {
         self.blocks.push(self.device.alloc(bytes).expect("an address").0);
     }
 
+    /// Gives a block back, and takes another one of its size.
+    ///
+    /// # Panics
+    /// If there are not so many blocks.
+    #[inline]
+    pub fn replace(&mut self, at: usize) {
+        self.change(at, self.blocks[at].bytes());
+    }
+
     /// Gives a block back, and takes another one.
     ///
     /// # Panics
     /// If there are not so many blocks.
     #[inline]
-    pub fn replace(&mut self, at: usize, bytes: usize) {
+    pub fn change(&mut self, at: usize, bytes: usize) {
         self.device.free(self.blocks[at]);
         self.blocks[at] = self.device.alloc(bytes).expect("an address").0;
     }

@@ -4,7 +4,11 @@
 //! a launch. Shapes, dtypes and bounds were checked by `ops` before a kernel is built; a backend relies
 //! on the facts stated at each variant. Shape letters: B batch, M K N matrix sizes, R rows, C columns.
 
-use crate::base::{dtype::DType, layout::Layout, shape::{Axes, Shape}};
+use crate::base::{
+    dtype::DType,
+    layout::Layout,
+    shape::{Axes, Shape},
+};
 use crate::device::buffer::Span;
 
 /// An operand: some elements of a buffer.

@@ -16,8 +16,8 @@ pub(crate) mod sim;
 pub(crate) mod stream;
 
 use std::fmt;
-use std::str::FromStr;
 use std::panic::Location;
+use std::str::FromStr;
 
 use crate::base::{
     env,
@@ -25,9 +25,9 @@ use crate::base::{
 };
 use budget::{AllocError, MemoryStats};
 use buffer::{Buffer, Span};
-use graph::Graph;
 #[cfg(feature = "cuda")]
 use cuda::Cuda;
+use graph::Graph;
 use kernel::{Kernel, View};
 use sim::{Sim, SimConfig};
 

@@ -2,7 +2,7 @@
 //! here, that the driver is asked for the right things.
 
 use ndgc::{
-    DType, Device, Error, GradStore, Generator, Result, Tensor,
+    DType, Device, Error, Generator, GradStore, Result, Tensor,
     nn::{Adam, Mlp, Module, Optimizer},
 };
 

@@ -226,19 +226,7 @@ impl CudaDriver {
         // device's business: they are of blocks that the caller of `Device::launch` keeps.
         #[allow(unsafe_code)]
         self.context.call(|api| unsafe {
-            api.launch(
-                function.0,
-                blocks,
-                1,
-                1,
-                threads,
-                1,
-                1,
-                0,
-                own,
-                list.as_mut_ptr(),
-                std::ptr::null_mut(),
-            )
+            api.launch(function.0, blocks, 1, 1, threads, 1, 1, 0, own, list.as_mut_ptr(), std::ptr::null_mut())
         })
     }
 

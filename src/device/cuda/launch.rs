@@ -127,7 +127,9 @@ pub(super) fn plan(kernel: &Kernel, room: &Room) -> Option<Launch> {
         Kernel::IndexSelect { .. } | Kernel::IndexAdd { .. } | Kernel::Gather { .. } | Kernel::ScatterAdd { .. } => {
             pick(kernel, room)
         }
-        Kernel::Uniform { dst, seed, first, low, high } => draw(Entry::Uniform, dst, *seed, *first, [*low, *high], room),
+        Kernel::Uniform { dst, seed, first, low, high } => {
+            draw(Entry::Uniform, dst, *seed, *first, [*low, *high], room)
+        }
         Kernel::Normal { dst, seed, first, mean, std } => draw(Entry::Normal, dst, *seed, *first, [*mean, *std], room),
         Kernel::SgdStep { .. } | Kernel::AdamStep { .. } => optimiser(kernel, room),
     }
@@ -382,4 +384,3 @@ fn optimiser(kernel: &Kernel, room: &Room) -> Option<Launch> {
     let arguments = Arguments::Step(Step { count, param: address(param), ..step });
     Some(Launch { entry, dtype: param.dtype(), blocks: blocks(count, THREADS, room), arguments })
 }
-

@@ -12,8 +12,8 @@ use cudarc::{cublas::sys as cublas, driver::sys as cuda, nvrtc::sys as nvrtc};
 pub(super) use cublas::cublasHandle_t as BlasHandle;
 pub(super) use cuda::{
     CUcontext as RawContext, CUdevice as RawDevice, CUdeviceptr as Address, CUevent as RawEvent,
-    CUfunction as RawFunction, CUgraph as RawGraph, CUgraphExec as RawGraphExec, CUmemPoolProps, CUmemoryPool as RawPool,
-    CUmodule as RawModule, CUstream as RawStream,
+    CUfunction as RawFunction, CUgraph as RawGraph, CUgraphExec as RawGraphExec, CUmemPoolProps,
+    CUmemoryPool as RawPool, CUmodule as RawModule, CUstream as RawStream,
 };
 pub(super) use nvrtc::nvrtcProgram as Program;
 

@@ -45,8 +45,16 @@ fn sgd_steps_match_their_formula() {
 #[test]
 fn adam_steps_match_their_formula() {
     let mut draw = Draw::new(52);
-    let hyper =
-        AdamHyper { rate: 0.01, beta1: 0.9, beta2: 0.99, eps: 1e-8, decay: 0.1, fix1: 1.0 - 0.81, fix2: 1.0 - 0.9801, step: 2 };
+    let hyper = AdamHyper {
+        rate: 0.01,
+        beta1: 0.9,
+        beta2: 0.99,
+        eps: 1e-8,
+        decay: 0.1,
+        fix1: 1.0 - 0.81,
+        fix2: 1.0 - 0.9801,
+        step: 2,
+    };
     for dtype in FLOATS {
         for n in sizes() {
             let [mut param, mut grad, mut m] = std::array::from_fn(|_| random(&mut draw, dtype, n));
