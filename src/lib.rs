@@ -8,6 +8,8 @@ pub(crate) mod memory;
 #[cfg(not(loom))]
 pub(crate) mod array;
 #[cfg(not(loom))]
+pub(crate) mod io;
+#[cfg(not(loom))]
 pub mod nn;
 #[cfg(not(loom))]
 pub(crate) mod ops;
@@ -39,6 +41,7 @@ mod api {
         kernel::CmpOp,
         sim::{Sim, SimCalls, SimConfig, Use, Violation},
     };
+    pub use crate::io::{ndar, npy, npz, safetensors};
     pub use crate::memory::{
         gc,
         key::{Key, ManagerKey},

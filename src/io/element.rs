@@ -1,0 +1,57 @@
+//! Numbers as bytes, in either byte order, and what a stored dtype becomes here.
+
+use crate::{DType, WithDType};
+
+/// The order of the bytes of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    Little,
+    Big,
+}
+
+/// Elements as a file has them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stored {
+    pub(super) dtype: DType,
+    pub(super) order: Order,
+    /// Truth values: any byte but 0 becomes 1, as comparisons give it.
+    pub(super) is_bool: bool,
+}
+
+impl Stored {
+    pub(super) fn little(dtype: DType) -> Self {
+        Stored { dtype, order: Order::Little, is_bool: false }
+    }
+}
+
+/// The dtypes that can be read, for error texts.
+pub(super) const READABLE: &str = "u8, u32, i64, f32, f64 and bool";
+
+/// An element type with its bytes.
+pub(super) trait Element: WithDType {
+    /// From as many bytes as the type has.
+    fn from_bytes(bytes: &[u8], order: Order) -> Self;
+    /// Its bytes, the lowest first.
+    fn append(self, out: &mut Vec<u8>);
+}
+
+macro_rules! elements {
+    ($($t:ty)*) => {$(
+        impl Element for $t {
+            #[inline]
+            fn from_bytes(bytes: &[u8], order: Order) -> Self {
+                let bytes = bytes.try_into().expect("cut to the size of the type");
+                match order {
+                    Order::Little => <$t>::from_le_bytes(bytes),
+                    Order::Big => <$t>::from_be_bytes(bytes),
+                }
+            }
+
+            #[inline]
+            fn append(self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+        }
+    )*};
+}
+elements!(u8 u32 i64 f32 f64);

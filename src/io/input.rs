@@ -1,0 +1,239 @@
+//! Reading: bytes that arrive in order, of which the number is known beforehand.
+//!
+//! Nothing is allocated for more bytes than are left, so that a false length costs an error and no memory.
+
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom, Take};
+use std::path::{Path, PathBuf};
+
+use super::element::{Element, Order, Stored};
+use crate::base::dtype::with_type;
+use crate::{DType, Error, Place, Result, Shape, Tensor};
+
+/// Bytes converted at a time.
+const CHUNK_BYTES: usize = 1 << 16;
+
+/// A reader with its place in it, and its end.
+#[derive(Debug)]
+pub(super) struct Input<R> {
+    reader: R,
+    path: Option<PathBuf>,
+    /// The entry of an archive that this is.
+    part: Option<String>,
+    at: u64,
+    end: u64,
+}
+
+impl Input<BufReader<File>> {
+    /// The whole of a file.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let fail = |why: String| Error::File { path: Some(path.to_owned()), offset: None, why };
+        let file = File::open(path).map_err(|error| fail(format!("cannot be opened: {error}")))?;
+        let metadata = file.metadata().map_err(|error| fail(format!("cannot be asked for its length: {error}")))?;
+        if !metadata.is_file() {
+            return Err(fail("is not a regular file, so its length is not known".into()));
+        }
+        Ok(Input::new(BufReader::new(file), Some(path.to_owned()), metadata.len()))
+    }
+}
+
+impl<'a> Input<&'a [u8]> {
+    /// A buffer.
+    pub(super) fn buffer(bytes: &'a [u8]) -> Self {
+        Input::new(bytes, None, bytes.len() as u64)
+    }
+}
+
+impl<R> Input<R> {
+    pub(super) fn new(reader: R, path: Option<PathBuf>, end: u64) -> Self {
+        Input { reader, path, part: None, at: 0, end }
+    }
+
+    /// A part of this one, of which offsets count from the start of this one.
+    pub(super) fn section<'a>(&self, bytes: &'a [u8], at: u64) -> Input<&'a [u8]> {
+        let end = at + bytes.len() as u64;
+        Input { reader: bytes, path: self.path.clone(), part: self.part.clone(), at, end }
+    }
+
+    /// An entry of an archive, of which offsets count from the start of the entry.
+    pub(super) fn entry<T>(&self, reader: T, name: &str, bytes: u64) -> Input<T> {
+        Input { reader, path: self.path.clone(), part: Some(name.to_owned()), at: 0, end: bytes }
+    }
+
+    /// The same place in the same file, read from something else.
+    pub(super) fn with_reader<T>(self, reader: T) -> Input<T> {
+        Input { reader, path: self.path, part: self.part, at: self.at, end: self.end }
+    }
+
+    pub(super) fn at(&self) -> u64 {
+        self.at
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    pub(super) fn reader_mut(&mut self) -> &mut R {
+        &mut self.reader
+    }
+
+    /// An error about the bytes at `at`.
+    pub(super) fn fail_at(&self, at: u64, why: impl Into<String>) -> Error {
+        let why = why.into();
+        let why = match &self.part {
+            Some(part) => format!("in entry `{part}`: {why}"),
+            None => why,
+        };
+        Error::File { path: self.path.clone(), offset: Some(at), why }
+    }
+
+    /// An error about the bytes that come next.
+    pub(super) fn fail(&self, why: impl Into<String>) -> Error {
+        self.fail_at(self.at, why)
+    }
+
+    /// Whether that many bytes are left.
+    pub(super) fn need(&self, bytes: u64, what: &str) -> Result<()> {
+        let left = self.end.saturating_sub(self.at);
+        if bytes <= left {
+            return Ok(());
+        }
+        Err(self.fail(format!("{what} takes {bytes} bytes, and {left} are left")))
+    }
+
+    /// The number of elements of an array with these dims, if one can be that large and its bytes are there.
+    pub(super) fn elem_count(&self, dims: &[usize], dtype: DType) -> Result<usize> {
+        let size = dtype.size_in_bytes();
+        let count = Shape::from(dims).check("read", size).map_err(|error| self.fail(error.to_string()))?;
+        self.need((count * size) as u64, "the data")?;
+        Ok(count)
+    }
+}
+
+impl<R: Read> Input<R> {
+    fn fill(&mut self, bytes: &mut [u8], what: &str) -> Result<()> {
+        self.reader.read_exact(bytes).map_err(|error| self.fail(format!("{what} cannot be read: {error}")))?;
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
+
+    pub(super) fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N]> {
+        self.need(N as u64, what)?;
+        let mut bytes = [0; N];
+        self.fill(&mut bytes, what)?;
+        Ok(bytes)
+    }
+
+    pub(super) fn bytes(&mut self, count: u64, what: &str) -> Result<Vec<u8>> {
+        self.need(count, what)?;
+        let mut bytes = self.room::<u8>(usize::try_from(count).unwrap_or(usize::MAX))?;
+        bytes.resize(count as usize, 0);
+        self.fill(&mut bytes, what)?;
+        Ok(bytes)
+    }
+
+    /// An empty vector with room, or an error where `Vec` would end the process.
+    fn room<T>(&self, count: usize) -> Result<Vec<T>> {
+        let mut all = Vec::new();
+        match all.try_reserve_exact(count) {
+            Ok(()) => Ok(all),
+            Err(_) => Err(self.fail(format!("no memory for {count} elements of {} bytes", size_of::<T>()))),
+        }
+    }
+
+    /// The next bytes, of which the place is not followed: it has to be sought afterwards.
+    pub(super) fn take(&mut self, bytes: u64) -> Take<&mut R> {
+        self.at = u64::MAX;
+        (&mut self.reader).take(bytes)
+    }
+
+    /// Reads to the end and throws it away.
+    pub(super) fn skip_rest(&mut self) -> Result<()> {
+        let mut bytes = vec![0; CHUNK_BYTES.min((self.end - self.at) as usize)];
+        while self.at < self.end {
+            let count = bytes.len().min((self.end - self.at) as usize);
+            self.fill(&mut bytes[..count], "the rest")?;
+        }
+        Ok(())
+    }
+
+    fn elements<T: Element>(&mut self, count: usize, order: Order) -> Result<Vec<T>> {
+        let size = size_of::<T>();
+        let mut all = self.room::<T>(count)?;
+        let mut bytes = vec![0; CHUNK_BYTES.min(count * size)];
+        while all.len() < count {
+            let chunk = bytes.len().min((count - all.len()) * size);
+            self.fill(&mut bytes[..chunk], "the data")?;
+            all.extend(bytes[..chunk].chunks_exact(size).map(|bytes| T::from_bytes(bytes, order)));
+        }
+        Ok(all)
+    }
+
+    /// The array whose elements come next; with `first_fastest`, the first index runs fastest in them.
+    #[track_caller]
+    pub(super) fn tensor<P: Place + ?Sized>(
+        &mut self,
+        stored: Stored,
+        dims: &[usize],
+        first_fastest: bool,
+        at: &P,
+    ) -> Result<Tensor> {
+        let count = self.elem_count(dims, stored.dtype)?;
+        if stored.is_bool {
+            let mut all = self.elements::<u8>(count, stored.order)?;
+            all.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+            return Tensor::from_vec(self.ordered(all, dims, first_fastest)?, dims, at);
+        }
+        with_type!(stored.dtype, T => {
+            let all = self.elements::<T>(count, stored.order)?;
+            Tensor::from_vec(self.ordered(all, dims, first_fastest)?, dims, at)
+        })
+    }
+
+    /// Elements in row-major order.
+    fn ordered<T: Copy>(&self, all: Vec<T>, dims: &[usize], first_fastest: bool) -> Result<Vec<T>> {
+        let [outer @ .., last] = dims else { return Ok(all) };
+        if !first_fastest || outer.is_empty() || all.is_empty() {
+            return Ok(all);
+        }
+        let mut strides = vec![1; dims.len()];
+        for axis in 1..dims.len() {
+            strides[axis] = strides[axis - 1] * dims[axis - 1];
+        }
+        let step = strides[outer.len()];
+        let mut out = self.room::<T>(all.len())?;
+        let mut index = vec![0; outer.len()];
+        let mut start = 0;
+        while out.len() < all.len() {
+            out.extend((0..*last).map(|i| all[start + i * step]));
+            for axis in (0..outer.len()).rev() {
+                index[axis] += 1;
+                start += strides[axis];
+                if index[axis] < outer[axis] {
+                    break;
+                }
+                start -= strides[axis] * outer[axis];
+                index[axis] = 0;
+            }
+        }
+        Ok(out)
+    }
+}
+
+impl<R: Read + Seek> Input<R> {
+    /// Goes to a place.
+    pub(super) fn seek(&mut self, to: u64) -> Result<()> {
+        if to == self.at {
+            return Ok(());
+        }
+        self.reader
+            .seek(SeekFrom::Start(to))
+            .map_err(|error| self.fail_at(to, format!("cannot be reached: {error}")))?;
+        self.at = to;
+        Ok(())
+    }
+}

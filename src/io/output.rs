@@ -1,0 +1,128 @@
+//! Writing: elements as bytes, and files that appear under their name when they are complete.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::element::Element;
+use crate::base::dtype::with_type;
+use crate::{Error, Result, Tensor};
+
+/// Bytes converted at a time.
+const CHUNK_BYTES: usize = 1 << 16;
+
+/// A writer with its place in it.
+#[derive(Debug)]
+pub(super) struct Output<W> {
+    writer: W,
+    path: Option<PathBuf>,
+    at: u64,
+    /// Of what was written since it was set, where an archive wants one.
+    crc: Option<flate2::Crc>,
+}
+
+impl<W: Write> Output<W> {
+    pub(super) fn new(writer: W, path: Option<PathBuf>) -> Self {
+        Output { writer, path, at: 0, crc: None }
+    }
+
+    pub(super) fn at(&self) -> u64 {
+        self.at
+    }
+
+    pub(super) fn into_inner(self) -> W {
+        self.writer
+    }
+
+    pub(super) fn fail(&self, why: impl Into<String>) -> Error {
+        Error::File { path: self.path.clone(), offset: None, why: why.into() }
+    }
+
+    pub(super) fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.writer.write_all(bytes).map_err(|error| self.fail(format!("cannot be written: {error}")))?;
+        self.at += bytes.len() as u64;
+        if let Some(crc) = &mut self.crc {
+            crc.update(bytes);
+        }
+        Ok(())
+    }
+
+    /// The elements of an array in row-major order, the lowest byte first.
+    #[track_caller]
+    pub(super) fn elements(&mut self, array: &Tensor) -> Result<()> {
+        with_type!(array.dtype()?, T => {
+            let all = array.to_vec::<T>()?;
+            let mut bytes = Vec::with_capacity(CHUNK_BYTES.min(size_of_val(&all[..])));
+            for chunk in all.chunks(CHUNK_BYTES / size_of::<T>()) {
+                bytes.clear();
+                chunk.iter().for_each(|element| element.append(&mut bytes));
+                self.put(&bytes)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Starts a checksum.
+    pub(super) fn begin_crc(&mut self) {
+        self.crc = Some(flate2::Crc::new());
+    }
+
+    /// The checksum of what was written since.
+    pub(super) fn end_crc(&mut self) -> u32 {
+        self.crc.take().map_or(0, |crc| crc.sum())
+    }
+}
+
+impl<W: Write + Seek> Output<W> {
+    /// Writes over bytes written before, and goes on at the end.
+    pub(super) fn patch(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
+        let end = self.at;
+        let done = (|| {
+            self.writer.seek(SeekFrom::Start(at))?;
+            self.writer.write_all(bytes)?;
+            self.writer.seek(SeekFrom::Start(end))
+        })();
+        done.map(drop).map_err(|error: std::io::Error| self.fail(format!("cannot be written: {error}")))
+    }
+}
+
+/// Writes a file, which takes its name when `write` has succeeded.
+#[track_caller]
+pub(super) fn save(path: &Path, write: impl FnOnce(&mut Output<BufWriter<File>>) -> Result<()>) -> Result<()> {
+    let fail = |why: String| Error::File { path: Some(path.to_owned()), offset: None, why };
+    // A link stays a link, and what it leads to is replaced.
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let before = fs::metadata(&target).ok();
+    let special = before.as_ref().is_some_and(|before| !before.is_file());
+    let part = if special { target.clone() } else { beside(&target).ok_or_else(|| fail("has no file name".into()))? };
+    let opened = OpenOptions::new().write(true).create_new(!special).open(&part);
+    let file = opened.map_err(|error| fail(format!("cannot be made: {error}")))?;
+    let mut out = Output::new(BufWriter::new(file), Some(path.to_owned()));
+    let finish = |mut out: Output<BufWriter<File>>| {
+        out.writer.flush().map_err(|error| fail(format!("cannot be written: {error}")))?;
+        if special {
+            return Ok(());
+        }
+        if let Some(before) = before {
+            // Not every file system has permissions to carry over.
+            let _ = fs::set_permissions(&part, before.permissions());
+        }
+        fs::rename(&part, &target).map_err(|error| fail(format!("cannot be given its name: {error}")))
+    };
+    let result = write(&mut out).and_then(|()| finish(out));
+    if result.is_err() && !special {
+        // The first error is the one to tell.
+        let _ = fs::remove_file(&part);
+    }
+    result
+}
+
+/// A name in the same folder that nobody else uses.
+fn beside(target: &Path) -> Option<PathBuf> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let mut name = std::ffi::OsString::from(".");
+    name.push(target.file_name()?);
+    name.push(format!(".{}-{}.part", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+    Some(target.with_file_name(name))
+}

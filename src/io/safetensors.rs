@@ -1,0 +1,584 @@
+//! safetensors: arrays with names behind a JSON header. Writes byte for byte what the format's own library writes.
+//!
+//! # Invariants
+//! - The header has at most 100 MB and is not longer than the file; each array's bytes are exactly those of its shape
+//!   and dtype; together they cover the data without gap or overlap.
+//! - A file may hold arrays of dtypes that ndgc does not have; reading one of those is an error that names the dtype.
+//!
+//! Files are read and not mapped: a mapping changes when somebody else writes the file, which safe code must not see.
+//! [`SafeTensorsFile`] reads single arrays and takes memory for nothing else.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::{self, Display};
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use serde_core::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::element::{READABLE, Stored};
+use super::input::Input;
+use super::{Loaded, output};
+use crate::{DType, Error, Place, Result, Tensor};
+
+/// As the format's own library.
+const HEADER_BYTES_MAX: u64 = 100_000_000;
+/// More than any array has; keeps a header of sizes from growing in memory.
+const RANK_MAX: usize = 64;
+
+/// Reads every array of a file.
+///
+/// # Errors
+/// [`Error::File`]; as [`Tensor::zeros`].
+///
+/// ```
+/// # use ndgc::{safetensors, Device, Tensor};
+/// # use std::collections::HashMap;
+/// let path = std::env::temp_dir().join(format!("ndgc-{}.safetensors", std::process::id()));
+/// let w = Tensor::new(&[[1f32, 2.], [3., 4.]], &Device::Cpu)?;
+/// safetensors::save(&HashMap::from([("w", w)]), &path)?;
+/// let arrays = safetensors::load(&path, &Device::Cpu)?;
+/// assert_eq!(arrays["w"].to_vec2::<f32>()?, [[1., 2.], [3., 4.]]);
+/// # std::fs::remove_file(&path).map_err(ndgc::Error::msg)?;
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+#[track_caller]
+pub fn load<F: AsRef<Path>, P: Place + ?Sized>(path: F, at: &P) -> Result<HashMap<String, Tensor>> {
+    let mut input = Input::open(path.as_ref())?;
+    let index = Index::read(&mut input)?;
+    let mut loaded = Loaded::default();
+    for (name, info) in index.in_order() {
+        input.seek(index.start + info.begin)?;
+        loaded.push(name.clone(), info.load(name, &mut input, at)?);
+    }
+    Ok(loaded.done().into_iter().collect())
+}
+
+/// Reads every array from the bytes of a file.
+///
+/// # Errors
+/// As [`load`].
+#[track_caller]
+pub fn load_buffer<P: Place + ?Sized>(data: &[u8], at: &P) -> Result<HashMap<String, Tensor>> {
+    let mut loaded = Loaded::default();
+    for (name, view) in SliceSafetensors::new(data)?.tensors() {
+        let array = view.load(at)?;
+        loaded.push(name, array);
+    }
+    Ok(loaded.done().into_iter().collect())
+}
+
+/// Writes arrays of any layout: the widest dtypes first, by name within a dtype, so that all are aligned. Replaces a
+/// file of this name when it is complete.
+///
+/// # Errors
+/// [`Error::File`], also for the name `__metadata__`, which the format keeps for itself; as [`Tensor::to_vec`].
+#[track_caller]
+pub fn save<K: AsRef<str> + Ord + Display, F: AsRef<Path>>(tensors: &HashMap<K, Tensor>, path: F) -> Result<()> {
+    write(tensors.iter().map(|(name, array)| (name.as_ref(), array)).collect(), path.as_ref())
+}
+
+impl Tensor {
+    /// Writes one array under a name. See [`safetensors::save`](save).
+    ///
+    /// # Errors
+    /// As [`safetensors::save`](save).
+    #[track_caller]
+    pub fn save_safetensors<F: AsRef<Path>>(&self, name: &str, path: F) -> Result<()> {
+        write(vec![(name, self)], path.as_ref())
+    }
+}
+
+#[track_caller]
+fn write(tensors: Vec<(&str, &Tensor)>, path: &Path) -> Result<()> {
+    let mut all = Vec::new();
+    for (name, array) in tensors {
+        all.push((kind_of(array.dtype()?), name, array));
+    }
+    all.sort_by_key(|(kind, name, _)| (std::cmp::Reverse(*kind), *name));
+    let mut text = String::from("{");
+    let mut end = 0;
+    for (kind, name, array) in &all {
+        if *name == METADATA {
+            let why = format!("no array can have the name `{METADATA}`");
+            return Err(Error::File { path: Some(path.to_owned()), offset: None, why });
+        }
+        let begin = end;
+        end += array.elem_count()? * array.dtype()?.size_in_bytes();
+        let quoted = serde_json::to_string(name).map_err(Error::msg)?;
+        let shape: Vec<String> = array.dims()?.iter().map(usize::to_string).collect();
+        let comma = if text.len() > 1 { "," } else { "" };
+        let (dtype, shape) = (KINDS[*kind].0, shape.join(","));
+        text.push_str(&format!(
+            r#"{comma}{quoted}:{{"dtype":"{dtype}","shape":[{shape}],"data_offsets":[{begin},{end}]}}"#
+        ));
+    }
+    text.push('}');
+    text.extend(std::iter::repeat_n(' ', text.len().next_multiple_of(8) - text.len()));
+    output::save(path, |out| {
+        out.put(&(text.len() as u64).to_le_bytes())?;
+        out.put(text.as_bytes())?;
+        all.iter().try_for_each(|(_, _, array)| out.elements(array))
+    })
+}
+
+/// The key of the header under which there is no array.
+const METADATA: &str = "__metadata__";
+
+/// The format's dtypes in its order: name, bits, what it is here.
+const KINDS: [(&str, u64, Option<DType>); 22] = [
+    ("BOOL", 8, Some(DType::U8)),
+    ("F4", 4, None),
+    ("F6_E2M3", 6, None),
+    ("F6_E3M2", 6, None),
+    ("U8", 8, Some(DType::U8)),
+    ("I8", 8, None),
+    ("F8_E5M2", 8, None),
+    ("F8_E4M3", 8, None),
+    ("F8_E8M0", 8, None),
+    ("F8_E4M3FNUZ", 8, None),
+    ("F8_E5M2FNUZ", 8, None),
+    ("I16", 16, None),
+    ("U16", 16, None),
+    ("F16", 16, None),
+    ("BF16", 16, None),
+    ("I32", 32, None),
+    ("U32", 32, Some(DType::U32)),
+    ("F32", 32, Some(DType::F32)),
+    ("C64", 64, None),
+    ("F64", 64, Some(DType::F64)),
+    ("I64", 64, Some(DType::I64)),
+    ("U64", 64, None),
+];
+
+fn kind_of(dtype: DType) -> usize {
+    let is_it = |kind: &(&str, u64, Option<DType>)| kind.2 == Some(dtype) && kind.0 != "BOOL";
+    KINDS.iter().position(is_it).expect("every dtype of the crate has a row")
+}
+
+/// An array of a file, as its header describes it.
+#[derive(Clone, Debug)]
+struct Info {
+    kind: usize,
+    dims: Vec<usize>,
+    /// From the start of the data.
+    begin: u64,
+    end: u64,
+}
+
+impl Info {
+    fn dtype(&self, name: &str) -> std::result::Result<Stored, String> {
+        let (kind, _, dtype) = KINDS[self.kind];
+        let Some(dtype) = dtype else {
+            return Err(format!("array `{}` has dtype {kind}; {READABLE} can be read", name.escape_debug()));
+        };
+        Ok(Stored { is_bool: kind == "BOOL", ..Stored::little(dtype) })
+    }
+
+    /// Reads the array, which is what comes next.
+    #[track_caller]
+    fn load<R: Read, P: Place + ?Sized>(&self, name: &str, input: &mut Input<R>, at: &P) -> Result<Tensor> {
+        let stored = self.dtype(name).map_err(|why| input.fail(why))?;
+        input.tensor(stored, &self.dims, false, at)
+    }
+
+    /// Whether its bytes are those of its shape.
+    fn check(&self) -> std::result::Result<(), String> {
+        let (kind, bits, _) = KINDS[self.kind];
+        let count = self.dims.iter().try_fold(1u64, |count, dim| count.checked_mul(*dim as u64));
+        let bits = count.and_then(|count| count.checked_mul(bits));
+        let Some(bits) = bits else {
+            return Err(format!("a shape {:?} of more elements than can be counted", self.dims));
+        };
+        let given = self.end.checked_sub(self.begin).and_then(|bytes| bytes.checked_mul(8));
+        if given == Some(bits) {
+            return Ok(());
+        }
+        let (dims, begin, end) = (&self.dims, self.begin, self.end);
+        Err(format!("{kind} of shape {dims:?} takes {bits} bits, and it has the bytes {begin} to {end}"))
+    }
+}
+
+/// What is where in a file.
+#[derive(Clone, Debug)]
+struct Index {
+    tensors: BTreeMap<String, Info>,
+    metadata: BTreeMap<String, String>,
+    /// Of the data in the file.
+    start: u64,
+}
+
+impl Index {
+    /// Reads and checks the header, which is what comes next.
+    fn read<R: Read>(input: &mut Input<R>) -> Result<Self> {
+        let length = u64::from_le_bytes(input.array("the length of the header")?);
+        if length > HEADER_BYTES_MAX {
+            return Err(input.fail_at(0, format!("a header of {length} bytes; at most {HEADER_BYTES_MAX} are read")));
+        }
+        let at = input.at();
+        let text = input.bytes(length, "the header")?;
+        if text.first() != Some(&b'{') {
+            return Err(input.fail_at(at, "this is no safetensors file: the header does not begin with {"));
+        }
+        let Header { tensors, metadata } = serde_json::from_slice(&text).map_err(|error| {
+            let at = if error.line() == 1 { at + (error.column() as u64).saturating_sub(1) } else { at };
+            input.fail_at(at, format!("the header is not understood: {error}"))
+        })?;
+        let index = Index { tensors, metadata, start: input.at() };
+        let bytes = input.end() - index.start;
+        let mut end = 0;
+        for (name, info) in index.in_order() {
+            let wrong = |why: String| input.fail_at(at, format!("array `{}`: {why}", name.escape_debug()));
+            info.check().map_err(wrong)?;
+            if info.begin != end {
+                return Err(wrong(format!(
+                    "begins at byte {} of the data, and the one before ends at {end}",
+                    info.begin
+                )));
+            }
+            end = info.end;
+        }
+        if end != bytes {
+            return Err(input.fail_at(at, format!("the arrays end at byte {end} of the data, which have {bytes}")));
+        }
+        Ok(index)
+    }
+
+    /// The arrays as they lie in the file.
+    fn in_order(&self) -> Vec<(&String, &Info)> {
+        let mut all: Vec<_> = self.tensors.iter().collect();
+        all.sort_by_key(|(_, info)| (info.begin, info.end));
+        all
+    }
+
+    fn views<'a>(&'a self, data: &'a [u8]) -> Vec<(String, TensorView<'a>)> {
+        self.tensors.iter().map(|(name, info)| (name.clone(), self.view(name, info, data))).collect()
+    }
+
+    fn get<'a>(&'a self, name: &str, data: &'a [u8]) -> Result<TensorView<'a>> {
+        let found = self.tensors.get_key_value(name);
+        let (name, info) = found.ok_or_else(|| missing(name, None))?;
+        Ok(self.view(name, info, data))
+    }
+
+    fn view<'a>(&'a self, name: &'a str, info: &'a Info, data: &'a [u8]) -> TensorView<'a> {
+        let start = self.start + info.begin;
+        TensorView { name, info, start, data: &data[start as usize..(self.start + info.end) as usize] }
+    }
+}
+
+fn missing(name: &str, path: Option<&Path>) -> Error {
+    let why = format!("has no array `{}`", name.escape_debug());
+    Error::File { path: path.map(Path::to_owned), offset: None, why }
+}
+
+/// What can become an array.
+pub trait Load {
+    /// The array, put at a place.
+    ///
+    /// # Errors
+    /// [`Error::File`] for a dtype that ndgc does not have; as [`Tensor::zeros`].
+    fn load<P: Place + ?Sized>(&self, at: &P) -> Result<Tensor>;
+}
+
+/// An array's bytes in a buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorView<'a> {
+    name: &'a str,
+    info: &'a Info,
+    start: u64,
+    data: &'a [u8],
+}
+
+impl<'a> TensorView<'a> {
+    /// The dtype.
+    ///
+    /// # Errors
+    /// [`Error::File`] if ndgc does not have it.
+    pub fn dtype(&self) -> Result<DType> {
+        let stored = self.info.dtype(self.name);
+        stored.map(|stored| stored.dtype).map_err(|why| Error::File { path: None, offset: Some(self.start), why })
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> &'a [usize] {
+        &self.info.dims
+    }
+
+    /// The elements in row-major order, the lowest byte first.
+    pub fn data(&self) -> &'a [u8] {
+        self.data
+    }
+}
+
+impl Load for TensorView<'_> {
+    #[track_caller]
+    fn load<P: Place + ?Sized>(&self, at: &P) -> Result<Tensor> {
+        self.info.load(self.name, &mut Input::buffer(&[]).section(self.data, self.start), at)
+    }
+}
+
+/// The arrays in a borrowed buffer.
+#[derive(Clone, Debug)]
+pub struct SliceSafetensors<'a> {
+    index: Index,
+    data: &'a [u8],
+}
+
+impl<'a> SliceSafetensors<'a> {
+    /// Reads the header.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn new(data: &'a [u8]) -> Result<Self> {
+        Ok(SliceSafetensors { index: Index::read(&mut Input::buffer(data))?, data })
+    }
+
+    /// The array of this name.
+    ///
+    /// # Errors
+    /// [`Error::File`], also if there is none; as [`Tensor::zeros`].
+    #[track_caller]
+    pub fn load<P: Place + ?Sized>(&self, name: &str, at: &P) -> Result<Tensor> {
+        self.get(name)?.load(at)
+    }
+
+    /// Every array's bytes, by name.
+    pub fn tensors(&self) -> Vec<(String, TensorView<'_>)> {
+        self.index.views(self.data)
+    }
+
+    /// The bytes of the array of this name.
+    ///
+    /// # Errors
+    /// [`Error::File`] if there is none.
+    pub fn get(&self, name: &str) -> Result<TensorView<'_>> {
+        self.index.get(name, self.data)
+    }
+}
+
+/// The arrays in a buffer of its own.
+#[derive(Clone, Debug)]
+pub struct BufferedSafetensors {
+    index: Index,
+    data: Vec<u8>,
+}
+
+impl BufferedSafetensors {
+    /// Reads the header.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn new(data: Vec<u8>) -> Result<Self> {
+        Ok(BufferedSafetensors { index: Index::read(&mut Input::buffer(&data))?, data })
+    }
+
+    /// The array of this name.
+    ///
+    /// # Errors
+    /// As [`SliceSafetensors::load`].
+    #[track_caller]
+    pub fn load<P: Place + ?Sized>(&self, name: &str, at: &P) -> Result<Tensor> {
+        self.get(name)?.load(at)
+    }
+
+    /// Every array's bytes, by name.
+    pub fn tensors(&self) -> Vec<(String, TensorView<'_>)> {
+        self.index.views(&self.data)
+    }
+
+    /// The bytes of the array of this name.
+    ///
+    /// # Errors
+    /// [`Error::File`] if there is none.
+    pub fn get(&self, name: &str) -> Result<TensorView<'_>> {
+        self.index.get(name, &self.data)
+    }
+}
+
+/// A file, or the several files of one model, of which single arrays are read when they are asked for.
+///
+/// The files stay open. The arrays of several files are looked up together; a name that comes twice is that of the
+/// last file.
+#[derive(Debug)]
+pub struct SafeTensorsFile {
+    files: Vec<(Index, Mutex<Input<BufReader<File>>>)>,
+    routes: BTreeMap<String, usize>,
+}
+
+impl SafeTensorsFile {
+    /// Opens a file and reads its header.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn new<F: AsRef<Path>>(path: F) -> Result<Self> {
+        Self::multi(&[path])
+    }
+
+    /// Opens several files and reads their headers.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn multi<F: AsRef<Path>>(paths: &[F]) -> Result<Self> {
+        let mut all = SafeTensorsFile { files: Vec::new(), routes: BTreeMap::new() };
+        for (number, path) in paths.iter().enumerate() {
+            let mut input = Input::open(path.as_ref())?;
+            let index = Index::read(&mut input)?;
+            all.routes.extend(index.tensors.keys().map(|name| (name.clone(), number)));
+            all.files.push((index, Mutex::new(input)));
+        }
+        Ok(all)
+    }
+
+    /// The names, sorted.
+    pub fn names(&self) -> Vec<&String> {
+        self.routes.keys().collect()
+    }
+
+    /// The texts that came with the arrays, of one file.
+    pub fn metadata(&self, file: usize) -> Option<&BTreeMap<String, String>> {
+        self.files.get(file).map(|(index, _)| &index.metadata)
+    }
+
+    /// The dims of an array, without its elements; none if there is none of this name.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.files[*self.routes.get(name)?].0.tensors.get(name).map(|info| &info.dims[..])
+    }
+
+    /// Reads the array of this name.
+    ///
+    /// # Errors
+    /// [`Error::File`], also if there is none; as [`Tensor::zeros`].
+    #[track_caller]
+    pub fn load<P: Place + ?Sized>(&self, name: &str, at: &P) -> Result<Tensor> {
+        let Some((index, input)) = self.routes.get(name).map(|route| &self.files[*route]) else {
+            return Err(self.missing(name));
+        };
+        let info = index.tensors.get(name).ok_or_else(|| self.missing(name))?;
+        // Each read seeks first, so a read that panicked left nothing that matters.
+        let mut input = input.lock().unwrap_or_else(PoisonError::into_inner);
+        input.seek(index.start + info.begin)?;
+        info.load(name, &mut input, at)
+    }
+
+    fn missing(&self, name: &str) -> Error {
+        let first = self.files.first().map(|(_, input)| input.lock().unwrap_or_else(PoisonError::into_inner));
+        missing(name, first.as_ref().and_then(|input| input.path()))
+    }
+}
+
+/// The header's JSON. Unknown keys of an array are passed over, as the format's own library does.
+struct Header {
+    tensors: BTreeMap<String, Info>,
+    metadata: BTreeMap<String, String>,
+}
+
+impl<'de> Deserialize<'de> for Header {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        from.deserialize_map(HeaderVisitor)
+    }
+}
+
+struct HeaderVisitor;
+
+impl<'de> Visitor<'de> for HeaderVisitor {
+    type Value = Header;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("arrays by name")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Header, A::Error> {
+        let (mut tensors, mut metadata) = (BTreeMap::new(), None);
+        while let Some(name) = map.next_key::<String>()? {
+            let again = if name == METADATA {
+                metadata.replace(map.next_value::<Option<BTreeMap<String, String>>>()?).is_some()
+            } else {
+                tensors.insert(name.clone(), map.next_value::<Info>()?).is_some()
+            };
+            if again {
+                return Err(de::Error::custom(format!("the name `{}` comes twice", name.escape_debug())));
+            }
+        }
+        Ok(Header { tensors, metadata: metadata.flatten().unwrap_or_default() })
+    }
+}
+
+impl<'de> Deserialize<'de> for Info {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        from.deserialize_map(InfoVisitor)
+    }
+}
+
+struct InfoVisitor;
+
+impl<'de> Visitor<'de> for InfoVisitor {
+    type Value = Info;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array's dtype, shape and data_offsets")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Info, A::Error> {
+        let (mut kind, mut dims, mut offsets) = (None, None, None);
+        while let Some(key) = map.next_key::<String>()? {
+            let again = match &key[..] {
+                "dtype" => kind.replace(map.next_value::<Kind>()?.0).is_some(),
+                "shape" => dims.replace(map.next_value::<Dims>()?.0).is_some(),
+                "data_offsets" => offsets.replace(map.next_value::<(u64, u64)>()?).is_some(),
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                    false
+                }
+            };
+            if again {
+                return Err(de::Error::custom(format!("the key `{key}` comes twice")));
+            }
+        }
+        let kind = kind.ok_or_else(|| de::Error::missing_field("dtype"))?;
+        let dims = dims.ok_or_else(|| de::Error::missing_field("shape"))?;
+        let (begin, end) = offsets.ok_or_else(|| de::Error::missing_field("data_offsets"))?;
+        Ok(Info { kind, dims, begin, end })
+    }
+}
+
+/// A row of [`KINDS`].
+struct Kind(usize);
+
+impl<'de> Deserialize<'de> for Kind {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        let name = String::deserialize(from)?;
+        let row = KINDS.iter().position(|kind| kind.0 == name);
+        row.map(Kind).ok_or_else(|| de::Error::custom(format!("unknown dtype `{}`", name.escape_debug())))
+    }
+}
+
+struct Dims(Vec<usize>);
+
+impl<'de> Deserialize<'de> for Dims {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        from.deserialize_seq(DimsVisitor)
+    }
+}
+
+struct DimsVisitor;
+
+impl<'de> Visitor<'de> for DimsVisitor {
+    type Value = Dims;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of sizes")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<Dims, A::Error> {
+        let mut dims = Vec::new();
+        while let Some(dim) = list.next_element()? {
+            if dims.len() == RANK_MAX {
+                return Err(de::Error::custom(format!("a shape of more than {RANK_MAX} axes")));
+            }
+            dims.push(dim);
+        }
+        Ok(Dims(dims))
+    }
+}

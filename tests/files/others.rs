@@ -1,0 +1,143 @@
+//! Files that other programs wrote are read, and what is written here is what they write.
+
+use std::collections::HashMap;
+
+use ndgc::{DType, Device, Tensor, WithDType, ndar, npy, npz, safetensors};
+
+use crate::common::each_case;
+use crate::fixtures::*;
+use crate::support::{Folder, assert_same, six, why};
+
+fn of<T: WithDType>(data: &[T], dims: &[usize]) -> Tensor {
+    Tensor::from_slice(data, dims, &Device::Cpu).unwrap()
+}
+
+#[test]
+fn npy_by_numpy() {
+    each_case(&[false], |device| {
+        let long = Tensor::arange(0u32, 24, &Device::Cpu).unwrap().reshape((2, 3, 4)).unwrap();
+        let cases = [
+            (NPY_U8, six(DType::U8)),
+            (NPY_U32, six(DType::U32)),
+            (NPY_I64, six(DType::I64)),
+            (NPY_F32, six(DType::F32)),
+            (NPY_F64, six(DType::F64)),
+            (NPY_SCALAR, of(&[1.5f64], &[])),
+            (NPY_VECTOR, of(&[-7i64], &[1])),
+            (NPY_EMPTY, of::<f32>(&[], &[0, 3])),
+            (NPY_BOOL, of(&[1u8, 0, 1], &[3])),
+            (NPY_FORTRAN, six(DType::F32)),
+            (NPY_FORTRAN_3, long),
+            (NPY_BIG_ENDIAN, six(DType::F64)),
+            (NPY_VERSION_2, six(DType::F32)),
+            (NPY_VERSION_3, six(DType::F32)),
+        ];
+        for (bytes, want) in cases {
+            assert_same(&npy::decode(bytes, device).unwrap(), &want);
+        }
+    });
+}
+
+#[test]
+fn npy_is_written_as_numpy_does() {
+    each_case(&[false], |_| {
+        for bytes in [NPY_U8, NPY_U32, NPY_I64, NPY_F32, NPY_F64, NPY_SCALAR, NPY_VECTOR, NPY_EMPTY] {
+            let array = npy::decode(bytes, &Device::Cpu).unwrap();
+            assert_eq!(npy::encode(&array).unwrap().escape_ascii().to_string(), bytes.escape_ascii().to_string());
+        }
+    });
+}
+
+#[test]
+fn dtypes_that_ndgc_does_not_have_are_named() {
+    each_case(&[false], |device| {
+        assert!(why(npy::decode(NPY_F16, device)).contains("dtype '<f2'"));
+        assert!(why(npy::decode(NPY_STRUCTURED, device)).contains("structured dtype [('a', '<f4')"));
+        let file = safetensors::SliceSafetensors::new(SAFETENSORS_OTHERS).unwrap();
+        assert!(why(file.load("half", device)).contains("array `half` has dtype BF16"));
+        assert!(why(file.get("half").unwrap().dtype()).contains("BF16"));
+        assert!(why(safetensors::load_buffer(SAFETENSORS_OTHERS, device)).contains("BF16"));
+    });
+}
+
+#[test]
+fn npz_by_numpy() {
+    each_case(&[false], |device| {
+        let arrays = npz::decode(NPZ_STORED, device).unwrap();
+        let names: Vec<_> = arrays.iter().map(|(name, _)| &name[..]).collect();
+        assert_eq!(names, ["first", "second", "größe"]);
+        assert_same(&arrays[0].1, &six(DType::F32));
+        assert_same(&arrays[1].1, &of(&[1.5f64, 2.5], &[2]));
+        assert_same(&arrays[2].1, &of(&[7i64], &[]));
+        let arrays: HashMap<_, _> = npz::decode(NPZ_DEFLATED, device).unwrap().into_iter().collect();
+        assert_same(&arrays["first"], &six(DType::F32));
+        assert_same(&arrays["order"], &six(DType::U8));
+        assert_same(&arrays["zeros"], &Tensor::zeros((100, 100), DType::F32, &Device::Cpu).unwrap());
+    });
+}
+
+#[test]
+fn safetensors_by_its_own_library() {
+    let folder = Folder::new();
+    let path = folder.file("a.safetensors");
+    each_case(&[false], |device| {
+        let arrays = safetensors::load_buffer(SAFETENSORS, device).unwrap();
+        assert_eq!(arrays.len(), 6);
+        assert_same(&arrays["w"], &six(DType::F32));
+        assert_same(&arrays["b"], &of(&[1.5f64, 2.5], &[2]));
+        assert_same(&arrays["a\"\n"], &of(&[7i64], &[]));
+        assert_same(&arrays["u"], &of(&[1u8, 2, 3], &[3]));
+        assert_same(&arrays["v"], &of(&[9u32], &[1]));
+        assert_same(&arrays["e"], &of::<f32>(&[], &[0, 2]));
+        safetensors::save(&arrays, &path).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap().escape_ascii().to_string(), SAFETENSORS.escape_ascii().to_string());
+        std::fs::write(&path, SAFETENSORS_OTHERS).unwrap();
+        let file = safetensors::SafeTensorsFile::new(&path).unwrap();
+        assert_same(&file.load("ok", device).unwrap(), &of(&[1.5f32], &[1]));
+        assert_same(&file.load("truth", device).unwrap(), &of(&[1u8, 0], &[2]));
+        assert_eq!(file.metadata(0).unwrap()["made by"], "a test");
+        assert!(why(file.load("none", device)).contains("has no array `none`"));
+    });
+}
+
+#[test]
+fn ndar_of_every_version() {
+    each_case(&[false], |device| {
+        let cases = [
+            (NDAR_1, None, six(DType::F32)),
+            (NDAR_2, Some("x"), six(DType::I64)),
+            (NDAR_3, Some("w\0é\u{1F600}"), six(DType::F64)),
+            (NDAR_BIG_ENDIAN, None, six(DType::U32)),
+            (NDAR_BOOL, None, of(&[1u8, 0, 1], &[3])),
+        ];
+        for (bytes, name, want) in cases {
+            let array = ndar::decode(bytes, device).unwrap();
+            assert_eq!(array.name().as_deref(), name);
+            assert_same(&array, &want);
+        }
+        assert_eq!(ndar::encode(&ndar::decode(NDAR_3, device).unwrap()).unwrap(), NDAR_3);
+    });
+}
+
+#[test]
+fn lists_are_recognised_by_their_first_bytes() {
+    let folder = Folder::new();
+    let path = folder.file("list");
+    each_case(&[false], |device| {
+        let cases: [(&[u8], &[Option<&str>]); 4] = [
+            (ND_LIST, &[Some("x"), None]),
+            (NPZ_STORED, &[Some("first"), Some("second"), Some("größe")]),
+            (NPY_F32, &[None]),
+            (SAFETENSORS, &[Some("a\"\n"), Some("b"), Some("e"), Some("u"), Some("v"), Some("w")]),
+        ];
+        for (bytes, names) in cases {
+            std::fs::write(&path, bytes).unwrap();
+            for arrays in [ndar::decode_list(bytes, device).unwrap(), ndar::read_list(&path, device).unwrap()] {
+                let found: Vec<_> = arrays.iter().map(Tensor::name).collect();
+                assert_eq!(found.iter().map(Option::as_deref).collect::<Vec<_>>(), names);
+            }
+        }
+        let arrays = ndar::decode_list(ND_LIST, device).unwrap();
+        assert_eq!(ndar::encode_list(&arrays).unwrap(), ND_LIST);
+    });
+}
