@@ -4,6 +4,7 @@
 //! that touches ndgc runs inside [`alone`] or [`each_case`].
 #![allow(dead_code)] // each program uses a part
 
+#[cfg(feature = "cuda")]
 pub(crate) mod cuda;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -24,9 +25,10 @@ pub(crate) fn alone<R>(body: impl FnOnce() -> R) -> R {
 
 /// The host, a simulated device that nobody used before, and a CUDA device if there is one.
 pub(crate) fn devices() -> Vec<Device> {
-    let mut devices = vec![Device::Cpu, Device::sim(SimConfig::default())];
-    devices.extend(cuda::device());
-    devices
+    let devices = [Device::Cpu, Device::sim(SimConfig::default())].into_iter();
+    #[cfg(feature = "cuda")]
+    let devices = devices.chain(cuda::device());
+    devices.collect()
 }
 
 /// Runs `body` in these positions of the switch on every device, and asks of each case that it leaves no byte behind
@@ -59,6 +61,7 @@ pub(crate) fn check(device: &Device) {
     device.synchronize().unwrap();
     match device {
         Device::Sim(sim) => assert_eq!(sim.violations(), [], "the simulated device found nothing wrong"),
+        #[cfg(feature = "cuda")]
         Device::Cuda(_) => cuda::check(),
         _ => {}
     }

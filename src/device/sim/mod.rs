@@ -29,10 +29,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::base::{
-    dtype::DType,
     error::Result,
-    layout::Layout,
-    shape::Shape,
     sync::{AtomicU64, Ordering},
 };
 use crate::device::{
@@ -247,8 +244,7 @@ impl Sim {
         let (span, reserved) = self.0.device.alloc(bytes)?;
         let buffer = Buffer::from_pool(span, Device::Sim(self.clone()), reserved);
         if zeroed && bytes > 0 {
-            let dst = View::new(span, DType::U8, Layout::contiguous(Shape::from(bytes)));
-            self.launch(&Kernel::Fill { dst, value: 0.0 }).map_err(AllocError::Failed)?;
+            self.launch(&Kernel::zero(span)).map_err(AllocError::Failed)?;
         }
         Ok(buffer)
     }
