@@ -28,7 +28,10 @@ pub(crate) fn warn_unknown_once() {
     ONCE.call_once(|| {
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();
-            if name.starts_with("NDGC_") && !KNOWN.contains(&name.as_ref()) && !OWN.iter().any(|own| name.starts_with(own)) {
+            if name.starts_with("NDGC_")
+                && !KNOWN.contains(&name.as_ref())
+                && !OWN.iter().any(|own| name.starts_with(own))
+            {
                 eprintln!("ndgc: the environment variable {name} is not known; known are {}", KNOWN.join(", "));
             }
         }

@@ -4,6 +4,7 @@ use std::sync::mpsc;
 
 use super::*;
 use crate::base::error::Error;
+use crate::base::{dtype::DType, layout::Layout, shape::Shape};
 use crate::device::{kernel::BinaryOp, stream::Driver};
 
 /// Elements of the arrays that random programs use.
