@@ -205,6 +205,6 @@ fn d42_copying_into_an_array_works_for_matrices_scalars_and_empty_ones() {
         assert_eq!(scalar.to_scalar::<f32>().unwrap(), 5.);
         let empty = manager.zeros((0, 3), DType::F32).unwrap();
         empty.copy_(&manager.ones((0, 3), DType::F32).unwrap()).unwrap();
-        assert_eq!(values(&empty), []);
+        assert!(values(&empty).is_empty());
     });
 }
