@@ -28,3 +28,25 @@ pub fn nll(log_probs: &Tensor, labels: &Tensor) -> Result<Tensor> {
 pub fn mse(predictions: &Tensor, targets: &Tensor) -> Result<Tensor> {
     predictions.sub(targets)?.sqr()?.mean_all()
 }
+
+/// The mean of `-(t log p + (1 - t) log(1 - p))` with `p = sigmoid(logits)`, without overflow for any logit.
+///
+/// # Errors
+/// As [`Tensor::sub`] and [`Tensor::softplus`].
+#[track_caller]
+pub fn binary_cross_entropy_with_logit(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
+    logits.softplus()?.sub(&logits.mul(targets)?)?.mean_all()
+}
+
+/// The mean of `d^2 / 2` where the difference is at most `delta`, else of `delta (|d| - delta / 2)`.
+///
+/// # Errors
+/// As [`Tensor::sub`].
+#[track_caller]
+pub fn huber(predictions: &Tensor, targets: &Tensor, delta: f64) -> Result<Tensor> {
+    let difference = predictions.sub(targets)?;
+    let size = difference.abs()?;
+    let near = size.le(&size.full_like(delta)?)?;
+    let square = difference.sqr()?.affine(0.5, 0.0)?;
+    near.where_cond(&square, &size.affine(delta, -0.5 * delta * delta)?)?.mean_all()
+}

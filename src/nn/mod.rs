@@ -1,10 +1,12 @@
 //! Networks: layers, losses, optimisers. Uses only what users can use, and no unsafe code.
 #![forbid(unsafe_code)]
 
+pub mod encoding;
 mod linear;
 pub mod loss;
 pub mod ops;
 mod optim;
+pub mod rotary_emb;
 
 pub use linear::{Linear, Mlp, linear};
 pub use optim::{Adam, AdamConfig, Optimizer, SGD, SgdConfig};

@@ -3,19 +3,31 @@
 //! Every operation takes the one road of `exec`. Results follow one rule of ownership: the owner of the first
 //! operand (the receiver; for `cat` and `stack` the first element; for `where_cond` the value where it holds).
 
+pub(crate) mod activation;
 pub(crate) mod binary;
 pub(crate) mod check;
 pub(crate) mod compare;
+pub(crate) mod compose;
 pub(crate) mod convert;
 pub(crate) mod create;
+pub(crate) mod draws;
+pub(crate) mod einsum;
 pub(crate) mod exec;
+pub(crate) mod generate;
 pub(crate) mod index;
 pub(crate) mod inplace;
+pub(crate) mod linalg;
+pub(crate) mod logic;
+pub(crate) mod math;
 pub(crate) mod matmul;
 pub(crate) mod optim;
+pub(crate) mod order;
+pub(crate) mod pick;
 pub(crate) mod random;
 pub(crate) mod reduce;
+pub(crate) mod shape;
 pub(crate) mod softmax;
+pub(crate) mod stats;
 pub(crate) mod unary;
 pub(crate) mod var;
 pub(crate) mod view;

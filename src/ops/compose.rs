@@ -1,0 +1,154 @@
+//! What operations composed of others share.
+//!
+//! Two ways to get a gradient. A plain composition has that of its parts. A value whose parts would give a bad one
+//! (`0 * infinity` in the branch not taken, cancellation, many saved intermediates) is computed outside the graph and
+//! then [tied](Proxy::tied) to its operands by a derivative of its own; that keeps the operands alone.
+//!
+//! An error of a part names the whole: the user called that.
+
+use crate::array::autograd::{Grads, Saved, no_grad};
+use crate::base::{
+    error::{Error, Result, Site},
+    shape::{Dims, Shape},
+};
+use crate::memory::{proxy::Proxy, registry::Payload};
+use crate::ops::{
+    check,
+    create::Place,
+    exec::{adopt_payload, call, composed, composed_at, pin, record},
+    inplace::filled_beside,
+    unary::one,
+};
+
+/// An operation composed of others; see [`composed`]. `f` may return an array that it made, or `first` itself, but
+/// never another operand: the result is given to the owner of `first`.
+pub(crate) fn whole(op: &'static str, site: Site, first: &Proxy, f: impl FnOnce() -> Result<Proxy>) -> Result<Proxy> {
+    composed(op, site, first, f).map_err(|error| renamed(op, error))
+}
+
+/// As [`whole`], with a result for a place that the caller named; `f` returns an array that it made with the device.
+pub(crate) fn whole_at<P: Place + ?Sized>(
+    op: &'static str,
+    site: Site,
+    at: &P,
+    f: impl FnOnce() -> Result<Proxy>,
+) -> Result<Proxy> {
+    composed_at(op, site, at, f).map_err(|error| renamed(op, error))
+}
+
+/// The same error, of the operation that the user called.
+pub(crate) fn renamed(whole: &'static str, mut error: Error) -> Error {
+    match &mut error {
+        Error::ShapeMismatch { op, .. }
+        | Error::Shape { op, .. }
+        | Error::DimOutOfRange { op, .. }
+        | Error::DuplicateDim { op, .. }
+        | Error::RankTooLarge { op, .. }
+        | Error::IndexOutOfRange { op, .. }
+        | Error::SizeOverflow { op, .. }
+        | Error::ElementCount { op, .. }
+        | Error::DTypeMismatch { op, .. }
+        | Error::UnsupportedDType { op, .. }
+        | Error::DeviceMismatch { op, .. }
+        | Error::Argument { op, .. }
+        | Error::InUse { op, .. }
+        | Error::Tracked { op, .. } => *op = whole,
+        Error::StaleArray(stale) => stale.op = whole,
+        Error::OutOfMemory(oom) => oom.op = whole,
+        _ => {}
+    }
+    error
+}
+
+/// A number as a scalar of the dtype and device of `x`, to be broadcast.
+pub(crate) fn number(x: &Proxy, value: f64, site: Site) -> Result<Proxy> {
+    filled_beside(x, "number", &Shape::SCALAR, value, site)
+}
+
+/// A number repeated over the shape of `x`: one element of memory.
+pub(crate) fn wide(x: &Proxy, value: f64, site: Site) -> Result<Proxy> {
+    number(x, value, site)?.broadcast_as(x.shape()?)
+}
+
+/// The axes named, as a list, and the number of elements along them together.
+pub(crate) fn axes_of(x: &Proxy, dims: &impl Dims, op: &'static str) -> Result<(Vec<usize>, usize)> {
+    let shape = x.shape()?;
+    let axes = dims.to_axes(&shape, op)?;
+    let list: Vec<usize> = (0..shape.rank()).filter(|&axis| axes.has(axis)).collect();
+    let count = list.iter().map(|&axis| shape.dims()[axis]).product();
+    Ok((list, count))
+}
+
+/// A shape made of a list of dims, refused if it is too long: for shapes computed from others.
+pub(crate) fn shape_of(op: &'static str, dims: &[usize], elem_bytes: usize) -> Result<Shape> {
+    let shape = Shape::from(dims);
+    shape.check(op, elem_bytes)?;
+    Ok(shape)
+}
+
+/// An argument outside its range.
+pub(crate) fn argument<R>(
+    op: &'static str,
+    argument: &'static str,
+    value: impl ToString,
+    expected: &'static str,
+) -> Result<R> {
+    Err(Error::Argument { op, argument, value: value.to_string(), expected })
+}
+
+/// A shape that does not have the form needed.
+pub(crate) fn misshapen<R>(op: &'static str, x: &Proxy, expected: &str) -> Result<R> {
+    Err(Error::Shape { op, found: x.dims()?, expected: expected.into() })
+}
+
+impl Proxy {
+    /// A function of floats, element by element: `value` is computed outside the graph, the gradient is that of the
+    /// result times `slope` of the operand.
+    pub(crate) fn by_slope(
+        &self,
+        op: &'static str,
+        site: Site,
+        value: impl FnOnce(&Proxy) -> Result<Proxy>,
+        slope: impl Fn(&Proxy) -> Result<Proxy> + Send + Sync + 'static,
+    ) -> Result<Proxy> {
+        whole(op, site, self, || {
+            check::float(op, self.dtype()?)?;
+            let values = no_grad(|| value(self))?;
+            values.tied([self], (op, site), true, move |grad, operands, _| Ok(one(grad.mul(&slope(&operands[0])?)?)))
+        })
+    }
+
+    /// These values, which nobody else has, as a function of `operands` whose gradients `vjp` computes: from the
+    /// gradient of the values, and from the operands if they are kept. For use inside [`whole`].
+    pub(crate) fn tied<const N: usize>(
+        self,
+        operands: [&Proxy; N],
+        (op, site): (&'static str, Site),
+        keep: bool,
+        vjp: impl Fn(&Proxy, &[Proxy], [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
+    ) -> Result<Proxy> {
+        let tied = call(op, site, |local| {
+            let (pins, own) = (pin(local, op, operands)?, pin(local, op, [&self])?);
+            let (arrays, [v]) = (pins.arrays(), own.arrays());
+            let node = record(std::array::from_fn::<&Payload, N, _>(|i| &arrays[i]), || {
+                let saved: Vec<Saved> = arrays.iter().filter(|_| keep).map(|a| Saved::of(a, op, site)).collect();
+                move |grad: &Proxy, needs: [bool; 3]| {
+                    let operands = saved.iter().map(Saved::get).collect::<Result<Vec<_>>>()?;
+                    vjp(grad, &operands, needs)
+                }
+            });
+            if node.is_none() {
+                return Ok(None);
+            }
+            let payload = Payload { dtype: v.dtype, layout: v.layout, storage: v.storage.clone(), node };
+            adopt_payload(local, op, payload, &self, site).map(Some)
+        })?;
+        match tied {
+            None => Ok(self),
+            Some(tied) => {
+                self.close();
+                Ok(tied)
+            }
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Sorting, quantiles, unique elements, counts; variance, products, norms and running sums.
+
+use ndgc::{D, DType, Device, Error, Tensor};
+
+use crate::cases::for_types;
+use crate::reference::{Host, Native, indices};
+use crate::support::{Operand, assert_same, each, error, f64s, forms, put, values};
+
+fn order<T: Native>(a: T, b: T) -> std::cmp::Ordering {
+    let nan = |x: T| x.to_f64().is_nan();
+    a.partial_cmp(&b).unwrap_or_else(|| nan(a).cmp(&nan(b)))
+}
+
+/// The indices of each lane in order.
+fn argsort<T: Native>(host: &Host<T>, axis: usize, descending: bool) -> Host<u32> {
+    Host::from_fn(&host.dims, |index| {
+        let lane: Vec<T> = (0..host.dims[axis])
+            .map(|i| {
+                let mut index = index.clone();
+                index[axis] = i;
+                host.at(&index)
+            })
+            .collect();
+        let mut places: Vec<u32> = (0..lane.len() as u32).collect();
+        places.sort_by(|&a, &b| {
+            let order = order(lane[a as usize], lane[b as usize]);
+            if descending { order.reverse() } else { order }
+        });
+        places[index[axis]]
+    })
+}
+
+fn gather<T: Native>(host: &Host<T>, ids: &Host<u32>, axis: usize) -> Host<T> {
+    Host::from_fn(&ids.dims, |mut index| {
+        index[axis] = ids.at(&index) as usize;
+        host.at(&index)
+    })
+}
+
+#[test]
+fn sorting_matches_loops_along_every_axis_of_every_form() {
+    fn body<T: Native>(device: &Device) {
+        for Operand { form, tensor, host } in forms::<T>(device, 21) {
+            for axis in 0..3 {
+                for descending in [false, true] {
+                    let what = format!("sort {form} along {axis}");
+                    let ids = argsort(&host, axis, descending);
+                    let (sorted, order) = tensor.sort(axis, descending).unwrap();
+                    assert_same(&what, &order, &ids);
+                    assert_same(&what, &sorted, &gather(&host, &ids, axis));
+                    assert_same(&what, &tensor.argsort(axis, descending).unwrap(), &ids);
+                }
+                let ids = argsort(&host, axis, true).narrow(axis, 0, 2);
+                let (top, order) = tensor.topk(2, axis).unwrap();
+                assert_same("topk", &order, &ids);
+                assert_same("topk", &top, &gather(&host, &ids, axis));
+            }
+            let ids = argsort(&host, 2, true);
+            assert_same("arg_sort_last_dim", &tensor.arg_sort_last_dim(false).unwrap(), &ids);
+            assert_same("sort_last_dim", &tensor.sort_last_dim(false).unwrap().0, &gather(&host, &ids, 2));
+        }
+    }
+    each(|device| for_types!(device, body, u8, u32, i64, f32, f64));
+}
+
+#[test]
+fn ordering_refuses_what_has_no_order_and_takes_what_is_empty() {
+    each(|device| {
+        let empty = Tensor::zeros((2, 0), DType::F32, device).unwrap();
+        assert_eq!(empty.sort(1, false).unwrap().0.dims().unwrap(), [2, 0]);
+        assert_eq!(empty.sort(0, true).unwrap().1.dims().unwrap(), [2, 0]);
+        assert!(matches!(error(empty.median(1)), Error::Shape { op: "median", .. }));
+        assert!(matches!(error(empty.quantile(0.5, 1)), Error::Shape { op: "quantile", .. }));
+        assert!(matches!(error(empty.topk(1, 1)), Error::Argument { op: "topk", .. }));
+        assert_eq!(empty.median(0).unwrap().dims().unwrap(), [0]);
+        assert_eq!(empty.unique().unwrap().dims().unwrap(), [0]);
+        assert_eq!(empty.nonzero().unwrap().dims().unwrap(), [0, 2]);
+        let scalar = Tensor::new(2f32, device).unwrap();
+        assert!(matches!(error(scalar.sort_last_dim(true)), Error::DimOutOfRange { op: "sort_last_dim", .. }));
+        assert_eq!(scalar.nonzero().unwrap().dims().unwrap(), [1, 0]);
+        assert!(matches!(error(scalar.quantile(1.5, 0)), Error::Argument { op: "quantile", .. }));
+    });
+}
+
+#[test]
+fn middles_and_quantiles_are_those_of_the_sorted_lane() {
+    each(|device| {
+        let x = f64s(device, &[3., 1., 2., 10., 7., 5., f64::NAN, 0.], (2, 4));
+        let median = values::<f64>(&x.median(1).unwrap());
+        assert!(median[0] == 2. && median[1].is_nan());
+        assert_eq!(values::<f64>(&x.narrow(0, 0, 1).unwrap().quantile(0.5, 1).unwrap()), [2.5]);
+        assert_eq!(values::<f64>(&x.narrow(0, 0, 1).unwrap().quantile(1., 1).unwrap()), [10.]);
+        assert_eq!(values::<f64>(&x.narrow(0, 0, 1).unwrap().quantile(0., 1).unwrap()), [1.]);
+        assert!(values::<f64>(&x.quantile(0.9, 1).unwrap())[1].is_nan());
+        let ends = f64s(device, &[f64::INFINITY, f64::INFINITY, 0.], 3);
+        assert_eq!(values::<f64>(&ends.quantile(0.75, 0).unwrap()), [f64::INFINITY]);
+    });
+}
+
+#[test]
+fn unique_elements_nonzero_places_and_counts() {
+    each(|device| {
+        let x = Tensor::new([[3f32, f32::NAN, -1.], [3., f32::NAN, 0.]], device).unwrap();
+        let unique = values::<f32>(&x.unique().unwrap());
+        assert!(unique[..3] == [-1., 0., 3.] && unique.len() == 4 && unique[3].is_nan());
+        let places = x.nonzero().unwrap();
+        assert_eq!(places.to_vec2::<i64>().unwrap(), [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1]]);
+        assert_eq!(values::<i64>(&x.t().unwrap().nonzero().unwrap())[..4], [0, 0, 0, 1]);
+        let ids = Tensor::new([1u32, 4, 1], device).unwrap();
+        assert_eq!(values::<i64>(&ids.bincount(0).unwrap()), [0, 2, 0, 0, 1]);
+        assert_eq!(values::<i64>(&ids.bincount(7).unwrap()), [0, 2, 0, 0, 1, 0, 0]);
+        let none = Tensor::zeros(0, DType::I64, device).unwrap();
+        assert_eq!(none.bincount(2).unwrap().dims().unwrap(), [2]);
+        assert!(matches!(error(x.bincount(0)), Error::UnsupportedDType { op: "bincount", .. }));
+        let below = Tensor::new([-1i64], device).unwrap();
+        assert!(matches!(error(below.bincount(0)), Error::IndexOutOfRange { op: "bincount", .. }));
+        let far = Tensor::new([i64::MAX], device).unwrap();
+        assert!(matches!(error(far.bincount(0)), Error::SizeOverflow { op: "bincount", .. }));
+    });
+}
+
+/// Every set of axes of an array with three.
+fn axes() -> Vec<Vec<usize>> {
+    (0u8..8).map(|bits| (0..3).filter(|axis| bits >> axis & 1 == 1).collect()).collect()
+}
+
+#[test]
+fn spreads_and_norms_match_loops_over_every_set_of_axes() {
+    fn body<T: Native>(device: &Device) {
+        let host = Host::<T>::tame(&[2, 3, 4], 31);
+        let x = put(&host, device);
+        let of = |group: &[T]| group.iter().map(|x| x.to_f64()).collect::<Vec<f64>>();
+        let var = |group: &[T]| {
+            let group = of(group);
+            let mean = group.iter().sum::<f64>() / group.len() as f64;
+            T::from_f64(group.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (group.len() as f64 - 1.))
+        };
+        let norm = |p: f64| {
+            move |group: &[T]| {
+                let sizes = group.iter().map(|x| x.to_f64().abs());
+                T::from_f64(match p {
+                    f64::INFINITY => sizes.fold(0., f64::max),
+                    f64::NEG_INFINITY => sizes.fold(f64::INFINITY, f64::min),
+                    0. => sizes.filter(|&x| x != 0.).count() as f64,
+                    _ => sizes.map(|x| x.powf(p)).sum::<f64>().powf(1. / p),
+                })
+            }
+        };
+        let lse = |group: &[T]| T::from_f64(of(group).iter().map(|x| x.exp()).sum::<f64>().ln());
+        for axes in axes() {
+            let what = format!("over {axes:?}");
+            if !axes.is_empty() {
+                assert_same(&what, &x.var(&axes[..]).unwrap(), &host.reduce(&axes, false, var));
+                assert_same(&what, &x.var_keepdim(&axes[..]).unwrap(), &host.reduce(&axes, true, var));
+                let std = host.reduce(&axes, false, var).map(|x| T::from_f64(x.to_f64().sqrt()));
+                assert_same(&what, &x.std(&axes[..]).unwrap(), &std);
+                assert_same(&what, &x.var_mean(&axes[..]).unwrap().0, &host.reduce(&axes, false, var));
+            }
+            for p in [0., 0.5, 1., 2., 3., f64::INFINITY, f64::NEG_INFINITY] {
+                let want = host.reduce(&axes, false, norm(p));
+                assert_same(&format!("norm {p} {what}"), &x.norm_dim(p, &axes[..]).unwrap(), &want);
+            }
+            assert_same(&what, &x.log_sum_exp(&axes[..]).unwrap(), &host.reduce(&axes, false, lse));
+        }
+        assert_same("norm", &x.norm().unwrap(), &host.reduce(&[0, 1, 2], false, norm(2.)));
+    }
+    each(|device| for_types!(device, body, f32, f64));
+}
+
+#[test]
+fn products_and_truth_match_loops_over_every_set_of_axes() {
+    fn body<T: Native>(device: &Device) {
+        for Operand { form, tensor: x, host } in forms::<T>(device, 41) {
+            let any = |group: &[T]| u8::from(group.iter().any(|x| x.to_f64() != 0.));
+            let all = |group: &[T]| u8::from(group.iter().all(|x| x.to_f64() != 0.));
+            for axes in axes() {
+                let what = format!("{form} over {axes:?}");
+                assert_same(&what, &x.any(&axes[..]).unwrap(), &host.reduce(&axes, false, any));
+                assert_same(&what, &x.all_keepdim(&axes[..]).unwrap(), &host.reduce(&axes, true, all));
+                assert_same(&what, &x.all(&axes[..]).unwrap(), &host.reduce(&axes, false, all));
+                assert_same(&what, &x.any_keepdim(&axes[..]).unwrap(), &host.reduce(&axes, true, any));
+            }
+            assert_same(form, &x.any_all().unwrap(), &host.reduce(&[0, 1, 2], false, any));
+            assert_same(form, &x.all_all().unwrap(), &host.reduce(&[0, 1, 2], false, all));
+        }
+        let host = Host::<T>::tame(&[2, 3, 5], 42);
+        let x = put(&host, device);
+        let product = |group: &[T]| group.iter().fold(T::from_f64(1.), |product, &x| product.times(x));
+        for axes in axes() {
+            assert_same("prod", &x.prod(&axes[..]).unwrap(), &host.reduce(&axes, false, product));
+            assert_same("prod_keepdim", &x.prod_keepdim(&axes[..]).unwrap(), &host.reduce(&axes, true, product));
+        }
+        assert_same("prod_all", &x.prod_all().unwrap(), &host.reduce(&[0, 1, 2], false, product));
+    }
+    each(|device| for_types!(device, body, u8, u32, i64, f32, f64));
+}
+
+#[test]
+fn reductions_of_nothing_and_of_extremes_are_what_is_stated() {
+    each(|device| {
+        let empty = Tensor::zeros((2, 0), DType::F64, device).unwrap();
+        assert_eq!(values::<f64>(&empty.prod(1).unwrap()), [1., 1.]);
+        assert_eq!(values::<u8>(&empty.any(1).unwrap()), [0, 0]);
+        assert_eq!(values::<u8>(&empty.all(1).unwrap()), [1, 1]);
+        assert_eq!(values::<f64>(&empty.log_sum_exp(1).unwrap()), [f64::NEG_INFINITY; 2]);
+        assert!(values::<f64>(&empty.var(1).unwrap()).iter().all(|x| x.is_nan()));
+        assert_eq!(values::<f64>(&empty.norm().unwrap()), [0.]);
+        assert_eq!(empty.cumsum(1).unwrap().dims().unwrap(), [2, 0]);
+        let x = f64s(device, &[1000., 1000., f64::NEG_INFINITY, f64::NEG_INFINITY, f64::INFINITY, 1.], (3, 2));
+        let want = [1000. + 2f64.ln(), f64::NEG_INFINITY, f64::INFINITY];
+        assert_eq!(values::<f64>(&x.log_sum_exp(D::Minus1).unwrap()), want);
+        let one = f64s(device, &[3.], 1);
+        assert!(values::<f64>(&one.var(0).unwrap())[0].is_nan());
+        let whole = Tensor::new([1i64, 2], device).unwrap();
+        assert!(matches!(error(whole.var(0)), Error::UnsupportedDType { op: "var", .. }));
+        assert!(matches!(error(whole.norm()), Error::UnsupportedDType { op: "norm", .. }));
+        assert!(matches!(error(one.norm_dim(f64::NAN, 0)), Error::Argument { op: "norm_dim", .. }));
+        assert!(matches!(error(one.var(1)), Error::DimOutOfRange { op: "var", .. }));
+    });
+}
+
+#[test]
+fn running_sums_match_loops_along_every_axis_of_every_form() {
+    fn body<T: Native>(device: &Device) {
+        let mut all = forms::<T>(device, 51);
+        let long = Host::<T>::tame(&[2, 37], 52);
+        all.push(Operand { form: "long", tensor: put(&long, device), host: long });
+        for Operand { form, tensor, host } in all {
+            // Infinities of both signs and numbers that cancel make the order of the sum visible.
+            let tame = Host {
+                dims: host.dims.clone(),
+                data: host.data.iter().map(|x| if x.to_f64().is_finite() { *x } else { T::from_f64(1.) }).collect(),
+            };
+            let tensor = if T::DTYPE.is_float() { put(&tame, device) } else { tensor };
+            let host = if T::DTYPE.is_float() { tame } else { host };
+            for axis in 0..host.dims.len() {
+                let mut want = host.clone();
+                for index in indices(&host.dims) {
+                    if index[axis] > 0 {
+                        let flat =
+                            |index: &[usize]| index.iter().zip(&host.dims).fold(0, |flat, (&i, &dim)| flat * dim + i);
+                        let mut before = index.clone();
+                        before[axis] -= 1;
+                        let (at, before) = (flat(&index), flat(&before));
+                        want.data[at] = want.data[before].plus(host.data[at]);
+                    }
+                }
+                assert_same(&format!("cumsum {form} along {axis}"), &tensor.cumsum(axis).unwrap(), &want);
+            }
+        }
+    }
+    each(|device| for_types!(device, body, u8, u32, i64, f32, f64));
+}
