@@ -27,7 +27,7 @@ fn arrays(n: usize) -> Vec<Proxy> {
 
 /// A walk through `0..n` that does not repeat soon and that the prefetcher does not foresee.
 fn next(at: usize, n: usize) -> usize {
-    (at * 5 + 7_919) % n
+    (at * 21 + 7_919) % n
 }
 
 fn resolve(c: &mut Criterion) {

@@ -171,7 +171,7 @@ pub(crate) fn ndgc_cycle(live: usize) -> impl FnMut() + Send {
     let mut ring: Vec<Proxy> = (0..live).map(|_| Tensor::zeros(4, DType::F32, &Device::Cpu).expect("memory")).collect();
     let mut at = 0;
     move || {
-        at = (at * 5 + 7_919) % live;
+        at = (at * 21 + 7_919) % live;
         let other = (at + 1) % live;
         let made = ndgc::bench::make_from_two(&ring[at], &ring[other]);
         let place = (at + 2) % live;
@@ -184,7 +184,7 @@ pub(crate) fn arc_cycle(live: usize) -> impl FnMut() + Send {
     let mut ring: Vec<ArcArray> = (0..live).map(|_| ArcArray::new()).collect();
     let mut at = 0;
     move || {
-        at = (at * 5 + 7_919) % live;
+        at = (at * 21 + 7_919) % live;
         let other = (at + 1) % live;
         let made = ring[at].beside_two(&ring[other]);
         let place = (at + 2) % live;
@@ -197,7 +197,7 @@ pub(crate) fn djl_cycle(djl: &Djl, live: usize) -> impl FnMut() + Send + use<'_>
     let mut ring: Vec<DjlProxy> = (0..live).map(|_| djl.create()).collect();
     let mut at = 0;
     move || {
-        at = (at * 5 + 7_919) % live;
+        at = (at * 21 + 7_919) % live;
         let other = (at + 1) % live;
         let made = djl.beside_two(&ring[at], &ring[other]);
         let place = (at + 2) % live;
