@@ -16,7 +16,6 @@ namespace pretend {
 
 namespace {
 constexpr int MAX_DEVICES = 8;
-constexpr u64 UNKNOWN_PARAMETER = 1024;
 constexpr size_t IMAGE_MAX = 4096;
 
 std::string folder() {
@@ -96,12 +95,11 @@ CUresult load(CUmodule* out, const void* image) {
     return SUCCESS;
 }
 
-void find_parameters(CUmodule module, const std::string& name, pretend_function& function) {
-    if (auto bytes = reinterpret_cast<unsigned (*)()>(dlsym(module->library, ("sim_bytes_" + name).c_str()))) {
-        function.parameters.push_back(bytes());
-    } else {
-        function.parameters.push_back(UNKNOWN_PARAMETER);
-    }
+// What the shim says of a kernel's parameters: their number, and the bytes of each. False if it says nothing.
+bool find_parameters(CUmodule module, const std::string& name, pretend_function& function) {
+    const auto* sizes = static_cast<const unsigned*>(dlsym(module->library, ("sim_params_" + name).c_str()));
+    if (sizes) function.parameters.assign(sizes + 1, sizes + 1 + sizes[0]);
+    return sizes != nullptr;
 }
 
 int attribute(int which) {
@@ -295,7 +293,7 @@ API CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const ch
         made->device = module->device;
         made->run = reinterpret_cast<void (*)(void**, const unsigned*, const unsigned*)>(symbol);
         made->image = module->image.get();
-        find_parameters(module, name, *made);
+        if (!find_parameters(module, name, *made)) return module->functions.erase(name), NOT_FOUND;
         driver().functions.insert(made.get());
     }
     *function = made.get();
