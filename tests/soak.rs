@@ -7,6 +7,7 @@ mod common;
 
 use std::sync::{Mutex, PoisonError};
 
+use common::Dice;
 use ndgc::{Device, Error, NdManager, Proxy, gc};
 
 const THREADS: u64 = 16;
@@ -15,18 +16,6 @@ const SHAPE: (usize, usize) = (8, 8);
 
 /// The registry and its counts are the process's: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
-
-/// Numbers that look random, the same each time.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % n
-    }
-}
 
 /// What all threads reach.
 struct Shared {

@@ -6,19 +6,10 @@ use ndgc::{
     gc,
 };
 
-use crate::{common::cuda::Pretend, on_cuda, pretending};
-
-/// Numbers that look random, the same each time.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % n
-    }
-}
+use crate::{
+    common::{Dice, cuda::Pretend},
+    on_cuda, pretending,
+};
 
 /// Operations on all streams, whose operands and results wander between them; the values are those of one program.
 fn wander(device: &Device, cuda: Cuda, seed: u64, rounds: usize) {
