@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use crate::base::dtype::WithDType;
-use crate::device::{Device, cpu::pool};
+use crate::device::{Device, cpu::pool, graph::Asynchronous};
 
 /// A range of device memory as kernels see it: an address and a length, without ownership.
 ///
@@ -111,7 +111,7 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         match &self.device {
             Device::Cpu => pool::free(self.span, self.reserved),
-            Device::Sim(sim) => sim.free(self.span, self.reserved),
+            Device::Sim(sim) => sim.free(self.span),
             #[cfg(feature = "cuda")]
             Device::Cuda(cuda) => cuda.free(self.span),
         }

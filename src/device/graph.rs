@@ -6,16 +6,54 @@
 use std::fmt;
 
 use crate::base::error::{Error, Result, Site};
-use crate::device::stream::{AsyncDevice, Captured, Driver};
+use crate::device::{
+    Device,
+    budget::AllocError,
+    buffer::{Buffer, Span},
+    kernel::{Kernel, View},
+    stream::{AsyncDevice, Captured, Driver, Granted},
+};
 
 pub(crate) use crate::device::stream::blame;
 
-/// A handle of a device that can capture. Cheap to clone.
-pub(crate) trait Captures: Clone + Send + Sync + 'static {
+/// A handle of a device whose work is submitted, and can be captured. Cheap to clone.
+pub(crate) trait Asynchronous: Clone + Send + Sync + 'static {
     /// Its raw calls.
     type Driver: Driver<Graph: 'static>;
     /// The device itself.
     fn shared(&self) -> &AsyncDevice<Self::Driver>;
+    /// The handle as users have it.
+    fn device(&self) -> Device;
+
+    /// Bytes for an array: uninitialised, or zeroed, which is submitted.
+    fn buffer(&self, bytes: usize, zeroed: bool) -> Granted<Buffer> {
+        let (span, reserved) = self.shared().alloc(bytes)?;
+        let buffer = Buffer::from_pool(span, self.device(), reserved);
+        if zeroed && bytes > 0 {
+            self.launch(&Kernel::zero(span)).map_err(AllocError::Failed)?;
+        }
+        Ok(buffer)
+    }
+
+    /// Takes a buffer's bytes back.
+    fn free(&self, span: Span) {
+        self.shared().free(span);
+    }
+
+    /// Submits a kernel to this thread's stream. Its shapes are trusted; where its operands lie is not.
+    fn launch(&self, kernel: &Kernel) -> Result<()> {
+        self.shared().launch(kernel)
+    }
+
+    /// Submits a copy of host bytes to this thread's stream.
+    fn upload(&self, dst: Span, bytes: &[u8]) -> Result<()> {
+        self.shared().upload(dst, bytes)
+    }
+
+    /// Copies the whole span of a view to the host, after everything submitted that writes it.
+    fn download(&self, src: &View, out: &mut [u8]) -> Result<()> {
+        self.shared().download(src, out)
+    }
 }
 
 /// A section of a program that was captured by [`Device::capture`](crate::Device::capture), to be run again as a whole.
@@ -67,13 +105,13 @@ trait Replays: Send + Sync {
     fn blocks(&self) -> usize;
 }
 
-struct Section<C: Captures> {
+struct Section<C: Asynchronous> {
     device: C,
     /// There until the drop.
     captured: Option<Captured<<C::Driver as Driver>::Graph>>,
 }
 
-impl<C: Captures> Replays for Section<C> {
+impl<C: Asynchronous> Replays for Section<C> {
     fn replay(&self) -> Result<()> {
         self.captured.as_ref().map_or(Ok(()), |captured| self.device.shared().replay(captured))
     }
@@ -83,7 +121,7 @@ impl<C: Captures> Replays for Section<C> {
     }
 }
 
-impl<C: Captures> Drop for Section<C> {
+impl<C: Asynchronous> Drop for Section<C> {
     fn drop(&mut self) {
         if let Some(captured) = self.captured.take() {
             self.device.shared().release(captured);
@@ -91,8 +129,8 @@ impl<C: Captures> Drop for Section<C> {
     }
 }
 
-/// Captures what `f` submits on this thread's current stream. `site`: the place of the user's call.
-pub(crate) fn capture<C: Captures, R>(device: &C, site: Site, f: impl FnOnce() -> Result<R>) -> Result<(Graph, R)> {
+/// Asynchronous what `f` submits on this thread's current stream. `site`: the place of the user's call.
+pub(crate) fn capture<C: Asynchronous, R>(device: &C, site: Site, f: impl FnOnce() -> Result<R>) -> Result<(Graph, R)> {
     let begun = |error| match error {
         // A refusal in the section has its own place.
         Error::Capture { site: Some(_), .. } => error,

@@ -27,7 +27,7 @@ use budget::{AllocError, MemoryStats};
 use buffer::{Buffer, Span};
 #[cfg(feature = "cuda")]
 use cuda::Cuda;
-use graph::Graph;
+use graph::{Asynchronous, Graph};
 use kernel::{Kernel, View};
 use sim::{Sim, SimConfig};
 
@@ -179,7 +179,7 @@ impl Device {
         }
     }
 
-    /// Captures what `f` submits to this device on this thread, to be run again as a whole by [`Graph::replay`].
+    /// Asynchronous what `f` submits to this device on this thread, to be run again as a whole by [`Graph::replay`].
     ///
     /// `f` runs once, and its work is recorded instead of run: the arrays made in it have undefined contents until the
     /// first replay, and nothing in it may need them on the host. It takes memory from what the device keeps for
@@ -253,7 +253,7 @@ impl Device {
             Device::Cpu => cpu::pool::alloc(bytes, zeroed),
             Device::Sim(sim) => sim.alloc(bytes, zeroed),
             #[cfg(feature = "cuda")]
-            Device::Cuda(cuda) => cuda.alloc(bytes, zeroed),
+            Device::Cuda(cuda) => cuda.buffer(bytes, zeroed),
         }
     }
 

@@ -42,10 +42,8 @@ use crate::base::{
 };
 use crate::device::{
     Device,
-    budget::{AllocError, MemoryStats},
-    buffer::{Buffer, Span},
+    budget::MemoryStats,
     graph,
-    kernel::{Kernel, View},
     stream::{self, AsyncDevice, Plan, Rules, Segments},
 };
 use context::{Context, number};
@@ -218,33 +216,6 @@ impl Cuda {
         self.0.device.driver().context()
     }
 
-    /// Bytes for an array: uninitialised, or zeroed, which is submitted.
-    pub(crate) fn alloc(&self, bytes: usize, zeroed: bool) -> std::result::Result<Buffer, AllocError> {
-        let (span, reserved) = self.0.device.alloc(bytes)?;
-        let buffer = Buffer::from_pool(span, Device::Cuda(*self), reserved);
-        if zeroed && bytes > 0 {
-            self.0.device.launch(&Kernel::zero(span)).map_err(AllocError::Failed)?;
-        }
-        Ok(buffer)
-    }
-
-    /// Takes a buffer's bytes back.
-    pub(crate) fn free(&self, span: Span) {
-        self.0.device.free(span);
-    }
-
-    pub(crate) fn launch(&self, kernel: &Kernel) -> Result<()> {
-        self.0.device.launch(kernel)
-    }
-
-    pub(crate) fn upload(&self, dst: Span, bytes: &[u8]) -> Result<()> {
-        self.0.device.upload(dst, bytes)
-    }
-
-    pub(crate) fn download(&self, src: &View, out: &mut [u8]) -> Result<()> {
-        self.0.device.download(src, out)
-    }
-
     #[track_caller]
     pub(crate) fn synchronize(&self) -> Result<()> {
         let site = Location::caller();
@@ -268,11 +239,15 @@ impl Cuda {
     }
 }
 
-impl graph::Captures for Cuda {
+impl graph::Asynchronous for Cuda {
     type Driver = CudaDriver;
 
     fn shared(&self) -> &AsyncDevice<CudaDriver> {
         &self.0.device
+    }
+
+    fn device(&self) -> Device {
+        Device::Cuda(*self)
     }
 }
 

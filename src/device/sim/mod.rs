@@ -35,9 +35,8 @@ use crate::base::{
 use crate::device::{
     Device,
     budget::{AllocError, MemoryStats},
-    buffer::{Buffer, Span},
-    graph::{Captures, blame},
-    kernel::{Kernel, View},
+    buffer::Buffer,
+    graph::{Asynchronous, blame},
     stream::{self, AsyncDevice, MAX_STREAMS, Plan, Rules, Segments},
 };
 pub use check::{Use, Violation};
@@ -102,19 +101,23 @@ pub struct SimCalls {
     pub waits: u64,
     /// Waits of the host for a stream, those of downloads aside.
     pub synchronisations: u64,
-    /// Captures begun.
+    /// Asynchronous begun.
     pub captures: u64,
-    /// Captures ended.
+    /// Asynchronous ended.
     pub graphs: u64,
     /// Replays.
     pub replays: u64,
 }
 
-impl Captures for Sim {
+impl Asynchronous for Sim {
     type Driver = SimDriver;
 
     fn shared(&self) -> &AsyncDevice<SimDriver> {
         &self.0.device
+    }
+
+    fn device(&self) -> Device {
+        Device::Sim(self.clone())
     }
 }
 
@@ -241,32 +244,7 @@ impl Sim {
         if bytes > 0 && self.refuses() {
             return Err(AllocError::Exhausted);
         }
-        let (span, reserved) = self.0.device.alloc(bytes)?;
-        let buffer = Buffer::from_pool(span, Device::Sim(self.clone()), reserved);
-        if zeroed && bytes > 0 {
-            self.launch(&Kernel::zero(span)).map_err(AllocError::Failed)?;
-        }
-        Ok(buffer)
-    }
-
-    /// Takes a buffer's bytes back.
-    pub(crate) fn free(&self, span: Span, _reserved: usize) {
-        self.0.device.free(span);
-    }
-
-    /// Submits a kernel to this thread's stream. Its shapes are trusted; where its operands lie is not.
-    pub(crate) fn launch(&self, kernel: &Kernel) -> Result<()> {
-        self.0.device.launch(kernel)
-    }
-
-    /// Submits a copy of host bytes to this thread's stream.
-    pub(crate) fn upload(&self, dst: Span, bytes: &[u8]) -> Result<()> {
-        self.0.device.upload(dst, bytes)
-    }
-
-    /// Copies the whole span of a view to the host, after everything submitted that writes it.
-    pub(crate) fn download(&self, src: &View, out: &mut [u8]) -> Result<()> {
-        self.0.device.download(src, out)
+        self.buffer(bytes, zeroed)
     }
 }
 
