@@ -28,15 +28,14 @@ pub trait Place: sealed::Sealed {
     /// The device of the array.
     fn device_of_place(&self) -> &Device;
     #[doc(hidden)]
-    // Sealed: nobody outside implements or calls it, so its types may stay private.
-    #[allow(private_interfaces)]
+    #[allow(private_interfaces)] // sealed: nobody outside implements or calls it
     fn owner(&self) -> Owner;
     #[doc(hidden)]
-    #[allow(private_interfaces)]
+    #[allow(private_interfaces)] // sealed: nobody outside implements or calls it
     fn refusal(&self, op: &'static str, refused: Refused) -> Error;
 }
 
-#[allow(private_interfaces)]
+#[allow(private_interfaces)] // sealed: nobody outside implements or calls it
 impl Place for Device {
     fn device_of_place(&self) -> &Device {
         self
@@ -51,7 +50,7 @@ impl Place for Device {
     }
 }
 
-#[allow(private_interfaces)]
+#[allow(private_interfaces)] // sealed: nobody outside implements or calls it
 impl Place for NdManager {
     fn device_of_place(&self) -> &Device {
         self.device()
@@ -66,7 +65,7 @@ impl Place for NdManager {
     }
 }
 
-#[allow(private_interfaces)]
+#[allow(private_interfaces)] // sealed: nobody outside implements or calls it
 impl<P: Place + ?Sized> Place for &P {
     fn device_of_place(&self) -> &Device {
         (**self).device_of_place()

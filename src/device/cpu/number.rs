@@ -28,7 +28,7 @@ pub(super) trait Number: WithDType {
     fn from_count(count: usize) -> Self;
 
     #[inline(always)]
-    #[allow(clippy::eq_op)]
+    #[allow(clippy::eq_op)] // what differs from itself is NaN; the types share no other test for it
     fn is_nan(self) -> bool {
         self != self
     }
@@ -229,7 +229,7 @@ macro_rules! convert {
     ($($from:ty => $($to:ty)+;)*) => {$($(
         impl Convert<$to> for $from {
             #[inline(always)]
-            #[allow(clippy::unnecessary_cast)]
+            #[allow(clippy::unnecessary_cast)] // each type is converted to itself too
             fn convert(self) -> $to {
                 self as $to
             }

@@ -155,10 +155,9 @@ impl Heap {
     /// What the kernel says about its values: an index out of range, for instance.
     pub(super) fn run(&mut self, task: &Task, replays: u64) -> Result<()> {
         match &task.work {
-            // SAFETY: every span of the kernel lies in a region that `task` keeps, initialised and aligned
-            // (`Heap::kernel`); `&mut self` makes this the only access to them, for the driver that made the task has
-            // this one heap; operands share no byte that is written (`Checker::operation` refused the others); shapes
-            // are those that `ops` checked.
+            // The driver that made the task has this one heap, and `ops` checked the shapes.
+            // SAFETY: spans lie in regions that `task` keeps, initialised and aligned (`Heap::kernel`), that `&mut self`
+            // alone reaches; operands share no byte that is written (`Checker::operation` refused the others).
             #[allow(unsafe_code)]
             Work::Kernel(kernel) => unsafe { cpu::run_again(kernel, replays) },
             Work::Upload(dst, bytes) => {
