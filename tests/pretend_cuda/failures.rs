@@ -120,3 +120,28 @@ fn a_limit_is_kept() {
         device.set_limit(before);
     });
 }
+
+#[test]
+fn a_library_that_cannot_be_set_up_keeps_no_memory() {
+    pretending(|pretend, _, _| {
+        let device = cuda_device(0, CudaConfig::default()).unwrap();
+        let Device::Cuda(cuda) = &device else { unreachable!("it was just made") };
+        let a = Tensor::full(1f32, (8, 8), &device).unwrap();
+        let free = || {
+            gc::collect();
+            device.clear_cache();
+            cuda.memory_info().unwrap().0
+        };
+        for call in ["cublasCreate_v2", "cublasSetStream_v2", "cublasSetWorkspace_v2"] {
+            let before = free();
+            for _ in 0..3 {
+                pretend.fail(Some(call), 1, 3);
+                let error = a.matmul(&a).unwrap_err().to_string();
+                assert!(error.contains(call), "{error}");
+                pretend.fail_off();
+            }
+            assert_eq!(free(), before, "after {call} failed");
+        }
+        assert_eq!(a.matmul(&a).unwrap().to_vec::<f32>().unwrap(), [8.; 64]);
+    });
+}

@@ -132,6 +132,28 @@ fn without_the_library_products_are_computed_all_the_same_and_that_is_said_once(
 }
 
 #[test]
+fn libraries_are_found_in_a_toolkit_that_the_loader_does_not_know() {
+    if is_child() {
+        let device = Device::cuda(0).unwrap();
+        let a = Tensor::full(1f32, (4, 4), &device).unwrap();
+        assert_eq!(a.matmul(&a).unwrap().to_vec::<f32>().unwrap(), [4.; 16]);
+        assert!(Pretend::get().unwrap().calls(Some("nvrtcCompileProgram")) > 0);
+        return;
+    }
+    let Some(folder) = Folder::new("toolkit", &["libcuda.so.1", "kernels"]) else { return };
+    let toolkit = folder.0.join("lib64");
+    std::fs::create_dir(&toolkit).unwrap();
+    for name in ["libnvrtc.so.13", "libcublas.so.13", "kernels"] {
+        let from = pretend_folder().unwrap().canonicalize().unwrap();
+        std::os::unix::fs::symlink(from.join(name), toolkit.join(name)).unwrap();
+    }
+    let variables = [("CUDA_HOME", folder.0.to_str().unwrap()), ("NDGC_CACHE_DIR", "off")];
+    let test = "missing::libraries_are_found_in_a_toolkit_that_the_loader_does_not_know";
+    let said = passed(&run(test, &folder.0, &variables));
+    assert!(!said.contains("slower kernel"), "{said}");
+}
+
+#[test]
 fn code_is_kept_on_disk_and_a_damaged_file_is_made_anew() {
     if is_child() {
         let device = Device::cuda(0).unwrap();

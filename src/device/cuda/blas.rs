@@ -29,7 +29,7 @@ const COMPUTE_64F: c_int = 70;
 const COMPUTE_32F_FAST_TF32: c_int = 77;
 const GEMM_DEFAULT: c_int = -1;
 
-/// A handle for one stream. It is never destroyed: the library could be gone by then.
+/// A handle for one stream. One that works is never destroyed: the library could be gone by then.
 #[derive(Debug)]
 pub(super) struct Handle {
     api: &'static Blas,
@@ -111,9 +111,11 @@ impl Handle {
         #[allow(unsafe_code)]
         context.check(unsafe {
             handle(|out| api.create(out)).and_then(|raw| {
-                api.set_stream(raw, stream.raw)?;
-                api.set_workspace(raw, workspace, WORKSPACE)?;
-                Ok(Handle { api, raw })
+                let set = api.set_stream(raw, stream.raw).and_then(|()| api.set_workspace(raw, workspace, WORKSPACE));
+                if set.is_err() {
+                    let _ = api.destroy(raw);
+                }
+                set.map(|()| Handle { api, raw })
             })
         })
     }

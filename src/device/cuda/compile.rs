@@ -74,9 +74,15 @@ fn cache_folder() -> Option<PathBuf> {
     base.or_else(|| env::var("HOME").map(|home| PathBuf::from(home).join(".cache"))).map(|base| base.join("ndgc"))
 }
 
+/// The compiler library, wherever it lies.
+fn compiler() -> std::result::Result<&'static Nvrtc, &'static str> {
+    libraries::locate();
+    raw::compiler()
+}
+
 fn key(unit: &Unit<'_>, target: Target) -> u64 {
     let mut hasher = DefaultHasher::new();
-    let compiler = raw::compiler().map(version).unwrap_or_default();
+    let compiler = compiler().map(version).unwrap_or_default();
     (MAGIC, unit.name, unit.source, unit.element, target.arch, target.driver_version, compiler).hash(&mut hasher);
     hasher.finish()
 }
@@ -146,8 +152,7 @@ fn options(api: &Nvrtc, unit: &Unit<'_>, arch: u32) -> Answer<(Vec<String>, bool
 /// # Errors
 /// [`Error::DeviceUnavailable`] without the compiler library; [`Error::Device`] with the compiler's words.
 pub(super) fn compile(unit: &Unit<'_>, arch: u32) -> Result<Compiled> {
-    libraries::locate();
-    let api = raw::compiler().map_err(|found| Error::DeviceUnavailable {
+    let api = compiler().map_err(|found| Error::DeviceUnavailable {
         device: "the CUDA kernel compiler".to_owned(),
         found: format!("{found} (libnvrtc.so, libnvrtc.so.13, libnvrtc.so.12; looked in {})", libraries::searched()),
     })?;

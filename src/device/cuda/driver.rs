@@ -174,7 +174,7 @@ impl CudaDriver {
         let bytes = needed.max(SCRATCH).checked_next_power_of_two().unwrap_or(needed);
         if scratch.tickets == 0 {
             let tickets = self.own_bytes(TICKETS * 4, stream)?;
-            self.context.fill_zero(tickets, TICKETS as usize * 4, own)?;
+            self.or_free(tickets, stream, self.context.fill_zero(tickets, TICKETS as usize * 4, own))?;
             scratch.tickets = tickets;
             state.reserved += TICKETS * 4;
         }
@@ -182,6 +182,11 @@ impl CudaDriver {
         scratch.bytes = bytes;
         state.reserved += bytes;
         Ok(())
+    }
+
+    /// An answer; bytes that were for it go back if it is a failure.
+    fn or_free<T>(&self, bytes: Address, stream: usize, answer: Result<T>) -> Result<T> {
+        answer.inspect_err(|_| drop(self.context.free(bytes, &self.streams[stream])))
     }
 
     /// Bytes for the driver's own use.
@@ -247,7 +252,8 @@ impl CudaDriver {
                 return Err(self.refused("the first matrix product of a stream".to_owned()));
             }
             let workspace = self.own_bytes(blas::WORKSPACE as u64, stream)?;
-            state.streams[stream].blas = Some(blas::Handle::new(&self.context, &self.streams[stream], workspace)?);
+            let handle = blas::Handle::new(&self.context, &self.streams[stream], workspace);
+            state.streams[stream].blas = Some(self.or_free(workspace, stream, handle)?);
             state.reserved += blas::WORKSPACE as u64;
         }
         // Relaxed: a setting of its own.
@@ -274,8 +280,8 @@ impl CudaDriver {
                 state.first_counter + 8 * (state.counters_used - 1)
             }
         };
-        self.context.fill_zero(counter, 8, &self.streams[stream])?;
-        Ok(counter)
+        let zeroed = self.context.fill_zero(counter, 8, &self.streams[stream]);
+        zeroed.inspect_err(|_| state.counters.push(counter)).map(|()| counter)
     }
 
     /// Waits for a download and copies what came; then the pieces that did not fit the first one.
@@ -351,8 +357,11 @@ impl Driver for CudaDriver {
         let mut pending = Pending { stream, src: address, bytes, piece: None };
         if bytes > 0 {
             let mut piece = self.downloads.take(&self.context, bytes)?;
-            let own = &self.streams[stream];
-            piece.receive(&self.context, own, address, bytes.min(LARGEST))?;
+            let submitted = piece.receive(&self.context, &self.streams[stream], address, bytes.min(LARGEST));
+            if let Err(error) = submitted {
+                self.downloads.put(&self.context, piece);
+                return Err(error);
+            }
             pending.piece = Some(piece);
         }
         Ok(pending)
@@ -362,11 +371,14 @@ impl Driver for CudaDriver {
         if pending.bytes != out.len() {
             return Err(Error::msg("a download has the size of what it reads"));
         }
-        self.receive(&mut pending, out)?;
-        if let Some(piece) = pending.piece {
+        let received = self.receive(&mut pending, out);
+        // A piece that the device may still write to is never used again.
+        if let Some(piece) = pending.piece
+            && (received.is_ok() || self.synchronize(pending.stream).is_ok())
+        {
             self.downloads.put(&self.context, piece);
         }
-        Ok(())
+        received
     }
 
     fn record(&self, stream: usize) -> Result<()> {
@@ -416,13 +428,16 @@ impl Driver for CudaDriver {
             false => Ok(()),
         };
         let graph = self.streams[stream].end_capture(&self.context);
-        match bumped.and(graph) {
-            Ok(graph) => Ok(Replayable { graph, counter }),
-            Err(error) => {
-                state.counters.push(counter);
-                Err(error)
+        let error = match (bumped, graph) {
+            (Ok(()), Ok(graph)) => return Ok(Replayable { graph, counter }),
+            (Err(error), Ok(graph)) => {
+                graph.destroy(&self.context);
+                error
             }
-        }
+            (_, Err(error)) => error,
+        };
+        state.counters.push(counter);
+        Err(error)
     }
 
     fn replay(&self, stream: usize, graph: &Replayable) -> Result<()> {

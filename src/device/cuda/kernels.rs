@@ -25,7 +25,7 @@ macro_rules! files {
         enum File { $($file),* }
 
         impl File {
-            const COUNT: usize = [$(File::$file),*].len();
+            const ALL: &[File] = &[$(File::$file),*];
 
             fn name(self) -> &'static str {
                 match self { $(File::$file => concat!($name, ".cu")),* }
@@ -100,21 +100,11 @@ entries! {
     Bump = "bump" in Graph;
 }
 
-const DTYPES: [DType; 5] = [DType::U8, DType::U32, DType::I64, DType::F32, DType::F64];
+const DTYPES: usize = DType::ALL.len();
 
 /// The number of a dtype, as kernels count them.
 pub(super) fn dtype_number(dtype: DType) -> u32 {
-    DTYPES.iter().position(|&each| each == dtype).map_or(0, |place| place as u32)
-}
-
-fn element(dtype: DType) -> &'static str {
-    match dtype {
-        DType::U8 => "u8",
-        DType::U32 => "u32",
-        DType::I64 => "i64",
-        DType::F32 => "f32",
-        DType::F64 => "f64",
-    }
+    dtype as u32
 }
 
 /// A function of the driver.
@@ -138,15 +128,15 @@ unsafe impl Send for Module {}
 /// What a device has loaded.
 #[derive(Debug)]
 pub(super) struct Kernels {
-    functions: Vec<[OnceLock<Function>; DTYPES.len()]>,
+    functions: Vec<[OnceLock<Function>; DTYPES]>,
     /// By file and dtype.
-    modules: Mutex<[[Option<Module>; DTYPES.len()]; File::COUNT]>,
+    modules: Mutex<[[Option<Module>; DTYPES]; File::ALL.len()]>,
 }
 
 impl Kernels {
     pub(super) fn new() -> Self {
         let functions = Entry::ALL.iter().map(|_| Default::default()).collect();
-        Kernels { functions, modules: Mutex::new([[None; DTYPES.len()]; File::COUNT]) }
+        Kernels { functions, modules: Mutex::new([[None; DTYPES]; File::ALL.len()]) }
     }
 
     /// A kernel that was loaded before.
@@ -173,14 +163,14 @@ impl Kernels {
 fn symbol(entry: Entry, dtype: DType) -> String {
     match entry {
         Entry::Bump => "bump".to_owned(),
-        _ => format!("{}_{}", entry.name(), element(dtype)),
+        _ => format!("{}_{}", entry.name(), dtype.as_str()),
     }
 }
 
 fn load(context: &Context, file: File, dtype: DType) -> Result<Module> {
     let target = Target { arch: context.arch, driver_version: context.driver_version };
     let source = file.source();
-    let unit = Unit { name: file.name(), source: &source, element: element(dtype) };
+    let unit = Unit { name: file.name(), source: &source, element: dtype.as_str() };
     compile::code(&unit, target, |image| {
         // Code in text form is read up to its zero.
         let image = [image, &[0]].concat();
@@ -203,28 +193,16 @@ fn function(context: &Context, module: Module, name: &str) -> Result<Function> {
 /// As of the first kernel of a file that is used: the compiler is missing, or refuses a file.
 pub fn compile_all(arch: u32) -> Result<Vec<(&'static str, &'static str, String)>> {
     let mut logs = Vec::new();
-    for file in FILES {
+    for &file in File::ALL {
         let source = file.source();
         let floats = [File::Softmax, File::Optim, File::Matmul].contains(&file);
-        for dtype in DTYPES.into_iter().filter(|dtype| dtype.is_float() || !floats) {
+        for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_float() || !floats) {
             if file == File::Graph && dtype != DType::U32 {
                 continue;
             }
-            let unit = Unit { name: file.name(), source: &source, element: element(dtype) };
-            logs.push((file.name(), element(dtype), compile::compile(&unit, arch)?.log));
+            let unit = Unit { name: file.name(), source: &source, element: dtype.as_str() };
+            logs.push((file.name(), dtype.as_str(), compile::compile(&unit, arch)?.log));
         }
     }
     Ok(logs)
 }
-
-const FILES: [File; File::COUNT] = [
-    File::Elementwise,
-    File::Cast,
-    File::Reduce,
-    File::Softmax,
-    File::Index,
-    File::Random,
-    File::Optim,
-    File::Matmul,
-    File::Graph,
-];

@@ -8,6 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
+use cudarc::{cublas::sys as cublas, nvrtc::sys as nvrtc};
+
 /// What is opened, in an order in which each finds what it needs.
 const LIBRARIES: [&str; 4] = ["libnvrtc-builtins.so", "libnvrtc.so", "libcublasLt.so", "libcublas.so"];
 
@@ -24,13 +26,13 @@ pub(super) fn searched() -> String {
     format!("the loader's folders, {}", folders.join(", "))
 }
 
-/// Opens the libraries in the folders of toolkits, once, unless the loader finds a compiler by itself.
+/// Opens the libraries in the folders of toolkits, once, unless the loader finds them by itself.
 pub(super) fn locate() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: opens and closes the library.
+        // SAFETY: opens and closes the libraries.
         #[allow(unsafe_code)]
-        if unsafe { cudarc::nvrtc::sys::is_culib_present() } {
+        if unsafe { nvrtc::is_culib_present() && cublas::is_culib_present() } {
             return;
         }
         for folder in folders() {

@@ -151,6 +151,7 @@ table! {
     /// Matrix products.
     Blas, blas of cublas, {
         create = "cublasCreate_v2" (handle: *mut BlasHandle);
+        destroy = "cublasDestroy_v2" (handle: BlasHandle);
         set_stream = "cublasSetStream_v2" (handle: BlasHandle, stream: RawStream);
         set_workspace = "cublasSetWorkspace_v2" (handle: BlasHandle, workspace: Address, bytes: usize);
         gemm = "cublasGemmStridedBatchedEx" (
