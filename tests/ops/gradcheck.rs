@@ -89,7 +89,7 @@ fn check(case: &Case, device: &Device, kind: Loss, want: &[Vec<f64>]) {
 }
 
 /// Checks cases with every loss; the differences are computed once.
-fn check_all(cases: Vec<Case>) {
+pub(crate) fn check_all(cases: Vec<Case>) {
     let kinds = [Loss::Sum, Loss::Weighted, Loss::Turned];
     let wanted = crate::support::alone(|| {
         let of = |case: &Case| kinds.map(|kind| differences(case, kind));

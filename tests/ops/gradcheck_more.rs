@@ -1,21 +1,13 @@
-//! Gradients of the operations that are composed of others, against central differences in f64: with the gradient of
-//! the result as one number repeated, and as an array of its own in a transposed layout. A list of the public methods in
-//! those files makes sure that none is without a case, or without a reason.
+//! Gradients of the operations that are composed of others, checked as all others are (`gradcheck.rs`). A list of the
+//! public methods in those files makes sure that none is without a case, or without a reason.
 
 use std::collections::BTreeSet;
 
-use ndgc::{D, Device, Result, Tensor, Var, no_grad};
+use ndgc::{D, Tensor, Var};
 
+use crate::gradcheck::{Case, Run, check_all};
 use crate::reference::Host;
-use crate::support::{alone, each, put, values};
-
-type Run = fn(&[Tensor]) -> Result<Tensor>;
-
-struct Case {
-    name: &'static str,
-    inputs: Vec<Host<f64>>,
-    run: Run,
-}
+use crate::support::{each, values};
 
 /// Numbers in `(low, high)`, all different, in no order.
 fn spread(dims: &[usize], low: f64, high: f64) -> Host<f64> {
@@ -27,66 +19,16 @@ fn spread(dims: &[usize], low: f64, high: f64) -> Host<f64> {
     })
 }
 
-fn loss(out: &Tensor, weighted: bool) -> Result<Tensor> {
-    if !weighted {
-        return out.sum_all();
-    }
-    let turned = out.permute((0..out.rank()?).rev().collect::<Vec<_>>())?;
-    let shape = turned.shape()?;
-    let weights: Vec<f64> = (0..shape.elem_count()).map(|i| ((i * 7 + 3) % 11) as f64 / 4. - 1.1).collect();
-    turned.mul(&Tensor::from_vec(weights, shape, &turned.device()?)?)?.sum_all()
-}
-
-fn at(case: &Case, inputs: &[Host<f64>], weighted: bool) -> f64 {
-    let inputs: Vec<Tensor> = inputs.iter().map(|host| put(host, &Device::Cpu)).collect();
-    no_grad(|| loss(&(case.run)(&inputs)?, weighted)?.to_scalar()).unwrap()
-}
-
-const STEP: f64 = 1e-5;
-
-fn differences(case: &Case, weighted: bool) -> Vec<Vec<f64>> {
-    let slope = |input: usize, element: usize| {
-        let moved = |by: f64| {
-            let mut inputs = case.inputs.clone();
-            inputs[input].data[element] += by;
-            at(case, &inputs, weighted)
-        };
-        (moved(STEP) - moved(-STEP)) / (2. * STEP)
-    };
-    let of = |input: usize| (0..case.inputs[input].data.len()).map(|element| slope(input, element)).collect();
-    (0..case.inputs.len()).map(of).collect()
-}
-
-fn check(case: &Case, device: &Device, weighted: bool, want: &[Vec<f64>]) {
-    let variables: Vec<Var> =
-        case.inputs.iter().map(|host| Var::from_vec(host.data.clone(), &host.dims, device).unwrap()).collect();
-    let operands: Vec<Tensor> = variables.iter().map(|variable| variable.as_tensor().clone()).collect();
-    let what = case.name;
-    let out = (case.run)(&operands).unwrap_or_else(|e| panic!("{what}: {e}"));
-    assert!(out.track_op().unwrap(), "{what}: the result is tracked");
-    let grads = loss(&out, weighted).unwrap().backward().unwrap_or_else(|e| panic!("{what}: {e}"));
-    for (i, (variable, want)) in variables.iter().zip(want).enumerate() {
-        let grad = grads.get(variable).unwrap_or_else(|| panic!("{what}: operand {i} has no gradient"));
-        assert_eq!(grad.dims().unwrap(), case.inputs[i].dims, "{what}: operand {i}");
-        let got = values::<f64>(grad);
-        let far = got.iter().zip(want).any(|(g, w)| (g - w).abs() > 1e-6 * (1. + w.abs()) || g.is_nan());
-        assert!(!far, "{what}: operand {i}:\n{got:?}\nby differences\n{want:?}");
-    }
-}
-
-fn check_all(cases: &[Case]) {
-    let wanted: Vec<_> = alone(|| cases.iter().map(|case| [false, true].map(|w| differences(case, w))).collect());
-    each(|device| {
-        for (case, wanted) in cases.iter().zip(&wanted) {
-            check(case, device, false, &wanted[0]);
-            check(case, device, true, &wanted[1]);
-        }
-    });
-}
-
 macro_rules! cases {
     ($($name:literal, [$($input:expr),+], |$x:ident| $run:expr;)*) => {
-        vec![$(Case { name: $name, inputs: vec![$($input),+], run: |$x: &[Tensor]| $run }),*]
+        vec![$(Case {
+            name: $name,
+            how: "composed",
+            inputs: vec![$($input),+],
+            run: |$x: &[Tensor]| $run,
+            step: 1e-5,
+            tolerance: 1e-6,
+        }),*]
     };
 }
 
@@ -248,17 +190,17 @@ fn sums() -> Vec<Case> {
 
 #[test]
 fn gradients_of_composed_functions_match_differences() {
-    check_all(&functions());
+    check_all(functions());
 }
 
 #[test]
 fn gradients_of_composed_views_and_picks_match_differences() {
-    check_all(&shapes());
+    check_all(shapes());
 }
 
 #[test]
 fn gradients_of_composed_sums_and_products_match_differences() {
-    check_all(&sums());
+    check_all(sums());
 }
 
 /// Where a formula of kernels would have `0 * infinity`.
