@@ -3,9 +3,12 @@
 use std::sync::mpsc;
 
 use super::*;
-use crate::base::error::Error;
-use crate::base::{dtype::DType, layout::Layout, shape::Shape};
-use crate::device::{kernel::BinaryOp, stream::Driver};
+use crate::base::{dtype::DType, error::Error, layout::Layout, shape::Shape};
+use crate::device::{
+    buffer::Span,
+    kernel::{BinaryOp, Kernel, View},
+    stream::Driver,
+};
 
 /// Elements of the arrays that random programs use.
 const SIZES: [usize; 3] = [5, 100, 700];
@@ -352,7 +355,7 @@ fn uses_after_the_end_and_overlaps_are_found_and_harmless() {
     sim.trim();
     assert!(matches!(sim.upload(dead.span(), &[0; 32]), Err(Error::Device { call: "upload", .. })));
     assert!(by(None, "upload"));
-    sim.free(dead.span(), 256);
+    sim.free(dead.span());
     assert!(by(None, "free"));
     let b = filled(&sim, 8, 1.0);
     let overlapping = Kernel::Copy { src: view_of(&b), dst: view_of(&b) };
