@@ -154,6 +154,24 @@ fn libraries_are_found_in_a_toolkit_that_the_loader_does_not_know() {
 }
 
 #[test]
+fn the_environment_limits_what_the_driver_gives() {
+    if is_child() {
+        let device = Device::cuda(0).unwrap();
+        let fits = Tensor::zeros(30 << 20, DType::U8, &device).unwrap();
+        let error = Tensor::zeros(40 << 20, DType::U8, &device).unwrap_err();
+        assert!(matches!(error, ndgc::Error::OutOfMemory(_)), "{error}");
+        drop(fits);
+        drop(Tensor::zeros(40 << 20, DType::U8, &device).unwrap());
+        return;
+    }
+    let Some(folder) = pretend_folder() else { return };
+    let test = "missing::the_environment_limits_what_the_driver_gives";
+    passed(&run(test, &folder, &[("NDGC_MAX_PHYSICAL_BYTES", "64m")]));
+    let error = run(test, &folder, &[("NDGC_MAX_PHYSICAL_BYTES", "much")]);
+    assert!(String::from_utf8_lossy(&error.stderr).contains("NDGC_MAX_PHYSICAL_BYTES"), "{error:?}");
+}
+
+#[test]
 fn code_is_kept_on_disk_and_a_damaged_file_is_made_anew() {
     if is_child() {
         let device = Device::cuda(0).unwrap();
