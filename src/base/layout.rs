@@ -7,7 +7,8 @@ use crate::base::{
 
 /// Shape, strides and offset of an array in its storage, counted in elements.
 ///
-/// A stride of 0 repeats an element (a broadcast axis).
+/// A stride of 0 repeats an element (a broadcast axis); a negative one goes backwards (a flipped axis). The offset is
+/// that of the first index, which then is not the lowest place. An empty array's offset means nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     shape: Shape,
@@ -67,18 +68,58 @@ impl Layout {
         true
     }
 
-    /// Whether two indices can lead to the same element: some axis longer than 1 has stride 0.
+    /// Whether two indices may lead to the same element. Never false where they do; true for a few layouts in which
+    /// they do not, of windows that interleave without touching.
     pub(crate) fn repeats(&self) -> bool {
-        self.dims().iter().zip(self.strides()).any(|(&dim, &stride)| dim > 1 && stride == 0)
+        if self.shape.elem_count() == 0 {
+            return false;
+        }
+        let mut axes = [(0usize, 0usize); MAX_RANK];
+        let mut count = 0;
+        for (&dim, &stride) in self.dims().iter().zip(self.strides()).filter(|&(&dim, _)| dim > 1) {
+            axes[count] = (stride.unsigned_abs(), dim);
+            count += 1;
+        }
+        let axes = &mut axes[..count];
+        axes.sort_unstable();
+        // Each axis steps over all that the shorter steps reach together.
+        let mut reached = 0usize;
+        for &mut (stride, dim) in axes {
+            if stride <= reached {
+                return true;
+            }
+            reached = reached.saturating_add((dim - 1).saturating_mul(stride));
+        }
+        false
     }
 
-    /// Elements of storage reached: one past the highest index, or 0 for an empty array.
-    pub(crate) fn end(&self) -> usize {
+    /// The elements of storage that it lies in, as the lowest place and one past the highest; `0..0` for an empty array.
+    ///
+    /// `None` if a place lies before the storage, or beyond what can be counted.
+    #[inline]
+    pub(crate) fn bounds(&self) -> Option<(usize, usize)> {
         if self.shape.elem_count() == 0 {
-            return 0;
+            return Some((0, 0));
         }
-        let span: isize = self.dims().iter().zip(self.strides()).map(|(&dim, &s)| (dim as isize - 1) * s.max(0)).sum();
-        self.offset + span as usize + 1
+        let (mut low, mut high) = (0isize, 0isize);
+        for (&dim, &stride) in self.dims().iter().zip(self.strides()) {
+            let reach = (dim as isize - 1).checked_mul(stride)?;
+            let side = if stride < 0 { &mut low } else { &mut high };
+            *side = side.checked_add(reach)?;
+        }
+        Some((self.offset.checked_add_signed(low)?, self.offset.checked_add_signed(high)?.checked_add(1)?))
+    }
+
+    /// Elements of storage reached: one past the highest place, or 0 for an empty array.
+    pub(crate) fn end(&self) -> usize {
+        self.bounds().map_or(usize::MAX, |(_, end)| end)
+    }
+
+    /// The first index moved by so many steps along an axis; nothing for an empty array, whose offset means nothing.
+    fn advance(&mut self, axis: usize, by: usize) {
+        if self.shape.elem_count() > 0 {
+            self.offset = self.offset.wrapping_add_signed((by as isize).wrapping_mul(self.strides[axis]));
+        }
     }
 
     /// Axes `a` and `b` exchanged.
@@ -108,11 +149,48 @@ impl Layout {
         if start.checked_add(len).is_none_or(|end| end > dim) {
             return Err(Error::Narrow { axis, start, len, dim });
         }
-        if len > 0 {
-            self.offset += start * self.strides[axis] as usize;
+        self.shape = self.shape.with_dim(axis, len);
+        self.advance(axis, start);
+        Ok(self)
+    }
+
+    /// The `len` indices `start`, `start + step`, .. of one axis. All of them lie on it; a step of 0 is for one index.
+    ///
+    /// # Errors
+    /// [`Error::Narrow`] if an index leaves the axis.
+    pub(crate) fn stepped(mut self, axis: usize, start: usize, len: usize, step: isize) -> Result<Self> {
+        let dim = self.dims()[axis];
+        let last = isize::try_from(len.saturating_sub(1)).ok().and_then(|steps| steps.checked_mul(step));
+        let last = last.and_then(|by| start.checked_add_signed(by));
+        if len > 0 && (start >= dim || last.is_none_or(|last| last >= dim)) {
+            return Err(Error::Narrow { axis, start, len, dim });
         }
         self.shape = self.shape.with_dim(axis, len);
+        self.advance(axis, start);
+        if len > 1 {
+            self.strides[axis] = self.strides[axis].wrapping_mul(step);
+        }
         Ok(self)
+    }
+
+    /// The indices of one axis in reverse order.
+    pub(crate) fn flip(mut self, axis: usize) -> Self {
+        self.advance(axis, self.dims()[axis].saturating_sub(1));
+        self.strides[axis] = self.strides[axis].wrapping_neg();
+        self
+    }
+
+    /// `count` windows of `size` indices of one axis, `step` apart: the axis counts windows, and a new last axis what is
+    /// in one. The caller checked that they fit, that neither is 0, and that the rank allows it.
+    pub(crate) fn windows(&self, axis: usize, count: usize, size: usize, step: usize) -> Self {
+        let mut layout = self.unsqueeze(self.shape.rank());
+        let last = self.shape.rank();
+        layout.shape = layout.shape.with_dim(axis, count).with_dim(last, size);
+        layout.strides[last] = self.strides[axis];
+        if count > 1 {
+            layout.strides[axis] = self.strides[axis].wrapping_mul(step as isize);
+        }
+        layout
     }
 
     /// A new axis of size 1 before `axis`. The caller checked that the rank allows it.
@@ -135,7 +213,7 @@ impl Layout {
     /// The axis removed at index `at`: for `squeeze` (at 0 of size 1) and `get`.
     pub(crate) fn select(&self, axis: usize, at: usize) -> Self {
         let mut layout = *self;
-        layout.offset += at * self.strides[axis] as usize;
+        layout.advance(axis, at);
         layout.shape = self.shape.without(axis);
         for i in axis..layout.shape.rank() {
             layout.strides[i] = self.strides[i + 1];
@@ -234,6 +312,43 @@ mod tests {
         }
         assert!(base.transpose(0, 1).reshape(&Shape::from(24)).is_none());
         assert!(l(&[4, 6]).narrow(0, 1, 2).expect("rows").reshape(&Shape::from(12)).is_some());
+    }
+
+    #[test]
+    fn flipped_and_stepped_axes_lead_to_the_indices_they_name() {
+        let base = l(&[4, 5]);
+        let turned = base.flip(1).stepped(0, 3, 2, -2).expect("rows 3 and 1");
+        assert_eq!(offsets(&turned), [19, 18, 17, 16, 15, 9, 8, 7, 6, 5]);
+        assert_eq!(turned.bounds(), Some((5, 20)));
+        assert_eq!(offsets(&turned.narrow(1, 1, 2).expect("inside")), [18, 17, 8, 7]);
+        assert_eq!(offsets(&turned.select(1, 4)), [15, 5]);
+        assert_eq!(offsets(&base.flip(0).flip(1).reshape(&Shape::from(20)).expect("one step")).first(), Some(&19));
+        assert!(!turned.is_contiguous() && !turned.repeats());
+        for (start, len, step) in [(4, 1, 1), (0, 2, -1), (0, 5, 1), (3, 2, isize::MAX), (1, usize::MAX, 1)] {
+            assert!(base.stepped(0, start, len, step).is_err(), "{start} {len} {step}");
+        }
+        assert_eq!(base.stepped(0, 9, 0, 7).expect("no index").end(), 0);
+    }
+
+    #[test]
+    fn windows_that_share_elements_repeat_and_others_do_not() {
+        let base = l(&[3, 8]);
+        assert_eq!(offsets(&base.select(0, 1).windows(0, 3, 4, 2)), [8, 9, 10, 11, 10, 11, 12, 13, 12, 13, 14, 15]);
+        assert!(base.windows(1, 3, 4, 2).repeats());
+        assert!(!base.windows(1, 2, 4, 4).repeats());
+        assert!(!base.flip(0).transpose(0, 1).repeats());
+        assert!(base.narrow(0, 0, 1).and_then(|l| l.broadcast_to(&Shape::from((2, 8)), "t")).expect("fits").repeats());
+    }
+
+    #[test]
+    fn the_offset_of_an_empty_view_stays() {
+        let mut view = l(&[0, 1 << 60]);
+        for _ in 0..40 {
+            view = view.narrow(1, (1 << 60) - 1, 1).expect("inside").flip(1);
+            view = view.broadcast_to(&Shape::from((0, 1 << 60)), "t").expect("repeats");
+            view = view.reshape(&Shape::from((0, 1 << 60))).expect("empty");
+        }
+        assert_eq!((view.offset(), view.bounds()), (0, Some((0, 0))));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::device::buffer::Span;
 
 /// An operand: some elements of a buffer.
 ///
-/// Having one tells: `layout.end() * dtype.size_in_bytes() <= span.bytes()`, checked by [`View::new`].
+/// Having one tells that every place it leads to lies inside the span, checked by [`View::new`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
     span: Span,
@@ -24,7 +24,9 @@ pub(crate) struct View {
 impl View {
     #[inline]
     pub(crate) fn new(span: Span, dtype: DType, layout: Layout) -> Self {
-        assert!(layout.end() * dtype.size_in_bytes() <= span.bytes(), "a view stays inside its buffer");
+        let end = layout.bounds().map(|(_, end)| end);
+        let fits = |end: usize| end <= span.bytes() / dtype.size_in_bytes();
+        assert!(end.is_some_and(fits), "a view stays inside its buffer");
         View { span, dtype, layout }
     }
 

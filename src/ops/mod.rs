@@ -26,6 +26,7 @@ pub(crate) mod pick;
 pub(crate) mod random;
 pub(crate) mod reduce;
 pub(crate) mod shape;
+pub(crate) mod slice;
 pub(crate) mod softmax;
 pub(crate) mod stats;
 pub(crate) mod unary;

@@ -204,24 +204,6 @@ impl Proxy {
         pieces(self, axis, sizes, op, site)
     }
 
-    /// The indices of these axes in reverse order: a copy, with a gradient. The same array for no axes.
-    ///
-    /// # Errors
-    /// [`Error::DimOutOfRange`](crate::Error::DimOutOfRange); [`Error::StaleArray`](crate::Error::StaleArray), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
-    #[track_caller]
-    pub fn flip(&self, dims: &[usize]) -> Result<Proxy> {
-        let op = "flip";
-        whole(op, Location::caller(), self, || {
-            let (shape, device) = (self.shape()?, self.device()?);
-            let mut out = self.clone();
-            for &dim in dims {
-                let size = shape.dims()[dim.to_index(&shape, op)?] as i64;
-                out = out.index_select(&Proxy::arange_step(size - 1, -1, -1, &device)?, dim)?;
-            }
-            Ok(out)
-        })
-    }
-
     /// The indices of an axis moved on by `shift`, those that leave it coming in at the other end: a copy, or the same
     /// array if nothing moves. With a gradient.
     ///

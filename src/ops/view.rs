@@ -15,7 +15,7 @@ use crate::ops::{
 };
 
 /// A view of `src` through another layout, and the gradient of that.
-fn view_of<F>(
+pub(crate) fn view_of<F>(
     src: &Proxy,
     op: &'static str,
     site: Site,

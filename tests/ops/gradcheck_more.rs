@@ -95,7 +95,6 @@ fn shapes() -> Vec<Case> {
         "chunk", [cube()], |x| x[0].chunk(2, 1)?[1].sqr()?.add(&x[0].narrow(1, 0, 1)?);
         "split", [cube()], |x| x[0].split(2, 2)?[0].sqr()?.add(&x[0].split(2, 2)?[1]);
         "split_sizes", [cube()], |x| x[0].split_sizes(&[1, 2], 1)?[1].sqr();
-        "flip", [cube()], |x| x[0].flip(&[0, 2]);
         "roll", [cube()], |x| x[0].roll(-2, 2);
         "pad_with_zeros", [matrix()], |x| x[0].pad_with_zeros(1, 2, 1);
         "pad_with_same", [matrix()], |x| x[0].pad_with_same(0, 2, 1);

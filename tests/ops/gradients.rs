@@ -181,6 +181,12 @@ pub(crate) fn views() -> Vec<Case> {
         "narrow", "of a view", [away(&[4, 3])], |x| x[0].t()?.narrow(1, 2, 1);
         "narrow", "two parts that overlap", [away(&[4, 2])], |x| x[0].narrow(0, 0, 3)?.mul(&x[0].narrow(0, 1, 3)?);
         "narrow", "nothing", [away(&[4, 2])], |x| x[0].narrow(0, 1, 0)?.sum_all()?.add(&x[0].sum_all()?);
+        "narrow_step", "", [away(&[5, 3])], |x| x[0].narrow_step(0, 4, 3, -2)?.sqr();
+        "narrow_step", "forwards", [away(&[2, 4])], |x| x[0].narrow_step(1, 1, 2, 2)?.sqr();
+        "flip", "", [away(&[2, 3, 2])], |x| x[0].flip(&[0, 2])?.sqr();
+        "unfold", "few windows", [away(&[2, 6])], |x| x[0].unfold(1, 4, 2)?.sqr();
+        "unfold", "many windows", [away(&[7, 2])], |x| x[0].unfold(0, 2, 1)?.sqr();
+        "unfold", "with gaps", [away(&[7])], |x| x[0].unfold(0, 2, 3)?.sqr();
         "get_on_dim", "get", [away(&[3, 2])], |x| x[0].get(1)?.sqr();
         "get_on_dim", "", [away(&[3, 2, 2])], |x| x[0].get_on_dim(-1, 1)?.sqr();
         "squeeze", "", [away(&[2, 1, 3])], |x| x[0].squeeze(1)?.sqr();

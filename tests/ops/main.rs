@@ -27,4 +27,5 @@ mod order;
 mod random;
 mod reductions;
 mod shapes;
+mod slices;
 mod views;

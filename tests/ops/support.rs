@@ -47,8 +47,9 @@ pub(crate) fn put<T: Native>(host: &Host<T>, device: &Device) -> Tensor {
     Tensor::from_slice(&host.data, &host.dims, device).unwrap()
 }
 
-/// Operands of shape `[2, 3, 4]` in every form a view can give: plain, transposed, permuted, narrowed, an entry of
-/// a longer one, broadcast in the middle and from the front.
+/// Operands of shape `[2, 3, 4]` in every form a view can give: plain, transposed, permuted, narrowed, backwards with
+/// steps, an entry of a longer one, broadcast in the middle and from the front, windows that share elements (whose
+/// name begins as that of the other ones that nothing may be written to).
 pub(crate) fn forms<T: Native>(device: &Device, seed: u64) -> Vec<Operand<T>> {
     let base = |dims: &[usize]| {
         let host = Host::<T>::sample(dims, seed);
@@ -65,12 +66,18 @@ pub(crate) fn forms<T: Native>(device: &Device, seed: u64) -> Vec<Operand<T>> {
     let (a, h) = base(&[3, 5, 6]);
     let inner = a.narrow(0, 1, 2).and_then(|a| a.narrow(1, 0, 3)).and_then(|a| a.narrow(2, 2, 4));
     add("narrowed", inner, h.narrow(0, 1, 2).narrow(1, 0, 3).narrow(2, 2, 4));
+    let (a, h) = base(&[2, 5, 4]);
+    let turned = Host::from_fn(&[2, 3, 4], |index| h.at(&[1 - index[0], 4 - 2 * index[1], 3 - index[2]]));
+    add("turned", a.narrow_step(1, 4, 3, -2).and_then(|a| a.flip(&[0, 2])), turned);
     let (a, h) = base(&[3, 2, 3, 4]);
     add("an entry", a.get(2), h.get(0, 2));
     let (a, h) = base(&[2, 1, 4]);
     add("broadcast inside", a.broadcast_as((2, 3, 4)), h.broadcast(&[2, 3, 4]));
     let (a, h) = base(&[3, 1]);
     add("broadcast in front", a.broadcast_as((2, 3, 4)), h.broadcast(&[2, 3, 4]));
+    let (a, h) = base(&[2, 8]);
+    let windows = Host::from_fn(&[2, 3, 4], |index| h.at(&[index[0], 2 * index[1] + index[2]]));
+    add("broadcast in windows", a.unfold(1, 4, 2), windows);
     all
 }
 

@@ -42,6 +42,14 @@ fn views_hold_what_they_should_and_share_the_bytes() {
         view("t", &a, || a.t(), &h.permute(&[0, 2, 1]));
         view("permute", &a, || a.permute((2, 0, 1)), &h.permute(&[2, 0, 1]));
         view("narrow", &a, || a.narrow(1, 1, 2), &h.narrow(1, 1, 2));
+        view(
+            "narrow_step",
+            &a,
+            || a.narrow_step(2, 3, 2, -2),
+            &Host::from_fn(&[2, 3, 2], |i| h.at(&[i[0], i[1], 3 - 2 * i[2]])),
+        );
+        view("flip", &a, || a.flip(&[1]), &Host::from_fn(&[2, 3, 4], |i| h.at(&[i[0], 2 - i[1], i[2]])));
+        view("unfold", &a, || a.unfold(2, 2, 1), &Host::from_fn(&[2, 3, 3, 2], |i| h.at(&[i[0], i[1], i[2] + i[3]])));
         view("get", &a, || a.get(1), &h.get(0, 1));
         view("get_on_dim", &a, || a.get_on_dim(D::Minus1, 3), &h.get(2, 3));
         view("unsqueeze", &a, || a.unsqueeze(1), &h.reshape(&[2, 1, 3, 4]));

@@ -153,6 +153,11 @@ pub(super) fn put<T: Copy>(data: &[T], at: isize, step: isize, to: &mut [T]) {
 /// Copies elements `step` apart, from `at` on, where most often nothing repeats or follows each other.
 #[inline]
 pub(super) fn gather<T: Copy>(data: &[T], at: isize, step: isize, to: &mut [T]) {
+    if step == -1 && !to.is_empty() {
+        let end = at as usize + 1;
+        let from = &data[end - to.len()..end];
+        return to.iter_mut().zip(from.iter().rev()).for_each(|(to, &from)| *to = from);
+    }
     for (i, to) in to.iter_mut().enumerate() {
         *to = data[(at + i as isize * step) as usize];
     }

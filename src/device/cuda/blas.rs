@@ -89,6 +89,9 @@ pub(super) fn plan(product: &Product) -> Option<Call> {
         (m, batch) = (m * batch, 1);
     }
     let int = |number: u64| c_int::try_from(number).ok();
+    if batch > 1 && (a_step < 0 || b_step < 0) {
+        return None;
+    }
     let steps = if batch > 1 { [a_step, b_step, (m * n) as i64] } else { [0; 3] };
     Some(Call {
         m: int(m)?,

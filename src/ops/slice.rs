@@ -1,0 +1,135 @@
+//! Views by ranges with steps, in reverse, and of windows. No kernel runs.
+
+use std::panic::Location;
+
+use crate::base::{
+    error::{Error, Result},
+    shape::{Dim, MAX_RANK},
+};
+use crate::memory::proxy::Proxy;
+use crate::ops::{
+    compose::argument,
+    unary::one,
+    view::{view_of, zeros_beside},
+};
+
+impl Proxy {
+    /// The indices of these axes in reverse order: a view, with a gradient. The same array for no axes.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`]; [`Error::StaleArray`].
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let a = Tensor::arange(0f32, 3., &Device::Cpu)?;
+    /// assert_eq!(a.flip(&[0])?.to_vec1::<f32>()?, [2., 1., 0.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn flip(&self, dims: &[usize]) -> Result<Proxy> {
+        let (op, site) = ("flip", Location::caller());
+        let shape = self.shape()?;
+        let axes = dims.iter().map(|dim| dim.to_index(&shape, op)).collect::<Result<Vec<_>>>()?;
+        if axes.is_empty() {
+            return Ok(self.clone());
+        }
+        view_of(
+            self,
+            op,
+            site,
+            |layout| Ok(axes.iter().fold(*layout, |layout, &axis| layout.flip(axis))),
+            |_| {
+                let axes = axes.clone();
+                move |grad: &Proxy, _| Ok(one(grad.flip(&axes)?))
+            },
+        )
+    }
+
+    /// The `len` indices `start`, `start + step`, .. of one axis, `step` also negative: a view, with a gradient.
+    ///
+    /// # Errors
+    /// [`Error::Narrow`] if one of them leaves the axis; [`Error::Argument`] for a step of 0;
+    /// [`Error::DimOutOfRange`], [`Error::StaleArray`].
+    #[track_caller]
+    pub fn narrow_step<A: Dim>(&self, dim: A, start: usize, len: usize, step: isize) -> Result<Proxy> {
+        let (op, site) = ("narrow_step", Location::caller());
+        let axis = dim.to_index(&self.shape()?, op)?;
+        if step == 0 {
+            return argument(op, "step", step, "not 0");
+        }
+        view_of(
+            self,
+            op,
+            site,
+            |layout| layout.stepped(axis, start, len, step),
+            |from| {
+                let from = *from.shape();
+                move |grad: &Proxy, _| {
+                    let whole = zeros_beside(grad, &from)?;
+                    whole.narrow_step(axis, start, len, step)?.copy_(grad)?;
+                    Ok(one(whole))
+                }
+            },
+        )
+    }
+
+    /// Windows of `size` indices of one axis, each `step` after the one before: the axis counts the windows, a new last
+    /// axis what is in one. Indices behind the last whole window are left out. A view, with a gradient; windows that
+    /// share elements are for reading, and writing to them in place is refused.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a size or a step of 0, or a size longer than the axis; [`Error::DimOutOfRange`],
+    /// [`Error::RankTooLarge`], [`Error::SizeOverflow`], [`Error::StaleArray`].
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let a = Tensor::arange(0f32, 5., &Device::Cpu)?;
+    /// assert_eq!(a.unfold(0, 3, 2)?.to_vec2::<f32>()?, [[0., 1., 2.], [2., 3., 4.]]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn unfold<A: Dim>(&self, dim: A, size: usize, step: usize) -> Result<Proxy> {
+        let (op, site) = ("unfold", Location::caller());
+        let (shape, dtype) = (self.shape()?, self.dtype()?);
+        let axis = dim.to_index(&shape, op)?;
+        if size == 0 || size > shape.dims()[axis] {
+            return argument(op, "size", size, "at least 1 and at most the size of the axis");
+        }
+        if step == 0 {
+            return argument(op, "step", step, "at least 1");
+        }
+        if shape.rank() == MAX_RANK {
+            return Err(Error::RankTooLarge { op, rank: MAX_RANK + 1 });
+        }
+        let count = (shape.dims()[axis] - size) / step + 1;
+        view_of(
+            self,
+            op,
+            site,
+            |layout| {
+                let windows = layout.windows(axis, count, size, step);
+                windows.shape().check(op, dtype.size_in_bytes()).map(|_| windows)
+            },
+            |from| {
+                let from = *from.shape();
+                move |grad: &Proxy, _| {
+                    let whole = zeros_beside(grad, &from)?;
+                    // One addition for each window or for each place in one, whichever are fewer.
+                    if count < size {
+                        let by_window = grad.transpose(axis, from.rank())?;
+                        for window in 0..count {
+                            let part = by_window.get_on_dim(from.rank(), window)?;
+                            whole.narrow(axis, window * step, size)?.add_(&part)?;
+                        }
+                    } else {
+                        for place in 0..size {
+                            let part = grad.get_on_dim(from.rank(), place)?;
+                            whole.narrow_step(axis, place, count, step as isize)?.add_(&part)?;
+                        }
+                    }
+                    Ok(one(whole))
+                }
+            },
+        )
+    }
+}
