@@ -174,6 +174,13 @@ pub enum Error {
         /// Who holds it.
         by: &'static str,
     },
+    /// An in-place change of memory that was lent for reading: a mapped file, a read-only exchange.
+    ReadOnly {
+        /// The operation.
+        op: &'static str,
+        /// The array as `name` or `7v3`.
+        array: String,
+    },
     /// An in-place change of an array whose elements repeat.
     Overlap {
         /// The operation.
@@ -364,6 +371,7 @@ impl fmt::Display for Error {
             | Error::ManagerCapped { .. }
             | Error::SystemManager { .. }
             | Error::InUse { .. }
+            | Error::ReadOnly { .. }
             | Error::Forked { .. } => self.fmt_lifetime(f),
             Error::Overlap { .. }
             | Error::Tracked { .. }
@@ -441,6 +449,10 @@ impl Error {
             Error::InUse { op, array, by } => {
                 write!(f, "{op}: array {array} is in use by {by}; let that end first")
             }
+            Error::ReadOnly { op, array } => write!(
+                f,
+                "{op}: the memory of array {array} was lent for reading; copy() gives an array that may be changed"
+            ),
             Error::Forked { op } => write!(
                 f,
                 "{op}: this process was forked from one that used ndgc; arrays made before the fork cannot be \

@@ -1,5 +1,7 @@
 //! Bytes of a device: the owned `Buffer`, and the `Span` by which a kernel addresses them.
 
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use crate::base::dtype::WithDType;
@@ -78,21 +80,53 @@ impl Span {
     }
 }
 
+/// Whose memory a buffer is, if not a pool's: `keeper` keeps it, and is dropped when the buffer is.
+pub(crate) struct Foreign<K: ?Sized = dyn Send + Sync> {
+    /// Whether nobody may write to it.
+    pub(crate) read_only: bool,
+    pub(crate) keeper: K,
+}
+
+impl<K: ?Sized> fmt::Debug for Foreign<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Foreign").field("read_only", &self.read_only).finish_non_exhaustive()
+    }
+}
+
 /// Bytes of a device, owned. Its drop gives them back to the device's pool, from any thread, and makes no
 /// device call: what still runs on them is ordered before their next use by the pool (`stream/mod.rs`).
+///
+/// Foreign bytes go back by the drop of their keeper.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     span: Span,
     device: Device,
     /// Bytes the pool set aside for it, at least those of the span.
     reserved: usize,
+    foreign: Option<Box<Foreign>>,
 }
 
 impl Buffer {
     /// Takes ownership of bytes that the pool of `device` handed out.
     #[inline]
     pub(crate) fn from_pool(span: Span, device: Device, reserved: usize) -> Self {
-        Buffer { span, device, reserved }
+        Buffer { span, device, reserved, foreign: None }
+    }
+
+    /// Bytes that are not a pool's.
+    ///
+    /// # Safety
+    /// - Until the keeper is dropped, the span is memory of the device, on the host initialised.
+    /// - Until then nobody else writes to it; if it is not read-only, nobody else reads it while ndgc writes.
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn foreign(span: Span, device: Device, foreign: Box<Foreign>) -> Self {
+        Buffer { span, device, reserved: 0, foreign: Some(foreign) }
+    }
+
+    /// Whether nobody may write to it: foreign bytes that are only lent for reading.
+    #[inline]
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.foreign.as_ref().is_some_and(|foreign| foreign.read_only)
     }
 
     #[inline]
@@ -109,6 +143,9 @@ impl Buffer {
 impl Drop for Buffer {
     #[inline]
     fn drop(&mut self) {
+        if let Some(foreign) = self.foreign.take() {
+            return end(foreign);
+        }
         match &self.device {
             Device::Cpu => pool::free(self.span, self.reserved),
             Device::Sim(sim) => sim.free(self.span),
@@ -116,4 +153,11 @@ impl Drop for Buffer {
             Device::Cuda(cuda) => cuda.free(self.span),
         }
     }
+}
+
+/// Drops a keeper. It is the code of somebody else: its panic, which std has reported, goes no further, since this
+/// may run in the middle of a drain.
+#[cold]
+fn end(foreign: Box<Foreign>) {
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(foreign)));
 }

@@ -14,7 +14,10 @@ use crate::memory::{
     proxy::Proxy,
     registry::Payload,
 };
-use crate::ops::exec::{Fresh, call, composed_at, fresh, launch, place};
+use crate::ops::{
+    exec::{Fresh, call, composed_at, fresh, launch, place},
+    foreign::of_vec,
+};
 
 mod sealed {
     pub trait Sealed {}
@@ -203,14 +206,18 @@ impl Proxy {
         make(op, Location::caller(), shape.into(), T::DTYPE, at, false, |out| upload(op, out, data))
     }
 
-    /// An array of the elements of a vector, in row-major order.
+    /// An array of the elements of a vector, in row-major order. On the host it takes the vector's memory, if that is
+    /// 4 KiB at least; the bytes are counted, and freed with the array's storage.
     ///
     /// # Errors
     /// As [`Proxy::from_slice`].
     #[track_caller]
     pub fn from_vec<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(data: Vec<T>, shape: S, at: &P) -> Result<Self> {
-        let op = "from_vec";
-        make(op, Location::caller(), shape.into(), T::DTYPE, at, false, |out| upload(op, out, &data))
+        let (op, site, shape) = ("from_vec", Location::caller(), shape.into());
+        match of_vec(op, site, data, shape, at) {
+            Ok(taken) => taken,
+            Err(data) => make(op, site, shape, T::DTYPE, at, false, |out| upload(op, out, &data)),
+        }
     }
 
     /// An array of zeros.

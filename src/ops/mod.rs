@@ -13,6 +13,7 @@ pub(crate) mod create;
 pub(crate) mod draws;
 pub(crate) mod einsum;
 pub(crate) mod exec;
+pub(crate) mod foreign;
 pub(crate) mod generate;
 pub(crate) mod index;
 pub(crate) mod inplace;

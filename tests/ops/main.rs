@@ -13,6 +13,7 @@ mod autograd;
 mod cases;
 mod display;
 mod errors;
+mod foreign;
 mod gradcheck;
 mod gradcheck_more;
 mod gradients;

@@ -473,6 +473,18 @@ pub(crate) fn alloc(bytes: usize, zeroed: bool) -> Result<Buffer, AllocError> {
     Ok(Buffer::from_pool(Span::new(ptr, bytes), Device::Cpu, size))
 }
 
+/// Counts bytes that did not come from here as if they had. `false`: a limit does not admit them.
+pub(crate) fn count(bytes: usize) -> bool {
+    STOCK.try_with(|stock| charge(Some(stock.share), bytes)).unwrap_or_else(|_| charge(None, bytes))
+}
+
+/// Takes back what [`count`] counted.
+pub(crate) fn discount(bytes: usize) {
+    if STOCK.try_with(|stock| discharge(Some(stock.share), bytes)).is_err() {
+        discharge(None, bytes);
+    }
+}
+
 #[repr(align(64))]
 struct Aligned;
 
