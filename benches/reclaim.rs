@@ -58,7 +58,7 @@ fn million(c: &mut Criterion) {
                 let (begun, mut worst) = (Instant::now(), Duration::ZERO);
                 while gc::stats().queued > 0 {
                     let call = Instant::now();
-                    black_box(probe.rank().expect("open"));
+                    black_box(probe.storage_bytes().expect("open"));
                     worst = worst.max(call.elapsed());
                 }
                 spent += begun.elapsed();

@@ -17,45 +17,41 @@ use crate::memory::{
     threads::with_local,
 };
 
+/// What an array is: answered at once, and also by a handle whose array was closed, since it cannot change any more.
+/// [`Proxy::is_open`] tells whether it was.
 impl Proxy {
     /// Shape, strides and offset in its storage.
-    ///
-    /// # Errors
-    /// [`Error::StaleArray`], as all metadata: an array that was closed answers nothing.
-    pub fn layout(&self) -> Result<Layout> {
-        self.with_pinned("layout", |array| array.layout)
+    #[inline]
+    pub fn layout(&self) -> &Layout {
+        &registry::face(self).layout
     }
 
     /// The shape.
-    ///
-    /// # Errors
-    /// [`Error::StaleArray`].
-    pub fn shape(&self) -> Result<Shape> {
-        self.with_pinned("shape", |array| *array.layout.shape())
+    #[inline]
+    pub fn shape(&self) -> &Shape {
+        self.layout().shape()
     }
 
     /// Size along each axis.
-    ///
-    /// # Errors
-    /// [`Error::StaleArray`].
-    pub fn dims(&self) -> Result<Vec<usize>> {
-        self.with_pinned("dims", |array| array.layout.dims().to_vec())
+    #[inline]
+    pub fn dims(&self) -> &[usize] {
+        self.layout().dims()
     }
 
     /// Size along one axis.
     ///
     /// # Errors
-    /// [`Error::StaleArray`]; [`Error::DimOutOfRange`].
+    /// [`Error::DimOutOfRange`].
     pub fn dim<D: Dim>(&self, dim: D) -> Result<usize> {
-        self.shape()?.dim(dim)
+        self.shape().dim(dim)
     }
 
     /// The size of a vector.
     ///
     /// # Errors
-    /// [`Error::StaleArray`]; [`Error::Shape`] if it has another number of axes.
+    /// [`Error::Shape`] if it has another number of axes.
     pub fn dims1(&self) -> Result<usize> {
-        self.dims_n("dims1").map(|[a]| a)
+        self.shape().dims1()
     }
 
     /// The sizes of a matrix.
@@ -63,7 +59,7 @@ impl Proxy {
     /// # Errors
     /// As [`Proxy::dims1`].
     pub fn dims2(&self) -> Result<(usize, usize)> {
-        self.dims_n("dims2").map(|[a, b]| (a, b))
+        self.shape().dims2()
     }
 
     /// The sizes along three axes.
@@ -71,66 +67,47 @@ impl Proxy {
     /// # Errors
     /// As [`Proxy::dims1`].
     pub fn dims3(&self) -> Result<(usize, usize, usize)> {
-        self.dims_n("dims3").map(|[a, b, c]| (a, b, c))
-    }
-
-    fn dims_n<const N: usize>(&self, op: &'static str) -> Result<[usize; N]> {
-        let shape = self.shape()?;
-        shape.dims().try_into().map_err(|_| Error::Shape {
-            op,
-            found: shape.dims().to_vec(),
-            expected: format!("{N} axes"),
-        })
+        self.shape().dims3()
     }
 
     /// Number of axes.
-    ///
-    /// # Errors
-    /// [`Error::StaleArray`].
-    pub fn rank(&self) -> Result<usize> {
-        self.with_pinned("rank", |array| array.layout.shape().rank())
+    #[inline]
+    pub fn rank(&self) -> usize {
+        self.shape().rank()
     }
 
     /// Number of elements.
-    ///
-    /// # Errors
-    /// [`Error::StaleArray`].
-    pub fn elem_count(&self) -> Result<usize> {
-        self.with_pinned("elem_count", |array| array.layout.shape().elem_count())
+    #[inline]
+    pub fn elem_count(&self) -> usize {
+        self.shape().elem_count()
     }
 
     /// Elements from one index to the next, for each axis.
-    ///
-    /// # Errors
-    /// [`Error::StaleArray`].
-    pub fn stride(&self) -> Result<Vec<isize>> {
-        self.with_pinned("stride", |array| array.layout.strides().to_vec())
+    #[inline]
+    pub fn stride(&self) -> &[isize] {
+        self.layout().strides()
     }
 
     /// Whether its elements lie one after the other in row-major order.
-    ///
-    /// # Errors
-    /// [`Error::StaleArray`].
-    pub fn is_contiguous(&self) -> Result<bool> {
-        self.with_pinned("is_contiguous", |array| array.layout.is_contiguous())
+    #[inline]
+    pub fn is_contiguous(&self) -> bool {
+        self.layout().is_contiguous()
     }
 
     /// Element type.
-    ///
-    /// # Errors
-    /// [`Error::StaleArray`].
-    pub fn dtype(&self) -> Result<DType> {
-        self.with_pinned("dtype", |array| array.dtype)
+    #[inline]
+    pub fn dtype(&self) -> DType {
+        registry::face(self).dtype
     }
 
     /// The device of its bytes.
-    ///
-    /// # Errors
-    /// [`Error::StaleArray`].
-    pub fn device(&self) -> Result<Device> {
-        self.with_pinned("device", |array| array.storage.buffer().device().clone())
+    #[inline]
+    pub fn device(&self) -> &Device {
+        &registry::face(self).device
     }
+}
 
+impl Proxy {
     /// Bytes of its storage, which its views share.
     ///
     /// # Errors
@@ -148,12 +125,9 @@ impl Proxy {
         Ok(alone && self.handle_count() == 1)
     }
 
-    /// Whether gradients are recorded for it: it is a variable, or was computed from one.
-    ///
-    /// # Errors
-    /// [`Error::StaleArray`].
-    pub fn track_op(&self) -> Result<bool> {
-        self.with_pinned("track_op", |array| array.node.is_some())
+    /// Whether gradients are recorded for it: it is a variable, or was computed from one. A closed array says no.
+    pub fn track_op(&self) -> bool {
+        self.with_pinned("track_op", |array| array.node.is_some()).unwrap_or(false)
     }
 
     /// Calls `f` with the elements of a contiguous array on the host, in place.
@@ -222,7 +196,7 @@ impl Proxy {
     /// [`Error::Shape`] if it has axes; as [`Proxy::to_vec`].
     #[track_caller]
     pub fn to_scalar<T: WithDType>(&self) -> Result<T> {
-        let shape = self.shape()?;
+        let shape = *self.shape();
         if shape.rank() != 0 {
             let expected = "no axes; index it or reduce it first".into();
             return Err(Error::Shape { op: "to_scalar", found: shape.dims().to_vec(), expected });

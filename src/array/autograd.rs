@@ -275,7 +275,7 @@ fn walk(root: Arc<Node>, seed: Proxy) -> Result<GradStore> {
         let Some(grad) = grads.remove(&id) else { continue };
         let Some(vjp) = &node.vjp else {
             // Operations may hand one array to two operands; a variable gets one of its own.
-            let own = grad.is_unique()? && grad.is_contiguous()?;
+            let own = grad.is_unique()? && grad.is_contiguous();
             let grad = if own { grad } else { grad.copy()? };
             store.grads.insert(id, (node, grad));
             continue;
@@ -303,7 +303,7 @@ fn walk(root: Arc<Node>, seed: Proxy) -> Result<GradStore> {
 
 /// Adds in place if nobody else sees the sum's bytes.
 fn accumulate(sum: Proxy, part: &Proxy) -> Result<Proxy> {
-    if sum.is_unique()? && sum.is_contiguous()? {
+    if sum.is_unique()? && sum.is_contiguous() {
         sum.add_(part)?;
         return Ok(sum);
     }

@@ -35,8 +35,9 @@ impl fmt::Debug for Proxy {
         if let Some(name) = self.name() {
             write!(f, " `{name}`")?;
         }
-        match (self.dtype(), self.shape(), self.device(), self.is_detached()) {
-            (Ok(dtype), Ok(shape), Ok(device), Ok(detached)) => {
+        match self.is_detached() {
+            Ok(detached) => {
+                let (dtype, shape, device) = (self.dtype(), self.shape(), self.device());
                 let owner =
                     if detached { "its handles".into() } else { self.manager().map_or("?".into(), |m| m.name()) };
                 write!(f, " {dtype} {shape} on {device}, owned by {owner})")
@@ -47,7 +48,7 @@ impl fmt::Debug for Proxy {
 }
 
 fn describe(array: &Proxy) -> Result<(Shape, Vec<String>, String)> {
-    let (shape, dtype, device) = (array.shape()?, array.dtype()?, array.device()?);
+    let (shape, dtype, device) = (*array.shape(), array.dtype(), array.device());
     let cells = with_type!(dtype, T => cells(&array.to_vec::<T>()?, &shape));
     Ok((shape, cells, format!("{shape} {dtype} {device}")))
 }

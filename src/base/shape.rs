@@ -55,6 +55,64 @@ impl Shape {
         Ok(self.dims()[dim.to_index(self, "dim")?])
     }
 
+    fn dims_n<const N: usize>(&self, op: &'static str) -> Result<[usize; N]> {
+        let found = self.dims();
+        found.try_into().map_err(|_| Error::Shape { op, found: found.to_vec(), expected: format!("{N} axes") })
+    }
+
+    /// No sizes, of a scalar.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if it has another number of axes.
+    pub fn dims0(&self) -> Result<()> {
+        self.dims_n("dims0").map(|[]| ())
+    }
+
+    /// The size along one axis.
+    ///
+    /// # Errors
+    /// As [`Shape::dims0`].
+    pub fn dims1(&self) -> Result<usize> {
+        self.dims_n("dims1").map(|[a]| a)
+    }
+
+    /// The sizes along two axes.
+    ///
+    /// # Errors
+    /// As [`Shape::dims0`].
+    pub fn dims2(&self) -> Result<(usize, usize)> {
+        self.dims_n("dims2").map(|[a, b]| (a, b))
+    }
+
+    /// The sizes along three axes.
+    ///
+    /// # Errors
+    /// As [`Shape::dims0`].
+    pub fn dims3(&self) -> Result<(usize, usize, usize)> {
+        self.dims_n("dims3").map(|[a, b, c]| (a, b, c))
+    }
+
+    /// The sizes along four axes.
+    ///
+    /// # Errors
+    /// As [`Shape::dims0`].
+    pub fn dims4(&self) -> Result<(usize, usize, usize, usize)> {
+        self.dims_n("dims4").map(|[a, b, c, d]| (a, b, c, d))
+    }
+
+    /// The sizes along five axes.
+    ///
+    /// # Errors
+    /// As [`Shape::dims0`].
+    pub fn dims5(&self) -> Result<(usize, usize, usize, usize, usize)> {
+        self.dims_n("dims5").map(|[a, b, c, d, e]| (a, b, c, d, e))
+    }
+
+    /// The dims as a list.
+    pub fn into_dims(self) -> Vec<usize> {
+        self.dims().to_vec()
+    }
+
     /// Whether the shape can be that of an array with elements of `elem_bytes` bytes: at most
     /// [`MAX_RANK`] axes and fewer than `isize::MAX` bytes.
     ///

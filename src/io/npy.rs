@@ -289,7 +289,7 @@ fn descr(dtype: DType) -> &'static str {
 
 /// Everything before the data, padded as NumPy pads it.
 pub(super) fn header(array: &Tensor) -> Result<Vec<u8>> {
-    let (descr, dims) = (descr(array.dtype()?), array.dims()?);
+    let (descr, dims) = (descr(array.dtype()), array.dims());
     let mut shape: String = dims.iter().map(|dim| format!("{dim}, ")).collect();
     // A tuple of one keeps its comma.
     shape.truncate(shape.len().saturating_sub(if dims.len() == 1 { 1 } else { 2 }));

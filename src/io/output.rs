@@ -51,7 +51,7 @@ impl<W: Write> Output<W> {
     /// The elements of an array in row-major order, the lowest byte first.
     #[track_caller]
     pub(super) fn elements(&mut self, array: &Tensor) -> Result<()> {
-        with_type!(array.dtype()?, T => {
+        with_type!(array.dtype(), T => {
             let all = array.to_vec::<T>()?;
             let mut bytes = Vec::with_capacity(CHUNK_BYTES.min(size_of_val(&all[..])));
             for chunk in all.chunks(CHUNK_BYTES / size_of::<T>()) {

@@ -94,7 +94,7 @@ impl Tensor {
 fn write(tensors: Vec<(&str, &Tensor)>, path: &Path) -> Result<()> {
     let mut all = Vec::new();
     for (name, array) in tensors {
-        all.push((kind_of(array.dtype()?), name, array));
+        all.push((kind_of(array.dtype()), name, array));
     }
     all.sort_by_key(|(kind, name, _)| (std::cmp::Reverse(*kind), *name));
     let mut text = String::from("{");
@@ -105,9 +105,9 @@ fn write(tensors: Vec<(&str, &Tensor)>, path: &Path) -> Result<()> {
             return Err(Error::File { path: Some(path.to_owned()), offset: None, why });
         }
         let begin = end;
-        end += array.elem_count()? * array.dtype()?.size_in_bytes();
+        end += array.elem_count() * array.dtype().size_in_bytes();
         let quoted = serde_json::to_string(name).map_err(Error::msg)?;
-        let shape: Vec<String> = array.dims()?.iter().map(usize::to_string).collect();
+        let shape: Vec<String> = array.dims().iter().map(usize::to_string).collect();
         let comma = if text.len() > 1 { "," } else { "" };
         let (dtype, shape) = (KINDS[*kind].0, shape.join(","));
         text.push_str(&format!(

@@ -44,7 +44,7 @@ const CLOSE_BATCH: usize = 256;
 /// let y = x.exp()?; // belongs to `batch`, as its first operand does
 /// model.ret_to(&y)?; // now to `model`
 /// batch.close()?;
-/// assert!(x.dims().is_err() && y.dims().is_ok());
+/// assert!(!x.is_open() && y.is_open());
 /// # Ok::<(), ndgc::Error>(())
 /// ```
 #[derive(Clone)]

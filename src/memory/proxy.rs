@@ -29,7 +29,7 @@ use crate::memory::{
 /// let a = Proxy::zeros((2, 3), DType::F32, &Device::Cpu)?;
 /// let b = a.clone(); // the same array
 /// drop(a);
-/// assert_eq!(b.dims()?, [2, 3]);
+/// assert_eq!(b.dims(), [2, 3]);
 /// # Ok::<(), ndgc::Error>(())
 /// ```
 pub struct Proxy {

@@ -16,13 +16,15 @@ use crate::base::{
     dtype::DType,
     error::{Closer, Error, Result, Site, StaleArray},
     layout::Layout,
-    sync::{AtomicU32, Ordering, wait_turn},
+    sync::{AtomicU32, Ordering, UnsafeCell, wait_turn},
 };
+use crate::device::Device;
 use crate::memory::{
     hazard::{PLACES, announced},
     key::Key,
     lend,
     owner::{self, Owner, Refused},
+    proxy::Proxy,
     queue::Queue,
     slab::Slab,
     slot::{BUSY, CLOSING, KEPT, LENT, NAMED, OPEN, Slot, generation_of},
@@ -43,6 +45,33 @@ pub(crate) struct Payload {
     pub(crate) node: Tracked,
 }
 
+/// What the handles of an array tell of it without asking whether it is open: it stays true of a closed one.
+#[derive(Clone, Debug)]
+pub(crate) struct Face {
+    pub(crate) dtype: DType,
+    pub(crate) layout: Layout,
+    pub(crate) device: Device,
+}
+
+impl Face {
+    fn of(payload: &Payload) -> Self {
+        Face { dtype: payload.dtype, layout: payload.layout, device: payload.storage.buffer().device().clone() }
+    }
+
+    fn is_same(&self, other: &Face) -> bool {
+        (self.dtype, self.layout) == (other.dtype, other.layout) && self.device == other.device
+    }
+}
+
+/// A face in its slot: written before the slot is opened, taken when it is recycled, and only read in between.
+#[derive(Debug)]
+struct FaceCell(UnsafeCell<Option<Face>>);
+
+// SAFETY: written and taken by the one thread that has the slot while it has no proxy (`create`, `recycle`); read
+// through a borrowed proxy alone (`face`).
+#[allow(unsafe_code)]
+unsafe impl Sync for FaceCell {}
+
 /// A slot with what owners, writers and errors need to know of it.
 #[derive(Debug)]
 #[repr(align(64))]
@@ -60,6 +89,9 @@ pub(crate) struct ArraySlot {
     closer: AtomicU32,
     created: AtomicPtr<Location<'static>>,
     closed: AtomicPtr<Location<'static>>,
+    face: FaceCell,
+    /// The face after an exchange that changed it, in `FACES`; null before.
+    moved: AtomicPtr<Face>,
 }
 
 static SLOTS: Slab<ArraySlot> = Slab::new(|| ArraySlot {
@@ -73,12 +105,17 @@ static SLOTS: Slab<ArraySlot> = Slab::new(|| ArraySlot {
     closer: AtomicU32::new(0),
     created: AtomicPtr::new(std::ptr::null_mut()),
     closed: AtomicPtr::new(std::ptr::null_mut()),
+    face: FaceCell(UnsafeCell::new(None)),
+    moved: AtomicPtr::new(std::ptr::null_mut()),
 });
 
 pub(crate) static QUEUE: Queue = Queue::new();
 
 /// Names given by `set_name`, while their array is open or has handles.
 static NAMES: std::sync::LazyLock<DashMap<u32, String>> = std::sync::LazyLock::new(DashMap::new);
+
+/// Faces that exchanged arrays had later, until their slot is recycled: a user may hold a reference to any of them.
+static FACES: std::sync::LazyLock<DashMap<u32, Vec<Arc<Face>>>> = std::sync::LazyLock::new(DashMap::new);
 
 /// The slot with this index.
 #[inline]
@@ -119,6 +156,9 @@ pub(crate) fn create(
         }
     };
     let cell = slot(index);
+    // SAFETY: the slot is vacant and came from a free list to this thread alone; no proxy of it exists.
+    #[allow(unsafe_code)]
+    cell.face.0.with_mut(|face| unsafe { *face = Some(Face::of(&payload)) });
     // Relaxed: published with the slot's state, or by the lock of the owner's list.
     cell.storage.store(payload.storage.id() + 1, Ordering::Relaxed);
     cell.born.store(now_millis(), Ordering::Relaxed);
@@ -421,6 +461,15 @@ fn recycle(local: &Local, index: u32) {
         NAMES.remove(&index);
         lend::forget(index);
     }
+    // Relaxed: the caller is the only one that can reach the slot.
+    if !cell.moved.load(Ordering::Relaxed).is_null() {
+        cell.moved.store(std::ptr::null_mut(), Ordering::Relaxed);
+        FACES.remove(&index);
+    }
+    // SAFETY: no proxy is left, and a face is read through a borrowed one alone.
+    #[allow(unsafe_code)]
+    let face = cell.face.0.with_mut(|face| unsafe { (*face).take() });
+    drop(face);
     let (payload, reusable) = cell.core.recycle();
     drop(payload);
     if reusable {
@@ -477,14 +526,49 @@ pub(crate) fn exchange(local: &Local, op: &'static str, key: Key, payload: Paylo
         return Err(stale(op, key));
     };
     cell.storage.store(payload.storage.id() + 1, Ordering::Relaxed);
+    let face = Face::of(&payload);
     // SAFETY: this thread set `BUSY`, issued the barrier, and found no announcement; and it took the array from its
     // owner, so that nobody closes it.
     #[allow(unsafe_code)]
     let old = unsafe { cell.core.replace(payload) };
+    turn_face(key.index(), face);
     if owner::put(local, key.index(), owner, true).is_err() {
         close_taken(local, &[key], Closer::Manager, None);
     }
     old.ok_or_else(|| stale(op, key))
+}
+
+/// Shows another face from now on; the ones before stay where they are, since users may hold references to them.
+fn turn_face(index: u32, face: Face) {
+    if face_of(index).is_some_and(|now| now.is_same(&face)) {
+        return;
+    }
+    let face = Arc::new(face);
+    // Release: pairs with the Acquire in `face_of`.
+    slot(index).moved.store(Arc::as_ptr(&face).cast_mut(), Ordering::Release);
+    FACES.entry(index).or_default().push(face);
+}
+
+/// The face of a slot that cannot be recycled during `'a`.
+#[inline]
+fn face_of<'a>(index: u32) -> Option<&'a Face> {
+    let cell = slot(index);
+    // Acquire: pairs with the Release in `turn_face`.
+    let moved = cell.moved.load(Ordering::Acquire);
+    if !moved.is_null() {
+        // SAFETY: it lies in an `Arc` of `FACES`, which holds it until the slot is recycled.
+        #[allow(unsafe_code)]
+        return Some(unsafe { &*moved });
+    }
+    // SAFETY: written by `create` before the first proxy, and taken after the last one.
+    #[allow(unsafe_code)]
+    cell.face.0.with(|face| unsafe { (*face).as_ref() })
+}
+
+/// What the handle of an array tells of it, open or closed.
+#[inline]
+pub(crate) fn face(of: &Proxy) -> &Face {
+    face_of(of.key().index()).expect("the slot of a proxy has a face")
 }
 
 /// Lets readers in again.

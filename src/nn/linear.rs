@@ -19,7 +19,7 @@ pub struct Linear {
 /// # use ndgc::{nn, nn::Module, DType, Device, Generator, Tensor};
 /// let layer = nn::linear(3, 2, &mut Generator::new(1), &Device::Cpu)?;
 /// let y = layer.forward(&Tensor::ones((5, 3), DType::F32, &Device::Cpu)?)?;
-/// assert_eq!(y.dims()?, [5, 2]);
+/// assert_eq!(y.dims(), [5, 2]);
 /// # Ok::<(), ndgc::Error>(())
 /// ```
 pub fn linear<P: Place + ?Sized>(inputs: usize, outputs: usize, random: &mut Generator, at: &P) -> Result<Linear> {

@@ -157,5 +157,5 @@ impl Optimizer for Adam {
 /// variable has.
 #[track_caller]
 fn state_beside(variable: &Var) -> Result<Tensor> {
-    Tensor::zeros(variable.shape()?, variable.dtype()?, &variable.device()?)
+    Tensor::zeros(*variable.shape(), variable.dtype(), variable.device())
 }

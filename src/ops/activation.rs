@@ -19,7 +19,7 @@ const GELU: f64 = 0.797_884_560_802_865_4;
 
 /// `max(x, 0) + f(min(x, 0))`: no branch that is not taken can spoil the gradient.
 fn bent(x: &Proxy, op: &'static str, f: impl FnOnce(&Proxy) -> Result<Proxy>) -> Result<Proxy> {
-    check::float(op, x.dtype()?)?;
+    check::float(op, x.dtype())?;
     let below = f(&x.clamp_max(0.0)?)?;
     // A NaN comes through below alone.
     x.relu()?.add(&below)
@@ -27,7 +27,7 @@ fn bent(x: &Proxy, op: &'static str, f: impl FnOnce(&Proxy) -> Result<Proxy>) ->
 
 /// A parameter has one number for each entry of an axis.
 fn fits(op: &'static str, parameter: &Proxy, size: usize, what: &str) -> Result<()> {
-    let found = parameter.shape()?;
+    let found = *parameter.shape();
     check::same_shape(op, &found, &Shape::from(size), &format!("{what} has one number for each entry"))
 }
 
@@ -42,7 +42,7 @@ fn standardised(x: &Proxy, eps: f64) -> Result<Proxy> {
 fn angles(x: &Proxy, table: &Proxy, at: usize, op: &'static str) -> Result<Proxy> {
     let (batch, _, _, width) = x.dims4()?;
     let positions = x.dim(at)?;
-    let found = table.shape()?;
+    let found = *table.shape();
     let fits = match *found.dims() {
         [all, half] => all >= positions && half * 2 == width,
         [b, all, half] => b == batch && all >= positions && half * 2 == width,
@@ -50,7 +50,7 @@ fn angles(x: &Proxy, table: &Proxy, at: usize, op: &'static str) -> Result<Proxy
     };
     if !fits {
         let why = "the angles are [positions, width / 2] or [batch, positions, width / 2], with enough positions";
-        return Err(Error::shapes(op, &x.shape()?, &found, why.into()));
+        return Err(Error::shapes(op, x.shape(), &found, why.into()));
     }
     let table = table.narrow(D::Minus2, 0, positions)?;
     let (batch, half) = (if found.rank() == 3 { batch } else { 1 }, width / 2);
@@ -60,13 +60,13 @@ fn angles(x: &Proxy, table: &Proxy, at: usize, op: &'static str) -> Result<Proxy
 /// Each pair turned by its angle; pairs are the halves of the last axis, or neighbours on it.
 fn rotated(x: &Proxy, tables: [&Proxy; 2], at: usize, neighbours: bool, op: &'static str, site: Site) -> Result<Proxy> {
     whole(op, site, x, || {
-        check::float(op, x.dtype()?)?;
-        if x.rank()? != 4 {
+        check::float(op, x.dtype())?;
+        if x.rank() != 4 {
             return misshapen(op, x, "4 axes");
         }
         let [cos, sin] = tables;
         let (cos, sin) = (angles(x, cos, at, op)?, angles(x, sin, at, op)?);
-        let shape = x.shape()?;
+        let shape = *x.shape();
         let half = shape.dims()[3] / 2;
         let pairs = [shape.dims()[0], shape.dims()[1], shape.dims()[2]];
         let [a, b, c] = pairs;
@@ -95,14 +95,14 @@ struct Attention<'a> {
 
 fn attention(q: &Proxy, k: &Proxy, v: &Proxy, ask: Attention<'_>, op: &'static str, site: Site) -> Result<Proxy> {
     for array in [q, k, v] {
-        if array.rank()? != 4 {
+        if array.rank() != 4 {
             return misshapen(op, array, "4 axes: batch, heads, positions, width");
         }
     }
     let ((batch, heads, rows, width), (_, groups, columns, _)) = (q.dims4()?, k.dims4()?);
     let depth = v.dim(3)?;
-    check::same_shape(op, &k.shape()?, &Shape::from((batch, groups, columns, width)), "keys must fit the queries")?;
-    check::same_shape(op, &v.shape()?, &Shape::from((batch, groups, columns, depth)), "values must fit the keys")?;
+    check::same_shape(op, k.shape(), &Shape::from((batch, groups, columns, width)), "keys must fit the queries")?;
+    check::same_shape(op, v.shape(), &Shape::from((batch, groups, columns, depth)), "values must fit the keys")?;
     if groups == 0 || !heads.is_multiple_of(groups) {
         return argument(op, "heads of the keys", groups, "a divisor of the heads of the queries");
     }
@@ -114,7 +114,7 @@ fn attention(q: &Proxy, k: &Proxy, v: &Proxy, ask: Attention<'_>, op: &'static s
         scores = scores.affine(1.0 / ask.softcapping, 0.0)?.tanh()?.affine(ask.softcapping, 0.0)?;
     }
     if let Some(mask) = ask.mask {
-        scores = scores.add(&mask.broadcast_as(scores.shape()?)?)?;
+        scores = scores.add(&mask.broadcast_as(*scores.shape())?)?;
     }
     if ask.causal {
         let ones = number(&scores, 1.0, site)?.broadcast_as((rows, columns))?;
@@ -141,7 +141,7 @@ macro_rules! activations {
                     let op = stringify!($name);
                     let $x = self;
                     whole(op, Location::caller(), self, || {
-                        check::float(op, $x.dtype()?)?;
+                        check::float(op, $x.dtype())?;
                         $value
                     })
                 }
@@ -202,7 +202,7 @@ impl Proxy {
     pub fn prelu(&self, slopes: &Proxy) -> Result<Proxy> {
         let op = "prelu";
         whole(op, Location::caller(), self, || {
-            let (shape, of_slopes) = (self.shape()?, slopes.shape()?);
+            let (shape, of_slopes) = (*self.shape(), *slopes.shape());
             let slopes = if of_slopes.elem_count() == 1 {
                 slopes.reshape(())?
             } else if of_slopes == shape {
@@ -281,7 +281,7 @@ impl Proxy {
     pub fn group_norm(&self, groups: usize, scale: &Proxy, shift: &Proxy, eps: f64) -> Result<Proxy> {
         let op = "group_norm";
         whole(op, Location::caller(), self, || {
-            let shape = self.shape()?;
+            let shape = *self.shape();
             let &[batch, channels, _, ..] = shape.dims() else {
                 return misshapen(op, self, "at least three axes: batch, channels, ..");
             };
@@ -306,11 +306,11 @@ impl Proxy {
     pub fn dropout(&self, p: f64) -> Result<Proxy> {
         let (op, site) = ("dropout", Location::caller());
         whole(op, site, self, || {
-            let dtype = check::float(op, self.dtype()?)?;
+            let dtype = check::float(op, self.dtype())?;
             if !(0.0..1.0).contains(&p) {
                 return argument(op, "p", p, "at least 0 and less than 1");
             }
-            let drawn = Proxy::rand(0f32, 1f32, self.shape()?, &self.device()?)?;
+            let drawn = Proxy::rand(0f32, 1f32, *self.shape(), self.device())?;
             let kept = drawn.broadcast_ge(&number(&drawn, p, site)?)?;
             self.mul(&kept.to_dtype(dtype)?.affine(1.0 / (1.0 - p), 0.0)?)
         })

@@ -91,22 +91,22 @@ fn part(op: BinaryOp, side: usize, grad: &Proxy, saved: Option<&[Saved; 2]>) -> 
             let larger = (op == BinaryOp::Maximum) == (side == 0);
             let wins = if larger { x.broadcast_gt(&y)? } else { x.broadcast_lt(&y)? };
             // Where both are equal the gradient is shared.
-            let share = wins.to_dtype(grad.dtype()?)?;
-            let ties = x.broadcast_eq(&y)?.to_dtype(grad.dtype()?)?.affine(0.5, 0.0)?;
+            let share = wins.to_dtype(grad.dtype())?;
+            let ties = x.broadcast_eq(&y)?.to_dtype(grad.dtype())?.affine(0.5, 0.0)?;
             grad.mul(&share.add(&ties)?)?
         }
         (BinaryOp::Pow, 0) => {
             let (x, y) = (value(0)?, value(1)?);
             let slope = x.broadcast_pow(&y.affine(1.0, -1.0)?)?.broadcast_mul(&y)?;
             // A power of 0 is 1 everywhere, also where the formula has 0 * infinity.
-            let flat = y.eq(&y.zeros_like()?)?.broadcast_as(slope.shape()?)?;
+            let flat = y.eq(&y.zeros_like()?)?.broadcast_as(*slope.shape())?;
             grad.mul(&flat.where_cond(&slope.zeros_like()?, &slope)?)?
         }
         (BinaryOp::Pow, _) => {
             let (x, y) = (value(0)?, value(1)?);
             let slope = x.broadcast_pow(&y)?.broadcast_mul(&x.log()?)?;
             // At 0 the formula has 0 * infinity; the limit is 0.
-            let flat = x.eq(&x.zeros_like()?)?.broadcast_as(slope.shape()?)?;
+            let flat = x.eq(&x.zeros_like()?)?.broadcast_as(*slope.shape())?;
             grad.mul(&flat.where_cond(&slope.zeros_like()?, &slope)?)?
         }
     })
@@ -240,7 +240,7 @@ fn with_number(
     site: Site,
     floats: impl FnOnce() -> Result<Proxy>,
 ) -> Result<Proxy> {
-    if x.dtype()?.is_float() {
+    if x.dtype().is_float() {
         return composed("arithmetic", site, x, floats);
     }
     composed("arithmetic", site, x, || {

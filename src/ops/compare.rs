@@ -127,7 +127,7 @@ impl Proxy {
     /// As [`Proxy::sub`].
     pub fn all_close(&self, other: &Proxy, rtol: f64, atol: f64) -> Result<bool> {
         let hint = "all_close compares equal shapes";
-        check::same_shape("all_close", &self.shape()?, &other.shape()?, hint)?;
+        check::same_shape("all_close", self.shape(), other.shape(), hint)?;
         let (a, b) = (self.detach()?.to_dtype(DType::F64)?, other.detach()?.to_dtype(DType::F64)?);
         let pairs = a.to_vec::<f64>()?.into_iter().zip(b.to_vec::<f64>()?);
         let near = |x: f64, y: f64| x.is_finite() && y.is_finite() && (x - y).abs() <= atol + rtol * y.abs();
@@ -140,7 +140,7 @@ impl Proxy {
     /// # Errors
     /// [`Error::StaleArray`](crate::Error::StaleArray); [`Error::DeviceMismatch`](crate::Error::DeviceMismatch).
     pub fn content_equals(&self, other: &Proxy) -> Result<bool> {
-        if self.shape()? != other.shape()? || self.dtype()? != other.dtype()? {
+        if *self.shape() != *other.shape() || self.dtype() != other.dtype() {
             return Ok(false);
         }
         let equal = self.detach()?.eq(other)?;

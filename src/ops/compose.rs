@@ -68,12 +68,12 @@ pub(crate) fn number(x: &Proxy, value: f64, site: Site) -> Result<Proxy> {
 
 /// A number repeated over the shape of `x`: one element of memory.
 pub(crate) fn wide(x: &Proxy, value: f64, site: Site) -> Result<Proxy> {
-    number(x, value, site)?.broadcast_as(x.shape()?)
+    number(x, value, site)?.broadcast_as(*x.shape())
 }
 
 /// The axes named, as a list, and the number of elements along them together.
 pub(crate) fn axes_of(x: &Proxy, dims: &impl Dims, op: &'static str) -> Result<(Vec<usize>, usize)> {
-    let shape = x.shape()?;
+    let shape = *x.shape();
     let axes = dims.to_axes(&shape, op)?;
     let list: Vec<usize> = (0..shape.rank()).filter(|&axis| axes.has(axis)).collect();
     let count = list.iter().map(|&axis| shape.dims()[axis]).product();
@@ -99,7 +99,7 @@ pub(crate) fn argument<R>(
 
 /// A shape that does not have the form needed.
 pub(crate) fn misshapen<R>(op: &'static str, x: &Proxy, expected: &str) -> Result<R> {
-    Err(Error::Shape { op, found: x.dims()?, expected: expected.into() })
+    Err(Error::Shape { op, found: x.dims().to_vec(), expected: expected.into() })
 }
 
 impl Proxy {
@@ -113,7 +113,7 @@ impl Proxy {
         slope: impl Fn(&Proxy) -> Result<Proxy> + Send + Sync + 'static,
     ) -> Result<Proxy> {
         whole(op, site, self, || {
-            check::float(op, self.dtype()?)?;
+            check::float(op, self.dtype())?;
             let values = no_grad(|| value(self))?;
             values.tied([self], (op, site), true, move |grad, operands, _| Ok(one(grad.mul(&slope(&operands[0])?)?)))
         })

@@ -24,7 +24,7 @@ impl Proxy {
     #[track_caller]
     pub fn to_dtype(&self, dtype: DType) -> Result<Proxy> {
         let site = Location::caller();
-        let from = self.dtype()?;
+        let from = self.dtype();
         if from == dtype {
             return Ok(self.clone());
         }
@@ -50,11 +50,11 @@ impl Proxy {
     #[track_caller]
     pub fn to_device(&self, device: &Device) -> Result<Proxy> {
         let site = Location::caller();
-        let from = self.device()?;
-        if &from == device {
+        let from = self.with_pinned("to_device", |array| array.storage.buffer().device().clone())?;
+        if from == *device {
             return Ok(self.clone());
         }
-        let (dtype, shape) = (self.dtype()?, self.shape()?);
+        let (dtype, shape) = (self.dtype(), *self.shape());
         // Not in a closure, which would be the caller that the copy names.
         let copy = with_type!(dtype, T => match self.to_vec::<T>() {
             Ok(all) => Proxy::from_vec(all, shape, device),
@@ -64,7 +64,7 @@ impl Proxy {
         if !self.is_detached()? {
             copy.attach(&self.manager()?)?;
         }
-        if !self.track_op()? || !is_grad_enabled() {
+        if !self.track_op() || !is_grad_enabled() {
             return Ok(copy);
         }
         call("to_device", site, |local| {

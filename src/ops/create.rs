@@ -187,7 +187,7 @@ impl Proxy {
     /// ```
     /// # use ndgc::{Device, Tensor};
     /// let a = Tensor::new(&[[1f32, 2.], [3., 4.]], &Device::Cpu)?;
-    /// assert_eq!(a.dims()?, [2, 2]);
+    /// assert_eq!(a.dims(), [2, 2]);
     /// # Ok::<(), ndgc::Error>(())
     /// ```
     #[track_caller]

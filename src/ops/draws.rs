@@ -23,8 +23,8 @@ impl Proxy {
     pub fn rand_like(&self, low: f64, high: f64) -> Result<Proxy> {
         let op = "rand_like";
         whole(op, Location::caller(), self, || {
-            let (shape, device) = (self.shape()?, self.device()?);
-            match check::float(op, self.dtype()?)? {
+            let (shape, device) = (*self.shape(), self.device());
+            match check::float(op, self.dtype())? {
                 DType::F64 => Proxy::rand(low, high, shape, &device),
                 _ => Proxy::rand(low as f32, high as f32, shape, &device),
             }
@@ -39,8 +39,8 @@ impl Proxy {
     pub fn randn_like(&self, mean: f64, std: f64) -> Result<Proxy> {
         let op = "randn_like";
         whole(op, Location::caller(), self, || {
-            let (shape, device) = (self.shape()?, self.device()?);
-            match check::float(op, self.dtype()?)? {
+            let (shape, device) = (*self.shape(), self.device());
+            match check::float(op, self.dtype())? {
                 DType::F64 => Proxy::randn(mean, std, shape, &device),
                 _ => Proxy::randn(mean as f32, std as f32, shape, &device),
             }
@@ -94,6 +94,6 @@ impl Proxy {
     #[track_caller]
     pub fn bernoulli(&self) -> Result<Proxy> {
         let op = "bernoulli";
-        whole(op, Location::caller(), self, || self.rand_like(0.0, 1.0)?.lt(self)?.to_dtype(self.dtype()?))
+        whole(op, Location::caller(), self, || self.rand_like(0.0, 1.0)?.lt(self)?.to_dtype(self.dtype()))
     }
 }

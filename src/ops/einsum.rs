@@ -55,12 +55,12 @@ fn parse(equation: &str, operands: usize) -> Result<(Vec<Vec<char>>, Vec<char>)>
 impl Named {
     /// An operand with each letter once: axes of one letter become their diagonal.
     fn new(array: &Proxy, letters: &[char]) -> Result<Self> {
-        if array.rank()? != letters.len() {
+        if array.rank() != letters.len() {
             return argument(OP, "equation", letters.iter().collect::<String>(), "one letter for each axis");
         }
         let mut named = Named { array: array.clone(), letters: letters.to_vec() };
         while let Some((a, b)) = twice(&named.letters) {
-            let shape = named.array.shape()?;
+            let shape = *named.array.shape();
             if shape.dims()[a] != shape.dims()[b] {
                 return crate::ops::compose::misshapen(OP, array, "one size for each letter");
             }
@@ -128,8 +128,8 @@ fn pair(a: Named, b: Named, needed: impl Fn(char) -> bool) -> Result<Named> {
     for &letter in &letters {
         dims.push(if a.letters.contains(&letter) { a.size(letter)? } else { b.size(letter)? });
     }
-    shape_of(OP, &dims, a.array.dtype()?.size_in_bytes())?;
-    let array = if a.array.dtype()?.is_float() {
+    shape_of(OP, &dims, a.array.dtype().size_in_bytes())?;
+    let array = if a.array.dtype().is_float() {
         a.grouped([&batch, &rows, &summed])?.matmul(&b.grouped([&batch, &summed, &columns])?)?
     } else {
         let left = a.grouped([&batch, &rows, &summed])?.unsqueeze(2)?;

@@ -43,11 +43,11 @@ fn square<P: Place + ?Sized>(
 
 fn triangle(x: &Proxy, k: i64, op: CmpOp, name: &'static str, site: Site) -> Result<Proxy> {
     whole(name, site, x, || {
-        let shape = x.shape()?;
+        let shape = *x.shape();
         let &[.., rows, columns] = shape.dims() else {
             return misshapen(name, x, "at least two axes");
         };
-        let mask = band(&x.device()?, rows, columns, k, op)?;
+        let mask = band(x.device(), rows, columns, k, op)?;
         mask.broadcast_as(shape)?.where_cond(x, &wide(x, 0.0, site)?)
     })
 }
@@ -63,7 +63,7 @@ fn diagonal_of(rows: usize, columns: usize, k: i64) -> (usize, usize) {
 /// The numbers of a diagonal in row-major order.
 fn diagonal_ids(x: &Proxy, (start, length): (usize, usize), columns: usize) -> Result<Proxy> {
     let step = columns as i64 + 1;
-    Proxy::arange_step(start as i64, start as i64 + step * length as i64, step, &x.device()?)
+    Proxy::arange_step(start as i64, start as i64 + step * length as i64, step, x.device())
 }
 
 impl Proxy {
@@ -151,14 +151,14 @@ impl Proxy {
     #[track_caller]
     pub fn diag(&self, k: i64) -> Result<Self> {
         let op = "diag";
-        whole(op, Location::caller(), self, || match self.dims()?[..] {
+        whole(op, Location::caller(), self, || match self.dims()[..] {
             [_, _] => self.diagonal(k, 0, 1),
             [length] => {
                 let beside = usize::try_from(k.unsigned_abs()).unwrap_or(usize::MAX);
                 let n = length.saturating_add(beside);
-                shape_of(op, &[n, n], self.dtype()?.size_in_bytes())?;
+                shape_of(op, &[n, n], self.dtype().size_in_bytes())?;
                 let ids = diagonal_ids(self, diagonal_of(n, n, k), n)?;
-                Proxy::zeros(n * n, self.dtype()?, &self.device()?)?.index_add(&ids, self, 0)?.reshape((n, n))
+                Proxy::zeros(n * n, self.dtype(), self.device())?.index_add(&ids, self, 0)?.reshape((n, n))
             }
             _ => misshapen(op, self, "one or two axes"),
         })
@@ -174,7 +174,7 @@ impl Proxy {
     pub fn diagonal<A: Dim, B: Dim>(&self, k: i64, a: A, b: B) -> Result<Self> {
         let op = "diagonal";
         whole(op, Location::caller(), self, || {
-            let shape = self.shape()?;
+            let shape = *self.shape();
             let (a, b) = (a.to_index(&shape, op)?, b.to_index(&shape, op)?);
             if a == b {
                 return Err(Error::DuplicateDim { op, dim: a });

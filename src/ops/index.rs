@@ -71,7 +71,7 @@ impl Proxy {
     #[track_caller]
     pub fn embedding(&self, ids: &Proxy) -> Result<Proxy> {
         let (_, width) = self.dims2()?;
-        let mut dims = ids.dims()?;
+        let mut dims = ids.dims().to_vec();
         dims.push(width);
         let rows = || self.index_select(&ids.flatten_all()?, 0)?.reshape(dims);
         composed("embedding", Location::caller(), self, rows)
@@ -113,7 +113,7 @@ impl Proxy {
     /// As [`Proxy::gather`]; [`Error::DTypeMismatch`] of `src`.
     #[track_caller]
     pub fn scatter_add<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<Proxy> {
-        let axis = dim.to_index(&self.shape()?, "scatter_add")?;
+        let axis = dim.to_index(self.shape(), "scatter_add")?;
         put_into_copy(self, ids, src, axis, Put::Scatter, Location::caller())
     }
 
@@ -123,7 +123,7 @@ impl Proxy {
     /// As [`Proxy::index_select`]; [`Error::ShapeMismatch`] and [`Error::DTypeMismatch`] of `src`.
     #[track_caller]
     pub fn index_add<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<Proxy> {
-        let axis = dim.to_index(&self.shape()?, "index_add")?;
+        let axis = dim.to_index(self.shape(), "index_add")?;
         put_into_copy(self, ids, src, axis, Put::Index, Location::caller())
     }
 
@@ -136,7 +136,7 @@ impl Proxy {
     pub fn cat<T: AsRef<Proxy>, A: Dim>(arrays: &[T], dim: A) -> Result<Proxy> {
         let arrays: Vec<&Proxy> = arrays.iter().map(AsRef::as_ref).collect();
         let axis = match arrays.first() {
-            Some(first) => dim.to_index(&first.shape()?, "cat")?,
+            Some(first) => dim.to_index(first.shape(), "cat")?,
             None => 0,
         };
         let site = Location::caller();
@@ -152,7 +152,7 @@ impl Proxy {
     pub fn stack<T: AsRef<Proxy>, A: Dim>(arrays: &[T], dim: A) -> Result<Proxy> {
         let arrays: Vec<&Proxy> = arrays.iter().map(AsRef::as_ref).collect();
         let axis = match arrays.first() {
-            Some(first) => dim.to_index_plus_one(&first.shape()?, "stack")?,
+            Some(first) => dim.to_index_plus_one(first.shape(), "stack")?,
             None => 0,
         };
         let site = Location::caller();
@@ -243,10 +243,10 @@ fn join(arrays: &[&Proxy], axis: usize, stacked: bool, name: &'static str, site:
     let first = arrays.first().ok_or_else(|| nothing(name))?;
     let parts: Vec<Proxy> =
         arrays.iter().map(|a| if stacked { a.unsqueeze(axis) } else { Ok((*a).clone()) }).collect::<Result<_>>()?;
-    let mut shape = parts[0].shape()?;
+    let mut shape = *parts[0].shape();
     let mut total = 0usize;
     for part in &parts {
-        let own = part.shape()?;
+        let own = *part.shape();
         let size = if own.rank() == shape.rank() { own.dims()[axis] } else { 0 };
         check::same_shape(name, &own, &shape.with_dim(axis, size), "all sizes but that of the joined axis must agree")?;
         total += size;
@@ -279,7 +279,7 @@ fn join(arrays: &[&Proxy], axis: usize, stacked: bool, name: &'static str, site:
 fn track_join(joined: Proxy, parts: &[Proxy], axis: usize, sizes: Vec<(usize, usize)>) -> Result<Proxy> {
     let mut result = joined;
     for (part, (start, size)) in parts.iter().zip(sizes) {
-        if part.track_op()? && crate::array::autograd::is_grad_enabled() {
+        if part.track_op() && crate::array::autograd::is_grad_enabled() {
             result = tie(&result, part, axis, start, size)?;
         }
     }

@@ -159,7 +159,7 @@ macro_rules! unary_assignments {
                 pub fn $name(&self) -> Result<Proxy> {
                     let (name, site) = (stringify!($name), Location::caller());
                     if $float {
-                        check::float(name, self.dtype()?)?;
+                        check::float(name, self.dtype())?;
                     }
                     into(self, [], name, site, |dst, []| Kernel::UnaryAssign { op: UnaryOp::$op, dst })?;
                     Ok(self.clone())
@@ -264,7 +264,7 @@ impl Proxy {
 
 /// One value in the shape, dtype, device and owner of another array.
 pub(crate) fn like(array: &Proxy, name: &'static str, value: f64, site: Site) -> Result<Proxy> {
-    let shape = array.shape()?;
+    let shape = *array.shape();
     filled_beside(array, name, &shape, value, site)
 }
 

@@ -18,7 +18,7 @@ impl Proxy {
     pub fn dot(&self, rhs: &Proxy) -> Result<Proxy> {
         let op = "dot";
         whole(op, Location::caller(), self, || {
-            let (a, b) = (self.shape()?, rhs.shape()?);
+            let (a, b) = (*self.shape(), *rhs.shape());
             if a.rank() != 1 || b.rank() != 1 {
                 return Err(Error::shapes(op, &a, &b, "both must be vectors".into()));
             }
@@ -34,7 +34,7 @@ impl Proxy {
     pub fn mv(&self, rhs: &Proxy) -> Result<Proxy> {
         let op = "mv";
         whole(op, Location::caller(), self, || {
-            let (a, b) = (self.shape()?, rhs.shape()?);
+            let (a, b) = (*self.shape(), *rhs.shape());
             if a.rank() != 2 || b.rank() != 1 {
                 return Err(Error::shapes(op, &a, &b, "needs a matrix and a vector".into()));
             }
@@ -50,7 +50,7 @@ impl Proxy {
     pub fn outer(&self, rhs: &Proxy) -> Result<Proxy> {
         let op = "outer";
         whole(op, Location::caller(), self, || {
-            let (a, b) = (self.shape()?, rhs.shape()?);
+            let (a, b) = (*self.shape(), *rhs.shape());
             if a.rank() != 1 || b.rank() != 1 {
                 return Err(Error::shapes(op, &a, &b, "both must be vectors".into()));
             }
@@ -68,7 +68,7 @@ impl Proxy {
         whole(op, Location::caller(), self, || {
             let product = self.matmul(rhs)?;
             let sum = product.broadcast_add(bias)?;
-            crate::ops::check::same_shape(op, &product.shape()?, &sum.shape()?, "the bias must fit the product")?;
+            crate::ops::check::same_shape(op, product.shape(), sum.shape(), "the bias must fit the product")?;
             Ok(sum)
         })
     }
@@ -82,11 +82,11 @@ impl Proxy {
     pub fn kron(&self, rhs: &Proxy) -> Result<Proxy> {
         let op = "kron";
         whole(op, Location::caller(), self, || {
-            let (a, b) = (self.dims()?, rhs.dims()?);
+            let (a, b) = (self.dims(), rhs.dims());
             let rank = a.len().max(b.len());
             let filled = |dims: &[usize]| [vec![1; rank - dims.len()], dims.to_vec()].concat();
-            let (a, b) = (filled(&a), filled(&b));
-            let elem_bytes = self.dtype()?.size_in_bytes();
+            let (a, b) = (filled(a), filled(b));
+            let elem_bytes = self.dtype().size_in_bytes();
             let pairs: Vec<usize> = a.iter().zip(&b).flat_map(|(&m, &n)| [m, n]).collect();
             shape_of(op, &pairs, elem_bytes)?;
             let outer: Vec<usize> = a.iter().flat_map(|&m| [m, 1]).collect();
@@ -104,12 +104,12 @@ impl Proxy {
     pub fn cross<A: Dim>(&self, rhs: &Proxy, dim: A) -> Result<Proxy> {
         let op = "cross";
         whole(op, Location::caller(), self, || {
-            let shape = self.shape()?;
+            let shape = *self.shape();
             let axis = dim.to_index(&shape, op)?;
             if shape.dims()[axis] != 3 {
                 return misshapen(op, self, "3 elements along the axis");
             }
-            crate::ops::check::same_shape(op, &shape, &rhs.shape()?, "both must have one shape")?;
+            crate::ops::check::same_shape(op, &shape, rhs.shape(), "both must have one shape")?;
             let left = self.roll(-1, axis)?.mul(&rhs.roll(-2, axis)?)?;
             left.sub(&self.roll(-2, axis)?.mul(&rhs.roll(-1, axis)?)?)
         })
@@ -125,7 +125,7 @@ impl Proxy {
     pub fn cdist(&self, rhs: &Proxy, p: f64) -> Result<Proxy> {
         let op = "cdist";
         whole(op, Location::caller(), self, || {
-            let (a, b) = (self.shape()?, rhs.shape()?);
+            let (a, b) = (*self.shape(), *rhs.shape());
             if a.rank() < 2 || b.rank() < 2 || a.dim(D::Minus1)? != b.dim(D::Minus1)? {
                 return Err(Error::shapes(op, &a, &b, "needs two sets of points with as many coordinates".into()));
             }

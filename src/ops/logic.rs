@@ -29,7 +29,7 @@ fn logic(
     f: impl FnOnce(&Proxy, &Proxy) -> Result<Proxy>,
 ) -> Result<Proxy> {
     whole(op, site, a, || {
-        check::same_shape(op, &a.shape()?, &b.shape()?, "the operation wants equal shapes")?;
+        check::same_shape(op, a.shape(), b.shape(), "the operation wants equal shapes")?;
         f(&truth(a, site)?, &truth(b, site)?)
     })
 }
@@ -49,10 +49,10 @@ struct Division {
 fn divide(a: &Proxy, b: &Proxy, how: Division, site: Site) -> Result<Proxy> {
     let op = how.op;
     whole(op, site, a, || {
-        let (shape, dtype) = (a.shape()?, a.dtype()?);
-        check::same_shape(op, &shape, &b.shape()?, "the operation wants equal shapes")?;
-        if dtype != b.dtype()? {
-            return Err(Error::DTypeMismatch { op, lhs: dtype, rhs: b.dtype()? });
+        let (shape, dtype) = (*a.shape(), a.dtype());
+        check::same_shape(op, &shape, b.shape(), "the operation wants equal shapes")?;
+        if dtype != b.dtype() {
+            return Err(Error::DTypeMismatch { op, lhs: dtype, rhs: b.dtype() });
         }
         if !dtype.is_float() {
             return of_integers(a, b, how, site);
@@ -77,15 +77,15 @@ fn of_integers(a: &Proxy, b: &Proxy, how: Division, site: Site) -> Result<Proxy>
     let zero = number(a, 0.0, site)?;
     // A division by 0 gives 0 with the whole number as rest; that is no reason to round further.
     let signs = a.broadcast_lt(&zero)?.ne(&b.broadcast_lt(&zero)?)?;
-    let less = signs.mul(&truth(&rest, site)?)?.mul(&truth(b, site)?)?.to_dtype(a.dtype()?)?;
+    let less = signs.mul(&truth(&rest, site)?)?.mul(&truth(b, site)?)?.to_dtype(a.dtype())?;
     (how.integers)(a, b, [quotient, rest, less])
 }
 
 /// Pair by pair in doubles on the host: no formula of kernels is exact for large quotients.
 fn on_host(a: &Proxy, b: &Proxy, op: &'static str, f: fn(f64, f64) -> f64) -> Result<Proxy> {
-    let (shape, dtype, device) = (a.shape()?, a.dtype()?, a.device()?);
-    if device != b.device()? {
-        return Err(Error::DeviceMismatch { op, lhs: device.to_string(), rhs: b.device()?.to_string() });
+    let (shape, dtype, device) = (*a.shape(), a.dtype(), a.device());
+    if device != b.device() {
+        return Err(Error::DeviceMismatch { op, lhs: device.to_string(), rhs: b.device().to_string() });
     }
     with_type!(dtype, T => {
         let pairs = a.to_vec::<T>()?.into_iter().zip(b.to_vec::<T>()?);
@@ -129,7 +129,7 @@ impl Proxy {
     #[track_caller]
     pub fn is_inf(&self) -> Result<Proxy> {
         let site = Location::caller();
-        whole("is_inf", site, self, || match self.dtype()?.is_float() {
+        whole("is_inf", site, self, || match self.dtype().is_float() {
             true => no_grad(|| self.abs())?.broadcast_eq(&number(self, f64::INFINITY, site)?),
             false => self.ne(self),
         })
@@ -142,7 +142,7 @@ impl Proxy {
     #[track_caller]
     pub fn is_finite(&self) -> Result<Proxy> {
         let site = Location::caller();
-        whole("is_finite", site, self, || match self.dtype()?.is_float() {
+        whole("is_finite", site, self, || match self.dtype().is_float() {
             true => no_grad(|| self.abs())?.broadcast_lt(&number(self, f64::INFINITY, site)?),
             false => self.eq(self),
         })
@@ -246,7 +246,7 @@ impl Proxy {
     pub fn masked_fill(&self, mask: &Proxy, value: f64) -> Result<Proxy> {
         let site = Location::caller();
         whole("masked_fill", site, self, || {
-            mask.broadcast_as(self.shape()?)?.where_cond(&wide(self, value, site)?, self)
+            mask.broadcast_as(*self.shape())?.where_cond(&wide(self, value, site)?, self)
         })
     }
 
@@ -267,11 +267,11 @@ impl Proxy {
     pub fn masked_select(&self, mask: &Proxy) -> Result<Proxy> {
         let op = "masked_select";
         whole(op, Location::caller(), self, || {
-            let mask = mask.broadcast_as(self.shape()?)?;
-            if mask.dtype()?.is_float() {
-                return Err(Error::UnsupportedDType { op, dtype: mask.dtype()?, supported: "u8, u32, i64" });
+            let mask = mask.broadcast_as(*self.shape())?;
+            if mask.dtype().is_float() {
+                return Err(Error::UnsupportedDType { op, dtype: mask.dtype(), supported: "u8, u32, i64" });
             }
-            let (device, of_mask) = (self.device()?, mask.device()?);
+            let (device, of_mask) = (self.device(), mask.device());
             if device != of_mask {
                 return Err(Error::DeviceMismatch { op, lhs: device.to_string(), rhs: of_mask.to_string() });
             }

@@ -121,7 +121,7 @@ fn atanh(x: &Proxy, site: Site) -> Step {
 
 /// Beyond 2^53 a float is whole already; below, an i64 holds its whole part. A zero keeps the sign of x.
 fn trunc(x: &Proxy, site: Site) -> Step {
-    let dtype = x.dtype()?;
+    let dtype = x.dtype();
     let whole = x.to_dtype(crate::DType::I64)?.to_dtype(dtype)?;
     let zero = whole.broadcast_eq(&number(x, 0.0, site)?)?;
     let small = below(&x.abs()?, 9_007_199_254_740_992.0, site)?;
@@ -131,13 +131,13 @@ fn trunc(x: &Proxy, site: Site) -> Step {
 
 fn floor(x: &Proxy, site: Site) -> Step {
     let t = trunc(x, site)?;
-    t.sub(&t.gt(x)?.to_dtype(x.dtype()?)?)
+    t.sub(&t.gt(x)?.to_dtype(x.dtype())?)
 }
 
 /// Half away from zero. What is cut off is exact, so the half is seen exactly.
 fn round(x: &Proxy, site: Site) -> Step {
     let t = trunc(x, site)?;
-    let far = x.sub(&t)?.abs()?.broadcast_ge(&number(x, 0.5, site)?)?.to_dtype(x.dtype()?)?;
+    let far = x.sub(&t)?.abs()?.broadcast_ge(&number(x, 0.5, site)?)?.to_dtype(x.dtype())?;
     let stepped = t.add(&far.mul(&x.sign()?)?)?;
     // Adding 0 would take the sign from a zero.
     t.eq(&stepped)?.where_cond(&t, &stepped)
@@ -212,7 +212,7 @@ macro_rules! roundings {
                 #[track_caller]
                 pub fn $name(&self) -> Result<Proxy> {
                     let $site = Location::caller();
-                    if !self.dtype()?.is_float() {
+                    if !self.dtype().is_float() {
                         return Ok(self.clone());
                     }
                     self.by_slope(stringify!($name), $site, |$x| $value, |x| x.zeros_like())
@@ -242,7 +242,7 @@ impl Proxy {
     pub fn round_to(&self, decimals: i32) -> Result<Proxy> {
         let scale = 10f64.powi(decimals);
         whole("round_to", Location::caller(), self, || {
-            if !self.dtype()?.is_float() && decimals >= 0 {
+            if !self.dtype().is_float() && decimals >= 0 {
                 return Ok(self.clone());
             }
             self.affine(scale, 0.0)?.round()?.affine(1.0 / scale, 0.0)
@@ -264,13 +264,13 @@ impl Proxy {
     pub fn powi(&self, exponent: i32) -> Result<Proxy> {
         let (op, site) = ("powi", Location::caller());
         whole(op, site, self, || {
-            if self.dtype()?.is_float() {
+            if self.dtype().is_float() {
                 return self.powf(f64::from(exponent));
             }
             if exponent < 0 {
                 return argument(op, "exponent", exponent, "0 or more for integers");
             }
-            if self.dtype()? == crate::DType::U8 && exponent > i32::from(u8::MAX) {
+            if self.dtype() == crate::DType::U8 && exponent > i32::from(u8::MAX) {
                 // u8 cannot hold the exponent, but every power in u8 has a period that divides 64 from 8 on.
                 return self.broadcast_pow(&number(self, f64::from(exponent % 64 + 64), site)?);
             }
@@ -339,7 +339,7 @@ impl Proxy {
     #[track_caller]
     pub fn lerp(&self, end: &Proxy, weight: f64) -> Result<Proxy> {
         whole("lerp", Location::caller(), self, || {
-            crate::ops::check::float("lerp", self.dtype()?)?;
+            crate::ops::check::float("lerp", self.dtype())?;
             self.affine(1.0 - weight, 0.0)?.add(&end.affine(weight, 0.0)?)
         })
     }

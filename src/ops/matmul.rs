@@ -130,7 +130,7 @@ impl Proxy {
     #[track_caller]
     pub fn linear(&self, weight: &Proxy, bias: Option<&Proxy>) -> Result<Proxy> {
         let (name, site) = ("linear", Location::caller());
-        let lead = self.shape()?;
+        let lead = *self.shape();
         if lead.rank() > 2 {
             let last = lead.rank() - 1;
             return composed(name, site, self, || {

@@ -37,7 +37,7 @@ struct Lanes {
 
 impl Lanes {
     fn sorted(x: &Proxy, dim: impl Dim, descending: bool, op: &'static str) -> Result<Self> {
-        let shape = x.shape()?;
+        let shape = *x.shape();
         let axis = dim.to_index(&shape, op)?;
         let last = shape.rank() - 1;
         let turned = x.transpose(axis, last)?;
@@ -46,7 +46,7 @@ impl Lanes {
             return misshapen(op, x, "at most 2^32 - 1 elements along the axis");
         }
         let (mut ids, mut nan) = (Vec::with_capacity(shape.elem_count()), Vec::new());
-        with_type!(x.dtype()?, T => {
+        with_type!(x.dtype(), T => {
             for lane in turned.to_vec::<T>()?.chunks(size.max(1)) {
                 let mut places: Vec<u32> = (0..size as u32).collect();
                 places.sort_by(|&a, &b| {
@@ -57,7 +57,7 @@ impl Lanes {
                 nan.push(lane.iter().any(is_nan));
             }
         });
-        Ok(Lanes { axis, last, shape: turned.shape()?, ids, nan })
+        Ok(Lanes { axis, last, shape: *turned.shape(), ids, nan })
     }
 
     fn size(&self) -> usize {
@@ -70,7 +70,7 @@ impl Lanes {
         let ids = lanes.flat_map(|(lane, &nan)| (0..count).map(move |i| (lane, nan, i)));
         let ids: Vec<u32> = ids.map(|(lane, nan, i)| lane[at(i, nan)]).collect();
         let shape = self.shape.with_dim(self.last, count);
-        Proxy::from_vec(ids, shape, &x.device()?)?.transpose(self.axis, self.last)?.contiguous()
+        Proxy::from_vec(ids, shape, x.device())?.transpose(self.axis, self.last)?.contiguous()
     }
 }
 
@@ -179,7 +179,7 @@ impl Proxy {
     pub fn quantile<A: Dim>(&self, q: f64, dim: A) -> Result<Proxy> {
         let op = "quantile";
         whole(op, Location::caller(), self, || {
-            check::float(op, self.dtype()?)?;
+            check::float(op, self.dtype())?;
             if !(0.0..=1.0).contains(&q) {
                 return argument(op, "q", q, "between 0 and 1");
             }
@@ -207,12 +207,12 @@ impl Proxy {
     #[track_caller]
     pub fn unique(&self) -> Result<Proxy> {
         whole("unique", Location::caller(), self, || {
-            with_type!(self.dtype()?, T => {
+            with_type!(self.dtype(), T => {
                 let mut all = self.to_vec::<T>()?;
                 all.sort_by(order);
                 all.dedup_by(|a, b| order(a, b).is_eq());
                 let count = all.len();
-                Proxy::from_vec(all, count, &self.device()?)
+                Proxy::from_vec(all, count, self.device())
             })
         })
     }
@@ -224,10 +224,10 @@ impl Proxy {
     #[track_caller]
     pub fn nonzero(&self) -> Result<Proxy> {
         whole("nonzero", Location::caller(), self, || {
-            let shape = self.shape()?;
+            let shape = *self.shape();
             let mut found = Vec::new();
             let mut count = 0;
-            let on = with_type!(self.dtype()?, T => {
+            let on = with_type!(self.dtype(), T => {
                 self.to_vec::<T>()?.into_iter().map(|x| x != T::default()).collect::<Vec<bool>>()
             });
             for (mut flat, _) in on.into_iter().enumerate().filter(|&(_, on)| on) {
@@ -239,7 +239,7 @@ impl Proxy {
                 }
                 count += 1;
             }
-            Proxy::from_vec(found, (count, shape.rank()), &self.device()?)
+            Proxy::from_vec(found, (count, shape.rank()), self.device())
         })
     }
 
@@ -253,7 +253,7 @@ impl Proxy {
     pub fn bincount(&self, least: usize) -> Result<Proxy> {
         let op = "bincount";
         whole(op, Location::caller(), self, || {
-            let dtype = self.dtype()?;
+            let dtype = self.dtype();
             if dtype.is_float() {
                 return Err(Error::UnsupportedDType { op, dtype, supported: "u8, u32, i64" });
             }
@@ -263,7 +263,7 @@ impl Proxy {
                 return Err(Error::IndexOutOfRange { op, index, dim: least });
             }
             let count = all.iter().max().map_or(0, |&largest| (largest as usize).saturating_add(1)).max(least);
-            let device = self.device()?;
+            let device = self.device();
             let once = Proxy::ones(all.len(), DType::I64, &device)?;
             Proxy::zeros(count, DType::I64, &device)?.index_add(self, &once, 0)
         })

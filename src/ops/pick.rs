@@ -21,7 +21,7 @@ use crate::ops::{
 
 /// Indices on the host.
 fn ids_of(ids: &Proxy, op: &'static str) -> Result<Vec<i64>> {
-    let dtype = ids.dtype()?;
+    let dtype = ids.dtype();
     if dtype.is_float() {
         return Err(Error::UnsupportedDType { op, dtype, supported: "u8, u32, i64" });
     }
@@ -119,13 +119,13 @@ fn winners(x: &Shape, ids: &Shape, axis: usize, at: &[i64], op: &'static str) ->
 }
 
 fn scattered(x: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, op: &'static str) -> Result<Proxy> {
-    let (shape, of_ids) = (x.shape()?, ids.shape()?);
-    scatter_fits(&shape, &of_ids, &src.shape()?, axis, op)?;
-    if x.dtype()? != src.dtype()? {
-        return Err(Error::DTypeMismatch { op, lhs: x.dtype()?, rhs: src.dtype()? });
+    let (shape, of_ids) = (*x.shape(), *ids.shape());
+    scatter_fits(&shape, &of_ids, src.shape(), axis, op)?;
+    if x.dtype() != src.dtype() {
+        return Err(Error::DTypeMismatch { op, lhs: x.dtype(), rhs: src.dtype() });
     }
-    let device = x.device()?;
-    for other in [ids.device()?, src.device()?] {
+    let device = x.device();
+    for other in [ids.device(), src.device()] {
         if device != other {
             return Err(Error::DeviceMismatch { op, lhs: device.to_string(), rhs: other.to_string() });
         }
@@ -161,7 +161,7 @@ impl Proxy {
     pub fn slice_assign<R: RangeBounds<usize>>(&self, ranges: &[R], src: &Proxy) -> Result<Proxy> {
         let (op, site) = ("slice_assign", Location::caller());
         whole(op, site, self, || {
-            let (shape, of_src) = (self.shape()?, src.shape()?);
+            let (shape, of_src) = (*self.shape(), *src.shape());
             if ranges.len() != shape.rank() {
                 return argument(op, "number of ranges", ranges.len(), "one for each axis");
             }
@@ -206,7 +206,7 @@ impl Proxy {
     pub fn slice_set<A: Dim>(&self, src: &Proxy, dim: A, offset: usize) -> Result<()> {
         let op = "slice_set";
         let set = || {
-            if self.track_op()? && is_grad_enabled() {
+            if self.track_op() && is_grad_enabled() {
                 return Err(Error::Tracked { op, array: registry::describe(self.key()) });
             }
             let ranges = part_of(self, src, dim, offset, op)?;
@@ -227,7 +227,7 @@ impl Proxy {
     pub fn scatter<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<Proxy> {
         let op = "scatter";
         whole(op, Location::caller(), self, || {
-            let axis = dim.to_index(&self.shape()?, op)?;
+            let axis = dim.to_index(self.shape(), op)?;
             scattered(self, ids, src, axis, op)
         })
     }
@@ -262,7 +262,7 @@ impl Proxy {
     pub fn gather_nd(&self, ids: &Proxy) -> Result<Proxy> {
         let op = "gather_nd";
         whole(op, Location::caller(), self, || {
-            let (shape, of_ids) = (self.shape()?, ids.shape()?);
+            let (shape, of_ids) = (*self.shape(), *ids.shape());
             let Some((&depth, points)) = of_ids.dims().split_last() else {
                 return misshapen(op, ids, "at least one axis");
             };
@@ -278,8 +278,8 @@ impl Proxy {
                 at.clone().try_fold(0usize, |flat, (&i, &dim)| Ok(flat * dim + inside(op, i, dim)?))
             };
             let rows = (0..count).map(|point| Ok(flat(point)? as i64)).collect::<Result<Vec<i64>>>()?;
-            let to = shape_of(op, &[points, rest].concat(), self.dtype()?.size_in_bytes())?;
-            let rows = Proxy::from_vec(rows, count, &self.device()?)?;
+            let to = shape_of(op, &[points, rest].concat(), self.dtype().size_in_bytes())?;
+            let rows = Proxy::from_vec(rows, count, self.device())?;
             let (all, width) = (indexed.iter().product::<usize>(), rest.iter().product::<usize>());
             self.reshape((all, width))?.index_select(&rows, 0)?.reshape(to)
         })
@@ -305,12 +305,12 @@ impl Proxy {
 
 fn one_hot<T: WithDType>(ids: &Proxy, depth: usize, on: T, off: T, op: &'static str) -> Result<Proxy> {
     let read = ids_of(ids, op)?;
-    let shape = shape_of(op, &[&ids.dims()?[..], &[depth]].concat(), T::DTYPE.size_in_bytes())?;
+    let shape = shape_of(op, &[ids.dims(), &[depth]].concat(), T::DTYPE.size_in_bytes())?;
     for &id in read.iter().filter(|&&id| id != -1) {
         inside(op, id, depth)?;
     }
     // Compared on the device, so that the rows are never on the host.
-    let device = ids.device()?;
+    let device = ids.device();
     let places = Proxy::arange(0, depth as i64, &device)?;
     let hot = ids.to_dtype(DType::I64)?.unsqueeze(D::Minus1)?.broadcast_eq(&places)?;
     let value = |value: T| Proxy::from_slice(&[value], (), &device)?.broadcast_as(shape);
@@ -319,13 +319,13 @@ fn one_hot<T: WithDType>(ids: &Proxy, depth: usize, on: T, off: T, op: &'static 
 
 /// The ranges of `src` placed at `start` of one axis.
 fn part_of<A: Dim>(x: &Proxy, src: &Proxy, dim: A, start: usize, op: &'static str) -> Result<Vec<(usize, usize)>> {
-    let (shape, of_src) = (x.shape()?, src.shape()?);
+    let (shape, of_src) = (*x.shape(), *src.shape());
     let axis = dim.to_index(&shape, op)?;
     let size = if of_src.rank() == shape.rank() { of_src.dims()[axis] } else { 0 };
     let wanted = shape.with_dim(axis, size);
     check::same_shape(op, &of_src, &wanted, "all sizes but that of the axis must agree")?;
-    if x.dtype()? != src.dtype()? {
-        return Err(Error::DTypeMismatch { op, lhs: x.dtype()?, rhs: src.dtype()? });
+    if x.dtype() != src.dtype() {
+        return Err(Error::DTypeMismatch { op, lhs: x.dtype(), rhs: src.dtype() });
     }
     let mut ranges: Vec<(usize, usize)> = shape.dims().iter().map(|&dim| (0, dim)).collect();
     if start.checked_add(size).is_none_or(|end| end > shape.dims()[axis]) {

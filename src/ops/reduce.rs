@@ -66,7 +66,7 @@ fn gradient(
             (ReduceOp::Mean, _) => wide.affine(1.0 / reduced as f64, 0.0)?,
             (ReduceOp::Sum, _) | (_, None) => wide,
             (_, Some((x, extreme))) => {
-                let hit = x.get()?.broadcast_eq(&extreme.get()?.reshape(kept)?)?.to_dtype(grad.dtype()?)?;
+                let hit = x.get()?.broadcast_eq(&extreme.get()?.reshape(kept)?)?.to_dtype(grad.dtype())?;
                 let ties = hit.sum_over(axes)?;
                 wide.mul(&hit)?.broadcast_div(&ties)?
             }
@@ -193,7 +193,7 @@ impl Proxy {
     /// The sum over the axes that broadcasting added or repeated, so that the result has `shape`: the gradient of a
     /// broadcast.
     pub(crate) fn sum_to(&self, shape: &Shape) -> Result<Proxy> {
-        let own = self.shape()?;
+        let own = *self.shape();
         if &own == shape {
             return Ok(self.clone());
         }

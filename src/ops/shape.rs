@@ -7,7 +7,7 @@ use crate::base::{
     shape::{Dim, Shape},
 };
 use crate::memory::proxy::Proxy;
-use crate::ops::compose::{argument, misshapen, renamed, shape_of, whole};
+use crate::ops::compose::{argument, misshapen, shape_of, whole};
 
 /// Consecutive pieces of an axis, each a view that the array's owner owns.
 fn pieces(x: &Proxy, axis: usize, sizes: &[usize], op: &'static str, site: Site) -> Result<Vec<Proxy>> {
@@ -22,17 +22,17 @@ fn pieces(x: &Proxy, axis: usize, sizes: &[usize], op: &'static str, site: Site)
 
 /// `count` copies of an array one after the other along an axis: one pass.
 fn repeated(x: &Proxy, axis: usize, count: usize, op: &'static str) -> Result<Proxy> {
-    let shape = x.shape()?;
+    let shape = *x.shape();
     let (lead, rest) = shape.dims().split_at(axis);
     let (lead, rest): (usize, usize) = (lead.iter().product(), rest.iter().product());
-    let wide = shape_of(op, &[lead, count, rest], x.dtype()?.size_in_bytes())?;
+    let wide = shape_of(op, &[lead, count, rest], x.dtype().size_in_bytes())?;
     let size = shape.dims()[axis] * count;
     x.reshape((lead, 1, rest))?.broadcast_as(wide)?.reshape(shape.with_dim(axis, size))?.contiguous()
 }
 
 /// Zeros of the array's dtype and device, of its shape but for one axis.
 fn zeros(x: &Proxy, axis: usize, size: usize) -> Result<Proxy> {
-    Proxy::zeros(x.shape()?.with_dim(axis, size), x.dtype()?, &x.device()?)
+    Proxy::zeros(x.shape().with_dim(axis, size), x.dtype(), x.device())
 }
 
 impl Proxy {
@@ -41,10 +41,7 @@ impl Proxy {
     /// # Errors
     /// As [`Proxy::dims1`].
     pub fn dims4(&self) -> Result<(usize, usize, usize, usize)> {
-        match self.dims()?[..] {
-            [a, b, c, d] => Ok((a, b, c, d)),
-            _ => misshapen("dims4", self, "4 axes"),
-        }
+        self.shape().dims4()
     }
 
     /// The sizes along five axes.
@@ -52,17 +49,11 @@ impl Proxy {
     /// # Errors
     /// As [`Proxy::dims1`].
     pub fn dims5(&self) -> Result<(usize, usize, usize, usize, usize)> {
-        match self.dims()?[..] {
-            [a, b, c, d, e] => Ok((a, b, c, d, e)),
-            _ => misshapen("dims5", self, "5 axes"),
-        }
+        self.shape().dims5()
     }
 
     /// Number of elements, as [`Proxy::elem_count`].
-    ///
-    /// # Errors
-    /// [`Error::StaleArray`](crate::Error::StaleArray).
-    pub fn numel(&self) -> Result<usize> {
+    pub fn numel(&self) -> usize {
         self.elem_count()
     }
 
@@ -84,7 +75,7 @@ impl Proxy {
         let left = left.into();
         whole("broadcast_left", Location::caller(), self, || {
             left.check("broadcast_left", 1)?;
-            self.broadcast_as([left.dims(), &self.dims()?].concat())
+            self.broadcast_as([left.dims(), self.dims()].concat())
         })
     }
 
@@ -96,14 +87,14 @@ impl Proxy {
     /// ```
     /// # use ndgc::{DType, Device, Tensor};
     /// let a = Tensor::zeros((2, 3, 4), DType::F32, &Device::Cpu)?;
-    /// assert_eq!(a.movedim(0, -1)?.dims()?, [3, 4, 2]);
+    /// assert_eq!(a.movedim(0, -1)?.dims(), [3, 4, 2]);
     /// # Ok::<(), ndgc::Error>(())
     /// ```
     #[track_caller]
     pub fn movedim<A: Dim, B: Dim>(&self, from: A, to: B) -> Result<Proxy> {
         let op = "movedim";
         whole(op, Location::caller(), self, || {
-            let shape = self.shape()?;
+            let shape = *self.shape();
             let (from, to) = (from.to_index(&shape, op)?, to.to_index(&shape, op)?);
             let mut order: Vec<usize> = (0..shape.rank()).filter(|&axis| axis != from).collect();
             order.insert(to, from);
@@ -128,9 +119,9 @@ impl Proxy {
         let (op, counts) = ("repeat", counts.into());
         whole(op, Location::caller(), self, || {
             counts.check(op, 1)?;
-            let own = self.dims()?;
+            let own = self.dims();
             let mut out = match counts.rank().checked_sub(own.len()) {
-                Some(missing) if missing > 0 => self.reshape([vec![1; missing], own].concat())?,
+                Some(missing) if missing > 0 => self.reshape([&vec![1; missing], own].concat())?,
                 _ => self.clone(),
             };
             for (axis, &count) in counts.dims().iter().enumerate().filter(|&(_, &count)| count != 1) {
@@ -157,7 +148,7 @@ impl Proxy {
     #[track_caller]
     pub fn chunk<A: Dim>(&self, count: usize, dim: A) -> Result<Vec<Proxy>> {
         let (op, site) = ("chunk", Location::caller());
-        let shape = self.shape().map_err(|error| renamed(op, error))?;
+        let shape = *self.shape();
         let axis = dim.to_index(&shape, op)?;
         if count == 0 {
             return argument(op, "count", count, "at least 1");
@@ -177,7 +168,7 @@ impl Proxy {
     #[track_caller]
     pub fn split<A: Dim>(&self, size: usize, dim: A) -> Result<Vec<Proxy>> {
         let (op, site) = ("split", Location::caller());
-        let shape = self.shape().map_err(|error| renamed(op, error))?;
+        let shape = *self.shape();
         let axis = dim.to_index(&shape, op)?;
         if size == 0 {
             return argument(op, "size", size, "at least 1");
@@ -195,7 +186,7 @@ impl Proxy {
     #[track_caller]
     pub fn split_sizes<A: Dim>(&self, sizes: &[usize], dim: A) -> Result<Vec<Proxy>> {
         let (op, site) = ("split_sizes", Location::caller());
-        let shape = self.shape().map_err(|error| renamed(op, error))?;
+        let shape = *self.shape();
         let axis = dim.to_index(&shape, op)?;
         let total = sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size));
         if total != Some(shape.dims()[axis]) {
@@ -213,7 +204,7 @@ impl Proxy {
     pub fn roll<A: Dim>(&self, shift: i32, dim: A) -> Result<Proxy> {
         let op = "roll";
         whole(op, Location::caller(), self, || {
-            let shape = self.shape()?;
+            let shape = *self.shape();
             let axis = dim.to_index(&shape, op)?;
             let size = shape.dims()[axis];
             let shift = i64::from(shift).checked_rem_euclid(size as i64).unwrap_or(0) as usize;
@@ -255,7 +246,7 @@ impl Proxy {
             if (left, right) == (0, 0) {
                 return Ok(self.clone());
             }
-            let shape = self.shape()?;
+            let shape = *self.shape();
             if shape.elem_count() == 0 {
                 return misshapen(op, self, "at least one element");
             }
@@ -266,9 +257,9 @@ impl Proxy {
 
     /// Checks that the padded shape can be; gives the axis.
     fn padded<A: Dim>(&self, dim: A, left: usize, right: usize, op: &'static str) -> Result<usize> {
-        let shape = self.shape()?;
+        let shape = *self.shape();
         let axis = dim.to_index(&shape, op)?;
-        let elem_bytes = self.dtype()?.size_in_bytes();
+        let elem_bytes = self.dtype().size_in_bytes();
         let size = shape.dims()[axis].saturating_add(left).saturating_add(right);
         shape.with_dim(axis, size).check(op, elem_bytes)?;
         Ok(axis)

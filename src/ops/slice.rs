@@ -28,7 +28,7 @@ impl Proxy {
     #[track_caller]
     pub fn flip(&self, dims: &[usize]) -> Result<Proxy> {
         let (op, site) = ("flip", Location::caller());
-        let shape = self.shape()?;
+        let shape = *self.shape();
         let axes = dims.iter().map(|dim| dim.to_index(&shape, op)).collect::<Result<Vec<_>>>()?;
         if axes.is_empty() {
             return Ok(self.clone());
@@ -53,7 +53,7 @@ impl Proxy {
     #[track_caller]
     pub fn narrow_step<A: Dim>(&self, dim: A, start: usize, len: usize, step: isize) -> Result<Proxy> {
         let (op, site) = ("narrow_step", Location::caller());
-        let axis = dim.to_index(&self.shape()?, op)?;
+        let axis = dim.to_index(self.shape(), op)?;
         if step == 0 {
             return argument(op, "step", step, "not 0");
         }
@@ -90,7 +90,7 @@ impl Proxy {
     #[track_caller]
     pub fn unfold<A: Dim>(&self, dim: A, size: usize, step: usize) -> Result<Proxy> {
         let (op, site) = ("unfold", Location::caller());
-        let (shape, dtype) = (self.shape()?, self.dtype()?);
+        let (shape, dtype) = (*self.shape(), self.dtype());
         let axis = dim.to_index(&shape, op)?;
         if size == 0 || size > shape.dims()[axis] {
             return argument(op, "size", size, "at least 1 and at most the size of the axis");

@@ -23,7 +23,7 @@ fn summed(x: &Proxy, axes: &[usize], keep: bool) -> Result<Proxy> {
 
 /// The unbiased variance; NaN for fewer than two elements.
 fn variance(x: &Proxy, dims: &impl Dims, keep: bool, op: &'static str) -> Result<Proxy> {
-    check::float(op, x.dtype()?)?;
+    check::float(op, x.dtype())?;
     let (axes, count) = axes_of(x, dims, op)?;
     let share = if count > 1 { 1.0 / (count - 1) as f64 } else { f64::NAN };
     let squares = x.broadcast_sub(&x.mean_keepdim(&axes[..])?)?.sqr()?;
@@ -35,7 +35,7 @@ fn product(x: &Proxy, axis: usize) -> Result<Proxy> {
     let mut out = x.clone();
     let mut size = x.dim(axis)?;
     if size == 0 {
-        return Proxy::ones(x.shape()?.with_dim(axis, 1), x.dtype()?, &x.device()?);
+        return Proxy::ones(x.shape().with_dim(axis, 1), x.dtype(), x.device());
     }
     while size > 1 {
         let half = size / 2;
@@ -65,9 +65,9 @@ fn decided(x: &Proxy, dims: &impl Dims, keep: bool, any: bool, op: &'static str,
     let truth = truth(x, site)?;
     if count == 0 {
         // Nothing is true of anything in it, and everything of all in it.
-        let shape = dims.to_axes(&x.shape()?, op)?.reduced(&x.shape()?, keep);
+        let shape = dims.to_axes(x.shape(), op)?.reduced(x.shape(), keep);
         let make = if any { Proxy::zeros } else { Proxy::ones };
-        return make(shape, DType::U8, &x.device()?);
+        return make(shape, DType::U8, x.device());
     }
     match (any, keep) {
         (true, true) => truth.max_keepdim(&axes[..]),
@@ -83,15 +83,15 @@ fn euclidean(x: &Proxy, axes: Vec<usize>, keep: bool, op: &'static str, site: Si
     values.tied([x], (op, site), true, move |grad, operands, _| {
         let x = &operands[0];
         let length = x.sqr()?.sum_keepdim(&axes[..])?.sqrt()?;
-        let still = length.broadcast_eq(&number(x, 0.0, site)?)?.broadcast_as(x.shape()?)?;
+        let still = length.broadcast_eq(&number(x, 0.0, site)?)?.broadcast_as(*x.shape())?;
         let direction = x.broadcast_div(&length)?;
         let direction = still.where_cond(&x.zeros_like()?, &direction)?;
-        Ok(one(direction.broadcast_mul(&grad.reshape(length.shape()?)?)?))
+        Ok(one(direction.broadcast_mul(&grad.reshape(*length.shape())?)?))
     })
 }
 
 fn norm_of(x: &Proxy, p: f64, axes: Vec<usize>, keep: bool, op: &'static str, site: Site) -> Result<Proxy> {
-    check::float(op, x.dtype()?)?;
+    check::float(op, x.dtype())?;
     if p.is_nan() {
         return crate::ops::compose::argument(op, "p", p, "a number");
     }
@@ -99,7 +99,7 @@ fn norm_of(x: &Proxy, p: f64, axes: Vec<usize>, keep: bool, op: &'static str, si
         return euclidean(x, axes, keep, op, site);
     }
     if p == 0.0 {
-        return summed(&truth(x, site)?.to_dtype(x.dtype()?)?, &axes, keep);
+        return summed(&truth(x, site)?.to_dtype(x.dtype())?, &axes, keep);
     }
     let size = x.abs()?;
     let out = match p {
@@ -111,7 +111,7 @@ fn norm_of(x: &Proxy, p: f64, axes: Vec<usize>, keep: bool, op: &'static str, si
     if keep {
         return Ok(out);
     }
-    let shape = x.shape()?;
+    let shape = *x.shape();
     out.reshape((&axes[..]).to_axes(&shape, op)?.reduced(&shape, false))
 }
 
@@ -278,7 +278,7 @@ impl Proxy {
     #[track_caller]
     pub fn norm(&self) -> Result<Proxy> {
         let (op, site) = ("norm", Location::caller());
-        whole(op, site, self, || norm_of(self, 2.0, (0..self.rank()?).collect(), false, op, site))
+        whole(op, site, self, || norm_of(self, 2.0, (0..self.rank()).collect(), false, op, site))
     }
 
     /// The norm `(sum |x|^p)^(1/p)` over one or more axes, which are removed. `p` may be infinite (the largest or
@@ -302,7 +302,7 @@ impl Proxy {
     pub fn log_sum_exp<A: Dims>(&self, dims: A) -> Result<Proxy> {
         let (op, site) = ("log_sum_exp", Location::caller());
         whole(op, site, self, || {
-            check::float(op, self.dtype()?)?;
+            check::float(op, self.dtype())?;
             let (axes, count) = axes_of(self, &dims, op)?;
             if axes.is_empty() {
                 return Ok(self.clone());
@@ -316,7 +316,7 @@ impl Proxy {
                 largest.is_finite()?.where_cond(&largest, &wide(&largest, 0.0, site)?)
             })?;
             let sum = self.broadcast_sub(&shift)?.exp()?.sum(&axes[..])?.log()?;
-            let shift = shift.reshape(sum.shape()?)?;
+            let shift = shift.reshape(*sum.shape())?;
             sum.add(&shift)
         })
     }
@@ -338,7 +338,7 @@ impl Proxy {
     pub fn cumsum<A: Dim>(&self, dim: A) -> Result<Proxy> {
         let (op, site) = ("cumsum", Location::caller());
         whole(op, site, self, || {
-            let axis = dim.to_index(&self.shape()?, op)?;
+            let axis = dim.to_index(self.shape(), op)?;
             let values = no_grad(|| running(self, axis)).map_err(|error| renamed(op, error))?;
             let back = move |grad: &Proxy| running(&grad.flip(&[axis])?, axis)?.flip(&[axis]);
             values.tied([self], (op, site), false, move |grad, _, _| Ok(one(back(grad)?)))

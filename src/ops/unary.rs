@@ -216,7 +216,7 @@ impl Proxy {
     /// As [`Proxy::affine`].
     #[track_caller]
     pub fn contiguous(&self) -> Result<Proxy> {
-        if self.is_contiguous()? { Ok(self.clone()) } else { copy_of(self, "contiguous", Location::caller()) }
+        if self.is_contiguous() { Ok(self.clone()) } else { copy_of(self, "contiguous", Location::caller()) }
     }
 }
 

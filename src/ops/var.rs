@@ -42,7 +42,7 @@ impl Var {
     #[track_caller]
     pub fn from_tensor(array: &Proxy) -> Result<Self> {
         let site = Location::caller();
-        check::float("var", array.dtype()?)?;
+        check::float("var", array.dtype())?;
         let copy = named(site, no_grad(|| array.duplicate()))?;
         call("var", site, |local| {
             let pins = pin(local, "var", [&copy])?;

@@ -45,7 +45,7 @@ impl Proxy {
     /// ```
     /// # use ndgc::{Device, Tensor};
     /// let a = Tensor::arange(0f32, 6., &Device::Cpu)?;
-    /// assert_eq!(a.reshape((2, ()))?.dims()?, [2, 3]);
+    /// assert_eq!(a.reshape((2, ()))?.dims(), [2, 3]);
     /// # Ok::<(), ndgc::Error>(())
     /// ```
     #[track_caller]
@@ -79,7 +79,7 @@ impl Proxy {
     /// [`Error::DimOutOfRange`]; as [`Proxy::reshape`].
     #[track_caller]
     pub fn flatten<A: Dim, B: Dim>(&self, start: A, end: B) -> Result<Proxy> {
-        let shape = self.shape()?;
+        let shape = *self.shape();
         if shape.rank() == 0 {
             return self.reshape(1);
         }
@@ -101,7 +101,7 @@ impl Proxy {
     /// As [`Proxy::reshape`].
     #[track_caller]
     pub fn flatten_all(&self) -> Result<Proxy> {
-        self.reshape(self.elem_count()?)
+        self.reshape(self.elem_count())
     }
 
     /// The last axes from `start` on merged into one.
@@ -120,7 +120,7 @@ impl Proxy {
     #[track_caller]
     pub fn transpose<A: Dim, B: Dim>(&self, a: A, b: B) -> Result<Proxy> {
         let site = Location::caller();
-        let shape = self.shape()?;
+        let shape = *self.shape();
         let (a, b) = (a.to_index(&shape, "transpose")?, b.to_index(&shape, "transpose")?);
         view_of(
             self,
@@ -149,7 +149,7 @@ impl Proxy {
         let (op, site) = ("permute", Location::caller());
         let order = order.into();
         let order = order.dims().to_vec();
-        let rank = self.rank()?;
+        let rank = self.rank();
         let mut inverse = vec![usize::MAX; rank];
         for (to, &from) in order.iter().enumerate() {
             if from < rank {
@@ -176,7 +176,7 @@ impl Proxy {
     #[track_caller]
     pub fn narrow<A: Dim>(&self, dim: A, start: usize, len: usize) -> Result<Proxy> {
         let (op, site) = ("narrow", Location::caller());
-        let axis = dim.to_index(&self.shape()?, op)?;
+        let axis = dim.to_index(self.shape(), op)?;
         view_of(
             self,
             op,
@@ -209,7 +209,7 @@ impl Proxy {
     #[track_caller]
     pub fn get_on_dim<A: Dim>(&self, dim: A, index: usize) -> Result<Proxy> {
         let (op, site) = ("get", Location::caller());
-        let shape = self.shape()?;
+        let shape = *self.shape();
         let axis = dim.to_index(&shape, op)?;
         if index >= shape.dims()[axis] {
             return Err(Error::IndexOutOfRange { op, index: index as i64, dim: shape.dims()[axis] });
@@ -246,7 +246,7 @@ impl Proxy {
     #[track_caller]
     pub fn squeeze<A: Dim>(&self, dim: A) -> Result<Proxy> {
         let site = Location::caller();
-        let shape = self.shape()?;
+        let shape = *self.shape();
         let axis = dim.to_index(&shape, "squeeze")?;
         if shape.dims()[axis] != 1 {
             return Ok(self.clone());
@@ -267,7 +267,7 @@ impl Proxy {
     #[track_caller]
     pub fn unsqueeze<A: Dim>(&self, dim: A) -> Result<Proxy> {
         let (op, site) = ("unsqueeze", Location::caller());
-        let shape = self.shape()?;
+        let shape = *self.shape();
         if shape.rank() == MAX_RANK {
             return Err(Error::RankTooLarge { op, rank: MAX_RANK + 1 });
         }
@@ -289,7 +289,7 @@ impl Proxy {
     pub fn broadcast_as<S: Into<Shape>>(&self, shape: S) -> Result<Proxy> {
         let (op, site) = ("broadcast_as", Location::caller());
         let shape = shape.into();
-        let size = self.dtype()?.size_in_bytes();
+        let size = self.dtype().size_in_bytes();
         shape.check(op, size)?;
         view_of(
             self,

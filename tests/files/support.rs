@@ -82,9 +82,9 @@ fn bits<T: WithDType>(array: &Tensor) -> Vec<u64> {
 /// Asserts that two arrays have the same dtype, shape and bits.
 #[track_caller]
 pub(crate) fn assert_same(a: &Tensor, b: &Tensor) {
-    assert_eq!(a.dtype().unwrap(), b.dtype().unwrap());
-    assert_eq!(a.dims().unwrap(), b.dims().unwrap());
-    let [a, b] = [a, b].map(|array| match array.dtype().unwrap() {
+    assert_eq!(a.dtype(), b.dtype());
+    assert_eq!(a.dims(), b.dims());
+    let [a, b] = [a, b].map(|array| match array.dtype() {
         DType::U8 => bits::<u8>(array),
         DType::U32 => bits::<u32>(array),
         DType::I64 => bits::<i64>(array),

@@ -117,7 +117,7 @@ fn errors_of_closed_arrays_name_array_maker_closer_and_remedy() {
         root.close().unwrap();
         let texts = [
             text(by_user.exp()),
-            text(by_manager.dims()),
+            text(by_manager.storage_bytes()),
             text(by_ancestor.attach(&other)),
             text(by_drop.to_vec::<f32>()),
         ];
@@ -126,7 +126,7 @@ fn errors_of_closed_arrays_name_array_maker_closer_and_remedy() {
             [
                 "exp: array KEY (made at HERE) has been closed already, by its user at HERE; call attach or detach \
                  before its owner ends",
-                "dims: array `w` (KEY) (made at HERE) has been closed already, with its manager at HERE; call attach \
+                "storage_bytes: array `w` (KEY) (made at HERE) has been closed already, with its manager at HERE; call attach \
                  or detach before its owner ends",
                 "attach: array KEY (made at HERE) has been closed already, with a manager further up at HERE; call \
                  attach or detach before its owner ends",
@@ -323,9 +323,9 @@ fn errors_in_a_forked_process_say_so_and_its_parent_goes_on() {
     // SAFETY: the child makes calls that refuse to work, and ends without running what its parent registered.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let texts = [text(array.dims()), text(manager.zeros(1, DType::F32)), text(manager.close())];
+        let texts = [text(array.storage_bytes()), text(manager.zeros(1, DType::F32)), text(manager.close())];
         drop((array, manager));
-        let expected = ["dims", "zeros", "close"].map(|op| {
+        let expected = ["storage_bytes", "zeros", "close"].map(|op| {
             format!(
                 "{op}: this process was forked from one that used ndgc; arrays made before the fork cannot be used in \
                  the child, start a new process instead"

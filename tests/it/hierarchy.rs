@@ -29,7 +29,7 @@ fn a02_a_sub_manager_has_the_device_of_its_parent_unless_another_is_named() {
         let other = Device::sim(SimConfig::default());
         let elsewhere = manager.new_sub_manager_on(&other).unwrap();
         assert_eq!(elsewhere.device(), &other);
-        assert_eq!(block(&elsewhere).device().unwrap(), other, "it makes arrays there");
+        assert_eq!(block(&elsewhere).device(), &other, "it makes arrays there");
         assert_eq!(manager.manager_count(), 1, "the first one was dropped; the second is a child all the same");
     });
 }
@@ -57,7 +57,7 @@ fn a04_closing_a_parent_closes_all_descendants() {
         let arrays = managers.map(|manager| [block(manager), block(manager)]);
         root.close().unwrap();
         assert!(managers.iter().all(|manager| !manager.is_open() && manager.array_count() == 0));
-        assert!(arrays.iter().flatten().all(|array| array.is_released() && array.dims().is_err()));
+        assert!(arrays.iter().flatten().all(|array| array.is_released() && array.to_vec::<f32>().is_err()));
     });
 }
 

@@ -83,7 +83,7 @@ fn f53_any_call_then_reclaims_them_and_the_manager_stays_open() {
         let (elsewhere, manager) = (base(device), base(device));
         let other = vector(&elsewhere);
         let calls: [(&str, &dyn Fn()); 12] = [
-            ("metadata", &|| drop(other.dims())),
+            ("a question", &|| drop(other.storage_bytes())),
             ("an operation", &|| drop(other.exp())),
             ("an operation in place", &|| drop(other.affine_(1., 0.))),
             ("a view", &|| drop(other.narrow(0, 0, 1))),

@@ -49,7 +49,7 @@ const BINARY: &[(&str, Binary)] = &[
 ];
 
 fn mask(like: &Tensor) -> Tensor {
-    Tensor::ones(like.shape().unwrap(), DType::U8, &like.device().unwrap()).unwrap()
+    Tensor::ones(*like.shape(), DType::U8, like.device()).unwrap()
 }
 
 fn ones(dims: &[usize], dtype: DType, device: &Device) -> Tensor {

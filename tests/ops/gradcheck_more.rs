@@ -111,11 +111,11 @@ fn shapes() -> Vec<Case> {
         "slice_scatter", [cube(), spread(&[2, 1, 4], 0., 1.)], |x| x[0].slice_scatter(&x[1], 1, 1);
         "slice_scatter0", [cube(), spread(&[1, 3, 4], 0., 1.)], |x| x[0].slice_scatter0(&x[1], 1);
         "scatter", [matrix(), spread(&[3, 2], 0., 1.)], |x| {
-            let ids = Tensor::new([[1u32, 1], [3, 0], [2, 2]], &x[0].device()?)?;
+            let ids = Tensor::new([[1u32, 1], [3, 0], [2, 2]], &x[0].device())?;
             x[0].scatter(&ids, &x[1].sqr()?, 1)?.sqr()
         };
         "gather_nd", [cube()], |x| {
-            let ids = Tensor::new([[1u32, 2], [0, 1], [1, 2]], &x[0].device()?)?;
+            let ids = Tensor::new([[1u32, 2], [0, 1], [1, 2]], &x[0].device())?;
             x[0].gather_nd(&ids)
         };
         "masked_fill", [matrix()], |x| x[0].masked_fill(&x[0].gt(&x[0].zeros_like()?)?, 3.);

@@ -118,7 +118,7 @@ pub(crate) fn arithmetic() -> Vec<Case> {
         "recip", "a number by an array", [away(&[2, 3])], |x| 2. / &x[0];
         "neg", "operators of arrays", [away(&[2, 3]), away(&[2, 3])], |x| -&(&x[0] * &(&x[1] - &x[0])?)?;
         "where_cond", "", [away(&[2, 3]), positive(&[2, 3])], |x| {
-            let mask = Tensor::new([[1u8, 0, 2], [0, 0, 1]], &x[0].device()?)?;
+            let mask = Tensor::new([[1u8, 0, 2], [0, 0, 1]], &x[0].device())?;
             mask.where_cond(&x[0], &x[1])
         };
         "where_cond", "by a comparison, of views", [distinct(&[3, 2]), away(&[1, 3])], |x| {
@@ -158,12 +158,12 @@ pub(crate) fn reductions() -> Vec<Case> {
         "log_softmax", "columns", [away(&[3, 4])], |x| x[0].log_softmax(0);
         "log_softmax", "three axes", [away(&[2, 2, 3])], |x| x[0].log_softmax(2);
         "log_softmax", "of a broadcast", [away(&[1, 4])], |x| x[0].broadcast_as((3, 4))?.log_softmax(1);
-        "cross_entropy", "", [away(&[3, 4])], |x| x[0].cross_entropy(&list(&[2, 0, 3], &x[0].device()?));
+        "cross_entropy", "", [away(&[3, 4])], |x| x[0].cross_entropy(&list(&[2, 0, 3], x[0].device()));
         "cross_entropy", "of a transposed view", [away(&[4, 3])], |x| {
-            x[0].t()?.cross_entropy(&list(&[1, 1, 0], &x[0].device()?).to_dtype(DType::I64)?)
+            x[0].t()?.cross_entropy(&list(&[1, 1, 0], x[0].device()).to_dtype(DType::I64)?)
         };
         "cross_entropy", "of labels in bytes", [away(&[2, 3])], |x| {
-            x[0].cross_entropy(&list(&[1, 2], &x[0].device()?).to_dtype(DType::U8)?)
+            x[0].cross_entropy(&list(&[1, 2], x[0].device()).to_dtype(DType::U8)?)
         };
     }
 }
@@ -199,7 +199,7 @@ pub(crate) fn views() -> Vec<Case> {
         };
         "cat", "one array three times", [away(&[2, 2])], |x| Tensor::cat(&[&x[0], &x[0], &x[0]], 0)?.sqr();
         "cat", "with one that is not tracked", [away(&[2, 2])], |x| {
-            let ones = Tensor::ones((2, 2), DType::F64, &x[0].device()?)?;
+            let ones = Tensor::ones((2, 2), DType::F64, &x[0].device())?;
             Tensor::cat(&[&ones, &x[0], &ones], 1)?.sqr()
         };
         "stack", "in front", [away(&[2, 3]), positive(&[2, 3])], |x| Tensor::stack(x, 0)?.sqr();
@@ -212,39 +212,39 @@ pub(crate) fn views() -> Vec<Case> {
 pub(crate) fn indexing() -> Vec<Case> {
     cases! {
         "index_select", "with repeats", [away(&[3, 2])], |x| {
-            x[0].index_select(&list(&[2, 0, 2, 2], &x[0].device()?), 0)?.sqr()
+            x[0].index_select(&list(&[2, 0, 2, 2], x[0].device()), 0)?.sqr()
         };
         "index_select", "along the last axis", [away(&[2, 3])], |x| {
-            x[0].index_select(&list(&[1, 1], &x[0].device()?).to_dtype(DType::I64)?, 1)?.sqr()
+            x[0].index_select(&list(&[1, 1], x[0].device()).to_dtype(DType::I64)?, 1)?.sqr()
         };
         "index_select", "embedding", [away(&[4, 2])], |x| {
-            x[0].embedding(&list(&[3, 0, 0, 1], &x[0].device()?).reshape((2, 2))?)?.sqr()
+            x[0].embedding(&list(&[3, 0, 0, 1], x[0].device()).reshape((2, 2))?)?.sqr()
         };
         "gather", "", [away(&[2, 3])], |x| {
-            let ids = list(&[2, 0, 0, 1, 1, 1], &x[0].device()?).reshape((2, 3))?;
+            let ids = list(&[2, 0, 0, 1, 1, 1], x[0].device()).reshape((2, 3))?;
             x[0].gather(&ids, 1)?.sqr()
         };
         "gather", "fewer rows, of a view", [away(&[3, 4])], |x| {
-            let ids = list(&[2, 0], &x[0].device()?).reshape((1, 2))?;
+            let ids = list(&[2, 0], x[0].device()).reshape((1, 2))?;
             x[0].t()?.gather(&ids, 0)?.sqr()
         };
         "scatter_add", "", [away(&[3, 2]), positive(&[2, 2])], |x| {
-            let ids = list(&[2, 0, 2, 0], &x[0].device()?).reshape((2, 2))?;
+            let ids = list(&[2, 0, 2, 0], x[0].device()).reshape((2, 2))?;
             x[0].scatter_add(&ids, &x[1], 0)?.sqr()
         };
         "scatter_add", "fewer columns", [away(&[2, 3]), positive(&[2, 4])], |x| {
-            let ids = list(&[2, 0, 2, 0, 1, 1, 1, 0], &x[0].device()?).reshape((2, 4))?;
+            let ids = list(&[2, 0, 2, 0, 1, 1, 1, 0], x[0].device()).reshape((2, 4))?;
             x[0].scatter_add(&ids, &x[1], 1)?.sqr()
         };
         "index_add", "", [away(&[3, 2]), positive(&[4, 2])], |x| {
-            x[0].index_add(&list(&[2, 0, 2, 2], &x[0].device()?), &x[1], 0)?.sqr()
+            x[0].index_add(&list(&[2, 0, 2, 2], x[0].device()), &x[1], 0)?.sqr()
         };
         "index_add", "along the last axis, of views", [away(&[3, 2]), positive(&[2, 2])], |x| {
-            x[0].t()?.index_add(&list(&[2, 0], &x[0].device()?), &x[1].t()?, 1)?.sqr()
+            x[0].t()?.index_add(&list(&[2, 0], x[0].device()), &x[1].t()?, 1)?.sqr()
         };
         "scatter_add", "of one side alone", [positive(&[2, 2])], |x| {
-            let zeros = Tensor::zeros((3, 2), DType::F64, &x[0].device()?)?;
-            let ids = list(&[2, 0, 2, 0], &x[0].device()?).reshape((2, 2))?;
+            let zeros = Tensor::zeros((3, 2), DType::F64, &x[0].device())?;
+            let ids = list(&[2, 0, 2, 0], x[0].device()).reshape((2, 2))?;
             zeros.scatter_add(&ids, &x[0], 0)?.sqr()
         };
     }
@@ -273,7 +273,7 @@ pub(crate) fn products() -> Vec<Case> {
             x[0].t()?.linear(&x[1].t()?, Some(&x[2].get_on_dim(1, 0)?))
         };
         "linear", "of weights alone", [positive(&[2, 3]), away(&[2])], |x| {
-            let input = Tensor::arange(0f64, 12., &x[0].device()?)?.reshape((4, 3))?;
+            let input = Tensor::arange(0f64, 12., &x[0].device())?.reshape((4, 3))?;
             input.linear(&x[0], Some(&x[1]))
         };
     }
@@ -288,7 +288,7 @@ pub(crate) fn compositions() -> Vec<Case> {
         };
         "tanh", "two layers and a loss", [away(&[3, 4]), away(&[5, 4]), positive(&[5]), away(&[2, 5])], |x| {
             let hidden = x[0].linear(&x[1], Some(&x[2]))?.tanh()?;
-            hidden.matmul(&x[3].t()?)?.cross_entropy(&list(&[0, 1, 1], &x[0].device()?))
+            hidden.matmul(&x[3].t()?)?.cross_entropy(&list(&[0, 1, 1], x[0].device()))
         };
         "div", "a normalisation", [away(&[3, 4])], |x| {
             let centred = x[0].broadcast_sub(&x[0].mean_keepdim(1)?)?;
@@ -296,7 +296,7 @@ pub(crate) fn compositions() -> Vec<Case> {
         };
         "sqr", "the mean squared error", [away(&[3]), positive(&[3])], |x| ndgc::nn::loss::mse(&x[0], &x[1]);
         "gather", "the likelihood of labels", [away(&[3, 4])], |x| {
-            ndgc::nn::loss::nll(&x[0].log_softmax(1)?, &list(&[0, 3, 1], &x[0].device()?))
+            ndgc::nn::loss::nll(&x[0].log_softmax(1)?, &list(&[0, 3, 1], x[0].device()))
         };
     }
 }

@@ -11,7 +11,7 @@ const SCALE: [f64; 4] = [1., 0.1, 3., 0.7];
 
 /// `sum(scale * x^2)` and its gradient.
 fn gradient(x: &Var) -> GradStore {
-    let scale = f64s(&x.device().unwrap(), &SCALE, x.shape().unwrap()).to_dtype(x.dtype().unwrap()).unwrap();
+    let scale = f64s(x.device(), &SCALE, *x.shape()).to_dtype(x.dtype()).unwrap();
     x.sqr().unwrap().mul(&scale).unwrap().sum_all().unwrap().backward().unwrap()
 }
 

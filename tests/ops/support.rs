@@ -97,8 +97,8 @@ pub(crate) fn shapes<T: Native>(device: &Device, seed: u64) -> Vec<Operand<T>> {
 /// Asserts shape, dtype and elements: integers exactly, floats to the accuracy of their type.
 #[track_caller]
 pub(crate) fn assert_same<T: Native>(what: &str, got: &Tensor, want: &Host<T>) {
-    assert_eq!(got.dtype().unwrap(), T::DTYPE, "{what}: dtype");
-    assert_eq!(got.dims().unwrap(), want.dims, "{what}: shape");
+    assert_eq!(got.dtype(), T::DTYPE, "{what}: dtype");
+    assert_eq!(got.dims(), want.dims, "{what}: shape");
     let data = values::<T>(got);
     for (i, (&g, &w)) in data.iter().zip(&want.data).enumerate() {
         assert!(T::close(g, w), "{what}: element {i} is {g}, not {w}");

@@ -18,10 +18,10 @@ fn base(device: &Device, dims: &[usize]) -> (Tensor, Host<f32>) {
 /// Asserts what a view holds, that it shares the storage of `of`, and that it took no bytes.
 #[track_caller]
 fn view(what: &str, of: &Tensor, make: impl FnOnce() -> Result<Tensor>, want: &Host<f32>) {
-    let device = of.device().unwrap();
-    let before = active(&device);
+    let device = of.device();
+    let before = active(device);
     let view = make().unwrap_or_else(|e| panic!("{what}: {e}"));
-    assert_eq!(active(&device), before, "{what} took bytes");
+    assert_eq!(active(device), before, "{what} took bytes");
     assert_same(what, &view, want);
     assert!(shares(of, &view), "{what} has bytes of its own");
     assert_eq!(view.storage_bytes().unwrap(), of.storage_bytes().unwrap(), "{what}: the storage is one");
@@ -99,7 +99,7 @@ fn a_reshape_that_strides_cannot_express_copies() {
         assert!(!shares(&a, &flat), "the copy has bytes of its own");
         let middle = a.narrow(1, 1, 2).unwrap();
         assert_same("columns in a row", &middle.reshape(6).unwrap(), &h.narrow(1, 1, 2).reshape(&[6]));
-        assert!(shares(&a, &middle.contiguous().unwrap().reshape((3, 2)).unwrap()) == middle.is_contiguous().unwrap());
+        assert!(shares(&a, &middle.contiguous().unwrap().reshape((3, 2)).unwrap()) == middle.is_contiguous());
     });
 }
 
@@ -207,17 +207,17 @@ fn a_join_leaves_nothing_but_its_result_with_the_owner_of_the_first() {
 fn empty_and_scalar_arrays_have_views_too() {
     each(|device| {
         let empty = Tensor::zeros((2, 0, 3), DType::F32, device).unwrap();
-        assert_eq!(empty.t().unwrap().dims().unwrap(), [2, 3, 0]);
-        assert_eq!(empty.reshape((0, 7)).unwrap().dims().unwrap(), [0, 7]);
-        assert_eq!(empty.get(1).unwrap().dims().unwrap(), [0, 3]);
-        assert_eq!(empty.narrow(1, 0, 0).unwrap().elem_count().unwrap(), 0);
-        assert_eq!(empty.flatten_all().unwrap().dims().unwrap(), [0]);
+        assert_eq!(empty.t().unwrap().dims(), [2, 3, 0]);
+        assert_eq!(empty.reshape((0, 7)).unwrap().dims(), [0, 7]);
+        assert_eq!(empty.get(1).unwrap().dims(), [0, 3]);
+        assert_eq!(empty.narrow(1, 0, 0).unwrap().elem_count(), 0);
+        assert_eq!(empty.flatten_all().unwrap().dims(), [0]);
         let scalar = Tensor::new(5f32, device).unwrap();
         assert_eq!(values::<f32>(&scalar.broadcast_as((2, 2)).unwrap()), [5.; 4]);
-        assert_eq!(scalar.unsqueeze(0).unwrap().dims().unwrap(), [1]);
+        assert_eq!(scalar.unsqueeze(0).unwrap().dims(), [1]);
         assert_eq!(scalar.reshape((1, 1)).unwrap().reshape(()).unwrap().to_scalar::<f32>().unwrap(), 5.);
-        assert_eq!(scalar.flatten_all().unwrap().dims().unwrap(), [1]);
-        assert_eq!(Tensor::stack(&[&scalar, &scalar], 0).unwrap().dims().unwrap(), [2]);
+        assert_eq!(scalar.flatten_all().unwrap().dims(), [1]);
+        assert_eq!(Tensor::stack(&[&scalar, &scalar], 0).unwrap().dims(), [2]);
     });
 }
 

@@ -28,7 +28,7 @@ impl Training {
     }
 
     fn step(&mut self) -> Result<Tensor> {
-        let noisy = (&self.x + self.noise.normal(0., 0.01, (12, 8), DType::F32, &self.x.device()?)?)?;
+        let noisy = (&self.x + self.noise.normal(0., 0.01, (12, 8), DType::F32, self.x.device())?)?;
         let loss = ndgc::nn::loss::cross_entropy(&self.mlp.forward(&noisy)?, &self.labels)?;
         let grads: GradStore = loss.backward()?;
         self.adam.step(&grads)?;

@@ -314,7 +314,7 @@ impl Model {
     fn check_handle(&self, array: &Array, proxy: &Proxy) {
         assert_eq!(proxy.is_open(), array.open);
         if !array.open {
-            assert_eq!(answer(&proxy.dims()), Answer::Stale);
+            assert_eq!(answer(&proxy.storage_bytes()), Answer::Stale);
             assert_eq!(answer(&proxy.is_detached()), Answer::Stale);
             return;
         }
