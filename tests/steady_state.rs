@@ -2,54 +2,16 @@
 //! and bytes are used again, nor on the way. A counting allocator looks at every call of the thread.
 #![allow(clippy::unwrap_used)] // a test ends with the first surprise
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
 
 use ndgc::nn::{Adam, Optimizer, SGD, SgdConfig};
 use ndgc::{DType, Device, NdManager, Result, Tensor, Var, gc};
 
-/// Counts the requests of each thread.
-struct Counting;
-
-thread_local! {
-    static REQUESTS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    // A thread that is ending has no counter any more.
-    let _ = REQUESTS.try_with(|requests| requests.set(requests.get() + 1));
-}
-
-// SAFETY: passes everything on to the system's allocator.
-#[allow(unsafe_code)]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promises are those of this function.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: as above.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: as above; the block came from the system's allocator.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-
-    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        count();
-        // SAFETY: as above.
-        unsafe { System.realloc(ptr, layout, new_size) }
-    }
-}
+#[path = "common/counting.rs"]
+mod counting;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: counting::Counting = counting::Counting;
 
 /// The switch is the process's: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -183,9 +145,9 @@ const OTHERS: &[(&str, Run)] = &[
 /// Requests for each of the calls, after warm-up.
 fn requests(mut call: impl FnMut()) -> f64 {
     (0..WARM_UP).for_each(|_| call());
-    let before = REQUESTS.get();
+    let before = counting::requests();
     (0..CALLS).for_each(|_| call());
-    (REQUESTS.get() - before) as f64 / CALLS as f64
+    (counting::requests() - before) as f64 / CALLS as f64
 }
 
 #[track_caller]

@@ -1,0 +1,128 @@
+//! Element by element: functions, arithmetic, comparison, logic, and the forms that work in place.
+
+use ndgc::{CmpOp, Var};
+
+use super::rows;
+
+rows! { UNARY, "Elementwise, of one";
+    neg |x| x.a.neg();
+    abs |x| x.a.abs();
+    sign |x| x.a.sign();
+    exp |x| x.a.exp();
+    log |x| x.a.log();
+    ln |x| x.a.ln();
+    expm1 |x| x.a.expm1();
+    log1p |x| x.a.log1p();
+    log2 |x| x.a.log2();
+    log10 |x| x.a.log10();
+    sqrt |x| x.a.sqrt();
+    sqr |x| x.a.sqr();
+    square |x| x.a.square();
+    rsqrt |x| x.a.rsqrt();
+    recip |x| x.a.recip();
+    powf |x| x.a.powf(1.5);
+    powi |x| x.a.powi(3);
+    sin |x| x.a.sin();
+    cos |x| x.a.cos();
+    tan |x| x.a.tan();
+    asin |x| x.a.asin();
+    acos |x| x.a.acos();
+    atan |x| x.a.atan();
+    sinh |x| x.a.sinh();
+    cosh |x| x.a.cosh();
+    tanh |x| x.a.tanh();
+    asinh |x| x.a.asinh();
+    acosh |x| x.a.acosh();
+    atanh |x| x.a.atanh();
+    floor |x| x.a.floor();
+    ceil |x| x.a.ceil();
+    round |x| x.a.round();
+    round_to |x| x.a.round_to(2);
+    trunc |x| x.a.trunc();
+    frac |x| x.a.frac();
+    affine |x| x.a.affine(2., 1.);
+    clamp |x| x.a.clamp(2., 4.);
+    clamp_min |x| x.a.clamp_min(2.);
+    clamp_max |x| x.a.clamp_max(4.);
+    is_nan |x| x.a.is_nan();
+    is_inf |x| x.a.is_inf();
+    is_finite |x| x.a.is_finite();
+    logical_not |x| x.a.logical_not();
+}
+
+rows! { BINARY, "Elementwise, of several";
+    add |x| x.a.add(&x.b);
+    sub |x| x.a.sub(&x.b);
+    mul |x| x.a.mul(&x.b);
+    div |x| x.a.div(&x.b);
+    maximum |x| x.a.maximum(&x.b);
+    minimum |x| x.a.minimum(&x.b);
+    pow |x| x.a.pow(&x.b);
+    broadcast_add |x| x.a.broadcast_add(&x.row);
+    broadcast_sub |x| x.a.broadcast_sub(&x.row);
+    broadcast_mul |x| x.a.broadcast_mul(&x.row);
+    broadcast_div |x| x.a.broadcast_div(&x.row);
+    broadcast_maximum |x| x.a.broadcast_maximum(&x.row);
+    broadcast_minimum |x| x.a.broadcast_minimum(&x.row);
+    broadcast_pow |x| x.a.broadcast_pow(&x.row);
+    fmod |x| x.a.fmod(&x.b);
+    rem |x| x.a.rem(&x.b);
+    floor_div |x| x.a.floor_div(&x.b);
+    addcmul |x| x.a.addcmul(&x.b, &x.c, 0.5);
+    addcdiv |x| x.a.addcdiv(&x.b, &x.c, 0.5);
+    lerp |x| x.a.lerp(&x.b, 0.5);
+}
+
+rows! { LOGIC, "Comparison and choice";
+    eq |x| x.a.eq(&x.b);
+    ne |x| x.a.ne(&x.b);
+    lt |x| x.a.lt(&x.b);
+    le |x| x.a.le(&x.b);
+    gt |x| x.a.gt(&x.b);
+    ge |x| x.a.ge(&x.b);
+    broadcast_eq |x| x.a.broadcast_eq(&x.row);
+    broadcast_ne |x| x.a.broadcast_ne(&x.row);
+    broadcast_lt |x| x.a.broadcast_lt(&x.row);
+    broadcast_le |x| x.a.broadcast_le(&x.row);
+    broadcast_gt |x| x.a.broadcast_gt(&x.row);
+    broadcast_ge |x| x.a.broadcast_ge(&x.row);
+    cmp |x| x.a.cmp(&x.b, CmpOp::Lt);
+    logical_and |x| x.a.logical_and(&x.b);
+    logical_or |x| x.a.logical_or(&x.b);
+    logical_xor |x| x.a.logical_xor(&x.b);
+    where_cond |x| x.mask.where_cond(&x.a, &x.b);
+    masked_fill |x| x.a.masked_fill(&x.mask, 9.);
+    masked_select |x| x.a.masked_select(&x.mask);
+    all_close |x| x.a.all_close(&x.b, 0.1, 0.1);
+    content_equals |x| x.a.content_equals(&x.b);
+}
+
+rows! { IN_PLACE, "In place";
+    add_ |x| x.a.add_(&x.b);
+    sub_ |x| x.a.sub_(&x.b);
+    mul_ |x| x.a.mul_(&x.b);
+    div_ |x| x.a.div_(&x.b);
+    maximum_ |x| x.a.maximum_(&x.b);
+    minimum_ |x| x.a.minimum_(&x.b);
+    pow_ |x| x.a.pow_(&x.b);
+    neg_ |x| x.a.neg_();
+    abs_ |x| x.a.abs_();
+    sign_ |x| x.a.sign_();
+    sqr_ |x| x.a.sqr_();
+    relu_ |x| x.a.relu_();
+    exp_ |x| x.a.exp_();
+    log_ |x| x.a.log_();
+    sqrt_ |x| x.a.sqrt_();
+    tanh_ |x| x.a.tanh_();
+    sigmoid_ |x| x.a.sigmoid_();
+    affine_ |x| x.a.affine_(0.5, 1.);
+    fill_ |x| x.a.fill_(2.);
+    zero_ |x| x.a.zero_();
+    copy_ |x| x.a.copy_(&x.b);
+    set |x| Var::from_tensor(&x.a)?.set(&x.b);
+    slice_set |x| x.a.slice_set(&x.b, 0, 0);
+    scatter_set |x| x.a.scatter_set(&x.places, &x.b, 0);
+    scatter_add_set |x| x.a.scatter_add_set(&x.places, &x.b, 0);
+    sgd_step_ |x| x.a.sgd_step_(&x.b, None, 0.1, 0., 0.);
+    adam_step_ |x| x.a.adam_step_(&x.b, &x.c, &x.b.copy()?, 1, &ndgc::nn::AdamConfig::default());
+}

@@ -1,0 +1,87 @@
+//! The rows: one line for each public operation.
+//!
+//! `name |x| call;` where `x` is a [`Sample`]; a function of `nn` is named with its module (`ops::silu`). A row joins the
+//! family's list in its file; [`all`] joins the families.
+
+mod arithmetic;
+mod creation;
+mod indexing;
+mod networks;
+mod reductions;
+mod views;
+
+use ndgc::Result;
+
+use crate::sample::{List, Sample};
+
+/// One operation.
+#[derive(Clone, Copy)]
+pub(crate) struct Row {
+    pub(crate) family: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(&Sample) -> Result<List>,
+}
+
+/// The rows of a family.
+macro_rules! rows {
+    ($list:ident, $family:literal; $($first:ident $(:: $second:ident)? |$x:ident| $call:expr;)*) => {
+        pub(crate) const $list: &[$crate::rows::Row] = &[$(
+            $crate::rows::Row {
+                family: $family,
+                name: concat!(stringify!($first) $(, "::", stringify!($second))?),
+                run: |$x| $call.map($crate::sample::Results::list),
+            }
+        ),*];
+    };
+}
+pub(crate) use rows;
+
+/// A call with `$t` standing for the Rust type of the sample's dtype.
+macro_rules! typed {
+    ($x:ident, $t:ident => $call:expr) => {
+        match $x.dtype {
+            ndgc::DType::U8 => {
+                type $t = u8;
+                $call
+            }
+            ndgc::DType::U32 => {
+                type $t = u32;
+                $call
+            }
+            ndgc::DType::I64 => {
+                type $t = i64;
+                $call
+            }
+            ndgc::DType::F32 => {
+                type $t = f32;
+                $call
+            }
+            ndgc::DType::F64 => {
+                type $t = f64;
+                $call
+            }
+            other => unimplemented!("{other} in typed!"),
+        }
+    };
+}
+pub(crate) use typed;
+
+/// Every row, family by family.
+pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
+    [
+        creation::CREATION,
+        views::VIEWS,
+        arithmetic::UNARY,
+        arithmetic::BINARY,
+        arithmetic::LOGIC,
+        arithmetic::IN_PLACE,
+        reductions::REDUCTIONS,
+        reductions::ORDER,
+        indexing::INDEXING,
+        networks::PRODUCTS,
+        networks::NETWORKS,
+        networks::MODULES,
+    ]
+    .into_iter()
+    .flatten()
+}

@@ -1,0 +1,79 @@
+//! Products of matrices, and what networks are made of.
+
+use ndgc::nn::{Linear, Mlp, Module, encoding, loss, ops, rotary_emb};
+use ndgc::{D, Generator, Tensor};
+
+use super::rows;
+
+rows! { PRODUCTS, "Linear algebra";
+    matmul |x| x.m.matmul(&x.n);
+    broadcast_matmul |x| x.m.broadcast_matmul(&x.n);
+    linear |x| x.m.linear(&x.m, None);
+    dot |x| x.v.dot(&x.w);
+    mv |x| x.m.mv(&x.m.get(0)?);
+    outer |x| x.v.outer(&x.w);
+    addmm |x| x.square.narrow(0, 0, x.m.dim(0)?)?.addmm(&x.m, &x.square);
+    einsum |x| Tensor::einsum("ij,jk->ik", &[&x.m, &x.n]);
+    kron |x| x.v.kron(&x.w);
+    cross |x| x.m.cross(&x.m, D::Minus1);
+    cdist |x| x.m.cdist(&x.m, 2.);
+}
+
+rows! { NETWORKS, "Networks";
+    relu |x| x.a.relu();
+    gelu |x| x.a.gelu();
+    silu |x| x.a.silu();
+    elu |x| x.a.elu(1.);
+    selu |x| x.a.selu(1.6, 1.05);
+    sigmoid |x| x.a.sigmoid();
+    hard_sigmoid |x| x.a.hard_sigmoid();
+    leaky_relu |x| x.a.leaky_relu(0.1);
+    mish |x| x.a.mish();
+    softplus |x| x.a.softplus();
+    swiglu |x| x.a.swiglu();
+    prelu |x| x.image.prelu(&x.signal.get_on_dim(-1, 0)?.get(0)?);
+    softmax |x| x.a.softmax(D::Minus1);
+    log_softmax |x| x.a.log_softmax(D::Minus1);
+    cross_entropy |x| x.m.cross_entropy(&x.labels);
+    layer_norm |x| x.a.layer_norm(&x.row, &x.row, 1e-5);
+    rms_norm |x| x.a.rms_norm(&x.row, 1e-5);
+    group_norm |x| x.image.group_norm(2, &x.v.narrow(0, 0, 2)?, &x.w.narrow(0, 0, 2)?, 1e-5);
+    dropout |x| x.a.dropout(0.5);
+    sdpa |x| x.heads.sdpa(&x.heads, &x.heads, None, true, 0.5, 1.);
+    rope |x| x.heads.rope(&x.angles, &x.angles);
+    rope_i |x| x.heads.rope_i(&x.angles, &x.angles);
+    rope_thd |x| x.heads.transpose(1, 2)?.contiguous()?.rope_thd(&x.angles, &x.angles);
+}
+
+rows! { MODULES, "Functions of `nn`";
+    encoding::one_hot |x| encoding::one_hot(x.places.clone(), 3, 1f32, 0.);
+    loss::cross_entropy |x| loss::cross_entropy(&x.m, &x.labels);
+    loss::nll |x| loss::nll(&x.m, &x.labels);
+    loss::mse |x| loss::mse(&x.a, &x.b);
+    loss::binary_cross_entropy_with_logit |x| loss::binary_cross_entropy_with_logit(&x.a, &x.b);
+    loss::huber |x| loss::huber(&x.a, &x.b, 1.);
+    ops::softmax |x| ops::softmax(&x.a, 0);
+    ops::softmax_last_dim |x| ops::softmax_last_dim(&x.a);
+    ops::log_softmax |x| ops::log_softmax(&x.a, 0);
+    ops::sigmoid |x| ops::sigmoid(&x.a);
+    ops::silu |x| ops::silu(&x.a);
+    ops::swiglu |x| ops::swiglu(&x.a);
+    ops::hard_sigmoid |x| ops::hard_sigmoid(&x.a);
+    ops::mish |x| ops::mish(&x.a);
+    ops::leaky_relu |x| ops::leaky_relu(&x.a, 0.1);
+    ops::selu |x| ops::selu(&x.a, 1.6, 1.05);
+    ops::dropout |x| ops::dropout(&x.a, 0.5);
+    ops::layer_norm |x| ops::layer_norm(&x.a, &x.row, &x.row, 1e-5);
+    ops::rms_norm |x| ops::rms_norm(&x.a, &x.row, 1e-5);
+    ops::sdpa |x| ops::sdpa(&x.heads, &x.heads, &x.heads, None, true, 0.5, 1.);
+    rotary_emb::rope |x| rotary_emb::rope(&x.heads, &x.angles, &x.angles);
+    rotary_emb::rope_i |x| rotary_emb::rope_i(&x.heads, &x.angles, &x.angles);
+    rotary_emb::rope_thd |x| {
+        rotary_emb::rope_thd(&x.heads.transpose(1, 2)?.contiguous()?, &x.angles, &x.angles)
+    };
+    Linear::forward |x| {
+        let bias = ndgc::Var::from_tensor(&x.m.sum(1)?)?;
+        Linear::new(ndgc::Var::from_tensor(&x.m)?, bias).forward(&x.m)
+    };
+    Mlp::forward |x| Mlp::new(&[3, 2], &mut Generator::new(1), &x.device)?.forward(&x.m);
+}

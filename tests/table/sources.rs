@@ -1,0 +1,131 @@
+//! The public names of the crate, read from its sources.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The Rust files below a folder.
+fn files(folder: &str) -> Vec<PathBuf> {
+    let (mut found, mut todo) = (Vec::new(), vec![root().join(folder)]);
+    while let Some(path) = todo.pop() {
+        if path.is_dir() {
+            todo.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn word(text: &str) -> &str {
+    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+    &text[..end]
+}
+
+/// A public function: where it is declared, its name, and the text from its name to its body.
+pub(crate) struct Function {
+    /// `ops` for `src/nn/ops.rs`.
+    pub(crate) module: String,
+    pub(crate) name: String,
+    pub(crate) signature: String,
+    /// Whether it stands in an `impl`.
+    pub(crate) is_method: bool,
+}
+
+/// Lower-case names at the beginning of a line of a macro's call: those of the functions that it makes.
+fn made_by_macro(line: &str) -> Vec<&str> {
+    let names = line.split(',').map(str::trim);
+    let is_name = |name: &&str| {
+        *name == word(name) && name.starts_with(|c: char| c.is_ascii_lowercase()) && !["true", "false"].contains(name)
+    };
+    names.take_while(is_name).collect()
+}
+
+/// Public functions of a file, those that its macros make included.
+pub(crate) fn functions(path: &Path) -> Vec<Function> {
+    let text = fs::read_to_string(path).unwrap();
+    let module = path.file_stem().unwrap().to_str().unwrap().to_owned();
+    let mut found = Vec::new();
+    let (mut makers, mut maker, mut calling): (Vec<(String, String)>, String, Option<usize>) =
+        (Vec::new(), String::new(), None);
+    for (at, line) in text.lines().enumerate() {
+        let code = line.trim_start();
+        if let Some(rest) = line.strip_prefix("macro_rules! ") {
+            maker = word(rest).to_owned();
+        }
+        if let Some((_, rest)) =
+            code.split_once("pub fn ").filter(|(before, _)| before.is_empty() || *before == "unsafe ")
+        {
+            let body: String = text.lines().skip(at).take_while(|line| !line.trim_end().ends_with("}")).collect();
+            let signature = body.split('{').next().unwrap_or_default().to_owned();
+            if rest.starts_with('$') {
+                makers.push((maker.clone(), signature));
+            } else {
+                let is_method = line.starts_with(' ');
+                found.push(Function { module: module.clone(), name: word(rest).to_owned(), signature, is_method });
+            }
+        }
+        if line == "}" {
+            calling = None;
+        }
+        if let Some(maker) = calling
+            && line.starts_with("    ")
+            && !code.starts_with("//")
+        {
+            for name in made_by_macro(code) {
+                let (module, signature) = (module.clone(), makers[maker].1.clone());
+                found.push(Function { module, name: name.to_owned(), signature, is_method: true });
+            }
+        }
+        if let Some((name, rest)) = line.split_once("! {")
+            && rest.is_empty()
+            && let Some(maker) = makers.iter().position(|(maker, _)| maker == name)
+        {
+            calling = Some(maker);
+        }
+    }
+    found
+}
+
+/// The public functions that return arrays and need a row, as rows name them.
+pub(crate) fn operations() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for folder in ["src/ops", "src/nn"] {
+        for path in files(folder) {
+            for function in functions(&path) {
+                let Some((_, answer)) = function.signature.rsplit_once("->") else { continue };
+                let gives_array = answer.contains("Result<")
+                    && ["Proxy", "Tensor", "Self"].iter().any(|array| answer.contains(array));
+                if !gives_array || (folder == "src/nn" && function.is_method) {
+                    continue;
+                }
+                found.insert(if folder == "src/nn" {
+                    format!("{}::{}", function.module, function.name)
+                } else {
+                    function.name
+                });
+            }
+        }
+    }
+    found
+}
+
+/// Every public name: functions, types, traits, macros, and what macros make.
+pub(crate) fn names() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for path in files("src") {
+        found.extend(functions(&path).into_iter().map(|function| function.name));
+        for line in fs::read_to_string(&path).unwrap().lines() {
+            let code = line.trim_start();
+            for head in ["pub struct ", "pub enum ", "pub trait ", "pub type ", "pub mod ", "macro_rules! ", "fn "] {
+                found.extend(code.strip_prefix(head).map(|rest| word(rest).to_owned()));
+            }
+        }
+    }
+    found
+}
