@@ -29,7 +29,7 @@ mod api {
         dtype::{DType, WithDType},
         error::{Closer, Error, OutOfMemory, Result, Site, StaleArray},
         layout::Layout,
-        shape::{Axes, D, Dim, Dims, MAX_RANK, Shape, ShapeWithOneHole},
+        shape::{Axes, D, Dim, Dims, MAX_RANK, Shape, ShapeWithOneHole, SizeOrHole},
         units::Bytes,
     };
     #[cfg(feature = "cuda")]
@@ -51,6 +51,7 @@ mod api {
     };
     pub use crate::ops::{
         create::{NdLiteral, Place},
+        indexer::{Ellipsis, IndexOp, NewAxis, TensorIndexer},
         random::Generator,
         var::Var,
     };

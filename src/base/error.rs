@@ -91,6 +91,15 @@ pub enum Error {
         /// Size of the axis indexed.
         dim: usize,
     },
+    /// An index written as text that is none.
+    Index {
+        /// The operation.
+        op: &'static str,
+        /// The text.
+        text: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// More bytes than an address can count.
     SizeOverflow {
         /// The operation.
@@ -364,6 +373,7 @@ impl fmt::Display for Error {
             | Error::RankTooLarge { .. }
             | Error::Narrow { .. }
             | Error::IndexOutOfRange { .. }
+            | Error::Index { .. }
             | Error::SizeOverflow { .. }
             | Error::ElementCount { .. } => self.fmt_shape(f),
             Error::StaleArray(_)
@@ -414,6 +424,7 @@ impl Error {
             Error::IndexOutOfRange { op, index, dim } => {
                 write!(f, "{op}: index {index} is outside an axis of size {dim}")
             }
+            Error::Index { op, text, why } => write!(f, "{op}: {why}, in \"{text}\""),
             Error::SizeOverflow { op, shape, elem_bytes } => {
                 write!(f, "{op}: {shape:?} elements of {elem_bytes} bytes exceed the address space")
             }

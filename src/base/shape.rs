@@ -254,53 +254,125 @@ shape_from_tuple!(0 1 2 3);
 shape_from_tuple!(0 1 2 3 4);
 shape_from_tuple!(0 1 2 3 4 5);
 
-/// A shape argument of `reshape`: a shape, or one with a hole `()` that is computed.
+/// A shape argument of `reshape`: a shape, or one with a hole, written `()` or `-1`, that is computed.
 pub trait ShapeWithOneHole {
     /// The complete shape for `elem_count` elements.
     ///
     /// # Errors
-    /// [`Error::Reshape`] if no size fits the hole.
+    /// [`Error::Reshape`] if no size fits the hole; [`Error::Argument`] for a second hole or another negative size.
     fn into_shape(self, elem_count: usize) -> Result<Shape>;
 }
 
-impl<S: Into<Shape>> ShapeWithOneHole for S {
-    fn into_shape(self, _elem_count: usize) -> Result<Shape> {
-        Ok(self.into())
+/// One size of a shape with a hole: a number, of which -1 is the hole, or `()`.
+pub trait SizeOrHole: Copy {
+    /// The size; -1 for the hole.
+    fn size(self) -> i64;
+}
+
+impl SizeOrHole for () {
+    fn size(self) -> i64 {
+        -1
     }
 }
 
-fn fill_hole(dims: &mut [usize], hole: usize, elem_count: usize) -> Result<Shape> {
-    dims[hole] = 1;
-    let known: Option<usize> = dims.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
-    match known {
-        Some(known) if known > 0 && elem_count.is_multiple_of(known) => {
-            dims[hole] = elem_count / known;
-            Ok(Shape::from_dims(dims))
+fn fill_hole(sizes: &[i64], elem_count: usize) -> Result<Shape> {
+    let op = "reshape";
+    let wrong = |expected| Error::Argument { op, argument: "shape", value: format!("{sizes:?}"), expected };
+    if sizes.len() > MAX_RANK {
+        return Err(Error::RankTooLarge { op, rank: sizes.len() });
+    }
+    let (mut dims, mut hole) = ([1; MAX_RANK], None);
+    for (i, (dim, &size)) in dims.iter_mut().zip(sizes).enumerate() {
+        match usize::try_from(size) {
+            Ok(size) => *dim = size,
+            Err(_) if size == -1 && hole.is_none() => hole = Some(i),
+            Err(_) => return Err(wrong("sizes, and at most one -1 or () that is computed")),
         }
-        _ => Err(Error::Reshape { elem_count, to: dims.to_vec(), hole: Some(hole) }),
+    }
+    let dims = &mut dims[..sizes.len()];
+    if let Some(at) = hole {
+        let known = dims.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
+        match known {
+            Some(known) if known > 0 && elem_count.is_multiple_of(known) => dims[at] = elem_count / known,
+            _ => return Err(Error::Reshape { elem_count, to: dims.to_vec(), hole }),
+        }
+    }
+    Ok(Shape::from_dims(dims))
+}
+
+macro_rules! complete_shapes {
+    ($($t:ty $(, $n:ident)?;)*) => {$(
+        impl$(<const $n: usize>)? ShapeWithOneHole for $t {
+            fn into_shape(self, _elem_count: usize) -> Result<Shape> {
+                Ok(self.into())
+            }
+        }
+    )*};
+}
+complete_shapes! {
+    Shape;
+    &Shape;
+    ();
+    usize;
+    &[usize];
+    Vec<usize>;
+    &Vec<usize>;
+    [usize; N], N;
+    &[usize; N], N;
+}
+
+macro_rules! signed_shapes {
+    ($($t:ty),*) => {$(
+        impl SizeOrHole for $t {
+            fn size(self) -> i64 {
+                i64::try_from(self).unwrap_or(i64::MAX)
+            }
+        }
+        impl ShapeWithOneHole for $t {
+            fn into_shape(self, elem_count: usize) -> Result<Shape> {
+                fill_hole(&[self.size()], elem_count)
+            }
+        }
+        impl ShapeWithOneHole for &[$t] {
+            fn into_shape(self, elem_count: usize) -> Result<Shape> {
+                fill_hole(&self.iter().map(|size| size.size()).collect::<Vec<_>>(), elem_count)
+            }
+        }
+        impl<const N: usize> ShapeWithOneHole for [$t; N] {
+            fn into_shape(self, elem_count: usize) -> Result<Shape> {
+                fill_hole(&self.map(SizeOrHole::size), elem_count)
+            }
+        }
+        impl ShapeWithOneHole for Vec<$t> {
+            fn into_shape(self, elem_count: usize) -> Result<Shape> {
+                self.as_slice().into_shape(elem_count)
+            }
+        }
+    )*};
+}
+signed_shapes!(i32, i64, isize);
+
+impl SizeOrHole for usize {
+    fn size(self) -> i64 {
+        i64::try_from(self).unwrap_or(i64::MAX)
     }
 }
 
 macro_rules! shape_with_hole {
-    ($n:literal, $hole:literal, ($($t:ty),+), |$v:ident| [$($e:expr),+]) => {
-        impl ShapeWithOneHole for ($($t,)+) {
+    ($($t:ident $i:tt),+) => {
+        impl<$($t: SizeOrHole),+> ShapeWithOneHole for ($($t,)+) {
             fn into_shape(self, elem_count: usize) -> Result<Shape> {
-                let $v = self;
-                fill_hole(&mut [$($e),+], $hole, elem_count)
+                fill_hole(&[$(self.$i.size()),+], elem_count)
             }
         }
     };
 }
-shape_with_hole!(1, 0, (()), |_v| [1]);
-shape_with_hole!(2, 0, ((), usize), |v| [1, v.1]);
-shape_with_hole!(2, 1, (usize, ()), |v| [v.0, 1]);
-shape_with_hole!(3, 0, ((), usize, usize), |v| [1, v.1, v.2]);
-shape_with_hole!(3, 1, (usize, (), usize), |v| [v.0, 1, v.2]);
-shape_with_hole!(3, 2, (usize, usize, ()), |v| [v.0, v.1, 1]);
-shape_with_hole!(4, 0, ((), usize, usize, usize), |v| [1, v.1, v.2, v.3]);
-shape_with_hole!(4, 1, (usize, (), usize, usize), |v| [v.0, 1, v.2, v.3]);
-shape_with_hole!(4, 2, (usize, usize, (), usize), |v| [v.0, v.1, 1, v.3]);
-shape_with_hole!(4, 3, (usize, usize, usize, ()), |v| [v.0, v.1, v.2, 1]);
+shape_with_hole!(A 0);
+shape_with_hole!(A 0, B 1);
+shape_with_hole!(A 0, B 1, C 2);
+shape_with_hole!(A 0, B 1, C 2, E 3);
+shape_with_hole!(A 0, B 1, C 2, E 3, F 4);
+shape_with_hole!(A 0, B 1, C 2, E 3, F 4, G 5);
 
 /// An axis counted from the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -313,7 +385,7 @@ pub enum D {
     Minus(usize),
 }
 
-/// One axis: a `usize`, an `i32` (negative counts from the end) or [`D`].
+/// One axis: a `usize`, a signed integer (negative counts from the end) or [`D`].
 pub trait Dim: Copy {
     /// The axis as an index into the dims.
     ///
@@ -329,7 +401,7 @@ pub trait Dim: Copy {
 }
 
 fn axis(signed: i64, rank: usize, shape: &Shape, op: &'static str) -> Result<usize> {
-    let index = if signed < 0 { signed + rank as i64 } else { signed };
+    let index = if signed < 0 { signed.saturating_add(rank as i64) } else { signed };
     if index < 0 || index >= rank as i64 {
         return Err(Error::DimOutOfRange { op, dim: signed, shape: shape.dims().to_vec() });
     }
@@ -354,6 +426,8 @@ macro_rules! dim {
 }
 dim!(usize, |d| i64::try_from(d).unwrap_or(i64::MAX));
 dim!(i32, |d| i64::from(d));
+dim!(i64, |d| d);
+dim!(isize, |d| d as i64);
 dim!(D, |d| match d {
     D::Minus1 => -1,
     D::Minus2 => -2,
@@ -434,17 +508,34 @@ impl<T: Dim, const N: usize> Dims for [T; N] {
     }
 }
 
-impl<T: Dim> Dims for (T, T) {
+impl<T: Dim> Dims for Vec<T> {
     fn to_axes(&self, shape: &Shape, op: &'static str) -> Result<Axes> {
-        collect_axes(&[self.0, self.1], shape, op)
+        collect_axes(self, shape, op)
     }
 }
 
-impl<T: Dim> Dims for (T, T, T) {
-    fn to_axes(&self, shape: &Shape, op: &'static str) -> Result<Axes> {
-        collect_axes(&[self.0, self.1, self.2], shape, op)
+/// No axis.
+impl Dims for () {
+    fn to_axes(&self, _shape: &Shape, _op: &'static str) -> Result<Axes> {
+        Ok(Axes(0))
     }
 }
+
+macro_rules! dims_from_tuple {
+    ($($t:ident $i:tt),+) => {
+        impl<$($t: Dim),+> Dims for ($($t,)+) {
+            fn to_axes(&self, shape: &Shape, op: &'static str) -> Result<Axes> {
+                collect_axes(&[$(self.$i.to_index(shape, op)?),+], shape, op)
+            }
+        }
+    };
+}
+dims_from_tuple!(A 0);
+dims_from_tuple!(A 0, B 1);
+dims_from_tuple!(A 0, B 1, C 2);
+dims_from_tuple!(A 0, B 1, C 2, E 3);
+dims_from_tuple!(A 0, B 1, C 2, E 3, F 4);
+dims_from_tuple!(A 0, B 1, C 2, E 3, F 4, G 5);
 
 #[cfg(test)]
 mod tests {

@@ -6,17 +6,18 @@
 use std::ops::{Bound, RangeBounds};
 use std::panic::Location;
 
-use crate::array::autograd::{is_grad_enabled, no_grad};
+use crate::array::autograd::no_grad;
 use crate::base::{
     dtype::{DType, WithDType},
     error::{Error, Result, Site},
     layout::Layout,
     shape::{D, Dim, Shape},
 };
-use crate::memory::{proxy::Proxy, registry};
+use crate::memory::proxy::Proxy;
 use crate::ops::{
     check,
     compose::{argument, misshapen, renamed, shape_of, whole},
+    inplace::writable,
 };
 
 /// Indices on the host.
@@ -206,9 +207,7 @@ impl Proxy {
     pub fn slice_set<A: Dim>(&self, src: &Proxy, dim: A, offset: usize) -> Result<()> {
         let op = "slice_set";
         let set = || {
-            if self.track_op() && is_grad_enabled() {
-                return Err(Error::Tracked { op, array: registry::describe(self.key()) });
-            }
+            writable(self, op)?;
             let ranges = part_of(self, src, dim, offset, op)?;
             // Its handle owns the view, so that none is left with a manager.
             no_grad(|| block(&self.detach()?, &ranges)?.copy_(src))
