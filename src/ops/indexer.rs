@@ -144,7 +144,7 @@ impl From<Ellipsis> for TensorIndexer {
 /// let a = Tensor::arange(0f32, 12., &Device::Cpu)?.reshape((3, 4))?;
 /// assert_eq!(a.slice(s![.., ..;-1])?.get(0)?.to_vec1::<f32>()?, [3., 2., 1., 0.]);
 /// assert_eq!(a.slice(s![-1, 1..=3; 2])?.to_vec1::<f32>()?, [9., 11.]);
-/// assert_eq!(a.slice(s![0, NewAxis, ..-2])?.dims()?, [1, 2]);
+/// assert_eq!(a.slice(s![0, NewAxis, ..-2])?.dims(), [1, 2]);
 /// # Ok::<(), ndgc::Error>(())
 /// ```
 #[macro_export]
@@ -164,7 +164,7 @@ pub trait IndexOp<T> {
     /// ```
     /// # use ndgc::{Device, IndexOp, Tensor};
     /// let a = Tensor::arange(0f32, 12., &Device::Cpu)?.reshape((3, 4))?;
-    /// assert_eq!(a.i((.., 1..3))?.dims()?, [3, 2]);
+    /// assert_eq!(a.i((.., 1..3))?.dims(), [3, 2]);
     /// assert_eq!(a.i((2, -1))?.to_scalar::<f32>()?, 11.);
     /// # Ok::<(), ndgc::Error>(())
     /// ```
@@ -297,17 +297,17 @@ fn slice(op: &'static str, start: Option<i64>, end: Option<i64>, step: i64, dim:
 }
 
 /// Axes of the array that an item uses up.
-fn used(item: &TensorIndexer) -> Result<usize> {
+fn used(item: &TensorIndexer) -> usize {
     match item {
-        TensorIndexer::NewAxis | TensorIndexer::Ellipsis => Ok(0),
+        TensorIndexer::NewAxis | TensorIndexer::Ellipsis => 0,
         TensorIndexer::Mask(mask) => mask.rank(),
-        _ => Ok(1),
+        _ => 1,
     }
 }
 
 /// The view and the picks that items mean for a shape.
 fn resolve<'a>(op: &'static str, items: &'a [TensorIndexer], shape: &Shape) -> Result<(Cut, Vec<Pick<'a>>)> {
-    let uses = items.iter().try_fold(0, |sum, item| Ok::<_, Error>(sum + used(item)?))?;
+    let uses = items.iter().map(used).sum();
     let Some(left) = shape.rank().checked_sub(uses) else {
         return argument(op, "number of indices", uses, "at most one for each axis");
     };
@@ -336,7 +336,7 @@ fn resolve<'a>(op: &'static str, items: &'a [TensorIndexer], shape: &Shape) -> R
             }
             TensorIndexer::IndexSelect(_) | TensorIndexer::List(_) | TensorIndexer::Mask(_) => {
                 picks.push((to, item));
-                let own = used(item)?;
+                let own = used(item);
                 (own, own)
             }
             TensorIndexer::NewAxis => {
@@ -360,20 +360,20 @@ fn resolve<'a>(op: &'static str, items: &'a [TensorIndexer], shape: &Shape) -> R
 
 /// The indices that a pick means, as a list on the device of `x`; axes that a mask covers are first made one.
 fn ids_of(x: &Proxy, (axis, item): Pick<'_>, op: &'static str) -> Result<(Proxy, Proxy)> {
-    let device = x.device()?;
+    let device = x.device();
     match item {
         TensorIndexer::IndexSelect(ids) => Ok((x.clone(), ids.clone())),
-        TensorIndexer::List(ids) => Ok((x.clone(), Proxy::from_slice(ids, ids.len(), &device)?)),
+        TensorIndexer::List(ids) => Ok((x.clone(), Proxy::from_slice(ids, ids.len(), device)?)),
         TensorIndexer::Mask(mask) => {
-            let (shape, of_mask) = (x.shape()?, mask.shape()?);
+            let (shape, of_mask) = (x.shape(), mask.shape());
             let covered = &shape.dims()[axis..axis + of_mask.rank()];
             if covered != of_mask.dims() {
                 let why = format!("the mask must have the sizes {covered:?} of the axes that it stands for");
-                return Err(Error::shapes(op, &shape, &of_mask, why));
+                return Err(Error::shapes(op, shape, of_mask, why));
             }
             let count: usize = covered.iter().product();
             let dims = [&shape.dims()[..axis], &[count], &shape.dims()[axis + of_mask.rank()..]].concat();
-            let ids = mask.flatten_all()?.nonzero()?.flatten_all()?.to_device(&device)?;
+            let ids = mask.flatten_all()?.nonzero()?.flatten_all()?.to_device(device)?;
             Ok((x.reshape(dims)?, ids))
         }
         _ => argument(op, "index", "an item", "a list of indices or a mask"),
@@ -382,7 +382,7 @@ fn ids_of(x: &Proxy, (axis, item): Pick<'_>, op: &'static str) -> Result<(Proxy,
 
 /// What items take of an array.
 pub(crate) fn sliced(x: &Proxy, items: &[TensorIndexer], op: &'static str, site: Site) -> Result<Proxy> {
-    let (cut, picks) = resolve(op, items, &x.shape()?)?;
+    let (cut, picks) = resolve(op, items, x.shape())?;
     if picks.is_empty() {
         return cut.made(x, op, site);
     }
@@ -398,23 +398,23 @@ pub(crate) fn sliced(x: &Proxy, items: &[TensorIndexer], op: &'static str, site:
 /// Writes an array, broadcast, to what items take of another.
 pub(crate) fn assign(x: &Proxy, items: &[TensorIndexer], src: &Proxy, op: &'static str, site: Site) -> Result<()> {
     let write = || {
-        let (cut, picks) = resolve(op, items, &x.shape()?)?;
+        let (cut, picks) = resolve(op, items, x.shape())?;
         // Checked here, as a detached view says nothing of its array.
         writable(x, op)?;
         no_grad(|| {
             let (view, src) = (cut.made(&x.detach()?, op, site)?, src.detach()?);
             let &[pick] = &picks[..] else {
                 if picks.is_empty() {
-                    return view.copy_(&src.broadcast_as(view.shape()?)?);
+                    return view.copy_(&src.broadcast_as(view.shape())?);
                 }
                 return argument(op, "lists and masks", picks.len(), "at most one where something is written");
             };
             let (flat, ids) = ids_of(&view, pick, op)?;
-            let shape = flat.shape()?.with_dim(pick.0, ids.dims1()?);
+            let shape = flat.shape().with_dim(pick.0, ids.dims1()?);
             let mut dims = vec![1; shape.rank()];
             dims[pick.0] = ids.dims1()?;
             let put = flat.scatter(&ids.reshape(dims)?.broadcast_as(shape)?, &src.broadcast_as(shape)?, pick.0)?;
-            view.copy_(&put.reshape(view.shape()?)?)
+            view.copy_(&put.reshape(view.shape())?)
         })
     };
     write().map_err(|error| renamed(op, error))

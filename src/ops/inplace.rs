@@ -78,7 +78,7 @@ fn attempt<const N: usize>(
 
 /// Whether an array may be changed through a detached view of it, which says nothing of its gradient.
 pub(crate) fn writable(array: &Proxy, op: &'static str) -> Result<()> {
-    if array.track_op()? && autograd::is_grad_enabled() {
+    if array.track_op() && autograd::is_grad_enabled() {
         return Err(Error::Tracked { op, array: registry::describe(array.key()) });
     }
     Ok(())

@@ -116,7 +116,7 @@ fn shapes() -> Vec<Case> {
         };
         "slice", [cube()], |x| x[0].slice(s![-1, NewAxis, ..;-2, 1..=2])?.sqr();
         "slice", [cube()], |x| {
-            let mask = Tensor::new([1u8, 0, 1], &x[0].device()?)?;
+            let mask = Tensor::new([1u8, 0, 1], x[0].device())?;
             x[0].slice([(..).into(), TensorIndexer::mask(&mask), vec![3u32, 0, 3].into()])?.sqr()
         };
         "i", [cube()], |x| x[0].i((1.., .., 2))?.sqr();

@@ -148,9 +148,9 @@ fn texts_take_what_they_say() {
         assert!(matches!(error(x.get_index("::0", &[])), Error::Argument { argument: "step", .. }));
         assert!(matches!(error(x.get_index("2", &[])), Error::IndexOutOfRange { index: 2, dim: 2, .. }));
         let extremes = format!("{}:{}:{}", i64::MIN, i64::MAX, i64::MAX);
-        assert_eq!(x.get_index(&extremes, &[]).unwrap().dims().unwrap(), [1, 3, 4]);
+        assert_eq!(x.get_index(&extremes, &[]).unwrap().dims(), [1, 3, 4]);
         let back = format!("{}:{}:{}", i64::MAX, i64::MIN, i64::MIN);
-        assert_eq!(x.get_index(&back, &[]).unwrap().dims().unwrap(), [1, 3, 4]);
+        assert_eq!(x.get_index(&back, &[]).unwrap().dims(), [1, 3, 4]);
     });
 }
 
@@ -232,7 +232,7 @@ fn holes_and_axes_are_written_in_every_way() {
     crate::support::alone(|| {
         let x = Tensor::zeros((2, 3, 4), DType::F32, device).unwrap();
         let rows = 6usize;
-        let dims = |made: Result<Tensor>| made.unwrap().dims().unwrap();
+        let dims = |made: Result<Tensor>| made.unwrap().dims().to_vec();
         assert_eq!(dims(x.reshape((rows, -1))), [6, 4]);
         assert_eq!(dims(x.reshape((rows, ()))), [6, 4]);
         assert_eq!(dims(x.reshape((rows, 4))), [6, 4]);
