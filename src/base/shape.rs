@@ -374,6 +374,24 @@ shape_with_hole!(A 0, B 1, C 2, E 3);
 shape_with_hole!(A 0, B 1, C 2, E 3, F 4);
 shape_with_hole!(A 0, B 1, C 2, E 3, F 4, G 5);
 
+/// Sizes along height and width: one number for both, or one for each.
+pub trait ToUsize2 {
+    /// `(height, width)`.
+    fn to_usize2(self) -> (usize, usize);
+}
+
+impl ToUsize2 for usize {
+    fn to_usize2(self) -> (usize, usize) {
+        (self, self)
+    }
+}
+
+impl ToUsize2 for (usize, usize) {
+    fn to_usize2(self) -> (usize, usize) {
+        self
+    }
+}
+
 /// An axis counted from the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum D {

@@ -28,7 +28,7 @@ use buffer::{Buffer, Span};
 #[cfg(feature = "cuda")]
 use cuda::Cuda;
 use graph::{Asynchronous, Graph};
-use kernel::{Kernel, View};
+use kernel::{ConvOp, ConvSizes, Kernel, View};
 use sim::{Sim, SimConfig};
 
 /// Where an array's bytes are and its operations run. Cheap to clone; equal if it is the same device.
@@ -272,6 +272,15 @@ impl Device {
             Device::Sim(sim) => sim.launch(kernel),
             #[cfg(feature = "cuda")]
             Device::Cuda(cuda) => cuda.launch(kernel),
+        }
+    }
+
+    /// Elements of scratch memory that a convolution wants.
+    pub(crate) fn conv_room(&self, op: ConvOp, sizes: &ConvSizes) -> usize {
+        match self {
+            Device::Cpu | Device::Sim(_) => cpu::conv::room(op, sizes),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(_) => cuda::conv_room(op, sizes),
         }
     }
 

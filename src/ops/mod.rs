@@ -8,6 +8,7 @@ pub(crate) mod binary;
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod compose;
+pub(crate) mod conv;
 pub(crate) mod convert;
 pub(crate) mod create;
 pub(crate) mod draws;

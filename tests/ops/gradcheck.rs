@@ -147,6 +147,7 @@ fn every_differentiable_operation_in_the_sources_has_a_case() {
         gradients::indexing(),
         gradients::products(),
         gradients::compositions(),
+        crate::conv::gradients(),
     ];
     let covered: BTreeSet<String> = cases.iter().flatten().map(|case| case.name.to_owned()).collect();
     let found = differentiable();

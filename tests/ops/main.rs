@@ -11,6 +11,7 @@ mod support;
 
 mod autograd;
 mod cases;
+mod conv;
 mod display;
 mod errors;
 mod foreign;

@@ -12,7 +12,7 @@ const DEPTH_MAX: usize = 64;
 /// Columns computed together by the tiny product.
 const PANEL: usize = 8;
 /// Multiplications from which one product is worth several threads.
-const THREADS_MIN: usize = 8 << 20;
+pub(super) const THREADS_MIN: usize = 8 << 20;
 
 /// A matrix among the elements of an operand: where it begins, and its strides along rows and columns.
 #[derive(Clone, Copy)]

@@ -13,12 +13,15 @@
 //! reduce.rs       sums, means, extremes and where they are
 //! softmax.rs      softmax, cross entropy, their gradients
 //! matmul.rs       products of matrices
+//! conv.rs         convolutions
 //! index.rs        picking and adding by indices
 //! random.rs       counter-based random numbers
 //! optim.rs        steps of optimisers
+//! dispatch.rs     the kernels of windows and along axes with their types
 //! pool.rs         the bytes themselves
 //! ```
 
+pub(crate) mod conv;
 mod elementwise;
 mod index;
 mod math;
@@ -201,6 +204,9 @@ macro_rules! with_id {
     };
 }
 
+// After the macros that it uses.
+mod dispatch;
+
 /// Runs a kernel to its end.
 ///
 /// # Safety
@@ -247,6 +253,7 @@ pub(crate) unsafe fn run_again(kernel: &Kernel, replays: u64) -> Result<()> {
             Kernel::CrossEntropy { logits, labels, probs, loss } => cross_entropy(logits, labels, probs, loss),
             Kernel::CrossEntropyGrad { probs, labels, grad, dst } => cross_entropy_grad(probs, labels, grad, dst),
             Kernel::Matmul { lhs, rhs, dst } => matmul(lhs, rhs, dst),
+            Kernel::Conv { .. } | Kernel::Unfold { .. } | Kernel::Fold { .. } => dispatch::run(kernel),
             Kernel::IndexSelect { src, ids, axis, dst } => index_select(src, ids, *axis, dst),
             Kernel::IndexAdd { dst, ids, src, axis } => index_add(dst, ids, src, *axis),
             Kernel::Gather { src, ids, axis, dst } => gather(src, ids, *axis, dst),
@@ -594,11 +601,29 @@ unsafe fn adam(param: &View, grad: &View, m: &View, v: &View, hyper: &AdamHyper)
     Ok(())
 }
 
+/// Where a product goes: rows of a slice that begin `step` elements apart. `add`: to what is there.
+struct Target<'a, T> {
+    data: &'a mut [T],
+    step: usize,
+    add: bool,
+}
+
 /// `dst = lhs x rhs` of `[M, K, N]`, all at least 1; `dst` is row-major. On up to that many threads of the current
 /// pool.
 fn product<T: Float>(dims: [usize; 3], lhs: Matrix<'_, T>, rhs: Matrix<'_, T>, dst: &mut [T], threads: usize) {
-    let [m, k, n] = dims;
-    assert!(dst.len() == m * n && m * n * k > 0, "the destination is the product's");
+    assert!(dst.len() == dims[0] * dims[2], "the destination is the product's");
+    product_to(dims, lhs, rhs, Target { data: dst, step: dims[2], add: false }, threads);
+}
+
+/// As [`product`], to rows that may lie apart.
+fn product_to<T: Float>(
+    [m, k, n]: [usize; 3],
+    lhs: Matrix<'_, T>,
+    rhs: Matrix<'_, T>,
+    dst: Target<'_, T>,
+    threads: usize,
+) {
+    assert!(m * n * k > 0 && n <= dst.step && dst.data.len() >= (m - 1) * dst.step + n, "the product fits its place");
     lhs.check(m, k);
     rhs.check(k, n);
     let parallelism = if threads > 1 { gemm::Parallelism::Rayon(threads) } else { gemm::Parallelism::None };
@@ -606,27 +631,29 @@ fn product<T: Float>(dims: [usize; 3], lhs: Matrix<'_, T>, rhs: Matrix<'_, T>, d
     #[allow(unsafe_code)]
     let (left, right) = unsafe { (lhs.data.as_ptr().offset(lhs.start), rhs.data.as_ptr().offset(rhs.start)) };
     // SAFETY: `T` is f32 or f64. `check` found that every `start + i * steps[0] + j * steps[1]` lies inside the
-    // slice of that side; `dst` has `m * n` elements, is written only, and is borrowed for this call alone.
+    // slice of that side; `dst` has `m` rows of `n` elements, `step` apart and so apart from each other, and is
+    // borrowed for this call alone.
     #[allow(unsafe_code)]
     unsafe {
-        let (zero, one) = (T::ZERO, T::ONE);
+        let one = T::ONE;
+        let kept = if dst.add { one } else { T::ZERO };
         let ([lr, lc], [rr, rc]) = (lhs.steps, rhs.steps);
-        let to = dst.as_mut_ptr();
+        let to = dst.data.as_mut_ptr();
         gemm::gemm(
             m,
             n,
             k,
             to,
             1,
-            n as isize,
-            false,
+            dst.step as isize,
+            dst.add,
             left,
             lc,
             lr,
             right,
             rc,
             rr,
-            zero,
+            kept,
             one,
             false,
             false,

@@ -3,7 +3,7 @@
 //! # Invariants
 //! - Everything but [`Driver::finish_download`] and [`Driver::synchronize`] is called under the device's lock, and those
 //!   two hold the lock in here for moments only.
-//! - An operation is one launch. What a first use needs (code, scratch, a handle of a library) is made then and kept.
+//! - An operation is one launch, but for convolutions. What a first use needs (code, scratch, a handle of a library) is made then and kept.
 //! - Between the beginning and the end of a capture nothing is made: what would be is an error.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +20,7 @@ use crate::device::{
     cuda::{
         blas,
         context::{Context, Event, Graph, Pinned, Stream},
+        conv,
         kernels::{Entry, Kernels},
         launch::{Arguments, Launch, PICKS, Room, THREADS, plan, scratch_needed},
         params::{Counter, Params, address},
@@ -201,6 +202,23 @@ impl CudaDriver {
         })
     }
 
+    fn launch_one(&self, state: &mut State, stream: usize, kernel: &Kernel) -> Result<()> {
+        if let Kernel::Fill { dst, value } = kernel
+            && value.to_bits() == 0
+            && dst.layout().is_contiguous()
+        {
+            let bytes = dst.layout().shape().elem_count() * dst.dtype().size_in_bytes();
+            let fill = || self.context.fill_zero(address(dst), bytes, &self.streams[stream]);
+            return if bytes == 0 { Ok(()) } else { fill() };
+        }
+        let room = self.room(state, stream, kernel)?;
+        let Some(launch) = plan(kernel, &room) else { return Ok(()) };
+        if launch.entry == Entry::Matmul && self.multiply(state, stream, &launch)? {
+            return Ok(());
+        }
+        self.submit(stream, &launch)
+    }
+
     fn submit(&self, stream: usize, launch: &Launch) -> Result<()> {
         match &launch.arguments {
             Arguments::Each(params) => self.start(stream, launch, params),
@@ -210,6 +228,7 @@ impl CudaDriver {
             Arguments::Draw(params) => self.start(stream, launch, params),
             Arguments::Step(params) => self.start(stream, launch, params),
             Arguments::Product(params) => self.start(stream, launch, params),
+            Arguments::Slide(params) => self.start(stream, launch, params),
         }
     }
 
@@ -329,20 +348,10 @@ impl Driver for CudaDriver {
 
     fn launch(&self, stream: usize, kernel: &Kernel) -> Result<()> {
         let mut state = self.lock();
-        if let Kernel::Fill { dst, value } = kernel
-            && value.to_bits() == 0
-            && dst.layout().is_contiguous()
-        {
-            let bytes = dst.layout().shape().elem_count() * dst.dtype().size_in_bytes();
-            let fill = || self.context.fill_zero(address(dst), bytes, &self.streams[stream]);
-            return if bytes == 0 { Ok(()) } else { fill() };
+        match kernel {
+            Kernel::Conv { .. } => conv::parts(kernel, &mut |part| self.launch_one(&mut state, stream, part)),
+            _ => self.launch_one(&mut state, stream, kernel),
         }
-        let room = self.room(&mut state, stream, kernel)?;
-        let Some(launch) = plan(kernel, &room) else { return Ok(()) };
-        if launch.entry == Entry::Matmul && self.multiply(&mut state, stream, &launch)? {
-            return Ok(());
-        }
-        self.submit(stream, &launch)
     }
 
     fn upload(&self, stream: usize, dst: Span, bytes: &[u8]) -> Result<()> {

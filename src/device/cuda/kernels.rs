@@ -45,6 +45,7 @@ files! {
     Reduce = "reduce";
     Softmax = "softmax";
     Index = "index";
+    Window = "window";
     Random = "random";
     Optim = "optim";
     Matmul = "matmul";
@@ -92,6 +93,8 @@ entries! {
     CrossEntropyGrad = "cross_entropy_grad" in Softmax;
     Gather = "gather" in Index;
     ScatterAdd = "scatter_add" in Index;
+    Unfold = "unfold" in Window;
+    Fold = "fold" in Window;
     Uniform = "uniform" in Random;
     Normal = "normal" in Random;
     Sgd = "sgd" in Optim;

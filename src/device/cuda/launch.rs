@@ -7,10 +7,10 @@ use crate::base::{dtype::DType, shape::Axes};
 use crate::device::{
     cuda::{
         kernels::{Entry, dtype_number},
-        params::{Draw, Each, Fold, Grid, Pick, Product, Ref, Rows, Step, address, operand, strides},
+        params::{Draw, Each, Fold, Grid, Pick, Product, Ref, Rows, Slide, Step, address, operand, strides},
         raw::Address,
     },
-    kernel::{Kernel, View},
+    kernel::{Kernel, View, Window},
 };
 
 /// Threads of a block, in every kernel.
@@ -48,6 +48,7 @@ pub(super) enum Arguments {
     Draw(Draw),
     Step(Step),
     Product(Product),
+    Slide(Slide),
 }
 
 /// A launch.
@@ -124,6 +125,10 @@ pub(super) fn plan(kernel: &Kernel, room: &Room) -> Option<Launch> {
             matrix(Entry::CrossEntropyGrad, rows, dst, room)
         }
         Kernel::Matmul { lhs, rhs, dst } => product(lhs, rhs, dst),
+        Kernel::Unfold { image, columns, window } => slide(Entry::Unfold, image, image, columns, window, room),
+        Kernel::Fold { columns, image, window } => slide(Entry::Fold, columns, image, image, window, room),
+        // Made of others: see `conv.rs`.
+        Kernel::Conv { .. } => None,
         Kernel::IndexSelect { .. } | Kernel::IndexAdd { .. } | Kernel::Gather { .. } | Kernel::ScatterAdd { .. } => {
             pick(kernel, room)
         }
@@ -339,6 +344,30 @@ fn pick(kernel: &Kernel, room: &Room) -> Option<Launch> {
     });
     let items = if !gathers && room.ordered { count / dims[axis] } else { count };
     Some(Launch { entry, dtype: dst.dtype(), blocks: blocks(items, THREADS, room), arguments })
+}
+
+/// A thread for each element of `dst`, with the sizes of `image`.
+fn slide(entry: Entry, src: &View, image: &View, dst: &View, window: &Window, room: &Room) -> Option<Launch> {
+    let count = dst.layout().shape().elem_count() as u64;
+    let &[_, channels, ..] = image.layout().dims() else { return None };
+    if count == 0 {
+        return None;
+    }
+    let wide = |sizes: [usize; 3]| sizes.map(|size| size as u64);
+    let dims = image.layout().dims();
+    let arguments = Arguments::Slide(Slide {
+        count,
+        channels: channels as u64,
+        ins: wide([dims[2], dims[3], dims[4]]),
+        outs: wide(window.out),
+        size: wide(window.size),
+        stride: wide(window.stride),
+        padding: wide(window.padding),
+        dilation: wide(window.dilation),
+        src: operand(src),
+        dst: address(dst),
+    });
+    Some(Launch { entry, dtype: dst.dtype(), blocks: blocks(count, THREADS, room), arguments })
 }
 
 fn draw(entry: Entry, dst: &View, seed: u64, first: u64, [low, high]: [f64; 2], room: &Room) -> Option<Launch> {

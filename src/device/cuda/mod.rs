@@ -9,6 +9,7 @@
 //! driver.rs     segments, launches, copies, captures, as `stream/` asks for them
 //! staging.rs    pinned memory on the way to the device and back
 //! launch.rs     a kernel of the runtime as a launch
+//! conv.rs       a convolution as several
 //! params.rs     what kernels get
 //! kernels.rs    kernels by name, loaded once
 //! compile.rs    from source to code, and the cache on disk
@@ -21,6 +22,7 @@
 mod blas;
 mod compile;
 mod context;
+mod conv;
 mod driver;
 mod kernels;
 mod launch;
@@ -47,6 +49,7 @@ use crate::device::{
     stream::{self, AsyncDevice, Plan, Rules, Segments},
 };
 use context::{Context, number};
+pub(crate) use conv::room as conv_room;
 use driver::CudaDriver;
 pub use kernels::compile_all;
 

@@ -136,6 +136,18 @@ params! {
         b_col: i64,
         dst: Address,
     }
+    struct Slide {
+        count: u64,
+        channels: u64,
+        ins: [u64; 3],
+        outs: [u64; 3],
+        size: [u64; 3],
+        stride: [u64; 3],
+        padding: [u64; 3],
+        dilation: [u64; 3],
+        src: Ref,
+        dst: Address,
+    }
     /// One address.
     struct Counter {
         address: Address,
@@ -212,6 +224,7 @@ mod tests {
         assert_eq!(size_of::<Pick>(), 8 + 16 + 48 + 3 * 56 + 24);
         assert_eq!(size_of::<Draw>(), 56);
         assert_eq!(size_of::<Step>(), 14 * 8);
+        assert_eq!(size_of::<Slide>(), 16 + 6 * 24 + 56 + 8);
         assert_eq!(size_of::<Product>(), 32 + 8 + 48 + 2 * 56 + 40);
     }
 

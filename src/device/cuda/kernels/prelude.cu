@@ -117,6 +117,14 @@ struct Product {
     u64 dst;
 };
 
+// A window over the three spatial axes of `[B, channels, ins]`, which takes `outs` places. `dst` is contiguous.
+struct Slide {
+    u64 count, channels;
+    u64 ins[3], outs[3], size[3], stride[3], padding[3], dilation[3];
+    Ref src;
+    u64 dst;
+};
+
 // The first bad index that a kernel met, in memory that the host reads. `state`: 0 free, 1 taken, 2 written.
 struct Fault {
     u32 state, op;
