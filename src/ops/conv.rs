@@ -273,7 +273,7 @@ convolutions! {
     /// let image = Tensor::ones((1, 3, 8, 8), DType::F32, &Device::Cpu)?;
     /// let kernels = Tensor::ones((5, 3, 3, 3), DType::F32, &Device::Cpu)?;
     /// let seen = image.conv2d(&kernels, 1, 2, 1, 1)?;
-    /// assert_eq!(seen.dims()?, [1, 5, 4, 4]);
+    /// assert_eq!(seen.dims(), [1, 5, 4, 4]);
     /// assert_eq!(seen.max_all()?.to_scalar::<f32>()?, 27.);
     /// # Ok::<(), ndgc::Error>(())
     /// ```

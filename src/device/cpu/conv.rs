@@ -44,15 +44,12 @@ pub(crate) fn room(_: ConvOp, s: &ConvSizes) -> usize {
     threads * room_each(s)
 }
 
-/// Calls `f(item, its part of dst, room, threads)` for each part of `size` elements: items side by side if there are
+/// What is done for an item: its number, its part of the destination, room, threads.
+type Item<'f, T> = dyn Fn(usize, &mut [T], &mut [T], usize) + Sync + 'f;
+
+/// Calls `f` for each part of `size` elements: items side by side if there are
 /// enough of them, else one after the other with all threads.
-fn items<T: Send>(
-    dst: &mut [T],
-    size: usize,
-    room: &mut [T],
-    each: usize,
-    f: &(dyn Fn(usize, &mut [T], &mut [T], usize) + Sync),
-) {
+fn items<T: Send>(dst: &mut [T], size: usize, room: &mut [T], each: usize, f: &Item<'_, T>) {
     let (items, workers) = (dst.len() / size, room.len() / each);
     match if workers > 1 { threads::pool() } else { None } {
         Some(pool) if items >= workers => {
