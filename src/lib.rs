@@ -51,6 +51,7 @@ mod api {
     };
     pub use crate::ops::{
         create::{NdLiteral, Place},
+        dlpack,
         indexer::{Ellipsis, IndexOp, NewAxis, TensorIndexer},
         random::Generator,
         var::Var,

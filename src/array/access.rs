@@ -259,7 +259,8 @@ fn storage_slice<'a, T: WithDType>(op: &'static str, array: &'a Pinned<'_>) -> R
         return Err(Error::DeviceMismatch { op, lhs: buffer.device().to_string(), rhs: "cpu".into() });
     }
     // SAFETY: host memory of a storage that the pin keeps; it was initialised when the array was made, nobody writes
-    // it while it is announced (`storage.rs`), and blocks are aligned to 64 bytes.
+    // it while it is announced (`storage.rs`), and it is aligned for its dtype: blocks are to 64 bytes, and foreign
+    // memory was checked.
     #[allow(unsafe_code)]
     Ok(unsafe { buffer.span().slice::<T>() })
 }

@@ -29,6 +29,22 @@ impl Layout {
         Layout { shape, strides, offset: 0 }
     }
 
+    /// These strides, with the places counted from the lowest one; and how many places there are. `None` if they cannot
+    /// be counted. As many strides as axes.
+    pub(crate) fn strided(shape: Shape, strides: &[isize]) -> Option<(Self, usize)> {
+        let mut layout = Layout { shape, strides: [0; MAX_RANK], offset: 0 };
+        layout.strides.get_mut(..shape.rank())?.copy_from_slice(strides);
+        if shape.elem_count() == 0 {
+            return Some((layout, 0));
+        }
+        for (&dim, &stride) in shape.dims().iter().zip(strides).filter(|&(_, &stride)| stride < 0) {
+            let below = (dim - 1).checked_mul(stride.unsigned_abs())?;
+            layout.offset = layout.offset.checked_add(below).filter(|&offset| isize::try_from(offset).is_ok())?;
+        }
+        let (_, end) = layout.bounds()?;
+        Some((layout, end))
+    }
+
     /// The shape.
     #[inline]
     pub fn shape(&self) -> &Shape {

@@ -144,7 +144,7 @@ impl Drop for Buffer {
     #[inline]
     fn drop(&mut self) {
         if let Some(foreign) = self.foreign.take() {
-            return end(foreign);
+            return end(foreign, &self.device);
         }
         match &self.device {
             Device::Cpu => pool::free(self.span, self.reserved),
@@ -157,7 +157,10 @@ impl Drop for Buffer {
 
 /// Drops a keeper. It is the code of somebody else: its panic, which std has reported, goes no further, since this
 /// may run in the middle of a drain.
+///
+/// On other devices than the host everything submitted ends first: what the keeper keeps has no place in their order.
 #[cold]
-fn end(foreign: Box<Foreign>) {
+fn end(foreign: Box<Foreign>, device: &Device) {
+    let _ = device.synchronize();
     let _ = catch_unwind(AssertUnwindSafe(|| drop(foreign)));
 }

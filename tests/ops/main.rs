@@ -13,6 +13,7 @@ mod autograd;
 mod cases;
 mod conv;
 mod display;
+mod dlpack;
 mod errors;
 mod foreign;
 mod gradcheck;

@@ -71,6 +71,9 @@ fn every_operation_gives_the_same_on_every_device_and_in_both_positions_of_the_s
                     let _switch = gc::scoped(on);
                     let got = answer(row, sample, form);
                     let agree = match (&want, &got) {
+                        (_, Err(_)) if matches!(sample.device, Device::Sim(_)) && BY_ADDRESS.contains(&row.name) => {
+                            true
+                        }
                         (Ok(want), Ok(got)) => same(want, got),
                         (Err(want), Err(got)) => want == got,
                         _ => false,
@@ -83,6 +86,9 @@ fn every_operation_gives_the_same_on_every_device_and_in_both_positions_of_the_s
         devices.iter().for_each(check);
     });
 }
+
+/// Rows that a simulated device refuses, since it has no addresses.
+pub(crate) const BY_ADDRESS: [&str; 2] = ["from_blob", "from_dlpack"];
 
 /// Rows whose call makes an operand on the way, which is its owner's like any other.
 const MAKES_OPERANDS: [&str; 14] = [

@@ -11,6 +11,16 @@ rows! { CREATION, "Creation";
     from_iter |x| typed!(x, T => Tensor::from_iter([1., 2.].map(T::from_f64), &x.device));
     from_raw_buffer |x| Tensor::from_raw_buffer(&[1; 200][..bytes(x)], x.dtype, x.shape, &x.device);
     from_shared |x| Tensor::from_shared(std::sync::Arc::new([1u8; 200]), 0..bytes(x), x.dtype, x.shape, &x.device);
+    from_dlpack |x| Tensor::from_dlpack(x.a.to_dlpack()?, &x.device);
+    from_blob |x| typed!(x, T => {
+        let data = std::sync::Arc::new([T::from_f64(1.); 24]);
+        let (ptr, keeper) = (data.as_ptr().cast_mut(), data.clone());
+        // SAFETY: the array is on the host, and the keeper holds as many elements as the largest shape has.
+        #[allow(unsafe_code)]
+        unsafe {
+            Tensor::from_blob(ptr, x.shape, None, &x.device, move || drop(keeper))
+        }
+    });
     zeros |x| Tensor::zeros(x.shape, x.dtype, &x.device);
     ones |x| Tensor::ones(x.shape, x.dtype, &x.device);
     full |x| typed!(x, T => Tensor::full(T::from_f64(1.), x.shape, &x.device));
