@@ -190,8 +190,9 @@ fn foreign_arrays_of_any_strides_are_used_where_they_lie() {
         }
         let ended = Arc::new(AtomicUsize::new(0));
         let before = active(device);
-        // (elements, first, shape, strides, what is there)
-        let cases: [(usize, u64, &[i64], &[i64], &[f32]); 6] = [
+        type Case = (usize, u64, &'static [i64], &'static [i64], &'static [f32]);
+        // Elements, the first one, shape, strides, what is there.
+        let cases: [Case; 6] = [
             (6, 0, &[2, 3], &[], &[0., 1., 2., 3., 4., 5.]),
             (6, 0, &[3, 2], &[1, 3], &[0., 3., 1., 4., 2., 5.]),
             (6, 5, &[2, 3], &[-3, -1], &[5., 4., 3., 2., 1., 0.]),
@@ -292,7 +293,9 @@ fn arrays_that_cannot_be_used_are_refused_and_given_back() {
         ("ptr", |m| m.dl_tensor.data = std::ptr::null_mut::<c_void>()),
         // SAFETY: the lists that `give` made have an element.
         ("shape", |m| unsafe { *m.dl_tensor.shape = -1 }),
+        // SAFETY: as above.
         ("size", |m| unsafe { *m.dl_tensor.shape = i64::MAX / 2 }),
+        // SAFETY: as above.
         ("size", |m| unsafe { *m.dl_tensor.strides = i64::MAX / 2 }),
     ];
     each(|device| {

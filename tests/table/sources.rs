@@ -99,8 +99,9 @@ pub(crate) fn operations() -> BTreeSet<String> {
         for path in files(folder) {
             for function in functions(&path) {
                 let Some((_, answer)) = function.signature.rsplit_once("->") else { continue };
-                let gives_array = answer.contains("Result<")
-                    && ["Proxy", "Tensor", "Self"].iter().any(|array| answer.contains(array));
+                let mut words = answer.split(|c: char| !c.is_alphanumeric());
+                let gives_array =
+                    answer.contains("Result<") && words.any(|word| ["Proxy", "Tensor", "Self"].contains(&word));
                 if !gives_array || (folder == "src/nn" && function.is_method) {
                     continue;
                 }
