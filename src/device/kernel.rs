@@ -9,7 +9,7 @@ use crate::base::{
     layout::Layout,
     shape::{Axes, Shape},
 };
-use crate::device::buffer::Span;
+use crate::device::{buffer::Span, window::Windowed};
 
 /// An operand: some elements of a buffer.
 ///
@@ -121,81 +121,6 @@ pub(crate) enum GradOp {
     Cos,
 }
 
-/// A window that slides over the three spatial axes of an image `[B, C, D, H, W]`; images with fewer have leading
-/// axes of size 1.
-///
-/// Checked by `ops`: no size, stride or dilation is 0, and on each axis `(out - 1) * stride + dilation * (size - 1) + 1`
-/// is at most the padded size, which fits an isize.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Window {
-    pub(crate) size: [usize; 3],
-    pub(crate) stride: [usize; 3],
-    pub(crate) padding: [usize; 3],
-    pub(crate) dilation: [usize; 3],
-    /// The places it takes along each axis.
-    pub(crate) out: [usize; 3],
-}
-
-impl Window {
-    /// Elements of the window.
-    pub(crate) fn taps(&self) -> usize {
-        self.size.iter().product()
-    }
-
-    /// Places that it takes.
-    pub(crate) fn places(&self) -> usize {
-        self.out.iter().product()
-    }
-}
-
-/// Which of the three arrays of a convolution is computed from the other two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ConvOp {
-    /// The convolution.
-    Result,
-    /// The gradient of the image: the transposed convolution.
-    Image,
-    /// The gradient of the weights.
-    Weights,
-}
-
-/// Sizes of a convolution, for each of its groups: `M` filters, `C` channels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ConvSizes {
-    pub(crate) batch: usize,
-    pub(crate) groups: usize,
-    pub(crate) filters: usize,
-    pub(crate) channels: usize,
-    pub(crate) taps: usize,
-    /// Elements of a channel of the image.
-    pub(crate) pixels: usize,
-    pub(crate) places: usize,
-}
-
-impl ConvSizes {
-    pub(crate) fn new(image: &[usize], weights: &[usize], window: &Window, groups: usize) -> Self {
-        ConvSizes {
-            batch: image[0],
-            groups,
-            filters: weights[0] / groups,
-            channels: weights[1],
-            taps: window.taps(),
-            pixels: image[2..].iter().product(),
-            places: window.places(),
-        }
-    }
-
-    /// Rows of the matrix of columns of one image and group.
-    pub(crate) fn depth(&self) -> usize {
-        self.channels * self.taps
-    }
-
-    /// Whether the window has one element and takes every place once, so that an image is its own matrix of columns.
-    pub(crate) fn is_point(&self, window: &Window) -> bool {
-        self.taps == 1 && self.places == self.pixels && window.stride == [1; 3] && window.padding == [0; 3]
-    }
-}
-
 /// One piece of work for a backend.
 ///
 /// Unless a variant says otherwise: `dst` is contiguous, shares no byte with a source, and has the shape
@@ -250,15 +175,8 @@ pub(crate) enum Kernel {
     CrossEntropyGrad { probs: View, labels: View, grad: View, dst: View },
     /// `dst [B.., M, N] = lhs [B.., M, K] x rhs [B.., K, N]`, any strides (0 in batch axes), floats.
     Matmul { lhs: View, rhs: View, dst: View },
-    /// `result [B, G M, places] = ` sums of `weights [G M, C, taps]` times what the window sees of
-    /// `image [B, G C, pixels]`, all with three spatial axes; or one of the others, by the transposed sums. Floats.
-    /// `result` and `weights` are contiguous, `image` only if it is written. `room` is scratch memory of as many
-    /// elements as `Device::conv_room` says.
-    Conv { op: ConvOp, image: View, weights: View, result: View, room: View, window: Window, groups: usize },
-    /// `columns [B, C taps, places] = ` what the window sees of `image`, 0 outside it.
-    Unfold { image: View, columns: View, window: Window },
-    /// `image = ` the sum of what each of its elements gave to `columns`.
-    Fold { columns: View, image: View, window: Window },
+    /// Windows over images.
+    Window(Windowed),
     /// `dst = src` with `axis` indexed by `ids` (rank 1): `dst.dims[axis] == ids.len`. Ids u8, u32 or i64;
     /// one outside is an error.
     IndexSelect { src: View, ids: View, axis: usize, dst: View },
@@ -327,7 +245,7 @@ pub(crate) enum Access {
 }
 
 impl Accesses {
-    fn of(list: &[(View, Access)]) -> Self {
+    pub(crate) fn of(list: &[(View, Access)]) -> Self {
         let mut accesses = Accesses::default();
         for &entry in list {
             accesses.push(entry.0, entry.1);
@@ -335,7 +253,7 @@ impl Accesses {
         accesses
     }
 
-    fn push(&mut self, view: View, access: Access) {
+    pub(crate) fn push(&mut self, view: View, access: Access) {
         self.views[self.len] = Some((view, access));
         self.len += 1;
     }
@@ -391,17 +309,7 @@ impl Kernel {
             Kernel::IndexAdd { dst, ids, src, .. } | Kernel::ScatterAdd { dst, ids, src, .. } => {
                 Accesses::of(&[(dst, ReadWrite), (ids, Read), (src, Read)])
             }
-            Kernel::Conv { op, image, weights, result, room, .. } => {
-                let [of_image, of_weights, of_result] = match op {
-                    ConvOp::Result => [Read, Read, Write],
-                    ConvOp::Image => [Write, Read, Read],
-                    ConvOp::Weights => [Read, Write, Read],
-                };
-                Accesses::of(&[(image, of_image), (weights, of_weights), (result, of_result), (room, Write)])
-            }
-            Kernel::Unfold { image: src, columns: dst, .. } | Kernel::Fold { columns: src, image: dst, .. } => {
-                Accesses::of(&[(src, Read), (dst, Write)])
-            }
+            Kernel::Window(ref windowed) => windowed.accesses(),
             Kernel::SgdStep { param, grad, velocity, .. } => {
                 let mut accesses = Accesses::of(&[(param, ReadWrite), (grad, Read)]);
                 if let Some(velocity) = velocity {

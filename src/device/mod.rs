@@ -14,6 +14,7 @@ pub(crate) mod graph;
 pub(crate) mod kernel;
 pub(crate) mod sim;
 pub(crate) mod stream;
+pub(crate) mod window;
 
 use std::fmt;
 use std::panic::Location;
@@ -28,8 +29,9 @@ use buffer::{Buffer, Span};
 #[cfg(feature = "cuda")]
 use cuda::Cuda;
 use graph::{Asynchronous, Graph};
-use kernel::{ConvOp, ConvSizes, Kernel, View};
+use kernel::{Kernel, View};
 use sim::{Sim, SimConfig};
+use window::{ConvOp, ConvSizes};
 
 /// Where an array's bytes are and its operations run. Cheap to clone; equal if it is the same device.
 ///

@@ -11,7 +11,10 @@ use crate::base::{
     layout::Layout,
     shape::{Shape, ToUsize2},
 };
-use crate::device::kernel::{ConvOp, ConvSizes, Kernel, View, Window};
+use crate::device::{
+    kernel::{Kernel, View},
+    window::{ConvOp, ConvSizes, Window, Windowed},
+};
 use crate::memory::{proxy::Proxy, registry::Payload, threads::Local};
 use crate::ops::{
     check,
@@ -175,7 +178,10 @@ fn side(local: &Local, ask: &Ask, op: ConvOp, [a, b]: [&Payload; 2], shape: &Sha
     };
     let sizes = ConvSizes::new(image.layout().dims(), weights.layout().dims(), &window, ask.groups);
     let room = fresh(local, name, own, a.dtype, &Shape::from(own.conv_room(op, &sizes)), false)?;
-    launch(own, &Kernel::Conv { op, image, weights, result, room: room.view(), window, groups: ask.groups })?;
+    launch(
+        own,
+        &Kernel::Window(Windowed::Conv { op, image, weights, result, room: room.view(), window, groups: ask.groups }),
+    )?;
     Ok(out)
 }
 
@@ -339,7 +345,14 @@ impl Proxy {
             let image = *a.layout.shape();
             let (shape, window) = columns_shape(&ask, &image, [h, w])?;
             let out = fresh(local, name, device(&a), a.dtype, &shape, false)?;
-            launch(device(&a), &Kernel::Unfold { image: view_as(&a, widened(a.layout)), columns: out.view(), window })?;
+            launch(
+                device(&a),
+                &Kernel::Window(Windowed::Unfold {
+                    image: view_as(&a, widened(a.layout)),
+                    columns: out.view(),
+                    window,
+                }),
+            )?;
             let node = record([&a], || move |grad: &Proxy, _: [bool; 3]| Ok(one(folded(grad, &ask, &image, window)?)));
             adopt(local, name, out, self, node, site)
         })
@@ -416,7 +429,7 @@ fn fold_of(
             (copy.view(), Some(copy))
         }
     };
-    launch(device(columns), &Kernel::Fold { columns: from, image: to, window })?;
+    launch(device(columns), &Kernel::Window(Windowed::Fold { columns: from, image: to, window }))?;
     Ok((out, kept))
 }
 

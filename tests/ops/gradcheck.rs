@@ -148,6 +148,7 @@ fn every_differentiable_operation_in_the_sources_has_a_case() {
         gradients::products(),
         gradients::compositions(),
         crate::conv::gradients(),
+        crate::pool::gradients(),
     ];
     let covered: BTreeSet<String> = cases.iter().flatten().map(|case| case.name.to_owned()).collect();
     let found = differentiable();

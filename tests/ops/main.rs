@@ -27,6 +27,7 @@ mod matmul;
 mod nn_ops;
 mod optim;
 mod order;
+mod pool;
 mod random;
 mod reductions;
 mod shapes;

@@ -16,7 +16,7 @@ use crate::device::cpu::{
     number::{Float, Number},
     product_to, threads, walk,
 };
-use crate::device::kernel::{ConvOp, ConvSizes, Window};
+use crate::device::window::{ConvOp, ConvSizes, Window};
 
 /// Elements of a block of columns.
 const BLOCK: usize = 256 << 10;
@@ -70,22 +70,22 @@ fn items<T: Send>(dst: &mut [T], size: usize, room: &mut [T], each: usize, f: &I
 }
 
 /// An image `[B, G C, D, H, W]` of any layout.
-struct Image<'a, T> {
-    data: &'a [T],
+pub(super) struct Image<'a, T> {
+    pub(super) data: &'a [T],
     start: isize,
-    steps: [isize; 5],
-    ins: [usize; 3],
+    pub(super) steps: [isize; 5],
+    pub(super) ins: [usize; 3],
 }
 
 impl<'a, T> Image<'a, T> {
-    fn new(view: In<'a, T>) -> Self {
+    pub(super) fn new(view: In<'a, T>) -> Self {
         let (dims, strides) = (view.layout.dims(), view.layout.strides());
         let steps = std::array::from_fn(|i| strides[i]);
         Image { data: view.data, start: view.layout.offset() as isize, steps, ins: [dims[2], dims[3], dims[4]] }
     }
 
     /// Where a channel of an image begins.
-    fn plane(&self, image: usize, channel: usize) -> isize {
+    pub(super) fn plane(&self, image: usize, channel: usize) -> isize {
         self.start + image as isize * self.steps[0] + channel as isize * self.steps[1]
     }
 
@@ -404,8 +404,8 @@ fn dot<T: Float>(a: &[T], data: &[T], at: isize, step: isize) -> T {
     sums.into_iter().fold(T::ZERO, T::plus)
 }
 
-/// Elements of a part of `dst`: on several threads if there are many.
-fn parts<T: Send>(dst: &mut [T], size: usize, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
+/// Calls `f` with the parts of `dst`, of `size` elements: on several threads if there are many.
+pub(super) fn parts<T: Send>(dst: &mut [T], size: usize, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
     match if dst.len() < threads::ELEMENTS_MIN { None } else { threads::pool() } {
         Some(pool) => threads::items(pool, dst, size, f),
         None => dst.chunks_exact_mut(size).enumerate().for_each(|(i, dst)| f(i, dst)),

@@ -1,27 +1,37 @@
 //! Kernels of windows and along axes: their views as slices of the type of their dtype, as in `mod.rs`.
 
-use super::{conv, source, target};
+use super::{conv, pooling, resize, source, target};
 use crate::base::{
     dtype::{DType, with_type},
     error::{Error, Result},
 };
-use crate::device::kernel::{ConvOp, Kernel, View, Window};
+use crate::device::{
+    kernel::View,
+    window::{ConvOp, PoolOp, ResizeOp, Spacing, Window, Windowed},
+};
 
-/// Runs a kernel that belongs here.
+/// Runs a kernel over images.
 ///
 /// # Safety
 /// As for [`super::run`].
 #[allow(unsafe_code)]
-pub(super) unsafe fn run(kernel: &Kernel) -> Result<()> {
+pub(super) unsafe fn windowed(kernel: &Windowed) -> Result<()> {
     // SAFETY: every function called here has the contract of this one, for the views of this kernel.
     unsafe {
         match kernel {
-            Kernel::Conv { op, image, weights, result, room, window, groups } => {
+            Windowed::Conv { op, image, weights, result, room, window, groups } => {
                 convolution(*op, [image, weights, result, room], window, *groups)
             }
-            Kernel::Unfold { image, columns, window } => unfold(image, columns, window),
-            Kernel::Fold { columns, image, window } => fold(columns, image, window),
-            _ => Err(Error::msg("a kernel of another file")),
+            Windowed::Unfold { image, columns, window } => unfold(image, columns, window),
+            Windowed::Fold { columns, image, window } => fold(columns, image, window),
+            Windowed::Pool { op, image, dst, ids, window, adaptive } => {
+                pool(*op, [image, dst], ids.as_ref(), window, *adaptive)
+            }
+            Windowed::PoolGrad { grad, ids, image, window, adaptive } => {
+                pool_grad(grad, ids.as_ref(), image, window, *adaptive)
+            }
+            Windowed::Resize { op, image, dst, spacing } => resized(*op, image, dst, spacing),
+            Windowed::ResizeGrad { op, grad, image, spacing } => resized_grad(*op, grad, image, spacing),
         }
     }
 }
@@ -63,6 +73,69 @@ unsafe fn fold(columns: &View, image: &View, window: &Window) -> Result<()> {
     with_type!(image.dtype(), T => {
         open!(T; columns; image);
         conv::fold(columns, image, window);
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn pool(op: PoolOp, views: [&View; 2], ids: Option<&View>, window: &Window, adaptive: bool) -> Result<()> {
+    let [image, dst] = views;
+    match (op, ids) {
+        (PoolOp::Mean, _) => with_float!("avg_pool", dst.dtype(), T => {
+            open!(T; image; dst);
+            pooling::mean(image, dst, window, adaptive);
+        }),
+        (PoolOp::Max, None) => with_type!(dst.dtype(), T => {
+            open!(T; image; dst);
+            pooling::max(image, dst, window, adaptive);
+        }),
+        (PoolOp::Max, Some(ids)) => with_type!(dst.dtype(), T => {
+            open!(u32; ; ids);
+            open!(T; image; dst);
+            pooling::max_with_ids(image, dst, ids, window, adaptive);
+        }),
+    }
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn pool_grad(grad: &View, ids: Option<&View>, image: &View, window: &Window, adaptive: bool) -> Result<()> {
+    with_float!("pool", image.dtype(), T => {
+        open!(T; grad; image);
+        match ids {
+            None => pooling::mean_grad(grad, image, window, adaptive),
+            Some(ids) => {
+                open!(u32; ids;);
+                pooling::max_grad(grad, ids, image, window.places());
+            }
+        }
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn resized(op: ResizeOp, image: &View, dst: &View, spacing: &Spacing) -> Result<()> {
+    match op {
+        ResizeOp::Nearest => with_type!(dst.dtype(), T => {
+            open!(T; image; dst);
+            resize::nearest(image, dst);
+        }),
+        ResizeOp::Linear => with_float!("upsample_bilinear2d", dst.dtype(), T => {
+            open!(T; image; dst);
+            resize::linear(image, dst, spacing);
+        }),
+    }
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn resized_grad(op: ResizeOp, grad: &View, image: &View, spacing: &Spacing) -> Result<()> {
+    with_float!("upsample", image.dtype(), T => {
+        open!(T; grad; image);
+        match op {
+            ResizeOp::Nearest => resize::nearest_grad(grad, image),
+            ResizeOp::Linear => resize::linear_grad(grad, image, spacing),
+        }
     });
     Ok(())
 }

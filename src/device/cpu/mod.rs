@@ -14,6 +14,8 @@
 //! softmax.rs      softmax, cross entropy, their gradients
 //! matmul.rs       products of matrices
 //! conv.rs         convolutions
+//! pooling.rs      extremes and means under a window
+//! resize.rs       images of other sizes
 //! index.rs        picking and adding by indices
 //! random.rs       counter-based random numbers
 //! optim.rs        steps of optimisers
@@ -29,8 +31,10 @@ mod matmul;
 mod number;
 mod optim;
 pub(crate) mod pool;
+mod pooling;
 mod random;
 mod reduce;
+mod resize;
 mod softmax;
 mod threads;
 mod walk;
@@ -253,7 +257,7 @@ pub(crate) unsafe fn run_again(kernel: &Kernel, replays: u64) -> Result<()> {
             Kernel::CrossEntropy { logits, labels, probs, loss } => cross_entropy(logits, labels, probs, loss),
             Kernel::CrossEntropyGrad { probs, labels, grad, dst } => cross_entropy_grad(probs, labels, grad, dst),
             Kernel::Matmul { lhs, rhs, dst } => matmul(lhs, rhs, dst),
-            Kernel::Conv { .. } | Kernel::Unfold { .. } | Kernel::Fold { .. } => dispatch::run(kernel),
+            Kernel::Window(windowed) => dispatch::windowed(windowed),
             Kernel::IndexSelect { src, ids, axis, dst } => index_select(src, ids, *axis, dst),
             Kernel::IndexAdd { dst, ids, src, axis } => index_add(dst, ids, src, *axis),
             Kernel::Gather { src, ids, axis, dst } => gather(src, ids, *axis, dst),

@@ -11,7 +11,8 @@ use crate::base::{
 };
 use crate::device::{
     buffer::Span,
-    kernel::{BinaryOp, ConvOp, ConvSizes, Kernel, ReduceOp, View, Window},
+    kernel::{BinaryOp, Kernel, ReduceOp, View},
+    window::{ConvOp, ConvSizes, Window, Windowed},
 };
 
 /// Elements that the columns of several images may have together; those of one image may have more.
@@ -67,8 +68,8 @@ fn repeated(view: &View, count: usize) -> View {
 }
 
 /// Calls `launch` with the kernels that make up a convolution, in order.
-pub(super) fn parts(kernel: &Kernel, launch: &mut dyn FnMut(&Kernel) -> Result<()>) -> Result<()> {
-    let Kernel::Conv { op, image, weights, result, room, window, groups } = kernel else { return Ok(()) };
+pub(super) fn parts(kernel: &Windowed, launch: &mut dyn FnMut(&Kernel) -> Result<()>) -> Result<()> {
+    let Windowed::Conv { op, image, weights, result, room, window, groups } = kernel else { return Ok(()) };
     let s = ConvSizes::new(image.layout().dims(), weights.layout().dims(), window, *groups);
     let written = match op {
         ConvOp::Result => result,
@@ -121,7 +122,11 @@ impl Job {
 
     fn result(&self, first: usize, count: usize, launch: &mut dyn FnMut(&Kernel) -> Result<()>) -> Result<()> {
         let [columns, matrices] = self.columns(count);
-        launch(&Kernel::Unfold { image: narrow(&self.image, first, count), columns, window: self.window })?;
+        launch(&Kernel::Window(Windowed::Unfold {
+            image: narrow(&self.image, first, count),
+            columns,
+            window: self.window,
+        }))?;
         let lhs = repeated(&self.weights, count);
         launch(&Kernel::Matmul { lhs, rhs: matrices, dst: narrow(&self.result, first, count) })
     }
@@ -130,7 +135,11 @@ impl Job {
         let [columns, matrices] = self.columns(count);
         let lhs = transposed(&repeated(&self.weights, count));
         launch(&Kernel::Matmul { lhs, rhs: narrow(&self.result, first, count), dst: matrices })?;
-        launch(&Kernel::Fold { columns, image: narrow(&self.image, first, count), window: self.window })
+        launch(&Kernel::Window(Windowed::Fold {
+            columns,
+            image: narrow(&self.image, first, count),
+            window: self.window,
+        }))
     }
 
     /// A product for each image, their sum, and that added to what the images before gave.
@@ -139,7 +148,11 @@ impl Job {
         let dims = [self.s.groups, self.s.filters, self.s.depth()];
         let (size, used) = (dims.iter().product::<usize>(), columns.layout().shape().elem_count());
         let products = part(self.room, self.dtype(), used, &[&[count], &dims[..]].concat());
-        launch(&Kernel::Unfold { image: narrow(&self.image, first, count), columns, window: self.window })?;
+        launch(&Kernel::Window(Windowed::Unfold {
+            image: narrow(&self.image, first, count),
+            columns,
+            window: self.window,
+        }))?;
         let lhs = narrow(&self.result, first, count);
         launch(&Kernel::Matmul { lhs, rhs: transposed(&matrices), dst: products })?;
         let sum = if first == 0 { self.weights } else { part(self.room, self.dtype(), used + count * size, &dims) };

@@ -29,6 +29,7 @@ use crate::device::{
     },
     kernel::{Kernel, View},
     stream::{Driver, Granted},
+    window::Windowed,
 };
 
 /// Bytes of scratch that a stream has from the start of its use; it grows by doubling.
@@ -349,7 +350,9 @@ impl Driver for CudaDriver {
     fn launch(&self, stream: usize, kernel: &Kernel) -> Result<()> {
         let mut state = self.lock();
         match kernel {
-            Kernel::Conv { .. } => conv::parts(kernel, &mut |part| self.launch_one(&mut state, stream, part)),
+            Kernel::Window(part @ Windowed::Conv { .. }) => {
+                conv::parts(part, &mut |part| self.launch_one(&mut state, stream, part))
+            }
             _ => self.launch_one(&mut state, stream, kernel),
         }
     }

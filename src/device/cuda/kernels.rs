@@ -95,6 +95,10 @@ entries! {
     ScatterAdd = "scatter_add" in Index;
     Unfold = "unfold" in Window;
     Fold = "fold" in Window;
+    Pool = "pool" in Window;
+    PoolGrad = "pool_grad" in Window;
+    Resize = "resize" in Window;
+    ResizeGrad = "resize_grad" in Window;
     Uniform = "uniform" in Random;
     Normal = "normal" in Random;
     Sgd = "sgd" in Optim;

@@ -10,7 +10,8 @@ use crate::device::{
         params::{Draw, Each, Fold, Grid, Pick, Product, Ref, Rows, Slide, Step, address, operand, strides},
         raw::Address,
     },
-    kernel::{Kernel, View, Window},
+    kernel::{Kernel, View},
+    window::{ResizeOp, Spacing, Window, Windowed},
 };
 
 /// Threads of a block, in every kernel.
@@ -125,10 +126,7 @@ pub(super) fn plan(kernel: &Kernel, room: &Room) -> Option<Launch> {
             matrix(Entry::CrossEntropyGrad, rows, dst, room)
         }
         Kernel::Matmul { lhs, rhs, dst } => product(lhs, rhs, dst),
-        Kernel::Unfold { image, columns, window } => slide(Entry::Unfold, image, image, columns, window, room),
-        Kernel::Fold { columns, image, window } => slide(Entry::Fold, columns, image, image, window, room),
-        // Made of others: see `conv.rs`.
-        Kernel::Conv { .. } => None,
+        Kernel::Window(kernel) => windowed(kernel, room),
         Kernel::IndexSelect { .. } | Kernel::IndexAdd { .. } | Kernel::Gather { .. } | Kernel::ScatterAdd { .. } => {
             pick(kernel, room)
         }
@@ -347,27 +345,69 @@ fn pick(kernel: &Kernel, room: &Room) -> Option<Launch> {
 }
 
 /// A thread for each element of `dst`, with the sizes of `image`.
-fn slide(entry: Entry, src: &View, image: &View, dst: &View, window: &Window, room: &Room) -> Option<Launch> {
+fn slide(entry: Entry, params: Slide, image: &View, window: &Window, dst: &View, room: &Room) -> Option<Launch> {
     let count = dst.layout().shape().elem_count() as u64;
-    let &[_, channels, ..] = image.layout().dims() else { return None };
+    let &[_, channels, d, h, w] = image.layout().dims() else { return None };
     if count == 0 {
         return None;
     }
     let wide = |sizes: [usize; 3]| sizes.map(|size| size as u64);
-    let dims = image.layout().dims();
     let arguments = Arguments::Slide(Slide {
         count,
         channels: channels as u64,
-        ins: wide([dims[2], dims[3], dims[4]]),
+        ins: wide([d, h, w]),
         outs: wide(window.out),
         size: wide(window.size),
         stride: wide(window.stride),
         padding: wide(window.padding),
         dilation: wide(window.dilation),
-        src: operand(src),
         dst: address(dst),
+        ..params
     });
     Some(Launch { entry, dtype: dst.dtype(), blocks: blocks(count, THREADS, room), arguments })
+}
+
+fn windowed(kernel: &Windowed, room: &Room) -> Option<Launch> {
+    let from = |src: &View| Slide { src: operand(src), ..Slide::default() };
+    match kernel {
+        Windowed::Unfold { image, columns, window } => slide(Entry::Unfold, from(image), image, window, columns, room),
+        Windowed::Fold { columns, image, window } => slide(Entry::Fold, from(columns), image, window, image, room),
+        Windowed::Pool { op, image, dst, ids, window, adaptive } => {
+            let ids = ids.as_ref().map_or(0, address);
+            let params = Slide { ids, op: *op as u32, adaptive: u32::from(*adaptive), ..from(image) };
+            slide(Entry::Pool, params, image, window, dst, room)
+        }
+        Windowed::PoolGrad { grad, ids, image, window, adaptive } => {
+            let ids = ids.as_ref().map_or(0, address);
+            let params = Slide { ids, adaptive: u32::from(*adaptive), ..from(grad) };
+            slide(Entry::PoolGrad, params, image, window, image, room)
+        }
+        Windowed::Resize { op, image, dst, spacing } => {
+            resized(Entry::Resize, *op, image, [image, dst], dst, spacing, room)
+        }
+        Windowed::ResizeGrad { op, grad, image, spacing } => {
+            resized(Entry::ResizeGrad, *op, grad, [image, grad], image, spacing, room)
+        }
+        // Made of others: see `conv.rs`.
+        Windowed::Conv { .. } => None,
+    }
+}
+
+/// `[B, C, H, W]` of two sizes: that of the image, and the other one.
+fn resized(
+    entry: Entry,
+    op: ResizeOp,
+    src: &View,
+    [image, out]: [&View; 2],
+    dst: &View,
+    spacing: &Spacing,
+    room: &Room,
+) -> Option<Launch> {
+    let wide = |view: &View| View::new(view.span(), view.dtype(), view.layout().unsqueeze(2));
+    let params = Slide { src: operand(&wide(src)), op: op as u32, scale: spacing.scale, ..Slide::default() };
+    let outs = out.layout().dims();
+    let window = Window { out: [1, outs[2], outs[3]], size: [1; 3], stride: [1; 3], padding: [0; 3], dilation: [1; 3] };
+    slide(entry, Slide { shift: spacing.shift, ..params }, &wide(image), &window, dst, room)
 }
 
 fn draw(entry: Entry, dst: &View, seed: u64, first: u64, [low, high]: [f64; 2], room: &Room) -> Option<Launch> {

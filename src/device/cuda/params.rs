@@ -147,6 +147,11 @@ params! {
         dilation: [u64; 3],
         src: Ref,
         dst: Address,
+        ids: Address,
+        op: u32,
+        adaptive: u32,
+        scale: [f64; 2],
+        shift: f64,
     }
     /// One address.
     struct Counter {
@@ -224,7 +229,7 @@ mod tests {
         assert_eq!(size_of::<Pick>(), 8 + 16 + 48 + 3 * 56 + 24);
         assert_eq!(size_of::<Draw>(), 56);
         assert_eq!(size_of::<Step>(), 14 * 8);
-        assert_eq!(size_of::<Slide>(), 16 + 6 * 24 + 56 + 8);
+        assert_eq!(size_of::<Slide>(), 16 + 6 * 24 + 56 + 16 + 8 + 24);
         assert_eq!(size_of::<Product>(), 32 + 8 + 48 + 2 * 56 + 40);
     }
 

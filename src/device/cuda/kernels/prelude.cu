@@ -117,12 +117,15 @@ struct Product {
     u64 dst;
 };
 
-// A window over the three spatial axes of `[B, channels, ins]`, which takes `outs` places. `dst` is contiguous.
+// A window over the three spatial axes of `[B, channels, ins]`, which takes `outs` places; `adaptive`: by dividing the
+// axes among them. Or a resized image, with places as `Spacing` has them. `dst` is contiguous, `ids` may be 0.
 struct Slide {
     u64 count, channels;
     u64 ins[3], outs[3], size[3], stride[3], padding[3], dilation[3];
     Ref src;
-    u64 dst;
+    u64 dst, ids;
+    u32 op, adaptive;
+    f64 scale[2], shift;
 };
 
 // The first bad index that a kernel met, in memory that the host reads. `state`: 0 free, 1 taken, 2 written.
