@@ -25,6 +25,7 @@ pub mod bench;
 #[cfg(not(loom))]
 mod api {
     pub use crate::array::autograd::{GradStore, is_grad_enabled, no_grad, node_count};
+    pub use crate::base::context::Context;
     pub use crate::base::{
         dtype::{DType, WithDType},
         error::{Closer, Error, OutOfMemory, Result, Site, StaleArray},
@@ -35,7 +36,7 @@ mod api {
     #[cfg(feature = "cuda")]
     pub use crate::device::cuda::{Cuda, CudaInfo, probe_cuda};
     pub use crate::device::{
-        Device,
+        Device, DeviceLocation,
         budget::MemoryStats,
         graph::Graph,
         kernel::CmpOp,
@@ -49,8 +50,13 @@ mod api {
         proxy::Proxy,
         report::{ArrayReport, ManagerReport},
     };
+    pub use crate::nn::module::{Module, ModuleT};
     pub use crate::ops::{
         create::{NdLiteral, Place},
+        custom::{
+            CpuStorage, CudaStorage, CustomOp1, CustomOp2, CustomOp3, InplaceOp1, InplaceOp2, InplaceOp3, MetalStorage,
+            Storage, StorageRef,
+        },
         dlpack,
         indexer::{Ellipsis, IndexOp, NewAxis, TensorIndexer},
         random::Generator,
@@ -59,4 +65,106 @@ mod api {
 
     /// [`Proxy`] under the name that users of other crates know.
     pub type Tensor = crate::Proxy;
+
+    /// [`Key`] under candle's name.
+    pub type TensorId = crate::Key;
+
+    /// [`NdLiteral`] under candle's name.
+    pub use crate::ops::create::NdLiteral as NdArray;
+
+    /// Errors, where candle has them.
+    pub mod error {
+        pub use crate::{Context, Error, Result};
+    }
+
+    /// Shapes, where candle has them.
+    pub mod shape {
+        pub use crate::{D, Dim, Dims, Shape, ShapeWithOneHole};
+    }
+
+    /// Layouts, where candle has them.
+    pub mod layout {
+        pub use crate::Layout;
+    }
+
+    /// Gradients, where candle has them.
+    pub mod backprop {
+        pub use crate::GradStore;
+    }
+
+    /// What the machine has, under candle's names.
+    pub mod utils {
+        /// Whether there is a CUDA device.
+        pub fn cuda_is_available() -> bool {
+            #[cfg(feature = "cuda")]
+            return crate::probe_cuda().is_ok();
+            #[cfg(not(feature = "cuda"))]
+            false
+        }
+
+        /// Whether there is a device of Apple's that ndgc can use: never.
+        pub fn metal_is_available() -> bool {
+            false
+        }
+
+        /// Whether Intel's library is used: never.
+        pub fn has_mkl() -> bool {
+            false
+        }
+
+        /// Whether Apple's library is used: never.
+        pub fn has_accelerate() -> bool {
+            false
+        }
+
+        /// Threads that large arrays are split over.
+        pub fn get_num_threads() -> usize {
+            crate::device::cpu::threads::size()
+        }
+    }
+
+    /// Reading for tests, with numbers rounded, under candle's names.
+    pub mod test_utils {
+        use crate::{Result, Tensor};
+
+        fn rounded(x: f32, digits: i32) -> f32 {
+            let by = 10f32.powi(digits);
+            (x * by).round() / by
+        }
+
+        /// A scalar with that many decimals.
+        ///
+        /// # Errors
+        /// As [`Tensor::to_scalar`].
+        pub fn to_vec0_round(t: &Tensor, digits: i32) -> Result<f32> {
+            Ok(rounded(t.to_vec0::<f32>()?, digits))
+        }
+
+        /// A vector with that many decimals.
+        ///
+        /// # Errors
+        /// As [`Tensor::to_vec1`].
+        pub fn to_vec1_round(t: &Tensor, digits: i32) -> Result<Vec<f32>> {
+            Ok(t.to_vec1::<f32>()?.into_iter().map(|x| rounded(x, digits)).collect())
+        }
+
+        /// A matrix with that many decimals.
+        ///
+        /// # Errors
+        /// As [`Tensor::to_vec2`].
+        pub fn to_vec2_round(t: &Tensor, digits: i32) -> Result<Vec<Vec<f32>>> {
+            let row = |row: Vec<f32>| row.into_iter().map(|x| rounded(x, digits)).collect();
+            Ok(t.to_vec2::<f32>()?.into_iter().map(row).collect())
+        }
+
+        /// An array of three axes with that many decimals.
+        ///
+        /// # Errors
+        /// As [`Tensor::to_vec3`].
+        pub fn to_vec3_round(t: &Tensor, digits: i32) -> Result<Vec<Vec<Vec<f32>>>> {
+            let row = |row: Vec<f32>| row.into_iter().map(|x| rounded(x, digits)).collect();
+            let matrix = |matrix: Vec<Vec<f32>>| matrix.into_iter().map(row).collect();
+            Ok(t.to_vec3::<f32>()?.into_iter().map(matrix).collect())
+        }
+    }
 }

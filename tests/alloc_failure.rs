@@ -89,7 +89,7 @@ impl Training {
     fn step(&self) -> Result<f32, Error> {
         let mut adam = Adam::new(self.model.variables(), 0.01)?;
         let scope = self.manager.new_sub_manager()?;
-        let x = self.x.detach()?;
+        let x = self.x.try_detach()?;
         x.attach(&scope)?;
         let loss = nn::loss::cross_entropy(&self.model.forward(&x)?, &self.labels)?;
         adam.backward_step(&loss)?;

@@ -119,7 +119,7 @@ fn round(shared: &Shared, dice: &mut Dice) -> bool {
             let view = if dice.below(2) == 0 { array.t() } else { array.reshape(SHAPE) };
             shared.keep(dice, expect(view));
         }
-        (13, Some(array)) => drop(expect(array.detach())),
+        (13, Some(array)) => drop(expect(array.try_detach())),
         (14, Some(array)) => drop(Proxy::from_registry(array.key())),
         (_, Some(array)) => return check(&array),
     }

@@ -120,7 +120,7 @@ const VIEWS: &[(&str, Run)] = &[
     ("unsqueeze", |x| x.a.unsqueeze(0)),
     ("squeeze", |x| x.a.unsqueeze(0)?.squeeze(0)),
     ("broadcast_as", |x| x.row.broadcast_as((4, 3))),
-    ("detach", |x| x.a.detach()),
+    ("detach", |x| x.a.try_detach()),
 ];
 
 /// Changes in place, handles and metadata.

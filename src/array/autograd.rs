@@ -260,7 +260,7 @@ impl Proxy {
         };
         let site = Location::caller();
         // What is refused in a captured section is refused here, not where a derivative is computed.
-        no_grad(|| walk(root, self.detach()?.ones_like()?)).map_err(|error| blame(error, site))
+        no_grad(|| walk(root, self.try_detach()?.ones_like()?)).map_err(|error| blame(error, site))
     }
 }
 

@@ -277,6 +277,34 @@ pub enum Error {
         /// The operation.
         op: &'static str,
     },
+    /// A tensor that a model asks for and its weights do not have.
+    CannotFindTensor {
+        /// Its name with the names of the modules around it.
+        path: String,
+    },
+    /// An error of something else: of a file, of a number that was to be parsed.
+    Wrapped(Box<dyn std::error::Error + Send + Sync>),
+    /// An error with what was going on.
+    Context {
+        /// The error.
+        inner: Box<Error>,
+        /// What was going on.
+        context: String,
+    },
+    /// An error with the file that it is about.
+    WithPath {
+        /// The error.
+        inner: Box<Error>,
+        /// The file.
+        path: PathBuf,
+    },
+    /// An error with the calls that led to it, if `RUST_BACKTRACE` asks for them.
+    WithBacktrace {
+        /// The error.
+        inner: Box<Error>,
+        /// The calls.
+        backtrace: Box<std::backtrace::Backtrace>,
+    },
     /// A message of the caller's own.
     Msg(String),
 }
@@ -353,14 +381,19 @@ impl Error {
     pub(crate) fn shapes(op: &'static str, lhs: &Shape, rhs: &Shape, why: String) -> Self {
         Error::ShapeMismatch { op, lhs: lhs.dims().to_vec(), rhs: rhs.dims().to_vec(), why }
     }
-
-    /// A message of the caller's own.
-    pub fn msg(message: impl fmt::Display) -> Self {
-        Error::Msg(message.to_string())
-    }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Wrapped(error) => Some(error.as_ref()),
+            Error::Context { inner, .. } | Error::WithPath { inner, .. } | Error::WithBacktrace { inner, .. } => {
+                Some(inner.as_ref())
+            }
+            _ => None,
+        }
+    }
+}
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -533,6 +566,11 @@ impl Error {
                 }
                 f.write_str(why)
             }
+            Error::CannotFindTensor { path } => write!(f, "there is no tensor `{path}`"),
+            Error::Wrapped(error) => write!(f, "{error}"),
+            Error::Context { inner, context } => write!(f, "{context}\n{inner}"),
+            Error::WithPath { inner, path } => write!(f, "{}: {inner}", path.display()),
+            Error::WithBacktrace { inner, backtrace } => write!(f, "{inner}\n{backtrace}"),
             Error::Msg(message) => f.write_str(message),
             _ => Ok(()),
         }

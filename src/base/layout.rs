@@ -63,6 +63,21 @@ impl Layout {
         &self.strides[..self.shape.rank()]
     }
 
+    /// As [`Layout::strides`], under candle's name.
+    pub fn stride(&self) -> &[isize] {
+        self.strides()
+    }
+
+    /// As [`Layout::offset`], under candle's name.
+    pub fn start_offset(&self) -> usize {
+        self.offset
+    }
+
+    /// The first place and one past the last one, if the elements lie one after the other.
+    pub fn contiguous_offsets(&self) -> Option<(usize, usize)> {
+        self.is_contiguous().then(|| (self.offset, self.offset + self.shape.elem_count()))
+    }
+
     /// Elements before the first one.
     #[inline]
     pub fn offset(&self) -> usize {

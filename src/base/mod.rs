@@ -3,6 +3,8 @@
 //! Pure data and arithmetic; nothing here owns memory of a tensor or knows a device.
 
 #[cfg(not(loom))]
+pub(crate) mod context;
+#[cfg(not(loom))]
 pub(crate) mod dtype;
 #[cfg(not(loom))]
 pub(crate) mod env;

@@ -49,6 +49,24 @@ pub enum Device {
     Cuda(Cuda),
 }
 
+/// Where a [`Device`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeviceLocation {
+    /// The host.
+    Cpu,
+    /// A CUDA device, by the driver's number.
+    Cuda {
+        /// The number.
+        gpu_id: usize,
+    },
+    /// A simulated device, by the order in which they were made.
+    Sim {
+        /// The number.
+        sim_id: u64,
+    },
+}
+
 impl PartialEq for Device {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
@@ -130,6 +148,42 @@ impl Device {
         if cuda::probe_cuda().is_ok() { Self::cuda(ordinal) } else { Ok(Device::Cpu) }
     }
 
+    /// As [`Device::cuda`], under candle's name.
+    ///
+    /// # Errors
+    /// [`Error::DeviceUnavailable`]: this build has no feature `cuda`.
+    #[cfg(not(feature = "cuda"))]
+    pub fn new_cuda(ordinal: usize) -> Result<Self> {
+        let found = "this build has no feature `cuda`".into();
+        Err(Error::DeviceUnavailable { device: format!("cuda:{ordinal}"), found })
+    }
+
+    /// The host: this build has no feature `cuda`. candle's name.
+    ///
+    /// # Errors
+    /// None.
+    #[cfg(not(feature = "cuda"))]
+    pub fn cuda_if_available(_ordinal: usize) -> Result<Self> {
+        Ok(Device::Cpu)
+    }
+
+    /// candle's name for a device of Apple's, which ndgc does not have.
+    ///
+    /// # Errors
+    /// [`Error::DeviceUnavailable`], always.
+    pub fn new_metal(ordinal: usize) -> Result<Self> {
+        let found = "ndgc computes on the host and on CUDA devices".into();
+        Err(Error::DeviceUnavailable { device: format!("metal:{ordinal}"), found })
+    }
+
+    /// The host, as there are no devices of Apple's; candle's name.
+    ///
+    /// # Errors
+    /// None.
+    pub fn metal_if_available(_ordinal: usize) -> Result<Self> {
+        Ok(Device::Cpu)
+    }
+
     /// The first CUDA device if there is one, else the host. Why it is the host is said once, on standard error.
     ///
     /// ```
@@ -165,6 +219,31 @@ impl Device {
     /// Whether this is the host.
     pub fn is_cpu(&self) -> bool {
         matches!(self, Device::Cpu)
+    }
+
+    /// Whether this is a CUDA device.
+    pub fn is_cuda(&self) -> bool {
+        matches!(self.location(), DeviceLocation::Cuda { .. })
+    }
+
+    /// Whether this is a device of Apple's: never.
+    pub fn is_metal(&self) -> bool {
+        false
+    }
+
+    /// Whether both are one device, as `==` says.
+    pub fn same_device(&self, other: &Self) -> bool {
+        self == other
+    }
+
+    /// Where it is, as a value that can be compared and kept.
+    pub fn location(&self) -> DeviceLocation {
+        match self {
+            Device::Cpu => DeviceLocation::Cpu,
+            Device::Sim(sim) => DeviceLocation::Sim { sim_id: sim.ordinal() },
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => DeviceLocation::Cuda { gpu_id: cuda.ordinal() },
+        }
     }
 
     /// Waits until everything submitted is done.

@@ -1,62 +1,77 @@
 //! The dense layer, and the multi-layer perceptron made of it.
 
-use crate::nn::Module;
+use crate::nn::{Init, Module, VarBuilder, init};
 use crate::{DType, Error, Generator, Place, Result, Tensor, Var};
 
-/// `y = x wᵀ + b` with `w` of shape `[out, in]` and `b` of shape `[out]`.
+/// `y = x wᵀ + b` with `w` of shape `[out, in]` and `b` of shape `[out]`, or none.
 #[derive(Clone, Debug)]
 pub struct Linear {
-    weight: Var,
-    bias: Var,
+    weight: Tensor,
+    bias: Option<Tensor>,
 }
 
-/// A dense layer with weights and biases uniform in `±1/√in`, owned by the place.
+/// A dense layer: weights normal after He, biases uniform in `±1/√in`, or both out of a file.
 ///
 /// # Errors
-/// [`Error::Argument`] if a size is 0; as [`Tensor::zeros`].
+/// As [`VarBuilder::get_with_hints`].
 ///
 /// ```
-/// # use ndgc::{nn, nn::Module, DType, Device, Generator, Tensor};
-/// let layer = nn::linear(3, 2, &mut Generator::new(1), &Device::Cpu)?;
+/// # use ndgc::{nn, nn::Module, DType, Device, Tensor};
+/// let weights = nn::VarMap::new();
+/// let vb = nn::VarBuilder::from_varmap(&weights, DType::F32, &Device::Cpu);
+/// let layer = nn::linear(3, 2, vb.pp("first"))?;
 /// let y = layer.forward(&Tensor::ones((5, 3), DType::F32, &Device::Cpu)?)?;
 /// assert_eq!(y.dims(), [5, 2]);
+/// assert!(weights.data().lock().unwrap().contains_key("first.weight"));
 /// # Ok::<(), ndgc::Error>(())
 /// ```
-pub fn linear<P: Place + ?Sized>(inputs: usize, outputs: usize, random: &mut Generator, at: &P) -> Result<Linear> {
-    if inputs == 0 || outputs == 0 {
-        let value = format!("{inputs} to {outputs}");
-        return Err(Error::Argument { op: "linear", argument: "sizes", value, expected: "at least 1" });
-    }
-    let bound = 1.0 / (inputs as f64).sqrt();
-    let weight = random.uniform(-bound, bound, (outputs, inputs), DType::F32, at)?;
-    let bias = random.uniform(-bound, bound, outputs, DType::F32, at)?;
-    let layer = Linear { weight: Var::from_tensor(&weight)?, bias: Var::from_tensor(&bias)? };
-    weight.close();
-    bias.close();
-    Ok(layer)
+#[track_caller]
+pub fn linear(in_dim: usize, out_dim: usize, vb: VarBuilder) -> Result<Linear> {
+    let weight = vb.get_with_hints((out_dim, in_dim), "weight", init::DEFAULT_KAIMING_NORMAL)?;
+    let bias = vb.get_with_hints(out_dim, "bias", Init::within(1.0 / (in_dim as f64).sqrt()))?;
+    Ok(Linear::new(weight, Some(bias)))
+}
+
+/// As [`linear()`] without biases.
+///
+/// # Errors
+/// As [`VarBuilder::get_with_hints`].
+#[track_caller]
+pub fn linear_no_bias(in_dim: usize, out_dim: usize, vb: VarBuilder) -> Result<Linear> {
+    let weight = vb.get_with_hints((out_dim, in_dim), "weight", init::DEFAULT_KAIMING_NORMAL)?;
+    Ok(Linear::new(weight, None))
+}
+
+/// [`linear()`] or [`linear_no_bias`].
+///
+/// # Errors
+/// As [`VarBuilder::get_with_hints`].
+#[track_caller]
+pub fn linear_b(in_dim: usize, out_dim: usize, bias: bool, vb: VarBuilder) -> Result<Linear> {
+    if bias { linear(in_dim, out_dim, vb) } else { linear_no_bias(in_dim, out_dim, vb) }
 }
 
 impl Linear {
-    /// A layer of given variables, `[out, in]` and `[out]`.
-    pub fn new(weight: Var, bias: Var) -> Self {
+    /// A layer of given weights, `[out, in]`, and biases, `[out]`.
+    pub fn new(weight: Tensor, bias: Option<Tensor>) -> Self {
         Linear { weight, bias }
     }
 
     /// The weights.
-    pub fn weight(&self) -> &Var {
+    pub fn weight(&self) -> &Tensor {
         &self.weight
     }
 
     /// The biases.
-    pub fn bias(&self) -> &Var {
-        &self.bias
+    pub fn bias(&self) -> Option<&Tensor> {
+        self.bias.as_ref()
     }
 }
 
 impl Module for Linear {
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        input.linear(&self.weight, Some(&self.bias))
+        input.linear(&self.weight, self.bias.as_ref())
     }
 }
 
@@ -64,25 +79,40 @@ impl Module for Linear {
 #[derive(Clone, Debug)]
 pub struct Mlp {
     layers: Vec<Linear>,
+    variables: Vec<Var>,
 }
 
 impl Mlp {
-    /// Layers of the sizes `[in, hidden.., out]`, drawn from one stream, owned by the place.
+    /// Layers of the sizes `[in, hidden.., out]`, uniform in `±1/√in`, drawn from one stream, owned by the place.
     ///
     /// # Errors
-    /// As [`linear`]; [`Error::Argument`] for fewer than two sizes.
+    /// [`Error::Argument`] for fewer than two sizes, or one of 0; as [`Tensor::zeros`].
+    #[track_caller]
     pub fn new<P: Place + ?Sized>(sizes: &[usize], random: &mut Generator, at: &P) -> Result<Self> {
-        if sizes.len() < 2 {
+        if sizes.len() < 2 || sizes.contains(&0) {
             let value = format!("{sizes:?}");
-            return Err(Error::Argument { op: "mlp", argument: "sizes", value, expected: "an input and an output" });
+            let expected = "an input and an output, each at least 1";
+            return Err(Error::Argument { op: "mlp", argument: "sizes", value, expected });
         }
-        let layers = sizes.windows(2).map(|pair| linear(pair[0], pair[1], random, at)).collect::<Result<_>>()?;
-        Ok(Mlp { layers })
+        let mut mlp = Mlp { layers: Vec::new(), variables: Vec::new() };
+        for pair in sizes.windows(2) {
+            let bound = 1.0 / (pair[0] as f64).sqrt();
+            let [weight, bias] = [vec![pair[1], pair[0]], vec![pair[1]]].map(|shape| {
+                let drawn = random.uniform(-bound, bound, shape, DType::F32, at)?;
+                let variable = Var::from_tensor(&drawn);
+                drawn.close();
+                variable
+            });
+            let (weight, bias) = (weight?, bias?);
+            mlp.layers.push(Linear::new(weight.as_tensor().clone(), Some(bias.as_tensor().clone())));
+            mlp.variables.extend([weight, bias]);
+        }
+        Ok(mlp)
     }
 
     /// Every variable, in order.
     pub fn variables(&self) -> Vec<Var> {
-        self.layers.iter().flat_map(|layer| [layer.weight.clone(), layer.bias.clone()]).collect()
+        self.variables.clone()
     }
 }
 

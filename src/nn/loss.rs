@@ -1,6 +1,6 @@
-//! Losses: a scalar from predictions and targets.
+//! Losses: a scalar from predictions and targets, and nothing else left with their owner.
 
-use crate::{Result, Tensor};
+use crate::{Error, Result, Tensor};
 
 /// The mean over rows of `-log softmax(logits)[label]`: `[rows, classes]` and `[rows]` to a scalar.
 ///
@@ -14,10 +14,15 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
 /// The mean over rows of `-log_probs[label]`: the cross entropy of probabilities whose logarithm is known.
 ///
 /// # Errors
-/// As [`Tensor::gather`].
+/// [`Error::Shape`] if there is not one label a row; as [`Tensor::gather`].
 #[track_caller]
 pub fn nll(log_probs: &Tensor, labels: &Tensor) -> Result<Tensor> {
-    log_probs.gather(&labels.unsqueeze(1)?, 1)?.mean_all()?.neg()
+    let rows = labels.shape().dims1()?;
+    if log_probs.rank() != 2 || log_probs.dims()[0] != rows {
+        let expected = format!("[rows, classes], with a row for each of {rows} labels");
+        return Err(Error::Shape { op: "nll", found: log_probs.dims().to_vec(), expected });
+    }
+    log_probs.compose("nll", || log_probs.gather(&labels.unsqueeze(1)?, 1)?.mean_all()?.neg())
 }
 
 /// The mean of the squared differences.
@@ -26,7 +31,7 @@ pub fn nll(log_probs: &Tensor, labels: &Tensor) -> Result<Tensor> {
 /// As [`Tensor::sub`].
 #[track_caller]
 pub fn mse(predictions: &Tensor, targets: &Tensor) -> Result<Tensor> {
-    predictions.sub(targets)?.sqr()?.mean_all()
+    predictions.compose("mse", || predictions.sub(targets)?.sqr()?.mean_all())
 }
 
 /// The mean of `-(t log p + (1 - t) log(1 - p))` with `p = sigmoid(logits)`, without overflow for any logit.
@@ -35,7 +40,8 @@ pub fn mse(predictions: &Tensor, targets: &Tensor) -> Result<Tensor> {
 /// As [`Tensor::sub`] and [`Tensor::softplus`].
 #[track_caller]
 pub fn binary_cross_entropy_with_logit(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
-    logits.softplus()?.sub(&logits.mul(targets)?)?.mean_all()
+    let op = "binary_cross_entropy_with_logit";
+    logits.compose(op, || logits.softplus()?.sub(&logits.mul(targets)?)?.mean_all())
 }
 
 /// The mean of `d^2 / 2` where the difference is at most `delta`, else of `delta (|d| - delta / 2)`.
@@ -44,9 +50,11 @@ pub fn binary_cross_entropy_with_logit(logits: &Tensor, targets: &Tensor) -> Res
 /// As [`Tensor::sub`].
 #[track_caller]
 pub fn huber(predictions: &Tensor, targets: &Tensor, delta: f64) -> Result<Tensor> {
-    let difference = predictions.sub(targets)?;
-    let size = difference.abs()?;
-    let near = size.le(&size.full_like(delta)?)?;
-    let square = difference.sqr()?.affine(0.5, 0.0)?;
-    near.where_cond(&square, &size.affine(delta, -0.5 * delta * delta)?)?.mean_all()
+    predictions.compose("huber", || {
+        let difference = predictions.sub(targets)?;
+        let size = difference.abs()?;
+        let near = size.le(&size.full_like(delta)?)?;
+        let square = difference.sqr()?.affine(0.5, 0.0)?;
+        near.where_cond(&square, &size.affine(delta, -0.5 * delta * delta)?)?.mean_all()
+    })
 }

@@ -1,7 +1,8 @@
 //! Functions under the names and argument order that candle's users know.
 
 use crate::base::shape::{D, Dim};
-use crate::{Result, Tensor};
+use crate::nn::{Module, ModuleT};
+use crate::{Error, Result, Tensor};
 
 /// [`Tensor::softmax`] along an axis.
 ///
@@ -100,6 +101,118 @@ pub fn selu(x: &Tensor, alpha: f32, gamma: f32) -> Result<Tensor> {
 #[track_caller]
 pub fn dropout(x: &Tensor, drop_p: f32) -> Result<Tensor> {
     x.dropout(f64::from(drop_p))
+}
+
+/// A share of the elements dropped in training, and the others scaled up.
+#[derive(Clone, Debug)]
+pub struct Dropout {
+    drop_p: f32,
+}
+
+impl Dropout {
+    /// Drops with this probability.
+    pub fn new(drop_p: f32) -> Self {
+        Dropout { drop_p }
+    }
+
+    /// The input itself if this is not training.
+    ///
+    /// # Errors
+    /// As [`Tensor::dropout`].
+    #[track_caller]
+    pub fn forward(&self, x: &Tensor, train: bool) -> Result<Tensor> {
+        if train { dropout(x, self.drop_p) } else { Ok(x.clone()) }
+    }
+}
+
+impl ModuleT for Dropout {
+    #[track_caller]
+    fn forward_t(&self, x: &Tensor, train: bool) -> Result<Tensor> {
+        self.forward(x, train)
+    }
+}
+
+/// The input itself.
+#[derive(Clone, Debug, Default)]
+pub struct Identity;
+
+impl Identity {
+    /// The one that there is.
+    pub fn new() -> Self {
+        Identity
+    }
+}
+
+impl Module for Identity {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        Ok(x.clone())
+    }
+}
+
+/// As [`rms_norm`].
+///
+/// # Errors
+/// As [`rms_norm`].
+#[track_caller]
+pub fn rms_norm_slow(x: &Tensor, alpha: &Tensor, eps: f32) -> Result<Tensor> {
+    rms_norm(x, alpha, eps)
+}
+
+/// As [`layer_norm`].
+///
+/// # Errors
+/// As [`layer_norm`].
+#[track_caller]
+pub fn layer_norm_slow(x: &Tensor, alpha: &Tensor, beta: &Tensor, eps: f32) -> Result<Tensor> {
+    layer_norm(x, alpha, beta, eps)
+}
+
+fn divided(op: &'static str, x: &Tensor, size: usize, by: usize) -> Result<usize> {
+    match size.checked_div(by) {
+        Some(part) if part * by == size => Ok(part),
+        _ => {
+            let expected = format!("sizes that {by} divides");
+            Err(Error::Shape { op, found: x.dims().to_vec(), expected })
+        }
+    }
+}
+
+/// Channels spread over pixels: `[b, c * f * f, h, w]` to `[b, c, h * f, w * f]`.
+///
+/// # Errors
+/// [`Error::Shape`] if `f * f` does not divide the channels.
+#[track_caller]
+pub fn pixel_shuffle(x: &Tensor, upscale_factor: usize) -> Result<Tensor> {
+    let (op, f) = ("pixel_shuffle", upscale_factor);
+    let (b, channels, h, w) = x.dims4()?;
+    let c = divided(op, x, channels, f.saturating_mul(f))?;
+    x.compose(op, || {
+        x.reshape((b, c, f, f, h, w))?.permute((0, 1, 4, 2, 5, 3))?.reshape((b, c, h * f, w * f))?.contiguous()
+    })
+}
+
+/// Pixels gathered into channels: `[b, c, h * f, w * f]` to `[b, c * f * f, h, w]`.
+///
+/// # Errors
+/// [`Error::Shape`] if `f` does not divide height and width.
+#[track_caller]
+pub fn pixel_unshuffle(x: &Tensor, downscale_factor: usize) -> Result<Tensor> {
+    let (op, f) = ("pixel_unshuffle", downscale_factor);
+    let (b, c, height, width) = x.dims4()?;
+    let (h, w) = (divided(op, x, height, f)?, divided(op, x, width, f)?);
+    x.compose(op, || {
+        x.reshape((b, c, h, f, w, f))?.permute((0, 1, 3, 5, 2, 4))?.reshape((b, c * f * f, h, w))?.contiguous()
+    })
+}
+
+/// The pixels at the edges repeated outwards, `pad` of them at each side of `[b, c, h, w]`.
+///
+/// # Errors
+/// As [`Tensor::pad_with_same`].
+#[track_caller]
+pub fn replication_pad2d(x: &Tensor, pad: usize) -> Result<Tensor> {
+    x.shape().dims4()?;
+    x.compose("replication_pad2d", || x.pad_with_same(3, pad, pad)?.pad_with_same(2, pad, pad))
 }
 
 /// [`Tensor::layer_norm`].

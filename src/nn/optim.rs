@@ -5,6 +5,41 @@ use crate::{Error, GradStore, Result, Tensor, Var};
 
 /// Changes variables along their gradients.
 pub trait Optimizer {
+    /// What it is made with.
+    type Config
+    where
+        Self: Sized;
+
+    /// For these variables.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a learning rate that is negative or not finite.
+    fn new(variables: Vec<Var>, config: Self::Config) -> Result<Self>
+    where
+        Self: Sized;
+
+    /// For no variables.
+    ///
+    /// # Errors
+    /// As [`Optimizer::new`].
+    fn empty(config: Self::Config) -> Result<Self>
+    where
+        Self: Sized,
+    {
+        Self::new(Vec::new(), config)
+    }
+
+    /// For these variables, which stay with others too.
+    ///
+    /// # Errors
+    /// As [`Optimizer::new`].
+    fn from_slice(variables: &[&Var], config: Self::Config) -> Result<Self>
+    where
+        Self: Sized,
+    {
+        Self::new(variables.iter().map(|&variable| variable.clone()).collect(), config)
+    }
+
     /// One step. A variable without a gradient stays as it is.
     ///
     /// # Errors
@@ -56,26 +91,36 @@ pub struct SGD {
 }
 
 impl SGD {
-    /// Without momentum or decay.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] for a learning rate that is negative or not finite.
-    pub fn new(variables: Vec<Var>, rate: f64) -> Result<Self> {
-        Self::with_config(variables, SgdConfig { rate, ..SgdConfig::default() })
-    }
-
     /// With everything set.
     ///
     /// # Errors
-    /// As [`SGD::new`].
+    /// [`Error::Argument`] for a learning rate that is negative or not finite.
     pub fn with_config(variables: Vec<Var>, config: SgdConfig) -> Result<Self> {
         check_rate("sgd", config.rate)?;
         let velocities = variables.iter().map(|_| None).collect();
         Ok(SGD { variables, velocities, config })
     }
+
+    /// The variables.
+    pub fn into_inner(self) -> Vec<Var> {
+        self.variables
+    }
+
+    /// With another variable.
+    pub fn push(&mut self, variable: &Var) {
+        self.variables.push(variable.clone());
+        self.velocities.push(None);
+    }
 }
 
 impl Optimizer for SGD {
+    /// The learning rate; [`SGD::with_config`] has more.
+    type Config = f64;
+
+    fn new(variables: Vec<Var>, rate: f64) -> Result<Self> {
+        Self::with_config(variables, SgdConfig { rate, ..SgdConfig::default() })
+    }
+
     #[track_caller]
     fn step(&mut self, grads: &GradStore) -> Result<()> {
         let SgdConfig { rate, momentum, decay } = self.config;
@@ -108,18 +153,10 @@ pub struct Adam {
 }
 
 impl Adam {
-    /// With the usual numbers.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] for a learning rate that is negative or not finite.
-    pub fn new(variables: Vec<Var>, rate: f64) -> Result<Self> {
-        Self::with_config(variables, AdamConfig { rate, ..AdamConfig::default() })
-    }
-
     /// With everything set.
     ///
     /// # Errors
-    /// As [`Adam::new`].
+    /// [`Error::Argument`] for a learning rate that is negative or not finite.
     pub fn with_config(variables: Vec<Var>, config: AdamConfig) -> Result<Self> {
         check_rate("adam", config.rate)?;
         let moments = variables.iter().map(|_| None).collect();
@@ -128,6 +165,13 @@ impl Adam {
 }
 
 impl Optimizer for Adam {
+    /// The learning rate, with the usual numbers; [`Adam::with_config`] has more.
+    type Config = f64;
+
+    fn new(variables: Vec<Var>, rate: f64) -> Result<Self> {
+        Self::with_config(variables, AdamConfig { rate, ..AdamConfig::default() })
+    }
+
     #[track_caller]
     fn step(&mut self, grads: &GradStore) -> Result<()> {
         let t = self.steps.saturating_add(1);
@@ -150,6 +194,84 @@ impl Optimizer for Adam {
 
     fn set_learning_rate(&mut self, rate: f64) {
         self.config.rate = rate;
+    }
+}
+
+/// The numbers of [`AdamW`], under candle's names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParamsAdamW {
+    /// Learning rate.
+    pub lr: f64,
+    /// Decay of the mean of gradients.
+    pub beta1: f64,
+    /// Decay of the mean of squared gradients.
+    pub beta2: f64,
+    /// Added to the root of the latter.
+    pub eps: f64,
+    /// Weight decay, applied to the parameter and not to the gradient.
+    pub weight_decay: f64,
+}
+
+impl Default for ParamsAdamW {
+    fn default() -> Self {
+        ParamsAdamW { lr: 0.001, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01 }
+    }
+}
+
+impl From<&ParamsAdamW> for AdamConfig {
+    fn from(params: &ParamsAdamW) -> Self {
+        let &ParamsAdamW { lr, beta1, beta2, eps, weight_decay } = params;
+        AdamConfig { rate: lr, beta1, beta2, eps, decay: weight_decay }
+    }
+}
+
+/// [`Adam`] under candle's name and with its numbers.
+#[derive(Debug)]
+pub struct AdamW {
+    adam: Adam,
+    params: ParamsAdamW,
+}
+
+impl AdamW {
+    /// With the usual numbers.
+    ///
+    /// # Errors
+    /// As [`Optimizer::new`].
+    pub fn new_lr(variables: Vec<Var>, learning_rate: f64) -> Result<Self> {
+        Self::new(variables, ParamsAdamW { lr: learning_rate, ..ParamsAdamW::default() })
+    }
+
+    /// The numbers.
+    pub fn params(&self) -> &ParamsAdamW {
+        &self.params
+    }
+
+    /// Sets the numbers.
+    pub fn set_params(&mut self, params: ParamsAdamW) {
+        self.adam.config = AdamConfig::from(&params);
+        self.params = params;
+    }
+}
+
+impl Optimizer for AdamW {
+    type Config = ParamsAdamW;
+
+    fn new(variables: Vec<Var>, params: ParamsAdamW) -> Result<Self> {
+        Ok(AdamW { adam: Adam::with_config(variables, AdamConfig::from(&params))?, params })
+    }
+
+    #[track_caller]
+    fn step(&mut self, grads: &GradStore) -> Result<()> {
+        self.adam.step(grads)
+    }
+
+    fn learning_rate(&self) -> f64 {
+        self.params.lr
+    }
+
+    fn set_learning_rate(&mut self, rate: f64) {
+        self.params.lr = rate;
+        self.adam.set_learning_rate(rate);
     }
 }
 

@@ -28,3 +28,21 @@ pub fn rope_i(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
 pub fn rope_thd(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
     x.rope_thd(cos, sin)
 }
+
+/// As [`rope`].
+///
+/// # Errors
+/// As [`rope`].
+#[track_caller]
+pub fn rope_slow(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
+    rope(x, cos, sin)
+}
+
+/// As [`rope_i`].
+///
+/// # Errors
+/// As [`rope_i`].
+#[track_caller]
+pub fn rope_i_slow(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
+    rope_i(x, cos, sin)
+}

@@ -128,7 +128,7 @@ impl Proxy {
     pub fn all_close(&self, other: &Proxy, rtol: f64, atol: f64) -> Result<bool> {
         let hint = "all_close compares equal shapes";
         check::same_shape("all_close", self.shape(), other.shape(), hint)?;
-        let (a, b) = (self.detach()?.to_dtype(DType::F64)?, other.detach()?.to_dtype(DType::F64)?);
+        let (a, b) = (self.try_detach()?.to_dtype(DType::F64)?, other.try_detach()?.to_dtype(DType::F64)?);
         let pairs = a.to_vec::<f64>()?.into_iter().zip(b.to_vec::<f64>()?);
         let near = |x: f64, y: f64| x.is_finite() && y.is_finite() && (x - y).abs() <= atol + rtol * y.abs();
         let close = |(x, y): (f64, f64)| x == y || near(x, y) || (x.is_nan() && y.is_nan());
@@ -143,7 +143,7 @@ impl Proxy {
         if *self.shape() != *other.shape() || self.dtype() != other.dtype() {
             return Ok(false);
         }
-        let equal = self.detach()?.eq(other)?;
+        let equal = self.try_detach()?.eq(other)?;
         Ok(equal.to_vec::<u8>()?.iter().all(|&e| e == 1))
     }
 }

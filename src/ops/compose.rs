@@ -6,6 +6,8 @@
 //!
 //! An error of a part names the whole: the user called that.
 
+use std::panic::Location;
+
 use crate::array::autograd::{Grads, Saved, no_grad};
 use crate::base::{
     error::{Error, Result, Site},
@@ -15,7 +17,7 @@ use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::{
     check,
     create::Place,
-    exec::{adopt_payload, call, composed, composed_at, pin, record},
+    exec::{adopt_payload, call, composed, composed_all, composed_at, pin, record},
     inplace::filled_beside,
     unary::one,
 };
@@ -103,6 +105,41 @@ pub(crate) fn misshapen<R>(op: &'static str, x: &Proxy, expected: &str) -> Resul
 }
 
 impl Proxy {
+    /// An operation of your own, made of others: what `f` makes on the way is gone when it ends, whatever the switch
+    /// says, and its result belongs to the owner of this array. Errors name `op`.
+    ///
+    /// `f` returns an array that it made, or this one.
+    ///
+    /// # Errors
+    /// Those of `f`; [`Error::StaleArray`] if this array's owner ended meanwhile.
+    ///
+    /// ```
+    /// # use ndgc::{Device, DType, NdManager};
+    /// let manager = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let x = manager.ones((2, 2), DType::F32)?;
+    /// let y = x.compose("cube", || x.sqr()?.mul(&x))?;
+    /// assert_eq!(manager.array_count(), 2); // x and y, and no square
+    /// # drop(y);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn compose(&self, op: &'static str, f: impl FnOnce() -> Result<Proxy>) -> Result<Proxy> {
+        whole(op, Location::caller(), self, f)
+    }
+
+    /// As [`Proxy::compose`], with several results.
+    ///
+    /// # Errors
+    /// As [`Proxy::compose`].
+    #[track_caller]
+    pub fn compose_all<const N: usize>(
+        &self,
+        op: &'static str,
+        f: impl FnOnce() -> Result<[Proxy; N]>,
+    ) -> Result<[Proxy; N]> {
+        composed_all(op, Location::caller(), self, f).map_err(|error| renamed(op, error))
+    }
+
     /// A function of floats, element by element: `value` is computed outside the graph, the gradient is that of the
     /// result times `slope` of the operand.
     pub(crate) fn by_slope(

@@ -210,6 +210,20 @@ pub(crate) fn composed(
     with_local(|local| result.give_to(local, op, owner)).map_err(|refused| refusal(op, first, owner, refused))
 }
 
+/// As [`composed`], with several results.
+pub(crate) fn composed_all<const N: usize>(
+    op: &'static str,
+    site: Site,
+    first: &Proxy,
+    f: impl FnOnce() -> Result<[Proxy; N]>,
+) -> Result<[Proxy; N]> {
+    let results = named(site, steps(site, f))?;
+    let mut given = results.into_iter().map(|result| composed(op, site, first, || Ok(result)));
+    let results = [const { None::<Proxy> }; N].map(|_| given.next());
+    let results: Vec<Proxy> = results.into_iter().flatten().collect::<Result<_>>()?;
+    results.try_into().map_err(|_| Error::msg("as many results as were made"))
+}
+
 /// As [`composed`], with a result for a place that the caller named.
 pub(crate) fn composed_at(
     op: &'static str,

@@ -402,7 +402,7 @@ pub(crate) fn assign(x: &Proxy, items: &[TensorIndexer], src: &Proxy, op: &'stat
         // Checked here, as a detached view says nothing of its array.
         writable(x, op)?;
         no_grad(|| {
-            let (view, src) = (cut.made(&x.detach()?, op, site)?, src.detach()?);
+            let (view, src) = (cut.made(&x.try_detach()?, op, site)?, src.try_detach()?);
             let &[pick] = &picks[..] else {
                 if picks.is_empty() {
                     return view.copy_(&src.broadcast_as(view.shape())?);

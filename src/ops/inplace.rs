@@ -36,7 +36,7 @@ pub(crate) fn into<const N: usize>(
     for (copy, source) in copies.iter_mut().zip(sources) {
         let id = |array: &Proxy| array.with_pinned(name, |a| a.storage.id());
         if id(source)? == id(dst)? {
-            *copy = Some(named(site, autograd::no_grad(|| source.detach()?.copy()))?);
+            *copy = Some(named(site, autograd::no_grad(|| source.try_detach()?.copy()))?);
         }
     }
     let sources: [&Proxy; N] = std::array::from_fn(|i| copies[i].as_ref().unwrap_or(sources[i]));
@@ -105,7 +105,7 @@ fn assign(dst: &Proxy, rhs: &Proxy, op: BinaryOp, name: &'static str, site: Site
     let rhs = if shape == other {
         rhs
     } else {
-        wide = autograd::no_grad(|| rhs.detach()?.broadcast_as(shape))
+        wide = autograd::no_grad(|| rhs.try_detach()?.broadcast_as(shape))
             .map_err(|_| Error::shapes(name, &shape, &other, "the right side does not broadcast to the left".into()))?;
         &wide
     };

@@ -11,6 +11,7 @@ pub(crate) mod compose;
 pub(crate) mod conv;
 pub(crate) mod convert;
 pub(crate) mod create;
+pub(crate) mod custom;
 pub mod dlpack;
 pub(crate) mod draws;
 pub(crate) mod einsum;

@@ -210,7 +210,7 @@ impl Proxy {
             writable(self, op)?;
             let ranges = part_of(self, src, dim, offset, op)?;
             // Its handle owns the view, so that none is left with a manager.
-            no_grad(|| block(&self.detach()?, &ranges)?.copy_(src))
+            no_grad(|| block(&self.try_detach()?, &ranges)?.copy_(src))
         };
         set().map_err(|error| renamed(op, error))
     }
@@ -237,7 +237,7 @@ impl Proxy {
     /// As [`Proxy::scatter`] and [`Proxy::copy_`].
     #[track_caller]
     pub fn scatter_set<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<()> {
-        let values = no_grad(|| self.detach()?.scatter(ids, src, dim));
+        let values = no_grad(|| self.try_detach()?.scatter(ids, src, dim));
         values.and_then(|values| self.copy_(&values)).map_err(|error| renamed("scatter_set", error))
     }
 
@@ -247,7 +247,7 @@ impl Proxy {
     /// As [`Proxy::scatter_add`] and [`Proxy::copy_`].
     #[track_caller]
     pub fn scatter_add_set<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<()> {
-        let values = no_grad(|| self.detach()?.scatter_add(ids, src, dim));
+        let values = no_grad(|| self.try_detach()?.scatter_add(ids, src, dim));
         values.and_then(|values| self.copy_(&values)).map_err(|error| renamed("scatter_add_set", error))
     }
 
@@ -274,9 +274,9 @@ impl Proxy {
             let flat = |point: usize| {
                 let point = &read[point * depth..(point + 1) * depth];
                 let at = point.iter().zip(indexed);
-                at.clone().try_fold(0usize, |flat, (&i, &dim)| Ok(flat * dim + inside(op, i, dim)?))
+                at.clone().try_fold(0usize, |flat, (&i, &dim)| Ok::<usize, Error>(flat * dim + inside(op, i, dim)?))
             };
-            let rows = (0..count).map(|point| Ok(flat(point)? as i64)).collect::<Result<Vec<i64>>>()?;
+            let rows = (0..count).map(|point| Ok::<i64, Error>(flat(point)? as i64)).collect::<Result<Vec<i64>>>()?;
             let to = shape_of(op, &[points, rest].concat(), self.dtype().size_in_bytes())?;
             let rows = Proxy::from_vec(rows, count, self.device())?;
             let (all, width) = (indexed.iter().product::<usize>(), rest.iter().product::<usize>());

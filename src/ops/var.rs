@@ -12,7 +12,7 @@ use crate::base::{
 use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::{
     check,
-    create::Place,
+    create::{NdLiteral, Place},
     exec::{adopt_payload, call, named, pin},
 };
 
@@ -90,6 +90,75 @@ impl Var {
         Self::consume(Proxy::randn(mean, std, shape, at)?)
     }
 
+    /// A variable of a number, or of nested arrays of numbers.
+    ///
+    /// # Errors
+    /// As [`Proxy::new`] and [`Var::from_tensor`].
+    #[track_caller]
+    pub fn new<L: NdLiteral, P: Place + ?Sized>(data: L, at: &P) -> Result<Self> {
+        Self::consume(Proxy::new(data, at)?)
+    }
+
+    /// A variable of a slice's elements.
+    ///
+    /// # Errors
+    /// As [`Proxy::from_slice`] and [`Var::from_tensor`].
+    #[track_caller]
+    pub fn from_slice<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(data: &[T], shape: S, at: &P) -> Result<Self> {
+        Self::consume(Proxy::from_slice(data, shape, at)?)
+    }
+
+    /// A variable of uniform random numbers.
+    ///
+    /// # Errors
+    /// As [`Proxy::rand`].
+    #[track_caller]
+    pub fn rand<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(low: T, high: T, shape: S, at: &P) -> Result<Self> {
+        Self::consume(Proxy::rand(low, high, shape, at)?)
+    }
+
+    /// A variable of uniform random numbers of a float type.
+    ///
+    /// # Errors
+    /// As [`Proxy::rand`]; [`Error::UnsupportedDType`] for integers.
+    #[track_caller]
+    pub fn rand_f64<S: Into<Shape>, P: Place + ?Sized>(
+        low: f64,
+        high: f64,
+        shape: S,
+        dtype: DType,
+        at: &P,
+    ) -> Result<Self> {
+        Self::drawn(Proxy::zeros(shape, dtype, at)?, |zeros| zeros.rand_like(low, high))
+    }
+
+    /// A variable of normal random numbers of a float type.
+    ///
+    /// # Errors
+    /// As [`Var::rand_f64`].
+    #[track_caller]
+    pub fn randn_f64<S: Into<Shape>, P: Place + ?Sized>(
+        mean: f64,
+        std: f64,
+        shape: S,
+        dtype: DType,
+        at: &P,
+    ) -> Result<Self> {
+        Self::drawn(Proxy::zeros(shape, dtype, at)?, |zeros| zeros.randn_like(mean, std))
+    }
+
+    #[track_caller]
+    fn drawn(zeros: Proxy, draw: impl FnOnce(&Proxy) -> Result<Proxy>) -> Result<Self> {
+        let drawn = draw(&zeros);
+        zeros.close();
+        Self::consume(drawn?)
+    }
+
+    /// The array, as an operand like any other, without the wrapper.
+    pub fn into_inner(self) -> Proxy {
+        self.0
+    }
+
     /// A variable of an array that nobody else has: the array is closed, its bytes stay with the variable.
     #[track_caller]
     pub(crate) fn consume(array: Proxy) -> Result<Self> {
@@ -104,11 +173,8 @@ impl Var {
     }
 
     /// The variable's values outside the graph, in a handle-owned array that shares its bytes.
-    ///
-    /// # Errors
-    /// [`Error::StaleArray`].
     #[track_caller]
-    pub fn as_detached_tensor(&self) -> Result<Proxy> {
+    pub fn as_detached_tensor(&self) -> Proxy {
         self.0.detach()
     }
 

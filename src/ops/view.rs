@@ -315,19 +315,27 @@ impl Proxy {
     /// The array independent of everything that would end it or track it: a handle-owned array outside the
     /// gradient graph that shares the bytes. The original stays with its owner.
     ///
-    /// # Errors
-    /// [`Error::StaleArray`].
+    /// A closed array gives another handle of it, which is closed as well; [`Proxy::try_detach`] says so.
     ///
     /// ```
     /// # use ndgc::{Device, DType, NdManager};
     /// let manager = NdManager::new_base_manager(&Device::Cpu)?;
-    /// let kept = manager.ones(2, DType::F32)?.detach()?;
+    /// let kept = manager.ones(2, DType::F32)?.detach();
     /// manager.close()?;
     /// assert_eq!(kept.to_vec1::<f32>()?, [1., 1.]);
     /// # Ok::<(), ndgc::Error>(())
     /// ```
     #[track_caller]
-    pub fn detach(&self) -> Result<Proxy> {
+    pub fn detach(&self) -> Proxy {
+        self.try_detach().unwrap_or_else(|_| self.clone())
+    }
+
+    /// As [`Proxy::detach`], with a reason where there is nothing to detach.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`]; [`Error::InUse`] while others write it and do not end.
+    #[track_caller]
+    pub fn try_detach(&self) -> Result<Proxy> {
         let (op, site) = ("detach", Location::caller());
         call(op, site, |local| {
             let pins = pin(local, op, [self])?;

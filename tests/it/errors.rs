@@ -1,7 +1,7 @@
 //! Every text a user can read from an `Error`, whole and literally, each from a call that fails so. Sites, keys, uuids
 //! and simulated devices are masked (`support::mask`); that sites are right is in `better.rs`, point 16.
 
-use ndgc::nn::{Mlp, SGD};
+use ndgc::nn::{Mlp, Optimizer, SGD};
 use ndgc::{DType, Device, Error, Generator, NdManager, OutOfMemory, SimConfig, Tensor, Var, gc};
 
 use crate::support::{alone, base, block, both, in_child, is_child, mask, matrix, text, vector};

@@ -179,7 +179,7 @@ fn f58_the_last_handle_frees_and_what_an_outer_owner_or_handle_has_survives() {
         gc::collect();
         assert!(retained.is_open() && retained.handle_count() == 1 && inner.array_count() == 1);
         let carried_out = outer.ret_to(&block(&inner)).unwrap();
-        let detached = retained.detach().unwrap();
+        let detached = retained.detach();
         drop(retained);
         gc::collect();
         assert_eq!(inner.array_count(), 0, "the last release frees");

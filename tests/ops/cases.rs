@@ -358,8 +358,9 @@ fn the_functions_of_nn_are_those_of_the_arrays() {
         let mut random = ndgc::Generator::new(1);
         let model = Mlp::new(&[4, 5, 2], &mut random, device).unwrap();
         let v = model.variables();
-        let hidden = Linear::new(v[0].clone(), v[1].clone()).forward(&x).unwrap().relu().unwrap();
-        let want = Linear::new(v[2].clone(), v[3].clone()).forward(&hidden).unwrap();
+        let hidden =
+            Linear::new(v[0].as_tensor().clone(), Some(v[1].as_tensor().clone())).forward(&x).unwrap().relu().unwrap();
+        let want = Linear::new(v[2].as_tensor().clone(), Some(v[3].as_tensor().clone())).forward(&hidden).unwrap();
         assert!(model.forward(&x).unwrap().content_equals(&want).unwrap());
         let bound = v[0].abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
         assert!(bound > 0.2 && bound <= 0.5, "weights lie within 1 / sqrt(4), {bound}");

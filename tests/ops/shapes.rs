@@ -335,7 +335,7 @@ fn results_belong_to_the_owner_of_the_receiver_and_nothing_else_stays_there() {
             |x| x.var(0),
             |x| Ok(x.sort(1, true)?.0),
             |x| x.tril(0),
-            |x| x.slice_scatter0(&x.narrow(0, 0, 1)?.detach()?, 1),
+            |x| x.slice_scatter0(&x.narrow(0, 0, 1)?.try_detach()?, 1),
             |x| Tensor::einsum("ij,kj->ik", &[x, x]),
             |x| x.softplus(),
             |x| x.dropout(0.5),

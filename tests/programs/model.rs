@@ -220,7 +220,7 @@ impl Model {
             }
             Step::Drop { handle } => self.drop_handle(handle),
             Step::View { handle } => self.share(handle, |a| a.reshape((2, 3)), None),
-            Step::Detach { handle } => self.share(handle, Proxy::detach, Some(Owner::Handles)),
+            Step::Detach { handle } => self.share(handle, Proxy::try_detach, Some(Owner::Handles)),
             Step::Add { dst, src } => self.add(dst, src),
             Step::Close { handle } => {
                 let Some((id, proxy)) = self.pick(handle) else { return };

@@ -90,7 +90,7 @@ impl Shared {
         let made = match *step {
             Step::Clone { handle } => self.pick(handle).map(|a| Ok(a.clone())),
             Step::View { handle } => self.pick(handle).map(|a| a.reshape((2, 3))),
-            Step::Detach { handle } => self.pick(handle).map(Proxy::detach),
+            Step::Detach { handle } => self.pick(handle).map(Proxy::try_detach),
             Step::Add { dst, src } => self.pick(dst).zip(self.pick(src)).map(|(a, b)| a.add_(b)),
             Step::Attach { handle, manager: m } => self.pick(handle).map(|a| a.attach(manager(m)).map(|()| a.clone())),
             Step::Lend { handle, manager: m } => {

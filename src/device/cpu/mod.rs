@@ -36,7 +36,7 @@ mod random;
 mod reduce;
 mod resize;
 mod softmax;
-mod threads;
+pub(crate) mod threads;
 mod walk;
 
 use crate::base::{

@@ -16,7 +16,7 @@ pub(super) const ELEMENTS_MIN: usize = 256 << 10;
 const CHUNK_STEP: usize = 1024;
 
 /// Threads wanted: `NDGC_THREADS` if it is a positive number.
-fn size() -> usize {
+pub(crate) fn size() -> usize {
     let wanted = env::var("NDGC_THREADS").and_then(|text| text.parse().ok()).filter(|&threads| threads > 0);
     wanted.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }

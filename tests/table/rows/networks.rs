@@ -72,8 +72,8 @@ rows! { MODULES, "Functions of `nn`";
         rotary_emb::rope_thd(&x.heads.transpose(1, 2)?.contiguous()?, &x.angles, &x.angles)
     };
     Linear::forward |x| {
-        let bias = ndgc::Var::from_tensor(&x.m.sum(1)?)?;
-        Linear::new(ndgc::Var::from_tensor(&x.m)?, bias).forward(&x.m)
+        let bias = x.m.sum(1)?;
+        Linear::new(x.m.clone(), Some(bias)).forward(&x.m)
     };
     Mlp::forward |x| Mlp::new(&[3, 2], &mut Generator::new(1), &x.device)?.forward(&x.m);
 }

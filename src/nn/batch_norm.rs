@@ -1,0 +1,241 @@
+//! Normalisation of channels over a batch.
+
+use crate::nn::{ModuleT, VarBuilder, init};
+use crate::{Error, Result, Tensor, Var, no_grad};
+
+/// What a [`BatchNorm`] does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BatchNormConfig {
+    /// Added to the variance.
+    pub eps: f64,
+    /// Whether the mean is taken off in training.
+    pub remove_mean: bool,
+    /// Whether there are scale and shift.
+    pub affine: bool,
+    /// Share of the batch in the running statistics.
+    pub momentum: f64,
+}
+
+impl Default for BatchNormConfig {
+    fn default() -> Self {
+        BatchNormConfig { eps: 1e-5, remove_mean: true, affine: true, momentum: 0.1 }
+    }
+}
+
+impl From<f64> for BatchNormConfig {
+    fn from(eps: f64) -> Self {
+        BatchNormConfig { eps, ..Self::default() }
+    }
+}
+
+/// Each channel (axis 1) brought to mean 0 and variance 1, then scaled and shifted: in training by the statistics of
+/// the batch, which go into the running ones; else by the running ones.
+#[derive(Clone, Debug)]
+pub struct BatchNorm {
+    running_mean: Var,
+    running_var: Var,
+    weight_and_bias: Option<(Tensor, Tensor)>,
+    remove_mean: bool,
+    eps: f64,
+    momentum: f64,
+}
+
+impl BatchNorm {
+    /// With given statistics, scale and shift, of one number a channel.
+    ///
+    /// # Errors
+    /// [`Error::Argument`], [`Error::Shape`]; as [`Var::from_tensor`].
+    #[track_caller]
+    pub fn new(
+        num_features: usize,
+        running_mean: Tensor,
+        running_var: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        eps: f64,
+    ) -> Result<Self> {
+        Self::new_with_momentum(num_features, running_mean, running_var, weight, bias, eps, 0.1)
+    }
+
+    /// As [`BatchNorm::new`] without scale and shift.
+    ///
+    /// # Errors
+    /// As [`BatchNorm::new`].
+    #[track_caller]
+    pub fn new_no_bias(num_features: usize, running_mean: Tensor, running_var: Tensor, eps: f64) -> Result<Self> {
+        Self::new_no_bias_with_momentum(num_features, running_mean, running_var, eps, 0.1)
+    }
+
+    /// As [`BatchNorm::new`] with another share of the batch.
+    ///
+    /// # Errors
+    /// As [`BatchNorm::new`].
+    #[track_caller]
+    pub fn new_with_momentum(
+        num_features: usize,
+        running_mean: Tensor,
+        running_var: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        eps: f64,
+        momentum: f64,
+    ) -> Result<Self> {
+        let config = BatchNormConfig { eps, momentum, ..BatchNormConfig::default() };
+        Self::of(num_features, [&running_mean, &running_var], Some((weight, bias)), config)
+    }
+
+    /// As [`BatchNorm::new_no_bias`] with another share of the batch.
+    ///
+    /// # Errors
+    /// As [`BatchNorm::new`].
+    #[track_caller]
+    pub fn new_no_bias_with_momentum(
+        num_features: usize,
+        running_mean: Tensor,
+        running_var: Tensor,
+        eps: f64,
+        momentum: f64,
+    ) -> Result<Self> {
+        let config = BatchNormConfig { eps, momentum, ..BatchNormConfig::default() };
+        Self::of(num_features, [&running_mean, &running_var], None, config)
+    }
+
+    #[track_caller]
+    fn of(
+        features: usize,
+        statistics: [&Tensor; 2],
+        weight_and_bias: Option<(Tensor, Tensor)>,
+        config: BatchNormConfig,
+    ) -> Result<Self> {
+        let BatchNormConfig { eps, remove_mean, momentum, .. } = config;
+        let op = "batch_norm";
+        if eps.is_nan() || eps < 0.0 {
+            return Err(Error::Argument { op, argument: "eps", value: eps.to_string(), expected: "not negative" });
+        }
+        if !(0.0..=1.0).contains(&momentum) {
+            let value = momentum.to_string();
+            return Err(Error::Argument { op, argument: "momentum", value, expected: "from 0 to 1" });
+        }
+        let affine = weight_and_bias.iter().flat_map(|(weight, bias)| [weight, bias]);
+        for array in statistics.into_iter().chain(affine) {
+            if array.dims() != [features] {
+                let expected = format!("one number for each of {features} channels");
+                return Err(Error::Shape { op, found: array.dims().to_vec(), expected });
+            }
+        }
+        let [running_mean, running_var] = statistics.map(Var::from_tensor);
+        let (running_mean, running_var) = (running_mean?, running_var?);
+        Ok(BatchNorm { running_mean, running_var, weight_and_bias, remove_mean, eps, momentum })
+    }
+
+    /// The running means.
+    pub fn running_mean(&self) -> &Tensor {
+        self.running_mean.as_tensor()
+    }
+
+    /// The running variances.
+    pub fn running_var(&self) -> &Tensor {
+        self.running_var.as_tensor()
+    }
+
+    /// Added to the variance.
+    pub fn eps(&self) -> f64 {
+        self.eps
+    }
+
+    /// Share of the batch in the running statistics.
+    pub fn momentum(&self) -> f64 {
+        self.momentum
+    }
+
+    /// Scale and shift.
+    pub fn weight_and_bias(&self) -> Option<(&Tensor, &Tensor)> {
+        self.weight_and_bias.as_ref().map(|(weight, bias)| (weight, bias))
+    }
+
+    /// The sizes by which a number a channel is broadcast over `x`.
+    fn by_channel(&self, x: &Tensor) -> Result<Vec<usize>> {
+        let features = self.running_mean.elem_count();
+        if x.rank() < 2 || x.dims()[1] != features {
+            let expected = format!("at least 2 axes, with {features} channels on axis 1");
+            return Err(Error::Shape { op: "batch_norm", found: x.dims().to_vec(), expected });
+        }
+        let mut dims = vec![1; x.rank()];
+        dims[1] = features;
+        Ok(dims)
+    }
+
+    #[track_caller]
+    fn scaled(&self, x: Tensor, dims: &[usize]) -> Result<Tensor> {
+        match &self.weight_and_bias {
+            None => Ok(x),
+            Some((weight, bias)) => x.broadcast_mul(&weight.reshape(dims)?)?.broadcast_add(&bias.reshape(dims)?),
+        }
+    }
+
+    /// In training. The running variance takes the unbiased one of the batch.
+    ///
+    /// # Errors
+    /// [`Error::Shape`]; as the operations inside.
+    #[track_caller]
+    pub fn forward_train(&self, x: &Tensor) -> Result<Tensor> {
+        let dims = self.by_channel(x)?;
+        let axes: Vec<usize> = (0..x.rank()).filter(|&axis| axis != 1).collect();
+        let count = (x.elem_count() / dims[1].max(1)) as f64;
+        x.compose("batch_norm", || {
+            let mean = x.mean_keepdim(&axes[..])?;
+            let centred = if self.remove_mean { x.broadcast_sub(&mean)? } else { x.clone() };
+            let variance = centred.sqr()?.mean_keepdim(&axes[..])?;
+            no_grad(|| {
+                if self.remove_mean {
+                    follow(&self.running_mean, &mean, self.momentum, 1.0)?;
+                }
+                follow(&self.running_var, &variance, self.momentum, count / (count - 1.0))
+            })?;
+            self.scaled(centred.broadcast_div(&variance.affine(1.0, self.eps)?.sqrt()?)?, &dims)
+        })
+    }
+
+    #[track_caller]
+    fn forward_eval(&self, x: &Tensor) -> Result<Tensor> {
+        let dims = self.by_channel(x)?;
+        x.compose("batch_norm", || {
+            let mean = self.running_mean.as_detached_tensor().reshape(&dims[..])?;
+            let root = self.running_var.as_detached_tensor().affine(1.0, self.eps)?.sqrt()?.reshape(&dims[..])?;
+            self.scaled(x.broadcast_sub(&mean)?.broadcast_div(&root)?, &dims)
+        })
+    }
+}
+
+/// A running statistic moved towards that of the batch.
+#[track_caller]
+fn follow(running: &Var, batch: &Tensor, share: f64, by: f64) -> Result<()> {
+    let batch = batch.reshape(running.dims())?.affine(share * by, 0.0)?;
+    running.set(&running.as_detached_tensor().affine(1.0 - share, 0.0)?.add(&batch)?)
+}
+
+impl ModuleT for BatchNorm {
+    #[track_caller]
+    fn forward_t(&self, x: &Tensor, train: bool) -> Result<Tensor> {
+        if train { self.forward_train(x) } else { self.forward_eval(x) }
+    }
+}
+
+/// A [`BatchNorm`] with means of 0 and variances of 1, scale 1 and shift 0, or out of a file.
+///
+/// # Errors
+/// As [`BatchNorm::new`] and [`VarBuilder::get_with_hints`].
+#[track_caller]
+pub fn batch_norm<C: Into<BatchNormConfig>>(num_features: usize, config: C, vb: VarBuilder) -> Result<BatchNorm> {
+    let config = config.into();
+    let running_mean = vb.get_with_hints(num_features, "running_mean", init::ZERO)?;
+    let running_var = vb.get_with_hints(num_features, "running_var", init::ONE)?;
+    let weight_and_bias = match config.affine {
+        true => Some((
+            vb.get_with_hints(num_features, "weight", init::ONE)?,
+            vb.get_with_hints(num_features, "bias", init::ZERO)?,
+        )),
+        false => None,
+    };
+    BatchNorm::of(num_features, [&running_mean, &running_var], weight_and_bias, config)
+}

@@ -1,0 +1,307 @@
+//! Convolutions: `[batch, channels, width]` or `[batch, channels, height, width]`.
+
+use crate::nn::{BatchNorm, Init, Module, VarBuilder, init};
+use crate::{Error, Result, Tensor};
+
+/// candle's choice among cuDNN's algorithms, which ndgc does not use: accepted and ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // cuDNN's names
+pub enum CudnnFwdAlgo {
+    ImplicitGemm,
+    ImplicitPrecompGemm,
+    Gemm,
+    Direct,
+    Fft,
+    FftTiling,
+    Winograd,
+    WinogradNonFused,
+    Count,
+}
+
+macro_rules! convolution {
+    (
+        $(#[$config_doc:meta])* $config:ident { $($(#[$field_doc:meta])* $field:ident: $t:ty = $default:expr),* }
+        $(#[$doc:meta])* $name:ident, $axes:literal, |$x:ident, $w:ident, $c:ident| $run:expr
+    ) => {
+        $(#[$config_doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $config {
+            $($(#[$field_doc])* pub $field: $t,)*
+        }
+
+        impl Default for $config {
+            fn default() -> Self {
+                $config { $($field: $default),* }
+            }
+        }
+
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub struct $name {
+            weight: Tensor,
+            bias: Option<Tensor>,
+            config: $config,
+        }
+
+        impl $name {
+            /// With given weights and biases.
+            pub fn new(weight: Tensor, bias: Option<Tensor>, config: $config) -> Self {
+                $name { weight, bias, config }
+            }
+
+            /// What it does.
+            pub fn config(&self) -> &$config {
+                &self.config
+            }
+
+            /// The weights.
+            pub fn weight(&self) -> &Tensor {
+                &self.weight
+            }
+
+            /// The biases, one a channel.
+            pub fn bias(&self) -> Option<&Tensor> {
+                self.bias.as_ref()
+            }
+        }
+
+        impl Module for $name {
+            #[track_caller]
+            fn forward(&self, $x: &Tensor) -> Result<Tensor> {
+                let ($w, $c) = (&self.weight, &self.config);
+                match &self.bias {
+                    None => $run,
+                    Some(bias) => $x.compose(stringify!($name), || {
+                        let mut dims = [1; 2 + $axes];
+                        dims[1] = bias.shape().dims1()?;
+                        let y: Tensor = $run?;
+                        y.broadcast_add(&bias.reshape(dims)?)
+                    }),
+                }
+            }
+        }
+    };
+}
+
+convolution! {
+    /// What a [`Conv1d`] does.
+    Conv1dConfig {
+        /// Zeros at either end.
+        padding: usize = 0,
+        /// Steps between windows.
+        stride: usize = 1,
+        /// Steps between the elements of a window.
+        dilation: usize = 1,
+        /// Groups of channels that do not meet.
+        groups: usize = 1,
+        /// Ignored.
+        cudnn_fwd_algo: Option<CudnnFwdAlgo> = None
+    }
+    /// A convolution along one axis, with weights `[out, in / groups, k]`.
+    Conv1d, 1, |x, w, c| x.conv1d(w, c.padding, c.stride, c.dilation, c.groups)
+}
+
+convolution! {
+    /// What a [`Conv2d`] does.
+    Conv2dConfig {
+        /// Zeros at each side.
+        padding: usize = 0,
+        /// Steps between windows.
+        stride: usize = 1,
+        /// Steps between the elements of a window.
+        dilation: usize = 1,
+        /// Groups of channels that do not meet.
+        groups: usize = 1,
+        /// Ignored.
+        cudnn_fwd_algo: Option<CudnnFwdAlgo> = None
+    }
+    /// A convolution along two axes, with weights `[out, in / groups, k, k]`.
+    Conv2d, 2, |x, w, c| x.conv2d(w, c.padding, c.stride, c.dilation, c.groups)
+}
+
+convolution! {
+    /// What a [`ConvTranspose1d`] does.
+    ConvTranspose1dConfig {
+        /// Elements taken off either end.
+        padding: usize = 0,
+        /// Elements added at the far end.
+        output_padding: usize = 0,
+        /// Steps between windows.
+        stride: usize = 1,
+        /// Steps between the elements of a window.
+        dilation: usize = 1,
+        /// Groups of channels that do not meet.
+        groups: usize = 1
+    }
+    /// A transposed convolution along one axis, with weights `[in, out / groups, k]`.
+    ConvTranspose1d, 1, |x, w, c| {
+        x.conv_transpose1d(w, c.padding, c.output_padding, c.stride, c.dilation, c.groups)
+    }
+}
+
+convolution! {
+    /// What a [`ConvTranspose2d`] does.
+    ConvTranspose2dConfig {
+        /// Elements taken off each side.
+        padding: usize = 0,
+        /// Elements added at the far sides.
+        output_padding: usize = 0,
+        /// Steps between windows.
+        stride: usize = 1,
+        /// Steps between the elements of a window.
+        dilation: usize = 1
+    }
+    /// A transposed convolution along two axes, with weights `[in, out, k, k]`.
+    ConvTranspose2d, 2, |x, w, c| x.conv_transpose2d(w, c.padding, c.output_padding, c.stride, c.dilation)
+}
+
+impl Conv2d {
+    /// One convolution for this one and the batch norm behind it, in use.
+    ///
+    /// # Errors
+    /// [`Error::Msg`] if the batch norm has no scale and shift; as the operations inside.
+    #[track_caller]
+    pub fn absorb_bn(&self, bn: &BatchNorm) -> Result<Self> {
+        let Some((scale, shift)) = bn.weight_and_bias() else {
+            return Err(Error::Msg("absorb_bn: the batch norm has no scale and shift".into()));
+        };
+        let by = scale.div(&bn.running_var().affine(1.0, bn.eps())?.sqrt()?)?;
+        let weight = self.weight.broadcast_mul(&by.reshape((by.elem_count(), 1, 1, 1))?)?;
+        let mean = match &self.bias {
+            None => bn.running_mean().neg()?,
+            Some(bias) => bias.sub(bn.running_mean())?,
+        };
+        Ok(Conv2d { weight, bias: Some(shift.add(&by.mul(&mean)?)?), config: self.config })
+    }
+}
+
+fn grouped(op: &'static str, channels: usize, groups: usize) -> Result<usize> {
+    channels.checked_div(groups).ok_or_else(|| {
+        let value = groups.to_string();
+        Error::Argument { op, argument: "groups", value, expected: "at least 1" }
+    })
+}
+
+/// A [`Conv1d`] with weights normal after He and uniform biases, or out of a file.
+///
+/// # Errors
+/// [`Error::Argument`] for no groups; as [`VarBuilder::get_with_hints`].
+#[track_caller]
+pub fn conv1d(inputs: usize, outputs: usize, kernel_size: usize, cfg: Conv1dConfig, vb: VarBuilder) -> Result<Conv1d> {
+    let layer = conv1d_no_bias(inputs, outputs, kernel_size, cfg, vb.clone())?;
+    let bias = vb.get_with_hints(outputs, "bias", Init::within(1.0 / (inputs as f64).sqrt()))?;
+    Ok(Conv1d { bias: Some(bias), ..layer })
+}
+
+/// As [`conv1d()`] without biases.
+///
+/// # Errors
+/// As [`conv1d()`].
+#[track_caller]
+pub fn conv1d_no_bias(
+    inputs: usize,
+    outputs: usize,
+    kernel_size: usize,
+    cfg: Conv1dConfig,
+    vb: VarBuilder,
+) -> Result<Conv1d> {
+    let shape = (outputs, grouped("conv1d", inputs, cfg.groups)?, kernel_size);
+    Ok(Conv1d::new(vb.get_with_hints(shape, "weight", init::DEFAULT_KAIMING_NORMAL)?, None, cfg))
+}
+
+/// A [`Conv2d`] with weights normal after He and uniform biases, or out of a file.
+///
+/// # Errors
+/// As [`conv1d()`].
+#[track_caller]
+pub fn conv2d(inputs: usize, outputs: usize, kernel_size: usize, cfg: Conv2dConfig, vb: VarBuilder) -> Result<Conv2d> {
+    let layer = conv2d_no_bias(inputs, outputs, kernel_size, cfg, vb.clone())?;
+    let bias = vb.get_with_hints(outputs, "bias", Init::within(1.0 / (inputs as f64).sqrt()))?;
+    Ok(Conv2d { bias: Some(bias), ..layer })
+}
+
+/// As [`conv2d()`] without biases.
+///
+/// # Errors
+/// As [`conv1d()`].
+#[track_caller]
+pub fn conv2d_no_bias(
+    inputs: usize,
+    outputs: usize,
+    kernel_size: usize,
+    cfg: Conv2dConfig,
+    vb: VarBuilder,
+) -> Result<Conv2d> {
+    let shape = (outputs, grouped("conv2d", inputs, cfg.groups)?, kernel_size, kernel_size);
+    Ok(Conv2d::new(vb.get_with_hints(shape, "weight", init::DEFAULT_KAIMING_NORMAL)?, None, cfg))
+}
+
+/// A [`ConvTranspose1d`] of uniform numbers, or out of a file.
+///
+/// # Errors
+/// As [`conv1d()`].
+#[track_caller]
+pub fn conv_transpose1d(
+    inputs: usize,
+    outputs: usize,
+    kernel_size: usize,
+    cfg: ConvTranspose1dConfig,
+    vb: VarBuilder,
+) -> Result<ConvTranspose1d> {
+    let layer = conv_transpose1d_no_bias(inputs, outputs, kernel_size, cfg, vb.clone())?;
+    let bound = 1.0 / (outputs as f64 * kernel_size as f64).sqrt();
+    let bias = vb.get_with_hints(outputs, "bias", Init::within(bound))?;
+    Ok(ConvTranspose1d { bias: Some(bias), ..layer })
+}
+
+/// As [`conv_transpose1d()`] without biases.
+///
+/// # Errors
+/// As [`conv1d()`].
+#[track_caller]
+pub fn conv_transpose1d_no_bias(
+    inputs: usize,
+    outputs: usize,
+    kernel_size: usize,
+    cfg: ConvTranspose1dConfig,
+    vb: VarBuilder,
+) -> Result<ConvTranspose1d> {
+    let bound = 1.0 / (outputs as f64 * kernel_size as f64).sqrt();
+    let shape = (inputs, grouped("conv_transpose1d", outputs, cfg.groups)?, kernel_size);
+    Ok(ConvTranspose1d::new(vb.get_with_hints(shape, "weight", Init::within(bound))?, None, cfg))
+}
+
+/// A [`ConvTranspose2d`] of uniform numbers, or out of a file.
+///
+/// # Errors
+/// As [`VarBuilder::get_with_hints`].
+#[track_caller]
+pub fn conv_transpose2d(
+    inputs: usize,
+    outputs: usize,
+    kernel_size: usize,
+    cfg: ConvTranspose2dConfig,
+    vb: VarBuilder,
+) -> Result<ConvTranspose2d> {
+    let layer = conv_transpose2d_no_bias(inputs, outputs, kernel_size, cfg, vb.clone())?;
+    let bound = 1.0 / (outputs as f64).sqrt() / kernel_size as f64;
+    let bias = vb.get_with_hints(outputs, "bias", Init::within(bound))?;
+    Ok(ConvTranspose2d { bias: Some(bias), ..layer })
+}
+
+/// As [`conv_transpose2d()`] without biases.
+///
+/// # Errors
+/// As [`VarBuilder::get_with_hints`].
+#[track_caller]
+pub fn conv_transpose2d_no_bias(
+    inputs: usize,
+    outputs: usize,
+    kernel_size: usize,
+    cfg: ConvTranspose2dConfig,
+    vb: VarBuilder,
+) -> Result<ConvTranspose2d> {
+    let bound = 1.0 / (outputs as f64).sqrt() / kernel_size as f64;
+    let shape = (inputs, outputs, kernel_size, kernel_size);
+    Ok(ConvTranspose2d::new(vb.get_with_hints(shape, "weight", Init::within(bound))?, None, cfg))
+}

@@ -1,0 +1,454 @@
+//! Keys and values of the positions so far, for attention that goes on one position at a time.
+
+use crate::{Device, Error, Result, Tensor};
+
+/// Positions along one axis, appended in place to a block of memory that grows by its first size.
+///
+/// The memory belongs to the cache's handles. What it gives out are views, in which later positions appear only if the
+/// block is the same; [`Tensor::copy`] keeps one as it is.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    all_data: Option<Tensor>,
+    dim: usize,
+    current_seq_len: usize,
+    grow_by: usize,
+    max_seq_len: usize,
+}
+
+/// Zeros like `src` but for the number of positions.
+#[track_caller]
+fn block(src: &Tensor, dim: usize, positions: usize) -> Result<Tensor> {
+    src.dim(dim)?;
+    let mut dims = src.dims().to_vec();
+    dims[dim] = positions;
+    Tensor::zeros(dims, src.dtype(), src.device())
+}
+
+impl Cache {
+    /// Empty, for positions along axis `dim`, with memory for `max_seq_len` of them.
+    pub fn new(dim: usize, max_seq_len: usize) -> Self {
+        Cache { all_data: None, dim, current_seq_len: 0, grow_by: max_seq_len, max_seq_len }
+    }
+
+    /// The axis of positions.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// Positions so far.
+    pub fn current_seq_len(&self) -> usize {
+        self.current_seq_len
+    }
+
+    /// Positions that there is memory for.
+    pub fn max_seq_len(&self) -> usize {
+        self.max_seq_len
+    }
+
+    /// The whole block.
+    pub fn all_data(&self) -> &Option<Tensor> {
+        &self.all_data
+    }
+
+    /// A view of the positions so far.
+    ///
+    /// # Errors
+    /// As [`Tensor::narrow`].
+    #[track_caller]
+    pub fn current_data(&self) -> Result<Option<Tensor>> {
+        self.all_data.as_ref().map(|all| all.narrow(self.dim, 0, self.current_seq_len)).transpose()
+    }
+
+    /// Without positions or memory.
+    pub fn reset(&mut self) {
+        self.current_seq_len = 0;
+        self.all_data = None;
+    }
+
+    /// Takes the positions of `src` in.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if it was made for no positions; as [`Tensor::slice_set`] and [`Tensor::zeros`]. The positions
+    /// before are as they were then.
+    #[track_caller]
+    pub fn append(&mut self, src: &Tensor) -> Result<()> {
+        let count = src.dim(self.dim)?;
+        if self.grow_by == 0 {
+            let (op, argument, value) = ("Cache::append", "max_seq_len", "0".into());
+            return Err(Error::Argument { op, argument, value, expected: "at least 1" });
+        }
+        let mut all = match &self.all_data {
+            Some(all) => all.clone(),
+            None => block(src, self.dim, self.max_seq_len)?,
+        };
+        let wanted = self.current_seq_len.saturating_add(count);
+        let missing = wanted.saturating_sub(self.max_seq_len).div_ceil(self.grow_by);
+        let mut room = self.max_seq_len;
+        if missing > 0 {
+            room = missing.saturating_mul(self.grow_by).saturating_add(room);
+            let larger = block(src, self.dim, room)?;
+            larger.slice_set(&all, self.dim, 0)?;
+            all = larger;
+        }
+        all.slice_set(&src.contiguous()?, self.dim, self.current_seq_len)?;
+        self.all_data = Some(all);
+        self.max_seq_len = room;
+        self.current_seq_len = wanted;
+        Ok(())
+    }
+}
+
+/// The two caches of an attention.
+#[derive(Clone, Debug)]
+pub struct KvCache {
+    k: Cache,
+    v: Cache,
+}
+
+impl KvCache {
+    /// Empty, for positions along axis `dim`, with memory for `max_seq_len` of them.
+    pub fn new(dim: usize, max_seq_len: usize) -> Self {
+        KvCache { k: Cache::new(dim, max_seq_len), v: Cache::new(dim, max_seq_len) }
+    }
+
+    /// The cache of keys.
+    pub fn k_cache(&self) -> &Cache {
+        &self.k
+    }
+
+    /// The cache of values.
+    pub fn v_cache(&self) -> &Cache {
+        &self.v
+    }
+
+    /// The cache of keys, to be changed.
+    pub fn k_cache_mut(&mut self) -> &mut Cache {
+        &mut self.k
+    }
+
+    /// The cache of values, to be changed.
+    pub fn v_cache_mut(&mut self) -> &mut Cache {
+        &mut self.v
+    }
+
+    /// A view of the keys so far.
+    ///
+    /// # Errors
+    /// As [`Cache::current_data`].
+    #[track_caller]
+    pub fn k(&self) -> Result<Option<Tensor>> {
+        self.k.current_data()
+    }
+
+    /// A view of the values so far.
+    ///
+    /// # Errors
+    /// As [`Cache::current_data`].
+    #[track_caller]
+    pub fn v(&self) -> Result<Option<Tensor>> {
+        self.v.current_data()
+    }
+
+    /// Takes keys and values in; views of all so far.
+    ///
+    /// # Errors
+    /// As [`Cache::append`].
+    #[track_caller]
+    pub fn append(&mut self, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
+        self.k.append(k)?;
+        self.v.append(v)?;
+        let all = |cache: &Cache, src: &Tensor| match cache.current_data()? {
+            Some(all) => Ok(all),
+            None => src.narrow(cache.dim, 0, 0),
+        };
+        Ok((all(&self.k, k)?, all(&self.v, v)?))
+    }
+
+    /// Positions so far.
+    pub fn current_seq_len(&self) -> usize {
+        self.k.current_seq_len()
+    }
+
+    /// Without positions or memory.
+    pub fn reset(&mut self) {
+        self.k.reset();
+        self.v.reset();
+    }
+}
+
+/// The last `max_seq_len` positions, in a block that is written round and round.
+#[derive(Clone, Debug)]
+pub struct RotatingCache {
+    all_data: Option<Tensor>,
+    dim: usize,
+    offset: usize,
+    current_seq_len: usize,
+    max_seq_len: usize,
+}
+
+impl RotatingCache {
+    /// Empty, for positions along axis `dim`.
+    pub fn new(dim: usize, max_seq_len: usize) -> Self {
+        RotatingCache { all_data: None, dim, offset: 0, current_seq_len: 0, max_seq_len }
+    }
+
+    /// Where the next position goes.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// The axis of positions.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// Positions taken in so far, also those written over.
+    pub fn current_seq_len(&self) -> usize {
+        self.current_seq_len
+    }
+
+    /// Positions kept.
+    pub fn max_seq_len(&self) -> usize {
+        self.max_seq_len
+    }
+
+    /// The whole block.
+    pub fn all_data(&self) -> &Option<Tensor> {
+        &self.all_data
+    }
+
+    /// A view of the positions kept, in the order of the block.
+    ///
+    /// # Errors
+    /// As [`Tensor::narrow`].
+    #[track_caller]
+    pub fn current_data(&self) -> Result<Option<Tensor>> {
+        let kept = self.current_seq_len.min(self.max_seq_len);
+        self.all_data.as_ref().map(|all| all.narrow(self.dim, 0, kept)).transpose()
+    }
+
+    /// Without positions or memory.
+    pub fn reset(&mut self) {
+        *self = Self::new(self.dim, self.max_seq_len);
+    }
+
+    /// Takes the positions of `src` in. What attention should look at: the positions kept, or `src` itself if it is
+    /// longer than that.
+    ///
+    /// # Errors
+    /// As [`Tensor::slice_set`] and [`Tensor::zeros`].
+    #[track_caller]
+    pub fn append(&mut self, src: &Tensor) -> Result<Tensor> {
+        let (dim, max) = (self.dim, self.max_seq_len);
+        let count = src.dim(dim)?;
+        let all = match &self.all_data {
+            Some(all) => all.clone(),
+            None => block(src, dim, max)?,
+        };
+        let put = |from: usize, len: usize, to: usize| match len {
+            0 => Ok(()),
+            _ => all.slice_set(&src.narrow(dim, from, len)?.contiguous()?, dim, to),
+        };
+        let offset = if count >= max {
+            put(count - max, max, 0)?;
+            0
+        } else {
+            let first = count.min(max - self.offset);
+            put(0, first, self.offset)?;
+            put(first, count - first, 0)?;
+            (self.offset + count) % max
+        };
+        self.all_data = Some(all.clone());
+        self.offset = offset;
+        self.current_seq_len += count;
+        if count >= max { Ok(src.clone()) } else { all.narrow(dim, 0, self.current_seq_len.min(max)) }
+    }
+
+    /// The positions that attention looks at after `seq_len` more, in its order.
+    pub fn positions(&self, seq_len: usize) -> Vec<usize> {
+        let (before, max) = (self.current_seq_len, self.max_seq_len);
+        if seq_len > max {
+            return (before..before + seq_len).collect();
+        }
+        let after = before + seq_len;
+        let next = if max == 0 { 0 } else { (self.offset + seq_len) % max };
+        (0..after.min(max)).map(|i| if i < next { after + i - next } else { after + i - next - max }).collect()
+    }
+
+    /// 1 (u8) where a query of the next `seq_len` positions must not look, `[queries, keys]`; none for a single query,
+    /// which may look everywhere.
+    ///
+    /// # Errors
+    /// As [`Tensor::from_slice`].
+    #[track_caller]
+    pub fn attn_mask(&self, seq_len: usize, device: &Device) -> Result<Option<Tensor>> {
+        if seq_len == 1 {
+            return Ok(None);
+        }
+        let keys = if seq_len < self.max_seq_len {
+            self.positions(seq_len)
+        } else {
+            (self.current_seq_len..self.current_seq_len + seq_len).collect()
+        };
+        let queries = self.current_seq_len..self.current_seq_len + seq_len;
+        let hidden = |query: usize, key: usize| u8::from(key > query || key + self.max_seq_len < query);
+        let mask: Vec<u8> = queries.flat_map(|query| keys.iter().map(move |&key| hidden(query, key))).collect();
+        Tensor::from_slice(&mask, (seq_len, keys.len()), device).map(Some)
+    }
+}
+
+/// The two rotating caches of an attention.
+#[derive(Clone, Debug)]
+pub struct RotatingKvCache {
+    k: RotatingCache,
+    v: RotatingCache,
+}
+
+impl RotatingKvCache {
+    /// Empty, for positions along axis `dim`.
+    pub fn new(dim: usize, max_seq_len: usize) -> Self {
+        RotatingKvCache { k: RotatingCache::new(dim, max_seq_len), v: RotatingCache::new(dim, max_seq_len) }
+    }
+
+    /// The cache of keys.
+    pub fn k_cache(&self) -> &RotatingCache {
+        &self.k
+    }
+
+    /// The cache of values.
+    pub fn v_cache(&self) -> &RotatingCache {
+        &self.v
+    }
+
+    /// The cache of keys, to be changed.
+    pub fn k_cache_mut(&mut self) -> &mut RotatingCache {
+        &mut self.k
+    }
+
+    /// The cache of values, to be changed.
+    pub fn v_cache_mut(&mut self) -> &mut RotatingCache {
+        &mut self.v
+    }
+
+    /// A view of the keys kept.
+    ///
+    /// # Errors
+    /// As [`RotatingCache::current_data`].
+    #[track_caller]
+    pub fn k(&self) -> Result<Option<Tensor>> {
+        self.k.current_data()
+    }
+
+    /// A view of the values kept.
+    ///
+    /// # Errors
+    /// As [`RotatingCache::current_data`].
+    #[track_caller]
+    pub fn v(&self) -> Result<Option<Tensor>> {
+        self.v.current_data()
+    }
+
+    /// Takes keys and values in. See [`RotatingCache::append`].
+    ///
+    /// # Errors
+    /// As [`RotatingCache::append`].
+    #[track_caller]
+    pub fn append(&mut self, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
+        Ok((self.k.append(k)?, self.v.append(v)?))
+    }
+
+    /// Where the next position goes.
+    pub fn offset(&self) -> usize {
+        self.k.offset()
+    }
+
+    /// Positions taken in so far.
+    pub fn current_seq_len(&self) -> usize {
+        self.k.current_seq_len()
+    }
+
+    /// See [`RotatingCache::attn_mask`].
+    ///
+    /// # Errors
+    /// As [`RotatingCache::attn_mask`].
+    #[track_caller]
+    pub fn attn_mask(&self, seq_len: usize, device: &Device) -> Result<Option<Tensor>> {
+        self.k.attn_mask(seq_len, device)
+    }
+
+    /// See [`RotatingCache::positions`].
+    pub fn positions(&self, seq_len: usize) -> Vec<usize> {
+        self.k.positions(seq_len)
+    }
+
+    /// Without positions or memory.
+    pub fn reset(&mut self) {
+        self.k.reset();
+        self.v.reset();
+    }
+}
+
+/// Keys and values that are put together anew with each position: arrays of exactly the positions so far.
+#[derive(Clone, Debug)]
+pub struct ConcatKvCache {
+    k: Option<Tensor>,
+    v: Option<Tensor>,
+    dim: usize,
+}
+
+impl ConcatKvCache {
+    /// Empty, for positions along axis `dim`.
+    pub fn new(dim: usize) -> Self {
+        ConcatKvCache { k: None, v: None, dim }
+    }
+
+    /// Positions so far.
+    pub fn current_seq_len(&self) -> usize {
+        self.k.as_ref().and_then(|k| k.dims().get(self.dim).copied()).unwrap_or(0)
+    }
+
+    /// Whether there is no position.
+    pub fn is_empty(&self) -> bool {
+        self.k.is_none()
+    }
+
+    /// The axis of positions.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// Takes keys and values in; all so far, outside the gradient graph.
+    ///
+    /// # Errors
+    /// As [`Tensor::cat`]. Nothing is taken in then.
+    #[track_caller]
+    pub fn append(&mut self, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
+        let join = |all: &Option<Tensor>, new: &Tensor| match all {
+            None => Ok(new.detach().contiguous()?.detach()),
+            Some(all) => Ok::<_, Error>(Tensor::cat(&[all, &new.detach()], self.dim)?.detach()),
+        };
+        let (k, v) = (join(&self.k, k)?, join(&self.v, v)?);
+        (self.k, self.v) = (Some(k.clone()), Some(v.clone()));
+        Ok((k, v))
+    }
+
+    /// Without positions.
+    pub fn reset(&mut self) {
+        (self.k, self.v) = (None, None);
+    }
+
+    /// The keys so far.
+    pub fn k(&self) -> Option<&Tensor> {
+        self.k.as_ref()
+    }
+
+    /// The values so far.
+    pub fn v(&self) -> Option<&Tensor> {
+        self.v.as_ref()
+    }
+
+    /// Keys and values.
+    pub fn into_inner(self) -> Option<(Tensor, Tensor)> {
+        self.k.zip(self.v)
+    }
+}
