@@ -58,6 +58,7 @@ mod api {
             Storage, StorageRef,
         },
         dlpack,
+        expression::{AsTerm, Term},
         indexer::{Ellipsis, IndexOp, NewAxis, TensorIndexer},
         random::Generator,
         var::Var,

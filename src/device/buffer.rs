@@ -129,6 +129,12 @@ impl Buffer {
         self.foreign.as_ref().is_some_and(|foreign| foreign.read_only)
     }
 
+    /// Whether its bytes are a pool's: nobody outside ndgc knows them.
+    #[inline]
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.foreign.is_none()
+    }
+
     #[inline]
     pub(crate) fn span(&self) -> Span {
         self.span

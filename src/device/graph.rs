@@ -3,6 +3,7 @@
 //! The rules are those of every asynchronous device (`stream/capture.rs`); here a captured section gets the device
 //! that it belongs to, which lives as long.
 
+use std::cell::Cell;
 use std::fmt;
 
 use crate::base::error::{Error, Result, Site};
@@ -129,13 +130,30 @@ impl<C: Asynchronous> Drop for Section<C> {
     }
 }
 
-/// Asynchronous what `f` submits on this thread's current stream. `site`: the place of the user's call.
+thread_local! {
+    static CAPTURING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is capturing a section.
+#[inline]
+pub(crate) fn is_capturing() -> bool {
+    CAPTURING.get()
+}
+
+/// Captures what `f` submits on this thread's current stream. `site`: the place of the user's call.
 pub(crate) fn capture<C: Asynchronous, R>(device: &C, site: Site, f: impl FnOnce() -> Result<R>) -> Result<(Graph, R)> {
     let begun = |error| match error {
         // A refusal in the section has its own place.
         Error::Capture { site: Some(_), .. } => error,
         other => blame(other, site),
     };
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            CAPTURING.set(self.0);
+        }
+    }
+    let _restore = Restore(CAPTURING.replace(true));
     let (captured, answer) = device.shared().capture(f).map_err(begun)?;
     Ok((Graph(Box::new(Section { device: device.clone(), captured: Some(captured) })), answer))
 }

@@ -7,7 +7,7 @@ use crate::memory::{
     manager::NdManager,
     owner::{self, Owner, Refused},
     reclaim,
-    registry::{self, Pinned},
+    registry::{self, Payload, Pinned, TakenOver},
     switch,
     threads::{Local, with_local},
 };
@@ -209,6 +209,23 @@ impl Proxy {
                 Err(refused)
             }
         }
+    }
+
+    /// Ends the array by this handle, if it is the only one, and gives what the array held to the caller. `Ok(Err(..))`
+    /// is the handle again, if there are others.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`] if somebody else ended it at the same time.
+    pub(crate) fn take_over(self, local: &Local, op: &'static str) -> Result<std::result::Result<Payload, Self>> {
+        let key = self.key;
+        let taken = match registry::take_over(local, key) {
+            TakenOver::Shared => return Ok(Err(self)),
+            TakenOver::Payload(payload) => Ok(Ok(payload)),
+            TakenOver::Gone => Err(registry::stale(op, key)),
+        };
+        // Its count was given up.
+        std::mem::forget(self);
+        taken
     }
 
     pub(crate) fn owner(&self, op: &'static str) -> Result<Owner> {

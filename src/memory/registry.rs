@@ -454,8 +454,37 @@ pub(crate) fn end_orphan(local: &Local, index: u32) {
     }
 }
 
+/// What became of an array whose only handle was given up.
+#[derive(Debug)]
+pub(crate) enum TakenOver {
+    /// Its payload, which nobody else can reach; it has no slot any more.
+    Payload(Payload),
+    /// Nothing: there is another handle.
+    Shared,
+    /// Somebody else is ending it. The handle is used up.
+    Gone,
+}
+
+/// Ends an array by its only handle, and keeps what it held. The caller has no announcement of it.
+pub(crate) fn take_over(local: &Local, key: Key) -> TakenOver {
+    let cell = slot(key.index());
+    if !cell.core.take_only() {
+        return TakenOver::Shared;
+    }
+    if owner::take(key.index(), key.generation()).is_some() {
+        // As in `end_orphan`: nobody else can reach it.
+        Counts::bump(&local.seat.counts.closed, 1);
+        return recycle(local, key.index()).map_or(TakenOver::Gone, TakenOver::Payload);
+    }
+    if cell.core.orphan() {
+        recycle(local, key.index());
+    }
+    TakenOver::Gone
+}
+
+/// Makes a slot vacant. What was left of its payload is returned.
 #[inline]
-fn recycle(local: &Local, index: u32) {
+fn recycle(local: &Local, index: u32) -> Option<Payload> {
     let cell = slot(index);
     if cell.core.state() & (NAMED | LENT) != 0 {
         NAMES.remove(&index);
@@ -471,12 +500,12 @@ fn recycle(local: &Local, index: u32) {
     let face = cell.face.0.with_mut(|face| unsafe { (*face).take() });
     drop(face);
     let (payload, reusable) = cell.core.recycle();
-    drop(payload);
     if reusable {
         let mut free = local.slots.borrow_mut();
         free.push(index);
         give_back_surplus(&mut free, &SLOTS);
     }
+    payload
 }
 
 /// A thread leaves: its lane goes to the common one, its stocks to the slabs.

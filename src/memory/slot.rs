@@ -173,6 +173,14 @@ impl<P> Slot<P> {
         self.proxies.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
+    /// Gives up the only handle, for a caller that takes the array over at once. `false`, without a change, if there is
+    /// another one.
+    #[inline]
+    pub(crate) fn take_only(&self) -> bool {
+        // AcqRel: as `take_last`. Nobody can count up from 0, so no handle is left, and none will be.
+        self.proxies.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
     /// Leaves the last count with the manager, for an array that is open. Returns the state before.
     #[inline]
     pub(crate) fn keep(&self) -> u64 {

@@ -4,16 +4,25 @@ use std::panic::Location;
 
 use crate::array::autograd::{Grads, Saved};
 use crate::base::{
+    dtype::DType,
     error::{Error, Result, Site},
     layout::Layout,
     shape::Shape,
 };
-use crate::device::kernel::{BinaryOp, Kernel};
-use crate::memory::{proxy::Proxy, registry::Payload};
+use crate::device::{
+    Device,
+    kernel::{BinaryOp, Kernel, View},
+};
+use crate::memory::{
+    proxy::Proxy,
+    registry::{Payload, Tracked},
+};
 use crate::ops::{
     check,
-    exec::{adopt, call, composed, device, fresh, launch, pin, record, view_as},
+    exec::{adopt, call, composed, composed_for, device, fresh, launch, pin, record, view_as},
     inplace::filled_beside,
+    reuse::{Operand, Reused, instead, is_recorded},
+    unary::{affine_of, named_of},
 };
 
 /// The layouts of two operands over their common shape.
@@ -161,121 +170,236 @@ binary_methods! {
     pow, broadcast_pow, Pow;
 }
 
+/// The form in which one operand's bytes become the result's, if one is given up.
+pub(crate) fn reusing(
+    (a, b): (Operand<'_>, Operand<'_>),
+    op: BinaryOp,
+    name: &'static str,
+    broadcast: bool,
+    site: Site,
+) -> Result<Proxy> {
+    let a = match a {
+        Operand::Given(a) => {
+            let node = |x: &Payload, y: Option<&Payload>| node_of_reused([x, y?], 0, op, name, broadcast, site);
+            let kernel = |dst, rhs: Option<View>| Kernel::BinaryAssign { op, dst, rhs: rhs.unwrap_or(dst) };
+            match instead((name, site), a, Some(b.get()), None, node, kernel)? {
+                Reused::Made(result) => return Ok(result),
+                Reused::Not(a) => Operand::Given(a),
+            }
+        }
+        lent => lent,
+    };
+    let commutes = matches!(op, BinaryOp::Add | BinaryOp::Mul | BinaryOp::Maximum | BinaryOp::Minimum);
+    match b {
+        Operand::Given(b) if commutes => {
+            let node = |y: &Payload, x: Option<&Payload>| node_of_reused([x?, y], 1, op, name, broadcast, site);
+            let kernel = |dst, rhs: Option<View>| Kernel::BinaryAssign { op, dst, rhs: rhs.unwrap_or(dst) };
+            match instead((name, site), b, Some(a.get()), Some(a.get()), node, kernel)? {
+                Reused::Made(result) => Ok(result),
+                Reused::Not(b) => binary(a.get(), &b, op, name, broadcast, site),
+            }
+        }
+        b => binary(a.get(), b.get(), op, name, broadcast, site),
+    }
+}
+
+/// The node of a result that takes the place of operand `own`; `None` if that cannot be.
+fn node_of_reused(
+    [x, y]: [&Payload; 2],
+    own: usize,
+    op: BinaryOp,
+    name: &'static str,
+    broadcast: bool,
+    site: Site,
+) -> Option<Tracked> {
+    check::same_device(name, x, y).and_then(|()| check::same_dtype(name, x, y)).ok()?;
+    let (shape, ..) = align(name, x, y, broadcast).ok()?;
+    let same_shape = shape == *[x, y][own].layout.shape();
+    let recorded = is_recorded(x) || is_recorded(y);
+    let free = !recorded || matches!(op, BinaryOp::Add | BinaryOp::Sub);
+    (same_shape && free).then(|| record([x, y], || gradient(op, x, y, name, site)))
+}
+
+/// Arithmetic with a number: `mul` and `add` of one pass for floats; for integers that of the integers, with the number
+/// converted, where the number stands `first` or second.
+pub(crate) fn with_number(
+    x: Operand<'_>,
+    op: BinaryOp,
+    number: f64,
+    first: bool,
+    [mul, add]: [f64; 2],
+    site: Site,
+) -> Result<Proxy> {
+    let name = "arithmetic";
+    if x.get().dtype().is_float() {
+        return composed_of(x, name, site, |x| affine_of(x, mul, add, (name, site)));
+    }
+    composed_of(x, name, site, |x| {
+        let number = filled_beside(x.get(), name, &Shape::SCALAR, number, site)?;
+        let number = Operand::Lent(&number);
+        reusing(if first { (number, x) } else { (x, number) }, op, name, true, site)
+    })
+}
+
+/// As [`composed`], of steps that may use the first operand up.
+fn composed_of<'a>(
+    x: Operand<'a>,
+    name: &'static str,
+    site: Site,
+    f: impl FnOnce(Operand<'a>) -> Result<Proxy>,
+) -> Result<Proxy> {
+    match x {
+        Operand::Lent(array) => composed(name, site, array, || f(x)),
+        Operand::Given(array) => {
+            let first = (array.key(), array.owner(name)?);
+            composed_for(name, site, first, || f(Operand::Given(array)))
+        }
+    }
+}
+
+/// A number divided by each element.
+pub(crate) fn number_over(x: Operand<'_>, number: f64, site: Site) -> Result<Proxy> {
+    if x.get().dtype().is_float() {
+        return composed("arithmetic", site, x.get(), || {
+            let inverse = x.get().recip()?;
+            affine_of(Operand::Given(inverse), number, 0.0, ("arithmetic", site))
+        });
+    }
+    with_number(x, BinaryOp::Div, number, true, [0.0; 2], site)
+}
+
 macro_rules! operators {
-    ($($trait:ident, $method:ident, |$x:ident, $n:ident| $scalar:expr;)*) => {$(
-        impl std::ops::$trait<&Proxy> for &Proxy {
+    ($($trait:ident, $method:ident, $op:ident, |$n:ident| $after:expr, |$x:ident, $m:ident, $site:ident| $before:expr;)*) => {$(
+        operators! { @pairs $trait $method $op
+            [&'a Proxy, |a| Operand::Lent(a)] [&'b Proxy, |b| Operand::Lent(b)];
+            [&'a Proxy, |a| Operand::Lent(a)] [Proxy, |b| Operand::Given(b)];
+            [Proxy, |a| Operand::Given(a)] [&'b Proxy, |b| Operand::Lent(b)];
+            [Proxy, |a| Operand::Given(a)] [Proxy, |b| Operand::Given(b)];
+            [&'a Proxy, |a| Operand::Lent(a)] [Result<Proxy>, |b| Operand::Given(b?)];
+            [Proxy, |a| Operand::Given(a)] [Result<Proxy>, |b| Operand::Given(b?)];
+            [Result<Proxy>, |a| Operand::Given(a?)] [&'b Proxy, |b| Operand::Lent(b)];
+            [Result<Proxy>, |a| Operand::Given(a?)] [Proxy, |b| Operand::Given(b)];
+        }
+        operators! { @number $trait $method $op |$n| $after, |$x, $m, $site| $before;
+            [&Proxy, |a| Operand::Lent(a)];
+            [Proxy, |a| Operand::Given(a)];
+        }
+    )*};
+    (@pairs $trait:ident $method:ident $op:ident $([$left:ty, |$a:ident| $l:expr] [$right:ty, |$b:ident| $r:expr];)*) => {$(
+        impl<'a, 'b> std::ops::$trait<$right> for $left {
             type Output = Result<Proxy>;
             #[track_caller]
-            fn $method(self, rhs: &Proxy) -> Result<Proxy> {
-                Proxy::$method(self, rhs)
+            fn $method(self, rhs: $right) -> Result<Proxy> {
+                let ($a, $b) = (self, rhs);
+                reusing(($l, $r), BinaryOp::$op, stringify!($method), false, Location::caller())
             }
         }
-        impl std::ops::$trait<Proxy> for &Proxy {
-            type Output = Result<Proxy>;
-            #[track_caller]
-            fn $method(self, rhs: Proxy) -> Result<Proxy> {
-                Proxy::$method(self, &rhs)
-            }
-        }
-        impl std::ops::$trait<&Proxy> for Proxy {
-            type Output = Result<Proxy>;
-            #[track_caller]
-            fn $method(self, rhs: &Proxy) -> Result<Proxy> {
-                Proxy::$method(&self, rhs)
-            }
-        }
-        impl std::ops::$trait<Proxy> for Proxy {
-            type Output = Result<Proxy>;
-            #[track_caller]
-            fn $method(self, rhs: Proxy) -> Result<Proxy> {
-                Proxy::$method(&self, &rhs)
-            }
-        }
-        impl std::ops::$trait<Result<Proxy>> for &Proxy {
-            type Output = Result<Proxy>;
-            #[track_caller]
-            fn $method(self, rhs: Result<Proxy>) -> Result<Proxy> {
-                Proxy::$method(self, &rhs?)
-            }
-        }
-        impl std::ops::$trait<Result<Proxy>> for Proxy {
-            type Output = Result<Proxy>;
-            #[track_caller]
-            fn $method(self, rhs: Result<Proxy>) -> Result<Proxy> {
-                Proxy::$method(&self, &rhs?)
-            }
-        }
-        impl std::ops::$trait<f64> for &Proxy {
+    )*};
+    (@number $trait:ident $method:ident $op:ident |$n:ident| $after:expr, |$x:ident, $m:ident, $site:ident| $before:expr;
+     $([$array:ty, |$a:ident| $operand:expr];)*) => {$(
+        impl std::ops::$trait<f64> for $array {
             type Output = Result<Proxy>;
             #[track_caller]
             fn $method(self, rhs: f64) -> Result<Proxy> {
-                let ($x, $n) = (self, rhs);
-                $scalar
+                let ($a, $n) = (self, rhs);
+                with_number($operand, BinaryOp::$op, rhs, false, $after, Location::caller())
             }
         }
-        impl std::ops::$trait<f64> for Proxy {
+        impl std::ops::$trait<$array> for f64 {
             type Output = Result<Proxy>;
             #[track_caller]
-            fn $method(self, rhs: f64) -> Result<Proxy> {
-                let ($x, $n) = (&self, rhs);
-                $scalar
+            fn $method(self, rhs: $array) -> Result<Proxy> {
+                let ($a, $m, $site) = (rhs, self, Location::caller());
+                let $x = $operand;
+                $before
             }
         }
     )*};
 }
 
 operators! {
-    Add, add, |x, n| with_number(x, BinaryOp::Add, n, false, Location::caller(), || x.affine(1.0, n));
-    Sub, sub, |x, n| with_number(x, BinaryOp::Sub, n, false, Location::caller(), || x.affine(1.0, -n));
-    Mul, mul, |x, n| with_number(x, BinaryOp::Mul, n, false, Location::caller(), || x.affine(n, 0.0));
-    Div, div, |x, n| with_number(x, BinaryOp::Div, n, false, Location::caller(), || x.affine(1.0 / n, 0.0));
+    Add, add, Add, |n| [1.0, n], |x, m, site| with_number(x, BinaryOp::Add, m, true, [1.0, m], site);
+    Sub, sub, Sub, |n| [1.0, -n], |x, m, site| with_number(x, BinaryOp::Sub, m, true, [-1.0, m], site);
+    Mul, mul, Mul, |n| [n, 0.0], |x, m, site| with_number(x, BinaryOp::Mul, m, true, [m, 0.0], site);
+    Div, div, Div, |n| [1.0 / n, 0.0], |x, m, site| number_over(x, m, site);
 }
 
-/// Arithmetic with a number: `floats` for floats; for integers that of the integers, with the number converted.
-fn with_number(
-    x: &Proxy,
-    op: BinaryOp,
-    number: f64,
-    number_first: bool,
-    site: Site,
-    floats: impl FnOnce() -> Result<Proxy>,
-) -> Result<Proxy> {
-    if x.dtype().is_float() {
-        return composed("arithmetic", site, x, floats);
+/// What takes the place of an array whose change by an operator failed: a closed array, of which every use gives an error
+/// that says why.
+fn failed(error: &Error, site: Site) -> Result<Proxy> {
+    let nothing = Proxy::zeros(0, DType::U8, &Device::Cpu)?;
+    nothing.set_name(&format!("the result of a change at {site} that failed ({error})"))?;
+    nothing.close();
+    Ok(nothing)
+}
+
+fn changed(array: &mut Proxy, change: Result<Proxy>, site: Site) {
+    if let Err(error) = change {
+        match failed(&error, site) {
+            Ok(nothing) => *array = nothing,
+            // Not even nothing can be made: the error must not be lost.
+            Err(_) => array.close(),
+        }
     }
-    composed("arithmetic", site, x, || {
-        let number = filled_beside(x, "arithmetic", &Shape::SCALAR, number, site)?;
-        let (a, b) = if number_first { (&number, x) } else { (x, &number) };
-        binary(a, b, op, "arithmetic", true, site)
-    })
 }
 
-macro_rules! number_on_the_left {
-    ($($trait:ident, $method:ident, |$n:ident, $x:ident| $body:expr;)*) => {$(
-        impl std::ops::$trait<&Proxy> for f64 {
-            type Output = Result<Proxy>;
+macro_rules! assign_operators {
+    ($($trait:ident, $method:ident, $with:ident, |$n:ident| $affine:expr;)*) => {$(
+        /// In place, as the method with an underscore: the right side is broadcast, and every view sees the change.
+        ///
+        /// An operator cannot return an error. If the change fails, the array is as it was, and this handle becomes that
+        /// of a closed one: its next use gives [`Error::StaleArray`], whose text has the reason and the place.
+        impl std::ops::$trait<&Proxy> for Proxy {
             #[track_caller]
-            fn $method(self, rhs: &Proxy) -> Result<Proxy> {
-                let ($n, $x) = (self, rhs);
-                $body
+            fn $method(&mut self, rhs: &Proxy) {
+                let site = Location::caller();
+                changed(self, self.$with(rhs), site);
             }
         }
-        impl std::ops::$trait<Proxy> for f64 {
-            type Output = Result<Proxy>;
+        impl std::ops::$trait<Proxy> for Proxy {
             #[track_caller]
-            fn $method(self, rhs: Proxy) -> Result<Proxy> {
-                let ($n, $x) = (self, &rhs);
-                $body
+            fn $method(&mut self, rhs: Proxy) {
+                let site = Location::caller();
+                changed(self, self.$with(&rhs), site);
+            }
+        }
+        impl std::ops::$trait<Result<Proxy>> for Proxy {
+            #[track_caller]
+            fn $method(&mut self, rhs: Result<Proxy>) {
+                let site = Location::caller();
+                changed(self, rhs.and_then(|rhs| self.$with(&rhs)), site);
+            }
+        }
+        impl std::ops::$trait<f64> for Proxy {
+            #[track_caller]
+            fn $method(&mut self, rhs: f64) {
+                let (site, $n) = (Location::caller(), rhs);
+                let [mul, add]: [f64; 2] = $affine;
+                let number = || filled_beside(self, stringify!($method), &Shape::SCALAR, $n, site);
+                let change = if self.dtype().is_float() {
+                    self.affine_(mul, add)
+                } else {
+                    composed("arithmetic", site, self, number).and_then(|number| self.$with(&number))
+                };
+                changed(self, change, site);
             }
         }
     )*};
 }
 
-number_on_the_left! {
-    Add, add, |n, x| with_number(x, BinaryOp::Add, n, true, Location::caller(), || x.affine(1.0, n));
-    Sub, sub, |n, x| with_number(x, BinaryOp::Sub, n, true, Location::caller(), || x.affine(-1.0, n));
-    Mul, mul, |n, x| with_number(x, BinaryOp::Mul, n, true, Location::caller(), || x.affine(n, 0.0));
-    Div, div, |n, x| with_number(x, BinaryOp::Div, n, true, Location::caller(), || x.recip()?.affine(n, 0.0));
+assign_operators! {
+    AddAssign, add_assign, add_, |n| [1.0, n];
+    SubAssign, sub_assign, sub_, |n| [1.0, -n];
+    MulAssign, mul_assign, mul_, |n| [n, 0.0];
+    DivAssign, div_assign, div_, |n| [1.0 / n, 0.0];
+}
+
+impl std::ops::Neg for Proxy {
+    type Output = Result<Proxy>;
+    #[track_caller]
+    fn neg(self) -> Result<Proxy> {
+        named_of(Operand::Given(self), "neg", Location::caller())
+    }
 }
 
 impl std::ops::Neg for &Proxy {

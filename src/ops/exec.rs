@@ -29,6 +29,7 @@ use crate::device::{
     kernel::{Kernel, View},
 };
 use crate::memory::{
+    key::Key,
     manager::NdManager,
     owner::{Owner, Refused},
     proxy::Proxy,
@@ -179,8 +180,21 @@ pub(crate) fn adopt_payload(
     first: &Proxy,
     site: Site,
 ) -> Result<Proxy> {
+    let owner = if STEPS.get().is_some() { Owner::Handles } else { first.owner(op)? };
+    adopt_for(local, op, payload, (first.key(), owner), site)
+}
+
+/// Makes an array of a payload, with the owner that the first operand has, or had.
+#[inline]
+pub(crate) fn adopt_for(
+    local: &Local,
+    op: &'static str,
+    payload: Payload,
+    (first, owner): (Key, Owner),
+    site: Site,
+) -> Result<Proxy> {
     let (owner, site) = match STEPS.get() {
-        None => (first.owner(op)?, site),
+        None => (owner, site),
         Some(site) => (Owner::Handles, site),
     };
     match registry::create(local, op, payload, owner, site)? {
@@ -203,7 +217,22 @@ pub(crate) fn composed(
     f: impl FnOnce() -> Result<Proxy>,
 ) -> Result<Proxy> {
     let result = named(site, steps(site, f))?;
-    let owner = first.owner(op)?;
+    given(op, result, (first.key(), first.owner(op)?))
+}
+
+/// As [`composed`], whose first operand, with this owner, `f` may use up.
+pub(crate) fn composed_for(
+    op: &'static str,
+    site: Site,
+    (first, owner): (Key, Owner),
+    f: impl FnOnce() -> Result<Proxy>,
+) -> Result<Proxy> {
+    let result = named(site, steps(site, f))?;
+    given(op, result, (first, owner))
+}
+
+/// The result of steps, in the hands of the owner of the first operand.
+fn given(op: &'static str, result: Proxy, (first, owner): (Key, Owner)) -> Result<Proxy> {
     if STEPS.get().is_some() || owner == Owner::Handles || result.owner(op)? != Owner::Handles {
         return Ok(result);
     }
@@ -249,7 +278,7 @@ fn steps<R>(site: Site, f: impl FnOnce() -> R) -> R {
 }
 
 #[cold]
-fn refusal(op: &'static str, first: &Proxy, owner: Owner, refused: Refused) -> Error {
+fn refusal(op: &'static str, first: Key, owner: Owner, refused: Refused) -> Error {
     let manager = match owner {
         Owner::Manager(id) => NdManager::of(id),
         Owner::Handles => None,
@@ -257,7 +286,7 @@ fn refusal(op: &'static str, first: &Proxy, owner: Owner, refused: Refused) -> E
     match manager {
         Some(manager) => manager.refusal(op, refused),
         // The manager closed while the operation ran, and the operand with it.
-        None => registry::stale(op, first.key()),
+        None => registry::stale(op, first),
     }
 }
 

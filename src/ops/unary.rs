@@ -5,13 +5,16 @@ use std::panic::Location;
 use crate::array::autograd::{Grads, Saved};
 use crate::base::{
     error::{Result, Site},
+    layout::Layout,
     shape::Shape,
 };
 use crate::device::kernel::{GradOp, Kernel, UnaryOp};
-use crate::memory::proxy::Proxy;
+use crate::memory::{proxy::Proxy, registry::Payload, storage::Storage};
 use crate::ops::{
     check,
+    compose::argument,
     exec::{adopt, call, device, fresh, launch, map1, pin, record, view},
+    reuse::{Operand, Reused, instead, is_recorded},
 };
 
 /// The gradient of an operation with one operand.
@@ -30,26 +33,71 @@ enum Needs {
     Nothing,
 }
 
+/// As [`unary`], in place where the operand is given up and the gradient does not need it.
+fn unary_of(src: Operand<'_>, op: UnaryOp, name: &'static str, needs: Needs, site: Site) -> Result<Proxy> {
+    let src = match src {
+        Operand::Lent(src) => return unary(src, op, name, needs, site),
+        Operand::Given(src) => src,
+    };
+    let node = |a: &Payload, _: Option<&Payload>| {
+        let free = !is_recorded(a) || !matches!(needs, Needs::Input(_));
+        let known = !wants_floats(op) || a.dtype.is_float();
+        (free && known).then(|| record([a], || vjp(needs, a, (&a.storage, a.layout), name, site)))
+    };
+    match instead((name, site), src, None, None, node, |dst, _| Kernel::UnaryAssign { op, dst })? {
+        Reused::Made(result) => Ok(result),
+        Reused::Not(src) => unary(&src, op, name, needs, site),
+    }
+}
+
+/// `x * mul + add`, of an operand that may be given up.
+pub(crate) fn affine_of(x: Operand<'_>, mul: f64, add: f64, (name, site): (&'static str, Site)) -> Result<Proxy> {
+    let vjp = || move |grad: &Proxy, _: [bool; 3]| Ok(one(grad.affine(mul, 0.0)?));
+    let x = match x {
+        Operand::Lent(_) => x,
+        Operand::Given(x) => {
+            let node = |a: &Payload, _: Option<&Payload>| Some(record([a], vjp));
+            match instead((name, site), x, None, None, node, |dst, _| Kernel::AffineAssign { dst, mul, add })? {
+                Reused::Made(result) => return Ok(result),
+                Reused::Not(x) => Operand::Given(x),
+            }
+        }
+    };
+    map1(name, site, x.get(), |a| Ok(a.dtype), |src, dst| Kernel::Affine { src, dst, mul, add }, |_, _| vjp())
+}
+
+fn wants_floats(op: UnaryOp) -> bool {
+    !matches!(op, UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sqr | UnaryOp::Sign | UnaryOp::Relu)
+}
+
+/// The gradient of a function from what is kept of its operand `a` or its result, which has the dtype of `a`.
+fn vjp(
+    needs: Needs,
+    a: &Payload,
+    (storage, layout): (&Storage, Layout),
+    name: &'static str,
+    site: Site,
+) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static + use<> {
+    let saved = match needs {
+        Needs::Input(grad) => Some((grad, Saved::of(a, name, site))),
+        Needs::Output(grad) => Some((grad, Saved::new(storage, a.dtype, layout, name, site))),
+        Needs::Factor(_) | Needs::Nothing => None,
+    };
+    move |grad: &Proxy, _| match (&saved, needs) {
+        (Some((op, saved)), _) => Ok(one(unary_grad(&saved.get()?, grad, *op, name, site)?)),
+        (None, Needs::Factor(factor)) => Ok(one(grad.affine(factor, 0.0)?)),
+        (None, _) => Ok(one(grad.zeros_like()?)),
+    }
+}
+
 fn unary(src: &Proxy, op: UnaryOp, name: &'static str, needs: Needs, site: Site) -> Result<Proxy> {
-    let floats = !matches!(op, UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sqr | UnaryOp::Sign | UnaryOp::Relu);
     map1(
         name,
         site,
         src,
-        |a| if floats { check::float(name, a.dtype) } else { Ok(a.dtype) },
+        |a| if wants_floats(op) { check::float(name, a.dtype) } else { Ok(a.dtype) },
         |src, dst| Kernel::Unary { op, src, dst },
-        |a, out| {
-            let saved = match needs {
-                Needs::Input(grad) => Some((grad, Saved::of(a, name, site))),
-                Needs::Output(grad) => Some((grad, Saved::new(&out.storage, out.dtype, out.layout, name, site))),
-                Needs::Factor(_) | Needs::Nothing => None,
-            };
-            move |grad: &Proxy, _| match (&saved, needs) {
-                (Some((op, saved)), _) => Ok(one(unary_grad(&saved.get()?, grad, *op, name, site)?)),
-                (None, Needs::Factor(factor)) => Ok(one(grad.affine(factor, 0.0)?)),
-                (None, _) => Ok(one(grad.zeros_like()?)),
-            }
-        },
+        |a, out| vjp(needs, a, (&out.storage, out.layout), name, site),
     )
 }
 
@@ -67,6 +115,14 @@ fn unary_grad(saved: &Proxy, grad: &Proxy, op: GradOp, name: &'static str, site:
 
 macro_rules! unary_methods {
     ($($(#[$doc:meta])* $name:ident, $op:ident, $needs:expr;)*) => {
+        /// The function with this name, of an operand that may be given up.
+        pub(crate) fn named_of(x: Operand<'_>, name: &'static str, site: Site) -> Result<Proxy> {
+            match name {
+                $(stringify!($name) => unary_of(x, UnaryOp::$op, name, $needs, site),)*
+                _ => argument("t!", "function", name, "one of those that t! knows"),
+            }
+        }
+
         impl Proxy {
             $(
                 $(#[$doc])*
@@ -122,15 +178,7 @@ impl Proxy {
     /// [`Error::StaleArray`](crate::Error::StaleArray); [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     #[track_caller]
     pub fn affine(&self, mul: f64, add: f64) -> Result<Proxy> {
-        let name = "affine";
-        map1(
-            name,
-            Location::caller(),
-            self,
-            |a| Ok(a.dtype),
-            |src, dst| Kernel::Affine { src, dst, mul, add },
-            |_, _| move |grad: &Proxy, _| Ok(one(grad.affine(mul, 0.0)?)),
-        )
+        affine_of(Operand::Lent(self), mul, add, ("affine", Location::caller()))
     }
 
     /// `x ^ exponent` with a number as exponent; a negative base gives NaN unless the exponent is whole.

@@ -1,6 +1,6 @@
 //! The cases of the gradient check: every differentiable operation, on operands where it is smooth.
 
-use ndgc::{DType, Device, Tensor};
+use ndgc::{DType, Device, Tensor, t};
 
 use crate::gradcheck::{Case, Run};
 use crate::reference::Host;
@@ -181,6 +181,10 @@ pub(crate) fn views() -> Vec<Case> {
         "narrow", "of a view", [away(&[4, 3])], |x| x[0].t()?.narrow(1, 2, 1);
         "narrow", "two parts that overlap", [away(&[4, 2])], |x| x[0].narrow(0, 0, 3)?.mul(&x[0].narrow(0, 1, 3)?);
         "narrow", "nothing", [away(&[4, 2])], |x| x[0].narrow(0, 1, 0)?.sum_all()?.add(&x[0].sum_all()?);
+        "function", "of temporaries in t!", [away(&[2, 3]), positive(&[2, 3])], |x| {
+            let (a, b) = (&x[0], &x[1]);
+            t!((a * b + a).exp() / (b + 1).sqrt() - 2 * (a * a).sigmoid() + (a - b).sqr().neg())
+        };
         "narrow_step", "", [away(&[5, 3])], |x| x[0].narrow_step(0, 4, 3, -2)?.sqr();
         "narrow_step", "forwards", [away(&[2, 4])], |x| x[0].narrow_step(1, 1, 2, 2)?.sqr();
         "flip", "", [away(&[2, 3, 2])], |x| x[0].flip(&[0, 2])?.sqr();

@@ -30,6 +30,7 @@ mod order;
 mod pool;
 mod random;
 mod reductions;
+mod reuse;
 mod shapes;
 mod slices;
 mod views;

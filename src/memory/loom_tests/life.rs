@@ -52,6 +52,36 @@ fn an_upgraded_handle_ends_the_array_after_a_drain_that_came_too_early() {
     Model::handles(1).beside(upgrade_drop_drain).beside(World::drain).run(use_drop::<0>, |world| world.settle(1));
 }
 
+/// Uses the array and takes it over by its handle, or else drops that.
+fn use_take_over(world: &World) {
+    world.read();
+    if !world.take_over() {
+        world.drop_proxy(0);
+        world.drain();
+    }
+}
+
+#[test]
+fn an_array_is_taken_over_after_an_upgraded_handle_or_not_at_all() {
+    let upgrade_drop_drain = |world: &World| {
+        upgrade_use_drop(world);
+        world.drain();
+    };
+    Model::handles(1).beside(upgrade_drop_drain).run(use_take_over, |world| world.settle(1));
+}
+
+#[test]
+fn an_array_is_taken_over_after_the_uses_of_a_second_handle() {
+    Model::handles(2).beside(use_drop_drain::<1>).run(use_take_over, |world| world.settle(1));
+}
+
+/// The handle's thread announces nothing then, so that only the closer may still look at the slot.
+#[test]
+fn an_array_that_its_manager_closes_is_taken_over_or_closed() {
+    let take_over = |world: &World| assert!(world.take_over());
+    Model::handles(1).beside(|world| world.close(1)).run(take_over, |world| world.settle(1));
+}
+
 #[test]
 fn an_upgrade_against_two_last_drops() {
     let drop_one = |world: &World| world.drop_proxy(0);

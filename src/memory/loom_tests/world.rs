@@ -233,6 +233,17 @@ impl World {
         }
     }
 
+    /// `registry::take_over`. `false` if there is another handle.
+    pub(super) fn take_over(&self) -> bool {
+        if !self.slot.take_only() {
+            return false;
+        }
+        if self.take(1) || self.slot.orphan() {
+            self.recycle();
+        }
+        true
+    }
+
     fn recycle(&self) {
         self.touched.store(1, Ordering::Relaxed);
         drop(self.slot.recycle().0);

@@ -1,0 +1,106 @@
+//! Operands that are given up: an operation that consumes the last handle of an array writes its result into the
+//! array's bytes, so that an expression of temporaries needs one buffer.
+//!
+//! That is done where nobody can see it: the array would die with the handle (its handles own it, or the switch is on),
+//! no view and no gradient holds its bytes, they are the pool's and exactly those of the result, and the gradient of
+//! the operation does not need what they held. Else the operation makes a result of its own. Not in a captured section,
+//! whose replays would find their operand changed.
+
+use crate::array::autograd::is_grad_enabled;
+use crate::base::error::{Result, Site};
+use crate::device::{
+    graph::is_capturing,
+    kernel::{Kernel, View},
+};
+use crate::memory::{
+    owner::Owner,
+    proxy::Proxy,
+    registry::{Payload, Tracked},
+    switch,
+};
+use crate::ops::exec::{adopt_for, call, device, launch, pin, view, view_as};
+
+/// An operand of an operation that may write into what it is given.
+#[derive(Debug)]
+pub(crate) enum Operand<'a> {
+    /// To be read.
+    Lent(&'a Proxy),
+    /// To be used up.
+    Given(Proxy),
+}
+
+impl Operand<'_> {
+    pub(crate) fn get(&self) -> &Proxy {
+        match self {
+            Operand::Lent(array) => array,
+            Operand::Given(array) => array,
+        }
+    }
+}
+
+/// Whether the array of a handle ends with it, and its bytes are free then, and as a result has them.
+fn is_temporary(array: &Proxy, own: &Payload, op: &'static str) -> Result<bool> {
+    let buffer = own.storage.buffer();
+    let bytes = own.layout.shape().elem_count() * own.dtype.size_in_bytes();
+    let alone = array.handle_count() == 1 && own.storage.references() == 1;
+    let whole = bytes > 0 && buffer.span().bytes() == bytes && own.layout.is_contiguous() && buffer.is_pooled();
+    Ok(alone && whole && !is_capturing() && (switch::reclaiming() || array.owner(op)? == Owner::Handles))
+}
+
+/// Whether a gradient is recorded for an operation with this operand.
+pub(crate) fn is_recorded(operand: &Payload) -> bool {
+    operand.node.is_some() && is_grad_enabled()
+}
+
+/// What came of an attempt to write a result into the bytes of an operand.
+pub(crate) enum Reused {
+    Made(Proxy),
+    /// The operand as it was.
+    Not(Proxy),
+}
+
+/// Writes the result of an operation into the bytes of `own`, where that is possible.
+///
+/// `node` gives the gradient node, from the operand and the other one; `None` if they do not fit, or the gradient needs
+/// what `own` holds. `kernel` works in place on the first view; the other one has its shape. The result belongs to the
+/// owner of `first`, or of `own`.
+pub(crate) fn instead(
+    (op, site): (&'static str, Site),
+    own: Proxy,
+    other: Option<&Proxy>,
+    first: Option<&Proxy>,
+    node: impl FnOnce(&Payload, Option<&Payload>) -> Option<Tracked>,
+    kernel: impl FnOnce(View, Option<View>) -> Kernel,
+) -> Result<Reused> {
+    call(op, site, |local| {
+        // The other operand stays announced; `own` must not be when it is taken.
+        let others = other.map(|other| pin(local, op, [other])).transpose()?;
+        let others = others.as_ref().map(|pins| pins.arrays());
+        let other = others.as_ref().map(|[other]| &**other);
+        let fits = || {
+            let pins = pin(local, op, [&own])?;
+            let [a] = pins.arrays();
+            if !is_temporary(&own, &a, op)? {
+                return Ok(None);
+            }
+            let Some(node) = node(&a, other) else { return Ok(None) };
+            let first = first.unwrap_or(&own);
+            // What the node keeps of the result counts too.
+            Ok(Some((node, a.storage.references(), (first.key(), first.owner(op)?))))
+        };
+        let Some((node, held, first)) = fits()? else { return Ok(Reused::Not(own)) };
+        let taken = match own.take_over(local, op)? {
+            Ok(taken) => taken,
+            Err(own) => return Ok(Reused::Not(own)),
+        };
+        if taken.storage.references() > held {
+            // Somebody found the array by its key in between, and made a view of it.
+            return adopt_for(local, op, taken, first, site).map(Reused::Not);
+        }
+        let wide = other
+            .map(|other| Ok::<_, crate::Error>(view_as(other, other.layout.broadcast_to(taken.layout.shape(), op)?)));
+        launch(device(&taken), &kernel(view(&taken), wide.transpose()?))?;
+        let payload = Payload { node, ..taken };
+        adopt_for(local, op, payload, first, site).map(Reused::Made)
+    })
+}
