@@ -7,7 +7,7 @@
 //! whose replays would find their operand changed.
 
 use crate::array::autograd::is_grad_enabled;
-use crate::base::error::{Result, Site};
+use crate::base::error::{Error, Result, Site};
 use crate::device::{
     graph::is_capturing,
     kernel::{Kernel, View},
@@ -86,7 +86,7 @@ pub(crate) fn instead(
             let Some(node) = node(&a, other) else { return Ok(None) };
             let first = first.unwrap_or(&own);
             // What the node keeps of the result counts too.
-            Ok(Some((node, a.storage.references(), (first.key(), first.owner(op)?))))
+            Ok::<_, Error>(Some((node, a.storage.references(), (first.key(), first.owner(op)?))))
         };
         let Some((node, held, first)) = fits()? else { return Ok(Reused::Not(own)) };
         let taken = match own.take_over(local, op)? {
@@ -97,8 +97,8 @@ pub(crate) fn instead(
             // Somebody found the array by its key in between, and made a view of it.
             return adopt_for(local, op, taken, first, site).map(Reused::Not);
         }
-        let wide = other
-            .map(|other| Ok::<_, crate::Error>(view_as(other, other.layout.broadcast_to(taken.layout.shape(), op)?)));
+        let wide =
+            other.map(|other| Ok::<_, Error>(view_as(other, other.layout.broadcast_to(taken.layout.shape(), op)?)));
         launch(device(&taken), &kernel(view(&taken), wide.transpose()?))?;
         let payload = Payload { node, ..taken };
         adopt_for(local, op, payload, first, site).map(Reused::Made)
