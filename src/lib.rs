@@ -63,6 +63,7 @@ mod api {
         random::Generator,
         var::Var,
     };
+    pub use half::{bf16, f16};
 
     /// [`Proxy`] under the name that users of other crates know.
     pub type Tensor = crate::Proxy;

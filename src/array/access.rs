@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use crate::base::{
     dtype::{DType, WithDType},
-    error::{Error, Result},
+    error::{Error, Result, Site},
     layout::Layout,
     shape::{Dim, Shape},
 };
@@ -179,14 +179,7 @@ impl Proxy {
                 return Ok(gather(slice, &array.layout));
             }
             same_type::<T>(op, &array)?;
-            let span = array.storage.buffer().span();
-            let mut all = vec![T::default(); span.bytes() / size_of::<T>()];
-            let src = View::new(span, array.dtype, array.layout);
-            // SAFETY: a vector of numbers written as bytes: any bit pattern is a number.
-            #[allow(unsafe_code)]
-            let bytes = unsafe { std::slice::from_raw_parts_mut(all.as_mut_ptr().cast::<u8>(), span.bytes()) };
-            array.storage.buffer().device().download(&src, bytes).map_err(|error| blame(error, site))?;
-            Ok(gather(&all, &array.layout))
+            Ok(gather(&downloaded::<T>(&array, site)?, &array.layout))
         })
     }
 
@@ -262,7 +255,30 @@ fn storage_slice<'a, T: WithDType>(op: &'static str, array: &'a Pinned<'_>) -> R
     // it while it is announced (`storage.rs`), and it is aligned for its dtype: blocks are to 64 bytes, and foreign
     // memory was checked.
     #[allow(unsafe_code)]
+    let bytes = unsafe { buffer.span().slice::<u8>() };
+    if T::DTYPE == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
+        let value = "another byte".to_owned();
+        return Err(Error::Argument { op, argument: "array of truth values", value, expected: "bytes of 0 and 1" });
+    }
+    // SAFETY: as above, and bytes that become `bool` are 0 or 1.
+    #[allow(unsafe_code)]
     Ok(unsafe { buffer.span().slice::<T>() })
+}
+
+/// All elements of the storage of an array on another device.
+fn downloaded<T: WithDType>(array: &Pinned<'_>, site: Site) -> Result<Vec<T>> {
+    if T::DTYPE == DType::Bool {
+        // A byte that is neither 0 nor 1 would be no `bool`.
+        return Ok(downloaded::<u8>(array, site)?.into_iter().map(|byte| T::from_i128(byte.into())).collect());
+    }
+    let span = array.storage.buffer().span();
+    let mut all = vec![T::default(); span.bytes() / size_of::<T>()];
+    let src = View::new(span, array.dtype, array.layout);
+    // SAFETY: a vector of numbers written as bytes: any bit pattern is a number.
+    #[allow(unsafe_code)]
+    let bytes = unsafe { std::slice::from_raw_parts_mut(all.as_mut_ptr().cast::<u8>(), span.bytes()) };
+    array.storage.buffer().device().download(&src, bytes).map_err(|error| blame(error, site))?;
+    Ok(all)
 }
 
 /// The elements of a contiguous array on the host.

@@ -58,13 +58,14 @@ impl Span {
     /// The bytes as elements.
     ///
     /// # Safety
+    /// - Every byte is 0 or 1 if `T` is `bool`.
     /// - The span lies in host memory that stays allocated and initialised for `'a`.
     /// - Nobody writes to it during `'a`.
     /// - Its address is aligned for `T`.
     #[inline]
     #[allow(unsafe_code)]
     pub(crate) unsafe fn slice<'a, T: WithDType>(self) -> &'a [T] {
-        // SAFETY: the caller's promises; every bit pattern is a value of a `WithDType`.
+        // SAFETY: the caller's promises; every bit pattern is a value of another `WithDType`.
         unsafe { std::slice::from_raw_parts(self.ptr.cast::<T>().as_ptr(), self.bytes / size_of::<T>()) }
     }
 
@@ -75,7 +76,7 @@ impl Span {
     #[inline]
     #[allow(unsafe_code)]
     pub(crate) unsafe fn slice_mut<'a, T: WithDType>(self) -> &'a mut [T] {
-        // SAFETY: the caller's promises; every bit pattern is a value of a `WithDType`.
+        // SAFETY: the caller's promises; every bit pattern is a value of another `WithDType`.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.cast::<T>().as_ptr(), self.bytes / size_of::<T>()) }
     }
 }

@@ -270,6 +270,52 @@ impl Kernel {
         Kernel::Fill { dst: View::new(span, DType::U8, layout), value: 0.0 }
     }
 
+    /// Replaces every operand, in the order of [`Kernel::accesses`].
+    pub(crate) fn with_views(mut self, f: &mut dyn FnMut(View) -> View) -> Self {
+        let mut all = |views: &mut [&mut View]| views.iter_mut().for_each(|view| **view = f(**view));
+        match &mut self {
+            Kernel::Fill { dst, .. }
+            | Kernel::Arange { dst, .. }
+            | Kernel::Uniform { dst, .. }
+            | Kernel::Normal { dst, .. }
+            | Kernel::UnaryAssign { dst, .. }
+            | Kernel::AffineAssign { dst, .. } => all(&mut [dst]),
+            Kernel::Copy { src, dst }
+            | Kernel::Cast { src, dst }
+            | Kernel::Unary { src, dst, .. }
+            | Kernel::Affine { src, dst, .. }
+            | Kernel::Powf { src, dst, .. }
+            | Kernel::Clamp { src, dst, .. }
+            | Kernel::Reduce { src, dst, .. }
+            | Kernel::ArgReduce { src, dst, .. }
+            | Kernel::Softmax { src, dst, .. } => all(&mut [src, dst]),
+            Kernel::Binary { lhs, rhs, dst, .. }
+            | Kernel::Compare { lhs, rhs, dst, .. }
+            | Kernel::Matmul { lhs, rhs, dst } => all(&mut [lhs, rhs, dst]),
+            Kernel::BinaryAssign { dst, rhs, .. } => all(&mut [dst, rhs]),
+            Kernel::Where { cond, yes, no, dst } => all(&mut [cond, yes, no, dst]),
+            Kernel::UnaryGrad { saved, grad, dst, .. } => all(&mut [saved, grad, dst]),
+            Kernel::SoftmaxGrad { out, grad, dst, .. } => all(&mut [out, grad, dst]),
+            Kernel::CrossEntropy { logits, labels, probs, loss } => all(&mut [logits, labels, probs, loss]),
+            Kernel::CrossEntropyGrad { probs, labels, grad, dst } => all(&mut [probs, labels, grad, dst]),
+            Kernel::IndexSelect { src, ids, dst, .. } | Kernel::Gather { src, ids, dst, .. } => {
+                all(&mut [src, ids, dst]);
+            }
+            Kernel::IndexAdd { dst, ids, src, .. } | Kernel::ScatterAdd { dst, ids, src, .. } => {
+                all(&mut [dst, ids, src]);
+            }
+            Kernel::Window(kernel) => *kernel = kernel.with_views(f),
+            Kernel::SgdStep { param, grad, velocity, .. } => {
+                all(&mut [param, grad]);
+                if let Some(velocity) = velocity {
+                    *velocity = f(*velocity);
+                }
+            }
+            Kernel::AdamStep { param, grad, m, v, .. } => all(&mut [param, grad, m, v]),
+        }
+        self
+    }
+
     /// Every operand with what the kernel does to it.
     pub(crate) fn accesses(&self) -> Accesses {
         use Access::{Read, ReadWrite, Write};

@@ -162,6 +162,23 @@ impl Windowed {
         }
     }
 
+    /// Replaces every operand, in the order of [`Windowed::accesses`].
+    pub(crate) fn with_views(mut self, f: &mut dyn FnMut(View) -> View) -> Self {
+        let mut all = |views: &mut [&mut View]| views.iter_mut().for_each(|view| **view = f(**view));
+        match &mut self {
+            Windowed::Conv { image, weights, result, room, .. } => all(&mut [image, weights, result, room]),
+            Windowed::Unfold { image: src, columns: dst, .. }
+            | Windowed::Fold { columns: src, image: dst, .. }
+            | Windowed::Resize { image: src, dst, .. }
+            | Windowed::ResizeGrad { grad: src, image: dst, .. } => all(&mut [src, dst]),
+            Windowed::Pool { image: src, dst, ids, .. } | Windowed::PoolGrad { grad: src, image: dst, ids, .. } => {
+                all(&mut [src, dst]);
+                ids.iter_mut().for_each(|ids| *ids = f(*ids));
+            }
+        }
+        self
+    }
+
     /// Every operand with what the kernel does to it.
     pub(crate) fn accesses(&self) -> Accesses {
         match *self {

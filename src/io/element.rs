@@ -1,6 +1,6 @@
 //! Numbers as bytes, in either byte order, and what a stored dtype becomes here.
 
-use crate::{DType, WithDType};
+use crate::{DType, WithDType, bf16, f16};
 
 /// The order of the bytes of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,18 +14,16 @@ pub(super) enum Order {
 pub(super) struct Stored {
     pub(super) dtype: DType,
     pub(super) order: Order,
-    /// Truth values: any byte but 0 becomes 1, as comparisons give it.
-    pub(super) is_bool: bool,
 }
 
 impl Stored {
     pub(super) fn little(dtype: DType) -> Self {
-        Stored { dtype, order: Order::Little, is_bool: false }
+        Stored { dtype, order: Order::Little }
     }
 }
 
 /// The dtypes that can be read, for error texts.
-pub(super) const READABLE: &str = "u8, u32, i64, f32, f64 and bool";
+pub(super) const READABLE: &str = "bool, u8, u16, u32, u64, i8, i16, i32, i64, f16, bf16, f32 and f64";
 
 /// An element type with its bytes.
 pub(super) trait Element: WithDType {
@@ -54,4 +52,16 @@ macro_rules! elements {
         }
     )*};
 }
-elements!(u8 u32 i64 f32 f64);
+elements!(u8 u16 u32 u64 i8 i16 i32 i64 f16 bf16 f32 f64);
+
+impl Element for bool {
+    #[inline]
+    fn from_bytes(bytes: &[u8], _order: Order) -> Self {
+        bytes[0] != 0
+    }
+
+    #[inline]
+    fn append(self, out: &mut Vec<u8>) {
+        out.push(u8::from(self));
+    }
+}

@@ -183,11 +183,6 @@ impl<R: Read> Input<R> {
         at: &P,
     ) -> Result<Tensor> {
         let count = self.elem_count(dims, stored.dtype)?;
-        if stored.is_bool {
-            let mut all = self.elements::<u8>(count, stored.order)?;
-            all.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
-            return Tensor::from_vec(self.ordered(all, dims, first_fastest)?, dims, at);
-        }
         with_type!(stored.dtype, T => {
             let all = self.elements::<T>(count, stored.order)?;
             Tensor::from_vec(self.ordered(all, dims, first_fastest)?, dims, at)

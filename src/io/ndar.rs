@@ -2,7 +2,7 @@
 //!
 //! Everything but the elements is big-endian; texts are Java's modified UTF-8 behind their length. Version 1 has no
 //! name, and before version 3 there is no word on the order of the elements' bytes: it was that of the machine, for
-//! which little-endian is taken. dtypes: UINT8, UINT32, INT64, FLOAT32, FLOAT64 and, as u8 of 0 and 1, BOOLEAN.
+//! which little-endian is taken. dtypes: all, under DJL's names (BOOLEAN, UINT8, .., FLOAT16, BFLOAT16, ..).
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -262,22 +262,22 @@ fn put<W: Write>(array: &Tensor, out: &mut Output<W>) -> Result<()> {
 }
 
 fn stored(name: &str) -> Option<Stored> {
-    let dtype = match name {
-        "UINT8" | "BOOLEAN" => DType::U8,
-        "UINT32" => DType::U32,
-        "INT64" => DType::I64,
-        "FLOAT32" => DType::F32,
-        "FLOAT64" => DType::F64,
-        _ => return None,
-    };
-    Some(Stored { is_bool: name == "BOOLEAN", ..Stored::little(dtype) })
+    DType::ALL.into_iter().find(|&dtype| name_of(dtype) == name).map(Stored::little)
 }
 
 fn name_of(dtype: DType) -> &'static str {
     match dtype {
+        DType::Bool => "BOOLEAN",
         DType::U8 => "UINT8",
+        DType::U16 => "UINT16",
         DType::U32 => "UINT32",
+        DType::U64 => "UINT64",
+        DType::I8 => "INT8",
+        DType::I16 => "INT16",
+        DType::I32 => "INT32",
         DType::I64 => "INT64",
+        DType::F16 => "FLOAT16",
+        DType::BF16 => "BFLOAT16",
         DType::F32 => "FLOAT32",
         DType::F64 => "FLOAT64",
     }

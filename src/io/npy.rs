@@ -1,8 +1,8 @@
 //! NumPy's `.npy`: one array. Reads versions 1 to 3, either byte order and either memory order; writes version 1 (the
 //! others are for headers that no array here can have), little-endian and row-major, byte for byte as NumPy does.
 //!
-//! dtypes: `u1`, `u4`, `i8`, `f4`, `f8` and, read as u8 of 0 and 1, `b1`. The header is a Python literal, of which
-//! exactly the dictionary that the format describes is understood.
+//! dtypes: all but bf16, which NumPy does not have. The header is a Python literal, of which exactly the dictionary that
+//! the format describes is understood.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -12,7 +12,7 @@ pub use super::npz::NpzTensors;
 use super::element::{Order, READABLE, Stored};
 use super::input::Input;
 use super::output::{self, Output};
-use crate::{DType, Device, Place, Result, Tensor};
+use crate::{DType, Device, Error, Place, Result, Tensor};
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// Far more than a header with the largest number of axes needs.
@@ -51,7 +51,7 @@ pub fn decode<P: Place + ?Sized>(bytes: &[u8], at: &P) -> Result<Tensor> {
 /// Writes a file; the array may have any layout. Replaces a file of this name when it is complete.
 ///
 /// # Errors
-/// [`Error::File`](crate::Error::File); as [`Tensor::to_vec`].
+/// [`Error::UnsupportedDType`] for bf16; [`Error::File`]; as [`Tensor::to_vec`].
 #[track_caller]
 pub fn write<F: AsRef<Path>>(array: &Tensor, path: F) -> Result<()> {
     let header = header(array)?;
@@ -264,32 +264,49 @@ fn stored(descr: &str) -> Option<Stored> {
         _ => (NATIVE, descr),
     };
     let dtype = match kind {
-        "u1" | "b1" | "?" => DType::U8,
+        "b1" | "?" => DType::Bool,
+        "u1" => DType::U8,
+        "u2" => DType::U16,
         "u4" => DType::U32,
+        "u8" => DType::U64,
+        "i1" => DType::I8,
+        "i2" => DType::I16,
+        "i4" => DType::I32,
         "i8" => DType::I64,
+        "f2" => DType::F16,
         "f4" => DType::F32,
         "f8" => DType::F64,
         _ => return None,
     };
-    Some(Stored { dtype, order, is_bool: matches!(kind, "b1" | "?") })
+    Some(Stored { dtype, order })
 }
 
 const NATIVE: Order = if cfg!(target_endian = "big") { Order::Big } else { Order::Little };
 
-/// NumPy's name of a dtype.
-fn descr(dtype: DType) -> &'static str {
-    match dtype {
+/// NumPy's name of a dtype; it has none for bf16.
+fn descr(dtype: DType) -> Result<&'static str> {
+    Ok(match dtype {
+        DType::Bool => "|b1",
         DType::U8 => "|u1",
+        DType::U16 => "<u2",
         DType::U32 => "<u4",
+        DType::U64 => "<u8",
+        DType::I8 => "|i1",
+        DType::I16 => "<i2",
+        DType::I32 => "<i4",
         DType::I64 => "<i8",
+        DType::F16 => "<f2",
         DType::F32 => "<f4",
         DType::F64 => "<f8",
-    }
+        DType::BF16 => {
+            return Err(Error::UnsupportedDType { op: "write_npy", dtype, supported: "f16, f32 and others" });
+        }
+    })
 }
 
 /// Everything before the data, padded as NumPy pads it.
 pub(super) fn header(array: &Tensor) -> Result<Vec<u8>> {
-    let (descr, dims) = (descr(array.dtype()), array.dims());
+    let (descr, dims) = (descr(array.dtype())?, array.dims());
     let mut shape: String = dims.iter().map(|dim| format!("{dim}, ")).collect();
     // A tuple of one keeps its comma.
     shape.truncate(shape.len().saturating_sub(if dims.len() == 1 { 1 } else { 2 }));

@@ -128,33 +128,32 @@ const METADATA: &str = "__metadata__";
 
 /// The format's dtypes in its order: name, bits, what it is here.
 const KINDS: [(&str, u64, Option<DType>); 22] = [
-    ("BOOL", 8, Some(DType::U8)),
+    ("BOOL", 8, Some(DType::Bool)),
     ("F4", 4, None),
     ("F6_E2M3", 6, None),
     ("F6_E3M2", 6, None),
     ("U8", 8, Some(DType::U8)),
-    ("I8", 8, None),
+    ("I8", 8, Some(DType::I8)),
     ("F8_E5M2", 8, None),
     ("F8_E4M3", 8, None),
     ("F8_E8M0", 8, None),
     ("F8_E4M3FNUZ", 8, None),
     ("F8_E5M2FNUZ", 8, None),
-    ("I16", 16, None),
-    ("U16", 16, None),
-    ("F16", 16, None),
-    ("BF16", 16, None),
-    ("I32", 32, None),
+    ("I16", 16, Some(DType::I16)),
+    ("U16", 16, Some(DType::U16)),
+    ("F16", 16, Some(DType::F16)),
+    ("BF16", 16, Some(DType::BF16)),
+    ("I32", 32, Some(DType::I32)),
     ("U32", 32, Some(DType::U32)),
     ("F32", 32, Some(DType::F32)),
     ("C64", 64, None),
     ("F64", 64, Some(DType::F64)),
     ("I64", 64, Some(DType::I64)),
-    ("U64", 64, None),
+    ("U64", 64, Some(DType::U64)),
 ];
 
 fn kind_of(dtype: DType) -> usize {
-    let is_it = |kind: &(&str, u64, Option<DType>)| kind.2 == Some(dtype) && kind.0 != "BOOL";
-    KINDS.iter().position(is_it).expect("every dtype of the crate has a row")
+    KINDS.iter().position(|kind| kind.2 == Some(dtype)).expect("every dtype of the crate has a row")
 }
 
 /// An array of a file, as its header describes it.
@@ -173,7 +172,7 @@ impl Info {
         let Some(dtype) = dtype else {
             return Err(format!("array `{}` has dtype {kind}; {READABLE} can be read", name.escape_debug()));
         };
-        Ok(Stored { is_bool: kind == "BOOL", ..Stored::little(dtype) })
+        Ok(Stored::little(dtype))
     }
 
     /// Reads the array, which is what comes next.

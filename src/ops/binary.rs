@@ -41,6 +41,15 @@ pub(crate) fn align(op: &'static str, a: &Payload, b: &Payload, broadcast: bool)
     Ok((shape, a.layout.broadcast_to(&shape, op)?, b.layout.broadcast_to(&shape, op)?))
 }
 
+/// Refuses truth values where the result would be none.
+#[inline]
+pub(crate) fn defined(op: BinaryOp, name: &'static str, dtype: DType) -> Result<()> {
+    match op {
+        BinaryOp::Maximum | BinaryOp::Minimum => Ok(()),
+        _ => check::number(name, dtype).map(drop),
+    }
+}
+
 #[inline]
 fn binary(a: &Proxy, b: &Proxy, op: BinaryOp, name: &'static str, broadcast: bool, site: Site) -> Result<Proxy> {
     call(name, site, |local| {
@@ -48,6 +57,7 @@ fn binary(a: &Proxy, b: &Proxy, op: BinaryOp, name: &'static str, broadcast: boo
         let [x, y] = pins.arrays();
         check::same_device(name, &x, &y)?;
         check::same_dtype(name, &x, &y)?;
+        defined(op, name, x.dtype)?;
         let (shape, left, right) = align(name, &x, &y, broadcast)?;
         let out = fresh(local, name, device(&x), x.dtype, &shape, false)?;
         let kernel = Kernel::Binary { op, lhs: view_as(&x, left), rhs: view_as(&y, right), dst: out.view() };
@@ -213,6 +223,7 @@ fn node_of_reused(
     site: Site,
 ) -> Option<Tracked> {
     check::same_device(name, x, y).and_then(|()| check::same_dtype(name, x, y)).ok()?;
+    defined(op, name, x.dtype).ok()?;
     let (shape, ..) = align(name, x, y, broadcast).ok()?;
     let same_shape = shape == *[x, y][own].layout.shape();
     let recorded = is_recorded(x) || is_recorded(y);

@@ -32,15 +32,31 @@ pub(crate) fn same_shape(op: &'static str, a: &Shape, b: &Shape, hint: &str) -> 
 /// A floating-point operand.
 #[inline]
 pub(crate) fn float(op: &'static str, dtype: DType) -> Result<DType> {
-    if dtype.is_float() { Ok(dtype) } else { Err(Error::UnsupportedDType { op, dtype, supported: "f32, f64" }) }
+    if dtype.is_float() { Ok(dtype) } else { Err(Error::UnsupportedDType { op, dtype, supported: FLOATS }) }
 }
 
-/// An operand that holds indices.
+/// An operand of numbers: of any dtype but `Bool`.
+#[inline]
+pub(crate) fn number(op: &'static str, dtype: DType) -> Result<DType> {
+    if dtype != DType::Bool { Ok(dtype) } else { Err(Error::UnsupportedDType { op, dtype, supported: NUMBERS }) }
+}
+
+/// For error texts: every dtype but `Bool`.
+const NUMBERS: &str = "u8, u16, u32, u64, i8, i16, i32, i64, f16, bf16, f32, f64";
+/// For error texts.
+const FLOATS: &str = "f16, bf16, f32, f64";
+
+/// An operand that holds indices as kernels read them; see [`readable`](crate::ops::index::readable).
 pub(crate) fn index(op: &'static str, ids: &Payload) -> Result<()> {
     match ids.dtype {
         DType::U8 | DType::U32 | DType::I64 => Ok(()),
         dtype => Err(Error::UnsupportedDType { op, dtype, supported: "u8, u32, i64" }),
     }
+}
+
+/// An operand that holds truth: indices, or truth values.
+pub(crate) fn mask(op: &'static str, cond: &Payload) -> Result<()> {
+    if cond.dtype == DType::Bool { Ok(()) } else { index(op, cond) }
 }
 
 /// A finite number.

@@ -12,6 +12,7 @@ use crate::ops::{
     binary::align,
     check,
     exec::{adopt, call, device, fresh, launch, pin, record, view, view_as},
+    index::readable,
 };
 
 fn compare(a: &Proxy, b: &Proxy, op: CmpOp, name: &'static str, broadcast: bool, site: Site) -> Result<Proxy> {
@@ -85,7 +86,7 @@ impl Proxy {
         compare(self, rhs, op, "cmp", false, Location::caller())
     }
 
-    /// `yes` where this mask is not 0, else `no`. The mask is u8, u32 or i64; all three have one shape. The result
+    /// `yes` where this mask is not 0, else `no`. The mask holds truth values or integers; all three have one shape. The result
     /// belongs to the owner of `yes`.
     ///
     /// # Errors
@@ -94,10 +95,12 @@ impl Proxy {
     #[track_caller]
     pub fn where_cond(&self, yes: &Proxy, no: &Proxy) -> Result<Proxy> {
         let (name, site) = ("where_cond", Location::caller());
+        let converted = readable(self)?;
+        let mask = converted.as_ref().unwrap_or(self);
         call(name, site, |local| {
-            let pins = pin(local, name, [self, yes, no])?;
+            let pins = pin(local, name, [mask, yes, no])?;
             let [c, y, n] = pins.arrays();
-            check::index(name, &c)?;
+            check::mask(name, &c)?;
             check::same_device(name, &y, &n)?;
             check::same_device(name, &y, &c)?;
             check::same_dtype(name, &y, &n)?;

@@ -15,6 +15,7 @@ use crate::memory::{
     registry::Payload,
 };
 use crate::ops::{
+    check,
     exec::{Fresh, call, composed_at, fresh, launch, place},
     foreign::of_vec,
 };
@@ -134,7 +135,7 @@ macro_rules! number_literals {
         }
     )*};
 }
-number_literals!(u8 u32 i64 f32 f64);
+number_literals!(bool u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 f64);
 
 impl<T: WithDType, const N: usize> NdLiteral for [T; N] {
     type Elem = T;
@@ -249,8 +250,8 @@ impl Proxy {
     pub fn full<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(value: T, shape: S, at: &P) -> Result<Self> {
         let op = "full";
         let site = Location::caller();
-        if T::DTYPE == DType::I64 {
-            // A large i64 would lose bits as a double.
+        if T::DTYPE.is_int() && T::DTYPE.size_in_bytes() == 8 {
+            // A large one would lose bits as a double.
             let device = at.device_of_place();
             return composed_at(op, site, at, || {
                 let one = make(op, site, Shape::SCALAR, T::DTYPE, device, false, |out| upload(op, out, &[value]))?;
@@ -324,15 +325,16 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// As [`arange`], in the numbers' own type.
 fn large_arange<T: WithDType, P: Place + ?Sized>(site: Site, start: T, end: T, step: T, at: &P) -> Result<Proxy> {
-    let [first, last, by] = [start, end, step].map(|x| i128::from(x.to_i64()));
+    let [first, last, by] = [start, end, step].map(T::to_i128);
     let count = if by > 0 { (last - first + by - 1) / by } else { (last - first + by + 1) / by };
     let count = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
-    Shape::from(count).check("arange", size_of::<i64>())?;
-    let values: Vec<i64> = (0..count as i128).map(|i| (first + i * by) as i64).collect();
-    make("arange", site, Shape::from(count), DType::I64, at, false, |out| upload("arange", out, &values))
+    Shape::from(count).check("arange", size_of::<T>())?;
+    let values: Vec<T> = (0..count as i128).map(|i| T::from_i128(first + i * by)).collect();
+    make("arange", site, Shape::from(count), T::DTYPE, at, false, |out| upload("arange", out, &values))
 }
 
 fn arange<T: WithDType, P: Place + ?Sized>(site: Site, start: T, end: T, step: T, at: &P) -> Result<Proxy> {
+    check::number("arange", T::DTYPE)?;
     let (first, last, by) = (start.to_f64(), end.to_f64(), step.to_f64());
     let steps = ((last - first) / by).ceil();
     if by == 0.0 || !steps.is_finite() || steps > isize::MAX as f64 {
@@ -340,7 +342,7 @@ fn arange<T: WithDType, P: Place + ?Sized>(site: Site, start: T, end: T, step: T
         return Err(Error::Argument { op: "arange", argument: "step", value, expected: "a step that reaches the end" });
     }
     let steps = steps.max(0.0) as usize;
-    if T::DTYPE == DType::I64 && first.abs().max(last.abs()) >= EXACT {
+    if T::DTYPE.is_int() && first.abs().max(last.abs()) >= EXACT {
         // Doubles cannot tell these numbers apart.
         return large_arange(site, start, end, step, at);
     }

@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use crate::base::{
-    dtype::{DType, WithDType},
+    dtype::{DType, WithDType, with_type},
     error::Result,
     shape::Shape,
 };
@@ -24,10 +24,9 @@ impl Proxy {
         let op = "rand_like";
         whole(op, Location::caller(), self, || {
             let (shape, device) = (*self.shape(), self.device());
-            match check::float(op, self.dtype())? {
-                DType::F64 => Proxy::rand(low, high, shape, &device),
-                _ => Proxy::rand(low as f32, high as f32, shape, &device),
-            }
+            with_type!(check::float(op, self.dtype())?, T => {
+                Proxy::rand(T::from_f64(low), T::from_f64(high), shape, device)
+            })
         })
     }
 
@@ -40,10 +39,9 @@ impl Proxy {
         let op = "randn_like";
         whole(op, Location::caller(), self, || {
             let (shape, device) = (*self.shape(), self.device());
-            match check::float(op, self.dtype())? {
-                DType::F64 => Proxy::randn(mean, std, shape, &device),
-                _ => Proxy::randn(mean as f32, std as f32, shape, &device),
-            }
+            with_type!(check::float(op, self.dtype())?, T => {
+                Proxy::randn(T::from_f64(mean), T::from_f64(std), shape, device)
+            })
         })
     }
 
@@ -60,8 +58,8 @@ impl Proxy {
         at: &P,
     ) -> Result<Proxy> {
         let (op, shape) = ("randint", shape.into());
-        let (low, high) = (low.to_i64(), high.to_i64());
-        let range = i128::from(high) - i128::from(low);
+        let (low, high) = (low.to_i128(), high.to_i128());
+        let range = high.saturating_sub(low);
         if !(1..=1i128 << 32).contains(&range) {
             return argument(op, "range", format!("{low}..{high}"), "1 to 2^32 numbers, in ascending order");
         }
@@ -70,7 +68,8 @@ impl Proxy {
             // Scaled down from `[0, 1)`: the product may round up to the end, which is no number of the range.
             let drawn = Proxy::rand(0f64, 1f64, shape, at.device_of_place())?;
             let steps = drawn.affine(range as f64, 0.0)?.clamp(0.0, (range - 1) as f64)?.to_dtype(DType::I64)?;
-            let start = Proxy::from_slice(&[low], (), at.device_of_place())?;
+            // A sum that wraps ends where it should once it is converted.
+            let start = Proxy::from_slice(&[low as i64], (), at.device_of_place())?;
             steps.broadcast_add(&start)?.to_dtype(T::DTYPE)
         })
     }

@@ -32,8 +32,8 @@ use crate::ops::{
 /// `range` is in bytes.
 ///
 /// # Errors
-/// [`Error::Argument`] if the range leaves the bytes; [`Error::ElementCount`] if the shape needs another number of
-/// them; as [`Proxy::zeros`].
+/// [`Error::Argument`] if the range leaves the bytes, or truth values are not 0 or 1; [`Error::ElementCount`] if the
+/// shape needs another number of them; as [`Proxy::zeros`].
 pub(crate) fn of_bytes<K, P>(
     op: &'static str,
     site: Site,
@@ -54,6 +54,10 @@ where
     if shape.check(op, dtype.size_in_bytes())? * dtype.size_in_bytes() != bytes.len() {
         let given = bytes.len() / dtype.size_in_bytes();
         return Err(Error::ElementCount { op, given, shape: shape.dims().to_vec() });
+    }
+    if dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
+        let (argument, value) = ("truth values", "another byte".to_owned());
+        return Err(Error::Argument { op, argument, value, expected: "bytes of 0 and 1" });
     }
     let start = NonNull::from(bytes).cast::<u8>();
     if !at.device_of_place().is_cpu() || !is_aligned(start, dtype) {
@@ -83,8 +87,8 @@ impl Proxy {
     /// array, view or saved value of it has gone. Otherwise the array is a copy like any other.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the range leaves the bytes; [`Error::ElementCount`] if the shape needs another number of
-    /// them; as [`Proxy::zeros`].
+    /// [`Error::Argument`] if the range leaves the bytes, or truth values are not 0 or 1; [`Error::ElementCount`] if the
+    /// shape needs another number of them; as [`Proxy::zeros`].
     ///
     /// ```
     /// # use ndgc::{DType, Device, Tensor};

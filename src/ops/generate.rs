@@ -260,7 +260,18 @@ impl Proxy {
             return argument(op, "number of bytes", bytes.len(), "that of the shape's elements");
         }
         let made = match dtype {
+            DType::Bool if bytes.iter().any(|&byte| byte > 1) => {
+                return argument(op, "truth value", "another byte", "0 or 1");
+            }
+            DType::Bool => Proxy::from_vec(bytes.iter().map(|&byte| byte == 1).collect(), shape, at),
             DType::U8 => Proxy::from_slice(bytes, shape, at),
+            DType::U16 => Proxy::from_vec(numbers(bytes, u16::from_ne_bytes), shape, at),
+            DType::U64 => Proxy::from_vec(numbers(bytes, u64::from_ne_bytes), shape, at),
+            DType::I8 => Proxy::from_vec(numbers(bytes, i8::from_ne_bytes), shape, at),
+            DType::I16 => Proxy::from_vec(numbers(bytes, i16::from_ne_bytes), shape, at),
+            DType::I32 => Proxy::from_vec(numbers(bytes, i32::from_ne_bytes), shape, at),
+            DType::F16 => Proxy::from_vec(numbers(bytes, half::f16::from_ne_bytes), shape, at),
+            DType::BF16 => Proxy::from_vec(numbers(bytes, half::bf16::from_ne_bytes), shape, at),
             DType::U32 => Proxy::from_vec(numbers(bytes, u32::from_ne_bytes), shape, at),
             DType::I64 => Proxy::from_vec(numbers(bytes, i64::from_ne_bytes), shape, at),
             DType::F32 => Proxy::from_vec(numbers(bytes, f32::from_ne_bytes), shape, at),

@@ -2,8 +2,9 @@
 
 use std::panic::Location;
 
-use crate::array::autograd::{Grads, Saved};
+use crate::array::autograd::{Grads, Saved, no_grad};
 use crate::base::{
+    dtype::DType,
     error::{Error, Result, Site},
     layout::Layout,
     shape::{Dim, Shape},
@@ -25,6 +26,16 @@ fn ids_are_list(op: &'static str, ids: &Payload) -> Result<usize> {
     }
 }
 
+/// Indices of integer dtypes that kernels do not read, converted to i64, which they do. None for all others: they are
+/// right, or refused later.
+pub(crate) fn readable(ids: &Proxy) -> Result<Option<Proxy>> {
+    let dtype = ids.dtype();
+    if !dtype.is_int() || matches!(dtype, DType::U8 | DType::U32 | DType::I64) {
+        return Ok(None);
+    }
+    no_grad(|| ids.detach().to_dtype(DType::I64)).map(Some)
+}
+
 /// The axes of `part` other than `axis` are at most those of `whole`.
 fn fits_inside(op: &'static str, part: &Shape, whole: &Shape, axis: usize) -> Result<()> {
     let inside = |(i, (&p, &w)): (usize, (&usize, &usize))| i == axis || p <= w;
@@ -35,7 +46,10 @@ fn fits_inside(op: &'static str, part: &Shape, whole: &Shape, axis: usize) -> Re
 }
 
 impl Proxy {
-    /// The entries of one axis that a list of indices (u8, u32, i64) names, in its order.
+    /// The entries of one axis that a list of indices names, in its order.
+    ///
+    /// Indices may be of any integer dtype, here and wherever indices are taken; u8, u32 and i64 are read as they are,
+    /// the others converted to i64 first.
     ///
     /// # Errors
     /// [`Error::IndexOutOfRange`]; [`Error::Shape`] if `ids` is no list; [`Error::DimOutOfRange`];
@@ -43,6 +57,8 @@ impl Proxy {
     #[track_caller]
     pub fn index_select<A: Dim>(&self, ids: &Proxy, dim: A) -> Result<Proxy> {
         let (name, site) = ("index_select", Location::caller());
+        let converted = readable(ids)?;
+        let ids = converted.as_ref().unwrap_or(ids);
         call(name, site, |local| {
             let pins = pin(local, name, [self, ids])?;
             let [x, i] = pins.arrays();
@@ -85,6 +101,8 @@ impl Proxy {
     #[track_caller]
     pub fn gather<A: Dim>(&self, ids: &Proxy, dim: A) -> Result<Proxy> {
         let (name, site) = ("gather", Location::caller());
+        let converted = readable(ids)?;
+        let ids = converted.as_ref().unwrap_or(ids);
         call(name, site, |local| {
             let pins = pin(local, name, [self, ids])?;
             let [x, i] = pins.arrays();
@@ -198,12 +216,15 @@ enum Put {
 
 fn put_into_copy(base: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, put: Put, site: Site) -> Result<Proxy> {
     let name = if put == Put::Index { "index_add" } else { "scatter_add" };
+    let converted = readable(ids)?;
+    let ids = converted.as_ref().unwrap_or(ids);
     call(name, site, |local| {
         let pins = pin(local, name, [base, ids, src])?;
         let [x, i, s] = pins.arrays();
         check::same_device(name, &x, &i)?;
         check::same_device(name, &x, &s)?;
         check::same_dtype(name, &x, &s)?;
+        check::number(name, x.dtype)?;
         check_put(name, &x, &i, &s, axis, put)?;
         let out = fresh(local, name, device(&x), x.dtype, x.layout.shape(), false)?;
         launch(device(&x), &Kernel::Copy { src: view(&x), dst: out.view() })?;

@@ -14,6 +14,7 @@ use crate::memory::{
     registry::{self, Payload},
 };
 use crate::ops::{
+    binary::defined,
     check,
     exec::{adopt, call, device, fresh, launch, named, pin, view},
 };
@@ -101,6 +102,7 @@ fn assign(dst: &Proxy, rhs: &Proxy, op: BinaryOp, name: &'static str, site: Site
     if dtype != other_dtype {
         return Err(Error::DTypeMismatch { op: name, lhs: dtype, rhs: other_dtype });
     }
+    defined(op, name, dtype)?;
     let wide;
     let rhs = if shape == other {
         rhs
@@ -166,9 +168,8 @@ macro_rules! unary_assignments {
                 #[track_caller]
                 pub fn $name(&self) -> Result<Proxy> {
                     let (name, site) = (stringify!($name), Location::caller());
-                    if $float {
-                        check::float(name, self.dtype())?;
-                    }
+                    let wanted = if $float { check::float } else { check::number };
+                    wanted(name, self.dtype())?;
                     into(self, [], name, site, |dst, []| Kernel::UnaryAssign { op: UnaryOp::$op, dst })?;
                     Ok(self.clone())
                 }
@@ -207,6 +208,7 @@ impl Proxy {
     /// As [`Proxy::add_`].
     #[track_caller]
     pub fn affine_(&self, mul: f64, add: f64) -> Result<Proxy> {
+        check::number("affine_", self.dtype())?;
         into(self, [], "affine_", Location::caller(), |dst, []| Kernel::AffineAssign { dst, mul, add })?;
         Ok(self.clone())
     }

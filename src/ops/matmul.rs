@@ -19,7 +19,8 @@ impl Proxy {
     /// Matrix product over the last two axes: `[.., m, k] x [.., k, n] -> [.., m, n]`.
     ///
     /// Leading axes must be equal. The result belongs to the owner of this array. Strided operands (transposes,
-    /// narrowed ones) are used as they are. Cost: `2 m n k` operations for each batch element. dtypes: f32, f64.
+    /// narrowed ones) are used as they are. Cost: `2 m n k` operations for each batch element. Sums of f16 and bf16 are
+    /// kept in f32; integers wrap; truth values are refused.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if inner or leading axes differ; [`Error::Shape`] for fewer than two axes;
@@ -53,7 +54,7 @@ fn matmul(lhs: &Proxy, rhs: &Proxy, name: &'static str, broadcast: bool, site: S
         let [a, b] = pins.arrays();
         check::same_device(name, &a, &b)?;
         check::same_dtype(name, &a, &b)?;
-        check::float(name, a.dtype)?;
+        check::number(name, a.dtype)?;
         let (shape, left, right) = align(name, &a, &b, broadcast)?;
         let out = fresh(local, name, device(&a), a.dtype, &shape, false)?;
         let kernel = Kernel::Matmul { lhs: view_as(&a, left), rhs: view_as(&b, right), dst: out.view() };
@@ -123,7 +124,7 @@ impl Proxy {
     /// A dense layer in one call: `[.., in] x [out, in]ᵀ + [out] -> [.., out]`, with the bias added in place.
     ///
     /// The result belongs to the owner of this array, and no other array is made: nothing is left with the owner of
-    /// the weights. dtypes: f32, f64.
+    /// the weights. Any dtype but truth values.
     ///
     /// # Errors
     /// As [`Proxy::matmul`]; [`Error::Shape`] for weights without two axes.
@@ -145,7 +146,7 @@ impl Proxy {
             let [x, w] = pins.arrays();
             check::same_device(name, &x, &w)?;
             check::same_dtype(name, &x, &w)?;
-            check::float(name, x.dtype)?;
+            check::number(name, x.dtype)?;
             let [m, k, n] = sizes(name, &x, &w)?;
             let out = fresh(local, name, device(&x), x.dtype, &Shape::from((m, n)), false)?;
             let kernel = Kernel::Matmul {

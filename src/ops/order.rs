@@ -254,7 +254,7 @@ impl Proxy {
         let op = "bincount";
         whole(op, Location::caller(), self, || {
             let dtype = self.dtype();
-            if dtype.is_float() {
+            if !dtype.is_int() {
                 return Err(Error::UnsupportedDType { op, dtype, supported: "u8, u32, i64" });
             }
             self.dims1()?;

@@ -23,7 +23,7 @@ use crate::ops::{
 /// Indices on the host.
 fn ids_of(ids: &Proxy, op: &'static str) -> Result<Vec<i64>> {
     let dtype = ids.dtype();
-    if dtype.is_float() {
+    if !dtype.is_int() {
         return Err(Error::UnsupportedDType { op, dtype, supported: "u8, u32, i64" });
     }
     ids.to_dtype(DType::I64)?.to_vec()

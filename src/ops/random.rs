@@ -128,7 +128,9 @@ fn draw<P: Place + ?Sized>(
         Law::Normal(..) => {
             check::float(op, dtype)?;
         }
-        Law::Uniform(..) => {}
+        Law::Uniform(..) => {
+            check::number(op, dtype)?;
+        }
     }
     let count = shape.check(op, dtype.size_in_bytes())?;
     make(op, site, shape, dtype, at, false, |out| {

@@ -30,9 +30,11 @@ fn reduce(src: &Proxy, axes: impl FnOnce(&Shape) -> Result<Axes>, ask: Ask) -> R
     call(name, site, |local| {
         let pins = pin(local, name, [src])?;
         let [a] = pins.arrays();
-        if op == ReduceOp::Mean {
-            check::float(name, a.dtype)?;
-        }
+        match op {
+            ReduceOp::Mean => check::float(name, a.dtype)?,
+            ReduceOp::Sum => check::number(name, a.dtype)?,
+            ReduceOp::Max | ReduceOp::Min => a.dtype,
+        };
         let shape = *a.layout.shape();
         let axes = axes(&shape)?;
         let empty = shape.dims().iter().enumerate().any(|(i, &dim)| axes.has(i) && dim == 0);
@@ -120,7 +122,7 @@ macro_rules! reductions {
 }
 
 reductions! {
-    /// The sum. u8 and u32 wrap in their own type.
+    /// The sum. Integers wrap in their own type; halves are added in f32. Truth values are refused: convert them first.
     sum, sum_keepdim, sum_all, Sum;
     /// The mean of floats.
     mean, mean_keepdim, mean_all, Mean;

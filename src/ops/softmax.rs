@@ -12,6 +12,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::{
     check,
     exec::{adopt, call, composed, device, fresh, launch, pin, record, view},
+    index::readable,
     unary::one,
 };
 
@@ -34,7 +35,7 @@ impl Proxy {
         along(self, dim, true, "log_softmax", Location::caller())
     }
 
-    /// The mean over rows of `-log_softmax(x)[label]`: `[rows, classes]` and labels `[rows]` (u8, u32 or i64) to
+    /// The mean over rows of `-log_softmax(x)[label]`: `[rows, classes]` and labels `[rows]` of integers to
     /// a scalar. The result belongs to the owner of this array.
     ///
     /// # Errors
@@ -43,6 +44,8 @@ impl Proxy {
     #[track_caller]
     pub fn cross_entropy(&self, labels: &Proxy) -> Result<Proxy> {
         let (name, site) = ("cross_entropy", Location::caller());
+        let converted = readable(labels)?;
+        let labels = converted.as_ref().unwrap_or(labels);
         call(name, site, |local| {
             let pins = pin(local, name, [self, labels])?;
             let [x, l] = pins.arrays();

@@ -4,6 +4,7 @@ use std::panic::Location;
 
 use crate::array::autograd::{Grads, Saved};
 use crate::base::{
+    dtype::DType,
     error::{Result, Site},
     layout::Layout,
     shape::Shape,
@@ -41,7 +42,7 @@ fn unary_of(src: Operand<'_>, op: UnaryOp, name: &'static str, needs: Needs, sit
     };
     let node = |a: &Payload, _: Option<&Payload>| {
         let free = !is_recorded(a) || !matches!(needs, Needs::Input(_));
-        let known = !wants_floats(op) || a.dtype.is_float();
+        let known = defined(op, name, a.dtype).is_ok();
         (free && known).then(|| record([a], || vjp(needs, a, (&a.storage, a.layout), name, site)))
     };
     match instead((name, site), src, None, None, node, |dst, _| Kernel::UnaryAssign { op, dst })? {
@@ -56,18 +57,32 @@ pub(crate) fn affine_of(x: Operand<'_>, mul: f64, add: f64, (name, site): (&'sta
     let x = match x {
         Operand::Lent(_) => x,
         Operand::Given(x) => {
-            let node = |a: &Payload, _: Option<&Payload>| Some(record([a], vjp));
+            let node = |a: &Payload, _: Option<&Payload>| {
+                check::number(name, a.dtype).ok()?;
+                Some(record([a], vjp))
+            };
             match instead((name, site), x, None, None, node, |dst, _| Kernel::AffineAssign { dst, mul, add })? {
                 Reused::Made(result) => return Ok(result),
                 Reused::Not(x) => Operand::Given(x),
             }
         }
     };
-    map1(name, site, x.get(), |a| Ok(a.dtype), |src, dst| Kernel::Affine { src, dst, mul, add }, |_, _| vjp())
+    map1(
+        name,
+        site,
+        x.get(),
+        |a| check::number(name, a.dtype),
+        |src, dst| Kernel::Affine { src, dst, mul, add },
+        |_, _| vjp(),
+    )
 }
 
-fn wants_floats(op: UnaryOp) -> bool {
-    !matches!(op, UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sqr | UnaryOp::Sign | UnaryOp::Relu)
+/// The dtype, if the function is defined for it.
+fn defined(op: UnaryOp, name: &'static str, dtype: DType) -> Result<DType> {
+    match op {
+        UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sqr | UnaryOp::Sign | UnaryOp::Relu => check::number(name, dtype),
+        _ => check::float(name, dtype),
+    }
 }
 
 /// The gradient of a function from what is kept of its operand `a` or its result, which has the dtype of `a`.
@@ -95,7 +110,7 @@ fn unary(src: &Proxy, op: UnaryOp, name: &'static str, needs: Needs, site: Site)
         name,
         site,
         src,
-        |a| if wants_floats(op) { check::float(name, a.dtype) } else { Ok(a.dtype) },
+        |a| defined(op, name, a.dtype),
         |src, dst| Kernel::Unary { op, src, dst },
         |a, out| vjp(needs, a, (&out.storage, out.layout), name, site),
     )
@@ -222,7 +237,7 @@ impl Proxy {
             name,
             site,
             self,
-            |a| Ok(a.dtype),
+            |a| check::number(name, a.dtype),
             |src, dst| Kernel::Clamp { src, dst, min, max },
             |a, _| {
                 let saved = Saved::of(a, name, site);

@@ -76,7 +76,7 @@ pub(crate) const NPY_VERSION_3: &[u8] = b"\
     \x93NUMPY\x03\0t\0\0\0{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }                               \
     \x20                        \n\0\0\0\0\0\0\x80?\0\0\0@\0\0@@\0\0\x80@\0\0\xa0@";
 
-/// Of f16, which ndgc does not have.
+/// Of f16.
 pub(crate) const NPY_F16: &[u8] = b"\
     \x93NUMPY\x01\0v\0{'descr': '<f2', 'fortran_order': False, 'shape': (2, 3), }                                   \
     \x20                      \n\0\0\0<\0@\0B\0D\0E";

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use ndgc::{DType, Device, Tensor, WithDType, ndar, npy, npz, safetensors};
+use ndgc::{DType, Device, Error, Tensor, WithDType, bf16, ndar, npy, npz, safetensors};
 
 use crate::common::each_case;
 use crate::fixtures::*;
-use crate::support::{Folder, assert_same, six, why};
+use crate::support::{Folder, assert_same, six, why, with};
 
 fn of<T: WithDType>(data: &[T], dims: &[usize]) -> Tensor {
     Tensor::from_slice(data, dims, &Device::Cpu).unwrap()
@@ -22,10 +22,11 @@ fn npy_by_numpy() {
             (NPY_I64, six(DType::I64)),
             (NPY_F32, six(DType::F32)),
             (NPY_F64, six(DType::F64)),
+            (NPY_F16, six(DType::F16)),
             (NPY_SCALAR, of(&[1.5f64], &[])),
             (NPY_VECTOR, of(&[-7i64], &[1])),
             (NPY_EMPTY, of::<f32>(&[], &[0, 3])),
-            (NPY_BOOL, of(&[1u8, 0, 1], &[3])),
+            (NPY_BOOL, of(&[true, false, true], &[3])),
             (NPY_FORTRAN, six(DType::F32)),
             (NPY_FORTRAN_3, long),
             (NPY_BIG_ENDIAN, six(DType::F64)),
@@ -41,7 +42,8 @@ fn npy_by_numpy() {
 #[test]
 fn npy_is_written_as_numpy_does() {
     each_case(&[false], |_| {
-        for bytes in [NPY_U8, NPY_U32, NPY_I64, NPY_F32, NPY_F64, NPY_SCALAR, NPY_VECTOR, NPY_EMPTY] {
+        for bytes in [NPY_U8, NPY_U32, NPY_I64, NPY_F16, NPY_F32, NPY_F64, NPY_BOOL, NPY_SCALAR, NPY_VECTOR, NPY_EMPTY]
+        {
             let array = npy::decode(bytes, &Device::Cpu).unwrap();
             assert_eq!(npy::encode(&array).unwrap().escape_ascii().to_string(), bytes.escape_ascii().to_string());
         }
@@ -51,13 +53,26 @@ fn npy_is_written_as_numpy_does() {
 #[test]
 fn dtypes_that_ndgc_does_not_have_are_named() {
     each_case(&[false], |device| {
-        assert!(why(npy::decode(NPY_F16, device)).contains("dtype '<f2'"));
+        let complex = with(NPY_F16, b"<f2", b"<c8");
+        assert!(why(npy::decode(&complex, device)).contains("dtype '<c8'"));
         assert!(why(npy::decode(NPY_STRUCTURED, device)).contains("structured dtype [('a', '<f4')"));
-        let file = safetensors::SliceSafetensors::new(SAFETENSORS_OTHERS).unwrap();
-        assert!(why(file.load("half", device)).contains("array `half` has dtype BF16"));
-        assert!(why(file.get("half").unwrap().dtype()).contains("BF16"));
-        assert!(why(safetensors::load_buffer(SAFETENSORS_OTHERS, device)).contains("BF16"));
+        let quarter = with(SAFETENSORS_OTHERS, br#""BF16","shape":[1]"#, br#""F4",  "shape":[4]"#);
+        let file = safetensors::SliceSafetensors::new(&quarter).unwrap();
+        assert!(why(file.load("half", device)).contains("array `half` has dtype F4"));
+        assert!(why(file.get("half").unwrap().dtype()).contains("F4"));
+        assert!(why(safetensors::load_buffer(&quarter, device)).contains("F4"));
     });
+}
+
+#[test]
+fn an_array_that_a_format_has_no_dtype_for_is_refused_before_a_file_is_made() {
+    let folder = Folder::new();
+    let path = folder.file("a.npy");
+    let array = of(&[bf16::ONE], &[1]);
+    for refused in [array.write_npy(&path), Tensor::write_npz(&[("a", &array)], &path), npy::encode(&array).map(drop)] {
+        assert!(matches!(refused, Err(Error::UnsupportedDType { dtype: DType::BF16, .. })), "{refused:?}");
+    }
+    assert!(folder.names().is_empty());
 }
 
 #[test]
@@ -94,7 +109,8 @@ fn safetensors_by_its_own_library() {
         std::fs::write(&path, SAFETENSORS_OTHERS).unwrap();
         let file = safetensors::SafeTensorsFile::new(&path).unwrap();
         assert_same(&file.load("ok", device).unwrap(), &of(&[1.5f32], &[1]));
-        assert_same(&file.load("truth", device).unwrap(), &of(&[1u8, 0], &[2]));
+        assert_same(&file.load("truth", device).unwrap(), &of(&[true, false], &[2]));
+        assert_same(&file.load("half", device).unwrap(), &of(&[bf16::ONE], &[1]));
         assert_eq!(file.metadata(0).unwrap()["made by"], "a test");
         assert!(why(file.load("none", device)).contains("has no array `none`"));
     });
@@ -108,7 +124,7 @@ fn ndar_of_every_version() {
             (NDAR_2, Some("x"), six(DType::I64)),
             (NDAR_3, Some("w\0é\u{1F600}"), six(DType::F64)),
             (NDAR_BIG_ENDIAN, None, six(DType::U32)),
-            (NDAR_BOOL, None, of(&[1u8, 0, 1], &[3])),
+            (NDAR_BOOL, None, of(&[true, false, true], &[3])),
         ];
         for (bytes, name, want) in cases {
             let array = ndar::decode(bytes, device).unwrap();

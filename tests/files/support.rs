@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use ndgc::{DType, Device, Error, Result, Tensor, WithDType};
+use ndgc::{DType, Device, Error, Result, Tensor, WithDType, bf16, f16};
 
 /// A folder that goes with the value.
 pub(crate) struct Folder(PathBuf);
@@ -42,16 +42,23 @@ impl Drop for Folder {
 
 /// Numbers that show a byte in the wrong place, and the ends of the type.
 fn numbers(count: usize, dtype: DType, device: &Device) -> Tensor {
+    // Halves that no conversion changes: no NaN.
+    let half = |i: usize| (i as u16).wrapping_mul(37) & 0x3fff;
     let of = |i: usize| (i as f64) * 1.25 - 3.0;
     match dtype {
-        DType::U8 => Tensor::from_vec((0..count).map(|i| (i * 37) as u8).collect(), count, device),
-        DType::U32 => Tensor::from_vec((0..count).map(|i| u32::MAX - (i as u32) * 70_001).collect(), count, device),
-        DType::I64 => {
-            Tensor::from_vec((0..count).map(|i| i64::MIN + (i as i64) * 5_000_000_029).collect(), count, device)
-        }
+        DType::Bool => Tensor::from_vec((0..count).map(|i| i % 3 == 1).collect(), count, device),
+        DType::F16 => Tensor::from_vec((0..count).map(|i| f16::from_bits(half(i))).collect(), count, device),
+        DType::BF16 => Tensor::from_vec((0..count).map(|i| bf16::from_bits(half(i))).collect(), count, device),
         DType::F32 => Tensor::from_vec((0..count).map(|i| of(i) as f32 / 3.0).collect(), count, device),
         DType::F64 => Tensor::from_vec((0..count).map(|i| of(i) / 7.0).collect(), count, device),
-        _ => panic!("a dtype that this test does not know"),
+        _ => {
+            let spread = Tensor::from_vec(
+                (0..count).map(|i| (i as i64).wrapping_mul(0x123_4567_89ab_cdef)).collect(),
+                count,
+                device,
+            );
+            spread.and_then(|spread| spread.to_dtype(dtype))
+        }
     }
     .unwrap()
 }
@@ -76,7 +83,7 @@ pub(crate) fn forms(dtype: DType, device: &Device) -> Vec<Tensor> {
 
 fn bits<T: WithDType>(array: &Tensor) -> Vec<u64> {
     let all = array.to_vec::<T>().unwrap();
-    all.into_iter().map(|x| if T::DTYPE == DType::I64 { x.to_i64() as u64 } else { x.to_f64().to_bits() }).collect()
+    all.into_iter().map(|x| if T::DTYPE.is_float() { x.to_f64().to_bits() } else { x.to_i64() as u64 }).collect()
 }
 
 /// Asserts that two arrays have the same dtype, shape and bits.
@@ -85,9 +92,17 @@ pub(crate) fn assert_same(a: &Tensor, b: &Tensor) {
     assert_eq!(a.dtype(), b.dtype());
     assert_eq!(a.dims(), b.dims());
     let [a, b] = [a, b].map(|array| match array.dtype() {
+        DType::Bool => bits::<bool>(array),
         DType::U8 => bits::<u8>(array),
+        DType::U16 => bits::<u16>(array),
         DType::U32 => bits::<u32>(array),
+        DType::U64 => bits::<u64>(array),
+        DType::I8 => bits::<i8>(array),
+        DType::I16 => bits::<i16>(array),
+        DType::I32 => bits::<i32>(array),
         DType::I64 => bits::<i64>(array),
+        DType::F16 => bits::<f16>(array),
+        DType::BF16 => bits::<bf16>(array),
         DType::F32 => bits::<f32>(array),
         _ => bits::<f64>(array),
     });
@@ -107,4 +122,14 @@ pub(crate) fn why<T>(result: Result<T>) -> String {
         Err(error @ Error::File { .. }) => error.to_string(),
         Err(error) => panic!("not an error about a file: {error}"),
     }
+}
+
+/// A file with another text in its place.
+#[track_caller]
+pub(crate) fn with(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    assert_eq!(from.len(), to.len());
+    let at = bytes.windows(from.len()).position(|window| window == from).unwrap();
+    let mut bytes = bytes.to_vec();
+    bytes[at..at + to.len()].copy_from_slice(to);
+    bytes
 }

@@ -142,7 +142,8 @@ fn d39_there_are_no_string_arrays_and_a_read_as_another_type_is_an_error() {
     // DJL's string tensors refuse `get` and `toByteBuffer` at run time. Here `from_slice::<String, _>` does not
     // compile: `WithDType` is sealed and covers numbers alone.
     both(|device| {
-        assert_eq!(DType::ALL.map(DType::as_str), ["u8", "u32", "i64", "f32", "f64"]);
+        assert!(DType::ALL.map(DType::as_str).iter().all(|name| name.parse::<DType>().is_ok()));
+        assert!("string".parse::<DType>().is_err());
         let manager = base(device);
         let array = vector(&manager);
         let wrong = array.to_vec::<u8>();

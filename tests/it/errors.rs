@@ -97,7 +97,7 @@ fn errors_of_types_and_devices_say_what_to_convert() {
             [
                 "add: dtypes differ: f32 and f64; convert one with to_dtype",
                 "to_vec: dtypes differ: f32 and u8; convert one with to_dtype",
-                "exp: not defined for i64; convert with to_dtype to one of f32, f64",
+                "exp: not defined for i64; convert with to_dtype to one of f16, bf16, f32, f64",
                 "index_select: not defined for f32; convert with to_dtype to one of u8, u32, i64",
                 &format!("add: operands are on different devices: {name} and SIM; move one with to_device"),
             ]

@@ -2,13 +2,14 @@
 
 use ndgc::{DType, Device, Error, Result, Tensor};
 
-use crate::cases::for_types;
+use crate::cases::for_numbers;
 use crate::reference::{Host, Native};
 use crate::support::{assert_same, each, error, forms, put, shapes, values};
 
-const INDEX_TYPES: [DType; 3] = [DType::U8, DType::U32, DType::I64];
+const INDEX_TYPES: [DType; 8] =
+    [DType::U8, DType::U16, DType::U32, DType::U64, DType::I8, DType::I16, DType::I32, DType::I64];
 
-fn ids(device: &Device, list: &[u8]) -> [Tensor; 3] {
+fn ids(device: &Device, list: &[u8]) -> [Tensor; 8] {
     let bytes = Tensor::from_slice(list, list.len(), device).unwrap();
     INDEX_TYPES.map(|dtype| bytes.to_dtype(dtype).unwrap())
 }
@@ -42,7 +43,7 @@ fn index_select_picks_in_order_with_repeats_along_every_axis() {
         let got = operand.tensor.index_select(&strided, 0).unwrap();
         assert_same("indices in strides", &got, &select(&operand.host, &[1, 0], 0));
     }
-    each(|device| for_types!(device, body, u8, u32, i64, f32, f64));
+    each(|device| for_numbers!(device, body));
 }
 
 #[test]
@@ -84,7 +85,7 @@ fn gather_follows_its_definition_along_every_axis_and_for_smaller_indices() {
             }
         }
     }
-    each(|device| for_types!(device, body, u8, u32, i64, f32, f64));
+    each(|device| for_numbers!(device, body));
 }
 
 #[test]
@@ -124,7 +125,7 @@ fn scatter_add_and_index_add_follow_their_definitions_and_leave_the_operand() {
             assert_same("the operand itself", &operand.tensor, h);
         }
     }
-    each(|device| for_types!(device, body, u8, u32, i64, f32, f64));
+    each(|device| for_numbers!(device, body));
 }
 
 fn add<T: Native>(to: &mut Host<T>, src: &Host<T>, place: impl Fn(Vec<usize>) -> Vec<usize>) {

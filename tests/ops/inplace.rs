@@ -2,7 +2,7 @@
 
 use ndgc::{DType, Device, Error, Result, Tensor, Var, no_grad};
 
-use crate::cases::for_types;
+use crate::cases::for_numbers;
 use crate::reference::{Host, Native};
 use crate::support::{assert_same, each, error, f64s, forms, put, values};
 
@@ -48,7 +48,7 @@ fn assignments_match_naive_loops_on_every_form_and_broadcast_the_right_side() {
             }
         }
     }
-    each(|device| for_types!(device, body, u8, u32, i64, f32, f64));
+    each(|device| for_numbers!(device, body));
 }
 
 #[test]

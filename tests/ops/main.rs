@@ -14,6 +14,7 @@ mod cases;
 mod conv;
 mod display;
 mod dlpack;
+mod dtypes;
 mod errors;
 mod foreign;
 mod gradcheck;

@@ -2,7 +2,7 @@
 
 use ndgc::{DType, Device, Error, Tensor};
 
-use crate::cases::for_types;
+use crate::cases::for_numbers;
 use crate::reference::{Host, Native};
 use crate::support::{assert_same, each, error, put, values};
 
@@ -70,8 +70,7 @@ fn shapes<T: Native>(device: &Device) {
 #[test]
 fn products_match_naive_loops_for_every_layout_and_shape() {
     each(|device| {
-        shapes::<f32>(device);
-        shapes::<f64>(device);
+        for_numbers!(device, shapes);
     });
 }
 
@@ -141,7 +140,7 @@ fn a_dense_layer_matches_its_parts_for_every_rank_and_layout() {
         let got = put(&x, device).linear(&put(&w, device), Some(&bias)).unwrap();
         assert_same("linear with a strided bias", &got, &dense(&x, &w, Some(&wide.get(1, 1))));
     }
-    each(|device| for_types!(device, body, f32, f64));
+    each(|device| for_numbers!(device, body));
 }
 
 #[test]

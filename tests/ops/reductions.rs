@@ -2,7 +2,7 @@
 
 use ndgc::{D, DType, Device, Error, Result, Tensor};
 
-use crate::cases::for_types;
+use crate::cases::{for_floats, for_numbers};
 use crate::reference::{Host, Native};
 use crate::support::{Operand, assert_same, each, error, f64s, forms, put, shapes, values};
 
@@ -88,7 +88,7 @@ fn sums_and_extremes_match_naive_loops_over_every_set_of_axes() {
             }
         }
     }
-    each(|device| for_types!(device, body, u8, u32, i64, f32, f64));
+    each(|device| for_numbers!(device, body));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn means_match_naive_loops_and_are_nan_of_nothing() {
             sets(operand.host.dims.len()).iter().for_each(|axes| run(&case, &operand, axes));
         }
     }
-    each(|device| for_types!(device, body, f32, f64));
+    each(|device| for_floats!(device, body));
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn reductions_of_everything_give_scalars() {
             }
         }
     }
-    each(|device| for_types!(device, body, u8, u32, i64, f32, f64));
+    each(|device| for_numbers!(device, body));
 }
 
 /// The first index of the largest (or smallest); the first NaN wins.
@@ -150,7 +150,7 @@ fn arg_reductions_give_the_first_extreme_along_every_axis() {
             }
         }
     }
-    each(|device| for_types!(device, body, u8, u32, i64, f32, f64));
+    each(|device| for_numbers!(device, body));
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn softmax_matches_naive_loops_along_every_axis_of_every_form() {
             }
         }
     }
-    each(|device| for_types!(device, body, f32, f64));
+    each(|device| for_floats!(device, body));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What operations should give: naive loops over vectors with index arithmetic.
 
-use ndgc::WithDType;
+use ndgc::{WithDType, bf16, f16};
 
 /// An element type with the arithmetic that arrays promise: integers wrap, a division by 0 gives 0.
 pub(crate) trait Native: WithDType {
@@ -56,6 +56,11 @@ macro_rules! native_integer {
 native_integer! {
     u8, |x| x, u8::from(x > 0), u64::from(x);
     u32, |x| x, u32::from(x > 0), u64::from(x);
+    u16, |x| x, u16::from(x > 0), u64::from(x);
+    u64, |x| x, u64::from(x > 0), x;
+    i8, |x| x.wrapping_abs(), x.signum(), x.max(0) as u64;
+    i16, |x| x.wrapping_abs(), x.signum(), x.max(0) as u64;
+    i32, |x| x.wrapping_abs(), x.signum(), x.max(0) as u64;
     i64, |x| x.wrapping_abs(), x.signum(), x.max(0) as u64;
 }
 
@@ -99,6 +104,36 @@ macro_rules! native_float {
     )*};
 }
 native_float! { f32, 2e-5, 1e-6; f64, 1e-12, 1e-13; }
+
+/// Halves: each operation in f64, rounded once.
+macro_rules! native_half {
+    ($($t:ty, $relative:expr, $absolute:expr;)*) => {$(
+        impl Native for $t {
+            fn plus(self, rhs: Self) -> Self { n(self.to_f64() + rhs.to_f64()) }
+            fn minus(self, rhs: Self) -> Self { n(self.to_f64() - rhs.to_f64()) }
+            fn times(self, rhs: Self) -> Self { n(self.to_f64() * rhs.to_f64()) }
+            fn over(self, rhs: Self) -> Self { n(self.to_f64() / rhs.to_f64()) }
+            fn power(self, rhs: Self) -> Self { n(self.to_f64().powf(rhs.to_f64())) }
+            fn negative(self) -> Self { n(-self.to_f64()) }
+            fn absolute(self) -> Self { n(self.to_f64().abs()) }
+            fn sign(self) -> Self { n(Native::sign(self.to_f64())) }
+            fn larger(self, rhs: Self) -> Self { n(self.to_f64().larger(rhs.to_f64())) }
+            fn smaller(self, rhs: Self) -> Self { n(self.to_f64().smaller(rhs.to_f64())) }
+            fn draw(bits: u64) -> Self { n(f64::draw(bits)) }
+            fn close(got: Self, want: Self) -> bool {
+                let (got, want) = (got.to_f64(), want.to_f64());
+                got == want
+                    || got.is_nan() && want.is_nan()
+                    || want.is_finite() && (got - want).abs() <= $absolute + $relative * want.abs()
+            }
+        }
+    )*};
+}
+native_half! { f16, 2e-3, 4e-3; bf16, 1.6e-2, 3.2e-2; }
+
+fn n<T: WithDType>(value: f64) -> T {
+    T::from_f64(value)
+}
 
 /// An array of the host in row-major order.
 #[derive(Clone, Debug, PartialEq)]
@@ -243,7 +278,8 @@ impl<T: Native> Host<T> {
                 (l[rank + 1], r[rank]) = (i, i);
                 sum += left.at(&l).to_f64() * right.at(&r).to_f64();
             }
-            T::from_f64(sum)
+            // Of integers: small enough to be whole, and then as they wrap.
+            if T::DTYPE.is_float() { T::from_f64(sum) } else { T::from_i128(sum as i128) }
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use ndgc::{D, DType, Device, Error, NdManager, Result, Tensor, gc};
 
-use crate::cases::for_types;
+use crate::cases::for_numbers;
 use crate::reference::{Host, Native};
 use crate::support::{active, assert_same, each, error, put, shares, values};
 
@@ -185,7 +185,7 @@ fn cat_and_stack_join_every_form_along_every_axis() {
         let twice = Tensor::cat(&[&ta, &ta], D::Minus1).unwrap();
         assert_same("cat of one array twice", &twice, &Host::cat(&[&a, &a], 1));
     }
-    each(|device| for_types!(device, body, u8, u32, i64, f32, f64));
+    each(|device| for_numbers!(device, body));
 }
 
 #[test]

@@ -2,13 +2,31 @@
 
 use super::{conv, pooling, resize, source, target};
 use crate::base::{
-    dtype::{DType, with_type},
+    dtype::DType,
     error::{Error, Result},
+};
+use crate::device::cpu::{
+    types::{open, with_bits, with_sums, with_wide},
+    wide::wider,
 };
 use crate::device::{
     kernel::View,
     window::{ConvOp, PoolOp, ResizeOp, Spacing, Window, Windowed},
 };
+
+/// Whether narrow operands of a kernel over images are widened: not where elements only move, nor sums of integers,
+/// which are those of their bits.
+pub(super) fn is_widened(kernel: &Windowed) -> bool {
+    match kernel {
+        Windowed::Unfold { .. } | Windowed::Resize { op: ResizeOp::Nearest, .. } => false,
+        Windowed::Fold { image, .. } => wider(image.dtype()) == Some(DType::F32),
+        Windowed::Conv { image: any, .. }
+        | Windowed::Pool { image: any, .. }
+        | Windowed::PoolGrad { grad: any, .. }
+        | Windowed::Resize { image: any, .. }
+        | Windowed::ResizeGrad { grad: any, .. } => wider(any.dtype()).is_some(),
+    }
+}
 
 /// Runs a kernel over images.
 ///
@@ -39,7 +57,7 @@ pub(super) unsafe fn windowed(kernel: &Windowed) -> Result<()> {
 #[allow(unsafe_code)]
 unsafe fn convolution(op: ConvOp, views: [&View; 4], window: &Window, groups: usize) -> Result<()> {
     let [image, weights, result, room] = views;
-    with_float!("conv", image.dtype(), T => {
+    with_wide!("conv", float image.dtype(), T => {
         open!(T; ; room);
         match op {
             ConvOp::Result => {
@@ -61,7 +79,7 @@ unsafe fn convolution(op: ConvOp, views: [&View; 4], window: &Window, groups: us
 
 #[allow(unsafe_code)]
 unsafe fn unfold(image: &View, columns: &View, window: &Window) -> Result<()> {
-    with_type!(columns.dtype(), T => {
+    with_bits!(columns.dtype(), T => {
         open!(T; image; columns);
         conv::unfold(image, columns, window);
     });
@@ -70,7 +88,7 @@ unsafe fn unfold(image: &View, columns: &View, window: &Window) -> Result<()> {
 
 #[allow(unsafe_code)]
 unsafe fn fold(columns: &View, image: &View, window: &Window) -> Result<()> {
-    with_type!(image.dtype(), T => {
+    with_sums!("fold", image.dtype(), T => {
         open!(T; columns; image);
         conv::fold(columns, image, window);
     });
@@ -81,15 +99,15 @@ unsafe fn fold(columns: &View, image: &View, window: &Window) -> Result<()> {
 unsafe fn pool(op: PoolOp, views: [&View; 2], ids: Option<&View>, window: &Window, adaptive: bool) -> Result<()> {
     let [image, dst] = views;
     match (op, ids) {
-        (PoolOp::Mean, _) => with_float!("avg_pool", dst.dtype(), T => {
+        (PoolOp::Mean, _) => with_wide!("avg_pool", float dst.dtype(), T => {
             open!(T; image; dst);
             pooling::mean(image, dst, window, adaptive);
         }),
-        (PoolOp::Max, None) => with_type!(dst.dtype(), T => {
+        (PoolOp::Max, None) => with_wide!("max_pool", dst.dtype(), T => {
             open!(T; image; dst);
             pooling::max(image, dst, window, adaptive);
         }),
-        (PoolOp::Max, Some(ids)) => with_type!(dst.dtype(), T => {
+        (PoolOp::Max, Some(ids)) => with_wide!("max_pool", dst.dtype(), T => {
             open!(u32; ; ids);
             open!(T; image; dst);
             pooling::max_with_ids(image, dst, ids, window, adaptive);
@@ -100,7 +118,7 @@ unsafe fn pool(op: PoolOp, views: [&View; 2], ids: Option<&View>, window: &Windo
 
 #[allow(unsafe_code)]
 unsafe fn pool_grad(grad: &View, ids: Option<&View>, image: &View, window: &Window, adaptive: bool) -> Result<()> {
-    with_float!("pool", image.dtype(), T => {
+    with_wide!("pool", float image.dtype(), T => {
         open!(T; grad; image);
         match ids {
             None => pooling::mean_grad(grad, image, window, adaptive),
@@ -116,11 +134,11 @@ unsafe fn pool_grad(grad: &View, ids: Option<&View>, image: &View, window: &Wind
 #[allow(unsafe_code)]
 unsafe fn resized(op: ResizeOp, image: &View, dst: &View, spacing: &Spacing) -> Result<()> {
     match op {
-        ResizeOp::Nearest => with_type!(dst.dtype(), T => {
+        ResizeOp::Nearest => with_bits!(dst.dtype(), T => {
             open!(T; image; dst);
             resize::nearest(image, dst);
         }),
-        ResizeOp::Linear => with_float!("upsample_bilinear2d", dst.dtype(), T => {
+        ResizeOp::Linear => with_wide!("upsample_bilinear2d", float dst.dtype(), T => {
             open!(T; image; dst);
             resize::linear(image, dst, spacing);
         }),
@@ -130,7 +148,7 @@ unsafe fn resized(op: ResizeOp, image: &View, dst: &View, spacing: &Spacing) -> 
 
 #[allow(unsafe_code)]
 unsafe fn resized_grad(op: ResizeOp, grad: &View, image: &View, spacing: &Spacing) -> Result<()> {
-    with_float!("upsample", image.dtype(), T => {
+    with_wide!("upsample", float image.dtype(), T => {
         open!(T; grad; image);
         match op {
             ResizeOp::Nearest => resize::nearest_grad(grad, image),

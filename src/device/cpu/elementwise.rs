@@ -6,10 +6,13 @@
 
 use pulp::Arch;
 
-use crate::base::error::{Error, Result};
+use crate::base::{
+    dtype::{DType, WithDType},
+    error::{Error, Result},
+};
 use crate::device::cpu::{
     In, Out,
-    number::{Convert, Float, Id, Number},
+    number::{Float, Id, Number},
     threads, walk,
 };
 use crate::device::kernel::{BinaryOp, CmpOp, GradOp, UnaryOp};
@@ -43,10 +46,10 @@ fn row2<A: Copy, B: Copy, D>(a: &[A], b: &[B], d: &mut [D], f: impl Fn(A, B) -> 
 }
 
 #[inline(always)]
-fn map<A, D>(src: In<'_, A>, dst: Out<'_, D>, f: impl Fn(A) -> D + Copy + Sync)
+pub(super) fn map<A, D>(src: In<'_, A>, dst: Out<'_, D>, f: impl Fn(A) -> D + Copy + Sync)
 where
-    A: Number,
-    D: Number,
+    A: WithDType,
+    D: WithDType,
 {
     match src.dense() {
         Some(a) if a.len() < threads::ELEMENTS_MIN => row1(a, dst.dense(), f),
@@ -60,7 +63,7 @@ fn zip<A, B, D>(lhs: In<'_, A>, rhs: In<'_, B>, dst: Out<'_, D>, f: impl Fn(A, B
 where
     A: Number,
     B: Number,
-    D: Number,
+    D: WithDType,
 {
     match (lhs.dense(), rhs.dense()) {
         (Some(a), Some(b)) if a.len() < threads::ELEMENTS_MIN => row2(a, b, dst.dense(), f),
@@ -135,9 +138,12 @@ fn assign<T: Number>(rhs: In<'_, T>, dst: Out<'_, T>, row: &(dyn Fn(&[T], &mut [
     }
 }
 
-#[cold]
-fn unsupported<T: Number>(op: &'static str) -> Error {
-    Error::UnsupportedDType { op, dtype: T::DTYPE, supported: "f32, f64" }
+/// Refuses functions that only floats have.
+pub(super) fn check_closed(op: UnaryOp, dtype: DType) -> Result<()> {
+    match op {
+        UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign | UnaryOp::Sqr | UnaryOp::Relu => Ok(()),
+        _ => Err(Error::UnsupportedDType { op: "unary", dtype, supported: "f16, bf16, f32, f64" }),
+    }
 }
 
 /// Functions that exist for every dtype.
@@ -148,7 +154,7 @@ pub(super) fn unary<T: Number>(op: UnaryOp, operand: Unary<'_, T>) -> Result<()>
         UnaryOp::Sign => operand.map(T::sign),
         UnaryOp::Sqr => operand.map(T::squared),
         UnaryOp::Relu => operand.map(T::rectified),
-        _ => Err(unsupported::<T>("unary")),
+        _ => check_closed(op, T::DTYPE),
     }
 }
 
@@ -225,8 +231,7 @@ pub(super) fn unary_grad<T: Float>(op: GradOp, saved: In<'_, T>, grad: In<'_, T>
     }
 }
 
-pub(super) fn fill<T: Number>(dst: Out<'_, T>, value: f64) {
-    let value = T::from_f64(value);
+pub(super) fn fill<T: WithDType>(dst: Out<'_, T>, value: T) {
     if dst.is_dense() {
         dst.dense().fill(value);
     } else {
@@ -234,37 +239,27 @@ pub(super) fn fill<T: Number>(dst: Out<'_, T>, value: f64) {
     }
 }
 
-/// Floats: computed in f64.
-pub(super) fn arange_float<T: Float>(dst: Out<'_, T>, start: f64, step: f64) {
+/// Floats: computed in f64. Integers: in i64.
+pub(super) fn arange<T: WithDType>(dst: Out<'_, T>, start: f64, step: f64) {
+    let (first, by) = (start as i64, step as i64);
     for (i, d) in dst.dense().iter_mut().enumerate() {
-        *d = T::from_f64(start + i as f64 * step);
+        *d = if T::DTYPE.is_float() {
+            T::from_f64(start + i as f64 * step)
+        } else {
+            T::from_i128(first.wrapping_add((i as i64).wrapping_mul(by)).into())
+        };
     }
 }
 
-/// Integers: computed in i64.
-pub(super) fn arange_integer<T>(dst: Out<'_, T>, start: f64, step: f64)
-where
-    i64: Convert<T>,
-{
-    let (start, step) = (start as i64, step as i64);
-    for (i, d) in dst.dense().iter_mut().enumerate() {
-        *d = start.wrapping_add((i as i64).wrapping_mul(step)).convert();
-    }
-}
-
-pub(super) fn copy<T: Number>(src: In<'_, T>, dst: Out<'_, T>) {
+pub(super) fn copy<T: WithDType>(src: In<'_, T>, dst: Out<'_, T>) {
     match src.dense() {
         Some(a) if dst.is_dense() => threads::split2(a, dst.dense(), &|a, d| d.copy_from_slice(a)),
         _ => walk::copy(src, dst),
     }
 }
 
-pub(super) fn cast<S: Number + Convert<D>, D: Number>(src: In<'_, S>, dst: Out<'_, D>) {
-    map(src, dst, S::convert);
-}
-
 #[inline(never)]
-fn choose_row<I: Id, T: Number>(cond: &[I], yes: &[T], no: &[T], d: &mut [T]) {
+fn choose_row<I: Id, T: WithDType>(cond: &[I], yes: &[T], no: &[T], d: &mut [T]) {
     simd(d.len(), || {
         for (((d, &c), &yes), &no) in d.iter_mut().zip(cond).zip(yes).zip(no) {
             *d = if c != I::ZERO { yes } else { no };
@@ -272,7 +267,7 @@ fn choose_row<I: Id, T: Number>(cond: &[I], yes: &[T], no: &[T], d: &mut [T]) {
     });
 }
 
-pub(super) fn choose<I: Id, T: Number>(cond: In<'_, I>, yes: In<'_, T>, no: In<'_, T>, dst: Out<'_, T>) {
+pub(super) fn choose<I: Id, T: WithDType>(cond: In<'_, I>, yes: In<'_, T>, no: In<'_, T>, dst: Out<'_, T>) {
     match (cond.dense(), yes.dense(), no.dense()) {
         (Some(c), Some(yes), Some(no)) => choose_row(c, yes, no, dst.dense()),
         _ => walk::rows4(cond, yes, no, dst, &|c, yes, no, d| choose_row(c, yes, no, d)),

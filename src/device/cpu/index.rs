@@ -4,6 +4,7 @@
 //! destination as it was. Where the axis is not the last one, whole rows move.
 
 use crate::base::{
+    dtype::WithDType,
     error::{Error, Result},
     layout::Layout,
 };
@@ -38,7 +39,7 @@ pub(super) fn list<I: Id>(op: &'static str, ids: In<'_, I>, dim: usize) -> Resul
 }
 
 /// `dst[.., i, ..] = src[.., ids[i], ..]`.
-pub(super) fn select<T: Number>(src: In<'_, T>, ids: &[usize], axis: usize, dst: Out<'_, T>) {
+pub(super) fn select<T: WithDType>(src: In<'_, T>, ids: &[usize], axis: usize, dst: Out<'_, T>) {
     let Out { data, layout } = dst;
     let (sd, ss) = (layout.strides()[axis], src.layout.strides()[axis]);
     let walk = Walk::in_order([layout, src.layout], Some(axis));
@@ -103,7 +104,7 @@ fn without_axis(whole: &Layout, part: &Layout, axis: usize) -> Result<Layout> {
 }
 
 /// `dst[i][j] = src[i][ids[i][j]]` along `axis`. The indices were checked.
-pub(super) fn gather<T: Number, I: Id>(src: In<'_, T>, ids: In<'_, I>, axis: usize, dst: Out<'_, T>) -> Result<()> {
+pub(super) fn gather<T: WithDType, I: Id>(src: In<'_, T>, ids: In<'_, I>, axis: usize, dst: Out<'_, T>) -> Result<()> {
     let Out { data, layout } = dst;
     if layout.shape().elem_count() == 0 {
         return Ok(());

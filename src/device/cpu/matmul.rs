@@ -3,7 +3,9 @@
 //! `B` batch, `M x K` times `K x N`. Tiny products are computed here, since preparing the general routine takes
 //! longer than they do. A batch whose right side repeats is one product of `B M` rows.
 
-use crate::device::cpu::{In, Out, elementwise::simd, number::Float, product, threads, walk};
+use rayon::prelude::*;
+
+use crate::device::cpu::{In, Out, elementwise::simd, number::Number, threads, walk};
 
 /// Multiplications up to which a product counts as tiny.
 const TINY_MAX: usize = 1024;
@@ -62,7 +64,7 @@ struct Job<'a, T> {
     rank: usize,
 }
 
-impl<'a, T: Float> Job<'a, T> {
+impl<'a, T: Number> Job<'a, T> {
     fn new(lhs: In<'a, T>, rhs: In<'a, T>) -> Self {
         let (ld, rd) = (lhs.layout.dims(), rhs.layout.dims());
         let (ls, rs) = (lhs.layout.strides(), rhs.layout.strides());
@@ -118,7 +120,10 @@ impl<'a, T: Float> Job<'a, T> {
     }
 }
 
-pub(super) fn matmul<T: Float>(lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, T>) {
+/// How a product that is not tiny is computed: `[M, K, N]`, both sides, the result, and threads to do it on.
+pub(super) type Product<T> = fn([usize; 3], Matrix<'_, T>, Matrix<'_, T>, &mut [T], usize);
+
+pub(super) fn matmul<T: Number>(lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, T>, product: Product<T>) {
     let dst = dst.dense();
     if dst.is_empty() {
         return;
@@ -153,7 +158,7 @@ pub(super) fn matmul<T: Float>(lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, T>) 
 }
 
 /// A product of few multiplications: panels of the right side, copied and padded with zeros. `K` is at most `DEPTH`.
-fn tiny<T: Float, const DEPTH: usize>(dims: [usize; 3], lhs: Matrix<'_, T>, rhs: Matrix<'_, T>, dst: &mut [T]) {
+fn tiny<T: Number, const DEPTH: usize>(dims: [usize; 3], lhs: Matrix<'_, T>, rhs: Matrix<'_, T>, dst: &mut [T]) {
     let [m, k, n] = dims;
     let mut panel = [[T::ZERO; PANEL]; DEPTH];
     let panel = &mut panel[..k];
@@ -174,6 +179,48 @@ fn tiny<T: Float, const DEPTH: usize>(dims: [usize; 3], lhs: Matrix<'_, T>, rhs:
                 dst[i * n + j..i * n + j + width].copy_from_slice(&sums[..width]);
             }
         });
+    }
+}
+
+/// Side of the squares of the right side that stay in the first cache while rows of the left one pass.
+const SQUARE: usize = 32;
+/// Rows of the result that a thread takes at a time.
+const ROWS: usize = 16;
+
+/// A product of integers, for which there is no library: wrapping.
+pub(super) fn of_integers<T: Number>(
+    dims: [usize; 3],
+    lhs: Matrix<'_, T>,
+    rhs: Matrix<'_, T>,
+    dst: &mut [T],
+    threads: usize,
+) {
+    let [m, k, n] = dims;
+    if threads > 1 && m > ROWS {
+        return dst.par_chunks_mut(ROWS * n).enumerate().for_each(|(i, dst)| {
+            let lhs = lhs.shifted((i * ROWS) as isize * lhs.steps[0]);
+            of_integers([dst.len() / n, k, n], lhs, rhs, dst, 1);
+        });
+    }
+    dst.fill(T::ZERO);
+    let mut square = [[T::ZERO; SQUARE]; SQUARE];
+    for j in (0..n).step_by(SQUARE) {
+        let width = SQUARE.min(n - j);
+        for start in (0..k).step_by(SQUARE) {
+            let square = &mut square[..SQUARE.min(k - start)];
+            for (p, row) in square.iter_mut().enumerate() {
+                walk::put(rhs.data, rhs.place(start + p, j), rhs.steps[1], &mut row[..width]);
+            }
+            simd(m * width, || {
+                for i in 0..m {
+                    let sums = &mut dst[i * n + j..i * n + j + width];
+                    for (p, row) in square.iter().enumerate() {
+                        let x = lhs.data[lhs.place(i, start + p) as usize];
+                        sums.iter_mut().zip(row).for_each(|(sum, &y)| *sum = sum.plus(x.times(y)));
+                    }
+                }
+            });
+        }
     }
 }
 

@@ -5,11 +5,15 @@
 //! panic or a wrong number, never a stray access.
 //!
 //! ```text
-//! number.rs       arithmetic of one element, for each dtype
+//! types.rs        from a dtype to a type
+//! number.rs       arithmetic of one element, for each dtype that has its own
+//! narrow.rs       dtypes that compute in a wider one, block by block
+//! wide.rs         the same with whole operands
 //! math.rs         e^x, ln, tanh, sin and cos that vectorise
 //! walk.rs         strided operands as rows
 //! threads.rs      the pool of threads
-//! elementwise.rs  maps, arithmetic, comparison, choice, casts
+//! elementwise.rs  maps, arithmetic, comparison, choice
+//! cast.rs         conversion between dtypes
 //! reduce.rs       sums, means, extremes and where they are
 //! softmax.rs      softmax, cross entropy, their gradients
 //! matmul.rs       products of matrices
@@ -23,11 +27,14 @@
 //! pool.rs         the bytes themselves
 //! ```
 
+mod cast;
 pub(crate) mod conv;
+mod dispatch;
 mod elementwise;
 mod index;
 mod math;
 mod matmul;
+mod narrow;
 mod number;
 mod optim;
 pub(crate) mod pool;
@@ -37,20 +44,25 @@ mod reduce;
 mod resize;
 mod softmax;
 pub(crate) mod threads;
+mod types;
 mod walk;
+mod wide;
 
 use crate::base::{
-    dtype::{DType, WithDType, with_type},
+    dtype::{DType, WithDType},
     error::{Error, Result},
     layout::Layout,
     shape::Axes,
 };
 use crate::device::kernel::{AdamHyper, BinaryOp, CmpOp, GradOp, Kernel, ReduceOp, UnaryOp, View};
 use elementwise::{Binary, Unary};
+use half::{bf16, f16};
 use matmul::Matrix;
-use number::Float;
+use number::{Convert, Float};
 use optim::SgdHyper;
 use random::Stream;
+use types::{open, with_bits, with_float, with_id, with_number, with_sums, with_wide};
+use wide::{widened, wider};
 
 /// A source: the elements of its whole buffer, and where its own lie among them.
 #[derive(Debug)]
@@ -126,6 +138,14 @@ fn dense_count(layout: &Layout) -> Option<usize> {
     Some(count)
 }
 
+/// Whether elements of `dtype` may be opened as those of `as_type`: of the same type, or as the unsigned integer of
+/// their size, for kernels that look at their bits. Truth values are opened as bytes alone.
+#[inline(always)]
+fn opens_as(dtype: DType, as_type: DType) -> bool {
+    let as_bits = matches!(as_type, DType::U8 | DType::U16 | DType::U32 | DType::U64);
+    dtype == as_type && as_type != DType::Bool || as_bits && as_type.size_in_bytes() == dtype.size_in_bytes()
+}
+
 /// A source of a kernel as slices. No elements, no access: the span of an empty view may dangle.
 ///
 /// # Safety
@@ -133,7 +153,7 @@ fn dense_count(layout: &Layout) -> Option<usize> {
 #[inline(always)]
 #[allow(unsafe_code)]
 unsafe fn source<T: WithDType>(view: &View) -> In<'_, T> {
-    assert_eq!(view.dtype(), T::DTYPE, "operands have the dtype that their kernel was chosen for");
+    assert!(opens_as(view.dtype(), T::DTYPE), "operands have the dtype that their kernel was chosen for");
     let layout = view.layout();
     if layout.shape().elem_count() == 0 {
         return In { data: &[], layout };
@@ -150,7 +170,7 @@ unsafe fn source<T: WithDType>(view: &View) -> In<'_, T> {
 #[inline(always)]
 #[allow(unsafe_code)]
 unsafe fn target<T: WithDType>(view: &View) -> Out<'_, T> {
-    assert_eq!(view.dtype(), T::DTYPE, "operands have the dtype that their kernel was chosen for");
+    assert!(opens_as(view.dtype(), T::DTYPE), "operands have the dtype that their kernel was chosen for");
     let layout = view.layout();
     if layout.shape().elem_count() == 0 {
         return Out { data: &mut [], layout };
@@ -159,57 +179,6 @@ unsafe fn target<T: WithDType>(view: &View) -> Out<'_, T> {
     // overlaps it, so this is the only reference to its elements.
     Out { data: unsafe { view.span().slice_mut() }, layout }
 }
-
-/// Opens operands of one kernel as elements of one type: sources, then destinations.
-macro_rules! open {
-    ($t:ty; $($source:ident)*; $($target:ident)*) => {
-        // SAFETY: the function around this has the contract of `run`, and the views are different fields of one
-        // kernel, each named once.
-        #[allow(unsafe_code)]
-        let ($($source,)* $($target,)*) = unsafe { ($(source::<$t>($source),)* $(target::<$t>($target),)*) };
-    };
-}
-
-/// Runs a block with `$t` standing for the type of a float dtype; another dtype is an error.
-macro_rules! with_float {
-    ($op:literal, $dtype:expr, $t:ident => $body:expr) => {
-        match $dtype {
-            DType::F32 => {
-                type $t = f32;
-                $body
-            }
-            DType::F64 => {
-                type $t = f64;
-                $body
-            }
-            dtype => return Err(Error::UnsupportedDType { op: $op, dtype, supported: "f32, f64" }),
-        }
-    };
-}
-
-/// Runs a block with `$t` standing for the type of a dtype of indices; another dtype is an error.
-macro_rules! with_id {
-    ($op:literal, $dtype:expr, $t:ident => $body:expr) => {
-        match $dtype {
-            DType::U8 => {
-                type $t = u8;
-                $body
-            }
-            DType::U32 => {
-                type $t = u32;
-                $body
-            }
-            DType::I64 => {
-                type $t = i64;
-                $body
-            }
-            dtype => return Err(Error::UnsupportedDType { op: $op, dtype, supported: "u8, u32, i64" }),
-        }
-    };
-}
-
-// After the macros that it uses.
-mod dispatch;
 
 /// Runs a kernel to its end.
 ///
@@ -235,6 +204,23 @@ pub(crate) unsafe fn run_again(kernel: &Kernel, replays: u64) -> Result<()> {
     // SAFETY: every function called here has the contract of this one, for the views of this kernel.
     unsafe {
         match kernel {
+            // Of these, narrow operands are widened as a whole.
+            Kernel::Reduce { src, .. }
+            | Kernel::ArgReduce { src, .. }
+            | Kernel::Softmax { src, .. }
+            | Kernel::SoftmaxGrad { out: src, .. }
+            | Kernel::CrossEntropy { logits: src, .. }
+            | Kernel::CrossEntropyGrad { probs: src, .. }
+                if wider(src.dtype()).is_some() =>
+            {
+                widened(kernel, replays)
+            }
+            // Of these, the integers are their bits.
+            Kernel::Matmul { dst, .. } | Kernel::IndexAdd { dst, .. } | Kernel::ScatterAdd { dst, .. }
+                if wider(dst.dtype()) == Some(DType::F32) =>
+            {
+                widened(kernel, replays)
+            }
             Kernel::Binary { op, lhs, rhs, dst } => binary(*op, lhs, rhs, dst),
             Kernel::BinaryAssign { op, dst, rhs } => binary_assign(*op, dst, rhs),
             Kernel::Fill { dst, value } => fill(dst, *value),
@@ -257,6 +243,7 @@ pub(crate) unsafe fn run_again(kernel: &Kernel, replays: u64) -> Result<()> {
             Kernel::CrossEntropy { logits, labels, probs, loss } => cross_entropy(logits, labels, probs, loss),
             Kernel::CrossEntropyGrad { probs, labels, grad, dst } => cross_entropy_grad(probs, labels, grad, dst),
             Kernel::Matmul { lhs, rhs, dst } => matmul(lhs, rhs, dst),
+            Kernel::Window(windowed) if dispatch::is_widened(windowed) => widened(kernel, replays),
             Kernel::Window(windowed) => dispatch::windowed(windowed),
             Kernel::IndexSelect { src, ids, axis, dst } => index_select(src, ids, *axis, dst),
             Kernel::IndexAdd { dst, ids, src, axis } => index_add(dst, ids, src, *axis),
@@ -278,69 +265,127 @@ pub(crate) unsafe fn run_again(kernel: &Kernel, replays: u64) -> Result<()> {
     }
 }
 
+/// Whether the result of two truth values is one of them.
+fn is_choice(op: BinaryOp, dst: &View) -> bool {
+    dst.dtype() == DType::Bool && matches!(op, BinaryOp::Maximum | BinaryOp::Minimum)
+}
+
 // The functions below give each kernel its types. All of them have the contract of `run`.
 
 #[allow(unsafe_code)]
 unsafe fn binary(op: BinaryOp, lhs: &View, rhs: &View, dst: &View) -> Result<()> {
-    with_type!(dst.dtype(), T => {
+    if is_choice(op, dst) {
+        open!(u8; lhs rhs; dst);
+        elementwise::binary(op, Binary::To(lhs, rhs, dst));
+        return Ok(());
+    }
+    with_number!("binary", dst.dtype(), T => {
         open!(T; lhs rhs; dst);
         elementwise::binary(op, Binary::To(lhs, rhs, dst));
+    }, N => {
+        open!(N; lhs rhs; dst);
+        narrow::binary(op, Binary::To(lhs, rhs, dst));
     });
     Ok(())
 }
 
 #[allow(unsafe_code)]
 unsafe fn binary_assign(op: BinaryOp, dst: &View, rhs: &View) -> Result<()> {
-    with_type!(dst.dtype(), T => {
+    if is_choice(op, dst) {
+        open!(u8; rhs; dst);
+        elementwise::binary(op, Binary::InPlace(rhs, dst));
+        return Ok(());
+    }
+    with_number!("binary", dst.dtype(), T => {
         open!(T; rhs; dst);
         elementwise::binary(op, Binary::InPlace(rhs, dst));
+    }, N => {
+        open!(N; rhs; dst);
+        narrow::binary(op, Binary::InPlace(rhs, dst));
     });
     Ok(())
 }
 
 #[allow(unsafe_code)]
 unsafe fn fill(dst: &View, value: f64) -> Result<()> {
-    with_type!(dst.dtype(), T => {
+    let bits = cast::bits_of(dst.dtype(), value);
+    with_bits!(dst.dtype(), T => {
         open!(T; ; dst);
-        elementwise::fill(dst, value);
+        elementwise::fill(dst, bits as T);
     });
     Ok(())
 }
 
 #[allow(unsafe_code)]
 unsafe fn arange(dst: &View, start: f64, step: f64) -> Result<()> {
-    if dst.dtype().is_float() {
-        with_float!("arange", dst.dtype(), T => {
-            open!(T; ; dst);
-            elementwise::arange_float(dst, start, step);
-        });
-    } else {
-        with_id!("arange", dst.dtype(), T => {
-            open!(T; ; dst);
-            elementwise::arange_integer(dst, start, step);
-        });
-    }
+    with_number!("arange", dst.dtype(), T => {
+        open!(T; ; dst);
+        elementwise::arange(dst, start, step);
+    }, N => {
+        open!(N; ; dst);
+        elementwise::arange(dst, start, step);
+    });
     Ok(())
 }
 
 #[allow(unsafe_code)]
 unsafe fn copy(src: &View, dst: &View) -> Result<()> {
-    with_type!(dst.dtype(), T => {
+    with_bits!(dst.dtype(), T => {
         open!(T; src; dst);
         elementwise::copy(src, dst);
     });
     Ok(())
 }
 
+/// Common pairs by loops of their own.
+macro_rules! casts {
+    ($src:ident, $dst:ident; $($from:ident $s:ty => $($to:ident $d:ty),*;)*) => {
+        match ($src.dtype(), $dst.dtype()) {
+            $($((DType::$from, DType::$to) => {
+                open!($s; $src;);
+                open!($d; ; $dst);
+                elementwise::map($src, $dst, <$s as Convert<$d>>::convert);
+            })*)*
+            (DType::F16, DType::F32) => {
+                open!(f16; $src;);
+                open!(f32; ; $dst);
+                narrow::widen_all($src, $dst);
+            }
+            (DType::BF16, DType::F32) => {
+                open!(bf16; $src;);
+                open!(f32; ; $dst);
+                narrow::widen_all($src, $dst);
+            }
+            (DType::F32, DType::F16) => {
+                open!(f32; $src;);
+                open!(f16; ; $dst);
+                narrow::narrow_all($src, $dst);
+            }
+            (DType::F32, DType::BF16) => {
+                open!(f32; $src;);
+                open!(bf16; ; $dst);
+                narrow::narrow_all($src, $dst);
+            }
+            (from, to) => with_bits!(from, S => {
+                open!(S; $src;);
+                with_bits!(to, D => {
+                    open!(D; ; $dst);
+                    cast::by_blocks(from, $src, to, $dst);
+                });
+            }),
+        }
+    };
+}
+
 #[allow(unsafe_code)]
 unsafe fn cast(src: &View, dst: &View) -> Result<()> {
-    with_type!(src.dtype(), S => {
-        open!(S; src;);
-        with_type!(dst.dtype(), D => {
-            open!(D; ; dst);
-            elementwise::cast(src, dst);
-        });
-    });
+    casts! { src, dst;
+        U8 u8 => U32 u32, I64 i64, F32 f32, F64 f64;
+        U32 u32 => U8 u8, I64 i64, F32 f32, F64 f64;
+        I64 i64 => U8 u8, U32 u32, F32 f32, F64 f64;
+        F32 f32 => U8 u8, U32 u32, I64 i64, F64 f64;
+        F64 f64 => U8 u8, U32 u32, I64 i64, F32 f32;
+    }
     Ok(())
 }
 
@@ -364,19 +409,28 @@ unsafe fn unary(op: UnaryOp, src: Option<&View>, dst: &View) -> Result<()> {
     // SAFETY: the contract of `operand` is that of this function.
     unsafe {
         match dst.dtype() {
-            DType::U8 => elementwise::unary::<u8>(op, operand(src, dst)),
-            DType::U32 => elementwise::unary::<u32>(op, operand(src, dst)),
-            DType::I64 => elementwise::unary::<i64>(op, operand(src, dst)),
-            DType::F32 => elementwise::unary_float::<f32>(op, operand(src, dst)),
-            DType::F64 => elementwise::unary_float::<f64>(op, operand(src, dst)),
+            DType::F32 => elementwise::unary_float::<f32>(op, operand(src, dst))?,
+            DType::F64 => elementwise::unary_float::<f64>(op, operand(src, dst))?,
+            DType::F16 => narrow::unary_float::<f16>(op, operand(src, dst)),
+            DType::BF16 => narrow::unary_float::<bf16>(op, operand(src, dst)),
+            dtype => with_number!(@ "unary", dtype,
+                T => elementwise::unary::<T>(op, operand(src, dst))?,
+                N => narrow::unary::<N>(op, operand(src, dst))?;
+                U8 u8, U32 u32, U64 u64, I32 i32, I64 i64; U16 u16, I8 i8, I16 i16),
         }
     }
+    Ok(())
 }
 
 #[allow(unsafe_code)]
 unsafe fn affine(src: Option<&View>, dst: &View, mul: f64, add: f64) -> Result<()> {
     // SAFETY: the contract of `operand` is that of this function.
-    with_type!(dst.dtype(), T => elementwise::affine::<T>(unsafe { operand(src, dst) }, mul, add))
+    unsafe {
+        with_number!("affine", dst.dtype(),
+            T => elementwise::affine::<T>(operand(src, dst), mul, add)?,
+            N => narrow::affine::<N>(operand(src, dst), mul, add));
+    }
+    Ok(())
 }
 
 #[allow(unsafe_code)]
@@ -384,15 +438,21 @@ unsafe fn powf(src: &View, dst: &View, exponent: f64) -> Result<()> {
     with_float!("powf", dst.dtype(), T => {
         open!(T; src; dst);
         elementwise::powf(src, dst, exponent);
+    }, N => {
+        open!(N; src; dst);
+        narrow::powf(src, dst, exponent);
     });
     Ok(())
 }
 
 #[allow(unsafe_code)]
 unsafe fn clamp(src: &View, dst: &View, min: f64, max: f64) -> Result<()> {
-    with_type!(dst.dtype(), T => {
+    with_number!("clamp", dst.dtype(), T => {
         open!(T; src; dst);
         elementwise::clamp(src, dst, min, max);
+    }, N => {
+        open!(N; src; dst);
+        narrow::clamp(src, dst, min, max);
     });
     Ok(())
 }
@@ -400,9 +460,17 @@ unsafe fn clamp(src: &View, dst: &View, min: f64, max: f64) -> Result<()> {
 #[allow(unsafe_code)]
 unsafe fn compare(op: CmpOp, lhs: &View, rhs: &View, dst: &View) -> Result<()> {
     open!(u8; ; dst);
-    with_type!(lhs.dtype(), T => {
+    if lhs.dtype() == DType::Bool {
+        open!(u8; lhs rhs;);
+        elementwise::compare(op, lhs, rhs, dst);
+        return Ok(());
+    }
+    with_number!("compare", lhs.dtype(), T => {
         open!(T; lhs rhs;);
         elementwise::compare(op, lhs, rhs, dst);
+    }, N => {
+        open!(N; lhs rhs;);
+        narrow::compare(op, lhs, rhs, dst);
     });
     Ok(())
 }
@@ -411,7 +479,7 @@ unsafe fn compare(op: CmpOp, lhs: &View, rhs: &View, dst: &View) -> Result<()> {
 unsafe fn choose(cond: &View, yes: &View, no: &View, dst: &View) -> Result<()> {
     with_id!("where_cond", cond.dtype(), I => {
         open!(I; cond;);
-        with_type!(dst.dtype(), T => {
+        with_bits!(dst.dtype(), T => {
             open!(T; yes no; dst);
             elementwise::choose(cond, yes, no, dst);
         });
@@ -424,6 +492,9 @@ unsafe fn unary_grad(op: GradOp, saved: &View, grad: &View, dst: &View) -> Resul
     with_float!("unary_grad", dst.dtype(), T => {
         open!(T; saved grad; dst);
         elementwise::unary_grad(op, saved, grad, dst);
+    }, N => {
+        open!(N; saved grad; dst);
+        narrow::unary_grad(op, saved, grad, dst);
     });
     Ok(())
 }
@@ -431,9 +502,12 @@ unsafe fn unary_grad(op: GradOp, saved: &View, grad: &View, dst: &View) -> Resul
 #[allow(unsafe_code)]
 unsafe fn reduce(op: ReduceOp, src: &View, axes: Axes, dst: &View) -> Result<()> {
     if op == ReduceOp::Mean && !dst.dtype().is_float() {
-        return Err(Error::UnsupportedDType { op: "mean", dtype: dst.dtype(), supported: "f32, f64" });
+        return Err(Error::UnsupportedDType { op: "mean", dtype: dst.dtype(), supported: "f16, bf16, f32, f64" });
     }
-    with_type!(dst.dtype(), T => {
+    if op == ReduceOp::Sum && dst.dtype() == DType::Bool {
+        return Err(Error::UnsupportedDType { op: "sum", dtype: dst.dtype(), supported: "any but bool" });
+    }
+    with_wide!("reduce", dst.dtype(), T => {
         open!(T; src; dst);
         reduce::reduce(op, src, axes, dst);
     });
@@ -443,7 +517,7 @@ unsafe fn reduce(op: ReduceOp, src: &View, axes: Axes, dst: &View) -> Result<()>
 #[allow(unsafe_code)]
 unsafe fn arg_reduce(largest: bool, src: &View, axis: usize, dst: &View) -> Result<()> {
     open!(u32; ; dst);
-    with_type!(src.dtype(), T => {
+    with_wide!("arg_reduce", src.dtype(), T => {
         open!(T; src;);
         reduce::arg(largest, src, axis, dst);
     });
@@ -452,7 +526,7 @@ unsafe fn arg_reduce(largest: bool, src: &View, axis: usize, dst: &View) -> Resu
 
 #[allow(unsafe_code)]
 unsafe fn softmax(src: &View, dst: &View, log: bool) -> Result<()> {
-    with_float!("softmax", dst.dtype(), T => {
+    with_wide!("softmax", float dst.dtype(), T => {
         open!(T; src; dst);
         softmax::softmax(src, dst, log);
     });
@@ -461,7 +535,7 @@ unsafe fn softmax(src: &View, dst: &View, log: bool) -> Result<()> {
 
 #[allow(unsafe_code)]
 unsafe fn softmax_grad(out: &View, grad: &View, dst: &View, log: bool) -> Result<()> {
-    with_float!("softmax", dst.dtype(), T => {
+    with_wide!("softmax", float dst.dtype(), T => {
         open!(T; out grad; dst);
         softmax::softmax_grad(out, grad, dst, log);
     });
@@ -472,7 +546,7 @@ unsafe fn softmax_grad(out: &View, grad: &View, dst: &View, log: bool) -> Result
 unsafe fn cross_entropy(logits: &View, labels: &View, probs: &View, loss: &View) -> Result<()> {
     with_id!("cross_entropy", labels.dtype(), I => {
         open!(I; labels;);
-        with_float!("cross_entropy", logits.dtype(), T => {
+        with_wide!("cross_entropy", float logits.dtype(), T => {
             open!(T; logits; probs loss);
             softmax::cross_entropy(logits, labels, probs, loss)
         })
@@ -483,7 +557,7 @@ unsafe fn cross_entropy(logits: &View, labels: &View, probs: &View, loss: &View)
 unsafe fn cross_entropy_grad(probs: &View, labels: &View, grad: &View, dst: &View) -> Result<()> {
     with_id!("cross_entropy", labels.dtype(), I => {
         open!(I; labels;);
-        with_float!("cross_entropy", dst.dtype(), T => {
+        with_wide!("cross_entropy", float dst.dtype(), T => {
             open!(T; probs grad; dst);
             softmax::cross_entropy_grad(probs, labels, grad, dst)
         })
@@ -492,10 +566,24 @@ unsafe fn cross_entropy_grad(probs: &View, labels: &View, grad: &View, dst: &Vie
 
 #[allow(unsafe_code)]
 unsafe fn matmul(lhs: &View, rhs: &View, dst: &View) -> Result<()> {
-    with_float!("matmul", dst.dtype(), T => {
-        open!(T; lhs rhs; dst);
-        matmul::matmul(lhs, rhs, dst);
-    });
+    if dst.dtype() == DType::Bool {
+        return Err(Error::UnsupportedDType { op: "matmul", dtype: dst.dtype(), supported: "any but bool" });
+    }
+    match dst.dtype() {
+        DType::F32 => {
+            open!(f32; lhs rhs; dst);
+            matmul::matmul(lhs, rhs, dst, product::<f32>);
+        }
+        DType::F64 => {
+            open!(f64; lhs rhs; dst);
+            matmul::matmul(lhs, rhs, dst, product::<f64>);
+        }
+        // Wrapping products are those of the bits, whatever the sign.
+        dtype => with_bits!(dtype, T => {
+            open!(T; lhs rhs; dst);
+            matmul::matmul(lhs, rhs, dst, matmul::of_integers::<T>);
+        }),
+    }
     Ok(())
 }
 
@@ -506,7 +594,7 @@ unsafe fn index_select(src: &View, ids: &View, axis: usize, dst: &View) -> Resul
         open!(I; ids;);
         index::list("index_select", ids, dim)?
     });
-    with_type!(dst.dtype(), T => {
+    with_bits!(dst.dtype(), T => {
         open!(T; src; dst);
         index::select(src, &ids, axis, dst);
     });
@@ -520,7 +608,7 @@ unsafe fn index_add(dst: &View, ids: &View, src: &View, axis: usize) -> Result<(
         open!(I; ids;);
         index::list("index_add", ids, dim)?
     });
-    with_type!(dst.dtype(), T => {
+    with_sums!("index_add", dst.dtype(), T => {
         open!(T; src; dst);
         index::add(dst, &ids, src, axis);
     });
@@ -532,7 +620,7 @@ unsafe fn gather(src: &View, ids: &View, axis: usize, dst: &View) -> Result<()> 
     with_id!("gather", ids.dtype(), I => {
         open!(I; ids;);
         index::check("gather", ids, src.layout().dims()[axis])?;
-        with_type!(dst.dtype(), T => {
+        with_bits!(dst.dtype(), T => {
             open!(T; src; dst);
             index::gather(src, ids, axis, dst)
         })
@@ -544,7 +632,7 @@ unsafe fn scatter_add(dst: &View, ids: &View, src: &View, axis: usize) -> Result
     with_id!("scatter_add", ids.dtype(), I => {
         open!(I; ids;);
         index::check("scatter_add", ids, dst.layout().dims()[axis])?;
-        with_type!(dst.dtype(), T => {
+        with_sums!("scatter_add", dst.dtype(), T => {
             open!(T; src; dst);
             index::scatter_add(dst, ids, src, axis)
         })
@@ -553,30 +641,52 @@ unsafe fn scatter_add(dst: &View, ids: &View, src: &View, axis: usize) -> Result
 
 #[allow(unsafe_code)]
 unsafe fn uniform(dst: &View, stream: Stream, low: f64, high: f64) -> Result<()> {
-    if dst.dtype() == DType::F32 {
-        open!(f32; ; dst);
-        random::uniform_f32(dst, stream, low, high);
-        return Ok(());
+    match dst.dtype() {
+        DType::F32 => {
+            open!(f32; ; dst);
+            random::uniform_f32(dst, stream, low, high);
+        }
+        DType::F64 => {
+            open!(f64; ; dst);
+            random::uniform_f64(dst, stream, low, high);
+        }
+        DType::F16 => {
+            open!(f16; ; dst);
+            random::uniform_halves(dst, stream, low, high);
+        }
+        DType::BF16 => {
+            open!(bf16; ; dst);
+            random::uniform_halves(dst, stream, low, high);
+        }
+        dtype => with_number!(@ "uniform", dtype, T => {
+            open!(T; ; dst);
+            random::uniform_integers(dst, stream, low, high);
+        }, N => { unreachable!() };
+            U8 u8, U16 u16, U32 u32, U64 u64, I8 i8, I16 i16, I32 i32, I64 i64;),
     }
-    with_type!(dst.dtype(), T => {
-        open!(T; ; dst);
-        random::uniform_f64(dst, stream, low, high);
-    });
     Ok(())
 }
 
 #[allow(unsafe_code)]
 unsafe fn normal(dst: &View, stream: Stream, mean: f64, std: f64) -> Result<()> {
     match dst.dtype() {
-        DType::F32 => {
-            open!(f32; ; dst);
-            random::normal_f32(dst, stream, mean, std);
-        }
         DType::F64 => {
             open!(f64; ; dst);
             random::normal_f64(dst, stream, mean, std);
         }
-        dtype => return Err(Error::UnsupportedDType { op: "normal", dtype, supported: "f32, f64" }),
+        DType::F32 => {
+            open!(f32; ; dst);
+            random::normal_f32(dst, stream, mean, std);
+        }
+        DType::F16 => {
+            open!(f16; ; dst);
+            random::normal_halves(dst, stream, mean, std);
+        }
+        DType::BF16 => {
+            open!(bf16; ; dst);
+            random::normal_halves(dst, stream, mean, std);
+        }
+        dtype => return Err(Error::UnsupportedDType { op: "normal", dtype, supported: "f16, bf16, f32, f64" }),
     }
     Ok(())
 }
@@ -592,6 +702,15 @@ unsafe fn sgd(param: &View, grad: &View, velocity: Option<&View>, hyper: SgdHype
                 optim::sgd_momentum(param, grad, velocity, hyper);
             }
         }
+    }, N => {
+        open!(N; grad; param);
+        match velocity {
+            None => narrow::sgd(param, grad, None, hyper),
+            Some(velocity) => {
+                open!(N; ; velocity);
+                narrow::sgd(param, grad, Some(velocity), hyper);
+            }
+        }
     });
     Ok(())
 }
@@ -601,6 +720,9 @@ unsafe fn adam(param: &View, grad: &View, m: &View, v: &View, hyper: &AdamHyper)
     with_float!("adam_step", param.dtype(), T => {
         open!(T; grad; param m v);
         optim::adam(param, grad, m, v, hyper);
+    }, N => {
+        open!(N; grad; param m v);
+        narrow::adam(param, grad, m, v, hyper);
     });
     Ok(())
 }

@@ -129,7 +129,11 @@ macro_rules! integer {
 }
 integer!(u8, |x| x, u8::from(x > 0), u64::from(x));
 integer!(u32, |x| x, u32::from(x > 0), u64::from(x));
+integer!(u64, |x| x, u64::from(x > 0), x);
+integer!(i32, |x| x.wrapping_abs(), x.signum(), x.max(0) as u64);
 integer!(i64, |x| x.wrapping_abs(), x.signum(), x.max(0) as u64);
+// As bits of any dtype of their size, and for sums of the signed ones.
+integer!(u16, |x| x, u16::from(x > 0), u64::from(x));
 
 macro_rules! float_number {
     ($t:ty) => {

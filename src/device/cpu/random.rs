@@ -10,14 +10,13 @@
 //! others    two words:  element e is words 2 (e % 2) and the next of block e / 2
 //! ```
 //!
+//! Halves are the numbers of f32, rounded.
+//!
 //! A uniform number takes the highest 24 (f32) or 53 bits. A normal one needs a pair of uniforms, those of the
 //! elements `2p` and `2p + 1`: radius from the first, angle from the second; the even element is the cosine.
 
-use crate::device::cpu::{
-    Out, math,
-    number::{Convert, Number},
-    threads,
-};
+use crate::base::{dtype::WithDType, layout::Layout, shape::Shape};
+use crate::device::cpu::{Out, math, narrow::Half, number::Number, threads};
 
 const ROUNDS: usize = 10;
 /// Blocks computed together: one vector of each word.
@@ -146,19 +145,58 @@ pub(super) fn uniform_f32(dst: Out<'_, f32>, stream: Stream, low: f64, high: f64
     });
 }
 
-/// Uniform in `[low, high)`; of integers the floor of that.
-pub(super) fn uniform_f64<T: Number>(dst: Out<'_, T>, stream: Stream, low: f64, high: f64)
-where
-    f64: Convert<T>,
-{
+/// Uniform in `[low, high)`.
+pub(super) fn uniform_f64(dst: Out<'_, f64>, stream: Stream, low: f64, high: f64) {
     let last = high.next_down().max(low);
-    let is_float = T::DTYPE.is_float();
-    fill(dst, stream, 2, |words, made: &mut [T; WORDS / 2]| {
+    fill(dst, stream, 2, |words, made: &mut [f64; WORDS / 2]| {
         for (made, &[first, second]) in made.iter_mut().zip(words.as_chunks().0) {
-            let value = between!(low, high, last, unit64(first, second));
-            *made = if is_float { value } else { value.floor() }.convert();
+            *made = between!(low, high, last, unit64(first, second));
         }
     });
+}
+
+/// Numbers drawn at a time by what converts them.
+const DRAWN: usize = 512;
+
+/// Fills `dst` with what `convert` makes of numbers of another type, which `draw` draws.
+pub(super) fn converted<S: Number, T: WithDType>(
+    dst: Out<'_, T>,
+    stream: Stream,
+    draw: &(dyn Fn(Out<'_, S>, Stream) + Sync),
+    convert: &(dyn Fn(&[S], &mut [T]) + Sync),
+) {
+    threads::split1(dst.dense(), &|start, part| {
+        let mut stage = [S::ZERO; DRAWN];
+        for (i, part) in part.chunks_mut(DRAWN).enumerate() {
+            let (drawn, layout) = (&mut stage[..part.len()], Layout::contiguous(Shape::from(part.len())));
+            let first = stream.first.wrapping_add((start + i * DRAWN) as u64);
+            draw(Out { data: drawn, layout: &layout }, Stream { first, ..stream });
+            convert(drawn, part);
+        }
+    });
+}
+
+/// Uniform integers: the floor of numbers in `[low, high)`.
+pub(super) fn uniform_integers<T: WithDType>(dst: Out<'_, T>, stream: Stream, low: f64, high: f64) {
+    converted(dst, stream, &|drawn, stream| uniform_f64(drawn, stream, low, high), &|drawn, part| {
+        part.iter_mut().zip(drawn).for_each(|(to, from)| *to = T::from_f64(from.floor()));
+    });
+}
+
+/// Uniform halves in `[low, high)`: those of f32, rounded, but never to the end.
+pub(super) fn uniform_halves<T: Half>(dst: Out<'_, T>, stream: Stream, low: f64, high: f64) {
+    let (least, end) = (T::from_f64(low), T::from_f64(high));
+    let last = if end > least { end.next_down() } else { least };
+    let (low, high) = (least.to_f64(), end.to_f64());
+    converted(dst, stream, &|drawn, stream| uniform_f32(drawn, stream, low, high), &|drawn, part: &mut [T]| {
+        T::narrow(drawn, part);
+        part.iter_mut().filter(|x| **x >= end).for_each(|x| *x = last);
+    });
+}
+
+/// Normal halves: those of f32, rounded.
+pub(super) fn normal_halves<T: Half>(dst: Out<'_, T>, stream: Stream, mean: f64, std: f64) {
+    converted(dst, stream, &|drawn, stream| normal_f32(drawn, stream, mean, std), &T::narrow);
 }
 
 /// Normal with this mean and deviation.

@@ -30,9 +30,13 @@ impl Draw {
         (self.0 >> 33) as usize % n
     }
 
-    /// A number with two decimals around 0; whole and not negative for integers.
+    /// A number with two decimals around 0; whole and not negative for integers, 0 or 1 for truth values.
     pub(super) fn value(&mut self, dtype: DType) -> f64 {
-        if dtype.is_float() { self.below(801) as f64 / 100.0 - 4.0 } else { self.below(20) as f64 }
+        match dtype {
+            DType::Bool => self.below(2) as f64,
+            _ if dtype.is_float() => self.below(801) as f64 / 100.0 - 4.0,
+            _ => self.below(20) as f64,
+        }
     }
 
     /// A layout of this shape: permuted, narrowed on every side, and repeated along some axes if `repeats`.
@@ -215,22 +219,36 @@ pub(super) fn assert_close(found: &[f64], expected: &[f64], tolerance: f64, what
     }
 }
 
+/// Every dtype that computes.
+pub(super) const NUMBERS: [DType; 12] = {
+    let mut numbers = [DType::U8; 12];
+    let mut i = 0;
+    while i < 12 {
+        numbers[i] = DType::ALL[i + 1];
+        i += 1;
+    }
+    numbers
+};
+
+/// Every dtype of floats.
+pub(super) const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+
 /// The rounding that a few operations of a dtype may add.
 pub(super) fn tolerance(dtype: DType) -> f64 {
     match dtype {
+        DType::F16 => 1e-3,
+        DType::BF16 => 8e-3,
         DType::F32 => 2e-5,
         DType::F64 => 1e-12,
         _ => 0.0,
     }
 }
 
-/// Reduces a whole number to the range of an integer dtype, as wrapping arithmetic does.
+/// Brings a number to the range of a dtype: a whole one as wrapping arithmetic does.
 pub(super) fn wrapped(dtype: DType, value: f64) -> f64 {
-    match dtype {
-        DType::U8 => f64::from(value as i64 as u8),
-        DType::U32 => f64::from(value as i64 as u32),
-        _ => value,
-    }
+    with_type!(dtype, T => {
+        if dtype.is_float() { T::from_f64(value).to_f64() } else { T::from_i128(value as i128).to_f64() }
+    })
 }
 
 #[test]

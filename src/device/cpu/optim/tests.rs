@@ -2,12 +2,10 @@
 
 use crate::base::dtype::DType;
 use crate::device::cpu::{
-    tests::{Array, Draw, assert_close, run, tolerance},
+    tests::{Array, Draw, FLOATS, assert_close, run, tolerance},
     threads,
 };
 use crate::device::kernel::{AdamHyper, Kernel};
-
-const FLOATS: [DType; 2] = [DType::F32, DType::F64];
 
 fn sizes() -> [usize; 4] {
     [0, 5, 1000, threads::ELEMENTS_MIN + 77]

@@ -1,11 +1,10 @@
 //! Softmax and cross entropy against their definitions in f64.
 
 use crate::base::{dtype::DType, error::Error};
-use crate::device::cpu::tests::{Array, Draw, assert_close, run, tolerance};
+use crate::device::cpu::tests::{Array, Draw, FLOATS, assert_close, run, tolerance};
 use crate::device::kernel::Kernel;
 
 const MATRICES: [&[usize]; 8] = [&[0, 3], &[3, 0], &[1, 1], &[4, 10], &[300, 3], &[3, 300], &[2, 1500], &[33, 40]];
-const FLOATS: [DType; 2] = [DType::F32, DType::F64];
 
 fn plain(row: &[f64], log: bool) -> Vec<f64> {
     let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);

@@ -47,7 +47,7 @@ KERNEL(gather, Pick) {
     }
 }
 
-#if KIND == 0
+#if KIND == KIND_u8
 // Atomics change no less than 4 bytes: the other three of the word that has the element stay as they are.
 __device__ inline void add(u8* to, u8 value) {
     u32* word = (u32*)((u64)to & ~3ull);
@@ -58,7 +58,7 @@ __device__ inline void add(u8* to, u8 value) {
         seen = atomicCAS(word, before, (before & ~(255u << shift)) | (sum << shift));
     } while (seen != before);
 }
-#elif KIND == 2
+#elif KIND == KIND_i64
 __device__ inline void add(i64* to, i64 value) { atomicAdd((u64*)to, (u64)value); }
 #else
 __device__ inline void add(T* to, T value) { atomicAdd(to, value); }

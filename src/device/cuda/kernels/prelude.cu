@@ -32,16 +32,24 @@ typedef double f64;
 #define KERNEL(name, Params) ENTRY(PASTE(name, F), Params)
 
 // Numbers of dtypes.
-enum { U8, U32, I64, F32, F64 };
+enum { BOOL, U8, U16, U32, U64, I8, I16, I32, I64, F16, BF16, F32, F64 };
 
 // What the preprocessor knows of `T`.
-#define KIND_u8 0
-#define KIND_u32 1
-#define KIND_i64 2
-#define KIND_f32 3
-#define KIND_f64 4
+#define KIND_bool 0
+#define KIND_u8 1
+#define KIND_u16 2
+#define KIND_u32 3
+#define KIND_u64 4
+#define KIND_i8 5
+#define KIND_i16 6
+#define KIND_i32 7
+#define KIND_i64 8
+#define KIND_f16 9
+#define KIND_bf16 10
+#define KIND_f32 11
+#define KIND_f64 12
 #define KIND PASTE(KIND, F)
-#define IS_FLOAT (KIND >= 3)
+#define IS_FLOAT (KIND >= KIND_f16)
 
 struct Ref {
     u64 ptr;

@@ -11,7 +11,7 @@
 // A thread makes a block of the generator, from which come 4 or 2 neighbours.
 
 #define ROUNDS 10
-#if KIND == 3
+#if KIND == KIND_f32
 #define WIDTH 1
 #else
 #define WIDTH 2
@@ -89,7 +89,7 @@ template <class E> struct Range {
     }
 };
 
-#if KIND == 3
+#if KIND == KIND_f32
 struct Uniform {
     Range<f32> range;
     __device__ inline void operator()(const u32* w, T* d) const {
@@ -111,14 +111,14 @@ struct Uniform {
 #endif
 
 KERNEL(uniform, Draw) {
-#if KIND == 3
+#if KIND == KIND_f32
     draw(p, Uniform{Range<f32>((f32)p.low, (f32)p.high)});
 #else
     draw(p, Uniform{Range<f64>(p.low, p.high)});
 #endif
 }
 
-#if KIND == 3
+#if KIND == KIND_f32
 // As `ln` of the CPU, for 0 < x <= 1.
 __device__ inline f32 log_of_unit(f32 x) {
     const f32 sqrt_half = 0.70710678f;
@@ -175,7 +175,7 @@ struct Normal {
 };
 
 KERNEL(normal, Draw) { draw(p, Normal{(f32)p.low, (f32)p.high}); }
-#elif KIND == 4
+#elif KIND == KIND_f64
 struct Normal {
     f64 mean, std;
     __device__ inline void operator()(const u32* w, T* d) const {
