@@ -211,6 +211,13 @@ fn key_of(array: &Proxy) -> Option<usize> {
     tracked(array).map(|node| Arc::as_ptr(&node) as usize)
 }
 
+impl Proxy {
+    /// Whether it is a variable: a leaf that gradients are recorded for. A closed array says no.
+    pub fn is_variable(&self) -> bool {
+        tracked(self).is_some_and(|node| node.vjp.is_none())
+    }
+}
+
 /// A node whose gradient is complete once every node of higher rank is done.
 struct Due {
     node: Arc<Node>,

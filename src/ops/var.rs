@@ -35,7 +35,7 @@ impl std::fmt::Debug for Var {
 }
 
 impl Var {
-    /// A variable with a copy of the array's values and the array's owner.
+    /// A variable with a copy of the array's values and the array's owner; the variable itself, if the array is one.
     ///
     /// # Errors
     /// [`Error::UnsupportedDType`] if it holds no floats; as any operation.
@@ -43,6 +43,9 @@ impl Var {
     pub fn from_tensor(array: &Proxy) -> Result<Self> {
         let site = Location::caller();
         check::float("var", array.dtype())?;
+        if array.is_variable() {
+            return Ok(Var(array.clone()));
+        }
         let copy = named(site, no_grad(|| array.duplicate()))?;
         call("var", site, |local| {
             let pins = pin(local, "var", [&copy])?;

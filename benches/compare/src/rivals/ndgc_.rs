@@ -68,7 +68,7 @@ impl Training {
             let weight = Var::from_vec(layer.weight_transposed(), (layer.n_out, layer.n_in), &Device::Cpu)?;
             let bias = Var::from_vec(layer.bias.clone(), layer.n_out, &Device::Cpu)?;
             vars.extend([weight.clone(), bias.clone()]);
-            Ok(Linear::new(weight, bias))
+            Ok(Linear::new(weight.as_tensor().clone(), Some(bias.as_tensor().clone())))
         };
         let [first, second, third] = &data.layers;
         let layers = [linear(first)?, linear(second)?, linear(third)?];
