@@ -61,6 +61,7 @@ mod api {
         expression::{AsTerm, Term},
         indexer::{Ellipsis, IndexOp, NewAxis, TensorIndexer},
         random::Generator,
+        scalar::TensorOrScalar,
         var::Var,
     };
     pub use half::{bf16, f16};

@@ -22,6 +22,7 @@ use crate::ops::{
     exec::{adopt, call, composed, composed_for, device, fresh, launch, pin, record, view_as},
     inplace::filled_beside,
     reuse::{Operand, Reused, instead, is_recorded},
+    scalar::{TensorOrScalar, with_operand},
     unary::{affine_of, named_of},
 };
 
@@ -172,12 +173,49 @@ binary_methods! {
     mul, broadcast_mul, Mul;
     /// `x / y`. Integer division by 0 gives 0.
     div, broadcast_div, Div;
+    /// `x ^ y`; a negative base is right for whole exponents.
+    pow, broadcast_pow, Pow;
+}
+
+macro_rules! extremes {
+    ($($(#[$doc:meta])* $strict:ident, $wide:ident, $op:ident;)*) => {
+        impl Proxy {
+            $(
+                $(#[$doc])*
+                ///
+                /// Element by element, with an array of equal shape and dtype or with a number; the result belongs to the
+                /// owner of this array.
+                ///
+                /// # Errors
+                /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::DeviceMismatch`],
+                /// [`Error::StaleArray`], [`Error::OutOfMemory`].
+                #[track_caller]
+                pub fn $strict<T: TensorOrScalar>(&self, rhs: T) -> Result<Proxy> {
+                    let (op, site) = (stringify!($strict), Location::caller());
+                    with_operand((op, site), self, &rhs, |x, y| binary(x, y, BinaryOp::$op, op, false, site))
+                }
+
+                $(#[$doc])*
+                ///
+                /// As the form without `broadcast_`, after repeating axes of size 1 and adding leading axes to
+                /// either side.
+                ///
+                /// # Errors
+                /// [`Error::ShapeMismatch`] if that does not make them equal; else as the strict form.
+                #[track_caller]
+                pub fn $wide(&self, rhs: &Proxy) -> Result<Proxy> {
+                    binary(self, rhs, BinaryOp::$op, stringify!($wide), true, Location::caller())
+                }
+            )*
+        }
+    };
+}
+
+extremes! {
     /// The larger; NaN if either is.
     maximum, broadcast_maximum, Maximum;
     /// The smaller; NaN if either is.
     minimum, broadcast_minimum, Minimum;
-    /// `x ^ y`; a negative base is right for whole exponents.
-    pow, broadcast_pow, Pow;
 }
 
 /// The form in which one operand's bytes become the result's, if one is given up.

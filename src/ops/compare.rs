@@ -13,6 +13,7 @@ use crate::ops::{
     check,
     exec::{adopt, call, device, fresh, launch, pin, record, view, view_as},
     index::readable,
+    scalar::{TensorOrScalar, with_operand},
 };
 
 fn compare(a: &Proxy, b: &Proxy, op: CmpOp, name: &'static str, broadcast: bool, site: Site) -> Result<Proxy> {
@@ -35,15 +36,16 @@ macro_rules! comparisons {
             $(
                 $(#[$doc])*
                 ///
-                /// Element by element, of equal shapes and dtypes; the result holds 0 or 1 in u8 and belongs to the
+                /// Element by element, with an array of equal shape and dtype or with a number; the result holds 0 or 1 in u8 and belongs to the
                 /// owner of this array. No gradient.
                 ///
                 /// # Errors
                 /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch), [`Error::DeviceMismatch`](crate::Error::DeviceMismatch),
                 /// [`Error::StaleArray`](crate::Error::StaleArray), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
                 #[track_caller]
-                pub fn $name(&self, rhs: &Proxy) -> Result<Proxy> {
-                    compare(self, rhs, CmpOp::$op, stringify!($name), false, Location::caller())
+                pub fn $name<T: TensorOrScalar>(&self, rhs: T) -> Result<Proxy> {
+                    let (op, site) = (stringify!($name), Location::caller());
+                    with_operand((op, site), self, &rhs, |x, y| compare(x, y, CmpOp::$op, op, false, site))
                 }
 
                 $(#[$doc])*
@@ -82,8 +84,9 @@ impl Proxy {
     /// # Errors
     /// As [`Proxy::eq`].
     #[track_caller]
-    pub fn cmp(&self, rhs: &Proxy, op: CmpOp) -> Result<Proxy> {
-        compare(self, rhs, op, "cmp", false, Location::caller())
+    pub fn cmp<T: TensorOrScalar>(&self, rhs: T, op: CmpOp) -> Result<Proxy> {
+        let site = Location::caller();
+        with_operand(("cmp", site), self, &rhs, |x, y| compare(x, y, op, "cmp", false, site))
     }
 
     /// `yes` where this mask is not 0, else `no`. The mask holds truth values or integers; all three have one shape. The result

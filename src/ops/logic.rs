@@ -173,7 +173,7 @@ impl Proxy {
     /// As [`Proxy::logical_and`].
     #[track_caller]
     pub fn logical_or(&self, rhs: &Proxy) -> Result<Proxy> {
-        logic(self, rhs, "logical_or", Location::caller(), Proxy::maximum)
+        logic(self, rhs, "logical_or", Location::caller(), |a, b| a.maximum(b))
     }
 
     /// 1 where an element of just one is not 0, as u8; equal shapes, any dtypes. No gradient.
@@ -182,7 +182,7 @@ impl Proxy {
     /// As [`Proxy::logical_and`].
     #[track_caller]
     pub fn logical_xor(&self, rhs: &Proxy) -> Result<Proxy> {
-        logic(self, rhs, "logical_xor", Location::caller(), Proxy::ne)
+        logic(self, rhs, "logical_xor", Location::caller(), |a, b| a.ne(b))
     }
 
     /// The rest of a division whose quotient is cut towards zero: it has the sign of this array, as `%` in Rust.

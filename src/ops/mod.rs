@@ -35,6 +35,7 @@ pub(crate) mod random;
 pub(crate) mod reduce;
 pub(crate) mod resize;
 pub(crate) mod reuse;
+pub(crate) mod scalar;
 pub(crate) mod shape;
 pub(crate) mod slice;
 pub(crate) mod softmax;

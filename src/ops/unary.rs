@@ -13,9 +13,10 @@ use crate::device::kernel::{GradOp, Kernel, UnaryOp};
 use crate::memory::{proxy::Proxy, registry::Payload, storage::Storage};
 use crate::ops::{
     check,
-    compose::argument,
+    compose::{argument, whole},
     exec::{adopt, call, device, fresh, launch, map1, pin, record, view},
     reuse::{Operand, Reused, instead, is_recorded},
+    scalar::{TensorOrScalar, with_operand},
 };
 
 /// The gradient of an operation with one operand.
@@ -222,32 +223,22 @@ impl Proxy {
         )
     }
 
-    /// Between `min` and `max`; NaN stays NaN. The gradient is 0 where it was cut.
+    /// Between `min` and `max`, each a number or an array of this shape and dtype; NaN stays NaN. With arrays the larger
+    /// of this and `min`, then the smaller of that and `max`. The gradient is 0 where a number cut.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) if `min > max` or one is NaN; as [`Proxy::affine`].
+    /// [`Error::Argument`](crate::Error::Argument) if the number `min` is above the number `max`, or one is NaN; as
+    /// [`Proxy::maximum`].
     #[track_caller]
-    pub fn clamp(&self, min: f64, max: f64) -> Result<Proxy> {
+    pub fn clamp<A: TensorOrScalar, B: TensorOrScalar>(&self, min: A, max: B) -> Result<Proxy> {
         let (name, site) = ("clamp", Location::caller());
-        if min.is_nan() || max.is_nan() || min > max {
-            let value = format!("{min} to {max}");
-            return Err(crate::Error::Argument { op: name, argument: "range", value, expected: "in ascending order" });
+        match (min.number(), max.number()) {
+            (Some(min), Some(max)) => clamped(self, [min, max], (name, site)),
+            _ => whole(name, site, self, || {
+                let raised = with_operand((name, site), self, &min, |x, min| x.maximum(min))?;
+                with_operand((name, site), &raised, &max, |x, max| x.minimum(max))
+            }),
         }
-        map1(
-            name,
-            site,
-            self,
-            |a| check::number(name, a.dtype),
-            |src, dst| Kernel::Clamp { src, dst, min, max },
-            |a, _| {
-                let saved = Saved::of(a, name, site);
-                move |grad: &Proxy, _| {
-                    let x = saved.get()?;
-                    let inside = x.clamp(min, max)?.eq(&x)?;
-                    Ok(one(inside.where_cond(grad, &grad.zeros_like()?)?))
-                }
-            },
-        )
     }
 
     /// A copy of the elements in an array of its own: contiguous, with the same owner and name.
@@ -281,6 +272,28 @@ impl Proxy {
     pub fn contiguous(&self) -> Result<Proxy> {
         if self.is_contiguous() { Ok(self.clone()) } else { copy_of(self, "contiguous", Location::caller()) }
     }
+}
+
+/// Between two numbers.
+fn clamped(x: &Proxy, [min, max]: [f64; 2], (name, site): (&'static str, Site)) -> Result<Proxy> {
+    if min.is_nan() || max.is_nan() || min > max {
+        return argument(name, "range", format!("{min} to {max}"), "in ascending order");
+    }
+    map1(
+        name,
+        site,
+        x,
+        |a| check::number(name, a.dtype),
+        |src, dst| Kernel::Clamp { src, dst, min, max },
+        |a, _| {
+            let saved = Saved::of(a, name, site);
+            move |grad: &Proxy, _| {
+                let x = saved.get()?;
+                let inside = x.clamp(min, max)?.eq(&x)?;
+                Ok(one(inside.where_cond(grad, &grad.zeros_like()?)?))
+            }
+        },
+    )
 }
 
 fn copy_of(src: &Proxy, name: &'static str, site: Site) -> Result<Proxy> {

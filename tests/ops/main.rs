@@ -32,6 +32,7 @@ mod pool;
 mod random;
 mod reductions;
 mod reuse;
+mod scalars;
 mod shapes;
 mod slices;
 mod views;

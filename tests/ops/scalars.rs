@@ -1,0 +1,68 @@
+//! Operands that may be numbers: the same as arrays of them.
+
+use ndgc::{CmpOp, DType, Error, Tensor, Var};
+
+use crate::reference::{Host, Native};
+use crate::support::{assert_same, each, error, f64s, forms, values};
+
+#[test]
+fn a_number_stands_for_an_array_of_it() {
+    fn body<T: Native>(device: &ndgc::Device) {
+        for operand in forms::<T>(device, 1) {
+            let (x, what) = (&operand.tensor, operand.form);
+            let full = x.full_like(T::from_f64(2.).to_f64()).unwrap();
+            let two = T::from_f64(2.);
+            let pairs = [
+                (x.maximum(two), x.maximum(&full)),
+                (x.minimum(2f64), x.minimum(&full)),
+                (x.eq(two), x.eq(&full)),
+                (x.ne(2u8), x.ne(&full)),
+                (x.lt(2i64), x.lt(&full)),
+                (x.le(2f32), x.le(&full)),
+                (x.gt(two), x.gt(&full)),
+                (x.ge(two), x.ge(&full)),
+                (x.cmp(two, CmpOp::Lt), x.cmp(&full, CmpOp::Lt)),
+                (x.clamp(&full, 3.), x.clamp(2., 3.)),
+                (x.clamp(1., &full), x.clamp(T::from_f64(1.), two)),
+            ];
+            for (i, (got, want)) in pairs.into_iter().enumerate() {
+                let (got, want) = (got.unwrap(), want.unwrap());
+                let bits = |x: &Tensor| {
+                    values::<f64>(&x.to_dtype(DType::F64).unwrap()).iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+                };
+                assert_eq!(bits(&got), bits(&want), "{i} of {what} {}", T::DTYPE);
+            }
+        }
+    }
+    each(|device| {
+        body::<u8>(device);
+        body::<i64>(device);
+        body::<f32>(device);
+    });
+}
+
+#[test]
+fn numbers_are_exact_and_refused_where_arrays_would_be() {
+    each(|device| {
+        let big = (1i64 << 53) + 1;
+        let x = Tensor::new([big - 1, big, big + 1], device).unwrap();
+        assert_eq!(values::<u8>(&x.eq(big).unwrap()), [0, 1, 0], "no detour over doubles");
+        assert_eq!(values::<i64>(&x.clamp(big, i64::MAX).unwrap()), [big, big, big + 1]);
+        assert_eq!(values::<u8>(&x.gt(1.9).unwrap()), [1, 1, 1]);
+        let x = f64s(device, &[1., 5.], 2);
+        assert!(matches!(error(x.clamp(3., 2.)), Error::Argument { op: "clamp", .. }));
+        assert!(matches!(error(x.clamp(f64::NAN, 2.)), Error::Argument { op: "clamp", .. }));
+        assert!(matches!(error(x.clamp(&f64s(device, &[1.], 1), 2.)), Error::ShapeMismatch { op: "clamp", .. }));
+        assert!(matches!(error(x.eq(&f64s(device, &[1.], 1))), Error::ShapeMismatch { op: "eq", .. }));
+        let low = Var::from_vec(vec![2f64, 2.], 2, device).unwrap();
+        let cut = x.clamp(&low, 4.).unwrap();
+        assert_same("cut", &cut, &Host { dims: vec![2], data: vec![2., 4.] });
+        let grads = cut.sum_all().unwrap().backward().unwrap();
+        assert_eq!(values::<f64>(grads.get(&low).unwrap()), [1., 0.]);
+        let manager = ndgc::NdManager::new_base_manager(device).unwrap();
+        let a = manager.ones(3, DType::F64).unwrap();
+        let larger = a.maximum(2.).unwrap();
+        assert_eq!((manager.array_count(), values::<f64>(&larger)), (2, vec![2.; 3]), "the number itself is gone");
+        manager.close().unwrap();
+    });
+}
