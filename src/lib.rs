@@ -51,6 +51,10 @@ mod api {
         report::{ArrayReport, ManagerReport},
     };
     pub use crate::nn::module::{Module, ModuleT};
+    #[cfg(feature = "linalg")]
+    pub use crate::ops::factors as linalg;
+    #[cfg(feature = "fft")]
+    pub use crate::ops::fourier as fft;
     pub use crate::ops::{
         create::{NdLiteral, Place},
         custom::{

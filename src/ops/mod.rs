@@ -17,7 +17,11 @@ pub(crate) mod draws;
 pub(crate) mod einsum;
 pub(crate) mod exec;
 pub(crate) mod expression;
+#[cfg(feature = "linalg")]
+pub mod factors;
 pub(crate) mod foreign;
+#[cfg(feature = "fft")]
+pub mod fourier;
 pub(crate) mod generate;
 pub(crate) mod index;
 pub(crate) mod indexer;
@@ -26,8 +30,9 @@ pub(crate) mod linalg;
 pub(crate) mod logic;
 pub(crate) mod math;
 pub(crate) mod matmul;
+#[cfg(feature = "ndarray")]
+pub(crate) mod ndarrays;
 pub(crate) mod ndindex;
-pub(crate) mod norm;
 pub(crate) mod optim;
 pub(crate) mod order;
 pub(crate) mod pick;
@@ -37,7 +42,6 @@ pub(crate) mod reduce;
 pub(crate) mod resize;
 pub(crate) mod reuse;
 pub(crate) mod scalar;
-pub(crate) mod scan;
 pub(crate) mod shape;
 pub(crate) mod slice;
 pub(crate) mod softmax;

@@ -16,7 +16,11 @@ mod display;
 mod dlpack;
 mod dtypes;
 mod errors;
+#[cfg(feature = "linalg")]
+mod factors;
 mod foreign;
+#[cfg(feature = "fft")]
+mod fourier;
 mod gradcheck;
 mod gradcheck_more;
 mod gradients;
@@ -25,6 +29,8 @@ mod inplace;
 mod logic;
 mod math;
 mod matmul;
+#[cfg(feature = "ndarray")]
+mod ndarrays;
 mod nn_ops;
 mod optim;
 mod order;
@@ -33,7 +39,6 @@ mod random;
 mod reductions;
 mod reuse;
 mod scalars;
-mod scan;
 mod shapes;
 mod slices;
 mod views;
