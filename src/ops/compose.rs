@@ -55,6 +55,7 @@ pub(crate) fn renamed(whole: &'static str, mut error: Error) -> Error {
         | Error::Argument { op, .. }
         | Error::InUse { op, .. }
         | Error::ReadOnly { op, .. }
+        | Error::Overlap { op, .. }
         | Error::Tracked { op, .. } => *op = whole,
         Error::StaleArray(stale) => stale.op = whole,
         Error::OutOfMemory(oom) => oom.op = whole,

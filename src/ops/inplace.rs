@@ -199,6 +199,12 @@ unary_assignments! {
     tanh_, Tanh, true;
     /// `1 / (1 + e^-x)`
     sigmoid_, Sigmoid, true;
+    /// `1 / x`
+    recip_, Recip, true;
+    /// The sine.
+    sin_, Sin, true;
+    /// The cosine.
+    cos_, Cos, true;
 }
 
 impl Proxy {

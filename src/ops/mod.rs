@@ -26,6 +26,7 @@ pub(crate) mod generate;
 pub(crate) mod index;
 pub(crate) mod indexer;
 pub(crate) mod inplace;
+pub(crate) mod into;
 pub(crate) mod linalg;
 pub(crate) mod logic;
 pub(crate) mod math;

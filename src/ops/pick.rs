@@ -142,6 +142,36 @@ fn scattered(x: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, op: &'static str)
     Proxy::from_vec(won, shape, &device)?.where_cond(&picked, x)
 }
 
+/// Points of an array: their places in the table that its first axes are the rows of, and the shape of what is there.
+struct Points {
+    rows: Proxy,
+    to: Shape,
+    /// Rows and columns.
+    table: (usize, usize),
+}
+
+fn points_of(x: &Proxy, ids: &Proxy, op: &'static str) -> Result<Points> {
+    let (shape, of_ids) = (*x.shape(), *ids.shape());
+    let Some((&depth, points)) = of_ids.dims().split_last() else {
+        return misshapen(op, ids, "at least one axis");
+    };
+    if depth > shape.rank() {
+        return misshapen(op, ids, "at most as many indices a point as the array has axes");
+    }
+    let (indexed, rest) = shape.dims().split_at(depth);
+    let read = ids_of(ids, op)?;
+    let count: usize = points.iter().product();
+    let flat = |point: usize| {
+        let point = &read[point * depth..(point + 1) * depth];
+        let at = point.iter().zip(indexed);
+        at.clone().try_fold(0usize, |flat, (&i, &dim)| Ok::<usize, Error>(flat * dim + inside(op, i, dim)?))
+    };
+    let rows = (0..count).map(|point| Ok::<i64, Error>(flat(point)? as i64)).collect::<Result<Vec<i64>>>()?;
+    let to = shape_of(op, &[points, rest].concat(), x.dtype().size_in_bytes())?;
+    let rows = Proxy::from_vec(rows, count, x.device())?;
+    Ok(Points { rows, to, table: (indexed.iter().product(), rest.iter().product()) })
+}
+
 impl Proxy {
     /// A copy with the block that one range for each axis names replaced by `src`, which has its shape. With gradients
     /// of both.
@@ -261,27 +291,45 @@ impl Proxy {
     pub fn gather_nd(&self, ids: &Proxy) -> Result<Proxy> {
         let op = "gather_nd";
         whole(op, Location::caller(), self, || {
-            let (shape, of_ids) = (*self.shape(), *ids.shape());
-            let Some((&depth, points)) = of_ids.dims().split_last() else {
-                return misshapen(op, ids, "at least one axis");
-            };
-            if depth > shape.rank() {
-                return misshapen(op, ids, "at most as many indices a point as the array has axes");
-            }
-            let (indexed, rest) = shape.dims().split_at(depth);
-            let read = ids_of(ids, op)?;
-            let count: usize = points.iter().product();
-            let flat = |point: usize| {
-                let point = &read[point * depth..(point + 1) * depth];
-                let at = point.iter().zip(indexed);
-                at.clone().try_fold(0usize, |flat, (&i, &dim)| Ok::<usize, Error>(flat * dim + inside(op, i, dim)?))
-            };
-            let rows = (0..count).map(|point| Ok::<i64, Error>(flat(point)? as i64)).collect::<Result<Vec<i64>>>()?;
-            let to = shape_of(op, &[points, rest].concat(), self.dtype().size_in_bytes())?;
-            let rows = Proxy::from_vec(rows, count, self.device())?;
-            let (all, width) = (indexed.iter().product::<usize>(), rest.iter().product::<usize>());
-            self.reshape((all, width))?.index_select(&rows, 0)?.reshape(to)
+            let Points { rows, to, table } = points_of(self, ids, op)?;
+            self.reshape(table)?.index_select(&rows, 0)?.reshape(to)
         })
+    }
+
+    /// The entries at points, as [`Proxy::gather_nd`] names them, replaced by `src`, which is broadcast to their shape:
+    /// in place. With `accumulate` it is added to them, also where points meet; else the last one wins.
+    ///
+    /// # Errors
+    /// Nothing is changed then: as [`Proxy::gather_nd`] and [`Proxy::copy_`].
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let a = Tensor::zeros((2, 2), DType::F32, &Device::Cpu)?;
+    /// let points = Tensor::new([[0u32, 1], [1, 0], [0, 1]], &Device::Cpu)?;
+    /// a.index_put_(&points, &Tensor::new([1f32, 2., 3.], &Device::Cpu)?, true)?;
+    /// assert_eq!(a.to_vec2::<f32>()?, [[0., 4.], [2., 0.]]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn index_put_(&self, ids: &Proxy, src: &Proxy, accumulate: bool) -> Result<()> {
+        let op = "index_put_";
+        let put = || {
+            writable(self, op)?;
+            no_grad(|| {
+                let base = self.detach();
+                let Points { rows, to, table } = points_of(&base, ids, op)?;
+                let (count, width) = (rows.elem_count(), table.1);
+                let src = src.detach().broadcast_as(to)?.reshape((count, width))?;
+                let whole = base.reshape(table)?;
+                let changed = if accumulate {
+                    whole.index_add(&rows, &src, 0)?
+                } else {
+                    whole.scatter(&rows.reshape((count, 1))?.broadcast_as((count, width))?, &src, 0)?
+                };
+                base.copy_(&changed.reshape(base.shape())?)
+            })
+        };
+        put().map_err(|error| renamed(op, error))
     }
 
     /// For each index (u8, u32 or i64) a row of `depth` zeros with a 1 there, in u8: shape `[own.., depth]`. An index of

@@ -79,7 +79,7 @@ pub(crate) fn affine_of(x: Operand<'_>, mul: f64, add: f64, (name, site): (&'sta
 }
 
 /// The dtype, if the function is defined for it.
-fn defined(op: UnaryOp, name: &'static str, dtype: DType) -> Result<DType> {
+pub(crate) fn defined(op: UnaryOp, name: &'static str, dtype: DType) -> Result<DType> {
     match op {
         UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sqr | UnaryOp::Sign | UnaryOp::Relu => check::number(name, dtype),
         _ => check::float(name, dtype),

@@ -255,6 +255,7 @@ const ELSEWHERE: &[&str] = &[
     "eye",
     "from_iter",
     "from_raw_buffer",
+    "index_put_",
     "is_finite",
     "is_inf",
     "is_nan",

@@ -26,6 +26,7 @@ mod gradcheck_more;
 mod gradients;
 mod indexing;
 mod inplace;
+mod into;
 mod logic;
 mod math;
 mod matmul;

@@ -1,0 +1,283 @@
+//! Results written to an array that is there, and changes in place: the same numbers as the methods, also where the
+//! target is a view or an operand, and nothing changed where there is an error.
+
+use ndgc::{DType, Device, Error, NdManager, Result, Tensor, Var};
+
+use crate::reference::{Host, Native};
+use crate::support::{Operand, each, error, f64s, forms, values};
+
+/// A method of an array and another one, its form that writes to an array, its form in place if there is one.
+struct Forms {
+    name: &'static str,
+    method: fn(&Tensor, &Tensor) -> Result<Tensor>,
+    into: fn(&Tensor, &Tensor, &Tensor) -> Result<()>,
+    place: Option<fn(&Tensor, &Tensor) -> Result<Tensor>>,
+}
+
+macro_rules! table {
+    ($($method:ident($($arg:expr),*), $into:ident $(, $place:ident)?; |$y:ident|)*) => {
+        vec![$(Forms {
+            name: stringify!($method),
+            method: |x, $y| { let _ = $y; x.$method($($arg),*) },
+            into: |x, $y, out| { let _ = $y; x.$into($($arg,)* out) },
+            place: table!(@place $y [$($arg),*] $($place)?),
+        }),*]
+    };
+    (@place $y:ident [$($arg:expr),*]) => { None };
+    (@place $y:ident [$($arg:expr),*] $place:ident) => { Some(|x, $y| { let _ = $y; x.$place($($arg),*) }) };
+}
+
+/// For every dtype of the tests.
+fn numbers() -> Vec<Forms> {
+    table! {
+        neg(), neg_into, neg_; |y|
+        abs(), abs_into, abs_; |y|
+        sign(), sign_into, sign_; |y|
+        sqr(), sqr_into, sqr_; |y|
+        relu(), relu_into, relu_; |y|
+        square(), square_into, square_; |y|
+        affine(2., 1.), affine_into, affine_; |y|
+        add(y), add_into, add_; |y|
+        sub(y), sub_into, sub_; |y|
+        mul(y), mul_into, mul_; |y|
+        div(y), div_into, div_; |y|
+        maximum(y), maximum_into, maximum_; |y|
+        minimum(y), minimum_into, minimum_; |y|
+        pow(y), pow_into, pow_; |y|
+        rem(y), rem_into, rem_; |y|
+        fmod(y), fmod_into, fmod_; |y|
+        floor_div(y), floor_div_into, floor_div_; |y|
+        clamp(0., 2.), clamp_into, clamp_; |y|
+        clamp(y, y), clamp_into, clamp_; |y|
+        clamp_min(1.), clamp_min_into, clamp_min_; |y|
+        clamp_max(1.), clamp_max_into, clamp_max_; |y|
+        masked_fill(&y.eq(1.)?, 7.), masked_fill_into, masked_fill_; |y|
+        broadcast_add(y), broadcast_add_into; |y|
+        broadcast_sub(y), broadcast_sub_into; |y|
+        broadcast_mul(y), broadcast_mul_into; |y|
+        broadcast_div(y), broadcast_div_into; |y|
+        broadcast_maximum(y), broadcast_maximum_into; |y|
+        broadcast_minimum(y), broadcast_minimum_into; |y|
+        broadcast_pow(y), broadcast_pow_into; |y|
+    }
+}
+
+fn comparisons() -> Vec<Forms> {
+    table! {
+        eq(y), eq_into; |y|
+        ne(y), ne_into; |y|
+        lt(y), lt_into; |y|
+        le(y), le_into; |y|
+        gt(y), gt_into; |y|
+        ge(y), ge_into; |y|
+    }
+}
+
+fn floats() -> Vec<Forms> {
+    table! {
+        exp(), exp_into, exp_; |y|
+        log(), log_into, log_; |y|
+        sqrt(), sqrt_into, sqrt_; |y|
+        tanh(), tanh_into, tanh_; |y|
+        sigmoid(), sigmoid_into, sigmoid_; |y|
+        recip(), recip_into, recip_; |y|
+        sin(), sin_into, sin_; |y|
+        cos(), cos_into, cos_; |y|
+        expm1(), expm1_into, expm1_; |y|
+        log1p(), log1p_into, log1p_; |y|
+        log2(), log2_into, log2_; |y|
+        log10(), log10_into, log10_; |y|
+        ln(), ln_into, ln_; |y|
+        rsqrt(), rsqrt_into, rsqrt_; |y|
+        tan(), tan_into, tan_; |y|
+        asin(), asin_into, asin_; |y|
+        acos(), acos_into, acos_; |y|
+        atan(), atan_into, atan_; |y|
+        sinh(), sinh_into, sinh_; |y|
+        cosh(), cosh_into, cosh_; |y|
+        asinh(), asinh_into, asinh_; |y|
+        acosh(), acosh_into, acosh_; |y|
+        atanh(), atanh_into, atanh_; |y|
+        floor(), floor_into, floor_; |y|
+        ceil(), ceil_into, ceil_; |y|
+        round(), round_into, round_; |y|
+        trunc(), trunc_into, trunc_; |y|
+        frac(), frac_into, frac_; |y|
+        round_to(1), round_to_into, round_to_; |y|
+        softplus(), softplus_into, softplus_; |y|
+        silu(), silu_into, silu_; |y|
+        gelu(), gelu_into, gelu_; |y|
+        hard_sigmoid(), hard_sigmoid_into, hard_sigmoid_; |y|
+        mish(), mish_into, mish_; |y|
+        elu(0.5), elu_into, elu_; |y|
+        selu(1.6, 1.05), selu_into, selu_; |y|
+        leaky_relu(0.1), leaky_relu_into, leaky_relu_; |y|
+        prelu(&y.get(0)?.get_on_dim(1, 0)?), prelu_into, prelu_; |y|
+        powf(1.5), powf_into, powf_; |y|
+        powi(3), powi_into, powi_; |y|
+        addcmul(y, y, 0.5), addcmul_into, addcmul_; |y|
+        addcdiv(y, y, 0.5), addcdiv_into, addcdiv_; |y|
+        lerp(y, 0.25), lerp_into, lerp_; |y|
+    }
+}
+
+fn bits(x: &Tensor) -> Vec<u64> {
+    values::<f64>(&x.to_dtype(DType::F64).unwrap()).iter().map(|x| if x.is_nan() { 0 } else { x.to_bits() }).collect()
+}
+
+fn check<T: Native>(device: &Device, forms: &[Forms], x: &Operand<T>, y: &Operand<T>) {
+    for case in forms {
+        let what = format!("{} of {} {} and {}", case.name, T::DTYPE, x.form, y.form);
+        let want = (case.method)(&x.tensor, &y.tensor).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let before = (bits(&x.tensor), bits(&y.tensor));
+        let plain = Tensor::zeros(want.shape(), want.dtype(), device).unwrap();
+        let turned = Tensor::zeros((4, 3, 2), want.dtype(), device).unwrap().permute((2, 1, 0)).unwrap();
+        for (out, to) in [(&plain, "a plain array"), (&turned, "a transposed one")] {
+            (case.into)(&x.tensor, &y.tensor, out).unwrap_or_else(|e| panic!("{what} into {to}: {e}"));
+            assert_eq!(bits(out), bits(&want), "{what} into {to}");
+        }
+        assert_eq!((bits(&x.tensor), bits(&y.tensor)), before, "{what} leaves its operands");
+        if let Some(place) = case.place.filter(|_| !x.form.starts_with("broadcast")) {
+            let own = Tensor::zeros((4, 3, 2), T::DTYPE, device).unwrap().permute((2, 1, 0)).unwrap();
+            own.copy_(&x.tensor).unwrap();
+            let same = place(&own, &y.tensor).unwrap_or_else(|e| panic!("{what} in place: {e}"));
+            assert!(same.is_same(&own), "{what} returns the array");
+            assert_eq!(bits(&own), bits(&want), "{what} in place");
+        }
+        if want.dtype() == T::DTYPE {
+            let own = x.tensor.copy().unwrap();
+            (case.into)(&own, &y.tensor, &own).unwrap();
+            assert_eq!(bits(&own), bits(&want), "{what} into its own operand");
+        }
+    }
+}
+
+#[test]
+fn both_forms_give_what_the_method_gives() {
+    fn body<T: Native>(device: &Device, tables: &[Vec<Forms>]) {
+        let (all, others) = (forms::<T>(device, 1), forms::<T>(device, 2));
+        // Each form on one side, beside another one on the other.
+        for (i, x) in all.iter().enumerate() {
+            let y = &others[(i + 3) % others.len()];
+            tables.iter().for_each(|table| check(device, table, x, y));
+        }
+    }
+    each(|device| {
+        body::<i64>(device, &[numbers(), comparisons()]);
+        body::<f32>(device, &[numbers(), comparisons(), floats()]);
+    });
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_changes_nothing() {
+    each(|device| {
+        let (x, y) = (f64s(device, &[1., 2., 3.], 3), f64s(device, &[4., 5., 6.], 3));
+        let out = f64s(device, &[7., 8., 9.], 3);
+        let short = f64s(device, &[7., 8.], 2);
+        let small = Tensor::zeros(3, DType::F32, device).unwrap();
+        assert!(matches!(error(x.add_into(&y, &short)), Error::ShapeMismatch { op: "add_into", .. }));
+        assert!(matches!(error(x.add_into(&short, &out)), Error::ShapeMismatch { op: "add_into", .. }));
+        assert!(matches!(error(x.add_into(&y, &small)), Error::DTypeMismatch { op: "add_into", .. }));
+        assert!(matches!(error(x.eq_into(&y, &out)), Error::DTypeMismatch { op: "eq_into", .. }));
+        assert!(matches!(error(x.exp_into(&short)), Error::ShapeMismatch { op: "exp_into", .. }));
+        assert!(matches!(error(x.floor_into(&short)), Error::ShapeMismatch { op: "floor_into", .. }));
+        let ints = Tensor::new([1i64, 2], device).unwrap();
+        assert!(matches!(error(ints.exp_into(&ints)), Error::UnsupportedDType { op: "exp_into", .. }));
+        let wide = f64s(device, &[1.], 1).broadcast_as(3).unwrap();
+        assert!(matches!(error(x.add_into(&y, &wide)), Error::Overlap { op: "add_into", .. }));
+        assert!(matches!(error(x.floor_into(&wide)), Error::Overlap { op: "floor_into", .. }));
+        let w = Var::from_vec(vec![1f64, 2., 3.], 3, device).unwrap();
+        assert!(matches!(error(x.add_into(&y, &w)), Error::Tracked { op: "add_into", .. }));
+        assert!(matches!(error(w.floor_()), Error::Tracked { op: "floor_", .. }));
+        assert!(matches!(error(w.swap_(&out)), Error::Tracked { op: "swap_", .. }));
+        assert!(matches!(error(out.swap_(&w)), Error::Tracked { op: "swap_", .. }));
+        assert!(matches!(error(out.replace(&short)), Error::ShapeMismatch { op: "replace", .. }));
+        assert_eq!((values::<f64>(&out), values::<f64>(&w)), (vec![7., 8., 9.], vec![1., 2., 3.]));
+        w.mul_into(&x, &out).unwrap();
+        assert!(!out.track_op(), "no gradient is recorded");
+        assert_eq!(values::<f64>(&out), [1., 4., 9.]);
+    });
+}
+
+#[test]
+fn a_saved_value_that_is_overwritten_is_told_in_backward() {
+    each(|device| {
+        let changes: [fn(&Tensor) -> Result<()>; 8] = [
+            |y| y.floor_().map(drop),
+            |y| y.exp_into(y),
+            |y| y.const_set(1.),
+            |y| y.swap_(&y.ones_like()?),
+            |y| y.replace(&y.ones_like()?).map(drop),
+            |y| y.uniform_(0., 1.).map(drop),
+            |y| y.slice_assign_(ndgc::s![0], &Tensor::new(5f64, y.device())?),
+            |y| y.index_put_(&Tensor::new([[0u32]], y.device())?, &Tensor::new(5f64, y.device())?, true),
+        ];
+        for (i, change) in changes.into_iter().enumerate() {
+            let x = Var::from_vec(vec![1f64, 2.], 2, device).unwrap();
+            let y = x.exp().unwrap();
+            change(&y.detach()).unwrap();
+            let said = error(y.sum_all().unwrap().backward());
+            assert!(matches!(said, Error::ChangedSinceSaved { op: "exp", .. }), "{i}: {said:?}");
+        }
+    });
+}
+
+#[test]
+fn arrays_are_filled_exchanged_and_drawn_in_place() {
+    each(|device| {
+        let a = Tensor::new([1i64, 2, 3], device).unwrap();
+        let view = a.narrow(0, 1, 2).unwrap();
+        view.const_set((1i64 << 60) + 1).unwrap();
+        assert_eq!(values::<i64>(&a), [1, (1 << 60) + 1, (1 << 60) + 1]);
+        view.one_set().unwrap();
+        a.narrow(0, 0, 1).unwrap().zero_set().unwrap();
+        assert_eq!(values::<i64>(&a), [0, 1, 1]);
+        let b = Tensor::new([7i64, 8, 9], device).unwrap();
+        a.swap_(&b.flip(&[0]).unwrap()).unwrap();
+        assert_eq!((values::<i64>(&a), values::<i64>(&b)), (vec![9, 8, 7], vec![1, 1, 0]));
+        a.swap_(&a).unwrap();
+        assert_eq!(values::<i64>(&a), [9, 8, 7]);
+        assert_eq!(values::<i64>(&a.replace(&b).unwrap()), [9, 8, 7]);
+        assert_eq!(values::<i64>(&view), [1, 0]);
+        let manager = NdManager::new_base_manager(device).unwrap();
+        let x = manager.zeros((8, 8), DType::F32).unwrap();
+        x.uniform_(2., 3.).unwrap().normal_(0., 1.).unwrap();
+        x.t().unwrap().uniform_(2., 3.).unwrap();
+        assert!(values::<f32>(&x).iter().all(|x| (2. ..3.).contains(x)));
+        x.floor_().unwrap();
+        assert_eq!(values::<f32>(&x), [2.; 64]);
+        gone(&manager, &x);
+        assert_eq!(x.can_mut().unwrap(), ndgc::gc::is_on(), "the manager kept views of it");
+        manager.close().unwrap();
+    });
+}
+
+/// What was computed on the way is not left with the manager of the target.
+fn gone(manager: &NdManager, x: &Tensor) {
+    let before = manager.array_count();
+    x.floor_into(x).unwrap();
+    x.add_into(x, &x.t().unwrap().t().unwrap()).unwrap();
+    let views = if ndgc::gc::is_on() { 0 } else { 2 };
+    ndgc::gc::collect();
+    assert_eq!(manager.array_count(), before + views, "views of the test's own alone");
+}
+
+#[test]
+fn points_are_replaced_or_added_to() {
+    each(|device| {
+        let host = Host { dims: vec![2, 3, 2], data: (0..12).map(f64::from).collect() };
+        let a = crate::support::put(&host, device);
+        let points = Tensor::new([[0u8, 1], [1, 2], [0, 1]], device).unwrap();
+        let src = f64s(device, &[1., 2., 3., 4., 5., 6.], (3, 2));
+        a.index_put_(&points, &src, true).unwrap();
+        assert_eq!(values::<f64>(&a), [0., 1., 8., 11., 4., 5., 6., 7., 8., 9., 13., 15.]);
+        a.t().unwrap().transpose(1, 2).unwrap().index_put_(&points, &src, false).unwrap();
+        assert_eq!(values::<f64>(&a), [0., 1., 5., 6., 4., 5., 6., 7., 8., 9., 3., 4.], "the last one wins");
+        a.index_put_(&points, &Tensor::new(0f64, device).unwrap(), false).unwrap();
+        assert_eq!(values::<f64>(&a.gather_nd(&points).unwrap()), [0.; 6]);
+        let far = Tensor::new([[0u32, 3]], device).unwrap();
+        let one = Tensor::new(1f64, device).unwrap();
+        assert!(matches!(error(a.index_put_(&far, &one, false)), Error::IndexOutOfRange { op: "index_put_", .. }));
+        assert!(matches!(error(a.index_put_(&points, &f64s(device, &[1.; 3], 3), true)), Error::ShapeMismatch { .. }));
+    });
+}
