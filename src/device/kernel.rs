@@ -46,6 +46,68 @@ impl View {
     }
 }
 
+/// An operand by reference, for calls on the host that build no kernel. Unlike a [`View`] it promises nothing: the
+/// host's kernels look at the bounds again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At<'a> {
+    span: Span,
+    dtype: DType,
+    layout: &'a Layout,
+}
+
+impl<'a> At<'a> {
+    #[inline(always)]
+    pub(crate) fn new(span: Span, dtype: DType, layout: &'a Layout) -> Self {
+        At { span, dtype, layout }
+    }
+
+    #[inline(always)]
+    pub(crate) fn span(&self) -> Span {
+        self.span
+    }
+
+    #[inline(always)]
+    pub(crate) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    #[inline(always)]
+    pub(crate) fn layout(&self) -> &'a Layout {
+        self.layout
+    }
+}
+
+impl<'a> From<&'a View> for At<'a> {
+    #[inline(always)]
+    fn from(view: &'a View) -> Self {
+        At { span: view.span, dtype: view.dtype, layout: &view.layout }
+    }
+}
+
+/// A function of one operand, element by element, into a result of its shape.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Map {
+    Unary(UnaryOp),
+    Affine { mul: f64, add: f64 },
+    Powf(f64),
+    Clamp { min: f64, max: f64 },
+    Copy,
+    Cast,
+}
+
+impl Map {
+    pub(crate) fn kernel(self, src: View, dst: View) -> Kernel {
+        match self {
+            Map::Unary(op) => Kernel::Unary { op, src, dst },
+            Map::Affine { mul, add } => Kernel::Affine { src, dst, mul, add },
+            Map::Powf(exponent) => Kernel::Powf { src, dst, exponent },
+            Map::Clamp { min, max } => Kernel::Clamp { src, dst, min, max },
+            Map::Copy => Kernel::Copy { src, dst },
+            Map::Cast => Kernel::Cast { src, dst },
+        }
+    }
+}
+
 /// `f(x)`, floats only except `Neg`, `Abs`, `Sqr`, `Sign`, `Relu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnaryOp {

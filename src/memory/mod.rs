@@ -9,6 +9,8 @@ pub(crate) mod queue;
 pub(crate) mod slot;
 
 #[cfg(not(loom))]
+pub(crate) mod face;
+#[cfg(not(loom))]
 pub mod gc;
 #[cfg(not(loom))]
 pub(crate) mod key;

@@ -16,10 +16,11 @@ use crate::base::{
     dtype::DType,
     error::{Closer, Error, Result, Site, StaleArray},
     layout::Layout,
-    sync::{AtomicU32, Ordering, UnsafeCell, wait_turn},
+    sync::{AtomicU32, Ordering, wait_turn},
 };
 use crate::device::Device;
 use crate::memory::{
+    face::{Face, FaceCell},
     hazard::{PLACES, announced},
     key::Key,
     lend,
@@ -45,33 +46,6 @@ pub(crate) struct Payload {
     pub(crate) node: Tracked,
 }
 
-/// What the handles of an array tell of it without asking whether it is open: it stays true of a closed one.
-#[derive(Clone, Debug)]
-pub(crate) struct Face {
-    pub(crate) dtype: DType,
-    pub(crate) layout: Layout,
-    pub(crate) device: Device,
-}
-
-impl Face {
-    fn of(payload: &Payload) -> Self {
-        Face { dtype: payload.dtype, layout: payload.layout, device: payload.storage.buffer().device().clone() }
-    }
-
-    fn is_same(&self, other: &Face) -> bool {
-        (self.dtype, self.layout) == (other.dtype, other.layout) && self.device == other.device
-    }
-}
-
-/// A face in its slot: written before the slot is opened, taken when it is recycled, and only read in between.
-#[derive(Debug)]
-struct FaceCell(UnsafeCell<Option<Face>>);
-
-// SAFETY: written and taken by the one thread that has the slot while it has no proxy (`create`, `recycle`); read
-// through a borrowed proxy alone (`face`).
-#[allow(unsafe_code)]
-unsafe impl Sync for FaceCell {}
-
 /// A slot with what owners, writers and errors need to know of it.
 #[derive(Debug)]
 #[repr(align(64))]
@@ -90,8 +64,6 @@ pub(crate) struct ArraySlot {
     created: AtomicPtr<Location<'static>>,
     closed: AtomicPtr<Location<'static>>,
     face: FaceCell,
-    /// The face after an exchange that changed it, in `FACES`; null before.
-    moved: AtomicPtr<Face>,
 }
 
 static SLOTS: Slab<ArraySlot> = Slab::new(|| ArraySlot {
@@ -105,17 +77,13 @@ static SLOTS: Slab<ArraySlot> = Slab::new(|| ArraySlot {
     closer: AtomicU32::new(0),
     created: AtomicPtr::new(std::ptr::null_mut()),
     closed: AtomicPtr::new(std::ptr::null_mut()),
-    face: FaceCell(UnsafeCell::new(None)),
-    moved: AtomicPtr::new(std::ptr::null_mut()),
+    face: FaceCell::new(),
 });
 
 pub(crate) static QUEUE: Queue = Queue::new();
 
 /// Names given by `set_name`, while their array is open or has handles.
 static NAMES: std::sync::LazyLock<DashMap<u32, String>> = std::sync::LazyLock::new(DashMap::new);
-
-/// Faces that exchanged arrays had later, until their slot is recycled: a user may hold a reference to any of them.
-static FACES: std::sync::LazyLock<DashMap<u32, Vec<Arc<Face>>>> = std::sync::LazyLock::new(DashMap::new);
 
 /// The slot with this index.
 #[inline]
@@ -155,25 +123,73 @@ pub(crate) fn create(
             None => return Err(storage::full(op)),
         }
     };
+    let storage = payload.storage.id();
+    let face = Face::of(&payload);
+    Ok(fill(local, (index, storage), || face, || payload, (owner, site)))
+}
+
+/// A slot of this thread's stock, to be filled or given back.
+pub(crate) struct Vacant<'a> {
+    local: &'a Local,
+    index: u32,
+}
+
+impl<'a> Vacant<'a> {
+    /// `None` if there is none in stock.
+    #[inline(always)]
+    pub(crate) fn take(local: &'a Local) -> Option<Self> {
+        local.slots.borrow_mut().pop().map(|index| Vacant { local, index })
+    }
+
+    /// Makes an array on the host as [`create`] does, in its place. `None` if the owner refuses.
+    #[inline(always)]
+    pub(crate) fn fill(
+        self,
+        (dtype, layout): (DType, &Layout),
+        storage: Storage,
+        node: Tracked,
+        owner: Owner,
+        site: Site,
+    ) -> Option<Key> {
+        let (local, index, id) = (self.local, self.index, storage.id());
+        std::mem::forget(self);
+        let face = || Face { dtype, layout: *layout, device: Device::Cpu };
+        let payload = || Payload { dtype, layout: *layout, storage, node };
+        fill(local, (index, id), face, payload, (owner, site)).ok()
+    }
+}
+
+impl Drop for Vacant<'_> {
+    fn drop(&mut self) {
+        self.local.slots.borrow_mut().push(self.index);
+    }
+}
+
+/// Fills a slot of the free list.
+#[inline(always)]
+fn fill(
+    local: &Local,
+    (index, storage): (u32, u32),
+    face: impl FnOnce() -> Face,
+    payload: impl FnOnce() -> Payload,
+    (owner, site): (Owner, Site),
+) -> std::result::Result<Key, Refused> {
     let cell = slot(index);
-    // SAFETY: the slot is vacant and came from a free list to this thread alone; no proxy of it exists.
-    #[allow(unsafe_code)]
-    cell.face.0.with_mut(|face| unsafe { *face = Some(Face::of(&payload)) });
+    cell.face.show(face);
     // Relaxed: published with the slot's state, or by the lock of the owner's list.
-    cell.storage.store(payload.storage.id() + 1, Ordering::Relaxed);
+    cell.storage.store(storage + 1, Ordering::Relaxed);
     cell.born.store(now_millis(), Ordering::Relaxed);
     cell.created.store(std::ptr::from_ref(site).cast_mut(), Ordering::Relaxed);
     cell.owner.store(owner::NOBODY, Ordering::Relaxed);
-    let generation = cell.core.open(payload);
+    let generation = cell.core.open_with(payload);
     Counts::bump(&local.seat.counts.created, 1);
-    let key = Key::new(index, generation);
     match owner::put(local, index, owner, false) {
-        Ok(()) => Ok(Ok(key)),
+        Ok(()) => Ok(Key::new(index, generation)),
         Err(refused) => {
             // Nobody was given the key; it ends as any array without owner and handles does.
             cell.owner.store(owner::HANDLES, Ordering::Release);
             end_orphan(local, index);
-            Ok(Err(refused))
+            Err(refused)
         }
     }
 }
@@ -307,6 +323,37 @@ pub(crate) fn pin<'a, const N: usize>(
         Attempt::Pinned(pins) => Ok(pins),
         other => pin_slowly(local, op, keys, user, other),
     }
+}
+
+/// As [`pin`], if that needs no waiting and is no error.
+#[inline(always)]
+pub(crate) fn pin_at_once<'a, const N: usize>(local: &'a Local, keys: [Key; N]) -> Option<Pins<'a, N>> {
+    let used = local.used_places.get();
+    let first = (u32::BITS - used.leading_zeros()) as usize;
+    if first + N > PLACES {
+        return None;
+    }
+    local.used_places.set(used | (((1 << N) - 1) << first));
+    local.seat.record.announce(first, keys.map(Key::index), false);
+    let mut usable = true;
+    for key in keys {
+        let state = slot(key.index()).core.state();
+        usable &= generation_of(state) == key.generation() && state & (OPEN | BUSY) == OPEN;
+    }
+    if !usable {
+        release(local, first, &keys);
+        return None;
+    }
+    // SAFETY: as in `attempt`.
+    #[allow(unsafe_code)]
+    let payloads: [&'a Payload; N] = keys.map(|key| unsafe { slot(key.index()).core.payload() });
+    for payload in payloads {
+        if payload.storage.is_being_written() {
+            release(local, first, &keys);
+            return None;
+        }
+    }
+    Some(Pins { payloads, keys, local, first_place: first, _thread: PhantomData })
 }
 
 #[cold]
@@ -474,7 +521,7 @@ pub(crate) fn take_over(local: &Local, key: Key) -> TakenOver {
     if owner::take(key.index(), key.generation()).is_some() {
         // As in `end_orphan`: nobody else can reach it.
         Counts::bump(&local.seat.counts.closed, 1);
-        return recycle(local, key.index()).map_or(TakenOver::Gone, TakenOver::Payload);
+        return vacate(local, key.index(), Option::take).map_or(TakenOver::Gone, TakenOver::Payload);
     }
     if cell.core.orphan() {
         recycle(local, key.index());
@@ -482,30 +529,28 @@ pub(crate) fn take_over(local: &Local, key: Key) -> TakenOver {
     TakenOver::Gone
 }
 
-/// Makes a slot vacant. What was left of its payload is returned.
+/// Makes a slot vacant.
 #[inline]
-fn recycle(local: &Local, index: u32) -> Option<Payload> {
+fn recycle(local: &Local, index: u32) {
+    vacate(local, index, |payload| *payload = None);
+}
+
+/// Makes a slot vacant after `end` has emptied it.
+#[inline(always)]
+fn vacate<R>(local: &Local, index: u32, end: impl FnOnce(&mut Option<Payload>) -> R) -> R {
     let cell = slot(index);
     if cell.core.state() & (NAMED | LENT) != 0 {
         NAMES.remove(&index);
         lend::forget(index);
     }
-    // Relaxed: the caller is the only one that can reach the slot.
-    if !cell.moved.load(Ordering::Relaxed).is_null() {
-        cell.moved.store(std::ptr::null_mut(), Ordering::Relaxed);
-        FACES.remove(&index);
-    }
-    // SAFETY: no proxy is left, and a face is read through a borrowed one alone.
-    #[allow(unsafe_code)]
-    let face = cell.face.0.with_mut(|face| unsafe { (*face).take() });
-    drop(face);
-    let (payload, reusable) = cell.core.recycle();
+    cell.face.hide(index);
+    let (left, reusable) = cell.core.recycle(end);
     if reusable {
         let mut free = local.slots.borrow_mut();
         free.push(index);
         give_back_surplus(&mut free, &SLOTS);
     }
-    payload
+    left
 }
 
 /// A thread leaves: its lane goes to the common one, its stocks to the slabs.
@@ -560,44 +605,17 @@ pub(crate) fn exchange(local: &Local, op: &'static str, key: Key, payload: Paylo
     // owner, so that nobody closes it.
     #[allow(unsafe_code)]
     let old = unsafe { cell.core.replace(payload) };
-    turn_face(key.index(), face);
+    cell.face.turn(key.index(), face);
     if owner::put(local, key.index(), owner, true).is_err() {
         close_taken(local, &[key], Closer::Manager, None);
     }
     old.ok_or_else(|| stale(op, key))
 }
 
-/// Shows another face from now on; the ones before stay where they are, since users may hold references to them.
-fn turn_face(index: u32, face: Face) {
-    if face_of(index).is_some_and(|now| now.is_same(&face)) {
-        return;
-    }
-    let face = Arc::new(face);
-    // Release: pairs with the Acquire in `face_of`.
-    slot(index).moved.store(Arc::as_ptr(&face).cast_mut(), Ordering::Release);
-    FACES.entry(index).or_default().push(face);
-}
-
-/// The face of a slot that cannot be recycled during `'a`.
-#[inline]
-fn face_of<'a>(index: u32) -> Option<&'a Face> {
-    let cell = slot(index);
-    // Acquire: pairs with the Release in `turn_face`.
-    let moved = cell.moved.load(Ordering::Acquire);
-    if !moved.is_null() {
-        // SAFETY: it lies in an `Arc` of `FACES`, which holds it until the slot is recycled.
-        #[allow(unsafe_code)]
-        return Some(unsafe { &*moved });
-    }
-    // SAFETY: written by `create` before the first proxy, and taken after the last one.
-    #[allow(unsafe_code)]
-    cell.face.0.with(|face| unsafe { (*face).as_ref() })
-}
-
 /// What the handle of an array tells of it, open or closed.
 #[inline]
 pub(crate) fn face(of: &Proxy) -> &Face {
-    face_of(of.key().index()).expect("the slot of a proxy has a face")
+    slot(of.key().index()).face.get().expect("the slot of a proxy has a face")
 }
 
 /// Lets readers in again.

@@ -84,15 +84,22 @@ impl<P> Slot<P> {
         self.state.load(Ordering::Acquire)
     }
 
-    /// Fills a vacant slot that the caller took from a free list, with one proxy. Returns its generation.
-    #[inline]
+    /// As [`Slot::open_with`], for models and tests.
+    #[cfg(any(test, loom))]
     pub(crate) fn open(&self, payload: P) -> u32 {
+        self.open_with(|| payload)
+    }
+
+    /// Fills a vacant slot that the caller took from a free list, with one proxy; the payload is made in its place.
+    /// Returns the generation.
+    #[inline(always)]
+    pub(crate) fn open_with(&self, payload: impl FnOnce() -> P) -> u32 {
         let vacant = self.state.load(Ordering::Relaxed);
         debug_assert_eq!(vacant & 0xffff_ffff, 0, "a slot from a free list is vacant");
         // SAFETY: the slot is vacant and came from a free list to this thread alone; no key of this
-        // generation exists yet, so nobody reads.
+        // generation exists yet, so nobody reads. A vacant slot holds no payload that would have to be dropped.
         #[allow(unsafe_code)]
-        self.payload.with_mut(|p| unsafe { *p = Some(payload) });
+        self.payload.with_mut(|p| unsafe { p.write(Some(payload())) });
         // Release: pairs with the Acquire in `upgrade`: who counts up in this life sees at least its generation.
         self.proxies.store(1, Ordering::Release);
         // Release: pairs with `state` in readers; publishes the payload.
@@ -259,20 +266,19 @@ impl<P> Slot<P> {
         self.state.fetch_or(ORPHAN, Ordering::AcqRel) & CLOSED != 0
     }
 
-    /// Takes what is left of the payload and makes the slot vacant with the next generation. The caller is the only
-    /// one that can reach the slot: no handle is left, and no owner.
+    /// Ends what is left of the payload by `end` and makes the slot vacant with the next generation. The caller is the
+    /// only one that can reach the slot: no handle is left, and no owner.
     /// The second value is `false` if the generations are used up: the slot is retired and must not be handed out.
     #[inline]
-    pub(crate) fn recycle(&self) -> (Option<P>, bool) {
+    pub(crate) fn recycle<R>(&self, end: impl FnOnce(&mut Option<P>) -> R) -> (R, bool) {
         // SAFETY: no handle is left, so nobody announces the slot and reads (an operation borrows its handles); no
-        // owner is left, so nobody closes it.
+        // owner is left, so nobody closes it. If `end` panics the slot stays unused for ever.
         #[allow(unsafe_code)]
-        let payload = self.payload.with_mut(|p| unsafe { (*p).take() });
+        let ended = self.payload.with_mut(|p| end(unsafe { &mut *p }));
         let generation = generation_of(self.state.load(Ordering::Relaxed));
-        let retired = generation == LAST_GENERATION - 1;
         // Release: pairs with `state` in `upgrade` and in readers of stale keys.
         self.state.store(u64::from(generation + 1) << 32, Ordering::Release);
-        (payload, !retired)
+        (ended, generation != LAST_GENERATION - 1)
     }
 
     /// Exchanges the payload of an open slot that is marked `BUSY` and that nobody announces.
@@ -302,10 +308,10 @@ mod tests {
         slot.age_to(LAST_GENERATION - 2);
         assert_eq!(slot.open(1), LAST_GENERATION - 2);
         assert!(slot.drop_proxy() && slot.take_last());
-        assert_eq!(slot.recycle(), (Some(1), true));
+        assert_eq!(slot.recycle(Option::take), (Some(1), true));
         slot.open(2);
         assert!(slot.drop_proxy() && slot.take_last());
-        assert_eq!(slot.recycle(), (Some(2), false), "the last generation is never handed out again");
+        assert_eq!(slot.recycle(Option::take), (Some(2), false), "the last generation is never handed out again");
     }
 
     #[test]

@@ -13,7 +13,11 @@ use crate::base::{
     error::{Error, Result},
     sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell, wait_turn},
 };
-use crate::device::buffer::Buffer;
+use crate::device::{
+    Device,
+    buffer::{Buffer, Span},
+    cpu::pool,
+};
 use crate::memory::{
     hazard::USER,
     registry::{self, Pinned},
@@ -59,6 +63,17 @@ pub(crate) fn full(op: &'static str) -> Error {
 }
 
 impl Storage {
+    /// Uninitialised bytes of the host, at least one. `None` if this thread has no cell or no block in stock.
+    #[inline(always)]
+    pub(crate) fn on_host(local: &Local, bytes: usize) -> Option<Self> {
+        let mut free = local.storages.borrow_mut();
+        let index = *free.last()?;
+        let (ptr, reserved) = pool::alloc_at_once(bytes)?;
+        free.pop();
+        Self::fill(index, bytes, || Buffer::from_pool(Span::new(ptr, bytes), Device::Cpu, reserved));
+        Some(Storage { index })
+    }
+
     /// Puts a buffer into a cell.
     #[inline]
     pub(crate) fn new(local: &Local, op: &'static str, buffer: Buffer) -> Result<Self> {
@@ -68,14 +83,21 @@ impl Storage {
             None if CELLS.refill(&mut free) => free.pop().ok_or_else(|| full(op))?,
             None => return Err(full(op)),
         };
+        Self::fill(index, buffer.span().bytes(), || buffer);
+        Ok(Storage { index })
+    }
+
+    /// Fills a cell of the free list, with one reference. The buffer is made in its place.
+    #[inline(always)]
+    fn fill(index: u32, bytes: usize, buffer: impl FnOnce() -> Buffer) {
         let cell = CELLS.get(index);
-        cell.bytes.store(buffer.span().bytes() as u64, Ordering::Relaxed);
-        // SAFETY: the cell came from a free list: no reference to it exists.
+        cell.bytes.store(bytes as u64, Ordering::Relaxed);
+        // SAFETY: the cell came from a free list: no reference to it exists, and it holds no buffer that would have
+        // to be dropped.
         #[allow(unsafe_code)]
-        cell.buffer.with_mut(|b| unsafe { *b = Some(buffer) });
+        cell.buffer.with_mut(|b| unsafe { b.write(Some(buffer())) });
         // Relaxed: the reference is passed on by whatever publishes the `Storage` itself.
         cell.refs.store(1, Ordering::Relaxed);
-        Ok(Storage { index })
     }
 
     #[inline]
@@ -186,8 +208,7 @@ impl Drop for Storage {
         cell.refs.store(0, Ordering::Relaxed);
         // SAFETY: this was the last reference, and all uses through others happened before.
         #[allow(unsafe_code)]
-        let buffer = cell.buffer.with_mut(|b| unsafe { (*b).take() });
-        drop(buffer);
+        cell.buffer.with_mut(|b| unsafe { *b = None });
         let index = self.index;
         with_local(|local| {
             let mut free = local.storages.borrow_mut();

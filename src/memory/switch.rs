@@ -34,14 +34,17 @@ pub(crate) fn forked() -> bool {
     MODE.load(Ordering::Relaxed) == FORKED
 }
 
+/// Whether [`check`] would let a call pass without a further look.
+#[inline]
+pub(crate) fn is_settled() -> bool {
+    // Relaxed: as in `reclaiming`.
+    matches!(MODE.load(Ordering::Relaxed), OFF | ON)
+}
+
 /// The gate that every call passes.
 #[inline]
 pub(crate) fn check(op: &'static str) -> Result<()> {
-    // Relaxed: as in `reclaiming`.
-    match MODE.load(Ordering::Relaxed) {
-        OFF | ON => Ok(()),
-        _ => check_slow(op),
-    }
+    if is_settled() { Ok(()) } else { check_slow(op) }
 }
 
 #[cold]

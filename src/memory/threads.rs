@@ -229,6 +229,15 @@ pub(crate) fn with_local<R>(f: impl FnOnce(&Local) -> R) -> R {
     }
 }
 
+/// As [`with_local`], for a thread that made a call before; else `None`.
+#[inline(always)]
+pub(crate) fn with_local_at_once<R>(f: impl FnOnce(&Local) -> Option<R>) -> Option<R> {
+    let here = HERE.with(Cell::get);
+    // SAFETY: as in `with_local`.
+    #[allow(unsafe_code)]
+    unsafe { here.as_ref() }.and_then(f)
+}
+
 #[cold]
 fn first_call<R>(f: impl FnOnce(&Local) -> R) -> R {
     let here = LOCAL.try_with(|local| {

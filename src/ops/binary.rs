@@ -18,7 +18,7 @@ use crate::memory::{
     registry::{Payload, Tracked},
 };
 use crate::ops::{
-    check,
+    check, direct,
     exec::{adopt, call, composed, composed_for, device, fresh, launch, pin, record, view_as},
     inplace::filled_beside,
     reuse::{Operand, Reused, instead, is_recorded},
@@ -51,8 +51,15 @@ pub(crate) fn defined(op: BinaryOp, name: &'static str, dtype: DType) -> Result<
     }
 }
 
-#[inline]
 fn binary(a: &Proxy, b: &Proxy, op: BinaryOp, name: &'static str, broadcast: bool, site: Site) -> Result<Proxy> {
+    match direct::binary(site, a, b, op, |x, y| gradient(op, x, y, name, site)) {
+        Some(result) => Ok(result),
+        None => binary_of_any([a, b], op, name, broadcast, site),
+    }
+}
+
+#[inline(never)]
+fn binary_of_any([a, b]: [&Proxy; 2], op: BinaryOp, name: &'static str, broadcast: bool, site: Site) -> Result<Proxy> {
     call(name, site, |local| {
         let pins = pin(local, name, [a, b])?;
         let [x, y] = pins.arrays();
@@ -75,7 +82,7 @@ fn gradient(
     y: &Payload,
     name: &'static str,
     site: Site,
-) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static {
+) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static + use<> {
     let shapes = [*x.layout.shape(), *y.layout.shape()];
     let needs_values = !matches!(op, BinaryOp::Add | BinaryOp::Sub);
     let saved = needs_values.then(|| [Saved::of(x, name, site), Saved::of(y, name, site)]);

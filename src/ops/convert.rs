@@ -7,7 +7,7 @@ use crate::base::{
     dtype::{DType, with_type},
     error::Result,
 };
-use crate::device::{Device, kernel::Kernel};
+use crate::device::{Device, kernel::Map};
 use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::{
     exec::{adopt_payload, call, map1, named, pin, record},
@@ -34,7 +34,7 @@ impl Proxy {
                 site,
                 self,
                 |_| Ok(dtype),
-                |src, dst| Kernel::Cast { src, dst },
+                Map::Cast,
                 |_, _| move |grad: &Proxy, _| Ok(one(grad.to_dtype(from)?)),
             )
         };

@@ -25,8 +25,9 @@ use crate::base::{
 use crate::device::{
     Device,
     budget::AllocError,
+    cpu,
     graph::blame,
-    kernel::{Kernel, View},
+    kernel::{At, BinaryOp, Kernel, Map, View},
 };
 use crate::memory::{
     key::Key,
@@ -38,8 +39,9 @@ use crate::memory::{
     report,
     storage::Storage,
     switch,
-    threads::{Local, with_local},
+    threads::{Local, with_local, with_local_at_once},
 };
+use crate::ops::direct;
 
 /// Begins a call: passes the gate, and closes some dead arrays. A refusal in a captured section names `site`.
 #[inline]
@@ -50,6 +52,18 @@ pub(crate) fn call<R>(op: &'static str, site: Site, f: impl FnOnce(&Local) -> Re
         f(local)
     });
     named(site, answer)
+}
+
+/// As [`call`], for the short road: `None` if the gate does not let it through at once, or `f` says so.
+#[inline(always)]
+pub(crate) fn call_at_once<R>(f: impl FnOnce(&Local) -> Option<R>) -> Option<R> {
+    if !switch::is_settled() {
+        return None;
+    }
+    with_local_at_once(|local| {
+        reclaim::on_call(local);
+        f(local)
+    })
 }
 
 /// The answer; a refusal in a captured section names `site`. For calls made of others, which name places in here.
@@ -193,7 +207,7 @@ pub(crate) fn adopt_for(
     (first, owner): (Key, Owner),
     site: Site,
 ) -> Result<Proxy> {
-    let (owner, site) = match STEPS.get() {
+    let (owner, site) = match steps_site() {
         None => (owner, site),
         Some(site) => (Owner::Handles, site),
     };
@@ -206,6 +220,12 @@ pub(crate) fn adopt_for(
 thread_local! {
     /// Set while an operation is composed of others: the place of the call that asked for it.
     static STEPS: Cell<Option<Site>> = const { Cell::new(None) };
+}
+
+/// Inside an operation composed of others, the place of the call that asked for it.
+#[inline]
+pub(crate) fn steps_site() -> Option<Site> {
+    STEPS.get()
 }
 
 /// An operation composed of others. What they make on the way belongs to its handles, and is gone when `f` ends,
@@ -318,26 +338,67 @@ where
     Some(Node::make(&parents, vjp()))
 }
 
-/// One kernel from one operand to a fresh result of the same shape.
+/// A function of one operand to a fresh result of the same shape.
 #[inline]
 pub(crate) fn map1<F>(
     op: &'static str,
     site: Site,
     src: &Proxy,
-    dtype: impl FnOnce(&Pinned<'_>) -> Result<DType>,
-    kernel: impl FnOnce(View, View) -> Kernel,
-    vjp: impl FnOnce(&Pinned<'_>, &Fresh) -> F,
+    dtype: impl Fn(DType) -> Result<DType>,
+    map: Map,
+    vjp: impl Fn(&Pinned<'_>, &Made<'_>) -> F,
 ) -> Result<Proxy>
 where
     F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
 {
+    if let Some(result) = direct::map(site, src, |from| dtype(from).ok(), map, &vjp) {
+        return Ok(result);
+    }
     call(op, site, |local| {
         let pins = pin(local, op, [src])?;
         let [a] = pins.arrays();
-        let dtype = dtype(&a)?;
-        let out = fresh(local, op, device(&a), dtype, a.layout.shape(), false)?;
-        launch(device(&a), &kernel(view(&a), out.view()))?;
-        let node = record([&a], || vjp(&a, &out));
+        let out = fresh(local, op, device(&a), dtype(a.dtype)?, a.layout.shape(), false)?;
+        launch(device(&a), &map.kernel(view(&a), out.view()))?;
+        let made = Made { storage: &out.storage, dtype: out.dtype, layout: &out.layout };
+        let node = record([&a], || vjp(&a, &made));
         adopt(local, op, out, src, node, site)
     })
+}
+
+/// What a derivative may save of the result.
+pub(crate) struct Made<'a> {
+    pub(crate) storage: &'a Storage,
+    pub(crate) dtype: DType,
+    pub(crate) layout: &'a Layout,
+}
+
+impl Made<'_> {
+    /// By reference, to be written.
+    fn at(&self) -> At<'_> {
+        At::new(self.storage.buffer().span(), self.dtype, self.layout)
+    }
+}
+
+fn at<'a>(array: &'a Pinned<'_>) -> At<'a> {
+    At::new(array.storage.buffer().span(), array.dtype, &array.layout)
+}
+
+/// A function of one operand on the host, at once. The result is fresh.
+#[inline]
+pub(crate) fn map_on_host(map: Map, x: &Pinned<'_>, made: &Made<'_>) -> Result<()> {
+    // SAFETY: as in `launch`, for two operands: the source is pinned, the destination fresh.
+    #[allow(unsafe_code)]
+    unsafe {
+        cpu::map(map, at(x), made.at())
+    }
+}
+
+/// As [`map_on_host`], of two operands.
+#[inline]
+pub(crate) fn binary_on_host(op: BinaryOp, x: &Pinned<'_>, y: &Pinned<'_>, made: &Made<'_>) -> Result<()> {
+    // SAFETY: as in `map_on_host`.
+    #[allow(unsafe_code)]
+    unsafe {
+        cpu::binary(op, at(x), at(y), made.at())
+    }
 }

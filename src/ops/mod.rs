@@ -12,6 +12,7 @@ pub(crate) mod conv;
 pub(crate) mod convert;
 pub(crate) mod create;
 pub(crate) mod custom;
+pub(crate) mod direct;
 pub mod dlpack;
 pub(crate) mod draws;
 pub(crate) mod einsum;

@@ -9,7 +9,7 @@ use crate::base::{
     layout::Layout,
     shape::Shape,
 };
-use crate::device::kernel::{GradOp, Kernel, UnaryOp};
+use crate::device::kernel::{GradOp, Kernel, Map, UnaryOp};
 use crate::memory::{proxy::Proxy, registry::Payload, storage::Storage};
 use crate::ops::{
     check,
@@ -68,14 +68,7 @@ pub(crate) fn affine_of(x: Operand<'_>, mul: f64, add: f64, (name, site): (&'sta
             }
         }
     };
-    map1(
-        name,
-        site,
-        x.get(),
-        |a| check::number(name, a.dtype),
-        |src, dst| Kernel::Affine { src, dst, mul, add },
-        |_, _| vjp(),
-    )
+    map1(name, site, x.get(), |dtype| check::number(name, dtype), Map::Affine { mul, add }, |_, _| vjp())
 }
 
 /// The dtype, if the function is defined for it.
@@ -111,9 +104,9 @@ fn unary(src: &Proxy, op: UnaryOp, name: &'static str, needs: Needs, site: Site)
         name,
         site,
         src,
-        |a| defined(op, name, a.dtype),
-        |src, dst| Kernel::Unary { op, src, dst },
-        |a, out| vjp(needs, a, (&out.storage, out.layout), name, site),
+        |dtype| defined(op, name, dtype),
+        Map::Unary(op),
+        |a, out| vjp(needs, a, (out.storage, *out.layout), name, site),
     )
 }
 
@@ -208,8 +201,8 @@ impl Proxy {
             name,
             site,
             self,
-            |a| check::float(name, a.dtype),
-            |src, dst| Kernel::Powf { src, dst, exponent },
+            |dtype| check::float(name, dtype),
+            Map::Powf(exponent),
             |a, _| {
                 let saved = Saved::of(a, name, site);
                 move |grad: &Proxy, _| {
@@ -283,8 +276,8 @@ fn clamped(x: &Proxy, [min, max]: [f64; 2], (name, site): (&'static str, Site)) 
         name,
         site,
         x,
-        |a| check::number(name, a.dtype),
-        |src, dst| Kernel::Clamp { src, dst, min, max },
+        |dtype| check::number(name, dtype),
+        Map::Clamp { min, max },
         |a, _| {
             let saved = Saved::of(a, name, site);
             move |grad: &Proxy, _| {
@@ -297,14 +290,7 @@ fn clamped(x: &Proxy, [min, max]: [f64; 2], (name, site): (&'static str, Site)) 
 }
 
 fn copy_of(src: &Proxy, name: &'static str, site: Site) -> Result<Proxy> {
-    map1(
-        name,
-        site,
-        src,
-        |a| Ok(a.dtype),
-        |src, dst| Kernel::Copy { src, dst },
-        |_, _| move |grad: &Proxy, _| Ok(one(grad.clone())),
-    )
+    map1(name, site, src, Ok, Map::Copy, |_, _| move |grad: &Proxy, _| Ok(one(grad.clone())))
 }
 
 /// A copy of a pinned operand's elements, as `shape` in row-major order: for reshapes of views.

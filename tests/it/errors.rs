@@ -229,7 +229,7 @@ fn errors_of_arguments_say_what_they_may_be() {
                 "permute: order is [0, 0]; it must be each axis once",
                 "arange: step is 0 from 0 to 1; it must be a step that reaches the end",
                 "rand: range is 1 to 0; it must be in ascending order",
-                "mlp: sizes is [3]; it must be an input and an output",
+                "mlp: sizes is [3]; it must be an input and an output, each at least 1",
                 "sgd: learning rate is -1; it must be finite, not negative",
             ]
         );

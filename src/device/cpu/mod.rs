@@ -32,6 +32,7 @@ pub(crate) mod conv;
 mod dispatch;
 mod elementwise;
 mod index;
+mod maps;
 mod math;
 mod matmul;
 mod narrow;
@@ -54,11 +55,12 @@ use crate::base::{
     layout::Layout,
     shape::Axes,
 };
-use crate::device::kernel::{AdamHyper, BinaryOp, CmpOp, GradOp, Kernel, ReduceOp, UnaryOp, View};
-use elementwise::{Binary, Unary};
+use crate::device::kernel::{AdamHyper, At, CmpOp, GradOp, Kernel, ReduceOp, View};
 use half::{bf16, f16};
+use maps::{affine, binary_assign, cast, clamp, copy, powf, unary};
+pub(crate) use maps::{binary, map};
 use matmul::Matrix;
-use number::{Convert, Float};
+use number::Float;
 use optim::SgdHyper;
 use random::Stream;
 use types::{open, with_bits, with_float, with_id, with_number, with_sums, with_wide};
@@ -152,14 +154,15 @@ fn opens_as(dtype: DType, as_type: DType) -> bool {
 /// As for [`run`], for a view that is read.
 #[inline(always)]
 #[allow(unsafe_code)]
-unsafe fn source<T: WithDType>(view: &View) -> In<'_, T> {
+unsafe fn source<'a, T: WithDType>(view: impl Into<At<'a>>) -> In<'a, T> {
+    let view = view.into();
     assert!(opens_as(view.dtype(), T::DTYPE), "operands have the dtype that their kernel was chosen for");
     let layout = view.layout();
     if layout.shape().elem_count() == 0 {
         return In { data: &[], layout };
     }
     // SAFETY: by the promise of `run`'s caller the span is live, initialised, aligned host memory that nobody
-    // writes, at least as long as the kernel, from which `view` is borrowed.
+    // writes, at least as long as the call, from which the layout is borrowed.
     In { data: unsafe { view.span().slice() }, layout }
 }
 
@@ -169,7 +172,8 @@ unsafe fn source<T: WithDType>(view: &View) -> In<'_, T> {
 /// As for [`run`], for a view that is written; each one is opened once.
 #[inline(always)]
 #[allow(unsafe_code)]
-unsafe fn target<T: WithDType>(view: &View) -> Out<'_, T> {
+unsafe fn target<'a, T: WithDType>(view: impl Into<At<'a>>) -> Out<'a, T> {
+    let view = view.into();
     assert!(opens_as(view.dtype(), T::DTYPE), "operands have the dtype that their kernel was chosen for");
     let layout = view.layout();
     if layout.shape().elem_count() == 0 {
@@ -221,18 +225,18 @@ pub(crate) unsafe fn run_again(kernel: &Kernel, replays: u64) -> Result<()> {
             {
                 widened(kernel, replays)
             }
-            Kernel::Binary { op, lhs, rhs, dst } => binary(*op, lhs, rhs, dst),
+            Kernel::Binary { op, lhs, rhs, dst } => binary(*op, lhs.into(), rhs.into(), dst.into()),
             Kernel::BinaryAssign { op, dst, rhs } => binary_assign(*op, dst, rhs),
             Kernel::Fill { dst, value } => fill(dst, *value),
             Kernel::Arange { dst, start, step } => arange(dst, *start, *step),
-            Kernel::Copy { src, dst } => copy(src, dst),
-            Kernel::Cast { src, dst } => cast(src, dst),
-            Kernel::Unary { op, src, dst } => unary(*op, Some(src), dst),
-            Kernel::UnaryAssign { op, dst } => unary(*op, None, dst),
-            Kernel::Affine { src, dst, mul, add } => affine(Some(src), dst, *mul, *add),
-            Kernel::AffineAssign { dst, mul, add } => affine(None, dst, *mul, *add),
-            Kernel::Powf { src, dst, exponent } => powf(src, dst, *exponent),
-            Kernel::Clamp { src, dst, min, max } => clamp(src, dst, *min, *max),
+            Kernel::Copy { src, dst } => copy(src.into(), dst.into()),
+            Kernel::Cast { src, dst } => cast(src.into(), dst.into()),
+            Kernel::Unary { op, src, dst } => unary(*op, Some(src.into()), dst.into()),
+            Kernel::UnaryAssign { op, dst } => unary(*op, None, dst.into()),
+            Kernel::Affine { src, dst, mul, add } => affine(Some(src.into()), dst.into(), *mul, *add),
+            Kernel::AffineAssign { dst, mul, add } => affine(None, dst.into(), *mul, *add),
+            Kernel::Powf { src, dst, exponent } => powf(src.into(), dst.into(), *exponent),
+            Kernel::Clamp { src, dst, min, max } => clamp(src.into(), dst.into(), *min, *max),
             Kernel::Compare { op, lhs, rhs, dst } => compare(*op, lhs, rhs, dst),
             Kernel::Where { cond, yes, no, dst } => choose(cond, yes, no, dst),
             Kernel::UnaryGrad { op, saved, grad, dst } => unary_grad(*op, saved, grad, dst),
@@ -265,46 +269,7 @@ pub(crate) unsafe fn run_again(kernel: &Kernel, replays: u64) -> Result<()> {
     }
 }
 
-/// Whether the result of two truth values is one of them.
-fn is_choice(op: BinaryOp, dst: &View) -> bool {
-    dst.dtype() == DType::Bool && matches!(op, BinaryOp::Maximum | BinaryOp::Minimum)
-}
-
 // The functions below give each kernel its types. All of them have the contract of `run`.
-
-#[allow(unsafe_code)]
-unsafe fn binary(op: BinaryOp, lhs: &View, rhs: &View, dst: &View) -> Result<()> {
-    if is_choice(op, dst) {
-        open!(u8; lhs rhs; dst);
-        elementwise::binary(op, Binary::To(lhs, rhs, dst));
-        return Ok(());
-    }
-    with_number!("binary", dst.dtype(), T => {
-        open!(T; lhs rhs; dst);
-        elementwise::binary(op, Binary::To(lhs, rhs, dst));
-    }, N => {
-        open!(N; lhs rhs; dst);
-        narrow::binary(op, Binary::To(lhs, rhs, dst));
-    });
-    Ok(())
-}
-
-#[allow(unsafe_code)]
-unsafe fn binary_assign(op: BinaryOp, dst: &View, rhs: &View) -> Result<()> {
-    if is_choice(op, dst) {
-        open!(u8; rhs; dst);
-        elementwise::binary(op, Binary::InPlace(rhs, dst));
-        return Ok(());
-    }
-    with_number!("binary", dst.dtype(), T => {
-        open!(T; rhs; dst);
-        elementwise::binary(op, Binary::InPlace(rhs, dst));
-    }, N => {
-        open!(N; rhs; dst);
-        narrow::binary(op, Binary::InPlace(rhs, dst));
-    });
-    Ok(())
-}
 
 #[allow(unsafe_code)]
 unsafe fn fill(dst: &View, value: f64) -> Result<()> {
@@ -324,135 +289,6 @@ unsafe fn arange(dst: &View, start: f64, step: f64) -> Result<()> {
     }, N => {
         open!(N; ; dst);
         elementwise::arange(dst, start, step);
-    });
-    Ok(())
-}
-
-#[allow(unsafe_code)]
-unsafe fn copy(src: &View, dst: &View) -> Result<()> {
-    with_bits!(dst.dtype(), T => {
-        open!(T; src; dst);
-        elementwise::copy(src, dst);
-    });
-    Ok(())
-}
-
-/// Common pairs by loops of their own.
-macro_rules! casts {
-    ($src:ident, $dst:ident; $($from:ident $s:ty => $($to:ident $d:ty),*;)*) => {
-        match ($src.dtype(), $dst.dtype()) {
-            $($((DType::$from, DType::$to) => {
-                open!($s; $src;);
-                open!($d; ; $dst);
-                elementwise::map($src, $dst, <$s as Convert<$d>>::convert);
-            })*)*
-            (DType::F16, DType::F32) => {
-                open!(f16; $src;);
-                open!(f32; ; $dst);
-                narrow::widen_all($src, $dst);
-            }
-            (DType::BF16, DType::F32) => {
-                open!(bf16; $src;);
-                open!(f32; ; $dst);
-                narrow::widen_all($src, $dst);
-            }
-            (DType::F32, DType::F16) => {
-                open!(f32; $src;);
-                open!(f16; ; $dst);
-                narrow::narrow_all($src, $dst);
-            }
-            (DType::F32, DType::BF16) => {
-                open!(f32; $src;);
-                open!(bf16; ; $dst);
-                narrow::narrow_all($src, $dst);
-            }
-            (from, to) => with_bits!(from, S => {
-                open!(S; $src;);
-                with_bits!(to, D => {
-                    open!(D; ; $dst);
-                    cast::by_blocks(from, $src, to, $dst);
-                });
-            }),
-        }
-    };
-}
-
-#[allow(unsafe_code)]
-unsafe fn cast(src: &View, dst: &View) -> Result<()> {
-    casts! { src, dst;
-        U8 u8 => U32 u32, I64 i64, F32 f32, F64 f64;
-        U32 u32 => U8 u8, I64 i64, F32 f32, F64 f64;
-        I64 i64 => U8 u8, U32 u32, F32 f32, F64 f64;
-        F32 f32 => U8 u8, U32 u32, I64 i64, F64 f64;
-        F64 f64 => U8 u8, U32 u32, I64 i64, F32 f32;
-    }
-    Ok(())
-}
-
-/// In place if there is no source.
-#[allow(unsafe_code)]
-unsafe fn operand<'a, T: WithDType>(src: Option<&'a View>, dst: &'a View) -> Unary<'a, T> {
-    match src {
-        Some(src) => {
-            open!(T; src; dst);
-            Unary::To(src, dst)
-        }
-        None => {
-            open!(T; ; dst);
-            Unary::InPlace(dst)
-        }
-    }
-}
-
-#[allow(unsafe_code)]
-unsafe fn unary(op: UnaryOp, src: Option<&View>, dst: &View) -> Result<()> {
-    // SAFETY: the contract of `operand` is that of this function.
-    unsafe {
-        match dst.dtype() {
-            DType::F32 => elementwise::unary_float::<f32>(op, operand(src, dst))?,
-            DType::F64 => elementwise::unary_float::<f64>(op, operand(src, dst))?,
-            DType::F16 => narrow::unary_float::<f16>(op, operand(src, dst)),
-            DType::BF16 => narrow::unary_float::<bf16>(op, operand(src, dst)),
-            dtype => with_number!(@ "unary", dtype,
-                T => elementwise::unary::<T>(op, operand(src, dst))?,
-                N => narrow::unary::<N>(op, operand(src, dst))?;
-                U8 u8, U32 u32, U64 u64, I32 i32, I64 i64; U16 u16, I8 i8, I16 i16),
-        }
-    }
-    Ok(())
-}
-
-#[allow(unsafe_code)]
-unsafe fn affine(src: Option<&View>, dst: &View, mul: f64, add: f64) -> Result<()> {
-    // SAFETY: the contract of `operand` is that of this function.
-    unsafe {
-        with_number!("affine", dst.dtype(),
-            T => elementwise::affine::<T>(operand(src, dst), mul, add)?,
-            N => narrow::affine::<N>(operand(src, dst), mul, add));
-    }
-    Ok(())
-}
-
-#[allow(unsafe_code)]
-unsafe fn powf(src: &View, dst: &View, exponent: f64) -> Result<()> {
-    with_float!("powf", dst.dtype(), T => {
-        open!(T; src; dst);
-        elementwise::powf(src, dst, exponent);
-    }, N => {
-        open!(N; src; dst);
-        narrow::powf(src, dst, exponent);
-    });
-    Ok(())
-}
-
-#[allow(unsafe_code)]
-unsafe fn clamp(src: &View, dst: &View, min: f64, max: f64) -> Result<()> {
-    with_number!("clamp", dst.dtype(), T => {
-        open!(T; src; dst);
-        elementwise::clamp(src, dst, min, max);
-    }, N => {
-        open!(N; src; dst);
-        narrow::clamp(src, dst, min, max);
     });
     Ok(())
 }

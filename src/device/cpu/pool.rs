@@ -485,6 +485,22 @@ pub(crate) fn discount(bytes: usize) {
     }
 }
 
+/// Uninitialised bytes, at least one, and the size of their block, for [`free`]: if this thread has a block in stock,
+/// and no limit is set.
+#[inline]
+pub(crate) fn alloc_at_once(bytes: usize) -> Option<(NonNull<u8>, usize)> {
+    if bytes > STOCK_BLOCK_BYTES_MAX || COUNTS.limit.load(Ordering::Relaxed) != NO_LIMIT {
+        return None;
+    }
+    let (class, size) = class_of(bytes);
+    let taken = STOCK.try_with(|stock| {
+        let block = stock.take(class, size)?;
+        stock.share.charge(bytes);
+        Some(block.0)
+    });
+    taken.ok().flatten().map(|ptr| (ptr, size))
+}
+
 #[repr(align(64))]
 struct Aligned;
 

@@ -246,7 +246,7 @@ impl World {
 
     fn recycle(&self) {
         self.touched.store(1, Ordering::Relaxed);
-        drop(self.slot.recycle().0);
+        self.slot.recycle(|payload| *payload = None);
         self.recycled.fetch_add(1, SeqCst);
     }
 
