@@ -378,6 +378,7 @@ impl Proxy {
         call(name, site, |local| {
             let pins = pin(local, name, [self])?;
             let [a] = pins.arrays();
+            check::number(name, a.dtype)?;
             let columns = *a.layout.shape();
             let taps = h.checked_mul(w).filter(|&taps| taps > 0);
             let (&[batch, depth, _], Some(taps)) = (columns.dims(), taps) else {

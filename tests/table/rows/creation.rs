@@ -37,6 +37,8 @@ rows! { CREATION, "Creation";
     create |x| typed!(x, T => x.manager.create([T::from_f64(1.)]));
     rand |x| typed!(x, T => Tensor::rand(T::from_f64(0.), T::from_f64(9.), x.shape, &x.device));
     randn |x| typed!(x, T => Tensor::randn(T::from_f64(0.), T::from_f64(1.), x.shape, &x.device));
+    rand_f64 |x| Var::rand_f64(0., 9., x.shape, x.dtype, &x.device);
+    randn_f64 |x| Var::randn_f64(0., 1., x.shape, x.dtype, &x.device);
     rand_like |x| x.a.rand_like(0., 9.);
     randn_like |x| x.a.randn_like(0., 1.);
     randint |x| typed!(x, T => Tensor::randint(T::from_f64(0.), T::from_f64(9.), x.shape, &x.device));

@@ -39,27 +39,18 @@ pub(crate) use rows;
 /// A call with `$t` standing for the Rust type of the sample's dtype.
 macro_rules! typed {
     ($x:ident, $t:ident => $call:expr) => {
+        $crate::rows::typed!(
+            $x, $t => $call;
+            Bool bool, U8 u8, U16 u16, U32 u32, U64 u64, I8 i8, I16 i16, I32 i32, I64 i64,
+            F16 half::f16, BF16 half::bf16, F32 f32, F64 f64
+        )
+    };
+    ($x:ident, $t:ident => $call:expr; $($dtype:ident $rust:ty),*) => {
         match $x.dtype {
-            ndgc::DType::U8 => {
-                type $t = u8;
+            $(ndgc::DType::$dtype => {
+                type $t = $rust;
                 $call
-            }
-            ndgc::DType::U32 => {
-                type $t = u32;
-                $call
-            }
-            ndgc::DType::I64 => {
-                type $t = i64;
-                $call
-            }
-            ndgc::DType::F32 => {
-                type $t = f32;
-                $call
-            }
-            ndgc::DType::F64 => {
-                type $t = f64;
-                $call
-            }
+            })*
             other => unimplemented!("{other} in typed!"),
         }
     };
@@ -79,6 +70,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
         reductions::ORDER,
         indexing::INDEXING,
         networks::PRODUCTS,
+        networks::IMAGES,
         networks::NETWORKS,
         networks::MODULES,
     ]

@@ -19,6 +19,33 @@ rows! { PRODUCTS, "Linear algebra";
     cdist |x| x.m.cdist(&x.m, 2.);
 }
 
+rows! { IMAGES, "Convolution, pooling, resizing";
+    conv1d |x| x.signal.conv1d(&x.taps, 1, 1, 1, 1);
+    conv2d |x| x.image.conv2d(&x.kernel, 1, 1, 1, 1);
+    conv3d |x| x.image.unsqueeze(2)?.conv3d(&x.kernel.unsqueeze(2)?, 0, 1, 1, 1);
+    conv_transpose1d |x| x.signal.conv_transpose1d(&x.taps, 1, 0, 1, 1, 1);
+    conv_transpose2d |x| x.image.conv_transpose2d(&x.kernel, 1, 0, 1, 1);
+    im2col |x| x.image.im2col(3, 1, 1, 1);
+    fold |x| x.image.im2col(3, 1, 1, 1)?.fold(6, 3, 1, 1, 1);
+    avg_pool1d |x| x.signal.avg_pool1d(2);
+    avg_pool1d_with_stride |x| x.signal.avg_pool1d_with_stride(2, 1);
+    avg_pool2d |x| x.image.avg_pool2d(2);
+    avg_pool2d_with_stride |x| x.image.avg_pool2d_with_stride(2, 1);
+    max_pool1d |x| x.signal.max_pool1d(2);
+    max_pool1d_with_stride |x| x.signal.max_pool1d_with_stride(2, 1);
+    max_pool2d |x| x.image.max_pool2d(2);
+    max_pool2d_with_stride |x| x.image.max_pool2d_with_stride(2, 1);
+    max_pool2d_with_indices |x| x.image.max_pool2d_with_indices(2, 2);
+    adaptive_avg_pool1d |x| x.signal.adaptive_avg_pool1d(4);
+    adaptive_avg_pool2d |x| x.image.adaptive_avg_pool2d((2, 4));
+    interpolate1d |x| x.signal.interpolate1d(9);
+    interpolate2d |x| x.image.interpolate2d(4, 9);
+    upsample_nearest1d |x| x.signal.upsample_nearest1d(9);
+    upsample_nearest2d |x| x.image.upsample_nearest2d(4, 9);
+    upsample_bilinear2d |x| x.image.upsample_bilinear2d(4, 9, false);
+    upsample_bilinear2d_with_scale |x| x.image.upsample_bilinear2d_with_scale(2., 1.5, true);
+}
+
 rows! { NETWORKS, "Networks";
     relu |x| x.a.relu();
     gelu |x| x.a.gelu();
@@ -66,6 +93,13 @@ rows! { MODULES, "Functions of `nn`";
     ops::layer_norm |x| ops::layer_norm(&x.a, &x.row, &x.row, 1e-5);
     ops::rms_norm |x| ops::rms_norm(&x.a, &x.row, 1e-5);
     ops::sdpa |x| ops::sdpa(&x.heads, &x.heads, &x.heads, None, true, 0.5, 1.);
+    ops::layer_norm_slow |x| ops::layer_norm_slow(&x.a, &x.row, &x.row, 1e-5);
+    ops::rms_norm_slow |x| ops::rms_norm_slow(&x.a, &x.row, 1e-5);
+    ops::pixel_shuffle |x| ops::pixel_shuffle(&x.image.reshape(((), 8, 3, 3))?, 2);
+    ops::pixel_unshuffle |x| ops::pixel_unshuffle(&x.image, 2);
+    ops::replication_pad2d |x| ops::replication_pad2d(&x.image, 1);
+    rotary_emb::rope_slow |x| rotary_emb::rope_slow(&x.heads, &x.angles, &x.angles);
+    rotary_emb::rope_i_slow |x| rotary_emb::rope_i_slow(&x.heads, &x.angles, &x.angles);
     rotary_emb::rope |x| rotary_emb::rope(&x.heads, &x.angles, &x.angles);
     rotary_emb::rope_i |x| rotary_emb::rope_i(&x.heads, &x.angles, &x.angles);
     rotary_emb::rope_thd |x| {

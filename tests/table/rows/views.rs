@@ -34,6 +34,8 @@ rows! { VIEWS, "Shape and views";
     slice_assign |x| x.m.slice_assign(&[0..1, 1..3], &x.m.narrow(0, 0, 1)?.narrow(1, 0, 2)?);
     slice_scatter |x| x.a.slice_scatter(&x.b, 0, 0);
     slice_scatter0 |x| x.a.slice_scatter0(&x.b, 0);
+    slice |x| x.a.slice(ndgc::s![1.., .., ..;-1]);
+    get_index |x| x.a.get_index("0, ...", &[]);
     flip |x| x.a.flip(&[0]);
     roll |x| x.a.roll(1, 0);
     pad_with_zeros |x| x.a.pad_with_zeros(0, 1, 2);
