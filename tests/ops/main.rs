@@ -43,3 +43,4 @@ mod scalars;
 mod shapes;
 mod slices;
 mod views;
+mod walks;
