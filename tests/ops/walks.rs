@@ -210,7 +210,7 @@ impl World<'_> {
 fn run(program: &[Step], device: &Device) {
     let dims = [3, 4, 5];
     let base: Vec<f64> = (0..60).map(f64::from).collect();
-    let tensor = Tensor::from_slice(&base, &dims, device).unwrap();
+    let tensor = Tensor::from_slice(&base, dims, device).unwrap();
     let places =
         Host { dims: dims.to_vec(), data: indices(&dims).iter().map(|i| (i[0] * 4 + i[1]) * 5 + i[2]).collect() };
     let mut world = World { device, base, views: vec![View { tensor, places }] };
