@@ -9,7 +9,7 @@ use crate::base::{
     layout::Layout,
     shape::{Axes, Shape},
 };
-use crate::device::{buffer::Span, window::Windowed};
+use crate::device::{along::Along, buffer::Span, window::Windowed};
 
 /// An operand: some elements of a buffer.
 ///
@@ -239,6 +239,8 @@ pub(crate) enum Kernel {
     Matmul { lhs: View, rhs: View, dst: View },
     /// Windows over images.
     Window(Windowed),
+    /// Along one axis.
+    Along(Along),
     /// `dst = src` with `axis` indexed by `ids` (rank 1): `dst.dims[axis] == ids.len`. Ids u8, u32 or i64;
     /// one outside is an error.
     IndexSelect { src: View, ids: View, axis: usize, dst: View },
@@ -418,6 +420,7 @@ impl Kernel {
                 Accesses::of(&[(dst, ReadWrite), (ids, Read), (src, Read)])
             }
             Kernel::Window(ref windowed) => windowed.accesses(),
+            Kernel::Along(ref along) => along.accesses(),
             Kernel::SgdStep { param, grad, velocity, .. } => {
                 let mut accesses = Accesses::of(&[(param, ReadWrite), (grad, Read)]);
                 if let Some(velocity) = velocity {

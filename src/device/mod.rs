@@ -5,6 +5,7 @@
 //! order of its stream. Ordering between streams and the reuse of freed bytes are settled above the driver,
 //! in `stream/`, for every such device alike.
 
+pub(crate) mod along;
 pub(crate) mod budget;
 pub(crate) mod buffer;
 pub(crate) mod cpu;

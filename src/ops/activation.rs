@@ -1,4 +1,4 @@
-//! Activations, normalisations, dropout, attention and rotary positions, composed of other operations.
+//! Activations, dropout, attention and rotary positions, composed of other operations.
 //!
 //! All of floats, with gradients; the result belongs to the owner of the receiver.
 
@@ -23,19 +23,6 @@ fn bent(x: &Proxy, op: &'static str, f: impl FnOnce(&Proxy) -> Result<Proxy>) ->
     let below = f(&x.clamp_max(0.0)?)?;
     // A NaN comes through below alone.
     x.relu()?.add(&below)
-}
-
-/// A parameter has one number for each entry of an axis.
-fn fits(op: &'static str, parameter: &Proxy, size: usize, what: &str) -> Result<()> {
-    let found = *parameter.shape();
-    check::same_shape(op, &found, &Shape::from(size), &format!("{what} has one number for each entry"))
-}
-
-/// `(x - mean) / sqrt(variance + eps)` over the last axis.
-fn standardised(x: &Proxy, eps: f64) -> Result<Proxy> {
-    let centred = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
-    let spread = centred.sqr()?.mean_keepdim(D::Minus1)?.affine(1.0, eps)?.sqrt()?;
-    centred.broadcast_div(&spread)
 }
 
 /// The sizes of one rotation: `x` has positions on axis `at`, and pairs on the last one.
@@ -236,65 +223,6 @@ impl Proxy {
                 return misshapen(op, self, "an even size of the last axis");
             }
             self.narrow(D::Minus1, 0, size / 2)?.silu()?.mul(&self.narrow(D::Minus1, size / 2, size / 2)?)
-        })
-    }
-
-    /// The last axis with mean 0 and variance 1, times `scale`, plus `shift` (one number each for an entry). `eps` is
-    /// added to the variance. With gradients of all.
-    ///
-    /// # Errors
-    /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::DeviceMismatch`] of the parameters; as
-    /// [`Proxy::mean`].
-    #[track_caller]
-    pub fn layer_norm(&self, scale: &Proxy, shift: &Proxy, eps: f64) -> Result<Proxy> {
-        let op = "layer_norm";
-        whole(op, Location::caller(), self, || {
-            let size = self.dim(D::Minus1)?;
-            fits(op, scale, size, "the scale")?;
-            fits(op, shift, size, "the shift")?;
-            standardised(self, eps)?.broadcast_mul(scale)?.broadcast_add(shift)
-        })
-    }
-
-    /// The last axis with mean square 1, times `scale` (one number for each entry). `eps` is added to the mean square.
-    /// With gradients of both.
-    ///
-    /// # Errors
-    /// As [`Proxy::layer_norm`].
-    #[track_caller]
-    pub fn rms_norm(&self, scale: &Proxy, eps: f64) -> Result<Proxy> {
-        let op = "rms_norm";
-        whole(op, Location::caller(), self, || {
-            fits(op, scale, self.dim(D::Minus1)?, "the scale")?;
-            let size = self.sqr()?.mean_keepdim(D::Minus1)?.affine(1.0, eps)?.sqrt()?;
-            self.broadcast_div(&size)?.broadcast_mul(scale)
-        })
-    }
-
-    /// `[batch, channels, ..]` with mean 0 and variance 1 in each of `groups` groups of channels, times `scale`, plus
-    /// `shift` (one number each for a channel). With gradients of all.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] for fewer than three axes; [`Error::Argument`] if the groups do not divide the channels; as
-    /// [`Proxy::layer_norm`].
-    #[track_caller]
-    pub fn group_norm(&self, groups: usize, scale: &Proxy, shift: &Proxy, eps: f64) -> Result<Proxy> {
-        let op = "group_norm";
-        whole(op, Location::caller(), self, || {
-            let shape = *self.shape();
-            let &[batch, channels, _, ..] = shape.dims() else {
-                return misshapen(op, self, "at least three axes: batch, channels, ..");
-            };
-            if groups == 0 || !channels.is_multiple_of(groups) {
-                return argument(op, "groups", groups, "a divisor of the channels");
-            }
-            fits(op, scale, channels, "the scale")?;
-            fits(op, shift, channels, "the shift")?;
-            let width = shape.dims()[2..].iter().product::<usize>() * (channels / groups);
-            let mut each = vec![1; shape.rank()];
-            each[1] = channels;
-            let even = standardised(&self.reshape((batch, groups, width))?, eps)?.reshape(shape)?;
-            even.broadcast_mul(&scale.reshape(&each)?)?.broadcast_add(&shift.reshape(each)?)
         })
     }
 

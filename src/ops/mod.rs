@@ -35,6 +35,7 @@ pub(crate) mod matmul;
 #[cfg(feature = "ndarray")]
 pub(crate) mod ndarrays;
 pub(crate) mod ndindex;
+pub(crate) mod norm;
 pub(crate) mod optim;
 pub(crate) mod order;
 pub(crate) mod pick;
@@ -44,6 +45,7 @@ pub(crate) mod reduce;
 pub(crate) mod resize;
 pub(crate) mod reuse;
 pub(crate) mod scalar;
+pub(crate) mod scan;
 pub(crate) mod shape;
 pub(crate) mod slice;
 pub(crate) mod softmax;

@@ -1,4 +1,4 @@
-//! Reductions composed of others: variance, product, truth, norms, log of a sum of exponentials, running sums.
+//! Reductions composed of others: variance, product, truth, norms, log of a sum of exponentials.
 
 use std::panic::Location;
 
@@ -6,12 +6,12 @@ use crate::array::autograd::no_grad;
 use crate::base::{
     dtype::DType,
     error::{Result, Site},
-    shape::{Dim, Dims},
+    shape::Dims,
 };
 use crate::memory::proxy::Proxy;
 use crate::ops::{
     check,
-    compose::{axes_of, number, renamed, whole, wide},
+    compose::{axes_of, number, whole, wide},
     logic::truth,
     unary::one,
 };
@@ -113,18 +113,6 @@ fn norm_of(x: &Proxy, p: f64, axes: Vec<usize>, keep: bool, op: &'static str, si
     }
     let shape = *x.shape();
     out.reshape((&axes[..]).to_axes(&shape, op)?.reduced(&shape, false))
-}
-
-/// The running sum in `log n` passes, each adding what lies `step` before.
-fn running(x: &Proxy, axis: usize) -> Result<Proxy> {
-    let size = x.dim(axis)?;
-    let out = x.copy()?;
-    let mut step = 1;
-    while step < size {
-        out.narrow(axis, step, size - step)?.add_(&out.narrow(axis, 0, size - step)?)?;
-        step *= 2;
-    }
-    Ok(out)
 }
 
 impl Proxy {
@@ -318,30 +306,6 @@ impl Proxy {
             let sum = self.broadcast_sub(&shift)?.exp()?.sum(&axes[..])?.log()?;
             let shift = shift.reshape(*sum.shape())?;
             sum.add(&shift)
-        })
-    }
-
-    /// The sum of each element and all before it along an axis. Any dtype, integers wrap; `log n` passes over the
-    /// array; with a gradient.
-    ///
-    /// # Errors
-    /// [`Error::DimOutOfRange`](crate::Error::DimOutOfRange); [`Error::StaleArray`](crate::Error::StaleArray),
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
-    ///
-    /// ```
-    /// # use ndgc::{Device, Tensor};
-    /// let a = Tensor::new(&[1f32, 2., 3.], &Device::Cpu)?;
-    /// assert_eq!(a.cumsum(0)?.to_vec1::<f32>()?, [1., 3., 6.]);
-    /// # Ok::<(), ndgc::Error>(())
-    /// ```
-    #[track_caller]
-    pub fn cumsum<A: Dim>(&self, dim: A) -> Result<Proxy> {
-        let (op, site) = ("cumsum", Location::caller());
-        whole(op, site, self, || {
-            let axis = dim.to_index(self.shape(), op)?;
-            let values = no_grad(|| running(self, axis)).map_err(|error| renamed(op, error))?;
-            let back = move |grad: &Proxy| running(&grad.flip(&[axis])?, axis)?.flip(&[axis]);
-            values.tied([self], (op, site), false, move |grad, _, _| Ok(one(back(grad)?)))
         })
     }
 }

@@ -149,6 +149,7 @@ fn every_differentiable_operation_in_the_sources_has_a_case() {
         gradients::compositions(),
         crate::conv::gradients(),
         crate::pool::gradients(),
+        crate::scan::gradients(),
     ];
     let covered: BTreeSet<String> = cases.iter().flatten().map(|case| case.name.to_owned()).collect();
     let found = differentiable();

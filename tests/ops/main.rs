@@ -40,6 +40,7 @@ mod random;
 mod reductions;
 mod reuse;
 mod scalars;
+mod scan;
 mod shapes;
 mod slices;
 mod views;

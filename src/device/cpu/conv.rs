@@ -386,7 +386,7 @@ fn weights_directly<T: Float>(image: &Image<'_, T>, base: isize, result: &[T], w
 }
 
 /// The sum of products with elements that lie `step` apart.
-fn dot<T: Float>(a: &[T], data: &[T], at: isize, step: isize) -> T {
+pub(super) fn dot<T: Float>(a: &[T], data: &[T], at: isize, step: isize) -> T {
     let mut sums = [T::ZERO; LANES];
     if step == 1 {
         let b = &data[at as usize..at as usize + a.len()];

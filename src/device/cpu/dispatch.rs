@@ -1,6 +1,10 @@
 //! Kernels of windows and along axes: their views as slices of the type of their dtype, as in `mod.rs`.
 
-use super::{conv, pooling, resize, source, target};
+use super::{
+    conv,
+    norm::{self, Evenly},
+    pooling, resize, scan, source, target,
+};
 use crate::base::{
     dtype::DType,
     error::{Error, Result},
@@ -10,6 +14,7 @@ use crate::device::cpu::{
     wide::wider,
 };
 use crate::device::{
+    along::{Along, ScanOp},
     kernel::View,
     window::{ConvOp, PoolOp, ResizeOp, Spacing, Window, Windowed},
 };
@@ -154,6 +159,90 @@ unsafe fn resized_grad(op: ResizeOp, grad: &View, image: &View, spacing: &Spacin
             ResizeOp::Nearest => resize::nearest_grad(grad, image),
             ResizeOp::Linear => resize::linear_grad(grad, image, spacing),
         }
+    });
+    Ok(())
+}
+
+/// Runs a kernel along an axis.
+///
+/// # Safety
+/// As for [`super::run`].
+#[allow(unsafe_code)]
+pub(super) unsafe fn along(kernel: &Along) -> Result<()> {
+    // SAFETY: every function called here has the contract of this one, for the views of this kernel.
+    unsafe {
+        match kernel {
+            Along::Scan { op, src, dst, ids, axis, reverse } => scanned(*op, [src, dst], ids.as_ref(), *axis, *reverse),
+            Along::ProdGrad { src, grad, dst, axis } => prod_grad(src, grad, dst, *axis),
+            Along::Norm { src, scale, shift, dst, eps, centred } => {
+                let way = Evenly { eps: *eps, centred: *centred };
+                norm([src, dst], scale.as_ref(), shift.as_ref(), way)
+            }
+            Along::NormGrad { src, grad, scale, dst, products, eps, centred } => {
+                let way = Evenly { eps: *eps, centred: *centred };
+                norm_grad([src, grad, dst, products], scale.as_ref(), way)
+            }
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+unsafe fn scanned(op: ScanOp, views: [&View; 2], ids: Option<&View>, axis: usize, reverse: bool) -> Result<()> {
+    let [src, dst] = views;
+    with_type!(dst.dtype(), T => {
+        open!(T; src; dst);
+        match ids {
+            None => scan::scan(op, src, dst, axis, reverse),
+            Some(ids) => {
+                open!(u32; ; ids);
+                scan::scan_with_ids(op, src, dst, ids, axis);
+            }
+        }
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn prod_grad(src: &View, grad: &View, dst: &View, axis: usize) -> Result<()> {
+    with_float!("cumprod", dst.dtype(), T => {
+        open!(T; src grad; dst);
+        scan::prod_grad(src, grad, dst, axis);
+    });
+    Ok(())
+}
+
+/// A list that may be there, as slices.
+macro_rules! open_list {
+    ($t:ty; $list:ident) => {
+        let $list = match $list {
+            Some(list) => {
+                open!($t; list;);
+                Some(list)
+            }
+            None => None,
+        };
+    };
+}
+
+#[allow(unsafe_code)]
+unsafe fn norm(views: [&View; 2], scale: Option<&View>, shift: Option<&View>, way: Evenly) -> Result<()> {
+    let [src, dst] = views;
+    with_float!("norm", dst.dtype(), T => {
+        open!(T; src; dst);
+        open_list!(T; scale);
+        open_list!(T; shift);
+        norm::norm(src, scale, shift, dst, way);
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+unsafe fn norm_grad(views: [&View; 4], scale: Option<&View>, way: Evenly) -> Result<()> {
+    let [src, grad, dst, products] = views;
+    with_float!("norm", dst.dtype(), T => {
+        open!(T; src grad; dst products);
+        open_list!(T; scale);
+        norm::norm_grad(src, grad, scale, [dst, products], way);
     });
     Ok(())
 }

@@ -20,6 +20,8 @@
 //! conv.rs         convolutions
 //! pooling.rs      extremes and means under a window
 //! resize.rs       images of other sizes
+//! scan.rs         running sums and the like
+//! norm.rs         rows made even
 //! index.rs        picking and adding by indices
 //! random.rs       counter-based random numbers
 //! optim.rs        steps of optimisers
@@ -36,6 +38,7 @@ mod maps;
 mod math;
 mod matmul;
 mod narrow;
+mod norm;
 mod number;
 mod optim;
 pub(crate) mod pool;
@@ -43,6 +46,7 @@ mod pooling;
 mod random;
 mod reduce;
 mod resize;
+mod scan;
 mod softmax;
 pub(crate) mod threads;
 mod types;
@@ -249,6 +253,7 @@ pub(crate) unsafe fn run_again(kernel: &Kernel, replays: u64) -> Result<()> {
             Kernel::Matmul { lhs, rhs, dst } => matmul(lhs, rhs, dst),
             Kernel::Window(windowed) if dispatch::is_widened(windowed) => widened(kernel, replays),
             Kernel::Window(windowed) => dispatch::windowed(windowed),
+            Kernel::Along(along) => dispatch::along(along),
             Kernel::IndexSelect { src, ids, axis, dst } => index_select(src, ids, *axis, dst),
             Kernel::IndexAdd { dst, ids, src, axis } => index_add(dst, ids, src, *axis),
             Kernel::Gather { src, ids, axis, dst } => gather(src, ids, *axis, dst),

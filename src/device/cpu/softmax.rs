@@ -17,7 +17,7 @@ const BLOCK: usize = 1024;
 const BLOCK_ROWS: usize = 64;
 
 /// The dims of `[R, C]`; `None` if there is nothing to do.
-fn matrix(dims: &[usize]) -> Option<(usize, usize)> {
+pub(super) fn matrix(dims: &[usize]) -> Option<(usize, usize)> {
     match *dims {
         [r, c] if r > 0 && c > 0 => Some((r, c)),
         _ => None,
@@ -25,7 +25,7 @@ fn matrix(dims: &[usize]) -> Option<(usize, usize)> {
 }
 
 /// Rows of a matrix as slices, copied to a buffer if their elements do not follow each other.
-struct Rows<'a, T> {
+pub(super) struct Rows<'a, T> {
     data: &'a [T],
     columns: usize,
     steps: [isize; 2],
@@ -34,7 +34,7 @@ struct Rows<'a, T> {
 }
 
 impl<'a, T: Float> Rows<'a, T> {
-    fn new(src: In<'a, T>, columns: usize) -> Self {
+    pub(super) fn new(src: In<'a, T>, columns: usize) -> Self {
         let strides = src.layout.strides();
         let (steps, start) = ([strides[0], strides[1]], src.layout.offset() as isize);
         let buffer = if steps[1] == 1 { Vec::new() } else { vec![T::ZERO; columns] };
@@ -42,7 +42,7 @@ impl<'a, T: Float> Rows<'a, T> {
     }
 
     #[inline]
-    fn get(&mut self, r: usize) -> &[T] {
+    pub(super) fn get(&mut self, r: usize) -> &[T] {
         let at = self.start + r as isize * self.steps[0];
         if self.steps[1] == 1 || self.columns == 1 {
             return &self.data[at as usize..at as usize + self.columns];

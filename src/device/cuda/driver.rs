@@ -230,6 +230,8 @@ impl CudaDriver {
             Arguments::Step(params) => self.start(stream, launch, params),
             Arguments::Product(params) => self.start(stream, launch, params),
             Arguments::Slide(params) => self.start(stream, launch, params),
+            Arguments::Scan(params) => self.start(stream, launch, params),
+            Arguments::Norm(params) => self.start(stream, launch, params),
         }
     }
 

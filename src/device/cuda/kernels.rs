@@ -46,6 +46,8 @@ files! {
     Softmax = "softmax";
     Index = "index";
     Window = "window";
+    Scan = "scan";
+    Norm = "norm";
     Random = "random";
     Optim = "optim";
     Matmul = "matmul";
@@ -93,6 +95,10 @@ entries! {
     CrossEntropyGrad = "cross_entropy_grad" in Softmax;
     Gather = "gather" in Index;
     ScatterAdd = "scatter_add" in Index;
+    Scan = "scan" in Scan;
+    ProdGrad = "prod_grad" in Scan;
+    Norm = "norm" in Norm;
+    NormGrad = "norm_grad" in Norm;
     Unfold = "unfold" in Window;
     Fold = "fold" in Window;
     Pool = "pool" in Window;
@@ -202,7 +208,7 @@ pub fn compile_all(arch: u32) -> Result<Vec<(&'static str, &'static str, String)
     let mut logs = Vec::new();
     for &file in File::ALL {
         let source = file.source();
-        let floats = [File::Softmax, File::Optim, File::Matmul].contains(&file);
+        let floats = [File::Softmax, File::Norm, File::Optim, File::Matmul].contains(&file);
         for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_float() || !floats) {
             if file == File::Graph && dtype != DType::U32 {
                 continue;

@@ -5,9 +5,12 @@
 
 use crate::base::{dtype::DType, shape::Axes};
 use crate::device::{
+    along::Along,
     cuda::{
         kernels::{Entry, dtype_number},
-        params::{Draw, Each, Fold, Grid, Pick, Product, Ref, Rows, Slide, Step, address, operand, strides},
+        params::{
+            Draw, Each, Fold, Grid, Norm, Pick, Product, Ref, Rows, Scan, Slide, Step, address, operand, strides,
+        },
         raw::Address,
     },
     kernel::{Kernel, View},
@@ -50,6 +53,8 @@ pub(super) enum Arguments {
     Step(Step),
     Product(Product),
     Slide(Slide),
+    Scan(Scan),
+    Norm(Norm),
 }
 
 /// A launch.
@@ -127,6 +132,7 @@ pub(super) fn plan(kernel: &Kernel, room: &Room) -> Option<Launch> {
         }
         Kernel::Matmul { lhs, rhs, dst } => product(lhs, rhs, dst),
         Kernel::Window(kernel) => windowed(kernel, room),
+        Kernel::Along(kernel) => along(kernel, room),
         Kernel::IndexSelect { .. } | Kernel::IndexAdd { .. } | Kernel::Gather { .. } | Kernel::ScatterAdd { .. } => {
             pick(kernel, room)
         }
@@ -408,6 +414,73 @@ fn resized(
     let outs = out.layout().dims();
     let window = Window { out: [1, outs[2], outs[3]], size: [1; 3], stride: [1; 3], padding: [0; 3], dilation: [1; 3] };
     slide(entry, Slide { shift: spacing.shift, ..params }, &wide(image), &window, dst, room)
+}
+
+fn along(kernel: &Along, room: &Room) -> Option<Launch> {
+    match kernel {
+        Along::Scan { op, src, dst, ids, axis, reverse } => {
+            let ids = ids.as_ref().map_or(0, address);
+            let params = Scan { op: *op as u32, reverse: u32::from(*reverse), ids, ..Scan::default() };
+            scan(Entry::Scan, params, [src, src, dst], *axis, room)
+        }
+        Along::ProdGrad { src, grad, dst, axis } => {
+            scan(Entry::ProdGrad, Scan::default(), [src, grad, dst], *axis, room)
+        }
+        Along::Norm { src, scale, shift, dst, eps, centred } => {
+            let params = Norm { dst: address(dst), eps: *eps, centred: u32::from(*centred), ..Norm::default() };
+            norm(Entry::Norm, params, [src, src], [scale, shift], room)
+        }
+        Along::NormGrad { src, grad, scale, dst, products, eps, centred } => {
+            let (dst, products) = (address(dst), address(products));
+            let params = Norm { dst, products, eps: *eps, centred: u32::from(*centred), ..Norm::default() };
+            norm(Entry::NormGrad, params, [src, grad], [scale, &None], room)
+        }
+    }
+}
+
+/// A block for each line along the axis.
+fn scan(entry: Entry, params: Scan, views: [&View; 3], axis: usize, room: &Room) -> Option<Launch> {
+    let layout = views[2].layout();
+    let (count, len) = (layout.shape().elem_count(), layout.dims()[axis]);
+    if count == 0 {
+        return None;
+    }
+    let whole = views.map(operand);
+    let others =
+        |own: &[i64]| -> Vec<i64> { (0..layout.dims().len()).filter(|&i| i != axis).map(|i| own[i]).collect() };
+    let dims: Vec<usize> = (0..layout.dims().len()).filter(|&i| i != axis).map(|i| layout.dims()[i]).collect();
+    let [a, b, c] = whole.map(|own| others(&own.strides));
+    let grid = Grid::new(&dims, [&a, &b, &c]);
+    let refs = |i: usize| Ref { ptr: whole[i].ptr, strides: grid.strides[i] };
+    let arguments = Arguments::Scan(Scan {
+        lines: (count / len) as u64,
+        len: len as u64,
+        rank: grid.rank as u32,
+        dims: grid.dims,
+        src: refs(0),
+        grad: refs(1),
+        dst: refs(2),
+        steps: std::array::from_fn(|i| whole[i].strides[axis]),
+        ..params
+    });
+    let items = if entry == Entry::Scan { 1 } else { THREADS };
+    let blocks = blocks((count / len) as u64, items, room);
+    Some(Launch { entry, dtype: views[2].dtype(), blocks, arguments })
+}
+
+/// A block for each row.
+fn norm(entry: Entry, params: Norm, [src, grad]: [&View; 2], lists: [&Option<View>; 2], room: &Room) -> Option<Launch> {
+    let &[rows, cols] = src.layout().dims() else { return None };
+    if rows * cols == 0 {
+        return None;
+    }
+    let [scale, shift] = lists.map(|list| list.as_ref().map_or(0, address));
+    let [scale_step, shift_step] = lists.map(|list| list.as_ref().map_or(0, |list| strides(list.layout())[0]));
+    let (rows, cols) = (rows as u64, cols as u64);
+    let (src_ref, grad) = (operand(src), operand(grad));
+    let arguments =
+        Arguments::Norm(Norm { rows, cols, src: src_ref, grad, scale, shift, scale_step, shift_step, ..params });
+    Some(Launch { entry, dtype: src.dtype(), blocks: blocks(rows, 1, room), arguments })
 }
 
 fn draw(entry: Entry, dst: &View, seed: u64, first: u64, [low, high]: [f64; 2], room: &Room) -> Option<Launch> {

@@ -153,6 +153,35 @@ params! {
         scale: [f64; 2],
         shift: f64,
     }
+    struct Scan {
+        lines: u64,
+        len: u64,
+        rank: u32,
+        op: u32,
+        reverse: u32,
+        pad: u32,
+        dims: [u64; MAX_RANK],
+        src: Ref,
+        grad: Ref,
+        dst: Ref,
+        steps: [i64; 3],
+        ids: Address,
+    }
+    struct Norm {
+        rows: u64,
+        cols: u64,
+        centred: u32,
+        pad: u32,
+        src: Ref,
+        grad: Ref,
+        dst: Address,
+        products: Address,
+        scale: Address,
+        shift: Address,
+        scale_step: i64,
+        shift_step: i64,
+        eps: f64,
+    }
     /// One address.
     struct Counter {
         address: Address,
@@ -230,6 +259,8 @@ mod tests {
         assert_eq!(size_of::<Draw>(), 56);
         assert_eq!(size_of::<Step>(), 14 * 8);
         assert_eq!(size_of::<Slide>(), 16 + 6 * 24 + 56 + 16 + 8 + 24);
+        assert_eq!(size_of::<Scan>(), 16 + 16 + 48 + 3 * 56 + 32);
+        assert_eq!(size_of::<Norm>(), 24 + 2 * 56 + 56);
         assert_eq!(size_of::<Product>(), 32 + 8 + 48 + 2 * 56 + 40);
     }
 

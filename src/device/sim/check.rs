@@ -355,6 +355,7 @@ pub(super) fn name_of(kernel: &Kernel) -> &'static str {
         Kernel::CrossEntropyGrad { .. } => "cross_entropy_grad",
         Kernel::Matmul { .. } => "matmul",
         Kernel::Window(windowed) => windowed.name(),
+        Kernel::Along(along) => along.name(),
         Kernel::IndexSelect { .. } => "index_select",
         Kernel::IndexAdd { .. } => "index_add",
         Kernel::Gather { .. } => "gather",

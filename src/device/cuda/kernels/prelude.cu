@@ -136,6 +136,27 @@ struct Slide {
     f64 scale[2], shift;
 };
 
+// `lines` of `len` elements, whose first ones `dims` and the strides of the operands count; `steps`: along a line, of
+// `src`, `grad` and `dst`. `ids` lie as `dst` does, or are 0.
+struct Scan {
+    u64 lines, len;
+    u32 rank, op, reverse, pad;
+    u64 dims[RANK];
+    Ref src, grad, dst;
+    i64 steps[3];
+    u64 ids;
+};
+
+// Rows of `cols` elements; `dst` and `products` are contiguous, `scale` and `shift` may be 0.
+struct Norm {
+    u64 rows, cols;
+    u32 centred, pad;
+    Ref src, grad;
+    u64 dst, products, scale, shift;
+    i64 scale_step, shift_step;
+    f64 eps;
+};
+
 // The first bad index that a kernel met, in memory that the host reads. `state`: 0 free, 1 taken, 2 written.
 struct Fault {
     u32 state, op;

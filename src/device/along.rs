@@ -1,0 +1,66 @@
+//! Kernels along one axis: running sums and the like, and rows made even. As `kernel.rs`, which has them as one variant.
+
+use crate::device::kernel::{
+    Access::{Read, Write},
+    Accesses, View,
+};
+
+/// What is kept from one element to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ScanOp {
+    Sum,
+    Prod,
+    Max,
+    Min,
+}
+
+/// A kernel along an axis. Unless it says otherwise: what is written is contiguous and has the shape of the sources.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Along {
+    /// `dst = ` of each element and all before it on `axis` (behind it, if `reverse`), and in `ids` (u32) where on the
+    /// axis the first extreme lies. Floats are added and multiplied in f64; integers wrap; NaN is the extreme.
+    Scan { op: ScanOp, src: View, dst: View, ids: Option<View>, axis: usize, reverse: bool },
+    /// The gradient of running products from `src` and `grad`: also where elements are 0. Floats.
+    ProdGrad { src: View, grad: View, dst: View, axis: usize },
+    /// `dst [R, C]`: rows of `src` divided by the root of their mean square plus `eps`, `centred`: of what differs from
+    /// their mean; times `scale [C]`, plus `shift [C]`. Floats.
+    Norm { src: View, scale: Option<View>, shift: Option<View>, dst: View, eps: f64, centred: bool },
+    /// The gradient of `src` from `grad`, both `[R, C]`, and `products`: `grad` times the even rows.
+    NormGrad { src: View, grad: View, scale: Option<View>, dst: View, products: View, eps: f64, centred: bool },
+}
+
+impl Along {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Along::Scan { .. } => "scan",
+            Along::ProdGrad { .. } => "prod_grad",
+            Along::Norm { .. } => "norm",
+            Along::NormGrad { .. } => "norm_grad",
+        }
+    }
+
+    /// Every operand with what the kernel does to it.
+    pub(crate) fn accesses(&self) -> Accesses {
+        match *self {
+            Along::Scan { src, dst, ids, .. } => {
+                let mut accesses = Accesses::of(&[(src, Read), (dst, Write)]);
+                ids.into_iter().for_each(|ids| accesses.push(ids, Write));
+                accesses
+            }
+            Along::ProdGrad { src, grad, dst, .. } => Accesses::of(&[(src, Read), (grad, Read), (dst, Write)]),
+            Along::Norm { src, scale, shift, dst, .. } => {
+                let mut accesses = Accesses::of(&[(src, Read)]);
+                scale.into_iter().chain(shift).for_each(|view| accesses.push(view, Read));
+                accesses.push(dst, Write);
+                accesses
+            }
+            Along::NormGrad { src, grad, scale, dst, products, .. } => {
+                let mut accesses = Accesses::of(&[(src, Read), (grad, Read)]);
+                scale.into_iter().for_each(|view| accesses.push(view, Read));
+                accesses.push(dst, Write);
+                accesses.push(products, Write);
+                accesses
+            }
+        }
+    }
+}

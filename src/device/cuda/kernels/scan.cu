@@ -1,0 +1,83 @@
+// Running sums, products and extremes along an axis, and the gradient of products.
+//
+// A block takes a line, THREADS elements at a time: each tile is scanned in shared memory, and what it ends with is
+// carried to the next one. Floats are added and multiplied in f64.
+
+#if IS_FLOAT
+typedef f64 Kept;
+#else
+typedef T Kept;
+#endif
+
+enum { SUM, PROD, MAX, MIN };
+
+// An element with its place on the line.
+struct Best {
+    Kept value;
+    u32 place;
+};
+
+__device__ inline bool beats(u32 op, Kept x, Kept best) {
+    bool is_beyond = op == MAX ? x > best : x < best;
+    return is_beyond || (is_nan(x) && !is_nan(best));
+}
+
+// What two neighbouring parts of a line have together.
+__device__ inline Best join(u32 op, Best first, Best second) {
+    if (op == SUM) return Best{plus(first.value, second.value), 0};
+    if (op == PROD) return Best{times(first.value, second.value), 0};
+    return beats(op, second.value, first.value) ? second : first;
+}
+
+KERNEL(scan, Scan) {
+    __shared__ Best parts[2][THREADS];
+    u32 own = threadIdx.x;
+    for (u64 line = blockIdx.x; line < p.lines; line += gridDim.x) {
+        const T* src = at<T>(p.src.ptr) + offset_of(p.rank, p.dims, p.src.strides, line);
+        i64 to = offset_of(p.rank, p.dims, p.dst.strides, line);
+        Best carried = {};
+        for (u64 first = 0; first < p.len; first += THREADS) {
+            u64 i = first + own, place = p.reverse ? p.len - 1 - i : i;
+            u32 count = p.len - first < THREADS ? (u32)(p.len - first) : THREADS, from = 0;
+            if (own < count) parts[0][own] = Best{(Kept)src[(i64)place * p.steps[0]], (u32)place};
+            __syncthreads();
+            for (u32 reach = 1; reach < count; reach *= 2) {
+                if (own < count) {
+                    Best mine = parts[from][own];
+                    parts[1 - from][own] = own >= reach ? join(p.op, parts[from][own - reach], mine) : mine;
+                }
+                from = 1 - from;
+                __syncthreads();
+            }
+            if (own < count) {
+                Best all = first == 0 ? parts[from][own] : join(p.op, carried, parts[from][own]);
+                at<T>(p.dst.ptr)[to + (i64)place * p.steps[2]] = (T)all.value;
+                if (p.ids) at<u32>(p.ids)[to + (i64)place * p.steps[2]] = all.place;
+            }
+            Best last = parts[from][count - 1];
+            carried = first == 0 ? last : join(p.op, carried, last);
+            __syncthreads();
+        }
+    }
+}
+
+#if IS_FLOAT
+// A thread for each line, forwards and back again.
+KERNEL(prod_grad, Scan) {
+    for (u64 line = thread_number(); line < p.lines; line += thread_count()) {
+        const T* src = at<T>(p.src.ptr) + offset_of(p.rank, p.dims, p.src.strides, line);
+        const T* grad = at<T>(p.grad.ptr) + offset_of(p.rank, p.dims, p.grad.strides, line);
+        T* dst = at<T>(p.dst.ptr) + offset_of(p.rank, p.dims, p.dst.strides, line);
+        f64 before = 1, behind = 0;
+        for (u64 i = 0; i < p.len; ++i) {
+            dst[(i64)i * p.steps[2]] = (T)before;
+            before *= (f64)src[(i64)i * p.steps[0]];
+        }
+        for (u64 i = p.len; i-- > 0;) {
+            behind += (f64)grad[(i64)i * p.steps[1]];
+            dst[(i64)i * p.steps[2]] = (T)((f64)dst[(i64)i * p.steps[2]] * behind);
+            behind *= (f64)src[(i64)i * p.steps[0]];
+        }
+    }
+}
+#endif
