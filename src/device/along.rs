@@ -39,6 +39,32 @@ impl Along {
         }
     }
 
+    /// The same with what `f` makes of each operand, in the order of [`Along::accesses`].
+    pub(crate) fn with_views(mut self, f: &mut dyn FnMut(View) -> View) -> Self {
+        let mut all = |views: &mut [Option<&mut View>]| views.iter_mut().flatten().for_each(|view| **view = f(**view));
+        match &mut self {
+            Along::Scan { src, dst, ids, .. } => all(&mut [Some(src), Some(dst), ids.as_mut()]),
+            Along::ProdGrad { src, grad, dst, .. } => all(&mut [Some(src), Some(grad), Some(dst)]),
+            Along::Norm { src, scale, shift, dst, .. } => {
+                all(&mut [Some(src), scale.as_mut(), shift.as_mut(), Some(dst)]);
+            }
+            Along::NormGrad { src, grad, scale, dst, products, .. } => {
+                all(&mut [Some(src), Some(grad), scale.as_mut(), Some(dst), Some(products)]);
+            }
+        }
+        self
+    }
+
+    /// Its first source.
+    pub(crate) fn source(&self) -> &View {
+        match self {
+            Along::Scan { src, .. }
+            | Along::ProdGrad { src, .. }
+            | Along::Norm { src, .. }
+            | Along::NormGrad { src, .. } => src,
+        }
+    }
+
     /// Every operand with what the kernel does to it.
     pub(crate) fn accesses(&self) -> Accesses {
         match *self {

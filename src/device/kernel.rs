@@ -369,6 +369,7 @@ impl Kernel {
                 all(&mut [dst, ids, src]);
             }
             Kernel::Window(kernel) => *kernel = kernel.with_views(f),
+            Kernel::Along(kernel) => *kernel = kernel.with_views(f),
             Kernel::SgdStep { param, grad, velocity, .. } => {
                 all(&mut [param, grad]);
                 if let Some(velocity) = velocity {

@@ -14,6 +14,7 @@ use crate::device::{
 };
 use crate::memory::proxy::Proxy;
 use crate::ops::{
+    check,
     exec::{adopt, call, device, fresh, launch, pin, record, view},
     unary::one,
 };
@@ -23,6 +24,7 @@ fn sums(x: &Proxy, dim: impl Dim, reverse: bool, name: &'static str, site: Site)
     call(name, site, |local| {
         let pins = pin(local, name, [x])?;
         let [a] = pins.arrays();
+        check::number(name, a.dtype)?;
         let axis = dim.to_index(a.layout.shape(), name)?;
         let out = fresh(local, name, device(&a), a.dtype, a.layout.shape(), false)?;
         let kernel = Along::Scan { op: ScanOp::Sum, src: view(&a), dst: out.view(), ids: None, axis, reverse };
@@ -101,6 +103,7 @@ impl Proxy {
         call(name, site, |local| {
             let pins = pin(local, name, [self])?;
             let [a] = pins.arrays();
+            check::number(name, a.dtype)?;
             let axis = dim.to_index(a.layout.shape(), name)?;
             let out = fresh(local, name, device(&a), a.dtype, a.layout.shape(), false)?;
             let (src, dst) = (view(&a), out.view());

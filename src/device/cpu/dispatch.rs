@@ -189,7 +189,7 @@ pub(super) unsafe fn along(kernel: &Along) -> Result<()> {
 #[allow(unsafe_code)]
 unsafe fn scanned(op: ScanOp, views: [&View; 2], ids: Option<&View>, axis: usize, reverse: bool) -> Result<()> {
     let [src, dst] = views;
-    with_type!(dst.dtype(), T => {
+    with_wide!("scan", dst.dtype(), T => {
         open!(T; src; dst);
         match ids {
             None => scan::scan(op, src, dst, axis, reverse),
@@ -204,7 +204,7 @@ unsafe fn scanned(op: ScanOp, views: [&View; 2], ids: Option<&View>, axis: usize
 
 #[allow(unsafe_code)]
 unsafe fn prod_grad(src: &View, grad: &View, dst: &View, axis: usize) -> Result<()> {
-    with_float!("cumprod", dst.dtype(), T => {
+    with_wide!("cumprod", float dst.dtype(), T => {
         open!(T; src grad; dst);
         scan::prod_grad(src, grad, dst, axis);
     });
@@ -227,7 +227,7 @@ macro_rules! open_list {
 #[allow(unsafe_code)]
 unsafe fn norm(views: [&View; 2], scale: Option<&View>, shift: Option<&View>, way: Evenly) -> Result<()> {
     let [src, dst] = views;
-    with_float!("norm", dst.dtype(), T => {
+    with_wide!("norm", float dst.dtype(), T => {
         open!(T; src; dst);
         open_list!(T; scale);
         open_list!(T; shift);
@@ -239,7 +239,7 @@ unsafe fn norm(views: [&View; 2], scale: Option<&View>, shift: Option<&View>, wa
 #[allow(unsafe_code)]
 unsafe fn norm_grad(views: [&View; 4], scale: Option<&View>, way: Evenly) -> Result<()> {
     let [src, grad, dst, products] = views;
-    with_float!("norm", dst.dtype(), T => {
+    with_wide!("norm", float dst.dtype(), T => {
         open!(T; src grad; dst products);
         open_list!(T; scale);
         norm::norm_grad(src, grad, scale, [dst, products], way);

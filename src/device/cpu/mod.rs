@@ -253,6 +253,7 @@ pub(crate) unsafe fn run_again(kernel: &Kernel, replays: u64) -> Result<()> {
             Kernel::Matmul { lhs, rhs, dst } => matmul(lhs, rhs, dst),
             Kernel::Window(windowed) if dispatch::is_widened(windowed) => widened(kernel, replays),
             Kernel::Window(windowed) => dispatch::windowed(windowed),
+            Kernel::Along(along) if wider(along.source().dtype()).is_some() => widened(kernel, replays),
             Kernel::Along(along) => dispatch::along(along),
             Kernel::IndexSelect { src, ids, axis, dst } => index_select(src, ids, *axis, dst),
             Kernel::IndexAdd { dst, ids, src, axis } => index_add(dst, ids, src, *axis),
