@@ -24,6 +24,8 @@ pub(super) const WORKSPACE: usize = 32 << 20;
 /// `cudaDataType`, `cublasComputeType_t` and `cublasGemmAlgo_t` by number.
 const R_32F: c_int = 0;
 const R_64F: c_int = 1;
+const R_16F: c_int = 2;
+const R_16BF: c_int = 14;
 const COMPUTE_32F: c_int = 68;
 const COMPUTE_64F: c_int = 70;
 const COMPUTE_32F_FAST_TF32: c_int = 77;
@@ -131,6 +133,9 @@ impl Handle {
         let (one32, zero32) = ([1f32], [0f32]);
         let (kind, compute, alpha, beta) = match (launch.dtype, tf32) {
             (DType::F64, _) => (R_64F, COMPUTE_64F, one.as_ptr().cast(), zero.as_ptr().cast()),
+            // The factors and the sums of halves are f32.
+            (DType::F16, _) => (R_16F, COMPUTE_32F, one32.as_ptr().cast(), zero32.as_ptr().cast()),
+            (DType::BF16, _) => (R_16BF, COMPUTE_32F, one32.as_ptr().cast(), zero32.as_ptr().cast()),
             (_, false) => (R_32F, COMPUTE_32F, one32.as_ptr().cast(), zero32.as_ptr().cast()),
             (_, true) => (R_32F, COMPUTE_32F_FAST_TF32, one32.as_ptr().cast(), zero32.as_ptr().cast()),
         };

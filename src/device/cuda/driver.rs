@@ -268,7 +268,8 @@ impl CudaDriver {
     /// A product by the library. `false` if it has to be the own kernel.
     fn multiply(&self, state: &mut State, stream: usize, launch: &Launch) -> Result<bool> {
         let Arguments::Product(product) = &launch.arguments else { return Ok(false) };
-        let Some(call) = blas::plan(product).filter(|_| blas::is_present()) else { return Ok(false) };
+        let planned = blas::plan(product).filter(|_| launch.dtype.is_float());
+        let Some(call) = planned.filter(|_| blas::is_present()) else { return Ok(false) };
         if state.streams[stream].blas.is_none() {
             if state.capture.is_some() {
                 return Err(self.refused("the first matrix product of a stream".to_owned()));

@@ -120,6 +120,16 @@ pub(super) fn dtype_number(dtype: DType) -> u32 {
     dtype as u32
 }
 
+/// The dtype whose kernels an operand's elements are passed to: truth values are bytes.
+pub(super) fn element(dtype: DType) -> DType {
+    if dtype == DType::Bool { DType::U8 } else { dtype }
+}
+
+/// Bytes of what an element computes in.
+pub(super) fn computing_bytes(dtype: DType) -> usize {
+    if dtype.is_float() { dtype.size_in_bytes().max(4) } else { dtype.size_in_bytes() }
+}
+
 /// A function of the driver.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Function(pub(super) RawFunction);
@@ -208,8 +218,8 @@ pub fn compile_all(arch: u32) -> Result<Vec<(&'static str, &'static str, String)
     let mut logs = Vec::new();
     for &file in File::ALL {
         let source = file.source();
-        let floats = [File::Softmax, File::Norm, File::Optim, File::Matmul].contains(&file);
-        for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_float() || !floats) {
+        let floats = [File::Softmax, File::Norm, File::Optim].contains(&file);
+        for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_float() || (dtype.is_int() && !floats)) {
             if file == File::Graph && dtype != DType::U32 {
                 continue;
             }

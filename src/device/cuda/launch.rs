@@ -7,7 +7,7 @@ use crate::base::{dtype::DType, shape::Axes};
 use crate::device::{
     along::Along,
     cuda::{
-        kernels::{Entry, dtype_number},
+        kernels::{Entry, computing_bytes, dtype_number, element},
         params::{
             Draw, Each, Fold, Grid, Norm, Pick, Product, Ref, Rows, Scan, Slide, Step, address, operand, strides,
         },
@@ -70,7 +70,7 @@ pub(super) struct Launch {
 pub(super) fn scratch_needed(kernel: &Kernel) -> u64 {
     match kernel {
         Kernel::CrossEntropy { logits, .. } => {
-            logits.layout().dims().first().map_or(0, |&rows| (rows * logits.dtype().size_in_bytes()) as u64)
+            logits.layout().dims().first().map_or(0, |&rows| (rows * computing_bytes(logits.dtype())) as u64)
         }
         _ => 0,
     }
@@ -78,8 +78,17 @@ pub(super) fn scratch_needed(kernel: &Kernel) -> u64 {
 
 /// The launch that does what a kernel says; `None` if there is nothing to do.
 pub(super) fn plan(kernel: &Kernel, room: &Room) -> Option<Launch> {
+    let launch = launch_of(kernel, room)?;
+    Some(Launch { dtype: element(launch.dtype), ..launch })
+}
+
+fn launch_of(kernel: &Kernel, room: &Room) -> Option<Launch> {
     match kernel {
-        Kernel::Fill { dst, value } => each(Entry::Fill, dst.dtype(), 0, dst, [None; 3], [*value, 0.0], room),
+        Kernel::Fill { dst, value } => {
+            let truth = f64::from(u8::from(*value != 0.0));
+            let value = if dst.dtype() == DType::Bool { truth } else { *value };
+            each(Entry::Fill, dst.dtype(), 0, dst, [None; 3], [value, 0.0], room)
+        }
         Kernel::Arange { dst, start, step } => {
             each(Entry::Arange, dst.dtype(), 0, dst, [None; 3], [*start, *step], room)
         }
@@ -104,7 +113,7 @@ pub(super) fn plan(kernel: &Kernel, room: &Room) -> Option<Launch> {
         Kernel::Compare { op, lhs, rhs, dst } => two(Entry::Compare, lhs.dtype(), *op as u32, [lhs, rhs], dst, room),
         Kernel::Where { cond, yes, no, dst } => {
             let sources = [Some(cond), Some(yes), Some(no)];
-            each(Entry::Choose, dst.dtype(), dtype_number(cond.dtype()), dst, sources, [0.0; 2], room)
+            each(Entry::Choose, dst.dtype(), dtype_number(element(cond.dtype())), dst, sources, [0.0; 2], room)
         }
         Kernel::UnaryGrad { op, saved, grad, dst } => {
             two(Entry::UnaryGrad, dst.dtype(), *op as u32, [saved, grad], dst, room)
@@ -231,7 +240,7 @@ fn fold(entry: Entry, op: u32, src: &View, axes: Axes, dst: &View, room: &Room) 
 
 /// Blocks that share an output: more than one if the outputs alone leave the device idle and there is work for more.
 fn parts(entry: Entry, dtype: DType, count: u64, len: u64, groups: u64, lanes: u64, room: &Room) -> u64 {
-    let bytes = dtype.size_in_bytes() as u64 + if entry == Entry::ArgReduce { 8 } else { 0 };
+    let bytes = computing_bytes(dtype) as u64 + if entry == Entry::ArgReduce { 8 } else { 0 };
     let fits = room.scratch_bytes.saturating_sub(8) / (count * bytes).max(1);
     if groups > room.ticket_count || fits == 0 {
         return 1;

@@ -10,20 +10,20 @@ enum { GRAD_EXP, GRAD_LOG, GRAD_SQRT, GRAD_SQR, GRAD_RECIP, GRAD_TANH, GRAD_RELU
        GRAD_COS };
 
 #if IS_FLOAT
-__device__ inline T minus(T x, T y) { return x - y; }
-__device__ inline T over(T x, T y) { return x / y; }
-__device__ inline T negated(T x) { return -x; }
-__device__ inline T magnitude(T x) { return abs_(x); }
-__device__ inline T sign(T x) {
+__device__ inline W minus(W x, W y) { return x - y; }
+__device__ inline W over(W x, W y) { return x / y; }
+__device__ inline W negated(W x) { return -x; }
+__device__ inline W magnitude(W x) { return abs_(x); }
+__device__ inline W sign(W x) {
     if (is_nan(x)) return x;
-    return x == 0 ? (T)0 : x < 0 ? (T)-1 : (T)1;
+    return x == 0 ? (W)0 : x < 0 ? (W)-1 : (W)1;
 }
-__device__ inline T power(T x, T y) { return pow_(x, y); }
+__device__ inline W power(W x, W y) { return pow_(x, y); }
 
 // From e^-|x|, which cannot overflow.
-__device__ inline T sigmoid(T x) {
-    T small = exp_(-abs_(x));
-    return (x < 0 ? small : (T)1) / ((T)1 + small);
+__device__ inline W sigmoid(W x) {
+    W small = exp_(-abs_(x));
+    return (x < 0 ? small : (W)1) / ((W)1 + small);
 }
 #else
 __device__ inline T minus(T x, T y) { return (T)((u64)x - (u64)y); }
@@ -34,8 +34,8 @@ __device__ inline T sign(T x) { return is_negative(x) ? (T)-1 : (T)(x > 0); }
 // 0 where the divisor is. The lowest number over -1 wraps, which a processor's division need not do.
 __device__ inline T over(T x, T y) {
     if (y == 0) return 0;
-    if (KIND == I64 && y == (T)-1) return negated(x);
-    return x / y;
+    if (IS_SIGNED && y == (T)-1) return negated(x);
+    return (T)(x / y);
 }
 
 // By squaring, wrapping. A negative exponent counts as 0.
@@ -49,7 +49,7 @@ __device__ inline T power(T x, T y) {
 }
 #endif
 
-__device__ inline T rectified(T x) { return is_negative(x) || x == 0 ? (T)0 : x; }
+__device__ inline W rectified(W x) { return is_negative(x) || x == 0 ? (W)0 : x; }
 
 struct Binary {
     u32 op;
@@ -77,14 +77,14 @@ struct Unary {
         case SIGN: EACH(sign(x[k]))
         case SQR: EACH(times(x[k], x[k]))
 #if IS_FLOAT
-        case EXP: EACH(exp_(x[k]))
-        case LOG: EACH(log_(x[k]))
-        case SQRT: EACH(sqrt_(x[k]))
-        case RECIP: EACH((T)1 / x[k])
-        case TANH: EACH(tanh_(x[k]))
+        case EXP: EACH(exp_((W)x[k]))
+        case LOG: EACH(log_((W)x[k]))
+        case SQRT: EACH(sqrt_((W)x[k]))
+        case RECIP: EACH((W)1 / (W)x[k])
+        case TANH: EACH(tanh_((W)x[k]))
         case SIGMOID: EACH(sigmoid(x[k]))
-        case SIN: EACH(sin_(x[k]))
-        case COS: EACH(cos_(x[k]))
+        case SIN: EACH(sin_((W)x[k]))
+        case COS: EACH(cos_((W)x[k]))
 #endif
         default: EACH(rectified(x[k]))
         }
@@ -94,21 +94,21 @@ struct Unary {
 KERNEL(unary, Each) { map<T, T, None, None>(p, Unary{p.op}); }
 
 struct Affine {
-    T factor, summand;
+    W factor, summand;
     template <int N> __device__ inline void run(T* d, const T* x, const None*, const None*) const {
-        do EACH(plus(times(x[k], factor), summand)) while (false);
+        do EACH(plus(times((W)x[k], factor), summand)) while (false);
     }
 };
 
-KERNEL(affine, Each) { map<T, T, None, None>(p, Affine{as<T>(p.x), as<T>(p.y)}); }
+KERNEL(affine, Each) { map<T, T, None, None>(p, Affine{as<W>(p.x), as<W>(p.y)}); }
 
 struct Clamp {
     T min, max;
     template <int N> __device__ inline void run(T* d, const T* x, const None*, const None*) const {
 #pragma unroll
         for (int k = 0; k < N; ++k) {
-            T raised = x[k] < min ? min : x[k];
-            d[k] = raised > max ? max : raised;
+            W raised = (W)x[k] < (W)min ? (W)min : (W)x[k];
+            d[k] = raised > (W)max ? (W)max : raised;
         }
     }
 };
@@ -136,12 +136,12 @@ struct Compare {
     u32 op;
     template <int N> __device__ inline void run(u8* d, const T* x, const T* y, const None*) const {
         switch (op) {
-        case EQ: EACH(x[k] == y[k])
-        case NE: EACH(x[k] != y[k])
-        case LT: EACH(x[k] < y[k])
-        case LE: EACH(x[k] <= y[k])
-        case GT: EACH(x[k] > y[k])
-        default: EACH(x[k] >= y[k])
+        case EQ: EACH((W)x[k] == (W)y[k])
+        case NE: EACH((W)x[k] != (W)y[k])
+        case LT: EACH((W)x[k] < (W)y[k])
+        case LE: EACH((W)x[k] <= (W)y[k])
+        case GT: EACH((W)x[k] > (W)y[k])
+        default: EACH((W)x[k] >= (W)y[k])
         }
     }
 };
@@ -174,33 +174,33 @@ KERNEL(arange, Each) {
 #if IS_FLOAT
 struct Power {
     bool is_square;
-    T exponent;
+    W exponent;
     template <int N> __device__ inline void run(T* d, const T* x, const None*, const None*) const {
         switch ((u32)is_square) {
-        case 1: EACH(x[k] * x[k])
-        default: EACH(pow_(x[k], exponent))
+        case 1: EACH((W)x[k] * (W)x[k])
+        default: EACH(pow_((W)x[k], exponent))
         }
     }
 };
 
-KERNEL(powf, Each) { map<T, T, None, None>(p, Power{p.x == 2.0, as<T>(p.x)}); }
+KERNEL(powf, Each) { map<T, T, None, None>(p, Power{p.x == 2.0, as<W>(p.x)}); }
 
 // `s` is what the forward pass left: its input or its output, as `kernel.rs` says.
 struct Gradient {
     u32 op;
     template <int N> __device__ inline void run(T* d, const T* s, const T* g, const None*) const {
         switch (op) {
-        case GRAD_EXP: EACH(s[k] * g[k])
-        case GRAD_LOG: EACH(g[k] / s[k])
-        case GRAD_SQRT: EACH(g[k] / ((T)2 * s[k]))
-        case GRAD_SQR: EACH((T)2 * s[k] * g[k])
-        case GRAD_RECIP: EACH(-(g[k] * (s[k] * s[k])))
-        case GRAD_TANH: EACH(g[k] * ((T)1 - s[k] * s[k]))
-        case GRAD_RELU: EACH(s[k] > 0 ? g[k] : (T)0)
-        case GRAD_SIGMOID: EACH(g[k] * s[k] * ((T)1 - s[k]))
-        case GRAD_ABS: EACH(g[k] * sign(s[k]))
-        case GRAD_SIN: EACH(g[k] * cos_(s[k]))
-        default: EACH(-(g[k] * sin_(s[k])))
+        case GRAD_EXP: EACH((W)s[k] * (W)g[k])
+        case GRAD_LOG: EACH((W)g[k] / (W)s[k])
+        case GRAD_SQRT: EACH((W)g[k] / ((W)2 * (W)s[k]))
+        case GRAD_SQR: EACH((W)2 * (W)s[k] * (W)g[k])
+        case GRAD_RECIP: EACH(-((W)g[k] * ((W)s[k] * (W)s[k])))
+        case GRAD_TANH: EACH((W)g[k] * ((W)1 - (W)s[k] * (W)s[k]))
+        case GRAD_RELU: EACH((W)s[k] > 0 ? (W)g[k] : (W)0)
+        case GRAD_SIGMOID: EACH((W)g[k] * (W)s[k] * ((W)1 - (W)s[k]))
+        case GRAD_ABS: EACH((W)g[k] * sign((W)s[k]))
+        case GRAD_SIN: EACH((W)g[k] * cos_((W)s[k]))
+        default: EACH(-((W)g[k] * sin_((W)s[k])))
         }
     }
 };

@@ -47,21 +47,36 @@ KERNEL(gather, Pick) {
     }
 }
 
-#if KIND == KIND_u8
-// Atomics change no less than 4 bytes: the other three of the word that has the element stay as they are.
-__device__ inline void add(u8* to, u8 value) {
+#if IS_HALF
+__device__ inline T of_bits(u32 bits) {
+    T value;
+    value.bits = (u16)bits;
+    return value;
+}
+__device__ inline u32 small_bits(T value) { return value.bits; }
+#else
+__device__ inline T of_bits(u32 bits) { return (T)bits; }
+__device__ inline u32 small_bits(T value) { return (u32)value & (sizeof(T) == 1 ? 255u : 65535u); }
+#endif
+
+#if KIND == KIND_u32 || KIND == KIND_f32 || KIND == KIND_f64
+__device__ inline void add(T* to, T value) { atomicAdd(to, value); }
+#elif KIND == KIND_i32
+__device__ inline void add(i32* to, i32 value) { atomicAdd((u32*)to, (u32)value); }
+#elif KIND == KIND_u64 || KIND == KIND_i64
+__device__ inline void add(T* to, T value) { atomicAdd((u64*)to, (u64)value); }
+#else
+// Atomics change no less than 4 bytes: the rest of the word that has the element stays as it is.
+__device__ inline void add(T* to, T value) {
     u32* word = (u32*)((u64)to & ~3ull);
-    u32 shift = (u32)((u64)to & 3) * 8, seen = atomicCAS(word, 0u, 0u), before;
+    u32 shift = (u32)((u64)to & 3) * 8, mask = (sizeof(T) == 1 ? 255u : 65535u) << shift;
+    u32 seen = atomicCAS(word, 0u, 0u), before;
     do {
         before = seen;
-        u32 sum = ((before >> shift) + value) & 255u;
-        seen = atomicCAS(word, before, (before & ~(255u << shift)) | (sum << shift));
+        T sum = (T)plus(of_bits(before >> shift), value);
+        seen = atomicCAS(word, before, (before & ~mask) | (small_bits(sum) << shift));
     } while (seen != before);
 }
-#elif KIND == KIND_i64
-__device__ inline void add(i64* to, i64 value) { atomicAdd((u64*)to, (u64)value); }
-#else
-__device__ inline void add(T* to, T value) { atomicAdd(to, value); }
 #endif
 
 // In any order, by atomics.
@@ -87,7 +102,7 @@ __device__ inline void scatter_in_order(const Pick& p) {
         for (u64 i = 0; i < len; ++i) {
             if (index(p, offsets[1] + (i64)i * p.ids.strides[p.axis], id)) {
                 T* to = at<T>(p.dst.ptr) + offsets[2] + id * p.dst.strides[p.axis];
-                *to = plus(*to, at<T>(p.src.ptr)[offsets[0] + (i64)i * p.src.strides[p.axis]]);
+                *to = (T)plus(*to, at<T>(p.src.ptr)[offsets[0] + (i64)i * p.src.strides[p.axis]]);
             }
         }
     }

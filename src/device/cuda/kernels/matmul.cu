@@ -8,7 +8,7 @@
 #define EDGE (TILE + 4)
 
 // A slice of a matrix: TILE lines along the result, DEPTH elements along the sum, 0 outside the matrix.
-__device__ inline void stage(T* shared, const T* from, u64 line, u64 lines, i64 line_step, u64 deep, u64 depth,
+__device__ inline void stage(W* shared, const T* from, u64 line, u64 lines, i64 line_step, u64 deep, u64 depth,
                              i64 deep_step) {
     bool lines_first = line_step == 1 || line_step == -1;
 #pragma unroll
@@ -16,14 +16,14 @@ __device__ inline void stage(T* shared, const T* from, u64 line, u64 lines, i64 
         u32 i = turn * THREADS + threadIdx.x;
         u32 l = lines_first ? i % TILE : i / DEPTH, k = lines_first ? i / TILE : i % DEPTH;
         bool is_inside = line + l < lines && deep + k < depth;
-        shared[k * EDGE + l] = is_inside ? from[(i64)(line + l) * line_step + (i64)(deep + k) * deep_step] : (T)0;
+        shared[k * EDGE + l] = is_inside ? (W)from[(i64)(line + l) * line_step + (i64)(deep + k) * deep_step] : (W)0;
     }
 }
 
-__device__ inline void multiply(const T* left, const T* right, u32 row, u32 col, T (&sums)[4][4]) {
+__device__ inline void multiply(const W* left, const W* right, u32 row, u32 col, W (&sums)[4][4]) {
 #pragma unroll
     for (u32 k = 0; k < DEPTH; ++k) {
-        Pack<T, 4> a = *(const Pack<T, 4>*)(left + k * EDGE + row), b = *(const Pack<T, 4>*)(right + k * EDGE + col);
+        Pack<W, 4> a = *(const Pack<W, 4>*)(left + k * EDGE + row), b = *(const Pack<W, 4>*)(right + k * EDGE + col);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
 #pragma unroll
@@ -33,15 +33,15 @@ __device__ inline void multiply(const T* left, const T* right, u32 row, u32 col,
 }
 
 KERNEL(matmul, Product) {
-    alignas(32) __shared__ T left[DEPTH * EDGE];
-    alignas(32) __shared__ T right[DEPTH * EDGE];
+    alignas(32) __shared__ W left[DEPTH * EDGE];
+    alignas(32) __shared__ W right[DEPTH * EDGE];
     u64 across = (p.n + TILE - 1) / TILE, down = (p.m + TILE - 1) / TILE;
     u32 row = threadIdx.x / 16 * 4, col = threadIdx.x % 16 * 4;
     for (u64 tile = blockIdx.x; tile < across * down * p.batch; tile += gridDim.x) {
         u64 place = tile / (across * down), top = tile / across % down * TILE, side = tile % across * TILE;
         const T* a = at<T>(p.a.ptr) + offset_of(p.rank, p.dims, p.a.strides, place);
         const T* b = at<T>(p.b.ptr) + offset_of(p.rank, p.dims, p.b.strides, place);
-        T sums[4][4] = {};
+        W sums[4][4] = {};
         for (u64 deep = 0; deep < p.k; deep += DEPTH) {
             stage(left, a, top, p.m, p.a_row, deep, p.k, p.a_col);
             stage(right, b, side, p.n, p.b_col, deep, p.k, p.b_row);
@@ -55,7 +55,7 @@ KERNEL(matmul, Product) {
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
                 u64 r = top + row + i, c = side + col + j;
-                if (r < p.m && c < p.n) to[r * p.n + c] = sums[i][j];
+                if (r < p.m && c < p.n) to[r * p.n + c] = (T)sums[i][j];
             }
         }
     }

@@ -45,7 +45,7 @@ KERNEL(norm, Norm) {
         for (u64 i = threadIdx.x; i < p.cols; i += THREADS) {
             f64 y = ((f64)row[(i64)i * p.src.strides[1]] - e.mean) * e.by * scale_at(p, i);
             if (p.shift) y += (f64)at<T>(p.shift)[(i64)i * p.shift_step];
-            at<T>(p.dst)[r * p.cols + i] = (T)y;
+            at<T>(p.dst)[r * p.cols + i] = as<T>(y);
         }
     }
 }
@@ -67,8 +67,8 @@ KERNEL(norm_grad, Norm) {
         for (u64 i = threadIdx.x; i < p.cols; i += THREADS) {
             f64 g = (f64)grad[(i64)i * p.grad.strides[1]], y = ((f64)row[(i64)i * p.src.strides[1]] - e.mean) * e.by;
             f64 h = g * scale_at(p, i) - (p.centred ? sum : 0.0) - y * slope;
-            at<T>(p.dst)[r * p.cols + i] = (T)(h * e.by);
-            at<T>(p.products)[r * p.cols + i] = (T)(g * y);
+            at<T>(p.dst)[r * p.cols + i] = as<T>(h * e.by);
+            at<T>(p.products)[r * p.cols + i] = as<T>(g * y);
         }
     }
 }

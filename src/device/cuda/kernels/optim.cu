@@ -1,5 +1,14 @@
 // Steps of optimisers: one pass over parameters, gradients and state, all contiguous.
 
+// One element, in what its type computes in.
+template <class Fn> __device__ inline void one(Fn f, T& param, T grad, T& m, T& v) {
+    W p = param, first = m, second = v;
+    f.step(p, (W)grad, first, second);
+    param = (T)p;
+    m = (T)first;
+    v = (T)second;
+}
+
 // Runs `f.step(param, grad, m, v)` for each element. Operands with the address 0 are left alone.
 template <class Fn> __device__ inline void steps(const Step& p, Fn f) {
     constexpr int N = 16 / sizeof(T);
@@ -11,7 +20,7 @@ template <class Fn> __device__ inline void steps(const Step& p, Fn f) {
             if (p.m) m = at<Pack<T, N>>(p.m)[pack];
             if (p.v) v = at<Pack<T, N>>(p.v)[pack];
 #pragma unroll
-            for (int k = 0; k < N; ++k) f.step(param.e[k], grad.e[k], m.e[k], v.e[k]);
+            for (int k = 0; k < N; ++k) one(f, param.e[k], grad.e[k], m.e[k], v.e[k]);
             at<Pack<T, N>>(p.param)[pack] = param;
             if (p.m) at<Pack<T, N>>(p.m)[pack] = m;
             if (p.v) at<Pack<T, N>>(p.v)[pack] = v;
@@ -19,10 +28,10 @@ template <class Fn> __device__ inline void steps(const Step& p, Fn f) {
         i += packs * N;
     }
     for (; i < p.count; i += thread_count()) {
-        T param = at<T>(p.param)[i], grad = at<T>(p.grad)[i], m = 0, v = 0;
+        T param = at<T>(p.param)[i], grad = at<T>(p.grad)[i], m = (T)0, v = (T)0;
         if (p.m) m = at<T>(p.m)[i];
         if (p.v) v = at<T>(p.v)[i];
-        f.step(param, grad, m, v);
+        one(f, param, grad, m, v);
         at<T>(p.param)[i] = param;
         if (p.m) at<T>(p.m)[i] = m;
         if (p.v) at<T>(p.v)[i] = v;
@@ -30,9 +39,9 @@ template <class Fn> __device__ inline void steps(const Step& p, Fn f) {
 }
 
 struct Descent {
-    T rate, momentum, decay;
+    W rate, momentum, decay;
     bool has_velocity;
-    __device__ inline void step(T& param, T grad, T& velocity, T&) const {
+    __device__ inline void step(W& param, W grad, W& velocity, W&) const {
         grad = grad + decay * param;
         if (has_velocity) grad = velocity = momentum * velocity + grad;
         param = param - rate * grad;
@@ -40,14 +49,14 @@ struct Descent {
 };
 
 // `m` is the velocity, or 0; `a` its momentum; `v` is 0.
-KERNEL(sgd, Step) { steps(p, Descent{(T)p.rate, (T)p.a, (T)p.decay, p.m != 0}); }
+KERNEL(sgd, Step) { steps(p, Descent{(W)p.rate, (W)p.a, (W)p.decay, p.m != 0}); }
 
 struct Moments {
-    T rate, beta1, beta2, rest1, rest2, fix1, fix2, eps, decay;
-    __device__ inline void step(T& param, T grad, T& m, T& v) const {
+    W rate, beta1, beta2, rest1, rest2, fix1, fix2, eps, decay;
+    __device__ inline void step(W& param, W grad, W& m, W& v) const {
         m = beta1 * m + rest1 * grad;
         v = beta2 * v + rest2 * (grad * grad);
-        T step = m * fix1 / (sqrt_(v * fix2) + eps);
+        W step = m * fix1 / (sqrt_(v * fix2) + eps);
         param = param - rate * (step + decay * param);
     }
 };
@@ -67,6 +76,6 @@ KERNEL(adam, Step) {
         fix1 = fixes[0];
         fix2 = fixes[1];
     }
-    steps(p, Moments{(T)p.rate, (T)p.a, (T)p.b, (T)(1.0 - p.a), (T)(1.0 - p.b), (T)(1.0 / fix1), (T)(1.0 / fix2),
-                     (T)p.eps, (T)p.decay});
+    steps(p, Moments{(W)p.rate, (W)p.a, (W)p.b, (W)(1.0 - p.a), (W)(1.0 - p.b), (W)(1.0 / fix1), (W)(1.0 / fix2),
+                     (W)p.eps, (W)p.decay});
 }

@@ -11,8 +11,12 @@
 //   a sum (`--fmad=false`), so that results differ at most by the last bits of a library function.
 
 typedef unsigned char u8;
+typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
+typedef signed char i8;
+typedef short i16;
+typedef int i32;
 typedef long long i64;
 typedef float f32;
 typedef double f64;
@@ -50,6 +54,85 @@ enum { BOOL, U8, U16, U32, U64, I8, I16, I32, I64, F16, BF16, F32, F64 };
 #define KIND_f64 12
 #define KIND PASTE(KIND, F)
 #define IS_FLOAT (KIND >= KIND_f16)
+#define IS_HALF (KIND == KIND_f16 || KIND == KIND_bf16)
+#define IS_SIGNED (KIND >= KIND_i8)
+
+// The bits of a float.
+union Bits32 {
+    f32 value;
+    u32 bits;
+};
+union Bits64 {
+    f64 value;
+    u64 bits;
+};
+__device__ inline u32 bits_of(f32 x) { return Bits32{x}.bits; }
+__device__ inline u64 bits_of(f64 x) { return Bits64{x}.bits; }
+__device__ inline f32 with_bits(u32 bits) {
+    Bits32 both;
+    both.bits = bits;
+    return both.value;
+}
+__device__ inline f64 with_bits(u64 bits) {
+    Bits64 both;
+    both.bits = bits;
+    return both.value;
+}
+
+// Halves compute as f32: they become one where they are used, and a result is rounded to the nearest, of two to the
+// even one. The real compiler has instructions for f16; the rest is the same in any C++.
+__device__ inline u32 half_bits(f32 x) {
+#ifdef __CUDA_ARCH__
+    u16 bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return bits;
+#else
+    u32 bits = bits_of(x), sign = bits >> 16 & 0x8000u;
+    bits &= 0x7fffffffu;
+    if (bits > 0x7f800000u) return sign | 0x7e00u;
+    if (bits >= 0x47800000u) return sign | 0x7c00u;
+    // Below the smallest normal number the addition rounds where the last bit is to be.
+    if (bits < 0x38800000u) return sign | (bits_of(with_bits(bits) + 0.5f) - 0x3f000000u);
+    return sign | ((bits - 0x38000000u + 0xfffu + (bits >> 13 & 1u)) >> 13);
+#endif
+}
+
+__device__ inline f32 half_value(u16 bits) {
+#ifdef __CUDA_ARCH__
+    f32 value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+#else
+    u32 sign = (u32)(bits & 0x8000u) << 16, rest = bits & 0x7fffu;
+    if (rest >= 0x7c00u) return with_bits(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
+    if (rest < 0x400u) return with_bits(sign | bits_of((f32)rest * 5.9604645e-8f));
+    return with_bits(sign | ((rest << 13) + 0x38000000u));
+#endif
+}
+
+struct f16 {
+    u16 bits;
+    f16() = default;
+    __device__ inline f16(f32 x) : bits((u16)half_bits(x)) {}
+    __device__ inline operator f32() const { return half_value(bits); }
+};
+
+struct bf16 {
+    u16 bits;
+    bf16() = default;
+    __device__ inline bf16(f32 x) {
+        u32 all = bits_of(x);
+        bits = (u16)((all & 0x7fffffffu) > 0x7f800000u ? all >> 16 | 0x40u : (all + 0x7fffu + (all >> 16 & 1u)) >> 16);
+    }
+    __device__ inline operator f32() const { return with_bits((u32)bits << 16); }
+};
+
+// What elements of `T` compute in.
+#if IS_HALF
+typedef f32 W;
+#else
+typedef T W;
+#endif
 
 struct Ref {
     u64 ptr;
@@ -195,24 +278,27 @@ __device__ inline i64 offset_of(u32 rank, const u64* dims, const i64* strides, u
 
 // -- Arithmetic -----------------------------------------------------------------------------------------------------
 
-__device__ inline u8 plus(u8 x, u8 y) { return (u8)(x + y); }
+// Integers wrap, whatever their sign.
+template <class E> __device__ inline E plus(E x, E y) { return (E)((u64)x + (u64)y); }
 __device__ inline u32 plus(u32 x, u32 y) { return x + y; }
-__device__ inline i64 plus(i64 x, i64 y) { return (i64)((u64)x + (u64)y); }
 __device__ inline f32 plus(f32 x, f32 y) { return x + y; }
 __device__ inline f64 plus(f64 x, f64 y) { return x + y; }
+__device__ inline f32 plus(f16 x, f16 y) { return (f32)x + (f32)y; }
+__device__ inline f32 plus(bf16 x, bf16 y) { return (f32)x + (f32)y; }
 
-__device__ inline u8 times(u8 x, u8 y) { return (u8)(x * y); }
+template <class E> __device__ inline E times(E x, E y) { return (E)((u64)x * (u64)y); }
 __device__ inline u32 times(u32 x, u32 y) { return x * y; }
-__device__ inline i64 times(i64 x, i64 y) { return (i64)((u64)x * (u64)y); }
 __device__ inline f32 times(f32 x, f32 y) { return x * y; }
 __device__ inline f64 times(f64 x, f64 y) { return x * y; }
+__device__ inline f32 times(f16 x, f16 y) { return (f32)x * (f32)y; }
+__device__ inline f32 times(bf16 x, bf16 y) { return (f32)x * (f32)y; }
 
 template <class E> __device__ inline bool is_nan(E x) { return x != x; }
+template <class E> __device__ inline bool is_negative(E x) { return x < (E)0; }
 __device__ inline bool is_negative(u8) { return false; }
+__device__ inline bool is_negative(u16) { return false; }
 __device__ inline bool is_negative(u32) { return false; }
-__device__ inline bool is_negative(i64 x) { return x < 0; }
-__device__ inline bool is_negative(f32 x) { return x < 0; }
-__device__ inline bool is_negative(f64 x) { return x < 0; }
+__device__ inline bool is_negative(u64) { return false; }
 
 // The larger (smaller) one; NaN if either is.
 template <class E> __device__ inline E larger(E x, E y) { return x > y || is_nan(x) ? x : y; }
@@ -235,53 +321,29 @@ __device__ __noinline__ f32 pow_(f32 x, f32 y) { return powf(x, y); }
 __device__ __noinline__ f64 pow_(f64 x, f64 y) { return pow(x, y); }
 __device__ inline f32 abs_(f32 x) { return fabsf(x); }
 __device__ inline f64 abs_(f64 x) { return fabs(x); }
+template <class E> __device__ inline E fused(E x, E y, E z) { return plus(times(x, y), z); }
 __device__ inline f32 fused(f32 x, f32 y, f32 z) { return fmaf(x, y, z); }
 __device__ inline f64 fused(f64 x, f64 y, f64 z) { return fma(x, y, z); }
 
-// The bits of a float.
-union Bits32 {
-    f32 value;
-    u32 bits;
-};
-union Bits64 {
-    f64 value;
-    u64 bits;
-};
-__device__ inline u32 bits_of(f32 x) { return Bits32{x}.bits; }
-__device__ inline u64 bits_of(f64 x) { return Bits64{x}.bits; }
-__device__ inline f32 with_bits(u32 bits) {
-    Bits32 both;
-    both.bits = bits;
-    return both.value;
-}
-__device__ inline f64 with_bits(u64 bits) {
-    Bits64 both;
-    both.bits = bits;
-    return both.value;
-}
-
 // What every value is at least, and at most.
 template <class E> struct Bounds;
-template <> struct Bounds<u8> {
-    static __device__ inline u8 low() { return 0; }
-    static __device__ inline u8 high() { return 255; }
-};
-template <> struct Bounds<u32> {
-    static __device__ inline u32 low() { return 0; }
-    static __device__ inline u32 high() { return 0xffffffffu; }
-};
-template <> struct Bounds<i64> {
-    static __device__ inline i64 low() { return (i64)(1ull << 63); }
-    static __device__ inline i64 high() { return (i64)(~0ull >> 1); }
-};
-template <> struct Bounds<f32> {
-    static __device__ inline f32 high() { return with_bits(0x7f800000u); }
-    static __device__ inline f32 low() { return -high(); }
-};
-template <> struct Bounds<f64> {
-    static __device__ inline f64 high() { return with_bits(0x7ffull << 52); }
-    static __device__ inline f64 low() { return -high(); }
-};
+#define BOUNDS(E, least, most)                                                                                        \
+    template <> struct Bounds<E> {                                                                                    \
+        static __device__ inline E low() { return least; }                                                            \
+        static __device__ inline E high() { return most; }                                                            \
+    };
+BOUNDS(u8, 0, 255)
+BOUNDS(u16, 0, 65535)
+BOUNDS(u32, 0, 0xffffffffu)
+BOUNDS(u64, 0, ~0ull)
+BOUNDS(i8, -128, 127)
+BOUNDS(i16, -32768, 32767)
+BOUNDS(i32, -2147483647 - 1, 2147483647)
+BOUNDS(i64, (i64)(1ull << 63), (i64)(~0ull >> 1))
+BOUNDS(f32, -with_bits(0x7f800000u), with_bits(0x7f800000u))
+BOUNDS(f64, -with_bits(0x7ffull << 52), with_bits(0x7ffull << 52))
+BOUNDS(f16, -with_bits(0x7f800000u), with_bits(0x7f800000u))
+BOUNDS(bf16, -with_bits(0x7f800000u), with_bits(0x7f800000u))
 
 // -- Conversions, as Rust's `as` ------------------------------------------------------------------------------------
 
@@ -293,28 +355,61 @@ template <class D, class S> __device__ inline D truncated(S x, S end) {
     return x <= least ? Bounds<D>::low() : (D)x;
 }
 
+// A double as a single whose last bit says whether anything was cut off: rounded to a half, it is as if the double had
+// been rounded directly.
+__device__ inline f32 to_odd(f64 x) {
+    f32 near = (f32)x;
+    f64 back = (f64)near;
+    if (back == x || is_nan(x)) return near;
+    u32 cut = fabs(back) > fabs(x) ? bits_of(near) - 1u : bits_of(near);
+    return with_bits(cut | 1u);
+}
+
+// As `to_odd`, of the size of an integer: 53 bits of it, of which the last says whether more were set.
+__device__ inline f32 size_to_odd(u64 size) {
+    if (size >> 53 == 0) return to_odd((f64)size);
+    return to_odd((f64)(size >> 11 | (u64)((size & 0x7ffull) != 0)) * 2048.0);
+}
+__device__ inline f32 to_odd(u64 x) { return size_to_odd(x); }
+__device__ inline f32 to_odd(i64 x) { return x < 0 ? -size_to_odd(0ull - (u64)x) : size_to_odd((u64)x); }
+
 template <class D> struct As;
-template <> struct As<u8> {
-    template <class S> static __device__ inline u8 of(S x) { return (u8)x; }
-    static __device__ inline u8 of(f32 x) { return truncated<u8>(x, 256.0f); }
-    static __device__ inline u8 of(f64 x) { return truncated<u8>(x, 256.0); }
-};
-template <> struct As<u32> {
-    template <class S> static __device__ inline u32 of(S x) { return (u32)x; }
-    static __device__ inline u32 of(f32 x) { return truncated<u32>(x, 4294967296.0f); }
-    static __device__ inline u32 of(f64 x) { return truncated<u32>(x, 4294967296.0); }
-};
-template <> struct As<i64> {
-    template <class S> static __device__ inline i64 of(S x) { return (i64)x; }
-    static __device__ inline i64 of(f32 x) { return truncated<i64>(x, 9223372036854775808.0f); }
-    static __device__ inline i64 of(f64 x) { return truncated<i64>(x, 9223372036854775808.0); }
-};
+#define AS_INTEGER(D, end)                                                                                            \
+    template <> struct As<D> {                                                                                        \
+        template <class S> static __device__ inline D of(S x) { return (D)x; }                                        \
+        static __device__ inline D of(f32 x) { return truncated<D>(x, end##f); }                                      \
+        static __device__ inline D of(f64 x) { return truncated<D>(x, end); }                                         \
+        static __device__ inline D of(f16 x) { return of((f32)x); }                                                   \
+        static __device__ inline D of(bf16 x) { return of((f32)x); }                                                  \
+    };
+AS_INTEGER(u8, 256.0)
+AS_INTEGER(u16, 65536.0)
+AS_INTEGER(u32, 4294967296.0)
+AS_INTEGER(u64, 18446744073709551616.0)
+AS_INTEGER(i8, 128.0)
+AS_INTEGER(i16, 32768.0)
+AS_INTEGER(i32, 2147483648.0)
+AS_INTEGER(i64, 9223372036854775808.0)
 template <> struct As<f32> {
     template <class S> static __device__ inline f32 of(S x) { return (f32)x; }
 };
 template <> struct As<f64> {
     template <class S> static __device__ inline f64 of(S x) { return (f64)x; }
+    static __device__ inline f64 of(f16 x) { return (f64)(f32)x; }
+    static __device__ inline f64 of(bf16 x) { return (f64)(f32)x; }
 };
+// Integers of up to 16 bits are exact in f32, and those of 32 in f64.
+#define AS_HALF(D)                                                                                                    \
+    template <> struct As<D> {                                                                                        \
+        template <class S> static __device__ inline D of(S x) { return D((f32)x); }                                   \
+        static __device__ inline D of(u32 x) { return D(to_odd((f64)x)); }                                            \
+        static __device__ inline D of(i32 x) { return D(to_odd((f64)x)); }                                            \
+        static __device__ inline D of(u64 x) { return D(to_odd(x)); }                                                 \
+        static __device__ inline D of(i64 x) { return D(to_odd(x)); }                                                 \
+        static __device__ inline D of(f64 x) { return D(to_odd(x)); }                                                 \
+    };
+AS_HALF(f16)
+AS_HALF(bf16)
 
 template <class D, class S> __device__ inline D as(S x) { return As<D>::of(x); }
 

@@ -11,7 +11,9 @@
 // A thread makes a block of the generator, from which come 4 or 2 neighbours.
 
 #define ROUNDS 10
-#if KIND == KIND_f32
+// Halves are the numbers of f32, rounded.
+#define IS_SINGLE (KIND == KIND_f32 || IS_HALF)
+#if IS_SINGLE
 #define WIDTH 1
 #else
 #define WIDTH 2
@@ -89,12 +91,28 @@ template <class E> struct Range {
     }
 };
 
-#if KIND == KIND_f32
+#if IS_SINGLE
+// The type's number below another one that is not 0 or NaN, of which halves keep 16 bits.
+__device__ inline f32 below(f32 x) {
+#if IS_HALF
+    T half = (T)x;
+    half.bits = x > 0 ? half.bits - 1 : x < 0 ? half.bits + 1 : 0x8001;
+    return half;
+#else
+    return before(x);
+#endif
+}
+
 struct Uniform {
     Range<f32> range;
+    f32 last;
     __device__ inline void operator()(const u32* w, T* d) const {
 #pragma unroll
-        for (int k = 0; k < MADE; ++k) d[k] = range.at(unit32(w[k]));
+        for (int k = 0; k < MADE; ++k) {
+            f32 value = (T)range.at(unit32(w[k]));
+            // Rounding may reach the end.
+            d[k] = (T)(IS_HALF && value >= range.high ? last : value);
+        }
     }
 };
 #else
@@ -111,14 +129,15 @@ struct Uniform {
 #endif
 
 KERNEL(uniform, Draw) {
-#if KIND == KIND_f32
-    draw(p, Uniform{Range<f32>((f32)p.low, (f32)p.high)});
+#if IS_SINGLE
+    f32 low = as<T>(p.low), high = as<T>(p.high);
+    draw(p, Uniform{Range<f32>(low, high), high > low ? below(high) : low});
 #else
     draw(p, Uniform{Range<f64>(p.low, p.high)});
 #endif
 }
 
-#if KIND == KIND_f32
+#if IS_SINGLE
 // As `ln` of the CPU, for 0 < x <= 1.
 __device__ inline f32 log_of_unit(f32 x) {
     const f32 sqrt_half = 0.70710678f;
@@ -168,8 +187,8 @@ struct Normal {
             f32 square = -2.0f * log_of_unit(unit), sine, cosine;
             f32 radius = sqrt_(square > 0.0f ? square : 0.0f);
             sin_cos_turns(unit32(w[k + 1]), sine, cosine);
-            d[k] = mean + std * (radius * cosine);
-            d[k + 1] = mean + std * (radius * sine);
+            d[k] = (T)(mean + std * (radius * cosine));
+            d[k + 1] = (T)(mean + std * (radius * sine));
         }
     }
 };

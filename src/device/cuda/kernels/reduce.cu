@@ -47,37 +47,37 @@ __device__ inline const T* elements(const Fold& p, const Seat& s) {
 }
 
 struct Sum {
-    static __device__ inline T empty() { return 0; }
-    static __device__ inline T join(T a, T b) { return plus(a, b); }
+    static __device__ inline W empty() { return 0; }
+    static __device__ inline W join(W a, W b) { return plus(a, b); }
 };
 
 struct Max {
-    static __device__ inline T empty() { return Bounds<T>::low(); }
-    static __device__ inline T join(T a, T b) { return larger(a, b); }
+    static __device__ inline W empty() { return Bounds<W>::low(); }
+    static __device__ inline W join(W a, W b) { return larger(a, b); }
 };
 
 struct Min {
-    static __device__ inline T empty() { return Bounds<T>::high(); }
-    static __device__ inline T join(T a, T b) { return smaller(a, b); }
+    static __device__ inline W empty() { return Bounds<W>::high(); }
+    static __device__ inline W join(W a, W b) { return smaller(a, b); }
 };
 
 // What one thread finds in its stretch.
-template <class Op> __device__ inline T fold_lane(const Fold& p, const Seat& s) {
-    T total = Op::empty();
+template <class Op> __device__ inline W fold_lane(const Fold& p, const Seat& s) {
+    W total = Op::empty();
     if (!s.is_used) return total;
     const T* source = elements(p, s);
     u64 step = p.lanes;
     for (u64 start = s.from; start < s.to; start += step * STRETCH) {
         u64 end = start + step * STRETCH < s.to ? start + step * STRETCH : s.to, j = start + s.lane;
-        T sums[ACCUMULATORS];
+        W sums[ACCUMULATORS];
 #pragma unroll
         for (int k = 0; k < ACCUMULATORS; ++k) sums[k] = Op::empty();
         for (; j < end; j += ACCUMULATORS * step) {
-            T next[ACCUMULATORS];
+            W next[ACCUMULATORS];
 #pragma unroll
             for (int k = 0; k < ACCUMULATORS; ++k) {
                 u64 i = j + k * step;
-                next[k] = i < end ? source[element(p, i)] : Op::empty();
+                next[k] = i < end ? (W)source[element(p, i)] : Op::empty();
             }
 #pragma unroll
             for (int k = 0; k < ACCUMULATORS; ++k) sums[k] = Op::join(sums[k], next[k]);
@@ -88,7 +88,7 @@ template <class Op> __device__ inline T fold_lane(const Fold& p, const Seat& s) 
 }
 
 // Joins the lanes of each output. The result is that of lane 0.
-template <class Op> __device__ inline T fold_lanes(const Fold& p, const Seat& s, T* shared, T mine) {
+template <class Op> __device__ inline W fold_lanes(const Fold& p, const Seat& s, W* shared, W mine) {
     __syncthreads();
     shared[cell(s, s.lane)] = mine;
     for (u32 half = p.lanes / 2; half > 0; half /= 2) {
@@ -98,12 +98,12 @@ template <class Op> __device__ inline T fold_lanes(const Fold& p, const Seat& s,
     return mine;
 }
 
-template <class Op> __device__ inline void fold(const Fold& p, T* shared, u32* flag) {
+template <class Op> __device__ inline void fold(const Fold& p, W* shared, u32* flag) {
     Seat s = seat(p);
-    T found = fold_lanes<Op>(p, s, shared, fold_lane<Op>(p, s));
+    W found = fold_lanes<Op>(p, s, shared, fold_lane<Op>(p, s));
     bool writes = s.is_used && s.lane == 0;
     if (p.parts > 1) {
-        volatile T* partials = at<T>(p.scratch) + s.output * p.parts;
+        volatile W* partials = at<W>(p.scratch) + s.output * p.parts;
         if (writes) partials[s.part] = found;
         if (!is_last(p.tickets + s.group * sizeof(u32), p.parts, flag)) return;
         found = Op::empty();
@@ -112,13 +112,13 @@ template <class Op> __device__ inline void fold(const Fold& p, T* shared, u32* f
     }
     if (!writes) return;
 #if IS_FLOAT
-    if (p.op == MEAN) found /= (T)p.len;
+    if (p.op == MEAN) found /= (W)p.len;
 #endif
-    at<T>(p.dst)[s.output] = found;
+    at<T>(p.dst)[s.output] = (T)found;
 }
 
 KERNEL(reduce, Fold) {
-    __shared__ T shared[THREADS];
+    __shared__ W shared[THREADS];
     __shared__ u32 flag;
     if (p.op == MAX) fold<Max>(p, shared, &flag);
     else if (p.op == MIN) fold<Min>(p, shared, &flag);
@@ -128,7 +128,7 @@ KERNEL(reduce, Fold) {
 // An element and its number among those of its output; NOWHERE if there is none.
 #define NOWHERE (~0ull)
 struct Found {
-    T value;
+    W value;
     u64 index;
 };
 
@@ -146,13 +146,13 @@ __device__ inline Found arg_lane(const Fold& p, const Seat& s) {
     if (!s.is_used) return best;
     const T* source = elements(p, s);
     for (u64 j = s.from + s.lane; j < s.to; j += p.lanes) {
-        Found next = {source[element(p, j)], j};
+        Found next = {(W)source[element(p, j)], j};
         if (wins(p.op, next, best)) best = next;
     }
     return best;
 }
 
-__device__ inline Found arg_lanes(const Fold& p, const Seat& s, T* values, u64* indices, Found mine) {
+__device__ inline Found arg_lanes(const Fold& p, const Seat& s, W* values, u64* indices, Found mine) {
     __syncthreads();
     values[cell(s, s.lane)] = mine.value;
     indices[cell(s, s.lane)] = mine.index;
@@ -170,7 +170,7 @@ __device__ inline Found arg_lanes(const Fold& p, const Seat& s, T* values, u64* 
 }
 
 KERNEL(arg_reduce, Fold) {
-    __shared__ T values[THREADS];
+    __shared__ W values[THREADS];
     __shared__ u64 indices[THREADS];
     __shared__ u32 flag;
     Seat s = seat(p);
@@ -178,8 +178,8 @@ KERNEL(arg_reduce, Fold) {
     bool writes = s.is_used && s.lane == 0;
     if (p.parts > 1) {
         // The indices of all partial results lie behind all values, from a multiple of 8 bytes on.
-        u64 bytes = (p.count * p.parts * sizeof(T) + 7) / 8 * 8;
-        volatile T* part_values = at<T>(p.scratch) + s.output * p.parts;
+        u64 bytes = (p.count * p.parts * sizeof(W) + 7) / 8 * 8;
+        volatile W* part_values = at<W>(p.scratch) + s.output * p.parts;
         volatile u64* part_indices = at<u64>(p.scratch + bytes) + s.output * p.parts;
         if (writes) {
             part_values[s.part] = found.value;

@@ -51,7 +51,7 @@ KERNEL(scan, Scan) {
             }
             if (own < count) {
                 Best all = first == 0 ? parts[from][own] : join(p.op, carried, parts[from][own]);
-                at<T>(p.dst.ptr)[to + (i64)place * p.steps[2]] = (T)all.value;
+                at<T>(p.dst.ptr)[to + (i64)place * p.steps[2]] = as<T>(all.value);
                 if (p.ids) at<u32>(p.ids)[to + (i64)place * p.steps[2]] = all.place;
             }
             Best last = parts[from][count - 1];
@@ -70,12 +70,12 @@ KERNEL(prod_grad, Scan) {
         T* dst = at<T>(p.dst.ptr) + offset_of(p.rank, p.dims, p.dst.strides, line);
         f64 before = 1, behind = 0;
         for (u64 i = 0; i < p.len; ++i) {
-            dst[(i64)i * p.steps[2]] = (T)before;
+            dst[(i64)i * p.steps[2]] = as<T>(before);
             before *= (f64)src[(i64)i * p.steps[0]];
         }
         for (u64 i = p.len; i-- > 0;) {
             behind += (f64)grad[(i64)i * p.steps[1]];
-            dst[(i64)i * p.steps[2]] = (T)((f64)dst[(i64)i * p.steps[2]] * behind);
+            dst[(i64)i * p.steps[2]] = as<T>((f64)dst[(i64)i * p.steps[2]] * behind);
             behind *= (f64)src[(i64)i * p.steps[0]];
         }
     }

@@ -28,7 +28,7 @@ struct Top {
 };
 
 // What the lanes of a row have, joined, for all of them. `shared` has a place for each warp.
-template <class Op> __device__ inline T among(const Desk& d, T* shared, T mine) {
+template <class Op> __device__ inline W among(const Desk& d, W* shared, W mine) {
     u32 width = d.lanes < 32 ? d.lanes : 32;
     for (u32 mask = width / 2; mask > 0; mask /= 2) mine = Op::join(mine, __shfl_xor_sync(~0u, mine, mask));
     if (d.lanes <= 32) return mine;
@@ -65,52 +65,54 @@ __device__ inline T* target(const Rows& p, const Row& r) {
 }
 
 // The largest element of a row, and the sum of all powers once it was subtracted.
-__device__ inline void raise(const Row& r, const Desk& d, const T* x, i64 step, T* shared, T& top, T& sum) {
-    T mine = Bounds<T>::low();
-    for (u64 c = d.lane; c < r.cols; c += d.lanes) mine = Top::join(mine, x[(i64)c * step]);
+__device__ inline void raise(const Row& r, const Desk& d, const T* x, i64 step, W* shared, W& top, W& sum) {
+    W mine = Bounds<W>::low();
+    for (u64 c = d.lane; c < r.cols; c += d.lanes) mine = Top::join(mine, (W)x[(i64)c * step]);
     top = among<Top>(d, shared, mine);
     mine = 0;
-    for (u64 c = d.lane; c < r.cols; c += d.lanes) mine += exp_(x[(i64)c * step] - top);
+    for (u64 c = d.lane; c < r.cols; c += d.lanes) mine += exp_((W)x[(i64)c * step] - top);
     sum = among<Add>(d, shared, mine);
 }
 
 KERNEL(softmax, Rows) {
-    __shared__ T shared[THREADS / 32];
+    __shared__ W shared[THREADS / 32];
     Desk d = desk(p);
     for (u64 turn = blockIdx.x; turn < turns(p, d); turn += gridDim.x) {
         Row r = row(p, d, turn);
         const T* x = source(p.a, r);
-        T *to = target(p, r), top, sum;
+        T* to = target(p, r);
+        W top, sum;
         i64 step = p.a.strides[1];
         raise(r, d, x, step, shared, top, sum);
         if (p.op) {
             // One after the other: their sum would round away what is small beside a large element.
-            T log = log_(sum);
-            for (u64 c = d.lane; c < r.cols; c += d.lanes) to[c] = x[(i64)c * step] - top - log;
+            W log = log_(sum);
+            for (u64 c = d.lane; c < r.cols; c += d.lanes) to[c] = (T)((W)x[(i64)c * step] - top - log);
         } else {
-            T factor = (T)1 / sum;
-            for (u64 c = d.lane; c < r.cols; c += d.lanes) to[c] = exp_(x[(i64)c * step] - top) * factor;
+            W factor = (W)1 / sum;
+            for (u64 c = d.lane; c < r.cols; c += d.lanes) to[c] = (T)(exp_((W)x[(i64)c * step] - top) * factor);
         }
     }
 }
 
 // Softmax: `dst = out * (grad - sum(out * grad))`. Its logarithm: `dst = grad - e^out * sum(grad)`.
 KERNEL(softmax_grad, Rows) {
-    __shared__ T shared[THREADS / 32];
+    __shared__ W shared[THREADS / 32];
     Desk d = desk(p);
     for (u64 turn = blockIdx.x; turn < turns(p, d); turn += gridDim.x) {
         Row r = row(p, d, turn);
         const T *y = source(p.a, r), *g = source(p.b, r);
-        T *to = target(p, r), mine = 0;
+        T* to = target(p, r);
+        W mine = 0;
         i64 y_step = p.a.strides[1], g_step = p.b.strides[1];
         for (u64 c = d.lane; c < r.cols; c += d.lanes) {
-            T grad = g[(i64)c * g_step];
-            mine += p.op ? grad : y[(i64)c * y_step] * grad;
+            W grad = g[(i64)c * g_step];
+            mine += p.op ? grad : (W)y[(i64)c * y_step] * grad;
         }
-        T sum = among<Add>(d, shared, mine);
+        W sum = among<Add>(d, shared, mine);
         for (u64 c = d.lane; c < r.cols; c += d.lanes) {
-            T out = y[(i64)c * y_step], grad = g[(i64)c * g_step];
-            to[c] = p.op ? grad - exp_(out) * sum : out * (grad - sum);
+            W out = y[(i64)c * y_step], grad = g[(i64)c * g_step];
+            to[c] = (T)(p.op ? grad - exp_(out) * sum : out * (grad - sum));
         }
     }
 }
@@ -142,7 +144,7 @@ __device__ inline f64 sum_of_block(f64* shared, f64 mine) {
 // `dst` gets the probabilities, `loss` the mean of the rows' losses. A row with a bad label has no loss. Each block
 // leaves the sum of its rows in its place of `scratch`; the last one adds them up.
 KERNEL(cross_entropy, Rows) {
-    __shared__ T shared[THREADS / 32];
+    __shared__ W shared[THREADS / 32];
     __shared__ f64 sums[THREADS];
     __shared__ u32 flag;
     Desk d = desk(p);
@@ -150,30 +152,31 @@ KERNEL(cross_entropy, Rows) {
     for (u64 turn = blockIdx.x; turn < turns(p, d); turn += gridDim.x) {
         Row r = row(p, d, turn);
         const T* x = source(p.a, r);
-        T *to = target(p, r), top, sum;
+        T* to = target(p, r);
+        W top, sum;
         i64 step = p.a.strides[1];
         raise(r, d, x, step, shared, top, sum);
-        T factor = (T)1 / sum;
-        for (u64 c = d.lane; c < r.cols; c += d.lanes) to[c] = exp_(x[(i64)c * step] - top) * factor;
+        W factor = (W)1 / sum;
+        for (u64 c = d.lane; c < r.cols; c += d.lanes) to[c] = (T)(exp_((W)x[(i64)c * step] - top) * factor);
         u64 at;
-        if (d.lane == 0 && label(p, r, true, at)) total += (f64)log_(sum) + (f64)(top - x[(i64)at * step]);
+        if (d.lane == 0 && label(p, r, true, at)) total += (f64)log_(sum) + (f64)(top - (W)x[(i64)at * step]);
     }
     total = sum_of_block(sums, total);
     if (gridDim.x > 1) {
-        volatile T* partials = at<T>(p.scratch);
-        if (threadIdx.x == 0) partials[blockIdx.x] = (T)total;
+        volatile W* partials = at<W>(p.scratch);
+        if (threadIdx.x == 0) partials[blockIdx.x] = (W)total;
         if (!is_last(p.ticket, gridDim.x, &flag)) return;
         total = 0;
         for (u32 i = threadIdx.x; i < gridDim.x; i += THREADS) total += (f64)partials[i];
         total = sum_of_block(sums, total);
     }
-    if (threadIdx.x == 0) *at<T>(p.loss) = (T)(total / (f64)p.rows);
+    if (threadIdx.x == 0) *at<T>(p.loss) = as<T>(total / (f64)p.rows);
 }
 
 // `dst = (probs - onehot(labels)) * grad / rows`; 0 in a row with a bad label.
 KERNEL(cross_entropy_grad, Rows) {
     Desk d = desk(p);
-    T factor = *at<T>(p.b.ptr) / (T)p.rows;
+    W factor = (W)*at<T>(p.b.ptr) / (W)p.rows;
     for (u64 turn = blockIdx.x; turn < turns(p, d); turn += gridDim.x) {
         Row r = row(p, d, turn);
         const T* probs = source(p.a, r);
@@ -181,8 +184,8 @@ KERNEL(cross_entropy_grad, Rows) {
         u64 hit = 0;
         bool is_good = label(p, r, d.lane == 0, hit);
         for (u64 c = d.lane; c < r.cols; c += d.lanes) {
-            T prob = probs[(i64)c * p.a.strides[1]];
-            to[c] = is_good ? (c == hit ? prob - (T)1 : prob) * factor : (T)0;
+            W prob = probs[(i64)c * p.a.strides[1]];
+            to[c] = (T)(is_good ? (c == hit ? prob - (W)1 : prob) * factor : (W)0);
         }
     }
 }

@@ -52,7 +52,7 @@ KERNEL(fold, Slide) {
     for (u64 i = thread_number(); i < p.count; i += thread_count()) {
         const T* rows = at<T>(p.src.ptr) + i / pixels * taps * places;
         Place pixel = place_of(i % pixels, p.ins);
-        T sum = (T)0;
+        W sum = (W)0;
         for (u64 kd = 0; kd < p.size[0]; ++kd) {
             u64 d, h, w;
             if (!seer(p, 0, pixel.d, kd, d)) continue;
@@ -61,11 +61,11 @@ KERNEL(fold, Slide) {
                 for (u64 kw = 0; kw < p.size[2]; ++kw) {
                     if (!seer(p, 2, pixel.w, kw, w)) continue;
                     u64 tap = (kd * p.size[1] + kh) * p.size[2] + kw;
-                    sum = plus(sum, rows[tap * places + (d * p.outs[1] + h) * p.outs[2] + w]);
+                    sum = plus(sum, (W)rows[tap * places + (d * p.outs[1] + h) * p.outs[2] + w]);
                 }
             }
         }
-        at<T>(p.dst)[i] = sum;
+        at<T>(p.dst)[i] = (T)sum;
     }
 }
 
@@ -111,12 +111,12 @@ KERNEL(pool, Slide) {
         span(p, 0, place.d, d0, d1);
         span(p, 1, place.h, h0, h1);
         span(p, 2, place.w, w0, w1);
-        T best = Bounds<T>::low(), sum = (T)0;
+        W best = Bounds<W>::low(), sum = (W)0;
         u64 found = ~0ull;
         for (u64 d = d0; d < d1; ++d) {
             for (u64 h = h0; h < h1; ++h) {
                 for (u64 w = w0; w < w1; ++w) {
-                    T x = base[(i64)d * steps[2] + (i64)h * steps[3] + (i64)w * steps[4]];
+                    W x = base[(i64)d * steps[2] + (i64)h * steps[3] + (i64)w * steps[4]];
                     sum = plus(sum, x);
                     if (x > best || found == ~0ull || (is_nan(x) && !is_nan(best))) {
                         best = x;
@@ -125,8 +125,8 @@ KERNEL(pool, Slide) {
                 }
             }
         }
-        if (p.op == MEAN) best = (T)(sum / (T)((d1 - d0) * (h1 - h0) * (w1 - w0)));
-        at<T>(p.dst)[i] = best;
+        if (p.op == MEAN) best = (W)(sum / (W)((d1 - d0) * (h1 - h0) * (w1 - w0)));
+        at<T>(p.dst)[i] = (T)best;
         if (p.ids) at<u32>(p.ids)[i] = (u32)found;
     }
 }
@@ -141,12 +141,12 @@ KERNEL(pool_grad, Slide) {
         cover(p, 0, pixel.d, d0, d1);
         cover(p, 1, pixel.h, h0, h1);
         cover(p, 2, pixel.w, w0, w1);
-        T sum = (T)0;
+        W sum = (W)0;
         for (u64 d = d0; d < d1; ++d) {
             for (u64 h = h0; h < h1; ++h) {
                 for (u64 w = w0; w < w1; ++w) {
                     u64 place = first + (d * p.outs[1] + h) * p.outs[2] + w;
-                    T grad = at<T>(p.src.ptr)[place];
+                    W grad = at<T>(p.src.ptr)[place];
                     if (p.ids) {
                         if (at<u32>(p.ids)[place] == own) sum = plus(sum, grad);
                         continue;
@@ -155,11 +155,11 @@ KERNEL(pool_grad, Slide) {
                     span(p, 0, d, a0, a1);
                     span(p, 1, h, b0, b1);
                     span(p, 2, w, c0, c1);
-                    sum = plus(sum, (T)(grad / (T)((a1 - a0) * (b1 - b0) * (c1 - c0))));
+                    sum = plus(sum, (W)(grad / (W)((a1 - a0) * (b1 - b0) * (c1 - c0))));
                 }
             }
         }
-        at<T>(p.dst)[i] = sum;
+        at<T>(p.dst)[i] = (T)sum;
     }
 }
 
@@ -178,11 +178,11 @@ __device__ inline void between(const Slide& p, int axis, u64 place, u64& first, 
 }
 
 #if IS_FLOAT
-__device__ inline T blend(T a, T b, f64 weight) {
-    return weight == 0 ? a : (T)(a * (T)(1.0 - weight) + b * (T)weight);
+__device__ inline W blend(W a, W b, f64 weight) {
+    return weight == 0 ? a : (W)(a * (W)(1.0 - weight) + b * (W)weight);
 }
 
-__device__ inline T between_four(const Slide& p, const T* base, Place place) {
+__device__ inline W between_four(const Slide& p, const T* base, Place place) {
     const i64* steps = p.src.strides;
     u64 top, bottom, left, right;
     f64 down, across;
@@ -194,13 +194,13 @@ __device__ inline T between_four(const Slide& p, const T* base, Place place) {
 }
 
 // How much a place of an axis takes of an element.
-__device__ inline T share(const Slide& p, int axis, u64 place, u64 at) {
+__device__ inline W share(const Slide& p, int axis, u64 place, u64 at) {
     u64 first, second;
     f64 weight;
     between(p, axis, place, first, second, weight);
-    T sum = (T)0;
-    if (first == at) sum += (T)(1.0 - weight);
-    if (second == at) sum += (T)weight;
+    W sum = (W)0;
+    if (first == at) sum += (W)(1.0 - weight);
+    if (second == at) sum += (W)weight;
     return sum;
 }
 
@@ -226,7 +226,7 @@ KERNEL(resize, Slide) {
             at<T>(p.src.ptr) + (i64)(plane / p.channels) * steps[0] + (i64)(plane % p.channels) * steps[1];
 #if IS_FLOAT
         if (p.op == LINEAR) {
-            at<T>(p.dst)[i] = between_four(p, base, place);
+            at<T>(p.dst)[i] = (T)between_four(p, base, place);
             continue;
         }
 #endif
@@ -242,7 +242,7 @@ KERNEL(resize_grad, Slide) {
         Place pixel = place_of(i % pixels, p.ins);
         const T* grad = at<T>(p.src.ptr) + i / pixels * places;
         u64 h0, h1, w0, w1;
-        T sum = (T)0;
+        W sum = (W)0;
         if (p.op == LINEAR) {
             takers(p, 1, pixel.h, h0, h1);
             takers(p, 2, pixel.w, w0, w1);
@@ -253,13 +253,13 @@ KERNEL(resize_grad, Slide) {
             w1 = ((pixel.w + 1) * p.outs[2] + p.ins[2] - 1) / p.ins[2];
         }
         for (u64 h = h0; h < h1; ++h) {
-            T line = p.op == LINEAR ? share(p, 1, h, pixel.h) : (T)1;
+            W line = p.op == LINEAR ? share(p, 1, h, pixel.h) : (W)1;
             for (u64 w = w0; w < w1; ++w) {
-                T by = p.op == LINEAR ? share(p, 2, w, pixel.w) : (T)1;
-                if (by != 0 && line != 0) sum += grad[h * p.outs[2] + w] * line * by;
+                W by = p.op == LINEAR ? share(p, 2, w, pixel.w) : (W)1;
+                if (by != 0 && line != 0) sum += (W)grad[h * p.outs[2] + w] * line * by;
             }
         }
-        at<T>(p.dst)[i] = sum;
+        at<T>(p.dst)[i] = (T)sum;
     }
 }
 #endif
