@@ -10,6 +10,8 @@ pub(crate) mod array;
 #[cfg(not(loom))]
 pub(crate) mod io;
 #[cfg(not(loom))]
+mod mapped;
+#[cfg(not(loom))]
 pub mod nn;
 #[cfg(not(loom))]
 pub(crate) mod ops;
@@ -24,7 +26,7 @@ pub mod bench;
 /// The public names.
 #[cfg(not(loom))]
 mod api {
-    pub use crate::array::autograd::{GradStore, is_grad_enabled, no_grad, node_count};
+    pub use crate::array::autograd::{GradStore, GraphReport, graph_report, is_grad_enabled, no_grad, node_count};
     pub use crate::base::context::Context;
     pub use crate::base::{
         dtype::{DType, WithDType},
@@ -42,7 +44,7 @@ mod api {
         kernel::CmpOp,
         sim::{Sim, SimCalls, SimConfig, Use, Violation},
     };
-    pub use crate::io::{ndar, npy, npz, safetensors};
+    pub use crate::io::{ndar, npy, npz, pickle, safetensors};
     pub use crate::memory::{
         gc,
         key::{Key, ManagerKey},
@@ -56,6 +58,7 @@ mod api {
     #[cfg(feature = "fft")]
     pub use crate::ops::fourier as fft;
     pub use crate::ops::{
+        checkpoint::checkpoint,
         create::{NdLiteral, Place},
         custom::{
             CpuStorage, CudaStorage, CustomOp1, CustomOp2, CustomOp3, InplaceOp1, InplaceOp2, InplaceOp3, MetalStorage,

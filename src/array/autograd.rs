@@ -33,20 +33,44 @@ pub(crate) type Grads = [Option<Proxy>; 3];
 
 type Vjp = dyn Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync;
 
+/// A gradient for a node.
+pub(crate) type Part = (Arc<Node>, Proxy);
+
+/// From the gradient of a result and the nodes of its operands to gradients of any nodes.
+type Spread = dyn Fn(&Proxy, &[Option<Arc<Node>>]) -> Result<Vec<Part>> + Send + Sync;
+
+/// What a node does with a gradient.
+enum Rule {
+    /// Keeps it: it is a variable.
+    Leaf,
+    /// Makes those of its operands.
+    Operands(Box<Vjp>),
+    /// Makes those of nodes that it finds.
+    Spread(Box<Spread>),
+}
+
+/// Values that gradients keep, and their bytes.
+static SAVED: AtomicU64 = AtomicU64::new(0);
+static SAVED_BYTES: AtomicU64 = AtomicU64::new(0);
+
 /// Nodes alive in the process.
 static NODES: AtomicU64 = AtomicU64::new(0);
 
-/// A step of the graph. A leaf has no function: it is a variable.
+/// A step of the graph.
 pub(crate) struct Node {
     rank: u32,
     parents: Vec<Option<Arc<Node>>>,
-    vjp: Option<Box<Vjp>>,
+    rule: Rule,
 }
 
 impl Node {
-    fn new(rank: u32, parents: Vec<Option<Arc<Node>>>, vjp: Option<Box<Vjp>>) -> Self {
+    fn new(parents: Vec<Option<Arc<Node>>>, rule: Rule) -> Self {
         NODES.fetch_add(1, Ordering::Relaxed);
-        Node { rank, parents, vjp }
+        let rank = match rule {
+            Rule::Leaf => 0,
+            _ => 1 + parents.iter().flatten().map(|parent| parent.rank).max().unwrap_or(0),
+        };
+        Node { rank, parents, rule }
     }
 
     /// The node of a result.
@@ -54,8 +78,15 @@ impl Node {
         parents: &[Option<Arc<Node>>],
         vjp: impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
     ) -> Arc<dyn Any + Send + Sync> {
-        let rank = 1 + parents.iter().flatten().map(|parent| parent.rank).max().unwrap_or(0);
-        Arc::new(Node::new(rank, parents.to_vec(), Some(Box::new(vjp))))
+        Arc::new(Node::new(parents.to_vec(), Rule::Operands(Box::new(vjp))))
+    }
+
+    /// The node of a result that gradients of more than its operands come out of.
+    pub(crate) fn spreading(
+        parents: Vec<Option<Arc<Node>>>,
+        spread: impl Fn(&Proxy, &[Option<Arc<Node>>]) -> Result<Vec<Part>> + Send + Sync + 'static,
+    ) -> Arc<dyn Any + Send + Sync> {
+        Arc::new(Node::new(parents, Rule::Spread(Box::new(spread))))
     }
 }
 
@@ -75,6 +106,47 @@ impl Drop for Node {
 /// The node behind the opaque reference in an array.
 pub(crate) fn node_of(tracked: &Arc<dyn Any + Send + Sync>) -> Option<Arc<Node>> {
     Arc::clone(tracked).downcast::<Node>().ok()
+}
+
+/// What the gradient graphs of the process hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GraphReport {
+    /// Steps, and variables.
+    pub nodes: u64,
+    /// Values kept for derivatives; one that two steps need counts twice.
+    pub saved_values: u64,
+    /// The bytes of their elements. They are not memory of their own where the value itself still lives, or two steps
+    /// keep one.
+    pub saved_bytes: u64,
+}
+
+impl std::fmt::Display for GraphReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let GraphReport { nodes, saved_values, saved_bytes } = *self;
+        write!(f, "{nodes} nodes, {saved_values} saved values of {}", crate::base::units::Bytes(saved_bytes))
+    }
+}
+
+/// What the gradient graphs of the process hold now: what a forward pass costs beside its values, and what
+/// [`checkpoint`](crate::checkpoint) saves.
+///
+/// ```
+/// # use ndgc::{Device, Var, graph_report};
+/// let before = graph_report();
+/// let x = Var::from_vec(vec![1f32, 2., 3.], 3, &Device::Cpu)?;
+/// let y = x.exp()?.sum_all()?; // keeps e^x
+/// assert_eq!(graph_report().saved_bytes - before.saved_bytes, 12);
+/// drop((x, y));
+/// # ndgc::gc::collect();
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+pub fn graph_report() -> GraphReport {
+    GraphReport {
+        nodes: node_count(),
+        saved_values: SAVED.load(Ordering::Relaxed),
+        saved_bytes: SAVED_BYTES.load(Ordering::Relaxed),
+    }
 }
 
 /// Nodes of the gradient graph that are alive. Returns to what it was before a step when the step's values are
@@ -104,13 +176,18 @@ pub fn is_grad_enabled() -> bool {
 /// # Ok::<(), ndgc::Error>(())
 /// ```
 pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
+    recording(false, f)
+}
+
+/// Runs `f` with or without recording gradients on this thread.
+pub(crate) fn recording<R>(on: bool, f: impl FnOnce() -> R) -> R {
     struct Restore(bool);
     impl Drop for Restore {
         fn drop(&mut self) {
             ENABLED.with(|enabled| enabled.set(self.0));
         }
     }
-    let _restore = Restore(ENABLED.with(|enabled| enabled.replace(false)));
+    let _restore = Restore(ENABLED.with(|enabled| enabled.replace(on)));
     f()
 }
 
@@ -136,7 +213,14 @@ impl Saved {
         op: &'static str,
         site: Site,
     ) -> Self {
-        Saved { storage: storage.clone(), dtype, layout, version: storage.version(), op, site }
+        SAVED.fetch_add(1, Ordering::Relaxed);
+        let saved = Saved { storage: storage.clone(), dtype, layout, version: storage.version(), op, site };
+        SAVED_BYTES.fetch_add(saved.bytes(), Ordering::Relaxed);
+        saved
+    }
+
+    fn bytes(&self) -> u64 {
+        (self.layout.shape().elem_count() * self.dtype.size_in_bytes()) as u64
     }
 
     /// The value as an array of its own, owned by its handle.
@@ -149,6 +233,13 @@ impl Saved {
         }
         let payload = Payload { dtype: self.dtype, layout: self.layout, storage: self.storage.clone(), node: None };
         registry::local(|local| handle_owned(local, self.op, payload, self.site))
+    }
+}
+
+impl Drop for Saved {
+    fn drop(&mut self) {
+        SAVED.fetch_sub(1, Ordering::Relaxed);
+        SAVED_BYTES.fetch_sub(self.bytes(), Ordering::Relaxed);
     }
 }
 
@@ -176,6 +267,11 @@ impl std::fmt::Debug for GradStore {
 }
 
 impl GradStore {
+    /// Every gradient with its variable's node.
+    pub(crate) fn into_parts(self) -> impl Iterator<Item = Part> {
+        self.grads.into_values()
+    }
+
     /// The gradient of a variable; `None` if the value did not depend on it.
     pub fn get(&self, variable: &Proxy) -> Option<&Proxy> {
         self.grads.get(&key_of(variable)?).map(|(_, grad)| grad)
@@ -203,7 +299,8 @@ impl GradStore {
     }
 }
 
-fn tracked(array: &Proxy) -> Option<Arc<Node>> {
+/// The node of an array that gradients are recorded for.
+pub(crate) fn tracked(array: &Proxy) -> Option<Arc<Node>> {
     array.with_pinned("gradient", |array| array.node.as_ref().and_then(node_of)).ok().flatten()
 }
 
@@ -214,7 +311,7 @@ fn key_of(array: &Proxy) -> Option<usize> {
 impl Proxy {
     /// Whether it is a variable: a leaf that gradients are recorded for. A closed array says no.
     pub fn is_variable(&self) -> bool {
-        tracked(self).is_some_and(|node| node.vjp.is_none())
+        tracked(self).is_some_and(|node| matches!(node.rule, Rule::Leaf))
     }
 }
 
@@ -271,36 +368,60 @@ impl Proxy {
     }
 }
 
-fn walk(root: Arc<Node>, seed: Proxy) -> Result<GradStore> {
+/// Gradients that are not complete yet, and the nodes that they are of.
+#[derive(Default)]
+struct Walk {
+    grads: HashMap<usize, Proxy>,
+    due: BinaryHeap<Due>,
+}
+
+impl Walk {
+    fn give(&mut self, to: &Arc<Node>, part: Proxy) -> Result<()> {
+        let id = Arc::as_ptr(to) as usize;
+        match self.grads.remove(&id) {
+            // The first contribution is moved; it was made for this node alone, so later ones are added to it.
+            None => {
+                self.grads.insert(id, part);
+                self.due.push(Due { node: Arc::clone(to) });
+            }
+            Some(sum) => {
+                self.grads.insert(id, accumulate(sum, &part)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The gradients of the variables behind a node, from its own.
+pub(crate) fn walk(root: Arc<Node>, seed: Proxy) -> Result<GradStore> {
     let mut store = GradStore::default();
-    let mut grads: HashMap<usize, Proxy> = HashMap::new();
-    let mut due = BinaryHeap::new();
-    grads.insert(Arc::as_ptr(&root) as usize, seed);
-    due.push(Due { node: root });
-    while let Some(Due { node }) = due.pop() {
+    let mut walk = Walk::default();
+    walk.give(&root, seed)?;
+    drop(root);
+    while let Some(Due { node }) = walk.due.pop() {
         let id = Arc::as_ptr(&node) as usize;
-        let Some(grad) = grads.remove(&id) else { continue };
-        let Some(vjp) = &node.vjp else {
-            // Operations may hand one array to two operands; a variable gets one of its own.
-            let own = grad.is_unique()? && grad.is_contiguous();
-            let grad = if own { grad } else { grad.copy()? };
-            store.grads.insert(id, (node, grad));
-            continue;
-        };
-        let needs = std::array::from_fn(|i| node.parents.get(i).is_some_and(Option::is_some));
-        let parts = vjp(&grad, needs)?;
-        drop(grad);
-        for (parent, part) in node.parents.iter().zip(parts) {
-            let (Some(parent), Some(part)) = (parent, part) else { continue };
-            let id = Arc::as_ptr(parent) as usize;
-            match grads.remove(&id) {
-                // The first contribution is moved; it was made for this node alone, so later ones are added to it.
-                None => {
-                    grads.insert(id, part);
-                    due.push(Due { node: Arc::clone(parent) });
+        let Some(grad) = walk.grads.remove(&id) else { continue };
+        match &node.rule {
+            Rule::Leaf => {
+                // Operations may hand one array to two operands; a variable gets one of its own.
+                let own = grad.is_unique()? && grad.is_contiguous();
+                let grad = if own { grad } else { grad.copy()? };
+                store.grads.insert(id, (node, grad));
+            }
+            Rule::Operands(vjp) => {
+                let needs = std::array::from_fn(|i| node.parents.get(i).is_some_and(Option::is_some));
+                let parts = vjp(&grad, needs)?;
+                drop(grad);
+                for (parent, part) in node.parents.iter().zip(parts) {
+                    let (Some(parent), Some(part)) = (parent, part) else { continue };
+                    walk.give(parent, part)?;
                 }
-                Some(sum) => {
-                    grads.insert(id, accumulate(sum, &part)?);
+            }
+            Rule::Spread(spread) => {
+                let parts = spread(&grad, &node.parents)?;
+                drop(grad);
+                for (to, part) in parts {
+                    walk.give(&to, part)?;
                 }
             }
         }
@@ -324,6 +445,6 @@ pub(crate) fn is_frozen(array: &Payload) -> bool {
 
 /// The node of a new variable.
 pub(crate) fn leaf() -> Tracked {
-    let leaf: Arc<dyn Any + Send + Sync> = Arc::new(Node::new(0, Vec::new(), None));
+    let leaf: Arc<dyn Any + Send + Sync> = Arc::new(Node::new(Vec::new(), Rule::Leaf));
     Some(leaf)
 }

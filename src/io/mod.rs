@@ -1,4 +1,4 @@
-//! Arrays in files: npy, npz, safetensors, NDAR. Uses only what users can use, and no unsafe code.
+//! Arrays in files: npy, npz, safetensors, NDAR, and PyTorch's. Uses only what users can use, and no unsafe code.
 //!
 //! # Invariants
 //! - Whatever a file says of sizes is compared with the number of bytes that are there before memory is taken for it.
@@ -13,6 +13,7 @@ pub mod ndar;
 pub mod npy;
 pub mod npz;
 mod output;
+pub mod pickle;
 pub mod safetensors;
 
 use crate::{Result, Tensor};

@@ -217,11 +217,11 @@ const DEFLATED: u16 = 8;
 /// No deflated byte unpacks to more.
 const DEFLATE_RATIO_MAX: u64 = 1032;
 
-/// An array of an archive.
+/// An entry of an archive.
 #[derive(Clone, Debug)]
-struct Entry {
-    /// Without `.npy`.
-    name: String,
+pub(super) struct Entry {
+    /// Of an array, without `.npy`.
+    pub(super) name: String,
     method: u16,
     crc: u32,
     packed: u64,
@@ -244,6 +244,15 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 /// The arrays of an archive, in its order.
 fn directory<R: Read + Seek>(input: &mut Input<R>) -> Result<Vec<Entry>> {
+    let arrays = entries(input)?.into_iter().filter_map(|entry| {
+        let name = entry.name.strip_suffix(".npy")?.to_owned();
+        Some(Entry { name, ..entry })
+    });
+    Ok(arrays.collect())
+}
+
+/// The entries of an archive, in its order, with their full names.
+pub(super) fn entries<R: Read + Seek>(input: &mut Input<R>) -> Result<Vec<Entry>> {
     let Ends { entries, bytes, start } = ends(input)?;
     input.seek(start)?;
     let directory = input.bytes(bytes, "the directory")?;
@@ -261,9 +270,7 @@ fn directory<R: Read + Seek>(input: &mut Input<R>) -> Result<Vec<Entry>> {
         if !names.insert(entry.name.clone()) {
             return Err(central.fail_at(at, format!("two entries have the name `{}`", entry.name)));
         }
-        if let Some(name) = entry.name.strip_suffix(".npy") {
-            all.push(Entry { name: name.to_owned(), ..entry });
-        }
+        all.push(entry);
     }
     spans.sort_unstable();
     match spans.windows(2).find(|pair| pair[0].1 > pair[1].0) {
@@ -289,7 +296,7 @@ fn ends<R: Read + Seek>(input: &mut Input<R>) -> Result<Ends> {
     };
     let last = tail.len().checked_sub(END_BYTES as usize);
     let Some(at) = last.and_then(|last| (0..=last).rev().find(fits)) else {
-        return Err(input.fail_at(0, "this is no npz file: it has no end of a zip archive"));
+        return Err(input.fail_at(0, "this is no zip archive, as npz and pth files are: it has no end of one"));
     };
     let position = tail_start + at as u64;
     let mut found = Ends {
@@ -372,7 +379,10 @@ fn long_sizes(mut extra: &[u8]) -> &[u8] {
 }
 
 /// An entry's content, unpacked.
-fn content<'a, R: Read + Seek>(input: &'a mut Input<R>, entry: &Entry) -> Result<Input<CrcReader<Box<dyn Read + 'a>>>> {
+pub(super) fn content<'a, R: Read + Seek>(
+    input: &'a mut Input<R>,
+    entry: &Entry,
+) -> Result<Input<CrcReader<Box<dyn Read + 'a>>>> {
     input.seek(entry.start)?;
     let head: [u8; LOCAL_BYTES as usize] = input.array("the head of an entry")?;
     if !head.starts_with(&LOCAL) {
@@ -397,7 +407,7 @@ fn load<R: Read + Seek, P: Place + ?Sized>(input: &mut Input<R>, entry: &Entry, 
 }
 
 /// Reads the rest of an entry, and compares its length and its checksum.
-fn finish<R: Read>(content: &mut Input<CrcReader<R>>, entry: &Entry) -> Result<()> {
+pub(super) fn finish<R: Read>(content: &mut Input<CrcReader<R>>, entry: &Entry) -> Result<()> {
     content.skip_rest()?;
     if !matches!(content.reader_mut().read(&mut [0]), Ok(0)) {
         return Err(content.fail("the entry is longer than the directory says"));

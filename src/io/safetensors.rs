@@ -5,22 +5,22 @@
 //!   and dtype; together they cover the data without gap or overlap.
 //! - A file may hold arrays of dtypes that ndgc does not have; reading one of those is an error that names the dtype.
 //!
-//! Files are read and not mapped: a mapping changes when somebody else writes the file, which safe code must not see.
-//! [`SafeTensorsFile`] reads single arrays and takes memory for nothing else.
+//! A mapping changes when somebody else writes the file, which safe code must not see: making [`MmapedSafetensors`] is
+//! unsafe. [`SafeTensorsFile`] reads single arrays, and takes memory for nothing else.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_core::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::element::{READABLE, Stored};
 use super::input::Input;
 use super::{Loaded, output};
-use crate::{DType, Error, Place, Result, Tensor};
+use crate::{DType, Error, Place, Result, Shape, Tensor};
 
 /// As the format's own library.
 const HEADER_BYTES_MAX: u64 = 100_000_000;
@@ -464,6 +464,80 @@ impl SafeTensorsFile {
     fn missing(&self, name: &str) -> Error {
         let first = self.files.first().map(|(_, input)| input.lock().unwrap_or_else(PoisonError::into_inner));
         missing(name, first.as_ref().and_then(|input| input.path()))
+    }
+}
+
+/// Bytes that several arrays share.
+type Shared = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// Files of safetensors mapped into memory: an array on the host is the file's own bytes, without a copy.
+///
+/// Such an array cannot be changed in place ([`Error::ReadOnly`]); [`Tensor::copy`] gives one that can. The mapping
+/// stays until its last array has gone, also if this value goes first. An array whose bytes are not aligned for its
+/// dtype, or that goes to another device, is a copy. The arrays of several files are looked up together; a name that
+/// comes twice is that of the last file.
+pub struct MmapedSafetensors {
+    files: Vec<(Index, Shared)>,
+    routes: BTreeMap<String, usize>,
+}
+
+impl fmt::Debug for MmapedSafetensors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MmapedSafetensors({} arrays in {} files)", self.routes.len(), self.files.len())
+    }
+}
+
+impl MmapedSafetensors {
+    /// The arrays of files whose bytes are in memory.
+    pub(crate) fn of(all: Vec<(&Path, Shared)>) -> Result<Self> {
+        let mut mapped = MmapedSafetensors { files: Vec::new(), routes: BTreeMap::new() };
+        for (number, (path, bytes)) in all.into_iter().enumerate() {
+            let data = (*bytes).as_ref();
+            let index = Index::read(&mut Input::new(data, Some(path.to_owned()), data.len() as u64))?;
+            mapped.routes.extend(index.tensors.keys().map(|name| (name.clone(), number)));
+            mapped.files.push((index, bytes));
+        }
+        Ok(mapped)
+    }
+
+    fn file(&self, name: &str) -> Result<&(Index, Shared)> {
+        self.routes.get(name).map(|route| &self.files[*route]).ok_or_else(|| missing(name, None))
+    }
+
+    /// The array of this name: the file's own bytes, if it is put on the host.
+    ///
+    /// # Errors
+    /// As [`SliceSafetensors::load`].
+    #[track_caller]
+    pub fn load<P: Place + ?Sized>(&self, name: &str, at: &P) -> Result<Tensor> {
+        let (index, bytes) = self.file(name)?;
+        let view = index.get(name, (**bytes).as_ref())?;
+        let start = usize::try_from(view.start).unwrap_or(usize::MAX);
+        let dtype = view.dtype()?;
+        // Truth values may be other bytes than 0 and 1 in a file, and numbers other ones on such a machine.
+        if dtype == DType::Bool || cfg!(target_endian = "big") || Shape::from(view.shape()).check("load", 1).is_err() {
+            return view.load(at);
+        }
+        Tensor::from_shared(Arc::clone(bytes), start..start + view.data.len(), dtype, view.shape(), at)
+    }
+
+    /// Every array's bytes, by name.
+    pub fn tensors(&self) -> Vec<(String, TensorView<'_>)> {
+        let views = self.routes.iter().map(|(name, route)| {
+            let (index, bytes) = &self.files[*route];
+            let info = &index.tensors[name];
+            (name.clone(), index.view(name, info, (**bytes).as_ref()))
+        });
+        views.collect()
+    }
+
+    /// The bytes of the array of this name.
+    ///
+    /// # Errors
+    /// [`Error::File`] if there is none.
+    pub fn get(&self, name: &str) -> Result<TensorView<'_>> {
+        let (index, bytes) = self.file(name)?;
+        index.get(name, (**bytes).as_ref())
     }
 }
 

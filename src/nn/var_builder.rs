@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
 use crate::nn::{Init, VarMap};
-use crate::{DType, Device, Error, Result, Shape, Tensor, npz, safetensors};
+use crate::{DType, Device, Error, Result, Shape, Tensor, npz, pickle, safetensors};
 
 /// Weights by name below a prefix, out of a [`Backend`].
 pub struct VarBuilderArgs<'a, B: Backend> {
@@ -278,6 +278,24 @@ impl<'a> VarBuilder<'a> {
         Ok(Self::from_backend(Box::new(tensors), dtype, dev.clone()))
     }
 
+    /// A file of PyTorch's.
+    ///
+    /// # Errors
+    /// As [`pickle::PthTensors::new`].
+    pub fn from_pth<P: AsRef<Path>>(path: P, dtype: DType, dev: &Device) -> Result<Self> {
+        let tensors = pickle::PthTensors::new(path, None)?;
+        Ok(Self::from_backend(Box::new(tensors), dtype, dev.clone()))
+    }
+
+    /// A file of PyTorch's that has the weights under a key.
+    ///
+    /// # Errors
+    /// As [`pickle::PthTensors::new`].
+    pub fn from_pth_with_state<P: AsRef<Path>>(path: P, dtype: DType, state_key: &str, dev: &Device) -> Result<Self> {
+        let tensors = pickle::PthTensors::new(path, Some(state_key))?;
+        Ok(Self::from_backend(Box::new(tensors), dtype, dev.clone()))
+    }
+
     /// The same weights, asked for by what a function makes of the names.
     pub fn rename_f<F: Fn(&str) -> String + Sync + Send + 'static>(self, f: F) -> Self {
         let f: Box<dyn Fn(&str) -> String + Sync + Send> = Box::new(f);
@@ -414,4 +432,6 @@ reads!(
 reads!(safetensors::BufferedSafetensors, |of, name, dev| Some(of.load(name, dev)?), of.get(name).is_ok());
 reads!(safetensors::SliceSafetensors<'_>, |of, name, dev| Some(of.load(name, dev)?), of.get(name).is_ok());
 reads!(safetensors::SafeTensorsFile, |of, name, dev| Some(of.load(name, dev)?), of.shape(name).is_some());
+reads!(pickle::PthTensors, |of, name, dev| of.load(name, dev)?, of.tensor_infos().contains_key(name));
+reads!(safetensors::MmapedSafetensors, |of, name, dev| Some(of.load(name, dev)?), of.get(name).is_ok());
 reads!(npz::NpzTensors, |of, name, dev| of.load(name, dev)?, of.names().into_iter().any(|known| known == name));

@@ -6,6 +6,7 @@
 pub(crate) mod activation;
 pub(crate) mod binary;
 pub(crate) mod check;
+pub(crate) mod checkpoint;
 pub(crate) mod compare;
 pub(crate) mod compose;
 pub(crate) mod conv;

@@ -1,5 +1,6 @@
 //! Random numbers: counter-based, so that one seed gives one stream on any device and any number of threads.
 
+use std::cell::RefCell;
 use std::panic::Location;
 
 use crate::base::{
@@ -145,7 +146,47 @@ fn draw<P: Place + ?Sized>(
 }
 
 fn common(n: usize) -> (u64, u64) {
-    COMMON.with(|generator| (generator.seed, generator.reserve(n)))
+    let again = REPLAYED.with_borrow_mut(|again| again.as_mut().map(|again| (again.seed, again.reserve(n))));
+    again.unwrap_or_else(|| COMMON.with(|generator| (generator.seed, generator.reserve(n))))
+}
+
+thread_local! {
+    /// What `rand` and `randn` draw from on this thread, instead of the common stream.
+    static REPLAYED: RefCell<Option<Generator>> = const { RefCell::new(None) };
+}
+
+/// Where the common stream is.
+pub(crate) fn position() -> Generator {
+    let again = REPLAYED.with_borrow(Clone::clone);
+    again.unwrap_or_else(|| COMMON.with(|generator| generator.clone()))
+}
+
+/// Moves the common stream on to where another one is, unless it began anew or is past that already.
+pub(crate) fn advance(to: &Generator) {
+    let forward = |own: &mut Generator| {
+        if own.seed == to.seed && own.next < to.next {
+            own.next = to.next;
+        }
+    };
+    let again = REPLAYED.with_borrow_mut(|again| again.as_mut().map(forward).is_some());
+    if !again {
+        COMMON.with(forward);
+    }
+}
+
+/// Runs `f` with what it draws on this thread coming from `start` on; where that ends.
+pub(crate) fn replayed<R>(start: Generator, f: impl FnOnce() -> R) -> (R, Generator) {
+    struct Restore(Option<Generator>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            REPLAYED.set(self.0.take());
+        }
+    }
+    let restore = Restore(REPLAYED.replace(Some(start.clone())));
+    let result = f();
+    let end = REPLAYED.with_borrow(Clone::clone).unwrap_or(start);
+    drop(restore);
+    (result, end)
 }
 
 impl Proxy {
@@ -173,7 +214,11 @@ impl Proxy {
 impl Device {
     /// Begins the common stream of `rand` and `randn` anew. It is one for all devices, so that a program draws the
     /// same numbers on each.
-    pub fn set_seed(&self, seed: u64) {
+    ///
+    /// # Errors
+    /// None; candle's programs expect a `Result`.
+    pub fn set_seed(&self, seed: u64) -> Result<()> {
         COMMON.with(|generator| *generator = Generator::new(seed));
+        Ok(())
     }
 }

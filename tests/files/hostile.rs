@@ -3,11 +3,12 @@
 //!
 //! The changes come from a fixed seed, so a failure repeats.
 
-use ndgc::{Device, Error, Result, gc, ndar, npy, npz, safetensors};
+use ndgc::{Device, Error, Result, gc, ndar, npy, npz, pickle, safetensors};
 
 use crate::allocations::peak;
 use crate::common::alone;
 use crate::fixtures::*;
+use crate::pickles::{CHECKPOINT, MODEL};
 
 const CHANGES: usize = 20_000;
 const PEAK_BYTES_MAX: usize = 64 << 20;
@@ -112,4 +113,9 @@ fn ndar_survives() {
 #[test]
 fn lists_survive() {
     attack(&[ND_LIST], |bytes| ndar::decode_list(bytes, &Device::Cpu));
+}
+
+#[test]
+fn pickles_survive() {
+    attack(&[CHECKPOINT, MODEL], |bytes| pickle::decode(bytes, None, &Device::Cpu));
 }

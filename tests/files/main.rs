@@ -10,6 +10,7 @@ mod common;
 mod fixtures;
 mod hostile;
 mod others;
+mod pickles;
 mod refusals;
 mod roundtrips;
 mod support;

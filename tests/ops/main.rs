@@ -30,6 +30,7 @@ mod into;
 mod logic;
 mod math;
 mod matmul;
+mod modules;
 #[cfg(feature = "ndarray")]
 mod ndarrays;
 mod nn_ops;

@@ -88,10 +88,10 @@ fn different_seeds_and_different_places_of_a_stream_give_different_numbers() {
 fn the_common_stream_begins_anew_with_set_seed_and_is_one_for_all_devices() {
     alone(|| {
         let [cpu, sim, ..] = &devices()[..] else { unreachable!("there are two at least") };
-        cpu.set_seed(3);
+        cpu.set_seed(3).unwrap();
         let first = values::<f32>(&Tensor::rand(0f32, 1., 10, cpu).unwrap());
         let second = values::<f64>(&Tensor::randn(0f64, 1., 10, sim).unwrap());
-        sim.set_seed(3);
+        sim.set_seed(3).unwrap();
         let manager = NdManager::new_base_manager(sim).unwrap();
         assert_eq!(values::<f32>(&manager.rand(0f32, 1., 10).unwrap()), first);
         assert_eq!(values::<f64>(&Tensor::randn(0f64, 1., 10, cpu).unwrap()), second);

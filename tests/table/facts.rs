@@ -11,7 +11,7 @@ use crate::sample::{Form, List, Owner, Sample};
 /// The answer of a call. A panic is a failure of the test that names the row.
 #[track_caller]
 pub(crate) fn call(row: &Row, sample: &Sample) -> Result<List> {
-    sample.device.set_seed(7);
+    sample.device.set_seed(7).expect("a seed");
     let answer = catch_unwind(AssertUnwindSafe(|| (row.run)(sample)));
     let Ok(answer) = answer else {
         panic!("{} panicked on {} of {:?}", row.name, sample.dtype, sample.shape);

@@ -1,0 +1,107 @@
+//! The peak of memory of the backward pass of a perceptron of 100 layers, in candle and in ndgc.
+//!
+//! ```text
+//! cargo run --release --bin peak
+//! ```
+//!
+//! candle's figure is what its allocations hold at most, ndgc's what its arrays do, both above what was there before
+//! the forward pass: the variables and the data.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: the system's allocator, with two counters.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        PEAK.fetch_max(LIVE.fetch_add(layout.size(), Relaxed) + layout.size(), Relaxed);
+        // SAFETY: as the caller promised.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: as the caller promised.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const LAYERS: usize = 100;
+const WIDTH: usize = 64;
+const BATCH: usize = 256;
+
+macro_rules! perceptron {
+    ($core:ident) => {
+        type Layers = Vec<($core::Var, $core::Var)>;
+
+        pub(crate) fn layers() -> $core::Result<Layers> {
+            (0..LAYERS)
+                .map(|i| {
+                    let weight: Vec<f32> = (0..WIDTH * WIDTH).map(|j| ((i * WIDTH * WIDTH + j) as f32 * 12.9898).sin() / 4.0).collect();
+                    let weight = $core::Tensor::from_vec(weight, (WIDTH, WIDTH), &$core::Device::Cpu)?;
+                    let bias = $core::Tensor::zeros(WIDTH, $core::DType::F32, &$core::Device::Cpu)?;
+                    Ok(($core::Var::from_tensor(&weight)?, $core::Var::from_tensor(&bias)?))
+                })
+                .collect()
+        }
+
+        pub(crate) fn step(layers: &Layers, x: &$core::Tensor) -> $core::Result<f32> {
+            let mut y = x.clone();
+            for (weight, bias) in layers {
+                y = nn::Linear::new(weight.as_tensor().clone(), Some(bias.as_tensor().clone())).forward(&y)?.relu()?;
+            }
+            let loss = y.sqr()?.mean_all()?;
+            let grads = loss.backward()?;
+            let grad = grads.get(layers[0].0.as_tensor()).ok_or_else(|| $core::Error::Msg("no gradient".into()))?;
+            grad.abs()?.sum_all()?.to_scalar::<f32>()
+        }
+
+        pub(crate) fn data() -> $core::Result<$core::Tensor> {
+            $core::Tensor::ones((BATCH, WIDTH), $core::DType::F32, &$core::Device::Cpu)
+        }
+    };
+}
+
+mod theirs {
+    use super::{BATCH, LAYERS, WIDTH};
+    use candle_nn::{self as nn, Module};
+    perceptron!(candle_core);
+}
+
+mod ours {
+    use super::{BATCH, LAYERS, WIDTH};
+    use ndgc::nn::{self, Module};
+    perceptron!(ndgc);
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let (layers, x) = (theirs::layers()?, theirs::data()?);
+    theirs::step(&layers, &x)?;
+    let before = LIVE.load(Relaxed);
+    PEAK.store(before, Relaxed);
+    let sum = theirs::step(&layers, &x)?;
+    let candle = PEAK.load(Relaxed) - before;
+
+    let (layers, x) = (ours::layers()?, ours::data()?);
+    ours::step(&layers, &x)?;
+    ndgc::gc::collect();
+    let before = ndgc::Device::Cpu.memory().active;
+    ndgc::Device::Cpu.reset_peak();
+    let own_sum = ours::step(&layers, &x)?;
+    let own = ndgc::Device::Cpu.memory().peak - before;
+
+    let ratio = own as f64 / candle as f64;
+    println!("{LAYERS} layers of {WIDTH}, a batch of {BATCH}: candle {candle} bytes, ndgc {own} bytes, ratio {ratio:.2}");
+    println!("sums of the first gradient: {sum} and {own_sum}");
+    if ratio > 0.6 {
+        return Err("more than 0.6 of candle's".into());
+    }
+    Ok(())
+}

@@ -1,0 +1,300 @@
+//! PyTorch's `.pt` and `.pth`: the tensors of a `state_dict`, as `torch.save` writes it since 1.6 (a zip archive of a
+//! pickle and the storages). Nothing that the pickle names is run; files that need more than tensors are refused.
+
+mod machine;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::{Read, Seek};
+use std::path::{Path, PathBuf};
+
+use super::Loaded;
+use super::element::{Order, Stored};
+use super::input::Input;
+use super::npz::{self, Entry};
+use crate::{DType, Device, Error, MAX_RANK, Place, Result, Tensor};
+use machine::{Machine, Value};
+
+/// A tensor of a file, as its pickle describes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorInfo {
+    /// Its name.
+    pub name: String,
+    /// Its dtype.
+    pub dtype: DType,
+    /// Size along each axis.
+    pub dims: Vec<usize>,
+    /// Elements of the storage from one index to the next, for each axis.
+    pub strides: Vec<usize>,
+    /// Elements of the storage before the first one.
+    pub offset: usize,
+    /// The entry of the archive.
+    pub path: String,
+    /// Elements of the storage.
+    pub storage_size: usize,
+}
+
+impl TensorInfo {
+    fn elem_count(&self) -> usize {
+        self.dims.iter().product()
+    }
+
+    fn is_contiguous(&self) -> bool {
+        let mut step = 1;
+        self.dims.iter().zip(&self.strides).rev().all(|(&dim, &stride)| {
+            let fits = dim == 1 || stride == step;
+            step *= dim;
+            fits
+        })
+    }
+
+    /// The place of each element in the storage, in row-major order.
+    fn places(&self) -> Vec<i64> {
+        let mut places = vec![self.offset as i64];
+        for (&dim, &stride) in self.dims.iter().zip(&self.strides) {
+            places = places.iter().flat_map(|&at| (0..dim).map(move |i| at + (i * stride) as i64)).collect();
+        }
+        places
+    }
+}
+
+/// Reads every tensor of a file to the host, in the file's order.
+///
+/// # Errors
+/// [`Error::File`]; as [`Tensor::zeros`].
+#[track_caller]
+pub fn read_all<P: AsRef<Path>>(path: P) -> Result<Vec<(String, Tensor)>> {
+    read_all_with_key(path, None)
+}
+
+/// As [`read_all`], of the dict that the file's dict has under `key`.
+///
+/// # Errors
+/// As [`read_all`]; [`Error::File`] if there is no such key.
+#[track_caller]
+pub fn read_all_with_key<P: AsRef<Path>>(path: P, key: Option<&str>) -> Result<Vec<(String, Tensor)>> {
+    all(&mut Input::open(path.as_ref())?, key, &Device::Cpu)
+}
+
+/// Reads every tensor of the bytes of a file.
+///
+/// # Errors
+/// As [`read_all_with_key`].
+#[track_caller]
+pub fn decode<P: Place + ?Sized>(bytes: &[u8], key: Option<&str>, at: &P) -> Result<Vec<(String, Tensor)>> {
+    all(&mut Input::new(std::io::Cursor::new(bytes), None, bytes.len() as u64), key, at)
+}
+
+#[track_caller]
+fn all<R: Read + Seek, P: Place + ?Sized>(
+    input: &mut Input<R>,
+    key: Option<&str>,
+    at: &P,
+) -> Result<Vec<(String, Tensor)>> {
+    let archive = Archive::read(input, key)?;
+    let mut loaded = Loaded::default();
+    for info in &archive.tensors {
+        loaded.push(info.name.clone(), archive.load(input, info, at)?);
+    }
+    Ok(loaded.done())
+}
+
+/// What is in a file.
+#[derive(Clone, Debug)]
+struct Archive {
+    tensors: Vec<TensorInfo>,
+    entries: BTreeMap<String, Entry>,
+    order: Order,
+}
+
+impl Archive {
+    fn read<R: Read + Seek>(input: &mut Input<R>, key: Option<&str>) -> Result<Self> {
+        let entries: BTreeMap<String, Entry> =
+            npz::entries(input)?.into_iter().map(|entry| (entry.name.clone(), entry)).collect();
+        let pickle = entries.iter().find(|(name, _)| *name == "data.pkl" || name.ends_with("/data.pkl"));
+        let Some((name, pickle)) = pickle else {
+            return Err(input.fail_at(0, "this is no file of PyTorch's: the archive has no data.pkl"));
+        };
+        let folder = name.strip_suffix("data.pkl").unwrap_or_default().to_owned();
+        let order = match entries.get(&format!("{folder}byteorder")) {
+            None => Order::Little,
+            Some(entry) => match &whole(input, entry)?[..] {
+                b"little" => Order::Little,
+                b"big" => Order::Big,
+                _ => return Err(input.fail_at(0, "the archive's byteorder is neither little nor big")),
+            },
+        };
+        let program = whole(input, pickle)?;
+        let text = input.entry(&program[..], name, program.len() as u64);
+        let tensors = tensors(text, key, &folder)?;
+        Ok(Archive { tensors, entries, order })
+    }
+
+    #[track_caller]
+    fn load<R: Read + Seek, P: Place + ?Sized>(
+        &self,
+        input: &mut Input<R>,
+        info: &TensorInfo,
+        at: &P,
+    ) -> Result<Tensor> {
+        let Some(entry) = self.entries.get(&info.path) else {
+            return Err(input.fail_at(0, format!("the archive has no entry `{}`", info.path.escape_debug())));
+        };
+        let mut content = npz::content(input, entry)?;
+        let bytes = (info.storage_size as u64).checked_mul(info.dtype.size_in_bytes() as u64);
+        if bytes != Some(content.end()) {
+            let (dtype, count) = (info.dtype, info.storage_size);
+            return Err(
+                content.fail(format!("{count} elements of {dtype} take other than its {} bytes", content.end()))
+            );
+        }
+        let stored = Stored { order: self.order, ..Stored::little(info.dtype) };
+        let flat = content.tensor(stored, &[info.storage_size], false, at)?;
+        let view = npz::finish(&mut content, entry).and_then(|()| shaped(&flat, info));
+        match &view {
+            Ok(view) if view.is_same(&flat) => {}
+            _ => flat.close(),
+        }
+        view
+    }
+}
+
+/// A storage seen as a tensor; a copy if the tensor is not the whole of it.
+#[track_caller]
+fn shaped(flat: &Tensor, info: &TensorInfo) -> Result<Tensor> {
+    let count = info.elem_count();
+    flat.compose("pickle", || {
+        if info.is_contiguous() && count == info.storage_size {
+            return flat.reshape(&info.dims[..]);
+        }
+        if info.is_contiguous() || count == 0 {
+            return flat.narrow(0, if count == 0 { 0 } else { info.offset }, count)?.copy()?.reshape(&info.dims[..]);
+        }
+        let places = Tensor::from_vec(info.places(), count, flat.device())?;
+        flat.index_select(&places, 0)?.reshape(&info.dims[..])
+    })
+}
+
+/// An entry's bytes.
+fn whole<R: Read + Seek>(input: &mut Input<R>, entry: &Entry) -> Result<Vec<u8>> {
+    let mut content = npz::content(input, entry)?;
+    let bytes = content.bytes(content.end(), "the entry")?;
+    npz::finish(&mut content, entry)?;
+    Ok(bytes)
+}
+
+/// The tensors that a pickle's dict has under texts.
+fn tensors<R: Read>(program: Input<R>, key: Option<&str>, folder: &str) -> Result<Vec<TensorInfo>> {
+    let (values, top, program) = Machine::new(program).run()?;
+    let entries = |id: u32| match &values[id as usize] {
+        Value::Dict(entries) => Some(entries),
+        _ => None,
+    };
+    let is_key = |id: u32, name: &str| matches!(&values[id as usize], Value::Text(text) if text == name);
+    let mut dict = entries(top);
+    if let (Some(key), Some(entries_of_top)) = (key, dict) {
+        let under = entries_of_top.iter().find(|(name, _)| is_key(*name, key));
+        dict = under.and_then(|(_, id)| entries(*id));
+        if dict.is_none() {
+            return Err(program.fail_at(0, format!("the pickle has no dict `{}`", key.escape_debug())));
+        }
+    }
+    let Some(dict) = dict else { return Err(program.fail_at(0, "the pickle is no dict of tensors")) };
+    let (mut found, mut names) = (Vec::new(), BTreeSet::new());
+    for (name, id) in dict {
+        let (Value::Text(name), Value::Tensor(view)) = (&values[*name as usize], &values[*id as usize]) else {
+            continue;
+        };
+        if !names.insert(name) {
+            return Err(program.fail_at(0, format!("two tensors have the name `{}`", name.escape_debug())));
+        }
+        let wrong = |why: &str| program.fail_at(0, format!("tensor `{}` {why}", name.escape_debug()));
+        let Value::Storage(dtype, key, count) = &values[view.storage as usize] else {
+            return Err(wrong("has no storage"));
+        };
+        let sizes = |all: &[i64]| all.iter().map(|&n| usize::try_from(n).ok()).collect::<Option<Vec<usize>>>();
+        let (dims, strides) = (sizes(&view.dims), sizes(&view.strides));
+        let (Some(dims), Some(strides), Ok(offset)) = (dims, strides, usize::try_from(view.offset)) else {
+            return Err(wrong("has a negative size, stride or offset"));
+        };
+        let storage_size = usize::try_from(*count).map_err(|_| wrong("has a storage too large for an address"))?;
+        let path = format!("{folder}data/{key}");
+        let info = TensorInfo { name: name.clone(), dtype: *dtype, dims, strides, offset, path, storage_size };
+        check(&info).map_err(wrong)?;
+        found.push(info);
+    }
+    Ok(found)
+}
+
+/// Whether a tensor lies in its storage, and is no larger.
+fn check(info: &TensorInfo) -> std::result::Result<(), &'static str> {
+    if info.dims.len() > MAX_RANK {
+        return Err("has more axes than an array can have");
+    }
+    if info.dims.contains(&0) {
+        return Ok(());
+    }
+    let count = info.dims.iter().try_fold(1usize, |count, &dim| count.checked_mul(dim));
+    if count.is_none_or(|count| count > info.storage_size) {
+        return Err("has more elements than its storage");
+    }
+    let reach = info
+        .dims
+        .iter()
+        .zip(&info.strides)
+        .try_fold(info.offset, |at, (&dim, &stride)| at.checked_add((dim - 1).checked_mul(stride)?));
+    match reach {
+        Some(last) if last < info.storage_size => Ok(()),
+        _ => Err("leaves its storage"),
+    }
+}
+
+/// The tensors of a file, read when they are asked for. The file is opened each time and must not change.
+#[derive(Clone, Debug)]
+pub struct PthTensors {
+    path: PathBuf,
+    bytes: u64,
+    archive: Archive,
+    infos: HashMap<String, TensorInfo>,
+}
+
+impl PthTensors {
+    /// Reads the pickle of a file; of the dict under `key` in it, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn new<P: AsRef<Path>>(path: P, key: Option<&str>) -> Result<Self> {
+        let mut input = Input::open(path.as_ref())?;
+        let archive = Archive::read(&mut input, key)?;
+        let infos = archive.tensors.iter().map(|info| (info.name.clone(), info.clone())).collect();
+        Ok(PthTensors { path: path.as_ref().to_owned(), bytes: input.end(), archive, infos })
+    }
+
+    /// The tensors' descriptions, by name.
+    pub fn tensor_infos(&self) -> &HashMap<String, TensorInfo> {
+        &self.infos
+    }
+
+    /// A tensor on the host; none if there is none of this name.
+    ///
+    /// # Errors
+    /// As [`read_all`].
+    #[track_caller]
+    pub fn get(&self, name: &str) -> Result<Option<Tensor>> {
+        self.load(name, &Device::Cpu)
+    }
+
+    /// A tensor; none if there is none of this name.
+    ///
+    /// # Errors
+    /// As [`read_all`].
+    #[track_caller]
+    pub fn load<P: Place + ?Sized>(&self, name: &str, at: &P) -> Result<Option<Tensor>> {
+        let Some(info) = self.infos.get(name) else { return Ok(None) };
+        let mut input = Input::open(&self.path)?;
+        if input.end() != self.bytes {
+            let why = format!("had {} bytes before, and has {} now", self.bytes, input.end());
+            return Err(Error::File { path: Some(self.path.clone()), offset: None, why });
+        }
+        self.archive.load(&mut input, info, at).map(Some)
+    }
+}

@@ -1,0 +1,72 @@
+//! Files mapped into memory. Apart from the layers, since a mapping is a promise of the caller's about a file.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use memmap2::Mmap;
+
+use crate::nn::VarBuilder;
+use crate::safetensors::MmapedSafetensors;
+use crate::{DType, Device, Error, Result};
+
+impl MmapedSafetensors {
+    /// Maps a file and reads its header.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    ///
+    /// # Safety
+    /// As [`MmapedSafetensors::multi`].
+    #[allow(unsafe_code)]
+    pub unsafe fn new<P: AsRef<Path>>(path: P) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::multi(&[path]) }
+    }
+
+    /// Maps several files and reads their headers.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    ///
+    /// # Safety
+    /// Nobody changes the files while an array of them lives: what is read would change under the reader. A file that is
+    /// cut short ends the process with SIGBUS when bytes behind its new end are read.
+    #[allow(unsafe_code)]
+    pub unsafe fn multi<P: AsRef<Path>>(paths: &[P]) -> Result<Self> {
+        let mut all = Vec::with_capacity(paths.len());
+        for path in paths {
+            let path = path.as_ref();
+            let fail = |error: std::io::Error| {
+                let why = format!("cannot be mapped: {error}");
+                Error::File { path: Some(path.to_owned()), offset: None, why }
+            };
+            let file = File::open(path).map_err(fail)?;
+            if !file.metadata().map_err(fail)?.is_file() {
+                return Err(fail(std::io::Error::other("it is not a regular file")));
+            }
+            // SAFETY: the bytes are those of the file until the mapping is dropped, since nobody changes it by the
+            // caller's promise.
+            let mapping = unsafe { Mmap::map(&file) }.map_err(fail)?;
+            let mapping: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::new(mapping);
+            all.push((path, mapping));
+        }
+        Self::of(all)
+    }
+}
+
+impl VarBuilder<'_> {
+    /// Mapped files of safetensors: weights of their dtype on the host are the files' own bytes.
+    ///
+    /// # Errors
+    /// As [`MmapedSafetensors::multi`].
+    ///
+    /// # Safety
+    /// As [`MmapedSafetensors::multi`].
+    #[allow(unsafe_code)]
+    pub unsafe fn from_mmaped_safetensors<P: AsRef<Path>>(paths: &[P], dtype: DType, dev: &Device) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        let tensors = unsafe { MmapedSafetensors::multi(paths)? };
+        Ok(Self::from_backend(Box::new(tensors), dtype, dev.clone()))
+    }
+}
