@@ -10,6 +10,7 @@ use std::panic::Location;
 
 use crate::array::autograd::{Grads, Saved, no_grad};
 use crate::base::{
+    dtype::DType,
     error::{Error, Result, Site},
     shape::{Dims, Shape},
 };
@@ -72,6 +73,15 @@ pub(crate) fn number(x: &Proxy, value: f64, site: Site) -> Result<Proxy> {
 /// A number repeated over the shape of `x`: one element of memory.
 pub(crate) fn wide(x: &Proxy, value: f64, site: Site) -> Result<Proxy> {
     number(x, value, site)?.broadcast_as(*x.shape())
+}
+
+/// What `f` makes of an array of floats, in its dtype; `f` sees halves as f32, so that they are rounded once at the end
+/// and not in each step.
+pub(crate) fn in_single(x: &Proxy, f: impl FnOnce(&Proxy) -> Result<Proxy>) -> Result<Proxy> {
+    match x.dtype() {
+        dtype @ (DType::F16 | DType::BF16) => f(&x.to_dtype(DType::F32)?)?.to_dtype(dtype),
+        _ => f(x),
+    }
 }
 
 /// The axes named, as a list, and the number of elements along them together.
@@ -142,7 +152,7 @@ impl Proxy {
     }
 
     /// A function of floats, element by element: `value` is computed outside the graph, the gradient is that of the
-    /// result times `slope` of the operand.
+    /// result times `slope` of the operand. Both see halves as f32.
     pub(crate) fn by_slope(
         &self,
         op: &'static str,
@@ -152,8 +162,10 @@ impl Proxy {
     ) -> Result<Proxy> {
         whole(op, site, self, || {
             check::float(op, self.dtype())?;
-            let values = no_grad(|| value(self))?;
-            values.tied([self], (op, site), true, move |grad, operands, _| Ok(one(grad.mul(&slope(&operands[0])?)?)))
+            let values = no_grad(|| in_single(self, value))?;
+            values.tied([self], (op, site), true, move |grad, operands, _| {
+                Ok(one(grad.mul(&in_single(&operands[0], &slope)?)?))
+            })
         })
     }
 

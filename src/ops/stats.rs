@@ -11,7 +11,7 @@ use crate::base::{
 use crate::memory::proxy::Proxy;
 use crate::ops::{
     check,
-    compose::{axes_of, number, whole, wide},
+    compose::{axes_of, in_single, number, whole, wide},
     logic::truth,
     unary::one,
 };
@@ -26,8 +26,10 @@ fn variance(x: &Proxy, dims: &impl Dims, keep: bool, op: &'static str) -> Result
     check::float(op, x.dtype())?;
     let (axes, count) = axes_of(x, dims, op)?;
     let share = if count > 1 { 1.0 / (count - 1) as f64 } else { f64::NAN };
-    let squares = x.broadcast_sub(&x.mean_keepdim(&axes[..])?)?.sqr()?;
-    summed(&squares, &axes, keep)?.affine(share, 0.0)
+    in_single(x, |x| {
+        let squares = x.broadcast_sub(&x.mean_keepdim(&axes[..])?)?.sqr()?;
+        summed(&squares, &axes, keep)?.affine(share, 0.0)
+    })
 }
 
 /// Halves are multiplied until one index is left: the gradient is right for zeros too, and nothing is divided.
@@ -266,7 +268,8 @@ impl Proxy {
     #[track_caller]
     pub fn norm(&self) -> Result<Proxy> {
         let (op, site) = ("norm", Location::caller());
-        whole(op, site, self, || norm_of(self, 2.0, (0..self.rank()).collect(), false, op, site))
+        let norm = |x: &Proxy| norm_of(x, 2.0, (0..x.rank()).collect(), false, op, site);
+        whole(op, site, self, || in_single(self, norm))
     }
 
     /// The norm `(sum |x|^p)^(1/p)` over one or more axes, which are removed. `p` may be infinite (the largest or
@@ -278,7 +281,8 @@ impl Proxy {
     #[track_caller]
     pub fn norm_dim<A: Dims>(&self, p: f64, dims: A) -> Result<Proxy> {
         let (op, site) = ("norm_dim", Location::caller());
-        whole(op, site, self, || norm_of(self, p, axes_of(self, &dims, op)?.0, false, op, site))
+        let norm = |x: &Proxy| norm_of(x, p, axes_of(x, &dims, op)?.0, false, op, site);
+        whole(op, site, self, || in_single(self, norm))
     }
 
     /// `log(sum(e^x))` over one or more axes, which are removed, without overflow: minus infinity of nothing. Floats,
@@ -298,14 +302,16 @@ impl Proxy {
             if count == 0 {
                 return self.exp()?.sum(&axes[..])?.log();
             }
-            // Any number may be taken off; an infinite one would leave `infinity - infinity`.
-            let shift = no_grad(|| {
-                let largest = self.max_keepdim(&axes[..])?;
-                largest.is_finite()?.where_cond(&largest, &wide(&largest, 0.0, site)?)
-            })?;
-            let sum = self.broadcast_sub(&shift)?.exp()?.sum(&axes[..])?.log()?;
-            let shift = shift.reshape(*sum.shape())?;
-            sum.add(&shift)
+            in_single(self, |x| {
+                // Any number may be taken off; an infinite one would leave `infinity - infinity`.
+                let shift = no_grad(|| {
+                    let largest = x.max_keepdim(&axes[..])?;
+                    largest.is_finite()?.where_cond(&largest, &wide(&largest, 0.0, site)?)
+                })?;
+                let sum = x.broadcast_sub(&shift)?.exp()?.sum(&axes[..])?.log()?;
+                let shift = shift.reshape(*sum.shape())?;
+                sum.add(&shift)
+            })
         })
     }
 }

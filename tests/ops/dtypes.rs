@@ -1,6 +1,7 @@
 //! What holds of every dtype: conversion between all pairs, creation, reading, refusals.
 
-use ndgc::{DType, Device, Error, Tensor, WithDType, bf16, f16};
+use ndgc::nn::optim::{AdamW, Optimizer, ParamsAdamW};
+use ndgc::{DType, Device, Error, Tensor, Var, WithDType, bf16, f16};
 
 use crate::support::{alone, devices, each, error, values};
 
@@ -258,5 +259,42 @@ fn bytes_that_are_no_truth_values_are_refused() {
         assert!(matches!(error(bad), Error::Argument { op: "from_shared", .. }));
         let good = Tensor::from_shared(shared, 0..2, DType::Bool, 2, device).unwrap();
         assert_eq!(values::<bool>(&good), [false, true]);
+    });
+}
+
+#[test]
+fn halves_train_as_singles_do_to_their_accuracy() {
+    each(|device| {
+        for (dtype, tolerance) in [(DType::F16, 2e-3), (DType::BF16, 2e-2)] {
+            let points: Vec<f32> = (0..12).map(|i| (i * 7 % 5) as f32 / 2. - 1.).collect();
+            let narrow = Tensor::from_vec(points, (4, 3), device).unwrap().to_dtype(dtype).unwrap();
+            let wide = narrow.to_dtype(DType::F32).unwrap();
+            let labels = Tensor::new([2i32, 0, 1, 1], device).unwrap();
+            let near = |a: &Tensor, b: &Tensor, what: &str| {
+                assert_eq!(a.dtype(), dtype, "{what}");
+                assert!(a.to_dtype(DType::F32).unwrap().all_close(b, tolerance, tolerance).unwrap(), "{what}: {a} {b}");
+            };
+            near(&narrow.softmax(1).unwrap(), &wide.softmax(1).unwrap(), "softmax");
+            near(&narrow.log_softmax(0).unwrap(), &wide.log_softmax(0).unwrap(), "log_softmax");
+            let losses = [&narrow, &wide].map(|x| x.cross_entropy(&labels).unwrap());
+            near(&losses[0], &losses[1], "cross_entropy");
+            for velocity in [false, true] {
+                let [param, grad, speed] = [0.5, 1., -0.25].map(|by| narrow.affine(by, 0.1).unwrap());
+                let [wide_param, wide_grad, wide_speed] =
+                    [&param, &grad, &speed].map(|x| x.to_dtype(DType::F32).unwrap());
+                param.sgd_step_(&grad, velocity.then_some(&speed), 0.1, 0.9, 0.01).unwrap();
+                wide_param.sgd_step_(&wide_grad, velocity.then_some(&wide_speed), 0.1, 0.9, 0.01).unwrap();
+                near(&param, &wide_param, "sgd_step_");
+                near(&speed, &wide_speed, "velocity");
+            }
+            let variable = Var::from_tensor(&narrow).unwrap();
+            let loss = variable.as_tensor().cross_entropy(&labels).unwrap();
+            let grads = loss.backward().unwrap();
+            assert_eq!(grads.get(&variable).unwrap().dtype(), dtype);
+            let mut adam =
+                AdamW::new(vec![variable.clone()], ParamsAdamW { lr: 0.1, ..ParamsAdamW::default() }).unwrap();
+            adam.step(&grads).unwrap();
+            assert!(!variable.as_tensor().content_equals(&narrow).unwrap(), "a step changes the parameters");
+        }
     });
 }

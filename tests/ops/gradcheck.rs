@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use ndgc::{DType, Device, Result, Tensor, Var, no_grad};
+use ndgc::{DType, Device, Error, Result, Tensor, Var, no_grad};
 
 use crate::gradients;
 use crate::reference::Host;
@@ -98,6 +98,56 @@ pub(crate) fn check_all(cases: Vec<Case>) {
     each(|device| {
         for (case, wanted) in cases.iter().zip(&wanted) {
             kinds.iter().zip(wanted).for_each(|(&kind, want)| check(case, device, kind, want));
+        }
+    });
+}
+
+/// The gradients of a case, as doubles, with operands of a dtype at points that it holds.
+fn gradients_in(case: &Case, points: &[Tensor], dtype: DType) -> Result<Vec<Vec<f64>>> {
+    let variables: Vec<Var> = points.iter().map(|x| Var::from_tensor(&x.to_dtype(dtype)?)).collect::<Result<_>>()?;
+    let operands: Vec<Tensor> = variables.iter().map(|variable| variable.as_tensor().clone()).collect();
+    let grads = loss(&(case.run)(&operands)?, Loss::Weighted)?.backward()?;
+    let of = |variable: &Var| {
+        let grad = grads.get(variable).expect("every operand has a gradient");
+        assert_eq!(grad.dtype(), dtype, "{} ({}): a gradient has the dtype of its variable", case.name, case.how);
+        grad.to_dtype(DType::F64)?.to_vec()
+    };
+    variables.iter().map(of).collect()
+}
+
+#[test]
+fn gradients_of_halves_are_those_of_doubles_to_their_accuracy() {
+    let lists = [
+        gradients::functions(),
+        gradients::arithmetic(),
+        gradients::reductions(),
+        gradients::views(),
+        gradients::indexing(),
+        gradients::products(),
+        gradients::compositions(),
+    ];
+    let cases: Vec<Case> = lists.into_iter().flatten().collect();
+    each(|device| {
+        for (dtype, tolerance) in [(DType::F16, 0.02), (DType::BF16, 0.15)] {
+            let mut compared = 0;
+            for case in &cases {
+                let what = format!("{} ({}) of {dtype}", case.name, case.how);
+                let round = |host| put(host, device).to_dtype(dtype).and_then(|x| x.to_dtype(DType::F64)).unwrap();
+                let points: Vec<Tensor> = case.inputs.iter().map(round).collect();
+                let got = match gradients_in(case, &points, dtype) {
+                    Ok(got) => got,
+                    // The case brings operands of another dtype.
+                    Err(Error::DTypeMismatch { .. }) => continue,
+                    Err(error) => panic!("{what}: {error}"),
+                };
+                let want = gradients_in(case, &points, DType::F64).unwrap();
+                for (got, want) in got.iter().zip(&want) {
+                    let far = |(g, w): (&f64, &f64)| (g - w).abs() > tolerance * (1. + w.abs()) || g.is_nan();
+                    assert!(!got.iter().zip(want).any(far), "{what}:\n{got:?}\nin f64\n{want:?}");
+                }
+                compared += 1;
+            }
+            assert!(compared > cases.len() * 3 / 4, "{compared} of {} compared", cases.len());
         }
     });
 }
