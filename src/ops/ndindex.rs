@@ -12,9 +12,27 @@
 
 use std::panic::Location;
 
-use crate::base::error::{Error, Result};
+use crate::base::{
+    error::{Error, Result},
+    shape::MAX_RANK,
+};
 use crate::memory::proxy::Proxy;
 use crate::ops::indexer::{TensorIndexer, assign, sliced};
+
+/// More items than any array can take: its axes, as many new ones, and an ellipsis.
+const ITEMS: usize = 2 * MAX_RANK + 1;
+
+/// The items of a text.
+struct Items {
+    all: [TensorIndexer; ITEMS],
+    count: usize,
+}
+
+impl Items {
+    fn get(&self) -> &[TensorIndexer] {
+        &self.all[..self.count]
+    }
+}
 
 /// What goes on while a text is read.
 struct Reader<'a> {
@@ -75,18 +93,22 @@ impl Reader<'_> {
         })
     }
 
-    fn items(mut self) -> Result<Vec<TensorIndexer>> {
-        if self.text.trim().is_empty() {
-            return self.end(Vec::new());
+    fn items(mut self) -> Result<Items> {
+        let mut items = Items { all: [const { TensorIndexer::NewAxis }; ITEMS], count: 0 };
+        let texts = self.text.split(',').map(str::trim).filter(|_| !self.text.trim().is_empty());
+        for text in texts {
+            let item = self.item(text)?;
+            if matches!(item, TensorIndexer::Ellipsis)
+                && items.get().iter().any(|i| matches!(i, TensorIndexer::Ellipsis))
+            {
+                return self.wrong("an index can only have a single ellipsis (\"...\")".into());
+            }
+            let Some(place) = items.all.get_mut(items.count) else {
+                return self.wrong(format!("Incorrect number of index arguments: there are more than {ITEMS} items"));
+            };
+            *place = item;
+            items.count += 1;
         }
-        let items = self.text.split(',').map(|item| self.item(item.trim())).collect::<Result<Vec<_>>>()?;
-        if items.iter().filter(|item| matches!(item, TensorIndexer::Ellipsis)).count() > 1 {
-            return self.wrong("an index can only have a single ellipsis (\"...\")".into());
-        }
-        self.end(items)
-    }
-
-    fn end(mut self, items: Vec<TensorIndexer>) -> Result<Vec<TensorIndexer>> {
         match self.arguments.next() {
             None => Ok(items),
             Some(_) => self.wrong("Incorrect number of index arguments: there are fewer {} than arguments".into()),
@@ -94,7 +116,7 @@ impl Reader<'_> {
     }
 }
 
-fn read(op: &'static str, text: &str, arguments: &[TensorIndexer]) -> Result<Vec<TensorIndexer>> {
+fn read(op: &'static str, text: &str, arguments: &[TensorIndexer]) -> Result<Items> {
     Reader { op, text, arguments: arguments.iter() }.items()
 }
 
@@ -116,7 +138,7 @@ impl Proxy {
     #[track_caller]
     pub fn get_index(&self, index: &str, arguments: &[TensorIndexer]) -> Result<Proxy> {
         let op = "get_index";
-        sliced(self, &read(op, index, arguments)?, op, Location::caller())
+        sliced(self, read(op, index, arguments)?.get(), op, Location::caller())
     }
 
     /// What an index written as text takes, replaced by `src`, which is broadcast to it: in place.
@@ -126,6 +148,6 @@ impl Proxy {
     #[track_caller]
     pub fn set_index(&self, index: &str, arguments: &[TensorIndexer], src: &Proxy) -> Result<()> {
         let op = "set_index";
-        assign(self, &read(op, index, arguments)?, src, op, Location::caller())
+        assign(self, read(op, index, arguments)?.get(), src, op, Location::caller())
     }
 }

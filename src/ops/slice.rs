@@ -3,7 +3,8 @@
 use std::panic::Location;
 
 use crate::base::{
-    error::{Error, Result},
+    error::{Error, Result, Site},
+    layout::Layout,
     shape::{Dim, MAX_RANK},
 };
 use crate::memory::proxy::Proxy;
@@ -13,8 +14,18 @@ use crate::ops::{
     view::{view_of, zeros_beside},
 };
 
+/// The axes of a set, as bits, in reverse order.
+fn flipped(x: &Proxy, axes: u8, (op, site): (&'static str, Site)) -> Result<Proxy> {
+    let of = |layout: &Layout| {
+        let turned = |layout: Layout, axis: usize| if axes & 1 << axis == 0 { layout } else { layout.flip(axis) };
+        Ok((0..layout.dims().len()).fold(*layout, turned))
+    };
+    view_of(x, op, site, of, |_| move |grad: &Proxy, _| Ok(one(flipped(grad, axes, (op, site))?)))
+}
+
 impl Proxy {
-    /// The indices of these axes in reverse order: a view, with a gradient. The same array for no axes.
+    /// The indices of these axes in reverse order: a view, with a gradient. An axis named twice stays; the same
+    /// array if none is turned.
     ///
     /// # Errors
     /// [`Error::DimOutOfRange`]; [`Error::StaleArray`].
@@ -28,21 +39,11 @@ impl Proxy {
     #[track_caller]
     pub fn flip(&self, dims: &[usize]) -> Result<Proxy> {
         let (op, site) = ("flip", Location::caller());
-        let shape = *self.shape();
-        let axes = dims.iter().map(|dim| dim.to_index(&shape, op)).collect::<Result<Vec<_>>>()?;
-        if axes.is_empty() {
-            return Ok(self.clone());
+        let mut axes = 0u8;
+        for dim in dims {
+            axes ^= 1 << dim.to_index(self.shape(), op)?;
         }
-        view_of(
-            self,
-            op,
-            site,
-            |layout| Ok(axes.iter().fold(*layout, |layout, &axis| layout.flip(axis))),
-            |_| {
-                let axes = axes.clone();
-                move |grad: &Proxy, _| Ok(one(grad.flip(&axes)?))
-            },
-        )
+        if axes == 0 { Ok(self.clone()) } else { flipped(self, axes, (op, site)) }
     }
 
     /// The `len` indices `start`, `start + step`, .. of one axis, `step` also negative: a view, with a gradient.

@@ -24,6 +24,7 @@ mod fourier;
 mod gradcheck;
 mod gradcheck_more;
 mod gradients;
+mod hostile;
 mod indexing;
 mod inplace;
 mod into;

@@ -1,0 +1,220 @@
+//! Operations on whatever comes: arrays of any dtype and any sizes from 0 on, seen through any view, with arguments
+//! inside and far outside what is allowed. They answer or refuse; a panic, of the library or of an assertion in it,
+//! fails here.
+
+use ndgc::{D, DType, Device, IndexOp, Result, Tensor, TensorIndexer};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use crate::support::alone;
+
+/// Numbers that arguments are made of: small ones, and those near the ends of their types.
+const EDGES: [i64; 12] = [0, 1, 2, 3, 4, 7, -1, -2, -5, i64::MAX, i64::MIN, 1 << 40];
+
+struct Draw<'a>(std::slice::Iter<'a, u8>);
+
+impl Draw<'_> {
+    fn below(&mut self, n: usize) -> usize {
+        usize::from(*self.0.next().unwrap_or(&0)) % n
+    }
+
+    fn edge(&mut self) -> i64 {
+        EDGES[self.below(EDGES.len())]
+    }
+}
+
+/// What an operation is called with.
+struct Given {
+    x: Tensor,
+    y: Tensor,
+    z: Tensor,
+    ids: Tensor,
+    a: i64,
+    b: i64,
+    c: i64,
+}
+
+fn size(n: i64) -> usize {
+    n as usize
+}
+
+fn array(draw: &mut Draw<'_>, dtype: DType) -> Result<Tensor> {
+    let dims: Vec<usize> = (0..draw.below(5)).map(|_| [2, 1, 3, 0, 4][draw.below(5)]).collect();
+    let count: usize = dims.iter().product();
+    let numbers: Vec<i64> = (0..count as i64).map(|i| (i * 7 + 3) % 5).collect();
+    let mut x = Tensor::from_vec(numbers, dims, &Device::Cpu)?.to_dtype(dtype)?;
+    for _ in 0..draw.below(4) {
+        let axis = draw.below(4);
+        let seen = match draw.below(6) {
+            0 => x.flip(&[axis]),
+            1 => x.transpose(0, axis),
+            2 => x.narrow(axis, draw.below(3), draw.below(3)),
+            3 => x.narrow_step(axis, draw.below(4), draw.below(3), draw.edge() as isize),
+            4 => x.unfold(axis, draw.below(3), draw.below(3)),
+            _ => x.unsqueeze(0).and_then(|x| x.expand([&[draw.below(3)], &x.dims()[1..]].concat())),
+        };
+        x = seen.unwrap_or(x);
+    }
+    Ok(x)
+}
+
+type Call = fn(&Given) -> Result<Vec<Tensor>>;
+
+macro_rules! calls {
+    ($(|$g:ident| $call:expr;)*) => {
+        &[$(|$g| Ok(vec![$call?])),*]
+    };
+}
+
+const CALLS: &[Call] = calls! {
+    |g| g.x.add(&g.y);
+    |g| &g.x * &g.y;
+    |g| g.x.clone() - g.y.clone();
+    |g| g.x.broadcast_div(&g.y);
+    |g| g.x.broadcast_pow(&g.y);
+    |g| g.x.maximum(&g.y);
+    |g| g.x.minimum(g.a);
+    |g| g.x.clamp(g.a, g.b);
+    |g| g.x.clamp(&g.y, &g.z);
+    |g| g.x.rem(&g.y);
+    |g| g.x.eq(&g.y);
+    |g| g.x.lt(g.a as f64);
+    |g| g.x.broadcast_ge(&g.y);
+    |g| g.x.where_cond(&g.y, &g.z);
+    |g| g.x.masked_fill(&g.y, g.a as f64);
+    |g| g.x.masked_select(&g.y);
+    |g| g.x.logical_and(&g.y);
+    |g| g.x.neg();
+    |g| g.x.abs();
+    |g| g.x.exp();
+    |g| g.x.sqr();
+    |g| g.x.relu();
+    |g| g.x.floor();
+    |g| g.x.gelu();
+    |g| g.x.powf(g.a as f64);
+    |g| g.x.powi(g.a as i32);
+    |g| g.x.round_to(g.a as i32);
+    |g| g.x.affine(g.a as f64, g.b as f64);
+    |g| g.x.to_dtype(DType::ALL[size(g.a) % DType::ALL.len()]);
+    |g| g.x.sum(g.a);
+    |g| g.x.mean(vec![g.a, g.b]);
+    |g| g.x.max(g.a);
+    |g| g.x.argmin(g.a);
+    |g| g.x.var(g.a);
+    |g| g.x.prod(g.a);
+    |g| g.x.any(g.a);
+    |g| g.x.cumsum(g.a);
+    |g| g.x.norm_dim(g.b as f64, g.a);
+    |g| g.x.log_sum_exp(g.a);
+    |g| g.x.softmax(g.a);
+    |g| g.x.sum_all();
+    |g| g.x.min_all();
+    |g| g.x.argsort(g.a, true);
+    |g| g.x.sort(g.a, false).map(|(sorted, _)| sorted);
+    |g| g.x.topk(size(g.b), g.a).map(|(top, _)| top);
+    |g| g.x.median(g.a);
+    |g| g.x.quantile(g.b as f64, g.a);
+    |g| g.x.nonzero();
+    |g| g.x.bincount(size(g.a) % 100);
+    |g| g.x.reshape((g.a, g.b));
+    |g| g.x.reshape(vec![g.a, g.b, g.c]);
+    |g| g.x.flatten(g.a, g.b);
+    |g| g.x.transpose(g.a, g.b);
+    |g| g.x.permute(vec![size(g.a), size(g.b)]);
+    |g| g.x.movedim(g.a, g.b);
+    |g| g.x.narrow(g.a, size(g.b), size(g.c));
+    |g| g.x.narrow_step(g.a, size(g.b), size(g.c), g.a as isize);
+    |g| g.x.unfold(g.a, size(g.b), size(g.c));
+    |g| g.x.flip(&[size(g.a), size(g.b)]);
+    |g| g.x.roll(g.b as i32, g.a);
+    |g| g.x.get(size(g.a));
+    |g| g.x.get_on_dim(g.a, size(g.b));
+    |g| g.x.squeeze(g.a);
+    |g| g.x.unsqueeze(g.a);
+    |g| g.x.broadcast_as((2, 3, 4));
+    |g| g.x.i((g.a, g.b));
+    |g| g.x.i((g.a..g.b, g.c..));
+    |g| g.x.i((.., g.b..=g.c));
+    |g| g.x.i((&g.ids, g.a));
+    |g| g.x.slice([TensorIndexer::from(g.a..).by(g.b as isize), TensorIndexer::Ellipsis, (..g.c).into()]);
+    |g| g.x.slice([TensorIndexer::mask(&g.y), g.a.into()]);
+    |g| g.x.get_index(&format!("{}:{}:{}, ..., {}", g.a, g.b, g.c, g.a), &[]);
+    |g| g.x.index_select(&g.ids, g.a);
+    |g| g.x.gather(&g.y, g.a);
+    |g| g.x.gather_nd(&g.y);
+    |g| g.x.scatter(&g.y, &g.z, g.a);
+    |g| g.x.scatter_add(&g.y, &g.z, g.a);
+    |g| g.x.index_add(&g.ids, &g.y, g.a);
+    |g| g.x.slice_scatter(&g.y, g.a, size(g.b));
+    |g| g.x.slice_assign(&[size(g.a)..size(g.b), 0..2], &g.y);
+    |g| g.x.embedding(&g.y);
+    |g| g.x.one_hot(size(g.a) % 9);
+    |g| Tensor::cat(&[&g.x, &g.y], g.a);
+    |g| Tensor::stack(&[&g.x, &g.y], g.a);
+    |g| g.x.pad_with_zeros(g.a, size(g.b) % 5, size(g.c) % 5);
+    |g| g.x.pad_with_same(g.a, size(g.b) % 5, size(g.c) % 5);
+    |g| g.x.tril(g.a);
+    |g| g.x.diag(g.a);
+    |g| g.x.diagonal(g.a, g.b, g.c);
+    |g| g.x.matmul(&g.y);
+    |g| g.x.broadcast_matmul(&g.y);
+    |g| g.x.dot(&g.y);
+    |g| g.x.mv(&g.y);
+    |g| g.x.kron(&g.y);
+    |g| g.x.cross_entropy(&g.y);
+    |g| g.x.layer_norm(&g.y, &g.z, 1e-5);
+    |g| g.x.linear(&g.y, Some(&g.z));
+    |g| g.x.add_(&g.y);
+    |g| g.x.pow_(&g.y);
+    |g| g.x.exp_();
+    |g| g.x.floor_();
+    |g| g.x.fill_(g.a as f64);
+    |g| g.x.copy_(&g.y).map(|()| g.x.clone());
+    |g| g.x.add_into(&g.y, &g.z).map(|()| g.z.clone());
+    |g| g.x.eq_into(&g.y, &g.z).map(|()| g.z.clone());
+    |g| g.x.swap_(&g.y).map(|()| g.x.clone());
+    |g| g.x.const_set(g.a).map(|()| g.x.clone());
+    |g| g.x.slice_assign_([g.a.into(), (g.b..g.c).into()], &g.y).map(|()| g.x.clone());
+    |g| g.x.slice_assign_([TensorIndexer::mask(&g.y)], &g.z).map(|()| g.x.clone());
+    |g| g.x.slice_set(&g.y, g.a, size(g.b)).map(|()| g.x.clone());
+    |g| g.x.index_put_(&g.ids, &g.y, g.a > 0).map(|()| g.x.clone());
+    |g| g.x.uniform_(g.a as f64, g.b as f64);
+    |g| g.x.chunk(size(g.b) % 7, g.a).map(|all| all.into_iter().next().unwrap_or(g.x.clone()));
+    |g| g.x.split(size(g.b), g.a).map(|all| all.into_iter().next().unwrap_or(g.x.clone()));
+    |g| g.x.flatten_from(D::Minus(size(g.a)));
+};
+
+fn run(bytes: &[u8]) {
+    let mut draw = Draw(bytes.iter());
+    let dtype = DType::ALL[draw.below(DType::ALL.len())];
+    let other = if draw.below(4) > 0 { dtype } else { DType::ALL[draw.below(DType::ALL.len())] };
+    let operands = [dtype, other, other].map(|dtype| array(&mut draw, dtype));
+    let [Ok(x), Ok(y), Ok(z)] = operands else { return };
+    // Half of the time what mostly fits.
+    let (y, z) = if draw.below(2) > 0 { (x.copy().unwrap_or(y), x.flip(&[0]).unwrap_or(z)) } else { (y, z) };
+    let ids = Tensor::from_vec(vec![draw.edge(), draw.edge().clamp(-1, 2)], 2, &Device::Cpu).unwrap();
+    let given = Given { x, y, z, ids, a: draw.edge(), b: draw.edge(), c: draw.edge() };
+    for _ in 0..4 {
+        let call = CALLS[draw.below(256) % CALLS.len()];
+        for made in call(&given).into_iter().flatten() {
+            if made.elem_count() < 100_000 {
+                // An empty array can be too long for larger elements.
+                let _ = made.to_dtype(DType::F64).and_then(|made| made.to_vec::<f64>());
+            }
+        }
+    }
+}
+
+#[test]
+fn no_operation_panics_on_any_shape_stride_index_or_dtype() {
+    alone(|| {
+        let config = Config { cases: 4000, failure_persistence: None, ..Config::default() };
+        let bytes = proptest::collection::vec(any::<u8>(), 48..64);
+        if let Err(error) = TestRunner::new(config).run(&bytes, |bytes| {
+            run(&bytes);
+            Ok(())
+        }) {
+            panic!("{error}");
+        }
+    });
+}
