@@ -58,7 +58,11 @@ from_errors! {
 
 impl From<Box<dyn std::error::Error + Send + Sync>> for Error {
     fn from(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
-        Error::Wrapped(error).bt()
+        // An error of ours stays what it is.
+        match error.downcast::<Error>() {
+            Ok(own) => *own,
+            Err(other) => Error::Wrapped(other).bt(),
+        }
     }
 }
 
@@ -104,13 +108,8 @@ impl<T, E: std::error::Error + Send + Sync + 'static> Context<T> for std::result
         context: impl FnOnce() -> C,
     ) -> std::result::Result<T, Error> {
         self.map_err(|error| {
-            // An error of ours stays what it is.
             let boxed: Box<dyn std::error::Error + Send + Sync> = Box::new(error);
-            let inner = match boxed.downcast::<Error>() {
-                Ok(own) => own,
-                Err(other) => Box::new(Error::Wrapped(other)),
-            };
-            Error::Context { inner, context: context().to_string() }.bt()
+            Error::Context { inner: Box::new(Error::from(boxed)), context: context().to_string() }
         })
     }
 }

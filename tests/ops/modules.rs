@@ -89,7 +89,9 @@ fn errors_take_contexts_and_come_from_those_of_others() {
         }
         ndgc::bail!("at most one")
     }
+    fn others_can_take<E: std::error::Error + Send + Sync + 'static>() {}
     alone(|| {
+        others_can_take::<Error>();
         assert!(matches!(bare(error(parsed("x"))), Error::Wrapped(_)));
         assert_eq!(bare(error(refused(2))).to_string(), "2 is more than 1");
         assert_eq!(bare(error(refused(1))).to_string(), "at most one");

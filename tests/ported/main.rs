@@ -26,7 +26,7 @@ fn check(name: &str, got: &[f32]) {
 
 macro_rules! programs {
     ($($name:ident)*) => {$(
-        #[allow(unused_imports, dead_code, clippy::unwrap_used)]
+        #[allow(unused_imports, dead_code, clippy::all, clippy::unwrap_used)] // written for another library
         mod $name {
             use crate::names::*;
             include!("programs/common.rs");
@@ -42,4 +42,4 @@ macro_rules! programs {
         }
     )*};
 }
-programs! { mnist_mlp convnet transformer recurrent }
+programs! { mnist_mlp convnet transformer recurrent operations }

@@ -44,7 +44,8 @@ macro_rules! perceptron {
         pub(crate) fn layers() -> $core::Result<Layers> {
             (0..LAYERS)
                 .map(|i| {
-                    let weight: Vec<f32> = (0..WIDTH * WIDTH).map(|j| ((i * WIDTH * WIDTH + j) as f32 * 12.9898).sin() / 4.0).collect();
+                    let weight: Vec<f32> =
+                        (0..WIDTH * WIDTH).map(|j| ((i * WIDTH * WIDTH + j) as f32 * 12.9898).sin() / 4.0).collect();
                     let weight = $core::Tensor::from_vec(weight, (WIDTH, WIDTH), &$core::Device::Cpu)?;
                     let bias = $core::Tensor::zeros(WIDTH, $core::DType::F32, &$core::Device::Cpu)?;
                     Ok(($core::Var::from_tensor(&weight)?, $core::Var::from_tensor(&bias)?))
@@ -98,7 +99,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let own = ndgc::Device::Cpu.memory().peak - before;
 
     let ratio = own as f64 / candle as f64;
-    println!("{LAYERS} layers of {WIDTH}, a batch of {BATCH}: candle {candle} bytes, ndgc {own} bytes, ratio {ratio:.2}");
+    println!(
+        "{LAYERS} layers of {WIDTH}, a batch of {BATCH}: candle {candle} bytes, ndgc {own} bytes, ratio {ratio:.2}"
+    );
     println!("sums of the first gradient: {sum} and {own_sum}");
     if ratio > 0.6 {
         return Err("more than 0.6 of candle's".into());

@@ -64,7 +64,7 @@ macro_rules! programs {
         const PROGRAMS: &[(&str, Run, Run)] = &[$((stringify!($name), on_candle::$name::run, on_ndgc::$name::run)),*];
     };
 }
-programs! { mnist_mlp convnet transformer recurrent }
+programs! { mnist_mlp convnet transformer recurrent operations }
 
 fn compare(name: &str, candle: &[f32], ndgc: &[f32]) -> bool {
     let difference = |(a, b): (&f32, &f32)| (a - b).abs() / a.abs().max(1.0);
