@@ -67,6 +67,7 @@ mod api {
         dlpack,
         expression::{AsTerm, Term},
         indexer::{Ellipsis, IndexOp, NewAxis, TensorIndexer},
+        pad::PadMode,
         random::Generator,
         scalar::TensorOrScalar,
         var::Var,

@@ -124,6 +124,14 @@ pub(crate) enum UnaryOp {
     Sigmoid,
     Sin,
     Cos,
+    Erf,
+    /// `x P(N < x)`.
+    GeluErf,
+    ErfInv,
+    /// `log |gamma(x)|`.
+    LnGamma,
+    /// The slope of `LnGamma`.
+    Digamma,
 }
 
 /// `f(x, y)` of two elements of one dtype. Integers wrap; integer division by 0 gives 0.
@@ -137,6 +145,21 @@ pub(crate) enum BinaryOp {
     Maximum,
     Minimum,
     Pow,
+    /// The angle of the point `(y, x)`, of floats.
+    Atan2,
+}
+
+/// Bits of two integers, or of truth values. Shifts by a negative number of places, or as many as there are bits, leave
+/// zeros, or the sign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BitOp {
+    And,
+    Or,
+    Xor,
+    /// Of the left operand alone.
+    Not,
+    Shl,
+    Shr,
 }
 
 /// A comparison; the result is 0 or 1 in u8.
@@ -237,6 +260,8 @@ pub(crate) enum Kernel {
     CrossEntropyGrad { probs: View, labels: View, grad: View, dst: View },
     /// `dst [B.., M, N] = lhs [B.., M, K] x rhs [B.., K, N]`, any strides (0 in batch axes), floats.
     Matmul { lhs: View, rhs: View, dst: View },
+    /// `dst = op(lhs, rhs)` of integers or truth values.
+    Bits { op: BitOp, lhs: View, rhs: View, dst: View },
     /// Windows over images.
     Window(Windowed),
     /// Along one axis.
@@ -355,6 +380,7 @@ impl Kernel {
             | Kernel::Softmax { src, dst, .. } => all(&mut [src, dst]),
             Kernel::Binary { lhs, rhs, dst, .. }
             | Kernel::Compare { lhs, rhs, dst, .. }
+            | Kernel::Bits { lhs, rhs, dst, .. }
             | Kernel::Matmul { lhs, rhs, dst } => all(&mut [lhs, rhs, dst]),
             Kernel::BinaryAssign { dst, rhs, .. } => all(&mut [dst, rhs]),
             Kernel::Where { cond, yes, no, dst } => all(&mut [cond, yes, no, dst]),
@@ -401,6 +427,7 @@ impl Kernel {
             | Kernel::Softmax { src, dst, .. } => Accesses::of(&[(src, Read), (dst, Write)]),
             Kernel::Binary { lhs, rhs, dst, .. }
             | Kernel::Compare { lhs, rhs, dst, .. }
+            | Kernel::Bits { lhs, rhs, dst, .. }
             | Kernel::Matmul { lhs, rhs, dst } => Accesses::of(&[(lhs, Read), (rhs, Read), (dst, Write)]),
             Kernel::BinaryAssign { dst, rhs, .. } => Accesses::of(&[(dst, ReadWrite), (rhs, Read)]),
             Kernel::Where { cond, yes, no, dst } => {

@@ -51,7 +51,14 @@ pub(crate) fn defined(op: BinaryOp, name: &'static str, dtype: DType) -> Result<
     }
 }
 
-fn binary(a: &Proxy, b: &Proxy, op: BinaryOp, name: &'static str, broadcast: bool, site: Site) -> Result<Proxy> {
+pub(crate) fn binary(
+    a: &Proxy,
+    b: &Proxy,
+    op: BinaryOp,
+    name: &'static str,
+    broadcast: bool,
+    site: Site,
+) -> Result<Proxy> {
     match direct::binary(site, a, b, op, |x, y| gradient(op, x, y, name, site)) {
         Some(result) => Ok(result),
         None => binary_of_any([a, b], op, name, broadcast, site),
@@ -121,6 +128,14 @@ fn part(op: BinaryOp, side: usize, grad: &Proxy, saved: Option<&[Saved; 2]>) -> 
             let share = wins.to_dtype(grad.dtype())?;
             let ties = x.broadcast_eq(&y)?.to_dtype(grad.dtype())?.affine(0.5, 0.0)?;
             grad.mul(&share.add(&ties)?)?
+        }
+        (BinaryOp::Atan2, side) => {
+            // The squares of large coordinates overflow; their ratio does not.
+            let (y, x) = (value(0)?, value(1)?);
+            let far = y.abs()?.maximum(&x.abs()?)?;
+            let (v, u) = (y.div(&far)?, x.div(&far)?);
+            let other = if side == 0 { u.clone() } else { v.neg()? };
+            grad.mul(&other.div(&v.sqr()?.add(&u.sqr()?)?)?)?.div(&far)?
         }
         (BinaryOp::Pow, 0) => {
             let (x, y) = (value(0)?, value(1)?);

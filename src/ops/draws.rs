@@ -10,7 +10,7 @@ use crate::base::{
 use crate::memory::proxy::Proxy;
 use crate::ops::{
     check,
-    compose::{argument, whole, whole_at},
+    compose::{argument, misshapen, whole, whole_at},
     create::Place,
 };
 
@@ -94,5 +94,59 @@ impl Proxy {
     pub fn bernoulli(&self) -> Result<Proxy> {
         let op = "bernoulli";
         whole(op, Location::caller(), self, || self.rand_like(0.0, 1.0)?.lt(self)?.to_dtype(self.dtype()))
+    }
+
+    /// Indices drawn from rows of weights, `[.., n]` to `[.., count]`: i64. Each weight is at least 0 and counts against
+    /// the sum of its row; without `replacement` no index comes twice. No gradient.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) for no weights, or more draws than weights without replacement;
+    /// [`Error::Shape`](crate::Error::Shape) for a scalar; [`Error::UnsupportedDType`](crate::Error::UnsupportedDType)
+    /// for integers; as [`Proxy::rand`].
+    #[track_caller]
+    pub fn multinomial(&self, count: usize, replacement: bool) -> Result<Proxy> {
+        let op = "multinomial";
+        whole(op, Location::caller(), self, || {
+            check::float(op, self.dtype())?;
+            let shape = *self.shape();
+            let Some(last) = shape.rank().checked_sub(1) else {
+                return misshapen(op, self, "at least one axis of weights");
+            };
+            let n = shape.dims()[last];
+            if n == 0 || count > n && !replacement {
+                return argument(op, "count", count, "at most the weights there are");
+            }
+            let weights = self.detach().to_dtype(DType::F64)?;
+            if !replacement {
+                // The first of independent clocks that run as fast as the weights say.
+                let clocks = weights.rand_like(0.0, 1.0)?.affine(-1.0, 1.0)?.log()?.neg()?;
+                return weights.div(&clocks)?.topk(count, last)?.1.to_dtype(DType::I64);
+            }
+            let sums = weights.cumsum(last)?;
+            let total = sums.narrow(last, n - 1, 1)?;
+            let drawn = Proxy::rand(0f64, 1f64, shape.with_dim(last, count), self.device())?.broadcast_mul(&total)?;
+            let passed = sums.unsqueeze(last)?.broadcast_le(&drawn.unsqueeze(last + 1)?)?;
+            passed.to_dtype(DType::I64)?.sum(last + 1)?.clamp(0.0, (n - 1) as f64)
+        })
+    }
+
+    /// Normal random numbers that lie within two deviations of the mean; others are as if they were drawn again.
+    ///
+    /// # Errors
+    /// As [`Proxy::randn`].
+    #[track_caller]
+    pub fn truncated_normal<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(
+        mean: T,
+        std: T,
+        shape: S,
+        at: &P,
+    ) -> Result<Proxy> {
+        let (op, shape, root) = ("truncated_normal", shape.into(), std::f64::consts::SQRT_2);
+        whole_at(op, Location::caller(), at, || {
+            check::float(op, T::DTYPE)?;
+            let end = libm::erf(root);
+            let drawn = Proxy::rand(-end, end, shape, at.device_of_place())?.erfinv()?;
+            drawn.affine(root * std.to_f64(), mean.to_f64())?.to_dtype(T::DTYPE)
+        })
     }
 }

@@ -17,10 +17,12 @@ struct Named {
 }
 
 const OP: &str = "einsum";
+/// Stands for `...` while an equation is read.
+const DOTS: char = '\u{2026}';
 
 /// The letters of each operand and of the result.
 fn parse(equation: &str, operands: usize) -> Result<(Vec<Vec<char>>, Vec<char>)> {
-    let text: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
+    let text: String = equation.replace("...", "\u{2026}").chars().filter(|c| !c.is_whitespace()).collect();
     let (left, right) = match text.split_once("->") {
         Some((left, right)) => (left, Some(right)),
         None => (text.as_str(), None),
@@ -33,15 +35,20 @@ fn parse(equation: &str, operands: usize) -> Result<(Vec<Vec<char>>, Vec<char>)>
             let mut once: Vec<char> =
                 all.iter().copied().filter(|c| all.iter().filter(|a| *a == c).count() == 1).collect();
             once.sort_unstable();
-            once
+            once.retain(|&c| c != DOTS);
+            let dots = all.contains(&DOTS).then_some(DOTS);
+            dots.into_iter().chain(once).collect()
         }
     };
     let refuse = |expected| argument(OP, "equation", equation, expected);
     if inputs.len() != operands {
         return refuse("a list with one group of letters for each operand");
     }
-    if !all.iter().chain(&output).all(char::is_ascii_alphabetic) {
-        return refuse("made of letters, commas and one arrow");
+    if !all.iter().chain(&output).all(|&c| c.is_ascii_alphabetic() || c == DOTS) {
+        return refuse("made of letters, commas, `...` and one arrow");
+    }
+    if inputs.iter().any(|letters| letters.iter().filter(|&&c| c == DOTS).count() > 1) {
+        return refuse("with `...` once in a group");
     }
     if !output.iter().all(|c| all.contains(c)) {
         return refuse("with no letter in the result that no operand has");
@@ -103,6 +110,38 @@ impl Named {
     }
 }
 
+/// Gives the axes behind `...` letters of their own, counted from the right; axes of size 1 that repeat lose theirs.
+fn spread(operands: &[&Proxy], inputs: &mut [Vec<char>], output: &mut Vec<char>) -> Result<Vec<Proxy>> {
+    let behind = |count: usize| (0..count).rev().filter_map(|i| char::from_u32(1 + i as u32));
+    let put = |letters: &mut Vec<char>, count: usize| {
+        if let Some(at) = letters.iter().position(|&c| c == DOTS) {
+            letters.splice(at..=at, behind(count));
+        }
+    };
+    let mut most = 0;
+    for (operand, letters) in operands.iter().zip(&mut *inputs).filter(|(_, letters)| letters.contains(&DOTS)) {
+        let count = (operand.rank() + 1).saturating_sub(letters.len());
+        put(letters, count);
+        most = most.max(count);
+    }
+    put(output, most);
+    let mut arrays: Vec<Proxy> = operands.iter().map(|&operand| operand.clone()).collect();
+    for letter in behind(most) {
+        let size = |array: &Proxy, letters: &[char]| {
+            let axis = letters.iter().position(|&c| c == letter).filter(|_| array.rank() == letters.len());
+            axis.map(|axis| (axis, array.dims()[axis]))
+        };
+        let repeats = arrays.iter().zip(&*inputs).any(|(a, letters)| size(a, letters).is_some_and(|(_, n)| n != 1));
+        for (array, letters) in arrays.iter_mut().zip(&mut *inputs).filter(|_| repeats) {
+            if let Some((axis, 1)) = size(array, letters) {
+                *array = array.squeeze(axis)?;
+                letters.remove(axis);
+            }
+        }
+    }
+    Ok(arrays)
+}
+
 /// The first two axes with one letter.
 fn twice(letters: &[char]) -> Option<(usize, usize)> {
     let pairs = (0..letters.len()).flat_map(|b| (0..b).map(move |a| (a, b)));
@@ -140,7 +179,8 @@ fn pair(a: Named, b: Named, needed: impl Fn(char) -> bool) -> Result<Named> {
 
 impl Proxy {
     /// The sum of products that an equation names, one letter for each axis: `"bij,bjk->bik"` is a matrix product,
-    /// `"ii->i"` a diagonal, `"ij->ji"` a transpose. Without `->` the result has the letters that stand once, in
+    /// `"ii->i"` a diagonal, `"ij->ji"` a transpose; `...` stands for axes without letters, which repeat as in
+    /// [`Proxy::broadcast_add`] and come first in a result that is not given. Without `->` the result has the letters that stand once, in
     /// alphabetical order. Any dtype, with gradients; the result belongs to the owner of the first operand.
     ///
     /// # Errors
@@ -161,13 +201,15 @@ impl Proxy {
         let Some(first) = operands.first().map(AsRef::as_ref) else {
             return argument(OP, "operands", "[]", "not empty");
         };
-        let (inputs, output) = parse(equation, operands.len())?;
-        let sum = || {
-            let mut so_far = Named::new(first, &inputs[0])?;
+        let (mut inputs, mut output) = parse(equation, operands.len())?;
+        let sum = move || {
+            let operands: Vec<&Proxy> = operands.iter().map(AsRef::as_ref).collect();
+            let operands = spread(&operands, &mut inputs, &mut output)?;
+            let mut so_far = Named::new(&operands[0], &inputs[0])?;
             for (i, operand) in operands.iter().enumerate().skip(1) {
                 let later = inputs[i + 1..].concat();
                 let needed = |c: char| output.contains(&c) || later.contains(&c);
-                so_far = pair(so_far, Named::new(operand.as_ref(), &inputs[i])?, needed)?;
+                so_far = pair(so_far, Named::new(operand, &inputs[i])?, needed)?;
             }
             let so_far = so_far.keep(|c| output.contains(&c))?;
             let place = |c: &char| so_far.letters.iter().position(|own| own == c);

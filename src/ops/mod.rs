@@ -5,6 +5,7 @@
 
 pub(crate) mod activation;
 pub(crate) mod binary;
+pub(crate) mod bits;
 pub(crate) mod check;
 pub(crate) mod checkpoint;
 pub(crate) mod compare;
@@ -39,6 +40,7 @@ pub(crate) mod ndindex;
 pub(crate) mod norm;
 pub(crate) mod optim;
 pub(crate) mod order;
+pub(crate) mod pad;
 pub(crate) mod pick;
 pub(crate) mod pool;
 pub(crate) mod random;
@@ -50,6 +52,7 @@ pub(crate) mod scan;
 pub(crate) mod shape;
 pub(crate) mod slice;
 pub(crate) mod softmax;
+pub(crate) mod special;
 pub(crate) mod stats;
 pub(crate) mod unary;
 pub(crate) mod var;

@@ -14,7 +14,7 @@ use crate::base::{
 use crate::memory::proxy::Proxy;
 use crate::ops::{
     check,
-    compose::{argument, misshapen, whole},
+    compose::{argument, misshapen, number, whole},
 };
 
 fn is_nan<T: WithDType>(x: &T) -> bool {
@@ -266,6 +266,39 @@ impl Proxy {
             let device = self.device();
             let once = Proxy::ones(all.len(), DType::I64, &device)?;
             Proxy::zeros(count, DType::I64, &device)?.index_add(self, &once, 0)
+        })
+    }
+}
+
+impl Proxy {
+    /// How many elements lie in each of `bins` equal parts of `[min, max]`, in the dtype of this array; others and NaN are
+    /// not counted. With `min` and `max` both 0: from the smallest to the largest element. Floats; no gradient.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for no bins, or `min > max` or one that is not finite; as [`Proxy::sort`].
+    #[track_caller]
+    pub fn histc(&self, bins: usize, min: f64, max: f64) -> Result<Proxy> {
+        let (op, site) = ("histc", Location::caller());
+        whole(op, site, self, || {
+            let dtype = check::float(op, self.dtype())?;
+            if bins == 0 || !(min <= max && min.is_finite() && max.is_finite()) {
+                return argument(op, "bins", format!("{bins} of {min} to {max}"), "1 or more, of a finite range");
+            }
+            let all = self.detach().flatten_all()?.to_dtype(DType::F64)?;
+            let (mut low, mut high) = (min, max);
+            if (min, max) == (0.0, 0.0) && all.elem_count() > 0 {
+                (low, high) = (all.min_all()?.to_scalar::<f64>()?, all.max_all()?.to_scalar::<f64>()?);
+            }
+            if low == high {
+                (low, high) = (low - 1.0, high + 1.0);
+            }
+            let inside = all.broadcast_ge(&number(&all, low, site)?)?;
+            let inside = inside.mul(&all.broadcast_le(&number(&all, high, site)?)?)?;
+            let part = all.affine(1.0, -low)?.affine(bins as f64 / (high - low), 0.0)?.clamp(0.0, (bins - 1) as f64)?;
+            let ids = inside.where_cond(&part, &part.full_like(bins as f64)?)?.to_dtype(DType::I64)?;
+            let once = Proxy::ones(all.elem_count(), DType::I64, self.device())?;
+            let counts = Proxy::zeros(bins.saturating_add(1), DType::I64, self.device())?.index_add(&ids, &once, 0)?;
+            counts.narrow(0, 0, bins)?.to_dtype(dtype)
         })
     }
 }

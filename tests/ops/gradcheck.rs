@@ -200,6 +200,7 @@ fn every_differentiable_operation_in_the_sources_has_a_case() {
         crate::conv::gradients(),
         crate::pool::gradients(),
         crate::scan::gradients(),
+        crate::special::gradients(),
     ];
     let covered: BTreeSet<String> = cases.iter().flatten().map(|case| case.name.to_owned()).collect();
     let found = differentiable();

@@ -45,5 +45,6 @@ mod scalars;
 mod scan;
 mod shapes;
 mod slices;
+mod special;
 mod views;
 mod walks;

@@ -1,7 +1,7 @@
 //! Kernels of windows and along axes: their views as slices of the type of their dtype, as in `mod.rs`.
 
 use super::{
-    conv,
+    bits, conv,
     norm::{self, Evenly},
     pooling, resize, scan, source, target,
 };
@@ -15,7 +15,7 @@ use crate::device::cpu::{
 };
 use crate::device::{
     along::{Along, ScanOp},
-    kernel::View,
+    kernel::{BitOp, View},
     window::{ConvOp, PoolOp, ResizeOp, Spacing, Window, Windowed},
 };
 
@@ -243,6 +243,20 @@ unsafe fn norm_grad(views: [&View; 4], scale: Option<&View>, way: Evenly) -> Res
         open!(T; src grad; dst products);
         open_list!(T; scale);
         norm::norm_grad(src, grad, scale, [dst, products], way);
+    });
+    Ok(())
+}
+
+/// Runs a kernel of bits.
+///
+/// # Safety
+/// As for [`super::run`].
+#[allow(unsafe_code)]
+pub(super) unsafe fn of_bits(op: BitOp, lhs: &View, rhs: &View, dst: &View) -> Result<()> {
+    let dtype = dst.dtype();
+    with_bits!(dtype, T => {
+        open!(T; lhs rhs; dst);
+        bits::bits(op, lhs, rhs, dst, dtype);
     });
     Ok(())
 }

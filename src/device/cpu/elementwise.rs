@@ -13,7 +13,7 @@ use crate::base::{
 use crate::device::cpu::{
     In, Out,
     number::{Float, Id, Number},
-    threads, walk,
+    special, threads, walk,
 };
 use crate::device::kernel::{BinaryOp, CmpOp, GradOp, UnaryOp};
 
@@ -169,6 +169,11 @@ pub(super) fn unary_float<T: Float>(op: UnaryOp, operand: Unary<'_, T>) -> Resul
         UnaryOp::Sigmoid => operand.map(T::sigmoid),
         UnaryOp::Sin => operand.map(T::sin),
         UnaryOp::Cos => operand.map(T::cos),
+        UnaryOp::Erf => operand.map(|x| x.through(special::erf)),
+        UnaryOp::GeluErf => operand.map(|x| x.through(special::gelu_erf)),
+        UnaryOp::ErfInv => operand.map(|x| x.through(special::erf_inv)),
+        UnaryOp::LnGamma => operand.map(|x| x.through(special::ln_gamma)),
+        UnaryOp::Digamma => operand.map(|x| x.through(special::digamma)),
         UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign | UnaryOp::Sqr | UnaryOp::Relu => unary(op, operand),
     }
 }
@@ -182,6 +187,7 @@ pub(super) fn binary<T: Number>(op: BinaryOp, operands: Binary<'_, T>) {
         BinaryOp::Maximum => operands.zip(T::larger),
         BinaryOp::Minimum => operands.zip(T::smaller),
         BinaryOp::Pow => operands.zip(T::power),
+        BinaryOp::Atan2 => operands.zip(T::angle),
     }
 }
 

@@ -10,6 +10,7 @@
 //! narrow.rs       dtypes that compute in a wider one, block by block
 //! wide.rs         the same with whole operands
 //! math.rs         e^x, ln, tanh, sin and cos that vectorise
+//! special.rs      the error function and its relatives
 //! walk.rs         strided operands as rows
 //! threads.rs      the pool of threads
 //! elementwise.rs  maps, arithmetic, comparison, choice
@@ -17,6 +18,7 @@
 //! reduce.rs       sums, means, extremes and where they are
 //! softmax.rs      softmax, cross entropy, their gradients
 //! matmul.rs       products of matrices
+//! bits.rs         bits of integers
 //! conv.rs         convolutions
 //! pooling.rs      extremes and means under a window
 //! resize.rs       images of other sizes
@@ -29,6 +31,7 @@
 //! pool.rs         the bytes themselves
 //! ```
 
+mod bits;
 mod cast;
 pub(crate) mod conv;
 mod dispatch;
@@ -48,6 +51,7 @@ mod reduce;
 mod resize;
 mod scan;
 mod softmax;
+mod special;
 pub(crate) mod threads;
 mod types;
 mod walk;
@@ -251,6 +255,7 @@ pub(crate) unsafe fn run_again(kernel: &Kernel, replays: u64) -> Result<()> {
             Kernel::CrossEntropy { logits, labels, probs, loss } => cross_entropy(logits, labels, probs, loss),
             Kernel::CrossEntropyGrad { probs, labels, grad, dst } => cross_entropy_grad(probs, labels, grad, dst),
             Kernel::Matmul { lhs, rhs, dst } => matmul(lhs, rhs, dst),
+            Kernel::Bits { op, lhs, rhs, dst } => dispatch::of_bits(*op, lhs, rhs, dst),
             Kernel::Window(windowed) if dispatch::is_widened(windowed) => widened(kernel, replays),
             Kernel::Window(windowed) => dispatch::windowed(windowed),
             Kernel::Along(along) if wider(along.source().dtype()).is_some() => widened(kernel, replays),

@@ -33,6 +33,12 @@ pub(super) trait Number: WithDType {
         self != self
     }
 
+    /// The angle of the point `(x, self)`; 0 of integers, which have none.
+    #[inline(always)]
+    fn angle(self, _x: Self) -> Self {
+        Self::ZERO
+    }
+
     /// The larger one; NaN if either is.
     #[inline(always)]
     fn larger(self, rhs: Self) -> Self {
@@ -164,6 +170,10 @@ macro_rules! float_number {
                 self.powf(rhs)
             }
             #[inline(always)]
+            fn angle(self, x: Self) -> Self {
+                self.atan2(x)
+            }
+            #[inline(always)]
             fn negated(self) -> Self {
                 -self
             }
@@ -195,6 +205,12 @@ pub(super) trait Float: Number {
     fn tanh(self) -> Self;
     fn sin(self) -> Self;
     fn cos(self) -> Self;
+
+    /// A function of doubles, rounded.
+    #[inline(always)]
+    fn through(self, f: impl Fn(f64) -> f64) -> Self {
+        Self::from_f64(f(self.to_f64()))
+    }
 
     #[inline(always)]
     fn recip(self) -> Self {

@@ -76,6 +76,7 @@ macro_rules! entries {
 
 entries! {
     Binary = "binary" in Elementwise;
+    Bits = "bits" in Elementwise;
     Unary = "unary" in Elementwise;
     Affine = "affine" in Elementwise;
     Powf = "powf" in Elementwise;

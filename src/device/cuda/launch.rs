@@ -13,7 +13,7 @@ use crate::device::{
         },
         raw::Address,
     },
-    kernel::{Kernel, View},
+    kernel::{BitOp, Kernel, View},
     window::{ResizeOp, Spacing, Window, Windowed},
 };
 
@@ -40,6 +40,11 @@ pub(super) struct Room {
     pub(super) replay: Address,
     /// Whether sums of scattered elements keep their order.
     pub(super) ordered: bool,
+}
+
+/// The number of an operation on bits: turning a truth value is one behind those of `BitOp`.
+fn bit_number(op: BitOp, dtype: DType) -> u32 {
+    if op == BitOp::Not && dtype == DType::Bool { 6 } else { op as u32 }
 }
 
 /// Parameters of a launch.
@@ -123,23 +128,14 @@ fn launch_of(kernel: &Kernel, room: &Room) -> Option<Launch> {
             let axes = Axes::one(*axis);
             fold(Entry::ArgReduce, u32::from(*largest), src, axes, dst, room)
         }
-        Kernel::Softmax { src, dst, log } => {
-            let rows = Rows { op: u32::from(*log), a: operand(src), ..Rows::default() };
-            matrix(Entry::Softmax, rows, dst, room)
-        }
-        Kernel::SoftmaxGrad { out, grad, dst, log } => {
-            let rows = Rows { op: u32::from(*log), a: operand(out), b: operand(grad), ..Rows::default() };
-            matrix(Entry::SoftmaxGrad, rows, dst, room)
-        }
-        Kernel::CrossEntropy { logits, labels, probs, loss } => {
-            let rows = Rows { a: operand(logits), loss: address(loss), ..labelled(labels, room) };
-            matrix(Entry::CrossEntropy, rows, probs, room)
-        }
-        Kernel::CrossEntropyGrad { probs, labels, grad, dst } => {
-            let rows = Rows { a: operand(probs), b: operand(grad), ..labelled(labels, room) };
-            matrix(Entry::CrossEntropyGrad, rows, dst, room)
-        }
+        Kernel::Softmax { .. }
+        | Kernel::SoftmaxGrad { .. }
+        | Kernel::CrossEntropy { .. }
+        | Kernel::CrossEntropyGrad { .. } => softmax(kernel, room),
         Kernel::Matmul { lhs, rhs, dst } => product(lhs, rhs, dst),
+        Kernel::Bits { op, lhs, rhs, dst } => {
+            two(Entry::Bits, dst.dtype(), bit_number(*op, dst.dtype()), [lhs, rhs], dst, room)
+        }
         Kernel::Window(kernel) => windowed(kernel, room),
         Kernel::Along(kernel) => along(kernel, room),
         Kernel::IndexSelect { .. } | Kernel::IndexAdd { .. } | Kernel::Gather { .. } | Kernel::ScatterAdd { .. } => {
@@ -258,6 +254,28 @@ fn labelled(labels: &View, room: &Room) -> Rows {
         ticket: room.tickets,
         fault: room.fault,
         ..Rows::default()
+    }
+}
+
+fn softmax(kernel: &Kernel, room: &Room) -> Option<Launch> {
+    match kernel {
+        Kernel::Softmax { src, dst, log } => {
+            let rows = Rows { op: u32::from(*log), a: operand(src), ..Rows::default() };
+            matrix(Entry::Softmax, rows, dst, room)
+        }
+        Kernel::SoftmaxGrad { out, grad, dst, log } => {
+            let rows = Rows { op: u32::from(*log), a: operand(out), b: operand(grad), ..Rows::default() };
+            matrix(Entry::SoftmaxGrad, rows, dst, room)
+        }
+        Kernel::CrossEntropy { logits, labels, probs, loss } => {
+            let rows = Rows { a: operand(logits), loss: address(loss), ..labelled(labels, room) };
+            matrix(Entry::CrossEntropy, rows, probs, room)
+        }
+        Kernel::CrossEntropyGrad { probs, labels, grad, dst } => {
+            let rows = Rows { a: operand(probs), b: operand(grad), ..labelled(labels, room) };
+            matrix(Entry::CrossEntropyGrad, rows, dst, room)
+        }
+        _ => None,
     }
 }
 

@@ -354,6 +354,7 @@ pub(super) fn name_of(kernel: &Kernel) -> &'static str {
         Kernel::CrossEntropy { .. } => "cross_entropy",
         Kernel::CrossEntropyGrad { .. } => "cross_entropy_grad",
         Kernel::Matmul { .. } => "matmul",
+        Kernel::Bits { .. } => "bits",
         Kernel::Window(windowed) => windowed.name(),
         Kernel::Along(along) => along.name(),
         Kernel::IndexSelect { .. } => "index_select",

@@ -1,10 +1,13 @@
 //! Each kernel against plain loops over values in f64.
 
 use crate::base::dtype::{DType, WithDType, with_type};
-use crate::device::cpu::tests::{Array, Draw, FLOATS, NUMBERS, SHAPES, assert_close, run, tolerance, wrapped};
+use crate::device::cpu::{
+    special,
+    tests::{Array, Draw, FLOATS, NUMBERS, SHAPES, assert_close, run, tolerance, wrapped},
+};
 use crate::device::kernel::{BinaryOp, CmpOp, GradOp, Kernel, UnaryOp};
 
-const UNARY: [UnaryOp; 13] = [
+const UNARY: [UnaryOp; 18] = [
     UnaryOp::Neg,
     UnaryOp::Abs,
     UnaryOp::Sign,
@@ -18,6 +21,11 @@ const UNARY: [UnaryOp; 13] = [
     UnaryOp::Sigmoid,
     UnaryOp::Sin,
     UnaryOp::Cos,
+    UnaryOp::Erf,
+    UnaryOp::GeluErf,
+    UnaryOp::ErfInv,
+    UnaryOp::LnGamma,
+    UnaryOp::Digamma,
 ];
 
 fn plain_unary(op: UnaryOp, x: f64) -> f64 {
@@ -35,6 +43,11 @@ fn plain_unary(op: UnaryOp, x: f64) -> f64 {
         UnaryOp::Sigmoid => 1.0 / (1.0 + (-x).exp()),
         UnaryOp::Sin => x.sin(),
         UnaryOp::Cos => x.cos(),
+        UnaryOp::Erf => special::erf(x),
+        UnaryOp::GeluErf => special::gelu_erf(x),
+        UnaryOp::ErfInv => special::erf_inv(x),
+        UnaryOp::LnGamma => special::ln_gamma(x),
+        UnaryOp::Digamma => special::digamma(x),
     }
 }
 
@@ -77,6 +90,7 @@ fn plain_binary(op: BinaryOp, dtype: DType, x: f64, y: f64) -> f64 {
         BinaryOp::Div => (x / y).trunc(),
         BinaryOp::Maximum => x.max(y),
         BinaryOp::Minimum => x.min(y),
+        BinaryOp::Atan2 => x.atan2(y),
         BinaryOp::Pow if dtype.is_float() => x.powf(y),
         BinaryOp::Pow => {
             let power = (0..y as u32).fold(1i64, |power, _| power.wrapping_mul(x as i64));

@@ -3,8 +3,9 @@
 // The number of an operation is that of the enum in `kernel.rs` that names it. It is the same for all threads, so the
 // choice costs little beside the memory.
 
-enum { ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, POW };
-enum { NEG, ABS, SIGN, EXP, LOG, SQRT, SQR, RECIP, TANH, RELU, SIGMOID, SIN, COS };
+enum { ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, POW, ATAN2 };
+enum { NEG, ABS, SIGN, EXP, LOG, SQRT, SQR, RECIP, TANH, RELU, SIGMOID, SIN, COS, ERF, GELU_ERF, ERF_INV, LN_GAMMA,
+       DIGAMMA };
 enum { EQ, NE, LT, LE, GT, GE };
 enum { GRAD_EXP, GRAD_LOG, GRAD_SQRT, GRAD_SQR, GRAD_RECIP, GRAD_TANH, GRAD_RELU, GRAD_SIGMOID, GRAD_ABS, GRAD_SIN,
        GRAD_COS };
@@ -19,6 +20,48 @@ __device__ inline W sign(W x) {
     return x == 0 ? (W)0 : x < 0 ? (W)-1 : (W)1;
 }
 __device__ inline W power(W x, W y) { return pow_(x, y); }
+__device__ __noinline__ W angle(W y, W x) { return (W)atan2((f64)y, (f64)x); }
+
+// As in `special.rs` of the CPU, in f64.
+__device__ __noinline__ f64 erf_inv(f64 y) {
+    f64 size = fabs(y);
+    if (!(size < 1)) return size == 1 ? y * Bounds<f64>::high() : (f64)0 / (f64)0;
+    f64 log = log1p(-size * size), t = 2.0 / (3.14159265358979323846 * 0.147) + 0.5 * log;
+    f64 slope = 1.12837916709551257390, x = size < 0.1 ? size / slope : sqrt(sqrt(t * t - log / 0.147) - t);
+    for (int turn = 0; turn < 3; ++turn) {
+        f64 miss = size < 0.5 ? erf(x) - size : (1.0 - size) - erfc(x);
+        f64 step = miss / (slope * exp(-x * x));
+        x -= step / (1.0 + x * step);
+    }
+    return copysign(x, y);
+}
+
+__device__ __noinline__ f64 digamma(f64 x) {
+    const f64 pi = 3.14159265358979323846;
+    f64 sum = 0;
+    if (x <= 0) {
+        if (x == floor(x)) return (f64)0 / (f64)0;
+        sum = -pi / tan(pi * (x - floor(x)));
+        x = 1.0 - x;
+    }
+    for (; x < 10; x += 1) sum -= 1.0 / x;
+    f64 square = 1.0 / (x * x), series = 691.0 / 32760.0 * square;
+    series = (series - 1.0 / 132.0) * square;
+    series = (series + 1.0 / 240.0) * square;
+    series = (series - 1.0 / 252.0) * square;
+    series = (series + 1.0 / 120.0) * square;
+    series = (series - 1.0 / 12.0) * square;
+    return sum + log(x) - 0.5 / x + series;
+}
+
+__device__ __noinline__ W special(u32 op, W value) {
+    f64 x = (f64)value;
+    if (op == ERF) return (W)erf(x);
+    if (op == GELU_ERF) return x == Bounds<f64>::low() ? (W)0 : (W)(x * 0.5 * erfc(-x * 0.70710678118654752440));
+    if (op == ERF_INV) return (W)erf_inv(x);
+    if (op == LN_GAMMA) return (W)lgamma(x);
+    return (W)digamma(x);
+}
 
 // From e^-|x|, which cannot overflow.
 __device__ inline W sigmoid(W x) {
@@ -61,12 +104,42 @@ struct Binary {
         case DIV: EACH(over(x[k], y[k]))
         case MAXIMUM: EACH(larger(x[k], y[k]))
         case MINIMUM: EACH(smaller(x[k], y[k]))
+#if IS_FLOAT
+        case ATAN2: EACH(angle((W)x[k], (W)y[k]))
+#endif
         default: EACH(power(x[k], y[k]))
         }
     }
 };
 
 KERNEL(binary, Each) { map<T, T, T, None>(p, Binary{p.op}); }
+
+#if !IS_FLOAT
+enum { AND, OR, XOR, NOT, SHL, SHR, NOT_TRUTH };
+
+__device__ inline T moved(u32 op, T x, T y) {
+    bool is_far = is_negative(y) || (u64)y >= sizeof(T) * 8;
+    if (op == SHL) return is_far ? (T)0 : (T)((u64)x << (u64)y);
+    if (is_far) return is_negative(x) ? (T)-1 : (T)0;
+    return (T)(x >> y);
+}
+
+struct Bits {
+    u32 op;
+    template <int N> __device__ inline void run(T* d, const T* x, const T* y, const None*) const {
+        switch (op) {
+        case AND: EACH((T)(x[k] & y[k]))
+        case OR: EACH((T)(x[k] | y[k]))
+        case XOR: EACH((T)(x[k] ^ y[k]))
+        case NOT: EACH((T)~x[k])
+        case NOT_TRUTH: EACH((T)(x[k] ^ 1))
+        default: EACH(moved(op, x[k], y[k]))
+        }
+    }
+};
+
+KERNEL(bits, Each) { map<T, T, T, None>(p, Bits{p.op}); }
+#endif
 
 struct Unary {
     u32 op;
@@ -85,6 +158,11 @@ struct Unary {
         case SIGMOID: EACH(sigmoid(x[k]))
         case SIN: EACH(sin_((W)x[k]))
         case COS: EACH(cos_((W)x[k]))
+        case ERF:
+        case GELU_ERF:
+        case ERF_INV:
+        case LN_GAMMA:
+        case DIGAMMA: EACH(special(op, (W)x[k]))
 #endif
         default: EACH(rectified(x[k]))
         }
