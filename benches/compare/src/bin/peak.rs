@@ -37,6 +37,12 @@ const LAYERS: usize = 100;
 const WIDTH: usize = 64;
 const BATCH: usize = 256;
 
+/// Weights that keep the size of what goes through, for values behind a ReLU.
+fn number(i: usize) -> f32 {
+    let mixed = (i as u32).wrapping_add(1).wrapping_mul(2_654_435_761);
+    ((mixed ^ mixed >> 15).wrapping_mul(2_246_822_519) >> 8) as f32 / (1 << 23) as f32 * 0.306 - 0.306
+}
+
 macro_rules! perceptron {
     ($core:ident) => {
         type Layers = Vec<($core::Var, $core::Var)>;
@@ -44,8 +50,7 @@ macro_rules! perceptron {
         pub(crate) fn layers() -> $core::Result<Layers> {
             (0..LAYERS)
                 .map(|i| {
-                    let weight: Vec<f32> =
-                        (0..WIDTH * WIDTH).map(|j| ((i * WIDTH * WIDTH + j) as f32 * 12.9898).sin() / 4.0).collect();
+                    let weight: Vec<f32> = (0..WIDTH * WIDTH).map(|j| number(i * WIDTH * WIDTH + j)).collect();
                     let weight = $core::Tensor::from_vec(weight, (WIDTH, WIDTH), &$core::Device::Cpu)?;
                     let bias = $core::Tensor::zeros(WIDTH, $core::DType::F32, &$core::Device::Cpu)?;
                     Ok(($core::Var::from_tensor(&weight)?, $core::Var::from_tensor(&bias)?))
@@ -71,13 +76,13 @@ macro_rules! perceptron {
 }
 
 mod theirs {
-    use super::{BATCH, LAYERS, WIDTH};
+    use super::{BATCH, LAYERS, WIDTH, number};
     use candle_nn::{self as nn, Module};
     perceptron!(candle_core);
 }
 
 mod ours {
-    use super::{BATCH, LAYERS, WIDTH};
+    use super::{BATCH, LAYERS, WIDTH, number};
     use ndgc::nn::{self, Module};
     perceptron!(ndgc);
 }
