@@ -187,6 +187,49 @@ impl fmt::Display for Shape {
     }
 }
 
+/// A list with a place for each axis that an array can have: on the stack.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Few<T = usize> {
+    list: [T; MAX_RANK],
+    len: usize,
+}
+
+impl<T> Few<T> {
+    /// Adds one. The caller knows that there is a place.
+    pub(crate) fn push(&mut self, item: T) {
+        self.list[self.len] = item;
+        self.len += 1;
+    }
+}
+
+impl<T> std::ops::Deref for Few<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.list[..self.len]
+    }
+}
+
+impl<T> std::ops::DerefMut for Few<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.list[..self.len]
+    }
+}
+
+impl<T: Default> FromIterator<T> for Few<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
+        let mut few = Few { list: Default::default(), len: 0 };
+        items.into_iter().for_each(|item| few.push(item));
+        few
+    }
+}
+
+impl From<Few> for Shape {
+    fn from(dims: Few) -> Self {
+        Shape::from(&dims[..])
+    }
+}
+
 impl From<()> for Shape {
     fn from(_: ()) -> Self {
         Shape::SCALAR
@@ -316,6 +359,7 @@ complete_shapes! {
     usize;
     &[usize];
     Vec<usize>;
+    Few;
     &Vec<usize>;
     [usize; N], N;
     &[usize; N], N;

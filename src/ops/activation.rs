@@ -6,7 +6,7 @@ use std::panic::Location;
 
 use crate::base::{
     error::{Error, Result, Site},
-    shape::{D, Shape},
+    shape::{D, Few, Shape},
 };
 use crate::memory::proxy::Proxy;
 use crate::ops::{
@@ -195,9 +195,8 @@ impl Proxy {
             } else if of_slopes == shape {
                 slopes.clone()
             } else if shape.rank() >= 2 && of_slopes.dims() == [shape.dims()[1]] {
-                let mut dims = vec![1; shape.rank()];
-                dims[1] = shape.dims()[1];
-                slopes.reshape(dims)?
+                let channels = shape.dims()[1];
+                slopes.reshape((0..shape.rank()).map(|axis| if axis == 1 { channels } else { 1 }).collect::<Few>())?
             } else {
                 return Err(Error::shapes(
                     op,

@@ -12,7 +12,7 @@ use crate::array::autograd::{Grads, Saved, no_grad};
 use crate::base::{
     dtype::DType,
     error::{Error, Result, Site},
-    shape::{Dims, Shape},
+    shape::{Dims, Few, Shape},
 };
 use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::{
@@ -85,10 +85,10 @@ pub(crate) fn in_single(x: &Proxy, f: impl FnOnce(&Proxy) -> Result<Proxy>) -> R
 }
 
 /// The axes named, as a list, and the number of elements along them together.
-pub(crate) fn axes_of(x: &Proxy, dims: &impl Dims, op: &'static str) -> Result<(Vec<usize>, usize)> {
+pub(crate) fn axes_of(x: &Proxy, dims: &impl Dims, op: &'static str) -> Result<(Few, usize)> {
     let shape = *x.shape();
     let axes = dims.to_axes(&shape, op)?;
-    let list: Vec<usize> = (0..shape.rank()).filter(|&axis| axes.has(axis)).collect();
+    let list: Few = (0..shape.rank()).filter(|&axis| axes.has(axis)).collect();
     let count = list.iter().map(|&axis| shape.dims()[axis]).product();
     Ok((list, count))
 }

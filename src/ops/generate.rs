@@ -6,7 +6,7 @@ use std::panic::Location;
 use crate::base::{
     dtype::{DType, WithDType},
     error::{Error, Result, Site},
-    shape::{D, Dim, Shape},
+    shape::{D, Dim, Few, Shape},
 };
 use crate::device::kernel::CmpOp;
 use crate::memory::proxy::Proxy;
@@ -179,9 +179,9 @@ impl Proxy {
             if a == b {
                 return Err(Error::DuplicateDim { op, dim: a });
             }
-            let mut order: Vec<usize> = (0..shape.rank()).filter(|&axis| axis != a && axis != b).collect();
-            let mut lead: Vec<usize> = order.iter().map(|&axis| shape.dims()[axis]).collect();
-            order.extend([a, b]);
+            let mut order: Few = (0..shape.rank()).filter(|&axis| axis != a && axis != b).collect();
+            let mut lead: Few = order.iter().map(|&axis| shape.dims()[axis]).collect();
+            [a, b].into_iter().for_each(|axis| order.push(axis));
             let (rows, columns) = (shape.dims()[a], shape.dims()[b]);
             lead.push(rows * columns);
             let ids = diagonal_ids(self, diagonal_of(rows, columns, k), columns)?;

@@ -7,13 +7,13 @@ use crate::base::{
     dtype::DType,
     error::{Error, Result, Site},
     layout::Layout,
-    shape::{Dim, Shape},
+    shape::{Dim, Few, MAX_RANK, Shape},
 };
 use crate::device::kernel::Kernel;
 use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::{
     check,
-    exec::{adopt, call, composed, device, fresh, launch, pin, record, view},
+    exec::{adopt, call, composed, device, fresh, launch, pin, record, view, view_as},
     unary::one,
     view::zeros_beside,
 };
@@ -87,8 +87,11 @@ impl Proxy {
     #[track_caller]
     pub fn embedding(&self, ids: &Proxy) -> Result<Proxy> {
         let (_, width) = self.dims2()?;
-        let mut dims = ids.dims().to_vec();
-        dims.push(width);
+        let rank = ids.rank() + 1;
+        if rank > MAX_RANK {
+            return Err(Error::RankTooLarge { op: "embedding", rank });
+        }
+        let dims: Few = ids.dims().iter().copied().chain([width]).collect();
         let rows = || self.index_select(&ids.flatten_all()?, 0)?.reshape(dims);
         composed("embedding", Location::caller(), self, rows)
     }
@@ -152,14 +155,10 @@ impl Proxy {
     /// [`Error::DeviceMismatch`], [`Error::DimOutOfRange`], [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn cat<T: AsRef<Proxy>, A: Dim>(arrays: &[T], dim: A) -> Result<Proxy> {
-        let arrays: Vec<&Proxy> = arrays.iter().map(AsRef::as_ref).collect();
-        let axis = match arrays.first() {
-            Some(first) => dim.to_index(first.shape(), "cat")?,
-            None => 0,
-        };
         let site = Location::caller();
-        let first = arrays.first().copied().ok_or_else(|| nothing("cat"))?;
-        composed("cat", site, first, || join(&arrays, axis, false, "cat", site))
+        let first = arrays.first().ok_or_else(|| nothing("cat"))?.as_ref();
+        let axis = dim.to_index(first.shape(), "cat")?;
+        composed("cat", site, first, || join(arrays, axis, false, "cat", site))
     }
 
     /// Arrays of one shape joined along a new axis. The result belongs to the owner of the first.
@@ -168,14 +167,10 @@ impl Proxy {
     /// As [`Proxy::cat`]; [`Error::RankTooLarge`].
     #[track_caller]
     pub fn stack<T: AsRef<Proxy>, A: Dim>(arrays: &[T], dim: A) -> Result<Proxy> {
-        let arrays: Vec<&Proxy> = arrays.iter().map(AsRef::as_ref).collect();
-        let axis = match arrays.first() {
-            Some(first) => dim.to_index_plus_one(first.shape(), "stack")?,
-            None => 0,
-        };
         let site = Location::caller();
-        let first = arrays.first().copied().ok_or_else(|| nothing("stack"))?;
-        composed("stack", site, first, || join(&arrays, axis, true, "stack", site))
+        let first = arrays.first().ok_or_else(|| nothing("stack"))?.as_ref();
+        let axis = dim.to_index_plus_one(first.shape(), "stack")?;
+        composed("stack", site, first, || join(arrays, axis, true, "stack", site))
     }
 }
 
@@ -260,62 +255,71 @@ fn check_put(name: &'static str, x: &Payload, i: &Payload, s: &Payload, axis: us
 }
 
 /// The arrays one after the other along `axis`, each first given that axis if they are stacked.
-fn join(arrays: &[&Proxy], axis: usize, stacked: bool, name: &'static str, site: Site) -> Result<Proxy> {
-    let first = arrays.first().ok_or_else(|| nothing(name))?;
-    let parts: Vec<Proxy> =
-        arrays.iter().map(|a| if stacked { a.unsqueeze(axis) } else { Ok((*a).clone()) }).collect::<Result<_>>()?;
-    let mut shape = *parts[0].shape();
+fn join<T: AsRef<Proxy>>(arrays: &[T], axis: usize, stacked: bool, name: &'static str, site: Site) -> Result<Proxy> {
+    let first = arrays.first().ok_or_else(|| nothing(name))?.as_ref();
+    if stacked && first.rank() == MAX_RANK {
+        return Err(Error::RankTooLarge { op: name, rank: MAX_RANK + 1 });
+    }
+    let part =
+        |layout: &Layout| if stacked && layout.shape().rank() < MAX_RANK { layout.unsqueeze(axis) } else { *layout };
+    let mut shape = *part(first.layout()).shape();
     let mut total = 0usize;
-    for part in &parts {
-        let own = *part.shape();
+    for array in arrays {
+        let own = *part(array.as_ref().layout()).shape();
         let size = if own.rank() == shape.rank() { own.dims()[axis] } else { 0 };
         check::same_shape(name, &own, &shape.with_dim(axis, size), "all sizes but that of the joined axis must agree")?;
-        total += size;
+        total = total.saturating_add(size);
     }
-    let mut sizes = Vec::with_capacity(parts.len());
     shape = shape.with_dim(axis, total);
     let joined = call(name, site, |local| {
-        let pins = pin(local, name, [&parts[0]])?;
+        let pins = pin(local, name, [first])?;
         let [head] = pins.arrays();
         let out = fresh(local, name, device(&head), head.dtype, &shape, false)?;
         let mut start = 0;
-        for part in &parts {
-            let pins = pin(local, name, [part])?;
+        for array in arrays {
+            let pins = pin(local, name, [array.as_ref()])?;
             let [p] = pins.arrays();
             check::same_device(name, &head, &p)?;
             check::same_dtype(name, &head, &p)?;
-            let size = p.layout.dims()[axis];
+            let own = part(&p.layout);
+            let size = own.dims()[axis];
             let place: Layout = out.layout.narrow(axis, start, size)?;
             let dst = crate::device::kernel::View::new(out.storage.buffer().span(), out.dtype, place);
-            launch(device(&head), &Kernel::Copy { src: view(&p), dst })?;
-            sizes.push((start, size));
+            launch(device(&head), &Kernel::Copy { src: view_as(&p, own), dst })?;
             start += size;
         }
         adopt(local, name, out, first, None, site)
     })?;
-    track_join(joined, &parts, axis, sizes)
+    track_join(joined, arrays, axis, stacked)
 }
 
 /// Hangs the gradient of a join on its result: a chain of nodes with one part each, since a node has three operands.
-fn track_join(joined: Proxy, parts: &[Proxy], axis: usize, sizes: Vec<(usize, usize)>) -> Result<Proxy> {
+fn track_join<T: AsRef<Proxy>>(joined: Proxy, arrays: &[T], axis: usize, stacked: bool) -> Result<Proxy> {
     let mut result = joined;
-    for (part, (start, size)) in parts.iter().zip(sizes) {
+    let mut start = 0;
+    for part in arrays.iter().map(AsRef::as_ref) {
+        let size = if stacked { None } else { Some(part.dims()[axis]) };
         if part.track_op() && crate::array::autograd::is_grad_enabled() {
             result = tie(&result, part, axis, start, size)?;
         }
+        start += size.unwrap_or(1);
     }
     Ok(result)
 }
 
-/// The same values, with the gradient of one range passed on to `part`.
-fn tie(values: &Proxy, part: &Proxy, axis: usize, start: usize, size: usize) -> Result<Proxy> {
+/// The same values, with the gradient of one range passed on to `part`, or of one index if there is no size.
+fn tie(values: &Proxy, part: &Proxy, axis: usize, start: usize, size: Option<usize>) -> Result<Proxy> {
     let (name, site) = ("cat", Location::caller());
     call(name, site, |local| {
         let pins = pin(local, name, [values, part])?;
         let [v, p] = pins.arrays();
         let node = record([&v, &p], || {
             move |grad: &Proxy, _: [bool; 3]| -> Result<Grads> {
-                Ok([Some(grad.clone()), Some(grad.narrow(axis, start, size)?), None])
+                let own = match size {
+                    Some(size) => grad.narrow(axis, start, size)?,
+                    None => grad.get_on_dim(axis, start)?,
+                };
+                Ok([Some(grad.clone()), Some(own), None])
             }
         });
         let payload = Payload { dtype: v.dtype, layout: v.layout, storage: v.storage.clone(), node };

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use crate::base::{
     error::{Error, Result},
-    shape::{D, Dim},
+    shape::{D, Dim, Few, MAX_RANK},
 };
 use crate::memory::proxy::Proxy;
 use crate::ops::compose::{misshapen, shape_of, whole};
@@ -84,14 +84,17 @@ impl Proxy {
         whole(op, Location::caller(), self, || {
             let (a, b) = (self.dims(), rhs.dims());
             let rank = a.len().max(b.len());
-            let filled = |dims: &[usize]| [vec![1; rank - dims.len()], dims.to_vec()].concat();
+            if 2 * rank > MAX_RANK {
+                return Err(Error::RankTooLarge { op, rank: 2 * rank });
+            }
+            let filled = |dims: &[usize]| (dims.len()..rank).map(|_| 1).chain(dims.iter().copied()).collect::<Few>();
             let (a, b) = (filled(a), filled(b));
             let elem_bytes = self.dtype().size_in_bytes();
-            let pairs: Vec<usize> = a.iter().zip(&b).flat_map(|(&m, &n)| [m, n]).collect();
+            let pairs: Few = a.iter().zip(b.iter()).flat_map(|(&m, &n)| [m, n]).collect();
             shape_of(op, &pairs, elem_bytes)?;
-            let outer: Vec<usize> = a.iter().flat_map(|&m| [m, 1]).collect();
-            let inner: Vec<usize> = b.iter().flat_map(|&n| [1, n]).collect();
-            let to: Vec<usize> = a.iter().zip(&b).map(|(&m, &n)| m * n).collect();
+            let outer: Few = a.iter().flat_map(|&m| [m, 1]).collect();
+            let inner: Few = b.iter().flat_map(|&n| [1, n]).collect();
+            let to: Few = a.iter().zip(b.iter()).map(|(&m, &n)| m * n).collect();
             self.reshape(outer)?.broadcast_mul(&rhs.reshape(inner)?)?.reshape(to)
         })
     }

@@ -11,7 +11,7 @@ use crate::base::{
     dtype::{DType, WithDType},
     error::{Error, Result, Site},
     layout::Layout,
-    shape::{D, Dim, Shape},
+    shape::{D, Dim, Few, MAX_RANK, Shape},
 };
 use crate::memory::proxy::Proxy;
 use crate::ops::{
@@ -64,7 +64,7 @@ fn block(x: &Proxy, ranges: &[(usize, usize)]) -> Result<Proxy> {
 }
 
 /// A copy of `x` with `src` in the block of these ranges, which fits it.
-fn assigned(x: &Proxy, src: &Proxy, ranges: Vec<(usize, usize)>, op: &'static str, site: Site) -> Result<Proxy> {
+fn assigned(x: &Proxy, src: &Proxy, ranges: Few<(usize, usize)>, op: &'static str, site: Site) -> Result<Proxy> {
     let copy = no_grad(|| {
         let copy = x.copy()?;
         if ranges.is_empty() {
@@ -167,7 +167,12 @@ fn points_of(x: &Proxy, ids: &Proxy, op: &'static str) -> Result<Points> {
         at.clone().try_fold(0usize, |flat, (&i, &dim)| Ok::<usize, Error>(flat * dim + inside(op, i, dim)?))
     };
     let rows = (0..count).map(|point| Ok::<i64, Error>(flat(point)? as i64)).collect::<Result<Vec<i64>>>()?;
-    let to = shape_of(op, &[points, rest].concat(), x.dtype().size_in_bytes())?;
+    let rank = points.len() + rest.len();
+    if rank > MAX_RANK {
+        return Err(Error::RankTooLarge { op, rank });
+    }
+    let to: Few = points.iter().chain(rest).copied().collect();
+    let to = shape_of(op, &to, x.dtype().size_in_bytes())?;
     let rows = Proxy::from_vec(rows, count, x.device())?;
     Ok(Points { rows, to, table: (indexed.iter().product(), rest.iter().product()) })
 }
@@ -197,9 +202,9 @@ impl Proxy {
                 return argument(op, "number of ranges", ranges.len(), "one for each axis");
             }
             let axes = ranges.iter().zip(shape.dims()).enumerate();
-            let ranges: Vec<_> =
+            let ranges: Few<(usize, usize)> =
                 axes.map(|(axis, (range, &dim))| range_of(op, range, axis, dim)).collect::<Result<_>>()?;
-            let sizes: Vec<usize> = ranges.iter().map(|&(_, len)| len).collect();
+            let sizes: Few = ranges.iter().map(|&(_, len)| len).collect();
             check::same_shape(op, &Shape::from(sizes), &of_src, "the source must have the shape of the block")?;
             assigned(self, src, ranges, op, site)
         })
@@ -365,7 +370,7 @@ fn one_hot<T: WithDType>(ids: &Proxy, depth: usize, on: T, off: T, op: &'static 
 }
 
 /// The ranges of `src` placed at `start` of one axis.
-fn part_of<A: Dim>(x: &Proxy, src: &Proxy, dim: A, start: usize, op: &'static str) -> Result<Vec<(usize, usize)>> {
+fn part_of<A: Dim>(x: &Proxy, src: &Proxy, dim: A, start: usize, op: &'static str) -> Result<Few<(usize, usize)>> {
     let (shape, of_src) = (*x.shape(), *src.shape());
     let axis = dim.to_index(&shape, op)?;
     let size = if of_src.rank() == shape.rank() { of_src.dims()[axis] } else { 0 };
@@ -374,7 +379,7 @@ fn part_of<A: Dim>(x: &Proxy, src: &Proxy, dim: A, start: usize, op: &'static st
     if x.dtype() != src.dtype() {
         return Err(Error::DTypeMismatch { op, lhs: x.dtype(), rhs: src.dtype() });
     }
-    let mut ranges: Vec<(usize, usize)> = shape.dims().iter().map(|&dim| (0, dim)).collect();
+    let mut ranges: Few<(usize, usize)> = shape.dims().iter().map(|&dim| (0, dim)).collect();
     if start.checked_add(size).is_none_or(|end| end > shape.dims()[axis]) {
         return Err(Error::Narrow { axis, start, len: size, dim: shape.dims()[axis] });
     }

@@ -6,7 +6,7 @@ use crate::array::autograd::{Grads, Saved};
 use crate::base::{
     dtype::DType,
     error::{Error, Result, Site},
-    shape::{Axes, Dim, Dims, Shape},
+    shape::{Axes, Dim, Dims, Few, Shape},
 };
 use crate::device::kernel::{Kernel, ReduceOp};
 use crate::memory::{proxy::Proxy, registry::Payload};
@@ -200,7 +200,7 @@ impl Proxy {
             return Ok(self.clone());
         }
         let lead = own.rank() - shape.rank();
-        let axes: Vec<usize> =
+        let axes: Few =
             (0..own.rank()).filter(|&i| i < lead || (shape.dims()[i - lead] == 1 && own.dims()[i] != 1)).collect();
         self.sum_keepdim(&axes[..])?.reshape(*shape)
     }

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use crate::base::{
     error::{Result, Site},
-    shape::{Dim, Shape},
+    shape::{Dim, Few, MAX_RANK, Shape},
 };
 use crate::memory::proxy::Proxy;
 use crate::ops::compose::{argument, misshapen, shape_of, whole};
@@ -75,7 +75,11 @@ impl Proxy {
         let left = left.into();
         whole("broadcast_left", Location::caller(), self, || {
             left.check("broadcast_left", 1)?;
-            self.broadcast_as([left.dims(), self.dims()].concat())
+            let rank = left.rank() + self.rank();
+            if rank > MAX_RANK {
+                return Err(crate::Error::RankTooLarge { op: "broadcast_left", rank });
+            }
+            self.broadcast_as(left.dims().iter().chain(self.dims()).copied().collect::<Few>())
         })
     }
 
@@ -96,9 +100,9 @@ impl Proxy {
         whole(op, Location::caller(), self, || {
             let shape = *self.shape();
             let (from, to) = (from.to_index(&shape, op)?, to.to_index(&shape, op)?);
-            let mut order: Vec<usize> = (0..shape.rank()).filter(|&axis| axis != from).collect();
-            order.insert(to, from);
-            self.permute(order)
+            let others = (0..shape.rank()).filter(|&axis| axis != from);
+            let order = others.clone().take(to).chain([from]).chain(others.skip(to));
+            self.permute(order.collect::<Few>())
         })
     }
 
@@ -121,7 +125,9 @@ impl Proxy {
             counts.check(op, 1)?;
             let own = self.dims();
             let mut out = match counts.rank().checked_sub(own.len()) {
-                Some(missing) if missing > 0 => self.reshape([&vec![1; missing], own].concat())?,
+                Some(missing) if missing > 0 => {
+                    self.reshape((0..missing).map(|_| 1).chain(own.iter().copied()).collect::<Few>())?
+                }
                 _ => self.clone(),
             };
             for (axis, &count) in counts.dims().iter().enumerate().filter(|&(_, &count)| count != 1) {

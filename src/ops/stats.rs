@@ -6,7 +6,7 @@ use crate::array::autograd::no_grad;
 use crate::base::{
     dtype::DType,
     error::{Result, Site},
-    shape::Dims,
+    shape::{Dims, Few},
 };
 use crate::memory::proxy::Proxy;
 use crate::ops::{
@@ -80,7 +80,7 @@ fn decided(x: &Proxy, dims: &impl Dims, keep: bool, any: bool, op: &'static str,
 }
 
 /// The root of the sum of squares. Its derivative is the direction, and 0 where there is none.
-fn euclidean(x: &Proxy, axes: Vec<usize>, keep: bool, op: &'static str, site: Site) -> Result<Proxy> {
+fn euclidean(x: &Proxy, axes: Few, keep: bool, op: &'static str, site: Site) -> Result<Proxy> {
     let values = no_grad(|| summed(&x.sqr()?, &axes, keep)?.sqrt())?;
     values.tied([x], (op, site), true, move |grad, operands, _| {
         let x = &operands[0];
@@ -92,7 +92,7 @@ fn euclidean(x: &Proxy, axes: Vec<usize>, keep: bool, op: &'static str, site: Si
     })
 }
 
-fn norm_of(x: &Proxy, p: f64, axes: Vec<usize>, keep: bool, op: &'static str, site: Site) -> Result<Proxy> {
+fn norm_of(x: &Proxy, p: f64, axes: Few, keep: bool, op: &'static str, site: Site) -> Result<Proxy> {
     check::float(op, x.dtype())?;
     if p.is_nan() {
         return crate::ops::compose::argument(op, "p", p, "a number");

@@ -6,7 +6,7 @@ use crate::array::autograd::{Grads, handle_owned};
 use crate::base::{
     error::{Error, Result, Site},
     layout::Layout,
-    shape::{D, Dim, MAX_RANK, Shape, ShapeWithOneHole},
+    shape::{D, Dim, Few, MAX_RANK, Shape, ShapeWithOneHole},
 };
 use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::{
@@ -89,9 +89,8 @@ impl Proxy {
             return Err(Error::Argument { op: "flatten", argument: "axes", value, expected: "in ascending order" });
         }
         let dims = shape.dims();
-        let mut to = dims[..start].to_vec();
-        to.push(dims[start..=end].iter().product());
-        to.extend(&dims[end + 1..]);
+        let merged = dims[start..=end].iter().product();
+        let to: Few = dims[..start].iter().copied().chain([merged]).chain(dims[end + 1..].iter().copied()).collect();
         self.reshape(to)
     }
 
@@ -148,9 +147,9 @@ impl Proxy {
     pub fn permute<S: Into<Shape>>(&self, order: S) -> Result<Proxy> {
         let (op, site) = ("permute", Location::caller());
         let order = order.into();
-        let order = order.dims().to_vec();
+        let order = order.dims();
         let rank = self.rank();
-        let mut inverse = vec![usize::MAX; rank];
+        let mut inverse: Few = (0..rank).map(|_| usize::MAX).collect();
         for (to, &from) in order.iter().enumerate() {
             if from < rank {
                 inverse[from] = to;
@@ -164,8 +163,8 @@ impl Proxy {
             self,
             op,
             site,
-            |layout| Ok(layout.permute(&order)),
-            |_| move |grad: &Proxy, _| Ok(one(grad.permute(inverse.clone())?)),
+            |layout| Ok(layout.permute(order)),
+            |_| move |grad: &Proxy, _| Ok(one(grad.permute(inverse)?)),
         )
     }
 

@@ -13,6 +13,7 @@ mod common;
 mod counting;
 mod document;
 mod facts;
+mod names;
 mod rows;
 mod runs;
 mod sample;
