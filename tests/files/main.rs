@@ -11,6 +11,8 @@ mod fixtures;
 mod hostile;
 mod others;
 mod pickles;
+#[path = "../fuzz/read.rs"]
+mod read;
 mod refusals;
 mod roundtrips;
 mod support;

@@ -16,7 +16,7 @@ rows! { VIEWS, "Shape and views";
     t |x| x.m.t();
     permute |x| x.m.permute(if x.shape.len() == 6 { &[5, 4, 3, 2, 1, 0][..] } else { &[1, 0] });
     movedim |x| x.a.movedim(0, D::Minus1);
-    broadcast_as |x| x.row.broadcast_as([&[3][..], x.row.dims()].concat());
+    broadcast_as |x| x.row.broadcast_as(*x.a.shape());
     expand |x| x.row.expand((3, 4));
     broadcast_left |x| x.row.broadcast_left(2);
     repeat |x| x.a.repeat((2, 1));
