@@ -5,7 +5,7 @@ use std::panic::Location;
 use crate::array::autograd::{Grads, Saved};
 use crate::base::{
     error::{Result, Site},
-    shape::{D, Shape},
+    shape::{D, Few, Shape},
 };
 use crate::device::{along::Along, kernel::Kernel};
 use crate::memory::proxy::Proxy;
@@ -149,11 +149,10 @@ impl Proxy {
             fits(op, scale, channels, "the scale")?;
             fits(op, shift, channels, "the shift")?;
             let width = shape.dims()[2..].iter().product::<usize>() * (channels / groups);
-            let mut each = vec![1; shape.rank()];
-            each[1] = channels;
+            let each: Few = (0..shape.rank()).map(|axis| if axis == 1 { channels } else { 1 }).collect();
             let ask = Ask { op, site, eps, centred: true };
             let even = over_last(&self.reshape((batch, groups, width))?, [None; 2], ask)?.reshape(shape)?;
-            even.broadcast_mul(&scale.reshape(&each)?)?.broadcast_add(&shift.reshape(each)?)
+            even.broadcast_mul(&scale.reshape(each)?)?.broadcast_add(&shift.reshape(each)?)
         })
     }
 }

@@ -11,16 +11,16 @@ use crate::rows;
 use crate::sample::Owner;
 use crate::sources;
 
-/// Compares a document with what it should say, or writes it if `NDGC_BLESS` is set.
+/// Compares a document with what it should say, or writes it if `BLESS` is set.
 pub(crate) fn compare(path: &str, wanted: &str) {
     let file = sources::root().join(path);
-    if std::env::var_os("NDGC_BLESS").is_some() {
+    if std::env::var_os("BLESS").is_some() {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(&file, wanted).unwrap();
     }
     let found = fs::read_to_string(&file).unwrap_or_default();
     let differs = found.lines().zip(wanted.lines()).find(|(found, wanted)| found != wanted);
-    let hint = "NDGC_BLESS=1 cargo test --test table writes it anew";
+    let hint = "BLESS=1 cargo test --test table writes it anew";
     assert!(differs.is_none(), "{path} says\n{}\nbut it is\n{}\n{hint}", differs.unwrap().0, differs.unwrap().1);
     assert_eq!(found.lines().count(), wanted.lines().count(), "{path} is too short or too long; {hint}");
 }
@@ -42,7 +42,7 @@ fn dtypes(all: &[DType]) -> String {
 
 const HEAD: &str = "# Operations
 
-Written by `tests/table`, which calls every operation and writes down what happened; `NDGC_BLESS=1 cargo test --test
+Written by `tests/table`, which calls every operation and writes down what happened; `BLESS=1 cargo test --test
 table` does it anew. An operation that is missing here fails the test.
 
 - **dtypes**: those of the first operand; every other gives a typed error.

@@ -2,7 +2,7 @@
 //!
 //! `rows/` has one line for each public operation: its name and how to call it on the operands of `sample.rs`. The
 //! tests run every row on every device, in both positions of the switch, with every dtype, on arrays of many axes, of
-//! none and of no elements, and compare the documents with what they found. `NDGC_BLESS=1` writes the documents anew.
+//! none and of no elements, and compare the documents with what they found. `BLESS=1` writes the documents anew.
 
 // A test ends at the first thing that goes wrong; `unwrap` says where.
 #![allow(clippy::unwrap_used)]

@@ -92,7 +92,7 @@ pub(crate) fn functions(path: &Path) -> Vec<Function> {
 
 /// Files of `src/ops` whose functions are no rows: those of optional features, which have tests of their own, and those
 /// that run what the caller gives them.
-const ELSEWHERE: [&str; 6] = ["factors", "fourier", "ndarrays", "custom", "compose", "expression"];
+const ELSEWHERE: [&str; 7] = ["factors", "fourier", "ndarrays", "custom", "compose", "expression", "checkpoint"];
 
 /// The public functions that return arrays and need a row, as rows name them.
 pub(crate) fn operations() -> BTreeSet<String> {
@@ -126,10 +126,17 @@ pub(crate) fn names() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for path in files("src") {
         found.extend(functions(&path).into_iter().map(|function| function.name));
+        let mut in_trait = false;
         for line in fs::read_to_string(&path).unwrap().lines() {
             let code = line.trim_start();
-            for head in ["pub struct ", "pub enum ", "pub trait ", "pub type ", "pub mod ", "macro_rules! ", "fn "] {
+            for head in ["pub struct ", "pub enum ", "pub trait ", "pub type ", "pub mod ", "macro_rules! "] {
                 found.extend(code.strip_prefix(head).map(|rest| word(rest).to_owned()));
+            }
+            // Methods of public traits are public without saying so, and what `lib.rs` names is.
+            in_trait = line.starts_with("pub trait ") || (in_trait && line != "}");
+            found.extend(code.strip_prefix("fn ").filter(|_| in_trait).map(|rest| word(rest).to_owned()));
+            if path.ends_with("src/lib.rs") {
+                found.extend(code.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_owned));
             }
         }
     }
