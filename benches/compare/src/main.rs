@@ -1,7 +1,7 @@
-//! Compares small operations of ndgc with candle, burn (its `flex` backend) and ndarray in one run.
+//! Compares operations of ndgc with candle, burn (its `flex` backend), ndarray and hand-written loops in one run.
 //!
 //! ```text
-//! cargo run --release -- [--quick] [--rounds N] [--workloads a,b] [--clock wall|cpu] [--out FILE.md]
+//! cargo run --release -- [--quick] [--rounds N] [--workloads a,b] [--clock wall|cpu] [--threads N] [--out FILE.md]
 //! cargo run --release --no-default-features          # the rivals alone, candle as the baseline
 //! cargo run --release --features mimalloc            # another allocator, for every contender
 //! ```
@@ -10,9 +10,9 @@
 //! rounds of figures taken in the same round. The first contender is the baseline and takes part twice:
 //! the column `control` is the second against the first, and a ratio inside its spread says nothing.
 //!
-//! # One thread, one process each
-//! Each contender is a worker process with its own heap, a new one each round, started with `RAYON_NUM_THREADS=1`
-//! (candle, gemm), `MATMUL_NUM_THREADS=1` (ndarray) and `NDGC_THREADS=1`; burn is built without `rayon`. One
+//! # One process each
+//! Each contender is a worker process with its own heap, a new one each round, started with `RAYON_NUM_THREADS`
+//! (candle, gemm) and `NDGC_THREADS` as `--threads` says, else 1; ndarray, burn and the floor have one thread always. One
 //! worker runs at a time. On a shared machine pin all of them to a core (`taskset -c 1`) and take
 //! `--clock cpu`, which leaves out the time spent waiting for the core.
 //!
@@ -62,7 +62,8 @@ fn compare(options: &Options) -> Result<(), String> {
     let mut rows = Vec::new();
     for &work in &options.works {
         eprintln!("{}", work.name());
-        let rounds = measure::run(|| start(&rivals, work), options).map_err(|e| format!("{}: {e}", work.name()))?;
+        let rounds = measure::run(|| start(&rivals, work, options.n_threads), options)
+            .map_err(|e| format!("{}: {e}", work.name()))?;
         rows.push(report::Row::new(work, &rounds));
     }
     let text = report::markdown(&rivals, &rows, options);
@@ -74,10 +75,10 @@ fn compare(options: &Options) -> Result<(), String> {
 }
 
 /// A worker for each contender and one more for the baseline, all with the same values for the workload.
-fn start(rivals: &[Rival], work: Work) -> io::Result<Vec<Worker>> {
+fn start(rivals: &[Rival], work: Work, n_threads: usize) -> io::Result<Vec<Worker>> {
     let mut workers: Vec<Worker> = Vec::new();
     for rival in rivals.iter().chain(&rivals[..1]) {
-        let worker = Worker::start(rival.name, work)?;
+        let worker = Worker::start(rival.name, work, n_threads)?;
         let baseline = workers.first().unwrap_or(&worker);
         check_agreement(&baseline.sample, &worker.sample)
             .map_err(|difference| io::Error::other(format!("{}: {difference}", rival.name)))?;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::work::Work;
 
-const USAGE: &str = "usage: ndgc-compare [--quick] [--rounds N] [--workloads a,b] [--clock wall|cpu] [--out FILE.md]";
+const USAGE: &str = "usage: ndgc-compare [--quick] [--rounds N] [--workloads a,b] [--clock wall|cpu] \
+    [--threads N] [--out FILE.md]";
 
 /// Which clock the quoted times are read from; both are always measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub struct Options {
     /// Time one contender gets in one round.
     pub slot: Duration,
     pub clock: Clock,
+    /// For the contenders that have threads in this build: candle and ndgc.
+    pub n_threads: usize,
     pub out: Option<PathBuf>,
 }
 
@@ -34,13 +37,15 @@ impl Options {
             n_rounds: 15,
             slot: Duration::from_millis(50),
             clock: Clock::Wall,
+            n_threads: 1,
             out: None,
         };
         while let Some(arg) = args.next() {
             let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value\n{USAGE}"));
             match arg.as_str() {
                 "--quick" => (options.n_rounds, options.slot) = (3, Duration::from_millis(10)),
-                "--rounds" => options.n_rounds = parse_rounds(&value()?)?,
+                "--rounds" => options.n_rounds = parse_positive("--rounds", &value()?)?,
+                "--threads" => options.n_threads = parse_positive("--threads", &value()?)?,
                 "--workloads" => options.works = parse_works(&value()?)?,
                 "--clock" => options.clock = parse_clock(&value()?)?,
                 "--out" => options.out = Some(value()?.into()),
@@ -51,8 +56,8 @@ impl Options {
     }
 }
 
-fn parse_rounds(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|&n| n > 0).ok_or_else(|| format!("--rounds {text}: not a positive number"))
+fn parse_positive(flag: &str, text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|&n| n > 0).ok_or_else(|| format!("{flag} {text}: not a positive number"))
 }
 
 fn parse_works(text: &str) -> Result<Vec<Work>, String> {

@@ -80,7 +80,10 @@ pub fn markdown(rivals: &[Rival], rows: &[Row], options: &Options) -> String {
         );
         row.faults.iter().map(|faults| format!("{faults:.2}")).chain([on_core]).collect()
     });
-    text.push_str("\nThe training step of ndarray is written by hand, without autograd: a floor, not a peer.\n");
+    text.push_str(
+        "\nThe floor is no library: hand-written loops and the gemm crate, results in buffers that are there already. \
+         The training step of ndarray is written by hand, too.\n",
+    );
     text
 }
 
@@ -95,8 +98,9 @@ fn header(text: &mut String, rivals: &[Rival], options: &Options) {
     let kernels = if cfg!(any(feature = "ndgc", feature = "x86-v4")) { "with" } else { "without" };
     writeln!(
         text,
-        "{}. One thread, {} allocator, gemm {kernels} AVX-512; {} rounds of {} ms, {clock}.",
+        "{}. {} thread(s), {} allocator, gemm {kernels} AVX-512; {} rounds of {} ms, {clock}.",
         versions.join(", "),
+        options.n_threads,
         allocator,
         options.n_rounds,
         options.slot.as_millis()

@@ -2,15 +2,29 @@
 
 use std::f32::consts::TAU;
 
-/// One thing to time; f32 throughout, one thread.
+/// Elements of the workloads that no cache holds, and the side of a square of them.
+pub const LARGE: usize = SIDE * SIDE;
+const SIDE: usize = 4096;
+/// Sizes of [`Work::Scores`]: batch, heads, rows, depth.
+pub const SCORES: [usize; 4] = [64, 12, 128, 64];
+
+/// One thing to time; f32 throughout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// `y = a + b` on `n` elements, and drop `y`.
     Add(usize),
     /// Ten operations on `n` elements, `+b *b relu -a *a +b relu -b *b +a` from `a`, as a user writes them.
     Chain10(usize),
+    /// `a.exp()` on `n` elements, and drop the result.
+    Exp(usize),
+    /// The sum of `n x n` elements along an axis, and drop the result.
+    Sum(usize, usize),
     /// `a.matmul(b)` on `n x n`, and drop the result.
     Matmul(usize),
+    /// 64 x 12 products of `[128, 64]` and `[64, 128]`, the second one a transpose: the scores of an attention.
+    Scores,
+    /// The network in [`mlp`] forward on a batch of that size, the result dropped.
+    Infer(usize),
     /// One SGD step of the network in [`mlp`], the batch a slice of the data, the loss read to the host.
     MlpStep,
 }
@@ -19,8 +33,10 @@ impl Work {
     /// All workloads, in the order they run.
     pub fn all() -> Vec<Work> {
         let adds = [1, 4, 16, 256, 4096].map(Work::Add);
-        let rest = [Work::Chain10(4096), Work::Matmul(8), Work::Matmul(64), Work::MlpStep];
-        adds.into_iter().chain(rest).collect()
+        let large = [Work::Chain10(4096), Work::Add(LARGE), Work::Exp(LARGE), Work::Sum(SIDE, 0), Work::Sum(SIDE, 1)];
+        let products = [8, 64, 256, 1024].map(Work::Matmul);
+        let rest = [Work::Scores, Work::Infer(1), Work::Infer(32), Work::MlpStep];
+        adds.into_iter().chain(large).chain(products).chain(rest).collect()
     }
 
     pub fn named(name: &str) -> Option<Work> {
@@ -31,7 +47,11 @@ impl Work {
         match self {
             Work::Add(n) => format!("add_{n}"),
             Work::Chain10(n) => format!("chain10_{n}"),
+            Work::Exp(n) => format!("exp_{n}"),
+            Work::Sum(n, axis) => format!("sum{axis}_{n}x{n}"),
             Work::Matmul(n) => format!("matmul_{n}"),
+            Work::Scores => "scores".to_string(),
+            Work::Infer(n) => format!("infer_{n}"),
             Work::MlpStep => "mlp_step".to_string(),
         }
     }
@@ -43,6 +63,11 @@ impl Work {
             _ => 1,
         }
     }
+}
+
+/// What contenders show of a result to be compared: all of it if it is short, else some of it.
+pub fn shown(values: &[f32]) -> Vec<f32> {
+    values.iter().step_by(values.len().div_ceil(4096).max(1)).copied().collect()
 }
 
 /// The two operands of the elementwise and matrix workloads: `len` values each, uniform in (-1, 1).

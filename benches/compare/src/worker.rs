@@ -47,12 +47,14 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts a worker, limited to one thread, and waits until its workload is ready.
-    pub fn start(rival: &str, work: Work) -> io::Result<Worker> {
+    /// Starts a worker, limited to that many threads, and waits until its workload is ready.
+    pub fn start(rival: &str, work: Work, n_threads: usize) -> io::Result<Worker> {
+        let n_threads = n_threads.to_string();
         let mut child = Command::new(std::env::current_exe()?)
             .args([FLAG, rival, &work.name()])
             // For candle and gemm, for ndarray's matrix product, for ndgc; burn is built without threads.
-            .envs([("RAYON_NUM_THREADS", "1"), ("MATMUL_NUM_THREADS", "1"), ("NDGC_THREADS", "1")])
+            .envs(["RAYON_NUM_THREADS", "NDGC_THREADS"].map(|name| (name, n_threads.as_str())))
+            .env("MATMUL_NUM_THREADS", "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;

@@ -11,13 +11,17 @@ use burn::tensor::activation::relu;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use super::Case;
-use crate::work::{Work, mlp, operands};
+use crate::work::{SCORES, Work, mlp, operands, shown};
 
 pub fn prepare(work: Work) -> Case {
     match work {
         Work::Add(n) => binary([n], |a, b| a.clone() + b.clone()),
         Work::Chain10(n) => binary([n], chain),
         Work::Matmul(n) => binary([n, n], |a, b| a.clone().matmul(b.clone())),
+        Work::Exp(n) => binary([n], |a, _| a.clone().exp()),
+        Work::Sum(n, axis) => binary([n, n], move |a, _| a.clone().sum_dim(axis)),
+        Work::Scores => binary(SCORES, |a, b| a.clone().matmul(b.clone().swap_dims(2, 3))),
+        Work::Infer(batch) => infer(batch),
         Work::MlpStep => train(),
     }
 }
@@ -28,7 +32,8 @@ fn binary<const D: usize>(shape: [usize; D], op: impl Fn(&Tensor<D>, &Tensor<D>)
     let (a, b) = operands(shape.iter().product());
     let a = Tensor::from_data(TensorData::new(a, shape), &device);
     let b = Tensor::from_data(TensorData::new(b, shape), &device);
-    let sample = op(&a, &b).into_data().try_into_vec().expect("the tensor is f32");
+    let sample: Vec<f32> = op(&a, &b).into_data().try_into_vec().expect("the tensor is f32");
+    let sample = shown(&sample);
     Case::new(sample, move || {
         black_box(op(black_box(&a), black_box(&b)));
     })
@@ -45,6 +50,23 @@ fn chain(a: &Tensor<1>, b: &Tensor<1>) -> Tensor<1> {
     let t = t - b.clone();
     let t = t * b.clone();
     t + a.clone()
+}
+
+fn infer(batch: usize) -> Case {
+    let device = Device::flex();
+    let data = mlp::Data::new();
+    let images = TensorData::new(data.images[..batch * mlp::N_FEATURES].to_vec(), [batch, mlp::N_FEATURES]);
+    let images: Tensor<2> = Tensor::from_data(images, &device);
+    let layers = data.layers.map(|layer| linear(layer, &device));
+    let forward = move |images: &Tensor<2>| {
+        let hidden = relu(layers[0].forward(images.clone()));
+        let hidden = relu(layers[1].forward(hidden));
+        layers[2].forward(hidden)
+    };
+    let sample: Vec<f32> = forward(&images).into_data().try_into_vec().expect("the tensor is f32");
+    Case::new(shown(&sample), move || {
+        black_box(forward(black_box(&images)));
+    })
 }
 
 fn train() -> Case {

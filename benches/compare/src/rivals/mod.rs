@@ -2,6 +2,7 @@
 
 mod burn;
 mod candle;
+mod floor;
 mod ndarray_;
 #[cfg(feature = "ndgc")]
 mod ndgc_;
@@ -39,5 +40,6 @@ pub fn all() -> Vec<Rival> {
         Rival { name: "candle", package: "candle-core", prepare: candle::prepare },
         Rival { name: "burn-flex", package: "burn", prepare: burn::prepare },
         Rival { name: "ndarray", package: "ndarray", prepare: ndarray_::prepare },
+        Rival { name: "floor", package: "gemm", prepare: floor::prepare },
     ]
 }

@@ -3,16 +3,21 @@
 
 use std::hint::black_box;
 
-use ndarray::{Array, Array1, Array2, ArrayRef2, ArrayView1, Axis, Dimension, IntoDimension, s};
+use ndarray::linalg::general_mat_mul;
+use ndarray::{Array, Array1, Array2, Array3, ArrayRef2, ArrayView1, Axis, Dimension, IntoDimension, s};
 
 use super::Case;
-use crate::work::{Work, mlp, operands};
+use crate::work::{SCORES, Work, mlp, operands, shown};
 
 pub fn prepare(work: Work) -> Case {
     match work {
         Work::Add(n) => binary(n, |a, b| a + b),
         Work::Chain10(n) => binary(n, chain),
         Work::Matmul(n) => binary((n, n), |a, b| a.dot(b)),
+        Work::Exp(n) => binary(n, |a, _| a.mapv(f32::exp)),
+        Work::Sum(n, axis) => binary((n, n), move |a, _| a.sum_axis(Axis(axis)).insert_axis(Axis(0))),
+        Work::Scores => scores(),
+        Work::Infer(batch) => infer(batch),
         Work::MlpStep => train(),
     }
 }
@@ -27,7 +32,7 @@ where
     let (a, b) = operands(shape.size());
     let array = |values| Array::from_shape_vec(shape.clone(), values).expect("one value an element");
     let (a, b) = (array(a), array(b));
-    let sample = op(&a, &b).into_raw_vec_and_offset().0;
+    let sample = shown(&op(&a, &b).into_raw_vec_and_offset().0);
     Case::new(sample, move || {
         black_box(op(black_box(&a), black_box(&b)));
     })
@@ -48,6 +53,39 @@ fn chain(a: &Array1<f32>, b: &Array1<f32>) -> Array1<f32> {
 
 fn relu(x: f32) -> f32 {
     x.max(0.0)
+}
+
+/// Product by product: there is none of many matrices.
+fn scores() -> Case {
+    let [batch, heads, rows, depth] = SCORES;
+    let (a, b) = operands(SCORES.iter().product());
+    let matrices = |values| Array3::from_shape_vec((batch * heads, rows, depth), values).expect("one value an element");
+    let (a, b) = (matrices(a), matrices(b));
+    let op = move |a: &Array3<f32>, b: &Array3<f32>| {
+        let mut all = Array3::zeros((batch * heads, rows, rows));
+        for ((mut out, a), b) in all.outer_iter_mut().zip(a.outer_iter()).zip(b.outer_iter()) {
+            general_mat_mul(1.0, &a, &b.t(), 0.0, &mut out);
+        }
+        all
+    };
+    let sample = shown(op(&a, &b).as_slice().expect("it was just made"));
+    Case::new(sample, move || {
+        black_box(op(black_box(&a), black_box(&b)));
+    })
+}
+
+fn infer(batch: usize) -> Case {
+    let Training { images, layers, .. } = Training::new();
+    let images = images.slice_move(s![..batch, ..]);
+    let forward = move |images: &Array2<f32>| {
+        let hidden = layers[0].forward(images).mapv_into(relu);
+        let hidden = layers[1].forward(&hidden).mapv_into(relu);
+        layers[2].forward(&hidden)
+    };
+    let sample = shown(forward(&images).as_slice().expect("it was just made"));
+    Case::new(sample, move || {
+        black_box(forward(black_box(&images)));
+    })
 }
 
 fn train() -> Case {

@@ -7,13 +7,17 @@ use ndgc::nn::{Linear, Module, Optimizer, SGD, loss};
 use ndgc::{Device, Result, Tensor, Var};
 
 use super::Case;
-use crate::work::{Work, mlp, operands};
+use crate::work::{SCORES, Work, mlp, operands, shown};
 
 pub fn prepare(work: Work) -> Case {
     match work {
         Work::Add(n) => binary(&[n], |a, b| a.add(b)),
         Work::Chain10(n) => binary(&[n], chain),
         Work::Matmul(n) => binary(&[n, n], |a, b| a.matmul(b)),
+        Work::Exp(n) => binary(&[n], |a, _| a.exp()),
+        Work::Sum(n, axis) => binary(&[n, n], move |a, _| a.sum(axis)),
+        Work::Scores => binary(&SCORES, |a, b| a.matmul(&b.t()?)),
+        Work::Infer(batch) => infer(batch),
         Work::MlpStep => train(),
     }
     .expect("shapes and dtypes of the workload agree")
@@ -23,7 +27,7 @@ pub fn prepare(work: Work) -> Case {
 fn binary(shape: &[usize], op: impl Fn(&Tensor, &Tensor) -> Result<Tensor> + 'static) -> Result<Case> {
     let (a, b) = operands(shape.iter().product());
     let (a, b) = (Tensor::from_vec(a, shape, &Device::Cpu)?, Tensor::from_vec(b, shape, &Device::Cpu)?);
-    let sample = op(&a, &b)?.to_vec()?;
+    let sample = shown(&op(&a, &b)?.to_vec()?);
     Ok(Case::new(sample, move || {
         black_box(op(black_box(&a), black_box(&b)).expect("it worked for the sample"));
     }))
@@ -40,6 +44,22 @@ fn chain(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let t = t.sub(b)?;
     let t = t.mul(b)?;
     t.add(a)
+}
+
+fn infer(batch: usize) -> Result<Case> {
+    let Training { images, layers, .. } = Training::new()?;
+    let images = images.narrow(0, 0, batch)?;
+    let layers = layers.map(|layer| Linear::new(layer.weight().detach(), layer.bias().map(Tensor::detach)));
+    let sample = shown(&forward(&layers, &images)?.to_vec()?);
+    Ok(Case::new(sample, move || {
+        black_box(forward(&layers, black_box(&images)).expect("it worked for the sample"));
+    }))
+}
+
+fn forward(layers: &[Linear; 3], images: &Tensor) -> Result<Tensor> {
+    let hidden = layers[0].forward(images)?.relu()?;
+    let hidden = layers[1].forward(&hidden)?.relu()?;
+    layers[2].forward(&hidden)
 }
 
 fn train() -> Result<Case> {
@@ -80,9 +100,7 @@ impl Training {
         self.n_steps += 1;
         let images = self.images.narrow(0, start, mlp::BATCH)?;
         let labels = self.labels.narrow(0, start, mlp::BATCH)?;
-        let hidden = self.layers[0].forward(&images)?.relu()?;
-        let hidden = self.layers[1].forward(&hidden)?.relu()?;
-        let logits = self.layers[2].forward(&hidden)?;
+        let logits = forward(&self.layers, &images)?;
         let loss = loss::cross_entropy(&logits, &labels)?;
         self.optimizer.backward_step(&loss)?;
         loss.to_scalar::<f32>()
