@@ -36,7 +36,7 @@ impl Module for Activation {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         match *self {
-            Activation::Gelu => Err(crate::Error::msg("the error function is not there yet; use NewGelu")),
+            Activation::Gelu => x.gelu_erf(),
             Activation::NewGelu | Activation::GeluPytorchTanh => x.gelu(),
             Activation::Relu => x.relu(),
             Activation::Relu2 => x.compose("relu2", || x.relu()?.sqr()),

@@ -201,9 +201,6 @@ fn gradients_match_differences() {
 #[test]
 fn halves_and_small_integers_scan_and_norm_as_the_wider_dtypes_do() {
     each(|device| {
-        if !crate::special::has_narrow(device) {
-            return;
-        }
         let x = put(&Host::<f32>::tame(&[4, 6], 3), device);
         let small = x.to_dtype(DType::I8).unwrap();
         let same = |got: Tensor, want: Tensor| {

@@ -6,11 +6,6 @@ use crate::gradcheck::{Case, Run, check_all};
 use crate::reference::{Host, Native};
 use crate::support::{assert_same, each, error, f64s, put, values};
 
-/// Whether a device computes in dtypes of 8 and 16 bits other than u8.
-pub(crate) fn has_narrow(device: &Device) -> bool {
-    matches!(device, Device::Cpu | Device::Sim(_))
-}
-
 /// An integral by Simpson's rule.
 fn integral(from: f64, to: f64, f: impl Fn(f64) -> f64) -> f64 {
     let n = 2000;
@@ -59,10 +54,8 @@ fn the_error_function_and_its_relatives() {
         let ends = f64s(device, &[1., -1., 1.5, f64::NAN], 4).erfinv().unwrap();
         let ends = values::<f64>(&ends);
         assert!(ends[0] == f64::INFINITY && ends[1] == f64::NEG_INFINITY && ends[2].is_nan() && ends[3].is_nan());
-        if has_narrow(device) {
-            let half = x.to_dtype(DType::BF16).unwrap().gelu_erf().unwrap();
-            assert_eq!(half.dtype(), DType::BF16);
-        }
+        let half = x.to_dtype(DType::BF16).unwrap().gelu_erf().unwrap();
+        assert_eq!(half.dtype(), DType::BF16);
         let whole = Tensor::zeros(3, DType::I64, device).unwrap();
         assert!(matches!(error(whole.erf()), Error::UnsupportedDType { op: "erf", .. }));
         assert!(matches!(error(whole.atan2(&whole)), Error::UnsupportedDType { op: "atan2", .. }));
@@ -114,9 +107,7 @@ fn bits_are_those_of_the_processor() {
         bits_of!(device, u8, 8);
         bits_of!(device, u32, 32);
         bits_of!(device, i64, 64);
-        if has_narrow(device) {
-            bits_of!(device, i16, 16);
-        }
+        bits_of!(device, i16, 16);
         let truth = Tensor::new([true, false, true], device).unwrap();
         let other = Tensor::new([true, true, false], device).unwrap();
         assert_eq!(truth.bitwise_xor(&other).unwrap().to_vec1::<bool>().unwrap(), [false, true, true]);
