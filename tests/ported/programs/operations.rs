@@ -55,6 +55,8 @@ fn elementwise(out: &mut Vec<f32>, x: &Tensor) -> Result<()> {
         x.gelu()?,
         x.silu()?,
         x.elu(0.7)?,
+        x.erf()?,
+        x.gelu_erf()?,
         x.floor()?,
         x.ceil()?,
         x.round()?,
@@ -85,6 +87,7 @@ fn elementwise(out: &mut Vec<f32>, x: &Tensor) -> Result<()> {
         nn::ops::softmax(x, 1)?,
         nn::ops::log_softmax(x, D::Minus1)?,
         x.apply(&Activation::HardSwish)?,
+        x.apply(&Activation::Gelu)?,
         x.apply(&Activation::Relu6)?,
     ];
     for value in all {
