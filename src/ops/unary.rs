@@ -256,6 +256,15 @@ impl Proxy {
         copy_of(self, "copy", Location::caller())
     }
 
+    /// As [`Proxy::copy`], under candle's name: a contiguous array of its own, also where this one is contiguous.
+    ///
+    /// # Errors
+    /// As [`Proxy::affine`].
+    #[track_caller]
+    pub fn force_contiguous(&self) -> Result<Proxy> {
+        copy_of(self, "force_contiguous", Location::caller())
+    }
+
     /// The array with its elements one after the other in row-major order: a handle of the same array if they
     /// are, else a copy.
     ///
