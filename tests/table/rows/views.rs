@@ -48,6 +48,7 @@ rows! { VIEWS, "Shape and views";
     contiguous |x| x.m.t()?.contiguous();
     copy |x| x.a.copy();
     duplicate |x| x.a.duplicate();
+    force_contiguous |x| x.a.force_contiguous();
     detach |x| Ok::<_, ndgc::Error>(x.a.detach());
     try_detach |x| x.a.try_detach();
     as_detached_tensor |x| Ok::<_, ndgc::Error>(ndgc::Var::from_tensor(&x.a)?.as_detached_tensor());
