@@ -284,7 +284,7 @@ fn arrays_that_cannot_be_used_are_refused_and_given_back() {
     type Spoil = fn(&mut DLManagedTensorVersioned);
     let cases: [(&str, Spoil); 11] = [
         ("version", |m| m.version.major = 2),
-        ("device", |m| m.dl_tensor.device.device_type = 2),
+        ("device", |m| m.dl_tensor.device.device_type = 7),
         ("rank", |m| m.dl_tensor.ndim = 7),
         ("rank", |m| m.dl_tensor.ndim = -1),
         ("dtype", |m| m.dl_tensor.dtype.bits = 24),
