@@ -49,7 +49,8 @@ def case(op, run, *operands):
 def unary(names, kinds="f"):
     for name, run in names.items():
         for x in [floats((2, 3, 4)), floats((5,), "f8"), edges("f4"), edges("f8"), floats(())]:
-            case(name, run, x)
+            # PyTorch's exact GELU is NaN at infinities, where ours has its limits.
+            case(name, run, x[np.isfinite(x)] if name == "gelu_erf" and x.ndim == 1 else x)
         if "i" in kinds:
             for x in [ints((3, 4)), ints((5,), "u1", high=200)]:
                 case(name, run, x)

@@ -93,6 +93,7 @@ const REASONS: [(&str, &[&str]); 6] = [
             "unique",
             "nonzero",
             "bincount",
+            "histc",
             "masked_select",
             "randperm",
             "scatter",
@@ -107,7 +108,10 @@ const REASONS: [(&str, &[&str]); 6] = [
             "floor_div",
         ],
     ),
-    ("read indices on the host before they are used", &["index_select", "index_add", "embedding", "diagonal", "trace"]),
+    (
+        "read indices on the host before they are used",
+        &["index_select", "index_add", "pad", "embedding", "diagonal", "trace"],
+    ),
     ("arrange weights for the product", &["conv1d", "conv2d", "conv3d"]),
 ];
 

@@ -94,7 +94,7 @@ fn every_operation_gives_the_same_on_every_device_and_in_both_positions_of_the_s
 }
 
 /// Rows that a simulated device refuses, since it has no addresses.
-pub(crate) const BY_ADDRESS: [&str; 2] = ["from_blob", "from_dlpack"];
+pub(crate) const BY_ADDRESS: [&str; 1] = ["from_dlpack"];
 
 /// Rows whose call makes an operand on the way, which is its owner's like any other.
 const MAKES_OPERANDS: [&str; 16] = [

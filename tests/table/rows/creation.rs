@@ -18,7 +18,7 @@ rows! { CREATION, "Creation";
         // SAFETY: the array is on the host, and the keeper holds as many elements as the largest shape has.
         #[allow(unsafe_code)]
         unsafe {
-            Tensor::from_blob(ptr, x.shape, None, &x.device, move || drop(keeper))
+            Tensor::from_blob(ptr, x.shape, None, &ndgc::Device::Cpu, move || drop(keeper))
         }
     });
     zeros |x| Tensor::zeros(x.shape, x.dtype, &x.device);
@@ -43,6 +43,8 @@ rows! { CREATION, "Creation";
     randn_like |x| x.a.randn_like(0., 1.);
     randint |x| typed!(x, T => Tensor::randint(T::from_f64(0.), T::from_f64(9.), x.shape, &x.device));
     randperm |x| Tensor::randperm(elements(x.shape), &x.device);
+    multinomial |x| x.angles.multinomial(2, true);
+    truncated_normal |x| typed!(x, T => Tensor::truncated_normal(T::from_f64(0.), T::from_f64(1.), x.shape, &x.device));
     bernoulli |x| x.angles.bernoulli();
     uniform |x| Generator::new(1).uniform(0., 1., x.shape, x.dtype, &x.device);
     normal |x| Generator::new(1).normal(0., 1., x.shape, x.dtype, &x.device);

@@ -49,6 +49,7 @@ rows! { IMAGES, "Convolution, pooling, resizing";
 rows! { NETWORKS, "Networks";
     relu |x| x.a.relu();
     gelu |x| x.a.gelu();
+    gelu_erf |x| x.a.gelu_erf();
     silu |x| x.a.silu();
     elu |x| x.a.elu(1.);
     selu |x| x.a.selu(1.6, 1.05);

@@ -55,5 +55,6 @@ rows! { ORDER, "Order and counting";
     quantile |x| x.a.quantile(0.3, D::Minus1);
     unique |x| x.a.unique();
     nonzero |x| x.a.nonzero();
+    histc |x| x.v.histc(3, 0., 9.);
     bincount |x| x.v.bincount(3);
 }

@@ -38,6 +38,7 @@ rows! { VIEWS, "Shape and views";
     get_index |x| x.a.get_index("0, ...", &[]);
     flip |x| x.a.flip(&[0]);
     roll |x| x.a.roll(1, 0);
+    pad |x| x.a.pad(&[(1, 2)], ndgc::PadMode::Replicate);
     pad_with_zeros |x| x.a.pad_with_zeros(0, 1, 2);
     pad_with_same |x| x.a.pad_with_same(0, 1, 2);
     unfold |x| x.a.unfold(D::Minus1, 2, 1);
