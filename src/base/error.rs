@@ -298,7 +298,8 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// An error with the calls that led to it, if `RUST_BACKTRACE` asks for them.
+    /// An error with the calls that led to it, if `RUST_BACKTRACE` asks for them: its text is the error's, and `Debug` shows
+    /// the calls.
     WithBacktrace {
         /// The error.
         inner: Box<Error>,
@@ -570,7 +571,7 @@ impl Error {
             Error::Wrapped(error) => write!(f, "{error}"),
             Error::Context { inner, context } => write!(f, "{context}\n{inner}"),
             Error::WithPath { inner, path } => write!(f, "{}: {inner}", path.display()),
-            Error::WithBacktrace { inner, backtrace } => write!(f, "{inner}\n{backtrace}"),
+            Error::WithBacktrace { inner, .. } => fmt::Display::fmt(inner, f),
             Error::Msg(message) => f.write_str(message),
             _ => Ok(()),
         }

@@ -296,7 +296,7 @@ fn ends<R: Read + Seek>(input: &mut Input<R>) -> Result<Ends> {
     };
     let last = tail.len().checked_sub(END_BYTES as usize);
     let Some(at) = last.and_then(|last| (0..=last).rev().find(fits)) else {
-        return Err(input.fail_at(0, "this is no zip archive, as npz and pth files are: it has no end of one"));
+        return Err(input.fail_at(0, "this is no npz or pth file: it has no end of a zip archive"));
     };
     let position = tail_start + at as u64;
     let mut found = Ends {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ndgc::nn::VarBuilder;
 use ndgc::{DType, Device, Error, Result, Tensor, gc, pickle, safetensors};
 
-use crate::common::each_case;
+use crate::common::{alone, each_case};
 use crate::support::Folder;
 
 pub(crate) const MODEL: &[u8] = include_bytes!("model.pth");
@@ -146,7 +146,11 @@ fn mapped_arrays_are_the_files_own_bytes_as_long_as_one_of_them_lives() {
 }
 
 #[test]
-fn a_model_is_built_from_mapped_files() -> Result<()> {
+fn a_model_is_built_from_mapped_files() {
+    alone(|| build().unwrap());
+}
+
+fn build() -> Result<()> {
     let folder = Folder::new();
     let path = folder.file("model.safetensors");
     let w = Tensor::ones((2, 3), DType::F32, &Device::Cpu)?;
