@@ -63,13 +63,12 @@ pub(super) fn split2<A: Sync, D: Send>(a: &[A], d: &mut [D], row: &(dyn Fn(&[A],
     }
 }
 
+/// What is done with a piece of two sources and a destination: by reference, so that the threads' part of the code is
+/// there once for its types and not for each operation.
+type Row3<'r, A, B, D> = dyn Fn(&[A], &[B], &mut [D]) + Sync + 'r;
+
 /// Calls `row` with pieces of slices of one length.
-pub(super) fn split3<A: Sync, B: Sync, D: Send>(
-    a: &[A],
-    b: &[B],
-    d: &mut [D],
-    row: &(impl Fn(&[A], &[B], &mut [D]) + Sync + ?Sized),
-) {
+pub(super) fn split3<A: Sync, B: Sync, D: Send>(a: &[A], b: &[B], d: &mut [D], row: &Row3<'_, A, B, D>) {
     match plan(d.len()) {
         None => row(a, b, d),
         Some((pool, chunk)) => pool.install(|| {
