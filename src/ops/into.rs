@@ -255,6 +255,19 @@ composed_forms! {
     rem_into, rem_, rem(rhs: &Proxy);
     floor_div_into, floor_div_, floor_div(rhs: &Proxy);
     masked_fill_into, masked_fill_, masked_fill(mask: &Proxy, value: f64);
+    erf_into, erf_, erf();
+    erfinv_into, erfinv_, erfinv();
+    gelu_erf_into, gelu_erf_, gelu_erf();
+    gammaln_into, gammaln_, gammaln();
+    lgamma_into, lgamma_, lgamma();
+    digamma_into, digamma_, digamma();
+    atan2_into, atan2_, atan2(x: &Proxy);
+    bitwise_and_into, bitwise_and_, bitwise_and(rhs: &Proxy);
+    bitwise_or_into, bitwise_or_, bitwise_or(rhs: &Proxy);
+    bitwise_xor_into, bitwise_xor_, bitwise_xor(rhs: &Proxy);
+    bitwise_not_into, bitwise_not_, bitwise_not();
+    bitwise_left_shift_into, bitwise_left_shift_, bitwise_left_shift(rhs: &Proxy);
+    bitwise_right_shift_into, bitwise_right_shift_, bitwise_right_shift(rhs: &Proxy);
 }
 
 impl Proxy {

@@ -118,6 +118,24 @@ fn floats() -> Vec<Forms> {
         addcmul(y, y, 0.5), addcmul_into, addcmul_; |y|
         addcdiv(y, y, 0.5), addcdiv_into, addcdiv_; |y|
         lerp(y, 0.25), lerp_into, lerp_; |y|
+        erf(), erf_into, erf_; |y|
+        erfinv(), erfinv_into, erfinv_; |y|
+        gelu_erf(), gelu_erf_into, gelu_erf_; |y|
+        gammaln(), gammaln_into, gammaln_; |y|
+        lgamma(), lgamma_into, lgamma_; |y|
+        digamma(), digamma_into, digamma_; |y|
+        atan2(y), atan2_into, atan2_; |y|
+    }
+}
+
+fn integers() -> Vec<Forms> {
+    table! {
+        bitwise_and(y), bitwise_and_into, bitwise_and_; |y|
+        bitwise_or(y), bitwise_or_into, bitwise_or_; |y|
+        bitwise_xor(y), bitwise_xor_into, bitwise_xor_; |y|
+        bitwise_not(), bitwise_not_into, bitwise_not_; |y|
+        bitwise_left_shift(y), bitwise_left_shift_into, bitwise_left_shift_; |y|
+        bitwise_right_shift(y), bitwise_right_shift_into, bitwise_right_shift_; |y|
     }
 }
 
@@ -163,7 +181,7 @@ fn both_forms_give_what_the_method_gives() {
         }
     }
     each(|device| {
-        body::<i64>(device, &[numbers(), comparisons()]);
+        body::<i64>(device, &[numbers(), comparisons(), integers()]);
         body::<f32>(device, &[numbers(), comparisons(), floats()]);
     });
 }
