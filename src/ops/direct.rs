@@ -8,6 +8,8 @@ use crate::array::autograd::Grads;
 use crate::base::{
     dtype::DType,
     error::{Result, Site},
+    layout::Layout,
+    shape::Shape,
 };
 use crate::device::{
     Device,
@@ -20,7 +22,7 @@ use crate::memory::{
     storage::Storage,
     threads::Local,
 };
-use crate::ops::exec::{self, Made, binary_on_host, map_on_host, record};
+use crate::ops::exec::{self, Made, binary_on_host, map_on_host, matmul_on_host, record};
 
 /// Bytes for a result of `dtype` with the layout of `like`, which is dense from the first byte of a buffer of the host.
 #[inline(always)]
@@ -95,5 +97,36 @@ where
         binary_on_host(op, &x, &y, &made).ok()?;
         let node = record([&x, &y], || vjp(&x, &y));
         vacant.fill((x.dtype, &x.layout), storage, node, owner, site).map(Proxy::from_key)
+    })
+}
+
+/// The product of two matrices of floats, strided or not.
+#[inline(always)]
+pub(crate) fn matmul<F>(
+    site: Site,
+    a: &Proxy,
+    b: &Proxy,
+    vjp: impl FnOnce(&Pinned<'_>, &Pinned<'_>) -> F,
+) -> Option<Proxy>
+where
+    F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
+{
+    exec::call_at_once(|local| {
+        let pins = registry::pin_at_once(local, [a.key(), b.key()])?;
+        let [x, y] = pins.arrays();
+        let (&[m, k], &[inner, n]) = (x.layout.dims(), y.layout.dims()) else { return None };
+        let known = matches!(x.dtype, DType::F32 | DType::F64) && x.dtype == y.dtype && k == inner;
+        if !known || !matches!((exec::device(&x), exec::device(&y)), (Device::Cpu, Device::Cpu)) {
+            return None;
+        }
+        let bytes = m.checked_mul(n)?.checked_mul(x.dtype.size_in_bytes()).filter(|&bytes| bytes > 0)?;
+        let (owner, site) = owner_of_result(a, site)?;
+        let vacant = Vacant::take(local)?;
+        let storage = Storage::on_host(local, bytes)?;
+        let layout = Layout::contiguous(Shape::from((m, n)));
+        let made = Made { storage: &storage, dtype: x.dtype, layout: &layout };
+        matmul_on_host(&x, &y, &made).ok()?;
+        let node = record([&x, &y], || vjp(&x, &y));
+        vacant.fill((x.dtype, &layout), storage, node, owner, site).map(Proxy::from_key)
     })
 }

@@ -402,3 +402,13 @@ pub(crate) fn binary_on_host(op: BinaryOp, x: &Pinned<'_>, y: &Pinned<'_>, made:
         cpu::binary(op, at(x), at(y), made.at())
     }
 }
+
+/// As [`map_on_host`], a product of matrices.
+#[inline]
+pub(crate) fn matmul_on_host(x: &Pinned<'_>, y: &Pinned<'_>, made: &Made<'_>) -> Result<()> {
+    // SAFETY: as in `map_on_host`.
+    #[allow(unsafe_code)]
+    unsafe {
+        cpu::matmul(at(x), at(y), made.at())
+    }
+}

@@ -11,7 +11,7 @@ use crate::base::{
 use crate::device::kernel::{BinaryOp, Kernel};
 use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::{
-    check,
+    check, direct,
     exec::{adopt, call, composed, device, fresh, launch, pin, record, view_as},
 };
 
@@ -49,6 +49,9 @@ impl Proxy {
 }
 
 fn matmul(lhs: &Proxy, rhs: &Proxy, name: &'static str, broadcast: bool, site: Site) -> Result<Proxy> {
+    if let Some(result) = direct::matmul(site, lhs, rhs, |a, b| gradient(a, b, name, site)) {
+        return Ok(result);
+    }
     call(name, site, |local| {
         let pins = pin(local, name, [lhs, rhs])?;
         let [a, b] = pins.arrays();
@@ -103,7 +106,7 @@ fn gradient(
     b: &Payload,
     name: &'static str,
     site: Site,
-) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static {
+) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static + use<> {
     let shapes = [*a.layout.shape(), *b.layout.shape()];
     // The gradient of each side needs the other.
     let left = b.node.is_some().then(|| Saved::of(a, name, site));

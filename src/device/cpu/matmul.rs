@@ -157,9 +157,41 @@ pub(super) fn matmul<T: Number>(lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, T>,
     }
 }
 
+/// Rows computed together by the tiny product of plain rows.
+const BLOCK: usize = 4;
+
+/// Squares of `BLOCK` rows and `PANEL` columns of a tiny product whose sides both have their rows one after the other.
+#[inline(always)]
+fn of_rows<T: Number>([m, k, n]: [usize; 3], left: &[T], right: &[T], dst: &mut [T]) {
+    for i in (0..m).step_by(BLOCK) {
+        let rows: [&[T]; BLOCK] = std::array::from_fn(|r| &left[(i + r) * k..][..k]);
+        for j in (0..n).step_by(PANEL) {
+            let mut sums = [[T::ZERO; PANEL]; BLOCK];
+            for p in 0..k {
+                let y: &[T; PANEL] = right[p * n + j..].first_chunk().expect("n is a multiple of PANEL");
+                for (sums, row) in sums.iter_mut().zip(rows) {
+                    let x = row[p];
+                    (0..PANEL).for_each(|c| sums[c] = sums[c].plus(x.times(y[c])));
+                }
+            }
+            for (r, sums) in sums.iter().enumerate() {
+                dst[(i + r) * n + j..][..PANEL].copy_from_slice(sums);
+            }
+        }
+    }
+}
+
 /// A product of few multiplications: panels of the right side, copied and padded with zeros. `K` is at most `DEPTH`.
 fn tiny<T: Number, const DEPTH: usize>(dims: [usize; 3], lhs: Matrix<'_, T>, rhs: Matrix<'_, T>, dst: &mut [T]) {
     let [m, k, n] = dims;
+    if m.is_multiple_of(BLOCK)
+        && n.is_multiple_of(PANEL)
+        && lhs.steps == [k as isize, 1]
+        && rhs.steps == [n as isize, 1]
+    {
+        let (left, right) = (&lhs.data[lhs.start as usize..], &rhs.data[rhs.start as usize..]);
+        return simd(m * k * n, || of_rows(dims, left, right, dst));
+    }
     let mut panel = [[T::ZERO; PANEL]; DEPTH];
     let panel = &mut panel[..k];
     for j in (0..n).step_by(PANEL) {

@@ -254,7 +254,7 @@ pub(crate) unsafe fn run_again(kernel: &Kernel, replays: u64) -> Result<()> {
             Kernel::SoftmaxGrad { out, grad, dst, log } => softmax_grad(out, grad, dst, *log),
             Kernel::CrossEntropy { logits, labels, probs, loss } => cross_entropy(logits, labels, probs, loss),
             Kernel::CrossEntropyGrad { probs, labels, grad, dst } => cross_entropy_grad(probs, labels, grad, dst),
-            Kernel::Matmul { lhs, rhs, dst } => matmul(lhs, rhs, dst),
+            Kernel::Matmul { lhs, rhs, dst } => matmul(lhs.into(), rhs.into(), dst.into()),
             Kernel::Bits { op, lhs, rhs, dst } => dispatch::of_bits(*op, lhs, rhs, dst),
             Kernel::Window(windowed) if dispatch::is_widened(windowed) => widened(kernel, replays),
             Kernel::Window(windowed) => dispatch::windowed(windowed),
@@ -411,8 +411,12 @@ unsafe fn cross_entropy_grad(probs: &View, labels: &View, grad: &View, dst: &Vie
     })
 }
 
+/// A product of matrices.
+///
+/// # Safety
+/// As for [`run`], for these operands.
 #[allow(unsafe_code)]
-unsafe fn matmul(lhs: &View, rhs: &View, dst: &View) -> Result<()> {
+pub(crate) unsafe fn matmul(lhs: At<'_>, rhs: At<'_>, dst: At<'_>) -> Result<()> {
     if dst.dtype() == DType::Bool {
         return Err(Error::UnsupportedDType { op: "matmul", dtype: dst.dtype(), supported: "any but bool" });
     }
