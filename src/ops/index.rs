@@ -260,17 +260,22 @@ fn join<T: AsRef<Proxy>>(arrays: &[T], axis: usize, stacked: bool, name: &'stati
     if stacked && first.rank() == MAX_RANK {
         return Err(Error::RankTooLarge { op: name, rank: MAX_RANK + 1 });
     }
-    let part =
-        |layout: &Layout| if stacked && layout.shape().rank() < MAX_RANK { layout.unsqueeze(axis) } else { *layout };
-    let mut shape = *part(first.layout()).shape();
+    let part = |layout: &Layout| if stacked { layout.unsqueeze(axis) } else { *layout };
+    let each = *part(first.layout()).shape();
+    let fitting = |layout: &Layout| {
+        let hint = "all sizes but that of the joined axis must agree";
+        if layout.shape().rank() != first.rank() {
+            check::same_shape(name, layout.shape(), first.shape(), hint)?;
+        }
+        let own = part(layout);
+        check::same_shape(name, own.shape(), &each.with_dim(axis, own.dims()[axis]), hint)?;
+        Ok::<_, Error>(own)
+    };
     let mut total = 0usize;
     for array in arrays {
-        let own = *part(array.as_ref().layout()).shape();
-        let size = if own.rank() == shape.rank() { own.dims()[axis] } else { 0 };
-        check::same_shape(name, &own, &shape.with_dim(axis, size), "all sizes but that of the joined axis must agree")?;
-        total = total.saturating_add(size);
+        total = total.saturating_add(fitting(array.as_ref().layout())?.dims()[axis]);
     }
-    shape = shape.with_dim(axis, total);
+    let shape = each.with_dim(axis, total);
     let joined = call(name, site, |local| {
         let pins = pin(local, name, [first])?;
         let [head] = pins.arrays();
@@ -281,7 +286,7 @@ fn join<T: AsRef<Proxy>>(arrays: &[T], axis: usize, stacked: bool, name: &'stati
             let [p] = pins.arrays();
             check::same_device(name, &head, &p)?;
             check::same_dtype(name, &head, &p)?;
-            let own = part(&p.layout);
+            let own = fitting(&p.layout)?;
             let size = own.dims()[axis];
             let place: Layout = out.layout.narrow(axis, start, size)?;
             let dst = crate::device::kernel::View::new(out.storage.buffer().span(), out.dtype, place);

@@ -74,6 +74,7 @@ pub(crate) fn functions() -> Vec<Case> {
         "clamp", "on one side", [distinct(&[3, 4])], |x| x[0].clamp(f64::NEG_INFINITY, 0.25);
         "duplicate", "", [away(&[2, 3])], |x| x[0].t()?.duplicate();
         "copy", "", [away(&[2, 3])], |x| x[0].t()?.copy();
+        "force_contiguous", "", [away(&[2, 3])], |x| x[0].force_contiguous();
         "contiguous", "of a transposed view", [away(&[2, 3])], |x| x[0].t()?.contiguous();
         "exp", "of nothing", [away(&[0, 3])], |x| x[0].exp();
     };
