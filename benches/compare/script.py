@@ -257,7 +257,9 @@ def main():
         child, values, run = worker(options.program, name)
         runs = [run]
         for other, run in contenders(name, shape, of_numpy, of_torch):
-            close = np.abs(other - values) <= TOLERANCE * np.maximum(1, np.abs(other))
+            # Sums of 4,096 numbers around 0 differ by what their order loses.
+            tolerance = 10 * TOLERANCE if name.startswith("sum") else TOLERANCE
+            close = np.abs(other - values) <= tolerance * np.maximum(1, np.abs(other))
             assert values.size == other.size and close.all(), f"{name}: other values"
             runs.append(run)
         counts = [count_of(run) for run in runs]
