@@ -2,7 +2,7 @@
 
 use crate::device::kernel::{
     Access::{Read, Write},
-    Accesses, View,
+    Operands, View, each,
 };
 
 /// What is kept from one element to the next.
@@ -39,22 +39,6 @@ impl Along {
         }
     }
 
-    /// The same with what `f` makes of each operand, in the order of [`Along::accesses`].
-    pub(crate) fn with_views(mut self, f: &mut dyn FnMut(View) -> View) -> Self {
-        let mut all = |views: &mut [Option<&mut View>]| views.iter_mut().flatten().for_each(|view| **view = f(**view));
-        match &mut self {
-            Along::Scan { src, dst, ids, .. } => all(&mut [Some(src), Some(dst), ids.as_mut()]),
-            Along::ProdGrad { src, grad, dst, .. } => all(&mut [Some(src), Some(grad), Some(dst)]),
-            Along::Norm { src, scale, shift, dst, .. } => {
-                all(&mut [Some(src), scale.as_mut(), shift.as_mut(), Some(dst)]);
-            }
-            Along::NormGrad { src, grad, scale, dst, products, .. } => {
-                all(&mut [Some(src), Some(grad), scale.as_mut(), Some(dst), Some(products)]);
-            }
-        }
-        self
-    }
-
     /// Its first source.
     pub(crate) fn source(&self) -> &View {
         match self {
@@ -65,27 +49,21 @@ impl Along {
         }
     }
 
-    /// Every operand with what the kernel does to it.
-    pub(crate) fn accesses(&self) -> Accesses {
-        match *self {
+    /// Calls `f` with every operand and what the kernel does to it.
+    pub(crate) fn operands(&mut self, f: Operands<'_>) {
+        let read = |view| (view, Read);
+        match self {
             Along::Scan { src, dst, ids, .. } => {
-                let mut accesses = Accesses::of(&[(src, Read), (dst, Write)]);
-                ids.into_iter().for_each(|ids| accesses.push(ids, Write));
-                accesses
+                each(f, [(src, Read), (dst, Write)].into_iter().chain(ids.as_mut().map(|ids| (ids, Write))));
             }
-            Along::ProdGrad { src, grad, dst, .. } => Accesses::of(&[(src, Read), (grad, Read), (dst, Write)]),
+            Along::ProdGrad { src, grad, dst, .. } => each(f, [(src, Read), (grad, Read), (dst, Write)]),
             Along::Norm { src, scale, shift, dst, .. } => {
-                let mut accesses = Accesses::of(&[(src, Read)]);
-                scale.into_iter().chain(shift).for_each(|view| accesses.push(view, Read));
-                accesses.push(dst, Write);
-                accesses
+                let sources = [Some(src), scale.as_mut(), shift.as_mut()].into_iter().flatten();
+                each(f, sources.map(read).chain([(dst, Write)]));
             }
             Along::NormGrad { src, grad, scale, dst, products, .. } => {
-                let mut accesses = Accesses::of(&[(src, Read), (grad, Read)]);
-                scale.into_iter().for_each(|view| accesses.push(view, Read));
-                accesses.push(dst, Write);
-                accesses.push(products, Write);
-                accesses
+                let sources = [Some(src), Some(grad), scale.as_mut()].into_iter().flatten();
+                each(f, sources.map(read).chain([(dst, Write), (products, Write)]));
             }
         }
     }

@@ -334,15 +334,7 @@ pub(crate) enum Access {
 }
 
 impl Accesses {
-    pub(crate) fn of(list: &[(View, Access)]) -> Self {
-        let mut accesses = Accesses::default();
-        for &entry in list {
-            accesses.push(entry.0, entry.1);
-        }
-        accesses
-    }
-
-    pub(crate) fn push(&mut self, view: View, access: Access) {
+    fn push(&mut self, view: View, access: Access) {
         self.views[self.len] = Some((view, access));
         self.len += 1;
     }
@@ -352,6 +344,14 @@ impl Accesses {
     }
 }
 
+/// What is done with every operand of a kernel.
+pub(crate) type Operands<'f> = &'f mut dyn FnMut(&mut View, Access);
+
+/// Hands on a list of operands.
+pub(crate) fn each<'v>(f: Operands<'_>, list: impl IntoIterator<Item = (&'v mut View, Access)>) {
+    list.into_iter().for_each(|(view, access)| f(view, access));
+}
+
 impl Kernel {
     /// Zeroes all bytes of a span.
     pub(crate) fn zero(span: Span) -> Self {
@@ -359,63 +359,29 @@ impl Kernel {
         Kernel::Fill { dst: View::new(span, DType::U8, layout), value: 0.0 }
     }
 
-    /// Replaces every operand, in the order of [`Kernel::accesses`].
+    /// Every operand with what the kernel does to it.
+    pub(crate) fn accesses(&self) -> Accesses {
+        let mut accesses = Accesses::default();
+        let mut kernel = *self;
+        kernel.operands(&mut |view, access| accesses.push(*view, access));
+        accesses
+    }
+
+    /// The same kernel with what `f` makes of each operand, in the order of [`Kernel::accesses`].
     pub(crate) fn with_views(mut self, f: &mut dyn FnMut(View) -> View) -> Self {
-        let mut all = |views: &mut [&mut View]| views.iter_mut().for_each(|view| **view = f(**view));
-        match &mut self {
-            Kernel::Fill { dst, .. }
-            | Kernel::Arange { dst, .. }
-            | Kernel::Uniform { dst, .. }
-            | Kernel::Normal { dst, .. }
-            | Kernel::UnaryAssign { dst, .. }
-            | Kernel::AffineAssign { dst, .. } => all(&mut [dst]),
-            Kernel::Copy { src, dst }
-            | Kernel::Cast { src, dst }
-            | Kernel::Unary { src, dst, .. }
-            | Kernel::Affine { src, dst, .. }
-            | Kernel::Powf { src, dst, .. }
-            | Kernel::Clamp { src, dst, .. }
-            | Kernel::Reduce { src, dst, .. }
-            | Kernel::ArgReduce { src, dst, .. }
-            | Kernel::Softmax { src, dst, .. } => all(&mut [src, dst]),
-            Kernel::Binary { lhs, rhs, dst, .. }
-            | Kernel::Compare { lhs, rhs, dst, .. }
-            | Kernel::Bits { lhs, rhs, dst, .. }
-            | Kernel::Matmul { lhs, rhs, dst } => all(&mut [lhs, rhs, dst]),
-            Kernel::BinaryAssign { dst, rhs, .. } => all(&mut [dst, rhs]),
-            Kernel::Where { cond, yes, no, dst } => all(&mut [cond, yes, no, dst]),
-            Kernel::UnaryGrad { saved, grad, dst, .. } => all(&mut [saved, grad, dst]),
-            Kernel::SoftmaxGrad { out, grad, dst, .. } => all(&mut [out, grad, dst]),
-            Kernel::CrossEntropy { logits, labels, probs, loss } => all(&mut [logits, labels, probs, loss]),
-            Kernel::CrossEntropyGrad { probs, labels, grad, dst } => all(&mut [probs, labels, grad, dst]),
-            Kernel::IndexSelect { src, ids, dst, .. } | Kernel::Gather { src, ids, dst, .. } => {
-                all(&mut [src, ids, dst]);
-            }
-            Kernel::IndexAdd { dst, ids, src, .. } | Kernel::ScatterAdd { dst, ids, src, .. } => {
-                all(&mut [dst, ids, src]);
-            }
-            Kernel::Window(kernel) => *kernel = kernel.with_views(f),
-            Kernel::Along(kernel) => *kernel = kernel.with_views(f),
-            Kernel::SgdStep { param, grad, velocity, .. } => {
-                all(&mut [param, grad]);
-                if let Some(velocity) = velocity {
-                    *velocity = f(*velocity);
-                }
-            }
-            Kernel::AdamStep { param, grad, m, v, .. } => all(&mut [param, grad, m, v]),
-        }
+        self.operands(&mut |view, _| *view = f(*view));
         self
     }
 
-    /// Every operand with what the kernel does to it.
-    pub(crate) fn accesses(&self) -> Accesses {
+    /// Calls `f` with every operand and what the kernel does to it.
+    fn operands(&mut self, f: Operands<'_>) {
         use Access::{Read, ReadWrite, Write};
-        match *self {
+        match self {
             Kernel::Fill { dst, .. }
             | Kernel::Arange { dst, .. }
             | Kernel::Uniform { dst, .. }
-            | Kernel::Normal { dst, .. } => Accesses::of(&[(dst, Write)]),
-            Kernel::UnaryAssign { dst, .. } | Kernel::AffineAssign { dst, .. } => Accesses::of(&[(dst, ReadWrite)]),
+            | Kernel::Normal { dst, .. } => each(f, [(dst, Write)]),
+            Kernel::UnaryAssign { dst, .. } | Kernel::AffineAssign { dst, .. } => each(f, [(dst, ReadWrite)]),
             Kernel::Copy { src, dst }
             | Kernel::Cast { src, dst }
             | Kernel::Unary { src, dst, .. }
@@ -424,40 +390,35 @@ impl Kernel {
             | Kernel::Clamp { src, dst, .. }
             | Kernel::Reduce { src, dst, .. }
             | Kernel::ArgReduce { src, dst, .. }
-            | Kernel::Softmax { src, dst, .. } => Accesses::of(&[(src, Read), (dst, Write)]),
+            | Kernel::Softmax { src, dst, .. } => each(f, [(src, Read), (dst, Write)]),
             Kernel::Binary { lhs, rhs, dst, .. }
             | Kernel::Compare { lhs, rhs, dst, .. }
             | Kernel::Bits { lhs, rhs, dst, .. }
-            | Kernel::Matmul { lhs, rhs, dst } => Accesses::of(&[(lhs, Read), (rhs, Read), (dst, Write)]),
-            Kernel::BinaryAssign { dst, rhs, .. } => Accesses::of(&[(dst, ReadWrite), (rhs, Read)]),
-            Kernel::Where { cond, yes, no, dst } => {
-                Accesses::of(&[(cond, Read), (yes, Read), (no, Read), (dst, Write)])
-            }
-            Kernel::UnaryGrad { saved, grad, dst, .. } => Accesses::of(&[(saved, Read), (grad, Read), (dst, Write)]),
-            Kernel::SoftmaxGrad { out, grad, dst, .. } => Accesses::of(&[(out, Read), (grad, Read), (dst, Write)]),
+            | Kernel::Matmul { lhs, rhs, dst } => each(f, [(lhs, Read), (rhs, Read), (dst, Write)]),
+            Kernel::BinaryAssign { dst, rhs, .. } => each(f, [(dst, ReadWrite), (rhs, Read)]),
+            Kernel::Where { cond, yes, no, dst } => each(f, [(cond, Read), (yes, Read), (no, Read), (dst, Write)]),
+            Kernel::UnaryGrad { saved, grad, dst, .. } => each(f, [(saved, Read), (grad, Read), (dst, Write)]),
+            Kernel::SoftmaxGrad { out, grad, dst, .. } => each(f, [(out, Read), (grad, Read), (dst, Write)]),
             Kernel::CrossEntropy { logits, labels, probs, loss } => {
-                Accesses::of(&[(logits, Read), (labels, Read), (probs, Write), (loss, Write)])
+                each(f, [(logits, Read), (labels, Read), (probs, Write), (loss, Write)]);
             }
             Kernel::CrossEntropyGrad { probs, labels, grad, dst } => {
-                Accesses::of(&[(probs, Read), (labels, Read), (grad, Read), (dst, Write)])
+                each(f, [(probs, Read), (labels, Read), (grad, Read), (dst, Write)]);
             }
             Kernel::IndexSelect { src, ids, dst, .. } | Kernel::Gather { src, ids, dst, .. } => {
-                Accesses::of(&[(src, Read), (ids, Read), (dst, Write)])
+                each(f, [(src, Read), (ids, Read), (dst, Write)]);
             }
             Kernel::IndexAdd { dst, ids, src, .. } | Kernel::ScatterAdd { dst, ids, src, .. } => {
-                Accesses::of(&[(dst, ReadWrite), (ids, Read), (src, Read)])
+                each(f, [(dst, ReadWrite), (ids, Read), (src, Read)]);
             }
-            Kernel::Window(ref windowed) => windowed.accesses(),
-            Kernel::Along(ref along) => along.accesses(),
+            Kernel::Window(windowed) => windowed.operands(f),
+            Kernel::Along(along) => along.operands(f),
             Kernel::SgdStep { param, grad, velocity, .. } => {
-                let mut accesses = Accesses::of(&[(param, ReadWrite), (grad, Read)]);
-                if let Some(velocity) = velocity {
-                    accesses.push(velocity, ReadWrite);
-                }
-                accesses
+                let both = [(param, ReadWrite), (grad, Read)];
+                each(f, both.into_iter().chain(velocity.as_mut().map(|velocity| (velocity, ReadWrite))));
             }
             Kernel::AdamStep { param, grad, m, v, .. } => {
-                Accesses::of(&[(param, ReadWrite), (grad, Read), (m, ReadWrite), (v, ReadWrite)])
+                each(f, [(param, ReadWrite), (grad, Read), (m, ReadWrite), (v, ReadWrite)]);
             }
         }
     }

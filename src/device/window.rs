@@ -3,7 +3,7 @@
 
 use crate::device::kernel::{
     Access::{Read, Write},
-    Accesses, View,
+    Operands, View, each,
 };
 
 /// A window that slides over the three spatial axes of an image `[B, C, D, H, W]`; images with fewer have leading
@@ -162,47 +162,26 @@ impl Windowed {
         }
     }
 
-    /// Replaces every operand, in the order of [`Windowed::accesses`].
-    pub(crate) fn with_views(mut self, f: &mut dyn FnMut(View) -> View) -> Self {
-        let mut all = |views: &mut [&mut View]| views.iter_mut().for_each(|view| **view = f(**view));
-        match &mut self {
-            Windowed::Conv { image, weights, result, room, .. } => all(&mut [image, weights, result, room]),
-            Windowed::Unfold { image: src, columns: dst, .. }
-            | Windowed::Fold { columns: src, image: dst, .. }
-            | Windowed::Resize { image: src, dst, .. }
-            | Windowed::ResizeGrad { grad: src, image: dst, .. } => all(&mut [src, dst]),
-            Windowed::Pool { image: src, dst, ids, .. } | Windowed::PoolGrad { grad: src, image: dst, ids, .. } => {
-                all(&mut [src, dst]);
-                ids.iter_mut().for_each(|ids| *ids = f(*ids));
-            }
-        }
-        self
-    }
-
-    /// Every operand with what the kernel does to it.
-    pub(crate) fn accesses(&self) -> Accesses {
-        match *self {
+    /// Calls `f` with every operand and what the kernel does to it.
+    pub(crate) fn operands(&mut self, f: Operands<'_>) {
+        match self {
             Windowed::Conv { op, image, weights, result, room, .. } => {
                 let [of_image, of_weights, of_result] = match op {
                     ConvOp::Result => [Read, Read, Write],
                     ConvOp::Image => [Write, Read, Read],
                     ConvOp::Weights => [Read, Write, Read],
                 };
-                Accesses::of(&[(image, of_image), (weights, of_weights), (result, of_result), (room, Write)])
+                each(f, [(image, of_image), (weights, of_weights), (result, of_result), (room, Write)]);
             }
             Windowed::Unfold { image: src, columns: dst, .. }
             | Windowed::Fold { columns: src, image: dst, .. }
             | Windowed::Resize { image: src, dst, .. }
-            | Windowed::ResizeGrad { grad: src, image: dst, .. } => Accesses::of(&[(src, Read), (dst, Write)]),
+            | Windowed::ResizeGrad { grad: src, image: dst, .. } => each(f, [(src, Read), (dst, Write)]),
             Windowed::Pool { image: src, dst, ids, .. } => {
-                let mut accesses = Accesses::of(&[(src, Read), (dst, Write)]);
-                ids.into_iter().for_each(|ids| accesses.push(ids, Write));
-                accesses
+                each(f, [(src, Read), (dst, Write)].into_iter().chain(ids.as_mut().map(|ids| (ids, Write))));
             }
             Windowed::PoolGrad { grad, ids, image, .. } => {
-                let mut accesses = Accesses::of(&[(grad, Read), (image, Write)]);
-                ids.into_iter().for_each(|ids| accesses.push(ids, Read));
-                accesses
+                each(f, [(grad, Read), (image, Write)].into_iter().chain(ids.as_mut().map(|ids| (ids, Read))));
             }
         }
     }
