@@ -98,6 +98,65 @@ impl Cache {
     }
 }
 
+/// What a pair of caches shares: its parts, and what they hold.
+macro_rules! pair {
+    ($pair:ident of $cache:ident) => {
+        impl $pair {
+            /// The cache of keys.
+            pub fn k_cache(&self) -> &$cache {
+                &self.k
+            }
+
+            /// The cache of values.
+            pub fn v_cache(&self) -> &$cache {
+                &self.v
+            }
+
+            /// The cache of keys, to be changed.
+            pub fn k_cache_mut(&mut self) -> &mut $cache {
+                &mut self.k
+            }
+
+            /// The cache of values, to be changed.
+            pub fn v_cache_mut(&mut self) -> &mut $cache {
+                &mut self.v
+            }
+
+            /// A view of the keys that it holds.
+            ///
+            /// # Errors
+            #[doc = concat!("As [`", stringify!($cache), "::current_data`].")]
+            #[track_caller]
+            pub fn k(&self) -> Result<Option<Tensor>> {
+                self.k.current_data()
+            }
+
+            /// A view of the values that it holds.
+            ///
+            /// # Errors
+            #[doc = concat!("As [`", stringify!($cache), "::current_data`].")]
+            #[track_caller]
+            pub fn v(&self) -> Result<Option<Tensor>> {
+                self.v.current_data()
+            }
+
+            /// Positions taken in so far.
+            pub fn current_seq_len(&self) -> usize {
+                self.k.current_seq_len()
+            }
+
+            /// Without positions or memory.
+            pub fn reset(&mut self) {
+                self.k.reset();
+                self.v.reset();
+            }
+        }
+    };
+}
+
+pair!(KvCache of Cache);
+pair!(RotatingKvCache of RotatingCache);
+
 /// The two caches of an attention.
 #[derive(Clone, Debug)]
 pub struct KvCache {
@@ -111,68 +170,21 @@ impl KvCache {
         KvCache { k: Cache::new(dim, max_seq_len), v: Cache::new(dim, max_seq_len) }
     }
 
-    /// The cache of keys.
-    pub fn k_cache(&self) -> &Cache {
-        &self.k
-    }
-
-    /// The cache of values.
-    pub fn v_cache(&self) -> &Cache {
-        &self.v
-    }
-
-    /// The cache of keys, to be changed.
-    pub fn k_cache_mut(&mut self) -> &mut Cache {
-        &mut self.k
-    }
-
-    /// The cache of values, to be changed.
-    pub fn v_cache_mut(&mut self) -> &mut Cache {
-        &mut self.v
-    }
-
-    /// A view of the keys so far.
-    ///
-    /// # Errors
-    /// As [`Cache::current_data`].
-    #[track_caller]
-    pub fn k(&self) -> Result<Option<Tensor>> {
-        self.k.current_data()
-    }
-
-    /// A view of the values so far.
-    ///
-    /// # Errors
-    /// As [`Cache::current_data`].
-    #[track_caller]
-    pub fn v(&self) -> Result<Option<Tensor>> {
-        self.v.current_data()
-    }
-
     /// Takes keys and values in; views of all so far.
     ///
     /// # Errors
-    /// As [`Cache::append`].
+    /// As [`Cache::append`]; neither is taken in then.
     #[track_caller]
     pub fn append(&mut self, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
-        self.k.append(k)?;
+        let mut keys = self.k.clone();
+        keys.append(k)?;
         self.v.append(v)?;
+        self.k = keys;
         let all = |cache: &Cache, src: &Tensor| match cache.current_data()? {
             Some(all) => Ok(all),
             None => src.narrow(cache.dim, 0, 0),
         };
         Ok((all(&self.k, k)?, all(&self.v, v)?))
-    }
-
-    /// Positions so far.
-    pub fn current_seq_len(&self) -> usize {
-        self.k.current_seq_len()
-    }
-
-    /// Without positions or memory.
-    pub fn reset(&mut self) {
-        self.k.reset();
-        self.v.reset();
     }
 }
 
@@ -291,7 +303,7 @@ impl RotatingCache {
             (self.current_seq_len..self.current_seq_len + seq_len).collect()
         };
         let queries = self.current_seq_len..self.current_seq_len + seq_len;
-        let hidden = |query: usize, key: usize| u8::from(key > query || key + self.max_seq_len < query);
+        let hidden = |query: usize, key: usize| u8::from(key > query || key.saturating_add(self.max_seq_len) < query);
         let mask: Vec<u8> = queries.flat_map(|query| keys.iter().map(move |&key| hidden(query, key))).collect();
         Tensor::from_slice(&mask, (seq_len, keys.len()), device).map(Some)
     }
@@ -310,44 +322,6 @@ impl RotatingKvCache {
         RotatingKvCache { k: RotatingCache::new(dim, max_seq_len), v: RotatingCache::new(dim, max_seq_len) }
     }
 
-    /// The cache of keys.
-    pub fn k_cache(&self) -> &RotatingCache {
-        &self.k
-    }
-
-    /// The cache of values.
-    pub fn v_cache(&self) -> &RotatingCache {
-        &self.v
-    }
-
-    /// The cache of keys, to be changed.
-    pub fn k_cache_mut(&mut self) -> &mut RotatingCache {
-        &mut self.k
-    }
-
-    /// The cache of values, to be changed.
-    pub fn v_cache_mut(&mut self) -> &mut RotatingCache {
-        &mut self.v
-    }
-
-    /// A view of the keys kept.
-    ///
-    /// # Errors
-    /// As [`RotatingCache::current_data`].
-    #[track_caller]
-    pub fn k(&self) -> Result<Option<Tensor>> {
-        self.k.current_data()
-    }
-
-    /// A view of the values kept.
-    ///
-    /// # Errors
-    /// As [`RotatingCache::current_data`].
-    #[track_caller]
-    pub fn v(&self) -> Result<Option<Tensor>> {
-        self.v.current_data()
-    }
-
     /// Takes keys and values in. See [`RotatingCache::append`].
     ///
     /// # Errors
@@ -362,11 +336,6 @@ impl RotatingKvCache {
         self.k.offset()
     }
 
-    /// Positions taken in so far.
-    pub fn current_seq_len(&self) -> usize {
-        self.k.current_seq_len()
-    }
-
     /// See [`RotatingCache::attn_mask`].
     ///
     /// # Errors
@@ -379,12 +348,6 @@ impl RotatingKvCache {
     /// See [`RotatingCache::positions`].
     pub fn positions(&self, seq_len: usize) -> Vec<usize> {
         self.k.positions(seq_len)
-    }
-
-    /// Without positions or memory.
-    pub fn reset(&mut self) {
-        self.k.reset();
-        self.v.reset();
     }
 }
 

@@ -51,7 +51,7 @@ macro_rules! typed {
                 type $t = $rust;
                 $call
             })*
-            other => unimplemented!("{other} in typed!"),
+            other => panic!("typed! does not know {other}"),
         }
     };
 }
