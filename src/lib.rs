@@ -32,6 +32,7 @@ mod api {
         dtype::{DType, WithDType},
         error::{Closer, Error, OutOfMemory, Result, Site, StaleArray},
         layout::Layout,
+        leak::{LeakedArray, WorkspaceFull, WorkspaceState},
         shape::{Axes, D, Dim, Dims, MAX_RANK, Shape, ShapeWithOneHole, SizeOrHole, ToUsize2},
         units::Bytes,
     };

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 
 use crate::base::{dtype::DType, shape::Shape, units::Bytes};
 
+use crate::base::leak::{LeakedArray, WorkspaceFull};
+
 /// The result of every call of this crate that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -147,6 +149,28 @@ pub enum Error {
     },
     /// An array that was closed: by hand, with its manager, or by the end of its scope.
     StaleArray(Box<StaleArray>),
+    /// An array of a workspace that was used after the end of its cycle.
+    LeakedArray(Box<LeakedArray>),
+    /// A workspace that has no room, and may not take any elsewhere.
+    WorkspaceFull(Box<WorkspaceFull>),
+    /// A workspace that cannot do what was asked of it.
+    Workspace {
+        /// What was asked of it.
+        op: &'static str,
+        /// Its name.
+        workspace: String,
+        /// Why not, and what to do instead.
+        why: String,
+    },
+    /// Settings of a workspace that contradict each other.
+    WorkspaceConfig {
+        /// The setting, as the builder calls it.
+        setting: &'static str,
+        /// Its value.
+        value: String,
+        /// What it contradicts, and what it may be.
+        why: String,
+    },
     /// A manager that was closed.
     ManagerClosed {
         /// What was asked of it.
@@ -411,6 +435,10 @@ impl fmt::Display for Error {
             | Error::SizeOverflow { .. }
             | Error::ElementCount { .. } => self.fmt_shape(f),
             Error::StaleArray(_)
+            | Error::LeakedArray(_)
+            | Error::WorkspaceFull(_)
+            | Error::Workspace { .. }
+            | Error::WorkspaceConfig { .. }
             | Error::ManagerClosed { .. }
             | Error::ManagerCapped { .. }
             | Error::SystemManager { .. }
@@ -474,6 +502,10 @@ impl Error {
     fn fmt_lifetime(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::StaleArray(stale) => fmt_stale(f, stale),
+            Error::LeakedArray(leaked) => leaked.fmt(f),
+            Error::WorkspaceFull(full) => full.fmt(f),
+            Error::Workspace { op, workspace, why } => write!(f, "{op}: workspace [{workspace}]: {why}"),
+            Error::WorkspaceConfig { setting, value, why } => write!(f, "workspace: {setting} is {value}: {why}"),
             Error::ManagerClosed { op, manager, created, closed_by, closed } => {
                 write!(f, "{op}: manager `{manager}` (made at {created}) has been closed already, {closed_by}")?;
                 if let Some(site) = closed {

@@ -13,6 +13,8 @@ pub(crate) mod error;
 #[cfg(not(loom))]
 pub(crate) mod layout;
 #[cfg(not(loom))]
+pub(crate) mod leak;
+#[cfg(not(loom))]
 pub(crate) mod shape;
 pub(crate) mod sync;
 #[cfg(not(loom))]

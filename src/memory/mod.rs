@@ -36,6 +36,8 @@ pub(crate) mod storage;
 pub(crate) mod switch;
 #[cfg(not(loom))]
 pub(crate) mod threads;
+#[cfg(not(loom))]
+pub(crate) mod workspace;
 
 #[cfg(all(test, loom))]
 mod loom_tests;

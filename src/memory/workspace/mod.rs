@@ -1,0 +1,4 @@
+//! Workspaces: arenas whose arrays end together, with the cycle they were made in.
+
+pub(crate) mod config;
+pub(crate) mod plan;
