@@ -502,8 +502,8 @@ impl Error {
     fn fmt_lifetime(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::StaleArray(stale) => fmt_stale(f, stale),
-            Error::LeakedArray(leaked) => leaked.fmt(f),
-            Error::WorkspaceFull(full) => full.fmt(f),
+            Error::LeakedArray(leaked) => fmt::Display::fmt(leaked, f),
+            Error::WorkspaceFull(full) => fmt::Display::fmt(full, f),
             Error::Workspace { op, workspace, why } => write!(f, "{op}: workspace [{workspace}]: {why}"),
             Error::WorkspaceConfig { setting, value, why } => write!(f, "workspace: {setting} is {value}: {why}"),
             Error::ManagerClosed { op, manager, created, closed_by, closed } => {
