@@ -29,6 +29,7 @@
 //! optim.rs        steps of optimisers
 //! dispatch.rs     the kernels of windows and along axes with their types
 //! pool.rs         the bytes themselves
+//! mapped.rs       bytes that lie in a file
 //! ```
 
 mod bits;
@@ -37,6 +38,8 @@ pub(crate) mod conv;
 mod dispatch;
 mod elementwise;
 mod index;
+#[allow(dead_code)] // until a workspace maps files
+pub(crate) mod mapped;
 mod maps;
 mod math;
 mod matmul;
