@@ -52,6 +52,10 @@ mod api {
         manager::NdManager,
         proxy::Proxy,
         report::{ArrayReport, ManagerReport},
+        workspace::config::{
+            AllocationPolicy, DebugMode, LearningPolicy, LocationPolicy, MirroringPolicy, ResetPolicy, SpillPolicy,
+            WorkspaceConfig, WorkspaceConfigBuilder,
+        },
     };
     pub use crate::nn::module::{Module, ModuleT};
     #[cfg(feature = "linalg")]
