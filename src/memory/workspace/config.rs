@@ -423,8 +423,11 @@ mod tests {
 
     #[test]
     fn the_default_is_what_the_builder_makes() {
-        assert_eq!(WorkspaceConfig::builder().build().unwrap(), WorkspaceConfig::default());
-        assert_ne!(WorkspaceConfig::builder().min_size(1).build().unwrap(), WorkspaceConfig::default());
+        assert_eq!(WorkspaceConfig::builder().build().expect("no contradiction"), WorkspaceConfig::default());
+        assert_ne!(
+            WorkspaceConfig::builder().min_size(1).build().expect("no contradiction"),
+            WorkspaceConfig::default()
+        );
     }
 
     #[test]
@@ -445,7 +448,7 @@ mod tests {
             .steps_number(6)
             .shrink_after(7)
             .build()
-            .unwrap();
+            .expect("no contradiction");
         assert_eq!(config.policy_allocation(), AllocationPolicy::Strict);
         assert_eq!(config.policy_spill(), SpillPolicy::Fail);
         assert_eq!(config.policy_mirroring(), MirroringPolicy::HostOnly);
@@ -489,24 +492,30 @@ mod tests {
             assert_eq!(setting, "overallocation_limit");
             assert!(text.contains("For cyclic workspace overallocation should be positive integral value."), "{text}");
         }
-        ring().overallocation_limit(1.0).build().unwrap();
-        ring().policy_allocation(AllocationPolicy::Strict).build().unwrap();
+        ring().overallocation_limit(1.0).build().expect("no contradiction");
+        ring().policy_allocation(AllocationPolicy::Strict).build().expect("no contradiction");
     }
 
     #[test]
     fn what_looks_odd_and_is_not() {
-        mapped().initial_size(1_000_000_000).build().unwrap();
-        mapped().temp_file_path("x").build().unwrap();
-        mapped().temp_file_path("x").policy_learning(LearningPolicy::None).build().unwrap();
-        mapped().initial_size(1).policy_mirroring(MirroringPolicy::HostOnly).build().unwrap();
+        mapped().initial_size(1_000_000_000).build().expect("no contradiction");
+        mapped().temp_file_path("x").build().expect("no contradiction");
+        mapped().temp_file_path("x").policy_learning(LearningPolicy::None).build().expect("no contradiction");
+        mapped().initial_size(1).policy_mirroring(MirroringPolicy::HostOnly).build().expect("no contradiction");
         mapped()
             .initial_size(1)
             .policy_reset(ResetPolicy::EndOfBufferReached)
             .overallocation_limit(1.0)
             .build()
-            .unwrap();
-        WorkspaceConfig::builder().policy_learning(LearningPolicy::OverTime).build().unwrap();
-        WorkspaceConfig::builder().policy_learning(LearningPolicy::None).min_size(1).build().unwrap();
-        WorkspaceConfig::builder().initial_size(5).max_size(5).min_size(5).shrink_after(None).build().unwrap();
+            .expect("no contradiction");
+        WorkspaceConfig::builder().policy_learning(LearningPolicy::OverTime).build().expect("no contradiction");
+        WorkspaceConfig::builder().policy_learning(LearningPolicy::None).min_size(1).build().expect("no contradiction");
+        WorkspaceConfig::builder()
+            .initial_size(5)
+            .max_size(5)
+            .min_size(5)
+            .shrink_after(None)
+            .build()
+            .expect("no contradiction");
     }
 }
