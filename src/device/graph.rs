@@ -30,10 +30,20 @@ pub(crate) trait Asynchronous: Clone + Send + Sync + 'static {
     fn buffer(&self, bytes: usize, zeroed: bool) -> Granted<Buffer> {
         let (span, reserved) = self.shared().alloc(bytes)?;
         let buffer = Buffer::from_pool(span, self.device(), reserved);
-        if zeroed && bytes > 0 {
-            self.launch(&Kernel::zero(span)).map_err(AllocError::Failed)?;
+        if zeroed {
+            self.zero(span).map_err(AllocError::Failed)?;
         }
         Ok(buffer)
+    }
+
+    /// Submits the zeroing of bytes to this thread's stream.
+    fn zero(&self, span: Span) -> Result<()> {
+        if span.bytes() > 0 { self.launch(&Kernel::zero(span)) } else { Ok(()) }
+    }
+
+    /// A part of a block begins anew.
+    fn carve(&self, part: Span) -> Result<()> {
+        if part.bytes() > 0 { self.shared().carve(part) } else { Ok(()) }
     }
 
     /// Takes a buffer's bytes back.

@@ -339,6 +339,49 @@ impl Device {
         }
     }
 
+    /// A part of a block of this device, as uninitialised memory for something new.
+    ///
+    /// Work that still uses these bytes is the caller's business on the host. Elsewhere all work on parts of one block is
+    /// ordered, as if each used all of it; the simulation reports whoever reads the part before it is written.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the part leaves the block; [`Error::Capture`] while another thread captures a section.
+    #[inline]
+    #[allow(dead_code)] // until a workspace divides its block
+    pub(crate) fn carve(&self, block: &Buffer, offset: usize, bytes: usize) -> Result<Span> {
+        let whole = block.span();
+        if offset > whole.bytes() || bytes > whole.bytes() - offset {
+            let value = format!("{bytes} bytes at {offset} of {}", whole.bytes());
+            return Err(Error::Argument { op: "carve", argument: "part", value, expected: "a range inside the block" });
+        }
+        let start = whole.ptr().map_addr(|at| at.checked_add(offset).expect("a block ends inside the address space"));
+        let part = Span::in_block(start, bytes, whole.block());
+        match self {
+            Device::Cpu => {}
+            Device::Sim(sim) => sim.carve(part)?,
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.carve(part)?,
+        }
+        Ok(part)
+    }
+
+    /// Fills bytes with zeros, as those of a zeroed buffer are: at once on the host, else by a kernel that is submitted.
+    ///
+    /// # Safety
+    /// `dst` belongs to a live buffer of this device, and on the host nobody else uses these bytes.
+    #[allow(unsafe_code)]
+    #[allow(dead_code)] // as `carve`
+    pub(crate) unsafe fn zero(&self, dst: Span) -> Result<()> {
+        match self {
+            // SAFETY: by the caller's promise these are bytes of ours alone.
+            Device::Cpu => unsafe { dst.ptr().as_ptr().write_bytes(0, dst.bytes()) },
+            Device::Sim(sim) => sim.zero(dst)?,
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.zero(dst)?,
+        }
+        Ok(())
+    }
+
     /// Submits a kernel.
     ///
     /// # Safety

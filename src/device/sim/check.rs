@@ -5,8 +5,8 @@
 //! stream's. An access is compared with the earlier ones of its block, at the moment of its submission, so
 //! that a missing wait is found in every run and not only when the draw of the queues exposes it.
 //!
-//! The bytes of the driver's segments are divided into shadows: one for each range that was handed out, anew each
-//! time, and for what was never handed out. A new shadow follows all uses of the bytes that it covers.
+//! The bytes of the driver's segments are divided into shadows: one for each range that was handed out, or carved out of
+//! one that was, anew each time, and for what never was. A new shadow follows all uses of the bytes that it covers.
 //!
 //! What a captured section uses is looked at twice: whether it has an owner when it is recorded, and whether it is
 //! ordered and written at each replay. In between nobody else may be given it.
@@ -67,7 +67,7 @@ pub enum Violation {
         block: u64,
         /// The read.
         by: Use,
-        /// The first such byte, from the block's start.
+        /// The first such byte, from the start of what was handed out or carved as one.
         byte: usize,
     },
     /// Operands of one kernel share bytes that it writes. The kernel was refused.
@@ -77,7 +77,8 @@ pub enum Violation {
         /// The use.
         by: Use,
     },
-    /// Bytes were handed out that somebody has: another owner, or a captured section.
+    /// Bytes were handed out that somebody has: another owner, or a captured section; or they were carved out of a block
+    /// for a new array while a captured section uses them.
     Shared {
         /// The block.
         block: u64,
@@ -150,8 +151,12 @@ impl Checker {
     /// Whether somebody has bytes of a range.
     fn is_taken(&self, range: &Range<usize>) -> bool {
         let before = self.live.range(..range.end).next_back();
-        before.is_some_and(|(start, bytes)| start + bytes > range.start)
-            || self.pinned.values().flatten().any(|other| other.start < range.end && range.start < other.end)
+        before.is_some_and(|(start, bytes)| start + bytes > range.start) || self.is_pinned(range)
+    }
+
+    /// Whether a captured section uses bytes of a range.
+    fn is_pinned(&self, range: &Range<usize>) -> bool {
+        self.pinned.values().flatten().any(|other| other.start < range.end && range.start < other.end)
     }
 
     pub(super) fn hand_out(&mut self, span: Span) {
@@ -161,13 +166,28 @@ impl Checker {
             self.report(Violation::Shared { block });
         }
         self.live.insert(range.start, span.bytes());
-        self.begin_life(span);
+        self.begin_block(span);
     }
 
-    /// The bytes of a span count as unwritten, and whoever uses them has to be behind who did.
-    pub(super) fn begin_life(&mut self, span: Span) {
+    /// Bytes of a block begin anew, for whoever its owner gives them to.
+    pub(super) fn carve(&mut self, span: Span) {
+        let range = range_of(span);
+        if self.is_pinned(&range) {
+            let block = self.number_at(range.start).unwrap_or_default();
+            self.report(Violation::Shared { block });
+        }
+        self.begin_life(range);
+    }
+
+    /// As [`Checker::begin_life`], for all of a block.
+    pub(super) fn begin_block(&mut self, span: Span) {
         let Range { start, end } = range_of(span);
-        let end = end.next_multiple_of(GRAIN);
+        self.begin_life(start..end.next_multiple_of(GRAIN));
+    }
+
+    /// The bytes of a range count as unwritten, and whoever uses them has to be behind who did.
+    pub(super) fn begin_life(&mut self, range: Range<usize>) {
+        let Range { start, end } = range;
         self.split_at(start);
         self.split_at(end);
         let Some(number) = self.number_at(start) else { return };
@@ -182,15 +202,12 @@ impl Checker {
     /// Lets a shadow begin at this address, if one covers it.
     fn split_at(&mut self, at: usize) {
         let Some((&start, shadow)) = self.shadows.range_mut(..at).next_back() else { return };
-        let (skip, bytes, number) = (at - start, shadow.bytes, shadow.number);
-        if skip >= bytes {
-            return;
+        let (skip, bytes) = (at - start, shadow.bytes);
+        if skip < bytes {
+            let right = shadow.part(skip..bytes);
+            *shadow = shadow.part(0..skip);
+            self.shadows.insert(at, right);
         }
-        let mut parts = [Shadow::new(number, skip), Shadow::new(number, bytes - skip)];
-        parts.iter_mut().for_each(|part| part.follow_all(shadow));
-        let [left, right] = parts;
-        *shadow = left;
-        self.shadows.insert(at, right);
     }
 
     fn number_at(&self, address: usize) -> Option<u64> {
@@ -256,20 +273,27 @@ impl Checker {
         let mut found = Vec::new();
         let operands = || operands.iter().filter(|(view, _)| view.span().bytes() > 0);
         for (view, access) in operands() {
-            let Some((shadow, skip)) = find(&mut self.shadows, view.span()) else { continue };
-            let block = shadow.number;
-            for first in shadow.unordered(*access != Access::Read, &now) {
-                found.push(Violation::Unordered { block, first, second: by });
+            let (mut late, mut hole) = (Vec::new(), None);
+            for (shadow, skip) in reached(&mut self.shadows, view.span()) {
+                let block = shadow.number;
+                for first in shadow.unordered(*access != Access::Read, &now) {
+                    if !late.contains(&(block, first)) {
+                        late.push((block, first));
+                    }
+                }
+                if *access != Access::Write {
+                    hole = hole.or_else(|| shadow.uninitialised(view, skip).map(|byte| (block, byte)));
+                }
             }
-            if let Some(byte) = shadow.uninitialised(view, skip).filter(|_| *access != Access::Write) {
-                found.push(Violation::Uninitialised { block, by, byte });
-            }
+            found.extend(late.into_iter().map(|(block, first)| Violation::Unordered { block, first, second: by }));
+            found.extend(hole.map(|(block, byte)| Violation::Uninitialised { block, by, byte }));
         }
         for (view, access) in operands() {
-            let Some((shadow, skip)) = find(&mut self.shadows, view.span()) else { continue };
-            match access {
-                Access::Read => by.stream.into_iter().for_each(|stream| shadow.note_read(stream, by)),
-                Access::Write | Access::ReadWrite => shadow.note_write(by, view, skip),
+            for (shadow, skip) in reached(&mut self.shadows, view.span()) {
+                match access {
+                    Access::Read => by.stream.into_iter().for_each(|stream| shadow.note_read(stream, by)),
+                    Access::Write | Access::ReadWrite => shadow.note_write(by, view, skip),
+                }
             }
         }
         found.into_iter().for_each(|violation| self.report(violation));
@@ -316,17 +340,19 @@ impl Checker {
     }
 }
 
-fn range_of(span: Span) -> Range<usize> {
+pub(super) fn range_of(span: Span) -> Range<usize> {
     let start = span.ptr().addr().get();
     start..start + span.bytes()
 }
 
-/// The shadow that a span lies in, and the bytes before it.
-fn find(shadows: &mut BTreeMap<usize, Shadow>, span: Span) -> Option<(&mut Shadow, usize)> {
-    let start = span.ptr().addr().get();
-    let (address, shadow) = shadows.range_mut(..=start).next_back()?;
-    let skip = start - address;
-    (skip + span.bytes() <= shadow.bytes).then_some((shadow, skip))
+/// The shadows that a span has bytes in, each with the bytes from its start to the span's.
+///
+/// Mostly one. Several if parts of the span were carved anew.
+fn reached(shadows: &mut BTreeMap<usize, Shadow>, span: Span) -> impl Iterator<Item = (&mut Shadow, isize)> {
+    let Range { start, end } = range_of(span);
+    let first = shadows.range(..=start).next_back().map_or(start, |(&at, _)| at);
+    let with_skip = move |(&at, shadow)| (shadow, start.wrapping_sub(at).cast_signed());
+    shadows.range_mut(first..end).map(with_skip).filter(|(shadow, skip)| *skip < shadow.bytes.cast_signed())
 }
 
 /// What a violation calls a kernel.

@@ -20,7 +20,7 @@ use crate::device::{
     kernel::{Access, Kernel, View},
     sim::{
         SimCalls,
-        check::{Checker, name_of},
+        check::{Checker, name_of, range_of},
         memory::{Heap, Landing, Task},
         queue::Queues,
     },
@@ -57,6 +57,7 @@ pub(super) struct State {
 #[derive(Debug)]
 enum Step {
     HandedOut(Span),
+    Carved(Span),
     Kernel(&'static str, Vec<(View, Access)>, Arc<Task>),
 }
 
@@ -168,9 +169,9 @@ impl SimDriver {
 
 /// The bytes that a section uses.
 fn ranges(steps: &[Step]) -> Vec<Range<usize>> {
-    let range = |span: &Span| span.ptr().addr().get()..span.ptr().addr().get() + span.bytes();
+    let range = |span: &Span| range_of(*span);
     let of = |step: &Step| match step {
-        Step::HandedOut(span) => vec![range(span)],
+        Step::HandedOut(span) | Step::Carved(span) => vec![range(span)],
         Step::Kernel(_, operands, _) => operands.iter().map(|(view, _)| range(&view.span())).collect(),
     };
     let mut all: Vec<_> = steps.iter().flat_map(of).filter(|range| !range.is_empty()).collect();
@@ -297,7 +298,8 @@ impl Driver for SimDriver {
         let replays = graph.replays.fetch_add(1, Ordering::Relaxed);
         for step in &graph.steps {
             match step {
-                Step::HandedOut(span) => checker.begin_life(*span),
+                Step::HandedOut(span) => checker.begin_block(*span),
+                Step::Carved(span) => checker.begin_life(range_of(*span)),
                 Step::Kernel(name, operands, task) => {
                     checker.replayed(name, stream, operands);
                     queues.push(stream, task.clone(), replays, heap);
@@ -320,6 +322,14 @@ impl Driver for SimDriver {
         state.checker.hand_out(span);
         if let Some(recording) = &mut state.recording {
             recording.steps.push(Step::HandedOut(span));
+        }
+    }
+
+    fn carved(&self, span: Span) {
+        let mut state = self.lock();
+        state.checker.carve(span);
+        if let Some(recording) = &mut state.recording {
+            recording.steps.push(Step::Carved(span));
         }
     }
 

@@ -26,6 +26,14 @@ impl Bits {
         })
     }
 
+    /// The offsets of a range, counted from its start.
+    fn part(&self, range: Range<usize>) -> Self {
+        let (first, shift) = (range.start / 64, range.start % 64);
+        let word = |at: usize| self.0.get(at).copied().unwrap_or(0);
+        let both = |at: usize| (word(at) >> shift) | (word(at + 1) << 1 << (63 - shift));
+        Bits((0..range.len().div_ceil(64)).map(|i| both(first + i)).collect())
+    }
+
     fn insert(&mut self, range: Range<usize>) {
         for (word, mask) in Self::words(range) {
             if let Some(bits) = self.0.get_mut(word) {
@@ -96,7 +104,7 @@ pub(super) fn overlap(a: &View, b: &View) -> bool {
     found
 }
 
-/// A range of a segment that was handed out as one, or that never was.
+/// A range of a segment that was handed out or carved as one, or that never was.
 #[derive(Debug)]
 pub(super) struct Shadow {
     /// The how-manieth allocation of the device it lies in.
@@ -112,6 +120,12 @@ pub(super) struct Shadow {
 impl Shadow {
     pub(super) fn new(number: u64, bytes: usize) -> Self {
         Shadow { number, bytes, written: None, read: [None; MAX_STREAMS], initialised: Bits::new(bytes) }
+    }
+
+    /// What is known of some of the bytes.
+    pub(super) fn part(&self, range: Range<usize>) -> Self {
+        let Shadow { number, written, read, .. } = *self;
+        Shadow { number, bytes: range.len(), written, read, initialised: self.initialised.part(range) }
     }
 
     /// Whoever has these bytes next has to be behind the use.
@@ -134,11 +148,17 @@ impl Shadow {
         uses.filter(|by| by.stream.is_some_and(|stream| now.get(stream) < by.operation)).copied().collect()
     }
 
-    /// The first byte of the block that the view reaches and nobody wrote; `skip` bytes lie before its span.
-    pub(super) fn uninitialised(&self, view: &View, skip: usize) -> Option<usize> {
+    /// What lies in here of a range that is counted from `skip` bytes behind the start.
+    fn clip(&self, range: Range<usize>, skip: isize) -> Range<usize> {
+        let at = |byte: usize| byte.saturating_add_signed(skip).min(self.bytes);
+        at(range.start)..at(range.end)
+    }
+
+    /// The first byte in here that the view reaches and nobody wrote; its span begins `skip` bytes behind the start.
+    pub(super) fn uninitialised(&self, view: &View, skip: isize) -> Option<usize> {
         let mut first = None;
         for_each_run(view, &mut |run| {
-            first = first.or_else(|| self.initialised.find(run.start + skip..run.end + skip, false));
+            first = first.or_else(|| self.initialised.find(self.clip(run, skip), false));
         });
         first
     }
@@ -147,10 +167,10 @@ impl Shadow {
         self.read[stream] = Some(by);
     }
 
-    pub(super) fn note_write(&mut self, by: Use, view: &View, skip: usize) {
+    pub(super) fn note_write(&mut self, by: Use, view: &View, skip: isize) {
         self.written = Some(by);
         self.read = [None; MAX_STREAMS];
-        for_each_run(view, &mut |run| self.initialised.insert(run.start + skip..run.end + skip));
+        for_each_run(view, &mut |run| self.initialised.insert(self.clip(run, skip)));
     }
 }
 
@@ -206,6 +226,20 @@ mod tests {
         assert_eq!(bits.find(0..3, true), None);
         assert_eq!(bits.find(0..64, true), Some(3));
         assert_eq!(bits.find(5..5, false), None);
+    }
+
+    #[test]
+    fn a_part_of_bits_is_their_range_wherever_it_begins() {
+        let mut bits = Bits::new(300);
+        [3..9, 60..70, 127..129, 200..300].into_iter().for_each(|range| bits.insert(range));
+        for range in [0..300, 3..70, 64..192, 61..64, 128..300, 299..300, 5..5] {
+            let part = bits.part(range.clone());
+            for at in range.clone() {
+                let [whole, own] =
+                    [(&bits, at), (&part, at - range.start)].map(|(bits, at)| bits.find(at..at + 1, true).is_some());
+                assert_eq!(whole, own, "{at} of {range:?}");
+            }
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::sync::mpsc;
 
+mod carve;
+
 use super::*;
 use crate::base::{dtype::DType, error::Error, layout::Layout, shape::Shape};
 use crate::device::{

@@ -21,6 +21,10 @@
 //! like any other: behind every use by the former owner. So freeing makes no driver call, reuse on the stream
 //! that used a block makes none either, and reuse on another stream costs one wait.
 //!
+//! # Parts
+//! Whoever has a block may divide it: a span with the number of the block that lies inside it counts as the block.
+//! Uses of its parts are ordered as if each were a use of all of it.
+//!
 //! # Invariants
 //! - A block has no driver object of its own.
 //! - A call that fails leaves ticks and blocks as they were, except for waits that the driver did accept:
@@ -60,7 +64,7 @@ pub(crate) type Granted<T> = std::result::Result<T, AllocError>;
 /// The raw calls of an asynchronous device, as [`AsyncDevice`] makes them. Streams count from 0.
 ///
 /// A call that fails had no effect, unless it says otherwise. Between `begin_capture` and `end_capture` come
-/// launches on the captured stream, `handed_out`, `returned` and `destroy`, and nothing else. A launch that cannot be
+/// launches on the captured stream, `handed_out`, `carved`, `returned` and `destroy`, and nothing else. A launch that cannot be
 /// part of a section answers [`Error::Capture`].
 pub(crate) trait Driver: Send + Sync + Debug {
     /// A captured section, ready to run again.
@@ -104,6 +108,8 @@ pub(crate) trait Driver: Send + Sync + Debug {
     }
     /// A block leaves the pool for a new owner: its contents count as uninitialised.
     fn handed_out(&self, _span: Span) {}
+    /// A part of a block begins anew, for whoever the block's owner gives it to: its contents count as uninitialised.
+    fn carved(&self, _span: Span) {}
     /// Its owner is gone.
     fn returned(&self, _span: Span) {}
 }
@@ -253,6 +259,18 @@ impl<D: Driver> AsyncDevice<D> {
             self.driver.returned(span);
             state.pool.put(span);
         }
+    }
+
+    /// A part of a block, for which [`AsyncDevice::alloc`] gave the bytes, begins anew.
+    ///
+    /// # Errors
+    /// [`Error::Capture`] while another thread, or another stream, is being captured.
+    pub(crate) fn carve(&self, part: Span) -> Result<()> {
+        let mut state = self.lock();
+        let stream = state.streams.current();
+        self.may_submit(&mut state, stream, "memory for an array")?;
+        self.driver.carved(part);
+        Ok(())
     }
 
     /// Submits a kernel to this thread's current stream.
