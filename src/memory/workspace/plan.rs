@@ -669,3 +669,6 @@ impl Plan {
         None
     }
 }
+
+#[cfg(test)]
+mod tests;
