@@ -4,10 +4,8 @@
 //! them: by hand, with their manager, or out of the reclaim queue. The rules of a slot's life are in `slot.rs`,
 //! those of use against close in `hazard.rs`, those of ownership in `owner.rs`.
 
-use std::any::Any;
 use std::marker::PhantomData;
 use std::panic::Location;
-use std::sync::Arc;
 use std::sync::atomic::AtomicPtr;
 
 use dashmap::DashMap;
@@ -24,6 +22,7 @@ use crate::memory::{
     hazard::{PLACES, announced},
     key::Key,
     lend,
+    node::{self, Node},
     owner::{self, Owner, Refused},
     proxy::Proxy,
     queue::Queue,
@@ -34,8 +33,8 @@ use crate::memory::{
     threads::{self, Counts, Local, with_local},
 };
 
-/// What the gradient layer hangs on an array: opaque here.
-pub(crate) type Tracked = Option<Arc<dyn Any + Send + Sync>>;
+/// The step of the gradient graph that an array came out of.
+pub(crate) type Tracked = Option<Node>;
 
 /// An array: what its slot holds while it is open. Never changed in between, but exchanged whole by `intern`.
 #[derive(Debug)]
@@ -569,6 +568,7 @@ pub(crate) fn flush(local: &Local) {
     }
     SLOTS.give_back(local.slots.borrow_mut().drain(..));
     storage::flush(local);
+    node::flush(local);
 }
 
 /// Exchanges the payload of an open array for another, for all its handles at once. The old one is returned.
