@@ -26,8 +26,7 @@ pub mod bench;
 /// The public names.
 #[cfg(not(loom))]
 mod api {
-    pub use crate::array::autograd::{GraphReport, graph_report, is_grad_enabled, no_grad, node_count};
-    pub use crate::array::backward::GradStore;
+    pub use crate::array::autograd::{GradStore, GraphReport, graph_report, is_grad_enabled, no_grad, node_count};
     pub use crate::base::context::Context;
     pub use crate::base::{
         dtype::{DType, WithDType},
@@ -53,9 +52,15 @@ mod api {
         manager::NdManager,
         proxy::Proxy,
         report::{ArrayReport, ManagerReport},
-        workspace::config::{
-            AllocationPolicy, DebugMode, LearningPolicy, LocationPolicy, MirroringPolicy, ResetPolicy, SpillPolicy,
-            WorkspaceConfig, WorkspaceConfigBuilder,
+        workspace::{
+            DEFAULT_WORKSPACE, ScopeOut, Workspace, WorkspaceCycle,
+            arena::CycleLease,
+            config::{
+                AllocationPolicy, DebugMode, LearningPolicy, LocationPolicy, MirroringPolicy, ResetPolicy, SpillPolicy,
+                WorkspaceConfig, WorkspaceConfigBuilder,
+            },
+            destroy_all_workspaces_for_current_thread,
+            stats::WorkspaceStats,
         },
     };
     pub use crate::nn::module::{Module, ModuleT};
@@ -77,6 +82,7 @@ mod api {
         random::Generator,
         scalar::TensorOrScalar,
         var::Var,
+        workspace::Duplication,
     };
     pub use half::{bf16, f16};
 

@@ -40,6 +40,14 @@ impl Span {
         Span { ptr, bytes, block }
     }
 
+    /// A part of it, so many bytes from its begin. The caller knows that it is one.
+    #[inline]
+    pub(crate) fn part(&self, offset: usize, bytes: usize) -> Span {
+        debug_assert!(offset + bytes <= self.bytes);
+        let ptr = self.ptr.map_addr(|at| at.checked_add(offset).expect("a block ends inside the address space"));
+        Span { ptr, bytes, block: self.block }
+    }
+
     #[inline]
     pub(crate) fn block(&self) -> u32 {
         self.block
@@ -94,6 +102,28 @@ impl<K: ?Sized> fmt::Debug for Foreign<K> {
     }
 }
 
+/// Bytes of an arena's block, which the arena takes back without asking; it knows by other means who uses them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// The block's number.
+    pub(crate) block: u32,
+    /// The number of the workspace's scope.
+    pub(crate) scope: u32,
+    /// The cycle that they were handed out in.
+    pub(crate) stamp: u64,
+}
+
+/// Whose bytes a buffer has.
+#[derive(Debug)]
+enum Home {
+    /// The pool's of the device, which set this many aside: at least those of the span.
+    Pool(usize),
+    Arena(Part),
+    Foreign(Box<Foreign>),
+    /// Nobody's any more.
+    None,
+}
+
 /// Bytes of a device, owned. Its drop gives them back to the device's pool, from any thread, and makes no
 /// device call: what still runs on them is ordered before their next use by the pool (`stream/mod.rs`).
 ///
@@ -102,16 +132,29 @@ impl<K: ?Sized> fmt::Debug for Foreign<K> {
 pub(crate) struct Buffer {
     span: Span,
     device: Device,
-    /// Bytes the pool set aside for it, at least those of the span.
-    reserved: usize,
-    foreign: Option<Box<Foreign>>,
+    home: Home,
 }
 
 impl Buffer {
     /// Takes ownership of bytes that the pool of `device` handed out.
     #[inline]
     pub(crate) fn from_pool(span: Span, device: Device, reserved: usize) -> Self {
-        Buffer { span, device, reserved, foreign: None }
+        Buffer { span, device, home: Home::Pool(reserved) }
+    }
+
+    /// Bytes of an arena's block, for one cycle: who reads or writes them makes sure that it lasts.
+    #[inline]
+    pub(crate) fn from_arena(span: Span, device: Device, part: Part) -> Self {
+        Buffer { span, device, home: Home::Arena(part) }
+    }
+
+    /// Which part of an arena it is, if it is one.
+    #[inline]
+    pub(crate) fn part(&self) -> Option<&Part> {
+        match &self.home {
+            Home::Arena(part) => Some(part),
+            _ => None,
+        }
     }
 
     /// Bytes that are not a pool's.
@@ -121,19 +164,19 @@ impl Buffer {
     /// - Until then nobody else writes to it; if it is not read-only, nobody else reads it while ndgc writes.
     #[allow(unsafe_code)]
     pub(crate) unsafe fn foreign(span: Span, device: Device, foreign: Box<Foreign>) -> Self {
-        Buffer { span, device, reserved: 0, foreign: Some(foreign) }
+        Buffer { span, device, home: Home::Foreign(foreign) }
     }
 
     /// Whether nobody may write to it: foreign bytes that are only lent for reading.
     #[inline]
     pub(crate) fn is_read_only(&self) -> bool {
-        self.foreign.as_ref().is_some_and(|foreign| foreign.read_only)
+        matches!(&self.home, Home::Foreign(foreign) if foreign.read_only)
     }
 
-    /// Whether its bytes are a pool's: nobody outside ndgc knows them.
+    /// Whether its bytes are a pool's: they are its own, and nobody outside ndgc knows them.
     #[inline]
     pub(crate) fn is_pooled(&self) -> bool {
-        self.foreign.is_none()
+        matches!(self.home, Home::Pool(_))
     }
 
     #[inline]
@@ -150,14 +193,15 @@ impl Buffer {
 impl Drop for Buffer {
     #[inline]
     fn drop(&mut self) {
-        if let Some(foreign) = self.foreign.take() {
-            return end(foreign, &self.device);
-        }
-        match &self.device {
-            Device::Cpu => pool::free(self.span, self.reserved),
-            Device::Sim(sim) => sim.free(self.span),
-            #[cfg(feature = "cuda")]
-            Device::Cuda(cuda) => cuda.free(self.span),
+        match std::mem::replace(&mut self.home, Home::None) {
+            Home::Pool(reserved) => match &self.device {
+                Device::Cpu => pool::free(self.span, reserved),
+                Device::Sim(sim) => sim.free(self.span),
+                #[cfg(feature = "cuda")]
+                Device::Cuda(cuda) => cuda.free(self.span),
+            },
+            Home::Foreign(foreign) => end(foreign, &self.device),
+            Home::Arena(_) | Home::None => {}
         }
     }
 }

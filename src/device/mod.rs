@@ -347,7 +347,6 @@ impl Device {
     /// # Errors
     /// [`Error::Argument`] if the part leaves the block; [`Error::Capture`] while another thread captures a section.
     #[inline]
-    #[allow(dead_code)] // until a workspace divides its block
     pub(crate) fn carve(&self, block: &Buffer, offset: usize, bytes: usize) -> Result<Span> {
         let whole = block.span();
         if offset > whole.bytes() || bytes > whole.bytes() - offset {
@@ -370,7 +369,6 @@ impl Device {
     /// # Safety
     /// `dst` belongs to a live buffer of this device, and on the host nobody else uses these bytes.
     #[allow(unsafe_code)]
-    #[allow(dead_code)] // as `carve`
     pub(crate) unsafe fn zero(&self, dst: Span) -> Result<()> {
         match self {
             // SAFETY: by the caller's promise these are bytes of ours alone.

@@ -38,9 +38,10 @@ impl Record {
     pub(crate) fn announce<const N: usize>(&self, first: usize, indices: [u32; N], user: bool) {
         let mark = if user { USER } else { 0 };
         for (place, index) in self.places[first..first + N].iter().zip(indices) {
-            // Relaxed: ordered before the state reads by the light barrier, which pairs with `heavy` in `announced`'s
-            // caller.
-            place.store((index + 1) | mark, Ordering::Relaxed);
+            // Release: pairs with the Acquire in `places`: who finds this announcement saw what was done under those that
+            // stood here before. Ordered before the state reads by the light barrier, which pairs with `heavy` in
+            // `announced`'s caller.
+            place.store((index + 1) | mark, Ordering::Release);
         }
         light();
     }

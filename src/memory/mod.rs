@@ -19,8 +19,6 @@ pub(crate) mod lend;
 #[cfg(not(loom))]
 pub(crate) mod manager;
 #[cfg(not(loom))]
-pub(crate) mod node;
-#[cfg(not(loom))]
 pub(crate) mod owner;
 #[cfg(not(loom))]
 pub(crate) mod proxy;

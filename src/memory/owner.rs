@@ -16,6 +16,7 @@ use crate::memory::{
     slab::Slab,
     slot::{OPEN, generation_of},
     threads::Local,
+    workspace::scope::CycleId,
 };
 
 /// Shards of a manager's list.
@@ -24,6 +25,10 @@ pub(crate) const SHARDS: usize = 4;
 pub(crate) const NOBODY: u32 = 0;
 /// The owner of an array that its handles own.
 pub(crate) const HANDLES: u32 = u32::MAX;
+/// Set in the owner of an array that ends with a cycle of a workspace, and in `HANDLES`; the slot says which cycle.
+pub(crate) const UNLISTED: u32 = 1 << 30;
+/// The owner of an array that ends with a cycle of a workspace.
+const OF_CYCLE: u32 = UNLISTED;
 
 /// One shard of a manager's arrays.
 #[derive(Debug, Default)]
@@ -69,8 +74,19 @@ pub(crate) struct ManagerId {
 pub(crate) enum Owner {
     /// Its handles own it.
     Handles,
+    /// Its handles own it, and with it bytes of a workspace, which are not used again meanwhile.
+    Holders,
     /// This manager owns it.
     Manager(ManagerId),
+    /// It ends with this cycle of a workspace.
+    Cycle(CycleId),
+}
+
+impl Owner {
+    /// Whether its handles own it.
+    pub(crate) fn is_handles(self) -> bool {
+        matches!(self, Owner::Handles | Owner::Holders)
+    }
 }
 
 /// Why a manager took no array.
@@ -205,11 +221,11 @@ pub(crate) fn take(index: u32, generation: u32) -> Option<Owner> {
         // Acquire: pairs with the Release stores to `owner`.
         match cell.owner.load(Ordering::Acquire) {
             NOBODY => wait_turn(&mut turns),
-            HANDLES => {
+            owner @ (HANDLES | OF_CYCLE) => {
                 // Acquire: as above.
-                let taken = cell.owner.compare_exchange(HANDLES, NOBODY, Ordering::Acquire, Ordering::Relaxed);
+                let taken = cell.owner.compare_exchange(owner, NOBODY, Ordering::Acquire, Ordering::Relaxed);
                 if taken.is_ok() {
-                    return Some(Owner::Handles);
+                    return Some(unlisted(cell, owner));
                 }
             }
             owner => {
@@ -218,6 +234,15 @@ pub(crate) fn take(index: u32, generation: u32) -> Option<Owner> {
                 }
             }
         }
+    }
+}
+
+/// The owner of an array that hangs in no list.
+#[inline]
+fn unlisted(cell: &ArraySlot, owner: u32) -> Owner {
+    match owner {
+        HANDLES => Owner::Handles,
+        _ => Owner::Cycle(cell.cycle_id()),
     }
 }
 
@@ -243,9 +268,14 @@ fn take_from(cell: &ArraySlot, owner: u32) -> Option<ManagerId> {
 pub(crate) fn put(local: &Local, index: u32, owner: Owner, uncapped: bool) -> std::result::Result<(), Refused> {
     let cell = slot(index);
     let id = match owner {
-        Owner::Handles => {
+        Owner::Handles | Owner::Holders => {
             // Release: pairs with the Acquire in `take`.
             cell.owner.store(HANDLES, Ordering::Release);
+            return Ok(());
+        }
+        Owner::Cycle(_) => {
+            // Release: as above. The cycle stands in the slot since the array was made.
+            cell.owner.store(OF_CYCLE, Ordering::Release);
             return Ok(());
         }
         Owner::Manager(id) => id,
@@ -281,7 +311,7 @@ pub(crate) fn owner_of(index: u32, generation: u32) -> Option<Owner> {
     loop {
         // Acquire: pairs with the Release stores to `owner`.
         match cell.owner.load(Ordering::Acquire) {
-            HANDLES => return Some(Owner::Handles),
+            owner @ (HANDLES | OF_CYCLE) => return Some(unlisted(cell, owner)),
             NOBODY => {
                 let state = cell.core.state();
                 if state & OPEN == 0 || generation_of(state) != generation {

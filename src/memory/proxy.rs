@@ -10,6 +10,7 @@ use crate::memory::{
     registry::{self, Payload, Pinned, TakenOver},
     switch,
     threads::{Local, with_local},
+    workspace::scope::{self, CycleId},
 };
 
 /// A tensor, by its key: what users hold. Also exported as `Tensor`.
@@ -136,7 +137,7 @@ impl Proxy {
     pub fn manager(&self) -> Result<NdManager> {
         match self.owner("manager")? {
             Owner::Manager(id) => NdManager::of(id).ok_or_else(|| registry::stale("manager", self.key)),
-            Owner::Handles => {
+            Owner::Handles | Owner::Holders | Owner::Cycle(_) => {
                 let device = self.with_pinned("manager", |array| array.storage.buffer().device().clone())?;
                 Ok(NdManager::system(&device))
             }
@@ -148,7 +149,24 @@ impl Proxy {
     /// # Errors
     /// [`Error::StaleArray`].
     pub fn is_detached(&self) -> Result<bool> {
-        Ok(self.owner("is_detached")? == Owner::Handles)
+        Ok(self.owner("is_detached")?.is_handles())
+    }
+
+    /// Whether the array ends with a cycle of a [`Workspace`](crate::Workspace), or ended with one.
+    pub fn is_attached(&self) -> bool {
+        registry::cycle_of(self.key).is_some()
+    }
+
+    /// Whether no workspace ended the array: it is of none, or of a cycle that goes on (`isInScope` of ND4J).
+    pub fn is_in_scope(&self) -> bool {
+        registry::is_in_scope(self.key)
+    }
+
+    /// Whether [`Proxy::close`] would give bytes back at once: the array is open, no view or gradient shares its bytes, and
+    /// they are not a workspace's.
+    pub fn is_closeable(&self) -> bool {
+        let alone = |array: &Pinned<'_>| array.storage.references() == 1 && array.storage.part().is_none();
+        self.with_pinned("is_closeable", alone).unwrap_or(false)
     }
 
     /// Makes `manager` the owner. All or nothing: if the manager refuses, the array stays where it was. Ends
@@ -178,6 +196,9 @@ impl Proxy {
         with_local(|local| {
             reclaim::on_call(local);
             let index = self.key.index();
+            if let Some(cycle) = registry::cycle_of(self.key) {
+                return Err(if self.is_open() { stays(op, cycle) } else { registry::stale(op, self.key) });
+            }
             let Some(before) = owner::take(index, self.key.generation()) else {
                 return Err(registry::stale(op, self.key));
             };
@@ -243,4 +264,11 @@ impl Proxy {
             Ok(f(&pinned))
         })
     }
+}
+
+/// The refusal to give an array of a workspace to a manager.
+#[cold]
+fn stays(op: &'static str, cycle: CycleId) -> Error {
+    let why = "the array's bytes are the workspace's; detach() gives an array that can be attached".to_owned();
+    Error::Workspace { op, workspace: scope::about(cycle).0, why }
 }

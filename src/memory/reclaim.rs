@@ -9,6 +9,7 @@ use crate::memory::{
     queue::LANES,
     registry::{QUEUE, reap, slot},
     threads::{Local, with_local},
+    workspace::graves,
 };
 
 /// Arrays that one ordinary call reaps at most. The bound keeps the longest stall under 100 microseconds, and is
@@ -39,6 +40,7 @@ pub(crate) fn drain(local: &Local, most: usize) -> usize {
 
 /// Reaps everything that is queued when the call begins, on whatever lane. Returns how many.
 pub(crate) fn drain_all(local: &Local) -> usize {
+    graves::sweep();
     let mut reaped = 0;
     for lane in 0..LANES {
         reaped += drain_lane(local, lane, usize::MAX);

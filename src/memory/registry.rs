@@ -4,37 +4,43 @@
 //! them: by hand, with their manager, or out of the reclaim queue. The rules of a slot's life are in `slot.rs`,
 //! those of use against close in `hazard.rs`, those of ownership in `owner.rs`.
 
+mod tell;
+
+pub(crate) use tell::{age_millis, created, describe, name, set_name, stale};
+
+use std::any::Any;
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::sync::Arc;
 use std::sync::atomic::AtomicPtr;
 
 use dashmap::DashMap;
 
 use crate::base::{
     dtype::DType,
-    error::{Closer, Error, Result, Site, StaleArray},
+    error::{Closer, Error, Result, Site},
     layout::Layout,
-    sync::{AtomicU32, Ordering, wait_turn},
+    sync::{AtomicU32, AtomicU64, Ordering, wait_turn},
 };
-use crate::device::Device;
+use crate::device::{Device, buffer::Part};
 use crate::memory::{
     face::{Face, FaceCell},
     hazard::{PLACES, announced},
     key::Key,
     lend,
-    node::{self, Node},
     owner::{self, Owner, Refused},
     proxy::Proxy,
     queue::Queue,
     slab::Slab,
-    slot::{BUSY, CLOSING, KEPT, LENT, NAMED, OPEN, Slot, generation_of},
+    slot::{BUSY, CLOSING, CYCLE, KEPT, LENT, NAMED, OPEN, Slot, generation_of},
     storage::{self, Storage, give_back_surplus},
     switch,
     threads::{self, Counts, Local, with_local},
+    workspace::scope::{self, CycleId},
 };
 
-/// The step of the gradient graph that an array came out of.
-pub(crate) type Tracked = Option<Node>;
+/// What the gradient layer hangs on an array: opaque here.
+pub(crate) type Tracked = Option<Arc<dyn Any + Send + Sync>>;
 
 /// An array: what its slot holds while it is open. Never changed in between, but exchanged whole by `intern`.
 #[derive(Debug)]
@@ -54,6 +60,9 @@ pub(crate) struct ArraySlot {
     pub(crate) shard: AtomicU32,
     pub(crate) prev: AtomicU32,
     pub(crate) next: AtomicU32,
+    /// Of an array of a workspace, since it was made: its scope, and the stamp of its cycle.
+    pub(crate) scope: AtomicU32,
+    pub(crate) cycle: AtomicU64,
     /// The storage's id + 1, for writers that look who reads it.
     storage: AtomicU32,
     /// Milliseconds since the start of the runtime.
@@ -65,12 +74,46 @@ pub(crate) struct ArraySlot {
     face: FaceCell,
 }
 
+impl ArraySlot {
+    /// The cycle that the array ends with, for one of a workspace.
+    pub(crate) fn cycle_id(&self) -> CycleId {
+        // Relaxed: written before the slot was opened.
+        CycleId { scope: self.scope.load(Ordering::Relaxed), stamp: self.cycle.load(Ordering::Relaxed) }
+    }
+
+    /// Whether an array with this state can be used: it is open, nobody exchanges what it holds, and its cycle goes on.
+    #[inline(always)]
+    fn is_usable(&self, state: u64) -> bool {
+        match state & (OPEN | BUSY | CYCLE) {
+            OPEN => true,
+            bits => bits == OPEN | CYCLE && scope::is_live(self),
+        }
+    }
+}
+
+/// The owner of an array with these bytes, where `owner` was meant: bytes of a workspace end with their cycle, whoever
+/// asked, unless the handles hold them; and no other bytes do.
+#[inline(always)]
+fn owner_of_bytes(storage: &mut Storage, owner: Owner) -> Owner {
+    match (storage.part(), owner) {
+        (Some(_), Owner::Holders) => owner,
+        (Some(&Part { scope, stamp, .. }), _) => {
+            storage.let_go();
+            Owner::Cycle(CycleId { scope, stamp })
+        }
+        (None, Owner::Cycle(_) | Owner::Holders) => Owner::Handles,
+        (None, _) => owner,
+    }
+}
+
 static SLOTS: Slab<ArraySlot> = Slab::new(|| ArraySlot {
     core: Slot::new(),
     owner: AtomicU32::new(owner::NOBODY),
     shard: AtomicU32::new(0),
     prev: AtomicU32::new(0),
     next: AtomicU32::new(0),
+    scope: AtomicU32::new(0),
+    cycle: AtomicU64::new(0),
     storage: AtomicU32::new(0),
     born: AtomicU32::new(0),
     closer: AtomicU32::new(0),
@@ -110,10 +153,11 @@ pub(crate) fn storage_of(index: u32) -> Option<u32> {
 pub(crate) fn create(
     local: &Local,
     op: &'static str,
-    payload: Payload,
+    mut payload: Payload,
     owner: Owner,
     site: Site,
 ) -> Result<std::result::Result<Key, Refused>> {
+    let owner = owner_of_bytes(&mut payload.storage, owner);
     let index = {
         let mut free = local.slots.borrow_mut();
         match free.pop() {
@@ -145,11 +189,12 @@ impl<'a> Vacant<'a> {
     pub(crate) fn fill(
         self,
         (dtype, layout): (DType, &Layout),
-        storage: Storage,
+        mut storage: Storage,
         node: Tracked,
         owner: Owner,
         site: Site,
     ) -> Option<Key> {
+        let owner = owner_of_bytes(&mut storage, owner);
         let (local, index, id) = (self.local, self.index, storage.id());
         std::mem::forget(self);
         let face = || Face { dtype, layout: *layout, device: Device::Cpu };
@@ -180,7 +225,13 @@ fn fill(
     cell.born.store(now_millis(), Ordering::Relaxed);
     cell.created.store(std::ptr::from_ref(site).cast_mut(), Ordering::Relaxed);
     cell.owner.store(owner::NOBODY, Ordering::Relaxed);
-    let generation = cell.core.open_with(payload);
+    let mut bits = 0;
+    if let Owner::Cycle(id) = owner {
+        cell.scope.store(id.scope, Ordering::Relaxed);
+        cell.cycle.store(id.stamp, Ordering::Relaxed);
+        bits = CYCLE;
+    }
+    let generation = cell.core.open_with(bits, payload);
     Counts::bump(&local.seat.counts.created, 1);
     match owner::put(local, index, owner, false) {
         Ok(()) => Ok(Key::new(index, generation)),
@@ -292,11 +343,13 @@ fn attempt<'a, const N: usize>(local: &'a Local, keys: [Key; N], user: bool) -> 
     local.used_places.set(used | (((1 << N) - 1) << first));
     local.seat.record.announce(first, keys.map(Key::index), user);
     for key in keys {
-        let state = slot(key.index()).core.state();
+        let cell = slot(key.index());
+        let state = cell.core.state();
         let same = generation_of(state) == key.generation();
-        if !same || state & (OPEN | BUSY) != OPEN {
+        if !same || !cell.is_usable(state) {
             release(local, first, &keys);
-            return if same && state & OPEN != 0 { Attempt::Busy } else { Attempt::Stale(key) };
+            let is_busy = same && state & (OPEN | BUSY) == OPEN | BUSY;
+            return if is_busy { Attempt::Busy } else { Attempt::Stale(key) };
         }
     }
     // SAFETY: announced above, then seen open and not busy; the announcements stand until `Pins` drops.
@@ -336,8 +389,9 @@ pub(crate) fn pin_at_once<'a, const N: usize>(local: &'a Local, keys: [Key; N]) 
     local.seat.record.announce(first, keys.map(Key::index), false);
     let mut usable = true;
     for key in keys {
-        let state = slot(key.index()).core.state();
-        usable &= generation_of(state) == key.generation() && state & (OPEN | BUSY) == OPEN;
+        let cell = slot(key.index());
+        let state = cell.core.state();
+        usable &= generation_of(state) == key.generation() && cell.is_usable(state);
     }
     if !usable {
         release(local, first, &keys);
@@ -367,7 +421,10 @@ fn pin_slowly<'a, const N: usize>(
     loop {
         match last {
             Attempt::Pinned(pins) => return Ok(pins),
-            Attempt::Stale(key) => return Err(stale(op, key)),
+            Attempt::Stale(key) => {
+                let operand = keys.iter().position(|other| *other == key).unwrap_or(0);
+                return Err(tell::stale_operand(op, key, operand));
+            }
             Attempt::Full => {
                 return Err(Error::InUse { op, array: name_first(&keys), by: "this thread, with 15 others" });
             }
@@ -462,12 +519,15 @@ pub(crate) fn drop_proxy(key: Key) {
         return;
     }
     // Relaxed: nobody else holds a handle that could move the array now.
-    if !switch::reclaiming() && cell.owner.load(Ordering::Relaxed) != owner::HANDLES && cell.core.keep() & OPEN != 0 {
+    if !switch::reclaiming()
+        && cell.owner.load(Ordering::Relaxed) & owner::UNLISTED == 0
+        && cell.core.keep() & OPEN != 0
+    {
         threads::count_here(|counts| &counts.kept);
         // SeqCst: pairs with the fence in `lend::give_back`: if the array went to its handles meanwhile, one of the two
         // takes the kept count back.
         let generation = key.generation();
-        if cell.owner.load(Ordering::SeqCst) != owner::HANDLES || !cell.core.unkeep(generation) {
+        if cell.owner.load(Ordering::SeqCst) & owner::UNLISTED == 0 || !cell.core.unkeep(generation) {
             return;
         }
         threads::count_here(|counts| &counts.unkept);
@@ -568,7 +628,6 @@ pub(crate) fn flush(local: &Local) {
     }
     SLOTS.give_back(local.slots.borrow_mut().drain(..));
     storage::flush(local);
-    node::flush(local);
 }
 
 /// Exchanges the payload of an open array for another, for all its handles at once. The old one is returned.
@@ -638,37 +697,7 @@ fn announcer(local: &Local, index: u32) -> Option<bool> {
     found
 }
 
-// ---------------------------------------------------------------------------------------------- telling
-
-/// The array's name, if it has one.
-pub(crate) fn name(key: Key) -> Option<String> {
-    let cell = slot(key.index());
-    (cell.core.state() & NAMED != 0).then(|| NAMES.get(&key.index()).map(|name| name.clone())).flatten()
-}
-
-/// Names an array. The caller borrows a proxy of it.
-pub(crate) fn set_name(key: Key, name: &str) {
-    NAMES.insert(key.index(), name.to_owned());
-    slot(key.index()).core.set(NAMED);
-}
-
-/// The array's name, or its key.
-pub(crate) fn describe(key: Key) -> String {
-    match name(key) {
-        Some(name) => format!("`{name}` ({key})"),
-        None => key.to_string(),
-    }
-}
-
-/// Where the array was made.
-pub(crate) fn created(index: u32) -> Option<Site> {
-    site(&slot(index).created)
-}
-
-/// Milliseconds since the array was made.
-pub(crate) fn age_millis(index: u32) -> u32 {
-    now_millis().wrapping_sub(slot(index).born.load(Ordering::Relaxed))
-}
+// ---------------------------------------------------------------------------------------------- asking
 
 fn site(place: &AtomicPtr<Location<'static>>) -> Option<Site> {
     // SAFETY: the pointer is null, or was made from a `&'static Location` by `create` or `close_taken`.
@@ -678,31 +707,23 @@ fn site(place: &AtomicPtr<Location<'static>>) -> Option<Site> {
     }
 }
 
-/// The error for a key whose array ended, with everything its slot still knows.
-#[cold]
-pub(crate) fn stale(op: &'static str, key: Key) -> Error {
-    let cell = slot(key.index());
-    let same = generation_of(cell.core.state()) == key.generation();
-    Error::StaleArray(Box::new(StaleArray {
-        op,
-        array: if same { describe(key) } else { key.to_string() },
-        created: if same { created(key.index()) } else { None },
-        closed_by: if same { closer(cell.closer.load(Ordering::Relaxed)) } else { Closer::Unknown },
-        closed: if same { site(&cell.closed) } else { None },
-    }))
-}
-
-fn closer(number: u32) -> Closer {
-    [Closer::User, Closer::Manager, Closer::ManagerDrop, Closer::Ancestor, Closer::Reaper]
-        .into_iter()
-        .find(|closer| *closer as u32 == number)
-        .unwrap_or(Closer::Unknown)
-}
-
 /// Whether the array is open.
 pub(crate) fn is_open(key: Key) -> bool {
-    let state = slot(key.index()).core.state();
-    generation_of(state) == key.generation() && state & OPEN != 0
+    let cell = slot(key.index());
+    let state = cell.core.state();
+    generation_of(state) == key.generation() && state & OPEN != 0 && (state & CYCLE == 0 || scope::is_live(cell))
+}
+
+/// The cycle that an array ends with, or ended with, if it is one of a workspace. The caller borrows a proxy of it.
+pub(crate) fn cycle_of(key: Key) -> Option<CycleId> {
+    let cell = slot(key.index());
+    (cell.core.state() & CYCLE != 0).then(|| cell.cycle_id())
+}
+
+/// Whether no cycle ended the array. The caller borrows a proxy of it.
+pub(crate) fn is_in_scope(key: Key) -> bool {
+    let cell = slot(key.index());
+    cell.core.state() & CYCLE == 0 || scope::is_live(cell)
 }
 
 /// A proxy's count for a key alone. `None` if its array has no handle or the key is stale.

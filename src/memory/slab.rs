@@ -18,19 +18,13 @@ const PAGES: usize = 1 << 18;
 /// Cells that move at a time between a thread and the slab.
 pub(crate) const BATCH: usize = 64;
 
-/// Free cells, in batches, so that the list of them never moves much when it grows.
-struct Free {
-    batches: Vec<Vec<u32>>,
-    /// Lists that were batches and will be again.
-    empty: Vec<Vec<u32>>,
-}
-
 /// Cells of one type. Made once, as a static.
 pub(crate) struct Slab<T: 'static> {
     pages: [AtomicPtr<T>; PAGES],
     /// Cells ever handed out, and with it the pages made.
     used: Mutex<u32>,
-    free: Mutex<Free>,
+    /// In batches, so that the list of them never moves much when it grows.
+    free: Mutex<Vec<Vec<u32>>>,
     /// As `used`, to be read without the lock.
     extent: AtomicU32,
     make: fn() -> T,
@@ -48,7 +42,7 @@ impl<T: Sync> Slab<T> {
         Slab {
             pages: [const { AtomicPtr::new(ptr::null_mut()) }; PAGES],
             used: Mutex::new(0),
-            free: Mutex::new(Free { batches: Vec::new(), empty: Vec::new() }),
+            free: Mutex::new(Vec::new()),
             extent: AtomicU32::new(0),
             make,
         }
@@ -78,23 +72,21 @@ impl<T: Sync> Slab<T> {
     #[cold]
     pub(crate) fn refill(&self, list: &mut Vec<u32>) -> bool {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(mut batch) = free.batches.pop() else {
+        if free.is_empty() {
             drop(free);
             return self.grow(list);
-        };
-        list.append(&mut batch);
-        free.empty.push(batch);
+        }
+        list.extend(free.pop().into_iter().flatten());
         true
     }
 
     /// Takes free cells back.
     #[cold]
     pub(crate) fn give_back(&self, cells: impl Iterator<Item = u32>) {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut batch = free.empty.pop().unwrap_or_default();
-        batch.extend(cells);
-        let list = if batch.is_empty() { &mut free.empty } else { &mut free.batches };
-        list.push(batch);
+        let batch: Vec<u32> = cells.collect();
+        if !batch.is_empty() {
+            self.free.lock().unwrap_or_else(PoisonError::into_inner).push(batch);
+        }
     }
 
     fn grow(&self, list: &mut Vec<u32>) -> bool {

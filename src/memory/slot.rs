@@ -40,6 +40,9 @@ pub(crate) const LENT: u64 = 128;
 /// The payload is being exchanged; readers wait.
 pub(crate) const BUSY: u64 = 256;
 
+/// The array ends with a cycle of a workspace: whether it did, the cycle says (`workspace/scope.rs`).
+pub(crate) const CYCLE: u64 = 512;
+
 /// A generation never reaches this: the slot is retired instead.
 const LAST_GENERATION: u32 = u32::MAX;
 
@@ -87,13 +90,13 @@ impl<P> Slot<P> {
     /// As [`Slot::open_with`], for models and tests.
     #[cfg(any(test, loom))]
     pub(crate) fn open(&self, payload: P) -> u32 {
-        self.open_with(|| payload)
+        self.open_with(0, || payload)
     }
 
     /// Fills a vacant slot that the caller took from a free list, with one proxy; the payload is made in its place.
-    /// Returns the generation.
+    /// `bits` are set with its opening. Returns the generation.
     #[inline(always)]
-    pub(crate) fn open_with(&self, payload: impl FnOnce() -> P) -> u32 {
+    pub(crate) fn open_with(&self, bits: u64, payload: impl FnOnce() -> P) -> u32 {
         let vacant = self.state.load(Ordering::Relaxed);
         debug_assert_eq!(vacant & 0xffff_ffff, 0, "a slot from a free list is vacant");
         // SAFETY: the slot is vacant and came from a free list to this thread alone; no key of this
@@ -103,7 +106,7 @@ impl<P> Slot<P> {
         // Release: pairs with the Acquire in `upgrade`: who counts up in this life sees at least its generation.
         self.proxies.store(1, Ordering::Release);
         // Release: pairs with `state` in readers; publishes the payload.
-        self.state.store(vacant | OPEN, Ordering::Release);
+        self.state.store(vacant | OPEN | bits, Ordering::Release);
         generation_of(vacant)
     }
 

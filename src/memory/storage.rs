@@ -3,6 +3,12 @@
 //! A storage is shared by an array, its views, what gradients saved of it, and operations that run. Its cell
 //! lies in a slab, so that taking one allocates nothing. The buffer goes back to its pool with the last reference.
 //!
+//! # Bytes of a workspace
+//! An arena takes its bytes back when their cycle ends, and asks no storage. What an array of the cycle has is checked
+//! with the cycle at each use (`workspace/scope.rs`); every other reference to such a storage *holds* the block that the
+//! bytes lie in, so that the arena leaves it alone (`workspace/block.rs`). A clone holds; [`Storage::let_go`] makes it
+//! the reference of an array of the cycle.
+//!
 //! # Writers
 //! An operation that writes in place sets `writer`, issues the heavy barrier and looks at all hazard records:
 //! nobody else may be using an array with this storage. A reader looks at `writer` after it announced its
@@ -15,7 +21,7 @@ use crate::base::{
 };
 use crate::device::{
     Device,
-    buffer::{Buffer, Span},
+    buffer::{Buffer, Part, Span},
     cpu::pool,
 };
 use crate::memory::{
@@ -23,6 +29,7 @@ use crate::memory::{
     registry::{self, Pinned},
     slab::Slab,
     threads::{self, Local, with_local},
+    workspace::block,
 };
 
 /// A cell of a storage.
@@ -55,6 +62,8 @@ static CELLS: Slab<Cell> = Slab::new(|| Cell {
 #[derive(Debug)]
 pub(crate) struct Storage {
     index: u32,
+    /// Whether it holds the block of an arena.
+    holds: bool,
 }
 
 /// No cell is left: 268 million storages are alive.
@@ -68,10 +77,16 @@ impl Storage {
     pub(crate) fn on_host(local: &Local, bytes: usize) -> Option<Self> {
         let mut free = local.storages.borrow_mut();
         let index = *free.last()?;
-        let (ptr, reserved) = pool::alloc_at_once(bytes)?;
-        free.pop();
-        Self::fill(index, bytes, || Buffer::from_pool(Span::new(ptr, bytes), Device::Cpu, reserved));
-        Some(Storage { index })
+        if local.desk.is_open() {
+            let (span, part) = local.desk.take_at_once(bytes)?;
+            free.pop();
+            Self::fill(index, bytes, || Buffer::from_arena(span, Device::Cpu, part));
+        } else {
+            let (ptr, reserved) = pool::alloc_at_once(bytes)?;
+            free.pop();
+            Self::fill(index, bytes, || Buffer::from_pool(Span::new(ptr, bytes), Device::Cpu, reserved));
+        }
+        Some(Storage { index, holds: false })
     }
 
     /// Puts a buffer into a cell.
@@ -84,7 +99,7 @@ impl Storage {
             None => return Err(full(op)),
         };
         Self::fill(index, buffer.span().bytes(), || buffer);
-        Ok(Storage { index })
+        Ok(Storage { index, holds: false })
     }
 
     /// Fills a cell of the free list, with one reference. The buffer is made in its place.
@@ -117,6 +132,26 @@ impl Storage {
         // SAFETY: `refs` is at least 1 for as long as `self`, so the buffer is there and is not written.
         #[allow(unsafe_code)]
         self.cell().buffer.with(|b| unsafe { (*b).as_ref() }).expect("a counted cell holds a buffer")
+    }
+
+    /// The part of an arena that it is, if it is one.
+    #[inline]
+    pub(crate) fn part(&self) -> Option<&Part> {
+        self.buffer().part()
+    }
+
+    /// Whether this reference keeps an arena from using the bytes again.
+    pub(crate) fn is_holding(&self) -> bool {
+        self.holds
+    }
+
+    /// From here on this is the reference of an array that ends with the bytes' cycle.
+    pub(crate) fn let_go(&mut self) {
+        if std::mem::take(&mut self.holds)
+            && let Some(part) = self.part()
+        {
+            block::let_go(part.block);
+        }
     }
 
     /// References now.
@@ -190,13 +225,20 @@ impl Clone for Storage {
     fn clone(&self) -> Self {
         // Relaxed: the reference cloned from keeps the count above 0.
         self.cell().refs.fetch_add(1, Ordering::Relaxed);
-        Storage { index: self.index }
+        let part = self.part();
+        if let Some(part) = part {
+            block::hold(part.block);
+        }
+        Storage { index: self.index, holds: part.is_some() }
     }
 }
 
 impl Drop for Storage {
     #[inline]
     fn drop(&mut self) {
+        if self.holds {
+            self.let_go();
+        }
         let cell = self.cell();
         // Acquire: pairs with the Release below in the references that went before. A count of 1 is this one's
         // own, from which alone another could be made.

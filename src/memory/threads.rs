@@ -18,6 +18,7 @@ use crate::memory::{
     hazard::{Record, heavy, membarrier},
     queue::LANES,
     registry, switch,
+    workspace::desk::Desk,
 };
 
 /// One thread's part of the table. Lives for ever and is passed from thread to thread.
@@ -176,12 +177,12 @@ pub(crate) struct Local {
     pub(crate) used_places: Cell<u32>,
     pub(crate) slots: RefCell<Vec<u32>>,
     pub(crate) storages: RefCell<Vec<u32>>,
-    /// Small and large cells of the gradient graph.
-    pub(crate) nodes: [RefCell<Vec<u32>>; 2],
     /// Calls since the other lanes were looked at.
     pub(crate) calls: Cell<u32>,
     /// The heads of the lanes when they were looked at last.
     pub(crate) heads: Cell<[u32; LANES]>,
+    /// Its workspaces.
+    pub(crate) desk: Desk,
 }
 
 impl Local {
@@ -192,9 +193,9 @@ impl Local {
             used_places: Cell::new(0),
             slots: RefCell::default(),
             storages: RefCell::default(),
-            nodes: Default::default(),
             calls: Cell::new(0),
             heads: Cell::new([0; LANES]),
+            desk: Desk::default(),
         }
     }
 }
@@ -206,6 +207,7 @@ impl Drop for Local {
         if switch::forked() {
             return;
         }
+        self.desk.close();
         registry::flush(self);
         TABLE.leave(self.seat);
     }

@@ -1,7 +1,7 @@
 //! Optimisers: they change variables in place, and make nothing after their first step.
 
 pub use crate::ops::optim::AdamConfig;
-use crate::{Error, GradStore, Result, Tensor, Var};
+use crate::{Error, GradStore, Result, Tensor, Var, Workspace};
 
 /// Changes variables along their gradients.
 pub trait Optimizer {
@@ -279,5 +279,7 @@ impl Optimizer for AdamW {
 /// variable has.
 #[track_caller]
 fn state_beside(variable: &Var) -> Result<Tensor> {
+    // What an optimiser keeps outlives the cycle in which it begins.
+    let _out = Workspace::scope_out();
     Tensor::zeros(*variable.shape(), variable.dtype(), variable.device())
 }

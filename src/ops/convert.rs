@@ -8,7 +8,7 @@ use crate::base::{
     error::Result,
 };
 use crate::device::{Device, kernel::Map};
-use crate::memory::{proxy::Proxy, registry::Payload};
+use crate::memory::{owner::Owner, proxy::Proxy, registry::Payload};
 use crate::ops::{
     exec::{adopt_payload, call, map1, named, pin, record},
     unary::one,
@@ -61,7 +61,7 @@ impl Proxy {
             Err(error) => Err(error),
         });
         let copy = named(site, copy)?;
-        if !self.is_detached()? {
+        if !copy.is_attached() && matches!(self.owner("to_device")?, Owner::Manager(_)) {
             copy.attach(&self.manager()?)?;
         }
         if !self.track_op() || !is_grad_enabled() {

@@ -315,9 +315,7 @@ fn filled<P: Place + ?Sized>(
     at: &P,
     value: f64,
 ) -> Result<Proxy> {
-    make(op, site, shape, dtype, at, false, |out| {
-        launch(at.device_of_place(), &Kernel::Fill { dst: out.view(), value })
-    })
+    make(op, site, shape, dtype, at, false, |out| launch(out.device(), &Kernel::Fill { dst: out.view(), value }))
 }
 
 /// The first integer after which doubles have gaps.
@@ -347,7 +345,7 @@ fn arange<T: WithDType, P: Place + ?Sized>(site: Site, start: T, end: T, step: T
         return large_arange(site, start, end, step, at);
     }
     make("arange", site, Shape::from(steps), T::DTYPE, at, false, |out| {
-        launch(at.device_of_place(), &Kernel::Arange { dst: out.view(), start: first, step: by })
+        launch(out.device(), &Kernel::Arange { dst: out.view(), start: first, step: by })
     })
 }
 

@@ -15,7 +15,7 @@
 
 use std::cell::Cell;
 
-use crate::array::autograd::{self, Grads};
+use crate::array::autograd::{self, Grads, Node};
 use crate::base::{
     dtype::DType,
     error::{Error, OutOfMemory, Result, Site},
@@ -26,7 +26,7 @@ use crate::device::{
     Device,
     budget::AllocError,
     cpu,
-    graph::blame,
+    graph::{blame, is_capturing},
     kernel::{At, BinaryOp, Kernel, Map, View},
 };
 use crate::memory::{
@@ -82,7 +82,23 @@ pub(crate) fn pin<'a, const N: usize>(
     op: &'static str,
     arrays: [&'a Proxy; N],
 ) -> Result<Pins<'a, N>> {
-    registry::pin(local, op, arrays.map(Proxy::key), false)
+    let pins = registry::pin(local, op, arrays.map(Proxy::key), false)?;
+    if is_capturing()
+        && let Some(place) = pins.arrays().iter().position(|array| array.storage.part().is_some())
+    {
+        return Err(captured(op, arrays[place]));
+    }
+    Ok(pins)
+}
+
+/// The refusal of an operand whose bytes other cycles have when the section runs again.
+#[cold]
+fn captured(op: &'static str, array: &Proxy) -> Error {
+    let what = format!(
+        "{op}: array {} is of a workspace, whose next cycles use its bytes again; detach() it before the section",
+        registry::describe(array.key())
+    );
+    Error::Capture { device: array.device().to_string(), what, site: None }
 }
 
 /// An operand as kernels see it.
@@ -110,6 +126,12 @@ pub(crate) struct Fresh {
 }
 
 impl Fresh {
+    /// Where the bytes are: the host, for host-only arrays of a device.
+    #[inline]
+    pub(crate) fn device(&self) -> &Device {
+        self.storage.buffer().device()
+    }
+
     #[inline]
     pub(crate) fn view(&self) -> View {
         View::new(self.storage.buffer().span(), self.dtype, self.layout)
@@ -127,19 +149,27 @@ pub(crate) fn fresh(
     zeroed: bool,
 ) -> Result<Fresh> {
     let bytes = shape.check(op, dtype.size_in_bytes())? * dtype.size_in_bytes();
-    let buffer = match device.alloc(bytes, zeroed) {
+    // What a captured section writes must not lie where the next cycle does.
+    let workspace = || if is_capturing() { None } else { local.desk.take(op, device, bytes) };
+    let alloc = || workspace().unwrap_or_else(|| device.alloc(bytes, zeroed));
+    let buffer = match alloc() {
         Ok(buffer) => buffer,
         Err(AllocError::Failed(error)) => return Err(error),
         Err(AllocError::Exhausted) => {
             let reclaimed = reclaim::drain_all(local) as u64;
             device.clear_cache();
-            match device.alloc(bytes, zeroed) {
+            match alloc() {
                 Ok(buffer) => buffer,
                 Err(AllocError::Failed(error)) => return Err(error),
                 Err(AllocError::Exhausted) => return Err(out_of_memory(op, device, bytes, reclaimed)),
             }
         }
     };
+    if zeroed && buffer.part().is_some() {
+        // SAFETY: bytes that the workspace has just handed out, on the buffer's device: nobody else uses them.
+        #[allow(unsafe_code)]
+        unsafe { buffer.device().zero(buffer.span()) }?;
+    }
     Ok(Fresh { storage: Storage::new(local, op, buffer)?, layout: Layout::contiguous(*shape), dtype })
 }
 
@@ -194,7 +224,7 @@ pub(crate) fn adopt_payload(
     first: &Proxy,
     site: Site,
 ) -> Result<Proxy> {
-    let owner = if STEPS.get().is_some() { Owner::Handles } else { first.owner(op)? };
+    let owner = first.owner(op)?;
     adopt_for(local, op, payload, (first.key(), owner), site)
 }
 
@@ -253,7 +283,7 @@ pub(crate) fn composed_for(
 
 /// The result of steps, in the hands of the owner of the first operand.
 fn given(op: &'static str, result: Proxy, (first, owner): (Key, Owner)) -> Result<Proxy> {
-    if STEPS.get().is_some() || owner == Owner::Handles || result.owner(op)? != Owner::Handles {
+    if STEPS.get().is_some() || !matches!(owner, Owner::Manager(_)) || result.owner(op)? != Owner::Handles {
         return Ok(result);
     }
     with_local(|local| result.give_to(local, op, owner)).map_err(|refused| refusal(op, first, owner, refused))
@@ -266,11 +296,11 @@ pub(crate) fn composed_all<const N: usize>(
     first: &Proxy,
     f: impl FnOnce() -> Result<[Proxy; N]>,
 ) -> Result<[Proxy; N]> {
-    let mut results = named(site, steps(site, f))?;
-    for result in &mut results {
-        *result = composed(op, site, first, || Ok(result.clone()))?;
-    }
-    Ok(results)
+    let results = named(site, steps(site, f))?;
+    let mut given = results.into_iter().map(|result| composed(op, site, first, || Ok(result)));
+    let results = [const { None::<Proxy> }; N].map(|_| given.next());
+    let results: Vec<Proxy> = results.into_iter().flatten().collect::<Result<_>>()?;
+    results.try_into().map_err(|_| Error::msg("as many results as were made"))
 }
 
 /// As [`composed`], with a result for a place that the caller named.
@@ -281,10 +311,14 @@ pub(crate) fn composed_at(
     f: impl FnOnce() -> Result<Proxy>,
 ) -> Result<Proxy> {
     let result = named(site, steps(site, f))?;
+    if result.is_attached() {
+        return Ok(result);
+    }
     with_local(|local| result.give_to(local, op, at.owner())).map_err(|refused| at.refusal(op, refused))
 }
 
-fn steps<R>(site: Site, f: impl FnOnce() -> R) -> R {
+/// Runs `f` as part of a call that was made at `site`; what it makes belongs to its handles.
+pub(crate) fn steps<R>(site: Site, f: impl FnOnce() -> R) -> R {
     struct Restore(Option<Site>);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -301,7 +335,7 @@ fn steps<R>(site: Site, f: impl FnOnce() -> R) -> R {
 fn refusal(op: &'static str, first: Key, owner: Owner, refused: Refused) -> Error {
     let manager = match owner {
         Owner::Manager(id) => NdManager::of(id),
-        Owner::Handles => None,
+        Owner::Handles | Owner::Holders | Owner::Cycle(_) => None,
     };
     match manager {
         Some(manager) => manager.refusal(op, refused),
@@ -334,7 +368,8 @@ where
     if operands.iter().all(|operand| operand.node.is_none()) || !autograd::is_grad_enabled() {
         return None;
     }
-    Some(autograd::operation(operands.map(|operand| operand.node.clone()), vjp()))
+    let parents = operands.map(|operand| operand.node.as_ref().and_then(autograd::node_of));
+    Some(Node::make(&parents, vjp()))
 }
 
 /// A function of one operand to a fresh result of the same shape.

@@ -19,7 +19,7 @@ use crate::device::{
     buffer::{Buffer, Foreign, Span},
     cpu::pool,
 };
-use crate::memory::{proxy::Proxy, registry::Payload, storage::Storage};
+use crate::memory::{proxy::Proxy, registry::Payload, storage::Storage, workspace};
 use crate::ops::{
     compose::argument,
     create::{Place, make},
@@ -238,7 +238,7 @@ pub(crate) fn of_vec<T: WithDType, P: Place + ?Sized>(
 ) -> std::result::Result<Result<Proxy>, Vec<T>> {
     let (bytes, held) = (size_of_val(data.as_slice()), data.capacity() * size_of::<T>());
     let fits = shape.check(op, size_of::<T>()).is_ok_and(|count| count == data.len());
-    if bytes < TAKE_BYTES_MIN || !fits || !at.device_of_place().is_cpu() || !pool::count(held) {
+    if bytes < TAKE_BYTES_MIN || !fits || !at.device_of_place().is_cpu() || workspace::is_open() || !pool::count(held) {
         return Err(data);
     }
     let mut foreign = Box::new(Foreign { read_only: false, keeper: Taken { data, bytes: held } });

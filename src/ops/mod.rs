@@ -57,3 +57,4 @@ pub(crate) mod stats;
 pub(crate) mod unary;
 pub(crate) mod var;
 pub(crate) mod view;
+pub(crate) mod workspace;

@@ -141,7 +141,7 @@ fn draw<P: Place + ?Sized>(
             Law::Uniform(..) => Kernel::Uniform { dst, seed, first, low: a, high: b },
             Law::Normal(..) => Kernel::Normal { dst, seed, first, mean: a, std: b },
         };
-        launch(at.device_of_place(), &kernel)
+        launch(out.device(), &kernel)
     })
 }
 

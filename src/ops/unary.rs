@@ -298,7 +298,7 @@ fn clamped(x: &Proxy, [min, max]: [f64; 2], (name, site): (&'static str, Site)) 
     )
 }
 
-fn copy_of(src: &Proxy, name: &'static str, site: Site) -> Result<Proxy> {
+pub(crate) fn copy_of(src: &Proxy, name: &'static str, site: Site) -> Result<Proxy> {
     map1(name, site, src, Ok, Map::Copy, |_, _| move |grad: &Proxy, _| Ok(one(grad.clone())))
 }
 

@@ -9,7 +9,7 @@ use crate::base::{
     error::{Error, Result},
     shape::Shape,
 };
-use crate::memory::{proxy::Proxy, registry::Payload};
+use crate::memory::{proxy::Proxy, registry::Payload, workspace::Workspace};
 use crate::ops::{
     check,
     create::{NdLiteral, Place},
@@ -35,7 +35,8 @@ impl std::fmt::Debug for Var {
 }
 
 impl Var {
-    /// A variable with a copy of the array's values and the array's owner; the variable itself, if the array is one.
+    /// A variable with a copy of the array's values and the array's owner; the variable itself, if the array is one. No
+    /// workspace takes it: of an array of one, its handles own the variable.
     ///
     /// # Errors
     /// [`Error::UnsupportedDType`] if it holds no floats; as any operation.
@@ -46,6 +47,8 @@ impl Var {
         if array.is_variable() {
             return Ok(Var(array.clone()));
         }
+        // A variable outlives the cycle in which it is made.
+        let _out = Workspace::scope_out();
         let copy = named(site, no_grad(|| array.duplicate()))?;
         call("var", site, |local| {
             let pins = pin(local, "var", [&copy])?;

@@ -2,16 +2,16 @@
 
 use std::panic::Location;
 
-use crate::array::autograd::{Grads, handle_owned};
+use crate::array::autograd::{Grads, handle_owned, no_grad};
 use crate::base::{
     error::{Error, Result, Site},
     layout::Layout,
     shape::{D, Dim, Few, MAX_RANK, Shape, ShapeWithOneHole},
 };
-use crate::memory::{proxy::Proxy, registry::Payload};
+use crate::memory::{proxy::Proxy, registry::Payload, workspace};
 use crate::ops::{
-    exec::{adopt_payload, call, composed_at, pin, record},
-    unary::{copy_as, one},
+    exec::{adopt_payload, call, composed_at, pin, record, steps},
+    unary::{copy_as, copy_of, one},
 };
 
 /// A view of `src` through another layout, and the gradient of that.
@@ -312,7 +312,7 @@ impl Proxy {
     }
 
     /// The array independent of everything that would end it or track it: a handle-owned array outside the
-    /// gradient graph that shares the bytes. The original stays with its owner.
+    /// gradient graph that shares the bytes, or has a copy of them if they are a workspace's. The original stays with its owner.
     ///
     /// A closed array gives another handle of it, which is closed as well; [`Proxy::try_detach`] says so.
     ///
@@ -336,12 +336,20 @@ impl Proxy {
     #[track_caller]
     pub fn try_detach(&self) -> Result<Proxy> {
         let (op, site) = ("detach", Location::caller());
-        call(op, site, |local| {
+        let shared = call(op, site, |local| {
             let pins = pin(local, op, [self])?;
             let [a] = pins.arrays();
+            if a.storage.part().is_some() {
+                return Ok(None);
+            }
             let payload = Payload { dtype: a.dtype, layout: a.layout, storage: a.storage.clone(), node: None };
-            handle_owned(local, op, payload, site)
-        })
+            handle_owned(local, op, payload, site).map(Some)
+        })?;
+        match shared {
+            Some(shared) => Ok(shared),
+            // A workspace's bytes are copied.
+            None => workspace::outside(|| no_grad(|| steps(site, || copy_of(self, op, site)))),
+        }
     }
 }
 

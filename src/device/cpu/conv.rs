@@ -10,9 +10,9 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::device::cpu::{
-    In, Out,
+    In, Out, Target,
     elementwise::simd,
-    matmul::{Matrix, THREADS_MIN, Target},
+    matmul::{Matrix, THREADS_MIN},
     number::{Float, Number},
     product_to, threads, walk,
 };

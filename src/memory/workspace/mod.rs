@@ -1,4 +1,468 @@
-//! Workspaces: arenas whose arrays end together, with the cycle they were made in.
+//! Workspaces: arenas for cyclic work. Their arrays end together, with the cycle they were made in, and their bytes are
+//! used again in the next one: nothing is freed, and nothing is collected.
+//!
+//! In reading order: what a workspace is like (`config`), where a request goes (`plan`), which cycles are valid
+//! (`scope`), who keeps memory from being used again (`block`, `graves`), the workspace itself (`arena`), what a
+//! thread has of them (`desk`), what is told (`stats`).
 
+pub(crate) mod arena;
+pub(crate) mod block;
 pub(crate) mod config;
+pub(crate) mod desk;
+pub(crate) mod graves;
 pub(crate) mod plan;
+pub(crate) mod scope;
+pub(crate) mod stats;
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
+
+use crate::base::error::{Error, Result};
+use crate::device::Device;
+use crate::memory::{reclaim, switch, threads::with_local};
+
+use arena::{Arena, CycleLease};
+use config::{DebugMode, WorkspaceConfig};
+use stats::WorkspaceStats;
+
+/// The name of the workspace that [`Workspace::default_for_current_thread`] gives.
+pub const DEFAULT_WORKSPACE: &str = "DefaultWorkspace";
+
+/// An arena for cyclic work, of one thread, known there by its name.
+///
+/// While a cycle of it runs, each array that this thread makes on its device has its bytes there: of a creation, of an
+/// operation, of a derivative. At the end of the cycle they end all at once, in a time that does not depend on how many
+/// there are, and the next cycle uses the bytes again. A handle that is left over gives
+/// [`Error::LeakedArray`] wherever it is used. A result leaves by [`Proxy::detach`](crate::Proxy::detach), or by
+/// [`Proxy::leverage`](crate::Proxy::leverage) to a workspace further out.
+///
+/// What ND4J's guide says of workspaces holds here, where its code does otherwise too.
+///
+/// ```
+/// # use ndgc::{DType, Device, Tensor, Workspace, WorkspaceConfig};
+/// let config = WorkspaceConfig::builder().initial_size(1 << 20).build()?;
+/// let mut kept = Vec::new();
+/// for step in 0..3 {
+///     let _cycle = Workspace::enter("LOOP", &config)?;
+///     let x = Tensor::full(step as f32, 4, &Device::Cpu)?;
+///     let y = (&x * 2.)?; // both in the workspace
+///     kept.push(y.sum_all()?.detach()); // leaves it
+/// }
+/// assert_eq!(kept[2].to_scalar::<f32>()?, 16.);
+/// assert_eq!(Workspace::find("LOOP").map(|loops| loops.stats().cycles), Some(3));
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Workspace {
+    arena: Rc<Arena>,
+}
+
+impl fmt::Debug for Workspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Workspace({} on {})", self.arena.name, self.arena.device)
+    }
+}
+
+/// A workspace that was entered or borrowed, until this is dropped; then what was current before is current again.
+///
+/// It ends a cycle on any way out: at the end of a block, by `return`, `?` and a panic. If several are dropped in
+/// another order than the reverse one, a cycle ends when its own and all that were entered after it are gone.
+#[derive(Debug)]
+#[must_use = "the cycle ends when this is dropped; name it, as in `let _cycle = ...`"]
+pub struct WorkspaceCycle {
+    workspace: Workspace,
+    leaves: Leaves,
+}
+
+impl Deref for WorkspaceCycle {
+    type Target = Workspace;
+
+    fn deref(&self) -> &Workspace {
+        &self.workspace
+    }
+}
+
+impl WorkspaceCycle {
+    /// The workspace, to be kept longer than its cycle.
+    pub fn workspace(&self) -> Workspace {
+        self.workspace.clone()
+    }
+
+    /// Ends it here.
+    pub fn leave(self) {
+        drop(self.leaves);
+    }
+}
+
+/// A part of the program in which no workspace takes arrays, until this is dropped.
+#[derive(Debug)]
+#[must_use = "workspaces take arrays again when this is dropped; name it, as in `let _out = ...`"]
+pub struct ScopeOut {
+    _leaves: Leaves,
+}
+
+/// Takes a frame from this thread's stack.
+#[derive(Debug)]
+struct Leaves {
+    frame: u64,
+    /// Bound to the thread.
+    _thread: PhantomData<*const ()>,
+}
+
+impl Leaves {
+    fn new(frame: u64) -> Self {
+        Leaves { frame, _thread: PhantomData }
+    }
+}
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        if switch::forked() {
+            return;
+        }
+        with_local(|local| {
+            reclaim::on_call(local);
+            local.desk.leave(self.frame);
+        });
+    }
+}
+
+/// The configuration of default workspaces, if one was set.
+static DEFAULT: Mutex<Option<WorkspaceConfig>> = Mutex::new(None);
+
+impl Workspace {
+    /// Begins a cycle of this thread's workspace with this name, for arrays of the host; the workspace is made if there
+    /// is none. The cycle ends when the answer is dropped.
+    ///
+    /// If the workspace is open already, its arrays stay: as the current one it goes on with the same cycle; else what is
+    /// made until the answer is dropped ends then, and what was made before stays.
+    ///
+    /// # Errors
+    /// [`Error::Workspace`] if it has another configuration; if there is no memory for a first block of
+    /// [`initial_size`](config::WorkspaceConfigBuilder::initial_size); [`Error::File`] of a mapped one.
+    pub fn enter(id: &str, config: &WorkspaceConfig) -> Result<WorkspaceCycle> {
+        Self::enter_on(&Device::Cpu, id, config)
+    }
+
+    /// As [`Workspace::enter`], for arrays of a device.
+    ///
+    /// # Errors
+    /// As of [`Workspace::enter`]; [`Error::Workspace`] for a mapped one on another device than the host.
+    pub fn enter_on(device: &Device, id: &str, config: &WorkspaceConfig) -> Result<WorkspaceCycle> {
+        Self::for_current_thread_on(device, id, config)?.activate()
+    }
+
+    /// Runs `f` in a cycle of the workspace with this name.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor, Workspace, WorkspaceConfig};
+    /// let config = WorkspaceConfig::default();
+    /// let loss = Workspace::cycle("STEP", &config, || {
+    ///     Tensor::ones(3, DType::F32, &Device::Cpu)?.sum_all()?.to_scalar::<f32>()
+    /// })?;
+    /// assert_eq!(loss, 3.);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As of [`Workspace::enter`]; what `f` returns.
+    pub fn cycle<R>(id: &str, config: &WorkspaceConfig, f: impl FnOnce() -> Result<R>) -> Result<R> {
+        Self::cycle_on(&Device::Cpu, id, config, f)
+    }
+
+    /// As [`Workspace::cycle`], for arrays of a device.
+    ///
+    /// # Errors
+    /// As of [`Workspace::cycle`].
+    pub fn cycle_on<R>(
+        device: &Device,
+        id: &str,
+        config: &WorkspaceConfig,
+        f: impl FnOnce() -> Result<R>,
+    ) -> Result<R> {
+        let _cycle = Self::enter_on(device, id, config)?;
+        f()
+    }
+
+    /// This thread's workspace with this name, which is made if there is none. It is not entered.
+    ///
+    /// # Errors
+    /// As of [`Workspace::enter`].
+    pub fn for_current_thread(id: &str, config: &WorkspaceConfig) -> Result<Self> {
+        Self::for_current_thread_on(&Device::Cpu, id, config)
+    }
+
+    /// As [`Workspace::for_current_thread`], for arrays of a device.
+    ///
+    /// # Errors
+    /// As of [`Workspace::enter_on`].
+    pub fn for_current_thread_on(device: &Device, id: &str, config: &WorkspaceConfig) -> Result<Self> {
+        switch::check("workspace")?;
+        with_local(|local| {
+            reclaim::on_call(local);
+            Ok(Workspace { arena: local.desk.get("workspace", id, device, config)? })
+        })
+    }
+
+    /// This thread's default workspace of the host, with the default configuration.
+    ///
+    /// # Errors
+    /// As of [`Workspace::enter`].
+    pub fn default_for_current_thread() -> Result<Self> {
+        let config = DEFAULT.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
+        Self::for_current_thread(DEFAULT_WORKSPACE, &config)
+    }
+
+    /// The configuration that default workspaces made from now on have, on all threads.
+    pub fn set_default_configuration(config: WorkspaceConfig) {
+        *DEFAULT.lock().unwrap_or_else(PoisonError::into_inner) = Some(config);
+    }
+
+    /// This thread's workspace with this name, if there is one.
+    pub fn find(id: &str) -> Option<Self> {
+        with_local(|local| local.desk.find(id)).map(|arena| Workspace { arena })
+    }
+
+    /// The workspace that takes this thread's arrays now: the innermost open one. `None` if there is none, or in a
+    /// [`Workspace::scope_out`].
+    pub fn current() -> Option<Self> {
+        with_local(|local| local.desk.innermost()).map(|arena| Workspace { arena })
+    }
+
+    /// Every workspace of this thread, by name.
+    pub fn all_for_current_thread() -> Vec<Self> {
+        with_local(|local| local.desk.all()).into_iter().map(|arena| Workspace { arena }).collect()
+    }
+
+    /// Begins a part of the program in which no workspace takes this thread's arrays.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor, Workspace, WorkspaceConfig};
+    /// let _cycle = Workspace::enter("LOOP", &WorkspaceConfig::default())?;
+    /// let weights = {
+    ///     let _out = Workspace::scope_out();
+    ///     Tensor::zeros(3, DType::F32, &Device::Cpu)?
+    /// };
+    /// assert!(!weights.is_attached() && Workspace::current().is_some());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    pub fn scope_out() -> ScopeOut {
+        ScopeOut { _leaves: Leaves::new(with_local(|local| local.desk.scope_out())) }
+    }
+
+    /// Begins a cycle, as [`Workspace::enter`] does.
+    ///
+    /// # Errors
+    /// [`Error::Workspace`] if it was destroyed; [`Error::Forked`].
+    pub fn activate(&self) -> Result<WorkspaceCycle> {
+        self.check("enter")?;
+        let frame = with_local(|local| {
+            reclaim::on_call(local);
+            local.desk.enter("enter", &self.arena)
+        })?;
+        Ok(WorkspaceCycle { workspace: self.clone(), leaves: Leaves::new(frame) })
+    }
+
+    /// Lets an open workspace take arrays again, for its running cycle, until the answer is dropped: inside another one,
+    /// or in a [`Workspace::scope_out`].
+    ///
+    /// # Errors
+    /// [`Error::Workspace`] if it is not open, is borrowed right now, or was destroyed; [`Error::Forked`].
+    pub fn borrow(&self) -> Result<WorkspaceCycle> {
+        self.check("borrow")?;
+        let frame = with_local(|local| local.desk.borrow("borrow", &self.arena))?;
+        Ok(WorkspaceCycle { workspace: self.clone(), leaves: Leaves::new(frame) })
+    }
+
+    fn check(&self, op: &'static str) -> Result<()> {
+        switch::check(op)?;
+        if self.arena.is_destroyed() {
+            let why = "it was destroyed; enter one of this name again".to_owned();
+            return Err(Error::Workspace { op, workspace: self.id().to_owned(), why });
+        }
+        Ok(())
+    }
+
+    fn check_closed(&self, op: &'static str) -> Result<()> {
+        self.check(op)?;
+        if self.arena.is_open() {
+            let why = "it is open, and has arrays; leave it first".to_owned();
+            return Err(Error::Workspace { op, workspace: self.id().to_owned(), why });
+        }
+        Ok(())
+    }
+
+    /// Its name.
+    pub fn id(&self) -> &str {
+        &self.arena.name
+    }
+
+    /// The device whose arrays it takes.
+    pub fn device(&self) -> &Device {
+        &self.arena.device
+    }
+
+    /// What it is like.
+    pub fn configuration(&self) -> &WorkspaceConfig {
+        &self.arena.config
+    }
+
+    /// Whether a cycle of it runs.
+    pub fn is_open(&self) -> bool {
+        self.arena.is_open()
+    }
+
+    /// Whether both are one workspace.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.arena, &other.arena)
+    }
+
+    /// Makes its block, as large as it learned (`initializeWorkspace` of ND4J). Nothing happens if it learned nothing yet.
+    ///
+    /// # Errors
+    /// [`Error::Workspace`] if it is open or destroyed, or there is no memory; [`Error::File`] of a mapped one.
+    pub fn initialize(&self) -> Result<()> {
+        self.check_closed("initialize")?;
+        self.arena.initialize("initialize")
+    }
+
+    /// Makes its block as small as the last cycles allow. Returns the bytes given up: 0 for a mapped one, and while cycles
+    /// are leased.
+    ///
+    /// # Errors
+    /// [`Error::Workspace`] if it is open or destroyed.
+    pub fn trim(&self) -> Result<u64> {
+        self.check_closed("trim")?;
+        Ok(self.arena.trim() as u64)
+    }
+
+    /// Lets requests of the running cycle go beside the block, uncounted (`false`), or into it again; the end of the cycle
+    /// lets them into it again too (`toggleWorkspaceUse` of ND4J).
+    pub fn toggle_use(&self, on: bool) {
+        self.arena.plan(|plan| plan.toggle(on));
+    }
+
+    /// Keeps the running cycle of a circular workspace for as long as the answer lives: the ring goes round it, and what
+    /// has no room is pinned beside it. For batches that are handed to another thread.
+    ///
+    /// # Errors
+    /// [`Error::Workspace`] if it is not circular, not open, or destroyed.
+    pub fn lease(&self) -> Result<CycleLease> {
+        self.check("lease")?;
+        if !self.arena.is_ring() || !self.arena.is_open() {
+            let why = "only a cycle of a circular workspace that is open can be kept; detach() keeps single arrays";
+            return Err(Error::Workspace { op: "lease", workspace: self.id().to_owned(), why: why.to_owned() });
+        }
+        Ok(self.arena.lease())
+    }
+
+    /// Writes what a mapped workspace holds to its file; nothing happens for others.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn sync(&self) -> Result<()> {
+        self.check("sync")?;
+        self.arena.file_of(|file| file.sync()).unwrap_or(Ok(()))
+    }
+
+    /// Ends it and its arrays, and gives its memory back: at once, or when the last running operation on it ends.
+    ///
+    /// # Errors
+    /// [`Error::Workspace`] if it is open or was destroyed.
+    pub fn destroy(&self) -> Result<()> {
+        self.check("destroy")?;
+        with_local(|local| local.desk.destroy("destroy", &self.arena))
+    }
+
+    /// What it is and has done.
+    pub fn stats(&self) -> WorkspaceStats {
+        let (arena, tally) = (&self.arena, self.arena.tally());
+        let is_mapped = arena.config.policy_location() == config::LocationPolicy::Mmap;
+        let location = match (is_mapped, arena.memory == arena.device) {
+            (true, _) => "mapped file",
+            (false, true) if arena.config.policy_mirroring() == config::MirroringPolicy::HostOnly => "ram (host-only)",
+            (false, true) => "ram",
+            (false, false) => "ram of the host (host-only)",
+        };
+        arena.plan(|plan| WorkspaceStats {
+            id: arena.name.to_string(),
+            device: arena.device.to_string(),
+            location,
+            open: arena.is_open(),
+            size: plan.size() as u64,
+            offset: plan.offset() as u64,
+            cycle_block: if plan.is_circular() { plan.block() as u64 } else { 0 },
+            this_cycle: plan.this_cycle() as u64,
+            last_cycle: plan.last_cycle() as u64,
+            max_cycle: plan.max_cycle() as u64,
+            arrays: tally.arrays,
+            spilled: plan.spilled() as u64,
+            externals: plan.externals(),
+            pinned: plan.pinned_bytes() as u64,
+            pinned_requests: plan.pinned(),
+            cycles: plan.cycles(),
+            generation: plan.generation(),
+            step: plan.step(),
+            system_allocations: tally.system_allocations,
+            renewals: tally.renewals,
+            same_addresses: tally.same_addresses,
+        })
+    }
+
+    /// ND4J's table of this thread's workspaces.
+    pub fn allocation_statistics() -> String {
+        let all: Vec<WorkspaceStats> = Self::all_for_current_thread().iter().map(Workspace::stats).collect();
+        stats::table(&all)
+    }
+
+    /// Prints [`Workspace::allocation_statistics`].
+    pub fn print_allocation_statistics() {
+        print!("{}", Self::allocation_statistics());
+    }
+
+    /// How workspaces behave that are entered from now on, on all threads.
+    pub fn set_debug_mode(mode: DebugMode) {
+        desk::set_debug_mode(mode);
+    }
+
+    /// See [`Workspace::set_debug_mode`].
+    pub fn debug_mode() -> DebugMode {
+        desk::debug_mode()
+    }
+}
+
+/// Runs `f` while no workspace takes this thread's arrays.
+pub(crate) fn outside<R>(f: impl FnOnce() -> R) -> R {
+    let _out = Workspace::scope_out();
+    f()
+}
+
+/// Runs `f` while this open workspace takes this thread's arrays.
+pub(crate) fn inside<R>(arena: &Rc<Arena>, f: impl FnOnce() -> R) -> R {
+    let _leaves = Leaves::new(with_local(|local| local.desk.redirect(arena)));
+    f()
+}
+
+/// Whether a workspace takes this thread's arrays of the host.
+pub(crate) fn is_open() -> bool {
+    with_local(|local| local.desk.is_open())
+}
+
+/// Ends all workspaces of this thread and their arrays, and gives their memory back. Other threads have to call it
+/// themselves. Handles that are left over give [`Error::LeakedArray`].
+///
+/// # Errors
+/// [`Error::Workspace`] if one of them is open; then all stay.
+pub fn destroy_all_workspaces_for_current_thread() -> Result<()> {
+    let op = "destroy_all_workspaces_for_current_thread";
+    switch::check(op)?;
+    let all = Workspace::all_for_current_thread();
+    if let Some(open) = all.iter().find(|workspace| workspace.is_open()) {
+        let why = "it is open; leave it first".to_owned();
+        return Err(Error::Workspace { op, workspace: open.id().to_owned(), why });
+    }
+    all.iter().try_for_each(Workspace::destroy)
+}

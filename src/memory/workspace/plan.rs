@@ -6,7 +6,6 @@
 //!
 //! A ring (a circular workspace) gives each cycle one block, whatever part of it is used. Therefore the last `turn`
 //! cycles are whole at any moment, and [`oldest`](Plan::oldest) says in one number which arrays are valid.
-#![allow(dead_code)]
 
 use super::config::{AllocationPolicy, DebugMode, LearningPolicy, LocationPolicy, SpillPolicy, WorkspaceConfig};
 
@@ -214,15 +213,24 @@ impl Plan {
     /// Books a request of so many bytes, rounded up to the alignment.
     #[inline]
     pub(crate) fn room(&mut self, bytes: usize) -> Result<Room, Full> {
+        match self.room_at_once(bytes) {
+            Some(at) => Ok(Room::Block(at)),
+            None => self.make_room(bytes),
+        }
+    }
+
+    /// As [`Plan::room`], if the request simply fits into the block; else nothing is booked.
+    #[inline(always)]
+    pub(crate) fn room_at_once(&mut self, bytes: usize) -> Option<usize> {
         // A size that wraps becomes 0 here, then the largest number, and is not less than anything.
         let rounded = bytes.wrapping_add(self.mask) & !self.mask;
-        if rounded.wrapping_sub(1) < self.free {
-            let at = self.offset;
-            self.offset += rounded;
-            self.free -= rounded;
-            return Ok(Room::Block(at));
+        if rounded.wrapping_sub(1) >= self.free {
+            return None;
         }
-        self.make_room(bytes)
+        let at = self.offset;
+        self.offset += rounded;
+        self.free -= rounded;
+        Some(at)
     }
 
     /// The last [`Plan::room`] said `Block`, but something still uses those bytes: takes that booking back, and books
@@ -324,9 +332,10 @@ impl Plan {
         self.refresh();
     }
 
-    /// The arena freed all externals.
-    pub(crate) fn released_externals(&mut self) {
-        (self.spilled, self.externals) = (0, 0);
+    /// The arena freed so many externals, of so many bytes.
+    pub(crate) fn released_externals(&mut self, bytes: usize, count: u64) {
+        self.spilled = self.spilled.saturating_sub(bytes);
+        self.externals = self.externals.saturating_sub(count);
     }
 
     /// The arena freed so many pinned ones, of so many bytes.
@@ -339,6 +348,8 @@ impl Plan {
 /// What it tells.
 impl Plan {
     /// Whether it is switched on.
+    #[cfg(test)]
+    #[allow(dead_code)] // asked by tests
     pub(crate) fn is_on(&self) -> bool {
         self.on
     }
@@ -390,6 +401,8 @@ impl Plan {
     }
 
     /// The first cycle whose arrays are valid still.
+    #[cfg(test)]
+    #[allow(dead_code)] // asked by tests
     pub(crate) fn oldest(&self) -> u64 {
         self.oldest
     }
@@ -424,7 +437,7 @@ impl Plan {
 impl Plan {
     /// A request as it is booked: a multiple of the alignment, and no less than one of it. More than memory can have
     /// stays more than memory can have.
-    fn rounded(&self, bytes: usize) -> usize {
+    pub(crate) fn rounded(&self, bytes: usize) -> usize {
         bytes.max(1).checked_add(self.mask).map_or(usize::MAX, |bytes| bytes & !self.mask)
     }
 
@@ -669,6 +682,3 @@ impl Plan {
         None
     }
 }
-
-#[cfg(test)]
-mod tests;

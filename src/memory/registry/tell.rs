@@ -1,0 +1,96 @@
+//! What is told of an array: its name, where it was made, and why it cannot be used any more.
+
+use crate::base::{
+    dtype::DType,
+    error::{Closer, Error, Site, StaleArray},
+    leak::LeakedArray,
+    sync::Ordering,
+};
+use crate::memory::{
+    key::Key,
+    registry::{NAMES, now_millis, site, slot},
+    slot::{CYCLE, NAMED, OPEN, generation_of},
+    threads::with_local,
+    workspace::scope,
+};
+
+/// The array's name, if it has one.
+pub(crate) fn name(key: Key) -> Option<String> {
+    let cell = slot(key.index());
+    (cell.core.state() & NAMED != 0).then(|| NAMES.get(&key.index()).map(|name| name.clone())).flatten()
+}
+
+/// Names an array. The caller borrows a proxy of it.
+pub(crate) fn set_name(key: Key, name: &str) {
+    NAMES.insert(key.index(), name.to_owned());
+    slot(key.index()).core.set(NAMED);
+}
+
+/// The array's name, or its key.
+pub(crate) fn describe(key: Key) -> String {
+    match name(key) {
+        Some(name) => format!("`{name}` ({key})"),
+        None => key.to_string(),
+    }
+}
+
+/// Where the array was made.
+pub(crate) fn created(index: u32) -> Option<Site> {
+    site(&slot(index).created)
+}
+
+/// Milliseconds since the array was made.
+pub(crate) fn age_millis(index: u32) -> u32 {
+    now_millis().wrapping_sub(slot(index).born.load(Ordering::Relaxed))
+}
+
+/// The error for a key whose array ended, with everything its slot still knows.
+#[cold]
+pub(crate) fn stale(op: &'static str, key: Key) -> Error {
+    stale_operand(op, key, 0)
+}
+
+/// As [`stale`], for an operand; the first is 0.
+#[cold]
+pub(super) fn stale_operand(op: &'static str, key: Key, operand: usize) -> Error {
+    let cell = slot(key.index());
+    let state = cell.core.state();
+    let same = generation_of(state) == key.generation();
+    if same && state & (OPEN | CYCLE) == OPEN | CYCLE {
+        return leaked(op, key, operand);
+    }
+    Error::StaleArray(Box::new(StaleArray {
+        op,
+        array: if same { describe(key) } else { key.to_string() },
+        created: if same { created(key.index()) } else { None },
+        closed_by: if same { closer(cell.closer.load(Ordering::Relaxed)) } else { Closer::Unknown },
+        closed: if same { site(&cell.closed) } else { None },
+    }))
+}
+
+/// The error for an array that ended with its cycle.
+fn leaked(op: &'static str, key: Key, operand: usize) -> Error {
+    let cell = slot(key.index());
+    let (workspace, cycle, now, state) = scope::about(cell.cycle_id());
+    let face = cell.face.get();
+    Error::LeakedArray(Box::new(LeakedArray {
+        op,
+        operand: char::from(b'X' + operand.min(2) as u8),
+        array: describe(key),
+        shape: face.map(|face| face.layout.dims().to_vec()).unwrap_or_default(),
+        dtype: face.map_or(DType::F32, |face| face.dtype),
+        workspace,
+        cycle,
+        now,
+        state,
+        created: created(key.index()),
+        open: with_local(|local| local.desk.open_names()),
+    }))
+}
+
+fn closer(number: u32) -> Closer {
+    [Closer::User, Closer::Manager, Closer::ManagerDrop, Closer::Ancestor, Closer::Reaper]
+        .into_iter()
+        .find(|closer| *closer as u32 == number)
+        .unwrap_or(Closer::Unknown)
+}

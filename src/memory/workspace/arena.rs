@@ -1,0 +1,597 @@
+//! The arena of one workspace: its block, what spilled out of it, and when bytes may be used again.
+//!
+//! The plan (`plan.rs`) says where a request goes; this file has the memory. Bytes are used again when their cycles
+//! have ended (`scope.rs`), no record announces an array of them, and no reference holds their block (`block.rs`);
+//! where that does not hold yet, the workspace takes fresh memory, and the old block waits in `graves.rs`.
+
+use std::cell::{Cell, RefCell, RefMut};
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use crate::base::{
+    error::{Error, Result},
+    leak::{WorkspaceFull, WorkspaceState},
+};
+use crate::device::{
+    Device,
+    budget::AllocError,
+    buffer::{Buffer, Part, Span},
+    cpu::mapped::MappedBlock,
+};
+use crate::memory::workspace::{
+    block::Block,
+    config::{DebugMode, LocationPolicy, MirroringPolicy, ResetPolicy, SpillPolicy, WorkspaceConfig},
+    graves,
+    plan::{Mark, Plan, Room},
+    scope::{CycleId, Scope},
+    stats::Tally,
+};
+
+/// The least memory that a request beside the block asks the device for.
+const CHUNK_BYTES_MIN: usize = 64 << 10;
+
+/// Memory beside the block, for requests that had no room in it: each chunk is twice as large as the one before, so that
+/// a cycle of n requests asks the device for memory O(log n) times.
+#[derive(Debug)]
+struct Chunk {
+    block: Block,
+    used: usize,
+    /// The cycle that it belongs to, and its step.
+    stamp: u64,
+    step: u64,
+    /// What was asked of it.
+    bytes: usize,
+    requests: u64,
+}
+
+/// The bytes of a ring that a cycle has.
+#[derive(Clone, Copy, Debug)]
+struct Lap {
+    stamp: u64,
+    start: usize,
+    end: usize,
+}
+
+/// Keeps a cycle of a ring: its arrays stay valid, and its bytes are not used again, until this is dropped.
+///
+/// Made by [`Workspace::lease`](crate::Workspace::lease); it may go to another thread with the arrays.
+#[derive(Debug)]
+pub struct CycleLease {
+    _token: Arc<Token>,
+}
+
+#[derive(Debug)]
+struct Token;
+
+/// What stands beside a nested entry: what to go back to.
+#[derive(Debug)]
+pub(crate) struct Nested {
+    mark: Mark,
+    outer: CycleId,
+}
+
+#[derive(Debug)]
+struct State {
+    plan: Plan,
+    block: Option<Block>,
+    /// Whether bytes of the block may still be in use when its next cycle begins.
+    in_use: bool,
+    /// Whether the block, a file, is still in use: requests go beside it.
+    blocked: bool,
+    /// Whether a request that fits needs nothing but its offset: memory of the host, no ring.
+    plain: bool,
+    externals: Vec<Chunk>,
+    pinned: VecDeque<Chunk>,
+    laps: VecDeque<Lap>,
+    leases: Vec<(u64, Weak<Token>)>,
+    /// Cycles of a ring with a stamp below have ended.
+    oldest: u64,
+    /// Scopes of nested entries, by depth; the first `depth` are open.
+    nested: Vec<Scope>,
+    depth: usize,
+    /// The cycle that arrays are made in.
+    cycle: CycleId,
+    tally: Tally,
+}
+
+/// A workspace of one thread.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    pub(crate) name: Arc<str>,
+    /// The device whose arrays it takes.
+    pub(crate) device: Device,
+    /// Where the bytes lie: the host, if its arrays are host-only.
+    pub(crate) memory: Device,
+    pub(crate) config: WorkspaceConfig,
+    scope: Scope,
+    /// Open entries that are not re-entries of the current one.
+    entries: Cell<usize>,
+    destroyed: Cell<bool>,
+    state: RefCell<State>,
+}
+
+impl Arena {
+    /// A workspace, closed. Its first block is made here if the configuration has a size.
+    pub(crate) fn new(op: &'static str, name: &str, device: &Device, config: &WorkspaceConfig) -> Result<Self> {
+        let wrong = |why: &str| Error::Workspace { op, workspace: name.to_owned(), why: why.to_owned() };
+        let is_mapped = config.policy_location() == LocationPolicy::Mmap;
+        let is_host_only = config.policy_mirroring() == MirroringPolicy::HostOnly;
+        if is_mapped && !device.is_cpu() && !is_host_only {
+            return Err(wrong(
+                "a device cannot use mapped memory; choose LocationPolicy::Ram or MirroringPolicy::HostOnly",
+            ));
+        }
+        let memory = if is_host_only { Device::Cpu } else { device.clone() };
+        let name: Arc<str> = name.into();
+        let scope = Scope::new(Arc::clone(&name)).ok_or_else(|| wrong("2^28 workspaces are in use; destroy some"))?;
+        let cycle = CycleId { scope: 0, stamp: 0 };
+        let plan = Plan::new(config, if memory.is_cpu() { 64 } else { 256 });
+        let state = State {
+            plan,
+            block: None,
+            in_use: false,
+            blocked: false,
+            plain: false,
+            externals: Vec::new(),
+            pinned: VecDeque::new(),
+            laps: VecDeque::new(),
+            leases: Vec::new(),
+            oldest: scope.last() + 1,
+            nested: Vec::new(),
+            depth: 0,
+            cycle,
+            tally: Tally::default(),
+        };
+        let arena = Arena {
+            name,
+            device: device.clone(),
+            memory,
+            config: config.clone(),
+            scope,
+            entries: Cell::new(0),
+            destroyed: Cell::new(false),
+            state: RefCell::new(state),
+        };
+        arena.make_first(op)?;
+        Ok(arena)
+    }
+
+    fn make_first(&self, op: &'static str) -> Result<()> {
+        let mut state = self.state.borrow_mut();
+        let first = state.plan.first_size();
+        if first == 0 {
+            return Ok(());
+        }
+        self.resize(&mut state, first).map_err(|refused| self.refusal(op, first, refused))
+    }
+
+    fn refusal(&self, op: &'static str, bytes: usize, refused: AllocError) -> Error {
+        match refused {
+            AllocError::Failed(error) => error,
+            AllocError::Exhausted => Error::Workspace {
+                op,
+                workspace: self.name.to_string(),
+                why: format!("{} has no {bytes} bytes for it; choose less, or free some", self.memory),
+            },
+        }
+    }
+
+    pub(crate) fn is_ring(&self) -> bool {
+        self.config.policy_reset() == ResetPolicy::EndOfBufferReached
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.entries.get() > 0
+    }
+
+    pub(crate) fn is_destroyed(&self) -> bool {
+        self.destroyed.get()
+    }
+
+    pub(crate) fn plan<R>(&self, f: impl FnOnce(&mut Plan) -> R) -> R {
+        f(&mut self.state.borrow_mut().plan)
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        self.state.borrow().tally
+    }
+
+    pub(crate) fn file_of<R>(&self, f: impl FnOnce(&MappedBlock) -> R) -> Option<R> {
+        self.state.borrow().block.as_ref().and_then(Block::file).map(f)
+    }
+
+    // ------------------------------------------------------------------------------------------ blocks
+
+    /// Makes the block `bytes` large. What there was is let go; on failure there is a block of the size before, or none.
+    fn resize(&self, state: &mut State, bytes: usize) -> std::result::Result<(), AllocError> {
+        let before = state.plan.size();
+        if self.config.policy_location() == LocationPolicy::Mmap {
+            // Growing a file keeps what is in it.
+            let made = self.map(state, bytes).map_err(AllocError::Failed)?;
+            self.bury_block(state);
+            state.plan.sized(made.bytes());
+            state.block = Some(made);
+        } else {
+            self.bury_block(state);
+            let made = self.pooled(state, bytes);
+            let (made, size, answer) = match made {
+                Ok(made) => (Some(made), bytes, Ok(())),
+                Err(refused) if before == 0 => (None, 0, Err(refused)),
+                Err(refused) => match self.pooled(state, before) {
+                    Ok(made) => (Some(made), before, Err(refused)),
+                    Err(_) => (None, 0, Err(refused)),
+                },
+            };
+            state.block = made;
+            state.plan.sized(size);
+            state.plain = state.block.is_some() && self.memory.is_cpu() && !self.is_ring();
+            return answer;
+        }
+        Ok(())
+    }
+
+    fn pooled(&self, state: &mut State, bytes: usize) -> std::result::Result<Block, AllocError> {
+        let block = Block::pooled(&self.memory, bytes)?;
+        state.tally.system_allocations += 1;
+        Ok(block)
+    }
+
+    fn map(&self, state: &mut State, bytes: usize) -> Result<Block> {
+        let file = match state.block.as_ref().and_then(Block::file) {
+            Some(file) => file.grown(bytes)?,
+            None => MappedBlock::create(self.config.temp_file_path(), bytes)?,
+        };
+        state.tally.system_allocations += 1;
+        Block::mapped(file).map_err(|_| Error::msg("2^28 blocks of workspaces are in use; destroy some"))
+    }
+
+    /// Lets go of the block. All cycles end, if it was a ring.
+    fn bury_block(&self, state: &mut State) {
+        if let Some(block) = state.block.take() {
+            if self.is_ring() {
+                self.end_before(state, self.scope.last() + 1);
+            }
+            self.bury(state, block);
+        }
+        (state.in_use, state.blocked) = (false, false);
+        state.laps.clear();
+    }
+
+    /// Frees memory whose cycles ended, now or when nobody uses it any more.
+    fn bury(&self, state: &State, block: Block) {
+        let mut scopes = vec![(self.scope.index(), self.scope.last() + 1)];
+        scopes.extend(state.nested.iter().map(|scope| (scope.index(), scope.last() + 1)));
+        graves::bury(block, scopes);
+    }
+
+    /// Ends the cycles with a stamp below, of this workspace's ring.
+    fn end_before(&self, state: &mut State, stamp: u64) {
+        if stamp > state.oldest {
+            state.oldest = stamp;
+            self.scope.end_before(stamp);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------ cycles
+
+    /// A cycle begins. The workspace was closed.
+    pub(crate) fn begin(&self, debug: DebugMode) {
+        let mut state = self.state.borrow_mut();
+        state.plan.set_debug(debug);
+        if state.in_use {
+            self.renew(&mut state);
+        }
+        state.plan.enter();
+        state.cycle = self.scope.begin(self.is_ring());
+        state.tally.begin();
+        self.entries.set(1);
+    }
+
+    /// Something used the bytes when their cycle ended. If it still does, the workspace takes fresh ones.
+    fn renew(&self, state: &mut State) {
+        if is_in_use(&self.scope, self.scope.last() + 1, state.block.as_ref()) {
+            let size = state.plan.size();
+            state.tally.renewals += 1;
+            if self.config.policy_location() == LocationPolicy::Mmap {
+                // A file is one: until it is free, requests go beside it.
+                state.blocked = true;
+                return;
+            }
+            // Without memory for another one everything spills.
+            let _ = self.resize(state, size);
+        }
+        (state.in_use, state.blocked) = (false, false);
+    }
+
+    /// The cycle ends, and with it its arrays. Never fails: what cannot be made larger stays as it was.
+    pub(crate) fn end(&self) {
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        self.entries.set(0);
+        self.scope.set_state(WorkspaceState::Closed);
+        state.tally.end();
+        let leave = state.plan.leave();
+        if !self.is_ring() {
+            self.scope.end_all();
+            state.in_use = is_in_use(&self.scope, self.scope.last() + 1, state.block.as_ref());
+        }
+        if leave.free_externals && !state.externals.is_empty() {
+            self.free_externals(state);
+        }
+        while state.pinned.front().is_some_and(|chunk| chunk.step < leave.free_pinned_before) && self.free_pinned(state)
+        {
+        }
+        if let Some(bytes) = leave.resize
+            && !self.is_leased_before(state, self.scope.last() + 1)
+        {
+            // A refusal leaves the size as it was: the next cycles spill, and ask again.
+            let _ = self.resize(state, bytes);
+        }
+    }
+
+    /// Frees what spilled; of a ring only what belongs to cycles that ended.
+    fn free_externals(&self, state: &mut State) {
+        let oldest = if self.is_ring() { state.oldest } else { u64::MAX };
+        let chunks = std::mem::take(&mut state.externals);
+        for chunk in chunks {
+            if chunk.stamp < oldest {
+                state.plan.released_externals(chunk.bytes, chunk.requests);
+                self.bury(state, chunk.block);
+            } else {
+                state.externals.push(chunk);
+            }
+        }
+    }
+
+    /// Frees the oldest memory that was taken for a ring. `false` if it is leased.
+    fn free_pinned(&self, state: &mut State) -> bool {
+        let Some(stamp) = state.pinned.front().map(|chunk| chunk.stamp) else { return false };
+        if self.is_leased_before(state, stamp + 1) {
+            return false;
+        }
+        self.end_before(state, stamp + 1);
+        if let Some(chunk) = state.pinned.pop_front() {
+            state.plan.released_pinned(chunk.bytes, chunk.requests);
+            self.bury(state, chunk.block);
+        }
+        true
+    }
+
+    /// An entry of an open workspace that is not the current one: its arrays end with it, the older ones stay.
+    pub(crate) fn begin_nested(&self) -> Option<Nested> {
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        if state.depth == state.nested.len() {
+            state.nested.push(Scope::new(Arc::clone(&self.name))?);
+        }
+        let nested = Nested { mark: state.plan.mark(), outer: state.cycle };
+        state.cycle = state.nested[state.depth].begin(false);
+        state.depth += 1;
+        self.entries.set(self.entries.get() + 1);
+        Some(nested)
+    }
+
+    pub(crate) fn end_nested(&self, nested: Nested) {
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        self.entries.set(self.entries.get() - 1);
+        state.depth -= 1;
+        state.cycle = nested.outer;
+        let scope = &state.nested[state.depth];
+        scope.end_all();
+        scope.set_state(WorkspaceState::Closed);
+        // Bytes in use stay where they are until the whole cycle ends.
+        if !is_in_use(scope, scope.last() + 1, state.block.as_ref()) {
+            state.plan.rewind(nested.mark);
+        }
+    }
+
+    /// The cycle that arrays are made in.
+    pub(crate) fn cycle(&self) -> CycleId {
+        self.state.borrow().cycle
+    }
+
+    /// Whether a scope is one of its own.
+    pub(crate) fn owns(&self, scope: u32) -> bool {
+        self.scope.index() == scope || self.state.borrow().nested.iter().any(|nested| nested.index() == scope)
+    }
+
+    /// Ends everything; what is in use is freed when it no longer is.
+    pub(crate) fn destroy(&self) {
+        if self.destroyed.replace(true) {
+            return;
+        }
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        self.scope.end_all();
+        self.scope.set_state(WorkspaceState::Destroyed);
+        state.nested.iter().for_each(Scope::end_all);
+        state.plain = false;
+        let mut blocks: Vec<Block> = state.block.take().into_iter().collect();
+        blocks.extend(state.externals.drain(..).map(|chunk| chunk.block));
+        blocks.extend(state.pinned.drain(..).map(|chunk| chunk.block));
+        for block in blocks {
+            self.bury(state, block);
+        }
+        state.plan.sized(0);
+    }
+
+    // ------------------------------------------------------------------------------------------ sizes
+
+    /// Makes the block of what was learned (`initializeWorkspace`). Its arrays have ended: it is closed.
+    pub(crate) fn initialize(&self, op: &'static str) -> Result<()> {
+        let mut state = self.state.borrow_mut();
+        let Some(bytes) = state.plan.initialize() else { return Ok(()) };
+        self.resize(&mut state, bytes).map_err(|refused| self.refusal(op, bytes, refused))
+    }
+
+    /// Makes the block as small as the last cycles allow. It is closed. Returns the bytes that were given up.
+    pub(crate) fn trim(&self) -> usize {
+        let mut state = self.state.borrow_mut();
+        let before = state.plan.size();
+        let is_mapped = self.config.policy_location() == LocationPolicy::Mmap;
+        if is_mapped || self.is_leased_before(&mut state, self.scope.last() + 1) {
+            return 0;
+        }
+        if let Some(bytes) = state.plan.trim() {
+            let _ = self.resize(&mut state, bytes);
+        }
+        before.saturating_sub(state.plan.size())
+    }
+
+    // ------------------------------------------------------------------------------------------ leases
+
+    /// Keeps the current cycle of a ring.
+    pub(crate) fn lease(&self) -> CycleLease {
+        let mut state = self.state.borrow_mut();
+        let stamp = state.cycle.stamp;
+        state.leases.retain(|(_, token)| token.strong_count() > 0);
+        let known = state.leases.iter().find(|(of, _)| *of == stamp).and_then(|(_, token)| token.upgrade());
+        let token = known.unwrap_or_else(|| {
+            let token = Arc::new(Token);
+            state.leases.push((stamp, Arc::downgrade(&token)));
+            token
+        });
+        CycleLease { _token: token }
+    }
+
+    /// Whether a cycle with a stamp below is leased.
+    fn is_leased_before(&self, state: &mut State, stamp: u64) -> bool {
+        // A lease that is gone does not come back; who dropped it has let go of the arrays, or finds them ended.
+        state.leases.retain(|(_, token)| token.strong_count() > 0);
+        state.leases.iter().any(|(of, _)| *of < stamp)
+    }
+
+    // ------------------------------------------------------------------------------------------ bytes
+
+    /// Bytes that fit into the block of an ordinary workspace of the host.
+    #[inline(always)]
+    pub(crate) fn take_at_once(&self, bytes: usize) -> Option<(Span, Part)> {
+        let mut state: RefMut<'_, State> = self.state.borrow_mut();
+        let state = &mut *state;
+        let block = state.block.as_ref().filter(|_| state.plain)?;
+        let offset = state.plan.room_at_once(bytes)?;
+        let span = block.at(offset, bytes);
+        state.tally.note(span);
+        let part = Part { block: block.index(), scope: state.cycle.scope, stamp: state.cycle.stamp };
+        Some((span, part))
+    }
+
+    /// Bytes for an array of the current cycle.
+    pub(crate) fn take(&self, op: &'static str, bytes: usize) -> std::result::Result<Buffer, AllocError> {
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        let room = state.plan.room(bytes).map_err(|_| AllocError::Failed(self.full(op, &state.plan, bytes)))?;
+        let placed = self.placed(state, room, bytes);
+        let (span, block) = match placed {
+            Ok(placed) => placed,
+            Err((room, refused)) => {
+                state.plan.take_back(room, bytes);
+                return Err(refused);
+            }
+        };
+        let part = Part { block, scope: state.cycle.scope, stamp: state.cycle.stamp };
+        Ok(Buffer::from_arena(span, self.memory.clone(), part))
+    }
+
+    /// The place that was booked, or another one if that is in use; with what is booked, if there is none.
+    #[allow(clippy::type_complexity)] // two pairs
+    fn placed(
+        &self,
+        state: &mut State,
+        room: Room,
+        bytes: usize,
+    ) -> std::result::Result<(Span, u32), (Room, AllocError)> {
+        let mut room = room;
+        if let Room::Block(offset) = room {
+            let size = state.plan.rounded(bytes);
+            if !state.blocked && (!self.is_ring() || self.evict(state, offset, offset + size)) {
+                let Some(block) = &state.block else { return Err((room, AllocError::Exhausted)) };
+                let span = block.part(offset, bytes).map_err(|error| (room, AllocError::Failed(error)))?;
+                state.tally.note(span);
+                if self.is_ring() {
+                    note_lap(&mut state.laps, state.cycle.stamp, offset, offset + size);
+                }
+                return Ok((span, block.index()));
+            }
+            room = state.plan.divert(bytes);
+        }
+        self.beside(state, matches!(room, Room::Pinned), bytes).map_err(|refused| (room, refused))
+    }
+
+    /// Bytes in a chunk beside the block.
+    fn beside(&self, state: &mut State, pinned: bool, bytes: usize) -> std::result::Result<(Span, u32), AllocError> {
+        let size = state.plan.rounded(bytes).max(1);
+        let (stamp, step) = (state.cycle.stamp, state.plan.step());
+        // A ring frees by cycle; else all go together.
+        let ring = self.is_ring();
+        let last = if pinned { state.pinned.back_mut() } else { state.externals.last_mut() };
+        let fits = |chunk: &Chunk| chunk.used + size <= chunk.block.bytes() && (!ring || chunk.stamp == stamp);
+        let before = last.as_ref().map_or(0, |chunk| chunk.block.bytes());
+        if !last.is_some_and(|chunk| fits(chunk)) {
+            let wanted = size.max(CHUNK_BYTES_MIN).max(if ring { 0 } else { before.saturating_mul(2) });
+            let block = match self.pooled(state, wanted) {
+                Err(AllocError::Exhausted) if wanted > size => self.pooled(state, size)?,
+                other => other?,
+            };
+            let chunk = Chunk { block, used: 0, stamp, step, bytes: 0, requests: 0 };
+            if pinned { state.pinned.push_back(chunk) } else { state.externals.push(chunk) }
+        }
+        let chunk = if pinned { state.pinned.back_mut() } else { state.externals.last_mut() };
+        let chunk = chunk.ok_or(AllocError::Exhausted)?;
+        let span = chunk.block.part(chunk.used, bytes).map_err(AllocError::Failed)?;
+        state.tally.note(span);
+        chunk.used += size;
+        chunk.bytes += state.plan.rounded(bytes);
+        chunk.requests += 1;
+        Ok((span, chunk.block.index()))
+    }
+
+    /// Ends the cycles of a ring whose bytes are wanted. `false` if they are leased or in use, or are the cycle's own.
+    fn evict(&self, state: &mut State, start: usize, end: usize) -> bool {
+        let wanted = |lap: &Lap| lap.start < end && start < lap.end;
+        // The youngest that is in the way, and with it all older ones.
+        let Some(stamp) = state.laps.iter().filter(|lap| wanted(lap)).map(|lap| lap.stamp).max() else { return true };
+        if stamp == state.cycle.stamp || self.is_leased_before(state, stamp + 1) {
+            return false;
+        }
+        self.end_before(state, stamp + 1);
+        if is_in_use(&self.scope, stamp + 1, state.block.as_ref()) {
+            return false;
+        }
+        while state.laps.front().is_some_and(|lap| lap.stamp <= stamp) {
+            state.laps.pop_front();
+        }
+        true
+    }
+
+    fn full(&self, op: &'static str, plan: &Plan, bytes: usize) -> Error {
+        debug_assert_eq!(self.config.policy_spill(), SpillPolicy::Fail);
+        Error::WorkspaceFull(Box::new(WorkspaceFull {
+            op,
+            workspace: self.name.to_string(),
+            requested: bytes as u64,
+            size: plan.size() as u64,
+            used: plan.offset() as u64,
+        }))
+    }
+}
+
+/// Whether anything uses bytes of cycles that were ended, with a stamp below. In this order: who is announced may begin
+/// to hold the block, and nobody else.
+fn is_in_use(scope: &Scope, stamp: u64, block: Option<&Block>) -> bool {
+    scope.is_read_before(stamp) || block.is_some_and(Block::is_held)
+}
+
+fn note_lap(laps: &mut VecDeque<Lap>, stamp: u64, start: usize, end: usize) {
+    match laps.back_mut() {
+        Some(last) if last.stamp == stamp && last.end == start => last.end = end,
+        _ => laps.push_back(Lap { stamp, start, end }),
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        self.destroy();
+    }
+}

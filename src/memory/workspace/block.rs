@@ -1,0 +1,132 @@
+//! Blocks: the memory that an arena hands out in parts, and who keeps it from being used again.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+use crate::base::{
+    error::Result,
+    sync::{AtomicU32, Ordering},
+};
+use crate::device::{
+    Device,
+    budget::AllocError,
+    buffer::{Buffer, Span},
+    cpu::mapped::MappedBlock,
+};
+use crate::memory::slab::Slab;
+
+/// References that hold a block. Lives in a slab and is used again.
+#[derive(Debug)]
+struct Cell {
+    holders: AtomicU32,
+}
+
+static CELLS: Slab<Cell> = Slab::new(|| Cell { holders: AtomicU32::new(0) });
+
+static FREE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// One more reference that holds the block. The caller announces an array whose bytes lie in it, or holds it already.
+#[inline]
+pub(crate) fn hold(block: u32) {
+    // Relaxed: seen by whoever finds the caller's announcement gone (its Release in `withdraw`, the Acquire in `places`), or
+    // the reference that it was cloned from let go.
+    CELLS.get(block).holders.fetch_add(1, Ordering::Relaxed);
+}
+
+/// One reference less.
+#[inline]
+pub(crate) fn let_go(block: u32) {
+    // Release: pairs with the Acquire in `is_held`: what was read through the reference was read before.
+    CELLS.get(block).holders.fetch_sub(1, Ordering::Release);
+}
+
+/// Where the bytes of a block lie.
+#[derive(Debug)]
+enum Memory {
+    Pooled(Buffer),
+    Mapped(MappedBlock),
+}
+
+/// Memory of an arena. Its drop gives the memory back; the arena has made sure that nobody uses it.
+#[derive(Debug)]
+pub(crate) struct Block {
+    index: u32,
+    memory: Memory,
+}
+
+impl Block {
+    fn new(memory: Memory) -> Option<Self> {
+        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.is_empty() && !CELLS.refill(&mut free) {
+            return None;
+        }
+        Some(Block { index: free.pop()?, memory })
+    }
+
+    /// Uninitialised bytes of a device.
+    pub(crate) fn pooled(device: &Device, bytes: usize) -> std::result::Result<Self, AllocError> {
+        let buffer = device.alloc(bytes, false)?;
+        Self::new(Memory::Pooled(buffer)).ok_or(AllocError::Exhausted)
+    }
+
+    /// Bytes of a file.
+    pub(crate) fn mapped(file: MappedBlock) -> std::result::Result<Self, AllocError> {
+        Self::new(Memory::Mapped(file)).ok_or(AllocError::Exhausted)
+    }
+
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.memory {
+            Memory::Pooled(buffer) => buffer.span().bytes(),
+            Memory::Mapped(file) => file.span().bytes(),
+        }
+    }
+
+    /// The file, if it is one.
+    pub(crate) fn file(&self) -> Option<&MappedBlock> {
+        match &self.memory {
+            Memory::Mapped(file) => Some(file),
+            Memory::Pooled(_) => None,
+        }
+    }
+
+    /// A part of a block of the host.
+    #[inline]
+    pub(crate) fn at(&self, offset: usize, bytes: usize) -> Span {
+        match &self.memory {
+            Memory::Pooled(buffer) => buffer.span().part(offset, bytes),
+            Memory::Mapped(file) => file.span().part(offset, bytes),
+        }
+    }
+
+    /// A part of it, for a new owner.
+    ///
+    /// # Errors
+    /// A full disk, of a file.
+    pub(crate) fn part(&self, offset: usize, bytes: usize) -> Result<Span> {
+        match &self.memory {
+            Memory::Pooled(buffer) => buffer.device().carve(buffer, offset, bytes),
+            Memory::Mapped(file) => {
+                file.reserve(offset + bytes)?;
+                Ok(file.span().part(offset, bytes))
+            }
+        }
+    }
+
+    /// Whether a reference holds it. Nobody can begin to hold a block that nobody holds, and of whose arrays none is
+    /// announced and valid.
+    pub(crate) fn is_held(&self) -> bool {
+        // Acquire: pairs with the Release in `let_go`.
+        CELLS.get(self.index).holders.load(Ordering::Acquire) != 0
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        debug_assert!(!self.is_held(), "the arena asked before");
+        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);
+    }
+}

@@ -1,0 +1,290 @@
+//! What a thread has of workspaces: all of them by name, and which are open, innermost last.
+//!
+//! An entry is a frame of a stack. A guard marks its frame as left; frames are taken away from the top while they are
+//! marked. So whatever the order in which guards are dropped, a workspace's cycle ends when its guard and all entered
+//! after it are gone, and what was current before is current again.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::base::error::{Error, Result};
+use crate::device::{
+    Device,
+    budget::AllocError,
+    buffer::{Buffer, Part, Span},
+};
+use crate::memory::workspace::{
+    arena::{Arena, Nested},
+    config::{DebugMode, WorkspaceConfig},
+    graves,
+    scope::CycleId,
+};
+
+/// Why a workspace is in the stack.
+#[derive(Debug)]
+enum Kind {
+    /// Its cycle began here.
+    Cycle(Rc<Arena>),
+    /// It was the current one.
+    Again(Rc<Arena>),
+    /// It was open, but not current.
+    Nested(Rc<Arena>, Option<Nested>),
+    /// It takes arrays of an open cycle again.
+    Borrowed(Rc<Arena>),
+    /// No workspace takes arrays.
+    Out,
+}
+
+impl Kind {
+    fn arena(&self) -> Option<&Rc<Arena>> {
+        match self {
+            Kind::Cycle(arena) | Kind::Again(arena) | Kind::Nested(arena, _) | Kind::Borrowed(arena) => Some(arena),
+            Kind::Out => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Frame {
+    id: u64,
+    kind: Kind,
+    left: bool,
+}
+
+/// What a thread has of workspaces.
+#[derive(Debug, Default)]
+pub(crate) struct Desk {
+    /// The workspace that takes arrays of the host.
+    host: RefCell<Option<Rc<Arena>>>,
+    /// Whether any frame is there.
+    busy: Cell<bool>,
+    frames: RefCell<Vec<Frame>>,
+    all: RefCell<BTreeMap<Arc<str>, Rc<Arena>>>,
+    next: Cell<u64>,
+}
+
+/// Process-wide: the number of a `DebugMode`.
+static DEBUG: AtomicU32 = AtomicU32::new(0);
+
+pub(crate) fn debug_mode() -> DebugMode {
+    // Relaxed: it concerns cycles that begin later.
+    let number = DEBUG.load(Ordering::Relaxed);
+    let mut modes = [DebugMode::SpillEverything, DebugMode::BypassEverything].into_iter();
+    modes.find(|mode| *mode as u32 == number).unwrap_or(DebugMode::Disabled)
+}
+
+pub(crate) fn set_debug_mode(mode: DebugMode) {
+    DEBUG.store(mode as u32, Ordering::Relaxed);
+}
+
+impl Desk {
+    /// Whether a workspace takes arrays of the host.
+    #[inline(always)]
+    pub(crate) fn is_open(&self) -> bool {
+        self.busy.get() && self.host.borrow().is_some()
+    }
+
+    /// Bytes for an array of the host, if the workspace has them in its block.
+    #[inline(always)]
+    pub(crate) fn take_at_once(&self, bytes: usize) -> Option<(Span, Part)> {
+        self.host.borrow().as_ref()?.take_at_once(bytes)
+    }
+
+    /// Bytes for an array of a device from the workspace that takes its arrays; `None` if there is none.
+    pub(crate) fn take(
+        &self,
+        op: &'static str,
+        device: &Device,
+        bytes: usize,
+    ) -> Option<std::result::Result<Buffer, AllocError>> {
+        if !self.busy.get() {
+            return None;
+        }
+        self.current(device).map(|arena| arena.take(op, bytes))
+    }
+
+    /// The workspace that takes arrays of a device: the innermost open one.
+    pub(crate) fn current(&self, device: &Device) -> Option<Rc<Arena>> {
+        for frame in self.frames.borrow().iter().rev() {
+            match frame.kind.arena() {
+                None => return None,
+                Some(arena) if &arena.device == device && !arena.is_destroyed() => return Some(Rc::clone(arena)),
+                Some(_) => {}
+            }
+        }
+        None
+    }
+
+    /// The innermost open workspace, whatever its device.
+    pub(crate) fn innermost(&self) -> Option<Rc<Arena>> {
+        let frames = self.frames.borrow();
+        frames.last().and_then(|frame| frame.kind.arena().cloned()).filter(|arena| !arena.is_destroyed())
+    }
+
+    /// The workspace around the innermost open one. `None`: there is none, or no workspace is current there.
+    pub(crate) fn enclosing(&self) -> Option<Rc<Arena>> {
+        let frames = self.frames.borrow();
+        let own = frames.last()?.kind.arena()?;
+        let outer = frames.iter().rev().find(|frame| frame.kind.arena().is_none_or(|arena| !Rc::ptr_eq(arena, own)))?;
+        outer.kind.arena().filter(|arena| !arena.is_destroyed()).cloned()
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<Rc<Arena>> {
+        self.all.borrow().get(name).cloned()
+    }
+
+    /// The device of the workspace that a cycle is one of.
+    pub(crate) fn device_of(&self, cycle: CycleId) -> Option<Device> {
+        self.all.borrow().values().find(|arena| arena.owns(cycle.scope)).map(|arena| arena.device.clone())
+    }
+
+    /// Every workspace of the thread, by name.
+    pub(crate) fn all(&self) -> Vec<Rc<Arena>> {
+        self.all.borrow().values().cloned().collect()
+    }
+
+    /// The names of those that are open, outermost first.
+    pub(crate) fn open_names(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for frame in self.frames.borrow().iter() {
+            if let Some(arena) = frame.kind.arena()
+                && !names.iter().any(|name| **name == *arena.name)
+            {
+                names.push(arena.name.to_string());
+            }
+        }
+        names
+    }
+
+    /// The workspace with this name, made if there is none.
+    ///
+    /// # Errors
+    /// It has another configuration or device; no memory for its first block.
+    pub(crate) fn get(
+        &self,
+        op: &'static str,
+        name: &str,
+        device: &Device,
+        config: &WorkspaceConfig,
+    ) -> Result<Rc<Arena>> {
+        if let Some(arena) = self.all.borrow().get(name) {
+            let why = if arena.config != *config {
+                "it exists on this thread with another configuration; use that one, another name, or destroy() it first"
+            } else if arena.device != *device {
+                "it exists on this thread for another device; use another name, or destroy() it first"
+            } else {
+                return Ok(Rc::clone(arena));
+            };
+            return Err(Error::Workspace { op, workspace: name.to_owned(), why: why.to_owned() });
+        }
+        let arena = Rc::new(Arena::new(op, name, device, config)?);
+        self.all.borrow_mut().insert(Arc::clone(&arena.name), Rc::clone(&arena));
+        Ok(arena)
+    }
+
+    /// Enters a workspace. Returns the number of its frame.
+    pub(crate) fn enter(&self, op: &'static str, arena: &Rc<Arena>) -> Result<u64> {
+        graves::sweep();
+        let debug = debug_mode();
+        let is_top = |kind: &Kind| kind.arena().is_some_and(|top| Rc::ptr_eq(top, arena));
+        let kind = if debug == DebugMode::BypassEverything {
+            Kind::Out
+        } else if !arena.is_open() {
+            arena.begin(debug);
+            Kind::Cycle(Rc::clone(arena))
+        } else if self.frames.borrow().last().is_some_and(|frame| is_top(&frame.kind)) || arena.is_ring() {
+            Kind::Again(Rc::clone(arena))
+        } else {
+            let nested = arena.begin_nested().ok_or_else(|| Error::Workspace {
+                op,
+                workspace: arena.name.to_string(),
+                why: "2^28 entries of workspaces are open; leave some".to_owned(),
+            })?;
+            Kind::Nested(Rc::clone(arena), Some(nested))
+        };
+        Ok(self.push(kind))
+    }
+
+    /// Lets an open workspace take arrays again.
+    pub(crate) fn borrow(&self, op: &'static str, arena: &Rc<Arena>) -> Result<u64> {
+        let wrong = |why: String| Err(Error::Workspace { op, workspace: arena.name.to_string(), why });
+        let top_is_borrowed = matches!(
+            self.frames.borrow().last(), Some(Frame { kind: Kind::Borrowed(top), .. }) if Rc::ptr_eq(top, arena)
+        );
+        if top_is_borrowed {
+            return wrong(format!("Workspace [{}]: Can't borrow from borrowed workspace", arena.name));
+        }
+        if !arena.is_open() {
+            return wrong("it is not open, so its arrays would have no cycle; enter it".to_owned());
+        }
+        Ok(self.push(Kind::Borrowed(Rc::clone(arena))))
+    }
+
+    /// Lets an open workspace take arrays for a moment.
+    pub(crate) fn redirect(&self, arena: &Rc<Arena>) -> u64 {
+        self.push(Kind::Borrowed(Rc::clone(arena)))
+    }
+
+    /// Lets no workspace take arrays.
+    pub(crate) fn scope_out(&self) -> u64 {
+        self.push(Kind::Out)
+    }
+
+    fn push(&self, kind: Kind) -> u64 {
+        let id = self.next.get();
+        self.next.set(id + 1);
+        self.frames.borrow_mut().push(Frame { id, kind, left: false });
+        self.settle();
+        id
+    }
+
+    /// A guard is gone: its frame, and those above that were left before, end.
+    pub(crate) fn leave(&self, id: u64) {
+        if let Some(frame) = self.frames.borrow_mut().iter_mut().rev().find(|frame| frame.id == id) {
+            frame.left = true;
+        }
+        loop {
+            // The frame is taken away before its cycle ends, and no list is borrowed then.
+            let top = self.frames.borrow_mut().pop_if(|frame| frame.left);
+            let Some(top) = top else { break };
+            match top.kind {
+                Kind::Cycle(arena) => arena.end(),
+                Kind::Nested(arena, Some(nested)) => arena.end_nested(nested),
+                _ => {}
+            }
+        }
+        self.settle();
+    }
+
+    /// Keeps what the short ways look at up to date.
+    fn settle(&self) {
+        self.busy.set(!self.frames.borrow().is_empty());
+        *self.host.borrow_mut() = self.current(&Device::Cpu);
+    }
+
+    /// Destroys a workspace, whose arrays end.
+    ///
+    /// # Errors
+    /// It is open.
+    pub(crate) fn destroy(&self, op: &'static str, arena: &Rc<Arena>) -> Result<()> {
+        if arena.is_open() {
+            let why = "it is open; leave it first".to_owned();
+            return Err(Error::Workspace { op, workspace: arena.name.to_string(), why });
+        }
+        arena.destroy();
+        self.all.borrow_mut().retain(|_, other| !Rc::ptr_eq(other, arena));
+        Ok(())
+    }
+
+    /// The thread ends: all its workspaces do, the open ones too.
+    pub(crate) fn close(&self) {
+        self.frames.borrow_mut().clear();
+        self.settle();
+        for arena in std::mem::take(&mut *self.all.borrow_mut()).into_values() {
+            arena.destroy();
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Scopes: which cycles of a workspace are still valid, for any thread that asks.
+//!
+//! A cycle has a stamp, one more than the one before. An array of a workspace carries its scope and its stamp, and is
+//! valid while the stamp is not below the scope's `oldest`. So all arrays of a cycle end by one store, and an array
+//! says by one comparison whether it ended.
+//!
+//! # Use against the end
+//! A reader announces the array in its hazard record and then looks at `oldest`; whoever ends a cycle stores `oldest`,
+//! issues the heavy barrier and then looks at all records (`hazard.rs`). So either the reader finds the cycle ended, or
+//! the arena finds the reader, and leaves the bytes alone.
+
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use dashmap::DashMap;
+
+use crate::base::{
+    leak::WorkspaceState,
+    sync::{AtomicU32, AtomicU64, Ordering},
+};
+use crate::memory::{
+    hazard::USER,
+    registry::{ArraySlot, slot},
+    slab::Slab,
+    slot::CYCLE,
+    threads,
+};
+
+/// A scope as arrays refer to it. Lives in a slab and is used again; its stamps go on.
+#[derive(Debug)]
+struct Cell {
+    /// Arrays stamped below have ended.
+    oldest: AtomicU64,
+    /// The stamp of the newest cycle.
+    last: AtomicU64,
+    /// What the workspace does, as the number of a `WorkspaceState`; for texts.
+    state: AtomicU32,
+}
+
+static CELLS: Slab<Cell> =
+    Slab::new(|| Cell { oldest: AtomicU64::new(1), last: AtomicU64::new(0), state: AtomicU32::new(0) });
+
+/// Free cells, used again in the order in which they came back, so that texts about arrays of destroyed workspaces stay
+/// true for long.
+static FREE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// What texts say of a scope: its name, and the stamp before its first cycle.
+static ABOUT: LazyLock<DashMap<u32, (Arc<str>, u64)>> = LazyLock::new(DashMap::new);
+
+/// A scope of a workspace: its cycles follow each other.
+#[derive(Debug)]
+pub(crate) struct Scope {
+    index: u32,
+}
+
+/// A cycle: its scope, and its stamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CycleId {
+    pub(crate) scope: u32,
+    pub(crate) stamp: u64,
+}
+
+impl Scope {
+    /// A scope with a name. `None`: 2^28 are in use.
+    pub(crate) fn new(name: Arc<str>) -> Option<Self> {
+        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.is_empty() && !CELLS.refill(&mut free) {
+            return None;
+        }
+        let index = free.remove(0);
+        drop(free);
+        let scope = Scope { index };
+        // Relaxed: the cell belongs to this thread.
+        ABOUT.insert(index, (name, scope.cell().last.load(Ordering::Relaxed)));
+        scope.set_state(WorkspaceState::Closed);
+        Some(scope)
+    }
+
+    fn cell(&self) -> &'static Cell {
+        CELLS.get(self.index)
+    }
+
+    /// Begins a cycle. `keep`: those before stay valid (a ring).
+    #[inline]
+    pub(crate) fn begin(&self, keep: bool) -> CycleId {
+        let cell = self.cell();
+        // Relaxed: only the workspace's thread changes it.
+        let stamp = cell.last.load(Ordering::Relaxed) + 1;
+        cell.last.store(stamp, Ordering::Relaxed);
+        if !keep {
+            self.end_before(stamp);
+        }
+        self.set_state(WorkspaceState::Open);
+        CycleId { scope: self.index, stamp }
+    }
+
+    /// Ends all cycles with a stamp below this one.
+    #[inline]
+    pub(crate) fn end_before(&self, stamp: u64) {
+        // Release: pairs with the Acquire in `is_live`; against announcements it is ordered by the heavy barrier that
+        // comes before bytes are used again (`is_read_before`).
+        self.cell().oldest.store(stamp, Ordering::Release);
+    }
+
+    /// Ends all its cycles.
+    #[inline]
+    pub(crate) fn end_all(&self) {
+        self.end_before(self.last() + 1);
+    }
+
+    pub(crate) fn last(&self) -> u64 {
+        self.cell().last.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_state(&self, state: WorkspaceState) {
+        self.cell().state.store(state as u32, Ordering::Relaxed);
+    }
+
+    /// The number by which arrays refer to it.
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Whether a thread is using an array of a cycle with a stamp below this one. The caller ended those cycles.
+    pub(crate) fn is_read_before(&self, stamp: u64) -> bool {
+        is_any_read(&[(self.index, stamp)])
+    }
+}
+
+/// Whether a thread is using an array of one of these scopes, of a cycle with a stamp below the one beside it. The
+/// caller ended those cycles; this issues the heavy barrier.
+pub(crate) fn is_any_read(ended: &[(u32, u64)]) -> bool {
+    threads::barrier();
+    let mut read = false;
+    threads::for_each_seat(|seat| {
+        for (_, place) in seat.record.places() {
+            let array = slot((place & !USER) - 1);
+            // Relaxed: written before the slot was opened, which the announcer saw.
+            let (scope, stamp) = (array.scope.load(Ordering::Relaxed), array.cycle.load(Ordering::Relaxed));
+            read |= array.core.state() & CYCLE != 0 && ended.iter().any(|&(of, below)| of == scope && stamp < below);
+        }
+    });
+    read
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        self.end_all();
+        self.set_state(WorkspaceState::Destroyed);
+        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);
+    }
+}
+
+/// Whether the cycle of an array of a workspace goes on. Read after the array was announced, it is decisive.
+#[inline]
+pub(crate) fn is_live(array: &ArraySlot) -> bool {
+    // Relaxed: written before the slot was opened, which the caller saw.
+    let (scope, stamp) = (array.scope.load(Ordering::Relaxed), array.cycle.load(Ordering::Relaxed));
+    // Acquire: pairs with the Release in `end_before`.
+    stamp >= CELLS.get(scope).oldest.load(Ordering::Acquire)
+}
+
+/// What is known of a cycle: the workspace's name, which of its cycles it is, which is the last one, and what it does.
+pub(crate) fn about(cycle: CycleId) -> (String, u64, u64, WorkspaceState) {
+    let cell = CELLS.get(cycle.scope);
+    let (name, first) = ABOUT.get(&cycle.scope).map(|about| about.clone()).unwrap_or_else(|| ("".into(), 0));
+    if cycle.stamp <= first {
+        return ("a workspace destroyed long ago".into(), cycle.stamp, cycle.stamp, WorkspaceState::Destroyed);
+    }
+    let state = [WorkspaceState::Open, WorkspaceState::Closed]
+        .into_iter()
+        .find(|state| *state as u32 == cell.state.load(Ordering::Relaxed))
+        .unwrap_or(WorkspaceState::Destroyed);
+    (name.to_string(), cycle.stamp - first, cell.last.load(Ordering::Relaxed) - first, state)
+}
