@@ -81,6 +81,7 @@ mod api {
         pad::PadMode,
         random::Generator,
         scalar::TensorOrScalar,
+        scoped::{Scope, Scoped},
         var::Var,
         workspace::Duplication,
     };

@@ -49,6 +49,7 @@ pub(crate) mod resize;
 pub(crate) mod reuse;
 pub(crate) mod scalar;
 pub(crate) mod scan;
+pub(crate) mod scoped;
 pub(crate) mod shape;
 pub(crate) mod slice;
 pub(crate) mod softmax;
