@@ -224,7 +224,7 @@ pub(crate) fn adopt_payload(
     first: &Proxy,
     site: Site,
 ) -> Result<Proxy> {
-    let owner = first.owner(op)?;
+    let owner = if STEPS.get().is_some() { Owner::Handles } else { first.owner(op)? };
     adopt_for(local, op, payload, (first.key(), owner), site)
 }
 

@@ -12,7 +12,7 @@ use crate::memory::{
     proxy::Proxy,
     registry,
     threads::with_local,
-    workspace::{arena::Arena, inside},
+    workspace::{arena::Arena, inside, outside},
 };
 use crate::ops::unary::copy_of;
 
@@ -145,16 +145,13 @@ impl Proxy {
     pub fn unsafe_duplication_async(&self) -> Result<Duplication> {
         let (op, site) = ("unsafe_duplication", Location::caller());
         self.must_move(op)?;
-        let current = with_local(|local| local.desk.innermost());
-        let own = with_local(|local| local.desk.device_of(registry::cycle_of(self.key())?));
-        let device = match (&current, own) {
-            (Some(arena), _) => arena.device.clone(),
-            (None, Some(device)) => device,
-            (None, None) => self.device().clone(),
-        };
-        let is_host_only = current.as_ref().is_some_and(|arena| arena.memory != arena.device);
-        let array =
-            if is_host_only || *self.device() == device { copy_of(self, op, site)? } else { self.to_device(&device)? };
+        if let Some(arena) = with_local(|local| local.desk.innermost()) {
+            let array = self.copied_into(&arena, op, site)?;
+            return Ok(Duplication { array: Some(array), device: arena.memory.clone() });
+        }
+        let kept_for = registry::cycle_of(self.key()).and_then(|cycle| with_local(|local| local.desk.device_of(cycle)));
+        let device = kept_for.unwrap_or_else(|| self.device().clone());
+        let array = if *self.device() == device { copy_of(self, op, site)? } else { self.to_device(&device)? };
         Ok(Duplication { array: Some(array), device })
     }
 
@@ -171,8 +168,17 @@ impl Proxy {
         if registry::cycle_of(self.key()) == Some(arena.cycle()) {
             return Ok(self.clone());
         }
-        inside(arena, || {
-            if *self.device() == arena.memory { copy_of(self, op, site) } else { self.to_device(&arena.device) }
-        })
+        self.copied_into(arena, op, site)
+    }
+
+    /// A copy in an open workspace, on its device, or on the host if its arrays are host-only.
+    fn copied_into(&self, arena: &Rc<Arena>, op: &'static str, site: Site) -> Result<Proxy> {
+        if arena.memory == arena.device {
+            let is_there = *self.device() == arena.device;
+            return inside(arena, || if is_there { copy_of(self, op, site) } else { self.to_device(&arena.device) });
+        }
+        let there = outside(|| self.to_device(&arena.memory))?;
+        // The workspace takes it as an array of its device.
+        inside(arena, || there.to_device(&arena.device))
     }
 }

@@ -67,3 +67,31 @@ fn a_loop_uses_its_bytes_again() -> ndgc::Result<()> {
     Workspace::print_allocation_statistics();
     Ok(())
 }
+
+#[test]
+fn r16_host_only_arrays_of_a_device_lie_on_the_host_and_are_brought_there() -> ndgc::Result<()> {
+    let device = Device::sim(ndgc::SimConfig::default());
+    let cache = WorkspaceConfig::builder().policy_mirroring(ndgc::MirroringPolicy::HostOnly).build()?;
+    let full = WorkspaceConfig::default();
+    let values: Vec<f32> = (0..12).map(|i| i as f32).collect();
+    let kept = Workspace::for_current_thread_on(&device, "CACHE", &cache)?;
+    let cycle = kept.activate()?;
+    let a = Tensor::from_slice(&values, (3, 4), &device)?;
+    assert!(a.device().is_cpu() && a.is_attached());
+    {
+        let _step = Workspace::enter_on(&device, "STEP", &full)?;
+        let b = a.narrow(1, 1, 2)?.unsafe_duplication()?;
+        assert!(*b.device() == device && b.is_attached());
+        assert_eq!(b.to_vec2::<f32>()?, [[1., 2.], [5., 6.], [9., 10.]]);
+        // and back into the cache
+        let c = b.leverage_to("CACHE")?;
+        assert!(c.device().is_cpu() && c.is_attached());
+        drop(b);
+    }
+    let _out = Workspace::scope_out();
+    let d = a.unsafe_duplication_async()?.wait()?;
+    assert!(*d.device() == device && !d.is_attached());
+    assert_eq!(d.to_vec::<f32>()?, values);
+    drop(cycle);
+    Ok(())
+}
