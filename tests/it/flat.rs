@@ -36,13 +36,13 @@ fn fastest(rounds: usize, mut round: impl FnMut()) -> Duration {
     times.min().unwrap()
 }
 
-/// Asserts that rounds now take as long as those before, when `early` was measured. Time that grows stays grown, so
-/// a busy machine gets several chances.
+/// Asserts that rounds now take about as long as those before, when `early` was measured. What is looked for grows with the
+/// number of arrays, a hundredfold; a busy machine slows a round by less than three times, and gets several chances.
 fn assert_as_fast(early: Duration, mut now: impl FnMut() -> Duration) {
     let mut late = Vec::new();
     for _ in 0..5 {
         late.push(now());
-        if late[late.len() - 1].as_secs_f64() < 1.5 * early.as_secs_f64() {
+        if late[late.len() - 1].as_secs_f64() < 3. * early.as_secs_f64() {
             return;
         }
     }
