@@ -156,7 +156,7 @@ impl Plan {
     /// Bytes of the block to make at once; 0 for none.
     pub(crate) fn first_size(&self) -> usize {
         let given = match (self.config.initial_size(), self.config.policy_learning()) {
-            (0, LearningPolicy::None) => self.config.min_size() as usize,
+            (0, LearningPolicy::None) => return self.config.min_size() as usize,
             (given, _) => given as usize,
         };
         let size = match self.config.policy_location() {
@@ -187,6 +187,7 @@ impl Plan {
             self.block = self.block_of(bytes);
             self.limit = if self.open { self.block } else { 0 };
             (self.uneven, self.lapped, self.trimming) = (0, false, None);
+            self.retire();
         }
         self.refresh();
     }
@@ -349,7 +350,6 @@ impl Plan {
 impl Plan {
     /// Whether it is switched on.
     #[cfg(test)]
-    #[allow(dead_code)] // asked by tests
     pub(crate) fn is_on(&self) -> bool {
         self.on
     }
@@ -402,7 +402,6 @@ impl Plan {
 
     /// The first cycle whose arrays are valid still.
     #[cfg(test)]
-    #[allow(dead_code)] // asked by tests
     pub(crate) fn oldest(&self) -> u64 {
         self.oldest
     }
@@ -586,11 +585,11 @@ impl Plan {
 
     /// The ring begins anew.
     fn wrap(&mut self) {
-        (self.start, self.offset) = (0, 0);
-        if self.size > 0 {
+        if self.offset > 0 {
             (self.wrapped, self.lapped) = (true, true);
             self.uneven = self.uneven.saturating_sub(1);
         }
+        (self.start, self.offset) = (0, 0);
     }
 
     /// Ends the cycles whose blocks this one may come to. Blocks of different sizes may leave up to one of them
@@ -682,3 +681,6 @@ impl Plan {
         None
     }
 }
+
+#[cfg(test)]
+mod tests;
