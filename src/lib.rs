@@ -26,7 +26,8 @@ pub mod bench;
 /// The public names.
 #[cfg(not(loom))]
 mod api {
-    pub use crate::array::autograd::{GradStore, GraphReport, graph_report, is_grad_enabled, no_grad, node_count};
+    pub use crate::array::autograd::{GraphReport, graph_report, is_grad_enabled, no_grad, node_count};
+    pub use crate::array::backward::GradStore;
     pub use crate::base::context::Context;
     pub use crate::base::{
         dtype::{DType, WithDType},

@@ -8,19 +8,18 @@
 //! A node's rank is one more than the largest of its operands', so a heap ordered by rank visits every node after
 //! all that use it: no recursion, in the walk or in the drop of a long chain.
 
-use std::any::Any;
 use std::cell::Cell;
-use std::collections::{BinaryHeap, HashMap};
 use std::panic::Location;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::array::backward::{GradStore, walk};
 use crate::base::{
     error::{Error, Result, Site},
     layout::Layout,
 };
 use crate::device::graph::blame;
 use crate::memory::{
+    node::{self, Give, Node, Step},
     owner::Owner,
     proxy::Proxy,
     registry::{self, Payload, Tracked},
@@ -31,82 +30,97 @@ use crate::memory::{
 /// Gradients of up to three operands; `None` for one that needs none.
 pub(crate) type Grads = [Option<Proxy>; 3];
 
-type Vjp = dyn Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync;
-
 /// A gradient for a node.
-pub(crate) type Part = (Arc<Node>, Proxy);
+pub(crate) type Part = (Node, Proxy);
 
-/// From the gradient of a result and the nodes of its operands to gradients of any nodes.
-type Spread = dyn Fn(&Proxy, &[Option<Arc<Node>>]) -> Result<Vec<Part>> + Send + Sync;
+/// A variable: a gradient stays with it.
+struct Leaf;
 
-/// What a node does with a gradient.
-enum Rule {
-    /// Keeps it: it is a variable.
-    Leaf,
-    /// Makes those of its operands.
-    Operands(Box<Vjp>),
-    /// Makes those of nodes that it finds.
-    Spread(Box<Spread>),
+impl Step for Leaf {
+    fn back(&self, _grad: Proxy, _give: &mut Give<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn unlink(&mut self) -> Option<Node> {
+        None
+    }
+}
+
+/// An operation on up to three operands.
+struct Operation<F> {
+    operands: [Option<Node>; 3],
+    vjp: F,
+}
+
+impl<F> Step for Operation<F>
+where
+    F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync,
+{
+    fn back(&self, grad: Proxy, give: &mut Give<'_>) -> Result<()> {
+        let parts = (self.vjp)(&grad, self.operands.each_ref().map(Option::is_some))?;
+        drop(grad);
+        for (operand, part) in self.operands.iter().zip(parts) {
+            if let (Some(operand), Some(part)) = (operand, part) {
+                give(operand, part)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn unlink(&mut self) -> Option<Node> {
+        self.operands.iter_mut().find_map(Option::take)
+    }
+}
+
+/// A step that finds out in the walk whom it gives to.
+struct Spreading<F> {
+    operands: Vec<Option<Node>>,
+    spread: F,
+}
+
+impl<F> Step for Spreading<F>
+where
+    F: Fn(&Proxy, &[Option<Node>]) -> Result<Vec<Part>> + Send + Sync,
+{
+    fn back(&self, grad: Proxy, give: &mut Give<'_>) -> Result<()> {
+        let parts = (self.spread)(&grad, &self.operands)?;
+        drop(grad);
+        parts.into_iter().try_for_each(|(to, part)| give(&to, part))
+    }
+
+    fn unlink(&mut self) -> Option<Node> {
+        self.operands.iter_mut().find_map(Option::take)
+    }
+}
+
+fn rank_above(operands: &[Option<Node>]) -> u32 {
+    1 + operands.iter().flatten().map(Node::rank).max().unwrap_or(0)
+}
+
+/// The node of a result: `vjp` makes the gradients of the operands from that of the result.
+pub(crate) fn operation<const N: usize>(
+    parents: [Option<Node>; N],
+    vjp: impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
+) -> Node {
+    const { assert!(N <= 3, "an operation has up to three operands") };
+    let mut operands = [const { None }; 3];
+    for (operand, parent) in operands.iter_mut().zip(parents) {
+        *operand = parent;
+    }
+    Node::new(rank_above(&operands), Operation { operands, vjp })
+}
+
+/// The node of a result that gradients of more than its operands come out of.
+pub(crate) fn spreading(
+    operands: Vec<Option<Node>>,
+    spread: impl Fn(&Proxy, &[Option<Node>]) -> Result<Vec<Part>> + Send + Sync + 'static,
+) -> Node {
+    Node::new(rank_above(&operands), Spreading { operands, spread })
 }
 
 /// Values that gradients keep, and their bytes.
 static SAVED: AtomicU64 = AtomicU64::new(0);
 static SAVED_BYTES: AtomicU64 = AtomicU64::new(0);
-
-/// Nodes alive in the process.
-static NODES: AtomicU64 = AtomicU64::new(0);
-
-/// A step of the graph.
-pub(crate) struct Node {
-    rank: u32,
-    parents: Vec<Option<Arc<Node>>>,
-    rule: Rule,
-}
-
-impl Node {
-    fn new(parents: Vec<Option<Arc<Node>>>, rule: Rule) -> Self {
-        NODES.fetch_add(1, Ordering::Relaxed);
-        let rank = match rule {
-            Rule::Leaf => 0,
-            _ => 1 + parents.iter().flatten().map(|parent| parent.rank).max().unwrap_or(0),
-        };
-        Node { rank, parents, rule }
-    }
-
-    /// The node of a result.
-    pub(crate) fn make(
-        parents: &[Option<Arc<Node>>],
-        vjp: impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
-    ) -> Arc<dyn Any + Send + Sync> {
-        Arc::new(Node::new(parents.to_vec(), Rule::Operands(Box::new(vjp))))
-    }
-
-    /// The node of a result that gradients of more than its operands come out of.
-    pub(crate) fn spreading(
-        parents: Vec<Option<Arc<Node>>>,
-        spread: impl Fn(&Proxy, &[Option<Arc<Node>>]) -> Result<Vec<Part>> + Send + Sync + 'static,
-    ) -> Arc<dyn Any + Send + Sync> {
-        Arc::new(Node::new(parents, Rule::Spread(Box::new(spread))))
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        NODES.fetch_sub(1, Ordering::Relaxed);
-        // A chain of nodes would drop recursively; so each last reference found is taken apart here instead.
-        let mut todo: Vec<Arc<Node>> = self.parents.drain(..).flatten().collect();
-        while let Some(node) = todo.pop() {
-            if let Some(mut node) = Arc::into_inner(node) {
-                todo.extend(node.parents.drain(..).flatten());
-            }
-        }
-    }
-}
-
-/// The node behind the opaque reference in an array.
-pub(crate) fn node_of(tracked: &Arc<dyn Any + Send + Sync>) -> Option<Arc<Node>> {
-    Arc::clone(tracked).downcast::<Node>().ok()
-}
 
 /// What the gradient graphs of the process hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -152,7 +166,7 @@ pub fn graph_report() -> GraphReport {
 /// Nodes of the gradient graph that are alive. Returns to what it was before a step when the step's values are
 /// gone.
 pub fn node_count() -> u64 {
-    NODES.load(Ordering::Relaxed)
+    node::count()
 }
 
 thread_local! {
@@ -251,90 +265,15 @@ pub(crate) fn handle_owned(local: &Local, op: &'static str, payload: Payload, si
     }
 }
 
-/// The gradients of the variables that a value depends on. Made by [`Proxy::backward`].
-///
-/// Gradients are owned by their handles, of which this holds one each: they end with it, whatever the switch says,
-/// and nothing is left with the manager of the variables.
-#[derive(Default)]
-pub struct GradStore {
-    grads: HashMap<usize, (Arc<Node>, Proxy)>,
-}
-
-impl std::fmt::Debug for GradStore {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "GradStore({} gradients)", self.grads.len())
-    }
-}
-
-impl GradStore {
-    /// Every gradient with its variable's node.
-    pub(crate) fn into_parts(self) -> impl Iterator<Item = Part> {
-        self.grads.into_values()
-    }
-
-    /// The gradient of a variable; `None` if the value did not depend on it.
-    pub fn get(&self, variable: &Proxy) -> Option<&Proxy> {
-        self.grads.get(&key_of(variable)?).map(|(_, grad)| grad)
-    }
-
-    /// Takes a gradient out.
-    pub fn remove(&mut self, variable: &Proxy) -> Option<Proxy> {
-        self.grads.remove(&key_of(variable)?).map(|(_, grad)| grad)
-    }
-
-    /// Puts a gradient in; returns the one before. Ignored for an array that is no variable.
-    pub fn insert(&mut self, variable: &Proxy, grad: Proxy) -> Option<Proxy> {
-        let node = tracked(variable)?;
-        self.grads.insert(Arc::as_ptr(&node) as usize, (node, grad)).map(|(_, grad)| grad)
-    }
-
-    /// Number of gradients.
-    pub fn len(&self) -> usize {
-        self.grads.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.grads.is_empty()
-    }
-}
-
 /// The node of an array that gradients are recorded for.
-pub(crate) fn tracked(array: &Proxy) -> Option<Arc<Node>> {
-    array.with_pinned("gradient", |array| array.node.as_ref().and_then(node_of)).ok().flatten()
-}
-
-fn key_of(array: &Proxy) -> Option<usize> {
-    tracked(array).map(|node| Arc::as_ptr(&node) as usize)
+pub(crate) fn tracked(array: &Proxy) -> Option<Node> {
+    array.with_pinned("gradient", |array| array.node.clone()).ok().flatten()
 }
 
 impl Proxy {
     /// Whether it is a variable: a leaf that gradients are recorded for. A closed array says no.
     pub fn is_variable(&self) -> bool {
-        tracked(self).is_some_and(|node| matches!(node.rule, Rule::Leaf))
-    }
-}
-
-/// A node whose gradient is complete once every node of higher rank is done.
-struct Due {
-    node: Arc<Node>,
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-impl Eq for Due {}
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        let key = |due: &Due| (due.node.rank, Arc::as_ptr(&due.node) as usize);
-        key(self).cmp(&key(other))
+        tracked(self).is_some_and(|node| node.rank() == 0)
     }
 }
 
@@ -358,7 +297,7 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn backward(&self) -> Result<GradStore> {
-        let root = self.with_pinned("backward", |array| array.node.as_ref().and_then(node_of))?;
+        let root = self.with_pinned("backward", |array| array.node.clone())?;
         let Some(root) = root else {
             return Err(Error::NoGradient { array: registry::describe(self.key()) });
         };
@@ -368,76 +307,6 @@ impl Proxy {
     }
 }
 
-/// Gradients that are not complete yet, and the nodes that they are of.
-#[derive(Default)]
-struct Walk {
-    grads: HashMap<usize, Proxy>,
-    due: BinaryHeap<Due>,
-}
-
-impl Walk {
-    fn give(&mut self, to: &Arc<Node>, part: Proxy) -> Result<()> {
-        let id = Arc::as_ptr(to) as usize;
-        match self.grads.remove(&id) {
-            // The first contribution is moved; it was made for this node alone, so later ones are added to it.
-            None => {
-                self.grads.insert(id, part);
-                self.due.push(Due { node: Arc::clone(to) });
-            }
-            Some(sum) => {
-                self.grads.insert(id, accumulate(sum, &part)?);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The gradients of the variables behind a node, from its own.
-pub(crate) fn walk(root: Arc<Node>, seed: Proxy) -> Result<GradStore> {
-    let mut store = GradStore::default();
-    let mut walk = Walk::default();
-    walk.give(&root, seed)?;
-    drop(root);
-    while let Some(Due { node }) = walk.due.pop() {
-        let id = Arc::as_ptr(&node) as usize;
-        let Some(grad) = walk.grads.remove(&id) else { continue };
-        match &node.rule {
-            Rule::Leaf => {
-                // Operations may hand one array to two operands; a variable gets one of its own.
-                let own = grad.is_unique()? && grad.is_contiguous();
-                let grad = if own { grad } else { grad.copy()? };
-                store.grads.insert(id, (node, grad));
-            }
-            Rule::Operands(vjp) => {
-                let needs = std::array::from_fn(|i| node.parents.get(i).is_some_and(Option::is_some));
-                let parts = vjp(&grad, needs)?;
-                drop(grad);
-                for (parent, part) in node.parents.iter().zip(parts) {
-                    let (Some(parent), Some(part)) = (parent, part) else { continue };
-                    walk.give(parent, part)?;
-                }
-            }
-            Rule::Spread(spread) => {
-                let parts = spread(&grad, &node.parents)?;
-                drop(grad);
-                for (to, part) in parts {
-                    walk.give(&to, part)?;
-                }
-            }
-        }
-    }
-    Ok(store)
-}
-
-/// Adds in place if nobody else sees the sum's bytes.
-fn accumulate(sum: Proxy, part: &Proxy) -> Result<Proxy> {
-    if sum.is_unique()? && sum.is_contiguous() {
-        sum.add_(part)?;
-        return Ok(sum);
-    }
-    sum.add(part)
-}
-
 /// Whether an in-place change of the array would falsify a gradient that is being recorded.
 pub(crate) fn is_frozen(array: &Payload) -> bool {
     array.node.is_some() && is_grad_enabled()
@@ -445,6 +314,5 @@ pub(crate) fn is_frozen(array: &Payload) -> bool {
 
 /// The node of a new variable.
 pub(crate) fn leaf() -> Tracked {
-    let leaf: Arc<dyn Any + Send + Sync> = Arc::new(Node::new(Vec::new(), Rule::Leaf));
-    Some(leaf)
+    Some(Node::new(0, Leaf))
 }

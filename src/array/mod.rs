@@ -2,4 +2,5 @@
 
 pub(crate) mod access;
 pub(crate) mod autograd;
+pub(crate) mod backward;
 pub(crate) mod fmt;

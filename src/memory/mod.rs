@@ -19,6 +19,8 @@ pub(crate) mod lend;
 #[cfg(not(loom))]
 pub(crate) mod manager;
 #[cfg(not(loom))]
+pub(crate) mod node;
+#[cfg(not(loom))]
 pub(crate) mod owner;
 #[cfg(not(loom))]
 pub(crate) mod proxy;

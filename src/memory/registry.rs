@@ -8,10 +8,8 @@ mod tell;
 
 pub(crate) use tell::{age_millis, created, describe, name, set_name, stale};
 
-use std::any::Any;
 use std::marker::PhantomData;
 use std::panic::Location;
-use std::sync::Arc;
 use std::sync::atomic::AtomicPtr;
 
 use dashmap::DashMap;
@@ -28,6 +26,7 @@ use crate::memory::{
     hazard::{PLACES, announced},
     key::Key,
     lend,
+    node::{self, Node},
     owner::{self, Owner, Refused},
     proxy::Proxy,
     queue::Queue,
@@ -39,8 +38,8 @@ use crate::memory::{
     workspace::scope::{self, CycleId},
 };
 
-/// What the gradient layer hangs on an array: opaque here.
-pub(crate) type Tracked = Option<Arc<dyn Any + Send + Sync>>;
+/// The step of the gradient graph that an array came out of.
+pub(crate) type Tracked = Option<Node>;
 
 /// An array: what its slot holds while it is open. Never changed in between, but exchanged whole by `intern`.
 #[derive(Debug)]
@@ -628,6 +627,7 @@ pub(crate) fn flush(local: &Local) {
     }
     SLOTS.give_back(local.slots.borrow_mut().drain(..));
     storage::flush(local);
+    node::flush(local);
 }
 
 /// Exchanges the payload of an open array for another, for all its handles at once. The old one is returned.

@@ -18,13 +18,19 @@ const PAGES: usize = 1 << 18;
 /// Cells that move at a time between a thread and the slab.
 pub(crate) const BATCH: usize = 64;
 
+/// Free cells, in batches, so that the list of them never moves much when it grows.
+struct Free {
+    batches: Vec<Vec<u32>>,
+    /// Lists that were batches and will be again.
+    empty: Vec<Vec<u32>>,
+}
+
 /// Cells of one type. Made once, as a static.
 pub(crate) struct Slab<T: 'static> {
     pages: [AtomicPtr<T>; PAGES],
     /// Cells ever handed out, and with it the pages made.
     used: Mutex<u32>,
-    /// In batches, so that the list of them never moves much when it grows.
-    free: Mutex<Vec<Vec<u32>>>,
+    free: Mutex<Free>,
     /// As `used`, to be read without the lock.
     extent: AtomicU32,
     make: fn() -> T,
@@ -42,7 +48,7 @@ impl<T: Sync> Slab<T> {
         Slab {
             pages: [const { AtomicPtr::new(ptr::null_mut()) }; PAGES],
             used: Mutex::new(0),
-            free: Mutex::new(Vec::new()),
+            free: Mutex::new(Free { batches: Vec::new(), empty: Vec::new() }),
             extent: AtomicU32::new(0),
             make,
         }
@@ -72,21 +78,23 @@ impl<T: Sync> Slab<T> {
     #[cold]
     pub(crate) fn refill(&self, list: &mut Vec<u32>) -> bool {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.is_empty() {
+        let Some(mut batch) = free.batches.pop() else {
             drop(free);
             return self.grow(list);
-        }
-        list.extend(free.pop().into_iter().flatten());
+        };
+        list.append(&mut batch);
+        free.empty.push(batch);
         true
     }
 
     /// Takes free cells back.
     #[cold]
     pub(crate) fn give_back(&self, cells: impl Iterator<Item = u32>) {
-        let batch: Vec<u32> = cells.collect();
-        if !batch.is_empty() {
-            self.free.lock().unwrap_or_else(PoisonError::into_inner).push(batch);
-        }
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut batch = free.empty.pop().unwrap_or_default();
+        batch.extend(cells);
+        let list = if batch.is_empty() { &mut free.empty } else { &mut free.batches };
+        list.push(batch);
     }
 
     fn grow(&self, list: &mut Vec<u32>) -> bool {

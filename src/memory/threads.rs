@@ -177,6 +177,8 @@ pub(crate) struct Local {
     pub(crate) used_places: Cell<u32>,
     pub(crate) slots: RefCell<Vec<u32>>,
     pub(crate) storages: RefCell<Vec<u32>>,
+    /// Small and large cells of the gradient graph.
+    pub(crate) nodes: [RefCell<Vec<u32>>; 2],
     /// Calls since the other lanes were looked at.
     pub(crate) calls: Cell<u32>,
     /// The heads of the lanes when they were looked at last.
@@ -193,6 +195,7 @@ impl Local {
             used_places: Cell::new(0),
             slots: RefCell::default(),
             storages: RefCell::default(),
+            nodes: Default::default(),
             calls: Cell::new(0),
             heads: Cell::new([0; LANES]),
             desk: Desk::default(),

@@ -97,6 +97,12 @@ impl Gates {
         Ok((input.linear(&self.w_ih, self.b_ih.as_ref())?, h.linear(&self.w_hh, self.b_hh.as_ref())?))
     }
 
+    /// One of the gates that lie side by side.
+    #[track_caller]
+    fn part(&self, gates: &Tensor, place: usize) -> Result<Tensor> {
+        gates.narrow(1, place * self.hidden_dim, self.hidden_dim)
+    }
+
     #[track_caller]
     fn zeros(&self, batch: usize) -> Result<Tensor> {
         Tensor::zeros((batch, self.hidden_dim), self.dtype, &self.device)
@@ -229,10 +235,11 @@ impl RNN for LSTM {
     fn step(&self, input: &Tensor, state: &LSTMState) -> Result<LSTMState> {
         let [h, c] = input.compose_all("lstm", || {
             let (x, h) = self.gates.halves(input, &state.h)?;
-            let gates = x.add(&h)?.chunk(4, 1)?;
-            let kept = gates[1].sigmoid()?.mul(&state.c)?;
-            let c = kept.add(&gates[0].sigmoid()?.mul(&gates[2].tanh()?)?)?;
-            Ok([gates[3].sigmoid()?.mul(&c.tanh()?)?, c])
+            let gates = x.add(&h)?;
+            let gate = |place| self.gates.part(&gates, place);
+            let kept = gate(1)?.sigmoid()?.mul(&state.c)?;
+            let c = kept.add(&gate(0)?.sigmoid()?.mul(&gate(2)?.tanh()?)?)?;
+            Ok([gate(3)?.sigmoid()?.mul(&c.tanh()?)?, c])
         })?;
         Ok(LSTMState { h, c })
     }
@@ -335,10 +342,10 @@ impl RNN for GRU {
     fn step(&self, input: &Tensor, state: &GRUState) -> Result<GRUState> {
         let h = input.compose("gru", || {
             let (x, h) = self.gates.halves(input, &state.h)?;
-            let (x, h) = (x.chunk(3, 1)?, h.chunk(3, 1)?);
-            let reset = x[0].add(&h[0])?.sigmoid()?;
-            let update = x[1].add(&h[1])?.sigmoid()?;
-            let new = x[2].add(&reset.mul(&h[2])?)?.tanh()?;
+            let gate = |half: &Tensor, place| self.gates.part(half, place);
+            let reset = gate(&x, 0)?.add(&gate(&h, 0)?)?.sigmoid()?;
+            let update = gate(&x, 1)?.add(&gate(&h, 1)?)?.sigmoid()?;
+            let new = gate(&x, 2)?.add(&reset.mul(&gate(&h, 2)?)?)?.tanh()?;
             // (1 - update) * new + update * h
             update.mul(&state.h.sub(&new)?)?.add(&new)
         })?;

@@ -2,7 +2,10 @@
 
 use std::panic::Location;
 
-use crate::array::autograd::{Node, Saved, handle_owned, is_grad_enabled, leaf, no_grad, recording, tracked, walk};
+use crate::array::{
+    autograd::{Saved, handle_owned, is_grad_enabled, leaf, no_grad, recording, spreading, tracked},
+    backward::walk,
+};
 use crate::base::error::Result;
 use crate::memory::{
     proxy::Proxy,
@@ -60,7 +63,7 @@ where
             .iter()
             .map(|input| input.with_pinned(op, |array| Saved::of(array, op, site)))
             .collect::<Result<Vec<_>>>()?;
-        let node = Node::spreading(parents, move |grad, parents| {
+        let node = spreading(parents, move |grad, parents| {
             let stand_ins = saved
                 .iter()
                 .zip(parents)
@@ -70,7 +73,7 @@ where
             let Some(root) = tracked(&again?) else { return Ok(Vec::new()) };
             let own: Vec<_> = stand_ins.iter().map(tracked).collect();
             let parts = no_grad(|| walk(root, grad.clone()))?.into_parts().map(|(node, part)| {
-                let place = own.iter().position(|own| own.as_ref().is_some_and(|own| std::ptr::eq(&**own, &*node)));
+                let place = own.iter().position(|own| own.as_ref() == Some(&node));
                 let outside = place.and_then(|place| parents[place].clone());
                 (outside.unwrap_or(node), part)
             });

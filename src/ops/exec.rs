@@ -15,7 +15,7 @@
 
 use std::cell::Cell;
 
-use crate::array::autograd::{self, Grads, Node};
+use crate::array::autograd::{self, Grads};
 use crate::base::{
     dtype::DType,
     error::{Error, OutOfMemory, Result, Site},
@@ -296,11 +296,11 @@ pub(crate) fn composed_all<const N: usize>(
     first: &Proxy,
     f: impl FnOnce() -> Result<[Proxy; N]>,
 ) -> Result<[Proxy; N]> {
-    let results = named(site, steps(site, f))?;
-    let mut given = results.into_iter().map(|result| composed(op, site, first, || Ok(result)));
-    let results = [const { None::<Proxy> }; N].map(|_| given.next());
-    let results: Vec<Proxy> = results.into_iter().flatten().collect::<Result<_>>()?;
-    results.try_into().map_err(|_| Error::msg("as many results as were made"))
+    let mut results = named(site, steps(site, f))?;
+    for result in &mut results {
+        *result = composed(op, site, first, || Ok(result.clone()))?;
+    }
+    Ok(results)
 }
 
 /// As [`composed`], with a result for a place that the caller named.
@@ -368,8 +368,7 @@ where
     if operands.iter().all(|operand| operand.node.is_none()) || !autograd::is_grad_enabled() {
         return None;
     }
-    let parents = operands.map(|operand| operand.node.as_ref().and_then(autograd::node_of));
-    Some(Node::make(&parents, vjp()))
+    Some(autograd::operation(operands.map(|operand| operand.node.clone()), vjp()))
 }
 
 /// A function of one operand to a fresh result of the same shape.

@@ -6,7 +6,7 @@ use crate::array::autograd::{Grads, Saved};
 use crate::base::{
     error::{Error, Result, Site},
     layout::Layout,
-    shape::Shape,
+    shape::{Few, Shape},
 };
 use crate::device::kernel::{BinaryOp, Kernel};
 use crate::memory::{proxy::Proxy, registry::Payload};
@@ -91,11 +91,8 @@ fn align(name: &'static str, a: &Payload, b: &Payload, broadcast: bool) -> Resul
         return Err(Error::shapes(name, &left, &right, why));
     }
     let lead = Shape::from(&left.dims()[..lead_a]).broadcast(&Shape::from(&right.dims()[..lead_b]), name)?;
-    let with = |rows: usize, columns: usize| {
-        let mut dims = lead.dims().to_vec();
-        dims.extend([rows, columns]);
-        Shape::from(dims)
-    };
+    let with =
+        |rows: usize, columns: usize| Shape::from(lead.dims().iter().copied().chain([rows, columns]).collect::<Few>());
     let shape = with(m, n);
     shape.check(name, a.dtype.size_in_bytes())?;
     Ok((shape, a.layout.broadcast_to(&with(m, k), name)?, b.layout.broadcast_to(&with(k, n), name)?))

@@ -15,9 +15,25 @@ pub(crate) fn requests() -> u64 {
     REQUESTS.get()
 }
 
+thread_local! {
+    static TRACED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Prints where the next `requests` of this thread come from.
+#[allow(dead_code)] // not every program that counts also traces
+pub(crate) fn trace(requests: u32) {
+    TRACED.set(requests);
+}
+
 fn count() {
-    // A thread that is ending has no counter any more.
+    // A thread that is ending has no counters any more.
     let _ = REQUESTS.try_with(|requests| requests.set(requests.get() + 1));
+    let left = TRACED.try_with(|traced| traced.replace(0)).unwrap_or(0);
+    if left != 0 {
+        // None is traced meanwhile: a backtrace makes requests itself.
+        eprintln!("a request for memory:\n{}", std::backtrace::Backtrace::force_capture());
+        TRACED.set(left - 1);
+    }
 }
 
 // SAFETY: passes everything on to the system's allocator.

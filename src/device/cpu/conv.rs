@@ -10,9 +10,9 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::device::cpu::{
-    In, Out, Target,
+    In, Out,
     elementwise::simd,
-    matmul::{Matrix, THREADS_MIN},
+    matmul::{Matrix, THREADS_MIN, Target},
     number::{Float, Number},
     product_to, threads, walk,
 };

@@ -136,11 +136,8 @@ pub(super) fn matmul<T: Number>(lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, T>,
     let one = |i: usize, dst: &mut [T]| {
         let (lhs, rhs) = job.item(i);
         let dims = [job.m, job.k, job.n];
-        match job.k {
-            _ if work > TINY_MAX => product(dims, lhs, rhs, dst, 1),
-            0..=8 => tiny::<T, 8>(dims, lhs, rhs, dst),
-            9..=DEPTH_MAX => tiny::<T, DEPTH_MAX>(dims, lhs, rhs, dst),
-            _ => product(dims, lhs, rhs, dst, 1),
+        if !at_once(dims, lhs, rhs, &mut Target { data: dst, step: job.n, add: false }) {
+            product(dims, lhs, rhs, dst, 1);
         }
     };
     let items = job.items();
@@ -157,12 +154,48 @@ pub(super) fn matmul<T: Number>(lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, T>,
     }
 }
 
+/// Where a product goes: rows of a slice that begin `step` elements apart. `add`: to what is there.
+pub(super) struct Target<'a, T> {
+    pub(super) data: &'a mut [T],
+    pub(super) step: usize,
+    pub(super) add: bool,
+}
+
+impl<T: Number> Target<'_, T> {
+    #[inline(always)]
+    fn put(&mut self, row: usize, column: usize, sums: &[T]) {
+        let to = &mut self.data[row * self.step + column..][..sums.len()];
+        if self.add {
+            to.iter_mut().zip(sums).for_each(|(d, &sum)| *d = d.plus(sum));
+        } else {
+            to.copy_from_slice(sums);
+        }
+    }
+}
+
+/// Computes the product if it is tiny; `false` if it is not, and nothing has happened.
+pub(super) fn at_once<T: Number>(
+    [m, k, n]: [usize; 3],
+    lhs: Matrix<'_, T>,
+    rhs: Matrix<'_, T>,
+    dst: &mut Target<'_, T>,
+) -> bool {
+    let dims = [m, k, n];
+    match k {
+        _ if m * n * k > TINY_MAX => return false,
+        0..=8 => tiny::<T, 8>(dims, lhs, rhs, dst),
+        9..=DEPTH_MAX => tiny::<T, DEPTH_MAX>(dims, lhs, rhs, dst),
+        _ => return false,
+    }
+    true
+}
+
 /// Rows computed together by the tiny product of plain rows.
 const BLOCK: usize = 4;
 
 /// Squares of `BLOCK` rows and `PANEL` columns of a tiny product whose sides both have their rows one after the other.
 #[inline(always)]
-fn of_rows<T: Number>([m, k, n]: [usize; 3], left: &[T], right: &[T], dst: &mut [T]) {
+fn of_rows<T: Number>([m, k, n]: [usize; 3], left: &[T], right: &[T], dst: &mut Target<'_, T>) {
     for i in (0..m).step_by(BLOCK) {
         let rows: [&[T]; BLOCK] = std::array::from_fn(|r| &left[(i + r) * k..][..k]);
         for j in (0..n).step_by(PANEL) {
@@ -175,14 +208,19 @@ fn of_rows<T: Number>([m, k, n]: [usize; 3], left: &[T], right: &[T], dst: &mut 
                 }
             }
             for (r, sums) in sums.iter().enumerate() {
-                dst[(i + r) * n + j..][..PANEL].copy_from_slice(sums);
+                dst.put(i + r, j, sums);
             }
         }
     }
 }
 
 /// A product of few multiplications: panels of the right side, copied and padded with zeros. `K` is at most `DEPTH`.
-fn tiny<T: Number, const DEPTH: usize>(dims: [usize; 3], lhs: Matrix<'_, T>, rhs: Matrix<'_, T>, dst: &mut [T]) {
+fn tiny<T: Number, const DEPTH: usize>(
+    dims: [usize; 3],
+    lhs: Matrix<'_, T>,
+    rhs: Matrix<'_, T>,
+    dst: &mut Target<'_, T>,
+) {
     let [m, k, n] = dims;
     if m.is_multiple_of(BLOCK)
         && n.is_multiple_of(PANEL)
@@ -208,7 +246,7 @@ fn tiny<T: Number, const DEPTH: usize>(dims: [usize; 3], lhs: Matrix<'_, T>, rhs
                         *sum = sum.plus(x.times(y));
                     }
                 }
-                dst[i * n + j..i * n + j + width].copy_from_slice(&sums[..width]);
+                dst.put(i, j, &sums[..width]);
             }
         });
     }

@@ -69,7 +69,7 @@ use crate::device::kernel::{AdamHyper, At, CmpOp, GradOp, Kernel, ReduceOp, View
 use half::{bf16, f16};
 use maps::{affine, binary_assign, cast, clamp, copy, powf, unary};
 pub(crate) use maps::{binary, map};
-use matmul::Matrix;
+use matmul::{Matrix, Target, at_once};
 use number::Float;
 use optim::SgdHyper;
 use random::Stream;
@@ -580,13 +580,6 @@ unsafe fn adam(param: &View, grad: &View, m: &View, v: &View, hyper: &AdamHyper)
     Ok(())
 }
 
-/// Where a product goes: rows of a slice that begin `step` elements apart. `add`: to what is there.
-struct Target<'a, T> {
-    data: &'a mut [T],
-    step: usize,
-    add: bool,
-}
-
 /// `dst = lhs x rhs` of `[M, K, N]`, all at least 1; `dst` is row-major. On up to that many threads of the current
 /// pool.
 fn product<T: Float>(dims: [usize; 3], lhs: Matrix<'_, T>, rhs: Matrix<'_, T>, dst: &mut [T], threads: usize) {
@@ -599,12 +592,15 @@ fn product_to<T: Float>(
     [m, k, n]: [usize; 3],
     lhs: Matrix<'_, T>,
     rhs: Matrix<'_, T>,
-    dst: Target<'_, T>,
+    mut dst: Target<'_, T>,
     threads: usize,
 ) {
     assert!(m * n * k > 0 && n <= dst.step && dst.data.len() >= (m - 1) * dst.step + n, "the product fits its place");
     lhs.check(m, k);
     rhs.check(k, n);
+    if at_once([m, k, n], lhs, rhs, &mut dst) {
+        return;
+    }
     let parallelism = if threads > 1 { gemm::Parallelism::Rayon(threads) } else { gemm::Parallelism::None };
     // SAFETY: `check` found both first elements inside their slices.
     #[allow(unsafe_code)]

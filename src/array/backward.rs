@@ -1,0 +1,205 @@
+//! Walking the graph backwards, and the gradients that come of it.
+//!
+//! The lists and tables of a walk are kept by its thread for the next one, and so is the table of a [`GradStore`] that
+//! ends: a training step that was made before asks the heap for nothing.
+
+use std::cell::RefCell;
+use std::collections::{BinaryHeap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::array::autograd::{Part, tracked};
+use crate::base::error::Result;
+use crate::memory::{node::Node, proxy::Proxy};
+
+/// By the serial of a node.
+type Table<T> = HashMap<u64, T, BuildHasherDefault<Scatter>>;
+
+/// Scatters serials, which are small and consecutive, over the bits that a table looks at.
+#[derive(Default)]
+struct Scatter(u64);
+
+impl Hasher for Scatter {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(self.0 ^ u64::from(byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Tables that a thread keeps: enough for walks within a walk, and for a store in use beside the next.
+const KEPT: usize = 4;
+
+thread_local! {
+    static WALKS: RefCell<Vec<Walk>> = const { RefCell::new(Vec::new()) };
+    static STORES: RefCell<Vec<Table<Part>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The gradients of the variables that a value depends on. Made by [`Proxy::backward`].
+///
+/// Gradients are owned by their handles, of which this holds one each: they end with it, whatever the switch says,
+/// and nothing is left with the manager of the variables.
+pub struct GradStore {
+    grads: Table<Part>,
+}
+
+impl Default for GradStore {
+    fn default() -> Self {
+        GradStore { grads: STORES.try_with(|kept| kept.borrow_mut().pop()).ok().flatten().unwrap_or_default() }
+    }
+}
+
+impl Drop for GradStore {
+    fn drop(&mut self) {
+        let mut grads = std::mem::take(&mut self.grads);
+        grads.clear();
+        // A thread that is ending keeps nothing.
+        let _ = STORES.try_with(|kept| {
+            let mut kept = kept.borrow_mut();
+            if grads.capacity() > 0 && kept.len() < KEPT {
+                kept.push(grads);
+            }
+        });
+    }
+}
+
+impl std::fmt::Debug for GradStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "GradStore({} gradients)", self.grads.len())
+    }
+}
+
+impl GradStore {
+    /// Every gradient with its variable's node.
+    pub(crate) fn into_parts(mut self) -> impl Iterator<Item = Part> {
+        std::mem::take(&mut self.grads).into_values()
+    }
+
+    /// The gradient of a variable; `None` if the value did not depend on it.
+    pub fn get(&self, variable: &Proxy) -> Option<&Proxy> {
+        self.grads.get(&key_of(variable)?).map(|(_, grad)| grad)
+    }
+
+    /// Takes a gradient out.
+    pub fn remove(&mut self, variable: &Proxy) -> Option<Proxy> {
+        self.grads.remove(&key_of(variable)?).map(|(_, grad)| grad)
+    }
+
+    /// Puts a gradient in; returns the one before. Ignored for an array that is no variable.
+    pub fn insert(&mut self, variable: &Proxy, grad: Proxy) -> Option<Proxy> {
+        let node = tracked(variable)?;
+        self.grads.insert(node.serial(), (node, grad)).map(|(_, grad)| grad)
+    }
+
+    /// Number of gradients.
+    pub fn len(&self) -> usize {
+        self.grads.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.grads.is_empty()
+    }
+}
+
+fn key_of(array: &Proxy) -> Option<u64> {
+    array.with_pinned("gradient", |array| array.node.as_ref().map(Node::serial)).ok().flatten()
+}
+
+/// A node whose gradient is complete once every node of higher rank is done. Of two of one rank, the one made later
+/// goes first, so that sums are added up in the same order each time.
+struct Due(Node);
+
+impl Due {
+    fn key(&self) -> (u32, u64) {
+        (self.0.rank(), self.0.serial())
+    }
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for Due {}
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+/// Gradients that are not complete yet, and the nodes that they are of.
+#[derive(Default)]
+struct Walk {
+    /// `None` for a node that was visited: the table then grows with the graph alone, and not with what was removed.
+    grads: Table<Option<Proxy>>,
+    due: BinaryHeap<Due>,
+}
+
+impl Walk {
+    fn give(&mut self, to: &Node, part: Proxy) -> Result<()> {
+        let place = self.grads.entry(to.serial()).or_default();
+        *place = match place.take() {
+            // The first contribution is moved; it was made for this node alone, so later ones are added to it.
+            None => {
+                self.due.push(Due(to.clone()));
+                Some(part)
+            }
+            Some(sum) => Some(accumulate(sum, &part)?),
+        };
+        Ok(())
+    }
+
+    fn run(&mut self, root: Node, seed: Proxy) -> Result<GradStore> {
+        let mut store = GradStore::default();
+        self.give(&root, seed)?;
+        drop(root);
+        while let Some(Due(node)) = self.due.pop() {
+            let Some(grad) = self.grads.get_mut(&node.serial()).and_then(Option::take) else { continue };
+            if node.rank() > 0 {
+                node.step().back(grad, &mut |to, part| self.give(to, part))?;
+                continue;
+            }
+            // Operations may hand one array to two operands; a variable gets one of its own.
+            let own = grad.is_unique()? && grad.is_contiguous();
+            let grad = if own { grad } else { grad.copy()? };
+            store.grads.insert(node.serial(), (node, grad));
+        }
+        Ok(store)
+    }
+}
+
+/// The gradients of the variables behind a node, from its own.
+pub(crate) fn walk(root: Node, seed: Proxy) -> Result<GradStore> {
+    let mut walk = WALKS.try_with(|kept| kept.borrow_mut().pop()).ok().flatten().unwrap_or_default();
+    let answer = walk.run(root, seed);
+    // Not before the end of a walk that failed: what it holds is let go of here.
+    walk.grads.clear();
+    walk.due.clear();
+    let _ = WALKS.try_with(|kept| {
+        let mut kept = kept.borrow_mut();
+        if kept.len() < KEPT {
+            kept.push(walk);
+        }
+    });
+    answer
+}
+
+/// Adds in place if nobody else sees the sum's bytes.
+fn accumulate(sum: Proxy, part: &Proxy) -> Result<Proxy> {
+    if sum.is_unique()? && sum.is_contiguous() {
+        sum.add_(part)?;
+        return Ok(sum);
+    }
+    sum.add(part)
+}

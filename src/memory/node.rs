@@ -1,0 +1,380 @@
+//! Steps of the gradient graph, as arrays hold them: counted references to cells that are used again.
+//!
+//! A cell has the count, the place in the graph, and the step itself: a value of any type that knows how to go back
+//! (`array/autograd.rs`). Cells lie in slabs of two sizes, so that recording an operation asks the heap for nothing;
+//! a larger step has a block of its own.
+//!
+//! The last reference ends the step. What it holds of other steps is let go of in a loop, through links in the cells:
+//! a chain of any length ends without recursion and without a list beside it.
+
+use std::alloc::Layout;
+use std::cell::{RefCell, UnsafeCell};
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ptr::NonNull;
+
+use crate::base::{
+    error::Result,
+    sync::{AtomicU32, AtomicU64, Ordering},
+};
+use crate::memory::{
+    proxy::Proxy,
+    slab::Slab,
+    storage::give_back_surplus,
+    threads::{Local, with_local},
+};
+
+/// Takes a gradient for a step.
+pub(crate) type Give<'a> = dyn FnMut(&Node, Proxy) -> Result<()> + 'a;
+
+/// What a node does. Known to the gradient layer alone.
+pub(crate) trait Step: Send + Sync {
+    /// Makes gradients of others from that of this step.
+    fn back(&self, grad: Proxy, give: &mut Give<'_>) -> Result<()>;
+
+    /// Takes out one of the nodes that it holds; `None` when there is none left.
+    fn unlink(&mut self) -> Option<Node>;
+}
+
+/// Where a cell lies.
+#[derive(Clone, Copy)]
+enum Room {
+    Small(u32),
+    Large(u32),
+    Heap,
+}
+
+#[repr(C)]
+struct Cell<S: ?Sized> {
+    refs: AtomicU32,
+    rank: u32,
+    serial: u64,
+    room: Room,
+    /// The next cell to end, once the count is 0.
+    next: Option<NonNull<Cell<dyn Step>>>,
+    step: S,
+}
+
+/// Room for a cell of up to this many bytes.
+#[repr(C, align(16))]
+struct Space<const BYTES: usize>(UnsafeCell<MaybeUninit<[u8; BYTES]>>);
+
+// SAFETY: the bytes are reached by whoever took the index from a free list, through a `Node` that says itself who may
+// do what.
+#[allow(unsafe_code)]
+unsafe impl<const BYTES: usize> Sync for Space<BYTES> {}
+
+impl<const BYTES: usize> Space<BYTES> {
+    const fn new() -> Self {
+        Space(UnsafeCell::new(MaybeUninit::uninit()))
+    }
+
+    const fn fits(cell: Layout) -> bool {
+        cell.size() <= size_of::<Self>() && cell.align() <= align_of::<Self>()
+    }
+}
+
+/// Views, and steps that save one value: at most 288 bytes today.
+type Small = Space<320>;
+/// Steps that save two, convolutions with 704 bytes among them.
+type Large = Space<768>;
+
+static SMALL: Slab<Small> = Slab::new(Space::new);
+static LARGE: Slab<Large> = Slab::new(Space::new);
+
+/// Nodes ever made, and ended.
+static MADE: AtomicU64 = AtomicU64::new(0);
+static ENDED: AtomicU64 = AtomicU64::new(0);
+
+/// Nodes alive in the process.
+pub(crate) fn count() -> u64 {
+    // The ended ones first: each of them was made before.
+    let ended = ENDED.load(Ordering::Acquire);
+    MADE.load(Ordering::Acquire).saturating_sub(ended)
+}
+
+/// A counted reference to a step.
+pub(crate) struct Node {
+    cell: NonNull<Cell<dyn Step>>,
+}
+
+// SAFETY: a reference gives access to a `Step`, which is `Send` and `Sync`, and to fields that are not changed while
+// there is one; the count is atomic, and the last reference, on whatever thread, ends the step.
+#[allow(unsafe_code)]
+unsafe impl Send for Node {}
+// SAFETY: as above.
+#[allow(unsafe_code)]
+unsafe impl Sync for Node {}
+
+impl Node {
+    /// A step of this rank: 0 for a variable, else more than that of every node that it gives to.
+    pub(crate) fn new<S: Step + 'static>(rank: u32, step: S) -> Self {
+        let (cell, room) = vacant::<S>();
+        let serial = MADE.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: `vacant` gave room for a `Cell<S>`, aligned, to this call alone.
+        #[allow(unsafe_code)]
+        unsafe {
+            cell.write(Cell { refs: AtomicU32::new(1), rank, serial, room, next: None, step });
+        }
+        Node { cell }
+    }
+
+    #[inline]
+    fn cell(&self) -> &Cell<dyn Step> {
+        // SAFETY: the cell was written by `new`, and stays as it is, but for the count, until the last reference is
+        // gone; this is one.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.cell.as_ref()
+        }
+    }
+
+    /// A node is visited after all of higher rank.
+    #[inline]
+    pub(crate) fn rank(&self) -> u32 {
+        self.cell().rank
+    }
+
+    /// Which of all nodes it is: larger than that of every node made before. No other ever gets the same.
+    #[inline]
+    pub(crate) fn serial(&self) -> u64 {
+        self.cell().serial
+    }
+
+    /// What it does.
+    #[inline]
+    pub(crate) fn step(&self) -> &dyn Step {
+        &self.cell().step
+    }
+
+    /// Gives the reference up. The cell if it was the last: the caller ends it.
+    #[inline]
+    fn let_go(self) -> Option<NonNull<Cell<dyn Step>>> {
+        let this = ManuallyDrop::new(self);
+        let refs = &this.cell().refs;
+        // Acquire: pairs with the Release below in the references that went before. A count of 1 is this one's own,
+        // from which alone another could be made.
+        if refs.load(Ordering::Acquire) != 1 {
+            // Release: what was done through this reference comes before the end.
+            if refs.fetch_sub(1, Ordering::Release) != 1 {
+                return None;
+            }
+            // Acquire: as above.
+            refs.load(Ordering::Acquire);
+        }
+        Some(this.cell)
+    }
+}
+
+impl Clone for Node {
+    #[inline]
+    fn clone(&self) -> Self {
+        // Relaxed: the reference cloned from keeps the count above 0.
+        if self.cell().refs.fetch_add(1, Ordering::Relaxed) > u32::MAX / 2 {
+            // Two billion references: only leaked ones get here, and wrapping would be unsound.
+            std::process::abort();
+        }
+        Node { cell: self.cell }
+    }
+}
+
+impl Drop for Node {
+    #[inline]
+    fn drop(&mut self) {
+        let last = Node { cell: self.cell }.let_go();
+        if last.is_some() {
+            end(last);
+        }
+    }
+}
+
+impl PartialEq for Node {
+    fn eq(&self, other: &Self) -> bool {
+        self.serial() == other.serial()
+    }
+}
+impl Eq for Node {}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Node({}, rank {})", self.serial(), self.rank())
+    }
+}
+
+/// Ends cells without references: the first one, and those that it was the last to hold.
+fn end(mut dead: Option<NonNull<Cell<dyn Step>>>) {
+    while let Some(cell) = dead {
+        // SAFETY: the count came to 0 in `let_go` on this thread, so nobody else reaches the cell; it was not ended yet,
+        // since what is linked was let go of once.
+        #[allow(unsafe_code)]
+        let it = unsafe { &mut *cell.as_ptr() };
+        dead = it.next.take();
+        while let Some(last) = it.step.unlink() {
+            let Some(last) = last.let_go() else { continue };
+            // SAFETY: as above.
+            #[allow(unsafe_code)]
+            unsafe {
+                (*last.as_ptr()).next = dead;
+            }
+            dead = Some(last);
+        }
+        let room = it.room;
+        // SAFETY: as above, and `it` is not used any more. A cell on the heap was a box of this layout (`vacant`).
+        #[allow(unsafe_code)]
+        unsafe {
+            match room {
+                Room::Heap => drop(Box::from_raw(cell.as_ptr())),
+                Room::Small(_) | Room::Large(_) => cell.drop_in_place(),
+            }
+        }
+        // Release: pairs with the Acquire in `count`.
+        ENDED.fetch_add(1, Ordering::Release);
+        with_local(|local| match room {
+            Room::Small(index) => put(index, &local.nodes[0], &SMALL),
+            Room::Large(index) => put(index, &local.nodes[1], &LARGE),
+            Room::Heap => {}
+        });
+    }
+}
+
+/// Room for a cell, which nobody else has.
+fn vacant<S>() -> (NonNull<Cell<S>>, Room) {
+    let layout = const { Layout::new::<Cell<S>>() };
+    if Small::fits(layout)
+        && let Some(index) = with_local(|local| take(&local.nodes[0], &SMALL))
+    {
+        return (start(SMALL.get(index)), Room::Small(index));
+    }
+    if Large::fits(layout)
+        && let Some(index) = with_local(|local| take(&local.nodes[1], &LARGE))
+    {
+        return (start(LARGE.get(index)), Room::Large(index));
+    }
+    (NonNull::from(Box::leak(Box::<Cell<S>>::new_uninit())).cast(), Room::Heap)
+}
+
+fn start<S, const BYTES: usize>(space: &'static Space<BYTES>) -> NonNull<Cell<S>> {
+    NonNull::new(space.0.get().cast()).expect("a reference is not null")
+}
+
+/// A cell of this thread's stock.
+#[inline]
+fn take<T: Sync>(stock: &RefCell<Vec<u32>>, slab: &'static Slab<T>) -> Option<u32> {
+    let mut free = stock.borrow_mut();
+    if free.is_empty() && !slab.refill(&mut free) {
+        return None;
+    }
+    free.pop()
+}
+
+/// Back into this thread's stock.
+#[inline]
+fn put<T: Sync>(index: u32, stock: &RefCell<Vec<u32>>, slab: &'static Slab<T>) {
+    let mut free = stock.borrow_mut();
+    free.push(index);
+    give_back_surplus(&mut free, slab);
+}
+
+/// A thread leaves: its stocks go back.
+pub(crate) fn flush(local: &Local) {
+    SMALL.give_back(local.nodes[0].borrow_mut().drain(..));
+    LARGE.give_back(local.nodes[1].borrow_mut().drain(..));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// A step of a size, which holds others and a token that tells whether it has ended.
+    struct Holds<const BYTES: usize> {
+        others: Vec<Node>,
+        _token: Arc<()>,
+        _bytes: [u8; BYTES],
+    }
+
+    impl<const BYTES: usize> Step for Holds<BYTES> {
+        fn back(&self, _grad: Proxy, _give: &mut Give<'_>) -> Result<()> {
+            Ok(())
+        }
+
+        fn unlink(&mut self) -> Option<Node> {
+            self.others.pop()
+        }
+    }
+
+    type Make = fn(&Arc<()>, Vec<Node>) -> Node;
+
+    fn holding<const BYTES: usize>(token: &Arc<()>, others: Vec<Node>) -> Node {
+        Node::new(1, Holds { others, _token: Arc::clone(token), _bytes: [7; BYTES] })
+    }
+
+    #[test]
+    fn steps_of_every_size_end_with_their_last_reference_and_not_before() {
+        let token = Arc::new(());
+        let makes: [Make; 3] = [holding::<8>, holding::<600>, holding::<4000>];
+        for (make, room) in makes.into_iter().zip(["small", "large", "heap"]) {
+            let inner = make(&token, vec![]);
+            let outer = make(&token, vec![inner.clone(), make(&token, vec![])]);
+            let lies = match outer.cell().room {
+                Room::Small(_) => "small",
+                Room::Large(_) => "large",
+                Room::Heap => "heap",
+            };
+            assert_eq!(lies, room);
+            assert!(outer.serial() > inner.serial() && outer != inner);
+            let again = outer.clone();
+            drop(outer);
+            assert_eq!(Arc::strong_count(&token), 4);
+            drop(again);
+            assert_eq!(Arc::strong_count(&token), 2, "the inner one has another reference");
+            drop(inner);
+            assert_eq!(Arc::strong_count(&token), 1);
+        }
+    }
+
+    #[test]
+    fn a_step_with_two_ways_to_it_ends_once_and_a_cell_is_used_again() {
+        let token = Arc::new(());
+        let shared = holding::<8>(&token, vec![]);
+        let sides = [0, 1].map(|_| holding::<8>(&token, vec![shared.clone()]));
+        let top = holding::<8>(&token, sides.to_vec());
+        let place = top.cell;
+        drop((shared, sides));
+        assert_eq!(Arc::strong_count(&token), 5);
+        drop(top);
+        assert_eq!(Arc::strong_count(&token), 1);
+        let mut later: Vec<Node> = (0..4).map(|_| holding::<8>(&token, vec![])).collect();
+        assert!(later.iter().any(|node| node.cell.addr() == place.addr()), "the cells that fell free come first");
+        later.clear();
+        assert_eq!(Arc::strong_count(&token), 1);
+    }
+
+    #[test]
+    fn references_may_be_dropped_on_any_threads_at_once() {
+        let token = Arc::new(());
+        let rounds = if cfg!(miri) { 5 } else { 300 };
+        for _ in 0..rounds {
+            let inner = holding::<600>(&token, vec![]);
+            let node = holding::<8>(&token, vec![inner]);
+            std::thread::scope(|scope| {
+                for _ in 0..3 {
+                    let node = node.clone();
+                    scope.spawn(move || drop((node.clone(), node)));
+                }
+                drop(node);
+            });
+            assert_eq!(Arc::strong_count(&token), 1);
+        }
+    }
+
+    #[test]
+    fn a_chain_ends_without_recursion() {
+        let token = Arc::new(());
+        let length = if cfg!(miri) { 300 } else { 100_000 };
+        let small = std::thread::Builder::new().stack_size(64 << 10);
+        let chain = (0..length).fold(holding::<8>(&token, vec![]), |inner, _| holding::<8>(&token, vec![inner]));
+        small.spawn(move || drop(chain)).expect("a thread").join().expect("no overflow");
+        assert_eq!(Arc::strong_count(&token), 1);
+    }
+}

@@ -1,0 +1,152 @@
+//! After warm-up a training step asks the heap for nothing: neither for the graph, nor in the walk back, nor in the
+//! optimiser's step. A counting allocator looks at every call of the thread; with `NDGC_TRACE_REQUESTS=3` the first
+//! three requests of a step that makes any are printed with their backtrace.
+//!
+//! The products of these models are tiny (`device/cpu/matmul.rs`): the library that computes larger ones takes room of
+//! its own from the heap in each call.
+#![allow(clippy::unwrap_used)] // a test ends with the first surprise
+
+use std::sync::{Mutex, PoisonError};
+
+use ndgc::nn::{self, Module, Optimizer, RNN, VarBuilder, VarMap, loss};
+use ndgc::{DType, Device, NdManager, Result, Tensor, gc, graph_report};
+
+#[path = "common/counting.rs"]
+mod counting;
+
+#[global_allocator]
+static ALLOCATOR: counting::Counting = counting::Counting;
+
+/// The switch is the process's: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Steps before counting: every stock is filled, and idle lanes were looked at.
+const WARM_UP: usize = 30;
+const STEPS: usize = 20;
+
+/// Numbers between -1 and 1, the same ones each time.
+fn numbers(dims: &[usize], owner: Option<&NdManager>) -> Tensor {
+    let count: usize = dims.iter().product();
+    let data: Vec<f32> = (0..count).map(|i| ((i * 37 + 11) % 101) as f32 / 50. - 1.).collect();
+    given(Tensor::from_vec(data, dims, &Device::Cpu).unwrap(), owner)
+}
+
+fn labels(rows: usize, classes: u32, owner: Option<&NdManager>) -> Tensor {
+    let data: Vec<u32> = (0..rows as u32).map(|row| row % classes).collect();
+    given(Tensor::from_vec(data, rows, &Device::Cpu).unwrap(), owner)
+}
+
+fn given(array: Tensor, owner: Option<&NdManager>) -> Tensor {
+    owner.map_or(Ok(()), |manager| array.attach(manager)).unwrap();
+    array
+}
+
+/// A model, and the loss of a forward pass of it.
+type Model = (&'static str, VarMap, Box<dyn Fn() -> Result<Tensor>>);
+
+/// Makes a model whose input has this owner, or is its handle's.
+type Make = fn(Option<&NdManager>) -> Result<Model>;
+
+fn weights() -> (VarMap, VarBuilder<'static>) {
+    let map = VarMap::new();
+    let builder = VarBuilder::from_varmap(&map, DType::F32, &Device::Cpu);
+    (map, builder)
+}
+
+fn mlp(owner: Option<&NdManager>) -> Result<Model> {
+    let (map, vb) = weights();
+    let (first, second) = (nn::linear(6, 8, vb.pp("first"))?, nn::linear(8, 3, vb.pp("second"))?);
+    let (x, y) = (numbers(&[4, 6], owner), labels(4, 3, owner));
+    let forward = move || loss::cross_entropy(&second.forward(&first.forward(&x)?.relu()?)?, &y);
+    Ok(("mlp", map, Box::new(forward)))
+}
+
+fn convolution(owner: Option<&NdManager>) -> Result<Model> {
+    let (map, vb) = weights();
+    let same = nn::Conv2dConfig { padding: 1, ..Default::default() };
+    let (conv, dense) = (nn::conv2d(2, 3, 3, same, vb.pp("conv"))?, nn::linear(3 * 4, 3, vb.pp("dense"))?);
+    let (x, y) = (numbers(&[2, 2, 4, 4], owner), labels(2, 3, owner));
+    let forward = move || {
+        let seen = conv.forward(&x)?.relu()?.max_pool2d(2)?;
+        loss::cross_entropy(&dense.forward(&seen.flatten_from(1)?)?, &y)
+    };
+    Ok(("convolution", map, Box::new(forward)))
+}
+
+fn recurrent(owner: Option<&NdManager>, time: usize) -> Result<Model> {
+    let (map, vb) = weights();
+    let (lstm, dense) = (nn::lstm(4, 5, Default::default(), vb.pp("lstm"))?, nn::linear(5, 3, vb.pp("dense"))?);
+    let (x, y) = (numbers(&[time, 2, 4], owner), labels(2, 3, owner));
+    let forward = move || {
+        let mut state = lstm.zero_state(2)?;
+        for t in 0..time {
+            state = lstm.step(&x.get(t)?, &state)?;
+        }
+        loss::mse(&dense.forward(state.h())?, &dense.forward(state.c())?)?
+            .add(&loss::cross_entropy(&dense.forward(state.h())?, &y)?)
+    };
+    Ok(("lstm", map, Box::new(forward)))
+}
+
+const MODELS: [Make; 4] = [
+    mlp,
+    convolution,
+    |owner| recurrent(owner, 4),
+    // More arrays, storages and nodes than a thread keeps in stock.
+    |owner| recurrent(owner, 60),
+];
+
+/// Requests of each of the steps.
+fn requests(owner: &str, optimiser: &mut dyn Optimizer, (name, _, forward): &Model) -> f64 {
+    let mut step = || {
+        let loss = forward().unwrap();
+        optimiser.backward_step(&loss).unwrap();
+    };
+    (0..WARM_UP).for_each(|_| step());
+    let before = counting::requests();
+    (0..STEPS).for_each(|_| step());
+    let each = (counting::requests() - before) as f64 / STEPS as f64;
+    println!("{name:12} {owner:24} {each:8.2} requests a step");
+    if each != 0. {
+        let traced = std::env::var("NDGC_TRACE_REQUESTS").ok().and_then(|count| count.parse().ok()).unwrap_or(0);
+        counting::trace(traced);
+        step();
+        counting::trace(0);
+    }
+    each
+}
+
+fn all_steps(owner: &str, manager: Option<&NdManager>) -> f64 {
+    let mut sum = 0.;
+    for make in MODELS {
+        let model = make(manager).unwrap();
+        let own = graph_report().nodes;
+        let mut sgd = nn::SGD::new(model.1.all_vars(), 0.01).unwrap();
+        sum += requests(&format!("{owner}, SGD"), &mut sgd, &model);
+        let mut adam = nn::Adam::new(model.1.all_vars(), 0.01).unwrap();
+        sum += requests(&format!("{owner}, Adam"), &mut adam, &model);
+        gc::collect();
+        assert_eq!(graph_report().nodes, own, "the variables alone are left");
+    }
+    sum
+}
+
+#[test]
+fn a_training_step_asks_the_heap_for_nothing() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut sum = 0.;
+    for on in [false, true] {
+        let _switch = gc::scoped(on);
+        sum += all_steps(if on { "handles, on" } else { "handles, off" }, None);
+    }
+    assert_eq!(sum, 0., "some step asks the heap for something");
+}
+
+#[test]
+fn a_training_step_on_arrays_of_a_manager_asks_the_heap_for_nothing_with_the_switch_on() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _on = gc::scoped(true);
+    let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
+    assert_eq!(all_steps("manager, on", Some(&manager)), 0., "some step asks the heap for something");
+    manager.close().unwrap();
+}
