@@ -8,7 +8,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use ndgc::nn::{self, Module, Optimizer, RNN, VarBuilder, VarMap, loss};
+use ndgc::nn::{self, Module, ModuleT, Optimizer, RNN, VarBuilder, VarMap, loss};
 use ndgc::{DType, Device, NdManager, Result, Tensor, gc, graph_report};
 
 #[path = "common/counting.rs"]
@@ -21,8 +21,8 @@ static ALLOCATOR: counting::Counting = counting::Counting;
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Steps before counting: every stock is filled, and idle lanes were looked at.
-const WARM_UP: usize = 30;
-const STEPS: usize = 20;
+const WARM_UP: usize = 20;
+const STEPS: usize = 10;
 
 /// Numbers between -1 and 1, the same ones each time.
 fn numbers(dims: &[usize], owner: Option<&NdManager>) -> Tensor {
@@ -88,12 +88,35 @@ fn recurrent(owner: Option<&NdManager>, time: usize) -> Result<Model> {
     Ok(("lstm", map, Box::new(forward)))
 }
 
-const MODELS: [Make; 4] = [
+/// The layers that the others leave out.
+fn mixed(owner: Option<&NdManager>) -> Result<Model> {
+    let (map, vb) = weights();
+    let (rows, scale) = (nn::embedding(5, 4, vb.pp("rows"))?, nn::layer_norm(4, 1e-5, vb.pp("scale"))?);
+    let (batch, slopes) = (nn::batch_norm(4, 1e-5, vb.pp("batch"))?, nn::prelu(Some(4), vb.pp("slopes"))?);
+    let (gru, group) = (nn::gru(4, 4, Default::default(), vb.pp("gru"))?, nn::group_norm(2, 4, 1e-5, vb.pp("group"))?);
+    let dropout = nn::Dropout::new(0.2);
+    let (ids, target) = (labels(3, 5, owner), numbers(&[3, 4], owner));
+    let forward = move || {
+        let x = scale.forward(&rows.forward(&ids)?)?;
+        let x = slopes.forward(&batch.forward_t(&x.gelu()?, true)?)?;
+        let x = gru.step(&dropout.forward(&x, true)?, &gru.zero_state(3)?)?.h;
+        let x = group
+            .forward(&x.unsqueeze(2)?)?
+            .squeeze(2)?
+            .silu()?
+            .add(&x.broadcast_matmul(&target.t()?)?.softmax(1)?.matmul(&target)?)?;
+        loss::huber(&Tensor::cat(&[&x, &x], 0)?.narrow(0, 1, 3)?, &target, 1.)
+    };
+    Ok(("mixed", map, Box::new(forward)))
+}
+
+const MODELS: [Make; 5] = [
     mlp,
     convolution,
+    mixed,
     |owner| recurrent(owner, 4),
     // More arrays, storages and nodes than a thread keeps in stock.
-    |owner| recurrent(owner, 60),
+    |owner| recurrent(owner, 40),
 ];
 
 /// Requests of each of the steps.

@@ -93,9 +93,7 @@ impl Module for PReLU {
                         let why = format!("{channels} channels on axis 1, and {slopes} slopes");
                         return Err(Error::ShapeMismatch { op: "prelu", lhs, rhs, why });
                     }
-                    let mut dims = vec![1; rank];
-                    dims[1] = slopes;
-                    self.weight.reshape(dims)?
+                    self.weight.reshape(&[1, slopes, 1, 1, 1, 1][..rank])?
                 }
                 _ => self.weight.clone(),
             };

@@ -1,7 +1,7 @@
 //! Normalisation of channels over a batch.
 
 use crate::nn::{ModuleT, VarBuilder, init};
-use crate::{Error, Result, Tensor, Var, no_grad};
+use crate::{Error, Result, Shape, Tensor, Var, no_grad};
 
 /// What a [`BatchNorm`] does.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -154,19 +154,17 @@ impl BatchNorm {
     }
 
     /// The sizes by which a number a channel is broadcast over `x`.
-    fn by_channel(&self, x: &Tensor) -> Result<Vec<usize>> {
+    fn by_channel(&self, x: &Tensor) -> Result<Shape> {
         let features = self.running_mean.elem_count();
         if x.rank() < 2 || x.dims()[1] != features {
             let expected = format!("at least 2 axes, with {features} channels on axis 1");
             return Err(Error::Shape { op: "batch_norm", found: x.dims().to_vec(), expected });
         }
-        let mut dims = vec![1; x.rank()];
-        dims[1] = features;
-        Ok(dims)
+        Ok(Shape::from(&[1, features, 1, 1, 1, 1][..x.rank()]))
     }
 
     #[track_caller]
-    fn scaled(&self, x: Tensor, dims: &[usize]) -> Result<Tensor> {
+    fn scaled(&self, x: Tensor, dims: Shape) -> Result<Tensor> {
         match &self.weight_and_bias {
             None => Ok(x),
             Some((weight, bias)) => x.broadcast_mul(&weight.reshape(dims)?)?.broadcast_add(&bias.reshape(dims)?),
@@ -180,19 +178,19 @@ impl BatchNorm {
     #[track_caller]
     pub fn forward_train(&self, x: &Tensor) -> Result<Tensor> {
         let dims = self.by_channel(x)?;
-        let axes: Vec<usize> = (0..x.rank()).filter(|&axis| axis != 1).collect();
-        let count = (x.elem_count() / dims[1].max(1)) as f64;
+        let axes = &[0, 2, 3, 4, 5][..x.rank() - 1];
+        let count = (x.elem_count() / dims.elem_count().max(1)) as f64;
         x.compose("batch_norm", || {
-            let mean = x.mean_keepdim(&axes[..])?;
+            let mean = x.mean_keepdim(axes)?;
             let centred = if self.remove_mean { x.broadcast_sub(&mean)? } else { x.clone() };
-            let variance = centred.sqr()?.mean_keepdim(&axes[..])?;
+            let variance = centred.sqr()?.mean_keepdim(axes)?;
             no_grad(|| {
                 if self.remove_mean {
                     follow(&self.running_mean, &mean, self.momentum, 1.0)?;
                 }
                 follow(&self.running_var, &variance, self.momentum, count / (count - 1.0))
             })?;
-            self.scaled(centred.broadcast_div(&variance.affine(1.0, self.eps)?.sqrt()?)?, &dims)
+            self.scaled(centred.broadcast_div(&variance.affine(1.0, self.eps)?.sqrt()?)?, dims)
         })
     }
 
@@ -200,9 +198,9 @@ impl BatchNorm {
     fn forward_eval(&self, x: &Tensor) -> Result<Tensor> {
         let dims = self.by_channel(x)?;
         x.compose("batch_norm", || {
-            let mean = self.running_mean.as_detached_tensor().reshape(&dims[..])?;
-            let root = self.running_var.as_detached_tensor().affine(1.0, self.eps)?.sqrt()?.reshape(&dims[..])?;
-            self.scaled(x.broadcast_sub(&mean)?.broadcast_div(&root)?, &dims)
+            let mean = self.running_mean.as_detached_tensor().reshape(dims)?;
+            let root = self.running_var.as_detached_tensor().affine(1.0, self.eps)?.sqrt()?.reshape(dims)?;
+            self.scaled(x.broadcast_sub(&mean)?.broadcast_div(&root)?, dims)
         })
     }
 }

@@ -100,6 +100,17 @@ pub(crate) fn shape_of(op: &'static str, dims: &[usize], elem_bytes: usize) -> R
     Ok(shape)
 }
 
+/// What was saved, as arrays.
+fn values_of<const N: usize>(saved: &[Saved; N]) -> Result<[Proxy; N]> {
+    const { assert!(N > 0, "an operation has an operand") };
+    let first = saved[0].get()?;
+    let mut values = std::array::from_fn(|_| first.clone());
+    for (value, saved) in values.iter_mut().zip(saved).skip(1) {
+        *value = saved.get()?;
+    }
+    Ok(values)
+}
+
 /// An argument outside its range.
 pub(crate) fn argument<R>(
     op: &'static str,
@@ -182,10 +193,10 @@ impl Proxy {
             let (pins, own) = (pin(local, op, operands)?, pin(local, op, [&self])?);
             let (arrays, [v]) = (pins.arrays(), own.arrays());
             let node = record(std::array::from_fn::<&Payload, N, _>(|i| &arrays[i]), || {
-                let saved: Vec<Saved> = arrays.iter().filter(|_| keep).map(|a| Saved::of(a, op, site)).collect();
-                move |grad: &Proxy, needs: [bool; 3]| {
-                    let operands = saved.iter().map(Saved::get).collect::<Result<Vec<_>>>()?;
-                    vjp(grad, &operands, needs)
+                let saved = keep.then(|| arrays.map(|a| Saved::of(&a, op, site)));
+                move |grad: &Proxy, needs: [bool; 3]| match &saved {
+                    None => vjp(grad, &[], needs),
+                    Some(saved) => vjp(grad, &values_of(saved)?, needs),
                 }
             });
             if node.is_none() {

@@ -3,6 +3,8 @@
 //! All indices are checked before anything is written: an operation in place either happens or leaves its
 //! destination as it was. Where the axis is not the last one, whole rows move.
 
+use std::cell::Cell;
+
 use crate::base::{
     dtype::WithDType,
     error::{Error, Result},
@@ -30,11 +32,40 @@ pub(super) fn check<I: Id>(op: &'static str, ids: In<'_, I>, dim: usize) -> Resu
     }
 }
 
+/// Indices of the longest list whose memory a thread keeps for the next one.
+const KEPT_MAX: usize = 1 << 16;
+
+thread_local! {
+    static KEPT: Cell<Vec<usize>> = const { Cell::new(Vec::new()) };
+}
+
+/// A list of indices.
+pub(super) struct List(Vec<usize>);
+
+impl std::ops::Deref for List {
+    type Target = [usize];
+
+    fn deref(&self) -> &[usize] {
+        &self.0
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        if self.0.capacity() <= KEPT_MAX {
+            self.0.clear();
+            // A thread that is ending keeps nothing.
+            let _ = KEPT.try_with(|kept| kept.set(std::mem::take(&mut self.0)));
+        }
+    }
+}
+
 /// A list of indices, checked.
-pub(super) fn list<I: Id>(op: &'static str, ids: In<'_, I>, dim: usize) -> Result<Vec<usize>> {
+pub(super) fn list<I: Id>(op: &'static str, ids: In<'_, I>, dim: usize) -> Result<List> {
     check(op, ids, dim)?;
-    let mut list = Vec::with_capacity(ids.layout.shape().elem_count());
-    Walk::in_order([ids.layout], None).elements(|[at]| list.push(ids.data[at].convert() as usize));
+    let mut list = List(KEPT.try_with(Cell::take).unwrap_or_default());
+    list.0.reserve(ids.layout.shape().elem_count());
+    Walk::in_order([ids.layout], None).elements(|[at]| list.0.push(ids.data[at].convert() as usize));
     Ok(list)
 }
 
