@@ -23,7 +23,7 @@ use crate::memory::workspace::{
     config::{DebugMode, LocationPolicy, MirroringPolicy, ResetPolicy, SpillPolicy, WorkspaceConfig},
     graves,
     plan::{Mark, Plan, Room},
-    scope::{CycleId, Scope},
+    scope::{self, CycleId, Scope},
     stats::Tally,
 };
 
@@ -259,9 +259,12 @@ impl Arena {
 
     /// Frees memory whose cycles ended, now or when nobody uses it any more.
     fn bury(&self, state: &State, block: Block) {
-        let mut scopes = vec![(self.scope.index(), self.scope.last() + 1)];
-        scopes.extend(state.nested.iter().map(|scope| (scope.index(), scope.last() + 1)));
-        graves::bury(block, scopes);
+        graves::bury(block, self.ended(state).collect());
+    }
+
+    /// The cycles of a workspace that is closed, those of nested entries too.
+    fn ended(&self, state: &State) -> impl Iterator<Item = (u32, u64)> + Clone {
+        std::iter::once(self.scope.ended()).chain(state.nested.iter().map(Scope::ended))
     }
 
     /// Ends the cycles with a stamp below, of this workspace's ring.
@@ -289,7 +292,7 @@ impl Arena {
 
     /// Something used the bytes when their cycle ended. If it still does, the workspace takes fresh ones.
     fn renew(&self, state: &mut State) {
-        if is_in_use(&self.scope, self.scope.last() + 1, state.block.as_ref()) {
+        if is_in_use(self.ended(state), state.block.as_ref()) {
             let size = state.plan.size();
             state.tally.renewals += 1;
             if self.config.policy_location() == LocationPolicy::Mmap {
@@ -313,7 +316,7 @@ impl Arena {
         let leave = state.plan.leave();
         if !self.is_ring() {
             self.scope.end_all();
-            state.in_use = is_in_use(&self.scope, self.scope.last() + 1, state.block.as_ref());
+            state.in_use = is_in_use(self.ended(state), state.block.as_ref());
         }
         if leave.free_externals && !state.externals.is_empty() {
             self.free_externals(state);
@@ -380,8 +383,8 @@ impl Arena {
         let scope = &state.nested[state.depth];
         scope.end_all();
         scope.set_state(WorkspaceState::Closed);
-        // Bytes in use stay where they are until the whole cycle ends.
-        if !is_in_use(scope, scope.last() + 1, state.block.as_ref()) {
+        // Bytes in use stay where they are until the whole cycle ends: its own, and those of entries inside it.
+        if !is_in_use(state.nested[state.depth..].iter().map(Scope::ended), state.block.as_ref()) {
             state.plan.rewind(nested.mark);
         }
     }
@@ -556,7 +559,7 @@ impl Arena {
             return false;
         }
         self.end_before(state, stamp + 1);
-        if is_in_use(&self.scope, stamp + 1, state.block.as_ref()) {
+        if is_in_use(std::iter::once((self.scope.index(), stamp + 1)), state.block.as_ref()) {
             return false;
         }
         while state.laps.front().is_some_and(|lap| lap.stamp <= stamp) {
@@ -577,10 +580,10 @@ impl Arena {
     }
 }
 
-/// Whether anything uses bytes of cycles that were ended, with a stamp below. In this order: who is announced may begin
-/// to hold the block, and nobody else.
-fn is_in_use(scope: &Scope, stamp: u64, block: Option<&Block>) -> bool {
-    scope.is_read_before(stamp) || block.is_some_and(Block::is_held)
+/// Whether anything uses bytes of cycles that were ended, of these scopes and with a stamp below. In this order: who is
+/// announced may begin to hold the block, and nobody else.
+fn is_in_use(ended: impl Iterator<Item = (u32, u64)> + Clone, block: Option<&Block>) -> bool {
+    scope::is_any_read(ended) || block.is_some_and(Block::is_held)
 }
 
 fn note_lap(laps: &mut VecDeque<Lap>, stamp: u64, start: usize, end: usize) {

@@ -14,7 +14,7 @@ struct Grave {
 
 impl Grave {
     fn is_in_use(&self) -> bool {
-        scope::is_any_read(&self.scopes) || self.block.is_held()
+        scope::is_any_read(self.scopes.iter().copied()) || self.block.is_held()
     }
 }
 

@@ -120,23 +120,22 @@ impl Scope {
         self.index
     }
 
-    /// Whether a thread is using an array of a cycle with a stamp below this one. The caller ended those cycles.
-    pub(crate) fn is_read_before(&self, stamp: u64) -> bool {
-        is_any_read(&[(self.index, stamp)])
+    /// The scope, and the stamp below which all that it had have ended once its last cycle did.
+    pub(crate) fn ended(&self) -> (u32, u64) {
+        (self.index, self.last() + 1)
     }
 }
 
 /// Whether a thread is using an array of one of these scopes, of a cycle with a stamp below the one beside it. The
 /// caller ended those cycles; this issues the heavy barrier.
-pub(crate) fn is_any_read(ended: &[(u32, u64)]) -> bool {
+pub(crate) fn is_any_read(ended: impl Iterator<Item = (u32, u64)> + Clone) -> bool {
     threads::barrier();
     let mut read = false;
     threads::for_each_seat(|seat| {
         for (_, place) in seat.record.places() {
             let array = slot((place & !USER) - 1);
-            // Relaxed: written before the slot was opened, which the announcer saw.
-            let (scope, stamp) = (array.scope.load(Ordering::Relaxed), array.cycle.load(Ordering::Relaxed));
-            read |= array.core.state() & CYCLE != 0 && ended.iter().any(|&(of, below)| of == scope && stamp < below);
+            let CycleId { scope, stamp } = array.cycle_id();
+            read |= array.core.state() & CYCLE != 0 && ended.clone().any(|(of, below)| of == scope && stamp < below);
         }
     });
     read
