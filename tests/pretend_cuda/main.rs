@@ -15,6 +15,7 @@ mod failures;
 mod missing;
 mod order;
 mod replay;
+mod workspace;
 
 use common::cuda::{Pretend, device};
 use ndgc::{Cuda, Device};
