@@ -2,8 +2,12 @@
 
 use std::fmt;
 
-use crate::base::{dtype::with_type, error::Result, shape::Shape};
-use crate::memory::proxy::Proxy;
+use crate::base::{
+    dtype::with_type,
+    error::{Error, Result},
+    shape::Shape,
+};
+use crate::memory::{proxy::Proxy, registry};
 
 /// Elements above which the middle of an axis is left out.
 const THRESHOLD: usize = 1000;
@@ -11,10 +15,14 @@ const THRESHOLD: usize = 1000;
 const EDGE: usize = 3;
 
 impl fmt::Display for Proxy {
-    /// The elements, then shape, dtype and device. A closed array prints that it is closed; printing never fails.
+    /// The elements, then shape, dtype and device. A closed array prints that it is closed, one that ended with its cycle
+    /// of a workspace the text of [`Error::LeakedArray`]; printing never fails.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.is_open() {
-            return f.write_str("This array is already closed");
+            return match registry::stale("display", self.key()) {
+                leaked @ Error::LeakedArray(_) => write!(f, "<{leaked}>"),
+                _ => f.write_str("This array is already closed"),
+            };
         }
         match describe(self) {
             Ok((shape, cells, suffix)) => {
@@ -36,6 +44,7 @@ impl fmt::Debug for Proxy {
             write!(f, " `{name}`")?;
         }
         match self.is_detached() {
+            _ if !self.is_in_scope() => f.write_str(", ended with its cycle)"),
             Ok(detached) => {
                 let (dtype, shape, device) = (self.dtype(), self.shape(), self.device());
                 let owner =
