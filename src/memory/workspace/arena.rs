@@ -158,7 +158,12 @@ impl Arena {
 
     fn make_first(&self, op: &'static str) -> Result<()> {
         let mut state = self.state.borrow_mut();
-        let first = state.plan.first_size();
+        // A file that is there gives the size where the configuration does not.
+        let found = || self.config.temp_file_path().and_then(|path| path.metadata().ok());
+        let first = match state.plan.first_size() {
+            0 => found().map_or(0, |file| usize::try_from(file.len()).unwrap_or(usize::MAX)),
+            given => given,
+        };
         if first == 0 {
             return Ok(());
         }
