@@ -13,6 +13,7 @@ use crate::memory::{
     owner::{Owner, Refused},
     proxy::Proxy,
     registry::Payload,
+    workspace::block,
 };
 use crate::ops::{
     check,
@@ -231,6 +232,28 @@ impl Proxy {
     #[track_caller]
     pub fn zeros<S: Into<Shape>, P: Place + ?Sized>(shape: S, dtype: DType, at: &P) -> Result<Self> {
         make("zeros", Location::caller(), shape.into(), dtype, at, true, |_| Ok(()))
+    }
+
+    /// An array of zeros; but in the file of a mapped workspace
+    /// ([`LocationPolicy::Mmap`](crate::LocationPolicy::Mmap)), whose bytes stay from cycle to cycle, an array of what
+    /// the file has at its place. Zeros there too are: what the workspace has no room for, which does not lie in the
+    /// file, and booleans, for which not every byte is a value.
+    ///
+    /// # Errors
+    /// As [`Proxy::zeros`].
+    #[track_caller]
+    pub fn empty<S: Into<Shape>, P: Place + ?Sized>(shape: S, dtype: DType, at: &P) -> Result<Self> {
+        make("empty", Location::caller(), shape.into(), dtype, at, false, |out| {
+            if dtype != DType::Bool && out.storage.part().is_some_and(|part| block::is_file(part.block)) {
+                return Ok(());
+            }
+            let buffer = out.storage.buffer();
+            // SAFETY: the storage is fresh, so nobody else uses its bytes.
+            #[allow(unsafe_code)]
+            unsafe {
+                buffer.device().zero(buffer.span())
+            }
+        })
     }
 
     /// An array of ones.

@@ -15,13 +15,16 @@ use crate::device::{
 };
 use crate::memory::slab::Slab;
 
-/// References that hold a block. Lives in a slab and is used again.
+/// What references need to know of a block. Lives in a slab and is used again.
 #[derive(Debug)]
 struct Cell {
+    /// References that hold it.
     holders: AtomicU32,
+    /// Whether it is a file: 1, or 0.
+    is_file: AtomicU32,
 }
 
-static CELLS: Slab<Cell> = Slab::new(|| Cell { holders: AtomicU32::new(0) });
+static CELLS: Slab<Cell> = Slab::new(|| Cell { holders: AtomicU32::new(0), is_file: AtomicU32::new(0) });
 
 static FREE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
@@ -38,6 +41,12 @@ pub(crate) fn hold(block: u32) {
 pub(crate) fn let_go(block: u32) {
     // Release: pairs with the Acquire in `is_held`: what was read through the reference was read before.
     CELLS.get(block).holders.fetch_sub(1, Ordering::Release);
+}
+
+/// Whether the bytes of a block are those of a file. The caller has an array of it.
+pub(crate) fn is_file(block: u32) -> bool {
+    // Relaxed: written before a byte of the block was handed out.
+    CELLS.get(block).is_file.load(Ordering::Relaxed) != 0
 }
 
 /// Where the bytes of a block lie.
@@ -60,7 +69,9 @@ impl Block {
         if free.is_empty() && !CELLS.refill(&mut free) {
             return None;
         }
-        Some(Block { index: free.pop()?, memory })
+        let index = free.pop()?;
+        CELLS.get(index).is_file.store(u32::from(matches!(memory, Memory::Mapped(_))), Ordering::Relaxed);
+        Some(Block { index, memory })
     }
 
     /// Uninitialised bytes of a device.
