@@ -6,7 +6,7 @@
 
 mod tell;
 
-pub(crate) use tell::{age_millis, created, describe, name, set_name, stale};
+pub(crate) use tell::{age_millis, created, describe, name, set_name, stale, stale_operand};
 
 use std::marker::PhantomData;
 use std::panic::Location;

@@ -5,8 +5,23 @@ use crate::base::{
     error::{Error, Result},
     shape::Shape,
 };
-use crate::memory::registry::Payload;
+use crate::memory::{
+    proxy::Proxy,
+    registry::{self, Payload},
+};
 use crate::ops::exec::device;
+
+/// Operands can be used. For operations that look at them one by one: the error says which operand it is.
+#[inline]
+pub(crate) fn open(op: &'static str, operands: &[&Proxy]) -> Result<()> {
+    operands.iter().enumerate().try_for_each(|(operand, array)| open_as(op, array, operand))
+}
+
+/// As [`open`], of one operand; the first is 0.
+#[inline]
+pub(crate) fn open_as(op: &'static str, array: &Proxy, operand: usize) -> Result<()> {
+    if array.is_open() { Ok(()) } else { Err(registry::stale_operand(op, array.key(), operand)) }
+}
 
 /// Operands are on one device.
 #[inline]

@@ -59,6 +59,8 @@ pub(crate) fn renamed(whole: &'static str, mut error: Error) -> Error {
         | Error::Overlap { op, .. }
         | Error::Tracked { op, .. } => *op = whole,
         Error::StaleArray(stale) => stale.op = whole,
+        Error::LeakedArray(leaked) => leaked.op = whole,
+        Error::WorkspaceFull(full) => full.op = whole,
         Error::OutOfMemory(oom) => oom.op = whole,
         _ => {}
     }

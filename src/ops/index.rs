@@ -157,6 +157,7 @@ impl Proxy {
     pub fn cat<T: AsRef<Proxy>, A: Dim>(arrays: &[T], dim: A) -> Result<Proxy> {
         let site = Location::caller();
         let first = arrays.first().ok_or_else(|| nothing("cat"))?.as_ref();
+        all_open("cat", arrays)?;
         let axis = dim.to_index(first.shape(), "cat")?;
         composed("cat", site, first, || join(arrays, axis, false, "cat", site))
     }
@@ -169,9 +170,14 @@ impl Proxy {
     pub fn stack<T: AsRef<Proxy>, A: Dim>(arrays: &[T], dim: A) -> Result<Proxy> {
         let site = Location::caller();
         let first = arrays.first().ok_or_else(|| nothing("stack"))?.as_ref();
+        all_open("stack", arrays)?;
         let axis = dim.to_index_plus_one(first.shape(), "stack")?;
         composed("stack", site, first, || join(arrays, axis, true, "stack", site))
     }
+}
+
+fn all_open<T: AsRef<Proxy>>(op: &'static str, arrays: &[T]) -> Result<()> {
+    arrays.iter().enumerate().try_for_each(|(operand, array)| check::open_as(op, array.as_ref(), operand))
 }
 
 fn nothing(op: &'static str) -> Error {

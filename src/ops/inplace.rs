@@ -97,6 +97,7 @@ fn check_target(name: &'static str, dst: &Proxy, d: &Payload) -> Result<()> {
 
 /// In-place arithmetic with another array, which is broadcast to this one's shape.
 fn assign(dst: &Proxy, rhs: &Proxy, op: BinaryOp, name: &'static str, site: Site) -> Result<()> {
+    check::open(name, &[dst, rhs])?;
     let (shape, dtype) = dst.with_pinned(name, |d| (*d.layout.shape(), d.dtype))?;
     let (other, other_dtype) = rhs.with_pinned(name, |r| (*r.layout.shape(), r.dtype))?;
     if dtype != other_dtype {
@@ -245,6 +246,7 @@ impl Proxy {
     #[track_caller]
     pub fn copy_(&self, src: &Proxy) -> Result<()> {
         let (name, site) = ("copy_", Location::caller());
+        check::open(name, &[self, src])?;
         let (shape, dtype) = self.with_pinned(name, |d| (*d.layout.shape(), d.dtype))?;
         let (other, other_dtype) = src.with_pinned(name, |s| (*s.layout.shape(), s.dtype))?;
         check::same_shape(name, &shape, &other, "copy_ wants equal shapes")?;
@@ -265,6 +267,7 @@ impl Proxy {
         if self.is_same(&replacement) {
             return Ok(());
         }
+        check::open(name, &[self, &replacement])?;
         call(name, site, |local| {
             let payload = {
                 let pins = pin(local, name, [&replacement])?;

@@ -40,6 +40,8 @@ fn kernel<const N: usize>(
     kernel: impl Fn(View, [View; N]) -> Kernel,
     value: impl FnOnce() -> Result<Proxy>,
 ) -> Result<()> {
+    check::open(op, &operands)?;
+    check::open_as(op, out, 2)?;
     if out.dtype() != dtype {
         return Err(Error::DTypeMismatch { op, lhs: dtype, rhs: out.dtype() });
     }
@@ -194,7 +196,10 @@ macro_rules! composed_forms {
                 /// Nothing is changed then: as the method and [`Proxy::copy_`].
                 #[track_caller]
                 pub fn $into$(<$($g: TensorOrScalar),*>)?(&self, $($arg: $t,)* out: &Proxy) -> Result<()> {
-                    write(out, stringify!($into), Location::caller(), || self.$method($($arg),*))
+                    let op = stringify!($into);
+                    check::open_as(op, self, 0)?;
+                    check::open_as(op, out, 2)?;
+                    write(out, op, Location::caller(), || self.$method($($arg),*))
                 }
 
                 #[doc = concat!("As [`Proxy::", stringify!($method), "`], in place. Returns this handle's array.")]
@@ -328,6 +333,7 @@ impl Proxy {
     #[track_caller]
     pub fn swap_(&self, other: &Proxy) -> Result<()> {
         let (op, site) = ("swap_", Location::caller());
+        check::open(op, &[self, other])?;
         let swap = || {
             let (own, theirs) = no_grad(|| Ok::<_, Error>((self.detach().copy()?, other.detach().copy()?)))?;
             // Whether the second change is refused is known before the first one is made.
@@ -346,7 +352,9 @@ impl Proxy {
     /// Nothing is changed then: as [`Proxy::copy_`].
     #[track_caller]
     pub fn replace(&self, values: &Proxy) -> Result<Proxy> {
-        whole("replace", Location::caller(), self, || {
+        let (op, site) = ("replace", Location::caller());
+        check::open(op, &[self, values])?;
+        whole(op, site, self, || {
             let old = no_grad(|| self.detach().copy())?;
             self.copy_(values)?;
             Ok(old)

@@ -241,6 +241,7 @@ impl Proxy {
     #[track_caller]
     pub fn slice_set<A: Dim>(&self, src: &Proxy, dim: A, offset: usize) -> Result<()> {
         let op = "slice_set";
+        check::open(op, &[self, src])?;
         let set = || {
             writable(self, op)?;
             let ranges = part_of(self, src, dim, offset, op)?;

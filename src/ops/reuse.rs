@@ -18,7 +18,10 @@ use crate::memory::{
     registry::{Payload, Tracked},
     switch,
 };
-use crate::ops::exec::{adopt_for, call, device, launch, pin, view, view_as};
+use crate::ops::{
+    check,
+    exec::{adopt_for, call, device, launch, pin, view, view_as},
+};
 
 /// An operand of an operation that may write into what it is given.
 #[derive(Debug)]
@@ -74,7 +77,12 @@ pub(crate) fn instead(
 ) -> Result<Reused> {
     call(op, site, |local| {
         // The other operand stays announced; `own` must not be when it is taken.
-        let others = other.map(|other| pin(local, op, [other])).transpose()?;
+        let others = other
+            .map(|other| {
+                check::open_as(op, other, usize::from(first.is_none()))?;
+                pin(local, op, [other])
+            })
+            .transpose()?;
         let others = others.as_ref().map(|pins| pins.arrays());
         let other = others.as_ref().map(|[other]| &**other);
         let fits = || {

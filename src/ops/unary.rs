@@ -272,7 +272,12 @@ impl Proxy {
     /// As [`Proxy::affine`].
     #[track_caller]
     pub fn contiguous(&self) -> Result<Proxy> {
-        if self.is_contiguous() { Ok(self.clone()) } else { copy_of(self, "contiguous", Location::caller()) }
+        let op = "contiguous";
+        if !self.is_contiguous() {
+            return copy_of(self, op, Location::caller());
+        }
+        check::open(op, &[self])?;
+        Ok(self.clone())
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn stale(op: &'static str, key: Key) -> Error {
 
 /// As [`stale`], for an operand; the first is 0.
 #[cold]
-pub(super) fn stale_operand(op: &'static str, key: Key, operand: usize) -> Error {
+pub(crate) fn stale_operand(op: &'static str, key: Key, operand: usize) -> Error {
     let cell = slot(key.index());
     let state = cell.core.state();
     let same = generation_of(state) == key.generation();
