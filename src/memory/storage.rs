@@ -42,6 +42,8 @@ pub(crate) struct Cell {
     version: AtomicU64,
     /// Bytes of the buffer, for reports.
     bytes: AtomicU64,
+    /// The block of an arena that the buffer lies in, if it lies in one.
+    block: AtomicU32,
     buffer: UnsafeCell<Option<Buffer>>,
 }
 
@@ -55,6 +57,7 @@ static CELLS: Slab<Cell> = Slab::new(|| Cell {
     writer: AtomicU32::new(0),
     version: AtomicU64::new(0),
     bytes: AtomicU64::new(0),
+    block: AtomicU32::new(0),
     buffer: UnsafeCell::new(None),
 });
 
@@ -64,6 +67,12 @@ pub(crate) struct Storage {
     index: u32,
     /// Whether it holds the block of an arena.
     holds: bool,
+}
+
+/// The block of an arena that the storage of an array of a cycle lies in.
+pub(crate) fn block_of(storage: u32) -> u32 {
+    // Relaxed: the caller knows of the storage from the array's slot, which was published after this was written.
+    CELLS.get(storage).block.load(Ordering::Relaxed)
 }
 
 /// No cell is left: 268 million storages are alive.
@@ -80,6 +89,8 @@ impl Storage {
         if local.desk.is_open() {
             let (span, part) = local.desk.take_at_once(bytes)?;
             free.pop();
+            // Relaxed: published with the slot of the array.
+            CELLS.get(index).block.store(part.block, Ordering::Relaxed);
             Self::fill(index, bytes, || Buffer::from_arena(span, Device::Cpu, part));
         } else {
             let (ptr, reserved) = pool::alloc_at_once(bytes)?;
@@ -98,6 +109,10 @@ impl Storage {
             None if CELLS.refill(&mut free) => free.pop().ok_or_else(|| full(op))?,
             None => return Err(full(op)),
         };
+        if let Some(part) = buffer.part() {
+            // Relaxed: as above.
+            CELLS.get(index).block.store(part.block, Ordering::Relaxed);
+        }
         Self::fill(index, buffer.span().bytes(), || buffer);
         Ok(Storage { index, holds: false })
     }

@@ -23,7 +23,7 @@ use crate::memory::workspace::{
     config::{DebugMode, LocationPolicy, MirroringPolicy, ResetPolicy, SpillPolicy, WorkspaceConfig},
     graves,
     plan::{Mark, Plan, Room},
-    scope::{self, CycleId, Scope},
+    scope::{CycleId, Scope},
     stats::Tally,
 };
 
@@ -211,7 +211,10 @@ impl Arena {
     fn resize(&self, state: &mut State, bytes: usize) -> std::result::Result<(), AllocError> {
         let before = state.plan.size();
         if self.config.policy_location() == LocationPolicy::Mmap {
-            // Growing a file keeps what is in it.
+            // Growing a file keeps what is in it, and who uses it would see what is written to it anew.
+            if state.block.as_ref().is_some_and(Block::is_in_use_at_all) {
+                return Err(AllocError::Exhausted);
+            }
             let made = self.map(state, bytes).map_err(AllocError::Failed)?;
             self.bury_block(state);
             state.plan.sized(made.bytes());
@@ -256,20 +259,10 @@ impl Arena {
             if self.is_ring() {
                 self.end_before(state, self.scope.last() + 1);
             }
-            self.bury(state, block);
+            graves::bury(block);
         }
         (state.in_use, state.blocked) = (false, false);
         state.laps.clear();
-    }
-
-    /// Frees memory whose cycles ended, now or when nobody uses it any more.
-    fn bury(&self, state: &State, block: Block) {
-        graves::bury(block, self.ended(state).collect());
-    }
-
-    /// The cycles of a workspace that is closed, those of nested entries too.
-    fn ended(&self, state: &State) -> impl Iterator<Item = (u32, u64)> + Clone {
-        std::iter::once(self.scope.ended()).chain(state.nested.iter().map(Scope::ended))
     }
 
     /// Ends the cycles with a stamp below, of this workspace's ring.
@@ -297,7 +290,7 @@ impl Arena {
 
     /// Something used the bytes when their cycle ended. If it still does, the workspace takes fresh ones.
     fn renew(&self, state: &mut State) {
-        if is_in_use(self.ended(state), state.block.as_ref()) {
+        if state.block.as_ref().is_some_and(Block::is_in_use_at_all) {
             let size = state.plan.size();
             state.tally.renewals += 1;
             if self.config.policy_location() == LocationPolicy::Mmap {
@@ -321,7 +314,7 @@ impl Arena {
         let leave = state.plan.leave();
         if !self.is_ring() {
             self.scope.end_all();
-            state.in_use = is_in_use(self.ended(state), state.block.as_ref());
+            state.in_use = state.block.as_ref().is_some_and(Block::is_in_use_at_all);
         }
         if leave.free_externals && !state.externals.is_empty() {
             self.free_externals(state);
@@ -344,7 +337,7 @@ impl Arena {
         for chunk in chunks {
             if chunk.stamp < oldest {
                 state.plan.released_externals(chunk.bytes, chunk.requests);
-                self.bury(state, chunk.block);
+                graves::bury(chunk.block);
             } else {
                 state.externals.push(chunk);
             }
@@ -360,7 +353,7 @@ impl Arena {
         self.end_before(state, stamp + 1);
         if let Some(chunk) = state.pinned.pop_front() {
             state.plan.released_pinned(chunk.bytes, chunk.requests);
-            self.bury(state, chunk.block);
+            graves::bury(chunk.block);
         }
         true
     }
@@ -389,7 +382,8 @@ impl Arena {
         scope.end_all();
         scope.set_state(WorkspaceState::Closed);
         // Bytes in use stay where they are until the whole cycle ends: its own, and those of entries inside it.
-        if !is_in_use(state.nested[state.depth..].iter().map(Scope::ended), state.block.as_ref()) {
+        let ended = |cycle: CycleId| state.nested[state.depth..].iter().any(|scope| scope.index() == cycle.scope);
+        if !state.block.as_ref().is_some_and(|block| block.is_in_use(ended)) {
             state.plan.rewind(nested.mark);
         }
     }
@@ -419,7 +413,7 @@ impl Arena {
         blocks.extend(state.externals.drain(..).map(|chunk| chunk.block));
         blocks.extend(state.pinned.drain(..).map(|chunk| chunk.block));
         for block in blocks {
-            self.bury(state, block);
+            graves::bury(block);
         }
         state.plan.sized(0);
     }
@@ -564,7 +558,8 @@ impl Arena {
             return false;
         }
         self.end_before(state, stamp + 1);
-        if is_in_use(std::iter::once((self.scope.index(), stamp + 1)), state.block.as_ref()) {
+        let ended = |cycle: CycleId| cycle.scope == self.scope.index() && cycle.stamp <= stamp;
+        if state.block.as_ref().is_some_and(|block| block.is_in_use(ended)) {
             return false;
         }
         while state.laps.front().is_some_and(|lap| lap.stamp <= stamp) {
@@ -583,12 +578,6 @@ impl Arena {
             used: plan.offset() as u64,
         }))
     }
-}
-
-/// Whether anything uses bytes of cycles that were ended, of these scopes and with a stamp below. In this order: who is
-/// announced may begin to hold the block, and nobody else.
-fn is_in_use(ended: impl Iterator<Item = (u32, u64)> + Clone, block: Option<&Block>) -> bool {
-    scope::is_any_read(ended) || block.is_some_and(Block::is_held)
 }
 
 fn note_lap(laps: &mut VecDeque<Lap>, stamp: u64, start: usize, end: usize) {

@@ -13,7 +13,10 @@ use crate::device::{
     buffer::{Buffer, Span},
     cpu::mapped::MappedBlock,
 };
-use crate::memory::slab::Slab;
+use crate::memory::{
+    slab::Slab,
+    workspace::scope::{self, CycleId},
+};
 
 /// What references need to know of a block. Lives in a slab and is used again.
 #[derive(Debug)]
@@ -127,9 +130,19 @@ impl Block {
         }
     }
 
-    /// Whether a reference holds it. Nobody can begin to hold a block that nobody holds, and of whose arrays none is
-    /// announced and valid.
-    pub(crate) fn is_held(&self) -> bool {
+    /// Whether anybody uses its bytes of such cycles, which the caller ended: by an array that is announced, or by a
+    /// reference that holds it. In this order: who is announced may begin to hold it, and nobody else.
+    pub(crate) fn is_in_use(&self, ended: impl Fn(CycleId) -> bool) -> bool {
+        scope::is_read(self.index, ended) || self.is_held()
+    }
+
+    /// Whether anybody uses its bytes. The caller ended all cycles that had some.
+    pub(crate) fn is_in_use_at_all(&self) -> bool {
+        self.is_in_use(|_| true)
+    }
+
+    /// Whether a reference holds it.
+    fn is_held(&self) -> bool {
         // Acquire: pairs with the Release in `let_go`.
         CELLS.get(self.index).holders.load(Ordering::Acquire) != 0
     }

@@ -3,31 +3,17 @@
 use std::sync::{Mutex, PoisonError};
 
 use crate::base::sync::{AtomicU32, Ordering};
-use crate::memory::workspace::{block::Block, scope};
+use crate::memory::workspace::block::Block;
 
-/// A block, and the scopes and stamps below which its arrays have ended.
-#[derive(Debug)]
-struct Grave {
-    block: Block,
-    scopes: Vec<(u32, u64)>,
-}
-
-impl Grave {
-    fn is_in_use(&self) -> bool {
-        scope::is_any_read(self.scopes.iter().copied()) || self.block.is_held()
-    }
-}
-
-static GRAVES: Mutex<Vec<Grave>> = Mutex::new(Vec::new());
+static GRAVES: Mutex<Vec<Block>> = Mutex::new(Vec::new());
 /// As many as are in the list, to be read without the lock.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// Frees a block whose cycles ended: at once, or when nobody uses it any more.
-pub(crate) fn bury(block: Block, scopes: Vec<(u32, u64)>) {
-    let grave = Grave { block, scopes };
-    if grave.is_in_use() {
+pub(crate) fn bury(block: Block) {
+    if block.is_in_use_at_all() {
         let mut graves = GRAVES.lock().unwrap_or_else(PoisonError::into_inner);
-        graves.push(grave);
+        graves.push(block);
         COUNT.store(graves.len() as u32, Ordering::Relaxed);
     }
 }
@@ -44,7 +30,7 @@ pub(crate) fn sweep() {
 #[cold]
 fn sweep_all() {
     let mut graves = GRAVES.lock().unwrap_or_else(PoisonError::into_inner);
-    let (used, free): (Vec<Grave>, Vec<Grave>) = graves.drain(..).partition(Grave::is_in_use);
+    let (used, free): (Vec<Block>, Vec<Block>) = graves.drain(..).partition(Block::is_in_use_at_all);
     *graves = used;
     COUNT.store(graves.len() as u32, Ordering::Relaxed);
     drop(graves);

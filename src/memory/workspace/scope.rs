@@ -19,10 +19,10 @@ use crate::base::{
 };
 use crate::memory::{
     hazard::USER,
-    registry::{ArraySlot, slot},
+    registry::{ArraySlot, slot, storage_of},
     slab::Slab,
     slot::CYCLE,
-    threads,
+    storage, threads,
 };
 
 /// A scope as arrays refer to it. Lives in a slab and is used again; its stamps go on.
@@ -119,23 +119,23 @@ impl Scope {
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
-
-    /// The scope, and the stamp below which all that it had have ended once its last cycle did.
-    pub(crate) fn ended(&self) -> (u32, u64) {
-        (self.index, self.last() + 1)
-    }
 }
 
-/// Whether a thread is using an array of one of these scopes, of a cycle with a stamp below the one beside it. The
-/// caller ended those cycles; this issues the heavy barrier.
-pub(crate) fn is_any_read(ended: impl Iterator<Item = (u32, u64)> + Clone) -> bool {
+/// Whether a thread is using an array that lies in a block and is of such a cycle, which the caller ended. Issues the
+/// heavy barrier.
+///
+/// What a slot says holds for whoever found its array valid: it was written before, and stays while the array is
+/// announced. An announcement that finds it ended is withdrawn, whatever is answered for it.
+pub(crate) fn is_read(block: u32, ended: impl Fn(CycleId) -> bool) -> bool {
     threads::barrier();
     let mut read = false;
     threads::for_each_seat(|seat| {
         for (_, place) in seat.record.places() {
-            let array = slot((place & !USER) - 1);
-            let CycleId { scope, stamp } = array.cycle_id();
-            read |= array.core.state() & CYCLE != 0 && ended.clone().any(|(of, below)| of == scope && stamp < below);
+            let index = (place & !USER) - 1;
+            let array = slot(index);
+            read |= array.core.state() & CYCLE != 0
+                && storage_of(index).is_some_and(|storage| storage::block_of(storage) == block)
+                && ended(array.cycle_id());
         }
     });
     read
