@@ -7,5 +7,9 @@
 mod common;
 mod support;
 
+mod accounting;
 mod basics;
+mod host_only;
+mod leaks;
 mod nesting;
+mod survivors;

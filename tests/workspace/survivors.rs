@@ -1,0 +1,367 @@
+//! What outlives the cycle in which it is made or used: saved values, readers on other threads, exports, variables, what
+//! optimisers and layers keep; and what does not.
+
+use std::sync::mpsc;
+
+use ndgc::nn::kv_cache::{Cache, ConcatKvCache};
+use ndgc::nn::{Adam, AdamConfig, BatchNorm, Mlp, Module, ModuleT, Optimizer, SGD, VarBuilder, VarMap, linear};
+use ndgc::{
+    DType, Device, Error, Generator, LocationPolicy, NdManager, SpillPolicy, Tensor, Var, Workspace, WorkspaceConfig,
+    gc, no_grad,
+};
+
+use crate::support::{alone, basic, doubles, el, filled, leak, refusal, sum, values};
+
+fn config() -> WorkspaceConfig {
+    basic().build().unwrap()
+}
+
+fn no_workspace<R>(f: impl FnOnce() -> R) -> R {
+    let _out = Workspace::scope_out();
+    f()
+}
+
+fn renewals(id: &str) -> u64 {
+    Workspace::find(id).unwrap().stats().renewals
+}
+
+#[test]
+fn a_loss_that_leaves_its_cycle_can_be_derived_later_and_its_saved_values_are_not_overwritten() {
+    alone(|| {
+        let w = Var::new(&[2f64, 3.], &Device::Cpu).unwrap();
+        let loss = {
+            let _epoch = Workspace::enter("EPOCH", &config()).unwrap();
+            let step = Workspace::enter("STEP", &config()).unwrap();
+            let x = Tensor::new(&[5f64, 7.], &Device::Cpu).unwrap();
+            let loss = w.mul(&x).unwrap().sqr().unwrap().sum_all().unwrap().leverage().unwrap();
+            step.leave();
+            for value in [100., 200., 300.] {
+                let _step = Workspace::enter("STEP", &config()).unwrap();
+                let noise: Vec<Tensor> = (0..10).map(|_| filled(value, 2)).collect();
+                assert_eq!(noise.iter().map(sum).sum::<f64>(), 20. * value);
+            }
+            assert_eq!(renewals("STEP"), 1, "the block with the saved values was left alone, once");
+            let grads = loss.backward().unwrap();
+            // 2 (w x) x
+            assert_eq!(values(grads.get(&w).unwrap()), [100., 294.]);
+            loss
+        };
+        leak(loss.backward());
+    });
+}
+
+#[test]
+fn a_loss_made_outside_of_arrays_inside_keeps_what_it_needs() {
+    alone(|| {
+        let w = Var::new(&[2f64, 3.], &Device::Cpu).unwrap();
+        let loss = {
+            let _step = Workspace::enter("STEP", &config()).unwrap();
+            let x = Tensor::new(&[5f64, 7.], &Device::Cpu).unwrap();
+            let squares = w.mul(&x).unwrap().sqr().unwrap();
+            let _out = Workspace::scope_out();
+            squares.sum_all().unwrap()
+        };
+        assert!(!loss.is_attached() && loss.is_in_scope());
+        let _step = Workspace::enter("STEP", &config()).unwrap();
+        let noise: Vec<Tensor> = (0..10).map(|_| filled(9., 2)).collect();
+        let grads = loss.backward().unwrap();
+        assert_eq!(values(grads.get(&w).unwrap()), [100., 294.]);
+        assert_eq!(noise.iter().map(sum).sum::<f64>(), 180.);
+    });
+}
+
+#[test]
+fn gradients_belong_to_the_cycle_in_which_backward_ran() {
+    alone(|| {
+        let w = Var::new(&[2f64, 3.], &Device::Cpu).unwrap();
+        let grads = Workspace::cycle("STEP", &config(), || w.sqr()?.sum_all()?.backward()).unwrap();
+        let grad = grads.get(&w).unwrap();
+        assert!(grad.is_attached() && !grad.is_in_scope());
+        let mut sgd = SGD::new(vec![w.clone()], 0.5).unwrap();
+        leak(sgd.step(&grads));
+        assert_eq!(values(&w), [2., 3.]);
+    });
+}
+
+#[test]
+fn bytes_that_another_thread_reads_when_their_cycle_ends_are_not_overwritten() {
+    alone(|| {
+        let cycle = Workspace::enter("STEP", &config()).unwrap();
+        let array = filled(7., 1000);
+        let (reading, wait_reading) = mpsc::channel::<()>();
+        let (go_on, wait_go_on) = mpsc::channel::<()>();
+        let other = array.clone();
+        let reader = std::thread::spawn(move || {
+            let all = other.with_slice(|slice: &[f64]| {
+                reading.send(()).unwrap();
+                wait_go_on.recv().unwrap();
+                slice.to_vec()
+            });
+            (all, leak(other.exp()))
+        });
+        wait_reading.recv().unwrap();
+        cycle.leave();
+        for _ in 0..3 {
+            let _cycle = Workspace::enter("STEP", &config()).unwrap();
+            let over = filled(-1., 1000);
+            assert_eq!(sum(&over), -1000.);
+        }
+        go_on.send(()).unwrap();
+        let (all, after) = reader.join().unwrap();
+        assert_eq!(all.unwrap(), [7.; 1000]);
+        assert!(after.contains("in cycle 1, ended with its cycle"), "{after}");
+        leak(array.exp());
+        assert_eq!(renewals("STEP"), 1);
+        let active = Device::Cpu.memory().active;
+        Workspace::cycle("STEP", &config(), || Ok(())).unwrap();
+        assert!(active - Device::Cpu.memory().active >= 10 << 20, "the block that was left alone came back");
+    });
+}
+
+#[test]
+fn bytes_of_a_nested_entry_that_another_thread_reads_are_not_overwritten_by_the_next_cycle() {
+    alone(|| {
+        let cycle = Workspace::enter("STEP", &config()).unwrap();
+        let other = Workspace::enter("OTHER", &config()).unwrap();
+        let nested = Workspace::enter("STEP", &config()).unwrap();
+        let array = filled(7., 1000);
+        let (reading, wait_reading) = mpsc::channel::<()>();
+        let (go_on, wait_go_on) = mpsc::channel::<()>();
+        let reader = std::thread::spawn(move || {
+            array.with_slice(|slice: &[f64]| {
+                reading.send(()).unwrap();
+                wait_go_on.recv().unwrap();
+                slice.to_vec()
+            })
+        });
+        wait_reading.recv().unwrap();
+        drop(nested);
+        drop(other);
+        let beside = filled(-1., 1000);
+        cycle.leave();
+        leak(beside.exp());
+        Workspace::cycle("STEP", &config(), || Ok(assert_eq!(sum(&filled(-1., 10_000)), -10_000.))).unwrap();
+        go_on.send(()).unwrap();
+        assert_eq!(reader.join().unwrap().unwrap(), [7.; 1000]);
+        assert_eq!(renewals("STEP"), 1);
+    });
+}
+
+#[test]
+fn a_mapped_workspace_does_not_grow_over_bytes_that_another_thread_reads() {
+    alone(|| {
+        let config = WorkspaceConfig::builder()
+            .initial_size(64 << 10)
+            .policy_location(LocationPolicy::Mmap)
+            .policy_spill(SpillPolicy::Reallocate)
+            .build()
+            .unwrap();
+        let cycle = Workspace::enter("STEP", &config).unwrap();
+        let array = filled(7., 1000);
+        let (reading, wait_reading) = mpsc::channel::<()>();
+        let (go_on, wait_go_on) = mpsc::channel::<()>();
+        let reader = std::thread::spawn(move || {
+            array.with_slice(|slice: &[f64]| {
+                reading.send(()).unwrap();
+                wait_go_on.recv().unwrap();
+                slice.to_vec()
+            })
+        });
+        wait_reading.recv().unwrap();
+        let _too_large = filled(1., 100_000);
+        let size = cycle.stats().size;
+        cycle.leave();
+        for _ in 0..3 {
+            let cycle = Workspace::enter("STEP", &config).unwrap();
+            assert_eq!(sum(&filled(-1., 1000)), -1000.);
+            assert_eq!((cycle.stats().size, cycle.stats().externals), (size, 1), "it goes beside the file");
+        }
+        go_on.send(()).unwrap();
+        assert_eq!(reader.join().unwrap().unwrap(), [7.; 1000]);
+        for larger in [false, true] {
+            let cycle = Workspace::enter("STEP", &config).unwrap();
+            let _large = filled(1., 100_000);
+            assert_eq!((cycle.stats().size > size, cycle.stats().externals == 0), (larger, larger));
+        }
+    });
+}
+
+#[test]
+fn an_export_keeps_the_bytes_and_comes_back_as_an_array_that_no_workspace_ends() {
+    alone(|| {
+        let cycle = Workspace::enter("STEP", &config()).unwrap();
+        let pack = filled(7., 1000).to_dlpack().unwrap();
+        cycle.leave();
+        Workspace::cycle("STEP", &config(), || Ok(assert_eq!(sum(&filled(1., 1000)), 1000.))).unwrap();
+        assert_eq!(renewals("STEP"), 1);
+        let again = Tensor::from_dlpack(pack, &Device::Cpu).unwrap();
+        assert!(again.is_in_scope() && again.is_detached().unwrap());
+        Workspace::cycle("STEP", &config(), || Ok(assert_eq!(sum(&filled(2., 1000)), 2000.))).unwrap();
+        assert_eq!(values(&again), [7.; 1000]);
+    });
+}
+
+#[test]
+fn a_manager_cannot_have_an_array_of_a_workspace_and_says_what_to_do() {
+    alone(|| {
+        let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
+        let _cycle = Workspace::enter("STEP", &config()).unwrap();
+        let array = doubles(10);
+        let why =
+            "workspace [STEP]: the array's bytes are the workspace's; detach() gives an array that can be attached";
+        assert_eq!(refusal(array.attach(&manager)), format!("attach: {why}"));
+        assert_eq!(refusal(array.temp_attach(&manager)), format!("temp_attach: {why}"));
+        assert!(array.is_attached() && manager.array_count() == 0);
+        array.detach().attach(&manager).unwrap();
+        assert_eq!(manager.array_count(), 1);
+        // A manager's creation in a workspace is the workspace's: the innermost open one takes what is made.
+        assert!(manager.ones(3, DType::F64).unwrap().is_attached());
+        assert_eq!(manager.array_count(), 1);
+    });
+}
+
+#[test]
+fn variables_made_in_a_cycle_outlive_it() {
+    alone(|| {
+        let (of_array, of_numbers, of_zeros, drawn) = {
+            let cycle = Workspace::enter("STEP", &config()).unwrap();
+            let of_array = Var::from_tensor(&filled(2., 10)).unwrap();
+            let before = cycle.stats().offset;
+            let of_numbers = Var::new(&[1f64, 2.], &Device::Cpu).unwrap();
+            let of_zeros = Var::zeros(10, DType::F64, &Device::Cpu).unwrap();
+            let drawn = Var::rand(1f64, 2., 10, &Device::Cpu).unwrap();
+            assert!(cycle.stats().offset - before <= 3 * el(10));
+            (of_array, of_numbers, of_zeros, drawn)
+        };
+        Workspace::cycle("STEP", &config(), || {
+            of_zeros.set(&filled(5., 10))?;
+            Ok(drop(filled(-1., 1000)))
+        })
+        .unwrap();
+        for variable in [&of_array, &of_numbers, &of_zeros, &drawn] {
+            assert!(!variable.is_attached() && variable.is_in_scope());
+        }
+        assert_eq!((sum(&of_array), values(&of_numbers), sum(&of_zeros)), (20., vec![1., 2.], 50.));
+        assert!(values(&drawn).iter().all(|number| (1. ..2.).contains(number)));
+    });
+}
+
+/// A training of four steps with Adam, and what the variables are afterwards.
+fn trained(in_cycles: bool) -> Vec<Vec<f64>> {
+    let steps = |step: u32, model: &mut Option<(Mlp, Adam)>| {
+        let (mlp, adam) = model.get_or_insert_with(|| {
+            let mlp = Mlp::new(&[3, 4, 1], &mut Generator::new(7), &Device::Cpu).unwrap();
+            let adam = Adam::with_config(mlp.variables(), AdamConfig::default()).unwrap();
+            (mlp, adam)
+        });
+        let x = Tensor::full(0.5f32 + step as f32, (5, 3), &Device::Cpu)?;
+        let loss = mlp.forward(&x)?.sqr()?.mean_all()?;
+        adam.step(&loss.backward()?)
+    };
+    let mut model = None;
+    for step in 0..4 {
+        // Model and optimiser are made in the first cycle.
+        if in_cycles {
+            Workspace::cycle("STEP", &config(), || steps(step, &mut model)).unwrap();
+        } else {
+            steps(step, &mut model).unwrap();
+        }
+    }
+    let variables = model.unwrap().0.variables();
+    variables.iter().map(|variable| values(&variable.to_dtype(DType::F64).unwrap())).collect()
+}
+
+#[test]
+fn a_model_and_adam_made_in_a_cycle_train_as_they_do_without() {
+    alone(|| {
+        assert_eq!(trained(true), trained(false));
+        let stats = Workspace::find("STEP").unwrap().stats();
+        assert_eq!((stats.cycles, stats.renewals, stats.externals), (4, 0, 0));
+    });
+}
+
+#[test]
+fn layers_made_in_a_cycle_by_a_builder_outlive_it() {
+    alone(|| {
+        let map = VarMap::new();
+        let layer = Workspace::cycle("STEP", &config(), || {
+            linear(3, 2, VarBuilder::from_varmap(&map, DType::F64, &Device::Cpu))
+        })
+        .unwrap();
+        let x = Tensor::ones((1, 3), DType::F64, &Device::Cpu).unwrap();
+        let first = Workspace::cycle("STEP", &config(), || layer.forward(&x)?.to_vec::<f64>()).unwrap();
+        assert_eq!(layer.forward(&x).unwrap().to_vec::<f64>().unwrap(), first);
+        assert!(map.all_vars().iter().all(|variable| !variable.is_attached()));
+    });
+}
+
+#[test]
+fn the_running_statistics_of_a_batch_norm_made_and_used_in_cycles_outlive_them() {
+    alone(|| {
+        let make = || {
+            let of = |value: f64| Tensor::full(value, 2, &Device::Cpu);
+            BatchNorm::new_no_bias(2, of(0.)?, of(1.)?, 1e-5)
+        };
+        let batch = |step: u32| Tensor::arange(f64::from(step), f64::from(step) + 8., &Device::Cpu)?.reshape((4, 2));
+        let plain = make().unwrap();
+        let norm = Workspace::cycle("STEP", &config(), make).unwrap();
+        for step in 0..3 {
+            plain.forward_train(&batch(step).unwrap()).unwrap();
+            Workspace::cycle("STEP", &config(), || norm.forward_t(&batch(step)?, true).map(drop)).unwrap();
+        }
+        assert_eq!(values(norm.running_mean()), values(plain.running_mean()));
+        assert_eq!(values(norm.running_var()), values(plain.running_var()));
+        let x = batch(9).unwrap();
+        let of = |norm: &BatchNorm| no_grad(|| norm.forward_t(&x, false)).unwrap().to_vec::<f64>().unwrap();
+        assert_eq!(of(&norm), of(&plain));
+        assert!(!norm.running_mean().is_attached());
+        assert_eq!(renewals("STEP"), 0);
+    });
+}
+
+#[test]
+fn a_cache_of_keys_that_was_begun_in_a_cycle_is_an_error_in_the_next_unless_it_is_kept_outside() {
+    alone(|| {
+        let token = |value: f64| Tensor::full(value, (1, 1, 2), &Device::Cpu).unwrap();
+        let mut cache = Cache::new(1, 8);
+        Workspace::cycle("STEP", &config(), || cache.append(&token(1.))).unwrap();
+        let text = leak(Workspace::cycle("STEP", &config(), || cache.append(&token(2.))));
+        assert!(text.contains("workspace [STEP]"), "{text}");
+        assert_eq!(cache.current_seq_len(), 1, "nothing was taken in");
+        cache.reset();
+        for value in [1., 2., 3.] {
+            let _cycle = Workspace::enter("STEP", &config()).unwrap();
+            let token = token(value);
+            let _out = Workspace::scope_out();
+            cache.append(&token).unwrap();
+        }
+        assert_eq!(values(&cache.current_data().unwrap().unwrap()), [1., 1., 2., 2., 3., 3.]);
+        // This one detaches what it keeps.
+        let mut concat = ConcatKvCache::new(1);
+        for value in [1., 2., 3.] {
+            Workspace::cycle("STEP", &config(), || concat.append(&token(value), &token(-value)).map(drop)).unwrap();
+        }
+        assert_eq!(values(concat.k().unwrap()), [1., 1., 2., 2., 3., 3.]);
+        assert_eq!(values(concat.v().unwrap()), [-1., -1., -2., -2., -3., -3.]);
+    });
+}
+
+#[test]
+fn a_result_that_a_section_needs_again_must_not_lie_in_a_workspace() {
+    alone(|| {
+        let device = Device::sim(ndgc::SimConfig::default());
+        let outside = Tensor::ones(10, DType::F64, &device).unwrap();
+        let _cycle = Workspace::enter_on(&device, "STEP", &config()).unwrap();
+        let inside = Tensor::ones(10, DType::F64, &device).unwrap();
+        let refused = device.capture(|| inside.exp());
+        assert!(matches!(refused, Err(Error::Capture { .. })), "{refused:?}");
+        assert!(refused.unwrap_err().to_string().contains("detach() it before the section"));
+        // A section is run once before it is captured.
+        no_workspace(|| outside.affine(2., 0.).map(drop)).unwrap();
+        gc::collect();
+        let (graph, result) = device.capture(|| outside.affine(2., 0.)).unwrap();
+        assert!(!result.is_attached());
+        graph.replay().unwrap();
+        assert_eq!(sum(&result), 20.);
+    });
+}
