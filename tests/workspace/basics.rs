@@ -5,7 +5,7 @@ use ndgc::{
     SimConfig, SpillPolicy, Tensor, Workspace, WorkspaceConfig,
 };
 
-use crate::support::{alone, basic, doubles, el, filled, leak, loop_first, loop_over_time, sum, values};
+use crate::support::{alone, basic, doubles, el, filled, in_cycle, leak, loop_first, loop_over_time, sum, values};
 
 #[test]
 fn w01_without_a_workspace_arrays_are_detached() {
@@ -282,7 +282,7 @@ fn w15_a_first_block_has_its_slack() {
 fn w16_a_learned_block_has_its_slack() {
     alone(|| {
         let config = WorkspaceConfig::builder().overallocation_limit(1.0).build().unwrap();
-        Workspace::cycle("W16", &config, || Ok(drop(doubles(100)))).unwrap();
+        in_cycle("W16", &config, || drop(doubles(100)));
         assert_eq!(Workspace::find("W16").unwrap().stats().size, 2 * el(100));
     });
 }
@@ -296,7 +296,7 @@ fn w17_over_time_learns_the_largest_cycle_when_it_is_told_to() {
             .build()
             .unwrap();
         for n in 1..=10 {
-            Workspace::cycle("W17", &config, || Ok(drop(doubles(10 * n)))).unwrap();
+            in_cycle("W17", &config, || drop(doubles(10 * n)));
             assert_eq!(Workspace::find("W17").unwrap().stats().size, 0);
         }
         let workspace = Workspace::find("W17").unwrap();
@@ -332,7 +332,7 @@ fn w18_what_is_made_while_the_workspace_is_off_does_not_count() {
 fn w19_each_cycle_begins_and_ends_at_the_start_and_hands_out_zeros() {
     alone(|| {
         let config = loop_over_time().build().unwrap();
-        Workspace::cycle("W19", &config, || Ok(drop(doubles(10)))).unwrap();
+        in_cycle("W19", &config, || drop(doubles(10)));
         let workspace = Workspace::find("W19").unwrap();
         workspace.initialize().unwrap();
         for _ in 0..10 {
@@ -407,7 +407,7 @@ fn w23_creations_and_operations_take_exactly_their_bytes() {
         };
         let ones = doubles(5);
         took(&ones, 5);
-        let given = Tensor::new(&[1f64, 2., 3., 4., 5.], &Device::Cpu).unwrap();
+        let given = Tensor::new([1f64, 2., 3., 4., 5.], &Device::Cpu).unwrap();
         took(&given, 5);
         // A vector of 4 KiB could be taken over as it is; in a workspace it is copied.
         let vector = Tensor::from_vec(vec![1f64; 1000], 1000, &Device::Cpu).unwrap();

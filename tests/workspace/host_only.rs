@@ -99,14 +99,14 @@ fn r16_every_creation_in_it_makes_host_arrays() {
     on_sim(|device, _| {
         let _cache = Workspace::enter_on(device, "CACHE", &sample()).unwrap();
         let made = [
-            Tensor::new(&[1f64, 2.], device).unwrap(),
+            Tensor::new([1f64, 2.], device).unwrap(),
             Tensor::from_slice(&[1f64, 2.], 2, device).unwrap(),
             Tensor::from_vec(vec![1f64, 2.], 2, device).unwrap(),
             Tensor::from_vec(vec![1f64; 1000], 1000, device).unwrap(),
             Tensor::arange(1f64, 3., device).unwrap(),
             Tensor::rand(0f64, 1., 10, device).unwrap(),
             Tensor::randn(0f64, 1., 10, device).unwrap(),
-            Tensor::new(&[1f64, 2.], &Device::Cpu).unwrap().to_device(device).unwrap(),
+            Tensor::new([1f64, 2.], &Device::Cpu).unwrap().to_device(device).unwrap(),
         ];
         for (index, array) in made.iter().enumerate() {
             assert!(array.device().is_cpu() && array.is_attached(), "{index}: {array:?}");

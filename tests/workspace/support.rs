@@ -2,7 +2,8 @@
 //! inside [`alone`], for debug modes and byte counts belong to the process.
 
 use ndgc::{
-    AllocationPolicy, DType, Device, Error, LearningPolicy, Result, Tensor, WorkspaceConfig, WorkspaceConfigBuilder,
+    AllocationPolicy, DType, Device, Error, LearningPolicy, Result, Tensor, Workspace, WorkspaceConfig,
+    WorkspaceConfigBuilder,
 };
 
 pub(crate) use crate::common::alone;
@@ -50,6 +51,12 @@ pub(crate) fn sum(array: &Tensor) -> f64 {
 /// All elements.
 pub(crate) fn values(array: &Tensor) -> Vec<f64> {
     array.to_vec().unwrap()
+}
+
+/// Runs `body` in a cycle of a workspace of the host.
+pub(crate) fn in_cycle(id: &str, config: &WorkspaceConfig, body: impl FnOnce()) {
+    let _cycle = Workspace::enter(id, config).unwrap();
+    body();
 }
 
 /// The text of an error that must be [`Error::LeakedArray`].
