@@ -1,9 +1,10 @@
 //! Who lives how long: keys, registry, reclaim queue, owners, managers, reports.
 //!
 //! This layer owns the lifetimes and knows no mathematics. In reading order: what a slot is and how it ends
-//! (`slot`), how readers say that they use one (`hazard`), how dead ones wait (`queue`); the registry built of
-//! these; who owns an array (`owner`, `lend`, `manager`); what drains (`reclaim`); what is told (`report`, `gc`).
+//! (`slot`), how readers say that they use one (`hazard`), how dead ones wait (`queue`), when a cycle of arrays ends
+//! (`cycle`); the registry built of these; who owns an array (`owner`, `lend`, `manager`); what drains (`reclaim`); what is told (`report`, `gc`).
 
+pub(crate) mod cycle;
 pub(crate) mod hazard;
 pub(crate) mod queue;
 pub(crate) mod slot;

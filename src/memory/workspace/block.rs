@@ -14,6 +14,7 @@ use crate::device::{
     cpu::mapped::MappedBlock,
 };
 use crate::memory::{
+    cycle::Holders,
     slab::Slab,
     workspace::scope::{self, CycleId},
 };
@@ -21,29 +22,25 @@ use crate::memory::{
 /// What references need to know of a block. Lives in a slab and is used again.
 #[derive(Debug)]
 struct Cell {
-    /// References that hold it.
-    holders: AtomicU32,
+    holders: Holders,
     /// Whether it is a file: 1, or 0.
     is_file: AtomicU32,
 }
 
-static CELLS: Slab<Cell> = Slab::new(|| Cell { holders: AtomicU32::new(0), is_file: AtomicU32::new(0) });
+static CELLS: Slab<Cell> = Slab::new(|| Cell { holders: Holders::new(), is_file: AtomicU32::new(0) });
 
 static FREE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 /// One more reference that holds the block. The caller announces an array whose bytes lie in it, or holds it already.
 #[inline]
 pub(crate) fn hold(block: u32) {
-    // Relaxed: seen by whoever finds the caller's announcement gone (its Release in `withdraw`, the Acquire in `places`), or
-    // the reference that it was cloned from let go.
-    CELLS.get(block).holders.fetch_add(1, Ordering::Relaxed);
+    CELLS.get(block).holders.hold();
 }
 
 /// One reference less.
 #[inline]
 pub(crate) fn let_go(block: u32) {
-    // Release: pairs with the Acquire in `is_held`: what was read through the reference was read before.
-    CELLS.get(block).holders.fetch_sub(1, Ordering::Release);
+    CELLS.get(block).holders.let_go();
 }
 
 /// Whether the bytes of a block are those of a file. The caller has an array of it.
@@ -143,8 +140,7 @@ impl Block {
 
     /// Whether a reference holds it.
     fn is_held(&self) -> bool {
-        // Acquire: pairs with the Release in `let_go`.
-        CELLS.get(self.index).holders.load(Ordering::Acquire) != 0
+        CELLS.get(self.index).holders.is_held()
     }
 }
 

@@ -18,6 +18,7 @@ use crate::base::{
     sync::{AtomicU32, AtomicU64, Ordering},
 };
 use crate::memory::{
+    cycle::Oldest,
     hazard::USER,
     registry::{ArraySlot, slot, storage_of},
     slab::Slab,
@@ -28,8 +29,7 @@ use crate::memory::{
 /// A scope as arrays refer to it. Lives in a slab and is used again; its stamps go on.
 #[derive(Debug)]
 struct Cell {
-    /// Arrays stamped below have ended.
-    oldest: AtomicU64,
+    oldest: Oldest,
     /// The stamp of the newest cycle.
     last: AtomicU64,
     /// What the workspace does, as the number of a `WorkspaceState`; for texts.
@@ -37,7 +37,7 @@ struct Cell {
 }
 
 static CELLS: Slab<Cell> =
-    Slab::new(|| Cell { oldest: AtomicU64::new(1), last: AtomicU64::new(0), state: AtomicU32::new(0) });
+    Slab::new(|| Cell { oldest: Oldest::new(), last: AtomicU64::new(0), state: AtomicU32::new(0) });
 
 /// Free cells, used again in the order in which they came back, so that texts about arrays of destroyed workspaces stay
 /// true for long.
@@ -96,9 +96,7 @@ impl Scope {
     /// Ends all cycles with a stamp below this one.
     #[inline]
     pub(crate) fn end_before(&self, stamp: u64) {
-        // Release: pairs with the Acquire in `is_live`; against announcements it is ordered by the heavy barrier that
-        // comes before bytes are used again (`is_read_before`).
-        self.cell().oldest.store(stamp, Ordering::Release);
+        self.cell().oldest.end_before(stamp);
     }
 
     /// Ends all its cycles.
@@ -152,10 +150,8 @@ impl Drop for Scope {
 /// Whether the cycle of an array of a workspace goes on. Read after the array was announced, it is decisive.
 #[inline]
 pub(crate) fn is_live(array: &ArraySlot) -> bool {
-    // Relaxed: written before the slot was opened, which the caller saw.
-    let (scope, stamp) = (array.scope.load(Ordering::Relaxed), array.cycle.load(Ordering::Relaxed));
-    // Acquire: pairs with the Release in `end_before`.
-    stamp >= CELLS.get(scope).oldest.load(Ordering::Acquire)
+    let CycleId { scope, stamp } = array.cycle_id();
+    CELLS.get(scope).oldest.is_live(stamp)
 }
 
 /// What is known of a cycle: the workspace's name, which of its cycles it is, which is the last one, and what it does.

@@ -1,0 +1,200 @@
+//! The end of a workspace's cycle against its readers: stamps, holders and hazard records.
+
+use std::sync::Arc;
+
+use crate::base::sync::{AtomicU32, Ordering, UnsafeCell};
+use crate::memory::{
+    cycle::{Holders, Oldest},
+    hazard::{Record, announced, heavy},
+};
+
+/// The cycle whose array is in slot 0.
+const STAMP: u64 = 1;
+
+/// A step that is left out, or made at another time, to see a model fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    None,
+    NoCheckAfterAnnouncing,
+    NoHeavyBarrier,
+    NoScan,
+    ScanBeforeTheEnd,
+    HoldersBeforeTheScan,
+    NoLookAtHolders,
+    HoldAfterWithdrawing,
+}
+
+/// A block with one array, and two threads' records.
+struct Block {
+    oldest: Oldest,
+    holders: Holders,
+    bytes: UnsafeCell<u32>,
+    /// As in `world.rs`.
+    touched: AtomicU32,
+    records: [Record; 2],
+    fault: Fault,
+}
+
+// SAFETY: `bytes` is for loom to judge.
+#[allow(unsafe_code)]
+unsafe impl Sync for Block {}
+
+impl Block {
+    fn look(&self) {
+        // SAFETY: for loom to judge.
+        #[allow(unsafe_code)]
+        self.bytes.with(|bytes| unsafe { std::ptr::read(bytes) });
+        self.touched.load(Ordering::Relaxed);
+    }
+
+    /// `registry::attempt` for an array of a workspace, a read, and if `keep` a `Storage::clone` that is read through after
+    /// the operation, and dropped.
+    fn read(&self, me: usize, keep: bool) {
+        self.records[me].announce(0, [0], false);
+        let live = self.oldest.is_live(STAMP) || self.fault == Fault::NoCheckAfterAnnouncing;
+        if live {
+            self.look();
+            if keep && self.fault != Fault::HoldAfterWithdrawing {
+                self.holders.hold();
+            }
+        }
+        self.records[me].withdraw(0, 1);
+        if live && keep {
+            if self.fault == Fault::HoldAfterWithdrawing {
+                self.holders.hold();
+            }
+            self.look();
+            self.holders.let_go();
+        }
+    }
+
+    /// `workspace::block::Block::is_in_use`, with `scope::is_read`.
+    fn is_in_use(&self) -> bool {
+        if self.fault != Fault::NoHeavyBarrier {
+            heavy(2);
+        }
+        let early = self.fault == Fault::HoldersBeforeTheScan && self.holders.is_held();
+        if self.fault != Fault::NoScan && announced(self.records.iter(), 0) {
+            return true;
+        }
+        match self.fault {
+            Fault::NoLookAtHolders => false,
+            Fault::HoldersBeforeTheScan => early,
+            _ => self.holders.is_held(),
+        }
+    }
+
+    /// `Arena::end`, and if something was in use then, `Arena::renew` of the next cycle's begin.
+    fn end(&self) {
+        let early = self.fault == Fault::ScanBeforeTheEnd && !self.is_in_use();
+        self.oldest.end_before(STAMP + 1);
+        let free = match self.fault {
+            Fault::ScanBeforeTheEnd => early,
+            _ => !self.is_in_use() || !self.is_in_use(),
+        };
+        if free {
+            self.touched.store(1, Ordering::Relaxed);
+            // SAFETY: for loom to judge.
+            #[allow(unsafe_code)]
+            self.bytes.with_mut(|bytes| unsafe { *bytes += 1 });
+        }
+    }
+}
+
+fn run(fault: Fault, others: &'static [fn(&Block)]) {
+    loom::model(move || {
+        let block = Arc::new(Block {
+            oldest: Oldest::new(),
+            holders: Holders::new(),
+            bytes: UnsafeCell::new(0),
+            touched: AtomicU32::new(0),
+            records: [Record::new(), Record::new()],
+            fault,
+        });
+        let threads: Vec<_> = others
+            .iter()
+            .map(|other| {
+                let block = Arc::clone(&block);
+                loom::thread::spawn(move || other(&block))
+            })
+            .collect();
+        block.end();
+        threads.into_iter().for_each(|thread| thread.join().expect("no model thread panics"));
+        assert!(!block.holders.is_held());
+    });
+}
+
+fn reads(block: &Block) {
+    block.read(0, false);
+}
+
+fn keeps(block: &Block) {
+    block.read(0, true);
+}
+
+fn keeps_too(block: &Block) {
+    block.read(1, true);
+}
+
+#[test]
+fn the_end_of_a_cycle_leaves_bytes_to_their_reader() {
+    run(
+        Fault::None,
+        &[|block| {
+            block.read(0, false);
+            block.read(0, false);
+        }],
+    );
+}
+
+#[test]
+fn the_end_of_a_cycle_leaves_bytes_to_who_holds_them() {
+    run(Fault::None, &[keeps]);
+}
+
+#[test]
+fn the_end_of_a_cycle_meets_two_readers() {
+    run(Fault::None, &[reads, keeps_too]);
+}
+
+#[test]
+#[should_panic = "Causality violation"]
+fn a_reader_that_does_not_look_at_the_stamps_reads_what_is_overwritten() {
+    run(Fault::NoCheckAfterAnnouncing, &[reads]);
+}
+
+#[test]
+#[should_panic = "Causality violation"]
+fn an_end_without_the_heavy_barrier_misses_a_reader() {
+    run(Fault::NoHeavyBarrier, &[reads]);
+}
+
+#[test]
+#[should_panic = "Causality violation"]
+fn an_end_that_does_not_scan_misses_a_reader() {
+    run(Fault::NoScan, &[reads]);
+}
+
+#[test]
+#[should_panic = "Causality violation"]
+fn an_end_that_scans_first_misses_a_reader() {
+    run(Fault::ScanBeforeTheEnd, &[reads]);
+}
+
+#[test]
+#[should_panic = "Causality violation"]
+fn an_end_that_looks_at_holders_before_it_scans_misses_one() {
+    run(Fault::HoldersBeforeTheScan, &[keeps]);
+}
+
+#[test]
+#[should_panic = "Causality violation"]
+fn an_end_that_does_not_look_at_holders_misses_one() {
+    run(Fault::NoLookAtHolders, &[keeps]);
+}
+
+#[test]
+#[should_panic = "Causality violation"]
+fn a_reader_that_holds_after_withdrawing_holds_nothing() {
+    run(Fault::HoldAfterWithdrawing, &[keeps]);
+}
