@@ -1,5 +1,5 @@
-//! Memory runs out at the n-th request of a training step, for every n: the step fails with a typed error or gets
-//! by, nothing is lost, and the next step succeeds.
+//! Memory runs out at the n-th request of a training step, or of a program of workspaces, for every n: it fails with a
+//! typed error or gets by, nothing is lost, and the next one succeeds.
 #![allow(clippy::unwrap_used)] // a test ends with the first surprise
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 
 use ndgc::nn::{self, Adam, Mlp, Module, Optimizer};
-use ndgc::{Device, Error, Generator, NdManager, Proxy, SimConfig, gc, node_count};
+use ndgc::{
+    Device, Error, Generator, LearningPolicy, NdManager, Proxy, ResetPolicy, SimConfig, SpillPolicy, Tensor, Workspace,
+    WorkspaceConfig, destroy_all_workspaces_for_current_thread, gc, node_count,
+};
 
 /// Refuses requests of the host's pool, which are the ones with these alignments and sizes.
 struct Failing;
@@ -230,5 +233,133 @@ fn a_simulated_device_has_no_memory_at_every_request_of_a_step() {
     device.set_limit(None);
     training.step().unwrap();
     assert_eq!(books(&device), start);
+    assert_eq!(sim.violations(), []);
+}
+
+/// Three workspaces inside each other, one that learns, one that grows, one that is a ring and spills.
+fn workspaces() -> [WorkspaceConfig; 3] {
+    let builder = WorkspaceConfig::builder;
+    let grows = builder().policy_learning(LearningPolicy::None).initial_size(1 << 10);
+    let ring = builder().policy_reset(ResetPolicy::EndOfBufferReached).overallocation_limit(2.);
+    [builder(), grows.policy_spill(SpillPolicy::Reallocate), ring.initial_size(1 << 10)].map(|b| b.build().unwrap())
+}
+
+impl Training {
+    /// Cycles of nested workspaces, whose results leave by every way. Returns what they computed.
+    fn cycles(&self, device: &Device) -> Result<Vec<f32>, Error> {
+        let [learns, grows, ring] = workspaces();
+        let (mut left, mut batches) = (Vec::new(), Vec::new());
+        for step in 1..4u8 {
+            let _learns = Workspace::enter_on(device, "LEARNS", &learns)?;
+            let x = Tensor::from_vec((0..200u8).map(f32::from).collect(), 200, device)?;
+            let best = {
+                let _grows = Workspace::enter_on(device, "GROWS", &grows)?;
+                let y = ((&x * f64::from(step))? + 1.)?;
+                left.push(y.sum_all()?.try_detach()?);
+                y.leverage()?
+            };
+            let cycle = Workspace::enter_on(device, "RING", &ring)?;
+            let _lease = cycle.lease()?;
+            batches.push((step, Tensor::full(f32::from(step), 100 * usize::from(step), device)?));
+            for (value, batch) in &batches {
+                match batch.to_vec::<f32>() {
+                    Ok(values) => assert!(values.iter().all(|v| *v == f32::from(*value)), "used again too early"),
+                    Err(Error::LeakedArray(_)) => {}
+                    Err(other) => return Err(other),
+                }
+            }
+            let _again = Workspace::enter_on(device, "LEARNS", &learns)?;
+            let loss = nn::loss::cross_entropy(&self.model.forward(&self.x)?, &self.labels)?;
+            let grads = loss.backward()?;
+            for variable in self.model.variables() {
+                if let Some(grad) = grads.get(variable.as_tensor()) {
+                    left.push(grad.abs()?.sum_all()?.try_detach()?);
+                }
+            }
+            left.push((best.sum_all()? + loss)?.try_detach()?);
+        }
+        left.iter().map(Proxy::to_scalar).collect()
+    }
+
+    /// Runs the program while something fails, then whole: it must be as before.
+    fn survives(&self, device: &Device, expected: &[f32], result: Result<Vec<f32>, Error>, what: &str) -> bool {
+        assert!(Workspace::current().is_none(), "{what}: every guard was dropped");
+        let failed = match result {
+            Ok(values) => {
+                assert_eq!(values, expected, "{what}");
+                false
+            }
+            Err(Error::OutOfMemory(_) | Error::Workspace { .. } | Error::Device { .. }) => true,
+            Err(other) => panic!("{what}: {other:?}"),
+        };
+        let after = self.cycles(device).unwrap_or_else(|error| panic!("after {what}: {error:?}"));
+        assert_eq!(after, expected, "after {what}");
+        destroy_all_workspaces_for_current_thread().unwrap();
+        failed
+    }
+}
+
+#[test]
+fn the_host_runs_out_of_memory_at_every_request_of_workspaces() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for on in [true, false] {
+        let _switch = gc::scoped(on);
+        let training = Training::new(&Device::Cpu);
+        let expected = training.cycles(&Device::Cpu).unwrap();
+        destroy_all_workspaces_for_current_thread().unwrap();
+        let start = books(&Device::Cpu);
+        for go_on in [false, true] {
+            let mut failed = 0;
+            for n in 1.. {
+                Device::Cpu.clear_cache();
+                GO_ON.store(go_on, SeqCst);
+                let before = REFUSED.load(SeqCst);
+                FAIL_IN.store(n, SeqCst);
+                let result = training.cycles(&Device::Cpu);
+                FAIL_IN.store(0, SeqCst);
+                let reached = REFUSED.load(SeqCst) > before;
+                let what = format!("request {n} refused, and all after it: {go_on}");
+                failed += u32::from(training.survives(&Device::Cpu, &expected, result, &what));
+                assert_eq!(books(&Device::Cpu), start, "{what}");
+                if !reached {
+                    break;
+                }
+            }
+            assert!(failed > 10 || !go_on, "the program makes more requests than {failed}");
+        }
+    }
+}
+
+#[test]
+fn a_simulated_device_fails_at_every_call_of_workspaces() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _on = gc::scoped(true);
+    let (device, training) = simulated(2);
+    let Device::Sim(sim) = &device else { unreachable!("it was just made") };
+    let expected = training.cycles(&device).unwrap();
+    destroy_all_workspaces_for_current_thread().unwrap();
+    let start = books(&device);
+    let mut failed = 0;
+    for n in 1.. {
+        sim.trim();
+        let before = calls(&device);
+        sim.fail_call(Some(n));
+        let result = training.cycles(&device);
+        let reached = calls(&device) - before >= n;
+        sim.fail_call(None);
+        failed += u32::from(training.survives(&device, &expected, result, &format!("call {n} failed")));
+        assert_eq!(books(&device), start, "call {n} failed");
+        if !reached {
+            break;
+        }
+    }
+    assert!(failed > 20, "the program makes more calls than {failed}");
+    for n in 1..60 {
+        sim.refuse_allocation(Some(n));
+        let result = training.cycles(&device);
+        sim.refuse_allocation(None);
+        training.survives(&device, &expected, result, &format!("request {n} refused"));
+        assert_eq!(books(&device), start, "request {n} refused");
+    }
     assert_eq!(sim.violations(), []);
 }
