@@ -8,7 +8,7 @@ mod common;
 use std::sync::{Mutex, PoisonError};
 
 use common::Dice;
-use ndgc::{Device, Error, NdManager, Proxy, gc};
+use ndgc::{CycleLease, Device, Error, NdManager, Proxy, ResetPolicy, Tensor, Workspace, WorkspaceConfig, gc};
 
 const THREADS: u64 = 16;
 const ELEMENTS: usize = 64;
@@ -57,7 +57,7 @@ impl Shared {
 fn expect<T>(result: Result<T, Error>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
-        Err(Error::StaleArray(_) | Error::ManagerClosed { .. } | Error::InUse { .. }) => None,
+        Err(Error::StaleArray(_) | Error::LeakedArray(_) | Error::ManagerClosed { .. } | Error::InUse { .. }) => None,
         Err(other) => panic!("nothing here gives {other:?}"),
     }
 }
@@ -177,4 +177,134 @@ fn sixteen_threads_leave_nothing_behind_with_reclaiming_on() {
 #[test]
 fn sixteen_threads_leave_nothing_behind_while_the_switch_goes_on_and_off() {
     soak(true);
+}
+
+/// An array that goes from thread to thread, and what is in it; none if threads write into it, but always one value.
+#[derive(Clone)]
+struct Passed {
+    array: Proxy,
+    value: Option<f32>,
+}
+
+/// Threads with workspaces of their own, which read each other's arrays while their cycles end.
+struct Loops {
+    device: Device,
+    turns: u32,
+    pool: Vec<Mutex<Option<Passed>>>,
+    /// Dropped by whoever comes.
+    leases: Mutex<Vec<CycleLease>>,
+}
+
+impl Loops {
+    fn pass(&self, dice: &mut Dice, passed: Passed) {
+        let old = self.pool[dice.below(self.pool.len())].lock().unwrap().replace(passed);
+        drop(old);
+    }
+
+    fn make(&self, dice: &mut Dice) {
+        let value = dice.below(1000) as f32;
+        let array = Tensor::full(value, 64 + dice.below(1000), &self.device).unwrap();
+        let value = (dice.below(8) > 0).then_some(value);
+        let array = if dice.below(8) == 0 { array.try_detach().unwrap() } else { array };
+        self.pass(dice, Passed { array, value });
+    }
+
+    /// Uses an array of whatever thread. Whether its cycle still went on.
+    fn visit(&self, dice: &mut Dice) -> bool {
+        let Some(Passed { array, value }) = self.pool[dice.below(self.pool.len())].lock().unwrap().clone() else {
+            return false;
+        };
+        let look = |values: &[f32], value: Option<f32>| {
+            let value = value.unwrap_or(values[0]);
+            assert!(values.iter().all(|v| *v == value), "{value} was overwritten: {values:?}");
+        };
+        match dice.below(6) {
+            0 if array.device().is_cpu() => expect(array.with_slice(|values| {
+                std::thread::yield_now();
+                look(values, value);
+            }))
+            .is_some(),
+            1 => {
+                let Some(sum) = expect(&array + 1.) else { return false };
+                let value = value.map(|value| value + 1.);
+                look(&sum.to_vec().unwrap(), value);
+                self.pass(dice, Passed { array: sum, value });
+                true
+            }
+            2 => expect(array.try_detach()).is_some_and(|copy| {
+                look(&copy.to_vec().unwrap(), value);
+                true
+            }),
+            3 if value.is_none() => expect(array.add_(&array)).is_some(),
+            _ => expect(array.to_vec()).is_some_and(|values: Vec<f32>| {
+                look(&values, value);
+                true
+            }),
+        }
+    }
+
+    /// A cycle of a workspace, and one of another inside it, in which the first is entered again.
+    fn turn(&self, dice: &mut Dice, configs: &[WorkspaceConfig; 2]) -> u32 {
+        let enter = |at: usize| Workspace::enter_on(&self.device, ["LOOP", "RING"][at], &configs[at]).unwrap();
+        let mut read = 0;
+        let mut work = |dice: &mut Dice| {
+            (0..1 + dice.below(4)).for_each(|_| self.make(dice));
+            (0..4).for_each(|_| read += u32::from(self.visit(dice)));
+        };
+        let first = dice.below(2);
+        let _first = enter(first);
+        work(dice);
+        if dice.below(2) == 0 {
+            let second = enter(1 - first);
+            work(dice);
+            let _again = enter(first);
+            work(dice);
+            second.leave();
+        }
+        if first == 1 && dice.below(4) == 0 {
+            let mut leases = self.leases.lock().unwrap();
+            leases.push(_first.lease().unwrap());
+            if leases.len() > 6 {
+                let at = dice.below(leases.len());
+                drop(leases.swap_remove(at));
+            }
+        }
+        read
+    }
+
+    /// The life of a thread; it ends while others have its arrays.
+    fn live(&self, seed: u64) {
+        let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ seed);
+        let ring = WorkspaceConfig::builder().policy_reset(ResetPolicy::EndOfBufferReached).overallocation_limit(2.);
+        let configs = [WorkspaceConfig::default(), ring.build().unwrap()];
+        let read: u32 = (0..self.turns).map(|_| self.turn(&mut dice, &configs)).sum();
+        assert!(read > self.turns / 20, "only {read} arrays of {} turns were read", self.turns);
+    }
+}
+
+#[test]
+fn workspaces_of_threads_that_come_and_go_are_read_by_all() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for device in common::devices() {
+        gc::on();
+        gc::collect();
+        let start = (gc::stats(), device.memory().active);
+        let turns = if device.is_cpu() { 1_500 } else { 60 };
+        let pool = (0..48).map(|_| Mutex::new(None)).collect();
+        let loops = Loops { device: device.clone(), turns, pool, leases: Mutex::default() };
+        for generation in 0..4 {
+            std::thread::scope(|scope| {
+                let loops = &loops;
+                let lives: Vec<_> = (1..=8).map(|n| scope.spawn(move || loops.live(8 * generation + n))).collect();
+                lives.into_iter().for_each(|life| life.join().unwrap());
+            });
+        }
+        drop(loops);
+        gc::collect();
+        let end = gc::stats();
+        assert_eq!((end.live, end.queued, end.kept), (start.0.live, start.0.queued, start.0.kept));
+        assert_eq!(device.memory().active, start.1);
+        gc::off();
+        common::check(&device);
+    }
 }
