@@ -18,7 +18,8 @@ fn full(value: f32) -> Proxy {
 fn while_read(array: &Proxy, value: f32, meanwhile: impl FnOnce()) {
     let (reading, is_reading) = mpsc::channel();
     let (done, is_done) = mpsc::channel::<()>();
-    std::thread::scope(|scope| {
+    // `done` moves in: should `meanwhile` panic, the reader does not wait for it any more.
+    std::thread::scope(move |scope| {
         let reader = scope.spawn(move || {
             array.with_slice(|values: &[f32]| {
                 reading.send(()).unwrap();
