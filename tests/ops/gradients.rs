@@ -1,6 +1,6 @@
 //! The cases of the gradient check: every differentiable operation, on operands where it is smooth.
 
-use ndgc::{DType, Device, Tensor, t};
+use ndgc::{DType, Device, Tensor, Workspace, WorkspaceConfig, t};
 
 use crate::gradcheck::{Case, Run};
 use crate::reference::Host;
@@ -175,6 +175,22 @@ pub(crate) fn views() -> Vec<Case> {
         "reshape", "", [away(&[2, 3])], |x| x[0].reshape((3, 2));
         "reshape", "that copies", [away(&[2, 3])], |x| x[0].t()?.reshape((2, 3));
         "reshape", "flatten", [away(&[2, 3, 2])], |x| x[0].flatten(1, 2)?.flatten_all()?.sqr();
+        "unsafe_duplication_async", "", [away(&[2, 3])], |x| x[0].t()?.unsafe_duplication()?.sqr();
+        "leverage", "out of a workspace", [away(&[2, 3])], |x| {
+            let enter = |name| Workspace::enter_on(x[0].device(), name, &WorkspaceConfig::default());
+            let result = {
+                let _outer = enter("OUTER")?;
+                let copy = {
+                    let _inner = enter("INNER")?;
+                    x[0].sqr()?.leverage()?
+                };
+                let _out = Workspace::scope_out();
+                copy.sqr()?
+            };
+            // The graph keeps what it saved in them.
+            ndgc::destroy_all_workspaces_for_current_thread()?;
+            Ok(result)
+        };
         "transpose", "", [away(&[2, 3, 2])], |x| x[0].transpose(0, 1)?.sqr();
         "transpose", "t", [away(&[2, 3])], |x| x[0].t();
         "permute", "", [away(&[2, 3, 4])], |x| x[0].permute((2, 0, 1))?.sqr();

@@ -55,6 +55,39 @@ pub const DEFAULT_WORKSPACE: &str = "DefaultWorkspace";
 /// assert_eq!(Workspace::find("LOOP").map(|loops| loops.stats().cycles), Some(3));
 /// # Ok::<(), ndgc::Error>(())
 /// ```
+///
+/// Memory that is a file, for more than the memory there is; the file is temporary, and takes room on the disk as it is
+/// used:
+///
+/// ```
+/// # use ndgc::{DType, Device, LocationPolicy, Tensor, Workspace, WorkspaceConfig};
+/// let mmap = WorkspaceConfig::builder().initial_size(1_000_000_000).policy_location(LocationPolicy::Mmap).build()?;
+/// let cycle = Workspace::enter("M2", &mmap)?;
+/// let x = Tensor::zeros(10_000, DType::F32, &Device::Cpu)?;
+/// assert_eq!((x.is_attached(), cycle.stats().location), (true, "mapped file"));
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+///
+/// Arrays on the host alone, as a cache in front of a device:
+///
+/// ```
+/// # use ndgc::{AllocationPolicy, DType, Device, LearningPolicy, MirroringPolicy, SpillPolicy, Tensor, Workspace};
+/// # use ndgc::WorkspaceConfig;
+/// # let device = Device::sim(ndgc::SimConfig::default()); // or Device::cuda(0)?
+/// let host_only = WorkspaceConfig::builder()
+///     .policy_allocation(AllocationPolicy::Strict)
+///     .policy_learning(LearningPolicy::FirstLoop)
+///     .policy_mirroring(MirroringPolicy::HostOnly)
+///     .policy_spill(SpillPolicy::External)
+///     .build()?;
+/// let _cache = Workspace::enter_on(&device, "CACHE", &host_only)?;
+/// let cached = Tensor::ones(1000, DType::F32, &device)?;
+/// assert!(cached.device().is_cpu());
+/// let _step = Workspace::enter_on(&device, "STEP", &WorkspaceConfig::default())?;
+/// let x = cached.unsafe_duplication()?; // on the device, for this step
+/// assert!(*x.device() == device);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Workspace {
     arena: Rc<Arena>,
@@ -453,6 +486,14 @@ pub(crate) fn is_open() -> bool {
 
 /// Ends all workspaces of this thread and their arrays, and gives their memory back. Other threads have to call it
 /// themselves. Handles that are left over give [`Error::LeakedArray`].
+///
+/// ```
+/// # use ndgc::{DType, Device, Tensor, Workspace, WorkspaceConfig, destroy_all_workspaces_for_current_thread};
+/// Workspace::cycle("LOOP", &WorkspaceConfig::default(), || Tensor::ones(3, DType::F32, &Device::Cpu).map(drop))?;
+/// destroy_all_workspaces_for_current_thread()?;
+/// assert!(Workspace::find("LOOP").is_none());
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::Workspace`] if one of them is open; then all stay.
