@@ -499,8 +499,10 @@ fn w26_a_mapped_workspace_opens_a_file_that_is_there() {
         let path = std::env::temp_dir().join(format!("ndgc_w26_{}.bin", std::process::id()));
         let bytes: Vec<u8> = (0..100_000u32).map(|i| (i % 251) as u8).collect();
         std::fs::write(&path, &bytes).unwrap();
-        let config =
-            WorkspaceConfig::builder().policy_location(LocationPolicy::Mmap).temp_file_path(&path).build().unwrap();
+        let mapped = WorkspaceConfig::builder().policy_location(LocationPolicy::Mmap);
+        // SAFETY: nothing else writes to the file, whose name only this test uses.
+        #[allow(unsafe_code)]
+        let config = unsafe { mapped.temp_file_path(&path) }.build().unwrap();
         let cycle = Workspace::enter("W26", &config).unwrap();
         assert!(cycle.stats().size >= 100_000, "the file's own length counts, no size was given");
         let all = Tensor::empty(100_000, DType::U8, &Device::Cpu).unwrap();

@@ -52,7 +52,8 @@ struct Lap {
     end: usize,
 }
 
-/// Keeps a cycle of a ring: its arrays stay valid, and its bytes are not used again, until this is dropped.
+/// Keeps a cycle of a ring: its arrays stay valid, and its bytes are not used again, until this is dropped; also if the
+/// workspace is destroyed or its thread ends meanwhile.
 ///
 /// Made by [`Workspace::lease`](crate::Workspace::lease); it may go to another thread with the arrays.
 #[derive(Debug)]
@@ -61,7 +62,14 @@ pub struct CycleLease {
 }
 
 #[derive(Debug)]
-struct Token;
+pub(crate) struct Token;
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        // Of a destroyed workspace, this may be what its memory waits for.
+        graves::sweep();
+    }
+}
 
 /// What stands beside a nested entry: what to go back to.
 #[derive(Debug)]
@@ -103,7 +111,7 @@ pub(crate) struct Arena {
     /// Where the bytes lie: the host, if its arrays are host-only.
     pub(crate) memory: Device,
     pub(crate) config: WorkspaceConfig,
-    scope: Scope,
+    scope: Arc<Scope>,
     /// Open entries that are not re-entries of the current one.
     entries: Cell<usize>,
     destroyed: Cell<bool>,
@@ -147,7 +155,7 @@ impl Arena {
             device: device.clone(),
             memory,
             config: config.clone(),
-            scope,
+            scope: Arc::new(scope),
             entries: Cell::new(0),
             destroyed: Cell::new(false),
             state: RefCell::new(state),
@@ -398,22 +406,27 @@ impl Arena {
         self.scope.index() == scope || self.state.borrow().nested.iter().any(|nested| nested.index() == scope)
     }
 
-    /// Ends everything; what is in use is freed when it no longer is.
+    /// Ends everything but leased cycles and those after them; what is in use is freed when it no longer is.
     pub(crate) fn destroy(&self) {
         if self.destroyed.replace(true) {
             return;
         }
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
-        self.scope.end_all();
+        let is_leased = self.is_leased_before(state, self.scope.last() + 1);
+        let first_leased = state.leases.iter().map(|(stamp, _)| *stamp).min();
+        self.end_before(state, first_leased.unwrap_or(self.scope.last() + 1));
         self.scope.set_state(WorkspaceState::Destroyed);
         state.nested.iter().for_each(Scope::end_all);
         state.plain = false;
         let mut blocks: Vec<Block> = state.block.take().into_iter().collect();
         blocks.extend(state.externals.drain(..).map(|chunk| chunk.block));
         blocks.extend(state.pinned.drain(..).map(|chunk| chunk.block));
-        for block in blocks {
-            graves::bury(block);
+        if is_leased {
+            let leases = std::mem::take(&mut state.leases);
+            graves::bequeath(graves::Estate { scope: Arc::clone(&self.scope), leases, blocks });
+        } else {
+            blocks.into_iter().for_each(graves::bury);
         }
         state.plan.sized(0);
     }

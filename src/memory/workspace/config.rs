@@ -260,8 +260,15 @@ impl WorkspaceConfigBuilder {
     }
 
     /// The file of a mapped workspace. It is made if it is not there, is as long as it is or as `initial_size`,
-    /// whichever is more, and stays; without a path, the file is a temporary one.
-    pub fn temp_file_path(mut self, path: impl Into<PathBuf>) -> Self {
+    /// whichever is more, and stays; without a path, the file is a temporary one, which nobody else can open.
+    ///
+    /// # Safety
+    /// While a workspace of these settings lives, nobody else writes to the file or shortens it: no other process, and no
+    /// other handle of this one. Arrays would change under their readers, and an access behind a new end ends the process
+    /// with SIGBUS. Workspaces keep each other out by a lock, but that is advisory: programs that do not ask for it are
+    /// not kept out.
+    #[allow(unsafe_code)]
+    pub unsafe fn temp_file_path(mut self, path: impl Into<PathBuf>) -> Self {
         self.config.temp_file_path = Some(path.into());
         self
     }
@@ -421,6 +428,15 @@ mod tests {
         WorkspaceConfig::builder().policy_location(LocationPolicy::Mmap)
     }
 
+    /// With a file, which no test here maps.
+    fn at_x(builder: WorkspaceConfigBuilder) -> WorkspaceConfigBuilder {
+        // SAFETY: no workspace is made of it.
+        #[allow(unsafe_code)]
+        unsafe {
+            builder.temp_file_path("x")
+        }
+    }
+
     #[test]
     fn the_default_is_what_the_builder_makes() {
         assert_eq!(WorkspaceConfig::builder().build().expect("no contradiction"), WorkspaceConfig::default());
@@ -432,14 +448,13 @@ mod tests {
 
     #[test]
     fn every_setting_arrives() {
-        let config = WorkspaceConfig::builder()
+        let config = at_x(WorkspaceConfig::builder())
             .policy_allocation(AllocationPolicy::Strict)
             .policy_spill(SpillPolicy::Fail)
             .policy_mirroring(MirroringPolicy::HostOnly)
             .policy_learning(LearningPolicy::OverTime)
             .policy_reset(ResetPolicy::EndOfBufferReached)
             .policy_location(LocationPolicy::Mmap)
-            .temp_file_path("ring.bin")
             .initial_size(2)
             .min_size(1)
             .max_size(3)
@@ -455,7 +470,7 @@ mod tests {
         assert_eq!(config.policy_learning(), LearningPolicy::OverTime);
         assert_eq!(config.policy_reset(), ResetPolicy::EndOfBufferReached);
         assert_eq!(config.policy_location(), LocationPolicy::Mmap);
-        assert_eq!(config.temp_file_path(), Some(Path::new("ring.bin")));
+        assert_eq!(config.temp_file_path(), Some(Path::new("x")));
         assert_eq!((config.initial_size(), config.min_size(), config.max_size()), (2, 1, 3));
         assert_eq!(config.cycles_before_initialization(), 4);
         assert_eq!(config.overallocation_limit(), 5.5);
@@ -476,7 +491,7 @@ mod tests {
         assert_eq!(refused(WorkspaceConfig::builder().shrink_after(0)).0, "shrink_after");
         let cycles = WorkspaceConfig::builder().cycles_before_initialization(1);
         assert_eq!(refused(cycles).0, "cycles_before_initialization");
-        assert_eq!(refused(WorkspaceConfig::builder().temp_file_path("x")).0, "temp_file_path");
+        assert_eq!(refused(at_x(WorkspaceConfig::builder())).0, "temp_file_path");
         let (setting, text) = refused(mapped());
         assert_eq!(setting, "policy_location");
         assert!(text.contains("MMAP target file path should be non-null"), "{text}");
@@ -499,8 +514,8 @@ mod tests {
     #[test]
     fn what_looks_odd_and_is_not() {
         mapped().initial_size(1_000_000_000).build().expect("no contradiction");
-        mapped().temp_file_path("x").build().expect("no contradiction");
-        mapped().temp_file_path("x").policy_learning(LearningPolicy::None).build().expect("no contradiction");
+        at_x(mapped()).build().expect("no contradiction");
+        at_x(mapped()).policy_learning(LearningPolicy::None).build().expect("no contradiction");
         mapped().initial_size(1).policy_mirroring(MirroringPolicy::HostOnly).build().expect("no contradiction");
         mapped()
             .initial_size(1)

@@ -401,7 +401,8 @@ impl Workspace {
         self.arena.file_of(|file| file.sync()).unwrap_or(Ok(()))
     }
 
-    /// Ends it and its arrays, and gives its memory back: at once, or when the last running operation on it ends.
+    /// Ends it and its arrays, and gives its memory back: at once, or when the last running operation on it ends. Leased
+    /// cycles, and those after the first of them, stay until their leases are gone.
     ///
     /// # Errors
     /// [`Error::Workspace`] if it is open or was destroyed.
@@ -485,7 +486,8 @@ pub(crate) fn is_open() -> bool {
 }
 
 /// Ends all workspaces of this thread and their arrays, and gives their memory back. Other threads have to call it
-/// themselves. Handles that are left over give [`Error::LeakedArray`].
+/// themselves. Handles that are left over give [`Error::LeakedArray`], except those of leased cycles, as of
+/// [`Workspace::destroy`].
 ///
 /// ```
 /// # use ndgc::{DType, Device, Tensor, Workspace, WorkspaceConfig, destroy_all_workspaces_for_current_thread};
