@@ -86,6 +86,8 @@ struct State {
     in_use: bool,
     /// Whether the block, a file, is still in use: requests go beside it.
     blocked: bool,
+    /// Bytes of a block that was given up for a fresh one, which could not be had.
+    lost: usize,
     /// Whether a request that fits needs nothing but its offset: memory of the host, no ring.
     plain: bool,
     externals: Vec<Chunk>,
@@ -139,6 +141,7 @@ impl Arena {
             block: None,
             in_use: false,
             blocked: false,
+            lost: 0,
             plain: false,
             externals: Vec::new(),
             pinned: VecDeque::new(),
@@ -220,6 +223,9 @@ impl Arena {
         let before = state.plan.size();
         if self.config.policy_location() == LocationPolicy::Mmap {
             // Growing a file keeps what is in it, and who uses it would see what is written to it anew.
+            if self.is_ring() {
+                self.end_before(state, self.scope.last() + 1);
+            }
             if state.block.as_ref().is_some_and(Block::is_in_use_at_all) {
                 return Err(AllocError::Exhausted);
             }
@@ -238,6 +244,7 @@ impl Arena {
                     Err(_) => (None, 0, Err(refused)),
                 },
             };
+            state.lost = if made.is_none() { before.max(state.lost) } else { 0 };
             state.block = made;
             state.plan.sized(size);
             state.plain = state.block.is_some() && self.memory.is_cpu() && !self.is_ring();
@@ -261,13 +268,20 @@ impl Arena {
         Block::mapped(file).map_err(|_| Error::msg("2^28 blocks of workspaces are in use; destroy some"))
     }
 
-    /// Lets go of the block. All cycles end, if it was a ring.
+    /// Lets go of the block. All cycles end, if it was a ring and none is leased.
     fn bury_block(&self, state: &mut State) {
         if let Some(block) = state.block.take() {
-            if self.is_ring() {
-                self.end_before(state, self.scope.last() + 1);
+            let last = self.scope.last();
+            if self.is_leased_before(state, last + 1) {
+                // It goes on beside the new one, full, until the leases are gone.
+                let (used, step) = (block.bytes(), state.plan.step());
+                state.pinned.push_back(Chunk { block, used, stamp: last, step, bytes: 0, requests: 0 });
+            } else {
+                if self.is_ring() {
+                    self.end_before(state, last + 1);
+                }
+                graves::bury(block);
             }
-            graves::bury(block);
         }
         (state.in_use, state.blocked) = (false, false);
         state.laps.clear();
@@ -289,6 +303,9 @@ impl Arena {
         state.plan.set_debug(debug);
         if state.in_use {
             self.renew(&mut state);
+        } else if state.lost > 0 {
+            let size = state.lost;
+            let _ = self.resize(&mut state, size);
         }
         state.plan.enter();
         state.cycle = self.scope.begin(self.is_ring());
@@ -330,8 +347,10 @@ impl Arena {
         while state.pinned.front().is_some_and(|chunk| chunk.step < leave.free_pinned_before) && self.free_pinned(state)
         {
         }
+        // A file shows the bytes of leased cycles in its new mapping too.
+        let is_fixed = state.block.as_ref().is_some_and(|block| block.file().is_some());
         if let Some(bytes) = leave.resize
-            && !self.is_leased_before(state, self.scope.last() + 1)
+            && !(is_fixed && self.is_leased_before(state, self.scope.last() + 1))
         {
             // A refusal leaves the size as it was: the next cycles spill, and ask again.
             let _ = self.resize(state, bytes);
