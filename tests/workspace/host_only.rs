@@ -19,7 +19,7 @@ fn sample() -> WorkspaceConfig {
 }
 
 /// Runs `body` on a simulated device, and asks of it that nothing went wrong there.
-fn on_sim(body: impl FnOnce(&Device, &Sim)) {
+fn on_sim(body: impl FnOnce(&Device, &Sim) + Send) {
     alone(|| {
         let device = Device::sim(SimConfig::default());
         let Device::Sim(sim) = &device else { panic!("it is one") };

@@ -9,7 +9,15 @@ mod support;
 
 mod accounting;
 mod basics;
+mod circular;
+mod debug;
+mod failure;
 mod host_only;
 mod leaks;
+mod learning;
+mod mapped;
+mod nested_order;
 mod nesting;
+mod prefetch;
+mod rings;
 mod survivors;

@@ -6,7 +6,11 @@ use ndgc::{
     WorkspaceConfigBuilder,
 };
 
-pub(crate) use crate::common::alone;
+/// As the one that all tests share, on a thread of its own: what it left open ends before the next test counts bytes.
+pub(crate) fn alone<R: Send>(body: impl FnOnce() -> R + Send) -> R {
+    crate::common::alone(|| std::thread::scope(|scope| scope.spawn(body).join()))
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
 
 /// Bytes of `n` doubles, as the host rounds them.
 pub(crate) fn el(n: u64) -> u64 {

@@ -223,7 +223,7 @@ impl Arena {
         let before = state.plan.size();
         if self.config.policy_location() == LocationPolicy::Mmap {
             // Growing a file keeps what is in it, and who uses it would see what is written to it anew.
-            if self.is_ring() {
+            if self.is_ring() && state.block.is_some() {
                 self.end_before(state, self.scope.last() + 1);
             }
             if state.block.as_ref().is_some_and(Block::is_in_use_at_all) {

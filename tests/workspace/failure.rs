@@ -1,0 +1,166 @@
+//! No memory: for a first block, for growth, for what spills, for a fresh block. Each is a typed error, or the workspace
+//! goes on with what it has; the counters stay true, and later cycles are as if nothing had happened.
+
+use ndgc::{Device, Error, Result, SimConfig, SpillPolicy, Tensor, Workspace, WorkspaceConfig};
+
+use crate::rings::{MIB, assert_filled, cycle, cycle_on, cycles, in_use, made, ring, strict};
+use crate::support::{alone, filled};
+
+/// A device whose requests for memory can be refused.
+fn sim() -> (Device, ndgc::Sim) {
+    let device = Device::sim(SimConfig::default());
+    match &device {
+        Device::Sim(sim) => (device.clone(), sim.clone()),
+        other => panic!("a simulated device, not {other}"),
+    }
+}
+
+#[test]
+fn a_first_block_that_cannot_be_had() {
+    alone(|| {
+        let (device, sim) = sim();
+        let config = strict().initial_size(MIB).build().unwrap();
+        for _ in 0..2 {
+            sim.refuse_allocation(Some(1));
+            let refused = Workspace::enter_on(&device, "FIRST", &config);
+            match &refused {
+                Err(Error::Workspace { workspace, why, .. }) => {
+                    assert!(workspace == "FIRST" && why.contains("1048576 bytes"), "{why}");
+                }
+                other => panic!("no memory, not {other:?}"),
+            }
+            assert!(Workspace::find("FIRST").is_none() && Workspace::current().is_none());
+            assert_eq!(in_use(&device), 0);
+        }
+        let workspace = Workspace::for_current_thread_on(&device, "FIRST", &config).unwrap();
+        assert_eq!(cycle_on(&workspace, &[100]).externals, 0);
+        // The host's limit, and a byte less than the block would need.
+        let before = in_use(&Device::Cpu);
+        let limit = Device::Cpu.set_limit(Some(before + MIB - 1));
+        let refused = Workspace::enter("FIRST_OF_HOST", &config);
+        Device::Cpu.set_limit(limit);
+        assert!(matches!(refused, Err(Error::Workspace { .. })), "{refused:?}");
+        assert_eq!(in_use(&Device::Cpu), before);
+    });
+}
+
+/// Makes arrays of so many doubles, some of which may be refused: those leave no trace, the others keep their values.
+fn tolerant(workspace: &Workspace, sizes: &[usize]) -> u64 {
+    let cycle = workspace.activate().unwrap();
+    let mut arrays = Vec::new();
+    let mut refusals = 0;
+    for (n, &size) in sizes.iter().enumerate() {
+        let before = cycle.stats();
+        match Tensor::full(n as f64, size, workspace.device()) {
+            Ok(array) => arrays.push((n, array)),
+            Err(Error::OutOfMemory(_)) => {
+                refusals += 1;
+                assert_eq!(cycle.stats(), before, "a refused request leaves nothing");
+            }
+            Err(other) => panic!("no memory, not {other}"),
+        }
+    }
+    arrays.iter().for_each(|(n, array)| assert_filled(array, *n as f64));
+    refusals
+}
+
+const SIZES: [usize; 4] = [50, 20_000, 300, 30_000];
+
+/// Refuses the n-th request of a cycle that spills and grows, for each n.
+fn refuse_each(name: &str, config: &WorkspaceConfig) {
+    for n in 1..=8 {
+        let (device, sim) = sim();
+        let workspace = Workspace::for_current_thread_on(&device, &format!("{name} {n}"), config).unwrap();
+        cycles(&workspace, 2, &[50]);
+        let before = workspace.stats();
+        sim.refuse_allocation(Some(n));
+        tolerant(&workspace, &SIZES);
+        let stats = workspace.stats();
+        assert_eq!((stats.cycles, stats.generation), (before.cycles + 1, before.generation + 1));
+        sim.refuse_allocation(None);
+        cycles(&workspace, 20, &SIZES);
+        let stats = cycle_on(&workspace, &SIZES);
+        if config.policy_spill() == SpillPolicy::Reallocate {
+            assert_eq!((stats.externals, stats.pinned_requests), (0, 0), "{name} {n}: it has grown: {stats:?}");
+        }
+        workspace.destroy().unwrap();
+        assert_eq!(in_use(&device), 0, "{name} {n}");
+        crate::common::check(&device);
+    }
+}
+
+#[test]
+fn each_request_of_a_growing_cycle_may_be_refused() {
+    alone(|| {
+        let grows =
+            |config: ndgc::WorkspaceConfigBuilder| config.policy_spill(SpillPolicy::Reallocate).build().unwrap();
+        refuse_each("BLOCK", &grows(WorkspaceConfig::builder()));
+        refuse_each("STRICT", &grows(strict()));
+        refuse_each("RING", &grows(ring(3)));
+        refuse_each("EXTERNAL", &WorkspaceConfig::default());
+    });
+}
+
+#[test]
+fn growth_that_is_refused_leaves_the_size_and_comes_later() {
+    alone(|| {
+        let (device, sim) = sim();
+        let config = strict().policy_spill(SpillPolicy::Reallocate).build().unwrap();
+        let workspace = Workspace::for_current_thread_on(&device, "GROWTH", &config).unwrap();
+        let small = cycle(&workspace, &[1000]).size;
+        let entered = workspace.activate().unwrap();
+        let _arrays = [1., 2.].map(|value| Tensor::full(value, 1000, &device).unwrap());
+        sim.refuse_allocation(Some(1));
+        entered.leave();
+        assert_eq!(workspace.stats().size, small, "as before, in a block of its own");
+        assert_eq!(cycle_on(&workspace, &[1000]).externals, 0);
+        assert_eq!(cycle(&workspace, &[1000, 1000]).size, 2 * small);
+        crate::common::check(&device);
+    });
+}
+
+#[test]
+fn a_limit_on_the_host_is_met_and_can_be_lifted() {
+    alone(|| {
+        let workspace = made("LIMIT", strict().policy_spill(SpillPolicy::Reallocate));
+        let size = cycle(&workspace, &[100_000]).size;
+        let limit = Device::Cpu.set_limit(Some(in_use(&Device::Cpu)));
+        let outcome = std::panic::catch_unwind(|| {
+            let workspace = Workspace::find("LIMIT").unwrap();
+            assert_eq!(tolerant(&workspace, &[100_000, 100_000, 10]), 2, "what fits goes on, what does not is refused");
+            assert_eq!(tolerant(&workspace, &[100_000]), 0);
+            (workspace.stats().size, workspace.stats().spilled)
+        });
+        Device::Cpu.set_limit(limit);
+        assert_eq!(outcome.unwrap(), (size, 0));
+        assert_eq!(cycle(&workspace, &[100_000, 100_000]).size, 2 * size);
+    });
+}
+
+#[test]
+fn a_fresh_block_that_cannot_be_had() {
+    alone(|| {
+        for learning in [ndgc::LearningPolicy::FirstLoop, ndgc::LearningPolicy::None] {
+            let id = format!("RENEWAL {learning:?}");
+            let workspace = made(&id, strict().initial_size(MIB).policy_learning(learning));
+            let entered = workspace.activate().unwrap();
+            let holder = held(&filled(5., 1000)).unwrap();
+            entered.leave();
+            let limit = Device::Cpu.set_limit(Some(in_use(&Device::Cpu)));
+            let outcome = std::panic::catch_unwind(|| tolerant(&Workspace::find(&id).unwrap(), &[1000, 10]));
+            Device::Cpu.set_limit(limit);
+            assert_eq!(outcome.unwrap(), 2, "the old block is held, and there is no other");
+            assert_eq!(workspace.stats().renewals, 1);
+            assert_filled(&holder, 5.);
+            drop(holder);
+            cycles(&workspace, 2, &[1000, 10]);
+            let stats = cycle_on(&workspace, &[1000, 10]);
+            assert_eq!((stats.externals, stats.size > 0), (0, true), "{id}: {stats:?}");
+        }
+    });
+}
+
+/// An array that holds the bytes of another one, and so its block.
+fn held(array: &Tensor) -> Result<Tensor> {
+    Tensor::from_dlpack(array.to_dlpack()?, &Device::Cpu)
+}
