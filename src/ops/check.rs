@@ -23,6 +23,13 @@ pub(crate) fn open_as(op: &'static str, array: &Proxy, operand: usize) -> Result
     if array.is_open() { Ok(()) } else { Err(registry::stale_operand(op, array.key(), operand)) }
 }
 
+/// The operand itself, as the result of an operation that has nothing to do.
+#[inline]
+pub(crate) fn same(op: &'static str, array: &Proxy) -> Result<Proxy> {
+    open_as(op, array, 0)?;
+    Ok(array.clone())
+}
+
 /// Operands are on one device.
 #[inline]
 pub(crate) fn same_device(op: &'static str, a: &Payload, b: &Payload) -> Result<()> {

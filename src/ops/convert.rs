@@ -10,6 +10,7 @@ use crate::base::{
 use crate::device::{Device, kernel::Map};
 use crate::memory::{owner::Owner, proxy::Proxy, registry::Payload};
 use crate::ops::{
+    check,
     exec::{adopt_payload, call, map1, named, pin, record},
     unary::one,
 };
@@ -26,7 +27,7 @@ impl Proxy {
         let site = Location::caller();
         let from = self.dtype();
         if from == dtype {
-            return Ok(self.clone());
+            return check::same("to_dtype", self);
         }
         let cast = || {
             map1(

@@ -8,7 +8,10 @@ use std::panic::Location;
 
 use crate::base::error::{Result, Site};
 use crate::memory::proxy::Proxy;
-use crate::ops::compose::{argument, number, whole, wide};
+use crate::ops::{
+    check,
+    compose::{argument, number, whole, wide},
+};
 
 /// A step of a formula.
 type Step = Result<Proxy>;
@@ -213,7 +216,7 @@ macro_rules! roundings {
                 pub fn $name(&self) -> Result<Proxy> {
                     let $site = Location::caller();
                     if !self.dtype().is_float() {
-                        return Ok(self.clone());
+                        return check::same(stringify!($name), self);
                     }
                     self.by_slope(stringify!($name), $site, |$x| $value, |x| x.zeros_like())
                 }
@@ -243,7 +246,7 @@ impl Proxy {
         let scale = 10f64.powi(decimals);
         whole("round_to", Location::caller(), self, || {
             if !self.dtype().is_float() && decimals >= 0 {
-                return Ok(self.clone());
+                return check::same("round_to", self);
             }
             self.affine(scale, 0.0)?.round()?.affine(1.0 / scale, 0.0)
         })

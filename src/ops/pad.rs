@@ -10,6 +10,7 @@ use crate::base::{
 use crate::device::kernel::{Kernel, View};
 use crate::memory::proxy::Proxy;
 use crate::ops::{
+    check,
     compose::{argument, misshapen, whole},
     exec::{adopt, call, device, fresh, launch, pin, record, view},
     unary::one,
@@ -109,7 +110,7 @@ impl Proxy {
             return constant(self, pads, to, value, site);
         }
         whole(OP, site, self, || {
-            let mut padded = self.clone();
+            let mut padded = check::same(OP, self)?;
             for (i, &pad) in pads.iter().enumerate().filter(|(_, pad)| **pad != (0, 0)) {
                 let size = shape.dims()[lead + i];
                 let least = match mode {

@@ -7,7 +7,10 @@ use crate::base::{
     shape::{Dim, Few, MAX_RANK, Shape},
 };
 use crate::memory::proxy::Proxy;
-use crate::ops::compose::{argument, misshapen, shape_of, whole};
+use crate::ops::{
+    check,
+    compose::{argument, misshapen, shape_of, whole},
+};
 
 /// Consecutive pieces of an axis, each a view that the array's owner owns.
 fn pieces(x: &Proxy, axis: usize, sizes: &[usize], op: &'static str, site: Site) -> Result<Vec<Proxy>> {
@@ -128,7 +131,7 @@ impl Proxy {
                 Some(missing) if missing > 0 => {
                     self.reshape((0..missing).map(|_| 1).chain(own.iter().copied()).collect::<Few>())?
                 }
-                _ => self.clone(),
+                _ => check::same(op, self)?,
             };
             for (axis, &count) in counts.dims().iter().enumerate().filter(|&(_, &count)| count != 1) {
                 out = repeated(&out, axis, count, op)?;
@@ -215,7 +218,7 @@ impl Proxy {
             let size = shape.dims()[axis];
             let shift = i64::from(shift).checked_rem_euclid(size as i64).unwrap_or(0) as usize;
             if shift == 0 {
-                return Ok(self.clone());
+                return check::same(op, self);
             }
             Proxy::cat(&[self.narrow(axis, size - shift, shift)?, self.narrow(axis, 0, size - shift)?], axis)
         })
@@ -232,7 +235,7 @@ impl Proxy {
         whole(op, Location::caller(), self, || {
             let axis = self.padded(dim, left, right, op)?;
             match (left, right) {
-                (0, 0) => Ok(self.clone()),
+                (0, 0) => check::same(op, self),
                 (0, _) => Proxy::cat(&[self, &zeros(self, axis, right)?], axis),
                 (_, 0) => Proxy::cat(&[&zeros(self, axis, left)?, self], axis),
                 _ => Proxy::cat(&[&zeros(self, axis, left)?, self, &zeros(self, axis, right)?], axis),
@@ -250,7 +253,7 @@ impl Proxy {
         whole(op, Location::caller(), self, || {
             let axis = self.padded(dim, left, right, op)?;
             if (left, right) == (0, 0) {
-                return Ok(self.clone());
+                return check::same(op, self);
             }
             let shape = *self.shape();
             if shape.elem_count() == 0 {

@@ -9,6 +9,7 @@ use crate::base::{
 };
 use crate::memory::proxy::Proxy;
 use crate::ops::{
+    check,
     compose::argument,
     unary::one,
     view::{view_of, zeros_beside},
@@ -43,7 +44,7 @@ impl Proxy {
         for dim in dims {
             axes ^= 1 << dim.to_index(self.shape(), op)?;
         }
-        if axes == 0 { Ok(self.clone()) } else { flipped(self, axes, (op, site)) }
+        if axes == 0 { check::same(op, self) } else { flipped(self, axes, (op, site)) }
     }
 
     /// The `len` indices `start`, `start + step`, .. of one axis, `step` also negative: a view, with a gradient.

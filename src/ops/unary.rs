@@ -273,11 +273,7 @@ impl Proxy {
     #[track_caller]
     pub fn contiguous(&self) -> Result<Proxy> {
         let op = "contiguous";
-        if !self.is_contiguous() {
-            return copy_of(self, op, Location::caller());
-        }
-        check::open(op, &[self])?;
-        Ok(self.clone())
+        if self.is_contiguous() { check::same(op, self) } else { copy_of(self, op, Location::caller()) }
     }
 }
 

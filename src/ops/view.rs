@@ -10,6 +10,7 @@ use crate::base::{
 };
 use crate::memory::{proxy::Proxy, registry::Payload, workspace};
 use crate::ops::{
+    check,
     exec::{adopt_payload, call, composed_at, pin, record, steps},
     unary::{copy_as, copy_of, one},
 };
@@ -248,7 +249,7 @@ impl Proxy {
         let shape = *self.shape();
         let axis = dim.to_index(&shape, "squeeze")?;
         if shape.dims()[axis] != 1 {
-            return Ok(self.clone());
+            return check::same("squeeze", self);
         }
         view_of(
             self,
