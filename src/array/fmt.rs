@@ -7,7 +7,7 @@ use crate::base::{
     error::{Error, Result},
     shape::Shape,
 };
-use crate::memory::{proxy::Proxy, registry};
+use crate::memory::{proxy::Proxy, registry, workspace::scope};
 
 /// Elements above which the middle of an axis is left out.
 const THRESHOLD: usize = 1000;
@@ -47,8 +47,11 @@ impl fmt::Debug for Proxy {
             _ if !self.is_in_scope() => f.write_str(", ended with its cycle)"),
             Ok(detached) => {
                 let (dtype, shape, device) = (self.dtype(), self.shape(), self.device());
-                let owner =
-                    if detached { "its handles".into() } else { self.manager().map_or("?".into(), |m| m.name()) };
+                let owner = match (registry::cycle_of(self.key()), detached) {
+                    (Some(cycle), _) => format!("workspace [{}]", scope::about(cycle).0),
+                    (None, true) => "its handles".to_owned(),
+                    (None, false) => self.manager().map_or_else(|_| "?".to_owned(), |manager| manager.name()),
+                };
                 write!(f, " {dtype} {shape} on {device}, owned by {owner})")
             }
             _ => f.write_str(", closed)"),
