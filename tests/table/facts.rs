@@ -43,6 +43,7 @@ fn is_typed(error: &Error) -> bool {
             | Overlap { .. }
             | SizeOverflow { .. }
             | DeviceMismatch { .. }
+            | LeakedArray(_)
     )
 }
 

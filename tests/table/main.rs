@@ -18,6 +18,7 @@ mod rows;
 mod runs;
 mod sample;
 mod sources;
+mod workspaces;
 
 #[global_allocator]
 static ALLOCATOR: counting::Counting = counting::Counting;

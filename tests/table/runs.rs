@@ -18,7 +18,7 @@ fn contents(list: &List) -> Answer {
     list.iter().map(read).collect()
 }
 
-fn same(a: &[(DType, Vec<usize>, Vec<f64>)], b: &[(DType, Vec<usize>, Vec<f64>)]) -> bool {
+pub(crate) fn same(a: &[(DType, Vec<usize>, Vec<f64>)], b: &[(DType, Vec<usize>, Vec<f64>)]) -> bool {
     let near = |(x, y): (&f64, &f64)| x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= 1e-2 * x.abs().max(1e-2);
     a.len() == b.len()
         && a.iter().zip(b).all(|((at, ad, av), (bt, bd, bv))| {
@@ -27,10 +27,10 @@ fn same(a: &[(DType, Vec<usize>, Vec<f64>)], b: &[(DType, Vec<usize>, Vec<f64>)]
 }
 
 /// Contents, or the error's kind.
-type Answer = Result<Vec<(DType, Vec<usize>, Vec<f64>)>, String>;
+pub(crate) type Answer = Result<Vec<(DType, Vec<usize>, Vec<f64>)>, String>;
 
 /// What a row gives on these operands, or on fresh ones like them if it changes them.
-fn answer(row: &Row, sample: &Sample, form: Form) -> Answer {
+pub(crate) fn answer(row: &Row, sample: &Sample, form: Form) -> Answer {
     let fresh;
     let sample = match row.family {
         "In place" => {

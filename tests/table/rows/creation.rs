@@ -22,6 +22,7 @@ rows! { CREATION, "Creation";
         }
     });
     zeros |x| Tensor::zeros(x.shape, x.dtype, &x.device);
+    empty |x| Tensor::empty(x.shape, x.dtype, &x.device);
     ones |x| Tensor::ones(x.shape, x.dtype, &x.device);
     full |x| typed!(x, T => Tensor::full(T::from_f64(1.), x.shape, &x.device));
     zeros_like |x| x.a.zeros_like();
