@@ -2,7 +2,7 @@
 #![cfg(target_os = "linux")]
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use ndgc::{
@@ -129,15 +129,11 @@ fn r15_a_named_file_stays_and_opens_again() {
         assert_eq!(std::fs::metadata(&named.0).unwrap().len(), MIB);
         assert_eq!(doubles_of(&named.0, 100), [7.; 100]);
         // In another process, which finds the bytes and adds some.
-        let child = |part: &str| {
-            let mut command = Command::new(std::env::current_exe().unwrap());
-            command.args(["--exact", "mapped::the_part_of_a_child", "--nocapture", "--test-threads=1"]);
-            let output = command.env(PART, part).env(FILE, &named.0).output().unwrap();
-            assert!(output.status.success(), "{part}: {output:?}");
-        };
-        child("add");
+        let output = play("add", &named.0);
+        assert!(output.status.success(), "{output:?}");
         assert_eq!(doubles_of(&named.0, 120)[104..], [8.; 16]);
-        child("end");
+        let output = play("die", &named.0);
+        assert!(!output.status.success(), "it was ended: {output:?}");
         assert_eq!(doubles_of(&named.0, 100), [9.; 100], "a process that was ended leaves what it wrote");
         Workspace::cycle("NAMED", &config, || filled(1., 8).sum_all().map(drop)).unwrap();
     });
@@ -145,6 +141,13 @@ fn r15_a_named_file_stays_and_opens_again() {
 
 const PART: &str = "NDGC_TEST_CHILD";
 const FILE: &str = "NDGC_TEST_FILE";
+
+/// Runs the part in a new process.
+fn play(part: &str, file: &Path) -> Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "mapped::the_part_of_a_child", "--nocapture", "--test-threads=1"]);
+    command.env(PART, part).env(FILE, file).output().unwrap()
+}
 
 /// Not a test by itself: what the others run in a process of their own.
 #[test]
@@ -162,10 +165,10 @@ fn the_part_of_a_child() {
             assert_eq!(doubles_of(&file, 100), first.to_vec::<f64>().unwrap());
             drop(second);
         }
-        "end" => {
+        "die" => {
             let _cycle = Workspace::enter("CHILD", &config).unwrap();
             let _array = filled(9., 100);
-            std::process::exit(0);
+            std::process::abort();
         }
         "limit" => the_file_cannot_grow(&file),
         other => panic!("no part is called {other}"),
@@ -334,9 +337,7 @@ fn r15_a_full_disk_is_a_typed_error_and_the_workspace_goes_on() {
 #[test]
 fn r15_a_file_that_may_not_grow_keeps_its_size() {
     let named = Named::new("limit");
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "mapped::the_part_of_a_child", "--nocapture", "--test-threads=1"]);
-    let output = command.env(PART, "limit").env(FILE, &named.0).output().unwrap();
+    let output = play("limit", &named.0);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(std::fs::metadata(&named.0).unwrap().len(), MIB);
 }

@@ -1,15 +1,16 @@
 //! Batches made ahead: their order, how errors and panics travel, who waits for whom, and that all memory comes back.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use std::{fmt, thread};
 
 use ndgc::nn::{Batch, Prefetch};
-use ndgc::{Device, Error, Result, SimConfig, SpillPolicy, Tensor, WorkspaceConfig};
+use ndgc::{Device, Error, Result, SimConfig, SpillPolicy, Tensor, Workspace, WorkspaceConfig, WorkspaceStats};
 
-use crate::rings::{MIB, assert_filled, in_use, ring, strict_ring};
-use crate::support::{alone, filled};
+use crate::rings::{MIB, assert_filled, in_use, padded, ring, strict_ring};
+use crate::support::{alone, el, filled};
 
 fn config(more: u32) -> WorkspaceConfig {
     ring(more).build().unwrap()
@@ -255,5 +256,55 @@ fn batches_of_a_device() {
         drop(kept);
         assert_eq!(in_use(&device), before);
         crate::common::check(&device);
+    });
+}
+
+/// Elements with the numbers of their workspace.
+fn told(sizes: fn(usize) -> usize) -> impl FnMut(usize) -> Result<Option<(Tensor, WorkspaceStats)>> {
+    move |number| {
+        let array = Tensor::full(number as f64, sizes(number), &Device::Cpu)?;
+        Ok(Workspace::current().map(|workspace| (array, workspace.stats())))
+    }
+}
+
+#[test]
+fn a_ring_that_is_always_leased_settles() {
+    alone(|| {
+        let mut batches = Prefetch::new(&config(7), 2, told(|_| 300)).unwrap();
+        let mut held = None;
+        let mut requests = 0;
+        for number in 0..100 {
+            let batch = batches.next().unwrap().unwrap();
+            assert_filled(&batch.0, number as f64);
+            // A lease is out at every moment, since this one is let go after the next one came.
+            let stats = batch.1.clone();
+            held.replace(batch);
+            match number {
+                0..20 => requests = stats.system_allocations,
+                _ => {
+                    assert_eq!((stats.system_allocations, stats.pinned_requests), (requests, 0), "{number}: {stats:?}")
+                }
+            }
+        }
+        assert!(requests <= 3, "one beside, one for the ring: {requests}");
+    });
+}
+
+#[test]
+fn a_ring_that_is_always_leased_grows() {
+    alone(|| {
+        let config = ring(7).policy_spill(SpillPolicy::Reallocate).build().unwrap();
+        let sizes = |number| if number < 50 { 300 } else { 3000 };
+        let mut batches = Prefetch::new(&config, 2, told(sizes)).unwrap();
+        let mut held = VecDeque::new();
+        for number in 0..200 {
+            held.push_back((number, batches.next().unwrap().unwrap()));
+            if held.len() > 3 {
+                held.pop_front();
+            }
+            held.iter().for_each(|(number, batch)| assert_filled(&batch.0, *number as f64));
+        }
+        let (_, last) = held.pop_back().unwrap();
+        assert_eq!((last.1.size, last.1.pinned_requests), (8 * padded(el(3000)), 0), "{:?}", last.1);
     });
 }

@@ -18,6 +18,7 @@ use crate::device::{
     buffer::{Buffer, Part, Span},
     cpu::mapped::MappedBlock,
 };
+use crate::memory::switch;
 use crate::memory::workspace::{
     block::Block,
     config::{DebugMode, LocationPolicy, MirroringPolicy, ResetPolicy, SpillPolicy, WorkspaceConfig},
@@ -66,8 +67,10 @@ pub(crate) struct Token;
 
 impl Drop for Token {
     fn drop(&mut self) {
-        // Of a destroyed workspace, this may be what its memory waits for.
-        graves::sweep();
+        // Of a destroyed workspace, this may be what its memory waits for. A forked child frees nothing.
+        if !switch::forked() {
+            graves::sweep();
+        }
     }
 }
 
