@@ -4,7 +4,12 @@ use std::num::NonZero;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::base::error::{Result, Site};
+use crate::base::{
+    dtype::DType,
+    error::{Result, Site},
+    layout::Layout,
+    shape::Shape,
+};
 use crate::device::{
     Device,
     buffer::{Buffer, Span},
@@ -12,9 +17,11 @@ use crate::device::{
     stream::{AsyncDevice, Driver, Granted, Plan, Rules, Segments},
 };
 use crate::memory::{
+    owner::Owner,
     proxy::Proxy,
     reclaim,
-    registry::{self, Payload},
+    registry::{self, Payload, Vacant},
+    storage::Storage,
     threads::with_local,
 };
 
@@ -58,6 +65,32 @@ pub fn make_from_two(a: &Proxy, b: &Proxy) -> Proxy {
         let made = registry::create(local, "bench", payload, owner, site).expect("a slot");
         Proxy::from_key(made.expect("an open owner"))
     })
+}
+
+/// Bytes of an array of the host from the workspace that is open here, and nothing else: no storage, no slot, no handle.
+/// Returns where they lie; 0 if they do not fit.
+#[inline]
+pub fn take_bytes(bytes: usize) -> usize {
+    with_local(|local| local.desk.take_at_once(bytes).map_or(0, |(span, _)| span.ptr().addr().get()))
+}
+
+/// An array of so many f32 on the host, without a value: slot, storage and bytes, and the look at the queue.
+///
+/// # Panics
+/// If there is no memory.
+#[inline]
+#[track_caller]
+pub fn make_unset(count: usize) -> Proxy {
+    let site: Site = std::panic::Location::caller();
+    let made = with_local(|local| {
+        reclaim::on_call(local);
+        let vacant = Vacant::take(local)?;
+        let storage = Storage::on_host(local, count * size_of::<f32>())?;
+        let layout = Layout::contiguous(Shape::from(count));
+        vacant.fill((DType::F32, &layout), storage, None, Owner::Handles, site).map(Proxy::from_key)
+    });
+    // A stock that is empty is filled on the ordinary way.
+    made.unwrap_or_else(|| Proxy::zeros(count, DType::F32, &Device::Cpu).expect("memory"))
 }
 
 /// The look at the queue that every call makes, so many times.
