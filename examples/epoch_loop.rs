@@ -1,9 +1,10 @@
-//! The epoch loop: one network, trained on digits as a careless user writes it, in three ways of ending arrays.
+//! The epoch loop: one network, trained on digits as a careless user writes it, in four ways of ending arrays.
 //!
 //! Every array of the training hangs on one long-lived manager, and nothing is closed by hand:
 //! - `leaky`: the switch is off. What a step makes stays until the manager closes.
 //! - `reclaiming`: the switch is on. What nobody holds any more is closed by the next call.
 //! - `scoped`: the switch is off, and each step has a sub-manager that it closes: what experts do by hand.
+//! - `workspace`: the switch is off, and each step is a cycle of a workspace, whose memory the next step uses again.
 //!
 //! ```text
 //! cargo run --release --example epoch_loop
@@ -21,7 +22,9 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use ndgc::nn::{Adam, Mlp, Module, Optimizer, SGD};
-use ndgc::{DType, Device, Generator, NdManager, Tensor, gc, no_grad};
+use ndgc::{
+    AllocationPolicy, DType, Device, Generator, NdManager, SpillPolicy, Tensor, Workspace, WorkspaceConfig, gc, no_grad,
+};
 
 #[path = "epoch_loop/args.rs"]
 mod args;
@@ -128,7 +131,7 @@ fn child(args: &Args, mode: Mode) -> Result<()> {
     standardise(&mut data);
     match mode {
         Mode::Reclaiming => gc::on(),
-        Mode::Leaky | Mode::Scoped => gc::off(),
+        Mode::Leaky | Mode::Scoped | Mode::Workspace => gc::off(),
     }
     let device = args.device.as_deref().map_or_else(Device::from_env, str::parse)?;
     let manager = NdManager::new_base_manager(&device)?;
@@ -138,7 +141,13 @@ fn child(args: &Args, mode: Mode) -> Result<()> {
         args::Optimizer::Sgd => Box::new(SGD::new(model.variables(), 0.1)?),
         args::Optimizer::Adam => Box::new(Adam::new(model.variables(), 1e-3)?),
     };
-    let mut training = Training { args, mode, device, manager, model, optimizer, random };
+    // A test of the network needs more than a step of the training: the block grows for it, once.
+    let config = WorkspaceConfig::builder()
+        .policy_allocation(AllocationPolicy::Strict)
+        .policy_spill(SpillPolicy::Reallocate)
+        .shrink_after(None)
+        .build()?;
+    let mut training = Training { args, mode, device, manager, model, optimizer, random, config };
     for epoch in 1..=args.epochs {
         let row = training.epoch(epoch, &data.train, &data.test)?;
         say(&report::row_line(&row)?)?;
@@ -173,6 +182,7 @@ struct Training<'a> {
     model: Mlp,
     optimizer: Box<dyn Optimizer>,
     random: Generator,
+    config: WorkspaceConfig,
 }
 
 impl Training<'_> {
@@ -181,9 +191,13 @@ impl Training<'_> {
         let begun = Instant::now();
         let order = self.random.permutation(train.labels.len())?;
         let steps = order.len().div_ceil(self.args.batch);
-        let mut total = 0.0;
+        let (mut total, mut first_step_seconds) = (0.0, 0.0);
         for (i, indices) in order.chunks(self.args.batch).enumerate() {
             let loss = self.in_scope(|training, manager| training.step(manager, train, indices))?;
+            if i == 0 {
+                self.device.synchronize()?;
+                first_step_seconds = begun.elapsed().as_secs_f64();
+            }
             total += f64::from(loss);
             if progress::due(i + 1, steps) {
                 let loss = total / (i + 1) as f64;
@@ -199,6 +213,7 @@ impl Training<'_> {
             epoch,
             seconds,
             steps,
+            first_step_seconds,
             live_arrays: arrays.live,
             live_bytes: memory.active,
             dead_arrays: arrays.dead(),
@@ -210,7 +225,8 @@ impl Training<'_> {
         })
     }
 
-    /// Runs `f` with the manager for its arrays: the long-lived one, or in `scoped` one that is closed afterwards.
+    /// Runs `f` with the manager for its arrays: the long-lived one, or in `scoped` one that is closed afterwards. In
+    /// `workspace` its arrays end with a cycle, whoever the manager is.
     fn in_scope<T>(&mut self, f: impl FnOnce(&mut Self, &NdManager) -> Result<T>) -> Result<T> {
         if self.mode == Mode::Scoped {
             let scope = self.manager.new_sub_manager()?;
@@ -219,6 +235,10 @@ impl Training<'_> {
             return result;
         }
         let manager = self.manager.clone();
+        if self.mode == Mode::Workspace {
+            let _cycle = Workspace::enter_on(&self.device, "STEP", &self.config)?;
+            return f(self, &manager);
+        }
         f(self, &manager)
     }
 

@@ -42,11 +42,13 @@ pub(crate) enum Mode {
     Reclaiming,
     /// They belong to a scope that ends with the step.
     Scoped,
+    /// They lie in a workspace, whose cycle ends with the step.
+    Workspace,
 }
 
 impl Mode {
     /// Every mode, in the order in which they run by default.
-    pub(crate) const ALL: [Mode; 3] = [Mode::Leaky, Mode::Reclaiming, Mode::Scoped];
+    pub(crate) const ALL: [Mode; 4] = [Mode::Leaky, Mode::Reclaiming, Mode::Scoped, Mode::Workspace];
 
     /// The name on the command line, in reports and in the picture.
     pub(crate) fn name(self) -> &'static str {
@@ -54,6 +56,7 @@ impl Mode {
             Mode::Leaky => "leaky",
             Mode::Reclaiming => "reclaiming",
             Mode::Scoped => "scoped",
+            Mode::Workspace => "workspace",
         }
     }
 }
@@ -277,7 +280,7 @@ fn accept(given: &mut Given, parser: &mut lexopt::Parser, option: String) -> Res
         "--plot" => given.plot = Some(taker.plot()?),
         "--json" => given.json = Some(taker.path("a file name")?),
         "--quick" => given.quick = true,
-        "--child" => given.child = Some(taker.parsed("leaky, reclaiming or scoped")?),
+        "--child" => given.child = Some(taker.parsed("leaky, reclaiming, scoped or workspace")?),
         _ => return Err(ArgsError::Unknown(taker.option)),
     }
     Ok(())
@@ -367,7 +370,7 @@ impl Taker<'_> {
     }
 
     fn modes(&mut self) -> Result<Vec<Mode>, ArgsError> {
-        let allowed = "leaky, reclaiming and scoped, each at most once, with commas between";
+        let allowed = "leaky, reclaiming, scoped and workspace, each at most once, with commas between";
         let text = self.text(allowed)?;
         let mut modes = Vec::new();
         for name in text.split(',') {
@@ -393,14 +396,15 @@ impl Taker<'_> {
 pub(crate) fn help() -> String {
     format!(
         "\
-Trains a small network on digits in three ways and shows what each does to memory.
+Trains a small network on digits in four ways and shows what each does to memory.
 
 Usage: epoch_loop [options]
 
-  --modes LIST         the ways to run, with commas between (leaky,reclaiming,scoped):
+  --modes LIST         the ways to run, with commas between (leaky,reclaiming,scoped,workspace):
                          leaky       keeps every array that a step makes
                          reclaiming  gives arrays back once nothing uses them
                          scoped      ties the arrays of a step to a scope that ends with it
+                         workspace   lays the arrays of a step into memory that the next step uses again
   --epochs N           passes over the training images ({EPOCHS})
   --batch N            images in one step ({BATCH})
   --images N           training images to draw, or to use at most with --data ({IMAGES})

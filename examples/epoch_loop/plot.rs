@@ -192,6 +192,7 @@ fn look(mode: Mode) -> Look {
         Mode::Leaky => (RGBColor(213, 94, 0), 3.0, 5.0, false),
         Mode::Reclaiming => (RGBColor(0, 114, 178), 3.5, 6.0, false),
         Mode::Scoped => (RGBColor(0, 148, 108), 3.0, 4.0, true),
+        Mode::Workspace => (RGBColor(136, 70, 160), 2.0, 3.0, false),
     };
     Look { color, width, mark, dashed }
 }
@@ -533,6 +534,7 @@ mod tests {
             epoch,
             seconds,
             steps: 10,
+            first_step_seconds: 0.0,
             live_arrays: 30,
             live_bytes: live + more * epoch as u64,
             dead_arrays: 0,

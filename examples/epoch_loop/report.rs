@@ -29,6 +29,8 @@ pub(crate) struct Row {
     pub(crate) seconds: f64,
     /// Training steps of the epoch.
     pub(crate) steps: usize,
+    /// Wall time of the first of them, which fills stocks and learns sizes.
+    pub(crate) first_step_seconds: f64,
     /// Arrays that hold memory after the epoch.
     pub(crate) live_arrays: u64,
     /// Bytes that they hold.
@@ -212,22 +214,22 @@ fn of(rows: &[Row], mode: Mode) -> impl Iterator<Item = &Row> {
 }
 
 /// The two lines of heads above each column.
-const HEADS: [[&str; 9]; 2] = [
-    ["", "", "live", "live", "dead arrays", "device's", "resident", "", "test"],
-    ["epoch", "seconds", "arrays", "MiB", "waiting", "pool MiB", "MiB", "loss", "accuracy"],
+const HEADS: [[&str; 10]; 2] = [
+    ["", "", "first", "live", "live", "dead arrays", "device's", "resident", "", "test"],
+    ["epoch", "seconds", "step ms", "arrays", "MiB", "waiting", "pool MiB", "MiB", "loss", "accuracy"],
 ];
 
 /// All rows as text: one block for each mode, with the same columns at the same places.
 pub(crate) fn table(rows: &[Row]) -> String {
     let cells: Vec<_> = rows.iter().map(|row| (row.mode, cells(row))).collect();
-    let mut widths = [0; 9];
+    let mut widths = [0; 10];
     let heads = HEADS.map(|line| line.map(str::to_owned));
     for line in heads.iter().chain(cells.iter().map(|(_, cells)| cells)) {
         for (width, cell) in widths.iter_mut().zip(line) {
             *width = (*width).max(cell.len());
         }
     }
-    let put = |text: &mut String, line: &[String; 9]| {
+    let put = |text: &mut String, line: &[String; 10]| {
         for (cell, width) in line.iter().zip(widths) {
             // A String takes every write, here and below.
             let _ = write!(text, "  {cell:>width$}");
@@ -244,11 +246,12 @@ pub(crate) fn table(rows: &[Row]) -> String {
 }
 
 /// A row's cells, in the order of the columns.
-fn cells(row: &Row) -> [String; 9] {
+fn cells(row: &Row) -> [String; 10] {
     let mib = |bytes: u64| bytes as f64 / MIB;
     [
         row.epoch.to_string(),
         format!("{:.2}", row.seconds),
+        format!("{:.2}", row.first_step_seconds * 1e3),
         grouped(row.live_arrays),
         format!("{:.2}", mib(row.live_bytes)),
         grouped(row.dead_arrays),
@@ -379,6 +382,7 @@ mod tests {
             epoch,
             seconds: 0.5,
             steps: 125,
+            first_step_seconds: 0.006,
             live_arrays: 12_345,
             live_bytes: live,
             dead_arrays: 6,
@@ -401,7 +405,7 @@ mod tests {
         let mut sent = row(Mode::Scoped, 3, 5);
         sent.live_bytes = u64::MAX;
         let line = row_line(&sent).expect("JSON");
-        let keys = "mode, epoch, seconds, steps, live_arrays, live_bytes, dead_arrays, held_bytes, peak_bytes, \
+        let keys = "mode, epoch, seconds, steps, first_step_seconds, live_arrays, live_bytes, dead_arrays, held_bytes, peak_bytes, \
                     resident_bytes, loss, accuracy";
         let mut rest = line.as_str();
         for key in keys.split(", ") {
