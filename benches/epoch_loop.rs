@@ -1,9 +1,9 @@
 //! The training step of the epoch loop, in the ways of ending arrays, interleaved in one run.
 //!
-//! `scoped` closes a sub-manager for each step; `reclaiming` is the same code on one manager with the switch on;
-//! `scoped_switch_on` has the switch on with nothing left to reclaim, which shows what the switch itself costs. The
-//! ratios are those of medians over interleaved rounds, printed at the end; DJL's own acceptance figures (growth of
-//! bytes and of time over the epochs of three small trainings) follow.
+//! `scoped` closes a sub-manager for each step; `reclaiming` is the same code on one manager with the switch on, and
+//! `workspace` in a cycle of a workspace with the switch off; `scoped` with the switch on has nothing left to reclaim,
+//! which shows what the switch itself costs. The ratios are those of medians over interleaved rounds, printed at the
+//! end; DJL's own acceptance figures (growth of bytes and of time over the epochs of three small trainings) follow.
 //!
 //! ```text
 //! cargo bench --bench epoch_loop
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use ndgc::nn::{Adam, Mlp, Module, Optimizer, SGD};
-use ndgc::{DType, Device, Generator, NdManager, Tensor, gc};
+use ndgc::{DType, Device, Generator, NdManager, Tensor, Workspace, WorkspaceConfig, gc};
 
 const BATCH: usize = 32;
 
@@ -54,14 +54,17 @@ impl Step {
         let manager = self.manager.clone();
         self.run(&manager);
     }
+
+    fn in_workspace(&mut self) {
+        let _cycle = Workspace::enter("STEP", &WorkspaceConfig::default()).expect("memory");
+        self.careless();
+    }
 }
 
-fn timed(step: &mut Step, on: bool, scoped: bool) -> Duration {
+fn timed(step: &mut Step, on: bool, way: fn(&mut Step)) -> Duration {
     let _switch = gc::scoped(on);
     let begun = Instant::now();
-    for _ in 0..50 {
-        if scoped { step.scoped() } else { step.careless() }
-    }
+    (0..50).for_each(|_| way(step));
     begun.elapsed() / 50
 }
 
@@ -73,17 +76,29 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn steps(c: &mut Criterion) {
     let mut group = c.benchmark_group("epoch_loop/step");
     let mut step = Step::new();
-    group.bench_function("reclaiming", |b| b.iter_custom(|n| timed(&mut step, true, false) * n as u32));
-    group.bench_function("scoped", |b| b.iter_custom(|n| timed(&mut step, false, true) * n as u32));
+    for (name, on, way) in [
+        ("reclaiming", true, Step::careless as fn(&mut Step)),
+        ("scoped", false, Step::scoped),
+        ("workspace", false, Step::in_workspace),
+    ] {
+        group.bench_function(name, |b| b.iter_custom(|n| timed(&mut step, on, way) * n as u32));
+    }
     group.finish();
 
-    let (mut reclaiming, mut switch) = (Vec::new(), Vec::new());
+    let (mut reclaiming, mut workspace, mut to_reclaiming, mut switch) = (vec![], vec![], vec![], vec![]);
     for _ in 0..60 {
-        let scoped = timed(&mut step, false, true).as_secs_f64();
-        reclaiming.push(timed(&mut step, true, false).as_secs_f64() / scoped);
-        switch.push(timed(&mut step, true, true).as_secs_f64() / timed(&mut step, false, true).as_secs_f64());
+        let scoped = timed(&mut step, false, Step::scoped).as_secs_f64();
+        let careless = timed(&mut step, true, Step::careless).as_secs_f64();
+        let cycle = timed(&mut step, false, Step::in_workspace).as_secs_f64();
+        reclaiming.push(careless / scoped);
+        workspace.push(cycle / scoped);
+        to_reclaiming.push(cycle / careless);
+        let on = timed(&mut step, true, Step::scoped).as_secs_f64();
+        switch.push(on / timed(&mut step, false, Step::scoped).as_secs_f64());
     }
     println!("step time, reclaiming to scoped: {:.4} (median of 60 pairs)", median(reclaiming));
+    println!("step time, workspace to scoped: {:.4} (median of 60 pairs)", median(workspace));
+    println!("step time, workspace to reclaiming: {:.4} (median of 60 pairs)", median(to_reclaiming));
     println!("step time, switch on to off with nothing orphaned: {:.4} (median of 60 pairs)", median(switch));
 }
 
