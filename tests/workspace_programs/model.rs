@@ -10,7 +10,7 @@ use ndgc::{
     destroy_all_workspaces_for_current_thread, gc,
 };
 
-use crate::{Kind, Step, configs, is_leak};
+use crate::{Kind, RINGS, Step, configs, is_leak};
 
 const NAMES: [&str; 3] = ["A", "B", "C"];
 
@@ -195,6 +195,7 @@ impl<'a> Model<'a> {
                 // Without the hook, which would print it.
                 Step::Panic => resume_unwind(Box::new(Planned)),
                 Step::Catch => self.level(steps),
+                Step::Turns { workspace, config, len, count } => self.turns(workspace, config, len, count),
                 Step::Enter { .. } | Step::Borrow { .. } | Step::ScopeOut => self.deeper(step, steps)?,
                 _ => self.step(step),
             }
@@ -224,6 +225,21 @@ impl<'a> Model<'a> {
 
 /// The stack.
 impl Model<'_> {
+    fn turns(&mut self, workspace: usize, config: usize, len: usize, count: usize) {
+        let config = self.configs.len() - 1 - config % RINGS;
+        for turn in 0..count {
+            let depth = self.frames.len();
+            let guard = self.enter(workspace % 3, config);
+            self.make(Kind::F32, len);
+            if turn == config % 3 {
+                self.step_on_workspace(&Step::Lease { workspace }, workspace % 3);
+            }
+            self.check();
+            drop(guard);
+            self.leave_to(depth);
+        }
+    }
+
     fn enter(&mut self, name: usize, config: usize) -> Option<Box<dyn Any>> {
         let config = self.places[name].as_ref().map_or(config % self.configs.len(), |place| place.config);
         let settings = &self.configs[config];
