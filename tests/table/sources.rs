@@ -91,8 +91,9 @@ pub(crate) fn functions(path: &Path) -> Vec<Function> {
 }
 
 /// Files of `src/ops` whose functions are no rows: those of optional features, which have tests of their own, and those
-/// that run what the caller gives them.
-const ELSEWHERE: [&str; 7] = ["factors", "fourier", "ndarrays", "custom", "compose", "expression", "checkpoint"];
+/// that run what the caller gives them, or wrap what has a row.
+const ELSEWHERE: [&str; 8] =
+    ["factors", "fourier", "ndarrays", "custom", "compose", "expression", "checkpoint", "scoped"];
 
 /// The public functions that return arrays and need a row, as rows name them.
 pub(crate) fn operations() -> BTreeSet<String> {

@@ -54,6 +54,12 @@ rows! { VIEWS, "Shape and views";
     try_detach |x| x.a.try_detach();
     as_detached_tensor |x| Ok::<_, ndgc::Error>(ndgc::Var::from_tensor(&x.a)?.as_detached_tensor());
     to_dtype |x| x.a.to_dtype(DType::F64);
+    leverage |x| x.a.leverage();
+    leverage_to |x| x.a.detach().leverage_to("none");
+    leverage_or_detach |x| x.a.leverage_or_detach("none");
+    migrate |x| x.a.migrate(true);
+    unsafe_duplication |x| x.a.unsafe_duplication();
+    wait |x| x.a.unsafe_duplication_async()?.wait();
     to_device |x| x.a.to_device(&x.device);
     intern |x| x.a.copy()?.intern(x.b.copy()?);
 }
