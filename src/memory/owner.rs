@@ -296,11 +296,12 @@ pub(crate) fn put(local: &Local, index: u32, owner: Owner, uncapped: bool) -> st
     })
 }
 
-/// Whether an array that the caller announced belongs to its handles.
+/// Whether an array that the caller announced is in no manager's list. Then the owner of a result follows from where the
+/// result's bytes are (`registry::owner_of_bytes`), whatever this one's is.
 #[inline(always)]
-pub(crate) fn is_of_handles(index: u32) -> bool {
+pub(crate) fn is_unlisted(index: u32) -> bool {
     // Acquire: as in `owner_of`.
-    slot(index).owner.load(Ordering::Acquire) == HANDLES
+    slot(index).owner.load(Ordering::Acquire) & UNLISTED != 0
 }
 
 /// Who owns an array now; waits while it is being moved. `None` if it is not open.

@@ -22,6 +22,7 @@ use crate::base::{
 };
 use crate::device::{Device, buffer::Part};
 use crate::memory::{
+    cycle::Oldest,
     face::{Face, FaceCell},
     hazard::{PLACES, announced},
     key::Key,
@@ -62,6 +63,8 @@ pub(crate) struct ArraySlot {
     /// Of an array of a workspace, since it was made: its scope, and the stamp of its cycle.
     pub(crate) scope: AtomicU32,
     pub(crate) cycle: AtomicU64,
+    /// Where its scope says which stamps are valid still; null before the slot's first array of a workspace.
+    oldest: AtomicPtr<Oldest>,
     /// The storage's id + 1, for writers that look who reads it.
     storage: AtomicU32,
     /// Milliseconds since the start of the runtime.
@@ -85,8 +88,18 @@ impl ArraySlot {
     fn is_usable(&self, state: u64) -> bool {
         match state & (OPEN | BUSY | CYCLE) {
             OPEN => true,
-            bits => bits == OPEN | CYCLE && scope::is_live(self),
+            bits => bits == OPEN | CYCLE && self.is_live(),
         }
+    }
+
+    /// Whether the cycle of an array of a workspace goes on. Read after the array was announced, it is decisive.
+    #[inline(always)]
+    fn is_live(&self) -> bool {
+        // SAFETY: `CYCLE` was seen, before which `fill` stored a place that lives for ever; none replaces it by null.
+        #[allow(unsafe_code)]
+        let oldest = unsafe { &*self.oldest.load(Ordering::Relaxed) };
+        // Relaxed: written before the slot was opened, which the caller saw.
+        oldest.is_live(self.cycle.load(Ordering::Relaxed))
     }
 }
 
@@ -113,6 +126,7 @@ static SLOTS: Slab<ArraySlot> = Slab::new(|| ArraySlot {
     next: AtomicU32::new(0),
     scope: AtomicU32::new(0),
     cycle: AtomicU64::new(0),
+    oldest: AtomicPtr::new(std::ptr::null_mut()),
     storage: AtomicU32::new(0),
     born: AtomicU32::new(0),
     closer: AtomicU32::new(0),
@@ -228,6 +242,7 @@ fn fill(
     if let Owner::Cycle(id) = owner {
         cell.scope.store(id.scope, Ordering::Relaxed);
         cell.cycle.store(id.stamp, Ordering::Relaxed);
+        cell.oldest.store(std::ptr::from_ref(scope::oldest(id.scope)).cast_mut(), Ordering::Relaxed);
         bits = CYCLE;
     }
     let generation = cell.core.open_with(bits, payload);
@@ -711,7 +726,7 @@ fn site(place: &AtomicPtr<Location<'static>>) -> Option<Site> {
 pub(crate) fn is_open(key: Key) -> bool {
     let cell = slot(key.index());
     let state = cell.core.state();
-    generation_of(state) == key.generation() && state & OPEN != 0 && (state & CYCLE == 0 || scope::is_live(cell))
+    generation_of(state) == key.generation() && state & OPEN != 0 && (state & CYCLE == 0 || cell.is_live())
 }
 
 /// The cycle that an array ends with, or ended with, if it is one of a workspace. The caller borrows a proxy of it.
@@ -723,7 +738,7 @@ pub(crate) fn cycle_of(key: Key) -> Option<CycleId> {
 /// Whether no cycle ended the array. The caller borrows a proxy of it.
 pub(crate) fn is_in_scope(key: Key) -> bool {
     let cell = slot(key.index());
-    cell.core.state() & CYCLE == 0 || scope::is_live(cell)
+    cell.core.state() & CYCLE == 0 || cell.is_live()
 }
 
 /// A proxy's count for a key alone. `None` if its array has no handle or the key is stale.

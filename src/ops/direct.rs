@@ -41,7 +41,7 @@ fn bytes_like(local: &Local, like: &Payload, dtype: DType) -> Option<Storage> {
 fn owner_of_result(first: &Proxy, site: Site) -> Option<(Owner, Site)> {
     match exec::steps_site() {
         Some(site) => Some((Owner::Handles, site)),
-        None if owner::is_of_handles(first.key().index()) => Some((Owner::Handles, site)),
+        None if owner::is_unlisted(first.key().index()) => Some((Owner::Handles, site)),
         None => Some((owner::owner_of(first.key().index(), first.key().generation())?, site)),
     }
 }

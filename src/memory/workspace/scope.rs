@@ -20,7 +20,7 @@ use crate::base::{
 use crate::memory::{
     cycle::Oldest,
     hazard::USER,
-    registry::{ArraySlot, slot, storage_of},
+    registry::{slot, storage_of},
     slab::Slab,
     slot::CYCLE,
     storage, threads,
@@ -147,11 +147,10 @@ impl Drop for Scope {
     }
 }
 
-/// Whether the cycle of an array of a workspace goes on. Read after the array was announced, it is decisive.
+/// The stamp below which arrays of a scope have ended.
 #[inline]
-pub(crate) fn is_live(array: &ArraySlot) -> bool {
-    let CycleId { scope, stamp } = array.cycle_id();
-    CELLS.get(scope).oldest.is_live(stamp)
+pub(crate) fn oldest(scope: u32) -> &'static Oldest {
+    &CELLS.get(scope).oldest
 }
 
 /// What is known of a cycle: the workspace's name, which of its cycles it is, which is the last one, and what it does.
