@@ -277,8 +277,9 @@ impl Arena {
             let last = self.scope.last();
             if self.is_leased_before(state, last + 1) {
                 // It goes on beside the new one, full, until the leases are gone.
-                let (used, step) = (block.bytes(), state.plan.step());
-                state.pinned.push_back(Chunk { block, used, stamp: last, step, bytes: 0, requests: 0 });
+                let (bytes, step) = (block.bytes(), state.plan.step());
+                state.plan.pinned_block(bytes);
+                state.pinned.push_back(Chunk { block, used: bytes, stamp: last, step, bytes, requests: 1 });
             } else {
                 if self.is_ring() {
                     self.end_before(state, last + 1);

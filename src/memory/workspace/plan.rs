@@ -339,6 +339,12 @@ impl Plan {
         self.externals = self.externals.saturating_sub(count);
     }
 
+    /// The arena keeps a block beside the new one.
+    pub(crate) fn pinned_block(&mut self, bytes: usize) {
+        self.pinned_bytes = self.pinned_bytes.saturating_add(bytes);
+        self.pinned += 1;
+    }
+
     /// The arena freed so many pinned ones, of so many bytes.
     pub(crate) fn released_pinned(&mut self, bytes: usize, count: u64) {
         self.pinned_bytes = self.pinned_bytes.saturating_sub(bytes);
