@@ -164,3 +164,48 @@ fn a_fresh_block_that_cannot_be_had() {
 fn held(array: &Tensor) -> Result<Tensor> {
     Tensor::from_dlpack(array.to_dlpack()?, &Device::Cpu)
 }
+
+/// Two arrays and their sum, in a cycle.
+fn add(device: &Device, id: &str, config: &WorkspaceConfig, len: usize) -> Result<()> {
+    Workspace::cycle_on(device, id, config, || {
+        let (one, two) = (Tensor::full(1., len, device)?, Tensor::full(2., len, device)?);
+        let sum = (&one + &two)?.sum_all()?.to_scalar::<f64>()?;
+        assert_eq!(sum, 3. * len as f64);
+        Ok(())
+    })
+}
+
+#[test]
+fn each_driver_call_of_a_loop_may_fail() {
+    alone(|| {
+        let grows =
+            |config: ndgc::WorkspaceConfigBuilder| config.policy_spill(SpillPolicy::Reallocate).build().unwrap();
+        for (name, config) in [("CALLS", grows(WorkspaceConfig::builder())), ("RING_CALLS", grows(ring(2)))] {
+            let mut failures = 0;
+            for n in 1..=60 {
+                let (device, sim) = sim();
+                let id = format!("{name} {n}");
+                sim.fail_call(Some(n));
+                for len in [100, 1000, 5000] {
+                    match add(&device, &id, &config, len) {
+                        Ok(()) => {}
+                        Err(Error::Device { .. }) => failures += 1,
+                        Err(other) => panic!("{id}: {other}"),
+                    }
+                    assert!(Workspace::current().is_none());
+                }
+                sim.fail_call(None);
+                // A failure that nobody waited for is told once.
+                let _ = device.synchronize();
+                for _ in 0..20 {
+                    add(&device, &id, &config, 5000).unwrap();
+                }
+                let workspace = Workspace::find(&id).unwrap();
+                assert_eq!((workspace.stats().externals, workspace.stats().pinned_requests), (0, 0), "{id}");
+                workspace.destroy().unwrap();
+                assert_eq!(in_use(&device), 0, "{id}");
+            }
+            assert!(failures > 10, "{name}: {failures} calls failed");
+        }
+    });
+}

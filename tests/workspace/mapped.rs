@@ -197,6 +197,30 @@ fn r15_growth_keeps_what_the_file_holds() {
 }
 
 #[test]
+fn r15_a_ring_in_a_file_grows_when_nothing_in_it_is_leased() {
+    alone(|| {
+        let ring = mapped(64 << 10).policy_reset(ResetPolicy::EndOfBufferReached).overallocation_limit(3.);
+        let workspace = made("FILE_RING", ring.policy_spill(SpillPolicy::Reallocate));
+        let size = workspace.stats().size;
+        let cycle = workspace.activate().unwrap();
+        let (kept, lease) = (filled(-1., 100), cycle.lease().unwrap());
+        cycle.leave();
+        for _ in 0..40 {
+            cycle_on(&workspace, &[12_500]);
+            assert_filled(&kept, -1.);
+        }
+        assert_eq!(workspace.stats().size, size, "a second mapping would show the same bytes");
+        drop(lease);
+        for _ in 0..40 {
+            cycle_on(&workspace, &[12_500]);
+        }
+        let stats = cycle_on(&workspace, &[12_500]);
+        assert!(stats.size >= 4 * el(12_500) && stats.pinned_requests == 0, "{stats:?}");
+        assert!(matches!(kept.to_vec::<f64>(), Err(Error::LeakedArray(_))));
+    });
+}
+
+#[test]
 fn w57_what_does_not_fit_spills_to_memory() {
     alone(|| {
         let before = in_use(&Device::Cpu);
