@@ -87,7 +87,8 @@ fn array(c: &mut Criterion) {
     let mut group = c.benchmark_group("workspace/array");
     let config = config((BATCH * 64) as u64);
     let mut arrays = Vec::with_capacity(KEPT);
-    let mut unset = || bench::make_unset(black_box(4));
+    let like = bench::Unset::new(4);
+    let mut unset = || black_box(&like).make();
     let mut zeros = || Tensor::zeros(black_box(4), DType::F32, &Device::Cpu).expect("memory");
     group.bench_function("ndgc", |b| {
         b.iter_custom(|n| {
@@ -136,9 +137,10 @@ fn cycles(c: &mut Criterion) {
         let _inner = enter("INNER", &config);
         plain("nested", &mut || workspace.activate().expect("open").leave());
     }
+    let like = bench::Unset::new(4);
     for live in [10, MANY] {
         let mut arrays = Vec::with_capacity(live);
-        let fill = |arrays: &mut Vec<Proxy>| arrays.extend((0..live).map(|_| bench::make_unset(4)));
+        let fill = |arrays: &mut Vec<Proxy>| arrays.extend((0..live).map(|_| like.make()));
         group.bench_function(BenchmarkId::new("end", live), |b| {
             b.iter_custom(|n| {
                 batches(n, 1, || {

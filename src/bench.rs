@@ -74,23 +74,37 @@ pub fn take_bytes(bytes: usize) -> usize {
     with_local(|local| local.desk.take_at_once(bytes).map_or(0, |(span, _)| span.ptr().addr().get()))
 }
 
-/// An array of so many f32 on the host, without a value: slot, storage and bytes, and the look at the queue.
-///
-/// # Panics
-/// If there is no memory.
-#[inline]
-#[track_caller]
-pub fn make_unset(count: usize) -> Proxy {
-    let site: Site = std::panic::Location::caller();
-    let made = with_local(|local| {
-        reclaim::on_call(local);
-        let vacant = Vacant::take(local)?;
-        let storage = Storage::on_host(local, count * size_of::<f32>())?;
-        let layout = Layout::contiguous(Shape::from(count));
-        vacant.fill((DType::F32, &layout), storage, None, Owner::Handles, site).map(Proxy::from_key)
-    });
-    // A stock that is empty is filled on the ordinary way.
-    made.unwrap_or_else(|| Proxy::zeros(count, DType::F32, &Device::Cpu).expect("memory"))
+/// What an array of the host is to be like. As operations have it from an operand, nothing of it is computed for each
+/// array.
+#[derive(Debug)]
+pub struct Unset {
+    layout: Layout,
+}
+
+impl Unset {
+    /// So many f32.
+    pub fn new(count: usize) -> Self {
+        Unset { layout: Layout::contiguous(Shape::from(count)) }
+    }
+
+    /// An array without a value: slot, storage and bytes, and the look at the queue.
+    ///
+    /// # Panics
+    /// If there is no memory.
+    #[inline]
+    #[track_caller]
+    pub fn make(&self) -> Proxy {
+        let site: Site = std::panic::Location::caller();
+        let count = self.layout.shape().elem_count();
+        let made = with_local(|local| {
+            reclaim::on_call(local);
+            let vacant = Vacant::take(local)?;
+            let storage = Storage::on_host(local, count * size_of::<f32>())?;
+            vacant.fill((DType::F32, &self.layout), storage, None, Owner::Handles, site).map(Proxy::from_key)
+        });
+        // A stock that is empty is filled on the ordinary way.
+        made.unwrap_or_else(|| Proxy::zeros(count, DType::F32, &Device::Cpu).expect("memory"))
+    }
 }
 
 /// The look at the queue that every call makes, so many times.
