@@ -99,6 +99,8 @@ struct Cycle {
     name: usize,
     ring: bool,
     ended: bool,
+    /// Whether its workspace was destroyed while it, or an older cycle, was leased: it ends with the last of the leases.
+    left: Option<usize>,
 }
 
 /// A workspace that is there.
@@ -168,6 +170,7 @@ impl<'a> Model<'a> {
         if program.len().is_multiple_of(2) {
             drop(std::mem::take(&mut self.places));
             destroy_all_workspaces_for_current_thread().unwrap();
+            self.leases.clear();
             self.cycles.iter_mut().for_each(|cycle| cycle.ended = true);
             self.check();
         }
@@ -256,7 +259,7 @@ impl Model<'_> {
         };
         if !matches!(way, Way::Again) {
             place.cycle = Some(self.cycles.len());
-            self.cycles.push(Cycle { name, ring, ended: false });
+            self.cycles.push(Cycle { name, ring, ended: false, left: None });
         }
         self.frames.push(Frame { name: Some(name), way });
         Some(Box::new(guard))
@@ -304,7 +307,10 @@ impl Model<'_> {
 
     fn status(&self, life: Life) -> Status {
         let Life::Cycle(cycle) = life else { return Status::Valid };
-        let Cycle { name, ring, ended } = self.cycles[cycle];
+        let Cycle { name, ring, ended, left } = self.cycles[cycle];
+        if left.is_some() && !self.leases.iter().any(|(_, of)| self.cycles[*of].left == left) {
+            return Status::Ended;
+        }
         let runs = self.places[name].as_ref().is_some_and(|place| place.cycle == Some(cycle));
         let leased = self.leases.iter().any(|(_, of)| *of == cycle);
         match (ended, ring && !runs && !leased) {
@@ -340,7 +346,9 @@ impl Model<'_> {
                 Err(error) => assert!(!in_scope && is_leak(&error), "{error}"),
             }
             array.gone = !in_scope;
-            if let (Life::Cycle(cycle), true) = (array.life, array.gone) {
+            if let (Life::Cycle(cycle), true) = (array.life, array.gone)
+                && self.cycles[cycle].left.is_none()
+            {
                 let name = self.cycles[cycle].name;
                 youngest_gone[name] = youngest_gone[name].max(Some(cycle));
             }
@@ -349,6 +357,7 @@ impl Model<'_> {
         for array in self.arrays.iter().filter(|array| !array.gone) {
             if let Life::Cycle(cycle) = array.life
                 && self.cycles[cycle].ring
+                && self.cycles[cycle].left.is_none()
             {
                 assert!(Some(cycle) > youngest_gone[self.cycles[cycle].name], "a younger cycle ended before");
             }
@@ -415,9 +424,14 @@ impl Model<'_> {
                 expect(workspace.destroy(), place.cycle.is_none());
                 if place.cycle.is_none() {
                     self.places[name] = None;
-                    self.cycles.iter_mut().filter(|cycle| cycle.name == name).for_each(|cycle| cycle.ended = true);
+                    let is_own = |cycle: &Cycle| cycle.name == name && cycle.left.is_none();
+                    let leased = self.leases.iter().map(|(_, of)| *of).filter(|of| is_own(&self.cycles[*of])).min();
+                    for (at, cycle) in self.cycles.iter_mut().enumerate().filter(|(_, cycle)| is_own(cycle)) {
+                        // From the first leased cycle on they stay, until the leases go.
+                        cycle.ended = leased.is_none_or(|first| at < first);
+                        cycle.left = leased.filter(|_| !cycle.ended);
+                    }
                     expect(workspace.activate().map(drop), false);
-                    self.leases.retain(|(_, cycle)| !self.cycles[*cycle].ended);
                 }
             }
         }
