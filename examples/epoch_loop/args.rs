@@ -404,7 +404,7 @@ Usage: epoch_loop [options]
                          leaky       keeps every array that a step makes
                          reclaiming  gives arrays back once nothing uses them
                          scoped      ties the arrays of a step to a scope that ends with it
-                         workspace   lays the arrays of a step into memory that the next step uses again
+                         workspace   makes each step a cycle, whose memory the next step uses again
   --epochs N           passes over the training images ({EPOCHS})
   --batch N            images in one step ({BATCH})
   --images N           training images to draw, or to use at most with --data ({IMAGES})
