@@ -28,6 +28,7 @@ except ImportError:
 SLOT_SECONDS = 0.05
 TOLERANCE = 1e-4
 LARGE = 1 << 24
+INPUTS, TURNS = 50, 64
 WIDTHS = [784, 128, 64, 10]
 BATCH, N_BATCHES, RATE, CHECKED = 32, 128, 0.1, 20
 SCORES = (64, 12, 128, 64)
@@ -76,6 +77,30 @@ def network():
         weight = weights.uniform(n_in * n_out, limit).reshape(n_in, n_out)
         layers.append([weight, weights.uniform(n_out, limit)])
     return images, labels, layers
+
+
+def cycle():
+    doublings = np.float32(12)
+    sizes = (np.float32(16) * np.exp2(doublings * SplitMix64(3).unit(TURNS * INPUTS))).astype(np.int64)
+    return sizes.reshape(TURNS, INPUTS), SplitMix64(4).uniform(65536, 1.0)
+
+
+def turns(values, copy, relu):
+    """A function that runs the next turn, and returns the sum of its last array."""
+    sizes, count = cycle()[0].tolist(), 0
+
+    def turn():
+        nonlocal count
+        arrays = []
+        for size in sizes[count % TURNS]:
+            x = copy(values[:size])
+            square = x * x
+            total = square + x
+            arrays += [x, square, total, relu(total)]
+        count += 1
+        return arrays[-1].sum().item()
+
+    return turn
 
 
 def chain(a, b, relu):
@@ -196,6 +221,9 @@ def works():
     yield "scores", 1, SCORES, lambda a, b: a @ b.swapaxes(2, 3), lambda a, b: a @ b.transpose(2, 3)
     for n in (1, 32):
         yield f"infer_{n}", 1, None, numpy_inference(n), torch and torch_inference(n)
+    of_numpy = turns(cycle()[1], np.copy, numpy_relu)
+    of_torch = turns(torch.from_numpy(cycle()[1]), torch.clone, relu) if torch else None
+    yield "cycle_200", 4 * INPUTS, None, of_numpy, of_torch
     yield "mlp_step", 1, None, numpy_training(), torch and torch_training()
 
 
@@ -210,7 +238,8 @@ def contenders(name, shape, of_numpy, of_torch):
     else:
         numpy_once, torch_once = of_numpy, of_torch
     for once in filter(None, (numpy_once, torch_once)):
-        values = [once() for _ in range(CHECKED)] if name == "mlp_step" else once()
+        times = {"mlp_step": CHECKED, "cycle_200": TURNS}.get(name)
+        values = [once() for _ in range(times)] if times else once()
         values = np.asarray(values, dtype=np.float32).reshape(-1)
 
         def run(count, once=once):
@@ -258,7 +287,7 @@ def main():
         runs = [run]
         for other, run in contenders(name, shape, of_numpy, of_torch):
             # Sums of 4,096 numbers around 0 differ by what their order loses.
-            tolerance = 10 * TOLERANCE if name.startswith("sum") else TOLERANCE
+            tolerance = 10 * TOLERANCE if name.startswith(("sum", "cycle")) else TOLERANCE
             close = np.abs(other - values) <= tolerance * np.maximum(1, np.abs(other))
             assert values.size == other.size and close.all(), f"{name}: other values"
             runs.append(run)

@@ -19,6 +19,8 @@ pub struct Slot {
     pub on_core: f64,
     /// Page faults that needed no disk.
     pub faults: f64,
+    /// Requests to the heap.
+    pub requests: f64,
 }
 
 impl Slot {
@@ -28,6 +30,7 @@ impl Slot {
             time: per_iteration(cost.time(clock).as_nanos() as f64),
             on_core: cost.cpu.as_secs_f64() / cost.wall.as_secs_f64(),
             faults: per_iteration(cost.n_faults as f64),
+            requests: per_iteration(cost.n_requests as f64),
         }
     }
 }

@@ -33,6 +33,7 @@ pub struct Row {
     times: Vec<Spread>,
     ratios: Vec<Spread>,
     faults: Vec<f64>,
+    requests: Vec<f64>,
     /// Over all contenders and rounds.
     on_core: Spread,
 }
@@ -46,11 +47,13 @@ impl Row {
         let time = |column: usize| Spread::of(rounds.iter().map(|round| round[column].time / n_ops));
         let ratio = |column: usize| Spread::of(rounds.iter().map(|round| round[column].time / round[0].time));
         let faults = |column: usize| Spread::of(rounds.iter().map(|round| round[column].faults / n_ops)).median;
+        let requests = |column: usize| Spread::of(rounds.iter().map(|round| round[column].requests / n_ops)).median;
         Row {
             name: work.name(),
             times: contenders.clone().map(time).collect(),
             ratios: (0..n_columns).map(ratio).collect(),
-            faults: contenders.map(faults).collect(),
+            faults: contenders.clone().map(faults).collect(),
+            requests: contenders.map(requests).collect(),
             on_core: Spread::of(rounds.iter().flatten().map(|slot| slot.on_core)),
         }
     }
@@ -79,6 +82,10 @@ pub fn markdown(rivals: &[Rival], rows: &[Row], options: &Options) -> String {
             100.0 * row.on_core.high
         );
         row.faults.iter().map(|faults| format!("{faults:.2}")).chain([on_core]).collect()
+    });
+    names.pop();
+    table(&mut text, "Requests to the heap per operation (median)", &names, rows, |row| {
+        row.requests.iter().map(|requests| format!("{requests:.2}")).collect()
     });
     text.push_str(
         "\nThe floor is no library: hand-written loops and the gemm crate, results in buffers that are there already. \

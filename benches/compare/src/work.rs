@@ -25,6 +25,11 @@ pub enum Work {
     Scores,
     /// The network in [`mlp`] forward on a batch of that size, the result dropped.
     Infer(usize),
+    /// A turn of [`cycle`]: 200 arrays of mixed sizes, dropped together; the sum of the last one read to the host. ndgc makes
+    /// them in a workspace.
+    Cycle,
+    /// The same, ndgc without a workspace.
+    CycleOfHandles,
     /// One SGD step of the network in [`mlp`], the batch a slice of the data, the loss read to the host.
     MlpStep,
 }
@@ -35,7 +40,7 @@ impl Work {
         let adds = [1, 4, 16, 256, 4096].map(Work::Add);
         let large = [Work::Chain10(4096), Work::Add(LARGE), Work::Exp(LARGE), Work::Sum(SIDE, 0), Work::Sum(SIDE, 1)];
         let products = [8, 64, 256, 1024].map(Work::Matmul);
-        let rest = [Work::Scores, Work::Infer(1), Work::Infer(32), Work::MlpStep];
+        let rest = [Work::Scores, Work::Infer(1), Work::Infer(32), Work::Cycle, Work::CycleOfHandles, Work::MlpStep];
         adds.into_iter().chain(large).chain(products).chain(rest).collect()
     }
 
@@ -52,6 +57,8 @@ impl Work {
             Work::Matmul(n) => format!("matmul_{n}"),
             Work::Scores => "scores".to_string(),
             Work::Infer(n) => format!("infer_{n}"),
+            Work::Cycle => "cycle_200".to_string(),
+            Work::CycleOfHandles => "cycle_200_handles".to_string(),
             Work::MlpStep => "mlp_step".to_string(),
         }
     }
@@ -60,6 +67,7 @@ impl Work {
     pub fn ops_per_iteration(&self) -> u32 {
         match self {
             Work::Chain10(_) => 10,
+            Work::Cycle | Work::CycleOfHandles => cycle::ARRAYS as u32,
             _ => 1,
         }
     }
@@ -75,6 +83,44 @@ pub fn operands(len: usize) -> (Vec<f32>, Vec<f32>) {
     let mut random = SplitMix64(1);
     let mut values = || (0..len).map(|_| random.uniform(1.0)).collect();
     (values(), values())
+}
+
+/// The cyclic loop: in each turn 50 arrays `x` are copied in, of sizes that differ from turn to turn, and `x * x`, that plus
+/// `x`, and the `relu` of it are computed. All 200 arrays live until the end of the turn.
+pub mod cycle {
+    use super::SplitMix64;
+
+    pub const INPUTS: usize = 50;
+    pub const ARRAYS: usize = 4 * INPUTS;
+    /// Turns until the sizes repeat.
+    pub const TURNS: usize = 64;
+    pub const SIZE_MIN: usize = 16;
+    pub const SIZE_MAX: usize = 65_536;
+
+    /// The sizes of all turns: as many between each power of two and the next.
+    pub fn sizes() -> Vec<[usize; INPUTS]> {
+        let mut random = SplitMix64(3);
+        let doublings = (SIZE_MAX / SIZE_MIN).ilog2() as f32;
+        let mut size = || (SIZE_MIN as f32 * (doublings * random.unit()).exp2()) as usize;
+        (0..TURNS).map(|_| std::array::from_fn(|_| size())).collect()
+    }
+
+    /// What the inputs are copied from: the first elements of these.
+    pub fn values() -> Vec<f32> {
+        let mut random = SplitMix64(4);
+        (0..SIZE_MAX).map(|_| random.uniform(1.0)).collect()
+    }
+
+    /// A case of the loop: `turn` runs one, and returns the sum of its last array.
+    pub fn case(mut turn: impl FnMut(&[usize; INPUTS], &[f32]) -> f32 + 'static) -> crate::rivals::Case {
+        let (sizes, values) = (sizes(), values());
+        let sample = sizes.iter().map(|sizes| turn(sizes, &values)).collect();
+        let mut at = 0;
+        crate::rivals::Case::new(sample, move || {
+            at = (at + 1) % TURNS;
+            std::hint::black_box(turn(&sizes[at], &values));
+        })
+    }
 }
 
 /// The training step: 784-128-64-10, ReLU, mean softmax cross entropy, plain SGD.

@@ -10,6 +10,7 @@ use std::mem::MaybeUninit;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::counting;
 use crate::options::Clock;
 use crate::rivals;
 use crate::work::Work;
@@ -25,6 +26,8 @@ pub struct Cost {
     pub cpu: Duration,
     /// Page faults that needed no disk.
     pub n_faults: u64,
+    /// Requests to the heap.
+    pub n_requests: u64,
 }
 
 impl Cost {
@@ -69,8 +72,8 @@ impl Worker {
         let requests = self.requests.as_mut().expect("open until the worker is dropped");
         writeln!(requests, "{n_iterations}")?;
         let numbers: Vec<u64> = self.reply()?;
-        let [wall, cpu, n_faults] = numbers[..] else { return Err(io::ErrorKind::InvalidData.into()) };
-        Ok(Cost { wall: Duration::from_nanos(wall), cpu: Duration::from_nanos(cpu), n_faults })
+        let [wall, cpu, n_faults, n_requests] = numbers[..] else { return Err(io::ErrorKind::InvalidData.into()) };
+        Ok(Cost { wall: Duration::from_nanos(wall), cpu: Duration::from_nanos(cpu), n_faults, n_requests })
     }
 
     /// One line of numbers from the worker.
@@ -108,7 +111,10 @@ pub fn serve(rival: &str, work: &str) -> Result<(), String> {
             let n_iterations = line.trim().parse().map_err(|_| io::ErrorKind::InvalidData)?;
             line.clear();
             let cost = measured(|| (case.run)(n_iterations));
-            send(&mut replies, [cost.wall.as_nanos(), cost.cpu.as_nanos(), cost.n_faults.into()])?;
+            send(
+                &mut replies,
+                [cost.wall.as_nanos(), cost.cpu.as_nanos(), cost.n_faults.into(), cost.n_requests.into()],
+            )?;
         }
         Ok(())
     };
@@ -128,13 +134,19 @@ fn measured(run: impl FnOnce()) -> Cost {
     run();
     let wall = start.elapsed();
     let after = usage();
-    Cost { wall, cpu: after.cpu - before.cpu, n_faults: after.n_faults - before.n_faults }
+    Cost {
+        wall,
+        cpu: after.cpu - before.cpu,
+        n_faults: after.n_faults - before.n_faults,
+        n_requests: after.n_requests - before.n_requests,
+    }
 }
 
 /// Totals of this process so far.
 struct Usage {
     cpu: Duration,
     n_faults: u64,
+    n_requests: u64,
 }
 
 fn usage() -> Usage {
@@ -145,5 +157,9 @@ fn usage() -> Usage {
     // SAFETY: the call succeeded, so it filled the struct.
     let raw = unsafe { raw.assume_init() };
     let duration = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
-    Usage { cpu: duration(raw.ru_utime) + duration(raw.ru_stime), n_faults: raw.ru_minflt as u64 }
+    Usage {
+        cpu: duration(raw.ru_utime) + duration(raw.ru_stime),
+        n_faults: raw.ru_minflt as u64,
+        n_requests: counting::requests(),
+    }
 }

@@ -11,7 +11,7 @@ use burn::tensor::activation::relu;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use super::Case;
-use crate::work::{SCORES, Work, mlp, operands, shown};
+use crate::work::{SCORES, Work, cycle, mlp, operands, shown};
 
 pub fn prepare(work: Work) -> Case {
     match work {
@@ -22,6 +22,10 @@ pub fn prepare(work: Work) -> Case {
         Work::Sum(n, axis) => binary([n, n], move |a, _| a.clone().sum_dim(axis)),
         Work::Scores => binary(SCORES, |a, b| a.clone().matmul(b.clone().swap_dims(2, 3))),
         Work::Infer(batch) => infer(batch),
+        Work::Cycle | Work::CycleOfHandles => {
+            let device = Device::flex();
+            cycle::case(move |sizes, values| turn(sizes, values, &device))
+        }
         Work::MlpStep => train(),
     }
 }
@@ -50,6 +54,18 @@ fn chain(a: &Tensor<1>, b: &Tensor<1>) -> Tensor<1> {
     let t = t - b.clone();
     let t = t * b.clone();
     t + a.clone()
+}
+
+fn turn(sizes: &[usize], values: &[f32], device: &Device) -> f32 {
+    let mut arrays = Vec::with_capacity(cycle::ARRAYS);
+    for &size in sizes {
+        let x: Tensor<1> = Tensor::from_data(TensorData::new(values[..size].to_vec(), [size]), device);
+        let square = x.clone() * x.clone();
+        let sum = square.clone() + x.clone();
+        let positive = relu(sum.clone());
+        arrays.extend([x, square, sum, positive]);
+    }
+    arrays[cycle::ARRAYS - 1].clone().sum().into_scalar()
 }
 
 fn infer(batch: usize) -> Case {

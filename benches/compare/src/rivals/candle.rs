@@ -6,7 +6,7 @@ use candle_core::{Device, Result, Tensor, Var};
 use candle_nn::{Linear, Module, Optimizer, SGD, loss};
 
 use super::Case;
-use crate::work::{SCORES, Work, mlp, operands, shown};
+use crate::work::{SCORES, Work, cycle, mlp, operands, shown};
 
 pub fn prepare(work: Work) -> Case {
     match work {
@@ -17,6 +17,9 @@ pub fn prepare(work: Work) -> Case {
         Work::Sum(n, axis) => binary(&[n, n], move |a, _| a.sum(axis)),
         Work::Scores => binary(&SCORES, |a, b| a.matmul(&b.t()?)),
         Work::Infer(batch) => infer(batch),
+        Work::Cycle | Work::CycleOfHandles => {
+            Ok(cycle::case(|sizes, values| turn(sizes, values).expect("shapes and dtypes agree")))
+        }
         Work::MlpStep => train(),
     }
     .expect("shapes and dtypes of the workload agree")
@@ -43,6 +46,18 @@ fn chain(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let t = (&t - b)?;
     let t = (&t * b)?;
     &t + a
+}
+
+fn turn(sizes: &[usize], values: &[f32]) -> Result<f32> {
+    let mut arrays = Vec::with_capacity(cycle::ARRAYS);
+    for &size in sizes {
+        let x = Tensor::from_slice(&values[..size], size, &Device::Cpu)?;
+        let square = (&x * &x)?;
+        let sum = (&square + &x)?;
+        let positive = sum.relu()?;
+        arrays.extend([x, square, sum, positive]);
+    }
+    arrays[cycle::ARRAYS - 1].sum_all()?.to_scalar()
 }
 
 fn infer(batch: usize) -> Result<Case> {

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use super::Case;
-use crate::work::{SCORES, Work, mlp, operands, shown};
+use crate::work::{SCORES, Work, cycle, mlp, operands, shown};
 
 pub fn prepare(work: Work) -> Case {
     match work {
@@ -23,6 +23,10 @@ pub fn prepare(work: Work) -> Case {
         Work::Matmul(n) => binary(n * n, n * n, move |a, b, out| product([n, n, n], a, [n, 1], b, [n, 1], out, 0.0)),
         Work::Scores => scores(),
         Work::Infer(batch) => infer(batch),
+        Work::Cycle | Work::CycleOfHandles => {
+            let mut room = vec![0.0; cycle::ARRAYS * cycle::SIZE_MAX];
+            cycle::case(move |sizes, values| turn(sizes, values, &mut room))
+        }
         Work::MlpStep => train(),
     }
 }
@@ -34,6 +38,24 @@ fn binary(len: usize, result: usize, op: impl Fn(&[f32], &[f32], &mut [f32]) + '
     Case::new(shown(&out), move || {
         op(black_box(&a), black_box(&b), black_box(&mut out));
     })
+}
+
+/// One after the other in `room`.
+fn turn(sizes: &[usize; cycle::INPUTS], values: &[f32], room: &mut [f32]) -> f32 {
+    let (mut rest, mut last) = (room, 0.0);
+    for &size in sizes {
+        let (own, after) = std::mem::take(&mut rest).split_at_mut(4 * size);
+        let (x, own) = own.split_at_mut(size);
+        let (square, own) = own.split_at_mut(size);
+        let (sum, positive) = own.split_at_mut(size);
+        x.copy_from_slice(&values[..size]);
+        zip(x, x, square, |a, b| a * b);
+        zip(square, x, sum, |a, b| a + b);
+        zip(sum, sum, positive, |a, _| a.max(0.0));
+        last = total(positive) + positive.chunks_exact(64).remainder().iter().sum::<f32>();
+        rest = after;
+    }
+    last
 }
 
 fn zip(a: &[f32], b: &[f32], out: &mut [f32], f: impl Fn(f32, f32) -> f32) {

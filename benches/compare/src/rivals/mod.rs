@@ -27,7 +27,7 @@ pub struct Case {
 
 impl Case {
     /// A case whose iteration is `once`; the loop is compiled with it, so an iteration costs no indirect call.
-    fn new(sample: Vec<f32>, mut once: impl FnMut() + 'static) -> Case {
+    pub fn new(sample: Vec<f32>, mut once: impl FnMut() + 'static) -> Case {
         Case { sample, run: Box::new(move |iterations| (0..iterations).for_each(|_| once())) }
     }
 }

@@ -7,7 +7,7 @@ use ndarray::linalg::general_mat_mul;
 use ndarray::{Array, Array1, Array2, Array3, ArrayRef2, ArrayView1, Axis, Dimension, IntoDimension, s};
 
 use super::Case;
-use crate::work::{SCORES, Work, mlp, operands, shown};
+use crate::work::{SCORES, Work, cycle, mlp, operands, shown};
 
 pub fn prepare(work: Work) -> Case {
     match work {
@@ -18,6 +18,7 @@ pub fn prepare(work: Work) -> Case {
         Work::Sum(n, axis) => binary((n, n), move |a, _| a.sum_axis(Axis(axis)).insert_axis(Axis(0))),
         Work::Scores => scores(),
         Work::Infer(batch) => infer(batch),
+        Work::Cycle | Work::CycleOfHandles => cycle::case(turn),
         Work::MlpStep => train(),
     }
 }
@@ -53,6 +54,18 @@ fn chain(a: &Array1<f32>, b: &Array1<f32>) -> Array1<f32> {
 
 fn relu(x: f32) -> f32 {
     x.max(0.0)
+}
+
+fn turn(sizes: &[usize; cycle::INPUTS], values: &[f32]) -> f32 {
+    let mut arrays = Vec::with_capacity(cycle::ARRAYS);
+    for &size in sizes {
+        let x = Array1::from_vec(values[..size].to_vec());
+        let square = &x * &x;
+        let sum = &square + &x;
+        let positive = sum.mapv(relu);
+        arrays.extend([x, square, sum, positive]);
+    }
+    arrays[cycle::ARRAYS - 1].sum()
 }
 
 /// Product by product: there is none of many matrices.

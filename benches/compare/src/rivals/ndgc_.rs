@@ -4,10 +4,10 @@
 use std::hint::black_box;
 
 use ndgc::nn::{Linear, Module, Optimizer, SGD, loss};
-use ndgc::{Device, Result, Tensor, Var};
+use ndgc::{Device, Result, Tensor, Var, Workspace, WorkspaceConfig};
 
 use super::Case;
-use crate::work::{SCORES, Work, mlp, operands, shown};
+use crate::work::{SCORES, Work, cycle, mlp, operands, shown};
 
 pub fn prepare(work: Work) -> Case {
     match work {
@@ -18,6 +18,11 @@ pub fn prepare(work: Work) -> Case {
         Work::Sum(n, axis) => binary(&[n, n], move |a, _| a.sum(axis)),
         Work::Scores => binary(&SCORES, |a, b| a.matmul(&b.t()?)),
         Work::Infer(batch) => infer(batch),
+        Work::Cycle => Ok(cycle::case(|sizes, values| {
+            let turn = Workspace::cycle("TURN", &WorkspaceConfig::default(), || turn(sizes, values));
+            turn.expect("shapes and dtypes agree")
+        })),
+        Work::CycleOfHandles => Ok(cycle::case(|sizes, values| turn(sizes, values).expect("shapes and dtypes agree"))),
         Work::MlpStep => train(),
     }
     .expect("shapes and dtypes of the workload agree")
@@ -44,6 +49,18 @@ fn chain(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let t = t.sub(b)?;
     let t = t.mul(b)?;
     t.add(a)
+}
+
+fn turn(sizes: &[usize], values: &[f32]) -> Result<f32> {
+    let mut arrays = Vec::with_capacity(cycle::ARRAYS);
+    for &size in sizes {
+        let x = Tensor::from_slice(&values[..size], size, &Device::Cpu)?;
+        let square = x.mul(&x)?;
+        let sum = square.add(&x)?;
+        let positive = sum.relu()?;
+        arrays.extend([x, square, sum, positive]);
+    }
+    arrays[cycle::ARRAYS - 1].sum_all()?.to_scalar()
 }
 
 fn infer(batch: usize) -> Result<Case> {
