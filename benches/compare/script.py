@@ -12,6 +12,7 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NDGC
     os.environ[name] = "1"
 
 import argparse
+import resource
 import statistics
 import subprocess
 import time
@@ -270,19 +271,31 @@ def count_of(run):
     return max(1, int(count * SLOT_SECONDS * 1e9 / spent))
 
 
+def faults_of(run, count):
+    """Page faults of an iteration that needed no disk."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    run(count)
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / count
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("program")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--out")
+    parser.add_argument("--workloads", help="names, separated by commas; all if not given")
     options = parser.parse_args()
     libraries = [f"numpy {np.__version__}"] + ([f"torch {torch.__version__}"] if torch else [])
     text = f"ndgc, {', '.join(libraries)}. One thread, CPU time; {options.rounds} rounds of {SLOT_SECONDS * 1000:.0f} ms.\n\n"
     text += "Nanoseconds per operation (median), and time relative to ndgc: median of the ratios paired by round.\n\n"
     names = ["ndgc", "numpy"] + (["torch"] if torch else [])
-    text += f"| workload | {' | '.join(names)} | {' | '.join(n + ' / ndgc' for n in names[1:])} |\n"
-    text += "|---" * (2 * len(names)) + "|\n"
+    text += "Page faults per operation of those in this process; those of ndgc are in the other table.\n\n"
+    heads = [f"{n} / ndgc" for n in names[1:]] + [f"{n}'s faults" for n in names[1:]]
+    text += f"| workload | {' | '.join(names + heads)} |\n"
+    text += "|---" * (1 + len(names) + len(heads)) + "|\n"
     for name, n_ops, shape, of_numpy, of_torch in works():
+        if options.workloads and name not in options.workloads.split(","):
+            continue
         child, values, run = worker(options.program, name)
         runs = [run]
         for other, run in contenders(name, shape, of_numpy, of_torch):
@@ -300,9 +313,10 @@ def main():
             rounds.append(slots)
         child.stdin.close()
         child.wait()
+        faults = [faults_of(run, count) / n_ops for run, count in zip(runs[1:], counts[1:])]
         times = [statistics.median(column) for column in zip(*rounds)]
         ratios = [statistics.median(slots[i] / slots[0] for slots in rounds) for i in range(1, len(runs))]
-        cells = [f"{t:.1f}" if t < 100 else f"{t:.0f}" for t in times] + [f"{r:.2f}" for r in ratios]
+        cells = [f"{t:.1f}" if t < 100 else f"{t:.0f}" for t in times] + [f"{r:.2f}" for r in ratios + faults]
         text += f"| {name} | {' | '.join(cells)} |\n"
         print(text.splitlines()[-1], flush=True)
     if options.out:

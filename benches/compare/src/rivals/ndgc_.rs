@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use ndgc::nn::{Linear, Module, Optimizer, SGD, loss};
-use ndgc::{Device, Result, Tensor, Var, Workspace, WorkspaceConfig};
+use ndgc::{Device, Result, SpillPolicy, Tensor, Var, Workspace, WorkspaceConfig};
 
 use super::Case;
 use crate::work::{SCORES, Work, cycle, mlp, operands, shown};
@@ -18,10 +18,7 @@ pub fn prepare(work: Work) -> Case {
         Work::Sum(n, axis) => binary(&[n, n], move |a, _| a.sum(axis)),
         Work::Scores => binary(&SCORES, |a, b| a.matmul(&b.t()?)),
         Work::Infer(batch) => infer(batch),
-        Work::Cycle => Ok(cycle::case(|sizes, values| {
-            let turn = Workspace::cycle("TURN", &WorkspaceConfig::default(), || turn(sizes, values));
-            turn.expect("shapes and dtypes agree")
-        })),
+        Work::Cycle => in_workspace(),
         Work::CycleOfHandles => Ok(cycle::case(|sizes, values| turn(sizes, values).expect("shapes and dtypes agree"))),
         Work::MlpStep => train(),
     }
@@ -49,6 +46,14 @@ fn chain(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let t = t.sub(b)?;
     let t = t.mul(b)?;
     t.add(a)
+}
+
+fn in_workspace() -> Result<Case> {
+    // The sizes vary, so the workspace grows to the largest turn.
+    let config = WorkspaceConfig::builder().policy_spill(SpillPolicy::Reallocate).build()?;
+    Ok(cycle::case(move |sizes, values| {
+        Workspace::cycle("TURN", &config, || turn(sizes, values)).expect("shapes and dtypes agree")
+    }))
 }
 
 fn turn(sizes: &[usize], values: &[f32]) -> Result<f32> {
