@@ -257,9 +257,9 @@ impl Drop for Saved {
     }
 }
 
-/// An array that its handles own, and with it its bytes, if those are a workspace's.
+/// An array that its handles own.
 pub(crate) fn handle_owned(local: &Local, op: &'static str, payload: Payload, site: Site) -> Result<Proxy> {
-    match registry::create(local, op, payload, Owner::Holders, site)? {
+    match registry::create(local, op, payload, Owner::Handles, site)? {
         Ok(key) => Ok(Proxy::from_key(key)),
         Err(_) => Err(Error::msg("handles refuse no array")),
     }

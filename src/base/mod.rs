@@ -1,21 +1,8 @@
-//! The vocabulary every layer speaks: errors, dtypes, shapes, layouts, units, the environment.
-//!
-//! Pure data and arithmetic; nothing here owns memory of a tensor or knows a device.
+//! The vocabulary every layer speaks: that of the kernels, and the atomics of this crate.
 
 #[cfg(not(loom))]
 pub(crate) mod context;
-#[cfg(not(loom))]
-pub(crate) mod dtype;
-#[cfg(not(loom))]
-pub(crate) mod env;
-#[cfg(not(loom))]
-pub(crate) mod error;
-#[cfg(not(loom))]
-pub(crate) mod layout;
-#[cfg(not(loom))]
-pub(crate) mod leak;
-#[cfg(not(loom))]
-pub(crate) mod shape;
 pub(crate) mod sync;
+
 #[cfg(not(loom))]
-pub(crate) mod units;
+pub(crate) use ndgc_kernels::base::{dtype, env, error, layout, leak, shape, units};

@@ -5,17 +5,16 @@
 //! order of its stream. Ordering between streams and the reuse of freed bytes are settled above the driver,
 //! in `stream/`, for every such device alike.
 
-pub(crate) mod along;
 pub(crate) mod budget;
 pub(crate) mod buffer;
-pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
 pub(crate) mod graph;
-pub(crate) mod kernel;
+pub(crate) mod host;
 pub(crate) mod sim;
 pub(crate) mod stream;
-pub(crate) mod window;
+
+pub(crate) use ndgc_kernels::{along, cpu, kernel, window};
 
 use std::fmt;
 use std::panic::Location;
@@ -289,7 +288,7 @@ impl Device {
     /// Bytes in use and kept.
     pub fn memory(&self) -> MemoryStats {
         match self {
-            Device::Cpu => cpu::pool::stats(),
+            Device::Cpu => host::pool::stats(),
             Device::Sim(sim) => sim.stats(),
             #[cfg(feature = "cuda")]
             Device::Cuda(cuda) => cuda.stats(),
@@ -299,7 +298,7 @@ impl Device {
     /// Takes the peak as of now.
     pub fn reset_peak(&self) {
         match self {
-            Device::Cpu => cpu::pool::reset_peak(),
+            Device::Cpu => host::pool::reset_peak(),
             Device::Sim(sim) => sim.reset_peak(),
             #[cfg(feature = "cuda")]
             Device::Cuda(cuda) => cuda.reset_peak(),
@@ -311,7 +310,7 @@ impl Device {
     /// Without a call, `NDGC_MAX_BYTES` limits the host and each CUDA device.
     pub fn set_limit(&self, bytes: Option<u64>) -> Option<u64> {
         match self {
-            Device::Cpu => cpu::pool::set_limit(bytes),
+            Device::Cpu => host::pool::set_limit(bytes),
             Device::Sim(sim) => sim.set_limit(bytes),
             #[cfg(feature = "cuda")]
             Device::Cuda(cuda) => cuda.set_limit(bytes),
@@ -321,7 +320,7 @@ impl Device {
     /// Gives the bytes kept for reuse back to the system. Returns how many.
     pub fn clear_cache(&self) -> u64 {
         match self {
-            Device::Cpu => cpu::pool::trim(),
+            Device::Cpu => host::pool::trim(),
             Device::Sim(sim) => sim.trim(),
             #[cfg(feature = "cuda")]
             Device::Cuda(cuda) => cuda.trim(),
@@ -332,7 +331,7 @@ impl Device {
     #[inline]
     pub(crate) fn alloc(&self, bytes: usize, zeroed: bool) -> std::result::Result<Buffer, AllocError> {
         match self {
-            Device::Cpu => cpu::pool::alloc(bytes, zeroed),
+            Device::Cpu => host::pool::alloc(bytes, zeroed),
             Device::Sim(sim) => sim.alloc(bytes, zeroed),
             #[cfg(feature = "cuda")]
             Device::Cuda(cuda) => cuda.buffer(bytes, zeroed),

@@ -74,19 +74,10 @@ pub(crate) struct ManagerId {
 pub(crate) enum Owner {
     /// Its handles own it.
     Handles,
-    /// Its handles own it, and with it bytes of a workspace, which are not used again meanwhile.
-    Holders,
     /// This manager owns it.
     Manager(ManagerId),
     /// It ends with this cycle of a workspace.
     Cycle(CycleId),
-}
-
-impl Owner {
-    /// Whether its handles own it.
-    pub(crate) fn is_handles(self) -> bool {
-        matches!(self, Owner::Handles | Owner::Holders)
-    }
 }
 
 /// Why a manager took no array.
@@ -268,7 +259,7 @@ fn take_from(cell: &ArraySlot, owner: u32) -> Option<ManagerId> {
 pub(crate) fn put(local: &Local, index: u32, owner: Owner, uncapped: bool) -> std::result::Result<(), Refused> {
     let cell = slot(index);
     let id = match owner {
-        Owner::Handles | Owner::Holders => {
+        Owner::Handles => {
             // Release: pairs with the Acquire in `take`.
             cell.owner.store(HANDLES, Ordering::Release);
             return Ok(());

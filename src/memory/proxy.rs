@@ -137,7 +137,7 @@ impl Proxy {
     pub fn manager(&self) -> Result<NdManager> {
         match self.owner("manager")? {
             Owner::Manager(id) => NdManager::of(id).ok_or_else(|| registry::stale("manager", self.key)),
-            Owner::Handles | Owner::Holders | Owner::Cycle(_) => {
+            Owner::Handles | Owner::Cycle(_) => {
                 let device = self.with_pinned("manager", |array| array.storage.buffer().device().clone())?;
                 Ok(NdManager::system(&device))
             }
@@ -149,7 +149,7 @@ impl Proxy {
     /// # Errors
     /// [`Error::StaleArray`].
     pub fn is_detached(&self) -> Result<bool> {
-        Ok(self.owner("is_detached")?.is_handles())
+        Ok(self.owner("is_detached")? == Owner::Handles)
     }
 
     /// Whether the array ends with a cycle of a [`Workspace`](crate::Workspace), or ended with one.

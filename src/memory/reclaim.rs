@@ -40,11 +40,12 @@ pub(crate) fn drain(local: &Local, most: usize) -> usize {
 
 /// Reaps everything that is queued when the call begins, on whatever lane. Returns how many.
 pub(crate) fn drain_all(local: &Local) -> usize {
-    graves::sweep();
     let mut reaped = 0;
     for lane in 0..LANES {
         reaped += drain_lane(local, lane, usize::MAX);
     }
+    // What was reaped may have held blocks of workspaces.
+    graves::sweep();
     reaped
 }
 

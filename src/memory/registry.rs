@@ -104,16 +104,12 @@ impl ArraySlot {
 }
 
 /// The owner of an array with these bytes, where `owner` was meant: bytes of a workspace end with their cycle, whoever
-/// asked, unless the handles hold them; and no other bytes do.
+/// asked, unless the reference keeps them; and no other bytes do.
 #[inline(always)]
 fn owner_of_bytes(storage: &mut Storage, owner: Owner) -> Owner {
-    match (storage.part(), owner) {
-        (Some(_), Owner::Holders) => owner,
-        (Some(&Part { scope, stamp, .. }), _) => {
-            storage.let_go();
-            Owner::Cycle(CycleId { scope, stamp })
-        }
-        (None, Owner::Cycle(_) | Owner::Holders) => Owner::Handles,
+    match (storage.join_cycle(), owner) {
+        (Some(Part { scope, stamp, .. }), _) => Owner::Cycle(CycleId { scope, stamp }),
+        (None, Owner::Cycle(_)) => Owner::Handles,
         (None, _) => owner,
     }
 }

@@ -6,8 +6,9 @@
 //! # Bytes of a workspace
 //! An arena takes its bytes back when their cycle ends, and asks no storage. What an array of the cycle has is checked
 //! with the cycle at each use (`workspace/scope.rs`); every other reference to such a storage *holds* the block that the
-//! bytes lie in, so that the arena leaves it alone (`workspace/block.rs`). A clone holds; [`Storage::let_go`] makes it
-//! the reference of an array of the cycle.
+//! bytes lie in, so that the arena leaves it alone (`workspace/block.rs`). A clone holds. An array that is made of the clone
+//! of an array of the cycle, a view, is of the cycle too, and does not hold; one that is made of a reference that held
+//! already, a saved value, is not, and nor are its views ([`Storage::join_cycle`]).
 //!
 //! # Writers
 //! An operation that writes in place sets `writer`, issues the heavy barrier and looks at all hazard records:
@@ -22,7 +23,7 @@ use crate::base::{
 use crate::device::{
     Device,
     buffer::{Buffer, Part, Span},
-    cpu::pool,
+    host::pool,
 };
 use crate::memory::{
     hazard::USER,
@@ -65,8 +66,18 @@ static CELLS: Slab<Cell> = Slab::new(|| Cell {
 #[derive(Debug)]
 pub(crate) struct Storage {
     index: u32,
-    /// Whether it holds the block of an arena.
-    holds: bool,
+    hold: Hold,
+}
+
+/// Whether a reference holds the block of an arena, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    /// It does not: the bytes are no arena's, or an array of their cycle has it.
+    No,
+    /// It was made of one that does not.
+    Begun,
+    /// It was made of one that does.
+    Passed,
 }
 
 /// The block of an arena that the storage of an array of a cycle lies in.
@@ -97,7 +108,7 @@ impl Storage {
             free.pop();
             Self::fill(index, bytes, || Buffer::from_pool(Span::new(ptr, bytes), Device::Cpu, reserved));
         }
-        Some(Storage { index, holds: false })
+        Some(Storage { index, hold: Hold::No })
     }
 
     /// Puts a buffer into a cell.
@@ -114,7 +125,7 @@ impl Storage {
             CELLS.get(index).block.store(part.block, Ordering::Relaxed);
         }
         Self::fill(index, buffer.span().bytes(), || buffer);
-        Ok(Storage { index, holds: false })
+        Ok(Storage { index, hold: Hold::No })
     }
 
     /// Fills a cell of the free list, with one reference. The buffer is made in its place.
@@ -155,14 +166,21 @@ impl Storage {
         self.buffer().part()
     }
 
-    /// Whether this reference keeps an arena from using the bytes again.
-    pub(crate) fn is_holding(&self) -> bool {
-        self.holds
+    /// For the reference of a new array: the part of an arena whose cycle the array is of, if it is of one. The reference
+    /// does not hold it any more.
+    #[inline(always)]
+    pub(crate) fn join_cycle(&mut self) -> Option<Part> {
+        let part = *self.part()?;
+        match self.hold {
+            Hold::Passed => return None,
+            Hold::Begun => self.let_go(),
+            Hold::No => {}
+        }
+        Some(part)
     }
 
-    /// From here on this is the reference of an array that ends with the bytes' cycle.
-    pub(crate) fn let_go(&mut self) {
-        if std::mem::take(&mut self.holds)
+    fn let_go(&mut self) {
+        if std::mem::replace(&mut self.hold, Hold::No) != Hold::No
             && let Some(part) = self.part()
         {
             block::let_go(part.block);
@@ -240,20 +258,21 @@ impl Clone for Storage {
     fn clone(&self) -> Self {
         // Relaxed: the reference cloned from keeps the count above 0.
         self.cell().refs.fetch_add(1, Ordering::Relaxed);
-        let part = self.part();
-        if let Some(part) = part {
-            block::hold(part.block);
-        }
-        Storage { index: self.index, holds: part.is_some() }
+        let hold = match (self.part(), self.hold) {
+            (None, _) => Hold::No,
+            (Some(part), before) => {
+                block::hold(part.block);
+                if before == Hold::No { Hold::Begun } else { Hold::Passed }
+            }
+        };
+        Storage { index: self.index, hold }
     }
 }
 
 impl Drop for Storage {
     #[inline]
     fn drop(&mut self) {
-        if self.holds {
-            self.let_go();
-        }
+        self.let_go();
         let cell = self.cell();
         // Acquire: pairs with the Release below in the references that went before. A count of 1 is this one's
         // own, from which alone another could be made.

@@ -126,8 +126,15 @@ pub trait NdLiteral {
     fn flatten(&self) -> (Shape, Vec<Self::Elem>);
 }
 
+/// Elements again, as a trait of this crate: so that the compiler knows that an array is none.
+mod element {
+    pub trait Element: super::WithDType {}
+}
+use element::Element;
+
 macro_rules! number_literals {
     ($($t:ty)*) => {$(
+        impl Element for $t {}
         impl NdLiteral for $t {
             type Elem = $t;
             fn flatten(&self) -> (Shape, Vec<$t>) {
@@ -138,21 +145,21 @@ macro_rules! number_literals {
 }
 number_literals!(bool u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 f64);
 
-impl<T: WithDType, const N: usize> NdLiteral for [T; N] {
+impl<T: Element, const N: usize> NdLiteral for [T; N] {
     type Elem = T;
     fn flatten(&self) -> (Shape, Vec<T>) {
         (Shape::from(N), self.to_vec())
     }
 }
 
-impl<T: WithDType, const N: usize, const M: usize> NdLiteral for [[T; M]; N] {
+impl<T: Element, const N: usize, const M: usize> NdLiteral for [[T; M]; N] {
     type Elem = T;
     fn flatten(&self) -> (Shape, Vec<T>) {
         (Shape::from((N, M)), self.as_flattened().to_vec())
     }
 }
 
-impl<T: WithDType, const N: usize, const M: usize, const K: usize> NdLiteral for [[[T; K]; M]; N] {
+impl<T: Element, const N: usize, const M: usize, const K: usize> NdLiteral for [[[T; K]; M]; N] {
     type Elem = T;
     fn flatten(&self) -> (Shape, Vec<T>) {
         (Shape::from((N, M, K)), self.as_flattened().as_flattened().to_vec())

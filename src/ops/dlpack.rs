@@ -12,7 +12,6 @@ use std::fmt;
 use std::panic::Location;
 use std::ptr::NonNull;
 
-use crate::array::autograd::handle_owned;
 use crate::base::{
     dtype::DType,
     error::{Error, Result, Site},
@@ -453,10 +452,6 @@ impl Proxy {
             let export = unsafe { &*managed.context().cast::<Export<M>>() };
             let Export { dtype, layout, storage, .. } = export;
             let payload = Payload { dtype: *dtype, layout: *layout, storage: storage.clone(), node: None };
-            if payload.storage.is_holding() {
-                // Bytes of a workspace, which the pack has kept: from now on the handles do.
-                return call(op, site, |local| handle_owned(local, op, payload, site));
-            }
             return call(op, site, |local| place(local, op, payload, at, site));
         }
         let (shape, strides, dtype) = read(op, tensor)?;

@@ -335,7 +335,7 @@ pub(crate) fn steps<R>(site: Site, f: impl FnOnce() -> R) -> R {
 fn refusal(op: &'static str, first: Key, owner: Owner, refused: Refused) -> Error {
     let manager = match owner {
         Owner::Manager(id) => NdManager::of(id),
-        Owner::Handles | Owner::Holders | Owner::Cycle(_) => None,
+        Owner::Handles | Owner::Cycle(_) => None,
     };
     match manager {
         Some(manager) => manager.refusal(op, refused),

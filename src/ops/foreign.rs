@@ -17,7 +17,7 @@ use crate::base::{
 use crate::device::{
     Device,
     buffer::{Buffer, Foreign, Span},
-    cpu::pool,
+    host::pool,
 };
 use crate::memory::{proxy::Proxy, registry::Payload, storage::Storage, workspace};
 use crate::ops::{

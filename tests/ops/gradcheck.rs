@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use ndgc::{DType, Device, Error, Result, Tensor, Var, no_grad};
+use ndgc::{DType, Device, Error, Result, Tensor, Var, Workspace, WorkspaceConfig, no_grad};
 
 use crate::gradients;
 use crate::reference::Host;
@@ -70,14 +70,35 @@ fn differences(case: &Case, kind: Loss) -> Vec<Vec<f64>> {
     (0..case.inputs.len()).map(of).collect()
 }
 
-fn check(case: &Case, device: &Device, kind: Loss, want: &[Vec<f64>]) {
-    let what = format!("{} ({}) with {kind:?}", case.name, case.how);
+/// When the gradient is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum When {
+    AtOnce,
+    /// The operation ran in a cycle of a workspace, which ended since.
+    PastItsCycle,
+}
+
+fn check(case: &Case, device: &Device, (kind, when): (Loss, When), want: &[Vec<f64>]) {
+    let what = format!("{} ({}) with {kind:?} {when:?}", case.name, case.how);
     let variables: Vec<Var> =
         case.inputs.iter().map(|host| Var::from_vec(host.data.clone(), &host.dims, device).unwrap()).collect();
     let operands: Vec<Tensor> = variables.iter().map(|variable| variable.as_tensor().clone()).collect();
+    let cycle = (when == When::PastItsCycle)
+        .then(|| Workspace::enter_on(device, "GRADIENT", &WorkspaceConfig::default()).unwrap());
     let out = (case.run)(&operands).unwrap_or_else(|e| panic!("{what}: {e}"));
     assert!(out.track_op(), "{what}: the result is tracked");
-    let grads = loss(&out, kind).unwrap().backward().unwrap_or_else(|e| panic!("{what}: {e}"));
+    let loss = {
+        let _out = Workspace::scope_out();
+        loss(&out, kind).unwrap()
+    };
+    if let Some(cycle) = cycle {
+        let workspace = cycle.workspace();
+        cycle.leave();
+        assert!(!out.is_attached() || !out.is_in_scope(), "{what}: the result ended");
+        // The graph keeps what it saved.
+        workspace.destroy().unwrap();
+    }
+    let grads = loss.backward().unwrap_or_else(|e| panic!("{what}: {e}"));
     for (i, (variable, want)) in variables.iter().zip(want).enumerate() {
         let grad = grads.get(variable).unwrap_or_else(|| panic!("{what}: operand {i} has no gradient"));
         assert_eq!(grad.dims(), case.inputs[i].dims, "{what}: operand {i}");
@@ -97,7 +118,11 @@ pub(crate) fn check_all(cases: Vec<Case>) {
     });
     each(|device| {
         for (case, wanted) in cases.iter().zip(&wanted) {
-            kinds.iter().zip(wanted).for_each(|(&kind, want)| check(case, device, kind, want));
+            kinds.iter().zip(wanted).for_each(|(&kind, want)| check(case, device, (kind, When::AtOnce), want));
+            // It has workspaces of its own, and destroys all.
+            if case.name != "leverage" {
+                check(case, device, (Loss::Weighted, When::PastItsCycle), &wanted[1]);
+            }
         }
     });
 }

@@ -16,7 +16,7 @@ use crate::device::{
     Device,
     budget::AllocError,
     buffer::{Buffer, Part, Span},
-    cpu::mapped::MappedBlock,
+    host::mapped::MappedBlock,
 };
 use crate::memory::switch;
 use crate::memory::workspace::{

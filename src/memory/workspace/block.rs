@@ -11,7 +11,7 @@ use crate::device::{
     Device,
     budget::AllocError,
     buffer::{Buffer, Span},
-    cpu::mapped::MappedBlock,
+    host::mapped::MappedBlock,
 };
 use crate::memory::{
     cycle::Holders,

@@ -1,0 +1,311 @@
+//! Element types: the run-time `DType` and the sealed trait that ties Rust types to it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use half::{bf16, f16};
+
+use crate::base::error::Error;
+
+/// The type of a tensor's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DType {
+    /// A truth value, a byte of 0 or 1: logic and comparison, no arithmetic.
+    Bool,
+    /// Unsigned 8-bit integer; also the result of comparisons (0 or 1).
+    U8,
+    /// Unsigned 16-bit integer.
+    U16,
+    /// Unsigned 32-bit integer; also the result of `argmax`.
+    U32,
+    /// Unsigned 64-bit integer.
+    U64,
+    /// Signed 8-bit integer.
+    I8,
+    /// Signed 16-bit integer.
+    I16,
+    /// Signed 32-bit integer.
+    I32,
+    /// Signed 64-bit integer.
+    I64,
+    /// IEEE 754 half precision: 11 bits of precision, at most 65,504.
+    F16,
+    /// The upper half of a single: 8 bits of precision, the range of `F32`.
+    BF16,
+    /// IEEE 754 single precision.
+    F32,
+    /// IEEE 754 double precision.
+    F64,
+}
+
+/// Dtype, Rust type, name and bytes of each, in the order of the enum.
+macro_rules! for_each_dtype {
+    ($list:ident) => {
+        $list! {
+            Bool bool "bool" 1; U8 u8 "u8" 1; U16 u16 "u16" 2; U32 u32 "u32" 4; U64 u64 "u64" 8;
+            I8 i8 "i8" 1; I16 i16 "i16" 2; I32 i32 "i32" 4; I64 i64 "i64" 8;
+            F16 f16 "f16" 2; BF16 bf16 "bf16" 2; F32 f32 "f32" 4; F64 f64 "f64" 8;
+        }
+    };
+}
+
+macro_rules! facts {
+    ($($d:ident $t:ident $name:literal $bytes:literal;)*) => {
+        /// Every dtype, in order of its kind and size.
+        pub const ALL: [DType; 13] = [$(DType::$d),*];
+
+        /// Bytes of one element.
+        pub const fn size_in_bytes(self) -> usize {
+            match self { $(DType::$d => $bytes),* }
+        }
+
+        /// Its name as printed: `f32`.
+        pub const fn as_str(self) -> &'static str {
+            match self { $(DType::$d => $name),* }
+        }
+    };
+}
+
+impl DType {
+    for_each_dtype!(facts);
+
+    /// Whether it is a floating-point type, for which alone gradients exist.
+    pub const fn is_float(self) -> bool {
+        matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
+    }
+
+    /// Whether it is an integer type; `Bool` is none.
+    pub const fn is_int(self) -> bool {
+        !self.is_float() && !matches!(self, DType::Bool)
+    }
+
+    /// Whether its numbers may be negative.
+    pub const fn is_signed(self) -> bool {
+        self.is_float() || matches!(self, DType::I8 | DType::I16 | DType::I32 | DType::I64)
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for DType {
+    type Err = Error;
+
+    /// From its name as printed.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] with the names there are.
+    fn from_str(name: &str) -> Result<Self, Error> {
+        let found = DType::ALL.into_iter().find(|dtype| dtype.as_str() == name);
+        found.ok_or_else(|| Error::Argument {
+            op: "DType::from_str",
+            argument: "name",
+            value: name.to_owned(),
+            expected: "bool, u8, u16, u32, u64, i8, i16, i32, i64, f16, bf16, f32 or f64",
+        })
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+    macro_rules! seal {
+        ($($d:ident $t:ident $name:literal $bytes:literal;)*) => {
+            $(impl Sealed for $t {})*
+        };
+    }
+    use super::{bf16, f16};
+    for_each_dtype!(seal);
+}
+
+/// A Rust type that can be an element of a tensor. Sealed: the list is that of [`DType`].
+///
+/// # Conversions
+/// Those of Rust's `as`, also in `Tensor::to_dtype`, each in one step:
+/// - a float becomes an integer by cutting towards zero; outside the range the nearest end, and NaN 0;
+/// - an integer becomes a narrower one by its lower bits (it wraps);
+/// - anything becomes a float by rounding to the nearest, of two to the even one, and to an infinity beyond the range;
+/// - anything becomes `bool` by asking whether it is not 0, so NaN is true; `bool` becomes 0 or 1.
+pub trait WithDType:
+    sealed::Sealed + Copy + Default + PartialOrd + PartialEq + fmt::Debug + fmt::Display + Send + Sync + 'static
+{
+    /// The dtype of this type.
+    const DTYPE: DType;
+    /// From a double, as `as` converts.
+    fn from_f64(value: f64) -> Self;
+    /// To a double, as `as` converts.
+    fn to_f64(self) -> f64;
+    /// From an integer, as `as` converts.
+    fn from_i128(value: i128) -> Self;
+    /// To an integer, as `as` converts: exact for every integer type.
+    fn to_i128(self) -> i128;
+    /// To an integer, as `as` converts.
+    #[inline(always)]
+    fn to_i64(self) -> i64 {
+        if Self::DTYPE.is_float() { self.to_f64() as i64 } else { self.to_i128() as i64 }
+    }
+}
+
+macro_rules! with_dtype {
+    ($($t:ty, $d:ident;)*) => {$(
+        impl WithDType for $t {
+            const DTYPE: DType = DType::$d;
+            #[inline(always)]
+            fn from_f64(value: f64) -> Self {
+                value as $t
+            }
+            #[inline(always)]
+            fn to_f64(self) -> f64 {
+                self as f64
+            }
+            #[inline(always)]
+            fn from_i128(value: i128) -> Self {
+                value as $t
+            }
+            #[inline(always)]
+            fn to_i128(self) -> i128 {
+                self as i128
+            }
+        }
+    )*};
+}
+with_dtype! {
+    u8, U8; u16, U16; u32, U32; u64, U64;
+    i8, I8; i16, I16; i32, I32; i64, I64;
+    f32, F32; f64, F64;
+}
+
+impl WithDType for bool {
+    const DTYPE: DType = DType::Bool;
+    #[inline(always)]
+    fn from_f64(value: f64) -> Self {
+        value != 0.0
+    }
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        f64::from(u8::from(self))
+    }
+    #[inline(always)]
+    fn from_i128(value: i128) -> Self {
+        value != 0
+    }
+    #[inline(always)]
+    fn to_i128(self) -> i128 {
+        i128::from(self)
+    }
+}
+
+/// A double as a single whose last bit says whether anything was cut off: rounded once more to 22 bits or fewer, it is
+/// as if the double had been rounded directly.
+#[inline(always)]
+pub fn f64_to_odd(value: f64) -> f32 {
+    let near = value as f32;
+    let back = f64::from(near);
+    if back == value || value.is_nan() {
+        return near;
+    }
+    // Cut towards zero; beyond the largest single that is the largest one.
+    let cut = if back.abs() > value.abs() { near.to_bits() - 1 } else { near.to_bits() };
+    f32::from_bits(cut | 1)
+}
+
+/// As [`f64_to_odd`], from an integer.
+#[inline(always)]
+pub fn integer_to_odd(value: i128) -> f32 {
+    let size = value.unsigned_abs();
+    let shift = (104u32).saturating_sub(size.leading_zeros());
+    let kept = size >> shift;
+    let odd = kept | u128::from(kept << shift != size);
+    // 24 bits are exact, and so is the power of two; the exponent ends at 127, as that of a single does.
+    let size = odd as f32 * f32::from_bits((shift + 127) << 23);
+    if value < 0 { -size } else { size }
+}
+
+macro_rules! halves {
+    ($($t:ty, $d:ident;)*) => {$(
+        impl WithDType for $t {
+            const DTYPE: DType = DType::$d;
+            #[inline(always)]
+            fn from_f64(value: f64) -> Self {
+                <$t>::from_f32(f64_to_odd(value))
+            }
+            #[inline(always)]
+            fn to_f64(self) -> f64 {
+                f64::from(self.to_f32())
+            }
+            #[inline(always)]
+            fn from_i128(value: i128) -> Self {
+                <$t>::from_f32(integer_to_odd(value))
+            }
+            #[inline(always)]
+            fn to_i128(self) -> i128 {
+                self.to_f32() as i128
+            }
+        }
+    )*};
+}
+halves! { f16, F16; bf16, BF16; }
+
+#[doc(hidden)]
+#[macro_export]
+/// Runs a block with the type alias `$t` standing for the Rust type of a [`DType`].
+macro_rules! with_type {
+    ($dtype:expr, $t:ident => $body:expr) => {
+        $crate::with_type!($dtype, $t => $body;
+            Bool bool; U8 u8; U16 u16; U32 u32; U64 u64; I8 i8; I16 i16; I32 i32; I64 i64;
+            F16 half::f16; BF16 half::bf16; F32 f32; F64 f64;)
+    };
+    ($dtype:expr, $t:ident => $body:expr; $($d:ident $type:ty;)*) => {
+        match $dtype {
+            $($crate::base::dtype::DType::$d => {
+                type $t = $type;
+                $body
+            })*
+        }
+    };
+}
+pub use crate::with_type;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_again() {
+        for dtype in DType::ALL {
+            assert_eq!(dtype.as_str().parse::<DType>().expect("its own name"), dtype);
+            with_type!(dtype, T => assert_eq!((T::DTYPE, size_of::<T>()), (dtype, dtype.size_in_bytes())));
+        }
+        for wrong in ["F32", "", "f33", " u8"] {
+            assert!(matches!(wrong.parse::<DType>(), Err(Error::Argument { argument: "name", .. })), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_double_is_rounded_to_a_half_once() {
+        // One and a half units above 1 but for 2^-40: in two steps it would become the tie, and then the even one.
+        let unit = f64::from(f16::EPSILON);
+        assert_eq!(<f16 as WithDType>::from_f64(1.0 + 1.5 * unit - 2f64.powi(-40)).to_f64(), 1.0 + unit);
+        assert_eq!(<f16 as WithDType>::from_f64(1.0 + 0.5 * unit + 2f64.powi(-40)).to_f64(), 1.0 + unit);
+        assert_eq!(<f16 as WithDType>::from_f64(1.0 + 0.5 * unit).to_f64(), 1.0);
+        assert_eq!(<f16 as WithDType>::from_f64(65_519.999_999_999).to_f64(), 65_504.0);
+        assert_eq!(<f16 as WithDType>::from_f64(65_520.0).to_f64(), f64::INFINITY);
+        assert_eq!(<bf16 as WithDType>::from_f64(f64::MAX).to_f64(), f64::INFINITY);
+        assert_eq!(<bf16 as WithDType>::from_f64(-1e-300).to_bits(), 0x8000);
+        assert_eq!(<f16 as WithDType>::from_f64(-0.0).to_bits(), 0x8000);
+        assert!(<f16 as WithDType>::from_f64(f64::NAN).is_nan());
+    }
+
+    #[test]
+    fn an_integer_is_rounded_to_a_half_once() {
+        // Halfway between two numbers of 8 bits, and one more: in two steps it would be a tie.
+        let tie = (1i128 << 62) + (1 << 54);
+        assert_eq!(bf16::from_i128(tie).to_i128(), 1 << 62);
+        assert_eq!(bf16::from_i128(tie + 1).to_i128(), (1 << 62) + (1 << 55));
+        assert_eq!(bf16::from_i128(-tie - 1).to_i128(), -(1 << 62) - (1 << 55));
+        assert_eq!((f16::from_i128(-2049).to_f64(), f16::from_i128(2051).to_f64()), (-2048.0, 2052.0));
+        assert_eq!((f16::from_i128(0).to_bits(), bf16::from_i128(i128::MAX).to_f64()), (0, 2f64.powi(127)));
+    }
+}

@@ -1,0 +1,410 @@
+//! Where the elements of an array lie in its storage: shape, strides and offset, in elements.
+
+use crate::base::{
+    error::{Error, Result},
+    shape::{MAX_RANK, Shape},
+};
+
+/// Shape, strides and offset of an array in its storage, counted in elements.
+///
+/// A stride of 0 repeats an element (a broadcast axis); a negative one goes backwards (a flipped axis). The offset is
+/// that of the first index, which then is not the lowest place. An empty array's offset means nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    shape: Shape,
+    strides: [isize; MAX_RANK],
+    offset: usize,
+}
+
+impl Layout {
+    /// Row-major, starting at the first element.
+    #[inline]
+    pub fn contiguous(shape: Shape) -> Self {
+        let mut strides = [0isize; MAX_RANK];
+        let mut step = 1isize;
+        for (i, &dim) in shape.dims().iter().enumerate().rev() {
+            strides[i] = step;
+            step = step.wrapping_mul(dim as isize);
+        }
+        Layout { shape, strides, offset: 0 }
+    }
+
+    /// These strides, with the places counted from the lowest one; and how many places there are. `None` if they cannot
+    /// be counted. As many strides as axes.
+    #[doc(hidden)]
+    pub fn strided(shape: Shape, strides: &[isize]) -> Option<(Self, usize)> {
+        let mut layout = Layout { shape, strides: [0; MAX_RANK], offset: 0 };
+        layout.strides.get_mut(..shape.rank())?.copy_from_slice(strides);
+        if shape.elem_count() == 0 {
+            return Some((layout, 0));
+        }
+        for (&dim, &stride) in shape.dims().iter().zip(strides).filter(|&(_, &stride)| stride < 0) {
+            let below = (dim - 1).checked_mul(stride.unsigned_abs())?;
+            layout.offset = layout.offset.checked_add(below).filter(|&offset| isize::try_from(offset).is_ok())?;
+        }
+        let (_, end) = layout.bounds()?;
+        Some((layout, end))
+    }
+
+    /// The shape.
+    #[inline]
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Size along each axis.
+    #[inline]
+    pub fn dims(&self) -> &[usize] {
+        self.shape.dims()
+    }
+
+    /// Elements from one index to the next, for each axis.
+    #[inline]
+    pub fn strides(&self) -> &[isize] {
+        &self.strides[..self.shape.rank()]
+    }
+
+    /// As [`Layout::strides`], under candle's name.
+    pub fn stride(&self) -> &[isize] {
+        self.strides()
+    }
+
+    /// As [`Layout::offset`], under candle's name.
+    pub fn start_offset(&self) -> usize {
+        self.offset
+    }
+
+    /// The first place and one past the last one, if the elements lie one after the other.
+    pub fn contiguous_offsets(&self) -> Option<(usize, usize)> {
+        self.is_contiguous().then(|| (self.offset, self.offset + self.shape.elem_count()))
+    }
+
+    /// Elements before the first one.
+    #[inline]
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Whether the elements lie one after the other in row-major order.
+    #[inline]
+    pub fn is_contiguous(&self) -> bool {
+        let mut step = 1isize;
+        for (&dim, &stride) in self.dims().iter().zip(self.strides()).rev() {
+            if dim != 1 {
+                if stride != step && self.shape.elem_count() > 0 {
+                    return false;
+                }
+                step = step.wrapping_mul(dim as isize);
+            }
+        }
+        true
+    }
+
+    /// Whether two indices may lead to the same element. Never false where they do; true for a few layouts in which
+    /// they do not, of windows that interleave without touching.
+    #[doc(hidden)]
+    pub fn repeats(&self) -> bool {
+        if self.shape.elem_count() == 0 {
+            return false;
+        }
+        let mut axes = [(0usize, 0usize); MAX_RANK];
+        let mut count = 0;
+        for (&dim, &stride) in self.dims().iter().zip(self.strides()).filter(|&(&dim, _)| dim > 1) {
+            axes[count] = (stride.unsigned_abs(), dim);
+            count += 1;
+        }
+        let axes = &mut axes[..count];
+        axes.sort_unstable();
+        // Each axis steps over all that the shorter steps reach together.
+        let mut reached = 0usize;
+        for &mut (stride, dim) in axes {
+            if stride <= reached {
+                return true;
+            }
+            reached = reached.saturating_add((dim - 1).saturating_mul(stride));
+        }
+        false
+    }
+
+    /// The elements of storage that it lies in, as the lowest place and one past the highest; `0..0` for an empty array.
+    ///
+    /// `None` if a place lies before the storage, or beyond what can be counted.
+    #[inline]
+    #[doc(hidden)]
+    pub fn bounds(&self) -> Option<(usize, usize)> {
+        if self.shape.elem_count() == 0 {
+            return Some((0, 0));
+        }
+        let (mut low, mut high) = (0isize, 0isize);
+        for (&dim, &stride) in self.dims().iter().zip(self.strides()) {
+            let reach = (dim as isize - 1).checked_mul(stride)?;
+            let side = if stride < 0 { &mut low } else { &mut high };
+            *side = side.checked_add(reach)?;
+        }
+        Some((self.offset.checked_add_signed(low)?, self.offset.checked_add_signed(high)?.checked_add(1)?))
+    }
+
+    /// Elements of storage reached: one past the highest place, or 0 for an empty array.
+    #[doc(hidden)]
+    pub fn end(&self) -> usize {
+        self.bounds().map_or(usize::MAX, |(_, end)| end)
+    }
+
+    /// The first index moved by so many steps along an axis; nothing for an empty array, whose offset means nothing.
+    fn advance(&mut self, axis: usize, by: usize) {
+        if self.shape.elem_count() > 0 {
+            self.offset = self.offset.wrapping_add_signed((by as isize).wrapping_mul(self.strides[axis]));
+        }
+    }
+
+    /// Axes `a` and `b` exchanged.
+    #[doc(hidden)]
+    pub fn transpose(mut self, a: usize, b: usize) -> Self {
+        let (da, db) = (self.dims()[a], self.dims()[b]);
+        self.shape = self.shape.with_dim(a, db).with_dim(b, da);
+        self.strides.swap(a, b);
+        self
+    }
+
+    /// Axes in the given order, which is a permutation.
+    #[doc(hidden)]
+    pub fn permute(&self, order: &[usize]) -> Self {
+        let mut layout = *self;
+        for (to, &from) in order.iter().enumerate() {
+            layout.shape = layout.shape.with_dim(to, self.dims()[from]);
+            layout.strides[to] = self.strides[from];
+        }
+        layout
+    }
+
+    /// Indices `start .. start + len` of one axis.
+    ///
+    /// # Errors
+    /// [`Error::Narrow`] if the range leaves the axis.
+    #[doc(hidden)]
+    pub fn narrow(mut self, axis: usize, start: usize, len: usize) -> Result<Self> {
+        let dim = self.dims()[axis];
+        if start.checked_add(len).is_none_or(|end| end > dim) {
+            return Err(Error::Narrow { axis, start, len, dim });
+        }
+        self.shape = self.shape.with_dim(axis, len);
+        self.advance(axis, start);
+        Ok(self)
+    }
+
+    /// The `len` indices `start`, `start + step`, .. of one axis. All of them lie on it; a step of 0 is for one index.
+    ///
+    /// # Errors
+    /// [`Error::Narrow`] if an index leaves the axis.
+    #[doc(hidden)]
+    pub fn stepped(mut self, axis: usize, start: usize, len: usize, step: isize) -> Result<Self> {
+        let dim = self.dims()[axis];
+        let last = isize::try_from(len.saturating_sub(1)).ok().and_then(|steps| steps.checked_mul(step));
+        let last = last.and_then(|by| start.checked_add_signed(by));
+        if len > 0 && (start >= dim || last.is_none_or(|last| last >= dim)) {
+            return Err(Error::Narrow { axis, start, len, dim });
+        }
+        self.shape = self.shape.with_dim(axis, len);
+        self.advance(axis, start);
+        if len > 1 {
+            self.strides[axis] = self.strides[axis].wrapping_mul(step);
+        }
+        Ok(self)
+    }
+
+    /// The indices of one axis in reverse order.
+    #[doc(hidden)]
+    pub fn flip(mut self, axis: usize) -> Self {
+        self.advance(axis, self.dims()[axis].saturating_sub(1));
+        self.strides[axis] = self.strides[axis].wrapping_neg();
+        self
+    }
+
+    /// `count` windows of `size` indices of one axis, `step` apart: the axis counts windows, and a new last axis what is
+    /// in one. The caller checked that they fit, that neither is 0, and that the rank allows it.
+    #[doc(hidden)]
+    pub fn windows(&self, axis: usize, count: usize, size: usize, step: usize) -> Self {
+        let mut layout = self.unsqueeze(self.shape.rank());
+        let last = self.shape.rank();
+        layout.shape = layout.shape.with_dim(axis, count).with_dim(last, size);
+        layout.strides[last] = self.strides[axis];
+        if count > 1 {
+            layout.strides[axis] = self.strides[axis].wrapping_mul(step as isize);
+        }
+        layout
+    }
+
+    /// A new axis of size 1 before `axis`. The caller checked that the rank allows it.
+    #[doc(hidden)]
+    pub fn unsqueeze(&self, axis: usize) -> Self {
+        let mut dims = [0; MAX_RANK];
+        let mut strides = [0; MAX_RANK];
+        let rank = self.shape.rank();
+        for i in 0..=rank {
+            let (dim, stride) = match i.cmp(&axis) {
+                std::cmp::Ordering::Less => (self.dims()[i], self.strides[i]),
+                std::cmp::Ordering::Equal => (1, 1),
+                std::cmp::Ordering::Greater => (self.dims()[i - 1], self.strides[i - 1]),
+            };
+            dims[i] = dim;
+            strides[i] = stride;
+        }
+        Layout { shape: Shape::from_dims(&dims[..=rank]), strides, offset: self.offset }
+    }
+
+    /// The axis removed at index `at`: for `squeeze` (at 0 of size 1) and `get`.
+    #[doc(hidden)]
+    pub fn select(&self, axis: usize, at: usize) -> Self {
+        let mut layout = *self;
+        layout.advance(axis, at);
+        layout.shape = self.shape.without(axis);
+        for i in axis..layout.shape.rank() {
+            layout.strides[i] = self.strides[i + 1];
+        }
+        layout
+    }
+
+    /// Seen as `shape` by repeating axes of size 1 and adding leading ones.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`].
+    #[doc(hidden)]
+    pub fn broadcast_to(&self, shape: &Shape, op: &'static str) -> Result<Self> {
+        let lead = match shape.rank().checked_sub(self.shape.rank()) {
+            Some(lead) => lead,
+            None => return Err(Error::shapes(op, &self.shape, shape, "the target has fewer axes".into())),
+        };
+        let mut strides = [0; MAX_RANK];
+        for (i, (&dim, &stride)) in self.dims().iter().zip(self.strides()).enumerate() {
+            let target = shape.dims()[lead + i];
+            if dim != target && dim != 1 {
+                let why = format!("axis {i} of size {dim} cannot be repeated to {target}");
+                return Err(Error::shapes(op, &self.shape, shape, why));
+            }
+            strides[lead + i] = if dim == target { stride } else { 0 };
+        }
+        Ok(Layout { shape: *shape, strides, offset: self.offset })
+    }
+
+    /// The same elements in row-major order seen as another shape, if strides can express it.
+    #[doc(hidden)]
+    pub fn reshape(&self, shape: &Shape) -> Option<Self> {
+        let mut next = Layout::contiguous(*shape);
+        next.offset = self.offset;
+        if self.is_contiguous() {
+            return Some(next);
+        }
+        // Both shapes are walked from the right in blocks of equal product; inside a block the old axes
+        // must follow each other without a gap.
+        let (mut i, mut j) = (self.shape.rank(), shape.rank());
+        while i > 0 {
+            let (mut old, mut new) = (self.dims()[i - 1], 1);
+            let mut step = self.strides[i - 1];
+            i -= 1;
+            while j > 0 && new < old {
+                j -= 1;
+                new *= shape.dims()[j];
+                next.strides[j] = step;
+                step *= shape.dims()[j] as isize;
+            }
+            while new != old {
+                if i == 0 || new < old || self.strides[i - 1] != self.strides[i] * self.dims()[i] as isize {
+                    return None;
+                }
+                old *= self.dims()[i - 1];
+                i -= 1;
+                while j > 0 && new < old {
+                    j -= 1;
+                    new *= shape.dims()[j];
+                    next.strides[j] = step;
+                    step *= shape.dims()[j] as isize;
+                }
+            }
+        }
+        Some(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn l(dims: &[usize]) -> Layout {
+        Layout::contiguous(Shape::from(dims))
+    }
+
+    fn offsets(layout: &Layout) -> Vec<isize> {
+        let mut all = vec![layout.offset() as isize];
+        for (&dim, &stride) in layout.dims().iter().zip(layout.strides()) {
+            all = all.iter().flat_map(|o| (0..dim as isize).map(move |i| o + i * stride)).collect();
+        }
+        all
+    }
+
+    #[test]
+    fn reshape_of_views_keeps_the_order_or_gives_up() {
+        let shapes: [&[usize]; 9] =
+            [&[24], &[2, 12], &[4, 6], &[2, 3, 4], &[4, 3, 2], &[1, 24, 1], &[6, 1, 4], &[2, 2, 2, 3], &[3, 8]];
+        let base = l(&[2, 3, 4]);
+        let wide = l(&[4, 5, 6]).narrow(0, 1, 2).and_then(|v| v.narrow(1, 1, 3)).and_then(|v| v.narrow(2, 0, 4));
+        let views = [base, base.transpose(0, 1), base.transpose(1, 2), base.transpose(0, 2), wide.expect("inside")];
+        for view in views {
+            for dims in shapes {
+                if let Some(seen) = view.reshape(&Shape::from(dims)) {
+                    assert_eq!(offsets(&seen), offsets(&view), "{view:?} as {dims:?}");
+                }
+            }
+        }
+        assert!(base.transpose(0, 1).reshape(&Shape::from(24)).is_none());
+        assert!(l(&[4, 6]).narrow(0, 1, 2).expect("rows").reshape(&Shape::from(12)).is_some());
+    }
+
+    #[test]
+    fn flipped_and_stepped_axes_lead_to_the_indices_they_name() {
+        let base = l(&[4, 5]);
+        let turned = base.flip(1).stepped(0, 3, 2, -2).expect("rows 3 and 1");
+        assert_eq!(offsets(&turned), [19, 18, 17, 16, 15, 9, 8, 7, 6, 5]);
+        assert_eq!(turned.bounds(), Some((5, 20)));
+        assert_eq!(offsets(&turned.narrow(1, 1, 2).expect("inside")), [18, 17, 8, 7]);
+        assert_eq!(offsets(&turned.select(1, 4)), [15, 5]);
+        assert_eq!(offsets(&base.flip(0).flip(1).reshape(&Shape::from(20)).expect("one step")).first(), Some(&19));
+        assert!(!turned.is_contiguous() && !turned.repeats());
+        for (start, len, step) in [(4, 1, 1), (0, 2, -1), (0, 5, 1), (3, 2, isize::MAX), (1, usize::MAX, 1)] {
+            assert!(base.stepped(0, start, len, step).is_err(), "{start} {len} {step}");
+        }
+        assert_eq!(base.stepped(0, 9, 0, 7).expect("no index").end(), 0);
+    }
+
+    #[test]
+    fn windows_that_share_elements_repeat_and_others_do_not() {
+        let base = l(&[3, 8]);
+        assert_eq!(offsets(&base.select(0, 1).windows(0, 3, 4, 2)), [8, 9, 10, 11, 10, 11, 12, 13, 12, 13, 14, 15]);
+        assert!(base.windows(1, 3, 4, 2).repeats());
+        assert!(!base.windows(1, 2, 4, 4).repeats());
+        assert!(!base.flip(0).transpose(0, 1).repeats());
+        assert!(base.narrow(0, 0, 1).and_then(|l| l.broadcast_to(&Shape::from((2, 8)), "t")).expect("fits").repeats());
+    }
+
+    #[test]
+    fn the_offset_of_an_empty_view_stays() {
+        let mut view = l(&[0, 1 << 60]);
+        for _ in 0..40 {
+            view = view.narrow(1, (1 << 60) - 1, 1).expect("inside").flip(1);
+            view = view.broadcast_to(&Shape::from((0, 1 << 60)), "t").expect("repeats");
+            view = view.reshape(&Shape::from((0, 1 << 60))).expect("empty");
+        }
+        assert_eq!((view.offset(), view.bounds()), (0, Some((0, 0))));
+    }
+
+    #[test]
+    fn narrow_checks_its_range_without_overflow() {
+        assert!(l(&[3]).narrow(0, 1, usize::MAX).is_err());
+        assert_eq!(l(&[3, 4]).narrow(1, 1, 2).expect("columns").offset(), 1);
+    }
+
+    #[test]
+    fn an_axis_of_size_one_does_not_break_contiguity() {
+        assert!(l(&[1, 4]).transpose(0, 1).is_contiguous());
+        assert!(!l(&[2, 4]).transpose(0, 1).is_contiguous());
+    }
+}

@@ -1,0 +1,12 @@
+//! The vocabulary every layer speaks: errors, dtypes, shapes, layouts, units, the environment.
+//!
+//! Pure data and arithmetic; nothing here owns memory of a tensor or knows a device.
+
+pub mod context;
+pub mod dtype;
+pub mod env;
+pub mod error;
+pub mod layout;
+pub mod leak;
+pub mod shape;
+pub mod units;

@@ -1,0 +1,642 @@
+//! Shapes and axes: what users write as `(2, 3)`, `&[2, 3]`, `D::Minus1` or `(b, ())`.
+//!
+//! A shape holds up to [`MAX_RANK`] dims inline, so that making one allocates nothing. A longer list is
+//! remembered by its length alone and refused by [`Shape::check`], which every creating call makes.
+
+use std::fmt;
+
+use crate::base::error::{Error, Result};
+
+/// The largest number of axes a tensor can have.
+pub const MAX_RANK: usize = 6;
+
+/// The size of a tensor along each axis.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Shape {
+    rank: u8,
+    dims: [usize; MAX_RANK],
+}
+
+impl Shape {
+    /// The shape of a scalar: no axes, one element.
+    pub const SCALAR: Shape = Shape { rank: 0, dims: [0; MAX_RANK] };
+
+    /// From a list of dims; more than [`MAX_RANK`] of them are refused when the shape is used.
+    pub fn from_dims(dims: &[usize]) -> Self {
+        let mut shape = Shape { rank: dims.len().min(255) as u8, dims: [0; MAX_RANK] };
+        let kept = dims.len().min(MAX_RANK);
+        shape.dims[..kept].copy_from_slice(&dims[..kept]);
+        shape
+    }
+
+    /// Number of axes.
+    #[inline]
+    pub fn rank(&self) -> usize {
+        self.rank as usize
+    }
+
+    /// Size along each axis.
+    #[inline]
+    pub fn dims(&self) -> &[usize] {
+        &self.dims[..self.rank().min(MAX_RANK)]
+    }
+
+    /// Number of elements. Exact for a shape that [`Shape::check`] accepted.
+    #[inline]
+    pub fn elem_count(&self) -> usize {
+        self.dims().iter().product()
+    }
+
+    /// Size along one axis.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`] if there is no such axis.
+    pub fn dim<D: Dim>(&self, dim: D) -> Result<usize> {
+        Ok(self.dims()[dim.to_index(self, "dim")?])
+    }
+
+    fn dims_n<const N: usize>(&self, op: &'static str) -> Result<[usize; N]> {
+        let found = self.dims();
+        found.try_into().map_err(|_| Error::Shape { op, found: found.to_vec(), expected: format!("{N} axes") })
+    }
+
+    /// No sizes, of a scalar.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if it has another number of axes.
+    pub fn dims0(&self) -> Result<()> {
+        self.dims_n("dims0").map(|[]| ())
+    }
+
+    /// The size along one axis.
+    ///
+    /// # Errors
+    /// As [`Shape::dims0`].
+    pub fn dims1(&self) -> Result<usize> {
+        self.dims_n("dims1").map(|[a]| a)
+    }
+
+    /// The sizes along two axes.
+    ///
+    /// # Errors
+    /// As [`Shape::dims0`].
+    pub fn dims2(&self) -> Result<(usize, usize)> {
+        self.dims_n("dims2").map(|[a, b]| (a, b))
+    }
+
+    /// The sizes along three axes.
+    ///
+    /// # Errors
+    /// As [`Shape::dims0`].
+    pub fn dims3(&self) -> Result<(usize, usize, usize)> {
+        self.dims_n("dims3").map(|[a, b, c]| (a, b, c))
+    }
+
+    /// The sizes along four axes.
+    ///
+    /// # Errors
+    /// As [`Shape::dims0`].
+    pub fn dims4(&self) -> Result<(usize, usize, usize, usize)> {
+        self.dims_n("dims4").map(|[a, b, c, d]| (a, b, c, d))
+    }
+
+    /// The sizes along five axes.
+    ///
+    /// # Errors
+    /// As [`Shape::dims0`].
+    pub fn dims5(&self) -> Result<(usize, usize, usize, usize, usize)> {
+        self.dims_n("dims5").map(|[a, b, c, d, e]| (a, b, c, d, e))
+    }
+
+    /// The dims as a list.
+    pub fn into_dims(self) -> Vec<usize> {
+        self.dims().to_vec()
+    }
+
+    /// Whether the shape can be that of an array with elements of `elem_bytes` bytes: at most
+    /// [`MAX_RANK`] axes and fewer than `isize::MAX` bytes.
+    ///
+    /// # Errors
+    /// [`Error::RankTooLarge`], [`Error::SizeOverflow`].
+    #[inline]
+    pub fn check(&self, op: &'static str, elem_bytes: usize) -> Result<usize> {
+        if self.rank() > MAX_RANK {
+            return Err(Error::RankTooLarge { op, rank: self.rank() });
+        }
+        let mut bytes = elem_bytes;
+        let mut zero = false;
+        for &dim in self.dims() {
+            zero |= dim == 0;
+            bytes = match bytes.checked_mul(dim.max(1)) {
+                Some(bytes) if bytes <= isize::MAX as usize => bytes,
+                _ => return Err(Error::SizeOverflow { op, shape: self.dims().to_vec(), elem_bytes }),
+            };
+        }
+        Ok(if zero { 0 } else { bytes / elem_bytes })
+    }
+
+    /// The same shape with the size of one axis replaced.
+    #[doc(hidden)]
+    pub fn with_dim(mut self, axis: usize, size: usize) -> Self {
+        self.dims[axis] = size;
+        self
+    }
+
+    /// The same shape without the axis.
+    #[doc(hidden)]
+    pub fn without(&self, axis: usize) -> Self {
+        let mut shape = Shape { rank: self.rank - 1, dims: [0; MAX_RANK] };
+        shape.dims[..axis].copy_from_slice(&self.dims[..axis]);
+        for i in axis..shape.rank() {
+            shape.dims[i] = self.dims[i + 1];
+        }
+        shape
+    }
+
+    /// The shape that two shapes broadcast to by NumPy's rule.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] naming both.
+    #[doc(hidden)]
+    pub fn broadcast(&self, other: &Shape, op: &'static str) -> Result<Shape> {
+        let (long, short) = if self.rank() >= other.rank() { (self, other) } else { (other, self) };
+        let mut shape = *long;
+        let lead = long.rank() - short.rank();
+        for (i, &dim) in short.dims().iter().enumerate() {
+            let own = shape.dims[lead + i];
+            if own != dim && own != 1 && dim != 1 {
+                return Err(Error::shapes(
+                    op,
+                    self,
+                    other,
+                    format!("sizes {own} and {dim} differ on axis {} and neither is 1", lead + i),
+                ));
+            }
+            shape.dims[lead + i] = if own == 1 { dim } else { own };
+        }
+        Ok(shape)
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.dims())
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.dims())
+    }
+}
+
+/// A list with a place for each axis that an array can have: on the stack.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Few<T = usize> {
+    list: [T; MAX_RANK],
+    len: usize,
+}
+
+impl<T> Few<T> {
+    /// Adds one. The caller knows that there is a place.
+    #[doc(hidden)]
+    pub fn push(&mut self, item: T) {
+        self.list[self.len] = item;
+        self.len += 1;
+    }
+}
+
+impl<T> std::ops::Deref for Few<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.list[..self.len]
+    }
+}
+
+impl<T> std::ops::DerefMut for Few<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.list[..self.len]
+    }
+}
+
+impl<T: Default> FromIterator<T> for Few<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
+        let mut few = Few { list: Default::default(), len: 0 };
+        items.into_iter().for_each(|item| few.push(item));
+        few
+    }
+}
+
+impl From<Few> for Shape {
+    fn from(dims: Few) -> Self {
+        Shape::from(&dims[..])
+    }
+}
+
+impl From<()> for Shape {
+    fn from(_: ()) -> Self {
+        Shape::SCALAR
+    }
+}
+
+impl From<usize> for Shape {
+    fn from(dim: usize) -> Self {
+        Shape::from_dims(&[dim])
+    }
+}
+
+impl From<&[usize]> for Shape {
+    fn from(dims: &[usize]) -> Self {
+        Shape::from_dims(dims)
+    }
+}
+
+impl From<Vec<usize>> for Shape {
+    fn from(dims: Vec<usize>) -> Self {
+        Shape::from_dims(&dims)
+    }
+}
+
+impl From<&Vec<usize>> for Shape {
+    fn from(dims: &Vec<usize>) -> Self {
+        Shape::from_dims(dims)
+    }
+}
+
+impl From<&Shape> for Shape {
+    fn from(shape: &Shape) -> Self {
+        *shape
+    }
+}
+
+impl<const N: usize> From<[usize; N]> for Shape {
+    fn from(dims: [usize; N]) -> Self {
+        Shape::from_dims(&dims)
+    }
+}
+
+impl<const N: usize> From<&[usize; N]> for Shape {
+    fn from(dims: &[usize; N]) -> Self {
+        Shape::from_dims(dims)
+    }
+}
+
+/// The type of a tuple's place; always `usize`.
+type Size<const I: usize> = usize;
+
+macro_rules! shape_from_tuple {
+    ($($i:tt)+) => {
+        impl From<($(Size<$i>,)+)> for Shape {
+            fn from(dims: ($(Size<$i>,)+)) -> Self {
+                Shape::from_dims(&[$(dims.$i),+])
+            }
+        }
+    };
+}
+shape_from_tuple!(0);
+shape_from_tuple!(0 1);
+shape_from_tuple!(0 1 2);
+shape_from_tuple!(0 1 2 3);
+shape_from_tuple!(0 1 2 3 4);
+shape_from_tuple!(0 1 2 3 4 5);
+
+/// A shape argument of `reshape`: a shape, or one with a hole, written `()` or `-1`, that is computed.
+pub trait ShapeWithOneHole {
+    /// The complete shape for `elem_count` elements.
+    ///
+    /// # Errors
+    /// [`Error::Reshape`] if no size fits the hole; [`Error::Argument`] for a second hole or another negative size.
+    fn into_shape(self, elem_count: usize) -> Result<Shape>;
+}
+
+/// One size of a shape with a hole: a number, of which -1 is the hole, or `()`.
+pub trait SizeOrHole: Copy {
+    /// The size; -1 for the hole.
+    fn size(self) -> i64;
+}
+
+impl SizeOrHole for () {
+    fn size(self) -> i64 {
+        -1
+    }
+}
+
+fn fill_hole(sizes: &[i64], elem_count: usize) -> Result<Shape> {
+    let op = "reshape";
+    let wrong = |expected| Error::Argument { op, argument: "shape", value: format!("{sizes:?}"), expected };
+    if sizes.len() > MAX_RANK {
+        return Err(Error::RankTooLarge { op, rank: sizes.len() });
+    }
+    let (mut dims, mut hole) = ([1; MAX_RANK], None);
+    for (i, (dim, &size)) in dims.iter_mut().zip(sizes).enumerate() {
+        match usize::try_from(size) {
+            Ok(size) => *dim = size,
+            Err(_) if size == -1 && hole.is_none() => hole = Some(i),
+            Err(_) => return Err(wrong("sizes, and at most one -1 or () that is computed")),
+        }
+    }
+    let dims = &mut dims[..sizes.len()];
+    if let Some(at) = hole {
+        let known = dims.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
+        match known {
+            Some(known) if known > 0 && elem_count.is_multiple_of(known) => dims[at] = elem_count / known,
+            _ => return Err(Error::Reshape { elem_count, to: dims.to_vec(), hole }),
+        }
+    }
+    Ok(Shape::from_dims(dims))
+}
+
+macro_rules! complete_shapes {
+    ($($t:ty $(, $n:ident)?;)*) => {$(
+        impl$(<const $n: usize>)? ShapeWithOneHole for $t {
+            fn into_shape(self, _elem_count: usize) -> Result<Shape> {
+                Ok(self.into())
+            }
+        }
+    )*};
+}
+complete_shapes! {
+    Shape;
+    &Shape;
+    ();
+    usize;
+    &[usize];
+    Vec<usize>;
+    Few;
+    &Vec<usize>;
+    [usize; N], N;
+    &[usize; N], N;
+}
+
+macro_rules! signed_shapes {
+    ($($t:ty),*) => {$(
+        impl SizeOrHole for $t {
+            fn size(self) -> i64 {
+                i64::try_from(self).unwrap_or(i64::MAX)
+            }
+        }
+        impl ShapeWithOneHole for $t {
+            fn into_shape(self, elem_count: usize) -> Result<Shape> {
+                fill_hole(&[self.size()], elem_count)
+            }
+        }
+        impl ShapeWithOneHole for &[$t] {
+            fn into_shape(self, elem_count: usize) -> Result<Shape> {
+                fill_hole(&self.iter().map(|size| size.size()).collect::<Vec<_>>(), elem_count)
+            }
+        }
+        impl<const N: usize> ShapeWithOneHole for [$t; N] {
+            fn into_shape(self, elem_count: usize) -> Result<Shape> {
+                fill_hole(&self.map(SizeOrHole::size), elem_count)
+            }
+        }
+        impl ShapeWithOneHole for Vec<$t> {
+            fn into_shape(self, elem_count: usize) -> Result<Shape> {
+                self.as_slice().into_shape(elem_count)
+            }
+        }
+    )*};
+}
+signed_shapes!(i32, i64, isize);
+
+impl SizeOrHole for usize {
+    fn size(self) -> i64 {
+        i64::try_from(self).unwrap_or(i64::MAX)
+    }
+}
+
+macro_rules! shape_with_hole {
+    ($($t:ident $i:tt),+) => {
+        impl<$($t: SizeOrHole),+> ShapeWithOneHole for ($($t,)+) {
+            fn into_shape(self, elem_count: usize) -> Result<Shape> {
+                fill_hole(&[$(self.$i.size()),+], elem_count)
+            }
+        }
+    };
+}
+shape_with_hole!(A 0);
+shape_with_hole!(A 0, B 1);
+shape_with_hole!(A 0, B 1, C 2);
+shape_with_hole!(A 0, B 1, C 2, E 3);
+shape_with_hole!(A 0, B 1, C 2, E 3, F 4);
+shape_with_hole!(A 0, B 1, C 2, E 3, F 4, G 5);
+
+/// Sizes along height and width: one number for both, or one for each.
+pub trait ToUsize2 {
+    /// `(height, width)`.
+    fn to_usize2(self) -> (usize, usize);
+}
+
+impl ToUsize2 for usize {
+    fn to_usize2(self) -> (usize, usize) {
+        (self, self)
+    }
+}
+
+impl ToUsize2 for (usize, usize) {
+    fn to_usize2(self) -> (usize, usize) {
+        self
+    }
+}
+
+/// An axis counted from the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum D {
+    /// The last axis.
+    Minus1,
+    /// The last but one.
+    Minus2,
+    /// Counted from the end: `D::Minus(1)` is the last.
+    Minus(usize),
+}
+
+/// One axis: a `usize`, a signed integer (negative counts from the end) or [`D`].
+pub trait Dim: Copy {
+    /// The axis as an index into the dims.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`].
+    fn to_index(&self, shape: &Shape, op: &'static str) -> Result<usize>;
+
+    /// As `to_index`, one past the last axis allowed: where `unsqueeze` may insert.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`].
+    fn to_index_plus_one(&self, shape: &Shape, op: &'static str) -> Result<usize>;
+}
+
+fn axis(signed: i64, rank: usize, shape: &Shape, op: &'static str) -> Result<usize> {
+    let index = if signed < 0 { signed.saturating_add(rank as i64) } else { signed };
+    if index < 0 || index >= rank as i64 {
+        return Err(Error::DimOutOfRange { op, dim: signed, shape: shape.dims().to_vec() });
+    }
+    Ok(index as usize)
+}
+
+macro_rules! dim {
+    ($t:ty, |$d:ident| $e:expr) => {
+        impl Dim for $t {
+            #[inline]
+            fn to_index(&self, shape: &Shape, op: &'static str) -> Result<usize> {
+                let $d = *self;
+                axis($e, shape.rank(), shape, op)
+            }
+            #[inline]
+            fn to_index_plus_one(&self, shape: &Shape, op: &'static str) -> Result<usize> {
+                let $d = *self;
+                axis($e, shape.rank() + 1, shape, op)
+            }
+        }
+    };
+}
+dim!(usize, |d| i64::try_from(d).unwrap_or(i64::MAX));
+dim!(i32, |d| i64::from(d));
+dim!(i64, |d| d);
+dim!(isize, |d| d as i64);
+dim!(D, |d| match d {
+    D::Minus1 => -1,
+    D::Minus2 => -2,
+    D::Minus(n) => i64::try_from(n).map_or(i64::MIN, |n| -n),
+});
+
+/// A set of axes, as bits: for reductions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Axes(u8);
+
+impl Axes {
+    /// Whether the axis is in the set.
+    #[doc(hidden)]
+    pub fn has(self, axis: usize) -> bool {
+        self.0 & (1 << axis) != 0
+    }
+
+    /// One axis.
+    #[doc(hidden)]
+    pub fn one(axis: usize) -> Self {
+        Axes(1 << axis)
+    }
+
+    /// All axes of a shape.
+    #[doc(hidden)]
+    pub fn all(shape: &Shape) -> Self {
+        Axes(((1u16 << shape.rank()) - 1) as u8)
+    }
+
+    /// The shape after reducing these axes: kept as 1, or removed.
+    #[doc(hidden)]
+    pub fn reduced(self, shape: &Shape, keep: bool) -> Shape {
+        let mut dims = [0; MAX_RANK];
+        let mut rank = 0;
+        for (i, &dim) in shape.dims().iter().enumerate() {
+            if !self.has(i) || keep {
+                dims[rank] = if self.has(i) { 1 } else { dim };
+                rank += 1;
+            }
+        }
+        Shape::from_dims(&dims[..rank])
+    }
+}
+
+/// One or more axes: what reductions take.
+pub trait Dims {
+    /// The set of axes.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`] for an axis that is not there, [`Error::DuplicateDim`] for one named twice.
+    fn to_axes(&self, shape: &Shape, op: &'static str) -> Result<Axes>;
+}
+
+fn collect_axes<D: Dim>(dims: &[D], shape: &Shape, op: &'static str) -> Result<Axes> {
+    let mut axes = 0u8;
+    for dim in dims {
+        let axis = dim.to_index(shape, op)?;
+        if axes & (1 << axis) != 0 {
+            return Err(Error::DuplicateDim { op, dim: axis });
+        }
+        axes |= 1 << axis;
+    }
+    Ok(Axes(axes))
+}
+
+impl<T: Dim> Dims for T {
+    fn to_axes(&self, shape: &Shape, op: &'static str) -> Result<Axes> {
+        collect_axes(&[*self], shape, op)
+    }
+}
+
+impl<T: Dim> Dims for &[T] {
+    fn to_axes(&self, shape: &Shape, op: &'static str) -> Result<Axes> {
+        collect_axes(self, shape, op)
+    }
+}
+
+impl<T: Dim, const N: usize> Dims for [T; N] {
+    fn to_axes(&self, shape: &Shape, op: &'static str) -> Result<Axes> {
+        collect_axes(self, shape, op)
+    }
+}
+
+impl<T: Dim> Dims for Vec<T> {
+    fn to_axes(&self, shape: &Shape, op: &'static str) -> Result<Axes> {
+        collect_axes(self, shape, op)
+    }
+}
+
+/// No axis.
+impl Dims for () {
+    fn to_axes(&self, _shape: &Shape, _op: &'static str) -> Result<Axes> {
+        Ok(Axes(0))
+    }
+}
+
+macro_rules! dims_from_tuple {
+    ($($t:ident $i:tt),+) => {
+        impl<$($t: Dim),+> Dims for ($($t,)+) {
+            fn to_axes(&self, shape: &Shape, op: &'static str) -> Result<Axes> {
+                collect_axes(&[$(self.$i.to_index(shape, op)?),+], shape, op)
+            }
+        }
+    };
+}
+dims_from_tuple!(A 0);
+dims_from_tuple!(A 0, B 1);
+dims_from_tuple!(A 0, B 1, C 2);
+dims_from_tuple!(A 0, B 1, C 2, E 3);
+dims_from_tuple!(A 0, B 1, C 2, E 3, F 4);
+dims_from_tuple!(A 0, B 1, C 2, E 3, F 4, G 5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_come_from_tuples_slices_and_holes() {
+        assert_eq!(Shape::from((2, 3)).dims(), [2, 3]);
+        assert_eq!(Shape::from(()).elem_count(), 1);
+        assert_eq!(Shape::from(&[2usize, 0][..]).elem_count(), 0);
+        assert_eq!((2, ()).into_shape(6).expect("3 fits").dims(), [2, 3]);
+        assert!((4, ()).into_shape(6).is_err());
+        assert!((0, ()).into_shape(0).is_err());
+    }
+
+    #[test]
+    fn sizes_near_the_limit_are_errors() {
+        assert!(Shape::from([1usize; 7]).check("zeros", 4).is_err());
+        assert!(Shape::from((usize::MAX, 2)).check("zeros", 4).is_err());
+        assert!(Shape::from((usize::MAX, usize::MAX, 0)).check("zeros", 4).is_err());
+        assert_eq!(Shape::from((3, 0)).check("zeros", 4).expect("empty is fine"), 0);
+    }
+
+    #[test]
+    fn axes_count_from_either_end_and_never_twice() {
+        let shape = Shape::from((2, 3, 4));
+        assert_eq!(D::Minus1.to_index(&shape, "t").expect("last"), 2);
+        assert_eq!((-3).to_index(&shape, "t").expect("first"), 0);
+        assert!(3usize.to_index(&shape, "t").is_err());
+        assert!((-4).to_index(&shape, "t").is_err());
+        assert!(D::Minus(0).to_index(&shape, "t").is_ok());
+        assert!([0, -3].to_axes(&shape, "sum").is_err());
+        assert_eq!([0, 2].to_axes(&shape, "sum").expect("two axes").reduced(&shape, false).dims(), [3]);
+    }
+}

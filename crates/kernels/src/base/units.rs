@@ -1,0 +1,67 @@
+//! Sizes in bytes: one way to print them and one way to read them.
+
+use std::fmt;
+
+/// Prints a number of bytes with a 1024-based unit and two decimals: `1.50 GiB`, `512 B`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+        if self.0 < 1024 {
+            return write!(f, "{} B", self.0);
+        }
+        let mut value = self.0 as f64 / 1024.0;
+        let mut unit = 0;
+        while value >= 1024.0 && unit + 1 < UNITS.len() {
+            value /= 1024.0;
+            unit += 1;
+        }
+        write!(f, "{value:.2} {}", UNITS[unit])
+    }
+}
+
+/// Reads `4096`, `64k`, `1.5g`, `2 GiB` or, where `whole` is given, `80%` of it.
+/// `None` if the text is no size, is negative or exceeds 64 bits.
+pub fn parse_size(text: &str, whole: Option<u64>) -> Option<u64> {
+    let text = text.trim().to_ascii_lowercase();
+    let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits_end);
+    let number: f64 = number.parse().ok()?;
+    let scale = match unit.trim() {
+        "" | "b" => 1.0,
+        "k" | "kb" | "kib" => 1024.0,
+        "m" | "mb" | "mib" => 1024.0 * 1024.0,
+        "g" | "gb" | "gib" => 1024.0 * 1024.0 * 1024.0,
+        "t" | "tb" | "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        "%" => whole? as f64 / 100.0,
+        _ => return None,
+    };
+    let bytes = number * scale;
+    (bytes.is_finite() && bytes < u64::MAX as f64).then_some(bytes as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_with_units_and_percent() {
+        assert_eq!(parse_size("4096", None), Some(4096));
+        assert_eq!(parse_size(" 64k ", None), Some(64 << 10));
+        assert_eq!(parse_size("1.5g", None), Some(3 << 29));
+        assert_eq!(parse_size("2 GiB", None), Some(2 << 30));
+        assert_eq!(parse_size("50%", Some(1000)), Some(500));
+        for wrong in ["", "x", "-1", "1q", "50%", "1e3", "99999999999t"] {
+            assert_eq!(parse_size(wrong, None), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn bytes_print_in_binary_units() {
+        assert_eq!(Bytes(512).to_string(), "512 B");
+        assert_eq!(Bytes(1536).to_string(), "1.50 KiB");
+        assert_eq!(Bytes(3 << 29).to_string(), "1.50 GiB");
+    }
+}

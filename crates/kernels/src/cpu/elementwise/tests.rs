@@ -1,0 +1,306 @@
+//! Each kernel against plain loops over values in f64.
+
+use crate::base::dtype::{DType, WithDType, with_type};
+use crate::cpu::{
+    special,
+    tests::{Array, Draw, FLOATS, NUMBERS, SHAPES, assert_close, run, tolerance, wrapped},
+};
+use crate::kernel::{BinaryOp, CmpOp, GradOp, Kernel, UnaryOp};
+
+const UNARY: [UnaryOp; 18] = [
+    UnaryOp::Neg,
+    UnaryOp::Abs,
+    UnaryOp::Sign,
+    UnaryOp::Sqr,
+    UnaryOp::Relu,
+    UnaryOp::Exp,
+    UnaryOp::Log,
+    UnaryOp::Sqrt,
+    UnaryOp::Recip,
+    UnaryOp::Tanh,
+    UnaryOp::Sigmoid,
+    UnaryOp::Sin,
+    UnaryOp::Cos,
+    UnaryOp::Erf,
+    UnaryOp::GeluErf,
+    UnaryOp::ErfInv,
+    UnaryOp::LnGamma,
+    UnaryOp::Digamma,
+];
+
+fn plain_unary(op: UnaryOp, x: f64) -> f64 {
+    match op {
+        UnaryOp::Neg => -x,
+        UnaryOp::Abs => x.abs(),
+        UnaryOp::Sign => f64::from(i8::from(x > 0.0) - i8::from(x < 0.0)),
+        UnaryOp::Exp => x.exp(),
+        UnaryOp::Log => x.ln(),
+        UnaryOp::Sqrt => x.sqrt(),
+        UnaryOp::Sqr => x * x,
+        UnaryOp::Recip => 1.0 / x,
+        UnaryOp::Tanh => x.tanh(),
+        UnaryOp::Relu => x.max(0.0),
+        UnaryOp::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        UnaryOp::Sin => x.sin(),
+        UnaryOp::Cos => x.cos(),
+        UnaryOp::Erf => special::erf(x),
+        UnaryOp::GeluErf => special::gelu_erf(x),
+        UnaryOp::ErfInv => special::erf_inv(x),
+        UnaryOp::LnGamma => special::ln_gamma(x),
+        UnaryOp::Digamma => special::digamma(x),
+    }
+}
+
+fn supports(op: UnaryOp, dtype: DType) -> bool {
+    dtype.is_float() || matches!(op, UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign | UnaryOp::Sqr | UnaryOp::Relu)
+}
+
+#[test]
+fn unary_kernels_match_plain_loops_on_any_layout() {
+    let mut draw = Draw::new(1);
+    for dtype in NUMBERS {
+        for op in UNARY.into_iter().filter(|&op| supports(op, dtype)) {
+            for dims in SHAPES {
+                let mut src = Array::random(&mut draw, dtype, dims);
+                let mut target = Array::random_target(&mut draw, dtype, dims);
+                let expected = |array: &Array| -> Vec<f64> {
+                    array.values().into_iter().map(|x| wrapped(dtype, plain_unary(op, x))).collect()
+                };
+                let (new, in_place) = (expected(&src), expected(&target));
+                let mut dst = Array::new(dtype, dims);
+                run(&Kernel::Unary { op, src: src.view(), dst: dst.view() }).expect("supported");
+                assert_close(&dst.values(), &new, tolerance(dtype), &format!("{op:?} {dtype} {dims:?}"));
+                run(&Kernel::UnaryAssign { op, dst: target.view() }).expect("supported");
+                assert_close(&target.values(), &in_place, tolerance(dtype), &format!("{op:?} {dtype} in place"));
+            }
+        }
+    }
+}
+
+const BINARY: [BinaryOp; 7] =
+    [BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Div, BinaryOp::Maximum, BinaryOp::Minimum, BinaryOp::Pow];
+
+fn plain_binary(op: BinaryOp, dtype: DType, x: f64, y: f64) -> f64 {
+    let value = match op {
+        BinaryOp::Add => x + y,
+        BinaryOp::Sub => x - y,
+        BinaryOp::Mul => x * y,
+        BinaryOp::Div if dtype.is_float() => x / y,
+        BinaryOp::Div if y == 0.0 => 0.0,
+        BinaryOp::Div => (x / y).trunc(),
+        BinaryOp::Maximum => x.max(y),
+        BinaryOp::Minimum => x.min(y),
+        BinaryOp::Atan2 => x.atan2(y),
+        BinaryOp::Pow if dtype.is_float() => x.powf(y),
+        BinaryOp::Pow => {
+            let power = (0..y as u32).fold(1i64, |power, _| power.wrapping_mul(x as i64));
+            return with_type!(dtype, T => T::from_i128(power.into()).to_f64());
+        }
+    };
+    wrapped(dtype, value)
+}
+
+#[test]
+fn binary_kernels_match_plain_loops_on_any_layout() {
+    let mut draw = Draw::new(2);
+    for dtype in NUMBERS {
+        for op in BINARY {
+            for dims in SHAPES {
+                let mut lhs = Array::random(&mut draw, dtype, dims);
+                let mut rhs = Array::random(&mut draw, dtype, dims);
+                let mut target = Array::random_target(&mut draw, dtype, dims);
+                let expected = |lhs: &Array| -> Vec<f64> {
+                    let pairs = lhs.values().into_iter().zip(rhs.values());
+                    pairs.map(|(x, y)| plain_binary(op, dtype, x, y)).collect()
+                };
+                let (new, in_place) = (expected(&lhs), expected(&target));
+                let mut dst = Array::new(dtype, dims);
+                run(&Kernel::Binary { op, lhs: lhs.view(), rhs: rhs.view(), dst: dst.view() }).expect("any dtype");
+                assert_close(&dst.values(), &new, tolerance(dtype), &format!("{op:?} {dtype} {dims:?}"));
+                run(&Kernel::BinaryAssign { op, dst: target.view(), rhs: rhs.view() }).expect("any dtype");
+                assert_close(&target.values(), &in_place, tolerance(dtype), &format!("{op:?} {dtype} in place"));
+            }
+        }
+    }
+}
+
+#[test]
+fn an_operation_in_place_leaves_elements_outside_its_view_alone() {
+    let mut array = Array::of(DType::F32, &[4, 6], &[1.0]);
+    let whole = array.layout;
+    array.layout = whole.narrow(0, 1, 2).and_then(|rows| rows.narrow(1, 2, 3)).expect("inside");
+    run(&Kernel::AffineAssign { dst: array.view(), mul: 2.0, add: 3.0 }).expect("floats");
+    array.layout = array.layout.transpose(0, 1);
+    run(&Kernel::UnaryAssign { op: UnaryOp::Neg, dst: array.view() }).expect("floats");
+    array.layout = whole;
+    let expected: Vec<f64> =
+        (0..24).map(|i| if (1..3).contains(&(i / 6)) && (2..5).contains(&(i % 6)) { -5.0 } else { 1.0 }).collect();
+    assert_eq!(array.values(), expected);
+}
+
+#[test]
+fn comparison_and_choice_match_plain_loops() {
+    let mut draw = Draw::new(3);
+    let ops = [CmpOp::Eq, CmpOp::Ne, CmpOp::Lt, CmpOp::Le, CmpOp::Gt, CmpOp::Ge];
+    for dtype in DType::ALL {
+        for dims in SHAPES {
+            let mut lhs = Array::random(&mut draw, dtype, dims);
+            let mut rhs = Array::random(&mut draw, dtype, dims);
+            let pairs: Vec<(f64, f64)> = lhs.values().into_iter().zip(rhs.values()).collect();
+            for op in ops {
+                let mut dst = Array::new(DType::U8, dims);
+                run(&Kernel::Compare { op, lhs: lhs.view(), rhs: rhs.view(), dst: dst.view() }).expect("any dtype");
+                let holds = |&(x, y): &(f64, f64)| match op {
+                    CmpOp::Eq => x == y,
+                    CmpOp::Ne => x != y,
+                    CmpOp::Lt => x < y,
+                    CmpOp::Le => x <= y,
+                    CmpOp::Gt => x > y,
+                    CmpOp::Ge => x >= y,
+                };
+                let expected: Vec<f64> = pairs.iter().map(|pair| f64::from(u8::from(holds(pair)))).collect();
+                assert_eq!(dst.values(), expected, "{op:?} {dtype} {dims:?}");
+            }
+            for of in [DType::Bool, DType::U8, DType::U32, DType::I64] {
+                let mut cond = Array::random(&mut draw, of, dims).map(|c| c % 2.0);
+                let mask = cond.values();
+                let mut dst = Array::new(dtype, dims);
+                let (yes, no) = (lhs.view(), rhs.view());
+                run(&Kernel::Where { cond: cond.view(), yes, no, dst: dst.view() }).expect("indices");
+                let chosen = pairs.iter().zip(&mask).map(|(&(x, y), &c)| if c != 0.0 { x } else { y });
+                assert_eq!(dst.values(), chosen.collect::<Vec<f64>>(), "{of} {dtype} {dims:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn gradients_match_their_formulas() {
+    let mut draw = Draw::new(4);
+    let formula = |op: GradOp, s: f64, g: f64| match op {
+        GradOp::Exp => g * s,
+        GradOp::Log => g / s,
+        GradOp::Sqrt => g * 0.5 / s,
+        GradOp::Sqr => 2.0 * s * g,
+        GradOp::Recip => -g * s * s,
+        GradOp::Tanh => g * (1.0 - s * s),
+        GradOp::Relu => {
+            if s > 0.0 {
+                g
+            } else {
+                0.0
+            }
+        }
+        GradOp::Sigmoid => g * s * (1.0 - s),
+        GradOp::Abs => g * plain_unary(UnaryOp::Sign, s),
+        GradOp::Sin => g * s.cos(),
+        GradOp::Cos => -g * s.sin(),
+    };
+    let ops = [
+        GradOp::Exp,
+        GradOp::Log,
+        GradOp::Sqrt,
+        GradOp::Sqr,
+        GradOp::Recip,
+        GradOp::Tanh,
+        GradOp::Relu,
+        GradOp::Sigmoid,
+        GradOp::Abs,
+        GradOp::Sin,
+        GradOp::Cos,
+    ];
+    for dtype in FLOATS {
+        for op in ops {
+            for dims in SHAPES {
+                let mut saved = Array::random(&mut draw, dtype, dims);
+                let mut grad = Array::random(&mut draw, dtype, dims);
+                let mut dst = Array::new(dtype, dims);
+                run(&Kernel::UnaryGrad { op, saved: saved.view(), grad: grad.view(), dst: dst.view() })
+                    .expect("floats");
+                let pairs = saved.values().into_iter().zip(grad.values());
+                let expected: Vec<f64> = pairs.map(|(s, g)| formula(op, s, g)).collect();
+                assert_close(&dst.values(), &expected, tolerance(dtype), &format!("{op:?} {dtype} {dims:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn scalar_kernels_match_plain_loops() {
+    let mut draw = Draw::new(5);
+    for dtype in NUMBERS {
+        for dims in SHAPES {
+            let mut src = Array::random(&mut draw, dtype, dims);
+            let values = src.values();
+            let check = |dst: &Array, expected: &dyn Fn(f64) -> f64, what: &str| {
+                let expected: Vec<f64> = values.iter().map(|&x| wrapped(dtype, expected(x))).collect();
+                assert_close(&dst.values(), &expected, tolerance(dtype), &format!("{what} {dtype} {dims:?}"));
+            };
+            let mut dst = Array::new(dtype, dims);
+            run(&Kernel::Affine { src: src.view(), dst: dst.view(), mul: 3.0, add: 2.0 }).expect("any dtype");
+            check(&dst, &|x| x * 3.0 + 2.0, "affine");
+            run(&Kernel::Clamp { src: src.view(), dst: dst.view(), min: 1.0, max: 3.0 }).expect("any dtype");
+            check(&dst, &|x| x.clamp(1.0, 3.0), "clamp");
+            if dtype.is_float() {
+                for exponent in [2.0, 0.5, 3.0, -1.0, 0.0] {
+                    run(&Kernel::Powf { src: src.view(), dst: dst.view(), exponent }).expect("floats");
+                    check(&dst, &|x| x.powf(exponent), "powf");
+                }
+            }
+            let mut target = Array::random_target(&mut draw, dtype, dims);
+            run(&Kernel::Copy { src: src.view(), dst: target.view() }).expect("any dtype");
+            check(&target, &|x| x, "copy");
+            run(&Kernel::Fill { dst: target.view(), value: 9.0 }).expect("any dtype");
+            check(&target, &|_| 9.0, "fill");
+            for to in DType::ALL {
+                let mut dst = Array::new(to, dims);
+                run(&Kernel::Cast { src: src.view(), dst: dst.view() }).expect("any dtype");
+                let expected: Vec<f64> = values.iter().map(|&x| with_type!(to, T => T::from_f64(x).to_f64())).collect();
+                assert_close(&dst.values(), &expected, 0.0, &format!("{dtype} as {to}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn arange_counts_in_f64_or_i64() {
+    for dtype in NUMBERS {
+        let mut dst = Array::new(dtype, &[37]);
+        run(&Kernel::Arange { dst: dst.view(), start: 3.0, step: 2.0 }).expect("any dtype");
+        assert_eq!(dst.values(), (0..37).map(|i| f64::from(3 + 2 * i)).collect::<Vec<_>>(), "{dtype}");
+    }
+    let mut down = Array::new(DType::F64, &[4]);
+    run(&Kernel::Arange { dst: down.view(), start: 1.0, step: -0.5 }).expect("any dtype");
+    assert_eq!(down.values(), [1.0, 0.5, 0.0, -0.5]);
+}
+
+#[test]
+fn whole_numbers_keep_all_their_bits() {
+    let large = [i64::MAX, i64::MIN, i64::MAX - 7, 3];
+    let mut src = Array::new(DType::I64, &[4]);
+    large.iter().enumerate().for_each(|(i, &value)| src.put(i, value));
+    let mut dst = Array::new(DType::I64, &[4]);
+    run(&Kernel::Cast { src: src.view(), dst: dst.view() }).expect("any dtype");
+    assert_eq!(dst.typed::<i64>(), large);
+    let mut narrow = Array::new(DType::U32, &[4]);
+    run(&Kernel::Cast { src: src.view(), dst: narrow.view() }).expect("any dtype");
+    assert_eq!(narrow.typed::<u32>(), large.map(|value| value as u32));
+    let mut ones = Array::of(DType::I64, &[4], &[-1.0]);
+    let kernel = Kernel::Binary { op: BinaryOp::Div, lhs: src.view(), rhs: ones.view(), dst: dst.view() };
+    run(&kernel).expect("any dtype");
+    assert_eq!(dst.typed::<i64>(), large.map(|value| value.wrapping_div(-1)));
+}
+
+#[test]
+fn large_arrays_are_cut_into_pieces_without_a_seam() {
+    let n = super::threads::ELEMENTS_MIN + 1234;
+    let mut lhs = Array::new(DType::F32, &[n]);
+    run(&Kernel::Arange { dst: lhs.view(), start: 0.0, step: 1.0 }).expect("any dtype");
+    let mut rhs = Array::of(DType::F32, &[n], &[0.5]);
+    let mut dst = Array::new(DType::F32, &[n]);
+    let kernel = Kernel::Binary { op: BinaryOp::Add, lhs: lhs.view(), rhs: rhs.view(), dst: dst.view() };
+    run(&kernel).expect("any dtype");
+    run(&Kernel::BinaryAssign { op: BinaryOp::Sub, dst: dst.view(), rhs: lhs.view() }).expect("any dtype");
+    run(&Kernel::AffineAssign { dst: dst.view(), mul: 4.0, add: 0.0 }).expect("any dtype");
+    assert!(dst.values().iter().all(|&x| x == 2.0));
+}

@@ -1,0 +1,172 @@
+//! Picking and adding by indices along one axis.
+//!
+//! All indices are checked before anything is written: an operation in place either happens or leaves its
+//! destination as it was. Where the axis is not the last one, whole rows move.
+
+use std::cell::Cell;
+
+use crate::base::{
+    dtype::WithDType,
+    error::{Error, Result},
+    layout::Layout,
+};
+use crate::cpu::{
+    In, Out,
+    elementwise::simd,
+    number::{Id, Number},
+    walk::Walk,
+};
+
+/// Indices of an axis of size `dim`, or the first one outside it as an error.
+pub(super) fn check<I: Id>(op: &'static str, ids: In<'_, I>, dim: usize) -> Result<()> {
+    let mut outside = None;
+    Walk::in_order([ids.layout], None).elements(|[at]| {
+        let id = ids.data[at].convert();
+        if outside.is_none() && !usize::try_from(id).is_ok_and(|id| id < dim) {
+            outside = Some(id);
+        }
+    });
+    match outside {
+        Some(index) => Err(Error::IndexOutOfRange { op, index, dim }),
+        None => Ok(()),
+    }
+}
+
+/// Indices of the longest list whose memory a thread keeps for the next one.
+const KEPT_MAX: usize = 1 << 16;
+
+thread_local! {
+    static KEPT: Cell<Vec<usize>> = const { Cell::new(Vec::new()) };
+}
+
+/// A list of indices.
+pub(super) struct List(Vec<usize>);
+
+impl std::ops::Deref for List {
+    type Target = [usize];
+
+    fn deref(&self) -> &[usize] {
+        &self.0
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        if self.0.capacity() <= KEPT_MAX {
+            self.0.clear();
+            // A thread that is ending keeps nothing.
+            let _ = KEPT.try_with(|kept| kept.set(std::mem::take(&mut self.0)));
+        }
+    }
+}
+
+/// A list of indices, checked.
+pub(super) fn list<I: Id>(op: &'static str, ids: In<'_, I>, dim: usize) -> Result<List> {
+    check(op, ids, dim)?;
+    let mut list = List(KEPT.try_with(Cell::take).unwrap_or_default());
+    list.0.reserve(ids.layout.shape().elem_count());
+    Walk::in_order([ids.layout], None).elements(|[at]| list.0.push(ids.data[at].convert() as usize));
+    Ok(list)
+}
+
+/// `dst[.., i, ..] = src[.., ids[i], ..]`.
+pub(super) fn select<T: WithDType>(src: In<'_, T>, ids: &[usize], axis: usize, dst: Out<'_, T>) {
+    let Out { data, layout } = dst;
+    let (sd, ss) = (layout.strides()[axis], src.layout.strides()[axis]);
+    let walk = Walk::in_order([layout, src.layout], Some(axis));
+    let len = walk.len();
+    if walk.steps() != [1, 1] {
+        walk.elements(|[to, from]| {
+            for (i, &id) in ids.iter().enumerate() {
+                data[shifted(to, i, sd)] = src.data[shifted(from, id, ss)];
+            }
+        });
+        return;
+    }
+    for (i, &id) in ids.iter().enumerate() {
+        walk.rows(|[to, from]| {
+            let (to, from) = (shifted(to as usize, i, sd), shifted(from as usize, id, ss));
+            data[to..to + len].copy_from_slice(&src.data[from..from + len]);
+        });
+    }
+}
+
+/// `dst[.., ids[i], ..] += src[.., i, ..]`, in order of `i`.
+pub(super) fn add<T: Number>(dst: Out<'_, T>, ids: &[usize], src: In<'_, T>, axis: usize) {
+    let Out { data, layout } = dst;
+    let (sd, ss) = (layout.strides()[axis], src.layout.strides()[axis]);
+    let walk = Walk::in_order([layout, src.layout], Some(axis));
+    let len = walk.len();
+    if walk.steps() != [1, 1] {
+        walk.elements(|[to, from]| {
+            for (i, &id) in ids.iter().enumerate() {
+                let to = &mut data[shifted(to, id, sd)];
+                *to = to.plus(src.data[shifted(from, i, ss)]);
+            }
+        });
+        return;
+    }
+    for (i, &id) in ids.iter().enumerate() {
+        walk.rows(|[to, from]| {
+            let (to, from) = (shifted(to as usize, id, sd), shifted(from as usize, i, ss));
+            add_row(&mut data[to..to + len], &src.data[from..from + len]);
+        });
+    }
+}
+
+#[inline(never)]
+fn add_row<T: Number>(to: &mut [T], from: &[T]) {
+    simd(to.len(), || to.iter_mut().zip(from).for_each(|(to, &from)| *to = to.plus(from)));
+}
+
+/// The place `index` steps after `at`.
+#[inline(always)]
+fn shifted(at: usize, index: usize, step: isize) -> usize {
+    (at as isize + index as isize * step) as usize
+}
+
+/// `whole` as far as `part` reaches, with the axis `axis` standing still at its beginning.
+fn without_axis(whole: &Layout, part: &Layout, axis: usize) -> Result<Layout> {
+    let mut layout = *whole;
+    for (i, &len) in part.dims().iter().enumerate() {
+        layout = layout.narrow(i, 0, if i == axis { 1 } else { len })?;
+    }
+    layout.broadcast_to(part.shape(), "gather")
+}
+
+/// `dst[i][j] = src[i][ids[i][j]]` along `axis`. The indices were checked.
+pub(super) fn gather<T: WithDType, I: Id>(src: In<'_, T>, ids: In<'_, I>, axis: usize, dst: Out<'_, T>) -> Result<()> {
+    let Out { data, layout } = dst;
+    if layout.shape().elem_count() == 0 {
+        return Ok(());
+    }
+    let step = src.layout.strides()[axis];
+    let rest = without_axis(src.layout, ids.layout, axis)?;
+    Walk::in_order([layout, ids.layout, &rest], None).elements(|[to, id, from]| {
+        data[to] = src.data[shifted(from, ids.data[id].convert() as usize, step)];
+    });
+    Ok(())
+}
+
+/// `dst[i][ids[i][j]] += src[i][j]` along `axis`. The indices were checked.
+pub(super) fn scatter_add<T: Number, I: Id>(
+    dst: Out<'_, T>,
+    ids: In<'_, I>,
+    src: In<'_, T>,
+    axis: usize,
+) -> Result<()> {
+    let Out { data, layout } = dst;
+    if src.layout.shape().elem_count() == 0 {
+        return Ok(());
+    }
+    let step = layout.strides()[axis];
+    let rest = without_axis(layout, ids.layout, axis)?;
+    Walk::in_order([src.layout, ids.layout, &rest], None).elements(|[from, id, to]| {
+        let to = &mut data[shifted(to, ids.data[id].convert() as usize, step)];
+        *to = to.plus(src.data[from]);
+    });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

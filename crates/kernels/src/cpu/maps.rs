@@ -1,0 +1,211 @@
+//! Functions of one or two operands, element by element: their types, for kernels and for calls without one.
+//!
+//! All of them have the contract of [`run`](super::run), for their operands.
+
+use half::{bf16, f16};
+
+use crate::base::{
+    dtype::{DType, WithDType},
+    error::{Error, Result},
+};
+use crate::cpu::{
+    cast as casting,
+    elementwise::{self, Binary, Unary},
+    narrow,
+    number::Convert,
+    source, target,
+    types::{open, with_bits, with_float, with_number},
+};
+use crate::kernel::{At, BinaryOp, Map, UnaryOp, View};
+
+/// A function of one operand, without a kernel around it.
+///
+/// # Safety
+/// As for [`run`], for these two operands.
+#[inline]
+#[allow(unsafe_code)]
+pub unsafe fn map(map: Map, src: At<'_>, dst: At<'_>) -> Result<()> {
+    // SAFETY: every function called here has the contract of this one.
+    unsafe {
+        match map {
+            Map::Unary(op) => unary(op, Some(src), dst),
+            Map::Affine { mul, add } => affine(Some(src), dst, mul, add),
+            Map::Powf(exponent) => powf(src, dst, exponent),
+            Map::Clamp { min, max } => clamp(src, dst, min, max),
+            Map::Copy => copy(src, dst),
+            Map::Cast => cast(src, dst),
+        }
+    }
+}
+
+/// Whether the result of two truth values is one of them.
+fn is_choice(op: BinaryOp, dst: DType) -> bool {
+    dst == DType::Bool && matches!(op, BinaryOp::Maximum | BinaryOp::Minimum)
+}
+
+/// A function of two operands.
+///
+/// # Safety
+/// As for [`run`], for these operands.
+#[allow(unsafe_code)]
+pub unsafe fn binary(op: BinaryOp, lhs: At<'_>, rhs: At<'_>, dst: At<'_>) -> Result<()> {
+    if is_choice(op, dst.dtype()) {
+        open!(u8; lhs rhs; dst);
+        elementwise::binary(op, Binary::To(lhs, rhs, dst));
+        return Ok(());
+    }
+    with_number!("binary", dst.dtype(), T => {
+        open!(T; lhs rhs; dst);
+        elementwise::binary(op, Binary::To(lhs, rhs, dst));
+    }, N => {
+        open!(N; lhs rhs; dst);
+        narrow::binary(op, Binary::To(lhs, rhs, dst));
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+pub(super) unsafe fn binary_assign(op: BinaryOp, dst: &View, rhs: &View) -> Result<()> {
+    if is_choice(op, dst.dtype()) {
+        open!(u8; rhs; dst);
+        elementwise::binary(op, Binary::InPlace(rhs, dst));
+        return Ok(());
+    }
+    with_number!("binary", dst.dtype(), T => {
+        open!(T; rhs; dst);
+        elementwise::binary(op, Binary::InPlace(rhs, dst));
+    }, N => {
+        open!(N; rhs; dst);
+        narrow::binary(op, Binary::InPlace(rhs, dst));
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+pub(super) unsafe fn copy(src: At<'_>, dst: At<'_>) -> Result<()> {
+    with_bits!(dst.dtype(), T => {
+        open!(T; src; dst);
+        elementwise::copy(src, dst);
+    });
+    Ok(())
+}
+
+/// Common pairs by loops of their own.
+macro_rules! casts {
+    ($src:ident, $dst:ident; $($from:ident $s:ty => $($to:ident $d:ty),*;)*) => {
+        match ($src.dtype(), $dst.dtype()) {
+            $($((DType::$from, DType::$to) => {
+                open!($s; $src;);
+                open!($d; ; $dst);
+                elementwise::map($src, $dst, <$s as Convert<$d>>::convert);
+            })*)*
+            (DType::F16, DType::F32) => {
+                open!(f16; $src;);
+                open!(f32; ; $dst);
+                narrow::widen_all($src, $dst);
+            }
+            (DType::BF16, DType::F32) => {
+                open!(bf16; $src;);
+                open!(f32; ; $dst);
+                narrow::widen_all($src, $dst);
+            }
+            (DType::F32, DType::F16) => {
+                open!(f32; $src;);
+                open!(f16; ; $dst);
+                narrow::narrow_all($src, $dst);
+            }
+            (DType::F32, DType::BF16) => {
+                open!(f32; $src;);
+                open!(bf16; ; $dst);
+                narrow::narrow_all($src, $dst);
+            }
+            (from, to) => with_bits!(from, S => {
+                open!(S; $src;);
+                with_bits!(to, D => {
+                    open!(D; ; $dst);
+                    casting::by_blocks(from, $src, to, $dst);
+                });
+            }),
+        }
+    };
+}
+
+#[allow(unsafe_code)]
+pub(super) unsafe fn cast(src: At<'_>, dst: At<'_>) -> Result<()> {
+    casts! { src, dst;
+        U8 u8 => U32 u32, I64 i64, F32 f32, F64 f64;
+        U32 u32 => U8 u8, I64 i64, F32 f32, F64 f64;
+        I64 i64 => U8 u8, U32 u32, F32 f32, F64 f64;
+        F32 f32 => U8 u8, U32 u32, I64 i64, F64 f64;
+        F64 f64 => U8 u8, U32 u32, I64 i64, F32 f32;
+    }
+    Ok(())
+}
+
+/// In place if there is no source.
+#[allow(unsafe_code)]
+unsafe fn operand<'a, T: WithDType>(src: Option<At<'a>>, dst: At<'a>) -> Unary<'a, T> {
+    match src {
+        Some(src) => {
+            open!(T; src; dst);
+            Unary::To(src, dst)
+        }
+        None => {
+            open!(T; ; dst);
+            Unary::InPlace(dst)
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+pub(super) unsafe fn unary(op: UnaryOp, src: Option<At<'_>>, dst: At<'_>) -> Result<()> {
+    // SAFETY: the contract of `operand` is that of this function.
+    unsafe {
+        match dst.dtype() {
+            DType::F32 => elementwise::unary_float::<f32>(op, operand(src, dst))?,
+            DType::F64 => elementwise::unary_float::<f64>(op, operand(src, dst))?,
+            DType::F16 => narrow::unary_float::<f16>(op, operand(src, dst)),
+            DType::BF16 => narrow::unary_float::<bf16>(op, operand(src, dst)),
+            dtype => with_number!(@ "unary", dtype,
+                T => elementwise::unary::<T>(op, operand(src, dst))?,
+                N => narrow::unary::<N>(op, operand(src, dst))?;
+                U8 u8, U32 u32, U64 u64, I32 i32, I64 i64; U16 u16, I8 i8, I16 i16),
+        }
+    }
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+pub(super) unsafe fn affine(src: Option<At<'_>>, dst: At<'_>, mul: f64, add: f64) -> Result<()> {
+    // SAFETY: the contract of `operand` is that of this function.
+    unsafe {
+        with_number!("affine", dst.dtype(),
+            T => elementwise::affine::<T>(operand(src, dst), mul, add)?,
+            N => narrow::affine::<N>(operand(src, dst), mul, add));
+    }
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+pub(super) unsafe fn powf(src: At<'_>, dst: At<'_>, exponent: f64) -> Result<()> {
+    with_float!("powf", dst.dtype(), T => {
+        open!(T; src; dst);
+        elementwise::powf(src, dst, exponent);
+    }, N => {
+        open!(N; src; dst);
+        narrow::powf(src, dst, exponent);
+    });
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+pub(super) unsafe fn clamp(src: At<'_>, dst: At<'_>, min: f64, max: f64) -> Result<()> {
+    with_number!("clamp", dst.dtype(), T => {
+        open!(T; src; dst);
+        elementwise::clamp(src, dst, min, max);
+    }, N => {
+        open!(N; src; dst);
+        narrow::clamp(src, dst, min, max);
+    });
+    Ok(())
+}

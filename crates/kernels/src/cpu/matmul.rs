@@ -1,0 +1,298 @@
+//! Matrix products, also of many matrices and of strided ones.
+//!
+//! `B` batch, `M x K` times `K x N`. Tiny products are computed here, since preparing the general routine takes
+//! longer than they do. A batch whose right side repeats is one product of `B M` rows.
+
+use rayon::prelude::*;
+
+use crate::cpu::{In, Out, elementwise::simd, number::Number, threads, walk};
+
+/// Multiplications up to which a product counts as tiny.
+const TINY_MAX: usize = 1024;
+/// The longest inner axis of a tiny product.
+const DEPTH_MAX: usize = 64;
+/// Columns computed together by the tiny product.
+const PANEL: usize = 8;
+/// Multiplications from which one product is worth several threads.
+pub(super) const THREADS_MIN: usize = 8 << 20;
+
+/// A matrix among the elements of an operand: where it begins, and its strides along rows and columns.
+#[derive(Clone, Copy)]
+pub(super) struct Matrix<'a, T> {
+    pub(super) data: &'a [T],
+    pub(super) start: isize,
+    /// From one row to the next, and from one column to the next.
+    pub(super) steps: [isize; 2],
+}
+
+impl<T: Copy> Matrix<'_, T> {
+    #[inline(always)]
+    fn place(&self, row: usize, column: usize) -> isize {
+        self.start + row as isize * self.steps[0] + column as isize * self.steps[1]
+    }
+
+    /// Panics unless all of its elements, at least one, lie inside its slice.
+    pub(super) fn check(&self, rows: usize, columns: usize) {
+        let reach = [(rows, self.steps[0]), (columns, self.steps[1])];
+        let along = |(count, step): (usize, isize)| (count as isize - 1) * step;
+        let low: isize = self.start + reach.map(along).iter().filter(|&&by| by < 0).sum::<isize>();
+        let high: isize = self.start + reach.map(along).iter().filter(|&&by| by > 0).sum::<isize>();
+        assert!(low >= 0 && high < self.data.len() as isize, "a matrix lies inside its buffer");
+    }
+
+    fn shifted(self, by: isize) -> Self {
+        Matrix { start: self.start + by, ..self }
+    }
+}
+
+/// A batch axis: how many, and the strides of both sides.
+#[derive(Clone, Copy)]
+struct Batch {
+    len: usize,
+    lhs: isize,
+    rhs: isize,
+}
+
+/// A whole product: sizes, the first matrices, and the batch axes that are longer than 1.
+struct Job<'a, T> {
+    m: usize,
+    k: usize,
+    n: usize,
+    lhs: Matrix<'a, T>,
+    rhs: Matrix<'a, T>,
+    batch: [Batch; 4],
+    rank: usize,
+}
+
+impl<'a, T: Number> Job<'a, T> {
+    fn new(lhs: In<'a, T>, rhs: In<'a, T>) -> Self {
+        let (ld, rd) = (lhs.layout.dims(), rhs.layout.dims());
+        let (ls, rs) = (lhs.layout.strides(), rhs.layout.strides());
+        let lead = ld.len() - 2;
+        let none = Batch { len: 1, lhs: 0, rhs: 0 };
+        let mut job = Job {
+            m: ld[lead],
+            k: ld[lead + 1],
+            n: rd[lead + 1],
+            lhs: Matrix { data: lhs.data, start: lhs.layout.offset() as isize, steps: [ls[lead], ls[lead + 1]] },
+            rhs: Matrix { data: rhs.data, start: rhs.layout.offset() as isize, steps: [rs[lead], rs[lead + 1]] },
+            batch: [none; 4],
+            rank: 0,
+        };
+        for i in (0..lead).filter(|&i| ld[i] != 1) {
+            job.batch[job.rank] = Batch { len: ld[i], lhs: ls[i], rhs: rs[i] };
+            job.rank += 1;
+        }
+        job.join_rows();
+        job
+    }
+
+    /// Takes batch axes over which the right side repeats as further rows of the left one.
+    fn join_rows(&mut self) {
+        while self.rank > 0 {
+            let Batch { len, lhs, rhs } = self.batch[self.rank - 1];
+            let follows = self.m == 1 || lhs == self.lhs.steps[0] * self.m as isize;
+            if rhs != 0 || !follows {
+                return;
+            }
+            if self.m == 1 {
+                self.lhs.steps[0] = lhs;
+            }
+            self.m *= len;
+            self.rank -= 1;
+        }
+    }
+
+    fn items(&self) -> usize {
+        self.batch[..self.rank].iter().map(|batch| batch.len).product()
+    }
+
+    /// Both matrices of one item.
+    fn item(&self, mut index: usize) -> (Matrix<'a, T>, Matrix<'a, T>) {
+        let (mut left, mut right) = (0, 0);
+        for batch in self.batch[..self.rank].iter().rev() {
+            let at = (index % batch.len) as isize;
+            index /= batch.len;
+            left += at * batch.lhs;
+            right += at * batch.rhs;
+        }
+        (self.lhs.shifted(left), self.rhs.shifted(right))
+    }
+}
+
+/// How a product that is not tiny is computed: `[M, K, N]`, both sides, the result, and threads to do it on.
+pub(super) type Product<T> = fn([usize; 3], Matrix<'_, T>, Matrix<'_, T>, &mut [T], usize);
+
+pub(super) fn matmul<T: Number>(lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, T>, product: Product<T>) {
+    let dst = dst.dense();
+    if dst.is_empty() {
+        return;
+    }
+    let job = Job::new(lhs, rhs);
+    let (size, work) = (job.m * job.n, job.m * job.n * job.k);
+    if work == 0 {
+        return dst.fill(T::ZERO);
+    }
+    let one = |i: usize, dst: &mut [T]| {
+        let (lhs, rhs) = job.item(i);
+        let dims = [job.m, job.k, job.n];
+        if !at_once(dims, lhs, rhs, &mut Target { data: dst, step: job.n, add: false }) {
+            product(dims, lhs, rhs, dst, 1);
+        }
+    };
+    let items = job.items();
+    let pool = if work.saturating_mul(items) < THREADS_MIN { None } else { threads::pool() };
+    match pool {
+        Some(pool) if items >= pool.current_num_threads() => threads::items(pool, dst, size, &one),
+        Some(pool) => pool.install(|| {
+            for (i, dst) in dst.chunks_exact_mut(size).enumerate() {
+                let (lhs, rhs) = job.item(i);
+                product([job.m, job.k, job.n], lhs, rhs, dst, pool.current_num_threads());
+            }
+        }),
+        None => dst.chunks_exact_mut(size).enumerate().for_each(|(i, dst)| one(i, dst)),
+    }
+}
+
+/// Where a product goes: rows of a slice that begin `step` elements apart. `add`: to what is there.
+pub(super) struct Target<'a, T> {
+    pub(super) data: &'a mut [T],
+    pub(super) step: usize,
+    pub(super) add: bool,
+}
+
+impl<T: Number> Target<'_, T> {
+    #[inline(always)]
+    fn put(&mut self, row: usize, column: usize, sums: &[T]) {
+        let to = &mut self.data[row * self.step + column..][..sums.len()];
+        if self.add {
+            to.iter_mut().zip(sums).for_each(|(d, &sum)| *d = d.plus(sum));
+        } else {
+            to.copy_from_slice(sums);
+        }
+    }
+}
+
+/// Computes the product if it is tiny; `false` if it is not, and nothing has happened.
+pub(super) fn at_once<T: Number>(
+    [m, k, n]: [usize; 3],
+    lhs: Matrix<'_, T>,
+    rhs: Matrix<'_, T>,
+    dst: &mut Target<'_, T>,
+) -> bool {
+    let dims = [m, k, n];
+    match k {
+        _ if m * n * k > TINY_MAX => return false,
+        0..=8 => tiny::<T, 8>(dims, lhs, rhs, dst),
+        9..=DEPTH_MAX => tiny::<T, DEPTH_MAX>(dims, lhs, rhs, dst),
+        _ => return false,
+    }
+    true
+}
+
+/// Rows computed together by the tiny product of plain rows.
+const BLOCK: usize = 4;
+
+/// Squares of `BLOCK` rows and `PANEL` columns of a tiny product whose sides both have their rows one after the other.
+#[inline(always)]
+fn of_rows<T: Number>([m, k, n]: [usize; 3], left: &[T], right: &[T], dst: &mut Target<'_, T>) {
+    for i in (0..m).step_by(BLOCK) {
+        let rows: [&[T]; BLOCK] = std::array::from_fn(|r| &left[(i + r) * k..][..k]);
+        for j in (0..n).step_by(PANEL) {
+            let mut sums = [[T::ZERO; PANEL]; BLOCK];
+            for p in 0..k {
+                let y: &[T; PANEL] = right[p * n + j..].first_chunk().expect("n is a multiple of PANEL");
+                for (sums, row) in sums.iter_mut().zip(rows) {
+                    let x = row[p];
+                    (0..PANEL).for_each(|c| sums[c] = sums[c].plus(x.times(y[c])));
+                }
+            }
+            for (r, sums) in sums.iter().enumerate() {
+                dst.put(i + r, j, sums);
+            }
+        }
+    }
+}
+
+/// A product of few multiplications: panels of the right side, copied and padded with zeros. `K` is at most `DEPTH`.
+fn tiny<T: Number, const DEPTH: usize>(
+    dims: [usize; 3],
+    lhs: Matrix<'_, T>,
+    rhs: Matrix<'_, T>,
+    dst: &mut Target<'_, T>,
+) {
+    let [m, k, n] = dims;
+    if m.is_multiple_of(BLOCK)
+        && n.is_multiple_of(PANEL)
+        && lhs.steps == [k as isize, 1]
+        && rhs.steps == [n as isize, 1]
+    {
+        let (left, right) = (&lhs.data[lhs.start as usize..], &rhs.data[rhs.start as usize..]);
+        return simd(m * k * n, || of_rows(dims, left, right, dst));
+    }
+    let mut panel = [[T::ZERO; PANEL]; DEPTH];
+    let panel = &mut panel[..k];
+    for j in (0..n).step_by(PANEL) {
+        let width = PANEL.min(n - j);
+        for (p, row) in panel.iter_mut().enumerate() {
+            walk::put(rhs.data, rhs.place(p, j), rhs.steps[1], &mut row[..width]);
+        }
+        simd(m * k * width, || {
+            for i in 0..m {
+                let mut sums = [T::ZERO; PANEL];
+                for (p, row) in panel.iter().enumerate() {
+                    let x = lhs.data[lhs.place(i, p) as usize];
+                    for (sum, &y) in sums.iter_mut().zip(row) {
+                        *sum = sum.plus(x.times(y));
+                    }
+                }
+                dst.put(i, j, &sums[..width]);
+            }
+        });
+    }
+}
+
+/// Side of the squares of the right side that stay in the first cache while rows of the left one pass.
+const SQUARE: usize = 32;
+/// Rows of the result that a thread takes at a time.
+const ROWS: usize = 16;
+
+/// A product of integers, for which there is no library: wrapping.
+pub(super) fn of_integers<T: Number>(
+    dims: [usize; 3],
+    lhs: Matrix<'_, T>,
+    rhs: Matrix<'_, T>,
+    dst: &mut [T],
+    threads: usize,
+) {
+    let [m, k, n] = dims;
+    if threads > 1 && m > ROWS {
+        return dst.par_chunks_mut(ROWS * n).enumerate().for_each(|(i, dst)| {
+            let lhs = lhs.shifted((i * ROWS) as isize * lhs.steps[0]);
+            of_integers([dst.len() / n, k, n], lhs, rhs, dst, 1);
+        });
+    }
+    dst.fill(T::ZERO);
+    let mut square = [[T::ZERO; SQUARE]; SQUARE];
+    for j in (0..n).step_by(SQUARE) {
+        let width = SQUARE.min(n - j);
+        for start in (0..k).step_by(SQUARE) {
+            let square = &mut square[..SQUARE.min(k - start)];
+            for (p, row) in square.iter_mut().enumerate() {
+                walk::put(rhs.data, rhs.place(start + p, j), rhs.steps[1], &mut row[..width]);
+            }
+            simd(m * width, || {
+                for i in 0..m {
+                    let sums = &mut dst[i * n + j..i * n + j + width];
+                    for (p, row) in square.iter().enumerate() {
+                        let x = lhs.data[lhs.place(i, start + p) as usize];
+                        sums.iter_mut().zip(row).for_each(|(sum, &y)| *sum = sum.plus(x.times(y)));
+                    }
+                }
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

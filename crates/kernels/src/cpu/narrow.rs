@@ -1,0 +1,315 @@
+//! Dtypes that compute in a wider one: f16 and bf16 in f32, the integers of 8 and 16 bits in i32.
+//!
+//! Elementwise kernels widen a block of every operand on the stack, run the wider dtype's code there, and round the
+//! result back: one rounding an operation, and no loop of its own for each of these dtypes. Wrapping arithmetic in 32
+//! bits ends in the lower 8 or 16 bits of a narrow one. Kernels that look at more than one element at a time get their
+//! narrow operands [`widened`](super::widened) as a whole.
+
+use half::{bf16, f16, slice::HalfFloatSliceExt};
+
+use crate::base::{dtype::WithDType, error::Result, layout::Layout, shape::Shape};
+use crate::cpu::{
+    In, Out,
+    elementwise::{self, Binary, Unary, simd},
+    number::{Float, Number},
+    optim::{self, SgdHyper},
+    threads, walk,
+};
+use crate::kernel::{AdamHyper, BinaryOp, CmpOp, GradOp, UnaryOp};
+
+/// Elements widened at a time.
+pub(super) const BLOCK: usize = 256;
+
+/// An element of a narrow dtype.
+pub(super) trait Narrow: WithDType {
+    /// What it computes in.
+    type Wide: Number;
+    fn widen(from: &[Self], to: &mut [Self::Wide]);
+    /// Floats are rounded, integers wrap.
+    fn narrow(from: &[Self::Wide], to: &mut [Self]);
+    /// A number as this dtype holds it.
+    fn rounded(value: f64) -> f64 {
+        Self::from_f64(value).to_f64()
+    }
+}
+
+macro_rules! narrow_integers {
+    ($($t:ty)*) => {$(
+        impl Narrow for $t {
+            type Wide = i32;
+            #[inline(never)]
+            fn widen(from: &[Self], to: &mut [i32]) {
+                to.iter_mut().zip(from).for_each(|(to, &from)| *to = from.into());
+            }
+            #[inline(never)]
+            fn narrow(from: &[i32], to: &mut [Self]) {
+                to.iter_mut().zip(from).for_each(|(to, &from)| *to = from as $t);
+            }
+        }
+    )*};
+}
+narrow_integers!(u8 i8 u16 i16);
+
+impl Narrow for f16 {
+    type Wide = f32;
+    #[inline]
+    fn widen(from: &[Self], to: &mut [f32]) {
+        from.convert_to_f32_slice(to);
+    }
+    #[inline]
+    fn narrow(from: &[f32], to: &mut [Self]) {
+        to.convert_from_f32_slice(from);
+    }
+}
+
+impl Narrow for bf16 {
+    type Wide = f32;
+    #[inline(never)]
+    fn widen(from: &[Self], to: &mut [f32]) {
+        simd(to.len(), || to.iter_mut().zip(from).for_each(|(to, from)| *to = from.to_f32()));
+    }
+    #[inline(never)]
+    fn narrow(from: &[f32], to: &mut [Self]) {
+        simd(to.len(), || to.iter_mut().zip(from).for_each(|(to, &from)| *to = bf16::from_f32(from)));
+    }
+}
+
+/// A float of 16 bits.
+pub(super) trait Half: Narrow<Wide = f32> {
+    /// The next lower one.
+    fn next_down(self) -> Self;
+}
+
+macro_rules! halves {
+    ($($t:ty)*) => {$(
+        impl Half for $t {
+            fn next_down(self) -> Self {
+                let bits = self.to_bits();
+                <$t>::from_bits(match bits {
+                    0 | 0x8000 => 0x8001,
+                    0..0x8000 => bits - 1,
+                    _ => bits + 1,
+                })
+            }
+        }
+    )*};
+}
+halves!(f16 bf16);
+
+/// A block of widened elements, and their layout.
+struct Stage<W> {
+    data: [W; BLOCK],
+    layout: Layout,
+}
+
+impl<W: Number> Stage<W> {
+    fn new(len: usize) -> Self {
+        Stage { data: [W::ZERO; BLOCK], layout: Layout::contiguous(Shape::from(len)) }
+    }
+
+    fn of<N: Narrow<Wide = W>>(from: &[N]) -> Self {
+        let mut stage = Stage::new(from.len());
+        N::widen(from, &mut stage.data[..from.len()]);
+        stage
+    }
+
+    fn source(&self) -> In<'_, W> {
+        In { data: &self.data, layout: &self.layout }
+    }
+
+    fn target(&mut self) -> Out<'_, W> {
+        Out { data: &mut self.data, layout: &self.layout }
+    }
+
+    fn put<N: Narrow<Wide = W>>(&self, to: &mut [N]) {
+        N::narrow(&self.data[..to.len()], to);
+    }
+}
+
+/// What is done with blocks of one and of two widened operands.
+type Map<'f, W> = dyn Fn(In<'_, W>, Out<'_, W>) + Sync + 'f;
+type Zip<'f, W> = dyn Fn(In<'_, W>, In<'_, W>, Out<'_, W>) + Sync + 'f;
+
+/// `f` from blocks of `src` to blocks of `dst`.
+fn map<N: Narrow>(src: In<'_, N>, dst: Out<'_, N>, f: &Map<'_, N::Wide>) {
+    let row = |a: &[N], d: &mut [N]| {
+        for (d, a) in d.chunks_mut(BLOCK).zip(a.chunks(BLOCK)) {
+            let (a, mut out) = (Stage::of(a), Stage::new(d.len()));
+            f(a.source(), out.target());
+            out.put(d);
+        }
+    };
+    match src.dense() {
+        Some(a) => threads::split2(a, dst.dense(), &row),
+        None => walk::rows2(src, dst, false, &row),
+    }
+}
+
+/// `f` changes blocks of `dst`.
+fn change<N: Narrow>(dst: Out<'_, N>, f: &(dyn Fn(Out<'_, N::Wide>) + Sync)) {
+    let row = |d: &mut [N]| {
+        for d in d.chunks_mut(BLOCK) {
+            let mut out = Stage::of(d);
+            f(out.target());
+            out.put(d);
+        }
+    };
+    match dst.is_dense() {
+        true => threads::split1(dst.dense(), &|_, d| row(d)),
+        false => walk::rows1(dst, &row),
+    }
+}
+
+/// `f` from blocks of both sides to blocks of `dst`.
+fn zip<N: Narrow>(lhs: In<'_, N>, rhs: In<'_, N>, dst: Out<'_, N>, f: &Zip<'_, N::Wide>) {
+    let row = |a: &[N], b: &[N], d: &mut [N]| {
+        for ((d, a), b) in d.chunks_mut(BLOCK).zip(a.chunks(BLOCK)).zip(b.chunks(BLOCK)) {
+            let (a, b, mut out) = (Stage::of(a), Stage::of(b), Stage::new(d.len()));
+            f(a.source(), b.source(), out.target());
+            out.put(d);
+        }
+    };
+    match (lhs.dense(), rhs.dense()) {
+        (Some(a), Some(b)) => threads::split3(a, b, dst.dense(), &row),
+        _ => walk::rows3(lhs, rhs, dst, &row),
+    }
+}
+
+pub(super) fn binary<N: Narrow>(op: BinaryOp, operands: Binary<'_, N>) {
+    match operands {
+        Binary::To(lhs, rhs, dst) => {
+            zip(lhs, rhs, dst, &|a, b, d| elementwise::binary(op, Binary::To(a, b, d)));
+        }
+        Binary::InPlace(rhs, dst) => {
+            let row = |b: &[N], d: &mut [N]| {
+                for (d, b) in d.chunks_mut(BLOCK).zip(b.chunks(BLOCK)) {
+                    let (b, mut out) = (Stage::of(b), Stage::of(d));
+                    elementwise::binary(op, Binary::InPlace(b.source(), out.target()));
+                    out.put(d);
+                }
+            };
+            match rhs.dense() {
+                Some(b) if dst.is_dense() => threads::split2(b, dst.dense(), &row),
+                _ => walk::rows2(rhs, dst, true, &row),
+            }
+        }
+    }
+}
+
+/// `f` of the operand of a unary function, which may be the destination itself.
+fn each<N: Narrow>(operand: Unary<'_, N>, f: &(dyn Fn(Unary<'_, N::Wide>) + Sync)) {
+    match operand {
+        Unary::To(src, dst) => map(src, dst, &|a, d| f(Unary::To(a, d))),
+        Unary::InPlace(dst) => change(dst, &|d| f(Unary::InPlace(d))),
+    }
+}
+
+/// As [`elementwise::unary`] of the wider dtype.
+pub(super) fn unary<N: Narrow>(op: UnaryOp, operand: Unary<'_, N>) -> Result<()> {
+    elementwise::check_closed(op, N::DTYPE)?;
+    each(operand, &|operand| {
+        // What integers are not closed over was refused.
+        let _ = elementwise::unary::<N::Wide>(op, operand);
+    });
+    Ok(())
+}
+
+pub(super) fn unary_float<N: Narrow<Wide: Float>>(op: UnaryOp, operand: Unary<'_, N>) {
+    each(operand, &|operand| {
+        let _ = elementwise::unary_float::<N::Wide>(op, operand);
+    });
+}
+
+pub(super) fn affine<N: Narrow>(operand: Unary<'_, N>, mul: f64, add: f64) {
+    // As in the other dtypes the numbers are converted first.
+    let (mul, add) = if N::DTYPE.is_float() { (mul, add) } else { (N::rounded(mul), N::rounded(add)) };
+    each(operand, &|operand| {
+        let _ = elementwise::affine(operand, mul, add);
+    });
+}
+
+pub(super) fn clamp<N: Narrow>(src: In<'_, N>, dst: Out<'_, N>, min: f64, max: f64) {
+    let (min, max) = (N::rounded(min), N::rounded(max));
+    map(src, dst, &|a, d| elementwise::clamp(a, d, min, max));
+}
+
+pub(super) fn powf<N: Narrow<Wide: Float>>(src: In<'_, N>, dst: Out<'_, N>, exponent: f64) {
+    map(src, dst, &|a, d| elementwise::powf(a, d, exponent));
+}
+
+pub(super) fn compare<N: Narrow>(op: CmpOp, lhs: In<'_, N>, rhs: In<'_, N>, dst: Out<'_, u8>) {
+    let row = |a: &[N], b: &[N], d: &mut [u8]| {
+        for ((d, a), b) in d.chunks_mut(BLOCK).zip(a.chunks(BLOCK)).zip(b.chunks(BLOCK)) {
+            let (a, b) = (Stage::of(a), Stage::of(b));
+            elementwise::compare(op, a.source(), b.source(), Out { data: d, layout: &a.layout });
+        }
+    };
+    match (lhs.dense(), rhs.dense()) {
+        (Some(a), Some(b)) => threads::split3(a, b, dst.dense(), &row),
+        _ => walk::rows3(lhs, rhs, dst, &row),
+    }
+}
+
+pub(super) fn unary_grad<N: Narrow<Wide: Float>>(op: GradOp, saved: In<'_, N>, grad: In<'_, N>, dst: Out<'_, N>) {
+    zip(saved, grad, dst, &|s, g, d| elementwise::unary_grad(op, s, g, d));
+}
+
+/// As [`optim::sgd`] and [`optim::sgd_momentum`].
+pub(super) fn sgd<N: Narrow<Wide: Float>>(
+    param: Out<'_, N>,
+    grad: In<'_, N>,
+    velocity: Option<Out<'_, N>>,
+    hyper: SgdHyper,
+) {
+    let Some(velocity) = velocity else {
+        return threads::split2(grad.all(), param.dense(), &|g, p| {
+            for (p, g) in p.chunks_mut(BLOCK).zip(g.chunks(BLOCK)) {
+                let (g, mut out) = (Stage::of(g), Stage::of(p));
+                optim::sgd(out.target(), g.source(), hyper);
+                out.put(p);
+            }
+        });
+    };
+    let blocks = param.dense().chunks_mut(BLOCK).zip(velocity.dense().chunks_mut(BLOCK));
+    for ((p, v), g) in blocks.zip(grad.all().chunks(BLOCK)) {
+        let (g, mut speed, mut out) = (Stage::of(g), Stage::of(v), Stage::of(p));
+        optim::sgd_momentum(out.target(), g.source(), speed.target(), hyper);
+        speed.put(v);
+        out.put(p);
+    }
+}
+
+/// As [`optim::adam`].
+pub(super) fn adam<N: Narrow<Wide: Float>>(
+    param: Out<'_, N>,
+    grad: In<'_, N>,
+    m: Out<'_, N>,
+    v: Out<'_, N>,
+    hyper: &AdamHyper,
+) {
+    let state = m.dense().chunks_mut(BLOCK).zip(v.dense().chunks_mut(BLOCK));
+    let blocks = param.dense().chunks_mut(BLOCK).zip(grad.all().chunks(BLOCK));
+    for ((p, g), (m, v)) in blocks.zip(state) {
+        let (g, mut out, mut mean, mut square) = (Stage::of(g), Stage::of(p), Stage::of(m), Stage::of(v));
+        optim::adam(out.target(), g.source(), mean.target(), square.target(), hyper);
+        mean.put(m);
+        square.put(v);
+        out.put(p);
+    }
+}
+
+/// `dst` in the wider dtype, in row-major order, of a source of any layout.
+pub(super) fn widen_all<N: Narrow>(src: In<'_, N>, dst: Out<'_, N::Wide>) {
+    match src.dense() {
+        Some(a) => threads::split2(a, dst.dense(), &|a, d| N::widen(a, d)),
+        None => walk::rows2(src, dst, false, &|a, d| N::widen(a, d)),
+    }
+}
+
+/// `dst`, of any layout that does not repeat, from the wider dtype in row-major order.
+pub(super) fn narrow_all<N: Narrow>(src: In<'_, N::Wide>, dst: Out<'_, N>) {
+    match src.dense() {
+        Some(a) if dst.is_dense() => threads::split2(a, dst.dense(), &|a, d| N::narrow(a, d)),
+        _ => walk::rows2(src, dst, false, &|a, d| N::narrow(a, d)),
+    }
+}

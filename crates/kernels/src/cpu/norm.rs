@@ -1,0 +1,124 @@
+//! Rows with mean square 1, with or without their mean taken off, and the gradient. `R` rows, `C` columns.
+
+use std::borrow::Cow;
+
+use rayon::prelude::*;
+
+use crate::cpu::{
+    In, Out,
+    conv::dot,
+    elementwise::simd,
+    number::Float,
+    reduce,
+    softmax::{Rows, matrix},
+    threads, walk,
+};
+
+/// Numbers for each column, one after the other: a copy, if they do not lie so.
+fn list<T: Float>(view: Option<In<'_, T>>) -> Option<Cow<'_, [T]>> {
+    view.map(|view| {
+        view.dense().map(Cow::Borrowed).unwrap_or_else(|| {
+            let mut list = vec![T::ZERO; view.layout.dims()[0]];
+            walk::put(view.data, view.layout.offset() as isize, view.layout.strides()[0], &mut list);
+            Cow::Owned(list)
+        })
+    })
+}
+
+/// What `eps` and the mean make of a row.
+#[derive(Clone, Copy)]
+pub(super) struct Evenly {
+    pub(super) eps: f64,
+    pub(super) centred: bool,
+}
+
+impl Evenly {
+    /// `d` becomes the row without its mean; returns what it is to be multiplied with.
+    fn centre<T: Float>(self, x: &[T], d: &mut [T]) -> T {
+        let count = T::from_count(x.len());
+        let mean = if self.centred { reduce::sum(x).over(count) } else { T::ZERO };
+        simd(x.len(), || d.iter_mut().zip(x).for_each(|(d, &x)| *d = x.minus(mean)));
+        dot(d, d, 0, 1).over(count).plus(T::from_f64(self.eps)).sqrt().recip()
+    }
+}
+
+/// Rows for each part of the work: all of them, if there are few elements.
+fn rows_each(rows: usize, columns: usize) -> usize {
+    let many = if rows * columns < threads::ELEMENTS_MIN { None } else { threads::pool() };
+    many.map_or(rows, |pool| rows.div_ceil(4 * pool.current_num_threads()))
+}
+
+pub(super) fn norm<T: Float>(
+    src: In<'_, T>,
+    scale: Option<In<'_, T>>,
+    shift: Option<In<'_, T>>,
+    dst: Out<'_, T>,
+    way: Evenly,
+) {
+    let Some((count, columns)) = matrix(src.layout.dims()) else { return };
+    let (scale, shift) = (list(scale), list(shift));
+    let each = rows_each(count, columns);
+    let part = |(i, dst): (usize, &mut [T])| {
+        let mut rows = Rows::new(src, columns);
+        for (r, d) in dst.chunks_exact_mut(columns).enumerate() {
+            let by = way.centre(rows.get(i * each + r), d);
+            simd(columns, || d.iter_mut().for_each(|d| *d = d.times(by)));
+            if let Some(scale) = &scale {
+                simd(columns, || d.iter_mut().zip(&**scale).for_each(|(d, &s)| *d = d.times(s)));
+            }
+            if let Some(shift) = &shift {
+                simd(columns, || d.iter_mut().zip(&**shift).for_each(|(d, &s)| *d = d.plus(s)));
+            }
+        }
+    };
+    let dst = dst.dense();
+    match if each < count { threads::pool() } else { None } {
+        Some(pool) => pool.install(|| dst.par_chunks_mut(each * columns).enumerate().for_each(part)),
+        None => dst.chunks_mut(each * columns).enumerate().for_each(part),
+    }
+}
+
+/// With `y` the even row, `h = grad scale` and `r` what the row was multiplied with:
+/// `dst = r (h - mean(h) - y mean(h y))`, without `mean(h)` if it was not centred; `products = grad y`.
+pub(super) fn norm_grad<T: Float>(
+    src: In<'_, T>,
+    grad: In<'_, T>,
+    scale: Option<In<'_, T>>,
+    [dst, products]: [Out<'_, T>; 2],
+    way: Evenly,
+) {
+    let Some((count, columns)) = matrix(src.layout.dims()) else { return };
+    let scale = list(scale);
+    let each = rows_each(count, columns);
+    let part = |(i, (dst, products)): (usize, (&mut [T], &mut [T]))| {
+        let (mut rows, mut grads) = (Rows::new(src, columns), Rows::new(grad, columns));
+        let lines = dst.chunks_exact_mut(columns).zip(products.chunks_exact_mut(columns));
+        for (r, (d, y)) in lines.enumerate() {
+            let by = way.centre(rows.get(i * each + r), y);
+            let g = grads.get(i * each + r);
+            simd(columns, || y.iter_mut().for_each(|y| *y = y.times(by)));
+            match &scale {
+                Some(scale) => {
+                    simd(columns, || d.iter_mut().zip(g).zip(&**scale).for_each(|((d, &g), &s)| *d = g.times(s)));
+                }
+                None => d.copy_from_slice(g),
+            }
+            let all = T::from_count(columns);
+            let mean = if way.centred { reduce::sum(d).over(all) } else { T::ZERO };
+            let slope = dot(d, y, 0, 1).over(all);
+            simd(columns, || {
+                for ((d, y), &g) in d.iter_mut().zip(y).zip(g) {
+                    *d = d.minus(mean).minus(y.times(slope)).times(by);
+                    *y = y.times(g);
+                }
+            });
+        }
+    };
+    let (dst, products, size) = (dst.dense(), products.dense(), each * columns);
+    match if each < count { threads::pool() } else { None } {
+        Some(pool) => {
+            pool.install(|| dst.par_chunks_mut(size).zip(products.par_chunks_mut(size)).enumerate().for_each(part))
+        }
+        None => dst.chunks_mut(size).zip(products.chunks_mut(size)).enumerate().for_each(part),
+    }
+}

@@ -1,0 +1,306 @@
+//! Arithmetic of elements, one trait per kind of dtype.
+//!
+//! Integers wrap. A division by 0 gives 0, so that no value an array can hold makes a kernel panic. Floats
+//! follow IEEE 754 without contraction: a sum gives the same bits in a short loop and in a vectorised one.
+
+use crate::base::dtype::WithDType;
+use crate::cpu::math;
+
+/// An element of any dtype.
+pub(super) trait Number: WithDType {
+    const ZERO: Self;
+    const ONE: Self;
+    /// What every other value is at least.
+    const LOWEST: Self;
+    /// What every other value is at most.
+    const HIGHEST: Self;
+
+    fn plus(self, rhs: Self) -> Self;
+    fn minus(self, rhs: Self) -> Self;
+    fn times(self, rhs: Self) -> Self;
+    fn over(self, rhs: Self) -> Self;
+    fn power(self, rhs: Self) -> Self;
+    fn negated(self) -> Self;
+    fn magnitude(self) -> Self;
+    /// -1, 0 or 1; NaN of NaN.
+    fn sign(self) -> Self;
+    /// From a count, as `as` converts.
+    fn from_count(count: usize) -> Self;
+
+    #[inline(always)]
+    #[allow(clippy::eq_op)] // what differs from itself is NaN; the types share no other test for it
+    fn is_nan(self) -> bool {
+        self != self
+    }
+
+    /// The angle of the point `(x, self)`; 0 of integers, which have none.
+    #[inline(always)]
+    fn angle(self, _x: Self) -> Self {
+        Self::ZERO
+    }
+
+    /// The larger one; NaN if either is.
+    #[inline(always)]
+    fn larger(self, rhs: Self) -> Self {
+        if self > rhs || self.is_nan() { self } else { rhs }
+    }
+
+    /// The smaller one; NaN if either is.
+    #[inline(always)]
+    fn smaller(self, rhs: Self) -> Self {
+        if self < rhs || self.is_nan() { self } else { rhs }
+    }
+
+    #[inline(always)]
+    fn squared(self) -> Self {
+        self.times(self)
+    }
+
+    /// Itself if positive, else 0; NaN of NaN.
+    #[inline(always)]
+    fn rectified(self) -> Self {
+        if self <= Self::ZERO { Self::ZERO } else { self }
+    }
+
+    #[inline(always)]
+    fn clamped(self, min: Self, max: Self) -> Self {
+        let raised = if self < min { min } else { self };
+        if raised > max { max } else { raised }
+    }
+}
+
+/// `base ^ exponent` in wrapping arithmetic, by squaring.
+#[inline(always)]
+fn wrapping_power<T: Copy>(one: T, mut base: T, mut exponent: u64, times: impl Fn(T, T) -> T) -> T {
+    let mut result = one;
+    while exponent > 0 {
+        if exponent & 1 == 1 {
+            result = times(result, base);
+        }
+        base = times(base, base);
+        exponent >>= 1;
+    }
+    result
+}
+
+macro_rules! integer {
+    ($t:ty, |$x:ident| $magnitude:expr, $sign:expr, $exponent:expr) => {
+        impl Number for $t {
+            const ZERO: Self = 0;
+            const ONE: Self = 1;
+            const LOWEST: Self = <$t>::MIN;
+            const HIGHEST: Self = <$t>::MAX;
+
+            #[inline(always)]
+            fn plus(self, rhs: Self) -> Self {
+                self.wrapping_add(rhs)
+            }
+            #[inline(always)]
+            fn minus(self, rhs: Self) -> Self {
+                self.wrapping_sub(rhs)
+            }
+            #[inline(always)]
+            fn times(self, rhs: Self) -> Self {
+                self.wrapping_mul(rhs)
+            }
+            #[inline(always)]
+            fn over(self, rhs: Self) -> Self {
+                if rhs == 0 { 0 } else { self.wrapping_div(rhs) }
+            }
+            #[inline(always)]
+            fn power(self, rhs: Self) -> Self {
+                let $x = rhs;
+                wrapping_power(1, self, $exponent, <$t>::wrapping_mul)
+            }
+            #[inline(always)]
+            fn negated(self) -> Self {
+                self.wrapping_neg()
+            }
+            #[inline(always)]
+            fn magnitude(self) -> Self {
+                let $x = self;
+                $magnitude
+            }
+            #[inline(always)]
+            fn sign(self) -> Self {
+                let $x = self;
+                $sign
+            }
+            #[inline(always)]
+            fn from_count(count: usize) -> Self {
+                count as $t
+            }
+        }
+    };
+}
+integer!(u8, |x| x, u8::from(x > 0), u64::from(x));
+integer!(u32, |x| x, u32::from(x > 0), u64::from(x));
+integer!(u64, |x| x, u64::from(x > 0), x);
+integer!(i32, |x| x.wrapping_abs(), x.signum(), x.max(0) as u64);
+integer!(i64, |x| x.wrapping_abs(), x.signum(), x.max(0) as u64);
+// As bits of any dtype of their size, and for sums of the signed ones.
+integer!(u16, |x| x, u16::from(x > 0), u64::from(x));
+
+macro_rules! float_number {
+    ($t:ty) => {
+        impl Number for $t {
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+            const LOWEST: Self = <$t>::NEG_INFINITY;
+            const HIGHEST: Self = <$t>::INFINITY;
+
+            #[inline(always)]
+            fn plus(self, rhs: Self) -> Self {
+                self + rhs
+            }
+            #[inline(always)]
+            fn minus(self, rhs: Self) -> Self {
+                self - rhs
+            }
+            #[inline(always)]
+            fn times(self, rhs: Self) -> Self {
+                self * rhs
+            }
+            #[inline(always)]
+            fn over(self, rhs: Self) -> Self {
+                self / rhs
+            }
+            #[inline(always)]
+            fn power(self, rhs: Self) -> Self {
+                self.powf(rhs)
+            }
+            #[inline(always)]
+            fn angle(self, x: Self) -> Self {
+                self.atan2(x)
+            }
+            #[inline(always)]
+            fn negated(self) -> Self {
+                -self
+            }
+            #[inline(always)]
+            fn magnitude(self) -> Self {
+                self.abs()
+            }
+            #[inline(always)]
+            fn sign(self) -> Self {
+                let one = if self < 0.0 { -1.0 } else { 1.0 };
+                let sign = if self == 0.0 { 0.0 } else { one };
+                if self.is_nan() { self } else { sign }
+            }
+            #[inline(always)]
+            fn from_count(count: usize) -> Self {
+                count as $t
+            }
+        }
+    };
+}
+float_number!(f32);
+float_number!(f64);
+
+/// An element of a floating-point dtype.
+pub(super) trait Float: Number {
+    fn exp(self) -> Self;
+    fn ln(self) -> Self;
+    fn sqrt(self) -> Self;
+    fn tanh(self) -> Self;
+    fn sin(self) -> Self;
+    fn cos(self) -> Self;
+
+    /// A function of doubles, rounded.
+    #[inline(always)]
+    fn through(self, f: impl Fn(f64) -> f64) -> Self {
+        Self::from_f64(f(self.to_f64()))
+    }
+
+    #[inline(always)]
+    fn recip(self) -> Self {
+        Self::ONE.over(self)
+    }
+
+    /// `1 / (1 + e^-x)`, from `e^-|x|`, which cannot overflow.
+    #[inline(always)]
+    fn sigmoid(self) -> Self {
+        let small = self.magnitude().negated().exp();
+        if self < Self::ZERO { small } else { Self::ONE }.over(Self::ONE.plus(small))
+    }
+}
+
+macro_rules! float {
+    ($t:ty; $($name:ident $function:path;)*) => {
+        impl Float for $t {
+            $(
+                #[inline(always)]
+                fn $name(self) -> Self {
+                    $function(self)
+                }
+            )*
+        }
+    };
+}
+float! { f32; exp math::exp; ln math::ln; sqrt f32::sqrt; tanh math::tanh; sin f32::sin; cos f32::cos; }
+float! { f64; exp f64::exp; ln f64::ln; sqrt f64::sqrt; tanh f64::tanh; sin f64::sin; cos f64::cos; }
+
+/// Conversion of elements, as `as` converts: directly, not by way of a double.
+pub(super) trait Convert<D> {
+    fn convert(self) -> D;
+}
+
+macro_rules! convert {
+    ($($from:ty => $($to:ty)+;)*) => {$($(
+        impl Convert<$to> for $from {
+            #[inline(always)]
+            #[allow(clippy::unnecessary_cast)] // each type is converted to itself too
+            fn convert(self) -> $to {
+                self as $to
+            }
+        }
+    )+)*};
+}
+convert! {
+    u8 => u8 u32 i64 f32 f64;
+    u32 => u8 u32 i64 f32 f64;
+    i64 => u8 u32 i64 f32 f64;
+    f32 => u8 u32 i64 f32 f64;
+    f64 => u8 u32 i64 f32 f64;
+}
+
+/// An element that can be an index: u8, u32 or i64.
+pub(super) trait Id: Number + Convert<i64> {}
+impl Id for u8 {}
+impl Id for u32 {}
+impl Id for i64 {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_wrap_and_never_panic() {
+        assert_eq!((250u8.plus(10), 3u32.minus(5), i64::MAX.times(2)), (4, u32::MAX - 1, -2));
+        assert_eq!((7i64.over(0), i64::MIN.over(-1), 0u8.over(0), (-7i64).over(2)), (0, i64::MIN, 0, -3));
+        assert_eq!((i64::MIN.negated(), i64::MIN.magnitude(), 1u8.negated()), (i64::MIN, i64::MIN, 255));
+        assert_eq!((3i64.power(4), 3i64.power(-4), 0i64.power(0), 2u8.power(9)), (81, 1, 1, 0));
+        assert_eq!((i64::MAX.power(2), (-1i64).power(i64::MAX), 2i64.power(64)), (1, -1, 0));
+        assert_eq!((3u8.sign(), 0u32.sign(), (-9i64).sign()), (1, 0, -1));
+    }
+
+    #[test]
+    fn extremes_and_signs_keep_nan() {
+        let nan = f32::NAN;
+        assert!(nan.larger(1.0).is_nan() && 1f32.larger(nan).is_nan());
+        assert!(nan.smaller(1.0).is_nan() && 1f32.smaller(nan).is_nan());
+        assert!(nan.sign().is_nan() && nan.rectified().is_nan() && nan.clamped(0.0, 1.0).is_nan());
+        assert_eq!((2f64.larger(3.0), 2f64.smaller(3.0), (-0f64).sign(), (-3f32).sign()), (3.0, 2.0, 0.0, -1.0));
+    }
+
+    #[test]
+    fn conversions_are_direct() {
+        let large = i64::MAX - 1;
+        let same: i64 = large.convert();
+        assert_eq!(same, large, "a double would lose the last bits");
+        let (down, up): (u8, u8) = ((-1.5f32).convert(), 300f64.convert());
+        assert_eq!((down, up), (0, 255));
+        let (nan, low): (i64, u8) = (f32::NAN.convert(), 513i64.convert());
+        assert_eq!((nan, low), (0, 1));
+    }
+}

@@ -1,0 +1,154 @@
+//! Extremes and means of what lies under a window, and their gradients. Channels go side by side.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use crate::cpu::{
+    In, Out,
+    conv::{Image, parts},
+    number::{Float, Number},
+    threads,
+};
+use crate::window::Window;
+
+/// Calls `f` with the number of each place and what it covers on each axis.
+fn places(window: &Window, ins: [usize; 3], adaptive: bool, mut f: impl FnMut(usize, [Range<usize>; 3])) {
+    let mut place = 0;
+    for d in 0..window.out[0] {
+        let ds = window.span(0, d, ins[0], adaptive);
+        for h in 0..window.out[1] {
+            let hs = window.span(1, h, ins[1], adaptive);
+            for w in 0..window.out[2] {
+                f(place, [ds.clone(), hs.clone(), window.span(2, w, ins[2], adaptive)]);
+                place += 1;
+            }
+        }
+    }
+}
+
+/// Calls `f` with each covered element of a channel of an image, and where it lies in a contiguous one.
+#[inline(always)]
+fn covered<T: Copy>(image: &Image<'_, T>, base: isize, [ds, hs, ws]: [Range<usize>; 3], mut f: impl FnMut(T, usize)) {
+    let [.., of_d, of_h, of_w] = image.steps;
+    for d in ds {
+        for h in hs.clone() {
+            let line = base + d as isize * of_d + h as isize * of_h;
+            let first = (d * image.ins[1] + h) * image.ins[2];
+            for w in ws.clone() {
+                f(image.data[(line + w as isize * of_w) as usize], first + w);
+            }
+        }
+    }
+}
+
+/// The largest element of each place; the first NaN is larger than any number.
+fn largest<T: Number>(image: &Image<'_, T>, base: isize, at: [Range<usize>; 3]) -> (T, usize) {
+    let mut best = (T::LOWEST, usize::MAX);
+    covered(image, base, at, |x, place| {
+        if x > best.0 || best.1 == usize::MAX || x.is_nan() && !best.0.is_nan() {
+            best = (x, place);
+        }
+    });
+    best
+}
+
+fn channels<T>(image: &In<'_, T>) -> usize {
+    image.layout.dims()[1].max(1)
+}
+
+pub(super) fn max<T: Number>(image: In<'_, T>, dst: Out<'_, T>, window: &Window, adaptive: bool) {
+    let (channels, image) = (channels(&image), Image::new(image));
+    let dst = dst.dense();
+    if dst.is_empty() {
+        return;
+    }
+    parts(dst, window.places(), &|i, dst| {
+        let base = image.plane(i / channels, i % channels);
+        places(window, image.ins, adaptive, |place, at| dst[place] = largest(&image, base, at).0);
+    });
+}
+
+pub(super) fn max_with_ids<T: Number>(
+    image: In<'_, T>,
+    dst: Out<'_, T>,
+    ids: Out<'_, u32>,
+    window: &Window,
+    adaptive: bool,
+) {
+    let (channels, image) = (channels(&image), Image::new(image));
+    let (dst, ids, size) = (dst.dense(), ids.dense(), window.places());
+    if dst.is_empty() {
+        return;
+    }
+    let one = |(i, (dst, ids)): (usize, (&mut [T], &mut [u32]))| {
+        let base = image.plane(i / channels, i % channels);
+        places(window, image.ins, adaptive, |place, at| {
+            let (value, id) = largest(&image, base, at);
+            (dst[place], ids[place]) = (value, id as u32);
+        });
+    };
+    match if dst.len() < threads::ELEMENTS_MIN { None } else { threads::pool() } {
+        None => dst.chunks_exact_mut(size).zip(ids.chunks_exact_mut(size)).enumerate().for_each(one),
+        Some(pool) => pool.install(|| {
+            dst.par_chunks_exact_mut(size).zip(ids.par_chunks_exact_mut(size)).enumerate().for_each(one);
+        }),
+    }
+}
+
+pub(super) fn max_grad<T: Float>(grad: In<'_, T>, ids: In<'_, u32>, image: Out<'_, T>, size: usize) {
+    let (grad, ids) = (grad.all(), ids.all());
+    let pixels = image.layout.dims()[2..].iter().product();
+    let dst = image.dense();
+    if dst.is_empty() {
+        return;
+    }
+    parts(dst, pixels, &|i, plane| {
+        plane.fill(T::ZERO);
+        let own = i * size..(i + 1) * size;
+        for (&g, &id) in grad[own.clone()].iter().zip(&ids[own]) {
+            plane[id as usize] = plane[id as usize].plus(g);
+        }
+    });
+}
+
+fn count([ds, hs, ws]: &[Range<usize>; 3]) -> usize {
+    ds.len() * hs.len() * ws.len()
+}
+
+pub(super) fn mean<T: Float>(image: In<'_, T>, dst: Out<'_, T>, window: &Window, adaptive: bool) {
+    let (channels, image) = (channels(&image), Image::new(image));
+    let dst = dst.dense();
+    if dst.is_empty() {
+        return;
+    }
+    parts(dst, window.places(), &|i, dst| {
+        let base = image.plane(i / channels, i % channels);
+        places(window, image.ins, adaptive, |place, at| {
+            let (mut sum, all) = (T::ZERO, T::from_count(count(&at)));
+            covered(&image, base, at, |x, _| sum = sum.plus(x));
+            dst[place] = sum.over(all);
+        });
+    });
+}
+
+pub(super) fn mean_grad<T: Float>(grad: In<'_, T>, image: Out<'_, T>, window: &Window, adaptive: bool) {
+    let (grad, dims) = (grad.all(), image.layout.dims());
+    let ins = [dims[2], dims[3], dims[4]];
+    let dst = image.dense();
+    if dst.is_empty() {
+        return;
+    }
+    parts(dst, ins.iter().product(), &|i, plane| {
+        plane.fill(T::ZERO);
+        let grad = &grad[i * window.places()..(i + 1) * window.places()];
+        places(window, ins, adaptive, |place, at| {
+            let share = grad[place].over(T::from_count(count(&at)));
+            let [ds, hs, ws] = at;
+            for (d, h) in ds.flat_map(|d| hs.clone().map(move |h| (d, h))) {
+                let line = (d * ins[1] + h) * ins[2];
+                plane[line + ws.start..line + ws.end].iter_mut().for_each(|d| *d = d.plus(share));
+            }
+        });
+    });
+}

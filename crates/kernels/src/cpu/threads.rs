@@ -1,0 +1,108 @@
+//! The threads of kernels: one private pool, made when first needed.
+//!
+//! Its size is `NDGC_THREADS`, or what the system offers. The global pool of the process is the program's
+//! and never used. A caller that is itself a worker of some pool does its work alone: waiting for another
+//! pool, it would run foreign jobs in the middle of an operation.
+
+use std::sync::OnceLock;
+
+use rayon::{ThreadPool, ThreadPoolBuilder, prelude::*};
+
+use crate::base::env;
+
+/// Elements below which an elementwise kernel stays on its thread: about the time it takes to wake one.
+pub(super) const ELEMENTS_MIN: usize = 256 << 10;
+/// Elements of a chunk are a multiple of this, so that chunks begin on lines of their own.
+const CHUNK_STEP: usize = 1024;
+
+/// Threads wanted: `NDGC_THREADS` if it is a positive number.
+pub fn size() -> usize {
+    let wanted = env::var("NDGC_THREADS").and_then(|text| text.parse().ok()).filter(|&threads| threads > 0);
+    wanted.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// The pool; `None` if one thread is all there is, or if this thread works for a pool already.
+pub(super) fn pool() -> Option<&'static ThreadPool> {
+    static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
+    let make = || {
+        let threads = size();
+        let name = |i| format!("ndgc-cpu-{i}");
+        // A system without room for more threads is served by the caller's.
+        (threads > 1).then(|| ThreadPoolBuilder::new().num_threads(threads).thread_name(name).build().ok()).flatten()
+    };
+    let pool = POOL.get_or_init(make).as_ref()?;
+    rayon::current_thread_index().is_none().then_some(pool)
+}
+
+/// The pool and the size of chunks for `len` elements, if they are worth it.
+pub(super) fn plan(len: usize) -> Option<(&'static ThreadPool, usize)> {
+    let pool = if len < ELEMENTS_MIN { None } else { pool() }?;
+    // More chunks than threads: one that starts late takes fewer.
+    let chunk = len.div_ceil(4 * pool.current_num_threads()).next_multiple_of(CHUNK_STEP);
+    Some((pool, chunk))
+}
+
+/// Calls `row` with pieces of `d`, on several threads if there are many elements. The first argument is where the
+/// piece begins.
+pub(super) fn split1<D: Send>(d: &mut [D], row: &(dyn Fn(usize, &mut [D]) + Sync)) {
+    match plan(d.len()) {
+        None => row(0, d),
+        Some((pool, chunk)) => {
+            pool.install(|| d.par_chunks_mut(chunk).enumerate().for_each(|(i, d)| row(i * chunk, d)));
+        }
+    }
+}
+
+/// Calls `row` with pieces of slices of one length.
+pub(super) fn split2<A: Sync, D: Send>(a: &[A], d: &mut [D], row: &(dyn Fn(&[A], &mut [D]) + Sync)) {
+    match plan(d.len()) {
+        None => row(a, d),
+        Some((pool, chunk)) => {
+            pool.install(|| d.par_chunks_mut(chunk).zip(a.par_chunks(chunk)).for_each(|(d, a)| row(a, d)));
+        }
+    }
+}
+
+/// What is done with a piece of two sources and a destination: by reference, so that the threads' part of the code is
+/// there once for its types and not for each operation.
+type Row3<'r, A, B, D> = dyn Fn(&[A], &[B], &mut [D]) + Sync + 'r;
+
+/// Calls `row` with pieces of slices of one length.
+pub(super) fn split3<A: Sync, B: Sync, D: Send>(a: &[A], b: &[B], d: &mut [D], row: &Row3<'_, A, B, D>) {
+    match plan(d.len()) {
+        None => row(a, b, d),
+        Some((pool, chunk)) => pool.install(|| {
+            let sources = a.par_chunks(chunk).zip(b.par_chunks(chunk));
+            d.par_chunks_mut(chunk).zip(sources).for_each(|(d, (a, b))| row(a, b, d));
+        }),
+    }
+}
+
+/// Calls `f` with every item's number and its piece of `d`, of `size` elements, on several threads.
+pub(super) fn items<D: Send>(pool: &ThreadPool, d: &mut [D], size: usize, f: &(dyn Fn(usize, &mut [D]) + Sync)) {
+    pool.install(|| d.par_chunks_mut(size).enumerate().for_each(|(i, d)| f(i, d)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_everything_once() {
+        let n = ELEMENTS_MIN + 777;
+        let (a, b) = ((0..n as u32).collect::<Vec<_>>(), vec![7u32; n]);
+        let mut d = vec![0u32; n];
+        split3(&a, &b, &mut d, &|a, b, d| d.iter_mut().zip(a).zip(b).for_each(|((d, a), b)| *d += a + b));
+        assert!(d.iter().enumerate().all(|(i, &d)| d == i as u32 + 7));
+        split2(&a, &mut d, &|a, d| d.iter_mut().zip(a).for_each(|(d, a)| *d -= a));
+        assert!(d.iter().all(|&d| d == 7));
+        split1(&mut d, &|start, d| d.iter_mut().enumerate().for_each(|(i, d)| *d += (start + i) as u32));
+        assert!(d.iter().enumerate().all(|(i, &d)| d == i as u32 + 7));
+    }
+
+    #[test]
+    fn a_worker_of_another_pool_works_alone() {
+        let other = ThreadPoolBuilder::new().num_threads(1).build().expect("one thread");
+        assert!(other.install(pool).is_none());
+    }
+}

@@ -1,0 +1,188 @@
+//! Kernels of windows that slide over images: convolutions, columns, pooling, other sizes. As `kernel.rs`, which has
+//! them as one variant.
+
+use crate::kernel::{
+    Access::{Read, Write},
+    Operands, View, each,
+};
+
+/// A window that slides over the three spatial axes of an image `[B, C, D, H, W]`; images with fewer have leading
+/// axes of size 1.
+///
+/// Checked by `ops`: no size, stride or dilation is 0, and on each axis `(out - 1) * stride + dilation * (size - 1) + 1`
+/// is at most the padded size, which fits an isize.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    pub size: [usize; 3],
+    pub stride: [usize; 3],
+    pub padding: [usize; 3],
+    pub dilation: [usize; 3],
+    /// The places it takes along each axis.
+    pub out: [usize; 3],
+}
+
+impl Window {
+    /// Elements of the window.
+    pub fn taps(&self) -> usize {
+        self.size.iter().product()
+    }
+
+    /// The elements of an axis of `len` that it covers at a place. `adaptive`: the axis is divided among the places.
+    pub fn span(&self, axis: usize, place: usize, len: usize, adaptive: bool) -> std::ops::Range<usize> {
+        if adaptive {
+            let at = |place: usize, up: u128| (place as u128 * len as u128 + up) / self.out[axis] as u128;
+            return at(place, 0) as usize..at(place + 1, self.out[axis] as u128 - 1) as usize;
+        }
+        let (start, padding) = (place * self.stride[axis], self.padding[axis]);
+        start.saturating_sub(padding)..(start + self.size[axis]).saturating_sub(padding).min(len)
+    }
+
+    /// Places that it takes.
+    pub fn places(&self) -> usize {
+        self.out.iter().product()
+    }
+}
+
+/// What becomes of the elements under a window. `Max` gives NaN if any is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolOp {
+    Max,
+    Mean,
+}
+
+/// How an image gets another size, along its last two axes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResizeOp {
+    /// The element at `floor(place * in / out)`.
+    Nearest,
+    /// Between the four nearest ones.
+    Linear,
+}
+
+/// Where the places of a resized image lie on an axis of the old one: `(place + shift) * scale - shift`, at least 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spacing {
+    /// Along height and width.
+    pub scale: [f64; 2],
+    /// 0.5, or 0 if the corners lie on each other.
+    pub shift: f64,
+}
+
+impl Spacing {
+    /// The two elements of an axis of `len` that a place lies between, and how near it is to the second one.
+    #[inline]
+    pub fn between(&self, axis: usize, place: usize, len: usize) -> (usize, usize, f64) {
+        let at = ((place as f64 + self.shift) * self.scale[axis] - self.shift).clamp(0.0, (len - 1) as f64);
+        let first = at as usize;
+        (first, (first + 1).min(len - 1), at - first as f64)
+    }
+}
+
+/// Which of the three arrays of a convolution is computed from the other two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConvOp {
+    /// The convolution.
+    Result,
+    /// The gradient of the image: the transposed convolution.
+    Image,
+    /// The gradient of the weights.
+    Weights,
+}
+
+/// Sizes of a convolution, for each of its groups: `M` filters, `C` channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvSizes {
+    pub batch: usize,
+    pub groups: usize,
+    pub filters: usize,
+    pub channels: usize,
+    pub taps: usize,
+    /// Elements of a channel of the image.
+    pub pixels: usize,
+    pub places: usize,
+}
+
+impl ConvSizes {
+    pub fn new(image: &[usize], weights: &[usize], window: &Window, groups: usize) -> Self {
+        ConvSizes {
+            batch: image[0],
+            groups,
+            filters: weights[0] / groups,
+            channels: weights[1],
+            taps: window.taps(),
+            pixels: image[2..].iter().product(),
+            places: window.places(),
+        }
+    }
+
+    /// Rows of the matrix of columns of one image and group.
+    pub fn depth(&self) -> usize {
+        self.channels * self.taps
+    }
+
+    /// Whether the window has one element and takes every place once, so that an image is its own matrix of columns.
+    pub fn is_point(&self, window: &Window) -> bool {
+        self.taps == 1 && self.places == self.pixels && window.stride == [1; 3] && window.padding == [0; 3]
+    }
+}
+
+/// A kernel over images. Unless it says otherwise: `dst` is contiguous and shares no byte with a source.
+#[derive(Clone, Copy, Debug)]
+pub enum Windowed {
+    /// `result [B, G M, places] = ` sums of `weights [G M, C, taps]` times what the window sees of
+    /// `image [B, G C, pixels]`, all with three spatial axes; or one of the others, by the transposed sums. Floats.
+    /// `result` and `weights` are contiguous, `image` only if it is written. `room` is scratch memory of as many
+    /// elements as `Device::conv_room` says.
+    Conv { op: ConvOp, image: View, weights: View, result: View, room: View, window: Window, groups: usize },
+    /// `columns [B, C taps, places] = ` what the window sees of `image`, 0 outside it.
+    Unfold { image: View, columns: View, window: Window },
+    /// `image = ` the sum of what each of its elements gave to `columns`.
+    Fold { columns: View, image: View, window: Window },
+    /// `dst [B, C, places]` from what lies under the window on `image [B, C, pixels]`, and in `ids` (u32) where the first
+    /// largest element lies in its channel. Every place covers an element. `Mean`: floats.
+    Pool { op: PoolOp, image: View, dst: View, ids: Option<View>, window: Window, adaptive: bool },
+    /// The gradient of an image from `grad [B, C, places]`: of `Max` if there are `ids`, else of `Mean`. All contiguous.
+    PoolGrad { grad: View, ids: Option<View>, image: View, window: Window, adaptive: bool },
+    /// `dst [B, C, h, w]` from `image [B, C, H, W]`, neither of them empty. `Linear`: floats.
+    Resize { op: ResizeOp, image: View, dst: View, spacing: Spacing },
+    /// The gradient of an image from `grad [B, C, h, w]`, contiguous, as is `image`.
+    ResizeGrad { op: ResizeOp, grad: View, image: View, spacing: Spacing },
+}
+
+impl Windowed {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Windowed::Conv { .. } => "conv",
+            Windowed::Unfold { .. } => "unfold",
+            Windowed::Fold { .. } => "fold",
+            Windowed::Pool { .. } => "pool",
+            Windowed::PoolGrad { .. } => "pool_grad",
+            Windowed::Resize { .. } => "resize",
+            Windowed::ResizeGrad { .. } => "resize_grad",
+        }
+    }
+
+    /// Calls `f` with every operand and what the kernel does to it.
+    pub fn operands(&mut self, f: Operands<'_>) {
+        match self {
+            Windowed::Conv { op, image, weights, result, room, .. } => {
+                let [of_image, of_weights, of_result] = match op {
+                    ConvOp::Result => [Read, Read, Write],
+                    ConvOp::Image => [Write, Read, Read],
+                    ConvOp::Weights => [Read, Write, Read],
+                };
+                each(f, [(image, of_image), (weights, of_weights), (result, of_result), (room, Write)]);
+            }
+            Windowed::Unfold { image: src, columns: dst, .. }
+            | Windowed::Fold { columns: src, image: dst, .. }
+            | Windowed::Resize { image: src, dst, .. }
+            | Windowed::ResizeGrad { grad: src, image: dst, .. } => each(f, [(src, Read), (dst, Write)]),
+            Windowed::Pool { image: src, dst, ids, .. } => {
+                each(f, [(src, Read), (dst, Write)].into_iter().chain(ids.as_mut().map(|ids| (ids, Write))));
+            }
+            Windowed::PoolGrad { grad, ids, image, .. } => {
+                each(f, [(grad, Read), (image, Write)].into_iter().chain(ids.as_mut().map(|ids| (ids, Read))));
+            }
+        }
+    }
+}
