@@ -13,14 +13,14 @@ use crate::base::{
 use crate::device::{
     Device,
     buffer::{Buffer, Span},
-    kernel::{Kernel, View},
+    kernel::{Kernel, OwnedView},
     stream::{AsyncDevice, Driver, Granted, Plan, Rules, Segments},
 };
 use crate::memory::{
     owner::Owner,
     proxy::Proxy,
     reclaim,
-    registry::{self, Payload, Vacant},
+    registry::{self, Parts},
     storage::Storage,
     threads::with_local,
 };
@@ -60,9 +60,9 @@ pub fn make_from_two(a: &Proxy, b: &Proxy) -> Proxy {
         let pins = registry::pin(local, "bench", [a.key(), b.key()], false).expect("open");
         let [x, y] = pins.arrays();
         std::hint::black_box(x.layout.dims()[0] + y.layout.offset());
-        let payload = Payload { dtype: x.dtype, layout: x.layout, storage: x.storage.clone(), node: None };
+        let parts = Parts { dtype: x.dtype, layout: &x.layout, storage: x.storage.clone(), node: None };
         let owner = a.owner("bench").expect("open");
-        let made = registry::create(local, "bench", payload, owner, site).expect("a slot");
+        let made = registry::create(local, "bench", parts, owner, site).expect("a slot");
         Proxy::from_key(made.expect("an open owner"))
     })
 }
@@ -98,9 +98,9 @@ impl Unset {
         let count = self.layout.shape().elem_count();
         let made = with_local(|local| {
             reclaim::on_call(local);
-            let vacant = Vacant::take(local)?;
             let storage = Storage::on_host(local, count * size_of::<f32>())?;
-            vacant.fill((DType::F32, &self.layout), storage, None, Owner::Handles, site).map(Proxy::from_key)
+            let parts = Parts { dtype: DType::F32, layout: &self.layout, storage, node: None };
+            registry::create(local, "bench", parts, Owner::Handles, site).ok()?.ok().map(Proxy::from_key)
         });
         // A stock that is empty is filled on the ordinary way.
         made.unwrap_or_else(|| Proxy::zeros(count, DType::F32, &Device::Cpu).expect("memory"))
@@ -183,7 +183,7 @@ impl Driver for Idle {
         Ok(())
     }
 
-    fn start_download(&self, _: usize, _: &View) -> Result<()> {
+    fn start_download(&self, _: usize, _: &OwnedView) -> Result<()> {
         Ok(())
     }
 

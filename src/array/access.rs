@@ -8,7 +8,7 @@ use crate::base::{
     layout::Layout,
     shape::{Dim, Shape},
 };
-use crate::device::{Device, graph::blame, kernel::View};
+use crate::device::{Device, graph::blame, kernel::OwnedView};
 use crate::memory::{
     proxy::Proxy,
     reclaim,
@@ -273,7 +273,7 @@ fn downloaded<T: WithDType>(array: &Pinned<'_>, site: Site) -> Result<Vec<T>> {
     }
     let span = array.storage.buffer().span();
     let mut all = vec![T::default(); span.bytes() / size_of::<T>()];
-    let src = View::new(span, array.dtype, array.layout);
+    let src = OwnedView::new(span, array.dtype, array.layout);
     // SAFETY: a vector of numbers written as bytes: any bit pattern is a number.
     #[allow(unsafe_code)]
     let bytes = unsafe { std::slice::from_raw_parts_mut(all.as_mut_ptr().cast::<u8>(), span.bytes()) };

@@ -22,7 +22,7 @@ use crate::memory::{
     node::{self, Give, Node, Step},
     owner::Owner,
     proxy::Proxy,
-    registry::{self, Payload, Tracked},
+    registry::{self, Parts, Payload, Tracked},
     storage::Storage,
     threads::Local,
 };
@@ -37,12 +37,12 @@ pub(crate) type Part = (Node, Proxy);
 struct Leaf;
 
 impl Step for Leaf {
-    fn back(&self, _grad: Proxy, _give: &mut Give<'_>) -> Result<()> {
-        Ok(())
+    fn operands(&mut self) -> &mut [Option<Node>] {
+        &mut []
     }
 
-    fn unlink(&mut self) -> Option<Node> {
-        None
+    fn back(&self, _grad: Proxy, _give: &mut Give<'_>) -> Result<()> {
+        Ok(())
     }
 }
 
@@ -56,20 +56,30 @@ impl<F> Step for Operation<F>
 where
     F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync,
 {
-    fn back(&self, grad: Proxy, give: &mut Give<'_>) -> Result<()> {
-        let parts = (self.vjp)(&grad, self.operands.each_ref().map(Option::is_some))?;
-        drop(grad);
-        for (operand, part) in self.operands.iter().zip(parts) {
-            if let (Some(operand), Some(part)) = (operand, part) {
-                give(operand, part)?;
-            }
-        }
-        Ok(())
+    fn operands(&mut self) -> &mut [Option<Node>] {
+        &mut self.operands
     }
 
-    fn unlink(&mut self) -> Option<Node> {
-        self.operands.iter_mut().find_map(Option::take)
+    fn back(&self, grad: Proxy, give: &mut Give<'_>) -> Result<()> {
+        let grads = (self.vjp)(&grad, needs(&self.operands));
+        hand_on(&self.operands, grad, grads, give)
     }
+}
+
+/// Which operands want a gradient.
+fn needs(operands: &[Option<Node>; 3]) -> [bool; 3] {
+    operands.each_ref().map(Option::is_some)
+}
+
+/// Gives each operand its gradient, when that of the result is gone.
+fn hand_on(operands: &[Option<Node>; 3], grad: Proxy, grads: Result<Grads>, give: &mut Give<'_>) -> Result<()> {
+    drop(grad);
+    for (operand, grad) in operands.iter().zip(grads?) {
+        if let (Some(operand), Some(grad)) = (operand, grad) {
+            give(operand, grad)?;
+        }
+    }
+    Ok(())
 }
 
 /// A step that finds out in the walk whom it gives to.
@@ -82,14 +92,14 @@ impl<F> Step for Spreading<F>
 where
     F: Fn(&Proxy, &[Option<Node>]) -> Result<Vec<Part>> + Send + Sync,
 {
+    fn operands(&mut self) -> &mut [Option<Node>] {
+        &mut self.operands
+    }
+
     fn back(&self, grad: Proxy, give: &mut Give<'_>) -> Result<()> {
         let parts = (self.spread)(&grad, &self.operands)?;
         drop(grad);
         parts.into_iter().try_for_each(|(to, part)| give(&to, part))
-    }
-
-    fn unlink(&mut self) -> Option<Node> {
-        self.operands.iter_mut().find_map(Option::take)
     }
 }
 
@@ -98,15 +108,10 @@ fn rank_above(operands: &[Option<Node>]) -> u32 {
 }
 
 /// The node of a result: `vjp` makes the gradients of the operands from that of the result.
-pub(crate) fn operation<const N: usize>(
-    parents: [Option<Node>; N],
+pub(crate) fn operation(
+    operands: [Option<Node>; 3],
     vjp: impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
 ) -> Node {
-    const { assert!(N <= 3, "an operation has up to three operands") };
-    let mut operands = [const { None }; 3];
-    for (operand, parent) in operands.iter_mut().zip(parents) {
-        *operand = parent;
-    }
     Node::new(rank_above(&operands), Operation { operands, vjp })
 }
 
@@ -245,8 +250,8 @@ impl Saved {
         if self.storage.version() != self.version {
             return Err(Error::ChangedSinceSaved { op: self.op, site: self.site });
         }
-        let payload = Payload { dtype: self.dtype, layout: self.layout, storage: self.storage.clone(), node: None };
-        registry::local(|local| handle_owned(local, self.op, payload, self.site))
+        let parts = Parts { dtype: self.dtype, layout: &self.layout, storage: self.storage.clone(), node: None };
+        registry::local(|local| handle_owned(local, self.op, parts, self.site))
     }
 }
 
@@ -258,8 +263,8 @@ impl Drop for Saved {
 }
 
 /// An array that its handles own.
-pub(crate) fn handle_owned(local: &Local, op: &'static str, payload: Payload, site: Site) -> Result<Proxy> {
-    match registry::create(local, op, payload, Owner::Handles, site)? {
+pub(crate) fn handle_owned(local: &Local, op: &'static str, parts: Parts<'_>, site: Site) -> Result<Proxy> {
+    match registry::create(local, op, parts, Owner::Handles, site)? {
         Ok(key) => Ok(Proxy::from_key(key)),
         Err(_) => Err(Error::msg("handles refuse no array")),
     }

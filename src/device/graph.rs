@@ -11,7 +11,7 @@ use crate::device::{
     Device,
     budget::AllocError,
     buffer::{Buffer, Span},
-    kernel::{Kernel, View},
+    kernel::{Kernel, OwnedView},
     stream::{AsyncDevice, Captured, Driver, Granted},
 };
 
@@ -62,7 +62,7 @@ pub(crate) trait Asynchronous: Clone + Send + Sync + 'static {
     }
 
     /// Copies the whole span of a view to the host, after everything submitted that writes it.
-    fn download(&self, src: &View, out: &mut [u8]) -> Result<()> {
+    fn download(&self, src: &OwnedView, out: &mut [u8]) -> Result<()> {
         self.shared().download(src, out)
     }
 }

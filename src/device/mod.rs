@@ -29,7 +29,7 @@ use buffer::{Buffer, Span};
 #[cfg(feature = "cuda")]
 use cuda::Cuda;
 use graph::{Asynchronous, Graph};
-use kernel::{Kernel, View};
+use kernel::{Kernel, OwnedView, View};
 use sim::{Sim, SimConfig};
 use window::{ConvOp, ConvSizes};
 
@@ -387,13 +387,13 @@ impl Device {
     /// about overlap holds.
     #[inline]
     #[allow(unsafe_code)]
-    pub(crate) unsafe fn launch(&self, kernel: &Kernel) -> Result<()> {
+    pub(crate) unsafe fn launch(&self, kernel: &Kernel<View<'_>>) -> Result<()> {
         match self {
             // SAFETY: the caller's promises are those that `run` asks for.
             Device::Cpu => unsafe { cpu::run(kernel) },
-            Device::Sim(sim) => sim.launch(kernel),
+            Device::Sim(sim) => sim.launch(&kernel.to_owned()),
             #[cfg(feature = "cuda")]
-            Device::Cuda(cuda) => cuda.launch(kernel),
+            Device::Cuda(cuda) => cuda.launch(&kernel.to_owned()),
         }
     }
 
@@ -426,7 +426,7 @@ impl Device {
 
     /// Copies the whole span of a view to host memory, after everything submitted that writes it.
     /// For devices other than the cpu, whose bytes are read in place.
-    pub(crate) fn download(&self, src: &View, out: &mut [u8]) -> Result<()> {
+    pub(crate) fn download(&self, src: &OwnedView, out: &mut [u8]) -> Result<()> {
         match self {
             Device::Cpu => Err(Error::msg("the host's bytes are read in place")),
             Device::Sim(sim) => sim.download(src, out),

@@ -31,8 +31,8 @@ pub(crate) trait Step: Send + Sync {
     /// Makes gradients of others from that of this step.
     fn back(&self, grad: Proxy, give: &mut Give<'_>) -> Result<()>;
 
-    /// Takes out one of the nodes that it holds; `None` when there is none left.
-    fn unlink(&mut self) -> Option<Node>;
+    /// The nodes that it holds.
+    fn operands(&mut self) -> &mut [Option<Node>];
 }
 
 /// Where a cell lies.
@@ -108,7 +108,8 @@ unsafe impl Sync for Node {}
 impl Node {
     /// A step of this rank: 0 for a variable, else more than that of every node that it gives to.
     pub(crate) fn new<S: Step + 'static>(rank: u32, step: S) -> Self {
-        let (cell, room) = vacant::<S>();
+        let (cell, room) = vacant(const { Layout::new::<Cell<S>>() });
+        let cell = cell.cast::<Cell<S>>();
         let serial = MADE.fetch_add(1, Ordering::Relaxed);
         // SAFETY: `vacant` gave room for a `Cell<S>`, aligned, to this call alone.
         #[allow(unsafe_code)]
@@ -208,7 +209,7 @@ fn end(mut dead: Option<NonNull<Cell<dyn Step>>>) {
         #[allow(unsafe_code)]
         let it = unsafe { &mut *cell.as_ptr() };
         dead = it.next.take();
-        while let Some(last) = it.step.unlink() {
+        for last in it.step.operands().iter_mut().filter_map(Option::take) {
             let Some(last) = last.let_go() else { continue };
             // SAFETY: as above.
             #[allow(unsafe_code)]
@@ -237,8 +238,7 @@ fn end(mut dead: Option<NonNull<Cell<dyn Step>>>) {
 }
 
 /// Room for a cell, which nobody else has.
-fn vacant<S>() -> (NonNull<Cell<S>>, Room) {
-    let layout = const { Layout::new::<Cell<S>>() };
+fn vacant(layout: Layout) -> (NonNull<u8>, Room) {
     if Small::fits(layout)
         && let Some(index) = with_local(|local| take(&local.nodes[0], &SMALL))
     {
@@ -249,14 +249,16 @@ fn vacant<S>() -> (NonNull<Cell<S>>, Room) {
     {
         return (start(LARGE.get(index)), Room::Large(index));
     }
-    (NonNull::from(Box::leak(Box::<Cell<S>>::new_uninit())).cast(), Room::Heap)
+    // SAFETY: a cell is never of no bytes.
+    #[allow(unsafe_code)]
+    let block = unsafe { std::alloc::alloc(layout) };
+    (NonNull::new(block).unwrap_or_else(|| std::alloc::handle_alloc_error(layout)), Room::Heap)
 }
 
-fn start<S, const BYTES: usize>(space: &'static Space<BYTES>) -> NonNull<Cell<S>> {
+fn start<const BYTES: usize>(space: &'static Space<BYTES>) -> NonNull<u8> {
     NonNull::new(space.0.get().cast()).expect("a reference is not null")
 }
 
-/// A cell of this thread's stock.
 #[inline]
 fn take<T: Sync>(stock: &RefCell<Vec<u32>>, slab: &'static Slab<T>) -> Option<u32> {
     let mut free = stock.borrow_mut();
@@ -288,7 +290,7 @@ mod tests {
 
     /// A step of a size, which holds others and a token that tells whether it has ended.
     struct Holds<const BYTES: usize> {
-        others: Vec<Node>,
+        others: Vec<Option<Node>>,
         _token: Arc<()>,
         _bytes: [u8; BYTES],
     }
@@ -298,15 +300,18 @@ mod tests {
             Ok(())
         }
 
-        fn unlink(&mut self) -> Option<Node> {
-            self.others.pop()
+        fn operands(&mut self) -> &mut [Option<Node>] {
+            &mut self.others
         }
     }
 
     type Make = fn(&Arc<()>, Vec<Node>) -> Node;
 
     fn holding<const BYTES: usize>(token: &Arc<()>, others: Vec<Node>) -> Node {
-        Node::new(1, Holds { others, _token: Arc::clone(token), _bytes: [7; BYTES] })
+        Node::new(
+            1,
+            Holds { others: others.into_iter().map(Some).collect(), _token: Arc::clone(token), _bytes: [7; BYTES] },
+        )
     }
 
     #[test]

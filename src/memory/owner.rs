@@ -287,14 +287,6 @@ pub(crate) fn put(local: &Local, index: u32, owner: Owner, uncapped: bool) -> st
     })
 }
 
-/// Whether an array that the caller announced is in no manager's list. Then the owner of a result follows from where the
-/// result's bytes are (`registry::owner_of_bytes`), whatever this one's is.
-#[inline(always)]
-pub(crate) fn is_unlisted(index: u32) -> bool {
-    // Acquire: as in `owner_of`.
-    slot(index).owner.load(Ordering::Acquire) & UNLISTED != 0
-}
-
 /// Who owns an array now; waits while it is being moved. `None` if it is not open.
 #[inline]
 pub(crate) fn owner_of(index: u32, generation: u32) -> Option<Owner> {

@@ -249,6 +249,7 @@ impl Proxy {
         taken
     }
 
+    #[inline]
     pub(crate) fn owner(&self, op: &'static str) -> Result<Owner> {
         owner::owner_of(self.key.index(), self.key.generation()).ok_or_else(|| registry::stale(op, self.key))
     }
@@ -256,12 +257,20 @@ impl Proxy {
     /// Reads the array's metadata.
     #[inline]
     pub(crate) fn with_pinned<R>(&self, op: &'static str, f: impl FnOnce(&Pinned<'_>) -> R) -> Result<R> {
+        let (mut f, mut answer) = (Some(f), None);
+        self.pinned(op, &mut |array| answer = f.take().map(|f| f(array)))?;
+        Ok(answer.expect("what was announced was looked at"))
+    }
+
+    /// As [`Proxy::with_pinned`], by reference.
+    fn pinned(&self, op: &'static str, f: &mut dyn FnMut(&Pinned<'_>)) -> Result<()> {
         switch::check(op)?;
         with_local(|local: &Local| {
             reclaim::on_call(local);
             let pins = registry::pin(local, op, [self.key], false)?;
             let [pinned] = pins.arrays();
-            Ok(f(&pinned))
+            f(&pinned);
+            Ok(())
         })
     }
 }

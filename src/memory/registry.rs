@@ -20,7 +20,7 @@ use crate::base::{
     layout::Layout,
     sync::{AtomicU32, AtomicU64, Ordering, wait_turn},
 };
-use crate::device::{Device, buffer::Part};
+use crate::device::buffer::Part;
 use crate::memory::{
     cycle::Oldest,
     face::{Face, FaceCell},
@@ -155,82 +155,32 @@ pub(crate) fn storage_of(index: u32) -> Option<u32> {
 
 // ---------------------------------------------------------------------------------------------- making
 
+/// What an array is made of. The layout by reference: it is written once, in the slot.
+pub(crate) struct Parts<'a> {
+    pub(crate) dtype: DType,
+    pub(crate) layout: &'a Layout,
+    pub(crate) storage: Storage,
+    pub(crate) node: Tracked,
+}
+
 /// Makes an array with one proxy, owned by `owner`.
 ///
-/// If the owner refuses, the payload is dropped, nothing is left behind, and the refusal is returned.
+/// If the owner refuses, the parts are dropped, nothing is left behind, and the refusal is returned.
 #[inline]
 pub(crate) fn create(
     local: &Local,
     op: &'static str,
-    mut payload: Payload,
+    parts: Parts<'_>,
     owner: Owner,
     site: Site,
 ) -> Result<std::result::Result<Key, Refused>> {
-    let owner = owner_of_bytes(&mut payload.storage, owner);
-    let index = {
-        let mut free = local.slots.borrow_mut();
-        match free.pop() {
-            Some(index) => index,
-            None if SLOTS.refill(&mut free) => free.pop().ok_or_else(|| storage::full(op))?,
-            None => return Err(storage::full(op)),
-        }
-    };
-    let storage = payload.storage.id();
-    let face = Face::of(&payload);
-    Ok(fill(local, (index, storage), || face, || payload, (owner, site)))
-}
-
-/// A slot of this thread's stock, to be filled or given back.
-pub(crate) struct Vacant<'a> {
-    local: &'a Local,
-    index: u32,
-}
-
-impl<'a> Vacant<'a> {
-    /// `None` if there is none in stock.
-    #[inline(always)]
-    pub(crate) fn take(local: &'a Local) -> Option<Self> {
-        local.slots.borrow_mut().pop().map(|index| Vacant { local, index })
-    }
-
-    /// Makes an array on the host as [`create`] does, in its place. `None` if the owner refuses.
-    #[inline(always)]
-    pub(crate) fn fill(
-        self,
-        (dtype, layout): (DType, &Layout),
-        mut storage: Storage,
-        node: Tracked,
-        owner: Owner,
-        site: Site,
-    ) -> Option<Key> {
-        let owner = owner_of_bytes(&mut storage, owner);
-        let (local, index, id) = (self.local, self.index, storage.id());
-        std::mem::forget(self);
-        let face = || Face { dtype, layout: *layout, device: Device::Cpu };
-        let payload = || Payload { dtype, layout: *layout, storage, node };
-        fill(local, (index, id), face, payload, (owner, site)).ok()
-    }
-}
-
-impl Drop for Vacant<'_> {
-    fn drop(&mut self) {
-        self.local.slots.borrow_mut().push(self.index);
-    }
-}
-
-/// Fills a slot of the free list.
-#[inline(always)]
-fn fill(
-    local: &Local,
-    (index, storage): (u32, u32),
-    face: impl FnOnce() -> Face,
-    payload: impl FnOnce() -> Payload,
-    (owner, site): (Owner, Site),
-) -> std::result::Result<Key, Refused> {
+    let Parts { dtype, layout, mut storage, node } = parts;
+    let owner = owner_of_bytes(&mut storage, owner);
+    let index = local.slots.borrow_mut().pop().or_else(|| refilled(local)).ok_or_else(|| storage::full(op))?;
     let cell = slot(index);
-    cell.face.show(face);
+    cell.face.show(|| Face { dtype, layout: *layout, device: storage.buffer().device().clone() });
     // Relaxed: published with the slot's state, or by the lock of the owner's list.
-    cell.storage.store(storage + 1, Ordering::Relaxed);
+    cell.storage.store(storage.id() + 1, Ordering::Relaxed);
     cell.born.store(now_millis(), Ordering::Relaxed);
     cell.created.store(std::ptr::from_ref(site).cast_mut(), Ordering::Relaxed);
     cell.owner.store(owner::NOBODY, Ordering::Relaxed);
@@ -241,17 +191,25 @@ fn fill(
         cell.oldest.store(std::ptr::from_ref(scope::oldest(id.scope)).cast_mut(), Ordering::Relaxed);
         bits = CYCLE;
     }
-    let generation = cell.core.open_with(bits, payload);
+    let generation = cell.core.open_with(bits, || Payload { dtype, layout: *layout, storage, node });
     Counts::bump(&local.seat.counts.created, 1);
     match owner::put(local, index, owner, false) {
-        Ok(()) => Ok(Key::new(index, generation)),
+        Ok(()) => Ok(Ok(Key::new(index, generation))),
         Err(refused) => {
             // Nobody was given the key; it ends as any array without owner and handles does.
             cell.owner.store(owner::HANDLES, Ordering::Release);
             end_orphan(local, index);
-            Err(refused)
+            Ok(Err(refused))
         }
     }
+}
+
+/// A slot for a thread without one in stock.
+#[cold]
+fn refilled(local: &Local) -> Option<u32> {
+    let mut free = local.slots.borrow_mut();
+    SLOTS.refill(&mut free);
+    free.pop()
 }
 
 #[cfg(all(target_os = "linux", not(miri)))]
@@ -341,62 +299,17 @@ enum Attempt<'a, const N: usize> {
     Full,
 }
 
-/// Announces arrays of which the caller borrows proxies for `'a`.
-#[inline]
-fn attempt<'a, const N: usize>(local: &'a Local, keys: [Key; N], user: bool) -> Attempt<'a, N> {
+/// Announces arrays of which the caller borrows proxies for `'a`, if all of them can be used now.
+#[inline(always)]
+fn try_pin<'a, const N: usize>(local: &'a Local, keys: [Key; N], user: bool) -> Option<Pins<'a, N>> {
     let used = local.used_places.get();
     // Places are taken and given back like a stack: pins are locals of nested calls.
-    let first = (u32::BITS - used.leading_zeros()) as usize;
-    if first + N > PLACES {
-        return Attempt::Full;
-    }
-    local.used_places.set(used | (((1 << N) - 1) << first));
-    local.seat.record.announce(first, keys.map(Key::index), user);
-    for key in keys {
-        let cell = slot(key.index());
-        let state = cell.core.state();
-        let same = generation_of(state) == key.generation();
-        if !same || !cell.is_usable(state) {
-            release(local, first, &keys);
-            let is_busy = same && state & (OPEN | BUSY) == OPEN | BUSY;
-            return if is_busy { Attempt::Busy } else { Attempt::Stale(key) };
-        }
-    }
-    // SAFETY: announced above, then seen open and not busy; the announcements stand until `Pins` drops.
-    #[allow(unsafe_code)]
-    let payloads: [&'a Payload; N] = std::array::from_fn(|i| unsafe { slot(keys[i].index()).core.payload() });
-    let pins = Pins { payloads, keys, local, first_place: first, _thread: PhantomData };
-    if payloads.iter().any(|payload| payload.storage.is_being_written()) {
-        Attempt::Busy
-    } else {
-        Attempt::Pinned(pins)
-    }
-}
-
-/// Announces several arrays at once. Waits, holding none of them, while one is being written.
-#[inline]
-pub(crate) fn pin<'a, const N: usize>(
-    local: &'a Local,
-    op: &'static str,
-    keys: [Key; N],
-    user: bool,
-) -> Result<Pins<'a, N>> {
-    match attempt(local, keys, user) {
-        Attempt::Pinned(pins) => Ok(pins),
-        other => pin_slowly(local, op, keys, user, other),
-    }
-}
-
-/// As [`pin`], if that needs no waiting and is no error.
-#[inline(always)]
-pub(crate) fn pin_at_once<'a, const N: usize>(local: &'a Local, keys: [Key; N]) -> Option<Pins<'a, N>> {
-    let used = local.used_places.get();
     let first = (u32::BITS - used.leading_zeros()) as usize;
     if first + N > PLACES {
         return None;
     }
     local.used_places.set(used | (((1 << N) - 1) << first));
-    local.seat.record.announce(first, keys.map(Key::index), false);
+    local.seat.record.announce(first, keys.map(Key::index), user);
     let mut usable = true;
     for key in keys {
         let cell = slot(key.index());
@@ -407,16 +320,50 @@ pub(crate) fn pin_at_once<'a, const N: usize>(local: &'a Local, keys: [Key; N]) 
         release(local, first, &keys);
         return None;
     }
-    // SAFETY: as in `attempt`.
+    // SAFETY: announced above, then seen open and not busy; the announcements stand until `Pins` drops.
     #[allow(unsafe_code)]
     let payloads: [&'a Payload; N] = keys.map(|key| unsafe { slot(key.index()).core.payload() });
+    let pins = Pins { payloads, keys, local, first_place: first, _thread: PhantomData };
     for payload in payloads {
         if payload.storage.is_being_written() {
-            release(local, first, &keys);
             return None;
         }
     }
-    Some(Pins { payloads, keys, local, first_place: first, _thread: PhantomData })
+    Some(pins)
+}
+
+/// As [`try_pin`], with the reason why not: what is found now, when nothing is announced any more.
+fn attempt<'a, const N: usize>(local: &'a Local, keys: [Key; N], user: bool) -> Attempt<'a, N> {
+    if let Some(pins) = try_pin(local, keys, user) {
+        return Attempt::Pinned(pins);
+    }
+    if (u32::BITS - local.used_places.get().leading_zeros()) as usize + N > PLACES {
+        return Attempt::Full;
+    }
+    for key in keys {
+        let cell = slot(key.index());
+        let state = cell.core.state();
+        let same = generation_of(state) == key.generation();
+        let is_busy = same && state & (OPEN | BUSY) == OPEN | BUSY;
+        if !is_busy && !(same && cell.is_usable(state)) {
+            return Attempt::Stale(key);
+        }
+    }
+    Attempt::Busy
+}
+
+/// Announces several arrays at once. Waits, holding none of them, while one is being written.
+#[inline]
+pub(crate) fn pin<'a, const N: usize>(
+    local: &'a Local,
+    op: &'static str,
+    keys: [Key; N],
+    user: bool,
+) -> Result<Pins<'a, N>> {
+    match try_pin(local, keys, user) {
+        Some(pins) => Ok(pins),
+        None => pin_slowly(local, op, keys, user, attempt(local, keys, user)),
+    }
 }
 
 #[cold]

@@ -23,6 +23,7 @@ use crate::base::{
 use crate::device::{
     Device,
     buffer::{Buffer, Part, Span},
+    graph::is_capturing,
     host::pool,
 };
 use crate::memory::{
@@ -98,6 +99,10 @@ impl Storage {
         let mut free = local.storages.borrow_mut();
         let index = *free.last()?;
         if local.desk.is_open() {
+            // What a captured section writes must not lie where the next cycle does.
+            if is_capturing() {
+                return None;
+            }
             let (span, part) = local.desk.take_at_once(bytes)?;
             free.pop();
             // Relaxed: published with the slot of the array.

@@ -224,40 +224,51 @@ thread_local! {
     static HERE: Cell<*const Local> = const { Cell::new(std::ptr::null()) };
 }
 
-/// Runs `f` with what the calling thread owns, registering it if it is new here.
-#[inline]
-pub(crate) fn with_local<R>(f: impl FnOnce(&Local) -> R) -> R {
-    let here = HERE.with(Cell::get);
-    // SAFETY: `HERE` is null, or was set by `first_call` to the value in `LOCAL`, which stays in its place until
-    // `Local::drop` sets `HERE` back to null; and this thread is the only one that reads its `HERE`.
-    #[allow(unsafe_code)]
-    match unsafe { here.as_ref() } {
-        Some(local) => f(local),
-        None => first_call(f),
+/// What the calling thread owns, for the length of a call.
+struct Entered {
+    here: *const Local,
+    /// Of a thread whose own is gone already: borrowed for this call.
+    late: Option<Box<Local>>,
+}
+
+impl Entered {
+    #[inline(always)]
+    fn local(&self) -> &Local {
+        match &self.late {
+            // SAFETY: `HERE` was set by `register` to the value in `LOCAL`, which stays in its place until `Local::drop`
+            // sets `HERE` back to null; this thread alone reads its `HERE`, and `with_local` hands on no longer borrow
+            // than its own call, inside which no thread-local of this thread is destroyed.
+            #[allow(unsafe_code)]
+            None => unsafe { &*self.here },
+            Some(late) => late,
+        }
     }
 }
 
-/// As [`with_local`], for a thread that made a call before; else `None`.
 #[inline(always)]
-pub(crate) fn with_local_at_once<R>(f: impl FnOnce(&Local) -> Option<R>) -> Option<R> {
+fn enter() -> Entered {
     let here = HERE.with(Cell::get);
-    // SAFETY: as in `with_local`.
-    #[allow(unsafe_code)]
-    unsafe { here.as_ref() }.and_then(f)
+    if here.is_null() { register() } else { Entered { here, late: None } }
 }
 
 #[cold]
-fn first_call<R>(f: impl FnOnce(&Local) -> R) -> R {
+fn register() -> Entered {
     let here = LOCAL.try_with(|local| {
         let local = local.get_or_init(Local::new);
-        SEAT.with(|seat| seat.set(Some(local.seat)));
-        HERE.with(|here| here.set(local));
+        SEAT.set(Some(local.seat));
+        HERE.set(local);
+        std::ptr::from_ref(local)
     });
     match here {
-        Ok(()) => with_local(f),
-        // The thread's own is gone already: borrow a seat for this call.
-        Err(_) => f(&Local::new()),
+        Ok(here) => Entered { here, late: None },
+        Err(_) => Entered { here: std::ptr::null(), late: Some(Box::new(Local::new())) },
     }
+}
+
+/// Runs `f` with what the calling thread owns, registering it if it is new here.
+#[inline]
+pub(crate) fn with_local<R>(f: impl FnOnce(&Local) -> R) -> R {
+    f(enter().local())
 }
 
 /// The lane for a drop on this thread.

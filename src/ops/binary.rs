@@ -11,35 +11,39 @@ use crate::base::{
 };
 use crate::device::{
     Device,
-    kernel::{BinaryOp, Kernel, View},
+    kernel::{BinaryOp, Kernel},
 };
 use crate::memory::{
     proxy::Proxy,
     registry::{Payload, Tracked},
 };
 use crate::ops::{
-    check, direct,
-    exec::{adopt, call, composed, composed_for, device, fresh, launch, pin, record, view_as},
+    check,
+    exec::{adopt, call, composed, composed_for, device, fresh, launch, once, pin, record, view_as},
     inplace::filled_beside,
-    reuse::{Operand, Reused, instead, is_recorded},
+    reuse::{Change, Operand, Reused, instead, is_recorded},
     scalar::{TensorOrScalar, with_operand},
     unary::{affine_of, named_of},
 };
 
-/// The layouts of two operands over their common shape.
+/// The layouts of two operands over their common shape; `None` if those that they have are.
 #[inline]
-pub(crate) fn align(op: &'static str, a: &Payload, b: &Payload, broadcast: bool) -> Result<(Shape, Layout, Layout)> {
+pub(crate) fn align(op: &'static str, a: &Payload, b: &Payload, broadcast: bool) -> Result<Option<[Layout; 2]>> {
     let (left, right) = (a.layout.shape(), b.layout.shape());
-    if left == right {
-        return Ok((*left, a.layout, b.layout));
-    }
+    if left == right { Ok(None) } else { repeated(op, a, b, broadcast).map(Some) }
+}
+
+/// The layouts of two operands of different shapes over their common one.
+#[inline(never)]
+fn repeated(op: &'static str, a: &Payload, b: &Payload, broadcast: bool) -> Result<[Layout; 2]> {
+    let (left, right) = (a.layout.shape(), b.layout.shape());
     if !broadcast {
         let hint = "the operation wants equal shapes; use the broadcast_ form to repeat axes of size 1";
         return Err(Error::shapes(op, left, right, hint.into()));
     }
     let shape = left.broadcast(right, op)?;
     shape.check(op, a.dtype.size_in_bytes())?;
-    Ok((shape, a.layout.broadcast_to(&shape, op)?, b.layout.broadcast_to(&shape, op)?))
+    Ok([a.layout.broadcast_to(&shape, op)?, b.layout.broadcast_to(&shape, op)?])
 }
 
 /// Refuses truth values where the result would be none.
@@ -59,25 +63,18 @@ pub(crate) fn binary(
     broadcast: bool,
     site: Site,
 ) -> Result<Proxy> {
-    match direct::binary(site, a, b, op, |x, y| gradient(op, x, y, name, site)) {
-        Some(result) => Ok(result),
-        None => binary_of_any([a, b], op, name, broadcast, site),
-    }
-}
-
-#[inline(never)]
-fn binary_of_any([a, b]: [&Proxy; 2], op: BinaryOp, name: &'static str, broadcast: bool, site: Site) -> Result<Proxy> {
     call(name, site, |local| {
         let pins = pin(local, name, [a, b])?;
         let [x, y] = pins.arrays();
         check::same_device(name, &x, &y)?;
         check::same_dtype(name, &x, &y)?;
         defined(op, name, x.dtype)?;
-        let (shape, left, right) = align(name, &x, &y, broadcast)?;
-        let out = fresh(local, name, device(&x), x.dtype, &shape, false)?;
+        let wide = align(name, &x, &y, broadcast)?;
+        let (left, right) = wide.as_ref().map_or((&x.layout, &y.layout), |[left, right]| (left, right));
+        let out = fresh(local, name, device(&x), x.dtype, left.shape(), false)?;
         let kernel = Kernel::Binary { op, lhs: view_as(&x, left), rhs: view_as(&y, right), dst: out.view() };
         launch(device(&x), &kernel)?;
-        let node = record([&x, &y], || gradient(op, &x, &y, name, site));
+        let node = record(&[&x, &y], || gradient(op, &x, &y, name, site));
         adopt(local, name, out, a, node, site)
     })
 }
@@ -251,8 +248,7 @@ pub(crate) fn reusing(
     let a = match a {
         Operand::Given(a) => {
             let node = |x: &Payload, y: Option<&Payload>| node_of_reused([x, y?], 0, op, name, broadcast, site);
-            let kernel = |dst, rhs: Option<View>| Kernel::BinaryAssign { op, dst, rhs: rhs.unwrap_or(dst) };
-            match instead((name, site), a, Some(b.get()), None, node, kernel)? {
+            match instead((name, site), a, Some(b.get()), None, &node, Change::Binary(op))? {
                 Reused::Made(result) => return Ok(result),
                 Reused::Not(a) => Operand::Given(a),
             }
@@ -263,8 +259,7 @@ pub(crate) fn reusing(
     match b {
         Operand::Given(b) if commutes => {
             let node = |y: &Payload, x: Option<&Payload>| node_of_reused([x?, y], 1, op, name, broadcast, site);
-            let kernel = |dst, rhs: Option<View>| Kernel::BinaryAssign { op, dst, rhs: rhs.unwrap_or(dst) };
-            match instead((name, site), b, Some(a.get()), Some(a.get()), node, kernel)? {
+            match instead((name, site), b, Some(a.get()), Some(a.get()), &node, Change::Binary(op))? {
                 Reused::Made(result) => Ok(result),
                 Reused::Not(b) => binary(a.get(), &b, op, name, broadcast, site),
             }
@@ -284,11 +279,11 @@ fn node_of_reused(
 ) -> Option<Tracked> {
     check::same_device(name, x, y).and_then(|()| check::same_dtype(name, x, y)).ok()?;
     defined(op, name, x.dtype).ok()?;
-    let (shape, ..) = align(name, x, y, broadcast).ok()?;
-    let same_shape = shape == *[x, y][own].layout.shape();
+    let wide = align(name, x, y, broadcast).ok()?;
+    let same_shape = wide.is_none_or(|[left, _]| left.shape() == [x, y][own].layout.shape());
     let recorded = is_recorded(x) || is_recorded(y);
     let free = !recorded || matches!(op, BinaryOp::Add | BinaryOp::Sub);
-    (same_shape && free).then(|| record([x, y], || gradient(op, x, y, name, site)))
+    (same_shape && free).then(|| record(&[x, y], || gradient(op, x, y, name, site)))
 }
 
 /// Arithmetic with a number: `mul` and `add` of one pass for floats; for integers that of the integers, with the number
@@ -320,10 +315,10 @@ fn composed_of<'a>(
     f: impl FnOnce(Operand<'a>) -> Result<Proxy>,
 ) -> Result<Proxy> {
     match x {
-        Operand::Lent(array) => composed(name, site, array, || f(x)),
+        Operand::Lent(array) => composed(name, site, array, &mut once(|| f(x))),
         Operand::Given(array) => {
             let first = (array.key(), array.owner(name)?);
-            composed_for(name, site, first, || f(Operand::Given(array)))
+            composed_for(name, site, first, &mut once(|| f(Operand::Given(array))))
         }
     }
 }
@@ -331,7 +326,7 @@ fn composed_of<'a>(
 /// A number divided by each element.
 pub(crate) fn number_over(x: Operand<'_>, number: f64, site: Site) -> Result<Proxy> {
     if x.get().dtype().is_float() {
-        return composed("arithmetic", site, x.get(), || {
+        return composed("arithmetic", site, x.get(), &mut || {
             let inverse = x.get().recip()?;
             affine_of(Operand::Given(inverse), number, 0.0, ("arithmetic", site))
         });
@@ -450,7 +445,7 @@ macro_rules! assign_operators {
                 let change = if self.dtype().is_float() {
                     self.affine_(mul, add)
                 } else {
-                    composed("arithmetic", site, self, number).and_then(|number| self.$with(&number))
+                    composed("arithmetic", site, self, &mut once(number)).and_then(|number| self.$with(&number))
                 };
                 changed(self, change, site);
             }

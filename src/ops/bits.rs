@@ -31,8 +31,9 @@ fn bits(a: &Proxy, b: &Proxy, op: BitOp, name: &'static str, site: Site) -> Resu
         check::same_device(name, &x, &y)?;
         check::same_dtype(name, &x, &y)?;
         check_bits(name, x.dtype, op)?;
-        let (shape, left, right) = align(name, &x, &y, true)?;
-        let out = fresh(local, name, device(&x), x.dtype, &shape, false)?;
+        let wide = align(name, &x, &y, true)?;
+        let (left, right) = wide.as_ref().map_or((&x.layout, &y.layout), |[left, right]| (left, right));
+        let out = fresh(local, name, device(&x), x.dtype, left.shape(), false)?;
         launch(device(&x), &Kernel::Bits { op, lhs: view_as(&x, left), rhs: view_as(&y, right), dst: out.view() })?;
         adopt(local, name, out, a, None, site)
     })

@@ -9,11 +9,11 @@ use crate::array::{
 use crate::base::error::Result;
 use crate::memory::{
     proxy::Proxy,
-    registry::{self, Payload},
+    registry::{self, Parts},
 };
 use crate::ops::{
     compose::{argument, whole},
-    exec::{adopt_payload, call, pin},
+    exec::{adopt_parts, call, pin},
     random,
 };
 
@@ -82,8 +82,8 @@ where
         call(op, site, |local| {
             let pins = pin(local, op, [&out])?;
             let [o] = pins.arrays();
-            let payload = Payload { dtype: o.dtype, layout: o.layout, storage: o.storage.clone(), node: Some(node) };
-            adopt_payload(local, op, payload, &out, site)
+            let parts = Parts { dtype: o.dtype, layout: &o.layout, storage: o.storage.clone(), node: Some(node) };
+            adopt_parts(local, op, parts, &out, site)
         })
     })
 }
@@ -94,7 +94,7 @@ fn stand_in(array: &Proxy, site: crate::Site) -> Result<Proxy> {
     registry::local(|local| {
         let pins = pin(local, op, [array])?;
         let [a] = pins.arrays();
-        let payload = Payload { dtype: a.dtype, layout: a.layout, storage: a.storage.clone(), node: leaf() };
-        handle_owned(local, op, payload, site)
+        let parts = Parts { dtype: a.dtype, layout: &a.layout, storage: a.storage.clone(), node: leaf() };
+        handle_owned(local, op, parts, site)
     })
 }

@@ -22,8 +22,9 @@ fn compare(a: &Proxy, b: &Proxy, op: CmpOp, name: &'static str, broadcast: bool,
         let [x, y] = pins.arrays();
         check::same_device(name, &x, &y)?;
         check::same_dtype(name, &x, &y)?;
-        let (shape, left, right) = align(name, &x, &y, broadcast)?;
-        let out = fresh(local, name, device(&x), DType::U8, &shape, false)?;
+        let wide = align(name, &x, &y, broadcast)?;
+        let (left, right) = wide.as_ref().map_or((&x.layout, &y.layout), |[left, right]| (left, right));
+        let out = fresh(local, name, device(&x), DType::U8, left.shape(), false)?;
         let kernel = Kernel::Compare { op, lhs: view_as(&x, left), rhs: view_as(&y, right), dst: out.view() };
         launch(device(&x), &kernel)?;
         adopt(local, name, out, a, None, site)
@@ -113,7 +114,7 @@ impl Proxy {
             let out = fresh(local, name, device(&y), y.dtype, y.layout.shape(), false)?;
             let kernel = Kernel::Where { cond: view(&c), yes: view(&y), no: view(&n), dst: out.view() };
             launch(device(&y), &kernel)?;
-            let node = record([&y, &n], || {
+            let node = record(&[&y, &n], || {
                 let mask = crate::array::autograd::Saved::of(&c, name, site);
                 move |grad: &Proxy, needs: [bool; 3]| {
                     let mask = mask.get()?;

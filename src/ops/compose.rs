@@ -14,11 +14,11 @@ use crate::base::{
     error::{Error, Result, Site},
     shape::{Dims, Few, Shape},
 };
-use crate::memory::{proxy::Proxy, registry::Payload};
+use crate::memory::{proxy::Proxy, registry::Parts};
 use crate::ops::{
     check,
     create::Place,
-    exec::{adopt_payload, call, composed, composed_all, composed_at, pin, record},
+    exec::{Once, adopt_parts, call, composed, composed_all, composed_at, once, pin, record},
     inplace::filled_beside,
     unary::one,
 };
@@ -26,6 +26,10 @@ use crate::ops::{
 /// An operation composed of others; see [`composed`]. `f` may return an array that it made, or `first` itself, but
 /// never another operand: the result is given to the owner of `first`.
 pub(crate) fn whole(op: &'static str, site: Site, first: &Proxy, f: impl FnOnce() -> Result<Proxy>) -> Result<Proxy> {
+    whole_by(op, site, first, &mut once(f))
+}
+
+fn whole_by(op: &'static str, site: Site, first: &Proxy, f: Once<'_, Proxy>) -> Result<Proxy> {
     composed(op, site, first, f).map_err(|error| renamed(op, error))
 }
 
@@ -36,7 +40,7 @@ pub(crate) fn whole_at<P: Place + ?Sized>(
     at: &P,
     f: impl FnOnce() -> Result<Proxy>,
 ) -> Result<Proxy> {
-    composed_at(op, site, at, f).map_err(|error| renamed(op, error))
+    composed_at(op, site, &at, &mut once(f)).map_err(|error| renamed(op, error))
 }
 
 /// The same error, of the operation that the user called.
@@ -161,7 +165,7 @@ impl Proxy {
         op: &'static str,
         f: impl FnOnce() -> Result<[Proxy; N]>,
     ) -> Result<[Proxy; N]> {
-        composed_all(op, Location::caller(), self, f).map_err(|error| renamed(op, error))
+        composed_all(op, Location::caller(), self, &mut once(f)).map_err(|error| renamed(op, error))
     }
 
     /// A function of floats, element by element: `value` is computed outside the graph, the gradient is that of the
@@ -194,7 +198,7 @@ impl Proxy {
         let tied = call(op, site, |local| {
             let (pins, own) = (pin(local, op, operands)?, pin(local, op, [&self])?);
             let (arrays, [v]) = (pins.arrays(), own.arrays());
-            let node = record(std::array::from_fn::<&Payload, N, _>(|i| &arrays[i]), || {
+            let node = record(&arrays.each_ref().map(|array| &**array), || {
                 let saved = keep.then(|| arrays.map(|a| Saved::of(&a, op, site)));
                 move |grad: &Proxy, needs: [bool; 3]| match &saved {
                     None => vjp(grad, &[], needs),
@@ -204,8 +208,8 @@ impl Proxy {
             if node.is_none() {
                 return Ok(None);
             }
-            let payload = Payload { dtype: v.dtype, layout: v.layout, storage: v.storage.clone(), node };
-            adopt_payload(local, op, payload, &self, site).map(Some)
+            let parts = Parts { dtype: v.dtype, layout: &v.layout, storage: v.storage.clone(), node };
+            adopt_parts(local, op, parts, &self, site).map(Some)
         })?;
         match tied {
             None => Ok(self),

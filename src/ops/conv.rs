@@ -19,7 +19,7 @@ use crate::memory::{proxy::Proxy, registry::Payload, threads::Local};
 use crate::ops::{
     check,
     compose::argument,
-    exec::{Fresh, adopt, call, device, fresh, launch, pin, record, view_as},
+    exec::{Fresh, adopt, call, device, fresh, launch, pin, record, view, view_as},
     unary::one,
 };
 
@@ -150,14 +150,34 @@ fn transposed_shape(ask: &Ask, image: &Shape, weights: &Shape, output_padding: u
     Ok((shape, window))
 }
 
-/// An operand with its elements one after the other: itself, or a copy that must outlive the launch.
-fn dense(local: &Local, name: &'static str, array: &Payload) -> Result<(View, Option<Fresh>)> {
-    if array.layout.is_contiguous() {
-        return Ok((view_as(array, widened(array.layout)), None));
+/// An operand as kernels of windows see it: with three spatial axes, and with its elements one after the other where they
+/// want that, in a copy if they are not.
+struct Side<'a> {
+    array: &'a Payload,
+    copy: Option<Fresh>,
+    layout: Layout,
+}
+
+impl<'a> Side<'a> {
+    fn any(array: &'a Payload) -> Self {
+        Side { array, copy: None, layout: widened(array.layout) }
     }
-    let copy = fresh(local, name, device(array), array.dtype, array.layout.shape(), false)?;
-    launch(device(array), &Kernel::Copy { src: view_as(array, array.layout), dst: copy.view() })?;
-    Ok((View::new(copy.storage.buffer().span(), copy.dtype, widened(copy.layout)), Some(copy)))
+
+    fn dense(local: &Local, name: &'static str, array: &'a Payload) -> Result<Self> {
+        if array.layout.is_contiguous() {
+            return Ok(Self::any(array));
+        }
+        let copy = fresh(local, name, device(array), array.dtype, array.layout.shape(), false)?;
+        launch(device(array), &Kernel::Copy { src: view(array), dst: copy.view() })?;
+        Ok(Side { array, layout: widened(copy.layout), copy: Some(copy) })
+    }
+
+    fn view(&self) -> View<'_> {
+        match &self.copy {
+            Some(copy) => copy.view_as(&self.layout),
+            None => view_as(self.array, &self.layout),
+        }
+    }
 }
 
 /// One side of the sum from the other two: of image, weights and result the one that `op` names is `shape`, and `a`
@@ -165,22 +185,20 @@ fn dense(local: &Local, name: &'static str, array: &Payload) -> Result<(View, Op
 fn side(local: &Local, ask: &Ask, op: ConvOp, [a, b]: [&Payload; 2], shape: &Shape, window: Window) -> Result<Fresh> {
     let (name, own) = (ask.name, device(a));
     let out = fresh(local, name, own, a.dtype, shape, false)?;
-    let to = View::new(out.storage.buffer().span(), out.dtype, widened(out.layout));
-    let of_a = match op {
-        ConvOp::Image => dense(local, name, a)?,
-        _ => (view_as(a, widened(a.layout)), None),
-    };
-    let of_b = dense(local, name, b)?;
+    let of_a = if op == ConvOp::Image { Side::dense(local, name, a)? } else { Side::any(a) };
+    let of_b = Side::dense(local, name, b)?;
+    let wide = widened(out.layout);
+    let (of_a, of_b, to) = (of_a.view(), of_b.view(), out.view_as(&wide));
     let [image, weights, result] = match op {
-        ConvOp::Result => [of_a.0, of_b.0, to],
-        ConvOp::Image => [to, of_a.0, of_b.0],
-        ConvOp::Weights => [of_a.0, to, of_b.0],
+        ConvOp::Result => [of_a, of_b, to],
+        ConvOp::Image => [to, of_a, of_b],
+        ConvOp::Weights => [of_a, to, of_b],
     };
     let sizes = ConvSizes::new(image.layout().dims(), weights.layout().dims(), &window, ask.groups);
     let room = fresh(local, name, own, a.dtype, &Shape::from(own.conv_room(op, &sizes)), false)?;
     launch(
         own,
-        &Kernel::Window(Windowed::Conv { op, image, weights, result, room: room.view(), window, groups: ask.groups }),
+        &Kernel::Windowed(Windowed::Conv { op, image, weights, result, room: room.view(), window, groups: ask.groups }),
     )?;
     Ok(out)
 }
@@ -214,7 +232,7 @@ fn convolve(x: &Proxy, weights: &Proxy, ask: Ask, transposed: Option<usize>) -> 
             None => side(local, &ask, ConvOp::Result, [&a, &w], &shape, window)?,
             Some(_) => side(local, &ask, ConvOp::Image, [&w, &a], &shape, window)?,
         };
-        let node = record([&a, &w], || {
+        let node = record(&[&a, &w], || {
             let left = w.node.is_some().then(|| Saved::of(&a, name, site));
             let right = a.node.is_some().then(|| Saved::of(&w, name, site));
             move |grad: &Proxy, needs: [bool; 3]| {
@@ -345,15 +363,10 @@ impl Proxy {
             let image = *a.layout.shape();
             let (shape, window) = columns_shape(&ask, &image, [h, w])?;
             let out = fresh(local, name, device(&a), a.dtype, &shape, false)?;
-            launch(
-                device(&a),
-                &Kernel::Window(Windowed::Unfold {
-                    image: view_as(&a, widened(a.layout)),
-                    columns: out.view(),
-                    window,
-                }),
-            )?;
-            let node = record([&a], || move |grad: &Proxy, _: [bool; 3]| Ok(one(folded(grad, &ask, &image, window)?)));
+            let wide = widened(a.layout);
+            let kernel = Windowed::Unfold { image: view_as(&a, &wide), columns: out.view(), window };
+            launch(device(&a), &Kernel::Windowed(kernel))?;
+            let node = record(&[&a], || move |grad: &Proxy, _: [bool; 3]| Ok(one(folded(grad, &ask, &image, window)?)));
             adopt(local, name, out, self, node, site)
         })
     }
@@ -389,8 +402,8 @@ impl Proxy {
             let (shape, window) = columns_shape(&ask, &image, [h, w])?;
             check::same_shape(name, &columns, &shape, "the columns are of another image or window")?;
             image.check(name, a.dtype.size_in_bytes())?;
-            let (out, _kept) = fold_of(local, &ask, &a, &image, window)?;
-            let node = record([&a], || {
+            let out = fold_of(local, &ask, &a, &image, window)?;
+            let node = record(&[&a], || {
                 move |grad: &Proxy, _: [bool; 3]| Ok(one(grad.im2col((h, w), padding, stride, dilation)?))
             });
             adopt(local, name, out, self, node, site)
@@ -413,32 +426,23 @@ fn columns_shape(ask: &Ask, image: &Shape, [h, w]: [usize; 2]) -> Result<(Shape,
     Ok((Shape::from((batch, depth, places)), window))
 }
 
-fn fold_of(
-    local: &Local,
-    ask: &Ask,
-    columns: &Payload,
-    image: &Shape,
-    window: Window,
-) -> Result<(Fresh, Option<Fresh>)> {
+fn fold_of(local: &Local, ask: &Ask, columns: &Payload, image: &Shape, window: Window) -> Result<Fresh> {
     let out = fresh(local, ask.name, device(columns), columns.dtype, image, false)?;
-    let to = View::new(out.storage.buffer().span(), out.dtype, widened(out.layout));
-    let (from, kept) = match columns.layout.is_contiguous() {
-        true => (view_as(columns, columns.layout), None),
-        false => {
-            let copy = fresh(local, ask.name, device(columns), columns.dtype, columns.layout.shape(), false)?;
-            launch(device(columns), &Kernel::Copy { src: view_as(columns, columns.layout), dst: copy.view() })?;
-            (copy.view(), Some(copy))
-        }
-    };
-    launch(device(columns), &Kernel::Window(Windowed::Fold { columns: from, image: to, window }))?;
-    Ok((out, kept))
+    let wide = widened(out.layout);
+    let mut from = Side::dense(local, ask.name, columns)?;
+    from.layout = from.copy.as_ref().map_or(columns.layout, |copy| copy.layout);
+    launch(
+        device(columns),
+        &Kernel::Windowed(Windowed::Fold { columns: from.view(), image: out.view_as(&wide), window }),
+    )?;
+    Ok(out)
 }
 
 fn folded(columns: &Proxy, ask: &Ask, image: &Shape, window: Window) -> Result<Proxy> {
     call(ask.name, ask.site, |local| {
         let pins = pin(local, ask.name, [columns])?;
         let [c] = pins.arrays();
-        let (out, _kept) = fold_of(local, ask, &c, image, window)?;
+        let out = fold_of(local, ask, &c, image, window)?;
         adopt(local, ask.name, out, columns, None, ask.site)
     })
 }

@@ -8,10 +8,10 @@ use crate::base::{
     error::Result,
 };
 use crate::device::{Device, kernel::Map};
-use crate::memory::{owner::Owner, proxy::Proxy, registry::Payload};
+use crate::memory::{owner::Owner, proxy::Proxy, registry::Parts};
 use crate::ops::{
     check,
-    exec::{adopt_payload, call, map1, named, pin, record},
+    exec::{adopt_parts, call, map1, named, pin, record},
     unary::one,
 };
 
@@ -71,9 +71,9 @@ impl Proxy {
         call("to_device", site, |local| {
             let pins = pin(local, "to_device", [self, &copy])?;
             let [a, c] = pins.arrays();
-            let node = record([&a], || move |grad: &Proxy, _| Ok(one(grad.to_device(&from)?)));
-            let payload = Payload { dtype, layout: c.layout, storage: c.storage.clone(), node };
-            adopt_payload(local, "to_device", payload, &copy, site)
+            let node = record(&[&a], || move |grad: &Proxy, _| Ok(one(grad.to_device(&from)?)));
+            let parts = Parts { dtype, layout: &c.layout, storage: c.storage.clone(), node };
+            adopt_parts(local, "to_device", parts, &copy, site)
         })
         .inspect(|_| copy.close())
     }

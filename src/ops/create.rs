@@ -12,7 +12,7 @@ use crate::memory::{
     manager::NdManager,
     owner::{Owner, Refused},
     proxy::Proxy,
-    registry::Payload,
+    registry::Parts,
     workspace::block,
 };
 use crate::ops::{
@@ -95,11 +95,23 @@ pub(crate) fn make<P: Place + ?Sized>(
     zeroed: bool,
     fill: impl FnOnce(&Fresh) -> Result<()>,
 ) -> Result<Proxy> {
+    let mut fill = Some(fill);
+    make_by((op, site), (shape, dtype), &at, zeroed, &mut |out| fill.take().map_or(Ok(()), |fill| fill(out)))
+}
+
+/// As [`make`], by reference.
+fn make_by(
+    (op, site): (&'static str, Site),
+    (shape, dtype): (Shape, DType),
+    at: &dyn Place,
+    zeroed: bool,
+    fill: &mut dyn FnMut(&Fresh) -> Result<()>,
+) -> Result<Proxy> {
     call(op, site, |local| {
         let out = fresh(local, op, at.device_of_place(), dtype, &shape, zeroed)?;
         fill(&out)?;
         let Fresh { storage, layout, dtype } = out;
-        place(local, op, Payload { dtype, layout, storage, node: None }, at, site)
+        place(local, op, Parts { dtype, layout: &layout, storage, node: None }, at, site)
     })
 }
 
@@ -279,16 +291,16 @@ impl Proxy {
     #[track_caller]
     pub fn full<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(value: T, shape: S, at: &P) -> Result<Self> {
         let op = "full";
-        let site = Location::caller();
+        let (site, shape) = (Location::caller(), shape.into());
         if T::DTYPE.is_int() && T::DTYPE.size_in_bytes() == 8 {
             // A large one would lose bits as a double.
             let device = at.device_of_place();
-            return composed_at(op, site, at, || {
+            return composed_at(op, site, &at, &mut || {
                 let one = make(op, site, Shape::SCALAR, T::DTYPE, device, false, |out| upload(op, out, &[value]))?;
                 one.broadcast_as(shape)?.copy()
             });
         }
-        filled(op, site, shape.into(), T::DTYPE, at, value.to_f64())
+        filled(op, site, shape, T::DTYPE, at, value.to_f64())
     }
 
     /// `start, start + 1, ..` up to but without `end`.

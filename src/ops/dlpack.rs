@@ -19,7 +19,7 @@ use crate::base::{
     shape::{MAX_RANK, Shape},
 };
 use crate::device::{Device, buffer::Foreign};
-use crate::memory::{proxy::Proxy, registry::Payload, storage::Storage};
+use crate::memory::{proxy::Proxy, registry::Parts, storage::Storage};
 use crate::ops::{
     compose::argument,
     create::Place,
@@ -451,8 +451,8 @@ impl Proxy {
             #[allow(unsafe_code)]
             let export = unsafe { &*managed.context().cast::<Export<M>>() };
             let Export { dtype, layout, storage, .. } = export;
-            let payload = Payload { dtype: *dtype, layout: *layout, storage: storage.clone(), node: None };
-            return call(op, site, |local| place(local, op, payload, at, site));
+            let parts = Parts { dtype: *dtype, layout, storage: storage.clone(), node: None };
+            return call(op, site, |local| place(local, op, parts, &at, site));
         }
         let (shape, strides, dtype) = read(op, tensor)?;
         let offset = usize::try_from(tensor.byte_offset).unwrap_or(usize::MAX);

@@ -25,9 +25,8 @@ use crate::base::{
 use crate::device::{
     Device,
     budget::AllocError,
-    cpu,
     graph::{blame, is_capturing},
-    kernel::{At, BinaryOp, Kernel, Map, View},
+    kernel::{Kernel, Map, View},
 };
 use crate::memory::{
     key::Key,
@@ -35,13 +34,13 @@ use crate::memory::{
     owner::{Owner, Refused},
     proxy::Proxy,
     reclaim,
-    registry::{self, Payload, Pinned, Pins, Tracked},
+    registry::{self, Parts, Payload, Pinned, Pins, Tracked},
     report,
     storage::Storage,
     switch,
-    threads::{Local, with_local, with_local_at_once},
+    threads::{Local, with_local},
 };
-use crate::ops::direct;
+use crate::ops::create::Place;
 
 /// Begins a call: passes the gate, and closes some dead arrays. A refusal in a captured section names `site`.
 #[inline]
@@ -52,18 +51,6 @@ pub(crate) fn call<R>(op: &'static str, site: Site, f: impl FnOnce(&Local) -> Re
         f(local)
     });
     named(site, answer)
-}
-
-/// As [`call`], for the short road: `None` if the gate does not let it through at once, or `f` says so.
-#[inline(always)]
-pub(crate) fn call_at_once<R>(f: impl FnOnce(&Local) -> Option<R>) -> Option<R> {
-    if !switch::is_settled() {
-        return None;
-    }
-    with_local_at_once(|local| {
-        reclaim::on_call(local);
-        f(local)
-    })
 }
 
 /// The answer; a refusal in a captured section names `site`. For calls made of others, which name places in here.
@@ -102,14 +89,14 @@ fn captured(op: &'static str, array: &Proxy) -> Error {
 }
 
 /// An operand as kernels see it.
-#[inline]
-pub(crate) fn view(array: &Payload) -> View {
-    view_as(array, array.layout)
+#[inline(always)]
+pub(crate) fn view(array: &Payload) -> View<'_> {
+    view_as(array, &array.layout)
 }
 
 /// An operand seen through another layout of the same storage.
-#[inline]
-pub(crate) fn view_as(array: &Payload, layout: Layout) -> View {
+#[inline(always)]
+pub(crate) fn view_as<'a>(array: &Payload, layout: &'a Layout) -> View<'a> {
     View::new(array.storage.buffer().span(), array.dtype, layout)
 }
 
@@ -132,9 +119,15 @@ impl Fresh {
         self.storage.buffer().device()
     }
 
-    #[inline]
-    pub(crate) fn view(&self) -> View {
-        View::new(self.storage.buffer().span(), self.dtype, self.layout)
+    #[inline(always)]
+    pub(crate) fn view(&self) -> View<'_> {
+        self.view_as(&self.layout)
+    }
+
+    /// It seen through another layout.
+    #[inline(always)]
+    pub(crate) fn view_as<'a>(&self, layout: &'a Layout) -> View<'a> {
+        View::new(self.storage.buffer().span(), self.dtype, layout)
     }
 }
 
@@ -149,6 +142,18 @@ pub(crate) fn fresh(
     zeroed: bool,
 ) -> Result<Fresh> {
     let bytes = shape.check(op, dtype.size_in_bytes())? * dtype.size_in_bytes();
+    let at_once =
+        if matches!(device, Device::Cpu) && bytes > 0 && !zeroed { Storage::on_host(local, bytes) } else { None };
+    let storage = match at_once {
+        Some(storage) => storage,
+        None => storage_for(local, op, device, bytes, zeroed)?,
+    };
+    Ok(Fresh { storage, layout: Layout::contiguous(*shape), dtype })
+}
+
+/// Bytes of any device, wherever they come from.
+#[inline(never)]
+fn storage_for(local: &Local, op: &'static str, device: &Device, bytes: usize, zeroed: bool) -> Result<Storage> {
     // What a captured section writes must not lie where the next cycle does.
     let workspace = || if is_capturing() { None } else { local.desk.take(op, device, bytes) };
     let alloc = || workspace().unwrap_or_else(|| device.alloc(bytes, zeroed));
@@ -170,7 +175,7 @@ pub(crate) fn fresh(
         #[allow(unsafe_code)]
         unsafe { buffer.device().zero(buffer.span()) }?;
     }
-    Ok(Fresh { storage: Storage::new(local, op, buffer)?, layout: Layout::contiguous(*shape), dtype })
+    Storage::new(local, op, buffer)
 }
 
 #[cold]
@@ -191,7 +196,7 @@ fn out_of_memory(op: &'static str, device: &Device, bytes: usize, reclaimed: u64
 /// Submits a kernel whose sources are pinned (or owned by the caller) and whose destination is fresh, or held for
 /// writing.
 #[inline]
-pub(crate) fn launch(device: &Device, kernel: &Kernel) -> Result<()> {
+pub(crate) fn launch(device: &Device, kernel: &Kernel<View<'_>>) -> Result<()> {
     // SAFETY: every view was made from a storage that the caller pins or owns, so the buffers live and, since a
     // pinned storage is not being written (`registry::pin`), sources are not written meanwhile. Destinations are
     // fresh storages that no other thread knows, or are held by a `Writing`, which excludes all readers.
@@ -212,28 +217,28 @@ pub(crate) fn adopt(
     site: Site,
 ) -> Result<Proxy> {
     let Fresh { storage, layout, dtype } = fresh;
-    adopt_payload(local, op, Payload { dtype, layout, storage, node }, first, site)
+    adopt_parts(local, op, Parts { dtype, layout: &layout, storage, node }, first, site)
 }
 
-/// Makes an array of a payload, with the owner of an operand.
+/// Makes an array of its parts, with the owner of an operand.
 #[inline]
-pub(crate) fn adopt_payload(
+pub(crate) fn adopt_parts(
     local: &Local,
     op: &'static str,
-    payload: Payload,
+    parts: Parts<'_>,
     first: &Proxy,
     site: Site,
 ) -> Result<Proxy> {
     let owner = if STEPS.get().is_some() { Owner::Handles } else { first.owner(op)? };
-    adopt_for(local, op, payload, (first.key(), owner), site)
+    adopt_for(local, op, parts, (first.key(), owner), site)
 }
 
-/// Makes an array of a payload, with the owner that the first operand has, or had.
+/// Makes an array of its parts, with the owner that the first operand has, or had.
 #[inline]
 pub(crate) fn adopt_for(
     local: &Local,
     op: &'static str,
-    payload: Payload,
+    parts: Parts<'_>,
     (first, owner): (Key, Owner),
     site: Site,
 ) -> Result<Proxy> {
@@ -241,7 +246,7 @@ pub(crate) fn adopt_for(
         None => (owner, site),
         Some(site) => (Owner::Handles, site),
     };
-    match registry::create(local, op, payload, owner, site)? {
+    match registry::create(local, op, parts, owner, site)? {
         Ok(key) => Ok(Proxy::from_key(key)),
         Err(refused) => Err(refusal(op, first, owner, refused)),
     }
@@ -258,14 +263,18 @@ pub(crate) fn steps_site() -> Option<Site> {
     STEPS.get()
 }
 
+/// A part of an operation, by reference: what surrounds it is code once, and not for each part.
+pub(crate) type Once<'f, R> = &'f mut dyn FnMut() -> Result<R>;
+
+/// `f` as an [`Once`].
+pub(crate) fn once<R>(f: impl FnOnce() -> Result<R>) -> impl FnMut() -> Result<R> {
+    let mut f = Some(f);
+    move || f.take().map_or_else(|| Err(Error::msg("a part of an operation runs once")), |f| f())
+}
+
 /// An operation composed of others. What they make on the way belongs to its handles, and is gone when `f` ends,
 /// whatever the switch says; only the result gets the owner of `first`. All of it was made at `site`.
-pub(crate) fn composed(
-    op: &'static str,
-    site: Site,
-    first: &Proxy,
-    f: impl FnOnce() -> Result<Proxy>,
-) -> Result<Proxy> {
+pub(crate) fn composed(op: &'static str, site: Site, first: &Proxy, f: Once<'_, Proxy>) -> Result<Proxy> {
     let result = named(site, steps(site, f))?;
     given(op, result, (first.key(), first.owner(op)?))
 }
@@ -275,7 +284,7 @@ pub(crate) fn composed_for(
     op: &'static str,
     site: Site,
     (first, owner): (Key, Owner),
-    f: impl FnOnce() -> Result<Proxy>,
+    f: Once<'_, Proxy>,
 ) -> Result<Proxy> {
     let result = named(site, steps(site, f))?;
     given(op, result, (first, owner))
@@ -294,22 +303,17 @@ pub(crate) fn composed_all<const N: usize>(
     op: &'static str,
     site: Site,
     first: &Proxy,
-    f: impl FnOnce() -> Result<[Proxy; N]>,
+    f: Once<'_, [Proxy; N]>,
 ) -> Result<[Proxy; N]> {
     let mut results = named(site, steps(site, f))?;
     for result in &mut results {
-        *result = composed(op, site, first, || Ok(result.clone()))?;
+        *result = composed(op, site, first, &mut || Ok(result.clone()))?;
     }
     Ok(results)
 }
 
 /// As [`composed`], with a result for a place that the caller named.
-pub(crate) fn composed_at(
-    op: &'static str,
-    site: Site,
-    at: &(impl crate::ops::create::Place + ?Sized),
-    f: impl FnOnce() -> Result<Proxy>,
-) -> Result<Proxy> {
+pub(crate) fn composed_at(op: &'static str, site: Site, at: &dyn Place, f: Once<'_, Proxy>) -> Result<Proxy> {
     let result = named(site, steps(site, f))?;
     if result.is_attached() {
         return Ok(result);
@@ -318,7 +322,7 @@ pub(crate) fn composed_at(
 }
 
 /// Runs `f` as part of a call that was made at `site`; what it makes belongs to its handles.
-pub(crate) fn steps<R>(site: Site, f: impl FnOnce() -> R) -> R {
+pub(crate) fn steps<R>(site: Site, f: Once<'_, R>) -> Result<R> {
     struct Restore(Option<Site>);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -345,14 +349,8 @@ fn refusal(op: &'static str, first: Key, owner: Owner, refused: Refused) -> Erro
 }
 
 /// Makes an array in a place that the caller named.
-pub(crate) fn place(
-    local: &Local,
-    op: &'static str,
-    payload: Payload,
-    place: &(impl crate::ops::create::Place + ?Sized),
-    site: Site,
-) -> Result<Proxy> {
-    match registry::create(local, op, payload, place.owner(), site)? {
+pub(crate) fn place(local: &Local, op: &'static str, parts: Parts<'_>, place: &dyn Place, site: Site) -> Result<Proxy> {
+    match registry::create(local, op, parts, place.owner(), site)? {
         Ok(key) => Ok(Proxy::from_key(key)),
         Err(refused) => Err(place.refusal(op, refused)),
     }
@@ -361,14 +359,23 @@ pub(crate) fn place(
 /// The gradient node of a result, if gradients are wanted and any operand has one. `vjp` is called only then; it
 /// returns what turns the gradient of the result into those of the operands.
 #[inline]
-pub(crate) fn record<const N: usize, F>(operands: [&Payload; N], vjp: impl FnOnce() -> F) -> Tracked
+pub(crate) fn record<F>(operands: &[&Payload], vjp: impl FnOnce() -> F) -> Tracked
 where
     F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
 {
     if operands.iter().all(|operand| operand.node.is_none()) || !autograd::is_grad_enabled() {
         return None;
     }
-    Some(autograd::operation(operands.map(|operand| operand.node.clone()), vjp()))
+    Some(autograd::operation(nodes_of(operands), vjp()))
+}
+
+/// The nodes of up to three operands.
+fn nodes_of(operands: &[&Payload]) -> [Tracked; 3] {
+    let mut nodes = [const { None }; 3];
+    for (node, operand) in nodes.iter_mut().zip(operands) {
+        node.clone_from(&operand.node);
+    }
+    nodes
 }
 
 /// A function of one operand to a fresh result of the same shape.
@@ -384,16 +391,13 @@ pub(crate) fn map1<F>(
 where
     F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
 {
-    if let Some(result) = direct::map(site, src, |from| dtype(from).ok(), map, &vjp) {
-        return Ok(result);
-    }
     call(op, site, |local| {
         let pins = pin(local, op, [src])?;
         let [a] = pins.arrays();
         let out = fresh(local, op, device(&a), dtype(a.dtype)?, a.layout.shape(), false)?;
         launch(device(&a), &map.kernel(view(&a), out.view()))?;
-        let made = Made { storage: &out.storage, dtype: out.dtype, layout: &out.layout };
-        let node = record([&a], || vjp(&a, &made));
+        let made = Made { storage: &out.storage, layout: &out.layout };
+        let node = record(&[&a], || vjp(&a, &made));
         adopt(local, op, out, src, node, site)
     })
 }
@@ -401,47 +405,5 @@ where
 /// What a derivative may save of the result.
 pub(crate) struct Made<'a> {
     pub(crate) storage: &'a Storage,
-    pub(crate) dtype: DType,
     pub(crate) layout: &'a Layout,
-}
-
-impl Made<'_> {
-    /// By reference, to be written.
-    fn at(&self) -> At<'_> {
-        At::new(self.storage.buffer().span(), self.dtype, self.layout)
-    }
-}
-
-fn at<'a>(array: &'a Pinned<'_>) -> At<'a> {
-    At::new(array.storage.buffer().span(), array.dtype, &array.layout)
-}
-
-/// A function of one operand on the host, at once. The result is fresh.
-#[inline]
-pub(crate) fn map_on_host(map: Map, x: &Pinned<'_>, made: &Made<'_>) -> Result<()> {
-    // SAFETY: as in `launch`, for two operands: the source is pinned, the destination fresh.
-    #[allow(unsafe_code)]
-    unsafe {
-        cpu::map(map, at(x), made.at())
-    }
-}
-
-/// As [`map_on_host`], of two operands.
-#[inline]
-pub(crate) fn binary_on_host(op: BinaryOp, x: &Pinned<'_>, y: &Pinned<'_>, made: &Made<'_>) -> Result<()> {
-    // SAFETY: as in `map_on_host`.
-    #[allow(unsafe_code)]
-    unsafe {
-        cpu::binary(op, at(x), at(y), made.at())
-    }
-}
-
-/// As [`map_on_host`], a product of matrices.
-#[inline]
-pub(crate) fn matmul_on_host(x: &Pinned<'_>, y: &Pinned<'_>, made: &Made<'_>) -> Result<()> {
-    // SAFETY: as in `map_on_host`.
-    #[allow(unsafe_code)]
-    unsafe {
-        cpu::matmul(at(x), at(y), made.at())
-    }
 }

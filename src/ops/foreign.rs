@@ -19,7 +19,7 @@ use crate::device::{
     buffer::{Buffer, Foreign, Span},
     host::pool,
 };
-use crate::memory::{proxy::Proxy, registry::Payload, storage::Storage, workspace};
+use crate::memory::{proxy::Proxy, registry::Parts, storage::Storage, workspace};
 use crate::ops::{
     compose::argument,
     create::{Place, make},
@@ -260,6 +260,6 @@ pub(crate) fn adopt<P: Place + ?Sized>(
 ) -> Result<Proxy> {
     call(op, site, |local| {
         let storage = Storage::new(local, op, buffer)?;
-        place(local, op, Payload { dtype, layout, storage, node: None }, at, site)
+        place(local, op, Parts { dtype, layout: &layout, storage, node: None }, &at, site)
     })
 }

@@ -10,10 +10,13 @@ use crate::base::{
     shape::{Dim, Few, MAX_RANK, Shape},
 };
 use crate::device::kernel::Kernel;
-use crate::memory::{proxy::Proxy, registry::Payload};
+use crate::memory::{
+    proxy::Proxy,
+    registry::{Parts, Payload},
+};
 use crate::ops::{
     check,
-    exec::{adopt, call, composed, device, fresh, launch, pin, record, view, view_as},
+    exec::{adopt, call, composed, device, fresh, launch, once, pin, record, view, view_as},
     unary::one,
     view::zeros_beside,
 };
@@ -68,7 +71,7 @@ impl Proxy {
             let to = shape.with_dim(axis, ids_are_list(name, &i)?);
             let out = fresh(local, name, device(&x), x.dtype, &to, false)?;
             launch(device(&x), &Kernel::IndexSelect { src: view(&x), ids: view(&i), axis, dst: out.view() })?;
-            let node = record([&x], || {
+            let node = record(&[&x], || {
                 let ids = Saved::of(&i, name, site);
                 move |grad: &Proxy, _| {
                     let whole = zeros_beside(grad, &shape)?;
@@ -93,7 +96,7 @@ impl Proxy {
         }
         let dims: Few = ids.dims().iter().copied().chain([width]).collect();
         let rows = || self.index_select(&ids.flatten_all()?, 0)?.reshape(dims);
-        composed("embedding", Location::caller(), self, rows)
+        composed("embedding", Location::caller(), self, &mut once(rows))
     }
 
     /// `out[i][j] = self[i][ids[i][j]]` along an axis: the result has the shape of `ids`, whose other axes are at
@@ -116,7 +119,7 @@ impl Proxy {
             fits_inside(name, i.layout.shape(), &shape, axis)?;
             let out = fresh(local, name, device(&x), x.dtype, i.layout.shape(), false)?;
             launch(device(&x), &Kernel::Gather { src: view(&x), ids: view(&i), axis, dst: out.view() })?;
-            let node = record([&x], || {
+            let node = record(&[&x], || {
                 let ids = Saved::of(&i, name, site);
                 move |grad: &Proxy, _| {
                     let whole = zeros_beside(grad, &shape)?;
@@ -159,7 +162,7 @@ impl Proxy {
         let first = arrays.first().ok_or_else(|| nothing("cat"))?.as_ref();
         all_open("cat", arrays)?;
         let axis = dim.to_index(first.shape(), "cat")?;
-        composed("cat", site, first, || join(arrays, axis, false, "cat", site))
+        composed("cat", site, first, &mut || join(arrays, axis, false, "cat", site))
     }
 
     /// Arrays of one shape joined along a new axis. The result belongs to the owner of the first.
@@ -172,7 +175,7 @@ impl Proxy {
         let first = arrays.first().ok_or_else(|| nothing("stack"))?.as_ref();
         all_open("stack", arrays)?;
         let axis = dim.to_index_plus_one(first.shape(), "stack")?;
-        composed("stack", site, first, || join(arrays, axis, true, "stack", site))
+        composed("stack", site, first, &mut || join(arrays, axis, true, "stack", site))
     }
 }
 
@@ -192,7 +195,7 @@ impl AsRef<Proxy> for Proxy {
 
 /// Adds rows in place into an array that the caller alone has.
 fn index_add_into(whole: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, name: &'static str) -> Result<()> {
-    crate::ops::inplace::into(whole, [ids, src], name, Location::caller(), |dst, [ids, src]| Kernel::IndexAdd {
+    crate::ops::inplace::into(whole, [ids, src], name, Location::caller(), &|dst, [ids, src]| Kernel::IndexAdd {
         dst,
         ids,
         src,
@@ -201,7 +204,7 @@ fn index_add_into(whole: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, name: &'
 }
 
 fn scatter_add_into(whole: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, name: &'static str) -> Result<()> {
-    crate::ops::inplace::into(whole, [ids, src], name, Location::caller(), |dst, [ids, src]| Kernel::ScatterAdd {
+    crate::ops::inplace::into(whole, [ids, src], name, Location::caller(), &|dst, [ids, src]| Kernel::ScatterAdd {
         dst,
         ids,
         src,
@@ -235,7 +238,7 @@ fn put_into_copy(base: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, put: Put, 
             Put::Scatter => Kernel::ScatterAdd { dst, ids, src, axis },
         };
         launch(device(&x), &kernel)?;
-        let node = record([&x, &s], || {
+        let node = record(&[&x, &s], || {
             let ids = Saved::of(&i, name, site);
             move |grad: &Proxy, needs: [bool; 3]| {
                 let of_src = || match put {
@@ -295,8 +298,7 @@ fn join<T: AsRef<Proxy>>(arrays: &[T], axis: usize, stacked: bool, name: &'stati
             let own = fitting(&p.layout)?;
             let size = own.dims()[axis];
             let place: Layout = out.layout.narrow(axis, start, size)?;
-            let dst = crate::device::kernel::View::new(out.storage.buffer().span(), out.dtype, place);
-            launch(device(&head), &Kernel::Copy { src: view_as(&p, own), dst })?;
+            launch(device(&head), &Kernel::Copy { src: view_as(&p, &own), dst: out.view_as(&place) })?;
             start += size;
         }
         adopt(local, name, out, first, None, site)
@@ -324,7 +326,7 @@ fn tie(values: &Proxy, part: &Proxy, axis: usize, start: usize, size: Option<usi
     call(name, site, |local| {
         let pins = pin(local, name, [values, part])?;
         let [v, p] = pins.arrays();
-        let node = record([&v, &p], || {
+        let node = record(&[&v, &p], || {
             move |grad: &Proxy, _: [bool; 3]| -> Result<Grads> {
                 let own = match size {
                     Some(size) => grad.narrow(axis, start, size)?,
@@ -333,7 +335,7 @@ fn tie(values: &Proxy, part: &Proxy, axis: usize, start: usize, size: Option<usi
                 Ok([Some(grad.clone()), Some(own), None])
             }
         });
-        let payload = Payload { dtype: v.dtype, layout: v.layout, storage: v.storage.clone(), node };
-        crate::ops::exec::adopt_payload(local, name, payload, values, site)
+        let parts = Parts { dtype: v.dtype, layout: &v.layout, storage: v.storage.clone(), node };
+        crate::ops::exec::adopt_parts(local, name, parts, values, site)
     })
 }

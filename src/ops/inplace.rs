@@ -22,6 +22,9 @@ use crate::ops::{
 /// Attempts to get the exclusive right to a storage before giving up.
 const ATTEMPTS: u32 = 1 << 16;
 
+/// A kernel that changes the first view in place and reads the others.
+pub(crate) type Change<'k, const N: usize> = dyn for<'v> Fn(View<'v>, [View<'v>; N]) -> Kernel<View<'v>> + 'k;
+
 /// Runs a kernel that changes `dst` in place and reads `N` others.
 ///
 /// A source that shares bytes with `dst` is copied first. Fails without a change if the bytes are in use by a call
@@ -31,7 +34,7 @@ pub(crate) fn into<const N: usize>(
     sources: [&Proxy; N],
     name: &'static str,
     site: Site,
-    kernel: impl Fn(View, [View; N]) -> Kernel,
+    kernel: &Change<'_, N>,
 ) -> Result<()> {
     let mut copies: [Option<Proxy>; N] = [const { None }; N];
     for (copy, source) in copies.iter_mut().zip(sources) {
@@ -43,7 +46,7 @@ pub(crate) fn into<const N: usize>(
     let sources: [&Proxy; N] = std::array::from_fn(|i| copies[i].as_ref().unwrap_or(sources[i]));
     let mut turns = 0;
     loop {
-        if attempt(dst, sources, name, site, &kernel)? {
+        if attempt(dst, sources, name, site, kernel)? {
             return Ok(());
         }
         if turns > ATTEMPTS {
@@ -59,7 +62,7 @@ fn attempt<const N: usize>(
     sources: [&Proxy; N],
     name: &'static str,
     site: Site,
-    kernel: &impl Fn(View, [View; N]) -> Kernel,
+    kernel: &Change<'_, N>,
 ) -> Result<bool> {
     call(name, site, |local| {
         let pins = pin(local, name, [dst])?;
@@ -112,7 +115,7 @@ fn assign(dst: &Proxy, rhs: &Proxy, op: BinaryOp, name: &'static str, site: Site
             .map_err(|_| Error::shapes(name, &shape, &other, "the right side does not broadcast to the left".into()))?;
         &wide
     };
-    into(dst, [rhs], name, site, |dst, [rhs]| Kernel::BinaryAssign { op, dst, rhs })
+    into(dst, [rhs], name, site, &|dst, [rhs]| Kernel::BinaryAssign { op, dst, rhs })
 }
 
 macro_rules! assignments {
@@ -171,7 +174,7 @@ macro_rules! unary_assignments {
                     let (name, site) = (stringify!($name), Location::caller());
                     let wanted = if $float { check::float } else { check::number };
                     wanted(name, self.dtype())?;
-                    into(self, [], name, site, |dst, []| Kernel::UnaryAssign { op: UnaryOp::$op, dst })?;
+                    into(self, [], name, site, &|dst, []| Kernel::UnaryAssign { op: UnaryOp::$op, dst })?;
                     Ok(self.clone())
                 }
             )*
@@ -216,7 +219,7 @@ impl Proxy {
     #[track_caller]
     pub fn affine_(&self, mul: f64, add: f64) -> Result<Proxy> {
         check::number("affine_", self.dtype())?;
-        into(self, [], "affine_", Location::caller(), |dst, []| Kernel::AffineAssign { dst, mul, add })?;
+        into(self, [], "affine_", Location::caller(), &|dst, []| Kernel::AffineAssign { dst, mul, add })?;
         Ok(self.clone())
     }
 
@@ -226,7 +229,7 @@ impl Proxy {
     /// As [`Proxy::add_`].
     #[track_caller]
     pub fn fill_(&self, value: f64) -> Result<Proxy> {
-        into(self, [], "fill_", Location::caller(), |dst, []| Kernel::Fill { dst, value })?;
+        into(self, [], "fill_", Location::caller(), &|dst, []| Kernel::Fill { dst, value })?;
         Ok(self.clone())
     }
 
@@ -253,7 +256,7 @@ impl Proxy {
         if dtype != other_dtype {
             return Err(Error::DTypeMismatch { op: name, lhs: dtype, rhs: other_dtype });
         }
-        into(self, [src], name, site, |dst, [src]| Kernel::Copy { src, dst })
+        into(self, [src], name, site, &|dst, [src]| Kernel::Copy { src, dst })
     }
 
     /// Gives this array the content of another (shape, dtype, bytes and all), for all its handles, and closes the

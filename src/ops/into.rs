@@ -10,12 +10,12 @@ use crate::base::{
     dtype::DType,
     error::{Error, Result, Site},
 };
-use crate::device::kernel::{BinaryOp, CmpOp, Kernel, UnaryOp, View};
+use crate::device::kernel::{BinaryOp, CmpOp, Kernel, UnaryOp};
 use crate::memory::proxy::Proxy;
 use crate::ops::{
     binary, check,
     compose::{renamed, whole},
-    inplace::into,
+    inplace::{Change, into},
     scalar::TensorOrScalar,
     unary,
 };
@@ -37,7 +37,7 @@ fn kernel<const N: usize>(
     operands: [&Proxy; N],
     dtype: DType,
     (op, site): (&'static str, Site),
-    kernel: impl Fn(View, [View; N]) -> Kernel,
+    kernel: &Change<'_, N>,
     value: impl FnOnce() -> Result<Proxy>,
 ) -> Result<()> {
     check::open(op, &operands)?;
@@ -88,7 +88,7 @@ macro_rules! unary_into {
                     let (op, site) = (stringify!($into), Location::caller());
                     unary::defined(UnaryOp::$op, op, self.dtype())?;
                     check::same_shape(op, self.shape(), out.shape(), "the array that is written must have this shape")?;
-                    let run = |dst, [src]: [View; 1]| Kernel::Unary { op: UnaryOp::$op, src, dst };
+                    let run: &Change<'_, 1> = &|dst, [src]| Kernel::Unary { op: UnaryOp::$op, src, dst };
                     kernel(out, [self], self.dtype(), (op, site), run, || self.$method())
                 }
             )*
@@ -125,7 +125,7 @@ macro_rules! binary_into {
                     let (op, site) = (stringify!($into), Location::caller());
                     binary::defined(BinaryOp::$op, op, self.dtype())?;
                     pair(self, rhs, out, op, false)?;
-                    let run = |dst, [lhs, rhs]: [View; 2]| Kernel::Binary { op: BinaryOp::$op, lhs, rhs, dst };
+                    let run: &Change<'_, 2> = &|dst, [lhs, rhs]| Kernel::Binary { op: BinaryOp::$op, lhs, rhs, dst };
                     kernel(out, [self, rhs], self.dtype(), (op, site), run, || self.$method(rhs))
                 }
 
@@ -138,7 +138,7 @@ macro_rules! binary_into {
                     let (op, site) = (stringify!($wide_into), Location::caller());
                     binary::defined(BinaryOp::$op, op, self.dtype())?;
                     pair(self, rhs, out, op, true)?;
-                    let run = |dst, [lhs, rhs]: [View; 2]| Kernel::Binary { op: BinaryOp::$op, lhs, rhs, dst };
+                    let run: &Change<'_, 2> = &|dst, [lhs, rhs]| Kernel::Binary { op: BinaryOp::$op, lhs, rhs, dst };
                     kernel(out, [self, rhs], self.dtype(), (op, site), run, || self.$wide(rhs))
                 }
             )*
@@ -168,7 +168,7 @@ macro_rules! compare_into {
                 pub fn $into(&self, rhs: &Proxy, out: &Proxy) -> Result<()> {
                     let (op, site) = (stringify!($into), Location::caller());
                     pair(self, rhs, out, op, false)?;
-                    let run = |dst, [lhs, rhs]: [View; 2]| Kernel::Compare { op: CmpOp::$op, lhs, rhs, dst };
+                    let run: &Change<'_, 2> = &|dst, [lhs, rhs]| Kernel::Compare { op: CmpOp::$op, lhs, rhs, dst };
                     kernel(out, [self, rhs], DType::U8, (op, site), run, || self.$method(rhs))
                 }
             )*
@@ -285,7 +285,7 @@ impl Proxy {
         let (op, site) = ("affine_into", Location::caller());
         check::number(op, self.dtype())?;
         check::same_shape(op, self.shape(), out.shape(), "the array that is written must have this shape")?;
-        let run = |dst, [src]: [View; 1]| Kernel::Affine { src, dst, mul, add };
+        let run: &Change<'_, 1> = &|dst, [src]| Kernel::Affine { src, dst, mul, add };
         kernel(out, [self], self.dtype(), (op, site), run, || self.affine(mul, add))
     }
 

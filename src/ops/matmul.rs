@@ -11,8 +11,8 @@ use crate::base::{
 use crate::device::kernel::{BinaryOp, Kernel};
 use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::{
-    check, direct,
-    exec::{adopt, call, composed, device, fresh, launch, pin, record, view_as},
+    check,
+    exec::{adopt, call, composed, device, fresh, launch, pin, record, view, view_as},
 };
 
 impl Proxy {
@@ -49,20 +49,21 @@ impl Proxy {
 }
 
 fn matmul(lhs: &Proxy, rhs: &Proxy, name: &'static str, broadcast: bool, site: Site) -> Result<Proxy> {
-    if let Some(result) = direct::matmul(site, lhs, rhs, |a, b| gradient(a, b, name, site)) {
-        return Ok(result);
-    }
     call(name, site, |local| {
         let pins = pin(local, name, [lhs, rhs])?;
         let [a, b] = pins.arrays();
         check::same_device(name, &a, &b)?;
         check::same_dtype(name, &a, &b)?;
         check::number(name, a.dtype)?;
-        let (shape, left, right) = align(name, &a, &b, broadcast)?;
+        let (shape, wide) = match (a.layout.dims(), b.layout.dims()) {
+            (&[m, k], &[inner, n]) if k == inner => (Shape::from((m, n)), None),
+            _ => align(name, &a, &b, broadcast).map(|(shape, left, right)| (shape, Some([left, right])))?,
+        };
+        let (left, right) = wide.as_ref().map_or((&a.layout, &b.layout), |[left, right]| (left, right));
         let out = fresh(local, name, device(&a), a.dtype, &shape, false)?;
         let kernel = Kernel::Matmul { lhs: view_as(&a, left), rhs: view_as(&b, right), dst: out.view() };
         launch(device(&a), &kernel)?;
-        let node = record([&a, &b], || gradient(&a, &b, name, site));
+        let node = record(&[&a, &b], || gradient(&a, &b, name, site));
         adopt(local, name, out, lhs, node, site)
     })
 }
@@ -134,7 +135,7 @@ impl Proxy {
         let lead = *self.shape();
         if lead.rank() > 2 {
             let last = lead.rank() - 1;
-            return composed(name, site, self, || {
+            return composed(name, site, self, &mut || {
                 let out = self
                     .reshape((lead.dims()[..last].iter().product::<usize>(), lead.dims()[last]))?
                     .linear(weight, bias)?;
@@ -149,15 +150,12 @@ impl Proxy {
             check::number(name, x.dtype)?;
             let [m, k, n] = sizes(name, &x, &w)?;
             let out = fresh(local, name, device(&x), x.dtype, &Shape::from((m, n)), false)?;
-            let kernel = Kernel::Matmul {
-                lhs: view_as(&x, x.layout),
-                rhs: view_as(&w, w.layout.transpose(0, 1)),
-                dst: out.view(),
-            };
+            let turned = w.layout.transpose(0, 1);
+            let kernel = Kernel::Matmul { lhs: view(&x), rhs: view_as(&w, &turned), dst: out.view() };
             launch(device(&x), &kernel)?;
             debug_assert_eq!(x.layout.dims(), [m, k]);
             let Some(bias) = bias else {
-                let node = record([&x, &w], || linear_gradient(&x, &w, name, site));
+                let node = record(&[&x, &w], || linear_gradient(&x, &w, name, site));
                 return adopt(local, name, out, self, node, site);
             };
             let pins = pin(local, name, [bias])?;
@@ -166,8 +164,8 @@ impl Proxy {
             check::same_dtype(name, &x, &b)?;
             check::same_shape(name, b.layout.shape(), &Shape::from(n), "the bias has one number for each output")?;
             let wide = b.layout.broadcast_to(&Shape::from((m, n)), name)?;
-            launch(device(&x), &Kernel::BinaryAssign { op: BinaryOp::Add, dst: out.view(), rhs: view_as(&b, wide) })?;
-            let node = record([&x, &w, &b], || linear_gradient(&x, &w, name, site));
+            launch(device(&x), &Kernel::BinaryAssign { op: BinaryOp::Add, dst: out.view(), rhs: view_as(&b, &wide) })?;
+            let node = record(&[&x, &w, &b], || linear_gradient(&x, &w, name, site));
             adopt(local, name, out, self, node, site)
         })
     }

@@ -14,7 +14,6 @@ pub(crate) mod conv;
 pub(crate) mod convert;
 pub(crate) mod create;
 pub(crate) mod custom;
-pub(crate) mod direct;
 pub mod dlpack;
 pub(crate) mod draws;
 pub(crate) mod einsum;

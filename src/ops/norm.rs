@@ -56,7 +56,7 @@ fn over_rows(x: &Proxy, [scale, shift]: [Option<&Proxy>; 2], ask: Ask) -> Result
         let (scale, shift) = (with_scale.then(|| view(&s)), with_shift.then(|| view(&h)));
         let kernel = Along::Norm { src: view(&a), scale, shift, dst: out.view(), eps, centred };
         launch(device(&a), &Kernel::Along(kernel))?;
-        let node = record([&a, &s, &h], || {
+        let node = record(&[&a, &s, &h], || {
             let (of_x, of_scale) = (Saved::of(&a, op, site), with_scale.then(|| Saved::of(&s, op, site)));
             move |grad: &Proxy, needs: [bool; 3]| {
                 let scale = of_scale.as_ref().map(Saved::get).transpose()?;

@@ -16,7 +16,7 @@ fn step<const N: usize>(
     (name, site): (&'static str, Site),
     targets: [&Proxy; N],
     grad: &Proxy,
-    kernel: impl Fn([View; N], View) -> Kernel,
+    kernel: &dyn for<'v> Fn([View<'v>; N], View<'v>) -> Kernel<View<'v>>,
 ) -> Result<()> {
     let grad = named(site, no_grad(|| grad.contiguous()))?;
     let mut turns = 0;
@@ -74,7 +74,7 @@ impl Proxy {
     ) -> Result<()> {
         let call = ("sgd_step_", Location::caller());
         match velocity {
-            None => step(call, [self], grad, |[param], grad| Kernel::SgdStep {
+            None => step(call, [self], grad, &|[param], grad| Kernel::SgdStep {
                 param,
                 grad,
                 velocity: None,
@@ -82,7 +82,7 @@ impl Proxy {
                 momentum,
                 decay,
             }),
-            Some(velocity) => step(call, [self, velocity], grad, |[param, velocity], grad| Kernel::SgdStep {
+            Some(velocity) => step(call, [self, velocity], grad, &|[param, velocity], grad| Kernel::SgdStep {
                 param,
                 grad,
                 velocity: Some(velocity),
@@ -104,7 +104,7 @@ impl Proxy {
         let [fix1, fix2] = AdamHyper::fixes([beta1, beta2], count);
         let hyper = AdamHyper { rate, beta1, beta2, eps, decay, fix1, fix2, step: count };
         let call = ("adam_step_", Location::caller());
-        step(call, [self, m, v], grad, |[param, m, v], grad| Kernel::AdamStep { param, grad, m, v, hyper })
+        step(call, [self, m, v], grad, &|[param, m, v], grad| Kernel::AdamStep { param, grad, m, v, hyper })
     }
 }
 

@@ -3,7 +3,6 @@
 //! Which element goes where is found on the host; the elements are then picked on their device, so that the gradient is
 //! that of `gather`. NaN counts as the largest; equal elements keep their order.
 
-use std::cmp::Ordering;
 use std::panic::Location;
 
 use crate::base::{
@@ -17,12 +16,36 @@ use crate::ops::{
     compose::{argument, misshapen, number, whole},
 };
 
-fn is_nan<T: WithDType>(x: &T) -> bool {
-    x.partial_cmp(x).is_none()
+/// Of the same order as an element's: the key of all NaNs is the largest, and both zeros have one.
+fn key<T: WithDType>(x: T) -> u64 {
+    const SIGN: u64 = 1 << 63;
+    if T::DTYPE.is_float() {
+        let x = x.to_f64();
+        let bits = if x == 0.0 { 0 } else { x.to_bits() };
+        return match x.is_nan() {
+            true => NAN,
+            false if bits & SIGN == 0 => bits | SIGN,
+            false => !bits,
+        };
+    }
+    let bits = x.to_i128() as u64;
+    if T::DTYPE.is_signed() { bits ^ SIGN } else { bits }
 }
 
-fn order<T: WithDType>(a: &T, b: &T) -> Ordering {
-    a.partial_cmp(b).unwrap_or_else(|| is_nan(a).cmp(&is_nan(b)))
+/// The key of what is no number, which no number has; an integer may.
+const NAN: u64 = u64::MAX;
+
+/// The places of keys in order; equal ones stay in theirs. One sort for all dtypes.
+fn ranked(keys: &[u64], descending: bool) -> Vec<usize> {
+    let flip = if descending { u64::MAX } else { 0 };
+    let mut places: Vec<usize> = (0..keys.len()).collect();
+    places.sort_by_key(|&place| keys[place] ^ flip);
+    places
+}
+
+/// The keys of all elements of an array, in row-major order.
+fn keys_of(x: &Proxy) -> Result<Vec<u64>> {
+    with_type!(x.dtype(), T => Ok(x.to_vec::<T>()?.into_iter().map(key).collect()))
 }
 
 /// The elements along an axis, sorted: for each place of the other axes the indices in order, and whether one is NaN.
@@ -46,17 +69,11 @@ impl Lanes {
             return misshapen(op, x, "at most 2^32 - 1 elements along the axis");
         }
         let (mut ids, mut nan) = (Vec::with_capacity(shape.elem_count()), Vec::new());
-        with_type!(x.dtype(), T => {
-            for lane in turned.to_vec::<T>()?.chunks(size.max(1)) {
-                let mut places: Vec<u32> = (0..size as u32).collect();
-                places.sort_by(|&a, &b| {
-                    let order = order(&lane[a as usize], &lane[b as usize]);
-                    if descending { order.reverse() } else { order }
-                });
-                ids.extend(places);
-                nan.push(lane.iter().any(is_nan));
-            }
-        });
+        let is_float = x.dtype().is_float();
+        for lane in keys_of(&turned)?.chunks(size.max(1)) {
+            ids.extend(ranked(lane, descending).into_iter().map(|place| place as u32));
+            nan.push(is_float && lane.contains(&NAN));
+        }
         Ok(Lanes { axis, last, shape: *turned.shape(), ids, nan })
     }
 
@@ -207,12 +224,13 @@ impl Proxy {
     #[track_caller]
     pub fn unique(&self) -> Result<Proxy> {
         whole("unique", Location::caller(), self, || {
+            let keys = keys_of(self)?;
+            let mut places = ranked(&keys, false);
+            places.dedup_by_key(|&mut place| keys[place]);
+            let (count, mut next) = (places.len(), places.into_iter());
             with_type!(self.dtype(), T => {
-                let mut all = self.to_vec::<T>()?;
-                all.sort_by(order);
-                all.dedup_by(|a, b| order(a, b).is_eq());
-                let count = all.len();
-                Proxy::from_vec(all, count, self.device())
+                let all = self.to_vec::<T>()?;
+                Proxy::from_vec(next.by_ref().map(|place| all[place]).collect(), count, self.device())
             })
         })
     }

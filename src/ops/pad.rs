@@ -7,7 +7,7 @@ use crate::base::{
     layout::Layout,
     shape::Shape,
 };
-use crate::device::kernel::{Kernel, View};
+use crate::device::kernel::Kernel;
 use crate::memory::proxy::Proxy;
 use crate::ops::{
     check,
@@ -48,10 +48,9 @@ fn constant(x: &Proxy, pads: &[(usize, usize)], to: Shape, value: f64, site: Sit
         let out = fresh(local, OP, device(&a), a.dtype, &to, false)?;
         let place = inner(out.layout, pads, &shape)?;
         launch(device(&a), &Kernel::Fill { dst: out.view(), value })?;
-        let dst = View::new(out.storage.buffer().span(), out.dtype, place);
-        launch(device(&a), &Kernel::Copy { src: view(&a), dst })?;
+        launch(device(&a), &Kernel::Copy { src: view(&a), dst: out.view_as(&place) })?;
         let lefts: Vec<usize> = pads.iter().map(|pad| pad.0).collect();
-        let node = record([&a], || {
+        let node = record(&[&a], || {
             move |grad: &Proxy, _: [bool; 3]| {
                 let lead = shape.rank() - lefts.len();
                 let mut part = grad.clone();

@@ -10,15 +10,15 @@ use crate::base::{
     shape::{Shape, ToUsize2},
 };
 use crate::device::{
-    kernel::{Kernel, View},
+    kernel::Kernel,
     window::{PoolOp, Window, Windowed},
 };
-use crate::memory::{proxy::Proxy, registry::Payload};
+use crate::memory::proxy::Proxy;
 use crate::ops::{
     check,
     compose::argument,
     conv::{places, widened},
-    exec::{Fresh, adopt, call, device, fresh, launch, pin, record, view_as},
+    exec::{adopt, call, device, fresh, launch, pin, record, view_as},
     unary::one,
 };
 
@@ -93,10 +93,11 @@ fn pool(x: &Proxy, ask: Ask, way: Way<'_>, ids: bool) -> Result<(Proxy, Option<P
             true => Some(fresh(local, name, device(&a), DType::U32, &shape, false)?),
             false => None,
         };
-        let (src, dst) = (view_as(&a, widened(a.layout)), widened_view(&out));
-        let to = found.as_ref().map(widened_view);
-        launch(device(&a), &Kernel::Window(Windowed::Pool { op, image: src, dst, ids: to, window, adaptive }))?;
-        let node = record([&a], || {
+        let [from, to] = [a.layout, out.layout].map(widened);
+        let ids_to = found.as_ref().map(|found| found.view_as(&to));
+        let (src, dst) = (view_as(&a, &from), out.view_as(&to));
+        launch(device(&a), &Kernel::Windowed(Windowed::Pool { op, image: src, dst, ids: ids_to, window, adaptive }))?;
+        let node = record(&[&a], || {
             let saved = found.as_ref().map(|found| Saved::new(&found.storage, found.dtype, found.layout, name, site));
             move |grad: &Proxy, _: [bool; 3]| Ok(one(gradient(ask, grad, saved.as_ref(), &image, window, adaptive)?))
         });
@@ -104,10 +105,6 @@ fn pool(x: &Proxy, ask: Ask, way: Way<'_>, ids: bool) -> Result<(Proxy, Option<P
         let found = found.filter(|_| ids).map(|found| adopt(local, name, found, x, None, site)).transpose()?;
         Ok((values, found))
     })
-}
-
-fn widened_view(array: &Fresh) -> View {
-    View::new(array.storage.buffer().span(), array.dtype, widened(array.layout))
 }
 
 fn gradient(
@@ -124,13 +121,11 @@ fn gradient(
         let own = [Some(&grad), ids.as_ref()];
         let pins = pin(local, ask.name, [&grad, own[1].unwrap_or(&grad)])?;
         let [g, i] = pins.arrays();
-        let of = |array: &Payload| view_as(array, widened(array.layout));
         let out = fresh(local, ask.name, device(&g), g.dtype, image, false)?;
-        let ids = own[1].is_some().then(|| of(&i));
-        launch(
-            device(&g),
-            &Kernel::Window(Windowed::PoolGrad { grad: of(&g), ids, image: widened_view(&out), window, adaptive }),
-        )?;
+        let [of_g, of_i, to] = [g.layout, i.layout, out.layout].map(widened);
+        let ids = own[1].is_some().then(|| view_as(&i, &of_i));
+        let (from, image) = (view_as(&g, &of_g), out.view_as(&to));
+        launch(device(&g), &Kernel::Windowed(Windowed::PoolGrad { grad: from, ids, image, window, adaptive }))?;
         adopt(local, ask.name, out, &grad, None, ask.site)
     })
 }

@@ -44,7 +44,7 @@ fn reduce(src: &Proxy, axes: impl FnOnce(&Shape) -> Result<Axes>, ask: Ask) -> R
         }
         let out = fresh(local, name, device(&a), a.dtype, &axes.reduced(&shape, keep), false)?;
         launch(device(&a), &Kernel::Reduce { op, src: view(&a), axes, dst: out.view() })?;
-        let node = record([&a], || gradient(ask, &a, &out, axes));
+        let node = record(&[&a], || gradient(ask, &a, &out, axes));
         adopt(local, name, out, src, node, site)
     })
 }

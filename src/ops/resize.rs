@@ -8,7 +8,7 @@ use crate::base::{
     shape::Shape,
 };
 use crate::device::{
-    kernel::{Kernel, View},
+    kernel::Kernel,
     window::{ResizeOp, Spacing, Windowed},
 };
 use crate::memory::proxy::Proxy;
@@ -54,11 +54,11 @@ fn resize(x: &Proxy, out: &[usize], ask: Ask, spacing: impl FnOnce(&[usize]) -> 
         let spacing = spacing(&from.dims()[2..])?;
         let dst = fresh(local, name, device(&a), a.dtype, &shape, false)?;
         if shape.elem_count() > 0 {
-            let to = View::new(dst.storage.buffer().span(), dst.dtype, image_of(dst.layout));
-            let image = view_as(&a, image_of(a.layout));
-            launch(device(&a), &Kernel::Window(Windowed::Resize { op, image, dst: to, spacing }))?;
+            let [from, to] = [a.layout, dst.layout].map(image_of);
+            let kernel = Windowed::Resize { op, image: view_as(&a, &from), dst: dst.view_as(&to), spacing };
+            launch(device(&a), &Kernel::Windowed(kernel))?;
         }
-        let node = record([&a], || move |grad: &Proxy, _: [bool; 3]| Ok(one(gradient(ask, grad, &from, spacing)?)));
+        let node = record(&[&a], || move |grad: &Proxy, _: [bool; 3]| Ok(one(gradient(ask, grad, &from, spacing)?)));
         adopt(local, name, dst, x, node, site)
     })
 }
@@ -71,9 +71,10 @@ fn gradient(ask: Ask, grad: &Proxy, image: &Shape, spacing: Spacing) -> Result<P
         let is_empty = g.layout.shape().elem_count() == 0;
         let out = fresh(local, ask.name, device(&g), g.dtype, image, is_empty)?;
         if !is_empty {
-            let to = View::new(out.storage.buffer().span(), out.dtype, image_of(out.layout));
-            let from = view_as(&g, image_of(g.layout));
-            launch(device(&g), &Kernel::Window(Windowed::ResizeGrad { op: ask.op, grad: from, image: to, spacing }))?;
+            let [from, to] = [g.layout, out.layout].map(image_of);
+            let kernel =
+                Windowed::ResizeGrad { op: ask.op, grad: view_as(&g, &from), image: out.view_as(&to), spacing };
+            launch(device(&g), &Kernel::Windowed(kernel))?;
         }
         adopt(local, ask.name, out, &grad, None, ask.site)
     })

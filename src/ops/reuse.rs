@@ -10,12 +10,12 @@ use crate::array::autograd::is_grad_enabled;
 use crate::base::error::{Error, Result, Site};
 use crate::device::{
     graph::is_capturing,
-    kernel::{Kernel, View},
+    kernel::{BinaryOp, Kernel, UnaryOp},
 };
 use crate::memory::{
     owner::Owner,
     proxy::Proxy,
-    registry::{Payload, Tracked},
+    registry::{Parts, Payload, Tracked},
     switch,
 };
 use crate::ops::{
@@ -55,6 +55,18 @@ pub(crate) fn is_recorded(operand: &Payload) -> bool {
     operand.node.is_some() && is_grad_enabled()
 }
 
+/// What is done to the operand that is given up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change {
+    Unary(UnaryOp),
+    Affine {
+        mul: f64,
+        add: f64,
+    },
+    /// With the other operand on the right.
+    Binary(BinaryOp),
+}
+
 /// What came of an attempt to write a result into the bytes of an operand.
 pub(crate) enum Reused {
     Made(Proxy),
@@ -72,8 +84,8 @@ pub(crate) fn instead(
     own: Proxy,
     other: Option<&Proxy>,
     first: Option<&Proxy>,
-    node: impl FnOnce(&Payload, Option<&Payload>) -> Option<Tracked>,
-    kernel: impl FnOnce(View, Option<View>) -> Kernel,
+    node: &dyn Fn(&Payload, Option<&Payload>) -> Option<Tracked>,
+    change: Change,
 ) -> Result<Reused> {
     call(op, site, |local| {
         // The other operand stays announced; `own` must not be when it is taken.
@@ -103,12 +115,20 @@ pub(crate) fn instead(
         };
         if taken.storage.references() > held {
             // Somebody found the array by its key in between, and made a view of it.
-            return adopt_for(local, op, taken, first, site).map(Reused::Not);
+            let Payload { dtype, layout, storage, node } = taken;
+            return adopt_for(local, op, Parts { dtype, layout: &layout, storage, node }, first, site).map(Reused::Not);
         }
-        let wide =
-            other.map(|other| Ok::<_, Error>(view_as(other, other.layout.broadcast_to(taken.layout.shape(), op)?)));
-        launch(device(&taken), &kernel(view(&taken), wide.transpose()?))?;
-        let payload = Payload { node, ..taken };
-        adopt_for(local, op, payload, first, site).map(Reused::Made)
+        let wide = other.map(|other| other.layout.broadcast_to(taken.layout.shape(), op)).transpose()?;
+        let other = other.zip(wide.as_ref()).map(|(other, wide)| view_as(other, wide));
+        let dst = view(&taken);
+        let kernel = match (change, other) {
+            (Change::Unary(op), _) => Kernel::UnaryAssign { op, dst },
+            (Change::Affine { mul, add }, _) => Kernel::AffineAssign { dst, mul, add },
+            (Change::Binary(op), Some(rhs)) => Kernel::BinaryAssign { op, dst, rhs },
+            (Change::Binary(_), None) => return Err(Error::msg("a function of two operands has two")),
+        };
+        launch(device(&taken), &kernel)?;
+        let Payload { dtype, layout, storage, .. } = taken;
+        adopt_for(local, op, Parts { dtype, layout: &layout, storage, node }, first, site).map(Reused::Made)
     })
 }

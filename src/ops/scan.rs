@@ -29,7 +29,7 @@ fn sums(x: &Proxy, dim: impl Dim, reverse: bool, name: &'static str, site: Site)
         let out = fresh(local, name, device(&a), a.dtype, a.layout.shape(), false)?;
         let kernel = Along::Scan { op: ScanOp::Sum, src: view(&a), dst: out.view(), ids: None, axis, reverse };
         launch(device(&a), &Kernel::Along(kernel))?;
-        let node = record([&a], || move |grad: &Proxy, _: [bool; 3]| Ok(one(sums(grad, axis, !reverse, name, site)?)));
+        let node = record(&[&a], || move |grad: &Proxy, _: [bool; 3]| Ok(one(sums(grad, axis, !reverse, name, site)?)));
         adopt(local, name, out, x, node, site)
     })
 }
@@ -60,7 +60,7 @@ fn extremes(x: &Proxy, dim: impl Dim, op: ScanOp, name: &'static str, site: Site
         let to = Some(ids.view());
         let kernel = Along::Scan { op, src: view(&a), dst: out.view(), ids: to, axis, reverse: false };
         launch(device(&a), &Kernel::Along(kernel))?;
-        let node = record([&a], || {
+        let node = record(&[&a], || {
             let saved = Saved::new(&ids.storage, ids.dtype, ids.layout, name, site);
             move |grad: &Proxy, _: [bool; 3]| Ok(one(gathered(grad, &saved.get()?, axis, &shape)?))
         });
@@ -109,7 +109,7 @@ impl Proxy {
             let (src, dst) = (view(&a), out.view());
             let kernel = Along::Scan { op: ScanOp::Prod, src, dst, ids: None, axis, reverse: false };
             launch(device(&a), &Kernel::Along(kernel))?;
-            let node = record([&a], || {
+            let node = record(&[&a], || {
                 let saved = Saved::of(&a, name, site);
                 move |grad: &Proxy, _: [bool; 3]| Ok(one(products_grad(&saved.get()?, grad, axis, name, site)?))
             });

@@ -63,7 +63,7 @@ impl Proxy {
             let kernel =
                 Kernel::CrossEntropy { logits: view(&x), labels: view(&l), probs: probs.view(), loss: loss.view() };
             launch(device(&x), &kernel)?;
-            let node = record([&x], || {
+            let node = record(&[&x], || {
                 let probs = Saved::new(&probs.storage, probs.dtype, probs.layout, name, site);
                 let labels = Saved::of(&l, name, site);
                 move |grad: &Proxy, _| Ok(one(cross_entropy_grad(&probs.get()?, &labels.get()?, grad, site)?))
@@ -89,13 +89,13 @@ fn cross_entropy_grad(probs: &Proxy, labels: &Proxy, grad: &Proxy, site: Site) -
 fn along<A: Dim>(src: &Proxy, dim: A, log: bool, name: &'static str, site: Site) -> Result<Proxy> {
     let shape = *src.shape();
     if shape.rank() == 0 {
-        return composed(name, site, src, || over_last(&src.reshape(1)?, log, name, site)?.reshape(()));
+        return composed(name, site, src, &mut || over_last(&src.reshape(1)?, log, name, site)?.reshape(()));
     }
     let (axis, last) = (dim.to_index(&shape, name)?, shape.rank() - 1);
     if axis == last && shape.rank() == 2 {
         return over_rows(src, log, name, site);
     }
-    composed(name, site, src, || match axis == last {
+    composed(name, site, src, &mut || match axis == last {
         true => over_last(src, log, name, site),
         false => over_last(&src.transpose(axis, last)?, log, name, site)?.transpose(axis, last),
     })
@@ -115,7 +115,7 @@ fn over_rows(src: &Proxy, log: bool, name: &'static str, site: Site) -> Result<P
         check::float(name, x.dtype)?;
         let out = fresh(local, name, device(&x), x.dtype, x.layout.shape(), false)?;
         launch(device(&x), &Kernel::Softmax { src: view(&x), dst: out.view(), log })?;
-        let node = record([&x], || {
+        let node = record(&[&x], || {
             let saved = Saved::new(&out.storage, out.dtype, out.layout, name, site);
             move |grad: &Proxy, _| Ok(one(softmax_grad(&saved.get()?, grad, log, name, site)?))
         });

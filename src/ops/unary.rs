@@ -15,7 +15,7 @@ use crate::ops::{
     check,
     compose::{argument, whole},
     exec::{adopt, call, device, fresh, launch, map1, pin, record, view},
-    reuse::{Operand, Reused, instead, is_recorded},
+    reuse::{Change, Operand, Reused, instead, is_recorded},
     scalar::{TensorOrScalar, with_operand},
 };
 
@@ -44,9 +44,9 @@ fn unary_of(src: Operand<'_>, op: UnaryOp, name: &'static str, needs: Needs, sit
     let node = |a: &Payload, _: Option<&Payload>| {
         let free = !is_recorded(a) || !matches!(needs, Needs::Input(_));
         let known = defined(op, name, a.dtype).is_ok();
-        (free && known).then(|| record([a], || vjp(needs, a, (&a.storage, a.layout), name, site)))
+        (free && known).then(|| record(&[a], || vjp(needs, a, (&a.storage, a.layout), name, site)))
     };
-    match instead((name, site), src, None, None, node, |dst, _| Kernel::UnaryAssign { op, dst })? {
+    match instead((name, site), src, None, None, &node, Change::Unary(op))? {
         Reused::Made(result) => Ok(result),
         Reused::Not(src) => unary(&src, op, name, needs, site),
     }
@@ -60,9 +60,9 @@ pub(crate) fn affine_of(x: Operand<'_>, mul: f64, add: f64, (name, site): (&'sta
         Operand::Given(x) => {
             let node = |a: &Payload, _: Option<&Payload>| {
                 check::number(name, a.dtype).ok()?;
-                Some(record([a], vjp))
+                Some(record(&[a], vjp))
             };
-            match instead((name, site), x, None, None, node, |dst, _| Kernel::AffineAssign { dst, mul, add })? {
+            match instead((name, site), x, None, None, &node, Change::Affine { mul, add })? {
                 Reused::Made(result) => return Ok(result),
                 Reused::Not(x) => Operand::Given(x),
             }
@@ -312,7 +312,7 @@ pub(crate) fn copy_as(src: &Proxy, shape: &Shape, name: &'static str, site: Site
         launch(device(&a), &Kernel::Copy { src: view(&a), dst: out.view() })?;
         out.layout = crate::base::layout::Layout::contiguous(*shape);
         let from = *a.layout.shape();
-        let node = record([&a], || move |grad: &Proxy, _| Ok(one(grad.reshape(from)?)));
+        let node = record(&[&a], || move |grad: &Proxy, _| Ok(one(grad.reshape(from)?)));
         adopt(local, name, out, src, node, site)
     })
 }

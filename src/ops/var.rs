@@ -9,11 +9,11 @@ use crate::base::{
     error::{Error, Result},
     shape::Shape,
 };
-use crate::memory::{proxy::Proxy, registry::Payload, workspace::Workspace};
+use crate::memory::{proxy::Proxy, registry::Parts, workspace::Workspace};
 use crate::ops::{
     check,
     create::{NdLiteral, Place},
-    exec::{adopt_payload, call, named, pin},
+    exec::{adopt_parts, call, named, pin},
 };
 
 /// An array of floats that gradients are recorded for: a leaf of the graph. Dereferences to [`Proxy`].
@@ -54,8 +54,8 @@ impl Var {
             let pins = pin(local, "var", [&copy])?;
             let [pinned] = pins.arrays();
             let (storage, layout, dtype) = (pinned.storage.clone(), pinned.layout, pinned.dtype);
-            let payload = Payload { dtype, layout, storage, node: leaf() };
-            Ok(Var(adopt_payload(local, "var", payload, array, site)?))
+            let parts = Parts { dtype, layout: &layout, storage, node: leaf() };
+            Ok(Var(adopt_parts(local, "var", parts, array, site)?))
         })
         .inspect(|_| copy.close())
     }

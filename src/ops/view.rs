@@ -8,10 +8,10 @@ use crate::base::{
     layout::Layout,
     shape::{D, Dim, Few, MAX_RANK, Shape, ShapeWithOneHole},
 };
-use crate::memory::{proxy::Proxy, registry::Payload, workspace};
+use crate::memory::{proxy::Proxy, registry::Parts, workspace};
 use crate::ops::{
     check,
-    exec::{adopt_payload, call, composed_at, pin, record, steps},
+    exec::{adopt_parts, call, composed_at, pin, record, steps},
     unary::{copy_as, copy_of, one},
 };
 
@@ -30,9 +30,9 @@ where
         let pins = pin(local, op, [src])?;
         let [a] = pins.arrays();
         let layout = layout(&a.layout)?;
-        let node = record([&a], || vjp(&a.layout));
-        let payload = Payload { dtype: a.dtype, layout, storage: a.storage.clone(), node };
-        adopt_payload(local, op, payload, src, site)
+        let node = record(&[&a], || vjp(&a.layout));
+        let parts = Parts { dtype: a.dtype, layout: &layout, storage: a.storage.clone(), node };
+        adopt_parts(local, op, parts, src, site)
     })
 }
 
@@ -236,7 +236,7 @@ impl Proxy {
     /// As [`Proxy::get`] and [`Proxy::attach`].
     #[track_caller]
     pub fn get_in(&self, manager: &crate::NdManager, index: usize) -> Result<Proxy> {
-        composed_at("get", Location::caller(), manager, || self.get(index))
+        composed_at("get", Location::caller(), manager, &mut || self.get(index))
     }
 
     /// An axis of size 1 removed; an axis of another size stays.
@@ -343,13 +343,13 @@ impl Proxy {
             if a.storage.part().is_some() {
                 return Ok(None);
             }
-            let payload = Payload { dtype: a.dtype, layout: a.layout, storage: a.storage.clone(), node: None };
-            handle_owned(local, op, payload, site).map(Some)
+            let parts = Parts { dtype: a.dtype, layout: &a.layout, storage: a.storage.clone(), node: None };
+            handle_owned(local, op, parts, site).map(Some)
         })?;
         match shared {
             Some(shared) => Ok(shared),
             // A workspace's bytes are copied.
-            None => workspace::outside(|| no_grad(|| steps(site, || copy_of(self, op, site)))),
+            None => workspace::outside(|| no_grad(|| steps(site, &mut || copy_of(self, op, site)))),
         }
     }
 }

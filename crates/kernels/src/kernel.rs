@@ -10,55 +10,22 @@ use crate::base::{
     shape::{Axes, Shape},
 };
 use crate::{along::Along, span::Span, window::Windowed};
+use Access::{Read, ReadWrite, Write};
 
-/// An operand: some elements of a buffer.
+/// An operand: some elements of a buffer, with their layout by reference, as long as the work is submitted at once.
 ///
-/// Having one tells that every place it leads to lies inside the span, checked by [`View::new`].
+/// It promises nothing: the host's kernels look at the bounds again, and other devices get [`OwnedView`]s.
 #[derive(Clone, Copy, Debug)]
-pub struct View {
-    span: Span,
-    dtype: DType,
-    layout: Layout,
-}
-
-impl View {
-    #[inline]
-    pub fn new(span: Span, dtype: DType, layout: Layout) -> Self {
-        let end = layout.bounds().map(|(_, end)| end);
-        let fits = |end: usize| end <= span.bytes() / dtype.size_in_bytes();
-        assert!(end.is_some_and(fits), "a view stays inside its buffer");
-        View { span, dtype, layout }
-    }
-
-    #[inline]
-    pub fn span(&self) -> Span {
-        self.span
-    }
-
-    #[inline]
-    pub fn dtype(&self) -> DType {
-        self.dtype
-    }
-
-    #[inline]
-    pub fn layout(&self) -> &Layout {
-        &self.layout
-    }
-}
-
-/// An operand by reference, for calls on the host that build no kernel. Unlike a [`View`] it promises nothing: the
-/// host's kernels look at the bounds again.
-#[derive(Clone, Copy, Debug)]
-pub struct At<'a> {
+pub struct View<'a> {
     span: Span,
     dtype: DType,
     layout: &'a Layout,
 }
 
-impl<'a> At<'a> {
+impl<'a> View<'a> {
     #[inline(always)]
     pub fn new(span: Span, dtype: DType, layout: &'a Layout) -> Self {
-        At { span, dtype, layout }
+        View { span, dtype, layout }
     }
 
     #[inline(always)]
@@ -77,10 +44,49 @@ impl<'a> At<'a> {
     }
 }
 
-impl<'a> From<&'a View> for At<'a> {
-    #[inline(always)]
-    fn from(view: &'a View) -> Self {
-        At { span: view.span, dtype: view.dtype, layout: &view.layout }
+/// An operand of work that waits: owned.
+///
+/// Having one tells that every place it leads to lies inside the span, checked by [`OwnedView::new`].
+#[derive(Clone, Copy, Debug)]
+pub struct OwnedView {
+    span: Span,
+    dtype: DType,
+    layout: Layout,
+}
+
+impl OwnedView {
+    #[inline]
+    pub fn new(span: Span, dtype: DType, layout: Layout) -> Self {
+        let end = layout.bounds().map(|(_, end)| end);
+        let fits = |end: usize| end <= span.bytes() / dtype.size_in_bytes();
+        assert!(end.is_some_and(fits), "a view stays inside its buffer");
+        OwnedView { span, dtype, layout }
+    }
+
+    #[inline]
+    pub fn span(&self) -> Span {
+        self.span
+    }
+
+    #[inline]
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    #[inline]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    #[inline]
+    pub fn borrowed(&self) -> View<'_> {
+        View { span: self.span, dtype: self.dtype, layout: &self.layout }
+    }
+}
+
+impl From<&View<'_>> for OwnedView {
+    fn from(view: &View<'_>) -> Self {
+        OwnedView::new(view.span, view.dtype, *view.layout)
     }
 }
 
@@ -96,7 +102,8 @@ pub enum Map {
 }
 
 impl Map {
-    pub fn kernel(self, src: View, dst: View) -> Kernel {
+    #[inline(always)]
+    pub fn kernel<'a>(self, src: View<'a>, dst: View<'a>) -> Kernel<View<'a>> {
         match self {
             Map::Unary(op) => Kernel::Unary { op, src, dst },
             Map::Affine { mul, add } => Kernel::Affine { src, dst, mul, add },
@@ -206,85 +213,153 @@ pub enum GradOp {
     Cos,
 }
 
+/// What a kernel does with an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    Write,
+    ReadWrite,
+}
+
+/// A list of kernels: for each its name, its numbers, its operands with what it does to them, and operands that it may
+/// have. From this come the enum, and what all of them have in common.
+macro_rules! kernels {
+    (
+        $(#[$about:meta])*
+        pub enum $kernels:ident $(also { $($(#[$part_doc:meta])* $part:ident,)* })? {
+            $(
+                $(#[$doc:meta])*
+                $kernel:ident $name:literal { $($number:ident: $type:ty),* }
+                ($($view:ident: $access:expr),*) $(($($maybe:ident: $maybe_access:expr),*))?;
+            )*
+        }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug)]
+        pub enum $kernels<V = $crate::kernel::OwnedView> {
+            $($(#[$doc])* $kernel { $($number: $type,)* $($view: V,)* $($($maybe: Option<V>,)*)? },)*
+            $($($(#[$part_doc])* $part($part<V>),)*)?
+        }
+
+        impl<V> $kernels<V> {
+            /// What reports call it.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $($kernels::$kernel { .. } => $name,)*
+                    $($($kernels::$part(part) => part.name(),)*)?
+                }
+            }
+
+            /// Calls `f` with every operand and what the kernel does to it.
+            #[allow(unused_variables)] // of most kernels the numbers say nothing about their operands
+            pub fn operands<'v>(&'v self, f: &mut dyn FnMut(&'v V, $crate::kernel::Access)) {
+                match self {
+                    $($kernels::$kernel { $($number,)* $($view,)* $($($maybe,)*)? } => {
+                        $(f($view, $access);)*
+                        $($($maybe.iter().for_each(|view| f(view, $maybe_access));)*)?
+                    })*
+                    $($($kernels::$part(part) => part.operands(f),)*)?
+                }
+            }
+
+            /// The same kernel with what `f` makes of each operand, in the order of `operands`.
+            pub fn map<'v, W>(&'v self, f: &mut dyn FnMut(&'v V) -> W) -> $kernels<W> {
+                match self {
+                    $($kernels::$kernel { $($number,)* $($view,)* $($($maybe,)*)? } => $kernels::$kernel {
+                        $($number: *$number,)*
+                        $($view: f($view),)*
+                        $($($maybe: $maybe.as_ref().map(&mut *f),)*)?
+                    },)*
+                    $($($kernels::$part(part) => $kernels::$part(part.map(f)),)*)?
+                }
+            }
+        }
+    };
+}
+pub(crate) use kernels;
+
+kernels! {
 /// One piece of work for a backend.
 ///
 /// Unless a variant says otherwise: `dst` is contiguous, shares no byte with a source, and has the shape
 /// of every source (broadcasts are strides of 0 in the source's layout). A `dst` of a kernel named
 /// "in place" is also read, may have any layout that does not repeat, and may not overlap the sources.
-#[derive(Clone, Copy, Debug)]
-pub enum Kernel {
+pub enum Kernel also {
+    /// Windows over images.
+    Windowed,
+    /// Along one axis.
+    Along,
+} {
     /// `dst = value`, converted as `as` does. Any non-repeating layout.
-    Fill { dst: View, value: f64 },
+    Fill "fill" { value: f64 } (dst: Write);
     /// `dst[i] = start + i * step`, computed in f64, or in i64 for integers.
-    Arange { dst: View, start: f64, step: f64 },
+    Arange "arange" { start: f64, step: f64 } (dst: Write);
     /// `dst = src`, same dtype. `dst` may have any non-repeating layout.
-    Copy { src: View, dst: View },
+    Copy "copy" {} (src: Read, dst: Write);
     /// `dst = src as dtype of dst`.
-    Cast { src: View, dst: View },
+    Cast "cast" {} (src: Read, dst: Write);
     /// `dst = op(src)`.
-    Unary { op: UnaryOp, src: View, dst: View },
+    Unary "unary" { op: UnaryOp } (src: Read, dst: Write);
     /// In place: `dst = op(dst)`.
-    UnaryAssign { op: UnaryOp, dst: View },
+    UnaryAssign "unary_assign" { op: UnaryOp } (dst: ReadWrite);
     /// `dst = src * mul + add`; for integers the scalars are converted first.
-    Affine { src: View, dst: View, mul: f64, add: f64 },
+    Affine "affine" { mul: f64, add: f64 } (src: Read, dst: Write);
     /// In place: `dst = dst * mul + add`.
-    AffineAssign { dst: View, mul: f64, add: f64 },
+    AffineAssign "affine_assign" { mul: f64, add: f64 } (dst: ReadWrite);
     /// `dst = src ^ exponent`, floats.
-    Powf { src: View, dst: View, exponent: f64 },
+    Powf "powf" { exponent: f64 } (src: Read, dst: Write);
     /// `dst = clamp(src, min, max)`; NaN stays NaN.
-    Clamp { src: View, dst: View, min: f64, max: f64 },
+    Clamp "clamp" { min: f64, max: f64 } (src: Read, dst: Write);
     /// `dst = op(lhs, rhs)`.
-    Binary { op: BinaryOp, lhs: View, rhs: View, dst: View },
+    Binary "binary" { op: BinaryOp } (lhs: Read, rhs: Read, dst: Write);
     /// In place: `dst = op(dst, rhs)`.
-    BinaryAssign { op: BinaryOp, dst: View, rhs: View },
+    BinaryAssign "binary_assign" { op: BinaryOp } (dst: ReadWrite, rhs: Read);
     /// `dst (u8) = lhs op rhs`.
-    Compare { op: CmpOp, lhs: View, rhs: View, dst: View },
+    Compare "compare" { op: CmpOp } (lhs: Read, rhs: Read, dst: Write);
     /// `dst = cond != 0 ? yes : no`; `cond` is u8, u32 or i64.
-    Where { cond: View, yes: View, no: View, dst: View },
+    Where "where" {} (cond: Read, yes: Read, no: Read, dst: Write);
     /// `dst = grad * f'(saved)`, floats.
-    UnaryGrad { op: GradOp, saved: View, grad: View, dst: View },
+    UnaryGrad "unary_grad" { op: GradOp } (saved: Read, grad: Read, dst: Write);
     /// Reduces `axes` of `src`; `dst` has the kept axes in order (or as size 1), contiguous. Empty
     /// reductions of `Max` and `Min` were refused before. u8 and u32 sums wrap in their own dtype.
-    Reduce { op: ReduceOp, src: View, axes: Axes, dst: View },
+    Reduce "reduce" { op: ReduceOp, axes: Axes } (src: Read, dst: Write);
     /// `dst (u32) = ` index of the first largest (or smallest) element along `axis`; the first NaN wins.
-    ArgReduce { largest: bool, src: View, axis: usize, dst: View },
+    ArgReduce "arg_reduce" { largest: bool, axis: usize } (src: Read, dst: Write);
     /// Softmax over the last axis: `src [R, C]`, rows contiguous or strided; `log`: its logarithm.
-    Softmax { src: View, dst: View, log: bool },
+    Softmax "softmax" { log: bool } (src: Read, dst: Write);
     /// Gradient of (log-)softmax over the last axis from its output: `out`, `grad`, `dst` are `[R, C]`.
-    SoftmaxGrad { out: View, grad: View, dst: View, log: bool },
+    SoftmaxGrad "softmax_grad" { log: bool } (out: Read, grad: Read, dst: Write);
     /// Mean negative log likelihood of `labels (u32 or i64, [R])` under the log-softmax of
     /// `logits [R, C]`: `loss` is a scalar, `probs [R, C]` the softmax, for the gradient. A label
     /// outside `0..C` is an error (`Error::IndexOutOfRange` from the backend on cpu and sim).
-    CrossEntropy { logits: View, labels: View, probs: View, loss: View },
+    CrossEntropy "cross_entropy" {} (logits: Read, labels: Read, probs: Write, loss: Write);
     /// `dst = (probs - onehot(labels)) * grad / R`; `grad` is a scalar.
-    CrossEntropyGrad { probs: View, labels: View, grad: View, dst: View },
+    CrossEntropyGrad "cross_entropy_grad" {} (probs: Read, labels: Read, grad: Read, dst: Write);
     /// `dst [B.., M, N] = lhs [B.., M, K] x rhs [B.., K, N]`, any strides (0 in batch axes), floats.
-    Matmul { lhs: View, rhs: View, dst: View },
+    Matmul "matmul" {} (lhs: Read, rhs: Read, dst: Write);
     /// `dst = op(lhs, rhs)` of integers or truth values.
-    Bits { op: BitOp, lhs: View, rhs: View, dst: View },
-    /// Windows over images.
-    Window(Windowed),
-    /// Along one axis.
-    Along(Along),
+    Bits "bits" { op: BitOp } (lhs: Read, rhs: Read, dst: Write);
     /// `dst = src` with `axis` indexed by `ids` (rank 1): `dst.dims[axis] == ids.len`. Ids u8, u32 or i64;
     /// one outside is an error.
-    IndexSelect { src: View, ids: View, axis: usize, dst: View },
+    IndexSelect "index_select" { axis: usize } (src: Read, ids: Read, dst: Write);
     /// In place: `dst[.., ids[i], ..] += src[.., i, ..]` along `axis`, in order of `i`.
-    IndexAdd { dst: View, ids: View, src: View, axis: usize },
+    IndexAdd "index_add" { axis: usize } (dst: ReadWrite, ids: Read, src: Read);
     /// `dst[i][j] = src[i][ids[i][j]]` along `axis`: `ids` and `dst` have one shape, its other axes are at
     /// most those of `src`.
-    Gather { src: View, ids: View, axis: usize, dst: View },
+    Gather "gather" { axis: usize } (src: Read, ids: Read, dst: Write);
     /// In place: `dst[i][ids[i][j]] += src[i][j]` along `axis`; `ids` and `src` have one shape.
-    ScatterAdd { dst: View, ids: View, src: View, axis: usize },
+    ScatterAdd "scatter_add" { axis: usize } (dst: ReadWrite, ids: Read, src: Read);
     /// Uniform in `[low, high)` from Philox4x32-10 with key `seed`, counter from `first` (in elements).
-    Uniform { dst: View, seed: u64, first: u64, low: f64, high: f64 },
+    Uniform "uniform" { seed: u64, first: u64, low: f64, high: f64 } (dst: Write);
     /// Normal, by Box-Muller over the same stream.
-    Normal { dst: View, seed: u64, first: u64, mean: f64, std: f64 },
+    Normal "normal" { seed: u64, first: u64, mean: f64, std: f64 } (dst: Write);
     /// In place: `param -= rate * (grad + decay * param)`; with `velocity`:
     /// `velocity = momentum * velocity + grad'`, `param -= rate * velocity`. All contiguous, floats.
-    SgdStep { param: View, grad: View, velocity: Option<View>, rate: f64, momentum: f64, decay: f64 },
+    SgdStep "sgd_step" { rate: f64, momentum: f64, decay: f64 }
+        (param: ReadWrite, grad: Read) (velocity: ReadWrite);
     /// In place: Adam with bias corrections `1 - beta^t` given as `fix1`, `fix2`, and decoupled decay.
-    AdamStep { param: View, grad: View, m: View, v: View, hyper: AdamHyper },
+    AdamStep "adam_step" { hyper: AdamHyper } (param: ReadWrite, grad: Read, m: ReadWrite, v: ReadWrite);
+}
 }
 
 /// The numbers of one Adam step.
@@ -318,108 +393,50 @@ impl AdamHyper {
     }
 }
 
-/// The operands of a kernel, by what it does with them.
-#[derive(Debug, Default)]
-pub struct Accesses {
-    views: [Option<(View, Access)>; 5],
-    len: usize,
-}
-
-/// What a kernel does with an operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    Read,
-    Write,
-    ReadWrite,
-}
-
-impl Accesses {
-    fn push(&mut self, view: View, access: Access) {
-        self.views[self.len] = Some((view, access));
-        self.len += 1;
+impl Kernel<View<'_>> {
+    /// It with operands of its own, for work that waits. Each is looked at: does it lie inside its buffer?
+    pub fn to_owned(&self) -> Kernel {
+        self.map(&mut |view| view.into())
     }
-
-    pub fn iter(&self) -> impl Iterator<Item = &(View, Access)> {
-        self.views[..self.len].iter().flatten()
-    }
-}
-
-/// What is done with every operand of a kernel.
-pub type Operands<'f> = &'f mut dyn FnMut(&mut View, Access);
-
-/// Hands on a list of operands.
-pub fn each<'v>(f: Operands<'_>, list: impl IntoIterator<Item = (&'v mut View, Access)>) {
-    list.into_iter().for_each(|(view, access)| f(view, access));
 }
 
 impl Kernel {
     /// Zeroes all bytes of a span.
     pub fn zero(span: Span) -> Self {
         let layout = Layout::contiguous(Shape::from(span.bytes()));
-        Kernel::Fill { dst: View::new(span, DType::U8, layout), value: 0.0 }
+        Kernel::Fill { dst: OwnedView::new(span, DType::U8, layout), value: 0.0 }
     }
 
+    /// It with operands by reference, to be run at once.
+    pub fn borrowed(&self) -> Kernel<View<'_>> {
+        self.map(&mut |view| view.borrowed())
+    }
+}
+
+impl<V> Kernel<V> {
     /// Every operand with what the kernel does to it.
-    pub fn accesses(&self) -> Accesses {
-        let mut accesses = Accesses::default();
-        let mut kernel = *self;
-        kernel.operands(&mut |view, access| accesses.push(*view, access));
+    pub fn accesses(&self) -> Accesses<'_, V> {
+        let mut accesses = Accesses { list: [const { None }; OPERANDS_MAX], len: 0 };
+        self.operands(&mut |view, access| {
+            accesses.list[accesses.len] = Some((view, access));
+            accesses.len += 1;
+        });
         accesses
     }
+}
 
-    /// The same kernel with what `f` makes of each operand, in the order of [`Kernel::accesses`].
-    pub fn with_views(mut self, f: &mut dyn FnMut(View) -> View) -> Self {
-        self.operands(&mut |view, _| *view = f(*view));
-        self
-    }
+/// Operands of a kernel at most.
+const OPERANDS_MAX: usize = 5;
 
-    /// Calls `f` with every operand and what the kernel does to it.
-    fn operands(&mut self, f: Operands<'_>) {
-        use Access::{Read, ReadWrite, Write};
-        match self {
-            Kernel::Fill { dst, .. }
-            | Kernel::Arange { dst, .. }
-            | Kernel::Uniform { dst, .. }
-            | Kernel::Normal { dst, .. } => each(f, [(dst, Write)]),
-            Kernel::UnaryAssign { dst, .. } | Kernel::AffineAssign { dst, .. } => each(f, [(dst, ReadWrite)]),
-            Kernel::Copy { src, dst }
-            | Kernel::Cast { src, dst }
-            | Kernel::Unary { src, dst, .. }
-            | Kernel::Affine { src, dst, .. }
-            | Kernel::Powf { src, dst, .. }
-            | Kernel::Clamp { src, dst, .. }
-            | Kernel::Reduce { src, dst, .. }
-            | Kernel::ArgReduce { src, dst, .. }
-            | Kernel::Softmax { src, dst, .. } => each(f, [(src, Read), (dst, Write)]),
-            Kernel::Binary { lhs, rhs, dst, .. }
-            | Kernel::Compare { lhs, rhs, dst, .. }
-            | Kernel::Bits { lhs, rhs, dst, .. }
-            | Kernel::Matmul { lhs, rhs, dst } => each(f, [(lhs, Read), (rhs, Read), (dst, Write)]),
-            Kernel::BinaryAssign { dst, rhs, .. } => each(f, [(dst, ReadWrite), (rhs, Read)]),
-            Kernel::Where { cond, yes, no, dst } => each(f, [(cond, Read), (yes, Read), (no, Read), (dst, Write)]),
-            Kernel::UnaryGrad { saved, grad, dst, .. } => each(f, [(saved, Read), (grad, Read), (dst, Write)]),
-            Kernel::SoftmaxGrad { out, grad, dst, .. } => each(f, [(out, Read), (grad, Read), (dst, Write)]),
-            Kernel::CrossEntropy { logits, labels, probs, loss } => {
-                each(f, [(logits, Read), (labels, Read), (probs, Write), (loss, Write)]);
-            }
-            Kernel::CrossEntropyGrad { probs, labels, grad, dst } => {
-                each(f, [(probs, Read), (labels, Read), (grad, Read), (dst, Write)]);
-            }
-            Kernel::IndexSelect { src, ids, dst, .. } | Kernel::Gather { src, ids, dst, .. } => {
-                each(f, [(src, Read), (ids, Read), (dst, Write)]);
-            }
-            Kernel::IndexAdd { dst, ids, src, .. } | Kernel::ScatterAdd { dst, ids, src, .. } => {
-                each(f, [(dst, ReadWrite), (ids, Read), (src, Read)]);
-            }
-            Kernel::Window(windowed) => windowed.operands(f),
-            Kernel::Along(along) => along.operands(f),
-            Kernel::SgdStep { param, grad, velocity, .. } => {
-                let both = [(param, ReadWrite), (grad, Read)];
-                each(f, both.into_iter().chain(velocity.as_mut().map(|velocity| (velocity, ReadWrite))));
-            }
-            Kernel::AdamStep { param, grad, m, v, .. } => {
-                each(f, [(param, ReadWrite), (grad, Read), (m, ReadWrite), (v, ReadWrite)]);
-            }
-        }
+/// The operands of a kernel with what it does to them.
+#[derive(Debug)]
+pub struct Accesses<'k, V> {
+    list: [Option<(&'k V, Access)>; OPERANDS_MAX],
+    len: usize,
+}
+
+impl<'k, V> Accesses<'k, V> {
+    pub fn iter(&self) -> impl Iterator<Item = (&'k V, Access)> {
+        self.list[..self.len].iter().flatten().copied()
     }
 }

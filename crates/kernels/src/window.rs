@@ -2,8 +2,8 @@
 //! them as one variant.
 
 use crate::kernel::{
-    Access::{Read, Write},
-    Operands, View, each,
+    Access::{self, Read, Write},
+    kernels,
 };
 
 /// A window that slides over the three spatial axes of an image `[B, C, D, H, W]`; images with fewer have leading
@@ -126,63 +126,36 @@ impl ConvSizes {
     }
 }
 
+/// What becomes of an array of a convolution.
+fn of(op: &ConvOp, written: ConvOp) -> Access {
+    if *op == written { Access::Write } else { Access::Read }
+}
+
+kernels! {
 /// A kernel over images. Unless it says otherwise: `dst` is contiguous and shares no byte with a source.
-#[derive(Clone, Copy, Debug)]
 pub enum Windowed {
     /// `result [B, G M, places] = ` sums of `weights [G M, C, taps]` times what the window sees of
     /// `image [B, G C, pixels]`, all with three spatial axes; or one of the others, by the transposed sums. Floats.
     /// `result` and `weights` are contiguous, `image` only if it is written. `room` is scratch memory of as many
     /// elements as `Device::conv_room` says.
-    Conv { op: ConvOp, image: View, weights: View, result: View, room: View, window: Window, groups: usize },
+    Conv "conv" { op: ConvOp, window: Window, groups: usize } (
+        image: of(op, ConvOp::Image),
+        weights: of(op, ConvOp::Weights),
+        result: of(op, ConvOp::Result),
+        room: Write
+    );
     /// `columns [B, C taps, places] = ` what the window sees of `image`, 0 outside it.
-    Unfold { image: View, columns: View, window: Window },
+    Unfold "unfold" { window: Window } (image: Read, columns: Write);
     /// `image = ` the sum of what each of its elements gave to `columns`.
-    Fold { columns: View, image: View, window: Window },
+    Fold "fold" { window: Window } (columns: Read, image: Write);
     /// `dst [B, C, places]` from what lies under the window on `image [B, C, pixels]`, and in `ids` (u32) where the first
     /// largest element lies in its channel. Every place covers an element. `Mean`: floats.
-    Pool { op: PoolOp, image: View, dst: View, ids: Option<View>, window: Window, adaptive: bool },
+    Pool "pool" { op: PoolOp, window: Window, adaptive: bool } (image: Read, dst: Write) (ids: Write);
     /// The gradient of an image from `grad [B, C, places]`: of `Max` if there are `ids`, else of `Mean`. All contiguous.
-    PoolGrad { grad: View, ids: Option<View>, image: View, window: Window, adaptive: bool },
+    PoolGrad "pool_grad" { window: Window, adaptive: bool } (grad: Read, image: Write) (ids: Read);
     /// `dst [B, C, h, w]` from `image [B, C, H, W]`, neither of them empty. `Linear`: floats.
-    Resize { op: ResizeOp, image: View, dst: View, spacing: Spacing },
+    Resize "resize" { op: ResizeOp, spacing: Spacing } (image: Read, dst: Write);
     /// The gradient of an image from `grad [B, C, h, w]`, contiguous, as is `image`.
-    ResizeGrad { op: ResizeOp, grad: View, image: View, spacing: Spacing },
+    ResizeGrad "resize_grad" { op: ResizeOp, spacing: Spacing } (grad: Read, image: Write);
 }
-
-impl Windowed {
-    pub fn name(&self) -> &'static str {
-        match self {
-            Windowed::Conv { .. } => "conv",
-            Windowed::Unfold { .. } => "unfold",
-            Windowed::Fold { .. } => "fold",
-            Windowed::Pool { .. } => "pool",
-            Windowed::PoolGrad { .. } => "pool_grad",
-            Windowed::Resize { .. } => "resize",
-            Windowed::ResizeGrad { .. } => "resize_grad",
-        }
-    }
-
-    /// Calls `f` with every operand and what the kernel does to it.
-    pub fn operands(&mut self, f: Operands<'_>) {
-        match self {
-            Windowed::Conv { op, image, weights, result, room, .. } => {
-                let [of_image, of_weights, of_result] = match op {
-                    ConvOp::Result => [Read, Read, Write],
-                    ConvOp::Image => [Write, Read, Read],
-                    ConvOp::Weights => [Read, Write, Read],
-                };
-                each(f, [(image, of_image), (weights, of_weights), (result, of_result), (room, Write)]);
-            }
-            Windowed::Unfold { image: src, columns: dst, .. }
-            | Windowed::Fold { columns: src, image: dst, .. }
-            | Windowed::Resize { image: src, dst, .. }
-            | Windowed::ResizeGrad { grad: src, image: dst, .. } => each(f, [(src, Read), (dst, Write)]),
-            Windowed::Pool { image: src, dst, ids, .. } => {
-                each(f, [(src, Read), (dst, Write)].into_iter().chain(ids.as_mut().map(|ids| (ids, Write))));
-            }
-            Windowed::PoolGrad { grad, ids, image, .. } => {
-                each(f, [(grad, Read), (image, Write)].into_iter().chain(ids.as_mut().map(|ids| (ids, Read))));
-            }
-        }
-    }
 }

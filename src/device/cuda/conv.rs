@@ -11,7 +11,7 @@ use crate::base::{
 };
 use crate::device::{
     buffer::Span,
-    kernel::{BinaryOp, Kernel, ReduceOp, View},
+    kernel::{BinaryOp, Kernel, OwnedView, ReduceOp},
     window::{ConvOp, ConvSizes, Window, Windowed},
 };
 
@@ -36,35 +36,35 @@ pub(crate) fn room(op: ConvOp, s: &ConvSizes) -> usize {
 }
 
 /// Elements of a span from `start` on, contiguous.
-fn part(span: Span, dtype: DType, start: usize, dims: &[usize]) -> View {
+fn part(span: Span, dtype: DType, start: usize, dims: &[usize]) -> OwnedView {
     let all = Layout::contiguous(Shape::from(start + dims.iter().product::<usize>()));
     let rest = all.narrow(0, start, dims.iter().product());
     let layout = rest.ok().and_then(|rest| rest.reshape(&Shape::from(dims)));
-    View::new(span, dtype, layout.expect("the elements follow each other"))
+    OwnedView::new(span, dtype, layout.expect("the elements follow each other"))
 }
 
 /// A contiguous view as another shape of as many elements.
-fn shaped(view: &View, dims: &[usize]) -> View {
+fn shaped(view: &OwnedView, dims: &[usize]) -> OwnedView {
     let layout = view.layout().reshape(&Shape::from(dims)).expect("the operands are contiguous, and the shape theirs");
-    View::new(view.span(), view.dtype(), layout)
+    OwnedView::new(view.span(), view.dtype(), layout)
 }
 
-fn transposed(view: &View) -> View {
+fn transposed(view: &OwnedView) -> OwnedView {
     let rank = view.layout().shape().rank();
-    View::new(view.span(), view.dtype(), view.layout().transpose(rank - 2, rank - 1))
+    OwnedView::new(view.span(), view.dtype(), view.layout().transpose(rank - 2, rank - 1))
 }
 
 /// Some images of a batch.
-fn narrow(view: &View, first: usize, count: usize) -> View {
+fn narrow(view: &OwnedView, first: usize, count: usize) -> OwnedView {
     let layout = view.layout().narrow(0, first, count).expect("images of the batch");
-    View::new(view.span(), view.dtype(), layout)
+    OwnedView::new(view.span(), view.dtype(), layout)
 }
 
 /// The same matrices for each image.
-fn repeated(view: &View, count: usize) -> View {
+fn repeated(view: &OwnedView, count: usize) -> OwnedView {
     let dims = [&[count], view.layout().dims()].concat();
     let layout = view.layout().broadcast_to(&Shape::from(dims), "conv").expect("one more axis in front");
-    View::new(view.span(), view.dtype(), layout)
+    OwnedView::new(view.span(), view.dtype(), layout)
 }
 
 /// Calls `launch` with the kernels that make up a convolution, in order.
@@ -102,9 +102,9 @@ pub(super) fn parts(kernel: &Windowed, launch: &mut dyn FnMut(&Kernel) -> Result
 struct Job {
     s: ConvSizes,
     window: Window,
-    image: View,
-    weights: View,
-    result: View,
+    image: OwnedView,
+    weights: OwnedView,
+    result: OwnedView,
     room: Span,
 }
 
@@ -114,7 +114,7 @@ impl Job {
     }
 
     /// The columns of so many images, as the window and as products see them.
-    fn columns(&self, count: usize) -> [View; 2] {
+    fn columns(&self, count: usize) -> [OwnedView; 2] {
         let ConvSizes { groups, places, .. } = self.s;
         let columns = part(self.room, self.dtype(), 0, &[count, groups * self.s.depth(), places]);
         [columns, shaped(&columns, &[count, groups, self.s.depth(), places])]
@@ -122,7 +122,7 @@ impl Job {
 
     fn result(&self, first: usize, count: usize, launch: &mut dyn FnMut(&Kernel) -> Result<()>) -> Result<()> {
         let [columns, matrices] = self.columns(count);
-        launch(&Kernel::Window(Windowed::Unfold {
+        launch(&Kernel::Windowed(Windowed::Unfold {
             image: narrow(&self.image, first, count),
             columns,
             window: self.window,
@@ -135,7 +135,7 @@ impl Job {
         let [columns, matrices] = self.columns(count);
         let lhs = transposed(&repeated(&self.weights, count));
         launch(&Kernel::Matmul { lhs, rhs: narrow(&self.result, first, count), dst: matrices })?;
-        launch(&Kernel::Window(Windowed::Fold {
+        launch(&Kernel::Windowed(Windowed::Fold {
             columns,
             image: narrow(&self.image, first, count),
             window: self.window,
@@ -148,7 +148,7 @@ impl Job {
         let dims = [self.s.groups, self.s.filters, self.s.depth()];
         let (size, used) = (dims.iter().product::<usize>(), columns.layout().shape().elem_count());
         let products = part(self.room, self.dtype(), used, &[&[count], &dims[..]].concat());
-        launch(&Kernel::Window(Windowed::Unfold {
+        launch(&Kernel::Windowed(Windowed::Unfold {
             image: narrow(&self.image, first, count),
             columns,
             window: self.window,

@@ -27,7 +27,7 @@ use crate::device::{
         raw::{self, Address},
         staging::{Downloads, LARGEST, Uploads},
     },
-    kernel::{Kernel, View},
+    kernel::{Kernel, OwnedView},
     stream::{Driver, Granted},
     window::Windowed,
 };
@@ -353,7 +353,7 @@ impl Driver for CudaDriver {
     fn launch(&self, stream: usize, kernel: &Kernel) -> Result<()> {
         let mut state = self.lock();
         match kernel {
-            Kernel::Window(part @ Windowed::Conv { .. }) => {
+            Kernel::Windowed(part @ Windowed::Conv { .. }) => {
                 conv::parts(part, &mut |part| self.launch_one(&mut state, stream, part))
             }
             _ => self.launch_one(&mut state, stream, kernel),
@@ -366,7 +366,7 @@ impl Driver for CudaDriver {
         state.streams[stream].uploads.send(&self.context, &self.streams[stream], bytes, address)
     }
 
-    fn start_download(&self, stream: usize, src: &View) -> Result<Pending> {
+    fn start_download(&self, stream: usize, src: &OwnedView) -> Result<Pending> {
         let (span, bytes) = (src.span(), src.span().bytes());
         let address = span.ptr().addr().get() as Address;
         let mut pending = Pending { stream, src: address, bytes, piece: None };

@@ -13,7 +13,7 @@ use crate::device::{
         },
         raw::Address,
     },
-    kernel::{BitOp, Kernel, View},
+    kernel::{BitOp, Kernel, OwnedView},
     window::{ResizeOp, Spacing, Window, Windowed},
 };
 
@@ -136,7 +136,7 @@ fn launch_of(kernel: &Kernel, room: &Room) -> Option<Launch> {
         Kernel::Bits { op, lhs, rhs, dst } => {
             two(Entry::Bits, dst.dtype(), bit_number(*op, dst.dtype()), [lhs, rhs], dst, room)
         }
-        Kernel::Window(kernel) => windowed(kernel, room),
+        Kernel::Windowed(kernel) => windowed(kernel, room),
         Kernel::Along(kernel) => along(kernel, room),
         Kernel::IndexSelect { .. } | Kernel::IndexAdd { .. } | Kernel::Gather { .. } | Kernel::ScatterAdd { .. } => {
             pick(kernel, room)
@@ -153,11 +153,11 @@ fn blocks(items: u64, for_each: u64, room: &Room) -> u64 {
     items.div_ceil(for_each).clamp(1, room.blocks)
 }
 
-fn map(entry: Entry, dtype: DType, op: u32, src: &View, dst: &View, room: &Room) -> Option<Launch> {
+fn map(entry: Entry, dtype: DType, op: u32, src: &OwnedView, dst: &OwnedView, room: &Room) -> Option<Launch> {
     each(entry, dtype, op, dst, [Some(src), None, None], [0.0; 2], room)
 }
 
-fn two(entry: Entry, dtype: DType, op: u32, [a, b]: [&View; 2], dst: &View, room: &Room) -> Option<Launch> {
+fn two(entry: Entry, dtype: DType, op: u32, [a, b]: [&OwnedView; 2], dst: &OwnedView, room: &Room) -> Option<Launch> {
     each(entry, dtype, op, dst, [Some(a), Some(b), None], [0.0; 2], room)
 }
 
@@ -165,8 +165,8 @@ fn each(
     entry: Entry,
     dtype: DType,
     op: u32,
-    dst: &View,
-    sources: [Option<&View>; 3],
+    dst: &OwnedView,
+    sources: [Option<&OwnedView>; 3],
     [x, y]: [f64; 2],
     room: &Room,
 ) -> Option<Launch> {
@@ -188,7 +188,7 @@ fn each(
 }
 
 /// The axes of a source that are in a set, or are not, as few as possible.
-fn side(src: &View, axes: Axes, folded: bool) -> Grid<1> {
+fn side(src: &OwnedView, axes: Axes, folded: bool) -> Grid<1> {
     let (mut dims, mut steps) = (Vec::with_capacity(6), Vec::with_capacity(6));
     for (axis, (&dim, &stride)) in src.layout().dims().iter().zip(src.layout().strides()).enumerate() {
         if axes.has(axis) == folded {
@@ -199,7 +199,7 @@ fn side(src: &View, axes: Axes, folded: bool) -> Grid<1> {
     Grid::new(&dims, [&steps])
 }
 
-fn fold(entry: Entry, op: u32, src: &View, axes: Axes, dst: &View, room: &Room) -> Option<Launch> {
+fn fold(entry: Entry, op: u32, src: &OwnedView, axes: Axes, dst: &OwnedView, room: &Room) -> Option<Launch> {
     let count = dst.layout().shape().elem_count() as u64;
     if count == 0 {
         return None;
@@ -244,7 +244,7 @@ fn parts(entry: Entry, dtype: DType, count: u64, len: u64, groups: u64, lanes: u
     (room.blocks / groups).min(len / (lanes * 16)).clamp(1, 1024).min(fits)
 }
 
-fn labelled(labels: &View, room: &Room) -> Rows {
+fn labelled(labels: &OwnedView, room: &Room) -> Rows {
     Rows {
         op: CROSS_ENTROPY,
         label_type: dtype_number(labels.dtype()),
@@ -279,7 +279,7 @@ fn softmax(kernel: &Kernel, room: &Room) -> Option<Launch> {
     }
 }
 
-fn matrix(entry: Entry, params: Rows, dst: &View, room: &Room) -> Option<Launch> {
+fn matrix(entry: Entry, params: Rows, dst: &OwnedView, room: &Room) -> Option<Launch> {
     let &[rows, cols] = dst.layout().dims() else { return None };
     // The mean loss of no rows is a value too.
     if cols == 0 || (rows == 0 && entry != Entry::CrossEntropy) {
@@ -297,7 +297,7 @@ fn matrix(entry: Entry, params: Rows, dst: &View, room: &Room) -> Option<Launch>
     Some(Launch { entry, dtype: dst.dtype(), blocks, arguments })
 }
 
-fn product(lhs: &View, rhs: &View, dst: &View) -> Option<Launch> {
+fn product(lhs: &OwnedView, rhs: &OwnedView, dst: &OwnedView) -> Option<Launch> {
     let dims = dst.layout().dims();
     let rank = dims.len().checked_sub(2)?;
     let (m, n) = (dims[rank] as u64, dims[rank + 1] as u64);
@@ -378,7 +378,14 @@ fn pick(kernel: &Kernel, room: &Room) -> Option<Launch> {
 }
 
 /// A thread for each element of `dst`, with the sizes of `image`.
-fn slide(entry: Entry, params: Slide, image: &View, window: &Window, dst: &View, room: &Room) -> Option<Launch> {
+fn slide(
+    entry: Entry,
+    params: Slide,
+    image: &OwnedView,
+    window: &Window,
+    dst: &OwnedView,
+    room: &Room,
+) -> Option<Launch> {
     let count = dst.layout().shape().elem_count() as u64;
     let &[_, channels, d, h, w] = image.layout().dims() else { return None };
     if count == 0 {
@@ -401,7 +408,7 @@ fn slide(entry: Entry, params: Slide, image: &View, window: &Window, dst: &View,
 }
 
 fn windowed(kernel: &Windowed, room: &Room) -> Option<Launch> {
-    let from = |src: &View| Slide { src: operand(src), ..Slide::default() };
+    let from = |src: &OwnedView| Slide { src: operand(src), ..Slide::default() };
     match kernel {
         Windowed::Unfold { image, columns, window } => slide(Entry::Unfold, from(image), image, window, columns, room),
         Windowed::Fold { columns, image, window } => slide(Entry::Fold, from(columns), image, window, image, room),
@@ -430,13 +437,13 @@ fn windowed(kernel: &Windowed, room: &Room) -> Option<Launch> {
 fn resized(
     entry: Entry,
     op: ResizeOp,
-    src: &View,
-    [image, out]: [&View; 2],
-    dst: &View,
+    src: &OwnedView,
+    [image, out]: [&OwnedView; 2],
+    dst: &OwnedView,
     spacing: &Spacing,
     room: &Room,
 ) -> Option<Launch> {
-    let wide = |view: &View| View::new(view.span(), view.dtype(), view.layout().unsqueeze(2));
+    let wide = |view: &OwnedView| OwnedView::new(view.span(), view.dtype(), view.layout().unsqueeze(2));
     let params = Slide { src: operand(&wide(src)), op: op as u32, scale: spacing.scale, ..Slide::default() };
     let outs = out.layout().dims();
     let window = Window { out: [1, outs[2], outs[3]], size: [1; 3], stride: [1; 3], padding: [0; 3], dilation: [1; 3] };
@@ -466,7 +473,7 @@ fn along(kernel: &Along, room: &Room) -> Option<Launch> {
 }
 
 /// A block for each line along the axis.
-fn scan(entry: Entry, params: Scan, views: [&View; 3], axis: usize, room: &Room) -> Option<Launch> {
+fn scan(entry: Entry, params: Scan, views: [&OwnedView; 3], axis: usize, room: &Room) -> Option<Launch> {
     let layout = views[2].layout();
     let (count, len) = (layout.shape().elem_count(), layout.dims()[axis]);
     if count == 0 {
@@ -496,7 +503,13 @@ fn scan(entry: Entry, params: Scan, views: [&View; 3], axis: usize, room: &Room)
 }
 
 /// A block for each row.
-fn norm(entry: Entry, params: Norm, [src, grad]: [&View; 2], lists: [&Option<View>; 2], room: &Room) -> Option<Launch> {
+fn norm(
+    entry: Entry,
+    params: Norm,
+    [src, grad]: [&OwnedView; 2],
+    lists: [&Option<OwnedView>; 2],
+    room: &Room,
+) -> Option<Launch> {
     let &[rows, cols] = src.layout().dims() else { return None };
     if rows * cols == 0 {
         return None;
@@ -510,7 +523,7 @@ fn norm(entry: Entry, params: Norm, [src, grad]: [&View; 2], lists: [&Option<Vie
     Some(Launch { entry, dtype: src.dtype(), blocks: blocks(rows, 1, room), arguments })
 }
 
-fn draw(entry: Entry, dst: &View, seed: u64, first: u64, [low, high]: [f64; 2], room: &Room) -> Option<Launch> {
+fn draw(entry: Entry, dst: &OwnedView, seed: u64, first: u64, [low, high]: [f64; 2], room: &Room) -> Option<Launch> {
     let count = dst.layout().shape().elem_count() as u64;
     if count == 0 {
         return None;

@@ -4,7 +4,7 @@
 //! that most launches count along a single axis or none.
 
 use crate::base::{layout::Layout, shape::MAX_RANK};
-use crate::device::{cuda::raw::Address, kernel::View};
+use crate::device::{cuda::raw::Address, kernel::OwnedView};
 
 /// A struct that a kernel takes by value.
 ///
@@ -189,13 +189,13 @@ params! {
 }
 
 /// The address of a view's first element.
-pub(super) fn address(view: &View) -> Address {
+pub(super) fn address(view: &OwnedView) -> Address {
     let base = view.span().ptr().addr().get() as Address;
     base + (view.layout().offset() * view.dtype().size_in_bytes()) as Address
 }
 
 /// A view as an operand along the axes of its own layout.
-pub(super) fn operand(view: &View) -> Ref {
+pub(super) fn operand(view: &OwnedView) -> Ref {
     Ref { ptr: address(view), strides: strides(view.layout()) }
 }
 

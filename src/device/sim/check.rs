@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use crate::device::{
     buffer::Span,
-    kernel::{Access, Kernel, View},
+    kernel::{Access, OwnedView},
     sim::shadow::{Shadow, overlap},
     stream::{Clock, MAX_STREAMS},
 };
@@ -235,7 +235,7 @@ impl Checker {
     }
 
     /// An operation is submitted. `false` if it must not run, because its operands overlap.
-    pub(super) fn operation(&mut self, kernel: &'static str, stream: usize, operands: &[(View, Access)]) -> bool {
+    pub(super) fn operation(&mut self, kernel: &'static str, stream: usize, operands: &[(OwnedView, Access)]) -> bool {
         let by = self.operate(kernel, stream);
         self.check_owners(by, operands);
         self.check_contents(by, operands);
@@ -243,20 +243,20 @@ impl Checker {
     }
 
     /// An operation is recorded as part of a section. `false` if it must not run.
-    pub(super) fn recorded(&mut self, kernel: &'static str, stream: usize, operands: &[(View, Access)]) -> bool {
+    pub(super) fn recorded(&mut self, kernel: &'static str, stream: usize, operands: &[(OwnedView, Access)]) -> bool {
         let by = Use { kernel, stream: Some(stream), operation: 0 };
         self.check_owners(by, operands);
         self.check_overlap(by, operands)
     }
 
     /// An operation of a section is submitted.
-    pub(super) fn replayed(&mut self, kernel: &'static str, stream: usize, operands: &[(View, Access)]) {
+    pub(super) fn replayed(&mut self, kernel: &'static str, stream: usize, operands: &[(OwnedView, Access)]) {
         let by = self.operate(kernel, stream);
         self.check_contents(by, operands);
     }
 
     /// Do the operands lie in bytes that somebody has?
-    fn check_owners(&mut self, by: Use, operands: &[(View, Access)]) {
+    fn check_owners(&mut self, by: Use, operands: &[(OwnedView, Access)]) {
         for (view, _) in operands.iter().filter(|(view, _)| view.span().bytes() > 0) {
             let range = range_of(view.span());
             let owner = self.live.range(..=range.start).next_back();
@@ -268,7 +268,7 @@ impl Checker {
     }
 
     /// Are the accesses ordered, and the bytes that are read written?
-    fn check_contents(&mut self, by: Use, operands: &[(View, Access)]) {
+    fn check_contents(&mut self, by: Use, operands: &[(OwnedView, Access)]) {
         let now = by.stream.map_or(self.host, |stream| self.streams[stream]);
         let mut found = Vec::new();
         let operands = || operands.iter().filter(|(view, _)| view.span().bytes() > 0);
@@ -299,7 +299,7 @@ impl Checker {
         found.into_iter().for_each(|violation| self.report(violation));
     }
 
-    fn check_overlap(&mut self, by: Use, operands: &[(View, Access)]) -> bool {
+    fn check_overlap(&mut self, by: Use, operands: &[(OwnedView, Access)]) -> bool {
         let mut fits = true;
         for (i, (a, writes)) in operands.iter().enumerate() {
             for (b, also) in &operands[i + 1..] {
@@ -353,43 +353,4 @@ fn reached(shadows: &mut BTreeMap<usize, Shadow>, span: Span) -> impl Iterator<I
     let first = shadows.range(..=start).next_back().map_or(start, |(&at, _)| at);
     let with_skip = move |(&at, shadow)| (shadow, start.wrapping_sub(at).cast_signed());
     shadows.range_mut(first..end).map(with_skip).filter(|(shadow, skip)| *skip < shadow.bytes.cast_signed())
-}
-
-/// What a violation calls a kernel.
-pub(super) fn name_of(kernel: &Kernel) -> &'static str {
-    match kernel {
-        Kernel::Fill { .. } => "fill",
-        Kernel::Arange { .. } => "arange",
-        Kernel::Copy { .. } => "copy",
-        Kernel::Cast { .. } => "cast",
-        Kernel::Unary { .. } => "unary",
-        Kernel::UnaryAssign { .. } => "unary_assign",
-        Kernel::Affine { .. } => "affine",
-        Kernel::AffineAssign { .. } => "affine_assign",
-        Kernel::Powf { .. } => "powf",
-        Kernel::Clamp { .. } => "clamp",
-        Kernel::Binary { .. } => "binary",
-        Kernel::BinaryAssign { .. } => "binary_assign",
-        Kernel::Compare { .. } => "compare",
-        Kernel::Where { .. } => "where",
-        Kernel::UnaryGrad { .. } => "unary_grad",
-        Kernel::Reduce { .. } => "reduce",
-        Kernel::ArgReduce { .. } => "arg_reduce",
-        Kernel::Softmax { .. } => "softmax",
-        Kernel::SoftmaxGrad { .. } => "softmax_grad",
-        Kernel::CrossEntropy { .. } => "cross_entropy",
-        Kernel::CrossEntropyGrad { .. } => "cross_entropy_grad",
-        Kernel::Matmul { .. } => "matmul",
-        Kernel::Bits { .. } => "bits",
-        Kernel::Window(windowed) => windowed.name(),
-        Kernel::Along(along) => along.name(),
-        Kernel::IndexSelect { .. } => "index_select",
-        Kernel::IndexAdd { .. } => "index_add",
-        Kernel::Gather { .. } => "gather",
-        Kernel::ScatterAdd { .. } => "scatter_add",
-        Kernel::Uniform { .. } => "uniform",
-        Kernel::Normal { .. } => "normal",
-        Kernel::SgdStep { .. } => "sgd_step",
-        Kernel::AdamStep { .. } => "adam_step",
-    }
 }

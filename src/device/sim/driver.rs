@@ -17,10 +17,10 @@ use crate::base::{
 use crate::device::{
     budget::AllocError,
     buffer::Span,
-    kernel::{Access, Kernel, View},
+    kernel::{Access, Kernel, OwnedView},
     sim::{
         SimCalls,
-        check::{Checker, name_of, range_of},
+        check::{Checker, range_of},
         memory::{Heap, Landing, Task},
         queue::Queues,
     },
@@ -58,7 +58,7 @@ pub(super) struct State {
 enum Step {
     HandedOut(Span),
     Carved(Span),
-    Kernel(&'static str, Vec<(View, Access)>, Arc<Task>),
+    Kernel(&'static str, Vec<(OwnedView, Access)>, Arc<Task>),
 }
 
 /// A capture that has begun.
@@ -144,8 +144,8 @@ impl SimDriver {
 }
 
 /// A span as the bytes it is.
-fn bytes_of(span: Span) -> View {
-    View::new(span, DType::U8, Layout::contiguous(Shape::from(span.bytes())))
+fn bytes_of(span: Span) -> OwnedView {
+    OwnedView::new(span, DType::U8, Layout::contiguous(Shape::from(span.bytes())))
 }
 
 impl SimDriver {
@@ -157,12 +157,12 @@ impl SimDriver {
             recording.spoilt = true;
             return Err(self.error("launch", IN_CAPTURE));
         }
-        let operands: Vec<_> = kernel.accesses().iter().copied().collect();
-        if !checker.recorded(name_of(kernel), stream, &operands) {
+        let operands: Vec<_> = kernel.accesses().iter().map(|(view, access)| (*view, access)).collect();
+        if !checker.recorded(kernel.name(), stream, &operands) {
             return Err(self.error("launch", OVERLAP));
         }
         let task = heap.kernel(kernel).ok_or_else(|| self.error("launch", NOT_HERE))?;
-        recording.steps.push(Step::Kernel(name_of(kernel), operands, Arc::new(task)));
+        recording.steps.push(Step::Kernel(kernel.name(), operands, Arc::new(task)));
         Ok(())
     }
 }
@@ -206,8 +206,8 @@ impl Driver for SimDriver {
         if state.recording.is_some() {
             return self.record_kernel(state, stream, kernel);
         }
-        let operands: Vec<_> = kernel.accesses().iter().copied().collect();
-        if !state.checker.operation(name_of(kernel), stream, &operands) {
+        let operands: Vec<_> = kernel.accesses().iter().map(|(view, access)| (*view, access)).collect();
+        if !state.checker.operation(kernel.name(), stream, &operands) {
             return Err(self.error("launch", OVERLAP));
         }
         let task = state.heap.kernel(kernel).ok_or_else(|| self.error("launch", NOT_HERE))?;
@@ -226,7 +226,7 @@ impl Driver for SimDriver {
         Ok(())
     }
 
-    fn start_download(&self, stream: usize, src: &View) -> Result<SimDownload> {
+    fn start_download(&self, stream: usize, src: &OwnedView) -> Result<SimDownload> {
         let mut guard = self.begin("download", |calls| &mut calls.copies)?;
         let state = &mut *guard;
         state.checker.operation("download", stream, &[(*src, Access::Read)]);

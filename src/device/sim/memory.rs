@@ -159,7 +159,7 @@ impl Heap {
             // SAFETY: spans lie in regions that `task` keeps, initialised and aligned (`Heap::kernel`), that `&mut self`
             // alone reaches; operands share no byte that is written (`Checker::operation` refused the others).
             #[allow(unsafe_code)]
-            Work::Kernel(kernel) => unsafe { cpu::run_again(kernel, replays) },
+            Work::Kernel(kernel) => unsafe { cpu::run_again(&kernel.borrowed(), replays) },
             Work::Upload(dst, bytes) => {
                 // SAFETY: `dst` is `bytes.len()` bytes of a region that `task` keeps (`Heap::upload`), `bytes` are
                 // the task's own, and `&mut self` makes this the only access to any region.

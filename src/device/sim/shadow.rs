@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::device::{
-    kernel::View,
+    kernel::OwnedView,
     sim::check::Use,
     stream::{Clock, MAX_STREAMS},
 };
@@ -53,7 +53,7 @@ impl Bits {
 }
 
 /// Calls `f` with the runs of bytes, counted from the start of the view's span, that its elements lie in.
-fn for_each_run(view: &View, f: &mut dyn FnMut(Range<usize>)) {
+fn for_each_run(view: &OwnedView, f: &mut dyn FnMut(Range<usize>)) {
     let (layout, elem_bytes) = (view.layout(), view.dtype().size_in_bytes());
     if layout.shape().elem_count() == 0 {
         return;
@@ -86,7 +86,7 @@ fn walk(axes: &[(usize, usize)], start: usize, f: &mut dyn FnMut(usize)) {
 }
 
 /// Whether two views reach a byte in common.
-pub(super) fn overlap(a: &View, b: &View) -> bool {
+pub(super) fn overlap(a: &OwnedView, b: &OwnedView) -> bool {
     let ends = [a, b].map(|view| {
         let start = view.span().ptr().addr().get();
         (start, start + view.layout().end() * view.dtype().size_in_bytes())
@@ -155,7 +155,7 @@ impl Shadow {
     }
 
     /// The first byte in here that the view reaches and nobody wrote; its span begins `skip` bytes behind the start.
-    pub(super) fn uninitialised(&self, view: &View, skip: isize) -> Option<usize> {
+    pub(super) fn uninitialised(&self, view: &OwnedView, skip: isize) -> Option<usize> {
         let mut first = None;
         for_each_run(view, &mut |run| {
             first = first.or_else(|| self.initialised.find(self.clip(run, skip), false));
@@ -167,7 +167,7 @@ impl Shadow {
         self.read[stream] = Some(by);
     }
 
-    pub(super) fn note_write(&mut self, by: Use, view: &View, skip: isize) {
+    pub(super) fn note_write(&mut self, by: Use, view: &OwnedView, skip: isize) {
         self.written = Some(by);
         self.read = [None; MAX_STREAMS];
         for_each_run(view, &mut |run| self.initialised.insert(self.clip(run, skip)));
@@ -182,8 +182,8 @@ mod tests {
     use crate::base::{dtype::DType, layout::Layout, shape::Shape};
     use crate::device::buffer::Span;
 
-    fn view(layout: Layout) -> View {
-        View::new(Span::new(NonNull::<u64>::dangling().cast(), 4096), DType::U8, layout)
+    fn view(layout: Layout) -> OwnedView {
+        OwnedView::new(Span::new(NonNull::<u64>::dangling().cast(), 4096), DType::U8, layout)
     }
 
     fn reached(layout: Layout) -> Vec<usize> {

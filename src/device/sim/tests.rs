@@ -8,7 +8,7 @@ use super::*;
 use crate::base::{dtype::DType, error::Error, layout::Layout, shape::Shape};
 use crate::device::{
     buffer::Span,
-    kernel::{BinaryOp, Kernel, View},
+    kernel::{BinaryOp, Kernel, OwnedView},
     stream::Driver,
 };
 
@@ -33,9 +33,9 @@ struct Known {
     values: Vec<f32>,
 }
 
-fn view_of(buffer: &Buffer) -> View {
+fn view_of(buffer: &Buffer) -> OwnedView {
     let elements = buffer.span().bytes() / 4;
-    View::new(buffer.span(), DType::F32, Layout::contiguous(Shape::from(elements)))
+    OwnedView::new(buffer.span(), DType::F32, Layout::contiguous(Shape::from(elements)))
 }
 
 fn fresh(sim: &Sim, elements: usize) -> std::result::Result<Buffer, AllocError> {
@@ -288,7 +288,7 @@ fn a_kernel_that_fails_is_reported_once_by_whatever_waits_first() {
     let (src, dst) = (filled(&sim, 4, 1.0), filled(&sim, 2, 0.0));
     let ids = sim.alloc(8, false).expect("enough memory");
     sim.upload(ids.span(), &[1u32.to_ne_bytes(), 9u32.to_ne_bytes()].concat()).expect("submitted");
-    let ids = View::new(ids.span(), DType::U32, Layout::contiguous(Shape::from(2)));
+    let ids = OwnedView::new(ids.span(), DType::U32, Layout::contiguous(Shape::from(2)));
     let select = Kernel::IndexSelect { src: view_of(&src), ids, axis: 0, dst: view_of(&dst) };
     assert!(sim.launch(&select).is_ok(), "nobody has looked at the ids yet");
     assert!(fresh(&sim, 10).is_ok(), "an allocation does not report it");
@@ -324,7 +324,7 @@ fn uninitialised_reads_are_found_by_the_byte() {
     let a = fresh(&sim, 10).expect("enough memory");
     let part = |start, len| {
         let layout = Layout::contiguous(Shape::from(10)).narrow(0, start, len).expect("inside");
-        View::new(a.span(), DType::F32, layout)
+        OwnedView::new(a.span(), DType::F32, layout)
     };
     sim.launch(&Kernel::Fill { dst: part(0, 6), value: 1.0 }).expect("submitted");
     let mut out = [0; 40];

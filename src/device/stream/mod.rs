@@ -43,7 +43,7 @@ use crate::base::error::{Error, Result};
 use crate::device::{
     budget::{AllocError, MemoryStats},
     buffer::Span,
-    kernel::{Access, Kernel, View},
+    kernel::{Access, Kernel, OwnedView},
 };
 
 mod capture;
@@ -85,7 +85,7 @@ pub(crate) trait Driver: Send + Sync + Debug {
     /// Submits a copy to the device. The host's bytes are free again when the call returns.
     fn upload(&self, stream: usize, dst: Span, bytes: &[u8]) -> Result<()>;
     /// Submits a copy of the whole span of a view to the host.
-    fn start_download(&self, stream: usize, src: &View) -> Result<Self::Download>;
+    fn start_download(&self, stream: usize, src: &OwnedView) -> Result<Self::Download>;
     /// Waits for the copy, and puts it into `out`. Called without the device's lock.
     fn finish_download(&self, download: Self::Download, out: &mut [u8]) -> Result<()>;
     /// Records the stream's event: it stands for everything submitted to the stream so far.
@@ -279,7 +279,7 @@ impl<D: Driver> AsyncDevice<D> {
         let mut guard = self.lock();
         let state = &mut *guard;
         let stream = state.streams.current();
-        let operands = || accesses.iter().map(|(view, access)| (view.span(), *access));
+        let operands = || accesses.iter().map(|(view, access)| (view.span(), access));
         if self.may_submit(state, stream, "work")? {
             let launched = self.driver.launch(stream, kernel);
             if let Some(section) = &mut state.section {
@@ -302,7 +302,7 @@ impl<D: Driver> AsyncDevice<D> {
 
     /// Copies the whole span of a view to the host: on the stream that wrote it last, so that it waits for no
     /// other one.
-    pub(crate) fn download(&self, src: &View, out: &mut [u8]) -> Result<()> {
+    pub(crate) fn download(&self, src: &OwnedView, out: &mut [u8]) -> Result<()> {
         let _waits = self.wait_begins();
         let mut state = self.lock();
         self.must_not_capture(&mut state, "a read by the host", capture::AFTER)?;

@@ -51,7 +51,6 @@ macro_rules! typed {
                 type $t = $rust;
                 $call
             })*
-            other => panic!("typed! does not know {other}"),
         }
     };
 }

@@ -1,11 +1,11 @@
 //! Bits of integers, as unsigned ones of their size.
 
-use crate::base::dtype::{DType, WithDType};
-use crate::cpu::{In, Out, walk};
+use crate::base::dtype::DType;
+use crate::cpu::{Element, In, Out, walk};
 use crate::kernel::BitOp;
 
 /// An unsigned integer.
-pub(super) trait Bits: WithDType {
+pub(super) trait Bits: Element {
     fn wide(self) -> u64;
     fn cut(wide: u64) -> Self;
 }

@@ -7,7 +7,7 @@
 use half::{bf16, f16};
 
 use crate::base::dtype::{DType, WithDType, with_type};
-use crate::cpu::{In, Out, narrow::BLOCK, threads, walk};
+use crate::cpu::{Element, In, Out, elementwise, narrow::BLOCK};
 
 /// What the 64 bits between hold.
 #[derive(Clone, Copy)]
@@ -28,7 +28,7 @@ fn middle(source: DType) -> Middle {
 }
 
 /// An unsigned integer of the size of an element, as which a kernel sees its bits.
-pub(super) trait Bits: WithDType {
+pub(super) trait Bits: Element {
     fn widen(self) -> u64;
     fn cut(bits: u64) -> Self;
 }
@@ -139,8 +139,5 @@ pub(super) fn by_blocks<S: Bits, D: Bits>(from: DType, src: In<'_, S>, to: DType
             d.iter_mut().zip(between).for_each(|(d, bits)| *d = D::cut(*bits));
         }
     };
-    match src.dense() {
-        Some(a) => threads::split2(a, dst.dense(), &row),
-        None => walk::rows2(src, dst, false, &row),
-    }
+    elementwise::rows_to(src, dst, &row);
 }

@@ -7,14 +7,13 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use crate::cpu::{
-    In, Multiplied, Out,
-    elementwise::simd,
+    Element, In, Multiplied, Out,
     matmul::{Matrix, THREADS_MIN, Target},
     number::Number,
-    product_to, threads, walk,
+    product_to, threads,
+    vector::simd,
+    walk,
 };
 use crate::window::{ConvOp, ConvSizes, Window};
 
@@ -49,16 +48,13 @@ type Item<'f, T> = dyn Fn(usize, &mut [T], &mut [T], usize) + Sync + 'f;
 
 /// Calls `f` for each part of `size` elements: items side by side if there are
 /// enough of them, else one after the other with all threads.
-fn items<T: Send>(dst: &mut [T], size: usize, room: &mut [T], each: usize, f: &Item<'_, T>) {
+fn items<T: Element>(dst: &mut [T], size: usize, room: &mut [T], each: usize, f: &Item<'_, T>) {
     let (items, workers) = (dst.len() / size, room.len() / each);
     match if workers > 1 { threads::pool() } else { None } {
         Some(pool) if items >= workers => {
             let run = items.div_ceil(workers);
-            pool.install(|| {
-                let parts = dst.par_chunks_mut(run * size).zip(room.par_chunks_mut(each)).enumerate();
-                parts.for_each(|(worker, (dst, room))| {
-                    dst.chunks_mut(size).enumerate().for_each(|(i, dst)| f(worker * run + i, dst, room, 1));
-                });
+            threads::items2(pool, (dst, room), [run * size, each], &|worker, dst, room| {
+                dst.chunks_mut(size).enumerate().for_each(|(i, dst)| f(worker * run + i, dst, room, 1));
             });
         }
         Some(pool) => pool.install(|| {
@@ -212,7 +208,7 @@ fn columns<T: Multiplied>(
     let room = &mut room[..rows.len() * width];
     match threads {
         1 => room.chunks_exact_mut(width).enumerate().for_each(|(i, row)| fill(i, row)),
-        _ => room.par_chunks_exact_mut(width).enumerate().for_each(|(i, row)| fill(i, row)),
+        _ => threads::items_here(room, width, &fill),
     }
 }
 
@@ -405,7 +401,7 @@ pub(super) fn dot<T: Number>(a: &[T], data: &[T], at: isize, step: isize) -> T {
 }
 
 /// Calls `f` with the parts of `dst`, of `size` elements: on several threads if there are many.
-pub(super) fn parts<T: Send>(dst: &mut [T], size: usize, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
+pub(super) fn parts<T: Element>(dst: &mut [T], size: usize, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
     match if dst.len() < threads::ELEMENTS_MIN { None } else { threads::pool() } {
         Some(pool) => threads::items(pool, dst, size, f),
         None => dst.chunks_exact_mut(size).enumerate().for_each(|(i, dst)| f(i, dst)),

@@ -21,7 +21,7 @@ use crate::{
 
 /// Whether narrow operands of a kernel over images are widened: not where elements only move, nor sums of integers,
 /// which are those of their bits.
-pub(super) fn is_widened(kernel: &Windowed) -> bool {
+pub(super) fn is_widened(kernel: &Windowed<View<'_>>) -> bool {
     match kernel {
         Windowed::Unfold { .. } | Windowed::Resize { op: ResizeOp::Nearest, .. } => false,
         Windowed::Fold { image, .. } => wider(image.dtype()) == Some(DType::F32),
@@ -38,7 +38,7 @@ pub(super) fn is_widened(kernel: &Windowed) -> bool {
 /// # Safety
 /// As for [`super::run`].
 #[allow(unsafe_code)]
-pub(super) unsafe fn windowed(kernel: &Windowed) -> Result<()> {
+pub(super) unsafe fn windowed(kernel: &Windowed<View<'_>>) -> Result<()> {
     // SAFETY: every function called here has the contract of this one, for the views of this kernel.
     unsafe {
         match kernel {
@@ -168,7 +168,7 @@ unsafe fn resized_grad(op: ResizeOp, grad: &View, image: &View, spacing: &Spacin
 /// # Safety
 /// As for [`super::run`].
 #[allow(unsafe_code)]
-pub(super) unsafe fn along(kernel: &Along) -> Result<()> {
+pub(super) unsafe fn along(kernel: &Along<View<'_>>) -> Result<()> {
     // SAFETY: every function called here has the contract of this one, for the views of this kernel.
     unsafe {
         match kernel {

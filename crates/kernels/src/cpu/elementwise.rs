@@ -4,34 +4,28 @@
 //! time; with many elements on several threads. Others go through `walk.rs`, which hands the same loop one row
 //! at a time. A loop is compiled once for each operation and dtype, never once for each layout.
 
-use pulp::Arch;
+// Loops over a range: half of the code to compile that iterators are, and the same vectors.
+#![allow(clippy::needless_range_loop)]
 
 use crate::base::{
-    dtype::{DType, WithDType},
+    dtype::DType,
     error::{Error, Result},
 };
 use crate::cpu::{
-    In, Out,
+    Element, In, Out,
     number::{Float, Id, Number},
-    special, threads, walk,
+    special, threads,
+    vector::simd,
+    walk,
 };
 use crate::kernel::{BinaryOp, CmpOp, GradOp, UnaryOp};
-
-/// Elements below which choosing an instruction set costs more than it gains.
-const SIMD_MIN: usize = 32;
-
-/// Runs a loop over `len` elements with the widest vectors there are.
-#[inline(always)]
-pub(super) fn simd<R>(len: usize, body: impl FnOnce() -> R) -> R {
-    let arch = if len < SIMD_MIN { Arch::Scalar } else { Arch::new() };
-    arch.dispatch(body)
-}
 
 #[inline(never)]
 fn row1<A: Copy, D>(a: &[A], d: &mut [D], f: impl Fn(A) -> D) {
     simd(d.len(), || {
-        for (d, &a) in d.iter_mut().zip(a) {
-            *d = f(a);
+        let a = &a[..d.len()];
+        for i in 0..d.len() {
+            d[i] = f(a[i]);
         }
     });
 }
@@ -39,36 +33,51 @@ fn row1<A: Copy, D>(a: &[A], d: &mut [D], f: impl Fn(A) -> D) {
 #[inline(never)]
 fn row2<A: Copy, B: Copy, D>(a: &[A], b: &[B], d: &mut [D], f: impl Fn(A, B) -> D) {
     simd(d.len(), || {
-        for ((d, &a), &b) in d.iter_mut().zip(a).zip(b) {
-            *d = f(a, b);
+        let (a, b) = (&a[..d.len()], &b[..d.len()]);
+        for i in 0..d.len() {
+            d[i] = f(a[i], b[i]);
         }
     });
 }
 
 #[inline(always)]
-pub(super) fn map<A, D>(src: In<'_, A>, dst: Out<'_, D>, f: impl Fn(A) -> D + Copy + Sync)
-where
-    A: WithDType,
-    D: WithDType,
-{
+pub(super) fn map<A: Element, D: Element>(src: In<'_, A>, dst: Out<'_, D>, f: impl Fn(A) -> D + Copy + Sync) {
+    rows_to(src, dst, &|a, d| row1(a, d, f));
+}
+
+/// What is done with a row of one or two sources and the destination: by reference, so that the code around it is there
+/// once for its types.
+type Row2<'f, A, D> = dyn Fn(&[A], &mut [D]) + Sync + 'f;
+type Row3<'f, A, B, D> = dyn Fn(&[A], &[B], &mut [D]) + Sync + 'f;
+
+/// `row` from rows of `src` to rows of `dst`, which is dense.
+pub(super) fn rows_to<A: Element, D: Element>(src: In<'_, A>, dst: Out<'_, D>, row: &Row2<'_, A, D>) {
     match src.dense() {
-        Some(a) if a.len() < threads::ELEMENTS_MIN => row1(a, dst.dense(), f),
-        Some(a) => threads::split2(a, dst.dense(), &|a, d| row1(a, d, f)),
-        None => walk::rows2(src, dst, false, &|a, d| row1(a, d, f)),
+        Some(a) => threads::split2(a, dst.dense(), row),
+        None => walk::rows2(src, dst, false, row),
     }
 }
 
 #[inline(always)]
-fn zip<A, B, D>(lhs: In<'_, A>, rhs: In<'_, B>, dst: Out<'_, D>, f: impl Fn(A, B) -> D + Copy + Sync)
-where
-    A: Number,
-    B: Number,
-    D: WithDType,
-{
+fn zip<A: Element, B: Element, D: Element>(
+    lhs: In<'_, A>,
+    rhs: In<'_, B>,
+    dst: Out<'_, D>,
+    f: impl Fn(A, B) -> D + Copy + Sync,
+) {
+    rows_of_two(lhs, rhs, dst, &|a, b, d| row2(a, b, d, f));
+}
+
+/// `row` from rows of both sides to rows of `dst`, which is dense.
+pub(super) fn rows_of_two<A: Element, B: Element, D: Element>(
+    lhs: In<'_, A>,
+    rhs: In<'_, B>,
+    dst: Out<'_, D>,
+    row: &Row3<'_, A, B, D>,
+) {
     match (lhs.dense(), rhs.dense()) {
-        (Some(a), Some(b)) if a.len() < threads::ELEMENTS_MIN => row2(a, b, dst.dense(), f),
-        (Some(a), Some(b)) => threads::split3(a, b, dst.dense(), &|a, b, d| row2(a, b, d, f)),
-        _ => walk::rows3(lhs, rhs, dst, &|a, b, d| row2(a, b, d, f)),
+        (Some(a), Some(b)) => threads::split3(a, b, dst.dense(), row),
+        _ => walk::rows3(lhs, rhs, dst, row),
     }
 }
 
@@ -92,8 +101,8 @@ impl<T: Number> Unary<'_, T> {
 #[inline(never)]
 fn change_row<T: Number>(d: &mut [T], f: impl Fn(T) -> T) {
     simd(d.len(), || {
-        for d in d.iter_mut() {
-            *d = f(*d);
+        for i in 0..d.len() {
+            d[i] = f(d[i]);
         }
     });
 }
@@ -125,8 +134,9 @@ impl<T: Number> Binary<'_, T> {
 #[inline(never)]
 fn assign_row<T: Number>(b: &[T], d: &mut [T], f: impl Fn(T, T) -> T) {
     simd(d.len(), || {
-        for (d, &b) in d.iter_mut().zip(b) {
-            *d = f(*d, b);
+        let b = &b[..d.len()];
+        for i in 0..d.len() {
+            d[i] = f(d[i], b[i]);
         }
     });
 }
@@ -237,7 +247,7 @@ pub(super) fn unary_grad<T: Float>(op: GradOp, saved: In<'_, T>, grad: In<'_, T>
     }
 }
 
-pub(super) fn fill<T: WithDType>(dst: Out<'_, T>, value: T) {
+pub(super) fn fill<T: Element>(dst: Out<'_, T>, value: T) {
     if dst.is_dense() {
         dst.dense().fill(value);
     } else {
@@ -246,7 +256,7 @@ pub(super) fn fill<T: WithDType>(dst: Out<'_, T>, value: T) {
 }
 
 /// Floats: computed in f64. Integers: in i64.
-pub(super) fn arange<T: WithDType>(dst: Out<'_, T>, start: f64, step: f64) {
+pub(super) fn arange<T: Element>(dst: Out<'_, T>, start: f64, step: f64) {
     let (first, by) = (start as i64, step as i64);
     for (i, d) in dst.dense().iter_mut().enumerate() {
         *d = if T::DTYPE.is_float() {
@@ -257,7 +267,7 @@ pub(super) fn arange<T: WithDType>(dst: Out<'_, T>, start: f64, step: f64) {
     }
 }
 
-pub(super) fn copy<T: WithDType>(src: In<'_, T>, dst: Out<'_, T>) {
+pub(super) fn copy<T: Element>(src: In<'_, T>, dst: Out<'_, T>) {
     match src.dense() {
         Some(a) if dst.is_dense() => threads::split2(a, dst.dense(), &|a, d| d.copy_from_slice(a)),
         _ => walk::copy(src, dst),
@@ -265,7 +275,7 @@ pub(super) fn copy<T: WithDType>(src: In<'_, T>, dst: Out<'_, T>) {
 }
 
 #[inline(never)]
-fn choose_row<I: Id, T: WithDType>(cond: &[I], yes: &[T], no: &[T], d: &mut [T]) {
+fn choose_row<I: Id, T: Element>(cond: &[I], yes: &[T], no: &[T], d: &mut [T]) {
     simd(d.len(), || {
         for (((d, &c), &yes), &no) in d.iter_mut().zip(cond).zip(yes).zip(no) {
             *d = if c != I::ZERO { yes } else { no };
@@ -273,7 +283,7 @@ fn choose_row<I: Id, T: WithDType>(cond: &[I], yes: &[T], no: &[T], d: &mut [T])
     });
 }
 
-pub(super) fn choose<I: Id, T: WithDType>(cond: In<'_, I>, yes: In<'_, T>, no: In<'_, T>, dst: Out<'_, T>) {
+pub(super) fn choose<I: Id, T: Element>(cond: In<'_, I>, yes: In<'_, T>, no: In<'_, T>, dst: Out<'_, T>) {
     match (cond.dense(), yes.dense(), no.dense()) {
         (Some(c), Some(yes), Some(no)) => choose_row(c, yes, no, dst.dense()),
         _ => walk::rows4(cond, yes, no, dst, &|c, yes, no, d| choose_row(c, yes, no, d)),

@@ -12,8 +12,8 @@ use crate::base::{
 };
 use crate::cpu::{
     In, Out,
-    elementwise::simd,
     number::{Id, Number},
+    vector::simd,
     walk::Walk,
 };
 
@@ -84,7 +84,7 @@ pub(super) fn select<T: WithDType>(src: In<'_, T>, ids: &[usize], axis: usize, d
         return;
     }
     for (i, &id) in ids.iter().enumerate() {
-        walk.rows(|[to, from]| {
+        walk.rows(&mut |[to, from]| {
             let (to, from) = (shifted(to as usize, i, sd), shifted(from as usize, id, ss));
             data[to..to + len].copy_from_slice(&src.data[from..from + len]);
         });
@@ -107,7 +107,7 @@ pub(super) fn add<T: Number>(dst: Out<'_, T>, ids: &[usize], src: In<'_, T>, axi
         return;
     }
     for (i, &id) in ids.iter().enumerate() {
-        walk.rows(|[to, from]| {
+        walk.rows(&mut |[to, from]| {
             let (to, from) = (shifted(to as usize, id, sd), shifted(from as usize, i, ss));
             add_row(&mut data[to..to + len], &src.data[from..from + len]);
         });

@@ -5,50 +5,26 @@
 use half::{bf16, f16};
 
 use crate::base::{
-    dtype::{DType, WithDType},
+    dtype::DType,
     error::{Error, Result},
 };
 use crate::cpu::{
-    cast as casting,
+    Element, cast as casting,
     elementwise::{self, Binary, Unary},
     narrow,
     number::Convert,
     source, target,
     types::{open, with_bits, with_float, with_number},
 };
-use crate::kernel::{At, BinaryOp, Map, UnaryOp, View};
-
-/// A function of one operand, without a kernel around it.
-///
-/// # Safety
-/// As for [`run`], for these two operands.
-#[inline]
-#[allow(unsafe_code)]
-pub unsafe fn map(map: Map, src: At<'_>, dst: At<'_>) -> Result<()> {
-    // SAFETY: every function called here has the contract of this one.
-    unsafe {
-        match map {
-            Map::Unary(op) => unary(op, Some(src), dst),
-            Map::Affine { mul, add } => affine(Some(src), dst, mul, add),
-            Map::Powf(exponent) => powf(src, dst, exponent),
-            Map::Clamp { min, max } => clamp(src, dst, min, max),
-            Map::Copy => copy(src, dst),
-            Map::Cast => cast(src, dst),
-        }
-    }
-}
+use crate::kernel::{BinaryOp, UnaryOp, View};
 
 /// Whether the result of two truth values is one of them.
 fn is_choice(op: BinaryOp, dst: DType) -> bool {
     dst == DType::Bool && matches!(op, BinaryOp::Maximum | BinaryOp::Minimum)
 }
 
-/// A function of two operands.
-///
-/// # Safety
-/// As for [`run`], for these operands.
 #[allow(unsafe_code)]
-pub unsafe fn binary(op: BinaryOp, lhs: At<'_>, rhs: At<'_>, dst: At<'_>) -> Result<()> {
+pub(super) unsafe fn binary(op: BinaryOp, lhs: &View, rhs: &View, dst: &View) -> Result<()> {
     if is_choice(op, dst.dtype()) {
         open!(u8; lhs rhs; dst);
         elementwise::binary(op, Binary::To(lhs, rhs, dst));
@@ -82,7 +58,7 @@ pub(super) unsafe fn binary_assign(op: BinaryOp, dst: &View, rhs: &View) -> Resu
 }
 
 #[allow(unsafe_code)]
-pub(super) unsafe fn copy(src: At<'_>, dst: At<'_>) -> Result<()> {
+pub(super) unsafe fn copy(src: &View, dst: &View) -> Result<()> {
     with_bits!(dst.dtype(), T => {
         open!(T; src; dst);
         elementwise::copy(src, dst);
@@ -131,7 +107,7 @@ macro_rules! casts {
 }
 
 #[allow(unsafe_code)]
-pub(super) unsafe fn cast(src: At<'_>, dst: At<'_>) -> Result<()> {
+pub(super) unsafe fn cast(src: &View, dst: &View) -> Result<()> {
     casts! { src, dst;
         U8 u8 => U32 u32, I64 i64, F32 f32, F64 f64;
         U32 u32 => U8 u8, I64 i64, F32 f32, F64 f64;
@@ -144,7 +120,7 @@ pub(super) unsafe fn cast(src: At<'_>, dst: At<'_>) -> Result<()> {
 
 /// In place if there is no source.
 #[allow(unsafe_code)]
-unsafe fn operand<'a, T: WithDType>(src: Option<At<'a>>, dst: At<'a>) -> Unary<'a, T> {
+unsafe fn operand<'a, T: Element>(src: Option<&View<'a>>, dst: &View<'a>) -> Unary<'a, T> {
     match src {
         Some(src) => {
             open!(T; src; dst);
@@ -158,7 +134,7 @@ unsafe fn operand<'a, T: WithDType>(src: Option<At<'a>>, dst: At<'a>) -> Unary<'
 }
 
 #[allow(unsafe_code)]
-pub(super) unsafe fn unary(op: UnaryOp, src: Option<At<'_>>, dst: At<'_>) -> Result<()> {
+pub(super) unsafe fn unary(op: UnaryOp, src: Option<&View>, dst: &View) -> Result<()> {
     // SAFETY: the contract of `operand` is that of this function.
     unsafe {
         match dst.dtype() {
@@ -176,7 +152,7 @@ pub(super) unsafe fn unary(op: UnaryOp, src: Option<At<'_>>, dst: At<'_>) -> Res
 }
 
 #[allow(unsafe_code)]
-pub(super) unsafe fn affine(src: Option<At<'_>>, dst: At<'_>, mul: f64, add: f64) -> Result<()> {
+pub(super) unsafe fn affine(src: Option<&View>, dst: &View, mul: f64, add: f64) -> Result<()> {
     // SAFETY: the contract of `operand` is that of this function.
     unsafe {
         with_number!("affine", dst.dtype(),
@@ -187,7 +163,7 @@ pub(super) unsafe fn affine(src: Option<At<'_>>, dst: At<'_>, mul: f64, add: f64
 }
 
 #[allow(unsafe_code)]
-pub(super) unsafe fn powf(src: At<'_>, dst: At<'_>, exponent: f64) -> Result<()> {
+pub(super) unsafe fn powf(src: &View, dst: &View, exponent: f64) -> Result<()> {
     with_float!("powf", dst.dtype(), T => {
         open!(T; src; dst);
         elementwise::powf(src, dst, exponent);
@@ -199,7 +175,7 @@ pub(super) unsafe fn powf(src: At<'_>, dst: At<'_>, exponent: f64) -> Result<()>
 }
 
 #[allow(unsafe_code)]
-pub(super) unsafe fn clamp(src: At<'_>, dst: At<'_>, min: f64, max: f64) -> Result<()> {
+pub(super) unsafe fn clamp(src: &View, dst: &View, min: f64, max: f64) -> Result<()> {
     with_number!("clamp", dst.dtype(), T => {
         open!(T; src; dst);
         elementwise::clamp(src, dst, min, max);

@@ -3,9 +3,7 @@
 //! `B` batch, `M x K` times `K x N`. Tiny products are computed here, since preparing the general routine takes
 //! longer than they do. A batch whose right side repeats is one product of `B M` rows.
 
-use rayon::prelude::*;
-
-use crate::cpu::{In, Out, elementwise::simd, number::Number, threads, walk};
+use crate::cpu::{In, Out, number::Number, threads, vector::simd, walk};
 
 /// Multiplications up to which a product counts as tiny.
 const TINY_MAX: usize = 1024;
@@ -267,7 +265,7 @@ pub(super) fn of_integers<T: Number>(
 ) {
     let [m, k, n] = dims;
     if threads > 1 && m > ROWS {
-        return dst.par_chunks_mut(ROWS * n).enumerate().for_each(|(i, dst)| {
+        return threads::items_here(dst, ROWS * n, &|i, dst| {
             let lhs = lhs.shifted((i * ROWS) as isize * lhs.steps[0]);
             of_integers([dst.len() / n, k, n], lhs, rhs, dst, 1);
         });

@@ -1,7 +1,7 @@
 //! The host: runs kernels on memory that this process can read, before the call returns.
 //!
 //! This file turns views into slices and chooses the code for their dtype; it holds all `unsafe` of the
-//! kernels. The other files see [`In`] and [`Out`] and are safe Rust: a mistake in their arithmetic is a
+//! kernels. The other files see `In` and `Out` and are safe Rust: a mistake in their arithmetic is a
 //! panic or a wrong number, never a stray access.
 //!
 //! ```text
@@ -11,6 +11,7 @@
 //! wide.rs         the same with whole operands
 //! math.rs         e^x, ln, tanh, sin and cos that vectorise
 //! special.rs      the error function and its relatives
+//! vector.rs       the widest vector units there are
 //! walk.rs         strided operands as rows
 //! threads.rs      the pool of threads
 //! elementwise.rs  maps, arithmetic, comparison, choice
@@ -52,6 +53,7 @@ mod softmax;
 mod special;
 pub mod threads;
 mod types;
+mod vector;
 mod walk;
 mod wide;
 
@@ -61,20 +63,24 @@ use crate::base::{
     layout::Layout,
     shape::Axes,
 };
-use crate::kernel::{AdamHyper, At, CmpOp, GradOp, Kernel, ReduceOp, View};
+use crate::kernel::{AdamHyper, CmpOp, GradOp, Kernel, ReduceOp, View};
 /// The error function.
 pub use libm::erf;
 
+use bytemuck::Pod;
 use gemm_common::Parallelism;
 use half::{bf16, f16};
-use maps::{affine, binary_assign, cast, clamp, copy, powf, unary};
-pub use maps::{binary, map};
+use maps::{affine, binary, binary_assign, cast, clamp, copy, powf, unary};
 use matmul::{Matrix, Target, at_once};
 use number::Float;
 use optim::SgdHyper;
 use random::Stream;
 use types::{open, with_bits, with_float, with_id, with_number, with_sums, with_wide};
 use wide::{widened, wider};
+
+/// An element as kernels see it: any bytes are one. Truth values are seen as bytes.
+trait Element: WithDType + Pod {}
+impl<T: WithDType + Pod> Element for T {}
 
 /// A source: the elements of its whole buffer, and where its own lie among them.
 #[derive(Debug)]
@@ -164,8 +170,7 @@ fn opens_as(dtype: DType, as_type: DType) -> bool {
 /// As for [`run`], for a view that is read.
 #[inline(always)]
 #[allow(unsafe_code)]
-unsafe fn source<'a, T: WithDType>(view: impl Into<At<'a>>) -> In<'a, T> {
-    let view = view.into();
+unsafe fn source<'a, T: Element>(view: &View<'a>) -> In<'a, T> {
     assert!(opens_as(view.dtype(), T::DTYPE), "operands have the dtype that their kernel was chosen for");
     let layout = view.layout();
     if layout.shape().elem_count() == 0 {
@@ -182,8 +187,7 @@ unsafe fn source<'a, T: WithDType>(view: impl Into<At<'a>>) -> In<'a, T> {
 /// As for [`run`], for a view that is written; each one is opened once.
 #[inline(always)]
 #[allow(unsafe_code)]
-unsafe fn target<'a, T: WithDType>(view: impl Into<At<'a>>) -> Out<'a, T> {
-    let view = view.into();
+unsafe fn target<'a, T: Element>(view: &View<'a>) -> Out<'a, T> {
     assert!(opens_as(view.dtype(), T::DTYPE), "operands have the dtype that their kernel was chosen for");
     let layout = view.layout();
     if layout.shape().elem_count() == 0 {
@@ -202,7 +206,7 @@ unsafe fn target<'a, T: WithDType>(view: impl Into<At<'a>>) -> Out<'a, T> {
 /// - The span of a destination overlaps that of no other operand.
 #[inline]
 #[allow(unsafe_code)]
-pub unsafe fn run(kernel: &Kernel) -> Result<()> {
+pub unsafe fn run(kernel: &Kernel<View<'_>>) -> Result<()> {
     // SAFETY: the caller's promises are those that `run_again` asks for.
     unsafe { run_again(kernel, 0) }
 }
@@ -214,7 +218,7 @@ pub unsafe fn run(kernel: &Kernel) -> Result<()> {
 /// As for [`run`].
 #[inline]
 #[allow(unsafe_code)]
-pub unsafe fn run_again(kernel: &Kernel, replays: u64) -> Result<()> {
+pub unsafe fn run_again(kernel: &Kernel<View<'_>>, replays: u64) -> Result<()> {
     // SAFETY: every function called here has the contract of this one, for the views of this kernel.
     unsafe {
         match kernel {
@@ -235,18 +239,18 @@ pub unsafe fn run_again(kernel: &Kernel, replays: u64) -> Result<()> {
             {
                 widened(kernel, replays)
             }
-            Kernel::Binary { op, lhs, rhs, dst } => binary(*op, lhs.into(), rhs.into(), dst.into()),
+            Kernel::Binary { op, lhs, rhs, dst } => binary(*op, lhs, rhs, dst),
             Kernel::BinaryAssign { op, dst, rhs } => binary_assign(*op, dst, rhs),
             Kernel::Fill { dst, value } => fill(dst, *value),
             Kernel::Arange { dst, start, step } => arange(dst, *start, *step),
-            Kernel::Copy { src, dst } => copy(src.into(), dst.into()),
-            Kernel::Cast { src, dst } => cast(src.into(), dst.into()),
-            Kernel::Unary { op, src, dst } => unary(*op, Some(src.into()), dst.into()),
-            Kernel::UnaryAssign { op, dst } => unary(*op, None, dst.into()),
-            Kernel::Affine { src, dst, mul, add } => affine(Some(src.into()), dst.into(), *mul, *add),
-            Kernel::AffineAssign { dst, mul, add } => affine(None, dst.into(), *mul, *add),
-            Kernel::Powf { src, dst, exponent } => powf(src.into(), dst.into(), *exponent),
-            Kernel::Clamp { src, dst, min, max } => clamp(src.into(), dst.into(), *min, *max),
+            Kernel::Copy { src, dst } => copy(src, dst),
+            Kernel::Cast { src, dst } => cast(src, dst),
+            Kernel::Unary { op, src, dst } => unary(*op, Some(src), dst),
+            Kernel::UnaryAssign { op, dst } => unary(*op, None, dst),
+            Kernel::Affine { src, dst, mul, add } => affine(Some(src), dst, *mul, *add),
+            Kernel::AffineAssign { dst, mul, add } => affine(None, dst, *mul, *add),
+            Kernel::Powf { src, dst, exponent } => powf(src, dst, *exponent),
+            Kernel::Clamp { src, dst, min, max } => clamp(src, dst, *min, *max),
             Kernel::Compare { op, lhs, rhs, dst } => compare(*op, lhs, rhs, dst),
             Kernel::Where { cond, yes, no, dst } => choose(cond, yes, no, dst),
             Kernel::UnaryGrad { op, saved, grad, dst } => unary_grad(*op, saved, grad, dst),
@@ -256,10 +260,10 @@ pub unsafe fn run_again(kernel: &Kernel, replays: u64) -> Result<()> {
             Kernel::SoftmaxGrad { out, grad, dst, log } => softmax_grad(out, grad, dst, *log),
             Kernel::CrossEntropy { logits, labels, probs, loss } => cross_entropy(logits, labels, probs, loss),
             Kernel::CrossEntropyGrad { probs, labels, grad, dst } => cross_entropy_grad(probs, labels, grad, dst),
-            Kernel::Matmul { lhs, rhs, dst } => matmul(lhs.into(), rhs.into(), dst.into()),
+            Kernel::Matmul { lhs, rhs, dst } => matmul(lhs, rhs, dst),
             Kernel::Bits { op, lhs, rhs, dst } => dispatch::of_bits(*op, lhs, rhs, dst),
-            Kernel::Window(windowed) if dispatch::is_widened(windowed) => widened(kernel, replays),
-            Kernel::Window(windowed) => dispatch::windowed(windowed),
+            Kernel::Windowed(windowed) if dispatch::is_widened(windowed) => widened(kernel, replays),
+            Kernel::Windowed(windowed) => dispatch::windowed(windowed),
             Kernel::Along(along) if wider(along.source().dtype()).is_some() => widened(kernel, replays),
             Kernel::Along(along) => dispatch::along(along),
             Kernel::IndexSelect { src, ids, axis, dst } => index_select(src, ids, *axis, dst),
@@ -413,12 +417,8 @@ unsafe fn cross_entropy_grad(probs: &View, labels: &View, grad: &View, dst: &Vie
     })
 }
 
-/// A product of matrices.
-///
-/// # Safety
-/// As for [`run`], for these operands.
 #[allow(unsafe_code)]
-pub unsafe fn matmul(lhs: At<'_>, rhs: At<'_>, dst: At<'_>) -> Result<()> {
+unsafe fn matmul(lhs: &View, rhs: &View, dst: &View) -> Result<()> {
     if dst.dtype() == DType::Bool {
         return Err(Error::UnsupportedDType { op: "matmul", dtype: dst.dtype(), supported: "any but bool" });
     }

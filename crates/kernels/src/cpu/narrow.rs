@@ -7,13 +7,15 @@
 
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
-use crate::base::{dtype::WithDType, error::Result, layout::Layout, shape::Shape};
+use crate::base::{error::Result, layout::Layout, shape::Shape};
 use crate::cpu::{
-    In, Out,
-    elementwise::{self, Binary, Unary, simd},
+    Element, In, Out,
+    elementwise::{self, Binary, Unary},
     number::{Float, Number},
     optim::{self, SgdHyper},
-    threads, walk,
+    threads,
+    vector::simd,
+    walk,
 };
 use crate::kernel::{AdamHyper, BinaryOp, CmpOp, GradOp, UnaryOp};
 
@@ -21,7 +23,7 @@ use crate::kernel::{AdamHyper, BinaryOp, CmpOp, GradOp, UnaryOp};
 pub(super) const BLOCK: usize = 256;
 
 /// An element of a narrow dtype.
-pub(super) trait Narrow: WithDType {
+pub(super) trait Narrow: Element {
     /// What it computes in.
     type Wide: Number;
     fn widen(from: &[Self], to: &mut [Self::Wide]);
@@ -139,10 +141,7 @@ fn map<N: Narrow>(src: In<'_, N>, dst: Out<'_, N>, f: &Map<'_, N::Wide>) {
             out.put(d);
         }
     };
-    match src.dense() {
-        Some(a) => threads::split2(a, dst.dense(), &row),
-        None => walk::rows2(src, dst, false, &row),
-    }
+    elementwise::rows_to(src, dst, &row);
 }
 
 /// `f` changes blocks of `dst`.
@@ -169,10 +168,7 @@ fn zip<N: Narrow>(lhs: In<'_, N>, rhs: In<'_, N>, dst: Out<'_, N>, f: &Zip<'_, N
             out.put(d);
         }
     };
-    match (lhs.dense(), rhs.dense()) {
-        (Some(a), Some(b)) => threads::split3(a, b, dst.dense(), &row),
-        _ => walk::rows3(lhs, rhs, dst, &row),
-    }
+    elementwise::rows_of_two(lhs, rhs, dst, &row);
 }
 
 pub(super) fn binary<N: Narrow>(op: BinaryOp, operands: Binary<'_, N>) {
@@ -244,10 +240,7 @@ pub(super) fn compare<N: Narrow>(op: CmpOp, lhs: In<'_, N>, rhs: In<'_, N>, dst:
             elementwise::compare(op, a.source(), b.source(), Out { data: d, layout: &a.layout });
         }
     };
-    match (lhs.dense(), rhs.dense()) {
-        (Some(a), Some(b)) => threads::split3(a, b, dst.dense(), &row),
-        _ => walk::rows3(lhs, rhs, dst, &row),
-    }
+    elementwise::rows_of_two(lhs, rhs, dst, &row);
 }
 
 pub(super) fn unary_grad<N: Narrow<Wide: Float>>(op: GradOp, saved: In<'_, N>, grad: In<'_, N>, dst: Out<'_, N>) {
@@ -300,16 +293,14 @@ pub(super) fn adam<N: Narrow<Wide: Float>>(
 
 /// `dst` in the wider dtype, in row-major order, of a source of any layout.
 pub(super) fn widen_all<N: Narrow>(src: In<'_, N>, dst: Out<'_, N::Wide>) {
-    match src.dense() {
-        Some(a) => threads::split2(a, dst.dense(), &|a, d| N::widen(a, d)),
-        None => walk::rows2(src, dst, false, &|a, d| N::widen(a, d)),
-    }
+    elementwise::rows_to(src, dst, &|a, d| N::widen(a, d));
 }
 
 /// `dst`, of any layout that does not repeat, from the wider dtype in row-major order.
 pub(super) fn narrow_all<N: Narrow>(src: In<'_, N::Wide>, dst: Out<'_, N>) {
+    let row: &(dyn Fn(&[N::Wide], &mut [N]) + Sync) = &|a, d| N::narrow(a, d);
     match src.dense() {
-        Some(a) if dst.is_dense() => threads::split2(a, dst.dense(), &|a, d| N::narrow(a, d)),
-        _ => walk::rows2(src, dst, false, &|a, d| N::narrow(a, d)),
+        Some(a) if dst.is_dense() => threads::split2(a, dst.dense(), row),
+        _ => walk::rows2(src, dst, false, row),
     }
 }

@@ -2,16 +2,15 @@
 
 use std::borrow::Cow;
 
-use rayon::prelude::*;
-
 use crate::cpu::{
     In, Out,
     conv::dot,
-    elementwise::simd,
     number::Float,
     reduce,
     softmax::{Rows, matrix},
-    threads, walk,
+    threads,
+    vector::simd,
+    walk,
 };
 
 /// Numbers for each column, one after the other: a copy, if they do not lie so.
@@ -58,7 +57,7 @@ pub(super) fn norm<T: Float>(
     let Some((count, columns)) = matrix(src.layout.dims()) else { return };
     let (scale, shift) = (list(scale), list(shift));
     let each = rows_each(count, columns);
-    let part = |(i, dst): (usize, &mut [T])| {
+    let part = |i: usize, dst: &mut [T]| {
         let mut rows = Rows::new(src, columns);
         for (r, d) in dst.chunks_exact_mut(columns).enumerate() {
             let by = way.centre(rows.get(i * each + r), d);
@@ -73,8 +72,8 @@ pub(super) fn norm<T: Float>(
     };
     let dst = dst.dense();
     match if each < count { threads::pool() } else { None } {
-        Some(pool) => pool.install(|| dst.par_chunks_mut(each * columns).enumerate().for_each(part)),
-        None => dst.chunks_mut(each * columns).enumerate().for_each(part),
+        Some(pool) => threads::items(pool, dst, each * columns, &part),
+        None => part(0, dst),
     }
 }
 
@@ -90,7 +89,7 @@ pub(super) fn norm_grad<T: Float>(
     let Some((count, columns)) = matrix(src.layout.dims()) else { return };
     let scale = list(scale);
     let each = rows_each(count, columns);
-    let part = |(i, (dst, products)): (usize, (&mut [T], &mut [T]))| {
+    let part = |i: usize, dst: &mut [T], products: &mut [T]| {
         let (mut rows, mut grads) = (Rows::new(src, columns), Rows::new(grad, columns));
         let lines = dst.chunks_exact_mut(columns).zip(products.chunks_exact_mut(columns));
         for (r, (d, y)) in lines.enumerate() {
@@ -116,9 +115,7 @@ pub(super) fn norm_grad<T: Float>(
     };
     let (dst, products, size) = (dst.dense(), products.dense(), each * columns);
     match if each < count { threads::pool() } else { None } {
-        Some(pool) => {
-            pool.install(|| dst.par_chunks_mut(size).zip(products.par_chunks_mut(size)).enumerate().for_each(part))
-        }
-        None => dst.chunks_mut(size).zip(products.chunks_mut(size)).enumerate().for_each(part),
+        Some(pool) => threads::items2(pool, (dst, products), [size; 2], &part),
+        None => part(0, dst, products),
     }
 }

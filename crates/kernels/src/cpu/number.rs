@@ -3,11 +3,10 @@
 //! Integers wrap. A division by 0 gives 0, so that no value an array can hold makes a kernel panic. Floats
 //! follow IEEE 754 without contraction: a sum gives the same bits in a short loop and in a vectorised one.
 
-use crate::base::dtype::WithDType;
-use crate::cpu::math;
+use crate::cpu::{Element, math};
 
 /// An element of any dtype.
-pub(super) trait Number: WithDType {
+pub(super) trait Number: Element {
     const ZERO: Self;
     const ONE: Self;
     /// What every other value is at least.

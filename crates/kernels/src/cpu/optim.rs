@@ -1,8 +1,6 @@
 //! Steps of optimisers: one pass over parameters, gradients and state.
 
-use rayon::prelude::*;
-
-use crate::cpu::{In, Out, elementwise::simd, number::Float, threads};
+use crate::cpu::{In, Out, number::Float, threads, vector::simd};
 use crate::kernel::AdamHyper;
 
 /// The numbers of one SGD step.
@@ -29,22 +27,16 @@ pub(super) fn sgd<T: Float>(param: Out<'_, T>, grad: In<'_, T>, hyper: SgdHyper)
 pub(super) fn sgd_momentum<T: Float>(param: Out<'_, T>, grad: In<'_, T>, velocity: Out<'_, T>, hyper: SgdHyper) {
     let (rate, decay) = (T::from_f64(hyper.rate), T::from_f64(hyper.decay));
     let momentum = T::from_f64(hyper.momentum);
-    let row = |p: &mut [T], g: &[T], v: &mut [T]| {
+    let g = grad.all();
+    threads::split_all([param.dense(), velocity.dense()], &|start, [p, v]| {
+        let g = &g[start..start + p.len()];
         simd(p.len(), || {
             for ((p, &g), v) in p.iter_mut().zip(g).zip(v) {
                 *v = momentum.times(*v).plus(g.plus(decay.times(*p)));
                 *p = p.minus(rate.times(*v));
             }
         });
-    };
-    let (p, g, v) = (param.dense(), grad.all(), velocity.dense());
-    match threads::plan(p.len()) {
-        None => row(p, g, v),
-        Some((pool, chunk)) => pool.install(|| {
-            let state = g.par_chunks(chunk).zip(v.par_chunks_mut(chunk));
-            p.par_chunks_mut(chunk).zip(state).for_each(|(p, (g, v))| row(p, g, v));
-        }),
-    }
+    });
 }
 
 /// `m = beta1 m + (1 - beta1) grad`, `v = beta2 v + (1 - beta2) grad^2`, `param -= rate * (m / fix1 / (sqrt(v / fix2)
@@ -54,7 +46,9 @@ pub(super) fn adam<T: Float>(param: Out<'_, T>, grad: In<'_, T>, m: Out<'_, T>, 
     let [beta1, beta2] = [hyper.beta1, hyper.beta2].map(T::from_f64);
     let [rest1, rest2] = [1.0 - hyper.beta1, 1.0 - hyper.beta2].map(T::from_f64);
     let [fix1, fix2] = [1.0 / hyper.fix1, 1.0 / hyper.fix2].map(T::from_f64);
-    let row = |p: &mut [T], g: &[T], m: &mut [T], v: &mut [T]| {
+    let g = grad.all();
+    threads::split_all([param.dense(), m.dense(), v.dense()], &|start, [p, m, v]| {
+        let g = &g[start..start + p.len()];
         simd(p.len(), || {
             for (((p, &g), m), v) in p.iter_mut().zip(g).zip(m).zip(v) {
                 *m = beta1.times(*m).plus(rest1.times(g));
@@ -63,16 +57,7 @@ pub(super) fn adam<T: Float>(param: Out<'_, T>, grad: In<'_, T>, m: Out<'_, T>, 
                 *p = p.minus(rate.times(step.plus(decay.times(*p))));
             }
         });
-    };
-    let (p, g, m, v) = (param.dense(), grad.all(), m.dense(), v.dense());
-    match threads::plan(p.len()) {
-        None => row(p, g, m, v),
-        Some((pool, chunk)) => pool.install(|| {
-            let state = m.par_chunks_mut(chunk).zip(v.par_chunks_mut(chunk));
-            let sources = g.par_chunks(chunk).zip(state);
-            p.par_chunks_mut(chunk).zip(sources).for_each(|(p, (g, (m, v)))| row(p, g, m, v));
-        }),
-    }
+    });
 }
 
 #[cfg(test)]

@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use crate::cpu::{
     In, Out,
     conv::{Image, parts},
@@ -81,7 +79,7 @@ pub(super) fn max_with_ids<T: Number>(
     if dst.is_empty() {
         return;
     }
-    let one = |(i, (dst, ids)): (usize, (&mut [T], &mut [u32]))| {
+    let one = |i: usize, dst: &mut [T], ids: &mut [u32]| {
         let base = image.plane(i / channels, i % channels);
         places(window, image.ins, adaptive, |place, at| {
             let (value, id) = largest(&image, base, at);
@@ -89,10 +87,11 @@ pub(super) fn max_with_ids<T: Number>(
         });
     };
     match if dst.len() < threads::ELEMENTS_MIN { None } else { threads::pool() } {
-        None => dst.chunks_exact_mut(size).zip(ids.chunks_exact_mut(size)).enumerate().for_each(one),
-        Some(pool) => pool.install(|| {
-            dst.par_chunks_exact_mut(size).zip(ids.par_chunks_exact_mut(size)).enumerate().for_each(one);
-        }),
+        None => {
+            let parts = dst.chunks_exact_mut(size).zip(ids.chunks_exact_mut(size)).enumerate();
+            parts.for_each(|(i, (dst, ids))| one(i, dst, ids));
+        }
+        Some(pool) => threads::items2(pool, (dst, ids), [size; 2], &one),
     }
 }
 

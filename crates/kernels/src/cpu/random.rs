@@ -15,8 +15,8 @@
 //! A uniform number takes the highest 24 (f32) or 53 bits. A normal one needs a pair of uniforms, those of the
 //! elements `2p` and `2p + 1`: radius from the first, angle from the second; the even element is the cosine.
 
-use crate::base::{dtype::WithDType, layout::Layout, shape::Shape};
-use crate::cpu::{Out, math, narrow::Half, number::Number, threads};
+use crate::base::{layout::Layout, shape::Shape};
+use crate::cpu::{Element, Out, math, narrow::Half, number::Number, threads};
 
 const ROUNDS: usize = 10;
 /// Blocks computed together: one vector of each word.
@@ -159,7 +159,7 @@ pub(super) fn uniform_f64(dst: Out<'_, f64>, stream: Stream, low: f64, high: f64
 const DRAWN: usize = 512;
 
 /// Fills `dst` with what `convert` makes of numbers of another type, which `draw` draws.
-pub(super) fn converted<S: Number, T: WithDType>(
+pub(super) fn converted<S: Number, T: Element>(
     dst: Out<'_, T>,
     stream: Stream,
     draw: &(dyn Fn(Out<'_, S>, Stream) + Sync),
@@ -177,7 +177,7 @@ pub(super) fn converted<S: Number, T: WithDType>(
 }
 
 /// Uniform integers: the floor of numbers in `[low, high)`.
-pub(super) fn uniform_integers<T: WithDType>(dst: Out<'_, T>, stream: Stream, low: f64, high: f64) {
+pub(super) fn uniform_integers<T: Element>(dst: Out<'_, T>, stream: Stream, low: f64, high: f64) {
     converted(dst, stream, &|drawn, stream| uniform_f64(drawn, stream, low, high), &|drawn, part| {
         part.iter_mut().zip(drawn).for_each(|(to, from)| *to = T::from_f64(from.floor()));
     });

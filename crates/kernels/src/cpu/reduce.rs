@@ -15,8 +15,8 @@ use crate::base::{
 };
 use crate::cpu::{
     In, Out,
-    elementwise::simd,
     number::Number,
+    vector::simd,
     walk::{self, Walk},
 };
 use crate::kernel::ReduceOp;
@@ -363,7 +363,7 @@ fn arg_by<T: Number, F: Fold<T>>(src: In<'_, T>, axis: usize, dst: Out<'_, u32>,
     let walk = Walk::in_order([src.layout], Some(axis));
     let [along] = walk.steps();
     let mut rest = dst.dense();
-    walk.rows(|[at]| {
+    walk.rows(&mut |[at]| {
         let (row, after) = std::mem::take(&mut rest).split_at_mut(walk.len());
         rest = after;
         if step == 1 {

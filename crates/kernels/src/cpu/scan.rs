@@ -15,11 +15,11 @@ const SIDE: usize = 64;
 fn lines<const N: usize>(
     layouts: [&crate::base::layout::Layout; N],
     axis: usize,
-    mut f: impl FnMut([isize; N], [isize; N], usize),
+    f: &mut dyn FnMut([isize; N], [isize; N], usize),
 ) {
     let walk = Walk::in_order(layouts, Some(axis));
     let steps = walk.steps();
-    walk.rows(|starts| {
+    walk.rows(&mut |starts| {
         for first in (0..walk.len()).step_by(SIDE) {
             let at = std::array::from_fn(|n| starts[n] + first as isize * steps[n]);
             f(at, steps, SIDE.min(walk.len() - first));
@@ -42,10 +42,10 @@ fn scan_by<T: Number, A: Copy>(
 ) {
     let Out { data, layout } = dst;
     let (len, along) = (layout.dims()[axis], [layout.strides()[axis], src.layout.strides()[axis]]);
-    lines([layout, src.layout], axis, |starts, steps, count| {
+    lines([layout, src.layout], axis, &mut |starts, steps, count| {
         let mut kept = [first; SIDE];
         for i in order(len, reverse) {
-            let [to, from]: [isize; 2] = std::array::from_fn(|n| starts[n] + i * along[n]);
+            let (to, from) = (starts[0] + i * along[0], starts[1] + i * along[1]);
             for (j, kept) in kept[..count].iter_mut().enumerate() {
                 *kept = next(*kept, src.data[(from + j as isize * steps[1]) as usize]);
                 data[(to + j as isize * steps[0]) as usize] = value(*kept);
@@ -79,7 +79,7 @@ pub(super) fn beats<T: Number>(op: ScanOp, x: T, best: T) -> bool {
 pub(super) fn scan_with_ids<T: Number>(op: ScanOp, src: In<'_, T>, dst: Out<'_, T>, ids: Out<'_, u32>, axis: usize) {
     let layouts = [dst.layout, src.layout, ids.layout];
     let (len, along) = (dst.layout.dims()[axis], layouts.map(|layout| layout.strides()[axis]));
-    lines(layouts, axis, |starts, steps, count| {
+    lines(layouts, axis, &mut |starts, steps, count| {
         let mut kept: [Option<(T, u32)>; SIDE] = [None; SIDE];
         for i in order(len, false) {
             for (j, kept) in kept[..count].iter_mut().enumerate() {
@@ -99,7 +99,7 @@ pub(super) fn scan_with_ids<T: Number>(op: ScanOp, src: In<'_, T>, dst: Out<'_, 
 pub(super) fn prod_grad<T: Float>(src: In<'_, T>, grad: In<'_, T>, dst: Out<'_, T>, axis: usize) {
     let layouts = [dst.layout, src.layout, grad.layout];
     let (len, along) = (dst.layout.dims()[axis] as isize, layouts.map(|layout| layout.strides()[axis]));
-    lines(layouts, axis, |starts, steps, count| {
+    lines(layouts, axis, &mut |starts, steps, count| {
         for j in 0..count as isize {
             let place = |n: usize, i: isize| (starts[n] + i * along[n] + j * steps[n]) as usize;
             let mut before = 1.0;

@@ -7,9 +7,10 @@
 use crate::base::error::{Error, Result};
 use crate::cpu::{
     In, Out,
-    elementwise::simd,
     number::{Float, Id},
-    reduce, walk,
+    reduce,
+    vector::simd,
+    walk,
 };
 
 /// Elements raised at a time, if rows are shorter; and the most rows.

@@ -10,7 +10,7 @@ use crate::base::{
 };
 use crate::{
     cpu,
-    kernel::{BinaryOp, Kernel, UnaryOp, View},
+    kernel::{BinaryOp, Kernel, OwnedView, UnaryOp},
     span::Span,
 };
 
@@ -162,8 +162,8 @@ impl Array {
         Span::new(NonNull::from(&mut self.words[..]).cast(), bytes)
     }
 
-    pub(super) fn view(&mut self) -> View {
-        View::new(self.span(), self.dtype, self.layout)
+    pub(super) fn view(&mut self) -> OwnedView {
+        OwnedView::new(self.span(), self.dtype, self.layout)
     }
 
     /// As it lies in its buffer.
@@ -206,7 +206,7 @@ fn offsets(layout: &Layout) -> Vec<usize> {
 #[allow(unsafe_code)]
 pub(super) fn run(kernel: &Kernel) -> Result<()> {
     // SAFETY: the views are of different arrays, each with its own initialised buffer, which its test holds.
-    unsafe { cpu::run(kernel) }
+    unsafe { cpu::run(&kernel.borrowed()) }
 }
 
 /// Equal within `tolerance` times their size, or both NaN.
@@ -269,7 +269,8 @@ fn a_dtype_that_a_kernel_has_no_code_for_is_an_error() {
 
 #[test]
 fn an_empty_view_may_have_a_dangling_span() {
-    let nowhere = View::new(Span::new(NonNull::dangling(), 0), DType::F32, Layout::contiguous(Shape::from((2, 0))));
+    let nowhere =
+        OwnedView::new(Span::new(NonNull::dangling(), 0), DType::F32, Layout::contiguous(Shape::from((2, 0))));
     run(&Kernel::Binary { op: BinaryOp::Add, lhs: nowhere, rhs: nowhere, dst: nowhere }).expect("nothing to do");
     run(&Kernel::Softmax { src: nowhere, dst: nowhere, log: true }).expect("nothing to do");
     run(&Kernel::Matmul { lhs: nowhere, rhs: nowhere, dst: nowhere }).expect("nothing to do");

@@ -6,7 +6,8 @@
 
 use std::sync::OnceLock;
 
-use rayon::{ThreadPool, ThreadPoolBuilder, prelude::*};
+use bytemuck::{Pod, cast_slice_mut};
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::base::env;
 
@@ -42,23 +43,78 @@ pub(super) fn plan(len: usize) -> Option<(&'static ThreadPool, usize)> {
     Some((pool, chunk))
 }
 
+/// What is done with an item: its number, and its piece of each slice.
+type Item<'f, const N: usize> = dyn Fn(usize, [&mut [u8]; N]) + Sync + 'f;
+
+/// Calls `f` with every item, whose pieces have that many bytes, on the threads of the pool that this one works for: the
+/// one place in which work is divided, once for all types. Who knows the elements sees them as such again inside.
+fn divide<const N: usize>(slices: [&mut [u8]; N], sizes: [usize; N], first: usize, f: &Item<'_, N>) {
+    let count = slices[0].len().div_ceil(sizes[0]);
+    if count <= 1 {
+        return if count == 1 {
+            f(first, slices)
+        };
+    }
+    let half = count / 2;
+    let (mut after, mut n): ([&mut [u8]; N], _) = (std::array::from_fn(|_| <&mut [u8]>::default()), 0);
+    let before = slices.map(|slice| {
+        let (before, rest) = slice.split_at_mut(half * sizes[n]);
+        after[n] = rest;
+        n += 1;
+        before
+    });
+    rayon::join(|| divide(before, sizes, first, f), || divide(after, sizes, first + half, f));
+}
+
+/// Calls `f` with every item's number and its piece of `d`, of `size` elements, on the pool of a thread that works for one.
+pub(super) fn items_here<D: Pod>(d: &mut [D], size: usize, f: &(dyn Fn(usize, &mut [D]) + Sync)) {
+    divide([cast_slice_mut(d)], [size * size_of::<D>()], 0, &|i, [d]| f(i, cast_slice_mut(d)));
+}
+
+/// As [`items_here`], on the threads of `pool`.
+pub(super) fn items<D: Pod>(pool: &ThreadPool, d: &mut [D], size: usize, f: &(dyn Fn(usize, &mut [D]) + Sync)) {
+    // By reference to what has no type, so that the way into the pool is there once.
+    let d = cast_slice_mut::<D, u8>(d);
+    install(pool, [d], [size * size_of::<D>()], &|i, [d]| f(i, cast_slice_mut(d)));
+}
+
+fn install<const N: usize>(pool: &ThreadPool, slices: [&mut [u8]; N], sizes: [usize; N], f: &Item<'_, N>) {
+    pool.install(|| divide(slices, sizes, 0, f));
+}
+
+/// As [`items`], with pieces of two slices, of that many elements each.
+pub(super) fn items2<D: Pod, E: Pod>(
+    pool: &ThreadPool,
+    (d, e): (&mut [D], &mut [E]),
+    [d_size, e_size]: [usize; 2],
+    f: &(dyn Fn(usize, &mut [D], &mut [E]) + Sync),
+) {
+    let sizes = [d_size * size_of::<D>(), e_size * size_of::<E>()];
+    let one: &Item<'_, 2> = &|i, [d, e]| f(i, cast_slice_mut(d), cast_slice_mut(e));
+    install(pool, [cast_slice_mut(d), cast_slice_mut(e)], sizes, one);
+}
+
 /// Calls `row` with pieces of `d`, on several threads if there are many elements. The first argument is where the
 /// piece begins.
-pub(super) fn split1<D: Send>(d: &mut [D], row: &(dyn Fn(usize, &mut [D]) + Sync)) {
+pub(super) fn split1<D: Pod>(d: &mut [D], row: &(dyn Fn(usize, &mut [D]) + Sync)) {
     match plan(d.len()) {
         None => row(0, d),
-        Some((pool, chunk)) => {
-            pool.install(|| d.par_chunks_mut(chunk).enumerate().for_each(|(i, d)| row(i * chunk, d)));
-        }
+        Some((pool, chunk)) => items(pool, d, chunk, &|i, d| row(i * chunk, d)),
     }
 }
 
 /// Calls `row` with pieces of slices of one length.
-pub(super) fn split2<A: Sync, D: Send>(a: &[A], d: &mut [D], row: &(dyn Fn(&[A], &mut [D]) + Sync)) {
-    match plan(d.len()) {
-        None => row(a, d),
+pub(super) fn split2<A: Sync, D: Pod>(a: &[A], d: &mut [D], row: &(dyn Fn(&[A], &mut [D]) + Sync)) {
+    split1(d, &|start, d| row(&a[start..start + d.len()], d));
+}
+
+/// As [`split1`], of several slices of one length that are written.
+pub(super) fn split_all<D: Pod, const N: usize>(all: [&mut [D]; N], row: &(dyn Fn(usize, [&mut [D]; N]) + Sync)) {
+    match plan(all[0].len()) {
+        None => row(0, all),
         Some((pool, chunk)) => {
-            pool.install(|| d.par_chunks_mut(chunk).zip(a.par_chunks(chunk)).for_each(|(d, a)| row(a, d)));
+            let one: &Item<'_, N> = &|i, all| row(i * chunk, all.map(cast_slice_mut));
+            install(pool, all.map(cast_slice_mut), [chunk * size_of::<D>(); N], one);
         }
     }
 }
@@ -68,19 +124,11 @@ pub(super) fn split2<A: Sync, D: Send>(a: &[A], d: &mut [D], row: &(dyn Fn(&[A],
 type Row3<'r, A, B, D> = dyn Fn(&[A], &[B], &mut [D]) + Sync + 'r;
 
 /// Calls `row` with pieces of slices of one length.
-pub(super) fn split3<A: Sync, B: Sync, D: Send>(a: &[A], b: &[B], d: &mut [D], row: &Row3<'_, A, B, D>) {
-    match plan(d.len()) {
-        None => row(a, b, d),
-        Some((pool, chunk)) => pool.install(|| {
-            let sources = a.par_chunks(chunk).zip(b.par_chunks(chunk));
-            d.par_chunks_mut(chunk).zip(sources).for_each(|(d, (a, b))| row(a, b, d));
-        }),
-    }
-}
-
-/// Calls `f` with every item's number and its piece of `d`, of `size` elements, on several threads.
-pub(super) fn items<D: Send>(pool: &ThreadPool, d: &mut [D], size: usize, f: &(dyn Fn(usize, &mut [D]) + Sync)) {
-    pool.install(|| d.par_chunks_mut(size).enumerate().for_each(|(i, d)| f(i, d)));
+pub(super) fn split3<A: Sync, B: Sync, D: Pod>(a: &[A], b: &[B], d: &mut [D], row: &Row3<'_, A, B, D>) {
+    split1(d, &|start, d| {
+        let part = start..start + d.len();
+        row(&a[part.clone()], &b[part], d);
+    });
 }
 
 #[cfg(test)]

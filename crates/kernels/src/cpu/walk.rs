@@ -4,6 +4,8 @@
 //! that what is left is the fewest, longest rows. A row is handed on as slices: an operand whose elements
 //! do not follow each other is copied to a buffer on the stack first, so each operation has one loop.
 
+use bytemuck::{Pod, cast_slice, cast_slice_mut};
+
 use crate::base::{layout::Layout, shape::MAX_RANK};
 use crate::cpu::{In, Out};
 
@@ -90,9 +92,9 @@ impl<const N: usize> Walk<N> {
         self.row.steps
     }
 
-    /// Calls `f` with where each row begins in each operand.
-    #[inline]
-    pub(super) fn rows(&self, mut f: impl FnMut([isize; N])) {
+    /// Calls `f` with where each row begins in each operand. By reference: a row is worth a call, and the loop around it
+    /// is there once.
+    pub(super) fn rows(&self, f: &mut dyn FnMut([isize; N])) {
         let axes = &self.axes[..self.outer];
         if self.row.len == 0 || axes.iter().any(|axis| axis.len == 0) {
             return;
@@ -122,9 +124,11 @@ impl<const N: usize> Walk<N> {
     /// Calls `f` with where each element lies in each operand.
     #[inline]
     pub(super) fn elements(&self, mut f: impl FnMut([usize; N])) {
-        self.rows(|starts| {
-            for i in 0..self.row.len as isize {
-                f(std::array::from_fn(|n| (starts[n] + i * self.row.steps[n]) as usize));
+        self.rows(&mut |starts| {
+            let mut at = starts;
+            for _ in 0..self.row.len {
+                f(at.map(|at| at as usize));
+                (0..N).for_each(|n| at[n] += self.row.steps[n]);
             }
         });
     }
@@ -196,14 +200,15 @@ impl<const N: usize> Pieces<N> {
     }
 
     /// Calls `f` with where each piece begins in each operand, its rows, and their length.
-    #[inline]
-    fn each(&self, mut f: impl FnMut([isize; N], usize, usize)) {
+    fn each(&self, f: &mut dyn FnMut([isize; N], usize, usize)) {
         let Axis { len, steps } = self.walk.row;
-        self.walk.rows(|starts| {
+        self.walk.rows(&mut |starts| {
             for line in (0..self.lines.len).step_by(self.rows) {
                 for i in (0..len).step_by(self.len) {
-                    let by = |n: usize| line as isize * self.lines.steps[n] + i as isize * steps[n];
-                    let at = std::array::from_fn(|n| starts[n] + by(n));
+                    let mut at = starts;
+                    for (n, at) in at.iter_mut().enumerate() {
+                        *at += line as isize * self.lines.steps[n] + i as isize * steps[n];
+                    }
                     f(at, self.rows.min(self.lines.len - line), self.len.min(len - i));
                 }
             }
@@ -211,35 +216,79 @@ impl<const N: usize> Pieces<N> {
     }
 }
 
+/// Runs a block with `$t` standing for the unsigned integer of a size in bytes.
+macro_rules! with_size {
+    ($size:expr, $t:ident => $body:expr) => {
+        match $size {
+            1 => {
+                type $t = u8;
+                $body
+            }
+            2 => {
+                type $t = u16;
+                $body
+            }
+            4 => {
+                type $t = u32;
+                $body
+            }
+            _ => {
+                type $t = u64;
+                $body
+            }
+        }
+    };
+}
+
+/// Room for a piece of any type.
+type Stage = [u64; STAGE];
+
+/// An operand of which only the size of its elements is known: the code of a walk is there once for all types.
+#[derive(Clone, Copy)]
+struct Bytes<'a> {
+    data: &'a [u8],
+    size: usize,
+    layout: &'a Layout,
+}
+
+impl<'a, T: Pod> From<In<'a, T>> for Bytes<'a> {
+    fn from(operand: In<'a, T>) -> Self {
+        Bytes { data: cast_slice(operand.data), size: size_of::<T>(), layout: operand.layout }
+    }
+}
+
 /// One operand of pieces: hands them on as slices.
-struct Source<'a, T> {
-    data: &'a [T],
+struct Source<'a> {
+    data: &'a [u8],
+    size: usize,
     /// From one row of a piece to the next, and along a row.
     steps: [isize; 2],
     /// Made when first needed.
-    stage: Option<[T; STAGE]>,
+    stage: Option<Stage>,
     /// Where the staged piece begins, and its elements: one that repeats need not be copied again.
     staged: (isize, usize),
 }
 
-impl<'a, T: Copy + Default> Source<'a, T> {
-    #[inline]
-    fn new<const N: usize>(operand: In<'a, T>, pieces: &Pieces<N>, n: usize) -> Self {
+impl<'a> Source<'a> {
+    fn new<const N: usize>(operand: Bytes<'a>, pieces: &Pieces<N>, n: usize) -> Self {
         let steps = [pieces.lines.steps[n], pieces.walk.row.steps[n]];
-        Source { data: operand.data, steps, stage: None, staged: (-1, 0) }
+        Source { data: operand.data, size: operand.size, steps, stage: None, staged: (-1, 0) }
     }
 
-    #[inline]
-    fn get(&mut self, at: isize, rows: usize, len: usize) -> &[T] {
-        let ([line, step], count) = (self.steps, rows * len);
+    fn get(&mut self, at: isize, rows: usize, len: usize) -> &[u8] {
+        let ([line, step], count, size) = (self.steps, rows * len, self.size);
         if step == 1 && (rows == 1 || line == len as isize) {
-            return &self.data[at as usize..at as usize + count];
+            return &self.data[at as usize * size..(at as usize + count) * size];
         }
-        let stage = &mut self.stage.get_or_insert_with(|| [T::default(); STAGE])[..count];
+        let stage = self.stage.get_or_insert_with(|| [0; STAGE]);
+        let stage = &mut cast_slice_mut::<u64, u8>(stage)[..count * size];
         if self.staged.0 != at || self.staged.1 < count {
-            for (i, to) in stage.chunks_exact_mut(len).enumerate() {
-                put(self.data, at + i as isize * line, step, to);
-            }
+            with_size!(size, T => {
+                let (data, stage) = (cast_slice::<u8, T>(self.data), cast_slice_mut::<u8, T>(stage));
+                for (i, to) in stage.chunks_exact_mut(len).enumerate() {
+                    put(data, at + i as isize * line, step, to);
+                }
+            });
             self.staged = (at, count);
         }
         stage
@@ -247,91 +296,92 @@ impl<'a, T: Copy + Default> Source<'a, T> {
 }
 
 /// Hands `len` elements of `data` to `f` as a slice to write; `read` if `f` also reads them.
-#[inline]
-fn with_target<T: Copy + Default>(
-    data: &mut [T],
+fn with_target(
+    (data, size): (&mut [u8], usize),
     at: isize,
     step: isize,
     len: usize,
     read: bool,
-    f: impl FnOnce(&mut [T]),
+    f: &mut dyn FnMut(&mut [u8]),
 ) {
     if step == 1 {
-        return f(&mut data[at as usize..at as usize + len]);
+        return f(&mut data[at as usize * size..(at as usize + len) * size]);
     }
-    let mut stage = [T::default(); STAGE];
-    let stage = &mut stage[..len];
+    let mut stage: Stage = [0; STAGE];
+    let stage = &mut cast_slice_mut::<u64, u8>(&mut stage)[..len * size];
     if read {
-        gather(data, at, step, stage);
+        with_size!(size, T => gather(cast_slice::<u8, T>(data), at, step, cast_slice_mut(stage)));
     }
     f(stage);
-    scatter(stage, data, at, step);
+    with_size!(size, T => scatter(cast_slice::<u8, T>(stage), cast_slice_mut(data), at, step));
+}
+
+/// What is done with a piece of the sources and the destination.
+type Row<'f, const S: usize> = dyn Fn([&[u8]; S], &mut [u8]) + 'f;
+
+/// `row` writes every part of `dst` from those of `S` sources; `read` if it also reads what `dst` held. `N` is `S + 1`.
+fn rows<const S: usize, const N: usize>(
+    sources: [Bytes<'_>; S],
+    (dst, size, layout): (&mut [u8], usize, &Layout),
+    read: bool,
+    row: &Row<'_, S>,
+) {
+    let mut layouts = [layout; N];
+    layouts[1..].iter_mut().zip(&sources).for_each(|(layout, source)| *layout = source.layout);
+    let pieces = Pieces::new(Walk::new(layouts));
+    let step = pieces.walk.row.steps[0];
+    let mut n = 0;
+    let mut sources = sources.map(|source| {
+        n += 1;
+        Source::new(source, &pieces, n)
+    });
+    pieces.each(&mut |at, rows, len| {
+        let mut n = 0;
+        let parts = sources.each_mut().map(|source| {
+            n += 1;
+            source.get(at[n], rows, len)
+        });
+        with_target((dst, size), at[0], step, rows * len, read, &mut |out| row(parts, out));
+    });
+}
+
+/// The bytes of a destination, their size, and where they lie.
+fn target<D: Pod>(dst: Out<'_, D>) -> (&mut [u8], usize, &Layout) {
+    (cast_slice_mut(dst.data), size_of::<D>(), dst.layout)
 }
 
 /// `row` writes every part of `dst`, which it may read.
-pub(super) fn rows1<D: Copy + Default>(dst: Out<'_, D>, row: &dyn Fn(&mut [D])) {
-    let Out { data, layout } = dst;
-    let pieces = Pieces::new(Walk::new([layout]));
-    let [step] = pieces.walk.row.steps;
-    pieces.each(|[at], rows, len| with_target(data, at, step, rows * len, true, row));
+pub(super) fn rows1<D: Pod>(dst: Out<'_, D>, row: &dyn Fn(&mut [D])) {
+    rows::<0, 1>([], target(dst), true, &|[], d| row(cast_slice_mut(d)));
 }
 
 /// `row` writes every part of `dst` from that of `a`; `read` if it also reads what `dst` held.
-pub(super) fn rows2<A, D>(a: In<'_, A>, dst: Out<'_, D>, read: bool, row: &dyn Fn(&[A], &mut [D]))
-where
-    A: Copy + Default,
-    D: Copy + Default,
-{
-    let Out { data, layout } = dst;
-    let pieces = Pieces::new(Walk::new([layout, a.layout]));
-    let [step, _] = pieces.walk.row.steps;
-    let mut a = Source::new(a, &pieces, 1);
-    pieces.each(|[at, xa], rows, len| {
-        let xs = a.get(xa, rows, len);
-        with_target(data, at, step, rows * len, read, |out| row(xs, out));
-    });
+pub(super) fn rows2<A: Pod, D: Pod>(a: In<'_, A>, dst: Out<'_, D>, read: bool, row: &dyn Fn(&[A], &mut [D])) {
+    rows::<1, 2>([a.into()], target(dst), read, &|[a], d| row(cast_slice(a), cast_slice_mut(d)));
 }
 
 /// What is done with a row of two operands and the result.
 type Row3<'f, A, B, D> = dyn Fn(&[A], &[B], &mut [D]) + 'f;
 
 /// As [`rows2`], from two operands.
-pub(super) fn rows3<A, B, D>(a: In<'_, A>, b: In<'_, B>, dst: Out<'_, D>, row: &Row3<'_, A, B, D>)
-where
-    A: Copy + Default,
-    B: Copy + Default,
-    D: Copy + Default,
-{
-    let Out { data, layout } = dst;
-    let pieces = Pieces::new(Walk::new([layout, a.layout, b.layout]));
-    let [step, _, _] = pieces.walk.row.steps;
-    let (mut a, mut b) = (Source::new(a, &pieces, 1), Source::new(b, &pieces, 2));
-    pieces.each(|[at, xa, xb], rows, len| {
-        let (xs, ys) = (a.get(xa, rows, len), b.get(xb, rows, len));
-        with_target(data, at, step, rows * len, false, |out| row(xs, ys, out));
-    });
+pub(super) fn rows3<A: Pod, B: Pod, D: Pod>(a: In<'_, A>, b: In<'_, B>, dst: Out<'_, D>, row: &Row3<'_, A, B, D>) {
+    let row: &Row<'_, 2> = &|[a, b], d| row(cast_slice(a), cast_slice(b), cast_slice_mut(d));
+    rows::<2, 3>([a.into(), b.into()], target(dst), false, row);
 }
 
 /// The rows of three operands, to write a fourth.
 type Row4<'r, A, B, C, D> = &'r dyn Fn(&[A], &[B], &[C], &mut [D]);
 
 /// As [`rows2`], from three operands.
-pub(super) fn rows4<A, B, C, D>(a: In<'_, A>, b: In<'_, B>, c: In<'_, C>, dst: Out<'_, D>, row: Row4<'_, A, B, C, D>)
-where
-    A: Copy + Default,
-    B: Copy + Default,
-    C: Copy + Default,
-    D: Copy + Default,
-{
-    let Out { data, layout } = dst;
-    let pieces = Pieces::new(Walk::new([layout, a.layout, b.layout, c.layout]));
-    let [step, ..] = pieces.walk.row.steps;
-    let (mut a, mut b) = (Source::new(a, &pieces, 1), Source::new(b, &pieces, 2));
-    let mut c = Source::new(c, &pieces, 3);
-    pieces.each(|[at, xa, xb, xc], rows, len| {
-        let (xs, ys, zs) = (a.get(xa, rows, len), b.get(xb, rows, len), c.get(xc, rows, len));
-        with_target(data, at, step, rows * len, false, |out| row(xs, ys, zs, out));
-    });
+pub(super) fn rows4<A: Pod, B: Pod, C: Pod, D: Pod>(
+    a: In<'_, A>,
+    b: In<'_, B>,
+    c: In<'_, C>,
+    dst: Out<'_, D>,
+    row: Row4<'_, A, B, C, D>,
+) {
+    let row: &Row<'_, 3> = &|[a, b, c], d| row(cast_slice(a), cast_slice(b), cast_slice(c), cast_slice_mut(d));
+    rows::<3, 4>([a.into(), b.into(), c.into()], target(dst), false, row);
 }
 
 /// `dst = src`, both of any layout.
@@ -340,13 +390,17 @@ pub(super) fn copy<T: Copy + Default>(src: In<'_, T>, dst: Out<'_, T>) {
     let mut walk = Walk::new([layout, src.layout]);
     let len = walk.len();
     match walk.steps() {
-        [1, 1] => walk.rows(|[to, from]| {
+        [1, 1] => walk.rows(&mut |[to, from]| {
             data[to as usize..to as usize + len].copy_from_slice(&src.data[from as usize..from as usize + len]);
         }),
-        [1, 0] => walk.rows(|[to, from]| data[to as usize..to as usize + len].fill(src.data[from as usize])),
+        [1, 0] => walk.rows(&mut |[to, from]| data[to as usize..to as usize + len].fill(src.data[from as usize])),
         [1, step] => match walk.take_axis(|axis| axis.steps[1] == 1) {
-            Some(axis) => walk.rows(|starts| transpose(src.data, data, starts, [axis.steps[0], step], [axis.len, len])),
-            None => walk.rows(|[to, from]| gather(src.data, from, step, &mut data[to as usize..to as usize + len])),
+            Some(axis) => {
+                walk.rows(&mut |starts| transpose(src.data, data, starts, [axis.steps[0], step], [axis.len, len]))
+            }
+            None => {
+                walk.rows(&mut |[to, from]| gather(src.data, from, step, &mut data[to as usize..to as usize + len]))
+            }
         },
         _ => walk.elements(|[to, from]| data[to] = src.data[from]),
     }

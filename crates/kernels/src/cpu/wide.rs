@@ -4,6 +4,7 @@
 
 use std::ptr::NonNull;
 
+use bytemuck::{cast_slice, cast_slice_mut};
 use half::{bf16, f16};
 
 use crate::base::{
@@ -12,6 +13,7 @@ use crate::base::{
     layout::Layout,
 };
 use crate::cpu::{
+    In, Out,
     narrow::{self, Narrow},
     run_again, source, target,
     types::with_narrow,
@@ -35,27 +37,31 @@ pub(super) fn wider(dtype: DType) -> Option<DType> {
 /// As for [`run`](super::run).
 #[cold]
 #[allow(unsafe_code)]
-pub(super) unsafe fn widened(kernel: &Kernel, replays: u64) -> Result<()> {
+pub(super) unsafe fn widened(kernel: &Kernel<View<'_>>, replays: u64) -> Result<()> {
     let mut copies = [const { None }; 5];
-    for (copy, (view, access)) in copies.iter_mut().zip(kernel.accesses().iter()) {
+    let operands = kernel.accesses();
+    for (copy, (view, access)) in copies.iter_mut().zip(operands.iter()) {
         if let Some(dtype) = wider(view.dtype()) {
             let made = copy.insert(Wide::new(view, dtype)?);
-            if *access != Access::Write {
+            if access != Access::Write {
                 // SAFETY: the contract of this function covers the source; the copy is this function's alone.
                 unsafe { made.load(view) };
             }
         }
     }
     let mut next = copies.iter_mut();
-    let wide = kernel.with_views(&mut |view| match next.next() {
-        Some(Some(copy)) => copy.view(copy.layout),
-        _ => view,
+    let wide = kernel.map(&mut |view| match next.next() {
+        Some(Some(copy)) => {
+            let span = copy.span();
+            View::new(span, copy.dtype, &copy.layout)
+        }
+        _ => *view,
     });
     // SAFETY: what was replaced are this function's own buffers, initialised and live until its end; the rest are the
     // operands of the kernel, for which the caller promises.
     unsafe { run_again(&wide, replays)? };
-    for (copy, (view, access)) in copies.iter_mut().zip(kernel.accesses().iter()) {
-        if let (Some(copy), false) = (copy, *access == Access::Read) {
+    for (copy, (view, access)) in copies.iter_mut().zip(operands.iter()) {
+        if let (Some(copy), false) = (copy, access == Access::Read) {
             // SAFETY: the contract of this function covers the destination, which no copy overlaps.
             unsafe { copy.store(view) };
         }
@@ -92,36 +98,34 @@ impl Wide {
         Ok(Wide { words, dtype, part, layout })
     }
 
-    /// The copy in some layout.
-    fn view(&mut self, layout: Layout) -> View {
-        let span = Span::new(NonNull::from(&mut self.words[..]).cast(), size_of_val(&self.words[..]));
-        View::new(span, self.dtype, layout)
-    }
-
-    /// The operand without its repetitions, and the copy.
-    fn both(&mut self, view: &View) -> (View, View) {
-        (View::new(view.span(), view.dtype(), self.part), self.view(Layout::contiguous(*self.part.shape())))
+    /// Where the copy lies.
+    fn span(&mut self) -> Span {
+        Span::new(NonNull::from(&mut self.words[..]).cast(), size_of_val(&self.words[..]))
     }
 
     /// # Safety
     /// As for [`run`](super::run), for a view that is read.
     #[allow(unsafe_code)]
     unsafe fn load(&mut self, view: &View) {
-        let (theirs, own) = self.both(view);
+        let dense = Layout::contiguous(*self.part.shape());
+        let theirs = View::new(view.span(), view.dtype(), &self.part);
         with_narrow!(view.dtype(), N => {
-            // SAFETY: by the contract of this function; the copy is borrowed mutably.
-            unsafe { narrow::widen_all(source::<N>(&theirs), target::<<N as Narrow>::Wide>(&own)) }
+            let own = Out { data: cast_slice_mut::<u32, <N as Narrow>::Wide>(&mut self.words), layout: &dense };
+            // SAFETY: by the contract of this function.
+            narrow::widen_all(unsafe { source::<N>(&theirs) }, own);
         });
     }
 
     /// # Safety
     /// As for [`run`](super::run), for a view that is written.
     #[allow(unsafe_code)]
-    unsafe fn store(&mut self, view: &View) {
-        let (theirs, own) = self.both(view);
+    unsafe fn store(&self, view: &View) {
+        let dense = Layout::contiguous(*self.part.shape());
+        let theirs = View::new(view.span(), view.dtype(), &self.part);
         with_narrow!(view.dtype(), N => {
-            // SAFETY: by the contract of this function; the copy is borrowed mutably.
-            unsafe { narrow::narrow_all(source::<<N as Narrow>::Wide>(&own), target::<N>(&theirs)) }
+            let own = In { data: cast_slice::<u32, <N as Narrow>::Wide>(&self.words), layout: &dense };
+            // SAFETY: by the contract of this function.
+            narrow::narrow_all(own, unsafe { target::<N>(&theirs) });
         });
     }
 }

@@ -61,8 +61,8 @@ impl Arena {
     }
 }
 
-fn whole(part: Span) -> View {
-    View::new(part, DType::F32, Layout::contiguous(Shape::from(part.bytes() / 4)))
+fn whole(part: Span) -> OwnedView {
+    OwnedView::new(part, DType::F32, Layout::contiguous(Shape::from(part.bytes() / 4)))
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_read_of_what_was_partly_given_to_somebody_else_is_found() {
     assert_eq!(arena.sim.violations(), []);
     arena.read(stale);
     assert!(matches!(arena.sim.violations()[..], [Violation::Uninitialised { byte: 0, .. }]), "its first byte");
-    let whole_block = View::new(arena.block.span(), DType::U8, Layout::contiguous(Shape::from(BLOCK_BYTES)));
+    let whole_block = OwnedView::new(arena.block.span(), DType::U8, Layout::contiguous(Shape::from(BLOCK_BYTES)));
     arena.sim.launch(&Kernel::Fill { dst: whole_block, value: 0.0 }).expect("submitted");
     assert_eq!(arena.read(stale), [0.0; 100], "all parts were written at once");
     assert_eq!(arena.sim.violations().len(), 1);
