@@ -176,7 +176,8 @@ pub(crate) fn create(
 ) -> Result<std::result::Result<Key, Refused>> {
     let Parts { dtype, layout, mut storage, node } = parts;
     let owner = owner_of_bytes(&mut storage, owner);
-    let index = local.slots.borrow_mut().pop().or_else(|| refilled(local)).ok_or_else(|| storage::full(op))?;
+    let stocked = local.slots.borrow_mut().pop();
+    let index = stocked.or_else(|| refilled(local)).ok_or_else(|| storage::full(op))?;
     let cell = slot(index);
     cell.face.show(|| Face { dtype, layout: *layout, device: storage.buffer().device().clone() });
     // Relaxed: published with the slot's state, or by the lock of the owner's list.

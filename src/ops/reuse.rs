@@ -74,6 +74,10 @@ pub(crate) enum Reused {
     Not(Proxy),
 }
 
+/// Bytes of an operand from which it is looked at whether they can be used again: below, a block of the pool costs less than
+/// the look.
+const BYTES_MIN: usize = 4096;
+
 /// Writes the result of an operation into the bytes of `own`, where that is possible.
 ///
 /// `node` gives the gradient node, from the operand and the other one; `None` if they do not fit, or the gradient needs
@@ -87,6 +91,9 @@ pub(crate) fn instead(
     node: &dyn Fn(&Payload, Option<&Payload>) -> Option<Tracked>,
     change: Change,
 ) -> Result<Reused> {
+    if own.elem_count() * own.dtype().size_in_bytes() < BYTES_MIN {
+        return Ok(Reused::Not(own));
+    }
     call(op, site, |local| {
         // The other operand stays announced; `own` must not be when it is taken.
         let others = other

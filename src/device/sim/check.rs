@@ -11,13 +11,15 @@
 //! What a captured section uses is looked at twice: whether it has an owner when it is recorded, and whether it is
 //! ordered and written at each replay. In between nobody else may be given it.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::device::{
     buffer::Span,
     kernel::{Access, OwnedView},
-    sim::shadow::{Shadow, overlap},
+    sim::{
+        places::Places,
+        shadow::{Shadow, overlap},
+    },
     stream::{Clock, MAX_STREAMS},
 };
 
@@ -95,13 +97,13 @@ pub(super) struct Checker {
     /// What the host is behind.
     host: Clock,
     /// By address, without gaps in a segment.
-    shadows: BTreeMap<usize, Shadow>,
+    shadows: Places<Shadow>,
     /// By address: number and bytes of the driver's allocations.
-    segments: BTreeMap<usize, (u64, usize)>,
+    segments: Places<(u64, usize)>,
     /// By address: the bytes of whoever has some.
-    live: BTreeMap<usize, usize>,
+    live: Places<usize>,
     /// By the number of a section: the bytes that it uses.
-    pinned: BTreeMap<u64, Vec<Range<usize>>>,
+    pinned: Vec<(u64, Vec<Range<usize>>)>,
     created: u64,
     violations: Vec<Violation>,
 }
@@ -134,29 +136,30 @@ impl Checker {
 
     /// The driver takes a segment back: every use of it has to be known to be over, and nobody may have bytes of it.
     pub(super) fn destroy(&mut self, address: usize) {
-        let Some((block, bytes)) = self.segments.remove(&address) else { return };
+        let Some((block, bytes)) = self.segments.remove(address) else { return };
         let second = Use { kernel: "free", stream: None, operation: 0 };
         if self.is_taken(&(address..address + bytes)) {
             self.report(Violation::UseAfterFree { block: Some(block), by: second });
         }
-        let rest = self.shadows.split_off(&(address + bytes));
-        let gone = self.shadows.split_off(&address);
-        self.shadows.extend(rest);
+        let gone = self.shadows.take(address..address + bytes);
         let host = self.host;
-        for first in gone.values().flat_map(|shadow| shadow.unordered(true, &host)) {
+        for first in gone.iter().flat_map(|(_, shadow)| shadow.unordered(true, &host)) {
             self.report(Violation::Unordered { block, first, second });
         }
     }
 
     /// Whether somebody has bytes of a range.
     fn is_taken(&self, range: &Range<usize>) -> bool {
-        let before = self.live.range(..range.end).next_back();
+        let before = self.live.last_below(range.end);
         before.is_some_and(|(start, bytes)| start + bytes > range.start) || self.is_pinned(range)
     }
 
     /// Whether a captured section uses bytes of a range.
     fn is_pinned(&self, range: &Range<usize>) -> bool {
-        self.pinned.values().flatten().any(|other| other.start < range.end && range.start < other.end)
+        self.pinned
+            .iter()
+            .flat_map(|(_, ranges)| ranges)
+            .any(|other| other.start < range.end && range.start < other.end)
     }
 
     pub(super) fn hand_out(&mut self, span: Span) {
@@ -192,8 +195,7 @@ impl Checker {
         self.split_at(end);
         let Some(number) = self.number_at(start) else { return };
         let mut life = Shadow::new(number, end - start);
-        let parts: Vec<usize> = self.shadows.range(start..end).map(|(&at, _)| at).collect();
-        for part in parts.into_iter().filter_map(|at| self.shadows.remove(&at)) {
+        for (_, part) in self.shadows.take(start..end) {
             life.follow_all(&part);
         }
         self.shadows.insert(start, life);
@@ -201,8 +203,8 @@ impl Checker {
 
     /// Lets a shadow begin at this address, if one covers it.
     fn split_at(&mut self, at: usize) {
-        let Some((&start, shadow)) = self.shadows.range_mut(..at).next_back() else { return };
-        let (skip, bytes) = (at - start, shadow.bytes);
+        let Some((start, shadow)) = self.shadows.last_below_mut(at) else { return };
+        let (skip, bytes) = (at - *start, shadow.bytes);
         if skip < bytes {
             let right = shadow.part(skip..bytes);
             *shadow = shadow.part(0..skip);
@@ -211,14 +213,14 @@ impl Checker {
     }
 
     fn number_at(&self, address: usize) -> Option<u64> {
-        let (start, (number, bytes)) = self.segments.range(..=address).next_back()?;
+        let (start, (number, bytes)) = self.segments.last_below(address.saturating_add(1))?;
         (address - start < *bytes).then_some(*number)
     }
 
     pub(super) fn take_back(&mut self, span: Span) {
         let start = span.ptr().addr().get();
-        if self.live.get(&start) == Some(&span.bytes()) {
-            self.live.remove(&start);
+        if self.live.get(start) == Some(&span.bytes()) {
+            self.live.remove(start);
         } else {
             let block = self.number_at(start);
             self.report(Violation::UseAfterFree { block, by: Use { kernel: "free", stream: None, operation: 0 } });
@@ -227,11 +229,11 @@ impl Checker {
 
     /// A section was captured that uses these bytes.
     pub(super) fn pin(&mut self, section: u64, ranges: Vec<Range<usize>>) {
-        self.pinned.insert(section, ranges);
+        self.pinned.push((section, ranges));
     }
 
     pub(super) fn unpin(&mut self, section: u64) {
-        self.pinned.remove(&section);
+        self.pinned.retain(|(number, _)| *number != section);
     }
 
     /// An operation is submitted. `false` if it must not run, because its operands overlap.
@@ -259,7 +261,7 @@ impl Checker {
     fn check_owners(&mut self, by: Use, operands: &[(OwnedView, Access)]) {
         for (view, _) in operands.iter().filter(|(view, _)| view.span().bytes() > 0) {
             let range = range_of(view.span());
-            let owner = self.live.range(..=range.start).next_back();
+            let owner = self.live.last_below(range.start.saturating_add(1));
             if owner.is_none_or(|(start, bytes)| start + bytes < range.end) {
                 let block = self.number_at(range.start);
                 self.report(Violation::UseAfterFree { block, by });
@@ -348,9 +350,12 @@ pub(super) fn range_of(span: Span) -> Range<usize> {
 /// The shadows that a span has bytes in, each with the bytes from its start to the span's.
 ///
 /// Mostly one. Several if parts of the span were carved anew.
-fn reached(shadows: &mut BTreeMap<usize, Shadow>, span: Span) -> impl Iterator<Item = (&mut Shadow, isize)> {
+fn reached(shadows: &mut Places<Shadow>, span: Span) -> impl Iterator<Item = (&mut Shadow, isize)> {
     let Range { start, end } = range_of(span);
-    let first = shadows.range(..=start).next_back().map_or(start, |(&at, _)| at);
-    let with_skip = move |(&at, shadow)| (shadow, start.wrapping_sub(at).cast_signed());
-    shadows.range_mut(first..end).map(with_skip).filter(|(shadow, skip)| *skip < shadow.bytes.cast_signed())
+    let first = shadows.last_below(start.saturating_add(1)).map_or(start, |(at, _)| *at);
+    let with_skip = shadows.within_mut(first..end).iter_mut().map(move |(at, shadow)| {
+        let skip = start.wrapping_sub(*at).cast_signed();
+        (shadow, skip)
+    });
+    with_skip.filter(|(shadow, skip)| *skip < shadow.bytes.cast_signed())
 }

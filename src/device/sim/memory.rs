@@ -7,12 +7,11 @@
 //! - A [`Task`] keeps the regions that it names, so that it may run after they were given back.
 
 use std::alloc::{Layout, alloc, dealloc};
-use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::error::Result;
-use crate::device::{buffer::Span, cpu, kernel::Kernel};
+use crate::device::{buffer::Span, cpu, kernel::Kernel, sim::places::Places};
 
 /// Alignment of every region: a block's.
 const ALIGN: usize = 256;
@@ -93,7 +92,7 @@ impl Landing {
 /// Every region that was not given back.
 #[derive(Debug, Default)]
 pub(super) struct Heap {
-    regions: BTreeMap<usize, Arc<Region>>,
+    regions: Places<Arc<Region>>,
     bytes: u64,
 }
 
@@ -113,13 +112,13 @@ impl Heap {
 
     /// Gives a region back; tasks that name it keep its bytes. `false` if there is none at this address.
     pub(super) fn free(&mut self, ptr: NonNull<u8>) -> bool {
-        let region = self.regions.remove(&ptr.addr().get());
+        let region = self.regions.remove(ptr.addr().get());
         self.bytes -= region.as_ref().map_or(0, |region| region.span.bytes() as u64);
         region.is_some()
     }
 
     fn find(&self, span: Span, elem_bytes: usize) -> Option<Arc<Region>> {
-        let (_, region) = self.regions.range(..=span.ptr().addr().get()).next_back()?;
+        let (_, region) = self.regions.last_below(span.ptr().addr().get().saturating_add(1))?;
         region.holds(span, elem_bytes).then(|| region.clone())
     }
 

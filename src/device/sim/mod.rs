@@ -9,6 +9,7 @@
 //! mod.rs      Sim: the handle, the configuration, the counts
 //! driver.rs   counts calls, fails one on request, shows them to the checker, queues their work
 //! queue.rs    work that waits, and the draw of what runs next
+//! places.rs   what lies at addresses
 //! check.rs    accesses: ordered? of live blocks? of bytes that were written?
 //! shadow.rs   what the checker knows of one block
 //! memory.rs   the bytes: all `unsafe` of the simulation
@@ -21,6 +22,7 @@
 mod check;
 mod driver;
 mod memory;
+mod places;
 mod queue;
 mod shadow;
 
