@@ -10,13 +10,13 @@ use crate::base::{
 };
 use crate::cpu::{
     cast as casting,
-    elementwise::{self, Binary, Unary},
+    elementwise::{self, Binary, Functions, Unary},
     narrow,
     number::Convert,
     source, target,
     types::{open, with_bits, with_float, with_number},
 };
-use crate::kernel::{At, BinaryOp, Map, UnaryOp, View};
+use crate::kernel::{At, BinaryOp, Domain, Map, UnaryOp, View};
 
 /// A function of one operand, without a kernel around it.
 ///
@@ -38,9 +38,15 @@ pub unsafe fn map(map: Map, src: At<'_>, dst: At<'_>) -> Result<()> {
     }
 }
 
-/// Whether the result of two truth values is one of them.
-fn is_choice(op: BinaryOp, dst: DType) -> bool {
-    dst == DType::Bool && matches!(op, BinaryOp::Maximum | BinaryOp::Minimum)
+/// Whether the result of two truth values is one of them, and computed as that of bytes. An error if only floats have
+/// the function, and these are none.
+fn is_choice(op: BinaryOp, dtype: DType) -> Result<bool> {
+    match op.domain() {
+        Domain::Float if !dtype.is_float() => {
+            Err(Error::UnsupportedDType { op: "binary", dtype, supported: "f16, bf16, f32, f64" })
+        }
+        domain => Ok(domain == Domain::Any && dtype == DType::Bool),
+    }
 }
 
 /// A function of two operands.
@@ -49,7 +55,7 @@ fn is_choice(op: BinaryOp, dst: DType) -> bool {
 /// As for [`run`], for these operands.
 #[allow(unsafe_code)]
 pub unsafe fn binary(op: BinaryOp, lhs: At<'_>, rhs: At<'_>, dst: At<'_>) -> Result<()> {
-    if is_choice(op, dst.dtype()) {
+    if is_choice(op, dst.dtype())? {
         open!(u8; lhs rhs; dst);
         elementwise::binary(op, Binary::To(lhs, rhs, dst));
         return Ok(());
@@ -66,7 +72,7 @@ pub unsafe fn binary(op: BinaryOp, lhs: At<'_>, rhs: At<'_>, dst: At<'_>) -> Res
 
 #[allow(unsafe_code)]
 pub(super) unsafe fn binary_assign(op: BinaryOp, dst: &View, rhs: &View) -> Result<()> {
-    if is_choice(op, dst.dtype()) {
+    if is_choice(op, dst.dtype())? {
         open!(u8; rhs; dst);
         elementwise::binary(op, Binary::InPlace(rhs, dst));
         return Ok(());
@@ -162,8 +168,8 @@ pub(super) unsafe fn unary(op: UnaryOp, src: Option<At<'_>>, dst: At<'_>) -> Res
     // SAFETY: the contract of `operand` is that of this function.
     unsafe {
         match dst.dtype() {
-            DType::F32 => elementwise::unary_float::<f32>(op, operand(src, dst))?,
-            DType::F64 => elementwise::unary_float::<f64>(op, operand(src, dst))?,
+            DType::F32 => <f32 as Functions>::unary(op, operand(src, dst))?,
+            DType::F64 => <f64 as Functions>::unary(op, operand(src, dst))?,
             DType::F16 => narrow::unary_float::<f16>(op, operand(src, dst)),
             DType::BF16 => narrow::unary_float::<bf16>(op, operand(src, dst)),
             dtype => with_number!(@ "unary", dtype,
