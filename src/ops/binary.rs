@@ -11,7 +11,7 @@ use crate::base::{
 };
 use crate::device::{
     Device,
-    kernel::{BinaryOp, Kernel, View},
+    kernel::{BinaryOp, Kernel, UnaryOp, View},
 };
 use crate::memory::{
     proxy::Proxy,
@@ -20,10 +20,11 @@ use crate::memory::{
 use crate::ops::{
     check, direct,
     exec::{adopt, call, composed, composed_for, device, fresh, launch, pin, record, view_as},
-    inplace::filled_beside,
+    inplace::{assign, filled_beside},
+    into::binary_into,
     reuse::{Operand, Reused, instead, is_recorded},
     scalar::{TensorOrScalar, with_operand},
-    unary::{affine_of, named_of},
+    unary::{affine_of, unary_of},
 };
 
 /// The layouts of two operands over their common shape.
@@ -40,15 +41,6 @@ pub(crate) fn align(op: &'static str, a: &Payload, b: &Payload, broadcast: bool)
     let shape = left.broadcast(right, op)?;
     shape.check(op, a.dtype.size_in_bytes())?;
     Ok((shape, a.layout.broadcast_to(&shape, op)?, b.layout.broadcast_to(&shape, op)?))
-}
-
-/// Refuses truth values where the result would be none.
-#[inline]
-pub(crate) fn defined(op: BinaryOp, name: &'static str, dtype: DType) -> Result<()> {
-    match op {
-        BinaryOp::Maximum | BinaryOp::Minimum => Ok(()),
-        _ => check::number(name, dtype).map(drop),
-    }
 }
 
 pub(crate) fn binary(
@@ -72,7 +64,7 @@ fn binary_of_any([a, b]: [&Proxy; 2], op: BinaryOp, name: &'static str, broadcas
         let [x, y] = pins.arrays();
         check::same_device(name, &x, &y)?;
         check::same_dtype(name, &x, &y)?;
-        defined(op, name, x.dtype)?;
+        check::domain(name, op.domain(), x.dtype)?;
         let (shape, left, right) = align(name, &x, &y, broadcast)?;
         let out = fresh(local, name, device(&x), x.dtype, &shape, false)?;
         let kernel = Kernel::Binary { op, lhs: view_as(&x, left), rhs: view_as(&y, right), dst: out.view() };
@@ -154,68 +146,45 @@ fn part(op: BinaryOp, side: usize, grad: &Proxy, saved: Option<&[Saved; 2]>) -> 
     })
 }
 
-macro_rules! binary_methods {
-    ($($(#[$doc:meta])* $name:ident, $broadcast:ident, $op:ident;)*) => {
-        impl Proxy {
-            $(
-                $(#[$doc])*
-                ///
-                /// Element by element, of equal shapes and dtypes; the result belongs to the owner of this array.
-                ///
-                /// # Errors
-                /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::DeviceMismatch`],
-                /// [`Error::StaleArray`], [`Error::OutOfMemory`].
-                #[track_caller]
-                pub fn $name(&self, rhs: &Proxy) -> Result<Proxy> {
-                    binary(self, rhs, BinaryOp::$op, stringify!($name), false, Location::caller())
-                }
-
-                $(#[$doc])*
-                ///
-                /// As the form without `broadcast_`, after repeating axes of size 1 and adding leading axes to
-                /// either side.
-                ///
-                /// # Errors
-                /// [`Error::ShapeMismatch`] if that does not make them equal; else as the strict form.
-                #[track_caller]
-                pub fn $broadcast(&self, rhs: &Proxy) -> Result<Proxy> {
-                    binary(self, rhs, BinaryOp::$op, stringify!($broadcast), true, Location::caller())
-                }
-            )*
+/// The form of equal shapes: choices between two take a number too.
+macro_rules! strict_form {
+    (any $(#[$doc:meta])* $name:ident $op:ident) => {
+        $(#[$doc])*
+        ///
+        /// Element by element, with an array of equal shape and dtype or with a number; the result belongs to the owner
+        /// of this array.
+        ///
+        /// # Errors
+        /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::DeviceMismatch`],
+        /// [`Error::StaleArray`], [`Error::OutOfMemory`].
+        #[track_caller]
+        pub fn $name<T: TensorOrScalar>(&self, rhs: T) -> Result<Proxy> {
+            let (op, site) = (stringify!($name), Location::caller());
+            with_operand((op, site), self, &rhs, |x, y| binary(x, y, BinaryOp::$op, op, false, site))
+        }
+    };
+    ($kind:ident $(#[$doc:meta])* $name:ident $op:ident) => {
+        $(#[$doc])*
+        ///
+        /// Element by element, of equal shapes and dtypes; the result belongs to the owner of this array.
+        ///
+        /// # Errors
+        /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::UnsupportedDType`],
+        /// [`Error::DeviceMismatch`], [`Error::StaleArray`], [`Error::OutOfMemory`].
+        #[track_caller]
+        pub fn $name(&self, rhs: &Proxy) -> Result<Proxy> {
+            binary(self, rhs, BinaryOp::$op, stringify!($name), false, Location::caller())
         }
     };
 }
 
-binary_methods! {
-    /// `x + y`. Integers wrap.
-    add, broadcast_add, Add;
-    /// `x - y`. Integers wrap.
-    sub, broadcast_sub, Sub;
-    /// `x * y`. Integers wrap.
-    mul, broadcast_mul, Mul;
-    /// `x / y`. Integer division by 0 gives 0.
-    div, broadcast_div, Div;
-    /// `x ^ y`; a negative base is right for whole exponents.
-    pow, broadcast_pow, Pow;
-}
-
-macro_rules! extremes {
-    ($($(#[$doc:meta])* $strict:ident, $wide:ident, $op:ident;)*) => {
+macro_rules! binary_forms {
+    ([] $($(#[$doc:meta])* $op:ident
+        [$name:ident $wide:ident $place:ident $into:ident $wide_into:ident] $kind:ident $value:tt)*) => {
+        /// Arithmetic of the table of operations, each in five forms.
         impl Proxy {
             $(
-                $(#[$doc])*
-                ///
-                /// Element by element, with an array of equal shape and dtype or with a number; the result belongs to the
-                /// owner of this array.
-                ///
-                /// # Errors
-                /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::DeviceMismatch`],
-                /// [`Error::StaleArray`], [`Error::OutOfMemory`].
-                #[track_caller]
-                pub fn $strict<T: TensorOrScalar>(&self, rhs: T) -> Result<Proxy> {
-                    let (op, site) = (stringify!($strict), Location::caller());
-                    with_operand((op, site), self, &rhs, |x, y| binary(x, y, BinaryOp::$op, op, false, site))
-                }
+                strict_form! { $kind $(#[$doc])* $name $op }
 
                 $(#[$doc])*
                 ///
@@ -228,17 +197,45 @@ macro_rules! extremes {
                 pub fn $wide(&self, rhs: &Proxy) -> Result<Proxy> {
                     binary(self, rhs, BinaryOp::$op, stringify!($wide), true, Location::caller())
                 }
+
+                $(#[$doc])*
+                ///
+                /// In place; the other array is broadcast to this one's shape. Returns this handle's array, as every
+                /// view of it sees the change.
+                ///
+                /// # Errors
+                /// Nothing is changed then: [`Error::Tracked`] if gradients are recorded through it;
+                /// [`Error::InUse`] if its bytes are in use further up on this thread; [`Error::Overlap`] for a
+                /// broadcast view; [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::DeviceMismatch`],
+                /// [`Error::StaleArray`].
+                #[track_caller]
+                pub fn $place(&self, rhs: &Proxy) -> Result<Proxy> {
+                    assign(self, rhs, BinaryOp::$op, stringify!($place), Location::caller())?;
+                    Ok(self.clone())
+                }
+
+                #[doc = concat!("As [`Proxy::", stringify!($name), "`], written to `out`, without a gradient.")]
+                ///
+                /// # Errors
+                /// Nothing is changed then: as the method and [`Proxy::copy_`].
+                #[track_caller]
+                pub fn $into(&self, rhs: &Proxy, out: &Proxy) -> Result<()> {
+                    binary_into([self, rhs], BinaryOp::$op, false, out, (stringify!($into), Location::caller()))
+                }
+
+                #[doc = concat!("As [`Proxy::", stringify!($wide), "`], written to `out`, without a gradient.")]
+                ///
+                /// # Errors
+                /// Nothing is changed then: as the method and [`Proxy::copy_`].
+                #[track_caller]
+                pub fn $wide_into(&self, rhs: &Proxy, out: &Proxy) -> Result<()> {
+                    binary_into([self, rhs], BinaryOp::$op, true, out, (stringify!($wide_into), Location::caller()))
+                }
             )*
         }
     };
 }
-
-extremes! {
-    /// The larger; NaN if either is.
-    maximum, broadcast_maximum, Maximum;
-    /// The smaller; NaN if either is.
-    minimum, broadcast_minimum, Minimum;
-}
+ndgc_kernels::for_each_binary!(binary_forms);
 
 /// The form in which one operand's bytes become the result's, if one is given up.
 pub(crate) fn reusing(
@@ -283,7 +280,7 @@ fn node_of_reused(
     site: Site,
 ) -> Option<Tracked> {
     check::same_device(name, x, y).and_then(|()| check::same_dtype(name, x, y)).ok()?;
-    defined(op, name, x.dtype).ok()?;
+    check::domain(name, op.domain(), x.dtype).ok()?;
     let (shape, ..) = align(name, x, y, broadcast).ok()?;
     let same_shape = shape == *[x, y][own].layout.shape();
     let recorded = is_recorded(x) || is_recorded(y);
@@ -469,7 +466,7 @@ impl std::ops::Neg for Proxy {
     type Output = Result<Proxy>;
     #[track_caller]
     fn neg(self) -> Result<Proxy> {
-        named_of(Operand::Given(self), "neg", Location::caller())
+        unary_of(Operand::Given(self), UnaryOp::Neg, Location::caller())
     }
 }
 

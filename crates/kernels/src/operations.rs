@@ -257,23 +257,43 @@ pub enum Kept {
 }
 
 macro_rules! domain {
-    (any) => { Domain::Any };
-    (number) => { Domain::Number };
-    (whole) => { Domain::Whole };
-    (vector) => { Domain::Float };
-    (call) => { Domain::Float };
-    (float) => { Domain::Float };
+    (any) => {
+        Domain::Any
+    };
+    (number) => {
+        Domain::Number
+    };
+    (whole) => {
+        Domain::Whole
+    };
+    (vector) => {
+        Domain::Float
+    };
+    (call) => {
+        Domain::Float
+    };
+    (float) => {
+        Domain::Float
+    };
 }
 
 macro_rules! kept {
-    ({ input $($rest:tt)* }) => { Kept::Input };
-    ({ output $($rest:tt)* }) => { Kept::Output };
-    ({ nothing $($rest:tt)* }) => { Kept::Nothing };
+    ({ input $($rest:tt)* }) => {
+        Kept::Input
+    };
+    ({ output $($rest:tt)* }) => {
+        Kept::Output
+    };
+    ({ nothing $($rest:tt)* }) => {
+        Kept::Nothing
+    };
 }
 
 /// The CUDA text of the value or of the gradient of a row.
 macro_rules! cuda {
-    ({ $($kept:ident)? |$($x:ident),*| $value:expr => $cuda:literal }) => { $cuda };
+    ({ $($kept:ident)? |$($x:ident),*| $value:expr => $cuda:literal }) => {
+        $cuda
+    };
 }
 
 macro_rules! unary {

@@ -71,6 +71,7 @@ rows! { BINARY, "Elementwise, of several";
     broadcast_maximum |x| x.a.broadcast_maximum(&x.row);
     broadcast_minimum |x| x.a.broadcast_minimum(&x.row);
     broadcast_pow |x| x.a.broadcast_pow(&x.row);
+    broadcast_atan2 |x| x.a.broadcast_atan2(&x.row);
     fmod |x| x.a.fmod(&x.b);
     rem |x| x.a.rem(&x.b);
     floor_div |x| x.a.floor_div(&x.b);

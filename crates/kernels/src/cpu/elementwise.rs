@@ -167,7 +167,9 @@ pub(super) trait Functions: Float {
 }
 
 macro_rules! of_float {
-    (number $t:ty, $op:ident $operand:ident $value:tt) => { unary($op, $operand) };
+    (number $t:ty, $op:ident $operand:ident $value:tt) => {
+        unary($op, $operand)
+    };
     (call $t:ty, $op:ident $operand:ident { |$x:ident| $value:expr => $cuda:literal }) => {
         $operand.call(|$x: $t| $value)
     };
@@ -212,7 +214,9 @@ macro_rules! of_number {
     (number $t:ty, $op:ident $operand:ident { |$x:ident| $value:expr => $cuda:literal }) => {
         $operand.map(|$x: $t| $value)
     };
-    ($kind:ident $t:ty, $op:ident $operand:ident $value:tt) => { check_closed($op, <$t>::DTYPE) };
+    ($kind:ident $t:ty, $op:ident $operand:ident $value:tt) => {
+        check_closed($op, <$t>::DTYPE)
+    };
 }
 
 macro_rules! numbers {

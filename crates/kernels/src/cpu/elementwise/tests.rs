@@ -179,7 +179,7 @@ fn gradients_are_the_slopes_of_their_functions() {
     let mut draw = Draw::new(4);
     for (dtype, &op) in FLOATS.into_iter().flat_map(|dtype| UnaryOp::ALL.iter().map(move |op| (dtype, op))) {
         // Where each function is smooth.
-        let place = |v: f64| match 0.063 + v.abs() / 4.7 {
+        let place = |v: f64| match 0.063 + v.abs() / 10.0 {
             size if op == UnaryOp::Acosh => 1.0 + size,
             size if v < 0.0 && !plain_unary(op, -0.3).is_nan() => -size,
             size => size,
