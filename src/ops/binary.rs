@@ -124,8 +124,8 @@ fn part(op: BinaryOp, side: usize, grad: &Proxy, saved: Option<&[Saved; 2]>) -> 
         (BinaryOp::Atan2, side) => {
             // The squares of large coordinates overflow; their ratio does not.
             let (y, x) = (value(0)?, value(1)?);
-            let far = y.abs()?.maximum(&x.abs()?)?;
-            let (v, u) = (y.div(&far)?, x.div(&far)?);
+            let far = y.abs()?.broadcast_maximum(&x.abs()?)?;
+            let (v, u) = (y.broadcast_div(&far)?, x.broadcast_div(&far)?);
             let other = if side == 0 { u.clone() } else { v.neg()? };
             grad.mul(&other.div(&v.sqr()?.add(&u.sqr()?)?)?)?.div(&far)?
         }
