@@ -236,6 +236,9 @@ const OF_STD: [OfStd; 27] = of_std! {
     tanh tanh 2;
 };
 
+/// Where std gives infinity at the upper end of the range, though the value is about 90, or 710.
+const OVERFLOWING: [&str; 2] = ["asinh", "acosh"];
+
 /// Numbers of every size: special ones, neighbours of halves and of the ends of domains, and a grid.
 macro_rules! grid {
     ($t:ty) => {{
@@ -285,14 +288,17 @@ fn functions_of_the_table_are_those_of_std() {
             for at in [0..singles.len(), 400..411] {
                 let part = x.narrow(0, at.start, at.len()).and_then(|x| run(&x)).unwrap();
                 for (got, &x) in values::<f32>(&part).into_iter().zip(&singles[at]) {
-                    let want = single(x);
-                    let same = near(got.to_bits().into(), want.to_bits().into(), 1 << 31, bound + other);
+                    let overflows = x.abs() == f32::MAX && OVERFLOWING.contains(&name);
+                    let want = if overflows { double(x.into()) as f32 } else { single(x) };
+                    let bound = bound + other + u64::from(overflows);
+                    let same = near(got.to_bits().into(), want.to_bits().into(), 1 << 31, bound);
                     assert!(same || (got.is_nan() && want.is_nan()), "{name} of {x:e}: {got:e}, not {want:e}");
                 }
             }
             for (got, &x) in values::<f64>(&run(&y).unwrap()).into_iter().zip(&doubles) {
-                let want = double(x);
-                let same = near(got.to_bits(), want.to_bits(), 1 << 63, other);
+                let overflows = x.abs() == f64::MAX && OVERFLOWING.contains(&name);
+                let want = if overflows { double(x / 4.) + 4f64.ln().copysign(x) } else { double(x) };
+                let same = near(got.to_bits(), want.to_bits(), 1 << 63, other + u64::from(overflows));
                 assert!(same || (got.is_nan() && want.is_nan()), "{name} of {x:e}: {got:e}, not {want:e}");
             }
             if is_host && bound == 0 {

@@ -13,8 +13,8 @@
 //! - `call`: floats. A call for each element, since what ends in a function of the C library never becomes vectors.
 //!
 //! `g` is the gradient of the result, `s` what is kept for it: the `input`, the `output`, or `nothing`. The Rust text is
-//! compiled for f32 and for f64 (halves compute in f32): a method is that of std, `Float::exp` and its like are the
-//! vectorised ones of `cpu/math.rs`. The CUDA text computes in `W`, with what `elementwise.cu` and `prelude.cu` have.
+//! compiled for f32 and for f64 (halves compute in f32): a method is that of std where std has it, and `Float::exp` is
+//! that of `cpu/number.rs`, which is vectorised, or better. The CUDA text computes in `W`, with what `elementwise.cu` and `prelude.cu` have.
 //!
 //! A list macro gets all rows: `for_each_unary!(list)` expands to `list! { [] rows }`, `for_each_unary!(list, f32)` to
 //! `list! { [f32] rows }`. `.ci/pretend` makes the CUDA text of these lines too, and notices if it is not the same.
@@ -157,11 +157,11 @@ macro_rules! for_each_unary {
                 { input |g, s| g * s.sinh() => "g * sinh_(s)" }
             /// The inverse of the hyperbolic sine, accurate near 0 and for large x.
             Asinh [asinh asinh_ asinh_into] call
-                { |x| x.asinh() => "asinh_(x)" }
+                { |x| Float::asinh(x) => "asinh_(x)" }
                 { input |g, s| g / s.hypot(1.0) => "g / hypot_(s, (W)1)" }
             /// The inverse of the hyperbolic cosine, at least 0; NaN below 1.
             Acosh [acosh acosh_ acosh_into] call
-                { |x| x.acosh() => "acosh_(x)" }
+                { |x| Float::acosh(x) => "acosh_(x)" }
                 { input |g, s| g / ((s - 1.0).sqrt() * (s + 1.0).sqrt()) => "g / (sqrt_(s - (W)1) * sqrt_(s + (W)1))" }
             /// The inverse of the hyperbolic tangent, accurate near 0; NaN outside `[-1, 1]`.
             Atanh [atanh atanh_ atanh_into] call

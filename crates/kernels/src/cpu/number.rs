@@ -3,6 +3,8 @@
 //! Integers wrap. A division by 0 gives 0, so that no value an array can hold makes a kernel panic. Floats
 //! follow IEEE 754 without contraction: a sum gives the same bits in a short loop and in a vectorised one.
 
+use std::f64::consts::LN_2;
+
 use crate::base::dtype::WithDType;
 use crate::cpu::math;
 
@@ -206,6 +208,8 @@ pub(super) trait Float: Number {
     fn ln(self) -> Self;
     fn sqrt(self) -> Self;
     fn tanh(self) -> Self;
+    fn asinh(self) -> Self;
+    fn acosh(self) -> Self;
     /// `1 / (1 + e^-x)`.
     fn sigmoid(self) -> Self;
     /// `log(1 + e^x)`.
@@ -242,6 +246,18 @@ macro_rules! float {
             fn sigmoid(self) -> Self {
                 let small = Float::exp(-self.abs());
                 (if self < 0.0 { small } else { 1.0 }) / (1.0 + small)
+            }
+
+            // That of std doubles its operand, and is infinite in the upper half of the range.
+            #[inline(always)]
+            fn asinh(self) -> Self {
+                let large = (self.abs().ln() + LN_2 as $t).copysign(self);
+                if self.abs() > <$t>::MAX / 4.0 { large } else { self.asinh() }
+            }
+
+            #[inline(always)]
+            fn acosh(self) -> Self {
+                if self > <$t>::MAX / 4.0 { self.ln() + LN_2 as $t } else { self.acosh() }
             }
 
             #[inline(always)]
