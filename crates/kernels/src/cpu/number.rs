@@ -3,8 +3,6 @@
 //! Integers wrap. A division by 0 gives 0, so that no value an array can hold makes a kernel panic. Floats
 //! follow IEEE 754 without contraction: a sum gives the same bits in a short loop and in a vectorised one.
 
-use std::f64::consts::LN_2;
-
 use crate::base::dtype::WithDType;
 use crate::cpu::math;
 
@@ -208,7 +206,9 @@ pub(super) trait Float: Number {
     fn ln(self) -> Self;
     fn sqrt(self) -> Self;
     fn tanh(self) -> Self;
+    /// That of std overflows in the upper half of the range.
     fn asinh(self) -> Self;
+    /// That of std overflows there too, and loses half of its digits near 1.
     fn acosh(self) -> Self;
     /// `1 / (1 + e^-x)`.
     fn sigmoid(self) -> Self;
@@ -248,18 +248,6 @@ macro_rules! float {
                 (if self < 0.0 { small } else { 1.0 }) / (1.0 + small)
             }
 
-            // That of std doubles its operand, and is infinite in the upper half of the range.
-            #[inline(always)]
-            fn asinh(self) -> Self {
-                let large = (self.abs().ln() + LN_2 as $t).copysign(self);
-                if self.abs() > <$t>::MAX / 4.0 { large } else { self.asinh() }
-            }
-
-            #[inline(always)]
-            fn acosh(self) -> Self {
-                if self > <$t>::MAX / 4.0 { self.ln() + LN_2 as $t } else { self.acosh() }
-            }
-
             #[inline(always)]
             fn softplus(self) -> Self {
                 let positive = if self > 0.0 { self } else { 0.0 };
@@ -294,8 +282,8 @@ macro_rules! float {
         }
     };
 }
-float! { f32; exp math::exp; ln math::ln; sqrt f32::sqrt; tanh math::tanh; }
-float! { f64; exp f64::exp; ln f64::ln; sqrt f64::sqrt; tanh f64::tanh; }
+float! { f32; exp math::exp; ln math::ln; sqrt f32::sqrt; tanh math::tanh; asinh libm::asinhf; acosh libm::acoshf; }
+float! { f64; exp f64::exp; ln f64::ln; sqrt f64::sqrt; tanh f64::tanh; asinh libm::asinh; acosh libm::acosh; }
 
 /// Conversion of elements, as `as` converts: directly, not by way of a double.
 pub(super) trait Convert<D> {
