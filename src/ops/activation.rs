@@ -14,9 +14,6 @@ use crate::ops::{
     compose::{argument, misshapen, number, whole},
 };
 
-/// `sqrt(2 / pi)`.
-const GELU: f64 = 0.797_884_560_802_865_4;
-
 /// `max(x, 0) + f(min(x, 0))`: no branch that is not taken can spoil the gradient.
 fn bent(x: &Proxy, op: &'static str, f: impl FnOnce(&Proxy) -> Result<Proxy>) -> Result<Proxy> {
     check::float(op, x.dtype())?;
@@ -111,44 +108,6 @@ fn attention(q: &Proxy, k: &Proxy, v: &Proxy, ask: Attention<'_>, op: &'static s
     }
     let weights = scores.softmax(D::Minus1)?.reshape((batch, groups, shared, columns))?;
     weights.matmul(v)?.reshape((batch, heads, rows, depth))
-}
-
-macro_rules! activations {
-    ($($(#[$doc:meta])* $name:ident, |$x:ident| $value:expr;)*) => {
-        impl Proxy {
-            $(
-                $(#[$doc])*
-                ///
-                /// Element by element; floats, with a gradient.
-                ///
-                /// # Errors
-                /// As [`Proxy::exp`].
-                #[track_caller]
-                pub fn $name(&self) -> Result<Proxy> {
-                    let op = stringify!($name);
-                    let $x = self;
-                    whole(op, Location::caller(), self, || {
-                        check::float(op, $x.dtype())?;
-                        $value
-                    })
-                }
-            )*
-        }
-    };
-}
-
-activations! {
-    /// `x / (1 + e^-x)`, also called swish.
-    silu, |x| x.mul(&x.sigmoid()?);
-    /// The Gaussian error linear unit in its tanh form: `x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2`.
-    gelu, |x| {
-        let inner = x.sqr()?.affine(0.044_715 * GELU, GELU)?.mul(x)?;
-        inner.tanh()?.affine(0.5, 0.5)?.mul(x)
-    };
-    /// `(x + 3) / 6` between 0 and 1.
-    hard_sigmoid, |x| x.affine(1.0 / 6.0, 0.5)?.clamp(0.0, 1.0);
-    /// `x tanh(log(1 + e^x))`.
-    mish, |x| x.mul(&x.softplus()?.tanh()?);
 }
 
 impl Proxy {

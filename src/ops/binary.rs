@@ -11,7 +11,7 @@ use crate::base::{
 };
 use crate::device::{
     Device,
-    kernel::{BinaryOp, Kernel},
+    kernel::{BinaryOp, Kernel, UnaryOp},
 };
 use crate::memory::{
     proxy::Proxy,
@@ -20,10 +20,11 @@ use crate::memory::{
 use crate::ops::{
     check,
     exec::{adopt, call, composed, composed_for, device, fresh, launch, once, pin, record, view_as},
-    inplace::filled_beside,
+    inplace::{assign, filled_beside},
+    into::binary_into,
     reuse::{Change, Operand, Reused, instead, is_recorded},
     scalar::{TensorOrScalar, with_operand},
-    unary::{affine_of, named_of},
+    unary::{affine_of, unary_of},
 };
 
 /// The layouts of two operands over their common shape; `None` if those that they have are.
@@ -46,15 +47,6 @@ fn repeated(op: &'static str, a: &Payload, b: &Payload, broadcast: bool) -> Resu
     Ok([a.layout.broadcast_to(&shape, op)?, b.layout.broadcast_to(&shape, op)?])
 }
 
-/// Refuses truth values where the result would be none.
-#[inline]
-pub(crate) fn defined(op: BinaryOp, name: &'static str, dtype: DType) -> Result<()> {
-    match op {
-        BinaryOp::Maximum | BinaryOp::Minimum => Ok(()),
-        _ => check::number(name, dtype).map(drop),
-    }
-}
-
 pub(crate) fn binary(
     a: &Proxy,
     b: &Proxy,
@@ -68,7 +60,7 @@ pub(crate) fn binary(
         let [x, y] = pins.arrays();
         check::same_device(name, &x, &y)?;
         check::same_dtype(name, &x, &y)?;
-        defined(op, name, x.dtype)?;
+        check::domain(name, op.domain(), x.dtype)?;
         let wide = align(name, &x, &y, broadcast)?;
         let (left, right) = wide.as_ref().map_or((&x.layout, &y.layout), |[left, right]| (left, right));
         let out = fresh(local, name, device(&x), x.dtype, left.shape(), false)?;
@@ -129,8 +121,8 @@ fn part(op: BinaryOp, side: usize, grad: &Proxy, saved: Option<&[Saved; 2]>) -> 
         (BinaryOp::Atan2, side) => {
             // The squares of large coordinates overflow; their ratio does not.
             let (y, x) = (value(0)?, value(1)?);
-            let far = y.abs()?.maximum(&x.abs()?)?;
-            let (v, u) = (y.div(&far)?, x.div(&far)?);
+            let far = y.abs()?.broadcast_maximum(&x.abs()?)?;
+            let (v, u) = (y.broadcast_div(&far)?, x.broadcast_div(&far)?);
             let other = if side == 0 { u.clone() } else { v.neg()? };
             grad.mul(&other.div(&v.sqr()?.add(&u.sqr()?)?)?)?.div(&far)?
         }
@@ -151,68 +143,45 @@ fn part(op: BinaryOp, side: usize, grad: &Proxy, saved: Option<&[Saved; 2]>) -> 
     })
 }
 
-macro_rules! binary_methods {
-    ($($(#[$doc:meta])* $name:ident, $broadcast:ident, $op:ident;)*) => {
-        impl Proxy {
-            $(
-                $(#[$doc])*
-                ///
-                /// Element by element, of equal shapes and dtypes; the result belongs to the owner of this array.
-                ///
-                /// # Errors
-                /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::DeviceMismatch`],
-                /// [`Error::StaleArray`], [`Error::OutOfMemory`].
-                #[track_caller]
-                pub fn $name(&self, rhs: &Proxy) -> Result<Proxy> {
-                    binary(self, rhs, BinaryOp::$op, stringify!($name), false, Location::caller())
-                }
-
-                $(#[$doc])*
-                ///
-                /// As the form without `broadcast_`, after repeating axes of size 1 and adding leading axes to
-                /// either side.
-                ///
-                /// # Errors
-                /// [`Error::ShapeMismatch`] if that does not make them equal; else as the strict form.
-                #[track_caller]
-                pub fn $broadcast(&self, rhs: &Proxy) -> Result<Proxy> {
-                    binary(self, rhs, BinaryOp::$op, stringify!($broadcast), true, Location::caller())
-                }
-            )*
+/// The form of equal shapes: choices between two take a number too.
+macro_rules! strict_form {
+    (any $(#[$doc:meta])* $name:ident $op:ident) => {
+        $(#[$doc])*
+        ///
+        /// Element by element, with an array of equal shape and dtype or with a number; the result belongs to the owner
+        /// of this array.
+        ///
+        /// # Errors
+        /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::DeviceMismatch`],
+        /// [`Error::StaleArray`], [`Error::OutOfMemory`].
+        #[track_caller]
+        pub fn $name<T: TensorOrScalar>(&self, rhs: T) -> Result<Proxy> {
+            let (op, site) = (stringify!($name), Location::caller());
+            with_operand((op, site), self, &rhs, |x, y| binary(x, y, BinaryOp::$op, op, false, site))
+        }
+    };
+    ($kind:ident $(#[$doc:meta])* $name:ident $op:ident) => {
+        $(#[$doc])*
+        ///
+        /// Element by element, of equal shapes and dtypes; the result belongs to the owner of this array.
+        ///
+        /// # Errors
+        /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::UnsupportedDType`],
+        /// [`Error::DeviceMismatch`], [`Error::StaleArray`], [`Error::OutOfMemory`].
+        #[track_caller]
+        pub fn $name(&self, rhs: &Proxy) -> Result<Proxy> {
+            binary(self, rhs, BinaryOp::$op, stringify!($name), false, Location::caller())
         }
     };
 }
 
-binary_methods! {
-    /// `x + y`. Integers wrap.
-    add, broadcast_add, Add;
-    /// `x - y`. Integers wrap.
-    sub, broadcast_sub, Sub;
-    /// `x * y`. Integers wrap.
-    mul, broadcast_mul, Mul;
-    /// `x / y`. Integer division by 0 gives 0.
-    div, broadcast_div, Div;
-    /// `x ^ y`; a negative base is right for whole exponents.
-    pow, broadcast_pow, Pow;
-}
-
-macro_rules! extremes {
-    ($($(#[$doc:meta])* $strict:ident, $wide:ident, $op:ident;)*) => {
+macro_rules! binary_forms {
+    ([] $($(#[$doc:meta])* $op:ident
+        [$name:ident $wide:ident $place:ident $into:ident $wide_into:ident] $kind:ident $value:tt)*) => {
+        /// Arithmetic of the table of operations, each in five forms.
         impl Proxy {
             $(
-                $(#[$doc])*
-                ///
-                /// Element by element, with an array of equal shape and dtype or with a number; the result belongs to the
-                /// owner of this array.
-                ///
-                /// # Errors
-                /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::DeviceMismatch`],
-                /// [`Error::StaleArray`], [`Error::OutOfMemory`].
-                #[track_caller]
-                pub fn $strict<T: TensorOrScalar>(&self, rhs: T) -> Result<Proxy> {
-                    let (op, site) = (stringify!($strict), Location::caller());
-                    with_operand((op, site), self, &rhs, |x, y| binary(x, y, BinaryOp::$op, op, false, site))
-                }
+                strict_form! { $kind $(#[$doc])* $name $op }
 
                 $(#[$doc])*
                 ///
@@ -225,17 +194,45 @@ macro_rules! extremes {
                 pub fn $wide(&self, rhs: &Proxy) -> Result<Proxy> {
                     binary(self, rhs, BinaryOp::$op, stringify!($wide), true, Location::caller())
                 }
+
+                $(#[$doc])*
+                ///
+                /// In place; the other array is broadcast to this one's shape. Returns this handle's array, as every
+                /// view of it sees the change.
+                ///
+                /// # Errors
+                /// Nothing is changed then: [`Error::Tracked`] if gradients are recorded through it;
+                /// [`Error::InUse`] if its bytes are in use further up on this thread; [`Error::Overlap`] for a
+                /// broadcast view; [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::DeviceMismatch`],
+                /// [`Error::StaleArray`].
+                #[track_caller]
+                pub fn $place(&self, rhs: &Proxy) -> Result<Proxy> {
+                    assign(self, rhs, BinaryOp::$op, stringify!($place), Location::caller())?;
+                    Ok(self.clone())
+                }
+
+                #[doc = concat!("As [`Proxy::", stringify!($name), "`], written to `out`, without a gradient.")]
+                ///
+                /// # Errors
+                /// Nothing is changed then: as the method and [`Proxy::copy_`].
+                #[track_caller]
+                pub fn $into(&self, rhs: &Proxy, out: &Proxy) -> Result<()> {
+                    binary_into([self, rhs], BinaryOp::$op, false, out, (stringify!($into), Location::caller()))
+                }
+
+                #[doc = concat!("As [`Proxy::", stringify!($wide), "`], written to `out`, without a gradient.")]
+                ///
+                /// # Errors
+                /// Nothing is changed then: as the method and [`Proxy::copy_`].
+                #[track_caller]
+                pub fn $wide_into(&self, rhs: &Proxy, out: &Proxy) -> Result<()> {
+                    binary_into([self, rhs], BinaryOp::$op, true, out, (stringify!($wide_into), Location::caller()))
+                }
             )*
         }
     };
 }
-
-extremes! {
-    /// The larger; NaN if either is.
-    maximum, broadcast_maximum, Maximum;
-    /// The smaller; NaN if either is.
-    minimum, broadcast_minimum, Minimum;
-}
+ndgc_kernels::for_each_binary!(binary_forms);
 
 /// The form in which one operand's bytes become the result's, if one is given up.
 pub(crate) fn reusing(
@@ -278,7 +275,7 @@ fn node_of_reused(
     site: Site,
 ) -> Option<Tracked> {
     check::same_device(name, x, y).and_then(|()| check::same_dtype(name, x, y)).ok()?;
-    defined(op, name, x.dtype).ok()?;
+    check::domain(name, op.domain(), x.dtype).ok()?;
     let wide = align(name, x, y, broadcast).ok()?;
     let same_shape = wide.is_none_or(|[left, _]| left.shape() == [x, y][own].layout.shape());
     let recorded = is_recorded(x) || is_recorded(y);
@@ -464,7 +461,7 @@ impl std::ops::Neg for Proxy {
     type Output = Result<Proxy>;
     #[track_caller]
     fn neg(self) -> Result<Proxy> {
-        named_of(Operand::Given(self), "neg", Location::caller())
+        unary_of(Operand::Given(self), UnaryOp::Neg, Location::caller())
     }
 }
 

@@ -12,10 +12,11 @@ use crate::ops::{
     binary::align,
     check,
     exec::{adopt, call, device, fresh, launch, pin, view_as},
+    into::bits_into,
 };
 
 /// Integers, and truth values where the result is one.
-fn check_bits(name: &'static str, dtype: DType, op: BitOp) -> Result<()> {
+pub(crate) fn check_bits(name: &'static str, dtype: DType, op: BitOp) -> Result<()> {
     let is_shift = matches!(op, BitOp::Shl | BitOp::Shr);
     if dtype.is_int() || dtype == DType::Bool && !is_shift {
         return Ok(());
@@ -24,7 +25,7 @@ fn check_bits(name: &'static str, dtype: DType, op: BitOp) -> Result<()> {
     Err(Error::UnsupportedDType { op: name, dtype, supported })
 }
 
-fn bits(a: &Proxy, b: &Proxy, op: BitOp, name: &'static str, site: Site) -> Result<Proxy> {
+pub(crate) fn bits(a: &Proxy, b: &Proxy, op: BitOp, name: &'static str, site: Site) -> Result<Proxy> {
     call(name, site, |local| {
         let pins = pin(local, name, [a, b])?;
         let [x, y] = pins.arrays();
@@ -40,7 +41,7 @@ fn bits(a: &Proxy, b: &Proxy, op: BitOp, name: &'static str, site: Site) -> Resu
 }
 
 macro_rules! bits {
-    ($($(#[$doc:meta])* $name:ident, $op:ident;)*) => {
+    ($($(#[$doc:meta])* $name:ident, $into:ident, $op:ident;)*) => {
         impl Proxy {
             $(
                 $(#[$doc])*
@@ -55,6 +56,15 @@ macro_rules! bits {
                 pub fn $name(&self, rhs: &Proxy) -> Result<Proxy> {
                     bits(self, rhs, BitOp::$op, stringify!($name), Location::caller())
                 }
+
+                #[doc = concat!("As [`Proxy::", stringify!($name), "`], written to `out`.")]
+                ///
+                /// # Errors
+                /// Nothing is changed then: as the method and [`Proxy::copy_`].
+                #[track_caller]
+                pub fn $into(&self, rhs: &Proxy, out: &Proxy) -> Result<()> {
+                    bits_into([self, rhs], BitOp::$op, out, (stringify!($into), Location::caller()))
+                }
             )*
         }
     };
@@ -62,17 +72,17 @@ macro_rules! bits {
 
 bits! {
     /// The bits that both have; also of truth values.
-    bitwise_and, And;
+    bitwise_and, bitwise_and_into, And;
     /// The bits that either has; also of truth values.
-    bitwise_or, Or;
+    bitwise_or, bitwise_or_into, Or;
     /// The bits that one of both has; also of truth values.
-    bitwise_xor, Xor;
+    bitwise_xor, bitwise_xor_into, Xor;
     /// The bits moved up by as many places as `rhs` says, zeros coming in; 0 for a negative number of places, or as many
     /// as there are bits.
-    bitwise_left_shift, Shl;
+    bitwise_left_shift, bitwise_left_shift_into, Shl;
     /// The bits moved down, those of the sign coming in; the sign alone for a negative number of places, or as many as
     /// there are bits.
-    bitwise_right_shift, Shr;
+    bitwise_right_shift, bitwise_right_shift_into, Shr;
 }
 
 impl Proxy {
@@ -83,5 +93,14 @@ impl Proxy {
     #[track_caller]
     pub fn bitwise_not(&self) -> Result<Proxy> {
         bits(self, self, BitOp::Not, "bitwise_not", Location::caller())
+    }
+
+    /// As [`Proxy::bitwise_not`], written to `out`.
+    ///
+    /// # Errors
+    /// Nothing is changed then: as the method and [`Proxy::copy_`].
+    #[track_caller]
+    pub fn bitwise_not_into(&self, out: &Proxy) -> Result<()> {
+        bits_into([self, self], BitOp::Not, out, ("bitwise_not_into", Location::caller()))
     }
 }

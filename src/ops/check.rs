@@ -5,6 +5,7 @@ use crate::base::{
     error::{Error, Result},
     shape::Shape,
 };
+use crate::device::kernel::Domain;
 use crate::memory::{
     proxy::Proxy,
     registry::{self, Payload},
@@ -61,6 +62,16 @@ pub(crate) fn float(op: &'static str, dtype: DType) -> Result<DType> {
 #[inline]
 pub(crate) fn number(op: &'static str, dtype: DType) -> Result<DType> {
     if dtype != DType::Bool { Ok(dtype) } else { Err(Error::UnsupportedDType { op, dtype, supported: NUMBERS }) }
+}
+
+/// An operand of an operation of the table.
+#[inline]
+pub(crate) fn domain(op: &'static str, domain: Domain, dtype: DType) -> Result<DType> {
+    match domain {
+        Domain::Any | Domain::Whole => Ok(dtype),
+        Domain::Number => number(op, dtype),
+        Domain::Float => float(op, dtype),
+    }
 }
 
 /// For error texts: every dtype but `Bool`.

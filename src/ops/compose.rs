@@ -8,7 +8,7 @@
 
 use std::panic::Location;
 
-use crate::array::autograd::{Grads, Saved, no_grad};
+use crate::array::autograd::{Grads, Saved};
 use crate::base::{
     dtype::DType,
     error::{Error, Result, Site},
@@ -16,11 +16,9 @@ use crate::base::{
 };
 use crate::memory::{proxy::Proxy, registry::Parts};
 use crate::ops::{
-    check,
     create::Place,
     exec::{Once, adopt_parts, call, composed, composed_all, composed_at, once, pin, record},
     inplace::filled_beside,
-    unary::one,
 };
 
 /// An operation composed of others; see [`composed`]. `f` may return an array that it made, or `first` itself, but
@@ -166,24 +164,6 @@ impl Proxy {
         f: impl FnOnce() -> Result<[Proxy; N]>,
     ) -> Result<[Proxy; N]> {
         composed_all(op, Location::caller(), self, &mut once(f)).map_err(|error| renamed(op, error))
-    }
-
-    /// A function of floats, element by element: `value` is computed outside the graph, the gradient is that of the
-    /// result times `slope` of the operand. Both see halves as f32.
-    pub(crate) fn by_slope(
-        &self,
-        op: &'static str,
-        site: Site,
-        value: impl FnOnce(&Proxy) -> Result<Proxy>,
-        slope: impl Fn(&Proxy) -> Result<Proxy> + Send + Sync + 'static,
-    ) -> Result<Proxy> {
-        whole(op, site, self, || {
-            check::float(op, self.dtype())?;
-            let values = no_grad(|| in_single(self, value))?;
-            values.tied([self], (op, site), true, move |grad, operands, _| {
-                Ok(one(grad.mul(&in_single(&operands[0], &slope)?)?))
-            })
-        })
     }
 
     /// These values, which nobody else has, as a function of `operands` whose gradients `vjp` computes: from the

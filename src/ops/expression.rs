@@ -3,12 +3,12 @@
 use std::panic::Location;
 
 use crate::base::error::{Error, Result, Site};
-use crate::device::kernel::BinaryOp;
+use crate::device::kernel::{BinaryOp, UnaryOp};
 use crate::memory::proxy::Proxy;
 use crate::ops::{
     binary::{number_over, reusing, with_number},
     reuse::Operand,
-    unary::named_of,
+    unary::unary_of,
     var::Var,
 };
 
@@ -78,6 +78,20 @@ impl From<Result<Proxy>> for Term<'_> {
     }
 }
 
+/// An array that nobody else uses: the functions of the table, which `unary.rs` gives it, take it by value and may write
+/// into its bytes; every other method is the array's.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Temporary(pub(crate) Proxy);
+
+impl std::ops::Deref for Temporary {
+    type Target = Proxy;
+
+    fn deref(&self) -> &Proxy {
+        &self.0
+    }
+}
+
 impl<'a> Term<'a> {
     /// What an expression names.
     pub fn of(named: &'a (impl AsTerm + ?Sized)) -> Self {
@@ -110,14 +124,16 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// A function by the name of its method, in place of a temporary where that is possible.
+    /// What a method without arguments gives. A temporary is passed to a function of the table in a form that may take
+    /// its bytes, and to another method as the array that it is.
     #[doc(hidden)]
-    #[track_caller]
-    pub fn function(self, name: &'static str) -> Term<'static> {
-        let site = Location::caller();
+    pub fn method<R, S>(self, lent: impl FnOnce(&Proxy) -> R, given: impl FnOnce(Temporary) -> S) -> Term<'static>
+    where
+        Term<'static>: From<R> + From<S>,
+    {
         match self {
-            Term::Lent(array) => named_of(Operand::Lent(array), name, site).into(),
-            Term::Given(array) => named_of(Operand::Given(array), name, site).into(),
+            Term::Lent(array) => lent(array).into(),
+            Term::Given(array) => given(Temporary(array)).into(),
             Term::Failed(error) => Term::Failed(error),
             Term::Number(number) => Term::Failed(no_array(number)),
         }
@@ -186,9 +202,12 @@ impl std::ops::Neg for Term<'_> {
     type Output = Term<'static>;
     #[track_caller]
     fn neg(self) -> Term<'static> {
+        let site = Location::caller();
         match self {
             Term::Number(number) => Term::Number(-number),
-            array => array.function("neg"),
+            Term::Lent(array) => unary_of(Operand::Lent(array), UnaryOp::Neg, site).into(),
+            Term::Given(array) => unary_of(Operand::Given(array), UnaryOp::Neg, site).into(),
+            Term::Failed(error) => Term::Failed(error),
         }
     }
 }
@@ -229,18 +248,9 @@ macro_rules! t {
     };
     (@path [$($o:tt)*] [$($p:tt)*] $($r:tt)*) => { $crate::t!(@after [$($o)* $crate::Term::of(&$($p)*)] $($r)*) };
     (@after [$($o:tt)*] ? $($r:tt)*) => { $crate::t!(@after [$($o)*] $($r)*) };
-    (@after [$($o:tt)*] . exp () $($r:tt)*) => { $crate::t!(@after [$($o)* .function("exp")] $($r)*) };
-    (@after [$($o:tt)*] . log () $($r:tt)*) => { $crate::t!(@after [$($o)* .function("log")] $($r)*) };
-    (@after [$($o:tt)*] . sqrt () $($r:tt)*) => { $crate::t!(@after [$($o)* .function("sqrt")] $($r)*) };
-    (@after [$($o:tt)*] . sqr () $($r:tt)*) => { $crate::t!(@after [$($o)* .function("sqr")] $($r)*) };
-    (@after [$($o:tt)*] . abs () $($r:tt)*) => { $crate::t!(@after [$($o)* .function("abs")] $($r)*) };
-    (@after [$($o:tt)*] . neg () $($r:tt)*) => { $crate::t!(@after [$($o)* .function("neg")] $($r)*) };
-    (@after [$($o:tt)*] . relu () $($r:tt)*) => { $crate::t!(@after [$($o)* .function("relu")] $($r)*) };
-    (@after [$($o:tt)*] . tanh () $($r:tt)*) => { $crate::t!(@after [$($o)* .function("tanh")] $($r)*) };
-    (@after [$($o:tt)*] . sigmoid () $($r:tt)*) => { $crate::t!(@after [$($o)* .function("sigmoid")] $($r)*) };
-    (@after [$($o:tt)*] . recip () $($r:tt)*) => { $crate::t!(@after [$($o)* .function("recip")] $($r)*) };
-    (@after [$($o:tt)*] . sin () $($r:tt)*) => { $crate::t!(@after [$($o)* .function("sin")] $($r)*) };
-    (@after [$($o:tt)*] . cos () $($r:tt)*) => { $crate::t!(@after [$($o)* .function("cos")] $($r)*) };
+    (@after [$($o:tt)*] . $m:ident () $($r:tt)*) => {
+        $crate::t!(@after [$($o)* .method(|array| array.$m(), |temporary| temporary.$m())] $($r)*)
+    };
     (@after [$($o:tt)*] . $m:ident ($($a:tt)*) $($r:tt)*) => {
         $crate::t!(@after [$($o)* .then(|array| array.$m($($a)*))] $($r)*)
     };

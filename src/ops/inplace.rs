@@ -8,13 +8,12 @@ use crate::base::{
     shape::Shape,
     sync::wait_turn,
 };
-use crate::device::kernel::{BinaryOp, Kernel, UnaryOp, View};
+use crate::device::kernel::{BinaryOp, Kernel, View};
 use crate::memory::{
     proxy::Proxy,
     registry::{self, Payload},
 };
 use crate::ops::{
-    binary::defined,
     check,
     exec::{adopt, call, device, fresh, launch, named, pin, view},
 };
@@ -99,14 +98,14 @@ fn check_target(name: &'static str, dst: &Proxy, d: &Payload) -> Result<()> {
 }
 
 /// In-place arithmetic with another array, which is broadcast to this one's shape.
-fn assign(dst: &Proxy, rhs: &Proxy, op: BinaryOp, name: &'static str, site: Site) -> Result<()> {
+pub(crate) fn assign(dst: &Proxy, rhs: &Proxy, op: BinaryOp, name: &'static str, site: Site) -> Result<()> {
     check::open(name, &[dst, rhs])?;
     let (shape, dtype) = dst.with_pinned(name, |d| (*d.layout.shape(), d.dtype))?;
     let (other, other_dtype) = rhs.with_pinned(name, |r| (*r.layout.shape(), r.dtype))?;
     if dtype != other_dtype {
         return Err(Error::DTypeMismatch { op: name, lhs: dtype, rhs: other_dtype });
     }
-    defined(op, name, dtype)?;
+    check::domain(name, op.domain(), dtype)?;
     let wide;
     let rhs = if shape == other {
         rhs
@@ -116,99 +115,6 @@ fn assign(dst: &Proxy, rhs: &Proxy, op: BinaryOp, name: &'static str, site: Site
         &wide
     };
     into(dst, [rhs], name, site, &|dst, [rhs]| Kernel::BinaryAssign { op, dst, rhs })
-}
-
-macro_rules! assignments {
-    ($($(#[$doc:meta])* $name:ident, $op:ident;)*) => {
-        impl Proxy {
-            $(
-                $(#[$doc])*
-                ///
-                /// In place; the other array is broadcast to this one's shape. Returns this handle's array, as every
-                /// view of it sees the change.
-                ///
-                /// # Errors
-                /// Nothing is changed then: [`Error::Tracked`] if gradients are recorded through it;
-                /// [`Error::InUse`] if its bytes are in use further up on this thread; [`Error::Overlap`] for a
-                /// broadcast view; [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::DeviceMismatch`],
-                /// [`Error::StaleArray`].
-                #[track_caller]
-                pub fn $name(&self, rhs: &Proxy) -> Result<Proxy> {
-                    assign(self, rhs, BinaryOp::$op, stringify!($name), Location::caller())?;
-                    Ok(self.clone())
-                }
-            )*
-        }
-    };
-}
-
-assignments! {
-    /// `x += y`
-    add_, Add;
-    /// `x -= y`
-    sub_, Sub;
-    /// `x *= y`
-    mul_, Mul;
-    /// `x /= y`
-    div_, Div;
-    /// `x = max(x, y)`
-    maximum_, Maximum;
-    /// `x = min(x, y)`
-    minimum_, Minimum;
-    /// `x = x ^ y`
-    pow_, Pow;
-}
-
-macro_rules! unary_assignments {
-    ($($(#[$doc:meta])* $name:ident, $op:ident, $float:expr;)*) => {
-        impl Proxy {
-            $(
-                $(#[$doc])*
-                ///
-                /// In place. Returns this handle's array.
-                ///
-                /// # Errors
-                /// As [`Proxy::add_`].
-                #[track_caller]
-                pub fn $name(&self) -> Result<Proxy> {
-                    let (name, site) = (stringify!($name), Location::caller());
-                    let wanted = if $float { check::float } else { check::number };
-                    wanted(name, self.dtype())?;
-                    into(self, [], name, site, &|dst, []| Kernel::UnaryAssign { op: UnaryOp::$op, dst })?;
-                    Ok(self.clone())
-                }
-            )*
-        }
-    };
-}
-
-unary_assignments! {
-    /// `-x`
-    neg_, Neg, false;
-    /// `|x|`
-    abs_, Abs, false;
-    /// `-1`, `0` or `1`
-    sign_, Sign, false;
-    /// `x * x`
-    sqr_, Sqr, false;
-    /// `max(x, 0)`
-    relu_, Relu, false;
-    /// `e^x`
-    exp_, Exp, true;
-    /// The natural logarithm.
-    log_, Log, true;
-    /// The square root.
-    sqrt_, Sqrt, true;
-    /// The hyperbolic tangent.
-    tanh_, Tanh, true;
-    /// `1 / (1 + e^-x)`
-    sigmoid_, Sigmoid, true;
-    /// `1 / x`
-    recip_, Recip, true;
-    /// The sine.
-    sin_, Sin, true;
-    /// The cosine.
-    cos_, Cos, true;
 }
 
 impl Proxy {

@@ -10,10 +10,10 @@ use crate::base::{
     dtype::DType,
     error::{Error, Result, Site},
 };
-use crate::device::kernel::{BinaryOp, CmpOp, Kernel, UnaryOp};
+use crate::device::kernel::{BinaryOp, BitOp, CmpOp, Kernel, Map};
 use crate::memory::proxy::Proxy;
 use crate::ops::{
-    binary, check,
+    binary, bits, check,
     compose::{renamed, whole},
     inplace::{Change, into},
     scalar::TensorOrScalar,
@@ -21,7 +21,7 @@ use crate::ops::{
 };
 
 /// Writes what `value` computes to `out`.
-fn write(out: &Proxy, op: &'static str, site: Site, value: impl FnOnce() -> Result<Proxy>) -> Result<()> {
+pub(crate) fn write(out: &Proxy, op: &'static str, site: Site, value: impl FnOnce() -> Result<Proxy>) -> Result<()> {
     let write = || {
         let value = no_grad(value)?;
         out.copy_(&value)?;
@@ -32,7 +32,7 @@ fn write(out: &Proxy, op: &'static str, site: Site, value: impl FnOnce() -> Resu
 
 /// Writes the result of a kernel of `N` operands, each of which has the shape of `out` or is broadcast to it, to `out`:
 /// by the kernel itself if `out` is contiguous, else by way of `value`.
-fn kernel<const N: usize>(
+pub(crate) fn kernel<const N: usize>(
     out: &Proxy,
     operands: [&Proxy; N],
     dtype: DType,
@@ -75,85 +75,26 @@ fn pair(a: &Proxy, b: &Proxy, out: &Proxy, op: &'static str, broadcast: bool) ->
     Ok(())
 }
 
-macro_rules! unary_into {
-    ($($into:ident, $method:ident, $op:ident;)*) => {
-        impl Proxy {
-            $(
-                #[doc = concat!("As [`Proxy::", stringify!($method), "`], written to `out`, without a gradient.")]
-                ///
-                /// # Errors
-                /// Nothing is changed then: as the method and [`Proxy::copy_`].
-                #[track_caller]
-                pub fn $into(&self, out: &Proxy) -> Result<()> {
-                    let (op, site) = (stringify!($into), Location::caller());
-                    unary::defined(UnaryOp::$op, op, self.dtype())?;
-                    check::same_shape(op, self.shape(), out.shape(), "the array that is written must have this shape")?;
-                    let run: &Change<'_, 1> = &|dst, [src]| Kernel::Unary { op: UnaryOp::$op, src, dst };
-                    kernel(out, [self], self.dtype(), (op, site), run, || self.$method())
-                }
-            )*
-        }
-    };
+/// Arithmetic written to `out`.
+pub(crate) fn binary_into(
+    [x, y]: [&Proxy; 2],
+    op: BinaryOp,
+    broadcast: bool,
+    out: &Proxy,
+    (name, site): (&'static str, Site),
+) -> Result<()> {
+    check::domain(name, op.domain(), x.dtype())?;
+    pair(x, y, out, name, broadcast)?;
+    let value = || binary::binary(x, y, op, name, broadcast, site);
+    kernel(out, [x, y], x.dtype(), (name, site), &|dst, [lhs, rhs]| Kernel::Binary { op, lhs, rhs, dst }, value)
 }
 
-unary_into! {
-    neg_into, neg, Neg;
-    abs_into, abs, Abs;
-    sign_into, sign, Sign;
-    sqr_into, sqr, Sqr;
-    relu_into, relu, Relu;
-    exp_into, exp, Exp;
-    log_into, log, Log;
-    sqrt_into, sqrt, Sqrt;
-    tanh_into, tanh, Tanh;
-    sigmoid_into, sigmoid, Sigmoid;
-    recip_into, recip, Recip;
-    sin_into, sin, Sin;
-    cos_into, cos, Cos;
-}
-
-macro_rules! binary_into {
-    ($($into:ident, $method:ident, $wide_into:ident, $wide:ident, $op:ident;)*) => {
-        impl Proxy {
-            $(
-                #[doc = concat!("As [`Proxy::", stringify!($method), "`], written to `out`, without a gradient.")]
-                ///
-                /// # Errors
-                /// Nothing is changed then: as the method and [`Proxy::copy_`].
-                #[track_caller]
-                pub fn $into(&self, rhs: &Proxy, out: &Proxy) -> Result<()> {
-                    let (op, site) = (stringify!($into), Location::caller());
-                    binary::defined(BinaryOp::$op, op, self.dtype())?;
-                    pair(self, rhs, out, op, false)?;
-                    let run: &Change<'_, 2> = &|dst, [lhs, rhs]| Kernel::Binary { op: BinaryOp::$op, lhs, rhs, dst };
-                    kernel(out, [self, rhs], self.dtype(), (op, site), run, || self.$method(rhs))
-                }
-
-                #[doc = concat!("As [`Proxy::", stringify!($wide), "`], written to `out`, without a gradient.")]
-                ///
-                /// # Errors
-                /// Nothing is changed then: as the method and [`Proxy::copy_`].
-                #[track_caller]
-                pub fn $wide_into(&self, rhs: &Proxy, out: &Proxy) -> Result<()> {
-                    let (op, site) = (stringify!($wide_into), Location::caller());
-                    binary::defined(BinaryOp::$op, op, self.dtype())?;
-                    pair(self, rhs, out, op, true)?;
-                    let run: &Change<'_, 2> = &|dst, [lhs, rhs]| Kernel::Binary { op: BinaryOp::$op, lhs, rhs, dst };
-                    kernel(out, [self, rhs], self.dtype(), (op, site), run, || self.$wide(rhs))
-                }
-            )*
-        }
-    };
-}
-
-binary_into! {
-    add_into, add, broadcast_add_into, broadcast_add, Add;
-    sub_into, sub, broadcast_sub_into, broadcast_sub, Sub;
-    mul_into, mul, broadcast_mul_into, broadcast_mul, Mul;
-    div_into, div, broadcast_div_into, broadcast_div, Div;
-    maximum_into, maximum, broadcast_maximum_into, broadcast_maximum, Maximum;
-    minimum_into, minimum, broadcast_minimum_into, broadcast_minimum, Minimum;
-    pow_into, pow, broadcast_pow_into, broadcast_pow, Pow;
+/// Bits written to `out`.
+pub(crate) fn bits_into([x, y]: [&Proxy; 2], op: BitOp, out: &Proxy, (name, site): (&'static str, Site)) -> Result<()> {
+    bits::check_bits(name, x.dtype(), op)?;
+    pair(x, y, out, name, true)?;
+    let value = || bits::bits(x, y, op, name, site);
+    kernel(out, [x, y], x.dtype(), (name, site), &|dst, [lhs, rhs]| Kernel::Bits { op, lhs, rhs, dst }, value)
 }
 
 macro_rules! compare_into {
@@ -185,23 +126,11 @@ compare_into! {
     ge_into, ge, Ge;
 }
 
-/// Both forms of what is composed of others: computed, then copied.
-macro_rules! composed_forms {
-    ($($into:ident, $place:ident, $method:ident $(<$($g:ident),*>)? ($($arg:ident: $t:ty),*);)*) => {
+/// Forms in place of what is computed beside the array and copied.
+macro_rules! copied_forms {
+    ($($place:ident, $method:ident $(<$($g:ident),*>)? ($($arg:ident: $t:ty),*);)*) => {
         impl Proxy {
             $(
-                #[doc = concat!("As [`Proxy::", stringify!($method), "`], written to `out`, without a gradient.")]
-                ///
-                /// # Errors
-                /// Nothing is changed then: as the method and [`Proxy::copy_`].
-                #[track_caller]
-                pub fn $into$(<$($g: TensorOrScalar),*>)?(&self, $($arg: $t,)* out: &Proxy) -> Result<()> {
-                    let op = stringify!($into);
-                    check::open_as(op, self, 0)?;
-                    check::open_as(op, out, 2)?;
-                    write(out, op, Location::caller(), || self.$method($($arg),*))
-                }
-
                 #[doc = concat!("As [`Proxy::", stringify!($method), "`], in place. Returns this handle's array.")]
                 ///
                 /// # Errors
@@ -216,63 +145,22 @@ macro_rules! composed_forms {
     };
 }
 
-composed_forms! {
-    expm1_into, expm1_, expm1();
-    log1p_into, log1p_, log1p();
-    log2_into, log2_, log2();
-    log10_into, log10_, log10();
-    ln_into, ln_, ln();
-    square_into, square_, square();
-    rsqrt_into, rsqrt_, rsqrt();
-    tan_into, tan_, tan();
-    asin_into, asin_, asin();
-    acos_into, acos_, acos();
-    atan_into, atan_, atan();
-    sinh_into, sinh_, sinh();
-    cosh_into, cosh_, cosh();
-    asinh_into, asinh_, asinh();
-    acosh_into, acosh_, acosh();
-    atanh_into, atanh_, atanh();
-    floor_into, floor_, floor();
-    ceil_into, ceil_, ceil();
-    round_into, round_, round();
-    trunc_into, trunc_, trunc();
-    frac_into, frac_, frac();
-    round_to_into, round_to_, round_to(decimals: i32);
-    softplus_into, softplus_, softplus();
-    silu_into, silu_, silu();
-    gelu_into, gelu_, gelu();
-    hard_sigmoid_into, hard_sigmoid_, hard_sigmoid();
-    mish_into, mish_, mish();
-    elu_into, elu_, elu(alpha: f64);
-    selu_into, selu_, selu(alpha: f64, gamma: f64);
-    leaky_relu_into, leaky_relu_, leaky_relu(slope: f64);
-    prelu_into, prelu_, prelu(slopes: &Proxy);
-    powf_into, powf_, powf(exponent: f64);
-    powi_into, powi_, powi(exponent: i32);
-    clamp_into, clamp_, clamp<A, B>(min: A, max: B);
-    clamp_min_into, clamp_min_, clamp_min(min: f64);
-    clamp_max_into, clamp_max_, clamp_max(max: f64);
-    addcmul_into, addcmul_, addcmul(a: &Proxy, b: &Proxy, value: f64);
-    addcdiv_into, addcdiv_, addcdiv(a: &Proxy, b: &Proxy, value: f64);
-    lerp_into, lerp_, lerp(end: &Proxy, weight: f64);
-    fmod_into, fmod_, fmod(rhs: &Proxy);
-    rem_into, rem_, rem(rhs: &Proxy);
-    floor_div_into, floor_div_, floor_div(rhs: &Proxy);
-    masked_fill_into, masked_fill_, masked_fill(mask: &Proxy, value: f64);
-    erf_into, erf_, erf();
-    erfinv_into, erfinv_, erfinv();
-    gelu_erf_into, gelu_erf_, gelu_erf();
-    gammaln_into, gammaln_, gammaln();
-    lgamma_into, lgamma_, lgamma();
-    digamma_into, digamma_, digamma();
-    atan2_into, atan2_, atan2(x: &Proxy);
-    bitwise_and_into, bitwise_and_, bitwise_and(rhs: &Proxy);
-    bitwise_or_into, bitwise_or_, bitwise_or(rhs: &Proxy);
-    bitwise_xor_into, bitwise_xor_, bitwise_xor(rhs: &Proxy);
-    bitwise_not_into, bitwise_not_, bitwise_not();
-    bitwise_left_shift_into, bitwise_left_shift_, bitwise_left_shift(rhs: &Proxy);
-    bitwise_right_shift_into, bitwise_right_shift_, bitwise_right_shift(rhs: &Proxy);
+copied_forms! {
+    powf_, powf(exponent: f64);
+    clamp_, clamp<A, B>(min: A, max: B);
+    rem_, rem(rhs: &Proxy);
+}
+
+/// A function of one operand and numbers, written to `out`.
+fn map_into(
+    x: &Proxy,
+    map: Map,
+    out: &Proxy,
+    (op, site): (&'static str, Site),
+    value: impl FnOnce() -> Result<Proxy>,
+) -> Result<()> {
+    check::same_shape(op, x.shape(), out.shape(), "the array that is written must have this shape")?;
+    kernel(out, [x], x.dtype(), (op, site), &|dst, [src]| map.kernel(src, dst), value)
 }
 
 impl Proxy {
@@ -284,9 +172,30 @@ impl Proxy {
     pub fn affine_into(&self, mul: f64, add: f64, out: &Proxy) -> Result<()> {
         let (op, site) = ("affine_into", Location::caller());
         check::number(op, self.dtype())?;
-        check::same_shape(op, self.shape(), out.shape(), "the array that is written must have this shape")?;
-        let run: &Change<'_, 1> = &|dst, [src]| Kernel::Affine { src, dst, mul, add };
-        kernel(out, [self], self.dtype(), (op, site), run, || self.affine(mul, add))
+        map_into(self, Map::Affine { mul, add }, out, (op, site), || self.affine(mul, add))
+    }
+
+    /// As [`Proxy::powf`], written to `out`, without a gradient.
+    ///
+    /// # Errors
+    /// Nothing is changed then: as the method and [`Proxy::copy_`].
+    #[track_caller]
+    pub fn powf_into(&self, exponent: f64, out: &Proxy) -> Result<()> {
+        let (op, site) = ("powf_into", Location::caller());
+        check::float(op, self.dtype())?;
+        map_into(self, Map::Powf(exponent), out, (op, site), || self.powf(exponent))
+    }
+
+    /// As [`Proxy::clamp`] between numbers, written to `out`, without a gradient.
+    ///
+    /// # Errors
+    /// Nothing is changed then: as the method and [`Proxy::copy_`].
+    #[track_caller]
+    pub fn clamp_into(&self, min: f64, max: f64, out: &Proxy) -> Result<()> {
+        let (op, site) = ("clamp_into", Location::caller());
+        check::number(op, self.dtype())?;
+        unary::check_range([min, max], op)?;
+        map_into(self, Map::Clamp { min, max }, out, (op, site), || self.clamp(min, max))
     }
 
     /// As [`Proxy::where_cond`], written to `out`, without a gradient.

@@ -52,7 +52,6 @@ pub(crate) mod scoped;
 pub(crate) mod shape;
 pub(crate) mod slice;
 pub(crate) mod softmax;
-pub(crate) mod special;
 pub(crate) mod stats;
 pub(crate) mod unary;
 pub(crate) mod var;

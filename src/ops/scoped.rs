@@ -200,8 +200,8 @@ impl Scoped<'_> {
         array.map(|array| Scoped { array, brand: self.brand })
     }
 
-    of_one! { neg abs exp log sin cos tanh sqrt sqr recip relu gelu silu sum_all mean_all t flatten_all contiguous copy }
-    of_two! { add sub mul div matmul broadcast_add broadcast_sub broadcast_mul broadcast_div broadcast_matmul maximum minimum }
+    of_one! { sum_all mean_all t flatten_all contiguous copy }
+    of_two! { matmul broadcast_matmul }
     with_arguments! {
         sum[D: Dims](dims: D);
         mean[D: Dims](dims: D);
@@ -266,6 +266,24 @@ impl Scoped<'_> {
         self.array.to_vec()
     }
 }
+
+macro_rules! unary_forms {
+    ([] $($(#[$doc:meta])* $op:ident [$name:ident $($form:ident)*] $kind:ident $value:tt $gradient:tt)*) => {
+        impl Scoped<'_> {
+            of_one! { $($name)* }
+        }
+    };
+}
+ndgc_kernels::for_each_unary!(unary_forms);
+
+macro_rules! binary_forms {
+    ([] $($(#[$doc:meta])* $op:ident [$name:ident $wide:ident $($form:ident)*] $kind:ident $value:tt)*) => {
+        impl Scoped<'_> {
+            of_two! { $($name)* $($wide)* }
+        }
+    };
+}
+ndgc_kernels::for_each_binary!(binary_forms);
 
 macro_rules! operators {
     ($($trait:ident $name:ident)*) => {$(

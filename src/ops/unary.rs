@@ -9,12 +9,15 @@ use crate::base::{
     layout::Layout,
     shape::Shape,
 };
-use crate::device::kernel::{GradOp, Kernel, Map, UnaryOp};
+use crate::device::kernel::{Domain, Kept, Kernel, Map, UnaryOp};
 use crate::memory::{proxy::Proxy, registry::Payload, storage::Storage};
 use crate::ops::{
     check,
     compose::{argument, whole},
     exec::{adopt, call, device, fresh, launch, map1, pin, record, view},
+    expression::Temporary,
+    inplace::into,
+    into::{kernel as kernel_into, write},
     reuse::{Change, Operand, Reused, instead, is_recorded},
     scalar::{TensorOrScalar, with_operand},
 };
@@ -24,31 +27,26 @@ pub(crate) fn one(grad: Proxy) -> Grads {
     [Some(grad), None, None]
 }
 
-/// What the derivative of a function needs.
-#[derive(Clone, Copy)]
-enum Needs {
-    Input(GradOp),
-    Output(GradOp),
-    /// The gradient times a number.
-    Factor(f64),
-    /// Zero everywhere.
-    Nothing,
+/// Whether the operand is whole already, so that a rounding leaves it as it is.
+fn is_whole(op: UnaryOp, dtype: DType) -> bool {
+    op.domain() == Domain::Whole && !dtype.is_float()
 }
 
 /// As [`unary`], in place where the operand is given up and the gradient does not need it.
-fn unary_of(src: Operand<'_>, op: UnaryOp, name: &'static str, needs: Needs, site: Site) -> Result<Proxy> {
+pub(crate) fn unary_of(src: Operand<'_>, op: UnaryOp, site: Site) -> Result<Proxy> {
+    let name = op.name();
     let src = match src {
-        Operand::Lent(src) => return unary(src, op, name, needs, site),
-        Operand::Given(src) => src,
+        Operand::Given(src) if !is_whole(op, src.dtype()) => src,
+        src => return unary(src.get(), op, site),
     };
     let node = |a: &Payload, _: Option<&Payload>| {
-        let free = !is_recorded(a) || !matches!(needs, Needs::Input(_));
-        let known = defined(op, name, a.dtype).is_ok();
-        (free && known).then(|| record(&[a], || vjp(needs, a, (&a.storage, a.layout), name, site)))
+        let free = !is_recorded(a) || op.kept() != Kept::Input;
+        let known = check::domain(name, op.domain(), a.dtype).is_ok();
+        (free && known).then(|| record(&[a], || vjp(op, a, (&a.storage, a.layout), site)))
     };
     match instead((name, site), src, None, None, &node, Change::Unary(op))? {
         Reused::Made(result) => Ok(result),
-        Reused::Not(src) => unary(&src, op, name, needs, site),
+        Reused::Not(src) => unary(&src, op, site),
     }
 }
 
@@ -71,47 +69,44 @@ pub(crate) fn affine_of(x: Operand<'_>, mul: f64, add: f64, (name, site): (&'sta
     map1(name, site, x.get(), |dtype| check::number(name, dtype), Map::Affine { mul, add }, |_, _| vjp())
 }
 
-/// The dtype, if the function is defined for it.
-pub(crate) fn defined(op: UnaryOp, name: &'static str, dtype: DType) -> Result<DType> {
-    match op {
-        UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sqr | UnaryOp::Sign | UnaryOp::Relu => check::number(name, dtype),
-        _ => check::float(name, dtype),
-    }
-}
-
 /// The gradient of a function from what is kept of its operand `a` or its result, which has the dtype of `a`.
 fn vjp(
-    needs: Needs,
+    op: UnaryOp,
     a: &Payload,
     (storage, layout): (&Storage, Layout),
-    name: &'static str,
     site: Site,
 ) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static + use<> {
-    let saved = match needs {
-        Needs::Input(grad) => Some((grad, Saved::of(a, name, site))),
-        Needs::Output(grad) => Some((grad, Saved::new(storage, a.dtype, layout, name, site))),
-        Needs::Factor(_) | Needs::Nothing => None,
+    let name = op.name();
+    let saved = match op.kept() {
+        Kept::Input => Some(Saved::of(a, name, site)),
+        Kept::Output => Some(Saved::new(storage, a.dtype, layout, name, site)),
+        Kept::Nothing => None,
     };
-    move |grad: &Proxy, _| match (&saved, needs) {
-        (Some((op, saved)), _) => Ok(one(unary_grad(&saved.get()?, grad, *op, name, site)?)),
-        (None, Needs::Factor(factor)) => Ok(one(grad.affine(factor, 0.0)?)),
-        (None, _) => Ok(one(grad.zeros_like()?)),
+    move |grad: &Proxy, _| match &saved {
+        Some(saved) => Ok(one(unary_grad(&saved.get()?, grad, op, site)?)),
+        None => Ok(one(unary_grad(grad, grad, op, site)?)),
     }
 }
 
-fn unary(src: &Proxy, op: UnaryOp, name: &'static str, needs: Needs, site: Site) -> Result<Proxy> {
+/// A function of the table.
+pub(crate) fn unary(src: &Proxy, op: UnaryOp, site: Site) -> Result<Proxy> {
+    let name = op.name();
+    if is_whole(op, src.dtype()) {
+        return check::same(name, src);
+    }
     map1(
         name,
         site,
         src,
-        |dtype| defined(op, name, dtype),
+        |dtype| check::domain(name, op.domain(), dtype),
         Map::Unary(op),
-        |a, out| vjp(needs, a, (out.storage, *out.layout), name, site),
+        |a, out| vjp(op, a, (out.storage, *out.layout), site),
     )
 }
 
-/// `grad * f'(saved)` in one pass.
-fn unary_grad(saved: &Proxy, grad: &Proxy, op: GradOp, name: &'static str, site: Site) -> Result<Proxy> {
+/// Its gradient in one pass.
+fn unary_grad(saved: &Proxy, grad: &Proxy, op: UnaryOp, site: Site) -> Result<Proxy> {
+    let name = op.name();
     call(name, site, |local| {
         let pins = pin(local, name, [saved, grad])?;
         let [s, g] = pins.arrays();
@@ -122,21 +117,36 @@ fn unary_grad(saved: &Proxy, grad: &Proxy, op: GradOp, name: &'static str, site:
     })
 }
 
-macro_rules! unary_methods {
-    ($($(#[$doc:meta])* $name:ident, $op:ident, $needs:expr;)*) => {
-        /// The function with this name, of an operand that may be given up.
-        pub(crate) fn named_of(x: Operand<'_>, name: &'static str, site: Site) -> Result<Proxy> {
-            match name {
-                $(stringify!($name) => unary_of(x, UnaryOp::$op, name, $needs, site),)*
-                _ => argument("t!", "function", name, "one of those that t! knows"),
-            }
-        }
+/// In place.
+fn unary_in_place(x: &Proxy, op: UnaryOp, (name, site): (&'static str, Site)) -> Result<Proxy> {
+    check::domain(name, op.domain(), x.dtype())?;
+    if is_whole(op, x.dtype()) {
+        write(x, name, site, || unary(x, op, site))?;
+    } else {
+        into(x, [], name, site, &|dst, []| Kernel::UnaryAssign { op, dst })?;
+    }
+    Ok(x.clone())
+}
 
+/// Written to `out`.
+fn unary_into(x: &Proxy, op: UnaryOp, out: &Proxy, (name, site): (&'static str, Site)) -> Result<()> {
+    check::domain(name, op.domain(), x.dtype())?;
+    check::same_shape(name, x.shape(), out.shape(), "the array that is written must have this shape")?;
+    let value = || unary(x, op, site);
+    if is_whole(op, x.dtype()) {
+        return write(out, name, site, value);
+    }
+    kernel_into(out, [x], x.dtype(), (name, site), &|dst, [src]| Kernel::Unary { op, src, dst }, value)
+}
+
+macro_rules! unary_forms {
+    ([] $($(#[$doc:meta])* $op:ident [$name:ident $place:ident $into:ident] $kind:ident $value:tt $gradient:tt)*) => {
+        /// Functions of the table of operations, each in three forms.
         impl Proxy {
             $(
                 $(#[$doc])*
                 ///
-                /// Element by element; the result has the shape and owner of this array.
+                /// Element by element, with a gradient; the result has the shape and owner of this array.
                 ///
                 /// # Errors
                 /// [`Error::StaleArray`](crate::Error::StaleArray);
@@ -144,41 +154,40 @@ macro_rules! unary_methods {
                 /// over them; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
                 #[track_caller]
                 pub fn $name(&self) -> Result<Proxy> {
-                    unary(self, UnaryOp::$op, stringify!($name), $needs, Location::caller())
+                    unary(self, UnaryOp::$op, Location::caller())
+                }
+
+                #[doc = concat!("As [`Proxy::", stringify!($name), "`], in place. Returns this handle's array.")]
+                ///
+                /// # Errors
+                /// Nothing is changed then: as [`Proxy::add_`].
+                #[track_caller]
+                pub fn $place(&self) -> Result<Proxy> {
+                    unary_in_place(self, UnaryOp::$op, (stringify!($place), Location::caller()))
+                }
+
+                #[doc = concat!("As [`Proxy::", stringify!($name), "`], written to `out`, without a gradient.")]
+                ///
+                /// # Errors
+                /// Nothing is changed then: as the method and [`Proxy::copy_`].
+                #[track_caller]
+                pub fn $into(&self, out: &Proxy) -> Result<()> {
+                    unary_into(self, UnaryOp::$op, out, (stringify!($into), Location::caller()))
+                }
+            )*
+        }
+
+        impl Temporary {
+            $(
+                #[track_caller]
+                pub fn $name(self) -> Result<Proxy> {
+                    unary_of(Operand::Given(self.0), UnaryOp::$op, Location::caller())
                 }
             )*
         }
     };
 }
-
-unary_methods! {
-    /// `-x`. Integers wrap.
-    neg, Neg, Needs::Factor(-1.0);
-    /// `|x|`.
-    abs, Abs, Needs::Input(GradOp::Abs);
-    /// `-1`, `0` or `1`. Its gradient is 0.
-    sign, Sign, Needs::Nothing;
-    /// `e^x`.
-    exp, Exp, Needs::Output(GradOp::Exp);
-    /// The natural logarithm.
-    log, Log, Needs::Input(GradOp::Log);
-    /// The square root.
-    sqrt, Sqrt, Needs::Output(GradOp::Sqrt);
-    /// `x * x`.
-    sqr, Sqr, Needs::Input(GradOp::Sqr);
-    /// `1 / x`.
-    recip, Recip, Needs::Output(GradOp::Recip);
-    /// The hyperbolic tangent.
-    tanh, Tanh, Needs::Output(GradOp::Tanh);
-    /// `max(x, 0)`; the gradient at 0 is 0.
-    relu, Relu, Needs::Output(GradOp::Relu);
-    /// `1 / (1 + e^-x)`.
-    sigmoid, Sigmoid, Needs::Output(GradOp::Sigmoid);
-    /// The sine.
-    sin, Sin, Needs::Input(GradOp::Sin);
-    /// The cosine.
-    cos, Cos, Needs::Input(GradOp::Cos);
-}
+ndgc_kernels::for_each_unary!(unary_forms);
 
 impl Proxy {
     /// `x * mul + add` in one pass, for any dtype; for integers the numbers are converted first.
@@ -277,11 +286,17 @@ impl Proxy {
     }
 }
 
-/// Between two numbers.
-fn clamped(x: &Proxy, [min, max]: [f64; 2], (name, site): (&'static str, Site)) -> Result<Proxy> {
+/// The ends of a range.
+pub(crate) fn check_range([min, max]: [f64; 2], name: &'static str) -> Result<()> {
     if min.is_nan() || max.is_nan() || min > max {
         return argument(name, "range", format!("{min} to {max}"), "in ascending order");
     }
+    Ok(())
+}
+
+/// Between two numbers.
+fn clamped(x: &Proxy, [min, max]: [f64; 2], (name, site): (&'static str, Site)) -> Result<Proxy> {
+    check_range([min, max], name)?;
     map1(
         name,
         site,

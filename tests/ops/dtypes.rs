@@ -125,7 +125,12 @@ fn halves_round_to_the_nearest_and_of_two_to_the_even_one() {
     });
 }
 
-fn made<T: WithDType + ndgc::NdLiteral<Elem = T>>(device: &Device) {
+fn made<T: WithDType + ndgc::NdLiteral<Elem = T>>(device: &Device)
+where
+    [T; 1]: ndgc::NdLiteral,
+    [T; 2]: ndgc::NdLiteral,
+    [[T; 2]; 2]: ndgc::NdLiteral,
+{
     let (zero, one) = (T::default(), T::from_i128(1));
     let scalar = Tensor::new(one, device).unwrap();
     assert_eq!((scalar.dtype(), scalar.to_scalar::<T>().unwrap()), (T::DTYPE, one));

@@ -32,7 +32,7 @@ macro_rules! cases {
     };
 }
 
-fn functions() -> Vec<Case> {
+pub(crate) fn functions() -> Vec<Case> {
     let any = || spread(&[2, 3], -2.3, 2.4);
     let inner = || spread(&[2, 3], -0.95, 0.93);
     let above = || spread(&[2, 3], 1.1, 9.);
@@ -44,6 +44,7 @@ fn functions() -> Vec<Case> {
         "log10", [positive()], |x| x[0].log10();
         "ln", [positive()], |x| x[0].ln();
         "square", [any()], |x| x[0].square();
+        "lgamma", [positive()], |x| x[0].lgamma();
         "rsqrt", [positive()], |x| x[0].rsqrt();
         "tan", [inner()], |x| x[0].tan();
         "asin", [inner()], |x| x[0].asin();

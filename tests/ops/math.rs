@@ -1,6 +1,6 @@
-//! Functions composed of kernels against those of std, on every form of operand and at the ends of their ranges.
+//! Functions of one operand against those of std, on every form of operand and at the ends of their ranges.
 
-use ndgc::{Device, Error, Result, Tensor};
+use ndgc::{Device, Error, Result, Tensor, bf16, f16};
 
 use crate::cases::for_types;
 use crate::reference::{Host, Native};
@@ -82,7 +82,7 @@ fn same<T: Native>(case: &Case, form: &str, x: &Tensor, host: &Host<T>) {
 }
 
 #[test]
-fn composed_functions_match_std_on_every_form() {
+fn functions_match_std_on_every_form() {
     fn body<T: Native>(device: &Device) {
         for case in functions() {
             for operand in forms::<T>(device, 5).iter().chain(&shapes(device, 6)) {
@@ -94,7 +94,7 @@ fn composed_functions_match_std_on_every_form() {
 }
 
 #[test]
-fn composed_functions_match_std_at_the_ends_of_their_ranges() {
+fn functions_match_std_at_the_ends_of_their_ranges() {
     fn body<T: Native>(device: &Device) {
         let mut data: Vec<T> = EDGES.iter().map(|&x| T::from_f64(x)).collect();
         data.extend([T::from_f64(f64::NEG_INFINITY), T::from_f64(f64::NAN)]);
@@ -193,4 +193,141 @@ fn clamps_and_fused_arithmetic_match_loops() {
         assert_eq!(values::<f32>(&a.lerp(&b, 1.).unwrap()), [f32::MAX, 5.]);
         assert!(matches!(error(a.clamp_min(f64::NAN)), Error::Argument { op: "clamp_min", .. }));
     });
+}
+
+/// A function of the table, those of std for both types, and by how many units in the last place f32 and f64 may differ
+/// on the host.
+type OfStd = (&'static str, fn(&Tensor) -> Result<Tensor>, fn(f32) -> f32, fn(f64) -> f64, [u64; 2]);
+
+macro_rules! of_std {
+    ($($name:ident $std:ident $bound:literal;)*) => {
+        [$((stringify!($name), |x| x.$name(), |x| x.$std(), |x| x.$std(), [$bound, 0])),*]
+    };
+}
+
+const OF_STD: [OfStd; 25] = of_std! {
+    abs abs 0;
+    recip recip 0;
+    sqrt sqrt 0;
+    floor floor 0;
+    ceil ceil 0;
+    round round 0;
+    trunc trunc 0;
+    frac fract 0;
+    expm1 exp_m1 0;
+    log1p ln_1p 0;
+    log2 log2 0;
+    log10 log10 0;
+    sin sin 0;
+    cos cos 0;
+    tan tan 0;
+    asin asin 0;
+    acos acos 0;
+    atan atan 0;
+    sinh sinh 0;
+    cosh cosh 0;
+    atanh atanh 0;
+    // Vectors of f32 have their own.
+    exp exp 2;
+    log ln 2;
+    ln ln 2;
+    tanh tanh 2;
+};
+
+/// Where std is infinite in the upper half of the range, or loses digits near 1.
+const BESIDE_STD: [OfStd; 2] = [
+    ("asinh", |x| x.asinh(), |x| asinh(x.into()) as f32, asinh, [2, 2]),
+    ("acosh", |x| x.acosh(), |x| acosh(x.into()) as f32, acosh, [2, 2]),
+];
+
+fn asinh(x: f64) -> f64 {
+    if x.abs() < 1e100 { x.asinh() } else { (x.abs().ln() + std::f64::consts::LN_2).copysign(x) }
+}
+
+fn acosh(x: f64) -> f64 {
+    let t = if x < 1. { f64::NAN } else { x - 1. };
+    if t.is_nan() || x < 1e8 { (t + (t * (x + 1.)).sqrt()).ln_1p() } else { x.ln() + std::f64::consts::LN_2 }
+}
+
+/// Numbers of every size: special ones, neighbours of halves and of the ends of domains, and a grid.
+macro_rules! grid {
+    ($t:ty) => {{
+        let mut all: Vec<$t> = vec![
+            0.0,
+            1e-40,
+            <$t>::MIN_POSITIVE,
+            <$t>::EPSILON,
+            1.0 - <$t>::EPSILON,
+            1.0,
+            1.0 + <$t>::EPSILON,
+            0.5 - <$t>::EPSILON / 4.0,
+            0.5,
+            1.5,
+            2.5,
+            8_388_607.5,
+            8_388_609.0,
+            4.503_599_627_370_495_5e15,
+            1e17,
+            1e30,
+            <$t>::MAX,
+            <$t>::INFINITY,
+        ];
+        all.extend((1..=400).map(|i| i as $t * 0.043));
+        let negative: Vec<$t> = all.iter().map(|x| -x).collect();
+        all.extend(negative);
+        all.push(<$t>::NAN);
+        all
+    }};
+}
+
+/// Whether numbers given as their bits are at most so many numbers of their type apart.
+fn near(got: u64, want: u64, sign: u64, bound: u64) -> bool {
+    got.abs_diff(want) <= bound || (got | want) == sign && bound > 0
+}
+
+#[test]
+fn functions_of_the_table_are_those_of_std() {
+    each(|device| {
+        let is_host = matches!(device, Device::Cpu | Device::Sim(_));
+        let (singles, doubles) = (grid!(f32), grid!(f64));
+        let (x, y) = (Tensor::new(&singles[..], device).unwrap(), Tensor::new(&doubles[..], device).unwrap());
+        // Another library's functions, in f64 or in f32 and rounded again.
+        let other = if is_host { 0 } else { 4 };
+        for (name, run, single, double, bounds) in OF_STD.into_iter().chain(BESIDE_STD) {
+            // The last rows of few elements are computed without vectors.
+            for at in [0..singles.len(), 400..411] {
+                let part = x.narrow(0, at.start, at.len()).and_then(|x| run(&x)).unwrap();
+                for (got, &x) in values::<f32>(&part).into_iter().zip(&singles[at]) {
+                    let want = single(x);
+                    let same = near(got.to_bits().into(), want.to_bits().into(), 1 << 31, bounds[0] + other);
+                    assert!(same || (got.is_nan() && want.is_nan()), "{name} of {x:e}: {got:e}, not {want:e}");
+                }
+            }
+            for (got, &x) in values::<f64>(&run(&y).unwrap()).into_iter().zip(&doubles) {
+                let want = double(x);
+                let same = near(got.to_bits(), want.to_bits(), 1 << 63, bounds[1] + other);
+                assert!(same || (got.is_nan() && want.is_nan()), "{name} of {x:e}: {got:e}, not {want:e}");
+            }
+            if is_host && bounds[0] == 0 {
+                halves(name, run, single, &singles, device);
+            }
+        }
+    });
+}
+
+/// Halves compute in f32, and are rounded once.
+fn halves(name: &str, run: fn(&Tensor) -> Result<Tensor>, single: fn(f32) -> f32, grid: &[f32], device: &Device) {
+    let x: Vec<f16> = grid.iter().map(|&x| f16::from_f32(x)).collect();
+    let want = x.iter().map(|x| f16::from_f32(single(x.to_f32())));
+    for ((got, want), x) in values::<f16>(&run(&Tensor::new(&x[..], device).unwrap()).unwrap()).iter().zip(want).zip(&x)
+    {
+        assert!(got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan()), "{name} of {x}: {got}, not {want}");
+    }
+    let x: Vec<bf16> = grid.iter().map(|&x| bf16::from_f32(x)).collect();
+    let want = x.iter().map(|x| bf16::from_f32(single(x.to_f32())));
+    for ((got, want), x) in
+        values::<bf16>(&run(&Tensor::new(&x[..], device).unwrap()).unwrap()).iter().zip(want).zip(&x)
+    {
+        assert!(got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan()), "{name} of {x}: {got}, not {want}");
+    }
 }

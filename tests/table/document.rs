@@ -100,6 +100,7 @@ const REASONS: [(&str, &[&str]); 6] = [
             "content_equals",
             "fmod",
             "rem",
+            "rem_",
             "floor_div",
         ],
     ),

@@ -90,6 +90,20 @@ pub(crate) fn functions(path: &Path) -> Vec<Function> {
     found
 }
 
+/// The methods of the table of operations, all forms, from rows such as `Floor [floor floor_ floor_into] whole`.
+fn table() -> Vec<String> {
+    let text = fs::read_to_string(root().join("crates/kernels/src/operations.rs")).unwrap();
+    let lines = text.lines().skip_while(|line| !line.starts_with("macro_rules! for_each_unary"));
+    let rows = lines.filter_map(|line| line.trim_start().split_once(" [")?.1.split_once("] "));
+    let names: Vec<String> = rows
+        .flat_map(|(names, _)| names.split_whitespace())
+        .filter(|name| *name == word(name))
+        .map(str::to_owned)
+        .collect();
+    assert!(names.len() > 100, "the rows of the table look different: {names:?}");
+    names
+}
+
 /// Files of `src/ops` whose functions are no rows: those of optional features, which have tests of their own, and those
 /// that run what the caller gives them, or wrap what has a row.
 const ELSEWHERE: [&str; 8] =
@@ -97,7 +111,9 @@ const ELSEWHERE: [&str; 8] =
 
 /// The public functions that return arrays and need a row, as rows name them.
 pub(crate) fn operations() -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
+    // What writes to an array that is there has a row only if it is written by hand.
+    let mut found: BTreeSet<String> =
+        table().into_iter().filter(|name| !name.ends_with('_') && !name.ends_with("_into")).collect();
     for folder in ["src/ops", "src/nn"] {
         for path in files(folder) {
             for function in functions(&path) {
@@ -105,7 +121,9 @@ pub(crate) fn operations() -> BTreeSet<String> {
                 let mut words = answer.split(|c: char| !c.is_alphanumeric());
                 let gives_array =
                     answer.contains("Result<") && words.any(|word| ["Proxy", "Tensor", "Self"].contains(&word));
+                // A macro that makes several forms is known by the signature of the first.
                 if !gives_array
+                    || function.name.ends_with("_into")
                     || ELSEWHERE.contains(&function.module.as_str())
                     || (folder == "src/nn" && function.is_method)
                 {
@@ -124,7 +142,7 @@ pub(crate) fn operations() -> BTreeSet<String> {
 
 /// Every public name: functions, types, traits, macros, and what macros make.
 pub(crate) fn names() -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
+    let mut found = BTreeSet::from_iter(table());
     for path in files("src") {
         found.extend(functions(&path).into_iter().map(|function| function.name));
         let mut in_trait = false;

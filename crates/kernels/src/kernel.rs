@@ -9,6 +9,7 @@ use crate::base::{
     layout::Layout,
     shape::{Axes, Shape},
 };
+pub use crate::operations::{BinaryOp, Domain, Kept, UnaryOp};
 use crate::{along::Along, span::Span, window::Windowed};
 use Access::{Read, ReadWrite, Write};
 
@@ -115,47 +116,6 @@ impl Map {
     }
 }
 
-/// `f(x)`, floats only except `Neg`, `Abs`, `Sqr`, `Sign`, `Relu`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnaryOp {
-    Neg,
-    Abs,
-    Sign,
-    Exp,
-    Log,
-    Sqrt,
-    Sqr,
-    Recip,
-    Tanh,
-    Relu,
-    Sigmoid,
-    Sin,
-    Cos,
-    Erf,
-    /// `x P(N < x)`.
-    GeluErf,
-    ErfInv,
-    /// `log |gamma(x)|`.
-    LnGamma,
-    /// The slope of `LnGamma`.
-    Digamma,
-}
-
-/// `f(x, y)` of two elements of one dtype. Integers wrap; integer division by 0 gives 0.
-/// `Maximum` and `Minimum` give NaN if either is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BinaryOp {
-    Add,
-    Sub,
-    Mul,
-    Div,
-    Maximum,
-    Minimum,
-    Pow,
-    /// The angle of the point `(y, x)`, of floats.
-    Atan2,
-}
-
 /// Bits of two integers, or of truth values. Shifts by a negative number of places, or as many as there are bits, leave
 /// zeros, or the sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,23 +154,6 @@ pub enum ReduceOp {
     Mean,
     Max,
     Min,
-}
-
-/// The gradient of a unary function from what the forward pass left: `dst = grad * f'`.
-/// `saved` is the output for `Exp`, `Sqrt`, `Tanh`, `Sigmoid`, `Relu`, `Recip`, else the input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GradOp {
-    Exp,
-    Log,
-    Sqrt,
-    Sqr,
-    Recip,
-    Tanh,
-    Relu,
-    Sigmoid,
-    Abs,
-    Sin,
-    Cos,
 }
 
 /// What a kernel does with an operand.
@@ -318,8 +261,9 @@ pub enum Kernel also {
     Compare "compare" { op: CmpOp } (lhs: Read, rhs: Read, dst: Write);
     /// `dst = cond != 0 ? yes : no`; `cond` is u8, u32 or i64.
     Where "where" {} (cond: Read, yes: Read, no: Read, dst: Write);
-    /// `dst = grad * f'(saved)`, floats.
-    UnaryGrad "unary_grad" { op: GradOp } (saved: Read, grad: Read, dst: Write);
+    /// `dst` = the gradient of `op` for its operand, floats. `saved` is what the row of `op` keeps: the operand, the result,
+    /// or, if it keeps nothing, any array of the shape.
+    UnaryGrad "unary_grad" { op: UnaryOp } (saved: Read, grad: Read, dst: Write);
     /// Reduces `axes` of `src`; `dst` has the kept axes in order (or as size 1), contiguous. Empty
     /// reductions of `Max` and `Min` were refused before. u8 and u32 sums wrap in their own dtype.
     Reduce "reduce" { op: ReduceOp, axes: Axes } (src: Read, dst: Write);

@@ -33,7 +33,8 @@ macro_rules! files {
 
             fn source(self) -> String {
                 let text = match self { $(File::$file => include_str!(concat!("kernels/", $name, ".cu"))),* };
-                format!("{PRELUDE}\n{text}")
+                let rows = if self == File::Elementwise { ndgc_kernels::operations::cuda() } else { String::new() };
+                format!("{PRELUDE}\n{rows}{text}")
             }
         }
     };

@@ -18,7 +18,8 @@ use crate::cpu::{
     vector::simd,
     walk,
 };
-use crate::kernel::{BinaryOp, CmpOp, GradOp, UnaryOp};
+use crate::kernel::{BinaryOp, CmpOp, Domain, UnaryOp};
+use crate::{for_each_binary, for_each_unary};
 
 #[inline(never)]
 fn row1<A: Copy, D>(a: &[A], d: &mut [D], f: impl Fn(A) -> D) {
@@ -96,6 +97,19 @@ impl<T: Number> Unary<'_, T> {
         }
         Ok(())
     }
+
+    /// As [`Unary::map`], by a call for each element: one loop for all functions that never become vectors.
+    fn call(self, f: fn(T) -> T) -> Result<()> {
+        let row = |a: &[T], d: &mut [T]| d.iter_mut().zip(a).for_each(|(d, &a)| *d = f(a));
+        match self {
+            Unary::To(src, dst) => match src.dense() {
+                Some(a) => threads::split2(a, dst.dense(), &row),
+                None => walk::rows2(src, dst, false, &row),
+            },
+            Unary::InPlace(dst) => change(dst, &|d| d.iter_mut().for_each(|d| *d = f(*d))),
+        }
+        Ok(())
+    }
 }
 
 #[inline(never)]
@@ -150,56 +164,108 @@ fn assign<T: Number>(rhs: In<'_, T>, dst: Out<'_, T>, row: &(dyn Fn(&[T], &mut [
 
 /// Refuses functions that only floats have.
 pub(super) fn check_closed(op: UnaryOp, dtype: DType) -> Result<()> {
-    match op {
-        UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign | UnaryOp::Sqr | UnaryOp::Relu => Ok(()),
+    match op.domain() {
+        Domain::Number => Ok(()),
         _ => Err(Error::UnsupportedDType { op: "unary", dtype, supported: "f16, bf16, f32, f64" }),
     }
 }
 
-/// Functions that exist for every dtype.
-pub(super) fn unary<T: Number>(op: UnaryOp, operand: Unary<'_, T>) -> Result<()> {
-    match op {
-        UnaryOp::Neg => operand.map(T::negated),
-        UnaryOp::Abs => operand.map(T::magnitude),
-        UnaryOp::Sign => operand.map(T::sign),
-        UnaryOp::Sqr => operand.map(T::squared),
-        UnaryOp::Relu => operand.map(T::rectified),
-        _ => check_closed(op, T::DTYPE),
+/// The functions of floats: how each is compiled, as its row says.
+pub(super) trait Functions: Float {
+    fn unary(op: UnaryOp, operand: Unary<'_, Self>) -> Result<()>;
+    fn unary_grad(op: UnaryOp, saved: In<'_, Self>, grad: In<'_, Self>, dst: Out<'_, Self>);
+}
+
+macro_rules! of_float {
+    (number $t:ty, $op:ident $operand:ident $value:tt) => {
+        unary($op, $operand)
+    };
+    (call $t:ty, $op:ident $operand:ident { |$x:ident| $value:expr => $cuda:literal }) => {
+        $operand.call(|$x: $t| $value)
+    };
+    ($kind:ident $t:ty, $op:ident $operand:ident { |$x:ident| $value:expr => $cuda:literal }) => {
+        $operand.map(|$x: $t| $value)
+    };
+}
+
+macro_rules! gradient_of_float {
+    (call $t:ty, $operands:tt { $kept:ident |$g:ident, $s:ident| $value:expr => $cuda:literal }) => {
+        zip_by_calls($operands, |$s: $t, $g: $t| $value)
+    };
+    // Zeros.
+    (whole $t:ty, $operands:tt $gradient:tt) => { gradient_of_float!(call $t, $operands $gradient) };
+    ($kind:ident $t:ty, ($saved:ident, $grad:ident, $dst:ident)
+     { $kept:ident |$g:ident, $s:ident| $value:expr => $cuda:literal }) => {
+        zip($saved, $grad, $dst, |$s: $t, $g: $t| $value)
+    };
+}
+
+macro_rules! functions {
+    ([$t:ty] $($(#[$doc:meta])* $name:ident [$($form:ident)*] $kind:ident $value:tt $gradient:tt)*) => {
+        impl Functions for $t {
+            fn unary(op: UnaryOp, operand: Unary<'_, $t>) -> Result<()> {
+                match op {
+                    $(UnaryOp::$name => of_float!($kind $t, op operand $value),)*
+                }
+            }
+
+            fn unary_grad(op: UnaryOp, saved: In<'_, $t>, grad: In<'_, $t>, dst: Out<'_, $t>) {
+                match op {
+                    $(UnaryOp::$name => gradient_of_float!($kind $t, (saved, grad, dst) $gradient),)*
+                }
+            }
+        }
+    };
+}
+for_each_unary!(functions, f32);
+for_each_unary!(functions, f64);
+
+macro_rules! of_number {
+    (number $t:ty, $op:ident $operand:ident { |$x:ident| $value:expr => $cuda:literal }) => {
+        $operand.map(|$x: $t| $value)
+    };
+    ($kind:ident $t:ty, $op:ident $operand:ident $value:tt) => {
+        check_closed($op, <$t>::DTYPE)
+    };
+}
+
+macro_rules! numbers {
+    ([] $($(#[$doc:meta])* $name:ident [$($form:ident)*] $kind:ident $value:tt $gradient:tt)*) => {
+        /// Functions that exist for every dtype.
+        pub(super) fn unary<T: Number>(op: UnaryOp, operand: Unary<'_, T>) -> Result<()> {
+            match op {
+                $(UnaryOp::$name => of_number!($kind T, op operand $value),)*
+            }
+        }
+    };
+}
+for_each_unary!(numbers);
+
+/// As [`zip`], by a call for each element.
+fn zip_by_calls<T: Number>((lhs, rhs, dst): (In<'_, T>, In<'_, T>, Out<'_, T>), f: fn(T, T) -> T) {
+    let row = |a: &[T], b: &[T], d: &mut [T]| d.iter_mut().zip(a).zip(b).for_each(|((d, &a), &b)| *d = f(a, b));
+    match (lhs.dense(), rhs.dense()) {
+        (Some(a), Some(b)) => threads::split3(a, b, dst.dense(), &row),
+        _ => walk::rows3(lhs, rhs, dst, &row),
     }
 }
 
-/// All functions, for floats.
-pub(super) fn unary_float<T: Float>(op: UnaryOp, operand: Unary<'_, T>) -> Result<()> {
-    match op {
-        UnaryOp::Exp => operand.map(T::exp),
-        UnaryOp::Log => operand.map(T::ln),
-        UnaryOp::Sqrt => operand.map(T::sqrt),
-        UnaryOp::Recip => operand.map(T::recip),
-        UnaryOp::Tanh => operand.map(T::tanh),
-        UnaryOp::Sigmoid => operand.map(T::sigmoid),
-        UnaryOp::Sin => operand.map(T::sin),
-        UnaryOp::Cos => operand.map(T::cos),
-        UnaryOp::Erf => operand.map(|x| x.through(special::erf)),
-        UnaryOp::GeluErf => operand.map(|x| x.through(special::gelu_erf)),
-        UnaryOp::ErfInv => operand.map(|x| x.through(special::erf_inv)),
-        UnaryOp::LnGamma => operand.map(|x| x.through(special::ln_gamma)),
-        UnaryOp::Digamma => operand.map(|x| x.through(special::digamma)),
-        UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign | UnaryOp::Sqr | UnaryOp::Relu => unary(op, operand),
-    }
+macro_rules! of_two {
+    ({ |$x:ident, $y:ident| $value:expr => $cuda:literal } $operands:ident $t:ty) => {
+        $operands.zip(|$x: $t, $y: $t| $value)
+    };
 }
 
-pub(super) fn binary<T: Number>(op: BinaryOp, operands: Binary<'_, T>) {
-    match op {
-        BinaryOp::Add => operands.zip(T::plus),
-        BinaryOp::Sub => operands.zip(T::minus),
-        BinaryOp::Mul => operands.zip(T::times),
-        BinaryOp::Div => operands.zip(T::over),
-        BinaryOp::Maximum => operands.zip(T::larger),
-        BinaryOp::Minimum => operands.zip(T::smaller),
-        BinaryOp::Pow => operands.zip(T::power),
-        BinaryOp::Atan2 => operands.zip(T::angle),
-    }
+macro_rules! binary_functions {
+    ([] $($(#[$doc:meta])* $name:ident [$($form:ident)*] $kind:ident $value:tt)*) => {
+        pub(super) fn binary<T: Number>(op: BinaryOp, operands: Binary<'_, T>) {
+            match op {
+                $(BinaryOp::$name => of_two!($value operands T),)*
+            }
+        }
+    };
 }
+for_each_binary!(binary_functions);
 
 pub(super) fn affine<T: Number>(operand: Unary<'_, T>, mul: f64, add: f64) -> Result<()> {
     let (mul, add) = (T::from_f64(mul), T::from_f64(add));
@@ -227,23 +293,6 @@ pub(super) fn compare<T: Number>(op: CmpOp, lhs: In<'_, T>, rhs: In<'_, T>, dst:
         CmpOp::Le => zip(lhs, rhs, dst, |x: T, y: T| u8::from(x <= y)),
         CmpOp::Gt => zip(lhs, rhs, dst, |x: T, y: T| u8::from(x > y)),
         CmpOp::Ge => zip(lhs, rhs, dst, |x: T, y: T| u8::from(x >= y)),
-    }
-}
-
-pub(super) fn unary_grad<T: Float>(op: GradOp, saved: In<'_, T>, grad: In<'_, T>, dst: Out<'_, T>) {
-    let two = T::ONE.plus(T::ONE);
-    match op {
-        GradOp::Exp => zip(saved, grad, dst, T::times),
-        GradOp::Log => zip(saved, grad, dst, |x: T, g: T| g.over(x)),
-        GradOp::Sqrt => zip(saved, grad, dst, move |y: T, g: T| g.over(two.times(y))),
-        GradOp::Sqr => zip(saved, grad, dst, move |x: T, g: T| two.times(x).times(g)),
-        GradOp::Recip => zip(saved, grad, dst, |y: T, g: T| g.times(y.squared()).negated()),
-        GradOp::Tanh => zip(saved, grad, dst, |y: T, g: T| g.times(T::ONE.minus(y.squared()))),
-        GradOp::Relu => zip(saved, grad, dst, |y: T, g: T| if y > T::ZERO { g } else { T::ZERO }),
-        GradOp::Sigmoid => zip(saved, grad, dst, |y: T, g: T| g.times(y).times(T::ONE.minus(y))),
-        GradOp::Abs => zip(saved, grad, dst, |x: T, g: T| g.times(x.sign())),
-        GradOp::Sin => zip(saved, grad, dst, |x: T, g: T| g.times(x.cos())),
-        GradOp::Cos => zip(saved, grad, dst, |x: T, g: T| g.times(x.sin()).negated()),
     }
 }
 

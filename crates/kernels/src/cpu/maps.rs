@@ -10,22 +10,28 @@ use crate::base::{
 };
 use crate::cpu::{
     Element, cast as casting,
-    elementwise::{self, Binary, Unary},
+    elementwise::{self, Binary, Functions, Unary},
     narrow,
     number::Convert,
     source, target,
     types::{open, with_bits, with_float, with_number},
 };
-use crate::kernel::{BinaryOp, UnaryOp, View};
+use crate::kernel::{BinaryOp, Domain, UnaryOp, View};
 
-/// Whether the result of two truth values is one of them.
-fn is_choice(op: BinaryOp, dst: DType) -> bool {
-    dst == DType::Bool && matches!(op, BinaryOp::Maximum | BinaryOp::Minimum)
+/// Whether the result of two truth values is one of them, and computed as that of bytes. An error if only floats have
+/// the function, and these are none.
+fn is_choice(op: BinaryOp, dtype: DType) -> Result<bool> {
+    match op.domain() {
+        Domain::Float if !dtype.is_float() => {
+            Err(Error::UnsupportedDType { op: "binary", dtype, supported: "f16, bf16, f32, f64" })
+        }
+        domain => Ok(domain == Domain::Any && dtype == DType::Bool),
+    }
 }
 
 #[allow(unsafe_code)]
 pub(super) unsafe fn binary(op: BinaryOp, lhs: &View, rhs: &View, dst: &View) -> Result<()> {
-    if is_choice(op, dst.dtype()) {
+    if is_choice(op, dst.dtype())? {
         open!(u8; lhs rhs; dst);
         elementwise::binary(op, Binary::To(lhs, rhs, dst));
         return Ok(());
@@ -42,7 +48,7 @@ pub(super) unsafe fn binary(op: BinaryOp, lhs: &View, rhs: &View, dst: &View) ->
 
 #[allow(unsafe_code)]
 pub(super) unsafe fn binary_assign(op: BinaryOp, dst: &View, rhs: &View) -> Result<()> {
-    if is_choice(op, dst.dtype()) {
+    if is_choice(op, dst.dtype())? {
         open!(u8; rhs; dst);
         elementwise::binary(op, Binary::InPlace(rhs, dst));
         return Ok(());
@@ -138,8 +144,8 @@ pub(super) unsafe fn unary(op: UnaryOp, src: Option<&View>, dst: &View) -> Resul
     // SAFETY: the contract of `operand` is that of this function.
     unsafe {
         match dst.dtype() {
-            DType::F32 => elementwise::unary_float::<f32>(op, operand(src, dst))?,
-            DType::F64 => elementwise::unary_float::<f64>(op, operand(src, dst))?,
+            DType::F32 => <f32 as Functions>::unary(op, operand(src, dst))?,
+            DType::F64 => <f64 as Functions>::unary(op, operand(src, dst))?,
             DType::F16 => narrow::unary_float::<f16>(op, operand(src, dst)),
             DType::BF16 => narrow::unary_float::<bf16>(op, operand(src, dst)),
             dtype => with_number!(@ "unary", dtype,

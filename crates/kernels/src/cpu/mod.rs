@@ -63,7 +63,7 @@ use crate::base::{
     layout::Layout,
     shape::Axes,
 };
-use crate::kernel::{AdamHyper, CmpOp, GradOp, Kernel, ReduceOp, View};
+use crate::kernel::{AdamHyper, CmpOp, Kernel, ReduceOp, UnaryOp, View};
 /// The error function.
 pub use libm::erf;
 
@@ -341,10 +341,10 @@ unsafe fn choose(cond: &View, yes: &View, no: &View, dst: &View) -> Result<()> {
 }
 
 #[allow(unsafe_code)]
-unsafe fn unary_grad(op: GradOp, saved: &View, grad: &View, dst: &View) -> Result<()> {
+unsafe fn unary_grad(op: UnaryOp, saved: &View, grad: &View, dst: &View) -> Result<()> {
     with_float!("unary_grad", dst.dtype(), T => {
         open!(T; saved grad; dst);
-        elementwise::unary_grad(op, saved, grad, dst);
+        <T as elementwise::Functions>::unary_grad(op, saved, grad, dst);
     }, N => {
         open!(N; saved grad; dst);
         narrow::unary_grad(op, saved, grad, dst);

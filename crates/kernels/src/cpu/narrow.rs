@@ -10,14 +10,14 @@ use half::{bf16, f16, slice::HalfFloatSliceExt};
 use crate::base::{error::Result, layout::Layout, shape::Shape};
 use crate::cpu::{
     Element, In, Out,
-    elementwise::{self, Binary, Unary},
+    elementwise::{self, Binary, Functions, Unary},
     number::{Float, Number},
     optim::{self, SgdHyper},
     threads,
     vector::simd,
     walk,
 };
-use crate::kernel::{AdamHyper, BinaryOp, CmpOp, GradOp, UnaryOp};
+use crate::kernel::{AdamHyper, BinaryOp, CmpOp, UnaryOp};
 
 /// Elements widened at a time.
 pub(super) const BLOCK: usize = 256;
@@ -210,9 +210,9 @@ pub(super) fn unary<N: Narrow>(op: UnaryOp, operand: Unary<'_, N>) -> Result<()>
     Ok(())
 }
 
-pub(super) fn unary_float<N: Narrow<Wide: Float>>(op: UnaryOp, operand: Unary<'_, N>) {
+pub(super) fn unary_float<N: Narrow<Wide: Functions>>(op: UnaryOp, operand: Unary<'_, N>) {
     each(operand, &|operand| {
-        let _ = elementwise::unary_float::<N::Wide>(op, operand);
+        let _ = N::Wide::unary(op, operand);
     });
 }
 
@@ -243,8 +243,8 @@ pub(super) fn compare<N: Narrow>(op: CmpOp, lhs: In<'_, N>, rhs: In<'_, N>, dst:
     elementwise::rows_of_two(lhs, rhs, dst, &row);
 }
 
-pub(super) fn unary_grad<N: Narrow<Wide: Float>>(op: GradOp, saved: In<'_, N>, grad: In<'_, N>, dst: Out<'_, N>) {
-    zip(saved, grad, dst, &|s, g, d| elementwise::unary_grad(op, s, g, d));
+pub(super) fn unary_grad<N: Narrow<Wide: Functions>>(op: UnaryOp, saved: In<'_, N>, grad: In<'_, N>, dst: Out<'_, N>) {
+    zip(saved, grad, dst, &|s, g, d| N::Wide::unary_grad(op, s, g, d));
 }
 
 /// As [`optim::sgd`] and [`optim::sgd_momentum`].

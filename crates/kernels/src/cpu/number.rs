@@ -196,14 +196,27 @@ macro_rules! float_number {
 float_number!(f32);
 float_number!(f64);
 
+/// The factors of the Gaussian error linear unit in its tanh form: `sqrt(2 / pi)`, and `0.044715` times that.
+const GELU: [f64; 2] = [0.797_884_560_802_865_4, 0.035_677_408_136_300_125];
+
 /// An element of a floating-point dtype.
 pub(super) trait Float: Number {
     fn exp(self) -> Self;
     fn ln(self) -> Self;
     fn sqrt(self) -> Self;
     fn tanh(self) -> Self;
-    fn sin(self) -> Self;
-    fn cos(self) -> Self;
+    /// That of std overflows in the upper half of the range.
+    fn asinh(self) -> Self;
+    /// That of std overflows there too, and loses half of its digits near 1.
+    fn acosh(self) -> Self;
+    /// `1 / (1 + e^-x)`.
+    fn sigmoid(self) -> Self;
+    /// `log(1 + e^x)`.
+    fn softplus(self) -> Self;
+    fn gelu(self) -> Self;
+    fn gelu_slope(self) -> Self;
+    fn silu_slope(self) -> Self;
+    fn mish_slope(self) -> Self;
 
     /// A function of doubles, rounded.
     #[inline(always)]
@@ -214,13 +227,6 @@ pub(super) trait Float: Number {
     #[inline(always)]
     fn recip(self) -> Self {
         Self::ONE.over(self)
-    }
-
-    /// `1 / (1 + e^-x)`, from `e^-|x|`, which cannot overflow.
-    #[inline(always)]
-    fn sigmoid(self) -> Self {
-        let small = self.magnitude().negated().exp();
-        if self < Self::ZERO { small } else { Self::ONE }.over(Self::ONE.plus(small))
     }
 }
 
@@ -233,11 +239,50 @@ macro_rules! float {
                     $function(self)
                 }
             )*
+
+            // From `e^-|x|`, which cannot overflow.
+            #[inline(always)]
+            fn sigmoid(self) -> Self {
+                let small = Float::exp(-self.abs());
+                (if self < 0.0 { small } else { 1.0 }) / (1.0 + small)
+            }
+
+            #[inline(always)]
+            fn softplus(self) -> Self {
+                let positive = if self > 0.0 { self } else { 0.0 };
+                positive + (-self.abs()).exp().ln_1p()
+            }
+
+            #[inline(always)]
+            fn gelu(self) -> Self {
+                let [a, b] = GELU.map(|factor| factor as $t);
+                self * (0.5 + 0.5 * Float::tanh(self * (a + b * (self * self))))
+            }
+
+            #[inline(always)]
+            fn gelu_slope(self) -> Self {
+                let [a, b] = GELU.map(|factor| factor as $t);
+                let square = self * self;
+                let t = Float::tanh(self * (a + b * square));
+                0.5 * (1.0 + t) + 0.5 * self * (1.0 - t * t) * (a + 3.0 * b * square)
+            }
+
+            #[inline(always)]
+            fn silu_slope(self) -> Self {
+                let y = self.sigmoid();
+                y * (1.0 + self * (1.0 - y))
+            }
+
+            #[inline(always)]
+            fn mish_slope(self) -> Self {
+                let t = self.softplus().tanh();
+                t + self * (1.0 - t * t) * self.sigmoid()
+            }
         }
     };
 }
-float! { f32; exp math::exp; ln math::ln; sqrt f32::sqrt; tanh math::tanh; sin f32::sin; cos f32::cos; }
-float! { f64; exp f64::exp; ln f64::ln; sqrt f64::sqrt; tanh f64::tanh; sin f64::sin; cos f64::cos; }
+float! { f32; exp math::exp; ln math::ln; sqrt f32::sqrt; tanh math::tanh; asinh libm::asinhf; acosh libm::acoshf; }
+float! { f64; exp f64::exp; ln f64::ln; sqrt f64::sqrt; tanh f64::tanh; asinh libm::asinh; acosh libm::acosh; }
 
 /// Conversion of elements, as `as` converts: directly, not by way of a double.
 pub(super) trait Convert<D> {

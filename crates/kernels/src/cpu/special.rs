@@ -12,6 +12,11 @@ pub(super) fn gelu_erf(x: f64) -> f64 {
     if x == f64::NEG_INFINITY { -0.0 } else { x * share }
 }
 
+/// `P(N < x) + x p(x)`.
+pub(super) fn gelu_erf_slope(x: f64) -> f64 {
+    0.5 * libm::erfc(-x * FRAC_1_SQRT_2) + x * (-0.5 * x * x).exp() * (0.5 * FRAC_1_SQRT_2 * FRAC_2_SQRT_PI)
+}
+
 /// From a rough value, by steps that triple its digits. Near the ends by the complement, where `1 - |y|` is exact.
 pub(super) fn erf_inv(y: f64) -> f64 {
     let size = y.abs();
@@ -51,6 +56,23 @@ pub(super) fn digamma(x: f64) -> f64 {
     sum + x.ln() - 0.5 / x + series
 }
 
+/// The slope of [`digamma`]; NaN at 0 and at negative whole numbers.
+pub(super) fn trigamma(x: f64) -> f64 {
+    if x <= 0.0 {
+        let sine = (PI * (x - x.floor())).sin();
+        return if x == x.floor() { f64::NAN } else { PI * PI / (sine * sine) - trigamma(1.0 - x) };
+    }
+    let (mut x, mut sum) = (x, 0.0);
+    while x < 10.0 {
+        sum += 1.0 / (x * x);
+        x += 1.0;
+    }
+    let square = 1.0 / (x * x);
+    let tail = [1.0 / 6.0, -1.0 / 30.0, 1.0 / 42.0, -1.0 / 30.0, 5.0 / 66.0, -691.0 / 2730.0];
+    let series = tail.iter().rev().fold(0.0, |series, c| (series + c) * square);
+    sum + 1.0 / x + 0.5 * square + series / x
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,5 +103,12 @@ mod tests {
         let harmonic: f64 = (1..30).map(|k| 1.0 / f64::from(k)).sum();
         near(digamma(30.0), harmonic - 0.577_215_664_901_532_9);
         assert!(digamma(0.0).is_nan() && digamma(-3.0).is_nan());
+        near(trigamma(1.0), PI * PI / 6.0);
+        near(trigamma(0.5), PI * PI / 2.0);
+        near(trigamma(-0.5), PI * PI / 2.0 + 4.0);
+        near(trigamma(30.0), PI * PI / 6.0 - (1..30).map(|k| 1.0 / f64::from(k * k)).sum::<f64>());
+        assert!(trigamma(0.0).is_nan() && trigamma(-3.0).is_nan());
+        near(gelu_erf_slope(0.0), 0.5);
+        near(gelu_erf_slope(1.0), 1.083_315_470_587_685_6);
     }
 }

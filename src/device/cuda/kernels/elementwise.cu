@@ -1,14 +1,18 @@
 // Kernels that treat each element by itself. In place is `dst` being the operand `a`.
 //
-// The number of an operation is that of the enum in `kernel.rs` that names it. It is the same for all threads, so the
-// choice costs little beside the memory.
+// The functions of one and of two operands are the rows of the table in `operations.rs`, which stand above this text:
+//
+//     #define UNARY_ROWS ROW(Neg, number, negated(x), -g) ..    name, kind, value of x, gradient from g and what is kept
+//     #define BINARY_ROWS ROW(Add, number, plus(x, y)) ..
+//
+// The number of an operation is that of the enum that names it, here and in `kernel.rs`. It is the same for all threads,
+// so the choice costs little beside the memory.
 
-enum { ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, POW, ATAN2 };
-enum { NEG, ABS, SIGN, EXP, LOG, SQRT, SQR, RECIP, TANH, RELU, SIGMOID, SIN, COS, ERF, GELU_ERF, ERF_INV, LN_GAMMA,
-       DIGAMMA };
+#define ROW(name, ...) OP_##name,
+enum { UNARY_ROWS };
+enum { BINARY_ROWS };
+#undef ROW
 enum { EQ, NE, LT, LE, GT, GE };
-enum { GRAD_EXP, GRAD_LOG, GRAD_SQRT, GRAD_SQR, GRAD_RECIP, GRAD_TANH, GRAD_RELU, GRAD_SIGMOID, GRAD_ABS, GRAD_SIN,
-       GRAD_COS };
 
 #if IS_FLOAT
 __device__ inline W minus(W x, W y) { return x - y; }
@@ -21,6 +25,29 @@ __device__ inline W sign(W x) {
 }
 __device__ inline W power(W x, W y) { return pow_(x, y); }
 __device__ __noinline__ W angle(W y, W x) { return (W)atan2((f64)y, (f64)x); }
+
+#define OF_LIBRARY(name)                                                                                              \
+    __device__ inline f32 name##_(f32 x) { return name##f(x); }                                                       \
+    __device__ inline f64 name##_(f64 x) { return name(x); }
+OF_LIBRARY(floor)
+OF_LIBRARY(ceil)
+OF_LIBRARY(round)
+OF_LIBRARY(trunc)
+OF_LIBRARY(expm1)
+OF_LIBRARY(log1p)
+OF_LIBRARY(log2)
+OF_LIBRARY(log10)
+OF_LIBRARY(tan)
+OF_LIBRARY(asin)
+OF_LIBRARY(acos)
+OF_LIBRARY(atan)
+OF_LIBRARY(sinh)
+OF_LIBRARY(cosh)
+OF_LIBRARY(asinh)
+OF_LIBRARY(acosh)
+OF_LIBRARY(atanh)
+__device__ inline f32 hypot_(f32 x, f32 y) { return hypotf(x, y); }
+__device__ inline f64 hypot_(f64 x, f64 y) { return hypot(x, y); }
 
 // As in `special.rs` of the CPU, in f64.
 __device__ __noinline__ f64 erf_inv(f64 y) {
@@ -54,19 +81,64 @@ __device__ __noinline__ f64 digamma(f64 x) {
     return sum + log(x) - 0.5 / x + series;
 }
 
-__device__ __noinline__ W special(u32 op, W value) {
-    f64 x = (f64)value;
-    if (op == ERF) return (W)erf(x);
-    if (op == GELU_ERF) return x == Bounds<f64>::low() ? (W)0 : (W)(x * 0.5 * erfc(-x * 0.70710678118654752440));
-    if (op == ERF_INV) return (W)erf_inv(x);
-    if (op == LN_GAMMA) return (W)lgamma(x);
-    return (W)digamma(x);
+__device__ __noinline__ f64 trigamma(f64 x) {
+    const f64 pi = 3.14159265358979323846;
+    f64 sum = 0, sign = 1;
+    if (x <= 0) {
+        if (x == floor(x)) return (f64)0 / (f64)0;
+        f64 sine = sin(pi * (x - floor(x)));
+        sum = pi * pi / (sine * sine);
+        sign = -1;
+        x = 1.0 - x;
+    }
+    for (; x < 10; x += 1) sum += sign / (x * x);
+    f64 square = 1.0 / (x * x), series = -691.0 / 2730.0 * square;
+    series = (series + 5.0 / 66.0) * square;
+    series = (series - 1.0 / 30.0) * square;
+    series = (series + 1.0 / 42.0) * square;
+    series = (series - 1.0 / 30.0) * square;
+    series = (series + 1.0 / 6.0) * square;
+    return sum + sign * (1.0 / x + 0.5 * square + series / x);
+}
+
+__device__ inline f64 gelu_erf(f64 x) {
+    return x == Bounds<f64>::low() ? -0.0 : x * (0.5 * erfc(-x * 0.70710678118654752440));
+}
+
+__device__ inline f64 gelu_erf_slope(f64 x) {
+    return 0.5 * erfc(-x * 0.70710678118654752440) + x * exp(-0.5 * x * x) * 0.39894228040143267794;
 }
 
 // From e^-|x|, which cannot overflow.
 __device__ inline W sigmoid(W x) {
     W small = exp_(-abs_(x));
     return (x < 0 ? small : (W)1) / ((W)1 + small);
+}
+
+__device__ inline W softplus(W x) { return (x > 0 ? x : (W)0) + log1p_(exp_(-abs_(x))); }
+
+__device__ inline W hard_sigmoid(W x) { return smaller(larger(x * ((W)1 / (W)6) + (W)0.5, (W)0), (W)1); }
+
+// With the factors sqrt(2 / pi), and 0.044715 times that.
+__device__ inline W gelu(W x) {
+    const W a = (W)0.7978845608028654, b = (W)0.035677408136300125;
+    return x * ((W)0.5 + (W)0.5 * tanh_(x * (a + b * (x * x))));
+}
+
+__device__ inline W gelu_slope(W x) {
+    const W a = (W)0.7978845608028654, b = (W)0.035677408136300125;
+    W square = x * x, t = tanh_(x * (a + b * square));
+    return (W)0.5 * ((W)1 + t) + (W)0.5 * x * ((W)1 - t * t) * (a + (W)3 * b * square);
+}
+
+__device__ inline W silu_slope(W x) {
+    W y = sigmoid(x);
+    return y * ((W)1 + x * ((W)1 - y));
+}
+
+__device__ inline W mish_slope(W x) {
+    W t = tanh_(softplus(x));
+    return t + x * ((W)1 - t * t) * sigmoid(x);
 }
 #else
 __device__ inline T minus(T x, T y) { return (T)((u64)x - (u64)y); }
@@ -94,23 +166,48 @@ __device__ inline T power(T x, T y) {
 
 __device__ inline W rectified(W x) { return is_negative(x) || x == 0 ? (W)0 : x; }
 
+// Each row as a function. What floats alone have does not exist for others.
+#if IS_FLOAT
+#define OF_FLOATS(...) __VA_ARGS__
+#else
+#define OF_FLOATS(...)
+#endif
+#define OF_any(...) __VA_ARGS__
+#define OF_number(...) __VA_ARGS__
+#define OF_float OF_FLOATS
+#define OF_vector OF_FLOATS
+#define OF_whole OF_FLOATS
+#define OF_call OF_FLOATS
+
+#define ROW(name, kind, value, gradient)                                                                              \
+    OF_##kind(__device__ inline W value_##name(W x) { return value; })                                                \
+    OF_FLOATS(__device__ inline W gradient_##name(W g, W s) { return gradient; })
+UNARY_ROWS
+#undef ROW
+#define ROW(name, kind, value) OF_##kind(__device__ inline W value_##name(W x, W y) { return value; })
+BINARY_ROWS
+#undef ROW
+
+#define NO_CASE(name)
+
+#define CASE(name) case OP_##name: EACH(value_##name((W)x[k], (W)y[k]))
+#define CASE_any CASE
+#define CASE_number CASE
+#if IS_FLOAT
+#define CASE_float CASE
+#else
+#define CASE_float NO_CASE
+#endif
+#define ROW(name, kind, value) CASE_##kind(name)
 struct Binary {
     u32 op;
     template <int N> __device__ inline void run(T* d, const T* x, const T* y, const None*) const {
-        switch (op) {
-        case ADD: EACH(plus(x[k], y[k]))
-        case SUB: EACH(minus(x[k], y[k]))
-        case MUL: EACH(times(x[k], y[k]))
-        case DIV: EACH(over(x[k], y[k]))
-        case MAXIMUM: EACH(larger(x[k], y[k]))
-        case MINIMUM: EACH(smaller(x[k], y[k]))
-#if IS_FLOAT
-        case ATAN2: EACH(angle((W)x[k], (W)y[k]))
-#endif
-        default: EACH(power(x[k], y[k]))
-        }
+        switch (op) { BINARY_ROWS }
     }
 };
+#undef ROW
+#undef CASE
+#undef CASE_number
 
 KERNEL(binary, Each) { map<T, T, T, None>(p, Binary{p.op}); }
 
@@ -141,33 +238,59 @@ struct Bits {
 KERNEL(bits, Each) { map<T, T, T, None>(p, Bits{p.op}); }
 #endif
 
+#if IS_FLOAT
+// The long functions: once, behind a call.
+#define CASE(name) case OP_##name: return value_##name(x);
+#define CASE_number NO_CASE
+#define CASE_vector NO_CASE
+#define CASE_whole NO_CASE
+#define CASE_call CASE
+#define ROW(name, kind, value, gradient) CASE_##kind(name)
+__device__ __noinline__ W called(u32 op, W x) {
+    switch (op) { UNARY_ROWS }
+    return x;
+}
+#undef CASE
+
+#define CASE(name) case OP_##name: return gradient_##name(g, s);
+__device__ __noinline__ W called_gradient(u32 op, W g, W s) {
+    switch (op) { UNARY_ROWS }
+    return (W)0;
+}
+#undef CASE
+#undef CASE_number
+#undef CASE_vector
+#undef CASE_whole
+#undef CASE_call
+#undef ROW
+#endif
+
+#define CASE(name) case OP_##name: EACH(value_##name((W)x[k]))
+#define CASE_number CASE
+#if IS_FLOAT
+#define CASE_vector CASE
+#define CASE_whole CASE
+#else
+#define CASE_vector NO_CASE
+#define CASE_whole NO_CASE
+#endif
+#define CASE_call NO_CASE
+#define ROW(name, kind, value, gradient) CASE_##kind(name)
 struct Unary {
     u32 op;
     template <int N> __device__ inline void run(T* d, const T* x, const None*, const None*) const {
         switch (op) {
-        case NEG: EACH(negated(x[k]))
-        case ABS: EACH(magnitude(x[k]))
-        case SIGN: EACH(sign(x[k]))
-        case SQR: EACH(times(x[k], x[k]))
+            UNARY_ROWS
 #if IS_FLOAT
-        case EXP: EACH(exp_((W)x[k]))
-        case LOG: EACH(log_((W)x[k]))
-        case SQRT: EACH(sqrt_((W)x[k]))
-        case RECIP: EACH((W)1 / (W)x[k])
-        case TANH: EACH(tanh_((W)x[k]))
-        case SIGMOID: EACH(sigmoid(x[k]))
-        case SIN: EACH(sin_((W)x[k]))
-        case COS: EACH(cos_((W)x[k]))
-        case ERF:
-        case GELU_ERF:
-        case ERF_INV:
-        case LN_GAMMA:
-        case DIGAMMA: EACH(special(op, (W)x[k]))
+        default: EACH(called(op, (W)x[k]))
+#else
+        default: EACH(x[k])
 #endif
-        default: EACH(rectified(x[k]))
         }
     }
 };
+#undef CASE
+#undef CASE_whole
 
 KERNEL(unary, Each) { map<T, T, None, None>(p, Unary{p.op}); }
 
@@ -263,22 +386,15 @@ struct Power {
 
 KERNEL(powf, Each) { map<T, T, None, None>(p, Power{p.x == 2.0, as<W>(p.x)}); }
 
-// `s` is what the forward pass left: its input or its output, as `kernel.rs` says.
+// `s` is what the forward pass left, as the row says. The gradients of roundings are 0.
+#define CASE(name) case OP_##name: EACH(gradient_##name((W)g[k], (W)s[k]))
+#define CASE_whole NO_CASE
 struct Gradient {
     u32 op;
     template <int N> __device__ inline void run(T* d, const T* s, const T* g, const None*) const {
         switch (op) {
-        case GRAD_EXP: EACH((W)s[k] * (W)g[k])
-        case GRAD_LOG: EACH((W)g[k] / (W)s[k])
-        case GRAD_SQRT: EACH((W)g[k] / ((W)2 * (W)s[k]))
-        case GRAD_SQR: EACH((W)2 * (W)s[k] * (W)g[k])
-        case GRAD_RECIP: EACH(-((W)g[k] * ((W)s[k] * (W)s[k])))
-        case GRAD_TANH: EACH((W)g[k] * ((W)1 - (W)s[k] * (W)s[k]))
-        case GRAD_RELU: EACH((W)s[k] > 0 ? (W)g[k] : (W)0)
-        case GRAD_SIGMOID: EACH((W)g[k] * (W)s[k] * ((W)1 - (W)s[k]))
-        case GRAD_ABS: EACH((W)g[k] * sign((W)s[k]))
-        case GRAD_SIN: EACH((W)g[k] * cos_((W)s[k]))
-        default: EACH(-((W)g[k] * sin_((W)s[k])))
+            UNARY_ROWS
+        default: EACH(called_gradient(op, (W)g[k], (W)s[k]))
         }
     }
 };
