@@ -354,7 +354,7 @@ fn attempt<'a, const N: usize>(local: &'a Local, keys: [Key; N], user: bool) -> 
 }
 
 /// Announces several arrays at once. Waits, holding none of them, while one is being written.
-#[inline]
+#[inline(always)]
 pub(crate) fn pin<'a, const N: usize>(
     local: &'a Local,
     op: &'static str,

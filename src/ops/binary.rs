@@ -11,15 +11,15 @@ use crate::base::{
 };
 use crate::device::{
     Device,
-    kernel::{BinaryOp, Kernel, UnaryOp},
+    kernel::{BinaryOp, Kernel, UnaryOp, View},
 };
 use crate::memory::{
     proxy::Proxy,
-    registry::{Payload, Tracked},
+    registry::{Parts, Payload, Tracked},
 };
 use crate::ops::{
     check,
-    exec::{adopt, call, composed, composed_for, device, fresh, launch, once, pin, record, view_as},
+    exec::{adopt_parts, call, composed, composed_for, dense, device, launch, once, pin, record, room, view_as},
     inplace::{assign, filled_beside},
     into::binary_into,
     reuse::{Change, Operand, Reused, instead, is_recorded},
@@ -61,13 +61,21 @@ pub(crate) fn binary(
         check::same_device(name, &x, &y)?;
         check::same_dtype(name, &x, &y)?;
         check::domain(name, op.domain(), x.dtype)?;
-        let wide = align(name, &x, &y, broadcast)?;
-        let (left, right) = wide.as_ref().map_or((&x.layout, &y.layout), |[left, right]| (left, right));
-        let out = fresh(local, name, device(&x), x.dtype, left.shape(), false)?;
-        let kernel = Kernel::Binary { op, lhs: view_as(&x, left), rhs: view_as(&y, right), dst: out.view() };
-        launch(device(&x), &kernel)?;
+        let wide;
+        let [left, right] = match x.layout.shape() == y.layout.shape() {
+            true => [&x.layout, &y.layout],
+            false => {
+                wide = repeated(name, &x, &y, broadcast)?;
+                wide.each_ref()
+            }
+        };
+        let (dtype, mut own) = (x.dtype, None);
+        let layout = dense(left, &mut own);
+        let storage = room(local, name, device(&x), dtype, layout.shape(), false)?;
+        let dst = View::new(storage.buffer().span(), dtype, layout);
+        launch(device(&x), &Kernel::Binary { op, lhs: view_as(&x, left), rhs: view_as(&y, right), dst })?;
         let node = record(&[&x, &y], || gradient(op, &x, &y, name, site));
-        adopt(local, name, out, a, node, site)
+        adopt_parts(local, name, Parts { dtype, layout, storage, node }, a, site)
     })
 }
 

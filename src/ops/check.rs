@@ -5,7 +5,7 @@ use crate::base::{
     error::{Error, Result},
     shape::Shape,
 };
-use crate::device::kernel::Domain;
+use crate::device::{Device, kernel::Domain};
 use crate::memory::{
     proxy::Proxy,
     registry::{self, Payload},
@@ -32,8 +32,16 @@ pub(crate) fn same(op: &'static str, array: &Proxy) -> Result<Proxy> {
 }
 
 /// Operands are on one device.
-#[inline]
+#[inline(always)]
 pub(crate) fn same_device(op: &'static str, a: &Payload, b: &Payload) -> Result<()> {
+    match (device(a), device(b)) {
+        (Device::Cpu, Device::Cpu) => Ok(()),
+        _ => same_other_device(op, a, b),
+    }
+}
+
+#[inline(never)]
+fn same_other_device(op: &'static str, a: &Payload, b: &Payload) -> Result<()> {
     if device(a) == device(b) {
         return Ok(());
     }

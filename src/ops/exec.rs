@@ -63,29 +63,29 @@ pub(crate) fn named<R>(site: Site, answer: Result<R>) -> Result<R> {
 }
 
 /// Announces the operands.
-#[inline]
+#[inline(always)]
 pub(crate) fn pin<'a, const N: usize>(
     local: &'a Local,
     op: &'static str,
     arrays: [&'a Proxy; N],
 ) -> Result<Pins<'a, N>> {
     let pins = registry::pin(local, op, arrays.map(Proxy::key), false)?;
-    if is_capturing()
-        && let Some(place) = pins.arrays().iter().position(|array| array.storage.part().is_some())
-    {
-        return Err(captured(op, arrays[place]));
+    if is_capturing() {
+        captured(op, &arrays, &pins.arrays())?;
     }
     Ok(pins)
 }
 
-/// The refusal of an operand whose bytes other cycles have when the section runs again.
+/// Refuses an operand whose bytes other cycles have when the section runs again.
 #[cold]
-fn captured(op: &'static str, array: &Proxy) -> Error {
+fn captured(op: &'static str, arrays: &[&Proxy], pins: &[Pinned<'_>]) -> Result<()> {
+    let found = pins.iter().position(|array| array.storage.part().is_some());
+    let Some(array) = found.map(|place| arrays[place]) else { return Ok(()) };
     let what = format!(
         "{op}: array {} is of a workspace, whose next cycles use its bytes again; detach() it before the section",
         registry::describe(array.key())
     );
-    Error::Capture { device: array.device().to_string(), what, site: None }
+    Err(Error::Capture { device: array.device().to_string(), what, site: None })
 }
 
 /// An operand as kernels see it.
@@ -131,7 +131,7 @@ impl Fresh {
     }
 }
 
-/// Bytes for a contiguous result.
+/// A contiguous result.
 #[inline]
 pub(crate) fn fresh(
     local: &Local,
@@ -141,14 +141,35 @@ pub(crate) fn fresh(
     shape: &Shape,
     zeroed: bool,
 ) -> Result<Fresh> {
-    let bytes = shape.check(op, dtype.size_in_bytes())? * dtype.size_in_bytes();
-    let at_once =
-        if matches!(device, Device::Cpu) && bytes > 0 && !zeroed { Storage::on_host(local, bytes) } else { None };
-    let storage = match at_once {
-        Some(storage) => storage,
-        None => storage_for(local, op, device, bytes, zeroed)?,
-    };
+    let storage = room(local, op, device, dtype, shape, zeroed)?;
     Ok(Fresh { storage, layout: Layout::contiguous(*shape), dtype })
+}
+
+/// The layout of a contiguous result: that of an operand, if its elements lie so from the first of its buffer on.
+#[inline(always)]
+pub(crate) fn dense<'a>(like: &'a Layout, own: &'a mut Option<Layout>) -> &'a Layout {
+    if like.offset() == 0 && like.is_contiguous() { like } else { own.insert(Layout::contiguous(*like.shape())) }
+}
+
+/// Bytes for a contiguous result.
+#[inline(always)]
+pub(crate) fn room(
+    local: &Local,
+    op: &'static str,
+    device: &Device,
+    dtype: DType,
+    shape: &Shape,
+    zeroed: bool,
+) -> Result<Storage> {
+    let bytes = shape.bytes(op, dtype.size_in_bytes())?;
+    if matches!(device, Device::Cpu)
+        && bytes > 0
+        && !zeroed
+        && let Some(storage) = Storage::on_host(local, bytes)
+    {
+        return Ok(storage);
+    }
+    storage_for(local, op, device, bytes, zeroed)
 }
 
 /// Bytes of any device, wherever they come from.
@@ -229,8 +250,14 @@ pub(crate) fn adopt_parts(
     first: &Proxy,
     site: Site,
 ) -> Result<Proxy> {
-    let owner = if STEPS.get().is_some() { Owner::Handles } else { first.owner(op)? };
-    adopt_for(local, op, parts, (first.key(), owner), site)
+    let (owner, site) = match steps_site() {
+        None => (first.owner(op)?, site),
+        Some(site) => (Owner::Handles, site),
+    };
+    match registry::create(local, op, parts, owner, site)? {
+        Ok(key) => Ok(Proxy::from_key(key)),
+        Err(refused) => Err(refusal(op, first.key(), owner, refused)),
+    }
 }
 
 /// Makes an array of its parts, with the owner that the first operand has, or had.
@@ -394,11 +421,12 @@ where
     call(op, site, |local| {
         let pins = pin(local, op, [src])?;
         let [a] = pins.arrays();
-        let out = fresh(local, op, device(&a), dtype(a.dtype)?, a.layout.shape(), false)?;
-        launch(device(&a), &map.kernel(view(&a), out.view()))?;
-        let made = Made { storage: &out.storage, layout: &out.layout };
-        let node = record(&[&a], || vjp(&a, &made));
-        adopt(local, op, out, src, node, site)
+        let (dtype, mut own) = (dtype(a.dtype)?, None);
+        let layout = dense(&a.layout, &mut own);
+        let storage = room(local, op, device(&a), dtype, layout.shape(), false)?;
+        launch(device(&a), &map.kernel(view(&a), View::new(storage.buffer().span(), dtype, layout)))?;
+        let node = record(&[&a], || vjp(&a, &Made { storage: &storage, layout }));
+        adopt_parts(local, op, Parts { dtype, layout, storage, node }, src, site)
     })
 }
 

@@ -135,6 +135,22 @@ impl Shape {
         Ok(if zero { 0 } else { bytes / elem_bytes })
     }
 
+    /// The bytes of an array of this shape.
+    #[doc(hidden)]
+    #[inline]
+    pub fn bytes(&self, op: &'static str, elem_bytes: usize) -> Result<usize> {
+        let (mut bytes, mut fits) = (elem_bytes, self.rank() <= MAX_RANK);
+        for &dim in self.dims() {
+            let (product, overflows) = bytes.overflowing_mul(dim);
+            (bytes, fits) = (product, fits & !overflows);
+        }
+        // An empty one must not be too large along its other axes either: that is looked at axis by axis.
+        if fits && bytes > 0 && bytes <= isize::MAX as usize {
+            return Ok(bytes);
+        }
+        self.check(op, elem_bytes).map(|count| count * elem_bytes)
+    }
+
     /// The same shape with the size of one axis replaced.
     #[doc(hidden)]
     pub fn with_dim(mut self, axis: usize, size: usize) -> Self {

@@ -21,6 +21,9 @@ use crate::cpu::{
 use crate::kernel::{BinaryOp, CmpOp, Domain, UnaryOp};
 use crate::{for_each_binary, for_each_unary};
 
+/// Numbers that are computed on the spot: rows, threads and vectors would cost more than they do.
+const SMALL: usize = 16;
+
 #[inline(never)]
 fn row1<A: Copy, D>(a: &[A], d: &mut [D], f: impl Fn(A) -> D) {
     simd(d.len(), || {
@@ -43,6 +46,16 @@ fn row2<A: Copy, B: Copy, D>(a: &[A], b: &[B], d: &mut [D], f: impl Fn(A, B) -> 
 
 #[inline(always)]
 pub(super) fn map<A: Element, D: Element>(src: In<'_, A>, dst: Out<'_, D>, f: impl Fn(A) -> D + Copy + Sync) {
+    if dst.layout.shape().elem_count() <= SMALL
+        && let Some(a) = src.dense()
+    {
+        let d = dst.dense();
+        let a = &a[..d.len()];
+        for i in 0..d.len() {
+            d[i] = f(a[i]);
+        }
+        return;
+    }
     rows_to(src, dst, &|a, d| row1(a, d, f));
 }
 
@@ -54,6 +67,7 @@ type Row3<'f, A, B, D> = dyn Fn(&[A], &[B], &mut [D]) + Sync + 'f;
 /// `row` from rows of `src` to rows of `dst`, which is dense.
 pub(super) fn rows_to<A: Element, D: Element>(src: In<'_, A>, dst: Out<'_, D>, row: &Row2<'_, A, D>) {
     match src.dense() {
+        Some(a) if a.len() < threads::ELEMENTS_MIN => row(a, dst.dense()),
         Some(a) => threads::split2(a, dst.dense(), row),
         None => walk::rows2(src, dst, false, row),
     }
@@ -66,6 +80,16 @@ fn zip<A: Element, B: Element, D: Element>(
     dst: Out<'_, D>,
     f: impl Fn(A, B) -> D + Copy + Sync,
 ) {
+    if dst.layout.shape().elem_count() <= SMALL
+        && let (Some(a), Some(b)) = (lhs.dense(), rhs.dense())
+    {
+        let d = dst.dense();
+        let (a, b) = (&a[..d.len()], &b[..d.len()]);
+        for i in 0..d.len() {
+            d[i] = f(a[i], b[i]);
+        }
+        return;
+    }
     rows_of_two(lhs, rhs, dst, &|a, b, d| row2(a, b, d, f));
 }
 
@@ -77,6 +101,7 @@ pub(super) fn rows_of_two<A: Element, B: Element, D: Element>(
     row: &Row3<'_, A, B, D>,
 ) {
     match (lhs.dense(), rhs.dense()) {
+        (Some(a), Some(b)) if a.len() < threads::ELEMENTS_MIN => row(a, b, dst.dense()),
         (Some(a), Some(b)) => threads::split3(a, b, dst.dense(), row),
         _ => walk::rows3(lhs, rhs, dst, row),
     }
