@@ -34,6 +34,7 @@ mod api {
         error::{Closer, Error, OutOfMemory, Result, Site, StaleArray},
         layout::Layout,
         leak::{LeakedArray, WorkspaceFull, WorkspaceState},
+        literal::NdLiteral,
         shape::{Axes, D, Dim, Dims, MAX_RANK, Shape, ShapeWithOneHole, SizeOrHole, ToUsize2},
         units::Bytes,
     };
@@ -71,7 +72,7 @@ mod api {
     pub use crate::ops::fourier as fft;
     pub use crate::ops::{
         checkpoint::checkpoint,
-        create::{NdLiteral, Place},
+        create::Place,
         custom::{
             CpuStorage, CudaStorage, CustomOp1, CustomOp2, CustomOp3, InplaceOp1, InplaceOp2, InplaceOp3, MetalStorage,
             Storage, StorageRef,
@@ -95,7 +96,7 @@ mod api {
     pub type TensorId = crate::Key;
 
     /// [`NdLiteral`] under candle's name.
-    pub use crate::ops::create::NdLiteral as NdArray;
+    pub use crate::base::literal::NdLiteral as NdArray;
 
     /// Errors, where candle has them.
     pub mod error {

@@ -9,9 +9,14 @@ const LAYERS: [&str; 7] = ["base", "device", "memory", "array", "ops", "io", "nn
 const FUNCTION_LINES_MAX: usize = 70;
 const FILE_LINES_MAX: usize = 800;
 
+/// The folder of the project: that of the tests lies in it.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder around the tests")
+}
+
 fn sources(folder: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut todo = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)];
+    let mut todo = vec![root().join(folder)];
     while let Some(path) = todo.pop() {
         if path.is_dir() {
             todo.extend(fs::read_dir(&path).expect("a folder").map(|entry| entry.expect("an entry").path()));
@@ -24,7 +29,7 @@ fn sources(folder: &str) -> Vec<PathBuf> {
 }
 
 fn relative(path: &Path) -> String {
-    path.strip_prefix(env!("CARGO_MANIFEST_DIR")).expect("inside").display().to_string()
+    path.strip_prefix(root()).expect("inside").display().to_string()
 }
 
 fn read(path: &Path) -> String {
@@ -84,7 +89,7 @@ fn with_unsafe() -> BTreeSet<String> {
 
 #[test]
 fn unsafe_code_lives_where_the_design_says() {
-    let design = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("design.md"));
+    let design = read(&root().join("design.md"));
     let section =
         design.split("## Where unsafe lives").nth(1).expect("the section").split("\n## ").next().expect("text");
     let listed: BTreeSet<String> = section
@@ -126,7 +131,7 @@ fn functions_fit_a_screen_and_files_a_sitting() {
 
 #[test]
 fn the_design_names_files_that_exist() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = root();
     let design = read(&root.join("design.md"));
     for word in design.split('`').filter(|word| word.ends_with(".rs") && word.contains('/') && !word.contains(' ')) {
         let exists = ["", "src/"].iter().any(|base| root.join(base).join(word).exists());

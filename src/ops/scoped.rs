@@ -142,7 +142,7 @@ impl<'ws> Scope<'ws> {
     /// # Errors
     /// As [`Proxy::new`].
     #[track_caller]
-    pub fn new_array<L: crate::ops::create::NdLiteral>(&self, data: L) -> Result<Scoped<'ws>> {
+    pub fn new_array<L: crate::base::literal::NdLiteral>(&self, data: L) -> Result<Scoped<'ws>> {
         self.branded(Proxy::new(data, self.cycle.device()))
     }
 

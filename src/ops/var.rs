@@ -7,12 +7,13 @@ use crate::array::autograd::{leaf, no_grad};
 use crate::base::{
     dtype::{DType, WithDType},
     error::{Error, Result},
+    literal::NdLiteral,
     shape::Shape,
 };
 use crate::memory::{proxy::Proxy, registry::Payload, workspace::Workspace};
 use crate::ops::{
     check,
-    create::{NdLiteral, Place},
+    create::Place,
     exec::{adopt_payload, call, named, pin},
 };
 

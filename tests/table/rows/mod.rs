@@ -42,7 +42,7 @@ macro_rules! typed {
         $crate::rows::typed!(
             $x, $t => $call;
             Bool bool, U8 u8, U16 u16, U32 u32, U64 u64, I8 i8, I16 i16, I32 i32, I64 i64,
-            F16 half::f16, BF16 half::bf16, F32 f32, F64 f64
+            F16 ndgc::f16, BF16 ndgc::bf16, F32 f32, F64 f64
         )
     };
     ($x:ident, $t:ident => $call:expr; $($dtype:ident $rust:ty),*) => {
@@ -51,7 +51,6 @@ macro_rules! typed {
                 type $t = $rust;
                 $call
             })*
-            other => panic!("typed! does not know {other}"),
         }
     };
 }

@@ -8,5 +8,6 @@ pub mod env;
 pub mod error;
 pub mod layout;
 pub mod leak;
+pub mod literal;
 pub mod shape;
 pub mod units;
