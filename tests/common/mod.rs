@@ -1,23 +1,28 @@
 //! What the test programs share: the lock, the cases (switch and device), and what is asked of a device after each.
 //!
 //! Switch, registry, queue and byte counts belong to the process, and cargo runs tests as threads of one: so every test
-//! that touches ndgc runs inside [`alone`] or [`each_case`].
+//! that touches ndgc runs inside [`alone`] or [`each_case`], or holds [`turn`].
 #![allow(dead_code)] // each program uses a part
 
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ndgc::{Device, SimConfig, gc};
 
-static LOCK: Mutex<()> = Mutex::new(());
+/// Waits until no other test of this program runs that waits here too, and until the guard falls keeps them waiting.
+#[must_use]
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    // A test that failed under the lock left nothing that the next one relies on.
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Runs `body` while no other test of this program runs, with the switch off at first and put back at the end.
 pub(crate) fn alone<R>(body: impl FnOnce() -> R) -> R {
-    // A test that failed under the lock left nothing that the next one relies on.
-    let _lock = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let _switch = gc::scoped(false);
     gc::collect();
     body()

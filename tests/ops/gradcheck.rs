@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 
 use ndgc::{DType, Device, Error, Result, Tensor, Var, Workspace, WorkspaceConfig, no_grad};
 
-use crate::gradients;
-use crate::reference::Host;
-use crate::support::{each, put, values};
+use crate::ops::gradients;
+use crate::ops::reference::Host;
+use crate::ops::support::{each, put, values};
 
 pub(crate) type Run = fn(&[Tensor]) -> Result<Tensor>;
 
@@ -112,7 +112,7 @@ fn check(case: &Case, device: &Device, (kind, when): (Loss, When), want: &[Vec<f
 /// Checks cases with every loss; the differences are computed once.
 pub(crate) fn check_all(cases: Vec<Case>) {
     let kinds = [Loss::Sum, Loss::Weighted, Loss::Turned];
-    let wanted = crate::support::alone(|| {
+    let wanted = crate::ops::support::alone(|| {
         let of = |case: &Case| kinds.map(|kind| differences(case, kind));
         cases.iter().map(of).collect::<Vec<_>>()
     });
@@ -222,10 +222,10 @@ fn every_differentiable_operation_in_the_sources_has_a_case() {
         gradients::indexing(),
         gradients::products(),
         gradients::compositions(),
-        crate::conv::gradients(),
-        crate::pool::gradients(),
-        crate::scan::gradients(),
-        crate::special::gradients(),
+        crate::ops::conv::gradients(),
+        crate::ops::pool::gradients(),
+        crate::ops::scan::gradients(),
+        crate::ops::special::gradients(),
     ];
     let covered: BTreeSet<String> = cases.iter().flatten().map(|case| case.name.to_owned()).collect();
     let found = differentiable();

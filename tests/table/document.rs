@@ -6,10 +6,10 @@ use std::fs;
 use ndgc::{DType, Device};
 
 use crate::common::alone;
-use crate::facts::{Facts, Samples, is_recorded, requests, taken};
-use crate::rows;
-use crate::sample::Owner;
-use crate::sources;
+use crate::table::facts::{Facts, Samples, is_recorded, requests, taken};
+use crate::table::rows;
+use crate::table::sample::Owner;
+use crate::table::sources;
 
 /// Compares a document with what it should say, or writes it if `BLESS` is set.
 pub(crate) fn compare(path: &str, wanted: &str) {

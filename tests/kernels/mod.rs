@@ -3,8 +3,6 @@
 //!
 //! Without that library (NVRTC) this does nothing, unless `NDGC_TEST_REQUIRE_NVRTC=1` asks for it; `.ci/kernels` fetches one.
 //! `NDGC_TEST_WRITE_REGISTERS=1` writes the table anew.
-#![allow(clippy::unwrap_used)] // a test ends with the first surprise
-#![cfg(feature = "cuda")]
 
 use std::fmt::Write;
 

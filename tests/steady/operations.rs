@@ -1,20 +1,11 @@
 //! After warm-up an operation on small tensors asks the heap for nothing: neither for the result, whose slot, storage
 //! and bytes are used again, nor on the way. A counting allocator looks at every call of the thread.
-#![allow(clippy::unwrap_used)] // a test ends with the first surprise
-
-use std::sync::{Mutex, PoisonError};
 
 use ndgc::nn::{Adam, Optimizer, SGD, SgdConfig};
 use ndgc::{DType, Device, NdManager, Result, Tensor, Var, gc};
 
-#[path = "common/counting.rs"]
-mod counting;
-
-#[global_allocator]
-static ALLOCATOR: counting::Counting = counting::Counting;
-
-/// The switch is the process's: one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
+use crate::common::turn;
+use crate::counting;
 
 /// Calls before counting. More than enough for every stock of slots, storages and blocks to be filled, and for the
 /// looks at other threads' lanes, which come every 64 calls.
@@ -163,7 +154,7 @@ fn assert_none(owner: &str, operands: &Operands) {
 
 #[test]
 fn operations_on_arrays_that_their_handles_own_ask_the_heap_for_nothing() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     for on in [false, true] {
         let _switch = gc::scoped(on);
         assert_none(if on { "handles, switch on" } else { "handles" }, &Operands::new(None));
@@ -172,7 +163,7 @@ fn operations_on_arrays_that_their_handles_own_ask_the_heap_for_nothing() {
 
 #[test]
 fn operations_on_arrays_of_a_manager_ask_the_heap_for_nothing_with_the_switch_on() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let _on = gc::scoped(true);
     let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
     let operands = Operands::new(Some(&manager));
@@ -185,7 +176,7 @@ fn operations_on_arrays_of_a_manager_ask_the_heap_for_nothing_with_the_switch_on
 
 #[test]
 fn a_chain_of_operations_that_replaces_its_value_asks_the_heap_for_nothing() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let _on = gc::scoped(true);
     let x = Operands::new(None);
     let mut value = x.a.clone();
@@ -198,7 +189,7 @@ fn a_chain_of_operations_that_replaces_its_value_asks_the_heap_for_nothing() {
 
 #[test]
 fn creation_asks_the_heap_for_nothing() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let _on = gc::scoped(true);
     let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
     let data = [1f32; 6];
@@ -219,7 +210,7 @@ fn creation_asks_the_heap_for_nothing() {
 
 #[test]
 fn the_steps_of_optimisers_ask_the_heap_for_nothing() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let x = Var::from_vec(vec![1f32, 2., 3.], 3, &Device::Cpu).unwrap();
     let grads = x.sqr().unwrap().backward().unwrap();
     let momentum = SgdConfig { rate: 0.01, momentum: 0.9, decay: 0.1 };
@@ -236,7 +227,7 @@ fn the_steps_of_optimisers_ask_the_heap_for_nothing() {
 /// What operations outside the tables ask for: each at most this often, so that it does not grow unseen.
 #[test]
 fn other_operations_ask_the_heap_for_no_more_than_they_do_today() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let x = Operands::new(None);
     let w = Var::from_tensor(&x.b).unwrap();
     let cases: [(&str, f64, &dyn Fn()); 11] = [

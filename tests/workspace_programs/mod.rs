@@ -3,12 +3,11 @@
 //!
 //! Each array has a pattern of its own, and every valid one is read back after each step: bytes that two arrays share,
 //! or that were used again too early, show. `PROPTEST_CASES` asks for more than the usual programs.
-#![allow(clippy::unwrap_used)] // a test ends with the first surprise
 
 mod model;
 mod readers;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use model::{Given, Model, Pool};
 use ndgc::{
@@ -16,6 +15,8 @@ use ndgc::{
     SpillPolicy, Workspace, WorkspaceConfig, destroy_all_workspaces_for_current_thread, gc,
 };
 use proptest::prelude::*;
+
+use crate::common::turn;
 
 /// The registry and its counts are the process's: one test at a time.
 struct Alone(#[allow(dead_code)] MutexGuard<'static, ()>);
@@ -28,12 +29,11 @@ impl Drop for Alone {
 }
 
 fn alone() -> Alone {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = turn();
     gc::off();
     Workspace::set_debug_mode(DebugMode::Disabled);
     gc::collect();
-    Alone(guard)
+    Alone(turn)
 }
 
 fn cases() -> ProptestConfig {

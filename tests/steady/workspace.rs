@@ -6,21 +6,12 @@
 //!
 //! The heap is counted by a counting allocator, pages by the system, and system calls by the kernel itself, which sends
 //! the thread a signal instead of making one (Linux on x86-64; elsewhere they are not looked at).
-#![allow(clippy::unwrap_used)] // a test ends with the first surprise
-
-use std::sync::{Mutex, PoisonError};
 
 use ndgc::nn::{self, Module, Optimizer, RNN, VarBuilder, VarMap, loss};
 use ndgc::{DType, Device, Result, SimConfig, Tensor, Workspace, WorkspaceConfig, gc};
 
-#[path = "common/counting.rs"]
-mod counting;
-
-#[global_allocator]
-static ALLOCATOR: counting::Counting = counting::Counting;
-
-/// Memory of the device and the switch are the process's: one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
+use crate::common::turn;
+use crate::counting;
 
 /// Steps until every stock is filled, the workspace has learned, and idle lanes were looked at.
 const WARM_UP: usize = 50;
@@ -136,7 +127,7 @@ fn faults() -> i64 {
 
 #[test]
 fn a_settled_step_asks_for_nothing_and_has_the_same_bytes_at_each_point() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     for (name, make) in MODELS {
         for on in [false, true] {
             let _switch = gc::scoped(on);
@@ -169,7 +160,7 @@ fn a_settled_step_asks_for_nothing_and_has_the_same_bytes_at_each_point() {
 
 #[test]
 fn a_settled_loop_gets_the_same_addresses_each_cycle() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let sim = Device::sim(SimConfig::default());
     for (device, id) in [(Device::Cpu, "REPLAY"), (sim, "REPLAY on sim")] {
         let data = Data::new(&device);
@@ -191,7 +182,7 @@ fn a_settled_loop_gets_the_same_addresses_each_cycle() {
 /// What the counter of the same addresses says is so: looked at by address.
 #[test]
 fn addresses_repeat_and_change_with_a_shape() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let addresses = |rows: usize| {
         let _cycle = Workspace::enter("ADDRESSES", &WorkspaceConfig::default()).unwrap();
         let x = Tensor::ones((rows, 40), DType::F32, &Device::Cpu).unwrap();
@@ -216,7 +207,7 @@ fn addresses_repeat_and_change_with_a_shape() {
 #[test]
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 fn a_settled_step_makes_no_system_call() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     assert!(
         matches!(calls::first_in(std::thread::yield_now), None | Some(Some(libc::SYS_sched_yield))),
         "a call is seen"
