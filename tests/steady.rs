@@ -17,3 +17,10 @@ mod workspace;
 
 #[global_allocator]
 static ALLOCATOR: counting::Counting = counting::Counting;
+
+/// Runs `body` on a thread of its own that ends before the next test begins: with two threads that know ndgc there are system
+/// calls for the other one's sake, and the thread of a test goes on for a while when the test is over.
+fn alone(body: impl FnOnce() + Send) {
+    let _turn = common::turn();
+    std::thread::scope(|scope| scope.spawn(body).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}

@@ -3,18 +3,17 @@
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::MutexGuard;
 
 use ndgc::{DType, Device, NdManager, Proxy, SimConfig, Var, gc, is_grad_enabled, no_grad, node_count};
 
-use crate::common::turn;
+use crate::common::{Turn, turn};
 
 /// The registry and its counts are the process's: one test at a time. At the end everything is as it was.
 struct Alone {
     live: u64,
     active: u64,
     nodes: u64,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 fn alone() -> Alone {

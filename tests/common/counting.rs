@@ -38,12 +38,10 @@ pub(crate) fn trace(requests: u32) {
     TRACED.set(requests);
 }
 
-fn given(bytes: usize) {
-    LIVE.fetch_sub(bytes, Relaxed);
-}
-
-fn taken(bytes: usize) {
-    PEAK.fetch_max(LIVE.fetch_add(bytes, Relaxed) + bytes, Relaxed);
+/// Notes that this thread asks for `bytes` bytes; they count as live until the request is refused, or they are given back.
+fn ask(bytes: usize) {
+    let live = LIVE.fetch_add(bytes, Relaxed).wrapping_add(bytes);
+    PEAK.fetch_max(live, Relaxed);
     // A thread that is ending has no counters any more.
     let _ = REQUESTS.try_with(|requests| requests.set(requests.get() + 1));
     let left = TRACED.try_with(|traced| traced.replace(0)).unwrap_or(0);
@@ -54,31 +52,46 @@ fn taken(bytes: usize) {
     }
 }
 
+fn give(bytes: usize) {
+    LIVE.fetch_sub(bytes, Relaxed);
+}
+
+/// What a request for `bytes` bytes was answered.
+fn answered(block: *mut u8, bytes: usize) -> *mut u8 {
+    if block.is_null() {
+        give(bytes);
+    }
+    block
+}
+
 // SAFETY: passes everything on to the system's allocator.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        taken(layout.size());
+        ask(layout.size());
         // SAFETY: the caller's promises are those of this function.
-        unsafe { System.alloc(layout) }
+        answered(unsafe { System.alloc(layout) }, layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        taken(layout.size());
+        ask(layout.size());
         // SAFETY: as above.
-        unsafe { System.alloc_zeroed(layout) }
+        answered(unsafe { System.alloc_zeroed(layout) }, layout.size())
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        given(layout.size());
+        give(layout.size());
         // SAFETY: as above; the block came from the system's allocator.
         unsafe { System.dealloc(ptr, layout) }
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        taken(new_size);
-        given(layout.size());
+        ask(new_size);
         // SAFETY: as above.
-        unsafe { System.realloc(ptr, layout, new_size) }
+        let block = answered(unsafe { System.realloc(ptr, layout, new_size) }, new_size);
+        if !block.is_null() {
+            give(layout.size());
+        }
+        block
     }
 }

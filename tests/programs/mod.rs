@@ -6,15 +6,13 @@
 mod model;
 mod together;
 
-use std::sync::MutexGuard;
-
 use ndgc::{Device, Error, gc};
 use proptest::prelude::*;
 
-use crate::common::turn;
+use crate::common::{Turn, turn};
 
 /// The registry and its counts are the process's: one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
+fn alone() -> Turn {
     let turn = turn();
     gc::off();
     gc::collect_orphans();

@@ -8,8 +8,7 @@
 use ndgc::nn::{self, Module, ModuleT, Optimizer, RNN, VarBuilder, VarMap, loss};
 use ndgc::{DType, Device, NdManager, Result, Tensor, gc, graph_report};
 
-use crate::common::turn;
-use crate::counting;
+use crate::{alone, counting};
 
 /// Steps before counting: every stock is filled, and idle lanes were looked at.
 const WARM_UP: usize = 20;
@@ -147,20 +146,22 @@ fn all_steps(owner: &str, manager: Option<&NdManager>) -> f64 {
 
 #[test]
 fn a_training_step_asks_the_heap_for_nothing() {
-    let _turn = turn();
-    let mut sum = 0.;
-    for on in [false, true] {
-        let _switch = gc::scoped(on);
-        sum += all_steps(if on { "handles, on" } else { "handles, off" }, None);
-    }
-    assert_eq!(sum, 0., "some step asks the heap for something");
+    alone(|| {
+        let mut sum = 0.;
+        for on in [false, true] {
+            let _switch = gc::scoped(on);
+            sum += all_steps(if on { "handles, on" } else { "handles, off" }, None);
+        }
+        assert_eq!(sum, 0., "some step asks the heap for something");
+    });
 }
 
 #[test]
 fn a_training_step_on_arrays_of_a_manager_asks_the_heap_for_nothing_with_the_switch_on() {
-    let _turn = turn();
-    let _on = gc::scoped(true);
-    let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
-    assert_eq!(all_steps("manager, on", Some(&manager)), 0., "some step asks the heap for something");
-    manager.close().unwrap();
+    alone(|| {
+        let _on = gc::scoped(true);
+        let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
+        assert_eq!(all_steps("manager, on", Some(&manager)), 0., "some step asks the heap for something");
+        manager.close().unwrap();
+    });
 }

@@ -126,7 +126,7 @@ pub(crate) fn operations() -> BTreeSet<String> {
 /// Every public name: functions, types, traits, macros, and what macros make.
 pub(crate) fn names() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for path in files("src") {
+    for path in ["src", "crates/kernels/src"].into_iter().flat_map(files) {
         found.extend(functions(&path).into_iter().map(|function| function.name));
         let mut in_trait = false;
         for line in fs::read_to_string(&path).unwrap().lines() {

@@ -7,33 +7,22 @@
 mod model;
 mod readers;
 
-use std::sync::MutexGuard;
-
 use model::{Given, Model, Pool};
 use ndgc::{
     AllocationPolicy, DebugMode, Device, Error, LearningPolicy, LocationPolicy, MirroringPolicy, ResetPolicy,
-    SpillPolicy, Workspace, WorkspaceConfig, destroy_all_workspaces_for_current_thread, gc,
+    SpillPolicy, Workspace, WorkspaceConfig, gc,
 };
 use proptest::prelude::*;
 
-use crate::common::turn;
+use crate::common::{Turn, turn};
 
 /// The registry and its counts are the process's: one test at a time.
-struct Alone(#[allow(dead_code)] MutexGuard<'static, ()>);
-
-impl Drop for Alone {
-    fn drop(&mut self) {
-        // Not when the test's thread ends: the next test counts bytes then. Open ones stay if the test failed.
-        let _ = destroy_all_workspaces_for_current_thread();
-    }
-}
-
-fn alone() -> Alone {
+fn alone() -> Turn {
     let turn = turn();
     gc::off();
     Workspace::set_debug_mode(DebugMode::Disabled);
     gc::collect();
-    Alone(turn)
+    turn
 }
 
 fn cases() -> ProptestConfig {

@@ -95,7 +95,7 @@ fn an_index_outside_is_an_error_and_nothing_is_written() {
         let mut ids = Array::of(DType::I64, &[2], &[0.0, bad]);
         let mut whole = Array::of(DType::F32, &[4, 3], &[1.0]);
         let mut rows = Array::of(DType::F32, &[2, 3], &[5.0]);
-        let outside = |result: crate::Result<()>| {
+        let outside = |result: crate::base::error::Result<()>| {
             assert!(matches!(result, Err(Error::IndexOutOfRange { index, dim: 4, .. }) if index == bad as i64));
         };
         outside(run(&Kernel::IndexAdd { dst: whole.view(), ids: ids.view(), src: rows.view(), axis: 0 }));
