@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo bench --bench cuda
-//! NDGC_BENCH_JSON=cuda.json cargo bench --bench cuda
+//! NDGC_BENCH_JSON=$PWD/cuda.json cargo bench --bench cuda
 //! ```
 //!
 //! `NDGC_BENCH_JSON` names a file for the medians, one object a line, written anew after each figure, so that a run that

@@ -1,19 +1,19 @@
 //! What belongs to a process: the environment, `fork`, the end of threads and of `main`.
 //!
 //! A test that needs a process of its own runs this executable again, with the part to play in `NDGC_TEST_CHILD`.
-#![allow(clippy::unwrap_used)] // a test ends with the first surprise
 
 use std::process::{Command, Output};
-use std::sync::{Mutex, PoisonError};
 
 use ndgc::{DType, Device, Error, NdManager, Proxy, gc};
+
+use crate::common::turn;
 
 const PART: &str = "NDGC_TEST_CHILD";
 
 /// Runs the part in a new process. `NDGC` and other variables are as given and else not set.
 fn play(part: &str, env: &[(&str, &str)]) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "the_part_of_a_child", "--nocapture", "--test-threads=1"]);
+    command.args(["--exact", "process::the_part_of_a_child", "--nocapture", "--test-threads=1"]);
     for name in ["NDGC", "NDGC_DEVICE", "NDGC_MAX_BYTES"] {
         command.env_remove(name);
     }
@@ -107,12 +107,9 @@ fn arrays_may_be_used_and_dropped_after_main() {
     assert!(err.contains("after main: 2 arrays before, 0 after"), "{err}");
 }
 
-/// The counts are the process's: one of the tests below at a time.
-static ALONE: Mutex<()> = Mutex::new(());
-
 #[test]
 fn the_orphans_of_a_finished_thread_go_with_the_next_call_of_another() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     gc::collect();
     let (live, active) = (gc::stats().live, Device::Cpu.memory().active);
     let mine = Proxy::zeros(4, DType::F32, &Device::Cpu).unwrap();
@@ -132,7 +129,7 @@ fn the_orphans_of_a_finished_thread_go_with_the_next_call_of_another() {
 
 #[test]
 fn more_threads_than_lanes_come_and_go() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     gc::collect();
     let (live, active) = (gc::stats().live, Device::Cpu.memory().active);
     for _ in 0..3 {

@@ -1,21 +1,15 @@
 //! Sixteen threads create, share, use, lend, close and drop arrays of managers that are closed meanwhile. At the end
 //! nothing is left, and no value was ever seen half written. On the host, and on devices whose work is submitted.
-#![allow(clippy::unwrap_used)] // a test ends with the first surprise
 
-#[path = "common/mod.rs"]
-mod common;
+use std::sync::Mutex;
 
-use std::sync::{Mutex, PoisonError};
-
-use common::Dice;
 use ndgc::{CycleLease, Device, Error, NdManager, Proxy, ResetPolicy, Tensor, Workspace, WorkspaceConfig, gc};
+
+use crate::common::{self, Dice, turn};
 
 const THREADS: u64 = 16;
 const ELEMENTS: usize = 64;
 const SHAPE: (usize, usize) = (8, 8);
-
-/// The registry and its counts are the process's: one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// What all threads reach.
 struct Shared {
@@ -145,7 +139,7 @@ fn soak(flip: bool) {
 }
 
 fn soak_on(device: &Device, flip: bool) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     gc::on();
     gc::collect();
     let start = (gc::stats(), device.memory().active);
@@ -284,7 +278,7 @@ impl Loops {
 
 #[test]
 fn workspaces_of_threads_that_come_and_go_are_read_by_all() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     for device in common::devices() {
         gc::on();
         gc::collect();

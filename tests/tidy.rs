@@ -4,14 +4,22 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The layers, lowest first. A file may use its own layer and those before it.
-const LAYERS: [&str; 7] = ["base", "device", "memory", "array", "ops", "io", "nn"];
+/// The layers of each crate, lowest first. A file may use its own layer and those before it.
+const LAYERS: [(&str, &[&str]); 2] = [
+    ("src", &["base", "device", "memory", "array", "ops", "io", "nn"]),
+    ("crates/kernels/src", &["base", "span", "kernel", "window", "along", "cpu"]),
+];
 const FUNCTION_LINES_MAX: usize = 70;
 const FILE_LINES_MAX: usize = 800;
 
+/// The folder of the project: that of the tests lies in it.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder around the tests")
+}
+
 fn sources(folder: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut todo = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)];
+    let mut todo = vec![root().join(folder)];
     while let Some(path) = todo.pop() {
         if path.is_dir() {
             todo.extend(fs::read_dir(&path).expect("a folder").map(|entry| entry.expect("an entry").path()));
@@ -24,37 +32,53 @@ fn sources(folder: &str) -> Vec<PathBuf> {
 }
 
 fn relative(path: &Path) -> String {
-    path.strip_prefix(env!("CARGO_MANIFEST_DIR")).expect("inside").display().to_string()
+    path.strip_prefix(root()).expect("inside").display().to_string()
 }
 
 fn read(path: &Path) -> String {
     fs::read_to_string(path).expect("a source file")
 }
 
-fn layer_of(path: &str) -> Option<usize> {
-    let folder = path.strip_prefix("src/")?.split('/').next()?;
-    LAYERS.iter().position(|layer| *layer == folder)
+/// A file of the library as design.md names it: `memory/gc.rs`, `kernels/span.rs`.
+fn in_design(path: &Path) -> String {
+    let name = relative(path);
+    match name.strip_prefix("crates/kernels/src/") {
+        Some(rest) => format!("kernels/{rest}"),
+        None => name.strip_prefix("src/").expect("a file of the library").to_owned(),
+    }
+}
+
+/// All files of the library.
+fn library() -> Vec<PathBuf> {
+    LAYERS.iter().flat_map(|(folder, _)| sources(folder)).collect()
 }
 
 #[test]
 fn no_layer_uses_one_above_it() {
+    let wrong: Vec<String> = LAYERS.iter().flat_map(|(folder, layers)| upward(folder, layers)).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Where a file of the folder uses a layer above its own.
+fn upward(folder: &str, layers: &[&str]) -> Vec<String> {
     let mut wrong = Vec::new();
-    for path in sources("src") {
+    for path in sources(folder) {
         let name = relative(&path);
-        let Some(own) = layer_of(&name) else { continue };
+        let first = name[folder.len() + 1..].split('/').next().expect("a name").trim_end_matches(".rs");
+        let Some(own) = layers.iter().position(|layer| *layer == first) else { continue };
         for (number, line) in read(&path).lines().enumerate() {
             let code = line.split("//").next().unwrap_or_default();
             for (at, _) in code.match_indices("crate::") {
                 let used: String =
                     code[at + 7..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
-                let Some(layer) = LAYERS.iter().position(|layer| *layer == used) else { continue };
+                let Some(layer) = layers.iter().position(|layer| *layer == used) else { continue };
                 if layer > own {
                     wrong.push(format!("{name}:{} uses {used}", number + 1));
                 }
             }
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    wrong
 }
 
 #[test]
@@ -69,7 +93,7 @@ fn networks_and_files_use_what_users_can_use() {
 
 /// Files with unsafe code, without comments, tests, and the words in names and attributes.
 fn with_unsafe() -> BTreeSet<String> {
-    sources("src")
+    library()
         .iter()
         .filter(|path| !relative(path).contains("tests"))
         .filter(|path| {
@@ -78,28 +102,24 @@ fn with_unsafe() -> BTreeSet<String> {
                 code.contains("unsafe {") || code.contains("unsafe impl") || code.contains("unsafe fn")
             })
         })
-        .map(|path| relative(path))
+        .map(|path| in_design(path))
         .collect()
 }
 
 #[test]
 fn unsafe_code_lives_where_the_design_says() {
-    let design = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("design.md"));
+    let design = read(&root().join("design.md"));
     let section =
         design.split("## Where unsafe lives").nth(1).expect("the section").split("\n## ").next().expect("text");
-    let listed: BTreeSet<String> = section
-        .split('`')
-        .filter(|word| word.ends_with(".rs") && word.contains('/'))
-        .map(|word| format!("src/{word}"))
-        .collect();
+    let listed: BTreeSet<String> =
+        section.split('`').filter(|word| word.ends_with(".rs") && word.contains('/')).map(str::to_owned).collect();
     assert_eq!(with_unsafe(), listed, "left: found in the sources; right: listed in design.md");
 }
 
 #[test]
 fn functions_fit_a_screen_and_files_a_sitting() {
     let mut wrong = Vec::new();
-    for path in sources("src").into_iter().chain(sources("tests")).chain(sources("examples")).chain(sources("benches"))
-    {
+    for path in ["src", "crates", "tests", "examples", "benches"].into_iter().flat_map(sources) {
         let (name, text) = (relative(&path), read(&path));
         let lines: Vec<&str> = text.lines().collect();
         if lines.len() > FILE_LINES_MAX {
@@ -126,17 +146,18 @@ fn functions_fit_a_screen_and_files_a_sitting() {
 
 #[test]
 fn the_design_names_files_that_exist() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = root();
     let design = read(&root.join("design.md"));
     for word in design.split('`').filter(|word| word.ends_with(".rs") && word.contains('/') && !word.contains(' ')) {
-        let exists = ["", "src/"].iter().any(|base| root.join(base).join(word).exists());
-        assert!(exists, "design.md names {word}");
+        let in_crate = word.strip_prefix("kernels/").map(|rest| format!("crates/kernels/src/{rest}"));
+        let names = [Some(word.to_owned()), Some(format!("src/{word}")), in_crate];
+        assert!(names.iter().flatten().any(|name| root.join(name).exists()), "design.md names {word}");
     }
 }
 
 #[test]
 fn every_file_of_the_library_says_what_it_is() {
-    for path in sources("src") {
+    for path in library() {
         let text = read(&path);
         assert!(text.starts_with("//!") || text.starts_with("#![doc"), "{} begins without docs", relative(&path));
     }

@@ -1,27 +1,26 @@
 //! Panics wherever user code runs between operations, and drops where little works any more: nothing is lost, and the
 //! library is usable after.
-#![allow(clippy::unwrap_used)] // a test ends with the first surprise
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ndgc::{DType, Device, NdManager, Proxy, SimConfig, Var, gc, is_grad_enabled, no_grad, node_count};
+
+use crate::common::{Turn, turn};
 
 /// The registry and its counts are the process's: one test at a time. At the end everything is as it was.
 struct Alone {
     live: u64,
     active: u64,
     nodes: u64,
-    _lock: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 fn alone() -> Alone {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let lock = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = turn();
     gc::off();
     gc::collect();
-    Alone { live: gc::stats().live, active: Device::Cpu.memory().active, nodes: node_count(), _lock: lock }
+    Alone { live: gc::stats().live, active: Device::Cpu.memory().active, nodes: node_count(), _turn: turn }
 }
 
 impl Alone {

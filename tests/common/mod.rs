@@ -1,23 +1,39 @@
 //! What the test programs share: the lock, the cases (switch and device), and what is asked of a device after each.
 //!
 //! Switch, registry, queue and byte counts belong to the process, and cargo runs tests as threads of one: so every test
-//! that touches ndgc runs inside [`alone`] or [`each_case`].
+//! that touches ndgc runs inside [`alone`] or [`each_case`], or holds [`turn`].
 #![allow(dead_code)] // each program uses a part
 
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Mutex, PoisonError};
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ndgc::{Device, SimConfig, gc};
+use ndgc::{Device, SimConfig, destroy_all_workspaces_for_current_thread, gc};
 
-static LOCK: Mutex<()> = Mutex::new(());
+/// Keeps other tests waiting.
+#[must_use]
+pub(crate) struct Turn(#[allow(unused)] MutexGuard<'static, ()>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // Not when the test's thread ends: the next test counts bytes then. Open ones stay if the test failed.
+        let _ = destroy_all_workspaces_for_current_thread();
+    }
+}
+
+/// Waits until no other test of this program runs that waits here too, and until the guard falls keeps them waiting.
+pub(crate) fn turn() -> Turn {
+    static LOCK: Mutex<()> = Mutex::new(());
+    // A test that failed under the lock left nothing that the next one relies on.
+    Turn(LOCK.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 /// Runs `body` while no other test of this program runs, with the switch off at first and put back at the end.
 pub(crate) fn alone<R>(body: impl FnOnce() -> R) -> R {
-    // A test that failed under the lock left nothing that the next one relies on.
-    let _lock = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let _switch = gc::scoped(false);
     gc::collect();
     body()
@@ -77,4 +93,28 @@ impl Dice {
         self.0 ^= self.0 << 17;
         (self.0 >> 11) as usize % n
     }
+}
+
+/// Set in processes that a test started to run itself again.
+const CHILD: &str = "NDGC_TEST_CHILD";
+
+/// Whether this process was started by [`in_child`].
+pub(crate) fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+/// Runs one test of this binary again in a process of its own, with these variables set and no other of ndgc's.
+pub(crate) fn in_child(test: &str, variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, "1");
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("NDGC") && name != CHILD) {
+            command.env_remove(name);
+        }
+    }
+    let output = command.envs(variables.iter().copied()).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{test} with {variables:?} failed in its own process:\n{out}\n{err}");
+    assert!(out.contains("1 passed"), "{test} names a test that exists:\n{out}");
+    output
 }

@@ -3,7 +3,7 @@
 use ndgc::nn::{self, Adam, AdamConfig, Mlp, Module, Optimizer, SGD, SgdConfig};
 use ndgc::{DType, Device, Generator, Graph, Result, SimConfig, Tensor};
 
-use crate::support::{alone, both, finish, sim, values, vector};
+use crate::device::support::{alone, both, finish, sim, values, vector};
 
 const ROWS: usize = 8;
 const REPLAYS: usize = 20;

@@ -2,7 +2,7 @@
 
 use ndgc::{Device, Graph, SimConfig, Tensor, Violation, gc};
 
-use crate::support::{alone, both, sim, values, vector};
+use crate::device::support::{alone, both, sim, values, vector};
 
 /// A section with an array that goes on the way, and one that stays.
 fn captured(x: &Tensor, device: &Device) -> (Graph, Tensor) {

@@ -2,7 +2,7 @@
 
 use ndgc::{DType, Device, SimConfig, Tensor, gc};
 
-use crate::support::{alone, finish, sim, values, vector};
+use crate::device::support::{alone, finish, sim, values, vector};
 
 fn device(segment_bytes: usize, memory_bytes: u64) -> Device {
     Device::sim(SimConfig { segment_bytes, memory_bytes, ..SimConfig::default() })

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use ndgc::nn::{self, Adam, Mlp, Module, Optimizer};
 use ndgc::{DType, Device, Error, Generator, Result, SimConfig, Tensor};
 
-use crate::support::{alone, both, finish, sim, values, vector};
+use crate::device::support::{alone, both, finish, sim, values, vector};
 
 /// The error of a section, as text; afterwards the device has to capture and run as ever.
 fn refused<R>(device: &Device, section: impl FnOnce() -> Result<R>) -> String {
@@ -182,6 +182,7 @@ fn errors_and_panics_of_the_section_end_the_capture() {
 
 #[test]
 fn the_host_has_no_graphs() {
+    let _turn = crate::common::turn();
     let line = line!() + 1;
     let error = Device::Cpu.capture(|| Ok(())).unwrap_err();
     assert!(matches!(error, Error::Capture { .. }));

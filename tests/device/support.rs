@@ -1,8 +1,8 @@
-//! What the tests share: the lock, devices in both forms of memory, and what has to hold when a test is over.
-
-use std::sync::{Mutex, PoisonError};
+//! What the tests share: devices in both forms of memory, and what has to hold when a test is over.
 
 use ndgc::{Device, Sim, SimConfig, Tensor, gc};
+
+pub(crate) use crate::common::alone;
 
 /// Runs `body` on a simulated device whose blocks are the driver's, and on one that carves them out of segments; asks
 /// of each that the checker found nothing, and that all bytes come back to the driver.
@@ -15,13 +15,6 @@ pub(crate) fn both(body: impl Fn(&Device)) {
             finish(&device);
         }
     });
-}
-
-/// Runs `body` while no other test of this binary runs: dead arrays wait in queues of the process.
-pub(crate) fn alone(body: impl FnOnce()) {
-    static LOCK: Mutex<()> = Mutex::new(());
-    let _lock = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
-    body();
 }
 
 /// Everything is dropped: the checker found nothing, and the driver gets all bytes back.

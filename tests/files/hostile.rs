@@ -5,11 +5,11 @@
 
 use ndgc::{Device, Result, gc, safetensors};
 
-use crate::allocations::peak;
 use crate::common::alone;
-use crate::fixtures::*;
-use crate::pickles::{CHECKPOINT, MODEL};
-use crate::read::{self, Read};
+use crate::counting::peak;
+use crate::files::fixtures::*;
+use crate::files::pickles::{CHECKPOINT, MODEL};
+use crate::files::read::{self, Read};
 
 const CHANGES: usize = 20_000;
 const PEAK_BYTES_MAX: usize = 64 << 20;

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use ndgc::{DType, Device, Error, Tensor, WithDType, bf16, ndar, npy, npz, safetensors};
 
-use crate::common::each_case;
-use crate::fixtures::*;
-use crate::support::{Folder, assert_same, six, why, with};
+use crate::common::{each_case, turn};
+use crate::files::fixtures::*;
+use crate::files::support::{Folder, assert_same, six, why, with};
 
 fn of<T: WithDType>(data: &[T], dims: &[usize]) -> Tensor {
     Tensor::from_slice(data, dims, &Device::Cpu).unwrap()
@@ -66,6 +66,7 @@ fn dtypes_that_ndgc_does_not_have_are_named() {
 
 #[test]
 fn an_array_that_a_format_has_no_dtype_for_is_refused_before_a_file_is_made() {
+    let _turn = turn();
     let folder = Folder::new();
     let path = folder.file("a.npy");
     let array = of(&[bf16::ONE], &[1]);

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use ndgc::nn::VarBuilder;
 use ndgc::{DType, Device, Error, Result, Tensor, gc, pickle, safetensors};
 
-use crate::common::{alone, each_case};
-use crate::support::Folder;
+use crate::common::{alone, each_case, turn};
+use crate::files::support::Folder;
 
 pub(crate) const MODEL: &[u8] = include_bytes!("model.pth");
 pub(crate) const CHECKPOINT: &[u8] = include_bytes!("checkpoint.pth");
@@ -87,6 +87,7 @@ fn archive(program: &[u8]) -> Vec<u8> {
 
 #[test]
 fn programs_that_want_more_than_weights_are_refused() {
+    let _turn = turn();
     let refused = |program: &[u8], why: &str| {
         let error = pickle::decode(&archive(program), None, &Device::Cpu).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");

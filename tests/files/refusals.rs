@@ -2,24 +2,23 @@
 
 use ndgc::{Device, ndar, npy, npz, safetensors};
 
-use crate::common::alone;
-use crate::fixtures::{ND_LIST, NDAR_3, NPY_F32, NPY_F64, NPZ_DEFLATED, NPZ_STORED};
-use crate::support::{six, why, with};
+use crate::common::turn;
+use crate::files::fixtures::{ND_LIST, NDAR_3, NPY_F32, NPY_F64, NPZ_DEFLATED, NPZ_STORED};
+use crate::files::support::{six, why, with};
 use ndgc::DType;
 
 /// Asserts what the error says of each file.
 #[track_caller]
 fn refused<T>(read: impl Fn(&[u8]) -> ndgc::Result<T>, cases: &[(Vec<u8>, &str)]) {
-    alone(|| {
-        for (bytes, want) in cases {
-            let text = why(read(bytes));
-            assert!(text.starts_with("buffer: at byte ") && text.contains(want), "{text}: no word of: {want}");
-        }
-    });
+    for (bytes, want) in cases {
+        let text = why(read(bytes));
+        assert!(text.starts_with("buffer: at byte ") && text.contains(want), "{text}: no word of: {want}");
+    }
 }
 
 #[test]
 fn npy() {
+    let _turn = turn();
     let header = |text: &str| {
         let mut bytes = b"\x93NUMPY\x01\0".to_vec();
         bytes.extend_from_slice(&(text.len() as u16).to_le_bytes());
@@ -59,6 +58,7 @@ fn npy() {
 
 #[test]
 fn npz() {
+    let _turn = turn();
     let pair = npz::encode(&[("a", six(DType::F32)), ("b", six(DType::F32))]).unwrap();
     let is_b = |i: usize| pair[i..].starts_with(b"b.npy");
     let twice = (0..pair.len()).map(|i| if is_b(i) { b'a' } else { pair[i] }).collect();
@@ -101,6 +101,7 @@ fn npz() {
 
 #[test]
 fn safetensors() {
+    let _turn = turn();
     let file = |header: &str, data: usize| {
         let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
         bytes.extend_from_slice(header.as_bytes());
@@ -145,6 +146,7 @@ fn safetensors() {
 
 #[test]
 fn ndar() {
+    let _turn = turn();
     let list = |count: i32| [&count.to_be_bytes()[..], &[0; 50]].concat();
     refused(
         |bytes| ndar::decode_list(bytes, &Device::Cpu),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ndgc::{DType, NdManager, Tensor, ndar, npy, npz, safetensors};
 
 use crate::common::each_case;
-use crate::support::{Folder, assert_same, forms};
+use crate::files::support::{Folder, assert_same, forms};
 
 /// The dtypes that NumPy has.
 fn numpy() -> impl Iterator<Item = DType> {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ndgc::{Error, NdManager, Tensor, npz, safetensors};
 
 use crate::common::{alone, each_case};
-use crate::support::{Folder, assert_same, six, why};
+use crate::files::support::{Folder, assert_same, six, why};
 use ndgc::{DType, Device};
 
 #[test]

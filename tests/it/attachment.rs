@@ -2,7 +2,7 @@
 
 use ndgc::{CmpOp, DType, Device, Error, SimConfig, Tensor, gc};
 
-use crate::support::{Operation, base, block, both, live_bytes, matrix, owned_by, values, vector};
+use crate::it::support::{Operation, base, block, both, live_bytes, matrix, owned_by, values, vector};
 
 /// Every kind of operation on two 2 x 2 matrices of floats.
 const OPERATIONS: &[Operation] = &[

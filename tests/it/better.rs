@@ -7,8 +7,8 @@ use std::thread;
 
 use ndgc::{Closer, DType, Device, Error, NdManager, Result, SimConfig, StaleArray, Tensor, Var, gc};
 
-use crate::defects::SELF_RETURNING;
-use crate::support::{alone, base, block, both, live_bytes, matrix, owned_by, switched, values, vector};
+use crate::it::defects::SELF_RETURNING;
+use crate::it::support::{alone, base, block, both, live_bytes, matrix, owned_by, switched, values, vector};
 
 /// Arrays that one call reclaims at most: the bound that design.md states.
 const BATCH: usize = 256;

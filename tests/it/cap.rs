@@ -2,7 +2,7 @@
 
 use ndgc::{DType, Error};
 
-use crate::support::{base, block, both, live_bytes, matrix, owned_by, values, vector};
+use crate::it::support::{base, block, both, live_bytes, matrix, owned_by, values, vector};
 
 #[test]
 fn b15_a_capped_manager_makes_no_array() {

@@ -2,7 +2,7 @@
 
 use ndgc::{DType, Device, Error, Result, Tensor};
 
-use crate::support::{alone, base, block, both, live_bytes, mask, matrix, owned_by, values, vector};
+use crate::it::support::{alone, base, block, both, live_bytes, mask, matrix, owned_by, values, vector};
 
 #[test]
 fn d33_closing_an_array_twice_is_harmless_and_the_managers_count_falls_once() {

@@ -6,7 +6,7 @@ use std::thread;
 
 use ndgc::{DType, Device, Error, Generator, NdManager, Result, SimConfig, Tensor, Var, gc};
 
-use crate::support::{
+use crate::it::support::{
     Operation, alone, base, block, both, devices, live_bytes, matrix, owned_by, switched, text, values, vector,
 };
 

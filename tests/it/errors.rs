@@ -4,7 +4,7 @@
 use ndgc::nn::{Mlp, Optimizer, SGD};
 use ndgc::{DType, Device, Error, Generator, NdManager, OutOfMemory, SimConfig, Tensor, Var, gc};
 
-use crate::support::{alone, base, block, both, in_child, is_child, mask, matrix, text, vector};
+use crate::it::support::{alone, base, block, both, in_child, is_child, mask, matrix, text, vector};
 
 #[test]
 fn errors_of_shapes_say_what_does_not_fit_and_what_would() {
@@ -295,7 +295,7 @@ fn errors_of_the_environment_name_the_variable_and_what_it_may_be() {
         println!("{}", text(Device::from_env()));
         return;
     }
-    let test = "errors::errors_of_the_environment_name_the_variable_and_what_it_may_be";
+    let test = "it::errors::errors_of_the_environment_name_the_variable_and_what_it_may_be";
     let output = in_child(test, &[("NDGC", "maybe"), ("NDGC_DEVICE", "abacus")]);
     let out = String::from_utf8(output.stdout).unwrap();
     // The first line begins with the test's name.
@@ -315,7 +315,7 @@ fn errors_of_the_environment_name_the_variable_and_what_it_may_be() {
 #[allow(unsafe_code, reason = "there is no safe fork")]
 fn errors_in_a_forked_process_say_so_and_its_parent_goes_on() {
     if !is_child() {
-        in_child("errors::errors_in_a_forked_process_say_so_and_its_parent_goes_on", &[("NDGC", "on")]);
+        in_child("it::errors::errors_in_a_forked_process_say_so_and_its_parent_goes_on", &[("NDGC", "on")]);
         return;
     }
     let array = Tensor::ones(2, DType::F32, &Device::Cpu).unwrap();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ndgc::nn::{Adam, Mlp, Module, Optimizer};
 use ndgc::{DType, Device, Generator, NdManager, Result, Tensor, Var, gc, no_grad};
 
-use crate::support::{alone, base, block, both, live_bytes, switched};
+use crate::it::support::{alone, base, block, both, live_bytes, switched};
 
 /// What a program holds at one of its points: arrays of its manager, arrays of the process, bytes of the device.
 type Held = (usize, u64, u64);

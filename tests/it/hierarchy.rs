@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ndgc::{DType, Device, Error, NdManager, SimConfig, gc};
 
-use crate::support::{alone, base, block, both, live_bytes, mask, matrix, owned_by, vector};
+use crate::it::support::{alone, base, block, both, live_bytes, mask, matrix, owned_by, vector};
 
 #[test]
 fn a01_a_base_manager_is_an_open_child_of_the_system_manager() {

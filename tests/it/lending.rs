@@ -2,7 +2,7 @@
 
 use ndgc::{DType, NdManager, Tensor, gc};
 
-use crate::support::{base, block, both, live_bytes, orders, owned_by, switched, values, vector};
+use crate::it::support::{base, block, both, live_bytes, orders, owned_by, switched, values, vector};
 
 #[test]
 fn c25_a_lent_array_is_the_borrowers_until_it_closes_and_then_the_lenders() {

@@ -2,7 +2,7 @@
 
 use ndgc::{DType, Device, NdManager, Tensor, gc};
 
-use crate::support::{base, block, both, in_child, is_child, live_bytes, owned_by, switched, values, vector};
+use crate::it::support::{base, block, both, in_child, is_child, live_bytes, owned_by, switched, values, vector};
 
 /// `a`, `b` and `c = a + b`, as in the pull request's demonstration.
 fn three(manager: &NdManager) -> [Tensor; 3] {
@@ -23,7 +23,7 @@ fn f50_the_switch_is_off_unless_the_environment_says_on_and_off_queues_nothing()
         println!("on {before}, waiting {waiting}, arrays {}, {:?}", manager.array_count(), gc::stats().kept);
         return;
     }
-    let test = "reclaim::f50_the_switch_is_off_unless_the_environment_says_on_and_off_queues_nothing";
+    let test = "it::reclaim::f50_the_switch_is_off_unless_the_environment_says_on_and_off_queues_nothing";
     let says = |variables: &[(&str, &str)], line: &str| {
         let out = String::from_utf8(in_child(test, variables).stdout).unwrap();
         assert!(out.contains(line), "{variables:?}: {out}");

@@ -8,7 +8,7 @@ use std::thread;
 
 use ndgc::{Device, Error, SimConfig, Tensor};
 
-use crate::support::{base, block, both, owned_by, values, vector};
+use crate::it::support::{base, block, both, owned_by, values, vector};
 
 #[test]
 fn e43_arrays_end_with_the_innermost_scope_that_they_belong_to() {

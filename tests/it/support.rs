@@ -1,14 +1,9 @@
 //! What the tests share: small arrays, masked error texts, child processes. Every test runs inside [`alone`] or
 //! [`both`].
 
-use std::process::{Command, Output};
-
 use ndgc::{DType, Device, NdManager, Result, Tensor, gc};
 
-pub(crate) use crate::common::{alone, devices, each_case};
-
-/// Set in processes that a test started to run itself again.
-const CHILD: &str = "NDGC_TEST_CHILD";
+pub(crate) use crate::common::{alone, devices, each_case, in_child, is_child};
 
 /// An operation on two arrays, with a name for messages.
 pub(crate) type Operation = (&'static str, fn(&Tensor, &Tensor) -> Result<Tensor>);
@@ -100,27 +95,6 @@ fn mask_of(word: &str) -> Option<&'static str> {
     ]
     .into_iter()
     .find_map(|(is, mask)| is.then_some(mask))
-}
-
-/// Whether this process was started by [`in_child`].
-pub(crate) fn is_child() -> bool {
-    std::env::var_os(CHILD).is_some()
-}
-
-/// Runs one test of this binary again in a process of its own, with these variables set and no other of ndgc's.
-pub(crate) fn in_child(test: &str, variables: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, "1");
-    for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(|name| name.starts_with("NDGC") && name != CHILD) {
-            command.env_remove(name);
-        }
-    }
-    let output = command.envs(variables.iter().copied()).output().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{test} with {variables:?} failed in its own process:\n{out}\n{err}");
-    assert!(out.contains("1 passed"), "{test} names a test that exists:\n{out}");
-    output
 }
 
 /// Every order of `0..n`.

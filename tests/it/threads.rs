@@ -5,7 +5,7 @@ use std::thread;
 
 use ndgc::{DType, Error, NdManager, Tensor, Var, gc};
 
-use crate::support::{base, block, both, owned_by, switched, values, vector};
+use crate::it::support::{base, block, both, owned_by, switched, values, vector};
 
 const ROUNDS: usize = if cfg!(miri) { 5 } else { 400 };
 

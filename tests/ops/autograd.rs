@@ -6,7 +6,7 @@ use ndgc::{
     DType, Device, Error, Generator, NdManager, SimConfig, Tensor, Var, gc, is_grad_enabled, no_grad, node_count,
 };
 
-use crate::support::{alone, check, devices, each, error, f64s, values};
+use crate::ops::support::{alone, check, devices, each, error, f64s, values};
 
 fn var(device: &Device, data: &[f64]) -> Var {
     Var::from_vec(data.to_vec(), data.len(), device).unwrap()

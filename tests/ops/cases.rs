@@ -3,8 +3,8 @@
 
 use ndgc::{CmpOp, DType, Device, Error, Result, Tensor};
 
-use crate::reference::{Host, Native, wider};
-use crate::support::{Operand, assert_same, each, error, forms, put, shapes};
+use crate::ops::reference::{Host, Native, wider};
+use crate::ops::support::{Operand, assert_same, each, error, forms, put, shapes};
 
 type Run = fn(&[&Tensor]) -> Result<Tensor>;
 
@@ -171,7 +171,22 @@ pub(crate) use for_types;
 /// Runs a generic body for each dtype that computes.
 macro_rules! for_numbers {
     ($device:expr, $body:ident) => {
-        $crate::cases::for_types!($device, $body, u8, u16, u32, u64, i8, i16, i32, i64, ndgc::f16, ndgc::bf16, f32, f64)
+        $crate::ops::cases::for_types!(
+            $device,
+            $body,
+            u8,
+            u16,
+            u32,
+            u64,
+            i8,
+            i16,
+            i32,
+            i64,
+            ndgc::f16,
+            ndgc::bf16,
+            f32,
+            f64
+        )
     };
 }
 pub(crate) use for_numbers;
@@ -179,7 +194,7 @@ pub(crate) use for_numbers;
 /// Runs a generic body for each dtype of floats.
 macro_rules! for_floats {
     ($device:expr, $body:ident) => {
-        $crate::cases::for_types!($device, $body, ndgc::f16, ndgc::bf16, f32, f64)
+        $crate::ops::cases::for_types!($device, $body, ndgc::f16, ndgc::bf16, f32, f64)
     };
 }
 pub(crate) use for_floats;
@@ -292,13 +307,13 @@ fn operations_of_floats_refuse_integers_by_name_and_make_nothing() {
     each(|device| {
         for dtype in DType::ALL.into_iter().filter(|dtype| !dtype.is_float()) {
             let a = Tensor::ones((3, 3), dtype, device).unwrap();
-            let before = crate::support::active(device);
+            let before = crate::ops::support::active(device);
             for (name, run) in refused {
                 match error(run(&[&a])) {
                     Error::UnsupportedDType { op, dtype: found, .. } => assert_eq!((op, found), (name, dtype)),
                     other => panic!("{name} of {dtype}: {other}"),
                 }
-                assert_eq!(crate::support::active(device), before, "{name} allocated");
+                assert_eq!(crate::ops::support::active(device), before, "{name} allocated");
             }
             for (name, run) in [("exp_", Tensor::exp_ as fn(&Tensor) -> _), ("sigmoid_", Tensor::sigmoid_)] {
                 assert!(matches!(error(run(&a)), Error::UnsupportedDType { op, .. } if op == name));

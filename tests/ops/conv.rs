@@ -3,9 +3,9 @@
 
 use ndgc::{DType, Device, Error, Result, Tensor, Var};
 
-use crate::gradcheck::{Case, Run, check_all};
-use crate::reference::{Host, Native, indices};
-use crate::support::{alone, assert_same, each, error, put, values};
+use crate::ops::gradcheck::{Case, Run, check_all};
+use crate::ops::reference::{Host, Native, indices};
+use crate::ops::support::{alone, assert_same, each, error, put, values};
 
 /// A convolution: shapes of image and kernels, and the numbers.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use ndgc::{DType, Device, NdManager, Tensor, Var};
 
-use crate::support::{alone, each};
+use crate::ops::support::{alone, each};
 
 /// The text without the last line, which names shape, dtype and device.
 fn body(array: &Tensor) -> String {

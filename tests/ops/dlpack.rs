@@ -13,7 +13,7 @@ use std::thread;
 use ndgc::dlpack::{DLDataType, DLDevice, DLManagedTensorVersioned, DLPackVersion, DLTensor, DlPack, Managed};
 use ndgc::{DType, Device, Error, NdManager, Tensor, Var, gc};
 
-use crate::support::{active, each, error, values};
+use crate::ops::support::{active, each, error, values};
 
 /// What the producer keeps for an array that it gave away.
 struct Given {

@@ -3,7 +3,7 @@
 use ndgc::nn::optim::{AdamW, Optimizer, ParamsAdamW};
 use ndgc::{DType, Device, Error, Tensor, Var, WithDType, bf16, f16};
 
-use crate::support::{alone, devices, each, error, values};
+use crate::ops::support::{alone, devices, each, error, values};
 
 /// Runs a macro with every dtype's name and Rust type.
 macro_rules! with_all {

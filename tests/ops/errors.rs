@@ -2,7 +2,7 @@
 
 use ndgc::{DType, Device, Error, Result, SimConfig, Tensor, gc};
 
-use crate::support::{active, alone, check, each, error};
+use crate::ops::support::{active, alone, check, each, error};
 
 type Binary = fn(&Tensor, &Tensor) -> Result<Tensor>;
 

@@ -3,9 +3,9 @@
 use ndgc::linalg::{cholesky, det, eigh, inverse, lu, qr, solve, svd};
 use ndgc::{D, DType, Device, Error, NdManager, Result, Tensor};
 
-use crate::gradcheck::{Case, check_all};
-use crate::reference::Host;
-use crate::support::{each, error, put, values};
+use crate::ops::gradcheck::{Case, check_all};
+use crate::ops::reference::Host;
+use crate::ops::support::{each, error, put, values};
 
 /// Matrices of these dims that are far from singular if square.
 fn matrices(dims: &[usize], seed: u64) -> Host<f64> {

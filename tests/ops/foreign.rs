@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ndgc::{DType, Error, Tensor, Var, gc};
 
-use crate::support::{active, each, error, values};
+use crate::ops::support::{active, each, error, values};
 
 /// Bytes aligned to 8 that count how often they were dropped.
 struct Kept {

@@ -5,9 +5,9 @@ use std::f64::consts::TAU;
 use ndgc::fft::{Complex, fft, fft2, hann_window, ifft, ifft2, irfft, rfft, stft};
 use ndgc::{D, DType, Error, Result, Tensor};
 
-use crate::gradcheck::{Case, check_all};
-use crate::reference::Host;
-use crate::support::{each, error, put, values};
+use crate::ops::gradcheck::{Case, check_all};
+use crate::ops::reference::Host;
+use crate::ops::support::{each, error, put, values};
 
 /// The transform of a line by its definition: `n` numbers, zeros behind those that are there.
 fn naive(re: &[f64], im: &[f64], n: usize) -> (Vec<f64>, Vec<f64>) {

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 
 use ndgc::{DType, Device, Error, Result, Tensor, Var, Workspace, WorkspaceConfig, no_grad};
 
-use crate::gradients;
-use crate::reference::Host;
-use crate::support::{each, put, values};
+use crate::ops::gradients;
+use crate::ops::reference::Host;
+use crate::ops::support::{each, put, values};
 
 pub(crate) type Run = fn(&[Tensor]) -> Result<Tensor>;
 
@@ -112,7 +112,7 @@ fn check(case: &Case, device: &Device, (kind, when): (Loss, When), want: &[Vec<f
 /// Checks cases with every loss; the differences are computed once.
 pub(crate) fn check_all(cases: Vec<Case>) {
     let kinds = [Loss::Sum, Loss::Weighted, Loss::Turned];
-    let wanted = crate::support::alone(|| {
+    let wanted = crate::ops::support::alone(|| {
         let of = |case: &Case| kinds.map(|kind| differences(case, kind));
         cases.iter().map(of).collect::<Vec<_>>()
     });
@@ -222,11 +222,11 @@ fn every_differentiable_operation_in_the_sources_has_a_case() {
         gradients::indexing(),
         gradients::products(),
         gradients::compositions(),
-        crate::conv::gradients(),
-        crate::pool::gradients(),
-        crate::scan::gradients(),
-        crate::special::gradients(),
-        crate::gradcheck_more::functions(),
+        crate::ops::conv::gradients(),
+        crate::ops::pool::gradients(),
+        crate::ops::scan::gradients(),
+        crate::ops::special::gradients(),
+        crate::ops::gradcheck_more::functions(),
     ];
     let covered: BTreeSet<String> = cases.iter().flatten().map(|case| case.name.to_owned()).collect();
     let found = differentiable();
@@ -287,7 +287,7 @@ fn calls(text: &str, name: &str) -> bool {
 
 /// The public methods in `src/ops` that reach `record`, by themselves or through private functions.
 fn differentiable() -> BTreeSet<String> {
-    let folder = format!("{}/src/ops", env!("CARGO_MANIFEST_DIR"));
+    let folder = format!("{}/../src/ops", env!("CARGO_MANIFEST_DIR"));
     let files = std::fs::read_dir(folder).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
     let sources: Vec<String> = files.map(|text| without_comments(&text)).collect();
     let mut recording: BTreeSet<String> = ["record".to_owned()].into();

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use ndgc::{D, IndexOp, NewAxis, Tensor, TensorIndexer, Var, s};
 
-use crate::gradcheck::{Case, Run, check_all};
-use crate::reference::Host;
-use crate::support::{each, values};
+use crate::ops::gradcheck::{Case, Run, check_all};
+use crate::ops::reference::Host;
+use crate::ops::support::{each, values};
 
 /// Numbers in `(low, high)`, all different, in no order.
 fn spread(dims: &[usize], low: f64, high: f64) -> Host<f64> {
@@ -307,7 +307,7 @@ fn every_composed_operation_has_a_case_or_a_reason() {
         "shape",
         "stats",
     ] {
-        let path = format!("{}/src/ops/{file}.rs", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{}/../src/ops/{file}.rs", env!("CARGO_MANIFEST_DIR"));
         let source = std::fs::read_to_string(path).unwrap();
         for line in source.lines() {
             let code = line.trim_start();

@@ -2,8 +2,8 @@
 
 use ndgc::{DType, Device, Tensor, Workspace, WorkspaceConfig, t};
 
-use crate::gradcheck::{Case, Run};
-use crate::reference::Host;
+use crate::ops::gradcheck::{Case, Run};
+use crate::ops::reference::Host;
 
 /// Numbers with an absolute value between 0.3 and 2, of either sign.
 fn away(dims: &[usize]) -> Host<f64> {

@@ -6,7 +6,7 @@ use ndgc::{D, DType, Device, IndexOp, Result, Tensor, TensorIndexer};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use crate::support::alone;
+use crate::ops::support::alone;
 
 /// Numbers that arguments are made of: small ones, and those near the ends of their types.
 const EDGES: [i64; 12] = [0, 1, 2, 3, 4, 7, -1, -2, -5, i64::MAX, i64::MIN, 1 << 40];

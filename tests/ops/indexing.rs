@@ -2,9 +2,9 @@
 
 use ndgc::{DType, Device, Error, Result, Tensor};
 
-use crate::cases::for_numbers;
-use crate::reference::{Host, Native};
-use crate::support::{assert_same, each, error, forms, put, shapes, values};
+use crate::ops::cases::for_numbers;
+use crate::ops::reference::{Host, Native};
+use crate::ops::support::{assert_same, each, error, forms, put, shapes, values};
 
 const INDEX_TYPES: [DType; 8] =
     [DType::U8, DType::U16, DType::U32, DType::U64, DType::I8, DType::I16, DType::I32, DType::I64];
@@ -130,7 +130,7 @@ fn scatter_add_and_index_add_follow_their_definitions_and_leave_the_operand() {
 
 fn add<T: Native>(to: &mut Host<T>, src: &Host<T>, place: impl Fn(Vec<usize>) -> Vec<usize>) {
     let dims = to.dims.clone();
-    for index in crate::reference::indices(&src.dims) {
+    for index in crate::ops::reference::indices(&src.dims) {
         let value = src.at(&index);
         let flat = place(index).iter().zip(&dims).fold(0, |flat, (&i, &dim)| flat * dim + i);
         to.data[flat] = to.data[flat].plus(value);

@@ -2,9 +2,9 @@
 
 use ndgc::{DType, Device, Error, Result, Tensor, Var, no_grad};
 
-use crate::cases::for_numbers;
-use crate::reference::{Host, Native};
-use crate::support::{assert_same, each, error, f64s, forms, put, values};
+use crate::ops::cases::for_numbers;
+use crate::ops::reference::{Host, Native};
+use crate::ops::support::{assert_same, each, error, f64s, forms, put, values};
 
 type Assign = fn(&Tensor, &Tensor) -> Result<Tensor>;
 type Change = fn(&Tensor) -> Result<Tensor>;

@@ -3,8 +3,8 @@
 
 use ndgc::{DType, Device, Error, NdManager, Result, Tensor, Var};
 
-use crate::reference::{Host, Native};
-use crate::support::{Operand, each, error, f64s, forms, values};
+use crate::ops::reference::{Host, Native};
+use crate::ops::support::{Operand, each, error, f64s, forms, values};
 
 /// A method of an array and another one, its form that writes to an array, its form in place if there is one.
 struct Forms {
@@ -283,7 +283,7 @@ fn gone(manager: &NdManager, x: &Tensor) {
 fn points_are_replaced_or_added_to() {
     each(|device| {
         let host = Host { dims: vec![2, 3, 2], data: (0..12).map(f64::from).collect() };
-        let a = crate::support::put(&host, device);
+        let a = crate::ops::support::put(&host, device);
         let points = Tensor::new([[0u8, 1], [1, 2], [0, 1]], device).unwrap();
         let src = f64s(device, &[1., 2., 3., 4., 5., 6.], (3, 2));
         a.index_put_(&points, &src, true).unwrap();

@@ -2,9 +2,9 @@
 
 use ndgc::{DType, Device, Error, Tensor};
 
-use crate::cases::for_types;
-use crate::reference::{Host, Native};
-use crate::support::{assert_same, each, error, forms, put, shapes, values};
+use crate::ops::cases::for_types;
+use crate::ops::reference::{Host, Native};
+use crate::ops::support::{assert_same, each, error, forms, put, shapes, values};
 
 #[test]
 fn questions_and_logic_match_loops_on_every_form() {

@@ -2,9 +2,9 @@
 
 use ndgc::{Device, Error, Result, Tensor, bf16, f16};
 
-use crate::cases::for_types;
-use crate::reference::{Host, Native};
-use crate::support::{assert_same, each, error, forms, put, shapes, values};
+use crate::ops::cases::for_types;
+use crate::ops::reference::{Host, Native};
+use crate::ops::support::{assert_same, each, error, forms, put, shapes, values};
 
 struct Case {
     name: &'static str,

@@ -2,9 +2,9 @@
 
 use ndgc::{DType, Device, Error, Tensor};
 
-use crate::cases::for_numbers;
-use crate::reference::{Host, Native};
-use crate::support::{assert_same, each, error, put, values};
+use crate::ops::cases::for_numbers;
+use crate::ops::reference::{Host, Native};
+use crate::ops::support::{assert_same, each, error, put, values};
 
 /// A host array in several layouts: plain, transposed in memory, as a part of a larger one.
 fn layouts<T: Native>(host: &Host<T>, device: &Device) -> Vec<(&'static str, Tensor)> {

@@ -6,7 +6,7 @@ use ndgc::{
     Tensor, Var, checkpoint, gc, graph_report, node_count,
 };
 
-use crate::support::{alone, each, error, f64s, values};
+use crate::ops::support::{alone, each, error, f64s, values};
 
 /// `x^3`, on vectors.
 struct Cube;

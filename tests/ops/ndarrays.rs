@@ -3,7 +3,7 @@
 use ndarray::{Array1, Array2, ArrayD, ArrayViewD, IxDyn, s};
 use ndgc::{DType, Error, NdManager, Tensor};
 
-use crate::support::{each, error, values};
+use crate::ops::support::{each, error, values};
 
 #[test]
 fn arrays_come_in_any_order_of_elements() {

@@ -2,9 +2,9 @@
 
 use ndgc::{D, DType, Device, Error, Result, Tensor, nn};
 
-use crate::cases::for_types;
-use crate::reference::{Host, Native, indices};
-use crate::support::{assert_same, each, error, f64s, forms, put, shapes, values};
+use crate::ops::cases::for_types;
+use crate::ops::reference::{Host, Native, indices};
+use crate::ops::support::{assert_same, each, error, f64s, forms, put, shapes, values};
 
 type Function = (&'static str, fn(&Tensor) -> Result<Tensor>, fn(f64) -> f64);
 

@@ -3,7 +3,7 @@
 use ndgc::nn::{Adam, AdamConfig, Optimizer, SGD, SgdConfig};
 use ndgc::{DType, Device, Error, GradStore, NdManager, Tensor, Var, gc};
 
-use crate::support::{active, each, error, f64s, values};
+use crate::ops::support::{active, each, error, f64s, values};
 
 const START: [f64; 4] = [1., -2., 3., 0.5];
 /// Curvature of each coordinate, so that no two behave alike.

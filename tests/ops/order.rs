@@ -2,9 +2,9 @@
 
 use ndgc::{D, DType, Device, Error, Tensor};
 
-use crate::cases::for_types;
-use crate::reference::{Host, Native, indices};
-use crate::support::{Operand, assert_same, each, error, f64s, forms, put, values};
+use crate::ops::cases::for_types;
+use crate::ops::reference::{Host, Native, indices};
+use crate::ops::support::{Operand, assert_same, each, error, f64s, forms, put, values};
 
 fn order<T: Native>(a: T, b: T) -> std::cmp::Ordering {
     let nan = |x: T| x.to_f64().is_nan();

@@ -2,9 +2,9 @@
 
 use ndgc::{DType, Device, Error, Tensor};
 
-use crate::gradcheck::{Case, Run, check_all};
-use crate::reference::{Host, Native};
-use crate::support::{Operand, alone, assert_same, each, error, put};
+use crate::ops::gradcheck::{Case, Run, check_all};
+use crate::ops::reference::{Host, Native};
+use crate::ops::support::{Operand, alone, assert_same, each, error, put};
 
 /// `[batch, channels, height, width]` in several layouts.
 fn images<T: Native>(device: &Device, dims: [usize; 4]) -> Vec<Operand<T>> {

@@ -2,7 +2,7 @@
 
 use ndgc::{DType, Device, Error, Generator, NdManager, Tensor};
 
-use crate::support::{alone, check, devices, each, error, values};
+use crate::ops::support::{alone, check, devices, each, error, values};
 
 const FLOATS: [DType; 2] = [DType::F32, DType::F64];
 

@@ -2,9 +2,9 @@
 
 use ndgc::{D, DType, Device, Error, Result, Tensor};
 
-use crate::cases::{for_floats, for_numbers};
-use crate::reference::{Host, Native};
-use crate::support::{Operand, assert_same, each, error, f64s, forms, put, shapes, values};
+use crate::ops::cases::{for_floats, for_numbers};
+use crate::ops::reference::{Host, Native};
+use crate::ops::support::{Operand, assert_same, each, error, f64s, forms, put, shapes, values};
 
 /// A reduction: how it is called on axes (with the axes kept or not), and what it gives for one group.
 struct Case<T> {

@@ -3,8 +3,8 @@
 
 use ndgc::{DType, Device, Error, NdManager, Result, Tensor, Var, gc, no_grad, t};
 
-use crate::reference::Host;
-use crate::support::{active, each, error, f64s, put, values};
+use crate::ops::reference::Host;
+use crate::ops::support::{active, each, error, f64s, put, values};
 
 /// Elements of a large array, beside which roundings of the peak are small.
 const LARGE: usize = 1 << 18;
@@ -122,7 +122,7 @@ fn gradients_are_those_of_operands_that_were_not_used_up() {
 
 #[test]
 fn every_pair_of_operands_gives_what_the_method_gives() {
-    fn pairs<T: crate::reference::Native>(device: &Device) {
+    fn pairs<T: crate::ops::reference::Native>(device: &Device) {
         let (h, g) = (
             Host::<T>::tame(&[2, 3], 1),
             Host::<T>::tame(&[2, 3], 2).map(|x| if x == T::from_f64(0.) { T::from_f64(1.) } else { x }),
@@ -243,8 +243,8 @@ fn expressions_read_names_fields_calls_and_numbers() {
 
 #[test]
 fn a_captured_section_uses_nothing_up() {
-    crate::support::alone(|| {
-        for device in crate::support::devices().into_iter().filter(|device| !matches!(device, Device::Cpu)) {
+    crate::ops::support::alone(|| {
+        for device in crate::ops::support::devices().into_iter().filter(|device| !matches!(device, Device::Cpu)) {
             let x = f64s(&device, &[1., 2.], 2);
             let before = std::cell::Cell::new(Some(f64s(&device, &[10., 20.], 2)));
             let section = || match before.take() {
@@ -262,7 +262,7 @@ fn a_captured_section_uses_nothing_up() {
             }
             drop((graph, result, x));
             gc::collect();
-            crate::support::check(&device);
+            crate::ops::support::check(&device);
         }
     });
 }

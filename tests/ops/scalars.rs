@@ -2,8 +2,8 @@
 
 use ndgc::{CmpOp, DType, Error, Tensor, Var};
 
-use crate::reference::{Host, Native};
-use crate::support::{assert_same, each, error, f64s, forms, values};
+use crate::ops::reference::{Host, Native};
+use crate::ops::support::{assert_same, each, error, f64s, forms, values};
 
 #[test]
 fn a_number_stands_for_an_array_of_it() {

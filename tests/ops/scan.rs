@@ -2,9 +2,9 @@
 
 use ndgc::{D, DType, Device, Error, Tensor};
 
-use crate::gradcheck::{Case, Run, check_all};
-use crate::reference::{Host, Native, indices};
-use crate::support::{Operand, alone, assert_same, each, error, forms, put, shapes};
+use crate::ops::gradcheck::{Case, Run, check_all};
+use crate::ops::reference::{Host, Native, indices};
+use crate::ops::support::{Operand, alone, assert_same, each, error, forms, put, shapes};
 
 /// What `f` makes of each element and what it made of the one before it, along an axis.
 fn running<T: Native, A: Copy>(

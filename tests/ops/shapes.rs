@@ -2,9 +2,9 @@
 
 use ndgc::{D, DType, Device, Error, NdManager, Tensor, nn};
 
-use crate::cases::for_types;
-use crate::reference::{Host, Native};
-use crate::support::{assert_same, each, error, forms, put, values};
+use crate::ops::cases::for_types;
+use crate::ops::reference::{Host, Native};
+use crate::ops::support::{assert_same, each, error, forms, put, values};
 
 #[test]
 fn moving_turning_and_repeating_match_loops_on_every_form() {
@@ -259,7 +259,7 @@ fn scatter_lets_the_last_one_win() {
                 let ids = Host::from_fn(&[2, 2, 3], |i| ((i[0] * 5 + i[1] * 3 + i[2]) % host.dims[axis]) as u32);
                 let src = Host::<T>::tame(&ids.dims, 14);
                 let mut want = host.clone();
-                for index in crate::reference::indices(&ids.dims) {
+                for index in crate::ops::reference::indices(&ids.dims) {
                     let mut to = index.clone();
                     to[axis] = ids.at(&index) as usize;
                     let flat = to.iter().zip(&host.dims).fold(0, |flat, (&i, &dim)| flat * dim + i);

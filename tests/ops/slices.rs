@@ -3,8 +3,8 @@
 
 use ndgc::{DType, Device, Ellipsis, Error, IndexOp, NewAxis, Result, Tensor, TensorIndexer, s};
 
-use crate::reference::Host;
-use crate::support::{assert_same, each, error, f64s, forms, put, values};
+use crate::ops::reference::Host;
+use crate::ops::support::{assert_same, each, error, f64s, forms, put, values};
 
 #[test]
 fn steps_and_windows_out_of_range_are_errors() {
@@ -229,7 +229,7 @@ fn a_view_by_items_takes_no_bytes_and_belongs_to_the_owner() {
 #[test]
 fn holes_and_axes_are_written_in_every_way() {
     let device = &Device::Cpu;
-    crate::support::alone(|| {
+    crate::ops::support::alone(|| {
         let x = Tensor::zeros((2, 3, 4), DType::F32, device).unwrap();
         let rows = 6usize;
         let dims = |made: Result<Tensor>| made.unwrap().dims().to_vec();

@@ -2,9 +2,9 @@
 
 use ndgc::{D, DType, Device, Error, PadMode, Result, Tensor};
 
-use crate::gradcheck::{Case, Run, check_all};
-use crate::reference::{Host, Native};
-use crate::support::{assert_same, each, error, f64s, put, values};
+use crate::ops::gradcheck::{Case, Run, check_all};
+use crate::ops::reference::{Host, Native};
+use crate::ops::support::{assert_same, each, error, f64s, put, values};
 
 /// An integral by Simpson's rule.
 fn integral(from: f64, to: f64, f: impl Fn(f64) -> f64) -> f64 {

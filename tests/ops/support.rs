@@ -3,7 +3,7 @@
 use ndgc::{Device, Error, Result, Shape, Tensor, WithDType, gc};
 
 pub(crate) use crate::common::{alone, check, devices, each_case};
-use crate::reference::{Host, Native};
+use crate::ops::reference::{Host, Native};
 
 /// Runs `body` in both positions of the switch on every device; see [`each_case`].
 pub(crate) fn each(body: impl Fn(&Device)) {

@@ -2,9 +2,9 @@
 
 use ndgc::{D, DType, Device, Error, NdManager, Result, Tensor, gc};
 
-use crate::cases::for_numbers;
-use crate::reference::{Host, Native};
-use crate::support::{active, assert_same, each, error, put, shares, values};
+use crate::ops::cases::for_numbers;
+use crate::ops::reference::{Host, Native};
+use crate::ops::support::{active, assert_same, each, error, put, shares, values};
 
 fn base(device: &Device, dims: &[usize]) -> (Tensor, Host<f32>) {
     let mut next = 0.0;

@@ -5,8 +5,8 @@ use ndgc::{DType, Device, Error, Result, Tensor};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use crate::reference::{Host, indices};
-use crate::support::{each, put, values};
+use crate::ops::reference::{Host, indices};
+use crate::ops::support::{each, put, values};
 
 /// A view, and for each of its elements, in row-major order, the place of the base that it is.
 #[derive(Clone)]

@@ -2,7 +2,7 @@
 
 use ndgc::{DType, Device, Result, Tensor, gc};
 
-use crate::{on_cuda, pretending};
+use crate::pretend_cuda::{on_cuda, pretending};
 
 type Operation = (&'static str, fn(&Tensor, &Tensor) -> Result<Tensor>);
 

@@ -3,7 +3,7 @@
 
 use ndgc::{DType, Device, Generator, Tensor, gc};
 
-use crate::on_cuda;
+use crate::pretend_cuda::on_cuda;
 
 fn numbers(device: &Device, seed: u64, rows: usize, columns: usize) -> Tensor {
     Generator::new(seed).uniform(-1., 1., (rows, columns), DType::F32, device).unwrap()

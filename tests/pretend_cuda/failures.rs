@@ -6,7 +6,7 @@ use ndgc::{
     gc,
 };
 
-use crate::{on_cuda, pretending};
+use crate::pretend_cuda::{on_cuda, pretending};
 
 /// A bit of everything: copies both ways, kernels, a library, several streams, a drop.
 fn program(device: &Device) -> Result<f32> {

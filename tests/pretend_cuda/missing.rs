@@ -72,7 +72,7 @@ fn without_a_driver_the_error_says_what_was_looked_for() {
         return;
     }
     let Some(folder) = Folder::new("no-driver", &[]) else { return };
-    let test = "missing::without_a_driver_the_error_says_what_was_looked_for";
+    let test = "pretend_cuda::missing::without_a_driver_the_error_says_what_was_looked_for";
     let said = passed(&run(test, &folder.0, &[("NDGC_DEVICE", "cuda")]));
     assert_eq!(said.matches("computing on the cpu").count(), 1, "said once: {said}");
 }
@@ -86,7 +86,7 @@ fn a_driver_without_devices_is_an_error_that_says_so() {
         return;
     }
     let Some(folder) = pretend_folder() else { return };
-    let test = "missing::a_driver_without_devices_is_an_error_that_says_so";
+    let test = "pretend_cuda::missing::a_driver_without_devices_is_an_error_that_says_so";
     passed(&run(test, &folder, &[("PRETEND_DEVICES", "0")]));
 }
 
@@ -110,7 +110,7 @@ fn without_the_compiler_the_first_kernel_is_an_error() {
         return;
     }
     let Some(folder) = Folder::new("no-compiler", &["libcuda.so.1", "kernels"]) else { return };
-    let test = "missing::without_the_compiler_the_first_kernel_is_an_error";
+    let test = "pretend_cuda::missing::without_the_compiler_the_first_kernel_is_an_error";
     passed(&run(test, &folder.0, &[("NDGC_CACHE_DIR", "off")]));
 }
 
@@ -126,7 +126,7 @@ fn without_the_library_products_are_computed_all_the_same_and_that_is_said_once(
         return;
     }
     let Some(folder) = Folder::new("no-blas", &["libcuda.so.1", "libnvrtc.so.13", "kernels"]) else { return };
-    let test = "missing::without_the_library_products_are_computed_all_the_same_and_that_is_said_once";
+    let test = "pretend_cuda::missing::without_the_library_products_are_computed_all_the_same_and_that_is_said_once";
     let said = passed(&run(test, &folder.0, &[]));
     assert_eq!(said.matches("slower kernel").count(), 1, "said once: {said}");
 }
@@ -148,7 +148,7 @@ fn libraries_are_found_in_a_toolkit_that_the_loader_does_not_know() {
         std::os::unix::fs::symlink(from.join(name), toolkit.join(name)).unwrap();
     }
     let variables = [("CUDA_HOME", folder.0.to_str().unwrap()), ("NDGC_CACHE_DIR", "off")];
-    let test = "missing::libraries_are_found_in_a_toolkit_that_the_loader_does_not_know";
+    let test = "pretend_cuda::missing::libraries_are_found_in_a_toolkit_that_the_loader_does_not_know";
     let said = passed(&run(test, &folder.0, &variables));
     assert!(!said.contains("slower kernel"), "{said}");
 }
@@ -165,7 +165,7 @@ fn the_environment_limits_what_the_driver_gives() {
         return;
     }
     let Some(folder) = pretend_folder() else { return };
-    let test = "missing::the_environment_limits_what_the_driver_gives";
+    let test = "pretend_cuda::missing::the_environment_limits_what_the_driver_gives";
     passed(&run(test, &folder, &[("NDGC_MAX_PHYSICAL_BYTES", "64m")]));
     let error = run(test, &folder, &[("NDGC_MAX_PHYSICAL_BYTES", "much")]);
     assert!(String::from_utf8_lossy(&error.stderr).contains("NDGC_MAX_PHYSICAL_BYTES"), "{error:?}");
@@ -183,7 +183,7 @@ fn code_is_kept_on_disk_and_a_damaged_file_is_made_anew() {
     let Some(libraries) = pretend_folder() else { return };
     let cache = Folder::new("cache", &[]).unwrap();
     let folder = cache.0.join("inner").display().to_string();
-    let test = "missing::code_is_kept_on_disk_and_a_damaged_file_is_made_anew";
+    let test = "pretend_cuda::missing::code_is_kept_on_disk_and_a_damaged_file_is_made_anew";
     let compiled = || {
         let output = run(test, &libraries, &[("NDGC_CACHE_DIR", &folder)]);
         passed(&output);
@@ -231,7 +231,8 @@ fn the_end_of_a_process_is_quiet_whatever_still_lives() {
     }
     let Some(folder) = pretend_folder() else { return };
     for _ in 0..5 {
-        let said = passed(&run("missing::the_end_of_a_process_is_quiet_whatever_still_lives", &folder, &[]));
+        let said =
+            passed(&run("pretend_cuda::missing::the_end_of_a_process_is_quiet_whatever_still_lives", &folder, &[]));
         assert!(said.trim().is_empty(), "{said}");
     }
 }

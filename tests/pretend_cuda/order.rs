@@ -6,10 +6,8 @@ use ndgc::{
     gc,
 };
 
-use crate::{
-    common::{Dice, cuda::Pretend},
-    on_cuda, pretending,
-};
+use crate::common::{Dice, cuda::Pretend};
+use crate::pretend_cuda::{on_cuda, pretending};
 
 /// Operations on all streams, whose operands and results wander between them; the values are those of one program.
 fn wander(device: &Device, cuda: Cuda, seed: u64, rounds: usize) {

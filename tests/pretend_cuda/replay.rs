@@ -6,7 +6,8 @@ use ndgc::{
     nn::{Adam, Mlp, Module, Optimizer},
 };
 
-use crate::{common::cuda::Pretend, on_cuda, pretending};
+use crate::common::cuda::Pretend;
+use crate::pretend_cuda::{on_cuda, pretending};
 
 /// A training step with random noise on its input.
 struct Training {

@@ -2,7 +2,7 @@
 
 use ndgc::{Error, MirroringPolicy, Result, Tensor, Var, Workspace, WorkspaceConfig};
 
-use crate::{on_cuda, pretending};
+use crate::pretend_cuda::{on_cuda, pretending};
 
 /// A step of a small training; what leaves is the loss.
 fn step(x: &Tensor, weight: &Var) -> Result<f32> {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use ndgc::{Device, Error, NdManager, Proxy, gc};
 
-use crate::{Answer, Step, answer};
+use crate::programs::{Answer, Step, answer};
 
 /// Whom an array belongs to; a manager by its place in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

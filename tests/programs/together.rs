@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use ndgc::{Device, Error, NdManager, Proxy, gc};
 
-use crate::{Step, answer};
+use crate::programs::{Step, answer};
 
 /// Runs each program on a thread. They share the managers, and give each other every third handle they make.
 pub(crate) fn run(programs: &[Vec<Step>]) {

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use ndgc::{DType, Device, Error, Result, gc};
 
 use crate::counting;
-use crate::rows::Row;
-use crate::sample::{Form, List, Owner, Sample};
+use crate::table::rows::Row;
+use crate::table::sample::{Form, List, Owner, Sample};
 
 /// The answer of a call. A panic is a failure of the test that names the row.
 #[track_caller]

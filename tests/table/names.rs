@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
-use crate::document::compare;
-use crate::sources;
+use crate::table::document::compare;
+use crate::table::sources;
 
 /// Ours, in words; what is wrong with a name is added to `wrong`.
 fn checked(names: &str, public: &std::collections::BTreeSet<String>, wrong: &mut Vec<String>) -> Vec<String> {

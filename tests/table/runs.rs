@@ -3,10 +3,10 @@
 use ndgc::{DType, Device, Tensor, gc};
 
 use crate::common::{alone, check, devices};
-use crate::facts::{Samples, call, taken};
-use crate::rows::{self, Row};
-use crate::sample::{Form, List, Owner, Sample};
-use crate::sources;
+use crate::table::facts::{Samples, call, taken};
+use crate::table::rows::{self, Row};
+use crate::table::sample::{Form, List, Owner, Sample};
+use crate::table::sources;
 
 /// What the results hold, as doubles, with their shapes. An error here is one that the call should have given.
 fn contents(list: &List) -> Answer {

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// The folder of the project: that of the tests lies in it.
 pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
 /// The Rust files below a folder.
@@ -143,7 +144,7 @@ pub(crate) fn operations() -> BTreeSet<String> {
 /// Every public name: functions, types, traits, macros, and what macros make.
 pub(crate) fn names() -> BTreeSet<String> {
     let mut found = BTreeSet::from_iter(table());
-    for path in files("src") {
+    for path in ["src", "crates/kernels/src"].into_iter().flat_map(files) {
         found.extend(functions(&path).into_iter().map(|function| function.name));
         let mut in_trait = false;
         for line in fs::read_to_string(&path).unwrap().lines() {

@@ -3,10 +3,10 @@
 use ndgc::{DType, Device, Error, Result, Tensor, Workspace, WorkspaceConfig};
 
 use crate::common::{alone, check, devices};
-use crate::facts::call;
-use crate::rows::{self, Row};
-use crate::runs::{Answer, answer, same};
-use crate::sample::{Form, List, Owner, Sample};
+use crate::table::facts::call;
+use crate::table::rows::{self, Row};
+use crate::table::runs::{Answer, answer, same};
+use crate::table::sample::{Form, List, Owner, Sample};
 
 fn config() -> WorkspaceConfig {
     WorkspaceConfig::builder().initial_size(1 << 20).build().unwrap()

@@ -7,7 +7,7 @@ use ndgc::{
     WorkspaceConfig, destroy_all_workspaces_for_current_thread, gc,
 };
 
-use crate::support::{alone, basic, doubles, el, filled, loop_first, sum, values};
+use crate::workspace::support::{alone, basic, doubles, el, filled, loop_first, sum, values};
 
 /// Bytes in use, after everything dead was reclaimed.
 fn active(device: &Device) -> u64 {

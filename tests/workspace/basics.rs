@@ -5,7 +5,9 @@ use ndgc::{
     SimConfig, SpillPolicy, Tensor, Workspace, WorkspaceConfig,
 };
 
-use crate::support::{alone, basic, doubles, el, filled, in_cycle, leak, loop_first, loop_over_time, sum, values};
+use crate::workspace::support::{
+    alone, basic, doubles, el, filled, in_cycle, leak, loop_first, loop_over_time, sum, values,
+};
 
 #[test]
 fn w01_without_a_workspace_arrays_are_detached() {
@@ -662,6 +664,10 @@ fn a_loop_uses_its_bytes_again() {
 
 #[test]
 fn r16_host_only_arrays_of_a_device_lie_on_the_host_and_are_brought_there() -> ndgc::Result<()> {
+    alone(host_only_arrays)
+}
+
+fn host_only_arrays() -> ndgc::Result<()> {
     let device = Device::sim(ndgc::SimConfig::default());
     let cache = WorkspaceConfig::builder().policy_mirroring(ndgc::MirroringPolicy::HostOnly).build()?;
     let full = WorkspaceConfig::default();

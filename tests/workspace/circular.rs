@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 
 use ndgc::{CycleLease, DType, Device, Error, LearningPolicy, SpillPolicy, Tensor, Workspace};
 
-use crate::rings::{MIB, assert_filled, assert_full, cycle, cycle_on, cycles, in_use, made, padded, ring, strict_ring};
-use crate::support::{alone, el, filled};
+use crate::workspace::rings::{
+    MIB, assert_filled, assert_full, cycle, cycle_on, cycles, in_use, made, padded, ring, strict_ring,
+};
+use crate::workspace::support::{alone, el, filled};
 
 #[test]
 fn w31_a_ring_learns_over_time() {

@@ -3,8 +3,8 @@
 use ndgc::nn::Prefetch;
 use ndgc::{DebugMode, Device, Error, Tensor, Workspace};
 
-use crate::rings::{MIB, assert_filled, cycle, made, padded, ring, strict};
-use crate::support::{alone, basic, el, filled};
+use crate::workspace::rings::{MIB, assert_filled, cycle, made, padded, ring, strict};
+use crate::workspace::support::{alone, basic, el, filled};
 
 /// A debug mode, until this is dropped.
 struct Mode;

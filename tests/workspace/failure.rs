@@ -3,8 +3,8 @@
 
 use ndgc::{Device, Error, Result, SimConfig, SpillPolicy, Tensor, Workspace, WorkspaceConfig};
 
-use crate::rings::{MIB, assert_filled, cycle, cycle_on, cycles, in_use, made, ring, strict};
-use crate::support::{alone, filled};
+use crate::workspace::rings::{MIB, assert_filled, cycle, cycle_on, cycles, in_use, made, ring, strict};
+use crate::workspace::support::{alone, filled};
 
 /// A device whose requests for memory can be refused.
 fn sim() -> (Device, ndgc::Sim) {

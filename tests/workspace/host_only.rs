@@ -5,7 +5,7 @@ use ndgc::{
     Workspace, WorkspaceConfig,
 };
 
-use crate::support::{alone, leak, sum, values};
+use crate::workspace::support::{alone, leak, sum, values};
 
 /// As the guide has it.
 fn sample() -> WorkspaceConfig {

@@ -6,7 +6,7 @@ use ndgc::{
     Var, Workspace, WorkspaceState, gc, ndar, npy, npz, safetensors, t,
 };
 
-use crate::support::{alone, basic, doubles, filled, leak, loop_first, sum};
+use crate::workspace::support::{alone, basic, doubles, filled, leak, loop_first, sum};
 
 /// A 2x3 matrix of ones that ended with the first cycle of [LOOP], which is closed.
 fn ended(dtype: DType) -> Tensor {

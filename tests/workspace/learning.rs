@@ -2,8 +2,8 @@
 
 use ndgc::{Device, LearningPolicy, SimConfig, SpillPolicy, Tensor, Workspace, WorkspaceConfig};
 
-use crate::rings::{cycle, cycle_on, cycles, in_use, made, over_time, ring, strict};
-use crate::support::{alone, el};
+use crate::workspace::rings::{cycle, cycle_on, cycles, in_use, made, over_time, ring, strict};
+use crate::workspace::support::{alone, el};
 
 #[test]
 fn w38_reallocate_grows_to_a_larger_cycle() {
@@ -146,7 +146,7 @@ fn r8_a_ring_shrinks_when_nothing_in_it_is_valid() {
         cycles(&workspace, 10, &[104]);
         assert_eq!(workspace.stats().size, large, "its cycles are valid still");
         cycles(&workspace, 12, &[104]);
-        assert_eq!(workspace.stats().size, 4 * crate::rings::padded(el(104)));
+        assert_eq!(workspace.stats().size, 4 * crate::workspace::rings::padded(el(104)));
         cycles(&workspace, 50, &[104]);
         assert_eq!(workspace.stats().pinned_requests, 0);
     });

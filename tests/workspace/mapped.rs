@@ -10,8 +10,8 @@ use ndgc::{
     WorkspaceConfigBuilder, destroy_all_workspaces_for_current_thread, nn,
 };
 
-use crate::rings::{MIB, assert_filled, cycle_on, in_use, made};
-use crate::support::{alone, el, filled};
+use crate::workspace::rings::{MIB, assert_filled, cycle_on, in_use, made};
+use crate::workspace::support::{alone, el, filled};
 
 fn mapped(bytes: u64) -> WorkspaceConfigBuilder {
     WorkspaceConfig::builder().initial_size(bytes).policy_location(LocationPolicy::Mmap)
@@ -149,7 +149,7 @@ const FILE: &str = "NDGC_TEST_FILE";
 /// Runs the part in a new process.
 fn play(part: &str, file: &Path) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "mapped::the_part_of_a_child", "--nocapture", "--test-threads=1"]);
+    command.args(["--exact", "workspace::mapped::the_part_of_a_child", "--nocapture", "--test-threads=1"]);
     command.env(PART, part).env(FILE, file).output().unwrap()
 }
 

@@ -7,8 +7,8 @@ use ndgc::{
     D, DEFAULT_WORKSPACE, DType, Device, MirroringPolicy, SimConfig, Tensor, Workspace, ndar, npy, npz, safetensors,
 };
 
-use crate::rings::{MIB, assert_filled, cycle, in_use, made, over_time, strict};
-use crate::support::{alone, basic, doubles, el, filled};
+use crate::workspace::rings::{MIB, assert_filled, cycle, in_use, made, over_time, strict};
+use crate::workspace::support::{alone, basic, doubles, el, filled};
 
 /// The name of the current workspace.
 fn current() -> Option<String> {

@@ -7,7 +7,7 @@ use ndgc::{
     destroy_all_workspaces_for_current_thread,
 };
 
-use crate::support::{alone, basic, doubles, el, filled, leak, loop_first, refusal, sum};
+use crate::workspace::support::{alone, basic, doubles, el, filled, leak, loop_first, refusal, sum};
 
 fn config() -> WorkspaceConfig {
     basic().build().unwrap()

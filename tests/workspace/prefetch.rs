@@ -9,8 +9,8 @@ use std::{fmt, thread};
 use ndgc::nn::{Batch, Prefetch};
 use ndgc::{Device, Error, Result, SimConfig, SpillPolicy, Tensor, Workspace, WorkspaceConfig, WorkspaceStats};
 
-use crate::rings::{MIB, assert_filled, in_use, padded, ring, strict_ring};
-use crate::support::{alone, el, filled};
+use crate::workspace::rings::{MIB, assert_filled, in_use, padded, ring, strict_ring};
+use crate::workspace::support::{alone, el, filled};
 
 fn config(more: u32) -> WorkspaceConfig {
     ring(more).build().unwrap()

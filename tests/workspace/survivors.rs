@@ -10,7 +10,7 @@ use ndgc::{
     gc, no_grad,
 };
 
-use crate::support::{alone, basic, doubles, el, filled, in_cycle, leak, refusal, sum, values};
+use crate::workspace::support::{alone, basic, doubles, el, filled, in_cycle, leak, refusal, sum, values};
 
 fn config() -> WorkspaceConfig {
     basic().build().unwrap()

@@ -10,7 +10,7 @@ use ndgc::{
     destroy_all_workspaces_for_current_thread, gc,
 };
 
-use crate::{Kind, RINGS, Step, configs, is_leak};
+use crate::workspace_programs::{Kind, RINGS, Step, configs, is_leak};
 
 const NAMES: [&str; 3] = ["A", "B", "C"];
 

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use ndgc::{DType, Device, Error, Proxy, Tensor, Workspace, WorkspaceConfig};
 
-use crate::alone;
+use crate::workspace_programs::alone;
 
 fn config() -> WorkspaceConfig {
     WorkspaceConfig::builder().initial_size(64 << 10).build().unwrap()

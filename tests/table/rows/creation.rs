@@ -56,6 +56,6 @@ fn elements(shape: &[usize]) -> usize {
     shape.iter().product()
 }
 
-fn bytes(x: &crate::sample::Sample) -> usize {
+fn bytes(x: &crate::table::sample::Sample) -> usize {
     elements(x.shape) * x.dtype.size_in_bytes()
 }

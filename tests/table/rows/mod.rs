@@ -12,7 +12,7 @@ mod views;
 
 use ndgc::Result;
 
-use crate::sample::{List, Sample};
+use crate::table::sample::{List, Sample};
 
 /// One operation.
 #[derive(Clone, Copy)]
@@ -25,11 +25,11 @@ pub(crate) struct Row {
 /// The rows of a family.
 macro_rules! rows {
     ($list:ident, $family:literal; $($first:ident $(:: $second:ident)? |$x:ident| $call:expr;)*) => {
-        pub(crate) const $list: &[$crate::rows::Row] = &[$(
-            $crate::rows::Row {
+        pub(crate) const $list: &[$crate::table::rows::Row] = &[$(
+            $crate::table::rows::Row {
                 family: $family,
                 name: concat!(stringify!($first) $(, "::", stringify!($second))?),
-                run: |$x| $call.map($crate::sample::Results::list),
+                run: |$x| $call.map($crate::table::sample::Results::list),
             }
         ),*];
     };
@@ -39,10 +39,10 @@ pub(crate) use rows;
 /// A call with `$t` standing for the Rust type of the sample's dtype.
 macro_rules! typed {
     ($x:ident, $t:ident => $call:expr) => {
-        $crate::rows::typed!(
+        $crate::table::rows::typed!(
             $x, $t => $call;
             Bool bool, U8 u8, U16 u16, U32 u32, U64 u64, I8 i8, I16 i16, I32 i32, I64 i64,
-            F16 half::f16, BF16 half::bf16, F32 f32, F64 f64
+            F16 ndgc::f16, BF16 ndgc::bf16, F32 f32, F64 f64
         )
     };
     ($x:ident, $t:ident => $call:expr; $($dtype:ident $rust:ty),*) => {

@@ -1,4 +1,6 @@
-//! Numbers and nested arrays of them, as programs write them.
+//! Arrays as they are written down: numbers, and nested arrays of numbers.
+//!
+//! Beside [`WithDType`], since only its own crate knows that an array is no number, whatever comes.
 
 use crate::base::{dtype::WithDType, shape::Shape};
 

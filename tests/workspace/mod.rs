@@ -1,10 +1,5 @@
 //! Workspaces: what ND4J's tests assert (W1 to W63, A1 to A6), and what goes beyond.
 
-// A test ends at the first thing that goes wrong; `unwrap` says where.
-#![allow(clippy::unwrap_used)]
-
-#[path = "../common/mod.rs"]
-mod common;
 mod support;
 
 mod accounting;

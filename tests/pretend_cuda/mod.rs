@@ -2,13 +2,6 @@
 //! accesses checked; the rest runs on real devices too. Without a device these tests do nothing; `.ci/run` builds the
 //! pretend driver and asks for them with `NDGC_REQUIRE_CUDA=1`.
 
-#![cfg(feature = "cuda")]
-// A test ends at the first thing that goes wrong; `unwrap` says where.
-#![allow(clippy::unwrap_used)]
-
-#[path = "../common/mod.rs"]
-mod common;
-
 mod calls;
 mod facts;
 mod failures;
@@ -17,8 +10,12 @@ mod order;
 mod replay;
 mod workspace;
 
-use common::cuda::{Pretend, device};
 use ndgc::{Cuda, Device};
+
+use crate::common::{
+    self,
+    cuda::{Pretend, device},
+};
 
 /// Runs `body` with the first device, alone; checks at the end that nothing was found.
 fn on_cuda(body: impl FnOnce(&Device, Cuda)) {

@@ -28,15 +28,16 @@ macro_rules! programs {
     ($($name:ident)*) => {$(
         #[allow(unused_imports, dead_code, clippy::all, clippy::unwrap_used)] // written for another library
         mod $name {
-            use crate::names::*;
+            use crate::ported::names::*;
             include!("programs/common.rs");
             include!(concat!("programs/", stringify!($name), ".rs"));
 
             #[test]
             fn gives_the_numbers_that_candle_gives() {
+                let _turn = crate::common::turn();
                 for on in [false, true] {
                     let _switch = ndgc::gc::scoped(on);
-                    crate::check(stringify!($name), &program().unwrap());
+                    crate::ported::check(stringify!($name), &program().unwrap());
                 }
             }
         }

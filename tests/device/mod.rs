@@ -1,5 +1,4 @@
 //! What asynchronous devices share, shown on the simulated one: blocks carved out of segments, and captured sections.
-#![allow(clippy::unwrap_used)] // a test ends with the first surprise
 
 mod capture;
 mod pinning;

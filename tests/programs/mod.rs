@@ -2,23 +2,21 @@
 //!
 //! On one thread every answer is compared after every step; on several threads the end is. Programs that fail
 //! shrink. `PROPTEST_CASES` asks for more than the usual 64 programs.
-#![allow(clippy::unwrap_used)] // a test ends with the first surprise
 
 mod model;
 mod together;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use ndgc::{Device, Error, gc};
 use proptest::prelude::*;
 
+use crate::common::{Turn, turn};
+
 /// The registry and its counts are the process's: one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+fn alone() -> Turn {
+    let turn = turn();
     gc::off();
     gc::collect_orphans();
-    guard
+    turn
 }
 
 fn config() -> ProptestConfig {

@@ -1,20 +1,10 @@
 //! After warm-up an operation on small tensors asks the heap for nothing: neither for the result, whose slot, storage
 //! and bytes are used again, nor on the way. A counting allocator looks at every call of the thread.
-#![allow(clippy::unwrap_used)] // a test ends with the first surprise
-
-use std::sync::{Mutex, PoisonError};
 
 use ndgc::nn::{Adam, Optimizer, SGD, SgdConfig};
 use ndgc::{DType, Device, NdManager, Result, Tensor, Var, gc};
 
-#[path = "common/counting.rs"]
-mod counting;
-
-#[global_allocator]
-static ALLOCATOR: counting::Counting = counting::Counting;
-
-/// The switch is the process's: one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
+use crate::{alone, counting};
 
 /// Calls before counting. More than enough for every stock of slots, storages and blocks to be filled, and for the
 /// looks at other threads' lanes, which come every 64 calls.
@@ -163,99 +153,109 @@ fn assert_none(owner: &str, operands: &Operands) {
 
 #[test]
 fn operations_on_arrays_that_their_handles_own_ask_the_heap_for_nothing() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    for on in [false, true] {
-        let _switch = gc::scoped(on);
-        assert_none(if on { "handles, switch on" } else { "handles" }, &Operands::new(None));
-    }
+    alone(|| {
+        for on in [false, true] {
+            let _switch = gc::scoped(on);
+            assert_none(if on { "handles, switch on" } else { "handles" }, &Operands::new(None));
+        }
+    });
 }
 
 #[test]
 fn operations_on_arrays_of_a_manager_ask_the_heap_for_nothing_with_the_switch_on() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let _on = gc::scoped(true);
-    let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
-    let operands = Operands::new(Some(&manager));
-    let own = manager.array_count();
-    assert_none("a manager", &operands);
-    gc::collect();
-    assert_eq!(manager.array_count(), own, "nothing stayed with the manager");
-    manager.close().unwrap();
+    alone(|| {
+        let _on = gc::scoped(true);
+        let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
+        let operands = Operands::new(Some(&manager));
+        let own = manager.array_count();
+        assert_none("a manager", &operands);
+        gc::collect();
+        assert_eq!(manager.array_count(), own, "nothing stayed with the manager");
+        manager.close().unwrap();
+    });
 }
 
 #[test]
 fn a_chain_of_operations_that_replaces_its_value_asks_the_heap_for_nothing() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let _on = gc::scoped(true);
-    let x = Operands::new(None);
-    let mut value = x.a.clone();
-    let each = requests(|| {
-        let next = value.add(&x.b).unwrap().tanh().unwrap().matmul(&x.c).unwrap();
-        value = next.matmul(&x.a).unwrap().softmax(1).unwrap();
+    alone(|| {
+        let _on = gc::scoped(true);
+        let x = Operands::new(None);
+        let mut value = x.a.clone();
+        let each = requests(|| {
+            let next = value.add(&x.b).unwrap().tanh().unwrap().matmul(&x.c).unwrap();
+            value = next.matmul(&x.a).unwrap().softmax(1).unwrap();
+        });
+        assert_eq!(each, 0.);
     });
-    assert_eq!(each, 0.);
 }
 
 #[test]
 fn creation_asks_the_heap_for_nothing() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let _on = gc::scoped(true);
-    let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
-    let data = [1f32; 6];
-    let cases: [(&str, &dyn Fn() -> Result<Tensor>); 7] = [
-        ("zeros", &|| Tensor::zeros((2, 3), DType::F32, &Device::Cpu)),
-        ("zeros of a manager", &|| manager.zeros((2, 3), DType::F32)),
-        ("ones", &|| manager.ones((2, 3), DType::F32)),
-        ("full", &|| Tensor::full(7i64, (2, 3), &Device::Cpu)),
-        ("from_slice", &|| manager.from_slice(&data, (2, 3))),
-        ("arange", &|| Tensor::arange(0f32, 6., &Device::Cpu)),
-        ("randn", &|| manager.randn(0f32, 1., (2, 3))),
-    ];
-    for (name, make) in cases {
-        assert_eq!(requests(|| drop(make().unwrap())), 0., "{name} asks the heap for something");
-    }
-    manager.close().unwrap();
+    alone(|| {
+        let _on = gc::scoped(true);
+        let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
+        let data = [1f32; 6];
+        let cases: [(&str, &dyn Fn() -> Result<Tensor>); 7] = [
+            ("zeros", &|| Tensor::zeros((2, 3), DType::F32, &Device::Cpu)),
+            ("zeros of a manager", &|| manager.zeros((2, 3), DType::F32)),
+            ("ones", &|| manager.ones((2, 3), DType::F32)),
+            ("full", &|| Tensor::full(7i64, (2, 3), &Device::Cpu)),
+            ("from_slice", &|| manager.from_slice(&data, (2, 3))),
+            ("arange", &|| Tensor::arange(0f32, 6., &Device::Cpu)),
+            ("randn", &|| manager.randn(0f32, 1., (2, 3))),
+        ];
+        for (name, make) in cases {
+            assert_eq!(requests(|| drop(make().unwrap())), 0., "{name} asks the heap for something");
+        }
+        manager.close().unwrap();
+    });
 }
 
 #[test]
 fn the_steps_of_optimisers_ask_the_heap_for_nothing() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let x = Var::from_vec(vec![1f32, 2., 3.], 3, &Device::Cpu).unwrap();
-    let grads = x.sqr().unwrap().backward().unwrap();
-    let momentum = SgdConfig { rate: 0.01, momentum: 0.9, decay: 0.1 };
-    let mut optimisers: [(&str, Box<dyn Optimizer>); 3] = [
-        ("sgd", Box::new(SGD::new(vec![x.clone()], 0.01).unwrap())),
-        ("sgd with momentum", Box::new(SGD::with_config(vec![x.clone()], momentum).unwrap())),
-        ("adam", Box::new(Adam::new(vec![x.clone()], 0.01).unwrap())),
-    ];
-    for (name, optimiser) in &mut optimisers {
-        assert_eq!(requests(|| optimiser.step(&grads).unwrap()), 0., "a step of {name} asks the heap for something");
-    }
+    alone(|| {
+        let x = Var::from_vec(vec![1f32, 2., 3.], 3, &Device::Cpu).unwrap();
+        let grads = x.sqr().unwrap().backward().unwrap();
+        let momentum = SgdConfig { rate: 0.01, momentum: 0.9, decay: 0.1 };
+        let mut optimisers: [(&str, Box<dyn Optimizer>); 3] = [
+            ("sgd", Box::new(SGD::new(vec![x.clone()], 0.01).unwrap())),
+            ("sgd with momentum", Box::new(SGD::with_config(vec![x.clone()], momentum).unwrap())),
+            ("adam", Box::new(Adam::new(vec![x.clone()], 0.01).unwrap())),
+        ];
+        for (name, optimiser) in &mut optimisers {
+            assert_eq!(
+                requests(|| optimiser.step(&grads).unwrap()),
+                0.,
+                "a step of {name} asks the heap for something"
+            );
+        }
+    });
 }
 
 /// What operations outside the tables ask for: each at most this often, so that it does not grow unseen.
 #[test]
 fn other_operations_ask_the_heap_for_no_more_than_they_do_today() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let x = Operands::new(None);
-    let w = Var::from_tensor(&x.b).unwrap();
-    let cases: [(&str, f64, &dyn Fn()); 11] = [
-        ("to_vec", 1., &|| drop(x.a.to_vec::<f32>().unwrap())),
-        ("to_scalar", 1., &|| assert!(x.a.sum_all().unwrap().to_scalar::<f32>().is_ok())),
-        ("permute", 0., &|| drop(x.cube.permute((2, 0, 1)).unwrap())),
-        ("flatten", 0., &|| drop(x.cube.flatten(0, 1).unwrap())),
-        ("cat of two", 0., &|| drop(Tensor::cat(&[&x.a, &x.b], 0).unwrap())),
-        ("stack of two", 0., &|| drop(Tensor::stack(&[&x.a, &x.b], 0).unwrap())),
-        ("index_select", 0., &|| drop(x.cube.index_select(&x.ids, 2).unwrap())),
-        ("a tracked mul", 0., &|| drop(x.a.mul(&w).unwrap())),
-        ("a tracked linear", 0., &|| drop(x.a.linear(&w, None).unwrap())),
-        ("mul, sum_all, backward", 0., &|| drop(x.a.mul(&w).unwrap().sum_all().unwrap().backward().unwrap())),
-        ("matmul by the library", 2., &|| drop(x.big.matmul(&x.big).unwrap())),
-    ];
-    for (name, most, call) in cases {
-        let each = requests(call);
-        println!("{name:24}{each:6.2} requests");
-        assert!(each <= most, "{name} asks for {each} blocks, {most} were enough");
-    }
-    assert_eq!(requests(|| drop(vec![0u8])), 1., "the allocator counts");
+    alone(|| {
+        let x = Operands::new(None);
+        let w = Var::from_tensor(&x.b).unwrap();
+        let cases: [(&str, f64, &dyn Fn()); 11] = [
+            ("to_vec", 1., &|| drop(x.a.to_vec::<f32>().unwrap())),
+            ("to_scalar", 1., &|| assert!(x.a.sum_all().unwrap().to_scalar::<f32>().is_ok())),
+            ("permute", 0., &|| drop(x.cube.permute((2, 0, 1)).unwrap())),
+            ("flatten", 0., &|| drop(x.cube.flatten(0, 1).unwrap())),
+            ("cat of two", 0., &|| drop(Tensor::cat(&[&x.a, &x.b], 0).unwrap())),
+            ("stack of two", 0., &|| drop(Tensor::stack(&[&x.a, &x.b], 0).unwrap())),
+            ("index_select", 0., &|| drop(x.cube.index_select(&x.ids, 2).unwrap())),
+            ("a tracked mul", 0., &|| drop(x.a.mul(&w).unwrap())),
+            ("a tracked linear", 0., &|| drop(x.a.linear(&w, None).unwrap())),
+            ("mul, sum_all, backward", 0., &|| drop(x.a.mul(&w).unwrap().sum_all().unwrap().backward().unwrap())),
+            ("matmul by the library", 2., &|| drop(x.big.matmul(&x.big).unwrap())),
+        ];
+        for (name, most, call) in cases {
+            let each = requests(call);
+            println!("{name:24}{each:6.2} requests");
+            assert!(each <= most, "{name} asks for {each} blocks, {most} were enough");
+        }
+        assert_eq!(requests(|| drop(vec![0u8])), 1., "the allocator counts");
+    });
 }

@@ -1,18 +1,12 @@
 //! Operations against PyTorch: `cases.npz`, made by `make.py`, has operands and results. Each operand is laid out in several
 //! ways, each case runs on every device; and each case of the file has its call here, and each call a case.
 
-// A test ends at the first thing that goes wrong; `unwrap` says where.
-#![allow(clippy::unwrap_used)]
-
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use ndgc::nn::loss;
 use ndgc::{D, DType, Device, Result, Tensor, npz};
 
-use common::each_case;
+use crate::common::each_case;
 
 type Call = fn(&[Tensor]) -> Result<Tensor>;
 

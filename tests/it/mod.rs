@@ -1,11 +1,6 @@
 //! Conformance: what DJL's managers and its unmerged garbage-collected proxies do or meant to do, on every device and
 //! in both positions of the switch. Areas and numbers are those of the reference (`djl.md` sections 1.8, 5 and 9).
 
-// A test ends at the first thing that goes wrong; `unwrap` says where.
-#![allow(clippy::unwrap_used)]
-
-#[path = "../common/mod.rs"]
-mod common;
 mod support;
 
 mod attachment;

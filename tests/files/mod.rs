@@ -1,12 +1,6 @@
 //! Files: round trips of every dtype, shape and layout on every device, files that other programs wrote, and hostile
 //! bytes, for which `hostile` is a bounded run of what a fuzzer would do.
 
-// A test ends at the first thing that goes wrong; `unwrap` says where.
-#![allow(clippy::unwrap_used)]
-
-mod allocations;
-#[path = "../common/mod.rs"]
-mod common;
 mod fixtures;
 mod hostile;
 mod others;

@@ -6,21 +6,11 @@
 //!
 //! The heap is counted by a counting allocator, pages by the system, and system calls by the kernel itself, which sends
 //! the thread a signal instead of making one (Linux on x86-64; elsewhere they are not looked at).
-#![allow(clippy::unwrap_used)] // a test ends with the first surprise
-
-use std::sync::{Mutex, PoisonError};
 
 use ndgc::nn::{self, Module, Optimizer, RNN, VarBuilder, VarMap, loss};
 use ndgc::{DType, Device, Result, SimConfig, Tensor, Workspace, WorkspaceConfig, gc};
 
-#[path = "common/counting.rs"]
-mod counting;
-
-#[global_allocator]
-static ALLOCATOR: counting::Counting = counting::Counting;
-
-/// Memory of the device and the switch are the process's: one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
+use crate::{alone, counting};
 
 /// Steps until every stock is filled, the workspace has learned, and idle lanes were looked at.
 const WARM_UP: usize = 50;
@@ -136,108 +126,112 @@ fn faults() -> i64 {
 
 #[test]
 fn a_settled_step_asks_for_nothing_and_has_the_same_bytes_at_each_point() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    for (name, make) in MODELS {
-        for on in [false, true] {
-            let _switch = gc::scoped(on);
-            let data = Data::new(&Device::Cpu);
-            let (map, pass) = make(&Device::Cpu);
-            let mut adam = nn::Adam::new(map.all_vars(), 0.01).unwrap();
-            let points: Vec<Points> = (0..WARM_UP).map(|_| step(name, &pass, &data, &mut adam)).collect();
-            let settled = points[WARM_UP - 1];
-            let workspace = Workspace::find(name).unwrap();
-            let (before, requests, pages) = (workspace.stats(), counting::requests(), faults());
-            let mut other = None;
-            for _ in 0..STEPS {
-                let now = step(name, &pass, &data, &mut adam);
-                if now != settled {
-                    other = Some(now);
+    alone(|| {
+        for (name, make) in MODELS {
+            for on in [false, true] {
+                let _switch = gc::scoped(on);
+                let data = Data::new(&Device::Cpu);
+                let (map, pass) = make(&Device::Cpu);
+                let mut adam = nn::Adam::new(map.all_vars(), 0.01).unwrap();
+                let points: Vec<Points> = (0..WARM_UP).map(|_| step(name, &pass, &data, &mut adam)).collect();
+                let settled = points[WARM_UP - 1];
+                let workspace = Workspace::find(name).unwrap();
+                let (before, requests, pages) = (workspace.stats(), counting::requests(), faults());
+                let mut other = None;
+                for _ in 0..STEPS {
+                    let now = step(name, &pass, &data, &mut adam);
+                    if now != settled {
+                        other = Some(now);
+                    }
                 }
+                let (requests, pages) = (counting::requests() - requests, faults() - pages);
+                let after = workspace.stats();
+                assert_eq!(other, None, "{name}, switch {on}: other bytes than {settled:?}");
+                assert_eq!(requests, 0, "{name}, switch {on}: requests to the heap in {STEPS} steps");
+                assert_eq!(pages, 0, "{name}, switch {on}: fresh pages in {STEPS} steps");
+                assert_eq!(after.system_allocations, before.system_allocations, "{name}, switch {on}");
+                assert_eq!((after.spilled, after.renewals), (0, before.renewals), "{name}, switch {on}");
+                assert_eq!(after.same_addresses, before.same_addresses + STEPS as u64, "{name}, switch {on}");
+                workspace.destroy().unwrap();
             }
-            let (requests, pages) = (counting::requests() - requests, faults() - pages);
-            let after = workspace.stats();
-            assert_eq!(other, None, "{name}, switch {on}: other bytes than {settled:?}");
-            assert_eq!(requests, 0, "{name}, switch {on}: requests to the heap in {STEPS} steps");
-            assert_eq!(pages, 0, "{name}, switch {on}: fresh pages in {STEPS} steps");
-            assert_eq!(after.system_allocations, before.system_allocations, "{name}, switch {on}");
-            assert_eq!((after.spilled, after.renewals), (0, before.renewals), "{name}, switch {on}");
-            assert_eq!(after.same_addresses, before.same_addresses + STEPS as u64, "{name}, switch {on}");
-            workspace.destroy().unwrap();
         }
-    }
+    });
 }
 
 #[test]
 fn a_settled_loop_gets_the_same_addresses_each_cycle() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let sim = Device::sim(SimConfig::default());
-    for (device, id) in [(Device::Cpu, "REPLAY"), (sim, "REPLAY on sim")] {
-        let data = Data::new(&device);
-        let (map, pass) = lstm(&device);
-        let mut sgd = nn::SGD::new(map.all_vars(), 0.01).unwrap();
-        let mut before = 0;
-        for cycle in 0..10 {
-            step(id, &pass, &data, &mut sgd);
-            device.synchronize().unwrap();
-            let same = Workspace::find(id).unwrap().stats().same_addresses;
-            // The first cycle learns, beside the block; the second one is the first in it.
-            assert!(cycle < 2 || same == before + 1, "{device}, cycle {cycle}: {same} after {before}");
-            before = same;
+    alone(|| {
+        let sim = Device::sim(SimConfig::default());
+        for (device, id) in [(Device::Cpu, "REPLAY"), (sim, "REPLAY on sim")] {
+            let data = Data::new(&device);
+            let (map, pass) = lstm(&device);
+            let mut sgd = nn::SGD::new(map.all_vars(), 0.01).unwrap();
+            let mut before = 0;
+            for cycle in 0..10 {
+                step(id, &pass, &data, &mut sgd);
+                device.synchronize().unwrap();
+                let same = Workspace::find(id).unwrap().stats().same_addresses;
+                // The first cycle learns, beside the block; the second one is the first in it.
+                assert!(cycle < 2 || same == before + 1, "{device}, cycle {cycle}: {same} after {before}");
+                before = same;
+            }
+            Workspace::find(id).unwrap().destroy().unwrap();
         }
-        Workspace::find(id).unwrap().destroy().unwrap();
-    }
+    });
 }
 
 /// What the counter of the same addresses says is so: looked at by address.
 #[test]
 fn addresses_repeat_and_change_with_a_shape() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let addresses = |rows: usize| {
-        let _cycle = Workspace::enter("ADDRESSES", &WorkspaceConfig::default()).unwrap();
-        let x = Tensor::ones((rows, 40), DType::F32, &Device::Cpu).unwrap();
-        let made = [x.add(&x).unwrap(), x.exp().unwrap(), x.sum_all().unwrap()];
-        made.map(|array| array.with_slice(|values: &[f32]| values.as_ptr().addr()).unwrap())
-    };
-    let same = || Workspace::find("ADDRESSES").unwrap().stats().same_addresses;
-    addresses(8);
-    let settled = addresses(8);
-    for cycle in 1..5 {
-        assert_eq!(addresses(8), settled);
-        assert_eq!(same(), cycle);
-    }
-    let others = addresses(4);
-    assert!(others[0] != settled[0] && others[2] != settled[2]);
-    assert_eq!(same(), 0);
-    assert_eq!(addresses(4), others);
-    assert_eq!(same(), 1);
-    Workspace::find("ADDRESSES").unwrap().destroy().unwrap();
+    alone(|| {
+        let addresses = |rows: usize| {
+            let _cycle = Workspace::enter("ADDRESSES", &WorkspaceConfig::default()).unwrap();
+            let x = Tensor::ones((rows, 40), DType::F32, &Device::Cpu).unwrap();
+            let made = [x.add(&x).unwrap(), x.exp().unwrap(), x.sum_all().unwrap()];
+            made.map(|array| array.with_slice(|values: &[f32]| values.as_ptr().addr()).unwrap())
+        };
+        let same = || Workspace::find("ADDRESSES").unwrap().stats().same_addresses;
+        addresses(8);
+        let settled = addresses(8);
+        for cycle in 1..5 {
+            assert_eq!(addresses(8), settled);
+            assert_eq!(same(), cycle);
+        }
+        let others = addresses(4);
+        assert!(others[0] != settled[0] && others[2] != settled[2]);
+        assert_eq!(same(), 0);
+        assert_eq!(addresses(4), others);
+        assert_eq!(same(), 1);
+        Workspace::find("ADDRESSES").unwrap().destroy().unwrap();
+    });
 }
 
 #[test]
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 fn a_settled_step_makes_no_system_call() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    assert!(
-        matches!(calls::first_in(std::thread::yield_now), None | Some(Some(libc::SYS_sched_yield))),
-        "a call is seen"
-    );
-    for (name, make) in MODELS {
-        let data = Data::new(&Device::Cpu);
-        let (map, pass) = make(&Device::Cpu);
-        let mut adam = nn::Adam::new(map.all_vars(), 0.01).unwrap();
-        let mut steps = |count: usize| {
-            for _ in 0..count {
-                step(name, &pass, &data, &mut adam);
+    alone(|| {
+        assert!(
+            matches!(calls::first_in(std::thread::yield_now), None | Some(Some(libc::SYS_sched_yield))),
+            "a call is seen"
+        );
+        for (name, make) in MODELS {
+            let data = Data::new(&Device::Cpu);
+            let (map, pass) = make(&Device::Cpu);
+            let mut adam = nn::Adam::new(map.all_vars(), 0.01).unwrap();
+            let mut steps = |count: usize| {
+                for _ in 0..count {
+                    step(name, &pass, &data, &mut adam);
+                }
+            };
+            steps(WARM_UP);
+            let call = calls::first_in(|| steps(STEPS));
+            match call {
+                None => println!("{name}: this kernel does not tell system calls"),
+                Some(call) => assert_eq!(call, None, "{name}: the number of the first system call in {STEPS} steps"),
             }
-        };
-        steps(WARM_UP);
-        let call = calls::first_in(|| steps(STEPS));
-        match call {
-            None => println!("{name}: this kernel does not tell system calls"),
-            Some(call) => assert_eq!(call, None, "{name}: the number of the first system call in {STEPS} steps"),
+            Workspace::find(name).unwrap().destroy().unwrap();
         }
-        Workspace::find(name).unwrap().destroy().unwrap();
-    }
+    });
 }
 
 /// The first system call of a piece of code, told by the kernel (`PR_SET_SYSCALL_USER_DISPATCH`).

@@ -4,13 +4,6 @@
 //! tests run every row on every device, in both positions of the switch, with every dtype, on arrays of many axes, of
 //! none and of no elements, and compare the documents with what they found. `BLESS=1` writes the documents anew.
 
-// A test ends at the first thing that goes wrong; `unwrap` says where.
-#![allow(clippy::unwrap_used)]
-
-#[path = "../common/mod.rs"]
-mod common;
-#[path = "../common/counting.rs"]
-mod counting;
 mod document;
 mod facts;
 mod names;
@@ -19,6 +12,3 @@ mod runs;
 mod sample;
 mod sources;
 mod workspaces;
-
-#[global_allocator]
-static ALLOCATOR: counting::Counting = counting::Counting;

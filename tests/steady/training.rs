@@ -4,21 +4,11 @@
 //!
 //! The products of these models are tiny (`device/cpu/matmul.rs`): the library that computes larger ones takes room of
 //! its own from the heap in each call.
-#![allow(clippy::unwrap_used)] // a test ends with the first surprise
-
-use std::sync::{Mutex, PoisonError};
 
 use ndgc::nn::{self, Module, ModuleT, Optimizer, RNN, VarBuilder, VarMap, loss};
 use ndgc::{DType, Device, NdManager, Result, Tensor, gc, graph_report};
 
-#[path = "common/counting.rs"]
-mod counting;
-
-#[global_allocator]
-static ALLOCATOR: counting::Counting = counting::Counting;
-
-/// The switch is the process's: one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
+use crate::{alone, counting};
 
 /// Steps before counting: every stock is filled, and idle lanes were looked at.
 const WARM_UP: usize = 20;
@@ -156,20 +146,22 @@ fn all_steps(owner: &str, manager: Option<&NdManager>) -> f64 {
 
 #[test]
 fn a_training_step_asks_the_heap_for_nothing() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut sum = 0.;
-    for on in [false, true] {
-        let _switch = gc::scoped(on);
-        sum += all_steps(if on { "handles, on" } else { "handles, off" }, None);
-    }
-    assert_eq!(sum, 0., "some step asks the heap for something");
+    alone(|| {
+        let mut sum = 0.;
+        for on in [false, true] {
+            let _switch = gc::scoped(on);
+            sum += all_steps(if on { "handles, on" } else { "handles, off" }, None);
+        }
+        assert_eq!(sum, 0., "some step asks the heap for something");
+    });
 }
 
 #[test]
 fn a_training_step_on_arrays_of_a_manager_asks_the_heap_for_nothing_with_the_switch_on() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let _on = gc::scoped(true);
-    let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
-    assert_eq!(all_steps("manager, on", Some(&manager)), 0., "some step asks the heap for something");
-    manager.close().unwrap();
+    alone(|| {
+        let _on = gc::scoped(true);
+        let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
+        assert_eq!(all_steps("manager, on", Some(&manager)), 0., "some step asks the heap for something");
+        manager.close().unwrap();
+    });
 }

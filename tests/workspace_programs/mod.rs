@@ -3,37 +3,26 @@
 //!
 //! Each array has a pattern of its own, and every valid one is read back after each step: bytes that two arrays share,
 //! or that were used again too early, show. `PROPTEST_CASES` asks for more than the usual programs.
-#![allow(clippy::unwrap_used)] // a test ends with the first surprise
 
 mod model;
 mod readers;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use model::{Given, Model, Pool};
 use ndgc::{
     AllocationPolicy, DebugMode, Device, Error, LearningPolicy, LocationPolicy, MirroringPolicy, ResetPolicy,
-    SpillPolicy, Workspace, WorkspaceConfig, destroy_all_workspaces_for_current_thread, gc,
+    SpillPolicy, Workspace, WorkspaceConfig, gc,
 };
 use proptest::prelude::*;
 
+use crate::common::{Turn, turn};
+
 /// The registry and its counts are the process's: one test at a time.
-struct Alone(#[allow(dead_code)] MutexGuard<'static, ()>);
-
-impl Drop for Alone {
-    fn drop(&mut self) {
-        // Not when the test's thread ends: the next test counts bytes then. Open ones stay if the test failed.
-        let _ = destroy_all_workspaces_for_current_thread();
-    }
-}
-
-fn alone() -> Alone {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+fn alone() -> Turn {
+    let turn = turn();
     gc::off();
     Workspace::set_debug_mode(DebugMode::Disabled);
     gc::collect();
-    Alone(guard)
+    turn
 }
 
 fn cases() -> ProptestConfig {

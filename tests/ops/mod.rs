@@ -1,11 +1,6 @@
 //! Operations: every one against naive loops, on the host and on the simulated device, in both positions of the
 //! switch; and every gradient against central differences.
 
-// A test ends at the first thing that goes wrong; `unwrap` says where.
-#![allow(clippy::unwrap_used)]
-
-#[path = "../common/mod.rs"]
-mod common;
 mod reference;
 mod support;
 

@@ -1,0 +1,26 @@
+//! What is settled asks nobody for anything. In a process of its own: the stocks of a runtime that many other tests used
+//! hold more than these ones filled.
+
+// A test ends at the first thing that goes wrong; `unwrap` says where.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+#[path = "common/counting.rs"]
+mod counting;
+
+#[path = "steady/operations.rs"]
+mod operations;
+#[path = "steady/training.rs"]
+mod training;
+#[path = "steady/workspace.rs"]
+mod workspace;
+
+#[global_allocator]
+static ALLOCATOR: counting::Counting = counting::Counting;
+
+/// Runs `body` on a thread of its own that ends before the next test begins: with two threads that know ndgc there are system
+/// calls for the other one's sake, and the thread of a test goes on for a while when the test is over.
+fn alone(body: impl FnOnce() + Send) {
+    let _turn = common::turn();
+    std::thread::scope(|scope| scope.spawn(body).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
