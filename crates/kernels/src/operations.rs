@@ -10,11 +10,12 @@
 //! - `number`: every dtype but bool. Loops of its own, with vectors.
 //! - `vector`: floats. Loops of its own, with vectors.
 //! - `whole`: as `vector`; integers and truth values are whole already, and stay as they are.
-//! - `call`: floats. A call for each element, since what ends in a function of the C library never becomes vectors.
+//! - `call`: floats. A call for each element, since what ends in a function of the C library never becomes vectors; on
+//!   CUDA in kernels of their own, since they need more registers.
 //!
 //! `g` is the gradient of the result, `s` what is kept for it: the `input`, the `output`, or `nothing`. The Rust text is
-//! compiled for f32 and for f64 (halves compute in f32): a method is that of std where std has it, and `Float::exp` is
-//! that of `cpu/number.rs`, which is vectorised, or better. The CUDA text computes in `W`, with what `elementwise.cu` and `prelude.cu` have.
+//! compiled for f32 and for f64 (halves compute in f32): a method is that of std where std has it, `Float::exp` the
+//! vectorised one of `cpu/math.rs`. The CUDA text computes in `W`, with what `elementwise.cu` and `prelude.cu` have.
 //!
 //! A list macro gets all rows: `for_each_unary!(list)` expands to `list! { [] rows }`, `for_each_unary!(list, f32)` to
 //! `list! { [f32] rows }`. `.ci/pretend` makes the CUDA text of these lines too, and notices if it is not the same.
@@ -157,11 +158,11 @@ macro_rules! for_each_unary {
                 { input |g, s| g * s.sinh() => "g * sinh_(s)" }
             /// The inverse of the hyperbolic sine, accurate near 0 and for large x.
             Asinh [asinh asinh_ asinh_into] call
-                { |x| Float::asinh(x) => "asinh_(x)" }
+                { |x| x.through(libm::asinh) => "asinh_(x)" }
                 { input |g, s| g / s.hypot(1.0) => "g / hypot_(s, (W)1)" }
             /// The inverse of the hyperbolic cosine, at least 0; NaN below 1.
             Acosh [acosh acosh_ acosh_into] call
-                { |x| Float::acosh(x) => "acosh_(x)" }
+                { |x| x.through(special::acosh) => "acosh_(x)" }
                 { input |g, s| g / ((s - 1.0).sqrt() * (s + 1.0).sqrt()) => "g / (sqrt_(s - (W)1) * sqrt_(s + (W)1))" }
             /// The inverse of the hyperbolic tangent, accurate near 0; NaN outside `[-1, 1]`.
             Atanh [atanh atanh_ atanh_into] call
@@ -277,6 +278,15 @@ macro_rules! domain {
     };
 }
 
+macro_rules! is_called {
+    (call) => {
+        true
+    };
+    ($kind:ident) => {
+        false
+    };
+}
+
 macro_rules! kept {
     ({ input $($rest:tt)* }) => {
         Kept::Input
@@ -312,6 +322,11 @@ macro_rules! unary {
 
             pub fn domain(self) -> Domain {
                 match self { $(UnaryOp::$op => domain!($kind)),* }
+            }
+
+            /// Whether it is long, and computed by a call for each element.
+            pub fn is_called(self) -> bool {
+                match self { $(UnaryOp::$op => is_called!($kind)),* }
             }
 
             pub fn kept(self) -> Kept {

@@ -87,6 +87,8 @@ entries! {
     Compare = "compare" in Elementwise;
     Choose = "choose" in Elementwise;
     UnaryGrad = "unary_grad" in Elementwise;
+    Called = "called" in Elementwise;
+    CalledGrad = "called_grad" in Elementwise;
     Copy = "copy" in Elementwise;
     Cast = "cast" in Cast;
     Reduce = "reduce" in Reduce;

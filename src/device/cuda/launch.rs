@@ -13,7 +13,7 @@ use crate::device::{
         },
         raw::Address,
     },
-    kernel::{BitOp, Kernel, OwnedView},
+    kernel::{BitOp, Kernel, OwnedView, UnaryOp},
     window::{ResizeOp, Spacing, Window, Windowed},
 };
 
@@ -99,8 +99,8 @@ fn launch_of(kernel: &Kernel, room: &Room) -> Option<Launch> {
         }
         Kernel::Copy { src, dst } => map(Entry::Copy, dst.dtype(), 0, src, dst, room),
         Kernel::Cast { src, dst } => map(Entry::Cast, src.dtype(), dtype_number(dst.dtype()), src, dst, room),
-        Kernel::Unary { op, src, dst } => map(Entry::Unary, dst.dtype(), *op as u32, src, dst, room),
-        Kernel::UnaryAssign { op, dst } => map(Entry::Unary, dst.dtype(), *op as u32, dst, dst, room),
+        Kernel::Unary { op, src, dst } => map(unary(*op), dst.dtype(), *op as u32, src, dst, room),
+        Kernel::UnaryAssign { op, dst } => map(unary(*op), dst.dtype(), *op as u32, dst, dst, room),
         Kernel::Affine { src, dst, mul, add } => {
             each(Entry::Affine, dst.dtype(), 0, dst, [Some(src), None, None], [*mul, *add], room)
         }
@@ -121,7 +121,8 @@ fn launch_of(kernel: &Kernel, room: &Room) -> Option<Launch> {
             each(Entry::Choose, dst.dtype(), dtype_number(element(cond.dtype())), dst, sources, [0.0; 2], room)
         }
         Kernel::UnaryGrad { op, saved, grad, dst } => {
-            two(Entry::UnaryGrad, dst.dtype(), *op as u32, [saved, grad], dst, room)
+            let entry = if op.is_called() { Entry::CalledGrad } else { Entry::UnaryGrad };
+            two(entry, dst.dtype(), *op as u32, [saved, grad], dst, room)
         }
         Kernel::Reduce { op, src, axes, dst } => fold(Entry::Reduce, *op as u32, src, *axes, dst, room),
         Kernel::ArgReduce { largest, src, axis, dst } => {
@@ -147,6 +148,11 @@ fn launch_of(kernel: &Kernel, room: &Room) -> Option<Launch> {
         Kernel::Normal { dst, seed, first, mean, std } => draw(Entry::Normal, dst, *seed, *first, [*mean, *std], room),
         Kernel::SgdStep { .. } | Kernel::AdamStep { .. } => optimiser(kernel, room),
     }
+}
+
+/// The kernel that has a function.
+fn unary(op: UnaryOp) -> Entry {
+    if op.is_called() { Entry::Called } else { Entry::Unary }
 }
 
 fn blocks(items: u64, for_each: u64, room: &Room) -> u64 {

@@ -205,10 +205,6 @@ pub(super) trait Float: Number {
     fn ln(self) -> Self;
     fn sqrt(self) -> Self;
     fn tanh(self) -> Self;
-    /// That of std overflows in the upper half of the range.
-    fn asinh(self) -> Self;
-    /// That of std overflows there too, and loses half of its digits near 1.
-    fn acosh(self) -> Self;
     /// `1 / (1 + e^-x)`.
     fn sigmoid(self) -> Self;
     /// `log(1 + e^x)`.
@@ -281,8 +277,8 @@ macro_rules! float {
         }
     };
 }
-float! { f32; exp math::exp; ln math::ln; sqrt f32::sqrt; tanh math::tanh; asinh libm::asinhf; acosh libm::acoshf; }
-float! { f64; exp f64::exp; ln f64::ln; sqrt f64::sqrt; tanh f64::tanh; asinh libm::asinh; acosh libm::acosh; }
+float! { f32; exp math::exp; ln math::ln; sqrt f32::sqrt; tanh math::tanh; }
+float! { f64; exp f64::exp; ln f64::ln; sqrt f64::sqrt; tanh f64::tanh; }
 
 /// Conversion of elements, as `as` converts: directly, not by way of a double.
 pub(super) trait Convert<D> {

@@ -17,6 +17,11 @@ pub(super) fn gelu_erf_slope(x: f64) -> f64 {
     0.5 * libm::erfc(-x * FRAC_1_SQRT_2) + x * (-0.5 * x * x).exp() * (0.5 * FRAC_1_SQRT_2 * FRAC_2_SQRT_PI)
 }
 
+/// That of std loses half of its digits near 1, and overflows; that of `libm` is wrong below 1.
+pub(super) fn acosh(x: f64) -> f64 {
+    if x < 1.0 { f64::NAN } else { libm::acosh(x) }
+}
+
 /// From a rough value, by steps that triple its digits. Near the ends by the complement, where `1 - |y|` is exact.
 pub(super) fn erf_inv(y: f64) -> f64 {
     let size = y.abs();

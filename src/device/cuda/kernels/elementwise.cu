@@ -120,18 +120,18 @@ __device__ inline W softplus(W x) { return (x > 0 ? x : (W)0) + log1p_(exp_(-abs
 __device__ inline W hard_sigmoid(W x) { return smaller(larger(x * ((W)1 / (W)6) + (W)0.5, (W)0), (W)1); }
 
 // With the factors sqrt(2 / pi), and 0.044715 times that.
-__device__ inline W gelu(W x) {
+__device__ __noinline__ W gelu(W x) {
     const W a = (W)0.7978845608028654, b = (W)0.035677408136300125;
     return x * ((W)0.5 + (W)0.5 * tanh_(x * (a + b * (x * x))));
 }
 
-__device__ inline W gelu_slope(W x) {
+__device__ __noinline__ W gelu_slope(W x) {
     const W a = (W)0.7978845608028654, b = (W)0.035677408136300125;
     W square = x * x, t = tanh_(x * (a + b * square));
     return (W)0.5 * ((W)1 + t) + (W)0.5 * x * ((W)1 - t * t) * (a + (W)3 * b * square);
 }
 
-__device__ inline W silu_slope(W x) {
+__device__ __noinline__ W silu_slope(W x) {
     W y = sigmoid(x);
     return y * ((W)1 + x * ((W)1 - y));
 }
@@ -202,7 +202,10 @@ BINARY_ROWS
 struct Binary {
     u32 op;
     template <int N> __device__ inline void run(T* d, const T* x, const T* y, const None*) const {
-        switch (op) { BINARY_ROWS }
+        switch (op) {
+            BINARY_ROWS
+        default: __builtin_unreachable();
+        }
     }
 };
 #undef ROW
@@ -238,33 +241,6 @@ struct Bits {
 KERNEL(bits, Each) { map<T, T, T, None>(p, Bits{p.op}); }
 #endif
 
-#if IS_FLOAT
-// The long functions: once, behind a call.
-#define CASE(name) case OP_##name: return value_##name(x);
-#define CASE_number NO_CASE
-#define CASE_vector NO_CASE
-#define CASE_whole NO_CASE
-#define CASE_call CASE
-#define ROW(name, kind, value, gradient) CASE_##kind(name)
-__device__ __noinline__ W called(u32 op, W x) {
-    switch (op) { UNARY_ROWS }
-    return x;
-}
-#undef CASE
-
-#define CASE(name) case OP_##name: return gradient_##name(g, s);
-__device__ __noinline__ W called_gradient(u32 op, W g, W s) {
-    switch (op) { UNARY_ROWS }
-    return (W)0;
-}
-#undef CASE
-#undef CASE_number
-#undef CASE_vector
-#undef CASE_whole
-#undef CASE_call
-#undef ROW
-#endif
-
 #define CASE(name) case OP_##name: EACH(value_##name((W)x[k]))
 #define CASE_number CASE
 #if IS_FLOAT
@@ -281,16 +257,11 @@ struct Unary {
     template <int N> __device__ inline void run(T* d, const T* x, const None*, const None*) const {
         switch (op) {
             UNARY_ROWS
-#if IS_FLOAT
-        default: EACH(called(op, (W)x[k]))
-#else
-        default: EACH(x[k])
-#endif
+        default: __builtin_unreachable();
         }
     }
 };
 #undef CASE
-#undef CASE_whole
 
 KERNEL(unary, Each) { map<T, T, None, None>(p, Unary{p.op}); }
 
@@ -386,18 +357,62 @@ struct Power {
 
 KERNEL(powf, Each) { map<T, T, None, None>(p, Power{p.x == 2.0, as<W>(p.x)}); }
 
-// `s` is what the forward pass left, as the row says. The gradients of roundings are 0.
+// `s` is what the forward pass left, as the row says.
 #define CASE(name) case OP_##name: EACH(gradient_##name((W)g[k], (W)s[k]))
-#define CASE_whole NO_CASE
 struct Gradient {
     u32 op;
     template <int N> __device__ inline void run(T* d, const T* s, const T* g, const None*) const {
         switch (op) {
             UNARY_ROWS
-        default: EACH(called_gradient(op, (W)g[k], (W)s[k]))
+        default: __builtin_unreachable();
         }
     }
 };
 
 KERNEL(unary_grad, Each) { map<T, T, T, None>(p, Gradient{p.op}); }
+#undef CASE
+#undef CASE_number
+#undef CASE_vector
+#undef CASE_whole
+#undef CASE_call
+
+// The long functions, in kernels of their own: they need more registers than all others.
+#define CASE(name) case OP_##name: return value_##name(x);
+#define CASE_number NO_CASE
+#define CASE_vector NO_CASE
+#define CASE_whole NO_CASE
+#define CASE_call CASE
+__device__ __noinline__ W called(u32 op, W x) {
+    switch (op) {
+        UNARY_ROWS
+    default: __builtin_unreachable();
+    }
+}
+#undef CASE
+
+#define CASE(name) case OP_##name: return gradient_##name(g, s);
+__device__ __noinline__ W called_gradient(u32 op, W g, W s) {
+    switch (op) {
+        UNARY_ROWS
+    default: __builtin_unreachable();
+    }
+}
+
+struct Called {
+    u32 op;
+    template <int N> __device__ inline void run(T* d, const T* x, const None*, const None*) const {
+        do EACH(called(op, (W)x[k])) while (false);
+    }
+};
+
+KERNEL(called, Each) { map<T, T, None, None>(p, Called{p.op}); }
+
+struct CalledGradient {
+    u32 op;
+    template <int N> __device__ inline void run(T* d, const T* s, const T* g, const None*) const {
+        do EACH(called_gradient(op, (W)g[k], (W)s[k])) while (false);
+    }
+};
+
+KERNEL(called_grad, Each) { map<T, T, T, None>(p, CalledGradient{p.op}); }
 #endif
