@@ -20,7 +20,7 @@ pub(crate) fn compare(path: &str, wanted: &str) {
     }
     let found = fs::read_to_string(&file).unwrap_or_default();
     let differs = found.lines().zip(wanted.lines()).find(|(found, wanted)| found != wanted);
-    let hint = "BLESS=1 cargo test --test all table writes it anew";
+    let hint = "BLESS=1 cargo test --test all table:: writes it anew";
     assert!(differs.is_none(), "{path} says\n{}\nbut it is\n{}\n{hint}", differs.unwrap().0, differs.unwrap().1);
     assert_eq!(found.lines().count(), wanted.lines().count(), "{path} is too short or too long; {hint}");
 }
@@ -43,7 +43,7 @@ fn dtypes(all: &[DType]) -> String {
 const HEAD: &str = "# Operations
 
 Written by `tests/table`, which calls every operation and writes down what happened; `BLESS=1 cargo test --test all
-table` does it anew. An operation that is missing here fails the test.
+table::` does it anew. An operation that is missing here fails the test.
 
 - **dtypes**: those of the first operand; every other gives a typed error.
 - **gradient**: whether a call on variables is recorded. `tests/ops` compares each with central differences.
