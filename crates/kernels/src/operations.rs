@@ -13,9 +13,10 @@
 //! - `call`: floats. A call for each element, since what ends in a function of the C library never becomes vectors; on
 //!   CUDA in kernels of their own, since they need more registers.
 //!
-//! `g` is the gradient of the result, `s` what is kept for it: the `input`, the `output`, or `nothing`. The Rust text is
-//! compiled for f32 and for f64 (halves compute in f32): a method is that of std where std has it, `Float::exp` the
-//! vectorised one of `cpu/math.rs`. The CUDA text computes in `W`, with what `elementwise.cu` and `prelude.cu` have.
+//! `g` is the gradient of the result, `s` what is kept for it: the `input`, the `output`, or `nothing`. The Rust text
+//! is compiled for f32 and for f64 (halves compute in f32): a method is that of std where std has it, `Float::exp` the
+//! vectorised one of `cpu/math.rs`, `consts` those of the type. The CUDA text computes in `W`, with what
+//! `elementwise.cu` and `prelude.cu` have.
 //!
 //! A list macro gets all rows: `for_each_unary!(list)` expands to `list! { [] rows }`, `for_each_unary!(list, f32)` to
 //! `list! { [f32] rows }`. `.ci/pretend` makes the CUDA text of these lines too, and notices if it is not the same.
@@ -119,11 +120,11 @@ macro_rules! for_each_unary {
             /// The logarithm to base 2.
             Log2 [log2 log2_ log2_into] call
                 { |x| x.log2() => "log2_(x)" }
-                { input |g, s| g / (s * 0.693_147_180_559_945_3) => "g / (s * (W)0.6931471805599453)" }
+                { input |g, s| g / (s * consts::LN_2) => "g / (s * (W)0.6931471805599453)" }
             /// The logarithm to base 10.
             Log10 [log10 log10_ log10_into] call
                 { |x| x.log10() => "log10_(x)" }
-                { input |g, s| g / (s * 2.302_585_092_994_046) => "g / (s * (W)2.302585092994046)" }
+                { input |g, s| g / (s * consts::LN_10) => "g / (s * (W)2.302585092994046)" }
             /// The sine.
             Sin [sin sin_ sin_into] call
                 { |x| x.sin() => "sin_(x)" }
@@ -179,7 +180,7 @@ macro_rules! for_each_unary {
             /// The error function: `2 / sqrt(pi)` times the integral of `e^(-t^2)` from 0 to x.
             Erf [erf erf_ erf_into] call
                 { |x| x.through(special::erf) => "(W)erf((f64)x)" }
-                { input |g, s| g * (1.128_379_167_095_512_6 * (-s * s).exp())
+                { input |g, s| g * (consts::FRAC_2_SQRT_PI * (-s * s).exp())
                     => "g * ((W)1.1283791670955126 * exp_(-s * s))" }
             /// The Gaussian error linear unit: `x P(N < x)` of a standard normal N.
             GeluErf [gelu_erf gelu_erf_ gelu_erf_into] call
@@ -188,8 +189,8 @@ macro_rules! for_each_unary {
             /// The inverse of the error function; NaN outside `[-1, 1]`, infinite at the ends.
             ErfInv [erfinv erfinv_ erfinv_into] call
                 { |x| x.through(special::erf_inv) => "(W)erf_inv(x)" }
-                { output |g, s| g * (0.886_226_925_452_758 * (s * s).exp())
-                    => "g * ((W)0.886226925452758 * exp_(s * s))" }
+                { output |g, s| g * ((s * s).exp() / consts::FRAC_2_SQRT_PI)
+                    => "g * (exp_(s * s) / (W)1.1283791670955126)" }
             /// The logarithm of the absolute value of the gamma function.
             LnGamma [gammaln gammaln_ gammaln_into] call
                 { |x| x.through(special::ln_gamma) => "(W)lgamma((f64)x)" }

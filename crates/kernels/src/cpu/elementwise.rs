@@ -226,7 +226,7 @@ macro_rules! gradient_of_float {
 }
 
 macro_rules! functions {
-    ([$t:ty] $($(#[$doc:meta])* $name:ident [$($form:ident)*] $kind:ident $value:tt $gradient:tt)*) => {
+    ([$t:ident] $($(#[$doc:meta])* $name:ident [$($form:ident)*] $kind:ident $value:tt $gradient:tt)*) => {
         impl Functions for $t {
             fn unary(op: UnaryOp, operand: Unary<'_, $t>) -> Result<()> {
                 match op {
@@ -235,6 +235,7 @@ macro_rules! functions {
             }
 
             fn unary_grad(op: UnaryOp, saved: In<'_, $t>, grad: In<'_, $t>, dst: Out<'_, $t>) {
+                use std::$t::consts;
                 match op {
                     $(UnaryOp::$name => gradient_of_float!($kind $t, (saved, grad, dst) $gradient),)*
                 }
