@@ -346,7 +346,7 @@ fn attempt<'a, const N: usize>(local: &'a Local, keys: [Key; N], user: bool) -> 
         let state = cell.core.state();
         let same = generation_of(state) == key.generation();
         let is_busy = same && state & (OPEN | BUSY) == OPEN | BUSY;
-        if !is_busy && !(same && cell.is_usable(state)) {
+        if !(is_busy || same && cell.is_usable(state)) {
             return Attempt::Stale(key);
         }
     }

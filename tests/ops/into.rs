@@ -171,8 +171,8 @@ fn both_forms_give_what_the_method_gives() {
 #[test]
 fn what_is_computed_beside_an_array_is_copied_to_it() {
     each(|device| {
-        let places: [fn(&Tensor, &Tensor) -> Result<[Tensor; 2]>; 2] =
-            [|x, y| Ok([x.rem(y)?, x.rem_(y)?]), |x, y| Ok([x.clamp(y, y)?, x.clamp_(y, y)?])];
+        type Place = fn(&Tensor, &Tensor) -> Result<[Tensor; 2]>;
+        let places: [Place; 2] = [|x, y| Ok([x.rem(y)?, x.rem_(y)?]), |x, y| Ok([x.clamp(y, y)?, x.clamp_(y, y)?])];
         for (x, y) in forms::<i64>(device, 1).iter().zip(forms::<i64>(device, 2)) {
             for place in places {
                 let own = Tensor::zeros((4, 3, 2), DType::I64, device).unwrap().permute((2, 1, 0)).unwrap();

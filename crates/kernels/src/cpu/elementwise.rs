@@ -61,7 +61,7 @@ pub(super) fn map<A: Element, D: Element>(src: In<'_, A>, dst: Out<'_, D>, f: im
 
 /// What is done with a row of one or two sources and the destination: by reference, so that the code around it is there
 /// once for its types.
-type Row2<'f, A, D> = dyn Fn(&[A], &mut [D]) + Sync + 'f;
+pub(super) type Row2<'f, A, D> = dyn Fn(&[A], &mut [D]) + Sync + 'f;
 type Row3<'f, A, B, D> = dyn Fn(&[A], &[B], &mut [D]) + Sync + 'f;
 
 /// `row` from rows of `src` to rows of `dst`, which is dense.

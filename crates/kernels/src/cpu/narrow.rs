@@ -298,7 +298,7 @@ pub(super) fn widen_all<N: Narrow>(src: In<'_, N>, dst: Out<'_, N::Wide>) {
 
 /// `dst`, of any layout that does not repeat, from the wider dtype in row-major order.
 pub(super) fn narrow_all<N: Narrow>(src: In<'_, N::Wide>, dst: Out<'_, N>) {
-    let row: &(dyn Fn(&[N::Wide], &mut [N]) + Sync) = &|a, d| N::narrow(a, d);
+    let row: &elementwise::Row2<'_, N::Wide, N> = &|a, d| N::narrow(a, d);
     match src.dense() {
         Some(a) if dst.is_dense() => threads::split2(a, dst.dense(), row),
         _ => walk::rows2(src, dst, false, row),

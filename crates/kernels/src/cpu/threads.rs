@@ -82,12 +82,15 @@ fn install<const N: usize>(pool: &ThreadPool, slices: [&mut [u8]; N], sizes: [us
     pool.install(|| divide(slices, sizes, 0, f));
 }
 
+/// What is done with an item and its pieces of two slices.
+type Item2<'f, D, E> = dyn Fn(usize, &mut [D], &mut [E]) + Sync + 'f;
+
 /// As [`items`], with pieces of two slices, of that many elements each.
 pub(super) fn items2<D: Pod, E: Pod>(
     pool: &ThreadPool,
     (d, e): (&mut [D], &mut [E]),
     [d_size, e_size]: [usize; 2],
-    f: &(dyn Fn(usize, &mut [D], &mut [E]) + Sync),
+    f: &Item2<'_, D, E>,
 ) {
     let sizes = [d_size * size_of::<D>(), e_size * size_of::<E>()];
     let one: &Item<'_, 2> = &|i, [d, e]| f(i, cast_slice_mut(d), cast_slice_mut(e));

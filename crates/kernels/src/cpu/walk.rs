@@ -280,7 +280,7 @@ impl<'a> Source<'a> {
         if step == 1 && (rows == 1 || line == len as isize) {
             return &self.data[at as usize * size..(at as usize + count) * size];
         }
-        let stage = self.stage.get_or_insert_with(|| [0; STAGE]);
+        let stage = self.stage.get_or_insert([0; STAGE]);
         let stage = &mut cast_slice_mut::<u64, u8>(stage)[..count * size];
         if self.staged.0 != at || self.staged.1 < count {
             with_size!(size, T => {
