@@ -1,7 +1,7 @@
 //! The identity of an array: index of its slot and generation, in eight bytes.
 
 use std::fmt;
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
 use slotmap::{Key as _, KeyData, new_key_type};
 use uuid::Uuid;
@@ -15,11 +15,12 @@ new_key_type! {
 ///
 /// Having one tells nothing about the array being there: a key keeps nothing alive. A key whose array
 /// ended is an error wherever it is used, never another array. It prints as `7v3`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
-    index: u32,
-    generation: NonZeroU32,
-}
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key(
+    /// The generation, at least 1, above the index: one word, since two that are written one after the other are not there
+    /// yet when they are read back as one.
+    NonZeroU64,
+);
 
 const _: () = assert!(size_of::<Key>() == 8 && size_of::<Option<Key>>() == 8);
 
@@ -27,22 +28,23 @@ impl Key {
     #[inline]
     pub(crate) fn new(index: u32, generation: u32) -> Self {
         // Generations start at 1 and a slot is retired before it would wrap (`slot.rs`).
-        Key { index, generation: NonZeroU32::new(generation).unwrap_or(NonZeroU32::MIN) }
+        let word = u64::from(generation.max(1)) << 32 | u64::from(index);
+        Key(NonZeroU64::new(word).unwrap_or(NonZeroU64::MIN))
     }
 
     #[inline]
     pub(crate) fn index(self) -> u32 {
-        self.index
+        self.0.get() as u32
     }
 
     #[inline]
     pub(crate) fn generation(self) -> u32 {
-        self.generation.get()
+        (self.0.get() >> 32) as u32
     }
 
     /// As one number for a foreign interface, laid out like `slotmap`'s [`KeyData::as_ffi`].
     pub fn as_ffi(self) -> u64 {
-        u64::from(self.generation()) << 32 | u64::from(self.index)
+        self.0.get()
     }
 
     /// From a number that [`Key::as_ffi`] gave. Any other number gives a key that leads nowhere.
@@ -54,6 +56,19 @@ impl Key {
     /// The array's public identity, derived from the key and the process: nothing is stored for it.
     pub fn uuid(self) -> Uuid {
         process_uuid(b'a', self.as_ffi())
+    }
+}
+
+impl Ord for Key {
+    /// By slot, then by generation.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.index(), self.generation()).cmp(&(other.index(), other.generation()))
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
     }
 }
 
@@ -80,7 +95,7 @@ pub(crate) fn manager_uuid(key: ManagerKey) -> Uuid {
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}v{}", self.index, self.generation)
+        write!(f, "{}v{}", self.index(), self.generation())
     }
 }
 

@@ -287,6 +287,13 @@ pub(crate) fn put(local: &Local, index: u32, owner: Owner, uncapped: bool) -> st
     })
 }
 
+/// Whether the handles of an array own it now: the commonest owner, at a glance.
+#[inline(always)]
+pub(crate) fn is_of_handles(index: u32) -> bool {
+    // Acquire: as in `owner_of`.
+    slot(index).owner.load(Ordering::Acquire) == HANDLES
+}
+
 /// Who owns an array now; waits while it is being moved. `None` if it is not open.
 #[inline]
 pub(crate) fn owner_of(index: u32, generation: u32) -> Option<Owner> {

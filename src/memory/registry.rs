@@ -166,7 +166,7 @@ pub(crate) struct Parts<'a> {
 /// Makes an array with one proxy, owned by `owner`.
 ///
 /// If the owner refuses, the parts are dropped, nothing is left behind, and the refusal is returned.
-#[inline]
+#[inline(never)]
 pub(crate) fn create(
     local: &Local,
     op: &'static str,

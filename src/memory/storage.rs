@@ -73,7 +73,9 @@ pub(crate) struct Storage {
 /// Whether a reference holds the block of an arena, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hold {
-    /// It does not: the bytes are no arena's, or an array of their cycle has it.
+    /// The bytes are no arena's.
+    Never,
+    /// It does not: an array of their cycle has it.
     No,
     /// It was made of one that does not.
     Begun,
@@ -108,12 +110,13 @@ impl Storage {
             // Relaxed: published with the slot of the array.
             CELLS.get(index).block.store(part.block, Ordering::Relaxed);
             Self::fill(index, bytes, || Buffer::from_arena(span, Device::Cpu, part));
+            Some(Storage { index, hold: Hold::No })
         } else {
             let (ptr, reserved) = pool::alloc_at_once(bytes)?;
             free.pop();
             Self::fill(index, bytes, || Buffer::from_pool(Span::new(ptr, bytes), Device::Cpu, reserved));
+            Some(Storage { index, hold: Hold::Never })
         }
-        Some(Storage { index, hold: Hold::No })
     }
 
     /// Puts a buffer into a cell.
@@ -125,12 +128,14 @@ impl Storage {
             None if CELLS.refill(&mut free) => free.pop().ok_or_else(|| full(op))?,
             None => return Err(full(op)),
         };
+        let mut hold = Hold::Never;
         if let Some(part) = buffer.part() {
             // Relaxed: as above.
             CELLS.get(index).block.store(part.block, Ordering::Relaxed);
+            hold = Hold::No;
         }
         Self::fill(index, buffer.span().bytes(), || buffer);
-        Ok(Storage { index, hold: Hold::No })
+        Ok(Storage { index, hold })
     }
 
     /// Fills a cell of the free list, with one reference. The buffer is made in its place.
@@ -175,20 +180,20 @@ impl Storage {
     /// does not hold it any more.
     #[inline(always)]
     pub(crate) fn join_cycle(&mut self) -> Option<Part> {
-        let part = *self.part()?;
         match self.hold {
-            Hold::Passed => return None,
+            Hold::Never | Hold::Passed => return None,
             Hold::Begun => self.let_go(),
             Hold::No => {}
         }
-        Some(part)
+        self.part().copied()
     }
 
     fn let_go(&mut self) {
-        if std::mem::replace(&mut self.hold, Hold::No) != Hold::No
-            && let Some(part) = self.part()
-        {
-            block::let_go(part.block);
+        if matches!(self.hold, Hold::Begun | Hold::Passed) {
+            self.hold = Hold::No;
+            if let Some(part) = self.part() {
+                block::let_go(part.block);
+            }
         }
     }
 
@@ -263,10 +268,12 @@ impl Clone for Storage {
     fn clone(&self) -> Self {
         // Relaxed: the reference cloned from keeps the count above 0.
         self.cell().refs.fetch_add(1, Ordering::Relaxed);
-        let hold = match (self.part(), self.hold) {
-            (None, _) => Hold::No,
-            (Some(part), before) => {
-                block::hold(part.block);
+        let hold = match self.hold {
+            Hold::Never => Hold::Never,
+            before => {
+                if let Some(part) = self.part() {
+                    block::hold(part.block);
+                }
                 if before == Hold::No { Hold::Begun } else { Hold::Passed }
             }
         };

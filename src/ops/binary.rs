@@ -19,7 +19,7 @@ use crate::memory::{
 };
 use crate::ops::{
     check,
-    exec::{adopt_parts, call, composed, composed_for, dense, device, launch, once, pin, record, room, view_as},
+    exec::{adopt_parts, call, composed, composed_for, dense, device, launch, once, pin, record, room},
     inplace::{assign, filled_beside},
     into::binary_into,
     reuse::{Change, Operand, Reused, instead, is_recorded},
@@ -58,7 +58,9 @@ pub(crate) fn binary(
     call(name, site, |local| {
         let pins = pin(local, name, [a, b])?;
         let [x, y] = pins.arrays();
-        check::same_device(name, &x, &y)?;
+        // Each is looked up once: in a small operation that counts.
+        let (of_x, of_y) = (x.storage.buffer(), y.storage.buffer());
+        check::same_device(name, of_x.device(), of_y.device())?;
         check::same_dtype(name, &x, &y)?;
         check::domain(name, op.domain(), x.dtype)?;
         let wide;
@@ -71,9 +73,10 @@ pub(crate) fn binary(
         };
         let (dtype, mut own) = (x.dtype, None);
         let layout = dense(left, &mut own);
-        let storage = room(local, name, device(&x), dtype, layout.shape(), false)?;
+        let storage = room(local, name, of_x.device(), dtype, layout.shape(), false)?;
+        let (lhs, rhs) = (View::new(of_x.span(), dtype, left), View::new(of_y.span(), dtype, right));
         let dst = View::new(storage.buffer().span(), dtype, layout);
-        launch(device(&x), &Kernel::Binary { op, lhs: view_as(&x, left), rhs: view_as(&y, right), dst })?;
+        launch(of_x.device(), &Kernel::Binary { op, lhs, rhs, dst })?;
         let node = record(&[&x, &y], || gradient(op, &x, &y, name, site));
         adopt_parts(local, name, Parts { dtype, layout, storage, node }, a, site)
     })
@@ -282,7 +285,7 @@ fn node_of_reused(
     broadcast: bool,
     site: Site,
 ) -> Option<Tracked> {
-    check::same_device(name, x, y).and_then(|()| check::same_dtype(name, x, y)).ok()?;
+    check::same_device(name, device(x), device(y)).and_then(|()| check::same_dtype(name, x, y)).ok()?;
     check::domain(name, op.domain(), x.dtype).ok()?;
     let wide = align(name, x, y, broadcast).ok()?;
     let same_shape = wide.is_none_or(|[left, _]| left.shape() == [x, y][own].layout.shape());

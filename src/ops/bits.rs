@@ -29,7 +29,7 @@ pub(crate) fn bits(a: &Proxy, b: &Proxy, op: BitOp, name: &'static str, site: Si
     call(name, site, |local| {
         let pins = pin(local, name, [a, b])?;
         let [x, y] = pins.arrays();
-        check::same_device(name, &x, &y)?;
+        check::same_device(name, device(&x), device(&y))?;
         check::same_dtype(name, &x, &y)?;
         check_bits(name, x.dtype, op)?;
         let wide = align(name, &x, &y, true)?;

@@ -10,7 +10,6 @@ use crate::memory::{
     proxy::Proxy,
     registry::{self, Payload},
 };
-use crate::ops::exec::device;
 
 /// Operands can be used. For operations that look at them one by one: the error says which operand it is.
 #[inline]
@@ -33,19 +32,12 @@ pub(crate) fn same(op: &'static str, array: &Proxy) -> Result<Proxy> {
 
 /// Operands are on one device.
 #[inline(always)]
-pub(crate) fn same_device(op: &'static str, a: &Payload, b: &Payload) -> Result<()> {
-    match (device(a), device(b)) {
+pub(crate) fn same_device(op: &'static str, a: &Device, b: &Device) -> Result<()> {
+    match (a, b) {
         (Device::Cpu, Device::Cpu) => Ok(()),
-        _ => same_other_device(op, a, b),
+        _ if a == b => Ok(()),
+        _ => Err(Error::DeviceMismatch { op, lhs: a.to_string(), rhs: b.to_string() }),
     }
-}
-
-#[inline(never)]
-fn same_other_device(op: &'static str, a: &Payload, b: &Payload) -> Result<()> {
-    if device(a) == device(b) {
-        return Ok(());
-    }
-    Err(Error::DeviceMismatch { op, lhs: device(a).to_string(), rhs: device(b).to_string() })
 }
 
 /// Operands have one dtype.

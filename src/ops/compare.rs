@@ -20,7 +20,7 @@ fn compare(a: &Proxy, b: &Proxy, op: CmpOp, name: &'static str, broadcast: bool,
     call(name, site, |local| {
         let pins = pin(local, name, [a, b])?;
         let [x, y] = pins.arrays();
-        check::same_device(name, &x, &y)?;
+        check::same_device(name, device(&x), device(&y))?;
         check::same_dtype(name, &x, &y)?;
         let wide = align(name, &x, &y, broadcast)?;
         let (left, right) = wide.as_ref().map_or((&x.layout, &y.layout), |[left, right]| (left, right));
@@ -105,8 +105,8 @@ impl Proxy {
             let pins = pin(local, name, [mask, yes, no])?;
             let [c, y, n] = pins.arrays();
             check::mask(name, &c)?;
-            check::same_device(name, &y, &n)?;
-            check::same_device(name, &y, &c)?;
+            check::same_device(name, device(&y), device(&n))?;
+            check::same_device(name, device(&y), device(&c))?;
             check::same_dtype(name, &y, &n)?;
             let hint = "mask and both values must have one shape; use broadcast_as";
             check::same_shape(name, c.layout.shape(), y.layout.shape(), hint)?;

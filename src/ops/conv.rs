@@ -219,7 +219,7 @@ fn convolve(x: &Proxy, weights: &Proxy, ask: Ask, transposed: Option<usize>) -> 
     call(name, site, |local| {
         let pins = pin(local, name, [x, weights])?;
         let [a, w] = pins.arrays();
-        check::same_device(name, &a, &w)?;
+        check::same_device(name, device(&a), device(&w))?;
         check::same_dtype(name, &a, &w)?;
         check::float(name, a.dtype)?;
         let shapes = [*a.layout.shape(), *w.layout.shape()];

@@ -4,14 +4,15 @@
 //! call      the switch's gate; up to a batch of dead arrays is closed
 //! pin       operands are announced; from here their bytes stay, whoever closes them
 //! check     shapes, dtypes, devices (`check.rs`); nothing has changed if one fails
-//! fresh     bytes for the result; on exhaustion: reap all, trim, retry once, else `OutOfMemory`
+//! room      bytes for the result; on exhaustion: reap all, trim, retry once, else `OutOfMemory`
 //! launch    the kernel is submitted
 //! record    if gradients are wanted: what the derivative needs is kept as storage, not as a handle
 //! adopt     the result gets a slot, and the owner of the first operand
 //! ```
 //!
-//! Adding an operation touches: its method (in the family's file here), its kernel (`device/kernel.rs`), the
-//! kernel's code (`device/cpu/`), and the case tables in `tests/it/`.
+//! An elementwise operation is a row of the table in `crates/kernels/src/operations.rs`, and a row of `tests/table`. Others
+//! touch: the method (in the family's file here), the kernel (`kernel.rs` of the kernels) and its code for the host (`cpu/`
+//! there) and CUDA, and the tests' tables.
 
 use std::cell::Cell;
 
@@ -56,9 +57,11 @@ pub(crate) fn call<R>(op: &'static str, site: Site, f: impl FnOnce(&Local) -> Re
 /// The answer; a refusal in a captured section names `site`. For calls made of others, which name places in here.
 #[inline]
 pub(crate) fn named<R>(site: Site, answer: Result<R>) -> Result<R> {
+    // The answer that there mostly is moves alone, without the room for an error around it.
     match answer {
+        Ok(value) => Ok(value),
         Err(error @ Error::Capture { .. }) => Err(blame(error, site)),
-        other => other,
+        Err(error) => Err(error),
     }
 }
 
@@ -69,15 +72,21 @@ pub(crate) fn pin<'a, const N: usize>(
     op: &'static str,
     arrays: [&'a Proxy; N],
 ) -> Result<Pins<'a, N>> {
-    let pins = registry::pin(local, op, arrays.map(Proxy::key), false)?;
     if is_capturing() {
-        captured(op, &arrays, &pins.arrays())?;
+        pin_captured(local, op, arrays)
+    } else {
+        registry::pin(local, op, arrays.map(Proxy::key), false)
     }
+}
+
+#[cold]
+fn pin_captured<'a, const N: usize>(local: &'a Local, op: &'static str, arrays: [&'a Proxy; N]) -> Result<Pins<'a, N>> {
+    let pins = registry::pin(local, op, arrays.map(Proxy::key), false)?;
+    captured(op, &arrays, &pins.arrays())?;
     Ok(pins)
 }
 
 /// Refuses an operand whose bytes other cycles have when the section runs again.
-#[cold]
 fn captured(op: &'static str, arrays: &[&Proxy], pins: &[Pinned<'_>]) -> Result<()> {
     let found = pins.iter().position(|array| array.storage.part().is_some());
     let Some(array) = found.map(|place| arrays[place]) else { return Ok(()) };
@@ -228,7 +237,7 @@ pub(crate) fn launch(device: &Device, kernel: &Kernel<View<'_>>) -> Result<()> {
 }
 
 /// Makes an array of a fresh result, with the owner of an operand.
-#[inline]
+#[inline(never)]
 pub(crate) fn adopt(
     local: &Local,
     op: &'static str,
@@ -241,8 +250,9 @@ pub(crate) fn adopt(
     adopt_parts(local, op, Parts { dtype, layout: &layout, storage, node }, first, site)
 }
 
-/// Makes an array of its parts, with the owner of an operand.
-#[inline]
+/// Makes an array of its parts, with the owner of an operand: in the place where small operations are made, since the parts
+/// would be written and read again on the way to another.
+#[inline(always)]
 pub(crate) fn adopt_parts(
     local: &Local,
     op: &'static str,
@@ -261,7 +271,7 @@ pub(crate) fn adopt_parts(
 }
 
 /// Makes an array of its parts, with the owner that the first operand has, or had.
-#[inline]
+#[inline(never)]
 pub(crate) fn adopt_for(
     local: &Local,
     op: &'static str,
@@ -385,7 +395,7 @@ pub(crate) fn place(local: &Local, op: &'static str, parts: Parts<'_>, place: &d
 
 /// The gradient node of a result, if gradients are wanted and any operand has one. `vjp` is called only then; it
 /// returns what turns the gradient of the result into those of the operands.
-#[inline]
+#[inline(always)]
 pub(crate) fn record<F>(operands: &[&Payload], vjp: impl FnOnce() -> F) -> Tracked
 where
     F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
@@ -421,10 +431,12 @@ where
     call(op, site, |local| {
         let pins = pin(local, op, [src])?;
         let [a] = pins.arrays();
-        let (dtype, mut own) = (dtype(a.dtype)?, None);
-        let layout = dense(&a.layout, &mut own);
-        let storage = room(local, op, device(&a), dtype, layout.shape(), false)?;
-        launch(device(&a), &map.kernel(view(&a), View::new(storage.buffer().span(), dtype, layout)))?;
+        let (dtype, mut other) = (dtype(a.dtype)?, None);
+        let layout = dense(&a.layout, &mut other);
+        let own = a.storage.buffer();
+        let storage = room(local, op, own.device(), dtype, layout.shape(), false)?;
+        let (from, to) = (View::new(own.span(), a.dtype, &a.layout), View::new(storage.buffer().span(), dtype, layout));
+        launch(own.device(), &map.kernel(from, to))?;
         let node = record(&[&a], || vjp(&a, &Made { storage: &storage, layout }));
         adopt_parts(local, op, Parts { dtype, layout, storage, node }, src, site)
     })

@@ -65,7 +65,7 @@ impl Proxy {
         call(name, site, |local| {
             let pins = pin(local, name, [self, ids])?;
             let [x, i] = pins.arrays();
-            check::same_device(name, &x, &i)?;
+            check::same_device(name, device(&x), device(&i))?;
             let shape = *x.layout.shape();
             let axis = dim.to_index(&shape, name)?;
             let to = shape.with_dim(axis, ids_are_list(name, &i)?);
@@ -112,7 +112,7 @@ impl Proxy {
         call(name, site, |local| {
             let pins = pin(local, name, [self, ids])?;
             let [x, i] = pins.arrays();
-            check::same_device(name, &x, &i)?;
+            check::same_device(name, device(&x), device(&i))?;
             check::index(name, &i)?;
             let shape = *x.layout.shape();
             let axis = dim.to_index(&shape, name)?;
@@ -225,8 +225,8 @@ fn put_into_copy(base: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, put: Put, 
     call(name, site, |local| {
         let pins = pin(local, name, [base, ids, src])?;
         let [x, i, s] = pins.arrays();
-        check::same_device(name, &x, &i)?;
-        check::same_device(name, &x, &s)?;
+        check::same_device(name, device(&x), device(&i))?;
+        check::same_device(name, device(&x), device(&s))?;
         check::same_dtype(name, &x, &s)?;
         check::number(name, x.dtype)?;
         check_put(name, &x, &i, &s, axis, put)?;
@@ -293,7 +293,7 @@ fn join<T: AsRef<Proxy>>(arrays: &[T], axis: usize, stacked: bool, name: &'stati
         for array in arrays {
             let pins = pin(local, name, [array.as_ref()])?;
             let [p] = pins.arrays();
-            check::same_device(name, &head, &p)?;
+            check::same_device(name, device(&head), device(&p))?;
             check::same_dtype(name, &head, &p)?;
             let own = fitting(&p.layout)?;
             let size = own.dims()[axis];

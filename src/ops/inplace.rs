@@ -70,7 +70,7 @@ fn attempt<const N: usize>(
         let Some(sources) = registry::pin_now(local, name, sources.map(Proxy::key))? else { return Ok(false) };
         let pins = sources.arrays();
         for source in &pins {
-            check::same_device(name, &d, source)?;
+            check::same_device(name, device(&d), device(source))?;
         }
         let Some(_writing) = d.storage.write(local, name, &d)? else { return Ok(false) };
         let views = std::array::from_fn(|i| view(&pins[i]));

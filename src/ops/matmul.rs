@@ -52,7 +52,7 @@ fn matmul(lhs: &Proxy, rhs: &Proxy, name: &'static str, broadcast: bool, site: S
     call(name, site, |local| {
         let pins = pin(local, name, [lhs, rhs])?;
         let [a, b] = pins.arrays();
-        check::same_device(name, &a, &b)?;
+        check::same_device(name, device(&a), device(&b))?;
         check::same_dtype(name, &a, &b)?;
         check::number(name, a.dtype)?;
         let (shape, wide) = match (a.layout.dims(), b.layout.dims()) {
@@ -145,7 +145,7 @@ impl Proxy {
         call(name, site, |local| {
             let pins = pin(local, name, [self, weight])?;
             let [x, w] = pins.arrays();
-            check::same_device(name, &x, &w)?;
+            check::same_device(name, device(&x), device(&w))?;
             check::same_dtype(name, &x, &w)?;
             check::number(name, x.dtype)?;
             let [m, k, n] = sizes(name, &x, &w)?;
@@ -160,7 +160,7 @@ impl Proxy {
             };
             let pins = pin(local, name, [bias])?;
             let [b] = pins.arrays();
-            check::same_device(name, &x, &b)?;
+            check::same_device(name, device(&x), device(&b))?;
             check::same_dtype(name, &x, &b)?;
             check::same_shape(name, b.layout.shape(), &Shape::from(n), "the bias has one number for each output")?;
             let wide = b.layout.broadcast_to(&Shape::from((m, n)), name)?;

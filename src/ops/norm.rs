@@ -48,7 +48,7 @@ fn over_rows(x: &Proxy, [scale, shift]: [Option<&Proxy>; 2], ask: Ask) -> Result
         let [a, s, h] = pins.arrays();
         check::float(op, a.dtype)?;
         for list in [&s, &h] {
-            check::same_device(op, &a, list)?;
+            check::same_device(op, device(&a), device(list))?;
             check::same_dtype(op, &a, list)?;
         }
         let (with_scale, with_shift) = (scale.is_some(), shift.is_some());

@@ -28,7 +28,7 @@ fn step<const N: usize>(
             let Some(pins) = registry::pin_now(local, name, targets.map(Proxy::key))? else { return Ok(false) };
             let pins = pins.arrays();
             for target in &pins {
-                check::same_device(name, target, &g)?;
+                check::same_device(name, device(target), device(&g))?;
                 check::same_dtype(name, target, &g)?;
                 check::same_shape(name, target.layout.shape(), g.layout.shape(), "the gradient has another shape")?;
                 if !target.layout.is_contiguous() {

@@ -49,7 +49,7 @@ impl Proxy {
         call(name, site, |local| {
             let pins = pin(local, name, [self, labels])?;
             let [x, l] = pins.arrays();
-            check::same_device(name, &x, &l)?;
+            check::same_device(name, device(&x), device(&l))?;
             check::float(name, x.dtype)?;
             check::index(name, &l)?;
             let shape = *x.layout.shape();

@@ -82,8 +82,9 @@ fn bytes_that_somebody_else_has_are_left_alone() {
         assert_eq!(sum(part), [12., 23., 34.], "a part of a larger buffer");
         let wide = f64s(device, &[2.], 1).broadcast_as(3).unwrap();
         assert_eq!(sum(wide), [12., 22., 32.], "a repeated element");
-        let a = ones();
-        let key = a.key();
+        // Large enough that its bytes are worth a look.
+        let a = Tensor::ones(1000, DType::F64, device).unwrap();
+        let (key, b) = (a.key(), a.copy().unwrap());
         let result = (a + &b).unwrap();
         assert!(Tensor::from_registry(key).is_none() && result.key() != key, "the result is an array of its own");
         let empty = Tensor::zeros((0, 3), DType::F64, device).unwrap();

@@ -164,7 +164,7 @@ fn opens_as(dtype: DType, as_type: DType) -> bool {
     dtype == as_type && as_type != DType::Bool || as_bits && as_type.size_in_bytes() == dtype.size_in_bytes()
 }
 
-/// A source of a kernel as slices. No elements, no access: the span of an empty view may dangle.
+/// A source of a kernel as slices. No bytes, no access: an empty span may dangle.
 ///
 /// # Safety
 /// As for [`run`], for a view that is read.
@@ -173,7 +173,7 @@ fn opens_as(dtype: DType, as_type: DType) -> bool {
 unsafe fn source<'a, T: Element>(view: &View<'a>) -> In<'a, T> {
     assert!(opens_as(view.dtype(), T::DTYPE), "operands have the dtype that their kernel was chosen for");
     let layout = view.layout();
-    if layout.shape().elem_count() == 0 {
+    if view.span().bytes() == 0 {
         return In { data: &[], layout };
     }
     // SAFETY: by the promise of `run`'s caller the span is live, initialised, aligned host memory that nobody
@@ -190,7 +190,7 @@ unsafe fn source<'a, T: Element>(view: &View<'a>) -> In<'a, T> {
 unsafe fn target<'a, T: Element>(view: &View<'a>) -> Out<'a, T> {
     assert!(opens_as(view.dtype(), T::DTYPE), "operands have the dtype that their kernel was chosen for");
     let layout = view.layout();
-    if layout.shape().elem_count() == 0 {
+    if view.span().bytes() == 0 {
         return Out { data: &mut [], layout };
     }
     // SAFETY: as in `source`; and by that promise nobody else touches the span, and no other operand of the kernel
