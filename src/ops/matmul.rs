@@ -8,11 +8,14 @@ use crate::base::{
     layout::Layout,
     shape::{Few, Shape},
 };
-use crate::device::kernel::{BinaryOp, Kernel};
-use crate::memory::{proxy::Proxy, registry::Payload};
+use crate::device::kernel::{BinaryOp, Kernel, View};
+use crate::memory::{
+    proxy::Proxy,
+    registry::{Parts, Payload},
+};
 use crate::ops::{
     check,
-    exec::{adopt, call, composed, device, fresh, launch, pin, record, view, view_as},
+    exec::{adopt, adopt_parts, call, composed, device, fresh, launch, pin, record, room, view, view_as},
 };
 
 impl Proxy {
@@ -52,19 +55,24 @@ fn matmul(lhs: &Proxy, rhs: &Proxy, name: &'static str, broadcast: bool, site: S
     call(name, site, |local| {
         let pins = pin(local, name, [lhs, rhs])?;
         let [a, b] = pins.arrays();
-        check::same_device(name, device(&a), device(&b))?;
+        let (of_a, of_b) = (a.storage.buffer(), b.storage.buffer());
+        check::same_device(name, of_a.device(), of_b.device())?;
         check::same_dtype(name, &a, &b)?;
-        check::number(name, a.dtype)?;
-        let (shape, wide) = match (a.layout.dims(), b.layout.dims()) {
-            (&[m, k], &[inner, n]) if k == inner => (Shape::from((m, n)), None),
-            _ => align(name, &a, &b, broadcast).map(|(shape, left, right)| (shape, Some([left, right])))?,
+        let dtype = check::number(name, a.dtype)?;
+        let wide;
+        let (shape, left, right) = match (a.layout.dims(), b.layout.dims()) {
+            (&[m, k], &[inner, n]) if k == inner => (Shape::from((m, n)), &a.layout, &b.layout),
+            _ => {
+                wide = align(name, &a, &b, broadcast)?;
+                (wide.0, &wide.1, &wide.2)
+            }
         };
-        let (left, right) = wide.as_ref().map_or((&a.layout, &b.layout), |[left, right]| (left, right));
-        let out = fresh(local, name, device(&a), a.dtype, &shape, false)?;
-        let kernel = Kernel::Matmul { lhs: view_as(&a, left), rhs: view_as(&b, right), dst: out.view() };
-        launch(device(&a), &kernel)?;
+        let (storage, layout) = (room(local, name, of_a.device(), dtype, &shape, false)?, Layout::contiguous(shape));
+        let (lhs_view, rhs_view) = (View::new(of_a.span(), dtype, left), View::new(of_b.span(), dtype, right));
+        let dst = View::new(storage.buffer().span(), dtype, &layout);
+        launch(of_a.device(), &Kernel::Matmul { lhs: lhs_view, rhs: rhs_view, dst })?;
         let node = record(&[&a, &b], || gradient(&a, &b, name, site));
-        adopt(local, name, out, lhs, node, site)
+        adopt_parts(local, name, Parts { dtype, layout: &layout, storage, node }, lhs, site)
     })
 }
 

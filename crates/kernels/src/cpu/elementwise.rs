@@ -46,17 +46,18 @@ fn row2<A: Copy, B: Copy, D>(a: &[A], b: &[B], d: &mut [D], f: impl Fn(A, B) -> 
 
 #[inline(always)]
 pub(super) fn map<A: Element, D: Element>(src: In<'_, A>, dst: Out<'_, D>, f: impl Fn(A) -> D + Copy + Sync) {
-    if dst.layout.shape().elem_count() <= SMALL
-        && let Some(a) = src.dense()
-    {
-        let d = dst.dense();
-        let a = &a[..d.len()];
-        for i in 0..d.len() {
-            d[i] = f(a[i]);
+    let Some(a) = src.dense() else { return walk::rows2(src, dst, false, &|a, d| row1(a, d, f)) };
+    let d = dst.dense();
+    match d.len() {
+        count if count <= SMALL => {
+            let a = &a[..d.len()];
+            for i in 0..d.len() {
+                d[i] = f(a[i]);
+            }
         }
-        return;
+        count if count < threads::ELEMENTS_MIN => row1(a, d, f),
+        _ => threads::split2(a, d, &|a, d| row1(a, d, f)),
     }
-    rows_to(src, dst, &|a, d| row1(a, d, f));
 }
 
 /// What is done with a row of one or two sources and the destination: by reference, so that the code around it is there
@@ -80,17 +81,20 @@ fn zip<A: Element, B: Element, D: Element>(
     dst: Out<'_, D>,
     f: impl Fn(A, B) -> D + Copy + Sync,
 ) {
-    if dst.layout.shape().elem_count() <= SMALL
-        && let (Some(a), Some(b)) = (lhs.dense(), rhs.dense())
-    {
-        let d = dst.dense();
-        let (a, b) = (&a[..d.len()], &b[..d.len()]);
-        for i in 0..d.len() {
-            d[i] = f(a[i], b[i]);
+    let (Some(a), Some(b)) = (lhs.dense(), rhs.dense()) else {
+        return walk::rows3(lhs, rhs, dst, &|a, b, d| row2(a, b, d, f));
+    };
+    let d = dst.dense();
+    match d.len() {
+        count if count <= SMALL => {
+            let (a, b) = (&a[..d.len()], &b[..d.len()]);
+            for i in 0..d.len() {
+                d[i] = f(a[i], b[i]);
+            }
         }
-        return;
+        count if count < threads::ELEMENTS_MIN => row2(a, b, d, f),
+        _ => threads::split3(a, b, d, &|a, b, d| row2(a, b, d, f)),
     }
-    rows_of_two(lhs, rhs, dst, &|a, b, d| row2(a, b, d, f));
 }
 
 /// `row` from rows of both sides to rows of `dst`, which is dense.
