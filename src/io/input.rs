@@ -130,19 +130,10 @@ impl<R: Read> Input<R> {
 
     pub(super) fn bytes(&mut self, count: u64, what: &str) -> Result<Vec<u8>> {
         self.need(count, what)?;
-        let mut bytes = self.room::<u8>(usize::try_from(count).unwrap_or(usize::MAX))?;
+        let mut bytes = room::<u8>(self, usize::try_from(count).unwrap_or(usize::MAX))?;
         bytes.resize(count as usize, 0);
         self.fill(&mut bytes, what)?;
         Ok(bytes)
-    }
-
-    /// An empty vector with room, or an error where `Vec` would end the process.
-    fn room<T>(&self, count: usize) -> Result<Vec<T>> {
-        let mut all = Vec::new();
-        match all.try_reserve_exact(count) {
-            Ok(()) => Ok(all),
-            Err(_) => Err(self.fail(format!("no memory for {count} elements of {} bytes", size_of::<T>()))),
-        }
     }
 
     /// The next bytes, of which the place is not followed: it has to be sought afterwards.
@@ -161,18 +152,6 @@ impl<R: Read> Input<R> {
         Ok(())
     }
 
-    fn elements<T: Element>(&mut self, count: usize, order: Order) -> Result<Vec<T>> {
-        let size = size_of::<T>();
-        let mut all = self.room::<T>(count)?;
-        let mut bytes = vec![0; CHUNK_BYTES.min(count * size)];
-        while all.len() < count {
-            let chunk = bytes.len().min((count - all.len()) * size);
-            self.fill(&mut bytes[..chunk], "the data")?;
-            all.extend(bytes[..chunk].chunks_exact(size).map(|bytes| T::from_bytes(bytes, order)));
-        }
-        Ok(all)
-    }
-
     /// The array whose elements come next; with `first_fastest`, the first index runs fastest in them.
     #[track_caller]
     pub(super) fn tensor<P: Place + ?Sized>(
@@ -184,39 +163,76 @@ impl<R: Read> Input<R> {
     ) -> Result<Tensor> {
         let count = self.elem_count(dims, stored.dtype)?;
         with_type!(stored.dtype, T => {
-            let all = self.elements::<T>(count, stored.order)?;
-            Tensor::from_vec(self.ordered(all, dims, first_fastest)?, dims, at)
+            let all = elements::<T>(self, count, stored.order)?;
+            Tensor::from_vec(ordered(self, all, dims, first_fastest)?, dims, at)
         })
     }
+}
 
-    /// Elements in row-major order.
-    fn ordered<T: Copy>(&self, all: Vec<T>, dims: &[usize], first_fastest: bool) -> Result<Vec<T>> {
-        let [outer @ .., last] = dims else { return Ok(all) };
-        if !first_fastest || outer.is_empty() || all.is_empty() {
-            return Ok(all);
-        }
-        let mut strides = vec![1; dims.len()];
-        for axis in 1..dims.len() {
-            strides[axis] = strides[axis - 1] * dims[axis - 1];
-        }
-        let step = strides[outer.len()];
-        let mut out = self.room::<T>(all.len())?;
-        let mut index = vec![0; outer.len()];
-        let mut start = 0;
-        while out.len() < all.len() {
-            out.extend((0..*last).map(|i| all[start + i * step]));
-            for axis in (0..outer.len()).rev() {
-                index[axis] += 1;
-                start += strides[axis];
-                if index[axis] < outer[axis] {
-                    break;
-                }
-                start -= strides[axis] * outer[axis];
-                index[axis] = 0;
-            }
-        }
-        Ok(out)
+/// Where elements come from, whatever the reader: their code is there once for each dtype.
+trait Source {
+    /// The next bytes.
+    fn next(&mut self, bytes: &mut [u8]) -> Result<()>;
+    /// The error for a vector that there is no memory for.
+    fn no_room(&self, count: usize, size: usize) -> Error;
+}
+
+impl<R: Read> Source for Input<R> {
+    fn next(&mut self, bytes: &mut [u8]) -> Result<()> {
+        self.fill(bytes, "the data")
     }
+
+    fn no_room(&self, count: usize, size: usize) -> Error {
+        self.fail(format!("no memory for {count} elements of {size} bytes"))
+    }
+}
+
+/// An empty vector with room, or an error where `Vec` would end the process.
+fn room<T>(source: &dyn Source, count: usize) -> Result<Vec<T>> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(count).map_err(|_| source.no_room(count, size_of::<T>()))?;
+    Ok(all)
+}
+
+fn elements<T: Element>(source: &mut dyn Source, count: usize, order: Order) -> Result<Vec<T>> {
+    let size = size_of::<T>();
+    let mut all = room::<T>(source, count)?;
+    let mut bytes = vec![0; CHUNK_BYTES.min(count * size)];
+    while all.len() < count {
+        let chunk = bytes.len().min((count - all.len()) * size);
+        source.next(&mut bytes[..chunk])?;
+        all.extend(bytes[..chunk].chunks_exact(size).map(|bytes| T::from_bytes(bytes, order)));
+    }
+    Ok(all)
+}
+
+/// Elements in row-major order.
+fn ordered<T: Copy>(source: &dyn Source, all: Vec<T>, dims: &[usize], first_fastest: bool) -> Result<Vec<T>> {
+    let [outer @ .., last] = dims else { return Ok(all) };
+    if !first_fastest || outer.is_empty() || all.is_empty() {
+        return Ok(all);
+    }
+    let mut strides = vec![1; dims.len()];
+    for axis in 1..dims.len() {
+        strides[axis] = strides[axis - 1] * dims[axis - 1];
+    }
+    let step = strides[outer.len()];
+    let mut out = room::<T>(source, all.len())?;
+    let mut index = vec![0; outer.len()];
+    let mut start = 0;
+    while out.len() < all.len() {
+        out.extend((0..*last).map(|i| all[start + i * step]));
+        for axis in (0..outer.len()).rev() {
+            index[axis] += 1;
+            start += strides[axis];
+            if index[axis] < outer[axis] {
+                break;
+            }
+            start -= strides[axis] * outer[axis];
+            index[axis] = 0;
+        }
+    }
+    Ok(out)
 }
 
 impl<R: Read + Seek> Input<R> {

@@ -25,7 +25,7 @@ struct Ask {
     site: Site,
 }
 
-fn reduce(src: &Proxy, axes: impl FnOnce(&Shape) -> Result<Axes>, ask: Ask) -> Result<Proxy> {
+fn reduce(src: &Proxy, axes: &dyn Fn(&Shape) -> Result<Axes>, ask: Ask) -> Result<Proxy> {
     let Ask { op, name, keep, site } = ask;
     call(name, site, |local| {
         let pins = pin(local, name, [src])?;
@@ -91,7 +91,7 @@ macro_rules! reductions {
                 pub fn $name<A: Dims>(&self, dims: A) -> Result<Proxy> {
                     let name = stringify!($name);
                     let ask = Ask { op: ReduceOp::$op, name, keep: false, site: Location::caller() };
-                    reduce(self, |shape| dims.to_axes(shape, name), ask)
+                    reduce(self, &|shape| dims.to_axes(shape, name), ask)
                 }
 
                 $(#[$doc])*
@@ -103,7 +103,7 @@ macro_rules! reductions {
                 pub fn $keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
                     let name = stringify!($keepdim);
                     let ask = Ask { op: ReduceOp::$op, name, keep: true, site: Location::caller() };
-                    reduce(self, |shape| dims.to_axes(shape, name), ask)
+                    reduce(self, &|shape| dims.to_axes(shape, name), ask)
                 }
 
                 $(#[$doc])*
@@ -114,7 +114,7 @@ macro_rules! reductions {
                 #[track_caller]
                 pub fn $all(&self) -> Result<Proxy> {
                     let ask = Ask { op: ReduceOp::$op, name: stringify!($all), keep: false, site: Location::caller() };
-                    reduce(self, |shape| Ok(Axes::all(shape)), ask)
+                    reduce(self, &|shape| Ok(Axes::all(shape)), ask)
                 }
             )*
         }
@@ -189,7 +189,7 @@ impl Proxy {
     /// The sum over a set of axes, which stay with size 1.
     fn sum_over(&self, axes: Axes) -> Result<Proxy> {
         let ask = Ask { op: ReduceOp::Sum, name: "sum", keep: true, site: Location::caller() };
-        reduce(self, |_| Ok(axes), ask)
+        reduce(self, &|_| Ok(axes), ask)
     }
 
     /// The sum over the axes that broadcasting added or repeated, so that the result has `shape`: the gradient of a

@@ -8,7 +8,11 @@ use crate::base::{
     layout::Layout,
     shape::{D, Dim, Few, MAX_RANK, Shape, ShapeWithOneHole},
 };
-use crate::memory::{proxy::Proxy, registry::Parts, workspace};
+use crate::memory::{
+    proxy::Proxy,
+    registry::{Parts, Payload, Tracked},
+    workspace,
+};
 use crate::ops::{
     check,
     exec::{adopt_parts, call, composed_at, pin, record, steps},
@@ -26,11 +30,27 @@ pub(crate) fn view_of<F>(
 where
     F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
 {
+    let (mut layout, mut vjp) = (Some(layout), Some(vjp));
+    let mut make = |a: &Payload| {
+        let (Some(layout), Some(vjp)) = (layout.take(), vjp.take()) else {
+            return Err(Error::msg("a view is made once"));
+        };
+        Ok((layout(&a.layout)?, record(&[a], || vjp(&a.layout))))
+    };
+    view_by(src, op, site, &mut make)
+}
+
+/// As [`view_of`], by reference: from the layout and the node that `make` finds.
+fn view_by(
+    src: &Proxy,
+    op: &'static str,
+    site: Site,
+    make: &mut dyn FnMut(&Payload) -> Result<(Layout, Tracked)>,
+) -> Result<Proxy> {
     call(op, site, |local| {
         let pins = pin(local, op, [src])?;
         let [a] = pins.arrays();
-        let layout = layout(&a.layout)?;
-        let node = record(&[&a], || vjp(&a.layout));
+        let (layout, node) = make(&a)?;
         let parts = Parts { dtype: a.dtype, layout: &layout, storage: a.storage.clone(), node };
         adopt_parts(local, op, parts, src, site)
     })
@@ -52,8 +72,12 @@ impl Proxy {
     #[track_caller]
     pub fn reshape<S: ShapeWithOneHole>(&self, shape: S) -> Result<Proxy> {
         let site = Location::caller();
-        let (count, dtype) = self.with_pinned("reshape", |a| (a.layout.shape().elem_count(), a.dtype))?;
-        let shape = shape.into_shape(count)?;
+        let count = self.with_pinned("reshape", |a| a.layout.shape().elem_count())?;
+        self.reshaped(count, shape.into_shape(count)?, site)
+    }
+
+    fn reshaped(&self, count: usize, shape: Shape, site: Site) -> Result<Proxy> {
+        let dtype = self.dtype();
         if shape.check("reshape", dtype.size_in_bytes())? != count {
             return Err(Error::Reshape { elem_count: count, to: shape.dims().to_vec(), hole: None });
         }

@@ -46,17 +46,15 @@ fn row2<A: Copy, B: Copy, D>(a: &[A], b: &[B], d: &mut [D], f: impl Fn(A, B) -> 
 
 #[inline(always)]
 pub(super) fn map<A: Element, D: Element>(src: In<'_, A>, dst: Out<'_, D>, f: impl Fn(A) -> D + Copy + Sync) {
-    let Some(a) = src.dense() else { return walk::rows2(src, dst, false, &|a, d| row1(a, d, f)) };
-    let d = dst.dense();
-    match d.len() {
-        count if count <= SMALL => {
-            let a = &a[..d.len()];
-            for i in 0..d.len() {
+    match src.dense() {
+        Some(a) if a.len() <= SMALL => {
+            let d = &mut dst.dense()[..a.len()];
+            for i in 0..a.len() {
                 d[i] = f(a[i]);
             }
         }
-        count if count < threads::ELEMENTS_MIN => row1(a, d, f),
-        _ => threads::split2(a, d, &|a, d| row1(a, d, f)),
+        Some(a) if a.len() < threads::ELEMENTS_MIN => row1(a, dst.dense(), f),
+        _ => rows_to(src, dst, &|a, d| row1(a, d, f)),
     }
 }
 
@@ -81,19 +79,15 @@ fn zip<A: Element, B: Element, D: Element>(
     dst: Out<'_, D>,
     f: impl Fn(A, B) -> D + Copy + Sync,
 ) {
-    let (Some(a), Some(b)) = (lhs.dense(), rhs.dense()) else {
-        return walk::rows3(lhs, rhs, dst, &|a, b, d| row2(a, b, d, f));
-    };
-    let d = dst.dense();
-    match d.len() {
-        count if count <= SMALL => {
-            let (a, b) = (&a[..d.len()], &b[..d.len()]);
-            for i in 0..d.len() {
+    match (lhs.dense(), rhs.dense()) {
+        (Some(a), Some(b)) if a.len() <= SMALL => {
+            let (b, d) = (&b[..a.len()], &mut dst.dense()[..a.len()]);
+            for i in 0..a.len() {
                 d[i] = f(a[i], b[i]);
             }
         }
-        count if count < threads::ELEMENTS_MIN => row2(a, b, d, f),
-        _ => threads::split3(a, b, d, &|a, b, d| row2(a, b, d, f)),
+        (Some(a), Some(b)) if a.len() < threads::ELEMENTS_MIN => row2(a, b, dst.dense(), f),
+        _ => rows_of_two(lhs, rhs, dst, &|a, b, d| row2(a, b, d, f)),
     }
 }
 

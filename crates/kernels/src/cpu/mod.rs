@@ -201,7 +201,7 @@ unsafe fn target<'a, T: Element>(view: &View<'a>) -> Out<'a, T> {
 /// Runs a kernel to its end.
 ///
 /// # Safety
-/// - The span of every view with elements is live, initialised host memory, aligned for the view's dtype.
+/// - The span of every view, if it has bytes, is live, initialised host memory, aligned for the view's dtype.
 /// - Nobody else writes the sources or touches the destinations meanwhile.
 /// - The span of a destination overlaps that of no other operand.
 #[inline]

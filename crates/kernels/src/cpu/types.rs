@@ -73,10 +73,10 @@ macro_rules! with_wide {
     };
 }
 
-/// Runs a block with `$t` standing for the unsigned integer of the size of a dtype.
-macro_rules! with_bits {
-    ($dtype:expr, $t:ident => $body:expr) => {
-        match $dtype.size_in_bytes() {
+/// Runs a block with `$t` standing for the unsigned integer of a size in bytes.
+macro_rules! with_size {
+    ($size:expr, $t:ident => $body:expr) => {
+        match $size {
             1 => {
                 type $t = u8;
                 $body
@@ -94,6 +94,13 @@ macro_rules! with_bits {
                 $body
             }
         }
+    };
+}
+
+/// As `with_size!`, of the size of a dtype.
+macro_rules! with_bits {
+    ($dtype:expr, $t:ident => $body:expr) => {
+        $crate::cpu::types::with_size!($dtype.size_in_bytes(), $t => $body)
     };
 }
 
@@ -129,4 +136,4 @@ macro_rules! with_narrow {
     };
 }
 
-pub(super) use {open, with_bits, with_float, with_id, with_narrow, with_number, with_sums, with_wide};
+pub(super) use {open, with_bits, with_float, with_id, with_narrow, with_number, with_size, with_sums, with_wide};

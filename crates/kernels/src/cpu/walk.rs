@@ -7,7 +7,7 @@
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 
 use crate::base::{layout::Layout, shape::MAX_RANK};
-use crate::cpu::{In, Out};
+use crate::cpu::{In, Out, types::with_size};
 
 /// Elements staged at a time: with three operands of 8 bytes still inside the first cache.
 const STAGE: usize = 512;
@@ -214,30 +214,6 @@ impl<const N: usize> Pieces<N> {
             }
         });
     }
-}
-
-/// Runs a block with `$t` standing for the unsigned integer of a size in bytes.
-macro_rules! with_size {
-    ($size:expr, $t:ident => $body:expr) => {
-        match $size {
-            1 => {
-                type $t = u8;
-                $body
-            }
-            2 => {
-                type $t = u16;
-                $body
-            }
-            4 => {
-                type $t = u32;
-                $body
-            }
-            _ => {
-                type $t = u64;
-                $body
-            }
-        }
-    };
 }
 
 /// Room for a piece of any type.
