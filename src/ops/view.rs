@@ -56,6 +56,29 @@ fn view_by(
     })
 }
 
+/// As [`Proxy::reshape`], of the shape that was asked for.
+fn reshaped(x: &Proxy, count: usize, shape: Shape, site: Site) -> Result<Proxy> {
+    let dtype = x.dtype();
+    if shape.check("reshape", dtype.size_in_bytes())? != count {
+        return Err(Error::Reshape { elem_count: count, to: shape.dims().to_vec(), hole: None });
+    }
+    let possible = x.with_pinned("reshape", |a| a.layout.reshape(&shape).is_some())?;
+    if !possible {
+        return copy_as(x, &shape, "reshape", site);
+    }
+    let fits = move |layout: &Layout| {
+        layout.reshape(&shape).ok_or_else(|| Error::Reshape {
+            elem_count: count,
+            to: shape.dims().to_vec(),
+            hole: None,
+        })
+    };
+    view_of(x, "reshape", site, fits, |from| {
+        let from = *from.shape();
+        move |grad: &Proxy, _| Ok(one(grad.reshape(from)?))
+    })
+}
+
 impl Proxy {
     /// Another shape over the same elements in row-major order, with one size left as `()` to be computed. A view
     /// where strides can express it, else a copy.
@@ -73,29 +96,7 @@ impl Proxy {
     pub fn reshape<S: ShapeWithOneHole>(&self, shape: S) -> Result<Proxy> {
         let site = Location::caller();
         let count = self.with_pinned("reshape", |a| a.layout.shape().elem_count())?;
-        self.reshaped(count, shape.into_shape(count)?, site)
-    }
-
-    fn reshaped(&self, count: usize, shape: Shape, site: Site) -> Result<Proxy> {
-        let dtype = self.dtype();
-        if shape.check("reshape", dtype.size_in_bytes())? != count {
-            return Err(Error::Reshape { elem_count: count, to: shape.dims().to_vec(), hole: None });
-        }
-        let possible = self.with_pinned("reshape", |a| a.layout.reshape(&shape).is_some())?;
-        if !possible {
-            return copy_as(self, &shape, "reshape", site);
-        }
-        let fits = move |layout: &Layout| {
-            layout.reshape(&shape).ok_or_else(|| Error::Reshape {
-                elem_count: count,
-                to: shape.dims().to_vec(),
-                hole: None,
-            })
-        };
-        view_of(self, "reshape", site, fits, |from| {
-            let from = *from.shape();
-            move |grad: &Proxy, _| Ok(one(grad.reshape(from)?))
-        })
+        reshaped(self, count, shape.into_shape(count)?, site)
     }
 
     /// Axes `start..=end` merged into one.
