@@ -219,7 +219,8 @@ fn end(mut dead: Option<NonNull<Cell<dyn Step>>>) {
             dead = Some(last);
         }
         let room = it.room;
-        // SAFETY: as above, and `it` is not used any more. A cell on the heap was a box of this layout (`vacant`).
+        // SAFETY: as above, and `it` is not used any more. A cell on the heap came from
+        // `std::alloc::alloc` with this layout (`vacant`), as a box's memory does.
         #[allow(unsafe_code)]
         unsafe {
             match room {
@@ -259,6 +260,7 @@ fn start<const BYTES: usize>(space: &'static Space<BYTES>) -> NonNull<u8> {
     NonNull::new(space.0.get().cast()).expect("a reference is not null")
 }
 
+/// A cell of this thread's stock.
 #[inline]
 fn take<T: Sync>(stock: &RefCell<Vec<u32>>, slab: &'static Slab<T>) -> Option<u32> {
     let mut free = stock.borrow_mut();

@@ -4,17 +4,13 @@
 //! A crate of its own so that a change above never compiles the loops again. It owns no memory of a tensor, and promises
 //! nothing to anybody but the crate `ndgc`, which shows its users what is theirs.
 
-// What users never see says what it is where there is something to say.
-#[allow(missing_docs)]
+#![allow(missing_docs)] // What users never see says what it is where there is something to say.
+
 pub mod along;
+#[warn(missing_docs)] // users see it
 pub mod base;
-#[allow(missing_docs)]
 pub mod cpu;
-#[allow(missing_docs)]
 pub mod kernel;
-#[allow(missing_docs)]
 pub mod operations;
-#[allow(missing_docs)]
 pub mod span;
-#[allow(missing_docs)]
 pub mod window;

@@ -1,8 +1,8 @@
 //! The host: runs kernels on memory that this process can read, before the call returns.
 //!
-//! This file turns views into slices and chooses the code for their dtype; it holds all `unsafe` of the
-//! kernels. The other files see `In` and `Out` and are safe Rust: a mistake in their arithmetic is a
-//! panic or a wrong number, never a stray access.
+//! This file turns views into slices and chooses the code for their dtype, with `dispatch.rs`, `maps.rs`,
+//! `types.rs`, `wide.rs` and `vector.rs`; all `unsafe` of the kernels is in these. The other files see `In` and `Out`
+//! and are safe Rust: a mistake in their arithmetic is a panic or a wrong number, never a stray access.
 //!
 //! ```text
 //! types.rs        from a dtype to a type
@@ -64,8 +64,6 @@ use crate::base::{
     shape::Axes,
 };
 use crate::kernel::{AdamHyper, CmpOp, Kernel, ReduceOp, UnaryOp, View};
-/// The error function.
-pub use libm::erf;
 
 use bytemuck::Pod;
 use gemm_common::Parallelism;
@@ -77,6 +75,8 @@ use optim::SgdHyper;
 use random::Stream;
 use types::{open, with_bits, with_float, with_id, with_number, with_sums, with_wide};
 use wide::{widened, wider};
+
+pub use libm::erf;
 
 /// An element as kernels see it: any bytes are one. Truth values are seen as bytes.
 trait Element: WithDType + Pod {}
