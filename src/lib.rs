@@ -67,25 +67,30 @@ mod api {
     };
     pub use crate::nn::module::{Module, ModuleT};
     #[cfg(feature = "linalg")]
-    pub use crate::ops::factors as linalg;
+    pub use crate::ops::linalg::factors as linalg;
     #[cfg(feature = "fft")]
-    pub use crate::ops::fourier as fft;
+    pub use crate::ops::linalg::fourier as fft;
     pub use crate::ops::{
-        checkpoint::checkpoint,
-        create::Place,
-        custom::{
-            CpuStorage, CudaStorage, CustomOp1, CustomOp2, CustomOp3, InplaceOp1, InplaceOp2, InplaceOp3, MetalStorage,
-            Storage, StorageRef,
+        create::{random::Generator, values::Place},
+        elementwise::{
+            expression::{AsTerm, Term},
+            scalar::TensorOrScalar,
         },
-        dlpack,
-        expression::{AsTerm, Term},
-        indexer::{Ellipsis, IndexOp, NewAxis, TensorIndexer},
-        pad::PadMode,
-        random::Generator,
-        scalar::TensorOrScalar,
-        scoped::{Scope, Scoped},
-        var::Var,
-        workspace::Duplication,
+        exchange::dlpack,
+        grad::{
+            checkpoint::checkpoint,
+            custom::{
+                CpuStorage, CudaStorage, CustomOp1, CustomOp2, CustomOp3, InplaceOp1, InplaceOp2, InplaceOp3,
+                MetalStorage, Storage, StorageRef,
+            },
+            var::Var,
+        },
+        index::indexer::{Ellipsis, IndexOp, NewAxis, TensorIndexer},
+        shape::pad::PadMode,
+        workspace::{
+            moves::Duplication,
+            scoped::{Scope, Scoped},
+        },
     };
     pub use half::{bf16, f16};
 

@@ -1,6 +1,6 @@
 //! Optimisers: they change variables in place, and make nothing after their first step.
 
-pub use crate::ops::optim::AdamConfig;
+pub use crate::ops::nn::optim::AdamConfig;
 use crate::{Error, GradStore, Result, Tensor, Var, Workspace};
 
 /// Changes variables along their gradients.

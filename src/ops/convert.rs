@@ -10,9 +10,11 @@ use crate::base::{
 use crate::device::{Device, kernel::Map};
 use crate::memory::{owner::Owner, proxy::Proxy, registry::Parts};
 use crate::ops::{
-    check,
-    exec::{adopt_parts, call, map1, named, pin, record},
-    unary::one,
+    call::{
+        check,
+        exec::{adopt_parts, call, map1, named, pin, record},
+    },
+    elementwise::unary::one,
 };
 
 impl Proxy {

@@ -285,10 +285,17 @@ fn calls(text: &str, name: &str) -> bool {
     })
 }
 
+/// What lies in a folder.
+fn entries(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
 /// The public methods in `src/ops` that reach `record`, by themselves or through private functions.
 fn differentiable() -> BTreeSet<String> {
-    let folder = format!("{}/../src/ops", env!("CARGO_MANIFEST_DIR"));
-    let files = std::fs::read_dir(folder).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+    let root = format!("{}/../src/ops", env!("CARGO_MANIFEST_DIR"));
+    let folders = entries(root.as_ref()).into_iter().filter(|path| path.is_dir());
+    let files = entries(root.as_ref()).into_iter().chain(folders.flat_map(|folder| entries(&folder)));
+    let files = files.filter(|path| path.is_file()).map(|path| std::fs::read_to_string(path).unwrap());
     let sources: Vec<String> = files.map(|text| without_comments(&text)).collect();
     let mut recording: BTreeSet<String> = ["record".to_owned()].into();
     loop {

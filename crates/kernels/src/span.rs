@@ -7,7 +7,7 @@ use crate::base::dtype::WithDType;
 /// A range of device memory as kernels see it: an address and a length, without ownership.
 ///
 /// A span may dangle; only a backend turns one into references, while the submitter keeps the buffers
-/// of the operands (see `ops/exec.rs`).
+/// of the operands (see `ops/call/exec.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     ptr: NonNull<u8>,

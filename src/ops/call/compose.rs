@@ -1,0 +1,204 @@
+//! What operations composed of others share.
+//!
+//! Two ways to get a gradient. A plain composition has that of its parts. A value whose parts would give a bad one
+//! (`0 * infinity` in the branch not taken, cancellation, many saved intermediates) is computed outside the graph and
+//! then [tied](Proxy::tied) to its operands by a derivative of its own; that keeps the operands alone.
+//!
+//! An error of a part names the whole: the user called that.
+
+use std::panic::Location;
+
+use crate::array::autograd::{Grads, Saved};
+use crate::base::{
+    dtype::DType,
+    error::{Error, Result, Site},
+    shape::{Dims, Few, Shape},
+};
+use crate::memory::{proxy::Proxy, registry::Parts};
+use crate::ops::{
+    call::{
+        exec::{Once, adopt_parts, call, composed, composed_all, composed_at, once, pin, record},
+        inplace::filled_beside,
+    },
+    create::values::Place,
+};
+
+/// An operation composed of others; see [`composed`]. `f` may return an array that it made, or `first` itself, but
+/// never another operand: the result is given to the owner of `first`.
+pub(crate) fn whole(op: &'static str, site: Site, first: &Proxy, f: impl FnOnce() -> Result<Proxy>) -> Result<Proxy> {
+    whole_by(op, site, first, &mut once(f))
+}
+
+fn whole_by(op: &'static str, site: Site, first: &Proxy, f: Once<'_, Proxy>) -> Result<Proxy> {
+    composed(op, site, first, f).map_err(|error| renamed(op, error))
+}
+
+/// As [`whole`], with a result for a place that the caller named; `f` returns an array that it made with the device.
+pub(crate) fn whole_at<P: Place + ?Sized>(
+    op: &'static str,
+    site: Site,
+    at: &P,
+    f: impl FnOnce() -> Result<Proxy>,
+) -> Result<Proxy> {
+    composed_at(op, site, &at, &mut once(f)).map_err(|error| renamed(op, error))
+}
+
+/// The same error, of the operation that the user called.
+pub(crate) fn renamed(whole: &'static str, mut error: Error) -> Error {
+    match &mut error {
+        Error::ShapeMismatch { op, .. }
+        | Error::Shape { op, .. }
+        | Error::DimOutOfRange { op, .. }
+        | Error::DuplicateDim { op, .. }
+        | Error::RankTooLarge { op, .. }
+        | Error::IndexOutOfRange { op, .. }
+        | Error::SizeOverflow { op, .. }
+        | Error::ElementCount { op, .. }
+        | Error::DTypeMismatch { op, .. }
+        | Error::UnsupportedDType { op, .. }
+        | Error::DeviceMismatch { op, .. }
+        | Error::Argument { op, .. }
+        | Error::InUse { op, .. }
+        | Error::ReadOnly { op, .. }
+        | Error::Overlap { op, .. }
+        | Error::Tracked { op, .. } => *op = whole,
+        Error::StaleArray(stale) => stale.op = whole,
+        Error::LeakedArray(leaked) => leaked.op = whole,
+        Error::WorkspaceFull(full) => full.op = whole,
+        Error::OutOfMemory(oom) => oom.op = whole,
+        _ => {}
+    }
+    error
+}
+
+/// A number as a scalar of the dtype and device of `x`, to be broadcast.
+pub(crate) fn number(x: &Proxy, value: f64, site: Site) -> Result<Proxy> {
+    filled_beside(x, "number", &Shape::SCALAR, value, site)
+}
+
+/// A number repeated over the shape of `x`: one element of memory.
+pub(crate) fn wide(x: &Proxy, value: f64, site: Site) -> Result<Proxy> {
+    number(x, value, site)?.broadcast_as(*x.shape())
+}
+
+/// What `f` makes of an array of floats, in its dtype; `f` sees halves as f32, so that they are rounded once at the end
+/// and not in each step.
+pub(crate) fn in_single(x: &Proxy, f: impl FnOnce(&Proxy) -> Result<Proxy>) -> Result<Proxy> {
+    match x.dtype() {
+        dtype @ (DType::F16 | DType::BF16) => f(&x.to_dtype(DType::F32)?)?.to_dtype(dtype),
+        _ => f(x),
+    }
+}
+
+/// The axes named, as a list, and the number of elements along them together.
+pub(crate) fn axes_of(x: &Proxy, dims: &impl Dims, op: &'static str) -> Result<(Few, usize)> {
+    let shape = *x.shape();
+    let axes = dims.to_axes(&shape, op)?;
+    let list: Few = (0..shape.rank()).filter(|&axis| axes.has(axis)).collect();
+    let count = list.iter().map(|&axis| shape.dims()[axis]).product();
+    Ok((list, count))
+}
+
+/// A shape made of a list of dims, refused if it is too long: for shapes computed from others.
+pub(crate) fn shape_of(op: &'static str, dims: &[usize], elem_bytes: usize) -> Result<Shape> {
+    let shape = Shape::from(dims);
+    shape.check(op, elem_bytes)?;
+    Ok(shape)
+}
+
+/// What was saved, as arrays.
+fn values_of<const N: usize>(saved: &[Saved; N]) -> Result<[Proxy; N]> {
+    const { assert!(N > 0, "an operation has an operand") };
+    let first = saved[0].get()?;
+    let mut values = std::array::from_fn(|_| first.clone());
+    for (value, saved) in values.iter_mut().zip(saved).skip(1) {
+        *value = saved.get()?;
+    }
+    Ok(values)
+}
+
+/// An argument outside its range.
+pub(crate) fn argument<R>(
+    op: &'static str,
+    argument: &'static str,
+    value: impl ToString,
+    expected: &'static str,
+) -> Result<R> {
+    Err(Error::Argument { op, argument, value: value.to_string(), expected })
+}
+
+/// A shape that does not have the form needed.
+pub(crate) fn misshapen<R>(op: &'static str, x: &Proxy, expected: &str) -> Result<R> {
+    Err(Error::Shape { op, found: x.dims().to_vec(), expected: expected.into() })
+}
+
+impl Proxy {
+    /// An operation of your own, made of others: what `f` makes on the way is gone when it ends, whatever the switch
+    /// says, and its result belongs to the owner of this array. Errors name `op`.
+    ///
+    /// `f` returns an array that it made, or this one.
+    ///
+    /// # Errors
+    /// Those of `f`; [`Error::StaleArray`] if this array's owner ended meanwhile.
+    ///
+    /// ```
+    /// # use ndgc::{Device, DType, NdManager};
+    /// let manager = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let x = manager.ones((2, 2), DType::F32)?;
+    /// let y = x.compose("cube", || x.sqr()?.mul(&x))?;
+    /// assert_eq!(manager.array_count(), 2); // x and y, and no square
+    /// # drop(y);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn compose(&self, op: &'static str, f: impl FnOnce() -> Result<Proxy>) -> Result<Proxy> {
+        whole(op, Location::caller(), self, f)
+    }
+
+    /// As [`Proxy::compose`], with several results.
+    ///
+    /// # Errors
+    /// As [`Proxy::compose`].
+    #[track_caller]
+    pub fn compose_all<const N: usize>(
+        &self,
+        op: &'static str,
+        f: impl FnOnce() -> Result<[Proxy; N]>,
+    ) -> Result<[Proxy; N]> {
+        composed_all(op, Location::caller(), self, &mut once(f)).map_err(|error| renamed(op, error))
+    }
+
+    /// These values, which nobody else has, as a function of `operands` whose gradients `vjp` computes: from the
+    /// gradient of the values, and from the operands if they are kept. For use inside [`whole`].
+    pub(crate) fn tied<const N: usize>(
+        self,
+        operands: [&Proxy; N],
+        (op, site): (&'static str, Site),
+        keep: bool,
+        vjp: impl Fn(&Proxy, &[Proxy], [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
+    ) -> Result<Proxy> {
+        let tied = call(op, site, |local| {
+            let (pins, own) = (pin(local, op, operands)?, pin(local, op, [&self])?);
+            let (arrays, [v]) = (pins.arrays(), own.arrays());
+            let node = record(&arrays.each_ref().map(|array| &**array), || {
+                let saved = keep.then(|| arrays.map(|a| Saved::of(&a, op, site)));
+                move |grad: &Proxy, needs: [bool; 3]| match &saved {
+                    None => vjp(grad, &[], needs),
+                    Some(saved) => vjp(grad, &values_of(saved)?, needs),
+                }
+            });
+            if node.is_none() {
+                return Ok(None);
+            }
+            let parts = Parts { dtype: v.dtype, layout: &v.layout, storage: v.storage.clone(), node };
+            adopt_parts(local, op, parts, &self, site).map(Some)
+        })?;
+        match tied {
+            None => Ok(self),
+            Some(tied) => {
+                self.close();
+                Ok(tied)
+            }
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! The one road of every operation: check, pin, place, launch, adopt, record.
+//!
+//! ```text
+//! call      the switch's gate; up to a batch of dead arrays is closed
+//! pin       operands are announced; from here their bytes stay, whoever closes them
+//! check     shapes, dtypes, devices (`check.rs`); nothing has changed if one fails
+//! room      bytes for the result; on exhaustion: reap all, trim, retry once, else `OutOfMemory`
+//! launch    the kernel is submitted
+//! record    if gradients are wanted: what the derivative needs is kept as storage, not as a handle
+//! adopt     the result gets a slot, and the owner of the first operand
+//! ```
+//!
+//! An elementwise operation is a row of the table in `crates/kernels/src/operations.rs`, and a row of `tests/table`. Others
+//! touch: the method (in the family's file here), the kernel (`kernel.rs` of the kernels) and its code for the host (`cpu/`
+//! there) and CUDA, and the tests' tables.
+
+use std::cell::Cell;
+
+use crate::array::autograd::{self, Grads};
+use crate::base::{
+    dtype::DType,
+    error::{Error, OutOfMemory, Result, Site},
+    layout::Layout,
+    shape::Shape,
+};
+use crate::device::{
+    Device,
+    budget::AllocError,
+    graph::{blame, is_capturing},
+    kernel::{Kernel, Map, View},
+};
+use crate::memory::{
+    key::Key,
+    manager::NdManager,
+    owner::{Owner, Refused},
+    proxy::Proxy,
+    reclaim,
+    registry::{self, Parts, Payload, Pinned, Pins, Tracked},
+    report,
+    storage::Storage,
+    switch,
+    threads::{Local, with_local},
+};
+use crate::ops::create::values::Place;
+
+/// Begins a call: passes the gate, and closes some dead arrays. A refusal in a captured section names `site`.
+#[inline]
+pub(crate) fn call<R>(op: &'static str, site: Site, f: impl FnOnce(&Local) -> Result<R>) -> Result<R> {
+    switch::check(op)?;
+    let answer = with_local(|local| {
+        reclaim::on_call(local);
+        f(local)
+    });
+    named(site, answer)
+}
+
+/// The answer; a refusal in a captured section names `site`. For calls made of others, which name places in here.
+#[inline]
+pub(crate) fn named<R>(site: Site, answer: Result<R>) -> Result<R> {
+    // The answer that there mostly is moves alone, without the room for an error around it.
+    match answer {
+        Ok(value) => Ok(value),
+        Err(error @ Error::Capture { .. }) => Err(blame(error, site)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Announces the operands.
+#[inline(always)]
+pub(crate) fn pin<'a, const N: usize>(
+    local: &'a Local,
+    op: &'static str,
+    arrays: [&'a Proxy; N],
+) -> Result<Pins<'a, N>> {
+    if is_capturing() {
+        pin_captured(local, op, arrays)
+    } else {
+        registry::pin(local, op, arrays.map(Proxy::key), false)
+    }
+}
+
+#[cold]
+fn pin_captured<'a, const N: usize>(local: &'a Local, op: &'static str, arrays: [&'a Proxy; N]) -> Result<Pins<'a, N>> {
+    let pins = registry::pin(local, op, arrays.map(Proxy::key), false)?;
+    captured(op, &arrays, &pins.arrays())?;
+    Ok(pins)
+}
+
+/// Refuses an operand whose bytes other cycles have when the section runs again.
+fn captured(op: &'static str, arrays: &[&Proxy], pins: &[Pinned<'_>]) -> Result<()> {
+    let found = pins.iter().position(|array| array.storage.part().is_some());
+    let Some(array) = found.map(|place| arrays[place]) else { return Ok(()) };
+    let what = format!(
+        "{op}: array {} is of a workspace, whose next cycles use its bytes again; detach() it before the section",
+        registry::describe(array.key())
+    );
+    Err(Error::Capture { device: array.device().to_string(), what, site: None })
+}
+
+/// An operand as kernels see it.
+#[inline(always)]
+pub(crate) fn view(array: &Payload) -> View<'_> {
+    view_as(array, &array.layout)
+}
+
+/// An operand seen through another layout of the same storage.
+#[inline(always)]
+pub(crate) fn view_as<'a>(array: &Payload, layout: &'a Layout) -> View<'a> {
+    View::new(array.storage.buffer().span(), array.dtype, layout)
+}
+
+#[inline]
+pub(crate) fn device(array: &Payload) -> &Device {
+    array.storage.buffer().device()
+}
+
+/// A result that nobody knows yet.
+pub(crate) struct Fresh {
+    pub(crate) storage: Storage,
+    pub(crate) layout: Layout,
+    pub(crate) dtype: DType,
+}
+
+impl Fresh {
+    /// Where the bytes are: the host, for host-only arrays of a device.
+    #[inline]
+    pub(crate) fn device(&self) -> &Device {
+        self.storage.buffer().device()
+    }
+
+    #[inline(always)]
+    pub(crate) fn view(&self) -> View<'_> {
+        self.view_as(&self.layout)
+    }
+
+    /// It seen through another layout.
+    #[inline(always)]
+    pub(crate) fn view_as<'a>(&self, layout: &'a Layout) -> View<'a> {
+        View::new(self.storage.buffer().span(), self.dtype, layout)
+    }
+}
+
+/// A contiguous result.
+#[inline]
+pub(crate) fn fresh(
+    local: &Local,
+    op: &'static str,
+    device: &Device,
+    dtype: DType,
+    shape: &Shape,
+    zeroed: bool,
+) -> Result<Fresh> {
+    let storage = room(local, op, device, dtype, shape, zeroed)?;
+    Ok(Fresh { storage, layout: Layout::contiguous(*shape), dtype })
+}
+
+/// The layout of a contiguous result: that of an operand, if its elements lie so from the first of its buffer on.
+#[inline(always)]
+pub(crate) fn dense<'a>(like: &'a Layout, own: &'a mut Option<Layout>) -> &'a Layout {
+    if like.offset() == 0 && like.is_contiguous() { like } else { own.insert(Layout::contiguous(*like.shape())) }
+}
+
+/// Bytes for a contiguous result.
+#[inline(always)]
+pub(crate) fn room(
+    local: &Local,
+    op: &'static str,
+    device: &Device,
+    dtype: DType,
+    shape: &Shape,
+    zeroed: bool,
+) -> Result<Storage> {
+    let bytes = shape.bytes(op, dtype.size_in_bytes())?;
+    if matches!(device, Device::Cpu)
+        && bytes > 0
+        && !zeroed
+        && let Some(storage) = Storage::on_host(local, bytes)
+    {
+        return Ok(storage);
+    }
+    storage_for(local, op, device, bytes, zeroed)
+}
+
+/// Bytes of any device, wherever they come from.
+#[inline(never)]
+fn storage_for(local: &Local, op: &'static str, device: &Device, bytes: usize, zeroed: bool) -> Result<Storage> {
+    // What a captured section writes must not lie where the next cycle does.
+    let workspace = || if is_capturing() { None } else { local.desk.take(op, device, bytes) };
+    let alloc = || workspace().unwrap_or_else(|| device.alloc(bytes, zeroed));
+    let buffer = match alloc() {
+        Ok(buffer) => buffer,
+        Err(AllocError::Failed(error)) => return Err(error),
+        Err(AllocError::Exhausted) => {
+            let reclaimed = reclaim::drain_all(local) as u64;
+            device.clear_cache();
+            match alloc() {
+                Ok(buffer) => buffer,
+                Err(AllocError::Failed(error)) => return Err(error),
+                Err(AllocError::Exhausted) => return Err(out_of_memory(op, device, bytes, reclaimed)),
+            }
+        }
+    };
+    if zeroed && buffer.part().is_some() {
+        // SAFETY: bytes that the workspace has just handed out, on the buffer's device: nobody else uses them.
+        #[allow(unsafe_code)]
+        unsafe { buffer.device().zero(buffer.span()) }?;
+    }
+    Storage::new(local, op, buffer)
+}
+
+#[cold]
+fn out_of_memory(op: &'static str, device: &Device, bytes: usize, reclaimed: u64) -> Error {
+    let memory = device.memory();
+    Error::OutOfMemory(Box::new(OutOfMemory {
+        op,
+        device: device.to_string(),
+        requested: bytes as u64,
+        active: memory.active,
+        cached: memory.cached,
+        limit: memory.limit,
+        reclaimed,
+        largest: report::largest(device, 5),
+    }))
+}
+
+/// Submits a kernel whose sources are pinned (or owned by the caller) and whose destination is fresh, or held for
+/// writing.
+#[inline]
+pub(crate) fn launch(device: &Device, kernel: &Kernel<View<'_>>) -> Result<()> {
+    // SAFETY: every view was made from a storage that the caller pins or owns, so the buffers live and, since a
+    // pinned storage is not being written (`registry::pin`), sources are not written meanwhile. Destinations are
+    // fresh storages that no other thread knows, or are held by a `Writing`, which excludes all readers.
+    #[allow(unsafe_code)]
+    unsafe {
+        device.launch(kernel)
+    }
+}
+
+/// Makes an array of a fresh result, with the owner of an operand.
+#[inline(never)]
+pub(crate) fn adopt(
+    local: &Local,
+    op: &'static str,
+    fresh: Fresh,
+    first: &Proxy,
+    node: Tracked,
+    site: Site,
+) -> Result<Proxy> {
+    let Fresh { storage, layout, dtype } = fresh;
+    adopt_parts(local, op, Parts { dtype, layout: &layout, storage, node }, first, site)
+}
+
+/// Makes an array of its parts, with the owner of an operand: in the place where small operations are made, since the parts
+/// would be written and read again on the way to another.
+#[inline(always)]
+pub(crate) fn adopt_parts(
+    local: &Local,
+    op: &'static str,
+    parts: Parts<'_>,
+    first: &Proxy,
+    site: Site,
+) -> Result<Proxy> {
+    let (owner, site) = match steps_site() {
+        None => (first.owner(op)?, site),
+        Some(site) => (Owner::Handles, site),
+    };
+    match registry::create(local, op, parts, owner, site)? {
+        Ok(key) => Ok(Proxy::from_key(key)),
+        Err(refused) => Err(refusal(op, first.key(), owner, refused)),
+    }
+}
+
+/// Makes an array of its parts, with the owner that the first operand has, or had.
+#[inline(never)]
+pub(crate) fn adopt_for(
+    local: &Local,
+    op: &'static str,
+    parts: Parts<'_>,
+    (first, owner): (Key, Owner),
+    site: Site,
+) -> Result<Proxy> {
+    let (owner, site) = match steps_site() {
+        None => (owner, site),
+        Some(site) => (Owner::Handles, site),
+    };
+    match registry::create(local, op, parts, owner, site)? {
+        Ok(key) => Ok(Proxy::from_key(key)),
+        Err(refused) => Err(refusal(op, first, owner, refused)),
+    }
+}
+
+thread_local! {
+    /// Set while an operation is composed of others: the place of the call that asked for it.
+    static STEPS: Cell<Option<Site>> = const { Cell::new(None) };
+}
+
+/// Inside an operation composed of others, the place of the call that asked for it.
+#[inline]
+pub(crate) fn steps_site() -> Option<Site> {
+    STEPS.get()
+}
+
+/// A part of an operation, by reference: what surrounds it is code once, and not for each part.
+pub(crate) type Once<'f, R> = &'f mut dyn FnMut() -> Result<R>;
+
+/// `f` as an [`Once`].
+pub(crate) fn once<R>(f: impl FnOnce() -> Result<R>) -> impl FnMut() -> Result<R> {
+    let mut f = Some(f);
+    move || f.take().map_or_else(|| Err(Error::msg("a part of an operation runs once")), |f| f())
+}
+
+/// An operation composed of others. What they make on the way belongs to its handles, and is gone when `f` ends,
+/// whatever the switch says; only the result gets the owner of `first`. All of it was made at `site`.
+pub(crate) fn composed(op: &'static str, site: Site, first: &Proxy, f: Once<'_, Proxy>) -> Result<Proxy> {
+    let result = named(site, steps(site, f))?;
+    given(op, result, (first.key(), first.owner(op)?))
+}
+
+/// As [`composed`], whose first operand, with this owner, `f` may use up.
+pub(crate) fn composed_for(
+    op: &'static str,
+    site: Site,
+    (first, owner): (Key, Owner),
+    f: Once<'_, Proxy>,
+) -> Result<Proxy> {
+    let result = named(site, steps(site, f))?;
+    given(op, result, (first, owner))
+}
+
+/// The result of steps, in the hands of the owner of the first operand.
+fn given(op: &'static str, result: Proxy, (first, owner): (Key, Owner)) -> Result<Proxy> {
+    if STEPS.get().is_some() || !matches!(owner, Owner::Manager(_)) || result.owner(op)? != Owner::Handles {
+        return Ok(result);
+    }
+    with_local(|local| result.give_to(local, op, owner)).map_err(|refused| refusal(op, first, owner, refused))
+}
+
+/// As [`composed`], with several results.
+pub(crate) fn composed_all<const N: usize>(
+    op: &'static str,
+    site: Site,
+    first: &Proxy,
+    f: Once<'_, [Proxy; N]>,
+) -> Result<[Proxy; N]> {
+    let mut results = named(site, steps(site, f))?;
+    for result in &mut results {
+        *result = composed(op, site, first, &mut || Ok(result.clone()))?;
+    }
+    Ok(results)
+}
+
+/// As [`composed`], with a result for a place that the caller named.
+pub(crate) fn composed_at(op: &'static str, site: Site, at: &dyn Place, f: Once<'_, Proxy>) -> Result<Proxy> {
+    let result = named(site, steps(site, f))?;
+    if result.is_attached() {
+        return Ok(result);
+    }
+    with_local(|local| result.give_to(local, op, at.owner())).map_err(|refused| at.refusal(op, refused))
+}
+
+/// Runs `f` as part of a call that was made at `site`; what it makes belongs to its handles.
+pub(crate) fn steps<R>(site: Site, f: Once<'_, R>) -> Result<R> {
+    struct Restore(Option<Site>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            STEPS.set(self.0);
+        }
+    }
+    let before = STEPS.get();
+    STEPS.set(Some(before.unwrap_or(site)));
+    let _restore = Restore(before);
+    f()
+}
+
+#[cold]
+fn refusal(op: &'static str, first: Key, owner: Owner, refused: Refused) -> Error {
+    let manager = match owner {
+        Owner::Manager(id) => NdManager::of(id),
+        Owner::Handles | Owner::Cycle(_) => None,
+    };
+    match manager {
+        Some(manager) => manager.refusal(op, refused),
+        // The manager closed while the operation ran, and the operand with it.
+        None => registry::stale(op, first),
+    }
+}
+
+/// Makes an array in a place that the caller named.
+pub(crate) fn place(local: &Local, op: &'static str, parts: Parts<'_>, place: &dyn Place, site: Site) -> Result<Proxy> {
+    match registry::create(local, op, parts, place.owner(), site)? {
+        Ok(key) => Ok(Proxy::from_key(key)),
+        Err(refused) => Err(place.refusal(op, refused)),
+    }
+}
+
+/// The gradient node of a result, if gradients are wanted and any operand has one. `vjp` is called only then; it
+/// returns what turns the gradient of the result into those of the operands.
+#[inline(always)]
+pub(crate) fn record<F>(operands: &[&Payload], vjp: impl FnOnce() -> F) -> Tracked
+where
+    F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
+{
+    if operands.iter().all(|operand| operand.node.is_none()) || !autograd::is_grad_enabled() {
+        return None;
+    }
+    Some(autograd::operation(nodes_of(operands), vjp()))
+}
+
+/// The nodes of up to three operands.
+fn nodes_of(operands: &[&Payload]) -> [Tracked; 3] {
+    let mut nodes = [const { None }; 3];
+    for (node, operand) in nodes.iter_mut().zip(operands) {
+        node.clone_from(&operand.node);
+    }
+    nodes
+}
+
+/// A function of one operand to a fresh result of the same shape.
+#[inline]
+pub(crate) fn map1<F>(
+    op: &'static str,
+    site: Site,
+    src: &Proxy,
+    dtype: impl Fn(DType) -> Result<DType>,
+    map: Map,
+    vjp: impl Fn(&Pinned<'_>, &Made<'_>) -> F,
+) -> Result<Proxy>
+where
+    F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
+{
+    call(op, site, |local| {
+        let pins = pin(local, op, [src])?;
+        let [a] = pins.arrays();
+        let (dtype, mut other) = (dtype(a.dtype)?, None);
+        let layout = dense(&a.layout, &mut other);
+        let own = a.storage.buffer();
+        let storage = room(local, op, own.device(), dtype, layout.shape(), false)?;
+        let (from, to) = (View::new(own.span(), a.dtype, &a.layout), View::new(storage.buffer().span(), dtype, layout));
+        launch(own.device(), &map.kernel(from, to))?;
+        let node = record(&[&a], || vjp(&a, &Made { storage: &storage, layout }));
+        adopt_parts(local, op, Parts { dtype, layout, storage, node }, src, site)
+    })
+}
+
+/// What a derivative may save of the result.
+pub(crate) struct Made<'a> {
+    pub(crate) storage: &'a Storage,
+    pub(crate) layout: &'a Layout,
+}

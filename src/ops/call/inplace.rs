@@ -1,0 +1,210 @@
+//! Changes in place: the operation excludes every other use of the bytes while it writes.
+
+use std::panic::Location;
+
+use crate::array::autograd;
+use crate::base::{
+    error::{Error, Result, Site},
+    shape::Shape,
+    sync::wait_turn,
+};
+use crate::device::kernel::{BinaryOp, Kernel, View};
+use crate::memory::{
+    proxy::Proxy,
+    registry::{self, Payload},
+};
+use crate::ops::call::{
+    check,
+    exec::{adopt, call, device, fresh, launch, named, pin, view},
+};
+
+/// Attempts to get the exclusive right to a storage before giving up.
+const ATTEMPTS: u32 = 1 << 16;
+
+/// A kernel that changes the first view in place and reads the others.
+pub(crate) type Change<'k, const N: usize> = dyn for<'v> Fn(View<'v>, [View<'v>; N]) -> Kernel<View<'v>> + 'k;
+
+/// Runs a kernel that changes `dst` in place and reads `N` others.
+///
+/// A source that shares bytes with `dst` is copied first. Fails without a change if the bytes are in use by a call
+/// further up on this thread, or by a closure elsewhere.
+pub(crate) fn into<const N: usize>(
+    dst: &Proxy,
+    sources: [&Proxy; N],
+    name: &'static str,
+    site: Site,
+    kernel: &Change<'_, N>,
+) -> Result<()> {
+    let mut copies: [Option<Proxy>; N] = [const { None }; N];
+    for (copy, source) in copies.iter_mut().zip(sources) {
+        let id = |array: &Proxy| array.with_pinned(name, |a| a.storage.id());
+        if id(source)? == id(dst)? {
+            *copy = Some(named(site, autograd::no_grad(|| source.try_detach()?.copy()))?);
+        }
+    }
+    let sources: [&Proxy; N] = std::array::from_fn(|i| copies[i].as_ref().unwrap_or(sources[i]));
+    let mut turns = 0;
+    loop {
+        if attempt(dst, sources, name, site, kernel)? {
+            return Ok(());
+        }
+        if turns > ATTEMPTS {
+            let array = registry::describe(dst.key());
+            return Err(Error::InUse { op: name, array, by: "operations on other threads that do not end" });
+        }
+        wait_turn(&mut turns);
+    }
+}
+
+fn attempt<const N: usize>(
+    dst: &Proxy,
+    sources: [&Proxy; N],
+    name: &'static str,
+    site: Site,
+    kernel: &Change<'_, N>,
+) -> Result<bool> {
+    call(name, site, |local| {
+        let pins = pin(local, name, [dst])?;
+        let [d] = pins.arrays();
+        check_target(name, dst, &d)?;
+        let Some(sources) = registry::pin_now(local, name, sources.map(Proxy::key))? else { return Ok(false) };
+        let pins = sources.arrays();
+        for source in &pins {
+            check::same_device(name, device(&d), device(source))?;
+        }
+        let Some(_writing) = d.storage.write(local, name, &d)? else { return Ok(false) };
+        let views = std::array::from_fn(|i| view(&pins[i]));
+        launch(device(&d), &kernel(view(&d), views))?;
+        Ok(true)
+    })
+}
+
+/// Whether an array may be changed through a detached view of it, which says nothing of its gradient.
+pub(crate) fn writable(array: &Proxy, op: &'static str) -> Result<()> {
+    if array.track_op() && autograd::is_grad_enabled() {
+        return Err(Error::Tracked { op, array: registry::describe(array.key()) });
+    }
+    Ok(())
+}
+
+fn check_target(name: &'static str, dst: &Proxy, d: &Payload) -> Result<()> {
+    if autograd::is_frozen(d) {
+        return Err(Error::Tracked { op: name, array: registry::describe(dst.key()) });
+    }
+    if d.layout.repeats() {
+        return Err(Error::Overlap { op: name, shape: d.layout.dims().to_vec() });
+    }
+    Ok(())
+}
+
+/// In-place arithmetic with another array, which is broadcast to this one's shape.
+pub(crate) fn assign(dst: &Proxy, rhs: &Proxy, op: BinaryOp, name: &'static str, site: Site) -> Result<()> {
+    check::open(name, &[dst, rhs])?;
+    let (shape, dtype) = dst.with_pinned(name, |d| (*d.layout.shape(), d.dtype))?;
+    let (other, other_dtype) = rhs.with_pinned(name, |r| (*r.layout.shape(), r.dtype))?;
+    if dtype != other_dtype {
+        return Err(Error::DTypeMismatch { op: name, lhs: dtype, rhs: other_dtype });
+    }
+    check::domain(name, op.domain(), dtype)?;
+    let wide;
+    let rhs = if shape == other {
+        rhs
+    } else {
+        wide = autograd::no_grad(|| rhs.try_detach()?.broadcast_as(shape))
+            .map_err(|_| Error::shapes(name, &shape, &other, "the right side does not broadcast to the left".into()))?;
+        &wide
+    };
+    into(dst, [rhs], name, site, &|dst, [rhs]| Kernel::BinaryAssign { op, dst, rhs })
+}
+
+impl Proxy {
+    /// `x * mul + add`, in place.
+    ///
+    /// # Errors
+    /// As [`Proxy::add_`].
+    #[track_caller]
+    pub fn affine_(&self, mul: f64, add: f64) -> Result<Proxy> {
+        check::number("affine_", self.dtype())?;
+        into(self, [], "affine_", Location::caller(), &|dst, []| Kernel::AffineAssign { dst, mul, add })?;
+        Ok(self.clone())
+    }
+
+    /// Every element set to one value.
+    ///
+    /// # Errors
+    /// As [`Proxy::add_`].
+    #[track_caller]
+    pub fn fill_(&self, value: f64) -> Result<Proxy> {
+        into(self, [], "fill_", Location::caller(), &|dst, []| Kernel::Fill { dst, value })?;
+        Ok(self.clone())
+    }
+
+    /// Every element set to 0.
+    ///
+    /// # Errors
+    /// As [`Proxy::add_`].
+    #[track_caller]
+    pub fn zero_(&self) -> Result<Proxy> {
+        self.fill_(0.0)
+    }
+
+    /// The elements of an array of the same shape and dtype written into this one.
+    ///
+    /// # Errors
+    /// As [`Proxy::add_`].
+    #[track_caller]
+    pub fn copy_(&self, src: &Proxy) -> Result<()> {
+        let (name, site) = ("copy_", Location::caller());
+        check::open(name, &[self, src])?;
+        let (shape, dtype) = self.with_pinned(name, |d| (*d.layout.shape(), d.dtype))?;
+        let (other, other_dtype) = src.with_pinned(name, |s| (*s.layout.shape(), s.dtype))?;
+        check::same_shape(name, &shape, &other, "copy_ wants equal shapes")?;
+        if dtype != other_dtype {
+            return Err(Error::DTypeMismatch { op: name, lhs: dtype, rhs: other_dtype });
+        }
+        into(self, [src], name, site, &|dst, [src]| Kernel::Copy { src, dst })
+    }
+
+    /// Gives this array the content of another (shape, dtype, bytes and all), for all its handles, and closes the
+    /// other. This array keeps its key, its name and its owner.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`] of either; [`Error::InUse`]. Nothing is changed then.
+    #[track_caller]
+    pub fn intern(&self, replacement: Proxy) -> Result<()> {
+        let (name, site) = ("intern", Location::caller());
+        if self.is_same(&replacement) {
+            return Ok(());
+        }
+        check::open(name, &[self, &replacement])?;
+        call(name, site, |local| {
+            let payload = {
+                let pins = pin(local, name, [&replacement])?;
+                let [r] = pins.arrays();
+                Payload { dtype: r.dtype, layout: r.layout, storage: r.storage.clone(), node: r.node.clone() }
+            };
+            registry::exchange(local, name, self.key(), payload).map(drop)
+        })?;
+        replacement.close();
+        Ok(())
+    }
+}
+
+/// One value in the shape, dtype, device and owner of another array.
+pub(crate) fn like(array: &Proxy, name: &'static str, value: f64, site: Site) -> Result<Proxy> {
+    let shape = *array.shape();
+    filled_beside(array, name, &shape, value, site)
+}
+
+/// One value in a shape, with the dtype, device and owner of another array.
+pub(crate) fn filled_beside(array: &Proxy, name: &'static str, shape: &Shape, value: f64, site: Site) -> Result<Proxy> {
+    call(name, site, |local| {
+        let pins = pin(local, name, [array])?;
+        let [a] = pins.arrays();
+        let out = fresh(local, name, device(&a), a.dtype, shape, value == 0.0)?;
+        if value != 0.0 {
+            launch(device(&a), &Kernel::Fill { dst: out.view(), value })?;
+        }
+        adopt(local, name, out, array, None, site)
+    })
+}

@@ -1,0 +1,7 @@
+//! The way of every operation: checks, the result's memory, the launch, and what is recorded for gradients.
+
+pub(crate) mod check;
+pub(crate) mod compose;
+pub(crate) mod exec;
+pub(crate) mod inplace;
+pub(crate) mod reuse;

@@ -1,0 +1,141 @@
+//! Operands that are given up: an operation that consumes the last handle of an array writes its result into the
+//! array's bytes, so that an expression of temporaries needs one buffer.
+//!
+//! That is done where nobody can see it: the array would die with the handle (its handles own it, or the switch is on),
+//! no view and no gradient holds its bytes, they are the pool's and exactly those of the result, and the gradient of
+//! the operation does not need what they held. Else the operation makes a result of its own. Not in a captured section,
+//! whose replays would find their operand changed.
+
+use crate::array::autograd::is_grad_enabled;
+use crate::base::error::{Error, Result, Site};
+use crate::device::{
+    graph::is_capturing,
+    kernel::{BinaryOp, Kernel, UnaryOp},
+};
+use crate::memory::{
+    owner::Owner,
+    proxy::Proxy,
+    registry::{Parts, Payload, Tracked},
+    switch,
+};
+use crate::ops::call::{
+    check,
+    exec::{adopt_for, call, device, launch, pin, view, view_as},
+};
+
+/// An operand of an operation that may write into what it is given.
+#[derive(Debug)]
+pub(crate) enum Operand<'a> {
+    /// To be read.
+    Lent(&'a Proxy),
+    /// To be used up.
+    Given(Proxy),
+}
+
+impl Operand<'_> {
+    pub(crate) fn get(&self) -> &Proxy {
+        match self {
+            Operand::Lent(array) => array,
+            Operand::Given(array) => array,
+        }
+    }
+}
+
+/// Whether the array of a handle ends with it, and its bytes are free then, and as a result has them.
+fn is_temporary(array: &Proxy, own: &Payload, op: &'static str) -> Result<bool> {
+    let buffer = own.storage.buffer();
+    let bytes = own.layout.shape().elem_count() * own.dtype.size_in_bytes();
+    let alone = array.handle_count() == 1 && own.storage.references() == 1;
+    let whole = bytes > 0 && buffer.span().bytes() == bytes && own.layout.is_contiguous() && buffer.is_pooled();
+    Ok(alone && whole && !is_capturing() && (switch::reclaiming() || array.owner(op)? == Owner::Handles))
+}
+
+/// Whether a gradient is recorded for an operation with this operand.
+pub(crate) fn is_recorded(operand: &Payload) -> bool {
+    operand.node.is_some() && is_grad_enabled()
+}
+
+/// What is done to the operand that is given up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change {
+    Unary(UnaryOp),
+    Affine {
+        mul: f64,
+        add: f64,
+    },
+    /// With the other operand on the right.
+    Binary(BinaryOp),
+}
+
+/// What came of an attempt to write a result into the bytes of an operand.
+pub(crate) enum Reused {
+    Made(Proxy),
+    /// The operand as it was.
+    Not(Proxy),
+}
+
+/// Bytes of an operand from which it is looked at whether they can be used again: below, a block of the pool costs less than
+/// the look.
+const BYTES_MIN: usize = 4096;
+
+/// Writes the result of an operation into the bytes of `own`, where that is possible.
+///
+/// `node` gives the gradient node, from the operand and the other one; `None` if they do not fit, or the gradient needs
+/// what `own` holds. `kernel` works in place on the first view; the other one has its shape. The result belongs to the
+/// owner of `first`, or of `own`.
+pub(crate) fn instead(
+    (op, site): (&'static str, Site),
+    own: Proxy,
+    other: Option<&Proxy>,
+    first: Option<&Proxy>,
+    node: &dyn Fn(&Payload, Option<&Payload>) -> Option<Tracked>,
+    change: Change,
+) -> Result<Reused> {
+    if own.elem_count() * own.dtype().size_in_bytes() < BYTES_MIN {
+        return Ok(Reused::Not(own));
+    }
+    call(op, site, |local| {
+        // The other operand stays announced; `own` must not be when it is taken.
+        let others = other
+            .map(|other| {
+                check::open_as(op, other, usize::from(first.is_none()))?;
+                pin(local, op, [other])
+            })
+            .transpose()?;
+        let others = others.as_ref().map(|pins| pins.arrays());
+        let other = others.as_ref().map(|[other]| &**other);
+        let fits = || {
+            let pins = pin(local, op, [&own])?;
+            let [a] = pins.arrays();
+            if !is_temporary(&own, &a, op)? {
+                return Ok(None);
+            }
+            let Some(node) = node(&a, other) else { return Ok(None) };
+            let first = first.unwrap_or(&own);
+            // What the node keeps of the result counts too.
+            Ok::<_, Error>(Some((node, a.storage.references(), (first.key(), first.owner(op)?))))
+        };
+        let Some((node, held, first)) = fits()? else { return Ok(Reused::Not(own)) };
+        let taken = match own.take_over(local, op)? {
+            Ok(taken) => taken,
+            Err(own) => return Ok(Reused::Not(own)),
+        };
+        if taken.storage.references() > held {
+            // Somebody found the array by its key in between, and made a view of it.
+            let Payload { dtype, layout, storage, node } = taken;
+            return adopt_for(local, op, Parts { dtype, layout: &layout, storage, node }, first, site).map(Reused::Not);
+        }
+        let wide = other.map(|other| other.layout.broadcast_to(taken.layout.shape(), op)).transpose()?;
+        let other = other.zip(wide.as_ref()).map(|(other, wide)| view_as(other, wide));
+        let dst = view(&taken);
+        let kernel = match (change, other) {
+            (Change::Unary(op), _) => Kernel::UnaryAssign { op, dst },
+            (Change::Affine { mul, add }, _) => Kernel::AffineAssign { dst, mul, add },
+            (Change::Binary(op), Some(rhs)) => Kernel::BinaryAssign { op, dst, rhs },
+            (Change::Binary(_), None) => return Err(Error::msg("a function of two operands has two")),
+        };
+        launch(device(&taken), &kernel)?;
+        let Payload { dtype, layout, storage, .. } = taken;
+        adopt_for(local, op, Parts { dtype, layout: &layout, storage, node }, first, site).map(Reused::Made)
+    })
+}

@@ -1,0 +1,154 @@
+//! More random numbers, all from the common stream ([`Device::set_seed`](crate::Device::set_seed)).
+
+use std::panic::Location;
+
+use crate::base::{
+    dtype::{DType, WithDType, with_type},
+    error::Result,
+    shape::Shape,
+};
+use crate::memory::proxy::Proxy;
+use crate::ops::{
+    call::{
+        check,
+        compose::{argument, misshapen, whole, whole_at},
+    },
+    create::values::Place,
+};
+
+impl Proxy {
+    /// Uniform random numbers in `[low, high)` with the shape, dtype, device and owner of this array.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for integers; as [`Proxy::rand`].
+    #[track_caller]
+    pub fn rand_like(&self, low: f64, high: f64) -> Result<Proxy> {
+        let op = "rand_like";
+        whole(op, Location::caller(), self, || {
+            let (shape, device) = (*self.shape(), self.device());
+            with_type!(check::float(op, self.dtype())?, T => {
+                Proxy::rand(T::from_f64(low), T::from_f64(high), shape, device)
+            })
+        })
+    }
+
+    /// Normal random numbers with the shape, dtype, device and owner of this array.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for integers; as [`Proxy::randn`].
+    #[track_caller]
+    pub fn randn_like(&self, mean: f64, std: f64) -> Result<Proxy> {
+        let op = "randn_like";
+        whole(op, Location::caller(), self, || {
+            let (shape, device) = (*self.shape(), self.device());
+            with_type!(check::float(op, self.dtype())?, T => {
+                Proxy::randn(T::from_f64(mean), T::from_f64(std), shape, device)
+            })
+        })
+    }
+
+    /// Random whole numbers from `low` to but without `high`, each as likely as the others.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) if `low` is not below `high`, or there are more than 2^32 numbers
+    /// between them; as [`Proxy::zeros`].
+    #[track_caller]
+    pub fn randint<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(
+        low: T,
+        high: T,
+        shape: S,
+        at: &P,
+    ) -> Result<Proxy> {
+        let (op, shape) = ("randint", shape.into());
+        let (low, high) = (low.to_i128(), high.to_i128());
+        let range = high.saturating_sub(low);
+        if !(1..=1i128 << 32).contains(&range) {
+            return argument(op, "range", format!("{low}..{high}"), "1 to 2^32 numbers, in ascending order");
+        }
+        let site = Location::caller();
+        whole_at(op, site, at, || {
+            // Scaled down from `[0, 1)`: the product may round up to the end, which is no number of the range.
+            let drawn = Proxy::rand(0f64, 1f64, shape, at.device_of_place())?;
+            let steps = drawn.affine(range as f64, 0.0)?.clamp(0.0, (range - 1) as f64)?.to_dtype(DType::I64)?;
+            // A sum that wraps ends where it should once it is converted.
+            let start = Proxy::from_slice(&[low as i64], (), at.device_of_place())?;
+            steps.broadcast_add(&start)?.to_dtype(T::DTYPE)
+        })
+    }
+
+    /// The numbers from 0 to but without `n` in a random order: i64.
+    ///
+    /// # Errors
+    /// [`Error::Shape`](crate::Error::Shape) for 2^32 numbers or more; as [`Proxy::zeros`].
+    #[track_caller]
+    pub fn randperm<P: Place + ?Sized>(n: usize, at: &P) -> Result<Proxy> {
+        let op = "randperm";
+        whole_at(op, Location::caller(), at, || {
+            Proxy::rand(0f64, 1f64, n, at.device_of_place())?.argsort(0, false)?.to_dtype(DType::I64)
+        })
+    }
+
+    /// For each element, a probability, 1 as often as it says, else 0: the same dtype. Floats; no gradient.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for integers; as [`Proxy::rand`].
+    #[track_caller]
+    pub fn bernoulli(&self) -> Result<Proxy> {
+        let op = "bernoulli";
+        whole(op, Location::caller(), self, || self.rand_like(0.0, 1.0)?.lt(self)?.to_dtype(self.dtype()))
+    }
+
+    /// Indices drawn from rows of weights, `[.., n]` to `[.., count]`: i64. Each weight is at least 0 and counts against
+    /// the sum of its row; without `replacement` no index comes twice. No gradient.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) for no weights, or more draws than weights without replacement;
+    /// [`Error::Shape`](crate::Error::Shape) for a scalar; [`Error::UnsupportedDType`](crate::Error::UnsupportedDType)
+    /// for integers; as [`Proxy::rand`].
+    #[track_caller]
+    pub fn multinomial(&self, count: usize, replacement: bool) -> Result<Proxy> {
+        let op = "multinomial";
+        whole(op, Location::caller(), self, || {
+            check::float(op, self.dtype())?;
+            let shape = *self.shape();
+            let Some(last) = shape.rank().checked_sub(1) else {
+                return misshapen(op, self, "at least one axis of weights");
+            };
+            let n = shape.dims()[last];
+            if n == 0 || count > n && !replacement {
+                return argument(op, "count", count, "at most the weights there are");
+            }
+            let weights = self.detach().to_dtype(DType::F64)?;
+            if !replacement {
+                // The first of independent clocks that run as fast as the weights say.
+                let clocks = weights.rand_like(0.0, 1.0)?.affine(-1.0, 1.0)?.log()?.neg()?;
+                return weights.div(&clocks)?.topk(count, last)?.1.to_dtype(DType::I64);
+            }
+            let sums = weights.cumsum(last)?;
+            let total = sums.narrow(last, n - 1, 1)?;
+            let drawn = Proxy::rand(0f64, 1f64, shape.with_dim(last, count), self.device())?.broadcast_mul(&total)?;
+            let passed = sums.unsqueeze(last)?.broadcast_le(&drawn.unsqueeze(last + 1)?)?;
+            passed.to_dtype(DType::I64)?.sum(last + 1)?.clamp(0.0, (n - 1) as f64)
+        })
+    }
+
+    /// Normal random numbers that lie within two deviations of the mean; others are as if they were drawn again.
+    ///
+    /// # Errors
+    /// As [`Proxy::randn`].
+    #[track_caller]
+    pub fn truncated_normal<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(
+        mean: T,
+        std: T,
+        shape: S,
+        at: &P,
+    ) -> Result<Proxy> {
+        let (op, shape, root) = ("truncated_normal", shape.into(), std::f64::consts::SQRT_2);
+        whole_at(op, Location::caller(), at, || {
+            check::float(op, T::DTYPE)?;
+            let end = ndgc_kernels::cpu::erf(root);
+            let drawn = Proxy::rand(-end, end, shape, at.device_of_place())?.erfinv()?;
+            drawn.affine(root * std.to_f64(), mean.to_f64())?.to_dtype(T::DTYPE)
+        })
+    }
+}

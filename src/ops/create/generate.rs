@@ -1,0 +1,289 @@
+//! Arrays made from a rule: spaced numbers, unit and triangular matrices, grids, raw bytes; and diagonals, which are
+//! their counterpart.
+
+use std::panic::Location;
+
+use crate::base::{
+    dtype::{DType, WithDType},
+    error::{Error, Result, Site},
+    shape::{D, Dim, Few, Shape},
+};
+use crate::device::kernel::CmpOp;
+use crate::memory::proxy::Proxy;
+use crate::ops::{
+    call::{
+        check,
+        compose::{argument, misshapen, renamed, shape_of, whole, whole_at, wide},
+    },
+    create::values::Place,
+};
+
+/// A mask of `[rows, columns]`: where `column - row` compares so to `k`.
+fn band(like: &crate::Device, rows: usize, columns: usize, k: i64, op: CmpOp) -> Result<Proxy> {
+    shape_of("mask", &[rows, columns], DType::I64.size_in_bytes())?;
+    // Beyond the matrix every diagonal is as good as the next.
+    let k = k.clamp(-(rows as i64) - 1, columns as i64 + 1);
+    let rows = Proxy::arange(k, k + rows as i64, like)?.unsqueeze(1)?;
+    let columns = Proxy::arange(0, columns as i64, like)?.unsqueeze(0)?;
+    let shape = (rows.dim(0)?, columns.dim(1)?);
+    columns.broadcast_as(shape)?.cmp(&rows.broadcast_as(shape)?, op)
+}
+
+fn square<P: Place + ?Sized>(
+    name: &'static str,
+    site: Site,
+    n: usize,
+    dtype: DType,
+    at: &P,
+    op: CmpOp,
+) -> Result<Proxy> {
+    whole_at(name, site, at, || {
+        shape_of(name, &[n, n], dtype.size_in_bytes())?;
+        band(at.device_of_place(), n, n, 0, op)?.to_dtype(dtype)
+    })
+}
+
+fn triangle(x: &Proxy, k: i64, op: CmpOp, name: &'static str, site: Site) -> Result<Proxy> {
+    whole(name, site, x, || {
+        let shape = *x.shape();
+        let &[.., rows, columns] = shape.dims() else {
+            return misshapen(name, x, "at least two axes");
+        };
+        let mask = band(x.device(), rows, columns, k, op)?;
+        mask.broadcast_as(shape)?.where_cond(x, &wide(x, 0.0, site)?)
+    })
+}
+
+/// Where a diagonal of `[rows, columns]` begins in row-major order, and how long it is.
+fn diagonal_of(rows: usize, columns: usize, k: i64) -> (usize, usize) {
+    let right = usize::try_from(k).unwrap_or(0);
+    let down = usize::try_from(k.unsigned_abs()).unwrap_or(usize::MAX) * usize::from(k < 0);
+    let length = rows.saturating_sub(down).min(columns.saturating_sub(right));
+    if length == 0 { (0, 0) } else { (right + down * columns, length) }
+}
+
+/// The numbers of a diagonal in row-major order.
+fn diagonal_ids(x: &Proxy, (start, length): (usize, usize), columns: usize) -> Result<Proxy> {
+    let step = columns as i64 + 1;
+    Proxy::arange_step(start as i64, start as i64 + step * length as i64, step, x.device())
+}
+
+impl Proxy {
+    /// `n` numbers from `start` to `end`, both included, at equal distances.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if a bound is not finite; as [`Proxy::zeros`].
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let a = Tensor::linspace(0., 1., 5, DType::F32, &Device::Cpu)?;
+    /// assert_eq!(a.to_vec1::<f32>()?, [0., 0.25, 0.5, 0.75, 1.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn linspace<P: Place + ?Sized>(start: f64, end: f64, n: usize, dtype: DType, at: &P) -> Result<Self> {
+        let (op, site) = ("linspace", Location::caller());
+        let (start, end) = (check::finite(op, "start", start)?, check::finite(op, "end", end)?);
+        shape_of(op, &[n], dtype.size_in_bytes())?;
+        let last = n.saturating_sub(1) as f64;
+        let step = end / last.max(1.0) - start / last.max(1.0);
+        whole_at(op, site, at, || {
+            let device = at.device_of_place();
+            // Counted from the nearer end, so that both ends are exact.
+            let (up, down) = (Proxy::arange(0.0, n as f64, device)?, Proxy::arange_step(last, -1.0, -1.0, device)?);
+            let near = up.broadcast_lt(&Proxy::new(n as f64 / 2.0, device)?)?;
+            let down = if n == 0 { up.clone() } else { down };
+            near.where_cond(&up.affine(step, start)?, &down.affine(-step, end)?)?.to_dtype(dtype)
+        })
+    }
+
+    /// Ones on the diagonal of `[n, n]`, else zeros.
+    ///
+    /// # Errors
+    /// As [`Proxy::zeros`].
+    #[track_caller]
+    pub fn eye<P: Place + ?Sized>(n: usize, dtype: DType, at: &P) -> Result<Self> {
+        square("eye", Location::caller(), n, dtype, at, CmpOp::Eq)
+    }
+
+    /// Ones on and below the diagonal of `[n, n]`, else zeros.
+    ///
+    /// # Errors
+    /// As [`Proxy::zeros`].
+    #[track_caller]
+    pub fn tril2<P: Place + ?Sized>(n: usize, dtype: DType, at: &P) -> Result<Self> {
+        square("tril2", Location::caller(), n, dtype, at, CmpOp::Le)
+    }
+
+    /// Ones on and above the diagonal of `[n, n]`, else zeros.
+    ///
+    /// # Errors
+    /// As [`Proxy::zeros`].
+    #[track_caller]
+    pub fn triu2<P: Place + ?Sized>(n: usize, dtype: DType, at: &P) -> Result<Self> {
+        square("triu2", Location::caller(), n, dtype, at, CmpOp::Ge)
+    }
+
+    /// The elements on and below diagonal `k` of the last two axes (0 the main one, 1 the one above it), else 0. With a
+    /// gradient.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for fewer than two axes; [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[track_caller]
+    pub fn tril(&self, k: i64) -> Result<Self> {
+        triangle(self, k, CmpOp::Le, "tril", Location::caller())
+    }
+
+    /// The elements on and above diagonal `k` of the last two axes (0 the main one, 1 the one above it), else 0. With a
+    /// gradient.
+    ///
+    /// # Errors
+    /// As [`Proxy::tril`].
+    #[track_caller]
+    pub fn triu(&self, k: i64) -> Result<Self> {
+        triangle(self, k, CmpOp::Ge, "triu", Location::caller())
+    }
+
+    /// Of a vector: the square matrix with it on diagonal `k`, else zeros. Of a matrix: its diagonal `k`. With a
+    /// gradient.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for another number of axes; [`Error::SizeOverflow`], [`Error::StaleArray`],
+    /// [`Error::OutOfMemory`].
+    #[track_caller]
+    pub fn diag(&self, k: i64) -> Result<Self> {
+        let op = "diag";
+        whole(op, Location::caller(), self, || match self.dims()[..] {
+            [_, _] => self.diagonal(k, 0, 1),
+            [length] => {
+                let beside = usize::try_from(k.unsigned_abs()).unwrap_or(usize::MAX);
+                let n = length.saturating_add(beside);
+                shape_of(op, &[n, n], self.dtype().size_in_bytes())?;
+                let ids = diagonal_ids(self, diagonal_of(n, n, k), n)?;
+                Proxy::zeros(n * n, self.dtype(), self.device())?.index_add(&ids, self, 0)?.reshape((n, n))
+            }
+            _ => misshapen(op, self, "one or two axes"),
+        })
+    }
+
+    /// Diagonal `k` of the matrices that two axes span: these axes are removed, the diagonal is the last one. With a
+    /// gradient.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`]; [`Error::DuplicateDim`] if the axes are one; [`Error::StaleArray`],
+    /// [`Error::OutOfMemory`].
+    #[track_caller]
+    pub fn diagonal<A: Dim, B: Dim>(&self, k: i64, a: A, b: B) -> Result<Self> {
+        let op = "diagonal";
+        whole(op, Location::caller(), self, || {
+            let shape = *self.shape();
+            let (a, b) = (a.to_index(&shape, op)?, b.to_index(&shape, op)?);
+            if a == b {
+                return Err(Error::DuplicateDim { op, dim: a });
+            }
+            let mut order: Few = (0..shape.rank()).filter(|&axis| axis != a && axis != b).collect();
+            let mut lead: Few = order.iter().map(|&axis| shape.dims()[axis]).collect();
+            [a, b].into_iter().for_each(|axis| order.push(axis));
+            let (rows, columns) = (shape.dims()[a], shape.dims()[b]);
+            lead.push(rows * columns);
+            let ids = diagonal_ids(self, diagonal_of(rows, columns, k), columns)?;
+            self.permute(order)?.reshape(lead)?.index_select(&ids, D::Minus1)
+        })
+    }
+
+    /// The sum of the main diagonal of the last two axes. With a gradient.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`] for fewer than two axes; [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[track_caller]
+    pub fn trace(&self) -> Result<Self> {
+        whole("trace", Location::caller(), self, || self.diagonal(0, D::Minus2, D::Minus1)?.sum(D::Minus1))
+    }
+
+    /// The coordinates of a grid over vectors: for each vector an array with all their sizes as axes, which varies along
+    /// its own. `xy`: the first two axes change places, as for pictures; the others too, in reverse order. With
+    /// gradients; each result belongs to the owner of its vector.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for fewer than two arrays; [`Error::Shape`] if one is no vector; [`Error::RankTooLarge`],
+    /// [`Error::SizeOverflow`], [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[track_caller]
+    pub fn meshgrid<T: AsRef<Proxy>>(arrays: &[T], xy: bool) -> Result<Vec<Self>> {
+        let (op, site) = ("meshgrid", Location::caller());
+        if arrays.len() < 2 {
+            return argument(op, "arrays", arrays.len(), "at least two");
+        }
+        let mut arrays: Vec<&Proxy> = arrays.iter().map(AsRef::as_ref).collect();
+        if xy {
+            arrays.reverse();
+        }
+        let sizes: Result<Vec<usize>> = arrays.iter().map(|array| array.dims1()).collect();
+        let sizes = sizes.map_err(|error| renamed(op, error))?;
+        let shape = shape_of(op, &sizes, DType::F64.size_in_bytes())?;
+        let grid = |(axis, array): (usize, &&Proxy)| {
+            whole(op, site, array, || {
+                let mut own = vec![1; sizes.len()];
+                own[axis] = sizes[axis];
+                array.reshape(own)?.broadcast_as(shape)?.copy()
+            })
+        };
+        let mut grids = arrays.iter().enumerate().map(grid).collect::<Result<Vec<_>>>()?;
+        if xy {
+            grids.reverse();
+        }
+        Ok(grids)
+    }
+
+    /// A vector of an iterator's numbers.
+    ///
+    /// # Errors
+    /// As [`Proxy::from_vec`].
+    #[track_caller]
+    pub fn from_iter<T: WithDType, P: Place + ?Sized>(numbers: impl IntoIterator<Item = T>, at: &P) -> Result<Self> {
+        let numbers: Vec<T> = numbers.into_iter().collect();
+        let count = numbers.len();
+        Proxy::from_vec(numbers, count, at).map_err(|error| renamed("from_iter", error))
+    }
+
+    /// An array of elements given as bytes, in row-major order and in the byte order of the machine.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there are not as many bytes as the shape and dtype need; as [`Proxy::zeros`].
+    #[track_caller]
+    pub fn from_raw_buffer<S: Into<Shape>, P: Place + ?Sized>(
+        bytes: &[u8],
+        dtype: DType,
+        shape: S,
+        at: &P,
+    ) -> Result<Self> {
+        let (op, shape) = ("from_raw_buffer", shape.into());
+        let needed = shape.check(op, dtype.size_in_bytes())? * dtype.size_in_bytes();
+        if bytes.len() != needed {
+            return argument(op, "number of bytes", bytes.len(), "that of the shape's elements");
+        }
+        let made = match dtype {
+            DType::Bool if bytes.iter().any(|&byte| byte > 1) => {
+                return argument(op, "truth value", "another byte", "0 or 1");
+            }
+            DType::Bool => Proxy::from_vec(bytes.iter().map(|&byte| byte == 1).collect(), shape, at),
+            DType::U8 => Proxy::from_slice(bytes, shape, at),
+            DType::U16 => Proxy::from_vec(numbers(bytes, u16::from_ne_bytes), shape, at),
+            DType::U64 => Proxy::from_vec(numbers(bytes, u64::from_ne_bytes), shape, at),
+            DType::I8 => Proxy::from_vec(numbers(bytes, i8::from_ne_bytes), shape, at),
+            DType::I16 => Proxy::from_vec(numbers(bytes, i16::from_ne_bytes), shape, at),
+            DType::I32 => Proxy::from_vec(numbers(bytes, i32::from_ne_bytes), shape, at),
+            DType::F16 => Proxy::from_vec(numbers(bytes, half::f16::from_ne_bytes), shape, at),
+            DType::BF16 => Proxy::from_vec(numbers(bytes, half::bf16::from_ne_bytes), shape, at),
+            DType::U32 => Proxy::from_vec(numbers(bytes, u32::from_ne_bytes), shape, at),
+            DType::I64 => Proxy::from_vec(numbers(bytes, i64::from_ne_bytes), shape, at),
+            DType::F32 => Proxy::from_vec(numbers(bytes, f32::from_ne_bytes), shape, at),
+            DType::F64 => Proxy::from_vec(numbers(bytes, f64::from_ne_bytes), shape, at),
+        };
+        made.map_err(|error| renamed(op, error))
+    }
+}
+
+fn numbers<T, const N: usize>(bytes: &[u8], number: fn([u8; N]) -> T) -> Vec<T> {
+    let (chunks, _) = bytes.as_chunks::<N>();
+    chunks.iter().map(|&chunk| number(chunk)).collect()
+}

@@ -1,0 +1,6 @@
+//! Arrays made of values, of a rule, or at random.
+
+pub(crate) mod draws;
+pub(crate) mod generate;
+pub(crate) mod random;
+pub(crate) mod values;

@@ -1,0 +1,224 @@
+//! Random numbers: counter-based, so that one seed gives one stream on any device and any number of threads.
+
+use std::cell::RefCell;
+use std::panic::Location;
+
+use crate::base::{
+    dtype::{DType, WithDType},
+    error::{Error, Result, Site},
+    shape::Shape,
+    sync::SpinLock,
+};
+use crate::device::{Device, kernel::Kernel};
+use crate::memory::proxy::Proxy;
+use crate::ops::call::{check, exec::launch};
+use crate::ops::create::values::{Place, make};
+
+/// A stream of random numbers: a seed, and how many numbers were drawn.
+///
+/// Philox 4x32-10: number `i` of a seed is the same wherever and however it is computed.
+///
+/// ```
+/// # use ndgc::{DType, Device, Generator};
+/// let mut a = Generator::new(7);
+/// let mut b = Generator::new(7);
+/// let x = a.normal(0., 1., 100, DType::F32, &Device::Cpu)?;
+/// let y = b.normal(0., 1., 100, DType::F32, &Device::Cpu)?;
+/// assert_eq!(x.to_vec1::<f32>()?, y.to_vec1::<f32>()?);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Generator {
+    seed: u64,
+    next: u64,
+}
+
+/// The stream behind `rand` and `randn`.
+static COMMON: SpinLock<Generator> = SpinLock::new(Generator { seed: 0, next: 0 });
+
+impl Generator {
+    /// The stream of a seed, at its beginning.
+    pub const fn new(seed: u64) -> Self {
+        Generator { seed, next: 0 }
+    }
+
+    /// Takes the counters for `n` elements; each call begins a fresh block.
+    fn reserve(&mut self, n: usize) -> u64 {
+        let first = self.next;
+        self.next = first.wrapping_add((n as u64).next_multiple_of(4));
+        first
+    }
+
+    /// Uniform numbers in `[low, high)`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if a bound is not finite or `low > high`; as [`Proxy::zeros`].
+    #[track_caller]
+    pub fn uniform<S: Into<Shape>, P: Place + ?Sized>(
+        &mut self,
+        low: f64,
+        high: f64,
+        shape: S,
+        dtype: DType,
+        at: &P,
+    ) -> Result<Proxy> {
+        draw(Location::caller(), Law::Uniform(low, high), shape.into(), dtype, at, |n| (self.seed, self.reserve(n)))
+    }
+
+    /// Normal numbers of a mean and a standard deviation. Floats only.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if a parameter is not finite or `std < 0`; [`Error::UnsupportedDType`]; as
+    /// [`Proxy::zeros`].
+    #[track_caller]
+    pub fn normal<S: Into<Shape>, P: Place + ?Sized>(
+        &mut self,
+        mean: f64,
+        std: f64,
+        shape: S,
+        dtype: DType,
+        at: &P,
+    ) -> Result<Proxy> {
+        draw(Location::caller(), Law::Normal(mean, std), shape.into(), dtype, at, |n| (self.seed, self.reserve(n)))
+    }
+
+    /// A permutation of `0..n`, for shuffling.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] for the numbers drawn on the way.
+    pub fn permutation(&mut self, n: usize) -> Result<Vec<usize>> {
+        let drawn = self.uniform(0.0, 1.0, n, DType::F64, &Device::Cpu)?.to_vec::<f64>()?;
+        let mut order: Vec<usize> = (0..n).collect();
+        for (i, unit) in drawn.into_iter().enumerate().skip(1).rev() {
+            order.swap(i, (unit * (i + 1) as f64) as usize);
+        }
+        Ok(order)
+    }
+}
+
+enum Law {
+    Uniform(f64, f64),
+    Normal(f64, f64),
+}
+
+fn draw<P: Place + ?Sized>(
+    site: Site,
+    law: Law,
+    shape: Shape,
+    dtype: DType,
+    at: &P,
+    counters: impl FnOnce(usize) -> (u64, u64),
+) -> Result<Proxy> {
+    let op = match law {
+        Law::Uniform(..) => "rand",
+        Law::Normal(..) => "randn",
+    };
+    let (a, b) = match law {
+        Law::Uniform(low, high) | Law::Normal(low, high) => {
+            (check::finite(op, "first parameter", low)?, check::finite(op, "second parameter", high)?)
+        }
+    };
+    match law {
+        Law::Uniform(low, high) if low > high => {
+            let value = format!("{low} to {high}");
+            return Err(Error::Argument { op, argument: "range", value, expected: "in ascending order" });
+        }
+        Law::Normal(..) if b < 0.0 => {
+            return Err(Error::Argument { op, argument: "std", value: b.to_string(), expected: "not negative" });
+        }
+        Law::Normal(..) => {
+            check::float(op, dtype)?;
+        }
+        Law::Uniform(..) => {
+            check::number(op, dtype)?;
+        }
+    }
+    let count = shape.check(op, dtype.size_in_bytes())?;
+    make(op, site, shape, dtype, at, false, |out| {
+        let (seed, first) = counters(count);
+        let dst = out.view();
+        let kernel = match law {
+            Law::Uniform(..) => Kernel::Uniform { dst, seed, first, low: a, high: b },
+            Law::Normal(..) => Kernel::Normal { dst, seed, first, mean: a, std: b },
+        };
+        launch(out.device(), &kernel)
+    })
+}
+
+fn common(n: usize) -> (u64, u64) {
+    let again = REPLAYED.with_borrow_mut(|again| again.as_mut().map(|again| (again.seed, again.reserve(n))));
+    again.unwrap_or_else(|| COMMON.with(|generator| (generator.seed, generator.reserve(n))))
+}
+
+thread_local! {
+    /// What `rand` and `randn` draw from on this thread, instead of the common stream.
+    static REPLAYED: RefCell<Option<Generator>> = const { RefCell::new(None) };
+}
+
+/// Where the common stream is.
+pub(crate) fn position() -> Generator {
+    let again = REPLAYED.with_borrow(Clone::clone);
+    again.unwrap_or_else(|| COMMON.with(|generator| generator.clone()))
+}
+
+/// Moves the common stream on to where another one is, unless it began anew or is past that already.
+pub(crate) fn advance(to: &Generator) {
+    let forward = |own: &mut Generator| {
+        if own.seed == to.seed && own.next < to.next {
+            own.next = to.next;
+        }
+    };
+    let again = REPLAYED.with_borrow_mut(|again| again.as_mut().map(forward).is_some());
+    if !again {
+        COMMON.with(forward);
+    }
+}
+
+/// Runs `f` with what it draws on this thread coming from `start` on; where that ends.
+pub(crate) fn replayed<R>(start: Generator, f: impl FnOnce() -> R) -> (R, Generator) {
+    struct Restore(Option<Generator>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            REPLAYED.set(self.0.take());
+        }
+    }
+    let restore = Restore(REPLAYED.replace(Some(start.clone())));
+    let result = f();
+    let end = REPLAYED.with_borrow(Clone::clone).unwrap_or(start);
+    drop(restore);
+    (result, end)
+}
+
+impl Proxy {
+    /// Uniform random numbers in `[low, high)`, from the common stream ([`Device::set_seed`]).
+    ///
+    /// # Errors
+    /// As [`Generator::uniform`].
+    #[track_caller]
+    pub fn rand<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(low: T, high: T, shape: S, at: &P) -> Result<Self> {
+        let law = Law::Uniform(low.to_f64(), high.to_f64());
+        draw(Location::caller(), law, shape.into(), T::DTYPE, at, common)
+    }
+
+    /// Normal random numbers, from the common stream ([`Device::set_seed`]). Floats only.
+    ///
+    /// # Errors
+    /// As [`Generator::normal`].
+    #[track_caller]
+    pub fn randn<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(mean: T, std: T, shape: S, at: &P) -> Result<Self> {
+        let law = Law::Normal(mean.to_f64(), std.to_f64());
+        draw(Location::caller(), law, shape.into(), T::DTYPE, at, common)
+    }
+}
+
+impl Device {
+    /// Begins the common stream of `rand` and `randn` anew. It is one for all devices, so that a program draws the
+    /// same numbers on each.
+    ///
+    /// # Errors
+    /// None; candle's programs expect a `Result`.
+    pub fn set_seed(&self, seed: u64) -> Result<()> {
+        COMMON.with(|generator| *generator = Generator::new(seed));
+        Ok(())
+    }
+}

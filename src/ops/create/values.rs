@@ -1,0 +1,409 @@
+//! Making arrays: with a device (their handles own them) or with a manager (it does).
+
+use std::panic::Location;
+
+use crate::base::{
+    dtype::{DType, WithDType},
+    error::{Error, Result, Site},
+    literal::NdLiteral,
+    shape::Shape,
+};
+use crate::device::{Device, kernel::Kernel};
+use crate::memory::{
+    manager::NdManager,
+    owner::{Owner, Refused},
+    proxy::Proxy,
+    registry::Parts,
+    workspace::block,
+};
+use crate::ops::{
+    call::{
+        check,
+        exec::{Fresh, call, composed_at, fresh, launch, place},
+    },
+    exchange::foreign::of_vec,
+};
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for crate::device::Device {}
+    impl Sealed for crate::memory::manager::NdManager {}
+    impl<T: Sealed + ?Sized> Sealed for &T {}
+}
+
+/// Where a new array is put: a [`Device`] (its handles own it) or an [`NdManager`] (which owns it). Sealed.
+pub trait Place: sealed::Sealed {
+    /// The device of the array.
+    fn device_of_place(&self) -> &Device;
+    #[doc(hidden)]
+    #[allow(private_interfaces)] // sealed: nobody outside implements or calls it
+    fn owner(&self) -> Owner;
+    #[doc(hidden)]
+    #[allow(private_interfaces)] // sealed: nobody outside implements or calls it
+    fn refusal(&self, op: &'static str, refused: Refused) -> Error;
+}
+
+#[allow(private_interfaces)] // sealed: nobody outside implements or calls it
+impl Place for Device {
+    fn device_of_place(&self) -> &Device {
+        self
+    }
+
+    fn owner(&self) -> Owner {
+        Owner::Handles
+    }
+
+    fn refusal(&self, _op: &'static str, _refused: Refused) -> Error {
+        Error::msg("handles refuse no array")
+    }
+}
+
+#[allow(private_interfaces)] // sealed: nobody outside implements or calls it
+impl Place for NdManager {
+    fn device_of_place(&self) -> &Device {
+        self.device()
+    }
+
+    fn owner(&self) -> Owner {
+        NdManager::owner(self)
+    }
+
+    fn refusal(&self, op: &'static str, refused: Refused) -> Error {
+        NdManager::refusal(self, op, refused)
+    }
+}
+
+#[allow(private_interfaces)] // sealed: nobody outside implements or calls it
+impl<P: Place + ?Sized> Place for &P {
+    fn device_of_place(&self) -> &Device {
+        (**self).device_of_place()
+    }
+
+    fn owner(&self) -> Owner {
+        (**self).owner()
+    }
+
+    fn refusal(&self, op: &'static str, refused: Refused) -> Error {
+        (**self).refusal(op, refused)
+    }
+}
+
+/// Makes an array that one kernel, or an upload, fills.
+pub(crate) fn make<P: Place + ?Sized>(
+    op: &'static str,
+    site: Site,
+    shape: Shape,
+    dtype: DType,
+    at: &P,
+    zeroed: bool,
+    fill: impl FnOnce(&Fresh) -> Result<()>,
+) -> Result<Proxy> {
+    let mut fill = Some(fill);
+    make_by((op, site), (shape, dtype), &at, zeroed, &mut |out| fill.take().map_or(Ok(()), |fill| fill(out)))
+}
+
+/// As [`make`], by reference.
+fn make_by(
+    (op, site): (&'static str, Site),
+    (shape, dtype): (Shape, DType),
+    at: &dyn Place,
+    zeroed: bool,
+    fill: &mut dyn FnMut(&Fresh) -> Result<()>,
+) -> Result<Proxy> {
+    call(op, site, |local| {
+        let out = fresh(local, op, at.device_of_place(), dtype, &shape, zeroed)?;
+        fill(&out)?;
+        let Fresh { storage, layout, dtype } = out;
+        place(local, op, Parts { dtype, layout: &layout, storage, node: None }, at, site)
+    })
+}
+
+fn upload<T: WithDType>(op: &'static str, out: &Fresh, data: &[T]) -> Result<()> {
+    if data.len() != out.layout.shape().elem_count() {
+        return Err(Error::ElementCount { op, given: data.len(), shape: out.layout.dims().to_vec() });
+    }
+    let buffer = out.storage.buffer();
+    // SAFETY: a slice of numbers read as bytes: no padding, any alignment.
+    #[allow(unsafe_code)]
+    let bytes = unsafe { std::slice::from_raw_parts(data.as_ptr().cast::<u8>(), size_of_val(data)) };
+    // SAFETY: the storage is fresh, so nobody else uses it, and the number of bytes was checked above.
+    #[allow(unsafe_code)]
+    unsafe {
+        buffer.device().upload(buffer.span(), bytes)
+    }
+}
+
+impl Proxy {
+    /// An array of a number, or of nested arrays of numbers.
+    ///
+    /// # Errors
+    /// As [`Proxy::zeros`].
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let a = Tensor::new(&[[1f32, 2.], [3., 4.]], &Device::Cpu)?;
+    /// assert_eq!(a.dims(), [2, 2]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn new<L: NdLiteral, P: Place + ?Sized>(data: L, at: &P) -> Result<Self> {
+        let (shape, data) = data.flatten();
+        make("new", Location::caller(), shape, L::Elem::DTYPE, at, false, |out| upload("new", out, &data))
+    }
+
+    /// An array of the elements of a slice, in row-major order.
+    ///
+    /// # Errors
+    /// [`Error::ElementCount`] if the shape holds another number of elements; as [`Proxy::zeros`].
+    #[track_caller]
+    pub fn from_slice<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(data: &[T], shape: S, at: &P) -> Result<Self> {
+        let op = "from_slice";
+        make(op, Location::caller(), shape.into(), T::DTYPE, at, false, |out| upload(op, out, data))
+    }
+
+    /// An array of the elements of a vector, in row-major order. On the host it takes the vector's memory, if that is
+    /// 4 KiB at least; the bytes are counted, and freed with the array's storage.
+    ///
+    /// # Errors
+    /// As [`Proxy::from_slice`].
+    #[track_caller]
+    pub fn from_vec<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(data: Vec<T>, shape: S, at: &P) -> Result<Self> {
+        let (op, site, shape) = ("from_vec", Location::caller(), shape.into());
+        match of_vec(op, site, data, shape, at) {
+            Ok(taken) => taken,
+            Err(data) => make(op, site, shape, T::DTYPE, at, false, |out| upload(op, out, &data)),
+        }
+    }
+
+    /// An array of zeros.
+    ///
+    /// Made with a [`Device`], its handles own it; made with an [`NdManager`], that does.
+    ///
+    /// # Errors
+    /// - [`Error::ManagerClosed`], [`Error::ManagerCapped`]: nothing is allocated.
+    /// - [`Error::OutOfMemory`], [`Error::RankTooLarge`], [`Error::SizeOverflow`].
+    #[track_caller]
+    pub fn zeros<S: Into<Shape>, P: Place + ?Sized>(shape: S, dtype: DType, at: &P) -> Result<Self> {
+        make("zeros", Location::caller(), shape.into(), dtype, at, true, |_| Ok(()))
+    }
+
+    /// An array of zeros; but in the file of a mapped workspace
+    /// ([`LocationPolicy::Mmap`](crate::LocationPolicy::Mmap)), whose bytes stay from cycle to cycle, an array of what
+    /// the file has at its place. Zeros there too are: what the workspace has no room for, which does not lie in the
+    /// file, and booleans, for which not every byte is a value.
+    ///
+    /// # Errors
+    /// As [`Proxy::zeros`].
+    #[track_caller]
+    pub fn empty<S: Into<Shape>, P: Place + ?Sized>(shape: S, dtype: DType, at: &P) -> Result<Self> {
+        make("empty", Location::caller(), shape.into(), dtype, at, false, |out| {
+            if dtype != DType::Bool && out.storage.part().is_some_and(|part| block::is_file(part.block)) {
+                return Ok(());
+            }
+            let buffer = out.storage.buffer();
+            // SAFETY: the storage is fresh, so nobody else uses its bytes.
+            #[allow(unsafe_code)]
+            unsafe {
+                buffer.device().zero(buffer.span())
+            }
+        })
+    }
+
+    /// An array of ones.
+    ///
+    /// # Errors
+    /// As [`Proxy::zeros`].
+    #[track_caller]
+    pub fn ones<S: Into<Shape>, P: Place + ?Sized>(shape: S, dtype: DType, at: &P) -> Result<Self> {
+        filled("ones", Location::caller(), shape.into(), dtype, at, 1.0)
+    }
+
+    /// An array that repeats one value.
+    ///
+    /// # Errors
+    /// As [`Proxy::zeros`].
+    #[track_caller]
+    pub fn full<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(value: T, shape: S, at: &P) -> Result<Self> {
+        let op = "full";
+        let (site, shape) = (Location::caller(), shape.into());
+        if T::DTYPE.is_int() && T::DTYPE.size_in_bytes() == 8 {
+            // A large one would lose bits as a double.
+            let device = at.device_of_place();
+            return composed_at(op, site, &at, &mut || {
+                let one = make(op, site, Shape::SCALAR, T::DTYPE, device, false, |out| upload(op, out, &[value]))?;
+                one.broadcast_as(shape)?.copy()
+            });
+        }
+        filled(op, site, shape, T::DTYPE, at, value.to_f64())
+    }
+
+    /// `start, start + 1, ..` up to but without `end`.
+    ///
+    /// # Errors
+    /// As [`Proxy::arange_step`].
+    #[track_caller]
+    pub fn arange<T: WithDType, P: Place + ?Sized>(start: T, end: T, at: &P) -> Result<Self> {
+        arange(Location::caller(), start, end, T::from_f64(1.0), at)
+    }
+
+    /// `start, start + step, ..` up to but without `end`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the step is 0 or not a number; as [`Proxy::zeros`].
+    #[track_caller]
+    pub fn arange_step<T: WithDType, P: Place + ?Sized>(start: T, end: T, step: T, at: &P) -> Result<Self> {
+        arange(Location::caller(), start, end, step, at)
+    }
+
+    /// Zeros of the shape, dtype, device and owner of this array.
+    ///
+    /// # Errors
+    /// As [`Proxy::zeros`]; [`Error::StaleArray`].
+    #[track_caller]
+    pub fn zeros_like(&self) -> Result<Self> {
+        crate::ops::call::inplace::like(self, "zeros_like", 0.0, Location::caller())
+    }
+
+    /// Ones of the shape, dtype, device and owner of this array.
+    ///
+    /// # Errors
+    /// As [`Proxy::zeros_like`].
+    #[track_caller]
+    pub fn ones_like(&self) -> Result<Self> {
+        crate::ops::call::inplace::like(self, "ones_like", 1.0, Location::caller())
+    }
+
+    /// One value in the shape, dtype, device and owner of this array.
+    ///
+    /// # Errors
+    /// As [`Proxy::zeros_like`].
+    #[track_caller]
+    pub fn full_like(&self, value: f64) -> Result<Self> {
+        crate::ops::call::inplace::like(self, "full_like", value, Location::caller())
+    }
+}
+
+fn filled<P: Place + ?Sized>(
+    op: &'static str,
+    site: Site,
+    shape: Shape,
+    dtype: DType,
+    at: &P,
+    value: f64,
+) -> Result<Proxy> {
+    make(op, site, shape, dtype, at, false, |out| launch(out.device(), &Kernel::Fill { dst: out.view(), value }))
+}
+
+/// The first integer after which doubles have gaps.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// As [`arange`], in the numbers' own type.
+fn large_arange<T: WithDType, P: Place + ?Sized>(site: Site, start: T, end: T, step: T, at: &P) -> Result<Proxy> {
+    let [first, last, by] = [start, end, step].map(T::to_i128);
+    let count = if by > 0 { (last - first + by - 1) / by } else { (last - first + by + 1) / by };
+    let count = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
+    Shape::from(count).check("arange", size_of::<T>())?;
+    let values: Vec<T> = (0..count as i128).map(|i| T::from_i128(first + i * by)).collect();
+    make("arange", site, Shape::from(count), T::DTYPE, at, false, |out| upload("arange", out, &values))
+}
+
+fn arange<T: WithDType, P: Place + ?Sized>(site: Site, start: T, end: T, step: T, at: &P) -> Result<Proxy> {
+    check::number("arange", T::DTYPE)?;
+    let (first, last, by) = (start.to_f64(), end.to_f64(), step.to_f64());
+    let steps = ((last - first) / by).ceil();
+    if by == 0.0 || !steps.is_finite() || steps > isize::MAX as f64 {
+        let value = format!("{by} from {first} to {last}");
+        return Err(Error::Argument { op: "arange", argument: "step", value, expected: "a step that reaches the end" });
+    }
+    let steps = steps.max(0.0) as usize;
+    if T::DTYPE.is_int() && first.abs().max(last.abs()) >= EXACT {
+        // Doubles cannot tell these numbers apart.
+        return large_arange(site, start, end, step, at);
+    }
+    make("arange", site, Shape::from(steps), T::DTYPE, at, false, |out| {
+        launch(out.device(), &Kernel::Arange { dst: out.view(), start: first, step: by })
+    })
+}
+
+impl NdManager {
+    /// An array of zeros that this manager owns. See [`Proxy::zeros`].
+    ///
+    /// # Errors
+    /// As [`Proxy::zeros`].
+    #[track_caller]
+    pub fn zeros<S: Into<Shape>>(&self, shape: S, dtype: DType) -> Result<Proxy> {
+        Proxy::zeros(shape, dtype, self)
+    }
+
+    /// An array of ones that this manager owns.
+    ///
+    /// # Errors
+    /// As [`Proxy::zeros`].
+    #[track_caller]
+    pub fn ones<S: Into<Shape>>(&self, shape: S, dtype: DType) -> Result<Proxy> {
+        Proxy::ones(shape, dtype, self)
+    }
+
+    /// An array that repeats one value, that this manager owns.
+    ///
+    /// # Errors
+    /// As [`Proxy::zeros`].
+    #[track_caller]
+    pub fn full<T: WithDType, S: Into<Shape>>(&self, value: T, shape: S) -> Result<Proxy> {
+        Proxy::full(value, shape, self)
+    }
+
+    /// An array of numbers that this manager owns. See [`Proxy::new`].
+    ///
+    /// # Errors
+    /// As [`Proxy::zeros`].
+    #[track_caller]
+    pub fn create<L: NdLiteral>(&self, data: L) -> Result<Proxy> {
+        Proxy::new(data, self)
+    }
+
+    /// An array of a slice's elements that this manager owns.
+    ///
+    /// # Errors
+    /// As [`Proxy::from_slice`].
+    #[track_caller]
+    pub fn from_slice<T: WithDType, S: Into<Shape>>(&self, data: &[T], shape: S) -> Result<Proxy> {
+        Proxy::from_slice(data, shape, self)
+    }
+
+    /// An array of a vector's elements that this manager owns.
+    ///
+    /// # Errors
+    /// As [`Proxy::from_slice`].
+    #[track_caller]
+    pub fn from_vec<T: WithDType, S: Into<Shape>>(&self, data: Vec<T>, shape: S) -> Result<Proxy> {
+        Proxy::from_vec(data, shape, self)
+    }
+
+    /// `start, start + 1, ..` without `end`, that this manager owns.
+    ///
+    /// # Errors
+    /// As [`Proxy::arange_step`].
+    #[track_caller]
+    pub fn arange<T: WithDType>(&self, start: T, end: T) -> Result<Proxy> {
+        Proxy::arange(start, end, self)
+    }
+
+    /// Uniform random numbers that this manager owns. See [`Proxy::rand`].
+    ///
+    /// # Errors
+    /// As [`Proxy::rand`].
+    #[track_caller]
+    pub fn rand<T: WithDType, S: Into<Shape>>(&self, low: T, high: T, shape: S) -> Result<Proxy> {
+        Proxy::rand(low, high, shape, self)
+    }
+
+    /// Normal random numbers that this manager owns. See [`Proxy::randn`].
+    ///
+    /// # Errors
+    /// As [`Proxy::randn`].
+    #[track_caller]
+    pub fn randn<T: WithDType, S: Into<Shape>>(&self, mean: T, std: T, shape: S) -> Result<Proxy> {
+        Proxy::randn(mean, std, shape, self)
+    }
+}

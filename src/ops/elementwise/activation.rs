@@ -1,0 +1,254 @@
+//! Activations, dropout, attention and rotary positions, composed of other operations.
+//!
+//! All of floats, with gradients; the result belongs to the owner of the receiver.
+
+use std::panic::Location;
+
+use crate::base::{
+    error::{Error, Result, Site},
+    shape::{D, Few, Shape},
+};
+use crate::memory::proxy::Proxy;
+use crate::ops::call::{
+    check,
+    compose::{argument, misshapen, number, whole},
+};
+
+/// `max(x, 0) + f(min(x, 0))`: no branch that is not taken can spoil the gradient.
+fn bent(x: &Proxy, op: &'static str, f: impl FnOnce(&Proxy) -> Result<Proxy>) -> Result<Proxy> {
+    check::float(op, x.dtype())?;
+    let below = f(&x.clamp_max(0.0)?)?;
+    // A NaN comes through below alone.
+    x.relu()?.add(&below)
+}
+
+/// The sizes of one rotation: `x` has positions on axis `at`, and pairs on the last one.
+fn angles(x: &Proxy, table: &Proxy, at: usize, op: &'static str) -> Result<Proxy> {
+    let (batch, _, _, width) = x.dims4()?;
+    let positions = x.dim(at)?;
+    let found = *table.shape();
+    let fits = match *found.dims() {
+        [all, half] => all >= positions && half * 2 == width,
+        [b, all, half] => b == batch && all >= positions && half * 2 == width,
+        _ => false,
+    };
+    if !fits {
+        let why = "the angles are [positions, width / 2] or [batch, positions, width / 2], with enough positions";
+        return Err(Error::shapes(op, x.shape(), &found, why.into()));
+    }
+    let table = table.narrow(D::Minus2, 0, positions)?;
+    let (batch, half) = (if found.rank() == 3 { batch } else { 1 }, width / 2);
+    if at == 1 { table.reshape((batch, positions, 1, half)) } else { table.reshape((batch, 1, positions, half)) }
+}
+
+/// Each pair turned by its angle; pairs are the halves of the last axis, or neighbours on it.
+fn rotated(x: &Proxy, tables: [&Proxy; 2], at: usize, neighbours: bool, op: &'static str, site: Site) -> Result<Proxy> {
+    whole(op, site, x, || {
+        check::float(op, x.dtype())?;
+        if x.rank() != 4 {
+            return misshapen(op, x, "4 axes");
+        }
+        let [cos, sin] = tables;
+        let (cos, sin) = (angles(x, cos, at, op)?, angles(x, sin, at, op)?);
+        let shape = *x.shape();
+        let half = shape.dims()[3] / 2;
+        let pairs = [shape.dims()[0], shape.dims()[1], shape.dims()[2]];
+        let [a, b, c] = pairs;
+        let (first, second) = if neighbours {
+            let pairs = x.reshape((a, b, c, half, 2))?;
+            (pairs.get_on_dim(4, 0)?, pairs.get_on_dim(4, 1)?)
+        } else {
+            (x.narrow(3, 0, half)?, x.narrow(3, half, half)?)
+        };
+        let left = first.broadcast_mul(&cos)?.sub(&second.broadcast_mul(&sin)?)?;
+        let right = first.broadcast_mul(&sin)?.add(&second.broadcast_mul(&cos)?)?;
+        match neighbours {
+            true => Proxy::stack(&[left, right], 4)?.reshape(shape),
+            false => Proxy::cat(&[left, right], 3),
+        }
+    })
+}
+
+/// What attention is asked for.
+struct Attention<'a> {
+    mask: Option<&'a Proxy>,
+    causal: bool,
+    scale: f64,
+    softcapping: f64,
+}
+
+fn attention(q: &Proxy, k: &Proxy, v: &Proxy, ask: Attention<'_>, op: &'static str, site: Site) -> Result<Proxy> {
+    for array in [q, k, v] {
+        if array.rank() != 4 {
+            return misshapen(op, array, "4 axes: batch, heads, positions, width");
+        }
+    }
+    let ((batch, heads, rows, width), (_, groups, columns, _)) = (q.dims4()?, k.dims4()?);
+    let depth = v.dim(3)?;
+    check::same_shape(op, k.shape(), &Shape::from((batch, groups, columns, width)), "keys must fit the queries")?;
+    check::same_shape(op, v.shape(), &Shape::from((batch, groups, columns, depth)), "values must fit the keys")?;
+    if groups == 0 || !heads.is_multiple_of(groups) {
+        return argument(op, "heads of the keys", groups, "a divisor of the heads of the queries");
+    }
+    // Heads that share keys are taken as further rows, so that no key is repeated.
+    let shared = heads / groups * rows;
+    let scores = q.reshape((batch, groups, shared, width))?.matmul(&k.t()?)?.affine(ask.scale, 0.0)?;
+    let mut scores = scores.reshape((batch, heads, rows, columns))?;
+    if ask.softcapping != 1.0 {
+        scores = scores.affine(1.0 / ask.softcapping, 0.0)?.tanh()?.affine(ask.softcapping, 0.0)?;
+    }
+    if let Some(mask) = ask.mask {
+        scores = scores.add(&mask.broadcast_as(*scores.shape())?)?;
+    }
+    if ask.causal {
+        let ones = number(&scores, 1.0, site)?.broadcast_as((rows, columns))?;
+        let past = ones.tril(columns as i64 - rows as i64)?;
+        let future = past.broadcast_eq(&number(&scores, 0.0, site)?)?;
+        scores = scores.masked_fill(&future, f64::NEG_INFINITY)?;
+    }
+    let weights = scores.softmax(D::Minus1)?.reshape((batch, groups, shared, columns))?;
+    weights.matmul(v)?.reshape((batch, heads, rows, depth))
+}
+
+impl Proxy {
+    /// `x` above 0, `alpha (e^x - 1)` below. Element by element; floats, with a gradient.
+    ///
+    /// # Errors
+    /// As [`Proxy::exp`].
+    #[track_caller]
+    pub fn elu(&self, alpha: f64) -> Result<Proxy> {
+        whole("elu", Location::caller(), self, || bent(self, "elu", |x| x.expm1()?.affine(alpha, 0.0)))
+    }
+
+    /// `gamma` times [`Proxy::elu`]. Element by element; floats, with a gradient.
+    ///
+    /// # Errors
+    /// As [`Proxy::exp`].
+    #[track_caller]
+    pub fn selu(&self, alpha: f64, gamma: f64) -> Result<Proxy> {
+        let elu = |x: &Proxy| x.expm1()?.affine(alpha, 0.0);
+        whole("selu", Location::caller(), self, || bent(self, "selu", elu)?.affine(gamma, 0.0))
+    }
+
+    /// `x` above 0, `slope x` below. Element by element; floats, with a gradient.
+    ///
+    /// # Errors
+    /// As [`Proxy::exp`].
+    #[track_caller]
+    pub fn leaky_relu(&self, slope: f64) -> Result<Proxy> {
+        whole("leaky_relu", Location::caller(), self, || bent(self, "leaky_relu", |x| x.affine(slope, 0.0)))
+    }
+
+    /// As [`Proxy::leaky_relu`], with slopes that are learned: one, one for each entry of axis 1, or one for each
+    /// element. With gradients of both.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] of the slopes; as [`Proxy::exp`].
+    #[track_caller]
+    pub fn prelu(&self, slopes: &Proxy) -> Result<Proxy> {
+        let op = "prelu";
+        whole(op, Location::caller(), self, || {
+            let (shape, of_slopes) = (*self.shape(), *slopes.shape());
+            let slopes = if of_slopes.elem_count() == 1 {
+                slopes.reshape(())?
+            } else if of_slopes == shape {
+                slopes.clone()
+            } else if shape.rank() >= 2 && of_slopes.dims() == [shape.dims()[1]] {
+                let channels = shape.dims()[1];
+                slopes.reshape((0..shape.rank()).map(|axis| if axis == 1 { channels } else { 1 }).collect::<Few>())?
+            } else {
+                return Err(Error::shapes(
+                    op,
+                    &shape,
+                    &of_slopes,
+                    "needs one slope, or one for each entry of axis 1".into(),
+                ));
+            };
+            bent(self, op, |x| x.broadcast_mul(&slopes))
+        })
+    }
+
+    /// The first half of the last axis through [`Proxy::silu`], times the second half.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the last axis has an odd size; as [`Proxy::exp`].
+    #[track_caller]
+    pub fn swiglu(&self) -> Result<Proxy> {
+        let op = "swiglu";
+        whole(op, Location::caller(), self, || {
+            let size = self.dim(D::Minus1)?;
+            if !size.is_multiple_of(2) {
+                return misshapen(op, self, "an even size of the last axis");
+            }
+            self.narrow(D::Minus1, 0, size / 2)?.silu()?.mul(&self.narrow(D::Minus1, size / 2, size / 2)?)
+        })
+    }
+
+    /// Each element 0 with probability `p`, else divided by `1 - p`; drawn from the common stream of random numbers.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if `p` is not in `[0, 1)`; as [`Proxy::rand`].
+    #[track_caller]
+    pub fn dropout(&self, p: f64) -> Result<Proxy> {
+        let (op, site) = ("dropout", Location::caller());
+        whole(op, site, self, || {
+            let dtype = check::float(op, self.dtype())?;
+            if !(0.0..1.0).contains(&p) {
+                return argument(op, "p", p, "at least 0 and less than 1");
+            }
+            let drawn = Proxy::rand(0f32, 1f32, *self.shape(), self.device())?;
+            let kept = drawn.broadcast_ge(&number(&drawn, p, site)?)?;
+            self.mul(&kept.to_dtype(dtype)?.affine(1.0 / (1.0 - p), 0.0)?)
+        })
+    }
+
+    /// Attention: queries `[batch, heads, rows, width]`, keys `[batch, groups, columns, width]`, values
+    /// `[batch, groups, columns, depth]` to `[batch, heads, rows, depth]`; the groups divide the heads. `mask` is added to
+    /// the scores (broadcast); `causal`: each row sees the columns up to its own, counted from the end; `softcapping`
+    /// other than 1 bounds the scores by a tanh. With gradients of all.
+    ///
+    /// # Errors
+    /// [`Error::Shape`], [`Error::ShapeMismatch`], [`Error::Argument`]; as [`Proxy::matmul`].
+    #[track_caller]
+    pub fn sdpa(
+        &self,
+        keys: &Proxy,
+        values: &Proxy,
+        mask: Option<&Proxy>,
+        causal: bool,
+        scale: f64,
+        softcapping: f64,
+    ) -> Result<Proxy> {
+        let (op, site) = ("sdpa", Location::caller());
+        let ask = Attention { mask, causal, scale, softcapping };
+        whole(op, site, self, || attention(self, keys, values, ask, op, site))
+    }
+
+    /// Rotary positions of `[batch, heads, positions, width]`: pairs are the halves of the last axis. `cos` and `sin` are
+    /// `[positions, width / 2]`, or with a leading batch axis; more positions than needed are left. With gradients.
+    ///
+    /// # Errors
+    /// [`Error::Shape`], [`Error::ShapeMismatch`]; as [`Proxy::mul`].
+    #[track_caller]
+    pub fn rope(&self, cos: &Proxy, sin: &Proxy) -> Result<Proxy> {
+        rotated(self, [cos, sin], 2, false, "rope", Location::caller())
+    }
+
+    /// As [`Proxy::rope`], with neighbours on the last axis as pairs.
+    ///
+    /// # Errors
+    /// As [`Proxy::rope`].
+    #[track_caller]
+    pub fn rope_i(&self, cos: &Proxy, sin: &Proxy) -> Result<Proxy> {
+        rotated(self, [cos, sin], 2, true, "rope_i", Location::caller())
+    }
+
+    /// As [`Proxy::rope`], for `[batch, positions, heads, width]`.
+    ///
+    /// # Errors
+    /// As [`Proxy::rope`].
+    #[track_caller]
+    pub fn rope_thd(&self, cos: &Proxy, sin: &Proxy) -> Result<Proxy> {
+        rotated(self, [cos, sin], 1, false, "rope_thd", Location::caller())
+    }
+}

@@ -1,0 +1,489 @@
+//! Arithmetic of two operands: strict, broadcasting, with numbers, and as operators.
+
+use std::panic::Location;
+
+use crate::array::autograd::{Grads, Saved};
+use crate::base::{
+    dtype::DType,
+    error::{Error, Result, Site},
+    layout::Layout,
+    shape::Shape,
+};
+use crate::device::{
+    Device,
+    kernel::{BinaryOp, Kernel, UnaryOp, View},
+};
+use crate::memory::{
+    proxy::Proxy,
+    registry::{Parts, Payload, Tracked},
+};
+use crate::ops::{
+    call::{
+        check,
+        exec::{adopt_parts, call, composed, composed_for, dense, device, launch, once, pin, record, room},
+        inplace::{assign, filled_beside},
+        reuse::{Change, Operand, Reused, instead, is_recorded},
+    },
+    elementwise::{
+        into::binary_into,
+        scalar::{TensorOrScalar, with_operand},
+        unary::{affine_of, unary_of},
+    },
+};
+
+/// The layouts of two operands over their common shape; `None` if those that they have are.
+#[inline]
+pub(crate) fn align(op: &'static str, a: &Payload, b: &Payload, broadcast: bool) -> Result<Option<[Layout; 2]>> {
+    let (left, right) = (a.layout.shape(), b.layout.shape());
+    if left == right { Ok(None) } else { repeated(op, a, b, broadcast).map(Some) }
+}
+
+/// The layouts of two operands of different shapes over their common one.
+#[inline(never)]
+fn repeated(op: &'static str, a: &Payload, b: &Payload, broadcast: bool) -> Result<[Layout; 2]> {
+    let (left, right) = (a.layout.shape(), b.layout.shape());
+    if !broadcast {
+        let hint = "the operation wants equal shapes; use the broadcast_ form to repeat axes of size 1";
+        return Err(Error::shapes(op, left, right, hint.into()));
+    }
+    let shape = left.broadcast(right, op)?;
+    shape.check(op, a.dtype.size_in_bytes())?;
+    Ok([a.layout.broadcast_to(&shape, op)?, b.layout.broadcast_to(&shape, op)?])
+}
+
+pub(crate) fn binary(
+    a: &Proxy,
+    b: &Proxy,
+    op: BinaryOp,
+    name: &'static str,
+    broadcast: bool,
+    site: Site,
+) -> Result<Proxy> {
+    call(name, site, |local| {
+        let pins = pin(local, name, [a, b])?;
+        let [x, y] = pins.arrays();
+        // Each is looked up once: in a small operation that counts.
+        let (of_x, of_y) = (x.storage.buffer(), y.storage.buffer());
+        check::same_device(name, of_x.device(), of_y.device())?;
+        check::same_dtype(name, &x, &y)?;
+        check::domain(name, op.domain(), x.dtype)?;
+        let wide;
+        let [left, right] = match x.layout.shape() == y.layout.shape() {
+            true => [&x.layout, &y.layout],
+            false => {
+                wide = repeated(name, &x, &y, broadcast)?;
+                wide.each_ref()
+            }
+        };
+        let (dtype, mut own) = (x.dtype, None);
+        let layout = dense(left, &mut own);
+        let storage = room(local, name, of_x.device(), dtype, layout.shape(), false)?;
+        let (lhs, rhs) = (View::new(of_x.span(), dtype, left), View::new(of_y.span(), dtype, right));
+        let dst = View::new(storage.buffer().span(), dtype, layout);
+        launch(of_x.device(), &Kernel::Binary { op, lhs, rhs, dst })?;
+        let node = record(&[&x, &y], || gradient(op, &x, &y, name, site));
+        adopt_parts(local, name, Parts { dtype, layout, storage, node }, a, site)
+    })
+}
+
+/// The gradients of both operands, each summed back to its operand's shape.
+fn gradient(
+    op: BinaryOp,
+    x: &Payload,
+    y: &Payload,
+    name: &'static str,
+    site: Site,
+) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static + use<> {
+    let shapes = [*x.layout.shape(), *y.layout.shape()];
+    let needs_values = !matches!(op, BinaryOp::Add | BinaryOp::Sub);
+    let saved = needs_values.then(|| [Saved::of(x, name, site), Saved::of(y, name, site)]);
+    move |grad, needs| {
+        let mut grads = [None, None, None];
+        for side in 0..2 {
+            if needs[side] {
+                let whole = part(op, side, grad, saved.as_ref())?;
+                grads[side] = Some(whole.sum_to(&shapes[side])?);
+            }
+        }
+        Ok(grads)
+    }
+}
+
+/// The gradient of one operand in the shape of the result.
+fn part(op: BinaryOp, side: usize, grad: &Proxy, saved: Option<&[Saved; 2]>) -> Result<Proxy> {
+    let value = |i: usize| match saved {
+        Some(saved) => saved[i].get(),
+        None => Err(Error::msg("the gradient keeps no values")),
+    };
+    Ok(match (op, side) {
+        (BinaryOp::Add, _) | (BinaryOp::Sub, 0) => grad.clone(),
+        (BinaryOp::Sub, _) => grad.neg()?,
+        (BinaryOp::Mul, side) => grad.broadcast_mul(&value(1 - side)?)?,
+        (BinaryOp::Div, 0) => grad.broadcast_div(&value(1)?)?,
+        (BinaryOp::Div, _) => {
+            let (x, y) = (value(0)?, value(1)?);
+            grad.broadcast_mul(&x)?.broadcast_div(&y.sqr()?)?.neg()?
+        }
+        (BinaryOp::Maximum | BinaryOp::Minimum, side) => {
+            let (x, y) = (value(0)?, value(1)?);
+            let larger = (op == BinaryOp::Maximum) == (side == 0);
+            let wins = if larger { x.broadcast_gt(&y)? } else { x.broadcast_lt(&y)? };
+            // Where both are equal the gradient is shared.
+            let share = wins.to_dtype(grad.dtype())?;
+            let ties = x.broadcast_eq(&y)?.to_dtype(grad.dtype())?.affine(0.5, 0.0)?;
+            grad.mul(&share.add(&ties)?)?
+        }
+        (BinaryOp::Atan2, side) => {
+            // The squares of large coordinates overflow; their ratio does not.
+            let (y, x) = (value(0)?, value(1)?);
+            let far = y.abs()?.broadcast_maximum(&x.abs()?)?;
+            let (v, u) = (y.broadcast_div(&far)?, x.broadcast_div(&far)?);
+            let other = if side == 0 { u.clone() } else { v.neg()? };
+            grad.mul(&other.div(&v.sqr()?.add(&u.sqr()?)?)?)?.div(&far)?
+        }
+        (BinaryOp::Pow, 0) => {
+            let (x, y) = (value(0)?, value(1)?);
+            let slope = x.broadcast_pow(&y.affine(1.0, -1.0)?)?.broadcast_mul(&y)?;
+            // A power of 0 is 1 everywhere, also where the formula has 0 * infinity.
+            let flat = y.eq(&y.zeros_like()?)?.broadcast_as(*slope.shape())?;
+            grad.mul(&flat.where_cond(&slope.zeros_like()?, &slope)?)?
+        }
+        (BinaryOp::Pow, _) => {
+            let (x, y) = (value(0)?, value(1)?);
+            let slope = x.broadcast_pow(&y)?.broadcast_mul(&x.log()?)?;
+            // At 0 the formula has 0 * infinity; the limit is 0.
+            let flat = x.eq(&x.zeros_like()?)?.broadcast_as(*slope.shape())?;
+            grad.mul(&flat.where_cond(&slope.zeros_like()?, &slope)?)?
+        }
+    })
+}
+
+/// The form of equal shapes: choices between two take a number too.
+macro_rules! strict_form {
+    (any $(#[$doc:meta])* $name:ident $op:ident) => {
+        $(#[$doc])*
+        ///
+        /// Element by element, with an array of equal shape and dtype or with a number; the result belongs to the owner
+        /// of this array.
+        ///
+        /// # Errors
+        /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::DeviceMismatch`],
+        /// [`Error::StaleArray`], [`Error::OutOfMemory`].
+        #[track_caller]
+        pub fn $name<T: TensorOrScalar>(&self, rhs: T) -> Result<Proxy> {
+            let (op, site) = (stringify!($name), Location::caller());
+            with_operand((op, site), self, &rhs, |x, y| binary(x, y, BinaryOp::$op, op, false, site))
+        }
+    };
+    ($kind:ident $(#[$doc:meta])* $name:ident $op:ident) => {
+        $(#[$doc])*
+        ///
+        /// Element by element, of equal shapes and dtypes; the result belongs to the owner of this array.
+        ///
+        /// # Errors
+        /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::UnsupportedDType`],
+        /// [`Error::DeviceMismatch`], [`Error::StaleArray`], [`Error::OutOfMemory`].
+        #[track_caller]
+        pub fn $name(&self, rhs: &Proxy) -> Result<Proxy> {
+            binary(self, rhs, BinaryOp::$op, stringify!($name), false, Location::caller())
+        }
+    };
+}
+
+macro_rules! binary_forms {
+    ([] $($(#[$doc:meta])* $op:ident
+        [$name:ident $wide:ident $place:ident $into:ident $wide_into:ident] $kind:ident $value:tt)*) => {
+        /// Arithmetic of the table of operations, each in five forms.
+        impl Proxy {
+            $(
+                strict_form! { $kind $(#[$doc])* $name $op }
+
+                $(#[$doc])*
+                ///
+                /// As the form without `broadcast_`, after repeating axes of size 1 and adding leading axes to
+                /// either side.
+                ///
+                /// # Errors
+                /// [`Error::ShapeMismatch`] if that does not make them equal; else as the strict form.
+                #[track_caller]
+                pub fn $wide(&self, rhs: &Proxy) -> Result<Proxy> {
+                    binary(self, rhs, BinaryOp::$op, stringify!($wide), true, Location::caller())
+                }
+
+                $(#[$doc])*
+                ///
+                /// In place; the other array is broadcast to this one's shape. Returns this handle's array, as every
+                /// view of it sees the change.
+                ///
+                /// # Errors
+                /// Nothing is changed then: [`Error::Tracked`] if gradients are recorded through it;
+                /// [`Error::InUse`] if its bytes are in use further up on this thread; [`Error::Overlap`] for a
+                /// broadcast view; [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::DeviceMismatch`],
+                /// [`Error::StaleArray`].
+                #[track_caller]
+                pub fn $place(&self, rhs: &Proxy) -> Result<Proxy> {
+                    assign(self, rhs, BinaryOp::$op, stringify!($place), Location::caller())?;
+                    Ok(self.clone())
+                }
+
+                #[doc = concat!("As [`Proxy::", stringify!($name), "`], written to `out`, without a gradient.")]
+                ///
+                /// # Errors
+                /// Nothing is changed then: as the method and [`Proxy::copy_`].
+                #[track_caller]
+                pub fn $into(&self, rhs: &Proxy, out: &Proxy) -> Result<()> {
+                    binary_into([self, rhs], BinaryOp::$op, false, out, (stringify!($into), Location::caller()))
+                }
+
+                #[doc = concat!("As [`Proxy::", stringify!($wide), "`], written to `out`, without a gradient.")]
+                ///
+                /// # Errors
+                /// Nothing is changed then: as the method and [`Proxy::copy_`].
+                #[track_caller]
+                pub fn $wide_into(&self, rhs: &Proxy, out: &Proxy) -> Result<()> {
+                    binary_into([self, rhs], BinaryOp::$op, true, out, (stringify!($wide_into), Location::caller()))
+                }
+            )*
+        }
+    };
+}
+ndgc_kernels::for_each_binary!(binary_forms);
+
+/// The form in which one operand's bytes become the result's, if one is given up.
+pub(crate) fn reusing(
+    (a, b): (Operand<'_>, Operand<'_>),
+    op: BinaryOp,
+    name: &'static str,
+    broadcast: bool,
+    site: Site,
+) -> Result<Proxy> {
+    let a = match a {
+        Operand::Given(a) => {
+            let node = |x: &Payload, y: Option<&Payload>| node_of_reused([x, y?], 0, op, name, broadcast, site);
+            match instead((name, site), a, Some(b.get()), None, &node, Change::Binary(op))? {
+                Reused::Made(result) => return Ok(result),
+                Reused::Not(a) => Operand::Given(a),
+            }
+        }
+        lent => lent,
+    };
+    let commutes = matches!(op, BinaryOp::Add | BinaryOp::Mul | BinaryOp::Maximum | BinaryOp::Minimum);
+    match b {
+        Operand::Given(b) if commutes => {
+            let node = |y: &Payload, x: Option<&Payload>| node_of_reused([x?, y], 1, op, name, broadcast, site);
+            match instead((name, site), b, Some(a.get()), Some(a.get()), &node, Change::Binary(op))? {
+                Reused::Made(result) => Ok(result),
+                Reused::Not(b) => binary(a.get(), &b, op, name, broadcast, site),
+            }
+        }
+        b => binary(a.get(), b.get(), op, name, broadcast, site),
+    }
+}
+
+/// The node of a result that takes the place of operand `own`; `None` if that cannot be.
+fn node_of_reused(
+    [x, y]: [&Payload; 2],
+    own: usize,
+    op: BinaryOp,
+    name: &'static str,
+    broadcast: bool,
+    site: Site,
+) -> Option<Tracked> {
+    check::same_device(name, device(x), device(y)).and_then(|()| check::same_dtype(name, x, y)).ok()?;
+    check::domain(name, op.domain(), x.dtype).ok()?;
+    let wide = align(name, x, y, broadcast).ok()?;
+    let same_shape = wide.is_none_or(|[left, _]| left.shape() == [x, y][own].layout.shape());
+    let recorded = is_recorded(x) || is_recorded(y);
+    let free = !recorded || matches!(op, BinaryOp::Add | BinaryOp::Sub);
+    (same_shape && free).then(|| record(&[x, y], || gradient(op, x, y, name, site)))
+}
+
+/// Arithmetic with a number: `mul` and `add` of one pass for floats; for integers that of the integers, with the number
+/// converted, where the number stands `first` or second.
+pub(crate) fn with_number(
+    x: Operand<'_>,
+    op: BinaryOp,
+    number: f64,
+    first: bool,
+    [mul, add]: [f64; 2],
+    site: Site,
+) -> Result<Proxy> {
+    let name = "arithmetic";
+    if x.get().dtype().is_float() {
+        return composed_of(x, name, site, |x| affine_of(x, mul, add, (name, site)));
+    }
+    composed_of(x, name, site, |x| {
+        let number = filled_beside(x.get(), name, &Shape::SCALAR, number, site)?;
+        let number = Operand::Lent(&number);
+        reusing(if first { (number, x) } else { (x, number) }, op, name, true, site)
+    })
+}
+
+/// As [`composed`], of steps that may use the first operand up.
+fn composed_of<'a>(
+    x: Operand<'a>,
+    name: &'static str,
+    site: Site,
+    f: impl FnOnce(Operand<'a>) -> Result<Proxy>,
+) -> Result<Proxy> {
+    match x {
+        Operand::Lent(array) => composed(name, site, array, &mut once(|| f(x))),
+        Operand::Given(array) => {
+            let first = (array.key(), array.owner(name)?);
+            composed_for(name, site, first, &mut once(|| f(Operand::Given(array))))
+        }
+    }
+}
+
+/// A number divided by each element.
+pub(crate) fn number_over(x: Operand<'_>, number: f64, site: Site) -> Result<Proxy> {
+    if x.get().dtype().is_float() {
+        return composed("arithmetic", site, x.get(), &mut || {
+            let inverse = x.get().recip()?;
+            affine_of(Operand::Given(inverse), number, 0.0, ("arithmetic", site))
+        });
+    }
+    with_number(x, BinaryOp::Div, number, true, [0.0; 2], site)
+}
+
+macro_rules! operators {
+    ($($trait:ident, $method:ident, $op:ident, |$n:ident| $after:expr, |$x:ident, $m:ident, $site:ident| $before:expr;)*) => {$(
+        operators! { @pairs $trait $method $op
+            [&'a Proxy, |a| Operand::Lent(a)] [&'b Proxy, |b| Operand::Lent(b)];
+            [&'a Proxy, |a| Operand::Lent(a)] [Proxy, |b| Operand::Given(b)];
+            [Proxy, |a| Operand::Given(a)] [&'b Proxy, |b| Operand::Lent(b)];
+            [Proxy, |a| Operand::Given(a)] [Proxy, |b| Operand::Given(b)];
+            [&'a Proxy, |a| Operand::Lent(a)] [Result<Proxy>, |b| Operand::Given(b?)];
+            [Proxy, |a| Operand::Given(a)] [Result<Proxy>, |b| Operand::Given(b?)];
+            [Result<Proxy>, |a| Operand::Given(a?)] [&'b Proxy, |b| Operand::Lent(b)];
+            [Result<Proxy>, |a| Operand::Given(a?)] [Proxy, |b| Operand::Given(b)];
+        }
+        operators! { @number $trait $method $op |$n| $after, |$x, $m, $site| $before;
+            [&Proxy, |a| Operand::Lent(a)];
+            [Proxy, |a| Operand::Given(a)];
+        }
+    )*};
+    (@pairs $trait:ident $method:ident $op:ident $([$left:ty, |$a:ident| $l:expr] [$right:ty, |$b:ident| $r:expr];)*) => {$(
+        impl<'a, 'b> std::ops::$trait<$right> for $left {
+            type Output = Result<Proxy>;
+            #[track_caller]
+            fn $method(self, rhs: $right) -> Result<Proxy> {
+                let ($a, $b) = (self, rhs);
+                reusing(($l, $r), BinaryOp::$op, stringify!($method), false, Location::caller())
+            }
+        }
+    )*};
+    (@number $trait:ident $method:ident $op:ident |$n:ident| $after:expr, |$x:ident, $m:ident, $site:ident| $before:expr;
+     $([$array:ty, |$a:ident| $operand:expr];)*) => {$(
+        impl std::ops::$trait<f64> for $array {
+            type Output = Result<Proxy>;
+            #[track_caller]
+            fn $method(self, rhs: f64) -> Result<Proxy> {
+                let ($a, $n) = (self, rhs);
+                with_number($operand, BinaryOp::$op, rhs, false, $after, Location::caller())
+            }
+        }
+        impl std::ops::$trait<$array> for f64 {
+            type Output = Result<Proxy>;
+            #[track_caller]
+            fn $method(self, rhs: $array) -> Result<Proxy> {
+                let ($a, $m, $site) = (rhs, self, Location::caller());
+                let $x = $operand;
+                $before
+            }
+        }
+    )*};
+}
+
+operators! {
+    Add, add, Add, |n| [1.0, n], |x, m, site| with_number(x, BinaryOp::Add, m, true, [1.0, m], site);
+    Sub, sub, Sub, |n| [1.0, -n], |x, m, site| with_number(x, BinaryOp::Sub, m, true, [-1.0, m], site);
+    Mul, mul, Mul, |n| [n, 0.0], |x, m, site| with_number(x, BinaryOp::Mul, m, true, [m, 0.0], site);
+    Div, div, Div, |n| [1.0 / n, 0.0], |x, m, site| number_over(x, m, site);
+}
+
+/// What takes the place of an array whose change by an operator failed: a closed array, of which every use gives an error
+/// that says why.
+fn failed(error: &Error, site: Site) -> Result<Proxy> {
+    let nothing = Proxy::zeros(0, DType::U8, &Device::Cpu)?;
+    nothing.set_name(&format!("the result of a change at {site} that failed ({error})"))?;
+    nothing.close();
+    Ok(nothing)
+}
+
+fn changed(array: &mut Proxy, change: Result<Proxy>, site: Site) {
+    if let Err(error) = change {
+        match failed(&error, site) {
+            Ok(nothing) => *array = nothing,
+            // Not even nothing can be made: the error must not be lost.
+            Err(_) => array.close(),
+        }
+    }
+}
+
+macro_rules! assign_operators {
+    ($($trait:ident, $method:ident, $with:ident, |$n:ident| $affine:expr;)*) => {$(
+        /// In place, as the method with an underscore: the right side is broadcast, and every view sees the change.
+        ///
+        /// An operator cannot return an error. If the change fails, the array is as it was, and this handle becomes that
+        /// of a closed one: its next use gives [`Error::StaleArray`], whose text has the reason and the place.
+        impl std::ops::$trait<&Proxy> for Proxy {
+            #[track_caller]
+            fn $method(&mut self, rhs: &Proxy) {
+                let site = Location::caller();
+                changed(self, self.$with(rhs), site);
+            }
+        }
+        impl std::ops::$trait<Proxy> for Proxy {
+            #[track_caller]
+            fn $method(&mut self, rhs: Proxy) {
+                let site = Location::caller();
+                changed(self, self.$with(&rhs), site);
+            }
+        }
+        impl std::ops::$trait<Result<Proxy>> for Proxy {
+            #[track_caller]
+            fn $method(&mut self, rhs: Result<Proxy>) {
+                let site = Location::caller();
+                changed(self, rhs.and_then(|rhs| self.$with(&rhs)), site);
+            }
+        }
+        impl std::ops::$trait<f64> for Proxy {
+            #[track_caller]
+            fn $method(&mut self, rhs: f64) {
+                let (site, $n) = (Location::caller(), rhs);
+                let [mul, add]: [f64; 2] = $affine;
+                let number = || filled_beside(self, stringify!($method), &Shape::SCALAR, $n, site);
+                let change = if self.dtype().is_float() {
+                    self.affine_(mul, add)
+                } else {
+                    composed("arithmetic", site, self, &mut once(number)).and_then(|number| self.$with(&number))
+                };
+                changed(self, change, site);
+            }
+        }
+    )*};
+}
+
+assign_operators! {
+    AddAssign, add_assign, add_, |n| [1.0, n];
+    SubAssign, sub_assign, sub_, |n| [1.0, -n];
+    MulAssign, mul_assign, mul_, |n| [n, 0.0];
+    DivAssign, div_assign, div_, |n| [1.0 / n, 0.0];
+}
+
+impl std::ops::Neg for Proxy {
+    type Output = Result<Proxy>;
+    #[track_caller]
+    fn neg(self) -> Result<Proxy> {
+        unary_of(Operand::Given(self), UnaryOp::Neg, Location::caller())
+    }
+}
+
+impl std::ops::Neg for &Proxy {
+    type Output = Result<Proxy>;
+    #[track_caller]
+    fn neg(self) -> Result<Proxy> {
+        Proxy::neg(self)
+    }
+}

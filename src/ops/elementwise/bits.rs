@@ -1,0 +1,107 @@
+//! Bits of integers.
+
+use std::panic::Location;
+
+use crate::base::{
+    dtype::DType,
+    error::{Error, Result, Site},
+};
+use crate::device::kernel::{BitOp, Kernel};
+use crate::memory::proxy::Proxy;
+use crate::ops::{
+    call::{
+        check,
+        exec::{adopt, call, device, fresh, launch, pin, view_as},
+    },
+    elementwise::{binary::align, into::bits_into},
+};
+
+/// Integers, and truth values where the result is one.
+pub(crate) fn check_bits(name: &'static str, dtype: DType, op: BitOp) -> Result<()> {
+    let is_shift = matches!(op, BitOp::Shl | BitOp::Shr);
+    if dtype.is_int() || dtype == DType::Bool && !is_shift {
+        return Ok(());
+    }
+    let supported = if is_shift { "integers" } else { "bool and integers" };
+    Err(Error::UnsupportedDType { op: name, dtype, supported })
+}
+
+pub(crate) fn bits(a: &Proxy, b: &Proxy, op: BitOp, name: &'static str, site: Site) -> Result<Proxy> {
+    call(name, site, |local| {
+        let pins = pin(local, name, [a, b])?;
+        let [x, y] = pins.arrays();
+        check::same_device(name, device(&x), device(&y))?;
+        check::same_dtype(name, &x, &y)?;
+        check_bits(name, x.dtype, op)?;
+        let wide = align(name, &x, &y, true)?;
+        let (left, right) = wide.as_ref().map_or((&x.layout, &y.layout), |[left, right]| (left, right));
+        let out = fresh(local, name, device(&x), x.dtype, left.shape(), false)?;
+        launch(device(&x), &Kernel::Bits { op, lhs: view_as(&x, left), rhs: view_as(&y, right), dst: out.view() })?;
+        adopt(local, name, out, a, None, site)
+    })
+}
+
+macro_rules! bits {
+    ($($(#[$doc:meta])* $name:ident, $into:ident, $op:ident;)*) => {
+        impl Proxy {
+            $(
+                $(#[$doc])*
+                ///
+                /// Of integers of one dtype, after repeating axes of size 1. No gradient; the result belongs to the owner
+                /// of this array.
+                ///
+                /// # Errors
+                /// [`Error::UnsupportedDType`], [`Error::DTypeMismatch`], [`Error::ShapeMismatch`],
+                /// [`Error::DeviceMismatch`], [`Error::StaleArray`], [`Error::OutOfMemory`].
+                #[track_caller]
+                pub fn $name(&self, rhs: &Proxy) -> Result<Proxy> {
+                    bits(self, rhs, BitOp::$op, stringify!($name), Location::caller())
+                }
+
+                #[doc = concat!("As [`Proxy::", stringify!($name), "`], written to `out`.")]
+                ///
+                /// # Errors
+                /// Nothing is changed then: as the method and [`Proxy::copy_`].
+                #[track_caller]
+                pub fn $into(&self, rhs: &Proxy, out: &Proxy) -> Result<()> {
+                    bits_into([self, rhs], BitOp::$op, out, (stringify!($into), Location::caller()))
+                }
+            )*
+        }
+    };
+}
+
+bits! {
+    /// The bits that both have; also of truth values.
+    bitwise_and, bitwise_and_into, And;
+    /// The bits that either has; also of truth values.
+    bitwise_or, bitwise_or_into, Or;
+    /// The bits that one of both has; also of truth values.
+    bitwise_xor, bitwise_xor_into, Xor;
+    /// The bits moved up by as many places as `rhs` says, zeros coming in; 0 for a negative number of places, or as many
+    /// as there are bits.
+    bitwise_left_shift, bitwise_left_shift_into, Shl;
+    /// The bits moved down, those of the sign coming in; the sign alone for a negative number of places, or as many as
+    /// there are bits.
+    bitwise_right_shift, bitwise_right_shift_into, Shr;
+}
+
+impl Proxy {
+    /// Every bit turned; of truth values, the other one. Integers; no gradient.
+    ///
+    /// # Errors
+    /// As [`Proxy::bitwise_and`].
+    #[track_caller]
+    pub fn bitwise_not(&self) -> Result<Proxy> {
+        bits(self, self, BitOp::Not, "bitwise_not", Location::caller())
+    }
+
+    /// As [`Proxy::bitwise_not`], written to `out`.
+    ///
+    /// # Errors
+    /// Nothing is changed then: as the method and [`Proxy::copy_`].
+    #[track_caller]
+    pub fn bitwise_not_into(&self, out: &Proxy) -> Result<()> {
+        bits_into([self, self], BitOp::Not, out, ("bitwise_not_into", Location::caller()))
+    }
+}

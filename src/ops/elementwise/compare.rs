@@ -1,0 +1,160 @@
+//! Comparison, and choosing by it.
+
+use std::panic::Location;
+
+use crate::base::{
+    dtype::DType,
+    error::{Result, Site},
+};
+use crate::device::kernel::{CmpOp, Kernel};
+use crate::memory::proxy::Proxy;
+use crate::ops::{
+    call::{
+        check,
+        exec::{adopt, call, device, fresh, launch, pin, record, view, view_as},
+    },
+    elementwise::{
+        binary::align,
+        scalar::{TensorOrScalar, with_operand},
+    },
+    index::select::readable,
+};
+
+fn compare(a: &Proxy, b: &Proxy, op: CmpOp, name: &'static str, broadcast: bool, site: Site) -> Result<Proxy> {
+    call(name, site, |local| {
+        let pins = pin(local, name, [a, b])?;
+        let [x, y] = pins.arrays();
+        check::same_device(name, device(&x), device(&y))?;
+        check::same_dtype(name, &x, &y)?;
+        let wide = align(name, &x, &y, broadcast)?;
+        let (left, right) = wide.as_ref().map_or((&x.layout, &y.layout), |[left, right]| (left, right));
+        let out = fresh(local, name, device(&x), DType::U8, left.shape(), false)?;
+        let kernel = Kernel::Compare { op, lhs: view_as(&x, left), rhs: view_as(&y, right), dst: out.view() };
+        launch(device(&x), &kernel)?;
+        adopt(local, name, out, a, None, site)
+    })
+}
+
+macro_rules! comparisons {
+    ($($(#[$doc:meta])* $name:ident, $broadcast:ident, $op:ident;)*) => {
+        impl Proxy {
+            $(
+                $(#[$doc])*
+                ///
+                /// Element by element, with an array of equal shape and dtype or with a number; the result holds 0 or 1 in u8 and belongs to the
+                /// owner of this array. No gradient.
+                ///
+                /// # Errors
+                /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch), [`Error::DeviceMismatch`](crate::Error::DeviceMismatch),
+                /// [`Error::StaleArray`](crate::Error::StaleArray), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+                #[track_caller]
+                pub fn $name<T: TensorOrScalar>(&self, rhs: T) -> Result<Proxy> {
+                    let (op, site) = (stringify!($name), Location::caller());
+                    with_operand((op, site), self, &rhs, |x, y| compare(x, y, CmpOp::$op, op, false, site))
+                }
+
+                $(#[$doc])*
+                ///
+                /// With broadcasting of either side.
+                ///
+                /// # Errors
+                /// As the strict form.
+                #[track_caller]
+                pub fn $broadcast(&self, rhs: &Proxy) -> Result<Proxy> {
+                    compare(self, rhs, CmpOp::$op, stringify!($broadcast), true, Location::caller())
+                }
+            )*
+        }
+    };
+}
+
+comparisons! {
+    /// `x == y`
+    eq, broadcast_eq, Eq;
+    /// `x != y`
+    ne, broadcast_ne, Ne;
+    /// `x < y`
+    lt, broadcast_lt, Lt;
+    /// `x <= y`
+    le, broadcast_le, Le;
+    /// `x > y`
+    gt, broadcast_gt, Gt;
+    /// `x >= y`
+    ge, broadcast_ge, Ge;
+}
+
+impl Proxy {
+    /// A comparison named by a value.
+    ///
+    /// # Errors
+    /// As [`Proxy::eq`].
+    #[track_caller]
+    pub fn cmp<T: TensorOrScalar>(&self, rhs: T, op: CmpOp) -> Result<Proxy> {
+        let site = Location::caller();
+        with_operand(("cmp", site), self, &rhs, |x, y| compare(x, y, op, "cmp", false, site))
+    }
+
+    /// `yes` where this mask is not 0, else `no`. The mask holds truth values or integers; all three have one shape. The result
+    /// belongs to the owner of `yes`.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) of `yes` and `no`, [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) of the
+    /// mask, [`Error::DeviceMismatch`](crate::Error::DeviceMismatch), [`Error::StaleArray`](crate::Error::StaleArray), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    #[track_caller]
+    pub fn where_cond(&self, yes: &Proxy, no: &Proxy) -> Result<Proxy> {
+        let (name, site) = ("where_cond", Location::caller());
+        let converted = readable(self)?;
+        let mask = converted.as_ref().unwrap_or(self);
+        call(name, site, |local| {
+            let pins = pin(local, name, [mask, yes, no])?;
+            let [c, y, n] = pins.arrays();
+            check::mask(name, &c)?;
+            check::same_device(name, device(&y), device(&n))?;
+            check::same_device(name, device(&y), device(&c))?;
+            check::same_dtype(name, &y, &n)?;
+            let hint = "mask and both values must have one shape; use broadcast_as";
+            check::same_shape(name, c.layout.shape(), y.layout.shape(), hint)?;
+            check::same_shape(name, y.layout.shape(), n.layout.shape(), hint)?;
+            let out = fresh(local, name, device(&y), y.dtype, y.layout.shape(), false)?;
+            let kernel = Kernel::Where { cond: view(&c), yes: view(&y), no: view(&n), dst: out.view() };
+            launch(device(&y), &kernel)?;
+            let node = record(&[&y, &n], || {
+                let mask = crate::array::autograd::Saved::of(&c, name, site);
+                move |grad: &Proxy, needs: [bool; 3]| {
+                    let mask = mask.get()?;
+                    let zeros = grad.zeros_like()?;
+                    let yes = if needs[0] { Some(mask.where_cond(grad, &zeros)?) } else { None };
+                    let no = if needs[1] { Some(mask.where_cond(&zeros, grad)?) } else { None };
+                    Ok([yes, no, None])
+                }
+            });
+            adopt(local, name, out, yes, node, site)
+        })
+    }
+
+    /// Whether every element differs by at most `atol + rtol * |other|`.
+    ///
+    /// # Errors
+    /// As [`Proxy::sub`].
+    pub fn all_close(&self, other: &Proxy, rtol: f64, atol: f64) -> Result<bool> {
+        let hint = "all_close compares equal shapes";
+        check::same_shape("all_close", self.shape(), other.shape(), hint)?;
+        let (a, b) = (self.try_detach()?.to_dtype(DType::F64)?, other.try_detach()?.to_dtype(DType::F64)?);
+        let pairs = a.to_vec::<f64>()?.into_iter().zip(b.to_vec::<f64>()?);
+        let near = |x: f64, y: f64| x.is_finite() && y.is_finite() && (x - y).abs() <= atol + rtol * y.abs();
+        let close = |(x, y): (f64, f64)| x == y || near(x, y) || (x.is_nan() && y.is_nan());
+        Ok(pairs.into_iter().all(close))
+    }
+
+    /// Whether shape, dtype and every element are equal (DJL's `contentEquals`). NaN is not equal to itself.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`](crate::Error::StaleArray); [`Error::DeviceMismatch`](crate::Error::DeviceMismatch).
+    pub fn content_equals(&self, other: &Proxy) -> Result<bool> {
+        if *self.shape() != *other.shape() || self.dtype() != other.dtype() {
+            return Ok(false);
+        }
+        let equal = self.try_detach()?.eq(other)?;
+        Ok(equal.to_vec::<u8>()?.iter().all(|&e| e == 1))
+    }
+}

@@ -1,0 +1,302 @@
+//! Results written to an array that is there: `_into(&out)`, and `_` for the operand itself.
+//!
+//! No gradient is recorded. `out` has the shape and dtype of the result; it may be a view, and may share its bytes with
+//! an operand, which is read first. Nothing is changed if there is an error.
+
+use std::panic::Location;
+
+use crate::array::autograd::no_grad;
+use crate::base::{
+    dtype::DType,
+    error::{Error, Result, Site},
+};
+use crate::device::kernel::{BinaryOp, BitOp, CmpOp, Kernel, Map};
+use crate::memory::proxy::Proxy;
+use crate::ops::{
+    call::{
+        check,
+        compose::{renamed, whole},
+        inplace::{Change, into},
+    },
+    elementwise::{binary, bits, scalar::TensorOrScalar, unary},
+};
+
+/// Writes what `value` computes to `out`.
+pub(crate) fn write(out: &Proxy, op: &'static str, site: Site, value: impl FnOnce() -> Result<Proxy>) -> Result<()> {
+    let write = || {
+        let value = no_grad(value)?;
+        out.copy_(&value)?;
+        Ok(out.clone())
+    };
+    whole(op, site, out, write).map(drop)
+}
+
+/// Writes the result of a kernel of `N` operands, each of which has the shape of `out` or is broadcast to it, to `out`:
+/// by the kernel itself if `out` is contiguous, else by way of `value`.
+pub(crate) fn kernel<const N: usize>(
+    out: &Proxy,
+    operands: [&Proxy; N],
+    dtype: DType,
+    (op, site): (&'static str, Site),
+    kernel: &Change<'_, N>,
+    value: impl FnOnce() -> Result<Proxy>,
+) -> Result<()> {
+    check::open(op, &operands)?;
+    check::open_as(op, out, 2)?;
+    if out.dtype() != dtype {
+        return Err(Error::DTypeMismatch { op, lhs: dtype, rhs: out.dtype() });
+    }
+    if !out.is_contiguous() {
+        return write(out, op, site, value);
+    }
+    let run = || {
+        let wide =
+            |x: &Proxy| no_grad(|| if x.shape() == out.shape() { Ok(x.clone()) } else { x.broadcast_as(out.shape()) });
+        let mut operands = operands.map(Proxy::clone);
+        for operand in &mut operands {
+            *operand = wide(operand)?;
+        }
+        into(out, std::array::from_fn(|i| &operands[i]), op, site, kernel)?;
+        Ok(out.clone())
+    };
+    whole(op, site, out, run).map(drop)
+}
+
+/// That the common shape of two operands is that of `out`, and their dtypes are one.
+fn pair(a: &Proxy, b: &Proxy, out: &Proxy, op: &'static str, broadcast: bool) -> Result<()> {
+    let hint = "the operation wants equal shapes; use the broadcast_ form to repeat axes of size 1";
+    let shape = match broadcast {
+        true => a.shape().broadcast(b.shape(), op)?,
+        false => check::same_shape(op, a.shape(), b.shape(), hint).map(|()| *a.shape())?,
+    };
+    check::same_shape(op, &shape, out.shape(), "the array that is written must have the shape of the result")?;
+    if a.dtype() != b.dtype() {
+        return Err(Error::DTypeMismatch { op, lhs: a.dtype(), rhs: b.dtype() });
+    }
+    Ok(())
+}
+
+/// Arithmetic written to `out`.
+pub(crate) fn binary_into(
+    [x, y]: [&Proxy; 2],
+    op: BinaryOp,
+    broadcast: bool,
+    out: &Proxy,
+    (name, site): (&'static str, Site),
+) -> Result<()> {
+    check::domain(name, op.domain(), x.dtype())?;
+    pair(x, y, out, name, broadcast)?;
+    let value = || binary::binary(x, y, op, name, broadcast, site);
+    kernel(out, [x, y], x.dtype(), (name, site), &|dst, [lhs, rhs]| Kernel::Binary { op, lhs, rhs, dst }, value)
+}
+
+/// Bits written to `out`.
+pub(crate) fn bits_into([x, y]: [&Proxy; 2], op: BitOp, out: &Proxy, (name, site): (&'static str, Site)) -> Result<()> {
+    bits::check_bits(name, x.dtype(), op)?;
+    pair(x, y, out, name, true)?;
+    let value = || bits::bits(x, y, op, name, site);
+    kernel(out, [x, y], x.dtype(), (name, site), &|dst, [lhs, rhs]| Kernel::Bits { op, lhs, rhs, dst }, value)
+}
+
+macro_rules! compare_into {
+    ($($into:ident, $method:ident, $op:ident;)*) => {
+        impl Proxy {
+            $(
+                #[doc = concat!("As [`Proxy::", stringify!($method), "`], written to `out` in u8.")]
+                ///
+                /// # Errors
+                /// Nothing is changed then: as the method and [`Proxy::copy_`].
+                #[track_caller]
+                pub fn $into(&self, rhs: &Proxy, out: &Proxy) -> Result<()> {
+                    let (op, site) = (stringify!($into), Location::caller());
+                    pair(self, rhs, out, op, false)?;
+                    let run: &Change<'_, 2> = &|dst, [lhs, rhs]| Kernel::Compare { op: CmpOp::$op, lhs, rhs, dst };
+                    kernel(out, [self, rhs], DType::U8, (op, site), run, || self.$method(rhs))
+                }
+            )*
+        }
+    };
+}
+
+compare_into! {
+    eq_into, eq, Eq;
+    ne_into, ne, Ne;
+    lt_into, lt, Lt;
+    le_into, le, Le;
+    gt_into, gt, Gt;
+    ge_into, ge, Ge;
+}
+
+/// Forms in place of what is computed beside the array and copied.
+macro_rules! copied_forms {
+    ($($place:ident, $method:ident $(<$($g:ident),*>)? ($($arg:ident: $t:ty),*);)*) => {
+        impl Proxy {
+            $(
+                #[doc = concat!("As [`Proxy::", stringify!($method), "`], in place. Returns this handle's array.")]
+                ///
+                /// # Errors
+                /// Nothing is changed then: as the method and [`Proxy::add_`].
+                #[track_caller]
+                pub fn $place$(<$($g: TensorOrScalar),*>)?(&self, $($arg: $t),*) -> Result<Proxy> {
+                    write(self, stringify!($place), Location::caller(), || self.$method($($arg),*))?;
+                    Ok(self.clone())
+                }
+            )*
+        }
+    };
+}
+
+copied_forms! {
+    powf_, powf(exponent: f64);
+    clamp_, clamp<A, B>(min: A, max: B);
+    rem_, rem(rhs: &Proxy);
+}
+
+/// A function of one operand and numbers, written to `out`.
+fn map_into(
+    x: &Proxy,
+    map: Map,
+    out: &Proxy,
+    (op, site): (&'static str, Site),
+    value: impl FnOnce() -> Result<Proxy>,
+) -> Result<()> {
+    check::same_shape(op, x.shape(), out.shape(), "the array that is written must have this shape")?;
+    kernel(out, [x], x.dtype(), (op, site), &|dst, [src]| map.kernel(src, dst), value)
+}
+
+impl Proxy {
+    /// As [`Proxy::affine`], written to `out`, without a gradient.
+    ///
+    /// # Errors
+    /// Nothing is changed then: as the method and [`Proxy::copy_`].
+    #[track_caller]
+    pub fn affine_into(&self, mul: f64, add: f64, out: &Proxy) -> Result<()> {
+        let (op, site) = ("affine_into", Location::caller());
+        check::number(op, self.dtype())?;
+        map_into(self, Map::Affine { mul, add }, out, (op, site), || self.affine(mul, add))
+    }
+
+    /// As [`Proxy::powf`], written to `out`, without a gradient.
+    ///
+    /// # Errors
+    /// Nothing is changed then: as the method and [`Proxy::copy_`].
+    #[track_caller]
+    pub fn powf_into(&self, exponent: f64, out: &Proxy) -> Result<()> {
+        let (op, site) = ("powf_into", Location::caller());
+        check::float(op, self.dtype())?;
+        map_into(self, Map::Powf(exponent), out, (op, site), || self.powf(exponent))
+    }
+
+    /// As [`Proxy::clamp`] between numbers, written to `out`, without a gradient.
+    ///
+    /// # Errors
+    /// Nothing is changed then: as the method and [`Proxy::copy_`].
+    #[track_caller]
+    pub fn clamp_into(&self, min: f64, max: f64, out: &Proxy) -> Result<()> {
+        let (op, site) = ("clamp_into", Location::caller());
+        check::number(op, self.dtype())?;
+        unary::check_range([min, max], op)?;
+        map_into(self, Map::Clamp { min, max }, out, (op, site), || self.clamp(min, max))
+    }
+
+    /// As [`Proxy::where_cond`], written to `out`, without a gradient.
+    ///
+    /// # Errors
+    /// Nothing is changed then: as the method and [`Proxy::copy_`].
+    #[track_caller]
+    pub fn where_cond_into(&self, yes: &Proxy, no: &Proxy, out: &Proxy) -> Result<()> {
+        write(out, "where_cond_into", Location::caller(), || self.where_cond(yes, no))
+    }
+
+    /// Every element set to one value, exactly also where a double cannot hold it.
+    ///
+    /// # Errors
+    /// As [`Proxy::add_`].
+    #[track_caller]
+    pub fn const_set<T: TensorOrScalar>(&self, value: T) -> Result<()> {
+        write(self, "const_set", Location::caller(), || value.beside(self))
+    }
+
+    /// Every element set to 0.
+    ///
+    /// # Errors
+    /// As [`Proxy::add_`].
+    #[track_caller]
+    pub fn zero_set(&self) -> Result<()> {
+        self.fill_(0.0).map(drop).map_err(|error| renamed("zero_set", error))
+    }
+
+    /// Every element set to 1.
+    ///
+    /// # Errors
+    /// As [`Proxy::add_`].
+    #[track_caller]
+    pub fn one_set(&self) -> Result<()> {
+        self.fill_(1.0).map(drop).map_err(|error| renamed("one_set", error))
+    }
+
+    /// The elements of two arrays of one shape and dtype exchanged, in place: every view of either sees it. To exchange
+    /// two handles, `std::mem::swap` costs nothing.
+    ///
+    /// # Errors
+    /// Nothing is changed then: as [`Proxy::copy_`].
+    #[track_caller]
+    pub fn swap_(&self, other: &Proxy) -> Result<()> {
+        let (op, site) = ("swap_", Location::caller());
+        check::open(op, &[self, other])?;
+        let swap = || {
+            let (own, theirs) = no_grad(|| Ok::<_, Error>((self.detach().copy()?, other.detach().copy()?)))?;
+            // Whether the second change is refused is known before the first one is made.
+            other.copy_(&theirs)?;
+            self.copy_(&theirs)?;
+            other.copy_(&own)?;
+            Ok(self.clone())
+        };
+        whole(op, site, self, swap).map(drop)
+    }
+
+    /// The elements replaced by those of an array of the same shape and dtype, in place; returns what they were, in an
+    /// array of its own with the owner of this one.
+    ///
+    /// # Errors
+    /// Nothing is changed then: as [`Proxy::copy_`].
+    #[track_caller]
+    pub fn replace(&self, values: &Proxy) -> Result<Proxy> {
+        let (op, site) = ("replace", Location::caller());
+        check::open(op, &[self, values])?;
+        whole(op, site, self, || {
+            let old = no_grad(|| self.detach().copy())?;
+            self.copy_(values)?;
+            Ok(old)
+        })
+    }
+
+    /// Every element drawn anew, uniform in `[low, high)`, in place.
+    ///
+    /// # Errors
+    /// As [`Proxy::rand_like`] and [`Proxy::add_`].
+    #[track_caller]
+    pub fn uniform_(&self, low: f64, high: f64) -> Result<Proxy> {
+        write(self, "uniform_", Location::caller(), || self.rand_like(low, high))?;
+        Ok(self.clone())
+    }
+
+    /// Every element drawn anew from a normal distribution, in place.
+    ///
+    /// # Errors
+    /// As [`Proxy::randn_like`] and [`Proxy::add_`].
+    #[track_caller]
+    pub fn normal_(&self, mean: f64, std: f64) -> Result<Proxy> {
+        write(self, "normal_", Location::caller(), || self.randn_like(mean, std))?;
+        Ok(self.clone())
+    }
+
+    /// As [`Proxy::is_unique`]: whether a change in place, or an operator that gets this handle by value, would be seen
+    /// by nobody else.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`].
+    pub fn can_mut(&self) -> Result<bool> {
+        self.is_unique()
+    }
+}

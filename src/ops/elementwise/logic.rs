@@ -1,0 +1,284 @@
+//! Questions about elements, logic of masks, and division with a remainder.
+//!
+//! A mask holds 0 or 1 in u8, as comparisons give; anything that is not 0 counts as true where a mask is taken.
+
+use std::panic::Location;
+
+use crate::array::autograd::no_grad;
+use crate::base::{
+    dtype::{DType, WithDType, with_type},
+    error::{Error, Result, Site},
+};
+use crate::memory::proxy::Proxy;
+use crate::ops::call::{
+    check,
+    compose::{number, whole, wide},
+};
+
+/// 1 where an element is not 0.
+pub(crate) fn truth(x: &Proxy, site: Site) -> Result<Proxy> {
+    x.broadcast_ne(&number(x, 0.0, site)?)
+}
+
+/// Logic of two masks of one shape, of any dtypes.
+fn logic(
+    a: &Proxy,
+    b: &Proxy,
+    op: &'static str,
+    site: Site,
+    f: impl FnOnce(&Proxy, &Proxy) -> Result<Proxy>,
+) -> Result<Proxy> {
+    whole(op, site, a, || {
+        check::same_shape(op, a.shape(), b.shape(), "the operation wants equal shapes")?;
+        f(&truth(a, site)?, &truth(b, site)?)
+    })
+}
+
+/// How a division with a remainder goes.
+#[derive(Clone, Copy)]
+struct Division {
+    op: &'static str,
+    /// Of integers, from the quotient cut towards zero, the remainder to it, and where the quotient of a floor is one
+    /// less.
+    integers: fn(&Proxy, &Proxy, [Proxy; 3]) -> Result<Proxy>,
+    floats: fn(f64, f64) -> f64,
+    /// The quotient that the gradient of the right side is the negative of; `None` for a flat result.
+    quotient: Option<fn(f64, f64) -> f64>,
+}
+
+fn divide(a: &Proxy, b: &Proxy, how: Division, site: Site) -> Result<Proxy> {
+    let op = how.op;
+    whole(op, site, a, || {
+        let (shape, dtype) = (*a.shape(), a.dtype());
+        check::same_shape(op, &shape, b.shape(), "the operation wants equal shapes")?;
+        if dtype != b.dtype() {
+            return Err(Error::DTypeMismatch { op, lhs: dtype, rhs: b.dtype() });
+        }
+        if !dtype.is_float() {
+            return of_integers(a, b, how, site);
+        }
+        let values = no_grad(|| on_host(a, b, op, how.floats))?;
+        values.tied([a, b], (op, site), true, move |grad, operands, needs| {
+            let flat = || grad.zeros_like();
+            let left = || if how.quotient.is_some() { Ok(grad.clone()) } else { flat() };
+            let right = || match how.quotient {
+                Some(quotient) => grad.mul(&on_host(&operands[0], &operands[1], op, quotient)?)?.neg(),
+                None => flat(),
+            };
+            let left = if needs[0] { Some(left()?) } else { None };
+            Ok([left, if needs[1] { Some(right()?) } else { None }, None])
+        })
+    })
+}
+
+fn of_integers(a: &Proxy, b: &Proxy, how: Division, site: Site) -> Result<Proxy> {
+    let quotient = a.div(b)?;
+    let rest = a.sub(&quotient.mul(b)?)?;
+    let zero = number(a, 0.0, site)?;
+    // A division by 0 gives 0 with the whole number as rest; that is no reason to round further.
+    let signs = a.broadcast_lt(&zero)?.ne(&b.broadcast_lt(&zero)?)?;
+    let less = signs.mul(&truth(&rest, site)?)?.mul(&truth(b, site)?)?.to_dtype(a.dtype())?;
+    (how.integers)(a, b, [quotient, rest, less])
+}
+
+/// Pair by pair in doubles on the host: no formula of kernels is exact for large quotients.
+fn on_host(a: &Proxy, b: &Proxy, op: &'static str, f: fn(f64, f64) -> f64) -> Result<Proxy> {
+    let (shape, dtype, device) = (*a.shape(), a.dtype(), a.device());
+    if device != b.device() {
+        return Err(Error::DeviceMismatch { op, lhs: device.to_string(), rhs: b.device().to_string() });
+    }
+    with_type!(dtype, T => {
+        let pairs = a.to_vec::<T>()?.into_iter().zip(b.to_vec::<T>()?);
+        Proxy::from_vec(pairs.map(|(x, y)| T::from_f64(f(x.to_f64(), y.to_f64()))).collect::<Vec<T>>(), shape, &device)
+    })
+}
+
+fn floats_rem(x: f64, y: f64) -> f64 {
+    let r = x % y;
+    if r != 0.0 && (r < 0.0) != (y < 0.0) { r + y } else { r }
+}
+
+/// From the exact remainder, so that the quotient is whole before it is rounded.
+fn floats_floor_div(x: f64, y: f64) -> f64 {
+    if y == 0.0 || x.is_infinite() || y.is_infinite() {
+        return (x / y).floor();
+    }
+    let r = x % y;
+    let q = ((x - r) / y).round();
+    if r != 0.0 && (r < 0.0) != (y < 0.0) { q - 1.0 } else { q }
+}
+
+fn floats_trunc_div(x: f64, y: f64) -> f64 {
+    ((x - x % y) / y).round()
+}
+
+impl Proxy {
+    /// 1 where an element is NaN, as u8 of the same shape. Integers never are. No gradient.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[track_caller]
+    pub fn is_nan(&self) -> Result<Proxy> {
+        whole("is_nan", Location::caller(), self, || self.ne(self))
+    }
+
+    /// 1 where an element is an infinity of either sign, as u8 of the same shape. Integers never are. No gradient.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[track_caller]
+    pub fn is_inf(&self) -> Result<Proxy> {
+        let site = Location::caller();
+        whole("is_inf", site, self, || match self.dtype().is_float() {
+            true => no_grad(|| self.abs())?.broadcast_eq(&number(self, f64::INFINITY, site)?),
+            false => self.ne(self),
+        })
+    }
+
+    /// 1 where an element is neither NaN nor infinite, as u8 of the same shape. No gradient.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[track_caller]
+    pub fn is_finite(&self) -> Result<Proxy> {
+        let site = Location::caller();
+        whole("is_finite", site, self, || match self.dtype().is_float() {
+            true => no_grad(|| self.abs())?.broadcast_lt(&number(self, f64::INFINITY, site)?),
+            false => self.eq(self),
+        })
+    }
+
+    /// 1 where an element is 0, as u8 of the same shape, for any dtype. No gradient.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[track_caller]
+    pub fn logical_not(&self) -> Result<Proxy> {
+        let site = Location::caller();
+        whole("logical_not", site, self, || self.broadcast_eq(&number(self, 0.0, site)?))
+    }
+
+    /// 1 where both elements are not 0, as u8; equal shapes, any dtypes. No gradient.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`], [`Error::DeviceMismatch`], [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[track_caller]
+    pub fn logical_and(&self, rhs: &Proxy) -> Result<Proxy> {
+        logic(self, rhs, "logical_and", Location::caller(), Proxy::mul)
+    }
+
+    /// 1 where an element of either is not 0, as u8; equal shapes, any dtypes. No gradient.
+    ///
+    /// # Errors
+    /// As [`Proxy::logical_and`].
+    #[track_caller]
+    pub fn logical_or(&self, rhs: &Proxy) -> Result<Proxy> {
+        logic(self, rhs, "logical_or", Location::caller(), |a, b| a.maximum(b))
+    }
+
+    /// 1 where an element of just one is not 0, as u8; equal shapes, any dtypes. No gradient.
+    ///
+    /// # Errors
+    /// As [`Proxy::logical_and`].
+    #[track_caller]
+    pub fn logical_xor(&self, rhs: &Proxy) -> Result<Proxy> {
+        logic(self, rhs, "logical_xor", Location::caller(), |a, b| a.ne(b))
+    }
+
+    /// The rest of a division whose quotient is cut towards zero: it has the sign of this array, as `%` in Rust.
+    ///
+    /// Any dtype, equal shapes; for integers the rest of a division by 0 is the number itself. Exact; floats go
+    /// through the host. Gradients: 1, and minus the quotient.
+    ///
+    /// # Errors
+    /// As [`Proxy::div`].
+    #[track_caller]
+    pub fn fmod(&self, rhs: &Proxy) -> Result<Proxy> {
+        let how = Division {
+            op: "fmod",
+            integers: |_, _, [_, rest, _]| Ok(rest),
+            floats: |x, y| x % y,
+            quotient: Some(floats_trunc_div),
+        };
+        divide(self, rhs, how, Location::caller())
+    }
+
+    /// The rest of a division whose quotient is rounded down: it has the sign of `rhs`, as `%` in Python.
+    ///
+    /// Otherwise as [`Proxy::fmod`].
+    ///
+    /// # Errors
+    /// As [`Proxy::div`].
+    #[track_caller]
+    pub fn rem(&self, rhs: &Proxy) -> Result<Proxy> {
+        let how = Division {
+            op: "rem",
+            integers: |_, b, [_, rest, less]| rest.add(&less.mul(b)?),
+            floats: floats_rem,
+            quotient: Some(floats_floor_div),
+        };
+        divide(self, rhs, how, Location::caller())
+    }
+
+    /// The quotient rounded down to a whole number. Any dtype, equal shapes; integer division by 0 gives 0. Floats
+    /// go through the host. Its gradients are 0.
+    ///
+    /// # Errors
+    /// As [`Proxy::div`].
+    #[track_caller]
+    pub fn floor_div(&self, rhs: &Proxy) -> Result<Proxy> {
+        let how = Division {
+            op: "floor_div",
+            integers: |_, _, [quotient, _, less]| quotient.sub(&less),
+            floats: floats_floor_div,
+            quotient: None,
+        };
+        divide(self, rhs, how, Location::caller())
+    }
+
+    /// `value` where the mask (u8, u32 or i64, broadcast to this shape) is not 0, else these elements. The gradient is
+    /// 0 where it was filled.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`], [`Error::DeviceMismatch`], [`Error::UnsupportedDType`] of the mask,
+    /// [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[track_caller]
+    pub fn masked_fill(&self, mask: &Proxy, value: f64) -> Result<Proxy> {
+        let site = Location::caller();
+        whole("masked_fill", site, self, || {
+            mask.broadcast_as(*self.shape())?.where_cond(&wide(self, value, site)?, self)
+        })
+    }
+
+    /// The elements where the mask (u8, u32 or i64, broadcast to this shape) is not 0, in row-major order: one axis.
+    /// The mask is read on the host; with a gradient.
+    ///
+    /// # Errors
+    /// As [`Proxy::masked_fill`].
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let a = Tensor::new(&[[1f32, 2.], [3., 4.]], &Device::Cpu)?;
+    /// let large = a.gt(&a.full_like(1.5)?)?;
+    /// assert_eq!(a.masked_select(&large)?.to_vec1::<f32>()?, [2., 3., 4.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn masked_select(&self, mask: &Proxy) -> Result<Proxy> {
+        let op = "masked_select";
+        whole(op, Location::caller(), self, || {
+            let mask = mask.broadcast_as(*self.shape())?;
+            if mask.dtype().is_float() {
+                return Err(Error::UnsupportedDType { op, dtype: mask.dtype(), supported: "u8, u32, i64" });
+            }
+            let (device, of_mask) = (self.device(), mask.device());
+            if device != of_mask {
+                return Err(Error::DeviceMismatch { op, lhs: device.to_string(), rhs: of_mask.to_string() });
+            }
+            let on = mask.to_dtype(DType::I64)?.to_vec::<i64>()?;
+            let ids: Vec<i64> = (0i64..).zip(on).filter(|&(_, on)| on != 0).map(|(i, _)| i).collect();
+            let ids = Proxy::from_slice(&ids, ids.len(), &device)?;
+            self.flatten_all()?.index_select(&ids, 0)
+        })
+    }
+}

@@ -1,0 +1,131 @@
+//! Functions that are made of others, or are others under the name that users of candle or of DJL know.
+
+use std::panic::Location;
+
+use crate::base::error::Result;
+use crate::memory::proxy::Proxy;
+use crate::ops::call::{
+    check,
+    compose::{argument, number, whole},
+};
+
+impl Proxy {
+    /// The nearest number with so many decimals; negative ones round to tens, hundreds, .. Its gradient is 0.
+    ///
+    /// # Errors
+    /// As [`Proxy::round`].
+    #[track_caller]
+    pub fn round_to(&self, decimals: i32) -> Result<Proxy> {
+        let scale = 10f64.powi(decimals);
+        whole("round_to", Location::caller(), self, || {
+            if !self.dtype().is_float() && decimals >= 0 {
+                return check::same("round_to", self);
+            }
+            self.affine(scale, 0.0)?.round()?.affine(1.0 / scale, 0.0)
+        })
+    }
+
+    /// `x ^ exponent` with a whole number as exponent, of any dtype; integers wrap. With a gradient.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) for a negative exponent of integers; as [`Proxy::exp`].
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let a = Tensor::new(&[-2f32, 3.], &Device::Cpu)?;
+    /// assert_eq!(a.powi(3)?.to_vec1::<f32>()?, [-8., 27.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn powi(&self, exponent: i32) -> Result<Proxy> {
+        let (op, site) = ("powi", Location::caller());
+        whole(op, site, self, || {
+            if self.dtype().is_float() {
+                return self.powf(f64::from(exponent));
+            }
+            if exponent < 0 {
+                return argument(op, "exponent", exponent, "0 or more for integers");
+            }
+            if self.dtype() == crate::DType::U8 && exponent > i32::from(u8::MAX) {
+                // u8 cannot hold the exponent, but every power in u8 has a period that divides 64 from 8 on.
+                return self.broadcast_pow(&number(self, f64::from(exponent % 64 + 64), site)?);
+            }
+            self.broadcast_pow(&number(self, f64::from(exponent), site)?)
+        })
+    }
+
+    /// The natural logarithm, as [`Proxy::log`].
+    ///
+    /// # Errors
+    /// As [`Proxy::log`].
+    #[track_caller]
+    pub fn ln(&self) -> Result<Proxy> {
+        self.log()
+    }
+
+    /// `x * x`, as [`Proxy::sqr`].
+    ///
+    /// # Errors
+    /// As [`Proxy::sqr`].
+    #[track_caller]
+    pub fn square(&self) -> Result<Proxy> {
+        self.sqr()
+    }
+
+    /// The logarithm of the absolute value of the gamma function, as [`Proxy::gammaln`].
+    ///
+    /// # Errors
+    /// As [`Proxy::gammaln`].
+    #[track_caller]
+    pub fn lgamma(&self) -> Result<Proxy> {
+        self.gammaln()
+    }
+
+    /// The larger of `x` and a number; NaN stays NaN. The gradient is 0 where it was cut.
+    ///
+    /// # Errors
+    /// As [`Proxy::clamp`].
+    #[track_caller]
+    pub fn clamp_min(&self, min: f64) -> Result<Proxy> {
+        whole("clamp_min", Location::caller(), self, || self.clamp(min, f64::INFINITY))
+    }
+
+    /// The smaller of `x` and a number; NaN stays NaN. The gradient is 0 where it was cut.
+    ///
+    /// # Errors
+    /// As [`Proxy::clamp`].
+    #[track_caller]
+    pub fn clamp_max(&self, max: f64) -> Result<Proxy> {
+        whole("clamp_max", Location::caller(), self, || self.clamp(f64::NEG_INFINITY, max))
+    }
+
+    /// `self + value * a * b`, of equal shapes and dtypes, with gradients.
+    ///
+    /// # Errors
+    /// As [`Proxy::add`].
+    #[track_caller]
+    pub fn addcmul(&self, a: &Proxy, b: &Proxy, value: f64) -> Result<Proxy> {
+        whole("addcmul", Location::caller(), self, || self.add(&a.mul(b)?.affine(value, 0.0)?))
+    }
+
+    /// `self + value * a / b`, of equal shapes and dtypes, with gradients.
+    ///
+    /// # Errors
+    /// As [`Proxy::add`].
+    #[track_caller]
+    pub fn addcdiv(&self, a: &Proxy, b: &Proxy, value: f64) -> Result<Proxy> {
+        whole("addcdiv", Location::caller(), self, || self.add(&a.div(b)?.affine(value, 0.0)?))
+    }
+
+    /// `self + weight * (end - self)`, of equal shapes; floats, with gradients. Exact at weights 0 and 1.
+    ///
+    /// # Errors
+    /// As [`Proxy::add`]; [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for integers.
+    #[track_caller]
+    pub fn lerp(&self, end: &Proxy, weight: f64) -> Result<Proxy> {
+        whole("lerp", Location::caller(), self, || {
+            check::float("lerp", self.dtype())?;
+            self.affine(1.0 - weight, 0.0)?.add(&end.affine(weight, 0.0)?)
+        })
+    }
+}

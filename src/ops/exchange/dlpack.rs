@@ -1,0 +1,472 @@
+//! Exchange of arrays with other libraries by DLPack, both ways without a copy.
+//!
+//! An exported array is a [`DlPack`]: a C structure that says where the elements lie, with a function that gives them
+//! back. ndgc's end keeps the storage, as a view would; the other's end is a keeper of foreign memory. So the bytes are
+//! freed once, by whichever side ends last, on whatever thread.
+//!
+//! The layout is that of version 1 of the standard; [`DLManagedTensor`] is the form before it, which most libraries
+//! still speak.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::panic::Location;
+use std::ptr::NonNull;
+
+use crate::base::{
+    dtype::DType,
+    error::{Error, Result, Site},
+    layout::Layout,
+    shape::{MAX_RANK, Shape},
+};
+use crate::device::{Device, buffer::Foreign};
+use crate::memory::{proxy::Proxy, registry::Parts, storage::Storage};
+use crate::ops::{
+    call::{
+        compose::argument,
+        exec::{call, device, pin, place},
+    },
+    create::values::Place,
+    exchange::foreign::{Blob, of_memory},
+};
+
+/// The device of a [`DLTensor`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct DLDevice {
+    /// 1 is the host, 2 a CUDA device, 3 pinned host memory, 13 managed CUDA memory.
+    pub device_type: i32,
+    /// Its number.
+    pub device_id: i32,
+}
+
+/// The element type of a [`DLTensor`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct DLDataType {
+    /// 0 is a signed integer, 1 an unsigned one, 2 a float, 4 bfloat, 5 complex, 6 bool.
+    pub code: u8,
+    /// Bits of one lane.
+    pub bits: u8,
+    /// 1, but for vectors.
+    pub lanes: u16,
+}
+
+/// Where an array lies.
+#[derive(Debug)]
+#[repr(C)]
+pub struct DLTensor {
+    /// Address that `byte_offset` counts from.
+    pub data: *mut c_void,
+    /// Its device.
+    pub device: DLDevice,
+    /// Number of axes.
+    pub ndim: i32,
+    /// Element type.
+    pub dtype: DLDataType,
+    /// Size along each axis.
+    pub shape: *mut i64,
+    /// Elements from one index to the next along each axis; null for row-major order.
+    pub strides: *mut i64,
+    /// Bytes from `data` to the first element.
+    pub byte_offset: u64,
+}
+
+/// An array with the function that gives it back: the form without a version.
+#[derive(Debug)]
+#[repr(C)]
+pub struct DLManagedTensor {
+    /// Where it lies.
+    pub dl_tensor: DLTensor,
+    /// The producer's own.
+    pub manager_ctx: *mut c_void,
+    /// Called once, by whoever uses the array last.
+    pub deleter: Option<unsafe extern "C" fn(*mut DLManagedTensor)>,
+}
+
+/// The version of the structures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct DLPackVersion {
+    /// Another one lays out the structures differently.
+    pub major: u32,
+    /// Another one only adds.
+    pub minor: u32,
+}
+
+/// An array with the function that gives it back.
+#[derive(Debug)]
+#[repr(C)]
+pub struct DLManagedTensorVersioned {
+    /// The version that it was made by.
+    pub version: DLPackVersion,
+    /// The producer's own.
+    pub manager_ctx: *mut c_void,
+    /// Called once, by whoever uses the array last.
+    pub deleter: Option<unsafe extern "C" fn(*mut DLManagedTensorVersioned)>,
+    /// Bit 0: nobody may write to it. Bit 1: it is a copy.
+    pub flags: u64,
+    /// Where it lies.
+    pub dl_tensor: DLTensor,
+}
+
+const VERSION: DLPackVersion = DLPackVersion { major: 1, minor: 0 };
+const READ_ONLY: u64 = 1;
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::DLManagedTensor {}
+    impl Sealed for super::DLManagedTensorVersioned {}
+}
+
+/// One of the two forms of a managed array. Sealed.
+pub trait Managed: sealed::Sealed + Sized + 'static {
+    #[doc(hidden)]
+    fn new(tensor: DLTensor, context: *mut c_void, read_only: bool) -> Self;
+    #[doc(hidden)]
+    fn tensor(&self) -> &DLTensor;
+    #[doc(hidden)]
+    fn context(&self) -> *mut c_void;
+    /// Whether nobody may write; `None`: this form cannot say so.
+    #[doc(hidden)]
+    fn read_only(&self) -> Option<bool>;
+    /// The version, if it is not ours.
+    #[doc(hidden)]
+    fn other_version(&self) -> Option<u32>;
+    #[doc(hidden)]
+    fn deleter(&self) -> Option<unsafe extern "C" fn(*mut Self)>;
+    /// The deleter of what ndgc exports: the same address each time, by which it knows its own.
+    #[doc(hidden)]
+    fn own_deleter() -> unsafe extern "C" fn(*mut Self);
+}
+
+#[allow(unsafe_code)]
+unsafe extern "C" fn give_back(managed: *mut DLManagedTensor) {
+    // SAFETY: a deleter is called once, with what it came with: the box that `export` made.
+    unsafe { drop(Box::from_raw((*managed).manager_ctx.cast::<Export<DLManagedTensor>>())) }
+}
+
+#[allow(unsafe_code)]
+unsafe extern "C" fn give_back_versioned(managed: *mut DLManagedTensorVersioned) {
+    // SAFETY: as in `give_back`.
+    unsafe { drop(Box::from_raw((*managed).manager_ctx.cast::<Export<DLManagedTensorVersioned>>())) }
+}
+
+// A function may have several addresses; a static has one value.
+static GIVE_BACK: unsafe extern "C" fn(*mut DLManagedTensor) = give_back;
+static GIVE_BACK_VERSIONED: unsafe extern "C" fn(*mut DLManagedTensorVersioned) = give_back_versioned;
+
+impl Managed for DLManagedTensor {
+    fn new(dl_tensor: DLTensor, manager_ctx: *mut c_void, _read_only: bool) -> Self {
+        DLManagedTensor { dl_tensor, manager_ctx, deleter: Some(GIVE_BACK) }
+    }
+
+    fn tensor(&self) -> &DLTensor {
+        &self.dl_tensor
+    }
+
+    fn context(&self) -> *mut c_void {
+        self.manager_ctx
+    }
+
+    fn read_only(&self) -> Option<bool> {
+        None
+    }
+
+    fn other_version(&self) -> Option<u32> {
+        None
+    }
+
+    fn deleter(&self) -> Option<unsafe extern "C" fn(*mut Self)> {
+        self.deleter
+    }
+
+    fn own_deleter() -> unsafe extern "C" fn(*mut Self) {
+        GIVE_BACK
+    }
+}
+
+impl Managed for DLManagedTensorVersioned {
+    fn new(dl_tensor: DLTensor, manager_ctx: *mut c_void, read_only: bool) -> Self {
+        let flags = if read_only { READ_ONLY } else { 0 };
+        let deleter = Some(GIVE_BACK_VERSIONED);
+        DLManagedTensorVersioned { version: VERSION, manager_ctx, deleter, flags, dl_tensor }
+    }
+
+    fn tensor(&self) -> &DLTensor {
+        &self.dl_tensor
+    }
+
+    fn context(&self) -> *mut c_void {
+        self.manager_ctx
+    }
+
+    fn read_only(&self) -> Option<bool> {
+        Some(self.flags & READ_ONLY != 0)
+    }
+
+    fn other_version(&self) -> Option<u32> {
+        (self.version.major != VERSION.major).then_some(self.version.major)
+    }
+
+    fn deleter(&self) -> Option<unsafe extern "C" fn(*mut Self)> {
+        self.deleter
+    }
+
+    fn own_deleter() -> unsafe extern "C" fn(*mut Self) {
+        GIVE_BACK_VERSIONED
+    }
+}
+
+/// What an export keeps: the storage, as a view does, and what the structure points to.
+struct Export<M> {
+    dims: [i64; MAX_RANK],
+    strides: [i64; MAX_RANK],
+    dtype: DType,
+    layout: Layout,
+    storage: Storage,
+    managed: Option<M>,
+}
+
+/// An array on its way between libraries. Gives it back when dropped.
+pub struct DlPack<M: Managed = DLManagedTensorVersioned>(NonNull<M>);
+
+// SAFETY: the structure is this value's alone; what `from_raw` promises allows the deleter on any thread, and ours is.
+#[allow(unsafe_code)]
+unsafe impl<M: Managed> Send for DlPack<M> {}
+// SAFETY: a shared pack is only looked at.
+#[allow(unsafe_code)]
+unsafe impl<M: Managed> Sync for DlPack<M> {}
+
+impl<M: Managed> fmt::Debug for DlPack<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DlPack").field(self.managed().tensor()).finish()
+    }
+}
+
+impl<M: Managed> DlPack<M> {
+    /// Takes over what another library exported.
+    ///
+    /// # Safety
+    /// - `raw` points to a managed array of this form, whose fields say what is there, that nobody else takes over.
+    /// - Until its deleter is called, the elements are memory of the device, initialised (a `bool` is 0 or 1), which
+    ///   nobody else writes to; unless it says that it is read-only, nobody else reads them while ndgc changes them.
+    /// - The deleter may be called on any thread.
+    /// - On another device than the host, what was submitted to fill the elements has ended, and ndgc's work on them is
+    ///   submitted to one stream only.
+    #[allow(unsafe_code)]
+    pub unsafe fn from_raw(raw: NonNull<M>) -> Self {
+        DlPack(raw)
+    }
+
+    /// Hands it to another library, which calls its deleter once.
+    pub fn into_raw(self) -> NonNull<M> {
+        let raw = self.0;
+        std::mem::forget(self);
+        raw
+    }
+
+    /// The structure.
+    pub fn managed(&self) -> &M {
+        // SAFETY: by the promise of `from_raw`, or as `export` made it, it is there until the deleter is called.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.0.as_ref()
+        }
+    }
+}
+
+impl<M: Managed> Drop for DlPack<M> {
+    fn drop(&mut self) {
+        if let Some(deleter) = self.managed().deleter() {
+            // SAFETY: this value is the array's only owner; nothing of it is used after this.
+            #[allow(unsafe_code)]
+            unsafe {
+                deleter(self.0.as_ptr());
+            }
+        }
+    }
+}
+
+/// The kinds of numbers, as the first letters of a dtype's name, and their codes.
+const CODES: [(&str, u8); 6] = [("bool", 6), ("bf", 4), ("i", 0), ("u", 1), ("f", 2), ("c", 5)];
+
+fn code_of(dtype: DType) -> DLDataType {
+    let code = CODES.iter().find(|(kind, _)| dtype.as_str().starts_with(kind)).map_or(3, |&(_, code)| code);
+    DLDataType { code, bits: (8 * dtype.size_in_bytes()) as u8, lanes: 1 }
+}
+
+/// Where DLPack says that arrays of a device are.
+fn place_of(op: &'static str, device: &Device) -> Result<DLDevice> {
+    match device {
+        Device::Cpu => Ok(DLDevice { device_type: 1, device_id: 0 }),
+        #[cfg(feature = "cuda")]
+        Device::Cuda(cuda) => Ok(DLDevice { device_type: 2, device_id: cuda.ordinal() as i32 }),
+        Device::Sim(_) => argument(op, "device", device, "the host or a CUDA device: a simulated one has no addresses"),
+    }
+}
+
+/// Whether arrays that DLPack says are there can be used by the device.
+fn reaches(device: &Device, there: DLDevice) -> bool {
+    match (device, there.device_type) {
+        (Device::Cpu, 1 | 3) => true,
+        #[cfg(feature = "cuda")]
+        (Device::Cuda(cuda), 2 | 13) => i32::try_from(cuda.ordinal()) == Ok(there.device_id),
+        _ => false,
+    }
+}
+
+fn export<M: Managed>(op: &'static str, site: Site, array: &Proxy) -> Result<DlPack<M>> {
+    call(op, site, |local| {
+        let pins = pin(local, op, [array])?;
+        let [a] = pins.arrays();
+        let there = place_of(op, device(&a))?;
+        device(&a).synchronize()?;
+        let (layout, dtype) = (a.layout, a.dtype);
+        let read_only = a.storage.buffer().is_read_only();
+        let data = a.storage.buffer().span().ptr().as_ptr();
+        let mut export = Box::new(Export::<M> {
+            dims: [0; MAX_RANK],
+            strides: [0; MAX_RANK],
+            dtype,
+            layout,
+            storage: a.storage.clone(),
+            managed: None,
+        });
+        for (to, &dim) in export.dims.iter_mut().zip(layout.dims()) {
+            *to = dim as i64;
+        }
+        for (to, &stride) in export.strides.iter_mut().zip(layout.strides()) {
+            *to = stride as i64;
+        }
+        let is_empty = layout.shape().elem_count() == 0;
+        let first = if is_empty { 0 } else { layout.offset() * dtype.size_in_bytes() };
+        let raw = Box::into_raw(export);
+        // SAFETY: the box that was just made; the structure's pointers lead into it, and `give_back` ends both.
+        #[allow(unsafe_code)]
+        let managed = unsafe {
+            let tensor = DLTensor {
+                data: if is_empty { std::ptr::null_mut() } else { data.wrapping_add(first).cast() },
+                device: there,
+                ndim: layout.shape().rank() as i32,
+                dtype: code_of(dtype),
+                shape: (&raw mut (*raw).dims).cast(),
+                strides: (&raw mut (*raw).strides).cast(),
+                byte_offset: 0,
+            };
+            (&raw mut (*raw).managed).write(Some(M::new(tensor, raw.cast(), read_only)));
+            NonNull::from((*raw).managed.as_mut().expect("just written"))
+        };
+        let pack = DlPack(managed);
+        if read_only && pack.managed().read_only().is_none() {
+            return Err(Error::ReadOnly { op, array: array.key().to_string() });
+        }
+        Ok(pack)
+    })
+}
+
+/// The shape, the strides if it has some, and the dtype that a structure names.
+fn read(op: &'static str, tensor: &DLTensor) -> Result<(Shape, Option<[isize; MAX_RANK]>, DType)> {
+    let rank = usize::try_from(tensor.ndim).unwrap_or(usize::MAX);
+    if rank > MAX_RANK {
+        return Err(Error::RankTooLarge { op, rank });
+    }
+    let list = |at: *mut i64| {
+        let mut all = [0i64; MAX_RANK];
+        if rank > 0 && !at.is_null() {
+            // SAFETY: a structure that says what is there has `ndim` numbers at each of its lists.
+            #[allow(unsafe_code)]
+            all[..rank].copy_from_slice(unsafe { std::slice::from_raw_parts(at, rank) });
+        }
+        all
+    };
+    let (sizes, steps) = (list(tensor.shape), list(tensor.strides));
+    let mut dims = [0; MAX_RANK];
+    for (to, &size) in dims.iter_mut().zip(&sizes[..rank]) {
+        let Ok(size) = usize::try_from(size) else {
+            return argument(op, "shape", format!("{:?}", &sizes[..rank]), "sizes from 0");
+        };
+        *to = size;
+    }
+    let Some(dtype) = DType::ALL.into_iter().find(|&dtype| code_of(dtype) == tensor.dtype) else {
+        return argument(op, "dtype", format!("{:?}", tensor.dtype), "a dtype of ndgc, of one lane");
+    };
+    let strides = (!tensor.strides.is_null()).then(|| steps.map(|step| step as isize));
+    Ok((Shape::from(&dims[..rank]), strides, dtype))
+}
+
+impl Proxy {
+    /// The array for another library, without a copy: views of it, and it itself, share the bytes with what that library
+    /// makes of it. They stay until the pack, or who took it over, gives them back, also if the array is closed.
+    ///
+    /// Gradients do not follow. Waits for the device. Whoever takes the pack over by [`DlPack::into_raw`] sees to it that
+    /// nobody reads the bytes while somebody writes to them; ndgc asks nobody outside.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`]; [`Error::Argument`] for a simulated device.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let a = Tensor::arange(0f32, 6., &Device::Cpu)?.reshape((2, 3))?;
+    /// let b = Tensor::from_dlpack(a.t()?.to_dlpack()?, &Device::Cpu)?;
+    /// a.zero_()?;
+    /// assert_eq!(b.to_vec2::<f32>()?, [[0., 0.], [0., 0.], [0., 0.]]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn to_dlpack(&self) -> Result<DlPack> {
+        export("to_dlpack", Location::caller(), self)
+    }
+
+    /// As [`Proxy::to_dlpack`], in the form without a version.
+    ///
+    /// # Errors
+    /// As [`Proxy::to_dlpack`]; [`Error::ReadOnly`] for memory that was lent for reading, which this form cannot say.
+    #[track_caller]
+    pub fn to_dlpack_unversioned(&self) -> Result<DlPack<DLManagedTensor>> {
+        export("to_dlpack_unversioned", Location::caller(), self)
+    }
+
+    /// An array of another library's, without a copy, where it is: `at` names that device, or a manager on it. It is
+    /// given back when the last array, view or saved value of it has gone, on the thread that closes that; or at once if
+    /// this fails. What ndgc exported itself comes back as a view of the array that it was.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`] if it is elsewhere; [`Error::Argument`] for another version of DLPack, a dtype that
+    /// there is not, a negative size, or an address that is not aligned for the dtype; [`Error::RankTooLarge`],
+    /// [`Error::SizeOverflow`]; [`Error::ManagerClosed`], [`Error::ManagerCapped`].
+    #[track_caller]
+    pub fn from_dlpack<M: Managed, P: Place + ?Sized>(pack: DlPack<M>, at: &P) -> Result<Self> {
+        let (op, site) = ("from_dlpack", Location::caller());
+        let managed = pack.managed();
+        if let Some(major) = managed.other_version() {
+            return argument(op, "version", major, "version 1 of DLPack");
+        }
+        let tensor = managed.tensor();
+        let here = at.device_of_place();
+        if !reaches(here, tensor.device) {
+            let there = format!("device {} of DLPack's type {}", tensor.device.device_id, tensor.device.device_type);
+            return Err(Error::DeviceMismatch { op, lhs: there, rhs: here.to_string() });
+        }
+        let own = M::own_deleter();
+        if managed.deleter().is_some_and(|deleter| std::ptr::fn_addr_eq(deleter, own)) {
+            // SAFETY: only `export` uses this deleter, with its own box as the context; `pack` keeps it.
+            #[allow(unsafe_code)]
+            let export = unsafe { &*managed.context().cast::<Export<M>>() };
+            let Export { dtype, layout, storage, .. } = export;
+            let parts = Parts { dtype: *dtype, layout, storage: storage.clone(), node: None };
+            return call(op, site, |local| place(local, op, parts, &at, site));
+        }
+        let (shape, strides, dtype) = read(op, tensor)?;
+        let offset = usize::try_from(tensor.byte_offset).unwrap_or(usize::MAX);
+        let ptr =
+            if tensor.data.is_null() { std::ptr::null_mut() } else { tensor.data.cast::<u8>().wrapping_add(offset) };
+        let read_only = managed.read_only() == Some(true);
+        let strides = strides.as_ref().map(|strides| &strides[..shape.rank()]);
+        let blob = Blob { ptr, shape, strides, dtype };
+        // SAFETY: what `from_raw` promises is what is asked here, with the pack as the keeper.
+        #[allow(unsafe_code)]
+        unsafe {
+            of_memory(op, site, blob, Box::new(Foreign { read_only, keeper: pack }), at)
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Arrays that other libraries made, and arrays given to them.
+
+pub mod dlpack;
+pub(crate) mod foreign;
+#[cfg(feature = "ndarray")]
+pub(crate) mod ndarrays;

@@ -1,0 +1,102 @@
+//! Computing a part of the forward pass again in the backward one, instead of keeping what its gradients need.
+
+use std::panic::Location;
+
+use crate::array::{
+    autograd::{Saved, handle_owned, is_grad_enabled, leaf, no_grad, recording, spreading, tracked},
+    backward::walk,
+};
+use crate::base::error::Result;
+use crate::memory::{
+    proxy::Proxy,
+    registry::{self, Parts},
+};
+use crate::ops::{
+    call::{
+        compose::{argument, whole},
+        exec::{adopt_parts, call, pin},
+    },
+    create::random,
+};
+
+/// `f(inputs)` without keeping anything between: its gradients compute it again, with the same random numbers.
+///
+/// Gradients go to the inputs, and to every variable that `f` uses. What is kept are the inputs; what it costs is a
+/// second forward pass of `f`. The result belongs to the owner of the first input, and is recorded also if nothing in
+/// `f` turns out to be a variable.
+///
+/// `f` is called once now and once for each `backward`, and must compute the same each time; of the common stream of
+/// random numbers it gets the same ones again ([`Device::set_seed`](crate::Device::set_seed)). Numbers that other
+/// threads draw from the common stream during the first call may be the same ones.
+///
+/// # Errors
+/// [`Error::Argument`](crate::Error::Argument) without inputs; those of `f`; in `backward`
+/// [`Error::ChangedSinceSaved`](crate::Error::ChangedSinceSaved) if an input was changed in place meanwhile.
+///
+/// ```
+/// # use ndgc::{Device, Tensor, Var, checkpoint};
+/// let w = Var::from_vec(vec![2f32, 3.], 2, &Device::Cpu)?;
+/// let x = Var::from_vec(vec![1f32, 2.], 2, &Device::Cpu)?;
+/// let inside = w.clone();
+/// let y = checkpoint(move |x: &[Tensor]| x[0].mul(&inside)?.sqr(), &[&x])?;
+/// let grads = y.sum_all()?.backward()?;
+/// assert_eq!(grads.get(&w).unwrap().to_vec1::<f32>()?, [4., 24.]); // 2 w x^2
+/// assert_eq!(grads.get(&x).unwrap().to_vec1::<f32>()?, [8., 36.]); // 2 x w^2
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+#[track_caller]
+pub fn checkpoint<F>(f: F, inputs: &[&Proxy]) -> Result<Proxy>
+where
+    F: Fn(&[Proxy]) -> Result<Proxy> + Send + Sync + 'static,
+{
+    let (op, site) = ("checkpoint", Location::caller());
+    let Some(&first) = inputs.first() else { return argument(op, "inputs", "[]", "at least one array") };
+    whole(op, site, first, || {
+        let start = random::position();
+        let given = inputs.iter().map(|input| input.try_detach()).collect::<Result<Vec<_>>>()?;
+        let (out, end) = random::replayed(start.clone(), || no_grad(|| f(&given)));
+        let out = out?;
+        random::advance(&end);
+        if !is_grad_enabled() {
+            return Ok(out);
+        }
+        let parents = inputs.iter().map(|input| tracked(input)).collect();
+        let saved = inputs
+            .iter()
+            .map(|input| input.with_pinned(op, |array| Saved::of(array, op, site)))
+            .collect::<Result<Vec<_>>>()?;
+        let node = spreading(parents, move |grad, parents| {
+            let stand_ins = saved
+                .iter()
+                .zip(parents)
+                .map(|(saved, parent)| if parent.is_some() { stand_in(&saved.get()?, site) } else { saved.get() })
+                .collect::<Result<Vec<_>>>()?;
+            let (again, _) = random::replayed(start.clone(), || recording(true, || f(&stand_ins)));
+            let Some(root) = tracked(&again?) else { return Ok(Vec::new()) };
+            let own: Vec<_> = stand_ins.iter().map(tracked).collect();
+            let parts = no_grad(|| walk(root, grad.clone()))?.into_parts().map(|(node, part)| {
+                let place = own.iter().position(|own| own.as_ref() == Some(&node));
+                let outside = place.and_then(|place| parents[place].clone());
+                (outside.unwrap_or(node), part)
+            });
+            Ok(parts.collect())
+        });
+        call(op, site, |local| {
+            let pins = pin(local, op, [&out])?;
+            let [o] = pins.arrays();
+            let parts = Parts { dtype: o.dtype, layout: &o.layout, storage: o.storage.clone(), node: Some(node) };
+            adopt_parts(local, op, parts, &out, site)
+        })
+    })
+}
+
+/// A variable with the bytes of an array.
+fn stand_in(array: &Proxy, site: crate::Site) -> Result<Proxy> {
+    let op = "checkpoint";
+    registry::local(|local| {
+        let pins = pin(local, op, [array])?;
+        let [a] = pins.arrays();
+        let parts = Parts { dtype: a.dtype, layout: &a.layout, storage: a.storage.clone(), node: leaf() };
+        handle_owned(local, op, parts, site)
+    })
+}

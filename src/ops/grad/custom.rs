@@ -1,0 +1,431 @@
+//! Operations that the user writes against plain vectors on the host: candle's `CustomOp` and `InplaceOp`.
+//!
+//! Such an operation gets its operands as [`CpuStorage`], copied out in row-major order, with a contiguous layout that
+//! starts at 0; what it returns is copied in. It costs those copies and no unsafe code.
+
+use std::any::Any;
+use std::panic::Location;
+use std::sync::Arc;
+
+use half::{bf16, f16};
+
+use crate::array::autograd::{Saved, no_grad};
+use crate::base::{
+    dtype::{DType, WithDType},
+    error::{Error, Result},
+    layout::Layout,
+    shape::Shape,
+};
+use crate::device::Device;
+use crate::memory::proxy::Proxy;
+use crate::ops::call::compose::whole;
+
+macro_rules! cpu_storage {
+    ($($(#[$doc:meta])* $variant:ident $t:ty;)*) => {
+        /// Elements on the host, in row-major order.
+        #[derive(Clone, Debug)]
+        #[non_exhaustive]
+        #[allow(missing_docs)] // a variant a dtype
+        pub enum CpuStorage {
+            $($variant(Vec<$t>),)*
+        }
+
+        impl CpuStorage {
+            /// The dtype of the elements.
+            pub fn dtype(&self) -> DType {
+                match self {
+                    $(CpuStorage::$variant(_) => DType::$variant,)*
+                }
+            }
+
+            fn any(&self) -> &dyn Any {
+                match self {
+                    $(CpuStorage::$variant(all) => all,)*
+                }
+            }
+
+            fn any_mut(&mut self) -> &mut dyn Any {
+                match self {
+                    $(CpuStorage::$variant(all) => all,)*
+                }
+            }
+
+            #[track_caller]
+            fn of(op: &'static str, array: &Proxy) -> Result<Self> {
+                let supported = "a dtype with a `CpuStorage`";
+                match array.dtype() {
+                    $(DType::$variant => array.to_vec().map(CpuStorage::$variant),)*
+                    #[allow(unreachable_patterns)] // dtypes that only features have
+                    dtype => Err(Error::UnsupportedDType { op, dtype, supported }),
+                }
+            }
+
+            #[track_caller]
+            fn into_array(self, shape: Shape) -> Result<Proxy> {
+                match self {
+                    $(CpuStorage::$variant(all) => Proxy::from_vec(all, shape, &Device::Cpu),)*
+                }
+            }
+        }
+    };
+}
+cpu_storage! {
+    Bool bool; U8 u8; U16 u16; U32 u32; U64 u64; I8 i8; I16 i16; I32 i32; I64 i64; F16 f16; BF16 bf16; F32 f32; F64 f64;
+}
+
+impl CpuStorage {
+    /// The elements.
+    ///
+    /// # Errors
+    /// [`Error::DTypeMismatch`].
+    pub fn as_slice<T: WithDType>(&self) -> Result<&[T]> {
+        let mismatch = Error::DTypeMismatch { op: "as_slice", lhs: self.dtype(), rhs: T::DTYPE };
+        self.any().downcast_ref::<Vec<T>>().map(Vec::as_slice).ok_or(mismatch)
+    }
+
+    /// The elements, to be changed.
+    ///
+    /// # Errors
+    /// [`Error::DTypeMismatch`].
+    pub fn as_mut_slice<T: WithDType>(&mut self) -> Result<&mut [T]> {
+        let mismatch = Error::DTypeMismatch { op: "as_mut_slice", lhs: self.dtype(), rhs: T::DTYPE };
+        self.any_mut().downcast_mut::<Vec<T>>().map(Vec::as_mut_slice).ok_or(mismatch)
+    }
+}
+
+/// Elements on a CUDA device, which custom operations do not get: there is no value of this type.
+#[derive(Clone, Debug)]
+pub enum CudaStorage {}
+
+/// Elements on a device of Apple's: there is no value of this type.
+#[derive(Clone, Debug)]
+pub enum MetalStorage {}
+
+/// What [`Proxy::storage_and_layout`] gives: a copy of the elements on the host, or why there is none.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Storage {
+    /// The elements, from any device.
+    Cpu(CpuStorage),
+    /// Never.
+    Cuda(CudaStorage),
+    /// Never.
+    Metal(MetalStorage),
+    /// The array was closed, or its device failed.
+    Unreadable(Error),
+}
+
+/// A [`Storage`], where candle's programs expect the guard of a lock.
+#[derive(Debug)]
+pub struct StorageRef(Storage);
+
+impl std::ops::Deref for StorageRef {
+    type Target = Storage;
+
+    fn deref(&self) -> &Storage {
+        &self.0
+    }
+}
+
+type Forward = Result<(CpuStorage, Shape)>;
+
+fn no_code<R>(op: &'static str, device: &str) -> Result<R> {
+    let (lhs, rhs) = (device.to_owned(), "cpu".to_owned());
+    Err(Error::DeviceMismatch { op, lhs, rhs })
+}
+
+macro_rules! custom_op {
+    ($(#[$doc:meta])* $name:ident, ($($s:ident $l:ident),+), ($($arg:ident),+), $bwd:ty) => {
+        $(#[$doc])*
+        pub trait $name {
+            /// The name in errors.
+            fn name(&self) -> &'static str;
+
+            /// The result of operands on the host.
+            ///
+            /// # Errors
+            /// Whatever the operation refuses.
+            fn cpu_fwd(&self, $($s: &CpuStorage, $l: &Layout),+) -> Result<(CpuStorage, Shape)>;
+
+            /// Never called: arrays of other devices are refused.
+            ///
+            /// # Errors
+            /// [`Error::DeviceMismatch`].
+            #[allow(unused_variables)]
+            fn cuda_fwd(&self, $($s: &CudaStorage, $l: &Layout),+) -> Result<(CudaStorage, Shape)> {
+                no_code(self.name(), "cuda")
+            }
+
+            /// Never called.
+            ///
+            /// # Errors
+            /// [`Error::DeviceMismatch`].
+            #[allow(unused_variables)]
+            fn metal_fwd(&self, $($s: &MetalStorage, $l: &Layout),+) -> Result<(MetalStorage, Shape)> {
+                no_code(self.name(), "metal")
+            }
+
+            /// The gradients of the operands, of operands, result and the result's gradient.
+            ///
+            /// # Errors
+            /// [`Error::Msg`] if the operation has none, as without this method.
+            #[allow(unused_variables)]
+            fn bwd(&self, $($arg: &Proxy,)+ res: &Proxy, grad_res: &Proxy) -> Result<$bwd> {
+                Err(Error::Msg(format!("{}: this custom operation has no gradient; implement `bwd`", self.name())))
+            }
+        }
+    };
+}
+
+custom_op!(
+    /// An operation of one operand.
+    CustomOp1, (storage layout), (arg), Option<Proxy>
+);
+custom_op!(
+    /// An operation of two operands.
+    CustomOp2, (s1 l1, s2 l2), (arg1, arg2), (Option<Proxy>, Option<Proxy>)
+);
+custom_op!(
+    /// An operation of three operands.
+    CustomOp3, (s1 l1, s2 l2, s3 l3), (arg1, arg2, arg3), (Option<Proxy>, Option<Proxy>, Option<Proxy>)
+);
+
+macro_rules! inplace_op {
+    ($(#[$doc:meta])* $name:ident, ($($s:ident $l:ident),*)) => {
+        $(#[$doc])*
+        pub trait $name {
+            /// The name in errors.
+            fn name(&self) -> &'static str;
+
+            /// Changes the first operand's elements; their number stays.
+            ///
+            /// # Errors
+            /// Whatever the operation refuses; the array is unchanged then.
+            fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout, $($s: &CpuStorage, $l: &Layout),*) -> Result<()>;
+
+            /// Never called: arrays of other devices are refused.
+            ///
+            /// # Errors
+            /// [`Error::DeviceMismatch`].
+            #[allow(unused_variables)]
+            fn cuda_fwd(
+                &self, storage: &mut CudaStorage, layout: &Layout, $($s: &CudaStorage, $l: &Layout),*
+            ) -> Result<()> {
+                no_code(self.name(), "cuda")
+            }
+
+            /// Never called.
+            ///
+            /// # Errors
+            /// [`Error::DeviceMismatch`].
+            #[allow(unused_variables)]
+            fn metal_fwd(
+                &self, storage: &mut MetalStorage, layout: &Layout, $($s: &MetalStorage, $l: &Layout),*
+            ) -> Result<()> {
+                no_code(self.name(), "metal")
+            }
+        }
+    };
+}
+
+inplace_op!(
+    /// A change of one array in place.
+    InplaceOp1, ()
+);
+inplace_op!(
+    /// A change of an array in place, with another operand.
+    InplaceOp2, (s2 l2)
+);
+inplace_op!(
+    /// A change of an array in place, with two other operands.
+    InplaceOp3, (s2 l2, s3 l3)
+);
+
+/// The operands on the host.
+#[track_caller]
+fn gather<const N: usize>(op: &'static str, arrays: [&Proxy; N]) -> Result<[(CpuStorage, Layout); N]> {
+    let mut all = Vec::with_capacity(N);
+    for array in arrays {
+        if !array.device().is_cpu() {
+            return no_code(op, &array.device().to_string());
+        }
+        all.push((CpuStorage::of(op, array)?, Layout::contiguous(*array.shape())));
+    }
+    all.try_into().map_err(|_| Error::msg("one storage an operand"))
+}
+
+/// The result of a custom operation, outside the graph.
+#[track_caller]
+fn forward<const N: usize>(
+    op: &'static str,
+    arrays: [&Proxy; N],
+    fwd: impl FnOnce(&[(CpuStorage, Layout); N]) -> Forward,
+) -> Result<Proxy> {
+    let (storage, shape) = fwd(&gather(op, arrays)?)?;
+    storage.into_array(shape)
+}
+
+/// The result as a function of the operands.
+fn recorded<const N: usize>(
+    (op, site): (&'static str, crate::Site),
+    arrays: [&Proxy; N],
+    result: Proxy,
+    bwd: impl Fn(&[Proxy], &Proxy, &Proxy) -> Result<[Option<Proxy>; 3]> + Send + Sync + 'static,
+) -> Result<Proxy> {
+    let saved = result.with_pinned(op, |array| Saved::of(array, op, site))?;
+    result.tied(arrays, (op, site), true, move |grad, operands, needs| {
+        let mut grads = bwd(operands, &saved.get()?, grad)?;
+        grads.iter_mut().zip(needs).filter(|(_, needed)| !needed).for_each(|(grad, _)| *grad = None);
+        Ok(grads)
+    })
+}
+
+/// Custom operations. Operands are on the host; results belong to the owner of this array.
+impl Proxy {
+    /// Applies a custom operation, with its gradient.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`] for an array that is not on the host; those of the operation.
+    #[track_caller]
+    pub fn apply_op1<C: 'static + CustomOp1 + Send + Sync>(&self, op: C) -> Result<Proxy> {
+        self.apply_op1_arc(Arc::new(Box::new(op)))
+    }
+
+    /// As [`Proxy::apply_op1`], for an operation that others have too.
+    ///
+    /// # Errors
+    /// As [`Proxy::apply_op1`].
+    #[track_caller]
+    pub fn apply_op1_arc(&self, op: Arc<Box<dyn CustomOp1 + Send + Sync>>) -> Result<Proxy> {
+        let at = (op.name(), Location::caller());
+        whole(at.0, at.1, self, || {
+            let result = forward(at.0, [self], |[(s, l)]| op.cpu_fwd(s, l))?;
+            recorded(at, [self], result, move |args, res, grad| {
+                op.bwd(&args[0], res, grad).map(|grad| [grad, None, None])
+            })
+        })
+    }
+
+    /// Applies a custom operation without recording it.
+    ///
+    /// # Errors
+    /// As [`Proxy::apply_op1`].
+    #[track_caller]
+    pub fn apply_op1_no_bwd<C: CustomOp1>(&self, op: &C) -> Result<Proxy> {
+        whole(op.name(), Location::caller(), self, || forward(op.name(), [self], |[(s, l)]| op.cpu_fwd(s, l)))
+    }
+
+    /// Applies a custom operation of two operands, with its gradient.
+    ///
+    /// # Errors
+    /// As [`Proxy::apply_op1`].
+    #[track_caller]
+    pub fn apply_op2<C: 'static + CustomOp2 + Send + Sync>(&self, rhs: &Proxy, op: C) -> Result<Proxy> {
+        self.apply_op2_arc(rhs, Arc::new(Box::new(op)))
+    }
+
+    /// As [`Proxy::apply_op2`], for an operation that others have too.
+    ///
+    /// # Errors
+    /// As [`Proxy::apply_op1`].
+    #[track_caller]
+    pub fn apply_op2_arc(&self, rhs: &Proxy, op: Arc<Box<dyn CustomOp2 + Send + Sync>>) -> Result<Proxy> {
+        let at = (op.name(), Location::caller());
+        whole(at.0, at.1, self, || {
+            let result = forward(at.0, [self, rhs], |[(s1, l1), (s2, l2)]| op.cpu_fwd(s1, l1, s2, l2))?;
+            recorded(at, [self, rhs], result, move |args, res, grad| {
+                op.bwd(&args[0], &args[1], res, grad).map(|(a, b)| [a, b, None])
+            })
+        })
+    }
+
+    /// Applies a custom operation of two operands without recording it.
+    ///
+    /// # Errors
+    /// As [`Proxy::apply_op1`].
+    #[track_caller]
+    pub fn apply_op2_no_bwd<C: CustomOp2>(&self, rhs: &Proxy, op: &C) -> Result<Proxy> {
+        whole(op.name(), Location::caller(), self, || {
+            forward(op.name(), [self, rhs], |[(s1, l1), (s2, l2)]| op.cpu_fwd(s1, l1, s2, l2))
+        })
+    }
+
+    /// Applies a custom operation of three operands, with its gradient.
+    ///
+    /// # Errors
+    /// As [`Proxy::apply_op1`].
+    #[track_caller]
+    pub fn apply_op3<C: 'static + CustomOp3 + Send + Sync>(&self, t2: &Proxy, t3: &Proxy, op: C) -> Result<Proxy> {
+        self.apply_op3_arc(t2, t3, Arc::new(Box::new(op)))
+    }
+
+    /// As [`Proxy::apply_op3`], for an operation that others have too.
+    ///
+    /// # Errors
+    /// As [`Proxy::apply_op1`].
+    #[track_caller]
+    pub fn apply_op3_arc(&self, t2: &Proxy, t3: &Proxy, op: Arc<Box<dyn CustomOp3 + Send + Sync>>) -> Result<Proxy> {
+        let at = (op.name(), Location::caller());
+        whole(at.0, at.1, self, || {
+            let all = [self, t2, t3];
+            let result = forward(at.0, all, |[(s1, l1), (s2, l2), (s3, l3)]| op.cpu_fwd(s1, l1, s2, l2, s3, l3))?;
+            recorded(at, all, result, move |args, res, grad| {
+                op.bwd(&args[0], &args[1], &args[2], res, grad).map(|(a, b, c)| [a, b, c])
+            })
+        })
+    }
+
+    /// Applies a custom operation of three operands without recording it.
+    ///
+    /// # Errors
+    /// As [`Proxy::apply_op1`].
+    #[track_caller]
+    pub fn apply_op3_no_bwd<C: CustomOp3>(&self, t2: &Proxy, t3: &Proxy, op: &C) -> Result<Proxy> {
+        whole(op.name(), Location::caller(), self, || {
+            let run = |[(s1, l1), (s2, l2), (s3, l3)]: &[(CpuStorage, Layout); 3]| op.cpu_fwd(s1, l1, s2, l2, s3, l3);
+            forward(op.name(), [self, t2, t3], run)
+        })
+    }
+
+    /// Changes this array by a custom operation.
+    ///
+    /// # Errors
+    /// As [`Proxy::apply_op1`] and [`Proxy::copy_`]; [`Error::ElementCount`] if the number of elements changed.
+    #[track_caller]
+    pub fn inplace_op1<C: InplaceOp1>(&self, op: &C) -> Result<()> {
+        let [(mut s, l)] = gather(op.name(), [self])?;
+        op.cpu_fwd(&mut s, &l)?;
+        self.copy_(&s.into_array(*self.shape())?)
+    }
+
+    /// Changes this array by a custom operation with another operand.
+    ///
+    /// # Errors
+    /// As [`Proxy::inplace_op1`].
+    #[track_caller]
+    pub fn inplace_op2<C: InplaceOp2>(&self, rhs: &Proxy, op: &C) -> Result<()> {
+        let [(mut s, l), (s2, l2)] = gather(op.name(), [self, rhs])?;
+        op.cpu_fwd(&mut s, &l, &s2, &l2)?;
+        self.copy_(&s.into_array(*self.shape())?)
+    }
+
+    /// Changes this array by a custom operation with two other operands.
+    ///
+    /// # Errors
+    /// As [`Proxy::inplace_op1`].
+    #[track_caller]
+    pub fn inplace_op3<C: InplaceOp3>(&self, t2: &Proxy, t3: &Proxy, op: &C) -> Result<()> {
+        let [(mut s, l), (s2, l2), (s3, l3)] = gather(op.name(), [self, t2, t3])?;
+        op.cpu_fwd(&mut s, &l, &s2, &l2, &s3, &l3)?;
+        self.copy_(&s.into_array(*self.shape())?)
+    }
+
+    /// A copy of the elements on the host, in row-major order, and their layout. [`Proxy::with_slice`] lends them
+    /// without a copy.
+    #[track_caller]
+    pub fn storage_and_layout(&self) -> (StorageRef, Layout) {
+        let storage = no_grad(|| CpuStorage::of("storage_and_layout", self));
+        let storage = storage.map_or_else(Storage::Unreadable, Storage::Cpu);
+        (StorageRef(storage), Layout::contiguous(*self.shape()))
+    }
+}

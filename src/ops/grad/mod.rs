@@ -1,0 +1,5 @@
+//! Variables, checkpoints, and operations that callers write.
+
+pub(crate) mod checkpoint;
+pub(crate) mod custom;
+pub(crate) mod var;

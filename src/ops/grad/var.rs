@@ -1,0 +1,207 @@
+//! Variables: arrays that gradients are wanted for.
+
+use std::ops::Deref;
+use std::panic::Location;
+
+use crate::array::autograd::{leaf, no_grad};
+use crate::base::{
+    dtype::{DType, WithDType},
+    error::{Error, Result},
+    literal::NdLiteral,
+    shape::Shape,
+};
+use crate::memory::{proxy::Proxy, registry::Parts, workspace::Workspace};
+use crate::ops::{
+    call::{
+        check,
+        exec::{adopt_parts, call, named, pin},
+    },
+    create::values::Place,
+};
+
+/// An array of floats that gradients are recorded for: a leaf of the graph. Dereferences to [`Proxy`].
+#[derive(Clone)]
+pub struct Var(Proxy);
+
+impl Deref for Var {
+    type Target = Proxy;
+
+    fn deref(&self) -> &Proxy {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Var {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Var({:?})", self.0)
+    }
+}
+
+impl Var {
+    /// A variable with a copy of the array's values and the array's owner; the variable itself, if the array is one. No
+    /// workspace takes it: of an array of one, its handles own the variable.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedDType`] if it holds no floats; as any operation.
+    #[track_caller]
+    pub fn from_tensor(array: &Proxy) -> Result<Self> {
+        let site = Location::caller();
+        check::float("var", array.dtype())?;
+        if array.is_variable() {
+            return Ok(Var(array.clone()));
+        }
+        // A variable outlives the cycle in which it is made.
+        let _out = Workspace::scope_out();
+        let copy = named(site, no_grad(|| array.duplicate()))?;
+        call("var", site, |local| {
+            let pins = pin(local, "var", [&copy])?;
+            let [pinned] = pins.arrays();
+            let (storage, layout, dtype) = (pinned.storage.clone(), pinned.layout, pinned.dtype);
+            let parts = Parts { dtype, layout: &layout, storage, node: leaf() };
+            Ok(Var(adopt_parts(local, "var", parts, array, site)?))
+        })
+        .inspect(|_| copy.close())
+    }
+
+    /// A variable of zeros.
+    ///
+    /// # Errors
+    /// As [`Proxy::zeros`] and [`Var::from_tensor`].
+    #[track_caller]
+    pub fn zeros<S: Into<Shape>, P: Place + ?Sized>(shape: S, dtype: DType, at: &P) -> Result<Self> {
+        Self::consume(Proxy::zeros(shape, dtype, at)?)
+    }
+
+    /// A variable of ones.
+    ///
+    /// # Errors
+    /// As [`Proxy::zeros`] and [`Var::from_tensor`].
+    #[track_caller]
+    pub fn ones<S: Into<Shape>, P: Place + ?Sized>(shape: S, dtype: DType, at: &P) -> Result<Self> {
+        Self::consume(Proxy::ones(shape, dtype, at)?)
+    }
+
+    /// A variable of a vector's elements.
+    ///
+    /// # Errors
+    /// As [`Proxy::from_slice`] and [`Var::from_tensor`].
+    #[track_caller]
+    pub fn from_vec<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(data: Vec<T>, shape: S, at: &P) -> Result<Self> {
+        Self::consume(Proxy::from_vec(data, shape, at)?)
+    }
+
+    /// A variable of normal random numbers.
+    ///
+    /// # Errors
+    /// As [`Proxy::randn`].
+    #[track_caller]
+    pub fn randn<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(mean: T, std: T, shape: S, at: &P) -> Result<Self> {
+        Self::consume(Proxy::randn(mean, std, shape, at)?)
+    }
+
+    /// A variable of a number, or of nested arrays of numbers.
+    ///
+    /// # Errors
+    /// As [`Proxy::new`] and [`Var::from_tensor`].
+    #[track_caller]
+    pub fn new<L: NdLiteral, P: Place + ?Sized>(data: L, at: &P) -> Result<Self> {
+        Self::consume(Proxy::new(data, at)?)
+    }
+
+    /// A variable of a slice's elements.
+    ///
+    /// # Errors
+    /// As [`Proxy::from_slice`] and [`Var::from_tensor`].
+    #[track_caller]
+    pub fn from_slice<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(data: &[T], shape: S, at: &P) -> Result<Self> {
+        Self::consume(Proxy::from_slice(data, shape, at)?)
+    }
+
+    /// A variable of uniform random numbers.
+    ///
+    /// # Errors
+    /// As [`Proxy::rand`].
+    #[track_caller]
+    pub fn rand<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(low: T, high: T, shape: S, at: &P) -> Result<Self> {
+        Self::consume(Proxy::rand(low, high, shape, at)?)
+    }
+
+    /// A variable of uniform random numbers of a float type.
+    ///
+    /// # Errors
+    /// As [`Proxy::rand`]; [`Error::UnsupportedDType`] for integers.
+    #[track_caller]
+    pub fn rand_f64<S: Into<Shape>, P: Place + ?Sized>(
+        low: f64,
+        high: f64,
+        shape: S,
+        dtype: DType,
+        at: &P,
+    ) -> Result<Self> {
+        Self::drawn(Proxy::zeros(shape, dtype, at)?, |zeros| zeros.rand_like(low, high))
+    }
+
+    /// A variable of normal random numbers of a float type.
+    ///
+    /// # Errors
+    /// As [`Var::rand_f64`].
+    #[track_caller]
+    pub fn randn_f64<S: Into<Shape>, P: Place + ?Sized>(
+        mean: f64,
+        std: f64,
+        shape: S,
+        dtype: DType,
+        at: &P,
+    ) -> Result<Self> {
+        Self::drawn(Proxy::zeros(shape, dtype, at)?, |zeros| zeros.randn_like(mean, std))
+    }
+
+    #[track_caller]
+    fn drawn(zeros: Proxy, draw: impl FnOnce(&Proxy) -> Result<Proxy>) -> Result<Self> {
+        let drawn = draw(&zeros);
+        zeros.close();
+        Self::consume(drawn?)
+    }
+
+    /// The array, as an operand like any other, without the wrapper.
+    pub fn into_inner(self) -> Proxy {
+        self.0
+    }
+
+    /// A variable of an array that nobody else has: the array is closed, its bytes stay with the variable.
+    #[track_caller]
+    pub(crate) fn consume(array: Proxy) -> Result<Self> {
+        let variable = Self::from_tensor(&array)?;
+        array.close();
+        Ok(variable)
+    }
+
+    /// The array, as an operand like any other.
+    pub fn as_tensor(&self) -> &Proxy {
+        &self.0
+    }
+
+    /// The variable's values outside the graph, in a handle-owned array that shares its bytes.
+    #[track_caller]
+    pub fn as_detached_tensor(&self) -> Proxy {
+        self.0.detach()
+    }
+
+    /// Replaces the values by those of an array of the same shape and dtype, in place.
+    ///
+    /// # Errors
+    /// As [`Proxy::copy_`].
+    #[track_caller]
+    pub fn set(&self, values: &Proxy) -> Result<()> {
+        let site = Location::caller();
+        named(site, no_grad(|| self.0.copy_(values)))
+    }
+}
+
+impl TryFrom<Proxy> for Var {
+    type Error = Error;
+
+    fn try_from(array: Proxy) -> Result<Self> {
+        Var::from_tensor(&array)
+    }
+}

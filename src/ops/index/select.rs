@@ -1,0 +1,212 @@
+//! Entries selected and added by arrays of indices.
+
+use std::panic::Location;
+
+use crate::array::autograd::{Saved, no_grad};
+use crate::base::{
+    dtype::DType,
+    error::{Error, Result, Site},
+    shape::{Dim, Few, MAX_RANK, Shape},
+};
+use crate::device::kernel::Kernel;
+use crate::memory::{proxy::Proxy, registry::Payload};
+use crate::ops::{
+    call::{
+        check,
+        exec::{adopt, call, composed, device, fresh, launch, once, pin, record, view},
+        inplace::into,
+    },
+    elementwise::unary::one,
+    shape::view::zeros_beside,
+};
+
+fn ids_are_list(op: &'static str, ids: &Payload) -> Result<usize> {
+    check::index(op, ids)?;
+    match ids.layout.dims() {
+        [n] => Ok(*n),
+        dims => Err(Error::Shape { op, found: dims.to_vec(), expected: "a list of indices (one axis)".into() }),
+    }
+}
+
+/// Indices of integer dtypes that kernels do not read, converted to i64, which they do. None for all others: they are
+/// right, or refused later.
+pub(crate) fn readable(ids: &Proxy) -> Result<Option<Proxy>> {
+    let dtype = ids.dtype();
+    if !dtype.is_int() || matches!(dtype, DType::U8 | DType::U32 | DType::I64) {
+        return Ok(None);
+    }
+    no_grad(|| ids.detach().to_dtype(DType::I64)).map(Some)
+}
+
+/// The axes of `part` other than `axis` are at most those of `whole`.
+fn fits_inside(op: &'static str, part: &Shape, whole: &Shape, axis: usize) -> Result<()> {
+    let inside = |(i, (&p, &w)): (usize, (&usize, &usize))| i == axis || p <= w;
+    if part.rank() == whole.rank() && part.dims().iter().zip(whole.dims()).enumerate().all(inside) {
+        return Ok(());
+    }
+    Err(Error::shapes(op, part, whole, format!("the indices must fit inside on every axis but {axis}")))
+}
+
+impl Proxy {
+    /// The entries of one axis that a list of indices names, in its order.
+    ///
+    /// Indices may be of any integer dtype, here and wherever indices are taken; u8, u32 and i64 are read as they are,
+    /// the others converted to i64 first.
+    ///
+    /// # Errors
+    /// [`Error::IndexOutOfRange`]; [`Error::Shape`] if `ids` is no list; [`Error::DimOutOfRange`];
+    /// [`Error::UnsupportedDType`], [`Error::DeviceMismatch`], [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[track_caller]
+    pub fn index_select<A: Dim>(&self, ids: &Proxy, dim: A) -> Result<Proxy> {
+        let (name, site) = ("index_select", Location::caller());
+        let converted = readable(ids)?;
+        let ids = converted.as_ref().unwrap_or(ids);
+        call(name, site, |local| {
+            let pins = pin(local, name, [self, ids])?;
+            let [x, i] = pins.arrays();
+            check::same_device(name, device(&x), device(&i))?;
+            let shape = *x.layout.shape();
+            let axis = dim.to_index(&shape, name)?;
+            let to = shape.with_dim(axis, ids_are_list(name, &i)?);
+            let out = fresh(local, name, device(&x), x.dtype, &to, false)?;
+            launch(device(&x), &Kernel::IndexSelect { src: view(&x), ids: view(&i), axis, dst: out.view() })?;
+            let node = record(&[&x], || {
+                let ids = Saved::of(&i, name, site);
+                move |grad: &Proxy, _| {
+                    let whole = zeros_beside(grad, &shape)?;
+                    index_add_into(&whole, &ids.get()?, grad, axis, name)?;
+                    Ok(one(whole))
+                }
+            });
+            adopt(local, name, out, self, node, site)
+        })
+    }
+
+    /// The rows of a table `[rows, width]` for indices of any shape: `[ids.., width]`.
+    ///
+    /// # Errors
+    /// As [`Proxy::index_select`].
+    #[track_caller]
+    pub fn embedding(&self, ids: &Proxy) -> Result<Proxy> {
+        let (_, width) = self.dims2()?;
+        let rank = ids.rank() + 1;
+        if rank > MAX_RANK {
+            return Err(Error::RankTooLarge { op: "embedding", rank });
+        }
+        let dims: Few = ids.dims().iter().copied().chain([width]).collect();
+        let rows = || self.index_select(&ids.flatten_all()?, 0)?.reshape(dims);
+        composed("embedding", Location::caller(), self, &mut once(rows))
+    }
+
+    /// `out[i][j] = self[i][ids[i][j]]` along an axis: the result has the shape of `ids`, whose other axes are at
+    /// most those of this array.
+    ///
+    /// # Errors
+    /// [`Error::IndexOutOfRange`]; [`Error::ShapeMismatch`]; as [`Proxy::index_select`].
+    #[track_caller]
+    pub fn gather<A: Dim>(&self, ids: &Proxy, dim: A) -> Result<Proxy> {
+        let (name, site) = ("gather", Location::caller());
+        let converted = readable(ids)?;
+        let ids = converted.as_ref().unwrap_or(ids);
+        call(name, site, |local| {
+            let pins = pin(local, name, [self, ids])?;
+            let [x, i] = pins.arrays();
+            check::same_device(name, device(&x), device(&i))?;
+            check::index(name, &i)?;
+            let shape = *x.layout.shape();
+            let axis = dim.to_index(&shape, name)?;
+            fits_inside(name, i.layout.shape(), &shape, axis)?;
+            let out = fresh(local, name, device(&x), x.dtype, i.layout.shape(), false)?;
+            launch(device(&x), &Kernel::Gather { src: view(&x), ids: view(&i), axis, dst: out.view() })?;
+            let node = record(&[&x], || {
+                let ids = Saved::of(&i, name, site);
+                move |grad: &Proxy, _| {
+                    let whole = zeros_beside(grad, &shape)?;
+                    scatter_add_into(&whole, &ids.get()?, grad, axis, name)?;
+                    Ok(one(whole))
+                }
+            });
+            adopt(local, name, out, self, node, site)
+        })
+    }
+
+    /// A copy with `src[i][j]` added at `[i][ids[i][j]]` along an axis; `ids` and `src` have one shape.
+    ///
+    /// # Errors
+    /// As [`Proxy::gather`]; [`Error::DTypeMismatch`] of `src`.
+    #[track_caller]
+    pub fn scatter_add<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<Proxy> {
+        let axis = dim.to_index(self.shape(), "scatter_add")?;
+        put_into_copy(self, ids, src, axis, Put::Scatter, Location::caller())
+    }
+
+    /// A copy with `src[.., i, ..]` added at `[.., ids[i], ..]` along an axis.
+    ///
+    /// # Errors
+    /// As [`Proxy::index_select`]; [`Error::ShapeMismatch`] and [`Error::DTypeMismatch`] of `src`.
+    #[track_caller]
+    pub fn index_add<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<Proxy> {
+        let axis = dim.to_index(self.shape(), "index_add")?;
+        put_into_copy(self, ids, src, axis, Put::Index, Location::caller())
+    }
+}
+
+/// Adds rows in place into an array that the caller alone has.
+fn index_add_into(whole: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, name: &'static str) -> Result<()> {
+    into(whole, [ids, src], name, Location::caller(), &|dst, [ids, src]| Kernel::IndexAdd { dst, ids, src, axis })
+}
+
+fn scatter_add_into(whole: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, name: &'static str) -> Result<()> {
+    into(whole, [ids, src], name, Location::caller(), &|dst, [ids, src]| Kernel::ScatterAdd { dst, ids, src, axis })
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Put {
+    Index,
+    Scatter,
+}
+
+fn put_into_copy(base: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, put: Put, site: Site) -> Result<Proxy> {
+    let name = if put == Put::Index { "index_add" } else { "scatter_add" };
+    let converted = readable(ids)?;
+    let ids = converted.as_ref().unwrap_or(ids);
+    call(name, site, |local| {
+        let pins = pin(local, name, [base, ids, src])?;
+        let [x, i, s] = pins.arrays();
+        check::same_device(name, device(&x), device(&i))?;
+        check::same_device(name, device(&x), device(&s))?;
+        check::same_dtype(name, &x, &s)?;
+        check::number(name, x.dtype)?;
+        check_put(name, &x, &i, &s, axis, put)?;
+        let out = fresh(local, name, device(&x), x.dtype, x.layout.shape(), false)?;
+        launch(device(&x), &Kernel::Copy { src: view(&x), dst: out.view() })?;
+        let (dst, ids, src) = (out.view(), view(&i), view(&s));
+        let kernel = match put {
+            Put::Index => Kernel::IndexAdd { dst, ids, src, axis },
+            Put::Scatter => Kernel::ScatterAdd { dst, ids, src, axis },
+        };
+        launch(device(&x), &kernel)?;
+        let node = record(&[&x, &s], || {
+            let ids = Saved::of(&i, name, site);
+            move |grad: &Proxy, needs: [bool; 3]| {
+                let of_src = || match put {
+                    Put::Index => grad.index_select(&ids.get()?, axis),
+                    Put::Scatter => grad.gather(&ids.get()?, axis),
+                };
+                let src: Option<Proxy> = if needs[1] { Some(of_src()?) } else { None };
+                Ok([Some(grad.clone()), src, None])
+            }
+        });
+        adopt(local, name, out, base, node, site)
+    })
+}
+
+fn check_put(name: &'static str, x: &Payload, i: &Payload, s: &Payload, axis: usize, put: Put) -> Result<()> {
+    if put == Put::Scatter {
+        check::index(name, i)?;
+        check::same_shape(name, i.layout.shape(), s.layout.shape(), "indices and source must have one shape")?;
+        return fits_inside(name, i.layout.shape(), x.layout.shape(), axis);
+    }
+    let wanted = x.layout.shape().with_dim(axis, ids_are_list(name, i)?);
+    check::same_shape(name, s.layout.shape(), &wanted, "the source must have one entry for each index")
+}

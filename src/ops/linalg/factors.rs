@@ -1,0 +1,335 @@
+//! Inverses, solutions and factorisations of dense matrices: `ndgc::linalg`, with the feature `linalg`.
+//!
+//! Matrices are the last two axes; axes before them count matrices. Floats; the work is done in f64 on the host, by the
+//! crate `faer`, whatever dtype and device the operand has, and the result goes back to both. So on another device each
+//! call copies there and back, and waits.
+
+use std::panic::Location;
+
+use faer::linalg::solvers::{DenseSolveCore, PartialPivLu, Solve};
+use faer::{Mat, MatRef, Side};
+
+use crate::array::autograd::no_grad;
+use crate::base::{
+    dtype::DType,
+    error::{Error, Result},
+    shape::{D, Shape},
+};
+use crate::memory::proxy::Proxy;
+use crate::ops::{
+    call::{
+        check,
+        compose::{argument, misshapen, whole},
+    },
+    elementwise::unary::one,
+};
+
+/// Matrices on the host, row-major, one after the other.
+struct Matrices {
+    op: &'static str,
+    data: Vec<f64>,
+    shape: Shape,
+    rows: usize,
+    columns: usize,
+}
+
+impl Matrices {
+    fn of(op: &'static str, x: &Proxy) -> Result<Self> {
+        check::float(op, x.dtype())?;
+        let shape = *x.shape();
+        let &[.., rows, columns] = shape.dims() else {
+            return misshapen(op, x, "a matrix, or matrices behind other axes");
+        };
+        let data = no_grad(|| x.detach().to_dtype(DType::F64)?.to_vec::<f64>())?;
+        Ok(Matrices { op, data, shape, rows, columns })
+    }
+
+    fn square(op: &'static str, x: &Proxy) -> Result<Self> {
+        let all = Self::of(op, x)?;
+        if all.rows == all.columns { Ok(all) } else { misshapen(op, x, "square matrices") }
+    }
+
+    /// Each matrix with its number. There are none if they have no elements.
+    fn each(&self) -> impl Iterator<Item = (usize, MatRef<'_, f64>)> {
+        let (rows, columns) = (self.rows, self.columns);
+        let each = self.data.chunks(usize::max(1, rows * columns));
+        each.map(move |one| MatRef::from_row_major_slice(one, rows, columns)).enumerate()
+    }
+
+    /// The axes that count matrices, followed by others.
+    fn dims(&self, rest: &[usize]) -> Vec<usize> {
+        [&self.shape.dims()[..self.shape.rank() - 2], rest].concat()
+    }
+
+    /// As an error names a matrix that does not do.
+    fn refused<R>(&self, number: usize, expected: &'static str) -> Result<R> {
+        argument(self.op, "matrix", format!("number {number} of {:?}", self.shape.dims()), expected)
+    }
+}
+
+fn append(to: &mut Vec<f64>, matrix: MatRef<'_, f64>) {
+    (0..matrix.nrows()).for_each(|i| to.extend((0..matrix.ncols()).map(|j| matrix[(i, j)])));
+}
+
+/// Numbers as an array beside `x`: of its dtype, on its device.
+fn beside(x: &Proxy, data: Vec<f64>, dims: &[usize]) -> Result<Proxy> {
+    no_grad(|| Proxy::from_vec(data, dims, x.device())?.to_dtype(x.dtype()))
+}
+
+/// The decomposition, if no pivot is 0 or not a number.
+fn invertible(all: &Matrices, number: usize, matrix: MatRef<'_, f64>) -> Result<PartialPivLu<f64>> {
+    let lu = matrix.partial_piv_lu();
+    let pivots = lu.U();
+    if (0..all.rows).any(|i| pivots[(i, i)] == 0.0 || !pivots[(i, i)].is_finite()) {
+        return all.refused(number, "an invertible matrix of finite numbers");
+    }
+    Ok(lu)
+}
+
+fn turned(x: &Proxy) -> Result<Proxy> {
+    x.transpose(D::Minus2, D::Minus1)
+}
+
+/// The inverse of each matrix `[.., n, n]`. With a gradient.
+///
+/// # Errors
+/// [`Error::Argument`] that names a matrix without an inverse; [`Error::Shape`], [`Error::UnsupportedDType`],
+/// [`Error::StaleArray`], [`Error::OutOfMemory`].
+///
+/// ```
+/// # use ndgc::{Device, Tensor, linalg};
+/// let a = Tensor::new(&[[2f64, 0.], [0., 4.]], &Device::Cpu)?;
+/// assert_eq!(linalg::inverse(&a)?.to_vec2::<f64>()?, [[0.5, 0.], [0., 0.25]]);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+#[track_caller]
+pub fn inverse(a: &Proxy) -> Result<Proxy> {
+    let (op, site) = ("inverse", Location::caller());
+    whole(op, site, a, || {
+        let all = Matrices::square(op, a)?;
+        let mut data = Vec::with_capacity(all.data.len());
+        for (number, matrix) in all.each() {
+            append(&mut data, invertible(&all, number, matrix)?.inverse().as_ref());
+        }
+        beside(a, data, all.shape.dims())?.tied([a], (op, site), true, |grad, operands, _| {
+            let inverse = turned(&inverse(&operands[0])?)?;
+            Ok(one(inverse.matmul(grad)?.matmul(&inverse)?.neg()?))
+        })
+    })
+}
+
+/// `x` with `a x = b`, for `a` of `[.., n, n]` and `b` of `[.., n, k]`, or of `[.., n]` for one vector each. With
+/// gradients. More accurate than the product with the inverse, and faster.
+///
+/// # Errors
+/// [`Error::ShapeMismatch`] if `b` does not fit; as [`inverse`].
+#[track_caller]
+pub fn solve(a: &Proxy, b: &Proxy) -> Result<Proxy> {
+    let (op, site) = ("solve", Location::caller());
+    whole(op, site, a, || {
+        let all = Matrices::square(op, a)?;
+        let (left, right) = (*a.shape(), *b.shape());
+        if right.rank() + 1 == left.rank() {
+            return solve(a, &b.unsqueeze(right.rank())?)?.squeeze(right.rank());
+        }
+        let lead = left.rank() - 1;
+        if right.rank() != left.rank() || left.dims()[..lead] != right.dims()[..lead] {
+            return Err(Error::shapes(op, &left, &right, "the second must have a row for each of the first".into()));
+        }
+        if a.dtype() != b.dtype() {
+            return Err(Error::DTypeMismatch { op, lhs: a.dtype(), rhs: b.dtype() });
+        }
+        if a.device() != b.device() {
+            return Err(Error::DeviceMismatch { op, lhs: a.device().to_string(), rhs: b.device().to_string() });
+        }
+        let rhs = Matrices::of(op, b)?;
+        let mut data = Vec::with_capacity(rhs.data.len());
+        for ((number, matrix), (_, wanted)) in all.each().zip(rhs.each()) {
+            append(&mut data, invertible(&all, number, matrix)?.solve(wanted).as_ref());
+        }
+        beside(a, data, right.dims())?.tied([a, b], (op, site), true, |grad, operands, needs| {
+            let (a, b) = (&operands[0], &operands[1]);
+            let to_b = solve(&turned(a)?, grad)?;
+            let to_a = needs[0].then(|| to_b.matmul(&turned(&solve(a, b)?)?)?.neg()).transpose()?;
+            Ok([to_a, needs[1].then_some(to_b), None])
+        })
+    })
+}
+
+/// The determinant of each matrix `[.., n, n]`, as `[..]`; 1 for matrices without elements. With a gradient where the
+/// matrix has an inverse.
+///
+/// # Errors
+/// As [`inverse`], but that a matrix without an inverse has the determinant 0.
+#[track_caller]
+pub fn det(a: &Proxy) -> Result<Proxy> {
+    let (op, site) = ("det", Location::caller());
+    whole(op, site, a, || {
+        let all = Matrices::square(op, a)?;
+        let dims = all.dims(&[]);
+        let mut data: Vec<f64> = all.each().map(|(_, matrix)| matrix.determinant()).collect();
+        if all.rows == 0 {
+            data = vec![1.0; dims.iter().product()];
+        }
+        beside(a, data, &dims)?.tied([a], (op, site), true, |grad, operands, _| {
+            let a = &operands[0];
+            let factor = det(a)?.mul(grad)?;
+            let rank = factor.rank();
+            Ok(one(turned(&inverse(a)?)?.broadcast_mul(&factor.unsqueeze(rank)?.unsqueeze(rank + 1)?)?))
+        })
+    })
+}
+
+/// The lower triangular `l` with `l l^T = a`, for each symmetric, positive definite matrix `[.., n, n]`, of which the
+/// lower triangle is read. With a gradient.
+///
+/// # Errors
+/// [`Error::Argument`] that names a matrix that is not positive definite; as [`inverse`].
+#[track_caller]
+pub fn cholesky(a: &Proxy) -> Result<Proxy> {
+    let (op, site) = ("cholesky", Location::caller());
+    whole(op, site, a, || {
+        let all = Matrices::square(op, a)?;
+        let mut data = Vec::with_capacity(all.data.len());
+        for (number, matrix) in all.each() {
+            match matrix.llt(Side::Lower) {
+                Ok(llt) if (0..all.rows).all(|i| llt.L()[(i, i)].is_finite()) => append(&mut data, llt.L()),
+                _ => return all.refused(number, "a positive definite matrix"),
+            }
+        }
+        beside(a, data, all.shape.dims())?.tied([a], (op, site), true, |grad, operands, _| {
+            // l^-T (lower half of l^T g) l^-1, made symmetric.
+            let l = cholesky(&operands[0])?;
+            let inner = turned(&l)?.matmul(&lower_of_each(grad)?)?;
+            let inner = lower_of_each(&inner)?.sub(&diagonal_of_each(&inner)?.affine(0.5, 0.0)?)?;
+            let inverse = inverse(&l)?;
+            let half = turned(&inverse)?.matmul(&inner)?.matmul(&inverse)?;
+            let full = half.add(&turned(&half)?)?.affine(0.5, 0.0)?;
+            // Only the lower triangle was read: what the upper one would get is the lower one's.
+            let upper = full.sub(&lower_of_each(&full)?)?;
+            Ok(one(lower_of_each(&full)?.add(&turned(&upper)?)?))
+        })
+    })
+}
+
+/// The lower triangles, the rest 0.
+fn lower_of_each(x: &Proxy) -> Result<Proxy> {
+    let n = x.dims()[x.rank() - 1];
+    x.broadcast_mul(&Proxy::tril2(n, x.dtype(), x.device())?)
+}
+
+/// The diagonals, the rest 0.
+fn diagonal_of_each(x: &Proxy) -> Result<Proxy> {
+    let n = x.dims()[x.rank() - 1];
+    x.broadcast_mul(&Proxy::eye(n, x.dtype(), x.device())?)
+}
+
+/// What is computed of all matrices at once, and how each result continues the axes that count matrices.
+type Parts<const N: usize> = [(Vec<f64>, Vec<usize>); N];
+
+/// Several results of one computation, each with the owner of `a`.
+#[track_caller]
+fn parts<const N: usize>(op: &'static str, a: &Proxy, parts: Parts<N>) -> Result<[Proxy; N]> {
+    let site = Location::caller();
+    let mut made = parts.map(|(data, dims)| Some(whole(op, site, a, || beside(a, data, &dims))));
+    if let Some(failed) = made.iter().position(|result| matches!(result, Some(Err(_)))) {
+        // What was made for the owner of `a` does not stay there.
+        made.iter().flatten().flatten().for_each(Proxy::close);
+        return Err(made[failed].take().and_then(Result::err).unwrap_or_else(|| Error::msg("a part failed")));
+    }
+    Ok(made.map(|result| result.and_then(Result::ok).expect("none failed")))
+}
+
+/// `(p, l, u)` with `p l u = a`: a permutation, a lower triangular matrix with ones on the diagonal, an upper triangular
+/// one; `[.., m, m]`, `[.., m, k]`, `[.., k, n]` for `a` of `[.., m, n]`, with k the smaller of both. No gradient.
+///
+/// # Errors
+/// [`Error::Shape`], [`Error::UnsupportedDType`], [`Error::StaleArray`], [`Error::OutOfMemory`].
+#[track_caller]
+pub fn lu(a: &Proxy) -> Result<(Proxy, Proxy, Proxy)> {
+    let all = Matrices::of("lu", a)?;
+    let (m, n) = (all.rows, all.columns);
+    let k = m.min(n);
+    let [mut p, mut l, mut u] = [const { Vec::new() }; 3];
+    for (_, matrix) in all.each() {
+        let lu = matrix.partial_piv_lu();
+        let mut order = Mat::<f64>::zeros(m, m);
+        lu.P().arrays().0.iter().enumerate().for_each(|(to, &from)| order[(from, to)] = 1.0);
+        append(&mut p, order.as_ref());
+        append(&mut l, lu.L());
+        append(&mut u, lu.U());
+    }
+    if n == 0 {
+        let eye: Vec<f64> = (0..m * m).map(|i| f64::from(u8::from(i % (m + 1) == 0))).collect();
+        p = eye.repeat(all.dims(&[]).iter().product());
+    }
+    let [p, l, u] = parts("lu", a, [(p, all.dims(&[m, m])), (l, all.dims(&[m, k])), (u, all.dims(&[k, n]))])?;
+    Ok((p, l, u))
+}
+
+/// `(q, r)` with `q r = a`: orthonormal columns, and an upper triangular matrix; `[.., m, k]` and `[.., k, n]` for `a` of
+/// `[.., m, n]`, with k the smaller of both. No gradient.
+///
+/// # Errors
+/// As [`lu`].
+#[track_caller]
+pub fn qr(a: &Proxy) -> Result<(Proxy, Proxy)> {
+    let all = Matrices::of("qr", a)?;
+    let k = all.rows.min(all.columns);
+    let (mut q, mut r) = (Vec::new(), Vec::new());
+    for (_, matrix) in all.each() {
+        let qr = matrix.qr();
+        append(&mut q, qr.compute_thin_Q().as_ref());
+        append(&mut r, qr.thin_R());
+    }
+    let [q, r] = parts("qr", a, [(q, all.dims(&[all.rows, k])), (r, all.dims(&[k, all.columns]))])?;
+    Ok((q, r))
+}
+
+/// `(u, s, vt)` with `u diag(s) vt = a`: orthonormal columns, singular values from the largest, orthonormal rows;
+/// `[.., m, k]`, `[.., k]`, `[.., k, n]` for `a` of `[.., m, n]`, with k the smaller of both. No gradient.
+///
+/// # Errors
+/// [`Error::Argument`] that names a matrix for which no values were found, such as one with NaN; as [`lu`].
+#[track_caller]
+pub fn svd(a: &Proxy) -> Result<(Proxy, Proxy, Proxy)> {
+    let all = Matrices::of("svd", a)?;
+    let k = all.rows.min(all.columns);
+    let [mut u, mut s, mut vt] = [const { Vec::new() }; 3];
+    for (number, matrix) in all.each() {
+        let Some(svd) = finite(matrix).then(|| matrix.thin_svd().ok()).flatten() else {
+            return all.refused(number, "a matrix of finite numbers");
+        };
+        append(&mut u, svd.U());
+        s.extend((0..k).map(|i| svd.S().column_vector()[i]));
+        append(&mut vt, svd.V().transpose());
+    }
+    let dims = [all.dims(&[all.rows, k]), all.dims(&[k]), all.dims(&[k, all.columns])];
+    let [to_u, to_s, to_vt] = dims;
+    let [u, s, vt] = parts("svd", a, [(u, to_u), (s, to_s), (vt, to_vt)])?;
+    Ok((u, s, vt))
+}
+
+/// `(w, v)` with `a v = v diag(w)`: the eigenvalues from the smallest, `[.., n]`, and orthonormal eigenvectors as columns,
+/// `[.., n, n]`, of each symmetric matrix, of which the lower triangle is read. No gradient.
+///
+/// # Errors
+/// As [`svd`]; [`Error::Shape`] for matrices that are not square.
+#[track_caller]
+pub fn eigh(a: &Proxy) -> Result<(Proxy, Proxy)> {
+    let all = Matrices::square("eigh", a)?;
+    let (mut w, mut v) = (Vec::new(), Vec::new());
+    for (number, matrix) in all.each() {
+        let Some(found) = finite(matrix).then(|| matrix.self_adjoint_eigen(Side::Lower).ok()).flatten() else {
+            return all.refused(number, "a matrix of finite numbers");
+        };
+        w.extend((0..all.rows).map(|i| found.S().column_vector()[i]));
+        append(&mut v, found.U());
+    }
+    let [w, v] = parts("eigh", a, [(w, all.dims(&[all.rows])), (v, all.dims(&[all.rows, all.rows]))])?;
+    Ok((w, v))
+}
+
+fn finite(matrix: MatRef<'_, f64>) -> bool {
+    (0..matrix.ncols()).all(|j| (0..matrix.nrows()).all(|i| matrix[(i, j)].is_finite()))
+}

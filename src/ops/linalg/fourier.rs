@@ -1,0 +1,332 @@
+//! Fourier transforms: `ndgc::fft`, with the feature `fft`.
+//!
+//! There is no complex dtype: a [`Complex`] is a pair of real arrays, so that everything else works on its parts, gradients
+//! too. Floats; the work is done in f64 on the host, by the crate `rustfft`, whatever dtype and device the operand has,
+//! and the result goes back to both. So on another device each call copies there and back, and waits.
+//!
+//! Transforms are not scaled forwards, and divided by their length backwards. Each is linear: its gradient is the
+//! transform the other way.
+
+use std::f64::consts::TAU;
+use std::panic::Location;
+
+use rustfft::{FftPlanner, num_complex::Complex64};
+
+use crate::array::autograd::no_grad;
+use crate::base::{
+    dtype::DType,
+    error::{Error, Result, Site},
+    shape::{D, Dim},
+};
+use crate::memory::proxy::Proxy;
+use crate::ops::call::{
+    check,
+    compose::{argument, misshapen, shape_of, whole},
+};
+
+/// Complex numbers: their real and their imaginary parts, two arrays of one shape and dtype.
+#[derive(Clone, Debug)]
+pub struct Complex {
+    /// The real parts.
+    pub re: Proxy,
+    /// The imaginary parts.
+    pub im: Proxy,
+}
+
+impl Complex {
+    /// Both parts together.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::UnsupportedDType`] for integers.
+    pub fn new(re: Proxy, im: Proxy) -> Result<Self> {
+        let op = "complex";
+        check::float(op, re.dtype())?;
+        check::same_shape(op, re.shape(), im.shape(), "the parts must have one shape")?;
+        if re.dtype() != im.dtype() {
+            return Err(Error::DTypeMismatch { op, lhs: re.dtype(), rhs: im.dtype() });
+        }
+        Ok(Complex { re, im })
+    }
+
+    /// Real numbers, with imaginary parts of 0.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedDType`] for integers; as [`Proxy::zeros_like`].
+    #[track_caller]
+    pub fn from_real(re: &Proxy) -> Result<Self> {
+        Self::new(re.clone(), re.detach().zeros_like()?)
+    }
+
+    /// `re - i im`. With gradients, as all of these.
+    ///
+    /// # Errors
+    /// As [`Proxy::neg`].
+    #[track_caller]
+    pub fn conj(&self) -> Result<Self> {
+        Ok(Complex { re: self.re.clone(), im: self.im.neg()? })
+    }
+
+    /// The distances from 0: real numbers.
+    ///
+    /// # Errors
+    /// As [`Proxy::add`].
+    #[track_caller]
+    pub fn abs(&self) -> Result<Proxy> {
+        whole("abs", Location::caller(), &self.re, || self.re.sqr()?.add(&self.im.sqr()?)?.sqrt())
+    }
+
+    /// `x + y`.
+    ///
+    /// # Errors
+    /// As [`Proxy::add`].
+    #[track_caller]
+    pub fn add(&self, rhs: &Complex) -> Result<Self> {
+        Ok(Complex { re: self.re.add(&rhs.re)?, im: self.im.add(&rhs.im)? })
+    }
+
+    /// `x - y`.
+    ///
+    /// # Errors
+    /// As [`Proxy::sub`].
+    #[track_caller]
+    pub fn sub(&self, rhs: &Complex) -> Result<Self> {
+        Ok(Complex { re: self.re.sub(&rhs.re)?, im: self.im.sub(&rhs.im)? })
+    }
+
+    /// `x y`.
+    ///
+    /// # Errors
+    /// As [`Proxy::mul`].
+    #[track_caller]
+    pub fn mul(&self, rhs: &Complex) -> Result<Self> {
+        let (op, site) = ("mul", Location::caller());
+        let re = whole(op, site, &self.re, || self.re.mul(&rhs.re)?.sub(&self.im.mul(&rhs.im)?))?;
+        let im = whole(op, site, &self.re, || self.re.mul(&rhs.im)?.add(&self.im.mul(&rhs.re)?))?;
+        Ok(Complex { re, im })
+    }
+}
+
+/// A linear map along one axis: the first `n` of the elements, zeros behind them if they are fewer; their transform;
+/// the first `keep` of that, zeros behind; times `scale`.
+#[derive(Clone, Copy, Debug)]
+struct Transform {
+    axis: usize,
+    n: usize,
+    keep: usize,
+    forwards: bool,
+    scale: f64,
+}
+
+impl Transform {
+    /// The map that gradients take: to an axis of `size` again.
+    fn adjoint(self, size: usize) -> Self {
+        Transform { keep: size, forwards: !self.forwards, ..self }
+    }
+
+    /// The values, outside the graph.
+    fn values(self, x: &Complex) -> Result<Complex> {
+        let Transform { axis, n, keep, forwards, scale } = self;
+        let last = x.re.rank() - 1;
+        let size = x.re.dims()[axis];
+        let read = |part: &Proxy| part.detach().transpose(axis, last)?.to_dtype(DType::F64)?.to_vec::<f64>();
+        let (re, im) = (read(&x.re)?, read(&x.im)?);
+        let lines: usize = x.re.dims().iter().enumerate().filter(|&(i, _)| i != axis).map(|(_, &dim)| dim).product();
+        let mut dims = x.re.dims().to_vec();
+        dims.swap(axis, last);
+        dims[last] = keep;
+        shape_of("fft", &dims, size_of::<f64>())?;
+        let (mut line, mut out_re, mut out_im) = (Vec::new(), Vec::new(), Vec::new());
+        let enough = line.try_reserve_exact(n).is_ok();
+        if !enough || out_re.try_reserve_exact(lines * keep).is_err() || out_im.try_reserve_exact(lines * keep).is_err()
+        {
+            return Err(Error::SizeOverflow { op: "fft", shape: dims, elem_bytes: size_of::<Complex64>() });
+        }
+        line.resize(n, Complex64::default());
+        let mut planner = FftPlanner::<f64>::new();
+        let plan = if forwards { planner.plan_fft_forward(n) } else { planner.plan_fft_inverse(n) };
+        for i in 0..lines {
+            line.fill(Complex64::default());
+            let own = i * size..i * size + size.min(n);
+            for (to, (&re, &im)) in line.iter_mut().zip(re[own.clone()].iter().zip(&im[own])) {
+                *to = Complex64::new(re, im);
+            }
+            plan.process(&mut line);
+            let filled = line.iter().copied().chain(std::iter::repeat(Complex64::default())).take(keep);
+            filled.for_each(|number| {
+                out_re.push(number.re * scale);
+                out_im.push(number.im * scale);
+            });
+        }
+        let write = |data: Vec<f64>| {
+            let part = Proxy::from_vec(data, &dims[..], x.re.device())?.to_dtype(x.re.dtype())?;
+            part.transpose(axis, last)?.contiguous()
+        };
+        Ok(Complex { re: write(out_re)?, im: write(out_im)? })
+    }
+
+    /// Both parts, in the graph.
+    fn apply(self, op: &'static str, site: Site, x: &Complex) -> Result<Complex> {
+        let size = x.re.dims()[self.axis];
+        let mut values = None;
+        let re = whole(op, site, &x.re, || {
+            let both = no_grad(|| self.values(x))?;
+            values = Some(both.im);
+            both.re.tied([&x.re, &x.im], (op, site), false, move |grad, _, needs| {
+                let back = self.adjoint(size).values(&Complex { re: grad.clone(), im: grad.zeros_like()? })?;
+                Ok([needs[0].then_some(back.re), needs[1].then_some(back.im), None])
+            })
+        })?;
+        let im = whole(op, site, &x.re, || {
+            let im = values.take().ok_or_else(|| Error::msg("the parts are computed together"))?;
+            im.tied([&x.re, &x.im], (op, site), false, move |grad, _, needs| {
+                let back = self.adjoint(size).values(&Complex { re: grad.zeros_like()?, im: grad.clone() })?;
+                Ok([needs[0].then_some(back.re), needs[1].then_some(back.im), None])
+            })
+        })?;
+        Ok(Complex { re, im })
+    }
+}
+
+/// The axis, and the length of the transform: that of the axis if none is given.
+fn line(op: &'static str, x: &Proxy, n: Option<usize>, dim: impl Dim) -> Result<(usize, usize)> {
+    check::float(op, x.dtype())?;
+    let axis = dim.to_index(x.shape(), op)?;
+    let n = n.unwrap_or(x.dims()[axis]);
+    if n == 0 {
+        return argument(op, "n", n, "a length from 1");
+    }
+    // Also of the line that is transformed, which no array holds.
+    shape_of(op, &[n], size_of::<Complex64>())?;
+    Ok((axis, n))
+}
+
+/// The Fourier transform along an axis, of length `n`: the axis is cut or gets zeros behind it; `None` is its size.
+///
+/// # Errors
+/// [`Error::DimOutOfRange`]; [`Error::Argument`] for a length of 0; [`Error::UnsupportedDType`], [`Error::SizeOverflow`],
+/// [`Error::StaleArray`], [`Error::OutOfMemory`].
+///
+/// ```
+/// # use ndgc::{Device, Tensor, fft};
+/// let x = Tensor::new(&[1f64, 0., 0., 0.], &Device::Cpu)?;
+/// let spectrum = fft::fft(&fft::Complex::from_real(&x)?, None, 0)?;
+/// assert_eq!(spectrum.re.to_vec1::<f64>()?, [1., 1., 1., 1.]);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+#[track_caller]
+pub fn fft<A: Dim>(x: &Complex, n: Option<usize>, dim: A) -> Result<Complex> {
+    let (axis, n) = line("fft", &x.re, n, dim)?;
+    Transform { axis, n, keep: n, forwards: true, scale: 1.0 }.apply("fft", Location::caller(), x)
+}
+
+/// The inverse of [`fft`].
+///
+/// # Errors
+/// As [`fft`].
+#[track_caller]
+pub fn ifft<A: Dim>(x: &Complex, n: Option<usize>, dim: A) -> Result<Complex> {
+    let (axis, n) = line("ifft", &x.re, n, dim)?;
+    Transform { axis, n, keep: n, forwards: false, scale: 1.0 / n as f64 }.apply("ifft", Location::caller(), x)
+}
+
+/// The transform of real numbers: its first `n / 2 + 1` numbers, which determine the rest.
+///
+/// # Errors
+/// As [`fft`].
+#[track_caller]
+pub fn rfft<A: Dim>(x: &Proxy, n: Option<usize>, dim: A) -> Result<Complex> {
+    let (axis, n) = line("rfft", x, n, dim)?;
+    let transform = Transform { axis, n, keep: n / 2 + 1, forwards: true, scale: 1.0 };
+    transform.apply("rfft", Location::caller(), &Complex::from_real(x)?)
+}
+
+/// The inverse of [`rfft`]: `n` real numbers; `None` is twice the size of the axis less 2.
+///
+/// # Errors
+/// As [`fft`].
+#[track_caller]
+pub fn irfft<A: Dim>(x: &Complex, n: Option<usize>, dim: A) -> Result<Proxy> {
+    let (op, site) = ("irfft", Location::caller());
+    let axis = dim.to_index(x.re.shape(), op)?;
+    let n = n.unwrap_or(2 * x.re.dims()[axis].saturating_sub(1));
+    let (axis, n) = line(op, &x.re, Some(n), axis)?;
+    whole(op, site, &x.re, || {
+        let bins = (n / 2 + 1).min(x.re.dims()[axis]);
+        // All but the first, and the middle one of an even length, stand for two.
+        let weights: Vec<f64> = (0..bins).map(|i| if i == 0 || 2 * i == n { 1.0 } else { 2.0 }).collect();
+        let mut dims = vec![1; x.re.rank()];
+        dims[axis] = bins;
+        let weights = Proxy::from_vec(weights, dims, x.re.device())?.to_dtype(x.re.dtype())?;
+        let part = |part: &Proxy| part.narrow(axis, 0, bins)?.broadcast_mul(&weights);
+        let half = Complex { re: part(&x.re)?, im: part(&x.im)? };
+        let transform = Transform { axis, n, keep: n, forwards: false, scale: 1.0 / n as f64 };
+        Ok(transform.apply(op, site, &half)?.re)
+    })
+}
+
+/// [`fft`] along the last two axes, of these lengths.
+///
+/// # Errors
+/// As [`fft`].
+#[track_caller]
+pub fn fft2(x: &Complex, sizes: Option<[usize; 2]>) -> Result<Complex> {
+    let [rows, columns] = sizes.map_or([None; 2], |sizes| sizes.map(Some));
+    fft(&fft(x, columns, D::Minus1)?, rows, D::Minus2)
+}
+
+/// [`ifft`] along the last two axes, of these lengths: the inverse of [`fft2`].
+///
+/// # Errors
+/// As [`fft`].
+#[track_caller]
+pub fn ifft2(x: &Complex, sizes: Option<[usize; 2]>) -> Result<Complex> {
+    let [rows, columns] = sizes.map_or([None; 2], |sizes| sizes.map(Some));
+    ifft(&ifft(x, columns, D::Minus1)?, rows, D::Minus2)
+}
+
+/// `0.5 - 0.5 cos(2 pi i / n)`: the window that [`stft`] uses mostly.
+///
+/// # Errors
+/// As [`Proxy::zeros`].
+#[track_caller]
+pub fn hann_window<P: crate::ops::create::values::Place + ?Sized>(n: usize, dtype: DType, at: &P) -> Result<Proxy> {
+    let op = "hann_window";
+    check::float(op, dtype)?;
+    shape_of(op, &[n], size_of::<f64>())?;
+    let data: Vec<f64> = (0..n).map(|i| 0.5 - 0.5 * (TAU * i as f64 / n as f64).cos()).collect();
+    crate::ops::call::compose::whole_at(op, Location::caller(), at, || {
+        Proxy::from_vec(data, n, at.device_of_place())?.to_dtype(dtype)
+    })
+}
+
+/// The transforms of windows of `window.dims()[0]` numbers, `hop` apart, of signals `[.., time]`: `[.., bins, windows]`.
+/// With `center` the first window is around the first number, and the ends are mirrored.
+///
+/// # Errors
+/// [`Error::Shape`] if the window is not a vector, or the signal is too short; [`Error::Argument`] for a hop of 0; as
+/// [`rfft`].
+#[track_caller]
+pub fn stft(x: &Proxy, window: &Proxy, hop: usize, center: bool) -> Result<Complex> {
+    let op = "stft";
+    let (Some(&time), &[size]) = (x.dims().last(), window.dims()) else {
+        return misshapen(op, x, "at least one axis, and a window of one");
+    };
+    if hop == 0 || size == 0 {
+        return argument(op, "hop", format!("{hop}, of a window of {size}"), "both from 1");
+    }
+    let side = if center { size / 2 } else { 0 };
+    if time < size.saturating_sub(2 * side) || time <= side {
+        return misshapen(op, x, "a signal that is as long as the window, or longer than half of it with center");
+    }
+    let last = x.rank() - 1;
+    let signal = if side == 0 {
+        x.clone()
+    } else {
+        let (front, back) = (x.narrow(last, 1, side)?, x.narrow(last, time - 1 - side, side)?);
+        Proxy::cat(&[&front.flip(&[last])?, x, &back.flip(&[last])?], last)?
+    };
+    let windows = signal.unfold(last, size, hop)?.broadcast_mul(window)?;
+    let spectra = rfft(&windows, None, D::Minus1)?;
+    let turned = |part: Proxy| part.transpose(D::Minus1, D::Minus2);
+    Ok(Complex { re: turned(spectra.re)?, im: turned(spectra.im)? })
+}

@@ -1,0 +1,216 @@
+//! The matrix product.
+
+use std::panic::Location;
+
+use crate::array::autograd::{Grads, Saved};
+use crate::base::{
+    error::{Error, Result, Site},
+    layout::Layout,
+    shape::{Few, Shape},
+};
+use crate::device::kernel::{BinaryOp, Kernel, View};
+use crate::memory::{
+    proxy::Proxy,
+    registry::{Parts, Payload},
+};
+use crate::ops::call::{
+    check,
+    exec::{adopt, adopt_parts, call, composed, device, fresh, launch, pin, record, room, view, view_as},
+};
+
+impl Proxy {
+    /// Matrix product over the last two axes: `[.., m, k] x [.., k, n] -> [.., m, n]`.
+    ///
+    /// Leading axes must be equal. The result belongs to the owner of this array. Strided operands (transposes,
+    /// narrowed ones) are used as they are. Cost: `2 m n k` operations for each batch element. Sums of f16 and bf16 are
+    /// kept in f32; integers wrap; truth values are refused.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] if inner or leading axes differ; [`Error::Shape`] for fewer than two axes;
+    /// [`Error::DTypeMismatch`], [`Error::UnsupportedDType`], [`Error::DeviceMismatch`], [`Error::StaleArray`],
+    /// [`Error::OutOfMemory`].
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let w = Tensor::new(&[[1f32, 2.], [3., 4.]], &Device::Cpu)?;
+    /// assert_eq!(w.matmul(&w)?.to_vec2::<f32>()?, [[7., 10.], [15., 22.]]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn matmul(&self, rhs: &Proxy) -> Result<Proxy> {
+        matmul(self, rhs, "matmul", false, Location::caller())
+    }
+
+    /// As [`Proxy::matmul`], with broadcasting of the leading axes.
+    ///
+    /// # Errors
+    /// As [`Proxy::matmul`].
+    #[track_caller]
+    pub fn broadcast_matmul(&self, rhs: &Proxy) -> Result<Proxy> {
+        matmul(self, rhs, "broadcast_matmul", true, Location::caller())
+    }
+}
+
+fn matmul(lhs: &Proxy, rhs: &Proxy, name: &'static str, broadcast: bool, site: Site) -> Result<Proxy> {
+    call(name, site, |local| {
+        let pins = pin(local, name, [lhs, rhs])?;
+        let [a, b] = pins.arrays();
+        let (of_a, of_b) = (a.storage.buffer(), b.storage.buffer());
+        check::same_device(name, of_a.device(), of_b.device())?;
+        check::same_dtype(name, &a, &b)?;
+        let dtype = check::number(name, a.dtype)?;
+        let wide;
+        let (shape, left, right) = match (a.layout.dims(), b.layout.dims()) {
+            (&[m, k], &[inner, n]) if k == inner => (Shape::from((m, n)), &a.layout, &b.layout),
+            _ => {
+                wide = align(name, &a, &b, broadcast)?;
+                (wide.0, &wide.1, &wide.2)
+            }
+        };
+        let (storage, layout) = (room(local, name, of_a.device(), dtype, &shape, false)?, Layout::contiguous(shape));
+        let (lhs_view, rhs_view) = (View::new(of_a.span(), dtype, left), View::new(of_b.span(), dtype, right));
+        let dst = View::new(storage.buffer().span(), dtype, &layout);
+        launch(of_a.device(), &Kernel::Matmul { lhs: lhs_view, rhs: rhs_view, dst })?;
+        let node = record(&[&a, &b], || gradient(&a, &b, name, site));
+        adopt_parts(local, name, Parts { dtype, layout: &layout, storage, node }, lhs, site)
+    })
+}
+
+/// The result's shape, and the operands' layouts with its leading axes.
+fn align(name: &'static str, a: &Payload, b: &Payload, broadcast: bool) -> Result<(Shape, Layout, Layout)> {
+    let (left, right) = (*a.layout.shape(), *b.layout.shape());
+    for shape in [left, right] {
+        if shape.rank() < 2 {
+            let expected = "at least two axes; use unsqueeze for a vector".into();
+            return Err(Error::Shape { op: name, found: shape.dims().to_vec(), expected });
+        }
+    }
+    let (lead_a, lead_b) = (left.rank() - 2, right.rank() - 2);
+    let (m, k) = (left.dims()[lead_a], left.dims()[lead_a + 1]);
+    let (inner, n) = (right.dims()[lead_b], right.dims()[lead_b + 1]);
+    if k != inner {
+        let why = format!("inner axes differ ({k} != {inner}); transpose the right side or pass one with {k} rows");
+        return Err(Error::shapes(name, &left, &right, why));
+    }
+    if left.dims()[..lead_a] == right.dims()[..lead_b] {
+        return Ok((left.with_dim(lead_a + 1, n), a.layout, b.layout));
+    }
+    if !broadcast {
+        let why = "leading axes differ; use broadcast_matmul to repeat axes of size 1".into();
+        return Err(Error::shapes(name, &left, &right, why));
+    }
+    let lead = Shape::from(&left.dims()[..lead_a]).broadcast(&Shape::from(&right.dims()[..lead_b]), name)?;
+    let with =
+        |rows: usize, columns: usize| Shape::from(lead.dims().iter().copied().chain([rows, columns]).collect::<Few>());
+    let shape = with(m, n);
+    shape.check(name, a.dtype.size_in_bytes())?;
+    Ok((shape, a.layout.broadcast_to(&with(m, k), name)?, b.layout.broadcast_to(&with(k, n), name)?))
+}
+
+fn gradient(
+    a: &Payload,
+    b: &Payload,
+    name: &'static str,
+    site: Site,
+) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static + use<> {
+    let shapes = [*a.layout.shape(), *b.layout.shape()];
+    // The gradient of each side needs the other.
+    let left = b.node.is_some().then(|| Saved::of(a, name, site));
+    let right = a.node.is_some().then(|| Saved::of(b, name, site));
+    move |grad, needs| {
+        let mut grads = [None, None, None];
+        if let (true, Some(right)) = (needs[0], &right) {
+            grads[0] = Some(grad.broadcast_matmul(&right.get()?.t()?)?.sum_to(&shapes[0])?);
+        }
+        if let (true, Some(left)) = (needs[1], &left) {
+            grads[1] = Some(left.get()?.t()?.broadcast_matmul(grad)?.sum_to(&shapes[1])?);
+        }
+        Ok(grads)
+    }
+}
+
+impl Proxy {
+    /// A dense layer in one call: `[.., in] x [out, in]ᵀ + [out] -> [.., out]`, with the bias added in place.
+    ///
+    /// The result belongs to the owner of this array, and no other array is made: nothing is left with the owner of
+    /// the weights. Any dtype but truth values.
+    ///
+    /// # Errors
+    /// As [`Proxy::matmul`]; [`Error::Shape`] for weights without two axes.
+    #[track_caller]
+    pub fn linear(&self, weight: &Proxy, bias: Option<&Proxy>) -> Result<Proxy> {
+        let (name, site) = ("linear", Location::caller());
+        let lead = *self.shape();
+        if lead.rank() > 2 {
+            let last = lead.rank() - 1;
+            return composed(name, site, self, &mut || {
+                let out = self
+                    .reshape((lead.dims()[..last].iter().product::<usize>(), lead.dims()[last]))?
+                    .linear(weight, bias)?;
+                out.reshape(lead.with_dim(last, weight.dim(0)?))
+            });
+        }
+        call(name, site, |local| {
+            let pins = pin(local, name, [self, weight])?;
+            let [x, w] = pins.arrays();
+            check::same_device(name, device(&x), device(&w))?;
+            check::same_dtype(name, &x, &w)?;
+            check::number(name, x.dtype)?;
+            let [m, k, n] = sizes(name, &x, &w)?;
+            let out = fresh(local, name, device(&x), x.dtype, &Shape::from((m, n)), false)?;
+            let turned = w.layout.transpose(0, 1);
+            let kernel = Kernel::Matmul { lhs: view(&x), rhs: view_as(&w, &turned), dst: out.view() };
+            launch(device(&x), &kernel)?;
+            debug_assert_eq!(x.layout.dims(), [m, k]);
+            let Some(bias) = bias else {
+                let node = record(&[&x, &w], || linear_gradient(&x, &w, name, site));
+                return adopt(local, name, out, self, node, site);
+            };
+            let pins = pin(local, name, [bias])?;
+            let [b] = pins.arrays();
+            check::same_device(name, device(&x), device(&b))?;
+            check::same_dtype(name, &x, &b)?;
+            check::same_shape(name, b.layout.shape(), &Shape::from(n), "the bias has one number for each output")?;
+            let wide = b.layout.broadcast_to(&Shape::from((m, n)), name)?;
+            launch(device(&x), &Kernel::BinaryAssign { op: BinaryOp::Add, dst: out.view(), rhs: view_as(&b, &wide) })?;
+            let node = record(&[&x, &w, &b], || linear_gradient(&x, &w, name, site));
+            adopt(local, name, out, self, node, site)
+        })
+    }
+}
+
+/// Rows, inputs and outputs of a dense layer.
+fn sizes(name: &'static str, x: &Payload, w: &Payload) -> Result<[usize; 3]> {
+    match (x.layout.dims(), w.layout.dims()) {
+        (&[m, k], &[n, inner]) if k == inner => Ok([m, k, n]),
+        (&[_, k], &[_, inner]) => {
+            let why = format!("the input has {k} columns and the weights {inner}");
+            Err(Error::shapes(name, x.layout.shape(), w.layout.shape(), why))
+        }
+        (&[_, _], found) => Err(Error::Shape { op: name, found: found.to_vec(), expected: "weights [out, in]".into() }),
+        (found, _) => Err(Error::Shape { op: name, found: found.to_vec(), expected: "at least two axes".into() }),
+    }
+}
+
+fn linear_gradient(
+    x: &Payload,
+    w: &Payload,
+    name: &'static str,
+    site: Site,
+) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static {
+    let input = w.node.is_some().then(|| Saved::of(x, name, site));
+    let weight = x.node.is_some().then(|| Saved::of(w, name, site));
+    move |grad, needs| {
+        let mut grads = [None, None, None];
+        if let (true, Some(weight)) = (needs[0], &weight) {
+            grads[0] = Some(grad.matmul(&weight.get()?)?);
+        }
+        if let (true, Some(input)) = (needs[1], &input) {
+            grads[1] = Some(grad.t()?.matmul(&input.get()?)?);
+        }
+        if needs[2] {
+            grads[2] = Some(grad.sum(0)?);
+        }
+        Ok(grads)
+    }
+}

@@ -1,0 +1,9 @@
+//! Products, sums over letters, factorisations, Fourier transforms.
+
+pub(crate) mod einsum;
+#[cfg(feature = "linalg")]
+pub mod factors;
+#[cfg(feature = "fft")]
+pub mod fourier;
+pub(crate) mod matmul;
+pub(crate) mod products;

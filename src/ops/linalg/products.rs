@@ -1,0 +1,138 @@
+//! Products of vectors and matrices beyond `matmul`.
+
+use std::panic::Location;
+
+use crate::base::{
+    error::{Error, Result},
+    shape::{D, Dim, Few, MAX_RANK},
+};
+use crate::memory::proxy::Proxy;
+use crate::ops::call::compose::{misshapen, shape_of, whole};
+
+impl Proxy {
+    /// The sum of the products of two vectors' elements: a scalar. Any dtype, with gradients.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] if they are not vectors of one size; as [`Proxy::mul`].
+    #[track_caller]
+    pub fn dot(&self, rhs: &Proxy) -> Result<Proxy> {
+        let op = "dot";
+        whole(op, Location::caller(), self, || {
+            let (a, b) = (*self.shape(), *rhs.shape());
+            if a.rank() != 1 || b.rank() != 1 {
+                return Err(Error::shapes(op, &a, &b, "both must be vectors".into()));
+            }
+            self.mul(rhs)?.sum_all()
+        })
+    }
+
+    /// A matrix times a vector: `[m, n] x [n] -> [m]`. f32 and f64, with gradients.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`]; as [`Proxy::matmul`].
+    #[track_caller]
+    pub fn mv(&self, rhs: &Proxy) -> Result<Proxy> {
+        let op = "mv";
+        whole(op, Location::caller(), self, || {
+            let (a, b) = (*self.shape(), *rhs.shape());
+            if a.rank() != 2 || b.rank() != 1 {
+                return Err(Error::shapes(op, &a, &b, "needs a matrix and a vector".into()));
+            }
+            self.matmul(&rhs.unsqueeze(1)?)?.squeeze(1)
+        })
+    }
+
+    /// Every product of an element of one vector with one of another: `[m] x [n] -> [m, n]`. Any dtype, with gradients.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] if one is no vector; as [`Proxy::mul`].
+    #[track_caller]
+    pub fn outer(&self, rhs: &Proxy) -> Result<Proxy> {
+        let op = "outer";
+        whole(op, Location::caller(), self, || {
+            let (a, b) = (*self.shape(), *rhs.shape());
+            if a.rank() != 1 || b.rank() != 1 {
+                return Err(Error::shapes(op, &a, &b, "both must be vectors".into()));
+            }
+            self.unsqueeze(1)?.broadcast_mul(&rhs.unsqueeze(0)?)
+        })
+    }
+
+    /// A matrix product and a bias, which is broadcast to it: `self x rhs + bias`. f32 and f64, with gradients.
+    ///
+    /// # Errors
+    /// As [`Proxy::matmul`] and [`Proxy::broadcast_add`].
+    #[track_caller]
+    pub fn addmm(&self, bias: &Proxy, rhs: &Proxy) -> Result<Proxy> {
+        let op = "addmm";
+        whole(op, Location::caller(), self, || {
+            let product = self.matmul(rhs)?;
+            let sum = product.broadcast_add(bias)?;
+            crate::ops::call::check::same_shape(op, product.shape(), sum.shape(), "the bias must fit the product")?;
+            Ok(sum)
+        })
+    }
+
+    /// The Kronecker product: every product of two elements, in blocks of the shape of `rhs`. Missing leading axes count
+    /// as 1. Any dtype, up to three axes, with gradients.
+    ///
+    /// # Errors
+    /// [`Error::RankTooLarge`] for more axes; [`Error::SizeOverflow`]; as [`Proxy::mul`].
+    #[track_caller]
+    pub fn kron(&self, rhs: &Proxy) -> Result<Proxy> {
+        let op = "kron";
+        whole(op, Location::caller(), self, || {
+            let (a, b) = (self.dims(), rhs.dims());
+            let rank = a.len().max(b.len());
+            if 2 * rank > MAX_RANK {
+                return Err(Error::RankTooLarge { op, rank: 2 * rank });
+            }
+            let filled = |dims: &[usize]| (dims.len()..rank).map(|_| 1).chain(dims.iter().copied()).collect::<Few>();
+            let (a, b) = (filled(a), filled(b));
+            let elem_bytes = self.dtype().size_in_bytes();
+            let pairs: Few = a.iter().zip(b.iter()).flat_map(|(&m, &n)| [m, n]).collect();
+            shape_of(op, &pairs, elem_bytes)?;
+            let outer: Few = a.iter().flat_map(|&m| [m, 1]).collect();
+            let inner: Few = b.iter().flat_map(|&n| [1, n]).collect();
+            let to: Few = a.iter().zip(b.iter()).map(|(&m, &n)| m * n).collect();
+            self.reshape(outer)?.broadcast_mul(&rhs.reshape(inner)?)?.reshape(to)
+        })
+    }
+
+    /// The cross product of vectors of three numbers along an axis; equal shapes. Any dtype, with gradients.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the axis is not of size 3; [`Error::DimOutOfRange`]; as [`Proxy::mul`].
+    #[track_caller]
+    pub fn cross<A: Dim>(&self, rhs: &Proxy, dim: A) -> Result<Proxy> {
+        let op = "cross";
+        whole(op, Location::caller(), self, || {
+            let shape = *self.shape();
+            let axis = dim.to_index(&shape, op)?;
+            if shape.dims()[axis] != 3 {
+                return misshapen(op, self, "3 elements along the axis");
+            }
+            crate::ops::call::check::same_shape(op, &shape, rhs.shape(), "both must have one shape")?;
+            let left = self.roll(-1, axis)?.mul(&rhs.roll(-2, axis)?)?;
+            left.sub(&self.roll(-2, axis)?.mul(&rhs.roll(-1, axis)?)?)
+        })
+    }
+
+    /// The distance by norm `p` of every point of one set from every point of another:
+    /// `[.., m, d] x [.., n, d] -> [.., m, n]`, leading axes broadcast. Floats, with gradients, which for `p` 2 are 0
+    /// between equal points. Holds all `m n d` differences for a moment.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`]; as [`Proxy::norm_dim`].
+    #[track_caller]
+    pub fn cdist(&self, rhs: &Proxy, p: f64) -> Result<Proxy> {
+        let op = "cdist";
+        whole(op, Location::caller(), self, || {
+            let (a, b) = (*self.shape(), *rhs.shape());
+            if a.rank() < 2 || b.rank() < 2 || a.dim(D::Minus1)? != b.dim(D::Minus1)? {
+                return Err(Error::shapes(op, &a, &b, "needs two sets of points with as many coordinates".into()));
+            }
+            self.unsqueeze(a.rank() - 1)?.broadcast_sub(&rhs.unsqueeze(b.rank() - 2)?)?.norm_dim(p, D::Minus1)
+        })
+    }
+}

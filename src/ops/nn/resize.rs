@@ -1,0 +1,171 @@
+//! Images of other sizes.
+
+use std::panic::Location;
+
+use crate::base::{
+    error::{Error, Result, Site},
+    layout::Layout,
+    shape::Shape,
+};
+use crate::device::{
+    kernel::Kernel,
+    window::{ResizeOp, Spacing, Windowed},
+};
+use crate::memory::proxy::Proxy;
+use crate::ops::{
+    call::{
+        check,
+        compose::argument,
+        exec::{adopt, call, device, fresh, launch, pin, record, view_as},
+    },
+    elementwise::unary::one,
+};
+
+#[derive(Clone, Copy)]
+struct Ask {
+    op: ResizeOp,
+    name: &'static str,
+    site: Site,
+}
+
+/// With height and width.
+fn image_of(mut layout: Layout) -> Layout {
+    while layout.shape().rank() < 4 {
+        layout = layout.unsqueeze(2);
+    }
+    layout
+}
+
+/// The last axes as `out`, each with its scale.
+fn resize(x: &Proxy, out: &[usize], ask: Ask, spacing: impl FnOnce(&[usize]) -> Result<Spacing>) -> Result<Proxy> {
+    let Ask { op, name, site } = ask;
+    call(name, site, |local| {
+        let pins = pin(local, name, [x])?;
+        let [a] = pins.arrays();
+        if op == ResizeOp::Linear {
+            check::float(name, a.dtype)?;
+        }
+        let from = *a.layout.shape();
+        let is_image = from.rank() == out.len() + 2;
+        if !is_image || from.dims()[2..].iter().zip(out).any(|(&len, &out)| len == 0 && out > 0) {
+            let form = ["", "[batch, channels, length]", "[batch, channels, height, width]"][out.len()];
+            let expected = format!("{form} with at least one element along each resized axis");
+            return Err(Error::Shape { op: name, found: from.dims().to_vec(), expected });
+        }
+        let shape = out.iter().enumerate().fold(from, |shape, (i, &size)| shape.with_dim(i + 2, size));
+        let spacing = spacing(&from.dims()[2..])?;
+        let dst = fresh(local, name, device(&a), a.dtype, &shape, false)?;
+        if shape.elem_count() > 0 {
+            let [from, to] = [a.layout, dst.layout].map(image_of);
+            let kernel = Windowed::Resize { op, image: view_as(&a, &from), dst: dst.view_as(&to), spacing };
+            launch(device(&a), &Kernel::Windowed(kernel))?;
+        }
+        let node = record(&[&a], || move |grad: &Proxy, _: [bool; 3]| Ok(one(gradient(ask, grad, &from, spacing)?)));
+        adopt(local, name, dst, x, node, site)
+    })
+}
+
+fn gradient(ask: Ask, grad: &Proxy, image: &Shape, spacing: Spacing) -> Result<Proxy> {
+    let grad = grad.contiguous()?;
+    call(ask.name, ask.site, |local| {
+        let pins = pin(local, ask.name, [&grad])?;
+        let [g] = pins.arrays();
+        let is_empty = g.layout.shape().elem_count() == 0;
+        let out = fresh(local, ask.name, device(&g), g.dtype, image, is_empty)?;
+        if !is_empty {
+            let [from, to] = [g.layout, out.layout].map(image_of);
+            let kernel =
+                Windowed::ResizeGrad { op: ask.op, grad: view_as(&g, &from), image: out.view_as(&to), spacing };
+            launch(device(&g), &Kernel::Windowed(kernel))?;
+        }
+        adopt(local, ask.name, out, &grad, None, ask.site)
+    })
+}
+
+/// No spacing: the nearest element is found in whole numbers.
+fn whole(_: &[usize]) -> Result<Spacing> {
+    Ok(Spacing { scale: [1.0; 2], shift: 0.0 })
+}
+
+macro_rules! nearest {
+    ($($(#[$doc:meta])* $name:ident, $($size:ident)+;)*) => {
+        impl Proxy {
+            $(
+                $(#[$doc])*
+                ///
+                /// Place `i` of `n` shows element `floor(i * len / n)`. Of any dtype, with a gradient; the result belongs
+                /// to the owner of this array.
+                ///
+                /// # Errors
+                /// [`Error::Shape`] for another number of axes, or an axis without elements; [`Error::SizeOverflow`],
+                /// [`Error::StaleArray`], [`Error::OutOfMemory`].
+                #[track_caller]
+                pub fn $name(&self, $($size: usize),+) -> Result<Proxy> {
+                    let ask = Ask { op: ResizeOp::Nearest, name: stringify!($name), site: Location::caller() };
+                    resize(self, &[$($size),+], ask, whole)
+                }
+            )*
+        }
+    };
+}
+
+nearest! {
+    /// `[batch, channels, length]` with another length, by the nearest element.
+    interpolate1d, target_size;
+    /// `[batch, channels, length]` with another length, as [`Proxy::interpolate1d`].
+    upsample_nearest1d, target_size;
+    /// `[batch, channels, height, width]` with another height and width, by the nearest element.
+    interpolate2d, target_h target_w;
+    /// `[batch, channels, height, width]` with another height and width, as [`Proxy::interpolate2d`].
+    upsample_nearest2d, target_h target_w;
+}
+
+impl Proxy {
+    /// `[batch, channels, height, width]` with another height and width, each element between the four nearest ones.
+    ///
+    /// Elements are the middles of equal squares; with `align_corners` those at the corners stay where they are.
+    /// Floats, with a gradient; the result belongs to the owner of this array.
+    ///
+    /// # Errors
+    /// As [`Proxy::interpolate2d`]; [`Error::UnsupportedDType`] for integers.
+    #[track_caller]
+    pub fn upsample_bilinear2d(&self, target_h: usize, target_w: usize, align_corners: bool) -> Result<Proxy> {
+        let ask = Ask { op: ResizeOp::Linear, name: "upsample_bilinear2d", site: Location::caller() };
+        let out = [target_h, target_w];
+        resize(self, &out, ask, |dims| Ok(linear(dims, out, None, align_corners)))
+    }
+
+    /// As [`Proxy::upsample_bilinear2d`], to `floor(height * scale_h)` and `floor(width * scale_w)`; the places lie
+    /// `1 / scale` apart.
+    ///
+    /// # Errors
+    /// As there; [`Error::Argument`] for a scale that is not positive and finite, or gives no size.
+    #[track_caller]
+    pub fn upsample_bilinear2d_with_scale(&self, scale_h: f64, scale_w: f64, align_corners: bool) -> Result<Proxy> {
+        let ask = Ask { op: ResizeOp::Linear, name: "upsample_bilinear2d_with_scale", site: Location::caller() };
+        let shape = *self.shape();
+        let &[_, _, height, width] = shape.dims() else {
+            let expected = "[batch, channels, height, width]".into();
+            return Err(Error::Shape { op: ask.name, found: shape.dims().to_vec(), expected });
+        };
+        let scaled = |what: &'static str, len: usize, scale: f64| {
+            let size = (len as f64 * scale).floor();
+            match scale > 0.0 && size < isize::MAX as f64 && scale.is_finite() {
+                true => Ok(size as usize),
+                false => argument(ask.name, what, scale, "a positive number that gives a size"),
+            }
+        };
+        let out = [scaled("scale_h", height, scale_h)?, scaled("scale_w", width, scale_w)?];
+        resize(self, &out, ask, |dims| Ok(linear(dims, out, Some([scale_h, scale_w]), align_corners)))
+    }
+}
+
+fn linear(dims: &[usize], out: [usize; 2], scales: Option<[f64; 2]>, align_corners: bool) -> Spacing {
+    let scale = std::array::from_fn(|i| match (align_corners, scales) {
+        (true, _) if out[i] > 1 => dims[i].saturating_sub(1) as f64 / (out[i] - 1) as f64,
+        (true, _) => 0.0,
+        (false, Some(scales)) => 1.0 / scales[i],
+        (false, None) => dims[i] as f64 / out[i].max(1) as f64,
+    });
+    Spacing { scale, shift: if align_corners { 0.0 } else { 0.5 } }
+}

@@ -1,0 +1,329 @@
+//! Order: sorting, the largest, quantiles, what is unique, what is not 0, how often.
+//!
+//! Which element goes where is found on the host; the elements are then picked on their device, so that the gradient is
+//! that of `gather`. NaN counts as the largest; equal elements keep their order.
+
+use std::panic::Location;
+
+use crate::base::{
+    dtype::{DType, WithDType, with_type},
+    error::{Error, Result, Site},
+    shape::{D, Dim, Shape},
+};
+use crate::memory::proxy::Proxy;
+use crate::ops::call::{
+    check,
+    compose::{argument, misshapen, number, whole},
+};
+
+/// Of the same order as an element's: the key of all NaNs is the largest, and both zeros have one.
+fn key<T: WithDType>(x: T) -> u64 {
+    const SIGN: u64 = 1 << 63;
+    if T::DTYPE.is_float() {
+        let x = x.to_f64();
+        let bits = if x == 0.0 { 0 } else { x.to_bits() };
+        return match x.is_nan() {
+            true => NAN,
+            false if bits & SIGN == 0 => bits | SIGN,
+            false => !bits,
+        };
+    }
+    let bits = x.to_i128() as u64;
+    if T::DTYPE.is_signed() { bits ^ SIGN } else { bits }
+}
+
+/// The key of what is no number, which no number has; an integer may.
+const NAN: u64 = u64::MAX;
+
+/// The places of keys in order; equal ones stay in theirs. One sort for all dtypes.
+fn ranked(keys: &[u64], descending: bool) -> Vec<usize> {
+    let flip = if descending { u64::MAX } else { 0 };
+    let mut places: Vec<usize> = (0..keys.len()).collect();
+    places.sort_by_key(|&place| keys[place] ^ flip);
+    places
+}
+
+/// The keys of all elements of an array, in row-major order.
+fn keys_of(x: &Proxy) -> Result<Vec<u64>> {
+    with_type!(x.dtype(), T => Ok(x.to_vec::<T>()?.into_iter().map(key).collect()))
+}
+
+/// The elements along an axis, sorted: for each place of the other axes the indices in order, and whether one is NaN.
+struct Lanes {
+    axis: usize,
+    last: usize,
+    /// The shape with the axis and the last one exchanged.
+    shape: Shape,
+    ids: Vec<u32>,
+    nan: Vec<bool>,
+}
+
+impl Lanes {
+    fn sorted(x: &Proxy, dim: impl Dim, descending: bool, op: &'static str) -> Result<Self> {
+        let shape = *x.shape();
+        let axis = dim.to_index(&shape, op)?;
+        let last = shape.rank() - 1;
+        let turned = x.transpose(axis, last)?;
+        let size = shape.dims()[axis];
+        if u32::try_from(size).is_err() {
+            return misshapen(op, x, "at most 2^32 - 1 elements along the axis");
+        }
+        let (mut ids, mut nan) = (Vec::with_capacity(shape.elem_count()), Vec::new());
+        let is_float = x.dtype().is_float();
+        for lane in keys_of(&turned)?.chunks(size.max(1)) {
+            ids.extend(ranked(lane, descending).into_iter().map(|place| place as u32));
+            nan.push(is_float && lane.contains(&NAN));
+        }
+        Ok(Lanes { axis, last, shape: *turned.shape(), ids, nan })
+    }
+
+    fn size(&self) -> usize {
+        self.shape.dims()[self.last]
+    }
+
+    /// `count` indices of each lane, as an array in the place of the axis.
+    fn pick(&self, x: &Proxy, count: usize, at: impl Fn(usize, bool) -> usize) -> Result<Proxy> {
+        let lanes = self.ids.chunks(self.size().max(1)).zip(&self.nan);
+        let ids = lanes.flat_map(|(lane, &nan)| (0..count).map(move |i| (lane, nan, i)));
+        let ids: Vec<u32> = ids.map(|(lane, nan, i)| lane[at(i, nan)]).collect();
+        let shape = self.shape.with_dim(self.last, count);
+        Proxy::from_vec(ids, shape, x.device())?.transpose(self.axis, self.last)?.contiguous()
+    }
+}
+
+/// The first `count` indices along an axis in order, and the elements there.
+fn first(
+    x: &Proxy,
+    dim: impl Dim,
+    count: Option<usize>,
+    descending: bool,
+    op: &'static str,
+    site: Site,
+) -> Result<(Proxy, Proxy)> {
+    let mut axis = 0;
+    let ids = whole(op, site, x, || {
+        let lanes = Lanes::sorted(x, dim, descending, op)?;
+        axis = lanes.axis;
+        let count = count.unwrap_or(lanes.size());
+        if count > lanes.size() {
+            return argument(op, "count", count, "at most the size of the axis");
+        }
+        lanes.pick(x, count, |i, _| i)
+    })?;
+    Ok((whole(op, site, x, || x.gather(&ids, axis))?, ids))
+}
+
+impl Proxy {
+    /// The elements along an axis in ascending (or descending) order, and the indices (u32) they come from. Any dtype;
+    /// the values have a gradient.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`]; [`Error::StaleArray`], [`Error::OutOfMemory`]; the first failure of the device's work.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let (values, ids) = Tensor::new(&[3f32, 1., 2.], &Device::Cpu)?.sort(0, false)?;
+    /// assert_eq!(values.to_vec1::<f32>()?, [1., 2., 3.]);
+    /// assert_eq!(ids.to_vec1::<u32>()?, [1, 2, 0]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn sort<A: Dim>(&self, dim: A, descending: bool) -> Result<(Proxy, Proxy)> {
+        first(self, dim, None, descending, "sort", Location::caller())
+    }
+
+    /// The indices (u32) that put the elements along an axis in order. No gradient.
+    ///
+    /// # Errors
+    /// As [`Proxy::sort`].
+    #[track_caller]
+    pub fn argsort<A: Dim>(&self, dim: A, descending: bool) -> Result<Proxy> {
+        argsort(self, dim, descending, "argsort", Location::caller())
+    }
+
+    /// As [`Proxy::sort`], along the last axis.
+    ///
+    /// # Errors
+    /// As [`Proxy::sort`].
+    #[track_caller]
+    pub fn sort_last_dim(&self, ascending: bool) -> Result<(Proxy, Proxy)> {
+        first(self, D::Minus1, None, !ascending, "sort_last_dim", Location::caller())
+    }
+
+    /// As [`Proxy::argsort`], along the last axis.
+    ///
+    /// # Errors
+    /// As [`Proxy::sort`].
+    #[track_caller]
+    pub fn arg_sort_last_dim(&self, ascending: bool) -> Result<Proxy> {
+        argsort(self, D::Minus1, !ascending, "arg_sort_last_dim", Location::caller())
+    }
+
+    /// The `count` largest elements along an axis, in descending order, and the indices (u32) they come from. Any
+    /// dtype; the values have a gradient.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the axis has fewer; as [`Proxy::sort`].
+    #[track_caller]
+    pub fn topk<A: Dim>(&self, count: usize, dim: A) -> Result<(Proxy, Proxy)> {
+        first(self, dim, Some(count), true, "topk", Location::caller())
+    }
+
+    /// The middle element along an axis, which is removed; the lower one of two. NaN if any is. Any dtype, with a
+    /// gradient.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for an empty axis; as [`Proxy::sort`].
+    #[track_caller]
+    pub fn median<A: Dim>(&self, dim: A) -> Result<Proxy> {
+        let op = "median";
+        whole(op, Location::caller(), self, || {
+            let lanes = Lanes::sorted(self, dim, false, op)?;
+            let Some(last) = lanes.size().checked_sub(1) else {
+                return misshapen(op, self, "at least one element along the axis");
+            };
+            let ids = lanes.pick(self, 1, |_, nan| if nan { last } else { last / 2 })?;
+            self.gather(&ids, lanes.axis)?.squeeze(lanes.axis)
+        })
+    }
+
+    /// The value below which the share `q` of the elements along an axis lies, interpolated between neighbours; the axis
+    /// is removed. NaN if any element is. Floats, with a gradient.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if `q` is not in `[0, 1]`; [`Error::UnsupportedDType`] for integers; as [`Proxy::median`].
+    #[track_caller]
+    pub fn quantile<A: Dim>(&self, q: f64, dim: A) -> Result<Proxy> {
+        let op = "quantile";
+        whole(op, Location::caller(), self, || {
+            check::float(op, self.dtype())?;
+            if !(0.0..=1.0).contains(&q) {
+                return argument(op, "q", q, "between 0 and 1");
+            }
+            let lanes = Lanes::sorted(self, dim, false, op)?;
+            let Some(last) = lanes.size().checked_sub(1) else {
+                return misshapen(op, self, "at least one element along the axis");
+            };
+            let place = q * last as f64;
+            let (low, part) = (place.floor() as usize, place.fract());
+            let at = |i: usize| {
+                let ids = lanes.pick(self, 1, |_, nan| if nan { last } else { i.min(last) })?;
+                self.gather(&ids, lanes.axis)?.squeeze(lanes.axis)
+            };
+            if part == 0.0 {
+                return at(low);
+            }
+            at(low)?.affine(1.0 - part, 0.0)?.add(&at(low + 1)?.affine(part, 0.0)?)
+        })
+    }
+
+    /// The different elements of the whole array in ascending order: one axis; NaN once, as the last. No gradient.
+    ///
+    /// # Errors
+    /// As [`Proxy::sort`].
+    #[track_caller]
+    pub fn unique(&self) -> Result<Proxy> {
+        whole("unique", Location::caller(), self, || {
+            let keys = keys_of(self)?;
+            let mut places = ranked(&keys, false);
+            places.dedup_by_key(|&mut place| keys[place]);
+            let (count, mut next) = (places.len(), places.into_iter());
+            with_type!(self.dtype(), T => {
+                let all = self.to_vec::<T>()?;
+                Proxy::from_vec(next.by_ref().map(|place| all[place]).collect(), count, self.device())
+            })
+        })
+    }
+
+    /// The indices of the elements that are not 0, in row-major order: i64, `[how many, axes]`. No gradient.
+    ///
+    /// # Errors
+    /// As [`Proxy::sort`].
+    #[track_caller]
+    pub fn nonzero(&self) -> Result<Proxy> {
+        whole("nonzero", Location::caller(), self, || {
+            let shape = *self.shape();
+            let mut found = Vec::new();
+            let mut count = 0;
+            let on = with_type!(self.dtype(), T => {
+                self.to_vec::<T>()?.into_iter().map(|x| x != T::default()).collect::<Vec<bool>>()
+            });
+            for (mut flat, _) in on.into_iter().enumerate().filter(|&(_, on)| on) {
+                let start = found.len();
+                found.resize(start + shape.rank(), 0i64);
+                for (place, &dim) in found[start..].iter_mut().zip(shape.dims()).rev() {
+                    *place = (flat % dim) as i64;
+                    flat /= dim;
+                }
+                count += 1;
+            }
+            Proxy::from_vec(found, (count, shape.rank()), self.device())
+        })
+    }
+
+    /// How often each number from 0 to the largest occurs, but at least `least` of them: i64. For vectors of u8, u32 and
+    /// i64. No gradient.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if it is no vector; [`Error::IndexOutOfRange`] for a negative number; [`Error::SizeOverflow`]
+    /// and [`Error::OutOfMemory`] for one too large to count up to; [`Error::UnsupportedDType`]; as [`Proxy::sort`].
+    #[track_caller]
+    pub fn bincount(&self, least: usize) -> Result<Proxy> {
+        let op = "bincount";
+        whole(op, Location::caller(), self, || {
+            let dtype = self.dtype();
+            if !dtype.is_int() {
+                return Err(Error::UnsupportedDType { op, dtype, supported: "u8, u32, i64" });
+            }
+            self.dims1()?;
+            let all = self.to_dtype(DType::I64)?.to_vec::<i64>()?;
+            if let Some(&index) = all.iter().find(|&&index| index < 0) {
+                return Err(Error::IndexOutOfRange { op, index, dim: least });
+            }
+            let count = all.iter().max().map_or(0, |&largest| (largest as usize).saturating_add(1)).max(least);
+            let device = self.device();
+            let once = Proxy::ones(all.len(), DType::I64, &device)?;
+            Proxy::zeros(count, DType::I64, &device)?.index_add(self, &once, 0)
+        })
+    }
+}
+
+impl Proxy {
+    /// How many elements lie in each of `bins` equal parts of `[min, max]`, in the dtype of this array; others and NaN are
+    /// not counted. With `min` and `max` both 0: from the smallest to the largest element. Floats; no gradient.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for no bins, or `min > max` or one that is not finite; as [`Proxy::sort`].
+    #[track_caller]
+    pub fn histc(&self, bins: usize, min: f64, max: f64) -> Result<Proxy> {
+        let (op, site) = ("histc", Location::caller());
+        whole(op, site, self, || {
+            let dtype = check::float(op, self.dtype())?;
+            if bins == 0 || !(min <= max && min.is_finite() && max.is_finite()) {
+                return argument(op, "bins", format!("{bins} of {min} to {max}"), "1 or more, of a finite range");
+            }
+            let all = self.detach().flatten_all()?.to_dtype(DType::F64)?;
+            let (mut low, mut high) = (min, max);
+            if (min, max) == (0.0, 0.0) && all.elem_count() > 0 {
+                (low, high) = (all.min_all()?.to_scalar::<f64>()?, all.max_all()?.to_scalar::<f64>()?);
+            }
+            if low == high {
+                (low, high) = (low - 1.0, high + 1.0);
+            }
+            let inside = all.broadcast_ge(&number(&all, low, site)?)?;
+            let inside = inside.mul(&all.broadcast_le(&number(&all, high, site)?)?)?;
+            let part = all.affine(1.0, -low)?.affine(bins as f64 / (high - low), 0.0)?.clamp(0.0, (bins - 1) as f64)?;
+            let ids = inside.where_cond(&part, &part.full_like(bins as f64)?)?.to_dtype(DType::I64)?;
+            let once = Proxy::ones(all.elem_count(), DType::I64, self.device())?;
+            let counts = Proxy::zeros(bins.saturating_add(1), DType::I64, self.device())?.index_add(&ids, &once, 0)?;
+            counts.narrow(0, 0, bins)?.to_dtype(dtype)
+        })
+    }
+}
+
+fn argsort(x: &Proxy, dim: impl Dim, descending: bool, op: &'static str, site: Site) -> Result<Proxy> {
+    whole(op, site, x, || {
+        let lanes = Lanes::sorted(x, dim, descending, op)?;
+        lanes.pick(x, lanes.size(), |i, _| i)
+    })
+}

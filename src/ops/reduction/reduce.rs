@@ -1,0 +1,209 @@
+//! Reductions over axes: sum, mean, max, min, argmax, argmin.
+
+use std::panic::Location;
+
+use crate::array::autograd::{Grads, Saved};
+use crate::base::{
+    dtype::DType,
+    error::{Error, Result, Site},
+    shape::{Axes, Dim, Dims, Few, Shape},
+};
+use crate::device::kernel::{Kernel, ReduceOp};
+use crate::memory::{proxy::Proxy, registry::Payload};
+use crate::ops::{
+    call::{
+        check,
+        exec::{Fresh, adopt, call, device, fresh, launch, pin, record, view},
+    },
+    elementwise::unary::one,
+};
+
+/// How a reduction is asked for.
+#[derive(Clone, Copy)]
+struct Ask {
+    op: ReduceOp,
+    name: &'static str,
+    keep: bool,
+    site: Site,
+}
+
+fn reduce(src: &Proxy, axes: &dyn Fn(&Shape) -> Result<Axes>, ask: Ask) -> Result<Proxy> {
+    let Ask { op, name, keep, site } = ask;
+    call(name, site, |local| {
+        let pins = pin(local, name, [src])?;
+        let [a] = pins.arrays();
+        match op {
+            ReduceOp::Mean => check::float(name, a.dtype)?,
+            ReduceOp::Sum => check::number(name, a.dtype)?,
+            ReduceOp::Max | ReduceOp::Min => a.dtype,
+        };
+        let shape = *a.layout.shape();
+        let axes = axes(&shape)?;
+        let empty = shape.dims().iter().enumerate().any(|(i, &dim)| axes.has(i) && dim == 0);
+        if empty && matches!(op, ReduceOp::Max | ReduceOp::Min) {
+            let expected = "at least one element along the reduced axes".into();
+            return Err(Error::Shape { op: name, found: shape.dims().to_vec(), expected });
+        }
+        let out = fresh(local, name, device(&a), a.dtype, &axes.reduced(&shape, keep), false)?;
+        launch(device(&a), &Kernel::Reduce { op, src: view(&a), axes, dst: out.view() })?;
+        let node = record(&[&a], || gradient(ask, &a, &out, axes));
+        adopt(local, name, out, src, node, site)
+    })
+}
+
+/// The gradient, repeated over the reduced axes; of max and min only where the extreme is, shared among ties.
+fn gradient(
+    ask: Ask,
+    a: &Payload,
+    out: &Fresh,
+    axes: Axes,
+) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static {
+    let shape = *a.layout.shape();
+    let kept = axes.reduced(&shape, true);
+    let reduced: usize = (0..shape.rank()).filter(|&i| axes.has(i)).map(|i| shape.dims()[i]).product();
+    let Ask { op, name, site, .. } = ask;
+    let saved = matches!(op, ReduceOp::Max | ReduceOp::Min)
+        .then(|| (Saved::of(a, name, site), Saved::new(&out.storage, out.dtype, out.layout, name, site)));
+    move |grad, _| {
+        let wide = grad.reshape(kept)?.broadcast_as(shape)?;
+        Ok(one(match (op, &saved) {
+            (ReduceOp::Mean, _) => wide.affine(1.0 / reduced as f64, 0.0)?,
+            (ReduceOp::Sum, _) | (_, None) => wide,
+            (_, Some((x, extreme))) => {
+                let hit = x.get()?.broadcast_eq(&extreme.get()?.reshape(kept)?)?.to_dtype(grad.dtype())?;
+                let ties = hit.sum_over(axes)?;
+                wide.mul(&hit)?.broadcast_div(&ties)?
+            }
+        }))
+    }
+}
+
+macro_rules! reductions {
+    ($($(#[$doc:meta])* $name:ident, $keepdim:ident, $all:ident, $op:ident;)*) => {
+        impl Proxy {
+            $(
+                $(#[$doc])*
+                /// Over one or more axes, which are removed; the result belongs to the owner of this array.
+                ///
+                /// # Errors
+                /// [`Error::DimOutOfRange`], [`Error::DuplicateDim`], [`Error::StaleArray`],
+                /// [`Error::UnsupportedDType`] (means of integers), [`Error::Shape`] (extremes of nothing),
+                /// [`Error::OutOfMemory`].
+                #[track_caller]
+                pub fn $name<A: Dims>(&self, dims: A) -> Result<Proxy> {
+                    let name = stringify!($name);
+                    let ask = Ask { op: ReduceOp::$op, name, keep: false, site: Location::caller() };
+                    reduce(self, &|shape| dims.to_axes(shape, name), ask)
+                }
+
+                $(#[$doc])*
+                /// Over one or more axes, which stay with size 1.
+                ///
+                /// # Errors
+                /// As the form without `_keepdim`.
+                #[track_caller]
+                pub fn $keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
+                    let name = stringify!($keepdim);
+                    let ask = Ask { op: ReduceOp::$op, name, keep: true, site: Location::caller() };
+                    reduce(self, &|shape| dims.to_axes(shape, name), ask)
+                }
+
+                $(#[$doc])*
+                /// Over all axes: a scalar.
+                ///
+                /// # Errors
+                /// As the form without `_all`.
+                #[track_caller]
+                pub fn $all(&self) -> Result<Proxy> {
+                    let ask = Ask { op: ReduceOp::$op, name: stringify!($all), keep: false, site: Location::caller() };
+                    reduce(self, &|shape| Ok(Axes::all(shape)), ask)
+                }
+            )*
+        }
+    };
+}
+
+reductions! {
+    /// The sum. Integers wrap in their own type; halves are added in f32. Truth values are refused: convert them first.
+    sum, sum_keepdim, sum_all, Sum;
+    /// The mean of floats.
+    mean, mean_keepdim, mean_all, Mean;
+    /// The largest element; NaN if any is. Its gradient is shared among equals.
+    max, max_keepdim, max_all, Max;
+    /// The smallest element; NaN if any is. Its gradient is shared among equals.
+    min, min_keepdim, min_all, Min;
+}
+
+fn arg(src: &Proxy, dim: impl Dim, largest: bool, keep: bool, name: &'static str, site: Site) -> Result<Proxy> {
+    call(name, site, |local| {
+        let pins = pin(local, name, [src])?;
+        let [a] = pins.arrays();
+        let shape = *a.layout.shape();
+        let axis = dim.to_index(&shape, name)?;
+        if shape.dims()[axis] == 0 || u32::try_from(shape.dims()[axis]).is_err() {
+            let expected = format!("between 1 and 2^32 elements along axis {axis}");
+            return Err(Error::Shape { op: name, found: shape.dims().to_vec(), expected });
+        }
+        let to = if keep { shape.with_dim(axis, 1) } else { shape.without(axis) };
+        let out = fresh(local, name, device(&a), DType::U32, &to, false)?;
+        launch(device(&a), &Kernel::ArgReduce { largest, src: view(&a), axis, dst: out.view() })?;
+        adopt(local, name, out, src, None, site)
+    })
+}
+
+macro_rules! arg_reductions {
+    ($($(#[$doc:meta])* $name:ident, $keepdim:ident, $largest:expr;)*) => {
+        impl Proxy {
+            $(
+                $(#[$doc])*
+                /// Along an axis, which is removed; u32. No gradient.
+                ///
+                /// # Errors
+                /// [`Error::DimOutOfRange`], [`Error::Shape`] for an empty axis, [`Error::StaleArray`],
+                /// [`Error::OutOfMemory`].
+                #[track_caller]
+                pub fn $name<A: Dim>(&self, dim: A) -> Result<Proxy> {
+                    arg(self, dim, $largest, false, stringify!($name), Location::caller())
+                }
+
+                $(#[$doc])*
+                /// Along an axis, which stays with size 1; u32. No gradient.
+                ///
+                /// # Errors
+                /// As the form without `_keepdim`.
+                #[track_caller]
+                pub fn $keepdim<A: Dim>(&self, dim: A) -> Result<Proxy> {
+                    arg(self, dim, $largest, true, stringify!($keepdim), Location::caller())
+                }
+            )*
+        }
+    };
+}
+
+arg_reductions! {
+    /// The index of the first largest element; the first NaN wins.
+    argmax, argmax_keepdim, true;
+    /// The index of the first smallest element; the first NaN wins.
+    argmin, argmin_keepdim, false;
+}
+
+impl Proxy {
+    /// The sum over a set of axes, which stay with size 1.
+    fn sum_over(&self, axes: Axes) -> Result<Proxy> {
+        let ask = Ask { op: ReduceOp::Sum, name: "sum", keep: true, site: Location::caller() };
+        reduce(self, &|_| Ok(axes), ask)
+    }
+
+    /// The sum over the axes that broadcasting added or repeated, so that the result has `shape`: the gradient of a
+    /// broadcast.
+    pub(crate) fn sum_to(&self, shape: &Shape) -> Result<Proxy> {
+        let own = *self.shape();
+        if &own == shape {
+            return Ok(self.clone());
+        }
+        let lead = own.rank() - shape.rank();
+        let axes: Few =
+            (0..own.rank()).filter(|&i| i < lead || (shape.dims()[i - lead] == 1 && own.dims()[i] != 1)).collect();
+        self.sum_keepdim(&axes[..])?.reshape(*shape)
+    }
+}

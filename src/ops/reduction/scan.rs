@@ -1,0 +1,140 @@
+//! Running sums, products and extremes along an axis, in one pass.
+
+use std::panic::Location;
+
+use crate::array::autograd::Saved;
+use crate::base::{
+    dtype::DType,
+    error::{Error, Result, Site},
+    shape::{Dim, Shape},
+};
+use crate::device::{
+    along::{Along, ScanOp},
+    kernel::Kernel,
+};
+use crate::memory::proxy::Proxy;
+use crate::ops::{
+    call::{
+        check,
+        exec::{adopt, call, device, fresh, launch, pin, record, view},
+    },
+    elementwise::unary::one,
+};
+
+/// Each element and all before it, or all behind it.
+fn sums(x: &Proxy, dim: impl Dim, reverse: bool, name: &'static str, site: Site) -> Result<Proxy> {
+    call(name, site, |local| {
+        let pins = pin(local, name, [x])?;
+        let [a] = pins.arrays();
+        check::number(name, a.dtype)?;
+        let axis = dim.to_index(a.layout.shape(), name)?;
+        let out = fresh(local, name, device(&a), a.dtype, a.layout.shape(), false)?;
+        let kernel = Along::Scan { op: ScanOp::Sum, src: view(&a), dst: out.view(), ids: None, axis, reverse };
+        launch(device(&a), &Kernel::Along(kernel))?;
+        let node = record(&[&a], || move |grad: &Proxy, _: [bool; 3]| Ok(one(sums(grad, axis, !reverse, name, site)?)));
+        adopt(local, name, out, x, node, site)
+    })
+}
+
+fn products_grad(x: &Proxy, grad: &Proxy, axis: usize, name: &'static str, site: Site) -> Result<Proxy> {
+    call(name, site, |local| {
+        let pins = pin(local, name, [x, grad])?;
+        let [a, g] = pins.arrays();
+        let out = fresh(local, name, device(&a), a.dtype, a.layout.shape(), false)?;
+        let kernel = Along::ProdGrad { src: view(&a), grad: view(&g), dst: out.view(), axis };
+        launch(device(&a), &Kernel::Along(kernel))?;
+        adopt(local, name, out, x, None, site)
+    })
+}
+
+fn extremes(x: &Proxy, dim: impl Dim, op: ScanOp, name: &'static str, site: Site) -> Result<(Proxy, Proxy)> {
+    call(name, site, |local| {
+        let pins = pin(local, name, [x])?;
+        let [a] = pins.arrays();
+        let shape = *a.layout.shape();
+        let axis = dim.to_index(&shape, name)?;
+        if u32::try_from(shape.dims()[axis]).is_err() {
+            let expected = format!("less than 2^32 elements along axis {axis}, which u32 can count");
+            return Err(Error::Shape { op: name, found: shape.dims().to_vec(), expected });
+        }
+        let out = fresh(local, name, device(&a), a.dtype, &shape, false)?;
+        let ids = fresh(local, name, device(&a), DType::U32, &shape, false)?;
+        let to = Some(ids.view());
+        let kernel = Along::Scan { op, src: view(&a), dst: out.view(), ids: to, axis, reverse: false };
+        launch(device(&a), &Kernel::Along(kernel))?;
+        let node = record(&[&a], || {
+            let saved = Saved::new(&ids.storage, ids.dtype, ids.layout, name, site);
+            move |grad: &Proxy, _: [bool; 3]| Ok(one(gathered(grad, &saved.get()?, axis, &shape)?))
+        });
+        Ok((adopt(local, name, out, x, node, site)?, adopt(local, name, ids, x, None, site)?))
+    })
+}
+
+/// What each element gave to the places at which it was the extreme.
+fn gathered(grad: &Proxy, ids: &Proxy, axis: usize, shape: &Shape) -> Result<Proxy> {
+    grad.zeros_like()?.reshape(*shape)?.scatter_add(ids, grad, axis)
+}
+
+impl Proxy {
+    /// The sum of each element and all before it along an axis. Any dtype, integers wrap, floats are added in f64; one
+    /// pass, with a gradient. The result belongs to the owner of this array.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`]; [`Error::StaleArray`], [`Error::OutOfMemory`].
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let a = Tensor::new(&[1f32, 2., 3.], &Device::Cpu)?;
+    /// assert_eq!(a.cumsum(0)?.to_vec1::<f32>()?, [1., 3., 6.]);
+    /// assert_eq!(a.cumprod(0)?.to_vec1::<f32>()?, [1., 2., 6.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn cumsum<A: Dim>(&self, dim: A) -> Result<Proxy> {
+        sums(self, dim, false, "cumsum", Location::caller())
+    }
+
+    /// The product of each element and all before it along an axis, as [`Proxy::cumsum`]. The gradient holds where
+    /// elements are 0 too.
+    ///
+    /// # Errors
+    /// As [`Proxy::cumsum`].
+    #[track_caller]
+    pub fn cumprod<A: Dim>(&self, dim: A) -> Result<Proxy> {
+        let (name, site) = ("cumprod", Location::caller());
+        call(name, site, |local| {
+            let pins = pin(local, name, [self])?;
+            let [a] = pins.arrays();
+            check::number(name, a.dtype)?;
+            let axis = dim.to_index(a.layout.shape(), name)?;
+            let out = fresh(local, name, device(&a), a.dtype, a.layout.shape(), false)?;
+            let (src, dst) = (view(&a), out.view());
+            let kernel = Along::Scan { op: ScanOp::Prod, src, dst, ids: None, axis, reverse: false };
+            launch(device(&a), &Kernel::Along(kernel))?;
+            let node = record(&[&a], || {
+                let saved = Saved::of(&a, name, site);
+                move |grad: &Proxy, _: [bool; 3]| Ok(one(products_grad(&saved.get()?, grad, axis, name, site)?))
+            });
+            adopt(local, name, out, self, node, site)
+        })
+    }
+
+    /// The largest of each element and all before it along an axis, and the index of the first such one there, as u32;
+    /// NaN is larger than any number. Any dtype, with a gradient. Both belong to the owner of this array.
+    ///
+    /// # Errors
+    /// As [`Proxy::cumsum`]; [`Error::Shape`] for an axis of 2^32 elements or more.
+    #[track_caller]
+    pub fn cummax<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)> {
+        extremes(self, dim, ScanOp::Max, "cummax", Location::caller())
+    }
+
+    /// As [`Proxy::cummax`], with the smallest; NaN is smaller than any number.
+    ///
+    /// # Errors
+    /// As [`Proxy::cummax`].
+    #[track_caller]
+    pub fn cummin<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)> {
+        extremes(self, dim, ScanOp::Min, "cummin", Location::caller())
+    }
+}

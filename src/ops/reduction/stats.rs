@@ -1,0 +1,318 @@
+//! Reductions composed of others: variance, product, truth, norms, log of a sum of exponentials.
+
+use std::panic::Location;
+
+use crate::array::autograd::no_grad;
+use crate::base::{
+    dtype::DType,
+    error::{Result, Site},
+    shape::{Dims, Few},
+};
+use crate::memory::proxy::Proxy;
+use crate::ops::{
+    call::{
+        check,
+        compose::{axes_of, in_single, number, whole, wide},
+    },
+    elementwise::{logic::truth, unary::one},
+};
+
+/// The sum over axes, kept or not.
+fn summed(x: &Proxy, axes: &[usize], keep: bool) -> Result<Proxy> {
+    if keep { x.sum_keepdim(axes) } else { x.sum(axes) }
+}
+
+/// The unbiased variance; NaN for fewer than two elements.
+fn variance(x: &Proxy, dims: &impl Dims, keep: bool, op: &'static str) -> Result<Proxy> {
+    check::float(op, x.dtype())?;
+    let (axes, count) = axes_of(x, dims, op)?;
+    let share = if count > 1 { 1.0 / (count - 1) as f64 } else { f64::NAN };
+    in_single(x, |x| {
+        let squares = x.broadcast_sub(&x.mean_keepdim(&axes[..])?)?.sqr()?;
+        summed(&squares, &axes, keep)?.affine(share, 0.0)
+    })
+}
+
+/// Halves are multiplied until one index is left: the gradient is right for zeros too, and nothing is divided.
+fn product(x: &Proxy, axis: usize) -> Result<Proxy> {
+    let mut out = x.clone();
+    let mut size = x.dim(axis)?;
+    if size == 0 {
+        return Proxy::ones(x.shape().with_dim(axis, 1), x.dtype(), x.device());
+    }
+    while size > 1 {
+        let half = size / 2;
+        let pairs = out.narrow(axis, 0, half)?.mul(&out.narrow(axis, half, half)?)?;
+        out = if size.is_multiple_of(2) { pairs } else { Proxy::cat(&[pairs, out.narrow(axis, 2 * half, 1)?], axis)? };
+        size = size.div_ceil(2);
+    }
+    Ok(out)
+}
+
+fn products(x: &Proxy, dims: &impl Dims, keep: bool, op: &'static str) -> Result<Proxy> {
+    let (axes, _) = axes_of(x, dims, op)?;
+    let mut out = x.clone();
+    for &axis in axes.iter().rev() {
+        out = product(&out, axis)?;
+        if !keep {
+            out = out.get_on_dim(axis, 0)?;
+        }
+    }
+    // An array of its own also where there was nothing to multiply.
+    out.copy()
+}
+
+/// Whether any (or each) element is not 0.
+fn decided(x: &Proxy, dims: &impl Dims, keep: bool, any: bool, op: &'static str, site: Site) -> Result<Proxy> {
+    let (axes, count) = axes_of(x, dims, op)?;
+    let truth = truth(x, site)?;
+    if count == 0 {
+        // Nothing is true of anything in it, and everything of all in it.
+        let shape = dims.to_axes(x.shape(), op)?.reduced(x.shape(), keep);
+        let make = if any { Proxy::zeros } else { Proxy::ones };
+        return make(shape, DType::U8, x.device());
+    }
+    match (any, keep) {
+        (true, true) => truth.max_keepdim(&axes[..]),
+        (true, false) => truth.max(&axes[..]),
+        (false, true) => truth.min_keepdim(&axes[..]),
+        (false, false) => truth.min(&axes[..]),
+    }
+}
+
+/// The root of the sum of squares. Its derivative is the direction, and 0 where there is none.
+fn euclidean(x: &Proxy, axes: Few, keep: bool, op: &'static str, site: Site) -> Result<Proxy> {
+    let values = no_grad(|| summed(&x.sqr()?, &axes, keep)?.sqrt())?;
+    values.tied([x], (op, site), true, move |grad, operands, _| {
+        let x = &operands[0];
+        let length = x.sqr()?.sum_keepdim(&axes[..])?.sqrt()?;
+        let still = length.broadcast_eq(&number(x, 0.0, site)?)?.broadcast_as(*x.shape())?;
+        let direction = x.broadcast_div(&length)?;
+        let direction = still.where_cond(&x.zeros_like()?, &direction)?;
+        Ok(one(direction.broadcast_mul(&grad.reshape(*length.shape())?)?))
+    })
+}
+
+fn norm_of(x: &Proxy, p: f64, axes: Few, keep: bool, op: &'static str, site: Site) -> Result<Proxy> {
+    check::float(op, x.dtype())?;
+    if p.is_nan() {
+        return crate::ops::call::compose::argument(op, "p", p, "a number");
+    }
+    if p == 2.0 {
+        return euclidean(x, axes, keep, op, site);
+    }
+    if p == 0.0 {
+        return summed(&truth(x, site)?.to_dtype(x.dtype())?, &axes, keep);
+    }
+    let size = x.abs()?;
+    let out = match p {
+        f64::INFINITY => size.max_keepdim(&axes[..])?,
+        f64::NEG_INFINITY => size.min_keepdim(&axes[..])?,
+        1.0 => size.sum_keepdim(&axes[..])?,
+        _ => size.powf(p)?.sum_keepdim(&axes[..])?.powf(1.0 / p)?,
+    };
+    if keep {
+        return Ok(out);
+    }
+    let shape = *x.shape();
+    out.reshape((&axes[..]).to_axes(&shape, op)?.reduced(&shape, false))
+}
+
+impl Proxy {
+    /// The unbiased variance over one or more axes, which are removed: NaN for fewer than two elements. Floats, with a
+    /// gradient.
+    ///
+    /// # Errors
+    /// As [`Proxy::mean`].
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let a = Tensor::new(&[[1f32, 3.], [2., 2.]], &Device::Cpu)?;
+    /// assert_eq!(a.var(1)?.to_vec1::<f32>()?, [2., 0.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn var<A: Dims>(&self, dims: A) -> Result<Proxy> {
+        whole("var", Location::caller(), self, || variance(self, &dims, false, "var"))
+    }
+
+    /// As [`Proxy::var`], with the axes kept as size 1.
+    ///
+    /// # Errors
+    /// As [`Proxy::mean`].
+    #[track_caller]
+    pub fn var_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
+        whole("var_keepdim", Location::caller(), self, || variance(self, &dims, true, "var_keepdim"))
+    }
+
+    /// The root of [`Proxy::var`].
+    ///
+    /// # Errors
+    /// As [`Proxy::mean`].
+    #[track_caller]
+    pub fn std<A: Dims>(&self, dims: A) -> Result<Proxy> {
+        whole("std", Location::caller(), self, || variance(self, &dims, false, "std")?.sqrt())
+    }
+
+    /// As [`Proxy::std`], with the axes kept as size 1.
+    ///
+    /// # Errors
+    /// As [`Proxy::mean`].
+    #[track_caller]
+    pub fn std_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
+        whole("std_keepdim", Location::caller(), self, || variance(self, &dims, true, "std_keepdim")?.sqrt())
+    }
+
+    /// [`Proxy::var`] and [`Proxy::mean`] over the same axes.
+    ///
+    /// # Errors
+    /// As [`Proxy::mean`].
+    #[track_caller]
+    pub fn var_mean<A: Dims>(&self, dims: A) -> Result<(Proxy, Proxy)> {
+        let (op, site) = ("var_mean", Location::caller());
+        let variance = whole(op, site, self, || variance(self, &dims, false, op))?;
+        Ok((variance, whole(op, site, self, || self.mean(&axes_of(self, &dims, op)?.0[..]))?))
+    }
+
+    /// The product over one or more axes, which are removed: 1 of nothing. Any dtype, integers wrap; with a gradient,
+    /// also where elements are 0.
+    ///
+    /// # Errors
+    /// As [`Proxy::sum`].
+    #[track_caller]
+    pub fn prod<A: Dims>(&self, dims: A) -> Result<Proxy> {
+        whole("prod", Location::caller(), self, || products(self, &dims, false, "prod"))
+    }
+
+    /// As [`Proxy::prod`], with the axes kept as size 1.
+    ///
+    /// # Errors
+    /// As [`Proxy::sum`].
+    #[track_caller]
+    pub fn prod_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
+        whole("prod_keepdim", Location::caller(), self, || products(self, &dims, true, "prod_keepdim"))
+    }
+
+    /// The product of all elements: a scalar.
+    ///
+    /// # Errors
+    /// As [`Proxy::sum`].
+    #[track_caller]
+    pub fn prod_all(&self) -> Result<Proxy> {
+        whole("prod_all", Location::caller(), self, || products(&self.flatten_all()?, &0, false, "prod_all"))
+    }
+
+    /// 1 where any element along the axes, which are removed, is not 0; u8. 0 of nothing. No gradient.
+    ///
+    /// # Errors
+    /// As [`Proxy::sum`].
+    #[track_caller]
+    pub fn any<A: Dims>(&self, dims: A) -> Result<Proxy> {
+        let site = Location::caller();
+        whole("any", site, self, || decided(self, &dims, false, true, "any", site))
+    }
+
+    /// As [`Proxy::any`], with the axes kept as size 1.
+    ///
+    /// # Errors
+    /// As [`Proxy::sum`].
+    #[track_caller]
+    pub fn any_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
+        let site = Location::caller();
+        whole("any_keepdim", site, self, || decided(self, &dims, true, true, "any_keepdim", site))
+    }
+
+    /// Whether any element at all is not 0: a scalar in u8.
+    ///
+    /// # Errors
+    /// As [`Proxy::sum`].
+    #[track_caller]
+    pub fn any_all(&self) -> Result<Proxy> {
+        let site = Location::caller();
+        whole("any_all", site, self, || decided(&self.flatten_all()?, &0, false, true, "any_all", site))
+    }
+
+    /// 1 where every element along the axes, which are removed, is not 0; u8. 1 of nothing. No gradient.
+    ///
+    /// # Errors
+    /// As [`Proxy::sum`].
+    #[track_caller]
+    pub fn all<A: Dims>(&self, dims: A) -> Result<Proxy> {
+        let site = Location::caller();
+        whole("all", site, self, || decided(self, &dims, false, false, "all", site))
+    }
+
+    /// As [`Proxy::all`], with the axes kept as size 1.
+    ///
+    /// # Errors
+    /// As [`Proxy::sum`].
+    #[track_caller]
+    pub fn all_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
+        let site = Location::caller();
+        whole("all_keepdim", site, self, || decided(self, &dims, true, false, "all_keepdim", site))
+    }
+
+    /// Whether every element is not 0: a scalar in u8.
+    ///
+    /// # Errors
+    /// As [`Proxy::sum`].
+    #[track_caller]
+    pub fn all_all(&self) -> Result<Proxy> {
+        let site = Location::caller();
+        whole("all_all", site, self, || decided(&self.flatten_all()?, &0, false, false, "all_all", site))
+    }
+
+    /// The root of the sum of all squares: a scalar. Floats; the gradient at 0 is 0.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for integers; as [`Proxy::sum`].
+    #[track_caller]
+    pub fn norm(&self) -> Result<Proxy> {
+        let (op, site) = ("norm", Location::caller());
+        let norm = |x: &Proxy| norm_of(x, 2.0, (0..x.rank()).collect(), false, op, site);
+        whole(op, site, self, || in_single(self, norm))
+    }
+
+    /// The norm `(sum |x|^p)^(1/p)` over one or more axes, which are removed. `p` may be infinite (the largest or
+    /// smallest size) or 0 (how many are not 0, without a gradient). Floats, with a gradient; for `p` 2 it is 0 at 0.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) if `p` is NaN;
+    /// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for integers; as [`Proxy::sum`].
+    #[track_caller]
+    pub fn norm_dim<A: Dims>(&self, p: f64, dims: A) -> Result<Proxy> {
+        let (op, site) = ("norm_dim", Location::caller());
+        let norm = |x: &Proxy| norm_of(x, p, axes_of(x, &dims, op)?.0, false, op, site);
+        whole(op, site, self, || in_single(self, norm))
+    }
+
+    /// `log(sum(e^x))` over one or more axes, which are removed, without overflow: minus infinity of nothing. Floats,
+    /// with a gradient. The same array for no axes.
+    ///
+    /// # Errors
+    /// As [`Proxy::mean`].
+    #[track_caller]
+    pub fn log_sum_exp<A: Dims>(&self, dims: A) -> Result<Proxy> {
+        let (op, site) = ("log_sum_exp", Location::caller());
+        whole(op, site, self, || {
+            check::float(op, self.dtype())?;
+            let (axes, count) = axes_of(self, &dims, op)?;
+            if axes.is_empty() {
+                return check::same(op, self);
+            }
+            if count == 0 {
+                return self.exp()?.sum(&axes[..])?.log();
+            }
+            in_single(self, |x| {
+                // Any number may be taken off; an infinite one would leave `infinity - infinity`.
+                let shift = no_grad(|| {
+                    let largest = x.max_keepdim(&axes[..])?;
+                    largest.is_finite()?.where_cond(&largest, &wide(&largest, 0.0, site)?)
+                })?;
+                let sum = x.broadcast_sub(&shift)?.exp()?.sum(&axes[..])?.log()?;
+                let shift = shift.reshape(*sum.shape())?;
+                sum.add(&shift)
+            })
+        })
+    }
+}

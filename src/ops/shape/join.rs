@@ -1,0 +1,136 @@
+//! Arrays joined: one after the other along an axis (`cat`), or along a new one (`stack`).
+
+use std::panic::Location;
+
+use crate::array::autograd::{Grads, is_grad_enabled};
+use crate::base::{
+    error::{Error, Result, Site},
+    layout::Layout,
+    shape::{Dim, MAX_RANK},
+};
+use crate::device::kernel::Kernel;
+use crate::memory::{proxy::Proxy, registry::Parts};
+use crate::ops::call::{
+    check,
+    exec::{adopt, adopt_parts, call, composed, device, fresh, launch, pin, record, view_as},
+};
+
+impl Proxy {
+    /// Arrays joined along an axis; all other sizes are equal. The result belongs to the owner of the first.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for no arrays; [`Error::ShapeMismatch`], [`Error::DTypeMismatch`],
+    /// [`Error::DeviceMismatch`], [`Error::DimOutOfRange`], [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[track_caller]
+    pub fn cat<T: AsRef<Proxy>, A: Dim>(arrays: &[T], dim: A) -> Result<Proxy> {
+        let site = Location::caller();
+        let first = arrays.first().ok_or_else(|| nothing("cat"))?.as_ref();
+        all_open("cat", arrays)?;
+        let axis = dim.to_index(first.shape(), "cat")?;
+        composed("cat", site, first, &mut || join(arrays, axis, false, "cat", site))
+    }
+
+    /// Arrays of one shape joined along a new axis. The result belongs to the owner of the first.
+    ///
+    /// # Errors
+    /// As [`Proxy::cat`]; [`Error::RankTooLarge`].
+    #[track_caller]
+    pub fn stack<T: AsRef<Proxy>, A: Dim>(arrays: &[T], dim: A) -> Result<Proxy> {
+        let site = Location::caller();
+        let first = arrays.first().ok_or_else(|| nothing("stack"))?.as_ref();
+        all_open("stack", arrays)?;
+        let axis = dim.to_index_plus_one(first.shape(), "stack")?;
+        composed("stack", site, first, &mut || join(arrays, axis, true, "stack", site))
+    }
+}
+
+fn all_open<T: AsRef<Proxy>>(op: &'static str, arrays: &[T]) -> Result<()> {
+    arrays.iter().enumerate().try_for_each(|(operand, array)| check::open_as(op, array.as_ref(), operand))
+}
+
+fn nothing(op: &'static str) -> Error {
+    Error::Argument { op, argument: "arrays", value: "[]".into(), expected: "not empty" }
+}
+
+impl AsRef<Proxy> for Proxy {
+    fn as_ref(&self) -> &Proxy {
+        self
+    }
+}
+
+/// The arrays one after the other along `axis`, each first given that axis if they are stacked.
+fn join<T: AsRef<Proxy>>(arrays: &[T], axis: usize, stacked: bool, name: &'static str, site: Site) -> Result<Proxy> {
+    let first = arrays.first().ok_or_else(|| nothing(name))?.as_ref();
+    if stacked && first.rank() == MAX_RANK {
+        return Err(Error::RankTooLarge { op: name, rank: MAX_RANK + 1 });
+    }
+    let part = |layout: &Layout| if stacked { layout.unsqueeze(axis) } else { *layout };
+    let each = *part(first.layout()).shape();
+    let fitting = |layout: &Layout| {
+        let hint = "all sizes but that of the joined axis must agree";
+        if layout.shape().rank() != first.rank() {
+            check::same_shape(name, layout.shape(), first.shape(), hint)?;
+        }
+        let own = part(layout);
+        check::same_shape(name, own.shape(), &each.with_dim(axis, own.dims()[axis]), hint)?;
+        Ok::<_, Error>(own)
+    };
+    let mut total = 0usize;
+    for array in arrays {
+        total = total.saturating_add(fitting(array.as_ref().layout())?.dims()[axis]);
+    }
+    let shape = each.with_dim(axis, total);
+    let joined = call(name, site, |local| {
+        let pins = pin(local, name, [first])?;
+        let [head] = pins.arrays();
+        let out = fresh(local, name, device(&head), head.dtype, &shape, false)?;
+        let mut start = 0;
+        for array in arrays {
+            let pins = pin(local, name, [array.as_ref()])?;
+            let [p] = pins.arrays();
+            check::same_device(name, device(&head), device(&p))?;
+            check::same_dtype(name, &head, &p)?;
+            let own = fitting(&p.layout)?;
+            let size = own.dims()[axis];
+            let place: Layout = out.layout.narrow(axis, start, size)?;
+            launch(device(&head), &Kernel::Copy { src: view_as(&p, &own), dst: out.view_as(&place) })?;
+            start += size;
+        }
+        adopt(local, name, out, first, None, site)
+    })?;
+    track_join(joined, arrays, axis, stacked)
+}
+
+/// Hangs the gradient of a join on its result: a chain of nodes with one part each, since a node has three operands.
+fn track_join<T: AsRef<Proxy>>(joined: Proxy, arrays: &[T], axis: usize, stacked: bool) -> Result<Proxy> {
+    let mut result = joined;
+    let mut start = 0;
+    for part in arrays.iter().map(AsRef::as_ref) {
+        let size = if stacked { None } else { Some(part.dims()[axis]) };
+        if part.track_op() && is_grad_enabled() {
+            result = tie(&result, part, axis, start, size)?;
+        }
+        start += size.unwrap_or(1);
+    }
+    Ok(result)
+}
+
+/// The same values, with the gradient of one range passed on to `part`, or of one index if there is no size.
+fn tie(values: &Proxy, part: &Proxy, axis: usize, start: usize, size: Option<usize>) -> Result<Proxy> {
+    let (name, site) = ("cat", Location::caller());
+    call(name, site, |local| {
+        let pins = pin(local, name, [values, part])?;
+        let [v, p] = pins.arrays();
+        let node = record(&[&v, &p], || {
+            move |grad: &Proxy, _: [bool; 3]| -> Result<Grads> {
+                let own = match size {
+                    Some(size) => grad.narrow(axis, start, size)?,
+                    None => grad.get_on_dim(axis, start)?,
+                };
+                Ok([Some(grad.clone()), Some(own), None])
+            }
+        });
+        let parts = Parts { dtype: v.dtype, layout: &v.layout, storage: v.storage.clone(), node };
+        adopt_parts(local, name, parts, values, site)
+    })
+}

@@ -1,0 +1,6 @@
+//! Arrays seen or laid out in other shapes: views, splitting, repeating, padding.
+
+pub(crate) mod join;
+pub(crate) mod pad;
+pub(crate) mod rearrange;
+pub(crate) mod view;

@@ -1,0 +1,133 @@
+//! Padding along several axes.
+
+use std::panic::Location;
+
+use crate::base::{
+    error::{Result, Site},
+    layout::Layout,
+    shape::Shape,
+};
+use crate::device::kernel::Kernel;
+use crate::memory::proxy::Proxy;
+use crate::ops::{
+    call::{
+        check,
+        compose::{argument, misshapen, whole},
+        exec::{adopt, call, device, fresh, launch, pin, record, view},
+    },
+    elementwise::unary::one,
+};
+
+/// What stands around an array that was padded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum PadMode {
+    /// A number.
+    Constant(f64),
+    /// The array in a mirror that stands on its first and its last entry, which are not repeated.
+    Reflect,
+    /// Its first and its last entry.
+    Replicate,
+    /// The array again, as if its ends met.
+    Circular,
+}
+
+const OP: &str = "pad";
+
+/// The part of a padded layout that holds the array.
+fn inner(padded: Layout, pads: &[(usize, usize)], shape: &Shape) -> Result<Layout> {
+    let lead = shape.rank() - pads.len();
+    pads.iter()
+        .enumerate()
+        .try_fold(padded, |layout, (i, &(left, _))| layout.narrow(lead + i, left, shape.dims()[lead + i]))
+}
+
+fn constant(x: &Proxy, pads: &[(usize, usize)], to: Shape, value: f64, site: Site) -> Result<Proxy> {
+    call(OP, site, |local| {
+        let pins = pin(local, OP, [x])?;
+        let [a] = pins.arrays();
+        let shape = *a.layout.shape();
+        let out = fresh(local, OP, device(&a), a.dtype, &to, false)?;
+        let place = inner(out.layout, pads, &shape)?;
+        launch(device(&a), &Kernel::Fill { dst: out.view(), value })?;
+        launch(device(&a), &Kernel::Copy { src: view(&a), dst: out.view_as(&place) })?;
+        let lefts: Vec<usize> = pads.iter().map(|pad| pad.0).collect();
+        let node = record(&[&a], || {
+            move |grad: &Proxy, _: [bool; 3]| {
+                let lead = shape.rank() - lefts.len();
+                let mut part = grad.clone();
+                for (i, &left) in lefts.iter().enumerate() {
+                    part = part.narrow(lead + i, left, shape.dims()[lead + i])?;
+                }
+                Ok(one(part))
+            }
+        });
+        adopt(local, OP, out, x, node, site)
+    })
+}
+
+/// Which entry of an axis of `size` stands at each place of the padded one.
+fn sources(mode: PadMode, size: usize, (left, right): (usize, usize)) -> Vec<i64> {
+    let (size, left) = (size as i64, left as i64);
+    let of = |place: i64| match mode {
+        PadMode::Replicate => place.clamp(0, size - 1),
+        PadMode::Circular => place.rem_euclid(size),
+        _ if place < 0 => -place,
+        _ if place >= size => 2 * (size - 1) - place,
+        _ => place,
+    };
+    (-left..size + right as i64).map(of).collect()
+}
+
+impl Proxy {
+    /// The array with other entries around it: a pair `(before, behind)` for each of the last axes, in their order. Of
+    /// any dtype, with a gradient; the result belongs to the owner of this array.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) for more pairs than axes; [`Error::Shape`](crate::Error::Shape) if an axis has too few entries: to reflect, one more
+    /// than are added at each end, else at least one, and for `Circular` as many as are added;
+    /// `SizeOverflow`, `StaleArray`, `OutOfMemory`.
+    ///
+    /// ```
+    /// # use ndgc::{Device, PadMode, Tensor};
+    /// let a = Tensor::new(&[1f32, 2., 3.], &Device::Cpu)?;
+    /// assert_eq!(a.pad(&[(2, 1)], PadMode::Reflect)?.to_vec1::<f32>()?, [3., 2., 1., 2., 3., 2.]);
+    /// assert_eq!(a.pad(&[(0, 2)], PadMode::Constant(7.))?.to_vec1::<f32>()?, [1., 2., 3., 7., 7.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn pad(&self, pads: &[(usize, usize)], mode: PadMode) -> Result<Proxy> {
+        let site = Location::caller();
+        let shape = *self.shape();
+        let Some(lead) = shape.rank().checked_sub(pads.len()) else {
+            return argument(OP, "pads", format!("{pads:?}"), "at most one pair for each axis");
+        };
+        let mut to = shape;
+        for (i, &(left, right)) in pads.iter().enumerate() {
+            to = to.with_dim(lead + i, shape.dims()[lead + i].saturating_add(left).saturating_add(right));
+        }
+        to.check(OP, self.dtype().size_in_bytes())?;
+        if let PadMode::Constant(value) = mode {
+            return constant(self, pads, to, value, site);
+        }
+        whole(OP, site, self, || {
+            let mut padded = check::same(OP, self)?;
+            for (i, &pad) in pads.iter().enumerate().filter(|(_, pad)| **pad != (0, 0)) {
+                let size = shape.dims()[lead + i];
+                let least = match mode {
+                    PadMode::Reflect => pad.0.max(pad.1) + 1,
+                    PadMode::Circular => pad.0.max(pad.1),
+                    _ => 1,
+                };
+                if size < least {
+                    return misshapen(OP, self, &format!("at least {least} entries along axis {}", lead + i));
+                }
+                let ids = sources(mode, size, pad);
+                let count = ids.len();
+                let ids = Proxy::from_vec(ids, count, self.device())?;
+                padded = padded.index_select(&ids, lead + i)?;
+            }
+            Ok(padded)
+        })
+    }
+}

@@ -1,0 +1,276 @@
+//! Shapes changed by views and copies: splitting, repeating, moving axes, padding, turning round.
+
+use std::panic::Location;
+
+use crate::base::{
+    error::{Result, Site},
+    shape::{Dim, Few, MAX_RANK, Shape},
+};
+use crate::memory::proxy::Proxy;
+use crate::ops::call::{
+    check,
+    compose::{argument, misshapen, shape_of, whole},
+};
+
+/// Consecutive pieces of an axis, each a view that the array's owner owns.
+fn pieces(x: &Proxy, axis: usize, sizes: &[usize], op: &'static str, site: Site) -> Result<Vec<Proxy>> {
+    let mut start = 0;
+    let mut all = Vec::with_capacity(sizes.len());
+    for &size in sizes {
+        all.push(whole(op, site, x, || x.narrow(axis, start, size))?);
+        start += size;
+    }
+    Ok(all)
+}
+
+/// `count` copies of an array one after the other along an axis: one pass.
+fn repeated(x: &Proxy, axis: usize, count: usize, op: &'static str) -> Result<Proxy> {
+    let shape = *x.shape();
+    let (lead, rest) = shape.dims().split_at(axis);
+    let (lead, rest): (usize, usize) = (lead.iter().product(), rest.iter().product());
+    let wide = shape_of(op, &[lead, count, rest], x.dtype().size_in_bytes())?;
+    let size = shape.dims()[axis] * count;
+    x.reshape((lead, 1, rest))?.broadcast_as(wide)?.reshape(shape.with_dim(axis, size))?.contiguous()
+}
+
+/// Zeros of the array's dtype and device, of its shape but for one axis.
+fn zeros(x: &Proxy, axis: usize, size: usize) -> Result<Proxy> {
+    Proxy::zeros(x.shape().with_dim(axis, size), x.dtype(), x.device())
+}
+
+impl Proxy {
+    /// The sizes along four axes.
+    ///
+    /// # Errors
+    /// As [`Proxy::dims1`].
+    pub fn dims4(&self) -> Result<(usize, usize, usize, usize)> {
+        self.shape().dims4()
+    }
+
+    /// The sizes along five axes.
+    ///
+    /// # Errors
+    /// As [`Proxy::dims1`].
+    pub fn dims5(&self) -> Result<(usize, usize, usize, usize, usize)> {
+        self.shape().dims5()
+    }
+
+    /// Number of elements, as [`Proxy::elem_count`].
+    pub fn numel(&self) -> usize {
+        self.elem_count()
+    }
+
+    /// The first axes up to and with `end` merged into one.
+    ///
+    /// # Errors
+    /// As [`Proxy::flatten`].
+    #[track_caller]
+    pub fn flatten_to<A: Dim>(&self, end: A) -> Result<Proxy> {
+        self.flatten(0, end)
+    }
+
+    /// The array repeated along new leading axes: shape `[left.., own..]`, without a copy.
+    ///
+    /// # Errors
+    /// As [`Proxy::broadcast_as`]; [`Error::RankTooLarge`](crate::Error::RankTooLarge).
+    #[track_caller]
+    pub fn broadcast_left<S: Into<Shape>>(&self, left: S) -> Result<Proxy> {
+        let left = left.into();
+        whole("broadcast_left", Location::caller(), self, || {
+            left.check("broadcast_left", 1)?;
+            let rank = left.rank() + self.rank();
+            if rank > MAX_RANK {
+                return Err(crate::Error::RankTooLarge { op: "broadcast_left", rank });
+            }
+            self.broadcast_as(left.dims().iter().chain(self.dims()).copied().collect::<Few>())
+        })
+    }
+
+    /// One axis moved to another place, the others in their order: a view.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`](crate::Error::DimOutOfRange); [`Error::StaleArray`](crate::Error::StaleArray).
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor};
+    /// let a = Tensor::zeros((2, 3, 4), DType::F32, &Device::Cpu)?;
+    /// assert_eq!(a.movedim(0, -1)?.dims(), [3, 4, 2]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn movedim<A: Dim, B: Dim>(&self, from: A, to: B) -> Result<Proxy> {
+        let op = "movedim";
+        whole(op, Location::caller(), self, || {
+            let shape = *self.shape();
+            let (from, to) = (from.to_index(&shape, op)?, to.to_index(&shape, op)?);
+            let others = (0..shape.rank()).filter(|&axis| axis != from);
+            let order = others.clone().take(to).chain([from]).chain(others.skip(to));
+            self.permute(order.collect::<Few>())
+        })
+    }
+
+    /// The array repeated `counts[i]` times along axis `i`. More counts than axes add leading axes; fewer leave the
+    /// last axes as they are. The same array if every count is 1.
+    ///
+    /// # Errors
+    /// [`Error::RankTooLarge`](crate::Error::RankTooLarge), [`Error::SizeOverflow`](crate::Error::SizeOverflow), [`Error::StaleArray`](crate::Error::StaleArray), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let a = Tensor::new(&[1f32, 2.], &Device::Cpu)?;
+    /// assert_eq!(a.repeat((2, 2))?.to_vec2::<f32>()?, [[1., 2., 1., 2.], [1., 2., 1., 2.]]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn repeat<S: Into<Shape>>(&self, counts: S) -> Result<Proxy> {
+        let (op, counts) = ("repeat", counts.into());
+        whole(op, Location::caller(), self, || {
+            counts.check(op, 1)?;
+            let own = self.dims();
+            let mut out = match counts.rank().checked_sub(own.len()) {
+                Some(missing) if missing > 0 => {
+                    self.reshape((0..missing).map(|_| 1).chain(own.iter().copied()).collect::<Few>())?
+                }
+                _ => check::same(op, self)?,
+            };
+            for (axis, &count) in counts.dims().iter().enumerate().filter(|&(_, &count)| count != 1) {
+                out = repeated(&out, axis, count, op)?;
+            }
+            Ok(out)
+        })
+    }
+
+    /// As [`Proxy::repeat`].
+    ///
+    /// # Errors
+    /// As [`Proxy::repeat`].
+    #[track_caller]
+    pub fn tile<S: Into<Shape>>(&self, counts: S) -> Result<Proxy> {
+        self.repeat(counts)
+    }
+
+    /// An axis cut into `count` views whose sizes differ by at most one, larger ones first; an axis with fewer indices
+    /// gives one view for each.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) for a count of 0; [`Error::DimOutOfRange`](crate::Error::DimOutOfRange); [`Error::StaleArray`](crate::Error::StaleArray).
+    #[track_caller]
+    pub fn chunk<A: Dim>(&self, count: usize, dim: A) -> Result<Vec<Proxy>> {
+        let (op, site) = ("chunk", Location::caller());
+        let shape = *self.shape();
+        let axis = dim.to_index(&shape, op)?;
+        if count == 0 {
+            return argument(op, "count", count, "at least 1");
+        }
+        let size = shape.dims()[axis];
+        if size < count {
+            return pieces(self, axis, &vec![1; size], op, site);
+        }
+        let sizes: Vec<usize> = (0..count).map(|i| size / count + usize::from(i < size % count)).collect();
+        pieces(self, axis, &sizes, op, site)
+    }
+
+    /// An axis cut into views of `size` indices each; the last may be smaller. An empty axis gives one empty view.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) for a size of 0; [`Error::DimOutOfRange`](crate::Error::DimOutOfRange); [`Error::StaleArray`](crate::Error::StaleArray).
+    #[track_caller]
+    pub fn split<A: Dim>(&self, size: usize, dim: A) -> Result<Vec<Proxy>> {
+        let (op, site) = ("split", Location::caller());
+        let shape = *self.shape();
+        let axis = dim.to_index(&shape, op)?;
+        if size == 0 {
+            return argument(op, "size", size, "at least 1");
+        }
+        let all = shape.dims()[axis];
+        let count = all.div_ceil(size).max(1);
+        let sizes: Vec<usize> = (0..count).map(|i| size.min(all - i * size)).collect();
+        pieces(self, axis, &sizes, op, site)
+    }
+
+    /// An axis cut into views of these sizes, which together are its size.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) if they are not; [`Error::DimOutOfRange`](crate::Error::DimOutOfRange); [`Error::StaleArray`](crate::Error::StaleArray).
+    #[track_caller]
+    pub fn split_sizes<A: Dim>(&self, sizes: &[usize], dim: A) -> Result<Vec<Proxy>> {
+        let (op, site) = ("split_sizes", Location::caller());
+        let shape = *self.shape();
+        let axis = dim.to_index(&shape, op)?;
+        let total = sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size));
+        if total != Some(shape.dims()[axis]) {
+            return argument(op, "sizes", format!("{sizes:?}"), "as many indices together as the axis has");
+        }
+        pieces(self, axis, sizes, op, site)
+    }
+
+    /// The indices of an axis moved on by `shift`, those that leave it coming in at the other end: a copy, or the same
+    /// array if nothing moves. With a gradient.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`](crate::Error::DimOutOfRange); [`Error::StaleArray`](crate::Error::StaleArray), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    #[track_caller]
+    pub fn roll<A: Dim>(&self, shift: i32, dim: A) -> Result<Proxy> {
+        let op = "roll";
+        whole(op, Location::caller(), self, || {
+            let shape = *self.shape();
+            let axis = dim.to_index(&shape, op)?;
+            let size = shape.dims()[axis];
+            let shift = i64::from(shift).checked_rem_euclid(size as i64).unwrap_or(0) as usize;
+            if shift == 0 {
+                return check::same(op, self);
+            }
+            Proxy::cat(&[self.narrow(axis, size - shift, shift)?, self.narrow(axis, 0, size - shift)?], axis)
+        })
+    }
+
+    /// An axis with `left` zeros before it and `right` after it: a copy, or the same array if both are 0. With a
+    /// gradient.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`](crate::Error::DimOutOfRange), [`Error::SizeOverflow`](crate::Error::SizeOverflow), [`Error::StaleArray`](crate::Error::StaleArray), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    #[track_caller]
+    pub fn pad_with_zeros<A: Dim>(&self, dim: A, left: usize, right: usize) -> Result<Proxy> {
+        let op = "pad_with_zeros";
+        whole(op, Location::caller(), self, || {
+            let axis = self.padded(dim, left, right, op)?;
+            match (left, right) {
+                (0, 0) => check::same(op, self),
+                (0, _) => Proxy::cat(&[self, &zeros(self, axis, right)?], axis),
+                (_, 0) => Proxy::cat(&[&zeros(self, axis, left)?, self], axis),
+                _ => Proxy::cat(&[&zeros(self, axis, left)?, self, &zeros(self, axis, right)?], axis),
+            }
+        })
+    }
+
+    /// As [`Proxy::pad_with_zeros`], with the first and the last entry of the axis repeated instead of zeros.
+    ///
+    /// # Errors
+    /// As [`Proxy::pad_with_zeros`]; [`Error::Shape`](crate::Error::Shape) for an array without elements.
+    #[track_caller]
+    pub fn pad_with_same<A: Dim>(&self, dim: A, left: usize, right: usize) -> Result<Proxy> {
+        let op = "pad_with_same";
+        whole(op, Location::caller(), self, || {
+            let axis = self.padded(dim, left, right, op)?;
+            if (left, right) == (0, 0) {
+                return check::same(op, self);
+            }
+            let shape = *self.shape();
+            if shape.elem_count() == 0 {
+                return misshapen(op, self, "at least one element");
+            }
+            let edge = |at: usize, count: usize| self.narrow(axis, at, 1)?.broadcast_as(shape.with_dim(axis, count));
+            Proxy::cat(&[&edge(0, left)?, self, &edge(shape.dims()[axis] - 1, right)?], axis)
+        })
+    }
+
+    /// Checks that the padded shape can be; gives the axis.
+    fn padded<A: Dim>(&self, dim: A, left: usize, right: usize, op: &'static str) -> Result<usize> {
+        let shape = *self.shape();
+        let axis = dim.to_index(&shape, op)?;
+        let elem_bytes = self.dtype().size_in_bytes();
+        let size = shape.dims()[axis].saturating_add(left).saturating_add(right);
+        shape.with_dim(axis, size).check(op, elem_bytes)?;
+        Ok(axis)
+    }
+}

@@ -1,0 +1,387 @@
+//! Views: arrays of their own, with a key of their own, that share the storage. No kernel runs.
+
+use std::panic::Location;
+
+use crate::array::autograd::{Grads, handle_owned, no_grad};
+use crate::base::{
+    error::{Error, Result, Site},
+    layout::Layout,
+    shape::{D, Dim, Few, MAX_RANK, Shape, ShapeWithOneHole},
+};
+use crate::memory::{
+    proxy::Proxy,
+    registry::{Parts, Payload, Tracked},
+    workspace,
+};
+use crate::ops::{
+    call::{
+        check,
+        exec::{adopt_parts, call, composed_at, pin, record, steps},
+    },
+    elementwise::unary::{copy_as, copy_of, one},
+};
+
+/// A view of `src` through another layout, and the gradient of that.
+pub(crate) fn view_of<F>(
+    src: &Proxy,
+    op: &'static str,
+    site: Site,
+    layout: impl FnOnce(&Layout) -> Result<Layout>,
+    vjp: impl FnOnce(&Layout) -> F,
+) -> Result<Proxy>
+where
+    F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
+{
+    let (mut layout, mut vjp) = (Some(layout), Some(vjp));
+    let mut make = |a: &Payload| {
+        let (Some(layout), Some(vjp)) = (layout.take(), vjp.take()) else {
+            return Err(Error::msg("a view is made once"));
+        };
+        Ok((layout(&a.layout)?, record(&[a], || vjp(&a.layout))))
+    };
+    view_by(src, op, site, &mut make)
+}
+
+/// As [`view_of`], by reference: from the layout and the node that `make` finds.
+fn view_by(
+    src: &Proxy,
+    op: &'static str,
+    site: Site,
+    make: &mut dyn FnMut(&Payload) -> Result<(Layout, Tracked)>,
+) -> Result<Proxy> {
+    call(op, site, |local| {
+        let pins = pin(local, op, [src])?;
+        let [a] = pins.arrays();
+        let (layout, node) = make(&a)?;
+        let parts = Parts { dtype: a.dtype, layout: &layout, storage: a.storage.clone(), node };
+        adopt_parts(local, op, parts, src, site)
+    })
+}
+
+/// As [`Proxy::reshape`], of the shape that was asked for.
+fn reshaped(x: &Proxy, count: usize, shape: Shape, site: Site) -> Result<Proxy> {
+    let dtype = x.dtype();
+    if shape.check("reshape", dtype.size_in_bytes())? != count {
+        return Err(Error::Reshape { elem_count: count, to: shape.dims().to_vec(), hole: None });
+    }
+    let possible = x.with_pinned("reshape", |a| a.layout.reshape(&shape).is_some())?;
+    if !possible {
+        return copy_as(x, &shape, "reshape", site);
+    }
+    let fits = move |layout: &Layout| {
+        layout.reshape(&shape).ok_or_else(|| Error::Reshape {
+            elem_count: count,
+            to: shape.dims().to_vec(),
+            hole: None,
+        })
+    };
+    view_of(x, "reshape", site, fits, |from| {
+        let from = *from.shape();
+        move |grad: &Proxy, _| Ok(one(grad.reshape(from)?))
+    })
+}
+
+impl Proxy {
+    /// Another shape over the same elements in row-major order, with one size left as `()` to be computed. A view
+    /// where strides can express it, else a copy.
+    ///
+    /// # Errors
+    /// [`Error::Reshape`] if the number of elements differs; [`Error::StaleArray`]; [`Error::OutOfMemory`].
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// let a = Tensor::arange(0f32, 6., &Device::Cpu)?;
+    /// assert_eq!(a.reshape((2, ()))?.dims(), [2, 3]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn reshape<S: ShapeWithOneHole>(&self, shape: S) -> Result<Proxy> {
+        let site = Location::caller();
+        let count = self.with_pinned("reshape", |a| a.layout.shape().elem_count())?;
+        reshaped(self, count, shape.into_shape(count)?, site)
+    }
+
+    /// Axes `start..=end` merged into one.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`]; as [`Proxy::reshape`].
+    #[track_caller]
+    pub fn flatten<A: Dim, B: Dim>(&self, start: A, end: B) -> Result<Proxy> {
+        let shape = *self.shape();
+        if shape.rank() == 0 {
+            return self.reshape(1);
+        }
+        let (start, end) = (start.to_index(&shape, "flatten")?, end.to_index(&shape, "flatten")?);
+        if start > end {
+            let value = format!("{start} to {end}");
+            return Err(Error::Argument { op: "flatten", argument: "axes", value, expected: "in ascending order" });
+        }
+        let dims = shape.dims();
+        let merged = dims[start..=end].iter().product();
+        let to: Few = dims[..start].iter().copied().chain([merged]).chain(dims[end + 1..].iter().copied()).collect();
+        self.reshape(to)
+    }
+
+    /// All axes merged into one.
+    ///
+    /// # Errors
+    /// As [`Proxy::reshape`].
+    #[track_caller]
+    pub fn flatten_all(&self) -> Result<Proxy> {
+        self.reshape(self.elem_count())
+    }
+
+    /// The last axes from `start` on merged into one.
+    ///
+    /// # Errors
+    /// As [`Proxy::flatten`].
+    #[track_caller]
+    pub fn flatten_from<A: Dim>(&self, start: A) -> Result<Proxy> {
+        self.flatten(start, D::Minus1)
+    }
+
+    /// Two axes exchanged.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`]; [`Error::StaleArray`].
+    #[track_caller]
+    pub fn transpose<A: Dim, B: Dim>(&self, a: A, b: B) -> Result<Proxy> {
+        let site = Location::caller();
+        let shape = *self.shape();
+        let (a, b) = (a.to_index(&shape, "transpose")?, b.to_index(&shape, "transpose")?);
+        view_of(
+            self,
+            "transpose",
+            site,
+            |layout| Ok(layout.transpose(a, b)),
+            |_| move |grad: &Proxy, _| Ok(one(grad.transpose(a, b)?)),
+        )
+    }
+
+    /// The last two axes exchanged.
+    ///
+    /// # Errors
+    /// As [`Proxy::transpose`]; also for an array with fewer than two axes.
+    #[track_caller]
+    pub fn t(&self) -> Result<Proxy> {
+        self.transpose(D::Minus2, D::Minus1)
+    }
+
+    /// The axes in another order.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if it is not a permutation of the axes; [`Error::StaleArray`].
+    #[track_caller]
+    pub fn permute<S: Into<Shape>>(&self, order: S) -> Result<Proxy> {
+        let (op, site) = ("permute", Location::caller());
+        let order = order.into();
+        let order = order.dims();
+        let rank = self.rank();
+        let mut inverse: Few = (0..rank).map(|_| usize::MAX).collect();
+        for (to, &from) in order.iter().enumerate() {
+            if from < rank {
+                inverse[from] = to;
+            }
+        }
+        if order.len() != rank || inverse.contains(&usize::MAX) {
+            let value = format!("{order:?}");
+            return Err(Error::Argument { op, argument: "order", value, expected: "each axis once" });
+        }
+        view_of(
+            self,
+            op,
+            site,
+            |layout| Ok(layout.permute(order)),
+            |_| move |grad: &Proxy, _| Ok(one(grad.permute(inverse)?)),
+        )
+    }
+
+    /// Indices `start .. start + len` of one axis.
+    ///
+    /// # Errors
+    /// [`Error::Narrow`] if the range leaves the axis; [`Error::DimOutOfRange`]; [`Error::StaleArray`].
+    #[track_caller]
+    pub fn narrow<A: Dim>(&self, dim: A, start: usize, len: usize) -> Result<Proxy> {
+        let (op, site) = ("narrow", Location::caller());
+        let axis = dim.to_index(self.shape(), op)?;
+        view_of(
+            self,
+            op,
+            site,
+            |layout| layout.narrow(axis, start, len),
+            |from| {
+                let from = *from.shape();
+                move |grad: &Proxy, _| {
+                    let whole = zeros_beside(grad, &from)?;
+                    whole.narrow(axis, start, len)?.copy_(grad)?;
+                    Ok(one(whole))
+                }
+            },
+        )
+    }
+
+    /// One index of the first axis, which is removed.
+    ///
+    /// # Errors
+    /// [`Error::IndexOutOfRange`]; as [`Proxy::get_on_dim`].
+    #[track_caller]
+    pub fn get(&self, index: usize) -> Result<Proxy> {
+        self.get_on_dim(0, index)
+    }
+
+    /// One index of an axis, which is removed.
+    ///
+    /// # Errors
+    /// [`Error::IndexOutOfRange`]; [`Error::DimOutOfRange`]; [`Error::StaleArray`].
+    #[track_caller]
+    pub fn get_on_dim<A: Dim>(&self, dim: A, index: usize) -> Result<Proxy> {
+        let (op, site) = ("get", Location::caller());
+        let shape = *self.shape();
+        let axis = dim.to_index(&shape, op)?;
+        if index >= shape.dims()[axis] {
+            return Err(Error::IndexOutOfRange { op, index: index as i64, dim: shape.dims()[axis] });
+        }
+        view_of(
+            self,
+            op,
+            site,
+            |layout| Ok(layout.select(axis, index)),
+            |from| {
+                let from = *from.shape();
+                move |grad: &Proxy, _| {
+                    let whole = zeros_beside(grad, &from)?;
+                    whole.get_on_dim(axis, index)?.copy_(grad)?;
+                    Ok(one(whole))
+                }
+            },
+        )
+    }
+
+    /// One index of the first axis, as an array that `manager` owns, whatever owns this one.
+    ///
+    /// # Errors
+    /// As [`Proxy::get`] and [`Proxy::attach`].
+    #[track_caller]
+    pub fn get_in(&self, manager: &crate::NdManager, index: usize) -> Result<Proxy> {
+        composed_at("get", Location::caller(), manager, &mut || self.get(index))
+    }
+
+    /// An axis of size 1 removed; an axis of another size stays.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`]; [`Error::StaleArray`].
+    #[track_caller]
+    pub fn squeeze<A: Dim>(&self, dim: A) -> Result<Proxy> {
+        let site = Location::caller();
+        let shape = *self.shape();
+        let axis = dim.to_index(&shape, "squeeze")?;
+        if shape.dims()[axis] != 1 {
+            return check::same("squeeze", self);
+        }
+        view_of(
+            self,
+            "squeeze",
+            site,
+            |layout| Ok(layout.select(axis, 0)),
+            |_| move |grad: &Proxy, _| Ok(one(grad.unsqueeze(axis)?)),
+        )
+    }
+
+    /// An axis of size 1 inserted before `dim`.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`]; [`Error::RankTooLarge`]; [`Error::StaleArray`].
+    #[track_caller]
+    pub fn unsqueeze<A: Dim>(&self, dim: A) -> Result<Proxy> {
+        let (op, site) = ("unsqueeze", Location::caller());
+        let shape = *self.shape();
+        if shape.rank() == MAX_RANK {
+            return Err(Error::RankTooLarge { op, rank: MAX_RANK + 1 });
+        }
+        let axis = dim.to_index_plus_one(&shape, op)?;
+        view_of(
+            self,
+            op,
+            site,
+            |layout| Ok(layout.unsqueeze(axis)),
+            |_| move |grad: &Proxy, _| Ok(one(grad.squeeze(axis)?)),
+        )
+    }
+
+    /// The array repeated along axes of size 1 and along new leading axes, without a copy.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`]; [`Error::StaleArray`].
+    #[track_caller]
+    pub fn broadcast_as<S: Into<Shape>>(&self, shape: S) -> Result<Proxy> {
+        let (op, site) = ("broadcast_as", Location::caller());
+        let shape = shape.into();
+        let size = self.dtype().size_in_bytes();
+        shape.check(op, size)?;
+        view_of(
+            self,
+            op,
+            site,
+            |layout| layout.broadcast_to(&shape, op),
+            |from| {
+                let from = *from.shape();
+                move |grad: &Proxy, _| Ok(one(grad.sum_to(&from)?))
+            },
+        )
+    }
+
+    /// As [`Proxy::broadcast_as`].
+    ///
+    /// # Errors
+    /// As [`Proxy::broadcast_as`].
+    #[track_caller]
+    pub fn expand<S: Into<Shape>>(&self, shape: S) -> Result<Proxy> {
+        self.broadcast_as(shape)
+    }
+
+    /// The array independent of everything that would end it or track it: a handle-owned array outside the
+    /// gradient graph that shares the bytes, or has a copy of them if they are a workspace's. The original stays with its owner.
+    ///
+    /// A closed array gives another handle of it, which is closed as well; [`Proxy::try_detach`] says so.
+    ///
+    /// ```
+    /// # use ndgc::{Device, DType, NdManager};
+    /// let manager = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let kept = manager.ones(2, DType::F32)?.detach();
+    /// manager.close()?;
+    /// assert_eq!(kept.to_vec1::<f32>()?, [1., 1.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn detach(&self) -> Proxy {
+        self.try_detach().unwrap_or_else(|_| self.clone())
+    }
+
+    /// As [`Proxy::detach`], with a reason where there is nothing to detach.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`]; [`Error::InUse`] while others write it and do not end.
+    #[track_caller]
+    pub fn try_detach(&self) -> Result<Proxy> {
+        let (op, site) = ("detach", Location::caller());
+        let shared = call(op, site, |local| {
+            let pins = pin(local, op, [self])?;
+            let [a] = pins.arrays();
+            if a.storage.part().is_some() {
+                return Ok(None);
+            }
+            let parts = Parts { dtype: a.dtype, layout: &a.layout, storage: a.storage.clone(), node: None };
+            handle_owned(local, op, parts, site).map(Some)
+        })?;
+        match shared {
+            Some(shared) => Ok(shared),
+            // A workspace's bytes are copied.
+            None => workspace::outside(|| no_grad(|| steps(site, &mut || copy_of(self, op, site)))),
+        }
+    }
+}
+
+/// Zeros of a shape with the dtype, device and owner of another array.
+pub(crate) fn zeros_beside(array: &Proxy, shape: &Shape) -> Result<Proxy> {
+    crate::ops::call::inplace::filled_beside(array, "zeros", shape, 0.0, Location::caller())
+}

@@ -1,0 +1,184 @@
+//! Arrays of workspaces: ways out of one and into another.
+//!
+//! Each of these copies, unless the array is where it shall be: then it is another handle of it. Shape and dtype stay,
+//! and so does the gradient, which flows back through the copy; only `detach` ends it.
+
+use std::panic::Location;
+use std::rc::Rc;
+
+use crate::base::error::{Error, Result, Site};
+use crate::device::Device;
+use crate::memory::{
+    proxy::Proxy,
+    registry,
+    threads::with_local,
+    workspace::{arena::Arena, inside, outside},
+};
+use crate::ops::elementwise::unary::copy_of;
+
+/// A copy that may still be under way.
+///
+/// [`wait`](Duplication::wait) gives the array when it is complete; a drop waits too.
+#[derive(Debug)]
+#[must_use = "a drop waits for the copy, and lets it go"]
+pub struct Duplication {
+    array: Option<Proxy>,
+    device: Device,
+}
+
+impl Duplication {
+    /// Waits for the copy, and gives it.
+    ///
+    /// # Errors
+    /// Those of the device's work.
+    #[track_caller]
+    pub fn wait(mut self) -> Result<Proxy> {
+        self.device.synchronize()?;
+        self.array.take().ok_or_else(|| Error::msg("a copy is taken once"))
+    }
+}
+
+impl Drop for Duplication {
+    fn drop(&mut self) {
+        if self.array.is_some() {
+            let _ = self.device.synchronize();
+        }
+    }
+}
+
+impl Proxy {
+    /// A copy in the workspace around the current one; a detached copy if there is none. A detached array, or one that
+    /// is there already, is given as it is.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor, Workspace, WorkspaceConfig};
+    /// let config = WorkspaceConfig::default();
+    /// let _outer = Workspace::enter("EPOCH", &config)?;
+    /// let best = {
+    ///     let _inner = Workspace::enter("STEP", &config)?;
+    ///     Tensor::new(&[1f32, 2.], &Device::Cpu)?.leverage()?
+    /// };
+    /// assert_eq!(best.to_vec1::<f32>()?, [1., 2.]); // lives as long as the cycle of EPOCH
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::LeakedArray`]; [`Error::StaleArray`]; as of a copy.
+    #[track_caller]
+    pub fn leverage(&self) -> Result<Proxy> {
+        let (op, site) = ("leverage", Location::caller());
+        if !self.must_move(op)? {
+            return Ok(self.clone());
+        }
+        match with_local(|local| local.desk.enclosing()) {
+            Some(arena) => self.copied_to(&arena, op, site),
+            None => self.try_detach(),
+        }
+    }
+
+    /// A copy in the open workspace of this thread with this name. A detached array, or one that is there already, is given
+    /// as it is.
+    ///
+    /// # Errors
+    /// [`Error::Workspace`] if there is none of this name, or it is not open; [`Error::LeakedArray`]; [`Error::StaleArray`];
+    /// as of a copy.
+    #[track_caller]
+    pub fn leverage_to(&self, id: &str) -> Result<Proxy> {
+        let (op, site) = ("leverage_to", Location::caller());
+        if !self.must_move(op)? {
+            return Ok(self.clone());
+        }
+        match with_local(|local| local.desk.find(id)).filter(|arena| arena.is_open()) {
+            Some(arena) => self.copied_to(&arena, op, site),
+            None => {
+                let open = with_local(|local| local.desk.open_names());
+                let why = format!("no workspace of this name is open on this thread; open are {open:?}");
+                Err(Error::Workspace { op, workspace: id.to_owned(), why })
+            }
+        }
+    }
+
+    /// As [`Proxy::leverage_to`]; a detached copy if no workspace of this name is open.
+    ///
+    /// # Errors
+    /// [`Error::LeakedArray`]; [`Error::StaleArray`]; as of a copy.
+    #[track_caller]
+    pub fn leverage_or_detach(&self, id: &str) -> Result<Proxy> {
+        let is_open = with_local(|local| local.desk.find(id)).is_some_and(|arena| arena.is_open());
+        if is_open { self.leverage_to(id) } else { self.try_detach() }
+    }
+
+    /// A copy in the current workspace, of a detached array too; one that is there already is given as it is. With no
+    /// current workspace: the array as it is, or if `detach` a detached one.
+    ///
+    /// # Errors
+    /// [`Error::LeakedArray`]; [`Error::StaleArray`]; as of a copy.
+    #[track_caller]
+    pub fn migrate(&self, detach: bool) -> Result<Proxy> {
+        let (op, site) = ("migrate", Location::caller());
+        self.must_move(op)?;
+        match with_local(|local| local.desk.innermost()) {
+            Some(arena) => self.copied_to(&arena, op, site),
+            None if detach => self.try_detach(),
+            None => Ok(self.clone()),
+        }
+    }
+
+    /// A copy in the current workspace and on its device; without one on the device that the array is kept for: for
+    /// host-only arrays that of their workspace. Complete when this returns.
+    ///
+    /// "Unsafe" is ND4J's word for a copy of the raw bytes; here it is an ordinary one, of views as of whole arrays.
+    ///
+    /// # Errors
+    /// [`Error::LeakedArray`]; [`Error::StaleArray`]; as of [`Proxy::to_device`].
+    #[track_caller]
+    pub fn unsafe_duplication(&self) -> Result<Proxy> {
+        self.unsafe_duplication_async()?.wait()
+    }
+
+    /// As [`Proxy::unsafe_duplication`], without waiting for the copy. The array may be dropped, closed or end with its
+    /// cycle meanwhile.
+    ///
+    /// # Errors
+    /// As of [`Proxy::unsafe_duplication`].
+    #[track_caller]
+    pub fn unsafe_duplication_async(&self) -> Result<Duplication> {
+        let (op, site) = ("unsafe_duplication", Location::caller());
+        self.must_move(op)?;
+        if let Some(arena) = with_local(|local| local.desk.innermost()) {
+            let array = self.copied_into(&arena, op, site)?;
+            return Ok(Duplication { array: Some(array), device: arena.memory.clone() });
+        }
+        let kept_for = registry::cycle_of(self.key()).and_then(|cycle| with_local(|local| local.desk.device_of(cycle)));
+        let device = kept_for.unwrap_or_else(|| self.device().clone());
+        let array = if *self.device() == device { copy_of(self, op, site)? } else { self.to_device(&device)? };
+        Ok(Duplication { array: Some(array), device })
+    }
+
+    /// Whether the array is of a workspace; an error if it ended.
+    fn must_move(&self, op: &'static str) -> Result<bool> {
+        if !self.is_open() {
+            return Err(registry::stale(op, self.key()));
+        }
+        Ok(self.is_attached())
+    }
+
+    /// A copy in an open workspace, unless the array is of its running cycle.
+    fn copied_to(&self, arena: &Rc<Arena>, op: &'static str, site: Site) -> Result<Proxy> {
+        if registry::cycle_of(self.key()) == Some(arena.cycle()) {
+            return Ok(self.clone());
+        }
+        self.copied_into(arena, op, site)
+    }
+
+    /// A copy in an open workspace, on its device, or on the host if its arrays are host-only.
+    fn copied_into(&self, arena: &Rc<Arena>, op: &'static str, site: Site) -> Result<Proxy> {
+        if arena.memory == arena.device {
+            let is_there = *self.device() == arena.device;
+            return inside(arena, || if is_there { copy_of(self, op, site) } else { self.to_device(&arena.device) });
+        }
+        let there = outside(|| self.to_device(&arena.memory))?;
+        // The workspace takes it as an array of its device.
+        inside(arena, || there.to_device(&arena.device))
+    }
+}
