@@ -1,4 +1,4 @@
-//! Doors for the benchmarks: the runtime's steps one by one, without a kernel. Not part of the interface.
+//! Doors for the benchmarks and for tests of exhausted memory: the runtime's steps one by one, without a kernel. Not part of the interface.
 
 use std::num::NonZero;
 use std::ptr::NonNull;
@@ -24,6 +24,12 @@ use crate::memory::{
     storage::Storage,
     threads::with_local,
 };
+
+/// Refuses the n-th request for host memory from now on, and all after it with `go_on`; 0 for none. Returns how many were
+/// refused so far.
+pub fn refuse_host_memory(n: u64, go_on: bool) -> u64 {
+    crate::device::host::pool::refuse(n, go_on)
+}
 
 /// Pins one array, reads its metadata, lets go.
 #[inline]

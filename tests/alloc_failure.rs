@@ -2,72 +2,16 @@
 //! typed error or gets by, nothing is lost, and the next one succeeds.
 #![allow(clippy::unwrap_used)] // a test ends with the first surprise
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 
+use ndgc::bench::refuse_host_memory;
 use ndgc::nn::{self, Adam, Mlp, Module, Optimizer};
 use ndgc::{
     Device, Error, Generator, LearningPolicy, NdManager, Proxy, ResetPolicy, SimConfig, SpillPolicy, Tensor, Workspace,
     WorkspaceConfig, destroy_all_workspaces_for_current_thread, gc, node_count,
 };
 
-/// Refuses requests of the host's pool, which are the ones with these alignments and sizes.
-struct Failing;
-
-/// Requests until the first refusal, counting that one; 0 for never.
-static FAIL_IN: AtomicU64 = AtomicU64::new(0);
-/// Refuse all after the first as well.
-static GO_ON: AtomicBool = AtomicBool::new(false);
-/// Requests refused so far.
-static REFUSED: AtomicU64 = AtomicU64::new(0);
-
-fn refuses(layout: Layout) -> bool {
-    let (size, align) = (layout.size(), layout.align());
-    let is_pool = align == 64 && size < 1 << 16 || align == 4096 || align == 2 << 20;
-    if !is_pool {
-        return false;
-    }
-    let on_and_on = |left: u64| if left == 1 && GO_ON.load(SeqCst) { Some(1) } else { left.checked_sub(1) };
-    let refused = FAIL_IN.fetch_update(SeqCst, SeqCst, on_and_on) == Ok(1);
-    REFUSED.fetch_add(u64::from(refused), SeqCst);
-    refused
-}
-
-// SAFETY: passes everything on to the system's allocator, or returns null, which an allocator may.
-#[allow(unsafe_code)]
-unsafe impl GlobalAlloc for Failing {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if refuses(layout) {
-            return std::ptr::null_mut();
-        }
-        // SAFETY: the caller's promises are those of this function.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if refuses(layout) {
-            return std::ptr::null_mut();
-        }
-        // SAFETY: as above.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: as above; the block came from the system's allocator.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-
-    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: as above.
-        unsafe { System.realloc(ptr, layout, new_size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Failing = Failing;
-
-/// The counts and the allocator are the process's: one test at a time.
+/// The counts and the refusals are the process's: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// A network and its data.
@@ -119,12 +63,9 @@ fn the_host_runs_out_of_memory_at_every_request_of_a_step() {
         let mut refused = 0;
         for n in 1.. {
             Device::Cpu.clear_cache();
-            GO_ON.store(go_on, SeqCst);
-            let before = REFUSED.load(SeqCst);
-            FAIL_IN.store(n, SeqCst);
+            let before = refuse_host_memory(n, go_on);
             let result = training.step();
-            FAIL_IN.store(0, SeqCst);
-            let reached = REFUSED.load(SeqCst) > before;
+            let reached = refuse_host_memory(0, false) > before;
             match result {
                 Ok(_) => assert!(!reached || !go_on, "request {n} and all after it were refused"),
                 Err(Error::OutOfMemory(report)) => {
@@ -312,12 +253,9 @@ fn the_host_runs_out_of_memory_at_every_request_of_workspaces() {
             let mut failed = 0;
             for n in 1.. {
                 Device::Cpu.clear_cache();
-                GO_ON.store(go_on, SeqCst);
-                let before = REFUSED.load(SeqCst);
-                FAIL_IN.store(n, SeqCst);
+                let before = refuse_host_memory(n, go_on);
                 let result = training.cycles(&Device::Cpu);
-                FAIL_IN.store(0, SeqCst);
-                let reached = REFUSED.load(SeqCst) > before;
+                let reached = refuse_host_memory(0, false) > before;
                 let what = format!("request {n} refused, and all after it: {go_on}");
                 failed += u32::from(training.survives(&Device::Cpu, &expected, result, &what));
                 assert_eq!(books(&Device::Cpu), start, "{what}");

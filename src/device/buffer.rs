@@ -96,6 +96,14 @@ impl Buffer {
         matches!(self.home, Home::Pool(_))
     }
 
+    /// Gives its bytes back, and their pages to the system where they are the host's.
+    pub(crate) fn return_pages(&mut self) {
+        if let (&Home::Pool(reserved), Device::Cpu) = (&self.home, &self.device) {
+            self.home = Home::None;
+            pool::free_to_system(self.span, reserved);
+        }
+    }
+
     #[inline]
     pub(crate) fn span(&self) -> Span {
         self.span

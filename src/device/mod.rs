@@ -5,6 +5,7 @@
 //! order of its stream. Ordering between streams and the reuse of freed bytes are settled above the driver,
 //! in `stream/`, for every such device alike.
 
+mod blocks;
 pub(crate) mod budget;
 pub(crate) mod buffer;
 #[cfg(feature = "cuda")]
@@ -318,7 +319,7 @@ impl Device {
     }
 
     /// Gives the bytes kept for reuse back to the system. Returns how many.
-    pub fn clear_cache(&self) -> u64 {
+    pub(crate) fn trim(&self) -> u64 {
         match self {
             Device::Cpu => host::pool::trim(),
             Device::Sim(sim) => sim.trim(),

@@ -5,6 +5,7 @@
 //! allocation that failed, reap everything.
 
 use crate::base::sync::Ordering;
+use crate::device::Device;
 use crate::memory::{
     queue::LANES,
     registry::{QUEUE, reap, slot},
@@ -96,6 +97,15 @@ fn look_around(local: &Local) {
         }
     }
     local.heads.set(heads);
+}
+
+impl Device {
+    /// Gives the bytes kept for reuse back to the system, those of dropped arrays that wait to be reclaimed among them.
+    /// Returns how many. What other threads keep for their small arrays comes with their ends.
+    pub fn clear_cache(&self) -> u64 {
+        collect();
+        self.trim()
+    }
 }
 
 /// Reaps everything, from outside this layer.

@@ -22,7 +22,7 @@ use crate::base::{
 };
 use crate::device::{
     Device,
-    buffer::{Buffer, Part, Span},
+    buffer::{Buffer, Part},
     graph::is_capturing,
     host::pool,
 };
@@ -112,9 +112,9 @@ impl Storage {
             Self::fill(index, bytes, || Buffer::from_arena(span, Device::Cpu, part));
             Some(Storage { index, hold: Hold::No })
         } else {
-            let (ptr, reserved) = pool::alloc_at_once(bytes)?;
+            let (span, reserved) = pool::alloc_at_once(bytes)?;
             free.pop();
-            Self::fill(index, bytes, || Buffer::from_pool(Span::new(ptr, bytes), Device::Cpu, reserved));
+            Self::fill(index, bytes, || Buffer::from_pool(span, Device::Cpu, reserved));
             Some(Storage { index, hold: Hold::Never })
         }
     }

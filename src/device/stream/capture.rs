@@ -235,7 +235,7 @@ impl<D: Driver> AsyncDevice<D> {
         if self.rules.order_streams {
             let mut demanded = Clock::default();
             for &(number, writes) in &captured.blocks {
-                demanded.join(&state.pool.uses_of(number).demanded(writes));
+                demanded.join(&state.pool.tag_mut(number).demanded(writes));
             }
             state.streams.order_behind(&self.driver, stream, &demanded)?;
         }
@@ -243,7 +243,7 @@ impl<D: Driver> AsyncDevice<D> {
         let tick = state.streams.advance(stream);
         for &(number, writes) in &captured.blocks {
             let access = if writes { Access::ReadWrite } else { Access::Read };
-            state.pool.uses_of(number).note(stream, tick, access);
+            state.pool.tag_mut(number).note(stream, tick, access);
         }
         Ok(())
     }

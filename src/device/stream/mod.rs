@@ -50,13 +50,14 @@ mod capture;
 mod order;
 mod pool;
 
+pub(crate) use super::blocks::Segments;
 pub(crate) use capture::{Captured, blame};
 pub(crate) use order::{Clock, MAX_STREAMS, on_stream};
-pub(crate) use pool::Segments;
 
+use super::blocks::block_size;
 use capture::Section;
 use order::Streams;
-use pool::{Pool, block_size};
+use pool::{Pool, Uses};
 
 /// The answer to a request for bytes.
 pub(crate) type Granted<T> = std::result::Result<T, AllocError>;
@@ -173,7 +174,7 @@ impl<D: Driver> AsyncDevice<D> {
     pub(crate) fn new(driver: D, plan: Plan) -> Self {
         let Plan { name, streams, rules, segments } = plan;
         let streams = streams.clamp(1, MAX_STREAMS);
-        let pool = Pool::new(streams, segments);
+        let pool = Pool::new(streams as u8, segments);
         let state = State { streams: Streams::new(streams), pool, deferred: None, section: None };
         AsyncDevice { driver, name, rules, state: Mutex::new(state), waiting: RwLock::new(()) }
     }
@@ -197,7 +198,7 @@ impl<D: Driver> AsyncDevice<D> {
         if bytes == 0 {
             return Ok((Span::new(NonNull::<Aligned>::dangling().cast(), 0), 0));
         }
-        let size = block_size(bytes).ok_or(AllocError::Exhausted)?;
+        let size = block_size::<Uses>(bytes).ok_or(AllocError::Exhausted)?;
         let mut guard = self.lock();
         let state = &mut *guard;
         let stream = state.streams.current();
@@ -249,7 +250,7 @@ impl<D: Driver> AsyncDevice<D> {
         }
         let ptr = self.driver.alloc(stream, bytes)?;
         let tick = state.streams.advance(stream);
-        Ok(state.pool.add(Span::new(ptr, bytes), stream, tick))
+        Ok(state.pool.add(Span::new(ptr, bytes), stream as u8, Uses::born(stream, tick)))
     }
 
     /// Takes back what [`AsyncDevice::alloc`] gave. Work that was submitted may still use it.

@@ -147,6 +147,10 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         debug_assert!(!self.is_held(), "the arena asked before");
+        // The next block has another size, or there is none.
+        if let Memory::Pooled(buffer) = &mut self.memory {
+            buffer.return_pages();
+        }
         FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);
     }
 }

@@ -192,7 +192,7 @@ fn storage_for(local: &Local, op: &'static str, device: &Device, bytes: usize, z
         Err(AllocError::Failed(error)) => return Err(error),
         Err(AllocError::Exhausted) => {
             let reclaimed = reclaim::drain_all(local) as u64;
-            device.clear_cache();
+            device.trim();
             match alloc() {
                 Ok(buffer) => buffer,
                 Err(AllocError::Failed(error)) => return Err(error),

@@ -5,6 +5,9 @@ use std::num::NonZero;
 use std::ptr::NonNull;
 
 use super::*;
+use crate::device::blocks::{LEVELS, MIB, STEPS, Segments, block_size, class_of};
+
+const GRAIN: usize = Uses::GRAIN;
 
 /// splitmix64.
 struct Draw(u64);
@@ -41,14 +44,15 @@ impl Model {
     }
 
     fn alloc(&mut self, stream: usize, bytes: usize) -> Span {
-        let size = block_size(bytes).expect("small");
+        let size = block_size::<Uses>(bytes).expect("small");
         let block = self.pool.take(stream, size).unwrap_or_else(|| {
             let segment = self.pool.segment_size(size);
             // Segments that touch each other show that blocks of two are not merged.
             let at = NonZero::new(self.next).expect("not null");
             self.segments.insert(self.next, segment);
             self.next += segment;
-            let whole = self.pool.add(Span::new(NonNull::without_provenance(at), segment), stream, 1);
+            let whole =
+                self.pool.add(Span::new(NonNull::without_provenance(at), segment), stream as u8, Uses::born(stream, 1));
             self.pool.carve(whole, size)
         });
         let (span, reserved) = self.pool.give(block, stream, bytes);
@@ -107,7 +111,8 @@ impl Model {
                 assert_eq!(!list.is_empty(), lists.steps[class / STEPS] & (1 << (class % STEPS)) != 0);
                 for (slot, &number) in list.iter().enumerate() {
                     let (block, status) = (pool.block(number), pool.status(number));
-                    let found = (status.state, usize::from(status.home), class_of(block.bytes), block.slot as usize);
+                    let found =
+                        (status.state, usize::from(status.home), class_of::<Uses>(block.bytes), block.slot as usize);
                     assert_eq!(found, (State::Free, home, class, slot));
                     (listed, cached) = (listed + 1, cached + block.bytes);
                 }
@@ -126,15 +131,15 @@ fn rounds() -> usize {
 #[test]
 fn sizes_waste_at_most_one_part_in_32_beyond_the_smallest() {
     for bytes in (1..10_000).chain((1..4000).map(|i| i * 1021)).chain((8..60).map(|i| (1 << i) + 1)) {
-        let size = block_size(bytes).expect("far from overflow");
+        let size = block_size::<Uses>(bytes).expect("far from overflow");
         assert!((bytes..=bytes + bytes / STEPS + GRAIN).contains(&size) && size.is_multiple_of(GRAIN), "{bytes}");
-        assert_eq!(block_size(size), Some(size), "a size is a size");
-        assert_eq!(class_of(size), class_of(size + GRAIN - 1), "{bytes}");
-        assert!(size == GRAIN || class_of(size - GRAIN) < class_of(size), "{bytes}");
+        assert_eq!(block_size::<Uses>(size), Some(size), "a size is a size");
+        assert_eq!(class_of::<Uses>(size), class_of::<Uses>(size + GRAIN - 1), "{bytes}");
+        assert!(size == GRAIN || class_of::<Uses>(size - GRAIN) < class_of::<Uses>(size), "{bytes}");
     }
-    assert_eq!((block_size(usize::MAX), block_size(isize::MAX as usize)), (None, None));
+    assert_eq!((block_size::<Uses>(usize::MAX), block_size::<Uses>(isize::MAX as usize)), (None, None));
     let largest = (isize::MAX as usize >> 1) + 1;
-    assert!(class_of(block_size(largest).expect("fits")) < LEVELS * STEPS);
+    assert!(class_of::<Uses>(block_size::<Uses>(largest).expect("fits")) < LEVELS * STEPS);
 }
 
 #[test]
@@ -326,7 +331,7 @@ fn finding_a_block_takes_as_many_steps_among_many_as_among_few() {
         let spans: Vec<Span> = (0..2 * live).map(|_| model.alloc(0, 1024)).collect();
         // Every other one: as many pieces of one size as there can be.
         spans.iter().step_by(2).for_each(|&span| model.pool.put(span));
-        let class = class_of(1024);
+        let class = class_of::<Uses>(1024);
         assert_ne!(model.pool.lists[0].first_from(class), 0);
         let first = model.pool.take(0, 1024).expect("the head of the first list");
         assert_eq!(first, spans[2 * live - 2].block(), "the one freed last");

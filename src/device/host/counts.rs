@@ -1,0 +1,248 @@
+//! Counts of the host's bytes, and the limits on them.
+//!
+//! `active` counts the bytes asked for. Each thread keeps a difference of at most 64 KiB to itself, so the sum
+//! over all threads is exact whenever it is read, and the peak is exact for one thread and at most 64 KiB too high
+//! for each further one; with a limit set, every request is counted at once.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
+
+use crate::base::{env, units::parse_size};
+use crate::device::budget::MemoryStats;
+use crate::device::host::store::store;
+
+/// The difference a thread keeps to itself.
+const DELTA_BYTES: i64 = 64 << 10;
+const NO_LIMIT: u64 = u64::MAX;
+
+/// Sums over all threads; all statistics, read by nobody for anything but reports and the limit.
+struct Totals {
+    active: AtomicI64,
+    peak: AtomicI64,
+    limit: AtomicU64,
+}
+
+static COUNTS: Totals = Totals { active: AtomicI64::new(0), peak: AtomicI64::new(0), limit: AtomicU64::new(NO_LIMIT) };
+
+/// The part of the counts that one thread keeps to itself. Written by its thread alone.
+#[derive(Default)]
+pub(super) struct Share {
+    active: AtomicI64,
+    /// The most that `active` was since it was moved to the common count.
+    high: AtomicI64,
+    cached: AtomicI64,
+    hits: AtomicU64,
+}
+
+static SHARES: Mutex<Vec<&'static Share>> = Mutex::new(Vec::new());
+static FREE_SHARES: Mutex<Vec<&'static Share>> = Mutex::new(Vec::new());
+
+impl Share {
+    pub(super) fn take() -> &'static Share {
+        let free = FREE_SHARES.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        free.unwrap_or_else(|| {
+            let share: &'static Share = Box::leak(Box::default());
+            SHARES.lock().unwrap_or_else(PoisonError::into_inner).push(share);
+            share
+        })
+    }
+
+    /// Adds to one of this thread's own numbers. Relaxed: one writer, and readers only sum.
+    #[inline]
+    fn add(counter: &AtomicI64, by: i64) -> i64 {
+        let now = counter.load(Ordering::Relaxed) + by;
+        counter.store(now, Ordering::Relaxed);
+        now
+    }
+
+    /// A block of the stock was handed out.
+    #[inline]
+    pub(super) fn hit(&self, size: usize) {
+        self.cache(-(size as i64));
+        self.hits.store(self.hits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// So many bytes more wait in the stock.
+    #[inline]
+    pub(super) fn cache(&self, bytes: i64) {
+        Share::add(&self.cached, bytes);
+    }
+
+    /// The thread ends.
+    pub(super) fn give_back(&'static self) {
+        self.settle();
+        FREE_SHARES.lock().unwrap_or_else(PoisonError::into_inner).push(self);
+    }
+
+    /// Moves the difference to the common count.
+    fn settle(&self) {
+        let delta = self.active.load(Ordering::Relaxed);
+        self.active.store(0, Ordering::Relaxed);
+        let before = COUNTS.active.fetch_add(delta, Ordering::Relaxed);
+        COUNTS.peak.fetch_max(before + self.high.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Counts bytes of a new block.
+    #[inline]
+    pub(super) fn charge(&self, bytes: usize) {
+        let now = Share::add(&self.active, bytes as i64);
+        if now > self.high.load(Ordering::Relaxed) {
+            self.high.store(now, Ordering::Relaxed);
+            if now > DELTA_BYTES {
+                self.settle();
+            }
+        }
+    }
+}
+
+/// Takes the limits from the environment.
+pub(super) fn read_limits_once() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        if let Some(bytes) = limit_of("NDGC_MAX_BYTES") {
+            COUNTS.limit.store(bytes, Ordering::Relaxed);
+        }
+        if let Some(bytes) = limit_of("NDGC_MAX_PHYSICAL_BYTES") {
+            store(|store| store.physical_max = Some(bytes));
+        }
+    });
+}
+
+fn limit_of(name: &str) -> Option<u64> {
+    let text = env::var(name)?;
+    let bytes = parse_size(&text, physical_bytes());
+    if bytes.is_none() {
+        eprintln!("ndgc: {name}={text} is not understood; it may be like 800m, 2g or 50%");
+    }
+    bytes
+}
+
+#[cfg(target_os = "linux")]
+fn physical_bytes() -> Option<u64> {
+    // SAFETY: two calls that return numbers.
+    #[allow(unsafe_code)]
+    let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    Some(u64::try_from(pages).ok()? * u64::try_from(page).ok()?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn physical_bytes() -> Option<u64> {
+    None
+}
+
+/// Whether there is a limit on the bytes asked for.
+#[inline]
+pub(super) fn is_limited() -> bool {
+    COUNTS.limit.load(Ordering::Relaxed) != NO_LIMIT
+}
+
+/// Counts a request before it is served. `false` if the limit forbids it.
+#[inline]
+pub(super) fn charge(share: Option<&Share>, bytes: usize) -> bool {
+    let limit = COUNTS.limit.load(Ordering::Relaxed);
+    match share {
+        Some(share) if limit == NO_LIMIT => {
+            share.charge(bytes);
+            true
+        }
+        _ => charge_common(share, bytes, limit),
+    }
+}
+
+/// What a test wants refused: requests until the first refusal, counting that one, 0 for none; whether all after it are
+/// refused as well; and how many were.
+static REFUSE_IN: AtomicU64 = AtomicU64::new(0);
+static REFUSE_ON: AtomicBool = AtomicBool::new(false);
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// Refuses the n-th request from now on, of any thread, and all after it with `go_on`; 0: none. Returns how many were
+/// refused so far. For tests: while it refuses there is a limit, if one that admits everything.
+pub(crate) fn refuse(n: u64, go_on: bool) -> u64 {
+    REFUSE_ON.store(go_on, Ordering::Relaxed);
+    REFUSE_IN.store(n, Ordering::Relaxed);
+    let (from, to) = if n > 0 { (NO_LIMIT, NO_LIMIT - 1) } else { (NO_LIMIT - 1, NO_LIMIT) };
+    let _ = COUNTS.limit.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+    REFUSED.load(Ordering::Relaxed)
+}
+
+fn is_refused() -> bool {
+    let next = |left: u64| {
+        if left == 1 && REFUSE_ON.load(Ordering::Relaxed) { Some(1) } else { left.checked_sub(1) }
+    };
+    let refused = REFUSE_IN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(1);
+    REFUSED.fetch_add(u64::from(refused), Ordering::Relaxed);
+    refused
+}
+
+#[cold]
+fn charge_common(share: Option<&Share>, bytes: usize, limit: u64) -> bool {
+    if is_refused() {
+        return false;
+    }
+    if let Some(share) = share {
+        share.settle();
+    }
+    // What other threads keep to themselves counts as well.
+    let most = i64::try_from(limit).unwrap_or(i64::MAX);
+    let most = most.saturating_sub(sum(|share| share.active.load(Ordering::Relaxed)));
+    let charged = COUNTS.active.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |active| {
+        active.checked_add(bytes as i64).filter(|&now| now <= most)
+    });
+    match charged {
+        Ok(before) => {
+            COUNTS.peak.fetch_max(before + bytes as i64, Ordering::Relaxed);
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+#[inline]
+pub(super) fn discharge(share: Option<&Share>, bytes: usize) {
+    match share {
+        Some(share) => {
+            if Share::add(&share.active, -(bytes as i64)) < -DELTA_BYTES {
+                share.settle();
+            }
+        }
+        None => {
+            COUNTS.active.fetch_sub(bytes as i64, Ordering::Relaxed);
+        }
+    }
+}
+
+fn sum(number: impl Fn(&Share) -> i64) -> i64 {
+    SHARES.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|share| number(share)).sum()
+}
+
+/// Bytes of the host.
+pub(crate) fn stats() -> MemoryStats {
+    let common = COUNTS.active.load(Ordering::Relaxed);
+    let active = common + sum(|share| share.active.load(Ordering::Relaxed));
+    let limit = COUNTS.limit.load(Ordering::Relaxed);
+    let (cached, hits, misses) = store(|store| (store.cached(), store.hits(), store.misses));
+    MemoryStats {
+        active: active.max(0) as u64,
+        peak: COUNTS.peak.load(Ordering::Relaxed).max(common + sum(|share| share.high.load(Ordering::Relaxed))) as u64,
+        cached: cached + sum(|share| share.cached.load(Ordering::Relaxed)).max(0) as u64,
+        pinned: 0,
+        limit: (limit < NO_LIMIT - 1).then_some(limit),
+        hits: hits + sum(|share| share.hits.load(Ordering::Relaxed) as i64) as u64,
+        misses,
+    }
+}
+
+/// Takes the peak as of now.
+pub(crate) fn reset_peak() {
+    let shares = SHARES.lock().unwrap_or_else(PoisonError::into_inner);
+    shares.iter().for_each(|share| share.high.store(share.active.load(Ordering::Relaxed), Ordering::Relaxed));
+    drop(shares);
+    COUNTS.peak.store(stats().active as i64, Ordering::Relaxed);
+}
+
+/// Sets the limit on active bytes; returns the one before.
+pub(crate) fn set_limit(bytes: Option<u64>) -> Option<u64> {
+    read_limits_once();
+    let before = COUNTS.limit.swap(bytes.unwrap_or(NO_LIMIT), Ordering::Relaxed);
+    (before != NO_LIMIT).then_some(before)
+}

@@ -1,0 +1,351 @@
+//! What all threads share of the host's memory: blocks carved out of ranges of the address space, and how much of
+//! those the system has given.
+//!
+//! Blocks above 32 KiB are carved out of large ranges, in pages; smaller ones out of segments of 256 KiB, which are
+//! such blocks themselves, in cache lines. Both lists split and merge (`device/blocks.rs`).
+//!
+//! # Resident memory
+//! A range costs address space; its pages come with their first write. Of each free block the store knows how many of
+//! its first bytes may have pages. Blocks that have some are taken first; where new pages are needed nevertheless, and
+//! the bytes with pages pass 11/8 of the recent peak of those in use and 32 MiB, pages of the largest free blocks go
+//! back to the system, twice as many as came in one call. So resident memory follows the peak, whatever sizes come, and a
+//! loop whose sizes repeat asks the system for nothing. The peak is that of this period and the one before;
+//! a period ends when 8 times the peak has been handed out, in 1,024 requests or more.
+//!
+//! # Invariants
+//! - Bytes of a block are initialised: a range is zero when it is new, a page is zero when it comes again.
+//! - Bytes of a free block beyond its touched ones are zero.
+
+use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+
+use memmap2::{MmapMut, MmapOptions};
+
+use crate::device::{
+    blocks::{Blocks, MIB, Segments, State, Tag, block_size},
+    buffer::Span,
+};
+
+/// Blocks up to this size are carved out of segments.
+pub(super) const SMALL_MAX: usize = 32 << 10;
+const SEGMENT: usize = 256 << 10;
+/// The smallest range.
+const RANGE: usize = 64 * MIB;
+/// Ranges begin at multiples of this, the size of a large page.
+const HUGE: usize = 2 * MIB;
+/// Bytes whose pages go back in one call, beside twice those that came.
+const RETURNED: usize = 4 * MIB;
+
+/// How many of a block's first bytes may have pages of the system.
+#[derive(Clone, Copy, Debug)]
+struct Touched(usize);
+
+impl Tag for Touched {
+    const GRAIN: usize = 4096;
+
+    fn split(&mut self, at: usize) -> Self {
+        let right = Touched(self.0.saturating_sub(at));
+        self.0 = self.0.min(at);
+        right
+    }
+
+    fn join(&mut self, bytes: usize, right: &Self) {
+        if right.0 > 0 {
+            self.0 = bytes + right.0;
+        }
+    }
+
+    fn home(&self, _home: u8) -> u8 {
+        u8::from(self.0 == 0)
+    }
+
+    fn weight(&self, _bytes: usize) -> usize {
+        self.0
+    }
+}
+
+/// The large block that the segment of a small one is.
+#[derive(Clone, Copy, Debug)]
+struct Segment(u32);
+
+impl Tag for Segment {
+    const GRAIN: usize = 64;
+
+    fn split(&mut self, _at: usize) -> Self {
+        *self
+    }
+
+    fn join(&mut self, _bytes: usize, _right: &Self) {}
+}
+
+/// A block that is handed out.
+#[derive(Debug)]
+pub(super) struct Taken {
+    /// Its address, size and number.
+    pub(super) span: Span,
+    /// How many of its first bytes may be other than zero.
+    pub(super) touched: usize,
+}
+
+/// What becomes of the pages of a block that comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pages {
+    Kept,
+    /// They go to the system at once.
+    Returned,
+}
+
+#[derive(Debug)]
+pub(super) struct Store {
+    large: Blocks<Touched>,
+    small: Blocks<Segment>,
+    ranges: Vec<MmapMut>,
+    /// Bytes of large blocks that are handed out.
+    owned: usize,
+    /// The most of them in this period, and in the one before.
+    peak: usize,
+    peak_before: usize,
+    /// Bytes and requests of this period.
+    volume: usize,
+    requests: u32,
+    /// Requests that needed pages of the system.
+    pub(super) misses: u64,
+    /// The most that the process may have resident.
+    pub(super) physical_max: Option<u64>,
+}
+
+static STORE: Mutex<Option<Store>> = Mutex::new(None);
+
+/// Works with the store, alone.
+pub(super) fn store<R>(f: impl FnOnce(&mut Store) -> R) -> R {
+    let mut store = STORE.lock().unwrap_or_else(PoisonError::into_inner);
+    f(store.get_or_insert_with(Store::new))
+}
+
+impl Store {
+    fn new() -> Self {
+        Store {
+            large: Blocks::new(2, Segments::Of(RANGE)),
+            small: Blocks::new(1, Segments::Of(SEGMENT)),
+            ranges: Vec::new(),
+            owned: 0,
+            peak: 0,
+            peak_before: 0,
+            volume: 0,
+            requests: 0,
+            misses: 0,
+            physical_max: None,
+        }
+    }
+
+    /// A block of this size: a class of the stock if it is small. `None`: the system has none, or the limit on
+    /// resident memory forbids it.
+    pub(super) fn take(&mut self, size: usize) -> Option<Taken> {
+        if size > SMALL_MAX {
+            return self.take_large(block_size::<Touched>(size)?);
+        }
+        let number = match self.small.take_any(0, size) {
+            Some(number) => number,
+            None => {
+                let Taken { span, .. } = self.take_large(SEGMENT)?;
+                let number = self.small.add(Span::new(span.ptr(), span.bytes()), 0, Segment(span.block()));
+                self.small.carve(number, size)
+            }
+        };
+        self.small.status_mut(number).state = State::Owned;
+        let block = self.small.block(number);
+        Some(Taken { span: Span::in_block(block.ptr(), block.bytes, number), touched: block.bytes })
+    }
+
+    fn take_large(&mut self, size: usize) -> Option<Taken> {
+        let number = match self.large.take_any(0, size) {
+            Some(number) => number,
+            None => {
+                let whole = self.range(size)?;
+                self.large.carve(whole, size)
+            }
+        };
+        let bytes = self.large.block(number).bytes;
+        let touched = self.large.tag_mut(number).0;
+        let new = bytes - touched;
+        if new > 0 && !self.physical_admits(new) {
+            self.large.merge(number, |_, _| true);
+            return None;
+        }
+        *self.large.tag_mut(number) = Touched(bytes);
+        self.large.status_mut(number).state = State::Owned;
+        self.owned += bytes;
+        self.note(bytes);
+        if new > 0 {
+            self.misses += 1;
+            self.bound(RETURNED + 2 * new);
+        }
+        Some(Taken { span: Span::in_block(self.large.block(number).ptr(), bytes, number), touched })
+    }
+
+    /// Takes back a block: its span as it was handed out.
+    pub(super) fn put(&mut self, span: Span, pages: Pages) {
+        let number = span.block();
+        if span.bytes() > SMALL_MAX {
+            return self.put_large(number, pages);
+        }
+        let number = self.small.merge(number, |_, _| true);
+        let block = self.small.block(number);
+        if block.before == 0 && block.after == 0 {
+            let segment = self.small.tag_mut(number).0;
+            self.small.unlink(number);
+            self.small.leave(number);
+            self.put_large(segment, pages);
+        }
+    }
+
+    fn put_large(&mut self, number: u32, pages: Pages) {
+        let block = self.large.block(number);
+        let (span, bytes) = (block.span(), block.bytes);
+        self.owned -= bytes;
+        if pages == Pages::Returned && return_pages(span) {
+            *self.large.tag_mut(number) = Touched(0);
+        }
+        self.large.merge(number, |_, _| true);
+        self.bound(RETURNED);
+    }
+
+    /// Counts what was handed out, and ends the period when it is time.
+    fn note(&mut self, bytes: usize) {
+        self.peak = self.peak.max(self.owned);
+        self.volume = self.volume.saturating_add(bytes);
+        self.requests += 1;
+        if self.requests >= 1024 && self.volume / 8 >= self.recent_peak() {
+            (self.peak_before, self.peak) = (self.peak, self.owned);
+            (self.volume, self.requests) = (0, 0);
+        }
+    }
+
+    fn recent_peak(&self) -> usize {
+        self.peak.max(self.peak_before)
+    }
+
+    /// Bytes that may have pages.
+    pub(super) fn resident(&self) -> usize {
+        self.owned + self.large.stats.cached as usize
+    }
+
+    /// Bytes that wait here for their next use.
+    pub(super) fn cached(&self) -> u64 {
+        self.large.stats.cached + self.small.stats.cached
+    }
+
+    /// Requests that needed no page of the system.
+    pub(super) fn hits(&self) -> u64 {
+        (self.large.stats.hits + self.small.stats.hits).saturating_sub(self.misses)
+    }
+
+    /// Gives pages back, as long as there are too many; about so many bytes at most.
+    fn bound(&mut self, most: usize) {
+        let recent = self.recent_peak();
+        let admitted = recent + recent / 8 * 3 + 32 * MIB;
+        let excess = self.resident().saturating_sub(admitted);
+        if excess > 0 {
+            self.give_back(excess.min(most));
+        }
+    }
+
+    /// Gives the pages of free blocks back to the system, the largest ones first, until so many bytes went. Returns how many
+    /// did.
+    fn give_back(&mut self, bytes: usize) -> usize {
+        let mut given = 0;
+        while given < bytes {
+            let number = self.large.lists[0].largest();
+            if number == 0 {
+                break;
+            }
+            let (block, touched) = (self.large.block(number), self.large.tag(number).0);
+            let (start, whole) = (block.ptr(), block.before == 0 && block.after == 0);
+            // Whole large pages, as far as the block has some.
+            let most = (bytes - given).max(HUGE);
+            let keep = (start.addr().get() + touched.saturating_sub(most)) / HUGE * HUGE;
+            let keep = keep.saturating_sub(start.addr().get());
+            self.large.unlink(number);
+            if keep == 0 && whole {
+                self.large.leave(number);
+                self.ranges.retain(|range| {
+                    !(range.as_ptr()..range.as_ptr().wrapping_add(range.len())).contains(&start.as_ptr().cast_const())
+                });
+            } else {
+                let tail = Span::new(start, touched).part(keep, touched - keep);
+                let returned = return_pages(tail);
+                if returned {
+                    *self.large.tag_mut(number) = Touched(keep);
+                }
+                self.large.link(number);
+                if !returned {
+                    break;
+                }
+            }
+            given += touched - keep;
+        }
+        given
+    }
+
+    /// Gives back all that can be. Returns the bytes.
+    pub(super) fn clear(&mut self) -> u64 {
+        self.give_back(usize::MAX) as u64
+    }
+
+    /// A range of the address space with room for a block of this size, as one block.
+    #[cold]
+    fn range(&mut self, size: usize) -> Option<u32> {
+        let roomy = size.checked_mul(2)?.clamp(RANGE, 1 << 30).max(size);
+        let map = |bytes: usize| MmapOptions::new().len(bytes.checked_add(HUGE)?).map_anon().ok();
+        let (bytes, mut range) = match map(roomy) {
+            Some(range) => (roomy, range),
+            None => match map(size) {
+                Some(range) => (size, range),
+                None => {
+                    self.clear();
+                    (size, map(size)?)
+                }
+            },
+        };
+        #[cfg(target_os = "linux")]
+        let _ = range.advise(memmap2::Advice::HugePage);
+        let start = NonNull::new(range.as_mut_ptr())?;
+        let skip = start.addr().get().next_multiple_of(HUGE) - start.addr().get();
+        self.ranges.push(range);
+        Some(self.large.add(Span::new(start, bytes + skip).part(skip, bytes), 1, Touched(0)))
+    }
+
+    /// Whether the process may have so many bytes more resident; what waits here goes back before it may not.
+    fn physical_admits(&mut self, new: usize) -> bool {
+        let Some(most) = self.physical_max else { return true };
+        let now = (self.resident() as u64).max(resident_of_process().unwrap_or(0));
+        let excess = now.saturating_add(new as u64).saturating_sub(most);
+        excess == 0 || self.give_back(excess as usize) as u64 >= excess
+    }
+}
+
+/// Gives the pages of a range of a free block back; they are zero when they come again. Whether they went.
+fn return_pages(span: Span) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: the bytes lie in a mapping of ours that has no file, and in a block that nobody has: it came back, and is
+        // in no list; after the call they read as zero.
+        #[allow(unsafe_code)]
+        let answer = unsafe { libc::madvise(span.ptr().as_ptr().cast(), span.bytes(), libc::MADV_DONTNEED) };
+        answer == 0
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = span;
+        false
+    }
+}
+
+/// The resident memory of the process.
+fn resident_of_process() -> Option<u64> {
+    let pages: u64 = std::fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * 4096)
+}
+
+#[cfg(test)]
+mod tests;

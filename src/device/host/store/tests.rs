@@ -1,0 +1,130 @@
+//! The store against a plain model: blocks never overlap, untouched bytes are zero, pages follow the peak.
+
+use super::*;
+
+/// splitmix64.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) % n as u64) as usize
+    }
+}
+
+/// The bytes of a block.
+#[allow(unsafe_code)]
+fn bytes_of(span: &Span) -> &mut [u8] {
+    // SAFETY: the store handed the block out, and the test has not given it back.
+    unsafe { std::slice::from_raw_parts_mut(span.ptr().as_ptr(), span.bytes()) }
+}
+
+/// A block written from end to end, with what was written.
+struct Held(Span, u8);
+
+impl Held {
+    fn take(store: &mut Store, size: usize, mark: u8) -> Held {
+        let Taken { span, touched } = store.take(size).expect("memory");
+        assert!(span.bytes() >= size && span.ptr().addr().get().is_multiple_of(64));
+        let bytes = bytes_of(&span);
+        let dirty = bytes.iter().skip(touched).position(|&byte| byte != 0);
+        assert_eq!(dirty, None, "{size} of {}: bytes beyond {touched} that nobody wrote are zero", bytes.len());
+        bytes.fill(mark);
+        Held(span, mark)
+    }
+
+    fn put(self, store: &mut Store, pages: Pages) {
+        assert!(bytes_of(&self.0).iter().all(|&byte| byte == self.1), "nobody else wrote to it");
+        store.put(self.0, pages);
+    }
+}
+
+#[test]
+fn blocks_never_overlap_and_untouched_bytes_are_zero() {
+    for seed in 0..4 {
+        let (mut store, mut draw) = (Store::new(), Draw(seed));
+        let mut held = Vec::new();
+        for round in 0..if cfg!(miri) { 100 } else { 3000 } {
+            let many = held.len() >= 60;
+            if !held.is_empty() && (many || draw.below(5) < 2) {
+                let block: Held = held.swap_remove(draw.below(held.len()));
+                block.put(&mut store, if draw.below(4) == 0 { Pages::Returned } else { Pages::Kept });
+            } else {
+                let most = 1 << (6 + draw.below(16));
+                let size = (64 + draw.below(most)).next_multiple_of(64);
+                let size = if size <= SMALL_MAX { block_size::<Segment>(size).expect("small") } else { size };
+                held.push(Held::take(&mut store, size, round as u8));
+            }
+            if round % 100 == 0 {
+                store.give_back(draw.below(8 * MIB));
+            }
+        }
+        held.drain(..).for_each(|block| block.put(&mut store, Pages::Kept));
+        assert_eq!(store.owned, 0);
+        store.clear();
+        assert_eq!(
+            (store.resident(), store.cached(), store.ranges.len()),
+            (0, 0, 0),
+            "everything is one again and went"
+        );
+    }
+}
+
+#[test]
+fn resident_bytes_follow_the_peak_whatever_sizes_come() {
+    let (mut store, mut draw) = (Store::new(), Draw(9));
+    let (mut held, mut live, mut peak, mut highest) = (Vec::new(), 0, 0, 0);
+    for round in 0..20_000 {
+        // Sizes of one magnitude for a while, then of another.
+        let size = (1 << (10 + round / 1000 % 12)) + draw.below(8192).next_multiple_of(64);
+        let size = if size <= SMALL_MAX { block_size::<Segment>(size).expect("small") } else { size };
+        while live + size > 48 * MIB {
+            let Taken { span, .. } = held.swap_remove(draw.below(held.len()));
+            live -= span.bytes();
+            store.put(span, Pages::Kept);
+        }
+        let taken = store.take(size).expect("memory");
+        live += taken.span.bytes();
+        held.push(taken);
+        (peak, highest) = (peak.max(live), highest.max(store.resident()));
+    }
+    assert!(highest <= peak + peak / 2 + 32 * MIB, "{highest} bytes resident for {peak}");
+}
+
+#[test]
+fn a_loop_of_the_same_sizes_soon_asks_the_system_for_nothing() {
+    let mut store = Store::new();
+    let mut misses = Vec::new();
+    for _ in 0..200 {
+        let mut draw = Draw(3);
+        let mut held: Vec<Taken> = Vec::new();
+        for _ in 0..100 {
+            held.push(store.take(SMALL_MAX + draw.below(3 * MIB)).expect("memory"));
+            if draw.below(3) == 0 {
+                store.put(held.swap_remove(draw.below(held.len())).span, Pages::Kept);
+            }
+        }
+        held.drain(..).for_each(|taken| store.put(taken.span, Pages::Kept));
+        misses.push(store.misses);
+    }
+    assert_eq!(misses[10], misses[199], "{misses:?}");
+}
+
+#[test]
+fn a_peak_that_is_long_ago_is_forgotten_and_no_call_gives_back_more_than_its_share() {
+    let mut store = Store::new();
+    let large = store.take(512 * MIB).expect("memory");
+    store.put(large.span, Pages::Kept);
+    let mut before = store.resident();
+    assert!(before >= 512 * MIB, "kept for reuse");
+    for _ in 0..40_000 {
+        let block = store.take(4 * MIB).expect("memory");
+        store.put(block.span, Pages::Kept);
+        assert!(before.saturating_sub(store.resident()) <= 2 * (RETURNED + HUGE), "a call's share");
+        before = store.resident();
+    }
+    assert!(before < 40 * MIB, "{before} bytes for 4 MiB");
+}

@@ -1,0 +1,240 @@
+//! Resident memory of the process, not counters: it follows the peak of what lives, whatever sizes come, and goes back to
+//! the system when it is given back. One test at a time: the process has one resident memory.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)] // a test ends with the first surprise
+
+use std::fs;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use ndgc::{
+    AllocationPolicy, DType, Device, Error, LearningPolicy, NdManager, ResetPolicy, Result, SpillPolicy, Tensor,
+    Workspace, WorkspaceConfig, destroy_all_workspaces_for_current_thread, gc,
+};
+
+const MIB: f64 = (1 << 20) as f64;
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn field(file: &str, nth: usize) -> u64 {
+    fs::read_to_string(file).unwrap().split(' ').nth(nth).unwrap().parse().unwrap()
+}
+
+fn resident() -> f64 {
+    field("/proc/self/statm", 1) as f64 * 4096. / MIB
+}
+
+/// Faults so far: pages that the system gave.
+fn faults() -> u64 {
+    field("/proc/self/stat", 9)
+}
+
+fn next(state: &mut u64) -> usize {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 33) as usize
+}
+
+/// The highest resident memory beside the peak of live bytes, from a clean start.
+struct Watch {
+    _alone: MutexGuard<'static, ()>,
+    base: f64,
+    highest: f64,
+}
+
+impl Watch {
+    fn new() -> Watch {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        gc::collect();
+        Device::Cpu.clear_cache();
+        Device::Cpu.reset_peak();
+        Watch { _alone: alone, base: resident(), highest: 0. }
+    }
+
+    fn look(&mut self) {
+        self.highest = self.highest.max(resident() - self.base);
+    }
+
+    /// The promise: at most 1.5 times the peak and 64 MiB.
+    #[track_caller]
+    fn is_bounded(&self) {
+        let peak = Device::Cpu.memory().peak as f64 / MIB;
+        assert!(self.highest <= 1.5 * peak + 64., "{:.1} MiB resident for {peak:.1} alive", self.highest);
+        assert!(self.highest >= 0.3 * peak, "{:.1} MiB resident for {peak:.1} alive: it was used", self.highest);
+    }
+}
+
+/// Five operations on vectors of this length.
+fn step(length: usize) -> Result<()> {
+    let x = Tensor::ones(length, DType::F32, &Device::Cpu)?;
+    let a = (&x + 1.0)?;
+    let b = (&a * &x)?;
+    let c = (&b + &a)?;
+    let d = c.relu()?;
+    (&d * 2.0).map(drop)
+}
+
+#[test]
+fn growing_shrinking_and_random_lengths() {
+    let lengths: [(&str, fn(usize, &mut u64) -> usize); 3] = [
+        ("growing", |i, _| 200_000 + i * 6000),
+        ("shrinking", |i, _| 200_000 + (400 - i) * 6000),
+        ("random", |_, state| 1 + next(state) % 2_600_000),
+    ];
+    for (name, length) in lengths {
+        let (mut watch, mut state) = (Watch::new(), 5);
+        for i in 0..400 {
+            step(length(i, &mut state)).expect(name);
+            watch.look();
+        }
+        watch.is_bounded();
+    }
+}
+
+#[test]
+fn concatenation_in_a_loop() {
+    let mut watch = Watch::new();
+    let _on = gc::scoped(true);
+    let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
+    let row = manager.ones((1, 10_000), DType::F32).unwrap();
+    let mut x = row.clone();
+    for _ in 0..400 {
+        x = Tensor::cat(&[&x, &row], 0).unwrap();
+        watch.look();
+    }
+    watch.is_bounded();
+}
+
+#[test]
+fn a_rare_large_step_is_forgotten() {
+    let watch = Watch::new();
+    step(50_000_000).unwrap();
+    for _ in 0..5000 {
+        step(200_000).unwrap();
+    }
+    let now = resident() - watch.base;
+    assert!(now < 100., "{now:.1} MiB resident for 5 alive, long after 1,000");
+}
+
+#[test]
+fn a_settled_loop_asks_for_nothing_and_faults_no_page() {
+    let _watch = Watch::new();
+    let work = || [1 << 20, 300_000, 777, 40_000].into_iter().for_each(|length| step(length).unwrap());
+    (0..20).for_each(|_| work());
+    let before = (Device::Cpu.memory().misses, faults());
+    (0..100).for_each(|_| work());
+    let after = (Device::Cpu.memory().misses, faults());
+    assert_eq!(after.0, before.0);
+    assert!(after.1 - before.1 < 20, "{} pages for 100 rounds of 26 MiB", after.1 - before.1);
+}
+
+fn config(allocation: AllocationPolicy, reset: ResetPolicy) -> WorkspaceConfig {
+    WorkspaceConfig::builder()
+        .policy_allocation(allocation)
+        .overallocation_limit(3.)
+        .policy_learning(LearningPolicy::FirstLoop)
+        .policy_reset(reset)
+        .policy_spill(SpillPolicy::Reallocate)
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn workspaces_and_rings_whose_cycles_grow() {
+    let _off = gc::scoped(false);
+    for (allocation, reset) in [
+        (AllocationPolicy::Strict, ResetPolicy::BlockLeft),
+        (AllocationPolicy::Overallocate, ResetPolicy::EndOfBufferReached),
+    ] {
+        let mut watch = Watch::new();
+        let config = config(allocation, reset);
+        for i in 0..200 {
+            let _cycle = Workspace::enter("GROWS", &config).unwrap();
+            step(100_000 + i * 3000).unwrap();
+            watch.look();
+        }
+        watch.is_bounded();
+        destroy_all_workspaces_for_current_thread().unwrap();
+        let left = resident() - watch.base;
+        assert!(left < 20., "{left:.1} MiB resident after all workspaces went");
+    }
+}
+
+#[test]
+fn two_thousand_workspaces_that_live_for_one_cycle() {
+    let mut watch = Watch::new();
+    let config = config(AllocationPolicy::Strict, ResetPolicy::BlockLeft);
+    for i in 0..2000 {
+        {
+            let _cycle = Workspace::enter(&format!("SHORT {i}"), &config).unwrap();
+            step(50_000 + i * 50).unwrap();
+        }
+        destroy_all_workspaces_for_current_thread().unwrap();
+        watch.look();
+    }
+    assert!(watch.highest < 64., "{:.1} MiB resident", watch.highest);
+}
+
+#[test]
+fn threads_that_come_and_go() {
+    let mut watch = Watch::new();
+    for round in 0..40 {
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                thread::spawn(move || {
+                    let config = config(AllocationPolicy::Strict, ResetPolicy::BlockLeft);
+                    for i in 0..4 {
+                        let _cycle = Workspace::enter("THREAD", &config).unwrap();
+                        step(100_000 + round * 1000 + i).unwrap();
+                    }
+                    (0..20).for_each(|i| step(1000 * i + 1).unwrap());
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        watch.look();
+    }
+    watch.look();
+    assert!(watch.highest < 80., "{:.1} MiB resident after the threads ended", watch.highest);
+}
+
+#[test]
+fn a_cleared_cache_is_not_resident() {
+    let watch = Watch::new();
+    step(10_000_000).unwrap();
+    gc::collect();
+    let kept = resident() - watch.base;
+    let given = Device::Cpu.clear_cache() as f64 / MIB;
+    let left = resident() - watch.base;
+    assert!(kept > 100. && given > 100. && left < 12., "{kept:.1} MiB, {given:.1} given back, {left:.1} left");
+}
+
+/// The limit on what the process has resident, read once, so in a process of its own.
+#[test]
+fn the_physical_limit_bounds_the_process() {
+    const NAME: &str = "NDGC_MAX_PHYSICAL_BYTES";
+    if std::env::var(NAME).is_err() {
+        let me = std::env::current_exe().unwrap();
+        let test = "the_physical_limit_bounds_the_process";
+        let child = Command::new(me).args([test, "--exact"]).env(NAME, "200m").output().unwrap();
+        assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+        return;
+    }
+    let mut state = 5;
+    for _ in 0..300 {
+        step(1 + next(&mut state) % 5_000_000).unwrap();
+        assert!(resident() <= 201., "{:.1} MiB resident", resident());
+    }
+    let mut held = Vec::new();
+    let refused = loop {
+        match Tensor::ones(1 << 20, DType::F32, &Device::Cpu) {
+            Ok(tensor) => held.push(tensor),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&refused, Error::OutOfMemory(_)), "{refused}");
+    assert!((30..50).contains(&held.len()), "{} arrays of 4 MiB", held.len());
+    assert!(resident() <= 201., "{:.1} MiB resident", resident());
+    held.clear();
+    step(2_000_000).unwrap();
+}
