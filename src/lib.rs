@@ -27,7 +27,6 @@ pub mod bench;
 #[cfg(not(loom))]
 mod api {
     pub use crate::array::autograd::{GraphReport, graph_report, is_grad_enabled, no_grad, node_count};
-    pub use crate::array::backward::GradStore;
     pub use crate::base::context::Context;
     pub use crate::base::{
         dtype::{DType, WithDType},
@@ -71,13 +70,15 @@ mod api {
     #[cfg(feature = "fft")]
     pub use crate::ops::linalg::fourier as fft;
     pub use crate::ops::{
-        create::{random::Generator, values::Place},
+        call::place::Place,
+        create::random::Generator,
         elementwise::{
             expression::{AsTerm, Term},
             scalar::TensorOrScalar,
         },
         exchange::dlpack,
         grad::{
+            backward::GradStore,
             checkpoint::checkpoint,
             custom::{
                 CpuStorage, CudaStorage, CustomOp1, CustomOp2, CustomOp3, InplaceOp1, InplaceOp2, InplaceOp3,

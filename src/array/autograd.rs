@@ -1,4 +1,4 @@
-//! Reverse-mode gradients: the graph that operations record, and walking it backwards.
+//! Reverse-mode gradients: the graph that operations record. `ops/grad/backward.rs` goes back through it.
 //!
 //! Each result of a differentiable operation on a tracked operand holds a [`Node`]: the operation, the nodes of its
 //! operands, and a function from the gradient of the result to theirs. The function was made by the operation
@@ -9,15 +9,12 @@
 //! all that use it: no recursion, in the walk or in the drop of a long chain.
 
 use std::cell::Cell;
-use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::array::backward::{GradStore, walk};
 use crate::base::{
     error::{Error, Result, Site},
     layout::Layout,
 };
-use crate::device::graph::blame;
 use crate::memory::{
     node::{self, Give, Node, Step},
     owner::Owner,
@@ -279,36 +276,6 @@ impl Proxy {
     /// Whether it is a variable: a leaf that gradients are recorded for. A closed array says no.
     pub fn is_variable(&self) -> bool {
         tracked(self).is_some_and(|node| node.rank() == 0)
-    }
-}
-
-impl Proxy {
-    /// The gradients of this value, summed over its elements, for every variable it depends on.
-    ///
-    /// The graph stays as it is: a second call gives the same. Intermediate gradients are released as soon as
-    /// they were used.
-    ///
-    /// # Errors
-    /// - [`Error::NoGradient`] if no variable leads here.
-    /// - [`Error::ChangedSinceSaved`] if a value that is needed was changed in place.
-    ///
-    /// ```
-    /// # use ndgc::{Device, Var};
-    /// let x = Var::from_vec(vec![1f32, 2., 3.], 3, &Device::Cpu)?;
-    /// let loss = x.sqr()?.sum_all()?;
-    /// let grads = loss.backward()?;
-    /// assert_eq!(grads.get(&x).unwrap().to_vec1::<f32>()?, [2., 4., 6.]);
-    /// # Ok::<(), ndgc::Error>(())
-    /// ```
-    #[track_caller]
-    pub fn backward(&self) -> Result<GradStore> {
-        let root = self.with_pinned("backward", |array| array.node.clone())?;
-        let Some(root) = root else {
-            return Err(Error::NoGradient { array: registry::describe(self.key()) });
-        };
-        let site = Location::caller();
-        // What is refused in a captured section is refused here, not where a derivative is computed.
-        no_grad(|| walk(root, self.try_detach()?.ones_like()?)).map_err(|error| blame(error, site))
     }
 }
 

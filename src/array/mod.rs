@@ -2,5 +2,4 @@
 
 pub(crate) mod access;
 pub(crate) mod autograd;
-pub(crate) mod backward;
 pub(crate) mod fmt;

@@ -24,7 +24,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::base::error::Result;
-use crate::device::{budget::MemoryStats, buffer::Span};
+use crate::device::{budget::MemoryStats, span::Span};
 
 /// Classes a doubling, and its logarithm.
 pub(super) const STEPS: usize = 32;

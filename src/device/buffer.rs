@@ -3,7 +3,8 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::device::{Device, graph::Asynchronous, host::pool};
+use crate::base::error::{Error, Result};
+use crate::device::{Device, budget::AllocError, graph::Asynchronous, host::pool};
 pub(crate) use ndgc_kernels::span::Span;
 
 /// Whose memory a buffer is, if not a pool's: `keeper` keeps it, and is dropped when the buffer is.
@@ -112,6 +113,45 @@ impl Buffer {
     #[inline]
     pub(crate) fn device(&self) -> &Device {
         &self.device
+    }
+}
+
+impl Device {
+    /// Bytes for an array: uninitialised, or zeroed.
+    #[inline]
+    pub(crate) fn alloc(&self, bytes: usize, zeroed: bool) -> std::result::Result<Buffer, AllocError> {
+        let (span, reserved) = match self {
+            Device::Cpu => pool::alloc(bytes, zeroed)?,
+            Device::Sim(sim) => sim.alloc(bytes, zeroed)?,
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.reserve(bytes, zeroed)?,
+        };
+        Ok(Buffer::from_pool(span, self.clone(), reserved))
+    }
+
+    /// A part of a block of this device, as uninitialised memory for something new.
+    ///
+    /// Work that still uses these bytes is the caller's business on the host. Elsewhere all work on parts of one block is
+    /// ordered, as if each used all of it; the simulation reports whoever reads the part before it is written.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the part leaves the block; [`Error::Capture`] while another thread captures a section.
+    #[inline]
+    pub(crate) fn carve(&self, block: &Buffer, offset: usize, bytes: usize) -> Result<Span> {
+        let whole = block.span();
+        if offset > whole.bytes() || bytes > whole.bytes() - offset {
+            let value = format!("{bytes} bytes at {offset} of {}", whole.bytes());
+            return Err(Error::Argument { op: "carve", argument: "part", value, expected: "a range inside the block" });
+        }
+        let start = whole.ptr().map_addr(|at| at.checked_add(offset).expect("a block ends inside the address space"));
+        let part = Span::in_block(start, bytes, whole.block());
+        match self {
+            Device::Cpu => {}
+            Device::Sim(sim) => sim.carve(part)?,
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.carve(part)?,
+        }
+        Ok(part)
     }
 }
 

@@ -8,10 +8,9 @@ use std::fmt;
 
 use crate::base::error::{Error, Result, Site};
 use crate::device::{
-    Device,
     budget::AllocError,
-    buffer::{Buffer, Span},
     kernel::{Kernel, OwnedView},
+    span::Span,
     stream::{AsyncDevice, Captured, Driver, Granted},
 };
 
@@ -23,17 +22,15 @@ pub(crate) trait Asynchronous: Clone + Send + Sync + 'static {
     type Driver: Driver<Graph: 'static>;
     /// The device itself.
     fn shared(&self) -> &AsyncDevice<Self::Driver>;
-    /// The handle as users have it.
-    fn device(&self) -> Device;
 
-    /// Bytes for an array: uninitialised, or zeroed, which is submitted.
-    fn buffer(&self, bytes: usize, zeroed: bool) -> Granted<Buffer> {
+    /// Bytes for an array: uninitialised, or zeroed, which is submitted; and the size of their block.
+    fn reserve(&self, bytes: usize, zeroed: bool) -> Granted<(Span, usize)> {
         let (span, reserved) = self.shared().alloc(bytes)?;
-        let buffer = Buffer::from_pool(span, self.device(), reserved);
-        if zeroed {
-            self.zero(span).map_err(AllocError::Failed)?;
+        if zeroed && let Err(error) = self.zero(span) {
+            self.free(span);
+            return Err(AllocError::Failed(error));
         }
-        Ok(buffer)
+        Ok((span, reserved))
     }
 
     /// Submits the zeroing of bytes to this thread's stream.

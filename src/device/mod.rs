@@ -15,7 +15,7 @@ pub(crate) mod host;
 pub(crate) mod sim;
 pub(crate) mod stream;
 
-pub(crate) use ndgc_kernels::{along, cpu, kernel, window};
+pub(crate) use ndgc_kernels::{along, cpu, kernel, span, window};
 
 use std::fmt;
 use std::panic::Location;
@@ -25,13 +25,13 @@ use crate::base::{
     env,
     error::{Error, Result},
 };
-use budget::{AllocError, MemoryStats};
-use buffer::{Buffer, Span};
+use budget::MemoryStats;
 #[cfg(feature = "cuda")]
 use cuda::Cuda;
 use graph::{Asynchronous, Graph};
 use kernel::{Kernel, OwnedView, View};
 use sim::{Sim, SimConfig};
+use span::Span;
 use window::{ConvOp, ConvSizes};
 
 /// Where an array's bytes are and its operations run. Cheap to clone; equal if it is the same device.
@@ -261,7 +261,7 @@ impl Device {
         }
     }
 
-    /// Asynchronous what `f` submits to this device on this thread, to be run again as a whole by [`Graph::replay`].
+    /// Captures what `f` submits to this device on this thread, to be run again as a whole by [`Graph::replay`].
     ///
     /// `f` runs once, and its work is recorded instead of run: the arrays made in it have undefined contents until the
     /// first replay, and nothing in it may need them on the host. It takes memory from what the device keeps for
@@ -326,42 +326,6 @@ impl Device {
             #[cfg(feature = "cuda")]
             Device::Cuda(cuda) => cuda.trim(),
         }
-    }
-
-    /// Bytes for an array: uninitialised, or zeroed.
-    #[inline]
-    pub(crate) fn alloc(&self, bytes: usize, zeroed: bool) -> std::result::Result<Buffer, AllocError> {
-        match self {
-            Device::Cpu => host::pool::alloc(bytes, zeroed),
-            Device::Sim(sim) => sim.alloc(bytes, zeroed),
-            #[cfg(feature = "cuda")]
-            Device::Cuda(cuda) => cuda.buffer(bytes, zeroed),
-        }
-    }
-
-    /// A part of a block of this device, as uninitialised memory for something new.
-    ///
-    /// Work that still uses these bytes is the caller's business on the host. Elsewhere all work on parts of one block is
-    /// ordered, as if each used all of it; the simulation reports whoever reads the part before it is written.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] if the part leaves the block; [`Error::Capture`] while another thread captures a section.
-    #[inline]
-    pub(crate) fn carve(&self, block: &Buffer, offset: usize, bytes: usize) -> Result<Span> {
-        let whole = block.span();
-        if offset > whole.bytes() || bytes > whole.bytes() - offset {
-            let value = format!("{bytes} bytes at {offset} of {}", whole.bytes());
-            return Err(Error::Argument { op: "carve", argument: "part", value, expected: "a range inside the block" });
-        }
-        let start = whole.ptr().map_addr(|at| at.checked_add(offset).expect("a block ends inside the address space"));
-        let part = Span::in_block(start, bytes, whole.block());
-        match self {
-            Device::Cpu => {}
-            Device::Sim(sim) => sim.carve(part)?,
-            #[cfg(feature = "cuda")]
-            Device::Cuda(cuda) => cuda.carve(part)?,
-        }
-        Ok(part)
     }
 
     /// Fills bytes with zeros, as those of a zeroed buffer are: at once on the host, else by a kernel that is submitted.

@@ -1,6 +1,6 @@
 //! Activations that a configuration names, and the ReLU with a learnt slope.
 
-use crate::nn::{Init, Module, VarBuilder};
+use crate::nn::{init::Init, module::Module, var_builder::VarBuilder};
 use crate::{Error, Result, Tensor};
 
 /// An activation by name.

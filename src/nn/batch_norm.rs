@@ -1,6 +1,6 @@
 //! Normalisation of channels over a batch.
 
-use crate::nn::{ModuleT, VarBuilder, init};
+use crate::nn::{init, module::ModuleT, var_builder::VarBuilder};
 use crate::{Error, Result, Shape, Tensor, Var, no_grad};
 
 /// What a [`BatchNorm`] does.

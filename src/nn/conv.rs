@@ -1,6 +1,11 @@
 //! Convolutions: `[batch, channels, width]` or `[batch, channels, height, width]`.
 
-use crate::nn::{BatchNorm, Init, Module, VarBuilder, init};
+use crate::nn::{
+    batch_norm::BatchNorm,
+    init::{self, Init},
+    module::Module,
+    var_builder::VarBuilder,
+};
 use crate::{Error, Result, Tensor};
 
 /// candle's choice among cuDNN's algorithms, which ndgc does not use: accepted and ignored.

@@ -1,6 +1,6 @@
 //! Rows of a table, looked up by number.
 
-use crate::nn::{Init, Module, VarBuilder};
+use crate::nn::{init::Init, module::Module, var_builder::VarBuilder};
 use crate::{Result, Tensor};
 
 /// A table `[rows, width]`: indices of any shape become `[ids.., width]`.

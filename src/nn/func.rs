@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::nn::{Module, ModuleT};
+use crate::nn::module::{Module, ModuleT};
 use crate::{Result, Tensor};
 
 type Map<'a> = dyn 'a + Fn(&Tensor) -> Result<Tensor> + Send + Sync;

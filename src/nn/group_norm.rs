@@ -1,6 +1,6 @@
 //! Normalisation over groups of channels.
 
-use crate::nn::{Module, VarBuilder, init};
+use crate::nn::{init, module::Module, var_builder::VarBuilder};
 use crate::{Error, Result, Tensor};
 
 /// Each group of channels (axis 1) of each row brought to mean 0 and variance 1, then scaled and shifted by channel.

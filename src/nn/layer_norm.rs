@@ -1,6 +1,6 @@
 //! Normalisation over the last axis.
 
-use crate::nn::{Module, VarBuilder, init};
+use crate::nn::{init, module::Module, var_builder::VarBuilder};
 use crate::{D, Result, Tensor};
 
 /// What a [`LayerNorm`] does.

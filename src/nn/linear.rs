@@ -1,6 +1,10 @@
 //! The dense layer, and the multi-layer perceptron made of it.
 
-use crate::nn::{Init, Module, VarBuilder, init};
+use crate::nn::{
+    init::{self, Init},
+    module::Module,
+    var_builder::VarBuilder,
+};
 use crate::{DType, Error, Generator, Place, Result, Tensor, Var};
 
 /// `y = x wᵀ + b` with `w` of shape `[out, in]` and `b` of shape `[out]`, or none.

@@ -1,7 +1,7 @@
 //! Functions under the names and argument order that candle's users know.
 
 use crate::base::shape::{D, Dim};
-use crate::nn::{Module, ModuleT};
+use crate::nn::module::{Module, ModuleT};
 use crate::{Error, Result, Tensor};
 
 /// [`Tensor::softmax`] along an axis.

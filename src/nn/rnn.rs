@@ -1,6 +1,9 @@
 //! Recurrent networks: one layer, `[batch, time, features]`.
 
-use crate::nn::{Init, VarBuilder, init};
+use crate::nn::{
+    init::{self, Init},
+    var_builder::VarBuilder,
+};
 use crate::{DType, Device, Result, Tensor};
 
 /// A network with a state that each step replaces.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::nn::{Module, func};
+use crate::nn::{func::func, module::Module};
 use crate::{Result, Tensor};
 
 /// Modules one after the other.

@@ -6,7 +6,10 @@ use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
-use crate::nn::{Init, VarMap};
+use crate::nn::{
+    init::Init,
+    var_map::{VarMap, check_shape},
+};
 use crate::{DType, Device, Error, Result, Shape, Tensor, npz, pickle, safetensors};
 
 /// Weights by name below a prefix, out of a [`Backend`].
@@ -350,16 +353,6 @@ impl<R: Renamer + Sync + Send> SimpleBackend for Rename<'_, R> {
     fn contains_tensor(&self, name: &str) -> bool {
         self.inner.contains_tensor(&self.renamer.rename(name))
     }
-}
-
-/// Whether a weight has the shape asked for.
-pub(super) fn check_shape(name: &str, found: &Tensor, wanted: &Shape) -> Result<()> {
-    if found.shape() == wanted {
-        return Ok(());
-    }
-    let (lhs, rhs) = (wanted.dims().to_vec(), found.dims().to_vec());
-    let why = format!("the model wants the first for `{name}`, and the second is there");
-    Err(Error::ShapeMismatch { op: "VarBuilder::get", lhs, rhs, why })
 }
 
 struct Zeros;

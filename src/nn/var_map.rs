@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::nn::Init;
+use crate::nn::init::Init;
 use crate::{DType, Device, Error, Result, Shape, Tensor, Var, safetensors};
 
 /// Variables by name, shared by clones: what is trained, saved and loaded.
@@ -98,7 +98,7 @@ impl VarMap {
         let shape = shape.into();
         let mut vars = self.lock();
         if let Some(var) = vars.get(path) {
-            super::var_builder::check_shape(path, var, &shape)?;
+            check_shape(path, var, &shape)?;
             return Ok(var.as_tensor().clone());
         }
         let var = init.var(shape, dtype, device)?;
@@ -111,4 +111,14 @@ impl VarMap {
 #[track_caller]
 fn set(name: &str, var: &Var, value: &Tensor) -> Result<()> {
     var.set(value).map_err(|error| error.context(format!("the variable `{name}`")))
+}
+
+/// Whether a weight has the shape asked for.
+pub(super) fn check_shape(name: &str, found: &Tensor, wanted: &Shape) -> Result<()> {
+    if found.shape() == wanted {
+        return Ok(());
+    }
+    let (lhs, rhs) = (wanted.dims().to_vec(), found.dims().to_vec());
+    let why = format!("the model wants the first for `{name}`, and the second is there");
+    Err(Error::ShapeMismatch { op: "VarBuilder::get", lhs, rhs, why })
 }

@@ -1,6 +1,6 @@
 //! Kernels along one axis: running sums and the like, and rows made even. As `kernel.rs`, which has them as one variant.
 
-use crate::kernel::{
+use crate::view::{
     Access::{Read, Write},
     kernels,
 };

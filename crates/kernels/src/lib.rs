@@ -1,5 +1,5 @@
 //! What [ndgc](https://docs.rs/ndgc) computes with: the vocabulary that all of it speaks (`base`), what a device can be
-//! asked to do (`kernel`, `operations`, `window`, `along`), and the code that does it on the host (`cpu`).
+//! asked to do (`kernel`, `view`, `operations`, `window`, `along`), and the code that does it on the host (`cpu`).
 //!
 //! A crate of its own so that a change above never compiles the loops again. It owns no memory of a tensor, and promises
 //! nothing to anybody but the crate `ndgc`, which shows its users what is theirs.
@@ -13,4 +13,5 @@ pub mod cpu;
 pub mod kernel;
 pub mod operations;
 pub mod span;
+pub mod view;
 pub mod window;

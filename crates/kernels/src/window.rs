@@ -1,7 +1,7 @@
 //! Kernels of windows that slide over images: convolutions, columns, pooling, other sizes. As `kernel.rs`, which has
 //! them as one variant.
 
-use crate::kernel::{
+use crate::view::{
     Access::{self, Read, Write},
     kernels,
 };

@@ -10,8 +10,8 @@ use crate::base::{
     shape::{Axes, Shape},
 };
 use crate::device::{
-    buffer::Span,
     kernel::{BinaryOp, Kernel, OwnedView, ReduceOp},
+    span::Span,
     window::{ConvOp, ConvSizes, Window, Windowed},
 };
 

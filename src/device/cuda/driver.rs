@@ -16,7 +16,6 @@ use crate::base::{
 };
 use crate::device::{
     budget::AllocError,
-    buffer::Span,
     cuda::{
         blas,
         context::{Context, Event, Graph, Pinned, Stream},
@@ -28,6 +27,7 @@ use crate::device::{
         staging::{Downloads, LARGEST, Uploads},
     },
     kernel::{Kernel, OwnedView},
+    span::Span,
     stream::{Driver, Granted},
     window::Windowed,
 };

@@ -43,7 +43,6 @@ use crate::base::{
     units,
 };
 use crate::device::{
-    Device,
     budget::MemoryStats,
     graph,
     stream::{self, AsyncDevice, Plan, Rules, Segments},
@@ -118,7 +117,7 @@ impl Default for CudaConfig {
 
 /// A CUDA device. Cheap to copy; two of the same ordinal are one device.
 ///
-/// Arrays use it through [`Device::Cuda`]; the methods here are what only such devices have.
+/// Arrays use it through [`Device::Cuda`](crate::Device::Cuda); the methods here are what only such devices have.
 #[derive(Clone, Copy)]
 pub struct Cuda(&'static Inner);
 
@@ -247,10 +246,6 @@ impl graph::Asynchronous for Cuda {
 
     fn shared(&self) -> &AsyncDevice<CudaDriver> {
         &self.0.device
-    }
-
-    fn device(&self) -> Device {
-        Device::Cuda(*self)
     }
 }
 

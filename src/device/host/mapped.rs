@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::base::error::{Error, Result};
-use crate::device::buffer::Span;
+use crate::device::span::Span;
 
 /// Lengths of files are multiples of this.
 const PAGE: usize = 4096;

@@ -10,13 +10,12 @@ use std::cell::RefCell;
 use std::ptr::NonNull;
 
 use crate::device::{
-    Device,
     budget::AllocError,
-    buffer::{Buffer, Span},
     host::{
         counts::{self, Share, charge, discharge},
         store::{Pages, SMALL_MAX, Taken, store},
     },
+    span::Span,
 };
 
 pub(crate) use crate::device::host::counts::{refuse, reset_peak, set_limit, stats};
@@ -128,16 +127,17 @@ fn alloc_bytes(stock: Option<&Stock>, bytes: usize, zeroed: bool) -> Result<Span
     Ok(span)
 }
 
-/// Bytes for an array on the host: initialised, or zeroed. An empty request touches nothing.
+/// Bytes for an array on the host: initialised, or zeroed; and the size of their block. An empty request touches
+/// nothing.
 #[inline]
-pub(crate) fn alloc(bytes: usize, zeroed: bool) -> Result<Buffer, AllocError> {
+pub(crate) fn alloc(bytes: usize, zeroed: bool) -> Result<(Span, usize), AllocError> {
     if bytes == 0 {
-        return Ok(Buffer::from_pool(Span::new(NonNull::<Aligned>::dangling().cast(), 0), Device::Cpu, 0));
+        return Ok((Span::new(NonNull::<Aligned>::dangling().cast(), 0), 0));
     }
     let block = STOCK
         .try_with(|stock| alloc_bytes(Some(stock), bytes, zeroed))
         .unwrap_or_else(|_| alloc_bytes(None, bytes, zeroed))?;
-    Ok(Buffer::from_pool(Span::in_block(block.ptr(), bytes, block.block()), Device::Cpu, block.bytes()))
+    Ok((Span::in_block(block.ptr(), bytes, block.block()), block.bytes()))
 }
 
 /// Counts bytes that did not come from here as if they had. `false`: a limit does not admit them.
@@ -231,23 +231,24 @@ mod tests {
     #[test]
     fn recycled_blocks_are_zeroed_when_asked_and_aligned() {
         for bytes in [1usize, 64, 1000, 40_000, 70_000, 5 << 20] {
-            let first = alloc(bytes, false).expect("memory");
-            let ptr = first.span().ptr();
+            let (first, size) = alloc(bytes, false).expect("memory");
+            let ptr = first.ptr();
             assert_eq!(ptr.as_ptr() as usize % ALIGN, 0);
             if bytes >= 1 << 16 {
                 assert_eq!(ptr.as_ptr() as usize % 4096, 0);
             }
-            // SAFETY: `first` owns these bytes.
+            // SAFETY: these bytes were just handed out to this test.
             #[allow(unsafe_code)]
             unsafe {
                 ptr.as_ptr().write_bytes(0xAB, bytes);
             }
-            drop(first);
-            let again = alloc(bytes, true).expect("memory");
-            // SAFETY: `again` owns these bytes, which were zeroed.
+            free(first, size);
+            let (again, size) = alloc(bytes, true).expect("memory");
+            // SAFETY: these bytes were just handed out to this test, zeroed.
             #[allow(unsafe_code)]
-            let seen = unsafe { std::slice::from_raw_parts(again.span().ptr().as_ptr(), bytes) };
+            let seen = unsafe { std::slice::from_raw_parts(again.ptr().as_ptr(), bytes) };
             assert!(seen.iter().all(|&b| b == 0), "{bytes}");
+            free(again, size);
         }
     }
 }

@@ -23,7 +23,7 @@ use memmap2::{MmapMut, MmapOptions};
 
 use crate::device::{
     blocks::{Blocks, MIB, Segments, State, Tag, block_size},
-    buffer::Span,
+    span::Span,
 };
 
 /// Blocks up to this size are carved out of segments.

@@ -14,12 +14,12 @@
 use std::ops::Range;
 
 use crate::device::{
-    buffer::Span,
     kernel::{Access, OwnedView},
     sim::{
         places::Places,
-        shadow::{Shadow, overlap},
+        shadow::{Shadow, Use, overlap},
     },
+    span::Span,
     stream::{Clock, MAX_STREAMS},
 };
 
@@ -28,18 +28,6 @@ const GRAIN: usize = 256;
 
 /// Violations beyond so many are not kept.
 const VIOLATIONS_MAX: usize = 4096;
-
-/// A use of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Use {
-    /// The kernel; or `alloc`, `upload`, `download`, `free`.
-    pub kernel: &'static str,
-    /// The stream; `None` for the host.
-    pub stream: Option<usize>,
-    /// The how-manieth operation of that stream it was, from 1.
-    pub operation: u64,
-}
 
 /// Something that a real device would have punished, now or in one of many runs.
 ///

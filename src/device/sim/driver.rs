@@ -16,16 +16,41 @@ use crate::base::{
 };
 use crate::device::{
     budget::AllocError,
-    buffer::Span,
     kernel::{Access, Kernel, OwnedView},
     sim::{
-        SimCalls,
         check::{Checker, range_of},
         memory::{Heap, Landing, Task},
         queue::Queues,
     },
+    span::Span,
     stream::{Clock, Driver},
 };
+
+/// Driver calls that were made, failed ones included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SimCalls {
+    /// Bytes asked of the driver; a request served from what is kept makes no call.
+    pub allocations: u64,
+    /// Bytes given back to the driver.
+    pub frees: u64,
+    /// Kernels.
+    pub launches: u64,
+    /// Copies from and to the host.
+    pub copies: u64,
+    /// Events recorded.
+    pub records: u64,
+    /// Waits of one stream for another.
+    pub waits: u64,
+    /// Waits of the host for a stream, those of downloads aside.
+    pub synchronisations: u64,
+    /// Captures begun.
+    pub captures: u64,
+    /// Captures ended.
+    pub graphs: u64,
+    /// Replays.
+    pub replays: u64,
+}
 
 /// What a call says about bytes that it cannot reach.
 const NOT_HERE: &str = "an operand lies outside the device's memory, or has another size than the host's bytes";

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::error::Result;
-use crate::device::{buffer::Span, cpu, kernel::Kernel, sim::places::Places};
+use crate::device::{cpu, kernel::Kernel, sim::places::Places, span::Span};
 
 /// Alignment of every region: a block's.
 const ALIGN: usize = 256;

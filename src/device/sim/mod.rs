@@ -35,14 +35,15 @@ use crate::base::{
     sync::{AtomicU64, Ordering},
 };
 use crate::device::{
-    Device,
     budget::{AllocError, MemoryStats},
-    buffer::Buffer,
     graph::{Asynchronous, blame},
-    stream::{self, AsyncDevice, MAX_STREAMS, Plan, Rules, Segments},
+    span::Span,
+    stream::{self, AsyncDevice, Granted, MAX_STREAMS, Plan, Rules, Segments},
 };
-pub use check::{Use, Violation};
+pub use check::Violation;
+pub use driver::SimCalls;
 use driver::SimDriver;
+pub use shadow::Use;
 
 /// What a simulated device is like.
 ///
@@ -85,47 +86,17 @@ impl Default for SimConfig {
     }
 }
 
-/// Driver calls that were made, failed ones included.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SimCalls {
-    /// Bytes asked of the driver; a request served from what is kept makes no call.
-    pub allocations: u64,
-    /// Bytes given back to the driver.
-    pub frees: u64,
-    /// Kernels.
-    pub launches: u64,
-    /// Copies from and to the host.
-    pub copies: u64,
-    /// Events recorded.
-    pub records: u64,
-    /// Waits of one stream for another.
-    pub waits: u64,
-    /// Waits of the host for a stream, those of downloads aside.
-    pub synchronisations: u64,
-    /// Asynchronous begun.
-    pub captures: u64,
-    /// Asynchronous ended.
-    pub graphs: u64,
-    /// Replays.
-    pub replays: u64,
-}
-
 impl Asynchronous for Sim {
     type Driver = SimDriver;
 
     fn shared(&self) -> &AsyncDevice<SimDriver> {
         &self.0.device
     }
-
-    fn device(&self) -> Device {
-        Device::Sim(self.clone())
-    }
 }
 
 /// A simulated device. Cheap to clone; it lives as long as any array on it.
 ///
-/// Arrays use it through [`Device::Sim`]; the methods here are what a test asks it.
+/// Arrays use it through [`Device::Sim`](crate::Device::Sim); the methods here are what a test asks it.
 #[derive(Clone)]
 pub struct Sim(Arc<Inner>);
 
@@ -241,12 +212,12 @@ impl Sim {
         self.0.device.trim()
     }
 
-    /// Bytes for an array: uninitialised, or zeroed, which is a kernel.
-    pub(crate) fn alloc(&self, bytes: usize, zeroed: bool) -> std::result::Result<Buffer, AllocError> {
+    /// Bytes for an array: uninitialised, or zeroed, which is a kernel; and the size of their block.
+    pub(crate) fn alloc(&self, bytes: usize, zeroed: bool) -> Granted<(Span, usize)> {
         if bytes > 0 && self.refuses() {
             return Err(AllocError::Exhausted);
         }
-        self.buffer(bytes, zeroed)
+        self.reserve(bytes, zeroed)
     }
 }
 

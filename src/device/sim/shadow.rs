@@ -4,9 +4,20 @@ use std::ops::Range;
 
 use crate::device::{
     kernel::OwnedView,
-    sim::check::Use,
     stream::{Clock, MAX_STREAMS},
 };
+
+/// A use of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Use {
+    /// The kernel; or `alloc`, `upload`, `download`, `free`.
+    pub kernel: &'static str,
+    /// The stream; `None` for the host.
+    pub stream: Option<usize>,
+    /// The how-manieth operation of that stream it was, from 1.
+    pub operation: u64,
+}
 
 /// A set of byte offsets.
 #[derive(Debug, Default)]
@@ -180,7 +191,7 @@ mod tests {
 
     use super::*;
     use crate::base::{dtype::DType, layout::Layout, shape::Shape};
-    use crate::device::buffer::Span;
+    use crate::device::span::Span;
 
     fn view(layout: Layout) -> OwnedView {
         OwnedView::new(Span::new(NonNull::<u64>::dangling().cast(), 4096), DType::U8, layout)

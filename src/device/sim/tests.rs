@@ -7,7 +7,9 @@ mod carve;
 use super::*;
 use crate::base::{dtype::DType, error::Error, layout::Layout, shape::Shape};
 use crate::device::{
-    buffer::Span,
+    Device,
+    budget::AllocError,
+    buffer::Buffer,
     kernel::{BinaryOp, Kernel, OwnedView},
     stream::Driver,
 };
@@ -38,8 +40,12 @@ fn view_of(buffer: &Buffer) -> OwnedView {
     OwnedView::new(buffer.span(), DType::F32, Layout::contiguous(Shape::from(elements)))
 }
 
-fn fresh(sim: &Sim, elements: usize) -> std::result::Result<Buffer, AllocError> {
-    sim.alloc(elements * 4, false)
+fn buffer(sim: &Sim, bytes: usize, zeroed: bool) -> Granted<Buffer> {
+    Device::Sim(sim.clone()).alloc(bytes, zeroed)
+}
+
+fn fresh(sim: &Sim, elements: usize) -> Granted<Buffer> {
+    buffer(sim, elements * 4, false)
 }
 
 fn filled(sim: &Sim, elements: usize, value: f64) -> Buffer {
@@ -265,7 +271,7 @@ fn a_launch_that_failed_leaves_nothing_to_wait_for() {
     let waited = sim.calls().synchronisations;
     assert_eq!(waited, 1, "asking the driver for bytes is submitted too");
     sim.fail_call(Some(1));
-    assert!(matches!(sim.alloc(100, true), Err(AllocError::Failed(Error::Device { call: "launch", .. }))));
+    assert!(matches!(buffer(&sim, 100, true), Err(AllocError::Failed(Error::Device { call: "launch", .. }))));
     assert_eq!((sim.stats().active, sim.stats().cached, sim.pending()), (0, 256, 0));
     sim.synchronize().expect("nothing fails");
     assert_eq!(sim.calls().synchronisations, waited, "no tick was counted");
@@ -286,7 +292,7 @@ fn a_failure_while_trimming_is_reported_by_the_next_waiting_call() {
 fn a_kernel_that_fails_is_reported_once_by_whatever_waits_first() {
     let sim = Sim::new(SimConfig::default());
     let (src, dst) = (filled(&sim, 4, 1.0), filled(&sim, 2, 0.0));
-    let ids = sim.alloc(8, false).expect("enough memory");
+    let ids = buffer(&sim, 8, false).expect("enough memory");
     sim.upload(ids.span(), &[1u32.to_ne_bytes(), 9u32.to_ne_bytes()].concat()).expect("submitted");
     let ids = OwnedView::new(ids.span(), DType::U32, Layout::contiguous(Shape::from(2)));
     let select = Kernel::IndexSelect { src: view_of(&src), ids, axis: 0, dst: view_of(&dst) };
@@ -334,7 +340,7 @@ fn uninitialised_reads_are_found_by_the_byte() {
     assert!(matches!(sim.violations()[..], [Violation::Uninitialised { block: 0, byte: 24, .. }]));
     drop(a);
     let again = fresh(&sim, 10).expect("enough memory");
-    let zeroed = sim.alloc(40, true).expect("enough memory");
+    let zeroed = buffer(&sim, 40, true).expect("enough memory");
     assert_eq!(read(&sim, &zeroed).expect("zeroes are written"), [0.0; 10]);
     assert_eq!(sim.violations().len(), 1);
     assert!(read(&sim, &again).is_ok());
@@ -438,7 +444,7 @@ fn exhausted_memory_is_trimmed_and_asked_for_again() {
     let c = filled(&sim, 1200, 3.0);
     assert_eq!((sim.calls().frees, sim.stats().cached, sim.stats().active), (1, 0, 4800 + 2048));
     assert!(matches!(fresh(&sim, 1024), Err(AllocError::Exhausted)));
-    assert!(matches!(sim.alloc(usize::MAX, false), Err(AllocError::Exhausted)));
+    assert!(matches!(buffer(&sim, usize::MAX, false), Err(AllocError::Exhausted)));
     assert_eq!(read(&sim, &b).expect("kept"), [2.0; 512]);
     assert_eq!(read(&sim, &c).expect("kept"), [3.0; 1200]);
 }
@@ -453,7 +459,7 @@ fn limits_and_refusals_leave_no_trace() {
     assert_eq!(sim.set_limit(None), Some(1000));
     sim.refuse_allocation(Some(2));
     let before = sim.stats();
-    let empty = sim.alloc(0, true).expect("does not count");
+    let empty = buffer(&sim, 0, true).expect("does not count");
     drop(fresh(&sim, 1).expect("the first"));
     assert!(matches!(fresh(&sim, 1), Err(AllocError::Exhausted)));
     assert!(fresh(&sim, 1).is_ok(), "the third");

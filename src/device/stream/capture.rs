@@ -12,102 +12,18 @@
 //! - However the section ends, by a value, an error or a panic, the capture ends with it, and the device works.
 //! - A section in which anything was refused has no graph.
 
-use std::cell::Cell;
 use std::sync::PoisonError;
-use std::thread::{self, ThreadId};
 
-use crate::base::error::{Error, Result, Site};
+use crate::base::error::{Error, Result};
 use crate::device::{
-    buffer::Span,
     kernel::Access,
-    stream::{AsyncDevice, Clock, Driver, State, pool::Pool},
+    stream::{
+        AsyncDevice, State,
+        driver::Driver,
+        order::Clock,
+        section::{BEFORE, Captured, REFUSALS, Section, WARM_UP},
+    },
 };
-
-/// How to go on when something belongs before the section.
-pub(super) const BEFORE: &str = "do it before the section";
-/// How to have the memory that a section needs.
-const WARM_UP: &str = "run the section once before capturing it, and again if that run made things that stay";
-/// How to go on when something belongs behind it.
-pub(super) const AFTER: &str = "read after a replay";
-
-/// A section that is being captured.
-#[derive(Debug)]
-pub(super) struct Section {
-    thread: ThreadId,
-    stream: usize,
-    /// The first thing that was refused in it.
-    refused: Option<String>,
-    /// Blocks that it has to do with: at least once each, as long as they are there.
-    touched: Vec<u32>,
-}
-
-impl Section {
-    /// The section was given this block.
-    pub(super) fn born(&mut self, pool: &mut Pool, block: u32) {
-        if pool.mark_born(block) {
-            self.touched.push(block);
-        }
-        self.touched.extend(pool.rest_of(block));
-    }
-
-    /// A kernel of the section uses a span.
-    pub(super) fn touched(&mut self, pool: &mut Pool, span: Span, access: Access) {
-        self.touched.extend(pool.mark_use(span, access));
-    }
-
-    /// Something was refused in it: there will be no graph.
-    #[cold]
-    pub(super) fn refuse(&mut self, what: &str) {
-        REFUSALS.set((REFUSALS.get().0 + 1, REFUSALS.get().1));
-        self.refused.get_or_insert_with(|| what.to_owned());
-    }
-
-    /// The driver did not take something: what was recorded is not the section.
-    #[cold]
-    pub(super) fn failed(&mut self, error: &Error) {
-        match error {
-            Error::Capture { what, .. } => self.refuse(what),
-            other => self.refuse(&other.to_string()),
-        }
-    }
-
-    fn is_here(&self) -> bool {
-        self.thread == thread::current().id()
-    }
-}
-
-/// A captured section, with the blocks that it uses and whether it writes them.
-#[derive(Debug)]
-pub(crate) struct Captured<G> {
-    graph: G,
-    stream: usize,
-    blocks: Vec<(u32, bool)>,
-}
-
-impl<G> Captured<G> {
-    /// How many blocks it uses.
-    pub(crate) fn blocks(&self) -> usize {
-        self.blocks.len()
-    }
-}
-
-thread_local! {
-    /// Refusals of this thread's last capture, and the place of the first one.
-    static REFUSALS: Cell<(u32, Option<Site>)> = const { Cell::new((0, None)) };
-}
-
-/// Names the place of the user's call that was refused in a captured section. The outermost call has the last word.
-#[cold]
-pub(crate) fn blame(mut error: Error, at: Site) -> Error {
-    if let Error::Capture { site, .. } = &mut error {
-        *site = Some(at);
-        // Later ones have their own errors; of the first one the capture tells, if the section does not.
-        if REFUSALS.get().0 <= 1 {
-            REFUSALS.set((1, Some(at)));
-        }
-    }
-    error
-}
 
 impl<D: Driver> AsyncDevice<D> {
     fn refusal(&self, what: String) -> Error {
@@ -204,7 +120,7 @@ impl<D: Driver> AsyncDevice<D> {
         let stream = state.streams.current();
         self.driver.begin_capture(stream)?;
         REFUSALS.set((0, None));
-        state.section = Some(Section { thread: thread::current().id(), stream, refused: None, touched: Vec::new() });
+        state.section = Some(Section::new(stream));
         Ok(Open { device: self, ended: false })
     }
 

@@ -6,9 +6,11 @@
 //! next, for every [`Driver`] alike.
 //!
 //! ```text
-//! mod.rs      Driver: the raw calls; AsyncDevice: submitting, waiting, bytes
+//! driver.rs   Driver: the raw calls
 //! order.rs    ticks, clocks, and the waits between streams
-//! pool.rs     blocks carved out of the driver's segments
+//! pool.rs     blocks sub-allocated from the driver's segments
+//! section.rs  what a section holds while it is captured, and after
+//! mod.rs      AsyncDevice: submitting, waiting, bytes
 //! capture.rs  sections that are recorded once and replayed
 //! ```
 //!
@@ -35,85 +37,31 @@
 //! Submission is short next to what it submits, and the order of ticks has to be the order of submission.
 //! [`AsyncDevice::synchronize`] and [`AsyncDevice::download`] wait without the lock.
 
-use std::fmt::Debug;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::base::error::{Error, Result};
 use crate::device::{
     budget::{AllocError, MemoryStats},
-    buffer::Span,
     kernel::{Access, Kernel, OwnedView},
+    span::Span,
 };
 
 mod capture;
+mod driver;
 mod order;
 mod pool;
+mod section;
 
-pub(crate) use super::blocks::Segments;
-pub(crate) use capture::{Captured, blame};
+pub(crate) use crate::device::blocks::Segments;
+pub(crate) use driver::{Driver, Granted};
 pub(crate) use order::{Clock, MAX_STREAMS, on_stream};
+pub(crate) use section::{Captured, blame};
 
-use super::blocks::block_size;
-use capture::Section;
+use crate::device::blocks::block_size;
 use order::Streams;
 use pool::{Pool, Uses};
-
-/// The answer to a request for bytes.
-pub(crate) type Granted<T> = std::result::Result<T, AllocError>;
-
-/// The raw calls of an asynchronous device, as [`AsyncDevice`] makes them. Streams count from 0.
-///
-/// A call that fails had no effect, unless it says otherwise. Between `begin_capture` and `end_capture` come
-/// launches on the captured stream, `handed_out`, `carved`, `returned` and `destroy`, and nothing else. A launch that cannot be
-/// part of a section answers [`Error::Capture`].
-pub(crate) trait Driver: Send + Sync + Debug {
-    /// A captured section, ready to run again.
-    type Graph: Send + Sync + Debug;
-    /// A copy to the host that is under way.
-    type Download: Debug;
-    /// Bytes of the device, aligned to 256 at least; submitted to the stream, so that its work may use them, and
-    /// that of others behind it. The driver says `Exhausted` if it has too few.
-    fn alloc(&self, stream: usize, bytes: usize) -> Granted<NonNull<u8>>;
-    /// Gives back what `alloc` gave. The host has waited for everything that uses it.
-    fn free(&self, ptr: NonNull<u8>, bytes: usize) -> Result<()>;
-    /// A round of `free` is over: what the driver keeps may go back to the system.
-    fn released(&self) -> Result<()> {
-        Ok(())
-    }
-    /// Submits a kernel.
-    fn launch(&self, stream: usize, kernel: &Kernel) -> Result<()>;
-    /// Submits a copy to the device. The host's bytes are free again when the call returns.
-    fn upload(&self, stream: usize, dst: Span, bytes: &[u8]) -> Result<()>;
-    /// Submits a copy of the whole span of a view to the host.
-    fn start_download(&self, stream: usize, src: &OwnedView) -> Result<Self::Download>;
-    /// Waits for the copy, and puts it into `out`. Called without the device's lock.
-    fn finish_download(&self, download: Self::Download, out: &mut [u8]) -> Result<()>;
-    /// Records the stream's event: it stands for everything submitted to the stream so far.
-    fn record(&self, stream: usize) -> Result<()>;
-    /// Lets a stream wait for what the event of another one stands for now.
-    fn wait(&self, stream: usize, on: usize) -> Result<()>;
-    /// Waits until the stream is empty. Called without the device's lock too.
-    fn synchronize(&self, stream: usize) -> Result<()>;
-    /// From now on launches on the stream are recorded instead of run.
-    fn begin_capture(&self, stream: usize) -> Result<()>;
-    /// Ends the capture, whatever happened in it. The stream works again, also if this fails.
-    fn end_capture(&self, stream: usize) -> Result<Self::Graph>;
-    /// Submits a captured section.
-    fn replay(&self, stream: usize, graph: &Self::Graph) -> Result<()>;
-    /// Forgets a captured section; what was submitted of it still runs. Never fails, never waits.
-    fn destroy(&self, graph: Self::Graph);
-    /// The first failure of work that has run, once; for drivers whose waiting calls do not return it.
-    fn take_fault(&self) -> Option<Error> {
-        None
-    }
-    /// A block leaves the pool for a new owner: its contents count as uninitialised.
-    fn handed_out(&self, _span: Span) {}
-    /// A part of a block begins anew, for whoever the block's owner gives it to: its contents count as uninitialised.
-    fn carved(&self, _span: Span) {}
-    /// Its owner is gone.
-    fn returned(&self, _span: Span) {}
-}
+use section::{AFTER, BEFORE, Section};
 
 /// What may be left out, to show that a checker notices. Everything is on for real devices.
 #[derive(Clone, Copy, Debug)]
@@ -295,7 +243,7 @@ impl<D: Driver> AsyncDevice<D> {
     /// Submits a copy of host bytes to this thread's current stream.
     pub(crate) fn upload(&self, dst: Span, bytes: &[u8]) -> Result<()> {
         let mut state = self.lock();
-        self.must_not_capture(&mut state, "a copy of numbers from the host", capture::BEFORE)?;
+        self.must_not_capture(&mut state, "a copy of numbers from the host", BEFORE)?;
         let stream = state.streams.current();
         let operands = || std::iter::once((dst, Access::Write));
         self.submit(&mut state, stream, operands, || self.driver.upload(stream, dst, bytes))
@@ -306,7 +254,7 @@ impl<D: Driver> AsyncDevice<D> {
     pub(crate) fn download(&self, src: &OwnedView, out: &mut [u8]) -> Result<()> {
         let _waits = self.wait_begins();
         let mut state = self.lock();
-        self.must_not_capture(&mut state, "a read by the host", capture::AFTER)?;
+        self.must_not_capture(&mut state, "a read by the host", AFTER)?;
         let current = state.streams.current();
         let stream = state.pool.find(src.span()).map_or(current, |uses| uses.written.0);
         let operands = || std::iter::once((src.span(), Access::Read));
@@ -354,7 +302,7 @@ impl<D: Driver> AsyncDevice<D> {
     pub(crate) fn synchronize(&self) -> Result<()> {
         let _waits = self.wait_begins();
         let mut state = self.lock();
-        self.must_not_capture(&mut state, "a wait for the device", capture::AFTER)?;
+        self.must_not_capture(&mut state, "a wait for the device", AFTER)?;
         for stream in 0..state.streams.count() {
             let (busy, reached) = (state.streams.is_busy(stream), state.streams.reached(stream));
             if busy {

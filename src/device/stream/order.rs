@@ -10,7 +10,7 @@
 use std::cell::Cell;
 
 use crate::base::error::Result;
-use crate::device::stream::Driver;
+use crate::device::stream::driver::Driver;
 
 /// The most streams that a device has.
 pub(crate) const MAX_STREAMS: usize = 8;

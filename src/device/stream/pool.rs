@@ -9,8 +9,8 @@
 
 use crate::device::{
     blocks::{Blocks, Mark, State, Status, Tag},
-    buffer::Span,
     kernel::Access,
+    span::Span,
     stream::order::Clock,
 };
 

@@ -15,12 +15,10 @@ use crate::base::{
     shape::{Dims, Few, Shape},
 };
 use crate::memory::{proxy::Proxy, registry::Parts};
-use crate::ops::{
-    call::{
-        exec::{Once, adopt_parts, call, composed, composed_all, composed_at, once, pin, record},
-        inplace::filled_beside,
-    },
-    create::values::Place,
+use crate::ops::call::{
+    exec::{Once, adopt_parts, call, composed, composed_all, composed_at, once, pin, record},
+    inplace::filled_beside,
+    place::Place,
 };
 
 /// An operation composed of others; see [`composed`]. `f` may return an array that it made, or `first` itself, but

@@ -41,7 +41,7 @@ use crate::memory::{
     switch,
     threads::{Local, with_local},
 };
-use crate::ops::create::values::Place;
+use crate::ops::call::place::Place;
 
 /// Begins a call: passes the gate, and closes some dead arrays. A refusal in a captured section names `site`.
 #[inline]

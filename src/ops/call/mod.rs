@@ -4,4 +4,7 @@ pub(crate) mod check;
 pub(crate) mod compose;
 pub(crate) mod exec;
 pub(crate) mod inplace;
+pub(crate) mod make;
+pub(crate) mod place;
 pub(crate) mod reuse;
+pub(crate) mod target;

@@ -41,6 +41,20 @@ impl Operand<'_> {
     }
 }
 
+/// An array that nobody else uses: the functions of the table, which `unary.rs` gives it, take it by value and may write
+/// into its bytes; every other method is the array's.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Temporary(pub(crate) Proxy);
+
+impl std::ops::Deref for Temporary {
+    type Target = Proxy;
+
+    fn deref(&self) -> &Proxy {
+        &self.0
+    }
+}
+
 /// Whether the array of a handle ends with it, and its bytes are free then, and as a result has them.
 fn is_temporary(array: &Proxy, own: &Payload, op: &'static str) -> Result<bool> {
     let buffer = own.storage.buffer();

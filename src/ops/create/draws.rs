@@ -8,12 +8,10 @@ use crate::base::{
     shape::Shape,
 };
 use crate::memory::proxy::Proxy;
-use crate::ops::{
-    call::{
-        check,
-        compose::{argument, misshapen, whole, whole_at},
-    },
-    create::values::Place,
+use crate::ops::call::{
+    check,
+    compose::{argument, misshapen, whole, whole_at},
+    place::Place,
 };
 
 impl Proxy {

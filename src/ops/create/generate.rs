@@ -10,12 +10,10 @@ use crate::base::{
 };
 use crate::device::kernel::CmpOp;
 use crate::memory::proxy::Proxy;
-use crate::ops::{
-    call::{
-        check,
-        compose::{argument, misshapen, renamed, shape_of, whole, whole_at, wide},
-    },
-    create::values::Place,
+use crate::ops::call::{
+    check,
+    compose::{argument, misshapen, renamed, shape_of, whole, whole_at, wide},
+    place::Place,
 };
 
 /// A mask of `[rows, columns]`: where `column - row` compares so to `k`.

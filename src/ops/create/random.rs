@@ -12,7 +12,7 @@ use crate::base::{
 use crate::device::{Device, kernel::Kernel};
 use crate::memory::proxy::Proxy;
 use crate::ops::call::{check, exec::launch};
-use crate::ops::create::values::{Place, make};
+use crate::ops::call::{make::make, place::Place};
 
 /// A stream of random numbers: a seed, and how many numbers were drawn.
 ///

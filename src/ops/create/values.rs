@@ -8,115 +8,18 @@ use crate::base::{
     literal::NdLiteral,
     shape::Shape,
 };
-use crate::device::{Device, kernel::Kernel};
-use crate::memory::{
-    manager::NdManager,
-    owner::{Owner, Refused},
-    proxy::Proxy,
-    registry::Parts,
-    workspace::block,
-};
+use crate::device::kernel::Kernel;
+use crate::memory::{manager::NdManager, proxy::Proxy, workspace::block};
 use crate::ops::{
     call::{
         check,
-        exec::{Fresh, call, composed_at, fresh, launch, place},
+        exec::{Fresh, composed_at, launch},
+        inplace::like,
+        make::make,
+        place::Place,
     },
     exchange::foreign::of_vec,
 };
-
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for crate::device::Device {}
-    impl Sealed for crate::memory::manager::NdManager {}
-    impl<T: Sealed + ?Sized> Sealed for &T {}
-}
-
-/// Where a new array is put: a [`Device`] (its handles own it) or an [`NdManager`] (which owns it). Sealed.
-pub trait Place: sealed::Sealed {
-    /// The device of the array.
-    fn device_of_place(&self) -> &Device;
-    #[doc(hidden)]
-    #[allow(private_interfaces)] // sealed: nobody outside implements or calls it
-    fn owner(&self) -> Owner;
-    #[doc(hidden)]
-    #[allow(private_interfaces)] // sealed: nobody outside implements or calls it
-    fn refusal(&self, op: &'static str, refused: Refused) -> Error;
-}
-
-#[allow(private_interfaces)] // sealed: nobody outside implements or calls it
-impl Place for Device {
-    fn device_of_place(&self) -> &Device {
-        self
-    }
-
-    fn owner(&self) -> Owner {
-        Owner::Handles
-    }
-
-    fn refusal(&self, _op: &'static str, _refused: Refused) -> Error {
-        Error::msg("handles refuse no array")
-    }
-}
-
-#[allow(private_interfaces)] // sealed: nobody outside implements or calls it
-impl Place for NdManager {
-    fn device_of_place(&self) -> &Device {
-        self.device()
-    }
-
-    fn owner(&self) -> Owner {
-        NdManager::owner(self)
-    }
-
-    fn refusal(&self, op: &'static str, refused: Refused) -> Error {
-        NdManager::refusal(self, op, refused)
-    }
-}
-
-#[allow(private_interfaces)] // sealed: nobody outside implements or calls it
-impl<P: Place + ?Sized> Place for &P {
-    fn device_of_place(&self) -> &Device {
-        (**self).device_of_place()
-    }
-
-    fn owner(&self) -> Owner {
-        (**self).owner()
-    }
-
-    fn refusal(&self, op: &'static str, refused: Refused) -> Error {
-        (**self).refusal(op, refused)
-    }
-}
-
-/// Makes an array that one kernel, or an upload, fills.
-pub(crate) fn make<P: Place + ?Sized>(
-    op: &'static str,
-    site: Site,
-    shape: Shape,
-    dtype: DType,
-    at: &P,
-    zeroed: bool,
-    fill: impl FnOnce(&Fresh) -> Result<()>,
-) -> Result<Proxy> {
-    let mut fill = Some(fill);
-    make_by((op, site), (shape, dtype), &at, zeroed, &mut |out| fill.take().map_or(Ok(()), |fill| fill(out)))
-}
-
-/// As [`make`], by reference.
-fn make_by(
-    (op, site): (&'static str, Site),
-    (shape, dtype): (Shape, DType),
-    at: &dyn Place,
-    zeroed: bool,
-    fill: &mut dyn FnMut(&Fresh) -> Result<()>,
-) -> Result<Proxy> {
-    call(op, site, |local| {
-        let out = fresh(local, op, at.device_of_place(), dtype, &shape, zeroed)?;
-        fill(&out)?;
-        let Fresh { storage, layout, dtype } = out;
-        place(local, op, Parts { dtype, layout: &layout, storage, node: None }, at, site)
-    })
-}
 
 fn upload<T: WithDType>(op: &'static str, out: &Fresh, data: &[T]) -> Result<()> {
     if data.len() != out.layout.shape().elem_count() {
@@ -261,7 +164,7 @@ impl Proxy {
     /// As [`Proxy::zeros`]; [`Error::StaleArray`].
     #[track_caller]
     pub fn zeros_like(&self) -> Result<Self> {
-        crate::ops::call::inplace::like(self, "zeros_like", 0.0, Location::caller())
+        like(self, "zeros_like", 0.0, Location::caller())
     }
 
     /// Ones of the shape, dtype, device and owner of this array.
@@ -270,7 +173,7 @@ impl Proxy {
     /// As [`Proxy::zeros_like`].
     #[track_caller]
     pub fn ones_like(&self) -> Result<Self> {
-        crate::ops::call::inplace::like(self, "ones_like", 1.0, Location::caller())
+        like(self, "ones_like", 1.0, Location::caller())
     }
 
     /// One value in the shape, dtype, device and owner of this array.
@@ -279,7 +182,7 @@ impl Proxy {
     /// As [`Proxy::zeros_like`].
     #[track_caller]
     pub fn full_like(&self, value: f64) -> Result<Self> {
-        crate::ops::call::inplace::like(self, "full_like", value, Location::caller())
+        like(self, "full_like", value, Location::caller())
     }
 }
 

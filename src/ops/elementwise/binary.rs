@@ -23,9 +23,9 @@ use crate::ops::{
         exec::{adopt_parts, call, composed, composed_for, dense, device, launch, once, pin, record, room},
         inplace::{assign, filled_beside},
         reuse::{Change, Operand, Reused, instead, is_recorded},
+        target::{kernel, pair},
     },
     elementwise::{
-        into::binary_into,
         scalar::{TensorOrScalar, with_operand},
         unary::{affine_of, unary_of},
     },
@@ -156,6 +156,20 @@ fn part(op: BinaryOp, side: usize, grad: &Proxy, saved: Option<&[Saved; 2]>) -> 
             grad.mul(&flat.where_cond(&slope.zeros_like()?, &slope)?)?
         }
     })
+}
+
+/// Arithmetic written to `out`.
+fn binary_into(
+    [x, y]: [&Proxy; 2],
+    op: BinaryOp,
+    broadcast: bool,
+    out: &Proxy,
+    (name, site): (&'static str, Site),
+) -> Result<()> {
+    check::domain(name, op.domain(), x.dtype())?;
+    pair(x, y, out, name, broadcast)?;
+    let value = || binary(x, y, op, name, broadcast, site);
+    kernel(out, [x, y], x.dtype(), (name, site), &|dst, [lhs, rhs]| Kernel::Binary { op, lhs, rhs, dst }, value)
 }
 
 /// The form of equal shapes: choices between two take a number too.

@@ -12,12 +12,13 @@ use crate::ops::{
     call::{
         check,
         exec::{adopt, call, device, fresh, launch, pin, view_as},
+        target::{kernel, pair},
     },
-    elementwise::{binary::align, into::bits_into},
+    elementwise::binary::align,
 };
 
 /// Integers, and truth values where the result is one.
-pub(crate) fn check_bits(name: &'static str, dtype: DType, op: BitOp) -> Result<()> {
+fn check_bits(name: &'static str, dtype: DType, op: BitOp) -> Result<()> {
     let is_shift = matches!(op, BitOp::Shl | BitOp::Shr);
     if dtype.is_int() || dtype == DType::Bool && !is_shift {
         return Ok(());
@@ -26,7 +27,7 @@ pub(crate) fn check_bits(name: &'static str, dtype: DType, op: BitOp) -> Result<
     Err(Error::UnsupportedDType { op: name, dtype, supported })
 }
 
-pub(crate) fn bits(a: &Proxy, b: &Proxy, op: BitOp, name: &'static str, site: Site) -> Result<Proxy> {
+fn bits(a: &Proxy, b: &Proxy, op: BitOp, name: &'static str, site: Site) -> Result<Proxy> {
     call(name, site, |local| {
         let pins = pin(local, name, [a, b])?;
         let [x, y] = pins.arrays();
@@ -39,6 +40,14 @@ pub(crate) fn bits(a: &Proxy, b: &Proxy, op: BitOp, name: &'static str, site: Si
         launch(device(&x), &Kernel::Bits { op, lhs: view_as(&x, left), rhs: view_as(&y, right), dst: out.view() })?;
         adopt(local, name, out, a, None, site)
     })
+}
+
+/// Bits written to `out`.
+fn bits_into([x, y]: [&Proxy; 2], op: BitOp, out: &Proxy, (name, site): (&'static str, Site)) -> Result<()> {
+    check_bits(name, x.dtype(), op)?;
+    pair(x, y, out, name, true)?;
+    let value = || bits(x, y, op, name, site);
+    kernel(out, [x, y], x.dtype(), (name, site), &|dst, [lhs, rhs]| Kernel::Bits { op, lhs, rhs, dst }, value)
 }
 
 macro_rules! bits {

@@ -6,7 +6,7 @@ use crate::base::error::{Error, Result, Site};
 use crate::device::kernel::{BinaryOp, UnaryOp};
 use crate::memory::proxy::Proxy;
 use crate::ops::{
-    call::reuse::Operand,
+    call::reuse::{Operand, Temporary},
     elementwise::{
         binary::{number_over, reusing, with_number},
         unary::unary_of,
@@ -77,20 +77,6 @@ impl From<Proxy> for Term<'_> {
 impl From<Result<Proxy>> for Term<'_> {
     fn from(array: Result<Proxy>) -> Self {
         array.map_or_else(Term::Failed, Term::Given)
-    }
-}
-
-/// An array that nobody else uses: the functions of the table, which `unary.rs` gives it, take it by value and may write
-/// into its bytes; every other method is the array's.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct Temporary(pub(crate) Proxy);
-
-impl std::ops::Deref for Temporary {
-    type Target = Proxy;
-
-    fn deref(&self) -> &Proxy {
-        &self.0
     }
 }
 

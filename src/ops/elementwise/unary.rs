@@ -17,13 +17,10 @@ use crate::ops::{
         compose::{argument, whole},
         exec::{adopt, call, device, fresh, launch, map1, pin, record, view},
         inplace::into,
-        reuse::{Change, Operand, Reused, instead, is_recorded},
+        reuse::{Change, Operand, Reused, Temporary, instead, is_recorded},
+        target::{kernel as kernel_into, write},
     },
-    elementwise::{
-        expression::Temporary,
-        into::{kernel as kernel_into, write},
-        scalar::{TensorOrScalar, with_operand},
-    },
+    elementwise::scalar::{TensorOrScalar, with_operand},
 };
 
 /// The gradient of an operation with one operand.

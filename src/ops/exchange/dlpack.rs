@@ -24,8 +24,8 @@ use crate::ops::{
     call::{
         compose::argument,
         exec::{call, device, pin, place},
+        place::Place,
     },
-    create::values::Place,
     exchange::foreign::{Blob, of_memory},
 };
 

@@ -20,12 +20,11 @@ use crate::device::{
     host::pool,
 };
 use crate::memory::{proxy::Proxy, registry::Parts, storage::Storage, workspace};
-use crate::ops::{
-    call::{
-        compose::argument,
-        exec::{call, place},
-    },
-    create::values::{Place, make},
+use crate::ops::call::{
+    compose::argument,
+    exec::{call, place},
+    make::make,
+    place::Place,
 };
 
 /// An array of bytes that lie in somebody's memory, in row-major order. Read-only, and without a copy, if it is made

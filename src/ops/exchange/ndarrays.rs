@@ -9,7 +9,7 @@ use crate::base::{
     error::{Error, Result},
 };
 use crate::memory::proxy::Proxy;
-use crate::ops::{call::compose::whole_at, create::values::Place};
+use crate::ops::call::{compose::whole_at, place::Place};
 
 impl Proxy {
     /// An array of the elements of an `ndarray::Array`. One in row-major order gives its memory, as

@@ -2,10 +2,7 @@
 
 use std::panic::Location;
 
-use crate::array::{
-    autograd::{Saved, handle_owned, is_grad_enabled, leaf, no_grad, recording, spreading, tracked},
-    backward::walk,
-};
+use crate::array::autograd::{Saved, handle_owned, is_grad_enabled, leaf, no_grad, recording, spreading, tracked};
 use crate::base::error::Result;
 use crate::memory::{
     proxy::Proxy,
@@ -17,6 +14,7 @@ use crate::ops::{
         exec::{adopt_parts, call, pin},
     },
     create::random,
+    grad::backward::walk,
 };
 
 /// `f(inputs)` without keeping anything between: its gradients compute it again, with the same random numbers.

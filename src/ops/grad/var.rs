@@ -11,12 +11,10 @@ use crate::base::{
     shape::Shape,
 };
 use crate::memory::{proxy::Proxy, registry::Parts, workspace::Workspace};
-use crate::ops::{
-    call::{
-        check,
-        exec::{adopt_parts, call, named, pin},
-    },
-    create::values::Place,
+use crate::ops::call::{
+    check,
+    exec::{adopt_parts, call, named, pin},
+    place::Place,
 };
 
 /// An array of floats that gradients are recorded for: a leaf of the graph. Dereferences to [`Proxy`].

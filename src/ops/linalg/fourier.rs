@@ -289,7 +289,7 @@ pub fn ifft2(x: &Complex, sizes: Option<[usize; 2]>) -> Result<Complex> {
 /// # Errors
 /// As [`Proxy::zeros`].
 #[track_caller]
-pub fn hann_window<P: crate::ops::create::values::Place + ?Sized>(n: usize, dtype: DType, at: &P) -> Result<Proxy> {
+pub fn hann_window<P: crate::ops::call::place::Place + ?Sized>(n: usize, dtype: DType, at: &P) -> Result<Proxy> {
     let op = "hann_window";
     check::float(op, dtype)?;
     shape_of(op, &[n], size_of::<f64>())?;

@@ -1,11 +1,8 @@
 //! Element types: the run-time `DType` and the sealed trait that ties Rust types to it.
 
 use std::fmt;
-use std::str::FromStr;
 
 use half::{bf16, f16};
-
-use crate::base::error::Error;
 
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -88,24 +85,6 @@ impl DType {
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for DType {
-    type Err = Error;
-
-    /// From its name as printed.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] with the names there are.
-    fn from_str(name: &str) -> Result<Self, Error> {
-        let found = DType::ALL.into_iter().find(|dtype| dtype.as_str() == name);
-        found.ok_or_else(|| Error::Argument {
-            op: "DType::from_str",
-            argument: "name",
-            value: name.to_owned(),
-            expected: "bool, u8, u16, u32, u64, i8, i16, i32, i64, f16, bf16, f32 or f64",
-        })
     }
 }
 
@@ -271,6 +250,7 @@ pub use crate::with_type;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error::Error;
 
     #[test]
     fn names_are_read_again() {

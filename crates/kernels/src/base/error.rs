@@ -4,18 +4,15 @@
 //! kept apart from bad luck (`OutOfMemory`, `Device`). A failed call leaves every operand as it was.
 
 use std::fmt;
-use std::panic::Location;
 use std::path::PathBuf;
 
-use crate::base::{dtype::DType, shape::Shape, units::Bytes};
+pub use crate::base::call::Site;
+use crate::base::{dtype::DType, limits::MAX_RANK, units::Bytes};
 
 use crate::base::leak::{LeakedArray, WorkspaceFull};
 
 /// The result of every call of this crate that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
-
-/// A place in the user's source.
-pub type Site = &'static Location<'static>;
 
 /// What went wrong, with the values that made it so.
 #[derive(Debug)]
@@ -66,7 +63,7 @@ pub enum Error {
         /// The axis.
         dim: usize,
     },
-    /// More axes than [`MAX_RANK`](crate::base::shape::MAX_RANK).
+    /// More axes than [`MAX_RANK`].
     RankTooLarge {
         /// The operation.
         op: &'static str,
@@ -401,14 +398,6 @@ pub struct OutOfMemory {
     pub largest: Vec<(String, u64, u64)>,
 }
 
-impl Error {
-    /// A shape mismatch of two shapes.
-    #[doc(hidden)]
-    pub fn shapes(op: &'static str, lhs: &Shape, rhs: &Shape, why: String) -> Self {
-        Error::ShapeMismatch { op, lhs: lhs.dims().to_vec(), rhs: rhs.dims().to_vec(), why }
-    }
-}
-
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
@@ -479,7 +468,7 @@ impl Error {
             Error::RankTooLarge { op, rank } => write!(
                 f,
                 "{op}: {rank} axes are more than the {} an array can have; flatten some of them first",
-                crate::base::shape::MAX_RANK
+                MAX_RANK
             ),
             Error::Narrow { axis, start, len, dim } => {
                 write!(f, "narrow: indices {start} to {start} + {len} leave axis {axis} of size {dim}")

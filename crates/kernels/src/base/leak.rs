@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::base::{dtype::DType, error::Site, units::Bytes};
+use crate::base::{call::Site, dtype::DType, units::Bytes};
 
 /// An array of a workspace that was used after the end of its cycle.
 ///

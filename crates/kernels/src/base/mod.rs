@@ -2,12 +2,15 @@
 //!
 //! Pure data and arithmetic; nothing here owns memory of a tensor or knows a device.
 
+pub mod call;
 pub mod context;
 pub mod dtype;
 pub mod env;
 pub mod error;
 pub mod layout;
 pub mod leak;
+pub mod limits;
 pub mod literal;
+pub mod parse;
 pub mod shape;
 pub mod units;

@@ -6,9 +6,7 @@
 use std::fmt;
 
 use crate::base::error::{Error, Result};
-
-/// The largest number of axes a tensor can have.
-pub const MAX_RANK: usize = 6;
+pub use crate::base::limits::MAX_RANK;
 
 /// The size of a tensor along each axis.
 #[derive(Clone, Copy, Eq)]
@@ -206,6 +204,14 @@ impl Shape {
             shape.dims[lead + i] = if own == 1 { dim } else { own };
         }
         Ok(shape)
+    }
+}
+
+impl Error {
+    /// A shape mismatch of two shapes.
+    #[doc(hidden)]
+    pub fn shapes(op: &'static str, lhs: &Shape, rhs: &Shape, why: String) -> Self {
+        Error::ShapeMismatch { op, lhs: lhs.dims().to_vec(), rhs: rhs.dims().to_vec(), why }
     }
 }
 

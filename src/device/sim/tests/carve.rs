@@ -16,7 +16,7 @@ struct Arena {
 impl Arena {
     fn new(config: SimConfig) -> Self {
         let sim = Sim::new(config);
-        let block = sim.alloc(BLOCK_BYTES, false).expect("enough memory");
+        let block = buffer(&sim, BLOCK_BYTES, false).expect("enough memory");
         Arena { sim, block, used: 0 }
     }
 

@@ -6,10 +6,12 @@
 use std::cell::RefCell;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::panic::Location;
 
-use crate::array::autograd::{Part, tracked};
-use crate::base::error::Result;
-use crate::memory::{node::Node, proxy::Proxy};
+use crate::array::autograd::{Part, no_grad, tracked};
+use crate::base::error::{Error, Result};
+use crate::device::graph::blame;
+use crate::memory::{node::Node, proxy::Proxy, registry};
 
 /// By the serial of a node.
 type Table<T> = HashMap<u64, T, BuildHasherDefault<Scatter>>;
@@ -176,6 +178,36 @@ impl Walk {
             store.grads.insert(node.serial(), (node, grad));
         }
         Ok(store)
+    }
+}
+
+impl Proxy {
+    /// The gradients of this value, summed over its elements, for every variable it depends on.
+    ///
+    /// The graph stays as it is: a second call gives the same. Intermediate gradients are released as soon as
+    /// they were used.
+    ///
+    /// # Errors
+    /// - [`Error::NoGradient`] if no variable leads here.
+    /// - [`Error::ChangedSinceSaved`] if a value that is needed was changed in place.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Var};
+    /// let x = Var::from_vec(vec![1f32, 2., 3.], 3, &Device::Cpu)?;
+    /// let loss = x.sqr()?.sum_all()?;
+    /// let grads = loss.backward()?;
+    /// assert_eq!(grads.get(&x).unwrap().to_vec1::<f32>()?, [2., 4., 6.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn backward(&self) -> Result<GradStore> {
+        let root = self.with_pinned("backward", |array| array.node.clone())?;
+        let Some(root) = root else {
+            return Err(Error::NoGradient { array: registry::describe(self.key()) });
+        };
+        let site = Location::caller();
+        // What is refused in a captured section is refused here, not where a derivative is computed.
+        no_grad(|| walk(root, self.try_detach()?.ones_like()?)).map_err(|error| blame(error, site))
     }
 }
 

@@ -1,0 +1,42 @@
+//! New arrays that one kernel, or a copy of numbers, fills.
+
+use crate::base::{
+    dtype::DType,
+    error::{Result, Site},
+    shape::Shape,
+};
+use crate::memory::{proxy::Proxy, registry::Parts};
+use crate::ops::call::{
+    exec::{Fresh, call, fresh, place},
+    place::Place,
+};
+
+/// Makes an array that one kernel, or an upload, fills.
+pub(crate) fn make<P: Place + ?Sized>(
+    op: &'static str,
+    site: Site,
+    shape: Shape,
+    dtype: DType,
+    at: &P,
+    zeroed: bool,
+    fill: impl FnOnce(&Fresh) -> Result<()>,
+) -> Result<Proxy> {
+    let mut fill = Some(fill);
+    make_by((op, site), (shape, dtype), &at, zeroed, &mut |out| fill.take().map_or(Ok(()), |fill| fill(out)))
+}
+
+/// As [`make`], by reference.
+fn make_by(
+    (op, site): (&'static str, Site),
+    (shape, dtype): (Shape, DType),
+    at: &dyn Place,
+    zeroed: bool,
+    fill: &mut dyn FnMut(&Fresh) -> Result<()>,
+) -> Result<Proxy> {
+    call(op, site, |local| {
+        let out = fresh(local, op, at.device_of_place(), dtype, &shape, zeroed)?;
+        fill(&out)?;
+        let Fresh { storage, layout, dtype } = out;
+        place(local, op, Parts { dtype, layout: &layout, storage, node: None }, at, site)
+    })
+}

@@ -1,0 +1,68 @@
+//! Results written to an array that is there: by the kernel itself where that can be, else as a copy.
+
+use crate::array::autograd::no_grad;
+use crate::base::{
+    dtype::DType,
+    error::{Error, Result, Site},
+};
+use crate::memory::proxy::Proxy;
+use crate::ops::call::{
+    check,
+    compose::whole,
+    inplace::{Change, into},
+};
+
+/// Writes what `value` computes to `out`.
+pub(crate) fn write(out: &Proxy, op: &'static str, site: Site, value: impl FnOnce() -> Result<Proxy>) -> Result<()> {
+    let write = || {
+        let value = no_grad(value)?;
+        out.copy_(&value)?;
+        Ok(out.clone())
+    };
+    whole(op, site, out, write).map(drop)
+}
+
+/// Writes the result of a kernel of `N` operands, each of which has the shape of `out` or is broadcast to it, to `out`:
+/// by the kernel itself if `out` is contiguous, else by way of `value`.
+pub(crate) fn kernel<const N: usize>(
+    out: &Proxy,
+    operands: [&Proxy; N],
+    dtype: DType,
+    (op, site): (&'static str, Site),
+    kernel: &Change<'_, N>,
+    value: impl FnOnce() -> Result<Proxy>,
+) -> Result<()> {
+    check::open(op, &operands)?;
+    check::open_as(op, out, 2)?;
+    if out.dtype() != dtype {
+        return Err(Error::DTypeMismatch { op, lhs: dtype, rhs: out.dtype() });
+    }
+    if !out.is_contiguous() {
+        return write(out, op, site, value);
+    }
+    let run = || {
+        let wide =
+            |x: &Proxy| no_grad(|| if x.shape() == out.shape() { Ok(x.clone()) } else { x.broadcast_as(out.shape()) });
+        let mut operands = operands.map(Proxy::clone);
+        for operand in &mut operands {
+            *operand = wide(operand)?;
+        }
+        into(out, std::array::from_fn(|i| &operands[i]), op, site, kernel)?;
+        Ok(out.clone())
+    };
+    whole(op, site, out, run).map(drop)
+}
+
+/// That the common shape of two operands is that of `out`, and their dtypes are one.
+pub(crate) fn pair(a: &Proxy, b: &Proxy, out: &Proxy, op: &'static str, broadcast: bool) -> Result<()> {
+    let hint = "the operation wants equal shapes; use the broadcast_ form to repeat axes of size 1";
+    let shape = match broadcast {
+        true => a.shape().broadcast(b.shape(), op)?,
+        false => check::same_shape(op, a.shape(), b.shape(), hint).map(|()| *a.shape())?,
+    };
+    check::same_shape(op, &shape, out.shape(), "the array that is written must have the shape of the result")?;
+    if a.dtype() != b.dtype() {
+        return Err(Error::DTypeMismatch { op, lhs: a.dtype(), rhs: b.dtype() });
+    }
+    Ok(())
+}
