@@ -1,4 +1,49 @@
-#![doc = include_str!("../README.md")]
+//! A tensor runtime whose subject is memory: **who owns a tensor, when its bytes come back, and how you find out when they
+//! don't.**
+//!
+//! A [`Proxy`] (under its other name [`Tensor`]) is a counted handle of 8 bytes. It does not own the array: an
+//! [`NdManager`] does, or, for arrays made with a [`Device`], all handles together.
+//!
+//! # Start here
+//!
+//! Make a [`Device`], then arrays on it. Every operation is a method of [`Proxy`] and returns a [`Result`].
+//!
+//! ```
+//! use ndgc::{DType, Device, NdManager, Tensor};
+//!
+//! let x = Tensor::new(&[[1f32, 2.], [3., 4.]], &Device::Cpu)?; // owned by its handles
+//! assert_eq!(x.matmul(&x)?.to_vec2::<f32>()?, [[7., 10.], [15., 22.]]);
+//!
+//! let batch = NdManager::new_base_manager(&Device::Cpu)?; // or by a manager, which ends what it owns
+//! let y = batch.ones((2, 2), DType::F32)?.add(&x)?;
+//! batch.close()?;
+//! assert!(y.to_vec2::<f32>().is_err()); // an error that says who closed it, and where
+//! # ndgc::gc::collect();
+//! # Ok::<(), ndgc::Error>(())
+//! ```
+//!
+//! | question | where |
+//! |---|---|
+//! | Which operations are there? What are their shapes, errors and owners? | [`Proxy`] |
+//! | Who owns an array, and when does it end? | [`NdManager`] |
+//! | What happens to an array whose last handle is gone? | [`gc`]: the switch, and collecting by hand |
+//! | What is alive, with how many bytes, made where? | [`NdManager::report`], [`NdManager::debug_dump`], [`Device::memory`] |
+//! | How does a loop use the same bytes in each round? | [`Workspace`], [`WorkspaceConfig`] |
+//! | How are gradients taken? | [`Var`], [`Proxy::backward`], [`no_grad`], [`checkpoint`] |
+//! | Where are layers, losses and optimisers? | [`nn`] |
+//! | How are arrays read and written? | [`npy`], [`npz`], [`safetensors`], [`pickle`], [`ndar`] |
+//! | How does memory come from other libraries, or go to them? | [`dlpack`], [`Proxy::from_shared`], [`Proxy::from_blob`] |
+//! | How are parts of an array named? | [`s!`], [`IndexOp`], [`Proxy::slice`] |
+//! | How is a whole expression written, in one buffer? | [`t!`] |
+//! | How is a stream's order tested without a GPU? | [`Device::sim`], [`Sim`] |
+//! | What may go wrong? | [`Error`] |
+//!
+//! The README has the longer tour; `design.md` says how it works, and why so.
+
+/// The README's examples, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 pub(crate) mod base;
 #[cfg(not(loom))]

@@ -1,8 +1,8 @@
 //! Atomics, locks and cells: std's, or loom's under `--cfg loom`.
 //!
-//! The memory layer names its primitives through this file alone, so that the code that loom explores
-//! is the code that ships. The barriers of the hazard protocol are here too: `light` in a reader,
-//! `heavy` in a closer (see `memory/hazard.rs` for what they order).
+//! The protocol of `memory` (slots, hazard records, queues, cycles) takes its primitives from this file, so that the code
+//! that loom explores is the code that ships. What loom does not explore uses std's own. The barriers of the protocol
+//! are in `memory/hazard.rs`.
 
 #[cfg(loom)]
 pub(crate) use loom::{

@@ -207,8 +207,8 @@ impl Device {
     /// it is not set.
     ///
     /// # Errors
-    /// [`Error::Environment`] if the name is not understood; those of [`Device::cuda`], since a device that was asked
-    /// for is never replaced by another one.
+    /// [`Error::Environment`] if the name is not understood; those of [`Device::cuda`], as a missing
+    /// device is an error, never a silent fallback.
     pub fn from_env() -> Result<Self> {
         let Some(wish) = env::var("NDGC_DEVICE") else { return Ok(Device::Cpu) };
         wish.parse().map_err(|error| match error {

@@ -137,7 +137,7 @@ pub enum Kernel also {
     CrossEntropy "cross_entropy" {} (logits: Read, labels: Read, probs: Write, loss: Write);
     /// `dst = (probs - onehot(labels)) * grad / R`; `grad` is a scalar.
     CrossEntropyGrad "cross_entropy_grad" {} (probs: Read, labels: Read, grad: Read, dst: Write);
-    /// `dst [B.., M, N] = lhs [B.., M, K] x rhs [B.., K, N]`, any strides (0 in batch axes), floats.
+    /// `dst [B.., M, N] = lhs [B.., M, K] x rhs [B.., K, N]`, any strides (0 in batch axes), numbers.
     Matmul "matmul" {} (lhs: Read, rhs: Read, dst: Write);
     /// `dst = op(lhs, rhs)` of integers or truth values.
     Bits "bits" { op: BitOp } (lhs: Read, rhs: Read, dst: Write);

@@ -55,7 +55,8 @@ impl std::ops::Deref for Temporary {
     }
 }
 
-/// Whether the array of a handle ends with it, and its bytes are free then, and as a result has them.
+/// Whether a result may take the array's bytes: the array would end with this handle, nobody else refers to its
+/// storage, and the storage has exactly the bytes of the result.
 fn is_temporary(array: &Proxy, own: &Payload, op: &'static str) -> Result<bool> {
     let buffer = own.storage.buffer();
     let bytes = own.layout.shape().elem_count() * own.dtype.size_in_bytes();

@@ -80,7 +80,7 @@ impl Proxy {
 
     /// An array of zeros.
     ///
-    /// Made with a [`Device`], its handles own it; made with an [`NdManager`], that does.
+    /// Made with a [`Device`](crate::Device), its handles own it; made with an [`NdManager`], that does.
     ///
     /// # Errors
     /// - [`Error::ManagerClosed`], [`Error::ManagerCapped`]: nothing is allocated.

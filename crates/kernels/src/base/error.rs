@@ -439,11 +439,27 @@ impl fmt::Display for Error {
             | Error::Tracked { .. }
             | Error::ChangedSinceSaved { .. }
             | Error::NoGradient { .. } => self.fmt_gradient(f),
-            _ => self.fmt_rest(f),
+            Error::DTypeMismatch { .. }
+            | Error::UnsupportedDType { .. }
+            | Error::DeviceMismatch { .. }
+            | Error::OutOfMemory(_)
+            | Error::Device { .. }
+            | Error::DeviceUnavailable { .. }
+            | Error::Capture { .. }
+            | Error::Environment { .. }
+            | Error::Argument { .. }
+            | Error::File { .. }
+            | Error::CannotFindTensor { .. }
+            | Error::Wrapped(_)
+            | Error::Context { .. }
+            | Error::WithPath { .. }
+            | Error::WithBacktrace { .. }
+            | Error::Msg(_) => self.fmt_rest(f),
         }
     }
 }
 
+// A variant in the wrong family prints as it is declared, rather than nothing.
 impl Error {
     fn fmt_shape(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -485,7 +501,7 @@ impl Error {
                 "{op}: {given} elements were given for shape {shape:?}, which holds {}",
                 shape.iter().product::<usize>()
             ),
-            _ => Ok(()),
+            other => write!(f, "{other:?}"),
         }
     }
 
@@ -525,7 +541,7 @@ impl Error {
                 "{op}: this process was forked from one that used ndgc; arrays made before the fork cannot be \
                  used in the child, start a new process instead"
             ),
-            _ => Ok(()),
+            other => write!(f, "{other:?}"),
         }
     }
 
@@ -548,7 +564,7 @@ impl Error {
             Error::NoGradient { array } => {
                 write!(f, "backward: no variable leads to array {array}; make its inputs with Var, outside no_grad")
             }
-            _ => Ok(()),
+            other => write!(f, "{other:?}"),
         }
     }
 
@@ -595,7 +611,7 @@ impl Error {
             Error::WithPath { inner, path } => write!(f, "{}: {inner}", path.display()),
             Error::WithBacktrace { inner, .. } => fmt::Display::fmt(inner, f),
             Error::Msg(message) => f.write_str(message),
-            _ => Ok(()),
+            other => write!(f, "{other:?}"),
         }
     }
 }
