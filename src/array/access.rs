@@ -1,8 +1,7 @@
 //! Reading arrays: metadata, elements, scalars.
 
-use std::panic::Location;
-
 use crate::base::{
+    call::Call,
     dtype::{DType, WithDType},
     error::{Error, Result, Site},
     layout::Layout,
@@ -168,18 +167,18 @@ impl Proxy {
     /// work.
     #[track_caller]
     pub fn to_vec<T: WithDType>(&self) -> Result<Vec<T>> {
-        let (op, site) = ("to_vec", Location::caller());
-        switch::check(op)?;
+        let call = Call::here("to_vec");
+        switch::check(call.op)?;
         with_local(|local| {
             reclaim::on_call(local);
-            let pins = registry::pin(local, op, [self.key()], false)?;
+            let pins = registry::pin(local, call.op, [self.key()], false)?;
             let [array] = pins.arrays();
             if array.storage.buffer().device().is_cpu() {
-                let slice = storage_slice::<T>(op, &array)?;
+                let slice = storage_slice::<T>(call.op, &array)?;
                 return Ok(gather(slice, &array.layout));
             }
-            same_type::<T>(op, &array)?;
-            Ok(gather(&downloaded::<T>(&array, site)?, &array.layout))
+            same_type::<T>(call.op, &array)?;
+            Ok(gather(&downloaded::<T>(&array, call.site)?, &array.layout))
         })
     }
 

@@ -12,6 +12,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::{
+    call::Call,
     error::{Error, Result, Site},
     layout::Layout,
 };
@@ -218,19 +219,14 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
-    pub(crate) fn of(array: &Payload, op: &'static str, site: Site) -> Self {
-        Self::new(&array.storage, array.dtype, array.layout, op, site)
+    pub(crate) fn of(call: Call, array: &Payload) -> Self {
+        Self::new(call, &array.storage, array.dtype, array.layout)
     }
 
-    pub(crate) fn new(
-        storage: &Storage,
-        dtype: crate::base::dtype::DType,
-        layout: Layout,
-        op: &'static str,
-        site: Site,
-    ) -> Self {
+    pub(crate) fn new(call: Call, storage: &Storage, dtype: crate::base::dtype::DType, layout: Layout) -> Self {
         SAVED.fetch_add(1, Ordering::Relaxed);
-        let saved = Saved { storage: storage.clone(), dtype, layout, version: storage.version(), op, site };
+        let saved =
+            Saved { storage: storage.clone(), dtype, layout, version: storage.version(), op: call.op, site: call.site };
         SAVED_BYTES.fetch_add(saved.bytes(), Ordering::Relaxed);
         saved
     }
@@ -248,7 +244,7 @@ impl Saved {
             return Err(Error::ChangedSinceSaved { op: self.op, site: self.site });
         }
         let parts = Parts { dtype: self.dtype, layout: &self.layout, storage: self.storage.clone(), node: None };
-        registry::local(|local| handle_owned(local, self.op, parts, self.site))
+        registry::local(|local| handle_owned(Call { op: self.op, site: self.site }, local, parts))
     }
 }
 
@@ -260,8 +256,8 @@ impl Drop for Saved {
 }
 
 /// An array that its handles own.
-pub(crate) fn handle_owned(local: &Local, op: &'static str, parts: Parts<'_>, site: Site) -> Result<Proxy> {
-    match registry::create(local, op, parts, Owner::Handles, site)? {
+pub(crate) fn handle_owned(call: Call, local: &Local, parts: Parts<'_>) -> Result<Proxy> {
+    match registry::create(local, call.op, parts, Owner::Handles, call.site)? {
         Ok(key) => Ok(Proxy::from_key(key)),
         Err(_) => Err(Error::msg("handles refuse no array")),
     }

@@ -5,4 +5,4 @@ pub(crate) mod context;
 pub(crate) mod sync;
 
 #[cfg(not(loom))]
-pub(crate) use ndgc_kernels::base::{dtype, env, error, layout, leak, literal, shape, units};
+pub(crate) use ndgc_kernels::base::{call, dtype, env, error, layout, leak, literal, shape, units};

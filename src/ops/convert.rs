@@ -1,9 +1,8 @@
 //! Other dtypes, other devices.
 
-use std::panic::Location;
-
 use crate::array::autograd::{is_grad_enabled, no_grad};
 use crate::base::{
+    call::Call,
     dtype::{DType, with_type},
     error::Result,
 };
@@ -12,7 +11,7 @@ use crate::memory::{owner::Owner, proxy::Proxy, registry::Parts};
 use crate::ops::{
     call::{
         check,
-        exec::{adopt_parts, call, map1, named, pin, record},
+        exec::{adopt_parts, enter, map1, named, pin, record},
     },
     elementwise::unary::one,
 };
@@ -26,21 +25,13 @@ impl Proxy {
     /// [`Error::StaleArray`](crate::Error::StaleArray); [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     #[track_caller]
     pub fn to_dtype(&self, dtype: DType) -> Result<Proxy> {
-        let site = Location::caller();
+        let call = Call::here("to_dtype");
         let from = self.dtype();
         if from == dtype {
-            return check::same("to_dtype", self);
+            return check::same(call.op, self);
         }
-        let cast = || {
-            map1(
-                "to_dtype",
-                site,
-                self,
-                |_| Ok(dtype),
-                Map::Cast,
-                |_, _| move |grad: &Proxy, _| Ok(one(grad.to_dtype(from)?)),
-            )
-        };
+        let cast =
+            || map1(call, self, |_| Ok(dtype), Map::Cast, |_, _| move |grad: &Proxy, _| Ok(one(grad.to_dtype(from)?)));
         if from.is_float() && dtype.is_float() { cast() } else { no_grad(cast) }
     }
 
@@ -52,8 +43,8 @@ impl Proxy {
     /// first failure of the source device's work.
     #[track_caller]
     pub fn to_device(&self, device: &Device) -> Result<Proxy> {
-        let site = Location::caller();
-        let from = self.with_pinned("to_device", |array| array.storage.buffer().device().clone())?;
+        let call = Call::here("to_device");
+        let from = self.with_pinned(call.op, |array| array.storage.buffer().device().clone())?;
         if from == *device {
             return Ok(self.clone());
         }
@@ -63,19 +54,19 @@ impl Proxy {
             Ok(all) => Proxy::from_vec(all, shape, device),
             Err(error) => Err(error),
         });
-        let copy = named(site, copy)?;
-        if !copy.is_attached() && matches!(self.owner("to_device")?, Owner::Manager(_)) {
+        let copy = named(call.site, copy)?;
+        if !copy.is_attached() && matches!(self.owner(call.op)?, Owner::Manager(_)) {
             copy.attach(&self.manager()?)?;
         }
         if !self.track_op() || !is_grad_enabled() {
             return Ok(copy);
         }
-        call("to_device", site, |local| {
-            let pins = pin(local, "to_device", [self, &copy])?;
+        enter(call, |local| {
+            let pins = pin(local, call.op, [self, &copy])?;
             let [a, c] = pins.arrays();
             let node = record(&[&a], || move |grad: &Proxy, _| Ok(one(grad.to_device(&from)?)));
             let parts = Parts { dtype, layout: &c.layout, storage: c.storage.clone(), node };
-            adopt_parts(local, "to_device", parts, &copy, site)
+            adopt_parts(call, local, parts, &copy)
         })
         .inspect(|_| copy.close())
     }

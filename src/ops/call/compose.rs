@@ -6,39 +6,33 @@
 //!
 //! An error of a part names the whole: the user called that.
 
-use std::panic::Location;
-
 use crate::array::autograd::{Grads, Saved};
 use crate::base::{
+    call::Call,
     dtype::DType,
     error::{Error, Result, Site},
     shape::{Dims, Few, Shape},
 };
 use crate::memory::{proxy::Proxy, registry::Parts};
 use crate::ops::call::{
-    exec::{Once, adopt_parts, call, composed, composed_all, composed_at, once, pin, record},
+    exec::{Once, adopt_parts, composed, composed_all, composed_at, enter, once, pin, record},
     inplace::filled_beside,
     place::Place,
 };
 
 /// An operation composed of others; see [`composed`]. `f` may return an array that it made, or `first` itself, but
 /// never another operand: the result is given to the owner of `first`.
-pub(crate) fn whole(op: &'static str, site: Site, first: &Proxy, f: impl FnOnce() -> Result<Proxy>) -> Result<Proxy> {
-    whole_by(op, site, first, &mut once(f))
+pub(crate) fn whole(call: Call, first: &Proxy, f: impl FnOnce() -> Result<Proxy>) -> Result<Proxy> {
+    whole_by(call, first, &mut once(f))
 }
 
-fn whole_by(op: &'static str, site: Site, first: &Proxy, f: Once<'_, Proxy>) -> Result<Proxy> {
-    composed(op, site, first, f).map_err(|error| renamed(op, error))
+fn whole_by(call: Call, first: &Proxy, f: Once<'_, Proxy>) -> Result<Proxy> {
+    composed(call, first, f).map_err(|error| renamed(call.op, error))
 }
 
 /// As [`whole`], with a result for a place that the caller named; `f` returns an array that it made with the device.
-pub(crate) fn whole_at<P: Place + ?Sized>(
-    op: &'static str,
-    site: Site,
-    at: &P,
-    f: impl FnOnce() -> Result<Proxy>,
-) -> Result<Proxy> {
-    composed_at(op, site, &at, &mut once(f)).map_err(|error| renamed(op, error))
+pub(crate) fn whole_at<P: Place + ?Sized>(call: Call, at: &P, f: impl FnOnce() -> Result<Proxy>) -> Result<Proxy> {
+    composed_at(call, &at, &mut once(f)).map_err(|error| renamed(call.op, error))
 }
 
 /// The same error, of the operation that the user called.
@@ -71,7 +65,7 @@ pub(crate) fn renamed(whole: &'static str, mut error: Error) -> Error {
 
 /// A number as a scalar of the dtype and device of `x`, to be broadcast.
 pub(crate) fn number(x: &Proxy, value: f64, site: Site) -> Result<Proxy> {
-    filled_beside(x, "number", &Shape::SCALAR, value, site)
+    filled_beside(Call { op: "number", site }, x, &Shape::SCALAR, value)
 }
 
 /// A number repeated over the shape of `x`: one element of memory.
@@ -150,7 +144,7 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn compose(&self, op: &'static str, f: impl FnOnce() -> Result<Proxy>) -> Result<Proxy> {
-        whole(op, Location::caller(), self, f)
+        whole(Call::here(op), self, f)
     }
 
     /// As [`Proxy::compose`], with several results.
@@ -163,23 +157,23 @@ impl Proxy {
         op: &'static str,
         f: impl FnOnce() -> Result<[Proxy; N]>,
     ) -> Result<[Proxy; N]> {
-        composed_all(op, Location::caller(), self, &mut once(f)).map_err(|error| renamed(op, error))
+        composed_all(Call::here(op), self, &mut once(f)).map_err(|error| renamed(op, error))
     }
 
     /// These values, which nobody else has, as a function of `operands` whose gradients `vjp` computes: from the
     /// gradient of the values, and from the operands if they are kept. For use inside [`whole`].
     pub(crate) fn tied<const N: usize>(
         self,
+        call: Call,
         operands: [&Proxy; N],
-        (op, site): (&'static str, Site),
         keep: bool,
         vjp: impl Fn(&Proxy, &[Proxy], [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
     ) -> Result<Proxy> {
-        let tied = call(op, site, |local| {
-            let (pins, own) = (pin(local, op, operands)?, pin(local, op, [&self])?);
+        let tied = enter(call, |local| {
+            let (pins, own) = (pin(local, call.op, operands)?, pin(local, call.op, [&self])?);
             let (arrays, [v]) = (pins.arrays(), own.arrays());
             let node = record(&arrays.each_ref().map(|array| &**array), || {
-                let saved = keep.then(|| arrays.map(|a| Saved::of(&a, op, site)));
+                let saved = keep.then(|| arrays.map(|a| Saved::of(call, &a)));
                 move |grad: &Proxy, needs: [bool; 3]| match &saved {
                     None => vjp(grad, &[], needs),
                     Some(saved) => vjp(grad, &values_of(saved)?, needs),
@@ -189,7 +183,7 @@ impl Proxy {
                 return Ok(None);
             }
             let parts = Parts { dtype: v.dtype, layout: &v.layout, storage: v.storage.clone(), node };
-            adopt_parts(local, op, parts, &self, site).map(Some)
+            adopt_parts(call, local, parts, &self).map(Some)
         })?;
         match tied {
             None => Ok(self),

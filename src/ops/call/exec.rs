@@ -18,6 +18,7 @@ use std::cell::Cell;
 
 use crate::array::autograd::{self, Grads};
 use crate::base::{
+    call::Call,
     dtype::DType,
     error::{Error, OutOfMemory, Result, Site},
     layout::Layout,
@@ -45,13 +46,13 @@ use crate::ops::call::place::Place;
 
 /// Begins a call: passes the gate, and closes some dead arrays. A refusal in a captured section names `site`.
 #[inline]
-pub(crate) fn call<R>(op: &'static str, site: Site, f: impl FnOnce(&Local) -> Result<R>) -> Result<R> {
-    switch::check(op)?;
+pub(crate) fn enter<R>(call: Call, f: impl FnOnce(&Local) -> Result<R>) -> Result<R> {
+    switch::check(call.op)?;
     let answer = with_local(|local| {
         reclaim::on_call(local);
         f(local)
     });
-    named(site, answer)
+    named(call.site, answer)
 }
 
 /// The answer; a refusal in a captured section names `site`. For calls made of others, which name places in here.
@@ -238,54 +239,35 @@ pub(crate) fn launch(device: &Device, kernel: &Kernel<View<'_>>) -> Result<()> {
 
 /// Makes an array of a fresh result, with the owner of an operand.
 #[inline(never)]
-pub(crate) fn adopt(
-    local: &Local,
-    op: &'static str,
-    fresh: Fresh,
-    first: &Proxy,
-    node: Tracked,
-    site: Site,
-) -> Result<Proxy> {
+pub(crate) fn adopt(call: Call, local: &Local, fresh: Fresh, first: &Proxy, node: Tracked) -> Result<Proxy> {
     let Fresh { storage, layout, dtype } = fresh;
-    adopt_parts(local, op, Parts { dtype, layout: &layout, storage, node }, first, site)
+    adopt_parts(call, local, Parts { dtype, layout: &layout, storage, node }, first)
 }
 
 /// Makes an array of its parts, with the owner of an operand: in the place where small operations are made, since the parts
 /// would be written and read again on the way to another.
 #[inline(always)]
-pub(crate) fn adopt_parts(
-    local: &Local,
-    op: &'static str,
-    parts: Parts<'_>,
-    first: &Proxy,
-    site: Site,
-) -> Result<Proxy> {
+pub(crate) fn adopt_parts(call: Call, local: &Local, parts: Parts<'_>, first: &Proxy) -> Result<Proxy> {
     let (owner, site) = match steps_site() {
-        None => (first.owner(op)?, site),
+        None => (first.owner(call.op)?, call.site),
         Some(site) => (Owner::Handles, site),
     };
-    match registry::create(local, op, parts, owner, site)? {
+    match registry::create(local, call.op, parts, owner, site)? {
         Ok(key) => Ok(Proxy::from_key(key)),
-        Err(refused) => Err(refusal(op, first.key(), owner, refused)),
+        Err(refused) => Err(refusal(call.op, first.key(), owner, refused)),
     }
 }
 
 /// Makes an array of its parts, with the owner that the first operand has, or had.
 #[inline(never)]
-pub(crate) fn adopt_for(
-    local: &Local,
-    op: &'static str,
-    parts: Parts<'_>,
-    (first, owner): (Key, Owner),
-    site: Site,
-) -> Result<Proxy> {
+pub(crate) fn adopt_for(call: Call, local: &Local, parts: Parts<'_>, (first, owner): (Key, Owner)) -> Result<Proxy> {
     let (owner, site) = match steps_site() {
-        None => (owner, site),
+        None => (owner, call.site),
         Some(site) => (Owner::Handles, site),
     };
-    match registry::create(local, op, parts, owner, site)? {
+    match registry::create(local, call.op, parts, owner, site)? {
         Ok(key) => Ok(Proxy::from_key(key)),
-        Err(refused) => Err(refusal(op, first, owner, refused)),
+        Err(refused) => Err(refusal(call.op, first, owner, refused)),
     }
 }
 
@@ -311,20 +293,15 @@ pub(crate) fn once<R>(f: impl FnOnce() -> Result<R>) -> impl FnMut() -> Result<R
 
 /// An operation composed of others. What they make on the way belongs to its handles, and is gone when `f` ends,
 /// whatever the switch says; only the result gets the owner of `first`. All of it was made at `site`.
-pub(crate) fn composed(op: &'static str, site: Site, first: &Proxy, f: Once<'_, Proxy>) -> Result<Proxy> {
-    let result = named(site, steps(site, f))?;
-    given(op, result, (first.key(), first.owner(op)?))
+pub(crate) fn composed(call: Call, first: &Proxy, f: Once<'_, Proxy>) -> Result<Proxy> {
+    let result = named(call.site, steps(call.site, f))?;
+    given(call.op, result, (first.key(), first.owner(call.op)?))
 }
 
 /// As [`composed`], whose first operand, with this owner, `f` may use up.
-pub(crate) fn composed_for(
-    op: &'static str,
-    site: Site,
-    (first, owner): (Key, Owner),
-    f: Once<'_, Proxy>,
-) -> Result<Proxy> {
-    let result = named(site, steps(site, f))?;
-    given(op, result, (first, owner))
+pub(crate) fn composed_for(call: Call, (first, owner): (Key, Owner), f: Once<'_, Proxy>) -> Result<Proxy> {
+    let result = named(call.site, steps(call.site, f))?;
+    given(call.op, result, (first, owner))
 }
 
 /// The result of steps, in the hands of the owner of the first operand.
@@ -336,26 +313,21 @@ fn given(op: &'static str, result: Proxy, (first, owner): (Key, Owner)) -> Resul
 }
 
 /// As [`composed`], with several results.
-pub(crate) fn composed_all<const N: usize>(
-    op: &'static str,
-    site: Site,
-    first: &Proxy,
-    f: Once<'_, [Proxy; N]>,
-) -> Result<[Proxy; N]> {
-    let mut results = named(site, steps(site, f))?;
+pub(crate) fn composed_all<const N: usize>(call: Call, first: &Proxy, f: Once<'_, [Proxy; N]>) -> Result<[Proxy; N]> {
+    let mut results = named(call.site, steps(call.site, f))?;
     for result in &mut results {
-        *result = composed(op, site, first, &mut || Ok(result.clone()))?;
+        *result = composed(call, first, &mut || Ok(result.clone()))?;
     }
     Ok(results)
 }
 
 /// As [`composed`], with a result for a place that the caller named.
-pub(crate) fn composed_at(op: &'static str, site: Site, at: &dyn Place, f: Once<'_, Proxy>) -> Result<Proxy> {
-    let result = named(site, steps(site, f))?;
+pub(crate) fn composed_at(call: Call, at: &dyn Place, f: Once<'_, Proxy>) -> Result<Proxy> {
+    let result = named(call.site, steps(call.site, f))?;
     if result.is_attached() {
         return Ok(result);
     }
-    with_local(|local| result.give_to(local, op, at.owner())).map_err(|refused| at.refusal(op, refused))
+    with_local(|local| result.give_to(local, call.op, at.owner())).map_err(|refused| at.refusal(call.op, refused))
 }
 
 /// Runs `f` as part of a call that was made at `site`; what it makes belongs to its handles.
@@ -386,10 +358,10 @@ fn refusal(op: &'static str, first: Key, owner: Owner, refused: Refused) -> Erro
 }
 
 /// Makes an array in a place that the caller named.
-pub(crate) fn place(local: &Local, op: &'static str, parts: Parts<'_>, place: &dyn Place, site: Site) -> Result<Proxy> {
-    match registry::create(local, op, parts, place.owner(), site)? {
+pub(crate) fn place(call: Call, local: &Local, parts: Parts<'_>, place: &dyn Place) -> Result<Proxy> {
+    match registry::create(local, call.op, parts, place.owner(), call.site)? {
         Ok(key) => Ok(Proxy::from_key(key)),
-        Err(refused) => Err(place.refusal(op, refused)),
+        Err(refused) => Err(place.refusal(call.op, refused)),
     }
 }
 
@@ -418,8 +390,7 @@ fn nodes_of(operands: &[&Payload]) -> [Tracked; 3] {
 /// A function of one operand to a fresh result of the same shape.
 #[inline]
 pub(crate) fn map1<F>(
-    op: &'static str,
-    site: Site,
+    call: Call,
     src: &Proxy,
     dtype: impl Fn(DType) -> Result<DType>,
     map: Map,
@@ -428,17 +399,17 @@ pub(crate) fn map1<F>(
 where
     F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
 {
-    call(op, site, |local| {
-        let pins = pin(local, op, [src])?;
+    enter(call, |local| {
+        let pins = pin(local, call.op, [src])?;
         let [a] = pins.arrays();
         let (dtype, mut other) = (dtype(a.dtype)?, None);
         let layout = dense(&a.layout, &mut other);
         let own = a.storage.buffer();
-        let storage = room(local, op, own.device(), dtype, layout.shape(), false)?;
+        let storage = room(local, call.op, own.device(), dtype, layout.shape(), false)?;
         let (from, to) = (View::new(own.span(), a.dtype, &a.layout), View::new(storage.buffer().span(), dtype, layout));
         launch(own.device(), &map.kernel(from, to))?;
         let node = record(&[&a], || vjp(&a, &Made { storage: &storage, layout }));
-        adopt_parts(local, op, Parts { dtype, layout, storage, node }, src, site)
+        adopt_parts(call, local, Parts { dtype, layout, storage, node }, src)
     })
 }
 

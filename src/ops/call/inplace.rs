@@ -1,10 +1,9 @@
 //! Changes in place: the operation excludes every other use of the bytes while it writes.
 
-use std::panic::Location;
-
 use crate::array::autograd;
 use crate::base::{
-    error::{Error, Result, Site},
+    call::Call,
+    error::{Error, Result},
     shape::Shape,
     sync::wait_turn,
 };
@@ -15,7 +14,7 @@ use crate::memory::{
 };
 use crate::ops::call::{
     check,
-    exec::{adopt, call, device, fresh, launch, named, pin, view},
+    exec::{adopt, device, enter, fresh, launch, named, pin, view},
 };
 
 /// Attempts to get the exclusive right to a storage before giving up.
@@ -29,50 +28,43 @@ pub(crate) type Change<'k, const N: usize> = dyn for<'v> Fn(View<'v>, [View<'v>;
 /// A source that shares bytes with `dst` is copied first. Fails without a change if the bytes are in use by a call
 /// further up on this thread, or by a closure elsewhere.
 pub(crate) fn into<const N: usize>(
+    call: Call,
     dst: &Proxy,
     sources: [&Proxy; N],
-    name: &'static str,
-    site: Site,
     kernel: &Change<'_, N>,
 ) -> Result<()> {
     let mut copies: [Option<Proxy>; N] = [const { None }; N];
     for (copy, source) in copies.iter_mut().zip(sources) {
-        let id = |array: &Proxy| array.with_pinned(name, |a| a.storage.id());
+        let id = |array: &Proxy| array.with_pinned(call.op, |a| a.storage.id());
         if id(source)? == id(dst)? {
-            *copy = Some(named(site, autograd::no_grad(|| source.try_detach()?.copy()))?);
+            *copy = Some(named(call.site, autograd::no_grad(|| source.try_detach()?.copy()))?);
         }
     }
     let sources: [&Proxy; N] = std::array::from_fn(|i| copies[i].as_ref().unwrap_or(sources[i]));
     let mut turns = 0;
     loop {
-        if attempt(dst, sources, name, site, kernel)? {
+        if attempt(call, dst, sources, kernel)? {
             return Ok(());
         }
         if turns > ATTEMPTS {
             let array = registry::describe(dst.key());
-            return Err(Error::InUse { op: name, array, by: "operations on other threads that do not end" });
+            return Err(Error::InUse { op: call.op, array, by: "operations on other threads that do not end" });
         }
         wait_turn(&mut turns);
     }
 }
 
-fn attempt<const N: usize>(
-    dst: &Proxy,
-    sources: [&Proxy; N],
-    name: &'static str,
-    site: Site,
-    kernel: &Change<'_, N>,
-) -> Result<bool> {
-    call(name, site, |local| {
-        let pins = pin(local, name, [dst])?;
+fn attempt<const N: usize>(call: Call, dst: &Proxy, sources: [&Proxy; N], kernel: &Change<'_, N>) -> Result<bool> {
+    enter(call, |local| {
+        let pins = pin(local, call.op, [dst])?;
         let [d] = pins.arrays();
-        check_target(name, dst, &d)?;
-        let Some(sources) = registry::pin_now(local, name, sources.map(Proxy::key))? else { return Ok(false) };
+        check_target(call.op, dst, &d)?;
+        let Some(sources) = registry::pin_now(local, call.op, sources.map(Proxy::key))? else { return Ok(false) };
         let pins = sources.arrays();
         for source in &pins {
-            check::same_device(name, device(&d), device(source))?;
+            check::same_device(call.op, device(&d), device(source))?;
         }
-        let Some(_writing) = d.storage.write(local, name, &d)? else { return Ok(false) };
+        let Some(_writing) = d.storage.write(local, call.op, &d)? else { return Ok(false) };
         let views = std::array::from_fn(|i| view(&pins[i]));
         launch(device(&d), &kernel(view(&d), views))?;
         Ok(true)
@@ -98,23 +90,24 @@ fn check_target(name: &'static str, dst: &Proxy, d: &Payload) -> Result<()> {
 }
 
 /// In-place arithmetic with another array, which is broadcast to this one's shape.
-pub(crate) fn assign(dst: &Proxy, rhs: &Proxy, op: BinaryOp, name: &'static str, site: Site) -> Result<()> {
-    check::open(name, &[dst, rhs])?;
-    let (shape, dtype) = dst.with_pinned(name, |d| (*d.layout.shape(), d.dtype))?;
-    let (other, other_dtype) = rhs.with_pinned(name, |r| (*r.layout.shape(), r.dtype))?;
+pub(crate) fn assign(call: Call, dst: &Proxy, rhs: &Proxy, op: BinaryOp) -> Result<()> {
+    check::open(call.op, &[dst, rhs])?;
+    let (shape, dtype) = dst.with_pinned(call.op, |d| (*d.layout.shape(), d.dtype))?;
+    let (other, other_dtype) = rhs.with_pinned(call.op, |r| (*r.layout.shape(), r.dtype))?;
     if dtype != other_dtype {
-        return Err(Error::DTypeMismatch { op: name, lhs: dtype, rhs: other_dtype });
+        return Err(Error::DTypeMismatch { op: call.op, lhs: dtype, rhs: other_dtype });
     }
-    check::domain(name, op.domain(), dtype)?;
+    check::domain(call.op, op.domain(), dtype)?;
     let wide;
     let rhs = if shape == other {
         rhs
     } else {
-        wide = autograd::no_grad(|| rhs.try_detach()?.broadcast_as(shape))
-            .map_err(|_| Error::shapes(name, &shape, &other, "the right side does not broadcast to the left".into()))?;
+        wide = autograd::no_grad(|| rhs.try_detach()?.broadcast_as(shape)).map_err(|_| {
+            Error::shapes(call.op, &shape, &other, "the right side does not broadcast to the left".into())
+        })?;
         &wide
     };
-    into(dst, [rhs], name, site, &|dst, [rhs]| Kernel::BinaryAssign { op, dst, rhs })
+    into(call, dst, [rhs], &|dst, [rhs]| Kernel::BinaryAssign { op, dst, rhs })
 }
 
 impl Proxy {
@@ -125,7 +118,7 @@ impl Proxy {
     #[track_caller]
     pub fn affine_(&self, mul: f64, add: f64) -> Result<Proxy> {
         check::number("affine_", self.dtype())?;
-        into(self, [], "affine_", Location::caller(), &|dst, []| Kernel::AffineAssign { dst, mul, add })?;
+        into(Call::here("affine_"), self, [], &|dst, []| Kernel::AffineAssign { dst, mul, add })?;
         Ok(self.clone())
     }
 
@@ -135,7 +128,7 @@ impl Proxy {
     /// As [`Proxy::add_`].
     #[track_caller]
     pub fn fill_(&self, value: f64) -> Result<Proxy> {
-        into(self, [], "fill_", Location::caller(), &|dst, []| Kernel::Fill { dst, value })?;
+        into(Call::here("fill_"), self, [], &|dst, []| Kernel::Fill { dst, value })?;
         Ok(self.clone())
     }
 
@@ -154,15 +147,15 @@ impl Proxy {
     /// As [`Proxy::add_`].
     #[track_caller]
     pub fn copy_(&self, src: &Proxy) -> Result<()> {
-        let (name, site) = ("copy_", Location::caller());
-        check::open(name, &[self, src])?;
-        let (shape, dtype) = self.with_pinned(name, |d| (*d.layout.shape(), d.dtype))?;
-        let (other, other_dtype) = src.with_pinned(name, |s| (*s.layout.shape(), s.dtype))?;
-        check::same_shape(name, &shape, &other, "copy_ wants equal shapes")?;
+        let call = Call::here("copy_");
+        check::open(call.op, &[self, src])?;
+        let (shape, dtype) = self.with_pinned(call.op, |d| (*d.layout.shape(), d.dtype))?;
+        let (other, other_dtype) = src.with_pinned(call.op, |s| (*s.layout.shape(), s.dtype))?;
+        check::same_shape(call.op, &shape, &other, "copy_ wants equal shapes")?;
         if dtype != other_dtype {
-            return Err(Error::DTypeMismatch { op: name, lhs: dtype, rhs: other_dtype });
+            return Err(Error::DTypeMismatch { op: call.op, lhs: dtype, rhs: other_dtype });
         }
-        into(self, [src], name, site, &|dst, [src]| Kernel::Copy { src, dst })
+        into(call, self, [src], &|dst, [src]| Kernel::Copy { src, dst })
     }
 
     /// Gives this array the content of another (shape, dtype, bytes and all), for all its handles, and closes the
@@ -172,18 +165,18 @@ impl Proxy {
     /// [`Error::StaleArray`] of either; [`Error::InUse`]. Nothing is changed then.
     #[track_caller]
     pub fn intern(&self, replacement: Proxy) -> Result<()> {
-        let (name, site) = ("intern", Location::caller());
+        let call = Call::here("intern");
         if self.is_same(&replacement) {
             return Ok(());
         }
-        check::open(name, &[self, &replacement])?;
-        call(name, site, |local| {
+        check::open(call.op, &[self, &replacement])?;
+        enter(call, |local| {
             let payload = {
-                let pins = pin(local, name, [&replacement])?;
+                let pins = pin(local, call.op, [&replacement])?;
                 let [r] = pins.arrays();
                 Payload { dtype: r.dtype, layout: r.layout, storage: r.storage.clone(), node: r.node.clone() }
             };
-            registry::exchange(local, name, self.key(), payload).map(drop)
+            registry::exchange(local, call.op, self.key(), payload).map(drop)
         })?;
         replacement.close();
         Ok(())
@@ -191,20 +184,20 @@ impl Proxy {
 }
 
 /// One value in the shape, dtype, device and owner of another array.
-pub(crate) fn like(array: &Proxy, name: &'static str, value: f64, site: Site) -> Result<Proxy> {
+pub(crate) fn like(call: Call, array: &Proxy, value: f64) -> Result<Proxy> {
     let shape = *array.shape();
-    filled_beside(array, name, &shape, value, site)
+    filled_beside(call, array, &shape, value)
 }
 
 /// One value in a shape, with the dtype, device and owner of another array.
-pub(crate) fn filled_beside(array: &Proxy, name: &'static str, shape: &Shape, value: f64, site: Site) -> Result<Proxy> {
-    call(name, site, |local| {
-        let pins = pin(local, name, [array])?;
+pub(crate) fn filled_beside(call: Call, array: &Proxy, shape: &Shape, value: f64) -> Result<Proxy> {
+    enter(call, |local| {
+        let pins = pin(local, call.op, [array])?;
         let [a] = pins.arrays();
-        let out = fresh(local, name, device(&a), a.dtype, shape, value == 0.0)?;
+        let out = fresh(local, call.op, device(&a), a.dtype, shape, value == 0.0)?;
         if value != 0.0 {
             launch(device(&a), &Kernel::Fill { dst: out.view(), value })?;
         }
-        adopt(local, name, out, array, None, site)
+        adopt(call, local, out, array, None)
     })
 }

@@ -1,20 +1,15 @@
 //! New arrays that one kernel, or a copy of numbers, fills.
 
-use crate::base::{
-    dtype::DType,
-    error::{Result, Site},
-    shape::Shape,
-};
+use crate::base::{call::Call, dtype::DType, error::Result, shape::Shape};
 use crate::memory::{proxy::Proxy, registry::Parts};
 use crate::ops::call::{
-    exec::{Fresh, call, fresh, place},
+    exec::{Fresh, enter, fresh, place},
     place::Place,
 };
 
 /// Makes an array that one kernel, or an upload, fills.
 pub(crate) fn make<P: Place + ?Sized>(
-    op: &'static str,
-    site: Site,
+    call: Call,
     shape: Shape,
     dtype: DType,
     at: &P,
@@ -22,21 +17,21 @@ pub(crate) fn make<P: Place + ?Sized>(
     fill: impl FnOnce(&Fresh) -> Result<()>,
 ) -> Result<Proxy> {
     let mut fill = Some(fill);
-    make_by((op, site), (shape, dtype), &at, zeroed, &mut |out| fill.take().map_or(Ok(()), |fill| fill(out)))
+    make_by(call, (shape, dtype), &at, zeroed, &mut |out| fill.take().map_or(Ok(()), |fill| fill(out)))
 }
 
 /// As [`make`], by reference.
 fn make_by(
-    (op, site): (&'static str, Site),
+    call: Call,
     (shape, dtype): (Shape, DType),
     at: &dyn Place,
     zeroed: bool,
     fill: &mut dyn FnMut(&Fresh) -> Result<()>,
 ) -> Result<Proxy> {
-    call(op, site, |local| {
-        let out = fresh(local, op, at.device_of_place(), dtype, &shape, zeroed)?;
+    enter(call, |local| {
+        let out = fresh(local, call.op, at.device_of_place(), dtype, &shape, zeroed)?;
         fill(&out)?;
         let Fresh { storage, layout, dtype } = out;
-        place(local, op, Parts { dtype, layout: &layout, storage, node: None }, at, site)
+        place(call, local, Parts { dtype, layout: &layout, storage, node: None }, at)
     })
 }

@@ -7,7 +7,10 @@
 //! whose replays would find their operand changed.
 
 use crate::array::autograd::is_grad_enabled;
-use crate::base::error::{Error, Result, Site};
+use crate::base::{
+    call::Call,
+    error::{Error, Result},
+};
 use crate::device::{
     graph::is_capturing,
     kernel::{BinaryOp, Kernel, UnaryOp},
@@ -20,7 +23,7 @@ use crate::memory::{
 };
 use crate::ops::call::{
     check,
-    exec::{adopt_for, call, device, launch, pin, view, view_as},
+    exec::{adopt_for, device, enter, launch, pin, view, view_as},
 };
 
 /// An operand of an operation that may write into what it is given.
@@ -99,7 +102,7 @@ const BYTES_MIN: usize = 4096;
 /// what `own` holds. `kernel` works in place on the first view; the other one has its shape. The result belongs to the
 /// owner of `first`, or of `own`.
 pub(crate) fn instead(
-    (op, site): (&'static str, Site),
+    call: Call,
     own: Proxy,
     other: Option<&Proxy>,
     first: Option<&Proxy>,
@@ -109,38 +112,38 @@ pub(crate) fn instead(
     if own.elem_count() * own.dtype().size_in_bytes() < BYTES_MIN {
         return Ok(Reused::Not(own));
     }
-    call(op, site, |local| {
+    enter(call, |local| {
         // The other operand stays announced; `own` must not be when it is taken.
         let others = other
             .map(|other| {
-                check::open_as(op, other, usize::from(first.is_none()))?;
-                pin(local, op, [other])
+                check::open_as(call.op, other, usize::from(first.is_none()))?;
+                pin(local, call.op, [other])
             })
             .transpose()?;
         let others = others.as_ref().map(|pins| pins.arrays());
         let other = others.as_ref().map(|[other]| &**other);
         let fits = || {
-            let pins = pin(local, op, [&own])?;
+            let pins = pin(local, call.op, [&own])?;
             let [a] = pins.arrays();
-            if !is_temporary(&own, &a, op)? {
+            if !is_temporary(&own, &a, call.op)? {
                 return Ok(None);
             }
             let Some(node) = node(&a, other) else { return Ok(None) };
             let first = first.unwrap_or(&own);
             // What the node keeps of the result counts too.
-            Ok::<_, Error>(Some((node, a.storage.references(), (first.key(), first.owner(op)?))))
+            Ok::<_, Error>(Some((node, a.storage.references(), (first.key(), first.owner(call.op)?))))
         };
         let Some((node, held, first)) = fits()? else { return Ok(Reused::Not(own)) };
-        let taken = match own.take_over(local, op)? {
+        let taken = match own.take_over(local, call.op)? {
             Ok(taken) => taken,
             Err(own) => return Ok(Reused::Not(own)),
         };
         if taken.storage.references() > held {
             // Somebody found the array by its key in between, and made a view of it.
             let Payload { dtype, layout, storage, node } = taken;
-            return adopt_for(local, op, Parts { dtype, layout: &layout, storage, node }, first, site).map(Reused::Not);
+            return adopt_for(call, local, Parts { dtype, layout: &layout, storage, node }, first).map(Reused::Not);
         }
-        let wide = other.map(|other| other.layout.broadcast_to(taken.layout.shape(), op)).transpose()?;
+        let wide = other.map(|other| other.layout.broadcast_to(taken.layout.shape(), call.op)).transpose()?;
         let other = other.zip(wide.as_ref()).map(|(other, wide)| view_as(other, wide));
         let dst = view(&taken);
         let kernel = match (change, other) {
@@ -151,6 +154,6 @@ pub(crate) fn instead(
         };
         launch(device(&taken), &kernel)?;
         let Payload { dtype, layout, storage, .. } = taken;
-        adopt_for(local, op, Parts { dtype, layout: &layout, storage, node }, first, site).map(Reused::Made)
+        adopt_for(call, local, Parts { dtype, layout: &layout, storage, node }, first).map(Reused::Made)
     })
 }

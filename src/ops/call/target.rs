@@ -2,8 +2,9 @@
 
 use crate::array::autograd::no_grad;
 use crate::base::{
+    call::Call,
     dtype::DType,
-    error::{Error, Result, Site},
+    error::{Error, Result},
 };
 use crate::memory::proxy::Proxy;
 use crate::ops::call::{
@@ -13,32 +14,32 @@ use crate::ops::call::{
 };
 
 /// Writes what `value` computes to `out`.
-pub(crate) fn write(out: &Proxy, op: &'static str, site: Site, value: impl FnOnce() -> Result<Proxy>) -> Result<()> {
+pub(crate) fn write(call: Call, out: &Proxy, value: impl FnOnce() -> Result<Proxy>) -> Result<()> {
     let write = || {
         let value = no_grad(value)?;
         out.copy_(&value)?;
         Ok(out.clone())
     };
-    whole(op, site, out, write).map(drop)
+    whole(call, out, write).map(drop)
 }
 
 /// Writes the result of a kernel of `N` operands, each of which has the shape of `out` or is broadcast to it, to `out`:
 /// by the kernel itself if `out` is contiguous, else by way of `value`.
 pub(crate) fn kernel<const N: usize>(
+    call: Call,
     out: &Proxy,
     operands: [&Proxy; N],
     dtype: DType,
-    (op, site): (&'static str, Site),
     kernel: &Change<'_, N>,
     value: impl FnOnce() -> Result<Proxy>,
 ) -> Result<()> {
-    check::open(op, &operands)?;
-    check::open_as(op, out, 2)?;
+    check::open(call.op, &operands)?;
+    check::open_as(call.op, out, 2)?;
     if out.dtype() != dtype {
-        return Err(Error::DTypeMismatch { op, lhs: dtype, rhs: out.dtype() });
+        return Err(Error::DTypeMismatch { op: call.op, lhs: dtype, rhs: out.dtype() });
     }
     if !out.is_contiguous() {
-        return write(out, op, site, value);
+        return write(call, out, value);
     }
     let run = || {
         let wide =
@@ -47,10 +48,10 @@ pub(crate) fn kernel<const N: usize>(
         for operand in &mut operands {
             *operand = wide(operand)?;
         }
-        into(out, std::array::from_fn(|i| &operands[i]), op, site, kernel)?;
+        into(call, out, std::array::from_fn(|i| &operands[i]), kernel)?;
         Ok(out.clone())
     };
-    whole(op, site, out, run).map(drop)
+    whole(call, out, run).map(drop)
 }
 
 /// That the common shape of two operands is that of `out`, and their dtypes are one.

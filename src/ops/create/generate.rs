@@ -1,11 +1,10 @@
 //! Arrays made from a rule: spaced numbers, unit and triangular matrices, grids, raw bytes; and diagonals, which are
 //! their counterpart.
 
-use std::panic::Location;
-
 use crate::base::{
+    call::Call,
     dtype::{DType, WithDType},
-    error::{Error, Result, Site},
+    error::{Error, Result},
     shape::{D, Dim, Few, Shape},
 };
 use crate::device::kernel::CmpOp;
@@ -27,28 +26,21 @@ fn band(like: &crate::Device, rows: usize, columns: usize, k: i64, op: CmpOp) ->
     columns.broadcast_as(shape)?.cmp(&rows.broadcast_as(shape)?, op)
 }
 
-fn square<P: Place + ?Sized>(
-    name: &'static str,
-    site: Site,
-    n: usize,
-    dtype: DType,
-    at: &P,
-    op: CmpOp,
-) -> Result<Proxy> {
-    whole_at(name, site, at, || {
-        shape_of(name, &[n, n], dtype.size_in_bytes())?;
+fn square<P: Place + ?Sized>(call: Call, n: usize, dtype: DType, at: &P, op: CmpOp) -> Result<Proxy> {
+    whole_at(call, at, || {
+        shape_of(call.op, &[n, n], dtype.size_in_bytes())?;
         band(at.device_of_place(), n, n, 0, op)?.to_dtype(dtype)
     })
 }
 
-fn triangle(x: &Proxy, k: i64, op: CmpOp, name: &'static str, site: Site) -> Result<Proxy> {
-    whole(name, site, x, || {
+fn triangle(call: Call, x: &Proxy, k: i64, op: CmpOp) -> Result<Proxy> {
+    whole(call, x, || {
         let shape = *x.shape();
         let &[.., rows, columns] = shape.dims() else {
-            return misshapen(name, x, "at least two axes");
+            return misshapen(call.op, x, "at least two axes");
         };
         let mask = band(x.device(), rows, columns, k, op)?;
-        mask.broadcast_as(shape)?.where_cond(x, &wide(x, 0.0, site)?)
+        mask.broadcast_as(shape)?.where_cond(x, &wide(x, 0.0, call.site)?)
     })
 }
 
@@ -80,12 +72,12 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn linspace<P: Place + ?Sized>(start: f64, end: f64, n: usize, dtype: DType, at: &P) -> Result<Self> {
-        let (op, site) = ("linspace", Location::caller());
-        let (start, end) = (check::finite(op, "start", start)?, check::finite(op, "end", end)?);
-        shape_of(op, &[n], dtype.size_in_bytes())?;
+        let call = Call::here("linspace");
+        let (start, end) = (check::finite(call.op, "start", start)?, check::finite(call.op, "end", end)?);
+        shape_of(call.op, &[n], dtype.size_in_bytes())?;
         let last = n.saturating_sub(1) as f64;
         let step = end / last.max(1.0) - start / last.max(1.0);
-        whole_at(op, site, at, || {
+        whole_at(call, at, || {
             let device = at.device_of_place();
             // Counted from the nearer end, so that both ends are exact.
             let (up, down) = (Proxy::arange(0.0, n as f64, device)?, Proxy::arange_step(last, -1.0, -1.0, device)?);
@@ -101,7 +93,7 @@ impl Proxy {
     /// As [`Proxy::zeros`].
     #[track_caller]
     pub fn eye<P: Place + ?Sized>(n: usize, dtype: DType, at: &P) -> Result<Self> {
-        square("eye", Location::caller(), n, dtype, at, CmpOp::Eq)
+        square(Call::here("eye"), n, dtype, at, CmpOp::Eq)
     }
 
     /// Ones on and below the diagonal of `[n, n]`, else zeros.
@@ -110,7 +102,7 @@ impl Proxy {
     /// As [`Proxy::zeros`].
     #[track_caller]
     pub fn tril2<P: Place + ?Sized>(n: usize, dtype: DType, at: &P) -> Result<Self> {
-        square("tril2", Location::caller(), n, dtype, at, CmpOp::Le)
+        square(Call::here("tril2"), n, dtype, at, CmpOp::Le)
     }
 
     /// Ones on and above the diagonal of `[n, n]`, else zeros.
@@ -119,7 +111,7 @@ impl Proxy {
     /// As [`Proxy::zeros`].
     #[track_caller]
     pub fn triu2<P: Place + ?Sized>(n: usize, dtype: DType, at: &P) -> Result<Self> {
-        square("triu2", Location::caller(), n, dtype, at, CmpOp::Ge)
+        square(Call::here("triu2"), n, dtype, at, CmpOp::Ge)
     }
 
     /// The elements on and below diagonal `k` of the last two axes (0 the main one, 1 the one above it), else 0. With a
@@ -129,7 +121,7 @@ impl Proxy {
     /// [`Error::Shape`] for fewer than two axes; [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn tril(&self, k: i64) -> Result<Self> {
-        triangle(self, k, CmpOp::Le, "tril", Location::caller())
+        triangle(Call::here("tril"), self, k, CmpOp::Le)
     }
 
     /// The elements on and above diagonal `k` of the last two axes (0 the main one, 1 the one above it), else 0. With a
@@ -139,7 +131,7 @@ impl Proxy {
     /// As [`Proxy::tril`].
     #[track_caller]
     pub fn triu(&self, k: i64) -> Result<Self> {
-        triangle(self, k, CmpOp::Ge, "triu", Location::caller())
+        triangle(Call::here("triu"), self, k, CmpOp::Ge)
     }
 
     /// Of a vector: the square matrix with it on diagonal `k`, else zeros. Of a matrix: its diagonal `k`. With a
@@ -151,7 +143,7 @@ impl Proxy {
     #[track_caller]
     pub fn diag(&self, k: i64) -> Result<Self> {
         let op = "diag";
-        whole(op, Location::caller(), self, || match self.dims()[..] {
+        whole(Call::here(op), self, || match self.dims()[..] {
             [_, _] => self.diagonal(k, 0, 1),
             [length] => {
                 let beside = usize::try_from(k.unsigned_abs()).unwrap_or(usize::MAX);
@@ -173,7 +165,7 @@ impl Proxy {
     #[track_caller]
     pub fn diagonal<A: Dim, B: Dim>(&self, k: i64, a: A, b: B) -> Result<Self> {
         let op = "diagonal";
-        whole(op, Location::caller(), self, || {
+        whole(Call::here(op), self, || {
             let shape = *self.shape();
             let (a, b) = (a.to_index(&shape, op)?, b.to_index(&shape, op)?);
             if a == b {
@@ -195,7 +187,7 @@ impl Proxy {
     /// [`Error::DimOutOfRange`] for fewer than two axes; [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn trace(&self) -> Result<Self> {
-        whole("trace", Location::caller(), self, || self.diagonal(0, D::Minus2, D::Minus1)?.sum(D::Minus1))
+        whole(Call::here("trace"), self, || self.diagonal(0, D::Minus2, D::Minus1)?.sum(D::Minus1))
     }
 
     /// The coordinates of a grid over vectors: for each vector an array with all their sizes as axes, which varies along
@@ -207,19 +199,19 @@ impl Proxy {
     /// [`Error::SizeOverflow`], [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn meshgrid<T: AsRef<Proxy>>(arrays: &[T], xy: bool) -> Result<Vec<Self>> {
-        let (op, site) = ("meshgrid", Location::caller());
+        let call = Call::here("meshgrid");
         if arrays.len() < 2 {
-            return argument(op, "arrays", arrays.len(), "at least two");
+            return argument(call.op, "arrays", arrays.len(), "at least two");
         }
         let mut arrays: Vec<&Proxy> = arrays.iter().map(AsRef::as_ref).collect();
         if xy {
             arrays.reverse();
         }
         let sizes: Result<Vec<usize>> = arrays.iter().map(|array| array.dims1()).collect();
-        let sizes = sizes.map_err(|error| renamed(op, error))?;
-        let shape = shape_of(op, &sizes, DType::F64.size_in_bytes())?;
+        let sizes = sizes.map_err(|error| renamed(call.op, error))?;
+        let shape = shape_of(call.op, &sizes, DType::F64.size_in_bytes())?;
         let grid = |(axis, array): (usize, &&Proxy)| {
-            whole(op, site, array, || {
+            whole(call, array, || {
                 let mut own = vec![1; sizes.len()];
                 own[axis] = sizes[axis];
                 array.reshape(own)?.broadcast_as(shape)?.copy()

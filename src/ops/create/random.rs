@@ -1,11 +1,11 @@
 //! Random numbers: counter-based, so that one seed gives one stream on any device and any number of threads.
 
 use std::cell::RefCell;
-use std::panic::Location;
 
 use crate::base::{
+    call::Call,
     dtype::{DType, WithDType},
-    error::{Error, Result, Site},
+    error::{Error, Result},
     shape::Shape,
     sync::SpinLock,
 };
@@ -62,7 +62,7 @@ impl Generator {
         dtype: DType,
         at: &P,
     ) -> Result<Proxy> {
-        draw(Location::caller(), Law::Uniform(low, high), shape.into(), dtype, at, |n| (self.seed, self.reserve(n)))
+        draw(Call::here("rand"), Law::Uniform(low, high), shape.into(), dtype, at, |n| (self.seed, self.reserve(n)))
     }
 
     /// Normal numbers of a mean and a standard deviation. Floats only.
@@ -79,7 +79,7 @@ impl Generator {
         dtype: DType,
         at: &P,
     ) -> Result<Proxy> {
-        draw(Location::caller(), Law::Normal(mean, std), shape.into(), dtype, at, |n| (self.seed, self.reserve(n)))
+        draw(Call::here("randn"), Law::Normal(mean, std), shape.into(), dtype, at, |n| (self.seed, self.reserve(n)))
     }
 
     /// A permutation of `0..n`, for shuffling.
@@ -102,17 +102,14 @@ enum Law {
 }
 
 fn draw<P: Place + ?Sized>(
-    site: Site,
+    call: Call,
     law: Law,
     shape: Shape,
     dtype: DType,
     at: &P,
     counters: impl FnOnce(usize) -> (u64, u64),
 ) -> Result<Proxy> {
-    let op = match law {
-        Law::Uniform(..) => "rand",
-        Law::Normal(..) => "randn",
-    };
+    let op = call.op;
     let (a, b) = match law {
         Law::Uniform(low, high) | Law::Normal(low, high) => {
             (check::finite(op, "first parameter", low)?, check::finite(op, "second parameter", high)?)
@@ -134,7 +131,7 @@ fn draw<P: Place + ?Sized>(
         }
     }
     let count = shape.check(op, dtype.size_in_bytes())?;
-    make(op, site, shape, dtype, at, false, |out| {
+    make(call, shape, dtype, at, false, |out| {
         let (seed, first) = counters(count);
         let dst = out.view();
         let kernel = match law {
@@ -197,7 +194,7 @@ impl Proxy {
     #[track_caller]
     pub fn rand<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(low: T, high: T, shape: S, at: &P) -> Result<Self> {
         let law = Law::Uniform(low.to_f64(), high.to_f64());
-        draw(Location::caller(), law, shape.into(), T::DTYPE, at, common)
+        draw(Call::here("rand"), law, shape.into(), T::DTYPE, at, common)
     }
 
     /// Normal random numbers, from the common stream ([`Device::set_seed`]). Floats only.
@@ -207,7 +204,7 @@ impl Proxy {
     #[track_caller]
     pub fn randn<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(mean: T, std: T, shape: S, at: &P) -> Result<Self> {
         let law = Law::Normal(mean.to_f64(), std.to_f64());
-        draw(Location::caller(), law, shape.into(), T::DTYPE, at, common)
+        draw(Call::here("randn"), law, shape.into(), T::DTYPE, at, common)
     }
 }
 

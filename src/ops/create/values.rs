@@ -1,10 +1,9 @@
 //! Making arrays: with a device (their handles own them) or with a manager (it does).
 
-use std::panic::Location;
-
 use crate::base::{
+    call::Call,
     dtype::{DType, WithDType},
-    error::{Error, Result, Site},
+    error::{Error, Result},
     literal::NdLiteral,
     shape::Shape,
 };
@@ -51,7 +50,7 @@ impl Proxy {
     #[track_caller]
     pub fn new<L: NdLiteral, P: Place + ?Sized>(data: L, at: &P) -> Result<Self> {
         let (shape, data) = data.flatten();
-        make("new", Location::caller(), shape, L::Elem::DTYPE, at, false, |out| upload("new", out, &data))
+        make(Call::here("new"), shape, L::Elem::DTYPE, at, false, |out| upload("new", out, &data))
     }
 
     /// An array of the elements of a slice, in row-major order.
@@ -61,7 +60,7 @@ impl Proxy {
     #[track_caller]
     pub fn from_slice<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(data: &[T], shape: S, at: &P) -> Result<Self> {
         let op = "from_slice";
-        make(op, Location::caller(), shape.into(), T::DTYPE, at, false, |out| upload(op, out, data))
+        make(Call::here(op), shape.into(), T::DTYPE, at, false, |out| upload(op, out, data))
     }
 
     /// An array of the elements of a vector, in row-major order. On the host it takes the vector's memory, if that is
@@ -71,10 +70,10 @@ impl Proxy {
     /// As [`Proxy::from_slice`].
     #[track_caller]
     pub fn from_vec<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(data: Vec<T>, shape: S, at: &P) -> Result<Self> {
-        let (op, site, shape) = ("from_vec", Location::caller(), shape.into());
-        match of_vec(op, site, data, shape, at) {
+        let (call, shape) = (Call::here("from_vec"), shape.into());
+        match of_vec(call, data, shape, at) {
             Ok(taken) => taken,
-            Err(data) => make(op, site, shape, T::DTYPE, at, false, |out| upload(op, out, &data)),
+            Err(data) => make(call, shape, T::DTYPE, at, false, |out| upload(call.op, out, &data)),
         }
     }
 
@@ -87,7 +86,7 @@ impl Proxy {
     /// - [`Error::OutOfMemory`], [`Error::RankTooLarge`], [`Error::SizeOverflow`].
     #[track_caller]
     pub fn zeros<S: Into<Shape>, P: Place + ?Sized>(shape: S, dtype: DType, at: &P) -> Result<Self> {
-        make("zeros", Location::caller(), shape.into(), dtype, at, true, |_| Ok(()))
+        make(Call::here("zeros"), shape.into(), dtype, at, true, |_| Ok(()))
     }
 
     /// An array of zeros; but in the file of a mapped workspace
@@ -99,7 +98,7 @@ impl Proxy {
     /// As [`Proxy::zeros`].
     #[track_caller]
     pub fn empty<S: Into<Shape>, P: Place + ?Sized>(shape: S, dtype: DType, at: &P) -> Result<Self> {
-        make("empty", Location::caller(), shape.into(), dtype, at, false, |out| {
+        make(Call::here("empty"), shape.into(), dtype, at, false, |out| {
             if dtype != DType::Bool && out.storage.part().is_some_and(|part| block::is_file(part.block)) {
                 return Ok(());
             }
@@ -118,7 +117,7 @@ impl Proxy {
     /// As [`Proxy::zeros`].
     #[track_caller]
     pub fn ones<S: Into<Shape>, P: Place + ?Sized>(shape: S, dtype: DType, at: &P) -> Result<Self> {
-        filled("ones", Location::caller(), shape.into(), dtype, at, 1.0)
+        filled(Call::here("ones"), shape.into(), dtype, at, 1.0)
     }
 
     /// An array that repeats one value.
@@ -127,17 +126,16 @@ impl Proxy {
     /// As [`Proxy::zeros`].
     #[track_caller]
     pub fn full<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(value: T, shape: S, at: &P) -> Result<Self> {
-        let op = "full";
-        let (site, shape) = (Location::caller(), shape.into());
+        let (call, shape) = (Call::here("full"), shape.into());
         if T::DTYPE.is_int() && T::DTYPE.size_in_bytes() == 8 {
             // A large one would lose bits as a double.
             let device = at.device_of_place();
-            return composed_at(op, site, &at, &mut || {
-                let one = make(op, site, Shape::SCALAR, T::DTYPE, device, false, |out| upload(op, out, &[value]))?;
+            return composed_at(call, &at, &mut || {
+                let one = make(call, Shape::SCALAR, T::DTYPE, device, false, |out| upload(call.op, out, &[value]))?;
                 one.broadcast_as(shape)?.copy()
             });
         }
-        filled(op, site, shape, T::DTYPE, at, value.to_f64())
+        filled(call, shape, T::DTYPE, at, value.to_f64())
     }
 
     /// `start, start + 1, ..` up to but without `end`.
@@ -146,7 +144,7 @@ impl Proxy {
     /// As [`Proxy::arange_step`].
     #[track_caller]
     pub fn arange<T: WithDType, P: Place + ?Sized>(start: T, end: T, at: &P) -> Result<Self> {
-        arange(Location::caller(), start, end, T::from_f64(1.0), at)
+        arange(Call::here("arange"), start, end, T::from_f64(1.0), at)
     }
 
     /// `start, start + step, ..` up to but without `end`.
@@ -155,7 +153,7 @@ impl Proxy {
     /// [`Error::Argument`] if the step is 0 or not a number; as [`Proxy::zeros`].
     #[track_caller]
     pub fn arange_step<T: WithDType, P: Place + ?Sized>(start: T, end: T, step: T, at: &P) -> Result<Self> {
-        arange(Location::caller(), start, end, step, at)
+        arange(Call::here("arange"), start, end, step, at)
     }
 
     /// Zeros of the shape, dtype, device and owner of this array.
@@ -164,7 +162,7 @@ impl Proxy {
     /// As [`Proxy::zeros`]; [`Error::StaleArray`].
     #[track_caller]
     pub fn zeros_like(&self) -> Result<Self> {
-        like(self, "zeros_like", 0.0, Location::caller())
+        like(Call::here("zeros_like"), self, 0.0)
     }
 
     /// Ones of the shape, dtype, device and owner of this array.
@@ -173,7 +171,7 @@ impl Proxy {
     /// As [`Proxy::zeros_like`].
     #[track_caller]
     pub fn ones_like(&self) -> Result<Self> {
-        like(self, "ones_like", 1.0, Location::caller())
+        like(Call::here("ones_like"), self, 1.0)
     }
 
     /// One value in the shape, dtype, device and owner of this array.
@@ -182,48 +180,41 @@ impl Proxy {
     /// As [`Proxy::zeros_like`].
     #[track_caller]
     pub fn full_like(&self, value: f64) -> Result<Self> {
-        like(self, "full_like", value, Location::caller())
+        like(Call::here("full_like"), self, value)
     }
 }
 
-fn filled<P: Place + ?Sized>(
-    op: &'static str,
-    site: Site,
-    shape: Shape,
-    dtype: DType,
-    at: &P,
-    value: f64,
-) -> Result<Proxy> {
-    make(op, site, shape, dtype, at, false, |out| launch(out.device(), &Kernel::Fill { dst: out.view(), value }))
+fn filled<P: Place + ?Sized>(call: Call, shape: Shape, dtype: DType, at: &P, value: f64) -> Result<Proxy> {
+    make(call, shape, dtype, at, false, |out| launch(out.device(), &Kernel::Fill { dst: out.view(), value }))
 }
 
 /// The first integer after which doubles have gaps.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// As [`arange`], in the numbers' own type.
-fn large_arange<T: WithDType, P: Place + ?Sized>(site: Site, start: T, end: T, step: T, at: &P) -> Result<Proxy> {
+fn large_arange<T: WithDType, P: Place + ?Sized>(call: Call, start: T, end: T, step: T, at: &P) -> Result<Proxy> {
     let [first, last, by] = [start, end, step].map(T::to_i128);
     let count = if by > 0 { (last - first + by - 1) / by } else { (last - first + by + 1) / by };
     let count = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
-    Shape::from(count).check("arange", size_of::<T>())?;
+    Shape::from(count).check(call.op, size_of::<T>())?;
     let values: Vec<T> = (0..count as i128).map(|i| T::from_i128(first + i * by)).collect();
-    make("arange", site, Shape::from(count), T::DTYPE, at, false, |out| upload("arange", out, &values))
+    make(call, Shape::from(count), T::DTYPE, at, false, |out| upload(call.op, out, &values))
 }
 
-fn arange<T: WithDType, P: Place + ?Sized>(site: Site, start: T, end: T, step: T, at: &P) -> Result<Proxy> {
-    check::number("arange", T::DTYPE)?;
+fn arange<T: WithDType, P: Place + ?Sized>(call: Call, start: T, end: T, step: T, at: &P) -> Result<Proxy> {
+    check::number(call.op, T::DTYPE)?;
     let (first, last, by) = (start.to_f64(), end.to_f64(), step.to_f64());
     let steps = ((last - first) / by).ceil();
     if by == 0.0 || !steps.is_finite() || steps > isize::MAX as f64 {
         let value = format!("{by} from {first} to {last}");
-        return Err(Error::Argument { op: "arange", argument: "step", value, expected: "a step that reaches the end" });
+        return Err(Error::Argument { op: call.op, argument: "step", value, expected: "a step that reaches the end" });
     }
     let steps = steps.max(0.0) as usize;
     if T::DTYPE.is_int() && first.abs().max(last.abs()) >= EXACT {
         // Doubles cannot tell these numbers apart.
-        return large_arange(site, start, end, step, at);
+        return large_arange(call, start, end, step, at);
     }
-    make("arange", site, Shape::from(steps), T::DTYPE, at, false, |out| {
+    make(call, Shape::from(steps), T::DTYPE, at, false, |out| {
         launch(out.device(), &Kernel::Arange { dst: out.view(), start: first, step: by })
     })
 }

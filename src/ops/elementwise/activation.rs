@@ -2,10 +2,9 @@
 //!
 //! All of floats, with gradients; the result belongs to the owner of the receiver.
 
-use std::panic::Location;
-
 use crate::base::{
-    error::{Error, Result, Site},
+    call::Call,
+    error::{Error, Result},
     shape::{D, Few, Shape},
 };
 use crate::memory::proxy::Proxy;
@@ -42,14 +41,14 @@ fn angles(x: &Proxy, table: &Proxy, at: usize, op: &'static str) -> Result<Proxy
 }
 
 /// Each pair turned by its angle; pairs are the halves of the last axis, or neighbours on it.
-fn rotated(x: &Proxy, tables: [&Proxy; 2], at: usize, neighbours: bool, op: &'static str, site: Site) -> Result<Proxy> {
-    whole(op, site, x, || {
-        check::float(op, x.dtype())?;
+fn rotated(call: Call, x: &Proxy, tables: [&Proxy; 2], at: usize, neighbours: bool) -> Result<Proxy> {
+    whole(call, x, || {
+        check::float(call.op, x.dtype())?;
         if x.rank() != 4 {
-            return misshapen(op, x, "4 axes");
+            return misshapen(call.op, x, "4 axes");
         }
         let [cos, sin] = tables;
-        let (cos, sin) = (angles(x, cos, at, op)?, angles(x, sin, at, op)?);
+        let (cos, sin) = (angles(x, cos, at, call.op)?, angles(x, sin, at, call.op)?);
         let shape = *x.shape();
         let half = shape.dims()[3] / 2;
         let pairs = [shape.dims()[0], shape.dims()[1], shape.dims()[2]];
@@ -77,18 +76,18 @@ struct Attention<'a> {
     softcapping: f64,
 }
 
-fn attention(q: &Proxy, k: &Proxy, v: &Proxy, ask: Attention<'_>, op: &'static str, site: Site) -> Result<Proxy> {
+fn attention(call: Call, q: &Proxy, k: &Proxy, v: &Proxy, ask: Attention<'_>) -> Result<Proxy> {
     for array in [q, k, v] {
         if array.rank() != 4 {
-            return misshapen(op, array, "4 axes: batch, heads, positions, width");
+            return misshapen(call.op, array, "4 axes: batch, heads, positions, width");
         }
     }
     let ((batch, heads, rows, width), (_, groups, columns, _)) = (q.dims4()?, k.dims4()?);
     let depth = v.dim(3)?;
-    check::same_shape(op, k.shape(), &Shape::from((batch, groups, columns, width)), "keys must fit the queries")?;
-    check::same_shape(op, v.shape(), &Shape::from((batch, groups, columns, depth)), "values must fit the keys")?;
+    check::same_shape(call.op, k.shape(), &Shape::from((batch, groups, columns, width)), "keys must fit the queries")?;
+    check::same_shape(call.op, v.shape(), &Shape::from((batch, groups, columns, depth)), "values must fit the keys")?;
     if groups == 0 || !heads.is_multiple_of(groups) {
-        return argument(op, "heads of the keys", groups, "a divisor of the heads of the queries");
+        return argument(call.op, "heads of the keys", groups, "a divisor of the heads of the queries");
     }
     // Heads that share keys are taken as further rows, so that no key is repeated.
     let shared = heads / groups * rows;
@@ -101,9 +100,9 @@ fn attention(q: &Proxy, k: &Proxy, v: &Proxy, ask: Attention<'_>, op: &'static s
         scores = scores.add(&mask.broadcast_as(*scores.shape())?)?;
     }
     if ask.causal {
-        let ones = number(&scores, 1.0, site)?.broadcast_as((rows, columns))?;
+        let ones = number(&scores, 1.0, call.site)?.broadcast_as((rows, columns))?;
         let past = ones.tril(columns as i64 - rows as i64)?;
-        let future = past.broadcast_eq(&number(&scores, 0.0, site)?)?;
+        let future = past.broadcast_eq(&number(&scores, 0.0, call.site)?)?;
         scores = scores.masked_fill(&future, f64::NEG_INFINITY)?;
     }
     let weights = scores.softmax(D::Minus1)?.reshape((batch, groups, shared, columns))?;
@@ -117,7 +116,7 @@ impl Proxy {
     /// As [`Proxy::exp`].
     #[track_caller]
     pub fn elu(&self, alpha: f64) -> Result<Proxy> {
-        whole("elu", Location::caller(), self, || bent(self, "elu", |x| x.expm1()?.affine(alpha, 0.0)))
+        whole(Call::here("elu"), self, || bent(self, "elu", |x| x.expm1()?.affine(alpha, 0.0)))
     }
 
     /// `gamma` times [`Proxy::elu`]. Element by element; floats, with a gradient.
@@ -127,7 +126,7 @@ impl Proxy {
     #[track_caller]
     pub fn selu(&self, alpha: f64, gamma: f64) -> Result<Proxy> {
         let elu = |x: &Proxy| x.expm1()?.affine(alpha, 0.0);
-        whole("selu", Location::caller(), self, || bent(self, "selu", elu)?.affine(gamma, 0.0))
+        whole(Call::here("selu"), self, || bent(self, "selu", elu)?.affine(gamma, 0.0))
     }
 
     /// `x` above 0, `slope x` below. Element by element; floats, with a gradient.
@@ -136,7 +135,7 @@ impl Proxy {
     /// As [`Proxy::exp`].
     #[track_caller]
     pub fn leaky_relu(&self, slope: f64) -> Result<Proxy> {
-        whole("leaky_relu", Location::caller(), self, || bent(self, "leaky_relu", |x| x.affine(slope, 0.0)))
+        whole(Call::here("leaky_relu"), self, || bent(self, "leaky_relu", |x| x.affine(slope, 0.0)))
     }
 
     /// As [`Proxy::leaky_relu`], with slopes that are learned: one, one for each entry of axis 1, or one for each
@@ -147,7 +146,7 @@ impl Proxy {
     #[track_caller]
     pub fn prelu(&self, slopes: &Proxy) -> Result<Proxy> {
         let op = "prelu";
-        whole(op, Location::caller(), self, || {
+        whole(Call::here(op), self, || {
             let (shape, of_slopes) = (*self.shape(), *slopes.shape());
             let slopes = if of_slopes.elem_count() == 1 {
                 slopes.reshape(())?
@@ -175,7 +174,7 @@ impl Proxy {
     #[track_caller]
     pub fn swiglu(&self) -> Result<Proxy> {
         let op = "swiglu";
-        whole(op, Location::caller(), self, || {
+        whole(Call::here(op), self, || {
             let size = self.dim(D::Minus1)?;
             if !size.is_multiple_of(2) {
                 return misshapen(op, self, "an even size of the last axis");
@@ -190,14 +189,14 @@ impl Proxy {
     /// [`Error::Argument`] if `p` is not in `[0, 1)`; as [`Proxy::rand`].
     #[track_caller]
     pub fn dropout(&self, p: f64) -> Result<Proxy> {
-        let (op, site) = ("dropout", Location::caller());
-        whole(op, site, self, || {
-            let dtype = check::float(op, self.dtype())?;
+        let call = Call::here("dropout");
+        whole(call, self, || {
+            let dtype = check::float(call.op, self.dtype())?;
             if !(0.0..1.0).contains(&p) {
-                return argument(op, "p", p, "at least 0 and less than 1");
+                return argument(call.op, "p", p, "at least 0 and less than 1");
             }
             let drawn = Proxy::rand(0f32, 1f32, *self.shape(), self.device())?;
-            let kept = drawn.broadcast_ge(&number(&drawn, p, site)?)?;
+            let kept = drawn.broadcast_ge(&number(&drawn, p, call.site)?)?;
             self.mul(&kept.to_dtype(dtype)?.affine(1.0 / (1.0 - p), 0.0)?)
         })
     }
@@ -219,9 +218,9 @@ impl Proxy {
         scale: f64,
         softcapping: f64,
     ) -> Result<Proxy> {
-        let (op, site) = ("sdpa", Location::caller());
+        let call = Call::here("sdpa");
         let ask = Attention { mask, causal, scale, softcapping };
-        whole(op, site, self, || attention(self, keys, values, ask, op, site))
+        whole(call, self, || attention(call, self, keys, values, ask))
     }
 
     /// Rotary positions of `[batch, heads, positions, width]`: pairs are the halves of the last axis. `cos` and `sin` are
@@ -231,7 +230,7 @@ impl Proxy {
     /// [`Error::Shape`], [`Error::ShapeMismatch`]; as [`Proxy::mul`].
     #[track_caller]
     pub fn rope(&self, cos: &Proxy, sin: &Proxy) -> Result<Proxy> {
-        rotated(self, [cos, sin], 2, false, "rope", Location::caller())
+        rotated(Call::here("rope"), self, [cos, sin], 2, false)
     }
 
     /// As [`Proxy::rope`], with neighbours on the last axis as pairs.
@@ -240,7 +239,7 @@ impl Proxy {
     /// As [`Proxy::rope`].
     #[track_caller]
     pub fn rope_i(&self, cos: &Proxy, sin: &Proxy) -> Result<Proxy> {
-        rotated(self, [cos, sin], 2, true, "rope_i", Location::caller())
+        rotated(Call::here("rope_i"), self, [cos, sin], 2, true)
     }
 
     /// As [`Proxy::rope`], for `[batch, positions, heads, width]`.
@@ -249,6 +248,6 @@ impl Proxy {
     /// As [`Proxy::rope`].
     #[track_caller]
     pub fn rope_thd(&self, cos: &Proxy, sin: &Proxy) -> Result<Proxy> {
-        rotated(self, [cos, sin], 1, false, "rope_thd", Location::caller())
+        rotated(Call::here("rope_thd"), self, [cos, sin], 1, false)
     }
 }

@@ -4,6 +4,7 @@ use std::panic::Location;
 
 use crate::array::autograd::{Grads, Saved};
 use crate::base::{
+    call::Call,
     dtype::DType,
     error::{Error, Result, Site},
     layout::Layout,
@@ -20,7 +21,7 @@ use crate::memory::{
 use crate::ops::{
     call::{
         check,
-        exec::{adopt_parts, call, composed, composed_for, dense, device, launch, once, pin, record, room},
+        exec::{adopt_parts, composed, composed_for, dense, device, enter, launch, once, pin, record, room},
         inplace::{assign, filled_beside},
         reuse::{Change, Operand, Reused, instead, is_recorded},
         target::{kernel, pair},
@@ -51,52 +52,44 @@ fn repeated(op: &'static str, a: &Payload, b: &Payload, broadcast: bool) -> Resu
     Ok([a.layout.broadcast_to(&shape, op)?, b.layout.broadcast_to(&shape, op)?])
 }
 
-pub(crate) fn binary(
-    a: &Proxy,
-    b: &Proxy,
-    op: BinaryOp,
-    name: &'static str,
-    broadcast: bool,
-    site: Site,
-) -> Result<Proxy> {
-    call(name, site, |local| {
-        let pins = pin(local, name, [a, b])?;
+pub(crate) fn binary(call: Call, a: &Proxy, b: &Proxy, op: BinaryOp, broadcast: bool) -> Result<Proxy> {
+    enter(call, |local| {
+        let pins = pin(local, call.op, [a, b])?;
         let [x, y] = pins.arrays();
         // Each is looked up once: in a small operation that counts.
         let (of_x, of_y) = (x.storage.buffer(), y.storage.buffer());
-        check::same_device(name, of_x.device(), of_y.device())?;
-        check::same_dtype(name, &x, &y)?;
-        check::domain(name, op.domain(), x.dtype)?;
+        check::same_device(call.op, of_x.device(), of_y.device())?;
+        check::same_dtype(call.op, &x, &y)?;
+        check::domain(call.op, op.domain(), x.dtype)?;
         let wide;
         let [left, right] = match x.layout.shape() == y.layout.shape() {
             true => [&x.layout, &y.layout],
             false => {
-                wide = repeated(name, &x, &y, broadcast)?;
+                wide = repeated(call.op, &x, &y, broadcast)?;
                 wide.each_ref()
             }
         };
         let (dtype, mut own) = (x.dtype, None);
         let layout = dense(left, &mut own);
-        let storage = room(local, name, of_x.device(), dtype, layout.shape(), false)?;
+        let storage = room(local, call.op, of_x.device(), dtype, layout.shape(), false)?;
         let (lhs, rhs) = (View::new(of_x.span(), dtype, left), View::new(of_y.span(), dtype, right));
         let dst = View::new(storage.buffer().span(), dtype, layout);
         launch(of_x.device(), &Kernel::Binary { op, lhs, rhs, dst })?;
-        let node = record(&[&x, &y], || gradient(op, &x, &y, name, site));
-        adopt_parts(local, name, Parts { dtype, layout, storage, node }, a, site)
+        let node = record(&[&x, &y], || gradient(call, op, &x, &y));
+        adopt_parts(call, local, Parts { dtype, layout, storage, node }, a)
     })
 }
 
 /// The gradients of both operands, each summed back to its operand's shape.
 fn gradient(
+    call: Call,
     op: BinaryOp,
     x: &Payload,
     y: &Payload,
-    name: &'static str,
-    site: Site,
 ) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static + use<> {
     let shapes = [*x.layout.shape(), *y.layout.shape()];
     let needs_values = !matches!(op, BinaryOp::Add | BinaryOp::Sub);
-    let saved = needs_values.then(|| [Saved::of(x, name, site), Saved::of(y, name, site)]);
+    let saved = needs_values.then(|| [Saved::of(call, x), Saved::of(call, y)]);
     move |grad, needs| {
         let mut grads = [None, None, None];
         for side in 0..2 {
@@ -159,17 +152,11 @@ fn part(op: BinaryOp, side: usize, grad: &Proxy, saved: Option<&[Saved; 2]>) -> 
 }
 
 /// Arithmetic written to `out`.
-fn binary_into(
-    [x, y]: [&Proxy; 2],
-    op: BinaryOp,
-    broadcast: bool,
-    out: &Proxy,
-    (name, site): (&'static str, Site),
-) -> Result<()> {
-    check::domain(name, op.domain(), x.dtype())?;
-    pair(x, y, out, name, broadcast)?;
-    let value = || binary(x, y, op, name, broadcast, site);
-    kernel(out, [x, y], x.dtype(), (name, site), &|dst, [lhs, rhs]| Kernel::Binary { op, lhs, rhs, dst }, value)
+fn binary_into(call: Call, [x, y]: [&Proxy; 2], op: BinaryOp, broadcast: bool, out: &Proxy) -> Result<()> {
+    check::domain(call.op, op.domain(), x.dtype())?;
+    pair(x, y, out, call.op, broadcast)?;
+    let value = || binary(call, x, y, op, broadcast);
+    kernel(call, out, [x, y], x.dtype(), &|dst, [lhs, rhs]| Kernel::Binary { op, lhs, rhs, dst }, value)
 }
 
 /// The form of equal shapes: choices between two take a number too.
@@ -185,8 +172,8 @@ macro_rules! strict_form {
         /// [`Error::StaleArray`], [`Error::OutOfMemory`].
         #[track_caller]
         pub fn $name<T: TensorOrScalar>(&self, rhs: T) -> Result<Proxy> {
-            let (op, site) = (stringify!($name), Location::caller());
-            with_operand((op, site), self, &rhs, |x, y| binary(x, y, BinaryOp::$op, op, false, site))
+            let call = Call::here(stringify!($name));
+            with_operand(call, self, &rhs, |x, y| binary(call, x, y, BinaryOp::$op, false))
         }
     };
     ($kind:ident $(#[$doc:meta])* $name:ident $op:ident) => {
@@ -199,7 +186,7 @@ macro_rules! strict_form {
         /// [`Error::DeviceMismatch`], [`Error::StaleArray`], [`Error::OutOfMemory`].
         #[track_caller]
         pub fn $name(&self, rhs: &Proxy) -> Result<Proxy> {
-            binary(self, rhs, BinaryOp::$op, stringify!($name), false, Location::caller())
+            binary(Call::here(stringify!($name)), self, rhs, BinaryOp::$op, false)
         }
     };
 }
@@ -221,7 +208,7 @@ macro_rules! binary_forms {
                 /// [`Error::ShapeMismatch`] if that does not make them equal; else as the strict form.
                 #[track_caller]
                 pub fn $wide(&self, rhs: &Proxy) -> Result<Proxy> {
-                    binary(self, rhs, BinaryOp::$op, stringify!($wide), true, Location::caller())
+                    binary(Call::here(stringify!($wide)), self, rhs, BinaryOp::$op, true)
                 }
 
                 $(#[$doc])*
@@ -236,7 +223,7 @@ macro_rules! binary_forms {
                 /// [`Error::StaleArray`].
                 #[track_caller]
                 pub fn $place(&self, rhs: &Proxy) -> Result<Proxy> {
-                    assign(self, rhs, BinaryOp::$op, stringify!($place), Location::caller())?;
+                    assign(Call::here(stringify!($place)), self, rhs, BinaryOp::$op)?;
                     Ok(self.clone())
                 }
 
@@ -246,7 +233,7 @@ macro_rules! binary_forms {
                 /// Nothing is changed then: as the method and [`Proxy::copy_`].
                 #[track_caller]
                 pub fn $into(&self, rhs: &Proxy, out: &Proxy) -> Result<()> {
-                    binary_into([self, rhs], BinaryOp::$op, false, out, (stringify!($into), Location::caller()))
+                    binary_into(Call::here(stringify!($into)), [self, rhs], BinaryOp::$op, false, out)
                 }
 
                 #[doc = concat!("As [`Proxy::", stringify!($wide), "`], written to `out`, without a gradient.")]
@@ -255,7 +242,7 @@ macro_rules! binary_forms {
                 /// Nothing is changed then: as the method and [`Proxy::copy_`].
                 #[track_caller]
                 pub fn $wide_into(&self, rhs: &Proxy, out: &Proxy) -> Result<()> {
-                    binary_into([self, rhs], BinaryOp::$op, true, out, (stringify!($wide_into), Location::caller()))
+                    binary_into(Call::here(stringify!($wide_into)), [self, rhs], BinaryOp::$op, true, out)
                 }
             )*
         }
@@ -264,17 +251,11 @@ macro_rules! binary_forms {
 ndgc_kernels::for_each_binary!(binary_forms);
 
 /// The form in which one operand's bytes become the result's, if one is given up.
-pub(crate) fn reusing(
-    (a, b): (Operand<'_>, Operand<'_>),
-    op: BinaryOp,
-    name: &'static str,
-    broadcast: bool,
-    site: Site,
-) -> Result<Proxy> {
+pub(crate) fn reusing(call: Call, (a, b): (Operand<'_>, Operand<'_>), op: BinaryOp, broadcast: bool) -> Result<Proxy> {
     let a = match a {
         Operand::Given(a) => {
-            let node = |x: &Payload, y: Option<&Payload>| node_of_reused([x, y?], 0, op, name, broadcast, site);
-            match instead((name, site), a, Some(b.get()), None, &node, Change::Binary(op))? {
+            let node = |x: &Payload, y: Option<&Payload>| node_of_reused(call, [x, y?], 0, op, broadcast);
+            match instead(call, a, Some(b.get()), None, &node, Change::Binary(op))? {
                 Reused::Made(result) => return Ok(result),
                 Reused::Not(a) => Operand::Given(a),
             }
@@ -284,32 +265,25 @@ pub(crate) fn reusing(
     let commutes = matches!(op, BinaryOp::Add | BinaryOp::Mul | BinaryOp::Maximum | BinaryOp::Minimum);
     match b {
         Operand::Given(b) if commutes => {
-            let node = |y: &Payload, x: Option<&Payload>| node_of_reused([x?, y], 1, op, name, broadcast, site);
-            match instead((name, site), b, Some(a.get()), Some(a.get()), &node, Change::Binary(op))? {
+            let node = |y: &Payload, x: Option<&Payload>| node_of_reused(call, [x?, y], 1, op, broadcast);
+            match instead(call, b, Some(a.get()), Some(a.get()), &node, Change::Binary(op))? {
                 Reused::Made(result) => Ok(result),
-                Reused::Not(b) => binary(a.get(), &b, op, name, broadcast, site),
+                Reused::Not(b) => binary(call, a.get(), &b, op, broadcast),
             }
         }
-        b => binary(a.get(), b.get(), op, name, broadcast, site),
+        b => binary(call, a.get(), b.get(), op, broadcast),
     }
 }
 
 /// The node of a result that takes the place of operand `own`; `None` if that cannot be.
-fn node_of_reused(
-    [x, y]: [&Payload; 2],
-    own: usize,
-    op: BinaryOp,
-    name: &'static str,
-    broadcast: bool,
-    site: Site,
-) -> Option<Tracked> {
-    check::same_device(name, device(x), device(y)).and_then(|()| check::same_dtype(name, x, y)).ok()?;
-    check::domain(name, op.domain(), x.dtype).ok()?;
-    let wide = align(name, x, y, broadcast).ok()?;
+fn node_of_reused(call: Call, [x, y]: [&Payload; 2], own: usize, op: BinaryOp, broadcast: bool) -> Option<Tracked> {
+    check::same_device(call.op, device(x), device(y)).and_then(|()| check::same_dtype(call.op, x, y)).ok()?;
+    check::domain(call.op, op.domain(), x.dtype).ok()?;
+    let wide = align(call.op, x, y, broadcast).ok()?;
     let same_shape = wide.is_none_or(|[left, _]| left.shape() == [x, y][own].layout.shape());
     let recorded = is_recorded(x) || is_recorded(y);
     let free = !recorded || matches!(op, BinaryOp::Add | BinaryOp::Sub);
-    (same_shape && free).then(|| record(&[x, y], || gradient(op, x, y, name, site)))
+    (same_shape && free).then(|| record(&[x, y], || gradient(call, op, x, y)))
 }
 
 /// Arithmetic with a number: `mul` and `add` of one pass for floats; for integers that of the integers, with the number
@@ -322,29 +296,24 @@ pub(crate) fn with_number(
     [mul, add]: [f64; 2],
     site: Site,
 ) -> Result<Proxy> {
-    let name = "arithmetic";
+    let call = Call { op: "arithmetic", site };
     if x.get().dtype().is_float() {
-        return composed_of(x, name, site, |x| affine_of(x, mul, add, (name, site)));
+        return composed_of(call, x, |x| affine_of(call, x, mul, add));
     }
-    composed_of(x, name, site, |x| {
-        let number = filled_beside(x.get(), name, &Shape::SCALAR, number, site)?;
+    composed_of(call, x, |x| {
+        let number = filled_beside(call, x.get(), &Shape::SCALAR, number)?;
         let number = Operand::Lent(&number);
-        reusing(if first { (number, x) } else { (x, number) }, op, name, true, site)
+        reusing(call, if first { (number, x) } else { (x, number) }, op, true)
     })
 }
 
 /// As [`composed`], of steps that may use the first operand up.
-fn composed_of<'a>(
-    x: Operand<'a>,
-    name: &'static str,
-    site: Site,
-    f: impl FnOnce(Operand<'a>) -> Result<Proxy>,
-) -> Result<Proxy> {
+fn composed_of<'a>(call: Call, x: Operand<'a>, f: impl FnOnce(Operand<'a>) -> Result<Proxy>) -> Result<Proxy> {
     match x {
-        Operand::Lent(array) => composed(name, site, array, &mut once(|| f(x))),
+        Operand::Lent(array) => composed(call, array, &mut once(|| f(x))),
         Operand::Given(array) => {
-            let first = (array.key(), array.owner(name)?);
-            composed_for(name, site, first, &mut once(|| f(Operand::Given(array))))
+            let first = (array.key(), array.owner(call.op)?);
+            composed_for(call, first, &mut once(|| f(Operand::Given(array))))
         }
     }
 }
@@ -352,9 +321,10 @@ fn composed_of<'a>(
 /// A number divided by each element.
 pub(crate) fn number_over(x: Operand<'_>, number: f64, site: Site) -> Result<Proxy> {
     if x.get().dtype().is_float() {
-        return composed("arithmetic", site, x.get(), &mut || {
+        let call = Call { op: "arithmetic", site };
+        return composed(call, x.get(), &mut || {
             let inverse = x.get().recip()?;
-            affine_of(Operand::Given(inverse), number, 0.0, ("arithmetic", site))
+            affine_of(call, Operand::Given(inverse), number, 0.0)
         });
     }
     with_number(x, BinaryOp::Div, number, true, [0.0; 2], site)
@@ -383,7 +353,7 @@ macro_rules! operators {
             #[track_caller]
             fn $method(self, rhs: $right) -> Result<Proxy> {
                 let ($a, $b) = (self, rhs);
-                reusing(($l, $r), BinaryOp::$op, stringify!($method), false, Location::caller())
+                reusing(Call::here(stringify!($method)), ($l, $r), BinaryOp::$op, false)
             }
         }
     )*};
@@ -467,11 +437,11 @@ macro_rules! assign_operators {
             fn $method(&mut self, rhs: f64) {
                 let (site, $n) = (Location::caller(), rhs);
                 let [mul, add]: [f64; 2] = $affine;
-                let number = || filled_beside(self, stringify!($method), &Shape::SCALAR, $n, site);
+                let number = || filled_beside(Call { op: stringify!($method), site }, self, &Shape::SCALAR, $n);
                 let change = if self.dtype().is_float() {
                     self.affine_(mul, add)
                 } else {
-                    composed("arithmetic", site, self, &mut once(number)).and_then(|number| self.$with(&number))
+                    composed(Call { op: "arithmetic", site }, self, &mut once(number)).and_then(|number| self.$with(&number))
                 };
                 changed(self, change, site);
             }

@@ -1,17 +1,16 @@
 //! Bits of integers.
 
-use std::panic::Location;
-
 use crate::base::{
+    call::Call,
     dtype::DType,
-    error::{Error, Result, Site},
+    error::{Error, Result},
 };
 use crate::device::kernel::{BitOp, Kernel};
 use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
-        exec::{adopt, call, device, fresh, launch, pin, view_as},
+        exec::{adopt, device, enter, fresh, launch, pin, view_as},
         target::{kernel, pair},
     },
     elementwise::binary::align,
@@ -27,27 +26,27 @@ fn check_bits(name: &'static str, dtype: DType, op: BitOp) -> Result<()> {
     Err(Error::UnsupportedDType { op: name, dtype, supported })
 }
 
-fn bits(a: &Proxy, b: &Proxy, op: BitOp, name: &'static str, site: Site) -> Result<Proxy> {
-    call(name, site, |local| {
-        let pins = pin(local, name, [a, b])?;
+fn bits(call: Call, a: &Proxy, b: &Proxy, op: BitOp) -> Result<Proxy> {
+    enter(call, |local| {
+        let pins = pin(local, call.op, [a, b])?;
         let [x, y] = pins.arrays();
-        check::same_device(name, device(&x), device(&y))?;
-        check::same_dtype(name, &x, &y)?;
-        check_bits(name, x.dtype, op)?;
-        let wide = align(name, &x, &y, true)?;
+        check::same_device(call.op, device(&x), device(&y))?;
+        check::same_dtype(call.op, &x, &y)?;
+        check_bits(call.op, x.dtype, op)?;
+        let wide = align(call.op, &x, &y, true)?;
         let (left, right) = wide.as_ref().map_or((&x.layout, &y.layout), |[left, right]| (left, right));
-        let out = fresh(local, name, device(&x), x.dtype, left.shape(), false)?;
+        let out = fresh(local, call.op, device(&x), x.dtype, left.shape(), false)?;
         launch(device(&x), &Kernel::Bits { op, lhs: view_as(&x, left), rhs: view_as(&y, right), dst: out.view() })?;
-        adopt(local, name, out, a, None, site)
+        adopt(call, local, out, a, None)
     })
 }
 
 /// Bits written to `out`.
-fn bits_into([x, y]: [&Proxy; 2], op: BitOp, out: &Proxy, (name, site): (&'static str, Site)) -> Result<()> {
-    check_bits(name, x.dtype(), op)?;
-    pair(x, y, out, name, true)?;
-    let value = || bits(x, y, op, name, site);
-    kernel(out, [x, y], x.dtype(), (name, site), &|dst, [lhs, rhs]| Kernel::Bits { op, lhs, rhs, dst }, value)
+fn bits_into(call: Call, [x, y]: [&Proxy; 2], op: BitOp, out: &Proxy) -> Result<()> {
+    check_bits(call.op, x.dtype(), op)?;
+    pair(x, y, out, call.op, true)?;
+    let value = || bits(call, x, y, op);
+    kernel(call, out, [x, y], x.dtype(), &|dst, [lhs, rhs]| Kernel::Bits { op, lhs, rhs, dst }, value)
 }
 
 macro_rules! bits {
@@ -64,7 +63,7 @@ macro_rules! bits {
                 /// [`Error::DeviceMismatch`], [`Error::StaleArray`], [`Error::OutOfMemory`].
                 #[track_caller]
                 pub fn $name(&self, rhs: &Proxy) -> Result<Proxy> {
-                    bits(self, rhs, BitOp::$op, stringify!($name), Location::caller())
+                    bits(Call::here(stringify!($name)), self, rhs, BitOp::$op)
                 }
 
                 #[doc = concat!("As [`Proxy::", stringify!($name), "`], written to `out`.")]
@@ -73,7 +72,7 @@ macro_rules! bits {
                 /// Nothing is changed then: as the method and [`Proxy::copy_`].
                 #[track_caller]
                 pub fn $into(&self, rhs: &Proxy, out: &Proxy) -> Result<()> {
-                    bits_into([self, rhs], BitOp::$op, out, (stringify!($into), Location::caller()))
+                    bits_into(Call::here(stringify!($into)), [self, rhs], BitOp::$op, out)
                 }
             )*
         }
@@ -102,7 +101,7 @@ impl Proxy {
     /// As [`Proxy::bitwise_and`].
     #[track_caller]
     pub fn bitwise_not(&self) -> Result<Proxy> {
-        bits(self, self, BitOp::Not, "bitwise_not", Location::caller())
+        bits(Call::here("bitwise_not"), self, self, BitOp::Not)
     }
 
     /// As [`Proxy::bitwise_not`], written to `out`.
@@ -111,6 +110,6 @@ impl Proxy {
     /// Nothing is changed then: as the method and [`Proxy::copy_`].
     #[track_caller]
     pub fn bitwise_not_into(&self, out: &Proxy) -> Result<()> {
-        bits_into([self, self], BitOp::Not, out, ("bitwise_not_into", Location::caller()))
+        bits_into(Call::here("bitwise_not_into"), [self, self], BitOp::Not, out)
     }
 }

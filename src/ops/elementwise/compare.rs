@@ -1,17 +1,12 @@
 //! Comparison, and choosing by it.
 
-use std::panic::Location;
-
-use crate::base::{
-    dtype::DType,
-    error::{Result, Site},
-};
+use crate::base::{call::Call, dtype::DType, error::Result};
 use crate::device::kernel::{CmpOp, Kernel};
 use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
-        exec::{adopt, call, device, fresh, launch, pin, record, view, view_as},
+        exec::{adopt, device, enter, fresh, launch, pin, record, view, view_as},
     },
     elementwise::{
         binary::align,
@@ -20,18 +15,18 @@ use crate::ops::{
     index::select::readable,
 };
 
-fn compare(a: &Proxy, b: &Proxy, op: CmpOp, name: &'static str, broadcast: bool, site: Site) -> Result<Proxy> {
-    call(name, site, |local| {
-        let pins = pin(local, name, [a, b])?;
+fn compare(call: Call, a: &Proxy, b: &Proxy, op: CmpOp, broadcast: bool) -> Result<Proxy> {
+    enter(call, |local| {
+        let pins = pin(local, call.op, [a, b])?;
         let [x, y] = pins.arrays();
-        check::same_device(name, device(&x), device(&y))?;
-        check::same_dtype(name, &x, &y)?;
-        let wide = align(name, &x, &y, broadcast)?;
+        check::same_device(call.op, device(&x), device(&y))?;
+        check::same_dtype(call.op, &x, &y)?;
+        let wide = align(call.op, &x, &y, broadcast)?;
         let (left, right) = wide.as_ref().map_or((&x.layout, &y.layout), |[left, right]| (left, right));
-        let out = fresh(local, name, device(&x), DType::U8, left.shape(), false)?;
+        let out = fresh(local, call.op, device(&x), DType::U8, left.shape(), false)?;
         let kernel = Kernel::Compare { op, lhs: view_as(&x, left), rhs: view_as(&y, right), dst: out.view() };
         launch(device(&x), &kernel)?;
-        adopt(local, name, out, a, None, site)
+        adopt(call, local, out, a, None)
     })
 }
 
@@ -49,8 +44,8 @@ macro_rules! comparisons {
                 /// [`Error::StaleArray`](crate::Error::StaleArray), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
                 #[track_caller]
                 pub fn $name<T: TensorOrScalar>(&self, rhs: T) -> Result<Proxy> {
-                    let (op, site) = (stringify!($name), Location::caller());
-                    with_operand((op, site), self, &rhs, |x, y| compare(x, y, CmpOp::$op, op, false, site))
+                    let call = Call::here(stringify!($name));
+                    with_operand(call, self, &rhs, |x, y| compare(call, x, y, CmpOp::$op, false))
                 }
 
                 $(#[$doc])*
@@ -61,7 +56,7 @@ macro_rules! comparisons {
                 /// As the strict form.
                 #[track_caller]
                 pub fn $broadcast(&self, rhs: &Proxy) -> Result<Proxy> {
-                    compare(self, rhs, CmpOp::$op, stringify!($broadcast), true, Location::caller())
+                    compare(Call::here(stringify!($broadcast)), self, rhs, CmpOp::$op, true)
                 }
             )*
         }
@@ -90,8 +85,8 @@ impl Proxy {
     /// As [`Proxy::eq`].
     #[track_caller]
     pub fn cmp<T: TensorOrScalar>(&self, rhs: T, op: CmpOp) -> Result<Proxy> {
-        let site = Location::caller();
-        with_operand(("cmp", site), self, &rhs, |x, y| compare(x, y, op, "cmp", false, site))
+        let call = Call::here("cmp");
+        with_operand(call, self, &rhs, |x, y| compare(call, x, y, op, false))
     }
 
     /// `yes` where this mask is not 0, else `no`. The mask holds truth values or integers; all three have one shape. The result
@@ -102,24 +97,24 @@ impl Proxy {
     /// mask, [`Error::DeviceMismatch`](crate::Error::DeviceMismatch), [`Error::StaleArray`](crate::Error::StaleArray), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     #[track_caller]
     pub fn where_cond(&self, yes: &Proxy, no: &Proxy) -> Result<Proxy> {
-        let (name, site) = ("where_cond", Location::caller());
+        let call = Call::here("where_cond");
         let converted = readable(self)?;
         let mask = converted.as_ref().unwrap_or(self);
-        call(name, site, |local| {
-            let pins = pin(local, name, [mask, yes, no])?;
+        enter(call, |local| {
+            let pins = pin(local, call.op, [mask, yes, no])?;
             let [c, y, n] = pins.arrays();
-            check::mask(name, &c)?;
-            check::same_device(name, device(&y), device(&n))?;
-            check::same_device(name, device(&y), device(&c))?;
-            check::same_dtype(name, &y, &n)?;
+            check::mask(call.op, &c)?;
+            check::same_device(call.op, device(&y), device(&n))?;
+            check::same_device(call.op, device(&y), device(&c))?;
+            check::same_dtype(call.op, &y, &n)?;
             let hint = "mask and both values must have one shape; use broadcast_as";
-            check::same_shape(name, c.layout.shape(), y.layout.shape(), hint)?;
-            check::same_shape(name, y.layout.shape(), n.layout.shape(), hint)?;
-            let out = fresh(local, name, device(&y), y.dtype, y.layout.shape(), false)?;
+            check::same_shape(call.op, c.layout.shape(), y.layout.shape(), hint)?;
+            check::same_shape(call.op, y.layout.shape(), n.layout.shape(), hint)?;
+            let out = fresh(local, call.op, device(&y), y.dtype, y.layout.shape(), false)?;
             let kernel = Kernel::Where { cond: view(&c), yes: view(&y), no: view(&n), dst: out.view() };
             launch(device(&y), &kernel)?;
             let node = record(&[&y, &n], || {
-                let mask = crate::array::autograd::Saved::of(&c, name, site);
+                let mask = crate::array::autograd::Saved::of(call, &c);
                 move |grad: &Proxy, needs: [bool; 3]| {
                     let mask = mask.get()?;
                     let zeros = grad.zeros_like()?;
@@ -128,7 +123,7 @@ impl Proxy {
                     Ok([yes, no, None])
                 }
             });
-            adopt(local, name, out, yes, node, site)
+            adopt(call, local, out, yes, node)
         })
     }
 

@@ -2,7 +2,10 @@
 
 use std::panic::Location;
 
-use crate::base::error::{Error, Result, Site};
+use crate::base::{
+    call::Call,
+    error::{Error, Result, Site},
+};
 use crate::device::kernel::{BinaryOp, UnaryOp};
 use crate::memory::proxy::Proxy;
 use crate::ops::{
@@ -155,7 +158,7 @@ fn combine(left: Term<'_>, right: Term<'_>, rule: &Rule, site: Site) -> Term<'st
     };
     match (left, right) {
         (Err(x), Err(y)) => Term::Number((rule.numbers)(x, y)),
-        (Ok(x), Ok(y)) => reusing((x, y), rule.op, rule.name, false, site).into(),
+        (Ok(x), Ok(y)) => reusing(Call { op: rule.name, site }, (x, y), rule.op, false).into(),
         (Ok(x), Err(n)) => with_number(x, rule.op, n, false, (rule.after)(n), site).into(),
         (Err(n), Ok(x)) => match rule.op {
             BinaryOp::Div => number_over(x, n, site),

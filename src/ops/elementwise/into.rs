@@ -3,12 +3,11 @@
 //! No gradient is recorded. `out` has the shape and dtype of the result; it may be a view, and may share its bytes with
 //! an operand, which is read first. Nothing is changed if there is an error.
 
-use std::panic::Location;
-
 use crate::array::autograd::no_grad;
 use crate::base::{
+    call::Call,
     dtype::DType,
-    error::{Error, Result, Site},
+    error::{Error, Result},
 };
 use crate::device::kernel::{CmpOp, Kernel, Map};
 use crate::memory::proxy::Proxy;
@@ -32,10 +31,10 @@ macro_rules! compare_into {
                 /// Nothing is changed then: as the method and [`Proxy::copy_`].
                 #[track_caller]
                 pub fn $into(&self, rhs: &Proxy, out: &Proxy) -> Result<()> {
-                    let (op, site) = (stringify!($into), Location::caller());
-                    pair(self, rhs, out, op, false)?;
+                    let call = Call::here(stringify!($into));
+                    pair(self, rhs, out, call.op, false)?;
                     let run: &Change<'_, 2> = &|dst, [lhs, rhs]| Kernel::Compare { op: CmpOp::$op, lhs, rhs, dst };
-                    kernel(out, [self, rhs], DType::U8, (op, site), run, || self.$method(rhs))
+                    kernel(call, out, [self, rhs], DType::U8, run, || self.$method(rhs))
                 }
             )*
         }
@@ -62,7 +61,7 @@ macro_rules! copied_forms {
                 /// Nothing is changed then: as the method and [`Proxy::add_`].
                 #[track_caller]
                 pub fn $place$(<$($g: TensorOrScalar),*>)?(&self, $($arg: $t),*) -> Result<Proxy> {
-                    write(self, stringify!($place), Location::caller(), || self.$method($($arg),*))?;
+                    write(Call::here(stringify!($place)), self, || self.$method($($arg),*))?;
                     Ok(self.clone())
                 }
             )*
@@ -77,15 +76,9 @@ copied_forms! {
 }
 
 /// A function of one operand and numbers, written to `out`.
-fn map_into(
-    x: &Proxy,
-    map: Map,
-    out: &Proxy,
-    (op, site): (&'static str, Site),
-    value: impl FnOnce() -> Result<Proxy>,
-) -> Result<()> {
-    check::same_shape(op, x.shape(), out.shape(), "the array that is written must have this shape")?;
-    kernel(out, [x], x.dtype(), (op, site), &|dst, [src]| map.kernel(src, dst), value)
+fn map_into(call: Call, x: &Proxy, map: Map, out: &Proxy, value: impl FnOnce() -> Result<Proxy>) -> Result<()> {
+    check::same_shape(call.op, x.shape(), out.shape(), "the array that is written must have this shape")?;
+    kernel(call, out, [x], x.dtype(), &|dst, [src]| map.kernel(src, dst), value)
 }
 
 impl Proxy {
@@ -95,9 +88,9 @@ impl Proxy {
     /// Nothing is changed then: as the method and [`Proxy::copy_`].
     #[track_caller]
     pub fn affine_into(&self, mul: f64, add: f64, out: &Proxy) -> Result<()> {
-        let (op, site) = ("affine_into", Location::caller());
-        check::number(op, self.dtype())?;
-        map_into(self, Map::Affine { mul, add }, out, (op, site), || self.affine(mul, add))
+        let call = Call::here("affine_into");
+        check::number(call.op, self.dtype())?;
+        map_into(call, self, Map::Affine { mul, add }, out, || self.affine(mul, add))
     }
 
     /// As [`Proxy::powf`], written to `out`, without a gradient.
@@ -106,9 +99,9 @@ impl Proxy {
     /// Nothing is changed then: as the method and [`Proxy::copy_`].
     #[track_caller]
     pub fn powf_into(&self, exponent: f64, out: &Proxy) -> Result<()> {
-        let (op, site) = ("powf_into", Location::caller());
-        check::float(op, self.dtype())?;
-        map_into(self, Map::Powf(exponent), out, (op, site), || self.powf(exponent))
+        let call = Call::here("powf_into");
+        check::float(call.op, self.dtype())?;
+        map_into(call, self, Map::Powf(exponent), out, || self.powf(exponent))
     }
 
     /// As [`Proxy::clamp`] between numbers, written to `out`, without a gradient.
@@ -117,10 +110,10 @@ impl Proxy {
     /// Nothing is changed then: as the method and [`Proxy::copy_`].
     #[track_caller]
     pub fn clamp_into(&self, min: f64, max: f64, out: &Proxy) -> Result<()> {
-        let (op, site) = ("clamp_into", Location::caller());
-        check::number(op, self.dtype())?;
-        unary::check_range([min, max], op)?;
-        map_into(self, Map::Clamp { min, max }, out, (op, site), || self.clamp(min, max))
+        let call = Call::here("clamp_into");
+        check::number(call.op, self.dtype())?;
+        unary::check_range([min, max], call.op)?;
+        map_into(call, self, Map::Clamp { min, max }, out, || self.clamp(min, max))
     }
 
     /// As [`Proxy::where_cond`], written to `out`, without a gradient.
@@ -129,7 +122,7 @@ impl Proxy {
     /// Nothing is changed then: as the method and [`Proxy::copy_`].
     #[track_caller]
     pub fn where_cond_into(&self, yes: &Proxy, no: &Proxy, out: &Proxy) -> Result<()> {
-        write(out, "where_cond_into", Location::caller(), || self.where_cond(yes, no))
+        write(Call::here("where_cond_into"), out, || self.where_cond(yes, no))
     }
 
     /// Every element set to one value, exactly also where a double cannot hold it.
@@ -138,7 +131,7 @@ impl Proxy {
     /// As [`Proxy::add_`].
     #[track_caller]
     pub fn const_set<T: TensorOrScalar>(&self, value: T) -> Result<()> {
-        write(self, "const_set", Location::caller(), || value.beside(self))
+        write(Call::here("const_set"), self, || value.beside(self))
     }
 
     /// Every element set to 0.
@@ -166,8 +159,8 @@ impl Proxy {
     /// Nothing is changed then: as [`Proxy::copy_`].
     #[track_caller]
     pub fn swap_(&self, other: &Proxy) -> Result<()> {
-        let (op, site) = ("swap_", Location::caller());
-        check::open(op, &[self, other])?;
+        let call = Call::here("swap_");
+        check::open(call.op, &[self, other])?;
         let swap = || {
             let (own, theirs) = no_grad(|| Ok::<_, Error>((self.detach().copy()?, other.detach().copy()?)))?;
             // Whether the second change is refused is known before the first one is made.
@@ -176,7 +169,7 @@ impl Proxy {
             other.copy_(&own)?;
             Ok(self.clone())
         };
-        whole(op, site, self, swap).map(drop)
+        whole(call, self, swap).map(drop)
     }
 
     /// The elements replaced by those of an array of the same shape and dtype, in place; returns what they were, in an
@@ -186,9 +179,9 @@ impl Proxy {
     /// Nothing is changed then: as [`Proxy::copy_`].
     #[track_caller]
     pub fn replace(&self, values: &Proxy) -> Result<Proxy> {
-        let (op, site) = ("replace", Location::caller());
-        check::open(op, &[self, values])?;
-        whole(op, site, self, || {
+        let call = Call::here("replace");
+        check::open(call.op, &[self, values])?;
+        whole(call, self, || {
             let old = no_grad(|| self.detach().copy())?;
             self.copy_(values)?;
             Ok(old)
@@ -201,7 +194,7 @@ impl Proxy {
     /// As [`Proxy::rand_like`] and [`Proxy::add_`].
     #[track_caller]
     pub fn uniform_(&self, low: f64, high: f64) -> Result<Proxy> {
-        write(self, "uniform_", Location::caller(), || self.rand_like(low, high))?;
+        write(Call::here("uniform_"), self, || self.rand_like(low, high))?;
         Ok(self.clone())
     }
 
@@ -211,7 +204,7 @@ impl Proxy {
     /// As [`Proxy::randn_like`] and [`Proxy::add_`].
     #[track_caller]
     pub fn normal_(&self, mean: f64, std: f64) -> Result<Proxy> {
-        write(self, "normal_", Location::caller(), || self.randn_like(mean, std))?;
+        write(Call::here("normal_"), self, || self.randn_like(mean, std))?;
         Ok(self.clone())
     }
 

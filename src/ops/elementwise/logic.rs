@@ -6,6 +6,7 @@ use std::panic::Location;
 
 use crate::array::autograd::no_grad;
 use crate::base::{
+    call::Call,
     dtype::{DType, WithDType, with_type},
     error::{Error, Result, Site},
 };
@@ -21,16 +22,10 @@ pub(crate) fn truth(x: &Proxy, site: Site) -> Result<Proxy> {
 }
 
 /// Logic of two masks of one shape, of any dtypes.
-fn logic(
-    a: &Proxy,
-    b: &Proxy,
-    op: &'static str,
-    site: Site,
-    f: impl FnOnce(&Proxy, &Proxy) -> Result<Proxy>,
-) -> Result<Proxy> {
-    whole(op, site, a, || {
-        check::same_shape(op, a.shape(), b.shape(), "the operation wants equal shapes")?;
-        f(&truth(a, site)?, &truth(b, site)?)
+fn logic(call: Call, a: &Proxy, b: &Proxy, f: impl FnOnce(&Proxy, &Proxy) -> Result<Proxy>) -> Result<Proxy> {
+    whole(call, a, || {
+        check::same_shape(call.op, a.shape(), b.shape(), "the operation wants equal shapes")?;
+        f(&truth(a, call.site)?, &truth(b, call.site)?)
     })
 }
 
@@ -47,22 +42,22 @@ struct Division {
 }
 
 fn divide(a: &Proxy, b: &Proxy, how: Division, site: Site) -> Result<Proxy> {
-    let op = how.op;
-    whole(op, site, a, || {
+    let call = Call { op: how.op, site };
+    whole(call, a, || {
         let (shape, dtype) = (*a.shape(), a.dtype());
-        check::same_shape(op, &shape, b.shape(), "the operation wants equal shapes")?;
+        check::same_shape(call.op, &shape, b.shape(), "the operation wants equal shapes")?;
         if dtype != b.dtype() {
-            return Err(Error::DTypeMismatch { op, lhs: dtype, rhs: b.dtype() });
+            return Err(Error::DTypeMismatch { op: call.op, lhs: dtype, rhs: b.dtype() });
         }
         if !dtype.is_float() {
-            return of_integers(a, b, how, site);
+            return of_integers(a, b, how, call.site);
         }
-        let values = no_grad(|| on_host(a, b, op, how.floats))?;
-        values.tied([a, b], (op, site), true, move |grad, operands, needs| {
+        let values = no_grad(|| on_host(a, b, call.op, how.floats))?;
+        values.tied(call, [a, b], true, move |grad, operands, needs| {
             let flat = || grad.zeros_like();
             let left = || if how.quotient.is_some() { Ok(grad.clone()) } else { flat() };
             let right = || match how.quotient {
-                Some(quotient) => grad.mul(&on_host(&operands[0], &operands[1], op, quotient)?)?.neg(),
+                Some(quotient) => grad.mul(&on_host(&operands[0], &operands[1], call.op, quotient)?)?.neg(),
                 None => flat(),
             };
             let left = if needs[0] { Some(left()?) } else { None };
@@ -119,7 +114,7 @@ impl Proxy {
     /// [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn is_nan(&self) -> Result<Proxy> {
-        whole("is_nan", Location::caller(), self, || self.ne(self))
+        whole(Call::here("is_nan"), self, || self.ne(self))
     }
 
     /// 1 where an element is an infinity of either sign, as u8 of the same shape. Integers never are. No gradient.
@@ -128,9 +123,9 @@ impl Proxy {
     /// [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn is_inf(&self) -> Result<Proxy> {
-        let site = Location::caller();
-        whole("is_inf", site, self, || match self.dtype().is_float() {
-            true => no_grad(|| self.abs())?.broadcast_eq(&number(self, f64::INFINITY, site)?),
+        let call = Call::here("is_inf");
+        whole(call, self, || match self.dtype().is_float() {
+            true => no_grad(|| self.abs())?.broadcast_eq(&number(self, f64::INFINITY, call.site)?),
             false => self.ne(self),
         })
     }
@@ -141,9 +136,9 @@ impl Proxy {
     /// [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn is_finite(&self) -> Result<Proxy> {
-        let site = Location::caller();
-        whole("is_finite", site, self, || match self.dtype().is_float() {
-            true => no_grad(|| self.abs())?.broadcast_lt(&number(self, f64::INFINITY, site)?),
+        let call = Call::here("is_finite");
+        whole(call, self, || match self.dtype().is_float() {
+            true => no_grad(|| self.abs())?.broadcast_lt(&number(self, f64::INFINITY, call.site)?),
             false => self.eq(self),
         })
     }
@@ -154,8 +149,8 @@ impl Proxy {
     /// [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn logical_not(&self) -> Result<Proxy> {
-        let site = Location::caller();
-        whole("logical_not", site, self, || self.broadcast_eq(&number(self, 0.0, site)?))
+        let call = Call::here("logical_not");
+        whole(call, self, || self.broadcast_eq(&number(self, 0.0, call.site)?))
     }
 
     /// 1 where both elements are not 0, as u8; equal shapes, any dtypes. No gradient.
@@ -164,7 +159,7 @@ impl Proxy {
     /// [`Error::ShapeMismatch`], [`Error::DeviceMismatch`], [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn logical_and(&self, rhs: &Proxy) -> Result<Proxy> {
-        logic(self, rhs, "logical_and", Location::caller(), Proxy::mul)
+        logic(Call::here("logical_and"), self, rhs, Proxy::mul)
     }
 
     /// 1 where an element of either is not 0, as u8; equal shapes, any dtypes. No gradient.
@@ -173,7 +168,7 @@ impl Proxy {
     /// As [`Proxy::logical_and`].
     #[track_caller]
     pub fn logical_or(&self, rhs: &Proxy) -> Result<Proxy> {
-        logic(self, rhs, "logical_or", Location::caller(), |a, b| a.maximum(b))
+        logic(Call::here("logical_or"), self, rhs, |a, b| a.maximum(b))
     }
 
     /// 1 where an element of just one is not 0, as u8; equal shapes, any dtypes. No gradient.
@@ -182,7 +177,7 @@ impl Proxy {
     /// As [`Proxy::logical_and`].
     #[track_caller]
     pub fn logical_xor(&self, rhs: &Proxy) -> Result<Proxy> {
-        logic(self, rhs, "logical_xor", Location::caller(), |a, b| a.ne(b))
+        logic(Call::here("logical_xor"), self, rhs, |a, b| a.ne(b))
     }
 
     /// The rest of a division whose quotient is cut towards zero: it has the sign of this array, as `%` in Rust.
@@ -244,10 +239,8 @@ impl Proxy {
     /// [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn masked_fill(&self, mask: &Proxy, value: f64) -> Result<Proxy> {
-        let site = Location::caller();
-        whole("masked_fill", site, self, || {
-            mask.broadcast_as(*self.shape())?.where_cond(&wide(self, value, site)?, self)
-        })
+        let call = Call::here("masked_fill");
+        whole(call, self, || mask.broadcast_as(*self.shape())?.where_cond(&wide(self, value, call.site)?, self))
     }
 
     /// The elements where the mask (u8, u32 or i64, broadcast to this shape) is not 0, in row-major order: one axis.
@@ -266,7 +259,7 @@ impl Proxy {
     #[track_caller]
     pub fn masked_select(&self, mask: &Proxy) -> Result<Proxy> {
         let op = "masked_select";
-        whole(op, Location::caller(), self, || {
+        whole(Call::here(op), self, || {
             let mask = mask.broadcast_as(*self.shape())?;
             if mask.dtype().is_float() {
                 return Err(Error::UnsupportedDType { op, dtype: mask.dtype(), supported: "u8, u32, i64" });

@@ -1,8 +1,6 @@
 //! Functions that are made of others, or are others under the name that users of candle or of DJL know.
 
-use std::panic::Location;
-
-use crate::base::error::Result;
+use crate::base::{call::Call, error::Result};
 use crate::memory::proxy::Proxy;
 use crate::ops::call::{
     check,
@@ -17,7 +15,7 @@ impl Proxy {
     #[track_caller]
     pub fn round_to(&self, decimals: i32) -> Result<Proxy> {
         let scale = 10f64.powi(decimals);
-        whole("round_to", Location::caller(), self, || {
+        whole(Call::here("round_to"), self, || {
             if !self.dtype().is_float() && decimals >= 0 {
                 return check::same("round_to", self);
             }
@@ -38,19 +36,19 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn powi(&self, exponent: i32) -> Result<Proxy> {
-        let (op, site) = ("powi", Location::caller());
-        whole(op, site, self, || {
+        let call = Call::here("powi");
+        whole(call, self, || {
             if self.dtype().is_float() {
                 return self.powf(f64::from(exponent));
             }
             if exponent < 0 {
-                return argument(op, "exponent", exponent, "0 or more for integers");
+                return argument(call.op, "exponent", exponent, "0 or more for integers");
             }
             if self.dtype() == crate::DType::U8 && exponent > i32::from(u8::MAX) {
                 // u8 cannot hold the exponent, but every power in u8 has a period that divides 64 from 8 on.
-                return self.broadcast_pow(&number(self, f64::from(exponent % 64 + 64), site)?);
+                return self.broadcast_pow(&number(self, f64::from(exponent % 64 + 64), call.site)?);
             }
-            self.broadcast_pow(&number(self, f64::from(exponent), site)?)
+            self.broadcast_pow(&number(self, f64::from(exponent), call.site)?)
         })
     }
 
@@ -87,7 +85,7 @@ impl Proxy {
     /// As [`Proxy::clamp`].
     #[track_caller]
     pub fn clamp_min(&self, min: f64) -> Result<Proxy> {
-        whole("clamp_min", Location::caller(), self, || self.clamp(min, f64::INFINITY))
+        whole(Call::here("clamp_min"), self, || self.clamp(min, f64::INFINITY))
     }
 
     /// The smaller of `x` and a number; NaN stays NaN. The gradient is 0 where it was cut.
@@ -96,7 +94,7 @@ impl Proxy {
     /// As [`Proxy::clamp`].
     #[track_caller]
     pub fn clamp_max(&self, max: f64) -> Result<Proxy> {
-        whole("clamp_max", Location::caller(), self, || self.clamp(f64::NEG_INFINITY, max))
+        whole(Call::here("clamp_max"), self, || self.clamp(f64::NEG_INFINITY, max))
     }
 
     /// `self + value * a * b`, of equal shapes and dtypes, with gradients.
@@ -105,7 +103,7 @@ impl Proxy {
     /// As [`Proxy::add`].
     #[track_caller]
     pub fn addcmul(&self, a: &Proxy, b: &Proxy, value: f64) -> Result<Proxy> {
-        whole("addcmul", Location::caller(), self, || self.add(&a.mul(b)?.affine(value, 0.0)?))
+        whole(Call::here("addcmul"), self, || self.add(&a.mul(b)?.affine(value, 0.0)?))
     }
 
     /// `self + value * a / b`, of equal shapes and dtypes, with gradients.
@@ -114,7 +112,7 @@ impl Proxy {
     /// As [`Proxy::add`].
     #[track_caller]
     pub fn addcdiv(&self, a: &Proxy, b: &Proxy, value: f64) -> Result<Proxy> {
-        whole("addcdiv", Location::caller(), self, || self.add(&a.div(b)?.affine(value, 0.0)?))
+        whole(Call::here("addcdiv"), self, || self.add(&a.div(b)?.affine(value, 0.0)?))
     }
 
     /// `self + weight * (end - self)`, of equal shapes; floats, with gradients. Exact at weights 0 and 1.
@@ -123,7 +121,7 @@ impl Proxy {
     /// As [`Proxy::add`]; [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for integers.
     #[track_caller]
     pub fn lerp(&self, end: &Proxy, weight: f64) -> Result<Proxy> {
-        whole("lerp", Location::caller(), self, || {
+        whole(Call::here("lerp"), self, || {
             check::float("lerp", self.dtype())?;
             self.affine(1.0 - weight, 0.0)?.add(&end.affine(weight, 0.0)?)
         })

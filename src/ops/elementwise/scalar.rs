@@ -1,9 +1,6 @@
 //! Operands that may be an array or a number.
 
-use crate::base::{
-    dtype::WithDType,
-    error::{Result, Site},
-};
+use crate::base::{call::Call, dtype::WithDType, error::Result};
 use crate::memory::proxy::Proxy;
 use crate::ops::{call::compose::whole, grad::var::Var};
 
@@ -69,13 +66,13 @@ impl<T: WithDType> TensorOrScalar for T {
 
 /// An operation of an array and another operand.
 pub(crate) fn with_operand(
-    (op, site): (&'static str, Site),
+    call: Call,
     x: &Proxy,
     rhs: &impl TensorOrScalar,
     f: impl FnOnce(&Proxy, &Proxy) -> Result<Proxy>,
 ) -> Result<Proxy> {
     match rhs.tensor() {
         Some(rhs) => f(x, rhs),
-        None => whole(op, site, x, || f(x, &rhs.beside(x)?)),
+        None => whole(call, x, || f(x, &rhs.beside(x)?)),
     }
 }

@@ -4,6 +4,7 @@ use std::panic::Location;
 
 use crate::array::autograd::{Grads, Saved};
 use crate::base::{
+    call::Call,
     dtype::DType,
     error::{Result, Site},
     layout::Layout,
@@ -15,7 +16,7 @@ use crate::ops::{
     call::{
         check,
         compose::{argument, whole},
-        exec::{adopt, call, device, fresh, launch, map1, pin, record, view},
+        exec::{adopt, device, enter, fresh, launch, map1, pin, record, view},
         inplace::into,
         reuse::{Change, Operand, Reused, Temporary, instead, is_recorded},
         target::{kernel as kernel_into, write},
@@ -35,39 +36,39 @@ fn is_whole(op: UnaryOp, dtype: DType) -> bool {
 
 /// As [`unary`], in place where the operand is given up and the gradient does not need it.
 pub(crate) fn unary_of(src: Operand<'_>, op: UnaryOp, site: Site) -> Result<Proxy> {
-    let name = op.name();
+    let call = Call { op: op.name(), site };
     let src = match src {
         Operand::Given(src) if !is_whole(op, src.dtype()) => src,
-        src => return unary(src.get(), op, site),
+        src => return unary(src.get(), op, call.site),
     };
     let node = |a: &Payload, _: Option<&Payload>| {
         let free = !is_recorded(a) || op.kept() != Kept::Input;
-        let known = check::domain(name, op.domain(), a.dtype).is_ok();
-        (free && known).then(|| record(&[a], || vjp(op, a, (&a.storage, a.layout), site)))
+        let known = check::domain(call.op, op.domain(), a.dtype).is_ok();
+        (free && known).then(|| record(&[a], || vjp(op, a, (&a.storage, a.layout), call.site)))
     };
-    match instead((name, site), src, None, None, &node, Change::Unary(op))? {
+    match instead(call, src, None, None, &node, Change::Unary(op))? {
         Reused::Made(result) => Ok(result),
-        Reused::Not(src) => unary(&src, op, site),
+        Reused::Not(src) => unary(&src, op, call.site),
     }
 }
 
 /// `x * mul + add`, of an operand that may be given up.
-pub(crate) fn affine_of(x: Operand<'_>, mul: f64, add: f64, (name, site): (&'static str, Site)) -> Result<Proxy> {
+pub(crate) fn affine_of(call: Call, x: Operand<'_>, mul: f64, add: f64) -> Result<Proxy> {
     let vjp = || move |grad: &Proxy, _: [bool; 3]| Ok(one(grad.affine(mul, 0.0)?));
     let x = match x {
         Operand::Lent(_) => x,
         Operand::Given(x) => {
             let node = |a: &Payload, _: Option<&Payload>| {
-                check::number(name, a.dtype).ok()?;
+                check::number(call.op, a.dtype).ok()?;
                 Some(record(&[a], vjp))
             };
-            match instead((name, site), x, None, None, &node, Change::Affine { mul, add })? {
+            match instead(call, x, None, None, &node, Change::Affine { mul, add })? {
                 Reused::Made(result) => return Ok(result),
                 Reused::Not(x) => Operand::Given(x),
             }
         }
     };
-    map1(name, site, x.get(), |dtype| check::number(name, dtype), Map::Affine { mul, add }, |_, _| vjp())
+    map1(call, x.get(), |dtype| check::number(call.op, dtype), Map::Affine { mul, add }, |_, _| vjp())
 }
 
 /// The gradient of a function from what is kept of its operand `a` or its result, which has the dtype of `a`.
@@ -77,67 +78,66 @@ fn vjp(
     (storage, layout): (&Storage, Layout),
     site: Site,
 ) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static + use<> {
-    let name = op.name();
+    let call = Call { op: op.name(), site };
     let saved = match op.kept() {
-        Kept::Input => Some(Saved::of(a, name, site)),
-        Kept::Output => Some(Saved::new(storage, a.dtype, layout, name, site)),
+        Kept::Input => Some(Saved::of(call, a)),
+        Kept::Output => Some(Saved::new(call, storage, a.dtype, layout)),
         Kept::Nothing => None,
     };
     move |grad: &Proxy, _| match &saved {
-        Some(saved) => Ok(one(unary_grad(&saved.get()?, grad, op, site)?)),
-        None => Ok(one(unary_grad(grad, grad, op, site)?)),
+        Some(saved) => Ok(one(unary_grad(&saved.get()?, grad, op, call.site)?)),
+        None => Ok(one(unary_grad(grad, grad, op, call.site)?)),
     }
 }
 
 /// A function of the table.
 pub(crate) fn unary(src: &Proxy, op: UnaryOp, site: Site) -> Result<Proxy> {
-    let name = op.name();
+    let call = Call { op: op.name(), site };
     if is_whole(op, src.dtype()) {
-        return check::same(name, src);
+        return check::same(call.op, src);
     }
     map1(
-        name,
-        site,
+        call,
         src,
-        |dtype| check::domain(name, op.domain(), dtype),
+        |dtype| check::domain(call.op, op.domain(), dtype),
         Map::Unary(op),
-        |a, out| vjp(op, a, (out.storage, *out.layout), site),
+        |a, out| vjp(op, a, (out.storage, *out.layout), call.site),
     )
 }
 
 /// Its gradient in one pass.
 fn unary_grad(saved: &Proxy, grad: &Proxy, op: UnaryOp, site: Site) -> Result<Proxy> {
-    let name = op.name();
-    call(name, site, |local| {
-        let pins = pin(local, name, [saved, grad])?;
+    let call = Call { op: op.name(), site };
+    enter(call, |local| {
+        let pins = pin(local, call.op, [saved, grad])?;
         let [s, g] = pins.arrays();
-        let out = fresh(local, name, device(&s), s.dtype, s.layout.shape(), false)?;
+        let out = fresh(local, call.op, device(&s), s.dtype, s.layout.shape(), false)?;
         let kernel = Kernel::UnaryGrad { op, saved: view(&s), grad: view(&g), dst: out.view() };
         launch(device(&s), &kernel)?;
-        adopt(local, name, out, grad, None, site)
+        adopt(call, local, out, grad, None)
     })
 }
 
 /// In place.
-fn unary_in_place(x: &Proxy, op: UnaryOp, (name, site): (&'static str, Site)) -> Result<Proxy> {
-    check::domain(name, op.domain(), x.dtype())?;
+fn unary_in_place(call: Call, x: &Proxy, op: UnaryOp) -> Result<Proxy> {
+    check::domain(call.op, op.domain(), x.dtype())?;
     if is_whole(op, x.dtype()) {
-        write(x, name, site, || unary(x, op, site))?;
+        write(call, x, || unary(x, op, call.site))?;
     } else {
-        into(x, [], name, site, &|dst, []| Kernel::UnaryAssign { op, dst })?;
+        into(call, x, [], &|dst, []| Kernel::UnaryAssign { op, dst })?;
     }
     Ok(x.clone())
 }
 
 /// Written to `out`.
-fn unary_into(x: &Proxy, op: UnaryOp, out: &Proxy, (name, site): (&'static str, Site)) -> Result<()> {
-    check::domain(name, op.domain(), x.dtype())?;
-    check::same_shape(name, x.shape(), out.shape(), "the array that is written must have this shape")?;
-    let value = || unary(x, op, site);
+fn unary_into(call: Call, x: &Proxy, op: UnaryOp, out: &Proxy) -> Result<()> {
+    check::domain(call.op, op.domain(), x.dtype())?;
+    check::same_shape(call.op, x.shape(), out.shape(), "the array that is written must have this shape")?;
+    let value = || unary(x, op, call.site);
     if is_whole(op, x.dtype()) {
-        return write(out, name, site, value);
+        return write(call, out, value);
     }
-    kernel_into(out, [x], x.dtype(), (name, site), &|dst, [src]| Kernel::Unary { op, src, dst }, value)
+    kernel_into(call, out, [x], x.dtype(), &|dst, [src]| Kernel::Unary { op, src, dst }, value)
 }
 
 macro_rules! unary_forms {
@@ -164,7 +164,7 @@ macro_rules! unary_forms {
                 /// Nothing is changed then: as [`Proxy::add_`].
                 #[track_caller]
                 pub fn $place(&self) -> Result<Proxy> {
-                    unary_in_place(self, UnaryOp::$op, (stringify!($place), Location::caller()))
+                    unary_in_place(Call::here(stringify!($place)), self, UnaryOp::$op)
                 }
 
                 #[doc = concat!("As [`Proxy::", stringify!($name), "`], written to `out`, without a gradient.")]
@@ -173,7 +173,7 @@ macro_rules! unary_forms {
                 /// Nothing is changed then: as the method and [`Proxy::copy_`].
                 #[track_caller]
                 pub fn $into(&self, out: &Proxy) -> Result<()> {
-                    unary_into(self, UnaryOp::$op, out, (stringify!($into), Location::caller()))
+                    unary_into(Call::here(stringify!($into)), self, UnaryOp::$op, out)
                 }
             )*
         }
@@ -197,7 +197,7 @@ impl Proxy {
     /// [`Error::StaleArray`](crate::Error::StaleArray); [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     #[track_caller]
     pub fn affine(&self, mul: f64, add: f64) -> Result<Proxy> {
-        affine_of(Operand::Lent(self), mul, add, ("affine", Location::caller()))
+        affine_of(Call::here("affine"), Operand::Lent(self), mul, add)
     }
 
     /// `x ^ exponent` with a number as exponent; a negative base gives NaN unless the exponent is whole.
@@ -206,15 +206,14 @@ impl Proxy {
     /// As [`Proxy::exp`].
     #[track_caller]
     pub fn powf(&self, exponent: f64) -> Result<Proxy> {
-        let (name, site) = ("powf", Location::caller());
+        let call = Call::here("powf");
         map1(
-            name,
-            site,
+            call,
             self,
-            |dtype| check::float(name, dtype),
+            |dtype| check::float(call.op, dtype),
             Map::Powf(exponent),
             |a, _| {
-                let saved = Saved::of(a, name, site);
+                let saved = Saved::of(call, a);
                 move |grad: &Proxy, _| {
                     if exponent == 0.0 {
                         return Ok(one(grad.zeros_like()?));
@@ -234,12 +233,12 @@ impl Proxy {
     /// [`Proxy::maximum`].
     #[track_caller]
     pub fn clamp<A: TensorOrScalar, B: TensorOrScalar>(&self, min: A, max: B) -> Result<Proxy> {
-        let (name, site) = ("clamp", Location::caller());
+        let call = Call::here("clamp");
         match (min.number(), max.number()) {
-            (Some(min), Some(max)) => clamped(self, [min, max], (name, site)),
-            _ => whole(name, site, self, || {
-                let raised = with_operand((name, site), self, &min, |x, min| x.maximum(min))?;
-                with_operand((name, site), &raised, &max, |x, max| x.minimum(max))
+            (Some(min), Some(max)) => clamped(call, self, [min, max]),
+            _ => whole(call, self, || {
+                let raised = with_operand(call, self, &min, |x, min| x.maximum(min))?;
+                with_operand(call, &raised, &max, |x, max| x.minimum(max))
             }),
         }
     }
@@ -250,7 +249,7 @@ impl Proxy {
     /// As [`Proxy::affine`].
     #[track_caller]
     pub fn duplicate(&self) -> Result<Proxy> {
-        let copy = copy_of(self, "duplicate", Location::caller())?;
+        let copy = copy_of(Call::here("duplicate"), self)?;
         if let Some(name) = self.name() {
             copy.set_name(&name)?;
         }
@@ -263,7 +262,7 @@ impl Proxy {
     /// As [`Proxy::affine`].
     #[track_caller]
     pub fn copy(&self) -> Result<Proxy> {
-        copy_of(self, "copy", Location::caller())
+        copy_of(Call::here("copy"), self)
     }
 
     /// As [`Proxy::copy`], under candle's name: a contiguous array of its own, also where this one is contiguous.
@@ -272,7 +271,7 @@ impl Proxy {
     /// As [`Proxy::affine`].
     #[track_caller]
     pub fn force_contiguous(&self) -> Result<Proxy> {
-        copy_of(self, "force_contiguous", Location::caller())
+        copy_of(Call::here("force_contiguous"), self)
     }
 
     /// The array with its elements one after the other in row-major order: a handle of the same array if they
@@ -283,7 +282,7 @@ impl Proxy {
     #[track_caller]
     pub fn contiguous(&self) -> Result<Proxy> {
         let op = "contiguous";
-        if self.is_contiguous() { check::same(op, self) } else { copy_of(self, op, Location::caller()) }
+        if self.is_contiguous() { check::same(op, self) } else { copy_of(Call::here(op), self) }
     }
 }
 
@@ -296,16 +295,15 @@ pub(crate) fn check_range([min, max]: [f64; 2], name: &'static str) -> Result<()
 }
 
 /// Between two numbers.
-fn clamped(x: &Proxy, [min, max]: [f64; 2], (name, site): (&'static str, Site)) -> Result<Proxy> {
-    check_range([min, max], name)?;
+fn clamped(call: Call, x: &Proxy, [min, max]: [f64; 2]) -> Result<Proxy> {
+    check_range([min, max], call.op)?;
     map1(
-        name,
-        site,
+        call,
         x,
-        |dtype| check::number(name, dtype),
+        |dtype| check::number(call.op, dtype),
         Map::Clamp { min, max },
         |a, _| {
-            let saved = Saved::of(a, name, site);
+            let saved = Saved::of(call, a);
             move |grad: &Proxy, _| {
                 let x = saved.get()?;
                 let inside = x.clamp(min, max)?.eq(&x)?;
@@ -315,20 +313,20 @@ fn clamped(x: &Proxy, [min, max]: [f64; 2], (name, site): (&'static str, Site)) 
     )
 }
 
-pub(crate) fn copy_of(src: &Proxy, name: &'static str, site: Site) -> Result<Proxy> {
-    map1(name, site, src, Ok, Map::Copy, |_, _| move |grad: &Proxy, _| Ok(one(grad.clone())))
+pub(crate) fn copy_of(call: Call, src: &Proxy) -> Result<Proxy> {
+    map1(call, src, Ok, Map::Copy, |_, _| move |grad: &Proxy, _| Ok(one(grad.clone())))
 }
 
 /// A copy of a pinned operand's elements, as `shape` in row-major order: for reshapes of views.
-pub(crate) fn copy_as(src: &Proxy, shape: &Shape, name: &'static str, site: Site) -> Result<Proxy> {
-    call(name, site, |local| {
-        let pins = pin(local, name, [src])?;
+pub(crate) fn copy_as(call: Call, src: &Proxy, shape: &Shape) -> Result<Proxy> {
+    enter(call, |local| {
+        let pins = pin(local, call.op, [src])?;
         let [a] = pins.arrays();
-        let mut out = fresh(local, name, device(&a), a.dtype, a.layout.shape(), false)?;
+        let mut out = fresh(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
         launch(device(&a), &Kernel::Copy { src: view(&a), dst: out.view() })?;
         out.layout = crate::base::layout::Layout::contiguous(*shape);
         let from = *a.layout.shape();
         let node = record(&[&a], || move |grad: &Proxy, _| Ok(one(grad.reshape(from)?)));
-        adopt(local, name, out, src, node, site)
+        adopt(call, local, out, src, node)
     })
 }

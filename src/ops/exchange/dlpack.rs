@@ -9,12 +9,12 @@
 
 use std::ffi::c_void;
 use std::fmt;
-use std::panic::Location;
 use std::ptr::NonNull;
 
 use crate::base::{
+    call::Call,
     dtype::DType,
-    error::{Error, Result, Site},
+    error::{Error, Result},
     layout::Layout,
     shape::{MAX_RANK, Shape},
 };
@@ -23,7 +23,7 @@ use crate::memory::{proxy::Proxy, registry::Parts, storage::Storage};
 use crate::ops::{
     call::{
         compose::argument,
-        exec::{call, device, pin, place},
+        exec::{device, enter, pin, place},
         place::Place,
     },
     exchange::foreign::{Blob, of_memory},
@@ -315,11 +315,11 @@ fn reaches(device: &Device, there: DLDevice) -> bool {
     }
 }
 
-fn export<M: Managed>(op: &'static str, site: Site, array: &Proxy) -> Result<DlPack<M>> {
-    call(op, site, |local| {
-        let pins = pin(local, op, [array])?;
+fn export<M: Managed>(call: Call, array: &Proxy) -> Result<DlPack<M>> {
+    enter(call, |local| {
+        let pins = pin(local, call.op, [array])?;
         let [a] = pins.arrays();
-        let there = place_of(op, device(&a))?;
+        let there = place_of(call.op, device(&a))?;
         device(&a).synchronize()?;
         let (layout, dtype) = (a.layout, a.dtype);
         let read_only = a.storage.buffer().is_read_only();
@@ -358,7 +358,7 @@ fn export<M: Managed>(op: &'static str, site: Site, array: &Proxy) -> Result<DlP
         };
         let pack = DlPack(managed);
         if read_only && pack.managed().read_only().is_none() {
-            return Err(Error::ReadOnly { op, array: array.key().to_string() });
+            return Err(Error::ReadOnly { op: call.op, array: array.key().to_string() });
         }
         Ok(pack)
     })
@@ -414,7 +414,7 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn to_dlpack(&self) -> Result<DlPack> {
-        export("to_dlpack", Location::caller(), self)
+        export(Call::here("to_dlpack"), self)
     }
 
     /// As [`Proxy::to_dlpack`], in the form without a version.
@@ -423,7 +423,7 @@ impl Proxy {
     /// As [`Proxy::to_dlpack`]; [`Error::ReadOnly`] for memory that was lent for reading, which this form cannot say.
     #[track_caller]
     pub fn to_dlpack_unversioned(&self) -> Result<DlPack<DLManagedTensor>> {
-        export("to_dlpack_unversioned", Location::caller(), self)
+        export(Call::here("to_dlpack_unversioned"), self)
     }
 
     /// An array of another library's, without a copy, where it is: `at` names that device, or a manager on it. It is
@@ -436,16 +436,16 @@ impl Proxy {
     /// [`Error::SizeOverflow`]; [`Error::ManagerClosed`], [`Error::ManagerCapped`].
     #[track_caller]
     pub fn from_dlpack<M: Managed, P: Place + ?Sized>(pack: DlPack<M>, at: &P) -> Result<Self> {
-        let (op, site) = ("from_dlpack", Location::caller());
+        let call = Call::here("from_dlpack");
         let managed = pack.managed();
         if let Some(major) = managed.other_version() {
-            return argument(op, "version", major, "version 1 of DLPack");
+            return argument(call.op, "version", major, "version 1 of DLPack");
         }
         let tensor = managed.tensor();
         let here = at.device_of_place();
         if !reaches(here, tensor.device) {
             let there = format!("device {} of DLPack's type {}", tensor.device.device_id, tensor.device.device_type);
-            return Err(Error::DeviceMismatch { op, lhs: there, rhs: here.to_string() });
+            return Err(Error::DeviceMismatch { op: call.op, lhs: there, rhs: here.to_string() });
         }
         let own = M::own_deleter();
         if managed.deleter().is_some_and(|deleter| std::ptr::fn_addr_eq(deleter, own)) {
@@ -454,9 +454,9 @@ impl Proxy {
             let export = unsafe { &*managed.context().cast::<Export<M>>() };
             let Export { dtype, layout, storage, .. } = export;
             let parts = Parts { dtype: *dtype, layout, storage: storage.clone(), node: None };
-            return call(op, site, |local| place(local, op, parts, &at, site));
+            return enter(call, |local| place(call, local, parts, &at));
         }
-        let (shape, strides, dtype) = read(op, tensor)?;
+        let (shape, strides, dtype) = read(call.op, tensor)?;
         let offset = usize::try_from(tensor.byte_offset).unwrap_or(usize::MAX);
         let ptr =
             if tensor.data.is_null() { std::ptr::null_mut() } else { tensor.data.cast::<u8>().wrapping_add(offset) };
@@ -466,7 +466,7 @@ impl Proxy {
         // SAFETY: what `from_raw` promises is what is asked here, with the pack as the keeper.
         #[allow(unsafe_code)]
         unsafe {
-            of_memory(op, site, blob, Box::new(Foreign { read_only, keeper: pack }), at)
+            of_memory(call, blob, Box::new(Foreign { read_only, keeper: pack }), at)
         }
     }
 }

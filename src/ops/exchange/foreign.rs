@@ -4,13 +4,13 @@
 //! share, and is dropped with the last of them: on whatever thread closes that, once, and by no lock of ours.
 
 use std::ops::Range;
-use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::{
+    call::Call,
     dtype::{DType, WithDType},
-    error::{Error, Result, Site},
+    error::{Error, Result},
     layout::Layout,
     shape::Shape,
 };
@@ -22,7 +22,7 @@ use crate::device::{
 use crate::memory::{proxy::Proxy, registry::Parts, storage::Storage, workspace};
 use crate::ops::call::{
     compose::argument,
-    exec::{call, place},
+    exec::{enter, place},
     make::make,
     place::Place,
 };
@@ -36,8 +36,7 @@ use crate::ops::call::{
 /// [`Error::Argument`] if the range leaves the bytes, or truth values are not 0 or 1; [`Error::ElementCount`] if the
 /// shape needs another number of them; as [`Proxy::zeros`].
 pub(crate) fn of_bytes<K, P>(
-    op: &'static str,
-    site: Site,
+    call: Call,
     keeper: Arc<K>,
     range: Range<usize>,
     (shape, dtype): (Shape, DType),
@@ -50,19 +49,19 @@ where
     let all = (*keeper).as_ref();
     let Some(bytes) = all.get(range.clone()) else {
         let value = format!("{range:?}");
-        return Err(Error::Argument { op, argument: "range", value, expected: "a range inside the bytes" });
+        return Err(Error::Argument { op: call.op, argument: "range", value, expected: "a range inside the bytes" });
     };
-    if shape.check(op, dtype.size_in_bytes())? * dtype.size_in_bytes() != bytes.len() {
+    if shape.check(call.op, dtype.size_in_bytes())? * dtype.size_in_bytes() != bytes.len() {
         let given = bytes.len() / dtype.size_in_bytes();
-        return Err(Error::ElementCount { op, given, shape: shape.dims().to_vec() });
+        return Err(Error::ElementCount { op: call.op, given, shape: shape.dims().to_vec() });
     }
     if dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
         let (argument, value) = ("truth values", "another byte".to_owned());
-        return Err(Error::Argument { op, argument, value, expected: "bytes of 0 and 1" });
+        return Err(Error::Argument { op: call.op, argument, value, expected: "bytes of 0 and 1" });
     }
     let start = NonNull::from(bytes).cast::<u8>();
     if !at.device_of_place().is_cpu() || !is_aligned(start, dtype) {
-        return make(op, site, shape, dtype, at, false, |out| {
+        return make(call, shape, dtype, at, false, |out| {
             let buffer = out.storage.buffer();
             // SAFETY: the storage is fresh, so nobody else uses it, and the number of bytes is that of the shape.
             #[allow(unsafe_code)]
@@ -76,7 +75,7 @@ where
     // an `Arc`: so the borrow could last until the buffer drops this one.
     #[allow(unsafe_code)]
     let buffer = unsafe { Buffer::foreign(span, Device::Cpu, Box::new(Foreign { read_only: true, keeper })) };
-    adopt(op, site, buffer, (Layout::contiguous(shape), dtype), at)
+    adopt(call, buffer, (Layout::contiguous(shape), dtype), at)
 }
 
 impl Proxy {
@@ -105,7 +104,7 @@ impl Proxy {
         S: Into<Shape>,
         P: Place + ?Sized,
     {
-        of_bytes("from_shared", Location::caller(), keeper, range, (shape.into(), dtype), at)
+        of_bytes(Call::here("from_shared"), keeper, range, (shape.into(), dtype), at)
     }
 }
 
@@ -150,7 +149,7 @@ impl Proxy {
         let foreign = Box::new(Foreign { read_only: false, keeper: Deleter(Mutex::new(Some(deleter))) });
         let blob = Blob { ptr: ptr.cast(), shape: shape.into(), strides, dtype: T::DTYPE };
         // SAFETY: the caller's promises.
-        unsafe { of_memory("from_blob", Location::caller(), blob, foreign, at) }
+        unsafe { of_memory(Call::here("from_blob"), blob, foreign, at) }
     }
 }
 
@@ -169,8 +168,7 @@ pub(crate) struct Blob<'a> {
 /// As of [`Proxy::from_blob`], for a keeper in the place of its deleter.
 #[allow(unsafe_code)]
 pub(crate) unsafe fn of_memory<P: Place + ?Sized>(
-    op: &'static str,
-    site: Site,
+    call: Call,
     blob: Blob<'_>,
     foreign: Box<Foreign>,
     at: &P,
@@ -178,35 +176,35 @@ pub(crate) unsafe fn of_memory<P: Place + ?Sized>(
     let Blob { ptr, shape, strides, dtype } = blob;
     let device = at.device_of_place();
     if matches!(device, Device::Sim(_)) {
-        return argument(op, "device", device, "the host or a CUDA device: a simulated one has no addresses");
+        return argument(call.op, "device", device, "the host or a CUDA device: a simulated one has no addresses");
     }
     let size = dtype.size_in_bytes();
-    shape.check(op, size)?;
+    shape.check(call.op, size)?;
     let (layout, places) = match strides {
         None => (Layout::contiguous(shape), shape.elem_count()),
         Some(strides) if strides.len() != shape.rank() => {
-            return argument(op, "strides", format!("{strides:?}"), "a stride for each axis");
+            return argument(call.op, "strides", format!("{strides:?}"), "a stride for each axis");
         }
         Some(strides) => {
             let counted = Layout::strided(shape, strides)
                 .filter(|(_, places)| places.checked_mul(size).is_some_and(|bytes| isize::try_from(bytes).is_ok()));
-            let over = || Error::SizeOverflow { op, shape: shape.dims().to_vec(), elem_bytes: size };
+            let over = || Error::SizeOverflow { op: call.op, shape: shape.dims().to_vec(), elem_bytes: size };
             counted.ok_or_else(over)?
         }
     };
     let first = match NonNull::new(ptr) {
         _ if places == 0 => NonNull::<u64>::dangling().cast(),
         Some(first) if is_aligned(first, dtype) => first,
-        _ => return argument(op, "ptr", format!("{ptr:?}"), "an address that is aligned for the dtype"),
+        _ => return argument(call.op, "ptr", format!("{ptr:?}"), "an address that is aligned for the dtype"),
     };
     let lowest = first.as_ptr().wrapping_sub(layout.offset() * size);
     let Some(start) = NonNull::new(lowest) else {
-        return argument(op, "strides", format!("{strides:?}"), "places behind the beginning of memory");
+        return argument(call.op, "strides", format!("{strides:?}"), "places behind the beginning of memory");
     };
     // SAFETY: by the caller's promise every place that the layout reaches, from the lowest to the highest, is memory of
     // the device that stays until the keeper is dropped; the address was found to be aligned.
     let buffer = unsafe { Buffer::foreign(Span::new(start, places * size), device.clone(), foreign) };
-    adopt(op, site, buffer, (layout, dtype), at)
+    adopt(call, buffer, (layout, dtype), at)
 }
 
 pub(crate) fn is_aligned(start: NonNull<u8>, dtype: DType) -> bool {
@@ -231,14 +229,13 @@ const TAKE_BYTES_MIN: usize = 4096;
 /// Makes an array of the memory of a vector; the vector comes back if it is better copied: because it is small, goes to
 /// another device, or a limit does not admit it.
 pub(crate) fn of_vec<T: WithDType, P: Place + ?Sized>(
-    op: &'static str,
-    site: Site,
+    call: Call,
     data: Vec<T>,
     shape: Shape,
     at: &P,
 ) -> std::result::Result<Result<Proxy>, Vec<T>> {
     let (bytes, held) = (size_of_val(data.as_slice()), data.capacity() * size_of::<T>());
-    let fits = shape.check(op, size_of::<T>()).is_ok_and(|count| count == data.len());
+    let fits = shape.check(call.op, size_of::<T>()).is_ok_and(|count| count == data.len());
     if bytes < TAKE_BYTES_MIN || !fits || !at.device_of_place().is_cpu() || workspace::is_open() || !pool::count(held) {
         return Err(data);
     }
@@ -248,19 +245,18 @@ pub(crate) fn of_vec<T: WithDType, P: Place + ?Sized>(
     // the vector until it is dropped there.
     #[allow(unsafe_code)]
     let buffer = unsafe { Buffer::foreign(Span::new(start, bytes), Device::Cpu, foreign) };
-    Ok(adopt(op, site, buffer, (Layout::contiguous(shape), T::DTYPE), at))
+    Ok(adopt(call, buffer, (Layout::contiguous(shape), T::DTYPE), at))
 }
 
 /// Makes an array of a buffer that the caller filled.
 pub(crate) fn adopt<P: Place + ?Sized>(
-    op: &'static str,
-    site: Site,
+    call: Call,
     buffer: Buffer,
     (layout, dtype): (Layout, DType),
     at: &P,
 ) -> Result<Proxy> {
-    call(op, site, |local| {
-        let storage = Storage::new(local, op, buffer)?;
-        place(local, op, Parts { dtype, layout: &layout, storage, node: None }, &at, site)
+    enter(call, |local| {
+        let storage = Storage::new(local, call.op, buffer)?;
+        place(call, local, Parts { dtype, layout: &layout, storage, node: None }, &at)
     })
 }

@@ -1,10 +1,9 @@
 //! From and to the arrays of the crate `ndarray`, with the feature of that name.
 
-use std::panic::Location;
-
 use ndarray::{Array, ArrayViewD, Dimension, IxDyn};
 
 use crate::base::{
+    call::Call,
     dtype::WithDType,
     error::{Error, Result},
 };
@@ -24,7 +23,7 @@ impl Proxy {
         D: Dimension,
         P: Place + ?Sized,
     {
-        let site = Location::caller();
+        let call = Call::here("from_ndarray");
         let dims = array.shape().to_vec();
         let data = if array.is_standard_layout() {
             let count = array.len();
@@ -38,7 +37,7 @@ impl Proxy {
         } else {
             array.iter().copied().collect()
         };
-        whole_at("from_ndarray", site, at, || Proxy::from_vec(data, dims, at.device_of_place()))
+        whole_at(call, at, || Proxy::from_vec(data, dims, at.device_of_place()))
     }
 
     /// Calls `f` with the elements of a contiguous array on the host, in place, as a view of the crate `ndarray`.

@@ -1,9 +1,7 @@
 //! Computing a part of the forward pass again in the backward one, instead of keeping what its gradients need.
 
-use std::panic::Location;
-
 use crate::array::autograd::{Saved, handle_owned, is_grad_enabled, leaf, no_grad, recording, spreading, tracked};
-use crate::base::error::Result;
+use crate::base::{call::Call, error::Result};
 use crate::memory::{
     proxy::Proxy,
     registry::{self, Parts},
@@ -11,7 +9,7 @@ use crate::memory::{
 use crate::ops::{
     call::{
         compose::{argument, whole},
-        exec::{adopt_parts, call, pin},
+        exec::{adopt_parts, enter, pin},
     },
     create::random,
     grad::backward::walk,
@@ -47,9 +45,9 @@ pub fn checkpoint<F>(f: F, inputs: &[&Proxy]) -> Result<Proxy>
 where
     F: Fn(&[Proxy]) -> Result<Proxy> + Send + Sync + 'static,
 {
-    let (op, site) = ("checkpoint", Location::caller());
-    let Some(&first) = inputs.first() else { return argument(op, "inputs", "[]", "at least one array") };
-    whole(op, site, first, || {
+    let call = Call::here("checkpoint");
+    let Some(&first) = inputs.first() else { return argument(call.op, "inputs", "[]", "at least one array") };
+    whole(call, first, || {
         let start = random::position();
         let given = inputs.iter().map(|input| input.try_detach()).collect::<Result<Vec<_>>>()?;
         let (out, end) = random::replayed(start.clone(), || no_grad(|| f(&given)));
@@ -61,13 +59,13 @@ where
         let parents = inputs.iter().map(|input| tracked(input)).collect();
         let saved = inputs
             .iter()
-            .map(|input| input.with_pinned(op, |array| Saved::of(array, op, site)))
+            .map(|input| input.with_pinned(call.op, |array| Saved::of(call, array)))
             .collect::<Result<Vec<_>>>()?;
         let node = spreading(parents, move |grad, parents| {
             let stand_ins = saved
                 .iter()
                 .zip(parents)
-                .map(|(saved, parent)| if parent.is_some() { stand_in(&saved.get()?, site) } else { saved.get() })
+                .map(|(saved, parent)| if parent.is_some() { stand_in(&saved.get()?, call.site) } else { saved.get() })
                 .collect::<Result<Vec<_>>>()?;
             let (again, _) = random::replayed(start.clone(), || recording(true, || f(&stand_ins)));
             let Some(root) = tracked(&again?) else { return Ok(Vec::new()) };
@@ -79,22 +77,22 @@ where
             });
             Ok(parts.collect())
         });
-        call(op, site, |local| {
-            let pins = pin(local, op, [&out])?;
+        enter(call, |local| {
+            let pins = pin(local, call.op, [&out])?;
             let [o] = pins.arrays();
             let parts = Parts { dtype: o.dtype, layout: &o.layout, storage: o.storage.clone(), node: Some(node) };
-            adopt_parts(local, op, parts, &out, site)
+            adopt_parts(call, local, parts, &out)
         })
     })
 }
 
 /// A variable with the bytes of an array.
 fn stand_in(array: &Proxy, site: crate::Site) -> Result<Proxy> {
-    let op = "checkpoint";
+    let call = Call { op: "checkpoint", site };
     registry::local(|local| {
-        let pins = pin(local, op, [array])?;
+        let pins = pin(local, call.op, [array])?;
         let [a] = pins.arrays();
         let parts = Parts { dtype: a.dtype, layout: &a.layout, storage: a.storage.clone(), node: leaf() };
-        handle_owned(local, op, parts, site)
+        handle_owned(call, local, parts)
     })
 }

@@ -4,13 +4,13 @@
 //! starts at 0; what it returns is copied in. It costs those copies and no unsafe code.
 
 use std::any::Any;
-use std::panic::Location;
 use std::sync::Arc;
 
 use half::{bf16, f16};
 
 use crate::array::autograd::{Saved, no_grad};
 use crate::base::{
+    call::Call,
     dtype::{DType, WithDType},
     error::{Error, Result},
     layout::Layout,
@@ -267,13 +267,13 @@ fn forward<const N: usize>(
 
 /// The result as a function of the operands.
 fn recorded<const N: usize>(
-    (op, site): (&'static str, crate::Site),
+    call: Call,
     arrays: [&Proxy; N],
     result: Proxy,
     bwd: impl Fn(&[Proxy], &Proxy, &Proxy) -> Result<[Option<Proxy>; 3]> + Send + Sync + 'static,
 ) -> Result<Proxy> {
-    let saved = result.with_pinned(op, |array| Saved::of(array, op, site))?;
-    result.tied(arrays, (op, site), true, move |grad, operands, needs| {
+    let saved = result.with_pinned(call.op, |array| Saved::of(call, array))?;
+    result.tied(call, arrays, true, move |grad, operands, needs| {
         let mut grads = bwd(operands, &saved.get()?, grad)?;
         grads.iter_mut().zip(needs).filter(|(_, needed)| !needed).for_each(|(grad, _)| *grad = None);
         Ok(grads)
@@ -297,10 +297,10 @@ impl Proxy {
     /// As [`Proxy::apply_op1`].
     #[track_caller]
     pub fn apply_op1_arc(&self, op: Arc<Box<dyn CustomOp1 + Send + Sync>>) -> Result<Proxy> {
-        let at = (op.name(), Location::caller());
-        whole(at.0, at.1, self, || {
-            let result = forward(at.0, [self], |[(s, l)]| op.cpu_fwd(s, l))?;
-            recorded(at, [self], result, move |args, res, grad| {
+        let call = Call::here(op.name());
+        whole(call, self, || {
+            let result = forward(call.op, [self], |[(s, l)]| op.cpu_fwd(s, l))?;
+            recorded(call, [self], result, move |args, res, grad| {
                 op.bwd(&args[0], res, grad).map(|grad| [grad, None, None])
             })
         })
@@ -312,7 +312,7 @@ impl Proxy {
     /// As [`Proxy::apply_op1`].
     #[track_caller]
     pub fn apply_op1_no_bwd<C: CustomOp1>(&self, op: &C) -> Result<Proxy> {
-        whole(op.name(), Location::caller(), self, || forward(op.name(), [self], |[(s, l)]| op.cpu_fwd(s, l)))
+        whole(Call::here(op.name()), self, || forward(op.name(), [self], |[(s, l)]| op.cpu_fwd(s, l)))
     }
 
     /// Applies a custom operation of two operands, with its gradient.
@@ -330,10 +330,10 @@ impl Proxy {
     /// As [`Proxy::apply_op1`].
     #[track_caller]
     pub fn apply_op2_arc(&self, rhs: &Proxy, op: Arc<Box<dyn CustomOp2 + Send + Sync>>) -> Result<Proxy> {
-        let at = (op.name(), Location::caller());
-        whole(at.0, at.1, self, || {
-            let result = forward(at.0, [self, rhs], |[(s1, l1), (s2, l2)]| op.cpu_fwd(s1, l1, s2, l2))?;
-            recorded(at, [self, rhs], result, move |args, res, grad| {
+        let call = Call::here(op.name());
+        whole(call, self, || {
+            let result = forward(call.op, [self, rhs], |[(s1, l1), (s2, l2)]| op.cpu_fwd(s1, l1, s2, l2))?;
+            recorded(call, [self, rhs], result, move |args, res, grad| {
                 op.bwd(&args[0], &args[1], res, grad).map(|(a, b)| [a, b, None])
             })
         })
@@ -345,7 +345,7 @@ impl Proxy {
     /// As [`Proxy::apply_op1`].
     #[track_caller]
     pub fn apply_op2_no_bwd<C: CustomOp2>(&self, rhs: &Proxy, op: &C) -> Result<Proxy> {
-        whole(op.name(), Location::caller(), self, || {
+        whole(Call::here(op.name()), self, || {
             forward(op.name(), [self, rhs], |[(s1, l1), (s2, l2)]| op.cpu_fwd(s1, l1, s2, l2))
         })
     }
@@ -365,11 +365,11 @@ impl Proxy {
     /// As [`Proxy::apply_op1`].
     #[track_caller]
     pub fn apply_op3_arc(&self, t2: &Proxy, t3: &Proxy, op: Arc<Box<dyn CustomOp3 + Send + Sync>>) -> Result<Proxy> {
-        let at = (op.name(), Location::caller());
-        whole(at.0, at.1, self, || {
+        let call = Call::here(op.name());
+        whole(call, self, || {
             let all = [self, t2, t3];
-            let result = forward(at.0, all, |[(s1, l1), (s2, l2), (s3, l3)]| op.cpu_fwd(s1, l1, s2, l2, s3, l3))?;
-            recorded(at, all, result, move |args, res, grad| {
+            let result = forward(call.op, all, |[(s1, l1), (s2, l2), (s3, l3)]| op.cpu_fwd(s1, l1, s2, l2, s3, l3))?;
+            recorded(call, all, result, move |args, res, grad| {
                 op.bwd(&args[0], &args[1], &args[2], res, grad).map(|(a, b, c)| [a, b, c])
             })
         })
@@ -381,7 +381,7 @@ impl Proxy {
     /// As [`Proxy::apply_op1`].
     #[track_caller]
     pub fn apply_op3_no_bwd<C: CustomOp3>(&self, t2: &Proxy, t3: &Proxy, op: &C) -> Result<Proxy> {
-        whole(op.name(), Location::caller(), self, || {
+        whole(Call::here(op.name()), self, || {
             let run = |[(s1, l1), (s2, l2), (s3, l3)]: &[(CpuStorage, Layout); 3]| op.cpu_fwd(s1, l1, s2, l2, s3, l3);
             forward(op.name(), [self, t2, t3], run)
         })

@@ -5,6 +5,7 @@ use std::panic::Location;
 
 use crate::array::autograd::{leaf, no_grad};
 use crate::base::{
+    call::Call,
     dtype::{DType, WithDType},
     error::{Error, Result},
     literal::NdLiteral,
@@ -13,7 +14,7 @@ use crate::base::{
 use crate::memory::{proxy::Proxy, registry::Parts, workspace::Workspace};
 use crate::ops::call::{
     check,
-    exec::{adopt_parts, call, named, pin},
+    exec::{adopt_parts, enter, named, pin},
     place::Place,
 };
 
@@ -43,20 +44,20 @@ impl Var {
     /// [`Error::UnsupportedDType`] if it holds no floats; as any operation.
     #[track_caller]
     pub fn from_tensor(array: &Proxy) -> Result<Self> {
-        let site = Location::caller();
-        check::float("var", array.dtype())?;
+        let call = Call::here("var");
+        check::float(call.op, array.dtype())?;
         if array.is_variable() {
             return Ok(Var(array.clone()));
         }
         // A variable outlives the cycle in which it is made.
         let _out = Workspace::scope_out();
-        let copy = named(site, no_grad(|| array.duplicate()))?;
-        call("var", site, |local| {
-            let pins = pin(local, "var", [&copy])?;
+        let copy = named(call.site, no_grad(|| array.duplicate()))?;
+        enter(call, |local| {
+            let pins = pin(local, call.op, [&copy])?;
             let [pinned] = pins.arrays();
             let (storage, layout, dtype) = (pinned.storage.clone(), pinned.layout, pinned.dtype);
             let parts = Parts { dtype, layout: &layout, storage, node: leaf() };
-            Ok(Var(adopt_parts(local, "var", parts, array, site)?))
+            Ok(Var(adopt_parts(call, local, parts, array)?))
         })
         .inspect(|_| copy.close())
     }

@@ -3,11 +3,11 @@
 //! Indices, ranges and new axes are one view. Lists of indices and masks pick from that view, one axis after the other.
 
 use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
-use std::panic::Location;
 
 use crate::array::autograd::no_grad;
 use crate::base::{
-    error::{Error, Result, Site},
+    call::Call,
+    error::{Error, Result},
     layout::Layout,
     shape::{MAX_RANK, Shape},
 };
@@ -177,7 +177,7 @@ pub trait IndexOp<T> {
 impl<A: Into<TensorIndexer>> IndexOp<A> for Proxy {
     #[track_caller]
     fn i(&self, index: A) -> Result<Proxy> {
-        sliced(self, &[index.into()], "i", Location::caller())
+        sliced(Call::here("i"), self, &[index.into()])
     }
 }
 
@@ -186,7 +186,7 @@ macro_rules! index_by_tuple {
         impl<$($t: Into<TensorIndexer>),+> IndexOp<($($t,)+)> for Proxy {
             #[track_caller]
             fn i(&self, index: ($($t,)+)) -> Result<Proxy> {
-                sliced(self, &[$(index.$i.into()),+], "i", Location::caller())
+                sliced(Call::here("i"), self, &[$(index.$i.into()),+])
             }
         }
     };
@@ -227,17 +227,16 @@ impl Cut {
         Ok((0..=MAX_RANK).filter(|axis| self.new & 1 << axis != 0).fold(layout, |layout, axis| layout.unsqueeze(axis)))
     }
 
-    fn made(self, x: &Proxy, op: &'static str, site: Site) -> Result<Proxy> {
+    fn made(self, call: Call, x: &Proxy) -> Result<Proxy> {
         view_of(
+            call,
             x,
-            op,
-            site,
             |layout| self.of(layout),
             |from| {
                 let from = *from.shape();
                 move |grad: &Proxy, _| {
                     let whole = zeros_beside(grad, &from)?;
-                    self.made(&whole, op, site)?.copy_(grad)?;
+                    self.made(call, &whole)?.copy_(grad)?;
                     Ok(one(whole))
                 }
             },
@@ -383,35 +382,35 @@ fn ids_of(x: &Proxy, (axis, item): Pick<'_>, op: &'static str) -> Result<(Proxy,
 }
 
 /// What items take of an array.
-pub(crate) fn sliced(x: &Proxy, items: &[TensorIndexer], op: &'static str, site: Site) -> Result<Proxy> {
-    let (cut, picks) = resolve(op, items, x.shape())?;
+pub(crate) fn sliced(call: Call, x: &Proxy, items: &[TensorIndexer]) -> Result<Proxy> {
+    let (cut, picks) = resolve(call.op, items, x.shape())?;
     if picks.is_empty() {
-        return cut.made(x, op, site);
+        return cut.made(call, x);
     }
-    whole(op, site, x, || {
+    whole(call, x, || {
         // The last one first: those before it keep their axes.
-        picks.iter().rev().try_fold(cut.made(x, op, site)?, |view, &pick| {
-            let (view, ids) = ids_of(&view, pick, op)?;
+        picks.iter().rev().try_fold(cut.made(call, x)?, |view, &pick| {
+            let (view, ids) = ids_of(&view, pick, call.op)?;
             view.index_select(&ids, pick.0)
         })
     })
 }
 
 /// Writes an array, broadcast, to what items take of another.
-pub(crate) fn assign(x: &Proxy, items: &[TensorIndexer], src: &Proxy, op: &'static str, site: Site) -> Result<()> {
+pub(crate) fn assign(call: Call, x: &Proxy, items: &[TensorIndexer], src: &Proxy) -> Result<()> {
     let write = || {
-        let (cut, picks) = resolve(op, items, x.shape())?;
+        let (cut, picks) = resolve(call.op, items, x.shape())?;
         // Checked here, as a detached view says nothing of its array.
-        writable(x, op)?;
+        writable(x, call.op)?;
         no_grad(|| {
-            let (view, src) = (cut.made(&x.try_detach()?, op, site)?, src.try_detach()?);
+            let (view, src) = (cut.made(call, &x.try_detach()?)?, src.try_detach()?);
             let &[pick] = &picks[..] else {
                 if picks.is_empty() {
                     return view.copy_(&src.broadcast_as(view.shape())?);
                 }
-                return argument(op, "lists and masks", picks.len(), "at most one where something is written");
+                return argument(call.op, "lists and masks", picks.len(), "at most one where something is written");
             };
-            let (flat, ids) = ids_of(&view, pick, op)?;
+            let (flat, ids) = ids_of(&view, pick, call.op)?;
             let shape = flat.shape().with_dim(pick.0, ids.dims1()?);
             let mut dims = vec![1; shape.rank()];
             dims[pick.0] = ids.dims1()?;
@@ -419,7 +418,7 @@ pub(crate) fn assign(x: &Proxy, items: &[TensorIndexer], src: &Proxy, op: &'stat
             view.copy_(&put.reshape(view.shape())?)
         })
     };
-    write().map_err(|error| renamed(op, error))
+    write().map_err(|error| renamed(call.op, error))
 }
 
 impl Proxy {
@@ -432,7 +431,7 @@ impl Proxy {
     /// [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn slice(&self, index: impl AsRef<[TensorIndexer]>) -> Result<Proxy> {
-        sliced(self, index.as_ref(), "slice", Location::caller())
+        sliced(Call::here("slice"), self, index.as_ref())
     }
 
     /// What items take, replaced by `src`, which is broadcast to it: in place. Of a list that names an entry twice the
@@ -451,6 +450,6 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn slice_assign_(&self, index: impl AsRef<[TensorIndexer]>, src: &Proxy) -> Result<()> {
-        assign(self, index.as_ref(), src, "slice_assign_", Location::caller())
+        assign(Call::here("slice_assign_"), self, index.as_ref(), src)
     }
 }

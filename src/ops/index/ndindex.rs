@@ -10,9 +10,8 @@
 //!         {}                  the next argument: an index, a range, a list of indices, a mask, a new axis
 //! ```
 
-use std::panic::Location;
-
 use crate::base::{
+    call::Call,
     error::{Error, Result},
     shape::MAX_RANK,
 };
@@ -138,7 +137,7 @@ impl Proxy {
     #[track_caller]
     pub fn get_index(&self, index: &str, arguments: &[TensorIndexer]) -> Result<Proxy> {
         let op = "get_index";
-        sliced(self, read(op, index, arguments)?.get(), op, Location::caller())
+        sliced(Call::here(op), self, read(op, index, arguments)?.get())
     }
 
     /// What an index written as text takes, replaced by `src`, which is broadcast to it: in place.
@@ -148,6 +147,6 @@ impl Proxy {
     #[track_caller]
     pub fn set_index(&self, index: &str, arguments: &[TensorIndexer], src: &Proxy) -> Result<()> {
         let op = "set_index";
-        assign(self, read(op, index, arguments)?.get(), src, op, Location::caller())
+        assign(Call::here(op), self, read(op, index, arguments)?.get(), src)
     }
 }

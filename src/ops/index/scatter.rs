@@ -4,12 +4,12 @@
 //! Where indices decide what a copy holds, they are read and checked on the host.
 
 use std::ops::{Bound, RangeBounds};
-use std::panic::Location;
 
 use crate::array::autograd::no_grad;
 use crate::base::{
+    call::Call,
     dtype::{DType, WithDType},
-    error::{Error, Result, Site},
+    error::{Error, Result},
     layout::Layout,
     shape::{D, Dim, Few, MAX_RANK, Shape},
 };
@@ -64,7 +64,7 @@ fn block(x: &Proxy, ranges: &[(usize, usize)]) -> Result<Proxy> {
 }
 
 /// A copy of `x` with `src` in the block of these ranges, which fits it.
-fn assigned(x: &Proxy, src: &Proxy, ranges: Few<(usize, usize)>, op: &'static str, site: Site) -> Result<Proxy> {
+fn assigned(call: Call, x: &Proxy, src: &Proxy, ranges: Few<(usize, usize)>) -> Result<Proxy> {
     let copy = no_grad(|| {
         let copy = x.copy()?;
         if ranges.is_empty() {
@@ -74,7 +74,7 @@ fn assigned(x: &Proxy, src: &Proxy, ranges: Few<(usize, usize)>, op: &'static st
         }
         Ok::<_, Error>(copy)
     })?;
-    copy.tied([x, src], (op, site), false, move |grad, _, needs| {
+    copy.tied(call, [x, src], false, move |grad, _, needs| {
         let of_src = || if ranges.is_empty() { Ok(grad.clone()) } else { block(grad, &ranges) };
         let rest = || {
             let rest = grad.copy()?;
@@ -195,18 +195,18 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn slice_assign<R: RangeBounds<usize>>(&self, ranges: &[R], src: &Proxy) -> Result<Proxy> {
-        let (op, site) = ("slice_assign", Location::caller());
-        whole(op, site, self, || {
+        let call = Call::here("slice_assign");
+        whole(call, self, || {
             let (shape, of_src) = (*self.shape(), *src.shape());
             if ranges.len() != shape.rank() {
-                return argument(op, "number of ranges", ranges.len(), "one for each axis");
+                return argument(call.op, "number of ranges", ranges.len(), "one for each axis");
             }
             let axes = ranges.iter().zip(shape.dims()).enumerate();
             let ranges: Few<(usize, usize)> =
-                axes.map(|(axis, (range, &dim))| range_of(op, range, axis, dim)).collect::<Result<_>>()?;
+                axes.map(|(axis, (range, &dim))| range_of(call.op, range, axis, dim)).collect::<Result<_>>()?;
             let sizes: Few = ranges.iter().map(|&(_, len)| len).collect();
-            check::same_shape(op, &Shape::from(sizes), &of_src, "the source must have the shape of the block")?;
-            assigned(self, src, ranges, op, site)
+            check::same_shape(call.op, &Shape::from(sizes), &of_src, "the source must have the shape of the block")?;
+            assigned(call, self, src, ranges)
         })
     }
 
@@ -217,10 +217,10 @@ impl Proxy {
     /// As [`Proxy::slice_assign`]; [`Error::DimOutOfRange`].
     #[track_caller]
     pub fn slice_scatter<A: Dim>(&self, src: &Proxy, dim: A, start: usize) -> Result<Proxy> {
-        let (op, site) = ("slice_scatter", Location::caller());
-        whole(op, site, self, || {
-            let ranges = part_of(self, src, dim, start, op)?;
-            assigned(self, src, ranges, op, site)
+        let call = Call::here("slice_scatter");
+        whole(call, self, || {
+            let ranges = part_of(self, src, dim, start, call.op)?;
+            assigned(call, self, src, ranges)
         })
     }
 
@@ -261,7 +261,7 @@ impl Proxy {
     #[track_caller]
     pub fn scatter<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<Proxy> {
         let op = "scatter";
-        whole(op, Location::caller(), self, || {
+        whole(Call::here(op), self, || {
             let axis = dim.to_index(self.shape(), op)?;
             scattered(self, ids, src, axis, op)
         })
@@ -296,7 +296,7 @@ impl Proxy {
     #[track_caller]
     pub fn gather_nd(&self, ids: &Proxy) -> Result<Proxy> {
         let op = "gather_nd";
-        whole(op, Location::caller(), self, || {
+        whole(Call::here(op), self, || {
             let Points { rows, to, table } = points_of(self, ids, op)?;
             self.reshape(table)?.index_select(&rows, 0)?.reshape(to)
         })
@@ -346,13 +346,13 @@ impl Proxy {
     /// [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn one_hot(&self, depth: usize) -> Result<Proxy> {
-        whole("one_hot", Location::caller(), self, || one_hot(self, depth, 1u8, 0u8, "one_hot"))
+        whole(Call::here("one_hot"), self, || one_hot(self, depth, 1u8, 0u8, "one_hot"))
     }
 
     /// As [`Proxy::one_hot`], with other values: for `nn::encoding`.
     #[track_caller]
     pub(crate) fn one_hot_of<T: WithDType>(&self, depth: usize, on: T, off: T) -> Result<Proxy> {
-        whole("one_hot", Location::caller(), self, || one_hot(self, depth, on, off, "one_hot"))
+        whole(Call::here("one_hot"), self, || one_hot(self, depth, on, off, "one_hot"))
     }
 }
 

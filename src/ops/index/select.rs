@@ -4,6 +4,7 @@ use std::panic::Location;
 
 use crate::array::autograd::{Saved, no_grad};
 use crate::base::{
+    call::Call,
     dtype::DType,
     error::{Error, Result, Site},
     shape::{Dim, Few, MAX_RANK, Shape},
@@ -13,7 +14,7 @@ use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::{
     call::{
         check,
-        exec::{adopt, call, composed, device, fresh, launch, once, pin, record, view},
+        exec::{adopt, composed, device, enter, fresh, launch, once, pin, record, view},
         inplace::into,
     },
     elementwise::unary::one,
@@ -58,27 +59,27 @@ impl Proxy {
     /// [`Error::UnsupportedDType`], [`Error::DeviceMismatch`], [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn index_select<A: Dim>(&self, ids: &Proxy, dim: A) -> Result<Proxy> {
-        let (name, site) = ("index_select", Location::caller());
+        let call = Call::here("index_select");
         let converted = readable(ids)?;
         let ids = converted.as_ref().unwrap_or(ids);
-        call(name, site, |local| {
-            let pins = pin(local, name, [self, ids])?;
+        enter(call, |local| {
+            let pins = pin(local, call.op, [self, ids])?;
             let [x, i] = pins.arrays();
-            check::same_device(name, device(&x), device(&i))?;
+            check::same_device(call.op, device(&x), device(&i))?;
             let shape = *x.layout.shape();
-            let axis = dim.to_index(&shape, name)?;
-            let to = shape.with_dim(axis, ids_are_list(name, &i)?);
-            let out = fresh(local, name, device(&x), x.dtype, &to, false)?;
+            let axis = dim.to_index(&shape, call.op)?;
+            let to = shape.with_dim(axis, ids_are_list(call.op, &i)?);
+            let out = fresh(local, call.op, device(&x), x.dtype, &to, false)?;
             launch(device(&x), &Kernel::IndexSelect { src: view(&x), ids: view(&i), axis, dst: out.view() })?;
             let node = record(&[&x], || {
-                let ids = Saved::of(&i, name, site);
+                let ids = Saved::of(call, &i);
                 move |grad: &Proxy, _| {
                     let whole = zeros_beside(grad, &shape)?;
-                    index_add_into(&whole, &ids.get()?, grad, axis, name)?;
+                    index_add_into(&whole, &ids.get()?, grad, axis, call.op)?;
                     Ok(one(whole))
                 }
             });
-            adopt(local, name, out, self, node, site)
+            adopt(call, local, out, self, node)
         })
     }
 
@@ -95,7 +96,7 @@ impl Proxy {
         }
         let dims: Few = ids.dims().iter().copied().chain([width]).collect();
         let rows = || self.index_select(&ids.flatten_all()?, 0)?.reshape(dims);
-        composed("embedding", Location::caller(), self, &mut once(rows))
+        composed(Call::here("embedding"), self, &mut once(rows))
     }
 
     /// `out[i][j] = self[i][ids[i][j]]` along an axis: the result has the shape of `ids`, whose other axes are at
@@ -105,28 +106,28 @@ impl Proxy {
     /// [`Error::IndexOutOfRange`]; [`Error::ShapeMismatch`]; as [`Proxy::index_select`].
     #[track_caller]
     pub fn gather<A: Dim>(&self, ids: &Proxy, dim: A) -> Result<Proxy> {
-        let (name, site) = ("gather", Location::caller());
+        let call = Call::here("gather");
         let converted = readable(ids)?;
         let ids = converted.as_ref().unwrap_or(ids);
-        call(name, site, |local| {
-            let pins = pin(local, name, [self, ids])?;
+        enter(call, |local| {
+            let pins = pin(local, call.op, [self, ids])?;
             let [x, i] = pins.arrays();
-            check::same_device(name, device(&x), device(&i))?;
-            check::index(name, &i)?;
+            check::same_device(call.op, device(&x), device(&i))?;
+            check::index(call.op, &i)?;
             let shape = *x.layout.shape();
-            let axis = dim.to_index(&shape, name)?;
-            fits_inside(name, i.layout.shape(), &shape, axis)?;
-            let out = fresh(local, name, device(&x), x.dtype, i.layout.shape(), false)?;
+            let axis = dim.to_index(&shape, call.op)?;
+            fits_inside(call.op, i.layout.shape(), &shape, axis)?;
+            let out = fresh(local, call.op, device(&x), x.dtype, i.layout.shape(), false)?;
             launch(device(&x), &Kernel::Gather { src: view(&x), ids: view(&i), axis, dst: out.view() })?;
             let node = record(&[&x], || {
-                let ids = Saved::of(&i, name, site);
+                let ids = Saved::of(call, &i);
                 move |grad: &Proxy, _| {
                     let whole = zeros_beside(grad, &shape)?;
-                    scatter_add_into(&whole, &ids.get()?, grad, axis, name)?;
+                    scatter_add_into(&whole, &ids.get()?, grad, axis, call.op)?;
                     Ok(one(whole))
                 }
             });
-            adopt(local, name, out, self, node, site)
+            adopt(call, local, out, self, node)
         })
     }
 
@@ -153,11 +154,11 @@ impl Proxy {
 
 /// Adds rows in place into an array that the caller alone has.
 fn index_add_into(whole: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, name: &'static str) -> Result<()> {
-    into(whole, [ids, src], name, Location::caller(), &|dst, [ids, src]| Kernel::IndexAdd { dst, ids, src, axis })
+    into(Call::here(name), whole, [ids, src], &|dst, [ids, src]| Kernel::IndexAdd { dst, ids, src, axis })
 }
 
 fn scatter_add_into(whole: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, name: &'static str) -> Result<()> {
-    into(whole, [ids, src], name, Location::caller(), &|dst, [ids, src]| Kernel::ScatterAdd { dst, ids, src, axis })
+    into(Call::here(name), whole, [ids, src], &|dst, [ids, src]| Kernel::ScatterAdd { dst, ids, src, axis })
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -167,18 +168,18 @@ enum Put {
 }
 
 fn put_into_copy(base: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, put: Put, site: Site) -> Result<Proxy> {
-    let name = if put == Put::Index { "index_add" } else { "scatter_add" };
+    let call = Call { op: if put == Put::Index { "index_add" } else { "scatter_add" }, site };
     let converted = readable(ids)?;
     let ids = converted.as_ref().unwrap_or(ids);
-    call(name, site, |local| {
-        let pins = pin(local, name, [base, ids, src])?;
+    enter(call, |local| {
+        let pins = pin(local, call.op, [base, ids, src])?;
         let [x, i, s] = pins.arrays();
-        check::same_device(name, device(&x), device(&i))?;
-        check::same_device(name, device(&x), device(&s))?;
-        check::same_dtype(name, &x, &s)?;
-        check::number(name, x.dtype)?;
-        check_put(name, &x, &i, &s, axis, put)?;
-        let out = fresh(local, name, device(&x), x.dtype, x.layout.shape(), false)?;
+        check::same_device(call.op, device(&x), device(&i))?;
+        check::same_device(call.op, device(&x), device(&s))?;
+        check::same_dtype(call.op, &x, &s)?;
+        check::number(call.op, x.dtype)?;
+        check_put(call.op, &x, &i, &s, axis, put)?;
+        let out = fresh(local, call.op, device(&x), x.dtype, x.layout.shape(), false)?;
         launch(device(&x), &Kernel::Copy { src: view(&x), dst: out.view() })?;
         let (dst, ids, src) = (out.view(), view(&i), view(&s));
         let kernel = match put {
@@ -187,7 +188,7 @@ fn put_into_copy(base: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, put: Put, 
         };
         launch(device(&x), &kernel)?;
         let node = record(&[&x, &s], || {
-            let ids = Saved::of(&i, name, site);
+            let ids = Saved::of(call, &i);
             move |grad: &Proxy, needs: [bool; 3]| {
                 let of_src = || match put {
                     Put::Index => grad.index_select(&ids.get()?, axis),
@@ -197,7 +198,7 @@ fn put_into_copy(base: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, put: Put, 
                 Ok([Some(grad.clone()), src, None])
             }
         });
-        adopt(local, name, out, base, node, site)
+        adopt(call, local, out, base, node)
     })
 }
 

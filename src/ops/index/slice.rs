@@ -1,9 +1,8 @@
 //! Views by ranges with steps, in reverse, and of windows. No kernel runs.
 
-use std::panic::Location;
-
 use crate::base::{
-    error::{Error, Result, Site},
+    call::Call,
+    error::{Error, Result},
     layout::Layout,
     shape::{Dim, MAX_RANK},
 };
@@ -15,12 +14,12 @@ use crate::ops::{
 };
 
 /// The axes of a set, as bits, in reverse order.
-fn flipped(x: &Proxy, axes: u8, (op, site): (&'static str, Site)) -> Result<Proxy> {
+fn flipped(call: Call, x: &Proxy, axes: u8) -> Result<Proxy> {
     let of = |layout: &Layout| {
         let turned = |layout: Layout, axis: usize| if axes & 1 << axis == 0 { layout } else { layout.flip(axis) };
         Ok((0..layout.dims().len()).fold(*layout, turned))
     };
-    view_of(x, op, site, of, |_| move |grad: &Proxy, _| Ok(one(flipped(grad, axes, (op, site))?)))
+    view_of(call, x, of, |_| move |grad: &Proxy, _| Ok(one(flipped(call, grad, axes)?)))
 }
 
 impl Proxy {
@@ -38,12 +37,12 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn flip(&self, dims: &[usize]) -> Result<Proxy> {
-        let (op, site) = ("flip", Location::caller());
+        let call = Call::here("flip");
         let mut axes = 0u8;
         for dim in dims {
-            axes ^= 1 << dim.to_index(self.shape(), op)?;
+            axes ^= 1 << dim.to_index(self.shape(), call.op)?;
         }
-        if axes == 0 { check::same(op, self) } else { flipped(self, axes, (op, site)) }
+        if axes == 0 { check::same(call.op, self) } else { flipped(call, self, axes) }
     }
 
     /// The `len` indices `start`, `start + step`, .. of one axis, `step` also negative: a view, with a gradient.
@@ -53,15 +52,14 @@ impl Proxy {
     /// [`Error::DimOutOfRange`], [`Error::StaleArray`].
     #[track_caller]
     pub fn narrow_step<A: Dim>(&self, dim: A, start: usize, len: usize, step: isize) -> Result<Proxy> {
-        let (op, site) = ("narrow_step", Location::caller());
-        let axis = dim.to_index(self.shape(), op)?;
+        let call = Call::here("narrow_step");
+        let axis = dim.to_index(self.shape(), call.op)?;
         if step == 0 {
-            return argument(op, "step", step, "not 0");
+            return argument(call.op, "step", step, "not 0");
         }
         view_of(
+            call,
             self,
-            op,
-            site,
             |layout| layout.stepped(axis, start, len, step),
             |from| {
                 let from = *from.shape();
@@ -90,26 +88,25 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn unfold<A: Dim>(&self, dim: A, size: usize, step: usize) -> Result<Proxy> {
-        let (op, site) = ("unfold", Location::caller());
+        let call = Call::here("unfold");
         let (shape, dtype) = (*self.shape(), self.dtype());
-        let axis = dim.to_index(&shape, op)?;
+        let axis = dim.to_index(&shape, call.op)?;
         if size == 0 || size > shape.dims()[axis] {
-            return argument(op, "size", size, "at least 1 and at most the size of the axis");
+            return argument(call.op, "size", size, "at least 1 and at most the size of the axis");
         }
         if step == 0 {
-            return argument(op, "step", step, "at least 1");
+            return argument(call.op, "step", step, "at least 1");
         }
         if shape.rank() == MAX_RANK {
-            return Err(Error::RankTooLarge { op, rank: MAX_RANK + 1 });
+            return Err(Error::RankTooLarge { op: call.op, rank: MAX_RANK + 1 });
         }
         let count = (shape.dims()[axis] - size) / step + 1;
         view_of(
+            call,
             self,
-            op,
-            site,
             |layout| {
                 let windows = layout.windows(axis, count, size, step);
-                windows.shape().check(op, dtype.size_in_bytes()).map(|_| windows)
+                windows.shape().check(call.op, dtype.size_in_bytes()).map(|_| windows)
             },
             |from| {
                 let from = *from.shape();

@@ -4,9 +4,7 @@
 //! (a batch axis), in both and not needed (summed, by the matrix product), or in one of them alone. An axis that only
 //! one operand has and nothing needs is summed before.
 
-use std::panic::Location;
-
-use crate::base::error::Result;
+use crate::base::{call::Call, error::Result};
 use crate::memory::proxy::Proxy;
 use crate::ops::call::compose::{argument, shape_of, whole};
 
@@ -197,7 +195,7 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn einsum<T: AsRef<Proxy>>(equation: &str, operands: &[T]) -> Result<Proxy> {
-        let site = Location::caller();
+        let call = Call::here(OP);
         let Some(first) = operands.first().map(AsRef::as_ref) else {
             return argument(OP, "operands", "[]", "not empty");
         };
@@ -215,6 +213,6 @@ impl Proxy {
             let place = |c: &char| so_far.letters.iter().position(|own| own == c);
             so_far.array.permute(output.iter().filter_map(place).collect::<Vec<_>>())
         };
-        whole(OP, site, first, sum)
+        whole(call, first, sum)
     }
 }

@@ -4,13 +4,12 @@
 //! crate `faer`, whatever dtype and device the operand has, and the result goes back to both. So on another device each
 //! call copies there and back, and waits.
 
-use std::panic::Location;
-
 use faer::linalg::solvers::{DenseSolveCore, PartialPivLu, Solve};
 use faer::{Mat, MatRef, Side};
 
 use crate::array::autograd::no_grad;
 use crate::base::{
+    call::Call,
     dtype::DType,
     error::{Error, Result},
     shape::{D, Shape},
@@ -104,14 +103,14 @@ fn turned(x: &Proxy) -> Result<Proxy> {
 /// ```
 #[track_caller]
 pub fn inverse(a: &Proxy) -> Result<Proxy> {
-    let (op, site) = ("inverse", Location::caller());
-    whole(op, site, a, || {
-        let all = Matrices::square(op, a)?;
+    let call = Call::here("inverse");
+    whole(call, a, || {
+        let all = Matrices::square(call.op, a)?;
         let mut data = Vec::with_capacity(all.data.len());
         for (number, matrix) in all.each() {
             append(&mut data, invertible(&all, number, matrix)?.inverse().as_ref());
         }
-        beside(a, data, all.shape.dims())?.tied([a], (op, site), true, |grad, operands, _| {
+        beside(a, data, all.shape.dims())?.tied(call, [a], true, |grad, operands, _| {
             let inverse = turned(&inverse(&operands[0])?)?;
             Ok(one(inverse.matmul(grad)?.matmul(&inverse)?.neg()?))
         })
@@ -125,29 +124,38 @@ pub fn inverse(a: &Proxy) -> Result<Proxy> {
 /// [`Error::ShapeMismatch`] if `b` does not fit; as [`inverse`].
 #[track_caller]
 pub fn solve(a: &Proxy, b: &Proxy) -> Result<Proxy> {
-    let (op, site) = ("solve", Location::caller());
-    whole(op, site, a, || {
-        let all = Matrices::square(op, a)?;
+    let call = Call::here("solve");
+    whole(call, a, || {
+        let all = Matrices::square(call.op, a)?;
         let (left, right) = (*a.shape(), *b.shape());
         if right.rank() + 1 == left.rank() {
             return solve(a, &b.unsqueeze(right.rank())?)?.squeeze(right.rank());
         }
         let lead = left.rank() - 1;
         if right.rank() != left.rank() || left.dims()[..lead] != right.dims()[..lead] {
-            return Err(Error::shapes(op, &left, &right, "the second must have a row for each of the first".into()));
+            return Err(Error::shapes(
+                call.op,
+                &left,
+                &right,
+                "the second must have a row for each of the first".into(),
+            ));
         }
         if a.dtype() != b.dtype() {
-            return Err(Error::DTypeMismatch { op, lhs: a.dtype(), rhs: b.dtype() });
+            return Err(Error::DTypeMismatch { op: call.op, lhs: a.dtype(), rhs: b.dtype() });
         }
         if a.device() != b.device() {
-            return Err(Error::DeviceMismatch { op, lhs: a.device().to_string(), rhs: b.device().to_string() });
+            return Err(Error::DeviceMismatch {
+                op: call.op,
+                lhs: a.device().to_string(),
+                rhs: b.device().to_string(),
+            });
         }
-        let rhs = Matrices::of(op, b)?;
+        let rhs = Matrices::of(call.op, b)?;
         let mut data = Vec::with_capacity(rhs.data.len());
         for ((number, matrix), (_, wanted)) in all.each().zip(rhs.each()) {
             append(&mut data, invertible(&all, number, matrix)?.solve(wanted).as_ref());
         }
-        beside(a, data, right.dims())?.tied([a, b], (op, site), true, |grad, operands, needs| {
+        beside(a, data, right.dims())?.tied(call, [a, b], true, |grad, operands, needs| {
             let (a, b) = (&operands[0], &operands[1]);
             let to_b = solve(&turned(a)?, grad)?;
             let to_a = needs[0].then(|| to_b.matmul(&turned(&solve(a, b)?)?)?.neg()).transpose()?;
@@ -163,15 +171,15 @@ pub fn solve(a: &Proxy, b: &Proxy) -> Result<Proxy> {
 /// As [`inverse`], but that a matrix without an inverse has the determinant 0.
 #[track_caller]
 pub fn det(a: &Proxy) -> Result<Proxy> {
-    let (op, site) = ("det", Location::caller());
-    whole(op, site, a, || {
-        let all = Matrices::square(op, a)?;
+    let call = Call::here("det");
+    whole(call, a, || {
+        let all = Matrices::square(call.op, a)?;
         let dims = all.dims(&[]);
         let mut data: Vec<f64> = all.each().map(|(_, matrix)| matrix.determinant()).collect();
         if all.rows == 0 {
             data = vec![1.0; dims.iter().product()];
         }
-        beside(a, data, &dims)?.tied([a], (op, site), true, |grad, operands, _| {
+        beside(a, data, &dims)?.tied(call, [a], true, |grad, operands, _| {
             let a = &operands[0];
             let factor = det(a)?.mul(grad)?;
             let rank = factor.rank();
@@ -187,9 +195,9 @@ pub fn det(a: &Proxy) -> Result<Proxy> {
 /// [`Error::Argument`] that names a matrix that is not positive definite; as [`inverse`].
 #[track_caller]
 pub fn cholesky(a: &Proxy) -> Result<Proxy> {
-    let (op, site) = ("cholesky", Location::caller());
-    whole(op, site, a, || {
-        let all = Matrices::square(op, a)?;
+    let call = Call::here("cholesky");
+    whole(call, a, || {
+        let all = Matrices::square(call.op, a)?;
         let mut data = Vec::with_capacity(all.data.len());
         for (number, matrix) in all.each() {
             match matrix.llt(Side::Lower) {
@@ -197,7 +205,7 @@ pub fn cholesky(a: &Proxy) -> Result<Proxy> {
                 _ => return all.refused(number, "a positive definite matrix"),
             }
         }
-        beside(a, data, all.shape.dims())?.tied([a], (op, site), true, |grad, operands, _| {
+        beside(a, data, all.shape.dims())?.tied(call, [a], true, |grad, operands, _| {
             // l^-T (lower half of l^T g) l^-1, made symmetric.
             let l = cholesky(&operands[0])?;
             let inner = turned(&l)?.matmul(&lower_of_each(grad)?)?;
@@ -230,8 +238,8 @@ type Parts<const N: usize> = [(Vec<f64>, Vec<usize>); N];
 /// Several results of one computation, each with the owner of `a`.
 #[track_caller]
 fn parts<const N: usize>(op: &'static str, a: &Proxy, parts: Parts<N>) -> Result<[Proxy; N]> {
-    let site = Location::caller();
-    let mut made = parts.map(|(data, dims)| Some(whole(op, site, a, || beside(a, data, &dims))));
+    let call = Call::here(op);
+    let mut made = parts.map(|(data, dims)| Some(whole(call, a, || beside(a, data, &dims))));
     if let Some(failed) = made.iter().position(|result| matches!(result, Some(Err(_)))) {
         // What was made for the owner of `a` does not stay there.
         made.iter().flatten().flatten().for_each(Proxy::close);

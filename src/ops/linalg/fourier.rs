@@ -8,14 +8,14 @@
 //! transform the other way.
 
 use std::f64::consts::TAU;
-use std::panic::Location;
 
 use rustfft::{FftPlanner, num_complex::Complex64};
 
 use crate::array::autograd::no_grad;
 use crate::base::{
+    call::Call,
     dtype::DType,
-    error::{Error, Result, Site},
+    error::{Error, Result},
     shape::{D, Dim},
 };
 use crate::memory::proxy::Proxy;
@@ -72,7 +72,7 @@ impl Complex {
     /// As [`Proxy::add`].
     #[track_caller]
     pub fn abs(&self) -> Result<Proxy> {
-        whole("abs", Location::caller(), &self.re, || self.re.sqr()?.add(&self.im.sqr()?)?.sqrt())
+        whole(Call::here("abs"), &self.re, || self.re.sqr()?.add(&self.im.sqr()?)?.sqrt())
     }
 
     /// `x + y`.
@@ -99,9 +99,9 @@ impl Complex {
     /// As [`Proxy::mul`].
     #[track_caller]
     pub fn mul(&self, rhs: &Complex) -> Result<Self> {
-        let (op, site) = ("mul", Location::caller());
-        let re = whole(op, site, &self.re, || self.re.mul(&rhs.re)?.sub(&self.im.mul(&rhs.im)?))?;
-        let im = whole(op, site, &self.re, || self.re.mul(&rhs.im)?.add(&self.im.mul(&rhs.re)?))?;
+        let call = Call::here("mul");
+        let re = whole(call, &self.re, || self.re.mul(&rhs.re)?.sub(&self.im.mul(&rhs.im)?))?;
+        let im = whole(call, &self.re, || self.re.mul(&rhs.im)?.add(&self.im.mul(&rhs.re)?))?;
         Ok(Complex { re, im })
     }
 }
@@ -165,20 +165,20 @@ impl Transform {
     }
 
     /// Both parts, in the graph.
-    fn apply(self, op: &'static str, site: Site, x: &Complex) -> Result<Complex> {
+    fn apply(self, call: Call, x: &Complex) -> Result<Complex> {
         let size = x.re.dims()[self.axis];
         let mut values = None;
-        let re = whole(op, site, &x.re, || {
+        let re = whole(call, &x.re, || {
             let both = no_grad(|| self.values(x))?;
             values = Some(both.im);
-            both.re.tied([&x.re, &x.im], (op, site), false, move |grad, _, needs| {
+            both.re.tied(call, [&x.re, &x.im], false, move |grad, _, needs| {
                 let back = self.adjoint(size).values(&Complex { re: grad.clone(), im: grad.zeros_like()? })?;
                 Ok([needs[0].then_some(back.re), needs[1].then_some(back.im), None])
             })
         })?;
-        let im = whole(op, site, &x.re, || {
+        let im = whole(call, &x.re, || {
             let im = values.take().ok_or_else(|| Error::msg("the parts are computed together"))?;
-            im.tied([&x.re, &x.im], (op, site), false, move |grad, _, needs| {
+            im.tied(call, [&x.re, &x.im], false, move |grad, _, needs| {
                 let back = self.adjoint(size).values(&Complex { re: grad.zeros_like()?, im: grad.clone() })?;
                 Ok([needs[0].then_some(back.re), needs[1].then_some(back.im), None])
             })
@@ -216,7 +216,7 @@ fn line(op: &'static str, x: &Proxy, n: Option<usize>, dim: impl Dim) -> Result<
 #[track_caller]
 pub fn fft<A: Dim>(x: &Complex, n: Option<usize>, dim: A) -> Result<Complex> {
     let (axis, n) = line("fft", &x.re, n, dim)?;
-    Transform { axis, n, keep: n, forwards: true, scale: 1.0 }.apply("fft", Location::caller(), x)
+    Transform { axis, n, keep: n, forwards: true, scale: 1.0 }.apply(Call::here("fft"), x)
 }
 
 /// The inverse of [`fft`].
@@ -226,7 +226,7 @@ pub fn fft<A: Dim>(x: &Complex, n: Option<usize>, dim: A) -> Result<Complex> {
 #[track_caller]
 pub fn ifft<A: Dim>(x: &Complex, n: Option<usize>, dim: A) -> Result<Complex> {
     let (axis, n) = line("ifft", &x.re, n, dim)?;
-    Transform { axis, n, keep: n, forwards: false, scale: 1.0 / n as f64 }.apply("ifft", Location::caller(), x)
+    Transform { axis, n, keep: n, forwards: false, scale: 1.0 / n as f64 }.apply(Call::here("ifft"), x)
 }
 
 /// The transform of real numbers: its first `n / 2 + 1` numbers, which determine the rest.
@@ -237,7 +237,7 @@ pub fn ifft<A: Dim>(x: &Complex, n: Option<usize>, dim: A) -> Result<Complex> {
 pub fn rfft<A: Dim>(x: &Proxy, n: Option<usize>, dim: A) -> Result<Complex> {
     let (axis, n) = line("rfft", x, n, dim)?;
     let transform = Transform { axis, n, keep: n / 2 + 1, forwards: true, scale: 1.0 };
-    transform.apply("rfft", Location::caller(), &Complex::from_real(x)?)
+    transform.apply(Call::here("rfft"), &Complex::from_real(x)?)
 }
 
 /// The inverse of [`rfft`]: `n` real numbers; `None` is twice the size of the axis less 2.
@@ -246,11 +246,11 @@ pub fn rfft<A: Dim>(x: &Proxy, n: Option<usize>, dim: A) -> Result<Complex> {
 /// As [`fft`].
 #[track_caller]
 pub fn irfft<A: Dim>(x: &Complex, n: Option<usize>, dim: A) -> Result<Proxy> {
-    let (op, site) = ("irfft", Location::caller());
-    let axis = dim.to_index(x.re.shape(), op)?;
+    let call = Call::here("irfft");
+    let axis = dim.to_index(x.re.shape(), call.op)?;
     let n = n.unwrap_or(2 * x.re.dims()[axis].saturating_sub(1));
-    let (axis, n) = line(op, &x.re, Some(n), axis)?;
-    whole(op, site, &x.re, || {
+    let (axis, n) = line(call.op, &x.re, Some(n), axis)?;
+    whole(call, &x.re, || {
         let bins = (n / 2 + 1).min(x.re.dims()[axis]);
         // All but the first, and the middle one of an even length, stand for two.
         let weights: Vec<f64> = (0..bins).map(|i| if i == 0 || 2 * i == n { 1.0 } else { 2.0 }).collect();
@@ -260,7 +260,7 @@ pub fn irfft<A: Dim>(x: &Complex, n: Option<usize>, dim: A) -> Result<Proxy> {
         let part = |part: &Proxy| part.narrow(axis, 0, bins)?.broadcast_mul(&weights);
         let half = Complex { re: part(&x.re)?, im: part(&x.im)? };
         let transform = Transform { axis, n, keep: n, forwards: false, scale: 1.0 / n as f64 };
-        Ok(transform.apply(op, site, &half)?.re)
+        Ok(transform.apply(call, &half)?.re)
     })
 }
 
@@ -294,7 +294,7 @@ pub fn hann_window<P: crate::ops::call::place::Place + ?Sized>(n: usize, dtype: 
     check::float(op, dtype)?;
     shape_of(op, &[n], size_of::<f64>())?;
     let data: Vec<f64> = (0..n).map(|i| 0.5 - 0.5 * (TAU * i as f64 / n as f64).cos()).collect();
-    crate::ops::call::compose::whole_at(op, Location::caller(), at, || {
+    crate::ops::call::compose::whole_at(Call::here(op), at, || {
         Proxy::from_vec(data, n, at.device_of_place())?.to_dtype(dtype)
     })
 }

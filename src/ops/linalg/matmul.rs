@@ -1,10 +1,9 @@
 //! The matrix product.
 
-use std::panic::Location;
-
 use crate::array::autograd::{Grads, Saved};
 use crate::base::{
-    error::{Error, Result, Site},
+    call::Call,
+    error::{Error, Result},
     layout::Layout,
     shape::{Few, Shape},
 };
@@ -15,7 +14,7 @@ use crate::memory::{
 };
 use crate::ops::call::{
     check,
-    exec::{adopt, adopt_parts, call, composed, device, fresh, launch, pin, record, room, view, view_as},
+    exec::{adopt, adopt_parts, composed, device, enter, fresh, launch, pin, record, room, view, view_as},
 };
 
 impl Proxy {
@@ -38,7 +37,7 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn matmul(&self, rhs: &Proxy) -> Result<Proxy> {
-        matmul(self, rhs, "matmul", false, Location::caller())
+        matmul(Call::here("matmul"), self, rhs, false)
     }
 
     /// As [`Proxy::matmul`], with broadcasting of the leading axes.
@@ -47,32 +46,32 @@ impl Proxy {
     /// As [`Proxy::matmul`].
     #[track_caller]
     pub fn broadcast_matmul(&self, rhs: &Proxy) -> Result<Proxy> {
-        matmul(self, rhs, "broadcast_matmul", true, Location::caller())
+        matmul(Call::here("broadcast_matmul"), self, rhs, true)
     }
 }
 
-fn matmul(lhs: &Proxy, rhs: &Proxy, name: &'static str, broadcast: bool, site: Site) -> Result<Proxy> {
-    call(name, site, |local| {
-        let pins = pin(local, name, [lhs, rhs])?;
+fn matmul(call: Call, lhs: &Proxy, rhs: &Proxy, broadcast: bool) -> Result<Proxy> {
+    enter(call, |local| {
+        let pins = pin(local, call.op, [lhs, rhs])?;
         let [a, b] = pins.arrays();
         let (of_a, of_b) = (a.storage.buffer(), b.storage.buffer());
-        check::same_device(name, of_a.device(), of_b.device())?;
-        check::same_dtype(name, &a, &b)?;
-        let dtype = check::number(name, a.dtype)?;
+        check::same_device(call.op, of_a.device(), of_b.device())?;
+        check::same_dtype(call.op, &a, &b)?;
+        let dtype = check::number(call.op, a.dtype)?;
         let wide;
         let (shape, left, right) = match (a.layout.dims(), b.layout.dims()) {
             (&[m, k], &[inner, n]) if k == inner => (Shape::from((m, n)), &a.layout, &b.layout),
             _ => {
-                wide = align(name, &a, &b, broadcast)?;
+                wide = align(call.op, &a, &b, broadcast)?;
                 (wide.0, &wide.1, &wide.2)
             }
         };
-        let (storage, layout) = (room(local, name, of_a.device(), dtype, &shape, false)?, Layout::contiguous(shape));
+        let (storage, layout) = (room(local, call.op, of_a.device(), dtype, &shape, false)?, Layout::contiguous(shape));
         let (lhs_view, rhs_view) = (View::new(of_a.span(), dtype, left), View::new(of_b.span(), dtype, right));
         let dst = View::new(storage.buffer().span(), dtype, &layout);
         launch(of_a.device(), &Kernel::Matmul { lhs: lhs_view, rhs: rhs_view, dst })?;
-        let node = record(&[&a, &b], || gradient(&a, &b, name, site));
-        adopt_parts(local, name, Parts { dtype, layout: &layout, storage, node }, lhs, site)
+        let node = record(&[&a, &b], || gradient(call, &a, &b));
+        adopt_parts(call, local, Parts { dtype, layout: &layout, storage, node }, lhs)
     })
 }
 
@@ -108,15 +107,14 @@ fn align(name: &'static str, a: &Payload, b: &Payload, broadcast: bool) -> Resul
 }
 
 fn gradient(
+    call: Call,
     a: &Payload,
     b: &Payload,
-    name: &'static str,
-    site: Site,
 ) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static + use<> {
     let shapes = [*a.layout.shape(), *b.layout.shape()];
     // The gradient of each side needs the other.
-    let left = b.node.is_some().then(|| Saved::of(a, name, site));
-    let right = a.node.is_some().then(|| Saved::of(b, name, site));
+    let left = b.node.is_some().then(|| Saved::of(call, a));
+    let right = a.node.is_some().then(|| Saved::of(call, b));
     move |grad, needs| {
         let mut grads = [None, None, None];
         if let (true, Some(right)) = (needs[0], &right) {
@@ -139,42 +137,42 @@ impl Proxy {
     /// As [`Proxy::matmul`]; [`Error::Shape`] for weights without two axes.
     #[track_caller]
     pub fn linear(&self, weight: &Proxy, bias: Option<&Proxy>) -> Result<Proxy> {
-        let (name, site) = ("linear", Location::caller());
+        let call = Call::here("linear");
         let lead = *self.shape();
         if lead.rank() > 2 {
             let last = lead.rank() - 1;
-            return composed(name, site, self, &mut || {
+            return composed(call, self, &mut || {
                 let out = self
                     .reshape((lead.dims()[..last].iter().product::<usize>(), lead.dims()[last]))?
                     .linear(weight, bias)?;
                 out.reshape(lead.with_dim(last, weight.dim(0)?))
             });
         }
-        call(name, site, |local| {
-            let pins = pin(local, name, [self, weight])?;
+        enter(call, |local| {
+            let pins = pin(local, call.op, [self, weight])?;
             let [x, w] = pins.arrays();
-            check::same_device(name, device(&x), device(&w))?;
-            check::same_dtype(name, &x, &w)?;
-            check::number(name, x.dtype)?;
-            let [m, k, n] = sizes(name, &x, &w)?;
-            let out = fresh(local, name, device(&x), x.dtype, &Shape::from((m, n)), false)?;
+            check::same_device(call.op, device(&x), device(&w))?;
+            check::same_dtype(call.op, &x, &w)?;
+            check::number(call.op, x.dtype)?;
+            let [m, k, n] = sizes(call.op, &x, &w)?;
+            let out = fresh(local, call.op, device(&x), x.dtype, &Shape::from((m, n)), false)?;
             let turned = w.layout.transpose(0, 1);
             let kernel = Kernel::Matmul { lhs: view(&x), rhs: view_as(&w, &turned), dst: out.view() };
             launch(device(&x), &kernel)?;
             debug_assert_eq!(x.layout.dims(), [m, k]);
             let Some(bias) = bias else {
-                let node = record(&[&x, &w], || linear_gradient(&x, &w, name, site));
-                return adopt(local, name, out, self, node, site);
+                let node = record(&[&x, &w], || linear_gradient(call, &x, &w));
+                return adopt(call, local, out, self, node);
             };
-            let pins = pin(local, name, [bias])?;
+            let pins = pin(local, call.op, [bias])?;
             let [b] = pins.arrays();
-            check::same_device(name, device(&x), device(&b))?;
-            check::same_dtype(name, &x, &b)?;
-            check::same_shape(name, b.layout.shape(), &Shape::from(n), "the bias has one number for each output")?;
-            let wide = b.layout.broadcast_to(&Shape::from((m, n)), name)?;
+            check::same_device(call.op, device(&x), device(&b))?;
+            check::same_dtype(call.op, &x, &b)?;
+            check::same_shape(call.op, b.layout.shape(), &Shape::from(n), "the bias has one number for each output")?;
+            let wide = b.layout.broadcast_to(&Shape::from((m, n)), call.op)?;
             launch(device(&x), &Kernel::BinaryAssign { op: BinaryOp::Add, dst: out.view(), rhs: view_as(&b, &wide) })?;
-            let node = record(&[&x, &w, &b], || linear_gradient(&x, &w, name, site));
-            adopt(local, name, out, self, node, site)
+            let node = record(&[&x, &w, &b], || linear_gradient(call, &x, &w));
+            adopt(call, local, out, self, node)
         })
     }
 }
@@ -193,13 +191,12 @@ fn sizes(name: &'static str, x: &Payload, w: &Payload) -> Result<[usize; 3]> {
 }
 
 fn linear_gradient(
+    call: Call,
     x: &Payload,
     w: &Payload,
-    name: &'static str,
-    site: Site,
 ) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static {
-    let input = w.node.is_some().then(|| Saved::of(x, name, site));
-    let weight = x.node.is_some().then(|| Saved::of(w, name, site));
+    let input = w.node.is_some().then(|| Saved::of(call, x));
+    let weight = x.node.is_some().then(|| Saved::of(call, w));
     move |grad, needs| {
         let mut grads = [None, None, None];
         if let (true, Some(weight)) = (needs[0], &weight) {

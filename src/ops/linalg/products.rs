@@ -1,8 +1,7 @@
 //! Products of vectors and matrices beyond `matmul`.
 
-use std::panic::Location;
-
 use crate::base::{
+    call::Call,
     error::{Error, Result},
     shape::{D, Dim, Few, MAX_RANK},
 };
@@ -17,7 +16,7 @@ impl Proxy {
     #[track_caller]
     pub fn dot(&self, rhs: &Proxy) -> Result<Proxy> {
         let op = "dot";
-        whole(op, Location::caller(), self, || {
+        whole(Call::here(op), self, || {
             let (a, b) = (*self.shape(), *rhs.shape());
             if a.rank() != 1 || b.rank() != 1 {
                 return Err(Error::shapes(op, &a, &b, "both must be vectors".into()));
@@ -33,7 +32,7 @@ impl Proxy {
     #[track_caller]
     pub fn mv(&self, rhs: &Proxy) -> Result<Proxy> {
         let op = "mv";
-        whole(op, Location::caller(), self, || {
+        whole(Call::here(op), self, || {
             let (a, b) = (*self.shape(), *rhs.shape());
             if a.rank() != 2 || b.rank() != 1 {
                 return Err(Error::shapes(op, &a, &b, "needs a matrix and a vector".into()));
@@ -49,7 +48,7 @@ impl Proxy {
     #[track_caller]
     pub fn outer(&self, rhs: &Proxy) -> Result<Proxy> {
         let op = "outer";
-        whole(op, Location::caller(), self, || {
+        whole(Call::here(op), self, || {
             let (a, b) = (*self.shape(), *rhs.shape());
             if a.rank() != 1 || b.rank() != 1 {
                 return Err(Error::shapes(op, &a, &b, "both must be vectors".into()));
@@ -65,7 +64,7 @@ impl Proxy {
     #[track_caller]
     pub fn addmm(&self, bias: &Proxy, rhs: &Proxy) -> Result<Proxy> {
         let op = "addmm";
-        whole(op, Location::caller(), self, || {
+        whole(Call::here(op), self, || {
             let product = self.matmul(rhs)?;
             let sum = product.broadcast_add(bias)?;
             crate::ops::call::check::same_shape(op, product.shape(), sum.shape(), "the bias must fit the product")?;
@@ -81,7 +80,7 @@ impl Proxy {
     #[track_caller]
     pub fn kron(&self, rhs: &Proxy) -> Result<Proxy> {
         let op = "kron";
-        whole(op, Location::caller(), self, || {
+        whole(Call::here(op), self, || {
             let (a, b) = (self.dims(), rhs.dims());
             let rank = a.len().max(b.len());
             if 2 * rank > MAX_RANK {
@@ -106,7 +105,7 @@ impl Proxy {
     #[track_caller]
     pub fn cross<A: Dim>(&self, rhs: &Proxy, dim: A) -> Result<Proxy> {
         let op = "cross";
-        whole(op, Location::caller(), self, || {
+        whole(Call::here(op), self, || {
             let shape = *self.shape();
             let axis = dim.to_index(&shape, op)?;
             if shape.dims()[axis] != 3 {
@@ -127,7 +126,7 @@ impl Proxy {
     #[track_caller]
     pub fn cdist(&self, rhs: &Proxy, p: f64) -> Result<Proxy> {
         let op = "cdist";
-        whole(op, Location::caller(), self, || {
+        whole(Call::here(op), self, || {
             let (a, b) = (*self.shape(), *rhs.shape());
             if a.rank() < 2 || b.rank() < 2 || a.dim(D::Minus1)? != b.dim(D::Minus1)? {
                 return Err(Error::shapes(op, &a, &b, "needs two sets of points with as many coordinates".into()));

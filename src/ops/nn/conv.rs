@@ -3,11 +3,10 @@
 //! Kernels see images `[B, C, D, H, W]`; those with fewer axes get leading ones of size 1. A convolution, the gradient
 //! of its image and that of its weights are three sides of one sum: each one's own gradients are the other two.
 
-use std::panic::Location;
-
 use crate::array::autograd::Saved;
 use crate::base::{
-    error::{Error, Result, Site},
+    call::Call,
+    error::{Error, Result},
     layout::Layout,
     shape::{Shape, ToUsize2},
 };
@@ -20,7 +19,7 @@ use crate::ops::{
     call::{
         check,
         compose::argument,
-        exec::{Fresh, adopt, call, device, fresh, launch, pin, record, view, view_as},
+        exec::{Fresh, adopt, device, enter, fresh, launch, pin, record, view, view_as},
     },
     elementwise::unary::one,
 };
@@ -35,9 +34,8 @@ pub(crate) fn widened(mut layout: Layout) -> Layout {
 
 /// What a convolution is asked for, beside its arrays.
 #[derive(Clone, Copy)]
-struct Ask {
-    name: &'static str,
-    site: Site,
+struct Convolution {
+    call: Call,
     /// Spatial axes.
     axes: usize,
     padding: usize,
@@ -46,24 +44,24 @@ struct Ask {
     groups: usize,
 }
 
-impl Ask {
+impl Convolution {
     /// Numbers that are not 0, arrays of the right rank with at least one element along the window.
     fn check(&self, image: &Shape, weights: &Shape) -> Result<()> {
         for (what, value) in [("stride", self.stride), ("dilation", self.dilation), ("groups", self.groups)] {
             if value == 0 {
-                return argument(self.name, what, value, "1 or more");
+                return argument(self.call.op, what, value, "1 or more");
             }
         }
         for (shape, expected) in [(image, "[batch, channels"), (weights, "kernels as [out, in")] {
             if shape.rank() != self.axes + 2 {
                 let spatial = ["", ", length]", ", height, width]", ", depth, height, width]"][self.axes];
                 let expected = format!("{expected}{spatial}");
-                return Err(Error::Shape { op: self.name, found: shape.dims().to_vec(), expected });
+                return Err(Error::Shape { op: self.call.op, found: shape.dims().to_vec(), expected });
             }
         }
         if weights.dims()[2..].contains(&0) {
             let expected = "a kernel of at least one element along each spatial axis".into();
-            return Err(Error::Shape { op: self.name, found: weights.dims().to_vec(), expected });
+            return Err(Error::Shape { op: self.call.op, found: weights.dims().to_vec(), expected });
         }
         Ok(())
     }
@@ -90,7 +88,7 @@ pub(crate) fn places(len: usize, size: usize, padding: usize, stride: usize, dil
 }
 
 /// The length of an axis on which a window takes so many places; `None` as for [`places`].
-fn length(places: usize, ask: &Ask, size: usize, output_padding: usize) -> Option<usize> {
+fn length(places: usize, ask: &Convolution, size: usize, output_padding: usize) -> Option<usize> {
     let steps = places.checked_sub(1)?.checked_mul(ask.stride)?;
     let reach = ask.dilation.checked_mul(size.checked_sub(1)?)?;
     let padded = steps.checked_add(reach)?.checked_add(output_padding)?.checked_add(1)?;
@@ -98,19 +96,19 @@ fn length(places: usize, ask: &Ask, size: usize, output_padding: usize) -> Optio
     padded.checked_sub(ask.padding.checked_mul(2)?).filter(|&length| length > 0)
 }
 
-fn unfit<R>(ask: &Ask, image: &Shape, weights: &Shape) -> Result<R> {
+fn unfit<R>(ask: &Convolution, image: &Shape, weights: &Shape) -> Result<R> {
     let why =
         format!("the window does not fit: padding {}, stride {}, dilation {}", ask.padding, ask.stride, ask.dilation);
-    Err(Error::shapes(ask.name, image, weights, why))
+    Err(Error::shapes(ask.call.op, image, weights, why))
 }
 
 /// Channels that do not fit the groups.
-fn channels<R>(ask: &Ask, image: &Shape, weights: &Shape, why: &str) -> Result<R> {
-    Err(Error::shapes(ask.name, image, weights, format!("{why}, with {} groups", ask.groups)))
+fn channels<R>(ask: &Convolution, image: &Shape, weights: &Shape, why: &str) -> Result<R> {
+    Err(Error::shapes(ask.call.op, image, weights, format!("{why}, with {} groups", ask.groups)))
 }
 
 /// The shape of a convolution, and its window.
-fn forward_shape(ask: &Ask, image: &Shape, weights: &Shape) -> Result<(Shape, Window)> {
+fn forward_shape(ask: &Convolution, image: &Shape, weights: &Shape) -> Result<(Shape, Window)> {
     ask.check(image, weights)?;
     let (x, w) = (image.dims(), weights.dims());
     if w[1].checked_mul(ask.groups) != Some(x[1]) {
@@ -131,7 +129,12 @@ fn forward_shape(ask: &Ask, image: &Shape, weights: &Shape) -> Result<(Shape, Wi
 }
 
 /// The shape of a transposed convolution, and the window of the convolution that it is the transpose of.
-fn transposed_shape(ask: &Ask, image: &Shape, weights: &Shape, output_padding: usize) -> Result<(Shape, Window)> {
+fn transposed_shape(
+    ask: &Convolution,
+    image: &Shape,
+    weights: &Shape,
+    output_padding: usize,
+) -> Result<(Shape, Window)> {
     ask.check(image, weights)?;
     let (x, w) = (image.dims(), weights.dims());
     if w[0] != x[1] {
@@ -184,8 +187,15 @@ impl<'a> Side<'a> {
 
 /// One side of the sum from the other two: of image, weights and result the one that `op` names is `shape`, and `a`
 /// and `b` are the others in that order.
-fn side(local: &Local, ask: &Ask, op: ConvOp, [a, b]: [&Payload; 2], shape: &Shape, window: Window) -> Result<Fresh> {
-    let (name, own) = (ask.name, device(a));
+fn side(
+    local: &Local,
+    ask: &Convolution,
+    op: ConvOp,
+    [a, b]: [&Payload; 2],
+    shape: &Shape,
+    window: Window,
+) -> Result<Fresh> {
+    let (name, own) = (ask.call.op, device(a));
     let out = fresh(local, name, own, a.dtype, shape, false)?;
     let of_a = if op == ConvOp::Image { Side::dense(local, name, a)? } else { Side::any(a) };
     let of_b = Side::dense(local, name, b)?;
@@ -206,37 +216,37 @@ fn side(local: &Local, ask: &Ask, op: ConvOp, [a, b]: [&Payload; 2], shape: &Sha
 }
 
 /// A side as an array of its own, for gradients.
-fn gradient(ask: &Ask, op: ConvOp, a: &Proxy, b: &Proxy, shape: &Shape, window: Window) -> Result<Proxy> {
-    call(ask.name, ask.site, |local| {
-        let pins = pin(local, ask.name, [a, b])?;
+fn gradient(ask: &Convolution, op: ConvOp, a: &Proxy, b: &Proxy, shape: &Shape, window: Window) -> Result<Proxy> {
+    enter(ask.call, |local| {
+        let pins = pin(local, ask.call.op, [a, b])?;
         let [x, y] = pins.arrays();
         let out = side(local, ask, op, [&x, &y], shape, window)?;
-        adopt(local, ask.name, out, a, None, ask.site)
+        adopt(ask.call, local, out, a, None)
     })
 }
 
 /// A convolution, or a transposed one with this output padding.
-fn convolve(x: &Proxy, weights: &Proxy, ask: Ask, transposed: Option<usize>) -> Result<Proxy> {
-    let (name, site) = (ask.name, ask.site);
-    call(name, site, |local| {
-        let pins = pin(local, name, [x, weights])?;
+fn convolve(x: &Proxy, weights: &Proxy, ask: Convolution, transposed: Option<usize>) -> Result<Proxy> {
+    let call = ask.call;
+    enter(call, |local| {
+        let pins = pin(local, call.op, [x, weights])?;
         let [a, w] = pins.arrays();
-        check::same_device(name, device(&a), device(&w))?;
-        check::same_dtype(name, &a, &w)?;
-        check::float(name, a.dtype)?;
+        check::same_device(call.op, device(&a), device(&w))?;
+        check::same_dtype(call.op, &a, &w)?;
+        check::float(call.op, a.dtype)?;
         let shapes = [*a.layout.shape(), *w.layout.shape()];
         let (shape, window) = match transposed {
             None => forward_shape(&ask, &shapes[0], &shapes[1])?,
             Some(output_padding) => transposed_shape(&ask, &shapes[0], &shapes[1], output_padding)?,
         };
-        shape.check(name, a.dtype.size_in_bytes())?;
+        shape.check(call.op, a.dtype.size_in_bytes())?;
         let out = match transposed {
             None => side(local, &ask, ConvOp::Result, [&a, &w], &shape, window)?,
             Some(_) => side(local, &ask, ConvOp::Image, [&w, &a], &shape, window)?,
         };
         let node = record(&[&a, &w], || {
-            let left = w.node.is_some().then(|| Saved::of(&a, name, site));
-            let right = a.node.is_some().then(|| Saved::of(&w, name, site));
+            let left = w.node.is_some().then(|| Saved::of(call, &a));
+            let right = a.node.is_some().then(|| Saved::of(call, &w));
             move |grad: &Proxy, needs: [bool; 3]| {
                 let mut grads = [None, None, None];
                 if let (true, Some(right)) = (needs[0], &right) {
@@ -254,7 +264,7 @@ fn convolve(x: &Proxy, weights: &Proxy, ask: Ask, transposed: Option<usize>) -> 
                 Ok(grads)
             }
         });
-        adopt(local, name, out, x, node, site)
+        adopt(call, local, out, x, node)
     })
 }
 
@@ -281,8 +291,8 @@ macro_rules! convolutions {
                     dilation: usize,
                     groups: usize,
                 ) -> Result<Proxy> {
-                    let (name, site) = (stringify!($name), Location::caller());
-                    convolve(self, kernel, Ask { name, site, axes: $axes, padding, stride, dilation, groups }, None)
+                    let call = Call::here(stringify!($name));
+                    convolve(self, kernel, Convolution { call, axes: $axes, padding, stride, dilation, groups }, None)
                 }
             )*
         }
@@ -326,8 +336,8 @@ impl Proxy {
         dilation: usize,
         groups: usize,
     ) -> Result<Proxy> {
-        let (name, site) = ("conv_transpose1d", Location::caller());
-        convolve(self, kernel, Ask { name, site, axes: 1, padding, stride, dilation, groups }, Some(output_padding))
+        let call = Call::here("conv_transpose1d");
+        convolve(self, kernel, Convolution { call, axes: 1, padding, stride, dilation, groups }, Some(output_padding))
     }
 
     /// The transpose of [`Proxy::conv2d`]: `[batch, in, height, width]` and kernels `[in, out, h, w]`, with the sizes
@@ -344,8 +354,13 @@ impl Proxy {
         stride: usize,
         dilation: usize,
     ) -> Result<Proxy> {
-        let (name, site) = ("conv_transpose2d", Location::caller());
-        convolve(self, kernel, Ask { name, site, axes: 2, padding, stride, dilation, groups: 1 }, Some(output_padding))
+        let call = Call::here("conv_transpose2d");
+        convolve(
+            self,
+            kernel,
+            Convolution { call, axes: 2, padding, stride, dilation, groups: 1 },
+            Some(output_padding),
+        )
     }
 
     /// What a window of `[h, w]` sees of `[batch, channels, height, width]`, 0 outside it:
@@ -356,20 +371,20 @@ impl Proxy {
     /// As [`Proxy::conv2d`].
     #[track_caller]
     pub fn im2col<K: ToUsize2>(&self, kernel: K, padding: usize, stride: usize, dilation: usize) -> Result<Proxy> {
-        let (name, site) = ("im2col", Location::caller());
-        let ask = Ask { name, site, axes: 2, padding, stride, dilation, groups: 1 };
+        let call = Call::here("im2col");
+        let ask = Convolution { call, axes: 2, padding, stride, dilation, groups: 1 };
         let (h, w) = kernel.to_usize2();
-        call(name, site, |local| {
-            let pins = pin(local, name, [self])?;
+        enter(call, |local| {
+            let pins = pin(local, call.op, [self])?;
             let [a] = pins.arrays();
             let image = *a.layout.shape();
             let (shape, window) = columns_shape(&ask, &image, [h, w])?;
-            let out = fresh(local, name, device(&a), a.dtype, &shape, false)?;
+            let out = fresh(local, call.op, device(&a), a.dtype, &shape, false)?;
             let wide = widened(a.layout);
             let kernel = Windowed::Unfold { image: view_as(&a, &wide), columns: out.view(), window };
             launch(device(&a), &Kernel::Windowed(kernel))?;
             let node = record(&[&a], || move |grad: &Proxy, _: [bool; 3]| Ok(one(folded(grad, &ask, &image, window)?)));
-            adopt(local, name, out, self, node, site)
+            adopt(call, local, out, self, node)
         })
     }
 
@@ -387,51 +402,51 @@ impl Proxy {
         stride: usize,
         dilation: usize,
     ) -> Result<Proxy> {
-        let (name, site) = ("fold", Location::caller());
-        let ask = Ask { name, site, axes: 2, padding, stride, dilation, groups: 1 };
+        let call = Call::here("fold");
+        let ask = Convolution { call, axes: 2, padding, stride, dilation, groups: 1 };
         let ((height, width), (h, w)) = (size.to_usize2(), kernel.to_usize2());
-        call(name, site, |local| {
-            let pins = pin(local, name, [self])?;
+        enter(call, |local| {
+            let pins = pin(local, call.op, [self])?;
             let [a] = pins.arrays();
-            check::number(name, a.dtype)?;
+            check::number(call.op, a.dtype)?;
             let columns = *a.layout.shape();
             let taps = h.checked_mul(w).filter(|&taps| taps > 0);
             let (&[batch, depth, _], Some(taps)) = (columns.dims(), taps) else {
                 let expected = "[batch, channels h w, places] and a kernel of at least one element".into();
-                return Err(Error::Shape { op: name, found: columns.dims().to_vec(), expected });
+                return Err(Error::Shape { op: call.op, found: columns.dims().to_vec(), expected });
             };
             let image = Shape::from((batch, depth / taps, height, width));
             let (shape, window) = columns_shape(&ask, &image, [h, w])?;
-            check::same_shape(name, &columns, &shape, "the columns are of another image or window")?;
-            image.check(name, a.dtype.size_in_bytes())?;
+            check::same_shape(call.op, &columns, &shape, "the columns are of another image or window")?;
+            image.check(call.op, a.dtype.size_in_bytes())?;
             let out = fold_of(local, &ask, &a, &image, window)?;
             let node = record(&[&a], || {
                 move |grad: &Proxy, _: [bool; 3]| Ok(one(grad.im2col((h, w), padding, stride, dilation)?))
             });
-            adopt(local, name, out, self, node, site)
+            adopt(call, local, out, self, node)
         })
     }
 }
 
 /// The shape of the columns of an image, and the window.
-fn columns_shape(ask: &Ask, image: &Shape, [h, w]: [usize; 2]) -> Result<(Shape, Window)> {
+fn columns_shape(ask: &Convolution, image: &Shape, [h, w]: [usize; 2]) -> Result<(Shape, Window)> {
     if image.rank() != 4 {
         let expected = "[batch, channels, height, width]".into();
-        return Err(Error::Shape { op: ask.name, found: image.dims().to_vec(), expected });
+        return Err(Error::Shape { op: ask.call.op, found: image.dims().to_vec(), expected });
     }
     let (batch, channels) = (image.dims()[0], image.dims()[1]);
     let weights = Shape::from((1, channels, h, w));
     let (_, window) = forward_shape(ask, image, &weights)?;
-    let over = || Error::SizeOverflow { op: ask.name, shape: image.dims().to_vec(), elem_bytes: 1 };
+    let over = || Error::SizeOverflow { op: ask.call.op, shape: image.dims().to_vec(), elem_bytes: 1 };
     let depth = h.checked_mul(w).and_then(|taps| taps.checked_mul(channels)).ok_or_else(over)?;
     let places = window.out[1].checked_mul(window.out[2]).ok_or_else(over)?;
     Ok((Shape::from((batch, depth, places)), window))
 }
 
-fn fold_of(local: &Local, ask: &Ask, columns: &Payload, image: &Shape, window: Window) -> Result<Fresh> {
-    let out = fresh(local, ask.name, device(columns), columns.dtype, image, false)?;
+fn fold_of(local: &Local, ask: &Convolution, columns: &Payload, image: &Shape, window: Window) -> Result<Fresh> {
+    let out = fresh(local, ask.call.op, device(columns), columns.dtype, image, false)?;
     let wide = widened(out.layout);
-    let mut from = Side::dense(local, ask.name, columns)?;
+    let mut from = Side::dense(local, ask.call.op, columns)?;
     from.layout = from.copy.as_ref().map_or(columns.layout, |copy| copy.layout);
     launch(
         device(columns),
@@ -440,11 +455,11 @@ fn fold_of(local: &Local, ask: &Ask, columns: &Payload, image: &Shape, window: W
     Ok(out)
 }
 
-fn folded(columns: &Proxy, ask: &Ask, image: &Shape, window: Window) -> Result<Proxy> {
-    call(ask.name, ask.site, |local| {
-        let pins = pin(local, ask.name, [columns])?;
+fn folded(columns: &Proxy, ask: &Convolution, image: &Shape, window: Window) -> Result<Proxy> {
+    enter(ask.call, |local| {
+        let pins = pin(local, ask.call.op, [columns])?;
         let [c] = pins.arrays();
         let out = fold_of(local, ask, &c, image, window)?;
-        adopt(local, ask.name, out, columns, None, ask.site)
+        adopt(ask.call, local, out, columns, None)
     })
 }

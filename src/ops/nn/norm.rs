@@ -1,10 +1,9 @@
 //! Normalisations: each row of the last axis made even in one pass, and the gradient in another.
 
-use std::panic::Location;
-
 use crate::array::autograd::{Grads, Saved};
 use crate::base::{
-    error::{Result, Site},
+    call::Call,
+    error::Result,
     shape::{D, Few, Shape},
 };
 use crate::device::{along::Along, kernel::Kernel};
@@ -12,14 +11,13 @@ use crate::memory::proxy::Proxy;
 use crate::ops::call::{
     check,
     compose::{argument, misshapen, whole},
-    exec::{adopt, call, device, fresh, launch, pin, record, view},
+    exec::{adopt, device, enter, fresh, launch, pin, record, view},
 };
 
 /// What is asked for, beside the arrays.
 #[derive(Clone, Copy)]
-struct Ask {
-    op: &'static str,
-    site: Site,
+struct Normalisation {
+    call: Call,
     eps: f64,
     centred: bool,
 }
@@ -33,31 +31,31 @@ fn fits(op: &'static str, parameter: &Proxy, size: usize, what: &str) -> Result<
 }
 
 /// Rows of the last axis, whatever the others are.
-fn over_last(x: &Proxy, lists: [Option<&Proxy>; 2], ask: Ask) -> Result<Proxy> {
+fn over_last(x: &Proxy, lists: [Option<&Proxy>; 2], ask: Normalisation) -> Result<Proxy> {
     let shape = *x.shape();
     let columns = shape.dim(D::Minus1)?;
     let rows = shape.elem_count().checked_div(columns).unwrap_or(0);
     over_rows(&x.reshape((rows, columns))?, lists, ask)?.reshape(shape)
 }
 
-fn over_rows(x: &Proxy, [scale, shift]: [Option<&Proxy>; 2], ask: Ask) -> Result<Proxy> {
-    let Ask { op, site, eps, centred } = ask;
-    call(op, site, |local| {
+fn over_rows(x: &Proxy, [scale, shift]: [Option<&Proxy>; 2], ask: Normalisation) -> Result<Proxy> {
+    let Normalisation { call, eps, centred } = ask;
+    enter(call, |local| {
         // An absent list stands for the array itself, and is looked at no further.
-        let pins = pin(local, op, [x, scale.unwrap_or(x), shift.unwrap_or(x)])?;
+        let pins = pin(local, call.op, [x, scale.unwrap_or(x), shift.unwrap_or(x)])?;
         let [a, s, h] = pins.arrays();
-        check::float(op, a.dtype)?;
+        check::float(call.op, a.dtype)?;
         for list in [&s, &h] {
-            check::same_device(op, device(&a), device(list))?;
-            check::same_dtype(op, &a, list)?;
+            check::same_device(call.op, device(&a), device(list))?;
+            check::same_dtype(call.op, &a, list)?;
         }
         let (with_scale, with_shift) = (scale.is_some(), shift.is_some());
-        let out = fresh(local, op, device(&a), a.dtype, a.layout.shape(), false)?;
+        let out = fresh(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
         let (scale, shift) = (with_scale.then(|| view(&s)), with_shift.then(|| view(&h)));
         let kernel = Along::Norm { src: view(&a), scale, shift, dst: out.view(), eps, centred };
         launch(device(&a), &Kernel::Along(kernel))?;
         let node = record(&[&a, &s, &h], || {
-            let (of_x, of_scale) = (Saved::of(&a, op, site), with_scale.then(|| Saved::of(&s, op, site)));
+            let (of_x, of_scale) = (Saved::of(call, &a), with_scale.then(|| Saved::of(call, &s)));
             move |grad: &Proxy, needs: [bool; 3]| {
                 let scale = of_scale.as_ref().map(Saved::get).transpose()?;
                 let (dx, products) = gradient(&of_x.get()?, grad, scale.as_ref(), ask)?;
@@ -71,18 +69,18 @@ fn over_rows(x: &Proxy, [scale, shift]: [Option<&Proxy>; 2], ask: Ask) -> Result
                 Ok(grads)
             }
         });
-        adopt(local, op, out, x, node, site)
+        adopt(call, local, out, x, node)
     })
 }
 
 /// The gradient of the rows, and the gradient of the result times the even rows.
-fn gradient(x: &Proxy, grad: &Proxy, scale: Option<&Proxy>, ask: Ask) -> Result<(Proxy, Proxy)> {
-    let Ask { op, site, eps, centred } = ask;
-    call(op, site, |local| {
-        let pins = pin(local, op, [x, grad, scale.unwrap_or(x)])?;
+fn gradient(x: &Proxy, grad: &Proxy, scale: Option<&Proxy>, ask: Normalisation) -> Result<(Proxy, Proxy)> {
+    let Normalisation { call, eps, centred } = ask;
+    enter(call, |local| {
+        let pins = pin(local, call.op, [x, grad, scale.unwrap_or(x)])?;
         let [a, g, s] = pins.arrays();
-        let dst = fresh(local, op, device(&a), a.dtype, a.layout.shape(), false)?;
-        let products = fresh(local, op, device(&a), a.dtype, a.layout.shape(), false)?;
+        let dst = fresh(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
+        let products = fresh(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
         let kernel = Along::NormGrad {
             src: view(&a),
             grad: view(&g),
@@ -93,7 +91,7 @@ fn gradient(x: &Proxy, grad: &Proxy, scale: Option<&Proxy>, ask: Ask) -> Result<
             centred,
         };
         launch(device(&a), &Kernel::Along(kernel))?;
-        Ok((adopt(local, op, dst, x, None, site)?, adopt(local, op, products, x, None, site)?))
+        Ok((adopt(call, local, dst, x, None)?, adopt(call, local, products, x, None)?))
     })
 }
 
@@ -106,12 +104,12 @@ impl Proxy {
     /// [`Proxy::mean`].
     #[track_caller]
     pub fn layer_norm(&self, scale: &Proxy, shift: &Proxy, eps: f64) -> Result<Proxy> {
-        let (op, site) = ("layer_norm", Location::caller());
-        whole(op, site, self, || {
+        let call = Call::here("layer_norm");
+        whole(call, self, || {
             let size = self.dim(D::Minus1)?;
-            fits(op, scale, size, "the scale")?;
-            fits(op, shift, size, "the shift")?;
-            over_last(self, [Some(scale), Some(shift)], Ask { op, site, eps, centred: true })
+            fits(call.op, scale, size, "the scale")?;
+            fits(call.op, shift, size, "the shift")?;
+            over_last(self, [Some(scale), Some(shift)], Normalisation { call, eps, centred: true })
         })
     }
 
@@ -122,10 +120,10 @@ impl Proxy {
     /// As [`Proxy::layer_norm`].
     #[track_caller]
     pub fn rms_norm(&self, scale: &Proxy, eps: f64) -> Result<Proxy> {
-        let (op, site) = ("rms_norm", Location::caller());
-        whole(op, site, self, || {
-            fits(op, scale, self.dim(D::Minus1)?, "the scale")?;
-            over_last(self, [Some(scale), None], Ask { op, site, eps, centred: false })
+        let call = Call::here("rms_norm");
+        whole(call, self, || {
+            fits(call.op, scale, self.dim(D::Minus1)?, "the scale")?;
+            over_last(self, [Some(scale), None], Normalisation { call, eps, centred: false })
         })
     }
 
@@ -137,20 +135,20 @@ impl Proxy {
     /// [`Proxy::layer_norm`].
     #[track_caller]
     pub fn group_norm(&self, groups: usize, scale: &Proxy, shift: &Proxy, eps: f64) -> Result<Proxy> {
-        let (op, site) = ("group_norm", Location::caller());
-        whole(op, site, self, || {
+        let call = Call::here("group_norm");
+        whole(call, self, || {
             let shape = *self.shape();
             let &[batch, channels, _, ..] = shape.dims() else {
-                return misshapen(op, self, "at least three axes: batch, channels, ..");
+                return misshapen(call.op, self, "at least three axes: batch, channels, ..");
             };
             if groups == 0 || !channels.is_multiple_of(groups) {
-                return argument(op, "groups", groups, "a divisor of the channels");
+                return argument(call.op, "groups", groups, "a divisor of the channels");
             }
-            fits(op, scale, channels, "the scale")?;
-            fits(op, shift, channels, "the shift")?;
+            fits(call.op, scale, channels, "the scale")?;
+            fits(call.op, shift, channels, "the shift")?;
             let width = shape.dims()[2..].iter().product::<usize>() * (channels / groups);
             let each: Few = (0..shape.rank()).map(|axis| if axis == 1 { channels } else { 1 }).collect();
-            let ask = Ask { op, site, eps, centred: true };
+            let ask = Normalisation { call, eps, centred: true };
             let even = over_last(&self.reshape((batch, groups, width))?, [None; 2], ask)?.reshape(shape)?;
             even.broadcast_mul(&scale.reshape(each)?)?.broadcast_add(&shift.reshape(each)?)
         })

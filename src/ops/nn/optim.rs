@@ -1,44 +1,45 @@
 //! The steps of optimisers: parameter and state change in place in one pass each.
 
-use std::panic::Location;
-
 use crate::array::autograd::no_grad;
-use crate::base::error::{Error, Result, Site};
+use crate::base::{
+    call::Call,
+    error::{Error, Result},
+};
 use crate::device::kernel::{AdamHyper, Kernel, View};
 use crate::memory::{proxy::Proxy, registry};
 use crate::ops::call::{
     check,
-    exec::{call, device, launch, named, pin, view},
+    exec::{device, enter, launch, named, pin, view},
 };
 
 /// Changes `N` arrays in place from one gradient. All are contiguous floats of one shape.
 fn step<const N: usize>(
-    (name, site): (&'static str, Site),
+    call: Call,
     targets: [&Proxy; N],
     grad: &Proxy,
     kernel: &dyn for<'v> Fn([View<'v>; N], View<'v>) -> Kernel<View<'v>>,
 ) -> Result<()> {
-    let grad = named(site, no_grad(|| grad.contiguous()))?;
+    let grad = named(call.site, no_grad(|| grad.contiguous()))?;
     let mut turns = 0;
     loop {
-        let done = call(name, site, |local| {
-            let pins = pin(local, name, [&grad])?;
+        let done = enter(call, |local| {
+            let pins = pin(local, call.op, [&grad])?;
             let [g] = pins.arrays();
-            check::float(name, g.dtype)?;
-            let Some(pins) = registry::pin_now(local, name, targets.map(Proxy::key))? else { return Ok(false) };
+            check::float(call.op, g.dtype)?;
+            let Some(pins) = registry::pin_now(local, call.op, targets.map(Proxy::key))? else { return Ok(false) };
             let pins = pins.arrays();
             for target in &pins {
-                check::same_device(name, device(target), device(&g))?;
-                check::same_dtype(name, target, &g)?;
-                check::same_shape(name, target.layout.shape(), g.layout.shape(), "the gradient has another shape")?;
+                check::same_device(call.op, device(target), device(&g))?;
+                check::same_dtype(call.op, target, &g)?;
+                check::same_shape(call.op, target.layout.shape(), g.layout.shape(), "the gradient has another shape")?;
                 if !target.layout.is_contiguous() {
                     let found = target.layout.dims().to_vec();
-                    return Err(Error::Shape { op: name, found, expected: "contiguous parameters".into() });
+                    return Err(Error::Shape { op: call.op, found, expected: "contiguous parameters".into() });
                 }
             }
             let mut writing = [const { None }; N];
             for (writing, target) in writing.iter_mut().zip(&pins) {
-                *writing = target.storage.write(local, name, target)?;
+                *writing = target.storage.write(local, call.op, target)?;
                 if writing.is_none() {
                     return Ok(false);
                 }
@@ -52,7 +53,7 @@ fn step<const N: usize>(
         crate::base::sync::wait_turn(&mut turns);
         if turns > 1 << 16 {
             let array = registry::describe(targets[0].key());
-            return Err(Error::InUse { op: name, array, by: "operations on other threads that do not end" });
+            return Err(Error::InUse { op: call.op, array, by: "operations on other threads that do not end" });
         }
     }
 }
@@ -72,7 +73,7 @@ impl Proxy {
         momentum: f64,
         decay: f64,
     ) -> Result<()> {
-        let call = ("sgd_step_", Location::caller());
+        let call = Call::here("sgd_step_");
         match velocity {
             None => step(call, [self], grad, &|[param], grad| Kernel::SgdStep {
                 param,
@@ -103,7 +104,7 @@ impl Proxy {
         let count = u64::try_from(t).unwrap_or(0);
         let [fix1, fix2] = AdamHyper::fixes([beta1, beta2], count);
         let hyper = AdamHyper { rate, beta1, beta2, eps, decay, fix1, fix2, step: count };
-        let call = ("adam_step_", Location::caller());
+        let call = Call::here("adam_step_");
         step(call, [self, m, v], grad, &|[param, m, v], grad| Kernel::AdamStep { param, grad, m, v, hyper })
     }
 }

@@ -1,12 +1,11 @@
 //! Pooling: the largest or the mean of what lies under a window, which may be any part of an axis.
 
-use std::panic::Location;
-
 use crate::array::autograd::Saved;
 use crate::array::autograd::is_grad_enabled;
 use crate::base::{
+    call::Call,
     dtype::DType,
-    error::{Error, Result, Site},
+    error::{Error, Result},
     shape::{Shape, ToUsize2},
 };
 use crate::device::{
@@ -18,7 +17,7 @@ use crate::ops::{
     call::{
         check,
         compose::argument,
-        exec::{adopt, call, device, fresh, launch, pin, record, view_as},
+        exec::{adopt, device, enter, fresh, launch, pin, record, view_as},
     },
     elementwise::unary::one,
     nn::conv::{places, widened},
@@ -34,19 +33,18 @@ enum Way<'a> {
 }
 
 #[derive(Clone, Copy)]
-struct Ask {
+struct Pooling {
+    call: Call,
     op: PoolOp,
-    name: &'static str,
-    site: Site,
 }
 
 /// The shape of a pooled image, and the window.
-fn shape_of(ask: Ask, image: &Shape, way: Way<'_>) -> Result<(Shape, Window)> {
+fn shape_of(ask: Pooling, image: &Shape, way: Way<'_>) -> Result<(Shape, Window)> {
     let (Way::Slide(sizes, _) | Way::Divide(sizes)) = way;
     let (axes, dims) = (sizes.len(), image.dims());
     if dims.len() != axes + 2 {
         let expected = ["", "[batch, channels, length]", "[batch, channels, height, width]"][axes].into();
-        return Err(Error::Shape { op: ask.name, found: dims.to_vec(), expected });
+        return Err(Error::Shape { op: ask.call.op, found: dims.to_vec(), expected });
     }
     let (mut shape, mut window) =
         (*image, Window { size: [1; 3], stride: [1; 3], padding: [0; 3], dilation: [1; 3], out: [1; 3] });
@@ -56,7 +54,7 @@ fn shape_of(ask: Ask, image: &Shape, way: Way<'_>) -> Result<(Shape, Window)> {
             Way::Slide(sizes, steps) => {
                 for (what, value) in [("kernel", sizes[axis]), ("stride", steps[axis])] {
                     if value == 0 {
-                        return argument(ask.name, what, value, "1 or more");
+                        return argument(ask.call.op, what, value, "1 or more");
                     }
                 }
                 (window.size[to], window.stride[to]) = (sizes[axis], steps[axis]);
@@ -66,7 +64,7 @@ fn shape_of(ask: Ask, image: &Shape, way: Way<'_>) -> Result<(Shape, Window)> {
         };
         let Some(out) = out else {
             let expected = format!("at least {} elements along axis {}", sizes[axis].max(1), axis + 2);
-            return Err(Error::Shape { op: ask.name, found: dims.to_vec(), expected });
+            return Err(Error::Shape { op: ask.call.op, found: dims.to_vec(), expected });
         };
         window.out[to] = out;
         shape = shape.with_dim(axis + 2, out);
@@ -75,24 +73,24 @@ fn shape_of(ask: Ask, image: &Shape, way: Way<'_>) -> Result<(Shape, Window)> {
 }
 
 /// The pooled values, and where the largest ones lie if `ids`.
-fn pool(x: &Proxy, ask: Ask, way: Way<'_>, ids: bool) -> Result<(Proxy, Option<Proxy>)> {
-    let Ask { op, name, site } = ask;
-    call(name, site, |local| {
-        let pins = pin(local, name, [x])?;
+fn pool(x: &Proxy, ask: Pooling, way: Way<'_>, ids: bool) -> Result<(Proxy, Option<Proxy>)> {
+    let Pooling { op, call } = ask;
+    enter(call, |local| {
+        let pins = pin(local, call.op, [x])?;
         let [a] = pins.arrays();
         if op == PoolOp::Mean {
-            check::float(name, a.dtype)?;
+            check::float(call.op, a.dtype)?;
         }
         let (image, adaptive) = (*a.layout.shape(), matches!(way, Way::Divide(_)));
         let (shape, window) = shape_of(ask, &image, way)?;
         let tracked = op == PoolOp::Max && a.node.is_some() && is_grad_enabled();
         if (ids || tracked) && u32::try_from(image.dims()[2..].iter().product::<usize>()).is_err() {
             let expected = "channels of less than 2^32 elements, which u32 can count".into();
-            return Err(Error::Shape { op: name, found: image.dims().to_vec(), expected });
+            return Err(Error::Shape { op: call.op, found: image.dims().to_vec(), expected });
         }
-        let out = fresh(local, name, device(&a), a.dtype, &shape, false)?;
+        let out = fresh(local, call.op, device(&a), a.dtype, &shape, false)?;
         let found = match ids || tracked {
-            true => Some(fresh(local, name, device(&a), DType::U32, &shape, false)?),
+            true => Some(fresh(local, call.op, device(&a), DType::U32, &shape, false)?),
             false => None,
         };
         let [from, to] = [a.layout, out.layout].map(widened);
@@ -100,17 +98,17 @@ fn pool(x: &Proxy, ask: Ask, way: Way<'_>, ids: bool) -> Result<(Proxy, Option<P
         let (src, dst) = (view_as(&a, &from), out.view_as(&to));
         launch(device(&a), &Kernel::Windowed(Windowed::Pool { op, image: src, dst, ids: ids_to, window, adaptive }))?;
         let node = record(&[&a], || {
-            let saved = found.as_ref().map(|found| Saved::new(&found.storage, found.dtype, found.layout, name, site));
+            let saved = found.as_ref().map(|found| Saved::new(call, &found.storage, found.dtype, found.layout));
             move |grad: &Proxy, _: [bool; 3]| Ok(one(gradient(ask, grad, saved.as_ref(), &image, window, adaptive)?))
         });
-        let values = adopt(local, name, out, x, node, site)?;
-        let found = found.filter(|_| ids).map(|found| adopt(local, name, found, x, None, site)).transpose()?;
+        let values = adopt(call, local, out, x, node)?;
+        let found = found.filter(|_| ids).map(|found| adopt(call, local, found, x, None)).transpose()?;
         Ok((values, found))
     })
 }
 
 fn gradient(
-    ask: Ask,
+    ask: Pooling,
     grad: &Proxy,
     ids: Option<&Saved>,
     image: &Shape,
@@ -119,16 +117,16 @@ fn gradient(
 ) -> Result<Proxy> {
     let grad = grad.contiguous()?;
     let ids = ids.map(Saved::get).transpose()?;
-    call(ask.name, ask.site, |local| {
+    enter(ask.call, |local| {
         let own = [Some(&grad), ids.as_ref()];
-        let pins = pin(local, ask.name, [&grad, own[1].unwrap_or(&grad)])?;
+        let pins = pin(local, ask.call.op, [&grad, own[1].unwrap_or(&grad)])?;
         let [g, i] = pins.arrays();
-        let out = fresh(local, ask.name, device(&g), g.dtype, image, false)?;
+        let out = fresh(local, ask.call.op, device(&g), g.dtype, image, false)?;
         let [of_g, of_i, to] = [g.layout, i.layout, out.layout].map(widened);
         let ids = own[1].is_some().then(|| view_as(&i, &of_i));
         let (from, image) = (view_as(&g, &of_g), out.view_as(&to));
         launch(device(&g), &Kernel::Windowed(Windowed::PoolGrad { grad: from, ids, image, window, adaptive }))?;
-        adopt(local, ask.name, out, &grad, None, ask.site)
+        adopt(ask.call, local, out, &grad, None)
     })
 }
 
@@ -147,7 +145,7 @@ macro_rules! pools {
                 /// [`Error::StaleArray`], [`Error::OutOfMemory`].
                 #[track_caller]
                 pub fn $name(&self, kernel: $size) -> Result<Proxy> {
-                    let ask = Ask { op: PoolOp::$op, name: stringify!($name), site: Location::caller() };
+                    let ask = Pooling { op: PoolOp::$op, call: Call::here(stringify!($name)) };
                     let $k = kernel;
                     let size = $list;
                     Ok(pool(self, ask, Way::Slide(&size, &size), false)?.0)
@@ -161,7 +159,7 @@ macro_rules! pools {
                 /// As the form without a stride.
                 #[track_caller]
                 pub fn $with_stride(&self, kernel: $size, stride: $size) -> Result<Proxy> {
-                    let ask = Ask { op: PoolOp::$op, name: stringify!($with_stride), site: Location::caller() };
+                    let ask = Pooling { op: PoolOp::$op, call: Call::here(stringify!($with_stride)) };
                     let $k = kernel;
                     let size = $list;
                     let $k = stride;
@@ -204,7 +202,7 @@ impl Proxy {
     /// As [`Proxy::max_pool2d`].
     #[track_caller]
     pub fn max_pool2d_with_indices(&self, kernel: impl ToUsize2, stride: impl ToUsize2) -> Result<(Proxy, Proxy)> {
-        let ask = Ask { op: PoolOp::Max, name: "max_pool2d_with_indices", site: Location::caller() };
+        let ask = Pooling { op: PoolOp::Max, call: Call::here("max_pool2d_with_indices") };
         let (values, ids) = pool(self, ask, Way::Slide(&pair(kernel), &pair(stride)), true)?;
         Ok((values, ids.ok_or_else(|| Error::msg("the indices were asked for"))?))
     }
@@ -217,7 +215,7 @@ impl Proxy {
     /// As [`Proxy::avg_pool2d`].
     #[track_caller]
     pub fn adaptive_avg_pool2d(&self, size: impl ToUsize2) -> Result<Proxy> {
-        let ask = Ask { op: PoolOp::Mean, name: "adaptive_avg_pool2d", site: Location::caller() };
+        let ask = Pooling { op: PoolOp::Mean, call: Call::here("adaptive_avg_pool2d") };
         Ok(pool(self, ask, Way::Divide(&pair(size)), false)?.0)
     }
 
@@ -227,7 +225,7 @@ impl Proxy {
     /// As [`Proxy::avg_pool2d`].
     #[track_caller]
     pub fn adaptive_avg_pool1d(&self, size: usize) -> Result<Proxy> {
-        let ask = Ask { op: PoolOp::Mean, name: "adaptive_avg_pool1d", site: Location::caller() };
+        let ask = Pooling { op: PoolOp::Mean, call: Call::here("adaptive_avg_pool1d") };
         Ok(pool(self, ask, Way::Divide(&[size]), false)?.0)
     }
 }

@@ -1,9 +1,8 @@
 //! Images of other sizes.
 
-use std::panic::Location;
-
 use crate::base::{
-    error::{Error, Result, Site},
+    call::Call,
+    error::{Error, Result},
     layout::Layout,
     shape::Shape,
 };
@@ -16,16 +15,15 @@ use crate::ops::{
     call::{
         check,
         compose::argument,
-        exec::{adopt, call, device, fresh, launch, pin, record, view_as},
+        exec::{adopt, device, enter, fresh, launch, pin, record, view_as},
     },
     elementwise::unary::one,
 };
 
 #[derive(Clone, Copy)]
-struct Ask {
+struct Resize {
+    call: Call,
     op: ResizeOp,
-    name: &'static str,
-    site: Site,
 }
 
 /// With height and width.
@@ -37,48 +35,48 @@ fn image_of(mut layout: Layout) -> Layout {
 }
 
 /// The last axes as `out`, each with its scale.
-fn resize(x: &Proxy, out: &[usize], ask: Ask, spacing: impl FnOnce(&[usize]) -> Result<Spacing>) -> Result<Proxy> {
-    let Ask { op, name, site } = ask;
-    call(name, site, |local| {
-        let pins = pin(local, name, [x])?;
+fn resize(x: &Proxy, out: &[usize], ask: Resize, spacing: impl FnOnce(&[usize]) -> Result<Spacing>) -> Result<Proxy> {
+    let Resize { op, call } = ask;
+    enter(call, |local| {
+        let pins = pin(local, call.op, [x])?;
         let [a] = pins.arrays();
         if op == ResizeOp::Linear {
-            check::float(name, a.dtype)?;
+            check::float(call.op, a.dtype)?;
         }
         let from = *a.layout.shape();
         let is_image = from.rank() == out.len() + 2;
         if !is_image || from.dims()[2..].iter().zip(out).any(|(&len, &out)| len == 0 && out > 0) {
             let form = ["", "[batch, channels, length]", "[batch, channels, height, width]"][out.len()];
             let expected = format!("{form} with at least one element along each resized axis");
-            return Err(Error::Shape { op: name, found: from.dims().to_vec(), expected });
+            return Err(Error::Shape { op: call.op, found: from.dims().to_vec(), expected });
         }
         let shape = out.iter().enumerate().fold(from, |shape, (i, &size)| shape.with_dim(i + 2, size));
         let spacing = spacing(&from.dims()[2..])?;
-        let dst = fresh(local, name, device(&a), a.dtype, &shape, false)?;
+        let dst = fresh(local, call.op, device(&a), a.dtype, &shape, false)?;
         if shape.elem_count() > 0 {
             let [from, to] = [a.layout, dst.layout].map(image_of);
             let kernel = Windowed::Resize { op, image: view_as(&a, &from), dst: dst.view_as(&to), spacing };
             launch(device(&a), &Kernel::Windowed(kernel))?;
         }
         let node = record(&[&a], || move |grad: &Proxy, _: [bool; 3]| Ok(one(gradient(ask, grad, &from, spacing)?)));
-        adopt(local, name, dst, x, node, site)
+        adopt(call, local, dst, x, node)
     })
 }
 
-fn gradient(ask: Ask, grad: &Proxy, image: &Shape, spacing: Spacing) -> Result<Proxy> {
+fn gradient(ask: Resize, grad: &Proxy, image: &Shape, spacing: Spacing) -> Result<Proxy> {
     let grad = grad.contiguous()?;
-    call(ask.name, ask.site, |local| {
-        let pins = pin(local, ask.name, [&grad])?;
+    enter(ask.call, |local| {
+        let pins = pin(local, ask.call.op, [&grad])?;
         let [g] = pins.arrays();
         let is_empty = g.layout.shape().elem_count() == 0;
-        let out = fresh(local, ask.name, device(&g), g.dtype, image, is_empty)?;
+        let out = fresh(local, ask.call.op, device(&g), g.dtype, image, is_empty)?;
         if !is_empty {
             let [from, to] = [g.layout, out.layout].map(image_of);
             let kernel =
                 Windowed::ResizeGrad { op: ask.op, grad: view_as(&g, &from), image: out.view_as(&to), spacing };
             launch(device(&g), &Kernel::Windowed(kernel))?;
         }
-        adopt(local, ask.name, out, &grad, None, ask.site)
+        adopt(ask.call, local, out, &grad, None)
     })
 }
 
@@ -101,7 +99,7 @@ macro_rules! nearest {
                 /// [`Error::StaleArray`], [`Error::OutOfMemory`].
                 #[track_caller]
                 pub fn $name(&self, $($size: usize),+) -> Result<Proxy> {
-                    let ask = Ask { op: ResizeOp::Nearest, name: stringify!($name), site: Location::caller() };
+                    let ask = Resize { op: ResizeOp::Nearest, call: Call::here(stringify!($name)) };
                     resize(self, &[$($size),+], ask, whole)
                 }
             )*
@@ -130,7 +128,7 @@ impl Proxy {
     /// As [`Proxy::interpolate2d`]; [`Error::UnsupportedDType`] for integers.
     #[track_caller]
     pub fn upsample_bilinear2d(&self, target_h: usize, target_w: usize, align_corners: bool) -> Result<Proxy> {
-        let ask = Ask { op: ResizeOp::Linear, name: "upsample_bilinear2d", site: Location::caller() };
+        let ask = Resize { op: ResizeOp::Linear, call: Call::here("upsample_bilinear2d") };
         let out = [target_h, target_w];
         resize(self, &out, ask, |dims| Ok(linear(dims, out, None, align_corners)))
     }
@@ -142,17 +140,17 @@ impl Proxy {
     /// As there; [`Error::Argument`] for a scale that is not positive and finite, or gives no size.
     #[track_caller]
     pub fn upsample_bilinear2d_with_scale(&self, scale_h: f64, scale_w: f64, align_corners: bool) -> Result<Proxy> {
-        let ask = Ask { op: ResizeOp::Linear, name: "upsample_bilinear2d_with_scale", site: Location::caller() };
+        let ask = Resize { op: ResizeOp::Linear, call: Call::here("upsample_bilinear2d_with_scale") };
         let shape = *self.shape();
         let &[_, _, height, width] = shape.dims() else {
             let expected = "[batch, channels, height, width]".into();
-            return Err(Error::Shape { op: ask.name, found: shape.dims().to_vec(), expected });
+            return Err(Error::Shape { op: ask.call.op, found: shape.dims().to_vec(), expected });
         };
         let scaled = |what: &'static str, len: usize, scale: f64| {
             let size = (len as f64 * scale).floor();
             match scale > 0.0 && size < isize::MAX as f64 && scale.is_finite() {
                 true => Ok(size as usize),
-                false => argument(ask.name, what, scale, "a positive number that gives a size"),
+                false => argument(ask.call.op, what, scale, "a positive number that gives a size"),
             }
         };
         let out = [scaled("scale_h", height, scale_h)?, scaled("scale_w", width, scale_w)?];

@@ -1,9 +1,8 @@
 //! Softmax, its logarithm, and the cross entropy: in one pass each, stable for large values.
 
-use std::panic::Location;
-
 use crate::array::autograd::Saved;
 use crate::base::{
+    call::Call,
     error::{Error, Result, Site},
     shape::{Dim, Shape},
 };
@@ -12,7 +11,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
-        exec::{adopt, call, composed, device, fresh, launch, pin, record, view},
+        exec::{adopt, composed, device, enter, fresh, launch, pin, record, view},
     },
     elementwise::unary::one,
     index::select::readable,
@@ -25,7 +24,7 @@ impl Proxy {
     /// [`Error::DimOutOfRange`], [`Error::UnsupportedDType`], [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn softmax<A: Dim>(&self, dim: A) -> Result<Proxy> {
-        along(self, dim, false, "softmax", Location::caller())
+        along(Call::here("softmax"), self, dim, false)
     }
 
     /// `x - log(sum(e^x))` along an axis.
@@ -34,7 +33,7 @@ impl Proxy {
     /// As [`Proxy::softmax`].
     #[track_caller]
     pub fn log_softmax<A: Dim>(&self, dim: A) -> Result<Proxy> {
-        along(self, dim, true, "log_softmax", Location::caller())
+        along(Call::here("log_softmax"), self, dim, true)
     }
 
     /// The mean over rows of `-log_softmax(x)[label]`: `[rows, classes]` and labels `[rows]` of integers to
@@ -45,93 +44,93 @@ impl Proxy {
     /// [`Error::UnsupportedDType`]; as [`Proxy::softmax`].
     #[track_caller]
     pub fn cross_entropy(&self, labels: &Proxy) -> Result<Proxy> {
-        let (name, site) = ("cross_entropy", Location::caller());
+        let call = Call::here("cross_entropy");
         let converted = readable(labels)?;
         let labels = converted.as_ref().unwrap_or(labels);
-        call(name, site, |local| {
-            let pins = pin(local, name, [self, labels])?;
+        enter(call, |local| {
+            let pins = pin(local, call.op, [self, labels])?;
             let [x, l] = pins.arrays();
-            check::same_device(name, device(&x), device(&l))?;
-            check::float(name, x.dtype)?;
-            check::index(name, &l)?;
+            check::same_device(call.op, device(&x), device(&l))?;
+            check::float(call.op, x.dtype)?;
+            check::index(call.op, &l)?;
             let shape = *x.layout.shape();
             if shape.rank() != 2 || shape.elem_count() == 0 {
                 let expected = "[rows, classes] with at least one of each".into();
-                return Err(Error::Shape { op: name, found: shape.dims().to_vec(), expected });
+                return Err(Error::Shape { op: call.op, found: shape.dims().to_vec(), expected });
             }
-            check::same_shape(name, l.layout.shape(), &Shape::from(shape.dims()[0]), "one label a row is needed")?;
-            let probs = fresh(local, name, device(&x), x.dtype, &shape, false)?;
-            let loss = fresh(local, name, device(&x), x.dtype, &Shape::SCALAR, false)?;
+            check::same_shape(call.op, l.layout.shape(), &Shape::from(shape.dims()[0]), "one label a row is needed")?;
+            let probs = fresh(local, call.op, device(&x), x.dtype, &shape, false)?;
+            let loss = fresh(local, call.op, device(&x), x.dtype, &Shape::SCALAR, false)?;
             let kernel =
                 Kernel::CrossEntropy { logits: view(&x), labels: view(&l), probs: probs.view(), loss: loss.view() };
             launch(device(&x), &kernel)?;
             let node = record(&[&x], || {
-                let probs = Saved::new(&probs.storage, probs.dtype, probs.layout, name, site);
-                let labels = Saved::of(&l, name, site);
-                move |grad: &Proxy, _| Ok(one(cross_entropy_grad(&probs.get()?, &labels.get()?, grad, site)?))
+                let probs = Saved::new(call, &probs.storage, probs.dtype, probs.layout);
+                let labels = Saved::of(call, &l);
+                move |grad: &Proxy, _| Ok(one(cross_entropy_grad(&probs.get()?, &labels.get()?, grad, call.site)?))
             });
-            adopt(local, name, loss, self, node, site)
+            adopt(call, local, loss, self, node)
         })
     }
 }
 
 fn cross_entropy_grad(probs: &Proxy, labels: &Proxy, grad: &Proxy, site: Site) -> Result<Proxy> {
-    let name = "cross_entropy";
-    call(name, site, |local| {
-        let pins = pin(local, name, [probs, labels, grad])?;
+    let call = Call { op: "cross_entropy", site };
+    enter(call, |local| {
+        let pins = pin(local, call.op, [probs, labels, grad])?;
         let [p, l, g] = pins.arrays();
-        let out = fresh(local, name, device(&p), p.dtype, p.layout.shape(), false)?;
+        let out = fresh(local, call.op, device(&p), p.dtype, p.layout.shape(), false)?;
         let kernel = Kernel::CrossEntropyGrad { probs: view(&p), labels: view(&l), grad: view(&g), dst: out.view() };
         launch(device(&p), &kernel)?;
-        adopt(local, name, out, probs, None, site)
+        adopt(call, local, out, probs, None)
     })
 }
 
 /// Over any axis: the last one directly, another one moved to the end and back.
-fn along<A: Dim>(src: &Proxy, dim: A, log: bool, name: &'static str, site: Site) -> Result<Proxy> {
+fn along<A: Dim>(call: Call, src: &Proxy, dim: A, log: bool) -> Result<Proxy> {
     let shape = *src.shape();
     if shape.rank() == 0 {
-        return composed(name, site, src, &mut || over_last(&src.reshape(1)?, log, name, site)?.reshape(()));
+        return composed(call, src, &mut || over_last(call, &src.reshape(1)?, log)?.reshape(()));
     }
-    let (axis, last) = (dim.to_index(&shape, name)?, shape.rank() - 1);
+    let (axis, last) = (dim.to_index(&shape, call.op)?, shape.rank() - 1);
     if axis == last && shape.rank() == 2 {
-        return over_rows(src, log, name, site);
+        return over_rows(call, src, log);
     }
-    composed(name, site, src, &mut || match axis == last {
-        true => over_last(src, log, name, site),
-        false => over_last(&src.transpose(axis, last)?, log, name, site)?.transpose(axis, last),
+    composed(call, src, &mut || match axis == last {
+        true => over_last(call, src, log),
+        false => over_last(call, &src.transpose(axis, last)?, log)?.transpose(axis, last),
     })
 }
 
-fn over_last(src: &Proxy, log: bool, name: &'static str, site: Site) -> Result<Proxy> {
+fn over_last(call: Call, src: &Proxy, log: bool) -> Result<Proxy> {
     let shape = *src.shape();
     let columns = shape.dims()[shape.rank() - 1];
     let rows = shape.elem_count().checked_div(columns).unwrap_or(0);
-    over_rows(&src.reshape((rows, columns))?, log, name, site)?.reshape(shape)
+    over_rows(call, &src.reshape((rows, columns))?, log)?.reshape(shape)
 }
 
-fn over_rows(src: &Proxy, log: bool, name: &'static str, site: Site) -> Result<Proxy> {
-    call(name, site, |local| {
-        let pins = pin(local, name, [src])?;
+fn over_rows(call: Call, src: &Proxy, log: bool) -> Result<Proxy> {
+    enter(call, |local| {
+        let pins = pin(local, call.op, [src])?;
         let [x] = pins.arrays();
-        check::float(name, x.dtype)?;
-        let out = fresh(local, name, device(&x), x.dtype, x.layout.shape(), false)?;
+        check::float(call.op, x.dtype)?;
+        let out = fresh(local, call.op, device(&x), x.dtype, x.layout.shape(), false)?;
         launch(device(&x), &Kernel::Softmax { src: view(&x), dst: out.view(), log })?;
         let node = record(&[&x], || {
-            let saved = Saved::new(&out.storage, out.dtype, out.layout, name, site);
-            move |grad: &Proxy, _| Ok(one(softmax_grad(&saved.get()?, grad, log, name, site)?))
+            let saved = Saved::new(call, &out.storage, out.dtype, out.layout);
+            move |grad: &Proxy, _| Ok(one(softmax_grad(call, &saved.get()?, grad, log)?))
         });
-        adopt(local, name, out, src, node, site)
+        adopt(call, local, out, src, node)
     })
 }
 
-fn softmax_grad(out: &Proxy, grad: &Proxy, log: bool, name: &'static str, site: Site) -> Result<Proxy> {
-    call(name, site, |local| {
-        let pins = pin(local, name, [out, grad])?;
+fn softmax_grad(call: Call, out: &Proxy, grad: &Proxy, log: bool) -> Result<Proxy> {
+    enter(call, |local| {
+        let pins = pin(local, call.op, [out, grad])?;
         let [o, g] = pins.arrays();
-        let dst = fresh(local, name, device(&o), o.dtype, o.layout.shape(), false)?;
+        let dst = fresh(local, call.op, device(&o), o.dtype, o.layout.shape(), false)?;
         let kernel = Kernel::SoftmaxGrad { out: view(&o), grad: view(&g), dst: dst.view(), log };
         launch(device(&o), &kernel)?;
-        adopt(local, name, dst, grad, None, site)
+        adopt(call, local, dst, grad, None)
     })
 }

@@ -3,11 +3,10 @@
 //! Which element goes where is found on the host; the elements are then picked on their device, so that the gradient is
 //! that of `gather`. NaN counts as the largest; equal elements keep their order.
 
-use std::panic::Location;
-
 use crate::base::{
+    call::Call,
     dtype::{DType, WithDType, with_type},
-    error::{Error, Result, Site},
+    error::{Error, Result},
     shape::{D, Dim, Shape},
 };
 use crate::memory::proxy::Proxy;
@@ -92,25 +91,18 @@ impl Lanes {
 }
 
 /// The first `count` indices along an axis in order, and the elements there.
-fn first(
-    x: &Proxy,
-    dim: impl Dim,
-    count: Option<usize>,
-    descending: bool,
-    op: &'static str,
-    site: Site,
-) -> Result<(Proxy, Proxy)> {
+fn first(call: Call, x: &Proxy, dim: impl Dim, count: Option<usize>, descending: bool) -> Result<(Proxy, Proxy)> {
     let mut axis = 0;
-    let ids = whole(op, site, x, || {
-        let lanes = Lanes::sorted(x, dim, descending, op)?;
+    let ids = whole(call, x, || {
+        let lanes = Lanes::sorted(x, dim, descending, call.op)?;
         axis = lanes.axis;
         let count = count.unwrap_or(lanes.size());
         if count > lanes.size() {
-            return argument(op, "count", count, "at most the size of the axis");
+            return argument(call.op, "count", count, "at most the size of the axis");
         }
         lanes.pick(x, count, |i, _| i)
     })?;
-    Ok((whole(op, site, x, || x.gather(&ids, axis))?, ids))
+    Ok((whole(call, x, || x.gather(&ids, axis))?, ids))
 }
 
 impl Proxy {
@@ -129,7 +121,7 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn sort<A: Dim>(&self, dim: A, descending: bool) -> Result<(Proxy, Proxy)> {
-        first(self, dim, None, descending, "sort", Location::caller())
+        first(Call::here("sort"), self, dim, None, descending)
     }
 
     /// The indices (u32) that put the elements along an axis in order. No gradient.
@@ -138,7 +130,7 @@ impl Proxy {
     /// As [`Proxy::sort`].
     #[track_caller]
     pub fn argsort<A: Dim>(&self, dim: A, descending: bool) -> Result<Proxy> {
-        argsort(self, dim, descending, "argsort", Location::caller())
+        argsort(Call::here("argsort"), self, dim, descending)
     }
 
     /// As [`Proxy::sort`], along the last axis.
@@ -147,7 +139,7 @@ impl Proxy {
     /// As [`Proxy::sort`].
     #[track_caller]
     pub fn sort_last_dim(&self, ascending: bool) -> Result<(Proxy, Proxy)> {
-        first(self, D::Minus1, None, !ascending, "sort_last_dim", Location::caller())
+        first(Call::here("sort_last_dim"), self, D::Minus1, None, !ascending)
     }
 
     /// As [`Proxy::argsort`], along the last axis.
@@ -156,7 +148,7 @@ impl Proxy {
     /// As [`Proxy::sort`].
     #[track_caller]
     pub fn arg_sort_last_dim(&self, ascending: bool) -> Result<Proxy> {
-        argsort(self, D::Minus1, !ascending, "arg_sort_last_dim", Location::caller())
+        argsort(Call::here("arg_sort_last_dim"), self, D::Minus1, !ascending)
     }
 
     /// The `count` largest elements along an axis, in descending order, and the indices (u32) they come from. Any
@@ -166,7 +158,7 @@ impl Proxy {
     /// [`Error::Argument`] if the axis has fewer; as [`Proxy::sort`].
     #[track_caller]
     pub fn topk<A: Dim>(&self, count: usize, dim: A) -> Result<(Proxy, Proxy)> {
-        first(self, dim, Some(count), true, "topk", Location::caller())
+        first(Call::here("topk"), self, dim, Some(count), true)
     }
 
     /// The middle element along an axis, which is removed; the lower one of two. NaN if any is. Any dtype, with a
@@ -177,7 +169,7 @@ impl Proxy {
     #[track_caller]
     pub fn median<A: Dim>(&self, dim: A) -> Result<Proxy> {
         let op = "median";
-        whole(op, Location::caller(), self, || {
+        whole(Call::here(op), self, || {
             let lanes = Lanes::sorted(self, dim, false, op)?;
             let Some(last) = lanes.size().checked_sub(1) else {
                 return misshapen(op, self, "at least one element along the axis");
@@ -195,7 +187,7 @@ impl Proxy {
     #[track_caller]
     pub fn quantile<A: Dim>(&self, q: f64, dim: A) -> Result<Proxy> {
         let op = "quantile";
-        whole(op, Location::caller(), self, || {
+        whole(Call::here(op), self, || {
             check::float(op, self.dtype())?;
             if !(0.0..=1.0).contains(&q) {
                 return argument(op, "q", q, "between 0 and 1");
@@ -223,7 +215,7 @@ impl Proxy {
     /// As [`Proxy::sort`].
     #[track_caller]
     pub fn unique(&self) -> Result<Proxy> {
-        whole("unique", Location::caller(), self, || {
+        whole(Call::here("unique"), self, || {
             let keys = keys_of(self)?;
             let mut places = ranked(&keys, false);
             places.dedup_by_key(|&mut place| keys[place]);
@@ -241,7 +233,7 @@ impl Proxy {
     /// As [`Proxy::sort`].
     #[track_caller]
     pub fn nonzero(&self) -> Result<Proxy> {
-        whole("nonzero", Location::caller(), self, || {
+        whole(Call::here("nonzero"), self, || {
             let shape = *self.shape();
             let mut found = Vec::new();
             let mut count = 0;
@@ -270,7 +262,7 @@ impl Proxy {
     #[track_caller]
     pub fn bincount(&self, least: usize) -> Result<Proxy> {
         let op = "bincount";
-        whole(op, Location::caller(), self, || {
+        whole(Call::here(op), self, || {
             let dtype = self.dtype();
             if !dtype.is_int() {
                 return Err(Error::UnsupportedDType { op, dtype, supported: "u8, u32, i64" });
@@ -296,11 +288,11 @@ impl Proxy {
     /// [`Error::Argument`] for no bins, or `min > max` or one that is not finite; as [`Proxy::sort`].
     #[track_caller]
     pub fn histc(&self, bins: usize, min: f64, max: f64) -> Result<Proxy> {
-        let (op, site) = ("histc", Location::caller());
-        whole(op, site, self, || {
-            let dtype = check::float(op, self.dtype())?;
+        let call = Call::here("histc");
+        whole(call, self, || {
+            let dtype = check::float(call.op, self.dtype())?;
             if bins == 0 || !(min <= max && min.is_finite() && max.is_finite()) {
-                return argument(op, "bins", format!("{bins} of {min} to {max}"), "1 or more, of a finite range");
+                return argument(call.op, "bins", format!("{bins} of {min} to {max}"), "1 or more, of a finite range");
             }
             let all = self.detach().flatten_all()?.to_dtype(DType::F64)?;
             let (mut low, mut high) = (min, max);
@@ -310,8 +302,8 @@ impl Proxy {
             if low == high {
                 (low, high) = (low - 1.0, high + 1.0);
             }
-            let inside = all.broadcast_ge(&number(&all, low, site)?)?;
-            let inside = inside.mul(&all.broadcast_le(&number(&all, high, site)?)?)?;
+            let inside = all.broadcast_ge(&number(&all, low, call.site)?)?;
+            let inside = inside.mul(&all.broadcast_le(&number(&all, high, call.site)?)?)?;
             let part = all.affine(1.0, -low)?.affine(bins as f64 / (high - low), 0.0)?.clamp(0.0, (bins - 1) as f64)?;
             let ids = inside.where_cond(&part, &part.full_like(bins as f64)?)?.to_dtype(DType::I64)?;
             let once = Proxy::ones(all.elem_count(), DType::I64, self.device())?;
@@ -321,9 +313,9 @@ impl Proxy {
     }
 }
 
-fn argsort(x: &Proxy, dim: impl Dim, descending: bool, op: &'static str, site: Site) -> Result<Proxy> {
-    whole(op, site, x, || {
-        let lanes = Lanes::sorted(x, dim, descending, op)?;
+fn argsort(call: Call, x: &Proxy, dim: impl Dim, descending: bool) -> Result<Proxy> {
+    whole(call, x, || {
+        let lanes = Lanes::sorted(x, dim, descending, call.op)?;
         lanes.pick(x, lanes.size(), |i, _| i)
     })
 }

@@ -1,11 +1,10 @@
 //! Reductions over axes: sum, mean, max, min, argmax, argmin.
 
-use std::panic::Location;
-
 use crate::array::autograd::{Grads, Saved};
 use crate::base::{
+    call::Call,
     dtype::DType,
-    error::{Error, Result, Site},
+    error::{Error, Result},
     shape::{Axes, Dim, Dims, Few, Shape},
 };
 use crate::device::kernel::{Kernel, ReduceOp};
@@ -13,28 +12,27 @@ use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::{
     call::{
         check,
-        exec::{Fresh, adopt, call, device, fresh, launch, pin, record, view},
+        exec::{Fresh, adopt, device, enter, fresh, launch, pin, record, view},
     },
     elementwise::unary::one,
 };
 
 /// How a reduction is asked for.
 #[derive(Clone, Copy)]
-struct Ask {
+struct Reduction {
+    call: Call,
     op: ReduceOp,
-    name: &'static str,
     keep: bool,
-    site: Site,
 }
 
-fn reduce(src: &Proxy, axes: &dyn Fn(&Shape) -> Result<Axes>, ask: Ask) -> Result<Proxy> {
-    let Ask { op, name, keep, site } = ask;
-    call(name, site, |local| {
-        let pins = pin(local, name, [src])?;
+fn reduce(src: &Proxy, axes: &dyn Fn(&Shape) -> Result<Axes>, ask: Reduction) -> Result<Proxy> {
+    let Reduction { op, call, keep } = ask;
+    enter(call, |local| {
+        let pins = pin(local, call.op, [src])?;
         let [a] = pins.arrays();
         match op {
-            ReduceOp::Mean => check::float(name, a.dtype)?,
-            ReduceOp::Sum => check::number(name, a.dtype)?,
+            ReduceOp::Mean => check::float(call.op, a.dtype)?,
+            ReduceOp::Sum => check::number(call.op, a.dtype)?,
             ReduceOp::Max | ReduceOp::Min => a.dtype,
         };
         let shape = *a.layout.shape();
@@ -42,18 +40,18 @@ fn reduce(src: &Proxy, axes: &dyn Fn(&Shape) -> Result<Axes>, ask: Ask) -> Resul
         let empty = shape.dims().iter().enumerate().any(|(i, &dim)| axes.has(i) && dim == 0);
         if empty && matches!(op, ReduceOp::Max | ReduceOp::Min) {
             let expected = "at least one element along the reduced axes".into();
-            return Err(Error::Shape { op: name, found: shape.dims().to_vec(), expected });
+            return Err(Error::Shape { op: call.op, found: shape.dims().to_vec(), expected });
         }
-        let out = fresh(local, name, device(&a), a.dtype, &axes.reduced(&shape, keep), false)?;
+        let out = fresh(local, call.op, device(&a), a.dtype, &axes.reduced(&shape, keep), false)?;
         launch(device(&a), &Kernel::Reduce { op, src: view(&a), axes, dst: out.view() })?;
         let node = record(&[&a], || gradient(ask, &a, &out, axes));
-        adopt(local, name, out, src, node, site)
+        adopt(call, local, out, src, node)
     })
 }
 
 /// The gradient, repeated over the reduced axes; of max and min only where the extreme is, shared among ties.
 fn gradient(
-    ask: Ask,
+    ask: Reduction,
     a: &Payload,
     out: &Fresh,
     axes: Axes,
@@ -61,9 +59,9 @@ fn gradient(
     let shape = *a.layout.shape();
     let kept = axes.reduced(&shape, true);
     let reduced: usize = (0..shape.rank()).filter(|&i| axes.has(i)).map(|i| shape.dims()[i]).product();
-    let Ask { op, name, site, .. } = ask;
+    let Reduction { op, call, .. } = ask;
     let saved = matches!(op, ReduceOp::Max | ReduceOp::Min)
-        .then(|| (Saved::of(a, name, site), Saved::new(&out.storage, out.dtype, out.layout, name, site)));
+        .then(|| (Saved::of(call, a), Saved::new(call, &out.storage, out.dtype, out.layout)));
     move |grad, _| {
         let wide = grad.reshape(kept)?.broadcast_as(shape)?;
         Ok(one(match (op, &saved) {
@@ -92,7 +90,7 @@ macro_rules! reductions {
                 #[track_caller]
                 pub fn $name<A: Dims>(&self, dims: A) -> Result<Proxy> {
                     let name = stringify!($name);
-                    let ask = Ask { op: ReduceOp::$op, name, keep: false, site: Location::caller() };
+                    let ask = Reduction { call: Call::here(name), op: ReduceOp::$op, keep: false };
                     reduce(self, &|shape| dims.to_axes(shape, name), ask)
                 }
 
@@ -104,7 +102,7 @@ macro_rules! reductions {
                 #[track_caller]
                 pub fn $keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
                     let name = stringify!($keepdim);
-                    let ask = Ask { op: ReduceOp::$op, name, keep: true, site: Location::caller() };
+                    let ask = Reduction { call: Call::here(name), op: ReduceOp::$op, keep: true };
                     reduce(self, &|shape| dims.to_axes(shape, name), ask)
                 }
 
@@ -115,7 +113,7 @@ macro_rules! reductions {
                 /// As the form without `_all`.
                 #[track_caller]
                 pub fn $all(&self) -> Result<Proxy> {
-                    let ask = Ask { op: ReduceOp::$op, name: stringify!($all), keep: false, site: Location::caller() };
+                    let ask = Reduction { op: ReduceOp::$op, keep: false, call: Call::here(stringify!($all)) };
                     reduce(self, &|shape| Ok(Axes::all(shape)), ask)
                 }
             )*
@@ -134,20 +132,20 @@ reductions! {
     min, min_keepdim, min_all, Min;
 }
 
-fn arg(src: &Proxy, dim: impl Dim, largest: bool, keep: bool, name: &'static str, site: Site) -> Result<Proxy> {
-    call(name, site, |local| {
-        let pins = pin(local, name, [src])?;
+fn arg(call: Call, src: &Proxy, dim: impl Dim, largest: bool, keep: bool) -> Result<Proxy> {
+    enter(call, |local| {
+        let pins = pin(local, call.op, [src])?;
         let [a] = pins.arrays();
         let shape = *a.layout.shape();
-        let axis = dim.to_index(&shape, name)?;
+        let axis = dim.to_index(&shape, call.op)?;
         if shape.dims()[axis] == 0 || u32::try_from(shape.dims()[axis]).is_err() {
             let expected = format!("between 1 and 2^32 elements along axis {axis}");
-            return Err(Error::Shape { op: name, found: shape.dims().to_vec(), expected });
+            return Err(Error::Shape { op: call.op, found: shape.dims().to_vec(), expected });
         }
         let to = if keep { shape.with_dim(axis, 1) } else { shape.without(axis) };
-        let out = fresh(local, name, device(&a), DType::U32, &to, false)?;
+        let out = fresh(local, call.op, device(&a), DType::U32, &to, false)?;
         launch(device(&a), &Kernel::ArgReduce { largest, src: view(&a), axis, dst: out.view() })?;
-        adopt(local, name, out, src, None, site)
+        adopt(call, local, out, src, None)
     })
 }
 
@@ -163,7 +161,7 @@ macro_rules! arg_reductions {
                 /// [`Error::OutOfMemory`].
                 #[track_caller]
                 pub fn $name<A: Dim>(&self, dim: A) -> Result<Proxy> {
-                    arg(self, dim, $largest, false, stringify!($name), Location::caller())
+                    arg(Call::here(stringify!($name)), self, dim, $largest, false)
                 }
 
                 $(#[$doc])*
@@ -173,7 +171,7 @@ macro_rules! arg_reductions {
                 /// As the form without `_keepdim`.
                 #[track_caller]
                 pub fn $keepdim<A: Dim>(&self, dim: A) -> Result<Proxy> {
-                    arg(self, dim, $largest, true, stringify!($keepdim), Location::caller())
+                    arg(Call::here(stringify!($keepdim)), self, dim, $largest, true)
                 }
             )*
         }
@@ -190,7 +188,7 @@ arg_reductions! {
 impl Proxy {
     /// The sum over a set of axes, which stay with size 1.
     fn sum_over(&self, axes: Axes) -> Result<Proxy> {
-        let ask = Ask { op: ReduceOp::Sum, name: "sum", keep: true, site: Location::caller() };
+        let ask = Reduction { op: ReduceOp::Sum, keep: true, call: Call::here("sum") };
         reduce(self, &|_| Ok(axes), ask)
     }
 

@@ -1,11 +1,10 @@
 //! Running sums, products and extremes along an axis, in one pass.
 
-use std::panic::Location;
-
 use crate::array::autograd::Saved;
 use crate::base::{
+    call::Call,
     dtype::DType,
-    error::{Error, Result, Site},
+    error::{Error, Result},
     shape::{Dim, Shape},
 };
 use crate::device::{
@@ -16,57 +15,57 @@ use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
-        exec::{adopt, call, device, fresh, launch, pin, record, view},
+        exec::{adopt, device, enter, fresh, launch, pin, record, view},
     },
     elementwise::unary::one,
 };
 
 /// Each element and all before it, or all behind it.
-fn sums(x: &Proxy, dim: impl Dim, reverse: bool, name: &'static str, site: Site) -> Result<Proxy> {
-    call(name, site, |local| {
-        let pins = pin(local, name, [x])?;
+fn sums(call: Call, x: &Proxy, dim: impl Dim, reverse: bool) -> Result<Proxy> {
+    enter(call, |local| {
+        let pins = pin(local, call.op, [x])?;
         let [a] = pins.arrays();
-        check::number(name, a.dtype)?;
-        let axis = dim.to_index(a.layout.shape(), name)?;
-        let out = fresh(local, name, device(&a), a.dtype, a.layout.shape(), false)?;
+        check::number(call.op, a.dtype)?;
+        let axis = dim.to_index(a.layout.shape(), call.op)?;
+        let out = fresh(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
         let kernel = Along::Scan { op: ScanOp::Sum, src: view(&a), dst: out.view(), ids: None, axis, reverse };
         launch(device(&a), &Kernel::Along(kernel))?;
-        let node = record(&[&a], || move |grad: &Proxy, _: [bool; 3]| Ok(one(sums(grad, axis, !reverse, name, site)?)));
-        adopt(local, name, out, x, node, site)
+        let node = record(&[&a], || move |grad: &Proxy, _: [bool; 3]| Ok(one(sums(call, grad, axis, !reverse)?)));
+        adopt(call, local, out, x, node)
     })
 }
 
-fn products_grad(x: &Proxy, grad: &Proxy, axis: usize, name: &'static str, site: Site) -> Result<Proxy> {
-    call(name, site, |local| {
-        let pins = pin(local, name, [x, grad])?;
+fn products_grad(call: Call, x: &Proxy, grad: &Proxy, axis: usize) -> Result<Proxy> {
+    enter(call, |local| {
+        let pins = pin(local, call.op, [x, grad])?;
         let [a, g] = pins.arrays();
-        let out = fresh(local, name, device(&a), a.dtype, a.layout.shape(), false)?;
+        let out = fresh(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
         let kernel = Along::ProdGrad { src: view(&a), grad: view(&g), dst: out.view(), axis };
         launch(device(&a), &Kernel::Along(kernel))?;
-        adopt(local, name, out, x, None, site)
+        adopt(call, local, out, x, None)
     })
 }
 
-fn extremes(x: &Proxy, dim: impl Dim, op: ScanOp, name: &'static str, site: Site) -> Result<(Proxy, Proxy)> {
-    call(name, site, |local| {
-        let pins = pin(local, name, [x])?;
+fn extremes(call: Call, x: &Proxy, dim: impl Dim, op: ScanOp) -> Result<(Proxy, Proxy)> {
+    enter(call, |local| {
+        let pins = pin(local, call.op, [x])?;
         let [a] = pins.arrays();
         let shape = *a.layout.shape();
-        let axis = dim.to_index(&shape, name)?;
+        let axis = dim.to_index(&shape, call.op)?;
         if u32::try_from(shape.dims()[axis]).is_err() {
             let expected = format!("less than 2^32 elements along axis {axis}, which u32 can count");
-            return Err(Error::Shape { op: name, found: shape.dims().to_vec(), expected });
+            return Err(Error::Shape { op: call.op, found: shape.dims().to_vec(), expected });
         }
-        let out = fresh(local, name, device(&a), a.dtype, &shape, false)?;
-        let ids = fresh(local, name, device(&a), DType::U32, &shape, false)?;
+        let out = fresh(local, call.op, device(&a), a.dtype, &shape, false)?;
+        let ids = fresh(local, call.op, device(&a), DType::U32, &shape, false)?;
         let to = Some(ids.view());
         let kernel = Along::Scan { op, src: view(&a), dst: out.view(), ids: to, axis, reverse: false };
         launch(device(&a), &Kernel::Along(kernel))?;
         let node = record(&[&a], || {
-            let saved = Saved::new(&ids.storage, ids.dtype, ids.layout, name, site);
+            let saved = Saved::new(call, &ids.storage, ids.dtype, ids.layout);
             move |grad: &Proxy, _: [bool; 3]| Ok(one(gathered(grad, &saved.get()?, axis, &shape)?))
         });
-        Ok((adopt(local, name, out, x, node, site)?, adopt(local, name, ids, x, None, site)?))
+        Ok((adopt(call, local, out, x, node)?, adopt(call, local, ids, x, None)?))
     })
 }
 
@@ -91,7 +90,7 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn cumsum<A: Dim>(&self, dim: A) -> Result<Proxy> {
-        sums(self, dim, false, "cumsum", Location::caller())
+        sums(Call::here("cumsum"), self, dim, false)
     }
 
     /// The product of each element and all before it along an axis, as [`Proxy::cumsum`]. The gradient holds where
@@ -101,21 +100,21 @@ impl Proxy {
     /// As [`Proxy::cumsum`].
     #[track_caller]
     pub fn cumprod<A: Dim>(&self, dim: A) -> Result<Proxy> {
-        let (name, site) = ("cumprod", Location::caller());
-        call(name, site, |local| {
-            let pins = pin(local, name, [self])?;
+        let call = Call::here("cumprod");
+        enter(call, |local| {
+            let pins = pin(local, call.op, [self])?;
             let [a] = pins.arrays();
-            check::number(name, a.dtype)?;
-            let axis = dim.to_index(a.layout.shape(), name)?;
-            let out = fresh(local, name, device(&a), a.dtype, a.layout.shape(), false)?;
+            check::number(call.op, a.dtype)?;
+            let axis = dim.to_index(a.layout.shape(), call.op)?;
+            let out = fresh(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
             let (src, dst) = (view(&a), out.view());
             let kernel = Along::Scan { op: ScanOp::Prod, src, dst, ids: None, axis, reverse: false };
             launch(device(&a), &Kernel::Along(kernel))?;
             let node = record(&[&a], || {
-                let saved = Saved::of(&a, name, site);
-                move |grad: &Proxy, _: [bool; 3]| Ok(one(products_grad(&saved.get()?, grad, axis, name, site)?))
+                let saved = Saved::of(call, &a);
+                move |grad: &Proxy, _: [bool; 3]| Ok(one(products_grad(call, &saved.get()?, grad, axis)?))
             });
-            adopt(local, name, out, self, node, site)
+            adopt(call, local, out, self, node)
         })
     }
 
@@ -126,7 +125,7 @@ impl Proxy {
     /// As [`Proxy::cumsum`]; [`Error::Shape`] for an axis of 2^32 elements or more.
     #[track_caller]
     pub fn cummax<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)> {
-        extremes(self, dim, ScanOp::Max, "cummax", Location::caller())
+        extremes(Call::here("cummax"), self, dim, ScanOp::Max)
     }
 
     /// As [`Proxy::cummax`], with the smallest; NaN is smaller than any number.
@@ -135,6 +134,6 @@ impl Proxy {
     /// As [`Proxy::cummax`].
     #[track_caller]
     pub fn cummin<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)> {
-        extremes(self, dim, ScanOp::Min, "cummin", Location::caller())
+        extremes(Call::here("cummin"), self, dim, ScanOp::Min)
     }
 }

@@ -1,11 +1,10 @@
 //! Reductions composed of others: variance, product, truth, norms, log of a sum of exponentials.
 
-use std::panic::Location;
-
 use crate::array::autograd::no_grad;
 use crate::base::{
+    call::Call,
     dtype::DType,
-    error::{Result, Site},
+    error::Result,
     shape::{Dims, Few},
 };
 use crate::memory::proxy::Proxy;
@@ -63,12 +62,12 @@ fn products(x: &Proxy, dims: &impl Dims, keep: bool, op: &'static str) -> Result
 }
 
 /// Whether any (or each) element is not 0.
-fn decided(x: &Proxy, dims: &impl Dims, keep: bool, any: bool, op: &'static str, site: Site) -> Result<Proxy> {
-    let (axes, count) = axes_of(x, dims, op)?;
-    let truth = truth(x, site)?;
+fn decided(call: Call, x: &Proxy, dims: &impl Dims, keep: bool, any: bool) -> Result<Proxy> {
+    let (axes, count) = axes_of(x, dims, call.op)?;
+    let truth = truth(x, call.site)?;
     if count == 0 {
         // Nothing is true of anything in it, and everything of all in it.
-        let shape = dims.to_axes(x.shape(), op)?.reduced(x.shape(), keep);
+        let shape = dims.to_axes(x.shape(), call.op)?.reduced(x.shape(), keep);
         let make = if any { Proxy::zeros } else { Proxy::ones };
         return make(shape, DType::U8, x.device());
     }
@@ -81,28 +80,28 @@ fn decided(x: &Proxy, dims: &impl Dims, keep: bool, any: bool, op: &'static str,
 }
 
 /// The root of the sum of squares. Its derivative is the direction, and 0 where there is none.
-fn euclidean(x: &Proxy, axes: Few, keep: bool, op: &'static str, site: Site) -> Result<Proxy> {
+fn euclidean(call: Call, x: &Proxy, axes: Few, keep: bool) -> Result<Proxy> {
     let values = no_grad(|| summed(&x.sqr()?, &axes, keep)?.sqrt())?;
-    values.tied([x], (op, site), true, move |grad, operands, _| {
+    values.tied(call, [x], true, move |grad, operands, _| {
         let x = &operands[0];
         let length = x.sqr()?.sum_keepdim(&axes[..])?.sqrt()?;
-        let still = length.broadcast_eq(&number(x, 0.0, site)?)?.broadcast_as(*x.shape())?;
+        let still = length.broadcast_eq(&number(x, 0.0, call.site)?)?.broadcast_as(*x.shape())?;
         let direction = x.broadcast_div(&length)?;
         let direction = still.where_cond(&x.zeros_like()?, &direction)?;
         Ok(one(direction.broadcast_mul(&grad.reshape(*length.shape())?)?))
     })
 }
 
-fn norm_of(x: &Proxy, p: f64, axes: Few, keep: bool, op: &'static str, site: Site) -> Result<Proxy> {
-    check::float(op, x.dtype())?;
+fn norm_of(call: Call, x: &Proxy, p: f64, axes: Few, keep: bool) -> Result<Proxy> {
+    check::float(call.op, x.dtype())?;
     if p.is_nan() {
-        return crate::ops::call::compose::argument(op, "p", p, "a number");
+        return crate::ops::call::compose::argument(call.op, "p", p, "a number");
     }
     if p == 2.0 {
-        return euclidean(x, axes, keep, op, site);
+        return euclidean(call, x, axes, keep);
     }
     if p == 0.0 {
-        return summed(&truth(x, site)?.to_dtype(x.dtype())?, &axes, keep);
+        return summed(&truth(x, call.site)?.to_dtype(x.dtype())?, &axes, keep);
     }
     let size = x.abs()?;
     let out = match p {
@@ -115,7 +114,7 @@ fn norm_of(x: &Proxy, p: f64, axes: Few, keep: bool, op: &'static str, site: Sit
         return Ok(out);
     }
     let shape = *x.shape();
-    out.reshape((&axes[..]).to_axes(&shape, op)?.reduced(&shape, false))
+    out.reshape((&axes[..]).to_axes(&shape, call.op)?.reduced(&shape, false))
 }
 
 impl Proxy {
@@ -133,7 +132,7 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn var<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        whole("var", Location::caller(), self, || variance(self, &dims, false, "var"))
+        whole(Call::here("var"), self, || variance(self, &dims, false, "var"))
     }
 
     /// As [`Proxy::var`], with the axes kept as size 1.
@@ -142,7 +141,7 @@ impl Proxy {
     /// As [`Proxy::mean`].
     #[track_caller]
     pub fn var_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        whole("var_keepdim", Location::caller(), self, || variance(self, &dims, true, "var_keepdim"))
+        whole(Call::here("var_keepdim"), self, || variance(self, &dims, true, "var_keepdim"))
     }
 
     /// The root of [`Proxy::var`].
@@ -151,7 +150,7 @@ impl Proxy {
     /// As [`Proxy::mean`].
     #[track_caller]
     pub fn std<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        whole("std", Location::caller(), self, || variance(self, &dims, false, "std")?.sqrt())
+        whole(Call::here("std"), self, || variance(self, &dims, false, "std")?.sqrt())
     }
 
     /// As [`Proxy::std`], with the axes kept as size 1.
@@ -160,7 +159,7 @@ impl Proxy {
     /// As [`Proxy::mean`].
     #[track_caller]
     pub fn std_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        whole("std_keepdim", Location::caller(), self, || variance(self, &dims, true, "std_keepdim")?.sqrt())
+        whole(Call::here("std_keepdim"), self, || variance(self, &dims, true, "std_keepdim")?.sqrt())
     }
 
     /// [`Proxy::var`] and [`Proxy::mean`] over the same axes.
@@ -169,9 +168,9 @@ impl Proxy {
     /// As [`Proxy::mean`].
     #[track_caller]
     pub fn var_mean<A: Dims>(&self, dims: A) -> Result<(Proxy, Proxy)> {
-        let (op, site) = ("var_mean", Location::caller());
-        let variance = whole(op, site, self, || variance(self, &dims, false, op))?;
-        Ok((variance, whole(op, site, self, || self.mean(&axes_of(self, &dims, op)?.0[..]))?))
+        let call = Call::here("var_mean");
+        let variance = whole(call, self, || variance(self, &dims, false, call.op))?;
+        Ok((variance, whole(call, self, || self.mean(&axes_of(self, &dims, call.op)?.0[..]))?))
     }
 
     /// The product over one or more axes, which are removed: 1 of nothing. Any dtype, integers wrap; with a gradient,
@@ -181,7 +180,7 @@ impl Proxy {
     /// As [`Proxy::sum`].
     #[track_caller]
     pub fn prod<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        whole("prod", Location::caller(), self, || products(self, &dims, false, "prod"))
+        whole(Call::here("prod"), self, || products(self, &dims, false, "prod"))
     }
 
     /// As [`Proxy::prod`], with the axes kept as size 1.
@@ -190,7 +189,7 @@ impl Proxy {
     /// As [`Proxy::sum`].
     #[track_caller]
     pub fn prod_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        whole("prod_keepdim", Location::caller(), self, || products(self, &dims, true, "prod_keepdim"))
+        whole(Call::here("prod_keepdim"), self, || products(self, &dims, true, "prod_keepdim"))
     }
 
     /// The product of all elements: a scalar.
@@ -199,7 +198,7 @@ impl Proxy {
     /// As [`Proxy::sum`].
     #[track_caller]
     pub fn prod_all(&self) -> Result<Proxy> {
-        whole("prod_all", Location::caller(), self, || products(&self.flatten_all()?, &0, false, "prod_all"))
+        whole(Call::here("prod_all"), self, || products(&self.flatten_all()?, &0, false, "prod_all"))
     }
 
     /// 1 where any element along the axes, which are removed, is not 0; u8. 0 of nothing. No gradient.
@@ -208,8 +207,8 @@ impl Proxy {
     /// As [`Proxy::sum`].
     #[track_caller]
     pub fn any<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        let site = Location::caller();
-        whole("any", site, self, || decided(self, &dims, false, true, "any", site))
+        let call = Call::here("any");
+        whole(call, self, || decided(call, self, &dims, false, true))
     }
 
     /// As [`Proxy::any`], with the axes kept as size 1.
@@ -218,8 +217,8 @@ impl Proxy {
     /// As [`Proxy::sum`].
     #[track_caller]
     pub fn any_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        let site = Location::caller();
-        whole("any_keepdim", site, self, || decided(self, &dims, true, true, "any_keepdim", site))
+        let call = Call::here("any_keepdim");
+        whole(call, self, || decided(call, self, &dims, true, true))
     }
 
     /// Whether any element at all is not 0: a scalar in u8.
@@ -228,8 +227,8 @@ impl Proxy {
     /// As [`Proxy::sum`].
     #[track_caller]
     pub fn any_all(&self) -> Result<Proxy> {
-        let site = Location::caller();
-        whole("any_all", site, self, || decided(&self.flatten_all()?, &0, false, true, "any_all", site))
+        let call = Call::here("any_all");
+        whole(call, self, || decided(call, &self.flatten_all()?, &0, false, true))
     }
 
     /// 1 where every element along the axes, which are removed, is not 0; u8. 1 of nothing. No gradient.
@@ -238,8 +237,8 @@ impl Proxy {
     /// As [`Proxy::sum`].
     #[track_caller]
     pub fn all<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        let site = Location::caller();
-        whole("all", site, self, || decided(self, &dims, false, false, "all", site))
+        let call = Call::here("all");
+        whole(call, self, || decided(call, self, &dims, false, false))
     }
 
     /// As [`Proxy::all`], with the axes kept as size 1.
@@ -248,8 +247,8 @@ impl Proxy {
     /// As [`Proxy::sum`].
     #[track_caller]
     pub fn all_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        let site = Location::caller();
-        whole("all_keepdim", site, self, || decided(self, &dims, true, false, "all_keepdim", site))
+        let call = Call::here("all_keepdim");
+        whole(call, self, || decided(call, self, &dims, true, false))
     }
 
     /// Whether every element is not 0: a scalar in u8.
@@ -258,8 +257,8 @@ impl Proxy {
     /// As [`Proxy::sum`].
     #[track_caller]
     pub fn all_all(&self) -> Result<Proxy> {
-        let site = Location::caller();
-        whole("all_all", site, self, || decided(&self.flatten_all()?, &0, false, false, "all_all", site))
+        let call = Call::here("all_all");
+        whole(call, self, || decided(call, &self.flatten_all()?, &0, false, false))
     }
 
     /// The root of the sum of all squares: a scalar. Floats; the gradient at 0 is 0.
@@ -268,9 +267,9 @@ impl Proxy {
     /// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for integers; as [`Proxy::sum`].
     #[track_caller]
     pub fn norm(&self) -> Result<Proxy> {
-        let (op, site) = ("norm", Location::caller());
-        let norm = |x: &Proxy| norm_of(x, 2.0, (0..x.rank()).collect(), false, op, site);
-        whole(op, site, self, || in_single(self, norm))
+        let call = Call::here("norm");
+        let norm = |x: &Proxy| norm_of(call, x, 2.0, (0..x.rank()).collect(), false);
+        whole(call, self, || in_single(self, norm))
     }
 
     /// The norm `(sum |x|^p)^(1/p)` over one or more axes, which are removed. `p` may be infinite (the largest or
@@ -281,9 +280,9 @@ impl Proxy {
     /// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for integers; as [`Proxy::sum`].
     #[track_caller]
     pub fn norm_dim<A: Dims>(&self, p: f64, dims: A) -> Result<Proxy> {
-        let (op, site) = ("norm_dim", Location::caller());
-        let norm = |x: &Proxy| norm_of(x, p, axes_of(x, &dims, op)?.0, false, op, site);
-        whole(op, site, self, || in_single(self, norm))
+        let call = Call::here("norm_dim");
+        let norm = |x: &Proxy| norm_of(call, x, p, axes_of(x, &dims, call.op)?.0, false);
+        whole(call, self, || in_single(self, norm))
     }
 
     /// `log(sum(e^x))` over one or more axes, which are removed, without overflow: minus infinity of nothing. Floats,
@@ -293,12 +292,12 @@ impl Proxy {
     /// As [`Proxy::mean`].
     #[track_caller]
     pub fn log_sum_exp<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        let (op, site) = ("log_sum_exp", Location::caller());
-        whole(op, site, self, || {
-            check::float(op, self.dtype())?;
-            let (axes, count) = axes_of(self, &dims, op)?;
+        let call = Call::here("log_sum_exp");
+        whole(call, self, || {
+            check::float(call.op, self.dtype())?;
+            let (axes, count) = axes_of(self, &dims, call.op)?;
             if axes.is_empty() {
-                return check::same(op, self);
+                return check::same(call.op, self);
             }
             if count == 0 {
                 return self.exp()?.sum(&axes[..])?.log();
@@ -307,7 +306,7 @@ impl Proxy {
                 // Any number may be taken off; an infinite one would leave `infinity - infinity`.
                 let shift = no_grad(|| {
                     let largest = x.max_keepdim(&axes[..])?;
-                    largest.is_finite()?.where_cond(&largest, &wide(&largest, 0.0, site)?)
+                    largest.is_finite()?.where_cond(&largest, &wide(&largest, 0.0, call.site)?)
                 })?;
                 let sum = x.broadcast_sub(&shift)?.exp()?.sum(&axes[..])?.log()?;
                 let shift = shift.reshape(*sum.shape())?;

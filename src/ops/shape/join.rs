@@ -1,10 +1,9 @@
 //! Arrays joined: one after the other along an axis (`cat`), or along a new one (`stack`).
 
-use std::panic::Location;
-
 use crate::array::autograd::{Grads, is_grad_enabled};
 use crate::base::{
-    error::{Error, Result, Site},
+    call::Call,
+    error::{Error, Result},
     layout::Layout,
     shape::{Dim, MAX_RANK},
 };
@@ -12,7 +11,7 @@ use crate::device::kernel::Kernel;
 use crate::memory::{proxy::Proxy, registry::Parts};
 use crate::ops::call::{
     check,
-    exec::{adopt, adopt_parts, call, composed, device, fresh, launch, pin, record, view_as},
+    exec::{adopt, adopt_parts, composed, device, enter, fresh, launch, pin, record, view_as},
 };
 
 impl Proxy {
@@ -23,11 +22,11 @@ impl Proxy {
     /// [`Error::DeviceMismatch`], [`Error::DimOutOfRange`], [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn cat<T: AsRef<Proxy>, A: Dim>(arrays: &[T], dim: A) -> Result<Proxy> {
-        let site = Location::caller();
-        let first = arrays.first().ok_or_else(|| nothing("cat"))?.as_ref();
-        all_open("cat", arrays)?;
-        let axis = dim.to_index(first.shape(), "cat")?;
-        composed("cat", site, first, &mut || join(arrays, axis, false, "cat", site))
+        let call = Call::here("cat");
+        let first = arrays.first().ok_or_else(|| nothing(call.op))?.as_ref();
+        all_open(call.op, arrays)?;
+        let axis = dim.to_index(first.shape(), call.op)?;
+        composed(call, first, &mut || join(call, arrays, axis, false))
     }
 
     /// Arrays of one shape joined along a new axis. The result belongs to the owner of the first.
@@ -36,11 +35,11 @@ impl Proxy {
     /// As [`Proxy::cat`]; [`Error::RankTooLarge`].
     #[track_caller]
     pub fn stack<T: AsRef<Proxy>, A: Dim>(arrays: &[T], dim: A) -> Result<Proxy> {
-        let site = Location::caller();
-        let first = arrays.first().ok_or_else(|| nothing("stack"))?.as_ref();
-        all_open("stack", arrays)?;
-        let axis = dim.to_index_plus_one(first.shape(), "stack")?;
-        composed("stack", site, first, &mut || join(arrays, axis, true, "stack", site))
+        let call = Call::here("stack");
+        let first = arrays.first().ok_or_else(|| nothing(call.op))?.as_ref();
+        all_open(call.op, arrays)?;
+        let axis = dim.to_index_plus_one(first.shape(), call.op)?;
+        composed(call, first, &mut || join(call, arrays, axis, true))
     }
 }
 
@@ -59,20 +58,20 @@ impl AsRef<Proxy> for Proxy {
 }
 
 /// The arrays one after the other along `axis`, each first given that axis if they are stacked.
-fn join<T: AsRef<Proxy>>(arrays: &[T], axis: usize, stacked: bool, name: &'static str, site: Site) -> Result<Proxy> {
-    let first = arrays.first().ok_or_else(|| nothing(name))?.as_ref();
+fn join<T: AsRef<Proxy>>(call: Call, arrays: &[T], axis: usize, stacked: bool) -> Result<Proxy> {
+    let first = arrays.first().ok_or_else(|| nothing(call.op))?.as_ref();
     if stacked && first.rank() == MAX_RANK {
-        return Err(Error::RankTooLarge { op: name, rank: MAX_RANK + 1 });
+        return Err(Error::RankTooLarge { op: call.op, rank: MAX_RANK + 1 });
     }
     let part = |layout: &Layout| if stacked { layout.unsqueeze(axis) } else { *layout };
     let each = *part(first.layout()).shape();
     let fitting = |layout: &Layout| {
         let hint = "all sizes but that of the joined axis must agree";
         if layout.shape().rank() != first.rank() {
-            check::same_shape(name, layout.shape(), first.shape(), hint)?;
+            check::same_shape(call.op, layout.shape(), first.shape(), hint)?;
         }
         let own = part(layout);
-        check::same_shape(name, own.shape(), &each.with_dim(axis, own.dims()[axis]), hint)?;
+        check::same_shape(call.op, own.shape(), &each.with_dim(axis, own.dims()[axis]), hint)?;
         Ok::<_, Error>(own)
     };
     let mut total = 0usize;
@@ -80,23 +79,23 @@ fn join<T: AsRef<Proxy>>(arrays: &[T], axis: usize, stacked: bool, name: &'stati
         total = total.saturating_add(fitting(array.as_ref().layout())?.dims()[axis]);
     }
     let shape = each.with_dim(axis, total);
-    let joined = call(name, site, |local| {
-        let pins = pin(local, name, [first])?;
+    let joined = enter(call, |local| {
+        let pins = pin(local, call.op, [first])?;
         let [head] = pins.arrays();
-        let out = fresh(local, name, device(&head), head.dtype, &shape, false)?;
+        let out = fresh(local, call.op, device(&head), head.dtype, &shape, false)?;
         let mut start = 0;
         for array in arrays {
-            let pins = pin(local, name, [array.as_ref()])?;
+            let pins = pin(local, call.op, [array.as_ref()])?;
             let [p] = pins.arrays();
-            check::same_device(name, device(&head), device(&p))?;
-            check::same_dtype(name, &head, &p)?;
+            check::same_device(call.op, device(&head), device(&p))?;
+            check::same_dtype(call.op, &head, &p)?;
             let own = fitting(&p.layout)?;
             let size = own.dims()[axis];
             let place: Layout = out.layout.narrow(axis, start, size)?;
             launch(device(&head), &Kernel::Copy { src: view_as(&p, &own), dst: out.view_as(&place) })?;
             start += size;
         }
-        adopt(local, name, out, first, None, site)
+        adopt(call, local, out, first, None)
     })?;
     track_join(joined, arrays, axis, stacked)
 }
@@ -117,9 +116,9 @@ fn track_join<T: AsRef<Proxy>>(joined: Proxy, arrays: &[T], axis: usize, stacked
 
 /// The same values, with the gradient of one range passed on to `part`, or of one index if there is no size.
 fn tie(values: &Proxy, part: &Proxy, axis: usize, start: usize, size: Option<usize>) -> Result<Proxy> {
-    let (name, site) = ("cat", Location::caller());
-    call(name, site, |local| {
-        let pins = pin(local, name, [values, part])?;
+    let call = Call::here("cat");
+    enter(call, |local| {
+        let pins = pin(local, call.op, [values, part])?;
         let [v, p] = pins.arrays();
         let node = record(&[&v, &p], || {
             move |grad: &Proxy, _: [bool; 3]| -> Result<Grads> {
@@ -131,6 +130,6 @@ fn tie(values: &Proxy, part: &Proxy, axis: usize, start: usize, size: Option<usi
             }
         });
         let parts = Parts { dtype: v.dtype, layout: &v.layout, storage: v.storage.clone(), node };
-        adopt_parts(local, name, parts, values, site)
+        adopt_parts(call, local, parts, values)
     })
 }

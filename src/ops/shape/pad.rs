@@ -1,19 +1,13 @@
 //! Padding along several axes.
 
-use std::panic::Location;
-
-use crate::base::{
-    error::{Result, Site},
-    layout::Layout,
-    shape::Shape,
-};
+use crate::base::{call::Call, error::Result, layout::Layout, shape::Shape};
 use crate::device::kernel::Kernel;
 use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
         compose::{argument, misshapen, whole},
-        exec::{adopt, call, device, fresh, launch, pin, record, view},
+        exec::{adopt, device, enter, fresh, launch, pin, record, view},
     },
     elementwise::unary::one,
 };
@@ -42,12 +36,12 @@ fn inner(padded: Layout, pads: &[(usize, usize)], shape: &Shape) -> Result<Layou
         .try_fold(padded, |layout, (i, &(left, _))| layout.narrow(lead + i, left, shape.dims()[lead + i]))
 }
 
-fn constant(x: &Proxy, pads: &[(usize, usize)], to: Shape, value: f64, site: Site) -> Result<Proxy> {
-    call(OP, site, |local| {
-        let pins = pin(local, OP, [x])?;
+fn constant(call: Call, x: &Proxy, pads: &[(usize, usize)], to: Shape, value: f64) -> Result<Proxy> {
+    enter(call, |local| {
+        let pins = pin(local, call.op, [x])?;
         let [a] = pins.arrays();
         let shape = *a.layout.shape();
-        let out = fresh(local, OP, device(&a), a.dtype, &to, false)?;
+        let out = fresh(local, call.op, device(&a), a.dtype, &to, false)?;
         let place = inner(out.layout, pads, &shape)?;
         launch(device(&a), &Kernel::Fill { dst: out.view(), value })?;
         launch(device(&a), &Kernel::Copy { src: view(&a), dst: out.view_as(&place) })?;
@@ -62,7 +56,7 @@ fn constant(x: &Proxy, pads: &[(usize, usize)], to: Shape, value: f64, site: Sit
                 Ok(one(part))
             }
         });
-        adopt(local, OP, out, x, node, site)
+        adopt(call, local, out, x, node)
     })
 }
 
@@ -97,7 +91,7 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn pad(&self, pads: &[(usize, usize)], mode: PadMode) -> Result<Proxy> {
-        let site = Location::caller();
+        let call = Call::here(OP);
         let shape = *self.shape();
         let Some(lead) = shape.rank().checked_sub(pads.len()) else {
             return argument(OP, "pads", format!("{pads:?}"), "at most one pair for each axis");
@@ -108,9 +102,9 @@ impl Proxy {
         }
         to.check(OP, self.dtype().size_in_bytes())?;
         if let PadMode::Constant(value) = mode {
-            return constant(self, pads, to, value, site);
+            return constant(call, self, pads, to, value);
         }
-        whole(OP, site, self, || {
+        whole(call, self, || {
             let mut padded = check::same(OP, self)?;
             for (i, &pad) in pads.iter().enumerate().filter(|(_, pad)| **pad != (0, 0)) {
                 let size = shape.dims()[lead + i];

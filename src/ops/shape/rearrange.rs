@@ -1,9 +1,8 @@
 //! Shapes changed by views and copies: splitting, repeating, moving axes, padding, turning round.
 
-use std::panic::Location;
-
 use crate::base::{
-    error::{Result, Site},
+    call::Call,
+    error::Result,
     shape::{Dim, Few, MAX_RANK, Shape},
 };
 use crate::memory::proxy::Proxy;
@@ -13,11 +12,11 @@ use crate::ops::call::{
 };
 
 /// Consecutive pieces of an axis, each a view that the array's owner owns.
-fn pieces(x: &Proxy, axis: usize, sizes: &[usize], op: &'static str, site: Site) -> Result<Vec<Proxy>> {
+fn pieces(call: Call, x: &Proxy, axis: usize, sizes: &[usize]) -> Result<Vec<Proxy>> {
     let mut start = 0;
     let mut all = Vec::with_capacity(sizes.len());
     for &size in sizes {
-        all.push(whole(op, site, x, || x.narrow(axis, start, size))?);
+        all.push(whole(call, x, || x.narrow(axis, start, size))?);
         start += size;
     }
     Ok(all)
@@ -76,7 +75,7 @@ impl Proxy {
     #[track_caller]
     pub fn broadcast_left<S: Into<Shape>>(&self, left: S) -> Result<Proxy> {
         let left = left.into();
-        whole("broadcast_left", Location::caller(), self, || {
+        whole(Call::here("broadcast_left"), self, || {
             left.check("broadcast_left", 1)?;
             let rank = left.rank() + self.rank();
             if rank > MAX_RANK {
@@ -100,7 +99,7 @@ impl Proxy {
     #[track_caller]
     pub fn movedim<A: Dim, B: Dim>(&self, from: A, to: B) -> Result<Proxy> {
         let op = "movedim";
-        whole(op, Location::caller(), self, || {
+        whole(Call::here(op), self, || {
             let shape = *self.shape();
             let (from, to) = (from.to_index(&shape, op)?, to.to_index(&shape, op)?);
             let others = (0..shape.rank()).filter(|&axis| axis != from);
@@ -124,7 +123,7 @@ impl Proxy {
     #[track_caller]
     pub fn repeat<S: Into<Shape>>(&self, counts: S) -> Result<Proxy> {
         let (op, counts) = ("repeat", counts.into());
-        whole(op, Location::caller(), self, || {
+        whole(Call::here(op), self, || {
             counts.check(op, 1)?;
             let own = self.dims();
             let mut out = match counts.rank().checked_sub(own.len()) {
@@ -156,18 +155,18 @@ impl Proxy {
     /// [`Error::Argument`](crate::Error::Argument) for a count of 0; [`Error::DimOutOfRange`](crate::Error::DimOutOfRange); [`Error::StaleArray`](crate::Error::StaleArray).
     #[track_caller]
     pub fn chunk<A: Dim>(&self, count: usize, dim: A) -> Result<Vec<Proxy>> {
-        let (op, site) = ("chunk", Location::caller());
+        let call = Call::here("chunk");
         let shape = *self.shape();
-        let axis = dim.to_index(&shape, op)?;
+        let axis = dim.to_index(&shape, call.op)?;
         if count == 0 {
-            return argument(op, "count", count, "at least 1");
+            return argument(call.op, "count", count, "at least 1");
         }
         let size = shape.dims()[axis];
         if size < count {
-            return pieces(self, axis, &vec![1; size], op, site);
+            return pieces(call, self, axis, &vec![1; size]);
         }
         let sizes: Vec<usize> = (0..count).map(|i| size / count + usize::from(i < size % count)).collect();
-        pieces(self, axis, &sizes, op, site)
+        pieces(call, self, axis, &sizes)
     }
 
     /// An axis cut into views of `size` indices each; the last may be smaller. An empty axis gives one empty view.
@@ -176,16 +175,16 @@ impl Proxy {
     /// [`Error::Argument`](crate::Error::Argument) for a size of 0; [`Error::DimOutOfRange`](crate::Error::DimOutOfRange); [`Error::StaleArray`](crate::Error::StaleArray).
     #[track_caller]
     pub fn split<A: Dim>(&self, size: usize, dim: A) -> Result<Vec<Proxy>> {
-        let (op, site) = ("split", Location::caller());
+        let call = Call::here("split");
         let shape = *self.shape();
-        let axis = dim.to_index(&shape, op)?;
+        let axis = dim.to_index(&shape, call.op)?;
         if size == 0 {
-            return argument(op, "size", size, "at least 1");
+            return argument(call.op, "size", size, "at least 1");
         }
         let all = shape.dims()[axis];
         let count = all.div_ceil(size).max(1);
         let sizes: Vec<usize> = (0..count).map(|i| size.min(all - i * size)).collect();
-        pieces(self, axis, &sizes, op, site)
+        pieces(call, self, axis, &sizes)
     }
 
     /// An axis cut into views of these sizes, which together are its size.
@@ -194,14 +193,14 @@ impl Proxy {
     /// [`Error::Argument`](crate::Error::Argument) if they are not; [`Error::DimOutOfRange`](crate::Error::DimOutOfRange); [`Error::StaleArray`](crate::Error::StaleArray).
     #[track_caller]
     pub fn split_sizes<A: Dim>(&self, sizes: &[usize], dim: A) -> Result<Vec<Proxy>> {
-        let (op, site) = ("split_sizes", Location::caller());
+        let call = Call::here("split_sizes");
         let shape = *self.shape();
-        let axis = dim.to_index(&shape, op)?;
+        let axis = dim.to_index(&shape, call.op)?;
         let total = sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size));
         if total != Some(shape.dims()[axis]) {
-            return argument(op, "sizes", format!("{sizes:?}"), "as many indices together as the axis has");
+            return argument(call.op, "sizes", format!("{sizes:?}"), "as many indices together as the axis has");
         }
-        pieces(self, axis, sizes, op, site)
+        pieces(call, self, axis, sizes)
     }
 
     /// The indices of an axis moved on by `shift`, those that leave it coming in at the other end: a copy, or the same
@@ -212,7 +211,7 @@ impl Proxy {
     #[track_caller]
     pub fn roll<A: Dim>(&self, shift: i32, dim: A) -> Result<Proxy> {
         let op = "roll";
-        whole(op, Location::caller(), self, || {
+        whole(Call::here(op), self, || {
             let shape = *self.shape();
             let axis = dim.to_index(&shape, op)?;
             let size = shape.dims()[axis];
@@ -232,7 +231,7 @@ impl Proxy {
     #[track_caller]
     pub fn pad_with_zeros<A: Dim>(&self, dim: A, left: usize, right: usize) -> Result<Proxy> {
         let op = "pad_with_zeros";
-        whole(op, Location::caller(), self, || {
+        whole(Call::here(op), self, || {
             let axis = self.padded(dim, left, right, op)?;
             match (left, right) {
                 (0, 0) => check::same(op, self),
@@ -250,7 +249,7 @@ impl Proxy {
     #[track_caller]
     pub fn pad_with_same<A: Dim>(&self, dim: A, left: usize, right: usize) -> Result<Proxy> {
         let op = "pad_with_same";
-        whole(op, Location::caller(), self, || {
+        whole(Call::here(op), self, || {
             let axis = self.padded(dim, left, right, op)?;
             if (left, right) == (0, 0) {
                 return check::same(op, self);

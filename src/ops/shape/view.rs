@@ -1,10 +1,9 @@
 //! Views: arrays of their own, with a key of their own, that share the storage. No kernel runs.
 
-use std::panic::Location;
-
 use crate::array::autograd::{Grads, handle_owned, no_grad};
 use crate::base::{
-    error::{Error, Result, Site},
+    call::Call,
+    error::{Error, Result},
     layout::Layout,
     shape::{D, Dim, Few, MAX_RANK, Shape, ShapeWithOneHole},
 };
@@ -16,16 +15,15 @@ use crate::memory::{
 use crate::ops::{
     call::{
         check,
-        exec::{adopt_parts, call, composed_at, pin, record, steps},
+        exec::{adopt_parts, composed_at, enter, pin, record, steps},
     },
     elementwise::unary::{copy_as, copy_of, one},
 };
 
 /// A view of `src` through another layout, and the gradient of that.
 pub(crate) fn view_of<F>(
+    call: Call,
     src: &Proxy,
-    op: &'static str,
-    site: Site,
     layout: impl FnOnce(&Layout) -> Result<Layout>,
     vjp: impl FnOnce(&Layout) -> F,
 ) -> Result<Proxy>
@@ -39,34 +37,29 @@ where
         };
         Ok((layout(&a.layout)?, record(&[a], || vjp(&a.layout))))
     };
-    view_by(src, op, site, &mut make)
+    view_by(call, src, &mut make)
 }
 
 /// As [`view_of`], by reference: from the layout and the node that `make` finds.
-fn view_by(
-    src: &Proxy,
-    op: &'static str,
-    site: Site,
-    make: &mut dyn FnMut(&Payload) -> Result<(Layout, Tracked)>,
-) -> Result<Proxy> {
-    call(op, site, |local| {
-        let pins = pin(local, op, [src])?;
+fn view_by(call: Call, src: &Proxy, make: &mut dyn FnMut(&Payload) -> Result<(Layout, Tracked)>) -> Result<Proxy> {
+    enter(call, |local| {
+        let pins = pin(local, call.op, [src])?;
         let [a] = pins.arrays();
         let (layout, node) = make(&a)?;
         let parts = Parts { dtype: a.dtype, layout: &layout, storage: a.storage.clone(), node };
-        adopt_parts(local, op, parts, src, site)
+        adopt_parts(call, local, parts, src)
     })
 }
 
 /// As [`Proxy::reshape`], of the shape that was asked for.
-fn reshaped(x: &Proxy, count: usize, shape: Shape, site: Site) -> Result<Proxy> {
+fn reshaped(call: Call, x: &Proxy, count: usize, shape: Shape) -> Result<Proxy> {
     let dtype = x.dtype();
-    if shape.check("reshape", dtype.size_in_bytes())? != count {
+    if shape.check(call.op, dtype.size_in_bytes())? != count {
         return Err(Error::Reshape { elem_count: count, to: shape.dims().to_vec(), hole: None });
     }
-    let possible = x.with_pinned("reshape", |a| a.layout.reshape(&shape).is_some())?;
+    let possible = x.with_pinned(call.op, |a| a.layout.reshape(&shape).is_some())?;
     if !possible {
-        return copy_as(x, &shape, "reshape", site);
+        return copy_as(call, x, &shape);
     }
     let fits = move |layout: &Layout| {
         layout.reshape(&shape).ok_or_else(|| Error::Reshape {
@@ -75,7 +68,7 @@ fn reshaped(x: &Proxy, count: usize, shape: Shape, site: Site) -> Result<Proxy> 
             hole: None,
         })
     };
-    view_of(x, "reshape", site, fits, |from| {
+    view_of(call, x, fits, |from| {
         let from = *from.shape();
         move |grad: &Proxy, _| Ok(one(grad.reshape(from)?))
     })
@@ -96,9 +89,9 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn reshape<S: ShapeWithOneHole>(&self, shape: S) -> Result<Proxy> {
-        let site = Location::caller();
+        let call = Call::here("reshape");
         let count = self.with_pinned("reshape", |a| a.layout.shape().elem_count())?;
-        reshaped(self, count, shape.into_shape(count)?, site)
+        reshaped(call, self, count, shape.into_shape(count)?)
     }
 
     /// Axes `start..=end` merged into one.
@@ -146,13 +139,12 @@ impl Proxy {
     /// [`Error::DimOutOfRange`]; [`Error::StaleArray`].
     #[track_caller]
     pub fn transpose<A: Dim, B: Dim>(&self, a: A, b: B) -> Result<Proxy> {
-        let site = Location::caller();
+        let call = Call::here("transpose");
         let shape = *self.shape();
-        let (a, b) = (a.to_index(&shape, "transpose")?, b.to_index(&shape, "transpose")?);
+        let (a, b) = (a.to_index(&shape, call.op)?, b.to_index(&shape, call.op)?);
         view_of(
+            call,
             self,
-            "transpose",
-            site,
             |layout| Ok(layout.transpose(a, b)),
             |_| move |grad: &Proxy, _| Ok(one(grad.transpose(a, b)?)),
         )
@@ -173,7 +165,7 @@ impl Proxy {
     /// [`Error::Argument`] if it is not a permutation of the axes; [`Error::StaleArray`].
     #[track_caller]
     pub fn permute<S: Into<Shape>>(&self, order: S) -> Result<Proxy> {
-        let (op, site) = ("permute", Location::caller());
+        let call = Call::here("permute");
         let order = order.into();
         let order = order.dims();
         let rank = self.rank();
@@ -185,12 +177,11 @@ impl Proxy {
         }
         if order.len() != rank || inverse.contains(&usize::MAX) {
             let value = format!("{order:?}");
-            return Err(Error::Argument { op, argument: "order", value, expected: "each axis once" });
+            return Err(Error::Argument { op: call.op, argument: "order", value, expected: "each axis once" });
         }
         view_of(
+            call,
             self,
-            op,
-            site,
             |layout| Ok(layout.permute(order)),
             |_| move |grad: &Proxy, _| Ok(one(grad.permute(inverse)?)),
         )
@@ -202,12 +193,11 @@ impl Proxy {
     /// [`Error::Narrow`] if the range leaves the axis; [`Error::DimOutOfRange`]; [`Error::StaleArray`].
     #[track_caller]
     pub fn narrow<A: Dim>(&self, dim: A, start: usize, len: usize) -> Result<Proxy> {
-        let (op, site) = ("narrow", Location::caller());
-        let axis = dim.to_index(self.shape(), op)?;
+        let call = Call::here("narrow");
+        let axis = dim.to_index(self.shape(), call.op)?;
         view_of(
+            call,
             self,
-            op,
-            site,
             |layout| layout.narrow(axis, start, len),
             |from| {
                 let from = *from.shape();
@@ -235,16 +225,15 @@ impl Proxy {
     /// [`Error::IndexOutOfRange`]; [`Error::DimOutOfRange`]; [`Error::StaleArray`].
     #[track_caller]
     pub fn get_on_dim<A: Dim>(&self, dim: A, index: usize) -> Result<Proxy> {
-        let (op, site) = ("get", Location::caller());
+        let call = Call::here("get");
         let shape = *self.shape();
-        let axis = dim.to_index(&shape, op)?;
+        let axis = dim.to_index(&shape, call.op)?;
         if index >= shape.dims()[axis] {
-            return Err(Error::IndexOutOfRange { op, index: index as i64, dim: shape.dims()[axis] });
+            return Err(Error::IndexOutOfRange { op: call.op, index: index as i64, dim: shape.dims()[axis] });
         }
         view_of(
+            call,
             self,
-            op,
-            site,
             |layout| Ok(layout.select(axis, index)),
             |from| {
                 let from = *from.shape();
@@ -263,7 +252,7 @@ impl Proxy {
     /// As [`Proxy::get`] and [`Proxy::attach`].
     #[track_caller]
     pub fn get_in(&self, manager: &crate::NdManager, index: usize) -> Result<Proxy> {
-        composed_at("get", Location::caller(), manager, &mut || self.get(index))
+        composed_at(Call::here("get"), manager, &mut || self.get(index))
     }
 
     /// An axis of size 1 removed; an axis of another size stays.
@@ -272,16 +261,15 @@ impl Proxy {
     /// [`Error::DimOutOfRange`]; [`Error::StaleArray`].
     #[track_caller]
     pub fn squeeze<A: Dim>(&self, dim: A) -> Result<Proxy> {
-        let site = Location::caller();
+        let call = Call::here("squeeze");
         let shape = *self.shape();
-        let axis = dim.to_index(&shape, "squeeze")?;
+        let axis = dim.to_index(&shape, call.op)?;
         if shape.dims()[axis] != 1 {
-            return check::same("squeeze", self);
+            return check::same(call.op, self);
         }
         view_of(
+            call,
             self,
-            "squeeze",
-            site,
             |layout| Ok(layout.select(axis, 0)),
             |_| move |grad: &Proxy, _| Ok(one(grad.unsqueeze(axis)?)),
         )
@@ -293,16 +281,15 @@ impl Proxy {
     /// [`Error::DimOutOfRange`]; [`Error::RankTooLarge`]; [`Error::StaleArray`].
     #[track_caller]
     pub fn unsqueeze<A: Dim>(&self, dim: A) -> Result<Proxy> {
-        let (op, site) = ("unsqueeze", Location::caller());
+        let call = Call::here("unsqueeze");
         let shape = *self.shape();
         if shape.rank() == MAX_RANK {
-            return Err(Error::RankTooLarge { op, rank: MAX_RANK + 1 });
+            return Err(Error::RankTooLarge { op: call.op, rank: MAX_RANK + 1 });
         }
-        let axis = dim.to_index_plus_one(&shape, op)?;
+        let axis = dim.to_index_plus_one(&shape, call.op)?;
         view_of(
+            call,
             self,
-            op,
-            site,
             |layout| Ok(layout.unsqueeze(axis)),
             |_| move |grad: &Proxy, _| Ok(one(grad.squeeze(axis)?)),
         )
@@ -314,15 +301,14 @@ impl Proxy {
     /// [`Error::ShapeMismatch`]; [`Error::StaleArray`].
     #[track_caller]
     pub fn broadcast_as<S: Into<Shape>>(&self, shape: S) -> Result<Proxy> {
-        let (op, site) = ("broadcast_as", Location::caller());
+        let call = Call::here("broadcast_as");
         let shape = shape.into();
         let size = self.dtype().size_in_bytes();
-        shape.check(op, size)?;
+        shape.check(call.op, size)?;
         view_of(
+            call,
             self,
-            op,
-            site,
-            |layout| layout.broadcast_to(&shape, op),
+            |layout| layout.broadcast_to(&shape, call.op),
             |from| {
                 let from = *from.shape();
                 move |grad: &Proxy, _| Ok(one(grad.sum_to(&from)?))
@@ -363,25 +349,25 @@ impl Proxy {
     /// [`Error::StaleArray`]; [`Error::InUse`] while others write it and do not end.
     #[track_caller]
     pub fn try_detach(&self) -> Result<Proxy> {
-        let (op, site) = ("detach", Location::caller());
-        let shared = call(op, site, |local| {
-            let pins = pin(local, op, [self])?;
+        let call = Call::here("detach");
+        let shared = enter(call, |local| {
+            let pins = pin(local, call.op, [self])?;
             let [a] = pins.arrays();
             if a.storage.part().is_some() {
                 return Ok(None);
             }
             let parts = Parts { dtype: a.dtype, layout: &a.layout, storage: a.storage.clone(), node: None };
-            handle_owned(local, op, parts, site).map(Some)
+            handle_owned(call, local, parts).map(Some)
         })?;
         match shared {
             Some(shared) => Ok(shared),
             // A workspace's bytes are copied.
-            None => workspace::outside(|| no_grad(|| steps(site, &mut || copy_of(self, op, site)))),
+            None => workspace::outside(|| no_grad(|| steps(call.site, &mut || copy_of(call, self)))),
         }
     }
 }
 
 /// Zeros of a shape with the dtype, device and owner of another array.
 pub(crate) fn zeros_beside(array: &Proxy, shape: &Shape) -> Result<Proxy> {
-    crate::ops::call::inplace::filled_beside(array, "zeros", shape, 0.0, Location::caller())
+    crate::ops::call::inplace::filled_beside(Call::here("zeros"), array, shape, 0.0)
 }

@@ -3,10 +3,12 @@
 //! Each of these copies, unless the array is where it shall be: then it is another handle of it. Shape and dtype stay,
 //! and so does the gradient, which flows back through the copy; only `detach` ends it.
 
-use std::panic::Location;
 use std::rc::Rc;
 
-use crate::base::error::{Error, Result, Site};
+use crate::base::{
+    call::Call,
+    error::{Error, Result},
+};
 use crate::device::Device;
 use crate::memory::{
     proxy::Proxy,
@@ -66,12 +68,12 @@ impl Proxy {
     /// [`Error::LeakedArray`]; [`Error::StaleArray`]; as of a copy.
     #[track_caller]
     pub fn leverage(&self) -> Result<Proxy> {
-        let (op, site) = ("leverage", Location::caller());
-        if !self.must_move(op)? {
+        let call = Call::here("leverage");
+        if !self.must_move(call.op)? {
             return Ok(self.clone());
         }
         match with_local(|local| local.desk.enclosing()) {
-            Some(arena) => self.copied_to(&arena, op, site),
+            Some(arena) => self.copied_to(call, &arena),
             None => self.try_detach(),
         }
     }
@@ -84,16 +86,16 @@ impl Proxy {
     /// as of a copy.
     #[track_caller]
     pub fn leverage_to(&self, id: &str) -> Result<Proxy> {
-        let (op, site) = ("leverage_to", Location::caller());
-        if !self.must_move(op)? {
+        let call = Call::here("leverage_to");
+        if !self.must_move(call.op)? {
             return Ok(self.clone());
         }
         match with_local(|local| local.desk.find(id)).filter(|arena| arena.is_open()) {
-            Some(arena) => self.copied_to(&arena, op, site),
+            Some(arena) => self.copied_to(call, &arena),
             None => {
                 let open = with_local(|local| local.desk.open_names());
                 let why = format!("no workspace of this name is open on this thread; open are {open:?}");
-                Err(Error::Workspace { op, workspace: id.to_owned(), why })
+                Err(Error::Workspace { op: call.op, workspace: id.to_owned(), why })
             }
         }
     }
@@ -115,10 +117,10 @@ impl Proxy {
     /// [`Error::LeakedArray`]; [`Error::StaleArray`]; as of a copy.
     #[track_caller]
     pub fn migrate(&self, detach: bool) -> Result<Proxy> {
-        let (op, site) = ("migrate", Location::caller());
-        self.must_move(op)?;
+        let call = Call::here("migrate");
+        self.must_move(call.op)?;
         match with_local(|local| local.desk.innermost()) {
-            Some(arena) => self.copied_to(&arena, op, site),
+            Some(arena) => self.copied_to(call, &arena),
             None if detach => self.try_detach(),
             None => Ok(self.clone()),
         }
@@ -143,15 +145,15 @@ impl Proxy {
     /// As of [`Proxy::unsafe_duplication`].
     #[track_caller]
     pub fn unsafe_duplication_async(&self) -> Result<Duplication> {
-        let (op, site) = ("unsafe_duplication", Location::caller());
-        self.must_move(op)?;
+        let call = Call::here("unsafe_duplication");
+        self.must_move(call.op)?;
         if let Some(arena) = with_local(|local| local.desk.innermost()) {
-            let array = self.copied_into(&arena, op, site)?;
+            let array = self.copied_into(call, &arena)?;
             return Ok(Duplication { array: Some(array), device: arena.memory.clone() });
         }
         let kept_for = registry::cycle_of(self.key()).and_then(|cycle| with_local(|local| local.desk.device_of(cycle)));
         let device = kept_for.unwrap_or_else(|| self.device().clone());
-        let array = if *self.device() == device { copy_of(self, op, site)? } else { self.to_device(&device)? };
+        let array = if *self.device() == device { copy_of(call, self)? } else { self.to_device(&device)? };
         Ok(Duplication { array: Some(array), device })
     }
 
@@ -164,18 +166,18 @@ impl Proxy {
     }
 
     /// A copy in an open workspace, unless the array is of its running cycle.
-    fn copied_to(&self, arena: &Rc<Arena>, op: &'static str, site: Site) -> Result<Proxy> {
+    fn copied_to(&self, call: Call, arena: &Rc<Arena>) -> Result<Proxy> {
         if registry::cycle_of(self.key()) == Some(arena.cycle()) {
             return Ok(self.clone());
         }
-        self.copied_into(arena, op, site)
+        self.copied_into(call, arena)
     }
 
     /// A copy in an open workspace, on its device, or on the host if its arrays are host-only.
-    fn copied_into(&self, arena: &Rc<Arena>, op: &'static str, site: Site) -> Result<Proxy> {
+    fn copied_into(&self, call: Call, arena: &Rc<Arena>) -> Result<Proxy> {
         if arena.memory == arena.device {
             let is_there = *self.device() == arena.device;
-            return inside(arena, || if is_there { copy_of(self, op, site) } else { self.to_device(&arena.device) });
+            return inside(arena, || if is_there { copy_of(call, self) } else { self.to_device(&arena.device) });
         }
         let there = outside(|| self.to_device(&arena.memory))?;
         // The workspace takes it as an array of its device.

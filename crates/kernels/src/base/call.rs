@@ -4,3 +4,21 @@ use std::panic::Location;
 
 /// A place in the user's source.
 pub type Site = &'static Location<'static>;
+
+/// A call of an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// The operation.
+    pub op: &'static str,
+    /// Where the user called it.
+    pub site: Site,
+}
+
+impl Call {
+    /// The call of `op` by the caller of the function that asks.
+    #[inline(always)]
+    #[track_caller]
+    pub fn here(op: &'static str) -> Self {
+        Call { op, site: Location::caller() }
+    }
+}
