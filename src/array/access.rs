@@ -3,7 +3,7 @@
 use crate::base::{
     call::Call,
     dtype::{DType, WithDType},
-    error::{Error, Result, Site},
+    error::{Error, OutOfMemory, Result, Site},
     layout::Layout,
     shape::{Dim, Shape},
 };
@@ -167,18 +167,28 @@ impl Proxy {
     /// work.
     #[track_caller]
     pub fn to_vec<T: WithDType>(&self) -> Result<Vec<T>> {
-        let call = Call::here("to_vec");
+        self.read(Call::here("to_vec"), |_| None).map(|(_, all)| all)
+    }
+
+    /// The shape, and the elements; of more than `most`, `edge` at each end of every longer axis.
+    #[track_caller]
+    pub(crate) fn ends<T: WithDType>(&self, op: &'static str, most: usize, edge: usize) -> Result<(Shape, Vec<T>)> {
+        self.read(Call::here(op), |shape| (shape.elem_count() > most).then_some(edge))
+    }
+
+    fn read<T: WithDType>(&self, call: Call, edge: impl FnOnce(&Shape) -> Option<usize>) -> Result<(Shape, Vec<T>)> {
         switch::check(call.op)?;
         with_local(|local| {
             reclaim::on_call(local);
             let pins = registry::pin(local, call.op, [self.key()], false)?;
             let [array] = pins.arrays();
+            let shape = *array.layout.shape();
             if array.storage.buffer().device().is_cpu() {
                 let slice = storage_slice::<T>(call.op, &array)?;
-                return Ok(gather(slice, &array.layout));
+                return Ok((shape, gather(call.op, slice, &array.layout, edge(&shape))?));
             }
             same_type::<T>(call.op, &array)?;
-            Ok(gather(&downloaded::<T>(&array, call.site)?, &array.layout))
+            Ok((shape, gather(call.op, &downloaded::<T>(&array, call.site)?, &array.layout, edge(&shape))?))
         })
     }
 
@@ -188,12 +198,13 @@ impl Proxy {
     /// [`Error::Shape`] if it has axes; as [`Proxy::to_vec`].
     #[track_caller]
     pub fn to_scalar<T: WithDType>(&self) -> Result<T> {
-        let shape = *self.shape();
-        if shape.rank() != 0 {
-            let expected = "no axes; index it or reduce it first".into();
-            return Err(Error::Shape { op: "to_scalar", found: shape.dims().to_vec(), expected });
+        match self.read::<T>(Call::here("to_scalar"), |_| Some(0))? {
+            (shape, all) if shape.rank() == 0 => Ok(all[0]),
+            (shape, _) => {
+                let expected = "no axes; index it or reduce it first".into();
+                Err(Error::Shape { op: "to_scalar", found: shape.dims().to_vec(), expected })
+            }
         }
-        Ok(self.to_vec::<T>()?[0])
     }
 
     /// As [`Proxy::to_scalar`].
@@ -211,8 +222,9 @@ impl Proxy {
     /// [`Error::Shape`] if it has another number of axes; as [`Proxy::to_vec`].
     #[track_caller]
     pub fn to_vec1<T: WithDType>(&self) -> Result<Vec<T>> {
-        self.dims1()?;
-        self.to_vec()
+        let (shape, all) = self.read(Call::here("to_vec1"), |_| None)?;
+        shape.dims1()?;
+        Ok(all)
     }
 
     /// The rows of a matrix.
@@ -221,8 +233,8 @@ impl Proxy {
     /// As [`Proxy::to_vec1`].
     #[track_caller]
     pub fn to_vec2<T: WithDType>(&self) -> Result<Vec<Vec<T>>> {
-        let (rows, columns) = self.dims2()?;
-        let all = self.to_vec::<T>()?;
+        let (shape, all) = self.read::<T>(Call::here("to_vec2"), |_| None)?;
+        let (rows, columns) = shape.dims2()?;
         Ok((0..rows).map(|r| all[r * columns..(r + 1) * columns].to_vec()).collect())
     }
 
@@ -232,8 +244,8 @@ impl Proxy {
     /// As [`Proxy::to_vec1`].
     #[track_caller]
     pub fn to_vec3<T: WithDType>(&self) -> Result<Vec<Vec<Vec<T>>>> {
-        let (n, rows, columns) = self.dims3()?;
-        let all = self.to_vec::<T>()?;
+        let (shape, all) = self.read::<T>(Call::here("to_vec3"), |_| None)?;
+        let (n, rows, columns) = shape.dims3()?;
         let row = |i: usize, r: usize| all[(i * rows + r) * columns..(i * rows + r + 1) * columns].to_vec();
         Ok((0..n).map(|i| (0..rows).map(|r| row(i, r)).collect()).collect())
     }
@@ -290,30 +302,42 @@ fn host_slice<'a, T: WithDType>(op: &'static str, array: &'a Pinned<'_>) -> Resu
     Ok(&all[array.layout.offset()..array.layout.offset() + count])
 }
 
-/// The elements that a layout reaches, in row-major order.
-pub(crate) fn gather<T: WithDType>(all: &[T], layout: &Layout) -> Vec<T> {
-    let count = layout.shape().elem_count();
+/// The elements that a layout reaches, in row-major order; with `edge`, so many at each end of every longer axis.
+///
+/// # Errors
+/// [`Error::OutOfMemory`]: there is no room on the heap.
+fn gather<T: WithDType>(op: &'static str, all: &[T], layout: &Layout, edge: Option<usize>) -> Result<Vec<T>> {
+    let kept = |dim: usize| edge.map_or(dim, |edge| dim.min(2 * edge));
+    let mut out = Vec::new();
+    let count = layout.dims().iter().try_fold(1usize, |count, &dim| count.checked_mul(kept(dim)));
+    let count = count.filter(|&count| out.try_reserve_exact(count).is_ok()).ok_or_else(|| {
+        let requested = (layout.shape().elem_count() as u64).saturating_mul(size_of::<T>() as u64);
+        Error::OutOfMemory(Box::new(OutOfMemory::on_the_heap(op, requested)))
+    })?;
     if count == 0 {
-        return Vec::new();
+        return Ok(out);
     }
-    if layout.is_contiguous() {
-        return all[layout.offset()..layout.offset() + count].to_vec();
+    if layout.is_contiguous() && count == layout.shape().elem_count() {
+        out.extend_from_slice(&all[layout.offset()..layout.offset() + count]);
+        return Ok(out);
     }
-    let mut out = Vec::with_capacity(count);
     let rank = layout.shape().rank();
     let mut index = [0usize; crate::base::shape::MAX_RANK];
     let mut at = layout.offset() as isize;
     for _ in 0..count {
         out.push(all[at as usize]);
         for axis in (0..rank).rev() {
-            index[axis] += 1;
-            at += layout.strides()[axis];
-            if index[axis] < layout.dims()[axis] {
+            let (dim, stride) = (layout.dims()[axis], layout.strides()[axis]);
+            // Over the middle that is left out.
+            let step = if kept(dim) < dim && index[axis] + 1 == kept(dim) / 2 { 1 + dim - kept(dim) } else { 1 };
+            index[axis] += step;
+            at += stride * step as isize;
+            if index[axis] < dim {
                 break;
             }
-            at -= layout.strides()[axis] * layout.dims()[axis] as isize;
+            at -= stride * dim as isize;
             index[axis] = 0;
         }
     }
-    out
+    Ok(out)
 }

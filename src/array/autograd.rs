@@ -8,7 +8,7 @@
 //! A node's rank is one more than the largest of its operands', so a heap ordered by rank visits every node after
 //! all that use it: no recursion, in the walk or in the drop of a long chain.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::{
@@ -21,7 +21,7 @@ use crate::memory::{
     owner::Owner,
     proxy::Proxy,
     registry::{self, Parts, Payload, Tracked},
-    storage::Storage,
+    storage::{self, Storage},
     threads::Local,
 };
 
@@ -208,6 +208,47 @@ pub(crate) fn recording<R>(on: bool, f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// A saved value that a walk looked at.
+struct Read {
+    storage: u32,
+    version: u64,
+    op: &'static str,
+    site: Site,
+}
+
+impl Read {
+    fn confirm(&self) -> Result<()> {
+        if storage::version_of(self.storage) == self.version {
+            return Ok(());
+        }
+        Err(Error::ChangedSinceSaved { op: self.op, site: self.site })
+    }
+}
+
+thread_local! {
+    /// Those of the walks that this thread is in.
+    static READS: RefCell<Vec<Read>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs a walk, or a part of one, and fails if one of the values that it looked at was changed before its end. No
+/// operation reads an array that is being written, so a version that stands at the end stood at each read.
+///
+/// # Errors
+/// [`Error::ChangedSinceSaved`].
+pub(crate) fn confirm<R>(walk: impl FnOnce() -> Result<R>) -> Result<R> {
+    /// Also if the walk panics.
+    struct Forget(usize);
+    impl Drop for Forget {
+        fn drop(&mut self) {
+            READS.with(|reads| reads.borrow_mut().truncate(self.0));
+        }
+    }
+    let begin = Forget(READS.with(|reads| reads.borrow().len()));
+    let answer = walk()?;
+    READS.with(|reads| reads.borrow()[begin.0..].iter().try_for_each(Read::confirm))?;
+    Ok(answer)
+}
+
 /// A value kept for a gradient: a share in its storage, and which change of it.
 pub(crate) struct Saved {
     storage: Storage,
@@ -235,14 +276,15 @@ impl Saved {
         (self.layout.shape().elem_count() * self.dtype.size_in_bytes()) as u64
     }
 
-    /// The value as an array of its own, owned by its handle.
+    /// The value as an array of its own, owned by its handle. Whether it was still what was saved when it was read, the end
+    /// of the walk tells ([`confirm`]).
     ///
     /// # Errors
     /// [`Error::ChangedSinceSaved`].
     pub(crate) fn get(&self) -> Result<Proxy> {
-        if self.storage.version() != self.version {
-            return Err(Error::ChangedSinceSaved { op: self.op, site: self.site });
-        }
+        let read = Read { storage: self.storage.id(), version: self.version, op: self.op, site: self.site };
+        read.confirm()?;
+        READS.with(|reads| reads.borrow_mut().push(read));
         let parts = Parts { dtype: self.dtype, layout: &self.layout, storage: self.storage.clone(), node: None };
         registry::local(|local| handle_owned(Call { op: self.op, site: self.site }, local, parts))
     }

@@ -25,9 +25,7 @@ impl fmt::Display for Proxy {
             };
         }
         match describe(self) {
-            Ok((shape, cells, suffix)) => {
-                let width = cells.iter().map(String::len).max().unwrap_or(0);
-                let table = Table { shape, cells, width, summarise: shape.elem_count() > THRESHOLD };
+            Ok((table, suffix)) => {
                 table.write(f, 0, 0, 0)?;
                 write!(f, "\n{suffix}")
             }
@@ -59,25 +57,24 @@ impl fmt::Debug for Proxy {
     }
 }
 
-fn describe(array: &Proxy) -> Result<(Shape, Vec<String>, String)> {
-    let (shape, dtype, device) = (*array.shape(), array.dtype(), array.device());
-    let cells = with_type!(dtype, T => cells(&array.to_vec::<T>()?, &shape));
-    Ok((shape, cells, format!("{shape} {dtype} {device}")))
+fn describe(array: &Proxy) -> Result<(Table, String)> {
+    let dtype = array.dtype();
+    let (shape, cells) = with_type!(dtype, T => {
+        let (shape, values) = array.ends::<T>("display", THRESHOLD, EDGE)?;
+        (shape, cells(&values))
+    });
+    let width = cells.iter().map(String::len).max().unwrap_or(0);
+    let table = Table { shape, cells, width, summarise: shape.elem_count() > THRESHOLD };
+    Ok((table, format!("{shape} {dtype} {}", array.device())))
 }
 
 /// Numbers as text, in a common form: integers as they are, floats with the fewest digits (up to 4 decimals)
 /// that tell them apart, or in scientific notation if they span many orders.
-fn cells<T: crate::base::dtype::WithDType>(values: &[T], shape: &Shape) -> Vec<String> {
-    // What is left out gets no text.
-    let text = |number: &dyn Fn(&T) -> String| {
-        let mut cells = vec![String::new(); values.len()];
-        shown(shape).for_each(|i| cells[i] = number(&values[i]));
-        cells
-    };
+fn cells<T: crate::base::dtype::WithDType>(values: &[T]) -> Vec<String> {
     if !T::DTYPE.is_float() {
-        return text(&T::to_string);
+        return values.iter().map(T::to_string).collect();
     }
-    let seen: Vec<f64> = shown(shape).map(|i| values[i].to_f64()).filter(|v| v.is_finite() && *v != 0.0).collect();
+    let seen: Vec<f64> = values.iter().map(|v| v.to_f64()).filter(|v| v.is_finite() && *v != 0.0).collect();
     let largest = seen.iter().fold(0f64, |a, v| a.max(v.abs()));
     let smallest = seen.iter().fold(f64::INFINITY, |a, v| a.min(v.abs()));
     let scientific = largest >= 1e8 || (smallest < 1e-4 && smallest.is_finite()) || largest / smallest > 1e6;
@@ -93,7 +90,7 @@ fn cells<T: crate::base::dtype::WithDType>(values: &[T], shape: &Shape) -> Vec<S
             (false, decimals) => format!("{value:.decimals$}"),
         }
     };
-    text(&number)
+    values.iter().map(number).collect()
 }
 
 /// Decimals that a number needs, up to 4.
@@ -102,46 +99,35 @@ fn decimals(value: f64) -> usize {
     4 - longest.bytes().rev().take_while(|&digit| digit == b'0').count().min(4)
 }
 
-/// Flat indices that are printed.
-fn shown(shape: &Shape) -> impl Iterator<Item = usize> + '_ {
-    let all = shape.elem_count();
-    let summarise = all > THRESHOLD;
-    (0..all).filter(move |&flat| {
-        let mut rest = flat;
-        !summarise
-            || shape.dims().iter().rev().all(|&dim| {
-                let at = rest % dim;
-                rest /= dim;
-                dim <= 2 * EDGE || at < EDGE || at >= dim - EDGE
-            })
-    })
-}
-
 struct Table {
     shape: Shape,
+    /// Of what is printed.
     cells: Vec<String>,
     width: usize,
     summarise: bool,
 }
 
 impl Table {
-    /// Writes the block of `axis` that begins at flat index `first`; recursion is at most the rank deep.
+    /// How many places of an axis are printed.
+    fn kept(&self, axis: usize) -> usize {
+        let dim = self.shape.dims()[axis];
+        if self.summarise { dim.min(2 * EDGE) } else { dim }
+    }
+
+    /// Writes the block of `axis` that begins with this cell; recursion is at most the rank deep.
     fn write(&self, f: &mut fmt::Formatter<'_>, axis: usize, first: usize, indent: usize) -> fmt::Result {
         let dims = self.shape.dims();
         if axis == dims.len() {
             return write!(f, "{:>width$}", self.cells[first], width = self.width);
         }
-        let inner: usize = dims[axis + 1..].iter().product();
-        let skip = self.summarise && dims[axis] > 2 * EDGE;
+        let inner: usize = (axis + 1..dims.len()).map(|axis| self.kept(axis)).product();
+        let skip = self.kept(axis) < dims[axis];
         let last = axis + 1 == dims.len();
         f.write_str("[")?;
-        for i in 0..dims[axis] {
+        for i in 0..self.kept(axis) {
             if skip && i == EDGE {
                 self.separate(f, axis, indent)?;
                 f.write_str("...")?;
-            }
-            if skip && (EDGE..dims[axis] - EDGE).contains(&i) {
-                continue;
             }
             if i > 0 {
                 self.separate(f, axis, indent)?;

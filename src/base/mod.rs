@@ -1,6 +1,7 @@
 //! The vocabulary every layer speaks: that of the kernels, and the atomics of this crate.
 
 #[cfg(not(loom))]
+pub(crate) mod contain;
 pub(crate) mod context;
 pub(crate) mod sync;
 

@@ -1,9 +1,11 @@
 //! Bytes of a device, owned.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::base::error::{Error, Result};
+use crate::base::{
+    contain::drop_contained,
+    error::{Error, Result},
+};
 use crate::device::{Device, budget::AllocError, graph::Asynchronous, host::pool};
 pub(crate) use ndgc_kernels::span::Span;
 
@@ -58,6 +60,11 @@ impl Buffer {
     #[inline]
     pub(crate) fn from_pool(span: Span, device: Device, reserved: usize) -> Self {
         Buffer { span, device, home: Home::Pool(reserved) }
+    }
+
+    /// No bytes.
+    pub(crate) fn empty() -> Self {
+        Self::from_pool(Span::empty(), Device::Cpu, 0)
     }
 
     /// Bytes of an arena's block, for one cycle: who reads or writes them makes sure that it lasts.
@@ -171,12 +178,11 @@ impl Drop for Buffer {
     }
 }
 
-/// Drops a keeper. It is the code of somebody else: its panic, which std has reported, goes no further, since this
-/// may run in the middle of a drain.
+/// Drops a keeper: the code of somebody else.
 ///
 /// On other devices than the host everything submitted ends first: what the keeper keeps has no place in their order.
 #[cold]
 fn end(foreign: Box<Foreign>, device: &Device) {
     let _ = device.synchronize();
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(foreign)));
+    drop_contained(foreign);
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::num::NonZeroU64;
 
-use slotmap::{Key as _, KeyData, new_key_type};
+use slotmap::{Key as _, new_key_type};
 use uuid::Uuid;
 
 new_key_type! {
@@ -42,15 +42,19 @@ impl Key {
         (self.0.get() >> 32) as u32
     }
 
-    /// As one number for a foreign interface, laid out like `slotmap`'s [`KeyData::as_ffi`].
+    /// As one number, for a foreign interface.
     pub fn as_ffi(self) -> u64 {
         self.0.get()
     }
 
-    /// From a number that [`Key::as_ffi`] gave. Any other number gives a key that leads nowhere.
+    /// From a number that [`Key::as_ffi`] gave: the same key. Any other number gives the key of whatever array has that number,
+    /// if one has.
     pub fn from_ffi(number: u64) -> Self {
-        let data = KeyData::from_ffi(number).as_ffi();
-        Key::new(data as u32, (data >> 32) as u32)
+        match (number >> 32) as u32 {
+            // No array's: the last generation is never handed out (`slot.rs`).
+            0 => Key::new(number as u32, u32::MAX),
+            generation => Key::new(number as u32, generation),
+        }
     }
 
     /// The array's public identity, derived from the key and the process: nothing is stored for it.

@@ -4,11 +4,14 @@
 //! through its core (`owner.rs`) without touching the tree.
 //!
 //! # Closing
-//! 1. The subtree leaves the tree, under the lock: of several closers one gets it.
+//! 1. Its managers are marked, under the lock of the tree: of several closers of one of them one gets it.
 //! 2. Each manager is shut: from here on it refuses arrays. An array that was attached before is in its lists, so
 //!    that every attach either succeeds before the close or fails; none is lost between.
 //! 3. The lists are emptied in batches; borrowed arrays go back to their lenders, the others are closed.
+//! 4. They leave the tree. Who came second, to one of them or to a part of the subtree, waits until then: a manager is
+//!    closed when `close` returns, for every closer.
 
+use std::cell::Cell;
 use std::fmt;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -16,7 +19,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use slotmap::{Key as _, KeyData, SlotMap};
 use uuid::Uuid;
 
-use crate::base::error::{Closer, Error, Result, Site};
+use crate::base::{
+    error::{Closer, Error, Result, Site},
+    sync::{AtomicU32, Ordering, wait_turn},
+};
 use crate::device::Device;
 use crate::memory::{
     key::{ManagerKey, manager_uuid, process_uuid},
@@ -63,8 +69,10 @@ struct Inner {
     device: Device,
     created: Site,
     name: Mutex<Option<String>>,
-    /// Who closed it, and where.
+    /// Who closed it, and where. Set under the lock of the tree.
     closed: OnceLock<(Closer, Option<Site>)>,
+    /// 1 when it was closed, and all its arrays were.
+    is_empty: AtomicU32,
 }
 
 #[derive(Clone, Copy)]
@@ -80,14 +88,27 @@ struct Node {
     children: Vec<ManagerKey>,
 }
 
+impl Node {
+    fn is_open(&self) -> bool {
+        self.inner.closed.get().is_none()
+    }
+
+    /// Whether it is an open manager below the system manager of a device.
+    fn is_base_of(&self, device: &Device) -> bool {
+        self.parent.is_none() && &self.inner.device == device && self.is_open()
+    }
+}
+
 static TREE: Mutex<Option<SlotMap<ManagerKey, Node>>> = Mutex::new(None);
 
 /// The tree, for the life of the guard. A panic while it is held leaves it usable: it is changed in single steps.
 struct Tree(MutexGuard<'static, Option<SlotMap<ManagerKey, Node>>>);
 
 impl Tree {
+    /// In a forked child, where another thread of the parent may have held the lock, an empty tree.
     fn lock() -> Self {
-        let mut guard = TREE.lock().unwrap_or_else(PoisonError::into_inner);
+        let tree = if switch::forked() { Box::leak(Box::default()) } else { &TREE };
+        let mut guard = tree.lock().unwrap_or_else(PoisonError::into_inner);
         guard.get_or_insert_with(SlotMap::with_key);
         Tree(guard)
     }
@@ -108,6 +129,14 @@ impl Tree {
             }
         }
         found
+    }
+}
+
+impl Tree {
+    /// The managers of a subtree that nobody is closing.
+    fn open_below(&mut self, key: ManagerKey) -> Vec<ManagerInfo> {
+        let open = |inner: &Arc<Inner>| inner.closed.get().is_none();
+        self.below(key).into_iter().filter(open).map(ManagerInfo).collect()
     }
 }
 
@@ -168,6 +197,7 @@ impl NdManager {
             created: Location::caller(),
             name: Mutex::new(Some(format!("system {device}"))),
             closed: OnceLock::new(),
+            is_empty: AtomicU32::new(0),
         };
         NdManager { handle: Arc::new(Handle { inner: Arc::new(inner) }) }
     }
@@ -178,7 +208,7 @@ impl NdManager {
         let mut tree = Tree::lock();
         let parent_key = parent.and_then(|parent| parent.inner().place).map(|place| place.key);
         if let (Some(key), Some(parent)) = (parent_key, parent)
-            && !tree.nodes().contains_key(key)
+            && !(tree.nodes().contains_key(key) && parent.is_open())
         {
             drop(tree);
             return Err(parent.closed_error(op));
@@ -189,7 +219,8 @@ impl NdManager {
         let key = nodes.insert_with_key(|key| {
             let place = ManagerId::open(key.data().as_ffi()).map(|id| Place { key, id });
             let name = Mutex::new(None);
-            let inner = Arc::new(Inner { place, device, created, name, closed: OnceLock::new() });
+            let inner =
+                Arc::new(Inner { place, device, created, name, closed: OnceLock::new(), is_empty: AtomicU32::new(0) });
             let manager = NdManager { handle: Arc::new(Handle { inner: Arc::clone(&inner) }) };
             let handle = Arc::downgrade(&manager.handle);
             made = Some(manager);
@@ -259,7 +290,7 @@ impl NdManager {
         let Some(place) = self.inner().place else { return Ok(None) };
         let mut tree = Tree::lock();
         let nodes = tree.nodes();
-        let Some(node) = nodes.get(place.key) else {
+        let Some(node) = nodes.get(place.key).filter(|_| self.is_open()) else {
             drop(tree);
             return Err(self.closed_error("parent"));
         };
@@ -342,8 +373,11 @@ impl NdManager {
         let mut tree = Tree::lock();
         let nodes = tree.nodes();
         match self.inner().place {
-            Some(place) => nodes.get(place.key).map_or(0, |node| node.children.len()),
-            None => nodes.values().filter(|node| node.parent.is_none() && &node.inner.device == self.device()).count(),
+            Some(place) => {
+                let children = nodes.get(place.key).map(|node| &node.children).into_iter().flatten();
+                children.filter(|&&child| nodes.get(child).is_some_and(Node::is_open)).count()
+            }
+            None => nodes.values().filter(|node| node.is_base_of(self.device())).count(),
         }
     }
 
@@ -366,14 +400,11 @@ impl NdManager {
     pub(crate) fn subtree(&self) -> Vec<ManagerInfo> {
         let mut tree = Tree::lock();
         match self.inner().place {
-            Some(place) => tree.below(place.key).into_iter().map(ManagerInfo).collect(),
+            Some(place) => tree.open_below(place.key),
             None => {
-                let bases: Vec<_> = {
-                    let nodes = tree.nodes();
-                    let of_device = |node: &Node| node.parent.is_none() && &node.inner.device == self.device();
-                    nodes.iter().filter(|(_, node)| of_device(node)).map(|(key, _)| key).collect()
-                };
-                bases.into_iter().flat_map(|key| tree.below(key)).map(ManagerInfo).collect()
+                let bases = |(key, node): (ManagerKey, &Node)| node.is_base_of(self.device()).then_some(key);
+                let bases: Vec<_> = tree.nodes().iter().filter_map(bases).collect();
+                bases.into_iter().flat_map(|key| tree.open_below(key)).collect()
             }
         }
     }
@@ -384,10 +415,7 @@ impl NdManager {
         let nodes = tree.nodes();
         let keys: Vec<ManagerKey> = match self.inner().place {
             Some(place) => nodes.get(place.key).map(|node| node.children.clone()).unwrap_or_default(),
-            None => {
-                let of_device = |node: &Node| node.parent.is_none() && &node.inner.device == self.device();
-                nodes.iter().filter(|(_, node)| of_device(node)).map(|(key, _)| key).collect()
-            }
+            None => nodes.iter().filter(|(_, node)| node.is_base_of(self.device())).map(|(key, _)| key).collect(),
         };
         let handles = keys.iter().filter_map(|&key| nodes.get(key)?.handle.upgrade());
         handles.map(|handle| NdManager { handle }).collect()
@@ -429,41 +457,62 @@ impl NdManager {
     }
 }
 
-/// Ends a manager and what is below it.
+thread_local! {
+    /// Whether this thread is closing a manager: what it runs of the user's then, in a drop, waits for no other closer.
+    static CLOSING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Ends a manager and what is below it. When it returns all of them are empty, whoever closed them; but for a call that the
+/// user's code makes while its thread is closing a manager: two of those could wait for each other.
 fn close(inner: &Arc<Inner>, closer: Closer, site: Option<Site>) {
     let Some(place) = inner.place else { return };
-    let subtree = {
+    // Of several closers of a manager the first one under the lock gets it.
+    let (mine, others): (Vec<_>, Vec<_>) = {
         let mut tree = Tree::lock();
-        let subtree = tree.below(place.key);
-        let nodes = tree.nodes();
-        let parent = nodes.get(place.key).and_then(|node| node.parent);
-        if let Some(parent) = parent.and_then(|parent| nodes.get_mut(parent)) {
-            parent.children.retain(|&child| child != place.key);
-        }
-        for manager in &subtree {
-            if let Some(place) = manager.place {
-                nodes.remove(place.key);
-            }
-        }
-        subtree
+        let below = tree.below(place.key);
+        below.into_iter().enumerate().partition(|(depth, manager)| {
+            let by = if *depth == 0 { closer } else { Closer::Ancestor };
+            manager.closed.set((by, site)).is_ok()
+        })
     };
-    for (depth, manager) in subtree.iter().enumerate() {
-        let by = if depth == 0 { closer } else { Closer::Ancestor };
-        let _ = manager.closed.set((by, site));
-        if let Some(place) = manager.place {
-            place.id.shut();
-        }
+    let outer = CLOSING.replace(true);
+    let places = || mine.iter().filter_map(|(_, manager)| Some((manager, manager.place?)));
+    for (_, place) in places() {
+        place.id.shut();
     }
     with_local(|local| {
-        for (depth, manager) in subtree.iter().enumerate().rev() {
-            let by = if depth == 0 { closer } else { Closer::Ancestor };
-            if let Some(place) = manager.place {
-                close_arrays(local, place.id, by, site);
-                place.id.give_back();
+        for (manager, place) in places().rev() {
+            let by = manager.closed.get().map_or(closer, |(by, _)| *by);
+            close_arrays(local, place.id, by, site);
+        }
+    });
+    {
+        let mut tree = Tree::lock();
+        let nodes = tree.nodes();
+        for (_, place) in places().rev() {
+            let parent = nodes.remove(place.key).and_then(|node| node.parent);
+            if let Some(parent) = parent.and_then(|parent| nodes.get_mut(parent)) {
+                parent.children.retain(|&child| child != place.key);
             }
         }
-        reclaim::on_call(local);
-    });
+    }
+    for (manager, place) in places().rev() {
+        place.id.give_back();
+        // Release: pairs with the Acquire below: who sees it sees the arrays closed.
+        manager.is_empty.store(1, Ordering::Release);
+    }
+    CLOSING.set(outer);
+    if !outer {
+        let waits_for = others.iter().map(|(_, manager)| manager).chain(others.is_empty().then_some(inner));
+        for manager in waits_for {
+            let mut turns = 0;
+            // Acquire: as above.
+            while manager.is_empty.load(Ordering::Acquire) == 0 {
+                wait_turn(&mut turns);
+            }
+        }
+    }
+    with_local(reclaim::on_call);
 }
 
 fn close_arrays(local: &Local, id: ManagerId, closer: Closer, site: Option<Site>) {

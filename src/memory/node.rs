@@ -13,6 +13,7 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
 
 use crate::base::{
+    contain::drop_contained,
     error::Result,
     sync::{AtomicU32, AtomicU64, Ordering},
 };
@@ -201,6 +202,19 @@ impl std::fmt::Debug for Node {
     }
 }
 
+/// A cell that lies in a slab, to be dropped there.
+struct InPlace(NonNull<Cell<dyn Step>>);
+
+impl Drop for InPlace {
+    fn drop(&mut self) {
+        // SAFETY: made by `end` alone, of a cell that it has just taken out of everybody's reach.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.0.drop_in_place();
+        }
+    }
+}
+
 /// Ends cells without references: the first one, and those that it was the last to hold.
 fn end(mut dead: Option<NonNull<Cell<dyn Step>>>) {
     while let Some(cell) = dead {
@@ -224,8 +238,9 @@ fn end(mut dead: Option<NonNull<Cell<dyn Step>>>) {
         #[allow(unsafe_code)]
         unsafe {
             match room {
-                Room::Heap => drop(Box::from_raw(cell.as_ptr())),
-                Room::Small(_) | Room::Large(_) => cell.drop_in_place(),
+                // A step may hold what the user wrote.
+                Room::Heap => drop_contained(Box::from_raw(cell.as_ptr())),
+                Room::Small(_) | Room::Large(_) => drop_contained(InPlace(cell)),
             }
         }
         // Release: pairs with the Acquire in `count`.

@@ -117,18 +117,11 @@ impl ManagerId {
         &CORES.get(self.core).shards[shard % SHARDS].0
     }
 
-    /// Closes all shards to newcomers. `false` if that was done before.
-    pub(crate) fn shut(self) -> bool {
-        let mut was_open = false;
+    /// Closes all shards to newcomers.
+    pub(crate) fn shut(self) {
         for shard in 0..SHARDS {
-            self.shard(shard).with(|list| {
-                if list.life == self.life {
-                    was_open |= list.open;
-                    list.open = false;
-                }
-            });
+            self.shard(shard).with(|list| list.open &= list.life != self.life);
         }
-        was_open
     }
 
     /// Lets no further array in, except those that come back from a borrower.

@@ -1,6 +1,6 @@
 //! The handle: a key, and nothing else.
 
-use crate::base::error::{Error, Result, Site};
+use crate::base::error::{Closer, Error, Result, Site};
 use crate::memory::{
     key::Key,
     lend,
@@ -213,21 +213,34 @@ impl Proxy {
             lend::restore(index, lenders);
             if owner::put(local, index, before, true).is_err() {
                 // The old owner closed in the meantime, and takes its array with it.
-                registry::close_taken(local, &[self.key], crate::base::error::Closer::Manager, None);
+                registry::close_taken(local, &[self.key], Closer::Manager, None);
             }
             Err(manager.refusal(op, refused))
         })
     }
 
-    /// Puts an array that its handles own, and that only the caller has, into the hands of another owner.
-    pub(crate) fn give_to(self, local: &Local, op: &'static str, owner: Owner) -> std::result::Result<Self, Refused> {
-        let taken = owner::take(self.key.index(), self.key.generation());
-        debug_assert_eq!(taken, Some(Owner::Handles), "{op}: nobody else has it");
+    /// Puts an array that its handles own into the hands of another owner.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`]: somebody found it by its key and closed it. What `refusal` makes of the owner's answer.
+    pub(crate) fn give_to(
+        self,
+        local: &Local,
+        op: &'static str,
+        owner: Owner,
+        refusal: impl FnOnce(Refused) -> Error,
+    ) -> Result<Self> {
+        let Some(before) = owner::take(self.key.index(), self.key.generation()) else {
+            return Err(registry::stale(op, self.key));
+        };
         match owner::put(local, self.key.index(), owner, false) {
             Ok(()) => Ok(self),
             Err(refused) => {
-                let _ = owner::put(local, self.key.index(), Owner::Handles, true);
-                Err(refused)
+                // Where it was it may stay, unless that is a manager which closed meanwhile.
+                if owner::put(local, self.key.index(), before, true).is_err() {
+                    registry::close_taken(local, &[self.key], Closer::Manager, None);
+                }
+                Err(refusal(refused))
             }
         }
     }

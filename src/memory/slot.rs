@@ -43,6 +43,8 @@ pub(crate) const BUSY: u64 = 256;
 /// The array ends with a cycle of a workspace: whether it did, the cycle says (`workspace/scope.rs`).
 pub(crate) const CYCLE: u64 = 512;
 
+/// Handles of one array.
+const HANDLES_MAX: u32 = u32::MAX / 2;
 /// A generation never reaches this: the slot is retired instead.
 const LAST_GENERATION: u32 = u32::MAX;
 
@@ -98,7 +100,7 @@ impl<P> Slot<P> {
     #[inline(always)]
     pub(crate) fn open_with(&self, bits: u64, payload: impl FnOnce() -> P) -> u32 {
         let vacant = self.state.load(Ordering::Relaxed);
-        debug_assert_eq!(vacant & 0xffff_ffff, 0, "a slot from a free list is vacant");
+        assert_eq!(vacant & 0xffff_ffff, 0, "a slot from a free list is vacant");
         // SAFETY: the slot is vacant and came from a free list to this thread alone; no key of this
         // generation exists yet, so nobody reads. A vacant slot holds no payload that would have to be dropped.
         #[allow(unsafe_code)]
@@ -128,7 +130,7 @@ impl<P> Slot<P> {
     pub(crate) fn add_proxy(&self) {
         // Relaxed: the caller's own handle keeps the count above 0; nothing is published by counting up.
         let before = self.proxies.fetch_add(1, Ordering::Relaxed);
-        if before > u32::MAX / 2 {
+        if before > HANDLES_MAX {
             // Two billion handles of one array: only leaked ones get here, and wrapping would be unsound.
             std::process::abort();
         }
@@ -139,11 +141,11 @@ impl<P> Slot<P> {
         self.proxies.load(Ordering::Relaxed)
     }
 
-    /// One more handle, made without one. `None` if the slot has none left. Else the state, whose generation is
+    /// One more handle, made without one. `None` if the slot has none left, or two billion. Else the state, whose generation is
     /// that of the handle: it may be another than the caller looked for, and must be dropped like any handle.
     pub(crate) fn upgrade(&self) -> Option<u64> {
         let mut count = self.proxies.load(Ordering::Relaxed);
-        while count != 0 {
+        while count != 0 && count <= HANDLES_MAX {
             // Acquire: pairs with the Release stores in `open` and `drop_proxy`: the state read next is of the life
             // that was counted up.
             match self.proxies.compare_exchange_weak(count, count + 1, Ordering::Acquire, Ordering::Relaxed) {
@@ -231,7 +233,7 @@ impl<P> Slot<P> {
         // AcqRel: Release pairs with `state` in readers; Acquire with `keep`. Against announcements it is ordered by
         // the heavy barrier that the caller issues next.
         let before = self.state.fetch_xor(OPEN | CLOSING, Ordering::AcqRel);
-        debug_assert_eq!(before & (OPEN | CLOSING | CLOSED), OPEN, "only an open slot is closed, by one thread");
+        assert_eq!(before & (OPEN | CLOSING | CLOSED), OPEN, "only an open slot is closed, by one thread");
         before
     }
 

@@ -267,7 +267,10 @@ impl Clone for Storage {
     #[inline]
     fn clone(&self) -> Self {
         // Relaxed: the reference cloned from keeps the count above 0.
-        self.cell().refs.fetch_add(1, Ordering::Relaxed);
+        if self.cell().refs.fetch_add(1, Ordering::Relaxed) > u32::MAX / 2 {
+            // Two billion references: only leaked ones get here, and wrapping would be unsound.
+            std::process::abort();
+        }
         let hold = match self.hold {
             Hold::Never => Hold::Never,
             before => {
@@ -335,6 +338,12 @@ impl Drop for Writing {
         // Release: pairs with the Acquire in `write`, `is_being_written` and `version`: what was written is seen.
         cell.writer.store(0, Ordering::Release);
     }
+}
+
+/// In-place changes so far of the storage in a cell, and of those that were there before it.
+pub(crate) fn version_of(id: u32) -> u64 {
+    // Acquire: as in `Storage::version`.
+    CELLS.get(id).version.load(Ordering::Acquire)
 }
 
 /// Bytes of the storage in a cell, for reports: 0 if the cell is empty or changes hands meanwhile.

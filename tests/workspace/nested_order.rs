@@ -446,7 +446,8 @@ fn w63_threads_come_and_go() {
                 cycle(&workspace, &[100, number % 7 + 1]);
                 cycle(&workspace, &[100, number % 7 + 1]).same_addresses
             };
-            assert_eq!(thread::spawn(body).join().unwrap(), 0, "the first cycle was beside the block");
+            // The first cycle was beside the block; that may have come to lie where its arrays were.
+            assert!(thread::spawn(body).join().unwrap() <= 1);
         }
         assert_eq!(in_use(&Device::Cpu), before);
     });

@@ -31,6 +31,13 @@ impl Span {
         Span { ptr, bytes, block: 0 }
     }
 
+    /// No bytes, aligned as those of a pool.
+    pub fn empty() -> Self {
+        #[repr(align(64))]
+        struct Aligned;
+        Span::new(NonNull::<Aligned>::dangling().cast(), 0)
+    }
+
     /// A range that lies in the block with this number.
     #[inline]
     pub fn in_block(ptr: NonNull<u8>, bytes: usize, block: u32) -> Self {
@@ -40,7 +47,7 @@ impl Span {
     /// A part of it, so many bytes from its begin. The caller knows that it is one.
     #[inline]
     pub fn part(&self, offset: usize, bytes: usize) -> Span {
-        debug_assert!(offset + bytes <= self.bytes);
+        assert!(bytes <= self.bytes && offset <= self.bytes - bytes, "a part lies inside");
         let ptr = self.ptr.map_addr(|at| at.checked_add(offset).expect("a block ends inside the address space"));
         Span { ptr, bytes, block: self.block }
     }

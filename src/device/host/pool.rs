@@ -7,7 +7,6 @@
 //! Every byte handed out is initialised: it is zero, or was written by its last owner.
 
 use std::cell::RefCell;
-use std::ptr::NonNull;
 
 use crate::device::{
     budget::AllocError,
@@ -132,7 +131,7 @@ fn alloc_bytes(stock: Option<&Stock>, bytes: usize, zeroed: bool) -> Result<Span
 #[inline]
 pub(crate) fn alloc(bytes: usize, zeroed: bool) -> Result<(Span, usize), AllocError> {
     if bytes == 0 {
-        return Ok((Span::new(NonNull::<Aligned>::dangling().cast(), 0), 0));
+        return Ok((Span::empty(), 0));
     }
     let block = STOCK
         .try_with(|stock| alloc_bytes(Some(stock), bytes, zeroed))
@@ -167,9 +166,6 @@ pub(crate) fn alloc_at_once(bytes: usize) -> Option<(Span, usize)> {
     });
     taken.ok().flatten().map(|block| (Span::in_block(block.ptr(), bytes, block.block()), size))
 }
-
-#[repr(align(64))]
-struct Aligned;
 
 /// Takes back what [`alloc`] gave: a span, and the size of its block.
 #[inline]

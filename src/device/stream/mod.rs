@@ -37,7 +37,6 @@
 //! Submission is short next to what it submits, and the order of ticks has to be the order of submission.
 //! [`AsyncDevice::synchronize`] and [`AsyncDevice::download`] wait without the lock.
 
-use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::base::error::{Error, Result};
@@ -102,8 +101,6 @@ struct State {
 }
 
 /// Gives the empty span the alignment of a block.
-#[repr(align(256))]
-struct Aligned;
 
 /// A device whose work is submitted: a driver, the order of its streams and the pool of its bytes.
 ///
@@ -144,7 +141,7 @@ impl<D: Driver> AsyncDevice<D> {
     /// Uninitialised bytes for this thread's current stream, and the size of their block.
     pub(crate) fn alloc(&self, bytes: usize) -> Granted<(Span, usize)> {
         if bytes == 0 {
-            return Ok((Span::new(NonNull::<Aligned>::dangling().cast(), 0), 0));
+            return Ok((Span::empty(), 0));
         }
         let size = block_size::<Uses>(bytes).ok_or(AllocError::Exhausted)?;
         let mut guard = self.lock();

@@ -3,6 +3,7 @@
 use crate::base::{
     dtype::DType,
     error::{Error, Result},
+    layout::Layout,
     shape::Shape,
 };
 use crate::device::{Device, kernel::Domain};
@@ -28,6 +29,28 @@ pub(crate) fn open_as(op: &'static str, array: &Proxy, operand: usize) -> Result
 pub(crate) fn same(op: &'static str, array: &Proxy) -> Result<Proxy> {
     open_as(op, array, 0)?;
     Ok(array.clone())
+}
+
+/// An array has the shape by which the caller decided what to ask of it, now that it is announced.
+#[inline]
+pub(crate) fn seen(op: &'static str, array: &Proxy, seen: &Shape, found: &Layout) -> Result<()> {
+    if found.shape() == seen { Ok(()) } else { Err(exchanged(op, array)) }
+}
+
+#[cold]
+fn exchanged(op: &'static str, array: &Proxy) -> Error {
+    Error::InUse { op, array: registry::describe(array.key()), by: "an exchange by `intern` on another thread" }
+}
+
+/// A layout reaches no element beyond the bytes of an array.
+#[inline]
+pub(crate) fn inside(op: &'static str, layout: &Layout, of: &Payload) -> Result<()> {
+    let bytes = layout.end().checked_mul(of.dtype.size_in_bytes());
+    if bytes.is_some_and(|bytes| bytes <= of.storage.buffer().span().bytes()) {
+        return Ok(());
+    }
+    let expected = "a view inside the bytes of its array".into();
+    Err(Error::Shape { op, found: layout.dims().to_vec(), expected })
 }
 
 /// Operands are on one device.

@@ -276,6 +276,15 @@ thread_local! {
     static STEPS: Cell<Option<Site>> = const { Cell::new(None) };
 }
 
+/// Puts back whose steps these are, also after a panic.
+struct Restore(Option<Site>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        STEPS.set(self.0);
+    }
+}
+
 /// Inside an operation composed of others, the place of the call that asked for it.
 #[inline]
 pub(crate) fn steps_site() -> Option<Site> {
@@ -309,7 +318,7 @@ fn given(op: &'static str, result: Proxy, (first, owner): (Key, Owner)) -> Resul
     if STEPS.get().is_some() || !matches!(owner, Owner::Manager(_)) || result.owner(op)? != Owner::Handles {
         return Ok(result);
     }
-    with_local(|local| result.give_to(local, op, owner)).map_err(|refused| refusal(op, first, owner, refused))
+    with_local(|local| result.give_to(local, op, owner, |refused| refusal(op, first, owner, refused)))
 }
 
 /// As [`composed`], with several results.
@@ -327,20 +336,20 @@ pub(crate) fn composed_at(call: Call, at: &dyn Place, f: Once<'_, Proxy>) -> Res
     if result.is_attached() {
         return Ok(result);
     }
-    with_local(|local| result.give_to(local, call.op, at.owner())).map_err(|refused| at.refusal(call.op, refused))
+    with_local(|local| result.give_to(local, call.op, at.owner(), |refused| at.refusal(call.op, refused)))
 }
 
 /// Runs `f` as part of a call that was made at `site`; what it makes belongs to its handles.
 pub(crate) fn steps<R>(site: Site, f: Once<'_, R>) -> Result<R> {
-    struct Restore(Option<Site>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            STEPS.set(self.0);
-        }
-    }
     let before = STEPS.get();
     STEPS.set(Some(before.unwrap_or(site)));
     let _restore = Restore(before);
+    f()
+}
+
+/// Runs the user's code inside an operation: what it makes is made by its own lines, for its own owners.
+pub(crate) fn users<R>(f: impl FnOnce() -> R) -> R {
+    let _restore = Restore(STEPS.take());
     f()
 }
 

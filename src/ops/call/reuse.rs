@@ -58,14 +58,18 @@ impl std::ops::Deref for Temporary {
     }
 }
 
-/// Whether a result may take the array's bytes: the array would end with this handle, nobody else refers to its
-/// storage, and the storage has exactly the bytes of the result.
-fn is_temporary(array: &Proxy, own: &Payload, op: &'static str) -> Result<bool> {
+/// Whether the array of a handle ends with it.
+fn may_end(array: &Proxy, op: &'static str) -> Result<bool> {
+    let alone = array.handle_count() == 1 && !is_capturing();
+    Ok(alone && (switch::reclaiming() || array.owner(op)? == Owner::Handles))
+}
+
+/// Whether the bytes of an array are those that a result has, and nobody's but those of `held` references.
+fn is_temporary(own: &Payload, held: u32) -> bool {
     let buffer = own.storage.buffer();
     let bytes = own.layout.shape().elem_count() * own.dtype.size_in_bytes();
-    let alone = array.handle_count() == 1 && own.storage.references() == 1;
     let whole = bytes > 0 && buffer.span().bytes() == bytes && own.layout.is_contiguous() && buffer.is_pooled();
-    Ok(alone && whole && !is_capturing() && (switch::reclaiming() || array.owner(op)? == Owner::Handles))
+    whole && own.storage.references() == held
 }
 
 /// Whether a gradient is recorded for an operation with this operand.
@@ -122,27 +126,34 @@ pub(crate) fn instead(
             .transpose()?;
         let others = others.as_ref().map(|pins| pins.arrays());
         let other = others.as_ref().map(|[other]| &**other);
+        // What is found here is true of the array as it is announced. It may change until it is taken, by whoever found it by
+        // its key, so everything is asked of what was taken again; the reference keeps its storage from being another's.
         let fits = || {
             let pins = pin(local, call.op, [&own])?;
             let [a] = pins.arrays();
-            if !is_temporary(&own, &a, call.op)? {
+            if !(may_end(&own, call.op)? && is_temporary(&a, 1)) {
                 return Ok(None);
             }
             let Some(node) = node(&a, other) else { return Ok(None) };
-            let first = first.unwrap_or(&own);
+            let like = Payload { dtype: a.dtype, layout: a.layout, storage: a.storage.clone(), node: a.node.clone() };
             // What the node keeps of the result counts too.
-            Ok::<_, Error>(Some((node, a.storage.references(), (first.key(), first.owner(call.op)?))))
+            let held = like.storage.references();
+            let mine = (own.key(), own.owner(call.op)?);
+            let first = first.map_or(Ok(mine), |first| first.owner(call.op).map(|owner| (first.key(), owner)))?;
+            Ok::<_, Error>(Some((node, like, held, mine, first)))
         };
-        let Some((node, held, first)) = fits()? else { return Ok(Reused::Not(own)) };
+        let Some((node, like, held, mine, first)) = fits()? else { return Ok(Reused::Not(own)) };
         let taken = match own.take_over(local, call.op)? {
             Ok(taken) => taken,
             Err(own) => return Ok(Reused::Not(own)),
         };
-        if taken.storage.references() > held {
-            // Somebody found the array by its key in between, and made a view of it.
+        let same = (taken.dtype, taken.layout) == (like.dtype, like.layout)
+            && (taken.storage.id(), &taken.node) == (like.storage.id(), &like.node);
+        if !(same && is_temporary(&taken, held)) {
             let Payload { dtype, layout, storage, node } = taken;
-            return adopt_for(call, local, Parts { dtype, layout: &layout, storage, node }, first).map(Reused::Not);
+            return adopt_for(call, local, Parts { dtype, layout: &layout, storage, node }, mine).map(Reused::Not);
         }
+        drop(like);
         let wide = other.map(|other| other.layout.broadcast_to(taken.layout.shape(), call.op)).transpose()?;
         let other = other.zip(wide.as_ref()).map(|(other, wide)| view_as(other, wide));
         let dst = view(&taken);

@@ -8,7 +8,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::Location;
 
-use crate::array::autograd::{Part, no_grad, tracked};
+use crate::array::autograd::{Part, confirm, no_grad, tracked};
 use crate::base::error::{Error, Result};
 use crate::device::graph::blame;
 use crate::memory::{node::Node, proxy::Proxy, registry};
@@ -214,7 +214,7 @@ impl Proxy {
 /// The gradients of the variables behind a node, from its own.
 pub(crate) fn walk(root: Node, seed: Proxy) -> Result<GradStore> {
     let mut walk = WALKS.try_with(|kept| kept.borrow_mut().pop()).ok().flatten().unwrap_or_default();
-    let answer = walk.run(root, seed);
+    let answer = confirm(|| walk.run(root, seed));
     // Not before the end of a walk that failed: what it holds is let go of here.
     walk.grads.clear();
     walk.due.clear();

@@ -18,7 +18,7 @@ use crate::base::{
 };
 use crate::device::Device;
 use crate::memory::proxy::Proxy;
-use crate::ops::call::compose::whole;
+use crate::ops::call::{compose::whole, exec::users};
 
 macro_rules! cpu_storage {
     ($($(#[$doc:meta])* $variant:ident $t:ty;)*) => {
@@ -261,7 +261,8 @@ fn forward<const N: usize>(
     arrays: [&Proxy; N],
     fwd: impl FnOnce(&[(CpuStorage, Layout); N]) -> Forward,
 ) -> Result<Proxy> {
-    let (storage, shape) = fwd(&gather(op, arrays)?)?;
+    let all = gather(op, arrays)?;
+    let (storage, shape) = users(|| fwd(&all))?;
     storage.into_array(shape)
 }
 
@@ -274,7 +275,8 @@ fn recorded<const N: usize>(
 ) -> Result<Proxy> {
     let saved = result.with_pinned(call.op, |array| Saved::of(call, array))?;
     result.tied(call, arrays, true, move |grad, operands, needs| {
-        let mut grads = bwd(operands, &saved.get()?, grad)?;
+        let result = saved.get()?;
+        let mut grads = users(|| bwd(operands, &result, grad))?;
         grads.iter_mut().zip(needs).filter(|(_, needed)| !needed).for_each(|(grad, _)| *grad = None);
         Ok(grads)
     })

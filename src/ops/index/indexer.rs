@@ -209,6 +209,8 @@ enum Taken {
 /// The view that the items make before anything is picked from it.
 #[derive(Clone, Copy)]
 struct Cut {
+    /// The shape of the array.
+    shape: Shape,
     taken: [Taken; MAX_RANK],
     rank: usize,
     /// Which axes of the view are new, as bits.
@@ -230,7 +232,7 @@ impl Cut {
     fn made(self, call: Call, x: &Proxy) -> Result<Proxy> {
         view_of(
             call,
-            x,
+            (x, &self.shape),
             |layout| self.of(layout),
             |from| {
                 let from = *from.shape();
@@ -316,7 +318,7 @@ fn resolve<'a>(op: &'static str, items: &'a [TensorIndexer], shape: &Shape) -> R
         return argument(op, "ellipses", items.len(), "at most one");
     }
     let every = |dim: usize| Taken::Some { start: 0, len: dim, step: 1 };
-    let mut cut = Cut { taken: [Taken::One(0); MAX_RANK], rank: shape.rank(), new: 0 };
+    let mut cut = Cut { shape: *shape, taken: [Taken::One(0); MAX_RANK], rank: shape.rank(), new: 0 };
     cut.taken.iter_mut().zip(shape.dims()).for_each(|(taken, &dim)| *taken = every(dim));
     let mut picks = Vec::new();
     // The next axis of the array, and of the view.

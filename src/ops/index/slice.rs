@@ -4,7 +4,7 @@ use crate::base::{
     call::Call,
     error::{Error, Result},
     layout::Layout,
-    shape::{Dim, MAX_RANK},
+    shape::{Dim, MAX_RANK, Shape},
 };
 use crate::memory::proxy::Proxy;
 use crate::ops::{
@@ -14,12 +14,12 @@ use crate::ops::{
 };
 
 /// The axes of a set, as bits, in reverse order.
-fn flipped(call: Call, x: &Proxy, axes: u8) -> Result<Proxy> {
+fn flipped(call: Call, (x, seen): (&Proxy, &Shape), axes: u8) -> Result<Proxy> {
     let of = |layout: &Layout| {
         let turned = |layout: Layout, axis: usize| if axes & 1 << axis == 0 { layout } else { layout.flip(axis) };
         Ok((0..layout.dims().len()).fold(*layout, turned))
     };
-    view_of(call, x, of, |_| move |grad: &Proxy, _| Ok(one(flipped(call, grad, axes)?)))
+    view_of(call, (x, seen), of, |_| move |grad: &Proxy, _| Ok(one(flipped(call, (grad, grad.shape()), axes)?)))
 }
 
 impl Proxy {
@@ -38,11 +38,11 @@ impl Proxy {
     #[track_caller]
     pub fn flip(&self, dims: &[usize]) -> Result<Proxy> {
         let call = Call::here("flip");
-        let mut axes = 0u8;
+        let (shape, mut axes) = (*self.shape(), 0u8);
         for dim in dims {
-            axes ^= 1 << dim.to_index(self.shape(), call.op)?;
+            axes ^= 1 << dim.to_index(&shape, call.op)?;
         }
-        if axes == 0 { check::same(call.op, self) } else { flipped(call, self, axes) }
+        if axes == 0 { check::same(call.op, self) } else { flipped(call, (self, &shape), axes) }
     }
 
     /// The `len` indices `start`, `start + step`, .. of one axis, `step` also negative: a view, with a gradient.
@@ -53,13 +53,14 @@ impl Proxy {
     #[track_caller]
     pub fn narrow_step<A: Dim>(&self, dim: A, start: usize, len: usize, step: isize) -> Result<Proxy> {
         let call = Call::here("narrow_step");
-        let axis = dim.to_index(self.shape(), call.op)?;
+        let shape = *self.shape();
+        let axis = dim.to_index(&shape, call.op)?;
         if step == 0 {
             return argument(call.op, "step", step, "not 0");
         }
         view_of(
             call,
-            self,
+            (self, &shape),
             |layout| layout.stepped(axis, start, len, step),
             |from| {
                 let from = *from.shape();
@@ -103,7 +104,7 @@ impl Proxy {
         let count = (shape.dims()[axis] - size) / step + 1;
         view_of(
             call,
-            self,
+            (self, &shape),
             |layout| {
                 let windows = layout.windows(axis, count, size, step);
                 windows.shape().check(call.op, dtype.size_in_bytes()).map(|_| windows)

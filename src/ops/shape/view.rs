@@ -20,10 +20,11 @@ use crate::ops::{
     elementwise::unary::{copy_as, copy_of, one},
 };
 
-/// A view of `src` through another layout, and the gradient of that.
+/// A view of `src` through another layout, and the gradient of that. `seen`: the shape that the caller looked at to know
+/// what to ask for. It is looked at again where the array is announced: `intern` may have exchanged it meanwhile.
 pub(crate) fn view_of<F>(
     call: Call,
-    src: &Proxy,
+    (src, seen): (&Proxy, &Shape),
     layout: impl FnOnce(&Layout) -> Result<Layout>,
     vjp: impl FnOnce(&Layout) -> F,
 ) -> Result<Proxy>
@@ -35,6 +36,7 @@ where
         let (Some(layout), Some(vjp)) = (layout.take(), vjp.take()) else {
             return Err(Error::msg("a view is made once"));
         };
+        check::seen(call.op, src, seen, &a.layout)?;
         Ok((layout(&a.layout)?, record(&[a], || vjp(&a.layout))))
     };
     view_by(call, src, &mut make)
@@ -46,14 +48,15 @@ fn view_by(call: Call, src: &Proxy, make: &mut dyn FnMut(&Payload) -> Result<(La
         let pins = pin(local, call.op, [src])?;
         let [a] = pins.arrays();
         let (layout, node) = make(&a)?;
+        check::inside(call.op, &layout, &a)?;
         let parts = Parts { dtype: a.dtype, layout: &layout, storage: a.storage.clone(), node };
         adopt_parts(call, local, parts, src)
     })
 }
 
 /// As [`Proxy::reshape`], of the shape that was asked for.
-fn reshaped(call: Call, x: &Proxy, count: usize, shape: Shape) -> Result<Proxy> {
-    let dtype = x.dtype();
+fn reshaped(call: Call, x: &Proxy, seen: &Shape, shape: Shape) -> Result<Proxy> {
+    let (dtype, count) = (x.dtype(), seen.elem_count());
     if shape.check(call.op, dtype.size_in_bytes())? != count {
         return Err(Error::Reshape { elem_count: count, to: shape.dims().to_vec(), hole: None });
     }
@@ -68,7 +71,7 @@ fn reshaped(call: Call, x: &Proxy, count: usize, shape: Shape) -> Result<Proxy> 
             hole: None,
         })
     };
-    view_of(call, x, fits, |from| {
+    view_of(call, (x, seen), fits, |from| {
         let from = *from.shape();
         move |grad: &Proxy, _| Ok(one(grad.reshape(from)?))
     })
@@ -90,8 +93,8 @@ impl Proxy {
     #[track_caller]
     pub fn reshape<S: ShapeWithOneHole>(&self, shape: S) -> Result<Proxy> {
         let call = Call::here("reshape");
-        let count = self.with_pinned("reshape", |a| a.layout.shape().elem_count())?;
-        reshaped(call, self, count, shape.into_shape(count)?)
+        let seen = self.with_pinned("reshape", |a| *a.layout.shape())?;
+        reshaped(call, self, &seen, shape.into_shape(seen.elem_count())?)
     }
 
     /// Axes `start..=end` merged into one.
@@ -144,7 +147,7 @@ impl Proxy {
         let (a, b) = (a.to_index(&shape, call.op)?, b.to_index(&shape, call.op)?);
         view_of(
             call,
-            self,
+            (self, &shape),
             |layout| Ok(layout.transpose(a, b)),
             |_| move |grad: &Proxy, _| Ok(one(grad.transpose(a, b)?)),
         )
@@ -168,7 +171,7 @@ impl Proxy {
         let call = Call::here("permute");
         let order = order.into();
         let order = order.dims();
-        let rank = self.rank();
+        let (shape, rank) = (*self.shape(), self.rank());
         let mut inverse: Few = (0..rank).map(|_| usize::MAX).collect();
         for (to, &from) in order.iter().enumerate() {
             if from < rank {
@@ -181,7 +184,7 @@ impl Proxy {
         }
         view_of(
             call,
-            self,
+            (self, &shape),
             |layout| Ok(layout.permute(order)),
             |_| move |grad: &Proxy, _| Ok(one(grad.permute(inverse)?)),
         )
@@ -194,10 +197,11 @@ impl Proxy {
     #[track_caller]
     pub fn narrow<A: Dim>(&self, dim: A, start: usize, len: usize) -> Result<Proxy> {
         let call = Call::here("narrow");
-        let axis = dim.to_index(self.shape(), call.op)?;
+        let shape = *self.shape();
+        let axis = dim.to_index(&shape, call.op)?;
         view_of(
             call,
-            self,
+            (self, &shape),
             |layout| layout.narrow(axis, start, len),
             |from| {
                 let from = *from.shape();
@@ -233,7 +237,7 @@ impl Proxy {
         }
         view_of(
             call,
-            self,
+            (self, &shape),
             |layout| Ok(layout.select(axis, index)),
             |from| {
                 let from = *from.shape();
@@ -269,7 +273,7 @@ impl Proxy {
         }
         view_of(
             call,
-            self,
+            (self, &shape),
             |layout| Ok(layout.select(axis, 0)),
             |_| move |grad: &Proxy, _| Ok(one(grad.unsqueeze(axis)?)),
         )
@@ -289,7 +293,7 @@ impl Proxy {
         let axis = dim.to_index_plus_one(&shape, call.op)?;
         view_of(
             call,
-            self,
+            (self, &shape),
             |layout| Ok(layout.unsqueeze(axis)),
             |_| move |grad: &Proxy, _| Ok(one(grad.squeeze(axis)?)),
         )
@@ -307,7 +311,7 @@ impl Proxy {
         shape.check(call.op, size)?;
         view_of(
             call,
-            self,
+            (self, self.shape()),
             |layout| layout.broadcast_to(&shape, call.op),
             |from| {
                 let from = *from.shape();

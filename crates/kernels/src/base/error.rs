@@ -398,6 +398,15 @@ pub struct OutOfMemory {
     pub largest: Vec<(String, u64, u64)>,
 }
 
+impl OutOfMemory {
+    /// The heap of the process has no room for so many bytes.
+    #[doc(hidden)]
+    pub fn on_the_heap(op: &'static str, requested: u64) -> Self {
+        let (active, cached, limit, reclaimed, largest) = Default::default();
+        OutOfMemory { op, device: "the heap".into(), requested, active, cached, limit, reclaimed, largest }
+    }
+}
+
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
