@@ -17,11 +17,17 @@ use crate::ops::call::{
     exec::{adopt, device, enter, fresh, launch, named, pin, view},
 };
 
+/// For errors of arrays that fitted before they were announced.
+pub(crate) const EXCHANGED: &str = "one of them was exchanged meanwhile";
 /// Attempts to get the exclusive right to a storage before giving up.
 const ATTEMPTS: u32 = 1 << 16;
 
 /// A kernel that changes the first view in place and reads the others.
 pub(crate) type Change<'k, const N: usize> = dyn for<'v> Fn(View<'v>, [View<'v>; N]) -> Kernel<View<'v>> + 'k;
+
+/// What the kernel asks of the array to be changed and of the others. It is asked where all are announced: what was found
+/// before may be another array's by then (`intern`).
+pub(crate) type Fits<'k, const N: usize> = dyn Fn(&Payload, [&Payload; N]) -> Result<()> + 'k;
 
 /// Runs a kernel that changes `dst` in place and reads `N` others.
 ///
@@ -31,6 +37,7 @@ pub(crate) fn into<const N: usize>(
     call: Call,
     dst: &Proxy,
     sources: [&Proxy; N],
+    fits: &Fits<'_, N>,
     kernel: &Change<'_, N>,
 ) -> Result<()> {
     let mut copies: [Option<Proxy>; N] = [const { None }; N];
@@ -43,7 +50,7 @@ pub(crate) fn into<const N: usize>(
     let sources: [&Proxy; N] = std::array::from_fn(|i| copies[i].as_ref().unwrap_or(sources[i]));
     let mut turns = 0;
     loop {
-        if attempt(call, dst, sources, kernel)? {
+        if attempt(call, dst, sources, fits, kernel)? {
             return Ok(());
         }
         if turns > ATTEMPTS {
@@ -54,7 +61,13 @@ pub(crate) fn into<const N: usize>(
     }
 }
 
-fn attempt<const N: usize>(call: Call, dst: &Proxy, sources: [&Proxy; N], kernel: &Change<'_, N>) -> Result<bool> {
+fn attempt<const N: usize>(
+    call: Call,
+    dst: &Proxy,
+    sources: [&Proxy; N],
+    fits: &Fits<'_, N>,
+    kernel: &Change<'_, N>,
+) -> Result<bool> {
     enter(call, |local| {
         let pins = pin(local, call.op, [dst])?;
         let [d] = pins.arrays();
@@ -64,6 +77,7 @@ fn attempt<const N: usize>(call: Call, dst: &Proxy, sources: [&Proxy; N], kernel
         for source in &pins {
             check::same_device(call.op, device(&d), device(source))?;
         }
+        fits(&d, std::array::from_fn(|i| &*pins[i]))?;
         let Some(_writing) = d.storage.write(local, call.op, &d)? else { return Ok(false) };
         let views = std::array::from_fn(|i| view(&pins[i]));
         launch(device(&d), &kernel(view(&d), views))?;
@@ -107,7 +121,12 @@ pub(crate) fn assign(call: Call, dst: &Proxy, rhs: &Proxy, op: BinaryOp) -> Resu
         })?;
         &wide
     };
-    into(call, dst, [rhs], &|dst, [rhs]| Kernel::BinaryAssign { op, dst, rhs })
+    let fits = |d: &Payload, [r]: [&Payload; 1]| {
+        check::same_dtype(call.op, d, r)?;
+        check::domain(call.op, op.domain(), d.dtype)?;
+        check::same_shape(call.op, d.layout.shape(), r.layout.shape(), EXCHANGED)
+    };
+    into(call, dst, [rhs], &fits, &|dst, [rhs]| Kernel::BinaryAssign { op, dst, rhs })
 }
 
 impl Proxy {
@@ -117,8 +136,8 @@ impl Proxy {
     /// As [`Proxy::add_`].
     #[track_caller]
     pub fn affine_(&self, mul: f64, add: f64) -> Result<Proxy> {
-        check::number("affine_", self.dtype())?;
-        into(Call::here("affine_"), self, [], &|dst, []| Kernel::AffineAssign { dst, mul, add })?;
+        let fits = |d: &Payload, []: [&Payload; 0]| check::number("affine_", d.dtype).map(drop);
+        into(Call::here("affine_"), self, [], &fits, &|dst, []| Kernel::AffineAssign { dst, mul, add })?;
         Ok(self.clone())
     }
 
@@ -128,7 +147,7 @@ impl Proxy {
     /// As [`Proxy::add_`].
     #[track_caller]
     pub fn fill_(&self, value: f64) -> Result<Proxy> {
-        into(Call::here("fill_"), self, [], &|dst, []| Kernel::Fill { dst, value })?;
+        into(Call::here("fill_"), self, [], &|_, _| Ok(()), &|dst, []| Kernel::Fill { dst, value })?;
         Ok(self.clone())
     }
 
@@ -155,7 +174,11 @@ impl Proxy {
         if dtype != other_dtype {
             return Err(Error::DTypeMismatch { op: call.op, lhs: dtype, rhs: other_dtype });
         }
-        into(call, self, [src], &|dst, [src]| Kernel::Copy { src, dst })
+        let fits = |d: &Payload, [s]: [&Payload; 1]| {
+            check::same_dtype(call.op, d, s)?;
+            check::same_shape(call.op, d.layout.shape(), s.layout.shape(), EXCHANGED)
+        };
+        into(call, self, [src], &fits, &|dst, [src]| Kernel::Copy { src, dst })
     }
 
     /// Gives this array the content of another (shape, dtype, bytes and all), for all its handles, and closes the

@@ -6,11 +6,11 @@ use crate::base::{
     dtype::DType,
     error::{Error, Result},
 };
-use crate::memory::proxy::Proxy;
+use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::call::{
     check,
     compose::whole,
-    inplace::{Change, into},
+    inplace::{Change, EXCHANGED, into},
 };
 
 /// Writes what `value` computes to `out`.
@@ -38,6 +38,7 @@ pub(crate) fn kernel<const N: usize>(
     if out.dtype() != dtype {
         return Err(Error::DTypeMismatch { op: call.op, lhs: dtype, rhs: out.dtype() });
     }
+    let dtypes = operands.map(Proxy::dtype);
     if !out.is_contiguous() {
         return write(call, out, value);
     }
@@ -48,7 +49,18 @@ pub(crate) fn kernel<const N: usize>(
         for operand in &mut operands {
             *operand = wide(operand)?;
         }
-        into(call, out, std::array::from_fn(|i| &operands[i]), kernel)?;
+        let fits = |d: &Payload, sources: [&Payload; N]| {
+            if d.dtype != dtype {
+                return Err(Error::DTypeMismatch { op: call.op, lhs: dtype, rhs: d.dtype });
+            }
+            sources.iter().zip(&dtypes).try_for_each(|(source, &seen)| {
+                if source.dtype != seen {
+                    return Err(Error::DTypeMismatch { op: call.op, lhs: seen, rhs: source.dtype });
+                }
+                check::same_shape(call.op, d.layout.shape(), source.layout.shape(), EXCHANGED)
+            })
+        };
+        into(call, out, std::array::from_fn(|i| &operands[i]), &fits, kernel)?;
         Ok(out.clone())
     };
     whole(call, out, run).map(drop)

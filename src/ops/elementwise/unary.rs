@@ -124,7 +124,8 @@ fn unary_in_place(call: Call, x: &Proxy, op: UnaryOp) -> Result<Proxy> {
     if is_whole(op, x.dtype()) {
         write(call, x, || unary(x, op, call.site))?;
     } else {
-        into(call, x, [], &|dst, []| Kernel::UnaryAssign { op, dst })?;
+        let fits = |d: &Payload, []: [&Payload; 0]| check::domain(call.op, op.domain(), d.dtype).map(drop);
+        into(call, x, [], &fits, &|dst, []| Kernel::UnaryAssign { op, dst })?;
     }
     Ok(x.clone())
 }

@@ -15,7 +15,7 @@ use crate::ops::{
     call::{
         check,
         exec::{adopt, composed, device, enter, fresh, launch, once, pin, record, view},
-        inplace::into,
+        inplace::{Change, into},
     },
     elementwise::unary::one,
     shape::view::zeros_beside,
@@ -154,11 +154,13 @@ impl Proxy {
 
 /// Adds rows in place into an array that the caller alone has.
 fn index_add_into(whole: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, name: &'static str) -> Result<()> {
-    into(Call::here(name), whole, [ids, src], &|dst, [ids, src]| Kernel::IndexAdd { dst, ids, src, axis })
+    let kernel: &Change<'_, 2> = &|dst, [ids, src]| Kernel::IndexAdd { dst, ids, src, axis };
+    into(Call::here(name), whole, [ids, src], &|_, _| Ok(()), kernel)
 }
 
 fn scatter_add_into(whole: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, name: &'static str) -> Result<()> {
-    into(Call::here(name), whole, [ids, src], &|dst, [ids, src]| Kernel::ScatterAdd { dst, ids, src, axis })
+    let kernel: &Change<'_, 2> = &|dst, [ids, src]| Kernel::ScatterAdd { dst, ids, src, axis };
+    into(Call::here(name), whole, [ids, src], &|_, _| Ok(()), kernel)
 }
 
 #[derive(Clone, Copy, PartialEq)]

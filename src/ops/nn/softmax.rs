@@ -114,6 +114,7 @@ fn over_rows(call: Call, src: &Proxy, log: bool) -> Result<Proxy> {
         let pins = pin(local, call.op, [src])?;
         let [x] = pins.arrays();
         check::float(call.op, x.dtype)?;
+        x.layout.shape().dims2()?;
         let out = fresh(local, call.op, device(&x), x.dtype, x.layout.shape(), false)?;
         launch(device(&x), &Kernel::Softmax { src: view(&x), dst: out.view(), log })?;
         let node = record(&[&x], || {

@@ -60,15 +60,17 @@ impl AsRef<Proxy> for Proxy {
 /// The arrays one after the other along `axis`, each first given that axis if they are stacked.
 fn join<T: AsRef<Proxy>>(call: Call, arrays: &[T], axis: usize, stacked: bool) -> Result<Proxy> {
     let first = arrays.first().ok_or_else(|| nothing(call.op))?.as_ref();
-    if stacked && first.rank() == MAX_RANK {
+    let head = *first.layout();
+    let rank = head.shape().rank();
+    if stacked && rank == MAX_RANK {
         return Err(Error::RankTooLarge { op: call.op, rank: MAX_RANK + 1 });
     }
     let part = |layout: &Layout| if stacked { layout.unsqueeze(axis) } else { *layout };
-    let each = *part(first.layout()).shape();
+    let each = *part(&head).shape();
     let fitting = |layout: &Layout| {
         let hint = "all sizes but that of the joined axis must agree";
-        if layout.shape().rank() != first.rank() {
-            check::same_shape(call.op, layout.shape(), first.shape(), hint)?;
+        if layout.shape().rank() != rank {
+            check::same_shape(call.op, layout.shape(), head.shape(), hint)?;
         }
         let own = part(layout);
         check::same_shape(call.op, own.shape(), &each.with_dim(axis, own.dims()[axis]), hint)?;
@@ -82,6 +84,7 @@ fn join<T: AsRef<Proxy>>(call: Call, arrays: &[T], axis: usize, stacked: bool) -
     let joined = enter(call, |local| {
         let pins = pin(local, call.op, [first])?;
         let [head] = pins.arrays();
+        fitting(&head.layout)?;
         let out = fresh(local, call.op, device(&head), head.dtype, &shape, false)?;
         let mut start = 0;
         for array in arrays {
@@ -105,7 +108,8 @@ fn track_join<T: AsRef<Proxy>>(joined: Proxy, arrays: &[T], axis: usize, stacked
     let mut result = joined;
     let mut start = 0;
     for part in arrays.iter().map(AsRef::as_ref) {
-        let size = if stacked { None } else { Some(part.dims()[axis]) };
+        let sizes = part.dims();
+        let size = if stacked { None } else { sizes.get(axis).copied() };
         if part.track_op() && is_grad_enabled() {
             result = tie(&result, part, axis, start, size)?;
         }
