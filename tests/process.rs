@@ -190,6 +190,8 @@ mod unix {
             assert!(is_forked(&manager.zeros(4, DType::F32)));
             assert!(is_forked(&manager.new_sub_manager()));
             assert!(is_forked(&manager.close()));
+            // Nothing of the parent's tree: a lock of it may be held for ever.
+            assert_eq!((manager.manager_count(), format!("{manager}").is_empty()), (0, false));
             assert!(is_forked(&Proxy::zeros(4, DType::F32, &Device::Cpu)));
             assert!(is_forked(&NdManager::new_base_manager(&Device::Cpu)));
             gc::on();

@@ -23,6 +23,7 @@ use crate::memory::{
     registry::{self, Parts, Payload, Tracked},
     storage::{self, Storage},
     threads::Local,
+    workspace::scope,
 };
 
 /// Gradients of up to three operands; `None` for one that needs none.
@@ -266,8 +267,14 @@ impl Saved {
 
     pub(crate) fn new(call: Call, storage: &Storage, dtype: crate::base::dtype::DType, layout: Layout) -> Self {
         SAVED.fetch_add(1, Ordering::Relaxed);
-        let saved =
-            Saved { storage: storage.clone(), dtype, layout, version: storage.version(), op: call.op, site: call.site };
+        let saved = Saved {
+            storage: storage.for_gradient(),
+            dtype,
+            layout,
+            version: storage.version(),
+            op: call.op,
+            site: call.site,
+        };
         SAVED_BYTES.fetch_add(saved.bytes(), Ordering::Relaxed);
         saved
     }
@@ -280,13 +287,19 @@ impl Saved {
     /// of the walk tells ([`confirm`]).
     ///
     /// # Errors
-    /// [`Error::ChangedSinceSaved`].
+    /// [`Error::ChangedSinceSaved`]; [`Error::GraphEnded`].
     pub(crate) fn get(&self) -> Result<Proxy> {
         let read = Read { storage: self.storage.id(), version: self.version, op: self.op, site: self.site };
         read.confirm()?;
         READS.with(|reads| reads.borrow_mut().push(read));
         let parts = Parts { dtype: self.dtype, layout: &self.layout, storage: self.storage.clone(), node: None };
-        registry::local(|local| handle_owned(Call { op: self.op, site: self.site }, local, parts))
+        let value = registry::local(|local| handle_owned(Call { op: self.op, site: self.site }, local, parts))?;
+        match registry::cycle_of(value.key()) {
+            Some(cycle) if !value.is_in_scope() => {
+                Err(Error::GraphEnded { op: self.op, site: self.site, workspace: scope::about(cycle).0 })
+            }
+            _ => Ok(value),
+        }
     }
 }
 

@@ -124,6 +124,10 @@ impl ManagerId {
         }
     }
 
+    pub(crate) fn is_open(self) -> bool {
+        self.shard(0).with(|list| list.life == self.life && list.open)
+    }
+
     /// Lets no further array in, except those that come back from a borrower.
     pub(crate) fn cap(self) {
         for shard in 0..SHARDS {

@@ -192,10 +192,17 @@ pub(crate) fn create(
         cell.oldest.store(std::ptr::from_ref(scope::oldest(id.scope)).cast_mut(), Ordering::Relaxed);
         bits = CYCLE;
     }
+    let tracked = bits == CYCLE && node.is_some();
     let generation = cell.core.open_with(bits, || Payload { dtype, layout: *layout, storage, node });
     Counts::bump(&local.seat.counts.created, 1);
     match owner::put(local, index, owner, false) {
-        Ok(()) => Ok(Ok(Key::new(index, generation))),
+        Ok(()) => {
+            let key = Key::new(index, generation);
+            if tracked {
+                local.desk.track(key);
+            }
+            Ok(Ok(key))
+        }
         Err(refused) => {
             // Nobody was given the key; it ends as any array without owner and handles does.
             cell.owner.store(owner::HANDLES, Ordering::Release);
@@ -419,6 +426,32 @@ pub(crate) fn pin_now<'a, const N: usize>(
 pub(crate) fn close(local: &Local, key: Key, site: Site) {
     if owner::take(key.index(), key.generation()).is_some() {
         close_taken(local, &[key], Closer::User, Some(site));
+    }
+}
+
+/// Ends the arrays of this thread's cycles with a recorded gradient whose cycles ended, though somebody has handles of them:
+/// the graph behind each would stay with the handle. Calls `note` with each.
+#[cold]
+pub(crate) fn end_graphs(local: &Local, mut note: impl FnMut(Key)) {
+    let mut tracked = local.desk.tracked.take();
+    let mut ended = Vec::new();
+    tracked.retain(|&key| {
+        let cell = slot(key.index());
+        let state = cell.core.state();
+        let open = generation_of(state) == key.generation() && state & OPEN != 0;
+        if open && !cell.is_live() {
+            ended.push(key);
+        }
+        open && cell.is_live()
+    });
+    local.desk.tracked.replace(tracked);
+    ended.retain(|key| {
+        // The handle that keeps it may go at this moment.
+        owner::take(key.index(), key.generation()).is_some()
+    });
+    if !ended.is_empty() {
+        ended.iter().for_each(|&key| note(key));
+        close_taken(local, &ended, Closer::Unknown, None);
     }
 }
 

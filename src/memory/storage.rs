@@ -188,6 +188,16 @@ impl Storage {
         self.part().copied()
     }
 
+    /// A reference for a gradient. Of an array of a cycle it does not hold the block: who comes back with it after the cycle
+    /// finds the array that it makes of it ended.
+    pub(crate) fn for_gradient(&self) -> Self {
+        let mut share = self.clone();
+        if share.hold == Hold::Begun || self.hold == Hold::Begun {
+            share.let_go();
+        }
+        share
+    }
+
     fn let_go(&mut self) {
         if matches!(self.hold, Hold::Begun | Hold::Passed) {
             self.hold = Hold::No;

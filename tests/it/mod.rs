@@ -10,6 +10,7 @@ mod closing;
 mod defects;
 mod errors;
 mod flat;
+mod found;
 mod hierarchy;
 mod lending;
 mod reclaim;

@@ -56,7 +56,9 @@ pub(crate) fn stale_operand(op: &'static str, key: Key, operand: usize) -> Error
     let cell = slot(key.index());
     let state = cell.core.state();
     let same = generation_of(state) == key.generation();
-    if same && state & (OPEN | CYCLE) == OPEN | CYCLE {
+    // One with a recorded gradient is closed when its cycle ends, by nobody that has a name.
+    let by_nobody = closer(cell.closer.load(Ordering::Relaxed)) == Closer::Unknown;
+    if same && state & CYCLE != 0 && (state & OPEN != 0 || by_nobody) {
         return leaked(op, key, operand);
     }
     Error::StaleArray(Box::new(StaleArray {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use crate::base::{
-    error::{Error, Result},
+    error::{Error, Result, Site},
     leak::{WorkspaceFull, WorkspaceState},
 };
 use crate::device::{
@@ -209,6 +209,12 @@ impl Arena {
 
     pub(crate) fn plan<R>(&self, f: impl FnOnce(&mut Plan) -> R) -> R {
         f(&mut self.state.borrow_mut().plan)
+    }
+
+    pub(crate) fn note_kept(&self, created: Option<Site>) {
+        let tally = &mut self.state.borrow_mut().tally;
+        tally.kept_graphs += 1;
+        tally.kept_graph_at = created;
     }
 
     pub(crate) fn tally(&self) -> Tally {

@@ -10,12 +10,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Result, Site};
 use crate::device::{
     Device,
     budget::AllocError,
     buffer::{Buffer, Part, Span},
 };
+use crate::memory::key::Key;
 use crate::memory::workspace::{
     arena::{Arena, Nested},
     config::{DebugMode, WorkspaceConfig},
@@ -64,6 +65,8 @@ pub(crate) struct Desk {
     frames: RefCell<Vec<Frame>>,
     all: RefCell<BTreeMap<Arc<str>, Rc<Arena>>>,
     next: Cell<u64>,
+    /// Arrays of cycles that gradients are recorded for.
+    pub(crate) tracked: RefCell<Vec<Key>>,
 }
 
 /// Process-wide: the number of a `DebugMode`.
@@ -104,6 +107,25 @@ impl Desk {
             return None;
         }
         self.current(device).map(|arena| arena.take(op, bytes))
+    }
+
+    /// Notes an array of a cycle that has a recorded gradient.
+    #[inline]
+    pub(crate) fn track(&self, key: Key) {
+        self.tracked.borrow_mut().push(key);
+    }
+
+    /// Whether a workspace takes arrays of a device.
+    #[inline]
+    pub(crate) fn takes(&self, device: &Device) -> bool {
+        self.busy.get() && self.current(device).is_some()
+    }
+
+    /// An array with a recorded gradient was still in somebody's hands when its cycle ended.
+    pub(crate) fn note_kept(&self, cycle: CycleId, created: Option<Site>) {
+        if let Some(arena) = self.all.borrow().values().find(|arena| arena.owns(cycle.scope)) {
+            arena.note_kept(created);
+        }
     }
 
     /// The workspace that takes arrays of a device: the innermost open one.

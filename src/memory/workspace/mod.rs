@@ -22,7 +22,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::base::error::{Error, Result};
 use crate::device::Device;
-use crate::memory::{reclaim, switch, threads::with_local};
+use crate::memory::{reclaim, registry, switch, threads::with_local};
 
 use arena::{Arena, CycleLease};
 use config::{DebugMode, WorkspaceConfig};
@@ -159,6 +159,13 @@ impl Drop for Leaves {
         with_local(|local| {
             reclaim::on_call(local);
             local.desk.leave(self.frame);
+            if !local.desk.tracked.borrow().is_empty() {
+                registry::end_graphs(local, |key| {
+                    if let Some(cycle) = registry::cycle_of(key) {
+                        local.desk.note_kept(cycle, registry::created(key.index()));
+                    }
+                });
+            }
         });
     }
 }
@@ -442,6 +449,8 @@ impl Workspace {
             step: plan.step(),
             system_allocations: tally.system_allocations,
             renewals: tally.renewals,
+            kept_graphs: tally.kept_graphs,
+            kept_graph_at: tally.kept_graph_at,
             same_addresses: tally.same_addresses,
         })
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::base::units::Bytes;
+use crate::base::{error::Site, units::Bytes};
 use crate::device::buffer::Span;
 
 /// What the arena counts beside its plan.
@@ -12,6 +12,9 @@ pub(crate) struct Tally {
     pub(crate) system_allocations: u64,
     /// Blocks taken because the one before was still in use.
     pub(crate) renewals: u64,
+    /// Arrays with a recorded gradient that had handles when their cycle ended, and where the last one was made.
+    pub(crate) kept_graphs: u64,
+    pub(crate) kept_graph_at: Option<Site>,
     /// Arrays of this cycle.
     pub(crate) arrays: u64,
     /// Cycles in a row, up to the last one, whose requests got the addresses of the cycle before.
@@ -83,6 +86,11 @@ pub struct WorkspaceStats {
     pub system_allocations: u64,
     /// Blocks that were taken because bytes of the one before were still in use when their next cycle began.
     pub renewals: u64,
+    /// Arrays with a recorded gradient that somebody still had a handle of when their cycle ended, as in
+    /// `losses.push(loss)`. Their graphs ended then; keep a loss by its number or by `detach()`.
+    pub kept_graphs: u64,
+    /// Where the last of them was made.
+    pub kept_graph_at: Option<Site>,
     /// Cycles in a row, up to the last one, in which each request got the address of the same request of the cycle
     /// before: what a device needs to run a captured cycle again.
     pub same_addresses: u64,

@@ -315,7 +315,13 @@ pub(crate) fn composed_for(call: Call, (first, owner): (Key, Owner), f: Once<'_,
 
 /// The result of steps, in the hands of the owner of the first operand.
 fn given(op: &'static str, result: Proxy, (first, owner): (Key, Owner)) -> Result<Proxy> {
-    if STEPS.get().is_some() || !matches!(owner, Owner::Manager(_)) || result.owner(op)? != Owner::Handles {
+    // In a workspace nothing is hung to a manager, as in `view.rs`.
+    let in_workspace = || with_local(|local| local.desk.takes(result.device()));
+    if STEPS.get().is_some()
+        || !matches!(owner, Owner::Manager(_))
+        || result.owner(op)? != Owner::Handles
+        || in_workspace()
+    {
         return Ok(result);
     }
     with_local(|local| result.give_to(local, op, owner, |refused| refusal(op, first, owner, refused)))
@@ -368,7 +374,15 @@ fn refusal(op: &'static str, first: Key, owner: Owner, refused: Refused) -> Erro
 
 /// Makes an array in a place that the caller named.
 pub(crate) fn place(call: Call, local: &Local, parts: Parts<'_>, place: &dyn Place) -> Result<Proxy> {
-    match registry::create(local, call.op, parts, place.owner(), call.site)? {
+    let owner = place.owner();
+    // A workspace that takes its arrays does not open a closed manager again.
+    if let Owner::Manager(id) = owner
+        && parts.storage.part().is_some()
+        && !id.is_open()
+    {
+        return Err(place.refusal(call.op, Refused::Closed));
+    }
+    match registry::create(local, call.op, parts, owner, call.site)? {
         Ok(key) => Ok(Proxy::from_key(key)),
         Err(refused) => Err(place.refusal(call.op, refused)),
     }

@@ -190,6 +190,7 @@ impl Proxy {
     /// # Errors
     /// - [`Error::NoGradient`] if no variable leads here.
     /// - [`Error::ChangedSinceSaved`] if a value that is needed was changed in place.
+    /// - [`Error::GraphEnded`] if it was an array of a workspace's cycle that ended.
     ///
     /// ```
     /// # use ndgc::{Device, Var};

@@ -50,7 +50,13 @@ fn view_by(call: Call, src: &Proxy, make: &mut dyn FnMut(&Payload) -> Result<(La
         let (layout, node) = make(&a)?;
         check::inside(call.op, &layout, &a)?;
         let parts = Parts { dtype: a.dtype, layout: &layout, storage: a.storage.clone(), node };
-        adopt_parts(call, local, parts, src)
+        // In a workspace a view of an array of a manager ends with its handles, and not with the manager, which may go on for
+        // many cycles. (A view of bytes of the cycle ends with the cycle.)
+        if local.desk.takes(a.storage.buffer().device()) {
+            handle_owned(call, local, parts)
+        } else {
+            adopt_parts(call, local, parts, src)
+        }
     })
 }
 

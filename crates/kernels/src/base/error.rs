@@ -232,6 +232,15 @@ pub enum Error {
         /// Where that operation was called.
         site: Site,
     },
+    /// A value that the gradient needs was an array of a workspace's cycle that ended before `backward`.
+    GraphEnded {
+        /// The operation whose gradient needs the value.
+        op: &'static str,
+        /// Where that operation was called.
+        site: Site,
+        /// The workspace.
+        workspace: String,
+    },
     /// `backward` of a value that no variable leads to.
     NoGradient {
         /// The array as `name` or `7v3`.
@@ -447,6 +456,7 @@ impl fmt::Display for Error {
             Error::Overlap { .. }
             | Error::Tracked { .. }
             | Error::ChangedSinceSaved { .. }
+            | Error::GraphEnded { .. }
             | Error::NoGradient { .. } => self.fmt_gradient(f),
             Error::DTypeMismatch { .. }
             | Error::UnsupportedDType { .. }
@@ -569,6 +579,11 @@ impl Error {
                 f,
                 "backward: a value that the gradient of {op} (called at {site}) needs was changed in place \
                  after it was saved; use the form that returns a new array, or change it after backward"
+            ),
+            Error::GraphEnded { op, site, workspace } => write!(
+                f,
+                "backward: a value that the gradient of {op} (called at {site}) needs ended with its cycle of workspace \
+                 [{workspace}]; call backward before the cycle ends, and keep a loss by its number or by detach()"
             ),
             Error::NoGradient { array } => {
                 write!(f, "backward: no variable leads to array {array}; make its inputs with Var, outside no_grad")
