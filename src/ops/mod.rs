@@ -1,6 +1,6 @@
 //! Operations, a folder for each subject and a file for each family: the method, its checks, its gradient.
 //!
-//! Every operation takes the one road of `call/exec.rs`. Results follow one rule of ownership: the owner of the first
+//! Every operation runs through `call/exec.rs`. Results follow one rule of ownership: the owner of the first
 //! operand (the receiver; for `cat` and `stack` the first element; for `where_cond` the value where it holds).
 
 pub(crate) mod call;

@@ -1,10 +1,10 @@
-//! What operations composed of others share.
+//! Composite operations: those that are computed by others.
 //!
 //! Two ways to get a gradient. A plain composition has that of its parts. A value whose parts would give a bad one
 //! (`0 * infinity` in the branch not taken, cancellation, many saved intermediates) is computed outside the graph and
-//! then [tied](Proxy::tied) to its operands by a derivative of its own; that keeps the operands alone.
+//! then [given a derivative of its own](Proxy::with_gradient), which keeps the operands alone.
 //!
-//! An error of a part names the whole: the user called that.
+//! An error of a part names the composite operation: the user called that.
 
 use crate::array::autograd::{Grads, Saved};
 use crate::base::{
@@ -15,28 +15,28 @@ use crate::base::{
 };
 use crate::memory::{proxy::Proxy, registry::Parts};
 use crate::ops::call::{
-    exec::{Once, adopt_parts, composed, composed_all, composed_at, enter, once, pin, record},
+    exec::{Once, adopt_parts, compose, compose_all, compose_at, enter, once, pin, record},
     inplace::filled_beside,
     place::Place,
 };
 
-/// An operation composed of others; see [`composed`]. `f` may return an array that it made, or `first` itself, but
+/// A composite operation; see [`compose`]. `f` may return an array that it made, or `first` itself, but
 /// never another operand: the result is given to the owner of `first`.
-pub(crate) fn whole(call: Call, first: &Proxy, f: impl FnOnce() -> Result<Proxy>) -> Result<Proxy> {
-    whole_by(call, first, &mut once(f))
+pub(crate) fn composite(call: Call, first: &Proxy, f: impl FnOnce() -> Result<Proxy>) -> Result<Proxy> {
+    composite_by(call, first, &mut once(f))
 }
 
-fn whole_by(call: Call, first: &Proxy, f: Once<'_, Proxy>) -> Result<Proxy> {
-    composed(call, first, f).map_err(|error| renamed(call.op, error))
+fn composite_by(call: Call, first: &Proxy, f: Once<'_, Proxy>) -> Result<Proxy> {
+    compose(call, first, f).map_err(|error| renamed(call.op, error))
 }
 
-/// As [`whole`], with a result for a place that the caller named; `f` returns an array that it made with the device.
-pub(crate) fn whole_at<P: Place + ?Sized>(call: Call, at: &P, f: impl FnOnce() -> Result<Proxy>) -> Result<Proxy> {
-    composed_at(call, &at, &mut once(f)).map_err(|error| renamed(call.op, error))
+/// As [`composite`], with a result for a place that the caller named; `f` returns an array that it made with the device.
+pub(crate) fn composite_at<P: Place + ?Sized>(call: Call, at: &P, f: impl FnOnce() -> Result<Proxy>) -> Result<Proxy> {
+    compose_at(call, &at, &mut once(f)).map_err(|error| renamed(call.op, error))
 }
 
 /// The same error, of the operation that the user called.
-pub(crate) fn renamed(whole: &'static str, mut error: Error) -> Error {
+pub(crate) fn renamed(called: &'static str, mut error: Error) -> Error {
     match &mut error {
         Error::ShapeMismatch { op, .. }
         | Error::Shape { op, .. }
@@ -53,11 +53,11 @@ pub(crate) fn renamed(whole: &'static str, mut error: Error) -> Error {
         | Error::InUse { op, .. }
         | Error::ReadOnly { op, .. }
         | Error::Overlap { op, .. }
-        | Error::Tracked { op, .. } => *op = whole,
-        Error::StaleArray(stale) => stale.op = whole,
-        Error::LeakedArray(leaked) => leaked.op = whole,
-        Error::WorkspaceFull(full) => full.op = whole,
-        Error::OutOfMemory(oom) => oom.op = whole,
+        | Error::Tracked { op, .. } => *op = called,
+        Error::StaleArray(stale) => stale.op = called,
+        Error::LeakedArray(leaked) => leaked.op = called,
+        Error::WorkspaceFull(full) => full.op = called,
+        Error::OutOfMemory(oom) => oom.op = called,
         _ => {}
     }
     error
@@ -120,7 +120,7 @@ pub(crate) fn argument<R>(
 }
 
 /// A shape that does not have the form needed.
-pub(crate) fn misshapen<R>(op: &'static str, x: &Proxy, expected: &str) -> Result<R> {
+pub(crate) fn wrong_shape<R>(op: &'static str, x: &Proxy, expected: &str) -> Result<R> {
     Err(Error::Shape { op, found: x.dims().to_vec(), expected: expected.into() })
 }
 
@@ -144,7 +144,7 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn compose(&self, op: &'static str, f: impl FnOnce() -> Result<Proxy>) -> Result<Proxy> {
-        whole(Call::here(op), self, f)
+        composite(Call::here(op), self, f)
     }
 
     /// As [`Proxy::compose`], with several results.
@@ -157,12 +157,12 @@ impl Proxy {
         op: &'static str,
         f: impl FnOnce() -> Result<[Proxy; N]>,
     ) -> Result<[Proxy; N]> {
-        composed_all(Call::here(op), self, &mut once(f)).map_err(|error| renamed(op, error))
+        compose_all(Call::here(op), self, &mut once(f)).map_err(|error| renamed(op, error))
     }
 
     /// These values, which nobody else has, as a function of `operands` whose gradients `vjp` computes: from the
-    /// gradient of the values, and from the operands if they are kept. For use inside [`whole`].
-    pub(crate) fn tied<const N: usize>(
+    /// gradient of the values, and from the operands if they are kept. For use inside [`composite`].
+    pub(crate) fn with_gradient<const N: usize>(
         self,
         call: Call,
         operands: [&Proxy; N],

@@ -1,10 +1,10 @@
-//! The one road of every operation: check, pin, place, launch, adopt, record.
+//! What every operation runs through: enter, pin, check, allocate, launch, record, adopt.
 //!
 //! ```text
-//! call      the switch's gate; up to a batch of dead arrays is closed
+//! enter     the entry check (`memory/switch.rs`); up to a batch of dead arrays is closed
 //! pin       operands are announced; from here their bytes stay, whoever closes them
 //! check     shapes, dtypes, devices (`check.rs`); nothing has changed if one fails
-//! room      bytes for the result; on exhaustion: reap all, trim, retry once, else `OutOfMemory`
+//! allocate  bytes for the result; on exhaustion: reap all, trim, retry once, else `OutOfMemory`
 //! launch    the kernel is submitted
 //! record    if gradients are wanted: what the derivative needs is kept as storage, not as a handle
 //! adopt     the result gets a slot, and the owner of the first operand
@@ -44,7 +44,7 @@ use crate::memory::{
 };
 use crate::ops::call::place::Place;
 
-/// Begins a call: passes the gate, and closes some dead arrays. A refusal in a captured section names `site`.
+/// Begins a call: makes the entry check, and closes some dead arrays. A refusal in a captured section names `site`.
 #[inline]
 pub(crate) fn enter<R>(call: Call, f: impl FnOnce(&Local) -> Result<R>) -> Result<R> {
     switch::check(call.op)?;
@@ -116,13 +116,13 @@ pub(crate) fn device(array: &Payload) -> &Device {
 }
 
 /// A result that nobody knows yet.
-pub(crate) struct Fresh {
+pub(crate) struct Output {
     pub(crate) storage: Storage,
     pub(crate) layout: Layout,
     pub(crate) dtype: DType,
 }
 
-impl Fresh {
+impl Output {
     /// Where the bytes are: the host, for host-only arrays of a device.
     #[inline]
     pub(crate) fn device(&self) -> &Device {
@@ -143,16 +143,16 @@ impl Fresh {
 
 /// A contiguous result.
 #[inline]
-pub(crate) fn fresh(
+pub(crate) fn output(
     local: &Local,
     op: &'static str,
     device: &Device,
     dtype: DType,
     shape: &Shape,
     zeroed: bool,
-) -> Result<Fresh> {
-    let storage = room(local, op, device, dtype, shape, zeroed)?;
-    Ok(Fresh { storage, layout: Layout::contiguous(*shape), dtype })
+) -> Result<Output> {
+    let storage = allocate(local, op, device, dtype, shape, zeroed)?;
+    Ok(Output { storage, layout: Layout::contiguous(*shape), dtype })
 }
 
 /// The layout of a contiguous result: that of an operand, if its elements lie so from the first of its buffer on.
@@ -163,7 +163,7 @@ pub(crate) fn dense<'a>(like: &'a Layout, own: &'a mut Option<Layout>) -> &'a La
 
 /// Bytes for a contiguous result.
 #[inline(always)]
-pub(crate) fn room(
+pub(crate) fn allocate(
     local: &Local,
     op: &'static str,
     device: &Device,
@@ -239,8 +239,8 @@ pub(crate) fn launch(device: &Device, kernel: &Kernel<View<'_>>) -> Result<()> {
 
 /// Makes an array of a fresh result, with the owner of an operand.
 #[inline(never)]
-pub(crate) fn adopt(call: Call, local: &Local, fresh: Fresh, first: &Proxy, node: Tracked) -> Result<Proxy> {
-    let Fresh { storage, layout, dtype } = fresh;
+pub(crate) fn adopt(call: Call, local: &Local, fresh: Output, first: &Proxy, node: Tracked) -> Result<Proxy> {
+    let Output { storage, layout, dtype } = fresh;
     adopt_parts(call, local, Parts { dtype, layout: &layout, storage, node }, first)
 }
 
@@ -248,7 +248,7 @@ pub(crate) fn adopt(call: Call, local: &Local, fresh: Fresh, first: &Proxy, node
 /// would be written and read again on the way to another.
 #[inline(always)]
 pub(crate) fn adopt_parts(call: Call, local: &Local, parts: Parts<'_>, first: &Proxy) -> Result<Proxy> {
-    let (owner, site) = match steps_site() {
+    let (owner, site) = match composite_site() {
         None => (first.owner(call.op)?, call.site),
         Some(site) => (Owner::Handles, site),
     };
@@ -261,7 +261,7 @@ pub(crate) fn adopt_parts(call: Call, local: &Local, parts: Parts<'_>, first: &P
 /// Makes an array of its parts, with the owner that the first operand has, or had.
 #[inline(never)]
 pub(crate) fn adopt_for(call: Call, local: &Local, parts: Parts<'_>, (first, owner): (Key, Owner)) -> Result<Proxy> {
-    let (owner, site) = match steps_site() {
+    let (owner, site) = match composite_site() {
         None => (owner, call.site),
         Some(site) => (Owner::Handles, site),
     };
@@ -287,7 +287,7 @@ impl Drop for Restore {
 
 /// Inside an operation composed of others, the place of the call that asked for it.
 #[inline]
-pub(crate) fn steps_site() -> Option<Site> {
+pub(crate) fn composite_site() -> Option<Site> {
     STEPS.get()
 }
 
@@ -302,14 +302,14 @@ pub(crate) fn once<R>(f: impl FnOnce() -> Result<R>) -> impl FnMut() -> Result<R
 
 /// An operation composed of others. What they make on the way belongs to its handles, and is gone when `f` ends,
 /// whatever the switch says; only the result gets the owner of `first`. All of it was made at `site`.
-pub(crate) fn composed(call: Call, first: &Proxy, f: Once<'_, Proxy>) -> Result<Proxy> {
-    let result = named(call.site, steps(call.site, f))?;
+pub(crate) fn compose(call: Call, first: &Proxy, f: Once<'_, Proxy>) -> Result<Proxy> {
+    let result = named(call.site, in_composite(call.site, f))?;
     given(call.op, result, (first.key(), first.owner(call.op)?))
 }
 
-/// As [`composed`], whose first operand, with this owner, `f` may use up.
-pub(crate) fn composed_for(call: Call, (first, owner): (Key, Owner), f: Once<'_, Proxy>) -> Result<Proxy> {
-    let result = named(call.site, steps(call.site, f))?;
+/// As [`compose`], whose first operand, with this owner, `f` may use up.
+pub(crate) fn compose_for(call: Call, (first, owner): (Key, Owner), f: Once<'_, Proxy>) -> Result<Proxy> {
+    let result = named(call.site, in_composite(call.site, f))?;
     given(call.op, result, (first, owner))
 }
 
@@ -327,18 +327,18 @@ fn given(op: &'static str, result: Proxy, (first, owner): (Key, Owner)) -> Resul
     with_local(|local| result.give_to(local, op, owner, |refused| refusal(op, first, owner, refused)))
 }
 
-/// As [`composed`], with several results.
-pub(crate) fn composed_all<const N: usize>(call: Call, first: &Proxy, f: Once<'_, [Proxy; N]>) -> Result<[Proxy; N]> {
-    let mut results = named(call.site, steps(call.site, f))?;
+/// As [`compose`], with several results.
+pub(crate) fn compose_all<const N: usize>(call: Call, first: &Proxy, f: Once<'_, [Proxy; N]>) -> Result<[Proxy; N]> {
+    let mut results = named(call.site, in_composite(call.site, f))?;
     for result in &mut results {
-        *result = composed(call, first, &mut || Ok(result.clone()))?;
+        *result = compose(call, first, &mut || Ok(result.clone()))?;
     }
     Ok(results)
 }
 
-/// As [`composed`], with a result for a place that the caller named.
-pub(crate) fn composed_at(call: Call, at: &dyn Place, f: Once<'_, Proxy>) -> Result<Proxy> {
-    let result = named(call.site, steps(call.site, f))?;
+/// As [`compose`], with a result for a place that the caller named.
+pub(crate) fn compose_at(call: Call, at: &dyn Place, f: Once<'_, Proxy>) -> Result<Proxy> {
+    let result = named(call.site, in_composite(call.site, f))?;
     if result.is_attached() {
         return Ok(result);
     }
@@ -346,7 +346,7 @@ pub(crate) fn composed_at(call: Call, at: &dyn Place, f: Once<'_, Proxy>) -> Res
 }
 
 /// Runs `f` as part of a call that was made at `site`; what it makes belongs to its handles.
-pub(crate) fn steps<R>(site: Site, f: Once<'_, R>) -> Result<R> {
+pub(crate) fn in_composite<R>(site: Site, f: Once<'_, R>) -> Result<R> {
     let before = STEPS.get();
     STEPS.set(Some(before.unwrap_or(site)));
     let _restore = Restore(before);
@@ -417,7 +417,7 @@ pub(crate) fn map1<F>(
     src: &Proxy,
     dtype: impl Fn(DType) -> Result<DType>,
     map: Map,
-    vjp: impl Fn(&Pinned<'_>, &Made<'_>) -> F,
+    vjp: impl Fn(&Pinned<'_>, &OutputParts<'_>) -> F,
 ) -> Result<Proxy>
 where
     F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
@@ -428,16 +428,16 @@ where
         let (dtype, mut other) = (dtype(a.dtype)?, None);
         let layout = dense(&a.layout, &mut other);
         let own = a.storage.buffer();
-        let storage = room(local, call.op, own.device(), dtype, layout.shape(), false)?;
+        let storage = allocate(local, call.op, own.device(), dtype, layout.shape(), false)?;
         let (from, to) = (View::new(own.span(), a.dtype, &a.layout), View::new(storage.buffer().span(), dtype, layout));
         launch(own.device(), &map.kernel(from, to))?;
-        let node = record(&[&a], || vjp(&a, &Made { storage: &storage, layout }));
+        let node = record(&[&a], || vjp(&a, &OutputParts { storage: &storage, layout }));
         adopt_parts(call, local, Parts { dtype, layout, storage, node }, src)
     })
 }
 
 /// What a derivative may save of the result.
-pub(crate) struct Made<'a> {
+pub(crate) struct OutputParts<'a> {
     pub(crate) storage: &'a Storage,
     pub(crate) layout: &'a Layout,
 }

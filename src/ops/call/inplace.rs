@@ -14,7 +14,7 @@ use crate::memory::{
 };
 use crate::ops::call::{
     check,
-    exec::{adopt, device, enter, fresh, launch, named, pin, view},
+    exec::{adopt, device, enter, launch, named, output, pin, view},
 };
 
 /// For errors of arrays that fitted before they were announced.
@@ -217,7 +217,7 @@ pub(crate) fn filled_beside(call: Call, array: &Proxy, shape: &Shape, value: f64
     enter(call, |local| {
         let pins = pin(local, call.op, [array])?;
         let [a] = pins.arrays();
-        let out = fresh(local, call.op, device(&a), a.dtype, shape, value == 0.0)?;
+        let out = output(local, call.op, device(&a), a.dtype, shape, value == 0.0)?;
         if value != 0.0 {
             launch(device(&a), &Kernel::Fill { dst: out.view(), value })?;
         }

@@ -3,7 +3,7 @@
 use crate::base::{call::Call, dtype::DType, error::Result, shape::Shape};
 use crate::memory::{proxy::Proxy, registry::Parts};
 use crate::ops::call::{
-    exec::{Fresh, enter, fresh, place},
+    exec::{Output, enter, output, place},
     place::Place,
 };
 
@@ -14,7 +14,7 @@ pub(crate) fn make<P: Place + ?Sized>(
     dtype: DType,
     at: &P,
     zeroed: bool,
-    fill: impl FnOnce(&Fresh) -> Result<()>,
+    fill: impl FnOnce(&Output) -> Result<()>,
 ) -> Result<Proxy> {
     let mut fill = Some(fill);
     make_by(call, (shape, dtype), &at, zeroed, &mut |out| fill.take().map_or(Ok(()), |fill| fill(out)))
@@ -26,12 +26,12 @@ fn make_by(
     (shape, dtype): (Shape, DType),
     at: &dyn Place,
     zeroed: bool,
-    fill: &mut dyn FnMut(&Fresh) -> Result<()>,
+    fill: &mut dyn FnMut(&Output) -> Result<()>,
 ) -> Result<Proxy> {
     enter(call, |local| {
-        let out = fresh(local, call.op, at.device_of_place(), dtype, &shape, zeroed)?;
+        let out = output(local, call.op, at.device_of_place(), dtype, &shape, zeroed)?;
         fill(&out)?;
-        let Fresh { storage, layout, dtype } = out;
+        let Output { storage, layout, dtype } = out;
         place(call, local, Parts { dtype, layout: &layout, storage, node: None }, at)
     })
 }

@@ -30,16 +30,16 @@ use crate::ops::call::{
 #[derive(Debug)]
 pub(crate) enum Operand<'a> {
     /// To be read.
-    Lent(&'a Proxy),
+    Borrowed(&'a Proxy),
     /// To be used up.
-    Given(Proxy),
+    Owned(Proxy),
 }
 
 impl Operand<'_> {
     pub(crate) fn get(&self) -> &Proxy {
         match self {
-            Operand::Lent(array) => array,
-            Operand::Given(array) => array,
+            Operand::Borrowed(array) => array,
+            Operand::Owned(array) => array,
         }
     }
 }
@@ -105,7 +105,7 @@ const BYTES_MIN: usize = 4096;
 /// `node` gives the gradient node, from the operand and the other one; `None` if they do not fit, or the gradient needs
 /// what `own` holds. `kernel` works in place on the first view; the other one has its shape. The result belongs to the
 /// owner of `first`, or of `own`.
-pub(crate) fn instead(
+pub(crate) fn write_in_place(
     call: Call,
     own: Proxy,
     other: Option<&Proxy>,

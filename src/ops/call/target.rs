@@ -9,7 +9,7 @@ use crate::base::{
 use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::call::{
     check,
-    compose::whole,
+    compose::composite,
     inplace::{Change, EXCHANGED, into},
 };
 
@@ -20,7 +20,7 @@ pub(crate) fn write(call: Call, out: &Proxy, value: impl FnOnce() -> Result<Prox
         out.copy_(&value)?;
         Ok(out.clone())
     };
-    whole(call, out, write).map(drop)
+    composite(call, out, write).map(drop)
 }
 
 /// Writes the result of a kernel of `N` operands, each of which has the shape of `out` or is broadcast to it, to `out`:
@@ -63,7 +63,7 @@ pub(crate) fn kernel<const N: usize>(
         into(call, out, std::array::from_fn(|i| &operands[i]), &fits, kernel)?;
         Ok(out.clone())
     };
-    whole(call, out, run).map(drop)
+    composite(call, out, run).map(drop)
 }
 
 /// That the common shape of two operands is that of `out`, and their dtypes are one.

@@ -9,7 +9,7 @@ use crate::base::{
 use crate::memory::proxy::Proxy;
 use crate::ops::call::{
     check,
-    compose::{argument, misshapen, whole, whole_at},
+    compose::{argument, composite, composite_at, wrong_shape},
     place::Place,
 };
 
@@ -21,7 +21,7 @@ impl Proxy {
     #[track_caller]
     pub fn rand_like(&self, low: f64, high: f64) -> Result<Proxy> {
         let op = "rand_like";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             let (shape, device) = (*self.shape(), self.device());
             with_type!(check::float(op, self.dtype())?, T => {
                 Proxy::rand(T::from_f64(low), T::from_f64(high), shape, device)
@@ -36,7 +36,7 @@ impl Proxy {
     #[track_caller]
     pub fn randn_like(&self, mean: f64, std: f64) -> Result<Proxy> {
         let op = "randn_like";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             let (shape, device) = (*self.shape(), self.device());
             with_type!(check::float(op, self.dtype())?, T => {
                 Proxy::randn(T::from_f64(mean), T::from_f64(std), shape, device)
@@ -62,7 +62,7 @@ impl Proxy {
         if !(1..=1i128 << 32).contains(&range) {
             return argument(op, "range", format!("{low}..{high}"), "1 to 2^32 numbers, in ascending order");
         }
-        whole_at(Call::here(op), at, || {
+        composite_at(Call::here(op), at, || {
             // Scaled down from `[0, 1)`: the product may round up to the end, which is no number of the range.
             let drawn = Proxy::rand(0f64, 1f64, shape, at.device_of_place())?;
             let steps = drawn.affine(range as f64, 0.0)?.clamp(0.0, (range - 1) as f64)?.to_dtype(DType::I64)?;
@@ -79,7 +79,7 @@ impl Proxy {
     #[track_caller]
     pub fn randperm<P: Place + ?Sized>(n: usize, at: &P) -> Result<Proxy> {
         let op = "randperm";
-        whole_at(Call::here(op), at, || {
+        composite_at(Call::here(op), at, || {
             Proxy::rand(0f64, 1f64, n, at.device_of_place())?.argsort(0, false)?.to_dtype(DType::I64)
         })
     }
@@ -91,7 +91,7 @@ impl Proxy {
     #[track_caller]
     pub fn bernoulli(&self) -> Result<Proxy> {
         let op = "bernoulli";
-        whole(Call::here(op), self, || self.rand_like(0.0, 1.0)?.lt(self)?.to_dtype(self.dtype()))
+        composite(Call::here(op), self, || self.rand_like(0.0, 1.0)?.lt(self)?.to_dtype(self.dtype()))
     }
 
     /// Indices drawn from rows of weights, `[.., n]` to `[.., count]`: i64. Each weight is at least 0 and counts against
@@ -104,11 +104,11 @@ impl Proxy {
     #[track_caller]
     pub fn multinomial(&self, count: usize, replacement: bool) -> Result<Proxy> {
         let op = "multinomial";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             check::float(op, self.dtype())?;
             let shape = *self.shape();
             let Some(last) = shape.rank().checked_sub(1) else {
-                return misshapen(op, self, "at least one axis of weights");
+                return wrong_shape(op, self, "at least one axis of weights");
             };
             let n = shape.dims()[last];
             if n == 0 || count > n && !replacement {
@@ -140,7 +140,7 @@ impl Proxy {
         at: &P,
     ) -> Result<Proxy> {
         let (op, shape, root) = ("truncated_normal", shape.into(), std::f64::consts::SQRT_2);
-        whole_at(Call::here(op), at, || {
+        composite_at(Call::here(op), at, || {
             check::float(op, T::DTYPE)?;
             let end = ndgc_kernels::cpu::erf(root);
             let drawn = Proxy::rand(-end, end, shape, at.device_of_place())?.erfinv()?;

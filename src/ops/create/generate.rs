@@ -11,7 +11,7 @@ use crate::device::kernel::CmpOp;
 use crate::memory::proxy::Proxy;
 use crate::ops::call::{
     check,
-    compose::{argument, misshapen, renamed, shape_of, whole, whole_at, wide},
+    compose::{argument, composite, composite_at, renamed, shape_of, wide, wrong_shape},
     place::Place,
 };
 
@@ -27,17 +27,17 @@ fn band(like: &crate::Device, rows: usize, columns: usize, k: i64, op: CmpOp) ->
 }
 
 fn square<P: Place + ?Sized>(call: Call, n: usize, dtype: DType, at: &P, op: CmpOp) -> Result<Proxy> {
-    whole_at(call, at, || {
+    composite_at(call, at, || {
         shape_of(call.op, &[n, n], dtype.size_in_bytes())?;
         band(at.device_of_place(), n, n, 0, op)?.to_dtype(dtype)
     })
 }
 
 fn triangle(call: Call, x: &Proxy, k: i64, op: CmpOp) -> Result<Proxy> {
-    whole(call, x, || {
+    composite(call, x, || {
         let shape = *x.shape();
         let &[.., rows, columns] = shape.dims() else {
-            return misshapen(call.op, x, "at least two axes");
+            return wrong_shape(call.op, x, "at least two axes");
         };
         let mask = band(x.device(), rows, columns, k, op)?;
         mask.broadcast_as(shape)?.where_cond(x, &wide(x, 0.0, call.site)?)
@@ -77,7 +77,7 @@ impl Proxy {
         shape_of(call.op, &[n], dtype.size_in_bytes())?;
         let last = n.saturating_sub(1) as f64;
         let step = end / last.max(1.0) - start / last.max(1.0);
-        whole_at(call, at, || {
+        composite_at(call, at, || {
             let device = at.device_of_place();
             // Counted from the nearer end, so that both ends are exact.
             let (up, down) = (Proxy::arange(0.0, n as f64, device)?, Proxy::arange_step(last, -1.0, -1.0, device)?);
@@ -143,7 +143,7 @@ impl Proxy {
     #[track_caller]
     pub fn diag(&self, k: i64) -> Result<Self> {
         let op = "diag";
-        whole(Call::here(op), self, || match self.dims()[..] {
+        composite(Call::here(op), self, || match self.dims()[..] {
             [_, _] => self.diagonal(k, 0, 1),
             [length] => {
                 let beside = usize::try_from(k.unsigned_abs()).unwrap_or(usize::MAX);
@@ -152,7 +152,7 @@ impl Proxy {
                 let ids = diagonal_ids(self, diagonal_of(n, n, k), n)?;
                 Proxy::zeros(n * n, self.dtype(), self.device())?.index_add(&ids, self, 0)?.reshape((n, n))
             }
-            _ => misshapen(op, self, "one or two axes"),
+            _ => wrong_shape(op, self, "one or two axes"),
         })
     }
 
@@ -165,7 +165,7 @@ impl Proxy {
     #[track_caller]
     pub fn diagonal<A: Dim, B: Dim>(&self, k: i64, a: A, b: B) -> Result<Self> {
         let op = "diagonal";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             let shape = *self.shape();
             let (a, b) = (a.to_index(&shape, op)?, b.to_index(&shape, op)?);
             if a == b {
@@ -187,7 +187,7 @@ impl Proxy {
     /// [`Error::DimOutOfRange`] for fewer than two axes; [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn trace(&self) -> Result<Self> {
-        whole(Call::here("trace"), self, || self.diagonal(0, D::Minus2, D::Minus1)?.sum(D::Minus1))
+        composite(Call::here("trace"), self, || self.diagonal(0, D::Minus2, D::Minus1)?.sum(D::Minus1))
     }
 
     /// The coordinates of a grid over vectors: for each vector an array with all their sizes as axes, which varies along
@@ -211,7 +211,7 @@ impl Proxy {
         let sizes = sizes.map_err(|error| renamed(call.op, error))?;
         let shape = shape_of(call.op, &sizes, DType::F64.size_in_bytes())?;
         let grid = |(axis, array): (usize, &&Proxy)| {
-            whole(call, array, || {
+            composite(call, array, || {
                 let mut own = vec![1; sizes.len()];
                 own[axis] = sizes[axis];
                 array.reshape(own)?.broadcast_as(shape)?.copy()

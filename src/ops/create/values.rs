@@ -12,7 +12,7 @@ use crate::memory::{manager::NdManager, proxy::Proxy, workspace::block};
 use crate::ops::{
     call::{
         check,
-        exec::{Fresh, composed_at, launch},
+        exec::{Output, compose_at, launch},
         inplace::like,
         make::make,
         place::Place,
@@ -20,7 +20,7 @@ use crate::ops::{
     exchange::foreign::of_vec,
 };
 
-fn upload<T: WithDType>(op: &'static str, out: &Fresh, data: &[T]) -> Result<()> {
+fn upload<T: WithDType>(op: &'static str, out: &Output, data: &[T]) -> Result<()> {
     if data.len() != out.layout.shape().elem_count() {
         return Err(Error::ElementCount { op, given: data.len(), shape: out.layout.dims().to_vec() });
     }
@@ -130,7 +130,7 @@ impl Proxy {
         if T::DTYPE.is_int() && T::DTYPE.size_in_bytes() == 8 {
             // A large one would lose bits as a double.
             let device = at.device_of_place();
-            return composed_at(call, &at, &mut || {
+            return compose_at(call, &at, &mut || {
                 let one = make(call, Shape::SCALAR, T::DTYPE, device, false, |out| upload(call.op, out, &[value]))?;
                 one.broadcast_as(shape)?.copy()
             });

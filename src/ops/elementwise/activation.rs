@@ -10,11 +10,11 @@ use crate::base::{
 use crate::memory::proxy::Proxy;
 use crate::ops::call::{
     check,
-    compose::{argument, misshapen, number, whole},
+    compose::{argument, composite, number, wrong_shape},
 };
 
 /// `max(x, 0) + f(min(x, 0))`: no branch that is not taken can spoil the gradient.
-fn bent(x: &Proxy, op: &'static str, f: impl FnOnce(&Proxy) -> Result<Proxy>) -> Result<Proxy> {
+fn with_negative_part(x: &Proxy, op: &'static str, f: impl FnOnce(&Proxy) -> Result<Proxy>) -> Result<Proxy> {
     check::float(op, x.dtype())?;
     let below = f(&x.clamp_max(0.0)?)?;
     // A NaN comes through below alone.
@@ -42,10 +42,10 @@ fn angles(x: &Proxy, table: &Proxy, at: usize, op: &'static str) -> Result<Proxy
 
 /// Each pair turned by its angle; pairs are the halves of the last axis, or neighbours on it.
 fn rotated(call: Call, x: &Proxy, tables: [&Proxy; 2], at: usize, neighbours: bool) -> Result<Proxy> {
-    whole(call, x, || {
+    composite(call, x, || {
         check::float(call.op, x.dtype())?;
         if x.rank() != 4 {
-            return misshapen(call.op, x, "4 axes");
+            return wrong_shape(call.op, x, "4 axes");
         }
         let [cos, sin] = tables;
         let (cos, sin) = (angles(x, cos, at, call.op)?, angles(x, sin, at, call.op)?);
@@ -79,7 +79,7 @@ struct Attention<'a> {
 fn attention(call: Call, q: &Proxy, k: &Proxy, v: &Proxy, ask: Attention<'_>) -> Result<Proxy> {
     for array in [q, k, v] {
         if array.rank() != 4 {
-            return misshapen(call.op, array, "4 axes: batch, heads, positions, width");
+            return wrong_shape(call.op, array, "4 axes: batch, heads, positions, width");
         }
     }
     let ((batch, heads, rows, width), (_, groups, columns, _)) = (q.dims4()?, k.dims4()?);
@@ -116,7 +116,7 @@ impl Proxy {
     /// As [`Proxy::exp`].
     #[track_caller]
     pub fn elu(&self, alpha: f64) -> Result<Proxy> {
-        whole(Call::here("elu"), self, || bent(self, "elu", |x| x.expm1()?.affine(alpha, 0.0)))
+        composite(Call::here("elu"), self, || with_negative_part(self, "elu", |x| x.expm1()?.affine(alpha, 0.0)))
     }
 
     /// `gamma` times [`Proxy::elu`]. Element by element; floats, with a gradient.
@@ -126,7 +126,7 @@ impl Proxy {
     #[track_caller]
     pub fn selu(&self, alpha: f64, gamma: f64) -> Result<Proxy> {
         let elu = |x: &Proxy| x.expm1()?.affine(alpha, 0.0);
-        whole(Call::here("selu"), self, || bent(self, "selu", elu)?.affine(gamma, 0.0))
+        composite(Call::here("selu"), self, || with_negative_part(self, "selu", elu)?.affine(gamma, 0.0))
     }
 
     /// `x` above 0, `slope x` below. Element by element; floats, with a gradient.
@@ -135,7 +135,7 @@ impl Proxy {
     /// As [`Proxy::exp`].
     #[track_caller]
     pub fn leaky_relu(&self, slope: f64) -> Result<Proxy> {
-        whole(Call::here("leaky_relu"), self, || bent(self, "leaky_relu", |x| x.affine(slope, 0.0)))
+        composite(Call::here("leaky_relu"), self, || with_negative_part(self, "leaky_relu", |x| x.affine(slope, 0.0)))
     }
 
     /// As [`Proxy::leaky_relu`], with slopes that are learned: one, one for each entry of axis 1, or one for each
@@ -146,7 +146,7 @@ impl Proxy {
     #[track_caller]
     pub fn prelu(&self, slopes: &Proxy) -> Result<Proxy> {
         let op = "prelu";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             let (shape, of_slopes) = (*self.shape(), *slopes.shape());
             let slopes = if of_slopes.elem_count() == 1 {
                 slopes.reshape(())?
@@ -163,7 +163,7 @@ impl Proxy {
                     "needs one slope, or one for each entry of axis 1".into(),
                 ));
             };
-            bent(self, op, |x| x.broadcast_mul(&slopes))
+            with_negative_part(self, op, |x| x.broadcast_mul(&slopes))
         })
     }
 
@@ -174,10 +174,10 @@ impl Proxy {
     #[track_caller]
     pub fn swiglu(&self) -> Result<Proxy> {
         let op = "swiglu";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             let size = self.dim(D::Minus1)?;
             if !size.is_multiple_of(2) {
-                return misshapen(op, self, "an even size of the last axis");
+                return wrong_shape(op, self, "an even size of the last axis");
             }
             self.narrow(D::Minus1, 0, size / 2)?.silu()?.mul(&self.narrow(D::Minus1, size / 2, size / 2)?)
         })
@@ -190,7 +190,7 @@ impl Proxy {
     #[track_caller]
     pub fn dropout(&self, p: f64) -> Result<Proxy> {
         let call = Call::here("dropout");
-        whole(call, self, || {
+        composite(call, self, || {
             let dtype = check::float(call.op, self.dtype())?;
             if !(0.0..1.0).contains(&p) {
                 return argument(call.op, "p", p, "at least 0 and less than 1");
@@ -220,7 +220,7 @@ impl Proxy {
     ) -> Result<Proxy> {
         let call = Call::here("sdpa");
         let ask = Attention { mask, causal, scale, softcapping };
-        whole(call, self, || attention(call, self, keys, values, ask))
+        composite(call, self, || attention(call, self, keys, values, ask))
     }
 
     /// Rotary positions of `[batch, heads, positions, width]`: pairs are the halves of the last axis. `cos` and `sin` are

@@ -21,9 +21,9 @@ use crate::memory::{
 use crate::ops::{
     call::{
         check,
-        exec::{adopt_parts, composed, composed_for, dense, device, enter, launch, once, pin, record, room},
+        exec::{adopt_parts, allocate, compose, compose_for, dense, device, enter, launch, once, pin, record},
         inplace::{assign, filled_beside},
-        reuse::{Change, Operand, Reused, instead, is_recorded},
+        reuse::{Change, Operand, Reused, is_recorded, write_in_place},
         target::{kernel, pair},
     },
     elementwise::{
@@ -71,7 +71,7 @@ pub(crate) fn binary(call: Call, a: &Proxy, b: &Proxy, op: BinaryOp, broadcast: 
         };
         let (dtype, mut own) = (x.dtype, None);
         let layout = dense(left, &mut own);
-        let storage = room(local, call.op, of_x.device(), dtype, layout.shape(), false)?;
+        let storage = allocate(local, call.op, of_x.device(), dtype, layout.shape(), false)?;
         let (lhs, rhs) = (View::new(of_x.span(), dtype, left), View::new(of_y.span(), dtype, right));
         let dst = View::new(storage.buffer().span(), dtype, layout);
         launch(of_x.device(), &Kernel::Binary { op, lhs, rhs, dst })?;
@@ -253,20 +253,20 @@ ndgc_kernels::for_each_binary!(binary_forms);
 /// The form in which one operand's bytes become the result's, if one is given up.
 pub(crate) fn reusing(call: Call, (a, b): (Operand<'_>, Operand<'_>), op: BinaryOp, broadcast: bool) -> Result<Proxy> {
     let a = match a {
-        Operand::Given(a) => {
+        Operand::Owned(a) => {
             let node = |x: &Payload, y: Option<&Payload>| node_of_reused(call, [x, y?], 0, op, broadcast);
-            match instead(call, a, Some(b.get()), None, &node, Change::Binary(op))? {
+            match write_in_place(call, a, Some(b.get()), None, &node, Change::Binary(op))? {
                 Reused::Made(result) => return Ok(result),
-                Reused::Not(a) => Operand::Given(a),
+                Reused::Not(a) => Operand::Owned(a),
             }
         }
         lent => lent,
     };
     let commutes = matches!(op, BinaryOp::Add | BinaryOp::Mul | BinaryOp::Maximum | BinaryOp::Minimum);
     match b {
-        Operand::Given(b) if commutes => {
+        Operand::Owned(b) if commutes => {
             let node = |y: &Payload, x: Option<&Payload>| node_of_reused(call, [x?, y], 1, op, broadcast);
-            match instead(call, b, Some(a.get()), Some(a.get()), &node, Change::Binary(op))? {
+            match write_in_place(call, b, Some(a.get()), Some(a.get()), &node, Change::Binary(op))? {
                 Reused::Made(result) => Ok(result),
                 Reused::Not(b) => binary(call, a.get(), &b, op, broadcast),
             }
@@ -298,33 +298,33 @@ pub(crate) fn with_number(
 ) -> Result<Proxy> {
     let call = Call { op: "arithmetic", site };
     if x.get().dtype().is_float() {
-        return composed_of(call, x, |x| affine_of(call, x, mul, add));
+        return compose_of(call, x, |x| affine_of(call, x, mul, add));
     }
-    composed_of(call, x, |x| {
+    compose_of(call, x, |x| {
         let number = filled_beside(call, x.get(), &Shape::SCALAR, number)?;
-        let number = Operand::Lent(&number);
+        let number = Operand::Borrowed(&number);
         reusing(call, if first { (number, x) } else { (x, number) }, op, true)
     })
 }
 
-/// As [`composed`], of steps that may use the first operand up.
-fn composed_of<'a>(call: Call, x: Operand<'a>, f: impl FnOnce(Operand<'a>) -> Result<Proxy>) -> Result<Proxy> {
+/// As [`compose`], of steps that may use the first operand up.
+fn compose_of<'a>(call: Call, x: Operand<'a>, f: impl FnOnce(Operand<'a>) -> Result<Proxy>) -> Result<Proxy> {
     match x {
-        Operand::Lent(array) => composed(call, array, &mut once(|| f(x))),
-        Operand::Given(array) => {
+        Operand::Borrowed(array) => compose(call, array, &mut once(|| f(x))),
+        Operand::Owned(array) => {
             let first = (array.key(), array.owner(call.op)?);
-            composed_for(call, first, &mut once(|| f(Operand::Given(array))))
+            compose_for(call, first, &mut once(|| f(Operand::Owned(array))))
         }
     }
 }
 
 /// A number divided by each element.
-pub(crate) fn number_over(x: Operand<'_>, number: f64, site: Site) -> Result<Proxy> {
+pub(crate) fn divide_number(x: Operand<'_>, number: f64, site: Site) -> Result<Proxy> {
     if x.get().dtype().is_float() {
         let call = Call { op: "arithmetic", site };
-        return composed(call, x.get(), &mut || {
+        return compose(call, x.get(), &mut || {
             let inverse = x.get().recip()?;
-            affine_of(call, Operand::Given(inverse), number, 0.0)
+            affine_of(call, Operand::Owned(inverse), number, 0.0)
         });
     }
     with_number(x, BinaryOp::Div, number, true, [0.0; 2], site)
@@ -333,18 +333,18 @@ pub(crate) fn number_over(x: Operand<'_>, number: f64, site: Site) -> Result<Pro
 macro_rules! operators {
     ($($trait:ident, $method:ident, $op:ident, |$n:ident| $after:expr, |$x:ident, $m:ident, $site:ident| $before:expr;)*) => {$(
         operators! { @pairs $trait $method $op
-            [&'a Proxy, |a| Operand::Lent(a)] [&'b Proxy, |b| Operand::Lent(b)];
-            [&'a Proxy, |a| Operand::Lent(a)] [Proxy, |b| Operand::Given(b)];
-            [Proxy, |a| Operand::Given(a)] [&'b Proxy, |b| Operand::Lent(b)];
-            [Proxy, |a| Operand::Given(a)] [Proxy, |b| Operand::Given(b)];
-            [&'a Proxy, |a| Operand::Lent(a)] [Result<Proxy>, |b| Operand::Given(b?)];
-            [Proxy, |a| Operand::Given(a)] [Result<Proxy>, |b| Operand::Given(b?)];
-            [Result<Proxy>, |a| Operand::Given(a?)] [&'b Proxy, |b| Operand::Lent(b)];
-            [Result<Proxy>, |a| Operand::Given(a?)] [Proxy, |b| Operand::Given(b)];
+            [&'a Proxy, |a| Operand::Borrowed(a)] [&'b Proxy, |b| Operand::Borrowed(b)];
+            [&'a Proxy, |a| Operand::Borrowed(a)] [Proxy, |b| Operand::Owned(b)];
+            [Proxy, |a| Operand::Owned(a)] [&'b Proxy, |b| Operand::Borrowed(b)];
+            [Proxy, |a| Operand::Owned(a)] [Proxy, |b| Operand::Owned(b)];
+            [&'a Proxy, |a| Operand::Borrowed(a)] [Result<Proxy>, |b| Operand::Owned(b?)];
+            [Proxy, |a| Operand::Owned(a)] [Result<Proxy>, |b| Operand::Owned(b?)];
+            [Result<Proxy>, |a| Operand::Owned(a?)] [&'b Proxy, |b| Operand::Borrowed(b)];
+            [Result<Proxy>, |a| Operand::Owned(a?)] [Proxy, |b| Operand::Owned(b)];
         }
         operators! { @number $trait $method $op |$n| $after, |$x, $m, $site| $before;
-            [&Proxy, |a| Operand::Lent(a)];
-            [Proxy, |a| Operand::Given(a)];
+            [&Proxy, |a| Operand::Borrowed(a)];
+            [Proxy, |a| Operand::Owned(a)];
         }
     )*};
     (@pairs $trait:ident $method:ident $op:ident $([$left:ty, |$a:ident| $l:expr] [$right:ty, |$b:ident| $r:expr];)*) => {$(
@@ -383,7 +383,7 @@ operators! {
     Add, add, Add, |n| [1.0, n], |x, m, site| with_number(x, BinaryOp::Add, m, true, [1.0, m], site);
     Sub, sub, Sub, |n| [1.0, -n], |x, m, site| with_number(x, BinaryOp::Sub, m, true, [-1.0, m], site);
     Mul, mul, Mul, |n| [n, 0.0], |x, m, site| with_number(x, BinaryOp::Mul, m, true, [m, 0.0], site);
-    Div, div, Div, |n| [1.0 / n, 0.0], |x, m, site| number_over(x, m, site);
+    Div, div, Div, |n| [1.0 / n, 0.0], |x, m, site| divide_number(x, m, site);
 }
 
 /// What takes the place of an array whose change by an operator failed: a closed array, of which every use gives an error
@@ -441,7 +441,7 @@ macro_rules! assign_operators {
                 let change = if self.dtype().is_float() {
                     self.affine_(mul, add)
                 } else {
-                    composed(Call { op: "arithmetic", site }, self, &mut once(number)).and_then(|number| self.$with(&number))
+                    compose(Call { op: "arithmetic", site }, self, &mut once(number)).and_then(|number| self.$with(&number))
                 };
                 changed(self, change, site);
             }
@@ -460,7 +460,7 @@ impl std::ops::Neg for Proxy {
     type Output = Result<Proxy>;
     #[track_caller]
     fn neg(self) -> Result<Proxy> {
-        unary_of(Operand::Given(self), UnaryOp::Neg, Location::caller())
+        unary_of(Operand::Owned(self), UnaryOp::Neg, Location::caller())
     }
 }
 

@@ -10,7 +10,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
-        exec::{adopt, device, enter, fresh, launch, pin, view_as},
+        exec::{adopt, device, enter, launch, output, pin, view_as},
         target::{kernel, pair},
     },
     elementwise::binary::align,
@@ -35,7 +35,7 @@ fn bits(call: Call, a: &Proxy, b: &Proxy, op: BitOp) -> Result<Proxy> {
         check_bits(call.op, x.dtype, op)?;
         let wide = align(call.op, &x, &y, true)?;
         let (left, right) = wide.as_ref().map_or((&x.layout, &y.layout), |[left, right]| (left, right));
-        let out = fresh(local, call.op, device(&x), x.dtype, left.shape(), false)?;
+        let out = output(local, call.op, device(&x), x.dtype, left.shape(), false)?;
         launch(device(&x), &Kernel::Bits { op, lhs: view_as(&x, left), rhs: view_as(&y, right), dst: out.view() })?;
         adopt(call, local, out, a, None)
     })

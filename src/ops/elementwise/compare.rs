@@ -6,7 +6,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
-        exec::{adopt, device, enter, fresh, launch, pin, record, view, view_as},
+        exec::{adopt, device, enter, launch, output, pin, record, view, view_as},
     },
     elementwise::{
         binary::align,
@@ -23,7 +23,7 @@ fn compare(call: Call, a: &Proxy, b: &Proxy, op: CmpOp, broadcast: bool) -> Resu
         check::same_dtype(call.op, &x, &y)?;
         let wide = align(call.op, &x, &y, broadcast)?;
         let (left, right) = wide.as_ref().map_or((&x.layout, &y.layout), |[left, right]| (left, right));
-        let out = fresh(local, call.op, device(&x), DType::U8, left.shape(), false)?;
+        let out = output(local, call.op, device(&x), DType::U8, left.shape(), false)?;
         let kernel = Kernel::Compare { op, lhs: view_as(&x, left), rhs: view_as(&y, right), dst: out.view() };
         launch(device(&x), &kernel)?;
         adopt(call, local, out, a, None)
@@ -110,7 +110,7 @@ impl Proxy {
             let hint = "mask and both values must have one shape; use broadcast_as";
             check::same_shape(call.op, c.layout.shape(), y.layout.shape(), hint)?;
             check::same_shape(call.op, y.layout.shape(), n.layout.shape(), hint)?;
-            let out = fresh(local, call.op, device(&y), y.dtype, y.layout.shape(), false)?;
+            let out = output(local, call.op, device(&y), y.dtype, y.layout.shape(), false)?;
             let kernel = Kernel::Where { cond: view(&c), yes: view(&y), no: view(&n), dst: out.view() };
             launch(device(&y), &kernel)?;
             let node = record(&[&y, &n], || {

@@ -11,7 +11,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::reuse::{Operand, Temporary},
     elementwise::{
-        binary::{number_over, reusing, with_number},
+        binary::{divide_number, reusing, with_number},
         unary::unary_of,
     },
     grad::var::Var,
@@ -147,8 +147,8 @@ struct Rule {
 
 fn combine(left: Term<'_>, right: Term<'_>, rule: &Rule, site: Site) -> Term<'static> {
     let operand = |term| match term {
-        Term::Lent(array) => Ok(Ok(Operand::Lent(array))),
-        Term::Given(array) => Ok(Ok(Operand::Given(array))),
+        Term::Lent(array) => Ok(Ok(Operand::Borrowed(array))),
+        Term::Given(array) => Ok(Ok(Operand::Owned(array))),
         Term::Number(number) => Ok(Err(number)),
         Term::Failed(error) => Err(error),
     };
@@ -161,7 +161,7 @@ fn combine(left: Term<'_>, right: Term<'_>, rule: &Rule, site: Site) -> Term<'st
         (Ok(x), Ok(y)) => reusing(Call { op: rule.name, site }, (x, y), rule.op, false).into(),
         (Ok(x), Err(n)) => with_number(x, rule.op, n, false, (rule.after)(n), site).into(),
         (Err(n), Ok(x)) => match rule.op {
-            BinaryOp::Div => number_over(x, n, site),
+            BinaryOp::Div => divide_number(x, n, site),
             BinaryOp::Sub => with_number(x, rule.op, n, true, [-1.0, n], site),
             _ => with_number(x, rule.op, n, true, (rule.after)(n), site),
         }
@@ -196,8 +196,8 @@ impl std::ops::Neg for Term<'_> {
         let site = Location::caller();
         match self {
             Term::Number(number) => Term::Number(-number),
-            Term::Lent(array) => unary_of(Operand::Lent(array), UnaryOp::Neg, site).into(),
-            Term::Given(array) => unary_of(Operand::Given(array), UnaryOp::Neg, site).into(),
+            Term::Lent(array) => unary_of(Operand::Borrowed(array), UnaryOp::Neg, site).into(),
+            Term::Given(array) => unary_of(Operand::Owned(array), UnaryOp::Neg, site).into(),
             Term::Failed(error) => Term::Failed(error),
         }
     }

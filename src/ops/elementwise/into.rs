@@ -14,7 +14,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
-        compose::{renamed, whole},
+        compose::{composite, renamed},
         inplace::Change,
         target::{kernel, pair, write},
     },
@@ -169,7 +169,7 @@ impl Proxy {
             other.copy_(&own)?;
             Ok(self.clone())
         };
-        whole(call, self, swap).map(drop)
+        composite(call, self, swap).map(drop)
     }
 
     /// The elements replaced by those of an array of the same shape and dtype, in place; returns what they were, in an
@@ -181,7 +181,7 @@ impl Proxy {
     pub fn replace(&self, values: &Proxy) -> Result<Proxy> {
         let call = Call::here("replace");
         check::open(call.op, &[self, values])?;
-        whole(call, self, || {
+        composite(call, self, || {
             let old = no_grad(|| self.detach().copy())?;
             self.copy_(values)?;
             Ok(old)

@@ -13,7 +13,7 @@ use crate::base::{
 use crate::memory::proxy::Proxy;
 use crate::ops::call::{
     check,
-    compose::{number, whole, wide},
+    compose::{composite, number, wide},
 };
 
 /// 1 where an element is not 0.
@@ -23,7 +23,7 @@ pub(crate) fn truth(x: &Proxy, site: Site) -> Result<Proxy> {
 
 /// Logic of two masks of one shape, of any dtypes.
 fn logic(call: Call, a: &Proxy, b: &Proxy, f: impl FnOnce(&Proxy, &Proxy) -> Result<Proxy>) -> Result<Proxy> {
-    whole(call, a, || {
+    composite(call, a, || {
         check::same_shape(call.op, a.shape(), b.shape(), "the operation wants equal shapes")?;
         f(&truth(a, call.site)?, &truth(b, call.site)?)
     })
@@ -43,7 +43,7 @@ struct Division {
 
 fn divide(a: &Proxy, b: &Proxy, how: Division, site: Site) -> Result<Proxy> {
     let call = Call { op: how.op, site };
-    whole(call, a, || {
+    composite(call, a, || {
         let (shape, dtype) = (*a.shape(), a.dtype());
         check::same_shape(call.op, &shape, b.shape(), "the operation wants equal shapes")?;
         if dtype != b.dtype() {
@@ -53,7 +53,7 @@ fn divide(a: &Proxy, b: &Proxy, how: Division, site: Site) -> Result<Proxy> {
             return of_integers(a, b, how, call.site);
         }
         let values = no_grad(|| on_host(a, b, call.op, how.floats))?;
-        values.tied(call, [a, b], true, move |grad, operands, needs| {
+        values.with_gradient(call, [a, b], true, move |grad, operands, needs| {
             let flat = || grad.zeros_like();
             let left = || if how.quotient.is_some() { Ok(grad.clone()) } else { flat() };
             let right = || match how.quotient {
@@ -114,7 +114,7 @@ impl Proxy {
     /// [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn is_nan(&self) -> Result<Proxy> {
-        whole(Call::here("is_nan"), self, || self.ne(self))
+        composite(Call::here("is_nan"), self, || self.ne(self))
     }
 
     /// 1 where an element is an infinity of either sign, as u8 of the same shape. Integers never are. No gradient.
@@ -124,7 +124,7 @@ impl Proxy {
     #[track_caller]
     pub fn is_inf(&self) -> Result<Proxy> {
         let call = Call::here("is_inf");
-        whole(call, self, || match self.dtype().is_float() {
+        composite(call, self, || match self.dtype().is_float() {
             true => no_grad(|| self.abs())?.broadcast_eq(&number(self, f64::INFINITY, call.site)?),
             false => self.ne(self),
         })
@@ -137,7 +137,7 @@ impl Proxy {
     #[track_caller]
     pub fn is_finite(&self) -> Result<Proxy> {
         let call = Call::here("is_finite");
-        whole(call, self, || match self.dtype().is_float() {
+        composite(call, self, || match self.dtype().is_float() {
             true => no_grad(|| self.abs())?.broadcast_lt(&number(self, f64::INFINITY, call.site)?),
             false => self.eq(self),
         })
@@ -150,7 +150,7 @@ impl Proxy {
     #[track_caller]
     pub fn logical_not(&self) -> Result<Proxy> {
         let call = Call::here("logical_not");
-        whole(call, self, || self.broadcast_eq(&number(self, 0.0, call.site)?))
+        composite(call, self, || self.broadcast_eq(&number(self, 0.0, call.site)?))
     }
 
     /// 1 where both elements are not 0, as u8; equal shapes, any dtypes. No gradient.
@@ -240,7 +240,7 @@ impl Proxy {
     #[track_caller]
     pub fn masked_fill(&self, mask: &Proxy, value: f64) -> Result<Proxy> {
         let call = Call::here("masked_fill");
-        whole(call, self, || mask.broadcast_as(*self.shape())?.where_cond(&wide(self, value, call.site)?, self))
+        composite(call, self, || mask.broadcast_as(*self.shape())?.where_cond(&wide(self, value, call.site)?, self))
     }
 
     /// The elements where the mask (u8, u32 or i64, broadcast to this shape) is not 0, in row-major order: one axis.
@@ -259,7 +259,7 @@ impl Proxy {
     #[track_caller]
     pub fn masked_select(&self, mask: &Proxy) -> Result<Proxy> {
         let op = "masked_select";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             let mask = mask.broadcast_as(*self.shape())?;
             if mask.dtype().is_float() {
                 return Err(Error::UnsupportedDType { op, dtype: mask.dtype(), supported: "u8, u32, i64" });

@@ -4,7 +4,7 @@ use crate::base::{call::Call, error::Result};
 use crate::memory::proxy::Proxy;
 use crate::ops::call::{
     check,
-    compose::{argument, number, whole},
+    compose::{argument, composite, number},
 };
 
 impl Proxy {
@@ -15,7 +15,7 @@ impl Proxy {
     #[track_caller]
     pub fn round_to(&self, decimals: i32) -> Result<Proxy> {
         let scale = 10f64.powi(decimals);
-        whole(Call::here("round_to"), self, || {
+        composite(Call::here("round_to"), self, || {
             if !self.dtype().is_float() && decimals >= 0 {
                 return check::same("round_to", self);
             }
@@ -37,7 +37,7 @@ impl Proxy {
     #[track_caller]
     pub fn powi(&self, exponent: i32) -> Result<Proxy> {
         let call = Call::here("powi");
-        whole(call, self, || {
+        composite(call, self, || {
             if self.dtype().is_float() {
                 return self.powf(f64::from(exponent));
             }
@@ -85,7 +85,7 @@ impl Proxy {
     /// As [`Proxy::clamp`].
     #[track_caller]
     pub fn clamp_min(&self, min: f64) -> Result<Proxy> {
-        whole(Call::here("clamp_min"), self, || self.clamp(min, f64::INFINITY))
+        composite(Call::here("clamp_min"), self, || self.clamp(min, f64::INFINITY))
     }
 
     /// The smaller of `x` and a number; NaN stays NaN. The gradient is 0 where it was cut.
@@ -94,7 +94,7 @@ impl Proxy {
     /// As [`Proxy::clamp`].
     #[track_caller]
     pub fn clamp_max(&self, max: f64) -> Result<Proxy> {
-        whole(Call::here("clamp_max"), self, || self.clamp(f64::NEG_INFINITY, max))
+        composite(Call::here("clamp_max"), self, || self.clamp(f64::NEG_INFINITY, max))
     }
 
     /// `self + value * a * b`, of equal shapes and dtypes, with gradients.
@@ -103,7 +103,7 @@ impl Proxy {
     /// As [`Proxy::add`].
     #[track_caller]
     pub fn addcmul(&self, a: &Proxy, b: &Proxy, value: f64) -> Result<Proxy> {
-        whole(Call::here("addcmul"), self, || self.add(&a.mul(b)?.affine(value, 0.0)?))
+        composite(Call::here("addcmul"), self, || self.add(&a.mul(b)?.affine(value, 0.0)?))
     }
 
     /// `self + value * a / b`, of equal shapes and dtypes, with gradients.
@@ -112,7 +112,7 @@ impl Proxy {
     /// As [`Proxy::add`].
     #[track_caller]
     pub fn addcdiv(&self, a: &Proxy, b: &Proxy, value: f64) -> Result<Proxy> {
-        whole(Call::here("addcdiv"), self, || self.add(&a.div(b)?.affine(value, 0.0)?))
+        composite(Call::here("addcdiv"), self, || self.add(&a.div(b)?.affine(value, 0.0)?))
     }
 
     /// `self + weight * (end - self)`, of equal shapes; floats, with gradients. Exact at weights 0 and 1.
@@ -121,7 +121,7 @@ impl Proxy {
     /// As [`Proxy::add`]; [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for integers.
     #[track_caller]
     pub fn lerp(&self, end: &Proxy, weight: f64) -> Result<Proxy> {
-        whole(Call::here("lerp"), self, || {
+        composite(Call::here("lerp"), self, || {
             check::float("lerp", self.dtype())?;
             self.affine(1.0 - weight, 0.0)?.add(&end.affine(weight, 0.0)?)
         })

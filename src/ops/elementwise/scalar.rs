@@ -2,7 +2,7 @@
 
 use crate::base::{call::Call, dtype::WithDType, error::Result};
 use crate::memory::proxy::Proxy;
-use crate::ops::{call::compose::whole, grad::var::Var};
+use crate::ops::{call::compose::composite, grad::var::Var};
 
 /// An array, or a number that stands for an array of it. A number takes the dtype of the other side, as `to_dtype`
 /// converts.
@@ -73,6 +73,6 @@ pub(crate) fn with_operand(
 ) -> Result<Proxy> {
     match rhs.tensor() {
         Some(rhs) => f(x, rhs),
-        None => whole(call, x, || f(x, &rhs.beside(x)?)),
+        None => composite(call, x, || f(x, &rhs.beside(x)?)),
     }
 }

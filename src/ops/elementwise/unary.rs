@@ -15,10 +15,10 @@ use crate::memory::{proxy::Proxy, registry::Payload, storage::Storage};
 use crate::ops::{
     call::{
         check,
-        compose::{argument, whole},
-        exec::{adopt, device, enter, fresh, launch, map1, pin, record, view},
+        compose::{argument, composite},
+        exec::{adopt, device, enter, launch, map1, output, pin, record, view},
         inplace::into,
-        reuse::{Change, Operand, Reused, Temporary, instead, is_recorded},
+        reuse::{Change, Operand, Reused, Temporary, is_recorded, write_in_place},
         target::{kernel as kernel_into, write},
     },
     elementwise::scalar::{TensorOrScalar, with_operand},
@@ -38,7 +38,7 @@ fn is_whole(op: UnaryOp, dtype: DType) -> bool {
 pub(crate) fn unary_of(src: Operand<'_>, op: UnaryOp, site: Site) -> Result<Proxy> {
     let call = Call { op: op.name(), site };
     let src = match src {
-        Operand::Given(src) if !is_whole(op, src.dtype()) => src,
+        Operand::Owned(src) if !is_whole(op, src.dtype()) => src,
         src => return unary(src.get(), op, call.site),
     };
     let node = |a: &Payload, _: Option<&Payload>| {
@@ -46,7 +46,7 @@ pub(crate) fn unary_of(src: Operand<'_>, op: UnaryOp, site: Site) -> Result<Prox
         let known = check::domain(call.op, op.domain(), a.dtype).is_ok();
         (free && known).then(|| record(&[a], || vjp(op, a, (&a.storage, a.layout), call.site)))
     };
-    match instead(call, src, None, None, &node, Change::Unary(op))? {
+    match write_in_place(call, src, None, None, &node, Change::Unary(op))? {
         Reused::Made(result) => Ok(result),
         Reused::Not(src) => unary(&src, op, call.site),
     }
@@ -56,15 +56,15 @@ pub(crate) fn unary_of(src: Operand<'_>, op: UnaryOp, site: Site) -> Result<Prox
 pub(crate) fn affine_of(call: Call, x: Operand<'_>, mul: f64, add: f64) -> Result<Proxy> {
     let vjp = || move |grad: &Proxy, _: [bool; 3]| Ok(one(grad.affine(mul, 0.0)?));
     let x = match x {
-        Operand::Lent(_) => x,
-        Operand::Given(x) => {
+        Operand::Borrowed(_) => x,
+        Operand::Owned(x) => {
             let node = |a: &Payload, _: Option<&Payload>| {
                 check::number(call.op, a.dtype).ok()?;
                 Some(record(&[a], vjp))
             };
-            match instead(call, x, None, None, &node, Change::Affine { mul, add })? {
+            match write_in_place(call, x, None, None, &node, Change::Affine { mul, add })? {
                 Reused::Made(result) => return Ok(result),
-                Reused::Not(x) => Operand::Given(x),
+                Reused::Not(x) => Operand::Owned(x),
             }
         }
     };
@@ -111,7 +111,7 @@ fn unary_grad(saved: &Proxy, grad: &Proxy, op: UnaryOp, site: Site) -> Result<Pr
     enter(call, |local| {
         let pins = pin(local, call.op, [saved, grad])?;
         let [s, g] = pins.arrays();
-        let out = fresh(local, call.op, device(&s), s.dtype, s.layout.shape(), false)?;
+        let out = output(local, call.op, device(&s), s.dtype, s.layout.shape(), false)?;
         let kernel = Kernel::UnaryGrad { op, saved: view(&s), grad: view(&g), dst: out.view() };
         launch(device(&s), &kernel)?;
         adopt(call, local, out, grad, None)
@@ -183,7 +183,7 @@ macro_rules! unary_forms {
             $(
                 #[track_caller]
                 pub fn $name(self) -> Result<Proxy> {
-                    unary_of(Operand::Given(self.0), UnaryOp::$op, Location::caller())
+                    unary_of(Operand::Owned(self.0), UnaryOp::$op, Location::caller())
                 }
             )*
         }
@@ -198,7 +198,7 @@ impl Proxy {
     /// [`Error::StaleArray`](crate::Error::StaleArray); [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     #[track_caller]
     pub fn affine(&self, mul: f64, add: f64) -> Result<Proxy> {
-        affine_of(Call::here("affine"), Operand::Lent(self), mul, add)
+        affine_of(Call::here("affine"), Operand::Borrowed(self), mul, add)
     }
 
     /// `x ^ exponent` with a number as exponent; a negative base gives NaN unless the exponent is whole.
@@ -237,7 +237,7 @@ impl Proxy {
         let call = Call::here("clamp");
         match (min.number(), max.number()) {
             (Some(min), Some(max)) => clamped(call, self, [min, max]),
-            _ => whole(call, self, || {
+            _ => composite(call, self, || {
                 let raised = with_operand(call, self, &min, |x, min| x.maximum(min))?;
                 with_operand(call, &raised, &max, |x, max| x.minimum(max))
             }),
@@ -323,7 +323,7 @@ pub(crate) fn copy_as(call: Call, src: &Proxy, shape: &Shape) -> Result<Proxy> {
     enter(call, |local| {
         let pins = pin(local, call.op, [src])?;
         let [a] = pins.arrays();
-        let mut out = fresh(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
+        let mut out = output(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
         launch(device(&a), &Kernel::Copy { src: view(&a), dst: out.view() })?;
         out.layout = crate::base::layout::Layout::contiguous(*shape);
         let from = *a.layout.shape();

@@ -8,7 +8,7 @@ use crate::memory::{
 };
 use crate::ops::{
     call::{
-        compose::{argument, whole},
+        compose::{argument, composite},
         exec::{adopt_parts, enter, pin},
     },
     create::random,
@@ -47,7 +47,7 @@ where
 {
     let call = Call::here("checkpoint");
     let Some(&first) = inputs.first() else { return argument(call.op, "inputs", "[]", "at least one array") };
-    whole(call, first, || {
+    composite(call, first, || {
         let start = random::position();
         let given = inputs.iter().map(|input| input.try_detach()).collect::<Result<Vec<_>>>()?;
         let (out, end) = random::replayed(start.clone(), || no_grad(|| f(&given)));

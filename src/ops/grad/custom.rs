@@ -18,7 +18,7 @@ use crate::base::{
 };
 use crate::device::Device;
 use crate::memory::proxy::Proxy;
-use crate::ops::call::{compose::whole, exec::users};
+use crate::ops::call::{compose::composite, exec::users};
 
 macro_rules! cpu_storage {
     ($($(#[$doc:meta])* $variant:ident $t:ty;)*) => {
@@ -274,7 +274,7 @@ fn recorded<const N: usize>(
     bwd: impl Fn(&[Proxy], &Proxy, &Proxy) -> Result<[Option<Proxy>; 3]> + Send + Sync + 'static,
 ) -> Result<Proxy> {
     let saved = result.with_pinned(call.op, |array| Saved::of(call, array))?;
-    result.tied(call, arrays, true, move |grad, operands, needs| {
+    result.with_gradient(call, arrays, true, move |grad, operands, needs| {
         let result = saved.get()?;
         let mut grads = users(|| bwd(operands, &result, grad))?;
         grads.iter_mut().zip(needs).filter(|(_, needed)| !needed).for_each(|(grad, _)| *grad = None);
@@ -300,7 +300,7 @@ impl Proxy {
     #[track_caller]
     pub fn apply_op1_arc(&self, op: Arc<Box<dyn CustomOp1 + Send + Sync>>) -> Result<Proxy> {
         let call = Call::here(op.name());
-        whole(call, self, || {
+        composite(call, self, || {
             let result = forward(call.op, [self], |[(s, l)]| op.cpu_fwd(s, l))?;
             recorded(call, [self], result, move |args, res, grad| {
                 op.bwd(&args[0], res, grad).map(|grad| [grad, None, None])
@@ -314,7 +314,7 @@ impl Proxy {
     /// As [`Proxy::apply_op1`].
     #[track_caller]
     pub fn apply_op1_no_bwd<C: CustomOp1>(&self, op: &C) -> Result<Proxy> {
-        whole(Call::here(op.name()), self, || forward(op.name(), [self], |[(s, l)]| op.cpu_fwd(s, l)))
+        composite(Call::here(op.name()), self, || forward(op.name(), [self], |[(s, l)]| op.cpu_fwd(s, l)))
     }
 
     /// Applies a custom operation of two operands, with its gradient.
@@ -333,7 +333,7 @@ impl Proxy {
     #[track_caller]
     pub fn apply_op2_arc(&self, rhs: &Proxy, op: Arc<Box<dyn CustomOp2 + Send + Sync>>) -> Result<Proxy> {
         let call = Call::here(op.name());
-        whole(call, self, || {
+        composite(call, self, || {
             let result = forward(call.op, [self, rhs], |[(s1, l1), (s2, l2)]| op.cpu_fwd(s1, l1, s2, l2))?;
             recorded(call, [self, rhs], result, move |args, res, grad| {
                 op.bwd(&args[0], &args[1], res, grad).map(|(a, b)| [a, b, None])
@@ -347,7 +347,7 @@ impl Proxy {
     /// As [`Proxy::apply_op1`].
     #[track_caller]
     pub fn apply_op2_no_bwd<C: CustomOp2>(&self, rhs: &Proxy, op: &C) -> Result<Proxy> {
-        whole(Call::here(op.name()), self, || {
+        composite(Call::here(op.name()), self, || {
             forward(op.name(), [self, rhs], |[(s1, l1), (s2, l2)]| op.cpu_fwd(s1, l1, s2, l2))
         })
     }
@@ -368,7 +368,7 @@ impl Proxy {
     #[track_caller]
     pub fn apply_op3_arc(&self, t2: &Proxy, t3: &Proxy, op: Arc<Box<dyn CustomOp3 + Send + Sync>>) -> Result<Proxy> {
         let call = Call::here(op.name());
-        whole(call, self, || {
+        composite(call, self, || {
             let all = [self, t2, t3];
             let result = forward(call.op, all, |[(s1, l1), (s2, l2), (s3, l3)]| op.cpu_fwd(s1, l1, s2, l2, s3, l3))?;
             recorded(call, all, result, move |args, res, grad| {
@@ -383,7 +383,7 @@ impl Proxy {
     /// As [`Proxy::apply_op1`].
     #[track_caller]
     pub fn apply_op3_no_bwd<C: CustomOp3>(&self, t2: &Proxy, t3: &Proxy, op: &C) -> Result<Proxy> {
-        whole(Call::here(op.name()), self, || {
+        composite(Call::here(op.name()), self, || {
             let run = |[(s1, l1), (s2, l2), (s3, l3)]: &[(CpuStorage, Layout); 3]| op.cpu_fwd(s1, l1, s2, l2, s3, l3);
             forward(op.name(), [self, t2, t3], run)
         })

@@ -14,7 +14,7 @@ use crate::base::{
 use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
-        compose::{argument, renamed, whole},
+        compose::{argument, composite, renamed},
         inplace::writable,
     },
     elementwise::unary::one,
@@ -389,7 +389,7 @@ pub(crate) fn sliced(call: Call, x: &Proxy, items: &[TensorIndexer]) -> Result<P
     if picks.is_empty() {
         return cut.made(call, x);
     }
-    whole(call, x, || {
+    composite(call, x, || {
         // The last one first: those before it keep their axes.
         picks.iter().rev().try_fold(cut.made(call, x)?, |view, &pick| {
             let (view, ids) = ids_of(&view, pick, call.op)?;

@@ -16,7 +16,7 @@ use crate::base::{
 use crate::memory::proxy::Proxy;
 use crate::ops::call::{
     check,
-    compose::{argument, misshapen, renamed, shape_of, whole},
+    compose::{argument, composite, renamed, shape_of, wrong_shape},
     inplace::writable,
 };
 
@@ -74,7 +74,7 @@ fn assigned(call: Call, x: &Proxy, src: &Proxy, ranges: Few<(usize, usize)>) -> 
         }
         Ok::<_, Error>(copy)
     })?;
-    copy.tied(call, [x, src], false, move |grad, _, needs| {
+    copy.with_gradient(call, [x, src], false, move |grad, _, needs| {
         let of_src = || if ranges.is_empty() { Ok(grad.clone()) } else { block(grad, &ranges) };
         let rest = || {
             let rest = grad.copy()?;
@@ -153,10 +153,10 @@ struct Points {
 fn points_of(x: &Proxy, ids: &Proxy, op: &'static str) -> Result<Points> {
     let (shape, of_ids) = (*x.shape(), *ids.shape());
     let Some((&depth, points)) = of_ids.dims().split_last() else {
-        return misshapen(op, ids, "at least one axis");
+        return wrong_shape(op, ids, "at least one axis");
     };
     if depth > shape.rank() {
-        return misshapen(op, ids, "at most as many indices a point as the array has axes");
+        return wrong_shape(op, ids, "at most as many indices a point as the array has axes");
     }
     let (indexed, rest) = shape.dims().split_at(depth);
     let read = ids_of(ids, op)?;
@@ -196,7 +196,7 @@ impl Proxy {
     #[track_caller]
     pub fn slice_assign<R: RangeBounds<usize>>(&self, ranges: &[R], src: &Proxy) -> Result<Proxy> {
         let call = Call::here("slice_assign");
-        whole(call, self, || {
+        composite(call, self, || {
             let (shape, of_src) = (*self.shape(), *src.shape());
             if ranges.len() != shape.rank() {
                 return argument(call.op, "number of ranges", ranges.len(), "one for each axis");
@@ -218,7 +218,7 @@ impl Proxy {
     #[track_caller]
     pub fn slice_scatter<A: Dim>(&self, src: &Proxy, dim: A, start: usize) -> Result<Proxy> {
         let call = Call::here("slice_scatter");
-        whole(call, self, || {
+        composite(call, self, || {
             let ranges = part_of(self, src, dim, start, call.op)?;
             assigned(call, self, src, ranges)
         })
@@ -261,7 +261,7 @@ impl Proxy {
     #[track_caller]
     pub fn scatter<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<Proxy> {
         let op = "scatter";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             let axis = dim.to_index(self.shape(), op)?;
             scattered(self, ids, src, axis, op)
         })
@@ -296,7 +296,7 @@ impl Proxy {
     #[track_caller]
     pub fn gather_nd(&self, ids: &Proxy) -> Result<Proxy> {
         let op = "gather_nd";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             let Points { rows, to, table } = points_of(self, ids, op)?;
             self.reshape(table)?.index_select(&rows, 0)?.reshape(to)
         })
@@ -346,13 +346,13 @@ impl Proxy {
     /// [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn one_hot(&self, depth: usize) -> Result<Proxy> {
-        whole(Call::here("one_hot"), self, || one_hot(self, depth, 1u8, 0u8, "one_hot"))
+        composite(Call::here("one_hot"), self, || one_hot(self, depth, 1u8, 0u8, "one_hot"))
     }
 
     /// As [`Proxy::one_hot`], with other values: for `nn::encoding`.
     #[track_caller]
     pub(crate) fn one_hot_of<T: WithDType>(&self, depth: usize, on: T, off: T) -> Result<Proxy> {
-        whole(Call::here("one_hot"), self, || one_hot(self, depth, on, off, "one_hot"))
+        composite(Call::here("one_hot"), self, || one_hot(self, depth, on, off, "one_hot"))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::{
     call::{
         check,
-        exec::{adopt, composed, device, enter, fresh, launch, once, pin, record, view},
+        exec::{adopt, compose, device, enter, launch, once, output, pin, record, view},
         inplace::{Change, into},
     },
     elementwise::unary::one,
@@ -69,7 +69,7 @@ impl Proxy {
             let shape = *x.layout.shape();
             let axis = dim.to_index(&shape, call.op)?;
             let to = shape.with_dim(axis, ids_are_list(call.op, &i)?);
-            let out = fresh(local, call.op, device(&x), x.dtype, &to, false)?;
+            let out = output(local, call.op, device(&x), x.dtype, &to, false)?;
             launch(device(&x), &Kernel::IndexSelect { src: view(&x), ids: view(&i), axis, dst: out.view() })?;
             let node = record(&[&x], || {
                 let ids = Saved::of(call, &i);
@@ -96,7 +96,7 @@ impl Proxy {
         }
         let dims: Few = ids.dims().iter().copied().chain([width]).collect();
         let rows = || self.index_select(&ids.flatten_all()?, 0)?.reshape(dims);
-        composed(Call::here("embedding"), self, &mut once(rows))
+        compose(Call::here("embedding"), self, &mut once(rows))
     }
 
     /// `out[i][j] = self[i][ids[i][j]]` along an axis: the result has the shape of `ids`, whose other axes are at
@@ -117,7 +117,7 @@ impl Proxy {
             let shape = *x.layout.shape();
             let axis = dim.to_index(&shape, call.op)?;
             fits_inside(call.op, i.layout.shape(), &shape, axis)?;
-            let out = fresh(local, call.op, device(&x), x.dtype, i.layout.shape(), false)?;
+            let out = output(local, call.op, device(&x), x.dtype, i.layout.shape(), false)?;
             launch(device(&x), &Kernel::Gather { src: view(&x), ids: view(&i), axis, dst: out.view() })?;
             let node = record(&[&x], || {
                 let ids = Saved::of(call, &i);
@@ -181,7 +181,7 @@ fn put_into_copy(base: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, put: Put, 
         check::same_dtype(call.op, &x, &s)?;
         check::number(call.op, x.dtype)?;
         check_put(call.op, &x, &i, &s, axis, put)?;
-        let out = fresh(local, call.op, device(&x), x.dtype, x.layout.shape(), false)?;
+        let out = output(local, call.op, device(&x), x.dtype, x.layout.shape(), false)?;
         launch(device(&x), &Kernel::Copy { src: view(&x), dst: out.view() })?;
         let (dst, ids, src) = (out.view(), view(&i), view(&s));
         let kernel = match put {

@@ -6,7 +6,7 @@
 
 use crate::base::{call::Call, error::Result};
 use crate::memory::proxy::Proxy;
-use crate::ops::call::compose::{argument, shape_of, whole};
+use crate::ops::call::compose::{argument, composite, shape_of};
 
 /// An array with a letter for each axis.
 struct Named {
@@ -67,7 +67,7 @@ impl Named {
         while let Some((a, b)) = twice(&named.letters) {
             let shape = *named.array.shape();
             if shape.dims()[a] != shape.dims()[b] {
-                return crate::ops::call::compose::misshapen(OP, array, "one size for each letter");
+                return crate::ops::call::compose::wrong_shape(OP, array, "one size for each letter");
             }
             named.array = named.array.diagonal(0, a, b)?;
             let letter = named.letters.remove(b);
@@ -213,6 +213,6 @@ impl Proxy {
             let place = |c: &char| so_far.letters.iter().position(|own| own == c);
             so_far.array.permute(output.iter().filter_map(place).collect::<Vec<_>>())
         };
-        whole(call, first, sum)
+        composite(call, first, sum)
     }
 }

@@ -18,7 +18,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
-        compose::{argument, misshapen, whole},
+        compose::{argument, composite, wrong_shape},
     },
     elementwise::unary::one,
 };
@@ -37,7 +37,7 @@ impl Matrices {
         check::float(op, x.dtype())?;
         let shape = *x.shape();
         let &[.., rows, columns] = shape.dims() else {
-            return misshapen(op, x, "a matrix, or matrices behind other axes");
+            return wrong_shape(op, x, "a matrix, or matrices behind other axes");
         };
         let data = no_grad(|| x.detach().to_dtype(DType::F64)?.to_vec::<f64>())?;
         Ok(Matrices { op, data, shape, rows, columns })
@@ -45,7 +45,7 @@ impl Matrices {
 
     fn square(op: &'static str, x: &Proxy) -> Result<Self> {
         let all = Self::of(op, x)?;
-        if all.rows == all.columns { Ok(all) } else { misshapen(op, x, "square matrices") }
+        if all.rows == all.columns { Ok(all) } else { wrong_shape(op, x, "square matrices") }
     }
 
     /// Each matrix with its number. There are none if they have no elements.
@@ -104,13 +104,13 @@ fn turned(x: &Proxy) -> Result<Proxy> {
 #[track_caller]
 pub fn inverse(a: &Proxy) -> Result<Proxy> {
     let call = Call::here("inverse");
-    whole(call, a, || {
+    composite(call, a, || {
         let all = Matrices::square(call.op, a)?;
         let mut data = Vec::with_capacity(all.data.len());
         for (number, matrix) in all.each() {
             append(&mut data, invertible(&all, number, matrix)?.inverse().as_ref());
         }
-        beside(a, data, all.shape.dims())?.tied(call, [a], true, |grad, operands, _| {
+        beside(a, data, all.shape.dims())?.with_gradient(call, [a], true, |grad, operands, _| {
             let inverse = turned(&inverse(&operands[0])?)?;
             Ok(one(inverse.matmul(grad)?.matmul(&inverse)?.neg()?))
         })
@@ -125,7 +125,7 @@ pub fn inverse(a: &Proxy) -> Result<Proxy> {
 #[track_caller]
 pub fn solve(a: &Proxy, b: &Proxy) -> Result<Proxy> {
     let call = Call::here("solve");
-    whole(call, a, || {
+    composite(call, a, || {
         let all = Matrices::square(call.op, a)?;
         let (left, right) = (*a.shape(), *b.shape());
         if right.rank() + 1 == left.rank() {
@@ -155,7 +155,7 @@ pub fn solve(a: &Proxy, b: &Proxy) -> Result<Proxy> {
         for ((number, matrix), (_, wanted)) in all.each().zip(rhs.each()) {
             append(&mut data, invertible(&all, number, matrix)?.solve(wanted).as_ref());
         }
-        beside(a, data, right.dims())?.tied(call, [a, b], true, |grad, operands, needs| {
+        beside(a, data, right.dims())?.with_gradient(call, [a, b], true, |grad, operands, needs| {
             let (a, b) = (&operands[0], &operands[1]);
             let to_b = solve(&turned(a)?, grad)?;
             let to_a = needs[0].then(|| to_b.matmul(&turned(&solve(a, b)?)?)?.neg()).transpose()?;
@@ -172,14 +172,14 @@ pub fn solve(a: &Proxy, b: &Proxy) -> Result<Proxy> {
 #[track_caller]
 pub fn det(a: &Proxy) -> Result<Proxy> {
     let call = Call::here("det");
-    whole(call, a, || {
+    composite(call, a, || {
         let all = Matrices::square(call.op, a)?;
         let dims = all.dims(&[]);
         let mut data: Vec<f64> = all.each().map(|(_, matrix)| matrix.determinant()).collect();
         if all.rows == 0 {
             data = vec![1.0; dims.iter().product()];
         }
-        beside(a, data, &dims)?.tied(call, [a], true, |grad, operands, _| {
+        beside(a, data, &dims)?.with_gradient(call, [a], true, |grad, operands, _| {
             let a = &operands[0];
             let factor = det(a)?.mul(grad)?;
             let rank = factor.rank();
@@ -196,7 +196,7 @@ pub fn det(a: &Proxy) -> Result<Proxy> {
 #[track_caller]
 pub fn cholesky(a: &Proxy) -> Result<Proxy> {
     let call = Call::here("cholesky");
-    whole(call, a, || {
+    composite(call, a, || {
         let all = Matrices::square(call.op, a)?;
         let mut data = Vec::with_capacity(all.data.len());
         for (number, matrix) in all.each() {
@@ -205,7 +205,7 @@ pub fn cholesky(a: &Proxy) -> Result<Proxy> {
                 _ => return all.refused(number, "a positive definite matrix"),
             }
         }
-        beside(a, data, all.shape.dims())?.tied(call, [a], true, |grad, operands, _| {
+        beside(a, data, all.shape.dims())?.with_gradient(call, [a], true, |grad, operands, _| {
             // l^-T (lower half of l^T g) l^-1, made symmetric.
             let l = cholesky(&operands[0])?;
             let inner = turned(&l)?.matmul(&lower_of_each(grad)?)?;
@@ -239,7 +239,7 @@ type Parts<const N: usize> = [(Vec<f64>, Vec<usize>); N];
 #[track_caller]
 fn parts<const N: usize>(op: &'static str, a: &Proxy, parts: Parts<N>) -> Result<[Proxy; N]> {
     let call = Call::here(op);
-    let mut made = parts.map(|(data, dims)| Some(whole(call, a, || beside(a, data, &dims))));
+    let mut made = parts.map(|(data, dims)| Some(composite(call, a, || beside(a, data, &dims))));
     if let Some(failed) = made.iter().position(|result| matches!(result, Some(Err(_)))) {
         // What was made for the owner of `a` does not stay there.
         made.iter().flatten().flatten().for_each(Proxy::close);

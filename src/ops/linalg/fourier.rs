@@ -21,7 +21,7 @@ use crate::base::{
 use crate::memory::proxy::Proxy;
 use crate::ops::call::{
     check,
-    compose::{argument, misshapen, shape_of, whole},
+    compose::{argument, composite, shape_of, wrong_shape},
 };
 
 /// Complex numbers: their real and their imaginary parts, two arrays of one shape and dtype.
@@ -72,7 +72,7 @@ impl Complex {
     /// As [`Proxy::add`].
     #[track_caller]
     pub fn abs(&self) -> Result<Proxy> {
-        whole(Call::here("abs"), &self.re, || self.re.sqr()?.add(&self.im.sqr()?)?.sqrt())
+        composite(Call::here("abs"), &self.re, || self.re.sqr()?.add(&self.im.sqr()?)?.sqrt())
     }
 
     /// `x + y`.
@@ -100,8 +100,8 @@ impl Complex {
     #[track_caller]
     pub fn mul(&self, rhs: &Complex) -> Result<Self> {
         let call = Call::here("mul");
-        let re = whole(call, &self.re, || self.re.mul(&rhs.re)?.sub(&self.im.mul(&rhs.im)?))?;
-        let im = whole(call, &self.re, || self.re.mul(&rhs.im)?.add(&self.im.mul(&rhs.re)?))?;
+        let re = composite(call, &self.re, || self.re.mul(&rhs.re)?.sub(&self.im.mul(&rhs.im)?))?;
+        let im = composite(call, &self.re, || self.re.mul(&rhs.im)?.add(&self.im.mul(&rhs.re)?))?;
         Ok(Complex { re, im })
     }
 }
@@ -168,17 +168,17 @@ impl Transform {
     fn apply(self, call: Call, x: &Complex) -> Result<Complex> {
         let size = x.re.dims()[self.axis];
         let mut values = None;
-        let re = whole(call, &x.re, || {
+        let re = composite(call, &x.re, || {
             let both = no_grad(|| self.values(x))?;
             values = Some(both.im);
-            both.re.tied(call, [&x.re, &x.im], false, move |grad, _, needs| {
+            both.re.with_gradient(call, [&x.re, &x.im], false, move |grad, _, needs| {
                 let back = self.adjoint(size).values(&Complex { re: grad.clone(), im: grad.zeros_like()? })?;
                 Ok([needs[0].then_some(back.re), needs[1].then_some(back.im), None])
             })
         })?;
-        let im = whole(call, &x.re, || {
+        let im = composite(call, &x.re, || {
             let im = values.take().ok_or_else(|| Error::msg("the parts are computed together"))?;
-            im.tied(call, [&x.re, &x.im], false, move |grad, _, needs| {
+            im.with_gradient(call, [&x.re, &x.im], false, move |grad, _, needs| {
                 let back = self.adjoint(size).values(&Complex { re: grad.zeros_like()?, im: grad.clone() })?;
                 Ok([needs[0].then_some(back.re), needs[1].then_some(back.im), None])
             })
@@ -250,7 +250,7 @@ pub fn irfft<A: Dim>(x: &Complex, n: Option<usize>, dim: A) -> Result<Proxy> {
     let axis = dim.to_index(x.re.shape(), call.op)?;
     let n = n.unwrap_or(2 * x.re.dims()[axis].saturating_sub(1));
     let (axis, n) = line(call.op, &x.re, Some(n), axis)?;
-    whole(call, &x.re, || {
+    composite(call, &x.re, || {
         let bins = (n / 2 + 1).min(x.re.dims()[axis]);
         // All but the first, and the middle one of an even length, stand for two.
         let weights: Vec<f64> = (0..bins).map(|i| if i == 0 || 2 * i == n { 1.0 } else { 2.0 }).collect();
@@ -294,7 +294,7 @@ pub fn hann_window<P: crate::ops::call::place::Place + ?Sized>(n: usize, dtype: 
     check::float(op, dtype)?;
     shape_of(op, &[n], size_of::<f64>())?;
     let data: Vec<f64> = (0..n).map(|i| 0.5 - 0.5 * (TAU * i as f64 / n as f64).cos()).collect();
-    crate::ops::call::compose::whole_at(Call::here(op), at, || {
+    crate::ops::call::compose::composite_at(Call::here(op), at, || {
         Proxy::from_vec(data, n, at.device_of_place())?.to_dtype(dtype)
     })
 }
@@ -309,14 +309,14 @@ pub fn hann_window<P: crate::ops::call::place::Place + ?Sized>(n: usize, dtype: 
 pub fn stft(x: &Proxy, window: &Proxy, hop: usize, center: bool) -> Result<Complex> {
     let op = "stft";
     let (Some(&time), &[size]) = (x.dims().last(), window.dims()) else {
-        return misshapen(op, x, "at least one axis, and a window of one");
+        return wrong_shape(op, x, "at least one axis, and a window of one");
     };
     if hop == 0 || size == 0 {
         return argument(op, "hop", format!("{hop}, of a window of {size}"), "both from 1");
     }
     let side = if center { size / 2 } else { 0 };
     if time < size.saturating_sub(2 * side) || time <= side {
-        return misshapen(op, x, "a signal that is as long as the window, or longer than half of it with center");
+        return wrong_shape(op, x, "a signal that is as long as the window, or longer than half of it with center");
     }
     let last = x.rank() - 1;
     let signal = if side == 0 {

@@ -14,7 +14,7 @@ use crate::memory::{
 };
 use crate::ops::call::{
     check,
-    exec::{adopt, adopt_parts, composed, device, enter, fresh, launch, pin, record, room, view, view_as},
+    exec::{adopt, adopt_parts, allocate, compose, device, enter, launch, output, pin, record, view, view_as},
 };
 
 impl Proxy {
@@ -66,7 +66,8 @@ fn matmul(call: Call, lhs: &Proxy, rhs: &Proxy, broadcast: bool) -> Result<Proxy
                 (wide.0, &wide.1, &wide.2)
             }
         };
-        let (storage, layout) = (room(local, call.op, of_a.device(), dtype, &shape, false)?, Layout::contiguous(shape));
+        let (storage, layout) =
+            (allocate(local, call.op, of_a.device(), dtype, &shape, false)?, Layout::contiguous(shape));
         let (lhs_view, rhs_view) = (View::new(of_a.span(), dtype, left), View::new(of_b.span(), dtype, right));
         let dst = View::new(storage.buffer().span(), dtype, &layout);
         launch(of_a.device(), &Kernel::Matmul { lhs: lhs_view, rhs: rhs_view, dst })?;
@@ -141,7 +142,7 @@ impl Proxy {
         let lead = *self.shape();
         if lead.rank() > 2 {
             let last = lead.rank() - 1;
-            return composed(call, self, &mut || {
+            return compose(call, self, &mut || {
                 let out = self
                     .reshape((lead.dims()[..last].iter().product::<usize>(), lead.dims()[last]))?
                     .linear(weight, bias)?;
@@ -155,7 +156,7 @@ impl Proxy {
             check::same_dtype(call.op, &x, &w)?;
             check::number(call.op, x.dtype)?;
             let [m, k, n] = sizes(call.op, &x, &w)?;
-            let out = fresh(local, call.op, device(&x), x.dtype, &Shape::from((m, n)), false)?;
+            let out = output(local, call.op, device(&x), x.dtype, &Shape::from((m, n)), false)?;
             let turned = w.layout.transpose(0, 1);
             let kernel = Kernel::Matmul { lhs: view(&x), rhs: view_as(&w, &turned), dst: out.view() };
             launch(device(&x), &kernel)?;

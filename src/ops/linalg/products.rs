@@ -6,7 +6,7 @@ use crate::base::{
     shape::{D, Dim, Few, MAX_RANK},
 };
 use crate::memory::proxy::Proxy;
-use crate::ops::call::compose::{misshapen, shape_of, whole};
+use crate::ops::call::compose::{composite, shape_of, wrong_shape};
 
 impl Proxy {
     /// The sum of the products of two vectors' elements: a scalar. Any dtype, with gradients.
@@ -16,7 +16,7 @@ impl Proxy {
     #[track_caller]
     pub fn dot(&self, rhs: &Proxy) -> Result<Proxy> {
         let op = "dot";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             let (a, b) = (*self.shape(), *rhs.shape());
             if a.rank() != 1 || b.rank() != 1 {
                 return Err(Error::shapes(op, &a, &b, "both must be vectors".into()));
@@ -32,7 +32,7 @@ impl Proxy {
     #[track_caller]
     pub fn mv(&self, rhs: &Proxy) -> Result<Proxy> {
         let op = "mv";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             let (a, b) = (*self.shape(), *rhs.shape());
             if a.rank() != 2 || b.rank() != 1 {
                 return Err(Error::shapes(op, &a, &b, "needs a matrix and a vector".into()));
@@ -48,7 +48,7 @@ impl Proxy {
     #[track_caller]
     pub fn outer(&self, rhs: &Proxy) -> Result<Proxy> {
         let op = "outer";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             let (a, b) = (*self.shape(), *rhs.shape());
             if a.rank() != 1 || b.rank() != 1 {
                 return Err(Error::shapes(op, &a, &b, "both must be vectors".into()));
@@ -64,7 +64,7 @@ impl Proxy {
     #[track_caller]
     pub fn addmm(&self, bias: &Proxy, rhs: &Proxy) -> Result<Proxy> {
         let op = "addmm";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             let product = self.matmul(rhs)?;
             let sum = product.broadcast_add(bias)?;
             crate::ops::call::check::same_shape(op, product.shape(), sum.shape(), "the bias must fit the product")?;
@@ -80,7 +80,7 @@ impl Proxy {
     #[track_caller]
     pub fn kron(&self, rhs: &Proxy) -> Result<Proxy> {
         let op = "kron";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             let (a, b) = (self.dims(), rhs.dims());
             let rank = a.len().max(b.len());
             if 2 * rank > MAX_RANK {
@@ -105,11 +105,11 @@ impl Proxy {
     #[track_caller]
     pub fn cross<A: Dim>(&self, rhs: &Proxy, dim: A) -> Result<Proxy> {
         let op = "cross";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             let shape = *self.shape();
             let axis = dim.to_index(&shape, op)?;
             if shape.dims()[axis] != 3 {
-                return misshapen(op, self, "3 elements along the axis");
+                return wrong_shape(op, self, "3 elements along the axis");
             }
             crate::ops::call::check::same_shape(op, &shape, rhs.shape(), "both must have one shape")?;
             let left = self.roll(-1, axis)?.mul(&rhs.roll(-2, axis)?)?;
@@ -126,7 +126,7 @@ impl Proxy {
     #[track_caller]
     pub fn cdist(&self, rhs: &Proxy, p: f64) -> Result<Proxy> {
         let op = "cdist";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             let (a, b) = (*self.shape(), *rhs.shape());
             if a.rank() < 2 || b.rank() < 2 || a.dim(D::Minus1)? != b.dim(D::Minus1)? {
                 return Err(Error::shapes(op, &a, &b, "needs two sets of points with as many coordinates".into()));

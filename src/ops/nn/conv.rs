@@ -19,7 +19,7 @@ use crate::ops::{
     call::{
         check,
         compose::argument,
-        exec::{Fresh, adopt, device, enter, fresh, launch, pin, record, view, view_as},
+        exec::{Output, adopt, device, enter, launch, output, pin, record, view, view_as},
     },
     elementwise::unary::one,
 };
@@ -96,7 +96,7 @@ fn length(places: usize, ask: &Convolution, size: usize, output_padding: usize) 
     padded.checked_sub(ask.padding.checked_mul(2)?).filter(|&length| length > 0)
 }
 
-fn unfit<R>(ask: &Convolution, image: &Shape, weights: &Shape) -> Result<R> {
+fn wrong_convolution<R>(ask: &Convolution, image: &Shape, weights: &Shape) -> Result<R> {
     let why =
         format!("the window does not fit: padding {}, stride {}, dilation {}", ask.padding, ask.stride, ask.dilation);
     Err(Error::shapes(ask.call.op, image, weights, why))
@@ -121,7 +121,7 @@ fn forward_shape(ask: &Convolution, image: &Shape, weights: &Shape) -> Result<(S
     for axis in 2..x.len() {
         match places(x[axis], w[axis], ask.padding, ask.stride, ask.dilation) {
             Some(places) => shape = shape.with_dim(axis, places),
-            None => return unfit(ask, image, weights),
+            None => return wrong_convolution(ask, image, weights),
         }
         window.out[3 - ask.axes + axis - 2] = shape.dims()[axis];
     }
@@ -148,7 +148,7 @@ fn transposed_shape(
     for axis in 2..x.len() {
         match length(x[axis], ask, w[axis], output_padding) {
             Some(length) => shape = shape.with_dim(axis, length),
-            None => return unfit(ask, image, weights),
+            None => return wrong_convolution(ask, image, weights),
         }
         window.out[3 - ask.axes + axis - 2] = x[axis];
     }
@@ -159,7 +159,7 @@ fn transposed_shape(
 /// want that, in a copy if they are not.
 struct Side<'a> {
     array: &'a Payload,
-    copy: Option<Fresh>,
+    copy: Option<Output>,
     layout: Layout,
 }
 
@@ -172,7 +172,7 @@ impl<'a> Side<'a> {
         if array.layout.is_contiguous() {
             return Ok(Self::any(array));
         }
-        let copy = fresh(local, name, device(array), array.dtype, array.layout.shape(), false)?;
+        let copy = output(local, name, device(array), array.dtype, array.layout.shape(), false)?;
         launch(device(array), &Kernel::Copy { src: view(array), dst: copy.view() })?;
         Ok(Side { array, layout: widened(copy.layout), copy: Some(copy) })
     }
@@ -194,9 +194,9 @@ fn side(
     [a, b]: [&Payload; 2],
     shape: &Shape,
     window: Window,
-) -> Result<Fresh> {
+) -> Result<Output> {
     let (name, own) = (ask.call.op, device(a));
-    let out = fresh(local, name, own, a.dtype, shape, false)?;
+    let out = output(local, name, own, a.dtype, shape, false)?;
     let of_a = if op == ConvOp::Image { Side::dense(local, name, a)? } else { Side::any(a) };
     let of_b = Side::dense(local, name, b)?;
     let wide = widened(out.layout);
@@ -207,7 +207,7 @@ fn side(
         ConvOp::Weights => [of_a, to, of_b],
     };
     let sizes = ConvSizes::new(image.layout().dims(), weights.layout().dims(), &window, ask.groups);
-    let room = fresh(local, name, own, a.dtype, &Shape::from(own.conv_room(op, &sizes)), false)?;
+    let room = output(local, name, own, a.dtype, &Shape::from(own.conv_room(op, &sizes)), false)?;
     launch(
         own,
         &Kernel::Windowed(Windowed::Conv { op, image, weights, result, room: room.view(), window, groups: ask.groups }),
@@ -379,7 +379,7 @@ impl Proxy {
             let [a] = pins.arrays();
             let image = *a.layout.shape();
             let (shape, window) = columns_shape(&ask, &image, [h, w])?;
-            let out = fresh(local, call.op, device(&a), a.dtype, &shape, false)?;
+            let out = output(local, call.op, device(&a), a.dtype, &shape, false)?;
             let wide = widened(a.layout);
             let kernel = Windowed::Unfold { image: view_as(&a, &wide), columns: out.view(), window };
             launch(device(&a), &Kernel::Windowed(kernel))?;
@@ -443,8 +443,8 @@ fn columns_shape(ask: &Convolution, image: &Shape, [h, w]: [usize; 2]) -> Result
     Ok((Shape::from((batch, depth, places)), window))
 }
 
-fn fold_of(local: &Local, ask: &Convolution, columns: &Payload, image: &Shape, window: Window) -> Result<Fresh> {
-    let out = fresh(local, ask.call.op, device(columns), columns.dtype, image, false)?;
+fn fold_of(local: &Local, ask: &Convolution, columns: &Payload, image: &Shape, window: Window) -> Result<Output> {
+    let out = output(local, ask.call.op, device(columns), columns.dtype, image, false)?;
     let wide = widened(out.layout);
     let mut from = Side::dense(local, ask.call.op, columns)?;
     from.layout = from.copy.as_ref().map_or(columns.layout, |copy| copy.layout);

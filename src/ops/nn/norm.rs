@@ -10,8 +10,8 @@ use crate::device::{along::Along, kernel::Kernel};
 use crate::memory::proxy::Proxy;
 use crate::ops::call::{
     check,
-    compose::{argument, misshapen, whole},
-    exec::{adopt, device, enter, fresh, launch, pin, record, view},
+    compose::{argument, composite, wrong_shape},
+    exec::{adopt, device, enter, launch, output, pin, record, view},
 };
 
 /// What is asked for, beside the arrays.
@@ -50,7 +50,7 @@ fn over_rows(x: &Proxy, [scale, shift]: [Option<&Proxy>; 2], ask: Normalisation)
             check::same_dtype(call.op, &a, list)?;
         }
         let (with_scale, with_shift) = (scale.is_some(), shift.is_some());
-        let out = fresh(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
+        let out = output(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
         let (scale, shift) = (with_scale.then(|| view(&s)), with_shift.then(|| view(&h)));
         let kernel = Along::Norm { src: view(&a), scale, shift, dst: out.view(), eps, centred };
         launch(device(&a), &Kernel::Along(kernel))?;
@@ -79,8 +79,8 @@ fn gradient(x: &Proxy, grad: &Proxy, scale: Option<&Proxy>, ask: Normalisation) 
     enter(call, |local| {
         let pins = pin(local, call.op, [x, grad, scale.unwrap_or(x)])?;
         let [a, g, s] = pins.arrays();
-        let dst = fresh(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
-        let products = fresh(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
+        let dst = output(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
+        let products = output(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
         let kernel = Along::NormGrad {
             src: view(&a),
             grad: view(&g),
@@ -105,7 +105,7 @@ impl Proxy {
     #[track_caller]
     pub fn layer_norm(&self, scale: &Proxy, shift: &Proxy, eps: f64) -> Result<Proxy> {
         let call = Call::here("layer_norm");
-        whole(call, self, || {
+        composite(call, self, || {
             let size = self.dim(D::Minus1)?;
             fits(call.op, scale, size, "the scale")?;
             fits(call.op, shift, size, "the shift")?;
@@ -121,7 +121,7 @@ impl Proxy {
     #[track_caller]
     pub fn rms_norm(&self, scale: &Proxy, eps: f64) -> Result<Proxy> {
         let call = Call::here("rms_norm");
-        whole(call, self, || {
+        composite(call, self, || {
             fits(call.op, scale, self.dim(D::Minus1)?, "the scale")?;
             over_last(self, [Some(scale), None], Normalisation { call, eps, centred: false })
         })
@@ -136,10 +136,10 @@ impl Proxy {
     #[track_caller]
     pub fn group_norm(&self, groups: usize, scale: &Proxy, shift: &Proxy, eps: f64) -> Result<Proxy> {
         let call = Call::here("group_norm");
-        whole(call, self, || {
+        composite(call, self, || {
             let shape = *self.shape();
             let &[batch, channels, _, ..] = shape.dims() else {
-                return misshapen(call.op, self, "at least three axes: batch, channels, ..");
+                return wrong_shape(call.op, self, "at least three axes: batch, channels, ..");
             };
             if groups == 0 || !channels.is_multiple_of(groups) {
                 return argument(call.op, "groups", groups, "a divisor of the channels");

@@ -17,7 +17,7 @@ use crate::ops::{
     call::{
         check,
         compose::argument,
-        exec::{adopt, device, enter, fresh, launch, pin, record, view_as},
+        exec::{adopt, device, enter, launch, output, pin, record, view_as},
     },
     elementwise::unary::one,
     nn::conv::{places, widened},
@@ -88,9 +88,9 @@ fn pool(x: &Proxy, ask: Pooling, way: Way<'_>, ids: bool) -> Result<(Proxy, Opti
             let expected = "channels of less than 2^32 elements, which u32 can count".into();
             return Err(Error::Shape { op: call.op, found: image.dims().to_vec(), expected });
         }
-        let out = fresh(local, call.op, device(&a), a.dtype, &shape, false)?;
+        let out = output(local, call.op, device(&a), a.dtype, &shape, false)?;
         let found = match ids || tracked {
-            true => Some(fresh(local, call.op, device(&a), DType::U32, &shape, false)?),
+            true => Some(output(local, call.op, device(&a), DType::U32, &shape, false)?),
             false => None,
         };
         let [from, to] = [a.layout, out.layout].map(widened);
@@ -121,7 +121,7 @@ fn gradient(
         let own = [Some(&grad), ids.as_ref()];
         let pins = pin(local, ask.call.op, [&grad, own[1].unwrap_or(&grad)])?;
         let [g, i] = pins.arrays();
-        let out = fresh(local, ask.call.op, device(&g), g.dtype, image, false)?;
+        let out = output(local, ask.call.op, device(&g), g.dtype, image, false)?;
         let [of_g, of_i, to] = [g.layout, i.layout, out.layout].map(widened);
         let ids = own[1].is_some().then(|| view_as(&i, &of_i));
         let (from, image) = (view_as(&g, &of_g), out.view_as(&to));

@@ -15,7 +15,7 @@ use crate::ops::{
     call::{
         check,
         compose::argument,
-        exec::{adopt, device, enter, fresh, launch, pin, record, view_as},
+        exec::{adopt, device, enter, launch, output, pin, record, view_as},
     },
     elementwise::unary::one,
 };
@@ -52,7 +52,7 @@ fn resize(x: &Proxy, out: &[usize], ask: Resize, spacing: impl FnOnce(&[usize]) 
         }
         let shape = out.iter().enumerate().fold(from, |shape, (i, &size)| shape.with_dim(i + 2, size));
         let spacing = spacing(&from.dims()[2..])?;
-        let dst = fresh(local, call.op, device(&a), a.dtype, &shape, false)?;
+        let dst = output(local, call.op, device(&a), a.dtype, &shape, false)?;
         if shape.elem_count() > 0 {
             let [from, to] = [a.layout, dst.layout].map(image_of);
             let kernel = Windowed::Resize { op, image: view_as(&a, &from), dst: dst.view_as(&to), spacing };
@@ -69,7 +69,7 @@ fn gradient(ask: Resize, grad: &Proxy, image: &Shape, spacing: Spacing) -> Resul
         let pins = pin(local, ask.call.op, [&grad])?;
         let [g] = pins.arrays();
         let is_empty = g.layout.shape().elem_count() == 0;
-        let out = fresh(local, ask.call.op, device(&g), g.dtype, image, is_empty)?;
+        let out = output(local, ask.call.op, device(&g), g.dtype, image, is_empty)?;
         if !is_empty {
             let [from, to] = [g.layout, out.layout].map(image_of);
             let kernel =
@@ -81,7 +81,7 @@ fn gradient(ask: Resize, grad: &Proxy, image: &Shape, spacing: Spacing) -> Resul
 }
 
 /// No spacing: the nearest element is found in whole numbers.
-fn whole(_: &[usize]) -> Result<Spacing> {
+fn whole_numbers(_: &[usize]) -> Result<Spacing> {
     Ok(Spacing { scale: [1.0; 2], shift: 0.0 })
 }
 
@@ -100,7 +100,7 @@ macro_rules! nearest {
                 #[track_caller]
                 pub fn $name(&self, $($size: usize),+) -> Result<Proxy> {
                     let ask = Resize { op: ResizeOp::Nearest, call: Call::here(stringify!($name)) };
-                    resize(self, &[$($size),+], ask, whole)
+                    resize(self, &[$($size),+], ask, whole_numbers)
                 }
             )*
         }

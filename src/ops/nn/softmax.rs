@@ -11,7 +11,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
-        exec::{adopt, composed, device, enter, fresh, launch, pin, record, view},
+        exec::{adopt, compose, device, enter, launch, output, pin, record, view},
     },
     elementwise::unary::one,
     index::select::readable,
@@ -59,8 +59,8 @@ impl Proxy {
                 return Err(Error::Shape { op: call.op, found: shape.dims().to_vec(), expected });
             }
             check::same_shape(call.op, l.layout.shape(), &Shape::from(shape.dims()[0]), "one label a row is needed")?;
-            let probs = fresh(local, call.op, device(&x), x.dtype, &shape, false)?;
-            let loss = fresh(local, call.op, device(&x), x.dtype, &Shape::SCALAR, false)?;
+            let probs = output(local, call.op, device(&x), x.dtype, &shape, false)?;
+            let loss = output(local, call.op, device(&x), x.dtype, &Shape::SCALAR, false)?;
             let kernel =
                 Kernel::CrossEntropy { logits: view(&x), labels: view(&l), probs: probs.view(), loss: loss.view() };
             launch(device(&x), &kernel)?;
@@ -79,7 +79,7 @@ fn cross_entropy_grad(probs: &Proxy, labels: &Proxy, grad: &Proxy, site: Site) -
     enter(call, |local| {
         let pins = pin(local, call.op, [probs, labels, grad])?;
         let [p, l, g] = pins.arrays();
-        let out = fresh(local, call.op, device(&p), p.dtype, p.layout.shape(), false)?;
+        let out = output(local, call.op, device(&p), p.dtype, p.layout.shape(), false)?;
         let kernel = Kernel::CrossEntropyGrad { probs: view(&p), labels: view(&l), grad: view(&g), dst: out.view() };
         launch(device(&p), &kernel)?;
         adopt(call, local, out, probs, None)
@@ -90,13 +90,13 @@ fn cross_entropy_grad(probs: &Proxy, labels: &Proxy, grad: &Proxy, site: Site) -
 fn along<A: Dim>(call: Call, src: &Proxy, dim: A, log: bool) -> Result<Proxy> {
     let shape = *src.shape();
     if shape.rank() == 0 {
-        return composed(call, src, &mut || over_last(call, &src.reshape(1)?, log)?.reshape(()));
+        return compose(call, src, &mut || over_last(call, &src.reshape(1)?, log)?.reshape(()));
     }
     let (axis, last) = (dim.to_index(&shape, call.op)?, shape.rank() - 1);
     if axis == last && shape.rank() == 2 {
         return over_rows(call, src, log);
     }
-    composed(call, src, &mut || match axis == last {
+    compose(call, src, &mut || match axis == last {
         true => over_last(call, src, log),
         false => over_last(call, &src.transpose(axis, last)?, log)?.transpose(axis, last),
     })
@@ -115,7 +115,7 @@ fn over_rows(call: Call, src: &Proxy, log: bool) -> Result<Proxy> {
         let [x] = pins.arrays();
         check::float(call.op, x.dtype)?;
         x.layout.shape().dims2()?;
-        let out = fresh(local, call.op, device(&x), x.dtype, x.layout.shape(), false)?;
+        let out = output(local, call.op, device(&x), x.dtype, x.layout.shape(), false)?;
         launch(device(&x), &Kernel::Softmax { src: view(&x), dst: out.view(), log })?;
         let node = record(&[&x], || {
             let saved = Saved::new(call, &out.storage, out.dtype, out.layout);
@@ -129,7 +129,7 @@ fn softmax_grad(call: Call, out: &Proxy, grad: &Proxy, log: bool) -> Result<Prox
     enter(call, |local| {
         let pins = pin(local, call.op, [out, grad])?;
         let [o, g] = pins.arrays();
-        let dst = fresh(local, call.op, device(&o), o.dtype, o.layout.shape(), false)?;
+        let dst = output(local, call.op, device(&o), o.dtype, o.layout.shape(), false)?;
         let kernel = Kernel::SoftmaxGrad { out: view(&o), grad: view(&g), dst: dst.view(), log };
         launch(device(&o), &kernel)?;
         adopt(call, local, dst, grad, None)

@@ -12,7 +12,7 @@ use crate::base::{
 use crate::memory::proxy::Proxy;
 use crate::ops::call::{
     check,
-    compose::{argument, misshapen, number, whole},
+    compose::{argument, composite, number, wrong_shape},
 };
 
 /// Of the same order as an element's: the key of all NaNs is the largest, and both zeros have one.
@@ -65,7 +65,7 @@ impl Lanes {
         let turned = x.transpose(axis, last)?;
         let size = shape.dims()[axis];
         if u32::try_from(size).is_err() {
-            return misshapen(op, x, "at most 2^32 - 1 elements along the axis");
+            return wrong_shape(op, x, "at most 2^32 - 1 elements along the axis");
         }
         let (mut ids, mut nan) = (Vec::with_capacity(shape.elem_count()), Vec::new());
         let is_float = x.dtype().is_float();
@@ -93,7 +93,7 @@ impl Lanes {
 /// The first `count` indices along an axis in order, and the elements there.
 fn first(call: Call, x: &Proxy, dim: impl Dim, count: Option<usize>, descending: bool) -> Result<(Proxy, Proxy)> {
     let mut axis = 0;
-    let ids = whole(call, x, || {
+    let ids = composite(call, x, || {
         let lanes = Lanes::sorted(x, dim, descending, call.op)?;
         axis = lanes.axis;
         let count = count.unwrap_or(lanes.size());
@@ -102,7 +102,7 @@ fn first(call: Call, x: &Proxy, dim: impl Dim, count: Option<usize>, descending:
         }
         lanes.pick(x, count, |i, _| i)
     })?;
-    Ok((whole(call, x, || x.gather(&ids, axis))?, ids))
+    Ok((composite(call, x, || x.gather(&ids, axis))?, ids))
 }
 
 impl Proxy {
@@ -169,10 +169,10 @@ impl Proxy {
     #[track_caller]
     pub fn median<A: Dim>(&self, dim: A) -> Result<Proxy> {
         let op = "median";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             let lanes = Lanes::sorted(self, dim, false, op)?;
             let Some(last) = lanes.size().checked_sub(1) else {
-                return misshapen(op, self, "at least one element along the axis");
+                return wrong_shape(op, self, "at least one element along the axis");
             };
             let ids = lanes.pick(self, 1, |_, nan| if nan { last } else { last / 2 })?;
             self.gather(&ids, lanes.axis)?.squeeze(lanes.axis)
@@ -187,14 +187,14 @@ impl Proxy {
     #[track_caller]
     pub fn quantile<A: Dim>(&self, q: f64, dim: A) -> Result<Proxy> {
         let op = "quantile";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             check::float(op, self.dtype())?;
             if !(0.0..=1.0).contains(&q) {
                 return argument(op, "q", q, "between 0 and 1");
             }
             let lanes = Lanes::sorted(self, dim, false, op)?;
             let Some(last) = lanes.size().checked_sub(1) else {
-                return misshapen(op, self, "at least one element along the axis");
+                return wrong_shape(op, self, "at least one element along the axis");
             };
             let place = q * last as f64;
             let (low, part) = (place.floor() as usize, place.fract());
@@ -215,7 +215,7 @@ impl Proxy {
     /// As [`Proxy::sort`].
     #[track_caller]
     pub fn unique(&self) -> Result<Proxy> {
-        whole(Call::here("unique"), self, || {
+        composite(Call::here("unique"), self, || {
             let keys = keys_of(self)?;
             let mut places = ranked(&keys, false);
             places.dedup_by_key(|&mut place| keys[place]);
@@ -233,7 +233,7 @@ impl Proxy {
     /// As [`Proxy::sort`].
     #[track_caller]
     pub fn nonzero(&self) -> Result<Proxy> {
-        whole(Call::here("nonzero"), self, || {
+        composite(Call::here("nonzero"), self, || {
             let shape = *self.shape();
             let mut found = Vec::new();
             let mut count = 0;
@@ -262,7 +262,7 @@ impl Proxy {
     #[track_caller]
     pub fn bincount(&self, least: usize) -> Result<Proxy> {
         let op = "bincount";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             let dtype = self.dtype();
             if !dtype.is_int() {
                 return Err(Error::UnsupportedDType { op, dtype, supported: "u8, u32, i64" });
@@ -289,7 +289,7 @@ impl Proxy {
     #[track_caller]
     pub fn histc(&self, bins: usize, min: f64, max: f64) -> Result<Proxy> {
         let call = Call::here("histc");
-        whole(call, self, || {
+        composite(call, self, || {
             let dtype = check::float(call.op, self.dtype())?;
             if bins == 0 || !(min <= max && min.is_finite() && max.is_finite()) {
                 return argument(call.op, "bins", format!("{bins} of {min} to {max}"), "1 or more, of a finite range");
@@ -314,7 +314,7 @@ impl Proxy {
 }
 
 fn argsort(call: Call, x: &Proxy, dim: impl Dim, descending: bool) -> Result<Proxy> {
-    whole(call, x, || {
+    composite(call, x, || {
         let lanes = Lanes::sorted(x, dim, descending, call.op)?;
         lanes.pick(x, lanes.size(), |i, _| i)
     })

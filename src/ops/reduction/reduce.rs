@@ -12,7 +12,7 @@ use crate::memory::{proxy::Proxy, registry::Payload};
 use crate::ops::{
     call::{
         check,
-        exec::{Fresh, adopt, device, enter, fresh, launch, pin, record, view},
+        exec::{Output, adopt, device, enter, launch, output, pin, record, view},
     },
     elementwise::unary::one,
 };
@@ -42,7 +42,7 @@ fn reduce(src: &Proxy, axes: &dyn Fn(&Shape) -> Result<Axes>, ask: Reduction) ->
             let expected = "at least one element along the reduced axes".into();
             return Err(Error::Shape { op: call.op, found: shape.dims().to_vec(), expected });
         }
-        let out = fresh(local, call.op, device(&a), a.dtype, &axes.reduced(&shape, keep), false)?;
+        let out = output(local, call.op, device(&a), a.dtype, &axes.reduced(&shape, keep), false)?;
         launch(device(&a), &Kernel::Reduce { op, src: view(&a), axes, dst: out.view() })?;
         let node = record(&[&a], || gradient(ask, &a, &out, axes));
         adopt(call, local, out, src, node)
@@ -53,7 +53,7 @@ fn reduce(src: &Proxy, axes: &dyn Fn(&Shape) -> Result<Axes>, ask: Reduction) ->
 fn gradient(
     ask: Reduction,
     a: &Payload,
-    out: &Fresh,
+    out: &Output,
     axes: Axes,
 ) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static {
     let shape = *a.layout.shape();
@@ -143,7 +143,7 @@ fn arg(call: Call, src: &Proxy, dim: impl Dim, largest: bool, keep: bool) -> Res
             return Err(Error::Shape { op: call.op, found: shape.dims().to_vec(), expected });
         }
         let to = if keep { shape.with_dim(axis, 1) } else { shape.without(axis) };
-        let out = fresh(local, call.op, device(&a), DType::U32, &to, false)?;
+        let out = output(local, call.op, device(&a), DType::U32, &to, false)?;
         launch(device(&a), &Kernel::ArgReduce { largest, src: view(&a), axis, dst: out.view() })?;
         adopt(call, local, out, src, None)
     })

@@ -15,7 +15,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
-        exec::{adopt, device, enter, fresh, launch, pin, record, view},
+        exec::{adopt, device, enter, launch, output, pin, record, view},
     },
     elementwise::unary::one,
 };
@@ -27,7 +27,7 @@ fn sums(call: Call, x: &Proxy, dim: impl Dim, reverse: bool) -> Result<Proxy> {
         let [a] = pins.arrays();
         check::number(call.op, a.dtype)?;
         let axis = dim.to_index(a.layout.shape(), call.op)?;
-        let out = fresh(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
+        let out = output(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
         let kernel = Along::Scan { op: ScanOp::Sum, src: view(&a), dst: out.view(), ids: None, axis, reverse };
         launch(device(&a), &Kernel::Along(kernel))?;
         let node = record(&[&a], || move |grad: &Proxy, _: [bool; 3]| Ok(one(sums(call, grad, axis, !reverse)?)));
@@ -39,7 +39,7 @@ fn products_grad(call: Call, x: &Proxy, grad: &Proxy, axis: usize) -> Result<Pro
     enter(call, |local| {
         let pins = pin(local, call.op, [x, grad])?;
         let [a, g] = pins.arrays();
-        let out = fresh(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
+        let out = output(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
         let kernel = Along::ProdGrad { src: view(&a), grad: view(&g), dst: out.view(), axis };
         launch(device(&a), &Kernel::Along(kernel))?;
         adopt(call, local, out, x, None)
@@ -56,8 +56,8 @@ fn extremes(call: Call, x: &Proxy, dim: impl Dim, op: ScanOp) -> Result<(Proxy, 
             let expected = format!("less than 2^32 elements along axis {axis}, which u32 can count");
             return Err(Error::Shape { op: call.op, found: shape.dims().to_vec(), expected });
         }
-        let out = fresh(local, call.op, device(&a), a.dtype, &shape, false)?;
-        let ids = fresh(local, call.op, device(&a), DType::U32, &shape, false)?;
+        let out = output(local, call.op, device(&a), a.dtype, &shape, false)?;
+        let ids = output(local, call.op, device(&a), DType::U32, &shape, false)?;
         let to = Some(ids.view());
         let kernel = Along::Scan { op, src: view(&a), dst: out.view(), ids: to, axis, reverse: false };
         launch(device(&a), &Kernel::Along(kernel))?;
@@ -106,7 +106,7 @@ impl Proxy {
             let [a] = pins.arrays();
             check::number(call.op, a.dtype)?;
             let axis = dim.to_index(a.layout.shape(), call.op)?;
-            let out = fresh(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
+            let out = output(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
             let (src, dst) = (view(&a), out.view());
             let kernel = Along::Scan { op: ScanOp::Prod, src, dst, ids: None, axis, reverse: false };
             launch(device(&a), &Kernel::Along(kernel))?;

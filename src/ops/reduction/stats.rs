@@ -11,7 +11,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
-        compose::{axes_of, in_single, number, whole, wide},
+        compose::{axes_of, composite, in_single, number, wide},
     },
     elementwise::{logic::truth, unary::one},
 };
@@ -82,7 +82,7 @@ fn decided(call: Call, x: &Proxy, dims: &impl Dims, keep: bool, any: bool) -> Re
 /// The root of the sum of squares. Its derivative is the direction, and 0 where there is none.
 fn euclidean(call: Call, x: &Proxy, axes: Few, keep: bool) -> Result<Proxy> {
     let values = no_grad(|| summed(&x.sqr()?, &axes, keep)?.sqrt())?;
-    values.tied(call, [x], true, move |grad, operands, _| {
+    values.with_gradient(call, [x], true, move |grad, operands, _| {
         let x = &operands[0];
         let length = x.sqr()?.sum_keepdim(&axes[..])?.sqrt()?;
         let still = length.broadcast_eq(&number(x, 0.0, call.site)?)?.broadcast_as(*x.shape())?;
@@ -132,7 +132,7 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn var<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        whole(Call::here("var"), self, || variance(self, &dims, false, "var"))
+        composite(Call::here("var"), self, || variance(self, &dims, false, "var"))
     }
 
     /// As [`Proxy::var`], with the axes kept as size 1.
@@ -141,7 +141,7 @@ impl Proxy {
     /// As [`Proxy::mean`].
     #[track_caller]
     pub fn var_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        whole(Call::here("var_keepdim"), self, || variance(self, &dims, true, "var_keepdim"))
+        composite(Call::here("var_keepdim"), self, || variance(self, &dims, true, "var_keepdim"))
     }
 
     /// The root of [`Proxy::var`].
@@ -150,7 +150,7 @@ impl Proxy {
     /// As [`Proxy::mean`].
     #[track_caller]
     pub fn std<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        whole(Call::here("std"), self, || variance(self, &dims, false, "std")?.sqrt())
+        composite(Call::here("std"), self, || variance(self, &dims, false, "std")?.sqrt())
     }
 
     /// As [`Proxy::std`], with the axes kept as size 1.
@@ -159,7 +159,7 @@ impl Proxy {
     /// As [`Proxy::mean`].
     #[track_caller]
     pub fn std_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        whole(Call::here("std_keepdim"), self, || variance(self, &dims, true, "std_keepdim")?.sqrt())
+        composite(Call::here("std_keepdim"), self, || variance(self, &dims, true, "std_keepdim")?.sqrt())
     }
 
     /// [`Proxy::var`] and [`Proxy::mean`] over the same axes.
@@ -169,8 +169,8 @@ impl Proxy {
     #[track_caller]
     pub fn var_mean<A: Dims>(&self, dims: A) -> Result<(Proxy, Proxy)> {
         let call = Call::here("var_mean");
-        let variance = whole(call, self, || variance(self, &dims, false, call.op))?;
-        Ok((variance, whole(call, self, || self.mean(&axes_of(self, &dims, call.op)?.0[..]))?))
+        let variance = composite(call, self, || variance(self, &dims, false, call.op))?;
+        Ok((variance, composite(call, self, || self.mean(&axes_of(self, &dims, call.op)?.0[..]))?))
     }
 
     /// The product over one or more axes, which are removed: 1 of nothing. Any dtype, integers wrap; with a gradient,
@@ -180,7 +180,7 @@ impl Proxy {
     /// As [`Proxy::sum`].
     #[track_caller]
     pub fn prod<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        whole(Call::here("prod"), self, || products(self, &dims, false, "prod"))
+        composite(Call::here("prod"), self, || products(self, &dims, false, "prod"))
     }
 
     /// As [`Proxy::prod`], with the axes kept as size 1.
@@ -189,7 +189,7 @@ impl Proxy {
     /// As [`Proxy::sum`].
     #[track_caller]
     pub fn prod_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        whole(Call::here("prod_keepdim"), self, || products(self, &dims, true, "prod_keepdim"))
+        composite(Call::here("prod_keepdim"), self, || products(self, &dims, true, "prod_keepdim"))
     }
 
     /// The product of all elements: a scalar.
@@ -198,7 +198,7 @@ impl Proxy {
     /// As [`Proxy::sum`].
     #[track_caller]
     pub fn prod_all(&self) -> Result<Proxy> {
-        whole(Call::here("prod_all"), self, || products(&self.flatten_all()?, &0, false, "prod_all"))
+        composite(Call::here("prod_all"), self, || products(&self.flatten_all()?, &0, false, "prod_all"))
     }
 
     /// 1 where any element along the axes, which are removed, is not 0; u8. 0 of nothing. No gradient.
@@ -208,7 +208,7 @@ impl Proxy {
     #[track_caller]
     pub fn any<A: Dims>(&self, dims: A) -> Result<Proxy> {
         let call = Call::here("any");
-        whole(call, self, || decided(call, self, &dims, false, true))
+        composite(call, self, || decided(call, self, &dims, false, true))
     }
 
     /// As [`Proxy::any`], with the axes kept as size 1.
@@ -218,7 +218,7 @@ impl Proxy {
     #[track_caller]
     pub fn any_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
         let call = Call::here("any_keepdim");
-        whole(call, self, || decided(call, self, &dims, true, true))
+        composite(call, self, || decided(call, self, &dims, true, true))
     }
 
     /// Whether any element at all is not 0: a scalar in u8.
@@ -228,7 +228,7 @@ impl Proxy {
     #[track_caller]
     pub fn any_all(&self) -> Result<Proxy> {
         let call = Call::here("any_all");
-        whole(call, self, || decided(call, &self.flatten_all()?, &0, false, true))
+        composite(call, self, || decided(call, &self.flatten_all()?, &0, false, true))
     }
 
     /// 1 where every element along the axes, which are removed, is not 0; u8. 1 of nothing. No gradient.
@@ -238,7 +238,7 @@ impl Proxy {
     #[track_caller]
     pub fn all<A: Dims>(&self, dims: A) -> Result<Proxy> {
         let call = Call::here("all");
-        whole(call, self, || decided(call, self, &dims, false, false))
+        composite(call, self, || decided(call, self, &dims, false, false))
     }
 
     /// As [`Proxy::all`], with the axes kept as size 1.
@@ -248,7 +248,7 @@ impl Proxy {
     #[track_caller]
     pub fn all_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
         let call = Call::here("all_keepdim");
-        whole(call, self, || decided(call, self, &dims, true, false))
+        composite(call, self, || decided(call, self, &dims, true, false))
     }
 
     /// Whether every element is not 0: a scalar in u8.
@@ -258,7 +258,7 @@ impl Proxy {
     #[track_caller]
     pub fn all_all(&self) -> Result<Proxy> {
         let call = Call::here("all_all");
-        whole(call, self, || decided(call, &self.flatten_all()?, &0, false, false))
+        composite(call, self, || decided(call, &self.flatten_all()?, &0, false, false))
     }
 
     /// The root of the sum of all squares: a scalar. Floats; the gradient at 0 is 0.
@@ -269,7 +269,7 @@ impl Proxy {
     pub fn norm(&self) -> Result<Proxy> {
         let call = Call::here("norm");
         let norm = |x: &Proxy| norm_of(call, x, 2.0, (0..x.rank()).collect(), false);
-        whole(call, self, || in_single(self, norm))
+        composite(call, self, || in_single(self, norm))
     }
 
     /// The norm `(sum |x|^p)^(1/p)` over one or more axes, which are removed. `p` may be infinite (the largest or
@@ -282,7 +282,7 @@ impl Proxy {
     pub fn norm_dim<A: Dims>(&self, p: f64, dims: A) -> Result<Proxy> {
         let call = Call::here("norm_dim");
         let norm = |x: &Proxy| norm_of(call, x, p, axes_of(x, &dims, call.op)?.0, false);
-        whole(call, self, || in_single(self, norm))
+        composite(call, self, || in_single(self, norm))
     }
 
     /// `log(sum(e^x))` over one or more axes, which are removed, without overflow: minus infinity of nothing. Floats,
@@ -293,7 +293,7 @@ impl Proxy {
     #[track_caller]
     pub fn log_sum_exp<A: Dims>(&self, dims: A) -> Result<Proxy> {
         let call = Call::here("log_sum_exp");
-        whole(call, self, || {
+        composite(call, self, || {
             check::float(call.op, self.dtype())?;
             let (axes, count) = axes_of(self, &dims, call.op)?;
             if axes.is_empty() {

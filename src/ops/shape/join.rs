@@ -11,7 +11,7 @@ use crate::device::kernel::Kernel;
 use crate::memory::{proxy::Proxy, registry::Parts};
 use crate::ops::call::{
     check,
-    exec::{adopt, adopt_parts, composed, device, enter, fresh, launch, pin, record, view_as},
+    exec::{adopt, adopt_parts, compose, device, enter, launch, output, pin, record, view_as},
 };
 
 impl Proxy {
@@ -26,7 +26,7 @@ impl Proxy {
         let first = arrays.first().ok_or_else(|| nothing(call.op))?.as_ref();
         all_open(call.op, arrays)?;
         let axis = dim.to_index(first.shape(), call.op)?;
-        composed(call, first, &mut || join(call, arrays, axis, false))
+        compose(call, first, &mut || join(call, arrays, axis, false))
     }
 
     /// Arrays of one shape joined along a new axis. The result belongs to the owner of the first.
@@ -39,7 +39,7 @@ impl Proxy {
         let first = arrays.first().ok_or_else(|| nothing(call.op))?.as_ref();
         all_open(call.op, arrays)?;
         let axis = dim.to_index_plus_one(first.shape(), call.op)?;
-        composed(call, first, &mut || join(call, arrays, axis, true))
+        compose(call, first, &mut || join(call, arrays, axis, true))
     }
 }
 
@@ -85,7 +85,7 @@ fn join<T: AsRef<Proxy>>(call: Call, arrays: &[T], axis: usize, stacked: bool) -
         let pins = pin(local, call.op, [first])?;
         let [head] = pins.arrays();
         fitting(&head.layout)?;
-        let out = fresh(local, call.op, device(&head), head.dtype, &shape, false)?;
+        let out = output(local, call.op, device(&head), head.dtype, &shape, false)?;
         let mut start = 0;
         for array in arrays {
             let pins = pin(local, call.op, [array.as_ref()])?;

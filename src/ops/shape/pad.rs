@@ -6,8 +6,8 @@ use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
-        compose::{argument, misshapen, whole},
-        exec::{adopt, device, enter, fresh, launch, pin, record, view},
+        compose::{argument, composite, wrong_shape},
+        exec::{adopt, device, enter, launch, output, pin, record, view},
     },
     elementwise::unary::one,
 };
@@ -41,7 +41,7 @@ fn constant(call: Call, x: &Proxy, pads: &[(usize, usize)], to: Shape, value: f6
         let pins = pin(local, call.op, [x])?;
         let [a] = pins.arrays();
         let shape = *a.layout.shape();
-        let out = fresh(local, call.op, device(&a), a.dtype, &to, false)?;
+        let out = output(local, call.op, device(&a), a.dtype, &to, false)?;
         let place = inner(out.layout, pads, &shape)?;
         launch(device(&a), &Kernel::Fill { dst: out.view(), value })?;
         launch(device(&a), &Kernel::Copy { src: view(&a), dst: out.view_as(&place) })?;
@@ -104,7 +104,7 @@ impl Proxy {
         if let PadMode::Constant(value) = mode {
             return constant(call, self, pads, to, value);
         }
-        whole(call, self, || {
+        composite(call, self, || {
             let mut padded = check::same(OP, self)?;
             for (i, &pad) in pads.iter().enumerate().filter(|(_, pad)| **pad != (0, 0)) {
                 let size = shape.dims()[lead + i];
@@ -114,7 +114,7 @@ impl Proxy {
                     _ => 1,
                 };
                 if size < least {
-                    return misshapen(OP, self, &format!("at least {least} entries along axis {}", lead + i));
+                    return wrong_shape(OP, self, &format!("at least {least} entries along axis {}", lead + i));
                 }
                 let ids = sources(mode, size, pad);
                 let count = ids.len();

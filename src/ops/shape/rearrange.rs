@@ -8,7 +8,7 @@ use crate::base::{
 use crate::memory::proxy::Proxy;
 use crate::ops::call::{
     check,
-    compose::{argument, misshapen, shape_of, whole},
+    compose::{argument, composite, shape_of, wrong_shape},
 };
 
 /// Consecutive pieces of an axis, each a view that the array's owner owns.
@@ -16,7 +16,7 @@ fn pieces(call: Call, x: &Proxy, axis: usize, sizes: &[usize]) -> Result<Vec<Pro
     let mut start = 0;
     let mut all = Vec::with_capacity(sizes.len());
     for &size in sizes {
-        all.push(whole(call, x, || x.narrow(axis, start, size))?);
+        all.push(composite(call, x, || x.narrow(axis, start, size))?);
         start += size;
     }
     Ok(all)
@@ -75,7 +75,7 @@ impl Proxy {
     #[track_caller]
     pub fn broadcast_left<S: Into<Shape>>(&self, left: S) -> Result<Proxy> {
         let left = left.into();
-        whole(Call::here("broadcast_left"), self, || {
+        composite(Call::here("broadcast_left"), self, || {
             left.check("broadcast_left", 1)?;
             let rank = left.rank() + self.rank();
             if rank > MAX_RANK {
@@ -99,7 +99,7 @@ impl Proxy {
     #[track_caller]
     pub fn movedim<A: Dim, B: Dim>(&self, from: A, to: B) -> Result<Proxy> {
         let op = "movedim";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             let shape = *self.shape();
             let (from, to) = (from.to_index(&shape, op)?, to.to_index(&shape, op)?);
             let others = (0..shape.rank()).filter(|&axis| axis != from);
@@ -123,7 +123,7 @@ impl Proxy {
     #[track_caller]
     pub fn repeat<S: Into<Shape>>(&self, counts: S) -> Result<Proxy> {
         let (op, counts) = ("repeat", counts.into());
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             counts.check(op, 1)?;
             let own = self.dims();
             let mut out = match counts.rank().checked_sub(own.len()) {
@@ -211,7 +211,7 @@ impl Proxy {
     #[track_caller]
     pub fn roll<A: Dim>(&self, shift: i32, dim: A) -> Result<Proxy> {
         let op = "roll";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             let shape = *self.shape();
             let axis = dim.to_index(&shape, op)?;
             let size = shape.dims()[axis];
@@ -231,7 +231,7 @@ impl Proxy {
     #[track_caller]
     pub fn pad_with_zeros<A: Dim>(&self, dim: A, left: usize, right: usize) -> Result<Proxy> {
         let op = "pad_with_zeros";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             let axis = self.padded(dim, left, right, op)?;
             match (left, right) {
                 (0, 0) => check::same(op, self),
@@ -249,14 +249,14 @@ impl Proxy {
     #[track_caller]
     pub fn pad_with_same<A: Dim>(&self, dim: A, left: usize, right: usize) -> Result<Proxy> {
         let op = "pad_with_same";
-        whole(Call::here(op), self, || {
+        composite(Call::here(op), self, || {
             let axis = self.padded(dim, left, right, op)?;
             if (left, right) == (0, 0) {
                 return check::same(op, self);
             }
             let shape = *self.shape();
             if shape.elem_count() == 0 {
-                return misshapen(op, self, "at least one element");
+                return wrong_shape(op, self, "at least one element");
             }
             let edge = |at: usize, count: usize| self.narrow(axis, at, 1)?.broadcast_as(shape.with_dim(axis, count));
             Proxy::cat(&[&edge(0, left)?, self, &edge(shape.dims()[axis] - 1, right)?], axis)

@@ -15,7 +15,7 @@ use crate::memory::{
 use crate::ops::{
     call::{
         check,
-        exec::{adopt_parts, composed_at, enter, pin, record, steps},
+        exec::{adopt_parts, compose_at, enter, in_composite, pin, record},
     },
     elementwise::unary::{copy_as, copy_of, one},
 };
@@ -262,7 +262,7 @@ impl Proxy {
     /// As [`Proxy::get`] and [`Proxy::attach`].
     #[track_caller]
     pub fn get_in(&self, manager: &crate::NdManager, index: usize) -> Result<Proxy> {
-        composed_at(Call::here("get"), manager, &mut || self.get(index))
+        compose_at(Call::here("get"), manager, &mut || self.get(index))
     }
 
     /// An axis of size 1 removed; an axis of another size stays.
@@ -372,7 +372,7 @@ impl Proxy {
         match shared {
             Some(shared) => Ok(shared),
             // A workspace's bytes are copied.
-            None => workspace::outside(|| no_grad(|| steps(call.site, &mut || copy_of(call, self)))),
+            None => workspace::outside(|| no_grad(|| in_composite(call.site, &mut || copy_of(call, self)))),
         }
     }
 }
