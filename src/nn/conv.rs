@@ -187,126 +187,76 @@ fn grouped(op: &'static str, channels: usize, groups: usize) -> Result<usize> {
     })
 }
 
-/// A [`Conv1d`] with weights normal after He and uniform biases, or out of a file.
-///
-/// # Errors
-/// [`Error::Argument`] for no groups; as [`VarBuilder::get_with_hints`].
-#[track_caller]
-pub fn conv1d(inputs: usize, outputs: usize, kernel_size: usize, cfg: Conv1dConfig, vb: VarBuilder) -> Result<Conv1d> {
-    let layer = conv1d_no_bias(inputs, outputs, kernel_size, cfg, vb.clone())?;
-    let bias = vb.get_with_hints(outputs, "bias", Init::within(1.0 / (inputs as f64).sqrt()))?;
-    Ok(Conv1d { bias: Some(bias), ..layer })
+/// Builders of a layer: with biases, and without. `|inputs, outputs, size, config|` makes the weights' shape and what they
+/// and the biases are drawn from.
+macro_rules! builders {
+    ($(
+        $(#[$doc:meta])* $name:ident, $(#[$plain_doc:meta])* $plain:ident, $layer:ident, $config:ident,
+        |$inputs:ident, $outputs:ident, $size:ident, $cfg:ident| $shape:expr, $weight:expr, $bias:expr;
+    )*) => {$(
+        $(#[$doc])*
+        #[track_caller]
+        pub fn $name($inputs: usize, $outputs: usize, $size: usize, $cfg: $config, vb: VarBuilder) -> Result<$layer> {
+            let layer = $plain($inputs, $outputs, $size, $cfg, vb.clone())?;
+            let bias = vb.get_with_hints($outputs, "bias", $bias)?;
+            Ok($layer { bias: Some(bias), ..layer })
+        }
+
+        $(#[$plain_doc])*
+        #[track_caller]
+        pub fn $plain($inputs: usize, $outputs: usize, $size: usize, $cfg: $config, vb: VarBuilder) -> Result<$layer> {
+            Ok($layer::new(vb.get_with_hints($shape, "weight", $weight)?, None, $cfg))
+        }
+    )*};
 }
 
-/// As [`conv1d()`] without biases.
-///
-/// # Errors
-/// As [`conv1d()`].
-#[track_caller]
-pub fn conv1d_no_bias(
-    inputs: usize,
-    outputs: usize,
-    kernel_size: usize,
-    cfg: Conv1dConfig,
-    vb: VarBuilder,
-) -> Result<Conv1d> {
-    let shape = (outputs, grouped("conv1d", inputs, cfg.groups)?, kernel_size);
-    Ok(Conv1d::new(vb.get_with_hints(shape, "weight", init::DEFAULT_KAIMING_NORMAL)?, None, cfg))
-}
-
-/// A [`Conv2d`] with weights normal after He and uniform biases, or out of a file.
-///
-/// # Errors
-/// As [`conv1d()`].
-#[track_caller]
-pub fn conv2d(inputs: usize, outputs: usize, kernel_size: usize, cfg: Conv2dConfig, vb: VarBuilder) -> Result<Conv2d> {
-    let layer = conv2d_no_bias(inputs, outputs, kernel_size, cfg, vb.clone())?;
-    let bias = vb.get_with_hints(outputs, "bias", Init::within(1.0 / (inputs as f64).sqrt()))?;
-    Ok(Conv2d { bias: Some(bias), ..layer })
-}
-
-/// As [`conv2d()`] without biases.
-///
-/// # Errors
-/// As [`conv1d()`].
-#[track_caller]
-pub fn conv2d_no_bias(
-    inputs: usize,
-    outputs: usize,
-    kernel_size: usize,
-    cfg: Conv2dConfig,
-    vb: VarBuilder,
-) -> Result<Conv2d> {
-    let shape = (outputs, grouped("conv2d", inputs, cfg.groups)?, kernel_size, kernel_size);
-    Ok(Conv2d::new(vb.get_with_hints(shape, "weight", init::DEFAULT_KAIMING_NORMAL)?, None, cfg))
-}
-
-/// A [`ConvTranspose1d`] of uniform numbers, or out of a file.
-///
-/// # Errors
-/// As [`conv1d()`].
-#[track_caller]
-pub fn conv_transpose1d(
-    inputs: usize,
-    outputs: usize,
-    kernel_size: usize,
-    cfg: ConvTranspose1dConfig,
-    vb: VarBuilder,
-) -> Result<ConvTranspose1d> {
-    let layer = conv_transpose1d_no_bias(inputs, outputs, kernel_size, cfg, vb.clone())?;
-    let bound = 1.0 / (outputs as f64 * kernel_size as f64).sqrt();
-    let bias = vb.get_with_hints(outputs, "bias", Init::within(bound))?;
-    Ok(ConvTranspose1d { bias: Some(bias), ..layer })
-}
-
-/// As [`conv_transpose1d()`] without biases.
-///
-/// # Errors
-/// As [`conv1d()`].
-#[track_caller]
-pub fn conv_transpose1d_no_bias(
-    inputs: usize,
-    outputs: usize,
-    kernel_size: usize,
-    cfg: ConvTranspose1dConfig,
-    vb: VarBuilder,
-) -> Result<ConvTranspose1d> {
-    let bound = 1.0 / (outputs as f64 * kernel_size as f64).sqrt();
-    let shape = (inputs, grouped("conv_transpose1d", outputs, cfg.groups)?, kernel_size);
-    Ok(ConvTranspose1d::new(vb.get_with_hints(shape, "weight", Init::within(bound))?, None, cfg))
-}
-
-/// A [`ConvTranspose2d`] of uniform numbers, or out of a file.
-///
-/// # Errors
-/// As [`VarBuilder::get_with_hints`].
-#[track_caller]
-pub fn conv_transpose2d(
-    inputs: usize,
-    outputs: usize,
-    kernel_size: usize,
-    cfg: ConvTranspose2dConfig,
-    vb: VarBuilder,
-) -> Result<ConvTranspose2d> {
-    let layer = conv_transpose2d_no_bias(inputs, outputs, kernel_size, cfg, vb.clone())?;
-    let bound = 1.0 / (outputs as f64).sqrt() / kernel_size as f64;
-    let bias = vb.get_with_hints(outputs, "bias", Init::within(bound))?;
-    Ok(ConvTranspose2d { bias: Some(bias), ..layer })
-}
-
-/// As [`conv_transpose2d()`] without biases.
-///
-/// # Errors
-/// As [`VarBuilder::get_with_hints`].
-#[track_caller]
-pub fn conv_transpose2d_no_bias(
-    inputs: usize,
-    outputs: usize,
-    kernel_size: usize,
-    cfg: ConvTranspose2dConfig,
-    vb: VarBuilder,
-) -> Result<ConvTranspose2d> {
-    let bound = 1.0 / (outputs as f64).sqrt() / kernel_size as f64;
-    let shape = (inputs, outputs, kernel_size, kernel_size);
-    Ok(ConvTranspose2d::new(vb.get_with_hints(shape, "weight", Init::within(bound))?, None, cfg))
+builders! {
+    /// A [`Conv1d`] with weights normal after He and uniform biases, or out of a file.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for no groups; as [`VarBuilder::get_with_hints`].
+    conv1d,
+    /// As [`conv1d()`] without biases.
+    ///
+    /// # Errors
+    /// As [`conv1d()`].
+    conv1d_no_bias, Conv1d, Conv1dConfig,
+    |inputs, outputs, size, cfg| (outputs, grouped("conv1d", inputs, cfg.groups)?, size),
+    init::DEFAULT_KAIMING_NORMAL, Init::within(1.0 / (inputs as f64).sqrt());
+    /// A [`Conv2d`] with weights normal after He and uniform biases, or out of a file.
+    ///
+    /// # Errors
+    /// As [`conv1d()`].
+    conv2d,
+    /// As [`conv2d()`] without biases.
+    ///
+    /// # Errors
+    /// As [`conv1d()`].
+    conv2d_no_bias, Conv2d, Conv2dConfig,
+    |inputs, outputs, size, cfg| (outputs, grouped("conv2d", inputs, cfg.groups)?, size, size),
+    init::DEFAULT_KAIMING_NORMAL, Init::within(1.0 / (inputs as f64).sqrt());
+    /// A [`ConvTranspose1d`] of uniform numbers, or out of a file.
+    ///
+    /// # Errors
+    /// As [`conv1d()`].
+    conv_transpose1d,
+    /// As [`conv_transpose1d()`] without biases.
+    ///
+    /// # Errors
+    /// As [`conv1d()`].
+    conv_transpose1d_no_bias, ConvTranspose1d, ConvTranspose1dConfig,
+    |inputs, outputs, size, cfg| (inputs, grouped("conv_transpose1d", outputs, cfg.groups)?, size),
+    Init::within(1.0 / (outputs as f64 * size as f64).sqrt()), Init::within(1.0 / (outputs as f64 * size as f64).sqrt());
+    /// A [`ConvTranspose2d`] of uniform numbers, or out of a file.
+    ///
+    /// # Errors
+    /// As [`VarBuilder::get_with_hints`].
+    conv_transpose2d,
+    /// As [`conv_transpose2d()`] without biases.
+    ///
+    /// # Errors
+    /// As [`VarBuilder::get_with_hints`].
+    conv_transpose2d_no_bias, ConvTranspose2d, ConvTranspose2dConfig,
+    |inputs, outputs, size, cfg| (inputs, outputs, size, size),
+    Init::within(1.0 / (outputs as f64).sqrt() / size as f64), Init::within(1.0 / (outputs as f64).sqrt() / size as f64);
 }

@@ -59,28 +59,7 @@ impl Proxy {
     /// [`Error::UnsupportedDType`], [`Error::DeviceMismatch`], [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn index_select<A: Dim>(&self, ids: &Proxy, dim: A) -> Result<Proxy> {
-        let call = Call::here("index_select");
-        let converted = readable(ids)?;
-        let ids = converted.as_ref().unwrap_or(ids);
-        enter(call, |local| {
-            let pins = pin(local, call.op, [self, ids])?;
-            let [x, i] = pins.arrays();
-            check::same_device(call.op, device(&x), device(&i))?;
-            let shape = *x.layout.shape();
-            let axis = dim.to_index(&shape, call.op)?;
-            let to = shape.with_dim(axis, ids_are_list(call.op, &i)?);
-            let out = output(local, call.op, device(&x), x.dtype, &to, false)?;
-            launch(device(&x), &Kernel::IndexSelect { src: view(&x), ids: view(&i), axis, dst: out.view() })?;
-            let node = record(&[&x], || {
-                let ids = Saved::of(call, &i);
-                move |grad: &Proxy, _| {
-                    let whole = zeros_beside(grad, &shape)?;
-                    index_add_into(&whole, &ids.get()?, grad, axis, call.op)?;
-                    Ok(one(whole))
-                }
-            });
-            adopt(call, local, out, self, node)
-        })
+        picked(Call::here("index_select"), self, ids, &|shape| dim.to_index(shape, "index_select"), Named::Lines)
     }
 
     /// The rows of a table `[rows, width]` for indices of any shape: `[ids.., width]`.
@@ -106,29 +85,7 @@ impl Proxy {
     /// [`Error::IndexOutOfRange`]; [`Error::ShapeMismatch`]; as [`Proxy::index_select`].
     #[track_caller]
     pub fn gather<A: Dim>(&self, ids: &Proxy, dim: A) -> Result<Proxy> {
-        let call = Call::here("gather");
-        let converted = readable(ids)?;
-        let ids = converted.as_ref().unwrap_or(ids);
-        enter(call, |local| {
-            let pins = pin(local, call.op, [self, ids])?;
-            let [x, i] = pins.arrays();
-            check::same_device(call.op, device(&x), device(&i))?;
-            check::index(call.op, &i)?;
-            let shape = *x.layout.shape();
-            let axis = dim.to_index(&shape, call.op)?;
-            fits_inside(call.op, i.layout.shape(), &shape, axis)?;
-            let out = output(local, call.op, device(&x), x.dtype, i.layout.shape(), false)?;
-            launch(device(&x), &Kernel::Gather { src: view(&x), ids: view(&i), axis, dst: out.view() })?;
-            let node = record(&[&x], || {
-                let ids = Saved::of(call, &i);
-                move |grad: &Proxy, _| {
-                    let whole = zeros_beside(grad, &shape)?;
-                    scatter_add_into(&whole, &ids.get()?, grad, axis, call.op)?;
-                    Ok(one(whole))
-                }
-            });
-            adopt(call, local, out, self, node)
-        })
+        picked(Call::here("gather"), self, ids, &|shape| dim.to_index(shape, "gather"), Named::Elements)
     }
 
     /// A copy with `src[i][j]` added at `[i][ids[i][j]]` along an axis; `ids` and `src` have one shape.
@@ -138,7 +95,7 @@ impl Proxy {
     #[track_caller]
     pub fn scatter_add<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<Proxy> {
         let axis = dim.to_index(self.shape(), "scatter_add")?;
-        put_into_copy(self, ids, src, axis, Put::Scatter, Location::caller())
+        put_into_copy(self, ids, src, axis, Named::Elements, Location::caller())
     }
 
     /// A copy with `src[.., i, ..]` added at `[.., ids[i], ..]` along an axis.
@@ -148,8 +105,53 @@ impl Proxy {
     #[track_caller]
     pub fn index_add<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<Proxy> {
         let axis = dim.to_index(self.shape(), "index_add")?;
-        put_into_copy(self, ids, src, axis, Put::Index, Location::caller())
+        put_into_copy(self, ids, src, axis, Named::Lines, Location::caller())
     }
+}
+
+/// The elements that indices name along an axis; the gradient is added to where they were.
+fn picked(
+    call: Call,
+    array: &Proxy,
+    ids: &Proxy,
+    axis_of: &dyn Fn(&Shape) -> Result<usize>,
+    how: Named,
+) -> Result<Proxy> {
+    let converted = readable(ids)?;
+    let ids = converted.as_ref().unwrap_or(ids);
+    enter(call, |local| {
+        let pins = pin(local, call.op, [array, ids])?;
+        let [x, i] = pins.arrays();
+        check::same_device(call.op, device(&x), device(&i))?;
+        check::index(call.op, &i)?;
+        let shape = *x.layout.shape();
+        let axis = axis_of(&shape)?;
+        let to = match how {
+            Named::Lines => shape.with_dim(axis, ids_are_list(call.op, &i)?),
+            Named::Elements => fits_inside(call.op, i.layout.shape(), &shape, axis).map(|()| *i.layout.shape())?,
+        };
+        let out = output(local, call.op, device(&x), x.dtype, &to, false)?;
+        let (src, ids, dst) = (view(&x), view(&i), out.view());
+        launch(
+            device(&x),
+            &match how {
+                Named::Lines => Kernel::IndexSelect { src, ids, axis, dst },
+                Named::Elements => Kernel::Gather { src, ids, axis, dst },
+            },
+        )?;
+        let node = record(&[&x], || {
+            let ids = Saved::of(call, &i);
+            move |grad: &Proxy, _| {
+                let whole = zeros_beside(grad, &shape)?;
+                match how {
+                    Named::Lines => index_add_into(&whole, &ids.get()?, grad, axis, call.op)?,
+                    Named::Elements => scatter_add_into(&whole, &ids.get()?, grad, axis, call.op)?,
+                }
+                Ok(one(whole))
+            }
+        });
+        adopt(call, local, out, array, node)
+    })
 }
 
 /// Adds rows in place into an array that the caller alone has.
@@ -163,14 +165,17 @@ fn scatter_add_into(whole: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, name: 
     into(Call::here(name), whole, [ids, src], &|_, _| Ok(()), kernel)
 }
 
+/// What an index names along an axis.
 #[derive(Clone, Copy, PartialEq)]
-enum Put {
-    Index,
-    Scatter,
+enum Named {
+    /// Everything at it.
+    Lines,
+    /// One element, at the places of the index on the other axes.
+    Elements,
 }
 
-fn put_into_copy(base: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, put: Put, site: Site) -> Result<Proxy> {
-    let call = Call { op: if put == Put::Index { "index_add" } else { "scatter_add" }, site };
+fn put_into_copy(base: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, put: Named, site: Site) -> Result<Proxy> {
+    let call = Call { op: if put == Named::Lines { "index_add" } else { "scatter_add" }, site };
     let converted = readable(ids)?;
     let ids = converted.as_ref().unwrap_or(ids);
     enter(call, |local| {
@@ -185,16 +190,16 @@ fn put_into_copy(base: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, put: Put, 
         launch(device(&x), &Kernel::Copy { src: view(&x), dst: out.view() })?;
         let (dst, ids, src) = (out.view(), view(&i), view(&s));
         let kernel = match put {
-            Put::Index => Kernel::IndexAdd { dst, ids, src, axis },
-            Put::Scatter => Kernel::ScatterAdd { dst, ids, src, axis },
+            Named::Lines => Kernel::IndexAdd { dst, ids, src, axis },
+            Named::Elements => Kernel::ScatterAdd { dst, ids, src, axis },
         };
         launch(device(&x), &kernel)?;
         let node = record(&[&x, &s], || {
             let ids = Saved::of(call, &i);
             move |grad: &Proxy, needs: [bool; 3]| {
                 let of_src = || match put {
-                    Put::Index => grad.index_select(&ids.get()?, axis),
-                    Put::Scatter => grad.gather(&ids.get()?, axis),
+                    Named::Lines => grad.index_select(&ids.get()?, axis),
+                    Named::Elements => grad.gather(&ids.get()?, axis),
                 };
                 let src: Option<Proxy> = if needs[1] { Some(of_src()?) } else { None };
                 Ok([Some(grad.clone()), src, None])
@@ -204,8 +209,8 @@ fn put_into_copy(base: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, put: Put, 
     })
 }
 
-fn check_put(name: &'static str, x: &Payload, i: &Payload, s: &Payload, axis: usize, put: Put) -> Result<()> {
-    if put == Put::Scatter {
+fn check_put(name: &'static str, x: &Payload, i: &Payload, s: &Payload, axis: usize, put: Named) -> Result<()> {
+    if put == Named::Elements {
         check::index(name, i)?;
         check::same_shape(name, i.layout.shape(), s.layout.shape(), "indices and source must have one shape")?;
         return fits_inside(name, i.layout.shape(), x.layout.shape(), axis);
