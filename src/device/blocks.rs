@@ -1,4 +1,4 @@
-//! Blocks carved out of segments: the free list of every pool, of the host's and of the devices'.
+//! Blocks sub-allocated from segments: the free list of every pool, of the host's and of the devices'.
 //!
 //! # Finding
 //! Free blocks wait in lists by size class: 32 classes a doubling, one set of lists for each home, which is what the
@@ -344,14 +344,14 @@ impl<T: Tag> Blocks<T> {
             if number != 0 && admits(self.block(number).bytes) {
                 self.unlink(number);
                 self.stats.hits += 1;
-                return Some(self.carve(number, size));
+                return Some(self.suballocate(number, size));
             }
         }
         None
     }
 
     /// Cuts a block that is in no list to a size. What is left waits in the lists.
-    pub(super) fn carve(&mut self, number: u32, size: usize) -> u32 {
+    pub(super) fn suballocate(&mut self, number: u32, size: usize) -> u32 {
         let block = self.block(number);
         let (after, rest) = (block.after, block.bytes - size);
         if rest == 0 || self.segments == Segments::Each || !self.has_numbers() {

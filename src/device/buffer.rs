@@ -144,19 +144,24 @@ impl Device {
     /// # Errors
     /// [`Error::Argument`] if the part leaves the block; [`Error::Capture`] while another thread captures a section.
     #[inline]
-    pub(crate) fn carve(&self, block: &Buffer, offset: usize, bytes: usize) -> Result<Span> {
+    pub(crate) fn suballocate(&self, block: &Buffer, offset: usize, bytes: usize) -> Result<Span> {
         let whole = block.span();
         if offset > whole.bytes() || bytes > whole.bytes() - offset {
             let value = format!("{bytes} bytes at {offset} of {}", whole.bytes());
-            return Err(Error::Argument { op: "carve", argument: "part", value, expected: "a range inside the block" });
+            return Err(Error::Argument {
+                op: "suballocate",
+                argument: "part",
+                value,
+                expected: "a range inside the block",
+            });
         }
         let start = whole.ptr().map_addr(|at| at.checked_add(offset).expect("a block ends inside the address space"));
         let part = Span::in_block(start, bytes, whole.block());
         match self {
             Device::Cpu => {}
-            Device::Sim(sim) => sim.carve(part)?,
+            Device::Sim(sim) => sim.suballocate(part)?,
             #[cfg(feature = "cuda")]
-            Device::Cuda(cuda) => cuda.carve(part)?,
+            Device::Cuda(cuda) => cuda.suballocate(part)?,
         }
         Ok(part)
     }

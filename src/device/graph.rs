@@ -39,8 +39,8 @@ pub(crate) trait Asynchronous: Clone + Send + Sync + 'static {
     }
 
     /// A part of a block begins anew.
-    fn carve(&self, part: Span) -> Result<()> {
-        if part.bytes() > 0 { self.shared().carve(part) } else { Ok(()) }
+    fn suballocate(&self, part: Span) -> Result<()> {
+        if part.bytes() > 0 { self.shared().suballocate(part) } else { Ok(()) }
     }
 
     /// Takes a buffer's bytes back.

@@ -1,4 +1,4 @@
-//! What asynchronous devices share, shown on the simulated one: blocks carved out of segments, and captured sections.
+//! What asynchronous devices share, shown on the simulated one: blocks sub-allocated from segments, and captured sections.
 
 mod capture;
 mod pinning;

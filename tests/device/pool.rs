@@ -1,4 +1,4 @@
-//! Blocks carved out of segments: few calls to the driver, right contents, memory that comes back.
+//! Blocks sub-allocated from segments: few calls to the driver, right contents, memory that comes back.
 
 use ndgc::{DType, Device, SimConfig, Tensor, gc};
 

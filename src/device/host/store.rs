@@ -1,7 +1,7 @@
-//! What all threads share of the host's memory: blocks carved out of ranges of the address space, and how much of
+//! What all threads share of the host's memory: blocks sub-allocated from ranges of the address space, and how much of
 //! those the system has given.
 //!
-//! Blocks above 32 KiB are carved out of large ranges, in pages; smaller ones out of segments of 256 KiB, which are
+//! Blocks above 32 KiB are sub-allocated from large ranges, in pages; smaller ones out of segments of 256 KiB, which are
 //! such blocks themselves, in cache lines. Both lists split and merge (`device/blocks.rs`).
 //!
 //! # Resident memory
@@ -26,7 +26,7 @@ use crate::device::{
     span::Span,
 };
 
-/// Blocks up to this size are carved out of segments.
+/// Blocks up to this size are sub-allocated from segments.
 pub(super) const SMALL_MAX: usize = 32 << 10;
 const SEGMENT: usize = 256 << 10;
 /// The smallest range.
@@ -149,7 +149,7 @@ impl Store {
             None => {
                 let Taken { span, .. } = self.take_large(SEGMENT)?;
                 let number = self.small.add(Span::new(span.ptr(), span.bytes()), 0, Segment(span.block()));
-                self.small.carve(number, size)
+                self.small.suballocate(number, size)
             }
         };
         self.small.status_mut(number).state = State::Owned;
@@ -162,7 +162,7 @@ impl Store {
             Some(number) => number,
             None => {
                 let whole = self.range(size)?;
-                self.large.carve(whole, size)
+                self.large.suballocate(whole, size)
             }
         };
         let bytes = self.large.block(number).bytes;

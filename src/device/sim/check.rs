@@ -5,7 +5,7 @@
 //! stream's. An access is compared with the earlier ones of its block, at the moment of its submission, so
 //! that a missing wait is found in every run and not only when the draw of the queues exposes it.
 //!
-//! The bytes of the driver's segments are divided into shadows: one for each range that was handed out, or carved out of
+//! The bytes of the driver's segments are divided into shadows: one for each range that was handed out, or sub-allocated from
 //! one that was, anew each time, and for what never was. A new shadow follows all uses of the bytes that it covers.
 //!
 //! What a captured section uses is looked at twice: whether it has an owner when it is recorded, and whether it is
@@ -57,7 +57,7 @@ pub enum Violation {
         block: u64,
         /// The read.
         by: Use,
-        /// The first such byte, from the start of what was handed out or carved as one.
+        /// The first such byte, from the start of what was handed out or sub-allocated as one.
         byte: usize,
     },
     /// Operands of one kernel share bytes that it writes. The kernel was refused.
@@ -67,7 +67,7 @@ pub enum Violation {
         /// The use.
         by: Use,
     },
-    /// Bytes were handed out that somebody has: another owner, or a captured section; or they were carved out of a block
+    /// Bytes were handed out that somebody has: another owner, or a captured section; or they were sub-allocated from a block
     /// for a new array while a captured section uses them.
     Shared {
         /// The block.
@@ -161,7 +161,7 @@ impl Checker {
     }
 
     /// Bytes of a block begin anew, for whoever its owner gives them to.
-    pub(super) fn carve(&mut self, span: Span) {
+    pub(super) fn suballocate(&mut self, span: Span) {
         let range = range_of(span);
         if self.is_pinned(&range) {
             let block = self.number_at(range.start).unwrap_or_default();
@@ -337,7 +337,7 @@ pub(super) fn range_of(span: Span) -> Range<usize> {
 
 /// The shadows that a span has bytes in, each with the bytes from its start to the span's.
 ///
-/// Mostly one. Several if parts of the span were carved anew.
+/// Mostly one. Several if parts of the span were sub-allocated anew.
 fn reached(shadows: &mut Places<Shadow>, span: Span) -> impl Iterator<Item = (&mut Shadow, isize)> {
     let Range { start, end } = range_of(span);
     let first = shadows.last_below(start.saturating_add(1)).map_or(start, |(at, _)| *at);

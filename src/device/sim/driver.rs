@@ -350,9 +350,9 @@ impl Driver for SimDriver {
         }
     }
 
-    fn carved(&self, span: Span) {
+    fn suballocated(&self, span: Span) {
         let mut state = self.lock();
-        state.checker.carve(span);
+        state.checker.suballocate(span);
         if let Some(recording) = &mut state.recording {
             recording.steps.push(Step::Carved(span));
         }

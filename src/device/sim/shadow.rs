@@ -115,7 +115,7 @@ pub(super) fn overlap(a: &OwnedView, b: &OwnedView) -> bool {
     found
 }
 
-/// A range of a segment that was handed out or carved as one, or that never was.
+/// A range of a segment that was handed out or sub-allocated as one, or that never was.
 #[derive(Debug)]
 pub(super) struct Shadow {
     /// The how-manieth allocation of the device it lies in.

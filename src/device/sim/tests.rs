@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-mod carve;
+mod parts;
 
 use super::*;
 use crate::base::{dtype::DType, error::Error, layout::Layout, shape::Shape};
@@ -24,7 +24,7 @@ fn steps(count: usize) -> usize {
     if cfg!(miri) { count / 20 } else { count }
 }
 
-/// Seeds, with blocks that are the driver's own and with blocks carved out of segments.
+/// Seeds, with blocks that are the driver's own and with blocks sub-allocated from segments.
 fn seeds() -> impl Iterator<Item = (u64, usize)> {
     [0, 1 << 14, 1 << 20].into_iter().flat_map(|segment_bytes| (0..6).map(move |seed| (seed, segment_bytes)))
 }

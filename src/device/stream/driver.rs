@@ -16,7 +16,7 @@ pub(crate) type Granted<T> = std::result::Result<T, AllocError>;
 /// The raw calls of an asynchronous device, as [`AsyncDevice`](super::AsyncDevice) makes them. Streams count from 0.
 ///
 /// A call that fails had no effect, unless it says otherwise. Between `begin_capture` and `end_capture` come
-/// launches on the captured stream, `handed_out`, `carved`, `returned` and `destroy`, and nothing else. A launch that cannot be
+/// launches on the captured stream, `handed_out`, `suballocated`, `returned` and `destroy`, and nothing else. A launch that cannot be
 /// part of a section answers [`Error::Capture`].
 pub(crate) trait Driver: Send + Sync + Debug {
     /// A captured section, ready to run again.
@@ -61,7 +61,7 @@ pub(crate) trait Driver: Send + Sync + Debug {
     /// A block leaves the pool for a new owner: its contents count as uninitialised.
     fn handed_out(&self, _span: Span) {}
     /// A part of a block begins anew, for whoever the block's owner gives it to: its contents count as uninitialised.
-    fn carved(&self, _span: Span) {}
+    fn suballocated(&self, _span: Span) {}
     /// Its owner is gone.
     fn returned(&self, _span: Span) {}
 }

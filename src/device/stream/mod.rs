@@ -183,7 +183,7 @@ impl<D: Driver> AsyncDevice<D> {
             answer = self.segment(state, stream, size);
         }
         match answer {
-            Ok(whole) => Ok(state.pool.carve(whole, size)),
+            Ok(whole) => Ok(state.pool.suballocate(whole, size)),
             Err(AllocError::Exhausted) => state.pool.take_any(stream, size).ok_or(AllocError::Exhausted),
             Err(failed) => Err(failed),
         }
@@ -211,11 +211,11 @@ impl<D: Driver> AsyncDevice<D> {
     ///
     /// # Errors
     /// [`Error::Capture`] while another thread, or another stream, is being captured.
-    pub(crate) fn carve(&self, part: Span) -> Result<()> {
+    pub(crate) fn suballocate(&self, part: Span) -> Result<()> {
         let mut state = self.lock();
         let stream = state.streams.current();
         self.may_submit(&mut state, stream, "memory for an array")?;
-        self.driver.carved(part);
+        self.driver.suballocated(part);
         Ok(())
     }
 

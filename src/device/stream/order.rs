@@ -68,7 +68,7 @@ pub(crate) fn on_stream<R>(stream: usize, f: impl FnOnce() -> R) -> R {
 
 /// A stream's books.
 #[derive(Clone, Copy, Debug, Default)]
-struct Lane {
+struct StreamClock {
     /// What the stream is behind; at its own place, its tick.
     behind: Clock,
     /// What its event stands for: `behind` as it was when the event was recorded.
@@ -78,55 +78,55 @@ struct Lane {
 /// The order of a device's streams.
 #[derive(Debug)]
 pub(super) struct Streams {
-    lanes: Vec<Lane>,
+    clocks: Vec<StreamClock>,
     /// What the host has waited for; everything submitted later is behind it.
     host: Clock,
 }
 
 impl Streams {
     pub(super) fn new(count: usize) -> Self {
-        Streams { lanes: vec![Lane::default(); count], host: Clock::default() }
+        Streams { clocks: vec![StreamClock::default(); count], host: Clock::default() }
     }
 
     pub(super) fn count(&self) -> usize {
-        self.lanes.len()
+        self.clocks.len()
     }
 
     /// The stream that this thread submits to.
     pub(super) fn current(&self) -> usize {
-        CURRENT.try_with(Cell::get).unwrap_or(0) % self.lanes.len()
+        CURRENT.try_with(Cell::get).unwrap_or(0) % self.clocks.len()
     }
 
     /// Makes work submitted to `stream` from now on run behind `tick` of `other`.
     pub(super) fn order<D: Driver>(&mut self, driver: &D, stream: usize, other: usize, tick: u64) -> Result<()> {
-        if self.lanes[stream].behind.get(other) >= tick || self.host.get(other) >= tick {
+        if self.clocks[stream].behind.get(other) >= tick || self.host.get(other) >= tick {
             return Ok(());
         }
-        if self.lanes[other].event.get(other) < tick {
+        if self.clocks[other].event.get(other) < tick {
             driver.record(other)?;
-            self.lanes[other].event = self.lanes[other].behind;
+            self.clocks[other].event = self.clocks[other].behind;
         }
         driver.wait(stream, other)?;
-        let event = self.lanes[other].event;
-        self.lanes[stream].behind.join(&event);
+        let event = self.clocks[other].event;
+        self.clocks[stream].behind.join(&event);
         // The wait is an operation too: ticks count everything that a later event of this stream stands for.
-        self.lanes[stream].behind.advance(stream);
+        self.clocks[stream].behind.advance(stream);
         Ok(())
     }
 
     /// Makes work submitted to `stream` from now on run behind every tick of `clock`.
     pub(super) fn order_behind<D: Driver>(&mut self, driver: &D, stream: usize, clock: &Clock) -> Result<()> {
-        (0..self.lanes.len()).try_for_each(|other| self.order(driver, stream, other, clock.get(other)))
+        (0..self.clocks.len()).try_for_each(|other| self.order(driver, stream, other, clock.get(other)))
     }
 
     /// Counts an operation that was submitted. Returns its tick.
     pub(super) fn advance(&mut self, stream: usize) -> u64 {
-        self.lanes[stream].behind.advance(stream)
+        self.clocks[stream].behind.advance(stream)
     }
 
     /// What everything submitted to the stream so far is behind or is itself.
     pub(super) fn reached(&self, stream: usize) -> Clock {
-        self.lanes[stream].behind
+        self.clocks[stream].behind
     }
 
     /// The host waited for what had `reached`.
@@ -136,6 +136,6 @@ impl Streams {
 
     /// Whether the host has yet to wait for the stream.
     pub(super) fn is_busy(&self, stream: usize) -> bool {
-        self.host.get(stream) < self.lanes[stream].behind.get(stream)
+        self.host.get(stream) < self.clocks[stream].behind.get(stream)
     }
 }

@@ -1,4 +1,4 @@
-//! The bytes of an asynchronous device: blocks, carved out of large segments of the driver (`device/blocks.rs`).
+//! The bytes of an asynchronous device: blocks, sub-allocated from large segments of the driver (`device/blocks.rs`).
 //!
 //! Their home is a stream. A merged block is behind all uses of its parts. `pinned` counts the blocks that only graphs
 //! have.
@@ -105,7 +105,7 @@ impl Pool {
         std::mem::replace(&mut self.status_mut(number).mark, Mark::Born) == Mark::Nothing
     }
 
-    /// The block that was left when one was carved out of this one, if the section has to do with it.
+    /// The block that was left when one was sub-allocated from this one, if the section has to do with it.
     pub(super) fn rest_of(&self, number: u32) -> Option<u32> {
         let after = self.block(number).after;
         (after != 0 && self.is_free_in_section(after)).then_some(after)

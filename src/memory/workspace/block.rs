@@ -119,7 +119,7 @@ impl Block {
     /// A full disk, of a file.
     pub(crate) fn part(&self, offset: usize, bytes: usize) -> Result<Span> {
         match &self.memory {
-            Memory::Pooled(buffer) => buffer.device().carve(buffer, offset, bytes),
+            Memory::Pooled(buffer) => buffer.device().suballocate(buffer, offset, bytes),
             Memory::Mapped(file) => {
                 file.reserve(offset + bytes)?;
                 Ok(file.span().part(offset, bytes))

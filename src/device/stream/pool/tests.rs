@@ -53,7 +53,7 @@ impl Model {
             self.next += segment;
             let whole =
                 self.pool.add(Span::new(NonNull::without_provenance(at), segment), stream as u8, Uses::born(stream, 1));
-            self.pool.carve(whole, size)
+            self.pool.suballocate(whole, size)
         });
         let (span, reserved) = self.pool.give(block, stream, bytes);
         let start = span.ptr().addr().get();

@@ -20,24 +20,24 @@ impl Arena {
         Arena { sim, block, used: 0 }
     }
 
-    fn carve_at(&self, offset: usize, elements: usize) -> Result<Span> {
-        Device::Sim(self.sim.clone()).carve(&self.block, offset, elements * 4)
+    fn suballocate_at(&self, offset: usize, elements: usize) -> Result<Span> {
+        Device::Sim(self.sim.clone()).suballocate(&self.block, offset, elements * 4)
     }
 
-    fn carve(&mut self, elements: usize) -> Span {
-        let part = self.carve_at(self.used, elements).expect("inside");
+    fn suballocate(&mut self, elements: usize) -> Span {
+        let part = self.suballocate_at(self.used, elements).expect("inside");
         self.used = (self.used + elements * 4).next_multiple_of(ALIGN);
         part
     }
 
     fn filled(&mut self, elements: usize, value: f64) -> Span {
-        let part = self.carve(elements);
+        let part = self.suballocate(elements);
         self.sim.launch(&Kernel::Fill { dst: whole(part), value }).expect("submitted");
         part
     }
 
     fn sum(&mut self, lhs: Span, rhs: Span) -> Span {
-        let dst = self.carve(lhs.bytes() / 4);
+        let dst = self.suballocate(lhs.bytes() / 4);
         let kernel = Kernel::Binary { op: BinaryOp::Add, lhs: whole(lhs), rhs: whole(rhs), dst: whole(dst) };
         self.sim.launch(&kernel).expect("submitted");
         dst
@@ -68,18 +68,21 @@ fn whole(part: Span) -> OwnedView {
 #[test]
 fn a_part_keeps_the_number_of_its_block_and_never_leaves_it() {
     let arena = Arena::new(SimConfig { segment_bytes: 1 << 20, ..SimConfig::default() });
-    let part = arena.carve_at(ALIGN, 5).expect("inside");
+    let part = arena.suballocate_at(ALIGN, 5).expect("inside");
     assert_eq!((part.block(), part.bytes()), (arena.block.span().block(), 20));
     assert_eq!(part.ptr().addr().get(), arena.block.span().ptr().addr().get() + ALIGN);
     assert_ne!(part.block(), 0, "so that the pool orders it");
-    assert_eq!(arena.carve_at(BLOCK_BYTES, 0).expect("empty").bytes(), 0);
+    assert_eq!(arena.suballocate_at(BLOCK_BYTES, 0).expect("empty").bytes(), 0);
     for (offset, elements) in [(BLOCK_BYTES, 1), (BLOCK_BYTES - 3, 1), (0, BLOCK_BYTES), (usize::MAX, 2)] {
-        assert!(matches!(arena.carve_at(offset, elements), Err(Error::Argument { op: "carve", .. })), "{offset}");
+        assert!(
+            matches!(arena.suballocate_at(offset, elements), Err(Error::Argument { op: "suballocate", .. })),
+            "{offset}"
+        );
     }
     let host = Device::Cpu.alloc(256, false).expect("enough memory");
-    let part = Device::Cpu.carve(&host, 64, 192).expect("inside");
+    let part = Device::Cpu.suballocate(&host, 64, 192).expect("inside");
     assert_eq!(part.ptr().addr().get(), host.span().ptr().addr().get() + 64);
-    assert!(Device::Cpu.carve(&host, 64, 193).is_err());
+    assert!(Device::Cpu.suballocate(&host, 64, 193).is_err());
     assert_eq!(arena.sim.violations(), []);
     arena.end();
 }
@@ -165,7 +168,7 @@ fn random_cycles_on_four_streams_are_ordered_and_right_and_the_order_is_needed()
 fn a_part_that_begins_anew_counts_as_unwritten_and_its_neighbours_do_not() {
     let mut arena = Arena::new(SimConfig::default());
     let [a, b, c] = [1.0, 2.0, 3.0].map(|value| arena.filled(10, value));
-    let again = arena.carve_at(ALIGN, 10).expect("where the second is");
+    let again = arena.suballocate_at(ALIGN, 10).expect("where the second is");
     assert_eq!((again.ptr(), arena.read(a), arena.read(c)), (b.ptr(), vec![1.0; 10], vec![3.0; 10]));
     assert_eq!(arena.sim.violations(), []);
     arena.read(again);
@@ -181,7 +184,7 @@ fn a_read_of_what_was_partly_given_to_somebody_else_is_found() {
     let mut arena = Arena::new(SimConfig::default());
     let stale = arena.filled(100, 1.0);
     assert_eq!(arena.read(stale), [1.0; 100]);
-    arena.carve_at(2 * ALIGN, 10).expect("inside");
+    arena.suballocate_at(2 * ALIGN, 10).expect("inside");
     assert_eq!(arena.sim.violations(), []);
     arena.read(stale);
     assert!(matches!(arena.sim.violations()[..], [Violation::Uninitialised { byte: 0, .. }]), "its first byte");
@@ -198,7 +201,7 @@ fn an_access_to_a_part_that_is_not_ordered_is_found_once() {
     let a = arena.filled(100, 1.0);
     arena.sim.clone().on_stream(1, || arena.filled(100, 2.0));
     assert_eq!(arena.sim.violations().len(), 1, "the block may not be there yet");
-    arena.carve_at(ALIGN, 10).expect("inside");
+    arena.suballocate_at(ALIGN, 10).expect("inside");
     let by = |stream| move |found: &Use| found.kernel == "fill" && found.stream == Some(stream);
     arena.sim.on_stream(1, || arena.sim.launch(&Kernel::Fill { dst: whole(a), value: 3.0 }).expect("submitted"));
     let found = arena.sim.violations();
@@ -210,14 +213,14 @@ fn an_access_to_a_part_that_is_not_ordered_is_found_once() {
 fn a_part_is_zeroed_as_a_buffer_is() {
     let arena = Arena::new(SimConfig::default());
     let (sim, host) = (Device::Sim(arena.sim.clone()), Device::Cpu);
-    let part = arena.carve_at(ALIGN, 10).expect("inside");
+    let part = arena.suballocate_at(ALIGN, 10).expect("inside");
     let block = host.alloc(256, false).expect("enough memory");
-    let middle = host.carve(&block, 64, 64).expect("inside");
+    let middle = host.suballocate(&block, 64, 64).expect("inside");
     // SAFETY: parts of blocks that are alive, and that nobody else uses.
     #[allow(unsafe_code)]
     let bytes = unsafe {
         block.span().ptr().as_ptr().write_bytes(1, 256);
-        sim.zero(part).and_then(|()| sim.zero(arena.carve_at(0, 0)?)).expect("submitted");
+        sim.zero(part).and_then(|()| sim.zero(arena.suballocate_at(0, 0)?)).expect("submitted");
         host.zero(middle).expect("done");
         block.span().slice::<u8>()
     };
@@ -228,7 +231,7 @@ fn a_part_is_zeroed_as_a_buffer_is() {
 }
 
 #[test]
-fn what_a_captured_section_carves_is_its_own_while_it_lives() {
+fn what_a_captured_section_suballocates_is_its_own_while_it_lives() {
     let mut arena = Arena::new(SimConfig::default());
     let sim = arena.sim.clone();
     let input = arena.filled(10, 1.0);
@@ -242,19 +245,19 @@ fn what_a_captured_section_carves_is_its_own_while_it_lives() {
     let free = arena.filled(10, 7.0);
     sim.0.device.replay(&captured).expect("submitted");
     assert_eq!((arena.read(free), sim.violations()), (vec![7.0; 10], vec![]), "the section does not reach it");
-    arena.carve_at(ALIGN, 10).expect("inside");
+    arena.suballocate_at(ALIGN, 10).expect("inside");
     assert!(matches!(sim.violations()[..], [Violation::Shared { block: 0 }]), "the next replay writes there");
     sim.0.device.release(captured);
-    arena.carve_at(ALIGN, 10).expect("inside");
+    arena.suballocate_at(ALIGN, 10).expect("inside");
     assert_eq!(sim.violations().len(), 1, "nobody has it any more");
     arena.end();
 }
 
 #[test]
-fn nothing_is_carved_while_another_thread_captures() {
+fn nothing_is_suballocated_while_another_thread_captures() {
     let arena = Arena::new(SimConfig::default());
     let refused = arena.sim.0.device.capture(|| {
-        let elsewhere = std::thread::scope(|scope| scope.spawn(|| arena.carve_at(0, 10).err()).join());
+        let elsewhere = std::thread::scope(|scope| scope.spawn(|| arena.suballocate_at(0, 10).err()).join());
         Ok(elsewhere.expect("no panic"))
     });
     let (captured, answer) = refused.expect("the section itself did nothing wrong");
@@ -268,7 +271,7 @@ fn a_replay_finds_its_parts_unwritten_each_time() {
     let mut arena = Arena::new(SimConfig::default());
     let sim = arena.sim.clone();
     let section = || {
-        let early = arena.carve(10);
+        let early = arena.suballocate(10);
         arena.sum(early, early);
         sim.launch(&Kernel::Fill { dst: whole(early), value: 1.0 })
     };
