@@ -100,8 +100,6 @@ struct State {
     section: Option<Section>,
 }
 
-/// Gives the empty span the alignment of a block.
-
 /// A device whose work is submitted: a driver, the order of its streams and the pool of its bytes.
 ///
 /// A span that lies in no block of this device is not ordered; what becomes of it is the driver's business.
