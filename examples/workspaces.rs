@@ -123,7 +123,7 @@ fn mapped() -> Result<()> {
         let sum = make()?.affine(2., 1.)?.sum_all()?.to_scalar::<f32>()?;
         let stats = Workspace::find("FILE").expect("entered above").stats();
         println!("  in a file, x * 2 + 1 of it sums to {sum}, {} MiB of the file used", stats.offset / MIB);
-        Ok(())
+        Ok::<_, ndgc::Error>(())
     })?;
     device.set_limit(before);
     Ok(())

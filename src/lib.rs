@@ -97,7 +97,7 @@ mod api {
         key::{Key, ManagerKey},
         manager::NdManager,
         proxy::Proxy,
-        report::{ArrayReport, ManagerReport},
+        report::{ArrayReport, ManagerReport, WorkspaceReport},
         workspace::{
             DEFAULT_WORKSPACE, ScopeOut, Workspace, WorkspaceCycle,
             arena::CycleLease,

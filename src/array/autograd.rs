@@ -296,7 +296,7 @@ impl Saved {
         let value = registry::local(|local| handle_owned(Call { op: self.op, site: self.site }, local, parts))?;
         match registry::cycle_of(value.key()) {
             Some(cycle) if !value.is_in_scope() => {
-                Err(Error::GraphEnded { op: self.op, site: self.site, workspace: scope::about(cycle).0 })
+                Err(Error::GraphEnded { op: self.op, site: self.site, workspace: scope::about(cycle).workspace })
             }
             _ => Ok(value),
         }

@@ -46,7 +46,7 @@ impl fmt::Debug for Proxy {
             Ok(detached) => {
                 let (dtype, shape, device) = (self.dtype(), self.shape(), self.device());
                 let owner = match (registry::cycle_of(self.key()), detached) {
-                    (Some(cycle), _) => format!("workspace [{}]", scope::about(cycle).0),
+                    (Some(cycle), _) => format!("workspace [{}]", scope::about(cycle).workspace),
                     (None, true) => "its handles".to_owned(),
                     (None, false) => self.manager().map_or_else(|_| "?".to_owned(), |manager| manager.name()),
                 };

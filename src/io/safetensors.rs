@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::{BufReader, Read};
+use std::panic::Location;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,6 +21,7 @@ use serde_core::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, Seq
 use super::element::{READABLE, Stored};
 use super::input::Input;
 use super::{Loaded, output};
+use crate::ops::call::exec::kept;
 use crate::{DType, Error, Place, Result, Shape, Tensor};
 
 /// As the format's own library.
@@ -47,12 +49,14 @@ const RANK_MAX: usize = 64;
 pub fn load<F: AsRef<Path>, P: Place + ?Sized>(path: F, at: &P) -> Result<HashMap<String, Tensor>> {
     let mut input = Input::open(path.as_ref())?;
     let index = Index::read(&mut input)?;
-    let mut loaded = Loaded::default();
-    for (name, info) in index.in_order() {
-        input.seek(index.start + info.begin)?;
-        loaded.push(name.clone(), info.load(name, &mut input, at)?);
-    }
-    Ok(loaded.done().into_iter().collect())
+    kept(Location::caller(), || {
+        let mut loaded = Loaded::default();
+        for (name, info) in index.in_order() {
+            input.seek(index.start + info.begin)?;
+            loaded.push(name.clone(), info.load(name, &mut input, at)?);
+        }
+        Ok(loaded.done().into_iter().collect())
+    })
 }
 
 /// Reads every array from the bytes of a file.
@@ -61,12 +65,15 @@ pub fn load<F: AsRef<Path>, P: Place + ?Sized>(path: F, at: &P) -> Result<HashMa
 /// As [`load`].
 #[track_caller]
 pub fn load_buffer<P: Place + ?Sized>(data: &[u8], at: &P) -> Result<HashMap<String, Tensor>> {
-    let mut loaded = Loaded::default();
-    for (name, view) in SliceSafetensors::new(data)?.tensors() {
-        let array = view.load(at)?;
-        loaded.push(name, array);
-    }
-    Ok(loaded.done().into_iter().collect())
+    let tensors = SliceSafetensors::new(data)?;
+    kept(Location::caller(), || {
+        let mut loaded = Loaded::default();
+        for (name, view) in tensors.tensors() {
+            let array = view.load(at)?;
+            loaded.push(name, array);
+        }
+        Ok(loaded.done().into_iter().collect())
+    })
 }
 
 /// Writes arrays of any layout: the widest dtypes first, by name within a dtype, so that all are aligned. Replaces a

@@ -48,7 +48,7 @@ pub fn is_on() -> bool {
 
 /// Sets the switch for the life of a guard, which puts back what it found. It is one switch for the process, so
 /// the guard is felt on every thread.
-#[must_use = "the switch goes back when the guard drops"]
+#[must_use = "the switch goes back when the guard drops, with `let _ = ...` at once; name it, as in `let _on = ...`"]
 pub fn scoped(on: bool) -> SwitchGuard {
     SwitchGuard { before: switch::set(on) }
 }

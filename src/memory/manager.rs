@@ -190,6 +190,7 @@ impl NdManager {
 
     /// The system manager of a device: the root. It never ends, and does not track arrays: what is made through
     /// it is owned by its handles.
+    #[track_caller]
     pub fn system(device: &Device) -> Self {
         let inner = Inner {
             place: None,
@@ -287,12 +288,16 @@ impl NdManager {
     /// # Errors
     /// [`Error::ManagerClosed`] if this manager was closed.
     pub fn parent(&self) -> Result<Option<NdManager>> {
+        self.parent_for("parent")
+    }
+
+    fn parent_for(&self, op: &'static str) -> Result<Option<NdManager>> {
         let Some(place) = self.inner().place else { return Ok(None) };
         let mut tree = Tree::lock();
         let nodes = tree.nodes();
         let Some(node) = nodes.get(place.key).filter(|_| self.is_open()) else {
             drop(tree);
-            return Err(self.closed_error("parent"));
+            return Err(self.closed_error(op));
         };
         let parent = match node.parent.and_then(|parent| nodes.get(parent)) {
             None => None,
@@ -332,8 +337,10 @@ impl NdManager {
     /// # Errors
     /// [`Error::StaleArray`]; [`Error::ManagerClosed`]; [`Error::ManagerCapped`] of the parent.
     pub fn ret(&self, array: &Proxy) -> Result<Proxy> {
-        if let Some(parent) = self.parent()? {
-            array.attach(&parent)?;
+        // One of a workspace stays with its cycle, which ends it whatever manager there is.
+        let parent = self.parent_for("ret")?;
+        if let Some(parent) = parent.filter(|_| !(array.is_attached() && array.is_open())) {
+            array.move_to("ret", &parent, false)?;
         }
         Ok(array.clone())
     }

@@ -191,7 +191,7 @@ impl Proxy {
         self.move_to("temp_attach", manager, true)
     }
 
-    fn move_to(&self, op: &'static str, manager: &NdManager, lending: bool) -> Result<()> {
+    pub(crate) fn move_to(&self, op: &'static str, manager: &NdManager, lending: bool) -> Result<()> {
         switch::check(op)?;
         with_local(|local| {
             reclaim::on_call(local);
@@ -295,5 +295,5 @@ impl Proxy {
 #[cold]
 fn stays(op: &'static str, cycle: CycleId) -> Error {
     let why = "the array's bytes are the workspace's; detach() gives an array that can be attached".to_owned();
-    Error::Workspace { op, workspace: scope::about(cycle).0, why }
+    Error::Workspace { op, workspace: scope::about(cycle).workspace, why }
 }

@@ -1,14 +1,25 @@
 //! What lives, where, how much, how old, and who made it: as data and as text.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use uuid::Uuid;
 
 use crate::base::{dtype::DType, error::Site, units::Bytes};
-use crate::memory::{key::Key, manager::NdManager, proxy::Proxy, reclaim, registry, threads::with_local};
+use crate::memory::{
+    key::Key,
+    manager::NdManager,
+    owner,
+    proxy::Proxy,
+    reclaim, registry,
+    slot::OPEN,
+    storage,
+    threads::with_local,
+    workspace::{block, scope},
+};
 
 /// One array of a manager.
 #[derive(Clone, Debug)]
@@ -32,6 +43,20 @@ pub struct ArrayReport {
     pub age: Duration,
     /// Where it was made.
     pub created: Option<Site>,
+    /// The workspace whose cycle ends it, if it is one of a workspace.
+    pub workspace: Option<String>,
+}
+
+/// The memory of a workspace: its blocks, whatever arrays lie in them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkspaceReport {
+    /// Its name; workspaces of several threads with one name are one here.
+    pub name: String,
+    /// Blocks, those that wait for their last reader among them.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// A manager with its arrays and sub-managers.
@@ -48,16 +73,37 @@ pub struct ManagerReport {
     pub created: Site,
     /// Whether it is capped.
     pub capped: bool,
-    /// Its arrays, oldest first.
+    /// Its arrays, oldest first. Of the system manager: those on its device that their handles own, or a workspace.
     pub arrays: Vec<ArrayReport>,
     /// Managers below it.
     pub managers: Vec<ManagerReport>,
+    /// Of the system manager: the workspaces with memory of its device.
+    pub workspaces: Vec<WorkspaceReport>,
+    /// Of the system manager: active bytes of the device that neither arrays nor workspaces have. Values that gradient
+    /// graphs keep have them, and exports.
+    pub elsewhere: u64,
 }
 
+/// Arrays of one owner above which a dump is grouped by the lines that made them.
+const LISTED_MAX: usize = 100;
+
 impl ManagerReport {
-    /// Bytes of its own arrays, each storage once.
+    /// Bytes of its own arrays, each storage once; those of arrays of workspaces count there.
     pub fn own_bytes(&self) -> u64 {
-        self.arrays.iter().filter(|array| !array.shares_storage).map(|array| array.storage_bytes).sum()
+        self.arrays.iter().map(ArrayReport::own_bytes).sum()
+    }
+
+    /// The arrays by the line that made them: line, arrays, bytes, greatest age. Most bytes first.
+    pub fn by_line(&self) -> Vec<(Option<Site>, usize, u64, Duration)> {
+        let mut lines: HashMap<Option<(&str, u32, u32)>, (Option<Site>, usize, u64, Duration)> = HashMap::new();
+        for array in &self.arrays {
+            let place = array.created.map(|site| (site.file(), site.line(), site.column()));
+            let line = lines.entry(place).or_insert((array.created, 0, 0, Duration::ZERO));
+            *line = (line.0, line.1 + 1, line.2 + array.own_bytes(), line.3.max(array.age));
+        }
+        let mut lines: Vec<_> = lines.into_values().collect();
+        lines.sort_by_key(|&(_, arrays, bytes, _)| Reverse((bytes, arrays)));
+        lines
     }
 
     /// Bytes of its arrays and of those below.
@@ -83,19 +129,33 @@ impl ManagerReport {
             self.created,
             if self.capped { ", capped" } else { "" }
         )?;
-        for array in &self.arrays {
+        if self.arrays.len() > LISTED_MAX {
+            for (site, arrays, bytes, age) in self.by_line() {
+                let site = site.map_or_else(|| "a line that is not known".to_owned(), ToString::to_string);
+                let (bytes, age) = (Bytes(bytes), age.as_secs_f64());
+                writeln!(f, "{pad}    |-- {arrays} arrays made at {site}, {bytes}, the oldest {age:.1} s old")?;
+            }
+        }
+        for array in self.arrays.iter().filter(|_| self.arrays.len() <= LISTED_MAX) {
             let name = array.name.as_ref().map(|name| format!(" `{name}`")).unwrap_or_default();
             let site = array.created.map(|site| format!(" made at {site}")).unwrap_or_default();
+            let workspace = array.workspace.as_ref().map(|name| format!(", in workspace [{name}]")).unwrap_or_default();
             let bytes = if array.shares_storage { "a view".to_owned() } else { Bytes(array.storage_bytes).to_string() };
             writeln!(
                 f,
-                "{pad}    |-- {}{name} {} {:?}, {bytes}, {} handles, {:.1} s old,{site}",
+                "{pad}    |-- {}{name} {} {:?}, {bytes}, {} handles, {:.1} s old,{site}{workspace}",
                 array.key,
                 array.dtype,
                 array.shape,
                 array.handles,
                 array.age.as_secs_f64()
             )?;
+        }
+        for WorkspaceReport { name, blocks, bytes } in &self.workspaces {
+            writeln!(f, "{pad}    |-- workspace [{name}]: {blocks} blocks of {}", Bytes(*bytes))?;
+        }
+        if self.elsewhere > 0 {
+            writeln!(f, "{pad}    |-- values kept by gradient graphs, and exports: {}", Bytes(self.elsewhere))?;
         }
         self.managers.iter().try_for_each(|manager| manager.write(f, level + 1))
     }
@@ -114,13 +174,28 @@ impl NdManager {
         with_local(reclaim::drain_all);
         let info = self.info();
         let mut indices = Vec::with_capacity(self.array_count());
+        if self.is_system() {
+            let is_free = |&index: &u32| registry::slot(index).owner.load(Ordering::Relaxed) & owner::UNLISTED != 0;
+            let free = (0..registry::extent()).filter(is_free);
+            indices.extend(free.filter_map(registry::upgrade_index).map(Proxy::from_key));
+            indices.retain(|array| array.is_open() && array.device() == self.device());
+        }
         info.for_each_array(|index| indices.extend(registry::upgrade_index(index).map(Proxy::from_key)));
         let mut storages = HashSet::new();
         indices.sort_by_cached_key(|array| (Reverse(registry::age_millis(array.key().index())), array.key()));
         let arrays: Vec<ArrayReport> = indices.iter().filter_map(|array| describe(array, &mut storages)).collect();
         let mut managers: Vec<ManagerReport> = self.children().iter().map(NdManager::report).collect();
         managers.sort_by(|a, b| a.name.cmp(&b.name));
-        ManagerReport {
+        let mut workspaces = Vec::new();
+        if self.is_system() {
+            let found = block::by_workspace(self.device()).into_iter();
+            workspaces.extend(found.map(|(name, (blocks, bytes))| WorkspaceReport {
+                name: name.to_string(),
+                blocks,
+                bytes,
+            }));
+        }
+        let mut report = ManagerReport {
             name: info.name(),
             uuid: info.uuid(),
             device: self.device().to_string(),
@@ -128,7 +203,14 @@ impl NdManager {
             capped: self.is_capped(),
             arrays,
             managers,
+            workspaces,
+            elsewhere: 0,
+        };
+        if self.is_system() {
+            let blocks: u64 = report.workspaces.iter().map(|workspace| workspace.bytes).sum();
+            report.elsewhere = self.device().memory().active.saturating_sub(report.total_bytes() + blocks);
         }
+        report
     }
 
     /// What it and the managers below it hold, as text: a line for each manager, and below it one for each array
@@ -162,11 +244,20 @@ fn describe(array: &Proxy, storages: &mut HashSet<u32>) -> Option<ArrayReport> {
             handles: array.handle_count().saturating_sub(1 + ghost),
             age: Duration::from_millis(u64::from(registry::age_millis(key.index()))),
             created: registry::created(key.index()),
+            workspace: registry::cycle_of(key).map(|cycle| scope::about(cycle).workspace),
         })
     })
 }
 
-/// The managers of all devices that hold most bytes: name, arrays, bytes.
+impl ArrayReport {
+    /// Bytes that are counted for it: none for a view of one listed before, or in a workspace, whose blocks are.
+    fn own_bytes(&self) -> u64 {
+        if self.shares_storage || self.workspace.is_some() { 0 } else { self.storage_bytes }
+    }
+}
+
+/// Who holds most bytes of a device: managers, workspaces, and the handles of arrays without a manager; name, arrays (of a
+/// workspace: blocks), bytes.
 pub(crate) fn largest(device: &crate::device::Device, most: usize) -> Vec<(String, u64, u64)> {
     let mut all = Vec::new();
     for info in NdManager::system(device).subtree() {
@@ -176,12 +267,27 @@ pub(crate) fn largest(device: &crate::device::Device, most: usize) -> Vec<(Strin
             if let Some(id) = registry::storage_of(index)
                 && storages.insert(id)
             {
-                bytes += crate::memory::storage::bytes_of(id);
+                bytes += storage::bytes_of(id);
             }
         });
         all.push((info.name(), arrays, bytes));
     }
-    all.sort_by_key(|&(_, _, bytes)| std::cmp::Reverse(bytes));
+    let workspaces = block::by_workspace(device).into_iter();
+    all.extend(workspaces.map(|(name, (blocks, bytes))| (format!("workspace [{name}]"), blocks, bytes)));
+    let (mut arrays, mut bytes, mut storages) = (0u64, 0u64, HashSet::new());
+    for index in 0..registry::extent() {
+        let cell = registry::slot(index);
+        if cell.core.state() & OPEN != 0
+            && cell.owner.load(Ordering::Relaxed) == owner::HANDLES
+            && let Some(id) = registry::storage_of(index)
+        {
+            arrays += 1;
+            bytes += if storages.insert(id) { storage::bytes_of(id) } else { 0 };
+        }
+    }
+    all.push(("arrays owned by their handles".to_owned(), arrays, bytes));
+    all.retain(|&(_, arrays, bytes)| arrays > 0 || bytes > 0);
+    all.sort_by_key(|&(_, _, bytes)| Reverse(bytes));
     all.truncate(most);
     all
 }

@@ -1,5 +1,8 @@
 //! Keys and values of the positions so far, for attention that goes on one position at a time.
 
+use std::panic::Location;
+
+use crate::ops::call::exec::kept;
 use crate::{Device, Error, Result, Tensor};
 
 /// Positions along one axis, appended in place to a block of memory that grows by its first size.
@@ -21,7 +24,8 @@ fn block(src: &Tensor, dim: usize, positions: usize) -> Result<Tensor> {
     src.dim(dim)?;
     let mut dims = src.dims().to_vec();
     dims[dim] = positions;
-    Tensor::zeros(dims, src.dtype(), src.device())
+    // It outlives the cycle of a workspace in which the first positions come.
+    kept(Location::caller(), || Tensor::zeros(dims, src.dtype(), src.device()))
 }
 
 impl Cache {

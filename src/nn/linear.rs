@@ -1,10 +1,13 @@
 //! The dense layer, and the multi-layer perceptron made of it.
 
+use std::panic::Location;
+
 use crate::nn::{
     init::{self, Init},
     module::Module,
     var_builder::VarBuilder,
 };
+use crate::ops::call::exec::kept;
 use crate::{DType, Error, Generator, Place, Result, Tensor, Var};
 
 /// `y = x wᵀ + b` with `w` of shape `[out, in]` and `b` of shape `[out]`, or none.
@@ -98,6 +101,10 @@ impl Mlp {
             let expected = "an input and an output, each at least 1";
             return Err(Error::Argument { op: "mlp", argument: "sizes", value, expected });
         }
+        kept(Location::caller(), || Self::drawn(sizes, random, at))
+    }
+
+    fn drawn<P: Place + ?Sized>(sizes: &[usize], random: &mut Generator, at: &P) -> Result<Self> {
         let mut mlp = Mlp { layers: Vec::new(), variables: Vec::new() };
         for pair in sizes.windows(2) {
             let bound = 1.0 / (pair[0] as f64).sqrt();

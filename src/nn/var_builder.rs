@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
@@ -10,6 +11,7 @@ use crate::nn::{
     init::Init,
     var_map::{VarMap, check_shape},
 };
+use crate::ops::call::exec::kept;
 use crate::{DType, Device, Error, Result, Shape, Tensor, npz, pickle, safetensors};
 
 /// Weights by name below a prefix, out of a [`Backend`].
@@ -202,7 +204,8 @@ impl<B: Backend> VarBuilderArgs<'_, B> {
         hints: B::Hints,
         dtype: DType,
     ) -> Result<Tensor> {
-        self.source.backend.get(s.into(), &self.full(name), hints, dtype, &self.source.device)
+        let Source { backend, device, .. } = &*self.source;
+        kept(Location::caller(), || backend.get(s.into(), &self.full(name), hints, dtype, device))
     }
 
     /// The weight of a name, of whatever shape it is.
@@ -220,7 +223,8 @@ impl<B: Backend> VarBuilderArgs<'_, B> {
     /// As [`VarBuilderArgs::get_unchecked`].
     #[track_caller]
     pub fn get_unchecked_dtype(&self, name: &str, dtype: DType) -> Result<Tensor> {
-        self.source.backend.get_unchecked(&self.full(name), dtype, &self.source.device)
+        let Source { backend, device, .. } = &*self.source;
+        kept(Location::caller(), || backend.get_unchecked(&self.full(name), dtype, device))
     }
 }
 

@@ -254,8 +254,8 @@ fn errors_of_exhausted_memory_list_what_there_is_and_who_has_it() {
         assert_eq!(
             text(refused),
             "zeros: 512.00 KiB (524288 B) on SIM are not available: 195.38 KiB live, 0 B kept for reuse, limit \
-             512.00 KiB, 0 dead arrays closed first; largest managers: `large` (2 arrays, 195.31 KiB), `small` (1 \
-             arrays, 64 B); close one, switch reclaiming on with gc::on(), or use smaller batches"
+             512.00 KiB, 0 dead arrays closed first; largest owners: `large` (2 arrays, 195.31 KiB), `small` (1 \
+             arrays, 64 B); close one, or use smaller batches"
         );
         let bare = OutOfMemory {
             op: "zeros",
@@ -265,12 +265,13 @@ fn errors_of_exhausted_memory_list_what_there_is_and_who_has_it() {
             cached: 3,
             limit: None,
             reclaimed: 4,
+            kept: 5,
             largest: Vec::new(),
         };
         assert_eq!(
             Error::OutOfMemory(Box::new(bare)).to_string(),
             "zeros: 1 B (1 B) on cpu are not available: 2 B live, 3 B kept for reuse, 4 dead arrays closed first; \
-             close one, switch reclaiming on with gc::on(), or use smaller batches"
+             5 dead arrays are kept by their managers: gc::collect_orphans() closes them, and with gc::on() none are kept"
         );
     });
 }

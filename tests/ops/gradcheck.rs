@@ -95,10 +95,16 @@ fn check(case: &Case, device: &Device, (kind, when): (Loss, When), want: &[Vec<f
         let workspace = cycle.workspace();
         cycle.leave();
         assert!(!out.is_attached() || !out.is_in_scope(), "{what}: the result ended");
-        // The graph keeps what it saved.
+        // What the graph saved of the cycle ended with it; without such values the gradient is right.
         workspace.destroy().unwrap();
     }
-    let grads = loss.backward().unwrap_or_else(|e| panic!("{what}: {e}"));
+    let grads = match loss.backward() {
+        Err(Error::GraphEnded { workspace, .. }) if when == When::PastItsCycle => {
+            assert_eq!(workspace, "GRADIENT", "{what}");
+            return;
+        }
+        answer => answer.unwrap_or_else(|e| panic!("{what}: {e}")),
+    };
     for (i, (variable, want)) in variables.iter().zip(want).enumerate() {
         let grad = grads.get(variable).unwrap_or_else(|| panic!("{what}: operand {i} has no gradient"));
         assert_eq!(grad.dims(), case.inputs[i].dims, "{what}: operand {i}");

@@ -182,12 +182,12 @@ pub(crate) fn views() -> Vec<Case> {
                 let _outer = enter("OUTER")?;
                 let copy = {
                     let _inner = enter("INNER")?;
-                    x[0].sqr()?.leverage()?
+                    x[0].affine(2., 1.)?.leverage()?
                 };
                 let _out = Workspace::scope_out();
-                copy.sqr()?
+                copy.affine(3., 0.)?
             };
-            // The graph keeps what it saved in them.
+            // The graph has nothing of theirs.
             ndgc::destroy_all_workspaces_for_current_thread()?;
             Ok(result)
         };

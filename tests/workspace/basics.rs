@@ -371,7 +371,7 @@ fn w21_the_first_loop_learns_the_sum_of_its_arrays() {
     alone(|| {
         Workspace::cycle("W21", &loop_first().build().unwrap(), || {
             let _arrays = [doubles(100), doubles(10)];
-            Ok(())
+            Ok::<_, ndgc::Error>(())
         })
         .unwrap();
         let stats = Workspace::find("W21").unwrap().stats();
@@ -385,7 +385,7 @@ fn w22_a_second_cycle_may_be_smaller() {
         let config = loop_first().build().unwrap();
         Workspace::cycle("W22", &config, || {
             let _arrays = [doubles(100), doubles(100)];
-            Ok(())
+            Ok::<_, ndgc::Error>(())
         })
         .unwrap();
         let cycle = Workspace::enter("W22", &config).unwrap();
@@ -545,7 +545,7 @@ fn w27_nothing_saves_an_array_of_a_closed_workspace() {
     alone(|| {
         let config = basic().build().unwrap();
         for inside in [false, true] {
-            let array = Workspace::cycle("W27", &config, || Ok(doubles(10))).unwrap();
+            let array = Workspace::cycle("W27", &config, || Ok::<_, ndgc::Error>(doubles(10))).unwrap();
             let _outer = inside.then(|| Workspace::enter("EXT", &config).unwrap());
             for (way, result) in ten_ways(&array) {
                 let text = leak(result);
@@ -565,7 +565,7 @@ fn w27_nothing_saves_an_array_of_a_closed_workspace() {
 fn w28_nothing_saves_an_array_of_an_earlier_cycle_while_the_workspace_is_open_again() {
     alone(|| {
         let config = basic().build().unwrap();
-        let array = Workspace::cycle("W28", &config, || Ok(doubles(10))).unwrap();
+        let array = Workspace::cycle("W28", &config, || Ok::<_, ndgc::Error>(doubles(10))).unwrap();
         let _outer = Workspace::enter("EXT", &config).unwrap();
         let _again = Workspace::enter("W28", &config).unwrap();
         let same_place = filled(2., 10);

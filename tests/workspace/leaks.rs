@@ -62,7 +62,7 @@ fn r13_a_named_array_is_named_and_the_parts_of_the_error_can_be_read() {
         let x = Workspace::cycle("LOOP", &config, || {
             let x = Tensor::ones((2, 3), DType::F64, &Device::Cpu)?;
             x.set_name("weights")?;
-            Ok(x)
+            Ok::<_, ndgc::Error>(x)
         })
         .unwrap();
         let name = format!("`weights` ({})", x.key());
@@ -161,7 +161,7 @@ fn uses(x: &Tensor, open: &Tensor) -> Vec<(&'static str, Result<()>)> {
     let variable = Var::from_tensor(open).unwrap();
     let all = [
         ("Op [to_vec] X", x.to_vec::<f32>().map(drop)),
-        ("Op [to_vec] X", x.to_vec2::<f32>().map(drop)),
+        ("Op [to_vec2] X", x.to_vec2::<f32>().map(drop)),
         ("Op [with_slice] X", x.with_slice(|_: &[f32]| ())),
         ("Op [storage_bytes] X", x.storage_bytes().map(drop)),
         ("Op [is_unique] X", x.is_unique().map(drop)),
@@ -245,7 +245,7 @@ fn r13_a_view_ends_with_the_cycle_of_its_array_and_its_clones_do() {
             let view = x.narrow(0, 1, 3)?;
             // Made where no workspace is current, but of bytes of one.
             let _out = Workspace::scope_out();
-            Ok((view.clone(), x.clone(), view.narrow(0, 0, 1)?))
+            Ok::<_, ndgc::Error>((view.clone(), x.clone(), view.narrow(0, 0, 1)?))
         })
         .unwrap();
         for left in [&view, &clone, &of_view] {

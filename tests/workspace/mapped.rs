@@ -123,7 +123,7 @@ fn r15_a_named_file_stays_and_opens_again() {
             Workspace::find("NAMED").unwrap().sync()?;
             assert_eq!(doubles_of(&named.0, 100), [7.; 100], "written on request");
             assert_filled(&array, 7.);
-            Ok(())
+            Ok::<_, ndgc::Error>(())
         })
         .unwrap();
         // The lock of the file keeps a second workspace out, on this thread and elsewhere.
@@ -260,7 +260,7 @@ fn w58_the_file_can_be_deleted_after_destroy() {
         let named = Named::new("deleted");
         let config = at(&named.0, mapped(MIB)).build().unwrap();
         for _ in 0..2 {
-            let leaked = Workspace::cycle("W58", &config, || Ok(filled(1., 10))).unwrap();
+            let leaked = Workspace::cycle("W58", &config, || Ok::<_, ndgc::Error>(filled(1., 10))).unwrap();
             destroy_all_workspaces_for_current_thread().unwrap();
             assert!(matches!(leaked.to_vec::<f64>(), Err(Error::LeakedArray(_))));
             std::fs::remove_file(&named.0).unwrap();

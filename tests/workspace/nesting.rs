@@ -20,7 +20,7 @@ fn current() -> Option<String> {
 #[test]
 fn a4_1_an_array_used_after_its_cycle_is_an_error() {
     alone(|| {
-        let array = Workspace::cycle("A4", &config(), || Ok(doubles(10))).unwrap();
+        let array = Workspace::cycle("A4", &config(), || Ok::<_, ndgc::Error>(doubles(10))).unwrap();
         assert!(leak(array.sum_all()).starts_with("Op [sum_all] X argument uses leaked workspace pointer"));
     });
 }
@@ -277,7 +277,7 @@ fn r6_workspaces_of_two_threads_with_one_name_do_not_meet() {
 #[test]
 fn r14_arrays_of_a_destroyed_workspace_are_errors_and_nothing_dangles() {
     alone(|| {
-        let array = Workspace::cycle("R14", &config(), || Ok(filled(2., 1000))).unwrap();
+        let array = Workspace::cycle("R14", &config(), || Ok::<_, ndgc::Error>(filled(2., 1000))).unwrap();
         let view_error = leak(array.narrow(0, 0, 10));
         assert!(view_error.contains("the workspace is closed after cycle 1"), "{view_error}");
         let workspace = Workspace::find("R14").unwrap();
@@ -311,7 +311,10 @@ fn r14_arrays_of_a_destroyed_workspace_are_errors_and_nothing_dangles() {
 fn r14_destroying_all_ends_their_arrays_and_refuses_while_one_is_open() {
     alone(|| {
         let arrays: Vec<Tensor> = (0..5)
-            .map(|i| Workspace::cycle(&format!("R14_{i}"), &config(), || Ok(filled(f64::from(i), 100))).unwrap())
+            .map(|i| {
+                Workspace::cycle(&format!("R14_{i}"), &config(), || Ok::<_, ndgc::Error>(filled(f64::from(i), 100)))
+                    .unwrap()
+            })
             .collect();
         let open = Workspace::enter("R14_OPEN", &config()).unwrap();
         let in_open = doubles(3);

@@ -11,7 +11,7 @@ use crate::memory::{
     registry::{NAMES, now_millis, site, slot},
     slot::{CYCLE, NAMED, OPEN, generation_of},
     threads::with_local,
-    workspace::scope,
+    workspace::scope::{self, Told},
 };
 
 /// The array's name, if it has one.
@@ -73,11 +73,12 @@ pub(crate) fn stale_operand(op: &'static str, key: Key, operand: usize) -> Error
 /// The error for an array that ended with its cycle.
 fn leaked(op: &'static str, key: Key, operand: usize) -> Error {
     let cell = slot(key.index());
-    let (workspace, cycle, now, state) = scope::about(cell.cycle_id());
+    let Told { workspace, cycle, now, state, is_ring, thread } = scope::about(cell.cycle_id());
     let face = cell.face.get();
     Error::LeakedArray(Box::new(LeakedArray {
         op,
-        operand: char::from(b'X' + operand.min(2) as u8),
+        // ND4J's letters, and numbers from the fourth on.
+        operand: ['X', 'Y', 'Z', '4', '5', '6', '7', '8', '9'].get(operand).copied().unwrap_or('?'),
         array: describe(key),
         shape: face.map(|face| face.layout.dims().to_vec()).unwrap_or_default(),
         dtype: face.map_or(DType::F32, |face| face.dtype),
@@ -86,6 +87,8 @@ fn leaked(op: &'static str, key: Key, operand: usize) -> Error {
         now,
         state,
         created: created(key.index()),
+        is_ring,
+        thread,
         open: with_local(|local| local.desk.open_names()),
     }))
 }

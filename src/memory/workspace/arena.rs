@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use crate::base::{
     error::{Error, Result, Site},
     leak::{WorkspaceFull, WorkspaceState},
+    units::Bytes,
 };
 use crate::device::{
     Device,
@@ -30,6 +31,9 @@ use crate::memory::workspace::{
 
 /// The least memory that a request beside the block asks the device for.
 const CHUNK_BYTES_MIN: usize = 64 << 10;
+
+/// Cycles in a row that spill until it is said.
+const SPILLED_CYCLES: u32 = 16;
 
 /// Memory beside the block, for requests that had no room in it: each chunk is twice as large as the one before, so that
 /// a cycle of n requests asks the device for memory O(log n) times.
@@ -105,6 +109,8 @@ struct State {
     /// The cycle that arrays are made in.
     cycle: CycleId,
     tally: Tally,
+    /// Cycles in a row, up to the last one, that had no room in the block.
+    spilled: u32,
 }
 
 /// A workspace of one thread.
@@ -136,7 +142,8 @@ impl Arena {
         }
         let memory = if is_host_only { Device::Cpu } else { device.clone() };
         let name: Arc<str> = name.into();
-        let scope = Scope::new(Arc::clone(&name)).ok_or_else(|| wrong("2^28 workspaces are in use; destroy some"))?;
+        let scope = Scope::new(Arc::clone(&name), config.policy_reset() == ResetPolicy::EndOfBufferReached)
+            .ok_or_else(|| wrong("2^28 workspaces are in use; destroy some"))?;
         let cycle = CycleId { scope: 0, stamp: 0 };
         let plan = Plan::new(config, if memory.is_cpu() { 64 } else { 256 });
         let state = State {
@@ -155,6 +162,7 @@ impl Arena {
             depth: 0,
             cycle,
             tally: Tally::default(),
+            spilled: 0,
         };
         let arena = Arena {
             name,
@@ -263,7 +271,7 @@ impl Arena {
     }
 
     fn pooled(&self, state: &mut State, bytes: usize) -> std::result::Result<Block, AllocError> {
-        let block = Block::pooled(&self.memory, bytes)?;
+        let block = Block::pooled(&self.memory, bytes, &self.name)?;
         state.tally.system_allocations += 1;
         Ok(block)
     }
@@ -274,7 +282,7 @@ impl Arena {
             None => MappedBlock::create(self.config.temp_file_path(), bytes)?,
         };
         state.tally.system_allocations += 1;
-        Block::mapped(file).map_err(|_| Error::msg("2^28 blocks of workspaces are in use; destroy some"))
+        Block::mapped(file, &self.name).map_err(|_| Error::msg("2^28 blocks of workspaces are in use; destroy some"))
     }
 
     /// Lets go of the block. All cycles end, if it was a ring and none is leased.
@@ -362,8 +370,29 @@ impl Arena {
         if let Some(bytes) = leave.resize
             && !(is_fixed && self.is_leased_before(state, self.scope.last() + 1))
         {
-            // A refusal leaves the size as it was: the next cycles spill, and ask again.
-            let _ = self.resize(state, bytes);
+            // What was learned has slack; without it, it may be had. Else the size is as it was: the next cycles spill, and ask
+            // again.
+            let need = state.plan.max_cycle();
+            if self.resize(state, bytes).is_err() && (1..bytes).contains(&need) {
+                let _ = self.resize(state, need);
+            }
+        }
+        self.warn_of_spills(state);
+    }
+
+    /// Says once that every cycle spills, and what to set.
+    fn warn_of_spills(&self, state: &mut State) {
+        let need = state.plan.last_cycle();
+        let spills = state.plan.size() > 0 && need > state.plan.size() && !self.is_ring();
+        state.spilled = if spills { state.spilled + 1 } else { 0 };
+        if state.spilled == SPILLED_CYCLES {
+            eprintln!(
+                "ndgc: workspace [{}] has {} and its last {SPILLED_CYCLES} cycles needed more, the last one {}; set \
+                 policy_spill(SpillPolicy::Reallocate) or an initial_size of {need}",
+                self.name,
+                Bytes(state.plan.size() as u64),
+                Bytes(need as u64)
+            );
         }
     }
 
@@ -400,7 +429,7 @@ impl Arena {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
         if state.depth == state.nested.len() {
-            state.nested.push(Scope::new(Arc::clone(&self.name))?);
+            state.nested.push(Scope::new(Arc::clone(&self.name), self.is_ring())?);
         }
         let nested = Nested { mark: state.plan.mark(), outer: state.cycle };
         state.cycle = state.nested[state.depth].begin(false);

@@ -1,7 +1,7 @@
 //! Blocks: the memory that an arena hands out in parts, and who keeps it from being used again.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::{
     error::Result,
@@ -30,6 +30,21 @@ struct Cell {
 static CELLS: Slab<Cell> = Slab::new(|| Cell { holders: Holders::new(), is_file: AtomicU32::new(0) });
 
 static FREE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// Whose the blocks are, for reports: workspace, device, bytes.
+static ALL: Mutex<BTreeMap<u32, (Arc<str>, Device, u64)>> = Mutex::new(BTreeMap::new());
+
+/// The blocks that lie in the memory of a device: for each workspace's name their number and bytes.
+pub(crate) fn by_workspace(device: &Device) -> BTreeMap<Arc<str>, (u64, u64)> {
+    let mut found: BTreeMap<Arc<str>, (u64, u64)> = BTreeMap::new();
+    for (name, at, bytes) in ALL.lock().unwrap_or_else(PoisonError::into_inner).values() {
+        if at == device {
+            let (blocks, sum) = found.entry(Arc::clone(name)).or_default();
+            (*blocks, *sum) = (*blocks + 1, *sum + bytes);
+        }
+    }
+    found
+}
 
 /// One more reference that holds the block. The caller announces an array whose bytes lie in it, or holds it already.
 #[inline]
@@ -64,25 +79,29 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    fn new(memory: Memory) -> Option<Self> {
+    fn new(memory: Memory, workspace: &Arc<str>) -> Option<Self> {
         let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
         if free.is_empty() && !CELLS.refill(&mut free) {
             return None;
         }
         let index = free.pop()?;
         CELLS.get(index).is_file.store(u32::from(matches!(memory, Memory::Mapped(_))), Ordering::Relaxed);
+        if let Memory::Pooled(buffer) = &memory {
+            let about = (Arc::clone(workspace), buffer.device().clone(), buffer.span().bytes() as u64);
+            ALL.lock().unwrap_or_else(PoisonError::into_inner).insert(index, about);
+        }
         Some(Block { index, memory })
     }
 
     /// Uninitialised bytes of a device.
-    pub(crate) fn pooled(device: &Device, bytes: usize) -> std::result::Result<Self, AllocError> {
+    pub(crate) fn pooled(device: &Device, bytes: usize, workspace: &Arc<str>) -> std::result::Result<Self, AllocError> {
         let buffer = device.alloc(bytes, false)?;
-        Self::new(Memory::Pooled(buffer)).ok_or(AllocError::Exhausted)
+        Self::new(Memory::Pooled(buffer), workspace).ok_or(AllocError::Exhausted)
     }
 
     /// Bytes of a file.
-    pub(crate) fn mapped(file: MappedBlock) -> std::result::Result<Self, AllocError> {
-        Self::new(Memory::Mapped(file)).ok_or(AllocError::Exhausted)
+    pub(crate) fn mapped(file: MappedBlock, workspace: &Arc<str>) -> std::result::Result<Self, AllocError> {
+        Self::new(Memory::Mapped(file), workspace).ok_or(AllocError::Exhausted)
     }
 
     pub(crate) fn index(&self) -> u32 {
@@ -151,6 +170,7 @@ impl Drop for Block {
             std::mem::forget(std::mem::replace(&mut self.memory, Memory::Pooled(Buffer::empty())));
             return;
         }
+        ALL.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.index);
         // The next block has another size, or there is none.
         if let Memory::Pooled(buffer) = &mut self.memory {
             buffer.return_pages();

@@ -104,7 +104,7 @@ impl fmt::Debug for Workspace {
 /// It ends a cycle on any way out: at the end of a block, by `return`, `?` and a panic. If several are dropped in
 /// another order than the reverse one, a cycle ends when its own and all that were entered after it are gone.
 #[derive(Debug)]
-#[must_use = "the cycle ends when this is dropped; name it, as in `let _cycle = ...`"]
+#[must_use = "the cycle ends when this is dropped, with `let _ = ...` at once; name it, as in `let _cycle = ...`"]
 pub struct WorkspaceCycle {
     workspace: Workspace,
     leaves: Leaves,
@@ -132,7 +132,7 @@ impl WorkspaceCycle {
 
 /// A part of the program in which no workspace takes arrays, until this is dropped.
 #[derive(Debug)]
-#[must_use = "workspaces take arrays again when this is dropped; name it, as in `let _out = ...`"]
+#[must_use = "workspaces take arrays again when this is dropped, with `let _ = ...` at once; name it, as in `let _out = ...`"]
 pub struct ScopeOut {
     _leaves: Leaves,
 }
@@ -209,7 +209,11 @@ impl Workspace {
     ///
     /// # Errors
     /// As of [`Workspace::enter`]; what `f` returns.
-    pub fn cycle<R>(id: &str, config: &WorkspaceConfig, f: impl FnOnce() -> Result<R>) -> Result<R> {
+    pub fn cycle<R, E: From<Error>>(
+        id: &str,
+        config: &WorkspaceConfig,
+        f: impl FnOnce() -> std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
         Self::cycle_on(&Device::Cpu, id, config, f)
     }
 
@@ -217,12 +221,12 @@ impl Workspace {
     ///
     /// # Errors
     /// As of [`Workspace::cycle`].
-    pub fn cycle_on<R>(
+    pub fn cycle_on<R, E: From<Error>>(
         device: &Device,
         id: &str,
         config: &WorkspaceConfig,
-        f: impl FnOnce() -> Result<R>,
-    ) -> Result<R> {
+        f: impl FnOnce() -> std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
         let _cycle = Self::enter_on(device, id, config)?;
         f()
     }

@@ -10,6 +10,7 @@
 //! the arena finds the reader, and leaves the bytes alone.
 
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::thread::{self, ThreadId};
 
 use dashmap::DashMap;
 
@@ -43,8 +44,17 @@ static CELLS: Slab<Cell> =
 /// true for long.
 static FREE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// What texts say of a scope: its name, and the stamp before its first cycle.
-static ABOUT: LazyLock<DashMap<u32, (Arc<str>, u64)>> = LazyLock::new(DashMap::new);
+/// What texts say of a scope.
+#[derive(Clone)]
+struct About {
+    name: Arc<str>,
+    /// The stamp before its first cycle.
+    first: u64,
+    is_ring: bool,
+    thread: (ThreadId, Option<String>),
+}
+
+static ABOUT: LazyLock<DashMap<u32, About>> = LazyLock::new(DashMap::new);
 
 /// A scope of a workspace: its cycles follow each other.
 #[derive(Debug)]
@@ -61,7 +71,7 @@ pub(crate) struct CycleId {
 
 impl Scope {
     /// A scope with a name. `None`: 2^28 are in use.
-    pub(crate) fn new(name: Arc<str>) -> Option<Self> {
+    pub(crate) fn new(name: Arc<str>, is_ring: bool) -> Option<Self> {
         let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
         if free.is_empty() && !CELLS.refill(&mut free) {
             return None;
@@ -70,7 +80,8 @@ impl Scope {
         drop(free);
         let scope = Scope { index };
         // Relaxed: the cell belongs to this thread.
-        ABOUT.insert(index, (name, scope.cell().last.load(Ordering::Relaxed)));
+        let (first, thread) = (scope.cell().last.load(Ordering::Relaxed), thread::current());
+        ABOUT.insert(index, About { name, first, is_ring, thread: (thread.id(), thread.name().map(str::to_owned)) });
         scope.set_state(WorkspaceState::Closed);
         Some(scope)
     }
@@ -153,16 +164,33 @@ pub(crate) fn oldest(scope: u32) -> &'static Oldest {
     &CELLS.get(scope).oldest
 }
 
-/// What is known of a cycle: the workspace's name, which of its cycles it is, which is the last one, and what it does.
-pub(crate) fn about(cycle: CycleId) -> (String, u64, u64, WorkspaceState) {
+/// What is known of a cycle.
+pub(crate) struct Told {
+    /// The workspace's name.
+    pub(crate) workspace: String,
+    /// Which of its cycles it is, and which is the last one.
+    pub(crate) cycle: u64,
+    pub(crate) now: u64,
+    pub(crate) state: WorkspaceState,
+    /// Whether its cycles are those of a ring.
+    pub(crate) is_ring: bool,
+    /// The thread whose workspace it is, if it is another one.
+    pub(crate) thread: Option<String>,
+}
+
+/// What is known of a cycle.
+pub(crate) fn about(cycle: CycleId) -> Told {
     let cell = CELLS.get(cycle.scope);
-    let (name, first) = ABOUT.get(&cycle.scope).map(|about| about.clone()).unwrap_or_else(|| ("".into(), 0));
-    if cycle.stamp <= first {
-        return ("a workspace destroyed long ago".into(), cycle.stamp, cycle.stamp, WorkspaceState::Destroyed);
-    }
+    let known = ABOUT.get(&cycle.scope).map(|about| about.clone()).filter(|about| cycle.stamp > about.first);
+    let Some(About { name, first, is_ring, thread: (id, thread) }) = known else {
+        let (workspace, state) = ("a workspace destroyed long ago".into(), WorkspaceState::Destroyed);
+        return Told { workspace, cycle: cycle.stamp, now: cycle.stamp, state, is_ring: false, thread: None };
+    };
     let state = [WorkspaceState::Open, WorkspaceState::Closed]
         .into_iter()
         .find(|state| *state as u32 == cell.state.load(Ordering::Relaxed))
         .unwrap_or(WorkspaceState::Destroyed);
-    (name.to_string(), cycle.stamp - first, cell.last.load(Ordering::Relaxed) - first, state)
+    let thread = (id != thread::current().id()).then(|| thread.unwrap_or_else(|| format!("{id:?}")));
+    let (cycle, now) = (cycle.stamp - first, cell.last.load(Ordering::Relaxed) - first);
+    Told { workspace: name.to_string(), cycle, now, state, is_ring, thread }
 }

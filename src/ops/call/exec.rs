@@ -31,6 +31,7 @@ use crate::device::{
     kernel::{Kernel, Map, View},
 };
 use crate::memory::{
+    gc,
     key::Key,
     manager::NdManager,
     owner::{Owner, Refused},
@@ -41,6 +42,7 @@ use crate::memory::{
     storage::Storage,
     switch,
     threads::{Local, with_local},
+    workspace,
 };
 use crate::ops::call::place::Place;
 
@@ -192,9 +194,16 @@ fn storage_for(local: &Local, op: &'static str, device: &Device, bytes: usize, z
         Ok(buffer) => buffer,
         Err(AllocError::Failed(error)) => return Err(error),
         Err(AllocError::Exhausted) => {
-            let reclaimed = reclaim::drain_all(local) as u64;
+            let mut reclaimed = reclaim::drain_all(local) as u64;
             device.trim();
-            match alloc() {
+            let mut answer = alloc();
+            if matches!(answer, Err(AllocError::Exhausted)) && switch::reclaiming() {
+                // Those that fell while the switch was off: it is on, so nobody wants them kept.
+                reclaimed += gc::collect_orphans() as u64;
+                device.trim();
+                answer = alloc();
+            }
+            match answer {
                 Ok(buffer) => buffer,
                 Err(AllocError::Failed(error)) => return Err(error),
                 Err(AllocError::Exhausted) => return Err(out_of_memory(op, device, bytes, reclaimed)),
@@ -220,6 +229,7 @@ fn out_of_memory(op: &'static str, device: &Device, bytes: usize, reclaimed: u64
         cached: memory.cached,
         limit: memory.limit,
         reclaimed,
+        kept: gc::stats().kept,
         largest: report::largest(device, 5),
     }))
 }
@@ -353,6 +363,12 @@ pub(crate) fn in_composite<R>(site: Site, f: Once<'_, R>) -> Result<R> {
     f()
 }
 
+/// Makes what is there to be kept (weights, state of layers and optimisers, caches) for a call at `site`: outside of
+/// whatever cycle of a workspace is open.
+pub(crate) fn kept<R>(site: Site, f: impl FnOnce() -> Result<R>) -> Result<R> {
+    workspace::outside(|| steps(site, &mut once(f)))
+}
+
 /// Runs the user's code inside an operation: what it makes is made by its own lines, for its own owners.
 pub(crate) fn users<R>(f: impl FnOnce() -> R) -> R {
     let _restore = Restore(STEPS.take());
@@ -382,7 +398,7 @@ pub(crate) fn place(call: Call, local: &Local, parts: Parts<'_>, place: &dyn Pla
     {
         return Err(place.refusal(call.op, Refused::Closed));
     }
-    match registry::create(local, call.op, parts, owner, call.site)? {
+    match registry::create(local, call.op, parts, owner, steps_site().unwrap_or(call.site))? {
         Ok(key) => Ok(Proxy::from_key(key)),
         Err(refused) => Err(place.refusal(call.op, refused)),
     }

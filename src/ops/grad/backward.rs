@@ -12,6 +12,7 @@ use crate::array::autograd::{Part, confirm, no_grad, tracked};
 use crate::base::error::{Error, Result};
 use crate::device::graph::blame;
 use crate::memory::{node::Node, proxy::Proxy, registry};
+use crate::ops::call::exec::{once, steps};
 
 /// By the serial of a node.
 type Table<T> = HashMap<u64, T, BuildHasherDefault<Scatter>>;
@@ -96,6 +97,29 @@ impl GradStore {
     pub fn insert(&mut self, variable: &Proxy, grad: Proxy) -> Option<Proxy> {
         let node = tracked(variable)?;
         self.grads.insert(node.serial(), (node, grad)).map(|(_, grad)| grad)
+    }
+
+    /// The gradients independent of the cycle of a workspace in which they were made: those of a workspace copied out of it,
+    /// the others as they are.
+    ///
+    /// # Errors
+    /// As [`Proxy::try_detach`].
+    ///
+    /// ```
+    /// # use ndgc::{Device, Var, Workspace, WorkspaceConfig};
+    /// let x = Var::from_vec(vec![1f32, 2.], 2, &Device::Cpu)?;
+    /// let grads = Workspace::cycle("STEP", &WorkspaceConfig::default(), || x.sqr()?.sum_all()?.backward()?.detach())?;
+    /// assert_eq!(grads.get(&x).unwrap().to_vec1::<f32>()?, [2., 4.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn detach(mut self) -> Result<GradStore> {
+        for (_, grad) in self.grads.values_mut() {
+            if grad.is_attached() {
+                *grad = grad.try_detach()?;
+            }
+        }
+        Ok(self)
     }
 
     /// Number of gradients.
@@ -208,7 +232,9 @@ impl Proxy {
         };
         let site = Location::caller();
         // What is refused in a captured section is refused here, not where a derivative is computed.
-        no_grad(|| walk(root, self.try_detach()?.ones_like()?)).map_err(|error| blame(error, site))
+        let mut walk = once(|| no_grad(|| walk(root, self.try_detach()?.ones_like()?)));
+        // Gradients are made by the line that asks for them.
+        steps(site, &mut walk).map_err(|error| blame(error, site))
     }
 }
 

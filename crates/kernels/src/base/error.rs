@@ -403,7 +403,10 @@ pub struct OutOfMemory {
     pub limit: Option<u64>,
     /// Dead arrays that were closed on the way here.
     pub reclaimed: u64,
-    /// The managers that hold most: name, arrays, bytes.
+    /// Dead arrays that managers keep, because they fell while the switch was off.
+    pub kept: u64,
+    /// Who holds most: managers, workspaces (with their blocks as arrays), and the handles of arrays without a manager;
+    /// name, arrays, bytes.
     pub largest: Vec<(String, u64, u64)>,
 }
 
@@ -411,8 +414,8 @@ impl OutOfMemory {
     /// The heap of the process has no room for so many bytes.
     #[doc(hidden)]
     pub fn on_the_heap(op: &'static str, requested: u64) -> Self {
-        let (active, cached, limit, reclaimed, largest) = Default::default();
-        OutOfMemory { op, device: "the heap".into(), requested, active, cached, limit, reclaimed, largest }
+        let (active, cached, limit, reclaimed, kept, largest) = Default::default();
+        OutOfMemory { op, device: "the heap".into(), requested, active, cached, limit, reclaimed, kept, largest }
     }
 }
 
@@ -653,7 +656,7 @@ fn fmt_stale(f: &mut fmt::Formatter<'_>, stale: &StaleArray) -> fmt::Result {
 }
 
 fn fmt_oom(f: &mut fmt::Formatter<'_>, oom: &OutOfMemory) -> fmt::Result {
-    let OutOfMemory { op, device, requested, active, cached, limit, reclaimed, largest } = oom;
+    let OutOfMemory { op, device, requested, active, cached, limit, reclaimed, kept, largest } = oom;
     write!(f, "{op}: {} ({requested} B) on {device} are not available: ", Bytes(*requested))?;
     write!(f, "{} live, {} kept for reuse", Bytes(*active), Bytes(*cached))?;
     if let Some(limit) = limit {
@@ -661,8 +664,15 @@ fn fmt_oom(f: &mut fmt::Formatter<'_>, oom: &OutOfMemory) -> fmt::Result {
     }
     write!(f, ", {reclaimed} dead arrays closed first")?;
     for (i, (manager, arrays, bytes)) in largest.iter().enumerate() {
-        let lead = if i == 0 { "; largest managers: " } else { ", " };
+        let lead = if i == 0 { "; largest owners: " } else { ", " };
         write!(f, "{lead}`{manager}` ({arrays} arrays, {})", Bytes(*bytes))?;
     }
-    f.write_str("; close one, switch reclaiming on with gc::on(), or use smaller batches")
+    match kept {
+        0 => f.write_str("; close one, or use smaller batches"),
+        kept => write!(
+            f,
+            "; {kept} dead arrays are kept by their managers: gc::collect_orphans() closes them, and with gc::on() none are \
+             kept"
+        ),
+    }
 }

@@ -11,7 +11,7 @@ use crate::base::{call::Site, dtype::DType, units::Bytes};
 pub struct LeakedArray {
     /// The operation.
     pub op: &'static str,
-    /// Which operand: `X` is the first, then `Y`, `Z` and so on.
+    /// Which operand: `X` is the first, then `Y`, `Z`, and `4` and so on.
     pub operand: char,
     /// The array's name, or its key as `7v3`.
     pub array: String,
@@ -29,6 +29,10 @@ pub struct LeakedArray {
     pub state: WorkspaceState,
     /// Where the array was made.
     pub created: Option<Site>,
+    /// Whether the workspace is circular, as those of prefetched batches are.
+    pub is_ring: bool,
+    /// The thread whose workspace it is, if it is not the calling one.
+    pub thread: Option<String>,
     /// The workspaces that are open on the calling thread, outermost first.
     pub open: Vec<String>,
 }
@@ -59,7 +63,19 @@ impl fmt::Display for LeakedArray {
             WorkspaceState::Closed => write!(f, "is closed after cycle {now}")?,
             WorkspaceState::Destroyed => write!(f, "was destroyed after cycle {now}")?,
         }
-        write!(f, ". All open workspaces: {:?}", self.open)?;
+        match &self.thread {
+            Some(thread) => write!(
+                f,
+                ". The workspace is one of thread `{thread}`; on this thread, all open workspaces: {:?}",
+                self.open
+            )?,
+            None => write!(f, ". All open workspaces: {:?}", self.open)?,
+        }
+        if self.is_ring {
+            f.write_str(
+                ". Its cycles are those of a ring: keep the batch, or a lease() of its cycle, as long as its arrays",
+            )?;
+        }
         f.write_str(
             ". Before the cycle ends, call detach() for an array that no workspace ends, \
              or leverage_to(\"NAME\") for one that lives in an enclosing workspace",
