@@ -184,7 +184,7 @@ pub(super) struct Lists {
 
 impl Lists {
     fn new() -> Self {
-        Lists { levels: 0, steps: [0; LEVELS], classes: vec![Vec::new(); LEVELS * STEPS] }
+        Lists { levels: 0, steps: [0; LEVELS], classes: (0..LEVELS * STEPS).map(|_| Vec::with_capacity(4)).collect() }
     }
 
     /// The last block of the first list from this class on that is not empty; 0 if all are.
@@ -289,6 +289,11 @@ impl<T: Tag> Blocks<T> {
             *self.status_mut(number) = status;
             *self.tag_mut(number) = tag;
             return number;
+        }
+        if self.blocks.len() == self.blocks.capacity() {
+            // So that giving a number back never asks the heap for anything.
+            self.blocks.reserve(1024);
+            self.numbers.reserve(self.blocks.capacity() - self.numbers.len());
         }
         self.blocks.push(block);
         self.statuses.push(status);

@@ -168,7 +168,7 @@ fn uses(x: &Tensor, open: &Tensor) -> Vec<(&'static str, Result<()>)> {
         ("Op [set_name] X", x.set_name("late")),
         ("Op [attach] X", x.attach(&manager)),
         ("Op [temp_attach] X", x.temp_attach(&manager)),
-        ("Op [attach] X", manager.ret(x).map(drop)),
+        ("Op [ret] X", manager.ret(x).map(drop)),
         ("Op [backward] X", x.backward().map(drop)),
         ("Op [duplicate] X", Var::from_tensor(x).map(drop)),
         ("Op [copy_] Y", variable.set(x)),
@@ -258,17 +258,18 @@ fn r13_a_view_ends_with_the_cycle_of_its_array_and_its_clones_do() {
 #[test]
 fn r13_another_thread_finds_it_too() {
     alone(|| {
-        let x = ended(DType::F64);
+        let (x, here) = (ended(DType::F64), std::thread::current().id());
         let other = x.clone();
         let text = std::thread::spawn(move || {
             let _own = Workspace::enter("OTHER", &basic().build().unwrap()).unwrap();
             leak(other.exp())
         });
         let text = text.join().unwrap();
-        assert_eq!(
-            text,
-            text_of("exp", 'X', &x.key().to_string(), &x, "is closed after cycle 1. All open workspaces: [\"OTHER\"]")
+        let now = format!(
+            "is closed after cycle 1. The workspace is one of thread `{here:?}`; on this thread, all open workspaces: \
+             [\"OTHER\"]"
         );
+        assert_eq!(text, text_of("exp", 'X', &x.key().to_string(), &x, &now));
     });
 }
 

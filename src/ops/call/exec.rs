@@ -366,7 +366,7 @@ pub(crate) fn in_composite<R>(site: Site, f: Once<'_, R>) -> Result<R> {
 /// Makes what is there to be kept (weights, state of layers and optimisers, caches) for a call at `site`: outside of
 /// whatever cycle of a workspace is open.
 pub(crate) fn kept<R>(site: Site, f: impl FnOnce() -> Result<R>) -> Result<R> {
-    workspace::outside(|| steps(site, &mut once(f)))
+    workspace::outside(|| in_composite(site, &mut once(f)))
 }
 
 /// Runs the user's code inside an operation: what it makes is made by its own lines, for its own owners.
@@ -398,7 +398,7 @@ pub(crate) fn place(call: Call, local: &Local, parts: Parts<'_>, place: &dyn Pla
     {
         return Err(place.refusal(call.op, Refused::Closed));
     }
-    match registry::create(local, call.op, parts, owner, steps_site().unwrap_or(call.site))? {
+    match registry::create(local, call.op, parts, owner, composite_site().unwrap_or(call.site))? {
         Ok(key) => Ok(Proxy::from_key(key)),
         Err(refused) => Err(place.refusal(call.op, refused)),
     }

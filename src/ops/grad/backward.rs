@@ -12,7 +12,7 @@ use crate::array::autograd::{Part, confirm, no_grad, tracked};
 use crate::base::error::{Error, Result};
 use crate::device::graph::blame;
 use crate::memory::{node::Node, proxy::Proxy, registry};
-use crate::ops::call::exec::{once, steps};
+use crate::ops::call::exec::{in_composite, once};
 
 /// By the serial of a node.
 type Table<T> = HashMap<u64, T, BuildHasherDefault<Scatter>>;
@@ -234,7 +234,7 @@ impl Proxy {
         // What is refused in a captured section is refused here, not where a derivative is computed.
         let mut walk = once(|| no_grad(|| walk(root, self.try_detach()?.ones_like()?)));
         // Gradients are made by the line that asks for them.
-        steps(site, &mut walk).map_err(|error| blame(error, site))
+        in_composite(site, &mut walk).map_err(|error| blame(error, site))
     }
 }
 
