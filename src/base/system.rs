@@ -84,3 +84,17 @@ pub(crate) fn allocate(file: &std::fs::File, from: u64, bytes: u64) -> std::io::
     let answer = unsafe { libc::fallocate(file.as_raw_fd(), 0, at, len) };
     if answer == 0 { Ok(()) } else { Err(Error::last_os_error()) }
 }
+
+/// Bytes of memory that the machine has.
+#[cfg(target_os = "linux")]
+pub(crate) fn physical_bytes() -> Option<u64> {
+    // SAFETY: two calls that return numbers.
+    #[allow(unsafe_code)]
+    let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    Some(u64::try_from(pages).ok()? * u64::try_from(page).ok()?)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn physical_bytes() -> Option<u64> {
+    None
+}

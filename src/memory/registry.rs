@@ -250,6 +250,18 @@ impl std::ops::Deref for Pinned<'_> {
     }
 }
 
+impl<'p> Pinned<'p> {
+    /// All bytes of its storage, if they are the host's.
+    #[inline]
+    pub(crate) fn host_bytes(&self) -> Option<&'p [u8]> {
+        let buffer = self.payload.storage.buffer();
+        // SAFETY: host memory of a storage that the array keeps for `'p`; initialised when it was handed out, and written
+        // by nobody while the array is announced, but by this thread if it holds a `Writing`, under which nobody asks.
+        #[allow(unsafe_code)]
+        buffer.device().is_cpu().then(|| unsafe { buffer.span().slice() })
+    }
+}
+
 impl<const N: usize> Pins<'_, N> {
     /// The arrays, for as long as this is borrowed.
     #[inline]

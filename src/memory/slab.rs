@@ -24,6 +24,11 @@ struct Free {
     empty: Vec<Vec<u32>>,
 }
 
+#[cold]
+fn not_made() -> ! {
+    panic!("an index is handed out after its page is made")
+}
+
 /// Cells of one type. Made once, as a static.
 pub(crate) struct Slab<T: 'static> {
     pages: [AtomicRef<[T; PAGE]>; PAGES],
@@ -57,8 +62,8 @@ impl<T: Sync> Slab<T> {
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> &'static T {
         // Acquire: pairs with the Release in `grow`; the page is filled before it is seen.
-        let page = self.pages[index as usize / PAGE].load(Ordering::Acquire);
-        &page.expect("an index is handed out after its page is made")[index as usize % PAGE]
+        let Some(page) = self.pages[index as usize / PAGE].load(Ordering::Acquire) else { not_made() };
+        &page[index as usize % PAGE]
     }
 
     /// Cells ever handed out: every index is below.
