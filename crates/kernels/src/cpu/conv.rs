@@ -8,9 +8,9 @@
 use std::ops::Range;
 
 use crate::cpu::{
-    Element, In, Out,
     matmul::{Matrix, THREADS_MIN, Target},
     number::Number,
+    operand::{Element, In, Out},
     product::{Multiplied, product_to},
     threads,
     vector::simd,

@@ -1,8 +1,9 @@
 //! Kernels of windows and along axes, with the types of their dtypes, as in `mod.rs`.
 
 use super::{
-    Dst, In, Out, Src, bits, conv,
+    bits, conv,
     norm::{self, Evenly},
+    operand::{Dst, In, Out, Src},
     pooling, resize, scan,
 };
 use crate::base::{

@@ -7,10 +7,11 @@ use crate::base::{
     error::{Error, Result},
 };
 use crate::cpu::{
-    Dst, Element, In, Out, Src, cast as casting,
+    cast as casting,
     elementwise::{self, Binary, Functions, Unary},
     narrow,
     number::Convert,
+    operand::{Dst, Element, In, Out, Src},
     types::{open, with_bits, with_float, with_number},
 };
 use crate::kernel::{BinaryOp, Domain, UnaryOp};

@@ -5,13 +5,15 @@
 //! its operands are read ([`Src`]) and which are written ([`Dst`]), as its entry in `kernel.rs` says to other devices.
 
 use super::{
-    Dst, Src, adam, arange, arg_reduce, choose, compare, cross_entropy, cross_entropy_grad, dispatch, fill, gather,
-    index_add, index_select, maps, matmul,
+    dispatch, maps,
     norm::Evenly,
-    normal,
+    operand::{Dst, Src},
     optim::SgdHyper,
     random::Stream,
-    reduce, scatter_add, sgd, softmax, softmax_grad, unary_grad, uniform,
+    typed::{
+        adam, arange, arg_reduce, choose, compare, cross_entropy, cross_entropy_grad, fill, gather, index_add,
+        index_select, matmul, normal, reduce, scatter_add, sgd, softmax, softmax_grad, unary_grad, uniform,
+    },
     wide::{Wide, wider},
 };
 use crate::base::{dtype::DType, error::Result};

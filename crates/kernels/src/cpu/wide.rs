@@ -13,8 +13,8 @@ use crate::base::{
     layout::Layout,
 };
 use crate::cpu::{
-    Dst, In, Out, Src,
     narrow::{self, Narrow},
+    operand::{Dst, In, Out, Src},
     types::with_narrow,
 };
 use crate::kernel::View;
