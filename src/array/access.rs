@@ -258,36 +258,24 @@ fn same_type<T: WithDType>(op: &'static str, array: &Pinned<'_>) -> Result<()> {
 /// All elements of the storage of an array on the host.
 fn storage_slice<'a, T: WithDType>(op: &'static str, array: &'a Pinned<'_>) -> Result<&'a [T]> {
     same_type::<T>(op, array)?;
-    let buffer = array.storage.buffer();
-    if !buffer.device().is_cpu() {
-        return Err(Error::DeviceMismatch { op, lhs: buffer.device().to_string(), rhs: "cpu".into() });
-    }
-    // SAFETY: host memory of a storage that the pin keeps; it was initialised when the array was made, nobody writes
-    // it while it is announced (`storage.rs`), and it is aligned for its dtype: blocks are to 64 bytes, and foreign
-    // memory was checked.
-    #[allow(unsafe_code)]
-    let bytes = unsafe { buffer.span().slice::<u8>() };
-    if T::DTYPE == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
+    let Some(bytes) = array.host_bytes() else {
+        return Err(Error::DeviceMismatch { op, lhs: array.storage.buffer().device().to_string(), rhs: "cpu".into() });
+    };
+    T::of_bytes(bytes).ok_or_else(|| {
         let value = "another byte".to_owned();
-        return Err(Error::Argument { op, argument: "array of truth values", value, expected: "bytes of 0 and 1" });
-    }
-    // SAFETY: as above, and bytes that become `bool` are 0 or 1.
-    #[allow(unsafe_code)]
-    Ok(unsafe { buffer.span().slice::<T>() })
+        Error::Argument { op, argument: "array of truth values", value, expected: "bytes of 0 and 1" }
+    })
 }
 
 /// All elements of the storage of an array on another device.
 fn downloaded<T: WithDType>(array: &Pinned<'_>, site: Site) -> Result<Vec<T>> {
-    if T::DTYPE == DType::Bool {
-        // A byte that is neither 0 nor 1 would be no `bool`.
-        return Ok(downloaded::<u8>(array, site)?.into_iter().map(|byte| T::from_i128(byte.into())).collect());
-    }
     let span = array.storage.buffer().span();
     let mut all = vec![T::default(); span.bytes() / size_of::<T>()];
+    let Some(bytes) = T::any_bytes_of(&mut all) else {
+        // A byte that is neither 0 nor 1 would be no `bool`.
+        return Ok(downloaded::<u8>(array, site)?.into_iter().map(|byte| T::from_i128(byte.into())).collect());
+    };
     let src = OwnedView::new(span, array.dtype, array.layout);
-    // SAFETY: a vector of numbers written as bytes: any bit pattern is a number.
-    #[allow(unsafe_code)]
-    let bytes = unsafe { std::slice::from_raw_parts_mut(all.as_mut_ptr().cast::<u8>(), span.bytes()) };
     array.storage.buffer().device().download(&src, bytes).map_err(|error| blame(error, site))?;
     Ok(all)
 }

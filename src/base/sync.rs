@@ -34,6 +34,32 @@ impl<T> UnsafeCell<T> {
     }
 }
 
+/// A reference to something that lives for ever, or none, that threads exchange.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct AtomicRef<T: 'static>(std::sync::atomic::AtomicPtr<T>, std::marker::PhantomData<&'static T>);
+
+#[cfg(not(loom))]
+impl<T: Sync> AtomicRef<T> {
+    pub(crate) const fn none() -> Self {
+        AtomicRef(std::sync::atomic::AtomicPtr::new(std::ptr::null_mut()), std::marker::PhantomData)
+    }
+
+    #[inline(always)]
+    pub(crate) fn load(&self, order: Ordering) -> Option<&'static T> {
+        // SAFETY: the pointer is null, or was made from a `&'static T` by `store`.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.0.load(order).as_ref()
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn store(&self, to: Option<&'static T>, order: Ordering) {
+        self.0.store(to.map_or(std::ptr::null_mut(), |to| std::ptr::from_ref(to).cast_mut()), order);
+    }
+}
+
 /// One turn of a waiting loop: lets loom switch, lets another thread run.
 #[inline]
 pub(crate) fn wait_turn(turns: &mut u32) {

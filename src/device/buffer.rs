@@ -1,9 +1,13 @@
 //! Bytes of a device, owned.
 
 use std::fmt;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::base::{
     contain::drop_contained,
+    dtype::WithDType,
     error::{Error, Result},
 };
 use crate::device::{Device, budget::AllocError, graph::Asynchronous, host::pool};
@@ -90,6 +94,68 @@ impl Buffer {
     #[allow(unsafe_code)]
     pub(crate) unsafe fn foreign(span: Span, device: Device, foreign: Box<Foreign>) -> Self {
         Buffer { span, device, home: Home::Foreign(foreign) }
+    }
+
+    /// Bytes that somebody keeps, for reading.
+    pub(crate) fn shared<K: AsRef<[u8]> + Send + Sync + ?Sized + 'static>(keeper: Arc<K>, range: Range<usize>) -> Self {
+        let bytes = &(*keeper).as_ref()[range];
+        let span = Span::new(NonNull::from(bytes).cast(), bytes.len());
+        // SAFETY: `as_ref` borrowed the bytes from what the `Arc` points to, which neither moves nor changes while there
+        // is an `Arc`: so the borrow could last until the buffer drops this one.
+        #[allow(unsafe_code)]
+        unsafe {
+            Self::foreign(span, Device::Cpu, Box::new(Foreign { read_only: true, keeper }))
+        }
+    }
+
+    /// The memory of a vector. `token` is dropped after it.
+    pub(crate) fn of_vec<T: WithDType>(data: Vec<T>, token: impl Send + Sync + 'static) -> Self {
+        let bytes = size_of_val(data.as_slice());
+        let mut foreign = Box::new(Foreign { read_only: false, keeper: (data, token) });
+        let start = NonNull::from(foreign.keeper.0.as_mut_slice()).cast();
+        // SAFETY: the vector's memory, initialised, which lies outside the box; nobody touches the vector until it is
+        // dropped there.
+        #[allow(unsafe_code)]
+        unsafe {
+            Self::foreign(Span::new(start, bytes), Device::Cpu, foreign)
+        }
+    }
+
+    /// Its bytes, if they are the host's.
+    #[inline]
+    fn host_bytes(&mut self) -> &mut [u8] {
+        debug_assert!(self.device.is_cpu(), "bytes of the host");
+        // SAFETY: initialised host memory, which the pool, an arena or a keeper gave to this buffer alone (`from_pool`,
+        // `from_arena`, `foreign`), and which is borrowed as long as the result.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.span.slice_mut()
+        }
+    }
+
+    /// Fills it from as many bytes: at once on the host, else by a copy that is submitted.
+    pub(crate) fn upload(&mut self, bytes: &[u8]) -> Result<()> {
+        if bytes.len() != self.span.bytes() {
+            return Err(Error::msg("an upload has the size of what it fills"));
+        }
+        match &self.device {
+            Device::Cpu => self.host_bytes().copy_from_slice(bytes),
+            Device::Sim(sim) => sim.upload(self.span, bytes)?,
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.upload(self.span, bytes)?,
+        }
+        Ok(())
+    }
+
+    /// Fills it with zeros, as those of a zeroed buffer are: at once on the host, else by a kernel that is submitted.
+    pub(crate) fn zero(&mut self) -> Result<()> {
+        match &self.device {
+            Device::Cpu => self.host_bytes().fill(0),
+            Device::Sim(sim) => sim.zero(self.span)?,
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.zero(self.span)?,
+        }
+        Ok(())
     }
 
     /// Whether nobody may write to it: foreign bytes that are only lent for reading.

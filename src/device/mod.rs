@@ -31,7 +31,6 @@ use cuda::Cuda;
 use graph::{Asynchronous, Graph};
 use kernel::{Kernel, OwnedView, View};
 use sim::{Sim, SimConfig};
-use span::Span;
 use window::{ConvOp, ConvSizes};
 
 /// Where an array's bytes are and its operations run. Cheap to clone; equal if it is the same device.
@@ -328,34 +327,11 @@ impl Device {
         }
     }
 
-    /// Fills bytes with zeros, as those of a zeroed buffer are: at once on the host, else by a kernel that is submitted.
-    ///
-    /// # Safety
-    /// `dst` belongs to a live buffer of this device, and on the host nobody else uses these bytes.
-    #[allow(unsafe_code)]
-    pub(crate) unsafe fn zero(&self, dst: Span) -> Result<()> {
+    /// Submits a kernel, to a device whose work is not done at once: the host's is the business of who launches
+    /// (`ops/call/exec.rs`).
+    pub(crate) fn submit(&self, kernel: &Kernel<View<'_>>) -> Result<()> {
         match self {
-            // SAFETY: by the caller's promise these are bytes of ours alone.
-            Device::Cpu => unsafe { dst.ptr().as_ptr().write_bytes(0, dst.bytes()) },
-            Device::Sim(sim) => sim.zero(dst)?,
-            #[cfg(feature = "cuda")]
-            Device::Cuda(cuda) => cuda.zero(dst)?,
-        }
-        Ok(())
-    }
-
-    /// Submits a kernel.
-    ///
-    /// # Safety
-    /// The spans of all views belong to live buffers of this device, until this call returns; on the cpu
-    /// nobody else writes the sources or touches the destinations meanwhile, and the contract of the kernel
-    /// about overlap holds.
-    #[inline]
-    #[allow(unsafe_code)]
-    pub(crate) unsafe fn launch(&self, kernel: &Kernel<View<'_>>) -> Result<()> {
-        match self {
-            // SAFETY: the caller's promises are those that `run` asks for.
-            Device::Cpu => unsafe { cpu::run(kernel) },
+            Device::Cpu => Err(Error::msg("the host's kernels run where they are launched")),
             Device::Sim(sim) => sim.launch(&kernel.to_owned()),
             #[cfg(feature = "cuda")]
             Device::Cuda(cuda) => cuda.launch(&kernel.to_owned()),
@@ -368,24 +344,6 @@ impl Device {
             Device::Cpu | Device::Sim(_) => cpu::conv::room(op, sizes),
             #[cfg(feature = "cuda")]
             Device::Cuda(_) => cuda::conv_room(op, sizes),
-        }
-    }
-
-    /// Fills a fresh buffer from host bytes.
-    ///
-    /// # Safety
-    /// `dst` belongs to a live buffer of this device that nobody else uses; `bytes.len() == dst.bytes()`.
-    #[allow(unsafe_code)]
-    pub(crate) unsafe fn upload(&self, dst: Span, bytes: &[u8]) -> Result<()> {
-        match self {
-            Device::Cpu => {
-                // SAFETY: by the caller's promise `dst` is that many bytes of ours alone.
-                unsafe { dst.ptr().as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-                Ok(())
-            }
-            Device::Sim(sim) => sim.upload(dst, bytes),
-            #[cfg(feature = "cuda")]
-            Device::Cuda(cuda) => cuda.upload(dst, bytes),
         }
     }
 

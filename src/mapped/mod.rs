@@ -1,14 +1,15 @@
-//! Files mapped into memory. Apart from the layers, since a mapping is a promise of the caller's about a file.
+//! Files mapped into memory: what users ask for with a promise about a file. Apart from the layers, since networks' files and
+//! workspaces both do.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memmap2::Mmap;
 
 use crate::nn::VarBuilder;
 use crate::safetensors::MmapedSafetensors;
-use crate::{DType, Device, Error, Result};
+use crate::{DType, Device, Error, Result, WorkspaceConfigBuilder};
 
 impl MmapedSafetensors {
     /// Maps a file and reads its header.
@@ -68,5 +69,20 @@ impl VarBuilder<'_> {
         // SAFETY: the caller's promise.
         let tensors = unsafe { MmapedSafetensors::multi(paths)? };
         Ok(Self::from_backend(Box::new(tensors), dtype, dev.clone()))
+    }
+}
+
+impl WorkspaceConfigBuilder {
+    /// The file of a mapped workspace. It is made if it is not there, is as long as it is or as `initial_size`,
+    /// whichever is more, and stays; without a path, the file is a temporary one, which nobody else can open.
+    ///
+    /// # Safety
+    /// While a workspace of these settings lives, nobody else writes to the file or shortens it: no other process, and no
+    /// other handle of this one. Arrays would change under their readers, and an access behind a new end ends the process
+    /// with SIGBUS. Workspaces keep each other out by a lock, but that is advisory: programs that do not ask for it are
+    /// not kept out.
+    #[allow(unsafe_code)]
+    pub unsafe fn temp_file_path(self, path: impl Into<PathBuf>) -> Self {
+        self.with_file(path.into())
     }
 }

@@ -111,7 +111,10 @@ pub(crate) fn heavy(threads: u32) {
 pub(crate) mod membarrier {
     //! The system call, asked for once when the runtime starts.
 
-    use crate::base::sync::{AtomicU32, Ordering};
+    use crate::base::{
+        sync::{AtomicU32, Ordering},
+        system,
+    };
 
     static AVAILABLE: AtomicU32 = AtomicU32::new(0);
 
@@ -122,37 +125,15 @@ pub(crate) mod membarrier {
         AVAILABLE.load(Ordering::Relaxed) != 0
     }
 
-    #[cfg(all(target_os = "linux", not(miri)))]
-    const PRIVATE_EXPEDITED: libc::c_long = 1 << 3;
-    #[cfg(all(target_os = "linux", not(miri)))]
-    const REGISTER_PRIVATE_EXPEDITED: libc::c_long = 1 << 4;
-
-    #[cfg(all(target_os = "linux", not(miri)))]
-    fn call(command: libc::c_long) -> bool {
-        // SAFETY: `membarrier` takes three integers and touches no memory of ours.
-        #[allow(unsafe_code)]
-        unsafe {
-            libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0
-        }
-    }
-
     /// Registers the process. Called before the first record is handed out.
-    #[cfg(all(target_os = "linux", not(miri)))]
     pub(crate) fn register() {
-        if call(REGISTER_PRIVATE_EXPEDITED) {
+        if system::membarrier::register() {
             AVAILABLE.store(1, Ordering::Relaxed);
         }
     }
 
-    #[cfg(all(target_os = "linux", not(miri)))]
     pub(crate) fn interrupt() {
-        let done = call(PRIVATE_EXPEDITED);
+        let done = system::membarrier::interrupt();
         assert!(done, "a registered process can interrupt its threads");
     }
-
-    #[cfg(not(all(target_os = "linux", not(miri))))]
-    pub(crate) fn register() {}
-
-    #[cfg(not(all(target_os = "linux", not(miri))))]
-    pub(crate) fn interrupt() {}
 }

@@ -10,7 +10,6 @@ pub(crate) use tell::{age_millis, created, describe, name, set_name, stale, stal
 
 use std::marker::PhantomData;
 use std::panic::Location;
-use std::sync::atomic::AtomicPtr;
 
 use dashmap::DashMap;
 
@@ -18,7 +17,8 @@ use crate::base::{
     dtype::DType,
     error::{Closer, Error, Result, Site},
     layout::Layout,
-    sync::{AtomicU32, AtomicU64, Ordering, wait_turn},
+    sync::{AtomicRef, AtomicU32, AtomicU64, Ordering, wait_turn},
+    system::coarse_millis,
 };
 use crate::device::buffer::Part;
 use crate::memory::{
@@ -63,16 +63,16 @@ pub(crate) struct ArraySlot {
     /// Of an array of a workspace, since it was made: its scope, and the stamp of its cycle.
     pub(crate) scope: AtomicU32,
     pub(crate) cycle: AtomicU64,
-    /// Where its scope says which stamps are valid still; null before the slot's first array of a workspace.
-    oldest: AtomicPtr<Oldest>,
+    /// Where its scope says which stamps are valid still; none before the slot's first array of a workspace.
+    oldest: AtomicRef<Oldest>,
     /// The storage's id + 1, for writers that look who reads it.
     storage: AtomicU32,
     /// Milliseconds since the start of the runtime.
     born: AtomicU32,
     /// Who closed it, as the number of a `Closer`.
     closer: AtomicU32,
-    created: AtomicPtr<Location<'static>>,
-    closed: AtomicPtr<Location<'static>>,
+    created: AtomicRef<Location<'static>>,
+    closed: AtomicRef<Location<'static>>,
     face: FaceCell,
 }
 
@@ -95,11 +95,9 @@ impl ArraySlot {
     /// Whether the cycle of an array of a workspace goes on. Read after the array was announced, it is decisive.
     #[inline(always)]
     fn is_live(&self) -> bool {
-        // SAFETY: `CYCLE` was seen, before which `fill` stored a place that lives for ever; none replaces it by null.
-        #[allow(unsafe_code)]
-        let oldest = unsafe { &*self.oldest.load(Ordering::Relaxed) };
-        // Relaxed: written before the slot was opened, which the caller saw.
-        oldest.is_live(self.cycle.load(Ordering::Relaxed))
+        // Relaxed: both were written before the slot was opened, which the caller saw.
+        let oldest = self.oldest.load(Ordering::Relaxed);
+        oldest.is_some_and(|oldest| oldest.is_live(self.cycle.load(Ordering::Relaxed)))
     }
 }
 
@@ -122,12 +120,12 @@ static SLOTS: Slab<ArraySlot> = Slab::new(|| ArraySlot {
     next: AtomicU32::new(0),
     scope: AtomicU32::new(0),
     cycle: AtomicU64::new(0),
-    oldest: AtomicPtr::new(std::ptr::null_mut()),
+    oldest: AtomicRef::none(),
     storage: AtomicU32::new(0),
     born: AtomicU32::new(0),
     closer: AtomicU32::new(0),
-    created: AtomicPtr::new(std::ptr::null_mut()),
-    closed: AtomicPtr::new(std::ptr::null_mut()),
+    created: AtomicRef::none(),
+    closed: AtomicRef::none(),
     face: FaceCell::new(),
 });
 
@@ -182,14 +180,14 @@ pub(crate) fn create(
     cell.face.show(|| Face { dtype, layout: *layout, device: storage.buffer().device().clone() });
     // Relaxed: published with the slot's state, or by the lock of the owner's list.
     cell.storage.store(storage.id() + 1, Ordering::Relaxed);
-    cell.born.store(now_millis(), Ordering::Relaxed);
-    cell.created.store(std::ptr::from_ref(site).cast_mut(), Ordering::Relaxed);
+    cell.born.store(coarse_millis(), Ordering::Relaxed);
+    cell.created.store(Some(site), Ordering::Relaxed);
     cell.owner.store(owner::NOBODY, Ordering::Relaxed);
     let mut bits = 0;
     if let Owner::Cycle(id) = owner {
         cell.scope.store(id.scope, Ordering::Relaxed);
         cell.cycle.store(id.stamp, Ordering::Relaxed);
-        cell.oldest.store(std::ptr::from_ref(scope::oldest(id.scope)).cast_mut(), Ordering::Relaxed);
+        cell.oldest.store(Some(scope::oldest(id.scope)), Ordering::Relaxed);
         bits = CYCLE;
     }
     let tracked = bits == CYCLE && node.is_some();
@@ -218,23 +216,6 @@ fn refilled(local: &Local) -> Option<u32> {
     let mut free = local.slots.borrow_mut();
     SLOTS.refill(&mut free);
     free.pop()
-}
-
-#[cfg(all(target_os = "linux", not(miri)))]
-fn now_millis() -> u32 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes a `timespec` that is ours.
-    #[allow(unsafe_code)]
-    unsafe {
-        libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now);
-    }
-    (now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000) as u32
-}
-
-#[cfg(not(all(target_os = "linux", not(miri))))]
-fn now_millis() -> u32 {
-    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
-    START.get_or_init(std::time::Instant::now).elapsed().as_millis() as u32
 }
 
 // ---------------------------------------------------------------------------------------------- using
@@ -266,6 +247,18 @@ impl std::ops::Deref for Pinned<'_> {
     #[inline]
     fn deref(&self) -> &Payload {
         self.payload
+    }
+}
+
+impl<'p> Pinned<'p> {
+    /// All bytes of its storage, if they are the host's.
+    #[inline]
+    pub(crate) fn host_bytes(&self) -> Option<&'p [u8]> {
+        let buffer = self.payload.storage.buffer();
+        // SAFETY: host memory of a storage that the array keeps for `'p`; initialised when it was handed out, and written
+        // by nobody while the array is announced, but by this thread if it holds a `Writing`, under which nobody asks.
+        #[allow(unsafe_code)]
+        buffer.device().is_cpu().then(|| unsafe { buffer.span().slice() })
     }
 }
 
@@ -463,7 +456,6 @@ pub(crate) fn close_taken(local: &Local, taken: &[Key], closer: Closer, site: Op
     for key in taken {
         let cell = slot(key.index());
         cell.closer.store(closer as u32, Ordering::Relaxed);
-        let site = site.map_or(std::ptr::null_mut(), |site| std::ptr::from_ref(site).cast_mut());
         cell.closed.store(site, Ordering::Relaxed);
         if cell.core.begin_close() & KEPT != 0 {
             Counts::bump(&local.seat.counts.unkept, 1);
@@ -690,14 +682,6 @@ fn announcer(local: &Local, index: u32) -> Option<bool> {
 }
 
 // ---------------------------------------------------------------------------------------------- asking
-
-fn site(place: &AtomicPtr<Location<'static>>) -> Option<Site> {
-    // SAFETY: the pointer is null, or was made from a `&'static Location` by `create` or `close_taken`.
-    #[allow(unsafe_code)]
-    unsafe {
-        place.load(Ordering::Relaxed).as_ref()
-    }
-}
 
 /// Whether the array is open.
 pub(crate) fn is_open(key: Key) -> bool {

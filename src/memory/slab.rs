@@ -6,10 +6,9 @@
 //!
 //! Free cells wait in the thread that will use them (`threads.rs`) and move between threads in batches.
 
-use std::ptr;
-use std::sync::{Mutex, PoisonError, atomic::AtomicPtr};
+use std::sync::{Mutex, PoisonError};
 
-use crate::base::sync::{AtomicU32, Ordering};
+use crate::base::sync::{AtomicRef, AtomicU32, Ordering};
 
 /// Cells of a page.
 const PAGE: usize = 1024;
@@ -25,9 +24,14 @@ struct Free {
     empty: Vec<Vec<u32>>,
 }
 
+#[cold]
+fn not_made() -> ! {
+    panic!("an index is handed out after its page is made")
+}
+
 /// Cells of one type. Made once, as a static.
 pub(crate) struct Slab<T: 'static> {
-    pages: [AtomicPtr<T>; PAGES],
+    pages: [AtomicRef<[T; PAGE]>; PAGES],
     /// Cells ever handed out, and with it the pages made.
     used: Mutex<u32>,
     free: Mutex<Free>,
@@ -46,7 +50,7 @@ impl<T: Sync> Slab<T> {
     /// An empty slab whose fresh cells are made by `make`.
     pub(crate) const fn new(make: fn() -> T) -> Self {
         Slab {
-            pages: [const { AtomicPtr::new(ptr::null_mut()) }; PAGES],
+            pages: [const { AtomicRef::none() }; PAGES],
             used: Mutex::new(0),
             free: Mutex::new(Free { batches: Vec::new(), empty: Vec::new() }),
             extent: AtomicU32::new(0),
@@ -58,14 +62,8 @@ impl<T: Sync> Slab<T> {
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> &'static T {
         // Acquire: pairs with the Release in `grow`; the page is filled before it is seen.
-        let page = self.pages[index as usize / PAGE].load(Ordering::Acquire);
-        assert!(!page.is_null(), "an index is handed out after its page is made");
-        // SAFETY: `page` is the start of a leaked slice of `PAGE` cells (`grow`), which lives for ever and is only
-        // borrowed shared; the offset is below `PAGE`.
-        #[allow(unsafe_code)]
-        unsafe {
-            &*page.add(index as usize % PAGE)
-        }
+        let Some(page) = self.pages[index as usize / PAGE].load(Ordering::Acquire) else { not_made() };
+        &page[index as usize % PAGE]
     }
 
     /// Cells ever handed out: every index is below.
@@ -106,8 +104,9 @@ impl<T: Sync> Slab<T> {
         }
         if (first as usize).is_multiple_of(PAGE) {
             let cells: Box<[T]> = (0..PAGE).map(|_| (self.make)()).collect();
+            let Ok(cells) = cells.try_into() else { return false };
             // Release: pairs with the Acquire in `get`.
-            self.pages[page].store(Box::leak(cells).as_mut_ptr(), Ordering::Release);
+            self.pages[page].store(Some(Box::leak(cells)), Ordering::Release);
         }
         *used += BATCH as u32;
         // Release: pairs with the Acquire in `extent`.

@@ -19,6 +19,9 @@
 //!
 //! loom explores this file together with `hazard.rs` and `queue.rs` (`loom_tests.rs`).
 
+#[cfg(not(loom))]
+use std::sync::{Arc, atomic::AtomicPtr};
+
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
 
 /// Readable by whoever announced it.
@@ -300,6 +303,72 @@ impl<P> Slot<P> {
     #[cfg(all(test, not(loom)))]
     pub(crate) fn age_to(&self, generation: u32) {
         self.state.store(u64::from(generation) << 32, Ordering::Release);
+    }
+}
+
+/// What the handles of a slot's array tell of it, beside the payload: written while the slot has no proxy, before `open`
+/// and before `recycle`; in between only read, through a borrowed proxy.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct Shown<F> {
+    first: UnsafeCell<Option<F>>,
+    /// What is shown after an exchange that changed it; null before.
+    now: AtomicPtr<F>,
+}
+
+// SAFETY: written by the one thread that has the slot while it has no proxy (`show`, `hide`); read by several at once.
+#[cfg(not(loom))]
+#[allow(unsafe_code)]
+unsafe impl<F: Send + Sync> Sync for Shown<F> {}
+
+#[cfg(not(loom))]
+impl<F> Shown<F> {
+    pub(crate) fn new() -> Self {
+        Shown { first: UnsafeCell::new(None), now: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// For a vacant slot that came from a free list to this thread alone. The value is made in its place.
+    #[inline(always)]
+    pub(crate) fn show(&self, value: impl FnOnce() -> F) {
+        // SAFETY: no proxy of the slot exists, so nobody reads, and a vacant slot shows nothing that would have to be
+        // dropped.
+        #[allow(unsafe_code)]
+        self.first.with_mut(|at| unsafe { at.write(Some(value())) });
+    }
+
+    /// For a slot that nobody else can reach: its last proxy is gone. Whether it was turned.
+    #[inline]
+    pub(crate) fn hide(&self) -> bool {
+        // Relaxed: see above.
+        let is_turned = !self.now.load(Ordering::Relaxed).is_null();
+        if is_turned {
+            self.now.store(std::ptr::null_mut(), Ordering::Relaxed);
+        }
+        // SAFETY: no proxy is left, and it is read through a borrowed one alone.
+        #[allow(unsafe_code)]
+        self.first.with_mut(|first| unsafe { *first = None });
+        is_turned
+    }
+
+    /// Shows another value from now on. The caller borrows a proxy of the slot, and keeps the value until after `hide`.
+    pub(crate) fn turn(&self, value: &Arc<F>) {
+        // Release: pairs with the Acquire in `get`.
+        self.now.store(Arc::as_ptr(value).cast_mut(), Ordering::Release);
+    }
+
+    /// What is shown, for as long as the caller borrows a proxy of the slot.
+    #[inline]
+    pub(crate) fn get<'a>(&self) -> Option<&'a F> {
+        // Acquire: pairs with the Release in `turn`.
+        let now = self.now.load(Ordering::Acquire);
+        if !now.is_null() {
+            // SAFETY: whoever called `turn` keeps it until the slot is recycled (`face.rs`).
+            #[allow(unsafe_code)]
+            return Some(unsafe { &*now });
+        }
+        // SAFETY: shown before the first proxy, and hidden after the last one.
+        #[allow(unsafe_code)]
+        self.first.with(|first| unsafe { (*first).as_ref() })
     }
 }
 

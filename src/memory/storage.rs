@@ -170,6 +170,18 @@ impl Storage {
         self.cell().buffer.with(|b| unsafe { (*b).as_ref() }).expect("a counted cell holds a buffer")
     }
 
+    /// The buffer of a storage that nobody else has a reference to.
+    pub(crate) fn own_buffer(&mut self) -> Option<&mut Buffer> {
+        let cell = self.cell();
+        // Acquire: pairs with the Release in the drops of references that went before.
+        if cell.refs.load(Ordering::Acquire) != 1 {
+            return None;
+        }
+        // SAFETY: this is the only reference, from which alone another could be made, and it is borrowed.
+        #[allow(unsafe_code)]
+        cell.buffer.with_mut(|b| unsafe { (*b).as_mut() })
+    }
+
     /// The part of an arena that it is, if it is one.
     #[inline]
     pub(crate) fn part(&self) -> Option<&Part> {

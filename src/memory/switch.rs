@@ -7,6 +7,7 @@ use crate::base::{
     env,
     error::{Error, Result},
     sync::{AtomicU32, Ordering},
+    system,
 };
 
 /// The environment was not read yet.
@@ -69,9 +70,9 @@ fn check_slow(op: &'static str) -> Result<()> {
     Ok(())
 }
 
-/// Called in the child of a fork.
-pub(crate) extern "C" fn mark_forked() {
-    MODE.store(FORKED, Ordering::Relaxed);
+/// From now on a forked child finds that it is one.
+pub(crate) fn watch_forks() {
+    system::store_in_children(&MODE, FORKED);
 }
 
 /// Sets the switch; returns how it stood.

@@ -84,12 +84,7 @@ fn start_runtime() {
     static START: Once = Once::new();
     START.call_once(|| {
         membarrier::register();
-        #[cfg(unix)]
-        // SAFETY: registers a handler that stores to an atomic, which is allowed after a fork.
-        #[allow(unsafe_code)]
-        unsafe {
-            libc::pthread_atfork(None, None, Some(switch::mark_forked));
-        }
+        switch::watch_forks();
     });
 }
 

@@ -228,7 +228,7 @@ impl<V> Kernel<V> {
 }
 
 /// Operands of a kernel at most.
-const OPERANDS_MAX: usize = 5;
+pub(crate) const OPERANDS_MAX: usize = 5;
 
 /// The operands of a kernel with what it does to them.
 #[derive(Debug)]

@@ -11,17 +11,18 @@ use crate::base::{
     error::{Error, Result},
 };
 use crate::device::cuda::{
-    context::{Context, Stream, handle},
+    checked::{Blas, Gemm, Side},
+    context::{Context, Stream},
     launch::{Arguments, Launch},
     libraries,
     params::Product,
-    raw::{self, Address, Blas, BlasHandle},
+    raw::{self, Address},
 };
 
 /// Bytes of the workspace that each stream's handle gets: what the library advises for its newest devices.
 pub(super) const WORKSPACE: usize = 32 << 20;
 
-/// `cudaDataType`, `cublasComputeType_t` and `cublasGemmAlgo_t` by number.
+/// `cudaDataType` and `cublasComputeType_t` by number.
 const R_32F: c_int = 0;
 const R_64F: c_int = 1;
 const R_16F: c_int = 2;
@@ -29,18 +30,10 @@ const R_16BF: c_int = 14;
 const COMPUTE_32F: c_int = 68;
 const COMPUTE_64F: c_int = 70;
 const COMPUTE_32F_FAST_TF32: c_int = 77;
-const GEMM_DEFAULT: c_int = -1;
 
-/// A handle for one stream. One that works is never destroyed: the library could be gone by then.
+/// A handle for one stream.
 #[derive(Debug)]
-pub(super) struct Handle {
-    api: &'static Blas,
-    raw: BlasHandle,
-}
-
-// SAFETY: the handle is used under the device's lock, by one thread at a time, on whichever thread.
-#[allow(unsafe_code)]
-unsafe impl Send for Handle {}
+pub(super) struct Handle(Blas);
 
 /// Whether the library is there. Says once that it is not.
 pub(super) fn is_present() -> bool {
@@ -109,67 +102,36 @@ pub(super) fn plan(product: &Product) -> Option<Call> {
 impl Handle {
     /// A handle that submits to `stream` and works in `workspace`.
     pub(super) fn new(context: &Context, stream: &Stream, workspace: Address) -> Result<Self> {
-        let api = raw::blas().map_err(Error::msg)?;
         // The library takes the context that is current.
         context.call(|_| Ok(()))?;
-        // SAFETY: the handle is written to a local; the stream is never destroyed, and the workspace never freed.
-        #[allow(unsafe_code)]
-        context.check(unsafe {
-            handle(|out| api.create(out)).and_then(|raw| {
-                let set = api.set_stream(raw, stream.raw).and_then(|()| api.set_workspace(raw, workspace, WORKSPACE));
-                if set.is_err() {
-                    let _ = api.destroy(raw);
-                }
-                set.map(|()| Handle { api, raw })
-            })
-        })
+        context.check(Blas::new(stream.raw, workspace, WORKSPACE).map_err(Error::msg)?).map(Handle)
     }
 
     /// Submits a product.
-    pub(super) fn run(&self, context: &Context, launch: &Launch, call: &Call, tf32: bool) -> Result<()> {
+    pub(super) fn run(&mut self, context: &Context, launch: &Launch, call: &Call, tf32: bool) -> Result<()> {
         let Arguments::Product(product) = launch.arguments else { return Err(Error::msg("not a product")) };
         context.call(|_| Ok(()))?;
-        let (one, zero) = ([1f64], [0f64]);
-        let (one32, zero32) = ([1f32], [0f32]);
-        let (kind, compute, alpha, beta) = match (launch.dtype, tf32) {
-            (DType::F64, _) => (R_64F, COMPUTE_64F, one.as_ptr().cast(), zero.as_ptr().cast()),
+        let (kind, compute) = match (launch.dtype, tf32) {
+            (DType::F64, _) => (R_64F, COMPUTE_64F),
             // The factors and the sums of halves are f32.
-            (DType::F16, _) => (R_16F, COMPUTE_32F, one32.as_ptr().cast(), zero32.as_ptr().cast()),
-            (DType::BF16, _) => (R_16BF, COMPUTE_32F, one32.as_ptr().cast(), zero32.as_ptr().cast()),
-            (_, false) => (R_32F, COMPUTE_32F, one32.as_ptr().cast(), zero32.as_ptr().cast()),
-            (_, true) => (R_32F, COMPUTE_32F_FAST_TF32, one32.as_ptr().cast(), zero32.as_ptr().cast()),
+            (DType::F16, _) => (R_16F, COMPUTE_32F),
+            (DType::BF16, _) => (R_16BF, COMPUTE_32F),
+            (_, false) => (R_32F, COMPUTE_32F),
+            (_, true) => (R_32F, COMPUTE_32F_FAST_TF32),
         };
-        let [a_step, b_step, c_step] = call.steps;
-        // SAFETY: the handle is live and used under the device's lock; the factors are live locals of the type that
-        // `compute` asks for; addresses are the device's, and a wrong one is an error of the device.
-        #[allow(unsafe_code)]
-        context.check(unsafe {
-            self.api.gemm(
-                self.raw,
-                call.b.0,
-                call.a.0,
-                call.n,
-                call.m,
-                call.k,
-                alpha,
-                product.b.ptr,
-                kind,
-                call.b.1,
-                b_step,
-                product.a.ptr,
-                kind,
-                call.a.1,
-                a_step,
-                beta,
-                product.dst,
-                kind,
-                call.n,
-                c_step,
-                call.batch,
-                compute,
-                GEMM_DEFAULT,
-            )
-        })
+        let [a_step, b_step, dst_step] = call.steps;
+        let right = Side { address: product.b.ptr, lies: call.b, step: b_step };
+        let left = Side { address: product.a.ptr, lies: call.a, step: a_step };
+        context.check(self.0.multiply(&Gemm {
+            sizes: [call.n, call.m, call.k],
+            sides: [right, left],
+            dst: product.dst,
+            dst_step,
+            batch: call.batch,
+            kind,
+            compute,
+            is_wide: compute == COMPUTE_64F,
+        }))
     }
 }
 

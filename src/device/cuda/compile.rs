@@ -5,19 +5,18 @@
 //! replaced. Files are written under another name and renamed, so that two processes never see half of one. A cache that
 //! cannot be read or written costs time and nothing else.
 
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CString, c_int};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
-use std::ptr;
 
 use crate::base::{
     env,
     error::{Error, Result},
 };
 use crate::device::cuda::{
-    context::number,
+    checked::{self, Image, Nvrtc},
     libraries,
-    raw::{self, Answer, Nvrtc, Program},
+    raw::{Answer, Failure},
 };
 
 /// What a cached file begins with. The number counts changes of the format.
@@ -25,7 +24,7 @@ const MAGIC: &[u8; 8] = b"ndgck\0\0\x01";
 
 /// Code for a device, and what the compiler said about it.
 pub(super) struct Compiled {
-    pub(super) image: Vec<u8>,
+    pub(super) image: Image,
     /// Registers and spills of each kernel, as the assembler prints them.
     pub(super) log: String,
 }
@@ -50,9 +49,10 @@ pub(super) struct Target {
 
 /// Code for a unit, as far as `load` takes it: from the cache, else from the compiler. A device may refuse what the cache
 /// has, after a change of the driver for instance.
-pub(super) fn code<T>(unit: &Unit<'_>, target: Target, load: impl Fn(&[u8]) -> Result<T>) -> Result<T> {
+pub(super) fn code<T>(unit: &Unit<'_>, target: Target, load: impl Fn(&Image) -> Result<T>) -> Result<T> {
     let file = cache_folder().map(|folder| folder.join(format!("{:016x}.bin", key(unit, target))));
-    let cached = file.as_ref().and_then(|file| std::fs::read(file).ok()).and_then(|bytes| unpack(&bytes));
+    let cached =
+        file.as_ref().and_then(|file| std::fs::read(file).ok()).and_then(|bytes| unpack(&bytes)).map(Image::kept);
     if let Some(loaded) = cached.and_then(|image| load(&image).ok()) {
         return Ok(loaded);
     }
@@ -60,7 +60,7 @@ pub(super) fn code<T>(unit: &Unit<'_>, target: Target, load: impl Fn(&[u8]) -> R
     let loaded = load(&compiled.image)?;
     if let Some(file) = file {
         // Nobody is told if this fails: the code is here.
-        let _ = store(&file, &compiled.image);
+        let _ = store(&file, compiled.image.code());
     }
     Ok(loaded)
 }
@@ -75,14 +75,14 @@ fn cache_folder() -> Option<PathBuf> {
 }
 
 /// The compiler library, wherever it lies.
-fn compiler() -> std::result::Result<&'static Nvrtc, &'static str> {
+fn compiler() -> std::result::Result<Nvrtc, &'static str> {
     libraries::locate();
-    raw::compiler()
+    checked::compiler()
 }
 
 fn key(unit: &Unit<'_>, target: Target) -> u64 {
     let mut hasher = DefaultHasher::new();
-    let compiler = compiler().map(version).unwrap_or_default();
+    let compiler = compiler().ok().and_then(|api| api.version().ok()).unwrap_or_default();
     (MAGIC, unit.name, unit.source, unit.element, target.arch, target.driver_version, compiler).hash(&mut hasher);
     hasher.finish()
 }
@@ -109,29 +109,9 @@ fn store(file: &std::path::Path, image: &[u8]) -> std::io::Result<()> {
     })
 }
 
-fn version(api: &Nvrtc) -> (i32, i32) {
-    let (mut major, mut minor) = (0, 0);
-    // SAFETY: both are live locals.
-    #[allow(unsafe_code)]
-    let answer = unsafe { api.version(&mut major, &mut minor) };
-    answer.map_or((0, 0), |()| (major, minor))
-}
-
-/// The architectures that the compiler makes code for.
-fn architectures(api: &Nvrtc) -> Answer<Vec<c_int>> {
-    // SAFETY: the count is written to a local, then as many numbers to a list of that length.
-    #[allow(unsafe_code)]
-    unsafe {
-        let count = number(|out| api.arch_count(out))?;
-        let mut list = vec![0; count as usize];
-        api.archs(list.as_mut_ptr())?;
-        Ok(list)
-    }
-}
-
 /// The options for an architecture; those of the newest one before it, as portable code, if the compiler is older.
-fn options(api: &Nvrtc, unit: &Unit<'_>, arch: u32) -> Answer<(Vec<String>, bool)> {
-    let known = architectures(api)?;
+fn options(api: Nvrtc, unit: &Unit<'_>, arch: u32) -> Answer<(Vec<String>, bool)> {
+    let known = api.architectures()?;
     let exact = known.contains(&(arch as c_int));
     let best = known.into_iter().filter(|&known| known <= arch as c_int).max().unwrap_or(arch as c_int);
     let target = if exact { format!("sm_{arch}") } else { format!("compute_{best}") };
@@ -159,43 +139,14 @@ pub(super) fn compile(unit: &Unit<'_>, arch: u32) -> Result<Compiled> {
     let failed = |call, message: String| Error::Device { device: "nvrtc".to_owned(), call, message };
     let text = |text: &str| CString::new(text).map_err(|_| failed("nvrtcCreateProgram", "a zero in the source".into()));
     let (source, name) = (text(unit.source)?, text(unit.name)?);
-    let fault = |failure: raw::Failure| failed(failure.call, format!("error {} for {}", failure.code, unit.name));
+    let fault = |failure: Failure| failed(failure.call, format!("error {} for {}", failure.code, unit.name));
     let (options, exact) = options(api, unit, arch).map_err(fault)?;
     let options = options.iter().map(|option| text(option)).collect::<Result<Vec<_>>>()?;
-    let pointers: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
-
-    let mut program: Program = ptr::null_mut();
-    // SAFETY: the texts end in zeros and outlive the call; there are no headers; the handle is written to a local.
-    #[allow(unsafe_code)]
-    unsafe {
-        api.create(&mut program, source.as_ptr(), name.as_ptr(), 0, ptr::null(), ptr::null()).map_err(fault)?;
+    let checked::Compiled { image, log } = api.compile(&source, &name, &options, exact).map_err(fault)?;
+    match image {
+        Ok(image) => Ok(Compiled { image, log }),
+        Err(failure) => Err(failed(failure.call, format!("error {} for {}: {log}", failure.code, unit.name))),
     }
-    // SAFETY: the program is live until the end of this block, and so are the options.
-    #[allow(unsafe_code)]
-    unsafe {
-        let compiled = api.compile(program, pointers.len() as c_int, pointers.as_ptr());
-        let log = fetch(|out| api.log_size(program, out), |out| api.log(program, out)).map(text_of).unwrap_or_default();
-        let image = compiled.and_then(|()| match exact {
-            true => fetch(|out| api.cubin_size(program, out), |out| api.cubin(program, out)),
-            false => fetch(|out| api.ptx_size(program, out), |out| api.ptx(program, out)),
-        });
-        let _ = api.destroy(&mut program);
-        match image {
-            Ok(image) => Ok(Compiled { image, log }),
-            Err(failure) => Err(failed(failure.call, format!("error {} for {}: {log}", failure.code, unit.name))),
-        }
-    }
-}
-
-/// Bytes whose number one call tells and another one writes.
-fn fetch(size: impl FnOnce(*mut usize) -> Answer, bytes: impl FnOnce(*mut c_char) -> Answer) -> Answer<Vec<u8>> {
-    let mut list = vec![0u8; number(size)?];
-    bytes(list.as_mut_ptr().cast())?;
-    Ok(list)
-}
-
-fn text_of(bytes: Vec<u8>) -> String {
-    String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned()
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 //! - An operation is one launch, but for convolutions. What a first use needs (code, scratch, a handle of a library) is made then and kept.
 //! - Between the beginning and the end of a capture nothing is made: what would be is an error.
 
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::{ffi::c_void, ptr::NonNull};
 
 use crate::base::{
     dtype::DType,
@@ -18,12 +18,13 @@ use crate::device::{
     budget::AllocError,
     cuda::{
         blas,
+        checked::{self, Function},
         context::{Context, Event, Graph, Pinned, Stream},
         conv,
         kernels::{Entry, Kernels},
         launch::{Arguments, Launch, PICKS, Room, THREADS, plan, scratch_needed},
         params::{Counter, Params, address},
-        raw::{self, Address},
+        raw::Address,
         staging::{Downloads, LARGEST, Uploads},
     },
     kernel::{Kernel, OwnedView},
@@ -158,7 +159,7 @@ impl CudaDriver {
             scratch_bytes: bytes,
             tickets,
             ticket_count: TICKETS,
-            fault: self.fault.address,
+            fault: self.fault.address(),
             replay,
             // Relaxed: a setting of its own.
             ordered: self.ordered.load(Ordering::Relaxed),
@@ -245,20 +246,12 @@ impl CudaDriver {
             Some(function) => function,
             None => self.load(entry, dtype)?,
         };
-        let mut list = [std::ptr::from_ref(params).cast_mut().cast::<c_void>()];
         let own = self.streams[stream].raw;
-        let threads = THREADS as u32;
-        // SAFETY: function and stream are live for ever; the kernel takes one struct by value, which is `P`
-        // (`params.rs`), and the driver copies it during the call. What the kernel does with addresses is the
-        // device's business: they are of blocks that the caller of `Device::launch` keeps.
-        #[allow(unsafe_code)]
-        self.context.call(|api| unsafe {
-            api.launch(function.0, blocks, 1, 1, threads, 1, 1, 0, own, list.as_mut_ptr(), std::ptr::null_mut())
-        })
+        self.context.call(|api| api.launch(function, [blocks, THREADS as u32], own, params))
     }
 
     #[cold]
-    fn load(&self, entry: Entry, dtype: DType) -> Result<super::kernels::Function> {
+    fn load(&self, entry: Entry, dtype: DType) -> Result<Function> {
         if self.capturing.load(Ordering::Relaxed) {
             return Err(self.refused(format!("the first use of the kernel {} of {dtype}", entry.name())));
         }
@@ -281,7 +274,7 @@ impl CudaDriver {
         }
         // Relaxed: a setting of its own.
         let tf32 = self.tf32.load(Ordering::Relaxed);
-        match &state.streams[stream].blas {
+        match &mut state.streams[stream].blas {
             Some(handle) => handle.run(&self.context, launch, &call, tf32).map(|()| true),
             None => Ok(false),
         }
@@ -331,7 +324,7 @@ impl Driver for CudaDriver {
     fn alloc(&self, stream: usize, bytes: usize) -> Granted<NonNull<u8>> {
         let address = self.context.alloc(bytes, &self.streams[stream])?;
         let ptr = NonNull::new(std::ptr::without_provenance_mut(address as usize)).ok_or(AllocError::Exhausted)?;
-        tell(Span::new(ptr, bytes), 0);
+        checked::tell(address, bytes, false);
         Ok(ptr)
     }
 
@@ -480,21 +473,10 @@ impl Driver for CudaDriver {
     }
 
     fn handed_out(&self, span: Span) {
-        tell(span, 1);
+        checked::tell(span.ptr().addr().get() as Address, span.bytes(), true);
     }
 
     fn returned(&self, span: Span) {
-        tell(span, 0);
-    }
-}
-
-/// Tells the pretend driver who has a block.
-fn tell(span: Span, handed_out: i32) {
-    if let Some(hook) = raw::hooks().block {
-        // SAFETY: the hook notes an address; it is our own test code.
-        #[allow(unsafe_code)]
-        unsafe {
-            hook(span.ptr().addr().get() as Address, span.bytes() as u64, handed_out);
-        }
+        checked::tell(span.ptr().addr().get() as Address, span.bytes(), false);
     }
 }

@@ -11,9 +11,9 @@ use crate::base::{
     error::{Error, Result},
 };
 use crate::device::cuda::{
+    checked::{Function, Module},
     compile::{self, Target, Unit},
-    context::{Context, handle},
-    raw::{RawFunction, RawModule},
+    context::Context,
 };
 
 const PRELUDE: &str = include_str!("kernels/prelude.cu");
@@ -134,24 +134,6 @@ pub(super) fn computing_bytes(dtype: DType) -> usize {
     if dtype.is_float() { dtype.size_in_bytes().max(4) } else { dtype.size_in_bytes() }
 }
 
-/// A function of the driver.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Function(pub(super) RawFunction);
-
-// SAFETY: a handle that the driver accepts on every thread; its module is never unloaded.
-#[allow(unsafe_code)]
-unsafe impl Send for Function {}
-// SAFETY: as for `Send`.
-#[allow(unsafe_code)]
-unsafe impl Sync for Function {}
-
-#[derive(Clone, Copy, Debug)]
-struct Module(RawModule);
-
-// SAFETY: a handle that the driver accepts on every thread; modules are never unloaded.
-#[allow(unsafe_code)]
-unsafe impl Send for Module {}
-
 /// What a device has loaded.
 #[derive(Debug)]
 pub(super) struct Kernels {
@@ -198,20 +180,12 @@ fn load(context: &Context, file: File, dtype: DType) -> Result<Module> {
     let target = Target { arch: context.arch, driver_version: context.driver_version };
     let source = file.source();
     let unit = Unit { name: file.name(), source: &source, element: dtype.as_str() };
-    compile::code(&unit, target, |image| {
-        // Code in text form is read up to its zero.
-        let image = [image, &[0]].concat();
-        // SAFETY: the image is code that the compiler made or the cache kept unchanged, and lives through the call.
-        #[allow(unsafe_code)]
-        context.call(|api| handle(|out| unsafe { api.module_load(out, image.as_ptr().cast()) })).map(Module)
-    })
+    compile::code(&unit, target, |image| context.call(|api| api.load(image)))
 }
 
 fn function(context: &Context, module: Module, name: &str) -> Result<Function> {
     let name = CString::new(name).map_err(Error::msg)?;
-    // SAFETY: the module is never unloaded, and the name ends in a zero.
-    #[allow(unsafe_code)]
-    context.call(|api| handle(|out| unsafe { api.module_function(out, module.0, name.as_ptr()) })).map(Function)
+    context.call(|api| api.function(module, &name))
 }
 
 /// Compiles every file for every element type. Returns, for each, its name, its type and the compiler's words.

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-use cudarc::{cublas::sys as cublas, nvrtc::sys as nvrtc};
+use crate::device::cuda::raw;
 
 /// What is opened, in an order in which each finds what it needs.
 const LIBRARIES: [&str; 4] = ["libnvrtc-builtins.so", "libnvrtc.so", "libcublasLt.so", "libcublas.so"];
@@ -30,9 +30,7 @@ pub(super) fn searched() -> String {
 pub(super) fn locate() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: opens and closes the libraries.
-        #[allow(unsafe_code)]
-        if unsafe { nvrtc::is_culib_present() && cublas::is_culib_present() } {
+        if raw::are_found() {
             return;
         }
         for folder in folders() {
@@ -51,8 +49,5 @@ fn newest(folder: &Path, name: &str) -> Option<PathBuf> {
 }
 
 fn open(file: &Path) -> bool {
-    let Ok(path) = CString::new(file.as_os_str().as_bytes()) else { return false };
-    // SAFETY: the path ends in a zero; the library is never closed.
-    #[allow(unsafe_code)]
-    !unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) }.is_null()
+    CString::new(file.as_os_str().as_bytes()).is_ok_and(|path| raw::open(&path))
 }

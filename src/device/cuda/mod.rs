@@ -4,8 +4,9 @@
 //! ```text
 //! mod.rs        Cuda: the handle, the settings, the devices of this machine
 //! raw.rs        the libraries, symbol by symbol
+//! checked.rs    their calls, safe to make; all unsafe code is in these two
 //! libraries.rs  where they lie
-//! context.rs    context, streams, events, pinned memory, as safe types
+//! context.rs    context, streams, events, pinned memory
 //! driver.rs     segments, launches, copies, captures, as `stream/` asks for them
 //! staging.rs    pinned memory on the way to the device and back
 //! launch.rs     a kernel of the runtime as a launch
@@ -20,6 +21,7 @@
 //! A device that was opened stays open until the process ends. So no destructor of ours calls the driver at exit.
 
 mod blas;
+mod checked;
 mod compile;
 mod context;
 mod conv;
@@ -47,7 +49,7 @@ use crate::device::{
     graph,
     stream::{self, AsyncDevice, Plan, Rules, Segments},
 };
-use context::{Context, number};
+use context::Context;
 pub(crate) use conv::room as conv_room;
 use driver::CudaDriver;
 pub use kernels::compile_all;
@@ -70,28 +72,17 @@ pub struct CudaInfo {
 /// [`Error::DeviceUnavailable`] if there is no driver or no device, with what was looked for and what was found.
 pub fn probe_cuda() -> Result<Vec<CudaInfo>> {
     let missing = |found: String| Error::DeviceUnavailable { device: "cuda".into(), found };
-    let api = raw::driver().map_err(|found| missing(format!("{found} (libcuda.so, libcuda.so.1)")))?;
+    let api = checked::driver().map_err(|found| missing(format!("{found} (libcuda.so, libcuda.so.1)")))?;
     let failed = |failure: raw::Failure| {
         missing(format!("{} answered error {}: {}", failure.call, failure.code, failure.meaning()))
     };
-    // SAFETY: the results are written to live locals of the types that the calls name; a name is at most as long as the
-    // buffer says, and ends in a zero.
-    #[allow(unsafe_code)]
-    let count = unsafe { api.init(0).and_then(|()| number(|out| api.device_count(out))) }.map_err(failed)?;
+    let count = api.init().and_then(|()| api.device_count()).map_err(failed)?;
     if count <= 0 {
         return Err(missing("the driver shows no device (CUDA_VISIBLE_DEVICES may hide some)".into()));
     }
     let info = |ordinal: c_int| {
-        let mut name = [0u8; 128];
-        // SAFETY: as above.
-        #[allow(unsafe_code)]
-        let memory_bytes = unsafe {
-            let device = number(|out| api.device_get(out, ordinal))?;
-            api.device_name(name.as_mut_ptr().cast(), name.len() as c_int - 1, device)?;
-            number::<usize>(|out| api.device_memory(out, device))? as u64
-        };
-        let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-        let name = String::from_utf8_lossy(&name[..end]).into_owned();
+        let device = api.device(ordinal)?;
+        let (name, memory_bytes) = (api.device_name(device)?, api.device_memory(device)? as u64);
         Ok(CudaInfo { ordinal: ordinal as usize, name, memory_bytes })
     };
     (0..count).map(|ordinal| info(ordinal).map_err(failed)).collect()
@@ -252,7 +243,7 @@ impl graph::Asynchronous for Cuda {
 /// Opens a device. `NDGC_MAX_PHYSICAL_BYTES` is the most that the driver's pool may hold, `NDGC_MAX_BYTES` the most that
 /// live arrays may take; percentages are of the device's memory.
 fn make(ordinal: usize, total: u64, config: CudaConfig) -> Result<Inner> {
-    let api = raw::driver().map_err(Error::msg)?;
+    let api = checked::driver().map_err(Error::msg)?;
     let limit = |name| {
         let read = |value: String| {
             let bytes = units::parse_size(&value, Some(total));

@@ -1,17 +1,16 @@
-//! What kernels get: the structs of `kernels/prelude.cu`, field by field, and how views become them.
+//! What kernels get: the structs of `kernels/prelude.cu`, field by field in their order, and how views become them.
 //!
 //! Shapes and strides travel by value. Before that, axes that lie one behind the other in every operand become one, so
 //! that most launches count along a single axis or none.
 
 use crate::base::{layout::Layout, shape::MAX_RANK};
-use crate::device::{cuda::raw::Address, kernel::OwnedView};
+use crate::device::{
+    cuda::{checked::PARAMS_MAX, raw::Address},
+    kernel::OwnedView,
+};
 
-/// A struct that a kernel takes by value.
-///
-/// # Safety
-/// `repr(C)`, and the same as one struct of `kernels/prelude.cu`.
-#[allow(unsafe_code)]
-pub(super) unsafe trait Params: Copy {}
+/// A struct that a kernel takes by value: the same as one struct of `kernels/prelude.cu`.
+pub(super) trait Params: Copy {}
 
 macro_rules! params {
     ($($(#[$doc:meta])* struct $name:ident { $($field:ident: $type:ty,)* })*) => {
@@ -21,10 +20,8 @@ macro_rules! params {
             #[derive(Clone, Copy, Debug, Default)]
             pub(super) struct $name { $(pub(super) $field: $type,)* }
 
-            // SAFETY: `repr(C)` by this macro; the fields are those of the struct of this name in `prelude.cu`, in
-            // their order, which `tests::sizes_are_those_of_the_kernels` counts.
-            #[allow(unsafe_code)]
-            unsafe impl Params for $name {}
+            impl Params for $name {}
+            const _: () = assert!(size_of::<$name>() <= PARAMS_MAX, "a launch hands on so much");
         )*
     };
 }

@@ -4,7 +4,7 @@
 //! a plain 32-bit number as their answer: the enums of the bindings know the codes of one version, and a newer
 //! driver may answer with another. A library or a symbol that is missing is an error, not a panic.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 use cudarc::{cublas::sys as cublas, driver::sys as cuda, nvrtc::sys as nvrtc};
@@ -161,6 +161,22 @@ table! {
             algorithm: c_int
         );
     }
+}
+
+/// Whether the loader finds the compiler and the products by itself.
+pub(super) fn are_found() -> bool {
+    // SAFETY: opens the libraries and closes them again; what they run on loading is their own business.
+    #[allow(unsafe_code)]
+    unsafe {
+        nvrtc::is_culib_present() && cublas::is_culib_present()
+    }
+}
+
+/// Opens a library by its path, so that it is found by its name afterwards. It is never closed.
+pub(super) fn open(path: &CStr) -> bool {
+    // SAFETY: the path ends in a zero; what the library runs on loading is its own business.
+    #[allow(unsafe_code)]
+    !unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) }.is_null()
 }
 
 /// What a library that only pretends to be the driver offers beyond it, to check more.

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 
-use crate::base::{env, units::parse_size};
+use crate::base::{env, system, units::parse_size};
 use crate::device::budget::MemoryStats;
 use crate::device::host::store::store;
 
@@ -110,24 +110,11 @@ pub(super) fn read_limits_once() {
 
 fn limit_of(name: &str) -> Option<u64> {
     let text = env::var(name)?;
-    let bytes = parse_size(&text, physical_bytes());
+    let bytes = parse_size(&text, system::physical_bytes());
     if bytes.is_none() {
         eprintln!("ndgc: {name}={text} is not understood; it may be like 800m, 2g or 50%");
     }
     bytes
-}
-
-#[cfg(target_os = "linux")]
-fn physical_bytes() -> Option<u64> {
-    // SAFETY: two calls that return numbers.
-    #[allow(unsafe_code)]
-    let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
-    Some(u64::try_from(pages).ok()? * u64::try_from(page).ok()?)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn physical_bytes() -> Option<u64> {
-    None
 }
 
 /// Whether there is a limit on the bytes asked for.

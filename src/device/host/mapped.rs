@@ -23,7 +23,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memmap2::{MmapOptions, MmapRaw};
 
-use crate::base::error::{Error, Result};
+use crate::base::{
+    error::{Error, Result},
+    system,
+};
 use crate::device::span::Span;
 
 /// Lengths of files are multiples of this.
@@ -258,18 +261,8 @@ fn failed(path: &Path, what: &str, error: &io::Error) -> Error {
 /// with one, also into one that somebody has just changed.
 #[cfg(target_os = "linux")]
 fn allocate(file: &File, from: u64, bytes: u64) -> io::Result<()> {
-    use std::os::fd::AsRawFd;
-
-    let number = |value| libc::off_t::try_from(value).map_err(|_| io::Error::from(ErrorKind::FileTooLarge));
-    let (at, len) = (number(from)?, number(bytes)?);
     loop {
-        // SAFETY: a call with numbers alone, of a file that is open; mode 0 changes no byte that the file has.
-        #[allow(unsafe_code)]
-        let answer = unsafe { libc::fallocate(file.as_raw_fd(), 0, at, len) };
-        if answer == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
+        let Err(error) = system::allocate(file, from, bytes) else { return Ok(()) };
         match error.raw_os_error() {
             Some(libc::EINTR) => {}
             Some(libc::EOPNOTSUPP | libc::ENOSYS) => return rewrite(file, from, bytes),

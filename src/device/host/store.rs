@@ -23,6 +23,7 @@ use memmap2::{MmapMut, MmapOptions};
 
 use crate::device::{
     blocks::{Blocks, MIB, Segments, State, Tag, block_size},
+    host::return_pages,
     span::Span,
 };
 
@@ -321,23 +322,6 @@ impl Store {
         let now = (self.resident() as u64).max(resident_of_process().unwrap_or(0));
         let excess = now.saturating_add(new as u64).saturating_sub(most);
         excess == 0 || self.give_back(excess as usize) as u64 >= excess
-    }
-}
-
-/// Gives the pages of a range of a free block back; they are zero when they come again. Whether they went.
-fn return_pages(span: Span) -> bool {
-    #[cfg(target_os = "linux")]
-    {
-        // SAFETY: the bytes lie in a mapping of ours that has no file, and in a block that nobody has: it came back, and is
-        // in no list; after the call they read as zero.
-        #[allow(unsafe_code)]
-        let answer = unsafe { libc::madvise(span.ptr().as_ptr().cast(), span.bytes(), libc::MADV_DONTNEED) };
-        answer == 0
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = span;
-        false
     }
 }
 

@@ -6,55 +6,55 @@
 //! - The bytes of regions are reached through `&mut Heap` alone: no two accesses overlap in time.
 //! - A [`Task`] keeps the regions that it names, so that it may run after they were given back.
 
-use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::error::Result;
-use crate::device::{cpu, kernel::Kernel, sim::places::Places, span::Span};
+use crate::device::{host, kernel::Kernel, sim::places::Places, span::Span};
 
 /// Alignment of every region: a block's.
 const ALIGN: usize = 256;
 /// What fresh bytes hold: far from zero in every dtype.
 const POISON: u8 = 0xCB;
 
-/// Bytes from the host's allocator, freed with their last holder.
+/// Bytes that begin where a region may. They are atomics, since kernels reach them by address while the region has them.
+#[derive(Debug)]
+#[repr(align(256))]
+struct Line([AtomicU8; ALIGN]);
+
+/// Bytes of the host, freed with their last holder.
 #[derive(Debug)]
 struct Region {
-    span: Span,
-    layout: Layout,
+    lines: Vec<Line>,
+    bytes: usize,
 }
 
 impl Region {
     fn new(bytes: usize) -> Option<Arc<Self>> {
-        let layout = Layout::from_size_align(bytes, ALIGN).ok().filter(|layout| layout.size() > 0)?;
-        // SAFETY: the size is not 0, by the filter above.
-        #[allow(unsafe_code)]
-        let ptr = NonNull::new(unsafe { alloc(layout) })?;
-        // SAFETY: `ptr` was just allocated with this many bytes, and nobody else has it.
-        #[allow(unsafe_code)]
-        unsafe {
-            ptr.as_ptr().write_bytes(POISON, bytes);
-        }
-        Some(Arc::new(Region { span: Span::new(ptr, bytes), layout }))
+        let count = Some(bytes.div_ceil(ALIGN)).filter(|&count| count > 0)?;
+        let mut lines = Vec::new();
+        lines.try_reserve_exact(count).ok()?;
+        lines.resize_with(count, || Line([const { AtomicU8::new(POISON) }; ALIGN]));
+        Some(Arc::new(Region { lines, bytes }))
+    }
+
+    fn ptr(&self) -> NonNull<u8> {
+        NonNull::from(&self.lines[..]).cast()
+    }
+
+    /// Where a span that lies in here does, byte by byte.
+    fn part(&self, span: Span) -> impl Iterator<Item = &AtomicU8> {
+        let skip = span.ptr().addr().get() - self.ptr().addr().get();
+        (skip..skip + span.bytes()).map(|at| &self.lines[at / ALIGN].0[at % ALIGN])
     }
 
     /// Whether all of a span lies in here, at an address that suits elements of `elem_bytes`.
     fn holds(&self, span: Span, elem_bytes: usize) -> bool {
-        let (base, start) = (self.span.ptr().addr().get(), span.ptr().addr().get());
+        let (base, start) = (self.ptr().addr().get(), span.ptr().addr().get());
         start.checked_sub(base).is_some_and(|skip| {
-            skip <= self.span.bytes() && span.bytes() <= self.span.bytes() - skip && start.is_multiple_of(elem_bytes)
+            skip <= self.bytes && span.bytes() <= self.bytes - skip && start.is_multiple_of(elem_bytes)
         })
-    }
-}
-
-impl Drop for Region {
-    fn drop(&mut self) {
-        // SAFETY: `Region::new` allocated these bytes with this layout, and the last holder is gone.
-        #[allow(unsafe_code)]
-        unsafe {
-            dealloc(self.span.ptr().as_ptr(), self.layout);
-        }
     }
 }
 
@@ -62,8 +62,8 @@ impl Drop for Region {
 #[derive(Debug)]
 pub(super) struct Task {
     work: Work,
-    /// What `work` names lies in these; held, not read.
-    _regions: [Option<Arc<Region>>; 5],
+    /// What `work` names lies in these: all operands of a kernel, or the one of a copy.
+    regions: [Option<Arc<Region>>; 5],
 }
 
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl Heap {
 
     pub(super) fn alloc(&mut self, bytes: usize) -> Option<NonNull<u8>> {
         let region = Region::new(bytes)?;
-        let ptr = region.span.ptr();
+        let ptr = region.ptr();
         self.bytes += bytes as u64;
         self.regions.insert(ptr.addr().get(), region);
         Some(ptr)
@@ -113,7 +113,7 @@ impl Heap {
     /// Gives a region back; tasks that name it keep its bytes. `false` if there is none at this address.
     pub(super) fn free(&mut self, ptr: NonNull<u8>) -> bool {
         let region = self.regions.remove(ptr.addr().get());
-        self.bytes -= region.as_ref().map_or(0, |region| region.span.bytes() as u64);
+        self.bytes -= region.as_ref().map_or(0, |region| region.bytes as u64);
         region.is_some()
     }
 
@@ -131,13 +131,13 @@ impl Heap {
                 *place = Some(self.find(view.span(), view.dtype().size_in_bytes())?);
             }
         }
-        Some(Task { work: Work::Kernel(Box::new(*kernel)), _regions: regions })
+        Some(Task { work: Work::Kernel(Box::new(*kernel)), regions })
     }
 
     /// A copy of host bytes as a task. `None` if its destination is not here, or of another size.
     pub(super) fn upload(&self, dst: Span, bytes: &[u8]) -> Option<Task> {
         let region = self.find(dst, 1).filter(|_| dst.bytes() == bytes.len())?;
-        Some(Task { work: Work::Upload(dst, bytes.into()), _regions: [Some(region), None, None, None, None] })
+        Some(Task { work: Work::Upload(dst, bytes.into()), regions: [Some(region), None, None, None, None] })
     }
 
     /// A copy to the host as a task, and where it will put the bytes. `None` if the source is not here.
@@ -145,7 +145,7 @@ impl Heap {
         let region = self.find(src, 1)?;
         let landing = Landing::default();
         let work = Work::Download(src, landing.clone());
-        Some((Task { work, _regions: [Some(region), None, None, None, None] }, landing))
+        Some((Task { work, regions: [Some(region), None, None, None, None] }, landing))
     }
 
     /// Runs a task that this heap made, for the first time or after so many replays.
@@ -153,30 +153,24 @@ impl Heap {
     /// # Errors
     /// What the kernel says about its values: an index out of range, for instance.
     pub(super) fn run(&mut self, task: &Task, replays: u64) -> Result<()> {
+        let region = task.regions[0].as_ref();
         match &task.work {
-            // The driver that made the task has this one heap, and `ops` checked the shapes.
-            // SAFETY: spans lie in regions that `task` keeps, initialised and aligned (`Heap::kernel`), that `&mut self`
-            // alone reaches; operands share no byte that is written (`Checker::operation` refused the others).
-            #[allow(unsafe_code)]
-            Work::Kernel(kernel) => unsafe { cpu::run_again(&kernel.borrowed(), replays) },
+            // Spans lie in regions that `task` keeps, initialised and aligned (`Heap::kernel`), which `&mut self` alone
+            // reaches; operands share no byte that is written (`Checker::operation` refused the others).
+            Work::Kernel(kernel) => host::run(&kernel.borrowed(), replays)?,
             Work::Upload(dst, bytes) => {
-                // SAFETY: `dst` is `bytes.len()` bytes of a region that `task` keeps (`Heap::upload`), `bytes` are
-                // the task's own, and `&mut self` makes this the only access to any region.
-                #[allow(unsafe_code)]
-                unsafe {
-                    dst.ptr().as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-                }
-                Ok(())
+                let to = region.into_iter().flat_map(|region| region.part(*dst));
+                // Relaxed: `&mut self` makes this the only access to any region.
+                to.zip(bytes).for_each(|(to, &byte)| to.store(byte, Ordering::Relaxed));
             }
             Work::Download(src, landing) => {
-                // SAFETY: `src` is initialised bytes of a region that `task` keeps (`Heap::download`), and `&mut self`
-                // makes this the only access to any region.
-                #[allow(unsafe_code)]
-                let bytes = unsafe { src.slice::<u8>() };
-                *landing.0.lock().unwrap_or_else(PoisonError::into_inner) = bytes.to_vec();
-                Ok(())
+                let from = region.into_iter().flat_map(|region| region.part(*src));
+                // Relaxed: as above.
+                let bytes = from.map(|byte| byte.load(Ordering::Relaxed)).collect();
+                *landing.0.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
             }
         }
+        Ok(())
     }
 }
 

@@ -5,10 +5,11 @@ use crate::base::{
     error::{Closer, Error, Site, StaleArray},
     leak::LeakedArray,
     sync::Ordering,
+    system::coarse_millis,
 };
 use crate::memory::{
     key::Key,
-    registry::{NAMES, now_millis, site, slot},
+    registry::{NAMES, slot},
     slot::{CYCLE, NAMED, OPEN, generation_of},
     threads::with_local,
     workspace::scope::{self, Told},
@@ -36,12 +37,12 @@ pub(crate) fn describe(key: Key) -> String {
 
 /// Where the array was made.
 pub(crate) fn created(index: u32) -> Option<Site> {
-    site(&slot(index).created)
+    slot(index).created.load(Ordering::Relaxed)
 }
 
 /// Milliseconds since the array was made.
 pub(crate) fn age_millis(index: u32) -> u32 {
-    now_millis().wrapping_sub(slot(index).born.load(Ordering::Relaxed))
+    coarse_millis().wrapping_sub(slot(index).born.load(Ordering::Relaxed))
 }
 
 /// The error for a key whose array ended, with everything its slot still knows.
@@ -66,7 +67,7 @@ pub(crate) fn stale_operand(op: &'static str, key: Key, operand: usize) -> Error
         array: if same { describe(key) } else { key.to_string() },
         created: if same { created(key.index()) } else { None },
         closed_by: if same { closer(cell.closer.load(Ordering::Relaxed)) } else { Closer::Unknown },
-        closed: if same { site(&cell.closed) } else { None },
+        closed: if same { cell.closed.load(Ordering::Relaxed) } else { None },
     }))
 }
 

@@ -259,17 +259,9 @@ impl WorkspaceConfigBuilder {
         self
     }
 
-    /// The file of a mapped workspace. It is made if it is not there, is as long as it is or as `initial_size`,
-    /// whichever is more, and stays; without a path, the file is a temporary one, which nobody else can open.
-    ///
-    /// # Safety
-    /// While a workspace of these settings lives, nobody else writes to the file or shortens it: no other process, and no
-    /// other handle of this one. Arrays would change under their readers, and an access behind a new end ends the process
-    /// with SIGBUS. Workspaces keep each other out by a lock, but that is advisory: programs that do not ask for it are
-    /// not kept out.
-    #[allow(unsafe_code)]
-    pub unsafe fn temp_file_path(mut self, path: impl Into<PathBuf>) -> Self {
-        self.config.temp_file_path = Some(path.into());
+    /// The file of a mapped workspace, for which the caller of `temp_file_path` (`mapped/mod.rs`) promises.
+    pub(crate) fn with_file(mut self, path: PathBuf) -> Self {
+        self.config.temp_file_path = Some(path);
         self
     }
 
@@ -430,11 +422,7 @@ mod tests {
 
     /// With a file, which no test here maps.
     fn at_x(builder: WorkspaceConfigBuilder) -> WorkspaceConfigBuilder {
-        // SAFETY: no workspace is made of it.
-        #[allow(unsafe_code)]
-        unsafe {
-            builder.temp_file_path("x")
-        }
+        builder.with_file("x".into())
     }
 
     #[test]

@@ -27,7 +27,9 @@ use crate::base::{
 use crate::device::{
     Device,
     budget::AllocError,
+    buffer::Buffer,
     graph::{blame, is_capturing},
+    host,
     kernel::{Kernel, Map, View},
 };
 use crate::memory::{
@@ -102,13 +104,13 @@ fn captured(op: &'static str, arrays: &[&Proxy], pins: &[Pinned<'_>]) -> Result<
 
 /// An operand as kernels see it.
 #[inline(always)]
-pub(crate) fn view(array: &Payload) -> View<'_> {
+pub(crate) fn view<'a>(array: &'a Pinned<'_>) -> View<'a> {
     view_as(array, &array.layout)
 }
 
 /// An operand seen through another layout of the same storage.
 #[inline(always)]
-pub(crate) fn view_as<'a>(array: &Payload, layout: &'a Layout) -> View<'a> {
+pub(crate) fn view_as<'a>(array: &Pinned<'_>, layout: &'a Layout) -> View<'a> {
     View::new(array.storage.buffer().span(), array.dtype, layout)
 }
 
@@ -131,6 +133,11 @@ impl Output {
         self.storage.buffer().device()
     }
 
+    /// Its bytes, which are nobody else's.
+    pub(crate) fn buffer(&mut self) -> &mut Buffer {
+        self.storage.own_buffer().expect("nobody knows a fresh result")
+    }
+
     #[inline(always)]
     pub(crate) fn view(&self) -> View<'_> {
         self.view_as(&self.layout)
@@ -139,8 +146,20 @@ impl Output {
     /// It seen through another layout.
     #[inline(always)]
     pub(crate) fn view_as<'a>(&self, layout: &'a Layout) -> View<'a> {
-        View::new(self.storage.buffer().span(), self.dtype, layout)
+        fresh_view(&self.storage, self.dtype, layout)
     }
+}
+
+/// An operand of a pinned array, or of one that was taken over, whose buffer is at hand.
+#[inline(always)]
+pub(crate) fn view_of<'a>(buffer: &Buffer, dtype: DType, layout: &'a Layout) -> View<'a> {
+    View::new(buffer.span(), dtype, layout)
+}
+
+/// Bytes that nobody else knows as kernels see them: a result's, or those of an array that was taken over.
+#[inline(always)]
+pub(crate) fn fresh_view<'a>(storage: &Storage, dtype: DType, layout: &'a Layout) -> View<'a> {
+    View::new(storage.buffer().span(), dtype, layout)
 }
 
 /// A contiguous result.
@@ -190,7 +209,7 @@ fn storage_for(local: &Local, op: &'static str, device: &Device, bytes: usize, z
     // What a captured section writes must not lie where the next cycle does.
     let workspace = || if is_capturing() { None } else { local.desk.take(op, device, bytes) };
     let alloc = || workspace().unwrap_or_else(|| device.alloc(bytes, zeroed));
-    let buffer = match alloc() {
+    let mut buffer = match alloc() {
         Ok(buffer) => buffer,
         Err(AllocError::Failed(error)) => return Err(error),
         Err(AllocError::Exhausted) => {
@@ -211,9 +230,7 @@ fn storage_for(local: &Local, op: &'static str, device: &Device, bytes: usize, z
         }
     };
     if zeroed && buffer.part().is_some() {
-        // SAFETY: bytes that the workspace has just handed out, on the buffer's device: nobody else uses them.
-        #[allow(unsafe_code)]
-        unsafe { buffer.device().zero(buffer.span()) }?;
+        buffer.zero()?;
     }
     Storage::new(local, op, buffer)
 }
@@ -235,15 +252,12 @@ fn out_of_memory(op: &'static str, device: &Device, bytes: usize, reclaimed: u64
 }
 
 /// Submits a kernel whose sources are pinned (or owned by the caller) and whose destination is fresh, or held for
-/// writing.
+/// writing: with operands that [`view`] and its relatives here made, and none that overlaps a destination.
 #[inline]
 pub(crate) fn launch(device: &Device, kernel: &Kernel<View<'_>>) -> Result<()> {
-    // SAFETY: every view was made from a storage that the caller pins or owns, so the buffers live and, since a
-    // pinned storage is not being written (`registry::pin`), sources are not written meanwhile. Destinations are
-    // fresh storages that no other thread knows, or are held by a `Writing`, which excludes all readers.
-    #[allow(unsafe_code)]
-    unsafe {
-        device.launch(kernel)
+    match device {
+        Device::Cpu => host::run(kernel, 0),
+        device => device.submit(kernel),
     }
 }
 
@@ -445,7 +459,7 @@ where
         let layout = dense(&a.layout, &mut other);
         let own = a.storage.buffer();
         let storage = allocate(local, call.op, own.device(), dtype, layout.shape(), false)?;
-        let (from, to) = (View::new(own.span(), a.dtype, &a.layout), View::new(storage.buffer().span(), dtype, layout));
+        let (from, to) = (view_of(own, a.dtype, &a.layout), fresh_view(&storage, dtype, layout));
         launch(own.device(), &map.kernel(from, to))?;
         let node = record(&[&a], || vjp(&a, &OutputParts { storage: &storage, layout }));
         adopt_parts(call, local, Parts { dtype, layout, storage, node }, src)

@@ -14,7 +14,7 @@ pub(crate) fn make<P: Place + ?Sized>(
     dtype: DType,
     at: &P,
     zeroed: bool,
-    fill: impl FnOnce(&Output) -> Result<()>,
+    fill: impl FnOnce(&mut Output) -> Result<()>,
 ) -> Result<Proxy> {
     let mut fill = Some(fill);
     make_by(call, (shape, dtype), &at, zeroed, &mut |out| fill.take().map_or(Ok(()), |fill| fill(out)))
@@ -26,11 +26,11 @@ fn make_by(
     (shape, dtype): (Shape, DType),
     at: &dyn Place,
     zeroed: bool,
-    fill: &mut dyn FnMut(&Output) -> Result<()>,
+    fill: &mut dyn FnMut(&mut Output) -> Result<()>,
 ) -> Result<Proxy> {
     enter(call, |local| {
-        let out = output(local, call.op, at.device_of_place(), dtype, &shape, zeroed)?;
-        fill(&out)?;
+        let mut out = output(local, call.op, at.device_of_place(), dtype, &shape, zeroed)?;
+        fill(&mut out)?;
         let Output { storage, layout, dtype } = out;
         place(call, local, Parts { dtype, layout: &layout, storage, node: None }, at)
     })

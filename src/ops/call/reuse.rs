@@ -23,7 +23,7 @@ use crate::memory::{
 };
 use crate::ops::call::{
     check,
-    exec::{adopt_for, device, enter, launch, pin, view, view_as},
+    exec::{adopt_for, device, enter, fresh_view, launch, pin, view_as},
 };
 
 /// An operand of an operation that may write into what it is given.
@@ -125,7 +125,7 @@ pub(crate) fn write_in_place(
             })
             .transpose()?;
         let others = others.as_ref().map(|pins| pins.arrays());
-        let other = others.as_ref().map(|[other]| &**other);
+        let other = others.as_ref().map(|[other]| other);
         // What is found here is true of the array as it is announced. It may change until it is taken, by whoever found it by
         // its key, so everything is asked of what was taken again; the reference keeps its storage from being another's.
         let fits = || {
@@ -134,7 +134,7 @@ pub(crate) fn write_in_place(
             if !(may_end(&own, call.op)? && is_temporary(&a, 1)) {
                 return Ok(None);
             }
-            let Some(node) = node(&a, other) else { return Ok(None) };
+            let Some(node) = node(&a, other.map(|other| &**other)) else { return Ok(None) };
             let like = Payload { dtype: a.dtype, layout: a.layout, storage: a.storage.clone(), node: a.node.clone() };
             // What the node keeps of the result counts too.
             let held = like.storage.references();
@@ -156,7 +156,7 @@ pub(crate) fn write_in_place(
         drop(like);
         let wide = other.map(|other| other.layout.broadcast_to(taken.layout.shape(), call.op)).transpose()?;
         let other = other.zip(wide.as_ref()).map(|(other, wide)| view_as(other, wide));
-        let dst = view(&taken);
+        let dst = fresh_view(&taken.storage, taken.dtype, &taken.layout);
         let kernel = match (change, other) {
             (Change::Unary(op), _) => Kernel::UnaryAssign { op, dst },
             (Change::Affine { mul, add }, _) => Kernel::AffineAssign { dst, mul, add },

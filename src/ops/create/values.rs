@@ -20,19 +20,11 @@ use crate::ops::{
     exchange::foreign::of_vec,
 };
 
-fn upload<T: WithDType>(op: &'static str, out: &Output, data: &[T]) -> Result<()> {
+fn upload<T: WithDType>(op: &'static str, out: &mut Output, data: &[T]) -> Result<()> {
     if data.len() != out.layout.shape().elem_count() {
         return Err(Error::ElementCount { op, given: data.len(), shape: out.layout.dims().to_vec() });
     }
-    let buffer = out.storage.buffer();
-    // SAFETY: a slice of numbers read as bytes: no padding, any alignment.
-    #[allow(unsafe_code)]
-    let bytes = unsafe { std::slice::from_raw_parts(data.as_ptr().cast::<u8>(), size_of_val(data)) };
-    // SAFETY: the storage is fresh, so nobody else uses it, and the number of bytes was checked above.
-    #[allow(unsafe_code)]
-    unsafe {
-        buffer.device().upload(buffer.span(), bytes)
-    }
+    out.buffer().upload(T::bytes_of(data))
 }
 
 impl Proxy {
@@ -102,12 +94,7 @@ impl Proxy {
             if dtype != DType::Bool && out.storage.part().is_some_and(|part| block::is_file(part.block)) {
                 return Ok(());
             }
-            let buffer = out.storage.buffer();
-            // SAFETY: the storage is fresh, so nobody else uses its bytes.
-            #[allow(unsafe_code)]
-            unsafe {
-                buffer.device().zero(buffer.span())
-            }
+            out.buffer().zero()
         })
     }
 

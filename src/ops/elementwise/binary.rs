@@ -12,7 +12,7 @@ use crate::base::{
 };
 use crate::device::{
     Device,
-    kernel::{BinaryOp, Kernel, UnaryOp, View},
+    kernel::{BinaryOp, Kernel, UnaryOp},
 };
 use crate::memory::{
     proxy::Proxy,
@@ -21,7 +21,10 @@ use crate::memory::{
 use crate::ops::{
     call::{
         check,
-        exec::{adopt_parts, allocate, compose, compose_for, dense, device, enter, launch, once, pin, record},
+        exec::{
+            adopt_parts, allocate, compose, compose_for, dense, device, enter, fresh_view, launch, once, pin, record,
+            view_of,
+        },
         inplace::{assign, filled_beside},
         reuse::{Change, Operand, Reused, is_recorded, write_in_place},
         target::{kernel, pair},
@@ -72,8 +75,8 @@ pub(crate) fn binary(call: Call, a: &Proxy, b: &Proxy, op: BinaryOp, broadcast: 
         let (dtype, mut own) = (x.dtype, None);
         let layout = dense(left, &mut own);
         let storage = allocate(local, call.op, of_x.device(), dtype, layout.shape(), false)?;
-        let (lhs, rhs) = (View::new(of_x.span(), dtype, left), View::new(of_y.span(), dtype, right));
-        let dst = View::new(storage.buffer().span(), dtype, layout);
+        let (lhs, rhs) = (view_of(of_x, dtype, left), view_of(of_y, dtype, right));
+        let dst = fresh_view(&storage, dtype, layout);
         launch(of_x.device(), &Kernel::Binary { op, lhs, rhs, dst })?;
         let node = record(&[&x, &y], || gradient(call, op, &x, &y));
         adopt_parts(call, local, Parts { dtype, layout, storage, node }, a)

@@ -1,4 +1,4 @@
-//! Exchange of arrays with other libraries by DLPack, both ways without a copy.
+//! Exchange of arrays with other libraries, without a copy: by address ([`Proxy::from_blob`]), and by DLPack, both ways.
 //!
 //! An exported array is a [`DlPack`]: a C structure that says where the elements lie, with a function that gives them
 //! back. ndgc's end keeps the storage, as a view would; the other's end is a keeper of foreign memory. So the bytes are
@@ -10,15 +10,19 @@
 use std::ffi::c_void;
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
 
 use crate::base::{
     call::Call,
-    dtype::DType,
+    dtype::{DType, WithDType},
     error::{Error, Result},
     layout::Layout,
     shape::{MAX_RANK, Shape},
 };
-use crate::device::{Device, buffer::Foreign};
+use crate::device::{
+    Device,
+    buffer::{Buffer, Foreign, Span},
+};
 use crate::memory::{proxy::Proxy, registry::Parts, storage::Storage};
 use crate::ops::{
     call::{
@@ -26,7 +30,7 @@ use crate::ops::{
         exec::{device, enter, pin, place},
         place::Place,
     },
-    exchange::foreign::{Blob, of_memory},
+    exchange::foreign::{adopt, is_aligned},
 };
 
 /// The device of a [`DLTensor`].
@@ -469,4 +473,98 @@ impl Proxy {
             of_memory(call, blob, Box::new(Foreign { read_only, keeper: pack }), at)
         }
     }
+}
+
+/// What a user gave to be called at the end.
+struct Deleter<F: FnOnce()>(Mutex<Option<F>>);
+
+impl<F: FnOnce()> Drop for Deleter<F> {
+    fn drop(&mut self) {
+        if let Some(f) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            f();
+        }
+    }
+}
+
+impl Proxy {
+    /// An array of memory at `ptr`, without a copy: its first element (index 0 on each axis) lies there, and `strides`
+    /// counts elements, also backwards; `None` is row-major. The array may be changed in place. `device` is where the
+    /// memory is, and what becomes of the array's owner is as of [`Proxy::zeros`].
+    ///
+    /// `deleter` is called once: when the last array, view or saved value has gone, on the thread that closes it; or at
+    /// once if this call fails. On other devices than the host what was submitted ends before.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if `ptr` is null or not aligned for the dtype, or there is not a stride for each axis; for a
+    /// simulated device, which has no addresses; [`Error::SizeOverflow`]; as [`Proxy::zeros`].
+    ///
+    /// # Safety
+    /// - Until `deleter` is called, all bytes that shape and strides reach are memory of the device, and on the host
+    ///   initialised (a `bool` is 0 or 1).
+    /// - Until then nobody else writes to them, and nobody else reads them while the array is changed in place.
+    /// - On another device than the host, what was submitted to fill them has ended, and work on the array is submitted
+    ///   to one stream only: foreign memory has no place in the order between streams.
+    #[track_caller]
+    #[allow(unsafe_code)]
+    pub unsafe fn from_blob<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(
+        ptr: *mut T,
+        shape: S,
+        strides: Option<&[isize]>,
+        at: &P,
+        deleter: impl FnOnce() + Send + 'static,
+    ) -> Result<Self> {
+        let foreign = Box::new(Foreign { read_only: false, keeper: Deleter(Mutex::new(Some(deleter))) });
+        let blob = Blob { ptr: ptr.cast(), shape: shape.into(), strides, dtype: T::DTYPE };
+        // SAFETY: the caller's promises.
+        unsafe { of_memory(Call::here("from_blob"), blob, foreign, at) }
+    }
+}
+
+/// Where an array lies in memory that is not ours.
+struct Blob<'a> {
+    /// Its first element.
+    ptr: *mut u8,
+    shape: Shape,
+    strides: Option<&'a [isize]>,
+    dtype: DType,
+}
+
+/// An array of memory that `foreign` keeps.
+///
+/// # Safety
+/// As of [`Proxy::from_blob`], for a keeper in the place of its deleter.
+#[allow(unsafe_code)]
+unsafe fn of_memory<P: Place + ?Sized>(call: Call, blob: Blob<'_>, foreign: Box<Foreign>, at: &P) -> Result<Proxy> {
+    let Blob { ptr, shape, strides, dtype } = blob;
+    let device = at.device_of_place();
+    if matches!(device, Device::Sim(_)) {
+        return argument(call.op, "device", device, "the host or a CUDA device: a simulated one has no addresses");
+    }
+    let size = dtype.size_in_bytes();
+    shape.check(call.op, size)?;
+    let (layout, places) = match strides {
+        None => (Layout::contiguous(shape), shape.elem_count()),
+        Some(strides) if strides.len() != shape.rank() => {
+            return argument(call.op, "strides", format!("{strides:?}"), "a stride for each axis");
+        }
+        Some(strides) => {
+            let counted = Layout::strided(shape, strides)
+                .filter(|(_, places)| places.checked_mul(size).is_some_and(|bytes| isize::try_from(bytes).is_ok()));
+            let over = || Error::SizeOverflow { op: call.op, shape: shape.dims().to_vec(), elem_bytes: size };
+            counted.ok_or_else(over)?
+        }
+    };
+    let first = match NonNull::new(ptr) {
+        _ if places == 0 => NonNull::<u64>::dangling().cast(),
+        Some(first) if is_aligned(first, dtype) => first,
+        _ => return argument(call.op, "ptr", format!("{ptr:?}"), "an address that is aligned for the dtype"),
+    };
+    let lowest = first.as_ptr().wrapping_sub(layout.offset() * size);
+    let Some(start) = NonNull::new(lowest) else {
+        return argument(call.op, "strides", format!("{strides:?}"), "places behind the beginning of memory");
+    };
+    // SAFETY: by the caller's promise every place that the layout reaches, from the lowest to the highest, is memory of
+    // the device that stays until the keeper is dropped; the address was found to be aligned.
+    let buffer = unsafe { Buffer::foreign(Span::new(start, places * size), device.clone(), foreign) };
+    adopt(call, buffer, (layout, dtype), at)
 }

@@ -7,14 +7,17 @@ use crate::base::{
     layout::Layout,
     shape::{Few, Shape},
 };
-use crate::device::kernel::{BinaryOp, Kernel, View};
+use crate::device::kernel::{BinaryOp, Kernel};
 use crate::memory::{
     proxy::Proxy,
     registry::{Parts, Payload},
 };
 use crate::ops::call::{
     check,
-    exec::{adopt, adopt_parts, allocate, compose, device, enter, launch, output, pin, record, view, view_as},
+    exec::{
+        adopt, adopt_parts, allocate, compose, device, enter, fresh_view, launch, output, pin, record, view, view_as,
+        view_of,
+    },
 };
 
 impl Proxy {
@@ -68,8 +71,8 @@ fn matmul(call: Call, lhs: &Proxy, rhs: &Proxy, broadcast: bool) -> Result<Proxy
         };
         let (storage, layout) =
             (allocate(local, call.op, of_a.device(), dtype, &shape, false)?, Layout::contiguous(shape));
-        let (lhs_view, rhs_view) = (View::new(of_a.span(), dtype, left), View::new(of_b.span(), dtype, right));
-        let dst = View::new(storage.buffer().span(), dtype, &layout);
+        let (lhs_view, rhs_view) = (view_of(of_a, dtype, left), view_of(of_b, dtype, right));
+        let dst = fresh_view(&storage, dtype, &layout);
         launch(of_a.device(), &Kernel::Matmul { lhs: lhs_view, rhs: rhs_view, dst })?;
         let node = record(&[&a, &b], || gradient(call, &a, &b));
         adopt_parts(call, local, Parts { dtype, layout: &layout, storage, node }, lhs)

@@ -14,7 +14,7 @@ use crate::device::{
     kernel::{Kernel, View},
     window::{ConvOp, ConvSizes, Window, Windowed},
 };
-use crate::memory::{proxy::Proxy, registry::Payload, threads::Local};
+use crate::memory::{proxy::Proxy, registry::Pinned, threads::Local};
 use crate::ops::{
     call::{
         check,
@@ -158,17 +158,17 @@ fn transposed_shape(
 /// An operand as kernels of windows see it: with three spatial axes, and with its elements one after the other where they
 /// want that, in a copy if they are not.
 struct Side<'a> {
-    array: &'a Payload,
+    array: &'a Pinned<'a>,
     copy: Option<Output>,
     layout: Layout,
 }
 
 impl<'a> Side<'a> {
-    fn any(array: &'a Payload) -> Self {
+    fn any(array: &'a Pinned<'a>) -> Self {
         Side { array, copy: None, layout: widened(array.layout) }
     }
 
-    fn dense(local: &Local, name: &'static str, array: &'a Payload) -> Result<Self> {
+    fn dense(local: &Local, name: &'static str, array: &'a Pinned<'a>) -> Result<Self> {
         if array.layout.is_contiguous() {
             return Ok(Self::any(array));
         }
@@ -191,7 +191,7 @@ fn side(
     local: &Local,
     ask: &Convolution,
     op: ConvOp,
-    [a, b]: [&Payload; 2],
+    [a, b]: [&Pinned<'_>; 2],
     shape: &Shape,
     window: Window,
 ) -> Result<Output> {
@@ -443,7 +443,7 @@ fn columns_shape(ask: &Convolution, image: &Shape, [h, w]: [usize; 2]) -> Result
     Ok((Shape::from((batch, depth, places)), window))
 }
 
-fn fold_of(local: &Local, ask: &Convolution, columns: &Payload, image: &Shape, window: Window) -> Result<Output> {
+fn fold_of(local: &Local, ask: &Convolution, columns: &Pinned<'_>, image: &Shape, window: Window) -> Result<Output> {
     let out = output(local, ask.call.op, device(columns), columns.dtype, image, false)?;
     let wide = widened(out.layout);
     let mut from = Side::dense(local, ask.call.op, columns)?;

@@ -125,6 +125,34 @@ pub trait WithDType:
     fn to_i64(self) -> i64 {
         if Self::DTYPE.is_float() { self.to_f64() as i64 } else { self.to_i128() as i64 }
     }
+    /// Elements as their bytes.
+    #[doc(hidden)]
+    fn bytes_of(elements: &[Self]) -> &[u8];
+    /// Elements as bytes that may be any; none of a type that not all bytes are values of.
+    #[doc(hidden)]
+    fn any_bytes_of(elements: &mut [Self]) -> Option<&mut [u8]>;
+    /// Bytes as elements, if they lie as those do and are values of the type.
+    #[doc(hidden)]
+    fn of_bytes(bytes: &[u8]) -> Option<&[Self]>;
+}
+
+/// How a type without a bit pattern that is no value becomes bytes, and back.
+macro_rules! any_bytes {
+    () => {
+        #[inline(always)]
+        fn bytes_of(elements: &[Self]) -> &[u8] {
+            bytemuck::cast_slice(elements)
+        }
+        #[inline(always)]
+        fn any_bytes_of(elements: &mut [Self]) -> Option<&mut [u8]> {
+            Some(bytemuck::cast_slice_mut(elements))
+        }
+        #[inline(always)]
+        fn of_bytes(bytes: &[u8]) -> Option<&[Self]> {
+            // No bytes may lie anywhere.
+            if bytes.is_empty() { Some(&[]) } else { bytemuck::try_cast_slice(bytes).ok() }
+        }
+    };
 }
 
 macro_rules! with_dtype {
@@ -147,6 +175,7 @@ macro_rules! with_dtype {
             fn to_i128(self) -> i128 {
                 self as i128
             }
+            any_bytes!();
         }
     )*};
 }
@@ -173,6 +202,15 @@ impl WithDType for bool {
     #[inline(always)]
     fn to_i128(self) -> i128 {
         i128::from(self)
+    }
+    fn bytes_of(elements: &[Self]) -> &[u8] {
+        bytemuck::cast_slice(elements)
+    }
+    fn any_bytes_of(_: &mut [Self]) -> Option<&mut [u8]> {
+        None
+    }
+    fn of_bytes(bytes: &[u8]) -> Option<&[Self]> {
+        bytemuck::checked::try_cast_slice(bytes).ok()
     }
 }
 
@@ -222,6 +260,7 @@ macro_rules! halves {
             fn to_i128(self) -> i128 {
                 self.to_f32() as i128
             }
+            any_bytes!();
         }
     )*};
 }

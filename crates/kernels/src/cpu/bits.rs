@@ -1,7 +1,10 @@
 //! Bits of integers, as unsigned ones of their size.
 
 use crate::base::dtype::DType;
-use crate::cpu::{Element, In, Out, walk};
+use crate::cpu::{
+    operand::{Element, In, Out},
+    walk,
+};
 use crate::kernel::BitOp;
 
 /// An unsigned integer.

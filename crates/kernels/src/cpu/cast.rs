@@ -7,7 +7,11 @@
 use half::{bf16, f16};
 
 use crate::base::dtype::{DType, WithDType, with_type};
-use crate::cpu::{Element, In, Out, elementwise, narrow::BLOCK};
+use crate::cpu::{
+    elementwise,
+    narrow::BLOCK,
+    operand::{Element, In, Out},
+};
 
 /// What the 64 bits between hold.
 #[derive(Clone, Copy)]

@@ -8,10 +8,11 @@
 use std::ops::Range;
 
 use crate::cpu::{
-    Element, In, Multiplied, Out,
     matmul::{Matrix, THREADS_MIN, Target},
     number::Number,
-    product_to, threads,
+    operand::{Element, In, Out},
+    product::{Multiplied, product_to},
+    threads,
     vector::simd,
     walk,
 };

@@ -12,8 +12,8 @@ use crate::base::{
     error::{Error, Result},
 };
 use crate::cpu::{
-    Element, In, Out,
     number::{Float, Id, Number},
+    operand::{Element, In, Out},
     special, threads,
     vector::simd,
     walk,

@@ -11,8 +11,8 @@ use crate::base::{
     layout::Layout,
 };
 use crate::cpu::{
-    In, Out,
     number::{Id, Number},
+    operand::{In, Out},
     vector::simd,
     walk::Walk,
 };

@@ -1,6 +1,4 @@
-//! Functions of one or two operands, element by element: their types, for kernels and for calls without one.
-//!
-//! All of them have the contract of [`run`](super::run), for their operands.
+//! Functions of one or two operands, element by element, with the types of their dtypes.
 
 use half::{bf16, f16};
 
@@ -9,14 +7,14 @@ use crate::base::{
     error::{Error, Result},
 };
 use crate::cpu::{
-    Element, cast as casting,
+    cast as casting,
     elementwise::{self, Binary, Functions, Unary},
     narrow,
     number::Convert,
-    source, target,
+    operand::{Dst, Element, In, Out, Src},
     types::{open, with_bits, with_float, with_number},
 };
-use crate::kernel::{BinaryOp, Domain, UnaryOp, View};
+use crate::kernel::{BinaryOp, Domain, UnaryOp};
 
 /// Whether the result of two truth values is one of them, and computed as that of bytes. An error if only floats have
 /// the function, and these are none.
@@ -29,8 +27,7 @@ fn is_choice(op: BinaryOp, dtype: DType) -> Result<bool> {
     }
 }
 
-#[allow(unsafe_code)]
-pub(super) unsafe fn binary(op: BinaryOp, lhs: &View, rhs: &View, dst: &View) -> Result<()> {
+pub(super) fn binary(op: BinaryOp, lhs: Src, rhs: Src, dst: Dst) -> Result<()> {
     if is_choice(op, dst.dtype())? {
         open!(u8; lhs rhs; dst);
         elementwise::binary(op, Binary::To(lhs, rhs, dst));
@@ -46,8 +43,7 @@ pub(super) unsafe fn binary(op: BinaryOp, lhs: &View, rhs: &View, dst: &View) ->
     Ok(())
 }
 
-#[allow(unsafe_code)]
-pub(super) unsafe fn binary_assign(op: BinaryOp, dst: &View, rhs: &View) -> Result<()> {
+pub(super) fn binary_assign(op: BinaryOp, dst: Dst, rhs: Src) -> Result<()> {
     if is_choice(op, dst.dtype())? {
         open!(u8; rhs; dst);
         elementwise::binary(op, Binary::InPlace(rhs, dst));
@@ -63,8 +59,7 @@ pub(super) unsafe fn binary_assign(op: BinaryOp, dst: &View, rhs: &View) -> Resu
     Ok(())
 }
 
-#[allow(unsafe_code)]
-pub(super) unsafe fn copy(src: &View, dst: &View) -> Result<()> {
+pub(super) fn copy(src: Src, dst: Dst) -> Result<()> {
     with_bits!(dst.dtype(), T => {
         open!(T; src; dst);
         elementwise::copy(src, dst);
@@ -112,8 +107,7 @@ macro_rules! casts {
     };
 }
 
-#[allow(unsafe_code)]
-pub(super) unsafe fn cast(src: &View, dst: &View) -> Result<()> {
+pub(super) fn cast(src: Src, dst: Dst) -> Result<()> {
     casts! { src, dst;
         U8 u8 => U32 u32, I64 i64, F32 f32, F64 f64;
         U32 u32 => U8 u8, I64 i64, F32 f32, F64 f64;
@@ -125,8 +119,7 @@ pub(super) unsafe fn cast(src: &View, dst: &View) -> Result<()> {
 }
 
 /// In place if there is no source.
-#[allow(unsafe_code)]
-unsafe fn operand<'a, T: Element>(src: Option<&View<'a>>, dst: &View<'a>) -> Unary<'a, T> {
+fn operand<'a, T: Element>(src: Option<Src<'a>>, dst: Dst<'a>) -> Unary<'a, T> {
     match src {
         Some(src) => {
             open!(T; src; dst);
@@ -139,37 +132,28 @@ unsafe fn operand<'a, T: Element>(src: Option<&View<'a>>, dst: &View<'a>) -> Una
     }
 }
 
-#[allow(unsafe_code)]
-pub(super) unsafe fn unary(op: UnaryOp, src: Option<&View>, dst: &View) -> Result<()> {
-    // SAFETY: the contract of `operand` is that of this function.
-    unsafe {
-        match dst.dtype() {
-            DType::F32 => <f32 as Functions>::unary(op, operand(src, dst))?,
-            DType::F64 => <f64 as Functions>::unary(op, operand(src, dst))?,
-            DType::F16 => narrow::unary_float::<f16>(op, operand(src, dst)),
-            DType::BF16 => narrow::unary_float::<bf16>(op, operand(src, dst)),
-            dtype => with_number!(@ "unary", dtype,
-                T => elementwise::unary::<T>(op, operand(src, dst))?,
-                N => narrow::unary::<N>(op, operand(src, dst))?;
-                U8 u8, U32 u32, U64 u64, I32 i32, I64 i64; U16 u16, I8 i8, I16 i16),
-        }
+pub(super) fn unary(op: UnaryOp, src: Option<Src>, dst: Dst) -> Result<()> {
+    match dst.dtype() {
+        DType::F32 => <f32 as Functions>::unary(op, operand(src, dst))?,
+        DType::F64 => <f64 as Functions>::unary(op, operand(src, dst))?,
+        DType::F16 => narrow::unary_float::<f16>(op, operand(src, dst)),
+        DType::BF16 => narrow::unary_float::<bf16>(op, operand(src, dst)),
+        dtype => with_number!(@ "unary", dtype,
+            T => elementwise::unary::<T>(op, operand(src, dst))?,
+            N => narrow::unary::<N>(op, operand(src, dst))?;
+            U8 u8, U32 u32, U64 u64, I32 i32, I64 i64; U16 u16, I8 i8, I16 i16),
     }
     Ok(())
 }
 
-#[allow(unsafe_code)]
-pub(super) unsafe fn affine(src: Option<&View>, dst: &View, mul: f64, add: f64) -> Result<()> {
-    // SAFETY: the contract of `operand` is that of this function.
-    unsafe {
-        with_number!("affine", dst.dtype(),
-            T => elementwise::affine::<T>(operand(src, dst), mul, add)?,
-            N => narrow::affine::<N>(operand(src, dst), mul, add));
-    }
+pub(super) fn affine(src: Option<Src>, dst: Dst, mul: f64, add: f64) -> Result<()> {
+    with_number!("affine", dst.dtype(),
+        T => elementwise::affine::<T>(operand(src, dst), mul, add)?,
+        N => narrow::affine::<N>(operand(src, dst), mul, add));
     Ok(())
 }
 
-#[allow(unsafe_code)]
-pub(super) unsafe fn powf(src: &View, dst: &View, exponent: f64) -> Result<()> {
+pub(super) fn powf(src: Src, dst: Dst, exponent: f64) -> Result<()> {
     with_float!("powf", dst.dtype(), T => {
         open!(T; src; dst);
         elementwise::powf(src, dst, exponent);
@@ -180,8 +164,7 @@ pub(super) unsafe fn powf(src: &View, dst: &View, exponent: f64) -> Result<()> {
     Ok(())
 }
 
-#[allow(unsafe_code)]
-pub(super) unsafe fn clamp(src: &View, dst: &View, min: f64, max: f64) -> Result<()> {
+pub(super) fn clamp(src: Src, dst: Dst, min: f64, max: f64) -> Result<()> {
     with_number!("clamp", dst.dtype(), T => {
         open!(T; src; dst);
         elementwise::clamp(src, dst, min, max);

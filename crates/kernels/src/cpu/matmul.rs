@@ -3,7 +3,13 @@
 //! `B` batch, `M x K` times `K x N`. Tiny products are computed here, since preparing the general routine takes
 //! longer than they do. A batch whose right side repeats is one product of `B M` rows.
 
-use crate::cpu::{In, Out, number::Number, threads, vector::simd, walk};
+use crate::cpu::{
+    number::Number,
+    operand::{In, Out},
+    threads,
+    vector::simd,
+    walk,
+};
 
 /// Multiplications up to which a product counts as tiny.
 const TINY_MAX: usize = 1024;

@@ -9,9 +9,9 @@ use half::{bf16, f16, slice::HalfFloatSliceExt};
 
 use crate::base::{error::Result, layout::Layout, shape::Shape};
 use crate::cpu::{
-    Element, In, Out,
     elementwise::{self, Binary, Functions, Unary},
     number::{Float, Number},
+    operand::{Element, In, Out},
     optim::{self, SgdHyper},
     threads,
     vector::simd,

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use crate::cpu::{
-    In, Out,
     conv::dot,
     number::Float,
+    operand::{In, Out},
     reduce,
     softmax::{Rows, matrix},
     threads,

@@ -3,7 +3,7 @@
 //! Integers wrap. A division by 0 gives 0, so that no value an array can hold makes a kernel panic. Floats
 //! follow IEEE 754 without contraction: a sum gives the same bits in a short loop and in a vectorised one.
 
-use crate::cpu::{Element, math};
+use crate::cpu::{math, operand::Element};
 
 /// An element of any dtype.
 pub(super) trait Number: Element {

@@ -1,6 +1,11 @@
 //! Steps of optimisers: one pass over parameters, gradients and state.
 
-use crate::cpu::{In, Out, number::Float, threads, vector::simd};
+use crate::cpu::{
+    number::Float,
+    operand::{In, Out},
+    threads,
+    vector::simd,
+};
 use crate::kernel::AdamHyper;
 
 /// The numbers of one SGD step.

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use crate::cpu::{
-    In, Out,
     conv::{Image, parts},
     number::{Float, Number},
+    operand::{In, Out},
     threads,
 };
 use crate::window::Window;

@@ -16,7 +16,13 @@
 //! elements `2p` and `2p + 1`: radius from the first, angle from the second; the even element is the cosine.
 
 use crate::base::{layout::Layout, shape::Shape};
-use crate::cpu::{Element, Out, math, narrow::Half, number::Number, threads};
+use crate::cpu::{
+    math,
+    narrow::Half,
+    number::Number,
+    operand::{Element, Out},
+    threads,
+};
 
 const ROUNDS: usize = 10;
 /// Blocks computed together: one vector of each word.

@@ -14,8 +14,8 @@ use crate::base::{
     shape::{Axes, MAX_RANK},
 };
 use crate::cpu::{
-    In, Out,
     number::Number,
+    operand::{In, Out},
     vector::simd,
     walk::{self, Walk},
 };

@@ -1,9 +1,9 @@
 //! Images of other sizes, by the nearest element or between four, and their gradients. Channels go side by side.
 
 use crate::cpu::{
-    In, Out,
     conv::parts,
     number::{Float, Number},
+    operand::{In, Out},
 };
 use crate::window::Spacing;
 

@@ -3,8 +3,8 @@
 
 use crate::along::ScanOp;
 use crate::cpu::{
-    In, Out,
     number::{Float, Number},
+    operand::{In, Out},
     walk::Walk,
 };
 

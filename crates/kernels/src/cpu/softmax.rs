@@ -6,8 +6,8 @@
 
 use crate::base::error::{Error, Result};
 use crate::cpu::{
-    In, Out,
     number::{Float, Id},
+    operand::{In, Out},
     reduce,
     vector::simd,
     walk,

@@ -1,15 +1,12 @@
 //! From a dtype at run time to a type: one macro for each set of types that a kernel has code for. Each is code once for
 //! every type in its list, so the lists are as short as the kernel allows.
 //!
-//! Who uses them has `DType`, `Error`, `f16`, `bf16`, `source` and `target` in scope.
+//! Who uses them has `DType`, `Error`, `f16`, `bf16`, `In` and `Out` in scope.
 
-/// Opens operands of one kernel as elements of one type: sources, then destinations.
+/// Operands of one kernel as elements of one type: sources, then destinations.
 macro_rules! open {
     ($t:ty; $($source:ident)*; $($target:ident)*) => {
-        // SAFETY: the function around this has the contract of `run`, and the views are different fields of one
-        // kernel, each named once.
-        #[allow(unsafe_code)]
-        let ($($source,)* $($target,)*) = unsafe { ($(source::<$t>($source),)* $(target::<$t>($target),)*) };
+        let ($($source,)* $($target,)*) = ($(In::<$t>::of($source),)* $(Out::<$t>::of($target),)*);
     };
 }
 

@@ -7,7 +7,10 @@
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 
 use crate::base::{layout::Layout, shape::MAX_RANK};
-use crate::cpu::{In, Out, types::with_size};
+use crate::cpu::{
+    operand::{In, Out},
+    types::with_size,
+};
 
 /// Elements staged at a time: with three operands of 8 bytes still inside the first cache.
 const STAGE: usize = 512;

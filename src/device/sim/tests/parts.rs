@@ -1,6 +1,7 @@
 //! Blocks that their owner divides: parts are ordered as the block, and each begins anew.
 
 use super::*;
+use crate::device::buffer::Part;
 
 const BLOCK_BYTES: usize = 1 << 16;
 /// Where parts begin: less than what blocks are aligned to.
@@ -212,18 +213,18 @@ fn an_access_to_a_part_that_is_not_ordered_is_found_once() {
 #[test]
 fn a_part_is_zeroed_as_a_buffer_is() {
     let arena = Arena::new(SimConfig::default());
-    let (sim, host) = (Device::Sim(arena.sim.clone()), Device::Cpu);
+    let host = Device::Cpu;
     let part = arena.suballocate_at(ALIGN, 10).expect("inside");
     let block = host.alloc(256, false).expect("enough memory");
     let middle = host.suballocate(&block, 64, 64).expect("inside");
-    // SAFETY: parts of blocks that are alive, and that nobody else uses.
+    let at = Part { block: 0, scope: 0, stamp: 0 };
+    let own = |span| Buffer::from_arena(span, Device::Cpu, at);
+    own(block.span()).upload(&[1; 256]).expect("done");
+    arena.sim.zero(part).and_then(|()| arena.sim.zero(arena.suballocate_at(0, 0)?)).expect("submitted");
+    own(middle).zero().expect("done");
+    // SAFETY: a block that is alive, and that nobody writes any more.
     #[allow(unsafe_code)]
-    let bytes = unsafe {
-        block.span().ptr().as_ptr().write_bytes(1, 256);
-        sim.zero(part).and_then(|()| sim.zero(arena.suballocate_at(0, 0)?)).expect("submitted");
-        host.zero(middle).expect("done");
-        block.span().slice::<u8>()
-    };
+    let bytes = unsafe { block.span().slice::<u8>() };
     assert_eq!((&bytes[..64], &bytes[64..128], &bytes[128..]), (&[1; 64][..], &[0; 64][..], &[1; 128][..]));
     assert_eq!((arena.read(part), arena.sim.violations()), (vec![0.0; 10], vec![]));
     assert_eq!(arena.sim.calls().launches, 1, "none for no bytes");

@@ -1,0 +1,245 @@
+//! The door to memory: where a kernel's views become slices, and the code for it is chosen.
+//!
+//! Behind it everything is safe Rust: a mistake in its arithmetic is a panic or a wrong number, never a stray access.
+//! What the door relies on is the contract of [`run`]. A kernel has an arm here, and so one place that says which of
+//! its operands are read ([`Src`]) and which are written ([`Dst`]), as its entry in `kernel.rs` says to other devices.
+
+use super::{
+    dispatch, maps,
+    norm::Evenly,
+    operand::{Dst, Src},
+    optim::SgdHyper,
+    random::Stream,
+    typed::{
+        adam, arange, arg_reduce, choose, compare, cross_entropy, cross_entropy_grad, fill, gather, index_add,
+        index_select, matmul, normal, reduce, scatter_add, sgd, softmax, softmax_grad, unary_grad, uniform,
+    },
+    wide::{Wide, wider},
+};
+use crate::base::{dtype::DType, error::Result};
+use crate::{
+    along::Along,
+    kernel::{Access, Kernel, OPERANDS_MAX, View},
+    window::{ConvOp, PoolOp, Windowed},
+};
+
+/// A source of a kernel.
+///
+/// # Safety
+/// As for [`run`], for a view that is read.
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn read<'v>(view: &'v View<'_>) -> Src<'v> {
+    // SAFETY: the caller's promise: live, initialised host memory that nobody writes during the call, from which the
+    // view is borrowed.
+    Src { bytes: unsafe { view.span().slice() }, dtype: view.dtype(), layout: view.layout() }
+}
+
+/// A destination of a kernel.
+///
+/// # Safety
+/// As for [`run`], for a view that is written; it is opened once.
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn write<'v>(view: &'v View<'_>) -> Dst<'v> {
+    // SAFETY: as in `read`; and by that promise nobody else touches the span, and no other operand of the kernel
+    // overlaps it, so this is the only reference to its bytes.
+    Dst { bytes: unsafe { view.span().slice_mut() }, dtype: view.dtype(), layout: view.layout() }
+}
+
+/// Runs a kernel to its end.
+///
+/// # Safety
+/// - The span of every view, if it has bytes, is live, initialised host memory.
+/// - Nobody else writes the sources or touches the destinations meanwhile.
+/// - The span of a destination overlaps that of no other operand.
+#[inline]
+#[allow(unsafe_code)]
+pub unsafe fn run(kernel: &Kernel<View<'_>>) -> Result<()> {
+    // SAFETY: the caller's promises are those that `run_again` asks for.
+    unsafe { run_again(kernel, 0) }
+}
+
+/// Runs a kernel of a captured section that was replayed so many times before: what counts steps or draws random
+/// numbers goes on from there.
+///
+/// # Safety
+/// As for [`run`].
+#[inline]
+#[allow(unsafe_code)]
+pub unsafe fn run_again(kernel: &Kernel<View<'_>>, replays: u64) -> Result<()> {
+    // SAFETY: the caller's promises; in each arm the views are different fields of the kernel, each opened once.
+    unsafe {
+        match kernel {
+            // Of these, narrow operands are widened as a whole.
+            Kernel::Reduce { src, .. }
+            | Kernel::ArgReduce { src, .. }
+            | Kernel::Softmax { src, .. }
+            | Kernel::SoftmaxGrad { out: src, .. }
+            | Kernel::CrossEntropy { logits: src, .. }
+            | Kernel::CrossEntropyGrad { probs: src, .. }
+                if wider(src.dtype()).is_some() =>
+            {
+                widened(kernel, replays)
+            }
+            // Of these, the integers are their bits.
+            Kernel::Matmul { dst, .. } | Kernel::IndexAdd { dst, .. } | Kernel::ScatterAdd { dst, .. }
+                if wider(dst.dtype()) == Some(DType::F32) =>
+            {
+                widened(kernel, replays)
+            }
+            Kernel::Binary { op, lhs, rhs, dst } => maps::binary(*op, read(lhs), read(rhs), write(dst)),
+            Kernel::BinaryAssign { op, dst, rhs } => maps::binary_assign(*op, write(dst), read(rhs)),
+            Kernel::Fill { dst, value } => fill(write(dst), *value),
+            Kernel::Arange { dst, start, step } => arange(write(dst), *start, *step),
+            Kernel::Copy { src, dst } => maps::copy(read(src), write(dst)),
+            Kernel::Cast { src, dst } => maps::cast(read(src), write(dst)),
+            Kernel::Unary { op, src, dst } => maps::unary(*op, Some(read(src)), write(dst)),
+            Kernel::UnaryAssign { op, dst } => maps::unary(*op, None, write(dst)),
+            Kernel::Affine { src, dst, mul, add } => maps::affine(Some(read(src)), write(dst), *mul, *add),
+            Kernel::AffineAssign { dst, mul, add } => maps::affine(None, write(dst), *mul, *add),
+            Kernel::Powf { src, dst, exponent } => maps::powf(read(src), write(dst), *exponent),
+            Kernel::Clamp { src, dst, min, max } => maps::clamp(read(src), write(dst), *min, *max),
+            Kernel::Compare { op, lhs, rhs, dst } => compare(*op, read(lhs), read(rhs), write(dst)),
+            Kernel::Where { cond, yes, no, dst } => choose(read(cond), read(yes), read(no), write(dst)),
+            Kernel::UnaryGrad { op, saved, grad, dst } => unary_grad(*op, read(saved), read(grad), write(dst)),
+            Kernel::Reduce { op, src, axes, dst } => reduce(*op, read(src), *axes, write(dst)),
+            Kernel::ArgReduce { largest, src, axis, dst } => arg_reduce(*largest, read(src), *axis, write(dst)),
+            Kernel::Softmax { src, dst, log } => softmax(read(src), write(dst), *log),
+            Kernel::SoftmaxGrad { out, grad, dst, log } => softmax_grad(read(out), read(grad), write(dst), *log),
+            Kernel::CrossEntropy { logits, labels, probs, loss } => {
+                cross_entropy(read(logits), read(labels), write(probs), write(loss))
+            }
+            Kernel::CrossEntropyGrad { probs, labels, grad, dst } => {
+                cross_entropy_grad(read(probs), read(labels), read(grad), write(dst))
+            }
+            Kernel::Matmul { lhs, rhs, dst } => matmul(read(lhs), read(rhs), write(dst)),
+            Kernel::Bits { op, lhs, rhs, dst } => dispatch::of_bits(*op, read(lhs), read(rhs), write(dst)),
+            Kernel::Windowed(kernel_of) if dispatch::is_widened(kernel_of) => widened(kernel, replays),
+            Kernel::Windowed(windowed) => run_windowed(windowed),
+            Kernel::Along(along) if wider(along.source().dtype()).is_some() => widened(kernel, replays),
+            Kernel::Along(along) => run_along(along),
+            Kernel::IndexSelect { src, ids, axis, dst } => index_select(read(src), read(ids), *axis, write(dst)),
+            Kernel::IndexAdd { dst, ids, src, axis } => index_add(write(dst), read(ids), read(src), *axis),
+            Kernel::Gather { src, ids, axis, dst } => gather(read(src), read(ids), *axis, write(dst)),
+            Kernel::ScatterAdd { dst, ids, src, axis } => scatter_add(write(dst), read(ids), read(src), *axis),
+            Kernel::Uniform { dst, seed, first, low, high } => {
+                uniform(write(dst), Stream { seed: *seed, first: *first, replays: replays as u32 }, *low, *high)
+            }
+            Kernel::Normal { dst, seed, first, mean, std } => {
+                normal(write(dst), Stream { seed: *seed, first: *first, replays: replays as u32 }, *mean, *std)
+            }
+            Kernel::SgdStep { param, grad, velocity, rate, momentum, decay } => {
+                let hyper = SgdHyper { rate: *rate, momentum: *momentum, decay: *decay };
+                sgd(write(param), read(grad), velocity.as_ref().map(|velocity| write(velocity)), hyper)
+            }
+            Kernel::AdamStep { param, grad, m, v, hyper } if replays == 0 => {
+                adam(write(param), read(grad), write(m), write(v), hyper)
+            }
+            Kernel::AdamStep { param, grad, m, v, hyper } => {
+                adam(write(param), read(grad), write(m), write(v), &hyper.later(replays))
+            }
+        }
+    }
+}
+
+/// Runs a kernel over images.
+///
+/// # Safety
+/// As for [`run`].
+#[allow(unsafe_code)]
+unsafe fn run_windowed(kernel: &Windowed<View<'_>>) -> Result<()> {
+    // SAFETY: as in `run_again`.
+    unsafe {
+        match kernel {
+            Windowed::Conv { op: ConvOp::Result, image, weights, result, room, window, groups } => {
+                dispatch::conv_result([read(image), read(weights)], [write(result), write(room)], window, *groups)
+            }
+            Windowed::Conv { op: ConvOp::Image, image, weights, result, room, window, groups } => {
+                dispatch::conv_image([read(weights), read(result)], [write(image), write(room)], window, *groups)
+            }
+            Windowed::Conv { op: ConvOp::Weights, image, weights, result, room, window, groups } => {
+                dispatch::conv_weights([read(image), read(result)], [write(weights), write(room)], window, *groups)
+            }
+            Windowed::Unfold { image, columns, window } => dispatch::unfold(read(image), write(columns), window),
+            Windowed::Fold { columns, image, window } => dispatch::fold(read(columns), write(image), window),
+            Windowed::Pool { op: PoolOp::Mean, image, dst, ids: _, window, adaptive } => {
+                dispatch::mean_pool(read(image), write(dst), window, *adaptive)
+            }
+            Windowed::Pool { op: PoolOp::Max, image, dst, ids, window, adaptive } => {
+                let ids = ids.as_ref().map(|ids| write(ids));
+                dispatch::max_pool(read(image), write(dst), ids, window, *adaptive)
+            }
+            Windowed::PoolGrad { grad, ids, image, window, adaptive } => {
+                let ids = ids.as_ref().map(|ids| read(ids));
+                dispatch::pool_grad(read(grad), ids, write(image), window, *adaptive)
+            }
+            Windowed::Resize { op, image, dst, spacing } => dispatch::resized(*op, read(image), write(dst), spacing),
+            Windowed::ResizeGrad { op, grad, image, spacing } => {
+                dispatch::resized_grad(*op, read(grad), write(image), spacing)
+            }
+        }
+    }
+}
+
+/// Runs a kernel along an axis.
+///
+/// # Safety
+/// As for [`run`].
+#[allow(unsafe_code)]
+unsafe fn run_along(kernel: &Along<View<'_>>) -> Result<()> {
+    // SAFETY: as in `run_again`.
+    unsafe {
+        match kernel {
+            Along::Scan { op, src, dst, ids, axis, reverse } => {
+                let ids = ids.as_ref().map(|ids| write(ids));
+                dispatch::scanned(*op, read(src), write(dst), ids, *axis, *reverse)
+            }
+            Along::ProdGrad { src, grad, dst, axis } => dispatch::prod_grad(read(src), read(grad), write(dst), *axis),
+            Along::Norm { src, scale, shift, dst, eps, centred } => {
+                let (scale, shift) = (scale.as_ref().map(|view| read(view)), shift.as_ref().map(|view| read(view)));
+                dispatch::norm(read(src), write(dst), scale, shift, Evenly { eps: *eps, centred: *centred })
+            }
+            Along::NormGrad { src, grad, scale, dst, products, eps, centred } => {
+                let scale = scale.as_ref().map(|view| read(view));
+                let way = Evenly { eps: *eps, centred: *centred };
+                dispatch::norm_grad([read(src), read(grad)], scale, [write(dst), write(products)], way)
+            }
+        }
+    }
+}
+
+/// Runs a kernel on copies of its narrow operands; what it writes is narrowed again.
+///
+/// # Safety
+/// As for [`run`].
+#[cold]
+#[allow(unsafe_code)]
+unsafe fn widened(kernel: &Kernel<View<'_>>, replays: u64) -> Result<()> {
+    let mut copies = [const { None }; OPERANDS_MAX];
+    let operands = kernel.accesses();
+    for (copy, (view, access)) in copies.iter_mut().zip(operands.iter()) {
+        if let Some(dtype) = wider(view.dtype()) {
+            let made = copy.insert(Wide::new(view.layout(), dtype)?);
+            if access != Access::Write {
+                // SAFETY: the contract of this function covers the operand, which nobody writes before `store`.
+                made.load(unsafe { read(view) });
+            }
+        }
+    }
+    let mut next = copies.iter_mut();
+    let wide = kernel.map(&mut |view| match next.next() {
+        Some(Some(copy)) => copy.view(),
+        _ => *view,
+    });
+    // SAFETY: what was replaced are this function's own buffers, initialised and live until its end; the rest are the
+    // operands of the kernel, for which the caller promises.
+    unsafe { run_again(&wide, replays)? };
+    for (copy, (view, access)) in copies.iter().zip(operands.iter()) {
+        if let (Some(copy), false) = (copy, access == Access::Read) {
+            // SAFETY: the contract of this function covers the destination, which no copy overlaps.
+            copy.store(unsafe { write(view) });
+        }
+    }
+    Ok(())
+}

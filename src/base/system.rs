@@ -1,0 +1,100 @@
+//! What the system is asked for beyond std, each as a function that is safe to call.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A barrier on every running thread of the process, for who runs none himself.
+pub(crate) mod membarrier {
+    /// Prepares the process for [`interrupt`]. `false` where there is no such call.
+    pub(crate) fn register() -> bool {
+        call(1 << 4)
+    }
+
+    /// A full barrier on every running thread of the process, which was registered. `false` if it was not.
+    pub(crate) fn interrupt() -> bool {
+        call(1 << 3)
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn call(command: libc::c_long) -> bool {
+        // SAFETY: `membarrier` takes three integers and touches no memory of ours.
+        #[allow(unsafe_code)]
+        unsafe {
+            libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0
+        }
+    }
+
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    fn call(_: i64) -> bool {
+        false
+    }
+}
+
+/// The word that a fork changes in the child, and what to.
+static IN_CHILDREN: OnceLock<(&AtomicU32, u32)> = OnceLock::new();
+
+/// From now on each forked child finds `value` in `word`, before it runs anything else. Once in a process.
+pub(crate) fn store_in_children(word: &'static AtomicU32, value: u32) {
+    if IN_CHILDREN.set((word, value)).is_ok() {
+        #[cfg(unix)]
+        // SAFETY: registers a handler that reads and stores atomics, which is allowed after a fork.
+        #[allow(unsafe_code)]
+        unsafe {
+            libc::pthread_atfork(None, None, Some(in_child));
+        }
+    }
+}
+
+#[cfg(unix)]
+extern "C" fn in_child() {
+    if let Some((word, value)) = IN_CHILDREN.get() {
+        // Relaxed: this is the child's only thread.
+        word.store(*value, Ordering::Relaxed);
+    }
+}
+
+/// Milliseconds of a clock that never goes back, read in a few nanoseconds; it moves every few milliseconds.
+#[cfg(all(target_os = "linux", not(miri)))]
+pub(crate) fn coarse_millis() -> u32 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes a `timespec` that is ours.
+    #[allow(unsafe_code)]
+    unsafe {
+        libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now);
+    }
+    (now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000) as u32
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+pub(crate) fn coarse_millis() -> u32 {
+    static START: OnceLock<std::time::Instant> = OnceLock::new();
+    START.get_or_init(std::time::Instant::now).elapsed().as_millis() as u32
+}
+
+/// Gives each byte of this part of a file its place on the disk, and changes none.
+#[cfg(target_os = "linux")]
+pub(crate) fn allocate(file: &std::fs::File, from: u64, bytes: u64) -> std::io::Result<()> {
+    use std::io::{Error, ErrorKind};
+    use std::os::fd::AsRawFd;
+
+    let number = |value| libc::off_t::try_from(value).map_err(|_| Error::from(ErrorKind::FileTooLarge));
+    let (at, len) = (number(from)?, number(bytes)?);
+    // SAFETY: a call with numbers alone, of a file that is open; mode 0 changes no byte that the file has.
+    #[allow(unsafe_code)]
+    let answer = unsafe { libc::fallocate(file.as_raw_fd(), 0, at, len) };
+    if answer == 0 { Ok(()) } else { Err(Error::last_os_error()) }
+}
+
+/// Bytes of memory that the machine has.
+#[cfg(target_os = "linux")]
+pub(crate) fn physical_bytes() -> Option<u64> {
+    // SAFETY: two calls that return numbers.
+    #[allow(unsafe_code)]
+    let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    Some(u64::try_from(pages).ok()? * u64::try_from(page).ok()?)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn physical_bytes() -> Option<u64> {
+    None
+}

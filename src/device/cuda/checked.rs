@@ -1,0 +1,604 @@
+//! The calls of the CUDA libraries that are made here, each as a function that is safe to call: what `raw.rs` looks up, with
+//! the promises that its documentation wants.
+//!
+//! - A handle is made here by the call that returns it, and nowhere else. Those of contexts, pools, streams, events,
+//!   modules and functions are copied freely and never destroyed; the others are taken from their place by what ends them.
+//! - What a call writes goes to locals of the type that it names; lists are as long as it was told.
+//! - Addresses of the device are numbers. A wrong one is an error of the driver, not undefined behaviour of this process;
+//!   memory of the host that the device reaches is [`HostBytes`] alone.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicU32;
+
+use cudarc::driver::sys::{CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED, CUmemLocationType};
+
+use crate::device::cuda::raw::{
+    self, Address, Answer, BlasHandle, CUmemPoolProps, Failure, Program, RawContext, RawDevice, RawEvent, RawFunction,
+    RawGraph, RawGraphExec, RawModule, RawPool, RawStream,
+};
+
+/// `CUmemPool_attribute`: the bytes that a pool keeps across synchronisations.
+const RELEASE_THRESHOLD: c_int = 4;
+/// `CU_STREAM_NON_BLOCKING`: not ordered with the default stream, which is never used here.
+const NON_BLOCKING: c_uint = 1;
+/// `CU_EVENT_DISABLE_TIMING`.
+const NO_TIMING: c_uint = 2;
+/// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
+const PORTABLE_AND_MAPPED: c_uint = 3;
+/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: other threads' calls do not disturb a capture.
+const THREAD_LOCAL: c_uint = 1;
+/// `CUDA_ERROR_INVALID_CONTEXT`: no context is current, or another one is.
+pub(super) const INVALID_CONTEXT: u32 = 201;
+/// At least the bytes of the largest struct that a kernel takes.
+pub(super) const PARAMS_MAX: usize = 1024;
+
+/// A handle that a library gave.
+pub(super) struct Handle<T>(T);
+
+// SAFETY: a word by which the driver finds what is its own; it accepts those of this list on every thread, and makes sure
+// itself of what must not happen at the same time. Handles of cuBLAS and NVRTC are not among them.
+#[allow(unsafe_code)]
+unsafe impl<T: Shared> Send for Handle<T> {}
+// SAFETY: as for `Send`.
+#[allow(unsafe_code)]
+unsafe impl<T: Shared> Sync for Handle<T> {}
+
+impl<T: Copy> Clone for Handle<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Copy> Copy for Handle<T> {}
+
+impl<T: PartialEq> PartialEq for Handle<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Handle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Handles that the driver accepts on every thread.
+pub(super) trait Shared {}
+impl Shared for RawContext {}
+impl Shared for RawPool {}
+impl Shared for RawStream {}
+impl Shared for RawEvent {}
+impl Shared for RawModule {}
+impl Shared for RawFunction {}
+impl Shared for RawGraphExec {}
+
+pub(super) type Context = Handle<RawContext>;
+pub(super) type Pool = Handle<RawPool>;
+pub(super) type Stream = Handle<RawStream>;
+pub(super) type Event = Handle<RawEvent>;
+pub(super) type Module = Handle<RawModule>;
+pub(super) type Function = Handle<RawFunction>;
+
+/// What was recorded, until it is ready to run. Ended by [`Cuda::instantiate`].
+#[derive(Debug)]
+pub(super) struct Recorded(RawGraph);
+
+/// A captured section. Ended by [`Cuda::destroy_section`]; without, it stays until the process ends.
+#[derive(Debug)]
+pub(super) struct Section(Handle<RawGraphExec>);
+
+/// A number that a call writes.
+fn number<T: Default>(call: impl FnOnce(*mut T) -> Answer) -> Answer<T> {
+    let mut value = T::default();
+    call(&mut value)?;
+    Ok(value)
+}
+
+/// A handle that a call writes.
+fn handle<T>(call: impl FnOnce(*mut *mut T) -> Answer) -> Answer<*mut T> {
+    let mut value = ptr::null_mut();
+    call(&mut value)?;
+    Ok(value)
+}
+
+/// Ends what is in a place. It stays there if the call did nothing, since another context was current.
+fn end<T>(place: &mut Option<T>, call: impl FnOnce(&T) -> Answer) -> Answer {
+    let Some(ended) = place.take() else { return Ok(()) };
+    let answer = call(&ended);
+    if matches!(answer, Err(Failure { code: INVALID_CONTEXT, .. })) {
+        *place = Some(ended);
+    }
+    answer
+}
+
+/// The driver.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cuda(&'static raw::Cuda);
+
+/// The driver, opened once; or what is missing.
+pub(super) fn driver() -> Result<Cuda, &'static str> {
+    raw::driver().map(Cuda)
+}
+
+/// Calls of the driver that take numbers and handles only, and those whose one result is a number or a handle: nothing
+/// else can be wrong with their arguments.
+macro_rules! plain {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) $(-> $made:ty)? = $wrap:expr, |$api:ident $(, $out:ident)?| $call:expr;)*) => {
+        impl Cuda {
+            $(
+                $(#[$doc])*
+                pub(super) fn $name(self, $($arg: $type),*) -> Answer$(<$made>)? {
+                    let $api = self.0;
+                    // SAFETY: handles are live, and results go to locals, as the head of this file says; the rest are
+                    // numbers, of which the driver refuses wrong ones.
+                    #[allow(unsafe_code)]
+                    $wrap(|$($out)?| unsafe { $call })
+                }
+            )*
+        }
+    };
+}
+
+/// No result.
+fn nothing(call: impl FnOnce() -> Answer) -> Answer {
+    call()
+}
+
+/// A handle of the driver.
+fn made<T>(call: impl FnOnce(*mut *mut T) -> Answer) -> Answer<Handle<*mut T>> {
+    handle(call).map(Handle)
+}
+
+plain! {
+    /// Comes before all other calls.
+    init() = nothing, |api| api.init(0);
+    device_count() -> c_int = number, |api, out| api.device_count(out);
+    device(ordinal: c_int) -> RawDevice = number, |api, out| api.device_get(out, ordinal);
+    device_memory(device: RawDevice) -> usize = number, |api, out| api.device_memory(out, device);
+    attribute(which: c_int, device: RawDevice) -> c_int = number, |api, out| api.device_attribute(out, which, device);
+    version() -> c_int = number, |api, out| api.driver_version(out);
+    /// The primary context of a device; it is never released.
+    retain(device: RawDevice) -> Context = made, |api, out| api.context_retain(out, device);
+    make_current(context: Context) = nothing, |api| api.context_set(context.0);
+    trim(pool: Pool) = nothing, |api| api.pool_trim(pool.0, 0);
+    /// Bytes of the device of the current context.
+    alloc(bytes: usize) -> Address = number, |api, out| api.alloc(out, bytes);
+    free(address: Address) = nothing, |api| api.free(address);
+    /// Bytes of a pool, in the order of a stream.
+    pool_alloc(bytes: usize, pool: Pool, stream: Stream) -> Address = number, |api, out|
+        api.pool_alloc(out, bytes, pool.0, stream.0);
+    pool_free(address: Address, stream: Stream) = nothing, |api| api.pool_free(address, stream.0);
+    fill_zero(address: Address, bytes: usize, stream: Stream) = nothing, |api| api.set_bytes(address, 0, bytes, stream.0);
+    make_stream() -> Stream = made, |api, out| api.stream_create(out, NON_BLOCKING);
+    synchronize(stream: Stream) = nothing, |api| api.stream_synchronize(stream.0);
+    wait(stream: Stream, event: Event) = nothing, |api| api.stream_wait(stream.0, event.0, 0);
+    make_event() -> Event = made, |api, out| api.event_create(out, NO_TIMING);
+    record(event: Event, stream: Stream) = nothing, |api| api.event_record(event.0, stream.0);
+    begin_capture(stream: Stream) = nothing, |api| api.capture_begin(stream.0, THREAD_LOCAL);
+    replay(section: &Section, stream: Stream) = nothing, |api| api.graph_launch(section.0.0, stream.0);
+}
+
+impl Cuda {
+    /// What the driver calls a device.
+    pub(super) fn device_name(self, device: RawDevice) -> Answer<String> {
+        let mut name = [0u8; 128];
+        // SAFETY: the name is written to a local, and is at most as long as the call is told.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.0.device_name(name.as_mut_ptr().cast(), name.len() as c_int - 1, device)?;
+        }
+        Ok(text_of(&name))
+    }
+
+    /// Free and total bytes of the device of the current context.
+    pub(super) fn memory(self) -> Answer<(usize, usize)> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both are live locals.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.0.memory_info(&mut free, &mut total)?;
+        }
+        Ok((free, total))
+    }
+
+    /// A pool of our own that keeps what is freed, so that waiting for the device gives nothing back to the system. `most`:
+    /// bytes that it may hold, if limited.
+    pub(super) fn make_pool(self, ordinal: usize, most: Option<u64>) -> Answer<Pool> {
+        let mut keep = u64::MAX;
+        // SAFETY: the struct is plain numbers, pointers and enums that have 0; the fields set say what is wanted, and the
+        // attribute's value is 64 bits, as its documentation says.
+        #[allow(unsafe_code)]
+        unsafe {
+            let mut properties: CUmemPoolProps = std::mem::zeroed();
+            properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+            properties.location.type_ = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+            properties.location.id = ordinal as c_int;
+            properties.maxSize = most.map_or(0, |most| most as usize);
+            let pool = handle(|out| self.0.pool_create(out, &properties))?;
+            self.0.pool_set(pool, RELEASE_THRESHOLD, (&raw mut keep).cast())?;
+            Ok(Handle(pool))
+        }
+    }
+
+    /// Ends a capture.
+    pub(super) fn end_capture(self, stream: Stream) -> Answer<Recorded> {
+        // SAFETY: the stream is never destroyed, and the handle is written to a local.
+        #[allow(unsafe_code)]
+        handle(|out| unsafe { self.0.capture_end(stream.0, out) }).map(Recorded)
+    }
+
+    /// Makes what was recorded ready to run.
+    pub(super) fn instantiate(self, recorded: &Recorded) -> Answer<Section> {
+        // SAFETY: the graph was not destroyed: that takes it from its place. The handle is written to a local.
+        #[allow(unsafe_code)]
+        handle(|out| unsafe { self.0.graph_instantiate(out, recorded.0, 0) }).map(|raw| Section(Handle(raw)))
+    }
+
+    /// Ends what was recorded; what was made of it stands on its own.
+    pub(super) fn destroy_recorded(self, recorded: &mut Option<Recorded>) -> Answer {
+        // SAFETY: taken from its place, so this is its last use.
+        #[allow(unsafe_code)]
+        end(recorded, |recorded| unsafe { self.0.graph_destroy(recorded.0) })
+    }
+
+    /// Ends a section. The driver keeps what still runs until it is done.
+    pub(super) fn destroy_section(self, section: &mut Option<Section>) -> Answer {
+        // SAFETY: taken from its place, so this is its last use.
+        #[allow(unsafe_code)]
+        end(section, |section| unsafe { self.0.graph_exec_destroy(section.0.0) })
+    }
+
+    /// Code for the device of the current context.
+    pub(super) fn load(self, image: &Image) -> Answer<Module> {
+        // SAFETY: the image is code that the compiler made, with a zero behind it, and lives through the call.
+        #[allow(unsafe_code)]
+        handle(|out| unsafe { self.0.module_load(out, image.0.as_ptr().cast()) }).map(Handle)
+    }
+
+    /// A kernel of a module.
+    pub(super) fn function(self, module: Module, name: &CStr) -> Answer<Function> {
+        // SAFETY: a module is never unloaded, the name ends in a zero, and the handle is written to a local.
+        #[allow(unsafe_code)]
+        handle(|out| unsafe { self.0.module_function(out, module.0, name.as_ptr()) }).map(Handle)
+    }
+
+    /// Submits a kernel that takes one struct by value. What it does with addresses is the device's business.
+    pub(super) fn launch<P: Copy>(
+        self,
+        function: Function,
+        [blocks, threads]: [u32; 2],
+        stream: Stream,
+        params: &P,
+    ) -> Answer {
+        #[repr(C)]
+        struct Padded<P>(P, [u64; PARAMS_MAX / 8]);
+        let mut padded = Padded(*params, [0; PARAMS_MAX / 8]);
+        let mut list = [(&raw mut padded).cast::<c_void>()];
+        // SAFETY: function and stream are live for ever; the driver copies what the kernel takes during the call. Every
+        // kernel takes one struct of `kernels/prelude.cu`, of at most `PARAMS_MAX` bytes (`params.rs` looks), and so
+        // many can be read from here whichever struct `P` is.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.0.launch(function.0, blocks, 1, 1, threads, 1, 1, 0, stream.0, list.as_mut_ptr(), ptr::null_mut())
+        }
+    }
+}
+
+/// Code for a device: what the compiler made, now or when the cache kept it.
+#[derive(Debug)]
+pub(super) struct Image(Vec<u8>);
+
+impl Image {
+    /// Code that was kept. Who kept it has looked whether it is what it was (`compile.rs`).
+    pub(super) fn kept(mut code: Vec<u8>) -> Self {
+        // Code in text form is read up to its zero.
+        code.push(0);
+        Image(code)
+    }
+
+    pub(super) fn code(&self) -> &[u8] {
+        &self.0[..self.0.len() - 1]
+    }
+}
+
+/// Host memory that the device reaches: copies from and to it run while the host goes on.
+///
+/// Its bytes are initialised from the start. It stays until the process ends, or until [`HostBytes::free`].
+#[derive(Debug)]
+pub(super) struct HostBytes {
+    ptr: NonNull<u8>,
+    bytes: usize,
+    /// Its address for kernels.
+    pub(super) address: Address,
+}
+
+// SAFETY: plain memory with one owner.
+#[allow(unsafe_code)]
+unsafe impl Send for HostBytes {}
+// SAFETY: shared references read numbers and atomics only; bytes are reached by `&mut self`, and by the device.
+#[allow(unsafe_code)]
+unsafe impl Sync for HostBytes {}
+
+impl HostBytes {
+    pub(super) fn new(api: Cuda, bytes: usize) -> Answer<Self> {
+        // SAFETY: both results are written to locals; the bytes are ours alone, so many, and written at once.
+        #[allow(unsafe_code)]
+        unsafe {
+            let given = handle::<c_void>(|out| api.0.host_alloc(out, bytes, PORTABLE_AND_MAPPED))?;
+            let none = Failure { call: "cuMemHostAlloc", code: 0 };
+            let ptr = NonNull::new(given.cast::<u8>()).ok_or(none)?;
+            let address = number(|out| api.0.host_address(out, given, 0))?;
+            ptr.as_ptr().write_bytes(0, bytes);
+            Ok(HostBytes { ptr, bytes, address })
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Gives the memory back. The caller has waited for the copies that use it.
+    pub(super) fn free(bytes: &mut Option<Self>, api: Cuda) -> Answer {
+        // SAFETY: taken from its place, so this is the last use by the host; a wait was the device's.
+        #[allow(unsafe_code)]
+        end(bytes, |bytes| unsafe { api.0.host_free(bytes.ptr.as_ptr().cast()) })
+    }
+
+    /// Writes a part, which no copy that was submitted before uses any more.
+    pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
+        let part = self.part(at, bytes.len());
+        touched(part, bytes.len(), true);
+        // SAFETY: `part` is that many bytes of ours, and `bytes` are the caller's. The device does not use them: `staging.rs`
+        // waits for the stream of the last copy before a chunk is filled again.
+        #[allow(unsafe_code)]
+        unsafe {
+            part.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
+    }
+
+    /// Submits a copy of a part to the device.
+    pub(super) fn send(&self, api: Cuda, at: usize, bytes: usize, dst: Address, stream: Stream) -> Answer {
+        let part = self.part(at, bytes);
+        // SAFETY: `part` is that many initialised bytes of ours, which nobody writes before the copy is done.
+        #[allow(unsafe_code)]
+        unsafe {
+            api.0.copy_to_device(dst, part.cast(), bytes, stream.0)
+        }
+    }
+
+    /// Submits a copy from the device into the beginning of this memory.
+    pub(super) fn receive(&mut self, api: Cuda, src: Address, bytes: usize, stream: Stream) -> Answer {
+        let part = self.part(0, bytes);
+        // SAFETY: `part` is that many bytes of ours, which nobody reads before the copy is done.
+        #[allow(unsafe_code)]
+        unsafe {
+            api.0.copy_to_host(part.cast(), src, bytes, stream.0)
+        }
+    }
+
+    /// Reads the beginning of this memory. Copies into it are done.
+    pub(super) fn read(&mut self, out: &mut [u8]) {
+        let part = self.part(0, out.len());
+        touched(part, out.len(), false);
+        // SAFETY: `part` is that many initialised bytes of ours, and the caller waited for the copies into them.
+        #[allow(unsafe_code)]
+        unsafe {
+            out.as_mut_ptr().copy_from_nonoverlapping(part, out.len());
+        }
+    }
+
+    /// A word that kernels write too.
+    pub(super) fn word(&self, index: usize) -> &AtomicU32 {
+        assert!(4 * index + 4 <= self.bytes, "a word of this memory");
+        // SAFETY: inside, aligned (the driver gives whole pages), initialised, and reached as atomics only.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.ptr.cast().add(index).as_ref()
+        }
+    }
+
+    fn part(&self, at: usize, bytes: usize) -> *mut u8 {
+        assert!(at.checked_add(bytes).is_some_and(|end| end <= self.bytes), "a part of this memory");
+        self.ptr.as_ptr().wrapping_add(at)
+    }
+}
+
+/// Tells the pretend driver that the host touches pinned bytes.
+fn touched(part: *const u8, bytes: usize, writes: bool) {
+    if let Some(hook) = raw::hooks().host_access {
+        // SAFETY: the hook notes an address; it is our own test code.
+        #[allow(unsafe_code)]
+        unsafe {
+            hook(part.cast(), bytes as u64, c_int::from(writes));
+        }
+    }
+}
+
+/// Tells the pretend driver who has a block: somebody, or the pool.
+pub(super) fn tell(address: Address, bytes: usize, is_handed_out: bool) {
+    if let Some(hook) = raw::hooks().block {
+        // SAFETY: the hook notes an address; it is our own test code.
+        #[allow(unsafe_code)]
+        unsafe {
+            hook(address, bytes as u64, c_int::from(is_handed_out));
+        }
+    }
+}
+
+/// The kernel compiler.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Nvrtc(&'static raw::Nvrtc);
+
+/// The compiler, opened once; or what is missing.
+pub(super) fn compiler() -> Result<Nvrtc, &'static str> {
+    raw::compiler().map(Nvrtc)
+}
+
+/// What the compiler made of a source, and what it said.
+pub(super) struct Compiled {
+    pub(super) image: Answer<Image>,
+    pub(super) log: String,
+}
+
+impl Nvrtc {
+    pub(super) fn version(self) -> Answer<(i32, i32)> {
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: both are live locals.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.0.version(&mut major, &mut minor)?;
+        }
+        Ok((major, minor))
+    }
+
+    /// The architectures that it makes code for.
+    pub(super) fn architectures(self) -> Answer<Vec<c_int>> {
+        // SAFETY: the count is written to a local, then as many numbers to a list of that length.
+        #[allow(unsafe_code)]
+        unsafe {
+            let count = number(|out| self.0.arch_count(out))?;
+            let mut list = vec![0; count as usize];
+            self.0.archs(list.as_mut_ptr())?;
+            Ok(list)
+        }
+    }
+
+    /// Compiles a source: to code for the one architecture that the options name (`exact`), or to portable code.
+    pub(super) fn compile(self, source: &CStr, name: &CStr, options: &[CString], exact: bool) -> Answer<Compiled> {
+        let api = self.0;
+        let pointers: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
+        let mut program: Program = ptr::null_mut();
+        // SAFETY: the texts end in zeros and outlive the calls; there are no headers; the handle is written to a local,
+        // and live until `destroy`, its last use.
+        #[allow(unsafe_code)]
+        unsafe {
+            api.create(&mut program, source.as_ptr(), name.as_ptr(), 0, ptr::null(), ptr::null())?;
+            let compiled = api.compile(program, pointers.len() as c_int, pointers.as_ptr());
+            let log = fetch(|out| api.log_size(program, out), |out| api.log(program, out));
+            let code = compiled.and_then(|()| match exact {
+                true => fetch(|out| api.cubin_size(program, out), |out| api.cubin(program, out)),
+                false => fetch(|out| api.ptx_size(program, out), |out| api.ptx(program, out)),
+            });
+            let _ = api.destroy(&mut program);
+            Ok(Compiled { image: code.map(Image::kept), log: log.map(|log| text_of(&log)).unwrap_or_default() })
+        }
+    }
+}
+
+/// Bytes whose number one call tells and another one writes.
+fn fetch(size: impl FnOnce(*mut usize) -> Answer, bytes: impl FnOnce(*mut c_char) -> Answer) -> Answer<Vec<u8>> {
+    let mut list = vec![0u8; number(size)?];
+    bytes(list.as_mut_ptr().cast())?;
+    Ok(list)
+}
+
+/// The text before the first zero.
+fn text_of(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// A handle of the library for products, for one stream. One that works is never destroyed: the library could be gone by
+/// then.
+#[derive(Debug)]
+pub(super) struct Blas {
+    api: &'static raw::Blas,
+    raw: BlasHandle,
+}
+
+// SAFETY: the library wants a handle to be used by one thread at a time, on whichever thread: calls take it exclusively.
+#[allow(unsafe_code)]
+unsafe impl Send for Blas {}
+
+/// A product of matrices as the library takes it, by columns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gemm {
+    /// Rows, columns, and the inner axis.
+    pub(super) sizes: [c_int; 3],
+    /// Both sides.
+    pub(super) sides: [Side; 2],
+    pub(super) dst: Address,
+    pub(super) dst_step: i64,
+    pub(super) batch: c_int,
+    /// `cudaDataType` and `cublasComputeType_t`.
+    pub(super) kind: c_int,
+    pub(super) compute: c_int,
+    /// Whether factors are f64, and not f32.
+    pub(super) is_wide: bool,
+}
+
+/// A side of a product.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Side {
+    pub(super) address: Address,
+    /// 0 as it lies or 1 transposed, and the step between its columns.
+    pub(super) lies: (c_int, c_int),
+    /// From one matrix to the next.
+    pub(super) step: i64,
+}
+
+/// `cublasGemmAlgo_t`.
+const GEMM_DEFAULT: c_int = -1;
+
+impl Blas {
+    /// A handle that submits to `stream`, on the context that is current, and works in bytes of the device that are never
+    /// freed.
+    pub(super) fn new(stream: Stream, workspace: Address, bytes: usize) -> Result<Answer<Self>, &'static str> {
+        let api = raw::blas()?;
+        // SAFETY: the handle is written to a local; the stream is never destroyed; what is destroyed is not used again.
+        #[allow(unsafe_code)]
+        Ok(unsafe {
+            handle(|out| api.create(out)).and_then(|raw| {
+                let set = api.set_stream(raw, stream.0).and_then(|()| api.set_workspace(raw, workspace, bytes));
+                if set.is_err() {
+                    let _ = api.destroy(raw);
+                }
+                set.map(|()| Blas { api, raw })
+            })
+        })
+    }
+
+    /// Submits a product.
+    pub(super) fn multiply(&mut self, call: &Gemm) -> Answer {
+        // As long as the library may read, whichever type it computes in.
+        let (wide, narrow) = ([1f64, 0.0], [1f32, 0.0, 0.0, 0.0]);
+        let [one, zero]: [*const c_void; 2] = match call.is_wide {
+            true => [wide[..].as_ptr().cast(), wide[1..].as_ptr().cast()],
+            false => [narrow[..].as_ptr().cast(), narrow[1..].as_ptr().cast()],
+        };
+        let ([m, n, k], [a, b]) = (call.sizes, call.sides);
+        // SAFETY: the handle is live and used by this thread alone; the factors are live locals of at least 8 bytes;
+        // addresses are the device's, and a wrong one is an error of the device.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.api.gemm(
+                self.raw,
+                a.lies.0,
+                b.lies.0,
+                m,
+                n,
+                k,
+                one,
+                a.address,
+                call.kind,
+                a.lies.1,
+                a.step,
+                b.address,
+                call.kind,
+                b.lies.1,
+                b.step,
+                zero,
+                call.dst,
+                call.kind,
+                m,
+                call.dst_step,
+                call.batch,
+                call.compute,
+                GEMM_DEFAULT,
+            )
+        }
+    }
+}
