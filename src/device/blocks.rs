@@ -184,7 +184,9 @@ pub(super) struct Lists {
 
 impl Lists {
     fn new() -> Self {
-        Lists { levels: 0, steps: [0; LEVELS], classes: (0..LEVELS * STEPS).map(|_| Vec::with_capacity(4)).collect() }
+        // Room for what a settled program has in a list, so that it asks the heap for nothing.
+        let room = |class: usize| Vec::with_capacity(if class < 10 * STEPS { 64 } else { 4 });
+        Lists { levels: 0, steps: [0; LEVELS], classes: (0..LEVELS * STEPS).map(room).collect() }
     }
 
     /// The last block of the first list from this class on that is not empty; 0 if all are.
