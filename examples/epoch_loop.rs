@@ -18,6 +18,7 @@
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
+use std::ops::Range;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
@@ -191,12 +192,14 @@ impl Training<'_> {
         let begun = Instant::now();
         let order = self.random.permutation(train.labels.len())?;
         let steps = order.len().div_ceil(self.args.batch);
-        let (mut total, mut first_step_seconds) = (0.0, 0.0);
-        for (i, indices) in order.chunks(self.args.batch).enumerate() {
-            let loss = self.in_scope(|training, manager| training.step(manager, train, indices))?;
+        let data = Data::new(&self.manager, train, &order)?;
+        let (mut total, mut first_step_seconds, first) = (0.0, 0.0, Instant::now());
+        for i in 0..steps {
+            let rows = data.rows(i * self.args.batch, self.args.batch);
+            let loss = self.in_scope(|training, manager| training.step(manager, &data, rows))?;
             if i == 0 {
                 self.device.synchronize()?;
-                first_step_seconds = begun.elapsed().as_secs_f64();
+                first_step_seconds = first.elapsed().as_secs_f64();
             }
             total += f64::from(loss);
             if progress::due(i + 1, steps) {
@@ -206,6 +209,7 @@ impl Training<'_> {
         }
         self.device.synchronize()?;
         let seconds = begun.elapsed().as_secs_f64();
+        data.close();
         let accuracy = self.accuracy(test)?;
         let (memory, arrays) = (self.device.memory(), gc::stats());
         Ok(Row {
@@ -243,11 +247,11 @@ impl Training<'_> {
     }
 
     /// Forward, loss, gradients, update. Returns the loss.
-    fn step(&mut self, manager: &NdManager, data: &Digits, indices: &[usize]) -> Result<f32> {
+    fn step(&mut self, manager: &NdManager, data: &Data, rows: Range<usize>) -> Result<f32> {
         if self.args.scan_gradients {
             scan_gradients(&self.manager)?;
         }
-        let (images, labels) = batch(manager, data, indices)?;
+        let (images, labels) = self.batch(manager, data, rows)?;
         let logits = self.model.forward(&images)?;
         let loss = logits.cross_entropy(&labels)?;
         self.optimizer.backward_step(&loss)?;
@@ -256,29 +260,66 @@ impl Training<'_> {
 
     /// The share of images whose most likely class is right.
     fn accuracy(&mut self, data: &Digits) -> Result<f64> {
-        let all: Vec<usize> = (0..data.labels.len()).collect();
+        let count = data.labels.len();
+        let data = Data::new(&self.manager, data, &(0..count).collect::<Vec<_>>())?;
         let mut right = 0.0;
-        for indices in all.chunks(256) {
+        for start in (0..count).step_by(256) {
             right += self.in_scope(|training, manager| {
                 no_grad(|| {
-                    let (images, labels) = batch(manager, data, indices)?;
+                    let (images, labels) = training.batch(manager, &data, data.rows(start, 256))?;
                     let classes = training.model.forward(&images)?.argmax(1)?;
                     Ok(classes.eq(&labels)?.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?)
                 })
             })?;
         }
-        Ok(right / all.len() as f64)
+        data.close();
+        Ok(right / count as f64)
+    }
+
+    /// The images and labels of a batch: views of all. They belong to the manager of all, in `scoped` to that of the step; in
+    /// `workspace` to their handles.
+    fn batch(&self, manager: &NdManager, data: &Data, rows: Range<usize>) -> Result<(Tensor, Tensor)> {
+        let batch = [&data.images, &data.labels].map(|all| {
+            let view = all.narrow(0, rows.start, rows.len())?;
+            if self.mode == Mode::Scoped {
+                view.attach(manager)?;
+            }
+            Ok::<_, ndgc::Error>(view)
+        });
+        let [images, labels] = batch;
+        Ok((images?, labels?))
     }
 }
 
-/// The images and labels of a batch, as arrays of a manager.
-fn batch(manager: &NdManager, data: &Digits, indices: &[usize]) -> Result<(Tensor, Tensor)> {
-    let mut pixels = Vec::with_capacity(indices.len() * PIXELS);
-    for &i in indices {
-        pixels.extend_from_slice(&data.images[i * PIXELS..(i + 1) * PIXELS]);
+/// All images and labels, in some order, as two arrays of a manager.
+struct Data {
+    images: Tensor,
+    labels: Tensor,
+    count: usize,
+}
+
+impl Data {
+    fn new(manager: &NdManager, digits: &Digits, order: &[usize]) -> Result<Self> {
+        let count = order.len();
+        let mut pixels = Vec::with_capacity(count * PIXELS);
+        for &i in order {
+            pixels.extend_from_slice(&digits.images[i * PIXELS..(i + 1) * PIXELS]);
+        }
+        let labels: Vec<u32> = order.iter().map(|&i| digits.labels[i]).collect();
+        let images = manager.from_vec(pixels, (count, PIXELS))?;
+        Ok(Data { images, labels: manager.from_vec(labels, count)?, count })
     }
-    let labels: Vec<u32> = indices.iter().map(|&i| data.labels[i]).collect();
-    Ok((manager.from_vec(pixels, (indices.len(), PIXELS))?, manager.from_vec(labels, indices.len())?))
+
+    /// So many rows, or what is left of them.
+    fn rows(&self, start: usize, most: usize) -> Range<usize> {
+        start..self.count.min(start + most)
+    }
+
+    /// Ends both; views of them that somebody has go on.
+    fn close(&self) {
+        self.images.close();
+        self.labels.close();
+    }
 }
 
 /// What DJL 0.20 did before each step: it walked every array of the engine to find those with gradients. The cost of a

@@ -76,7 +76,8 @@ fn step(length: usize) -> Result<()> {
 
 #[test]
 fn growing_shrinking_and_random_lengths() {
-    let lengths: [(&str, fn(usize, &mut u64) -> usize); 3] = [
+    type Length = fn(usize, &mut u64) -> usize;
+    let lengths: [(&str, Length); 3] = [
         ("growing", |i, _| 200_000 + i * 6000),
         ("shrinking", |i, _| 200_000 + (400 - i) * 6000),
         ("random", |_, state| 1 + next(state) % 2_600_000),

@@ -95,7 +95,7 @@ impl ManagerReport {
 
     /// The arrays by the line that made them: line, arrays, bytes, greatest age. Most bytes first.
     pub fn by_line(&self) -> Vec<(Option<Site>, usize, u64, Duration)> {
-        let mut lines: HashMap<Option<(&str, u32, u32)>, (Option<Site>, usize, u64, Duration)> = HashMap::new();
+        let mut lines = HashMap::new();
         for array in &self.arrays {
             let place = array.created.map(|site| (site.file(), site.line(), site.column()));
             let line = lines.entry(place).or_insert((array.created, 0, 0, Duration::ZERO));

@@ -31,8 +31,11 @@ static CELLS: Slab<Cell> = Slab::new(|| Cell { holders: Holders::new(), is_file:
 
 static FREE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// Whose the blocks are, for reports: workspace, device, bytes.
-static ALL: Mutex<BTreeMap<u32, (Arc<str>, Device, u64)>> = Mutex::new(BTreeMap::new());
+/// Workspace, device, bytes.
+type About = (Arc<str>, Device, u64);
+
+/// Whose the blocks are, for reports.
+static ALL: Mutex<BTreeMap<u32, About>> = Mutex::new(BTreeMap::new());
 
 /// The blocks that lie in the memory of a device: for each workspace's name their number and bytes.
 pub(crate) fn by_workspace(device: &Device) -> BTreeMap<Arc<str>, (u64, u64)> {

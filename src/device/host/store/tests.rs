@@ -17,7 +17,7 @@ impl Draw {
 
 /// The bytes of a block.
 #[allow(unsafe_code)]
-fn bytes_of(span: &Span) -> &mut [u8] {
+fn bytes_of(span: &mut Span) -> &mut [u8] {
     // SAFETY: the store handed the block out, and the test has not given it back.
     unsafe { std::slice::from_raw_parts_mut(span.ptr().as_ptr(), span.bytes()) }
 }
@@ -27,17 +27,17 @@ struct Held(Span, u8);
 
 impl Held {
     fn take(store: &mut Store, size: usize, mark: u8) -> Held {
-        let Taken { span, touched } = store.take(size).expect("memory");
+        let Taken { mut span, touched } = store.take(size).expect("memory");
         assert!(span.bytes() >= size && span.ptr().addr().get().is_multiple_of(64));
-        let bytes = bytes_of(&span);
+        let bytes = bytes_of(&mut span);
         let dirty = bytes.iter().skip(touched).position(|&byte| byte != 0);
         assert_eq!(dirty, None, "{size} of {}: bytes beyond {touched} that nobody wrote are zero", bytes.len());
         bytes.fill(mark);
         Held(span, mark)
     }
 
-    fn put(self, store: &mut Store, pages: Pages) {
-        assert!(bytes_of(&self.0).iter().all(|&byte| byte == self.1), "nobody else wrote to it");
+    fn put(mut self, store: &mut Store, pages: Pages) {
+        assert!(bytes_of(&mut self.0).iter().all(|&byte| byte == self.1), "nobody else wrote to it");
         store.put(self.0, pages);
     }
 }
