@@ -51,6 +51,7 @@ fn books(device: &Device) -> (u64, u64, u64, u64) {
     (stats.live, stats.dead(), device.memory().active, node_count())
 }
 
+/// Invariant I10 (design.md).
 #[test]
 fn the_host_runs_out_of_memory_at_every_request_of_a_step() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -102,6 +102,27 @@ fn what_is_launched_was_pinned_or_is_fresh() {
     }
 }
 
+/// Whether a text names an invariant.
+fn names(text: &str, number: usize) -> bool {
+    let name = format!("nvariant I{number} (design.md)");
+    text.contains(&name)
+}
+
+#[test]
+fn each_invariant_is_named_at_its_guard_and_at_a_test() {
+    let design = read(&root().join("design.md"));
+    let count = (1..).take_while(|number| design.contains(&format!("\n- I{number} "))).count();
+    assert!(count >= 13, "{count} invariants in design.md");
+    let is_test = |path: &Path| relative(path).contains("tests");
+    let (tests, guards): (Vec<_>, Vec<_>) =
+        ["src", "tests"].into_iter().flat_map(sources).partition(|path| is_test(path));
+    for (what, files) in [("guard", guards), ("test", tests)] {
+        let texts: Vec<String> = files.iter().map(|path| read(path)).collect();
+        let missing: Vec<usize> = (1..=count).filter(|&n| !texts.iter().any(|text| names(text, n))).collect();
+        assert!(missing.is_empty(), "without a {what}: {missing:?}");
+    }
+}
+
 #[test]
 fn functions_fit_a_screen_and_files_a_sitting() {
     let mut wrong = Vec::new();

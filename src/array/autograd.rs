@@ -250,7 +250,7 @@ pub(crate) fn confirm<R>(walk: impl FnOnce() -> Result<R>) -> Result<R> {
     Ok(answer)
 }
 
-/// A value kept for a gradient: a share in its storage, and which change of it.
+/// A value kept for a gradient: a share in its storage, and which change of it. Invariant I8 (design.md).
 pub(crate) struct Saved {
     storage: Storage,
     dtype: crate::base::dtype::DType,

@@ -2,6 +2,7 @@
 
 #[cfg(not(loom))]
 pub(crate) mod contain;
+#[cfg(not(loom))]
 pub(crate) mod context;
 pub(crate) mod sync;
 #[cfg(not(loom))]

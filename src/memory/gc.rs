@@ -2,7 +2,8 @@
 //!
 //! With the switch **off** (the default) an array made by a manager lives until that manager closes, whether or
 //! not anybody holds a proxy of it: the leak that a long-lived manager collects. With the switch **on** the drop
-//! of its last proxy queues it, and the next call on this thread, on any array or manager, closes it. Arrays
+//! of its last proxy queues it, and the next operation, creation or close on this thread, of any array or manager, closes it
+//! (asking for what a handle knows, as `dims` does, closes nothing). Arrays
 //! that their handles own end with their last handle in both positions.
 //!
 //! The switch is one for the process. `NDGC=on` or `NDGC=off` in the environment sets it at the start.
@@ -101,7 +102,8 @@ pub fn collect_orphans() -> usize {
 /// Arrays of the process by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GcStats {
-    /// Arrays that are open, whether or not anybody holds a proxy of them.
+    /// Arrays that were not closed yet, whether or not anybody holds a proxy of them; those of ended cycles of workspaces
+    /// that somebody holds a handle of among them.
     pub live: u64,
     /// Dead arrays in the reclaim queue.
     pub queued: u64,

@@ -522,6 +522,7 @@ fn close(inner: &Arc<Inner>, closer: Closer, site: Option<Site>) {
     with_local(reclaim::on_call);
 }
 
+/// Invariant I6 (design.md).
 fn close_arrays(local: &Local, id: ManagerId, closer: Closer, site: Option<Site>) {
     let mut taken = Vec::with_capacity(CLOSE_BATCH.min(id.count()));
     for shard in 0..SHARDS {

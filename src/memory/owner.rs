@@ -197,6 +197,7 @@ impl List {
 }
 
 /// Takes an array from its owner. `None` if it is not open (any more): somebody else ended it.
+/// Invariant I5 (design.md).
 #[inline]
 pub(crate) fn take(index: u32, generation: u32) -> Option<Owner> {
     let cell = slot(index);

@@ -84,6 +84,7 @@ impl ArraySlot {
     }
 
     /// Whether an array with this state can be used: it is open, nobody exchanges what it holds, and its cycle goes on.
+    /// Invariant I12 (design.md).
     #[inline(always)]
     fn is_usable(&self, state: u64) -> bool {
         match state & (OPEN | BUSY | CYCLE) {
@@ -495,6 +496,7 @@ fn finish_if_unannounced(local: &Local, key: Key) {
 }
 
 /// One proxy less. The last one queues the slot, or leaves it with its manager if the switch is off.
+/// Invariant I2 (design.md).
 #[inline]
 pub(crate) fn drop_proxy(key: Key) {
     let cell = slot(key.index());
@@ -527,6 +529,7 @@ pub(crate) fn reap(local: &Local, index: u32) {
 }
 
 /// Gives up a count that the caller took over, and ends the array if it was the last.
+/// Invariant I3 (design.md).
 #[inline]
 pub(crate) fn end_orphan(local: &Local, index: u32) {
     let cell = slot(index);

@@ -243,6 +243,7 @@ impl<P> Slot<P> {
     /// The payload of a slot that is closing in this generation and that nobody announces any more, for the one
     /// caller that gets it. A closer may come here late, when the slot has its next life already: that one is left
     /// alone.
+    /// Invariant I4 (design.md).
     pub(crate) fn finish(&self, generation: u32) -> Option<P> {
         let mut state = self.state();
         loop {
@@ -277,6 +278,7 @@ impl<P> Slot<P> {
     /// Ends what is left of the payload by `end` and makes the slot vacant with the next generation. The caller is the
     /// only one that can reach the slot: no handle is left, and no owner.
     /// The second value is `false` if the generations are used up: the slot is retired and must not be handed out.
+    /// Invariant I1 (design.md).
     #[inline]
     pub(crate) fn recycle<R>(&self, end: impl FnOnce(&mut Option<P>) -> R) -> (R, bool) {
         // SAFETY: no handle is left, so nobody announces the slot and reads (an operation borrows its handles); no

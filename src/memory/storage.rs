@@ -240,6 +240,7 @@ impl Storage {
 
     /// The right to write into the buffer. `own`: the array to be written, as this thread announces it. `None`: another thread is writing, or reads and does not end soon; let go of
     /// everything and try again.
+    /// Invariant I7 (design.md).
     pub(crate) fn write(&self, local: &Local, op: &'static str, own: &Pinned<'_>) -> Result<Option<Writing>> {
         if self.buffer().is_read_only() {
             return Err(Error::ReadOnly { op, array: registry::describe(own.key) });

@@ -11,6 +11,7 @@ fn captured(x: &Tensor, device: &Device) -> (Graph, Tensor) {
     device.capture(section).unwrap()
 }
 
+/// Invariant I11 (design.md).
 #[test]
 fn bytes_of_a_section_are_not_used_again_while_its_graph_lives() {
     both(|device| {

@@ -263,6 +263,7 @@ fn defect08_copies_between_devices_leave_no_empty_managers() {
     });
 }
 
+/// Invariant I4 (design.md).
 #[test]
 fn defect09_operands_keep_their_bytes_while_an_operation_runs_whoever_closes_them() {
     // DJL fetched the handles one after the other and drained in between, so the first could be freed.

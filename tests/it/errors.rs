@@ -176,6 +176,7 @@ fn errors_of_managers_name_manager_maker_and_closer() {
     });
 }
 
+/// Invariant I7 (design.md).
 #[test]
 fn errors_of_changes_in_place_say_what_is_in_the_way() {
     both(|device| {

@@ -60,6 +60,7 @@ fn f1_a_temporary_that_somebody_exchanges_never_writes_into_what_is_lent_for_rea
     });
 }
 
+/// Invariant I5 (design.md).
 #[test]
 fn f2_a_result_closed_by_its_key_is_not_hung_into_a_list() {
     alone(|| {
@@ -84,6 +85,7 @@ fn f2_a_result_closed_by_its_key_is_not_hung_into_a_list() {
     });
 }
 
+/// Invariant I1 (design.md).
 #[test]
 fn f3_a_key_is_the_same_after_a_number() {
     alone(|| {
@@ -282,6 +284,7 @@ fn f7_a_gradient_beside_a_writer_is_right_or_an_error() {
     });
 }
 
+/// Invariant I6 (design.md).
 #[test]
 fn f8_a_manager_is_closed_when_close_returns_for_every_closer() {
     alone(|| {

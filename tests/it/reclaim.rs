@@ -107,6 +107,7 @@ fn f53_any_call_then_reclaims_them_and_the_manager_stays_open() {
     });
 }
 
+/// Invariant I3 (design.md).
 #[test]
 fn f54_an_array_closed_by_hand_and_reaped_later_is_freed_once() {
     both(|device| {

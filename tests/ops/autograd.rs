@@ -218,6 +218,7 @@ fn the_graph_of_a_step_is_gone_when_its_values_are() {
     });
 }
 
+/// Invariant I8 (design.md).
 #[test]
 fn what_a_gradient_needs_survives_the_close_and_the_reaping_of_the_arrays() {
     each(|device| {

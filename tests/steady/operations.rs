@@ -151,6 +151,7 @@ fn assert_none(owner: &str, operands: &Operands) {
     }
 }
 
+/// Invariant I2 (design.md).
 #[test]
 fn operations_on_arrays_that_their_handles_own_ask_the_heap_for_nothing() {
     alone(|| {

@@ -212,6 +212,7 @@ fn r1_a_batch_that_was_kept_too_long_is_an_error_and_never_other_data() {
     });
 }
 
+/// Invariant I13 (design.md).
 #[test]
 fn r1_a_leased_batch_keeps_its_values_and_ends_after_its_lease() {
     alone(|| {

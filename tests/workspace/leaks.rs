@@ -185,6 +185,7 @@ fn uses(x: &Tensor, open: &Tensor) -> Vec<(&'static str, Result<()>)> {
     all.into()
 }
 
+/// Invariant I12 (design.md).
 #[test]
 fn r13_every_access_finds_it() {
     alone(|| {

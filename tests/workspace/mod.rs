@@ -11,6 +11,7 @@ mod host_only;
 mod leaks;
 mod learning;
 mod mapped;
+mod nd4j;
 mod nested_order;
 mod nesting;
 mod prefetch;

@@ -41,6 +41,7 @@ impl Uses {
     }
 
     /// What such an access has to be behind.
+    /// Invariant I9 (design.md).
     pub(super) fn demanded(&self, writes: bool) -> Clock {
         if writes { self.used } else { Clock::at(self.written.0, self.written.1) }
     }
@@ -83,7 +84,7 @@ impl Pool {
         self.owned(span).map(|number| self.tag_mut(number))
     }
 
-    /// Takes a block back from its owner. A span that is not all that an owner was given is left alone.
+    /// Takes a block back from its owner; invariant I11 (design.md). A span that is not all that an owner was given is left alone.
     pub(super) fn put(&mut self, span: Span) {
         let Some(number) = self.owned(span).filter(|&number| self.block(number).ptr() == span.ptr()) else {
             return;

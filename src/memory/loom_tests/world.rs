@@ -159,7 +159,7 @@ impl World {
 
     /// `manager::close_arrays`: ends the array of a manager. The closer has no handle of it.
     pub(super) fn close(&self, manager: u32) {
-        if self.take_from(manager) {
+        if manager != NOBODY && self.take_from(manager) {
             self.close_taken();
         }
     }

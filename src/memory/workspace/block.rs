@@ -151,6 +151,7 @@ impl Block {
 
     /// Whether anybody uses its bytes of such cycles, which the caller ended: by an array that is announced, or by a
     /// reference that holds it. In this order: who is announced may begin to hold it, and nobody else.
+    /// Invariant I13 (design.md).
     pub(crate) fn is_in_use(&self, ended: impl Fn(CycleId) -> bool) -> bool {
         scope::is_read(self.index, ended) || self.is_held()
     }

@@ -42,7 +42,8 @@ impl Tally {
     }
 }
 
-/// What a workspace is and has done. Bytes are as it rounds them: multiples of 64 on the host, of 256 on devices.
+/// What a workspace is and has done. Bytes of requests are as it rounds them: multiples of 64 on the host, of 256 on
+/// devices; sizes are as they were configured or learned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkspaceStats {

@@ -204,6 +204,7 @@ pub(crate) fn allocate(
 }
 
 /// Bytes of any device, wherever they come from.
+/// Invariant I10 (design.md).
 #[inline(never)]
 fn storage_for(local: &Local, op: &'static str, device: &Device, bytes: usize, zeroed: bool) -> Result<Storage> {
     // What a captured section writes must not lie where the next cycle does.

@@ -256,6 +256,7 @@ fn wrong_spans_change_nothing() {
     assert!(model.pool.find(a).is_none());
 }
 
+/// Invariant I9 (design.md).
 #[test]
 fn merged_blocks_are_behind_the_uses_of_their_parts() {
     let mut model = Model::new(Segments::Of(1 << 12));
