@@ -7,6 +7,7 @@
 //! Every byte handed out is initialised: it is zero, or was written by its last owner.
 
 use std::cell::RefCell;
+use std::ptr::NonNull;
 
 use crate::device::{
     budget::AllocError,
@@ -46,21 +47,50 @@ fn class_size(class: usize) -> usize {
     ((step + 1) << shift) * ALIGN
 }
 
+/// Free blocks of one class. Addresses and numbers apart, each as wide as it is written: a block that was just put in is mostly
+/// the next one that is taken, and a wider read would wait for both writes.
+struct List {
+    addresses: Vec<NonNull<u8>>,
+    numbers: Vec<u32>,
+}
+
+impl List {
+    const EMPTY: List = List { addresses: Vec::new(), numbers: Vec::new() };
+
+    #[inline]
+    fn pop(&mut self, size: usize) -> Option<Span> {
+        let address = self.addresses.pop()?;
+        self.numbers.pop().map(|number| Span::in_block(address, size, number))
+    }
+
+    #[inline]
+    fn push(&mut self, block: Span) {
+        self.addresses.push(block.ptr());
+        self.numbers.push(block.block());
+    }
+
+    /// Gives the first ones to the store.
+    fn give(&mut self, count: usize, size: usize, pages: Pages) {
+        let blocks = self.addresses.drain(..count).zip(self.numbers.drain(..count));
+        store(|store| blocks.for_each(|(address, number)| store.put(Span::in_block(address, size, number), pages)));
+    }
+}
+
 /// What a thread keeps.
 struct Stock {
     share: &'static Share,
-    lists: RefCell<[Vec<Span>; CLASSES]>,
+    lists: RefCell<[List; CLASSES]>,
 }
 
 impl Stock {
     fn new() -> Self {
         counts::read_limits_once();
-        Stock { share: Share::take(), lists: RefCell::new([const { Vec::new() }; CLASSES]) }
+        Stock { share: Share::take(), lists: RefCell::new([List::EMPTY; CLASSES]) }
     }
 
     #[inline]
     fn take(&self, class: usize, size: usize) -> Option<Span> {
-        let block = self.lists.borrow_mut()[class].pop()?;
+        let block = self.lists.borrow_mut()[class].pop(size)?;
         self.share.hit(size);
         Some(block)
     }
@@ -70,12 +100,13 @@ impl Stock {
         let size = block.bytes();
         let list = &mut self.lists.borrow_mut()[class];
         let most = (STOCK_CLASS_BYTES / size).clamp(4, 64);
-        if list.len() >= most {
+        if list.addresses.len() >= most {
             let half = most / 2;
             self.share.cache(-((half * size) as i64));
-            store(|store| list.drain(..half).for_each(|block| store.put(block, Pages::Kept)));
-        } else if list.capacity() == 0 {
-            list.reserve_exact(64);
+            list.give(half, size, Pages::Kept);
+        } else if list.addresses.capacity() == 0 {
+            list.addresses.reserve_exact(64);
+            list.numbers.reserve_exact(64);
         }
         list.push(block);
         self.share.cache(size as i64);
@@ -83,8 +114,9 @@ impl Stock {
 
     fn empty(&self) {
         for (class, list) in self.lists.borrow_mut().iter_mut().enumerate() {
-            self.share.cache(-((list.len() * class_size(class)) as i64));
-            store(|store| list.drain(..).for_each(|block| store.put(block, Pages::Returned)));
+            let (count, size) = (list.addresses.len(), class_size(class));
+            self.share.cache(-((count * size) as i64));
+            list.give(count, size, Pages::Returned);
         }
     }
 }
