@@ -68,9 +68,11 @@ impl Share {
         Share::add(&self.cached, bytes);
     }
 
-    /// The thread ends.
+    /// The thread ends. Under the lock that whoever sums holds: it may end a moment after who waited for it goes on.
     pub(super) fn give_back(&'static self) {
+        let shares = SHARES.lock().unwrap_or_else(PoisonError::into_inner);
         self.settle();
+        drop(shares);
         FREE_SHARES.lock().unwrap_or_else(PoisonError::into_inner).push(self);
     }
 
@@ -204,8 +206,10 @@ fn sum(number: impl Fn(&Share) -> i64) -> i64 {
 
 /// Bytes of the host.
 pub(crate) fn stats() -> MemoryStats {
+    let shares = SHARES.lock().unwrap_or_else(PoisonError::into_inner);
     let common = COUNTS.active.load(Ordering::Relaxed);
-    let active = common + sum(|share| share.active.load(Ordering::Relaxed));
+    let active = common + shares.iter().map(|share| share.active.load(Ordering::Relaxed)).sum::<i64>();
+    drop(shares);
     let limit = COUNTS.limit.load(Ordering::Relaxed);
     let (cached, hits, misses) = store(|store| (store.cached(), store.hits(), store.misses));
     MemoryStats {
