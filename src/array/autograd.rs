@@ -241,12 +241,13 @@ pub(crate) fn confirm<R>(walk: impl FnOnce() -> Result<R>) -> Result<R> {
     struct Forget(usize);
     impl Drop for Forget {
         fn drop(&mut self) {
-            READS.with(|reads| reads.borrow_mut().truncate(self.0));
+            let _ = READS.try_with(|reads| reads.borrow_mut().truncate(self.0));
         }
     }
-    let begin = Forget(READS.with(|reads| reads.borrow().len()));
+    // Among the last destructors of a thread there is no list any more: then each value is confirmed as it is looked at.
+    let begin = Forget(READS.try_with(|reads| reads.borrow().len()).unwrap_or(0));
     let answer = walk()?;
-    READS.with(|reads| reads.borrow()[begin.0..].iter().try_for_each(Read::confirm))?;
+    READS.try_with(|reads| reads.borrow()[begin.0..].iter().try_for_each(Read::confirm)).unwrap_or(Ok(()))?;
     Ok(answer)
 }
 
@@ -291,7 +292,7 @@ impl Saved {
     pub(crate) fn get(&self) -> Result<Proxy> {
         let read = Read { storage: self.storage.id(), version: self.version, op: self.op, site: self.site };
         read.confirm()?;
-        READS.with(|reads| reads.borrow_mut().push(read));
+        let _ = READS.try_with(|reads| reads.borrow_mut().push(read));
         let parts = Parts { dtype: self.dtype, layout: &self.layout, storage: self.storage.clone(), node: None };
         let value = registry::local(|local| handle_owned(Call { op: self.op, site: self.site }, local, parts))?;
         match registry::cycle_of(value.key()) {

@@ -85,16 +85,34 @@ pub(crate) fn allocate(file: &std::fs::File, from: u64, bytes: u64) -> std::io::
     if answer == 0 { Ok(()) } else { Err(Error::last_os_error()) }
 }
 
+/// What the system answers for a limit or a size of its own.
+#[cfg(target_os = "linux")]
+fn configured(name: libc::c_int) -> Option<u64> {
+    // SAFETY: a call that takes a number and returns one.
+    #[allow(unsafe_code)]
+    let answer = unsafe { libc::sysconf(name) };
+    u64::try_from(answer).ok()
+}
+
 /// Bytes of memory that the machine has.
 #[cfg(target_os = "linux")]
 pub(crate) fn physical_bytes() -> Option<u64> {
-    // SAFETY: two calls that return numbers.
-    #[allow(unsafe_code)]
-    let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
-    Some(u64::try_from(pages).ok()? * u64::try_from(page).ok()?)
+    configured(libc::_SC_PHYS_PAGES)?.checked_mul(configured(libc::_SC_PAGESIZE)?)
 }
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn physical_bytes() -> Option<u64> {
+    None
+}
+
+/// Bytes of memory that the process has resident.
+#[cfg(target_os = "linux")]
+pub(crate) fn resident_bytes() -> Option<u64> {
+    let pages: u64 = std::fs::read_to_string("/proc/self/statm").ok()?.split_whitespace().nth(1)?.parse().ok()?;
+    pages.checked_mul(configured(libc::_SC_PAGESIZE)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn resident_bytes() -> Option<u64> {
     None
 }

@@ -9,6 +9,7 @@ use crate::device::Device;
 use crate::memory::{
     queue::LANES,
     registry::{QUEUE, reap, slot},
+    switch,
     threads::{Local, with_local},
     workspace::graves,
 };
@@ -42,7 +43,8 @@ pub(crate) fn drain(local: &Local, most: usize) -> usize {
 /// Reaps everything that is queued when the call begins, on whatever lane. Returns how many.
 pub(crate) fn drain_all(local: &Local) -> usize {
     let mut reaped = 0;
-    for lane in 0..LANES {
+    // The common lane last: what an ending thread moves there from its own meanwhile is found.
+    for lane in (1..LANES).chain([0]) {
         reaped += drain_lane(local, lane, usize::MAX);
     }
     // What was reaped may have held blocks of workspaces.
@@ -101,8 +103,11 @@ fn look_around(local: &Local) {
 
 impl Device {
     /// Gives the bytes kept for reuse back to the system, those of dropped arrays that wait to be reclaimed among them.
-    /// Returns how many. What other threads keep for their small arrays comes with their ends.
+    /// Returns how many; 0 in a forked child. What other threads keep for their small arrays comes with their ends.
     pub fn clear_cache(&self) -> u64 {
+        if switch::check("clear_cache").is_err() {
+            return 0;
+        }
         collect();
         self.trim()
     }

@@ -20,12 +20,13 @@ use crate::device::{
 /// (`sim/memory.rs`) of its own regions.
 #[inline]
 pub(crate) fn run(kernel: &Kernel<View<'_>>, replays: u64) -> Result<()> {
-    // SAFETY: in operations every view is made from a storage that the caller pins or owns (`tests/tidy.rs` looks that
-    // `exec.rs` alone makes them), so the buffers live and, since a pinned storage is not being written
-    // (`registry::pin`), sources are not written meanwhile. Destinations are fresh storages that no other thread knows, or
-    // are held by a `Writing`, which excludes all readers, also through another operand. The simulated device looks at
-    // every operand (`Heap::kernel`, `Checker::operation`) and runs one kernel at a time. The host's bytes are initialised
-    // before they are handed out: those of the pool, of files, of vectors, and by promise those of others.
+    // In operations every view is made from a storage that the caller pins or owns (`tests/tidy.rs` looks that `exec.rs`
+    // alone makes them), so the buffers live and, since a pinned storage is not being written (`registry::pin`), sources
+    // are not written meanwhile. Destinations are fresh storages that no other thread knows, or are held by a `Writing`,
+    // which excludes all readers, also through another operand. The simulated device looks at every operand
+    // (`Heap::kernel`, `Checker::operation`) and runs one kernel at a time.
+    // SAFETY: so operands live and are used by nobody else; and the host's bytes are initialised before they are handed
+    // out: those of the pool, of files, of vectors, and by promise those of others.
     #[allow(unsafe_code)]
     unsafe {
         cpu::run_again(kernel, replays)

@@ -21,6 +21,7 @@ use std::sync::{Mutex, PoisonError};
 
 use memmap2::{MmapMut, MmapOptions};
 
+use crate::base::system;
 use crate::device::{
     blocks::{Blocks, MIB, Segments, State, Tag, block_size},
     host::return_pages,
@@ -207,8 +208,26 @@ impl Store {
         if pages == Pages::Returned && return_pages(span) {
             *self.large.tag_mut(number) = Touched(0);
         }
-        self.large.merge(number, |_, _| true);
+        let number = self.large.merge(number, |_, _| true);
+        // A range of usual size waits for its next use; one that was made for a block does not.
+        if pages == Pages::Returned && self.is_whole(number) && self.large.block(number).bytes > RANGE {
+            self.large.unlink(number);
+            self.unmap(number);
+        }
         self.bound(RETURNED);
+    }
+
+    /// Whether a free block is all of its range.
+    fn is_whole(&self, number: u32) -> bool {
+        let block = self.large.block(number);
+        block.before == 0 && block.after == 0
+    }
+
+    /// Gives back the range that a block, in no list, is all of.
+    fn unmap(&mut self, number: u32) {
+        let start = self.large.block(number).ptr().as_ptr().cast_const();
+        self.large.leave(number);
+        self.ranges.retain(|range| !(range.as_ptr()..range.as_ptr().wrapping_add(range.len())).contains(&start));
     }
 
     /// Counts what was handed out, and ends the period when it is time.
@@ -260,18 +279,14 @@ impl Store {
             if number == 0 {
                 break;
             }
-            let (block, touched) = (self.large.block(number), self.large.tag(number).0);
-            let (start, whole) = (block.ptr(), block.before == 0 && block.after == 0);
+            let (start, touched) = (self.large.block(number).ptr(), self.large.tag(number).0);
             // Whole large pages, as far as the block has some.
             let most = (bytes - given).max(HUGE);
             let keep = (start.addr().get() + touched.saturating_sub(most)) / HUGE * HUGE;
             let keep = keep.saturating_sub(start.addr().get());
             self.large.unlink(number);
-            if keep == 0 && whole {
-                self.large.leave(number);
-                self.ranges.retain(|range| {
-                    !(range.as_ptr()..range.as_ptr().wrapping_add(range.len())).contains(&start.as_ptr().cast_const())
-                });
+            if keep == 0 && self.is_whole(number) {
+                self.unmap(number);
             } else {
                 let tail = Span::new(start, touched).part(keep, touched - keep);
                 let returned = return_pages(tail);
@@ -319,16 +334,10 @@ impl Store {
     /// Whether the process may have so many bytes more resident; what waits here goes back before it may not.
     fn physical_admits(&mut self, new: usize) -> bool {
         let Some(most) = self.physical_max else { return true };
-        let now = (self.resident() as u64).max(resident_of_process().unwrap_or(0));
+        let now = (self.resident() as u64).max(system::resident_bytes().unwrap_or(0));
         let excess = now.saturating_add(new as u64).saturating_sub(most);
         excess == 0 || self.give_back(excess as usize) as u64 >= excess
     }
-}
-
-/// The resident memory of the process.
-fn resident_of_process() -> Option<u64> {
-    let pages: u64 = std::fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse().ok()?;
-    Some(pages * 4096)
 }
 
 #[cfg(test)]

@@ -111,6 +111,8 @@ struct State {
     tally: Tally,
     /// Cycles in a row, up to the last one, that had no room in the block.
     spilled: u32,
+    /// Whether that was said.
+    warned: bool,
 }
 
 /// A workspace of one thread.
@@ -163,6 +165,7 @@ impl Arena {
             cycle,
             tally: Tally::default(),
             spilled: 0,
+            warned: false,
         };
         let arena = Arena {
             name,
@@ -384,8 +387,8 @@ impl Arena {
     fn warn_of_spills(&self, state: &mut State) {
         let need = state.plan.last_cycle();
         let spills = state.plan.size() > 0 && need > state.plan.size() && !self.is_ring();
-        state.spilled = if spills { state.spilled + 1 } else { 0 };
-        if state.spilled == SPILLED_CYCLES {
+        state.spilled = if spills { state.spilled.saturating_add(1) } else { 0 };
+        if state.spilled >= SPILLED_CYCLES && !std::mem::replace(&mut state.warned, true) {
             eprintln!(
                 "ndgc: workspace [{}] has {} and its last {SPILLED_CYCLES} cycles needed more, the last one {}; set \
                  policy_spill(SpillPolicy::Reallocate) or an initial_size of {need}",

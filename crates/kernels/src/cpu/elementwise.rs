@@ -4,8 +4,7 @@
 //! time; with many elements on several threads. Others go through `walk.rs`, which hands the same loop one row
 //! at a time. A loop is compiled once for each operation and dtype, never once for each layout.
 
-// Loops over a range: half of the code to compile that iterators are, and the same vectors.
-#![allow(clippy::needless_range_loop)]
+#![allow(clippy::needless_range_loop)] // half of the code to compile that iterators are, and the same vectors
 
 use crate::base::{
     dtype::DType,

@@ -1,19 +1,7 @@
 //! The store against a plain model: blocks never overlap, untouched bytes are zero, pages follow the peak.
 
 use super::*;
-
-/// splitmix64.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) % n as u64) as usize
-    }
-}
+use crate::device::blocks::Draw;
 
 /// The bytes of a block.
 #[allow(unsafe_code)]
@@ -70,6 +58,17 @@ fn blocks_never_overlap_and_untouched_bytes_are_zero() {
             (0, 0, 0),
             "everything is one again and went"
         );
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "maps gibibytes")]
+fn a_range_of_a_returned_block_goes_with_it() {
+    let mut store = Store::new();
+    for step in 1..20 {
+        let Taken { span, .. } = store.take(RANGE + step * 8 * MIB).expect("address space");
+        store.put(span, Pages::Returned);
+        assert!(store.ranges.len() <= 1, "{} ranges after {step} blocks", store.ranges.len());
     }
 }
 

@@ -5,28 +5,9 @@ use std::num::NonZero;
 use std::ptr::NonNull;
 
 use super::*;
-use crate::device::blocks::{LEVELS, MIB, STEPS, Segments, block_size, class_of};
+use crate::device::blocks::{Draw, LEVELS, MIB, STEPS, Segments, block_size, class_of};
 
 const GRAIN: usize = Uses::GRAIN;
-
-/// splitmix64.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) % n as u64) as usize
-    }
-
-    /// Sizes of all magnitudes up to `1 << most`.
-    fn size(&mut self, most: usize) -> usize {
-        let magnitude = self.below(most + 1);
-        1 + self.below(1 << magnitude)
-    }
-}
 
 /// A pool over a driver that gives addresses and nothing behind them.
 struct Model {
