@@ -1,6 +1,8 @@
 //! Operators that use their operands up, operators that change one, and expressions in `t!`: the same numbers as the
 //! methods, in fewer bytes, and never in bytes that somebody can still see.
 
+use std::sync::Arc;
+
 use ndgc::{DType, Device, Error, NdManager, Result, Tensor, Var, gc, no_grad, t};
 
 use crate::ops::reference::Host;
@@ -67,22 +69,26 @@ fn a_managers_temporaries_are_used_up_only_if_the_switch_would_end_them() {
 #[test]
 fn bytes_that_somebody_else_has_are_left_alone() {
     each(|device| {
-        let ones = || f64s(device, &[1., 1., 1.], 3);
-        let b = f64s(device, &[10., 20., 30.], 3);
+        // Large enough that its bytes are worth a look.
+        const N: usize = 600;
+        let rows = |numbers: [f64; 3]| {
+            f64s(device, &numbers, (3, 1)).broadcast_as((3, N)).unwrap().flatten_all().unwrap().copy().unwrap()
+        };
+        let all = |numbers: [f64; 3]| numbers.into_iter().flat_map(|x| [x; N]).collect::<Vec<f64>>();
+        let (ones, b) = (|| rows([1.; 3]), rows([10., 20., 30.]));
         let sum = |a: Tensor| values::<f64>(&(a + &b).unwrap());
         let a = ones();
-        assert_eq!(sum(a.clone()), [11., 21., 31.]);
-        assert_eq!(values::<f64>(&a), [1.; 3], "another handle");
-        let view = a.narrow(0, 1, 2).unwrap();
-        assert_eq!(sum(a), [11., 21., 31.]);
-        assert_eq!(values::<f64>(&view), [1.; 2], "a view");
-        let flipped = f64s(device, &[1., 2., 3.], 3).flip(&[0]).unwrap();
-        assert_eq!(sum(flipped), [13., 22., 31.], "not in row-major order");
-        let part = f64s(device, &[1., 2., 3., 4.], 4).narrow(0, 1, 3).unwrap();
-        assert_eq!(sum(part), [12., 23., 34.], "a part of a larger buffer");
-        let wide = f64s(device, &[2.], 1).broadcast_as(3).unwrap();
-        assert_eq!(sum(wide), [12., 22., 32.], "a repeated element");
-        // Large enough that its bytes are worth a look.
+        assert_eq!(sum(a.clone()), all([11., 21., 31.]));
+        assert_eq!(values::<f64>(&a), all([1.; 3]), "another handle");
+        let view = a.narrow(0, N, N).unwrap();
+        assert_eq!(sum(a), all([11., 21., 31.]));
+        assert_eq!(values::<f64>(&view), [1.; N], "a view");
+        let flipped = rows([1., 2., 3.]).flip(&[0]).unwrap();
+        assert_eq!(sum(flipped), all([13., 22., 31.]), "not in row-major order");
+        let part = Tensor::cat(&[&rows([1., 2., 3.]), &rows([4.; 3])], 0).unwrap().narrow(0, N, 3 * N).unwrap();
+        assert_eq!(sum(part), all([12., 23., 34.]), "a part of a larger buffer");
+        let wide = f64s(device, &[2.], 1).broadcast_as(3 * N).unwrap();
+        assert_eq!(sum(wide), all([12., 22., 32.]), "a repeated element");
         let a = Tensor::ones(1000, DType::F64, device).unwrap();
         let (key, b) = (a.key(), a.copy().unwrap());
         let result = (a + &b).unwrap();
@@ -90,16 +96,40 @@ fn bytes_that_somebody_else_has_are_left_alone() {
         let empty = Tensor::zeros((0, 3), DType::F64, device).unwrap();
         assert_eq!((empty + &Tensor::zeros((0, 3), DType::F64, device).unwrap()).unwrap().dims(), [0, 3]);
         assert!(matches!(error(ones() + f64s(device, &[1., 2.], 2)), Error::ShapeMismatch { op: "add", .. }));
-        assert!(matches!(error(ones() * Tensor::ones(3, DType::F32, device).unwrap()), Error::DTypeMismatch { .. }));
+        assert!(matches!(error(ones() * Tensor::ones(3 * N, DType::F32, device).unwrap()), Error::DTypeMismatch { .. }));
         assert!(error(ones() + Err(Error::msg("before"))).to_string().contains("before"));
+    });
+}
+
+#[test]
+fn foreign_bytes_given_by_value_are_read_and_never_written() {
+    each(|device| {
+        let bytes: Arc<Vec<u8>> = Arc::new(2f64.to_ne_bytes().repeat(LARGE));
+        let foreign = || Tensor::from_shared(Arc::clone(&bytes), 0..8 * LARGE, DType::F64, LARGE, device).unwrap();
+        let one = Tensor::ones(LARGE, DType::F64, device).unwrap();
+        let made = [
+            (foreign() + &one, 3.),
+            (&one - foreign(), -1.),
+            (foreign() * 4., 8.),
+            (-foreign(), -2.),
+            (foreign() + foreign(), 4.),
+            (t!(foreign().sqr()), 4.),
+        ];
+        for (made, expected) in made {
+            assert!(values::<f64>(&made.unwrap()).iter().all(|&value| value == expected), "{expected}");
+        }
+        gc::collect();
+        assert_eq!(Arc::strong_count(&bytes), 1, "nobody needs them any more");
+        assert!(bytes.chunks(8).all(|value| value == 2f64.to_ne_bytes()));
     });
 }
 
 #[test]
 fn gradients_are_those_of_operands_that_were_not_used_up() {
     each(|device| {
-        let (x, y) =
-            (Var::from_vec(vec![0.5, -1.5], 2, device).unwrap(), Var::from_vec(vec![2., 3.], 2, device).unwrap());
+        // Large enough to be used up.
+        let var = |pair: [f64; 2]| Var::from_vec(pair.repeat(300), 600, device).unwrap();
+        let (x, y) = (var([0.5, -1.5]), var([2., 3.]));
         let plain = || {
             let product = x.mul(&y)?.exp()?;
             product.mul(&product.add(&x)?)?.affine(2., 1.)?.sub(&y)?.neg()?.sum_all()
@@ -117,7 +147,7 @@ fn gradients_are_those_of_operands_that_were_not_used_up() {
         }
         let untracked = no_grad(|| t!((x * y).exp() * 2.0 - y)).unwrap();
         assert!(!untracked.track_op());
-        assert_eq!(values::<f64>(&x), [0.5, -1.5], "variables are never written");
+        assert_eq!(values::<f64>(&x), [0.5, -1.5].repeat(300), "variables are never written");
     });
 }
 
@@ -125,8 +155,8 @@ fn gradients_are_those_of_operands_that_were_not_used_up() {
 fn every_pair_of_operands_gives_what_the_method_gives() {
     fn pairs<T: crate::ops::reference::Native>(device: &Device) {
         let (h, g) = (
-            Host::<T>::tame(&[2, 3], 1),
-            Host::<T>::tame(&[2, 3], 2).map(|x| if x == T::from_f64(0.) { T::from_f64(1.) } else { x }),
+            Host::<T>::tame(&[2, 600], 1),
+            Host::<T>::tame(&[2, 600], 2).map(|x| if x == T::from_f64(0.) { T::from_f64(1.) } else { x }),
         );
         let (a, b) = (|| put(&h, device), || put(&g, device));
         let same = |what: &str, got: Result<Tensor>, want: Result<Tensor>| {
@@ -143,7 +173,7 @@ fn every_pair_of_operands_gives_what_the_method_gives() {
                 same(stringify!($op), a() $op Ok(b()), want());
                 same(stringify!($op), Ok(a()) $op &b(), want());
                 same(stringify!($op), Ok(a()) $op b(), want());
-                let two = || Tensor::full(T::from_f64(2.), (2, 3), device).unwrap();
+                let two = || Tensor::full(T::from_f64(2.), (2, 600), device).unwrap();
                 let float = T::DTYPE.is_float() && stringify!($op) == "/";
                 let right = || if float { a().affine(1. / 2., 0.) } else { a().$method(&two()) };
                 same(stringify!($op 2), &a() $op 2., right());
