@@ -51,6 +51,8 @@ fn room(path: &Path) -> u64 {
     std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(path).unwrap()) * 512
 }
 
+/// The sample of ND4J's guide, as written: there it throws, for a mapped workspace may not learn; without that it takes
+/// 2.5 s, for the file is filled.
 #[test]
 fn r15_the_sample_of_the_documentation() {
     alone(|| {

@@ -89,6 +89,7 @@ fn r4_return_question_mark_and_panic_restore_what_was_current_at_every_depth() {
     });
 }
 
+/// In ND4J a workspace that is closed before the one inside it leaves none current.
 #[test]
 fn r4_guards_that_fall_out_of_order_end_a_cycle_when_its_own_and_all_inner_ones_are_gone() {
     alone(|| {
@@ -227,6 +228,7 @@ fn r5_a_nested_entry_that_spills_ends_its_arrays_too() {
     });
 }
 
+/// ND4J keeps the old configuration, without a word.
 #[test]
 fn r6_another_configuration_or_device_for_a_name_is_an_error() {
     alone(|| {
