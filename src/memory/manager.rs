@@ -287,10 +287,12 @@ impl NdManager {
     ///
     /// # Errors
     /// [`Error::ManagerClosed`] if this manager was closed.
+    #[track_caller]
     pub fn parent(&self) -> Result<Option<NdManager>> {
         self.parent_for("parent")
     }
 
+    #[track_caller]
     fn parent_for(&self, op: &'static str) -> Result<Option<NdManager>> {
         let Some(place) = self.inner().place else { return Ok(None) };
         let mut tree = Tree::lock();
@@ -304,7 +306,10 @@ impl NdManager {
             Some(node) => node.handle.upgrade().map(|handle| NdManager { handle }),
         };
         drop(tree);
-        Ok(Some(parent.unwrap_or_else(|| NdManager::system(self.device()))))
+        Ok(Some(match parent {
+            Some(parent) => parent,
+            None => NdManager::system(self.device()),
+        }))
     }
 
     /// Whether it was not closed.

@@ -134,6 +134,7 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::StaleArray`].
+    #[track_caller]
     pub fn manager(&self) -> Result<NdManager> {
         match self.owner("manager")? {
             Owner::Manager(id) => NdManager::of(id).ok_or_else(|| registry::stale("manager", self.key)),

@@ -279,6 +279,8 @@ pub(crate) fn largest(device: &crate::device::Device, most: usize) -> Vec<(Strin
         let cell = registry::slot(index);
         if cell.core.state() & OPEN != 0
             && cell.owner.load(Ordering::Relaxed) == owner::HANDLES
+            && let Some(array) = registry::upgrade_index(index).map(Proxy::from_key)
+            && array.device() == device
             && let Some(id) = registry::storage_of(index)
         {
             arrays += 1;

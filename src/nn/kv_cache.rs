@@ -28,6 +28,15 @@ fn block(src: &Tensor, dim: usize, positions: usize) -> Result<Tensor> {
     kept(Location::caller(), || Tensor::zeros(dims, src.dtype(), src.device()))
 }
 
+/// All positions with those of `new`, outside the gradient graph.
+#[track_caller]
+fn joined(all: Option<&Tensor>, new: &Tensor, dim: usize) -> Result<Tensor> {
+    match all {
+        None => Ok(new.detach().contiguous()?.detach()),
+        Some(all) => Ok(Tensor::cat(&[all, &new.detach()], dim)?.detach()),
+    }
+}
+
 impl Cache {
     /// Empty, for positions along axis `dim`, with memory for `max_seq_len` of them.
     pub fn new(dim: usize, max_seq_len: usize) -> Self {
@@ -60,7 +69,20 @@ impl Cache {
     /// As [`Tensor::narrow`].
     #[track_caller]
     pub fn current_data(&self) -> Result<Option<Tensor>> {
-        self.all_data.as_ref().map(|all| all.narrow(self.dim, 0, self.current_seq_len)).transpose()
+        // Not in a closure, which would be the line that made it.
+        match &self.all_data {
+            Some(all) => Ok(Some(all.narrow(self.dim, 0, self.current_seq_len)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// What it has; of `src` no positions, if it has none.
+    #[track_caller]
+    fn all_or_none(&self, src: &Tensor) -> Result<Tensor> {
+        match self.current_data()? {
+            Some(all) => Ok(all),
+            None => src.narrow(self.dim, 0, 0),
+        }
     }
 
     /// Without positions or memory.
@@ -184,11 +206,7 @@ impl KvCache {
         keys.append(k)?;
         self.v.append(v)?;
         self.k = keys;
-        let all = |cache: &Cache, src: &Tensor| match cache.current_data()? {
-            Some(all) => Ok(all),
-            None => src.narrow(cache.dim, 0, 0),
-        };
-        Ok((all(&self.k, k)?, all(&self.v, v)?))
+        Ok((self.k.all_or_none(k)?, self.v.all_or_none(v)?))
     }
 }
 
@@ -240,7 +258,10 @@ impl RotatingCache {
     #[track_caller]
     pub fn current_data(&self) -> Result<Option<Tensor>> {
         let kept = self.current_seq_len.min(self.max_seq_len);
-        self.all_data.as_ref().map(|all| all.narrow(self.dim, 0, kept)).transpose()
+        match &self.all_data {
+            Some(all) => Ok(Some(all.narrow(self.dim, 0, kept)?)),
+            None => Ok(None),
+        }
     }
 
     /// Without positions or memory.
@@ -390,11 +411,7 @@ impl ConcatKvCache {
     /// As [`Tensor::cat`]. Nothing is taken in then.
     #[track_caller]
     pub fn append(&mut self, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
-        let join = |all: &Option<Tensor>, new: &Tensor| match all {
-            None => Ok(new.detach().contiguous()?.detach()),
-            Some(all) => Ok::<_, Error>(Tensor::cat(&[all, &new.detach()], self.dim)?.detach()),
-        };
-        let (k, v) = (join(&self.k, k)?, join(&self.v, v)?);
+        let (k, v) = (joined(self.k.as_ref(), k, self.dim)?, joined(self.v.as_ref(), v, self.dim)?);
         (self.k, self.v) = (Some(k.clone()), Some(v.clone()));
         Ok((k, v))
     }

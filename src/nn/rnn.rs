@@ -70,6 +70,15 @@ struct Gates {
     dtype: DType,
 }
 
+/// A bias, if there is one.
+#[track_caller]
+fn bias(vb: &VarBuilder, rows: usize, name: &str, init: Option<Init>) -> Result<Option<Tensor>> {
+    match init {
+        Some(init) => Ok(Some(vb.get_with_hints(rows, name, init)?)),
+        None => Ok(None),
+    }
+}
+
 impl Gates {
     /// `count` gates of weights `[count * hidden, in]` and `[count * hidden, hidden]`, named with an ending.
     #[track_caller]
@@ -81,14 +90,11 @@ impl Gates {
         vb: &VarBuilder,
     ) -> Result<Self> {
         let rows = count * hidden_dim;
-        let bias = |name: &str, init: Option<Init>| {
-            init.map(|init| vb.get_with_hints(rows, &format!("{name}_{ending}"), init)).transpose()
-        };
         Ok(Gates {
             w_ih: vb.get_with_hints((rows, in_dim), &format!("weight_ih_{ending}"), w_ih)?,
             w_hh: vb.get_with_hints((rows, hidden_dim), &format!("weight_hh_{ending}"), w_hh)?,
-            b_ih: bias("bias_ih", b_ih)?,
-            b_hh: bias("bias_hh", b_hh)?,
+            b_ih: bias(vb, rows, &format!("bias_ih_{ending}"), b_ih)?,
+            b_hh: bias(vb, rows, &format!("bias_hh_{ending}"), b_hh)?,
             hidden_dim,
             device: vb.device().clone(),
             dtype: vb.dtype(),

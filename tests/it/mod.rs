@@ -16,3 +16,4 @@ mod lending;
 mod reclaim;
 mod scopes;
 mod threads;
+mod told;

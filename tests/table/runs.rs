@@ -60,6 +60,25 @@ fn every_operation_has_a_row_and_every_row_an_operation() {
 }
 
 #[test]
+fn every_result_is_made_by_a_line_of_the_caller() {
+    alone(|| {
+        let mut wrong = std::collections::BTreeSet::new();
+        for (form, dtype) in Form::ALL.into_iter().flat_map(|form| DType::ALL.map(|dtype| (form, dtype))) {
+            let sample = Sample::new(form, dtype, &Device::Cpu, Owner::Handles).unwrap();
+            for row in rows::all().filter(|row| row.family != "In place") {
+                for result in call(row, &sample).iter().flat_map(|list| list.iter()) {
+                    let site = result.created_at().unwrap();
+                    if !site.file().starts_with("tests/") {
+                        wrong.insert(format!("{}: {site}", row.name));
+                    }
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    });
+}
+
+#[test]
 fn every_operation_gives_the_same_on_every_device_and_in_both_positions_of_the_switch() {
     alone(|| {
         let (devices, mut wrong) = (devices(), Vec::new());

@@ -19,6 +19,8 @@ fn step<const N: usize>(
     grad: &Proxy,
     kernel: &dyn for<'v> Fn([View<'v>; N], View<'v>) -> Kernel<View<'v>>,
 ) -> Result<()> {
+    // Here, since the copy would say that it found it.
+    check::open_as(call.op, grad, 1)?;
     let grad = named(call.site, no_grad(|| grad.contiguous()))?;
     let mut turns = 0;
     loop {

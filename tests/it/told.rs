@@ -1,0 +1,291 @@
+//! What errors say, to the word, where programs of users found them wanting: the line is the user's, the operation is the
+//! one that was called, the remedy helps. D1 to D7 of the outside reading.
+
+use std::collections::HashMap;
+
+use ndgc::nn::{self, Adam, Mlp, Module, Optimizer, Prefetch, SGD, VarBuilder, VarMap, kv_cache::KvCache};
+use ndgc::{
+    DType, Device, Error, Generator, GradStore, LearningPolicy, NdManager, ResetPolicy, SimConfig, Tensor, Var,
+    Workspace, WorkspaceConfig, destroy_all_workspaces_for_current_thread, gc,
+};
+
+use crate::it::support::{alone, base, mask, matrix, text};
+
+/// The text of an array that was made in this file and closed here.
+const CLOSED: &str = "exp: array KEY (made at HERE) has been closed already, by its user at HERE; call attach or detach before \
+                      its owner ends";
+
+/// Asserts that an array was made by this line of this file, and that its errors say so.
+#[track_caller]
+fn made_at(what: &str, array: &Tensor, line: u32) {
+    let site = array.created_at().unwrap();
+    assert!(site.file() == file!() && site.line() == line, "{what} is made at {site}, not in line {line}");
+    array.close();
+    assert_eq!(text(array.exp()), CLOSED, "{what}");
+}
+
+#[test]
+fn d1_gradients_are_made_by_the_line_that_asks_for_them() {
+    alone(|| {
+        let of = |f: fn(&Var, &Var) -> ndgc::Result<Tensor>| {
+            let [a, b] = [1f32, 2.].map(|value| Var::from_vec(vec![value; 4], (2, 2), &Device::Cpu).unwrap());
+            let loss = f(&a, &b).unwrap().sum_all().unwrap();
+            let (grads, line) = (loss.backward().unwrap(), line!());
+            [&a, &b].into_iter().filter_map(|of| grads.get(of)).for_each(|grad| made_at("a gradient", grad, line));
+        };
+        of(|a, b| a.add(b));
+        of(|a, b| a.mul(b)?.div(b));
+        of(|a, b| a.matmul(&b.t()?)?.softmax(1)?.sqr());
+        of(|a, b| Tensor::cat(&[a.as_tensor(), b], 0)?.max(0));
+        of(|a, b| a.get(0)?.broadcast_mul(b)?.relu()?.mean(1));
+        of(|a, b| a.cross_entropy(&b.get(0)?.to_dtype(DType::U32)?.affine(0., 1.)?));
+    });
+}
+
+#[test]
+fn d1_what_layers_and_builders_make_is_made_by_the_line_that_asks_for_them() {
+    alone(|| {
+        let (map, device) = (VarMap::new(), Device::Cpu);
+        let vb = VarBuilder::from_varmap(&map, DType::F32, &device);
+        let (linear, line) = (nn::linear(3, 2, vb.pp("linear")).unwrap(), line!());
+        made_at("a weight", linear.weight(), line);
+        made_at("a bias", linear.bias().unwrap(), line);
+        let (embedding, line) = (nn::embedding(3, 2, vb.pp("embedding")).unwrap(), line!());
+        made_at("an embedding", embedding.embeddings(), line);
+        let (norm, line) = (nn::batch_norm(3, 1e-5, vb.pp("norm")).unwrap(), line!());
+        made_at("a running mean", norm.running_mean(), line);
+        let (norm, line) = (nn::layer_norm(3, 1e-5, vb.pp("layer")).unwrap(), line!());
+        made_at("a weight of a norm", norm.weight(), line);
+        let (conv, line) = (nn::conv2d(1, 2, 3, Default::default(), vb.pp("conv")).unwrap(), line!());
+        made_at("a kernel", conv.weight(), line);
+        let (lstm, line) = (nn::lstm(3, 2, Default::default(), vb.pp("lstm")).unwrap(), line!());
+        let of_lstm = map.data().lock().unwrap();
+        let of_lstm = of_lstm.iter().filter(|(name, _)| name.starts_with("lstm"));
+        of_lstm.for_each(|(name, weight)| made_at(name, weight, line));
+        drop(lstm);
+        let (mlp, line) = (Mlp::new(&[3, 2], &mut Generator::new(1), &device).unwrap(), line!());
+        mlp.variables().iter().for_each(|variable| made_at("a variable", variable, line));
+    });
+}
+
+#[test]
+fn d1_what_is_looked_up_by_name_is_made_by_the_line_that_asks_for_it() {
+    alone(|| {
+        let device = Device::Cpu;
+        let path = std::env::temp_dir().join(format!("ndgc_told_{}.safetensors", std::process::id()));
+        let one = || Tensor::ones((2, 3), DType::F32, &device).unwrap();
+        ndgc::safetensors::save(&HashMap::from([("w", one())]), &path).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let sources = [
+            VarBuilder::zeros(DType::F32, &device),
+            VarBuilder::from_safetensors_files(&[&path], DType::F32, &device).unwrap(),
+            VarBuilder::from_buffered_safetensors(bytes, DType::F32, &device).unwrap(),
+            VarBuilder::from_tensors(HashMap::from([("w".to_owned(), one())]), DType::F64, &device),
+        ];
+        for vb in &sources {
+            let (weight, line) = (vb.get((2, 3), "w").unwrap(), line!());
+            made_at("a weight", &weight, line);
+        }
+        let (loaded, line) = (ndgc::safetensors::load(&path, &device).unwrap(), line!());
+        made_at("a loaded array", &loaded["w"], line);
+        let mut cache = KvCache::new(1, 8);
+        let (k, v) = (Tensor::ones((1, 2, 4), DType::F32, &device).unwrap(), one().reshape((1, 2, 3)).unwrap());
+        let ((keys, values), line) = (cache.append(&k, &v).unwrap(), line!());
+        made_at("keys", &keys, line);
+        made_at("values", &values, line);
+        let _ = std::fs::remove_file(path);
+    });
+}
+
+#[test]
+fn d1_the_system_manager_is_made_by_the_line_that_asks_for_it() {
+    alone(|| {
+        let (array, manager) = (Tensor::ones(1, DType::F32, &Device::Cpu).unwrap(), base(&Device::Cpu));
+        let made = |manager: NdManager| manager.report().created;
+        let (sites, line) = ([made(NdManager::system(&Device::Cpu)), made(array.manager().unwrap())], line!());
+        assert!(sites.iter().all(|site| site.file() == file!() && site.line() == line), "{sites:?}");
+        let (parent, line) = (made(manager.parent().unwrap().unwrap()), line!());
+        assert!(parent.file() == file!() && parent.line() == line, "{parent}");
+    });
+}
+
+/// A cycle of [STEP] that made the gradient of a variable and ended.
+fn ended_gradients() -> (Var, GradStore) {
+    let x = Var::from_vec(vec![1f32, 2., 3.], 3, &Device::Cpu).unwrap();
+    let grads = Workspace::cycle("STEP", &WorkspaceConfig::default(), || x.sqr()?.sum_all()?.backward()).unwrap();
+    (x, grads)
+}
+
+/// What an operation says of such a gradient.
+fn of_ended(op: &str, operand: char) -> String {
+    format!(
+        "Op [{op}] {operand} argument uses leaked workspace pointer from workspace [STEP]: array KEY of shape [3] and dtype \
+         f32, made at HERE in cycle 1, ended with its cycle; the workspace is closed after cycle 1. All open workspaces: []. \
+         Before the cycle ends, call detach() for an array that no workspace ends, or leverage_to(\"NAME\") for one that \
+         lives in an enclosing workspace"
+    )
+}
+
+#[test]
+fn d2_gradients_that_left_their_cycle_name_the_step_and_the_line_of_backward() {
+    alone(|| {
+        let (x, grads) = ended_gradients();
+        let mut sgd = SGD::new(vec![x.clone()], 0.1).unwrap();
+        assert_eq!(text(sgd.step(&grads)), of_ended("sgd_step_", 'Y'));
+        let mut adam = Adam::new(vec![x.clone()], 0.1).unwrap();
+        assert_eq!(text(adam.step(&grads)), of_ended("adam_step_", 'Y'));
+        assert_eq!(text(grads.get(&x).unwrap().to_vec::<f32>()), of_ended("to_vec", 'X'));
+        assert_eq!(text(grads.detach()), of_ended("detach", 'X'));
+        assert_eq!(x.to_vec::<f32>().unwrap(), [1., 2., 3.], "nothing was changed");
+    });
+}
+
+#[test]
+fn d3_a_leak_on_another_thread_names_the_thread_of_its_workspace() {
+    alone(|| {
+        let (_x, grads) = ended_gradients();
+        let worker = std::thread::Builder::new().name("worker".to_owned());
+        let told = worker.spawn(move || {
+            let _own = Workspace::enter("STEP", &WorkspaceConfig::default()).unwrap();
+            text(grads.detach())
+        });
+        let told = told.unwrap().join().unwrap();
+        let mine = std::thread::current();
+        let mine = mine.name().map_or_else(|| format!("{:?}", mine.id()), str::to_owned);
+        let wanted = of_ended("detach", 'X').replace(
+            "All open workspaces: []",
+            &format!("The workspace is one of thread `{mine}`; on this thread, all open workspaces: [\"STEP\"]"),
+        );
+        assert_eq!(told, wanted);
+    });
+}
+
+#[test]
+fn d4_leaks_of_rings_say_that_the_batch_or_its_lease_is_to_be_kept() {
+    alone(|| {
+        let config = WorkspaceConfig::builder()
+            .policy_reset(ResetPolicy::EndOfBufferReached)
+            .overallocation_limit(1.)
+            .build()
+            .unwrap();
+        let four = |n: usize| Tensor::full(n as f32, 4, &Device::Cpu);
+        let first = Workspace::cycle("RING", &config, || four(0)).unwrap();
+        for n in 1..4 {
+            Workspace::cycle("RING", &config, || four(n)).unwrap();
+        }
+        let wanted = |name: &str, thread: &str| {
+            format!(
+                "Op [exp] X argument uses leaked workspace pointer from workspace [{name}]: array KEY of shape [4] and dtype f32, \
+                 made at HERE in cycle 1, ended with its cycle; the workspace {thread}. Its cycles are those of a ring: keep \
+                 the batch, or a lease() of its cycle, as long as its arrays. Before the cycle ends, call detach() for an \
+                 array that no workspace ends, or leverage_to(\"NAME\") for one that lives in an enclosing workspace"
+            )
+        };
+        assert_eq!(text(first.exp()), wanted("RING", "is closed after cycle 4. All open workspaces: []"));
+
+        let batches = Prefetch::new(&config, 0, move |n| if n < 8 { four(n).map(Some) } else { Ok(None) }).unwrap();
+        let kept: Vec<Tensor> = batches.map(|batch| batch.unwrap().clone()).collect();
+        let told = text(kept[0].exp());
+        let (before, after) = told.split_once(". The workspace is one of thread `").unwrap();
+        let (_, after) = after.split_once("`; on this thread, all open workspaces: []").unwrap();
+        let state = before.rsplit_once("the workspace ").unwrap().1;
+        assert_eq!(format!("{before}{after}"), wanted("PREFETCH", state), "the thread aside");
+    });
+}
+
+/// A simulated device of a MiB.
+fn small() -> Device {
+    Device::sim(SimConfig { memory_bytes: 1 << 20, ..SimConfig::default() })
+}
+
+#[test]
+fn d5_with_the_switch_on_kept_orphans_are_closed_before_memory_is_refused() {
+    alone(|| {
+        gc::collect_orphans();
+        let device = small();
+        let manager = base(&device);
+        manager.set_name("model");
+        drop(manager.zeros(900_000, DType::U8).unwrap());
+        assert_eq!((gc::stats().kept, manager.array_count()), (1, 1), "the switch is off");
+        let told = text(manager.zeros(500_000, DType::U8));
+        assert!(
+            told.ends_with(
+                "1 dead arrays are kept by their managers: gc::collect_orphans() closes them, and with \
+                                gc::on() none are kept"
+            ),
+            "{told}"
+        );
+        let _on = gc::scoped(true);
+        let array = manager.zeros(500_000, DType::U8).unwrap();
+        assert_eq!((gc::stats().kept, manager.array_count()), (0, 1));
+        let told = text(manager.zeros(900_000, DType::U8));
+        let (_, told) = told.split_once(" on SIM are not available: ").unwrap();
+        assert_eq!(
+            told.split_once("reuse, ").unwrap().1,
+            "0 dead arrays closed first; largest owners: `model` (1 arrays, 488.28 KiB); close one, or use smaller batches"
+        );
+        drop(array);
+    });
+}
+
+#[test]
+fn d6_out_of_memory_names_workspaces_and_handles_among_the_largest_owners() {
+    alone(|| {
+        gc::collect_orphans();
+        let (device, elsewhere) = (small(), Tensor::zeros(10_000_000, DType::U8, &Device::Cpu).unwrap());
+        let manager = base(&device);
+        manager.set_name("training");
+        let _small = manager.zeros(1000, DType::U8).unwrap();
+        let _handles = [(); 2].map(|()| Tensor::zeros(100_000, DType::U8, &device).unwrap());
+        let config = WorkspaceConfig::builder()
+            .initial_size(400_000)
+            .policy_learning(LearningPolicy::None)
+            .overallocation_limit(0.)
+            .build()
+            .unwrap();
+        Workspace::cycle_on(&device, "STEP", &config, || Ok::<_, Error>(())).unwrap();
+        let told = text(manager.zeros(900_000, DType::U8));
+        let (_, told) = told.split_once("; largest owners: ").unwrap();
+        assert_eq!(
+            told,
+            "`workspace [STEP]` (1 arrays, 390.62 KiB), `arrays owned by their handles` (2 arrays, 195.31 KiB), `training` (1 \
+             arrays, 1000 B); close one, or use smaller batches"
+        );
+        drop(elsewhere);
+    });
+}
+
+#[test]
+fn d7_a_closed_manager_names_what_was_asked_of_it_and_operands_have_their_numbers() {
+    alone(|| {
+        let (manager, other) = (base(&Device::Cpu), base(&Device::Cpu));
+        let array = matrix(&other);
+        manager.set_name("batch");
+        manager.close().unwrap();
+        let closed = "manager `batch` (made at HERE) has been closed already, with its manager at HERE; use a manager that is \
+                      open, or a device";
+        assert_eq!(text(manager.ret(&array)), format!("ret: {closed}"));
+        assert_eq!(text(manager.parent()), format!("parent: {closed}"));
+        assert_eq!(text(manager.ret_to(&array)), format!("attach: {closed}"));
+
+        let config = WorkspaceConfig::default();
+        let ended = Workspace::cycle("STEP", &config, || Tensor::ones(3, DType::F32, &Device::Cpu)).unwrap();
+        let open = Tensor::ones(3, DType::F32, &Device::Cpu).unwrap();
+        for (place, name) in "XYZ456789".chars().enumerate() {
+            let mut all = vec![&open; 9];
+            all[place] = &ended;
+            let told = mask(&Tensor::cat(&all, 0).unwrap_err().to_string());
+            assert_eq!(told, of_ended("cat", name), "operand {place}");
+        }
+        drop((linear_of(&open), destroy_all_workspaces_for_current_thread()));
+    });
+}
+
+/// The second operand of a layer is its weight.
+fn linear_of(open: &Tensor) {
+    let weight =
+        Workspace::cycle("STEP", &WorkspaceConfig::default(), || Tensor::ones(3, DType::F32, &Device::Cpu)).unwrap();
+    let layer = nn::Linear::new(weight.clone(), None);
+    let told = text(layer.forward(&open.reshape((1, 3)).unwrap()));
+    assert!(told.starts_with("Op [linear] Y argument uses leaked workspace pointer from workspace [STEP]"), "{told}");
+}
