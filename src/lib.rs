@@ -45,6 +45,11 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+/// The example for users of ND4J, run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/nd4j.md")]
+struct ForUsersOfNd4j;
+
 pub(crate) mod base;
 #[cfg(not(loom))]
 pub(crate) mod device;

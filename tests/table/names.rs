@@ -1,13 +1,16 @@
-//! `docs/names.md` and `docs/djl.md`: the names of other libraries and ours, from `names.txt` and `djl.txt`. A name that the
-//! sources do not have fails, and so does one that is said to be missing and is there.
+//! `docs/names.md` and `docs/djl.md`: the names of other libraries and ours, from `names.txt`, `djl.txt` and
+//! `djl_around.txt`; `docs/nd4j.md`, written by hand. A name that the sources do not have fails, and so does one that is said
+//! to be missing and is there.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::fs;
 
 use crate::table::document::compare;
 use crate::table::sources;
 
 /// Ours, in words; what is wrong with a name is added to `wrong`.
-fn checked(names: &str, public: &std::collections::BTreeSet<String>, wrong: &mut Vec<String>) -> Vec<String> {
+fn checked(names: &str, public: &BTreeSet<String>, wrong: &mut Vec<String>) -> Vec<String> {
     let mut shown = Vec::new();
     for name in names.split_whitespace() {
         let missing = name.strip_prefix('!');
@@ -55,8 +58,8 @@ fn the_naming_table_has_names_that_exist() {
 fn every_method_of_djl_has_a_name_or_a_reason() {
     let (public, mut wrong) = (sources::names(), Vec::new());
     let mut text = String::from(
-        "# DJL's NDArray\n\nIts 290 methods in 19 groups, and what does the same here. Written by `tests/table` from a list; a \
-         name that does not exist fails.\n",
+        "# DJL's NDArray\n\nIts 290 methods in 19 groups, and what does the same here; after them the classes around it. Written \
+         by `tests/table` from lists; a name that does not exist fails.\n",
     );
     let (mut groups, mut methods) = (0, 0);
     for fields in lines(include_str!("djl.txt")) {
@@ -73,7 +76,52 @@ fn every_method_of_djl_has_a_name_or_a_reason() {
         writeln!(text, "| `{name}` | {overloads} | {} | {why} |", ours.join(", ")).unwrap();
         methods += overloads.parse::<usize>().unwrap();
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
     assert_eq!((groups, methods), (19, 290));
+    text += "\n# Around it\n";
+    for fields in lines(include_str!("djl_around.txt")) {
+        let [methods, ours, why] = fields[..] else {
+            writeln!(text, "\n## {}\n\n| DJL | ours | |\n|---|---|---|", fields[0]).unwrap();
+            continue;
+        };
+        let ours = checked(ours, &public, &mut wrong);
+        assert!(!ours.is_empty() || !why.is_empty(), "{methods} has neither a name nor a reason");
+        let methods: Vec<String> = methods.split(", ").map(|method| format!("`{method}`")).collect();
+        writeln!(text, "| {} | {} | {why} |", methods.join(", "), ours.join(", ")).unwrap();
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
     compare("docs/djl.md", &text);
+}
+
+/// What stands between backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+#[test]
+fn what_users_of_nd4j_are_told_exists() {
+    let document = fs::read_to_string(sources::root().join("docs/nd4j.md")).unwrap();
+    let (declared, tests) = (sources::declared(), sources::tests());
+    let (mut wrong, mut counts) = (Vec::new(), (0, 0));
+    let mut part = "";
+    for line in document.lines() {
+        part = line.strip_prefix("## ").unwrap_or(part);
+        let cells: Vec<&str> = line.split(" | ").collect();
+        // ND4J's column is its own, and so are the heads of the tables.
+        if !line.starts_with('|') || line.starts_with("|-") || line.starts_with("| ND4J") {
+            continue;
+        }
+        let ours = if part == "Calls" { &cells[1..2] } else { &cells[cells.len() - 1..] };
+        for name in ours.iter().flat_map(|cell| quoted(cell)) {
+            if part == "What ND4J does wrong" {
+                counts.1 += 1;
+                wrong.extend((!tests.contains(name)).then(|| format!("no test {name}")));
+            } else {
+                counts.0 += 1;
+                let words = name.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
+                wrong.extend(words.filter(|word| !declared.contains(*word)).map(|word| format!("{word} of {name}")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(counts.0 > 80 && counts.1 > 20, "the tables look different: {counts:?}");
 }

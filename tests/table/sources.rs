@@ -162,3 +162,33 @@ pub(crate) fn names() -> BTreeSet<String> {
     }
     found
 }
+
+/// Public names with those of variants, of fields, and of variables of the environment.
+pub(crate) fn declared() -> BTreeSet<String> {
+    let mut found = names();
+    for path in ["src", "crates/kernels/src"].into_iter().flat_map(files) {
+        let text = fs::read_to_string(&path).unwrap();
+        let mut in_enum = false;
+        for line in text.lines() {
+            let code = line.trim_start();
+            in_enum = code.starts_with("pub enum ") || (in_enum && !line.starts_with('}'));
+            let is_variant = in_enum && code.starts_with(|c: char| c.is_ascii_uppercase());
+            found.extend(is_variant.then(|| word(code).to_owned()));
+            let field = code.strip_prefix("pub ").and_then(|rest| rest.split_once(": ")).map(|(name, _)| name);
+            found.extend(field.filter(|name| *name == word(name)).map(str::to_owned));
+            let quoted = code.split('"').skip(1).step_by(2).filter(|text| text.starts_with("NDGC_"));
+            found.extend(quoted.map(|name| word(name).to_owned()));
+        }
+    }
+    found
+}
+
+/// The names of all tests.
+pub(crate) fn tests() -> BTreeSet<String> {
+    let functions = |path: PathBuf| {
+        let text = fs::read_to_string(path).unwrap();
+        let lines = text.lines().zip(text.lines().skip(1)).filter(|(above, _)| above.starts_with("#[test]"));
+        lines.filter_map(|(_, line)| line.strip_prefix("fn ").map(|rest| word(rest).to_owned())).collect::<Vec<_>>()
+    };
+    files("tests").into_iter().flat_map(functions).collect()
+}
