@@ -2,9 +2,14 @@
 //!
 //! With the switch **off** (the default) an array made by a manager lives until that manager closes, whether or
 //! not anybody holds a proxy of it: the leak that a long-lived manager collects. With the switch **on** the drop
-//! of its last proxy queues it, and the next operation, creation or close on this thread, of any array or manager, closes it
-//! (asking for what a handle knows, as `dims` does, closes nothing). Arrays
-//! that their handles own end with their last handle in both positions.
+//! of its last proxy queues it, and the next call on this thread that does work closes it. Arrays that their handles own end
+//! with their last handle in both positions.
+//!
+//! Such a call is each operation, creation and read of elements, whatever the array; moving one to a manager; making, listing
+//! and closing a manager; entering and leaving a workspace; [`collect`], [`collect_orphans`],
+//! [`Device::clear_cache`](crate::Device::clear_cache), a report or dump, and a request for memory that would fail. What a handle
+//! or manager knows is answered at once, and closes nothing: `dims`, `is_open`, `name`, `array_count`, [`stats`], and
+//! `close` of one array.
 //!
 //! The switch is one for the process. `NDGC=on` or `NDGC=off` in the environment sets it at the start.
 //!

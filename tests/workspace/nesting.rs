@@ -7,6 +7,7 @@ use ndgc::{
     destroy_all_workspaces_for_current_thread,
 };
 
+use crate::workspace::rings::in_use;
 use crate::workspace::support::{alone, basic, doubles, el, filled, leak, loop_first, refusal, sum};
 
 fn config() -> WorkspaceConfig {
@@ -141,14 +142,23 @@ fn r4_a_forgotten_guard_leaves_its_cycle_open_and_everything_works_on() {
 #[test]
 fn r4_a_thread_that_forgot_its_guards_ends_its_workspaces_all_the_same() {
     alone(|| {
+        let before = in_use(&Device::Cpu);
         let array = std::thread::spawn(|| {
             std::mem::forget(Workspace::enter("R4_T", &config()).unwrap());
-            filled(2., 10)
+            let array = filled(2., 10);
+            // Nobody leaves it, and to enter it again goes on with the same cycle.
+            let again = Workspace::enter("R4_T", &config()).unwrap();
+            assert_eq!((again.stats().generation, current().as_deref()), (1, Some("R4_T")));
+            drop(again);
+            assert_eq!((current().as_deref(), sum(&array)), (Some("R4_T"), 20.));
+            array
         })
         .join()
         .unwrap();
         let text = leak(array.exp());
         assert!(text.contains("workspace [R4_T]") && text.contains("the workspace was destroyed"), "{text}");
+        drop(array);
+        assert_eq!(in_use(&Device::Cpu), before, "its memory came back");
     });
 }
 

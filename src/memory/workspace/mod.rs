@@ -180,6 +180,10 @@ impl Workspace {
     /// If the workspace is open already, its arrays stay: as the current one it goes on with the same cycle; else what is
     /// made until the answer is dropped ends then, and what was made before stays.
     ///
+    /// An answer that is never dropped ([`std::mem::forget`]) leaves its cycle open, and those around it, whoever drops
+    /// theirs: arrays are made in it, and stay, until the thread ends, which ends them all. Cycles entered later are as
+    /// usual. [`Workspace::cycle`] has no answer to forget.
+    ///
     /// # Errors
     /// [`Error::Workspace`] if it has another configuration; if there is no memory for a first block of
     /// [`initial_size`](config::WorkspaceConfigBuilder::initial_size); [`Error::File`] of a mapped one.

@@ -338,7 +338,8 @@ impl Proxy {
     /// The array independent of everything that would end it or track it: a handle-owned array outside the
     /// gradient graph that shares the bytes, or has a copy of them if they are a workspace's. The original stays with its owner.
     ///
-    /// A closed array gives another handle of it, which is closed as well; [`Proxy::try_detach`] says so.
+    /// A closed array gives another handle of it, which is closed as well, and one of a workspace for whose copy there is
+    /// no memory gives another handle that ends with its cycle; [`Proxy::try_detach`] says so.
     ///
     /// ```
     /// # use ndgc::{Device, DType, NdManager};
@@ -356,7 +357,7 @@ impl Proxy {
     /// As [`Proxy::detach`], with a reason where there is nothing to detach.
     ///
     /// # Errors
-    /// [`Error::StaleArray`]; [`Error::InUse`] while others write it and do not end.
+    /// [`Error::StaleArray`]; [`Error::InUse`] while others write it and do not end; of a workspace's array as of a copy.
     #[track_caller]
     pub fn try_detach(&self) -> Result<Proxy> {
         let call = Call::here("detach");

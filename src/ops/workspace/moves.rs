@@ -1,7 +1,8 @@
 //! Arrays of workspaces: ways out of one and into another.
 //!
 //! Each of these copies, unless the array is where it shall be: then it is another handle of it. Shape and dtype stay,
-//! and so does the gradient, which flows back through the copy; only `detach` ends it.
+//! and so does the gradient, which flows back through the copy; only `detach` ends it, and `leverage` where there is
+//! no workspace further out, since it detaches then.
 
 use std::rc::Rc;
 
