@@ -14,7 +14,8 @@
 //! ```
 //!
 //! Each mode runs in a child process, so that its resident memory is its own. The parent prints a table and writes a
-//! plot (`target/epoch_loop.svg` unless `--plot` says otherwise).
+//! plot (`target/epoch_loop.svg` unless `--plot` says otherwise): of live memory, and of the seconds if `--scan-gradients` made
+//! them grow with the leak.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
@@ -93,7 +94,7 @@ fn parent(args: &Args) -> Result<()> {
         args.seed,
         if args.scan_gradients { ", every step walks all arrays" } else { "" }
     );
-    plot::write(&args.plot, &rows, &subtitle)?;
+    plot::write(&args.plot, plot::Content { rows: &rows, subtitle: &subtitle, scanned: args.scan_gradients })?;
     println!("The plot is in {}.", args.plot.display());
     Ok(())
 }

@@ -411,7 +411,8 @@ Usage: epoch_loop [options]
   --data DIR           read the MNIST files in DIR, plain or gzip, instead of drawing digits
   --optimizer NAME     sgd or adam (adam)
   --seed N             start of every pseudo-random sequence ({SEED})
-  --scan-gradients     in every step, walk all arrays for gradients, as DJL 0.20 did
+  --scan-gradients     in every step, walk all arrays for gradients, as DJL 0.20 did;
+                       the picture then has the seconds too
   --device NAME        where to train: cpu, sim, cuda, cuda:1 or best (as NDGC_DEVICE says, or cpu)
   --plot FILE          where the picture goes, .svg or .png ({PLOT})
   --json FILE          write all rows, one object per mode and epoch, as one JSON array

@@ -1,9 +1,12 @@
-//! The picture: seconds per epoch beside live memory per epoch, one line per mode.
+//! The picture: live memory of arrays after each epoch, one line per mode, and beside it the time of an epoch if each step
+//! walked all arrays, since it grows with the leak then; without that walk it is the same in all modes, and not drawn.
 //!
 //! [`write`] draws once, in quarters of a picture point, for both kinds of file: an SVG keeps the
 //! quarters, a PNG is averaged down to half points, which smooths every edge. Every line carries its
 //! name and its last value at its right end, so there is no legend; names that would touch are moved
-//! apart. Axes begin at 0 and turn logarithmic only where the values differ more than a thousandfold.
+//! apart, the line with the larger median above. An axis has one unit, which its names have as well. Lines far below
+//! the others have an inset with a scale of their own. Axes begin at 0 and turn logarithmic only where the
+//! values differ more than a thousandfold and there is no inset. The ground is white, on a dark page too.
 //! The headline is computed: it tells what live memory gained per epoch, or claims nothing.
 
 use std::fmt;
@@ -20,7 +23,7 @@ use plotters::style::register_font;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::args::Mode;
-use super::report::{Course, Row, bytes, course, duration, grouped, joined, modes};
+use super::report::{Course, Row, bytes, course, grouped, modes};
 
 /// Width and height of the picture in points.
 const SIZE: (u32, u32) = (1120, 440);
@@ -30,10 +33,16 @@ const FINE: u32 = 4;
 const SHRINK: u32 = 2;
 /// Top and bottom of both panels' axes.
 const PANEL_Y: (f64, f64) = (112.0, 384.0);
-/// Left and right of the axes of each panel; its names stand to the right.
-const PANELS_X: [(f64, f64); 2] = [(64.0, 408.0), (606.0, 950.0)];
+/// Left and right of the axes of a panel that has the picture for itself; its names stand to the right.
+const ALONE_X: (f64, f64) = (64.0, 940.0);
+/// The same of two panels.
+const PAIR_X: [(f64, f64); 2] = [(64.0, 500.0), (748.0, 960.0)];
+/// Lines that stay below this part of a panel have an inset.
+const SMALL_PART: f64 = 0.1;
 /// Values that differ more than this call for a logarithmic axis.
 const LOG_RATIO: f64 = 1_000.0;
+/// The last epoch of a line that grows takes so many times as long as the first.
+const GROWTH: f64 = 1.5;
 /// More epochs than this have no marks of their own.
 const MAX_MARKED: usize = 30;
 
@@ -107,19 +116,30 @@ fn draw_error(error: impl fmt::Display) -> PlotError {
     PlotError::Draw(error.to_string())
 }
 
-/// Draws `rows` into `path`, with the run's parameters as `subtitle`, and makes the folder.
-pub(crate) fn write(path: &Path, rows: &[Row], subtitle: &str) -> Result<(), PlotError> {
+/// What is drawn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Content<'a> {
+    /// One for each epoch and mode.
+    pub(crate) rows: &'a [Row],
+    /// The run's parameters, in words.
+    pub(crate) subtitle: &'a str,
+    /// Whether each step walked all arrays: then there is a panel of seconds.
+    pub(crate) scanned: bool,
+}
+
+/// Draws `content` into `path`, and makes the folder.
+pub(crate) fn write(path: &Path, content: Content<'_>) -> Result<(), PlotError> {
     let format = Format::of(path)?;
-    if rows.is_empty() {
+    if content.rows.is_empty() {
         return Err(PlotError::Empty);
     }
     fonts()?;
-    let content = match format {
-        Format::Svg => svg(rows, subtitle)?.into_bytes(),
-        Format::Png => png(rows, subtitle)?,
+    let drawn = match format {
+        Format::Svg => svg(content)?.into_bytes(),
+        Format::Png => png(content)?,
     };
     let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
-    let done = folder.and_then(|()| fs::write(path, content));
+    let done = folder.and_then(|()| fs::write(path, drawn));
     done.map_err(|error| PlotError::Write { file: path.to_owned(), error })
 }
 
@@ -133,29 +153,29 @@ fn fonts() -> Result<(), PlotError> {
     if known { Ok(()) } else { Err(draw_error("the built-in font is damaged")) }
 }
 
-fn svg(rows: &[Row], subtitle: &str) -> Result<String, PlotError> {
+fn svg(content: Content<'_>) -> Result<String, PlotError> {
     let mut text = String::new();
     let (width, height) = SIZE;
     let fine = (width * FINE, height * FINE);
-    picture(SVGBackend::with_string(&mut text, fine), 0.0, rows, subtitle)?;
+    picture(SVGBackend::with_string(&mut text, fine), 0.0, content)?;
     // The drawing units stay in `viewBox`; what is shown is smaller.
     let size = |(width, height)| format!("width=\"{width}\" height=\"{height}\"");
     Ok(text.replacen(&size(fine), &size(SIZE), 1))
 }
 
-fn png(rows: &[Row], subtitle: &str) -> Result<Vec<u8>, PlotError> {
+fn png(content: Content<'_>) -> Result<Vec<u8>, PlotError> {
     let fine = (SIZE.0 * FINE, SIZE.1 * FINE);
     let (width, height) = (fine.0 / SHRINK, fine.1 / SHRINK);
     let mut canvas = vec![0; fine.0 as usize * fine.1 as usize * 3];
-    picture(BitMapBackend::with_buffer(&mut canvas, fine), 0.1, rows, subtitle)?;
+    picture(BitMapBackend::with_buffer(&mut canvas, fine), 0.1, content)?;
     let pixels = shrink(&canvas, fine.0 as usize, SHRINK as usize);
-    let mut content = Vec::new();
-    let mut encoder = png::Encoder::new(&mut content, width, height);
+    let mut file = Vec::new();
+    let mut encoder = png::Encoder::new(&mut file, width, height);
     encoder.set_color(png::ColorType::Rgb);
     let mut writer = encoder.write_header().map_err(draw_error)?;
     writer.write_image_data(&pixels).map_err(draw_error)?;
     writer.finish().map_err(draw_error)?;
-    Ok(content)
+    Ok(file)
 }
 
 /// Averages squares of `side` x `side` pixels of three bytes into one.
@@ -202,44 +222,109 @@ struct Line {
     mode: Mode,
     /// Epochs and values.
     points: Vec<(usize, f64)>,
-    /// The last value, in words.
+    /// The value in the middle of all when they are sorted.
+    median: f64,
+    /// What is written at its end: a value, in words.
     value: String,
     /// What the values do, in words; may be empty.
     note: String,
 }
 
+impl Line {
+    fn first(&self) -> f64 {
+        self.points.first().map_or(0.0, |point| point.1)
+    }
+
+    fn last(&self) -> f64 {
+        self.points.last().map_or(0.0, |point| point.1)
+    }
+
+    fn highest(&self) -> f64 {
+        self.points.iter().map(|point| point.1).fold(0.0, f64::max)
+    }
+}
+
 /// Draws everything on `backend`, with texts moved down by `nudge` of their size.
-fn picture<B: DrawingBackend>(backend: B, nudge: f64, rows: &[Row], subtitle: &str) -> Result<(), PlotError> {
+fn picture<B: DrawingBackend>(backend: B, nudge: f64, content: Content<'_>) -> Result<(), PlotError> {
+    let Content { rows, subtitle, scanned } = content;
     let root = backend.into_drawing_area();
     root.fill(&WHITE).map_err(draw_error)?;
     let pen = Pen { root: &root, nudge };
     pen.text(&headline(rows), (24.0, 26.0), (20.0, INK, true), HPos::Left)?;
     pen.text(subtitle, (24.0, 52.0), (13.5, QUIET, false), HPos::Left)?;
+    memory(&pen, if scanned { PAIR_X[0] } else { ALONE_X }, rows)?;
+    if scanned {
+        time(&pen, PAIR_X[1], rows)?;
+    }
+    root.present().map_err(draw_error)
+}
+
+/// From the first epoch that there is to the last.
+fn epochs(rows: &[Row]) -> RangeInclusive<usize> {
     let epochs = rows.iter().map(|row| row.epoch);
-    let epochs = epochs.clone().min().unwrap_or(1)..=epochs.max().unwrap_or(1);
+    epochs.clone().min().unwrap_or(1)..=epochs.max().unwrap_or(1)
+}
 
-    let seconds = lines(rows, |row| row.seconds, |value, _| (duration(value), String::new()));
-    let panel = Panel::new(PANELS_X[0], &epochs, &seconds);
-    panel.draw(&pen, "Seconds per epoch", &seconds)?;
-
+/// The panel of live memory.
+fn memory<B: DrawingBackend>(pen: &Pen<'_, B>, x: (f64, f64), rows: &[Row]) -> Result<(), PlotError> {
     let most = rows.iter().map(|row| row.live_bytes).max().unwrap_or(0);
     let (unit, name) = match most {
         0..1_048_576 => (1024.0, "KiB"),
         1_048_576..21_474_836_480 => (1_048_576.0, "MiB"),
         _ => (1_073_741_824.0, "GiB"),
     };
-    let words = |value, mode| {
-        let note = match course(rows, mode) {
-            Course::Grows(step) => format!("+{} per epoch", bytes(step)),
-            Course::Flat => "flat, to the byte".to_owned(),
+    let mut live = lines(rows, |row| row.live_bytes as f64 / unit);
+    for line in &mut live {
+        line.value = format!("{} {name}", figure(line.last()));
+        line.note = match course(rows, line.mode) {
+            Course::Grows(step) => format!("+{} {name} per epoch", figure(step / unit)),
+            Course::Flat => "+0 bytes per epoch".to_owned(),
             Course::Varies(_) | Course::Unknown => String::new(),
         };
-        (bytes(value * unit), note)
-    };
-    let live = lines(rows, |row| row.live_bytes as f64 / unit, words);
-    let panel = Panel::new(PANELS_X[1], &epochs, &live);
-    panel.draw(&pen, &format!("Live device memory after each epoch ({name})"), &live)?;
-    root.present().map_err(draw_error)
+    }
+    let highest = live.iter().map(Line::highest).fold(0.0, f64::max);
+    let is_small = |line: &&Line| line.highest() < SMALL_PART * highest;
+    let small: Vec<&Line> = live.iter().filter(is_small).collect();
+    let all: Vec<&Line> = live.iter().collect();
+    let epochs = epochs(rows);
+    let scale = if small.is_empty() { Scale::of(&all) } else { Scale::even(highest, 6.0) };
+    let panel = Panel { x, y: PANEL_Y, epochs: epochs.clone(), scale };
+    panel.draw(pen, &format!("Live memory of arrays after each epoch, {name}"), &all)?;
+    panel.names(pen, &live)?;
+    if small.is_empty() {
+        return Ok(());
+    }
+    // Above a line that grows from the left to the right there is room on the left.
+    let x = (x.0 + 46.0, x.0 + 0.38 * (x.1 - x.0));
+    let highest = small.iter().map(|line| line.highest()).fold(0.0, f64::max);
+    let inset = Panel { x, y: (PANEL_Y.0 + 26.0, PANEL_Y.0 + 98.0), epochs, scale: Scale::even(highest, 3.0) };
+    inset.ground(pen)?;
+    inset.draw(pen, &format!("the same from 0 to {} {name}", inset.scale.top()), &small)
+}
+
+/// The panel of seconds.
+fn time<B: DrawingBackend>(pen: &Pen<'_, B>, x: (f64, f64), rows: &[Row]) -> Result<(), PlotError> {
+    let most = rows.iter().map(|row| row.seconds).filter(|seconds| seconds.is_finite()).fold(0.0, f64::max);
+    let (unit, name) = if most < 1.0 { (1e-3, "ms") } else { (1.0, "s") };
+    let mut seconds = lines(rows, |row| row.seconds / unit);
+    for line in &mut seconds {
+        let grows = line.last() > GROWTH * line.first();
+        line.value = format!("{} {name}", figure(if grows { line.last() } else { line.median }));
+        line.note = if grows { format!("from {} {name}", figure(line.first())) } else { String::new() };
+    }
+    let all: Vec<&Line> = seconds.iter().collect();
+    let panel = Panel { x, y: PANEL_Y, epochs: epochs(rows), scale: Scale::of(&all) };
+    panel.draw(pen, &format!("Time of an epoch whose steps walk all arrays, {name}"), &all)?;
+    panel.names(pen, &seconds)
+}
+
+/// A number with about three digits.
+fn figure(value: f64) -> String {
+    match value {
+        ..10.0 => format!("{value:.2}"),
+        ..100.0 => format!("{value:.1}"),
+        _ => grouped(value.round() as u64),
+    }
 }
 
 /// What live memory gained per epoch, where that can be said of every mode.
@@ -247,27 +332,29 @@ fn headline(rows: &[Row]) -> String {
     let (mut growing, mut flat) = (Vec::new(), Vec::new());
     for mode in modes(rows) {
         match course(rows, mode) {
-            Course::Grows(step) => growing.push(format!("{mode} +{} per epoch", bytes(step))),
+            Course::Grows(step) => growing.push(format!("{mode}: +{} per epoch", bytes(step))),
             Course::Flat => flat.push(mode.name()),
-            Course::Varies(_) | Course::Unknown => return "Time and live memory per epoch".to_owned(),
+            Course::Varies(_) | Course::Unknown => return "Live memory of arrays after each epoch".to_owned(),
         }
     }
     if !flat.is_empty() {
-        growing.push(format!("{} +0 bytes", joined(&flat)));
+        growing.push(format!("{}: +0 bytes", flat.join(", ")));
     }
-    format!("Live memory: {}", growing.join(", "))
+    growing.join("; ")
 }
 
-/// The values of every mode that has any, with the words for the last of them.
-fn lines(rows: &[Row], value: impl Fn(&Row) -> f64, words: impl Fn(f64, Mode) -> (String, String)) -> Vec<Line> {
+/// The values of every mode that has any.
+fn lines(rows: &[Row], value: impl Fn(&Row) -> f64) -> Vec<Line> {
     let line = |mode| {
         let of_mode = rows.iter().filter(|row| row.mode == mode);
         let points: Vec<_> = of_mode
             .map(|row| (row.epoch, value(row)))
             .filter(|(_, value)| value.is_finite() && *value >= 0.0)
             .collect();
-        let (value, note) = words(points.last()?.1, mode);
-        Some(Line { mode, points, value, note })
+        let mut sorted: Vec<f64> = points.iter().map(|point| point.1).collect();
+        sorted.sort_by(f64::total_cmp);
+        let median = *sorted.get(sorted.len() / 2)?;
+        Some(Line { mode, points, median, value: String::new(), note: String::new() })
     };
     // In the order of `ALL`, whatever ran first: the dashed one lies on top.
     Mode::ALL.into_iter().filter_map(line).collect()
@@ -328,6 +415,7 @@ impl<B: DrawingBackend> Pen<'_, B> {
 /// One pair of axes.
 struct Panel {
     x: (f64, f64),
+    y: (f64, f64),
     epochs: RangeInclusive<usize>,
     scale: Scale,
 }
@@ -341,14 +429,23 @@ enum Scale {
 }
 
 impl Scale {
+    fn of(lines: &[&Line]) -> Self {
+        Self::new(lines.iter().flat_map(|line| line.points.iter().map(|point| point.1)))
+    }
+
     fn new(values: impl Iterator<Item = f64> + Clone) -> Self {
         let high = values.clone().fold(0.0, f64::max);
         let low = values.fold(f64::INFINITY, f64::min);
         if low > 0.0 && high / low > LOG_RATIO {
             return Self::Log { low: low.log10().floor() as i32, high: high.log10().ceil() as i32 };
         }
+        Self::even(high, 6.0)
+    }
+
+    /// From 0 to `high` at least, in about so many steps.
+    fn even(high: f64, steps: f64) -> Self {
         let high = if high > 0.0 { high } else { 1.0 };
-        let rough = high * 1.04 / 6.0;
+        let rough = high * 1.04 / steps;
         let power = 10f64.powf(rough.log10().floor());
         let round = [1.0, 2.0, 2.5, 5.0].into_iter().find(|step| step * power >= rough);
         let step = round.unwrap_or(10.0) * power;
@@ -361,6 +458,11 @@ impl Scale {
             Self::Even { top, .. } => value / top,
             Self::Log { low, high } => (value.log10() - f64::from(low)) / f64::from(high - low),
         }
+    }
+
+    /// The name of the highest value.
+    fn top(&self) -> String {
+        self.ticks().pop().map_or_else(String::new, |(_, name)| name)
     }
 
     /// The values that get a line, with their names.
@@ -396,24 +498,34 @@ fn plain(value: f64, step: f64) -> String {
 }
 
 impl Panel {
-    fn new(x: (f64, f64), epochs: &RangeInclusive<usize>, lines: &[Line]) -> Self {
-        let values = lines.iter().flat_map(|line| line.points.iter().map(|point| point.1));
-        Self { x, epochs: epochs.clone(), scale: Scale::new(values) }
+    /// Whether it lies in another one.
+    fn is_inset(&self) -> bool {
+        self.y != PANEL_Y
+    }
+
+    /// Covers what is drawn there already.
+    fn ground<B: DrawingBackend>(&self, pen: &Pen<'_, B>) -> Result<(), PlotError> {
+        let corners = [(self.x.0 - 34.0, self.y.0 - 26.0), (self.x.1 + 6.0, self.y.1 + 22.0)].map(Pen::<B>::at);
+        let white = Rectangle::new(corners, WHITE.filled());
+        pen.root.draw(&white).map_err(draw_error)?;
+        pen.root.draw(&Rectangle::new(corners, Pen::<B>::style(GRID, 1.0))).map_err(draw_error)
     }
 
     fn place(&self, (epoch, value): (usize, f64)) -> (f64, f64) {
         let (left, right) = (self.x.0 + 14.0, self.x.1 - 10.0);
         let (first, last) = (*self.epochs.start(), *self.epochs.end());
         let part = if first == last { 0.5 } else { (epoch - first) as f64 / (last - first) as f64 };
-        let (top, bottom) = PANEL_Y;
+        let (top, bottom) = self.y;
         (left + part * (right - left), bottom - self.scale.part(value) * (bottom - top))
     }
 
-    fn draw<B: DrawingBackend>(&self, pen: &Pen<'_, B>, title: &str, lines: &[Line]) -> Result<(), PlotError> {
+    fn draw<B: DrawingBackend>(&self, pen: &Pen<'_, B>, title: &str, lines: &[&Line]) -> Result<(), PlotError> {
         self.axes(pen, title)?;
         let marked = self.epochs.end() - self.epochs.start() < MAX_MARKED;
+        let thin = if self.is_inset() { 0.6 } else { 1.0 };
         for line in lines {
             let Look { color, width, mark, dashed } = look(line.mode);
+            let (width, mark) = (width * thin, mark * thin);
             let points: Vec<_> = line.points.iter().map(|point| self.place(*point)).collect();
             if dashed {
                 pen.dashes(&points, color, width)?;
@@ -427,36 +539,43 @@ impl Panel {
                 }
             }
         }
-        self.names(pen, lines)
+        Ok(())
     }
 
     fn axes<B: DrawingBackend>(&self, pen: &Pen<'_, B>, title: &str) -> Result<(), PlotError> {
-        let ((left, right), (_, bottom)) = (self.x, PANEL_Y);
-        let logarithmic = matches!(self.scale, Scale::Log { .. });
-        let kind = if logarithmic { ", logarithmic" } else { "" };
-        pen.text(&format!("{title}{kind}"), (left - 40.0, 88.0), (15.0, INK, true), HPos::Left)?;
+        let ((left, right), (top, bottom)) = (self.x, self.y);
+        let kind = if matches!(self.scale, Scale::Log { .. }) { ", logarithmic" } else { "" };
+        let (size, at, look) = match self.is_inset() {
+            true => (11.0, (left - 26.0, top - 14.0), (12.0, QUIET, false)),
+            false => (13.0, (left - 40.0, top - 24.0), (15.0, INK, true)),
+        };
+        pen.text(&format!("{title}{kind}"), at, look, HPos::Left)?;
         for (value, name) in self.scale.ticks() {
             let y = self.place((*self.epochs.start(), value)).1;
             let color = if y >= bottom - 0.5 { QUIET } else { GRID };
             pen.path(&[(left, y), (right, y)], color, 1.0)?;
-            pen.text(&name, (left - 8.0, y), (13.0, QUIET, false), HPos::Right)?;
+            pen.text(&name, (left - 8.0, y), (size, QUIET, false), HPos::Right)?;
         }
-        for epoch in epoch_ticks(&self.epochs) {
+        for epoch in epoch_ticks(&self.epochs, if self.is_inset() { 6 } else { 12 }) {
             let x = self.place((epoch, 1.0)).0;
-            pen.path(&[(x, bottom), (x, bottom + 5.0)], QUIET, 1.0)?;
-            pen.text(&epoch.to_string(), (x, bottom + 16.0), (13.0, QUIET, false), HPos::Center)?;
+            pen.path(&[(x, bottom), (x, bottom + 4.0)], QUIET, 1.0)?;
+            pen.text(&epoch.to_string(), (x, bottom + 3.0 + size), (size, QUIET, false), HPos::Center)?;
         }
-        let middle = (left + right) / 2.0;
-        pen.text("epoch", (middle, bottom + 37.0), (13.5, QUIET, false), HPos::Center)
+        if self.is_inset() {
+            return Ok(());
+        }
+        pen.text("epoch", ((left + right) / 2.0, bottom + 37.0), (13.5, QUIET, false), HPos::Center)
     }
 
-    /// Writes each line's name and last value at its right end, or ties them to it where that is
-    /// somewhere else.
+    /// Writes each line's name and value at its right end, or ties them to it where that is somewhere else; from top to
+    /// bottom in the order of medians, which noise at the end does not change.
     fn names<B: DrawingBackend>(&self, pen: &Pen<'_, B>, lines: &[Line]) -> Result<(), PlotError> {
         let ends: Vec<_> = lines.iter().filter_map(|line| line.points.last()).map(|end| self.place(*end)).collect();
         let needs = |line: &Line| if line.note.is_empty() { 19.0 } else { 37.0 };
         let wishes: Vec<_> = lines.iter().zip(&ends).map(|(line, end)| (end.1, needs(line))).collect();
-        for ((line, end), y) in lines.iter().zip(&ends).zip(apart(&wishes)) {
+        let mut order: Vec<_> = (0..lines.len()).collect();
+        order.sort_by(|a, b| lines[*b].median.total_cmp(&lines[*a].median));
+        for ((line, end), y) in lines.iter().zip(&ends).zip(apart(&wishes, &order)) {
             let (color, x) = (look(line.mode).color, self.x.1 + 12.0);
             let shift = if line.note.is_empty() { 0.0 } else { 8.5 };
             if (y - shift - end.1).abs() > 9.0 || x - end.0 > 30.0 {
@@ -473,12 +592,12 @@ impl Panel {
     }
 }
 
-/// Epochs that get a name: the first, and every round one that does not touch it.
-fn epoch_ticks(epochs: &RangeInclusive<usize>) -> Vec<usize> {
+/// Epochs that get a name: the first, and every round one that does not touch it, less than `most` in all.
+fn epoch_ticks(epochs: &RangeInclusive<usize>, most: usize) -> Vec<usize> {
     let (first, last) = (*epochs.start(), *epochs.end());
     let powers = std::iter::successors(Some(1usize), |power| power.checked_mul(10));
     let mut steps = powers.flat_map(|power| [power, power.saturating_mul(5)]);
-    let step = steps.find(|step| (last - first) / step < 12).unwrap_or(usize::MAX);
+    let step = steps.find(|step| (last - first) / step < most).unwrap_or(usize::MAX);
     let mut ticks = vec![first];
     let round = (first / step..=last / step).skip(1).map(|count| count * step);
     ticks.extend(round.filter(|epoch| epoch - first >= step.div_ceil(2)));
@@ -486,9 +605,9 @@ fn epoch_ticks(epochs: &RangeInclusive<usize>) -> Vec<usize> {
 }
 
 /// Middles of names that want to stand at the first number and need the second as height, moved so
-/// that none touches another and all stay beside the panel. Names that would touch become one
-/// block around the middle of their wishes.
-fn apart(wishes: &[(f64, f64)]) -> Vec<f64> {
+/// that none touches another, all stay beside the panel, and they stand in `order`. Names that would touch become
+/// one block around the middle of their wishes.
+fn apart(wishes: &[(f64, f64)], order: &[usize]) -> Vec<f64> {
     struct Block {
         middle: f64,
         height: f64,
@@ -498,10 +617,8 @@ fn apart(wishes: &[(f64, f64)]) -> Vec<f64> {
         let (top, bottom) = (PANEL_Y.0 - 12.0, PANEL_Y.1 + 40.0);
         middle.min(bottom - height / 2.0).max(top + height / 2.0)
     };
-    let mut order: Vec<_> = (0..wishes.len()).collect();
-    order.sort_by(|a, b| wishes[*a].0.total_cmp(&wishes[*b].0));
     let mut blocks: Vec<Block> = Vec::new();
-    for at in order {
+    for &at in order {
         let (wish, height) = wishes[at];
         let mut block = Block { middle: inside(wish, height), height, names: vec![at] };
         let touches = |last: &mut Block, middle, height| last.middle + (last.height + height) / 2.0 > middle;
@@ -547,16 +664,49 @@ mod tests {
         (1..=epochs).map(row).collect()
     }
 
+    const NOTHING: Content<'_> = Content { rows: &[], subtitle: "", scanned: false };
+
+    #[test]
+    fn time_is_drawn_where_it_was_measured_with_the_walk() {
+        fonts().expect("fonts");
+        let mut leaky = run(Mode::Leaky, 10, 0.4, 1 << 20, 100 << 20);
+        leaky.iter_mut().for_each(|row| row.seconds *= row.epoch as f64);
+        let rows =
+            [leaky, run(Mode::Reclaiming, 10, 0.25, 5 << 19, 0), run(Mode::Workspace, 10, 0.24, 11 << 18, 0)].concat();
+        let text = svg(Content { rows: &rows, subtitle: "", scanned: true }).expect("drawn");
+        let wanted = [
+            "leaky: +100 MiB per epoch; reclaiming, workspace: +0 bytes",
+            "Live memory of arrays after each epoch, MiB",
+            "leaky  1,001 MiB",
+            "+100 MiB per epoch",
+            "reclaiming  2.50 MiB",
+            "the same from 0 to 3 MiB",
+            "Time of an epoch whose steps walk all arrays, s",
+            "leaky  4.00 s",
+            "from 0.40 s",
+            "reclaiming  0.25 s",
+        ];
+        wanted.iter().for_each(|words| assert!(text.contains(words), "{words} in {text}"));
+    }
+
+    #[test]
+    fn names_stand_in_the_order_of_medians() {
+        let middles = apart(&[(370.0, 37.0), (371.0, 37.0), (372.0, 37.0)], &[2, 0, 1]);
+        assert!(middles[2] < middles[0] && middles[0] < middles[1], "{middles:?}");
+    }
+
     #[test]
     fn both_kinds_are_written() {
         let folder = std::env::temp_dir().join(format!("epoch_loop_plot_{}", std::process::id()));
         let leaky = run(Mode::Leaky, 3, 0.5, 1 << 20, 5 << 20);
         let rows = [leaky, run(Mode::Scoped, 3, 0.4, 1 << 20, 0)].concat();
-        write(&folder.join("a.svg"), &rows, "a < b & c").expect("written");
+        let content = Content { rows: &rows, subtitle: "a < b & c", scanned: false };
+        write(&folder.join("a.svg"), content).expect("written");
         let text = fs::read_to_string(folder.join("a.svg")).expect("there");
         assert!(text.starts_with("<svg width=\"1120\" height=\"440\" viewBox=\"0 0 4480 1760\""));
-        assert!(text.contains("a &lt; b &amp; c") && text.contains("leaky +5.0 MiB per epoch"));
-        write(&folder.join("a.PNG"), &rows, "").expect("written");
+        assert!(text.contains("a &lt; b &amp; c") && text.contains("leaky: +5.0 MiB per epoch; scoped: +0 bytes"));
+        assert!(text.contains("Live memory of arrays after each epoch, MiB") && !text.contains("Time of an epoch"));
+        write(&folder.join("a.PNG"), Content { subtitle: "", ..content }).expect("written");
         let bytes = fs::read(folder.join("a.PNG")).expect("there");
         let reader = png::Decoder::new(io::Cursor::new(bytes)).read_info().expect("a PNG");
         assert_eq!((reader.info().width, reader.info().height), (2240, 880));
@@ -566,10 +716,10 @@ mod tests {
     #[test]
     fn other_kinds_and_no_rows_are_refused() {
         for name in ["a.pdf", "a", "svg", "a.svg.gz"] {
-            let text = write(Path::new(name), &[], "").expect_err("no such kind").to_string();
+            let text = write(Path::new(name), NOTHING).expect_err("no such kind").to_string();
             assert!(text.contains(name) && text.contains(".svg or in .png"), "{text}");
         }
-        assert!(matches!(write(Path::new("a.svg"), &[], ""), Err(PlotError::Empty)));
+        assert!(matches!(write(Path::new("a.svg"), NOTHING), Err(PlotError::Empty)));
     }
 
     #[test]
@@ -582,7 +732,9 @@ mod tests {
         late[0].epoch = usize::MAX;
         for rows in [far, odd, late] {
             fonts().expect("fonts");
-            svg(&rows, "").expect("drawn");
+            for scanned in [false, true] {
+                svg(Content { rows: &rows, subtitle: "", scanned }).expect("drawn");
+            }
         }
     }
 
@@ -599,15 +751,17 @@ mod tests {
         }
         let names = |step: f64| plain(2.0 * step, step);
         assert_eq!([names(0.25), names(500.0), names(1e-5)], ["0.50", "1,000", "2e-5"]);
-        assert_eq!(epoch_ticks(&(1..=5)), [1, 2, 3, 4, 5]);
-        assert_eq!(epoch_ticks(&(1..=20)), [1, 5, 10, 15, 20]);
-        assert_eq!(epoch_ticks(&(3..=3)), [3]);
+        assert_eq!(epoch_ticks(&(1..=5), 12), [1, 2, 3, 4, 5]);
+        assert_eq!(epoch_ticks(&(1..=20), 12), [1, 5, 10, 15, 20]);
+        assert_eq!(epoch_ticks(&(3..=3), 12), [3]);
     }
 
     #[test]
     fn names_never_touch() {
         for wishes in [&[(379.0, 37.0), (380.0, 37.0), (120.0, 37.0)][..], &[(112.0, 19.0); 6], &[]] {
-            let mut found: Vec<_> = apart(wishes).into_iter().zip(wishes.iter().map(|wish| wish.1)).collect();
+            let mut order: Vec<_> = (0..wishes.len()).collect();
+            order.sort_by(|a, b| f64::total_cmp(&wishes[*a].0, &wishes[*b].0));
+            let mut found: Vec<_> = apart(wishes, &order).into_iter().zip(wishes.iter().map(|wish| wish.1)).collect();
             found.sort_by(|a, b| a.0.total_cmp(&b.0));
             for pair in found.windows(2) {
                 assert!(pair[0].0 + (pair[0].1 + pair[1].1) / 2.0 <= pair[1].0 + 1e-9, "{found:?}");
