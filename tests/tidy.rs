@@ -123,6 +123,27 @@ fn each_invariant_is_named_at_its_guard_and_at_a_test() {
     }
 }
 
+/// Those of `tests/faults/table.txt`, which `.ci/faults` plants and runs.
+#[test]
+fn each_fault_of_the_table_has_a_place_and_each_invariant_a_fault() {
+    let table = read(&root().join("tests/faults/table.txt"));
+    let (mut text, mut after) = (String::new(), "");
+    for line in table.lines() {
+        match line.split_once(' ') {
+            Some(("file", file)) => (text, after) = (read(&root().join(file)), ""),
+            Some(("after", found)) => after = found,
+            Some(("from", piece)) => {
+                let place = text.find(after).unwrap_or_else(|| panic!("{after} is not there"));
+                let count = text[place..].matches(piece).count();
+                assert!(count == 1 || count > 1 && !after.is_empty(), "{count} times {piece}");
+            }
+            _ => {}
+        }
+    }
+    let missing: Vec<u32> = (1..=13).filter(|n| !table.contains(&format!("\nI{n}: "))).collect();
+    assert!(missing.is_empty(), "invariants without a planted fault: {missing:?}");
+}
+
 #[test]
 fn functions_fit_a_screen_and_files_a_sitting() {
     let mut wrong = Vec::new();

@@ -1,6 +1,6 @@
 //! Area F, behaviours 50 to 56 and 58: reclaiming by handles. Behaviour 57 (flat training) is in `flat.rs`.
 
-use ndgc::{DType, Device, NdManager, Tensor, gc};
+use ndgc::{DType, Device, Error, NdManager, Tensor, gc};
 
 use crate::it::support::{base, block, both, in_child, is_child, live_bytes, owned_by, switched, values, vector};
 
@@ -31,6 +31,32 @@ fn f50_the_switch_is_off_unless_the_environment_says_on_and_off_queues_nothing()
     says(&[], "on false, waiting 0, arrays 2, 1");
     says(&[("NDGC", "off")], "on false, waiting 0, arrays 2, 1");
     says(&[("NDGC", "on")], "on true, waiting 1, arrays 1, 0");
+}
+
+/// Invariant I10 (design.md): a call fails for want of memory only when no dead array has it.
+#[test]
+fn an_allocation_without_room_closes_everything_that_is_dead() {
+    const COUNT: usize = 600;
+    both(|device| {
+        // What their handles owned, more of it than one call closes.
+        let before = live_bytes(device);
+        let limit = device.set_limit(Some(before + 4 * (COUNT as u64) * 1024));
+        drop(Vec::from_iter((0..COUNT).map(|_| Tensor::zeros(1024, DType::F32, device).unwrap())));
+        let large = Tensor::zeros(1024 * COUNT, DType::F32, device);
+        drop(large.unwrap());
+        // What fell while the switch was off, when it is on.
+        let manager = base(device);
+        {
+            let _off = gc::scoped(false);
+            drop(Vec::from_iter((0..COUNT).map(|_| manager.zeros(1024, DType::F32).unwrap())));
+        }
+        let large = manager.zeros(1024 * COUNT, DType::F32);
+        device.set_limit(limit);
+        match gc::is_on() {
+            true => assert!(large.is_ok() && manager.array_count() == 1, "{large:?}"),
+            false => assert!(matches!(large, Err(Error::OutOfMemory(_))), "their manager keeps them: {large:?}"),
+        }
+    });
 }
 
 #[test]

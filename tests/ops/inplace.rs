@@ -1,6 +1,6 @@
 //! Changes in place: every view sees them, a failed one changes nothing, and operands that share bytes are right.
 
-use ndgc::{DType, Device, Error, Result, Tensor, Var, no_grad};
+use ndgc::{DType, Device, Error, NdManager, Result, Tensor, Var, no_grad};
 
 use crate::ops::cases::for_numbers;
 use crate::ops::reference::{Host, Native};
@@ -219,6 +219,37 @@ fn intern_gives_all_handles_the_content_of_another() {
         assert_eq!(handle.dims(), [3, 1]);
         a.intern(handle).unwrap();
         assert!(a.is_open(), "itself");
+    });
+}
+
+#[test]
+fn an_exchanged_array_is_in_the_way_of_writers_of_the_bytes_that_it_has_now() {
+    each(|device| {
+        let (a, b) = (f64s(device, &[1., 2.], 2), f64s(device, &[3., 4.], 2));
+        let (old, new) = (a.reshape(2).unwrap(), b.reshape(2).unwrap());
+        a.intern(b).unwrap();
+        // Elements are read on the host.
+        if device.is_cpu() {
+            a.with_slice(|seen: &[f64]| {
+                assert!(matches!(error(new.fill_(0.)), Error::InUse { op: "fill_", .. }));
+                old.fill_(0.).unwrap();
+                assert_eq!(seen, [3., 4.]);
+            })
+            .unwrap();
+        }
+        new.fill_(9.).unwrap();
+        assert_eq!(values::<f64>(&a), [9.; 2]);
+    });
+}
+
+#[test]
+fn an_array_of_a_capped_manager_stays_there_through_an_exchange() {
+    each(|device| {
+        let manager = NdManager::new_base_manager(device).unwrap();
+        let a = manager.ones(2, DType::F64).unwrap();
+        manager.cap().unwrap();
+        a.intern(f64s(device, &[5., 6.], 2)).unwrap();
+        assert_eq!((values::<f64>(&a), manager.array_count()), (vec![5., 6.], 1));
     });
 }
 

@@ -96,7 +96,10 @@ fn bytes_that_somebody_else_has_are_left_alone() {
         let empty = Tensor::zeros((0, 3), DType::F64, device).unwrap();
         assert_eq!((empty + &Tensor::zeros((0, 3), DType::F64, device).unwrap()).unwrap().dims(), [0, 3]);
         assert!(matches!(error(ones() + f64s(device, &[1., 2.], 2)), Error::ShapeMismatch { op: "add", .. }));
-        assert!(matches!(error(ones() * Tensor::ones(3 * N, DType::F32, device).unwrap()), Error::DTypeMismatch { .. }));
+        assert!(matches!(
+            error(ones() * Tensor::ones(3 * N, DType::F32, device).unwrap()),
+            Error::DTypeMismatch { .. }
+        ));
         assert!(error(ones() + Err(Error::msg("before"))).to_string().contains("before"));
     });
 }

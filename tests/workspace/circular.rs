@@ -44,6 +44,26 @@ fn w32_a_ring_of_a_given_size_is_filled_cycle_by_cycle() {
     });
 }
 
+/// Invariant I13 (design.md): also of cycles that ended long ago, as far as a ring remembers them.
+#[test]
+fn r1_an_array_that_is_being_read_is_not_written_over() {
+    alone(|| {
+        let workspace = made("READ", strict_ring().initial_size(8 * el(100)));
+        let entered = workspace.activate().unwrap();
+        let first = filled(7., 100);
+        entered.leave();
+        first
+            .with_slice(|seen: &[f64]| {
+                for number in 0..40 {
+                    let _cycle = workspace.activate().unwrap();
+                    assert_filled(&filled(f64::from(number), 100), f64::from(number));
+                    assert_eq!(seen, [7.; 100], "cycle {number}");
+                }
+            })
+            .unwrap();
+    });
+}
+
 #[test]
 fn w36_the_first_cycle_of_a_ring_stays_until_it_turned() {
     alone(|| {
