@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Barrier, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use ndgc::{DType, Device, Error, Generator, NdManager, Result, SimConfig, Tensor, Var, gc};
 
@@ -287,6 +288,37 @@ fn defect09_operands_keep_their_bytes_while_an_operation_runs_whoever_closes_the
                 }
             });
             assert!(a.is_released());
+        }
+    });
+}
+
+/// Invariant I4 (design.md), of each operand: its bytes would soon be another array's.
+#[test]
+fn defect09_no_operand_is_freed_under_a_long_operation() {
+    const N: usize = 1 << 20;
+    switched(true, |device| {
+        for round in 0..if device.is_cpu() { 60 } else { 6 } {
+            let of = |value: f32| Tensor::full(value, N, device).unwrap();
+            let operands = [of(1.), of(2.), of(3.)];
+            let closed = &operands[round % 3];
+            let start = Barrier::new(2);
+            thread::scope(|threads| {
+                threads.spawn(|| {
+                    start.wait();
+                    thread::sleep(Duration::from_micros(50 * (round as u64 % 7)));
+                    closed.close();
+                    gc::collect();
+                    // Takes the place that fell free.
+                    drop(of(-100.));
+                });
+                start.wait();
+                let [a, b, c] = &operands;
+                for made in [a.add(b), b.add(c), a.sub(c)] {
+                    let Ok(made) = made else { continue };
+                    let all = values(&made);
+                    assert!(all.iter().all(|value| *value == all[0] && *value > -10.), "round {round}");
+                }
+            });
         }
     });
 }

@@ -4,7 +4,7 @@ use ndgc::{DType, Device, Error, NdManager, Result, Tensor, Var, no_grad};
 
 use crate::ops::cases::for_numbers;
 use crate::ops::reference::{Host, Native};
-use crate::ops::support::{assert_same, each, error, f64s, forms, put, values};
+use crate::ops::support::{alone, assert_same, each, error, f64s, forms, put, values};
 
 type Assign = fn(&Tensor, &Tensor) -> Result<Tensor>;
 type Change = fn(&Tensor) -> Result<Tensor>;
@@ -219,6 +219,25 @@ fn intern_gives_all_handles_the_content_of_another() {
         assert_eq!(handle.dims(), [3, 1]);
         a.intern(handle).unwrap();
         assert!(a.is_open(), "itself");
+    });
+}
+
+/// Invariant I7 (design.md): nobody reads what is half written.
+#[test]
+fn a_reader_sees_all_of_a_change_or_nothing() {
+    alone(|| {
+        let x = Tensor::zeros(1 << 18, DType::F32, &Device::Cpu).unwrap();
+        std::thread::scope(|threads| {
+            let writer = threads.spawn(|| (0..400).for_each(|value| drop(x.fill_(f64::from(value)))));
+            let mut seen = 0;
+            while !writer.is_finished() {
+                let copy = x.affine(1., 0.).unwrap();
+                let all = values::<f32>(&copy);
+                assert!(all.iter().all(|value| *value == all[0]), "{} and others", all[0]);
+                seen += 1;
+            }
+            assert!(seen > 0);
+        });
     });
 }
 
