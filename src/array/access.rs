@@ -170,6 +170,13 @@ impl Proxy {
         self.read(Call::here("to_vec"), |_| None).map(|(_, all)| all)
     }
 
+    /// The shape and the elements in row-major order, of one look: for operations that compute on the host. A shape that
+    /// was read before may be another array's by the time that the elements are (`intern`).
+    #[track_caller]
+    pub(crate) fn elements<T: WithDType>(&self, op: &'static str) -> Result<(Shape, Vec<T>)> {
+        self.read(Call::here(op), |_| None)
+    }
+
     /// The shape, and the elements; of more than `most`, `edge` at each end of every longer axis.
     #[track_caller]
     pub(crate) fn ends<T: WithDType>(&self, op: &'static str, most: usize, edge: usize) -> Result<(Shape, Vec<T>)> {
@@ -184,8 +191,7 @@ impl Proxy {
             let [array] = pins.arrays();
             let shape = *array.layout.shape();
             if array.storage.buffer().device().is_cpu() {
-                let slice = storage_slice::<T>(call.op, &array)?;
-                return Ok((shape, gather(call.op, slice, &array.layout, edge(&shape))?));
+                return Ok((shape, host_elements(call.op, &array, edge(&shape))?));
             }
             same_type::<T>(call.op, &array)?;
             Ok((shape, gather(call.op, &downloaded::<T>(&array, call.site)?, &array.layout, edge(&shape))?))
@@ -255,16 +261,33 @@ fn same_type<T: WithDType>(op: &'static str, array: &Pinned<'_>) -> Result<()> {
     if array.dtype == T::DTYPE { Ok(()) } else { Err(Error::DTypeMismatch { op, lhs: array.dtype, rhs: T::DTYPE }) }
 }
 
-/// All elements of the storage of an array on the host.
-fn storage_slice<'a, T: WithDType>(op: &'static str, array: &'a Pinned<'_>) -> Result<&'a [T]> {
+/// All bytes of the storage of an array on the host, which has elements of this type.
+fn storage_bytes<'a, T: WithDType>(op: &'static str, array: &'a Pinned<'_>) -> Result<&'a [u8]> {
     same_type::<T>(op, array)?;
-    let Some(bytes) = array.host_bytes() else {
-        return Err(Error::DeviceMismatch { op, lhs: array.storage.buffer().device().to_string(), rhs: "cpu".into() });
-    };
-    T::of_bytes(bytes).ok_or_else(|| {
-        let value = "another byte".to_owned();
-        Error::Argument { op, argument: "array of truth values", value, expected: "bytes of 0 and 1" }
+    array.host_bytes().ok_or_else(|| {
+        let lhs = array.storage.buffer().device().to_string();
+        Error::DeviceMismatch { op, lhs, rhs: "cpu".into() }
     })
+}
+
+#[cold]
+fn no_truth(op: &'static str) -> Error {
+    let value = "another byte".to_owned();
+    Error::Argument { op, argument: "array of truth values", value, expected: "bytes of 0 and 1" }
+}
+
+/// The elements of an array on the host, as [`gather`] gives them.
+fn host_elements<T: WithDType>(op: &'static str, array: &Pinned<'_>, edge: Option<usize>) -> Result<Vec<T>> {
+    let bytes = storage_bytes::<T>(op, array)?;
+    if T::DTYPE == DType::Bool {
+        // What lies between the truth values need not be any: only those are looked at.
+        let own = gather(op, bytes, &array.layout, edge)?;
+        if own.iter().any(|&byte| byte > 1) {
+            return Err(no_truth(op));
+        }
+        return Ok(own.into_iter().map(|byte| T::from_i128(byte.into())).collect());
+    }
+    gather(op, T::of_bytes(bytes).ok_or_else(|| no_truth(op))?, &array.layout, edge)
 }
 
 /// All elements of the storage of an array on another device.
@@ -282,12 +305,12 @@ fn downloaded<T: WithDType>(array: &Pinned<'_>, site: Site) -> Result<Vec<T>> {
 
 /// The elements of a contiguous array on the host.
 fn host_slice<'a, T: WithDType>(op: &'static str, array: &'a Pinned<'_>) -> Result<&'a [T]> {
-    let all = storage_slice::<T>(op, array)?;
-    let count = array.layout.shape().elem_count();
+    let bytes = storage_bytes::<T>(op, array)?;
+    let (first, count) = (array.layout.offset(), array.layout.shape().elem_count());
     if count == 0 {
         return Ok(&[]);
     }
-    Ok(&all[array.layout.offset()..array.layout.offset() + count])
+    T::of_bytes(&bytes[first * size_of::<T>()..(first + count) * size_of::<T>()]).ok_or_else(|| no_truth(op))
 }
 
 /// The elements that a layout reaches, in row-major order; with `edge`, so many at each end of every longer axis.

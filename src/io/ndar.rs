@@ -234,7 +234,7 @@ fn put_list<T: AsRef<Tensor>, W: Write>(arrays: &[T], out: &mut Output<W>) -> Re
 #[track_caller]
 fn put<W: Write>(array: &Tensor, out: &mut Output<W>) -> Result<()> {
     let (dtype, dims) = (array.dtype(), array.dims());
-    let bytes = array.elem_count() * dtype.size_in_bytes();
+    let bytes = dims.iter().product::<usize>() * dtype.size_in_bytes();
     let Ok(bytes) = i32::try_from(bytes) else {
         return Err(out.fail(format!("NDAR has no room for an array of {bytes} bytes; use npy or safetensors")));
     };
@@ -258,7 +258,7 @@ fn put<W: Write>(array: &Tensor, out: &mut Output<W>) -> Result<()> {
     head.push(b'<');
     head.extend_from_slice(&bytes.to_be_bytes());
     out.put(&head)?;
-    out.elements(array)
+    out.elements(array, (dtype, dims))
 }
 
 fn stored(name: &str) -> Option<Stored> {

@@ -304,9 +304,22 @@ fn descr(dtype: DType) -> Result<&'static str> {
     })
 }
 
-/// Everything before the data, padded as NumPy pads it.
-pub(super) fn header(array: &Tensor) -> Result<Vec<u8>> {
-    let (descr, dims) = (descr(array.dtype())?, array.dims());
+/// Everything before the data, padded as NumPy pads it, and what it says.
+pub(super) struct Head<'a> {
+    pub(super) bytes: Vec<u8>,
+    says: (DType, &'a [usize]),
+}
+
+impl Head<'_> {
+    /// Bytes of the data.
+    pub(super) fn data_bytes(&self) -> u64 {
+        self.says.1.iter().product::<usize>() as u64 * self.says.0.size_in_bytes() as u64
+    }
+}
+
+pub(super) fn header(array: &Tensor) -> Result<Head<'_>> {
+    let (dtype, dims) = (array.dtype(), array.dims());
+    let descr = descr(dtype)?;
     let mut shape: String = dims.iter().map(|dim| format!("{dim}, ")).collect();
     // A tuple of one keeps its comma.
     shape.truncate(shape.len().saturating_sub(if dims.len() == 1 { 1 } else { 2 }));
@@ -324,11 +337,11 @@ pub(super) fn header(array: &Tensor) -> Result<Vec<u8>> {
     // Six axes of twenty digits do not come near the end of 16 bits.
     bytes.extend_from_slice(&(text.len() as u16).to_le_bytes());
     bytes.extend_from_slice(text.as_bytes());
-    Ok(bytes)
+    Ok(Head { bytes, says: (dtype, dims) })
 }
 
 #[track_caller]
-pub(super) fn put<W: Write>(array: &Tensor, header: &[u8], out: &mut Output<W>) -> Result<()> {
-    out.put(header)?;
-    out.elements(array)
+pub(super) fn put<W: Write>(array: &Tensor, head: &Head<'_>, out: &mut Output<W>) -> Result<()> {
+    out.put(&head.bytes)?;
+    out.elements(array, head.says)
 }

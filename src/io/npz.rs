@@ -451,7 +451,7 @@ impl<'a, W: Write + Seek> Archive<'a, W> {
             return Err(self.out.fail(format!("two arrays have the name `{name}`")));
         }
         let header = npy::header(array)?;
-        let bytes = header.len() as u64 + array.elem_count() as u64 * array.dtype().size_in_bytes() as u64;
+        let bytes = header.bytes.len() as u64 + header.data_bytes();
         let start = self.out.at();
         let head = self.local_head(&full, 0, bytes);
         self.out.put(&head)?;

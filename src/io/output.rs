@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::element::Element;
 use crate::base::dtype::with_type;
-use crate::{Error, Result, Tensor};
+use crate::{DType, Error, Result, Tensor};
 
 /// Bytes converted at a time.
 const CHUNK_BYTES: usize = 1 << 16;
@@ -48,11 +48,15 @@ impl<W: Write> Output<W> {
         Ok(())
     }
 
-    /// The elements of an array in row-major order, the lowest byte first.
+    /// The elements of an array in row-major order, the lowest byte first. `dtype` and `dims` are what the head of the file
+    /// says of it: if it is another array by now (`Tensor::intern`), that is an error.
     #[track_caller]
-    pub(super) fn elements(&mut self, array: &Tensor) -> Result<()> {
-        with_type!(array.dtype(), T => {
-            let all = array.to_vec::<T>()?;
+    pub(super) fn elements(&mut self, array: &Tensor, (dtype, dims): (DType, &[usize])) -> Result<()> {
+        with_type!(dtype, T => {
+            let (shape, all) = array.elements::<T>("write")?;
+            if shape.dims() != dims {
+                return Err(self.fail(format!("the array was {dims:?} and became {shape} while it was written")));
+            }
             let mut bytes = Vec::with_capacity(CHUNK_BYTES.min(size_of_val(&all[..])));
             for chunk in all.chunks(CHUNK_BYTES / size_of::<T>()) {
                 bytes.clear();

@@ -101,20 +101,21 @@ impl Tensor {
 fn write(tensors: Vec<(&str, &Tensor)>, path: &Path) -> Result<()> {
     let mut all = Vec::new();
     for (name, array) in tensors {
-        all.push((kind_of(array.dtype()), name, array));
+        let says = (array.dtype(), array.dims());
+        all.push((kind_of(says.0), name, array, says));
     }
-    all.sort_by_key(|(kind, name, _)| (std::cmp::Reverse(*kind), *name));
+    all.sort_by_key(|(kind, name, ..)| (std::cmp::Reverse(*kind), *name));
     let mut text = String::from("{");
     let mut end = 0;
-    for (kind, name, array) in &all {
+    for (kind, name, _, (dtype, dims)) in &all {
         if *name == METADATA {
             let why = format!("no array can have the name `{METADATA}`");
             return Err(Error::File { path: Some(path.to_owned()), offset: None, why });
         }
         let begin = end;
-        end += array.elem_count() * array.dtype().size_in_bytes();
+        end += dims.iter().product::<usize>() * dtype.size_in_bytes();
         let quoted = serde_json::to_string(name).map_err(Error::msg)?;
-        let shape: Vec<String> = array.dims().iter().map(usize::to_string).collect();
+        let shape: Vec<String> = dims.iter().map(usize::to_string).collect();
         let comma = if text.len() > 1 { "," } else { "" };
         let (dtype, shape) = (KINDS[*kind].0, shape.join(","));
         text.push_str(&format!(
@@ -126,7 +127,7 @@ fn write(tensors: Vec<(&str, &Tensor)>, path: &Path) -> Result<()> {
     output::save(path, |out| {
         out.put(&(text.len() as u64).to_le_bytes())?;
         out.put(text.as_bytes())?;
-        all.iter().try_for_each(|(_, _, array)| out.elements(array))
+        all.iter().try_for_each(|&(_, _, array, says)| out.elements(array, says))
     })
 }
 

@@ -84,12 +84,13 @@ impl Module for PReLU {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.compose("prelu", || {
-            let slopes = match (self.is_scalar, x.rank()) {
+            let dims = x.dims();
+            let slopes = match (self.is_scalar, dims.len()) {
                 (true, _) => self.weight.reshape(())?,
-                (false, rank) if rank >= 2 && x.shape() != self.weight.shape() => {
-                    let (channels, slopes) = (x.dims()[1], self.weight.elem_count());
+                (false, rank) if rank >= 2 && dims != self.weight.dims() => {
+                    let (channels, slopes) = (dims[1], self.weight.elem_count());
                     if channels != slopes {
-                        let (lhs, rhs) = (x.dims().to_vec(), self.weight.dims().to_vec());
+                        let (lhs, rhs) = (dims.to_vec(), self.weight.dims().to_vec());
                         let why = format!("{channels} channels on axis 1, and {slopes} slopes");
                         return Err(Error::ShapeMismatch { op: "prelu", lhs, rhs, why });
                     }

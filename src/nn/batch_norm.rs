@@ -156,11 +156,12 @@ impl BatchNorm {
     /// The sizes by which a number a channel is broadcast over `x`.
     fn by_channel(&self, x: &Tensor) -> Result<Shape> {
         let features = self.running_mean.elem_count();
-        if x.rank() < 2 || x.dims()[1] != features {
+        let dims = x.dims();
+        if dims.get(1) != Some(&features) {
             let expected = format!("at least 2 axes, with {features} channels on axis 1");
-            return Err(Error::Shape { op: "batch_norm", found: x.dims().to_vec(), expected });
+            return Err(Error::Shape { op: "batch_norm", found: dims.to_vec(), expected });
         }
-        Ok(Shape::from(&[1, features, 1, 1, 1, 1][..x.rank()]))
+        Ok(Shape::from(&[1, features, 1, 1, 1, 1][..dims.len()]))
     }
 
     #[track_caller]
@@ -178,7 +179,7 @@ impl BatchNorm {
     #[track_caller]
     pub fn forward_train(&self, x: &Tensor) -> Result<Tensor> {
         let dims = self.by_channel(x)?;
-        let axes = &[0, 2, 3, 4, 5][..x.rank() - 1];
+        let axes = &[0, 2, 3, 4, 5][..dims.rank() - 1];
         let count = (x.elem_count() / dims.elem_count().max(1)) as f64;
         x.compose("batch_norm", || {
             let mean = x.mean_keepdim(axes)?;

@@ -31,9 +31,10 @@ impl GroupNorm {
 impl Module for GroupNorm {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        if x.rank() < 3 || x.dims()[1] != self.num_channels {
+        let dims = x.dims();
+        if dims.len() < 3 || dims[1] != self.num_channels {
             let expected = format!("at least 3 axes, with {} channels on axis 1", self.num_channels);
-            return Err(Error::Shape { op: "group_norm", found: x.dims().to_vec(), expected });
+            return Err(Error::Shape { op: "group_norm", found: dims.to_vec(), expected });
         }
         x.group_norm(self.num_groups, &self.weight, &self.bias, self.eps)
     }

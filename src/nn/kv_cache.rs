@@ -21,11 +21,10 @@ pub struct Cache {
 /// Zeros like `src` but for the number of positions.
 #[track_caller]
 fn block(src: &Tensor, dim: usize, positions: usize) -> Result<Tensor> {
-    src.dim(dim)?;
-    let mut dims = src.dims().to_vec();
-    dims[dim] = positions;
+    let shape = *src.shape();
+    shape.dim(dim)?;
     // It outlives the cycle of a workspace in which the first positions come.
-    kept(Location::caller(), || Tensor::zeros(dims, src.dtype(), src.device()))
+    kept(Location::caller(), || Tensor::zeros(shape.with_dim(dim, positions), src.dtype(), src.device()))
 }
 
 /// All positions with those of `new`, outside the gradient graph.

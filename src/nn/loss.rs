@@ -18,9 +18,10 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
 #[track_caller]
 pub fn nll(log_probs: &Tensor, labels: &Tensor) -> Result<Tensor> {
     let rows = labels.shape().dims1()?;
-    if log_probs.rank() != 2 || log_probs.dims()[0] != rows {
+    let dims = log_probs.dims();
+    if dims.len() != 2 || dims[0] != rows {
         let expected = format!("[rows, classes], with a row for each of {rows} labels");
-        return Err(Error::Shape { op: "nll", found: log_probs.dims().to_vec(), expected });
+        return Err(Error::Shape { op: "nll", found: dims.to_vec(), expected });
     }
     log_probs.compose("nll", || log_probs.gather(&labels.unsqueeze(1)?, 1)?.mean_all()?.neg())
 }

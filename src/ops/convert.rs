@@ -30,8 +30,18 @@ impl Proxy {
         if from == dtype {
             return check::same(call.op, self);
         }
-        let cast =
-            || map1(call, self, |_| Ok(dtype), Map::Cast, |_, _| move |grad: &Proxy, _| Ok(one(grad.to_dtype(from)?)));
+        let cast = || {
+            map1(
+                call,
+                self,
+                |_| Ok(dtype),
+                Map::Cast,
+                |a, _| {
+                    let from = a.dtype;
+                    move |grad: &Proxy, _| Ok(one(grad.to_dtype(from)?))
+                },
+            )
+        };
         if from.is_float() && dtype.is_float() { cast() } else { no_grad(cast) }
     }
 
@@ -64,8 +74,10 @@ impl Proxy {
         enter(call, |local| {
             let pins = pin(local, call.op, [self, &copy])?;
             let [a, c] = pins.arrays();
+            check::seen(call.op, self, &shape, &a.layout)?;
+            check::same_dtype(call.op, &a, &c)?;
             let node = record(&[&a], || move |grad: &Proxy, _| Ok(one(grad.to_device(&from)?)));
-            let parts = Parts { dtype, layout: &c.layout, storage: c.storage.clone(), node };
+            let parts = Parts { dtype: c.dtype, layout: &c.layout, storage: c.storage.clone(), node };
             adopt_parts(call, local, parts, &copy)
         })
         .inspect(|_| copy.close())

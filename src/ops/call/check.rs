@@ -37,8 +37,9 @@ pub(crate) fn seen(op: &'static str, array: &Proxy, seen: &Shape, found: &Layout
     if found.shape() == seen { Ok(()) } else { Err(exchanged(op, array)) }
 }
 
+/// An array is not the one that was looked at before.
 #[cold]
-fn exchanged(op: &'static str, array: &Proxy) -> Error {
+pub(crate) fn exchanged(op: &'static str, array: &Proxy) -> Error {
     Error::InUse { op, array: registry::describe(array.key()), by: "an exchange by `intern` on another thread" }
 }
 

@@ -15,6 +15,7 @@ use crate::base::{
 };
 use crate::memory::{proxy::Proxy, registry::Parts};
 use crate::ops::call::{
+    check,
     exec::{Once, adopt_parts, compose, compose_all, compose_at, enter, once, pin, record},
     inplace::filled_beside,
     place::Place,
@@ -109,6 +110,19 @@ fn values_of<const N: usize>(saved: &[Saved; N]) -> Result<[Proxy; N]> {
     Ok(values)
 }
 
+/// What steps computed as gradients is that of their operands: the derivatives before rely on it. It is not if a user's
+/// derivative gives something else, or if an operand was exchanged while the operation ran.
+fn gradients_fit(op: &'static str, grads: &Grads, like: &[(Shape, DType)]) -> Result<()> {
+    for (grad, (shape, dtype)) in grads.iter().zip(like) {
+        let Some(grad) = grad else { continue };
+        check::same_shape(op, grad.shape(), shape, "a gradient has the shape of its operand")?;
+        if grad.dtype() != *dtype {
+            return Err(Error::DTypeMismatch { op, lhs: grad.dtype(), rhs: *dtype });
+        }
+    }
+    Ok(())
+}
+
 /// An argument outside its range.
 pub(crate) fn argument<R>(
     op: &'static str,
@@ -174,9 +188,14 @@ impl Proxy {
             let (arrays, [v]) = (pins.arrays(), own.arrays());
             let node = record(&arrays.each_ref().map(|array| &**array), || {
                 let saved = keep.then(|| arrays.map(|a| Saved::of(call, &a)));
-                move |grad: &Proxy, needs: [bool; 3]| match &saved {
-                    None => vjp(grad, &[], needs),
-                    Some(saved) => vjp(grad, &values_of(saved)?, needs),
+                let like = arrays.map(|a| (*a.layout.shape(), a.dtype));
+                move |grad: &Proxy, needs: [bool; 3]| {
+                    let grads = match &saved {
+                        None => vjp(grad, &[], needs),
+                        Some(saved) => vjp(grad, &values_of(saved)?, needs),
+                    }?;
+                    gradients_fit(call.op, &grads, &like)?;
+                    Ok(grads)
                 }
             });
             if node.is_none() {

@@ -23,22 +23,30 @@ pub(crate) fn write(call: Call, out: &Proxy, value: impl FnOnce() -> Result<Prox
     composite(call, out, write).map(drop)
 }
 
-/// Writes the result of a kernel of `N` operands, each of which has the shape of `out` or is broadcast to it, to `out`:
-/// by the kernel itself if `out` is contiguous, else by way of `value`.
+/// Writes the result of a kernel of `N` operands of one dtype, each of which has the shape of `out` or is broadcast to it,
+/// to `out`: by the kernel itself if `out` is contiguous, else by way of `value`. `result` gives the dtype of the result of
+/// operands of a dtype, or refuses it; it is asked again where all are announced.
 pub(crate) fn kernel<const N: usize>(
     call: Call,
     out: &Proxy,
     operands: [&Proxy; N],
-    dtype: DType,
+    result: &dyn Fn(DType) -> Result<DType>,
     kernel: &Change<'_, N>,
     value: impl FnOnce() -> Result<Proxy>,
 ) -> Result<()> {
     check::open(call.op, &operands)?;
     check::open_as(call.op, out, 2)?;
-    if out.dtype() != dtype {
-        return Err(Error::DTypeMismatch { op: call.op, lhs: dtype, rhs: out.dtype() });
-    }
-    let dtypes = operands.map(Proxy::dtype);
+    let fitting = |out: DType, operands: [DType; N]| {
+        let Some(&first) = operands.first() else { return Ok(()) };
+        if let Some(&other) = operands.iter().find(|&&other| other != first) {
+            return Err(Error::DTypeMismatch { op: call.op, lhs: first, rhs: other });
+        }
+        match result(first)? {
+            dtype if dtype == out => Ok(()),
+            dtype => Err(Error::DTypeMismatch { op: call.op, lhs: dtype, rhs: out }),
+        }
+    };
+    fitting(out.dtype(), operands.map(Proxy::dtype))?;
     if !out.is_contiguous() {
         return write(call, out, value);
     }
@@ -50,13 +58,8 @@ pub(crate) fn kernel<const N: usize>(
             *operand = wide(operand)?;
         }
         let fits = |d: &Payload, sources: [&Payload; N]| {
-            if d.dtype != dtype {
-                return Err(Error::DTypeMismatch { op: call.op, lhs: dtype, rhs: d.dtype });
-            }
-            sources.iter().zip(&dtypes).try_for_each(|(source, &seen)| {
-                if source.dtype != seen {
-                    return Err(Error::DTypeMismatch { op: call.op, lhs: seen, rhs: source.dtype });
-                }
+            fitting(d.dtype, sources.map(|source| source.dtype))?;
+            sources.iter().try_for_each(|source| {
                 check::same_shape(call.op, d.layout.shape(), source.layout.shape(), EXCHANGED)
             })
         };
@@ -66,16 +69,12 @@ pub(crate) fn kernel<const N: usize>(
     composite(call, out, run).map(drop)
 }
 
-/// That the common shape of two operands is that of `out`, and their dtypes are one.
+/// That the common shape of two operands is that of `out`.
 pub(crate) fn pair(a: &Proxy, b: &Proxy, out: &Proxy, op: &'static str, broadcast: bool) -> Result<()> {
     let hint = "the operation wants equal shapes; use the broadcast_ form to repeat axes of size 1";
     let shape = match broadcast {
         true => a.shape().broadcast(b.shape(), op)?,
         false => check::same_shape(op, a.shape(), b.shape(), hint).map(|()| *a.shape())?,
     };
-    check::same_shape(op, &shape, out.shape(), "the array that is written must have the shape of the result")?;
-    if a.dtype() != b.dtype() {
-        return Err(Error::DTypeMismatch { op, lhs: a.dtype(), rhs: b.dtype() });
-    }
-    Ok(())
+    check::same_shape(op, &shape, out.shape(), "the array that is written must have the shape of the result")
 }

@@ -44,15 +44,13 @@ fn angles(x: &Proxy, table: &Proxy, at: usize, op: &'static str) -> Result<Proxy
 fn rotated(call: Call, x: &Proxy, tables: [&Proxy; 2], at: usize, neighbours: bool) -> Result<Proxy> {
     composite(call, x, || {
         check::float(call.op, x.dtype())?;
-        if x.rank() != 4 {
+        let shape = *x.shape();
+        let &[a, b, c, width] = shape.dims() else {
             return wrong_shape(call.op, x, "4 axes");
-        }
+        };
         let [cos, sin] = tables;
         let (cos, sin) = (angles(x, cos, at, call.op)?, angles(x, sin, at, call.op)?);
-        let shape = *x.shape();
-        let half = shape.dims()[3] / 2;
-        let pairs = [shape.dims()[0], shape.dims()[1], shape.dims()[2]];
-        let [a, b, c] = pairs;
+        let half = width / 2;
         let (first, second) = if neighbours {
             let pairs = x.reshape((a, b, c, half, 2))?;
             (pairs.get_on_dim(4, 0)?, pairs.get_on_dim(4, 1)?)

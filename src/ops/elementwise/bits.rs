@@ -43,10 +43,10 @@ fn bits(call: Call, a: &Proxy, b: &Proxy, op: BitOp) -> Result<Proxy> {
 
 /// Bits written to `out`.
 fn bits_into(call: Call, [x, y]: [&Proxy; 2], op: BitOp, out: &Proxy) -> Result<()> {
-    check_bits(call.op, x.dtype(), op)?;
     pair(x, y, out, call.op, true)?;
     let value = || bits(call, x, y, op);
-    kernel(call, out, [x, y], x.dtype(), &|dst, [lhs, rhs]| Kernel::Bits { op, lhs, rhs, dst }, value)
+    let result = |dtype: DType| check_bits(call.op, dtype, op).map(|()| dtype);
+    kernel(call, out, [x, y], &result, &|dst, [lhs, rhs]| Kernel::Bits { op, lhs, rhs, dst }, value)
 }
 
 macro_rules! bits {

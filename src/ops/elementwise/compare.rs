@@ -133,8 +133,8 @@ impl Proxy {
     /// As [`Proxy::sub`].
     pub fn all_close(&self, other: &Proxy, rtol: f64, atol: f64) -> Result<bool> {
         let hint = "all_close compares equal shapes";
-        check::same_shape("all_close", self.shape(), other.shape(), hint)?;
         let (a, b) = (self.try_detach()?.to_dtype(DType::F64)?, other.try_detach()?.to_dtype(DType::F64)?);
+        check::same_shape("all_close", a.shape(), b.shape(), hint)?;
         let pairs = a.to_vec::<f64>()?.into_iter().zip(b.to_vec::<f64>()?);
         let near = |x: f64, y: f64| x.is_finite() && y.is_finite() && (x - y).abs() <= atol + rtol * y.abs();
         let close = |(x, y): (f64, f64)| x == y || near(x, y) || (x.is_nan() && y.is_nan());

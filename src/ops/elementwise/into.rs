@@ -34,7 +34,7 @@ macro_rules! compare_into {
                     let call = Call::here(stringify!($into));
                     pair(self, rhs, out, call.op, false)?;
                     let run: &Change<'_, 2> = &|dst, [lhs, rhs]| Kernel::Compare { op: CmpOp::$op, lhs, rhs, dst };
-                    kernel(call, out, [self, rhs], DType::U8, run, || self.$method(rhs))
+                    kernel(call, out, [self, rhs], &|_| Ok(DType::U8), run, || self.$method(rhs))
                 }
             )*
         }
@@ -76,9 +76,15 @@ copied_forms! {
 }
 
 /// A function of one operand and numbers, written to `out`.
-fn map_into(call: Call, x: &Proxy, map: Map, out: &Proxy, value: impl FnOnce() -> Result<Proxy>) -> Result<()> {
+fn map_into(
+    call: Call,
+    x: &Proxy,
+    (map, result): (Map, &dyn Fn(DType) -> Result<DType>),
+    out: &Proxy,
+    value: impl FnOnce() -> Result<Proxy>,
+) -> Result<()> {
     check::same_shape(call.op, x.shape(), out.shape(), "the array that is written must have this shape")?;
-    kernel(call, out, [x], x.dtype(), &|dst, [src]| map.kernel(src, dst), value)
+    kernel(call, out, [x], result, &|dst, [src]| map.kernel(src, dst), value)
 }
 
 impl Proxy {
@@ -89,8 +95,8 @@ impl Proxy {
     #[track_caller]
     pub fn affine_into(&self, mul: f64, add: f64, out: &Proxy) -> Result<()> {
         let call = Call::here("affine_into");
-        check::number(call.op, self.dtype())?;
-        map_into(call, self, Map::Affine { mul, add }, out, || self.affine(mul, add))
+        let number = |dtype: DType| check::number(call.op, dtype);
+        map_into(call, self, (Map::Affine { mul, add }, &number), out, || self.affine(mul, add))
     }
 
     /// As [`Proxy::powf`], written to `out`, without a gradient.
@@ -100,8 +106,8 @@ impl Proxy {
     #[track_caller]
     pub fn powf_into(&self, exponent: f64, out: &Proxy) -> Result<()> {
         let call = Call::here("powf_into");
-        check::float(call.op, self.dtype())?;
-        map_into(call, self, Map::Powf(exponent), out, || self.powf(exponent))
+        let float = |dtype: DType| check::float(call.op, dtype);
+        map_into(call, self, (Map::Powf(exponent), &float), out, || self.powf(exponent))
     }
 
     /// As [`Proxy::clamp`] between numbers, written to `out`, without a gradient.
@@ -111,9 +117,9 @@ impl Proxy {
     #[track_caller]
     pub fn clamp_into(&self, min: f64, max: f64, out: &Proxy) -> Result<()> {
         let call = Call::here("clamp_into");
-        check::number(call.op, self.dtype())?;
         unary::check_range([min, max], call.op)?;
-        map_into(call, self, Map::Clamp { min, max }, out, || self.clamp(min, max))
+        let number = |dtype: DType| check::number(call.op, dtype);
+        map_into(call, self, (Map::Clamp { min, max }, &number), out, || self.clamp(min, max))
     }
 
     /// As [`Proxy::where_cond`], written to `out`, without a gradient.

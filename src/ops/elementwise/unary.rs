@@ -132,13 +132,13 @@ fn unary_in_place(call: Call, x: &Proxy, op: UnaryOp) -> Result<Proxy> {
 
 /// Written to `out`.
 fn unary_into(call: Call, x: &Proxy, op: UnaryOp, out: &Proxy) -> Result<()> {
-    check::domain(call.op, op.domain(), x.dtype())?;
     check::same_shape(call.op, x.shape(), out.shape(), "the array that is written must have this shape")?;
     let value = || unary(x, op, call.site);
     if is_whole(op, x.dtype()) {
         return write(call, out, value);
     }
-    kernel_into(call, out, [x], x.dtype(), &|dst, [src]| Kernel::Unary { op, src, dst }, value)
+    let result = |dtype: DType| check::domain(call.op, op.domain(), dtype);
+    kernel_into(call, out, [x], &result, &|dst, [src]| Kernel::Unary { op, src, dst }, value)
 }
 
 macro_rules! unary_forms {
@@ -318,11 +318,13 @@ pub(crate) fn copy_of(call: Call, src: &Proxy) -> Result<Proxy> {
     map1(call, src, Ok, Map::Copy, |_, _| move |grad: &Proxy, _| Ok(one(grad.clone())))
 }
 
-/// A copy of a pinned operand's elements, as `shape` in row-major order: for reshapes of views.
-pub(crate) fn copy_as(call: Call, src: &Proxy, shape: &Shape) -> Result<Proxy> {
+/// A copy of an operand's elements, as `shape` in row-major order: for reshapes of views. `shape` has as many elements as
+/// `seen`, the shape by which it was asked for.
+pub(crate) fn copy_as(call: Call, (src, seen): (&Proxy, &Shape), shape: &Shape) -> Result<Proxy> {
     enter(call, |local| {
         let pins = pin(local, call.op, [src])?;
         let [a] = pins.arrays();
+        check::seen(call.op, src, seen, &a.layout)?;
         let mut out = output(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
         launch(device(&a), &Kernel::Copy { src: view(&a), dst: out.view() })?;
         out.layout = crate::base::layout::Layout::contiguous(*shape);

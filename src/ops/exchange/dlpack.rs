@@ -252,8 +252,12 @@ impl<M: Managed> DlPack<M> {
     ///
     /// # Safety
     /// - `raw` points to a managed array of this form, whose fields say what is there, that nobody else takes over.
-    /// - Until its deleter is called, the elements are memory of the device, initialised (a `bool` is 0 or 1), which
-    ///   nobody else writes to; unless it says that it is read-only, nobody else reads them while ndgc changes them.
+    /// - Until its deleter is called, all bytes from its lowest to its highest element are memory of the device, and on the
+    ///   host initialised: those between the elements of a strided array too, whatever they hold. An element that is a
+    ///   `bool` is 0 or 1.
+    /// - Until then nobody else writes to the elements; unless it says that it is read-only, nobody else reads them while
+    ///   ndgc changes them. Of the bytes between them, which ndgc does not change, the same holds while an operation on the
+    ///   array runs.
     /// - The deleter may be called on any thread.
     /// - On another device than the host, what was submitted to fill the elements has ended, and ndgc's work on them is
     ///   submitted to one stream only.
@@ -499,9 +503,11 @@ impl Proxy {
     /// simulated device, which has no addresses; [`Error::SizeOverflow`]; as [`Proxy::zeros`].
     ///
     /// # Safety
-    /// - Until `deleter` is called, all bytes that shape and strides reach are memory of the device, and on the host
-    ///   initialised (a `bool` is 0 or 1).
-    /// - Until then nobody else writes to them, and nobody else reads them while the array is changed in place.
+    /// - Until `deleter` is called, all bytes from the lowest to the highest element that shape and strides reach are memory
+    ///   of the device, and on the host initialised: those between the elements too, such as the other columns where the
+    ///   array is one column of a matrix. What they hold does not matter; an element that is a `bool` is 0 or 1.
+    /// - Until then nobody else writes to the elements, and nobody else reads them while the array is changed in place. Of
+    ///   the bytes between them, which ndgc does not change, the same holds while an operation on the array runs.
     /// - On another device than the host, what was submitted to fill them has ended, and work on the array is submitted
     ///   to one stream only: foreign memory has no place in the order between streams.
     #[track_caller]
@@ -563,8 +569,9 @@ unsafe fn of_memory<P: Place + ?Sized>(call: Call, blob: Blob<'_>, foreign: Box<
     let Some(start) = NonNull::new(lowest) else {
         return argument(call.op, "strides", format!("{strides:?}"), "places behind the beginning of memory");
     };
-    // SAFETY: by the caller's promise every place that the layout reaches, from the lowest to the highest, is memory of
-    // the device that stays until the keeper is dropped; the address was found to be aligned.
+    // SAFETY: by the caller's promise all bytes from the lowest place that the layout reaches to the highest, those between
+    // the elements too, are initialised memory of the device that stays until the keeper is dropped; the address was found
+    // to be aligned.
     let buffer = unsafe { Buffer::foreign(Span::new(start, places * size), device.clone(), foreign) };
     adopt(call, buffer, (layout, dtype), at)
 }

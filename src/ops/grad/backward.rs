@@ -11,8 +11,15 @@ use std::panic::Location;
 use crate::array::autograd::{Part, confirm, no_grad, tracked};
 use crate::base::error::{Error, Result};
 use crate::device::graph::blame;
-use crate::memory::{node::Node, proxy::Proxy, registry};
-use crate::ops::call::exec::{in_composite, once};
+use crate::memory::{
+    node::Node,
+    proxy::Proxy,
+    registry::{self, Pinned},
+};
+use crate::ops::call::{
+    check,
+    exec::{in_composite, once},
+};
 
 /// By the serial of a node.
 type Table<T> = HashMap<u64, T, BuildHasherDefault<Scatter>>;
@@ -226,13 +233,20 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn backward(&self) -> Result<GradStore> {
-        let root = self.with_pinned("backward", |array| array.node.clone())?;
+        let look = |array: &Pinned<'_>| (array.node.clone(), *array.layout.shape(), array.dtype);
+        let (root, shape, dtype) = self.with_pinned("backward", look)?;
         let Some(root) = root else {
             return Err(Error::NoGradient { array: registry::describe(self.key()) });
         };
         let site = Location::caller();
         // What is refused in a captured section is refused here, not where a derivative is computed.
-        let mut walk = once(|| no_grad(|| walk(root, self.try_detach()?.ones_like()?)));
+        let mut walk = once(|| {
+            let seed = no_grad(|| self.try_detach()?.ones_like())?;
+            if (*seed.shape(), seed.dtype()) != (shape, dtype) {
+                return Err(check::exchanged("backward", self));
+            }
+            no_grad(|| walk(root, seed))
+        });
         // Gradients are made by the line that asks for them.
         in_composite(site, &mut walk).map_err(|error| blame(error, site))
     }

@@ -1,13 +1,17 @@
 //! Computing a part of the forward pass again in the backward one, instead of keeping what its gradients need.
 
 use crate::array::autograd::{Saved, handle_owned, is_grad_enabled, leaf, no_grad, recording, spreading, tracked};
-use crate::base::{call::Call, error::Result};
+use crate::base::{
+    call::Call,
+    error::{Error, Result},
+};
 use crate::memory::{
     proxy::Proxy,
     registry::{self, Parts},
 };
 use crate::ops::{
     call::{
+        check,
         compose::{argument, composite},
         exec::{adopt_parts, enter, pin},
     },
@@ -56,11 +60,8 @@ where
         if !is_grad_enabled() {
             return Ok(out);
         }
-        let parents = inputs.iter().map(|input| tracked(input)).collect();
-        let saved = inputs
-            .iter()
-            .map(|input| input.with_pinned(call.op, |array| Saved::of(call, array)))
-            .collect::<Result<Vec<_>>>()?;
+        let look = |input: &&Proxy| input.with_pinned(call.op, |a| (a.node.clone(), Saved::of(call, a)));
+        let (parents, saved) = inputs.iter().map(look).collect::<Result<(Vec<_>, Vec<_>)>>()?;
         let node = spreading(parents, move |grad, parents| {
             let stand_ins = saved
                 .iter()
@@ -68,7 +69,12 @@ where
                 .map(|(saved, parent)| if parent.is_some() { stand_in(&saved.get()?, call.site) } else { saved.get() })
                 .collect::<Result<Vec<_>>>()?;
             let (again, _) = random::replayed(start.clone(), || recording(true, || f(&stand_ins)));
-            let Some(root) = tracked(&again?) else { return Ok(Vec::new()) };
+            let again = again?;
+            check::same_shape(call.op, again.shape(), grad.shape(), "the function must compute the same each time")?;
+            if again.dtype() != grad.dtype() {
+                return Err(Error::DTypeMismatch { op: call.op, lhs: again.dtype(), rhs: grad.dtype() });
+            }
+            let Some(root) = tracked(&again) else { return Ok(Vec::new()) };
             let own: Vec<_> = stand_ins.iter().map(tracked).collect();
             let parts = no_grad(|| walk(root, grad.clone()))?.into_parts().map(|(node, part)| {
                 let place = own.iter().position(|own| own.as_ref() == Some(&node));

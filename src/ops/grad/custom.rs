@@ -50,11 +50,15 @@ macro_rules! cpu_storage {
                 }
             }
 
+            /// The elements of an array, and the layout in which they lie here.
             #[track_caller]
-            fn of(op: &'static str, array: &Proxy) -> Result<Self> {
+            fn of(op: &'static str, array: &Proxy) -> Result<(Self, Layout)> {
                 let supported = "a dtype with a `CpuStorage`";
                 match array.dtype() {
-                    $(DType::$variant => array.to_vec().map(CpuStorage::$variant),)*
+                    $(DType::$variant => {
+                        let (shape, all) = array.elements(op)?;
+                        Ok((CpuStorage::$variant(all), Layout::contiguous(shape)))
+                    })*
                     #[allow(unreachable_patterns)] // dtypes that only features have
                     dtype => Err(Error::UnsupportedDType { op, dtype, supported }),
                 }
@@ -249,7 +253,7 @@ fn gather<const N: usize>(op: &'static str, arrays: [&Proxy; N]) -> Result<[(Cpu
         if !array.device().is_cpu() {
             return no_code(op, &array.device().to_string());
         }
-        all.push((CpuStorage::of(op, array)?, Layout::contiguous(*array.shape())));
+        all.push(CpuStorage::of(op, array)?);
     }
     all.try_into().map_err(|_| Error::msg("one storage an operand"))
 }
@@ -397,7 +401,7 @@ impl Proxy {
     pub fn inplace_op1<C: InplaceOp1>(&self, op: &C) -> Result<()> {
         let [(mut s, l)] = gather(op.name(), [self])?;
         op.cpu_fwd(&mut s, &l)?;
-        self.copy_(&s.into_array(*self.shape())?)
+        self.copy_(&s.into_array(*l.shape())?)
     }
 
     /// Changes this array by a custom operation with another operand.
@@ -408,7 +412,7 @@ impl Proxy {
     pub fn inplace_op2<C: InplaceOp2>(&self, rhs: &Proxy, op: &C) -> Result<()> {
         let [(mut s, l), (s2, l2)] = gather(op.name(), [self, rhs])?;
         op.cpu_fwd(&mut s, &l, &s2, &l2)?;
-        self.copy_(&s.into_array(*self.shape())?)
+        self.copy_(&s.into_array(*l.shape())?)
     }
 
     /// Changes this array by a custom operation with two other operands.
@@ -419,15 +423,17 @@ impl Proxy {
     pub fn inplace_op3<C: InplaceOp3>(&self, t2: &Proxy, t3: &Proxy, op: &C) -> Result<()> {
         let [(mut s, l), (s2, l2), (s3, l3)] = gather(op.name(), [self, t2, t3])?;
         op.cpu_fwd(&mut s, &l, &s2, &l2, &s3, &l3)?;
-        self.copy_(&s.into_array(*self.shape())?)
+        self.copy_(&s.into_array(*l.shape())?)
     }
 
     /// A copy of the elements on the host, in row-major order, and their layout. [`Proxy::with_slice`] lends them
     /// without a copy.
     #[track_caller]
     pub fn storage_and_layout(&self) -> (StorageRef, Layout) {
-        let storage = no_grad(|| CpuStorage::of("storage_and_layout", self));
-        let storage = storage.map_or_else(Storage::Unreadable, Storage::Cpu);
-        (StorageRef(storage), Layout::contiguous(*self.shape()))
+        let (storage, layout) = match no_grad(|| CpuStorage::of("storage_and_layout", self)) {
+            Ok((storage, layout)) => (Storage::Cpu(storage), layout),
+            Err(error) => (Storage::Unreadable(error), Layout::contiguous(*self.shape())),
+        };
+        (StorageRef(storage), layout)
     }
 }

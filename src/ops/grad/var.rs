@@ -55,6 +55,7 @@ impl Var {
         enter(call, |local| {
             let pins = pin(local, call.op, [&copy])?;
             let [pinned] = pins.arrays();
+            check::float(call.op, pinned.dtype)?;
             let (storage, layout, dtype) = (pinned.storage.clone(), pinned.layout, pinned.dtype);
             let parts = Parts { dtype, layout: &layout, storage, node: leaf() };
             Ok(Var(adopt_parts(call, local, parts, array)?))

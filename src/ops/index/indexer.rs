@@ -324,6 +324,11 @@ fn resolve<'a>(op: &'static str, items: &'a [TensorIndexer], shape: &Shape) -> R
     // The next axis of the array, and of the view.
     let (mut from, mut to) = (0, 0);
     for item in items {
+        // Looked at again: a mask may have other axes by now.
+        let own = used(item);
+        if from + own > shape.rank() {
+            return argument(op, "number of indices", from + own, "at most one for each axis");
+        }
         let (own, into) = match item {
             TensorIndexer::Select(at) => {
                 cut.taken[from] = Taken::One(index(op, *at, shape.dims()[from])?);
@@ -339,7 +344,6 @@ fn resolve<'a>(op: &'static str, items: &'a [TensorIndexer], shape: &Shape) -> R
             }
             TensorIndexer::IndexSelect(_) | TensorIndexer::List(_) | TensorIndexer::Mask(_) => {
                 picks.push((to, item));
-                let own = used(item);
                 (own, own)
             }
             TensorIndexer::NewAxis => {
@@ -354,7 +358,10 @@ fn resolve<'a>(op: &'static str, items: &'a [TensorIndexer], shape: &Shape) -> R
         };
         (from, to) = (from + own, to + into);
     }
-    let rank = to + shape.rank() - from;
+    let Some(behind) = shape.rank().checked_sub(from) else {
+        return argument(op, "number of indices", from, "at most one for each axis");
+    };
+    let rank = to + behind;
     if rank > MAX_RANK {
         return Err(Error::RankTooLarge { op, rank });
     }
@@ -369,7 +376,7 @@ fn ids_of(x: &Proxy, (axis, item): Pick<'_>, op: &'static str) -> Result<(Proxy,
         TensorIndexer::List(ids) => Ok((x.clone(), Proxy::from_slice(ids, ids.len(), device)?)),
         TensorIndexer::Mask(mask) => {
             let (shape, of_mask) = (x.shape(), mask.shape());
-            let covered = &shape.dims()[axis..axis + of_mask.rank()];
+            let covered = shape.dims().get(axis..axis + of_mask.rank()).unwrap_or_default();
             if covered != of_mask.dims() {
                 let why = format!("the mask must have the sizes {covered:?} of the axes that it stands for");
                 return Err(Error::shapes(op, shape, of_mask, why));

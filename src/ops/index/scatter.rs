@@ -20,13 +20,13 @@ use crate::ops::call::{
     inplace::writable,
 };
 
-/// Indices on the host.
-fn ids_of(ids: &Proxy, op: &'static str) -> Result<Vec<i64>> {
+/// Indices on the host, and their shape.
+fn ids_of(ids: &Proxy, op: &'static str) -> Result<(Shape, Vec<i64>)> {
     let dtype = ids.dtype();
     if !dtype.is_int() {
         return Err(Error::UnsupportedDType { op, dtype, supported: "u8, u32, i64" });
     }
-    ids.to_dtype(DType::I64)?.to_vec()
+    ids.to_dtype(DType::I64)?.elements(op)
 }
 
 fn inside(op: &'static str, index: i64, dim: usize) -> Result<usize> {
@@ -119,8 +119,10 @@ fn winners(x: &Shape, ids: &Shape, axis: usize, at: &[i64], op: &'static str) ->
     Ok(winners)
 }
 
-fn scattered(x: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, op: &'static str) -> Result<Proxy> {
-    let (shape, of_ids) = (*x.shape(), *ids.shape());
+fn scattered<A: Dim>(x: &Proxy, ids: &Proxy, src: &Proxy, dim: A, op: &'static str) -> Result<Proxy> {
+    let shape = *x.shape();
+    let axis = dim.to_index(&shape, op)?;
+    let (of_ids, at) = ids_of(ids, op)?;
     scatter_fits(&shape, &of_ids, src.shape(), axis, op)?;
     if x.dtype() != src.dtype() {
         return Err(Error::DTypeMismatch { op, lhs: x.dtype(), rhs: src.dtype() });
@@ -131,7 +133,7 @@ fn scattered(x: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, op: &'static str)
             return Err(Error::DeviceMismatch { op, lhs: device.to_string(), rhs: other.to_string() });
         }
     }
-    let winners = winners(&shape, &of_ids, axis, &ids_of(ids, op)?, op)?;
+    let winners = winners(&shape, &of_ids, axis, &at, op)?;
     if of_ids.elem_count() == 0 {
         return x.copy();
     }
@@ -151,7 +153,8 @@ struct Points {
 }
 
 fn points_of(x: &Proxy, ids: &Proxy, op: &'static str) -> Result<Points> {
-    let (shape, of_ids) = (*x.shape(), *ids.shape());
+    let shape = *x.shape();
+    let (of_ids, read) = ids_of(ids, op)?;
     let Some((&depth, points)) = of_ids.dims().split_last() else {
         return wrong_shape(op, ids, "at least one axis");
     };
@@ -159,7 +162,6 @@ fn points_of(x: &Proxy, ids: &Proxy, op: &'static str) -> Result<Points> {
         return wrong_shape(op, ids, "at most as many indices a point as the array has axes");
     }
     let (indexed, rest) = shape.dims().split_at(depth);
-    let read = ids_of(ids, op)?;
     let count: usize = points.iter().product();
     let flat = |point: usize| {
         let point = &read[point * depth..(point + 1) * depth];
@@ -261,10 +263,7 @@ impl Proxy {
     #[track_caller]
     pub fn scatter<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<Proxy> {
         let op = "scatter";
-        composite(Call::here(op), self, || {
-            let axis = dim.to_index(self.shape(), op)?;
-            scattered(self, ids, src, axis, op)
-        })
+        composite(Call::here(op), self, || scattered(self, ids, src, dim, op))
     }
 
     /// As [`Proxy::scatter`], in place.
@@ -357,8 +356,8 @@ impl Proxy {
 }
 
 fn one_hot<T: WithDType>(ids: &Proxy, depth: usize, on: T, off: T, op: &'static str) -> Result<Proxy> {
-    let read = ids_of(ids, op)?;
-    let shape = shape_of(op, &[ids.dims(), &[depth]].concat(), T::DTYPE.size_in_bytes())?;
+    let (of_ids, read) = ids_of(ids, op)?;
+    let shape = shape_of(op, &[of_ids.dims(), &[depth]].concat(), T::DTYPE.size_in_bytes())?;
     for &id in read.iter().filter(|&&id| id != -1) {
         inside(op, id, depth)?;
     }

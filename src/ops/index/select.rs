@@ -94,8 +94,8 @@ impl Proxy {
     /// As [`Proxy::gather`]; [`Error::DTypeMismatch`] of `src`.
     #[track_caller]
     pub fn scatter_add<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<Proxy> {
-        let axis = dim.to_index(self.shape(), "scatter_add")?;
-        put_into_copy(self, ids, src, axis, Named::Elements, Location::caller())
+        let axis_of = |shape: &Shape| dim.to_index(shape, "scatter_add");
+        put_into_copy(self, ids, src, &axis_of, Named::Elements, Location::caller())
     }
 
     /// A copy with `src[.., i, ..]` added at `[.., ids[i], ..]` along an axis.
@@ -104,8 +104,8 @@ impl Proxy {
     /// As [`Proxy::index_select`]; [`Error::ShapeMismatch`] and [`Error::DTypeMismatch`] of `src`.
     #[track_caller]
     pub fn index_add<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<Proxy> {
-        let axis = dim.to_index(self.shape(), "index_add")?;
-        put_into_copy(self, ids, src, axis, Named::Lines, Location::caller())
+        let axis_of = |shape: &Shape| dim.to_index(shape, "index_add");
+        put_into_copy(self, ids, src, &axis_of, Named::Lines, Location::caller())
     }
 }
 
@@ -174,7 +174,14 @@ enum Named {
     Elements,
 }
 
-fn put_into_copy(base: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, put: Named, site: Site) -> Result<Proxy> {
+fn put_into_copy(
+    base: &Proxy,
+    ids: &Proxy,
+    src: &Proxy,
+    axis_of: &dyn Fn(&Shape) -> Result<usize>,
+    put: Named,
+    site: Site,
+) -> Result<Proxy> {
     let call = Call { op: if put == Named::Lines { "index_add" } else { "scatter_add" }, site };
     let converted = readable(ids)?;
     let ids = converted.as_ref().unwrap_or(ids);
@@ -185,6 +192,7 @@ fn put_into_copy(base: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, put: Named
         check::same_device(call.op, device(&x), device(&s))?;
         check::same_dtype(call.op, &x, &s)?;
         check::number(call.op, x.dtype)?;
+        let axis = axis_of(x.layout.shape())?;
         check_put(call.op, &x, &i, &s, axis, put)?;
         let out = output(local, call.op, device(&x), x.dtype, x.layout.shape(), false)?;
         launch(device(&x), &Kernel::Copy { src: view(&x), dst: out.view() })?;

@@ -60,12 +60,13 @@ fn parse(equation: &str, operands: usize) -> Result<(Vec<Vec<char>>, Vec<char>)>
 impl Named {
     /// An operand with each letter once: axes of one letter become their diagonal.
     fn new(array: &Proxy, letters: &[char]) -> Result<Self> {
-        if array.rank() != letters.len() {
-            return argument(OP, "equation", letters.iter().collect::<String>(), "one letter for each axis");
-        }
         let mut named = Named { array: array.clone(), letters: letters.to_vec() };
-        while let Some((a, b)) = twice(&named.letters) {
+        loop {
             let shape = *named.array.shape();
+            if shape.rank() != named.letters.len() {
+                return argument(OP, "equation", letters.iter().collect::<String>(), "one letter for each axis");
+            }
+            let Some((a, b)) = twice(&named.letters) else { return Ok(named) };
             if shape.dims()[a] != shape.dims()[b] {
                 return crate::ops::call::compose::wrong_shape(OP, array, "one size for each letter");
             }
@@ -74,7 +75,6 @@ impl Named {
             named.letters.remove(a);
             named.letters.push(letter);
         }
-        Ok(named)
     }
 
     /// Sums over the axes that nothing needs.
@@ -126,8 +126,9 @@ fn spread(operands: &[&Proxy], inputs: &mut [Vec<char>], output: &mut Vec<char>)
     let mut arrays: Vec<Proxy> = operands.iter().map(|&operand| operand.clone()).collect();
     for letter in behind(most) {
         let size = |array: &Proxy, letters: &[char]| {
-            let axis = letters.iter().position(|&c| c == letter).filter(|_| array.rank() == letters.len());
-            axis.map(|axis| (axis, array.dims()[axis]))
+            let dims = array.dims();
+            let axis = letters.iter().position(|&c| c == letter).filter(|_| dims.len() == letters.len());
+            axis.map(|axis| (axis, dims[axis]))
         };
         let repeats = arrays.iter().zip(&*inputs).any(|(a, letters)| size(a, letters).is_some_and(|(_, n)| n != 1));
         for (array, letters) in arrays.iter_mut().zip(&mut *inputs).filter(|_| repeats) {

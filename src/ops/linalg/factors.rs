@@ -19,6 +19,7 @@ use crate::ops::{
     call::{
         check,
         compose::{argument, composite, wrong_shape},
+        inplace::EXCHANGED,
     },
     elementwise::unary::one,
 };
@@ -35,11 +36,10 @@ struct Matrices {
 impl Matrices {
     fn of(op: &'static str, x: &Proxy) -> Result<Self> {
         check::float(op, x.dtype())?;
-        let shape = *x.shape();
+        let (shape, data) = no_grad(|| x.try_detach()?.to_dtype(DType::F64)?.elements::<f64>(op))?;
         let &[.., rows, columns] = shape.dims() else {
             return wrong_shape(op, x, "a matrix, or matrices behind other axes");
         };
-        let data = no_grad(|| x.detach().to_dtype(DType::F64)?.to_vec::<f64>())?;
         Ok(Matrices { op, data, shape, rows, columns })
     }
 
@@ -127,7 +127,7 @@ pub fn solve(a: &Proxy, b: &Proxy) -> Result<Proxy> {
     let call = Call::here("solve");
     composite(call, a, || {
         let all = Matrices::square(call.op, a)?;
-        let (left, right) = (*a.shape(), *b.shape());
+        let (left, right) = (all.shape, *b.shape());
         if right.rank() + 1 == left.rank() {
             return solve(a, &b.unsqueeze(right.rank())?)?.squeeze(right.rank());
         }
@@ -151,6 +151,7 @@ pub fn solve(a: &Proxy, b: &Proxy) -> Result<Proxy> {
             });
         }
         let rhs = Matrices::of(call.op, b)?;
+        check::same_shape(call.op, &rhs.shape, &right, EXCHANGED)?;
         let mut data = Vec::with_capacity(rhs.data.len());
         for ((number, matrix), (_, wanted)) in all.each().zip(rhs.each()) {
             append(&mut data, invertible(&all, number, matrix)?.solve(wanted).as_ref());
@@ -222,13 +223,13 @@ pub fn cholesky(a: &Proxy) -> Result<Proxy> {
 
 /// The lower triangles, the rest 0.
 fn lower_of_each(x: &Proxy) -> Result<Proxy> {
-    let n = x.dims()[x.rank() - 1];
+    let n = x.dim(D::Minus1)?;
     x.broadcast_mul(&Proxy::tril2(n, x.dtype(), x.device())?)
 }
 
 /// The diagonals, the rest 0.
 fn diagonal_of_each(x: &Proxy) -> Result<Proxy> {
-    let n = x.dims()[x.rank() - 1];
+    let n = x.dim(D::Minus1)?;
     x.broadcast_mul(&Proxy::eye(n, x.dtype(), x.device())?)
 }
 

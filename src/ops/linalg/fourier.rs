@@ -126,15 +126,18 @@ impl Transform {
     /// The values, outside the graph.
     fn values(self, x: &Complex) -> Result<Complex> {
         let Transform { axis, n, keep, forwards, scale } = self;
-        let last = x.re.rank() - 1;
-        let size = x.re.dims()[axis];
-        let read = |part: &Proxy| part.detach().transpose(axis, last)?.to_dtype(DType::F64)?.to_vec::<f64>();
-        let (re, im) = (read(&x.re)?, read(&x.im)?);
-        let lines: usize = x.re.dims().iter().enumerate().filter(|&(i, _)| i != axis).map(|(_, &dim)| dim).product();
-        let mut dims = x.re.dims().to_vec();
-        dims.swap(axis, last);
+        let own = *x.re.shape();
+        let last = own.rank().saturating_sub(1);
+        let read = |part: &Proxy| {
+            part.try_detach()?.transpose(axis, last)?.to_dtype(DType::F64)?.elements::<f64>("fft")
+        };
+        let ((shape, re), (of_im, im)) = (read(&x.re)?, read(&x.im)?);
+        check::same_shape("fft", &shape, &of_im, "the parts must have one shape")?;
+        let size = shape.dim(last)?;
+        let mut dims = shape.dims().to_vec();
         dims[last] = keep;
         shape_of("fft", &dims, size_of::<f64>())?;
+        let lines: usize = dims.iter().enumerate().filter(|&(i, _)| i != last).map(|(_, &dim)| dim).product();
         let (mut line, mut out_re, mut out_im) = (Vec::new(), Vec::new(), Vec::new());
         let enough = line.try_reserve_exact(n).is_ok();
         if !enough || out_re.try_reserve_exact(lines * keep).is_err() || out_im.try_reserve_exact(lines * keep).is_err()
@@ -166,7 +169,7 @@ impl Transform {
 
     /// Both parts, in the graph.
     fn apply(self, call: Call, x: &Complex) -> Result<Complex> {
-        let size = x.re.dims()[self.axis];
+        let size = x.re.dim(self.axis)?;
         let mut values = None;
         let re = composite(call, &x.re, || {
             let both = no_grad(|| self.values(x))?;
@@ -190,8 +193,9 @@ impl Transform {
 /// The axis, and the length of the transform: that of the axis if none is given.
 fn line(op: &'static str, x: &Proxy, n: Option<usize>, dim: impl Dim) -> Result<(usize, usize)> {
     check::float(op, x.dtype())?;
-    let axis = dim.to_index(x.shape(), op)?;
-    let n = n.unwrap_or(x.dims()[axis]);
+    let shape = *x.shape();
+    let axis = dim.to_index(&shape, op)?;
+    let n = n.unwrap_or(shape.dims()[axis]);
     if n == 0 {
         return argument(op, "n", n, "a length from 1");
     }
@@ -247,14 +251,15 @@ pub fn rfft<A: Dim>(x: &Proxy, n: Option<usize>, dim: A) -> Result<Complex> {
 #[track_caller]
 pub fn irfft<A: Dim>(x: &Complex, n: Option<usize>, dim: A) -> Result<Proxy> {
     let call = Call::here("irfft");
-    let axis = dim.to_index(x.re.shape(), call.op)?;
-    let n = n.unwrap_or(2 * x.re.dims()[axis].saturating_sub(1));
+    let shape = *x.re.shape();
+    let axis = dim.to_index(&shape, call.op)?;
+    let n = n.unwrap_or(2 * shape.dims()[axis].saturating_sub(1));
     let (axis, n) = line(call.op, &x.re, Some(n), axis)?;
     composite(call, &x.re, || {
-        let bins = (n / 2 + 1).min(x.re.dims()[axis]);
+        let bins = (n / 2 + 1).min(shape.dims()[axis]);
         // All but the first, and the middle one of an even length, stand for two.
         let weights: Vec<f64> = (0..bins).map(|i| if i == 0 || 2 * i == n { 1.0 } else { 2.0 }).collect();
-        let mut dims = vec![1; x.re.rank()];
+        let mut dims = vec![1; shape.rank()];
         dims[axis] = bins;
         let weights = Proxy::from_vec(weights, dims, x.re.device())?.to_dtype(x.re.dtype())?;
         let part = |part: &Proxy| part.narrow(axis, 0, bins)?.broadcast_mul(&weights);
@@ -308,7 +313,8 @@ pub fn hann_window<P: crate::ops::call::place::Place + ?Sized>(n: usize, dtype: 
 #[track_caller]
 pub fn stft(x: &Proxy, window: &Proxy, hop: usize, center: bool) -> Result<Complex> {
     let op = "stft";
-    let (Some(&time), &[size]) = (x.dims().last(), window.dims()) else {
+    let dims = x.dims();
+    let (Some(&time), &[size]) = (dims.last(), window.dims()) else {
         return wrong_shape(op, x, "at least one axis, and a window of one");
     };
     if hop == 0 || size == 0 {
@@ -318,7 +324,7 @@ pub fn stft(x: &Proxy, window: &Proxy, hop: usize, center: bool) -> Result<Compl
     if time < size.saturating_sub(2 * side) || time <= side {
         return wrong_shape(op, x, "a signal that is as long as the window, or longer than half of it with center");
     }
-    let last = x.rank() - 1;
+    let last = dims.len() - 1;
     let signal = if side == 0 {
         x.clone()
     } else {

@@ -23,11 +23,11 @@ struct Normalisation {
 }
 
 /// A parameter has one number for each entry of an axis.
-fn fits(op: &'static str, parameter: &Proxy, size: usize, what: &str) -> Result<()> {
+fn fits(op: &'static str, parameter: &Shape, size: usize, what: &str) -> Result<()> {
     if *parameter.dims() == [size] {
         return Ok(());
     }
-    check::same_shape(op, parameter.shape(), &Shape::from(size), &format!("{what} has one number for each entry"))
+    check::same_shape(op, parameter, &Shape::from(size), &format!("{what} has one number for each entry"))
 }
 
 /// Rows of the last axis, whatever the others are.
@@ -45,11 +45,14 @@ fn over_rows(x: &Proxy, [scale, shift]: [Option<&Proxy>; 2], ask: Normalisation)
         let pins = pin(local, call.op, [x, scale.unwrap_or(x), shift.unwrap_or(x)])?;
         let [a, s, h] = pins.arrays();
         check::float(call.op, a.dtype)?;
-        for list in [&s, &h] {
+        let (_, columns) = a.layout.shape().dims2()?;
+        let (with_scale, with_shift) = (scale.is_some(), shift.is_some());
+        for (list, what) in [(with_scale.then_some(&s), "the scale"), (with_shift.then_some(&h), "the shift")] {
+            let Some(list) = list else { continue };
             check::same_device(call.op, device(&a), device(list))?;
             check::same_dtype(call.op, &a, list)?;
+            fits(call.op, list.layout.shape(), columns, what)?;
         }
-        let (with_scale, with_shift) = (scale.is_some(), shift.is_some());
         let out = output(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
         let (scale, shift) = (with_scale.then(|| view(&s)), with_shift.then(|| view(&h)));
         let kernel = Along::Norm { src: view(&a), scale, shift, dst: out.view(), eps, centred };
@@ -106,9 +109,6 @@ impl Proxy {
     pub fn layer_norm(&self, scale: &Proxy, shift: &Proxy, eps: f64) -> Result<Proxy> {
         let call = Call::here("layer_norm");
         composite(call, self, || {
-            let size = self.dim(D::Minus1)?;
-            fits(call.op, scale, size, "the scale")?;
-            fits(call.op, shift, size, "the shift")?;
             over_last(self, [Some(scale), Some(shift)], Normalisation { call, eps, centred: true })
         })
     }
@@ -122,7 +122,6 @@ impl Proxy {
     pub fn rms_norm(&self, scale: &Proxy, eps: f64) -> Result<Proxy> {
         let call = Call::here("rms_norm");
         composite(call, self, || {
-            fits(call.op, scale, self.dim(D::Minus1)?, "the scale")?;
             over_last(self, [Some(scale), None], Normalisation { call, eps, centred: false })
         })
     }
@@ -144,8 +143,8 @@ impl Proxy {
             if groups == 0 || !channels.is_multiple_of(groups) {
                 return argument(call.op, "groups", groups, "a divisor of the channels");
             }
-            fits(call.op, scale, channels, "the scale")?;
-            fits(call.op, shift, channels, "the shift")?;
+            fits(call.op, scale.shape(), channels, "the scale")?;
+            fits(call.op, shift.shape(), channels, "the shift")?;
             let width = shape.dims()[2..].iter().product::<usize>() * (channels / groups);
             let each: Few = (0..shape.rank()).map(|axis| if axis == 1 { channels } else { 1 }).collect();
             let ask = Normalisation { call, eps, centred: true };

@@ -4,7 +4,7 @@ use crate::array::autograd::Saved;
 use crate::base::{
     call::Call,
     error::{Error, Result, Site},
-    shape::{Dim, Shape},
+    shape::{D, Dim, Shape},
 };
 use crate::device::kernel::Kernel;
 use crate::memory::proxy::Proxy;
@@ -104,7 +104,7 @@ fn along<A: Dim>(call: Call, src: &Proxy, dim: A, log: bool) -> Result<Proxy> {
 
 fn over_last(call: Call, src: &Proxy, log: bool) -> Result<Proxy> {
     let shape = *src.shape();
-    let columns = shape.dims()[shape.rank() - 1];
+    let columns = shape.dim(D::Minus1)?;
     let rows = shape.elem_count().checked_div(columns).unwrap_or(0);
     over_rows(call, &src.reshape((rows, columns))?, log)?.reshape(shape)
 }

@@ -63,17 +63,20 @@ impl Lanes {
         let axis = dim.to_index(&shape, op)?;
         let last = shape.rank() - 1;
         let turned = x.transpose(axis, last)?;
-        let size = shape.dims()[axis];
+        // From here on of the view, which nobody else has.
+        let x = &turned;
+        let shape = *x.shape();
+        let size = shape.dim(last)?;
         if u32::try_from(size).is_err() {
             return wrong_shape(op, x, "at most 2^32 - 1 elements along the axis");
         }
         let (mut ids, mut nan) = (Vec::with_capacity(shape.elem_count()), Vec::new());
         let is_float = x.dtype().is_float();
-        for lane in keys_of(&turned)?.chunks(size.max(1)) {
+        for lane in keys_of(x)?.chunks(size.max(1)) {
             ids.extend(ranked(lane, descending).into_iter().map(|place| place as u32));
             nan.push(is_float && lane.contains(&NAN));
         }
-        Ok(Lanes { axis, last, shape: *turned.shape(), ids, nan })
+        Ok(Lanes { axis, last, shape, ids, nan })
     }
 
     fn size(&self) -> usize {
@@ -222,7 +225,8 @@ impl Proxy {
             let (count, mut next) = (places.len(), places.into_iter());
             with_type!(self.dtype(), T => {
                 let all = self.to_vec::<T>()?;
-                Proxy::from_vec(next.by_ref().map(|place| all[place]).collect(), count, self.device())
+                // Too few, which is an error, if it is another array by now.
+                Proxy::from_vec(next.by_ref().filter_map(|place| all.get(place).copied()).collect(), count, self.device())
             })
         })
     }
@@ -234,11 +238,11 @@ impl Proxy {
     #[track_caller]
     pub fn nonzero(&self) -> Result<Proxy> {
         composite(Call::here("nonzero"), self, || {
-            let shape = *self.shape();
             let mut found = Vec::new();
             let mut count = 0;
-            let on = with_type!(self.dtype(), T => {
-                self.to_vec::<T>()?.into_iter().map(|x| x != T::default()).collect::<Vec<bool>>()
+            let (shape, on) = with_type!(self.dtype(), T => {
+                let (shape, all) = self.elements::<T>("nonzero")?;
+                (shape, all.into_iter().map(|x| x != T::default()).collect::<Vec<bool>>())
             });
             for (mut flat, _) in on.into_iter().enumerate().filter(|&(_, on)| on) {
                 let start = found.len();

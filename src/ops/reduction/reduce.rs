@@ -199,7 +199,9 @@ impl Proxy {
         if &own == shape {
             return Ok(self.clone());
         }
-        let lead = own.rank() - shape.rank();
+        let Some(lead) = own.rank().checked_sub(shape.rank()) else {
+            return Err(Error::shapes("sum_to", &own, shape, "a gradient has the axes of its array".into()));
+        };
         let axes: Few =
             (0..own.rank()).filter(|&i| i < lead || (shape.dims()[i - lead] == 1 && own.dims()[i] != 1)).collect();
         self.sum_keepdim(&axes[..])?.reshape(*shape)

@@ -35,9 +35,10 @@ fn variance(x: &Proxy, dims: &impl Dims, keep: bool, op: &'static str) -> Result
 /// Halves are multiplied until one index is left: the gradient is right for zeros too, and nothing is divided.
 fn product(x: &Proxy, axis: usize) -> Result<Proxy> {
     let mut out = x.clone();
-    let mut size = x.dim(axis)?;
+    let shape = *x.shape();
+    let mut size = shape.dim(axis)?;
     if size == 0 {
-        return Proxy::ones(x.shape().with_dim(axis, 1), x.dtype(), x.device());
+        return Proxy::ones(shape.with_dim(axis, 1), x.dtype(), x.device());
     }
     while size > 1 {
         let half = size / 2;
@@ -67,7 +68,8 @@ fn decided(call: Call, x: &Proxy, dims: &impl Dims, keep: bool, any: bool) -> Re
     let truth = truth(x, call.site)?;
     if count == 0 {
         // Nothing is true of anything in it, and everything of all in it.
-        let shape = dims.to_axes(x.shape(), call.op)?.reduced(x.shape(), keep);
+        let shape = *x.shape();
+        let shape = dims.to_axes(&shape, call.op)?.reduced(&shape, keep);
         let make = if any { Proxy::zeros } else { Proxy::ones };
         return make(shape, DType::U8, x.device());
     }

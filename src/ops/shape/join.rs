@@ -5,7 +5,7 @@ use crate::base::{
     call::Call,
     error::{Error, Result},
     layout::Layout,
-    shape::{Dim, MAX_RANK},
+    shape::{Dim, MAX_RANK, Shape},
 };
 use crate::device::kernel::Kernel;
 use crate::memory::{proxy::Proxy, registry::Parts};
@@ -25,8 +25,7 @@ impl Proxy {
         let call = Call::here("cat");
         let first = arrays.first().ok_or_else(|| nothing(call.op))?.as_ref();
         all_open(call.op, arrays)?;
-        let axis = dim.to_index(first.shape(), call.op)?;
-        compose(call, first, &mut || join(call, arrays, axis, false))
+        compose(call, first, &mut || join(call, arrays, &|shape| dim.to_index(shape, call.op), false))
     }
 
     /// Arrays of one shape joined along a new axis. The result belongs to the owner of the first.
@@ -38,8 +37,7 @@ impl Proxy {
         let call = Call::here("stack");
         let first = arrays.first().ok_or_else(|| nothing(call.op))?.as_ref();
         all_open(call.op, arrays)?;
-        let axis = dim.to_index_plus_one(first.shape(), call.op)?;
-        compose(call, first, &mut || join(call, arrays, axis, true))
+        compose(call, first, &mut || join(call, arrays, &|shape| dim.to_index_plus_one(shape, call.op), true))
     }
 }
 
@@ -57,11 +55,17 @@ impl AsRef<Proxy> for Proxy {
     }
 }
 
-/// The arrays one after the other along `axis`, each first given that axis if they are stacked.
-fn join<T: AsRef<Proxy>>(call: Call, arrays: &[T], axis: usize, stacked: bool) -> Result<Proxy> {
+/// The arrays one after the other along the axis that `axis_of` finds in the first one's shape, each first given that axis
+/// if they are stacked.
+fn join<T: AsRef<Proxy>>(
+    call: Call,
+    arrays: &[T],
+    axis_of: &dyn Fn(&Shape) -> Result<usize>,
+    stacked: bool,
+) -> Result<Proxy> {
     let first = arrays.first().ok_or_else(|| nothing(call.op))?.as_ref();
     let head = *first.layout();
-    let rank = head.shape().rank();
+    let (rank, axis) = (head.shape().rank(), axis_of(head.shape())?);
     if stacked && rank == MAX_RANK {
         return Err(Error::RankTooLarge { op: call.op, rank: MAX_RANK + 1 });
     }
@@ -124,6 +128,11 @@ fn tie(values: &Proxy, part: &Proxy, axis: usize, start: usize, size: Option<usi
     enter(call, |local| {
         let pins = pin(local, call.op, [values, part])?;
         let [v, p] = pins.arrays();
+        // The part is what was joined.
+        let whole = v.layout.shape();
+        let own = size.map_or_else(|| whole.without(axis), |size| whole.with_dim(axis, size));
+        check::seen(call.op, part, &own, &p.layout)?;
+        check::same_dtype(call.op, &v, &p)?;
         let node = record(&[&v, &p], || {
             move |grad: &Proxy, _: [bool; 3]| -> Result<Grads> {
                 let own = match size {

@@ -36,11 +36,19 @@ fn inner(padded: Layout, pads: &[(usize, usize)], shape: &Shape) -> Result<Layou
         .try_fold(padded, |layout, (i, &(left, _))| layout.narrow(lead + i, left, shape.dims()[lead + i]))
 }
 
-fn constant(call: Call, x: &Proxy, pads: &[(usize, usize)], to: Shape, value: f64) -> Result<Proxy> {
+/// `to` is the padded shape of `seen`, by which it was asked for.
+fn constant(
+    call: Call,
+    (x, seen): (&Proxy, &Shape),
+    pads: &[(usize, usize)],
+    to: Shape,
+    value: f64,
+) -> Result<Proxy> {
     enter(call, |local| {
         let pins = pin(local, call.op, [x])?;
         let [a] = pins.arrays();
-        let shape = *a.layout.shape();
+        check::seen(call.op, x, seen, &a.layout)?;
+        let shape = *seen;
         let out = output(local, call.op, device(&a), a.dtype, &to, false)?;
         let place = inner(out.layout, pads, &shape)?;
         launch(device(&a), &Kernel::Fill { dst: out.view(), value })?;
@@ -102,7 +110,7 @@ impl Proxy {
         }
         to.check(OP, self.dtype().size_in_bytes())?;
         if let PadMode::Constant(value) = mode {
-            return constant(call, self, pads, to, value);
+            return constant(call, (self, &shape), pads, to, value);
         }
         composite(call, self, || {
             let mut padded = check::same(OP, self)?;

@@ -25,17 +25,13 @@ fn pieces(call: Call, x: &Proxy, axis: usize, sizes: &[usize]) -> Result<Vec<Pro
 /// `count` copies of an array one after the other along an axis: one pass.
 fn repeated(x: &Proxy, axis: usize, count: usize, op: &'static str) -> Result<Proxy> {
     let shape = *x.shape();
-    let (lead, rest) = shape.dims().split_at(axis);
+    let (lead, rest) = shape.dims().split_at(axis.to_index(&shape, op)?);
     let (lead, rest): (usize, usize) = (lead.iter().product(), rest.iter().product());
     let wide = shape_of(op, &[lead, count, rest], x.dtype().size_in_bytes())?;
     let size = shape.dims()[axis] * count;
     x.reshape((lead, 1, rest))?.broadcast_as(wide)?.reshape(shape.with_dim(axis, size))?.contiguous()
 }
 
-/// Zeros of the array's dtype and device, of its shape but for one axis.
-fn zeros(x: &Proxy, axis: usize, size: usize) -> Result<Proxy> {
-    Proxy::zeros(x.shape().with_dim(axis, size), x.dtype(), x.device())
-}
 
 impl Proxy {
     /// The sizes along four axes.
@@ -77,11 +73,12 @@ impl Proxy {
         let left = left.into();
         composite(Call::here("broadcast_left"), self, || {
             left.check("broadcast_left", 1)?;
-            let rank = left.rank() + self.rank();
+            let own = self.dims();
+            let rank = left.rank() + own.len();
             if rank > MAX_RANK {
                 return Err(crate::Error::RankTooLarge { op: "broadcast_left", rank });
             }
-            self.broadcast_as(left.dims().iter().chain(self.dims()).copied().collect::<Few>())
+            self.broadcast_as(left.dims().iter().chain(own).copied().collect::<Few>())
         })
     }
 
@@ -232,12 +229,13 @@ impl Proxy {
     pub fn pad_with_zeros<A: Dim>(&self, dim: A, left: usize, right: usize) -> Result<Proxy> {
         let op = "pad_with_zeros";
         composite(Call::here(op), self, || {
-            let axis = self.padded(dim, left, right, op)?;
+            let (axis, shape) = self.padded(dim, left, right, op)?;
+            let zeros = |size: usize| Proxy::zeros(shape.with_dim(axis, size), self.dtype(), self.device());
             match (left, right) {
                 (0, 0) => check::same(op, self),
-                (0, _) => Proxy::cat(&[self, &zeros(self, axis, right)?], axis),
-                (_, 0) => Proxy::cat(&[&zeros(self, axis, left)?, self], axis),
-                _ => Proxy::cat(&[&zeros(self, axis, left)?, self, &zeros(self, axis, right)?], axis),
+                (0, _) => Proxy::cat(&[self, &zeros(right)?], axis),
+                (_, 0) => Proxy::cat(&[&zeros(left)?, self], axis),
+                _ => Proxy::cat(&[&zeros(left)?, self, &zeros(right)?], axis),
             }
         })
     }
@@ -250,11 +248,10 @@ impl Proxy {
     pub fn pad_with_same<A: Dim>(&self, dim: A, left: usize, right: usize) -> Result<Proxy> {
         let op = "pad_with_same";
         composite(Call::here(op), self, || {
-            let axis = self.padded(dim, left, right, op)?;
+            let (axis, shape) = self.padded(dim, left, right, op)?;
             if (left, right) == (0, 0) {
                 return check::same(op, self);
             }
-            let shape = *self.shape();
             if shape.elem_count() == 0 {
                 return wrong_shape(op, self, "at least one element");
             }
@@ -263,13 +260,13 @@ impl Proxy {
         })
     }
 
-    /// Checks that the padded shape can be; gives the axis.
-    fn padded<A: Dim>(&self, dim: A, left: usize, right: usize, op: &'static str) -> Result<usize> {
+    /// Checks that the padded shape can be; gives the axis, and the shape that was looked at.
+    fn padded<A: Dim>(&self, dim: A, left: usize, right: usize, op: &'static str) -> Result<(usize, Shape)> {
         let shape = *self.shape();
         let axis = dim.to_index(&shape, op)?;
         let elem_bytes = self.dtype().size_in_bytes();
         let size = shape.dims()[axis].saturating_add(left).saturating_add(right);
         shape.with_dim(axis, size).check(op, elem_bytes)?;
-        Ok(axis)
+        Ok((axis, shape))
     }
 }

@@ -68,7 +68,7 @@ fn reshaped(call: Call, x: &Proxy, seen: &Shape, shape: Shape) -> Result<Proxy> 
     }
     let possible = x.with_pinned(call.op, |a| a.layout.reshape(&shape).is_some())?;
     if !possible {
-        return copy_as(call, x, &shape);
+        return copy_as(call, (x, seen), &shape);
     }
     let fits = move |layout: &Layout| {
         layout.reshape(&shape).ok_or_else(|| Error::Reshape {
@@ -177,7 +177,8 @@ impl Proxy {
         let call = Call::here("permute");
         let order = order.into();
         let order = order.dims();
-        let (shape, rank) = (*self.shape(), self.rank());
+        let shape = *self.shape();
+        let rank = shape.rank();
         let mut inverse: Few = (0..rank).map(|_| usize::MAX).collect();
         for (to, &from) in order.iter().enumerate() {
             if from < rank {
