@@ -9,6 +9,7 @@ mod cap;
 mod closing;
 mod defects;
 mod errors;
+mod exchanged;
 mod flat;
 mod found;
 mod hierarchy;
