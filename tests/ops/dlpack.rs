@@ -368,3 +368,29 @@ fn memory_at_an_address_is_an_array_until_its_deleter_runs() {
         assert_eq!(data, [0, 10, 20, 30, 40, 50]);
     });
 }
+
+#[test]
+fn f11_of_strided_truth_values_only_those_are_looked_at() {
+    each(|device| {
+        if !device.is_cpu() {
+            return;
+        }
+        // The first column of records whose other bytes are anything.
+        let mut records = [1u8, 200, 7, 0, 255, 8, 1, 77, 9];
+        let ptr = records.as_mut_ptr();
+        // SAFETY: `records` stays to the end of the test, all of its bytes are initialised, and nobody touches them while an
+        // operation runs; the bytes at multiples of 3 are truth values.
+        let a = unsafe { Tensor::from_blob(ptr.cast::<bool>(), 3, Some(&[3]), device, || {}) }.unwrap();
+        assert_eq!(values::<bool>(&a), [true, false, true]);
+        assert_eq!(values::<bool>(&a.flip(&[0]).unwrap().narrow(0, 1, 2).unwrap()), [false, true]);
+        assert_eq!(a.contiguous().unwrap().with_slice(|all: &[bool]| all.to_vec()).unwrap(), [true, false, true]);
+        assert!(a.get(2).unwrap().with_slice(|all: &[bool]| all == [true]).unwrap(), "one of them");
+        assert_eq!(values::<u8>(&a.logical_not().unwrap()), [0, 1, 0]);
+        assert_eq!(values::<f32>(&a.to_dtype(DType::F32).unwrap()), [1., 0., 1.]);
+        assert!(a.to_string().contains("true, false"), "{a}");
+        a.copy_(&a.bitwise_not().unwrap()).unwrap();
+        drop(a);
+        gc::collect();
+        assert_eq!(records, [0, 200, 7, 1, 255, 8, 0, 77, 9], "the bytes between are as they were");
+    });
+}
