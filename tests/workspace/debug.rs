@@ -1,7 +1,9 @@
 //! Debug modes: what becomes of arrays, sizes and rings while workspaces are switched off to look for an error.
 
+use std::thread;
+
 use ndgc::nn::Prefetch;
-use ndgc::{DebugMode, Device, Error, Tensor, Workspace};
+use ndgc::{DType, DebugMode, Device, Error, NdManager, Tensor, Workspace};
 
 use crate::workspace::rings::{MIB, assert_filled, cycle, made, padded, ring, strict};
 use crate::workspace::support::{alone, basic, el, filled};
@@ -82,6 +84,39 @@ fn w61_bypass_everything_makes_detached_arrays() {
         assert_filled(&array, 1.);
         drop(mode);
         assert!(workspace.activate().unwrap().is_open());
+    });
+}
+
+#[test]
+fn w61_bypass_everything_lets_a_program_borrow_and_lease() {
+    alone(|| {
+        let (plain, circle) = (made("W61_BORROW", basic()), made("W61_LEASE", ring(3)));
+        let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
+        // As it runs with workspaces, and without.
+        for mode in [DebugMode::Disabled, DebugMode::BypassEverything] {
+            let _mode = Mode::set(mode);
+            let attached = mode == DebugMode::Disabled;
+            let cycle = plain.activate().unwrap();
+            let (array, managed) = {
+                let _out = Workspace::scope_out();
+                let _borrowed = plain.borrow().unwrap();
+                (filled(1., 100), manager.ones(3, DType::F64).unwrap())
+            };
+            assert_eq!([array.is_attached(), managed.is_attached()], [attached; 2]);
+            assert_eq!(manager.array_count(), usize::from(!attached), "else it belongs to whom it would outside");
+            let (batch, lease) = {
+                let _cycle = circle.activate().unwrap();
+                (filled(2., 100), circle.lease().unwrap())
+            };
+            cycle.leave();
+            assert_eq!(array.is_in_scope(), !attached);
+            let read = thread::spawn(move || (batch.to_vec::<f64>(), drop(lease)).0);
+            assert_eq!(read.join().unwrap().unwrap(), [2.; 100]);
+            assert!(matches!(plain.lease(), Err(Error::Workspace { op: "lease", .. })), "it is no ring");
+        }
+        assert!(Workspace::current().is_none());
+        assert!(matches!(circle.lease(), Err(Error::Workspace { op: "lease", .. })), "outside of a cycle");
+        assert!(matches!(plain.borrow(), Err(Error::Workspace { op: "borrow", .. })), "outside of a cycle");
     });
 }
 

@@ -66,6 +66,13 @@ pub struct CycleLease {
     _token: Arc<Token>,
 }
 
+impl CycleLease {
+    /// Where workspaces are bypassed there is no cycle to keep.
+    pub(crate) fn of_nothing() -> Self {
+        CycleLease { _token: Arc::new(Token) }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Token;
 
