@@ -124,9 +124,13 @@ impl Proxy {
     /// using them lets go. Closing twice is harmless.
     #[track_caller]
     pub fn close(&self) {
-        let site = std::panic::Location::caller();
+        self.close_as(Closer::User, std::panic::Location::caller());
+    }
+
+    /// Ends the array for a reason that its errors tell.
+    pub(crate) fn close_as(&self, closer: Closer, site: Site) {
         if !switch::forked() {
-            with_local(|local| registry::close(local, self.key, site));
+            with_local(|local| registry::close(local, self.key, closer, site));
         }
     }
 

@@ -417,9 +417,9 @@ pub(crate) fn pin_now<'a, const N: usize>(
 // ---------------------------------------------------------------------------------------------- ending
 
 /// Ends an array by hand. Harmless if it ended already.
-pub(crate) fn close(local: &Local, key: Key, site: Site) {
+pub(crate) fn close(local: &Local, key: Key, closer: Closer, site: Site) {
     if owner::take(key.index(), key.generation()).is_some() {
-        close_taken(local, &[key], Closer::User, Some(site));
+        close_taken(local, &[key], closer, Some(site));
     }
 }
 

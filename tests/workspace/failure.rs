@@ -1,7 +1,7 @@
 //! No memory: for a first block, for growth, for what spills, for a fresh block. Each is a typed error, or the workspace
 //! goes on with what it has; the counters stay true, and later cycles are as if nothing had happened.
 
-use ndgc::{Device, Error, Result, SimConfig, SpillPolicy, Tensor, Workspace, WorkspaceConfig};
+use ndgc::{Closer, DType, Device, Error, Result, SimConfig, SpillPolicy, Tensor, Workspace, WorkspaceConfig};
 
 use crate::workspace::rings::{MIB, assert_filled, cycle, cycle_on, cycles, in_use, made, ring, strict};
 use crate::workspace::support::{alone, filled};
@@ -206,6 +206,36 @@ fn each_driver_call_of_a_loop_may_fail() {
                 assert_eq!(in_use(&device), 0, "{id}");
             }
             assert!(failures > 10, "{name}: {failures} calls failed");
+        }
+    });
+}
+
+#[test]
+fn a_detach_without_memory_is_told_by_the_next_use() {
+    alone(|| {
+        let config = strict().initial_size(MIB).build().unwrap();
+        // With room for one element, and with none.
+        for room in [4096, 0] {
+            let cycle = Workspace::enter("DETACH", &config).unwrap();
+            let array = Tensor::full(1f64, 50_000, &Device::Cpu).unwrap();
+            let limit = Device::Cpu.set_limit(Some(in_use(&Device::Cpu) + room));
+            let (kept, line) = (array.detach(), line!());
+            Device::Cpu.set_limit(limit);
+            cycle.leave();
+            assert!(!kept.is_open() && !kept.is_attached() && !kept.is_same(&array), "not the array of the workspace");
+            if room > 0 {
+                assert_eq!((kept.dims(), kept.dtype()), (&[50_000][..], DType::F64), "what it would have been");
+            }
+            let told = kept.sum_all().unwrap_err();
+            assert!(matches!(&told, Error::StaleArray(stale) if stale.closed_by == Closer::Failure), "{told:?}");
+            let told = told.to_string();
+            let place = format!("failure.rs:{line}");
+            for part in
+                ["sum_all", "the result of detach() at", &place, "detach: ", "(400000 B) on cpu are not available"]
+            {
+                assert!(told.contains(part), "{part}: {told}");
+            }
+            assert!(told.ends_with("was never made"), "no advice to detach: {told}");
         }
     });
 }

@@ -95,7 +95,7 @@ fn leaked(op: &'static str, key: Key, operand: usize) -> Error {
 }
 
 fn closer(number: u32) -> Closer {
-    [Closer::User, Closer::Manager, Closer::ManagerDrop, Closer::Ancestor, Closer::Reaper]
+    [Closer::User, Closer::Manager, Closer::ManagerDrop, Closer::Ancestor, Closer::Reaper, Closer::Failure]
         .into_iter()
         .find(|closer| *closer as u32 == number)
         .unwrap_or(Closer::Unknown)

@@ -1,7 +1,13 @@
 //! New arrays that one kernel, or a copy of numbers, fills.
 
-use crate::base::{call::Call, dtype::DType, error::Result, shape::Shape};
-use crate::memory::{proxy::Proxy, registry::Parts};
+use crate::base::{
+    call::Call,
+    dtype::DType,
+    error::{Closer, Error, Result},
+    shape::Shape,
+};
+use crate::device::Device;
+use crate::memory::{proxy::Proxy, registry::Parts, workspace};
 use crate::ops::call::{
     exec::{Output, enter, output, place},
     place::Place,
@@ -34,4 +40,27 @@ fn make_by(
         let Output { storage, layout, dtype } = out;
         place(call, local, Parts { dtype, layout: &layout, storage, node: None }, at)
     })
+}
+
+/// What takes the place of the result of a call that failed and cannot return an error: a closed array with the face of
+/// `like`, each use of which is [`Error::StaleArray`] with what failed, where and why.
+///
+/// # Errors
+/// Not even that can be made.
+#[cold]
+pub(crate) fn failed(what: &str, call: Call, like: &Proxy, error: &Error) -> Result<Proxy> {
+    let (shape, dtype, device) = (*like.shape(), like.dtype(), like.device());
+    // One element stands for all.
+    let one = |out: &mut Output| {
+        out.layout = out.layout.broadcast_to(&shape, call.op)?;
+        Ok(())
+    };
+    let nothing = workspace::outside(|| {
+        let there = make(call, Shape::SCALAR, dtype, device, true, one);
+        // No memory at all: then it is of no elements.
+        there.or_else(|_| make(call, Shape::from(0), dtype, &Device::Cpu, true, |_| Ok(())))
+    })?;
+    nothing.set_name(&format!("the result of {what} at {} that failed ({error})", call.site))?;
+    nothing.close_as(Closer::Failure, call.site);
+    Ok(nothing)
 }

@@ -10,10 +10,7 @@ use crate::base::{
     layout::Layout,
     shape::Shape,
 };
-use crate::device::{
-    Device,
-    kernel::{BinaryOp, Kernel, UnaryOp},
-};
+use crate::device::kernel::{BinaryOp, Kernel, UnaryOp};
 use crate::memory::{
     proxy::Proxy,
     registry::{Parts, Payload, Tracked},
@@ -26,6 +23,7 @@ use crate::ops::{
             view_of,
         },
         inplace::{assign, filled_beside},
+        make::failed,
         reuse::{Change, Operand, Reused, is_recorded, write_in_place},
         target::{kernel, pair},
     },
@@ -389,18 +387,9 @@ operators! {
     Div, div, Div, |n| [1.0 / n, 0.0], |x, m, site| divide_number(x, m, site);
 }
 
-/// What takes the place of an array whose change by an operator failed: a closed array, of which every use gives an error
-/// that says why.
-fn failed(error: &Error, site: Site) -> Result<Proxy> {
-    let nothing = Proxy::zeros(0, DType::U8, &Device::Cpu)?;
-    nothing.set_name(&format!("the result of a change at {site} that failed ({error})"))?;
-    nothing.close();
-    Ok(nothing)
-}
-
 fn changed(array: &mut Proxy, change: Result<Proxy>, site: Site) {
     if let Err(error) = change {
-        match failed(&error, site) {
+        match failed("a change", Call { op: "change", site }, array, &error) {
             Ok(nothing) => *array = nothing,
             // Not even nothing can be made: the error must not be lost.
             Err(_) => array.close(),

@@ -16,6 +16,7 @@ use crate::ops::{
     call::{
         check,
         exec::{adopt_parts, compose_at, enter, in_composite, pin, record},
+        make::failed,
     },
     elementwise::unary::{copy_as, copy_of, one},
 };
@@ -339,8 +340,9 @@ impl Proxy {
     /// The array independent of everything that would end it or track it: a handle-owned array outside the
     /// gradient graph that shares the bytes, or has a copy of them if they are a workspace's. The original stays with its owner.
     ///
-    /// A closed array gives another handle of it, which is closed as well, and one of a workspace for whose copy there is
-    /// no memory gives another handle that ends with its cycle; [`Proxy::try_detach`] says so.
+    /// It returns no error, so its failure is told by the next use. A closed array gives another handle of it, which is closed
+    /// as well. If the copy fails, most likely without memory for it, the result is a closed array, each use of which gives
+    /// [`Error::StaleArray`] with this call and its error. [`Proxy::try_detach`] says either at once.
     ///
     /// ```
     /// # use ndgc::{Device, DType, NdManager};
@@ -352,13 +354,18 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn detach(&self) -> Proxy {
-        self.try_detach().unwrap_or_else(|_| self.clone())
+        self.try_detach().unwrap_or_else(|error| match error {
+            Error::StaleArray(_) | Error::LeakedArray(_) | Error::Forked { .. } => self.clone(),
+            // Not the array itself: it would end with its cycle, and the error would be told there, as another one.
+            error => failed("detach()", Call::here("detach"), self, &error).unwrap_or_else(|_| self.clone()),
+        })
     }
 
-    /// As [`Proxy::detach`], with a reason where there is nothing to detach.
+    /// As [`Proxy::detach`], with the reason if it fails.
     ///
     /// # Errors
-    /// [`Error::StaleArray`]; [`Error::InUse`] while others write it and do not end; of a workspace's array as of a copy.
+    /// [`Error::StaleArray`], [`Error::LeakedArray`]; [`Error::InUse`] while others write it and do not end;
+    /// [`Error::OutOfMemory`] for the copy of a workspace's bytes.
     #[track_caller]
     pub fn try_detach(&self) -> Result<Proxy> {
         let call = Call::here("detach");

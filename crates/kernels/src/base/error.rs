@@ -369,6 +369,8 @@ pub enum Closer {
     Ancestor,
     /// The drain: its last proxy was gone.
     Reaper,
+    /// Nobody: the call that should have made it failed. The name says which, where and why.
+    Failure,
     /// Unknown: the slot is in use for another array by now.
     Unknown,
 }
@@ -381,6 +383,7 @@ impl fmt::Display for Closer {
             Closer::ManagerDrop => "when the last handle of its manager was dropped",
             Closer::Ancestor => "with a manager further up",
             Closer::Reaper => "by the reaper, as an orphan",
+            Closer::Failure => "as the call that should have made it failed",
             Closer::Unknown => "long ago",
         })
     }
@@ -645,6 +648,9 @@ impl Error {
 
 fn fmt_stale(f: &mut fmt::Formatter<'_>, stale: &StaleArray) -> fmt::Result {
     write!(f, "{}: array {}", stale.op, stale.array)?;
+    if stale.closed_by == Closer::Failure {
+        return f.write_str(" was never made");
+    }
     if let Some(site) = stale.created {
         write!(f, " (made at {site})")?;
     }
