@@ -59,9 +59,9 @@ pub(crate) fn kernel<const N: usize>(
         }
         let fits = |d: &Payload, sources: [&Payload; N]| {
             fitting(d.dtype, sources.map(|source| source.dtype))?;
-            sources.iter().try_for_each(|source| {
-                check::same_shape(call.op, d.layout.shape(), source.layout.shape(), EXCHANGED)
-            })
+            sources
+                .iter()
+                .try_for_each(|source| check::same_shape(call.op, d.layout.shape(), source.layout.shape(), EXCHANGED))
         };
         into(call, out, std::array::from_fn(|i| &operands[i]), &fits, kernel)?;
         Ok(out.clone())

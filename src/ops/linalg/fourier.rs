@@ -128,9 +128,8 @@ impl Transform {
         let Transform { axis, n, keep, forwards, scale } = self;
         let own = *x.re.shape();
         let last = own.rank().saturating_sub(1);
-        let read = |part: &Proxy| {
-            part.try_detach()?.transpose(axis, last)?.to_dtype(DType::F64)?.elements::<f64>("fft")
-        };
+        let read =
+            |part: &Proxy| part.try_detach()?.transpose(axis, last)?.to_dtype(DType::F64)?.elements::<f64>("fft");
         let ((shape, re), (of_im, im)) = (read(&x.re)?, read(&x.im)?);
         check::same_shape("fft", &shape, &of_im, "the parts must have one shape")?;
         let size = shape.dim(last)?;

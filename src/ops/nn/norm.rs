@@ -121,9 +121,7 @@ impl Proxy {
     #[track_caller]
     pub fn rms_norm(&self, scale: &Proxy, eps: f64) -> Result<Proxy> {
         let call = Call::here("rms_norm");
-        composite(call, self, || {
-            over_last(self, [Some(scale), None], Normalisation { call, eps, centred: false })
-        })
+        composite(call, self, || over_last(self, [Some(scale), None], Normalisation { call, eps, centred: false }))
     }
 
     /// `[batch, channels, ..]` with mean 0 and variance 1 in each of `groups` groups of channels, times `scale`, plus

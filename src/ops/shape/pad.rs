@@ -37,13 +37,7 @@ fn inner(padded: Layout, pads: &[(usize, usize)], shape: &Shape) -> Result<Layou
 }
 
 /// `to` is the padded shape of `seen`, by which it was asked for.
-fn constant(
-    call: Call,
-    (x, seen): (&Proxy, &Shape),
-    pads: &[(usize, usize)],
-    to: Shape,
-    value: f64,
-) -> Result<Proxy> {
+fn constant(call: Call, (x, seen): (&Proxy, &Shape), pads: &[(usize, usize)], to: Shape, value: f64) -> Result<Proxy> {
     enter(call, |local| {
         let pins = pin(local, call.op, [x])?;
         let [a] = pins.arrays();
