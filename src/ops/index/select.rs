@@ -69,11 +69,12 @@ impl Proxy {
     #[track_caller]
     pub fn embedding(&self, ids: &Proxy) -> Result<Proxy> {
         let (_, width) = self.dims2()?;
-        let rank = ids.rank() + 1;
+        let of_ids = ids.dims();
+        let rank = of_ids.len() + 1;
         if rank > MAX_RANK {
             return Err(Error::RankTooLarge { op: "embedding", rank });
         }
-        let dims: Few = ids.dims().iter().copied().chain([width]).collect();
+        let dims: Few = of_ids.iter().copied().chain([width]).collect();
         let rows = || self.index_select(&ids.flatten_all()?, 0)?.reshape(dims);
         compose(Call::here("embedding"), self, &mut once(rows))
     }
