@@ -18,70 +18,98 @@ use crate::it::support::alone;
 
 /// How long the threads are let loose on each other, in rounds with arrays of their own: what an exchanged array was stays
 /// with its slot.
-const ROUNDS: u32 = 20;
+const ROUNDS: usize = 2 * HOMES.len();
 const ROUND: Duration = Duration::from_millis(120);
 
-/// Arrays that are exchanged, and some that are not.
+/// What arrays are at first, and between exchanges: `x`, `y`, `ids`, `mask`, `list`. Every operation takes one of these.
+const HOMES: [[&[usize]; 5]; 10] = [
+    [&[4, 6], &[4, 6], &[4, 6], &[4, 6], &[6]],
+    [&[4, 4], &[4, 4], &[4], &[4, 4], &[4]],
+    [&[4, 6], &[4, 6], &[6], &[6], &[6]],
+    [&[1, 4, 6, 6], &[4, 4, 3, 3], &[4], &[1, 4, 6, 6], &[4]],
+    [&[2, 2, 3, 4], &[2, 2, 3, 4], &[2], &[2, 2, 3, 4], &[3, 2]],
+    [&[2, 4, 6], &[4, 4, 3], &[2], &[6], &[6]],
+    [&[3, 6], &[3, 6], &[3], &[3, 6], &[6]],
+    [&[6], &[6], &[2], &[6], &[6]],
+    [&[2, 3, 4], &[2, 2], &[2], &[2, 3], &[4]],
+    [&[4, 6], &[2, 2], &[2], &[4, 6], &[6]],
+];
+
+/// What they are exchanged for.
+const SHAPES: [&[usize]; 16] = [
+    &[],
+    &[24],
+    &[6],
+    &[0],
+    &[3, 0],
+    &[6, 4],
+    &[4, 6],
+    &[2, 2],
+    &[3, 3],
+    &[2, 3, 4],
+    &[2, 2, 6],
+    &[1, 4, 6, 1],
+    &[2, 2, 4, 6],
+    &[1, 2, 1, 2, 3, 2],
+    &[2, 4, 6],
+    &[1],
+];
+const REAL: [DType; 7] = [DType::F32, DType::F64, DType::F32, DType::I64, DType::F16, DType::Bool, DType::U8];
+const WHOLE: [DType; 5] = [DType::U32, DType::I64, DType::U8, DType::I32, DType::F32];
+
+/// Ones, or the matrix that has an inverse.
+fn made(shape: &[usize], dtype: DType) -> Result<Tensor> {
+    match *shape {
+        [rows, columns] if rows == columns => Tensor::eye(rows, dtype, &Device::Cpu),
+        _ => Tensor::ones(shape, dtype, &Device::Cpu),
+    }
+}
+
+/// Arrays that are exchanged, and a variable that is not.
 struct Shared {
+    home: [&'static [usize]; 5],
     x: Tensor,
     y: Tensor,
     ids: Tensor,
     mask: Tensor,
-    /// The size of an axis of `x` as it is at first.
     list: Tensor,
     var: Var,
     failed: Mutex<BTreeSet<&'static str>>,
 }
 
 impl Shared {
-    fn new() -> Self {
-        let cpu = &Device::Cpu;
-        Shared {
-            x: Tensor::ones((4, 6), DType::F32, cpu).unwrap(),
-            y: Tensor::ones((4, 6), DType::F32, cpu).unwrap(),
-            ids: Tensor::zeros((4, 6), DType::U32, cpu).unwrap(),
-            mask: Tensor::zeros((4, 6), DType::U8, cpu).unwrap(),
-            list: Tensor::ones(6, DType::F32, cpu).unwrap(),
-            var: Var::ones((4, 6), DType::F32, cpu).unwrap(),
-            failed: Mutex::default(),
-        }
+    fn new(home: [&'static [usize]; 5]) -> Self {
+        let [x, y, list] = [home[0], home[1], home[4]].map(|shape| made(shape, DType::F32).unwrap());
+        let ids = Tensor::zeros(home[2], DType::U32, &Device::Cpu).unwrap();
+        let mask = Tensor::zeros(home[3], DType::U8, &Device::Cpu).unwrap();
+        let var = Var::from_tensor(&x).unwrap();
+        Shared { home, x, y, ids, mask, list, var, failed: Mutex::default() }
+    }
+
+    /// All arrays as they were at first; a gradient leads through the first.
+    fn go_home(&self) -> Result<()> {
+        let [_, y, ids, mask, list] = self.home;
+        // One that is in use stays, which is as good.
+        let _ = self.x.intern(self.var.affine(2., 0.)?);
+        let _ = self.y.intern(made(y, DType::F32)?);
+        let _ = self.ids.intern(Tensor::zeros(ids, DType::U32, &Device::Cpu)?);
+        let _ = self.mask.intern(Tensor::zeros(mask, DType::U8, &Device::Cpu)?);
+        let _ = self.list.intern(made(list, DType::F32)?);
+        Ok(())
     }
 
     /// Exchanges each for arrays of other kinds, and back.
     fn exchange(&self) -> Result<()> {
-        const SHAPES: [&[usize]; 14] = [
-            &[],
-            &[24],
-            &[6],
-            &[0],
-            &[3, 0],
-            &[6, 4],
-            &[2, 2],
-            &[3, 3],
-            &[2, 3, 4],
-            &[2, 2, 6],
-            &[1, 4, 6, 1],
-            &[2, 2, 4, 6],
-            &[1, 2, 1, 2, 3, 2],
-            &[2, 4, 6],
-        ];
-        let make = |shape: &[usize], dtype: DType| Tensor::ones(shape, dtype, &Device::Cpu);
         for (i, shape) in SHAPES.into_iter().enumerate() {
-            let real = [DType::F32, DType::F64, DType::F32, DType::I64, DType::F16, DType::Bool][i % 6];
-            let whole = [DType::U32, DType::I64, DType::U8, DType::I32, DType::F32][i % 5];
-            let _ = self.x.intern(make(shape, real)?);
-            let _ = self.y.intern(make(SHAPES[(i + 3) % SHAPES.len()], real)?);
-            let _ = self.ids.intern(make(shape, whole)?);
-            let _ = self.mask.intern(make(SHAPES[(i + 5) % SHAPES.len()], DType::U8)?);
-            let _ = self.list.intern(make(shape, DType::F32)?);
-            // A gradient leads through it.
-            let _ = self.y.intern(self.var.affine(2., 0.)?.reshape(&[2usize, 12][..])?);
-            for array in [&self.x, &self.y] {
-                let _ = array.intern(self.var.affine(2., 0.)?);
-            }
-            let _ = self.ids.intern(Tensor::zeros((4, 6), DType::U32, &Device::Cpu)?);
-            let _ = self.mask.intern(Tensor::zeros((4, 6), DType::U8, &Device::Cpu)?);
-            let _ = self.list.intern(make(&[6], DType::F32)?);
+            let real = REAL[i % REAL.len()];
+            let _ = self.x.intern(made(shape, real)?);
+            let _ = self.y.intern(made(SHAPES[(i + 3) % SHAPES.len()], real)?);
+            let _ = self.ids.intern(made(shape, WHOLE[i % WHOLE.len()])?);
+            let _ = self.mask.intern(made(SHAPES[(i + 5) % SHAPES.len()], DType::U8)?);
+            let _ = self.list.intern(made(shape, DType::F32)?);
+            // A gradient leads through it, from an array of another shape.
+            let _ = self.y.intern(self.var.sum(0)?);
+            self.go_home()?;
         }
         Ok(())
     }
@@ -176,7 +204,7 @@ fn arithmetic(c: &Shared) {
     results! { c:
         x.add(y); x.broadcast_mul(y); x.broadcast_pow(list); x.maximum(y); x.eq(y); x.broadcast_lt(y); x.exp(); x.floor();
         x.relu(); x.clamp(0., 1.); x.clamp(x, y); x.powf(2.); x.powi(3); x.affine(2., 1.); x.rem(y); x.floor_div(y);
-        x.fmod(y); ids.rem(ids); x.logical_and(y); x.is_nan(); x.is_finite(); ids.bitwise_and(mask); ids.bitwise_not();
+        x.fmod(y); ids.rem(ids); x.logical_and(y); x.is_nan(); x.is_finite(); ids.bitwise_and(ids); ids.bitwise_not();
         x + y; x * 2.; 1. / x; -x; x.round_to(2); x.addcmul(x, y, 2.); x.lerp(y, 0.5); x.elu(1.); x.prelu(list);
         x.swiglu(); x.dropout(0.5); x.zeros_like(); x.full_like(3.); x.rand_like(0., 1.); x.to_device(&Device::Cpu);
         x.compose("own", || x.sqr()?.mul(y)); x.apply_op1(Own); x.apply_op1_no_bwd(&Own);
@@ -221,7 +249,7 @@ fn matrices(c: &Shared) {
         x.conv_transpose1d(y, 0, 0, 1, 1, 1); x.conv_transpose2d(y, 0, 0, 1, 1); x.im2col(2, 0, 1, 1);
         x.fold((2, 2), 1, 0, 1, 1); x.max_pool2d(2); x.avg_pool1d(2); x.adaptive_avg_pool2d(2); x.interpolate1d(3);
         x.upsample_bilinear2d(3, 3, true); x.upsample_bilinear2d_with_scale(1.5, 1.5, false); x.sdpa(y, y, None, true, 1., 1.);
-        x.rope(list, list); x.rope_i(y, y); nn::ops::pixel_shuffle(x, 2); nn::ops::replication_pad2d(x, 1);
+        x.rope(list, list); x.rope_i(list, list); nn::ops::pixel_shuffle(x, 2); nn::ops::replication_pad2d(x, 1);
     }
     if let Ok(layer) = nn::Linear::new(y.clone(), Some(list.clone())).forward(x) {
         calls! { c: c.back(Ok(layer.clone())); }
@@ -251,13 +279,13 @@ fn f9_no_operation_panics_beside_an_exchange() {
     alone(|| {
         let mut failed = BTreeSet::new();
         for round in 0..ROUNDS {
-            let (shared, stop) = (Shared::new(), AtomicBool::new(false));
+            let (shared, stop) = (Shared::new(HOMES[round % HOMES.len()]), AtomicBool::new(false));
             thread::scope(|scope| {
                 let end = Instant::now() + ROUND;
                 let (shared, stop) = (&shared, &stop);
                 let workers = [0, 3].map(|first| {
                     scope.spawn(move || {
-                        for i in (round as usize + first).. {
+                        for i in round + first.. {
                             if Instant::now() > end {
                                 break;
                             }
