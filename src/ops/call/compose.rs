@@ -187,14 +187,20 @@ impl Proxy {
             let (pins, own) = (pin(local, call.op, operands)?, pin(local, call.op, [&self])?);
             let (arrays, [v]) = (pins.arrays(), own.arrays());
             let node = record(&arrays.each_ref().map(|array| &**array), || {
-                let saved = keep.then(|| arrays.map(|a| Saved::of(call, &a)));
-                let like = arrays.map(|a| (*a.layout.shape(), a.dtype));
+                // The values know their faces.
+                let saved = match keep {
+                    true => Ok(arrays.map(|a| Saved::of(call, &a))),
+                    false => Err(arrays.map(|a| (*a.layout.shape(), a.dtype))),
+                };
                 move |grad: &Proxy, needs: [bool; 3]| {
-                    let grads = match &saved {
-                        None => vjp(grad, &[], needs),
-                        Some(saved) => vjp(grad, &values_of(saved)?, needs),
-                    }?;
-                    gradients_fit(call.op, &grads, &like)?;
+                    let (grads, faces) = match &saved {
+                        Err(faces) => (vjp(grad, &[], needs)?, *faces),
+                        Ok(saved) => {
+                            let values = values_of(saved)?;
+                            (vjp(grad, &values, needs)?, values.each_ref().map(|value| (*value.shape(), value.dtype())))
+                        }
+                    };
+                    gradients_fit(call.op, &grads, &faces)?;
                     Ok(grads)
                 }
             });
