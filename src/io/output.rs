@@ -53,7 +53,7 @@ impl<W: Write> Output<W> {
     #[track_caller]
     pub(super) fn elements(&mut self, array: &Tensor, (dtype, dims): (DType, &[usize])) -> Result<()> {
         with_type!(dtype, T => {
-            let (shape, all) = array.elements::<T>("write")?;
+            let (shape, all) = array.elements::<T>("to_vec")?;
             if shape.dims() != dims {
                 return Err(self.fail(format!("the array was {dims:?} and became {shape} while it was written")));
             }

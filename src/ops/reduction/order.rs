@@ -225,8 +225,10 @@ impl Proxy {
             let (count, mut next) = (places.len(), places.into_iter());
             with_type!(self.dtype(), T => {
                 let all = self.to_vec::<T>()?;
-                // Too few, which is an error, if it is another array by now.
-                Proxy::from_vec(next.by_ref().filter_map(|place| all.get(place).copied()).collect(), count, self.device())
+                if all.len() != keys.len() {
+                    return Err(check::exchanged("unique", self));
+                }
+                Proxy::from_vec(next.by_ref().map(|place| all[place]).collect(), count, self.device())
             })
         })
     }

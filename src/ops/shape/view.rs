@@ -354,10 +354,11 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn detach(&self) -> Proxy {
+        let call = Call::here("detach");
         self.try_detach().unwrap_or_else(|error| match error {
             Error::StaleArray(_) | Error::LeakedArray(_) | Error::Forked { .. } => self.clone(),
             // Not the array itself: it would end with its cycle, and the error would be told there, as another one.
-            error => failed("detach()", Call::here("detach"), self, &error).unwrap_or_else(|_| self.clone()),
+            error => failed("detach()", call, self, &error).unwrap_or_else(|_| self.clone()),
         })
     }
 
