@@ -66,7 +66,7 @@ pub fn make_from_two(a: &Proxy, b: &Proxy) -> Proxy {
         let pins = registry::pin(local, "bench", [a.key(), b.key()], false).expect("open");
         let [x, y] = pins.arrays();
         std::hint::black_box(x.layout.dims()[0] + y.layout.offset());
-        let parts = Parts { dtype: x.dtype, layout: &x.layout, storage: x.storage.clone(), node: None };
+        let parts = Parts { dtype: x.dtype, layout: x.layout, storage: x.storage.clone(), node: None };
         let owner = a.owner("bench").expect("open");
         let made = registry::create(local, "bench", parts, owner, site).expect("a slot");
         Proxy::from_key(made.expect("an open owner"))

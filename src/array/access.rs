@@ -194,7 +194,7 @@ impl Proxy {
                 return Ok((shape, host_elements(call.op, &array, edge(&shape))?));
             }
             same_type::<T>(call.op, &array)?;
-            Ok((shape, gather(call.op, &downloaded::<T>(&array, call.site)?, &array.layout, edge(&shape))?))
+            Ok((shape, gather(call.op, &downloaded::<T>(&array, call.site)?, array.layout, edge(&shape))?))
         })
     }
 
@@ -281,13 +281,13 @@ fn host_elements<T: WithDType>(op: &'static str, array: &Pinned<'_>, edge: Optio
     let bytes = storage_bytes::<T>(op, array)?;
     if T::DTYPE == DType::Bool {
         // What lies between the truth values need not be any: only those are looked at.
-        let own = gather(op, bytes, &array.layout, edge)?;
+        let own = gather(op, bytes, array.layout, edge)?;
         if own.iter().any(|&byte| byte > 1) {
             return Err(no_truth(op));
         }
         return Ok(own.into_iter().map(|byte| T::from_i128(byte.into())).collect());
     }
-    gather(op, T::of_bytes(bytes).ok_or_else(|| no_truth(op))?, &array.layout, edge)
+    gather(op, T::of_bytes(bytes).ok_or_else(|| no_truth(op))?, array.layout, edge)
 }
 
 /// All elements of the storage of an array on another device.
@@ -298,7 +298,7 @@ fn downloaded<T: WithDType>(array: &Pinned<'_>, site: Site) -> Result<Vec<T>> {
         // A byte that is neither 0 nor 1 would be no `bool`.
         return Ok(downloaded::<u8>(array, site)?.into_iter().map(|byte| T::from_i128(byte.into())).collect());
     };
-    let src = OwnedView::new(span, array.dtype, array.layout);
+    let src = OwnedView::new(span, array.dtype, *array.layout);
     array.storage.buffer().device().download(&src, bytes).map_err(|error| blame(error, site))?;
     Ok(all)
 }

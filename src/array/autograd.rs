@@ -20,7 +20,7 @@ use crate::memory::{
     node::{self, Give, Node, Step},
     owner::Owner,
     proxy::Proxy,
-    registry::{self, Parts, Payload, Tracked},
+    registry::{self, ArrayRef, Parts, Tracked},
     storage::{self, Storage},
     threads::Local,
     workspace::scope,
@@ -262,8 +262,8 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
-    pub(crate) fn of(call: Call, array: &Payload) -> Self {
-        Self::new(call, &array.storage, array.dtype, array.layout)
+    pub(crate) fn of(call: Call, array: &ArrayRef<'_>) -> Self {
+        Self::new(call, array.storage, array.dtype, *array.layout)
     }
 
     pub(crate) fn new(call: Call, storage: &Storage, dtype: crate::base::dtype::DType, layout: Layout) -> Self {
@@ -332,7 +332,7 @@ impl Proxy {
 }
 
 /// Whether an in-place change of the array would falsify a gradient that is being recorded.
-pub(crate) fn is_frozen(array: &Payload) -> bool {
+pub(crate) fn is_frozen(array: &ArrayRef<'_>) -> bool {
     array.node.is_some() && is_grad_enabled()
 }
 

@@ -13,6 +13,7 @@ use crate::memory::{registry::Payload, slot::Shown};
 
 /// What stays true of a closed array.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct Face {
     pub(crate) dtype: DType,
     pub(crate) layout: Layout,

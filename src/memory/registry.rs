@@ -42,7 +42,15 @@ use crate::memory::{
 /// The step of the gradient graph that an array came out of.
 pub(crate) type Tracked = Option<Node>;
 
-/// An array: what its slot holds while it is open. Never changed in between, but exchanged whole by `intern`.
+/// What the close of an array takes; what it is like stays with the slot (`face.rs`). Never changed in between, but exchanged
+/// whole by `intern`.
+#[derive(Debug)]
+pub(crate) struct Held {
+    storage: Storage,
+    node: Tracked,
+}
+
+/// An array out of its slot.
 #[derive(Debug)]
 pub(crate) struct Payload {
     pub(crate) dtype: DType,
@@ -51,30 +59,51 @@ pub(crate) struct Payload {
     pub(crate) node: Tracked,
 }
 
+impl Payload {
+    pub(crate) fn as_ref(&self) -> ArrayRef<'_> {
+        ArrayRef { dtype: self.dtype, layout: &self.layout, storage: &self.storage, node: &self.node }
+    }
+}
+
+/// An array that is announced, or out of its slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ArrayRef<'p> {
+    pub(crate) dtype: DType,
+    pub(crate) layout: &'p Layout,
+    pub(crate) storage: &'p Storage,
+    pub(crate) node: &'p Tracked,
+}
+
 /// A slot with what owners, writers and errors need to know of it.
+///
+/// In the order in which they are looked at: the first line of the cache has what resolving, dropping and draining touch,
+/// the second one dtype and shape.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(crate) struct ArraySlot {
-    pub(crate) core: Slot<Payload>,
+    pub(crate) core: Slot<Held>,
     pub(crate) owner: AtomicU32,
+    /// The storage's id + 1, for writers that look who reads it.
+    storage: AtomicU32,
     pub(crate) shard: AtomicU32,
+    /// Milliseconds since the start of the runtime.
+    born: AtomicU32,
+    face: FaceCell,
     pub(crate) prev: AtomicU32,
     pub(crate) next: AtomicU32,
     /// Of an array of a workspace, since it was made: its scope, and the stamp of its cycle.
-    pub(crate) scope: AtomicU32,
     pub(crate) cycle: AtomicU64,
     /// Where its scope says which stamps are valid still; none before the slot's first array of a workspace.
     oldest: AtomicRef<Oldest>,
-    /// The storage's id + 1, for writers that look who reads it.
-    storage: AtomicU32,
-    /// Milliseconds since the start of the runtime.
-    born: AtomicU32,
+    pub(crate) scope: AtomicU32,
     /// Who closed it, as the number of a `Closer`.
     closer: AtomicU32,
     created: AtomicRef<Location<'static>>,
     closed: AtomicRef<Location<'static>>,
-    face: FaceCell,
 }
+
+// Four lines of the cache, the face from the second one on.
+const _: () = assert!(size_of::<ArraySlot>() == 256 && std::mem::offset_of!(ArraySlot, face) == 64);
 
 impl ArraySlot {
     /// The cycle that the array ends with, for one of a workspace.
@@ -192,7 +221,7 @@ pub(crate) fn create(
         bits = CYCLE;
     }
     let tracked = bits == CYCLE && node.is_some();
-    let generation = cell.core.open_with(bits, || Payload { dtype, layout: *layout, storage, node });
+    let generation = cell.core.open_with(bits, || Held { storage, node });
     Counts::bump(&local.seat.counts.created, 1);
     match owner::put(local, index, owner, false) {
         Ok(()) => {
@@ -226,7 +255,7 @@ fn refilled(local: &Local) -> Option<u32> {
 /// It does not say that they are still open. The announcements stand in consecutive places of the record.
 #[derive(Debug)]
 pub(crate) struct Pins<'a, const N: usize> {
-    payloads: [&'a Payload; N],
+    arrays: [ArrayRef<'a>; N],
     keys: [Key; N],
     local: &'a Local,
     first_place: usize,
@@ -237,17 +266,17 @@ pub(crate) struct Pins<'a, const N: usize> {
 /// One of the arrays in use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pinned<'p> {
-    payload: &'p Payload,
+    array: ArrayRef<'p>,
     pub(crate) key: Key,
     pub(crate) place: usize,
 }
 
-impl std::ops::Deref for Pinned<'_> {
-    type Target = Payload;
+impl<'p> std::ops::Deref for Pinned<'p> {
+    type Target = ArrayRef<'p>;
 
     #[inline]
-    fn deref(&self) -> &Payload {
-        self.payload
+    fn deref(&self) -> &ArrayRef<'p> {
+        &self.array
     }
 }
 
@@ -255,7 +284,7 @@ impl<'p> Pinned<'p> {
     /// All bytes of its storage, if they are the host's.
     #[inline]
     pub(crate) fn host_bytes(&self) -> Option<&'p [u8]> {
-        let buffer = self.payload.storage.buffer();
+        let buffer = self.array.storage.buffer();
         // SAFETY: host memory of a storage that the array keeps for `'p`; initialised when it was handed out, and written
         // by nobody while the array is announced, but by this thread if it holds a `Writing`, under which nobody asks.
         #[allow(unsafe_code)]
@@ -267,7 +296,7 @@ impl<const N: usize> Pins<'_, N> {
     /// The arrays, for as long as this is borrowed.
     #[inline]
     pub(crate) fn arrays(&self) -> [Pinned<'_>; N] {
-        std::array::from_fn(|i| Pinned { payload: self.payloads[i], key: self.keys[i], place: self.first_place + i })
+        std::array::from_fn(|i| Pinned { array: self.arrays[i], key: self.keys[i], place: self.first_place + i })
     }
 }
 
@@ -282,7 +311,7 @@ impl<const N: usize> Drop for Pins<'_, N> {
 #[inline]
 fn release(local: &Local, first_place: usize, keys: &[Key]) {
     local.seat.record.withdraw(first_place, keys.len());
-    local.used_places.set(local.used_places.get() & ((1 << first_place) - 1));
+    local.used_places.set(first_place);
     for &key in keys {
         if slot(key.index()).core.state() & CLOSING != 0 {
             finish_if_free(local, key);
@@ -304,17 +333,16 @@ enum Attempt<'a, const N: usize> {
 /// Announces arrays of which the caller borrows proxies for `'a`, if all of them can be used now.
 #[inline(always)]
 fn try_pin<'a, const N: usize>(local: &'a Local, keys: [Key; N], user: bool) -> Option<Pins<'a, N>> {
-    let used = local.used_places.get();
     // Places are taken and given back like a stack: pins are locals of nested calls.
-    let first = (u32::BITS - used.leading_zeros()) as usize;
+    let first = local.used_places.get();
     if first + N > PLACES {
         return None;
     }
-    local.used_places.set(used | (((1 << N) - 1) << first));
+    local.used_places.set(first + N);
+    let cells = keys.map(|key| slot(key.index()));
     local.seat.record.announce(first, keys.map(Key::index), user);
     let mut usable = true;
-    for key in keys {
-        let cell = slot(key.index());
+    for (key, cell) in keys.iter().zip(cells) {
         let state = cell.core.state();
         usable &= generation_of(state) == key.generation() && cell.is_usable(state);
     }
@@ -322,12 +350,16 @@ fn try_pin<'a, const N: usize>(local: &'a Local, keys: [Key; N], user: bool) -> 
         release(local, first, &keys);
         return None;
     }
-    // SAFETY: announced above, then seen open and not busy; the announcements stand until `Pins` drops.
-    #[allow(unsafe_code)]
-    let payloads: [&'a Payload; N] = keys.map(|key| unsafe { slot(key.index()).core.payload() });
-    let pins = Pins { payloads, keys, local, first_place: first, _thread: PhantomData };
-    for payload in payloads {
-        if payload.storage.is_being_written() {
+    let arrays: [ArrayRef<'a>; N] = cells.map(|cell| {
+        // SAFETY: announced above, then seen open and not busy; the announcements stand until `Pins` drops.
+        #[allow(unsafe_code)]
+        let held: &'a Held = unsafe { cell.core.payload() };
+        let face = cell.face.get().expect("an open slot has a face");
+        ArrayRef { dtype: face.dtype, layout: &face.layout, storage: &held.storage, node: &held.node }
+    });
+    let pins = Pins { arrays, keys, local, first_place: first, _thread: PhantomData };
+    for array in arrays {
+        if array.storage.is_being_written() {
             return None;
         }
     }
@@ -339,7 +371,7 @@ fn attempt<'a, const N: usize>(local: &'a Local, keys: [Key; N], user: bool) -> 
     if let Some(pins) = try_pin(local, keys, user) {
         return Attempt::Pinned(pins);
     }
-    if (u32::BITS - local.used_places.get().leading_zeros()) as usize + N > PLACES {
+    if local.used_places.get() + N > PLACES {
         return Attempt::Full;
     }
     for key in keys {
@@ -566,7 +598,9 @@ pub(crate) fn take_over(local: &Local, key: Key) -> TakenOver {
     if owner::take(key.index(), key.generation()).is_some() {
         // As in `end_orphan`: nobody else can reach it.
         Counts::bump(&local.seat.counts.closed, 1);
-        return vacate(local, key.index(), Option::take).map_or(TakenOver::Gone, TakenOver::Payload);
+        let &Face { dtype, layout, .. } = slot(key.index()).face.get().expect("an open slot has a face");
+        let payload = |Held { storage, node }| TakenOver::Payload(Payload { dtype, layout, storage, node });
+        return vacate(local, key.index(), Option::take).map_or(TakenOver::Gone, payload);
     }
     if cell.core.orphan() {
         recycle(local, key.index());
@@ -582,7 +616,7 @@ fn recycle(local: &Local, index: u32) {
 
 /// Makes a slot vacant after `end` has emptied it.
 #[inline(always)]
-fn vacate<R>(local: &Local, index: u32, end: impl FnOnce(&mut Option<Payload>) -> R) -> R {
+fn vacate<R>(local: &Local, index: u32, end: impl FnOnce(&mut Option<Held>) -> R) -> R {
     let cell = slot(index);
     if cell.core.state() & (NAMED | LENT) != 0 {
         NAMES.remove(&index);
@@ -617,11 +651,11 @@ pub(crate) fn flush(local: &Local) {
     node::flush(local);
 }
 
-/// Exchanges the payload of an open array for another, for all its handles at once. The old one is returned.
+/// Exchanges the payload of an open array for another, for all its handles at once. What it held is returned.
 ///
 /// Readers are kept out first, and waited for while they can still move on; then the array is taken from its owner,
 /// so that nobody ends it during the exchange.
-pub(crate) fn exchange(local: &Local, op: &'static str, key: Key, payload: Payload) -> Result<Payload> {
+pub(crate) fn exchange(local: &Local, op: &'static str, key: Key, payload: Payload) -> Result<Held> {
     let cell = slot(key.index());
     let mut turns = 0;
     loop {
@@ -650,7 +684,7 @@ pub(crate) fn exchange(local: &Local, op: &'static str, key: Key, payload: Paylo
     // SAFETY: this thread set `BUSY`, issued the barrier, and found no announcement; and it took the array from its
     // owner, so that nobody closes it.
     #[allow(unsafe_code)]
-    let old = unsafe { cell.core.replace(payload) };
+    let old = unsafe { cell.core.replace(Held { storage: payload.storage, node: payload.node }) };
     cell.face.turn(key.index(), face);
     if owner::put(local, key.index(), owner, true).is_err() {
         close_taken(local, &[key], Closer::Manager, None);
@@ -665,7 +699,7 @@ pub(crate) fn face(of: &Proxy) -> &Face {
 }
 
 /// Lets readers in again.
-struct Ready<'a>(&'a Slot<Payload>);
+struct Ready<'a>(&'a Slot<Held>);
 
 impl Drop for Ready<'_> {
     fn drop(&mut self) {

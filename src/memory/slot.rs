@@ -312,6 +312,7 @@ impl<P> Slot<P> {
 /// and before `recycle`; in between only read, through a borrowed proxy.
 #[cfg(not(loom))]
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Shown<F> {
     first: UnsafeCell<Option<F>>,
     /// What is shown after an exchange that changed it; null before.

@@ -37,6 +37,8 @@ use crate::memory::{
 /// A cell of a storage.
 #[derive(Debug)]
 pub(crate) struct Cell {
+    /// Its number, since it was filled first.
+    index: AtomicU32,
     refs: AtomicU32,
     /// 1 while an operation writes in place.
     writer: AtomicU32,
@@ -55,6 +57,7 @@ pub(crate) struct Cell {
 unsafe impl Sync for Cell {}
 
 static CELLS: Slab<Cell> = Slab::new(|| Cell {
+    index: AtomicU32::new(0),
     refs: AtomicU32::new(0),
     writer: AtomicU32::new(0),
     version: AtomicU64::new(0),
@@ -66,7 +69,7 @@ static CELLS: Slab<Cell> = Slab::new(|| Cell {
 /// A counted reference to a buffer.
 #[derive(Debug)]
 pub(crate) struct Storage {
-    index: u32,
+    cell: &'static Cell,
     hold: Hold,
 }
 
@@ -109,13 +112,13 @@ impl Storage {
             free.pop();
             // Relaxed: published with the slot of the array.
             CELLS.get(index).block.store(part.block, Ordering::Relaxed);
-            Self::fill(index, bytes, || Buffer::from_arena(span, Device::Cpu, part));
-            Some(Storage { index, hold: Hold::No })
+            let cell = Self::fill(index, bytes, || Buffer::from_arena(span, Device::Cpu, part));
+            Some(Storage { cell, hold: Hold::No })
         } else {
             let (span, reserved) = pool::alloc_at_once(bytes)?;
             free.pop();
-            Self::fill(index, bytes, || Buffer::from_pool(span, Device::Cpu, reserved));
-            Some(Storage { index, hold: Hold::Never })
+            let cell = Self::fill(index, bytes, || Buffer::from_pool(span, Device::Cpu, reserved));
+            Some(Storage { cell, hold: Hold::Never })
         }
     }
 
@@ -134,14 +137,16 @@ impl Storage {
             CELLS.get(index).block.store(part.block, Ordering::Relaxed);
             hold = Hold::No;
         }
-        Self::fill(index, buffer.span().bytes(), || buffer);
-        Ok(Storage { index, hold })
+        let cell = Self::fill(index, buffer.span().bytes(), || buffer);
+        Ok(Storage { cell, hold })
     }
 
     /// Fills a cell of the free list, with one reference. The buffer is made in its place.
     #[inline(always)]
-    fn fill(index: u32, bytes: usize, buffer: impl FnOnce() -> Buffer) {
+    fn fill(index: u32, bytes: usize, buffer: impl FnOnce() -> Buffer) -> &'static Cell {
         let cell = CELLS.get(index);
+        // Relaxed: the same number each time; published with the storage.
+        cell.index.store(index, Ordering::Relaxed);
         cell.bytes.store(bytes as u64, Ordering::Relaxed);
         // SAFETY: the cell came from a free list: no reference to it exists, and it holds no buffer that would have
         // to be dropped.
@@ -149,17 +154,14 @@ impl Storage {
         cell.buffer.with_mut(|b| unsafe { b.write(Some(buffer())) });
         // Relaxed: the reference is passed on by whatever publishes the `Storage` itself.
         cell.refs.store(1, Ordering::Relaxed);
-    }
-
-    #[inline]
-    fn cell(&self) -> &'static Cell {
-        CELLS.get(self.index)
+        cell
     }
 
     /// The number by which slots name it.
     #[inline]
     pub(crate) fn id(&self) -> u32 {
-        self.index
+        // Relaxed: written before the storage was published.
+        self.cell.index.load(Ordering::Relaxed)
     }
 
     /// The buffer.
@@ -167,12 +169,12 @@ impl Storage {
     pub(crate) fn buffer(&self) -> &Buffer {
         // SAFETY: `refs` is at least 1 for as long as `self`, so the buffer is there and is not written.
         #[allow(unsafe_code)]
-        self.cell().buffer.with(|b| unsafe { (*b).as_ref() }).expect("a counted cell holds a buffer")
+        self.cell.buffer.with(|b| unsafe { (*b).as_ref() }).expect("a counted cell holds a buffer")
     }
 
     /// The buffer of a storage that nobody else has a reference to.
     pub(crate) fn own_buffer(&mut self) -> Option<&mut Buffer> {
-        let cell = self.cell();
+        let cell = self.cell;
         // Acquire: pairs with the Release in the drops of references that went before.
         if cell.refs.load(Ordering::Acquire) != 1 {
             return None;
@@ -221,21 +223,21 @@ impl Storage {
 
     /// References now.
     pub(crate) fn references(&self) -> u32 {
-        self.cell().refs.load(Ordering::Relaxed)
+        self.cell.refs.load(Ordering::Relaxed)
     }
 
     /// In-place changes so far.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         // Acquire: pairs with the Release in `Writing::drop`.
-        self.cell().version.load(Ordering::Acquire)
+        self.cell.version.load(Ordering::Acquire)
     }
 
     /// Whether an operation is writing in place. Read after the array was announced.
     #[inline]
     pub(crate) fn is_being_written(&self) -> bool {
         // Acquire: pairs with the Release in `Writing::drop`: a reader that finds 0 sees what was written.
-        self.cell().writer.load(Ordering::Acquire) != 0
+        self.cell.writer.load(Ordering::Acquire) != 0
     }
 
     /// The right to write into the buffer. `own`: the array to be written, as this thread announces it. `None`: another thread is writing, or reads and does not end soon; let go of
@@ -245,12 +247,12 @@ impl Storage {
         if self.buffer().is_read_only() {
             return Err(Error::ReadOnly { op, array: registry::describe(own.key) });
         }
-        let cell = self.cell();
+        let cell = self.cell;
         // Acquire: pairs with the Release in `Writing::drop`; writers follow each other.
         if cell.writer.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return Ok(None);
         }
-        let writing = Writing { index: self.index };
+        let writing = Writing { cell };
         threads::barrier();
         let mut turns = 0;
         while let Some(user) = self.other_reader(local, own.place) {
@@ -271,7 +273,7 @@ impl Storage {
         threads::for_each_seat(|seat| {
             let mine = std::ptr::eq(seat, local.seat);
             for (place, value) in seat.record.places() {
-                if (mine && place == own) || registry::storage_of((value & !USER) - 1) != Some(self.index) {
+                if (mine && place == own) || registry::storage_of((value & !USER) - 1) != Some(self.id()) {
                     continue;
                 }
                 let who = match (mine, value & USER != 0) {
@@ -290,7 +292,7 @@ impl Clone for Storage {
     #[inline]
     fn clone(&self) -> Self {
         // Relaxed: the reference cloned from keeps the count above 0.
-        if self.cell().refs.fetch_add(1, Ordering::Relaxed) > u32::MAX / 2 {
+        if self.cell.refs.fetch_add(1, Ordering::Relaxed) > u32::MAX / 2 {
             // Two billion references: only leaked ones get here, and wrapping would be unsound.
             std::process::abort();
         }
@@ -303,7 +305,7 @@ impl Clone for Storage {
                 if before == Hold::No { Hold::Begun } else { Hold::Passed }
             }
         };
-        Storage { index: self.index, hold }
+        Storage { cell: self.cell, hold }
     }
 }
 
@@ -311,7 +313,7 @@ impl Drop for Storage {
     #[inline]
     fn drop(&mut self) {
         self.let_go();
-        let cell = self.cell();
+        let cell = self.cell;
         // Acquire: pairs with the Release below in the references that went before. A count of 1 is this one's
         // own, from which alone another could be made.
         if cell.refs.load(Ordering::Acquire) != 1 && cell.refs.fetch_sub(1, Ordering::Release) != 1 {
@@ -323,7 +325,7 @@ impl Drop for Storage {
         // SAFETY: this was the last reference, and all uses through others happened before.
         #[allow(unsafe_code)]
         cell.buffer.with_mut(|b| unsafe { *b = None });
-        let index = self.index;
+        let index = self.id();
         with_local(|local| {
             let mut free = local.storages.borrow_mut();
             free.push(index);
@@ -350,12 +352,12 @@ pub(crate) fn flush(local: &Local) {
 /// The right to write into a storage's buffer in place; given up on drop.
 #[derive(Debug)]
 pub(crate) struct Writing {
-    index: u32,
+    cell: &'static Cell,
 }
 
 impl Drop for Writing {
     fn drop(&mut self) {
-        let cell = CELLS.get(self.index);
+        let cell = self.cell;
         // Relaxed: only the writer changes it; published by the Release below.
         cell.version.store(cell.version.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         // Release: pairs with the Acquire in `write`, `is_being_written` and `version`: what was written is seen.

@@ -168,8 +168,8 @@ pub(crate) fn sum(counter: impl Fn(&Counts) -> &AtomicU64) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Local {
     pub(crate) seat: &'static Seat,
-    /// Places of the hazard record in use, as bits.
-    pub(crate) used_places: Cell<u32>,
+    /// Places of the hazard record in use: the first so many.
+    pub(crate) used_places: Cell<usize>,
     pub(crate) slots: RefCell<Vec<u32>>,
     pub(crate) storages: RefCell<Vec<u32>>,
     /// Small and large cells of the gradient graph.

@@ -9,7 +9,7 @@ use crate::base::{
 use crate::device::{Device, kernel::Domain};
 use crate::memory::{
     proxy::Proxy,
-    registry::{self, Payload},
+    registry::{self, ArrayRef},
 };
 
 /// Operands can be used. For operations that look at them one by one: the error says which operand it is.
@@ -45,7 +45,7 @@ pub(crate) fn exchanged(op: &'static str, array: &Proxy) -> Error {
 
 /// A layout reaches no element beyond the bytes of an array.
 #[inline]
-pub(crate) fn inside(op: &'static str, layout: &Layout, of: &Payload) -> Result<()> {
+pub(crate) fn inside(op: &'static str, layout: &Layout, of: &ArrayRef<'_>) -> Result<()> {
     let bytes = layout.end().checked_mul(of.dtype.size_in_bytes());
     if bytes.is_some_and(|bytes| bytes <= of.storage.buffer().span().bytes()) {
         return Ok(());
@@ -66,7 +66,7 @@ pub(crate) fn same_device(op: &'static str, a: &Device, b: &Device) -> Result<()
 
 /// Operands have one dtype.
 #[inline]
-pub(crate) fn same_dtype(op: &'static str, a: &Payload, b: &Payload) -> Result<()> {
+pub(crate) fn same_dtype(op: &'static str, a: &ArrayRef<'_>, b: &ArrayRef<'_>) -> Result<()> {
     if a.dtype == b.dtype { Ok(()) } else { Err(Error::DTypeMismatch { op, lhs: a.dtype, rhs: b.dtype }) }
 }
 
@@ -104,7 +104,7 @@ const NUMBERS: &str = "u8, u16, u32, u64, i8, i16, i32, i64, f16, bf16, f32, f64
 const FLOATS: &str = "f16, bf16, f32, f64";
 
 /// An operand that holds indices as kernels read them; see [`readable`](crate::ops::index::select::readable).
-pub(crate) fn index(op: &'static str, ids: &Payload) -> Result<()> {
+pub(crate) fn index(op: &'static str, ids: &ArrayRef<'_>) -> Result<()> {
     match ids.dtype {
         DType::U8 | DType::U32 | DType::I64 => Ok(()),
         dtype => Err(Error::UnsupportedDType { op, dtype, supported: "u8, u32, i64" }),
@@ -112,7 +112,7 @@ pub(crate) fn index(op: &'static str, ids: &Payload) -> Result<()> {
 }
 
 /// An operand that holds truth: indices, or truth values.
-pub(crate) fn mask(op: &'static str, cond: &Payload) -> Result<()> {
+pub(crate) fn mask(op: &'static str, cond: &ArrayRef<'_>) -> Result<()> {
     if cond.dtype == DType::Bool { Ok(()) } else { index(op, cond) }
 }
 

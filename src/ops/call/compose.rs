@@ -207,7 +207,7 @@ impl Proxy {
             if node.is_none() {
                 return Ok(None);
             }
-            let parts = Parts { dtype: v.dtype, layout: &v.layout, storage: v.storage.clone(), node };
+            let parts = Parts { dtype: v.dtype, layout: v.layout, storage: v.storage.clone(), node };
             adopt_parts(call, local, parts, &self).map(Some)
         })?;
         match tied {

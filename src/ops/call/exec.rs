@@ -39,7 +39,7 @@ use crate::memory::{
     owner::{Owner, Refused},
     proxy::Proxy,
     reclaim,
-    registry::{self, Parts, Payload, Pinned, Pins, Tracked},
+    registry::{self, ArrayRef, Parts, Pinned, Pins, Tracked},
     report,
     storage::Storage,
     switch,
@@ -105,7 +105,7 @@ fn captured(op: &'static str, arrays: &[&Proxy], pins: &[Pinned<'_>]) -> Result<
 /// An operand as kernels see it.
 #[inline(always)]
 pub(crate) fn view<'a>(array: &'a Pinned<'_>) -> View<'a> {
-    view_as(array, &array.layout)
+    view_as(array, array.layout)
 }
 
 /// An operand seen through another layout of the same storage.
@@ -115,7 +115,7 @@ pub(crate) fn view_as<'a>(array: &Pinned<'_>, layout: &'a Layout) -> View<'a> {
 }
 
 #[inline]
-pub(crate) fn device(array: &Payload) -> &Device {
+pub(crate) fn device<'a>(array: &ArrayRef<'a>) -> &'a Device {
     array.storage.buffer().device()
 }
 
@@ -422,7 +422,7 @@ pub(crate) fn place(call: Call, local: &Local, parts: Parts<'_>, place: &dyn Pla
 /// The gradient node of a result, if gradients are wanted and any operand has one. `vjp` is called only then; it
 /// returns what turns the gradient of the result into those of the operands.
 #[inline(always)]
-pub(crate) fn record<F>(operands: &[&Payload], vjp: impl FnOnce() -> F) -> Tracked
+pub(crate) fn record<F>(operands: &[&ArrayRef<'_>], vjp: impl FnOnce() -> F) -> Tracked
 where
     F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
 {
@@ -433,10 +433,10 @@ where
 }
 
 /// The nodes of up to three operands.
-fn nodes_of(operands: &[&Payload]) -> [Tracked; 3] {
+fn nodes_of(operands: &[&ArrayRef<'_>]) -> [Tracked; 3] {
     let mut nodes = [const { None }; 3];
     for (node, operand) in nodes.iter_mut().zip(operands) {
-        node.clone_from(&operand.node);
+        node.clone_from(operand.node);
     }
     nodes
 }
@@ -457,10 +457,10 @@ where
         let pins = pin(local, call.op, [src])?;
         let [a] = pins.arrays();
         let (dtype, mut other) = (dtype(a.dtype)?, None);
-        let layout = dense(&a.layout, &mut other);
+        let layout = dense(a.layout, &mut other);
         let own = a.storage.buffer();
         let storage = allocate(local, call.op, own.device(), dtype, layout.shape(), false)?;
-        let (from, to) = (view_of(own, a.dtype, &a.layout), fresh_view(&storage, dtype, layout));
+        let (from, to) = (view_of(own, a.dtype, a.layout), fresh_view(&storage, dtype, layout));
         launch(own.device(), &map.kernel(from, to))?;
         let node = record(&[&a], || vjp(&a, &OutputParts { storage: &storage, layout }));
         adopt_parts(call, local, Parts { dtype, layout, storage, node }, src)

@@ -10,7 +10,7 @@ use crate::base::{
 use crate::device::kernel::{BinaryOp, Kernel, View};
 use crate::memory::{
     proxy::Proxy,
-    registry::{self, Payload},
+    registry::{self, ArrayRef, Payload},
 };
 use crate::ops::call::{
     check,
@@ -27,7 +27,7 @@ pub(crate) type Change<'k, const N: usize> = dyn for<'v> Fn(View<'v>, [View<'v>;
 
 /// What the kernel asks of the array to be changed and of the others. It is asked where all are announced: what was found
 /// before may be another array's by then (`intern`).
-pub(crate) type Fits<'k, const N: usize> = dyn Fn(&Payload, [&Payload; N]) -> Result<()> + 'k;
+pub(crate) type Fits<'k, const N: usize> = dyn Fn(&ArrayRef<'_>, [&ArrayRef<'_>; N]) -> Result<()> + 'k;
 
 /// Runs a kernel that changes `dst` in place and reads `N` others.
 ///
@@ -93,7 +93,7 @@ pub(crate) fn writable(array: &Proxy, op: &'static str) -> Result<()> {
     Ok(())
 }
 
-fn check_target(name: &'static str, dst: &Proxy, d: &Payload) -> Result<()> {
+fn check_target(name: &'static str, dst: &Proxy, d: &ArrayRef<'_>) -> Result<()> {
     if autograd::is_frozen(d) {
         return Err(Error::Tracked { op: name, array: registry::describe(dst.key()) });
     }
@@ -121,7 +121,7 @@ pub(crate) fn assign(call: Call, dst: &Proxy, rhs: &Proxy, op: BinaryOp) -> Resu
         })?;
         &wide
     };
-    let fits = |d: &Payload, [r]: [&Payload; 1]| {
+    let fits = |d: &ArrayRef<'_>, [r]: [&ArrayRef<'_>; 1]| {
         check::same_dtype(call.op, d, r)?;
         check::domain(call.op, op.domain(), d.dtype)?;
         check::same_shape(call.op, d.layout.shape(), r.layout.shape(), EXCHANGED)
@@ -136,7 +136,7 @@ impl Proxy {
     /// As [`Proxy::add_`].
     #[track_caller]
     pub fn affine_(&self, mul: f64, add: f64) -> Result<Proxy> {
-        let fits = |d: &Payload, []: [&Payload; 0]| check::number("affine_", d.dtype).map(drop);
+        let fits = |d: &ArrayRef<'_>, []: [&ArrayRef<'_>; 0]| check::number("affine_", d.dtype).map(drop);
         into(Call::here("affine_"), self, [], &fits, &|dst, []| Kernel::AffineAssign { dst, mul, add })?;
         Ok(self.clone())
     }
@@ -174,7 +174,7 @@ impl Proxy {
         if dtype != other_dtype {
             return Err(Error::DTypeMismatch { op: call.op, lhs: dtype, rhs: other_dtype });
         }
-        let fits = |d: &Payload, [s]: [&Payload; 1]| {
+        let fits = |d: &ArrayRef<'_>, [s]: [&ArrayRef<'_>; 1]| {
             check::same_dtype(call.op, d, s)?;
             check::same_shape(call.op, d.layout.shape(), s.layout.shape(), EXCHANGED)
         };
@@ -197,7 +197,7 @@ impl Proxy {
             let payload = {
                 let pins = pin(local, call.op, [&replacement])?;
                 let [r] = pins.arrays();
-                Payload { dtype: r.dtype, layout: r.layout, storage: r.storage.clone(), node: r.node.clone() }
+                Payload { dtype: r.dtype, layout: *r.layout, storage: r.storage.clone(), node: r.node.clone() }
             };
             registry::exchange(local, call.op, self.key(), payload).map(drop)
         })?;

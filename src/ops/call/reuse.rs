@@ -18,7 +18,7 @@ use crate::device::{
 use crate::memory::{
     owner::Owner,
     proxy::Proxy,
-    registry::{Parts, Payload, Tracked},
+    registry::{ArrayRef, Parts, Payload, Tracked},
     switch,
 };
 use crate::ops::call::{
@@ -65,7 +65,7 @@ fn may_end(array: &Proxy, op: &'static str) -> Result<bool> {
 }
 
 /// Whether the bytes of an array are those that a result has, and nobody's but those of `held` references.
-fn is_temporary(own: &Payload, held: u32) -> bool {
+fn is_temporary(own: &ArrayRef<'_>, held: u32) -> bool {
     let buffer = own.storage.buffer();
     let bytes = own.layout.shape().elem_count() * own.dtype.size_in_bytes();
     let whole = bytes > 0 && buffer.span().bytes() == bytes && own.layout.is_contiguous() && buffer.is_pooled();
@@ -73,7 +73,7 @@ fn is_temporary(own: &Payload, held: u32) -> bool {
 }
 
 /// Whether a gradient is recorded for an operation with this operand.
-pub(crate) fn is_recorded(operand: &Payload) -> bool {
+pub(crate) fn is_recorded(operand: &ArrayRef<'_>) -> bool {
     operand.node.is_some() && is_grad_enabled()
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn write_in_place(
     own: Proxy,
     other: Option<&Proxy>,
     first: Option<&Proxy>,
-    node: &dyn Fn(&Payload, Option<&Payload>) -> Option<Tracked>,
+    node: &dyn Fn(&ArrayRef<'_>, Option<&ArrayRef<'_>>) -> Option<Tracked>,
     change: Change,
 ) -> Result<Reused> {
     if own.elem_count() * own.dtype().size_in_bytes() < BYTES_MIN {
@@ -135,7 +135,7 @@ pub(crate) fn write_in_place(
                 return Ok(None);
             }
             let Some(node) = node(&a, other.map(|other| &**other)) else { return Ok(None) };
-            let like = Payload { dtype: a.dtype, layout: a.layout, storage: a.storage.clone(), node: a.node.clone() };
+            let like = Payload { dtype: a.dtype, layout: *a.layout, storage: a.storage.clone(), node: a.node.clone() };
             // What the node keeps of the result counts too.
             let held = like.storage.references();
             let mine = (own.key(), own.owner(call.op)?);
@@ -149,7 +149,7 @@ pub(crate) fn write_in_place(
         };
         let same = (taken.dtype, taken.layout) == (like.dtype, like.layout)
             && (taken.storage.id(), &taken.node) == (like.storage.id(), &like.node);
-        if !(same && is_temporary(&taken, held)) {
+        if !(same && is_temporary(&taken.as_ref(), held)) {
             let Payload { dtype, layout, storage, node } = taken;
             return adopt_for(call, local, Parts { dtype, layout: &layout, storage, node }, mine).map(Reused::Not);
         }
@@ -163,7 +163,7 @@ pub(crate) fn write_in_place(
             (Change::Binary(op), Some(rhs)) => Kernel::BinaryAssign { op, dst, rhs },
             (Change::Binary(_), None) => return Err(Error::msg("a function of two operands has two")),
         };
-        launch(device(&taken), &kernel)?;
+        launch(device(&taken.as_ref()), &kernel)?;
         let Payload { dtype, layout, storage, .. } = taken;
         adopt_for(call, local, Parts { dtype, layout: &layout, storage, node }, first).map(Reused::Made)
     })

@@ -6,7 +6,7 @@ use crate::base::{
     dtype::DType,
     error::{Error, Result},
 };
-use crate::memory::{proxy::Proxy, registry::Payload};
+use crate::memory::{proxy::Proxy, registry::ArrayRef};
 use crate::ops::call::{
     check,
     compose::composite,
@@ -57,7 +57,7 @@ pub(crate) fn kernel<const N: usize>(
         for operand in &mut operands {
             *operand = wide(operand)?;
         }
-        let fits = |d: &Payload, sources: [&Payload; N]| {
+        let fits = |d: &ArrayRef<'_>, sources: [&ArrayRef<'_>; N]| {
             fitting(d.dtype, sources.map(|source| source.dtype))?;
             sources
                 .iter()

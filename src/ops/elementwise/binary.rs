@@ -13,7 +13,7 @@ use crate::base::{
 use crate::device::kernel::{BinaryOp, Kernel, UnaryOp};
 use crate::memory::{
     proxy::Proxy,
-    registry::{Parts, Payload, Tracked},
+    registry::{ArrayRef, Parts, Tracked},
 };
 use crate::ops::{
     call::{
@@ -35,14 +35,19 @@ use crate::ops::{
 
 /// The layouts of two operands over their common shape; `None` if those that they have are.
 #[inline]
-pub(crate) fn align(op: &'static str, a: &Payload, b: &Payload, broadcast: bool) -> Result<Option<[Layout; 2]>> {
+pub(crate) fn align(
+    op: &'static str,
+    a: &ArrayRef<'_>,
+    b: &ArrayRef<'_>,
+    broadcast: bool,
+) -> Result<Option<[Layout; 2]>> {
     let (left, right) = (a.layout.shape(), b.layout.shape());
     if left == right { Ok(None) } else { repeated(op, a, b, broadcast).map(Some) }
 }
 
 /// The layouts of two operands of different shapes over their common one.
 #[inline(never)]
-fn repeated(op: &'static str, a: &Payload, b: &Payload, broadcast: bool) -> Result<[Layout; 2]> {
+fn repeated(op: &'static str, a: &ArrayRef<'_>, b: &ArrayRef<'_>, broadcast: bool) -> Result<[Layout; 2]> {
     let (left, right) = (a.layout.shape(), b.layout.shape());
     if !broadcast {
         let hint = "the operation wants equal shapes; use the broadcast_ form to repeat axes of size 1";
@@ -64,7 +69,7 @@ pub(crate) fn binary(call: Call, a: &Proxy, b: &Proxy, op: BinaryOp, broadcast: 
         check::domain(call.op, op.domain(), x.dtype)?;
         let wide;
         let [left, right] = match x.layout.shape() == y.layout.shape() {
-            true => [&x.layout, &y.layout],
+            true => [x.layout, y.layout],
             false => {
                 wide = repeated(call.op, &x, &y, broadcast)?;
                 wide.each_ref()
@@ -85,8 +90,8 @@ pub(crate) fn binary(call: Call, a: &Proxy, b: &Proxy, op: BinaryOp, broadcast: 
 fn gradient(
     call: Call,
     op: BinaryOp,
-    x: &Payload,
-    y: &Payload,
+    x: &ArrayRef<'_>,
+    y: &ArrayRef<'_>,
 ) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static + use<> {
     let shapes = [*x.layout.shape(), *y.layout.shape()];
     let needs_values = !matches!(op, BinaryOp::Add | BinaryOp::Sub);
@@ -255,7 +260,7 @@ ndgc_kernels::for_each_binary!(binary_forms);
 pub(crate) fn reusing(call: Call, (a, b): (Operand<'_>, Operand<'_>), op: BinaryOp, broadcast: bool) -> Result<Proxy> {
     let a = match a {
         Operand::Owned(a) => {
-            let node = |x: &Payload, y: Option<&Payload>| node_of_reused(call, [x, y?], 0, op, broadcast);
+            let node = |x: &ArrayRef<'_>, y: Option<&ArrayRef<'_>>| node_of_reused(call, [x, y?], 0, op, broadcast);
             match write_in_place(call, a, Some(b.get()), None, &node, Change::Binary(op))? {
                 Reused::Made(result) => return Ok(result),
                 Reused::Not(a) => Operand::Owned(a),
@@ -266,7 +271,7 @@ pub(crate) fn reusing(call: Call, (a, b): (Operand<'_>, Operand<'_>), op: Binary
     let commutes = matches!(op, BinaryOp::Add | BinaryOp::Mul | BinaryOp::Maximum | BinaryOp::Minimum);
     match b {
         Operand::Owned(b) if commutes => {
-            let node = |y: &Payload, x: Option<&Payload>| node_of_reused(call, [x?, y], 1, op, broadcast);
+            let node = |y: &ArrayRef<'_>, x: Option<&ArrayRef<'_>>| node_of_reused(call, [x?, y], 1, op, broadcast);
             match write_in_place(call, b, Some(a.get()), Some(a.get()), &node, Change::Binary(op))? {
                 Reused::Made(result) => Ok(result),
                 Reused::Not(b) => binary(call, a.get(), &b, op, broadcast),
@@ -277,7 +282,13 @@ pub(crate) fn reusing(call: Call, (a, b): (Operand<'_>, Operand<'_>), op: Binary
 }
 
 /// The node of a result that takes the place of operand `own`; `None` if that cannot be.
-fn node_of_reused(call: Call, [x, y]: [&Payload; 2], own: usize, op: BinaryOp, broadcast: bool) -> Option<Tracked> {
+fn node_of_reused(
+    call: Call,
+    [x, y]: [&ArrayRef<'_>; 2],
+    own: usize,
+    op: BinaryOp,
+    broadcast: bool,
+) -> Option<Tracked> {
     check::same_device(call.op, device(x), device(y)).and_then(|()| check::same_dtype(call.op, x, y)).ok()?;
     check::domain(call.op, op.domain(), x.dtype).ok()?;
     let wide = align(call.op, x, y, broadcast).ok()?;

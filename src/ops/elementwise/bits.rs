@@ -34,7 +34,7 @@ fn bits(call: Call, a: &Proxy, b: &Proxy, op: BitOp) -> Result<Proxy> {
         check::same_dtype(call.op, &x, &y)?;
         check_bits(call.op, x.dtype, op)?;
         let wide = align(call.op, &x, &y, true)?;
-        let (left, right) = wide.as_ref().map_or((&x.layout, &y.layout), |[left, right]| (left, right));
+        let (left, right) = wide.as_ref().map_or((x.layout, y.layout), |[left, right]| (left, right));
         let out = output(local, call.op, device(&x), x.dtype, left.shape(), false)?;
         launch(device(&x), &Kernel::Bits { op, lhs: view_as(&x, left), rhs: view_as(&y, right), dst: out.view() })?;
         adopt(call, local, out, a, None)

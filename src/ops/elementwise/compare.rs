@@ -22,7 +22,7 @@ fn compare(call: Call, a: &Proxy, b: &Proxy, op: CmpOp, broadcast: bool) -> Resu
         check::same_device(call.op, device(&x), device(&y))?;
         check::same_dtype(call.op, &x, &y)?;
         let wide = align(call.op, &x, &y, broadcast)?;
-        let (left, right) = wide.as_ref().map_or((&x.layout, &y.layout), |[left, right]| (left, right));
+        let (left, right) = wide.as_ref().map_or((x.layout, y.layout), |[left, right]| (left, right));
         let out = output(local, call.op, device(&x), DType::U8, left.shape(), false)?;
         let kernel = Kernel::Compare { op, lhs: view_as(&x, left), rhs: view_as(&y, right), dst: out.view() };
         launch(device(&x), &kernel)?;

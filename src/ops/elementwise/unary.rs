@@ -11,7 +11,7 @@ use crate::base::{
     shape::Shape,
 };
 use crate::device::kernel::{Domain, Kept, Kernel, Map, UnaryOp};
-use crate::memory::{proxy::Proxy, registry::Payload, storage::Storage};
+use crate::memory::{proxy::Proxy, registry::ArrayRef, storage::Storage};
 use crate::ops::{
     call::{
         check,
@@ -41,10 +41,10 @@ pub(crate) fn unary_of(src: Operand<'_>, op: UnaryOp, site: Site) -> Result<Prox
         Operand::Owned(src) if !is_whole(op, src.dtype()) => src,
         src => return unary(src.get(), op, call.site),
     };
-    let node = |a: &Payload, _: Option<&Payload>| {
+    let node = |a: &ArrayRef<'_>, _: Option<&ArrayRef<'_>>| {
         let free = !is_recorded(a) || op.kept() != Kept::Input;
         let known = check::domain(call.op, op.domain(), a.dtype).is_ok();
-        (free && known).then(|| record(&[a], || vjp(op, a, (&a.storage, a.layout), call.site)))
+        (free && known).then(|| record(&[a], || vjp(op, a, (a.storage, *a.layout), call.site)))
     };
     match write_in_place(call, src, None, None, &node, Change::Unary(op))? {
         Reused::Made(result) => Ok(result),
@@ -58,7 +58,7 @@ pub(crate) fn affine_of(call: Call, x: Operand<'_>, mul: f64, add: f64) -> Resul
     let x = match x {
         Operand::Borrowed(_) => x,
         Operand::Owned(x) => {
-            let node = |a: &Payload, _: Option<&Payload>| {
+            let node = |a: &ArrayRef<'_>, _: Option<&ArrayRef<'_>>| {
                 check::number(call.op, a.dtype).ok()?;
                 Some(record(&[a], vjp))
             };
@@ -74,7 +74,7 @@ pub(crate) fn affine_of(call: Call, x: Operand<'_>, mul: f64, add: f64) -> Resul
 /// The gradient of a function from what is kept of its operand `a` or its result, which has the dtype of `a`.
 fn vjp(
     op: UnaryOp,
-    a: &Payload,
+    a: &ArrayRef<'_>,
     (storage, layout): (&Storage, Layout),
     site: Site,
 ) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static + use<> {
@@ -124,7 +124,7 @@ fn unary_in_place(call: Call, x: &Proxy, op: UnaryOp) -> Result<Proxy> {
     if is_whole(op, x.dtype()) {
         write(call, x, || unary(x, op, call.site))?;
     } else {
-        let fits = |d: &Payload, []: [&Payload; 0]| check::domain(call.op, op.domain(), d.dtype).map(drop);
+        let fits = |d: &ArrayRef<'_>, []: [&ArrayRef<'_>; 0]| check::domain(call.op, op.domain(), d.dtype).map(drop);
         into(call, x, [], &fits, &|dst, []| Kernel::UnaryAssign { op, dst })?;
     }
     Ok(x.clone())
@@ -324,7 +324,7 @@ pub(crate) fn copy_as(call: Call, (src, seen): (&Proxy, &Shape), shape: &Shape) 
     enter(call, |local| {
         let pins = pin(local, call.op, [src])?;
         let [a] = pins.arrays();
-        check::seen(call.op, src, seen, &a.layout)?;
+        check::seen(call.op, src, seen, a.layout)?;
         let mut out = output(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
         launch(device(&a), &Kernel::Copy { src: view(&a), dst: out.view() })?;
         out.layout = crate::base::layout::Layout::contiguous(*shape);

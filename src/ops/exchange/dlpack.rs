@@ -329,7 +329,7 @@ fn export<M: Managed>(call: Call, array: &Proxy) -> Result<DlPack<M>> {
         let [a] = pins.arrays();
         let there = place_of(call.op, device(&a))?;
         device(&a).synchronize()?;
-        let (layout, dtype) = (a.layout, a.dtype);
+        let (layout, dtype) = (*a.layout, a.dtype);
         let read_only = a.storage.buffer().is_read_only();
         let data = a.storage.buffer().span().ptr().as_ptr();
         let mut export = Box::new(Export::<M> {

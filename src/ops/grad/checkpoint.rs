@@ -86,7 +86,7 @@ where
         enter(call, |local| {
             let pins = pin(local, call.op, [&out])?;
             let [o] = pins.arrays();
-            let parts = Parts { dtype: o.dtype, layout: &o.layout, storage: o.storage.clone(), node: Some(node) };
+            let parts = Parts { dtype: o.dtype, layout: o.layout, storage: o.storage.clone(), node: Some(node) };
             adopt_parts(call, local, parts, &out)
         })
     })
@@ -98,7 +98,7 @@ fn stand_in(array: &Proxy, site: crate::Site) -> Result<Proxy> {
     registry::local(|local| {
         let pins = pin(local, call.op, [array])?;
         let [a] = pins.arrays();
-        let parts = Parts { dtype: a.dtype, layout: &a.layout, storage: a.storage.clone(), node: leaf() };
+        let parts = Parts { dtype: a.dtype, layout: a.layout, storage: a.storage.clone(), node: leaf() };
         handle_owned(call, local, parts)
     })
 }

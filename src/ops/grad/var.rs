@@ -57,7 +57,7 @@ impl Var {
             let [pinned] = pins.arrays();
             check::float(call.op, pinned.dtype)?;
             let (storage, layout, dtype) = (pinned.storage.clone(), pinned.layout, pinned.dtype);
-            let parts = Parts { dtype, layout: &layout, storage, node: leaf() };
+            let parts = Parts { dtype, layout, storage, node: leaf() };
             Ok(Var(adopt_parts(call, local, parts, array)?))
         })
         .inspect(|_| copy.close())

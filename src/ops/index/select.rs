@@ -10,7 +10,7 @@ use crate::base::{
     shape::{Dim, Few, MAX_RANK, Shape},
 };
 use crate::device::kernel::Kernel;
-use crate::memory::{proxy::Proxy, registry::Payload};
+use crate::memory::{proxy::Proxy, registry::ArrayRef};
 use crate::ops::{
     call::{
         check,
@@ -21,7 +21,7 @@ use crate::ops::{
     shape::view::zeros_beside,
 };
 
-fn ids_are_list(op: &'static str, ids: &Payload) -> Result<usize> {
+fn ids_are_list(op: &'static str, ids: &ArrayRef<'_>) -> Result<usize> {
     check::index(op, ids)?;
     match ids.layout.dims() {
         [n] => Ok(*n),
@@ -218,7 +218,14 @@ fn put_into_copy(
     })
 }
 
-fn check_put(name: &'static str, x: &Payload, i: &Payload, s: &Payload, axis: usize, put: Named) -> Result<()> {
+fn check_put(
+    name: &'static str,
+    x: &ArrayRef<'_>,
+    i: &ArrayRef<'_>,
+    s: &ArrayRef<'_>,
+    axis: usize,
+    put: Named,
+) -> Result<()> {
     if put == Named::Elements {
         check::index(name, i)?;
         check::same_shape(name, i.layout.shape(), s.layout.shape(), "indices and source must have one shape")?;

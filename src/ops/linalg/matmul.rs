@@ -10,7 +10,7 @@ use crate::base::{
 use crate::device::kernel::{BinaryOp, Kernel};
 use crate::memory::{
     proxy::Proxy,
-    registry::{Parts, Payload},
+    registry::{ArrayRef, Parts},
 };
 use crate::ops::call::{
     check,
@@ -63,7 +63,7 @@ fn matmul(call: Call, lhs: &Proxy, rhs: &Proxy, broadcast: bool) -> Result<Proxy
         let dtype = check::number(call.op, a.dtype)?;
         let wide;
         let (shape, left, right) = match (a.layout.dims(), b.layout.dims()) {
-            (&[m, k], &[inner, n]) if k == inner => (Shape::from((m, n)), &a.layout, &b.layout),
+            (&[m, k], &[inner, n]) if k == inner => (Shape::from((m, n)), a.layout, b.layout),
             _ => {
                 wide = align(call.op, &a, &b, broadcast)?;
                 (wide.0, &wide.1, &wide.2)
@@ -80,7 +80,7 @@ fn matmul(call: Call, lhs: &Proxy, rhs: &Proxy, broadcast: bool) -> Result<Proxy
 }
 
 /// The result's shape, and the operands' layouts with its leading axes.
-fn align(name: &'static str, a: &Payload, b: &Payload, broadcast: bool) -> Result<(Shape, Layout, Layout)> {
+fn align(name: &'static str, a: &ArrayRef<'_>, b: &ArrayRef<'_>, broadcast: bool) -> Result<(Shape, Layout, Layout)> {
     let (left, right) = (*a.layout.shape(), *b.layout.shape());
     for shape in [left, right] {
         if shape.rank() < 2 {
@@ -96,7 +96,7 @@ fn align(name: &'static str, a: &Payload, b: &Payload, broadcast: bool) -> Resul
         return Err(Error::shapes(name, &left, &right, why));
     }
     if left.dims()[..lead_a] == right.dims()[..lead_b] {
-        return Ok((left.with_dim(lead_a + 1, n), a.layout, b.layout));
+        return Ok((left.with_dim(lead_a + 1, n), *a.layout, *b.layout));
     }
     if !broadcast {
         let why = "leading axes differ; use broadcast_matmul to repeat axes of size 1".into();
@@ -112,8 +112,8 @@ fn align(name: &'static str, a: &Payload, b: &Payload, broadcast: bool) -> Resul
 
 fn gradient(
     call: Call,
-    a: &Payload,
-    b: &Payload,
+    a: &ArrayRef<'_>,
+    b: &ArrayRef<'_>,
 ) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static + use<> {
     let shapes = [*a.layout.shape(), *b.layout.shape()];
     // The gradient of each side needs the other.
@@ -182,7 +182,7 @@ impl Proxy {
 }
 
 /// Rows, inputs and outputs of a dense layer.
-fn sizes(name: &'static str, x: &Payload, w: &Payload) -> Result<[usize; 3]> {
+fn sizes(name: &'static str, x: &ArrayRef<'_>, w: &ArrayRef<'_>) -> Result<[usize; 3]> {
     match (x.layout.dims(), w.layout.dims()) {
         (&[m, k], &[n, inner]) if k == inner => Ok([m, k, n]),
         (&[_, k], &[_, inner]) => {
@@ -196,8 +196,8 @@ fn sizes(name: &'static str, x: &Payload, w: &Payload) -> Result<[usize; 3]> {
 
 fn linear_gradient(
     call: Call,
-    x: &Payload,
-    w: &Payload,
+    x: &ArrayRef<'_>,
+    w: &ArrayRef<'_>,
 ) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static {
     let input = w.node.is_some().then(|| Saved::of(call, x));
     let weight = x.node.is_some().then(|| Saved::of(call, w));

@@ -165,7 +165,7 @@ struct Side<'a> {
 
 impl<'a> Side<'a> {
     fn any(array: &'a Pinned<'a>) -> Self {
-        Side { array, copy: None, layout: widened(array.layout) }
+        Side { array, copy: None, layout: widened(*array.layout) }
     }
 
     fn dense(local: &Local, name: &'static str, array: &'a Pinned<'a>) -> Result<Self> {
@@ -380,7 +380,7 @@ impl Proxy {
             let image = *a.layout.shape();
             let (shape, window) = columns_shape(&ask, &image, [h, w])?;
             let out = output(local, call.op, device(&a), a.dtype, &shape, false)?;
-            let wide = widened(a.layout);
+            let wide = widened(*a.layout);
             let kernel = Windowed::Unfold { image: view_as(&a, &wide), columns: out.view(), window };
             launch(device(&a), &Kernel::Windowed(kernel))?;
             let node = record(&[&a], || move |grad: &Proxy, _: [bool; 3]| Ok(one(folded(grad, &ask, &image, window)?)));
@@ -447,7 +447,7 @@ fn fold_of(local: &Local, ask: &Convolution, columns: &Pinned<'_>, image: &Shape
     let out = output(local, ask.call.op, device(columns), columns.dtype, image, false)?;
     let wide = widened(out.layout);
     let mut from = Side::dense(local, ask.call.op, columns)?;
-    from.layout = from.copy.as_ref().map_or(columns.layout, |copy| copy.layout);
+    from.layout = from.copy.as_ref().map_or(*columns.layout, |copy| copy.layout);
     launch(
         device(columns),
         &Kernel::Windowed(Windowed::Fold { columns: from.view(), image: out.view_as(&wide), window }),

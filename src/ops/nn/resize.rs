@@ -54,7 +54,7 @@ fn resize(x: &Proxy, out: &[usize], ask: Resize, spacing: impl FnOnce(&[usize]) 
         let spacing = spacing(&from.dims()[2..])?;
         let dst = output(local, call.op, device(&a), a.dtype, &shape, false)?;
         if shape.elem_count() > 0 {
-            let [from, to] = [a.layout, dst.layout].map(image_of);
+            let [from, to] = [*a.layout, dst.layout].map(image_of);
             let kernel = Windowed::Resize { op, image: view_as(&a, &from), dst: dst.view_as(&to), spacing };
             launch(device(&a), &Kernel::Windowed(kernel))?;
         }
@@ -71,7 +71,7 @@ fn gradient(ask: Resize, grad: &Proxy, image: &Shape, spacing: Spacing) -> Resul
         let is_empty = g.layout.shape().elem_count() == 0;
         let out = output(local, ask.call.op, device(&g), g.dtype, image, is_empty)?;
         if !is_empty {
-            let [from, to] = [g.layout, out.layout].map(image_of);
+            let [from, to] = [*g.layout, out.layout].map(image_of);
             let kernel =
                 Windowed::ResizeGrad { op: ask.op, grad: view_as(&g, &from), image: out.view_as(&to), spacing };
             launch(device(&g), &Kernel::Windowed(kernel))?;

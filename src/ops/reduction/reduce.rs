@@ -8,7 +8,7 @@ use crate::base::{
     shape::{Axes, Dim, Dims, Few, Shape},
 };
 use crate::device::kernel::{Kernel, ReduceOp};
-use crate::memory::{proxy::Proxy, registry::Payload};
+use crate::memory::{proxy::Proxy, registry::ArrayRef};
 use crate::ops::{
     call::{
         check,
@@ -52,7 +52,7 @@ fn reduce(src: &Proxy, axes: &dyn Fn(&Shape) -> Result<Axes>, ask: Reduction) ->
 /// The gradient, repeated over the reduced axes; of max and min only where the extreme is, shared among ties.
 fn gradient(
     ask: Reduction,
-    a: &Payload,
+    a: &ArrayRef<'_>,
     out: &Output,
     axes: Axes,
 ) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static {

@@ -88,7 +88,7 @@ fn join<T: AsRef<Proxy>>(
     let joined = enter(call, |local| {
         let pins = pin(local, call.op, [first])?;
         let [head] = pins.arrays();
-        fitting(&head.layout)?;
+        fitting(head.layout)?;
         let out = output(local, call.op, device(&head), head.dtype, &shape, false)?;
         let mut start = 0;
         for array in arrays {
@@ -96,7 +96,7 @@ fn join<T: AsRef<Proxy>>(
             let [p] = pins.arrays();
             check::same_device(call.op, device(&head), device(&p))?;
             check::same_dtype(call.op, &head, &p)?;
-            let own = fitting(&p.layout)?;
+            let own = fitting(p.layout)?;
             let size = own.dims()[axis];
             let place: Layout = out.layout.narrow(axis, start, size)?;
             launch(device(&head), &Kernel::Copy { src: view_as(&p, &own), dst: out.view_as(&place) })?;
@@ -131,7 +131,7 @@ fn tie(values: &Proxy, part: &Proxy, axis: usize, start: usize, size: Option<usi
         // The part is what was joined.
         let whole = v.layout.shape();
         let own = size.map_or_else(|| whole.without(axis), |size| whole.with_dim(axis, size));
-        check::seen(call.op, part, &own, &p.layout)?;
+        check::seen(call.op, part, &own, p.layout)?;
         check::same_dtype(call.op, &v, &p)?;
         let node = record(&[&v, &p], || {
             move |grad: &Proxy, _: [bool; 3]| -> Result<Grads> {
@@ -142,7 +142,7 @@ fn tie(values: &Proxy, part: &Proxy, axis: usize, start: usize, size: Option<usi
                 Ok([Some(grad.clone()), Some(own), None])
             }
         });
-        let parts = Parts { dtype: v.dtype, layout: &v.layout, storage: v.storage.clone(), node };
+        let parts = Parts { dtype: v.dtype, layout: v.layout, storage: v.storage.clone(), node };
         adopt_parts(call, local, parts, values)
     })
 }

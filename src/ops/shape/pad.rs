@@ -41,7 +41,7 @@ fn constant(call: Call, (x, seen): (&Proxy, &Shape), pads: &[(usize, usize)], to
     enter(call, |local| {
         let pins = pin(local, call.op, [x])?;
         let [a] = pins.arrays();
-        check::seen(call.op, x, seen, &a.layout)?;
+        check::seen(call.op, x, seen, a.layout)?;
         let shape = *seen;
         let out = output(local, call.op, device(&a), a.dtype, &to, false)?;
         let place = inner(out.layout, pads, &shape)?;

@@ -9,7 +9,7 @@ use crate::base::{
 };
 use crate::memory::{
     proxy::Proxy,
-    registry::{Parts, Payload, Tracked},
+    registry::{ArrayRef, Parts, Tracked},
     workspace,
 };
 use crate::ops::{
@@ -33,18 +33,18 @@ where
     F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
 {
     let (mut layout, mut vjp) = (Some(layout), Some(vjp));
-    let mut make = |a: &Payload| {
+    let mut make = |a: &ArrayRef<'_>| {
         let (Some(layout), Some(vjp)) = (layout.take(), vjp.take()) else {
             return Err(Error::msg("a view is made once"));
         };
-        check::seen(call.op, src, seen, &a.layout)?;
-        Ok((layout(&a.layout)?, record(&[a], || vjp(&a.layout))))
+        check::seen(call.op, src, seen, a.layout)?;
+        Ok((layout(a.layout)?, record(&[a], || vjp(a.layout))))
     };
     view_by(call, src, &mut make)
 }
 
 /// As [`view_of`], by reference: from the layout and the node that `make` finds.
-fn view_by(call: Call, src: &Proxy, make: &mut dyn FnMut(&Payload) -> Result<(Layout, Tracked)>) -> Result<Proxy> {
+fn view_by(call: Call, src: &Proxy, make: &mut dyn FnMut(&ArrayRef<'_>) -> Result<(Layout, Tracked)>) -> Result<Proxy> {
     enter(call, |local| {
         let pins = pin(local, call.op, [src])?;
         let [a] = pins.arrays();
@@ -376,7 +376,7 @@ impl Proxy {
             if a.storage.part().is_some() {
                 return Ok(None);
             }
-            let parts = Parts { dtype: a.dtype, layout: &a.layout, storage: a.storage.clone(), node: None };
+            let parts = Parts { dtype: a.dtype, layout: a.layout, storage: a.storage.clone(), node: None };
             handle_owned(call, local, parts).map(Some)
         })?;
         match shared {
