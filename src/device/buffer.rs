@@ -59,6 +59,11 @@ pub(crate) struct Buffer {
     home: Home,
 }
 
+#[cold]
+fn lent() -> Error {
+    Error::msg("bytes that are lent for reading are not filled")
+}
+
 impl Buffer {
     /// Takes ownership of bytes that the pool of `device` handed out.
     #[inline]
@@ -121,16 +126,13 @@ impl Buffer {
         }
     }
 
-    /// Its bytes, if they are the host's.
+    /// Its bytes, if they are the host's and it may be written.
     #[inline]
-    fn host_bytes(&mut self) -> &mut [u8] {
-        debug_assert!(self.device.is_cpu(), "bytes of the host");
+    pub(crate) fn on_host(&mut self) -> Option<&mut [u8]> {
         // SAFETY: initialised host memory, which the pool, an arena or a keeper gave to this buffer alone (`from_pool`,
         // `from_arena`, `foreign`), and which is borrowed as long as the result.
         #[allow(unsafe_code)]
-        unsafe {
-            self.span.slice_mut()
-        }
+        (self.device.is_cpu() && !self.is_read_only()).then(|| unsafe { self.span.slice_mut() })
     }
 
     /// Fills it from as many bytes: at once on the host, else by a copy that is submitted.
@@ -139,7 +141,7 @@ impl Buffer {
             return Err(Error::msg("an upload has the size of what it fills"));
         }
         match &self.device {
-            Device::Cpu => self.host_bytes().copy_from_slice(bytes),
+            Device::Cpu => self.on_host().ok_or_else(lent)?.copy_from_slice(bytes),
             Device::Sim(sim) => sim.upload(self.span, bytes)?,
             #[cfg(feature = "cuda")]
             Device::Cuda(cuda) => cuda.upload(self.span, bytes)?,
@@ -150,7 +152,7 @@ impl Buffer {
     /// Fills it with zeros, as those of a zeroed buffer are: at once on the host, else by a kernel that is submitted.
     pub(crate) fn zero(&mut self) -> Result<()> {
         match &self.device {
-            Device::Cpu => self.host_bytes().fill(0),
+            Device::Cpu => self.on_host().ok_or_else(lent)?.fill(0),
             Device::Sim(sim) => sim.zero(self.span)?,
             #[cfg(feature = "cuda")]
             Device::Cuda(cuda) => cuda.zero(self.span)?,

@@ -96,7 +96,7 @@ pub fn collect_orphans() -> usize {
                 Counts::bump(&local.seat.counts.unkept, 1);
                 // The kept count is this call's now: it goes the way of every last count.
                 Counts::bump(&local.seat.counts.queued, 1);
-                registry::reap(local, index);
+                registry::reap(local, index, cell);
             });
             found += 1;
         }

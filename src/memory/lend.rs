@@ -73,7 +73,7 @@ pub(crate) fn give_back(local: &Local, key: Key) -> bool {
         if LENDERS.get(&index).is_none_or(|rest| rest.is_empty()) {
             forget(index);
         }
-        if owner::put(local, index, lender, true).is_ok() {
+        if owner::put(local, (index, slot(index)), lender, true).is_ok() {
             end_if_kept(local, key, lender);
             return true;
         }
@@ -87,6 +87,6 @@ fn end_if_kept(local: &Local, key: Key, lender: Owner) {
     let core = &slot(key.index()).core;
     if lender == Owner::Handles && core.state() & KEPT != 0 && core.unkeep(key.generation()) {
         Counts::bump(&local.seat.counts.unkept, 1);
-        registry::end_orphan(local, key.index());
+        registry::end_orphan(local, key.index(), slot(key.index()));
     }
 }

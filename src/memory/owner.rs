@@ -199,8 +199,7 @@ impl List {
 /// Takes an array from its owner. `None` if it is not open (any more): somebody else ended it.
 /// Invariant I5 (design.md).
 #[inline]
-pub(crate) fn take(index: u32, generation: u32) -> Option<Owner> {
-    let cell = slot(index);
+pub(crate) fn take(cell: &ArraySlot, generation: u32) -> Option<Owner> {
     let mut turns = 0;
     loop {
         let state = cell.core.state();
@@ -254,8 +253,12 @@ fn take_from(cell: &ArraySlot, owner: u32) -> Option<ManagerId> {
 /// Hangs a taken (or new) array into its new owner. `uncapped`: also if the manager is capped, for arrays that
 /// come back.
 #[inline]
-pub(crate) fn put(local: &Local, index: u32, owner: Owner, uncapped: bool) -> std::result::Result<(), Refused> {
-    let cell = slot(index);
+pub(crate) fn put(
+    local: &Local,
+    (index, cell): (u32, &ArraySlot),
+    owner: Owner,
+    uncapped: bool,
+) -> std::result::Result<(), Refused> {
     let id = match owner {
         Owner::Handles => {
             // Release: pairs with the Acquire in `take`.

@@ -200,23 +200,23 @@ impl Proxy {
         switch::check(op)?;
         with_local(|local| {
             reclaim::on_call(local);
-            let index = self.key.index();
+            let (index, cell) = (self.key.index(), registry::slot(self.key.index()));
             if let Some(cycle) = registry::cycle_of(self.key) {
                 return Err(if self.is_open() { stays(op, cycle) } else { registry::stale(op, self.key) });
             }
-            let Some(before) = owner::take(index, self.key.generation()) else {
+            let Some(before) = owner::take(cell, self.key.generation()) else {
                 return Err(registry::stale(op, self.key));
             };
             let lenders = if lending { None } else { lend::end(index) };
             if lending {
                 lend::lend(index, before);
             }
-            let Err(refused) = owner::put(local, index, manager.owner(), lending) else { return Ok(()) };
+            let Err(refused) = owner::put(local, (index, cell), manager.owner(), lending) else { return Ok(()) };
             if lending {
                 lend::undo(index);
             }
             lend::restore(index, lenders);
-            if owner::put(local, index, before, true).is_err() {
+            if owner::put(local, (index, cell), before, true).is_err() {
                 // The old owner closed in the meantime, and takes its array with it.
                 registry::close_taken(local, &[self.key], Closer::Manager, None);
             }
@@ -235,14 +235,15 @@ impl Proxy {
         owner: Owner,
         refusal: impl FnOnce(Refused) -> Error,
     ) -> Result<Self> {
-        let Some(before) = owner::take(self.key.index(), self.key.generation()) else {
+        let place = (self.key.index(), registry::slot(self.key.index()));
+        let Some(before) = owner::take(place.1, self.key.generation()) else {
             return Err(registry::stale(op, self.key));
         };
-        match owner::put(local, self.key.index(), owner, false) {
+        match owner::put(local, place, owner, false) {
             Ok(()) => Ok(self),
             Err(refused) => {
                 // Where it was it may stay, unless that is a manager which closed meanwhile.
-                if owner::put(local, self.key.index(), before, true).is_err() {
+                if owner::put(local, place, before, true).is_err() {
                     registry::close_taken(local, &[self.key], Closer::Manager, None);
                 }
                 Err(refusal(refused))

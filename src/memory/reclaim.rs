@@ -62,8 +62,9 @@ fn drain_lane(local: &Local, lane: usize, most: usize) -> usize {
         while list.first != 0 && reaped < most {
             let index = list.first - 1;
             // Relaxed: made visible by the Acquire in `take`.
-            list.first = slot(index).core.link.load(Ordering::Relaxed);
-            reap(local, index);
+            let cell = slot(index);
+            list.first = cell.core.link.load(Ordering::Relaxed);
+            reap(local, index, cell);
             reaped += 1;
         }
     }

@@ -223,7 +223,7 @@ pub(crate) fn create(
     let tracked = bits == CYCLE && node.is_some();
     let generation = cell.core.open_with(bits, || Held { storage, node });
     Counts::bump(&local.seat.counts.created, 1);
-    match owner::put(local, index, owner, false) {
+    match owner::put(local, (index, cell), owner, false) {
         Ok(()) => {
             let key = Key::new(index, generation);
             if tracked {
@@ -234,7 +234,7 @@ pub(crate) fn create(
         Err(refused) => {
             // Nobody was given the key; it ends as any array without owner and handles does.
             cell.owner.store(owner::HANDLES, Ordering::Release);
-            end_orphan(local, index);
+            end_orphan(local, index, cell);
             Ok(Err(refused))
         }
     }
@@ -257,6 +257,7 @@ fn refilled(local: &Local) -> Option<u32> {
 pub(crate) struct Pins<'a, const N: usize> {
     arrays: [ArrayRef<'a>; N],
     keys: [Key; N],
+    cells: [&'static ArraySlot; N],
     local: &'a Local,
     first_place: usize,
     /// Bound to the thread whose record announces them.
@@ -303,17 +304,17 @@ impl<const N: usize> Pins<'_, N> {
 impl<const N: usize> Drop for Pins<'_, N> {
     #[inline]
     fn drop(&mut self) {
-        release(self.local, self.first_place, &self.keys);
+        release(self.local, self.first_place, self.keys, self.cells);
     }
 }
 
 /// Withdraws announcements; the last reader of an array that is closing finishes it.
 #[inline]
-fn release(local: &Local, first_place: usize, keys: &[Key]) {
-    local.seat.record.withdraw(first_place, keys.len());
+fn release<const N: usize>(local: &Local, first_place: usize, keys: [Key; N], cells: [&ArraySlot; N]) {
+    local.seat.record.withdraw(first_place, N);
     local.used_places.set(first_place);
-    for &key in keys {
-        if slot(key.index()).core.state() & CLOSING != 0 {
+    for (key, cell) in keys.into_iter().zip(cells) {
+        if cell.core.state() & CLOSING != 0 {
             finish_if_free(local, key);
         }
     }
@@ -347,7 +348,7 @@ fn try_pin<'a, const N: usize>(local: &'a Local, keys: [Key; N], user: bool) -> 
         usable &= generation_of(state) == key.generation() && cell.is_usable(state);
     }
     if !usable {
-        release(local, first, &keys);
+        release(local, first, keys, cells);
         return None;
     }
     let arrays: [ArrayRef<'a>; N] = cells.map(|cell| {
@@ -357,7 +358,7 @@ fn try_pin<'a, const N: usize>(local: &'a Local, keys: [Key; N], user: bool) -> 
         let face = cell.face.get().expect("an open slot has a face");
         ArrayRef { dtype: face.dtype, layout: &face.layout, storage: &held.storage, node: &held.node }
     });
-    let pins = Pins { arrays, keys, local, first_place: first, _thread: PhantomData };
+    let pins = Pins { arrays, keys, cells, local, first_place: first, _thread: PhantomData };
     for array in arrays {
         if array.storage.is_being_written() {
             return None;
@@ -450,7 +451,7 @@ pub(crate) fn pin_now<'a, const N: usize>(
 
 /// Ends an array by hand. Harmless if it ended already.
 pub(crate) fn close(local: &Local, key: Key, closer: Closer, site: Site) {
-    if owner::take(key.index(), key.generation()).is_some() {
+    if owner::take(slot(key.index()), key.generation()).is_some() {
         close_taken(local, &[key], closer, Some(site));
     }
 }
@@ -473,7 +474,7 @@ pub(crate) fn end_graphs(local: &Local, mut note: impl FnMut(Key)) {
     local.desk.tracked.replace(tracked);
     ended.retain(|key| {
         // The handle that keeps it may go at this moment.
-        owner::take(key.index(), key.generation()).is_some()
+        owner::take(slot(key.index()), key.generation()).is_some()
     });
     if !ended.is_empty() {
         ended.iter().for_each(|&key| note(key));
@@ -493,7 +494,7 @@ pub(crate) fn close_taken(local: &Local, taken: &[Key], closer: Closer, site: Op
         if cell.core.begin_close() & KEPT != 0 {
             Counts::bump(&local.seat.counts.unkept, 1);
             if cell.core.take_last() && cell.core.orphan() {
-                recycle(local, key.index());
+                recycle(local, key.index(), cell);
             }
         }
     }
@@ -522,7 +523,7 @@ fn finish_if_unannounced(local: &Local, key: Key) {
         Counts::bump(&local.seat.counts.closed, 1);
         drop(payload);
         if cell.core.finished() {
-            recycle(local, index);
+            recycle(local, index, cell);
         }
     }
 }
@@ -555,26 +556,25 @@ pub(crate) fn drop_proxy(key: Key) {
 
 /// A slot came out of the queue: ends the array if that was its last count.
 #[inline]
-pub(crate) fn reap(local: &Local, index: u32) {
+pub(crate) fn reap(local: &Local, index: u32, cell: &ArraySlot) {
     Counts::bump(&local.seat.counts.drained, 1);
-    end_orphan(local, index);
+    end_orphan(local, index, cell);
 }
 
 /// Gives up a count that the caller took over, and ends the array if it was the last.
 /// Invariant I3 (design.md).
 #[inline]
-pub(crate) fn end_orphan(local: &Local, index: u32) {
-    let cell = slot(index);
+pub(crate) fn end_orphan(local: &Local, index: u32, cell: &ArraySlot) {
     if !cell.core.take_last() {
         return;
     }
     let generation = generation_of(cell.core.state());
-    if owner::take(index, generation).is_some() {
+    if owner::take(cell, generation).is_some() {
         // Open, without handles and without owner: nobody else can reach it.
         Counts::bump(&local.seat.counts.closed, 1);
-        recycle(local, index);
+        recycle(local, index, cell);
     } else if cell.core.orphan() {
-        recycle(local, index);
+        recycle(local, index, cell);
     }
 }
 
@@ -595,29 +595,28 @@ pub(crate) fn take_over(local: &Local, key: Key) -> TakenOver {
     if !cell.core.take_only() {
         return TakenOver::Shared;
     }
-    if owner::take(key.index(), key.generation()).is_some() {
+    if owner::take(cell, key.generation()).is_some() {
         // As in `end_orphan`: nobody else can reach it.
         Counts::bump(&local.seat.counts.closed, 1);
-        let &Face { dtype, layout, .. } = slot(key.index()).face.get().expect("an open slot has a face");
+        let &Face { dtype, layout, .. } = cell.face.get().expect("an open slot has a face");
         let payload = |Held { storage, node }| TakenOver::Payload(Payload { dtype, layout, storage, node });
-        return vacate(local, key.index(), Option::take).map_or(TakenOver::Gone, payload);
+        return vacate(local, key.index(), cell, Option::take).map_or(TakenOver::Gone, payload);
     }
     if cell.core.orphan() {
-        recycle(local, key.index());
+        recycle(local, key.index(), cell);
     }
     TakenOver::Gone
 }
 
 /// Makes a slot vacant.
 #[inline]
-fn recycle(local: &Local, index: u32) {
-    vacate(local, index, |payload| *payload = None);
+fn recycle(local: &Local, index: u32, cell: &ArraySlot) {
+    vacate(local, index, cell, |held| *held = None);
 }
 
 /// Makes a slot vacant after `end` has emptied it.
 #[inline(always)]
-fn vacate<R>(local: &Local, index: u32, end: impl FnOnce(&mut Option<Held>) -> R) -> R {
-    let cell = slot(index);
+fn vacate<R>(local: &Local, index: u32, cell: &ArraySlot, end: impl FnOnce(&mut Option<Held>) -> R) -> R {
     if cell.core.state() & (NAMED | LENT) != 0 {
         NAMES.remove(&index);
         lend::forget(index);
@@ -676,7 +675,7 @@ pub(crate) fn exchange(local: &Local, op: &'static str, key: Key, payload: Paylo
         }
         wait_turn(&mut turns);
     }
-    let Some(owner) = owner::take(key.index(), key.generation()) else {
+    let Some(owner) = owner::take(cell, key.generation()) else {
         return Err(stale(op, key));
     };
     cell.storage.store(payload.storage.id() + 1, Ordering::Relaxed);
@@ -686,7 +685,7 @@ pub(crate) fn exchange(local: &Local, op: &'static str, key: Key, payload: Paylo
     #[allow(unsafe_code)]
     let old = unsafe { cell.core.replace(Held { storage: payload.storage, node: payload.node }) };
     cell.face.turn(key.index(), face);
-    if owner::put(local, key.index(), owner, true).is_err() {
+    if owner::put(local, (key.index(), cell), owner, true).is_err() {
         close_taken(local, &[key], Closer::Manager, None);
     }
     old.ok_or_else(|| stale(op, key))

@@ -10,10 +10,15 @@ use crate::base::{
     layout::Layout,
     shape::Shape,
 };
-use crate::device::kernel::{BinaryOp, Kernel, UnaryOp};
+use crate::device::{
+    buffer::Buffer,
+    cpu::few::{self, FEW},
+    kernel::{BinaryOp, Kernel, UnaryOp},
+};
 use crate::memory::{
     proxy::Proxy,
-    registry::{ArrayRef, Parts, Tracked},
+    registry::{ArrayRef, Parts, Pinned, Tracked},
+    storage::Storage,
 };
 use crate::ops::{
     call::{
@@ -77,13 +82,33 @@ pub(crate) fn binary(call: Call, a: &Proxy, b: &Proxy, op: BinaryOp, broadcast: 
         };
         let (dtype, mut own) = (x.dtype, None);
         let layout = dense(left, &mut own);
-        let storage = allocate(local, call.op, of_x.device(), dtype, layout.shape(), false)?;
-        let (lhs, rhs) = (view_of(of_x, dtype, left), view_of(of_y, dtype, right));
-        let dst = fresh_view(&storage, dtype, layout);
-        launch(of_x.device(), &Kernel::Binary { op, lhs, rhs, dst })?;
+        let mut storage = allocate(local, call.op, of_x.device(), dtype, layout.shape(), false)?;
+        if !on_the_spot(op, (&x, left), (&y, right), &mut storage) {
+            let (lhs, rhs) = (view_of(of_x, dtype, left), view_of(of_y, dtype, right));
+            let dst = fresh_view(&storage, dtype, layout);
+            launch(of_x.device(), &Kernel::Binary { op, lhs, rhs, dst })?;
+        }
         let node = record(&[&x, &y], || gradient(call, op, &x, &y));
         adopt_parts(call, local, Parts { dtype, layout, storage, node }, a)
     })
+}
+
+/// Computes a few dense numbers of the host without a kernel. `false` if the operands are others.
+#[inline]
+fn on_the_spot(op: BinaryOp, lhs: (&Pinned<'_>, &Layout), rhs: (&Pinned<'_>, &Layout), out: &mut Storage) -> bool {
+    let size = lhs.0.dtype.size_in_bytes();
+    let Some(result) = out.own_buffer().and_then(Buffer::on_host).filter(|result| result.len() <= FEW * size) else {
+        return false;
+    };
+    let (Some(a), Some(b)) = (dense_part(lhs, result.len()), dense_part(rhs, result.len())) else { return false };
+    few::binary(op, lhs.0.dtype, a, b, result)
+}
+
+/// The bytes of an operand on the host, so many, if its elements follow each other there.
+#[inline]
+fn dense_part<'p>((array, layout): (&Pinned<'p>, &Layout), bytes: usize) -> Option<&'p [u8]> {
+    let start = layout.offset() * array.dtype.size_in_bytes();
+    array.host_bytes().filter(|_| layout.is_contiguous())?.get(start..start.checked_add(bytes)?)
 }
 
 /// The gradients of both operands, each summed back to its operand's shape.

@@ -27,6 +27,7 @@
 //! resize.rs       images of other sizes
 //! scan.rs         running sums and the like
 //! norm.rs         rows made even
+//! few.rs          a few dense numbers, on the spot
 //! index.rs        picking and adding by indices
 //! random.rs       counter-based random numbers
 //! optim.rs        steps of optimisers
@@ -40,6 +41,7 @@ mod cast;
 pub mod conv;
 mod dispatch;
 mod elementwise;
+pub mod few;
 mod index;
 mod maps;
 mod math;

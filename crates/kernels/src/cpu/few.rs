@@ -1,0 +1,51 @@
+//! A few dense numbers, computed on the spot: the way to rows, threads and vectors would cost more than they do.
+
+use bytemuck::{Pod, try_cast_slice, try_cast_slice_mut};
+
+use crate::base::dtype::DType;
+use crate::cpu::number::Number;
+use crate::for_each_binary;
+use crate::kernel::BinaryOp;
+
+/// Elements up to which it is worth while.
+pub const FEW: usize = 16;
+
+macro_rules! binary_functions {
+    ([] $($(#[$doc:meta])* $name:ident [$($form:ident)*] $kind:ident
+        { |$x:ident, $y:ident| $value:expr => $cuda:literal })*) => {
+        fn of_type<T: Number + Pod>(op: BinaryOp, lhs: &[u8], rhs: &[u8], dst: &mut [u8]) -> bool {
+            let (Ok(a), Ok(b), Ok(d)) = (try_cast_slice(lhs), try_cast_slice(rhs), try_cast_slice_mut(dst)) else {
+                return false;
+            };
+            match op {
+                $(BinaryOp::$name => each(a, b, d, |$x: T, $y: T| $value),)*
+            }
+            true
+        }
+    };
+}
+for_each_binary!(binary_functions);
+
+#[inline(always)]
+fn each<T: Number>(a: &[T], b: &[T], d: &mut [T], f: impl Fn(T, T) -> T) {
+    for ((d, &a), &b) in d.iter_mut().zip(a).zip(b) {
+        *d = f(a, b);
+    }
+}
+
+/// A function of two operands whose elements, as many as the result's and of one dtype, follow each other in these bytes.
+/// `false`, and nothing is written, for a dtype that does not compute as itself, or bytes that do not lie as it wants.
+#[inline]
+pub fn binary(op: BinaryOp, dtype: DType, lhs: &[u8], rhs: &[u8], dst: &mut [u8]) -> bool {
+    let of_type = match dtype {
+        DType::F32 => of_type::<f32>,
+        DType::F64 => of_type::<f64>,
+        DType::I32 => of_type::<i32>,
+        DType::I64 => of_type::<i64>,
+        DType::U8 => of_type::<u8>,
+        DType::U32 => of_type::<u32>,
+        DType::U64 => of_type::<u64>,
+        _ => return false,
+    };
+    of_type(op, lhs, rhs, dst)
+}
