@@ -253,3 +253,19 @@ fn the_physical_limit_bounds_the_process() {
     held.clear();
     step(2_000_000).unwrap();
 }
+
+#[test]
+fn an_array_that_is_exchanged_again_and_again() {
+    let _watch = Watch::new();
+    let x = Tensor::zeros(3, DType::F32, &Device::Cpu).unwrap();
+    let exchange = |times: usize| {
+        for i in 0..times {
+            x.intern(Tensor::zeros((1 + i % 3, 2), DType::F32, &Device::Cpu).unwrap()).unwrap();
+        }
+    };
+    exchange(1000);
+    let settled = resident();
+    exchange(200_000);
+    let left = resident() - settled;
+    assert!(left < 4., "{left:.1} MiB of shapes that it had");
+}

@@ -34,6 +34,9 @@ impl Face {
 #[derive(Debug)]
 pub(crate) struct FaceCell(Shown<Face>);
 
+/// Faces among which one to show again is looked for.
+const RECENT: usize = 16;
+
 /// The faces that exchanged arrays had later, until their slot is recycled.
 static LATER: LazyLock<DashMap<u32, Vec<Arc<Face>>>> = LazyLock::new(DashMap::new);
 
@@ -61,8 +64,13 @@ impl FaceCell {
         if self.get().is_some_and(|now| now.is_same(&face)) {
             return;
         }
-        let face = Arc::new(face);
-        LATER.entry(index).or_default().push(Arc::clone(&face));
+        let mut later = LATER.entry(index).or_default();
+        // One of the last that it had is shown again: an array that changes between some shapes keeps those, and no more.
+        let known = later.iter().rev().take(RECENT).find(|known| known.is_same(&face)).cloned();
+        let face = known.unwrap_or_else(|| {
+            later.push(Arc::new(face));
+            Arc::clone(&later[later.len() - 1])
+        });
         self.0.turn(&face);
     }
 
