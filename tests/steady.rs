@@ -4,7 +4,8 @@
 // A test ends at the first thing that goes wrong; `unwrap` says where.
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use std::sync::{Mutex, PoisonError};
+
 #[path = "common/counting.rs"]
 mod counting;
 
@@ -19,8 +20,10 @@ mod workspace;
 static ALLOCATOR: counting::Counting = counting::Counting;
 
 /// Runs `body` on a thread of its own that ends before the next test begins: with two threads that know ndgc there are system
-/// calls for the other one's sake, and the thread of a test goes on for a while when the test is over.
+/// calls for the other one's sake, and the thread of a test goes on for a while when the test is over. It must not know ndgc,
+/// so the lock is not that of the other tests, whose end destroys the thread's workspaces.
 fn alone(body: impl FnOnce() + Send) {
-    let _turn = common::turn();
+    static LOCK: Mutex<()> = Mutex::new(());
+    let _turn = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     std::thread::scope(|scope| scope.spawn(body).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
