@@ -11,7 +11,7 @@ use crate::base::{dtype::DType, layout::Layout};
 use crate::device::Device;
 use crate::memory::{registry::Payload, slot::Shown};
 
-/// What stays true of a closed array.
+/// What stays true of a closed array. In this order, dtype and shape lie in one line of the cache (`registry::ArraySlot`).
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Face {

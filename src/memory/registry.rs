@@ -352,7 +352,8 @@ fn try_pin<'a, const N: usize>(local: &'a Local, keys: [Key; N], user: bool) -> 
         return None;
     }
     let arrays: [ArrayRef<'a>; N] = cells.map(|cell| {
-        // SAFETY: announced above, then seen open and not busy; the announcements stand until `Pins` drops.
+        // SAFETY: announced above, then seen open and not busy; the announcements stand until `Pins` drops. (The face stays
+        // as long as the proxies that the caller borrows.)
         #[allow(unsafe_code)]
         let held: &'a Held = unsafe { cell.core.payload() };
         let face = cell.face.get().expect("an open slot has a face");

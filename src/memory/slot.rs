@@ -309,7 +309,8 @@ impl<P> Slot<P> {
 }
 
 /// What the handles of a slot's array tell of it, beside the payload: written while the slot has no proxy, before `open`
-/// and before `recycle`; in between only read, through a borrowed proxy.
+/// and before `recycle`; in between only read, through a borrowed proxy. The first value first: its place in the slot's
+/// lines of the cache is chosen (`registry.rs`).
 #[cfg(not(loom))]
 #[derive(Debug)]
 #[repr(C)]

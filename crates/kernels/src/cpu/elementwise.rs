@@ -11,6 +11,7 @@ use crate::base::{
     error::{Error, Result},
 };
 use crate::cpu::{
+    few::FEW,
     number::{Float, Id, Number},
     operand::{Element, In, Out},
     special, threads,
@@ -19,9 +20,6 @@ use crate::cpu::{
 };
 use crate::kernel::{BinaryOp, CmpOp, Domain, UnaryOp};
 use crate::{for_each_binary, for_each_unary};
-
-/// Numbers that are computed on the spot: rows, threads and vectors would cost more than they do.
-const SMALL: usize = 16;
 
 #[inline(never)]
 fn row1<A: Copy, D>(a: &[A], d: &mut [D], f: impl Fn(A) -> D) {
@@ -46,7 +44,7 @@ fn row2<A: Copy, B: Copy, D>(a: &[A], b: &[B], d: &mut [D], f: impl Fn(A, B) -> 
 #[inline(always)]
 pub(super) fn map<A: Element, D: Element>(src: In<'_, A>, dst: Out<'_, D>, f: impl Fn(A) -> D + Copy + Sync) {
     match src.dense() {
-        Some(a) if a.len() <= SMALL => {
+        Some(a) if a.len() <= FEW => {
             let d = &mut dst.dense()[..a.len()];
             for i in 0..a.len() {
                 d[i] = f(a[i]);
@@ -79,7 +77,7 @@ fn zip<A: Element, B: Element, D: Element>(
     f: impl Fn(A, B) -> D + Copy + Sync,
 ) {
     match (lhs.dense(), rhs.dense()) {
-        (Some(a), Some(b)) if a.len() <= SMALL => {
+        (Some(a), Some(b)) if a.len() <= FEW => {
             let (b, d) = (&b[..a.len()], &mut dst.dense()[..a.len()]);
             for i in 0..a.len() {
                 d[i] = f(a[i], b[i]);
