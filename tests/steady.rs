@@ -11,6 +11,8 @@ mod counting;
 
 #[path = "steady/operations.rs"]
 mod operations;
+#[path = "steady/threads.rs"]
+mod threads;
 #[path = "steady/training.rs"]
 mod training;
 #[path = "steady/workspace.rs"]

@@ -3,9 +3,13 @@
 //!
 //! A reader announces an array, looks at [`Oldest`], and may begin to hold the block, before it withdraws. Whoever ends
 //! a cycle changes `Oldest`, issues the heavy barrier, scans the records, and then looks at [`Holders`]; if nobody is
-//! found, nobody will be. loom explores this file (`loom_tests/cycle.rs`).
+//! found, nobody will be.
+//!
+//! A thread that is not the workspace's says in [`Foreign`] that it reads, once for each storage, or finds that another one
+//! did; then it looks at `Oldest`. Where nobody said so, no barrier is needed and no other thread's record. loom explores
+//! this file (`loom_tests/cycle.rs`).
 
-use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// The stamp below which the arrays of a scope have ended.
 #[derive(Debug)]
@@ -61,5 +65,36 @@ impl Holders {
     pub(crate) fn is_held(&self) -> bool {
         // Acquire: pairs with the Release in `let_go`.
         self.0.load(Ordering::Acquire) != 0
+    }
+}
+
+/// Whether a thread that is not the workspace's used bytes of a block.
+#[derive(Debug)]
+pub(crate) struct Foreign(AtomicU32);
+
+impl Foreign {
+    pub(crate) fn new() -> Self {
+        Foreign(AtomicU32::new(0))
+    }
+
+    /// Says so. The caller looks at `Oldest` afterwards.
+    pub(crate) fn note(&self) {
+        self.0.store(1, Ordering::Relaxed);
+        // SeqCst: pairs with the fence in `is_noted`: if this one comes first, the note is found; else the caller finds the
+        // cycle ended.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether somebody said so, or will before it finds the cycle ended. The caller ended it.
+    #[inline]
+    pub(crate) fn is_noted(&self) -> bool {
+        // SeqCst: pairs with the fence in `note`.
+        fence(Ordering::SeqCst);
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// Nobody uses bytes of the block, and all its cycles have ended: who will, in a later one, says so anew.
+    pub(crate) fn clear(&self) {
+        self.0.store(0, Ordering::Relaxed);
     }
 }

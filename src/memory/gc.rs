@@ -29,6 +29,7 @@
 
 use crate::device::Device;
 use crate::memory::{
+    hazard,
     manager::NdManager,
     owner, reclaim, registry,
     slot::{KEPT, OPEN, generation_of},
@@ -118,6 +119,9 @@ pub struct GcStats {
     pub created: u64,
     /// Arrays ever closed.
     pub closed: u64,
+    /// How often a call interrupted the other threads of the process (`membarrier`), to see whether they use what it ends or
+    /// writes into: an array that another thread than its maker used. 0 in loops whose arrays only their own threads use.
+    pub interrupts: u64,
 }
 
 impl GcStats {
@@ -140,6 +144,7 @@ pub fn stats() -> GcStats {
         kept: kept.saturating_sub(unkept),
         created,
         closed,
+        interrupts: hazard::interrupts(),
     }
 }
 

@@ -11,7 +11,9 @@
 //! # The barriers
 //! `heavy` is `membarrier(2)`, which interrupts every running thread of the process, so that `light` costs
 //! nothing but a compiler fence. Where `membarrier` is missing (other systems, Miri, loom) both are full
-//! fences. With one registered thread `heavy` is a fence as well: there is nobody to interrupt.
+//! fences. With one registered thread `heavy` is a fence as well: there is nobody to interrupt. And none is issued for what
+//! only one thread used: another one says so before it does, by an exchange in the slot (`Slot::share`), the storage
+//! (`storage.rs`), or both and the block of a workspace (`cycle.rs`), and then announces anew.
 
 use crate::base::sync::{AtomicU32, Ordering, fence};
 
@@ -107,16 +109,23 @@ pub(crate) fn heavy(threads: u32) {
     }
 }
 
+/// How often `heavy` interrupted the other threads.
+#[cfg(not(loom))]
+pub(crate) fn interrupts() -> u64 {
+    membarrier::COUNT.load(Ordering::Relaxed)
+}
+
 #[cfg(not(loom))]
 pub(crate) mod membarrier {
     //! The system call, asked for once when the runtime starts.
 
     use crate::base::{
-        sync::{AtomicU32, Ordering},
+        sync::{AtomicU32, AtomicU64, Ordering},
         system,
     };
 
     static AVAILABLE: AtomicU32 = AtomicU32::new(0);
+    pub(super) static COUNT: AtomicU64 = AtomicU64::new(0);
 
     /// Whether `register` succeeded.
     #[inline]
@@ -133,6 +142,7 @@ pub(crate) mod membarrier {
     }
 
     pub(crate) fn interrupt() {
+        COUNT.fetch_add(1, Ordering::Relaxed);
         let done = system::membarrier::interrupt();
         assert!(done, "a registered process can interrupt its threads");
     }

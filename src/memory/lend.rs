@@ -73,7 +73,7 @@ pub(crate) fn give_back(local: &Local, key: Key) -> bool {
         if LENDERS.get(&index).is_none_or(|rest| rest.is_empty()) {
             forget(index);
         }
-        if owner::put(local, (index, slot(index)), lender, true).is_ok() {
+        if owner::put((index, slot(index)), lender, true).is_ok() {
             end_if_kept(local, key, lender);
             return true;
         }

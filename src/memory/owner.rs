@@ -15,7 +15,6 @@ use crate::memory::{
     registry::{ArraySlot, slot},
     slab::Slab,
     slot::{OPEN, generation_of},
-    threads::Local,
     workspace::scope::CycleId,
 };
 
@@ -196,7 +195,7 @@ impl List {
     }
 }
 
-/// Takes an array from its owner. `None` if it is not open (any more): somebody else ended it.
+/// Takes an array, of which the caller has a count, from its owner. `None` if it is not open (any more): somebody else ended it.
 /// Invariant I5 (design.md).
 #[inline]
 pub(crate) fn take(cell: &ArraySlot, generation: u32) -> Option<Owner> {
@@ -234,14 +233,18 @@ fn unlisted(cell: &ArraySlot, owner: u32) -> Owner {
     }
 }
 
+/// The shard of its manager's list that an array hangs in: that of the thread that made it.
+#[inline]
+fn shard_of(cell: &ArraySlot) -> usize {
+    cell.maker() as usize % SHARDS
+}
+
 #[inline]
 fn take_from(cell: &ArraySlot, owner: u32) -> Option<ManagerId> {
     let core = owner - 1;
-    let shard = cell.shard.load(Ordering::Relaxed) as usize;
-    CORES.get(core).shards[shard % SHARDS].0.with(|list| {
-        // It may have moved to another owner or shard before the lock was held.
-        let same = cell.owner.load(Ordering::Relaxed) == owner && cell.shard.load(Ordering::Relaxed) as usize == shard;
-        same.then(|| {
+    CORES.get(core).shards[shard_of(cell)].0.with(|list| {
+        // It may have moved to another owner before the lock was held; its shard stays, since the caller has a count of it.
+        (cell.owner.load(Ordering::Relaxed) == owner).then(|| {
             list.unlink(cell);
             // Release: pairs with the Acquire in `take`.
             cell.owner.store(NOBODY, Ordering::Release);
@@ -253,12 +256,7 @@ fn take_from(cell: &ArraySlot, owner: u32) -> Option<ManagerId> {
 /// Hangs a taken (or new) array into its new owner. `uncapped`: also if the manager is capped, for arrays that
 /// come back.
 #[inline]
-pub(crate) fn put(
-    local: &Local,
-    (index, cell): (u32, &ArraySlot),
-    owner: Owner,
-    uncapped: bool,
-) -> std::result::Result<(), Refused> {
+pub(crate) fn put((index, cell): (u32, &ArraySlot), owner: Owner, uncapped: bool) -> std::result::Result<(), Refused> {
     let id = match owner {
         Owner::Handles => {
             // Release: pairs with the Acquire in `take`.
@@ -272,15 +270,13 @@ pub(crate) fn put(
         }
         Owner::Manager(id) => id,
     };
-    let shard = local.seat.lane % SHARDS;
-    id.shard(shard).with(|list| {
+    id.shard(shard_of(cell)).with(|list| {
         if !list.open || list.life != id.life {
             return Err(Refused::Closed);
         }
         if list.capped && !uncapped {
             return Err(Refused::Capped);
         }
-        cell.shard.store(shard as u32, Ordering::Relaxed);
         list.link(index, cell);
         // Release: pairs with the Acquire in `take`.
         cell.owner.store(id.core + 1, Ordering::Release);

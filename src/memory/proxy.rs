@@ -211,12 +211,12 @@ impl Proxy {
             if lending {
                 lend::lend(index, before);
             }
-            let Err(refused) = owner::put(local, (index, cell), manager.owner(), lending) else { return Ok(()) };
+            let Err(refused) = owner::put((index, cell), manager.owner(), lending) else { return Ok(()) };
             if lending {
                 lend::undo(index);
             }
             lend::restore(index, lenders);
-            if owner::put(local, (index, cell), before, true).is_err() {
+            if owner::put((index, cell), before, true).is_err() {
                 // The old owner closed in the meantime, and takes its array with it.
                 registry::close_taken(local, &[self.key], Closer::Manager, None);
             }
@@ -239,11 +239,11 @@ impl Proxy {
         let Some(before) = owner::take(place.1, self.key.generation()) else {
             return Err(registry::stale(op, self.key));
         };
-        match owner::put(local, place, owner, false) {
+        match owner::put(place, owner, false) {
             Ok(()) => Ok(self),
             Err(refused) => {
                 // Where it was it may stay, unless that is a manager which closed meanwhile.
-                if owner::put(local, place, before, true).is_err() {
+                if owner::put(place, before, true).is_err() {
                     registry::close_taken(local, &[self.key], Closer::Manager, None);
                 }
                 Err(refusal(refused))

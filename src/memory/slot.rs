@@ -46,6 +46,9 @@ pub(crate) const BUSY: u64 = 256;
 /// The array ends with a cycle of a workspace: whether it did, the cycle says (`workspace/scope.rs`).
 pub(crate) const CYCLE: u64 = 512;
 
+/// Another thread than the one that made the array uses it, or did (`ArraySlot::is_usable`).
+pub(crate) const SHARED: u64 = 1024;
+
 /// Handles of one array.
 const HANDLES_MAX: u32 = u32::MAX / 2;
 /// A generation never reaches this: the slot is retired instead.
@@ -230,11 +233,26 @@ impl<P> Slot<P> {
         self.state.fetch_and(!bits, Ordering::AcqRel)
     }
 
+    /// Says that another thread than the one that made the array uses it. The caller announced the slot before; if the slot is open
+    /// still, a closer finds the bit, and looks for the announcement. Nothing happens if it is not, or in another life.
+    #[cold]
+    pub(crate) fn share(&self, generation: u32) {
+        let mut state = self.state();
+        while generation_of(state) == generation && state & (OPEN | SHARED) == OPEN {
+            // AcqRel: Release publishes the announcement to the exchange of `begin_close`, which finds the bit; Acquire: as
+            // in `state`.
+            match self.state.compare_exchange_weak(state, state | SHARED, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(now) => state = now,
+            }
+        }
+    }
+
     /// Open to closing. The caller took the slot from its owner. Returns the state before.
     #[inline]
     pub(crate) fn begin_close(&self) -> u64 {
-        // AcqRel: Release pairs with `state` in readers; Acquire with `keep`. Against announcements it is ordered by
-        // the heavy barrier that the caller issues next.
+        // AcqRel: Release pairs with `state` in readers; Acquire with `keep` and `share`. Against announcements it is ordered
+        // by the heavy barrier that the caller issues next, or by `share`.
         let before = self.state.fetch_xor(OPEN | CLOSING, Ordering::AcqRel);
         assert_eq!(before & (OPEN | CLOSING | CLOSED), OPEN, "only an open slot is closed, by one thread");
         before

@@ -11,10 +11,18 @@
 //! already, a saved value, is not, and nor are its views ([`Storage::join_cycle`]).
 //!
 //! # Writers
-//! An operation that writes in place sets `writer`, issues the heavy barrier and looks at all hazard records:
-//! nobody else may be using an array with this storage. A reader looks at `writer` after it announced its
-//! array, and withdraws if it is set. So reading costs one load, and a write into bytes that another thread
-//! is reading (or the reverse) cannot happen.
+//! The word `users` says which thread alone uses the bytes, and whether somebody writes into them. It begins with the
+//! thread that made the storage. A reader looks at it after it announced its array. If it names another thread, the
+//! reader sets it to that of all threads, by an exchange; if somebody writes, it withdraws. So reading costs one load.
+//!
+//! - Bytes that the writer alone uses: it exchanges the word for the one that says that it writes. Whoever announced
+//!   an array with them before would have taken the word from it, and whoever does so later fails to. Its own record is
+//!   all that is left to look at: no barrier, and no other thread is disturbed.
+//! - Bytes of all threads: the writer sets the word, issues the heavy barrier and looks at all hazard records. If
+//!   nobody else uses an array with this storage, the bytes are the writer's alone from here on.
+//!
+//! So a write into bytes that another thread is reading (or the reverse) cannot happen, and a loop that changes arrays that
+//! only its own thread uses makes no system call.
 
 use crate::base::{
     error::{Error, Result},
@@ -30,7 +38,7 @@ use crate::memory::{
     hazard::USER,
     registry::{self, Pinned},
     slab::Slab,
-    threads::{self, Local, with_local},
+    threads::{self, Local, Seat, with_local},
     workspace::block,
 };
 
@@ -40,8 +48,9 @@ pub(crate) struct Cell {
     /// Its number, since it was filled first.
     index: AtomicU32,
     refs: AtomicU32,
-    /// 1 while an operation writes in place.
-    writer: AtomicU32,
+    /// Who uses the bytes: [`SHARED`], or twice the number of a seat, whose thread alone does; [`WRITES`] is added while an
+    /// operation writes in place.
+    users: AtomicU32,
     /// In-place changes so far.
     version: AtomicU64,
     /// Bytes of the buffer, for reports.
@@ -59,12 +68,23 @@ unsafe impl Sync for Cell {}
 static CELLS: Slab<Cell> = Slab::new(|| Cell {
     index: AtomicU32::new(0),
     refs: AtomicU32::new(0),
-    writer: AtomicU32::new(0),
+    users: AtomicU32::new(SHARED),
     version: AtomicU64::new(0),
     bytes: AtomicU64::new(0),
     block: AtomicU32::new(0),
     buffer: UnsafeCell::new(None),
 });
+
+/// Any thread may use the bytes.
+const SHARED: u32 = 0;
+/// Somebody writes.
+const WRITES: u32 = 1;
+
+/// The bytes are this thread's alone.
+#[inline(always)]
+fn alone(local: &Local) -> u32 {
+    local.seat.number * 2
+}
 
 /// A counted reference to a buffer.
 #[derive(Debug)]
@@ -112,12 +132,12 @@ impl Storage {
             free.pop();
             // Relaxed: published with the slot of the array.
             CELLS.get(index).block.store(part.block, Ordering::Relaxed);
-            let cell = Self::fill(index, bytes, || Buffer::from_arena(span, Device::Cpu, part));
+            let cell = Self::fill(local, index, bytes, || Buffer::from_arena(span, Device::Cpu, part));
             Some(Storage { cell, hold: Hold::No })
         } else {
             let (span, reserved) = pool::alloc_at_once(bytes)?;
             free.pop();
-            let cell = Self::fill(index, bytes, || Buffer::from_pool(span, Device::Cpu, reserved));
+            let cell = Self::fill(local, index, bytes, || Buffer::from_pool(span, Device::Cpu, reserved));
             Some(Storage { cell, hold: Hold::Never })
         }
     }
@@ -137,17 +157,19 @@ impl Storage {
             CELLS.get(index).block.store(part.block, Ordering::Relaxed);
             hold = Hold::No;
         }
-        let cell = Self::fill(index, buffer.span().bytes(), || buffer);
+        let cell = Self::fill(local, index, buffer.span().bytes(), || buffer);
         Ok(Storage { cell, hold })
     }
 
     /// Fills a cell of the free list, with one reference. The buffer is made in its place.
     #[inline(always)]
-    fn fill(index: u32, bytes: usize, buffer: impl FnOnce() -> Buffer) -> &'static Cell {
+    fn fill(local: &Local, index: u32, bytes: usize, buffer: impl FnOnce() -> Buffer) -> &'static Cell {
         let cell = CELLS.get(index);
         // Relaxed: the same number each time; published with the storage.
         cell.index.store(index, Ordering::Relaxed);
         cell.bytes.store(bytes as u64, Ordering::Relaxed);
+        // Relaxed: as above; nobody else can know of it yet.
+        cell.users.store(alone(local), Ordering::Relaxed);
         // SAFETY: the cell came from a free list: no reference to it exists, and it holds no buffer that would have
         // to be dropped.
         #[allow(unsafe_code)]
@@ -233,29 +255,56 @@ impl Storage {
         self.cell.version.load(Ordering::Acquire)
     }
 
-    /// Whether an operation is writing in place. Read after the array was announced.
-    #[inline]
-    pub(crate) fn is_being_written(&self) -> bool {
-        // Acquire: pairs with the Release in `Writing::drop`: a reader that finds 0 sees what was written.
-        self.cell.writer.load(Ordering::Acquire) != 0
+    /// Whether this thread may read the bytes of an array that it announced: nobody writes into them, and no other thread will
+    /// without finding the announcement. If not, it announces again before it asks again.
+    #[inline(always)]
+    pub(crate) fn is_readable(&self, local: &Local) -> bool {
+        // Acquire: pairs with the Release in `Writing::drop`: a reader that finds no writer sees what was written.
+        let users = self.cell.users.load(Ordering::Acquire);
+        if users == SHARED || users == alone(local) {
+            return true;
+        }
+        if users & WRITES == 0 {
+            self.share(users);
+        }
+        false
     }
 
-    /// The right to write into the buffer. `own`: the array to be written, as this thread announces it. `None`: another thread is writing, or reads and does not end soon; let go of
-    /// everything and try again.
+    /// Takes the bytes from the thread that alone used them, for all. The caller announces an array with them.
+    #[cold]
+    fn share(&self, users: u32) {
+        if let Some(part) = self.part() {
+            // First, so that who finds the bytes shared and uses them was told of.
+            block::share(part.block);
+        }
+        // Release: publishes the announcement to the exchange of a writer that finds the bytes shared (`write`), which then sees
+        // it in the record.
+        let _ = self.cell.users.compare_exchange(users, SHARED, Ordering::Release, Ordering::Relaxed);
+    }
+
+    /// The right to write into the buffer. `own`: the array to be written, as this thread announces it. `None`: another thread is
+    /// writing, or reads and does not end soon; let go of everything and try again.
     /// Invariant I7 (design.md).
     pub(crate) fn write(&self, local: &Local, op: &'static str, own: &Pinned<'_>) -> Result<Option<Writing>> {
         if self.buffer().is_read_only() {
             return Err(Error::ReadOnly { op, array: registry::describe(own.key) });
         }
-        let cell = self.cell;
-        // Acquire: pairs with the Release in `Writing::drop`; writers follow each other.
-        if cell.writer.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        let (cell, mine) = (self.cell, alone(local));
+        // Relaxed: the exchange below decides.
+        let users = cell.users.load(Ordering::Relaxed);
+        // Acquire: pairs with the Release in `Writing::drop` and in `share`; writers follow each other, and follow those who
+        // announced an array before they shared the bytes.
+        if (users != SHARED && users != mine)
+            || cell.users.compare_exchange(users, users | WRITES, Ordering::Acquire, Ordering::Relaxed).is_err()
+        {
             return Ok(None);
         }
-        let writing = Writing { cell };
-        threads::barrier();
+        let mut writing = Writing { cell, after: users, written: false };
+        if users == SHARED {
+            threads::barrier();
+        }
         let mut turns = 0;
-        while let Some(user) = self.other_reader(local, own.place) {
+        while let Some(user) = self.other_reader(local, own.place, users == SHARED) {
             if let Some(by) = user {
                 return Err(Error::InUse { op, array: registry::describe(own.key), by });
             }
@@ -264,13 +313,21 @@ impl Storage {
             }
             wait_turn(&mut turns);
         }
+        writing.after = mine;
+        writing.written = true;
         Ok(Some(writing))
     }
 
-    /// Somebody else who announces an array with this storage; with a name if waiting for him is no use.
-    fn other_reader(&self, local: &Local, own: usize) -> Option<Option<&'static str>> {
+    /// Whether other threads may be using the bytes, so that a write would issue the heavy barrier.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.cell.users.load(Ordering::Relaxed) == SHARED
+    }
+
+    /// Somebody else who announces an array with this storage, on this thread or on `all`; with a name if waiting for him
+    /// is no use.
+    fn other_reader(&self, local: &Local, own: usize, all: bool) -> Option<Option<&'static str>> {
         let mut found = None;
-        threads::for_each_seat(|seat| {
+        let mut look = |seat: &'static Seat| {
             let mine = std::ptr::eq(seat, local.seat);
             for (place, value) in seat.record.places() {
                 if (mine && place == own) || registry::storage_of((value & !USER) - 1) != Some(self.id()) {
@@ -283,8 +340,38 @@ impl Storage {
                 };
                 found = Some(found.flatten().or(who));
             }
-        });
+        };
+        if all {
+            threads::for_each_seat(look)
+        } else {
+            look(local.seat)
+        }
         found
+    }
+}
+
+/// Makes the bytes of several storages this thread's alone, by one barrier for all; those that somebody is using stay as they
+/// are. The caller is about to write into each.
+pub(crate) fn claim(local: &Local, storages: &[Storage]) {
+    let taken = |storage: &&Storage| {
+        // Acquire: as in `write`.
+        storage.cell.users.compare_exchange(SHARED, WRITES, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    };
+    let taken: Vec<&Storage> = storages.iter().filter(taken).collect();
+    threads::barrier();
+    let mut read = vec![false; taken.len()];
+    threads::for_each_seat(|seat| {
+        for (_, value) in seat.record.places() {
+            let found = registry::storage_of((value & !USER) - 1);
+            for (read, storage) in read.iter_mut().zip(&taken) {
+                *read |= found == Some(storage.id());
+            }
+        }
+    });
+    for (storage, read) in taken.iter().zip(read) {
+        let after = if read { SHARED } else { alone(local) };
+        // Release: as in `Writing::drop`; nothing was written.
+        storage.cell.users.store(after, Ordering::Release);
     }
 }
 
@@ -353,15 +440,19 @@ pub(crate) fn flush(local: &Local) {
 #[derive(Debug)]
 pub(crate) struct Writing {
     cell: &'static Cell,
+    /// Who uses the bytes afterwards.
+    after: u32,
+    /// Whether there was anything to write: nobody else read.
+    written: bool,
 }
 
 impl Drop for Writing {
     fn drop(&mut self) {
-        let cell = self.cell;
+        let Writing { cell, after, written } = *self;
         // Relaxed: only the writer changes it; published by the Release below.
-        cell.version.store(cell.version.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        // Release: pairs with the Acquire in `write`, `is_being_written` and `version`: what was written is seen.
-        cell.writer.store(0, Ordering::Release);
+        cell.version.store(cell.version.load(Ordering::Relaxed) + u64::from(written), Ordering::Relaxed);
+        // Release: pairs with the Acquire in `write`, `is_readable`, `share` and `version`: what was written is seen.
+        cell.users.store(after, Ordering::Release);
     }
 }
 

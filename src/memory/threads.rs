@@ -24,6 +24,8 @@ use crate::memory::{
 /// One thread's part of the table. Lives for ever and is passed from thread to thread.
 #[derive(Debug)]
 pub(crate) struct Seat {
+    /// From 1 on. A thread that gets the seat of one that ended gets what that one alone had used.
+    pub(crate) number: u32,
     pub(crate) record: Record,
     /// This seat's lane of the reclaim queue.
     pub(crate) lane: usize,
@@ -95,8 +97,9 @@ impl Table {
         let seat = free.pop().unwrap_or_else(|| {
             let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
             let lane = 1 + all.len() % (LANES - 1);
+            let number = all.len() as u32 + 1;
             let seat: &'static Seat =
-                Box::leak(Box::new(Seat { record: Record::new(), lane, counts: Counts::default() }));
+                Box::leak(Box::new(Seat { number, record: Record::new(), lane, counts: Counts::default() }));
             all.push(seat);
             seat
         });

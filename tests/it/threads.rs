@@ -39,6 +39,106 @@ fn point05_made_on_one_thread_used_on_a_second_and_dropped_on_a_third() {
     });
 }
 
+/// The thread that made an array ends it, or writes into it, without a look at others unless they said that they use it
+/// (`ArraySlot::is_looked_for`, `Storage::share`). Invariants I4 and I7 (design.md).
+#[test]
+fn the_maker_of_an_array_finds_another_thread_that_reads_it() {
+    const N: usize = 1 << 16;
+    switched(true, |device| {
+        if !device.is_cpu() {
+            return;
+        }
+        for round in 0..4 {
+            let array = Tensor::full(7f32, N, device).unwrap();
+            // Used before, by the other one as well: what it said then still holds.
+            if round % 2 == 1 {
+                thread::scope(|scope| scope.spawn(|| assert_eq!(values(&array)[0], 7.)).join().unwrap());
+                array.affine_(1., 0.).unwrap();
+            }
+            let (reading, wait_reading) = mpsc::channel::<()>();
+            let (go_on, wait_go_on) = mpsc::channel::<()>();
+            let read = &array;
+            thread::scope(|scope| {
+                let reader = scope.spawn(move || {
+                    read.with_slice(|slice: &[f32]| {
+                        reading.send(()).unwrap();
+                        wait_go_on.recv().unwrap();
+                        slice.iter().all(|value| *value == 7.)
+                    })
+                });
+                wait_reading.recv().unwrap();
+                let refused = array.fill_(-1.).unwrap_err();
+                assert!(matches!(refused, Error::InUse { by: "a closure on another thread", .. }), "{refused}");
+                let before = device.memory().active;
+                if round >= 2 {
+                    array.close();
+                    assert_eq!(device.memory().active, before, "its reader keeps the bytes");
+                    // Would take the place that fell free.
+                    drop(Tensor::full(-1f32, N, device).unwrap());
+                }
+                go_on.send(()).unwrap();
+                assert!(reader.join().unwrap().unwrap(), "round {round}");
+            });
+            assert_eq!(array.is_open(), round < 2);
+        }
+    });
+}
+
+#[test]
+fn an_array_is_closed_by_another_thread_than_its_maker_which_reads_it() {
+    switched(true, |device| {
+        if !device.is_cpu() {
+            return;
+        }
+        let array = Tensor::full(7f32, 1 << 16, device).unwrap();
+        let before = device.memory().active;
+        let all = array.with_slice(|slice: &[f32]| {
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    array.close();
+                    assert_eq!(device.memory().active, before, "its reader keeps the bytes");
+                    drop(Tensor::full(-1f32, 1 << 16, device).unwrap());
+                });
+            });
+            slice.iter().all(|value| *value == 7.)
+        });
+        assert!(all.unwrap());
+        gc::collect();
+        assert!(device.memory().active < before);
+    });
+}
+
+#[test]
+fn variables_that_another_thread_reads_stay_shared_through_a_step_that_is_refused() {
+    use ndgc::nn::{Optimizer, SGD};
+    let device = ndgc::Device::Cpu;
+    let variables = [1f32, 2.].map(|value| Var::from_vec(vec![value; 1 << 10], 1 << 10, &device).unwrap());
+    let loss = variables[0].mul(&variables[1]).unwrap().sum_all().unwrap();
+    let grads = loss.backward().unwrap();
+    let mut sgd = SGD::new(variables.to_vec(), 0.5).unwrap();
+    let (reading, wait_reading) = mpsc::channel::<()>();
+    let (go_on, wait_go_on) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let variables = &variables;
+        let reader = scope.spawn(move || {
+            drop(variables[0].to_vec1::<f32>().unwrap());
+            variables[1].with_slice(|slice: &[f32]| {
+                reading.send(()).unwrap();
+                wait_go_on.recv().unwrap();
+                slice.iter().all(|value| *value == 2.)
+            })
+        });
+        wait_reading.recv().unwrap();
+        for _ in 0..2 {
+            assert!(matches!(sgd.step(&grads), Err(Error::InUse { .. })), "the second variable is in use");
+        }
+        go_on.send(()).unwrap();
+        assert!(reader.join().unwrap().unwrap());
+    });
+    sgd.step(&grads).unwrap();
+    assert_eq!(variables[1].to_vec1::<f32>().unwrap()[0], 1.5, "with the gradient of then");
+}
+
 #[test]
 fn point05_handles_of_one_array_that_fall_on_many_threads_free_it_once() {
     both(|device| {

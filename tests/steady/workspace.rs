@@ -237,7 +237,7 @@ fn a_settled_step_makes_no_system_call() {
 /// The first system call of a piece of code, told by the kernel (`PR_SET_SYSCALL_USER_DISPATCH`).
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[allow(unsafe_code)]
-mod calls {
+pub(crate) mod calls {
     use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 
     const DISPATCH: libc::c_int = 59;

@@ -17,6 +17,8 @@ const CIRCULAR: &[&str] = &[
     "memory/proxy",
     "memory/reclaim",
     "memory/registry",
+    "memory/registry/ending",
+    "memory/registry/pinning",
     "memory/registry/tell",
     "memory/storage",
     "memory/threads",

@@ -148,6 +148,32 @@ fn bytes_of_a_nested_entry_that_another_thread_reads_are_not_overwritten_by_the_
     });
 }
 
+/// The workspace is destroyed while its own thread reads, and another thread looks which blocks fell free.
+#[test]
+fn bytes_of_a_destroyed_workspace_that_its_own_thread_reads_outlive_another_threads_sweep() {
+    alone(|| {
+        let cycle = Workspace::enter("STEP", &config()).unwrap();
+        let array = filled(7., 1000);
+        let before = Device::Cpu.memory().active;
+        let mut cycle = Some(cycle);
+        let all = array.with_slice(|slice: &[f64]| {
+            cycle.take().unwrap().leave();
+            Workspace::find("STEP").unwrap().destroy().unwrap();
+            std::thread::spawn(|| {
+                gc::collect();
+                drop(filled(-1., 1000));
+            })
+            .join()
+            .unwrap();
+            assert!(Device::Cpu.memory().active >= before, "the block is still there");
+            slice.to_vec()
+        });
+        assert_eq!(all.unwrap(), [7.; 1000]);
+        gc::collect();
+        assert!(Device::Cpu.memory().active < before);
+    });
+}
+
 #[test]
 fn a_mapped_workspace_does_not_grow_over_bytes_that_another_thread_reads() {
     alone(|| {

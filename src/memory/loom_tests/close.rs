@@ -1,6 +1,6 @@
 //! Close against use: no payload is taken while somebody reads it, and each is taken once.
 
-use super::world::{Model, World};
+use super::world::{MAKER, Model, STRANGER, World};
 use crate::memory::slot::OPEN;
 
 fn close(world: &World) {
@@ -89,6 +89,42 @@ fn a_slow_closer_does_not_take_the_next_payload() {
         }
     };
     Model::handles(1).beside(close).run(again, World::settle_all);
+}
+
+/// The thread that made the array closes it, without a barrier: another one that uses it has said so.
+#[test]
+fn a_close_by_the_maker_leaves_a_payload_to_a_strange_reader() {
+    Model::handles(1).beside(|world| world.close_by(MAKER, 1)).run(read::<STRANGER>, |world| {
+        world.drop_proxy(0);
+        world.settle(1);
+    });
+}
+
+#[test]
+fn a_reader_that_used_the_array_before_is_found_too() {
+    let twice = |world: &World| {
+        world.operation(STRANGER);
+        world.operation(STRANGER);
+    };
+    Model::handles(1).beside(|world| world.close_by(MAKER, 1)).run(twice, |world| {
+        world.drop_proxy(0);
+        world.settle(1);
+    });
+}
+
+#[test]
+fn a_maker_that_closes_what_it_reads_itself_finishes_when_it_lets_go() {
+    let close_in_use = |world: &World| {
+        if world.pin(MAKER, 1) {
+            world.close_by(MAKER, 1);
+            world.read();
+            world.release(MAKER, 1);
+        }
+    };
+    Model::handles(1).beside(read::<STRANGER>).run(close_in_use, |world| {
+        world.drop_proxy(0);
+        world.settle(1);
+    });
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A step left out of the sequences of `registry.rs`: a model has to fail.
 
-use super::world::{Fault, Model, World};
+use super::world::{Fault, MAKER, Model, STRANGER, World};
 
 fn close(world: &World) {
     world.close(1);
@@ -64,4 +64,33 @@ fn an_exchange_beside_the_owner_meets_a_closer() {
         world.drop_proxy(0);
     };
     Model::handles(1).fault(Fault::ExchangeWithoutOwner).beside(close).run(exchange_drop, |world| world.settle(1));
+}
+
+/// The thread that made the array closes it against another one that uses it.
+fn close_by_the_maker(fault: Fault) {
+    let read = |world: &World| {
+        world.operation(STRANGER);
+    };
+    Model::handles(1).fault(fault).beside(|world| world.close_by(MAKER, 1)).run(read, |world| {
+        world.drop_proxy(0);
+        world.settle(1);
+    });
+}
+
+#[test]
+#[should_panic]
+fn a_reader_that_does_not_say_so_is_missed_by_the_maker() {
+    close_by_the_maker(Fault::NoShare);
+}
+
+#[test]
+#[should_panic]
+fn a_reader_that_does_not_look_again_when_it_said_so_reads_a_taken_payload() {
+    close_by_the_maker(Fault::NoLookAfterSharing);
+}
+
+#[test]
+#[should_panic = "Causality violation"]
+fn a_maker_that_does_not_ask_misses_a_reader() {
+    close_by_the_maker(Fault::CloserDoesNotAsk);
 }

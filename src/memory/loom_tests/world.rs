@@ -8,7 +8,7 @@ use crate::base::sync::{AtomicU32, Ordering, wait_turn};
 use crate::memory::{
     hazard::{Record, announced, heavy},
     queue::{LANES, Queue},
-    slot::{BUSY, CLOSING, KEPT, OPEN, Slot, generation_of},
+    slot::{BUSY, CLOSING, KEPT, OPEN, SHARED, Slot, generation_of},
 };
 
 /// As in `owner.rs`.
@@ -31,6 +31,14 @@ pub(super) enum Fault {
     NoScan,
     /// `exchange` does not take the array from its owner.
     ExchangeWithoutOwner,
+    /// A reader that did not make the array does not say that it reads.
+    NoShare,
+    /// A reader goes on when it said so, without another look at the state.
+    NoLookAfterSharing,
+    /// A closer that made the array does not ask whether others use it.
+    CloserDoesNotAsk,
+    /// A writer that found a reader says that the bytes are its own.
+    AloneThoughRead,
 }
 
 /// A payload; tells when it drops. That nobody reads it then is seen by loom's cell in the slot.
@@ -42,6 +50,10 @@ impl Drop for Canary {
         self.0.fetch_add(1, SeqCst);
     }
 }
+
+/// The thread that makes arrays, and one that does not.
+pub(super) const MAKER: usize = 0;
+pub(super) const STRANGER: usize = 1;
 
 /// The registry of one slot.
 pub(super) struct World {
@@ -90,17 +102,27 @@ impl World {
         Canary(Arc::clone(&self.dropped))
     }
 
-    /// `registry::try_pin`, and two reads under it. `true` if the array was open.
+    /// `registry::pin`, and two reads under it. `true` if the array was open.
     pub(super) fn pin(&self, me: usize, generation: u32) -> bool {
-        self.records[me].announce(0, [0], false);
-        let state = self.slot.state();
-        let usable = generation_of(state) == generation && state & (OPEN | BUSY) == OPEN;
-        if !usable && self.fault != Fault::NoCheckAfterAnnouncing {
+        loop {
+            self.records[me].announce(0, [0], false);
+            let state = self.slot.state();
+            let usable = generation_of(state) == generation && state & (OPEN | BUSY) == OPEN;
+            if !usable && self.fault != Fault::NoCheckAfterAnnouncing {
+                self.release(me, generation);
+                return false;
+            }
+            // `ArraySlot::is_looked_for`.
+            let looked_for = state & SHARED != 0 || me == MAKER || self.fault == Fault::NoShare;
+            if !looked_for {
+                self.slot.share(generation);
+            }
+            if looked_for || matches!(self.fault, Fault::NoLookAfterSharing | Fault::NoCheckAfterAnnouncing) {
+                self.read();
+                return true;
+            }
             self.release(me, generation);
-            return false;
         }
-        self.read();
-        true
     }
 
     /// What an operation does with a pinned array.
@@ -114,10 +136,15 @@ impl World {
     /// `registry::release`.
     pub(super) fn release(&self, me: usize, generation: u32) {
         self.records[me].withdraw(0, 1);
-        if self.fault != Fault::NoCheckAfterLettingGo && self.slot.state() & CLOSING != 0 {
-            self.barrier();
-            self.finish_if_unannounced(generation);
+        let state = self.slot.state();
+        if self.fault != Fault::NoCheckAfterLettingGo && state & CLOSING != 0 {
+            self.finish_if_unannounced(me, generation, self.is_alone(me, state));
         }
+    }
+
+    /// `ArraySlot::is_alone`.
+    fn is_alone(&self, me: usize, state: u64) -> bool {
+        (state & SHARED == 0 || self.fault == Fault::CloserDoesNotAsk) && me == MAKER
     }
 
     /// An operation with one operand: `pin`, read, `release`.
@@ -157,15 +184,20 @@ impl World {
         self.owner.compare_exchange(manager, NOBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// `manager::close_arrays`: ends the array of a manager. The closer has no handle of it.
+    /// `manager::close_arrays`: ends the array of a manager. The closer has no handle of it, and did not make it.
     pub(super) fn close(&self, manager: u32) {
+        self.close_by(STRANGER, manager);
+    }
+
+    /// As [`World::close`], by a thread.
+    pub(super) fn close_by(&self, me: usize, manager: u32) {
         if manager != NOBODY && self.take_from(manager) {
-            self.close_taken();
+            self.close_taken(me);
         }
     }
 
     /// `registry::close_taken`.
-    fn close_taken(&self) {
+    fn close_taken(&self, me: usize) {
         let before = self.slot.begin_close();
         let generation = generation_of(before);
         if before & KEPT != 0 {
@@ -174,13 +206,16 @@ impl World {
                 self.recycle();
             }
         }
-        self.barrier();
-        self.finish_if_unannounced(generation);
+        self.finish_if_unannounced(me, generation, self.is_alone(me, before));
     }
 
-    /// `registry::finish_if_unannounced`.
-    fn finish_if_unannounced(&self, generation: u32) {
-        if self.fault != Fault::NoScan && announced(self.records.iter(), 0) {
+    /// `registry::finish_if_unannounced`, with the barrier before it.
+    fn finish_if_unannounced(&self, me: usize, generation: u32, alone: bool) {
+        if !alone {
+            self.barrier();
+        }
+        let records = if alone { &self.records[me..=me] } else { &self.records[..] };
+        if self.fault != Fault::NoScan && announced(records.iter(), 0) {
             return;
         }
         self.touched.store(1, Ordering::Relaxed);

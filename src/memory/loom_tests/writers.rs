@@ -6,9 +6,12 @@ use super::world::Fault;
 use crate::base::sync::{AtomicU32, Ordering, UnsafeCell};
 use crate::memory::hazard::{Record, heavy};
 
+const SHARED: u32 = 0;
+const WRITES: u32 = 1;
+
 /// A storage with one array, in slot 0, and two threads' records.
 struct Storage {
-    writer: AtomicU32,
+    users: AtomicU32,
     buffer: UnsafeCell<u32>,
     /// As in `world.rs`.
     touched: AtomicU32,
@@ -20,11 +23,15 @@ struct Storage {
 #[allow(unsafe_code)]
 unsafe impl Sync for Storage {}
 
+/// The bytes are this thread's alone.
+fn alone(me: usize) -> u32 {
+    (me as u32 + 1) * 2
+}
+
 impl Storage {
-    /// `registry::try_pin` with `is_being_written`, and a read of the buffer. Gives up where that one is repeated.
+    /// `registry::pin` with `is_readable`, and a read of the buffer. Gives up where that one waits for a writer.
     fn read(&self, me: usize) {
-        self.records[me].announce(0, [0], false);
-        if self.fault == Fault::NoCheckAfterAnnouncing || self.writer.load(Ordering::Acquire) == 0 {
+        if self.announce(me) {
             // SAFETY: for loom to judge.
             #[allow(unsafe_code)]
             self.buffer.with(|bytes| unsafe { std::ptr::read(bytes) });
@@ -33,33 +40,62 @@ impl Storage {
         self.records[me].withdraw(0, 1);
     }
 
+    /// Announces the array until its bytes may be read; `false` if somebody writes.
+    fn announce(&self, me: usize) -> bool {
+        loop {
+            self.records[me].announce(0, [0], false);
+            let users = self.users.load(Ordering::Acquire);
+            match self.fault {
+                Fault::NoCheckAfterAnnouncing => return true,
+                // A thread that finds the bytes another one's reads them nevertheless.
+                Fault::NoShare if users & WRITES == 0 => return true,
+                _ if users == SHARED || users == alone(me) => return true,
+                _ if users & WRITES != 0 => return false,
+                _ => {}
+            }
+            // `Storage::share`.
+            let _ = self.users.compare_exchange(users, SHARED, Ordering::Release, Ordering::Relaxed);
+            self.records[me].withdraw(0, 1);
+        }
+    }
+
     /// `inplace::attempt`: pins the array, then `Storage::write`, which gives up here where it waits there.
     fn write(&self, me: usize) {
-        self.records[me].announce(0, [0], false);
-        if self.writer.load(Ordering::Acquire) == 0
-            && self.writer.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
-        {
-            if self.fault != Fault::NoHeavyBarrier {
-                heavy(2);
+        if self.announce(me) {
+            let users = self.users.load(Ordering::Relaxed);
+            let fits = users == SHARED || users == alone(me);
+            let taken =
+                |now| self.users.compare_exchange(now, now | WRITES, Ordering::Acquire, Ordering::Relaxed).is_ok();
+            if fits && taken(users) {
+                if users == SHARED && self.fault != Fault::NoHeavyBarrier {
+                    heavy(2);
+                }
+                let mut others = self.records.iter().enumerate().filter(|&(i, _)| i != me && users == SHARED);
+                let found = self.fault != Fault::NoScan && others.any(|(_, record)| record.announces(0));
+                if !found {
+                    self.touched.store(1, Ordering::Relaxed);
+                    // SAFETY: for loom to judge.
+                    #[allow(unsafe_code)]
+                    self.buffer.with_mut(|bytes| unsafe { *bytes += 1 });
+                }
+                // `Writing::drop`.
+                let after = match self.fault {
+                    Fault::AloneThoughRead => alone(me),
+                    _ if found => users,
+                    _ => alone(me),
+                };
+                self.users.store(after, Ordering::Release);
             }
-            let others = || self.records.iter().enumerate().filter(|&(i, _)| i != me);
-            if self.fault == Fault::NoScan || !others().any(|(_, record)| record.announces(0)) {
-                self.touched.store(1, Ordering::Relaxed);
-                // SAFETY: for loom to judge.
-                #[allow(unsafe_code)]
-                self.buffer.with_mut(|bytes| unsafe { *bytes += 1 });
-            }
-            // `Writing::drop`.
-            self.writer.store(0, Ordering::Release);
         }
         self.records[me].withdraw(0, 1);
     }
 }
 
-fn run(fault: Fault, other: fn(&Storage), first: fn(&Storage)) {
+/// The bytes are those of all threads at first, or of thread `owner` alone.
+fn run(fault: Fault, owner: Option<usize>, other: fn(&Storage), first: fn(&Storage)) {
     loom::model(move || {
         let storage = Arc::new(Storage {
-            writer: AtomicU32::new(0),
+            users: AtomicU32::new(owner.map_or(SHARED, alone)),
             buffer: UnsafeCell::new(0),
             touched: AtomicU32::new(0),
             records: [Record::new(), Record::new()],
@@ -76,6 +112,7 @@ fn run(fault: Fault, other: fn(&Storage), first: fn(&Storage)) {
 fn nobody_reads_bytes_that_are_being_written() {
     run(
         Fault::None,
+        None,
         |storage| storage.write(1),
         |storage| {
             storage.read(0);
@@ -88,6 +125,7 @@ fn nobody_reads_bytes_that_are_being_written() {
 fn of_two_writers_one_writes_at_a_time() {
     run(
         Fault::None,
+        None,
         |storage| storage.write(1),
         |storage| {
             storage.write(0);
@@ -99,17 +137,63 @@ fn of_two_writers_one_writes_at_a_time() {
 #[test]
 #[should_panic = "Causality violation"]
 fn without_a_look_at_the_writer_a_reader_meets_it() {
-    run(Fault::NoCheckAfterAnnouncing, |storage| storage.write(1), |storage| storage.read(0));
+    run(Fault::NoCheckAfterAnnouncing, None, |storage| storage.write(1), |storage| storage.read(0));
 }
 
 #[test]
 #[should_panic = "Causality violation"]
 fn without_the_heavy_barrier_a_writer_misses_a_reader() {
-    run(Fault::NoHeavyBarrier, |storage| storage.write(1), |storage| storage.read(0));
+    run(Fault::NoHeavyBarrier, None, |storage| storage.write(1), |storage| storage.read(0));
 }
 
 #[test]
 #[should_panic = "Causality violation"]
 fn without_a_scan_a_writer_meets_a_reader() {
-    run(Fault::NoScan, |storage| storage.write(1), |storage| storage.read(0));
+    run(Fault::NoScan, None, |storage| storage.write(1), |storage| storage.read(0));
+}
+
+/// The writer made the storage: it writes without a barrier, until another thread takes the bytes for all.
+#[test]
+fn nobody_reads_bytes_that_the_thread_writes_that_alone_used_them() {
+    run(
+        Fault::None,
+        Some(1),
+        |storage| {
+            storage.write(1);
+            storage.write(1);
+        },
+        |storage| {
+            storage.read(0);
+            storage.read(0);
+        },
+    );
+}
+
+#[test]
+fn a_stranger_writes_after_the_thread_that_alone_used_the_bytes_or_before_it() {
+    run(
+        Fault::None,
+        Some(1),
+        |storage| {
+            storage.write(1);
+            storage.read(1);
+        },
+        |storage| storage.write(0),
+    );
+}
+
+#[test]
+#[should_panic = "Causality violation"]
+fn a_reader_that_does_not_take_the_bytes_for_all_meets_their_writer() {
+    run(Fault::NoShare, Some(1), |storage| storage.write(1), |storage| storage.read(0));
+}
+
+#[test]
+#[should_panic = "Causality violation"]
+fn a_writer_that_takes_bytes_that_are_read_for_its_own_meets_the_reader() {
+    let twice = |storage: &Storage| {
+        storage.write(1);
+        storage.write(1);
+    };
+    run(Fault::AloneThoughRead, None, twice, |storage| storage.read(0));
 }

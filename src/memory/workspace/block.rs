@@ -14,8 +14,9 @@ use crate::device::{
     host::mapped::MappedBlock,
 };
 use crate::memory::{
-    cycle::Holders,
+    cycle::{Foreign, Holders},
     slab::Slab,
+    threads::{Local, with_local},
     workspace::scope::{self, CycleId},
 };
 
@@ -23,11 +24,19 @@ use crate::memory::{
 #[derive(Debug)]
 struct Cell {
     holders: Holders,
+    foreign: Foreign,
+    /// The number of the seat of the workspace's thread.
+    thread: AtomicU32,
     /// Whether it is a file: 1, or 0.
     is_file: AtomicU32,
 }
 
-static CELLS: Slab<Cell> = Slab::new(|| Cell { holders: Holders::new(), is_file: AtomicU32::new(0) });
+static CELLS: Slab<Cell> = Slab::new(|| Cell {
+    holders: Holders::new(),
+    foreign: Foreign::new(),
+    thread: AtomicU32::new(0),
+    is_file: AtomicU32::new(0),
+});
 
 static FREE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
@@ -61,6 +70,11 @@ pub(crate) fn let_go(block: u32) {
     CELLS.get(block).holders.let_go();
 }
 
+/// Another thread than the workspace's is about to use bytes of the block: it announced an array with them, and will do so again.
+pub(crate) fn share(block: u32) {
+    CELLS.get(block).foreign.note();
+}
+
 /// Whether the bytes of a block are those of a file. The caller has an array of it.
 pub(crate) fn is_file(block: u32) -> bool {
     // Relaxed: written before a byte of the block was handed out.
@@ -88,6 +102,8 @@ impl Block {
             return None;
         }
         let index = free.pop()?;
+        let thread = with_local(|local| local.seat.number);
+        CELLS.get(index).thread.store(thread, Ordering::Relaxed);
         CELLS.get(index).is_file.store(u32::from(matches!(memory, Memory::Mapped(_))), Ordering::Relaxed);
         if let Memory::Pooled(buffer) = &memory {
             let about = (Arc::clone(workspace), buffer.device().clone(), buffer.span().bytes() as u64);
@@ -150,15 +166,23 @@ impl Block {
     }
 
     /// Whether anybody uses its bytes of such cycles, which the caller ended: by an array that is announced, or by a
-    /// reference that holds it. In this order: who is announced may begin to hold it, and nobody else.
+    /// reference that holds it. In this order: who is announced may begin to hold it, and nobody else. The records of other
+    /// threads than the caller's matter if it is not the workspace's, or another one used bytes of the block.
     /// Invariant I13 (design.md).
     pub(crate) fn is_in_use(&self, ended: impl Fn(CycleId) -> bool) -> bool {
-        scope::is_read(self.index, ended) || self.is_held()
+        let cell = CELLS.get(self.index);
+        let mine = |local: &Local| local.seat.number == cell.thread.load(Ordering::Relaxed);
+        let by_others = cell.foreign.is_noted() || !with_local(mine);
+        scope::is_read(self.index, ended, by_others) || self.is_held()
     }
 
     /// Whether anybody uses its bytes. The caller ended all cycles that had some.
     pub(crate) fn is_in_use_at_all(&self) -> bool {
-        self.is_in_use(|_| true)
+        let used = self.is_in_use(|_| true);
+        if !used {
+            CELLS.get(self.index).foreign.clear();
+        }
+        used
     }
 
     /// Whether a reference holds it.

@@ -24,7 +24,8 @@ use crate::memory::{
     registry::{slot, storage_of},
     slab::Slab,
     slot::CYCLE,
-    storage, threads,
+    storage,
+    threads::{self, Seat},
 };
 
 /// A scope as arrays refer to it. Lives in a slab and is used again; its stamps go on.
@@ -130,23 +131,27 @@ impl Scope {
     }
 }
 
-/// Whether a thread is using an array that lies in a block and is of such a cycle, which the caller ended. Issues the
-/// heavy barrier.
+/// Whether this thread, or if `by_others` any, is using an array that lies in a block and is of such a cycle, which the caller
+/// ended. For others it issues the heavy barrier.
 ///
 /// What a slot says holds for whoever found its array valid: it was written before, and stays while the array is
 /// announced. An announcement that finds it ended is withdrawn, whatever is answered for it.
-pub(crate) fn is_read(block: u32, ended: impl Fn(CycleId) -> bool) -> bool {
-    threads::barrier();
+pub(crate) fn is_read(block: u32, ended: impl Fn(CycleId) -> bool, by_others: bool) -> bool {
+    let reads = |place: u32| {
+        let index = (place & !USER) - 1;
+        let array = slot(index);
+        array.core.state() & CYCLE != 0
+            && storage_of(index).is_some_and(|storage| storage::block_of(storage) == block)
+            && ended(array.cycle_id())
+    };
     let mut read = false;
-    threads::for_each_seat(|seat| {
-        for (_, place) in seat.record.places() {
-            let index = (place & !USER) - 1;
-            let array = slot(index);
-            read |= array.core.state() & CYCLE != 0
-                && storage_of(index).is_some_and(|storage| storage::block_of(storage) == block)
-                && ended(array.cycle_id());
-        }
-    });
+    let mut look = |seat: &Seat| read |= seat.record.places().any(|(_, place)| reads(place));
+    if by_others {
+        threads::barrier();
+        threads::for_each_seat(look);
+    } else {
+        threads::with_local(|local| look(local.seat));
+    }
     read
 }
 

@@ -6,7 +6,11 @@ use crate::base::{
     error::{Error, Result},
 };
 use crate::device::kernel::{AdamHyper, Kernel, View};
-use crate::memory::{proxy::Proxy, registry};
+use crate::memory::{
+    proxy::Proxy,
+    registry,
+    storage::{self, Storage},
+};
 use crate::ops::call::{
     check,
     exec::{device, enter, launch, named, pin, view},
@@ -58,6 +62,25 @@ fn step<const N: usize>(
             return Err(Error::InUse { op: call.op, array, by: "operations on other threads that do not end" });
         }
     }
+}
+
+/// Makes ready for steps that change several arrays: those that other threads used since the last step become this thread's
+/// by one barrier, where each change would issue its own. An array that cannot be used is left to the step, which says why.
+pub(crate) fn prepare<'a>(arrays: impl Iterator<Item = &'a Proxy> + Clone) -> Result<()> {
+    let call = Call::here("optimizer step");
+    enter(call, |local| {
+        let shared = |array: &Proxy| {
+            let pins = registry::pin_now(local, call.op, [array.key()]).ok().flatten()?;
+            let [array] = pins.arrays();
+            array.storage.is_shared().then(|| array.storage.clone())
+        };
+        let is_shared = |array: &&Proxy| shared(array).is_some();
+        if arrays.clone().filter(is_shared).nth(1).is_some() {
+            let storages: Vec<Storage> = arrays.filter_map(shared).collect();
+            storage::claim(local, &storages);
+        }
+        Ok(())
+    })
 }
 
 impl Proxy {

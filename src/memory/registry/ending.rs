@@ -1,0 +1,233 @@
+//! Ending arrays: by hand, with their manager or cycle, or out of the reclaim queue.
+
+use super::{ArraySlot, Held, NAMES, Payload, QUEUE, SLOTS, slot, upgrade_index};
+use crate::base::{
+    error::{Closer, Site},
+    sync::Ordering,
+};
+use crate::memory::{
+    face::Face,
+    hazard::announced,
+    key::Key,
+    lend, node, owner,
+    slot::{KEPT, LENT, NAMED, OPEN, generation_of},
+    storage::{self, give_back_surplus},
+    switch,
+    threads::{self, Counts, Local},
+};
+
+/// Ends an array by hand. Harmless if it ended already.
+pub(crate) fn close(local: &Local, key: Key, closer: Closer, site: Site) {
+    if owner::take(slot(key.index()), key.generation()).is_some() {
+        close_taken(local, &[key], closer, Some(site));
+    }
+}
+
+/// Ends the arrays of this thread's cycles with a recorded gradient whose cycles ended, though somebody has handles of them:
+/// the graph behind each would stay with the handle. Calls `note` with each.
+#[cold]
+pub(crate) fn end_graphs(local: &Local, mut note: impl FnMut(Key)) {
+    let mut tracked = local.desk.tracked.take();
+    let mut ended = Vec::new();
+    tracked.retain(|&key| {
+        let cell = slot(key.index());
+        let state = cell.core.state();
+        let open = generation_of(state) == key.generation() && state & OPEN != 0;
+        if open && !cell.is_live() {
+            ended.push(key);
+        }
+        open && cell.is_live()
+    });
+    local.desk.tracked.replace(tracked);
+    // The handle that keeps it may go at this moment, and the slot with it: a count of one's own, while it is taken.
+    ended.retain(|&key| {
+        let Some(held) = upgrade_index(key.index()) else { return false };
+        let taken = held == key && owner::take(slot(key.index()), key.generation()).is_some();
+        drop_proxy(held);
+        taken
+    });
+    if !ended.is_empty() {
+        ended.iter().for_each(|&key| note(key));
+        close_taken(local, &ended, Closer::Unknown, None);
+    }
+}
+
+/// Ends arrays that were taken from their owners. Their bytes come back at once, or with the last operation
+/// that is using them.
+///
+/// The caller holds no count of them, so each may have its next life before this returns; hence the generations.
+pub(crate) fn close_taken(local: &Local, taken: &[Key], closer: Closer, site: Option<Site>) {
+    let mut alone = true;
+    for key in taken {
+        let cell = slot(key.index());
+        cell.closer.store(closer as u32, Ordering::Relaxed);
+        cell.closed.store(site, Ordering::Relaxed);
+        let before = cell.core.begin_close();
+        alone &= cell.is_alone(local, before);
+        if before & KEPT != 0 {
+            Counts::bump(&local.seat.counts.unkept, 1);
+            if cell.core.take_last() && cell.core.orphan() {
+                recycle(local, key.index(), cell);
+            }
+        }
+    }
+    if !alone {
+        threads::barrier();
+    }
+    for &key in taken {
+        finish_if_unannounced(local, key, alone);
+    }
+}
+
+/// A reader let go of a closing array: the last one finishes it.
+#[cold]
+pub(super) fn finish_if_free(local: &Local, key: Key) {
+    let cell = slot(key.index());
+    let alone = cell.is_alone(local, cell.core.state());
+    if !alone {
+        threads::barrier();
+    }
+    finish_if_unannounced(local, key, alone);
+}
+
+/// `alone`: this thread made the array, and no other one used it before its close began. Else the barrier was issued since then.
+fn finish_if_unannounced(local: &Local, key: Key, alone: bool) {
+    let index = key.index();
+    let mut busy = local.seat.record.announces(index);
+    if !alone {
+        threads::for_each_seat(|seat| busy |= announced(std::iter::once(&seat.record), index));
+    }
+    if busy {
+        return;
+    }
+    let cell = slot(index);
+    if let Some(payload) = cell.core.finish(key.generation()) {
+        Counts::bump(&local.seat.counts.closed, 1);
+        drop(payload);
+        if cell.core.finished() {
+            recycle(local, index, cell);
+        }
+    }
+}
+
+/// One proxy less. The last one queues the slot, or leaves it with its manager if the switch is off.
+/// Invariant I2 (design.md).
+#[inline]
+pub(crate) fn drop_proxy(key: Key) {
+    let cell = slot(key.index());
+    if !cell.core.drop_proxy() || switch::forked() {
+        return;
+    }
+    // Relaxed: nobody else holds a handle that could move the array now.
+    if !switch::reclaiming()
+        && cell.owner.load(Ordering::Relaxed) & owner::UNLISTED == 0
+        && cell.core.keep() & OPEN != 0
+    {
+        threads::count_here(|counts| &counts.kept);
+        // SeqCst: pairs with the fence in `lend::give_back`: if the array went to its handles meanwhile, one of the two
+        // takes the kept count back.
+        let generation = key.generation();
+        if cell.owner.load(Ordering::SeqCst) & owner::UNLISTED == 0 || !cell.core.unkeep(generation) {
+            return;
+        }
+        threads::count_here(|counts| &counts.unkept);
+    }
+    threads::count_here(|counts| &counts.queued);
+    QUEUE.push(threads::lane(), key.index(), &cell.core.link);
+}
+
+/// A slot came out of the queue: ends the array if that was its last count.
+#[inline]
+pub(crate) fn reap(local: &Local, index: u32, cell: &ArraySlot) {
+    Counts::bump(&local.seat.counts.drained, 1);
+    end_orphan(local, index, cell);
+}
+
+/// Gives up a count that the caller took over, and ends the array if it was the last.
+/// Invariant I3 (design.md).
+#[inline]
+pub(crate) fn end_orphan(local: &Local, index: u32, cell: &ArraySlot) {
+    if !cell.core.take_last() {
+        return;
+    }
+    let generation = generation_of(cell.core.state());
+    if owner::take(cell, generation).is_some() {
+        // Open, without handles and without owner: nobody else can reach it.
+        Counts::bump(&local.seat.counts.closed, 1);
+        recycle(local, index, cell);
+    } else if cell.core.orphan() {
+        recycle(local, index, cell);
+    }
+}
+
+/// What became of an array whose only handle was given up.
+#[derive(Debug)]
+pub(crate) enum TakenOver {
+    /// Its payload, which nobody else can reach; it has no slot any more.
+    Payload(Payload),
+    /// Nothing: there is another handle.
+    Shared,
+    /// Somebody else is ending it. The handle is used up.
+    Gone,
+}
+
+/// Ends an array by its only handle, and keeps what it held. The caller has no announcement of it.
+pub(crate) fn take_over(local: &Local, key: Key) -> TakenOver {
+    let cell = slot(key.index());
+    if !cell.core.take_only() {
+        return TakenOver::Shared;
+    }
+    if owner::take(cell, key.generation()).is_some() {
+        // As in `end_orphan`: nobody else can reach it.
+        Counts::bump(&local.seat.counts.closed, 1);
+        let &Face { dtype, layout, .. } = cell.face.get().expect("an open slot has a face");
+        let payload = |Held { storage, node }| TakenOver::Payload(Payload { dtype, layout, storage, node });
+        return vacate(local, key.index(), cell, Option::take).map_or(TakenOver::Gone, payload);
+    }
+    if cell.core.orphan() {
+        recycle(local, key.index(), cell);
+    }
+    TakenOver::Gone
+}
+
+/// Makes a slot vacant.
+#[inline]
+fn recycle(local: &Local, index: u32, cell: &ArraySlot) {
+    vacate(local, index, cell, |held| *held = None);
+}
+
+/// Makes a slot vacant after `end` has emptied it.
+#[inline(always)]
+fn vacate<R>(local: &Local, index: u32, cell: &ArraySlot, end: impl FnOnce(&mut Option<Held>) -> R) -> R {
+    if cell.core.state() & (NAMED | LENT) != 0 {
+        NAMES.remove(&index);
+        lend::forget(index);
+    }
+    cell.face.hide(index);
+    let (left, reusable) = cell.core.recycle(end);
+    if reusable {
+        let mut free = local.slots.borrow_mut();
+        free.push(index);
+        give_back_surplus(&mut free, &SLOTS);
+    }
+    left
+}
+
+/// A thread leaves: its lane goes to the common one, its stocks to the slabs.
+pub(crate) fn flush(local: &Local) {
+    let lane = local.seat.lane;
+    loop {
+        let mut at = QUEUE.take(lane);
+        if at == 0 {
+            break;
+        }
+        while at != 0 {
+            let index = at - 1;
+            at = slot(index).core.link.load(Ordering::Relaxed);
+            QUEUE.push(0, index, &slot(index).core.link);
+        }
+    }
+    SLOTS.give_back(local.slots.borrow_mut().drain(..));
+    storage::flush(local);
+    node::flush(local);
+}

@@ -1,0 +1,282 @@
+//! Using arrays: they are announced, and stay readable until the announcement is withdrawn (`hazard.rs`); and the one use that
+//! nobody else may have beside it, the exchange of what an array holds.
+
+use std::marker::PhantomData;
+
+use super::{ArrayRef, ArraySlot, Held, Payload, describe, ending, is_open, slot, stale, stale_operand};
+use crate::base::{
+    error::{Closer, Error, Result},
+    sync::{Ordering, wait_turn},
+};
+use crate::memory::{
+    face::Face,
+    hazard::PLACES,
+    key::Key,
+    owner,
+    slot::{BUSY, CLOSING, CYCLE, OPEN, Slot, generation_of},
+    threads::{self, Local},
+};
+
+/// Arrays in use: their payloads stay readable until this drops, whoever closes them meanwhile.
+///
+/// It does not say that they are still open. The announcements stand in consecutive places of the record.
+#[derive(Debug)]
+pub(crate) struct Pins<'a, const N: usize> {
+    arrays: [ArrayRef<'a>; N],
+    keys: [Key; N],
+    cells: [&'static ArraySlot; N],
+    local: &'a Local,
+    first_place: usize,
+    /// Bound to the thread whose record announces them.
+    _thread: PhantomData<*const ()>,
+}
+
+/// One of the arrays in use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pinned<'p> {
+    array: ArrayRef<'p>,
+    pub(crate) key: Key,
+    pub(crate) place: usize,
+}
+
+impl<'p> std::ops::Deref for Pinned<'p> {
+    type Target = ArrayRef<'p>;
+
+    #[inline]
+    fn deref(&self) -> &ArrayRef<'p> {
+        &self.array
+    }
+}
+
+impl<'p> Pinned<'p> {
+    /// All bytes of its storage, if they are the host's.
+    #[inline]
+    pub(crate) fn host_bytes(&self) -> Option<&'p [u8]> {
+        let buffer = self.array.storage.buffer();
+        // SAFETY: host memory of a storage that the array keeps for `'p`; initialised when it was handed out, and written
+        // by nobody while the array is announced, but by this thread if it holds a `Writing`, under which nobody asks.
+        #[allow(unsafe_code)]
+        buffer.device().is_cpu().then(|| unsafe { buffer.span().slice() })
+    }
+}
+
+impl<const N: usize> Pins<'_, N> {
+    /// The arrays, for as long as this is borrowed.
+    #[inline]
+    pub(crate) fn arrays(&self) -> [Pinned<'_>; N] {
+        std::array::from_fn(|i| Pinned { array: self.arrays[i], key: self.keys[i], place: self.first_place + i })
+    }
+}
+
+impl<const N: usize> Drop for Pins<'_, N> {
+    #[inline]
+    fn drop(&mut self) {
+        release(self.local, self.first_place, self.keys, self.cells);
+    }
+}
+
+/// Withdraws announcements; the last reader of an array that is closing finishes it.
+#[inline]
+fn release<const N: usize>(local: &Local, first_place: usize, keys: [Key; N], cells: [&ArraySlot; N]) {
+    local.seat.record.withdraw(first_place, N);
+    local.used_places.set(first_place);
+    for (key, cell) in keys.into_iter().zip(cells) {
+        if cell.core.state() & CLOSING != 0 {
+            ending::finish_if_free(local, key);
+        }
+    }
+}
+
+/// What an attempt to announce arrays came to.
+enum Attempt<'a, const N: usize> {
+    Pinned(Pins<'a, N>),
+    /// One of them is being written or exchanged: let go of everything and try again.
+    Busy,
+    /// This one is closed.
+    Stale(Key),
+    /// The thread uses too many arrays already.
+    Full,
+}
+
+/// Announces arrays of which the caller borrows proxies for `'a`, if all of them can be used now.
+#[inline(always)]
+fn try_pin<'a, const N: usize>(local: &'a Local, keys: [Key; N], user: bool) -> Option<Pins<'a, N>> {
+    // Places are taken and given back like a stack: pins are locals of nested calls.
+    let first = local.used_places.get();
+    if first + N > PLACES {
+        return None;
+    }
+    local.used_places.set(first + N);
+    let cells = keys.map(|key| slot(key.index()));
+    local.seat.record.announce(first, keys.map(Key::index), user);
+    let (mut usable, mut of_cycle) = (true, 0);
+    for (key, cell) in keys.iter().zip(cells) {
+        let state = cell.core.state();
+        let open = generation_of(state) == key.generation() && state & (OPEN | BUSY) == OPEN;
+        usable &= open && cell.is_looked_for(local, state);
+        of_cycle |= state & CYCLE;
+    }
+    if !usable {
+        release(local, first, keys, cells);
+        return None;
+    }
+    let arrays: [ArrayRef<'a>; N] = cells.map(|cell| {
+        // SAFETY: announced above, then seen open and not busy; the announcements stand until `Pins` drops. (The face stays
+        // as long as the proxies that the caller borrows.)
+        #[allow(unsafe_code)]
+        let held: &'a Held = unsafe { cell.core.payload() };
+        let face = cell.face.get().expect("an open slot has a face");
+        ArrayRef { dtype: face.dtype, layout: &face.layout, storage: &held.storage, node: &held.node }
+    });
+    let pins = Pins { arrays, keys, cells, local, first_place: first, _thread: PhantomData };
+    if arrays.iter().any(|array| !array.storage.is_readable(local)) {
+        return None;
+    }
+    // After the look at the storage: by then whoever ends the cycle was told that this thread reads (`storage.rs`).
+    // Invariant I12 (design.md).
+    if of_cycle != 0 && cells.iter().any(|cell| cell.core.state() & CYCLE != 0 && !cell.is_live()) {
+        return None;
+    }
+    Some(pins)
+}
+
+/// As [`try_pin`], with the reason why not: what is found now, when nothing is announced any more.
+fn attempt<'a, const N: usize>(local: &'a Local, keys: [Key; N], user: bool) -> Attempt<'a, N> {
+    if let Some(pins) = try_pin(local, keys, user) {
+        return Attempt::Pinned(pins);
+    }
+    if local.used_places.get() + N > PLACES {
+        return Attempt::Full;
+    }
+    for key in keys {
+        let cell = slot(key.index());
+        let state = cell.core.state();
+        let same = generation_of(state) == key.generation();
+        let is_busy = same && state & (OPEN | BUSY) == OPEN | BUSY;
+        if !(is_busy || same && cell.is_usable(state)) {
+            return Attempt::Stale(key);
+        }
+    }
+    Attempt::Busy
+}
+
+/// Announces several arrays at once. Waits, holding none of them, while one is being written.
+#[inline(always)]
+pub(crate) fn pin<'a, const N: usize>(
+    local: &'a Local,
+    op: &'static str,
+    keys: [Key; N],
+    user: bool,
+) -> Result<Pins<'a, N>> {
+    match try_pin(local, keys, user) {
+        Some(pins) => Ok(pins),
+        None => pin_slowly(local, op, keys, user, attempt(local, keys, user)),
+    }
+}
+
+#[cold]
+fn pin_slowly<'a, const N: usize>(
+    local: &'a Local,
+    op: &'static str,
+    keys: [Key; N],
+    user: bool,
+    mut last: Attempt<'a, N>,
+) -> Result<Pins<'a, N>> {
+    let mut turns = 0;
+    loop {
+        match last {
+            Attempt::Pinned(pins) => return Ok(pins),
+            Attempt::Stale(key) => {
+                let operand = keys.iter().position(|other| *other == key).unwrap_or(0);
+                return Err(stale_operand(op, key, operand));
+            }
+            Attempt::Full => {
+                return Err(Error::InUse { op, array: name_first(&keys), by: "this thread, with 15 others" });
+            }
+            Attempt::Busy if turns > 1 << 20 => {
+                return Err(Error::InUse { op, array: name_first(&keys), by: "an operation that writes in place" });
+            }
+            Attempt::Busy => wait_turn(&mut turns),
+        }
+        last = attempt(local, keys, user);
+    }
+}
+
+fn name_first(keys: &[Key]) -> String {
+    keys.first().map_or_else(String::new, |&key| describe(key))
+}
+
+/// As [`pin`], without waiting: `None` if one of the arrays is being written.
+#[inline]
+pub(crate) fn pin_now<'a, const N: usize>(
+    local: &'a Local,
+    op: &'static str,
+    keys: [Key; N],
+) -> Result<Option<Pins<'a, N>>> {
+    match attempt(local, keys, false) {
+        Attempt::Pinned(pins) => Ok(Some(pins)),
+        Attempt::Busy => Ok(None),
+        other => pin_slowly(local, op, keys, false, other).map(Some),
+    }
+}
+
+/// Exchanges the payload of an open array for another, for all its handles at once. What it held is returned.
+///
+/// Readers are kept out first, and waited for while they can still move on; then the array is taken from its owner,
+/// so that nobody ends it during the exchange.
+pub(crate) fn exchange(local: &Local, op: &'static str, key: Key, payload: Payload) -> Result<Held> {
+    let cell = slot(key.index());
+    let mut turns = 0;
+    loop {
+        if !is_open(key) {
+            return Err(stale(op, key));
+        }
+        if cell.core.set(BUSY) & BUSY == 0 {
+            break;
+        }
+        wait_turn(&mut turns);
+    }
+    let _ready = Ready(&cell.core);
+    threads::barrier();
+    turns = 0;
+    while let Some(mine) = announcer(local, key.index()) {
+        if mine || turns > 1 << 16 {
+            return Err(Error::InUse { op, array: describe(key), by: "a call that has not ended" });
+        }
+        wait_turn(&mut turns);
+    }
+    let Some(owner) = owner::take(cell, key.generation()) else {
+        return Err(stale(op, key));
+    };
+    cell.storage.store(payload.storage.id() + 1, Ordering::Relaxed);
+    let face = Face::of(&payload);
+    // SAFETY: this thread set `BUSY`, issued the barrier, and found no announcement; and it took the array from its
+    // owner, so that nobody closes it.
+    #[allow(unsafe_code)]
+    let old = unsafe { cell.core.replace(Held { storage: payload.storage, node: payload.node }) };
+    cell.face.turn(key.index(), face);
+    if owner::put((key.index(), cell), owner, true).is_err() {
+        ending::close_taken(local, &[key], Closer::Manager, None);
+    }
+    old.ok_or_else(|| stale(op, key))
+}
+
+/// Lets readers in again.
+struct Ready<'a>(&'a Slot<Held>);
+
+impl Drop for Ready<'_> {
+    fn drop(&mut self) {
+        self.0.clear(BUSY);
+    }
+}
+
+/// Whether a thread announces the slot, and whether it is this one.
+fn announcer(local: &Local, index: u32) -> Option<bool> {
+    let mut found = None;
+    threads::for_each_seat(|seat| {
+        if seat.record.announces(index) {
+            found = Some(std::ptr::eq(seat, local.seat) || found == Some(true));
+        }
+    });
+    found
+}

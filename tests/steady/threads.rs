@@ -1,0 +1,147 @@
+//! Threads that do not disturb each other: a loop whose arrays only its own thread uses makes no system call and interrupts
+//! nobody, however many threads know ndgc; where arrays are shared, an optimiser's step interrupts the others once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use ndgc::nn::{self, Module, Optimizer, VarBuilder, VarMap, loss};
+use ndgc::{DType, Device, NdManager, Result, Tensor, Workspace, WorkspaceConfig, gc};
+
+use crate::alone;
+
+struct Model {
+    layers: [nn::Linear; 2],
+    variables: VarMap,
+}
+
+impl Model {
+    fn new() -> Result<Self> {
+        let variables = VarMap::new();
+        let vb = VarBuilder::from_varmap(&variables, DType::F32, &Device::Cpu);
+        Ok(Model { layers: [nn::linear(6, 8, vb.pp("first"))?, nn::linear(8, 3, vb.pp("second"))?], variables })
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.layers[1].forward(&self.layers[0].forward(x)?.relu()?)
+    }
+
+    fn loss(&self) -> Result<Tensor> {
+        let x = Tensor::ones((4, 6), DType::F32, &Device::Cpu)?;
+        loss::cross_entropy(&self.forward(&x)?, &Tensor::zeros(4, DType::U32, &Device::Cpu)?)
+    }
+}
+
+/// A loop as people write it, by the way in which its arrays end.
+fn step(way: &str, model: &Model, optimiser: &mut nn::Adam, manager: &NdManager) -> Result<()> {
+    match way {
+        "handles" => optimiser.backward_step(&model.loss()?),
+        "closed by hand" => {
+            let loss = model.loss()?;
+            optimiser.backward_step(&loss)?;
+            loss.close();
+            Ok(())
+        }
+        "changed in place" => {
+            let sum = Tensor::zeros(16, DType::F32, &Device::Cpu)?;
+            sum.add_(&Tensor::ones(16, DType::F32, &Device::Cpu)?)?.affine_(2., 1.)?.zero_()?;
+            Ok(())
+        }
+        "sub-manager" => {
+            let scope = manager.new_sub_manager()?;
+            let x = scope.ones((4, 6), DType::F32)?;
+            loss::cross_entropy(&model.forward(&x)?, &scope.zeros(4, DType::U32)?)?;
+            scope.close()
+        }
+        "workspace" => {
+            Workspace::cycle("THREADS", &WorkspaceConfig::default(), || optimiser.backward_step(&model.loss()?))
+        }
+        other => unreachable!("{other}"),
+    }
+}
+
+const WAYS: [&str; 5] = ["handles", "closed by hand", "changed in place", "sub-manager", "workspace"];
+
+/// Steps of one way, on a model of the thread's own.
+fn train(way: &str, settled: impl FnOnce(&mut dyn FnMut())) -> Result<()> {
+    let manager = NdManager::new_base_manager(&Device::Cpu)?;
+    let model = Model::new()?;
+    let mut adam = nn::Adam::new(model.variables.all_vars(), 0.01)?;
+    let mut step = || step(way, &model, &mut adam, &manager).unwrap();
+    (0..200).for_each(|_| step());
+    settled(&mut step);
+    if let Some(workspace) = Workspace::find("THREADS") {
+        workspace.destroy()?;
+    }
+    manager.close()
+}
+
+#[test]
+fn loops_on_two_threads_interrupt_nobody_and_make_no_system_call() {
+    alone(|| {
+        for way in WAYS {
+            let (ready, done) = (AtomicBool::new(false), AtomicBool::new(false));
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    train(way, |step| {
+                        ready.store(true, Ordering::Release);
+                        while !done.load(Ordering::Acquire) {
+                            step();
+                        }
+                    })
+                    .unwrap();
+                });
+                train(way, |step| {
+                    while !ready.load(Ordering::Acquire) {
+                        thread::yield_now();
+                    }
+                    let before = gc::stats().interrupts;
+                    (0..100).for_each(|_| step());
+                    assert_eq!(gc::stats().interrupts - before, 0, "{way}");
+                    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+                    if let Some(call) = crate::workspace::calls::first_in(|| (0..100).for_each(|_| step())) {
+                        assert_eq!(call, None, "{way}: the number of the first system call");
+                    }
+                    done.store(true, Ordering::Release);
+                })
+                .unwrap();
+            });
+        }
+    });
+}
+
+/// Evaluates on one thread what another one trains, in turns.
+#[test]
+fn a_step_on_variables_that_another_thread_reads_interrupts_it_once() {
+    alone(|| {
+        let model = Model::new().unwrap();
+        let mut adam = nn::Adam::new(model.variables.all_vars(), 0.01).unwrap();
+        let read = || thread::scope(|scope| scope.spawn(|| model.loss().map(drop)).join().unwrap().unwrap());
+        for _ in 0..5 {
+            adam.backward_step(&model.loss().unwrap()).unwrap();
+            read();
+            // Somebody to interrupt.
+            let (known, done) = (AtomicBool::new(false), AtomicBool::new(false));
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    gc::collect();
+                    known.store(true, Ordering::Release);
+                    while !done.load(Ordering::Acquire) {
+                        thread::yield_now();
+                    }
+                });
+                while !known.load(Ordering::Acquire) {
+                    thread::yield_now();
+                }
+                let loss = model.loss().unwrap();
+                let grads = loss.backward().unwrap();
+                let before = gc::stats().interrupts;
+                adam.step(&grads).unwrap();
+                assert_eq!(gc::stats().interrupts - before, 1, "four variables, one barrier");
+                let before = gc::stats().interrupts;
+                adam.step(&grads).unwrap();
+                assert_eq!(gc::stats().interrupts - before, 0, "nobody read them since");
+                done.store(true, Ordering::Release);
+            });
+        }
+    });
+}
