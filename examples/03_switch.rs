@@ -4,7 +4,7 @@
 //! back. `gc::scoped` sets the switch for a block, `NDGC=on` for a process, and any thread may turn it at run time.
 //!
 //! ```text
-//! $ cargo run --release --example switch
+//! $ cargo run --release --example 03_switch
 //! at the start, off by default       off     0 arrays     0 kept
 //! 3 steps, off: the manager keeps    off     6 arrays     6 kept
 //! gc::scoped(true), 3 steps more     on      6 arrays     6 kept
