@@ -59,7 +59,7 @@ fn main() -> Result<()> {
     }
 
     // `Device::best()` is this with the host as the way out.
-    match Device::cuda(0) {
+    match Device::new_cuda(0) {
         Ok(gpu) => println!("cuda: {}", program(&gpu)?),
         Err(error) => println!("cuda: {error}"),
     }

@@ -15,7 +15,7 @@
 //!
 //! Each mode runs in a child process, so that its resident memory is its own. The parent prints a table and writes a
 //! plot (`target/epoch_loop.svg` unless `--plot` says otherwise): of live memory, and of the seconds if `--scan-gradients` made
-//! them grow with the leak.
+//! them grow with the leak; with `--beside` of seconds and resident memory, beside what other systems needed.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
@@ -30,10 +30,14 @@ use ndgc::{
 
 #[path = "epoch_loop/args.rs"]
 mod args;
+#[path = "epoch_loop/beside.rs"]
+mod beside;
 #[path = "epoch_loop/data.rs"]
 mod data;
 #[path = "epoch_loop/digits.rs"]
 mod digits;
+#[path = "epoch_loop/panel.rs"]
+mod panel;
 #[path = "epoch_loop/plot.rs"]
 mod plot;
 #[path = "epoch_loop/progress.rs"]
@@ -72,6 +76,7 @@ fn start() -> Result<()> {
 
 /// Runs each mode in a child, draws its progress, and tells what was seen.
 fn parent(args: &Args) -> Result<()> {
+    let others = args.beside.as_deref().map(beside::read).transpose()?; // before the time is spent
     let mut rows = Vec::new();
     for &mode in &args.modes {
         watch(args, mode, &mut rows)?;
@@ -86,7 +91,8 @@ fn parent(args: &Args) -> Result<()> {
         None => "drawn digits",
     };
     let subtitle = format!(
-        "MLP 784-128-64-10 on {}, {} {data}, batch {}, {}, seed {}{}",
+        "{}MLP 784-128-64-10 on {}, {} {data}, batch {}, {}, seed {}{}",
+        if others.is_some() { "ndgc: " } else { "" },
         args.device.clone().or_else(|| std::env::var("NDGC_DEVICE").ok()).unwrap_or_else(|| "cpu".to_owned()),
         args.images,
         args.batch,
@@ -94,7 +100,9 @@ fn parent(args: &Args) -> Result<()> {
         args.seed,
         if args.scan_gradients { ", every step walks all arrays" } else { "" }
     );
-    plot::write(&args.plot, plot::Content { rows: &rows, subtitle: &subtitle, scanned: args.scan_gradients })?;
+    let content =
+        plot::Content { rows: &rows, subtitle: &subtitle, scanned: args.scan_gradients, beside: others.as_ref() };
+    plot::write(&args.plot, content)?;
     println!("The plot is in {}.", args.plot.display());
     Ok(())
 }

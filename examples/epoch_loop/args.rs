@@ -129,6 +129,8 @@ pub(crate) struct Args {
     pub(crate) device: Option<String>,
     /// The picture's file.
     pub(crate) plot: PathBuf,
+    /// The file of what other systems need, which is drawn beside the modes.
+    pub(crate) beside: Option<PathBuf>,
     /// The file of rows, where one is wanted.
     pub(crate) json: Option<PathBuf>,
     /// Set in a child process: the one mode that it runs.
@@ -239,6 +241,7 @@ struct Given {
     scan_gradients: bool,
     device: Option<String>,
     plot: Option<PathBuf>,
+    beside: Option<PathBuf>,
     json: Option<PathBuf>,
     quick: bool,
     child: Option<Mode>,
@@ -278,6 +281,7 @@ fn accept(given: &mut Given, parser: &mut lexopt::Parser, option: String) -> Res
         "--scan-gradients" => given.scan_gradients = true,
         "--device" => given.device = Some(taker.parsed("cpu, sim, cuda, cuda:1 or best")?),
         "--plot" => given.plot = Some(taker.plot()?),
+        "--beside" => given.beside = Some(taker.path("a file of figures")?),
         "--json" => given.json = Some(taker.path("a file name")?),
         "--quick" => given.quick = true,
         "--child" => given.child = Some(taker.parsed("leaky, reclaiming, scoped or workspace")?),
@@ -311,6 +315,7 @@ fn complete(given: Given) -> Result<Args, ArgsError> {
         scan_gradients: given.scan_gradients,
         device: given.device,
         plot: given.plot.unwrap_or_else(|| PathBuf::from(PLOT)),
+        beside: given.beside,
         json: given.json,
         child: given.child,
     })
@@ -415,6 +420,8 @@ Usage: epoch_loop [options]
                        the picture then has the seconds too
   --device NAME        where to train: cpu, sim, cuda, cuda:1 or best (as NDGC_DEVICE says, or cpu)
   --plot FILE          where the picture goes, .svg or .png ({PLOT})
+  --beside FILE        draw seconds and resident memory instead, beside other systems' figures
+                       (benches/results/jvm-epochs.csv)
   --json FILE          write all rows, one object per mode and epoch, as one JSON array
   --quick              a short run: {QUICK_EPOCHS} epochs of {QUICK_IMAGES} images unless given otherwise
   --help               this text
@@ -447,7 +454,7 @@ mod tests {
         assert_eq!((args.epochs, args.batch, args.images), (EPOCHS, BATCH, IMAGES));
         assert_eq!((args.optimizer, args.seed), (Optimizer::Adam, SEED));
         assert_eq!(args.plot, PathBuf::from(PLOT));
-        assert_eq!((args.data, args.json, args.child), (None, None, None));
+        assert_eq!((args.data, args.beside, args.json, args.child), (None, None, None, None));
         assert!(!args.scan_gradients);
         assert_eq!(args.device, None);
     }
