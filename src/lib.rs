@@ -38,12 +38,18 @@
 //! | How is a stream's order tested without a GPU? | [`Device::sim`], [`Sim`] |
 //! | What may go wrong? | [`Error`] |
 //!
-//! The README has the longer tour; `design.md` says how it works, and why so.
+//! `docs/guide.md` has the memory model in pictures, `examples` a course in eight programs; `design.md` says how it works, and
+//! why so.
 
 /// The README's examples, run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The guide's examples, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide.md")]
+struct Guide;
 
 /// The example for users of ND4J, run as a test.
 #[cfg(doctest)]
