@@ -19,7 +19,7 @@
 use ndgc::{D, Device, Result, Tensor, s, t};
 
 fn main() -> Result<()> {
-    let x = Tensor::new(&[[1f32, 2., 3.], [4., 5., 6.]], &Device::Cpu)?;
+    let x = Tensor::new([[1f32, 2., 3.], [4., 5., 6.]], &Device::Cpu)?;
     println!("{x}");
 
     // Operators and methods want equal shapes; what repeats an axis of size 1 says `broadcast_`.

@@ -28,9 +28,9 @@ fn main() -> Result<()> {
     drop((grads, x, y));
 
     // A line through points of 2x + 1, by gradient descent.
-    let points = Tensor::new(&[[0f32], [1.], [2.], [3.]], &Device::Cpu)?;
+    let points = Tensor::new([[0f32], [1.], [2.], [3.]], &Device::Cpu)?;
     let wanted = points.affine(2., 1.)?;
-    let (slope, offset) = (Var::new(&[[0f32]], &Device::Cpu)?, Var::new(&[0f32], &Device::Cpu)?);
+    let (slope, offset) = (Var::new([[0f32]], &Device::Cpu)?, Var::new([0f32], &Device::Cpu)?);
     let line = |x: &Tensor| x.matmul(&slope)?.broadcast_add(&offset);
     let mut descent = SGD::new(vec![slope.clone(), offset.clone()], 0.1)?;
     for step in 0..100 {
@@ -42,7 +42,7 @@ fn main() -> Result<()> {
     } // the loss is dropped here; the next call ends it, and its record with it
     gc::collect();
     println!("after the loop: {}", graph_report());
-    let at_10 = Tensor::new(&[[10f32]], &Device::Cpu)?;
+    let at_10 = Tensor::new([[10f32]], &Device::Cpu)?;
     println!("at 10: {:.2}", no_grad(|| line(&at_10))?.to_vec2::<f32>()?[0][0]);
 
     // Eight layers keep what their derivatives need; in a checkpoint they keep their input.

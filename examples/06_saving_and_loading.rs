@@ -35,7 +35,7 @@ fn main() -> Result<()> {
 
 fn save_and_load(folder: &std::path::Path) -> Result<()> {
     // A layer of 3 to 2, drawn; another one, drawn anew, takes its weights.
-    let x = Tensor::new(&[[1f32, 2., 3.]], &Device::Cpu)?;
+    let x = Tensor::new([[1f32, 2., 3.]], &Device::Cpu)?;
     let (first, mut second) = (VarMap::new(), VarMap::new());
     let (trained, fresh) = (layer(&first)?, layer(&second)?);
     let file = folder.join("layer.safetensors");
