@@ -56,6 +56,7 @@ struct Guide;
 #[doc = include_str!("../docs/nd4j.md")]
 struct ForUsersOfNd4j;
 
+// Methods of arrays stand in their docs in the order of these modules and those below them: memory first.
 pub(crate) mod base;
 #[cfg(not(loom))]
 pub(crate) mod device;
@@ -64,13 +65,14 @@ pub(crate) mod memory;
 #[cfg(not(loom))]
 pub(crate) mod array;
 #[cfg(not(loom))]
+pub(crate) mod ops;
+
+#[cfg(not(loom))]
 pub(crate) mod io;
 #[cfg(not(loom))]
 mod mapped;
 #[cfg(not(loom))]
 pub mod nn;
-#[cfg(not(loom))]
-pub(crate) mod ops;
 
 #[cfg(not(loom))]
 pub use api::*;

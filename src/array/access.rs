@@ -16,7 +16,9 @@ use crate::memory::{
     threads::with_local,
 };
 
-/// What an array is: answered at once, and also by a handle whose array was closed, since it cannot change any more.
+/// # What the array is
+///
+/// Answered at once, and also by a handle whose array was closed, since it cannot change any more.
 /// [`Proxy::is_open`] tells whether it was.
 impl Proxy {
     /// Shape, strides and offset in its storage.
@@ -106,6 +108,7 @@ impl Proxy {
     }
 }
 
+/// # Memory: the bytes of the array
 impl Proxy {
     /// Bytes of its storage, which its views share.
     ///
@@ -123,12 +126,18 @@ impl Proxy {
         let alone = self.with_pinned("is_unique", |array| array.storage.references() == 1)?;
         Ok(alone && self.handle_count() == 1)
     }
+}
 
+/// # Gradients: whether they are recorded
+impl Proxy {
     /// Whether gradients are recorded for it: it is a variable, or was computed from one. A closed array says no.
     pub fn track_op(&self) -> bool {
         self.with_pinned("track_op", |array| array.node.is_some()).unwrap_or(false)
     }
+}
 
+/// # Reading the elements
+impl Proxy {
     /// Calls `f` with the elements of a contiguous array on the host, in place.
     ///
     /// While `f` runs, the bytes stay, also if the array is closed; in-place operations on them, by anybody, give

@@ -324,6 +324,7 @@ pub(crate) fn tracked(array: &Proxy) -> Option<Node> {
     array.with_pinned("gradient", |array| array.node.clone()).ok().flatten()
 }
 
+/// # Gradients: whether the array is a variable
 impl Proxy {
     /// Whether it is a variable: a leaf that gradients are recorded for. A closed array says no.
     pub fn is_variable(&self) -> bool {

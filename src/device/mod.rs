@@ -114,6 +114,7 @@ impl FromStr for Device {
     }
 }
 
+/// # Devices there are
 impl Device {
     /// A new simulated device with memory and streams of its own.
     pub fn sim(config: SimConfig) -> Self {
@@ -215,7 +216,10 @@ impl Device {
             other => other,
         })
     }
+}
 
+/// # Which device it is
+impl Device {
     /// Whether this is the host.
     pub fn is_cpu(&self) -> bool {
         matches!(self, Device::Cpu)
@@ -245,7 +249,10 @@ impl Device {
             Device::Cuda(cuda) => DeviceLocation::Cuda { gpu_id: cuda.ordinal() },
         }
     }
+}
 
+/// # Work: waiting, capturing
+impl Device {
     /// Waits until everything submitted is done.
     ///
     /// # Errors
@@ -284,7 +291,10 @@ impl Device {
             Device::Cuda(cuda) => graph::capture(cuda, site, f),
         }
     }
+}
 
+/// # Memory: what is in use, and its limit
+impl Device {
     /// Bytes in use and kept.
     pub fn memory(&self) -> MemoryStats {
         match self {

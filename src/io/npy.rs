@@ -69,6 +69,7 @@ pub fn encode(array: &Tensor) -> Result<Vec<u8>> {
     Ok(out.into_inner())
 }
 
+/// # Files: npy
 impl Tensor {
     /// [`npy::read`](read) to the host.
     ///

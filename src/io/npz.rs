@@ -108,6 +108,7 @@ fn encode_with<S: AsRef<str>, T: AsRef<Tensor>>(arrays: &[(S, T)], short_max: u6
     Ok(out.into_inner().into_inner())
 }
 
+/// # Files: npz
 impl Tensor {
     /// [`npz::read`](read) to the host.
     ///

@@ -86,6 +86,7 @@ pub fn save<K: AsRef<str> + Ord + Display, F: AsRef<Path>>(tensors: &HashMap<K, 
     write(tensors.iter().map(|(name, array)| (name.as_ref(), array)).collect(), path.as_ref())
 }
 
+/// # Files: safetensors
 impl Tensor {
     /// Writes one array under a name. See [`safetensors::save`](save).
     ///

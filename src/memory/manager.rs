@@ -149,6 +149,7 @@ impl Drop for Handle {
     }
 }
 
+/// # Making managers
 impl NdManager {
     /// A manager below the system manager of `device`.
     ///
@@ -257,7 +258,10 @@ impl NdManager {
     pub(crate) fn owner(&self) -> Owner {
         self.inner().place.map_or(Owner::Handles, |place| Owner::Manager(place.id))
     }
+}
 
+/// # Which manager it is
+impl NdManager {
     /// The device on which it makes arrays.
     pub fn device(&self) -> &Device {
         &self.inner().device
@@ -316,7 +320,10 @@ impl NdManager {
     pub fn is_open(&self) -> bool {
         self.inner().closed.get().is_none()
     }
+}
 
+/// # Whose arrays are: caps, attaching, lending
+impl NdManager {
     /// Whether it takes no further arrays.
     pub fn is_capped(&self) -> bool {
         self.inner().place.is_some_and(|place| place.id.is_capped())
@@ -374,7 +381,10 @@ impl NdManager {
     pub fn temp_attach_all(&self, arrays: &[Proxy]) -> Result<()> {
         arrays.iter().try_for_each(|array| array.temp_attach(self))
     }
+}
 
+/// # What is in it
+impl NdManager {
     /// Arrays it owns or has borrowed, without those of its sub-managers.
     pub fn array_count(&self) -> usize {
         self.inner().place.map_or(0, |place| place.id.count())
@@ -436,7 +446,10 @@ impl NdManager {
     pub(crate) fn info(&self) -> ManagerInfo {
         ManagerInfo(Arc::clone(self.inner()))
     }
+}
 
+/// # The end
+impl NdManager {
     /// Ends it, every manager below it, and all their arrays. Arrays that were lent to it go back to their lenders.
     /// Closing twice is harmless.
     ///

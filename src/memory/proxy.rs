@@ -24,6 +24,20 @@ use crate::memory::{
 /// A proxy may be used, cloned and dropped on any thread. One whose array was closed gives
 /// [`Error::StaleArray`] wherever it is used, never other data.
 ///
+/// # Methods by subject
+///
+/// - [The handle](#memory-the-handle-and-which-array-it-is-of), [life and end](#memory-whether-the-array-lives-and-its-end),
+///   [owners](#memory-who-owns-the-array), [bytes](#memory-the-bytes-of-the-array),
+///   [workspaces](#memory-between-workspaces), [`detach`](Proxy::detach), [`copy`](Proxy::copy), [`intern`](Proxy::intern)
+/// - [What the array is](#what-the-array-is), [reading its elements](#reading-the-elements)
+/// - [Making arrays](#making-arrays-of-values), [indexing](#indexing-by-items-of-several-kinds), [shape](#shape-views),
+///   [dtype and device](#other-dtypes-and-devices)
+/// - [Arithmetic](#element-by-element-arithmetic), [functions](#element-by-element-functions),
+///   [comparisons](#element-by-element-comparisons), [reductions](#reductions-sums-means-extremes),
+///   [products](#linear-algebra-products-of-matrices), [networks](#networks-convolutions)
+/// - [Gradients](#gradients-going-back), [operations of your own](#operations-of-your-own-made-of-others),
+///   [in place](#in-place-numbers-and-copies), [exchange](#exchange-with-other-libraries-by-dlpack), [files](#files-npy)
+///
 /// ```
 /// # use ndgc::{Proxy, Device, DType};
 /// assert_eq!(size_of::<Option<Proxy>>(), 8);
@@ -54,6 +68,7 @@ impl Drop for Proxy {
     }
 }
 
+/// # Memory: the handle, and which array it is of
 impl Proxy {
     /// Takes over a count: of `create` or `upgrade`.
     #[inline]
@@ -109,7 +124,10 @@ impl Proxy {
     pub fn is_same(&self, other: &Proxy) -> bool {
         self.key == other.key
     }
+}
 
+/// # Memory: whether the array lives, and its end
+impl Proxy {
     /// Whether the array can be used: it was not closed.
     pub fn is_open(&self) -> bool {
         registry::is_open(self.key)
@@ -133,7 +151,10 @@ impl Proxy {
             with_local(|local| registry::close(local, self.key, closer, site));
         }
     }
+}
 
+/// # Memory: who owns the array
+impl Proxy {
     /// The manager that owns or has borrowed the array; the system manager of its device if its handles own it.
     ///
     /// # Errors

@@ -167,6 +167,7 @@ impl fmt::Display for ManagerReport {
     }
 }
 
+/// # Reports: what it holds
 impl NdManager {
     /// What it and the managers below it hold, as data.
     pub fn report(&self) -> ManagerReport {

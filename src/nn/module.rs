@@ -46,6 +46,7 @@ impl<M: Module> ModuleT for M {
     }
 }
 
+/// # Networks: modules
 impl Tensor {
     /// The output of a module for this array.
     ///

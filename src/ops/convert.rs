@@ -16,6 +16,7 @@ use crate::ops::{
     elementwise::unary::one,
 };
 
+/// # Other dtypes and devices
 impl Proxy {
     /// The elements converted to another type: a handle of the same array if it has that type already.
     ///

@@ -138,6 +138,7 @@ pub(crate) fn wrong_shape<R>(op: &'static str, x: &Proxy, expected: &str) -> Res
     Err(Error::Shape { op, found: x.dims().to_vec(), expected: expected.into() })
 }
 
+/// # Operations of your own: made of others
 impl Proxy {
     /// An operation of your own, made of others: what `f` makes on the way is gone when it ends, whatever the switch
     /// says, and its result belongs to the owner of this array. Errors name `op`.

@@ -129,6 +129,7 @@ pub(crate) fn assign(call: Call, dst: &Proxy, rhs: &Proxy, op: BinaryOp) -> Resu
     into(call, dst, [rhs], &fits, &|dst, [rhs]| Kernel::BinaryAssign { op, dst, rhs })
 }
 
+/// # In place: numbers and copies
 impl Proxy {
     /// `x * mul + add`, in place.
     ///
@@ -180,7 +181,10 @@ impl Proxy {
         };
         into(call, self, [src], &fits, &|dst, [src]| Kernel::Copy { src, dst })
     }
+}
 
+/// # Memory: the content of another array
+impl Proxy {
     /// Gives this array the content of another (shape, dtype, bytes and all), for all its handles, and closes the
     /// other. This array keeps its key, its name and its owner.
     ///

@@ -13,6 +13,7 @@ use crate::ops::call::{
     place::Place,
 };
 
+/// # Making arrays: at random, by other laws
 impl Proxy {
     /// Uniform random numbers in `[low, high)` with the shape, dtype, device and owner of this array.
     ///

@@ -58,6 +58,7 @@ fn diagonal_ids(x: &Proxy, (start, length): (usize, usize), columns: usize) -> R
     Proxy::arange_step(start as i64, start as i64 + step * length as i64, step, x.device())
 }
 
+/// # Making arrays: by a rule, triangles and diagonals
 impl Proxy {
     /// `n` numbers from `start` to `end`, both included, at equal distances.
     ///

@@ -1,6 +1,8 @@
 //! Arrays made of values, of a rule, or at random.
 
-pub(crate) mod draws;
+pub(crate) mod values;
+
 pub(crate) mod generate;
 pub(crate) mod random;
-pub(crate) mod values;
+
+pub(crate) mod draws;

@@ -186,6 +186,7 @@ pub(crate) fn replayed<R>(start: Generator, f: impl FnOnce() -> R) -> (R, Genera
     (result, end)
 }
 
+/// # Making arrays: at random
 impl Proxy {
     /// Uniform random numbers in `[low, high)`, from the common stream ([`Device::set_seed`]).
     ///
@@ -208,6 +209,7 @@ impl Proxy {
     }
 }
 
+/// # The common stream of random numbers
 impl Device {
     /// Begins the common stream of `rand` and `randn` anew. It is one for all devices, so that a program draws the
     /// same numbers on each.

@@ -27,6 +27,7 @@ fn upload<T: WithDType>(op: &'static str, out: &mut Output, data: &[T]) -> Resul
     out.buffer().upload(T::bytes_of(data))
 }
 
+/// # Making arrays: of values
 impl Proxy {
     /// An array of a number, or of nested arrays of numbers.
     ///
@@ -206,6 +207,7 @@ fn arange<T: WithDType, P: Place + ?Sized>(call: Call, start: T, end: T, step: T
     })
 }
 
+/// # Making arrays that it owns
 impl NdManager {
     /// An array of zeros that this manager owns. See [`Proxy::zeros`].
     ///

@@ -107,6 +107,7 @@ fn attention(call: Call, q: &Proxy, k: &Proxy, v: &Proxy, ask: Attention<'_>) ->
     weights.matmul(v)?.reshape((batch, heads, rows, depth))
 }
 
+/// # Networks: activations, dropout, attention
 impl Proxy {
     /// `x` above 0, `alpha (e^x - 1)` below. Element by element; floats, with a gradient.
     ///

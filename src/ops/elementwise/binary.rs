@@ -225,7 +225,9 @@ macro_rules! strict_form {
 macro_rules! binary_forms {
     ([] $($(#[$doc:meta])* $op:ident
         [$name:ident $wide:ident $place:ident $into:ident $wide_into:ident] $kind:ident $value:tt)*) => {
-        /// Arithmetic of the table of operations, each in five forms.
+        /// # Element by element: arithmetic
+        ///
+        /// Each in five forms: of equal shapes, with broadcasting, in place, and both written to an array that is there.
         impl Proxy {
             $(
                 strict_form! { $kind $(#[$doc])* $name $op }

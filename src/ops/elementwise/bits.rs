@@ -51,6 +51,7 @@ fn bits_into(call: Call, [x, y]: [&Proxy; 2], op: BitOp, out: &Proxy) -> Result<
 
 macro_rules! bits {
     ($($(#[$doc:meta])* $name:ident, $into:ident, $op:ident;)*) => {
+        /// # Element by element: bits of integers
         impl Proxy {
             $(
                 $(#[$doc])*
@@ -94,6 +95,7 @@ bits! {
     bitwise_right_shift, bitwise_right_shift_into, Shr;
 }
 
+/// # Element by element: bits of one array
 impl Proxy {
     /// Every bit turned; of truth values, the other one. Integers; no gradient.
     ///

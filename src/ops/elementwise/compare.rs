@@ -32,6 +32,7 @@ fn compare(call: Call, a: &Proxy, b: &Proxy, op: CmpOp, broadcast: bool) -> Resu
 
 macro_rules! comparisons {
     ($($(#[$doc:meta])* $name:ident, $broadcast:ident, $op:ident;)*) => {
+        /// # Element by element: comparisons
         impl Proxy {
             $(
                 $(#[$doc])*
@@ -78,6 +79,7 @@ comparisons! {
     ge, broadcast_ge, Ge;
 }
 
+/// # Comparing, and choosing by a mask
 impl Proxy {
     /// A comparison named by a value.
     ///

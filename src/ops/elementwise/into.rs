@@ -23,6 +23,7 @@ use crate::ops::{
 
 macro_rules! compare_into {
     ($($into:ident, $method:ident, $op:ident;)*) => {
+        /// # Written to an array that is there: comparisons
         impl Proxy {
             $(
                 #[doc = concat!("As [`Proxy::", stringify!($method), "`], written to `out` in u8.")]
@@ -53,6 +54,7 @@ compare_into! {
 /// Forms in place of what is computed beside the array and copied.
 macro_rules! copied_forms {
     ($($place:ident, $method:ident $(<$($g:ident),*>)? ($($arg:ident: $t:ty),*);)*) => {
+        /// # In place: functions that are computed beside the array
         impl Proxy {
             $(
                 #[doc = concat!("As [`Proxy::", stringify!($method), "`], in place. Returns this handle's array.")]
@@ -87,6 +89,7 @@ fn map_into(
     kernel(call, out, [x], result, &|dst, [src]| map.kernel(src, dst), value)
 }
 
+/// # Written to an array that is there, and set in place
 impl Proxy {
     /// As [`Proxy::affine`], written to `out`, without a gradient.
     ///

@@ -107,6 +107,7 @@ fn floats_trunc_div(x: f64, y: f64) -> f64 {
     ((x - x % y) / y).round()
 }
 
+/// # Element by element: logic, divisions, masks
 impl Proxy {
     /// 1 where an element is NaN, as u8 of the same shape. Integers never are. No gradient.
     ///

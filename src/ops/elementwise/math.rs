@@ -7,6 +7,7 @@ use crate::ops::call::{
     compose::{argument, composite, number},
 };
 
+/// # Element by element: more functions
 impl Proxy {
     /// The nearest number with so many decimals; negative ones round to tens, hundreds, .. Its gradient is 0.
     ///

@@ -143,7 +143,9 @@ fn unary_into(call: Call, x: &Proxy, op: UnaryOp, out: &Proxy) -> Result<()> {
 
 macro_rules! unary_forms {
     ([] $($(#[$doc:meta])* $op:ident [$name:ident $place:ident $into:ident] $kind:ident $value:tt $gradient:tt)*) => {
-        /// Functions of the table of operations, each in three forms.
+        /// # Element by element: functions
+        ///
+        /// Each in three forms: as a new array, in place, and written to an array that is there.
         impl Proxy {
             $(
                 $(#[$doc])*
@@ -191,6 +193,7 @@ macro_rules! unary_forms {
 }
 ndgc_kernels::for_each_unary!(unary_forms);
 
+/// # Element by element: functions with numbers
 impl Proxy {
     /// `x * mul + add` in one pass, for any dtype; for integers the numbers are converted first.
     ///
@@ -243,7 +246,10 @@ impl Proxy {
             }),
         }
     }
+}
 
+/// # Memory: copies
+impl Proxy {
     /// A copy of the elements in an array of its own: contiguous, with the same owner and name.
     ///
     /// # Errors

@@ -402,6 +402,7 @@ fn read(op: &'static str, tensor: &DLTensor) -> Result<(Shape, Option<[isize; MA
     Ok((Shape::from(&dims[..rank]), strides, dtype))
 }
 
+/// # Exchange: with other libraries, by DLPack
 impl Proxy {
     /// The array for another library, without a copy: views of it, and it itself, share the bytes with what that library
     /// makes of it. They stay until the pack, or who took it over, gives them back, also if the array is closed.
@@ -490,6 +491,7 @@ impl<F: FnOnce()> Drop for Deleter<F> {
     }
 }
 
+/// # Exchange: memory by address
 impl Proxy {
     /// An array of memory at `ptr`, without a copy: its first element (index 0 on each axis) lies there, and `strides`
     /// counts elements, also backwards; `None` is row-major. The array may be changed in place. `device` is where the

@@ -62,6 +62,7 @@ where
     adopt(call, buffer, (Layout::contiguous(shape), dtype), at)
 }
 
+/// # Exchange: memory of others
 impl Proxy {
     /// An array of bytes that `keeper` holds, in row-major order and the machine's byte order: of a mapped file, of a
     /// slice. `range` is the array's part of them; several arrays may share one keeper.

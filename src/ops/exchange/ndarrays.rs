@@ -10,6 +10,7 @@ use crate::base::{
 use crate::memory::proxy::Proxy;
 use crate::ops::call::{compose::composite_at, place::Place};
 
+/// # Exchange: with the crate `ndarray`
 impl Proxy {
     /// An array of the elements of an `ndarray::Array`. One in row-major order gives its memory, as
     /// [`Proxy::from_vec`] takes it; another one is copied.

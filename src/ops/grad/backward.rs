@@ -212,6 +212,7 @@ impl Walk {
     }
 }
 
+/// # Gradients: going back
 impl Proxy {
     /// The gradients of this value, summed over its elements, for every variable it depends on.
     ///

@@ -286,7 +286,9 @@ fn recorded<const N: usize>(
     })
 }
 
-/// Custom operations. Operands are on the host; results belong to the owner of this array.
+/// # Operations of your own: by code for elements
+///
+/// Operands are on the host; results belong to the owner of this array.
 impl Proxy {
     /// Applies a custom operation, with its gradient.
     ///

@@ -430,6 +430,7 @@ pub(crate) fn assign(call: Call, x: &Proxy, items: &[TensorIndexer], src: &Proxy
     write().map_err(|error| renamed(call.op, error))
 }
 
+/// # Indexing: by items of several kinds
 impl Proxy {
     /// What items take of the first axes, as [`s!`](crate::s) writes them; axes without an item stay whole. Indices,
     /// ranges with steps and new axes are a view; a list of indices or a mask copies. With a gradient.

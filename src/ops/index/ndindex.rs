@@ -119,6 +119,7 @@ fn read(op: &'static str, text: &str, arguments: &[TensorIndexer]) -> Result<Ite
     Reader { op, text, arguments: arguments.iter() }.items()
 }
 
+/// # Indexing: by text
 impl Proxy {
     /// What an index written as text takes (DJL's `NDIndex`): items for the first axes, with commas between them. An
     /// item is a number, `start:end:step` as in NumPy, `:` or `*`, `...`, `null` for a new axis, or `{}` for the next of

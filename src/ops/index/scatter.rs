@@ -179,6 +179,7 @@ fn points_of(x: &Proxy, ids: &Proxy, op: &'static str) -> Result<Points> {
     Ok(Points { rows, to, table: (indexed.iter().product(), rest.iter().product()) })
 }
 
+/// # Indexing: writing at indices
 impl Proxy {
     /// A copy with the block that one range for each axis names replaced by `src`, which has its shape. With gradients
     /// of both.

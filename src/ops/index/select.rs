@@ -48,6 +48,7 @@ fn fits_inside(op: &'static str, part: &Shape, whole: &Shape, axis: usize) -> Re
     Err(Error::shapes(op, part, whole, format!("the indices must fit inside on every axis but {axis}")))
 }
 
+/// # Indexing: by lists of indices
 impl Proxy {
     /// The entries of one axis that a list of indices names, in its order.
     ///

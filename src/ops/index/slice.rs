@@ -22,6 +22,7 @@ fn flipped(call: Call, (x, seen): (&Proxy, &Shape), axes: u8) -> Result<Proxy> {
     view_of(call, (x, seen), of, |_| move |grad: &Proxy, _| Ok(one(flipped(call, (grad, grad.shape()), axes)?)))
 }
 
+/// # Indexing: views in steps and windows
 impl Proxy {
     /// The indices of these axes in reverse order: a view, with a gradient. An axis named twice stays; the same
     /// array if none is turned.

@@ -176,6 +176,7 @@ fn pair(a: Named, b: Named, needed: impl Fn(char) -> bool) -> Result<Named> {
     Ok(Named { array: array.reshape(dims)?, letters })
 }
 
+/// # Linear algebra: sums over letters
 impl Proxy {
     /// The sum of products that an equation names, one letter for each axis: `"bij,bjk->bik"` is a matrix product,
     /// `"ii->i"` a diagonal, `"ij->ji"` a transpose; `...` stands for axes without letters, which repeat as in

@@ -20,6 +20,7 @@ use crate::ops::call::{
     },
 };
 
+/// # Linear algebra: products of matrices
 impl Proxy {
     /// Matrix product over the last two axes: `[.., m, k] x [.., k, n] -> [.., m, n]`.
     ///
@@ -131,6 +132,7 @@ fn gradient(
     }
 }
 
+/// # Linear algebra: a dense layer
 impl Proxy {
     /// A dense layer in one call: `[.., in] x [out, in]ᵀ + [out] -> [.., out]`, with the bias added in place.
     ///

@@ -8,6 +8,7 @@ use crate::base::{
 use crate::memory::proxy::Proxy;
 use crate::ops::call::compose::{composite, shape_of, wrong_shape};
 
+/// # Linear algebra: products of vectors and others
 impl Proxy {
     /// The sum of the products of two vectors' elements: a scalar. Any dtype, with gradients.
     ///

@@ -270,6 +270,7 @@ fn convolve(x: &Proxy, weights: &Proxy, ask: Convolution, transposed: Option<usi
 
 macro_rules! convolutions {
     ($($(#[$doc:meta])* $name:ident, $axes:literal;)*) => {
+        /// # Networks: convolutions
         impl Proxy {
             $(
                 $(#[$doc])*
@@ -318,6 +319,7 @@ convolutions! {
     conv3d, 3;
 }
 
+/// # Networks: transposed convolutions, columns
 impl Proxy {
     /// The transpose of [`Proxy::conv1d`]: `[batch, in, places]` and kernels `[in, out / groups, size]` to
     /// `[batch, out, (places - 1) stride - 2 padding + dilation (size - 1) + output_padding + 1]`.

@@ -98,6 +98,7 @@ fn gradient(x: &Proxy, grad: &Proxy, scale: Option<&Proxy>, ask: Normalisation) 
     })
 }
 
+/// # Networks: normalisation
 impl Proxy {
     /// The last axis with mean 0 and variance 1, times `scale`, plus `shift` (one number each for an entry). `eps` is
     /// added to the variance. With gradients of all.

@@ -83,6 +83,7 @@ pub(crate) fn prepare<'a>(arrays: impl Iterator<Item = &'a Proxy> + Clone) -> Re
     })
 }
 
+/// # Networks: steps of optimisers
 impl Proxy {
     /// One step of gradient descent, in place: `x -= rate * (grad + decay * x)`, or along a velocity.
     ///

@@ -132,6 +132,7 @@ fn gradient(
 
 macro_rules! pools {
     ($($(#[$doc:meta])* $name:ident, $with_stride:ident, $op:ident, $size:ty, |$k:ident| $list:expr;)*) => {
+        /// # Networks: pooling
         impl Proxy {
             $(
                 $(#[$doc])*
@@ -194,6 +195,7 @@ fn pair(size: impl ToUsize2) -> [usize; 2] {
     [height, width]
 }
 
+/// # Networks: pooling with indices, adaptive pooling
 impl Proxy {
     /// As [`Proxy::max_pool2d_with_stride`], and where the first largest element of each window lies in its channel, as
     /// u32: `row * width + column`. Both results belong to the owner of this array.

@@ -87,6 +87,7 @@ fn whole_numbers(_: &[usize]) -> Result<Spacing> {
 
 macro_rules! nearest {
     ($($(#[$doc:meta])* $name:ident, $($size:ident)+;)*) => {
+        /// # Networks: other sizes by the nearest element
         impl Proxy {
             $(
                 $(#[$doc])*
@@ -118,6 +119,7 @@ nearest! {
     upsample_nearest2d, target_h target_w;
 }
 
+/// # Networks: other sizes by interpolation
 impl Proxy {
     /// `[batch, channels, height, width]` with another height and width, each element between the four nearest ones.
     ///

@@ -17,6 +17,7 @@ use crate::ops::{
     index::select::readable,
 };
 
+/// # Networks: softmax and its loss
 impl Proxy {
     /// `e^x / sum(e^x)` along an axis. Floats; the result belongs to the owner of this array.
     ///

@@ -108,6 +108,7 @@ fn first(call: Call, x: &Proxy, dim: impl Dim, count: Option<usize>, descending:
     Ok((composite(call, x, || x.gather(&ids, axis))?, ids))
 }
 
+/// # Order: sorting, ranks, what occurs
 impl Proxy {
     /// The elements along an axis in ascending (or descending) order, and the indices (u32) they come from. Any dtype;
     /// the values have a gradient.
@@ -286,6 +287,7 @@ impl Proxy {
     }
 }
 
+/// # Order: histograms
 impl Proxy {
     /// How many elements lie in each of `bins` equal parts of `[min, max]`, in the dtype of this array; others and NaN are
     /// not counted. With `min` and `max` both 0: from the smallest to the largest element. Floats; no gradient.

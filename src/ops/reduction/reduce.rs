@@ -78,6 +78,7 @@ fn gradient(
 
 macro_rules! reductions {
     ($($(#[$doc:meta])* $name:ident, $keepdim:ident, $all:ident, $op:ident;)*) => {
+        /// # Reductions: sums, means, extremes
         impl Proxy {
             $(
                 $(#[$doc])*
@@ -151,6 +152,7 @@ fn arg(call: Call, src: &Proxy, dim: impl Dim, largest: bool, keep: bool) -> Res
 
 macro_rules! arg_reductions {
     ($($(#[$doc:meta])* $name:ident, $keepdim:ident, $largest:expr;)*) => {
+        /// # Reductions: where the extremes are
         impl Proxy {
             $(
                 $(#[$doc])*

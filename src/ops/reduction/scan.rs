@@ -74,6 +74,7 @@ fn gathered(grad: &Proxy, ids: &Proxy, axis: usize, shape: &Shape) -> Result<Pro
     grad.zeros_like()?.reshape(*shape)?.scatter_add(ids, grad, axis)
 }
 
+/// # Reductions: running sums, products, extremes
 impl Proxy {
     /// The sum of each element and all before it along an axis. Any dtype, integers wrap, floats are added in f64; one
     /// pass, with a gradient. The result belongs to the owner of this array.

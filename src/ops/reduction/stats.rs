@@ -119,6 +119,7 @@ fn norm_of(call: Call, x: &Proxy, p: f64, axes: Few, keep: bool) -> Result<Proxy
     out.reshape((&axes[..]).to_axes(&shape, call.op)?.reduced(&shape, false))
 }
 
+/// # Reductions: statistics, norms, truth
 impl Proxy {
     /// The unbiased variance over one or more axes, which are removed: NaN for fewer than two elements. Floats, with a
     /// gradient.

@@ -14,6 +14,7 @@ use crate::ops::call::{
     exec::{adopt, adopt_parts, compose, device, enter, launch, output, pin, record, view_as},
 };
 
+/// # Shape: joining arrays
 impl Proxy {
     /// Arrays joined along an axis; all other sizes are equal. The result belongs to the owner of the first.
     ///

@@ -75,6 +75,7 @@ fn sources(mode: PadMode, size: usize, (left, right): (usize, usize)) -> Vec<i64
     (-left..size + right as i64).map(of).collect()
 }
 
+/// # Shape: padding
 impl Proxy {
     /// The array with other entries around it: a pair `(before, behind)` for each of the last axes, in their order. Of
     /// any dtype, with a gradient; the result belongs to the owner of this array.

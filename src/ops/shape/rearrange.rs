@@ -32,6 +32,7 @@ fn repeated(x: &Proxy, axis: usize, count: usize, op: &'static str) -> Result<Pr
     x.reshape((lead, 1, rest))?.broadcast_as(wide)?.reshape(shape.with_dim(axis, size))?.contiguous()
 }
 
+/// # Shape: splitting, repeating, rolling
 impl Proxy {
     /// The sizes along four axes.
     ///

@@ -84,6 +84,9 @@ fn reshaped(call: Call, x: &Proxy, seen: &Shape, shape: Shape) -> Result<Proxy> 
     })
 }
 
+/// # Shape: views
+///
+/// The result shares the bytes of the array where its docs do not say otherwise.
 impl Proxy {
     /// Another shape over the same elements in row-major order, with one size left as `()` to be computed. A view
     /// where strides can express it, else a copy.
@@ -336,7 +339,10 @@ impl Proxy {
     pub fn expand<S: Into<Shape>>(&self, shape: S) -> Result<Proxy> {
         self.broadcast_as(shape)
     }
+}
 
+/// # Memory: out of managers, workspaces and graphs
+impl Proxy {
     /// The array independent of everything that would end it or track it: a handle-owned array outside the
     /// gradient graph that shares the bytes, or has a copy of them if they are a workspace's. The original stays with its owner.
     ///
