@@ -153,13 +153,13 @@ mod api {
     };
     pub use half::{bf16, f16};
 
-    /// [`Proxy`] under the name that users of other crates know.
+    /// Alias of [`Proxy`]: the name that users of other crates know.
     pub type Tensor = crate::Proxy;
 
-    /// [`Key`] under candle's name.
+    /// Alias of [`Key`]: candle's name.
     pub type TensorId = crate::Key;
 
-    /// [`NdLiteral`] under candle's name.
+    /// Alias of [`NdLiteral`]: candle's name.
     pub use crate::base::literal::NdLiteral as NdArray;
 
     /// Errors, where candle has them.

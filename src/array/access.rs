@@ -222,7 +222,7 @@ impl Proxy {
         }
     }
 
-    /// As [`Proxy::to_scalar`].
+    /// Alias of [`Proxy::to_scalar`]: candle's name.
     ///
     /// # Errors
     /// As [`Proxy::to_scalar`].

@@ -131,7 +131,7 @@ impl Device {
         Cuda::new(ordinal).map(Device::Cuda)
     }
 
-    /// As [`Device::cuda`], under candle's name.
+    /// Alias of [`Device::cuda`]: candle's name.
     ///
     /// # Errors
     /// As of [`Device::cuda`].
@@ -149,7 +149,7 @@ impl Device {
         if cuda::probe_cuda().is_ok() { Self::cuda(ordinal) } else { Ok(Device::Cpu) }
     }
 
-    /// As [`Device::cuda`], under candle's name.
+    /// Alias of [`Device::cuda`]: candle's name.
     ///
     /// # Errors
     /// [`Error::DeviceUnavailable`]: this build has no feature `cuda`.
@@ -235,7 +235,7 @@ impl Device {
         false
     }
 
-    /// Whether both are one device, as `==` says.
+    /// Alias of `==`: candle's name.
     pub fn same_device(&self, other: &Self) -> bool {
         self == other
     }

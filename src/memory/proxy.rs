@@ -38,6 +38,8 @@ use crate::memory::{
 /// - [Gradients](#gradients-going-back), [operations of your own](#operations-of-your-own-made-of-others),
 ///   [in place](#in-place-numbers-and-copies), [exchange](#exchange-with-other-libraries-by-dlpack), [files](#files-npy)
 ///
+/// What other libraries call by another name is there under it too, as an alias, which says so.
+///
 /// ```
 /// # use ndgc::{Proxy, Device, DType};
 /// assert_eq!(size_of::<Option<Proxy>>(), 8);
@@ -133,7 +135,7 @@ impl Proxy {
         registry::is_open(self.key)
     }
 
-    /// Whether the array was closed (DJL's `isReleased`).
+    /// The opposite of [`Proxy::is_open`]: DJL's name.
     pub fn is_released(&self) -> bool {
         !self.is_open()
     }

@@ -73,7 +73,7 @@ impl Tensor {
         module.forward_t(self, train)
     }
 
-    /// The array's identity, under candle's name.
+    /// Alias of [`Tensor::key`]: candle's name.
     pub fn id(&self) -> crate::TensorId {
         self.key()
     }

@@ -31,7 +31,7 @@ pub fn log_softmax<A: Dim>(x: &Tensor, dim: A) -> Result<Tensor> {
     x.log_softmax(dim)
 }
 
-/// [`Tensor::sigmoid`].
+/// Alias of [`Tensor::sigmoid`]: candle's name.
 ///
 /// # Errors
 /// As [`Tensor::sigmoid`].
@@ -40,7 +40,7 @@ pub fn sigmoid(x: &Tensor) -> Result<Tensor> {
     x.sigmoid()
 }
 
-/// [`Tensor::silu`].
+/// Alias of [`Tensor::silu`]: candle's name.
 ///
 /// # Errors
 /// As [`Tensor::silu`].
@@ -49,7 +49,7 @@ pub fn silu(x: &Tensor) -> Result<Tensor> {
     x.silu()
 }
 
-/// [`Tensor::swiglu`].
+/// Alias of [`Tensor::swiglu`]: candle's name.
 ///
 /// # Errors
 /// As [`Tensor::swiglu`].
@@ -58,7 +58,7 @@ pub fn swiglu(x: &Tensor) -> Result<Tensor> {
     x.swiglu()
 }
 
-/// [`Tensor::hard_sigmoid`].
+/// Alias of [`Tensor::hard_sigmoid`]: candle's name.
 ///
 /// # Errors
 /// As [`Tensor::hard_sigmoid`].
@@ -67,7 +67,7 @@ pub fn hard_sigmoid(x: &Tensor) -> Result<Tensor> {
     x.hard_sigmoid()
 }
 
-/// [`Tensor::mish`].
+/// Alias of [`Tensor::mish`]: candle's name.
 ///
 /// # Errors
 /// As [`Tensor::mish`].
@@ -76,7 +76,7 @@ pub fn mish(x: &Tensor) -> Result<Tensor> {
     x.mish()
 }
 
-/// [`Tensor::leaky_relu`].
+/// Alias of [`Tensor::leaky_relu`]: candle's name.
 ///
 /// # Errors
 /// As [`Tensor::leaky_relu`].
@@ -85,7 +85,7 @@ pub fn leaky_relu(x: &Tensor, negative_slope: f64) -> Result<Tensor> {
     x.leaky_relu(negative_slope)
 }
 
-/// [`Tensor::selu`].
+/// Alias of [`Tensor::selu`]: candle's name.
 ///
 /// # Errors
 /// As [`Tensor::selu`].
@@ -215,7 +215,7 @@ pub fn replication_pad2d(x: &Tensor, pad: usize) -> Result<Tensor> {
     x.compose("replication_pad2d", || x.pad_with_same(3, pad, pad)?.pad_with_same(2, pad, pad))
 }
 
-/// [`Tensor::layer_norm`].
+/// Alias of [`Tensor::layer_norm`]: candle's name.
 ///
 /// # Errors
 /// As [`Tensor::layer_norm`].
@@ -224,7 +224,7 @@ pub fn layer_norm(x: &Tensor, alpha: &Tensor, beta: &Tensor, eps: f32) -> Result
     x.layer_norm(alpha, beta, f64::from(eps))
 }
 
-/// [`Tensor::rms_norm`].
+/// Alias of [`Tensor::rms_norm`]: candle's name.
 ///
 /// # Errors
 /// As [`Tensor::rms_norm`].

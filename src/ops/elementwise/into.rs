@@ -143,7 +143,7 @@ impl Proxy {
         write(Call::here("const_set"), self, || value.beside(self))
     }
 
-    /// Every element set to 0.
+    /// Alias of [`Proxy::zero_`]: candle's name. Returns nothing.
     ///
     /// # Errors
     /// As [`Proxy::add_`].
@@ -217,8 +217,8 @@ impl Proxy {
         Ok(self.clone())
     }
 
-    /// As [`Proxy::is_unique`]: whether a change in place, or an operator that gets this handle by value, would be seen
-    /// by nobody else.
+    /// Alias of [`Proxy::is_unique`]: Burn's name. Whether a change in place, or an operator that gets this handle by
+    /// value, would be seen by nobody else.
     ///
     /// # Errors
     /// [`Error::StaleArray`].

@@ -53,7 +53,7 @@ impl Proxy {
         })
     }
 
-    /// The natural logarithm, as [`Proxy::log`].
+    /// Alias of [`Proxy::log`]: Rust's name.
     ///
     /// # Errors
     /// As [`Proxy::log`].
@@ -62,7 +62,7 @@ impl Proxy {
         self.log()
     }
 
-    /// `x * x`, as [`Proxy::sqr`].
+    /// Alias of [`Proxy::sqr`]: DJL's and PyTorch's name.
     ///
     /// # Errors
     /// As [`Proxy::sqr`].
@@ -71,7 +71,7 @@ impl Proxy {
         self.sqr()
     }
 
-    /// The logarithm of the absolute value of the gamma function, as [`Proxy::gammaln`].
+    /// Alias of [`Proxy::gammaln`]: PyTorch's name.
     ///
     /// # Errors
     /// As [`Proxy::gammaln`].

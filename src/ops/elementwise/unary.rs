@@ -250,7 +250,7 @@ impl Proxy {
 
 /// # Memory: copies
 impl Proxy {
-    /// A copy of the elements in an array of its own: contiguous, with the same owner and name.
+    /// As [`Proxy::copy`], with the name of this array too: DJL's `duplicate`.
     ///
     /// # Errors
     /// As [`Proxy::affine`].
@@ -263,7 +263,7 @@ impl Proxy {
         Ok(copy)
     }
 
-    /// As [`Proxy::duplicate`].
+    /// A copy of the elements in an array of its own: contiguous, with the same owner and no name.
     ///
     /// # Errors
     /// As [`Proxy::affine`].
@@ -272,7 +272,7 @@ impl Proxy {
         copy_of(Call::here("copy"), self)
     }
 
-    /// As [`Proxy::copy`], under candle's name: a contiguous array of its own, also where this one is contiguous.
+    /// Alias of [`Proxy::copy`]: candle's name.
     ///
     /// # Errors
     /// As [`Proxy::affine`].

@@ -111,11 +111,11 @@ macro_rules! nearest {
 nearest! {
     /// `[batch, channels, length]` with another length, by the nearest element.
     interpolate1d, target_size;
-    /// `[batch, channels, length]` with another length, as [`Proxy::interpolate1d`].
+    /// Alias of [`Proxy::interpolate1d`]: candle's other name.
     upsample_nearest1d, target_size;
     /// `[batch, channels, height, width]` with another height and width, by the nearest element.
     interpolate2d, target_h target_w;
-    /// `[batch, channels, height, width]` with another height and width, as [`Proxy::interpolate2d`].
+    /// Alias of [`Proxy::interpolate2d`]: candle's other name.
     upsample_nearest2d, target_h target_w;
 }
 

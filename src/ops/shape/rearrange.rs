@@ -50,7 +50,7 @@ impl Proxy {
         self.shape().dims5()
     }
 
-    /// Number of elements, as [`Proxy::elem_count`].
+    /// Alias of [`Proxy::elem_count`]: PyTorch's name.
     pub fn numel(&self) -> usize {
         self.elem_count()
     }
@@ -136,7 +136,7 @@ impl Proxy {
         })
     }
 
-    /// As [`Proxy::repeat`].
+    /// Alias of [`Proxy::repeat`]: NumPy's and DJL's name.
     ///
     /// # Errors
     /// As [`Proxy::repeat`].

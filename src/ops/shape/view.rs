@@ -331,7 +331,7 @@ impl Proxy {
         )
     }
 
-    /// As [`Proxy::broadcast_as`].
+    /// Alias of [`Proxy::broadcast_as`]: PyTorch's name.
     ///
     /// # Errors
     /// As [`Proxy::broadcast_as`].
