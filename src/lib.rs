@@ -77,7 +77,7 @@ pub mod nn;
 #[cfg(not(loom))]
 pub use api::*;
 
-#[cfg(not(loom))]
+#[cfg(all(not(loom), feature = "bench"))]
 #[doc(hidden)]
 pub mod bench;
 

@@ -63,6 +63,7 @@ pub(crate) enum Segments {
     /// So many bytes, or the request if it is larger.
     Of(usize),
     /// 2 MiB for requests up to 1 MiB, 20 MiB up to 10 MiB, then the next multiple of 2 MiB.
+    #[cfg_attr(not(any(feature = "bench", feature = "cuda")), allow(dead_code))]
     Graded,
 }
 

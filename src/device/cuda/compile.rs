@@ -26,6 +26,7 @@ const MAGIC: &[u8; 8] = b"ndgck\0\0\x01";
 pub(super) struct Compiled {
     pub(super) image: Image,
     /// Registers and spills of each kernel, as the assembler prints them.
+    #[cfg_attr(not(feature = "bench"), allow(dead_code))]
     pub(super) log: String,
 }
 

@@ -192,6 +192,7 @@ fn function(context: &Context, module: Module, name: &str) -> Result<Function> {
 ///
 /// # Errors
 /// As of the first kernel of a file that is used: the compiler is missing, or refuses a file.
+#[cfg(feature = "bench")]
 pub fn compile_all(arch: u32) -> Result<Vec<(&'static str, &'static str, String)>> {
     let mut logs = Vec::new();
     for &file in File::ALL {

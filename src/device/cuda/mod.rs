@@ -52,6 +52,7 @@ use crate::device::{
 use context::Context;
 pub(crate) use conv::room as conv_room;
 use driver::CudaDriver;
+#[cfg(feature = "bench")]
 pub use kernels::compile_all;
 
 /// A CUDA device that the driver shows.
@@ -90,6 +91,7 @@ pub fn probe_cuda() -> Result<Vec<CudaInfo>> {
 
 /// What a CUDA device is opened with.
 #[doc(hidden)]
+#[cfg_attr(not(feature = "bench"), allow(unreachable_pub))] // `bench` shows it
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CudaConfig {
     /// Streams, 1 to 8.

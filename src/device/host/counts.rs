@@ -146,6 +146,7 @@ static REFUSED: AtomicU64 = AtomicU64::new(0);
 
 /// Refuses the n-th request from now on, of any thread, and all after it with `go_on`; 0: none. Returns how many were
 /// refused so far. For tests: while it refuses there is a limit, if one that admits everything.
+#[cfg(feature = "bench")]
 pub(crate) fn refuse(n: u64, go_on: bool) -> u64 {
     REFUSE_ON.store(go_on, Ordering::Relaxed);
     REFUSE_IN.store(n, Ordering::Relaxed);

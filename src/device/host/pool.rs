@@ -18,7 +18,9 @@ use crate::device::{
     span::Span,
 };
 
-pub(crate) use crate::device::host::counts::{refuse, reset_peak, set_limit, stats};
+#[cfg(feature = "bench")]
+pub(crate) use crate::device::host::counts::refuse;
+pub(crate) use crate::device::host::counts::{reset_peak, set_limit, stats};
 
 /// Alignment of every block: a cache line, and the widest vector.
 const ALIGN: usize = 64;

@@ -75,6 +75,7 @@ pub(crate) struct Rules {
 
 impl Rules {
     /// Nothing is left out.
+    #[cfg_attr(not(any(feature = "bench", feature = "cuda")), allow(dead_code))]
     pub(crate) const ALL: Rules = Rules { order_streams: true, order_reuse: true, pin_graphs: true };
 }
 
