@@ -173,6 +173,7 @@ impl Drop for Leaves {
 /// The configuration of default workspaces, if one was set.
 static DEFAULT: Mutex<Option<WorkspaceConfig>> = Mutex::new(None);
 
+/// # Cycles, and workspaces by name
 impl Workspace {
     /// Begins a cycle of this thread's workspace with this name, for arrays of the host; the workspace is made if there
     /// is none. The cycle ends when the answer is dropped.
@@ -254,7 +255,10 @@ impl Workspace {
             Ok(Workspace { arena: local.desk.get("workspace", id, device, config)? })
         })
     }
+}
 
+/// # Workspaces of this thread
+impl Workspace {
     /// This thread's default workspace of the host, with the default configuration.
     ///
     /// # Errors
@@ -342,7 +346,10 @@ impl Workspace {
         }
         Ok(())
     }
+}
 
+/// # What it is
+impl Workspace {
     /// Its name.
     pub fn id(&self) -> &str {
         &self.arena.name
@@ -367,7 +374,10 @@ impl Workspace {
     pub fn is_same(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.arena, &other.arena)
     }
+}
 
+/// # Its memory: the block, leases, the end
+impl Workspace {
     /// Makes its block, as large as it learned (`initializeWorkspace` of ND4J). Nothing happens if it learned nothing yet.
     ///
     /// # Errors
@@ -429,7 +439,10 @@ impl Workspace {
         self.check("destroy")?;
         with_local(|local| local.desk.destroy("destroy", &self.arena))
     }
+}
 
+/// # Reports, and modes for finding faults
+impl Workspace {
     /// What it is and has done.
     pub fn stats(&self) -> WorkspaceStats {
         let (arena, tally) = (&self.arena, self.arena.tally());

@@ -36,6 +36,7 @@ pub struct Scoped<'ws> {
     brand: Brand<'ws>,
 }
 
+/// # Cycles that the compiler ties arrays to
 impl Workspace {
     /// Runs `f` in a cycle of this workspace. Arrays made through the scope carry its brand, and cannot leave `f`:
     ///
