@@ -7,20 +7,22 @@ use crate::cpu::{
 };
 use crate::kernel::BitOp;
 
-/// An unsigned integer.
+/// An unsigned integer of the size of an element, as which a kernel sees its bits.
 pub(super) trait Bits: Element {
-    fn wide(self) -> u64;
-    fn cut(wide: u64) -> Self;
+    fn widen(self) -> u64;
+    fn cut(bits: u64) -> Self;
 }
 
 macro_rules! bits {
     ($($t:ty)*) => {$(
         impl Bits for $t {
-            fn wide(self) -> u64 {
+            #[inline(always)]
+            fn widen(self) -> u64 {
                 self.into()
             }
-            fn cut(wide: u64) -> Self {
-                wide as $t
+            #[inline(always)]
+            fn cut(bits: u64) -> Self {
+                bits as $t
             }
         }
     )*};
@@ -33,19 +35,19 @@ pub(super) fn bits<T: Bits>(op: BitOp, lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<
     let is_signed = matches!(dtype, DType::I8 | DType::I16 | DType::I32 | DType::I64);
     // With its sign, if it has one, in 64 bits.
     let signed =
-        move |x: T| if is_signed { ((x.wide() << (64 - width)) as i64) >> (64 - width) } else { x.wide() as i64 };
-    let places = move |y: T| u32::try_from(y.wide()).ok().filter(|&places| places < width);
+        move |x: T| if is_signed { ((x.widen() << (64 - width)) as i64) >> (64 - width) } else { x.widen() as i64 };
+    let places = move |y: T| u32::try_from(y.widen()).ok().filter(|&places| places < width);
     match op {
-        BitOp::And => each(lhs, rhs, dst, |x, y| T::cut(x.wide() & y.wide())),
-        BitOp::Or => each(lhs, rhs, dst, |x, y| T::cut(x.wide() | y.wide())),
-        BitOp::Xor => each(lhs, rhs, dst, |x, y| T::cut(x.wide() ^ y.wide())),
-        BitOp::Not if dtype == DType::Bool => each(lhs, rhs, dst, |x, _| T::cut(x.wide() ^ 1)),
-        BitOp::Not => each(lhs, rhs, dst, |x, _| T::cut(!x.wide())),
-        BitOp::Shl => each(lhs, rhs, dst, move |x, y| places(y).map_or(T::cut(0), |by| T::cut(x.wide() << by))),
+        BitOp::And => each(lhs, rhs, dst, |x, y| T::cut(x.widen() & y.widen())),
+        BitOp::Or => each(lhs, rhs, dst, |x, y| T::cut(x.widen() | y.widen())),
+        BitOp::Xor => each(lhs, rhs, dst, |x, y| T::cut(x.widen() ^ y.widen())),
+        BitOp::Not if dtype == DType::Bool => each(lhs, rhs, dst, |x, _| T::cut(x.widen() ^ 1)),
+        BitOp::Not => each(lhs, rhs, dst, |x, _| T::cut(!x.widen())),
+        BitOp::Shl => each(lhs, rhs, dst, move |x, y| places(y).map_or(T::cut(0), |by| T::cut(x.widen() << by))),
         BitOp::Shr if is_signed => {
             each(lhs, rhs, dst, move |x, y| T::cut((signed(x) >> places(y).unwrap_or(63)) as u64));
         }
-        BitOp::Shr => each(lhs, rhs, dst, move |x, y| places(y).map_or(T::cut(0), |by| T::cut(x.wide() >> by))),
+        BitOp::Shr => each(lhs, rhs, dst, move |x, y| places(y).map_or(T::cut(0), |by| T::cut(x.widen() >> by))),
     }
 }
 

@@ -8,9 +8,10 @@ use half::{bf16, f16};
 
 use crate::base::dtype::{DType, WithDType, with_type};
 use crate::cpu::{
+    bits::Bits,
     elementwise,
     narrow::BLOCK,
-    operand::{Element, In, Out},
+    operand::{In, Out},
 };
 
 /// What the 64 bits between hold.
@@ -30,28 +31,6 @@ fn middle(source: DType) -> Middle {
         _ => Middle::Signed,
     }
 }
-
-/// An unsigned integer of the size of an element, as which a kernel sees its bits.
-pub(super) trait Bits: Element {
-    fn widen(self) -> u64;
-    fn cut(bits: u64) -> Self;
-}
-
-macro_rules! bits {
-    ($($t:ty)*) => {$(
-        impl Bits for $t {
-            #[inline(always)]
-            fn widen(self) -> u64 {
-                self.into()
-            }
-            #[inline(always)]
-            fn cut(bits: u64) -> Self {
-                bits as $t
-            }
-        }
-    )*};
-}
-bits!(u8 u16 u32 u64);
 
 /// An element as its bits, and from integers of 64 bits as `as` converts.
 trait Held: WithDType {
