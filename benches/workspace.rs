@@ -1,7 +1,7 @@
 //! What a workspace costs: bytes, arrays, cycles, and the check for leaked arrays.
 //!
-//! Bytes alone stand beside `bumpalo`'s and beside the pool's; a whole array (key, face, storage, bytes) beside one of the
-//! pool. Arrays are dropped outside of the timing unless a name says otherwise.
+//! Bytes alone stand beside `bumpalo`'s and beside the pool's; a whole array (key, metadata, storage, bytes) beside one
+//! of the pool. Arrays are dropped outside of the timing unless a name says otherwise.
 //!
 //! ```text
 //! cargo bench --bench workspace

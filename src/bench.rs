@@ -14,7 +14,7 @@ use crate::device::{
     Device,
     buffer::{Buffer, Span},
     kernel::{Kernel, OwnedView},
-    stream::{AsyncDevice, Driver, Granted, Plan, Rules, Segments},
+    stream::{AsyncDevice, DevicePlan, Driver, Granted, Rules, Segments},
 };
 use crate::memory::{
     owner::Owner,
@@ -22,7 +22,7 @@ use crate::memory::{
     reclaim,
     registry::{self, Parts},
     storage::Storage,
-    threads::with_local,
+    threads::with_context,
 };
 
 /// Refuses the n-th request for host memory from now on, and all after it with `go_on`; 0 for none. Returns how many were
@@ -34,8 +34,8 @@ pub fn refuse_host_memory(n: u64, go_on: bool) -> u64 {
 /// Pins one array, reads its metadata, lets go.
 #[inline]
 pub fn resolve(array: &Proxy) -> usize {
-    with_local(|local| {
-        registry::pin(local, "bench", [array.key()], false).map_or(0, |pins| {
+    with_context(|context| {
+        registry::pin(context, "bench", [array.key()], false).map_or(0, |pins| {
             let [a] = pins.arrays();
             a.layout.offset() + a.layout.dims()[0]
         })
@@ -45,8 +45,8 @@ pub fn resolve(array: &Proxy) -> usize {
 /// Pins two arrays, reads their metadata, lets go.
 #[inline]
 pub fn resolve_two(a: &Proxy, b: &Proxy) -> usize {
-    with_local(|local| {
-        registry::pin(local, "bench", [a.key(), b.key()], false).map_or(0, |pins| {
+    with_context(|context| {
+        registry::pin(context, "bench", [a.key(), b.key()], false).map_or(0, |pins| {
             let [a, b] = pins.arrays();
             a.layout.dims()[0] + b.layout.offset()
         })
@@ -61,14 +61,14 @@ pub fn resolve_two(a: &Proxy, b: &Proxy) -> usize {
 #[track_caller]
 pub fn make_from_two(a: &Proxy, b: &Proxy) -> Proxy {
     let site: Site = std::panic::Location::caller();
-    with_local(|local| {
-        reclaim::on_call(local);
-        let pins = registry::pin(local, "bench", [a.key(), b.key()], false).expect("open");
+    with_context(|context| {
+        reclaim::on_call(context);
+        let pins = registry::pin(context, "bench", [a.key(), b.key()], false).expect("open");
         let [x, y] = pins.arrays();
         std::hint::black_box(x.layout.dims()[0] + y.layout.offset());
         let parts = Parts { dtype: x.dtype, layout: x.layout, storage: x.storage.clone(), node: None };
         let owner = a.owner("bench").expect("open");
-        let made = registry::create(local, "bench", parts, owner, site).expect("a slot");
+        let made = registry::create(context, "bench", parts, owner, site).expect("a slot");
         Proxy::from_key(made.expect("an open owner"))
     })
 }
@@ -77,7 +77,7 @@ pub fn make_from_two(a: &Proxy, b: &Proxy) -> Proxy {
 /// Returns where they lie; 0 if they do not fit.
 #[inline]
 pub fn take_bytes(bytes: usize) -> usize {
-    with_local(|local| local.desk.take_at_once(bytes).map_or(0, |(span, _)| span.ptr().addr().get()))
+    with_context(|context| context.workspaces.take_at_once(bytes).map_or(0, |(span, _)| span.ptr().addr().get()))
 }
 
 /// What an array of the host is to be like. As operations have it from an operand, nothing of it is computed for each
@@ -102,11 +102,11 @@ impl Unset {
     pub fn make(&self) -> Proxy {
         let site: Site = std::panic::Location::caller();
         let count = self.layout.shape().elem_count();
-        let made = with_local(|local| {
-            reclaim::on_call(local);
-            let storage = Storage::on_host(local, count * size_of::<f32>())?;
+        let made = with_context(|context| {
+            reclaim::on_call(context);
+            let storage = Storage::on_host(context, count * size_of::<f32>())?;
             let parts = Parts { dtype: DType::F32, layout: &self.layout, storage, node: None };
-            registry::create(local, "bench", parts, Owner::Handles, site).ok()?.ok().map(Proxy::from_key)
+            registry::create(context, "bench", parts, Owner::Handles, site).ok()?.ok().map(Proxy::from_key)
         });
         // A stock that is empty is filled on the ordinary way.
         made.unwrap_or_else(|| Proxy::zeros(count, DType::F32, &Device::Cpu).expect("memory"))
@@ -115,7 +115,7 @@ impl Unset {
 
 /// The look at the queue that every call makes, so many times.
 pub fn look_at_queue(times: u32) {
-    with_local(|local| (0..times).for_each(|_| reclaim::on_call(local)));
+    with_context(|context| (0..times).for_each(|_| reclaim::on_call(context)));
 }
 
 #[cfg(feature = "cuda")]
@@ -240,7 +240,7 @@ impl Default for IdlePool {
 impl IdlePool {
     /// A pool without blocks.
     pub fn new() -> Self {
-        let plan = Plan { name: "idle".to_owned(), streams: 4, rules: Rules::ALL, segments: Segments::Graded };
+        let plan = DevicePlan { name: "idle".to_owned(), streams: 4, rules: Rules::ALL, segments: Segments::Graded };
         IdlePool { device: AsyncDevice::new(Idle(AtomicUsize::new(1 << 20)), plan), blocks: Vec::new() }
     }
 

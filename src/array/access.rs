@@ -13,7 +13,7 @@ use crate::memory::{
     reclaim,
     registry::{self, Pinned},
     switch,
-    threads::with_local,
+    threads::with_context,
 };
 
 /// # What the array is
@@ -24,7 +24,7 @@ impl Proxy {
     /// Shape, strides and offset in its storage.
     #[inline]
     pub fn layout(&self) -> &Layout {
-        &registry::face(self).layout
+        &registry::metadata(self).layout
     }
 
     /// The shape.
@@ -98,13 +98,13 @@ impl Proxy {
     /// Element type.
     #[inline]
     pub fn dtype(&self) -> DType {
-        registry::face(self).dtype
+        registry::metadata(self).dtype
     }
 
     /// The device of its bytes.
     #[inline]
     pub fn device(&self) -> &Device {
-        &registry::face(self).device
+        &registry::metadata(self).device
     }
 }
 
@@ -157,9 +157,9 @@ impl Proxy {
     pub fn with_slice<T: WithDType, R>(&self, f: impl FnOnce(&[T]) -> R) -> Result<R> {
         let op = "with_slice";
         switch::check(op)?;
-        with_local(|local| {
-            reclaim::on_call(local);
-            let pins = registry::pin(local, op, [self.key()], true)?;
+        with_context(|context| {
+            reclaim::on_call(context);
+            let pins = registry::pin(context, op, [self.key()], true)?;
             let [array] = pins.arrays();
             if !array.layout.is_contiguous() {
                 let found = array.layout.dims().to_vec();
@@ -194,9 +194,9 @@ impl Proxy {
 
     fn read<T: WithDType>(&self, call: Call, edge: impl FnOnce(&Shape) -> Option<usize>) -> Result<(Shape, Vec<T>)> {
         switch::check(call.op)?;
-        with_local(|local| {
-            reclaim::on_call(local);
-            let pins = registry::pin(local, call.op, [self.key()], false)?;
+        with_context(|context| {
+            reclaim::on_call(context);
+            let pins = registry::pin(context, call.op, [self.key()], false)?;
             let [array] = pins.arrays();
             let shape = *array.layout.shape();
             if array.storage.buffer().device().is_cpu() {

@@ -17,12 +17,12 @@ use crate::base::{
     layout::Layout,
 };
 use crate::memory::{
-    node::{self, Give, Node, Step},
+    node::{self, Give, GradStep, Node},
     owner::Owner,
     proxy::Proxy,
     registry::{self, ArrayRef, Parts, Tracked},
     storage::{self, Storage},
-    threads::Local,
+    threads::ThreadContext,
     workspace::scope,
 };
 
@@ -30,12 +30,12 @@ use crate::memory::{
 pub(crate) type Grads = [Option<Proxy>; 3];
 
 /// A gradient for a node.
-pub(crate) type Part = (Node, Proxy);
+pub(crate) type GradPart = (Node, Proxy);
 
 /// A variable: a gradient stays with it.
 struct Leaf;
 
-impl Step for Leaf {
+impl GradStep for Leaf {
     fn operands(&mut self) -> &mut [Option<Node>] {
         &mut []
     }
@@ -51,7 +51,7 @@ struct Operation<F> {
     vjp: F,
 }
 
-impl<F> Step for Operation<F>
+impl<F> GradStep for Operation<F>
 where
     F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync,
 {
@@ -87,9 +87,9 @@ struct Spreading<F> {
     spread: F,
 }
 
-impl<F> Step for Spreading<F>
+impl<F> GradStep for Spreading<F>
 where
-    F: Fn(&Proxy, &[Option<Node>]) -> Result<Vec<Part>> + Send + Sync,
+    F: Fn(&Proxy, &[Option<Node>]) -> Result<Vec<GradPart>> + Send + Sync,
 {
     fn operands(&mut self) -> &mut [Option<Node>] {
         &mut self.operands
@@ -117,7 +117,7 @@ pub(crate) fn operation(
 /// The node of a result that gradients of more than its operands come out of.
 pub(crate) fn spreading(
     operands: Vec<Option<Node>>,
-    spread: impl Fn(&Proxy, &[Option<Node>]) -> Result<Vec<Part>> + Send + Sync + 'static,
+    spread: impl Fn(&Proxy, &[Option<Node>]) -> Result<Vec<GradPart>> + Send + Sync + 'static,
 ) -> Node {
     Node::new(rank_above(&operands), Spreading { operands, spread })
 }
@@ -294,7 +294,7 @@ impl Saved {
         read.confirm()?;
         let _ = READS.try_with(|reads| reads.borrow_mut().push(read));
         let parts = Parts { dtype: self.dtype, layout: &self.layout, storage: self.storage.clone(), node: None };
-        let value = registry::local(|local| handle_owned(Call { op: self.op, site: self.site }, local, parts))?;
+        let value = registry::context(|context| handle_owned(Call { op: self.op, site: self.site }, context, parts))?;
         match registry::cycle_of(value.key()) {
             Some(cycle) if !value.is_in_scope() => {
                 Err(Error::GraphEnded { op: self.op, site: self.site, workspace: scope::about(cycle).workspace })
@@ -312,8 +312,8 @@ impl Drop for Saved {
 }
 
 /// An array that its handles own.
-pub(crate) fn handle_owned(call: Call, local: &Local, parts: Parts<'_>) -> Result<Proxy> {
-    match registry::create(local, call.op, parts, Owner::Handles, call.site)? {
+pub(crate) fn handle_owned(call: Call, context: &ThreadContext, parts: Parts<'_>) -> Result<Proxy> {
+    match registry::create(context, call.op, parts, Owner::Handles, call.site)? {
         Ok(key) => Ok(Proxy::from_key(key)),
         Err(_) => Err(Error::msg("handles refuse no array")),
     }

@@ -57,14 +57,14 @@ impl fmt::Debug for Proxy {
     }
 }
 
-fn describe(array: &Proxy) -> Result<(Table, String)> {
+fn describe(array: &Proxy) -> Result<(NumberTable, String)> {
     let dtype = array.dtype();
     let (shape, cells) = with_type!(dtype, T => {
         let (shape, values) = array.ends::<T>("display", THRESHOLD, EDGE)?;
         (shape, cells(&values))
     });
     let width = cells.iter().map(String::len).max().unwrap_or(0);
-    let table = Table { shape, cells, width, summarise: shape.elem_count() > THRESHOLD };
+    let table = NumberTable { shape, cells, width, summarise: shape.elem_count() > THRESHOLD };
     Ok((table, format!("{shape} {dtype} {}", array.device())))
 }
 
@@ -99,7 +99,7 @@ fn decimals(value: f64) -> usize {
     4 - longest.bytes().rev().take_while(|&digit| digit == b'0').count().min(4)
 }
 
-struct Table {
+struct NumberTable {
     shape: Shape,
     /// Of what is printed.
     cells: Vec<String>,
@@ -107,7 +107,7 @@ struct Table {
     summarise: bool,
 }
 
-impl Table {
+impl NumberTable {
     /// How many places of an axis are printed.
     fn kept(&self, axis: usize) -> usize {
         let dim = self.shape.dims()[axis];

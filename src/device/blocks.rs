@@ -110,7 +110,7 @@ pub(super) fn class_of<T: Tag>(size: usize) -> usize {
 
 /// Who has a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum BlockState {
     /// The number is not in use.
     Gone,
     /// Waits in a list.
@@ -123,7 +123,7 @@ pub(super) enum State {
 
 /// What the section that is being captured did with a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Mark {
+pub(super) enum SectionMark {
     Nothing,
     Read,
     Written,
@@ -165,8 +165,8 @@ impl Block {
 /// What is asked of the neighbours of a block. Apart from the block, so that all of them stay in the cache.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Status {
-    pub(super) state: State,
-    pub(super) mark: Mark,
+    pub(super) state: BlockState,
+    pub(super) mark: SectionMark,
     /// In whose lists it waits.
     pub(super) home: u8,
 }
@@ -305,7 +305,7 @@ impl<T: Tag> Blocks<T> {
     }
 
     pub(super) fn leave(&mut self, number: u32) {
-        *self.status_mut(number) = Status { state: State::Gone, mark: Mark::Nothing, home: 0 };
+        *self.status_mut(number) = Status { state: BlockState::Gone, mark: SectionMark::Nothing, home: 0 };
         self.numbers.push(number);
     }
 
@@ -314,14 +314,14 @@ impl<T: Tag> Blocks<T> {
     /// Takes over a segment that the driver gave, as one block without an owner.
     pub(super) fn add(&mut self, segment: Span, home: u8, tag: T) -> u32 {
         self.stats.misses += 1;
-        let status = Status { state: State::Kept, mark: Mark::Nothing, home };
+        let status = Status { state: BlockState::Kept, mark: SectionMark::Nothing, home };
         self.enter(Block::new(segment, [0, 0]), status, tag)
     }
 
     /// Forgets the wholly free segments that `free` accepts, up to the first that it does not.
     pub(super) fn release(&mut self, free: impl Fn(Span) -> Result<()>) -> Result<()> {
         let is_whole = |block: &Block| block.before == 0 && block.after == 0;
-        let is_free = |number: u32| self.status(number).state == State::Free && is_whole(self.block(number));
+        let is_free = |number: u32| self.status(number).state == BlockState::Free && is_whole(self.block(number));
         let numbers: Vec<u32> = (1..=self.blocks.len() as u32).filter(|&number| is_free(number)).collect();
         for number in numbers {
             free(self.block(number).span())?;
@@ -383,18 +383,18 @@ impl<T: Tag> Blocks<T> {
         let block = self.blocks.get((number as usize).checked_sub(1)?)?;
         let skip = span.ptr().addr().get().checked_sub(block.ptr().addr().get())?;
         let holds = skip <= block.bytes && span.bytes() <= block.bytes - skip;
-        (self.status(number).state == State::Owned && holds).then_some(number)
+        (self.status(number).state == BlockState::Owned && holds).then_some(number)
     }
 
     // ------------------------------------------------------------------------------------------ giving back
 
     /// Puts a block into the lists, as one with its free neighbours as far as their marks allow. Returns its number.
-    pub(super) fn merge(&mut self, number: u32, fits: impl Fn(Mark, Mark) -> bool) -> u32 {
+    pub(super) fn merge(&mut self, number: u32, fits: impl Fn(SectionMark, SectionMark) -> bool) -> u32 {
         let Block { before, after, .. } = *self.block(number);
         let Status { mark, home, .. } = self.status(number);
         let mut number = number;
         let joins = |pool: &Self, other: u32| {
-            other != 0 && pool.status(other).state == State::Free && fits(mark, pool.status(other).mark)
+            other != 0 && pool.status(other).state == BlockState::Free && fits(mark, pool.status(other).mark)
         };
         if joins(self, after) {
             self.unlink(after);
@@ -405,7 +405,7 @@ impl<T: Tag> Blocks<T> {
             self.absorb(before, number);
             number = before;
         }
-        *self.status_mut(number) = Status { state: State::Kept, mark, home };
+        *self.status_mut(number) = Status { state: BlockState::Kept, mark, home };
         self.link(number);
         number
     }
@@ -430,7 +430,7 @@ impl<T: Tag> Blocks<T> {
         let last = self.status(number).home;
         let (home, weight) = (self.tag(number).home(last), self.tag(number).weight(bytes));
         let status = self.status_mut(number);
-        (status.state, status.home) = (State::Free, home);
+        (status.state, status.home) = (BlockState::Free, home);
         let home = usize::from(home);
         self.stats.cached += weight as u64;
         self.block_mut(number).slot = self.lists[home].push(class_of::<T>(bytes), number);
@@ -440,7 +440,7 @@ impl<T: Tag> Blocks<T> {
     pub(super) fn unlink(&mut self, number: u32) {
         let Block { bytes, slot, .. } = *self.block(number);
         let status = self.status_mut(number);
-        status.state = State::Kept;
+        status.state = BlockState::Kept;
         let home = usize::from(status.home);
         self.stats.cached -= self.tag(number).weight(bytes) as u64;
         if let Some(moved) = self.lists[home].remove(class_of::<T>(bytes), slot) {

@@ -28,7 +28,7 @@ impl<K: ?Sized> fmt::Debug for Foreign<K> {
 
 /// Bytes of an arena's block, which the arena takes back without asking; it knows by other means who uses them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct ArenaPart {
     /// The block's number.
     pub(crate) block: u32,
     /// The number of the workspace's scope.
@@ -42,7 +42,7 @@ pub(crate) struct Part {
 enum Home {
     /// The pool's of the device, which set this many aside: at least those of the span.
     Pool(usize),
-    Arena(Part),
+    Arena(ArenaPart),
     Foreign(Box<Foreign>),
     /// Nobody's any more.
     None,
@@ -78,13 +78,13 @@ impl Buffer {
 
     /// Bytes of an arena's block, for one cycle: who reads or writes them makes sure that it lasts.
     #[inline]
-    pub(crate) fn from_arena(span: Span, device: Device, part: Part) -> Self {
+    pub(crate) fn from_arena(span: Span, device: Device, part: ArenaPart) -> Self {
         Buffer { span, device, home: Home::Arena(part) }
     }
 
     /// Which part of an arena it is, if it is one.
     #[inline]
-    pub(crate) fn part(&self) -> Option<&Part> {
+    pub(crate) fn part(&self) -> Option<&ArenaPart> {
         match &self.home {
             Home::Arena(part) => Some(part),
             _ => None,

@@ -113,13 +113,13 @@ trait Replays: Send + Sync {
     fn blocks(&self) -> usize;
 }
 
-struct Section<C: Asynchronous> {
+struct CapturedSection<C: Asynchronous> {
     device: C,
     /// There until the drop.
     captured: Option<Captured<<C::Driver as Driver>::Graph>>,
 }
 
-impl<C: Asynchronous> Replays for Section<C> {
+impl<C: Asynchronous> Replays for CapturedSection<C> {
     fn replay(&self) -> Result<()> {
         self.captured.as_ref().map_or(Ok(()), |captured| self.device.shared().replay(captured))
     }
@@ -129,7 +129,7 @@ impl<C: Asynchronous> Replays for Section<C> {
     }
 }
 
-impl<C: Asynchronous> Drop for Section<C> {
+impl<C: Asynchronous> Drop for CapturedSection<C> {
     fn drop(&mut self) {
         if let Some(captured) = self.captured.take() {
             self.device.shared().release(captured);
@@ -162,7 +162,7 @@ pub(crate) fn capture<C: Asynchronous, R>(device: &C, site: Site, f: impl FnOnce
     }
     let _restore = Restore(CAPTURING.replace(true));
     let (captured, answer) = device.shared().capture(f).map_err(begun)?;
-    Ok((Graph(Box::new(Section { device: device.clone(), captured: Some(captured) })), answer))
+    Ok((Graph(Box::new(CapturedSection { device: device.clone(), captured: Some(captured) })), answer))
 }
 
 /// The host runs everything at once, and has nothing to record.

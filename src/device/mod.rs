@@ -15,7 +15,7 @@ pub(crate) mod host;
 pub(crate) mod sim;
 pub(crate) mod stream;
 
-pub(crate) use ndgc_kernels::{along, cpu, kernel, span, window};
+pub(crate) use ndgc_kernels::{axiswise, cpu, kernel, span, window};
 
 use std::fmt;
 use std::panic::Location;
@@ -349,11 +349,11 @@ impl Device {
     }
 
     /// Elements of scratch memory that a convolution wants.
-    pub(crate) fn conv_room(&self, op: ConvOp, sizes: &ConvSizes) -> usize {
+    pub(crate) fn conv_scratch(&self, op: ConvOp, sizes: &ConvSizes) -> usize {
         match self {
-            Device::Cpu | Device::Sim(_) => cpu::conv::room(op, sizes),
+            Device::Cpu | Device::Sim(_) => cpu::conv::scratch(op, sizes),
             #[cfg(feature = "cuda")]
-            Device::Cuda(_) => cuda::conv_room(op, sizes),
+            Device::Cuda(_) => cuda::conv_scratch(op, sizes),
         }
     }
 

@@ -26,7 +26,7 @@ impl Stored {
 pub(super) const READABLE: &str = "bool, u8, u16, u32, u64, i8, i16, i32, i64, f16, bf16, f32 and f64";
 
 /// An element type with its bytes.
-pub(super) trait Element: WithDType {
+pub(super) trait FileElement: WithDType {
     /// From as many bytes as the type has.
     fn from_bytes(bytes: &[u8], order: Order) -> Self;
     /// Its bytes, the lowest first.
@@ -35,7 +35,7 @@ pub(super) trait Element: WithDType {
 
 macro_rules! elements {
     ($($t:ty)*) => {$(
-        impl Element for $t {
+        impl FileElement for $t {
             #[inline]
             fn from_bytes(bytes: &[u8], order: Order) -> Self {
                 let bytes = bytes.try_into().expect("cut to the size of the type");
@@ -54,7 +54,7 @@ macro_rules! elements {
 }
 elements!(u8 u16 u32 u64 i8 i16 i32 i64 f16 bf16 f32 f64);
 
-impl Element for bool {
+impl FileElement for bool {
     #[inline]
     fn from_bytes(bytes: &[u8], _order: Order) -> Self {
         bytes[0] != 0

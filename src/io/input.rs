@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom, Take};
 use std::path::{Path, PathBuf};
 
-use super::element::{Element, Order, Stored};
+use super::element::{FileElement, Order, Stored};
 use crate::base::dtype::with_type;
 use crate::{DType, Error, Place, Result, Shape, Tensor};
 
@@ -170,14 +170,14 @@ impl<R: Read> Input<R> {
 }
 
 /// Where elements come from, whatever the reader: their code is there once for each dtype.
-trait Source {
+trait ByteSource {
     /// The next bytes.
     fn next(&mut self, bytes: &mut [u8]) -> Result<()>;
     /// The error for a vector that there is no memory for.
     fn no_room(&self, count: usize, size: usize) -> Error;
 }
 
-impl<R: Read> Source for Input<R> {
+impl<R: Read> ByteSource for Input<R> {
     fn next(&mut self, bytes: &mut [u8]) -> Result<()> {
         self.fill(bytes, "the data")
     }
@@ -188,13 +188,13 @@ impl<R: Read> Source for Input<R> {
 }
 
 /// An empty vector with room, or an error where `Vec` would end the process.
-fn room<T>(source: &dyn Source, count: usize) -> Result<Vec<T>> {
+fn room<T>(source: &dyn ByteSource, count: usize) -> Result<Vec<T>> {
     let mut all = Vec::new();
     all.try_reserve_exact(count).map_err(|_| source.no_room(count, size_of::<T>()))?;
     Ok(all)
 }
 
-fn elements<T: Element>(source: &mut dyn Source, count: usize, order: Order) -> Result<Vec<T>> {
+fn elements<T: FileElement>(source: &mut dyn ByteSource, count: usize, order: Order) -> Result<Vec<T>> {
     let size = size_of::<T>();
     let mut all = room::<T>(source, count)?;
     let mut bytes = vec![0; CHUNK_BYTES.min(count * size)];
@@ -207,7 +207,7 @@ fn elements<T: Element>(source: &mut dyn Source, count: usize, order: Order) -> 
 }
 
 /// Elements in row-major order.
-fn ordered<T: Copy>(source: &dyn Source, all: Vec<T>, dims: &[usize], first_fastest: bool) -> Result<Vec<T>> {
+fn ordered<T: Copy>(source: &dyn ByteSource, all: Vec<T>, dims: &[usize], first_fastest: bool) -> Result<Vec<T>> {
     let [outer @ .., last] = dims else { return Ok(all) };
     if !first_fastest || outer.is_empty() || all.is_empty() {
         return Ok(all);

@@ -78,11 +78,11 @@ pub fn encode(array: &Tensor) -> Result<Vec<u8>> {
 pub fn read_list<F: AsRef<Path>, P: Place + ?Sized>(path: F, at: &P) -> Result<Vec<Tensor>> {
     let mut input = Input::open(path.as_ref())?;
     let head = input.bytes(input.end().min(9), "the head of a list")?;
-    match Kind::of(&head) {
-        Kind::Npz => all_named(npz::read(path, at)?),
-        Kind::Npy => Ok(vec![npy::read(path, at)?]),
-        Kind::Safetensors => all_named(sorted(safetensors::load(path, at)?)),
-        Kind::List => {
+    match FileKind::of(&head) {
+        FileKind::Npz => all_named(npz::read(path, at)?),
+        FileKind::Npy => Ok(vec![npy::read(path, at)?]),
+        FileKind::Safetensors => all_named(sorted(safetensors::load(path, at)?)),
+        FileKind::List => {
             input.seek(0)?;
             list(&mut input, at)
         }
@@ -95,11 +95,11 @@ pub fn read_list<F: AsRef<Path>, P: Place + ?Sized>(path: F, at: &P) -> Result<V
 /// As [`read_list`].
 #[track_caller]
 pub fn decode_list<P: Place + ?Sized>(bytes: &[u8], at: &P) -> Result<Vec<Tensor>> {
-    match Kind::of(bytes) {
-        Kind::Npz => all_named(npz::decode(bytes, at)?),
-        Kind::Npy => Ok(vec![npy::decode(bytes, at)?]),
-        Kind::Safetensors => all_named(sorted(safetensors::load_buffer(bytes, at)?)),
-        Kind::List => list(&mut Input::buffer(bytes), at),
+    match FileKind::of(bytes) {
+        FileKind::Npz => all_named(npz::decode(bytes, at)?),
+        FileKind::Npy => Ok(vec![npy::decode(bytes, at)?]),
+        FileKind::Safetensors => all_named(sorted(safetensors::load_buffer(bytes, at)?)),
+        FileKind::List => list(&mut Input::buffer(bytes), at),
     }
 }
 
@@ -124,20 +124,20 @@ pub fn encode_list<T: AsRef<Tensor>>(arrays: &[T]) -> Result<Vec<u8>> {
 }
 
 /// What a list may be.
-enum Kind {
+enum FileKind {
     Npz,
     Npy,
     Safetensors,
     List,
 }
 
-impl Kind {
+impl FileKind {
     fn of(head: &[u8]) -> Self {
         match head {
-            [b'P', b'K', ..] => Kind::Npz,
-            [b'\x93', b'N', b'U', b'M', ..] => Kind::Npy,
-            [_, _, _, _, _, _, _, _, b'{', ..] => Kind::Safetensors,
-            _ => Kind::List,
+            [b'P', b'K', ..] => FileKind::Npz,
+            [b'\x93', b'N', b'U', b'M', ..] => FileKind::Npy,
+            [_, _, _, _, _, _, _, _, b'{', ..] => FileKind::Safetensors,
+            _ => FileKind::List,
         }
     }
 }

@@ -92,7 +92,7 @@ impl Tensor {
 
 /// What a header says.
 #[derive(Debug)]
-pub(super) struct Header {
+pub(super) struct NpyHeader {
     pub(super) stored: Stored,
     pub(super) first_fastest: bool,
     pub(super) dims: Vec<usize>,
@@ -105,7 +105,7 @@ pub(super) fn array<R: Read, P: Place + ?Sized>(input: &mut Input<R>, at: &P) ->
     input.tensor(header.stored, &header.dims, header.first_fastest, at)
 }
 
-pub(super) fn read_header<R: Read>(input: &mut Input<R>) -> Result<Header> {
+pub(super) fn read_header<R: Read>(input: &mut Input<R>) -> Result<NpyHeader> {
     let [magic @ .., major, minor] = input.array::<8>("the head of an npy file")?;
     if magic != *MAGIC {
         return Err(input.fail_at(0, "this is no npy file: it does not begin with \\x93NUMPY"));
@@ -135,7 +135,7 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    fn header(mut self) -> std::result::Result<Header, Wrong> {
+    fn header(mut self) -> std::result::Result<NpyHeader, Wrong> {
         let (mut stored, mut first_fastest, mut dims) = (None, None, None);
         self.expect(b'{')?;
         while !self.accept(b'}') {
@@ -161,7 +161,7 @@ impl Parser<'_> {
             return Err((self.at, "the header goes on after its end".into()));
         }
         let missing = |key: &str| (0, format!("the header has no '{key}'"));
-        Ok(Header {
+        Ok(NpyHeader {
             stored: stored.ok_or_else(|| missing("descr"))?,
             first_fastest: first_fastest.ok_or_else(|| missing("fortran_order"))?,
             dims: dims.ok_or_else(|| missing("shape"))?,

@@ -89,7 +89,7 @@ fn read_all<R: Read + Seek, P: Place + ?Sized>(input: &mut Input<R>, at: &P) -> 
 /// [`Error::File`], also if a name comes twice or has more than 65,531 bytes; as [`Tensor::to_vec`].
 #[track_caller]
 pub fn write<S: AsRef<str>, T: AsRef<Tensor>, F: AsRef<Path>>(arrays: &[(S, T)], path: F) -> Result<()> {
-    output::save(path.as_ref(), |out| Archive::new(out, u64::from(u32::MAX)).all(arrays))
+    output::save(path.as_ref(), |out| NpzArchive::new(out, u64::from(u32::MAX)).all(arrays))
 }
 
 /// The bytes of a file.
@@ -104,7 +104,7 @@ pub fn encode<S: AsRef<str>, T: AsRef<Tensor>>(arrays: &[(S, T)]) -> Result<Vec<
 #[track_caller]
 fn encode_with<S: AsRef<str>, T: AsRef<Tensor>>(arrays: &[(S, T)], short_max: u64) -> Result<Vec<u8>> {
     let mut out = Output::new(Cursor::new(Vec::new()), None);
-    Archive::new(&mut out, short_max).all(arrays)?;
+    NpzArchive::new(&mut out, short_max).all(arrays)?;
     Ok(out.into_inner().into_inner())
 }
 
@@ -143,7 +143,7 @@ impl Tensor {
 pub struct NpzTensors {
     path: PathBuf,
     bytes: u64,
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, ZipEntry>,
 }
 
 impl NpzTensors {
@@ -220,7 +220,7 @@ const DEFLATE_RATIO_MAX: u64 = 1032;
 
 /// An entry of an archive.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct ZipEntry {
     /// Of an array, without `.npy`.
     pub(super) name: String,
     method: u16,
@@ -244,16 +244,16 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// The arrays of an archive, in its order.
-fn directory<R: Read + Seek>(input: &mut Input<R>) -> Result<Vec<Entry>> {
+fn directory<R: Read + Seek>(input: &mut Input<R>) -> Result<Vec<ZipEntry>> {
     let arrays = entries(input)?.into_iter().filter_map(|entry| {
         let name = entry.name.strip_suffix(".npy")?.to_owned();
-        Some(Entry { name, ..entry })
+        Some(ZipEntry { name, ..entry })
     });
     Ok(arrays.collect())
 }
 
 /// The entries of an archive, in its order, with their full names.
-pub(super) fn entries<R: Read + Seek>(input: &mut Input<R>) -> Result<Vec<Entry>> {
+pub(super) fn entries<R: Read + Seek>(input: &mut Input<R>) -> Result<Vec<ZipEntry>> {
     let Ends { entries, bytes, start } = ends(input)?;
     input.seek(start)?;
     let directory = input.bytes(bytes, "the directory")?;
@@ -332,7 +332,7 @@ fn ends<R: Read + Seek>(input: &mut Input<R>) -> Result<Ends> {
 }
 
 /// Reads an entry of the directory; the name still has its ending.
-fn central_header(central: &mut Input<&[u8]>) -> Result<Entry> {
+fn central_header(central: &mut Input<&[u8]>) -> Result<ZipEntry> {
     let at = central.at();
     let head: [u8; CENTRAL_BYTES as usize] = central.array("an entry of the directory")?;
     if !head.starts_with(&CENTRAL) {
@@ -360,7 +360,7 @@ fn central_header(central: &mut Input<&[u8]>) -> Result<Entry> {
         DEFLATED if unpacked / DEFLATE_RATIO_MAX > packed => {
             format!("claims {unpacked} bytes, more than its {packed} can unpack to")
         }
-        STORED | DEFLATED => return Ok(Entry { name, method, crc, packed, unpacked, start }),
+        STORED | DEFLATED => return Ok(ZipEntry { name, method, crc, packed, unpacked, start }),
         _ => format!("is packed by method {method}; stored (0) and deflated (8) entries can be read"),
     };
     Err(central.fail_at(at, format!("entry `{}` {wrong}", name.escape_debug())))
@@ -382,7 +382,7 @@ fn long_sizes(mut extra: &[u8]) -> &[u8] {
 /// An entry's content, unpacked.
 pub(super) fn content<'a, R: Read + Seek>(
     input: &'a mut Input<R>,
-    entry: &Entry,
+    entry: &ZipEntry,
 ) -> Result<Input<CrcReader<Box<dyn Read + 'a>>>> {
     input.seek(entry.start)?;
     let head: [u8; LOCAL_BYTES as usize] = input.array("the head of an entry")?;
@@ -400,7 +400,7 @@ pub(super) fn content<'a, R: Read + Seek>(
 }
 
 #[track_caller]
-fn load<R: Read + Seek, P: Place + ?Sized>(input: &mut Input<R>, entry: &Entry, at: &P) -> Result<Tensor> {
+fn load<R: Read + Seek, P: Place + ?Sized>(input: &mut Input<R>, entry: &ZipEntry, at: &P) -> Result<Tensor> {
     let mut content = content(input, entry)?;
     let array = npy::array(&mut content, at)?;
     finish(&mut content, entry).inspect_err(|_| array.close())?;
@@ -408,7 +408,7 @@ fn load<R: Read + Seek, P: Place + ?Sized>(input: &mut Input<R>, entry: &Entry, 
 }
 
 /// Reads the rest of an entry, and compares its length and its checksum.
-pub(super) fn finish<R: Read>(content: &mut Input<CrcReader<R>>, entry: &Entry) -> Result<()> {
+pub(super) fn finish<R: Read>(content: &mut Input<CrcReader<R>>, entry: &ZipEntry) -> Result<()> {
     content.skip_rest()?;
     if !matches!(content.reader_mut().read(&mut [0]), Ok(0)) {
         return Err(content.fail("the entry is longer than the directory says"));
@@ -421,7 +421,7 @@ pub(super) fn finish<R: Read>(content: &mut Input<CrcReader<R>>, entry: &Entry) 
 }
 
 /// An archive that is being written.
-struct Archive<'a, W> {
+struct NpzArchive<'a, W> {
     out: &'a mut Output<W>,
     /// Sizes and places from here on are written in the long form.
     short_max: u64,
@@ -429,9 +429,9 @@ struct Archive<'a, W> {
     names: BTreeSet<String>,
 }
 
-impl<'a, W: Write + Seek> Archive<'a, W> {
+impl<'a, W: Write + Seek> NpzArchive<'a, W> {
     fn new(out: &'a mut Output<W>, short_max: u64) -> Self {
-        Archive { out, short_max, directory: Vec::new(), names: BTreeSet::new() }
+        NpzArchive { out, short_max, directory: Vec::new(), names: BTreeSet::new() }
     }
 
     #[track_caller]

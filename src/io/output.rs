@@ -5,7 +5,7 @@ use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::element::Element;
+use super::element::FileElement;
 use crate::base::dtype::with_type;
 use crate::{DType, Error, Result, Tensor};
 

@@ -229,7 +229,7 @@ impl Index {
         if text.first() != Some(&b'{') {
             return Err(input.fail_at(at, "this is no safetensors file: the header does not begin with {"));
         }
-        let Header { tensors, metadata } = serde_json::from_slice(&text).map_err(|error| {
+        let JsonHeader { tensors, metadata } = serde_json::from_slice(&text).map_err(|error| {
             let at = if error.line() == 1 { at + (error.column() as u64).saturating_sub(1) } else { at };
             input.fail_at(at, format!("the header is not understood: {error}"))
         })?;
@@ -477,7 +477,7 @@ impl SafeTensorsFile {
 }
 
 /// Bytes that several arrays share.
-type Shared = Arc<dyn AsRef<[u8]> + Send + Sync>;
+type SharedFile = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// Files of safetensors mapped into memory: an array on the host is the file's own bytes, without a copy.
 ///
@@ -486,7 +486,7 @@ type Shared = Arc<dyn AsRef<[u8]> + Send + Sync>;
 /// dtype, or that goes to another device, is a copy. The arrays of several files are looked up together; a name that
 /// comes twice is that of the last file.
 pub struct MmapedSafetensors {
-    files: Vec<(Index, Shared)>,
+    files: Vec<(Index, SharedFile)>,
     routes: BTreeMap<String, usize>,
 }
 
@@ -498,7 +498,7 @@ impl fmt::Debug for MmapedSafetensors {
 
 impl MmapedSafetensors {
     /// The arrays of files whose bytes are in memory.
-    pub(crate) fn of(all: Vec<(&Path, Shared)>) -> Result<Self> {
+    pub(crate) fn of(all: Vec<(&Path, SharedFile)>) -> Result<Self> {
         let mut mapped = MmapedSafetensors { files: Vec::new(), routes: BTreeMap::new() };
         for (number, (path, bytes)) in all.into_iter().enumerate() {
             let data = (*bytes).as_ref();
@@ -509,7 +509,7 @@ impl MmapedSafetensors {
         Ok(mapped)
     }
 
-    fn file(&self, name: &str) -> Result<&(Index, Shared)> {
+    fn file(&self, name: &str) -> Result<&(Index, SharedFile)> {
         self.routes.get(name).map(|route| &self.files[*route]).ok_or_else(|| missing(name, None))
     }
 
@@ -551,12 +551,12 @@ impl MmapedSafetensors {
 }
 
 /// The header's JSON. Unknown keys of an array are passed over, as the format's own library does.
-struct Header {
+struct JsonHeader {
     tensors: BTreeMap<String, Info>,
     metadata: BTreeMap<String, String>,
 }
 
-impl<'de> Deserialize<'de> for Header {
+impl<'de> Deserialize<'de> for JsonHeader {
     fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
         from.deserialize_map(HeaderVisitor)
     }
@@ -565,13 +565,13 @@ impl<'de> Deserialize<'de> for Header {
 struct HeaderVisitor;
 
 impl<'de> Visitor<'de> for HeaderVisitor {
-    type Value = Header;
+    type Value = JsonHeader;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("arrays by name")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Header, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<JsonHeader, A::Error> {
         let (mut tensors, mut metadata) = (BTreeMap::new(), None);
         while let Some(name) = map.next_key::<String>()? {
             let again = if name == METADATA {
@@ -583,7 +583,7 @@ impl<'de> Visitor<'de> for HeaderVisitor {
                 return Err(de::Error::custom(format!("the name `{}` comes twice", name.escape_debug())));
             }
         }
-        Ok(Header { tensors, metadata: metadata.flatten().unwrap_or_default() })
+        Ok(JsonHeader { tensors, metadata: metadata.flatten().unwrap_or_default() })
     }
 }
 
@@ -606,8 +606,8 @@ impl<'de> Visitor<'de> for InfoVisitor {
         let (mut kind, mut dims, mut offsets) = (None, None, None);
         while let Some(key) = map.next_key::<String>()? {
             let again = match &key[..] {
-                "dtype" => kind.replace(map.next_value::<Kind>()?.0).is_some(),
-                "shape" => dims.replace(map.next_value::<Dims>()?.0).is_some(),
+                "dtype" => kind.replace(map.next_value::<JsonDType>()?.0).is_some(),
+                "shape" => dims.replace(map.next_value::<JsonDims>()?.0).is_some(),
                 "data_offsets" => offsets.replace(map.next_value::<(u64, u64)>()?).is_some(),
                 _ => {
                     map.next_value::<IgnoredAny>()?;
@@ -626,19 +626,19 @@ impl<'de> Visitor<'de> for InfoVisitor {
 }
 
 /// A row of [`KINDS`].
-struct Kind(usize);
+struct JsonDType(usize);
 
-impl<'de> Deserialize<'de> for Kind {
+impl<'de> Deserialize<'de> for JsonDType {
     fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
         let name = String::deserialize(from)?;
         let row = KINDS.iter().position(|kind| kind.0 == name);
-        row.map(Kind).ok_or_else(|| de::Error::custom(format!("unknown dtype `{}`", name.escape_debug())))
+        row.map(JsonDType).ok_or_else(|| de::Error::custom(format!("unknown dtype `{}`", name.escape_debug())))
     }
 }
 
-struct Dims(Vec<usize>);
+struct JsonDims(Vec<usize>);
 
-impl<'de> Deserialize<'de> for Dims {
+impl<'de> Deserialize<'de> for JsonDims {
     fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
         from.deserialize_seq(DimsVisitor)
     }
@@ -647,13 +647,13 @@ impl<'de> Deserialize<'de> for Dims {
 struct DimsVisitor;
 
 impl<'de> Visitor<'de> for DimsVisitor {
-    type Value = Dims;
+    type Value = JsonDims;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list of sizes")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<Dims, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<JsonDims, A::Error> {
         let mut dims = Vec::new();
         while let Some(dim) = list.next_element()? {
             if dims.len() == RANK_MAX {
@@ -661,6 +661,6 @@ impl<'de> Visitor<'de> for DimsVisitor {
             }
             dims.push(dim);
         }
-        Ok(Dims(dims))
+        Ok(JsonDims(dims))
     }
 }

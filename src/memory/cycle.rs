@@ -2,8 +2,8 @@
 //! whether a reference holds a block. The third is the hazard record (`hazard.rs`).
 //!
 //! A reader announces an array, looks at [`Oldest`], and may begin to hold the block, before it withdraws. Whoever ends
-//! a cycle changes `Oldest`, issues the heavy barrier, scans the records, and then looks at [`Holders`]; if nobody is
-//! found, nobody will be.
+//! a cycle changes `Oldest`, issues the heavy barrier, scans the records, and then looks at [`RetainCount`]; if nobody
+//! is found, nobody will be.
 //!
 //! A thread that is not the workspace's says in [`Foreign`] that it reads, once for each storage, or finds that another one
 //! did; then it looks at `Oldest`. Where nobody said so, no barrier is needed and no other thread's record. loom explores
@@ -37,18 +37,18 @@ impl Oldest {
     }
 }
 
-/// References that hold a block.
+/// References that retain a block.
 #[derive(Debug)]
-pub(crate) struct Holders(AtomicU32);
+pub(crate) struct RetainCount(AtomicU32);
 
-impl Holders {
+impl RetainCount {
     pub(crate) fn new() -> Self {
-        Holders(AtomicU32::new(0))
+        RetainCount(AtomicU32::new(0))
     }
 
     /// One more. The caller announces an array of the block, or holds it already.
     #[inline]
-    pub(crate) fn hold(&self) {
+    pub(crate) fn retain(&self) {
         // Relaxed: seen by whoever finds the caller's announcement gone (its Release in `withdraw`, the Acquire in
         // `places`), or the reference that it was cloned from let go.
         self.0.fetch_add(1, Ordering::Relaxed);
@@ -56,14 +56,14 @@ impl Holders {
 
     /// One less.
     #[inline]
-    pub(crate) fn let_go(&self) {
-        // Release: pairs with the Acquire in `is_held`: what was read through the reference was read before.
+    pub(crate) fn release(&self) {
+        // Release: pairs with the Acquire in `is_retained`: what was read through the reference was read before.
         self.0.fetch_sub(1, Ordering::Release);
     }
 
     /// Whether there is one. Asked after the records were found without an announcement, it is decisive.
-    pub(crate) fn is_held(&self) -> bool {
-        // Acquire: pairs with the Release in `let_go`.
+    pub(crate) fn is_retained(&self) -> bool {
+        // Acquire: pairs with the Release in `release`.
         self.0.load(Ordering::Acquire) != 0
     }
 }

@@ -34,7 +34,7 @@ use crate::memory::{
     owner, reclaim, registry,
     slot::{KEPT, OPEN, generation_of},
     switch,
-    threads::{self, Counts, with_local},
+    threads::{self, Counts, with_context},
 };
 
 /// Switches reclaiming on, for every thread. Arrays whose last proxy fell before stay with their manager;
@@ -93,11 +93,11 @@ pub fn collect_orphans() -> usize {
         let cell = registry::slot(index);
         let state = cell.core.state();
         if state & (OPEN | KEPT) == OPEN | KEPT && cell.core.unkeep(generation_of(state)) {
-            with_local(|local| {
-                Counts::bump(&local.seat.counts.unkept, 1);
+            with_context(|context| {
+                Counts::bump(&context.record.counts.unkept, 1);
                 // The kept count is this call's now: it goes the way of every last count.
-                Counts::bump(&local.seat.counts.queued, 1);
-                registry::reap(local, index, cell);
+                Counts::bump(&context.record.counts.queued, 1);
+                registry::reap(context, index, cell);
             });
             found += 1;
         }

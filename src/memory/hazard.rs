@@ -26,13 +26,13 @@ pub(crate) const USER: u32 = 1 << 31;
 /// The slots one thread is using, as index + 1, with `USER` or-ed in; 0 is none.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Record {
+pub(crate) struct Hazards {
     places: [AtomicU32; PLACES],
 }
 
-impl Record {
+impl Hazards {
     pub(crate) fn new() -> Self {
-        Record { places: std::array::from_fn(|_| AtomicU32::new(0)) }
+        Hazards { places: std::array::from_fn(|_| AtomicU32::new(0)) }
     }
 
     /// Announces slots in consecutive places; the states read after this are decisive.
@@ -71,7 +71,7 @@ impl Record {
 }
 
 /// Whether any record announces the slot. The caller changed the state and issued `heavy` before.
-pub(crate) fn announced<'a>(mut records: impl Iterator<Item = &'a Record>, index: u32) -> bool {
+pub(crate) fn announced<'a>(mut records: impl Iterator<Item = &'a Hazards>, index: u32) -> bool {
     records.any(|record| record.announces(index))
 }
 

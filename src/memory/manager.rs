@@ -26,11 +26,11 @@ use crate::base::{
 use crate::device::Device;
 use crate::memory::{
     key::{ManagerKey, manager_uuid, process_uuid},
-    lend,
+    loan,
     owner::{ManagerId, Owner, Refused, SHARDS, manager_key},
     proxy::Proxy,
     reclaim, registry, switch,
-    threads::{Local, with_local},
+    threads::{ThreadContext, with_context},
 };
 
 /// Arrays closed between two barriers.
@@ -55,17 +55,17 @@ const CLOSE_BATCH: usize = 256;
 /// ```
 #[derive(Clone)]
 pub struct NdManager {
-    handle: Arc<Handle>,
+    handle: Arc<ManagerHandle>,
 }
 
 /// Closes the manager when the last of the user's handles is gone.
-struct Handle {
-    inner: Arc<Inner>,
+struct ManagerHandle {
+    inner: Arc<ManagerInner>,
 }
 
-struct Inner {
+struct ManagerInner {
     /// None for a system manager.
-    place: Option<Place>,
+    place: Option<TreePlace>,
     device: Device,
     created: Site,
     name: Mutex<Option<String>>,
@@ -76,19 +76,19 @@ struct Inner {
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct TreePlace {
     key: ManagerKey,
     id: ManagerId,
 }
 
-struct Node {
-    inner: Arc<Inner>,
-    handle: Weak<Handle>,
+struct TreeNode {
+    inner: Arc<ManagerInner>,
+    handle: Weak<ManagerHandle>,
     parent: Option<ManagerKey>,
     children: Vec<ManagerKey>,
 }
 
-impl Node {
+impl TreeNode {
     fn is_open(&self) -> bool {
         self.inner.closed.get().is_none()
     }
@@ -99,10 +99,10 @@ impl Node {
     }
 }
 
-static TREE: Mutex<Option<SlotMap<ManagerKey, Node>>> = Mutex::new(None);
+static TREE: Mutex<Option<SlotMap<ManagerKey, TreeNode>>> = Mutex::new(None);
 
 /// The tree, for the life of the guard. A panic while it is held leaves it usable: it is changed in single steps.
-struct Tree(MutexGuard<'static, Option<SlotMap<ManagerKey, Node>>>);
+struct Tree(MutexGuard<'static, Option<SlotMap<ManagerKey, TreeNode>>>);
 
 impl Tree {
     /// In a forked child, where another thread of the parent may have held the lock, an empty tree.
@@ -113,12 +113,12 @@ impl Tree {
         Tree(guard)
     }
 
-    fn nodes(&mut self) -> &mut SlotMap<ManagerKey, Node> {
+    fn nodes(&mut self) -> &mut SlotMap<ManagerKey, TreeNode> {
         self.0.get_or_insert_with(SlotMap::with_key)
     }
 
     /// The subtree's managers, parents first.
-    fn below(&mut self, key: ManagerKey) -> Vec<Arc<Inner>> {
+    fn below(&mut self, key: ManagerKey) -> Vec<Arc<ManagerInner>> {
         let nodes = self.nodes();
         let mut found = Vec::new();
         let mut todo = vec![key];
@@ -135,12 +135,12 @@ impl Tree {
 impl Tree {
     /// The managers of a subtree that nobody is closing.
     fn open_below(&mut self, key: ManagerKey) -> Vec<ManagerInfo> {
-        let open = |inner: &Arc<Inner>| inner.closed.get().is_none();
+        let open = |inner: &Arc<ManagerInner>| inner.closed.get().is_none();
         self.below(key).into_iter().filter(open).map(ManagerInfo).collect()
     }
 }
 
-impl Drop for Handle {
+impl Drop for ManagerHandle {
     fn drop(&mut self) {
         // Not in a forked child: the other threads' locks may be held for ever.
         if !switch::forked() {
@@ -193,7 +193,7 @@ impl NdManager {
     /// it is owned by its handles.
     #[track_caller]
     pub fn system(device: &Device) -> Self {
-        let inner = Inner {
+        let inner = ManagerInner {
             place: None,
             device: device.clone(),
             created: Location::caller(),
@@ -201,12 +201,12 @@ impl NdManager {
             closed: OnceLock::new(),
             is_empty: AtomicU32::new(0),
         };
-        NdManager { handle: Arc::new(Handle { inner: Arc::new(inner) }) }
+        NdManager { handle: Arc::new(ManagerHandle { inner: Arc::new(inner) }) }
     }
 
     fn make(op: &'static str, parent: Option<&Self>, device: Device, created: Site) -> Result<Self> {
         switch::check(op)?;
-        with_local(reclaim::on_call);
+        with_context(reclaim::on_call);
         let mut tree = Tree::lock();
         let parent_key = parent.and_then(|parent| parent.inner().place).map(|place| place.key);
         if let (Some(key), Some(parent)) = (parent_key, parent)
@@ -219,14 +219,20 @@ impl NdManager {
         let mut made = None;
         let nodes = tree.nodes();
         let key = nodes.insert_with_key(|key| {
-            let place = ManagerId::open(key.data().as_ffi()).map(|id| Place { key, id });
+            let place = ManagerId::open(key.data().as_ffi()).map(|id| TreePlace { key, id });
             let name = Mutex::new(None);
-            let inner =
-                Arc::new(Inner { place, device, created, name, closed: OnceLock::new(), is_empty: AtomicU32::new(0) });
-            let manager = NdManager { handle: Arc::new(Handle { inner: Arc::clone(&inner) }) };
+            let inner = Arc::new(ManagerInner {
+                place,
+                device,
+                created,
+                name,
+                closed: OnceLock::new(),
+                is_empty: AtomicU32::new(0),
+            });
+            let manager = NdManager { handle: Arc::new(ManagerHandle { inner: Arc::clone(&inner) }) };
             let handle = Arc::downgrade(&manager.handle);
             made = Some(manager);
-            Node { inner, handle, parent: parent_key, children: Vec::new() }
+            TreeNode { inner, handle, parent: parent_key, children: Vec::new() }
         });
         let made = made.filter(|manager| manager.inner().place.is_some());
         match made {
@@ -250,7 +256,7 @@ impl NdManager {
         Some(NdManager { handle }).filter(|manager| manager.owner() == Owner::Manager(id))
     }
 
-    fn inner(&self) -> &Arc<Inner> {
+    fn inner(&self) -> &Arc<ManagerInner> {
         &self.handle.inner
     }
 
@@ -397,7 +403,7 @@ impl NdManager {
         match self.inner().place {
             Some(place) => {
                 let children = nodes.get(place.key).map(|node| &node.children).into_iter().flatten();
-                children.filter(|&&child| nodes.get(child).is_some_and(Node::is_open)).count()
+                children.filter(|&&child| nodes.get(child).is_some_and(TreeNode::is_open)).count()
             }
             None => nodes.values().filter(|node| node.is_base_of(self.device())).count(),
         }
@@ -409,7 +415,7 @@ impl NdManager {
         if switch::check("managed_arrays").is_err() {
             return Vec::new();
         }
-        with_local(reclaim::on_call);
+        with_context(reclaim::on_call);
         let mut arrays = Vec::new();
         for inner in self.subtree() {
             inner.for_each_array(|index| arrays.extend(registry::revive(index).map(Proxy::from_key)));
@@ -424,7 +430,7 @@ impl NdManager {
         match self.inner().place {
             Some(place) => tree.open_below(place.key),
             None => {
-                let bases = |(key, node): (ManagerKey, &Node)| node.is_base_of(self.device()).then_some(key);
+                let bases = |(key, node): (ManagerKey, &TreeNode)| node.is_base_of(self.device()).then_some(key);
                 let bases: Vec<_> = tree.nodes().iter().filter_map(bases).collect();
                 bases.into_iter().flat_map(|key| tree.open_below(key)).collect()
             }
@@ -489,7 +495,7 @@ thread_local! {
 
 /// Ends a manager and what is below it. When it returns all of them are empty, whoever closed them; but for a call that the
 /// user's code makes while its thread is closing a manager: two of those could wait for each other.
-fn close(inner: &Arc<Inner>, closer: Closer, site: Option<Site>) {
+fn close(inner: &Arc<ManagerInner>, closer: Closer, site: Option<Site>) {
     let Some(place) = inner.place else { return };
     // Of several closers of a manager the first one under the lock gets it.
     let (mine, others): (Vec<_>, Vec<_>) = {
@@ -505,10 +511,10 @@ fn close(inner: &Arc<Inner>, closer: Closer, site: Option<Site>) {
     for (_, place) in places() {
         place.id.shut();
     }
-    with_local(|local| {
+    with_context(|context| {
         for (manager, place) in places().rev() {
             let by = manager.closed.get().map_or(closer, |(by, _)| *by);
-            close_arrays(local, place.id, by, site);
+            close_arrays(context, place.id, by, site);
         }
     });
     {
@@ -537,11 +543,11 @@ fn close(inner: &Arc<Inner>, closer: Closer, site: Option<Site>) {
             }
         }
     }
-    with_local(reclaim::on_call);
+    with_context(reclaim::on_call);
 }
 
 /// Invariant I6 (design.md).
-fn close_arrays(local: &Local, id: ManagerId, closer: Closer, site: Option<Site>) {
+fn close_arrays(context: &ThreadContext, id: ManagerId, closer: Closer, site: Option<Site>) {
     let mut taken = Vec::with_capacity(CLOSE_BATCH.min(id.count()));
     for shard in 0..SHARDS {
         loop {
@@ -549,15 +555,15 @@ fn close_arrays(local: &Local, id: ManagerId, closer: Closer, site: Option<Site>
             if taken.is_empty() {
                 break;
             }
-            taken.retain(|key| !lend::give_back(local, *key));
-            registry::close_taken(local, &taken, closer, site);
+            taken.retain(|key| !loan::give_back(context, *key));
+            registry::close_taken(context, &taken, closer, site);
             taken.clear();
         }
     }
 }
 
 /// What reports read of a manager.
-pub(crate) struct ManagerInfo(Arc<Inner>);
+pub(crate) struct ManagerInfo(Arc<ManagerInner>);
 
 impl ManagerInfo {
     pub(crate) fn name(&self) -> String {
@@ -582,7 +588,7 @@ impl ManagerInfo {
     }
 }
 
-impl Inner {
+impl ManagerInner {
     fn uuid(&self) -> Uuid {
         self.place.map_or_else(|| process_uuid(b's', 0), |place| manager_uuid(place.key))
     }

@@ -2,7 +2,8 @@
 //!
 //! This layer owns the lifetimes and knows no mathematics. In reading order: what a slot is and how it ends
 //! (`slot`), how readers say that they use one (`hazard`), how dead ones wait (`queue`), when a cycle of arrays ends
-//! (`cycle`); the registry built of these; who owns an array (`owner`, `lend`, `manager`); what drains (`reclaim`); what is told (`report`, `gc`).
+//! (`cycle`); the registry built of these; who owns an array (`owner`, `loan`, `manager`); what drains (`reclaim`);
+//! what is told (`report`, `gc`).
 
 pub(crate) mod cycle;
 pub(crate) mod hazard;
@@ -10,15 +11,15 @@ pub(crate) mod queue;
 pub(crate) mod slot;
 
 #[cfg(not(loom))]
-pub(crate) mod face;
-#[cfg(not(loom))]
 pub mod gc;
 #[cfg(not(loom))]
 pub(crate) mod key;
 #[cfg(not(loom))]
-pub(crate) mod lend;
+pub(crate) mod loan;
 #[cfg(not(loom))]
 pub(crate) mod manager;
+#[cfg(not(loom))]
+pub(crate) mod metadata;
 #[cfg(not(loom))]
 pub(crate) mod node;
 #[cfg(not(loom))]

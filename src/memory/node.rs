@@ -21,14 +21,14 @@ use crate::memory::{
     proxy::Proxy,
     slab::Slab,
     storage::give_back_surplus,
-    threads::{Local, with_local},
+    threads::{ThreadContext, with_context},
 };
 
 /// Takes a gradient for a step.
 pub(crate) type Give<'a> = dyn FnMut(&Node, Proxy) -> Result<()> + 'a;
 
 /// What a node does. Known to the gradient layer alone.
-pub(crate) trait Step: Send + Sync {
+pub(crate) trait GradStep: Send + Sync {
     /// Makes gradients of others from that of this step.
     fn back(&self, grad: Proxy, give: &mut Give<'_>) -> Result<()>;
 
@@ -38,20 +38,20 @@ pub(crate) trait Step: Send + Sync {
 
 /// Where a cell lies.
 #[derive(Clone, Copy)]
-enum Room {
+enum CellPlace {
     Small(u32),
     Large(u32),
     Heap,
 }
 
 #[repr(C)]
-struct Cell<S: ?Sized> {
+struct NodeCell<S: ?Sized> {
     refs: AtomicU32,
     rank: u32,
     serial: u64,
-    room: Room,
+    place: CellPlace,
     /// The next cell to end, once the count is 0.
-    next: Option<NonNull<Cell<dyn Step>>>,
+    next: Option<NonNull<NodeCell<dyn GradStep>>>,
     step: S,
 }
 
@@ -95,11 +95,11 @@ pub(crate) fn count() -> u64 {
 
 /// A counted reference to a step.
 pub(crate) struct Node {
-    cell: NonNull<Cell<dyn Step>>,
+    cell: NonNull<NodeCell<dyn GradStep>>,
 }
 
-// SAFETY: a reference gives access to a `Step`, which is `Send` and `Sync`, and to fields that are not changed while
-// there is one; the count is atomic, and the last reference, on whatever thread, ends the step.
+// SAFETY: a reference gives access to a `GradStep`, which is `Send` and `Sync`, and to fields that are not changed
+// while there is one; the count is atomic, and the last reference, on whatever thread, ends the step.
 #[allow(unsafe_code)]
 unsafe impl Send for Node {}
 // SAFETY: as above.
@@ -108,20 +108,20 @@ unsafe impl Sync for Node {}
 
 impl Node {
     /// A step of this rank: 0 for a variable, else more than that of every node that it gives to.
-    pub(crate) fn new<S: Step + 'static>(rank: u32, step: S) -> Self {
-        let (cell, room) = vacant(const { Layout::new::<Cell<S>>() });
-        let cell = cell.cast::<Cell<S>>();
+    pub(crate) fn new<S: GradStep + 'static>(rank: u32, step: S) -> Self {
+        let (cell, place) = vacant(const { Layout::new::<NodeCell<S>>() });
+        let cell = cell.cast::<NodeCell<S>>();
         let serial = MADE.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: `vacant` gave room for a `Cell<S>`, aligned, to this call alone.
+        // SAFETY: `vacant` gave room for a `NodeCell<S>`, aligned, to this call alone.
         #[allow(unsafe_code)]
         unsafe {
-            cell.write(Cell { refs: AtomicU32::new(1), rank, serial, room, next: None, step });
+            cell.write(NodeCell { refs: AtomicU32::new(1), rank, serial, place, next: None, step });
         }
         Node { cell }
     }
 
     #[inline]
-    fn cell(&self) -> &Cell<dyn Step> {
+    fn cell(&self) -> &NodeCell<dyn GradStep> {
         // SAFETY: the cell was written by `new`, and stays as it is, but for the count, until the last reference is
         // gone; this is one.
         #[allow(unsafe_code)]
@@ -144,13 +144,13 @@ impl Node {
 
     /// What it does.
     #[inline]
-    pub(crate) fn step(&self) -> &dyn Step {
+    pub(crate) fn step(&self) -> &dyn GradStep {
         &self.cell().step
     }
 
     /// Gives the reference up. The cell if it was the last: the caller ends it.
     #[inline]
-    fn let_go(self) -> Option<NonNull<Cell<dyn Step>>> {
+    fn release(self) -> Option<NonNull<NodeCell<dyn GradStep>>> {
         let this = ManuallyDrop::new(self);
         let refs = &this.cell().refs;
         // Acquire: pairs with the Release below in the references that went before. A count of 1 is this one's own,
@@ -182,7 +182,7 @@ impl Clone for Node {
 impl Drop for Node {
     #[inline]
     fn drop(&mut self) {
-        let last = Node { cell: self.cell }.let_go();
+        let last = Node { cell: self.cell }.release();
         if last.is_some() {
             end(last);
         }
@@ -203,7 +203,7 @@ impl std::fmt::Debug for Node {
 }
 
 /// A cell that lies in a slab, to be dropped there.
-struct InPlace(NonNull<Cell<dyn Step>>);
+struct InPlace(NonNull<NodeCell<dyn GradStep>>);
 
 impl Drop for InPlace {
     fn drop(&mut self) {
@@ -216,15 +216,15 @@ impl Drop for InPlace {
 }
 
 /// Ends cells without references: the first one, and those that it was the last to hold.
-fn end(mut dead: Option<NonNull<Cell<dyn Step>>>) {
+fn end(mut dead: Option<NonNull<NodeCell<dyn GradStep>>>) {
     while let Some(cell) = dead {
-        // SAFETY: the count came to 0 in `let_go` on this thread, so nobody else reaches the cell; it was not ended yet,
-        // since what is linked was let go of once.
+        // SAFETY: the count came to 0 in `release` on this thread, so nobody else reaches the cell; it was not ended
+        // yet, since what is linked was let go of once.
         #[allow(unsafe_code)]
         let it = unsafe { &mut *cell.as_ptr() };
         dead = it.next.take();
         for last in it.step.operands().iter_mut().filter_map(Option::take) {
-            let Some(last) = last.let_go() else { continue };
+            let Some(last) = last.release() else { continue };
             // SAFETY: as above.
             #[allow(unsafe_code)]
             unsafe {
@@ -232,43 +232,43 @@ fn end(mut dead: Option<NonNull<Cell<dyn Step>>>) {
             }
             dead = Some(last);
         }
-        let room = it.room;
+        let place = it.place;
         // SAFETY: as above, and `it` is not used any more. A cell on the heap came from
         // `std::alloc::alloc` with this layout (`vacant`), as a box's memory does.
         #[allow(unsafe_code)]
         unsafe {
-            match room {
+            match place {
                 // A step may hold what the user wrote.
-                Room::Heap => drop_contained(Box::from_raw(cell.as_ptr())),
-                Room::Small(_) | Room::Large(_) => drop_contained(InPlace(cell)),
+                CellPlace::Heap => drop_contained(Box::from_raw(cell.as_ptr())),
+                CellPlace::Small(_) | CellPlace::Large(_) => drop_contained(InPlace(cell)),
             }
         }
         // Release: pairs with the Acquire in `count`.
         ENDED.fetch_add(1, Ordering::Release);
-        with_local(|local| match room {
-            Room::Small(index) => put(index, &local.nodes[0], &SMALL),
-            Room::Large(index) => put(index, &local.nodes[1], &LARGE),
-            Room::Heap => {}
+        with_context(|context| match place {
+            CellPlace::Small(index) => put(index, &context.nodes[0], &SMALL),
+            CellPlace::Large(index) => put(index, &context.nodes[1], &LARGE),
+            CellPlace::Heap => {}
         });
     }
 }
 
 /// Room for a cell, which nobody else has.
-fn vacant(layout: Layout) -> (NonNull<u8>, Room) {
+fn vacant(layout: Layout) -> (NonNull<u8>, CellPlace) {
     if Small::fits(layout)
-        && let Some(index) = with_local(|local| take(&local.nodes[0], &SMALL))
+        && let Some(index) = with_context(|context| take(&context.nodes[0], &SMALL))
     {
-        return (start(SMALL.get(index)), Room::Small(index));
+        return (start(SMALL.get(index)), CellPlace::Small(index));
     }
     if Large::fits(layout)
-        && let Some(index) = with_local(|local| take(&local.nodes[1], &LARGE))
+        && let Some(index) = with_context(|context| take(&context.nodes[1], &LARGE))
     {
-        return (start(LARGE.get(index)), Room::Large(index));
+        return (start(LARGE.get(index)), CellPlace::Large(index));
     }
     // SAFETY: a cell is never of no bytes.
     #[allow(unsafe_code)]
     let block = unsafe { std::alloc::alloc(layout) };
-    (NonNull::new(block).unwrap_or_else(|| std::alloc::handle_alloc_error(layout)), Room::Heap)
+    (NonNull::new(block).unwrap_or_else(|| std::alloc::handle_alloc_error(layout)), CellPlace::Heap)
 }
 
 fn start<const BYTES: usize>(space: &'static Space<BYTES>) -> NonNull<u8> {
@@ -294,9 +294,9 @@ fn put<T: Sync>(index: u32, stock: &RefCell<Vec<u32>>, slab: &'static Slab<T>) {
 }
 
 /// A thread leaves: its stocks go back.
-pub(crate) fn flush(local: &Local) {
-    SMALL.give_back(local.nodes[0].borrow_mut().drain(..));
-    LARGE.give_back(local.nodes[1].borrow_mut().drain(..));
+pub(crate) fn flush(context: &ThreadContext) {
+    SMALL.give_back(context.nodes[0].borrow_mut().drain(..));
+    LARGE.give_back(context.nodes[1].borrow_mut().drain(..));
 }
 
 #[cfg(test)]
@@ -312,7 +312,7 @@ mod tests {
         _bytes: [u8; BYTES],
     }
 
-    impl<const BYTES: usize> Step for Holds<BYTES> {
+    impl<const BYTES: usize> GradStep for Holds<BYTES> {
         fn back(&self, _grad: Proxy, _give: &mut Give<'_>) -> Result<()> {
             Ok(())
         }
@@ -335,15 +335,15 @@ mod tests {
     fn steps_of_every_size_end_with_their_last_reference_and_not_before() {
         let token = Arc::new(());
         let makes: [Make; 3] = [holding::<8>, holding::<600>, holding::<4000>];
-        for (make, room) in makes.into_iter().zip(["small", "large", "heap"]) {
+        for (make, place) in makes.into_iter().zip(["small", "large", "heap"]) {
             let inner = make(&token, vec![]);
             let outer = make(&token, vec![inner.clone(), make(&token, vec![])]);
-            let lies = match outer.cell().room {
-                Room::Small(_) => "small",
-                Room::Large(_) => "large",
-                Room::Heap => "heap",
+            let lies = match outer.cell().place {
+                CellPlace::Small(_) => "small",
+                CellPlace::Large(_) => "large",
+                CellPlace::Heap => "heap",
             };
-            assert_eq!(lies, room);
+            assert_eq!(lies, place);
             assert!(outer.serial() > inner.serial() && outer != inner);
             let again = outer.clone();
             drop(outer);

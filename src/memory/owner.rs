@@ -31,7 +31,7 @@ const OF_CYCLE: u32 = UNLISTED;
 
 /// One shard of a manager's arrays.
 #[derive(Debug, Default)]
-pub(crate) struct List {
+pub(crate) struct OwnerList {
     /// Index + 1 of the first slot.
     head: u32,
     pub(crate) count: u32,
@@ -53,10 +53,10 @@ pub(crate) struct Core {
 
 #[derive(Debug)]
 #[repr(align(128))]
-struct Shard(SpinLock<List>);
+struct Shard(SpinLock<OwnerList>);
 
 static CORES: Slab<Core> = Slab::new(|| Core {
-    shards: std::array::from_fn(|_| Shard(SpinLock::new(List::default()))),
+    shards: std::array::from_fn(|_| Shard(SpinLock::new(OwnerList::default()))),
     key: AtomicU64::new(0),
     life: AtomicU64::new(0),
 });
@@ -102,7 +102,7 @@ impl ManagerId {
         cell.key.store(key, Ordering::Release);
         cell.life.store(life, Ordering::Release);
         for shard in &cell.shards {
-            shard.0.with(|list| *list = List { head: 0, count: 0, life, open: true, capped: false });
+            shard.0.with(|list| *list = OwnerList { head: 0, count: 0, life, open: true, capped: false });
         }
         Some(ManagerId { core, life })
     }
@@ -112,7 +112,7 @@ impl ManagerId {
         CORES.give_back(std::iter::once(self.core));
     }
 
-    fn shard(self, shard: usize) -> &'static SpinLock<List> {
+    fn shard(self, shard: usize) -> &'static SpinLock<OwnerList> {
         &CORES.get(self.core).shards[shard % SHARDS].0
     }
 
@@ -170,7 +170,7 @@ impl ManagerId {
     }
 }
 
-impl List {
+impl OwnerList {
     // Relaxed throughout: the links are guarded by the lock of the shard.
     fn link(&mut self, index: u32, cell: &ArraySlot) {
         cell.prev.store(0, Ordering::Relaxed);

@@ -3,13 +3,13 @@
 use crate::base::error::{Closer, Error, Result, Site};
 use crate::memory::{
     key::Key,
-    lend,
+    loan,
     manager::NdManager,
     owner::{self, Owner, Refused},
     reclaim,
-    registry::{self, Payload, Pinned, TakenOver},
+    registry::{self, OwnedArray, Pinned, TakenOver},
     switch,
-    threads::{Local, with_local},
+    threads::{ThreadContext, with_context},
     workspace::scope::{self, CycleId},
 };
 
@@ -150,7 +150,7 @@ impl Proxy {
     /// Ends the array for a reason that its errors tell.
     pub(crate) fn close_as(&self, closer: Closer, site: Site) {
         if !switch::forked() {
-            with_local(|local| registry::close(local, self.key, closer, site));
+            with_context(|context| registry::close(context, self.key, closer, site));
         }
     }
 }
@@ -221,8 +221,8 @@ impl Proxy {
 
     pub(crate) fn move_to(&self, op: &'static str, manager: &NdManager, lending: bool) -> Result<()> {
         switch::check(op)?;
-        with_local(|local| {
-            reclaim::on_call(local);
+        with_context(|context| {
+            reclaim::on_call(context);
             let (index, cell) = (self.key.index(), registry::slot(self.key.index()));
             if let Some(cycle) = registry::cycle_of(self.key) {
                 return Err(if self.is_open() { stays(op, cycle) } else { registry::stale(op, self.key) });
@@ -230,18 +230,18 @@ impl Proxy {
             let Some(before) = owner::take(cell, self.key.generation()) else {
                 return Err(registry::stale(op, self.key));
             };
-            let lenders = if lending { None } else { lend::end(index) };
+            let lenders = if lending { None } else { loan::end(index) };
             if lending {
-                lend::lend(index, before);
+                loan::begin(index, before);
             }
             let Err(refused) = owner::put((index, cell), manager.owner(), lending) else { return Ok(()) };
             if lending {
-                lend::undo(index);
+                loan::undo(index);
             }
-            lend::restore(index, lenders);
+            loan::restore(index, lenders);
             if owner::put((index, cell), before, true).is_err() {
                 // The old owner closed in the meantime, and takes its array with it.
-                registry::close_taken(local, &[self.key], Closer::Manager, None);
+                registry::close_taken(context, &[self.key], Closer::Manager, None);
             }
             Err(manager.refusal(op, refused))
         })
@@ -253,7 +253,7 @@ impl Proxy {
     /// [`Error::StaleArray`]: somebody found it by its key and closed it. What `refusal` makes of the owner's answer.
     pub(crate) fn give_to(
         self,
-        local: &Local,
+        context: &ThreadContext,
         op: &'static str,
         owner: Owner,
         refusal: impl FnOnce(Refused) -> Error,
@@ -267,7 +267,7 @@ impl Proxy {
             Err(refused) => {
                 // Where it was it may stay, unless that is a manager which closed meanwhile.
                 if owner::put(place, before, true).is_err() {
-                    registry::close_taken(local, &[self.key], Closer::Manager, None);
+                    registry::close_taken(context, &[self.key], Closer::Manager, None);
                 }
                 Err(refusal(refused))
             }
@@ -279,11 +279,15 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::StaleArray`] if somebody else ended it at the same time.
-    pub(crate) fn take_over(self, local: &Local, op: &'static str) -> Result<std::result::Result<Payload, Self>> {
+    pub(crate) fn take_over(
+        self,
+        context: &ThreadContext,
+        op: &'static str,
+    ) -> Result<std::result::Result<OwnedArray, Self>> {
         let key = self.key;
-        let taken = match registry::take_over(local, key) {
+        let taken = match registry::take_over(context, key) {
             TakenOver::Shared => return Ok(Err(self)),
-            TakenOver::Payload(payload) => Ok(Ok(payload)),
+            TakenOver::Owned(array) => Ok(Ok(array)),
             TakenOver::Gone => Err(registry::stale(op, key)),
         };
         // Its count was given up.
@@ -310,9 +314,9 @@ impl Proxy {
     /// As [`Proxy::with_pinned`], by reference.
     fn pinned(&self, op: &'static str, f: &mut dyn FnMut(&Pinned<'_>)) -> Result<()> {
         switch::check(op)?;
-        with_local(|local: &Local| {
-            reclaim::on_call(local);
-            let pins = registry::pin(local, op, [self.key], false)?;
+        with_context(|context: &ThreadContext| {
+            reclaim::on_call(context);
+            let pins = registry::pin(context, op, [self.key], false)?;
             let [pinned] = pins.arrays();
             f(&pinned);
             Ok(())

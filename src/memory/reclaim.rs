@@ -10,8 +10,8 @@ use crate::memory::{
     queue::LANES,
     registry::{QUEUE, reap, slot},
     switch,
-    threads::{Local, with_local},
-    workspace::graves,
+    threads::{ThreadContext, with_context},
+    workspace::retired,
 };
 
 /// Arrays that one ordinary call reaps at most. The bound keeps the longest stall under 100 microseconds, and is
@@ -23,39 +23,39 @@ const LOOK_EVERY: u32 = 64;
 
 /// What every call does first.
 #[inline]
-pub(crate) fn on_call(local: &Local) {
-    let calls = local.calls.get() + 1;
-    local.calls.set(calls);
+pub(crate) fn on_call(context: &ThreadContext) {
+    let calls = context.calls.get() + 1;
+    context.calls.set(calls);
     if calls >= LOOK_EVERY {
-        look_around(local);
+        look_around(context);
     }
-    if !QUEUE.is_empty(local.seat.lane) || !QUEUE.is_empty(0) {
-        drain(local, BATCH);
+    if !QUEUE.is_empty(context.record.lane) || !QUEUE.is_empty(0) {
+        drain(context, BATCH);
     }
 }
 
 /// Reaps up to `most` arrays of this thread's lane and the common one. Returns how many.
-pub(crate) fn drain(local: &Local, most: usize) -> usize {
-    let own = drain_lane(local, local.seat.lane, most);
-    own + drain_lane(local, 0, most - own)
+pub(crate) fn drain(context: &ThreadContext, most: usize) -> usize {
+    let own = drain_lane(context, context.record.lane, most);
+    own + drain_lane(context, 0, most - own)
 }
 
 /// Reaps everything that is queued when the call begins, on whatever lane. Returns how many.
-pub(crate) fn drain_all(local: &Local) -> usize {
+pub(crate) fn drain_all(context: &ThreadContext) -> usize {
     let mut reaped = 0;
     // The common lane last: what an ending thread moves there from its own meanwhile is found.
     for lane in (1..LANES).chain([0]) {
-        reaped += drain_lane(local, lane, usize::MAX);
+        reaped += drain_lane(context, lane, usize::MAX);
     }
     // What was reaped may have held blocks of workspaces.
-    graves::sweep();
+    retired::sweep();
     reaped
 }
 
-fn drain_lane(local: &Local, lane: usize, most: usize) -> usize {
+fn drain_lane(context: &ThreadContext, lane: usize, most: usize) -> usize {
     let mut reaped = 0;
     while reaped < most {
-        let mut list = Taken { lane, first: QUEUE.take(lane) };
+        let mut list = TakenLane { lane, first: QUEUE.take(lane) };
         if list.first == 0 {
             break;
         }
@@ -64,7 +64,7 @@ fn drain_lane(local: &Local, lane: usize, most: usize) -> usize {
             // Relaxed: made visible by the Acquire in `take`.
             let cell = slot(index);
             list.first = cell.core.link.load(Ordering::Relaxed);
-            reap(local, index, cell);
+            reap(context, index, cell);
             reaped += 1;
         }
     }
@@ -72,12 +72,12 @@ fn drain_lane(local: &Local, lane: usize, most: usize) -> usize {
 }
 
 /// A list taken from a lane; what is left of it goes back, also if freeing something panicked.
-struct Taken {
+struct TakenLane {
     lane: usize,
     first: u32,
 }
 
-impl Drop for Taken {
+impl Drop for TakenLane {
     #[inline]
     fn drop(&mut self) {
         if self.first != 0 {
@@ -88,18 +88,18 @@ impl Drop for Taken {
 
 /// Takes over lanes whose threads did nothing since the last look: idle ones, or ended without notice.
 #[cold]
-fn look_around(local: &Local) {
-    local.calls.set(0);
-    let mut heads = local.heads.get();
+fn look_around(context: &ThreadContext) {
+    context.calls.set(0);
+    let mut heads = context.heads.get();
     for (lane, seen) in heads.iter_mut().enumerate().skip(1) {
         let head = QUEUE.head(lane);
         let idle = head != 0 && head == *seen;
         *seen = head;
-        if idle || (lane != local.seat.lane && head == 0 && !QUEUE.is_empty(lane)) {
-            drain_lane(local, lane, BATCH);
+        if idle || (lane != context.record.lane && head == 0 && !QUEUE.is_empty(lane)) {
+            drain_lane(context, lane, BATCH);
         }
     }
-    local.heads.set(heads);
+    context.heads.set(heads);
 }
 
 impl Device {
@@ -116,5 +116,5 @@ impl Device {
 
 /// Reaps everything, from outside this layer.
 pub(crate) fn collect() -> usize {
-    with_local(drain_all)
+    with_context(drain_all)
 }

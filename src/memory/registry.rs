@@ -1,16 +1,16 @@
 //! The registry: every array of the process, found by its key, kept alive by nobody here.
 //!
 //! A slot holds the array's metadata inline. This file makes arrays and tells of them; `registry/pinning.rs` lets operations
-//! use them, `registry/ending.rs` ends them, `registry/tell.rs` has what errors and reports say. The rules of a slot's life are
-//! in `slot.rs`, those of use against close in `hazard.rs`, those of ownership in `owner.rs`.
+//! use them, `registry/ending.rs` ends them, `registry/diagnostics.rs` has what errors and reports say. The rules of a
+//! slot's life are in `slot.rs`, those of use against close in `hazard.rs`, those of ownership in `owner.rs`.
 
+mod diagnostics;
 mod ending;
 mod pinning;
-mod tell;
 
+pub(crate) use diagnostics::{age_millis, created, describe, name, set_name, stale, stale_operand};
 pub(crate) use ending::{TakenOver, close, close_taken, drop_proxy, end_graphs, end_orphan, flush, reap, take_over};
 pub(crate) use pinning::{Pinned, Pins, exchange, pin, pin_now};
-pub(crate) use tell::{age_millis, created, describe, name, set_name, stale, stale_operand};
 
 use std::panic::Location;
 
@@ -23,11 +23,11 @@ use crate::base::{
     sync::{AtomicRef, AtomicU32, AtomicU64, Ordering},
     system::coarse_millis,
 };
-use crate::device::buffer::Part;
+use crate::device::buffer::ArenaPart;
 use crate::memory::{
     cycle::Oldest,
-    face::{Face, FaceCell},
     key::Key,
+    metadata::{Metadata, MetadataCell},
     node::Node,
     owner::{self, Owner, Refused},
     proxy::Proxy,
@@ -35,31 +35,31 @@ use crate::memory::{
     slab::Slab,
     slot::{BUSY, CYCLE, KEPT, OPEN, SHARED, Slot, generation_of},
     storage::{self, Storage},
-    threads::{self, Counts, Local, with_local},
+    threads::{self, Counts, ThreadContext, with_context},
     workspace::scope::{self, CycleId},
 };
 
 /// The step of the gradient graph that an array came out of.
 pub(crate) type Tracked = Option<Node>;
 
-/// What the close of an array takes; what it is like stays with the slot (`face.rs`). Never changed in between, but exchanged
-/// whole by `intern`.
+/// What the close of an array takes; what it is like stays with the slot (`metadata.rs`). Never changed in between, but
+/// exchanged whole by `intern`.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct ArrayBody {
     storage: Storage,
     node: Tracked,
 }
 
 /// An array out of its slot.
 #[derive(Debug)]
-pub(crate) struct Payload {
+pub(crate) struct OwnedArray {
     pub(crate) dtype: DType,
     pub(crate) layout: Layout,
     pub(crate) storage: Storage,
     pub(crate) node: Tracked,
 }
 
-impl Payload {
+impl OwnedArray {
     pub(crate) fn as_ref(&self) -> ArrayRef<'_> {
         ArrayRef { dtype: self.dtype, layout: &self.layout, storage: &self.storage, node: &self.node }
     }
@@ -81,15 +81,15 @@ pub(crate) struct ArrayRef<'p> {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct ArraySlot {
-    pub(crate) core: Slot<Held>,
+    pub(crate) core: Slot<ArrayBody>,
     pub(crate) owner: AtomicU32,
     /// The storage's id + 1, for writers that look who reads it.
     storage: AtomicU32,
-    /// The number of the seat of the thread that made it. Written while the slot is vacant.
+    /// The number of the thread record of the thread that made it. Written while the slot is vacant.
     maker: AtomicU32,
     /// Milliseconds since the start of the runtime.
     born: AtomicU32,
-    face: FaceCell,
+    metadata: MetadataCell,
     pub(crate) prev: AtomicU32,
     pub(crate) next: AtomicU32,
     /// Of an array of a workspace, since it was made: its scope, and the stamp of its cycle.
@@ -103,8 +103,8 @@ pub(crate) struct ArraySlot {
     closed: AtomicRef<Location<'static>>,
 }
 
-// Four lines of the cache, the face from the second one on.
-const _: () = assert!(size_of::<ArraySlot>() == 256 && std::mem::offset_of!(ArraySlot, face) == 64);
+// Four lines of the cache, the metadata from the second one on.
+const _: () = assert!(size_of::<ArraySlot>() == 256 && std::mem::offset_of!(ArraySlot, metadata) == 64);
 
 impl ArraySlot {
     /// The cycle that the array ends with, for one of a workspace.
@@ -124,11 +124,11 @@ impl ArraySlot {
     /// Whether the thread made the array, and no other thread used it by this state: then no other thread is using it, and who
     /// closes it on this one need not look for others.
     #[inline(always)]
-    fn is_alone(&self, local: &Local, state: u64) -> bool {
-        state & SHARED == 0 && self.maker() == local.seat.number
+    fn is_alone(&self, context: &ThreadContext, state: u64) -> bool {
+        state & SHARED == 0 && self.maker() == context.record.number
     }
 
-    /// The number of the seat of the thread that made the array.
+    /// The number of the thread record of the thread that made the array.
     #[inline(always)]
     pub(crate) fn maker(&self) -> u32 {
         // Relaxed: written before the slot was opened.
@@ -138,8 +138,8 @@ impl ArraySlot {
     /// Whether a closer of the array would look for this thread's announcement. If not, it will from now on, and the caller tries
     /// again.
     #[inline(always)]
-    fn is_looked_for(&self, local: &Local, state: u64) -> bool {
-        let looked_for = state & SHARED != 0 || self.maker() == local.seat.number;
+    fn is_looked_for(&self, context: &ThreadContext, state: u64) -> bool {
+        let looked_for = state & SHARED != 0 || self.maker() == context.record.number;
         if !looked_for {
             self.core.share(generation_of(state));
         }
@@ -160,7 +160,7 @@ impl ArraySlot {
 #[inline(always)]
 fn owner_of_bytes(storage: &mut Storage, owner: Owner) -> Owner {
     match (storage.join_cycle(), owner) {
-        (Some(Part { scope, stamp, .. }), _) => Owner::Cycle(CycleId { scope, stamp }),
+        (Some(ArenaPart { scope, stamp, .. }), _) => Owner::Cycle(CycleId { scope, stamp }),
         (None, Owner::Cycle(_)) => Owner::Handles,
         (None, _) => owner,
     }
@@ -180,7 +180,7 @@ static SLOTS: Slab<ArraySlot> = Slab::new(|| ArraySlot {
     closer: AtomicU32::new(0),
     created: AtomicRef::none(),
     closed: AtomicRef::none(),
-    face: FaceCell::new(),
+    metadata: MetadataCell::new(),
 });
 
 pub(crate) static QUEUE: Queue = Queue::new();
@@ -218,7 +218,7 @@ pub(crate) struct Parts<'a> {
 /// If the owner refuses, the parts are dropped, nothing is left behind, and the refusal is returned.
 #[inline(never)]
 pub(crate) fn create(
-    local: &Local,
+    context: &ThreadContext,
     op: &'static str,
     parts: Parts<'_>,
     owner: Owner,
@@ -226,13 +226,13 @@ pub(crate) fn create(
 ) -> Result<std::result::Result<Key, Refused>> {
     let Parts { dtype, layout, mut storage, node } = parts;
     let owner = owner_of_bytes(&mut storage, owner);
-    let stocked = local.slots.borrow_mut().pop();
-    let index = stocked.or_else(|| refilled(local)).ok_or_else(|| storage::full(op))?;
+    let stocked = context.slots.borrow_mut().pop();
+    let index = stocked.or_else(|| refilled(context)).ok_or_else(|| storage::full(op))?;
     let cell = slot(index);
-    cell.face.show(|| Face { dtype, layout: *layout, device: storage.buffer().device().clone() });
+    cell.metadata.show(|| Metadata { dtype, layout: *layout, device: storage.buffer().device().clone() });
     // Relaxed: published with the slot's state, or by the lock of the owner's list.
     cell.storage.store(storage.id() + 1, Ordering::Relaxed);
-    cell.maker.store(local.seat.number, Ordering::Relaxed);
+    cell.maker.store(context.record.number, Ordering::Relaxed);
     cell.born.store(coarse_millis(), Ordering::Relaxed);
     cell.created.store(Some(site), Ordering::Relaxed);
     cell.owner.store(owner::NOBODY, Ordering::Relaxed);
@@ -244,20 +244,20 @@ pub(crate) fn create(
         bits = CYCLE;
     }
     let tracked = bits == CYCLE && node.is_some();
-    let generation = cell.core.open_with(bits, || Held { storage, node });
-    Counts::bump(&local.seat.counts.created, 1);
+    let generation = cell.core.open_with(bits, || ArrayBody { storage, node });
+    Counts::bump(&context.record.counts.created, 1);
     match owner::put((index, cell), owner, false) {
         Ok(()) => {
             let key = Key::new(index, generation);
             if tracked {
-                local.desk.track(key);
+                context.workspaces.track(key);
             }
             Ok(Ok(key))
         }
         Err(refused) => {
             // Nobody was given the key; it ends as any array without owner and handles does.
             cell.owner.store(owner::HANDLES, Ordering::Release);
-            end_orphan(local, index, cell);
+            end_orphan(context, index, cell);
             Ok(Err(refused))
         }
     }
@@ -265,16 +265,16 @@ pub(crate) fn create(
 
 /// A slot for a thread without one in stock.
 #[cold]
-fn refilled(local: &Local) -> Option<u32> {
-    let mut free = local.slots.borrow_mut();
+fn refilled(context: &ThreadContext) -> Option<u32> {
+    let mut free = context.slots.borrow_mut();
     SLOTS.refill(&mut free);
     free.pop()
 }
 
 /// What the handle of an array tells of it, open or closed.
 #[inline]
-pub(crate) fn face(of: &Proxy) -> &Face {
-    slot(of.key().index()).face.get().expect("the slot of a proxy has a face")
+pub(crate) fn metadata(of: &Proxy) -> &Metadata {
+    slot(of.key().index()).metadata.get().expect("the slot of a proxy has metadata")
 }
 
 /// Whether the array is open.
@@ -333,6 +333,6 @@ pub(crate) fn upgrade_index(index: u32) -> Option<Key> {
 
 /// Runs with this thread's part of the runtime; for callers above this layer.
 #[inline]
-pub(crate) fn local<R>(f: impl FnOnce(&Local) -> R) -> R {
-    with_local(f)
+pub(crate) fn context<R>(f: impl FnOnce(&ThreadContext) -> R) -> R {
+    with_context(f)
 }

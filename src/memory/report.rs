@@ -17,7 +17,7 @@ use crate::memory::{
     reclaim, registry,
     slot::OPEN,
     storage,
-    threads::with_local,
+    threads::with_context,
     workspace::{block, scope},
 };
 
@@ -172,7 +172,7 @@ impl NdManager {
     /// What it and the managers below it hold, as data.
     pub fn report(&self) -> ManagerReport {
         // What is queued is dead: it is closed, not listed.
-        with_local(reclaim::drain_all);
+        with_context(reclaim::drain_all);
         let info = self.info();
         let mut indices = Vec::with_capacity(self.array_count());
         if self.is_system() {
@@ -229,8 +229,8 @@ impl NdManager {
 /// The report's line of an array of which the report itself holds one handle.
 fn describe(array: &Proxy, storages: &mut HashSet<u32>) -> Option<ArrayReport> {
     let key = array.key();
-    with_local(|local| {
-        let pins = registry::pin(local, "report", [key], false).ok()?;
+    with_context(|context| {
+        let pins = registry::pin(context, "report", [key], false).ok()?;
         let [pinned] = pins.arrays();
         // A kept or queued array has a count that is nobody's.
         let state = registry::slot(key.index()).core.state();

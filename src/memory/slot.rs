@@ -1,4 +1,4 @@
-//! A place of the registry and its life: one atomic word of state, one of proxies, the payload inline.
+//! A place of the registry and its life: one atomic word of state, one of proxies, the body inline.
 //!
 //! ```text
 //! vacant --open--> open --begin_close--> closing --finish--> closed --recycle--> vacant (next generation)
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! # Who may do what
-//! - The payload is written by `open` and by nobody else until `finish` or `recycle` takes it. In between it is
+//! - The body is written by `open` and by nobody else until `finish` or `recycle` takes it. In between it is
 //!   only read, by a thread that either announced the slot in its hazard record and then found the state open
 //!   (`hazard.rs`), or closes it.
 //! - `begin_close` is called by the one thread that took the slot from its owner (`owner.rs`), once.
@@ -28,19 +28,19 @@ use crate::base::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
 pub(crate) const OPEN: u64 = 1;
 /// Ended for new readers; running ones may still read.
 pub(crate) const CLOSING: u64 = 2;
-/// The payload is gone.
+/// The body is gone.
 pub(crate) const CLOSED: u64 = 4;
 /// No proxy is left, and the queue has handed the slot out.
 pub(crate) const ORPHAN: u64 = 8;
 /// The last proxy fell while the switch was off: its count stays, in the name of the manager.
 pub(crate) const KEPT: u64 = 16;
-/// A thread is taking the payload.
+/// A thread is taking the body.
 const FINISHING: u64 = 32;
 /// A name is in the side table.
 pub(crate) const NAMED: u64 = 64;
 /// Lenders are in the side table.
 pub(crate) const LENT: u64 = 128;
-/// The payload is being exchanged; readers wait.
+/// The body is being exchanged; readers wait.
 pub(crate) const BUSY: u64 = 256;
 
 /// The array ends with a cycle of a workspace: whether it did, the cycle says (`workspace/scope.rs`).
@@ -60,7 +60,7 @@ pub(crate) fn generation_of(state: u64) -> u32 {
     (state >> 32) as u32
 }
 
-/// State, count and payload of one slot.
+/// State, count and body of one slot.
 #[derive(Debug)]
 pub(crate) struct Slot<P> {
     /// Generation (upper half) and the bits above.
@@ -69,10 +69,10 @@ pub(crate) struct Slot<P> {
     proxies: AtomicU32,
     /// The next slot of the reclaim queue, as index + 1; 0 ends it.
     pub(crate) link: AtomicU32,
-    payload: UnsafeCell<Option<P>>,
+    body: UnsafeCell<Option<P>>,
 }
 
-// SAFETY: the payload is handed from thread to thread (`Send`) and read by several at once (`Sync`);
+// SAFETY: the body is handed from thread to thread (`Send`) and read by several at once (`Sync`);
 // the rules in the module docs keep writers alone.
 #[allow(unsafe_code)]
 unsafe impl<P: Send + Sync> Sync for Slot<P> {}
@@ -84,7 +84,7 @@ impl<P> Slot<P> {
             state: AtomicU64::new(1 << 32),
             proxies: AtomicU32::new(0),
             link: AtomicU32::new(0),
-            payload: UnsafeCell::new(None),
+            body: UnsafeCell::new(None),
         }
     }
 
@@ -97,38 +97,38 @@ impl<P> Slot<P> {
 
     /// As [`Slot::open_with`], for models and tests.
     #[cfg(any(test, loom))]
-    pub(crate) fn open(&self, payload: P) -> u32 {
-        self.open_with(0, || payload)
+    pub(crate) fn open(&self, body: P) -> u32 {
+        self.open_with(0, || body)
     }
 
-    /// Fills a vacant slot that the caller took from a free list, with one proxy; the payload is made in its place.
+    /// Fills a vacant slot that the caller took from a free list, with one proxy; the body is made in its place.
     /// `bits` are set with its opening. Returns the generation.
     #[inline(always)]
-    pub(crate) fn open_with(&self, bits: u64, payload: impl FnOnce() -> P) -> u32 {
+    pub(crate) fn open_with(&self, bits: u64, body: impl FnOnce() -> P) -> u32 {
         let vacant = self.state.load(Ordering::Relaxed);
         assert_eq!(vacant & 0xffff_ffff, 0, "a slot from a free list is vacant");
         // SAFETY: the slot is vacant and came from a free list to this thread alone; no key of this
-        // generation exists yet, so nobody reads. A vacant slot holds no payload that would have to be dropped.
+        // generation exists yet, so nobody reads. A vacant slot holds no body that would have to be dropped.
         #[allow(unsafe_code)]
-        self.payload.with_mut(|p| unsafe { p.write(Some(payload())) });
+        self.body.with_mut(|p| unsafe { p.write(Some(body())) });
         // Release: pairs with the Acquire in `upgrade`: who counts up in this life sees at least its generation.
         self.proxies.store(1, Ordering::Release);
-        // Release: pairs with `state` in readers; publishes the payload.
+        // Release: pairs with `state` in readers; publishes the body.
         self.state.store(vacant | OPEN | bits, Ordering::Release);
         generation_of(vacant)
     }
 
-    /// The payload.
+    /// The body.
     ///
     /// # Safety
     /// The caller announced the slot and then saw it open, and the announcement stands for `'a`; or the caller
     /// is the one that closes it and has not finished.
     #[inline]
     #[allow(unsafe_code)]
-    pub(crate) unsafe fn payload<'a>(&self) -> &'a P {
-        // SAFETY: by the caller's promise no thread takes or replaces the payload during `'a`, and an open slot
+    pub(crate) unsafe fn body<'a>(&self) -> &'a P {
+        // SAFETY: by the caller's promise no thread takes or replaces the body during `'a`, and an open slot
         // holds one.
-        self.payload.with(|p| unsafe { (*p).as_ref() }).expect("an open slot holds a payload")
+        self.body.with(|p| unsafe { (*p).as_ref() }).expect("an open slot holds a body")
     }
 
     /// One more handle, made from an existing one.
@@ -203,7 +203,7 @@ impl<P> Slot<P> {
     #[inline]
     pub(crate) fn keep(&self) -> u64 {
         // SeqCst: pairs with the exchange in `begin_close` and in `unkeep`: exactly one side finds the bit set on
-        // an open slot and takes the count over; and with the fence in `lend::give_back`, against an owner that
+        // an open slot and takes the count over; and with the fence in `loan::give_back`, against an owner that
         // changes meanwhile.
         self.state.fetch_or(KEPT, Ordering::SeqCst)
     }
@@ -258,7 +258,7 @@ impl<P> Slot<P> {
         before
     }
 
-    /// The payload of a slot that is closing in this generation and that nobody announces any more, for the one
+    /// The body of a slot that is closing in this generation and that nobody announces any more, for the one
     /// caller that gets it. A closer may come here late, when the slot has its next life already: that one is left
     /// alone.
     /// Invariant I4 (design.md).
@@ -277,7 +277,7 @@ impl<P> Slot<P> {
         // SAFETY: `FINISHING` was set by this thread alone, and the caller found no announcement after the state
         // had left open; a later announcer sees it closing and does not read.
         #[allow(unsafe_code)]
-        self.payload.with_mut(|p| unsafe { (*p).take() })
+        self.body.with_mut(|p| unsafe { (*p).take() })
     }
 
     /// Closing to closed, after `finish`. `true` if the slot is an orphan too, so that the caller recycles it.
@@ -293,7 +293,7 @@ impl<P> Slot<P> {
         self.state.fetch_or(ORPHAN, Ordering::AcqRel) & CLOSED != 0
     }
 
-    /// Ends what is left of the payload by `end` and makes the slot vacant with the next generation. The caller is the
+    /// Ends what is left of the body by `end` and makes the slot vacant with the next generation. The caller is the
     /// only one that can reach the slot: no handle is left, and no owner.
     /// The second value is `false` if the generations are used up: the slot is retired and must not be handed out.
     /// Invariant I1 (design.md).
@@ -302,21 +302,21 @@ impl<P> Slot<P> {
         // SAFETY: no handle is left, so nobody announces the slot and reads (an operation borrows its handles); no
         // owner is left, so nobody closes it. If `end` panics the slot stays unused for ever.
         #[allow(unsafe_code)]
-        let ended = self.payload.with_mut(|p| end(unsafe { &mut *p }));
+        let ended = self.body.with_mut(|p| end(unsafe { &mut *p }));
         let generation = generation_of(self.state.load(Ordering::Relaxed));
         // Release: pairs with `state` in `upgrade` and in readers of stale keys.
         self.state.store(u64::from(generation + 1) << 32, Ordering::Release);
         (ended, generation != LAST_GENERATION - 1)
     }
 
-    /// Exchanges the payload of an open slot that is marked `BUSY` and that nobody announces.
+    /// Exchanges the body of an open slot that is marked `BUSY` and that nobody announces.
     ///
     /// # Safety
     /// The caller set `BUSY`, then issued the heavy barrier, then found no announcement of the slot.
     #[allow(unsafe_code)]
-    pub(crate) unsafe fn replace(&self, payload: P) -> Option<P> {
+    pub(crate) unsafe fn replace(&self, body: P) -> Option<P> {
         // SAFETY: by the caller's promise; a later announcer sees `BUSY` and waits.
-        self.payload.with_mut(|p| unsafe { (*p).replace(payload) })
+        self.body.with_mut(|p| unsafe { (*p).replace(body) })
     }
 
     /// For tests of the wrap-around: as if the slot had been used so often.
@@ -326,7 +326,7 @@ impl<P> Slot<P> {
     }
 }
 
-/// What the handles of a slot's array tell of it, beside the payload: written while the slot has no proxy, before `open`
+/// What the handles of a slot's array tell of it, beside the body: written while the slot has no proxy, before `open`
 /// and before `recycle`; in between only read, through a borrowed proxy. The first value first: its place in the slot's
 /// lines of the cache is chosen (`registry.rs`).
 #[cfg(not(loom))]
@@ -384,7 +384,7 @@ impl<F> Shown<F> {
         // Acquire: pairs with the Release in `turn`.
         let now = self.now.load(Ordering::Acquire);
         if !now.is_null() {
-            // SAFETY: whoever called `turn` keeps it until the slot is recycled (`face.rs`).
+            // SAFETY: whoever called `turn` keeps it until the slot is recycled (`metadata.rs`).
             #[allow(unsafe_code)]
             return Some(unsafe { &*now });
         }

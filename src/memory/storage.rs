@@ -5,10 +5,10 @@
 //!
 //! # Bytes of a workspace
 //! An arena takes its bytes back when their cycle ends, and asks no storage. What an array of the cycle has is checked
-//! with the cycle at each use (`workspace/scope.rs`); every other reference to such a storage *holds* the block that the
-//! bytes lie in, so that the arena leaves it alone (`workspace/block.rs`). A clone holds. An array that is made of the clone
-//! of an array of the cycle, a view, is of the cycle too, and does not hold; one that is made of a reference that held
-//! already, a saved value, is not, and nor are its views ([`Storage::join_cycle`]).
+//! with the cycle at each use (`workspace/scope.rs`); every other reference to such a storage *retains* the block that
+//! the bytes lie in, so that the arena leaves it alone (`workspace/block.rs`). A clone retains it. An array that is
+//! made of the clone of an array of the cycle, a view, is of the cycle too, and does not retain it; one that is made of
+//! a reference that held already, a saved value, is not, and nor are its views ([`Storage::join_cycle`]).
 //!
 //! # Writers
 //! The word `users` says which thread alone uses the bytes, and whether somebody writes into them. It begins with the
@@ -30,7 +30,7 @@ use crate::base::{
 };
 use crate::device::{
     Device,
-    buffer::{Buffer, Part},
+    buffer::{ArenaPart, Buffer},
     graph::is_capturing,
     host::pool,
 };
@@ -38,18 +38,18 @@ use crate::memory::{
     hazard::USER,
     registry::{self, Pinned},
     slab::Slab,
-    threads::{self, Local, Seat, with_local},
+    threads::{self, ThreadContext, ThreadRecord, with_context},
     workspace::block,
 };
 
 /// A cell of a storage.
 #[derive(Debug)]
-pub(crate) struct Cell {
+pub(crate) struct StorageCell {
     /// Its number, since it was filled first.
     index: AtomicU32,
     refs: AtomicU32,
-    /// Who uses the bytes: [`SHARED`], or twice the number of a seat, whose thread alone does; [`WRITES`] is added while an
-    /// operation writes in place.
+    /// Who uses the bytes: [`SHARED`], or twice the number of a thread record, whose thread alone does; [`WRITES`] is
+    /// added while an operation writes in place.
     users: AtomicU32,
     /// In-place changes so far.
     version: AtomicU64,
@@ -63,9 +63,9 @@ pub(crate) struct Cell {
 // SAFETY: the buffer is written while `refs` is 0 and the cell belongs to one thread's free list, and only read
 // while `refs` is above.
 #[allow(unsafe_code)]
-unsafe impl Sync for Cell {}
+unsafe impl Sync for StorageCell {}
 
-static CELLS: Slab<Cell> = Slab::new(|| Cell {
+static CELLS: Slab<StorageCell> = Slab::new(|| StorageCell {
     index: AtomicU32::new(0),
     refs: AtomicU32::new(0),
     users: AtomicU32::new(SHARED),
@@ -82,20 +82,20 @@ const WRITES: u32 = 1;
 
 /// The bytes are this thread's alone.
 #[inline(always)]
-fn alone(local: &Local) -> u32 {
-    local.seat.number * 2
+fn alone(context: &ThreadContext) -> u32 {
+    context.record.number * 2
 }
 
 /// A counted reference to a buffer.
 #[derive(Debug)]
 pub(crate) struct Storage {
-    cell: &'static Cell,
-    hold: Hold,
+    cell: &'static StorageCell,
+    retention: Retention,
 }
 
-/// Whether a reference holds the block of an arena, and since when.
+/// Whether a reference retains the block of an arena, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hold {
+enum Retention {
     /// The bytes are no arena's.
     Never,
     /// It does not: an array of their cycle has it.
@@ -120,56 +120,61 @@ pub(crate) fn full(op: &'static str) -> Error {
 impl Storage {
     /// Uninitialised bytes of the host, at least one. `None` if this thread has no cell or no block in stock.
     #[inline(always)]
-    pub(crate) fn on_host(local: &Local, bytes: usize) -> Option<Self> {
-        let mut free = local.storages.borrow_mut();
+    pub(crate) fn on_host(context: &ThreadContext, bytes: usize) -> Option<Self> {
+        let mut free = context.storages.borrow_mut();
         let index = *free.last()?;
-        if local.desk.is_open() {
+        if context.workspaces.is_open() {
             // What a captured section writes must not lie where the next cycle does.
             if is_capturing() {
                 return None;
             }
-            let (span, part) = local.desk.take_at_once(bytes)?;
+            let (span, part) = context.workspaces.take_at_once(bytes)?;
             free.pop();
             // Relaxed: published with the slot of the array.
             CELLS.get(index).block.store(part.block, Ordering::Relaxed);
-            let cell = Self::fill(local, index, bytes, || Buffer::from_arena(span, Device::Cpu, part));
-            Some(Storage { cell, hold: Hold::No })
+            let cell = Self::fill(context, index, bytes, || Buffer::from_arena(span, Device::Cpu, part));
+            Some(Storage { cell, retention: Retention::No })
         } else {
             let (span, reserved) = pool::alloc_at_once(bytes)?;
             free.pop();
-            let cell = Self::fill(local, index, bytes, || Buffer::from_pool(span, Device::Cpu, reserved));
-            Some(Storage { cell, hold: Hold::Never })
+            let cell = Self::fill(context, index, bytes, || Buffer::from_pool(span, Device::Cpu, reserved));
+            Some(Storage { cell, retention: Retention::Never })
         }
     }
 
     /// Puts a buffer into a cell.
     #[inline]
-    pub(crate) fn new(local: &Local, op: &'static str, buffer: Buffer) -> Result<Self> {
-        let mut free = local.storages.borrow_mut();
+    pub(crate) fn new(context: &ThreadContext, op: &'static str, buffer: Buffer) -> Result<Self> {
+        let mut free = context.storages.borrow_mut();
         let index = match free.pop() {
             Some(index) => index,
             None if CELLS.refill(&mut free) => free.pop().ok_or_else(|| full(op))?,
             None => return Err(full(op)),
         };
-        let mut hold = Hold::Never;
+        let mut retention = Retention::Never;
         if let Some(part) = buffer.part() {
             // Relaxed: as above.
             CELLS.get(index).block.store(part.block, Ordering::Relaxed);
-            hold = Hold::No;
+            retention = Retention::No;
         }
-        let cell = Self::fill(local, index, buffer.span().bytes(), || buffer);
-        Ok(Storage { cell, hold })
+        let cell = Self::fill(context, index, buffer.span().bytes(), || buffer);
+        Ok(Storage { cell, retention })
     }
 
     /// Fills a cell of the free list, with one reference. The buffer is made in its place.
     #[inline(always)]
-    fn fill(local: &Local, index: u32, bytes: usize, buffer: impl FnOnce() -> Buffer) -> &'static Cell {
+    fn fill(
+        context: &ThreadContext,
+        index: u32,
+        bytes: usize,
+        buffer: impl FnOnce() -> Buffer,
+    ) -> &'static StorageCell {
         let cell = CELLS.get(index);
         // Relaxed: the same number each time; published with the storage.
         cell.index.store(index, Ordering::Relaxed);
         cell.bytes.store(bytes as u64, Ordering::Relaxed);
         // Relaxed: as above; nobody else can know of it yet.
-        cell.users.store(alone(local), Ordering::Relaxed);
+        cell.users.store(alone(context), Ordering::Relaxed);
         // SAFETY: the cell came from a free list: no reference to it exists, and it holds no buffer that would have
         // to be dropped.
         #[allow(unsafe_code)]
@@ -208,18 +213,18 @@ impl Storage {
 
     /// The part of an arena that it is, if it is one.
     #[inline]
-    pub(crate) fn part(&self) -> Option<&Part> {
+    pub(crate) fn part(&self) -> Option<&ArenaPart> {
         self.buffer().part()
     }
 
     /// For the reference of a new array: the part of an arena whose cycle the array is of, if it is of one. The reference
     /// does not hold it any more.
     #[inline(always)]
-    pub(crate) fn join_cycle(&mut self) -> Option<Part> {
-        match self.hold {
-            Hold::Never | Hold::Passed => return None,
-            Hold::Begun => self.let_go(),
-            Hold::No => {}
+    pub(crate) fn join_cycle(&mut self) -> Option<ArenaPart> {
+        match self.retention {
+            Retention::Never | Retention::Passed => return None,
+            Retention::Begun => self.release(),
+            Retention::No => {}
         }
         self.part().copied()
     }
@@ -228,17 +233,17 @@ impl Storage {
     /// finds the array that it makes of it ended.
     pub(crate) fn for_gradient(&self) -> Self {
         let mut share = self.clone();
-        if share.hold == Hold::Begun || self.hold == Hold::Begun {
-            share.let_go();
+        if share.retention == Retention::Begun || self.retention == Retention::Begun {
+            share.release();
         }
         share
     }
 
-    fn let_go(&mut self) {
-        if matches!(self.hold, Hold::Begun | Hold::Passed) {
-            self.hold = Hold::No;
+    fn release(&mut self) {
+        if matches!(self.retention, Retention::Begun | Retention::Passed) {
+            self.retention = Retention::No;
             if let Some(part) = self.part() {
-                block::let_go(part.block);
+                block::release(part.block);
             }
         }
     }
@@ -258,10 +263,10 @@ impl Storage {
     /// Whether this thread may read the bytes of an array that it announced: nobody writes into them, and no other thread will
     /// without finding the announcement. If not, it announces again before it asks again.
     #[inline(always)]
-    pub(crate) fn is_readable(&self, local: &Local) -> bool {
+    pub(crate) fn is_readable(&self, context: &ThreadContext) -> bool {
         // Acquire: pairs with the Release in `Writing::drop`: a reader that finds no writer sees what was written.
         let users = self.cell.users.load(Ordering::Acquire);
-        if users == SHARED || users == alone(local) {
+        if users == SHARED || users == alone(context) {
             return true;
         }
         if users & WRITES == 0 {
@@ -285,11 +290,11 @@ impl Storage {
     /// The right to write into the buffer. `own`: the array to be written, as this thread announces it. `None`: another thread is
     /// writing, or reads and does not end soon; let go of everything and try again.
     /// Invariant I7 (design.md).
-    pub(crate) fn write(&self, local: &Local, op: &'static str, own: &Pinned<'_>) -> Result<Option<Writing>> {
+    pub(crate) fn write(&self, context: &ThreadContext, op: &'static str, own: &Pinned<'_>) -> Result<Option<Writing>> {
         if self.buffer().is_read_only() {
             return Err(Error::ReadOnly { op, array: registry::describe(own.key) });
         }
-        let (cell, mine) = (self.cell, alone(local));
+        let (cell, mine) = (self.cell, alone(context));
         // Relaxed: the exchange below decides.
         let users = cell.users.load(Ordering::Relaxed);
         // Acquire: pairs with the Release in `Writing::drop` and in `share`; writers follow each other, and follow those who
@@ -304,7 +309,7 @@ impl Storage {
             threads::barrier();
         }
         let mut turns = 0;
-        while let Some(user) = self.other_reader(local, own.place, users == SHARED) {
+        while let Some(user) = self.other_reader(context, own.place, users == SHARED) {
             if let Some(by) = user {
                 return Err(Error::InUse { op, array: registry::describe(own.key), by });
             }
@@ -325,11 +330,11 @@ impl Storage {
 
     /// Somebody else who announces an array with this storage, on this thread or on `all`; with a name if waiting for him
     /// is no use.
-    fn other_reader(&self, local: &Local, own: usize, all: bool) -> Option<Option<&'static str>> {
+    fn other_reader(&self, context: &ThreadContext, own: usize, all: bool) -> Option<Option<&'static str>> {
         let mut found = None;
-        let mut look = |seat: &'static Seat| {
-            let mine = std::ptr::eq(seat, local.seat);
-            for (place, value) in seat.record.places() {
+        let mut look = |record: &'static ThreadRecord| {
+            let mine = std::ptr::eq(record, context.record);
+            for (place, value) in record.hazards.places() {
                 if (mine && place == own) || registry::storage_of((value & !USER) - 1) != Some(self.id()) {
                     continue;
                 }
@@ -342,9 +347,9 @@ impl Storage {
             }
         };
         if all {
-            threads::for_each_seat(look)
+            threads::for_each_record(look)
         } else {
-            look(local.seat)
+            look(context.record)
         }
         found
     }
@@ -352,7 +357,7 @@ impl Storage {
 
 /// Makes the bytes of several storages this thread's alone, by one barrier for all; those that somebody is using stay as they
 /// are. The caller is about to write into each.
-pub(crate) fn claim(local: &Local, storages: &[Storage]) {
+pub(crate) fn claim(context: &ThreadContext, storages: &[Storage]) {
     let taken = |storage: &&Storage| {
         // Acquire: as in `write`.
         storage.cell.users.compare_exchange(SHARED, WRITES, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -360,8 +365,8 @@ pub(crate) fn claim(local: &Local, storages: &[Storage]) {
     let taken: Vec<&Storage> = storages.iter().filter(taken).collect();
     threads::barrier();
     let mut read = vec![false; taken.len()];
-    threads::for_each_seat(|seat| {
-        for (_, value) in seat.record.places() {
+    threads::for_each_record(|record| {
+        for (_, value) in record.hazards.places() {
             let found = registry::storage_of((value & !USER) - 1);
             for (read, storage) in read.iter_mut().zip(&taken) {
                 *read |= found == Some(storage.id());
@@ -369,7 +374,7 @@ pub(crate) fn claim(local: &Local, storages: &[Storage]) {
         }
     });
     for (storage, read) in taken.iter().zip(read) {
-        let after = if read { SHARED } else { alone(local) };
+        let after = if read { SHARED } else { alone(context) };
         // Release: as in `Writing::drop`; nothing was written.
         storage.cell.users.store(after, Ordering::Release);
     }
@@ -383,23 +388,23 @@ impl Clone for Storage {
             // Two billion references: only leaked ones get here, and wrapping would be unsound.
             std::process::abort();
         }
-        let hold = match self.hold {
-            Hold::Never => Hold::Never,
+        let retention = match self.retention {
+            Retention::Never => Retention::Never,
             before => {
                 if let Some(part) = self.part() {
-                    block::hold(part.block);
+                    block::retain(part.block);
                 }
-                if before == Hold::No { Hold::Begun } else { Hold::Passed }
+                if before == Retention::No { Retention::Begun } else { Retention::Passed }
             }
         };
-        Storage { cell: self.cell, hold }
+        Storage { cell: self.cell, retention }
     }
 }
 
 impl Drop for Storage {
     #[inline]
     fn drop(&mut self) {
-        self.let_go();
+        self.release();
         let cell = self.cell;
         // Acquire: pairs with the Release below in the references that went before. A count of 1 is this one's
         // own, from which alone another could be made.
@@ -413,8 +418,8 @@ impl Drop for Storage {
         #[allow(unsafe_code)]
         cell.buffer.with_mut(|b| unsafe { *b = None });
         let index = self.id();
-        with_local(|local| {
-            let mut free = local.storages.borrow_mut();
+        with_context(|context| {
+            let mut free = context.storages.borrow_mut();
             free.push(index);
             give_back_surplus(&mut free, &CELLS);
         });
@@ -432,14 +437,14 @@ pub(crate) fn give_back_surplus<T: Sync>(free: &mut Vec<u32>, slab: &'static Sla
 }
 
 /// A thread leaves: its stock goes back.
-pub(crate) fn flush(local: &Local) {
-    CELLS.give_back(local.storages.borrow_mut().drain(..));
+pub(crate) fn flush(context: &ThreadContext) {
+    CELLS.give_back(context.storages.borrow_mut().drain(..));
 }
 
 /// The right to write into a storage's buffer in place; given up on drop.
 #[derive(Debug)]
 pub(crate) struct Writing {
-    cell: &'static Cell,
+    cell: &'static StorageCell,
     /// Who uses the bytes afterwards.
     after: u32,
     /// Whether there was anything to write: nobody else read.

@@ -42,7 +42,7 @@ pub(crate) fn is_settled() -> bool {
     matches!(MODE.load(Ordering::Relaxed), OFF | ON)
 }
 
-/// The gate that every call passes.
+/// The entry check, which every call passes.
 #[inline]
 pub(crate) fn check(op: &'static str) -> Result<()> {
     if is_settled() { Ok(()) } else { check_slow(op) }

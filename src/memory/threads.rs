@@ -15,25 +15,25 @@ use crossbeam_epoch::{self as epoch, Atomic, Owned};
 
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::memory::{
-    hazard::{Record, heavy, membarrier},
+    hazard::{Hazards, heavy, membarrier},
     queue::LANES,
     registry, switch,
-    workspace::desk::Desk,
+    workspace::stack::WorkspaceStack,
 };
 
 /// One thread's part of the table. Lives for ever and is passed from thread to thread.
 #[derive(Debug)]
-pub(crate) struct Seat {
-    /// From 1 on. A thread that gets the seat of one that ended gets what that one alone had used.
+pub(crate) struct ThreadRecord {
+    /// From 1 on. A thread that gets the thread record of one that ended gets what that one alone had used.
     pub(crate) number: u32,
-    pub(crate) record: Record,
-    /// This seat's lane of the reclaim queue.
+    pub(crate) hazards: Hazards,
+    /// Its lane of the reclaim queue.
     pub(crate) lane: usize,
     pub(crate) counts: Counts,
 }
 
-/// Events on one seat. Written by its thread alone, read by anyone: a sum over all seats is exact when the
-/// threads rest.
+/// Events on one thread record. Written by its thread alone, read by anyone: a sum over all thread records is exact
+/// when the threads rest.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) created: AtomicU64,
@@ -46,7 +46,7 @@ pub(crate) struct Counts {
     pub(crate) unkept: AtomicU64,
 }
 
-/// The counts of threads without a seat: those that only drop.
+/// The counts of threads without a record: those that only drop.
 static LOOSE: Counts = Counts {
     created: AtomicU64::new(0),
     closed: AtomicU64::new(0),
@@ -57,7 +57,7 @@ static LOOSE: Counts = Counts {
 };
 
 impl Counts {
-    /// Adds to a counter of one's own seat.
+    /// Adds to a counter of one's own thread record.
     #[inline]
     pub(crate) fn bump(counter: &AtomicU64, by: u64) {
         // Relaxed, and no locked instruction: statistics, with one writer.
@@ -65,18 +65,18 @@ impl Counts {
     }
 }
 
-struct Table {
-    /// The seats taken now.
-    seats: Atomic<Vec<&'static Seat>>,
+struct ThreadTable {
+    /// The thread records taken now.
+    records: Atomic<Vec<&'static ThreadRecord>>,
     active: AtomicU32,
-    /// Seats of threads that ended; the lock also orders coming and going.
-    free: Mutex<Vec<&'static Seat>>,
-    /// Every seat ever made, for sums.
-    all: Mutex<Vec<&'static Seat>>,
+    /// Thread records of threads that ended; the lock also orders coming and going.
+    free: Mutex<Vec<&'static ThreadRecord>>,
+    /// Every thread record ever made, for sums.
+    all: Mutex<Vec<&'static ThreadRecord>>,
 }
 
-static TABLE: Table = Table {
-    seats: Atomic::null(),
+static TABLE: ThreadTable = ThreadTable {
+    records: Atomic::null(),
     active: AtomicU32::new(0),
     free: Mutex::new(Vec::new()),
     all: Mutex::new(Vec::new()),
@@ -90,45 +90,45 @@ fn start_runtime() {
     });
 }
 
-impl Table {
-    fn register(&self) -> &'static Seat {
+impl ThreadTable {
+    fn register(&self) -> &'static ThreadRecord {
         start_runtime();
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let seat = free.pop().unwrap_or_else(|| {
+        let record = free.pop().unwrap_or_else(|| {
             let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
             let lane = 1 + all.len() % (LANES - 1);
             let number = all.len() as u32 + 1;
-            let seat: &'static Seat =
-                Box::leak(Box::new(Seat { number, record: Record::new(), lane, counts: Counts::default() }));
-            all.push(seat);
-            seat
+            let record: &'static ThreadRecord =
+                Box::leak(Box::new(ThreadRecord { number, hazards: Hazards::new(), lane, counts: Counts::default() }));
+            all.push(record);
+            record
         });
-        self.publish(|seats| seats.push(seat));
+        self.publish(|records| records.push(record));
         self.active.fetch_add(1, Ordering::Relaxed);
-        // SeqCst: pairs with the fence in `heavy`: a closer that does not find this seat, or counts one thread, made
-        // its change visible to this thread's first state read.
+        // SeqCst: pairs with the fence in `heavy`: a closer that does not find this thread record, or counts one
+        // thread, made its change visible to this thread's first state read.
         fence(Ordering::SeqCst);
-        seat
+        record
     }
 
-    fn leave(&self, seat: &'static Seat) {
+    fn leave(&self, record: &'static ThreadRecord) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        self.publish(|seats| seats.retain(|s| !std::ptr::eq(*s, seat)));
+        self.publish(|records| records.retain(|s| !std::ptr::eq(*s, record)));
         // Release: pairs with the Acquire in `barrier`: who counts one thread less sees its places empty.
         self.active.fetch_sub(1, Ordering::Release);
-        free.push(seat);
+        free.push(record);
     }
 
     /// Replaces the snapshot. Called under the lock of `free`.
-    fn publish(&self, change: impl FnOnce(&mut Vec<&'static Seat>)) {
+    fn publish(&self, change: impl FnOnce(&mut Vec<&'static ThreadRecord>)) {
         let guard = epoch::pin();
-        let old = self.seats.load(Ordering::Relaxed, &guard);
+        let old = self.records.load(Ordering::Relaxed, &guard);
         // SAFETY: the snapshot is retired only below, under the lock that the caller holds, so `old` is alive.
         #[allow(unsafe_code)]
-        let mut seats = unsafe { old.as_ref() }.cloned().unwrap_or_default();
-        change(&mut seats);
-        // AcqRel: Release pairs with the Acquire in `for_each_seat`; the vector is complete before it is seen.
-        let old = self.seats.swap(Owned::new(seats), Ordering::AcqRel, &guard);
+        let mut records = unsafe { old.as_ref() }.cloned().unwrap_or_default();
+        change(&mut records);
+        // AcqRel: Release pairs with the Acquire in `for_each_record`; the vector is complete before it is seen.
+        let old = self.records.swap(Owned::new(records), Ordering::AcqRel, &guard);
         if !old.is_null() {
             // SAFETY: `old` was unlinked by the swap; who loaded it before is pinned.
             #[allow(unsafe_code)]
@@ -139,16 +139,16 @@ impl Table {
     }
 }
 
-/// Calls `f` with every seat taken now. The caller issued the heavy barrier if it derives anything from a seat
-/// that it does not find.
-pub(crate) fn for_each_seat(mut f: impl FnMut(&'static Seat)) {
+/// Calls `f` with every thread record taken now. The caller issued the heavy barrier if it derives anything from a
+/// thread record that it does not find.
+pub(crate) fn for_each_record(mut f: impl FnMut(&'static ThreadRecord)) {
     let guard = epoch::pin();
     // Acquire: pairs with the AcqRel swap in `publish`.
-    let seats = TABLE.seats.load(Ordering::Acquire, &guard);
+    let records = TABLE.records.load(Ordering::Acquire, &guard);
     // SAFETY: the guard keeps the snapshot.
     #[allow(unsafe_code)]
-    for seat in unsafe { seats.as_ref() }.into_iter().flatten() {
-        f(seat);
+    for record in unsafe { records.as_ref() }.into_iter().flatten() {
+        f(record);
     }
 }
 
@@ -160,17 +160,17 @@ pub(crate) fn barrier() {
     heavy(TABLE.active.load(Ordering::Acquire));
 }
 
-/// The sum of a counter over every seat there ever was.
+/// The sum of a counter over every thread record there ever was.
 pub(crate) fn sum(counter: impl Fn(&Counts) -> &AtomicU64) -> u64 {
     let all = TABLE.all.lock().unwrap_or_else(PoisonError::into_inner);
-    let seats = all.iter().map(|seat| counter(&seat.counts).load(Ordering::Relaxed));
-    seats.sum::<u64>() + counter(&LOOSE).load(Ordering::Relaxed)
+    let records = all.iter().map(|record| counter(&record.counts).load(Ordering::Relaxed));
+    records.sum::<u64>() + counter(&LOOSE).load(Ordering::Relaxed)
 }
 
 /// What the calling thread owns.
 #[derive(Debug)]
-pub(crate) struct Local {
-    pub(crate) seat: &'static Seat,
+pub(crate) struct ThreadContext {
+    pub(crate) record: &'static ThreadRecord,
     /// Places of the hazard record in use: the first so many.
     pub(crate) used_places: Cell<usize>,
     pub(crate) slots: RefCell<Vec<u32>>,
@@ -182,60 +182,60 @@ pub(crate) struct Local {
     /// The heads of the lanes when they were looked at last.
     pub(crate) heads: Cell<[u32; LANES]>,
     /// Its workspaces.
-    pub(crate) desk: Desk,
+    pub(crate) workspaces: WorkspaceStack,
 }
 
-impl Local {
+impl ThreadContext {
     #[cold]
     fn new() -> Self {
-        Local {
-            seat: TABLE.register(),
+        ThreadContext {
+            record: TABLE.register(),
             used_places: Cell::new(0),
             slots: RefCell::default(),
             storages: RefCell::default(),
             nodes: Default::default(),
             calls: Cell::new(0),
             heads: Cell::new([0; LANES]),
-            desk: Desk::default(),
+            workspaces: WorkspaceStack::default(),
         }
     }
 }
 
-impl Drop for Local {
+impl Drop for ThreadContext {
     fn drop(&mut self) {
-        SEAT.set(None);
+        RECORD.set(None);
         HERE.set(std::ptr::null());
         if switch::forked() {
             return;
         }
-        self.desk.close();
+        self.workspaces.close();
         registry::flush(self);
-        TABLE.leave(self.seat);
+        TABLE.leave(self.record);
     }
 }
 
 thread_local! {
-    static LOCAL: OnceCell<Local> = const { OnceCell::new() };
-    /// The seat that drops on this thread use. Has no destructor, so that any drop can read it.
-    static SEAT: Cell<Option<&'static Seat>> = const { Cell::new(None) };
-    /// The value in `LOCAL`, or null before it is made and after it is gone. Has no destructor either.
-    static HERE: Cell<*const Local> = const { Cell::new(std::ptr::null()) };
+    static CONTEXT: OnceCell<ThreadContext> = const { OnceCell::new() };
+    /// The thread record that drops on this thread use. Has no destructor, so that any drop can read it.
+    static RECORD: Cell<Option<&'static ThreadRecord>> = const { Cell::new(None) };
+    /// The value in `CONTEXT`, or null before it is made and after it is gone. Has no destructor either.
+    static HERE: Cell<*const ThreadContext> = const { Cell::new(std::ptr::null()) };
 }
 
 /// What the calling thread owns, for the length of a call.
 struct Entered {
-    here: *const Local,
+    here: *const ThreadContext,
     /// Of a thread whose own is gone already: borrowed for this call.
-    late: Option<Box<Local>>,
+    late: Option<Box<ThreadContext>>,
 }
 
 impl Entered {
     #[inline(always)]
-    fn local(&self) -> &Local {
+    fn context(&self) -> &ThreadContext {
         match &self.late {
-            // SAFETY: `HERE` was set by `register` to the value in `LOCAL`, which stays in its place until `Local::drop`
-            // sets `HERE` back to null; this thread alone reads its `HERE`, and `with_local` hands on no longer borrow
-            // than its own call, inside which no thread-local of this thread is destroyed.
+            // SAFETY: `HERE` was set by `register` to the value in `CONTEXT`, which stays in its place until
+            // `ThreadContext::drop` sets `HERE` back to null; this thread alone reads its `HERE`, and `with_context`
+            // hands on no longer borrow than its own call, inside which no thread-local of this thread is destroyed.
             #[allow(unsafe_code)]
             None => unsafe { &*self.here },
             Some(late) => late,
@@ -251,35 +251,35 @@ fn enter() -> Entered {
 
 #[cold]
 fn register() -> Entered {
-    let here = LOCAL.try_with(|local| {
-        let local = local.get_or_init(Local::new);
-        SEAT.set(Some(local.seat));
-        HERE.set(local);
-        std::ptr::from_ref(local)
+    let here = CONTEXT.try_with(|context| {
+        let context = context.get_or_init(ThreadContext::new);
+        RECORD.set(Some(context.record));
+        HERE.set(context);
+        std::ptr::from_ref(context)
     });
     match here {
         Ok(here) => Entered { here, late: None },
-        Err(_) => Entered { here: std::ptr::null(), late: Some(Box::new(Local::new())) },
+        Err(_) => Entered { here: std::ptr::null(), late: Some(Box::new(ThreadContext::new())) },
     }
 }
 
 /// Runs `f` with what the calling thread owns, registering it if it is new here.
 #[inline]
-pub(crate) fn with_local<R>(f: impl FnOnce(&Local) -> R) -> R {
-    f(enter().local())
+pub(crate) fn with_context<R>(f: impl FnOnce(&ThreadContext) -> R) -> R {
+    f(enter().context())
 }
 
 /// The lane for a drop on this thread.
 #[inline]
 pub(crate) fn lane() -> usize {
-    SEAT.with(Cell::get).map_or(0, |seat| seat.lane)
+    RECORD.with(Cell::get).map_or(0, |record| record.lane)
 }
 
 /// Counts an event of a drop on this thread.
 #[inline]
 pub(crate) fn count_here(counter: impl Fn(&Counts) -> &AtomicU64) {
-    match SEAT.with(Cell::get) {
-        Some(seat) => Counts::bump(counter(&seat.counts), 1),
+    match RECORD.with(Cell::get) {
+        Some(record) => Counts::bump(counter(&record.counts), 1),
         None => {
             // Relaxed: statistics.
             counter(&LOOSE).fetch_add(1, Ordering::Relaxed);

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use crate::nn::module::{Module, ModuleT};
 use crate::{Result, Tensor};
 
-type Map<'a> = dyn 'a + Fn(&Tensor) -> Result<Tensor> + Send + Sync;
-type MapT<'a> = dyn 'a + Fn(&Tensor, bool) -> Result<Tensor> + Send + Sync;
+type ForwardFn<'a> = dyn 'a + Fn(&Tensor) -> Result<Tensor> + Send + Sync;
+type ForwardFnT<'a> = dyn 'a + Fn(&Tensor, bool) -> Result<Tensor> + Send + Sync;
 
 /// A function as a module.
 #[derive(Clone)]
-pub struct Func<'a>(Arc<Map<'a>>);
+pub struct Func<'a>(Arc<ForwardFn<'a>>);
 
 impl fmt::Debug for Func<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -40,7 +40,7 @@ impl Module for Func<'_> {
 
 /// A function that is told whether this is training, as a module.
 #[derive(Clone)]
-pub struct FuncT<'a>(Arc<MapT<'a>>);
+pub struct FuncT<'a>(Arc<ForwardFnT<'a>>);
 
 impl fmt::Debug for FuncT<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -46,13 +46,13 @@ pub struct Prefetch<T> {
     device: Device,
     config: WorkspaceConfig,
     depth: usize,
-    state: State<T>,
+    state: PrefetchState<T>,
     /// The process that has the thread; a forked child has none.
     process: u32,
 }
 
 /// Where the producer is.
-enum State<T> {
+enum PrefetchState<T> {
     Runs(Receiver<Result<Batch<T>>>, JoinHandle<Producer<T>>),
     Rests(Producer<T>),
     /// A value that the thread could not hand over panicked when it was dropped.
@@ -62,9 +62,9 @@ enum State<T> {
 impl<T> fmt::Debug for Prefetch<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match self.state {
-            State::Runs(..) => "runs",
-            State::Rests(_) => "ended",
-            State::Lost => "lost",
+            PrefetchState::Runs(..) => "runs",
+            PrefetchState::Rests(_) => "ended",
+            PrefetchState::Lost => "lost",
         };
         f.debug_struct("Prefetch")
             .field("device", &self.device)
@@ -138,7 +138,7 @@ impl<T: Send + 'static> Prefetch<T> {
         if depth > DEPTH_MAX {
             return Err(Error::msg(format!("{depth} batches cannot wait, only {DEPTH_MAX}; give a smaller depth")));
         }
-        let state = State::Rests(Box::new(producer));
+        let state = PrefetchState::Rests(Box::new(producer));
         let mut all = Prefetch { device: device.clone(), config: config.clone(), depth, state, process: process::id() };
         all.start()?;
         Ok(all)
@@ -158,7 +158,7 @@ impl<T: Send + 'static> Prefetch<T> {
         if self.process != process::id() {
             return Err(Error::Forked { op: "reset" });
         }
-        let State::Rests(producer) = std::mem::replace(&mut self.state, State::Lost) else {
+        let PrefetchState::Rests(producer) = std::mem::replace(&mut self.state, PrefetchState::Lost) else {
             return Err(Error::msg(
                 "the producer is gone: a batch that could not be sent panicked when it was dropped",
             ));
@@ -175,11 +175,11 @@ impl<T: Send + 'static> Prefetch<T> {
             Ok(thread) => {
                 // There is a place for it, and the thread waits.
                 let _ = hand.send(producer);
-                self.state = State::Runs(receiver, thread);
+                self.state = PrefetchState::Runs(receiver, thread);
                 Ok(())
             }
             Err(error) => {
-                self.state = State::Rests(producer);
+                self.state = PrefetchState::Rests(producer);
                 Err(Error::msg(format!("no thread to make batches ahead: {error}; end some, or call reset() later")))
             }
         }
@@ -189,8 +189,8 @@ impl<T: Send + 'static> Prefetch<T> {
 impl<T> Prefetch<T> {
     /// Ends the thread, also while it waits for a place, and takes the producer back.
     fn stop(&mut self) {
-        let (receiver, thread) = match std::mem::replace(&mut self.state, State::Lost) {
-            State::Runs(receiver, thread) => (receiver, thread),
+        let (receiver, thread) = match std::mem::replace(&mut self.state, PrefetchState::Lost) {
+            PrefetchState::Runs(receiver, thread) => (receiver, thread),
             other => {
                 self.state = other;
                 return;
@@ -200,7 +200,7 @@ impl<T> Prefetch<T> {
         if self.process == process::id()
             && let Ok(producer) = thread.join()
         {
-            self.state = State::Rests(producer);
+            self.state = PrefetchState::Rests(producer);
         }
     }
 }
@@ -209,7 +209,7 @@ impl<T> Iterator for Prefetch<T> {
     type Item = Result<Batch<T>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let State::Runs(receiver, _) = &self.state else { return None };
+        let PrefetchState::Runs(receiver, _) = &self.state else { return None };
         if self.process != process::id() {
             return None;
         }

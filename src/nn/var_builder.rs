@@ -16,7 +16,7 @@ use crate::{DType, Device, Error, Result, Shape, Tensor, npz, pickle, safetensor
 
 /// Weights by name below a prefix, out of a [`Backend`].
 pub struct VarBuilderArgs<'a, B: Backend> {
-    source: Arc<Source<B>>,
+    source: Arc<WeightSource<B>>,
     path: Vec<String>,
     /// The dtype of what is given out.
     pub dtype: DType,
@@ -26,7 +26,7 @@ pub struct VarBuilderArgs<'a, B: Backend> {
 /// A [`VarBuilderArgs`] of any source.
 pub type VarBuilder<'a> = VarBuilderArgs<'a, Box<dyn SimpleBackend + 'a>>;
 
-struct Source<B> {
+struct WeightSource<B> {
     backend: Arc<B>,
     device: Device,
     dtype: DType,
@@ -102,7 +102,7 @@ impl Backend for Box<dyn SimpleBackend + '_> {
 impl<B: Backend> VarBuilderArgs<'_, B> {
     /// Weights of a backend, given out in `dtype` on `dev`.
     pub fn new_with_args(backend: B, dtype: DType, dev: &Device) -> Self {
-        let source = Source { backend: Arc::new(backend), device: dev.clone(), dtype };
+        let source = WeightSource { backend: Arc::new(backend), device: dev.clone(), dtype };
         VarBuilderArgs { source: Arc::new(source), path: Vec::new(), dtype, _borrowed: PhantomData }
     }
 
@@ -154,14 +154,14 @@ impl<B: Backend> VarBuilderArgs<'_, B> {
 
     /// The same weights, given out on another device.
     pub fn set_device(self, device: Device) -> Self {
-        let source = Source { backend: Arc::clone(&self.source.backend), device, dtype: self.source.dtype };
+        let source = WeightSource { backend: Arc::clone(&self.source.backend), device, dtype: self.source.dtype };
         VarBuilderArgs { source: Arc::new(source), ..self }
     }
 
     /// The same weights, given out in another dtype, also by [`VarBuilderArgs::get_unchecked`].
     pub fn set_dtype(self, dtype: DType) -> Self {
         let (backend, device) = (Arc::clone(&self.source.backend), self.source.device.clone());
-        VarBuilderArgs { source: Arc::new(Source { backend, device, dtype }), dtype, ..self }
+        VarBuilderArgs { source: Arc::new(WeightSource { backend, device, dtype }), dtype, ..self }
     }
 
     fn full(&self, name: &str) -> String {
@@ -204,7 +204,7 @@ impl<B: Backend> VarBuilderArgs<'_, B> {
         hints: B::Hints,
         dtype: DType,
     ) -> Result<Tensor> {
-        let Source { backend, device, .. } = &*self.source;
+        let WeightSource { backend, device, .. } = &*self.source;
         kept(Location::caller(), || backend.get(s.into(), &self.full(name), hints, dtype, device))
     }
 
@@ -223,7 +223,7 @@ impl<B: Backend> VarBuilderArgs<'_, B> {
     /// As [`VarBuilderArgs::get_unchecked`].
     #[track_caller]
     pub fn get_unchecked_dtype(&self, name: &str, dtype: DType) -> Result<Tensor> {
-        let Source { backend, device, .. } = &*self.source;
+        let WeightSource { backend, device, .. } = &*self.source;
         kept(Location::caller(), || backend.get_unchecked(&self.full(name), dtype, device))
     }
 }

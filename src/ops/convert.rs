@@ -72,14 +72,14 @@ impl Proxy {
         if !self.track_op() || !is_grad_enabled() {
             return Ok(copy);
         }
-        enter(call, |local| {
-            let pins = pin(local, call.op, [self, &copy])?;
+        enter(call, |context| {
+            let pins = pin(context, call.op, [self, &copy])?;
             let [a, c] = pins.arrays();
             check::seen(call.op, self, &shape, a.layout)?;
             check::same_dtype(call.op, &a, &c)?;
             let node = record(&[&a], || move |grad: &Proxy, _| Ok(one(grad.to_device(&from)?)));
             let parts = Parts { dtype: c.dtype, layout: c.layout, storage: c.storage.clone(), node };
-            adopt_parts(call, local, parts, &copy)
+            adopt_parts(call, context, parts, &copy)
         })
         .inspect(|_| copy.close())
     }

@@ -11,7 +11,7 @@ use crate::base::{
 };
 pub use crate::operations::{BinaryOp, Domain, Kept, UnaryOp};
 pub use crate::view::{Access, OwnedView, View};
-use crate::{along::Along, span::Span, view::kernels, window::Windowed};
+use crate::{axiswise::Axiswise, span::Span, view::kernels, window::Windowed};
 use Access::{Read, ReadWrite, Write};
 
 /// A function of one operand, element by element, into a result of its shape.
@@ -89,7 +89,7 @@ pub enum Kernel also {
     /// Windows over images.
     Windowed,
     /// Along one axis.
-    Along,
+    Axiswise,
 } {
     /// `dst = value`, converted as `as` does. Any non-repeating layout.
     Fill "fill" { value: f64 } (dst: Write);

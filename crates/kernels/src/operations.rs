@@ -213,22 +213,22 @@ macro_rules! for_each_binary {
             [$($with)*]
             /// `x + y`. Integers wrap.
             Add [add broadcast_add add_ add_into broadcast_add_into] number
-                { |x, y| x.plus(y) => "plus(x, y)" }
+                { |x, y| x.add(y) => "plus(x, y)" }
             /// `x - y`. Integers wrap.
             Sub [sub broadcast_sub sub_ sub_into broadcast_sub_into] number
-                { |x, y| x.minus(y) => "minus(x, y)" }
+                { |x, y| x.sub(y) => "minus(x, y)" }
             /// `x * y`. Integers wrap.
             Mul [mul broadcast_mul mul_ mul_into broadcast_mul_into] number
-                { |x, y| x.times(y) => "times(x, y)" }
+                { |x, y| x.mul(y) => "times(x, y)" }
             /// `x / y`. Integer division by 0 gives 0.
             Div [div broadcast_div div_ div_into broadcast_div_into] number
-                { |x, y| x.over(y) => "over(x, y)" }
+                { |x, y| x.div(y) => "over(x, y)" }
             /// The larger; NaN if either is.
             Maximum [maximum broadcast_maximum maximum_ maximum_into broadcast_maximum_into] any
-                { |x, y| x.larger(y) => "larger(x, y)" }
+                { |x, y| x.max_or_nan(y) => "larger(x, y)" }
             /// The smaller; NaN if either is.
             Minimum [minimum broadcast_minimum minimum_ minimum_into broadcast_minimum_into] any
-                { |x, y| x.smaller(y) => "smaller(x, y)" }
+                { |x, y| x.min_or_nan(y) => "smaller(x, y)" }
             /// `x ^ y`; a negative base is right for whole exponents.
             Pow [pow broadcast_pow pow_ pow_into broadcast_pow_into] number
                 { |x, y| x.power(y) => "power(x, y)" }

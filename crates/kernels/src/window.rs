@@ -1,5 +1,5 @@
 //! Kernels of windows that slide over images: convolutions, columns, pooling, other sizes. As `kernel.rs`, which has
-//! them as one variant.
+//! them as one variant. `K` stands for the number of elements of a window, `L` for that of its output positions.
 
 use crate::view::{
     Access::{self, Read, Write},
@@ -17,13 +17,13 @@ pub struct Window {
     pub stride: [usize; 3],
     pub padding: [usize; 3],
     pub dilation: [usize; 3],
-    /// The places it takes along each axis.
+    /// The output positions it takes along each axis.
     pub out: [usize; 3],
 }
 
 impl Window {
     /// Elements of the window.
-    pub fn taps(&self) -> usize {
+    pub fn kernel_elems(&self) -> usize {
         self.size.iter().product()
     }
 
@@ -37,8 +37,8 @@ impl Window {
         start.saturating_sub(padding)..(start + self.size[axis]).saturating_sub(padding).min(len)
     }
 
-    /// Places that it takes.
-    pub fn places(&self) -> usize {
+    /// Output positions that it takes.
+    pub fn output_positions(&self) -> usize {
         self.out.iter().product()
     }
 }
@@ -96,10 +96,10 @@ pub struct ConvSizes {
     pub groups: usize,
     pub filters: usize,
     pub channels: usize,
-    pub taps: usize,
+    pub kernel_elems: usize,
     /// Elements of a channel of the image.
     pub pixels: usize,
-    pub places: usize,
+    pub positions: usize,
 }
 
 impl ConvSizes {
@@ -109,20 +109,20 @@ impl ConvSizes {
             groups,
             filters: weights[0] / groups,
             channels: weights[1],
-            taps: window.taps(),
+            kernel_elems: window.kernel_elems(),
             pixels: image[2..].iter().product(),
-            places: window.places(),
+            positions: window.output_positions(),
         }
     }
 
     /// Rows of the matrix of columns of one image and group.
     pub fn depth(&self) -> usize {
-        self.channels * self.taps
+        self.channels * self.kernel_elems
     }
 
     /// Whether the window has one element and takes every place once, so that an image is its own matrix of columns.
     pub fn is_point(&self, window: &Window) -> bool {
-        self.taps == 1 && self.places == self.pixels && window.stride == [1; 3] && window.padding == [0; 3]
+        self.kernel_elems == 1 && self.positions == self.pixels && window.stride == [1; 3] && window.padding == [0; 3]
     }
 }
 
@@ -134,24 +134,24 @@ fn of(op: &ConvOp, written: ConvOp) -> Access {
 kernels! {
 /// A kernel over images. Unless it says otherwise: `dst` is contiguous and shares no byte with a source.
 pub enum Windowed {
-    /// `result [B, G M, places] = ` sums of `weights [G M, C, taps]` times what the window sees of
+    /// `result [B, G M, L] = ` sums of `weights [G M, C, K]` times what the window sees of
     /// `image [B, G C, pixels]`, all with three spatial axes; or one of the others, by the transposed sums. Floats.
-    /// `result` and `weights` are contiguous, `image` only if it is written. `room` is scratch memory of as many
-    /// elements as `Device::conv_room` says.
+    /// `result` and `weights` are contiguous, `image` only if it is written. `scratch` has as many
+    /// elements as `Device::conv_scratch` says.
     Conv "conv" { op: ConvOp, window: Window, groups: usize } (
         image: of(op, ConvOp::Image),
         weights: of(op, ConvOp::Weights),
         result: of(op, ConvOp::Result),
-        room: Write
+        scratch: Write
     );
-    /// `columns [B, C taps, places] = ` what the window sees of `image`, 0 outside it.
+    /// `columns [B, C K, L] = ` what the window sees of `image`, 0 outside it.
     Unfold "unfold" { window: Window } (image: Read, columns: Write);
     /// `image = ` the sum of what each of its elements gave to `columns`.
     Fold "fold" { window: Window } (columns: Read, image: Write);
-    /// `dst [B, C, places]` from what lies under the window on `image [B, C, pixels]`, and in `ids` (u32) where the first
+    /// `dst [B, C, L]` from what lies under the window on `image [B, C, pixels]`, and in `ids` (u32) where the first
     /// largest element lies in its channel. Every place covers an element. `Mean`: floats.
     Pool "pool" { op: PoolOp, window: Window, adaptive: bool } (image: Read, dst: Write) (ids: Write);
-    /// The gradient of an image from `grad [B, C, places]`: of `Max` if there are `ids`, else of `Mean`. All contiguous.
+    /// The gradient of an image from `grad [B, C, L]`: of `Max` if there are `ids`, else of `Mean`. All contiguous.
     PoolGrad "pool_grad" { window: Window, adaptive: bool } (grad: Read, image: Write) (ids: Read);
     /// `dst [B, C, h, w]` from `image [B, C, H, W]`, neither of them empty. `Linear`: floats.
     Resize "resize" { op: ResizeOp, spacing: Spacing } (image: Read, dst: Write);

@@ -11,8 +11,8 @@ use crate::base::{
     error::{Error, Result},
 };
 use crate::device::cuda::{
-    checked::{Blas, Gemm, Side},
-    context::{Context, Stream},
+    checked::{Blas, Gemm, GemmSide},
+    context::{CudaContext, CudaStream},
     launch::{Arguments, Launch},
     libraries,
     params::Product,
@@ -33,7 +33,7 @@ const COMPUTE_32F_FAST_TF32: c_int = 77;
 
 /// A handle for one stream.
 #[derive(Debug)]
-pub(super) struct Handle(Blas);
+pub(super) struct BlasHandle(Blas);
 
 /// Whether the library is there. Says once that it is not.
 pub(super) fn is_present() -> bool {
@@ -62,7 +62,7 @@ fn orient(rows: u64, cols: u64, row: i64, col: i64) -> Option<(c_int, c_int)> {
 
 /// A product as one call.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Call {
+pub(super) struct GemmCall {
     m: c_int,
     n: c_int,
     k: c_int,
@@ -73,7 +73,7 @@ pub(super) struct Call {
 }
 
 /// The call for a product; `None` if the library does not take operands that lie like these.
-pub(super) fn plan(product: &Product) -> Option<Call> {
+pub(super) fn plan(product: &Product) -> Option<GemmCall> {
     let Product { mut m, n, k, mut batch, rank, .. } = *product;
     let (a_step, b_step) = (product.a.strides[0], product.b.strides[0]);
     if k == 0 || rank > 1 {
@@ -88,7 +88,7 @@ pub(super) fn plan(product: &Product) -> Option<Call> {
         return None;
     }
     let steps = if batch > 1 { [a_step, b_step, (m * n) as i64] } else { [0; 3] };
-    Some(Call {
+    Some(GemmCall {
         m: int(m)?,
         n: int(n)?,
         k: int(k)?,
@@ -99,16 +99,16 @@ pub(super) fn plan(product: &Product) -> Option<Call> {
     })
 }
 
-impl Handle {
+impl BlasHandle {
     /// A handle that submits to `stream` and works in `workspace`.
-    pub(super) fn new(context: &Context, stream: &Stream, workspace: Address) -> Result<Self> {
+    pub(super) fn new(context: &CudaContext, stream: &CudaStream, workspace: Address) -> Result<Self> {
         // The library takes the context that is current.
         context.call(|_| Ok(()))?;
-        context.check(Blas::new(stream.raw, workspace, WORKSPACE).map_err(Error::msg)?).map(Handle)
+        context.check(Blas::new(stream.raw, workspace, WORKSPACE).map_err(Error::msg)?).map(BlasHandle)
     }
 
     /// Submits a product.
-    pub(super) fn run(&mut self, context: &Context, launch: &Launch, call: &Call, tf32: bool) -> Result<()> {
+    pub(super) fn run(&mut self, context: &CudaContext, launch: &Launch, call: &GemmCall, tf32: bool) -> Result<()> {
         let Arguments::Product(product) = launch.arguments else { return Err(Error::msg("not a product")) };
         context.call(|_| Ok(()))?;
         let (kind, compute) = match (launch.dtype, tf32) {
@@ -120,8 +120,8 @@ impl Handle {
             (_, true) => (R_32F, COMPUTE_32F_FAST_TF32),
         };
         let [a_step, b_step, dst_step] = call.steps;
-        let right = Side { address: product.b.ptr, lies: call.b, step: b_step };
-        let left = Side { address: product.a.ptr, lies: call.a, step: a_step };
+        let right = GemmSide { address: product.b.ptr, lies: call.b, step: b_step };
+        let left = GemmSide { address: product.a.ptr, lies: call.a, step: a_step };
         context.check(self.0.multiply(&Gemm {
             sizes: [call.n, call.m, call.k],
             sides: [right, left],

@@ -40,10 +40,10 @@ pub(super) struct Handle<T>(T);
 // SAFETY: a word by which the driver finds what is its own; it accepts those of this list on every thread, and makes sure
 // itself of what must not happen at the same time. Handles of cuBLAS and NVRTC are not among them.
 #[allow(unsafe_code)]
-unsafe impl<T: Shared> Send for Handle<T> {}
+unsafe impl<T: Shareable> Send for Handle<T> {}
 // SAFETY: as for `Send`.
 #[allow(unsafe_code)]
-unsafe impl<T: Shared> Sync for Handle<T> {}
+unsafe impl<T: Shareable> Sync for Handle<T> {}
 
 impl<T: Copy> Clone for Handle<T> {
     fn clone(&self) -> Self {
@@ -66,29 +66,29 @@ impl<T: fmt::Debug> fmt::Debug for Handle<T> {
 }
 
 /// Handles that the driver accepts on every thread.
-pub(super) trait Shared {}
-impl Shared for RawContext {}
-impl Shared for RawPool {}
-impl Shared for RawStream {}
-impl Shared for RawEvent {}
-impl Shared for RawModule {}
-impl Shared for RawFunction {}
-impl Shared for RawGraphExec {}
+pub(super) trait Shareable {}
+impl Shareable for RawContext {}
+impl Shareable for RawPool {}
+impl Shareable for RawStream {}
+impl Shareable for RawEvent {}
+impl Shareable for RawModule {}
+impl Shareable for RawFunction {}
+impl Shareable for RawGraphExec {}
 
-pub(super) type Context = Handle<RawContext>;
-pub(super) type Pool = Handle<RawPool>;
-pub(super) type Stream = Handle<RawStream>;
-pub(super) type Event = Handle<RawEvent>;
-pub(super) type Module = Handle<RawModule>;
-pub(super) type Function = Handle<RawFunction>;
+pub(super) type ContextHandle = Handle<RawContext>;
+pub(super) type PoolHandle = Handle<RawPool>;
+pub(super) type StreamHandle = Handle<RawStream>;
+pub(super) type EventHandle = Handle<RawEvent>;
+pub(super) type ModuleHandle = Handle<RawModule>;
+pub(super) type FunctionHandle = Handle<RawFunction>;
 
-/// What was recorded, until it is ready to run. Ended by [`Cuda::instantiate`].
+/// What was recorded, until it is ready to run. Ended by [`CudaApi::instantiate`].
 #[derive(Debug)]
 pub(super) struct Recorded(RawGraph);
 
-/// A captured section. Ended by [`Cuda::destroy_section`]; without, it stays until the process ends.
+/// A captured section. Ended by [`CudaApi::destroy_section`]; without, it stays until the process ends.
 #[derive(Debug)]
-pub(super) struct Section(Handle<RawGraphExec>);
+pub(super) struct ExecGraph(Handle<RawGraphExec>);
 
 /// A number that a call writes.
 fn number<T: Default>(call: impl FnOnce(*mut T) -> Answer) -> Answer<T> {
@@ -116,18 +116,18 @@ fn end<T>(place: &mut Option<T>, call: impl FnOnce(&T) -> Answer) -> Answer {
 
 /// The driver.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cuda(&'static raw::Cuda);
+pub(super) struct CudaApi(&'static raw::Cuda);
 
 /// The driver, opened once; or what is missing.
-pub(super) fn driver() -> Result<Cuda, &'static str> {
-    raw::driver().map(Cuda)
+pub(super) fn driver() -> Result<CudaApi, &'static str> {
+    raw::driver().map(CudaApi)
 }
 
 /// Calls of the driver that take numbers and handles only, and those whose one result is a number or a handle: nothing
 /// else can be wrong with their arguments.
 macro_rules! plain {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) $(-> $made:ty)? = $wrap:expr, |$api:ident $(, $out:ident)?| $call:expr;)*) => {
-        impl Cuda {
+        impl CudaApi {
             $(
                 $(#[$doc])*
                 pub(super) fn $name(self, $($arg: $type),*) -> Answer$(<$made>)? {
@@ -161,27 +161,27 @@ plain! {
     attribute(which: c_int, device: RawDevice) -> c_int = number, |api, out| api.device_attribute(out, which, device);
     version() -> c_int = number, |api, out| api.driver_version(out);
     /// The primary context of a device; it is never released.
-    retain(device: RawDevice) -> Context = made, |api, out| api.context_retain(out, device);
-    make_current(context: Context) = nothing, |api| api.context_set(context.0);
-    trim(pool: Pool) = nothing, |api| api.pool_trim(pool.0, 0);
+    retain(device: RawDevice) -> ContextHandle = made, |api, out| api.context_retain(out, device);
+    make_current(context: ContextHandle) = nothing, |api| api.context_set(context.0);
+    trim(pool: PoolHandle) = nothing, |api| api.pool_trim(pool.0, 0);
     /// Bytes of the device of the current context.
     alloc(bytes: usize) -> Address = number, |api, out| api.alloc(out, bytes);
     free(address: Address) = nothing, |api| api.free(address);
     /// Bytes of a pool, in the order of a stream.
-    pool_alloc(bytes: usize, pool: Pool, stream: Stream) -> Address = number, |api, out|
+    pool_alloc(bytes: usize, pool: PoolHandle, stream: StreamHandle) -> Address = number, |api, out|
         api.pool_alloc(out, bytes, pool.0, stream.0);
-    pool_free(address: Address, stream: Stream) = nothing, |api| api.pool_free(address, stream.0);
-    fill_zero(address: Address, bytes: usize, stream: Stream) = nothing, |api| api.set_bytes(address, 0, bytes, stream.0);
-    make_stream() -> Stream = made, |api, out| api.stream_create(out, NON_BLOCKING);
-    synchronize(stream: Stream) = nothing, |api| api.stream_synchronize(stream.0);
-    wait(stream: Stream, event: Event) = nothing, |api| api.stream_wait(stream.0, event.0, 0);
-    make_event() -> Event = made, |api, out| api.event_create(out, NO_TIMING);
-    record(event: Event, stream: Stream) = nothing, |api| api.event_record(event.0, stream.0);
-    begin_capture(stream: Stream) = nothing, |api| api.capture_begin(stream.0, THREAD_LOCAL);
-    replay(section: &Section, stream: Stream) = nothing, |api| api.graph_launch(section.0.0, stream.0);
+    pool_free(address: Address, stream: StreamHandle) = nothing, |api| api.pool_free(address, stream.0);
+    fill_zero(address: Address, bytes: usize, stream: StreamHandle) = nothing, |api| api.set_bytes(address, 0, bytes, stream.0);
+    make_stream() -> StreamHandle = made, |api, out| api.stream_create(out, NON_BLOCKING);
+    synchronize(stream: StreamHandle) = nothing, |api| api.stream_synchronize(stream.0);
+    wait(stream: StreamHandle, event: EventHandle) = nothing, |api| api.stream_wait(stream.0, event.0, 0);
+    make_event() -> EventHandle = made, |api, out| api.event_create(out, NO_TIMING);
+    record(event: EventHandle, stream: StreamHandle) = nothing, |api| api.event_record(event.0, stream.0);
+    begin_capture(stream: StreamHandle) = nothing, |api| api.capture_begin(stream.0, THREAD_LOCAL);
+    replay(section: &ExecGraph, stream: StreamHandle) = nothing, |api| api.graph_launch(section.0.0, stream.0);
 }
 
-impl Cuda {
+impl CudaApi {
     /// What the driver calls a device.
     pub(super) fn device_name(self, device: RawDevice) -> Answer<String> {
         let mut name = [0u8; 128];
@@ -206,7 +206,7 @@ impl Cuda {
 
     /// A pool of our own that keeps what is freed, so that waiting for the device gives nothing back to the system. `most`:
     /// bytes that it may hold, if limited.
-    pub(super) fn make_pool(self, ordinal: usize, most: Option<u64>) -> Answer<Pool> {
+    pub(super) fn make_pool(self, ordinal: usize, most: Option<u64>) -> Answer<PoolHandle> {
         let mut keep = u64::MAX;
         // SAFETY: the struct is plain numbers, pointers and enums that have 0; the fields set say what is wanted, and the
         // attribute's value is 64 bits, as its documentation says.
@@ -224,17 +224,17 @@ impl Cuda {
     }
 
     /// Ends a capture.
-    pub(super) fn end_capture(self, stream: Stream) -> Answer<Recorded> {
+    pub(super) fn end_capture(self, stream: StreamHandle) -> Answer<Recorded> {
         // SAFETY: the stream is never destroyed, and the handle is written to a local.
         #[allow(unsafe_code)]
         handle(|out| unsafe { self.0.capture_end(stream.0, out) }).map(Recorded)
     }
 
     /// Makes what was recorded ready to run.
-    pub(super) fn instantiate(self, recorded: &Recorded) -> Answer<Section> {
+    pub(super) fn instantiate(self, recorded: &Recorded) -> Answer<ExecGraph> {
         // SAFETY: the graph was not destroyed: that takes it from its place. The handle is written to a local.
         #[allow(unsafe_code)]
-        handle(|out| unsafe { self.0.graph_instantiate(out, recorded.0, 0) }).map(|raw| Section(Handle(raw)))
+        handle(|out| unsafe { self.0.graph_instantiate(out, recorded.0, 0) }).map(|raw| ExecGraph(Handle(raw)))
     }
 
     /// Ends what was recorded; what was made of it stands on its own.
@@ -245,21 +245,21 @@ impl Cuda {
     }
 
     /// Ends a section. The driver keeps what still runs until it is done.
-    pub(super) fn destroy_section(self, section: &mut Option<Section>) -> Answer {
+    pub(super) fn destroy_section(self, section: &mut Option<ExecGraph>) -> Answer {
         // SAFETY: taken from its place, so this is its last use.
         #[allow(unsafe_code)]
         end(section, |section| unsafe { self.0.graph_exec_destroy(section.0.0) })
     }
 
     /// Code for the device of the current context.
-    pub(super) fn load(self, image: &Image) -> Answer<Module> {
+    pub(super) fn load(self, image: &CodeImage) -> Answer<ModuleHandle> {
         // SAFETY: the image is code that the compiler made, with a zero behind it, and lives through the call.
         #[allow(unsafe_code)]
         handle(|out| unsafe { self.0.module_load(out, image.0.as_ptr().cast()) }).map(Handle)
     }
 
     /// A kernel of a module.
-    pub(super) fn function(self, module: Module, name: &CStr) -> Answer<Function> {
+    pub(super) fn function(self, module: ModuleHandle, name: &CStr) -> Answer<FunctionHandle> {
         // SAFETY: a module is never unloaded, the name ends in a zero, and the handle is written to a local.
         #[allow(unsafe_code)]
         handle(|out| unsafe { self.0.module_function(out, module.0, name.as_ptr()) }).map(Handle)
@@ -268,9 +268,9 @@ impl Cuda {
     /// Submits a kernel that takes one struct by value. What it does with addresses is the device's business.
     pub(super) fn launch<P: Copy>(
         self,
-        function: Function,
+        function: FunctionHandle,
         [blocks, threads]: [u32; 2],
-        stream: Stream,
+        stream: StreamHandle,
         params: &P,
     ) -> Answer {
         #[repr(C)]
@@ -289,14 +289,14 @@ impl Cuda {
 
 /// Code for a device: what the compiler made, now or when the cache kept it.
 #[derive(Debug)]
-pub(super) struct Image(Vec<u8>);
+pub(super) struct CodeImage(Vec<u8>);
 
-impl Image {
+impl CodeImage {
     /// Code that was kept. Who kept it has looked whether it is what it was (`compile.rs`).
     pub(super) fn kept(mut code: Vec<u8>) -> Self {
         // Code in text form is read up to its zero.
         code.push(0);
-        Image(code)
+        CodeImage(code)
     }
 
     pub(super) fn code(&self) -> &[u8] {
@@ -323,7 +323,7 @@ unsafe impl Send for HostBytes {}
 unsafe impl Sync for HostBytes {}
 
 impl HostBytes {
-    pub(super) fn new(api: Cuda, bytes: usize) -> Answer<Self> {
+    pub(super) fn new(api: CudaApi, bytes: usize) -> Answer<Self> {
         // SAFETY: both results are written to locals; the bytes are ours alone, so many, and written at once.
         #[allow(unsafe_code)]
         unsafe {
@@ -341,7 +341,7 @@ impl HostBytes {
     }
 
     /// Gives the memory back. The caller has waited for the copies that use it.
-    pub(super) fn free(bytes: &mut Option<Self>, api: Cuda) -> Answer {
+    pub(super) fn free(bytes: &mut Option<Self>, api: CudaApi) -> Answer {
         // SAFETY: taken from its place, so this is the last use by the host; a wait was the device's.
         #[allow(unsafe_code)]
         end(bytes, |bytes| unsafe { api.0.host_free(bytes.ptr.as_ptr().cast()) })
@@ -360,7 +360,7 @@ impl HostBytes {
     }
 
     /// Submits a copy of a part to the device.
-    pub(super) fn send(&self, api: Cuda, at: usize, bytes: usize, dst: Address, stream: Stream) -> Answer {
+    pub(super) fn send(&self, api: CudaApi, at: usize, bytes: usize, dst: Address, stream: StreamHandle) -> Answer {
         let part = self.part(at, bytes);
         // SAFETY: `part` is that many initialised bytes of ours, which nobody writes before the copy is done.
         #[allow(unsafe_code)]
@@ -370,7 +370,7 @@ impl HostBytes {
     }
 
     /// Submits a copy from the device into the beginning of this memory.
-    pub(super) fn receive(&mut self, api: Cuda, src: Address, bytes: usize, stream: Stream) -> Answer {
+    pub(super) fn receive(&mut self, api: CudaApi, src: Address, bytes: usize, stream: StreamHandle) -> Answer {
         let part = self.part(0, bytes);
         // SAFETY: `part` is that many bytes of ours, which nobody reads before the copy is done.
         #[allow(unsafe_code)]
@@ -438,8 +438,8 @@ pub(super) fn compiler() -> Result<Nvrtc, &'static str> {
 }
 
 /// What the compiler made of a source, and what it said.
-pub(super) struct Compiled {
-    pub(super) image: Answer<Image>,
+pub(super) struct CompilerOutput {
+    pub(super) image: Answer<CodeImage>,
     pub(super) log: String,
 }
 
@@ -467,7 +467,13 @@ impl Nvrtc {
     }
 
     /// Compiles a source: to code for the one architecture that the options name (`exact`), or to portable code.
-    pub(super) fn compile(self, source: &CStr, name: &CStr, options: &[CString], exact: bool) -> Answer<Compiled> {
+    pub(super) fn compile(
+        self,
+        source: &CStr,
+        name: &CStr,
+        options: &[CString],
+        exact: bool,
+    ) -> Answer<CompilerOutput> {
         let api = self.0;
         let pointers: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
         let mut program: Program = ptr::null_mut();
@@ -483,7 +489,10 @@ impl Nvrtc {
                 false => fetch(|out| api.ptx_size(program, out), |out| api.ptx(program, out)),
             });
             let _ = api.destroy(&mut program);
-            Ok(Compiled { image: code.map(Image::kept), log: log.map(|log| text_of(&log)).unwrap_or_default() })
+            Ok(CompilerOutput {
+                image: code.map(CodeImage::kept),
+                log: log.map(|log| text_of(&log)).unwrap_or_default(),
+            })
         }
     }
 }
@@ -519,7 +528,7 @@ pub(super) struct Gemm {
     /// Rows, columns, and the inner axis.
     pub(super) sizes: [c_int; 3],
     /// Both sides.
-    pub(super) sides: [Side; 2],
+    pub(super) sides: [GemmSide; 2],
     pub(super) dst: Address,
     pub(super) dst_step: i64,
     pub(super) batch: c_int,
@@ -532,7 +541,7 @@ pub(super) struct Gemm {
 
 /// A side of a product.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Side {
+pub(super) struct GemmSide {
     pub(super) address: Address,
     /// 0 as it lies or 1 transposed, and the step between its columns.
     pub(super) lies: (c_int, c_int),
@@ -546,7 +555,7 @@ const GEMM_DEFAULT: c_int = -1;
 impl Blas {
     /// A handle that submits to `stream`, on the context that is current, and works in bytes of the device that are never
     /// freed.
-    pub(super) fn new(stream: Stream, workspace: Address, bytes: usize) -> Result<Answer<Self>, &'static str> {
+    pub(super) fn new(stream: StreamHandle, workspace: Address, bytes: usize) -> Result<Answer<Self>, &'static str> {
         let api = raw::blas()?;
         // SAFETY: the handle is written to a local; the stream is never destroyed; what is destroyed is not used again.
         #[allow(unsafe_code)]

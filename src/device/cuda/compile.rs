@@ -14,7 +14,7 @@ use crate::base::{
     error::{Error, Result},
 };
 use crate::device::cuda::{
-    checked::{self, Image, Nvrtc},
+    checked::{self, CodeImage, Nvrtc},
     libraries,
     raw::{Answer, Failure},
 };
@@ -24,7 +24,7 @@ const MAGIC: &[u8; 8] = b"ndgck\0\0\x01";
 
 /// Code for a device, and what the compiler said about it.
 pub(super) struct Compiled {
-    pub(super) image: Image,
+    pub(super) image: CodeImage,
     /// Registers and spills of each kernel, as the assembler prints them.
     #[cfg_attr(not(feature = "bench"), allow(dead_code))]
     pub(super) log: String,
@@ -50,10 +50,10 @@ pub(super) struct Target {
 
 /// Code for a unit, as far as `load` takes it: from the cache, else from the compiler. A device may refuse what the cache
 /// has, after a change of the driver for instance.
-pub(super) fn code<T>(unit: &Unit<'_>, target: Target, load: impl Fn(&Image) -> Result<T>) -> Result<T> {
+pub(super) fn code<T>(unit: &Unit<'_>, target: Target, load: impl Fn(&CodeImage) -> Result<T>) -> Result<T> {
     let file = cache_folder().map(|folder| folder.join(format!("{:016x}.bin", key(unit, target))));
     let cached =
-        file.as_ref().and_then(|file| std::fs::read(file).ok()).and_then(|bytes| unpack(&bytes)).map(Image::kept);
+        file.as_ref().and_then(|file| std::fs::read(file).ok()).and_then(|bytes| unpack(&bytes)).map(CodeImage::kept);
     if let Some(loaded) = cached.and_then(|image| load(&image).ok()) {
         return Ok(loaded);
     }
@@ -143,7 +143,7 @@ pub(super) fn compile(unit: &Unit<'_>, arch: u32) -> Result<Compiled> {
     let fault = |failure: Failure| failed(failure.call, format!("error {} for {}", failure.code, unit.name));
     let (options, exact) = options(api, unit, arch).map_err(fault)?;
     let options = options.iter().map(|option| text(option)).collect::<Result<Vec<_>>>()?;
-    let checked::Compiled { image, log } = api.compile(&source, &name, &options, exact).map_err(fault)?;
+    let checked::CompilerOutput { image, log } = api.compile(&source, &name, &options, exact).map_err(fault)?;
     match image {
         Ok(image) => Ok(Compiled { image, log }),
         Err(failure) => Err(failed(failure.call, format!("error {} for {}: {log}", failure.code, unit.name))),

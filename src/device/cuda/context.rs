@@ -4,8 +4,8 @@
 //! - Contexts, streams and pools are never destroyed: they live as long as the process, so no destructor can run
 //!   after the driver has gone. The driver cleans up at exit.
 //! - Before a call a thread makes the device's context current, unless it was the last one that did so.
-//! - After an error that breaks the context, [`Context::check`] answers that first error for ever, and no call is made
-//!   any more: [`Context::alive`] comes first everywhere.
+//! - After an error that breaks the context, [`CudaContext::check`] answers that first error for ever, and no call is
+//!   made any more: [`CudaContext::alive`] comes first everywhere.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -15,7 +15,7 @@ use crate::base::error::{Error, Result};
 use crate::device::{
     budget::AllocError,
     cuda::{
-        checked::{self, Cuda, HostBytes, INVALID_CONTEXT, Pool, Section},
+        checked::{self, CudaApi, ExecGraph, HostBytes, INVALID_CONTEXT, PoolHandle},
         raw::{Address, Answer, Failure},
     },
     stream::Granted,
@@ -82,16 +82,16 @@ mod attribute {
 
 thread_local! {
     /// The context that this thread made current last.
-    static CURRENT: Cell<Option<checked::Context>> = const { Cell::new(None) };
+    static CURRENT: Cell<Option<checked::ContextHandle>> = const { Cell::new(None) };
 }
 
 /// A device's context.
 #[derive(Debug)]
-pub(super) struct Context {
-    api: Cuda,
+pub(super) struct CudaContext {
+    api: CudaApi,
     pub(super) name: String,
-    raw: checked::Context,
-    pool: Option<Pool>,
+    raw: checked::ContextHandle,
+    pool: Option<PoolHandle>,
     /// Compute capability times 10: 90 for 9.0.
     pub(super) arch: u32,
     pub(super) multiprocessors: u32,
@@ -99,15 +99,15 @@ pub(super) struct Context {
     dead: OnceLock<Failure>,
 }
 
-impl Context {
+impl CudaContext {
     /// Retains the primary context of a device that is there. `most`: bytes that the driver may give, if limited.
-    pub(super) fn new(api: Cuda, ordinal: usize, most: Option<u64>) -> Result<Self> {
+    pub(super) fn new(api: CudaApi, ordinal: usize, most: Option<u64>) -> Result<Self> {
         let name = format!("cuda:{ordinal}");
         let opened = Self::open(api, ordinal, most, name.clone());
         opened.map_err(|failure| device_error(&name, failure, ""))
     }
 
-    fn open(api: Cuda, ordinal: usize, most: Option<u64>, name: String) -> Answer<Self> {
+    fn open(api: CudaApi, ordinal: usize, most: Option<u64>, name: String) -> Answer<Self> {
         let device = api.device(ordinal as c_int)?;
         let attribute = |which| api.attribute(which, device);
         let arch = attribute(attribute::MAJOR)? * 10 + attribute(attribute::MINOR)?;
@@ -119,7 +119,7 @@ impl Context {
         CURRENT.set(Some(raw));
         let pool = if pools { Some(api.make_pool(ordinal, most)?) } else { None };
         let (arch, multiprocessors) = (arch as u32, multiprocessors.max(1) as u32);
-        Ok(Context { api, name, raw, pool, arch, multiprocessors, driver_version, dead: OnceLock::new() })
+        Ok(CudaContext { api, name, raw, pool, arch, multiprocessors, driver_version, dead: OnceLock::new() })
     }
 
     /// The first error of a device that was lost.
@@ -154,7 +154,7 @@ impl Context {
 
     /// Makes a call of the driver, with the context current. If somebody else changed that behind our back, once more.
     #[inline]
-    pub(super) fn call<T>(&self, mut call: impl FnMut(Cuda) -> Answer<T>) -> Result<T> {
+    pub(super) fn call<T>(&self, mut call: impl FnMut(CudaApi) -> Answer<T>) -> Result<T> {
         self.alive()?;
         if CURRENT.get() != Some(self.raw) {
             self.bind()?;
@@ -176,7 +176,7 @@ impl Context {
     }
 
     /// Bytes of the device, in the order of a stream.
-    pub(super) fn alloc(&self, bytes: usize, stream: &Stream) -> Granted<Address> {
+    pub(super) fn alloc(&self, bytes: usize, stream: &CudaStream) -> Granted<Address> {
         self.alive().map_err(AllocError::Failed)?;
         let mut exhausted = false;
         let address = self.call(|api| {
@@ -191,7 +191,7 @@ impl Context {
     }
 
     /// Gives back what `alloc` gave.
-    pub(super) fn free(&self, address: Address, stream: &Stream) -> Result<()> {
+    pub(super) fn free(&self, address: Address, stream: &CudaStream) -> Result<()> {
         self.call(|api| match self.pool {
             Some(_) => api.pool_free(address, stream.raw),
             None => api.free(address),
@@ -208,7 +208,7 @@ impl Context {
         self.call(|api| api.memory()).map(|(free, total)| (free as u64, total as u64))
     }
 
-    pub(super) fn fill_zero(&self, address: Address, bytes: usize, stream: &Stream) -> Result<()> {
+    pub(super) fn fill_zero(&self, address: Address, bytes: usize, stream: &CudaStream) -> Result<()> {
         self.call(|api| api.fill_zero(address, bytes, stream.raw))
     }
 }
@@ -222,51 +222,51 @@ pub(super) fn device_error(device: &str, failure: Failure, tail: &str) -> Error 
 
 /// A stream of a context.
 #[derive(Debug)]
-pub(super) struct Stream {
-    pub(super) raw: checked::Stream,
+pub(super) struct CudaStream {
+    pub(super) raw: checked::StreamHandle,
 }
 
-impl Stream {
-    pub(super) fn new(context: &Context) -> Result<Self> {
-        context.call(|api| api.make_stream()).map(|raw| Stream { raw })
+impl CudaStream {
+    pub(super) fn new(context: &CudaContext) -> Result<Self> {
+        context.call(|api| api.make_stream()).map(|raw| CudaStream { raw })
     }
 
-    pub(super) fn synchronize(&self, context: &Context) -> Result<()> {
+    pub(super) fn synchronize(&self, context: &CudaContext) -> Result<()> {
         context.call(|api| api.synchronize(self.raw))
     }
 
-    pub(super) fn wait(&self, context: &Context, event: &Event) -> Result<()> {
+    pub(super) fn wait(&self, context: &CudaContext, event: &CudaEvent) -> Result<()> {
         context.call(|api| api.wait(self.raw, event.raw))
     }
 
     /// Begins to record what is submitted to the stream instead of running it.
-    pub(super) fn begin_capture(&self, context: &Context) -> Result<()> {
+    pub(super) fn begin_capture(&self, context: &CudaContext) -> Result<()> {
         context.call(|api| api.begin_capture(self.raw))
     }
 
     /// Ends that, and makes what was recorded ready to run.
-    pub(super) fn end_capture(&self, context: &Context) -> Result<Graph> {
+    pub(super) fn end_capture(&self, context: &CudaContext) -> Result<CapturedGraph> {
         let end = || context.call(|api| api.end_capture(self.raw));
         // Whatever happened, the stream must not stay as it is.
         let recorded = end().inspect_err(|_| drop(end()))?;
         let section = context.call(|api| api.instantiate(&recorded));
         let mut recorded = Some(recorded);
         let _ = context.call(|api| api.destroy_recorded(&mut recorded));
-        section.map(Graph)
+        section.map(CapturedGraph)
     }
 }
 
-/// A captured section. Ended by [`Graph::destroy`]; without, it stays until the process ends.
+/// A captured section. Ended by [`CapturedGraph::destroy`]; without, it stays until the process ends.
 #[derive(Debug)]
-pub(super) struct Graph(Section);
+pub(super) struct CapturedGraph(ExecGraph);
 
-impl Graph {
-    pub(super) fn launch(&self, context: &Context, stream: &Stream) -> Result<()> {
+impl CapturedGraph {
+    pub(super) fn launch(&self, context: &CudaContext, stream: &CudaStream) -> Result<()> {
         context.call(|api| api.replay(&self.0, stream.raw))
     }
 
     /// The driver keeps what still runs until it is done.
-    pub(super) fn destroy(self, context: &Context) {
+    pub(super) fn destroy(self, context: &CudaContext) {
         let mut section = Some(self.0);
         let _ = context.call(|api| api.destroy_section(&mut section));
     }
@@ -274,29 +274,29 @@ impl Graph {
 
 /// An event. It is recorded again and again.
 #[derive(Debug)]
-pub(super) struct Event {
-    raw: checked::Event,
+pub(super) struct CudaEvent {
+    raw: checked::EventHandle,
 }
 
-impl Event {
-    pub(super) fn new(context: &Context) -> Result<Self> {
-        context.call(|api| api.make_event()).map(|raw| Event { raw })
+impl CudaEvent {
+    pub(super) fn new(context: &CudaContext) -> Result<Self> {
+        context.call(|api| api.make_event()).map(|raw| CudaEvent { raw })
     }
 
-    pub(super) fn record(&self, context: &Context, stream: &Stream) -> Result<()> {
+    pub(super) fn record(&self, context: &CudaContext, stream: &CudaStream) -> Result<()> {
         context.call(|api| api.record(self.raw, stream.raw))
     }
 }
 
 /// Host memory that the device reaches: copies from and to it run while the host goes on.
 ///
-/// It stays until the process ends, or until [`Pinned::free`].
+/// It stays until the process ends, or until [`PinnedMemory::free`].
 #[derive(Debug)]
-pub(super) struct Pinned(HostBytes);
+pub(super) struct PinnedMemory(HostBytes);
 
-impl Pinned {
-    pub(super) fn new(context: &Context, bytes: usize) -> Result<Self> {
-        context.call(|api| HostBytes::new(api, bytes)).map(Pinned)
+impl PinnedMemory {
+    pub(super) fn new(context: &CudaContext, bytes: usize) -> Result<Self> {
+        context.call(|api| HostBytes::new(api, bytes)).map(PinnedMemory)
     }
 
     /// Its address for kernels.
@@ -309,7 +309,7 @@ impl Pinned {
     }
 
     /// Gives the memory back. No copy uses it any more.
-    pub(super) fn free(self, context: &Context) {
+    pub(super) fn free(self, context: &CudaContext) {
         let mut bytes = Some(self.0);
         let _ = context.call(|api| HostBytes::free(&mut bytes, api));
     }
@@ -318,8 +318,8 @@ impl Pinned {
     /// part any more.
     pub(super) fn send(
         &mut self,
-        context: &Context,
-        stream: &Stream,
+        context: &CudaContext,
+        stream: &CudaStream,
         at: usize,
         bytes: &[u8],
         dst: Address,
@@ -329,7 +329,13 @@ impl Pinned {
     }
 
     /// Submits a copy from the device into the beginning of this memory.
-    pub(super) fn receive(&mut self, context: &Context, stream: &Stream, src: Address, bytes: usize) -> Result<()> {
+    pub(super) fn receive(
+        &mut self,
+        context: &CudaContext,
+        stream: &CudaStream,
+        src: Address,
+        bytes: usize,
+    ) -> Result<()> {
         context.call(|api| self.0.receive(api, src, bytes, stream.raw))
     }
 

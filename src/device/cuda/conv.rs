@@ -1,7 +1,7 @@
-//! A convolution as launches: columns of some images in the room that came with it, and products of matrices.
+//! A convolution as launches: columns of some images in the scratch that came with it, and products of matrices.
 //!
-//! `B` batch, `G` groups of `M` filters and `C` channels, `L` places. Columns are `[b, G C taps, L]`, which is
-//! `[b, G, C taps, L]`: one batch of products for several images.
+//! `B` batch, `G` groups of `M` filters and `C` channels, `K` elements of the kernel, `L` output positions. Columns are
+//! `[b, G C K, L]`, which is `[b, G, C K, L]`: one batch of products for several images.
 
 use crate::base::{
     dtype::DType,
@@ -18,19 +18,19 @@ use crate::device::{
 /// Elements that the columns of several images may have together; those of one image may have more.
 const COLUMNS_MAX: usize = 16 << 20;
 
-/// Elements of room for one image: its columns, and for the gradient of the weights a product of its own.
+/// Elements of scratch for one image: its columns, and for the gradient of the weights a product of its own.
 fn room_each(op: ConvOp, s: &ConvSizes) -> usize {
     let product = if op == ConvOp::Weights { s.filters } else { 0 };
-    s.groups.saturating_mul(s.depth()).saturating_mul(s.places.saturating_add(product))
+    s.groups.saturating_mul(s.depth()).saturating_mul(s.positions.saturating_add(product))
 }
 
-/// Images whose columns there is room for at once.
+/// Images whose columns the scratch holds at once.
 fn images(op: ConvOp, s: &ConvSizes) -> usize {
     (COLUMNS_MAX / room_each(op, s).max(1)).clamp(1, s.batch.max(1))
 }
 
-/// Elements of room that a convolution wants.
-pub(crate) fn room(op: ConvOp, s: &ConvSizes) -> usize {
+/// Elements of scratch that a convolution wants.
+pub(crate) fn scratch(op: ConvOp, s: &ConvSizes) -> usize {
     let sum = if op == ConvOp::Weights { s.groups * s.filters * s.depth() } else { 0 };
     images(op, s).saturating_mul(room_each(op, s)).saturating_add(sum)
 }
@@ -69,23 +69,23 @@ fn repeated(view: &OwnedView, count: usize) -> OwnedView {
 
 /// Calls `launch` with the kernels that make up a convolution, in order.
 pub(super) fn parts(kernel: &Windowed, launch: &mut dyn FnMut(&Kernel) -> Result<()>) -> Result<()> {
-    let Windowed::Conv { op, image, weights, result, room, window, groups } = kernel else { return Ok(()) };
+    let Windowed::Conv { op, image, weights, result, scratch, window, groups } = kernel else { return Ok(()) };
     let s = ConvSizes::new(image.layout().dims(), weights.layout().dims(), window, *groups);
     let written = match op {
         ConvOp::Result => result,
         ConvOp::Image => image,
         ConvOp::Weights => weights,
     };
-    if [s.batch, s.groups * s.filters, s.depth(), s.pixels, s.places].contains(&0) {
+    if [s.batch, s.groups * s.filters, s.depth(), s.pixels, s.positions].contains(&0) {
         return launch(&Kernel::Fill { dst: *written, value: 0.0 });
     }
-    let job = Job {
+    let job = ConvJob {
         s,
         window: *window,
         image: *image,
         weights: shaped(weights, &[s.groups, s.filters, s.depth()]),
-        result: shaped(result, &[s.batch, s.groups, s.filters, s.places]),
-        room: room.span(),
+        result: shaped(result, &[s.batch, s.groups, s.filters, s.positions]),
+        scratch: scratch.span(),
     };
     let step = images(*op, &s);
     for first in (0..s.batch).step_by(step) {
@@ -99,25 +99,25 @@ pub(super) fn parts(kernel: &Windowed, launch: &mut dyn FnMut(&Kernel) -> Result
     Ok(())
 }
 
-struct Job {
+struct ConvJob {
     s: ConvSizes,
     window: Window,
     image: OwnedView,
     weights: OwnedView,
     result: OwnedView,
-    room: Span,
+    scratch: Span,
 }
 
-impl Job {
+impl ConvJob {
     fn dtype(&self) -> DType {
         self.image.dtype()
     }
 
     /// The columns of so many images, as the window and as products see them.
     fn columns(&self, count: usize) -> [OwnedView; 2] {
-        let ConvSizes { groups, places, .. } = self.s;
-        let columns = part(self.room, self.dtype(), 0, &[count, groups * self.s.depth(), places]);
-        [columns, shaped(&columns, &[count, groups, self.s.depth(), places])]
+        let ConvSizes { groups, positions, .. } = self.s;
+        let columns = part(self.scratch, self.dtype(), 0, &[count, groups * self.s.depth(), positions]);
+        [columns, shaped(&columns, &[count, groups, self.s.depth(), positions])]
     }
 
     fn result(&self, first: usize, count: usize, launch: &mut dyn FnMut(&Kernel) -> Result<()>) -> Result<()> {
@@ -147,7 +147,7 @@ impl Job {
         let [columns, matrices] = self.columns(count);
         let dims = [self.s.groups, self.s.filters, self.s.depth()];
         let (size, used) = (dims.iter().product::<usize>(), columns.layout().shape().elem_count());
-        let products = part(self.room, self.dtype(), used, &[&[count], &dims[..]].concat());
+        let products = part(self.scratch, self.dtype(), used, &[&[count], &dims[..]].concat());
         launch(&Kernel::Windowed(Windowed::Unfold {
             image: narrow(&self.image, first, count),
             columns,
@@ -155,7 +155,7 @@ impl Job {
         }))?;
         let lhs = narrow(&self.result, first, count);
         launch(&Kernel::Matmul { lhs, rhs: transposed(&matrices), dst: products })?;
-        let sum = if first == 0 { self.weights } else { part(self.room, self.dtype(), used + count * size, &dims) };
+        let sum = if first == 0 { self.weights } else { part(self.scratch, self.dtype(), used + count * size, &dims) };
         launch(&Kernel::Reduce { op: ReduceOp::Sum, src: products, axes: Axes::one(0), dst: sum })?;
         if first == 0 {
             return Ok(());

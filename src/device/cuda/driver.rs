@@ -18,11 +18,11 @@ use crate::device::{
     budget::AllocError,
     cuda::{
         blas,
-        checked::{self, Function},
-        context::{Context, Event, Graph, Pinned, Stream},
+        checked::{self, FunctionHandle},
+        context::{CapturedGraph, CudaContext, CudaEvent, CudaStream, PinnedMemory},
         conv,
         kernels::{Entry, Kernels},
-        launch::{Arguments, Launch, PICKS, Room, THREADS, plan, scratch_needed},
+        launch::{Arguments, Launch, LaunchResources, PICKS, THREADS, plan, scratch_needed},
         params::{Counter, Params, address},
         raw::Address,
         staging::{Downloads, LARGEST, Uploads},
@@ -54,7 +54,7 @@ struct Scratch {
 struct StreamState {
     scratch: Scratch,
     uploads: Uploads,
-    blas: Option<blas::Handle>,
+    blas: Option<blas::BlasHandle>,
 }
 
 /// A section that is being captured.
@@ -65,7 +65,7 @@ struct Capture {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DriverState {
     streams: Vec<StreamState>,
     capture: Option<Capture>,
     /// Counters of graphs: those that are free, and how many of the segment were ever used.
@@ -79,7 +79,7 @@ struct State {
 /// A captured section.
 #[derive(Debug)]
 pub(crate) struct Replayable {
-    graph: Graph,
+    graph: CapturedGraph,
     counter: Address,
 }
 
@@ -89,37 +89,38 @@ pub(crate) struct Pending {
     stream: usize,
     src: Address,
     bytes: usize,
-    piece: Option<Pinned>,
+    piece: Option<PinnedMemory>,
 }
 
 /// The driver of one device.
 #[derive(Debug)]
 pub(crate) struct CudaDriver {
-    context: Context,
-    streams: Vec<Stream>,
-    events: Vec<Event>,
+    context: CudaContext,
+    streams: Vec<CudaStream>,
+    events: Vec<CudaEvent>,
     kernels: Kernels,
     downloads: Downloads,
     /// Where kernels write the first bad index that they meet.
-    fault: Pinned,
-    state: Mutex<State>,
+    fault: PinnedMemory,
+    state: Mutex<DriverState>,
     capturing: AtomicBool,
     pub(super) tf32: AtomicBool,
     pub(super) ordered: AtomicBool,
 }
 
 impl CudaDriver {
-    pub(super) fn new(context: Context, streams: usize) -> Result<Self> {
-        let made = (0..streams).map(|_| Stream::new(&context)).collect::<Result<Vec<_>>>()?;
-        let events = (0..streams).map(|_| Event::new(&context)).collect::<Result<Vec<_>>>()?;
-        let fault = Pinned::new(&context, 64)?;
-        let state = State { streams: (0..streams).map(|_| StreamState::default()).collect(), ..State::default() };
+    pub(super) fn new(context: CudaContext, streams: usize) -> Result<Self> {
+        let made = (0..streams).map(|_| CudaStream::new(&context)).collect::<Result<Vec<_>>>()?;
+        let events = (0..streams).map(|_| CudaEvent::new(&context)).collect::<Result<Vec<_>>>()?;
+        let fault = PinnedMemory::new(&context, 64)?;
+        let state =
+            DriverState { streams: (0..streams).map(|_| StreamState::default()).collect(), ..DriverState::default() };
         let [capturing, tf32, ordered] = [const { AtomicBool::new(false) }; 3];
         let (kernels, downloads, state) = (Kernels::new(), Downloads::default(), Mutex::new(state));
         Ok(CudaDriver { context, streams: made, events, kernels, downloads, fault, state, capturing, tf32, ordered })
     }
 
-    pub(super) fn context(&self) -> &Context {
+    pub(super) fn context(&self) -> &CudaContext {
         &self.context
     }
 
@@ -129,7 +130,7 @@ impl CudaDriver {
     }
 
     /// Nothing in here panics half way: poison means nothing.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DriverState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -139,7 +140,7 @@ impl CudaDriver {
     }
 
     /// What a launch of this kernel may use.
-    fn room(&self, state: &mut State, stream: usize, kernel: &Kernel) -> Result<Room> {
+    fn resources(&self, state: &mut DriverState, stream: usize, kernel: &Kernel) -> Result<LaunchResources> {
         let needed = scratch_needed(kernel);
         if state.streams[stream].scratch.bytes < needed.max(1) {
             self.grow(state, stream, needed)?;
@@ -153,7 +154,7 @@ impl CudaDriver {
             }
             None => 0,
         };
-        Ok(Room {
+        Ok(LaunchResources {
             blocks: u64::from(self.context.multiprocessors) * BLOCKS,
             scratch: address,
             scratch_bytes: bytes,
@@ -168,7 +169,7 @@ impl CudaDriver {
 
     /// More scratch for a stream. The old one stays: graphs may know its address.
     #[cold]
-    fn grow(&self, state: &mut State, stream: usize, needed: u64) -> Result<()> {
+    fn grow(&self, state: &mut DriverState, stream: usize, needed: u64) -> Result<()> {
         if state.capture.is_some() {
             return Err(self.refused("scratch memory of a kernel".to_owned()));
         }
@@ -204,7 +205,7 @@ impl CudaDriver {
         })
     }
 
-    fn launch_one(&self, state: &mut State, stream: usize, kernel: &Kernel) -> Result<()> {
+    fn launch_one(&self, state: &mut DriverState, stream: usize, kernel: &Kernel) -> Result<()> {
         if let Kernel::Fill { dst, value } = kernel
             && value.to_bits() == 0
             && dst.layout().is_contiguous()
@@ -213,8 +214,8 @@ impl CudaDriver {
             let fill = || self.context.fill_zero(address(dst), bytes, &self.streams[stream]);
             return if bytes == 0 { Ok(()) } else { fill() };
         }
-        let room = self.room(state, stream, kernel)?;
-        let Some(launch) = plan(kernel, &room) else { return Ok(()) };
+        let resources = self.resources(state, stream, kernel)?;
+        let Some(launch) = plan(kernel, &resources) else { return Ok(()) };
         if launch.entry == Entry::Matmul && self.multiply(state, stream, &launch)? {
             return Ok(());
         }
@@ -251,7 +252,7 @@ impl CudaDriver {
     }
 
     #[cold]
-    fn load(&self, entry: Entry, dtype: DType) -> Result<Function> {
+    fn load(&self, entry: Entry, dtype: DType) -> Result<FunctionHandle> {
         if self.capturing.load(Ordering::Relaxed) {
             return Err(self.refused(format!("the first use of the kernel {} of {dtype}", entry.name())));
         }
@@ -259,7 +260,7 @@ impl CudaDriver {
     }
 
     /// A product by the library. `false` if it has to be the own kernel.
-    fn multiply(&self, state: &mut State, stream: usize, launch: &Launch) -> Result<bool> {
+    fn multiply(&self, state: &mut DriverState, stream: usize, launch: &Launch) -> Result<bool> {
         let Arguments::Product(product) = &launch.arguments else { return Ok(false) };
         let planned = blas::plan(product).filter(|_| launch.dtype.is_float());
         let Some(call) = planned.filter(|_| blas::is_present()) else { return Ok(false) };
@@ -268,7 +269,7 @@ impl CudaDriver {
                 return Err(self.refused("the first matrix product of a stream".to_owned()));
             }
             let workspace = self.own_bytes(blas::WORKSPACE as u64, stream)?;
-            let handle = blas::Handle::new(&self.context, &self.streams[stream], workspace);
+            let handle = blas::BlasHandle::new(&self.context, &self.streams[stream], workspace);
             state.streams[stream].blas = Some(self.or_free(workspace, stream, handle)?);
             state.reserved += blas::WORKSPACE as u64;
         }
@@ -281,7 +282,7 @@ impl CudaDriver {
     }
 
     /// The number of replays of a graph that is to be captured, 0 by now.
-    fn counter(&self, state: &mut State, stream: usize) -> Result<Address> {
+    fn counter(&self, state: &mut DriverState, stream: usize) -> Result<Address> {
         let counter = match state.counters.pop() {
             Some(counter) => counter,
             None => {

@@ -11,9 +11,9 @@ use crate::base::{
     error::{Error, Result},
 };
 use crate::device::cuda::{
-    checked::{Function, Module},
+    checked::{FunctionHandle, ModuleHandle},
     compile::{self, Target, Unit},
-    context::Context,
+    context::CudaContext,
 };
 
 const PRELUDE: &str = include_str!("kernels/prelude.cu");
@@ -137,9 +137,9 @@ pub(super) fn computing_bytes(dtype: DType) -> usize {
 /// What a device has loaded.
 #[derive(Debug)]
 pub(super) struct Kernels {
-    functions: Vec<[OnceLock<Function>; DTYPES]>,
+    functions: Vec<[OnceLock<FunctionHandle>; DTYPES]>,
     /// By file and dtype.
-    modules: Mutex<[[Option<Module>; DTYPES]; File::ALL.len()]>,
+    modules: Mutex<[[Option<ModuleHandle>; DTYPES]; File::ALL.len()]>,
 }
 
 impl Kernels {
@@ -150,13 +150,13 @@ impl Kernels {
 
     /// A kernel that was loaded before.
     #[inline]
-    pub(super) fn loaded(&self, entry: Entry, dtype: DType) -> Option<Function> {
+    pub(super) fn loaded(&self, entry: Entry, dtype: DType) -> Option<FunctionHandle> {
         self.functions[entry as usize][dtype_number(dtype) as usize].get().copied()
     }
 
     /// A kernel; compiled and loaded if this is its first use.
     #[cold]
-    pub(super) fn load(&self, context: &Context, entry: Entry, dtype: DType) -> Result<Function> {
+    pub(super) fn load(&self, context: &CudaContext, entry: Entry, dtype: DType) -> Result<FunctionHandle> {
         let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
         let place = &mut modules[entry.file() as usize][dtype_number(dtype) as usize];
         let module = match *place {
@@ -176,14 +176,14 @@ fn symbol(entry: Entry, dtype: DType) -> String {
     }
 }
 
-fn load(context: &Context, file: File, dtype: DType) -> Result<Module> {
+fn load(context: &CudaContext, file: File, dtype: DType) -> Result<ModuleHandle> {
     let target = Target { arch: context.arch, driver_version: context.driver_version };
     let source = file.source();
     let unit = Unit { name: file.name(), source: &source, element: dtype.as_str() };
     compile::code(&unit, target, |image| context.call(|api| api.load(image)))
 }
 
-fn function(context: &Context, module: Module, name: &str) -> Result<Function> {
+fn function(context: &CudaContext, module: ModuleHandle, name: &str) -> Result<FunctionHandle> {
     let name = CString::new(name).map_err(Error::msg)?;
     context.call(|api| api.function(module, &name))
 }

@@ -5,7 +5,7 @@
 
 use crate::base::{dtype::DType, shape::Axes};
 use crate::device::{
-    along::Along,
+    axiswise::Axiswise,
     cuda::{
         kernels::{Entry, computing_bytes, dtype_number, element},
         params::{
@@ -26,7 +26,7 @@ const TILE: u64 = 64;
 
 /// What a launch may use beside its operands.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct LaunchResources {
     /// Blocks that keep the device busy.
     pub(super) blocks: u64,
     pub(super) scratch: Address,
@@ -82,71 +82,77 @@ pub(super) fn scratch_needed(kernel: &Kernel) -> u64 {
 }
 
 /// The launch that does what a kernel says; `None` if there is nothing to do.
-pub(super) fn plan(kernel: &Kernel, room: &Room) -> Option<Launch> {
-    let launch = launch_of(kernel, room)?;
+pub(super) fn plan(kernel: &Kernel, resources: &LaunchResources) -> Option<Launch> {
+    let launch = launch_of(kernel, resources)?;
     Some(Launch { dtype: element(launch.dtype), ..launch })
 }
 
-fn launch_of(kernel: &Kernel, room: &Room) -> Option<Launch> {
+fn launch_of(kernel: &Kernel, resources: &LaunchResources) -> Option<Launch> {
     match kernel {
         Kernel::Fill { dst, value } => {
             let truth = f64::from(u8::from(*value != 0.0));
             let value = if dst.dtype() == DType::Bool { truth } else { *value };
-            each(Entry::Fill, dst.dtype(), 0, dst, [None; 3], [value, 0.0], room)
+            each(Entry::Fill, dst.dtype(), 0, dst, [None; 3], [value, 0.0], resources)
         }
         Kernel::Arange { dst, start, step } => {
-            each(Entry::Arange, dst.dtype(), 0, dst, [None; 3], [*start, *step], room)
+            each(Entry::Arange, dst.dtype(), 0, dst, [None; 3], [*start, *step], resources)
         }
-        Kernel::Copy { src, dst } => map(Entry::Copy, dst.dtype(), 0, src, dst, room),
-        Kernel::Cast { src, dst } => map(Entry::Cast, src.dtype(), dtype_number(dst.dtype()), src, dst, room),
-        Kernel::Unary { op, src, dst } => map(unary(*op), dst.dtype(), *op as u32, src, dst, room),
-        Kernel::UnaryAssign { op, dst } => map(unary(*op), dst.dtype(), *op as u32, dst, dst, room),
+        Kernel::Copy { src, dst } => map(Entry::Copy, dst.dtype(), 0, src, dst, resources),
+        Kernel::Cast { src, dst } => map(Entry::Cast, src.dtype(), dtype_number(dst.dtype()), src, dst, resources),
+        Kernel::Unary { op, src, dst } => map(unary(*op), dst.dtype(), *op as u32, src, dst, resources),
+        Kernel::UnaryAssign { op, dst } => map(unary(*op), dst.dtype(), *op as u32, dst, dst, resources),
         Kernel::Affine { src, dst, mul, add } => {
-            each(Entry::Affine, dst.dtype(), 0, dst, [Some(src), None, None], [*mul, *add], room)
+            each(Entry::Affine, dst.dtype(), 0, dst, [Some(src), None, None], [*mul, *add], resources)
         }
         Kernel::AffineAssign { dst, mul, add } => {
-            each(Entry::Affine, dst.dtype(), 0, dst, [Some(dst), None, None], [*mul, *add], room)
+            each(Entry::Affine, dst.dtype(), 0, dst, [Some(dst), None, None], [*mul, *add], resources)
         }
         Kernel::Powf { src, dst, exponent } => {
-            each(Entry::Powf, dst.dtype(), 0, dst, [Some(src), None, None], [*exponent, 0.0], room)
+            each(Entry::Powf, dst.dtype(), 0, dst, [Some(src), None, None], [*exponent, 0.0], resources)
         }
         Kernel::Clamp { src, dst, min, max } => {
-            each(Entry::Clamp, dst.dtype(), 0, dst, [Some(src), None, None], [*min, *max], room)
+            each(Entry::Clamp, dst.dtype(), 0, dst, [Some(src), None, None], [*min, *max], resources)
         }
-        Kernel::Binary { op, lhs, rhs, dst } => two(Entry::Binary, dst.dtype(), *op as u32, [lhs, rhs], dst, room),
-        Kernel::BinaryAssign { op, dst, rhs } => two(Entry::Binary, dst.dtype(), *op as u32, [dst, rhs], dst, room),
-        Kernel::Compare { op, lhs, rhs, dst } => two(Entry::Compare, lhs.dtype(), *op as u32, [lhs, rhs], dst, room),
+        Kernel::Binary { op, lhs, rhs, dst } => two(Entry::Binary, dst.dtype(), *op as u32, [lhs, rhs], dst, resources),
+        Kernel::BinaryAssign { op, dst, rhs } => {
+            two(Entry::Binary, dst.dtype(), *op as u32, [dst, rhs], dst, resources)
+        }
+        Kernel::Compare { op, lhs, rhs, dst } => {
+            two(Entry::Compare, lhs.dtype(), *op as u32, [lhs, rhs], dst, resources)
+        }
         Kernel::Where { cond, yes, no, dst } => {
             let sources = [Some(cond), Some(yes), Some(no)];
-            each(Entry::Choose, dst.dtype(), dtype_number(element(cond.dtype())), dst, sources, [0.0; 2], room)
+            each(Entry::Choose, dst.dtype(), dtype_number(element(cond.dtype())), dst, sources, [0.0; 2], resources)
         }
         Kernel::UnaryGrad { op, saved, grad, dst } => {
             let entry = if op.is_called() { Entry::CalledGrad } else { Entry::UnaryGrad };
-            two(entry, dst.dtype(), *op as u32, [saved, grad], dst, room)
+            two(entry, dst.dtype(), *op as u32, [saved, grad], dst, resources)
         }
-        Kernel::Reduce { op, src, axes, dst } => fold(Entry::Reduce, *op as u32, src, *axes, dst, room),
+        Kernel::Reduce { op, src, axes, dst } => fold(Entry::Reduce, *op as u32, src, *axes, dst, resources),
         Kernel::ArgReduce { largest, src, axis, dst } => {
             let axes = Axes::one(*axis);
-            fold(Entry::ArgReduce, u32::from(*largest), src, axes, dst, room)
+            fold(Entry::ArgReduce, u32::from(*largest), src, axes, dst, resources)
         }
         Kernel::Softmax { .. }
         | Kernel::SoftmaxGrad { .. }
         | Kernel::CrossEntropy { .. }
-        | Kernel::CrossEntropyGrad { .. } => softmax(kernel, room),
+        | Kernel::CrossEntropyGrad { .. } => softmax(kernel, resources),
         Kernel::Matmul { lhs, rhs, dst } => product(lhs, rhs, dst),
         Kernel::Bits { op, lhs, rhs, dst } => {
-            two(Entry::Bits, dst.dtype(), bit_number(*op, dst.dtype()), [lhs, rhs], dst, room)
+            two(Entry::Bits, dst.dtype(), bit_number(*op, dst.dtype()), [lhs, rhs], dst, resources)
         }
-        Kernel::Windowed(kernel) => windowed(kernel, room),
-        Kernel::Along(kernel) => along(kernel, room),
+        Kernel::Windowed(kernel) => windowed(kernel, resources),
+        Kernel::Axiswise(kernel) => axiswise(kernel, resources),
         Kernel::IndexSelect { .. } | Kernel::IndexAdd { .. } | Kernel::Gather { .. } | Kernel::ScatterAdd { .. } => {
-            pick(kernel, room)
+            pick(kernel, resources)
         }
         Kernel::Uniform { dst, seed, first, low, high } => {
-            draw(Entry::Uniform, dst, *seed, *first, [*low, *high], room)
+            draw(Entry::Uniform, dst, *seed, *first, [*low, *high], resources)
         }
-        Kernel::Normal { dst, seed, first, mean, std } => draw(Entry::Normal, dst, *seed, *first, [*mean, *std], room),
-        Kernel::SgdStep { .. } | Kernel::AdamStep { .. } => optimiser(kernel, room),
+        Kernel::Normal { dst, seed, first, mean, std } => {
+            draw(Entry::Normal, dst, *seed, *first, [*mean, *std], resources)
+        }
+        Kernel::SgdStep { .. } | Kernel::AdamStep { .. } => optimiser(kernel, resources),
     }
 }
 
@@ -155,16 +161,30 @@ fn unary(op: UnaryOp) -> Entry {
     if op.is_called() { Entry::Called } else { Entry::Unary }
 }
 
-fn blocks(items: u64, for_each: u64, room: &Room) -> u64 {
-    items.div_ceil(for_each).clamp(1, room.blocks)
+fn blocks(items: u64, for_each: u64, resources: &LaunchResources) -> u64 {
+    items.div_ceil(for_each).clamp(1, resources.blocks)
 }
 
-fn map(entry: Entry, dtype: DType, op: u32, src: &OwnedView, dst: &OwnedView, room: &Room) -> Option<Launch> {
-    each(entry, dtype, op, dst, [Some(src), None, None], [0.0; 2], room)
+fn map(
+    entry: Entry,
+    dtype: DType,
+    op: u32,
+    src: &OwnedView,
+    dst: &OwnedView,
+    resources: &LaunchResources,
+) -> Option<Launch> {
+    each(entry, dtype, op, dst, [Some(src), None, None], [0.0; 2], resources)
 }
 
-fn two(entry: Entry, dtype: DType, op: u32, [a, b]: [&OwnedView; 2], dst: &OwnedView, room: &Room) -> Option<Launch> {
-    each(entry, dtype, op, dst, [Some(a), Some(b), None], [0.0; 2], room)
+fn two(
+    entry: Entry,
+    dtype: DType,
+    op: u32,
+    [a, b]: [&OwnedView; 2],
+    dst: &OwnedView,
+    resources: &LaunchResources,
+) -> Option<Launch> {
+    each(entry, dtype, op, dst, [Some(a), Some(b), None], [0.0; 2], resources)
 }
 
 fn each(
@@ -174,7 +194,7 @@ fn each(
     dst: &OwnedView,
     sources: [Option<&OwnedView>; 3],
     [x, y]: [f64; 2],
-    room: &Room,
+    resources: &LaunchResources,
 ) -> Option<Launch> {
     let count = dst.layout().shape().elem_count() as u64;
     if count == 0 {
@@ -189,8 +209,8 @@ fn each(
     let rank = if grid.is_flat() { 0 } else { grid.rank as u32 };
     let (dst, a, b, c) = (refs(dst_ref, 0), refs(a, 1), refs(b, 2), refs(c, 3));
     let arguments = Arguments::Each(Each { count, rank, op, dims: grid.dims, dst, a, b, c, x, y });
-    let for_each = if count > THREADS * EACH * room.blocks { THREADS * EACH } else { THREADS };
-    Some(Launch { entry, dtype, blocks: blocks(count, for_each, room), arguments })
+    let for_each = if count > THREADS * EACH * resources.blocks { THREADS * EACH } else { THREADS };
+    Some(Launch { entry, dtype, blocks: blocks(count, for_each, resources), arguments })
 }
 
 /// The axes of a source that are in a set, or are not, as few as possible.
@@ -205,7 +225,14 @@ fn side(src: &OwnedView, axes: Axes, folded: bool) -> Grid<1> {
     Grid::new(&dims, [&steps])
 }
 
-fn fold(entry: Entry, op: u32, src: &OwnedView, axes: Axes, dst: &OwnedView, room: &Room) -> Option<Launch> {
+fn fold(
+    entry: Entry,
+    op: u32,
+    src: &OwnedView,
+    axes: Axes,
+    dst: &OwnedView,
+    resources: &LaunchResources,
+) -> Option<Launch> {
     let count = dst.layout().shape().elem_count() as u64;
     if count == 0 {
         return None;
@@ -218,7 +245,7 @@ fn fold(entry: Entry, op: u32, src: &OwnedView, axes: Axes, dst: &OwnedView, roo
     let most = if lanes_first { THREADS } else { THREADS / count.next_power_of_two().min(32) };
     let lanes = (len / 2).max(1).next_power_of_two().min(most);
     let groups = count.div_ceil(THREADS / lanes);
-    let parts = parts(entry, src.dtype(), count, len, groups, lanes, room);
+    let parts = parts(entry, src.dtype(), count, len, groups, lanes, resources);
     let arguments = Arguments::Fold(Fold {
         count,
         len,
@@ -234,58 +261,66 @@ fn fold(entry: Entry, op: u32, src: &OwnedView, axes: Axes, dst: &OwnedView, roo
         folded_strides: folded.strides[0],
         src: address(src),
         dst: address(dst),
-        scratch: room.scratch,
-        tickets: room.tickets,
+        scratch: resources.scratch,
+        tickets: resources.tickets,
     });
     Some(Launch { entry, dtype: src.dtype(), blocks: groups * parts, arguments })
 }
 
 /// Blocks that share an output: more than one if the outputs alone leave the device idle and there is work for more.
-fn parts(entry: Entry, dtype: DType, count: u64, len: u64, groups: u64, lanes: u64, room: &Room) -> u64 {
+fn parts(
+    entry: Entry,
+    dtype: DType,
+    count: u64,
+    len: u64,
+    groups: u64,
+    lanes: u64,
+    resources: &LaunchResources,
+) -> u64 {
     let bytes = computing_bytes(dtype) as u64 + if entry == Entry::ArgReduce { 8 } else { 0 };
-    let fits = room.scratch_bytes.saturating_sub(8) / (count * bytes).max(1);
-    if groups > room.ticket_count || fits == 0 {
+    let fits = resources.scratch_bytes.saturating_sub(8) / (count * bytes).max(1);
+    if groups > resources.ticket_count || fits == 0 {
         return 1;
     }
-    (room.blocks / groups).min(len / (lanes * 16)).clamp(1, 1024).min(fits)
+    (resources.blocks / groups).min(len / (lanes * 16)).clamp(1, 1024).min(fits)
 }
 
-fn labelled(labels: &OwnedView, room: &Room) -> Rows {
+fn labelled(labels: &OwnedView, resources: &LaunchResources) -> Rows {
     Rows {
         op: CROSS_ENTROPY,
         label_type: dtype_number(labels.dtype()),
         labels: address(labels),
         label_stride: strides(labels.layout())[0],
-        scratch: room.scratch,
-        ticket: room.tickets,
-        fault: room.fault,
+        scratch: resources.scratch,
+        ticket: resources.tickets,
+        fault: resources.fault,
         ..Rows::default()
     }
 }
 
-fn softmax(kernel: &Kernel, room: &Room) -> Option<Launch> {
+fn softmax(kernel: &Kernel, resources: &LaunchResources) -> Option<Launch> {
     match kernel {
         Kernel::Softmax { src, dst, log } => {
             let rows = Rows { op: u32::from(*log), a: operand(src), ..Rows::default() };
-            matrix(Entry::Softmax, rows, dst, room)
+            matrix(Entry::Softmax, rows, dst, resources)
         }
         Kernel::SoftmaxGrad { out, grad, dst, log } => {
             let rows = Rows { op: u32::from(*log), a: operand(out), b: operand(grad), ..Rows::default() };
-            matrix(Entry::SoftmaxGrad, rows, dst, room)
+            matrix(Entry::SoftmaxGrad, rows, dst, resources)
         }
         Kernel::CrossEntropy { logits, labels, probs, loss } => {
-            let rows = Rows { a: operand(logits), loss: address(loss), ..labelled(labels, room) };
-            matrix(Entry::CrossEntropy, rows, probs, room)
+            let rows = Rows { a: operand(logits), loss: address(loss), ..labelled(labels, resources) };
+            matrix(Entry::CrossEntropy, rows, probs, resources)
         }
         Kernel::CrossEntropyGrad { probs, labels, grad, dst } => {
-            let rows = Rows { a: operand(probs), b: operand(grad), ..labelled(labels, room) };
-            matrix(Entry::CrossEntropyGrad, rows, dst, room)
+            let rows = Rows { a: operand(probs), b: operand(grad), ..labelled(labels, resources) };
+            matrix(Entry::CrossEntropyGrad, rows, dst, resources)
         }
         _ => None,
     }
 }
 
-fn matrix(entry: Entry, params: Rows, dst: &OwnedView, room: &Room) -> Option<Launch> {
+fn matrix(entry: Entry, params: Rows, dst: &OwnedView, resources: &LaunchResources) -> Option<Launch> {
     let &[rows, cols] = dst.layout().dims() else { return None };
     // The mean loss of no rows is a value too.
     if cols == 0 || (rows == 0 && entry != Entry::CrossEntropy) {
@@ -298,7 +333,7 @@ fn matrix(entry: Entry, params: Rows, dst: &OwnedView, room: &Room) -> Option<La
         33..=1024 => 32,
         _ => THREADS,
     };
-    let blocks = blocks(rows, THREADS / lanes, room);
+    let blocks = blocks(rows, THREADS / lanes, resources);
     let arguments = Arguments::Rows(Rows { rows, cols, dst: operand(dst), ..params });
     Some(Launch { entry, dtype: dst.dtype(), blocks, arguments })
 }
@@ -339,7 +374,7 @@ pub(super) const PICKS: [&str; 5] = ["index_select", "index_add", "gather", "sca
 
 const CROSS_ENTROPY: u32 = 4;
 
-fn pick(kernel: &Kernel, room: &Room) -> Option<Launch> {
+fn pick(kernel: &Kernel, resources: &LaunchResources) -> Option<Launch> {
     let (op, entry, dst, src, ids, axis) = match kernel {
         Kernel::IndexSelect { src, ids, axis, dst } => (0, Entry::Gather, dst, src, ids, *axis),
         Kernel::IndexAdd { dst, ids, src, axis } => (1, Entry::ScatterAdd, dst, src, ids, *axis),
@@ -369,18 +404,18 @@ fn pick(kernel: &Kernel, room: &Room) -> Option<Launch> {
         rank: walked.layout().dims().len() as u32,
         axis: axis as u32,
         id_type: dtype_number(ids.dtype()),
-        ordered: u32::from(room.ordered),
+        ordered: u32::from(resources.ordered),
         dims,
         dst: operand(dst),
         src: operand(src),
         ids: ids_ref,
         limit: indexed.layout().dims()[axis] as u64,
-        fault: room.fault,
+        fault: resources.fault,
         op,
         pad: 0,
     });
-    let items = if !gathers && room.ordered { count / dims[axis] } else { count };
-    Some(Launch { entry, dtype: dst.dtype(), blocks: blocks(items, THREADS, room), arguments })
+    let items = if !gathers && resources.ordered { count / dims[axis] } else { count };
+    Some(Launch { entry, dtype: dst.dtype(), blocks: blocks(items, THREADS, resources), arguments })
 }
 
 /// A thread for each element of `dst`, with the sizes of `image`.
@@ -390,7 +425,7 @@ fn slide(
     image: &OwnedView,
     window: &Window,
     dst: &OwnedView,
-    room: &Room,
+    resources: &LaunchResources,
 ) -> Option<Launch> {
     let count = dst.layout().shape().elem_count() as u64;
     let &[_, channels, d, h, w] = image.layout().dims() else { return None };
@@ -410,29 +445,31 @@ fn slide(
         dst: address(dst),
         ..params
     });
-    Some(Launch { entry, dtype: dst.dtype(), blocks: blocks(count, THREADS, room), arguments })
+    Some(Launch { entry, dtype: dst.dtype(), blocks: blocks(count, THREADS, resources), arguments })
 }
 
-fn windowed(kernel: &Windowed, room: &Room) -> Option<Launch> {
+fn windowed(kernel: &Windowed, resources: &LaunchResources) -> Option<Launch> {
     let from = |src: &OwnedView| Slide { src: operand(src), ..Slide::default() };
     match kernel {
-        Windowed::Unfold { image, columns, window } => slide(Entry::Unfold, from(image), image, window, columns, room),
-        Windowed::Fold { columns, image, window } => slide(Entry::Fold, from(columns), image, window, image, room),
+        Windowed::Unfold { image, columns, window } => {
+            slide(Entry::Unfold, from(image), image, window, columns, resources)
+        }
+        Windowed::Fold { columns, image, window } => slide(Entry::Fold, from(columns), image, window, image, resources),
         Windowed::Pool { op, image, dst, ids, window, adaptive } => {
             let ids = ids.as_ref().map_or(0, address);
             let params = Slide { ids, op: *op as u32, adaptive: u32::from(*adaptive), ..from(image) };
-            slide(Entry::Pool, params, image, window, dst, room)
+            slide(Entry::Pool, params, image, window, dst, resources)
         }
         Windowed::PoolGrad { grad, ids, image, window, adaptive } => {
             let ids = ids.as_ref().map_or(0, address);
             let params = Slide { ids, adaptive: u32::from(*adaptive), ..from(grad) };
-            slide(Entry::PoolGrad, params, image, window, image, room)
+            slide(Entry::PoolGrad, params, image, window, image, resources)
         }
         Windowed::Resize { op, image, dst, spacing } => {
-            resized(Entry::Resize, *op, image, [image, dst], dst, spacing, room)
+            resized(Entry::Resize, *op, image, [image, dst], dst, spacing, resources)
         }
         Windowed::ResizeGrad { op, grad, image, spacing } => {
-            resized(Entry::ResizeGrad, *op, grad, [image, grad], image, spacing, room)
+            resized(Entry::ResizeGrad, *op, grad, [image, grad], image, spacing, resources)
         }
         // Made of others: see `conv.rs`.
         Windowed::Conv { .. } => None,
@@ -447,39 +484,45 @@ fn resized(
     [image, out]: [&OwnedView; 2],
     dst: &OwnedView,
     spacing: &Spacing,
-    room: &Room,
+    resources: &LaunchResources,
 ) -> Option<Launch> {
     let wide = |view: &OwnedView| OwnedView::new(view.span(), view.dtype(), view.layout().unsqueeze(2));
     let params = Slide { src: operand(&wide(src)), op: op as u32, scale: spacing.scale, ..Slide::default() };
     let outs = out.layout().dims();
     let window = Window { out: [1, outs[2], outs[3]], size: [1; 3], stride: [1; 3], padding: [0; 3], dilation: [1; 3] };
-    slide(entry, Slide { shift: spacing.shift, ..params }, &wide(image), &window, dst, room)
+    slide(entry, Slide { shift: spacing.shift, ..params }, &wide(image), &window, dst, resources)
 }
 
-fn along(kernel: &Along, room: &Room) -> Option<Launch> {
+fn axiswise(kernel: &Axiswise, resources: &LaunchResources) -> Option<Launch> {
     match kernel {
-        Along::Scan { op, src, dst, ids, axis, reverse } => {
+        Axiswise::Scan { op, src, dst, ids, axis, reverse } => {
             let ids = ids.as_ref().map_or(0, address);
             let params = Scan { op: *op as u32, reverse: u32::from(*reverse), ids, ..Scan::default() };
-            scan(Entry::Scan, params, [src, src, dst], *axis, room)
+            scan(Entry::Scan, params, [src, src, dst], *axis, resources)
         }
-        Along::ProdGrad { src, grad, dst, axis } => {
-            scan(Entry::ProdGrad, Scan::default(), [src, grad, dst], *axis, room)
+        Axiswise::ProdGrad { src, grad, dst, axis } => {
+            scan(Entry::ProdGrad, Scan::default(), [src, grad, dst], *axis, resources)
         }
-        Along::Norm { src, scale, shift, dst, eps, centred } => {
+        Axiswise::Norm { src, scale, shift, dst, eps, centred } => {
             let params = Norm { dst: address(dst), eps: *eps, centred: u32::from(*centred), ..Norm::default() };
-            norm(Entry::Norm, params, [src, src], [scale, shift], room)
+            norm(Entry::Norm, params, [src, src], [scale, shift], resources)
         }
-        Along::NormGrad { src, grad, scale, dst, products, eps, centred } => {
+        Axiswise::NormGrad { src, grad, scale, dst, products, eps, centred } => {
             let (dst, products) = (address(dst), address(products));
             let params = Norm { dst, products, eps: *eps, centred: u32::from(*centred), ..Norm::default() };
-            norm(Entry::NormGrad, params, [src, grad], [scale, &None], room)
+            norm(Entry::NormGrad, params, [src, grad], [scale, &None], resources)
         }
     }
 }
 
 /// A block for each line along the axis.
-fn scan(entry: Entry, params: Scan, views: [&OwnedView; 3], axis: usize, room: &Room) -> Option<Launch> {
+fn scan(
+    entry: Entry,
+    params: Scan,
+    views: [&OwnedView; 3],
+    axis: usize,
+    resources: &LaunchResources,
+) -> Option<Launch> {
     let layout = views[2].layout();
     let (count, len) = (layout.shape().elem_count(), layout.dims()[axis]);
     if count == 0 {
@@ -504,7 +547,7 @@ fn scan(entry: Entry, params: Scan, views: [&OwnedView; 3], axis: usize, room: &
         ..params
     });
     let items = if entry == Entry::Scan { 1 } else { THREADS };
-    let blocks = blocks((count / len) as u64, items, room);
+    let blocks = blocks((count / len) as u64, items, resources);
     Some(Launch { entry, dtype: views[2].dtype(), blocks, arguments })
 }
 
@@ -514,7 +557,7 @@ fn norm(
     params: Norm,
     [src, grad]: [&OwnedView; 2],
     lists: [&Option<OwnedView>; 2],
-    room: &Room,
+    resources: &LaunchResources,
 ) -> Option<Launch> {
     let &[rows, cols] = src.layout().dims() else { return None };
     if rows * cols == 0 {
@@ -526,19 +569,27 @@ fn norm(
     let (src_ref, grad) = (operand(src), operand(grad));
     let arguments =
         Arguments::Norm(Norm { rows, cols, src: src_ref, grad, scale, shift, scale_step, shift_step, ..params });
-    Some(Launch { entry, dtype: src.dtype(), blocks: blocks(rows, 1, room), arguments })
+    Some(Launch { entry, dtype: src.dtype(), blocks: blocks(rows, 1, resources), arguments })
 }
 
-fn draw(entry: Entry, dst: &OwnedView, seed: u64, first: u64, [low, high]: [f64; 2], room: &Room) -> Option<Launch> {
+fn draw(
+    entry: Entry,
+    dst: &OwnedView,
+    seed: u64,
+    first: u64,
+    [low, high]: [f64; 2],
+    resources: &LaunchResources,
+) -> Option<Launch> {
     let count = dst.layout().shape().elem_count() as u64;
     if count == 0 {
         return None;
     }
-    let arguments = Arguments::Draw(Draw { count, dst: address(dst), seed, first, low, high, replay: room.replay });
-    Some(Launch { entry, dtype: dst.dtype(), blocks: blocks(count, THREADS * EACH, room), arguments })
+    let arguments =
+        Arguments::Draw(Draw { count, dst: address(dst), seed, first, low, high, replay: resources.replay });
+    Some(Launch { entry, dtype: dst.dtype(), blocks: blocks(count, THREADS * EACH, resources), arguments })
 }
 
-fn optimiser(kernel: &Kernel, room: &Room) -> Option<Launch> {
+fn optimiser(kernel: &Kernel, resources: &LaunchResources) -> Option<Launch> {
     let (entry, param, step) = match kernel {
         Kernel::SgdStep { param, grad, velocity, rate, momentum, decay } => {
             let m = velocity.as_ref().map_or(0, address);
@@ -558,7 +609,7 @@ fn optimiser(kernel: &Kernel, room: &Room) -> Option<Launch> {
                 fix1: hyper.fix1,
                 fix2: hyper.fix2,
                 step: hyper.step,
-                replay: room.replay,
+                replay: resources.replay,
                 ..Step::default()
             };
             (Entry::Adam, param, step)
@@ -570,5 +621,5 @@ fn optimiser(kernel: &Kernel, room: &Room) -> Option<Launch> {
         return None;
     }
     let arguments = Arguments::Step(Step { count, param: address(param), ..step });
-    Some(Launch { entry, dtype: param.dtype(), blocks: blocks(count, THREADS, room), arguments })
+    Some(Launch { entry, dtype: param.dtype(), blocks: blocks(count, THREADS, resources), arguments })
 }

@@ -47,10 +47,10 @@ use crate::base::{
 use crate::device::{
     budget::MemoryStats,
     graph,
-    stream::{self, AsyncDevice, Plan, Rules, Segments},
+    stream::{self, AsyncDevice, DevicePlan, Rules, Segments},
 };
-use context::Context;
-pub(crate) use conv::room as conv_room;
+use context::CudaContext;
+pub(crate) use conv::scratch as conv_scratch;
 use driver::CudaDriver;
 #[cfg(feature = "bench")]
 pub use kernels::compile_all;
@@ -112,9 +112,9 @@ impl Default for CudaConfig {
 ///
 /// Arrays use it through [`Device::Cuda`](crate::Device::Cuda); the methods here are what only such devices have.
 #[derive(Clone, Copy)]
-pub struct Cuda(&'static Inner);
+pub struct Cuda(&'static CudaInner);
 
-struct Inner {
+struct CudaInner {
     ordinal: usize,
     device: AsyncDevice<CudaDriver>,
 }
@@ -126,7 +126,7 @@ impl fmt::Debug for Cuda {
 }
 
 /// The devices that were opened.
-static OPEN: Mutex<Vec<&'static Inner>> = Mutex::new(Vec::new());
+static OPEN: Mutex<Vec<&'static CudaInner>> = Mutex::new(Vec::new());
 
 impl Cuda {
     /// The device with this number; opened by the first call, and the same one after that.
@@ -152,7 +152,7 @@ impl Cuda {
         }
         let total = devices[ordinal].memory_bytes;
         let made = make(ordinal, total, config.unwrap_or_default())?;
-        let inner: &'static Inner = Box::leak(Box::new(made));
+        let inner: &'static CudaInner = Box::leak(Box::new(made));
         if config.is_none() {
             open.push(inner);
         }
@@ -207,7 +207,7 @@ impl Cuda {
         self.0.device.driver().ordered.swap(order, Ordering::Relaxed)
     }
 
-    fn context(&self) -> &'static Context {
+    fn context(&self) -> &'static CudaContext {
         self.0.device.driver().context()
     }
 
@@ -244,7 +244,7 @@ impl graph::Asynchronous for Cuda {
 
 /// Opens a device. `NDGC_MAX_PHYSICAL_BYTES` is the most that the driver's pool may hold, `NDGC_MAX_BYTES` the most that
 /// live arrays may take; percentages are of the device's memory.
-fn make(ordinal: usize, total: u64, config: CudaConfig) -> Result<Inner> {
+fn make(ordinal: usize, total: u64, config: CudaConfig) -> Result<CudaInner> {
     let api = checked::driver().map_err(Error::msg)?;
     let limit = |name| {
         let read = |value: String| {
@@ -253,14 +253,14 @@ fn make(ordinal: usize, total: u64, config: CudaConfig) -> Result<Inner> {
         };
         env::var(name).map(read).transpose()
     };
-    let context = Context::new(api, ordinal, limit("NDGC_MAX_PHYSICAL_BYTES")?)?;
+    let context = CudaContext::new(api, ordinal, limit("NDGC_MAX_PHYSICAL_BYTES")?)?;
     let name = context.name.clone();
     let CudaConfig { streams, order_streams, order_reuse } = config;
     let driver = CudaDriver::new(context, streams)?;
     let rules = Rules { order_streams, order_reuse, ..Rules::ALL };
-    let device = AsyncDevice::new(driver, Plan { name, streams, rules, segments: Segments::Graded });
+    let device = AsyncDevice::new(driver, DevicePlan { name, streams, rules, segments: Segments::Graded });
     device.set_limit(limit("NDGC_MAX_BYTES")?);
-    Ok(Inner { ordinal, device })
+    Ok(CudaInner { ordinal, device })
 }
 
 #[cfg(test)]

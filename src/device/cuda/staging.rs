@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::base::error::Result;
 use crate::device::cuda::{
-    context::{Context, Pinned, Stream},
+    context::{CudaContext, CudaStream, PinnedMemory},
     raw::Address,
 };
 
@@ -25,10 +25,10 @@ const ALIGN: usize = 64;
 /// The uploads of one stream.
 #[derive(Debug, Default)]
 pub(super) struct Uploads {
-    current: Option<Pinned>,
+    current: Option<PinnedMemory>,
     used: usize,
     /// Full chunks, each with its number, in order.
-    full: VecDeque<(u64, Pinned)>,
+    full: VecDeque<(u64, PinnedMemory)>,
     filled: u64,
     /// The copies of chunks up to this number are done.
     done: u64,
@@ -36,7 +36,13 @@ pub(super) struct Uploads {
 
 impl Uploads {
     /// Submits a copy of host bytes.
-    pub(super) fn send(&mut self, context: &Context, stream: &Stream, bytes: &[u8], dst: Address) -> Result<()> {
+    pub(super) fn send(
+        &mut self,
+        context: &CudaContext,
+        stream: &CudaStream,
+        bytes: &[u8],
+        dst: Address,
+    ) -> Result<()> {
         let mut sent = 0;
         while sent < bytes.len() {
             let left = bytes.len() - sent;
@@ -66,7 +72,7 @@ impl Uploads {
     }
 
     /// Makes an empty chunk the current one.
-    fn next(&mut self, context: &Context, stream: &Stream) -> Result<()> {
+    fn next(&mut self, context: &CudaContext, stream: &CudaStream) -> Result<()> {
         if self.full.len() >= CHUNKS && self.full.front().is_some_and(|(number, _)| *number > self.done) {
             stream.synchronize(context)?;
             self.done = self.filled;
@@ -75,7 +81,7 @@ impl Uploads {
             Some((number, _)) if *number <= self.done => self.full.pop_front().map(|(_, chunk)| chunk),
             _ => None,
         };
-        let fresh = fresh.map_or_else(|| Pinned::new(context, CHUNK), Ok)?;
+        let fresh = fresh.map_or_else(|| PinnedMemory::new(context, CHUNK), Ok)?;
         if let Some(full) = self.current.replace(fresh) {
             self.filled += 1;
             self.full.push_back((self.filled, full));
@@ -94,25 +100,25 @@ const KEPT: usize = 256 << 20;
 /// Pieces for downloads that nobody uses.
 #[derive(Debug, Default)]
 pub(super) struct Downloads {
-    free: Mutex<Vec<Pinned>>,
+    free: Mutex<Vec<PinnedMemory>>,
 }
 
 impl Downloads {
     /// A piece for at least as many bytes; at most for [`LARGEST`].
-    pub(super) fn take(&self, context: &Context, bytes: usize) -> Result<Pinned> {
+    pub(super) fn take(&self, context: &CudaContext, bytes: usize) -> Result<PinnedMemory> {
         let size = bytes.clamp(SMALLEST, LARGEST).next_power_of_two();
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let found = free.iter().position(|piece| piece.bytes() == size);
         match found {
             Some(place) => Ok(free.swap_remove(place)),
-            None => Pinned::new(context, size),
+            None => PinnedMemory::new(context, size),
         }
     }
 
     /// Keeps a piece whose copies are done.
-    pub(super) fn put(&self, context: &Context, piece: Pinned) {
+    pub(super) fn put(&self, context: &CudaContext, piece: PinnedMemory) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept: usize = free.iter().map(Pinned::bytes).sum();
+        let kept: usize = free.iter().map(PinnedMemory::bytes).sum();
         if kept + piece.bytes() <= KEPT {
             free.push(piece);
         } else {

@@ -13,7 +13,7 @@ use crate::device::{
     budget::AllocError,
     host::{
         counts::{self, Share, charge, discharge},
-        store::{Pages, SMALL_MAX, Taken, store},
+        store::{Pages, SMALL_MAX, TakenBlock, store},
     },
     span::Span,
 };
@@ -51,13 +51,13 @@ fn class_size(class: usize) -> usize {
 
 /// Free blocks of one class. Addresses and numbers apart, each as wide as it is written: a block that was just put in is mostly
 /// the next one that is taken, and a wider read would wait for both writes.
-struct List {
+struct FreeList {
     addresses: Vec<NonNull<u8>>,
     numbers: Vec<u32>,
 }
 
-impl List {
-    const EMPTY: List = List { addresses: Vec::new(), numbers: Vec::new() };
+impl FreeList {
+    const EMPTY: FreeList = FreeList { addresses: Vec::new(), numbers: Vec::new() };
 
     #[inline]
     fn pop(&mut self, size: usize) -> Option<Span> {
@@ -81,13 +81,13 @@ impl List {
 /// What a thread keeps.
 struct Stock {
     share: &'static Share,
-    lists: RefCell<[List; CLASSES]>,
+    lists: RefCell<[FreeList; CLASSES]>,
 }
 
 impl Stock {
     fn new() -> Self {
         counts::read_limits_once();
-        Stock { share: Share::take(), lists: RefCell::new([List::EMPTY; CLASSES]) }
+        Stock { share: Share::take(), lists: RefCell::new([FreeList::EMPTY; CLASSES]) }
     }
 
     #[inline]
@@ -143,10 +143,10 @@ fn alloc_bytes(stock: Option<&Stock>, bytes: usize, zeroed: bool) -> Result<Span
     }
     let (class, size) = if bytes <= SMALL_MAX { class_of(bytes) } else { (CLASSES, bytes) };
     let found = match stock.filter(|_| class < CLASSES).and_then(|stock| stock.take(class, size)) {
-        Some(span) => Some(Taken { span, touched: size }),
+        Some(span) => Some(TakenBlock { span, touched: size }),
         None => store(|store| store.take(size)),
     };
-    let Some(Taken { span, touched }) = found else {
+    let Some(TakenBlock { span, touched }) = found else {
         discharge(share, bytes);
         return Err(AllocError::Exhausted);
     };

@@ -23,7 +23,7 @@ use memmap2::{MmapMut, MmapOptions};
 
 use crate::base::system;
 use crate::device::{
-    blocks::{Blocks, MIB, Segments, State, Tag, block_size},
+    blocks::{BlockState, Blocks, MIB, Segments, Tag, block_size},
     host::return_pages,
     span::Span,
 };
@@ -82,7 +82,7 @@ impl Tag for Segment {
 
 /// A block that is handed out.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct TakenBlock {
     /// Its address, size and number.
     pub(super) span: Span,
     /// How many of its first bytes may be other than zero.
@@ -142,24 +142,24 @@ impl Store {
 
     /// A block of this size: a class of the stock if it is small. `None`: the system has none, or the limit on
     /// resident memory forbids it.
-    pub(super) fn take(&mut self, size: usize) -> Option<Taken> {
+    pub(super) fn take(&mut self, size: usize) -> Option<TakenBlock> {
         if size > SMALL_MAX {
             return self.take_large(block_size::<Touched>(size)?);
         }
         let number = match self.small.take_any(0, size) {
             Some(number) => number,
             None => {
-                let Taken { span, .. } = self.take_large(SEGMENT)?;
+                let TakenBlock { span, .. } = self.take_large(SEGMENT)?;
                 let number = self.small.add(Span::new(span.ptr(), span.bytes()), 0, Segment(span.block()));
                 self.small.suballocate(number, size)
             }
         };
-        self.small.status_mut(number).state = State::Owned;
+        self.small.status_mut(number).state = BlockState::Owned;
         let block = self.small.block(number);
-        Some(Taken { span: Span::in_block(block.ptr(), block.bytes, number), touched: block.bytes })
+        Some(TakenBlock { span: Span::in_block(block.ptr(), block.bytes, number), touched: block.bytes })
     }
 
-    fn take_large(&mut self, size: usize) -> Option<Taken> {
+    fn take_large(&mut self, size: usize) -> Option<TakenBlock> {
         let number = match self.large.take_any(0, size) {
             Some(number) => number,
             None => {
@@ -175,14 +175,14 @@ impl Store {
             return None;
         }
         *self.large.tag_mut(number) = Touched(bytes);
-        self.large.status_mut(number).state = State::Owned;
+        self.large.status_mut(number).state = BlockState::Owned;
         self.owned += bytes;
         self.note(bytes);
         if new > 0 {
             self.misses += 1;
             self.bound(RETURNED + 2 * new);
         }
-        Some(Taken { span: Span::in_block(self.large.block(number).ptr(), bytes, number), touched })
+        Some(TakenBlock { span: Span::in_block(self.large.block(number).ptr(), bytes, number), touched })
     }
 
     /// Takes back a block: its span as it was handed out.

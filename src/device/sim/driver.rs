@@ -62,11 +62,11 @@ const IN_CAPTURE: &str = "not while a stream is captured";
 pub(crate) struct SimDriver {
     name: String,
     memory_bytes: u64,
-    state: Mutex<State>,
+    state: Mutex<SimState>,
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct SimState {
     heap: Heap,
     queues: Queues,
     pub(super) checker: Checker,
@@ -80,9 +80,9 @@ pub(super) struct State {
 
 /// What a captured section does, in order.
 #[derive(Debug)]
-enum Step {
+enum RecordedStep {
     HandedOut(Span),
-    Carved(Span),
+    SubAllocated(Span),
     Kernel(&'static str, Vec<(OwnedView, Access)>, Arc<Task>),
 }
 
@@ -90,7 +90,7 @@ enum Step {
 #[derive(Debug)]
 struct Recording {
     stream: usize,
-    steps: Vec<Step>,
+    steps: Vec<RecordedStep>,
     /// Whether something was called that cannot be.
     spoilt: bool,
 }
@@ -99,7 +99,7 @@ struct Recording {
 #[derive(Debug)]
 pub(crate) struct SimGraph {
     section: u64,
-    steps: Vec<Step>,
+    steps: Vec<RecordedStep>,
     replays: AtomicU64,
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct SimDownload {
     landing: Landing,
 }
 
-impl State {
+impl SimState {
     pub(super) fn pending(&self) -> usize {
         self.queues.tasks()
     }
@@ -124,7 +124,7 @@ impl State {
 
 impl SimDriver {
     pub(super) fn new(name: String, memory_bytes: u64, streams: usize, seed: u64) -> Self {
-        let state = State {
+        let state = SimState {
             heap: Heap::default(),
             queues: Queues::new(streams, seed),
             checker: Checker::default(),
@@ -137,12 +137,12 @@ impl SimDriver {
     }
 
     /// A kernel that panics while it runs leaves the books as they were before it: poison means nothing here.
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, SimState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a call, and fails it if its turn has come, or if a stream is captured.
-    fn begin(&self, call: &'static str, counter: fn(&mut SimCalls) -> &mut u64) -> Result<MutexGuard<'_, State>> {
+    fn begin(&self, call: &'static str, counter: fn(&mut SimCalls) -> &mut u64) -> Result<MutexGuard<'_, SimState>> {
         let mut state = self.count(call, counter)?;
         if let Some(recording) = &mut state.recording {
             recording.spoilt = true;
@@ -151,7 +151,7 @@ impl SimDriver {
         Ok(state)
     }
 
-    fn count(&self, call: &'static str, counter: fn(&mut SimCalls) -> &mut u64) -> Result<MutexGuard<'_, State>> {
+    fn count(&self, call: &'static str, counter: fn(&mut SimCalls) -> &mut u64) -> Result<MutexGuard<'_, SimState>> {
         let mut state = self.lock();
         *counter(&mut state.calls) += 1;
         if let Some(left) = state.fail_in {
@@ -175,8 +175,8 @@ fn bytes_of(span: Span) -> OwnedView {
 
 impl SimDriver {
     /// A kernel becomes part of the section.
-    fn record_kernel(&self, state: &mut State, stream: usize, kernel: &Kernel) -> Result<()> {
-        let State { recording, checker, heap, .. } = state;
+    fn record_kernel(&self, state: &mut SimState, stream: usize, kernel: &Kernel) -> Result<()> {
+        let SimState { recording, checker, heap, .. } = state;
         let Some(recording) = recording else { return Ok(()) };
         if recording.stream != stream {
             recording.spoilt = true;
@@ -187,17 +187,17 @@ impl SimDriver {
             return Err(self.error("launch", OVERLAP));
         }
         let task = heap.kernel(kernel).ok_or_else(|| self.error("launch", NOT_HERE))?;
-        recording.steps.push(Step::Kernel(kernel.name(), operands, Arc::new(task)));
+        recording.steps.push(RecordedStep::Kernel(kernel.name(), operands, Arc::new(task)));
         Ok(())
     }
 }
 
 /// The bytes that a section uses.
-fn ranges(steps: &[Step]) -> Vec<Range<usize>> {
+fn ranges(steps: &[RecordedStep]) -> Vec<Range<usize>> {
     let range = |span: &Span| range_of(*span);
-    let of = |step: &Step| match step {
-        Step::HandedOut(span) | Step::Carved(span) => vec![range(span)],
-        Step::Kernel(_, operands, _) => operands.iter().map(|(view, _)| range(&view.span())).collect(),
+    let of = |step: &RecordedStep| match step {
+        RecordedStep::HandedOut(span) | RecordedStep::SubAllocated(span) => vec![range(span)],
+        RecordedStep::Kernel(_, operands, _) => operands.iter().map(|(view, _)| range(&view.span())).collect(),
     };
     let mut all: Vec<_> = steps.iter().flat_map(of).filter(|range| !range.is_empty()).collect();
     all.sort_unstable_by_key(|range| (range.start, range.end));
@@ -318,14 +318,14 @@ impl Driver for SimDriver {
 
     fn replay(&self, stream: usize, graph: &SimGraph) -> Result<()> {
         let mut guard = self.begin("replay", |calls| &mut calls.replays)?;
-        let State { checker, queues, heap, .. } = &mut *guard;
+        let SimState { checker, queues, heap, .. } = &mut *guard;
         // Relaxed: changed under the lock.
         let replays = graph.replays.fetch_add(1, Ordering::Relaxed);
         for step in &graph.steps {
             match step {
-                Step::HandedOut(span) => checker.begin_block(*span),
-                Step::Carved(span) => checker.begin_life(range_of(*span)),
-                Step::Kernel(name, operands, task) => {
+                RecordedStep::HandedOut(span) => checker.begin_block(*span),
+                RecordedStep::SubAllocated(span) => checker.begin_life(range_of(*span)),
+                RecordedStep::Kernel(name, operands, task) => {
                     checker.replayed(name, stream, operands);
                     queues.push(stream, task.clone(), replays, heap);
                 }
@@ -346,7 +346,7 @@ impl Driver for SimDriver {
         let mut state = self.lock();
         state.checker.hand_out(span);
         if let Some(recording) = &mut state.recording {
-            recording.steps.push(Step::HandedOut(span));
+            recording.steps.push(RecordedStep::HandedOut(span));
         }
     }
 
@@ -354,7 +354,7 @@ impl Driver for SimDriver {
         let mut state = self.lock();
         state.checker.suballocate(span);
         if let Some(recording) = &mut state.recording {
-            recording.steps.push(Step::Carved(span));
+            recording.steps.push(RecordedStep::SubAllocated(span));
         }
     }
 

@@ -38,7 +38,7 @@ use crate::device::{
     budget::{AllocError, MemoryStats},
     graph::{Asynchronous, blame},
     span::Span,
-    stream::{self, AsyncDevice, Granted, MAX_STREAMS, Plan, Rules, Segments},
+    stream::{self, AsyncDevice, DevicePlan, Granted, MAX_STREAMS, Rules, Segments},
 };
 pub use check::Violation;
 pub use driver::SimCalls;
@@ -98,9 +98,9 @@ impl Asynchronous for Sim {
 ///
 /// Arrays use it through [`Device::Sim`](crate::Device::Sim); the methods here are what a test asks it.
 #[derive(Clone)]
-pub struct Sim(Arc<Inner>);
+pub struct Sim(Arc<SimInner>);
 
-struct Inner {
+struct SimInner {
     ordinal: u64,
     device: AsyncDevice<SimDriver>,
     /// Requests for bytes until one is refused, counting that one; 0 for never.
@@ -125,8 +125,8 @@ impl Sim {
         let SimConfig { order_streams, order_reuse, pin_graphs, .. } = config;
         let rules = Rules { order_streams, order_reuse, pin_graphs };
         let segments = if config.segment_bytes == 0 { Segments::Each } else { Segments::Of(config.segment_bytes) };
-        let device = AsyncDevice::new(driver, Plan { name, streams, rules, segments });
-        Sim(Arc::new(Inner { ordinal, device, refuse_in: AtomicU64::new(0) }))
+        let device = AsyncDevice::new(driver, DevicePlan { name, streams, rules, segments });
+        Sim(Arc::new(SimInner { ordinal, device, refuse_in: AtomicU64::new(0) }))
     }
 
     /// The how-manieth simulated device of the process it is, from 0.

@@ -17,7 +17,7 @@ const QUEUED_MAX: usize = 256;
 
 /// An entry of a stream's queue.
 #[derive(Debug)]
-enum Entry {
+enum QueueEntry {
     /// Something to run, with the replays of its section before this one.
     Task(Arc<Task>, u64),
     /// The stream's event; its records count from 1.
@@ -27,8 +27,8 @@ enum Entry {
 }
 
 #[derive(Debug, Default)]
-struct Lane {
-    entries: VecDeque<Entry>,
+struct StreamLane {
+    entries: VecDeque<QueueEntry>,
     /// Records submitted, and records passed.
     recorded: u64,
     passed: u64,
@@ -37,7 +37,7 @@ struct Lane {
 /// The queues of a device.
 #[derive(Debug)]
 pub(super) struct Queues {
-    lanes: Vec<Lane>,
+    lanes: Vec<StreamLane>,
     tasks: usize,
     random: u64,
     /// The first failure of a task that ran.
@@ -46,7 +46,7 @@ pub(super) struct Queues {
 
 impl Queues {
     pub(super) fn new(streams: usize, seed: u64) -> Self {
-        let lanes = (0..streams).map(|_| Lane::default()).collect();
+        let lanes = (0..streams).map(|_| StreamLane::default()).collect();
         Queues { lanes, tasks: 0, random: seed, fault: None }
     }
 
@@ -61,7 +61,7 @@ impl Queues {
     }
 
     pub(super) fn push(&mut self, stream: usize, task: Arc<Task>, replays: u64, heap: &mut Heap) {
-        self.lanes[stream].entries.push_back(Entry::Task(task, replays));
+        self.lanes[stream].entries.push_back(QueueEntry::Task(task, replays));
         self.tasks += 1;
         if self.tasks > QUEUED_MAX {
             while self.tasks > QUEUED_MAX / 2 && self.step(heap) {}
@@ -71,13 +71,13 @@ impl Queues {
     pub(super) fn record(&mut self, stream: usize) {
         let lane = &mut self.lanes[stream];
         lane.recorded += 1;
-        lane.entries.push_back(Entry::Record(lane.recorded));
+        lane.entries.push_back(QueueEntry::Record(lane.recorded));
     }
 
     /// An event that was never recorded holds nobody up.
     pub(super) fn wait(&mut self, stream: usize, on: usize) {
         let record = self.lanes[on].recorded;
-        self.lanes[stream].entries.push_back(Entry::Wait { on, record });
+        self.lanes[stream].entries.push_back(QueueEntry::Wait { on, record });
     }
 
     /// Runs, of every stream, as much as chance wants, and all of this one.
@@ -93,7 +93,7 @@ impl Queues {
         for (stream, lane) in self.lanes.iter().enumerate() {
             let runs = match lane.entries.front() {
                 None => false,
-                Some(Entry::Wait { on, record }) => self.lanes[*on].passed >= *record,
+                Some(QueueEntry::Wait { on, record }) => self.lanes[*on].passed >= *record,
                 Some(_) => true,
             };
             if runs {
@@ -106,14 +106,14 @@ impl Queues {
         }
         let stream = ready[(self.draw() % count as u64) as usize];
         match self.lanes[stream].entries.pop_front() {
-            Some(Entry::Task(task, replays)) => {
+            Some(QueueEntry::Task(task, replays)) => {
                 self.tasks -= 1;
                 if let Err(error) = heap.run(&task, replays) {
                     self.fault.get_or_insert(error);
                 }
             }
-            Some(Entry::Record(record)) => self.lanes[stream].passed = record,
-            Some(Entry::Wait { .. }) | None => {}
+            Some(QueueEntry::Record(record)) => self.lanes[stream].passed = record,
+            Some(QueueEntry::Wait { .. }) | None => {}
         }
         true
     }

@@ -21,11 +21,11 @@ pub struct Use {
 
 /// A set of byte offsets.
 #[derive(Debug, Default)]
-pub(super) struct Bits(Vec<u64>);
+pub(super) struct BitSet(Vec<u64>);
 
-impl Bits {
+impl BitSet {
     fn new(len: usize) -> Self {
-        Bits(vec![0; len.div_ceil(64)])
+        BitSet(vec![0; len.div_ceil(64)])
     }
 
     /// The words that a range touches, each with the bits of the range in it.
@@ -42,7 +42,7 @@ impl Bits {
         let (first, shift) = (range.start / 64, range.start % 64);
         let word = |at: usize| self.0.get(at).copied().unwrap_or(0);
         let both = |at: usize| (word(at) >> shift) | (word(at + 1) << 1 << (63 - shift));
-        Bits((0..range.len().div_ceil(64)).map(|i| both(first + i)).collect())
+        BitSet((0..range.len().div_ceil(64)).map(|i| both(first + i)).collect())
     }
 
     fn insert(&mut self, range: Range<usize>) {
@@ -106,7 +106,7 @@ pub(super) fn overlap(a: &OwnedView, b: &OwnedView) -> bool {
         return false;
     }
     let base = ends[0].0.min(ends[1].0);
-    let mut bits = Bits::new(ends[0].1 - base);
+    let mut bits = BitSet::new(ends[0].1 - base);
     for_each_run(a, &mut |run| bits.insert(run.start + ends[0].0 - base..run.end + ends[0].0 - base));
     let mut found = false;
     for_each_run(b, &mut |run| {
@@ -125,12 +125,12 @@ pub(super) struct Shadow {
     /// For each stream, its last read since the last write; before the first write, its last use by whoever had these
     /// bytes before.
     read: [Option<Use>; MAX_STREAMS],
-    initialised: Bits,
+    initialised: BitSet,
 }
 
 impl Shadow {
     pub(super) fn new(number: u64, bytes: usize) -> Self {
-        Shadow { number, bytes, written: None, read: [None; MAX_STREAMS], initialised: Bits::new(bytes) }
+        Shadow { number, bytes, written: None, read: [None; MAX_STREAMS], initialised: BitSet::new(bytes) }
     }
 
     /// What is known of some of the bytes.
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn bits_find_the_first_hole_across_words() {
-        let mut bits = Bits::new(300);
+        let mut bits = BitSet::new(300);
         bits.insert(3..200);
         assert_eq!(bits.find(3..200, false), None);
         assert_eq!(bits.find(3..201, false), Some(200));
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_part_of_bits_is_their_range_wherever_it_begins() {
-        let mut bits = Bits::new(300);
+        let mut bits = BitSet::new(300);
         [3..9, 60..70, 127..129, 200..300].into_iter().for_each(|range| bits.insert(range));
         for range in [0..300, 3..70, 64..192, 61..64, 128..300, 299..300, 5..5] {
             let part = bits.part(range.clone());

@@ -18,7 +18,7 @@ use crate::base::error::{Error, Result};
 use crate::device::{
     kernel::Access,
     stream::{
-        AsyncDevice, State,
+        AsyncDevice, DeviceState,
         driver::Driver,
         order::Clock,
         section::{BEFORE, Captured, REFUSALS, Section, WARM_UP},
@@ -32,7 +32,7 @@ impl<D: Driver> AsyncDevice<D> {
 
     /// An error for the section on this thread, if there is one, and for the caller.
     #[cold]
-    fn refuse(&self, state: &mut State, what: &str, instead: &str) -> Error {
+    fn refuse(&self, state: &mut DeviceState, what: &str, instead: &str) -> Error {
         match &mut state.section {
             Some(section) if section.is_here() => {
                 let what = format!("{what} cannot be part of a captured section; {instead}");
@@ -51,7 +51,7 @@ impl<D: Driver> AsyncDevice<D> {
     /// # Errors
     /// [`Error::Capture`] if it is another thread's section, or another stream's.
     #[inline]
-    pub(super) fn may_submit(&self, state: &mut State, stream: usize, what: &str) -> Result<bool> {
+    pub(super) fn may_submit(&self, state: &mut DeviceState, stream: usize, what: &str) -> Result<bool> {
         match &state.section {
             None => Ok(false),
             Some(section) if section.is_here() && section.stream == stream => Ok(true),
@@ -65,14 +65,14 @@ impl<D: Driver> AsyncDevice<D> {
     /// # Errors
     /// [`Error::Capture`] if a section is being captured, on whatever thread.
     #[inline]
-    pub(super) fn must_not_capture(&self, state: &mut State, what: &str, instead: &str) -> Result<()> {
+    pub(super) fn must_not_capture(&self, state: &mut DeviceState, what: &str, instead: &str) -> Result<()> {
         if state.section.is_none() { Ok(()) } else { Err(self.refuse(state, what, instead)) }
     }
 
     /// A block for the section out of what the lists hold, whatever it takes; the driver is not asked.
     #[cold]
-    pub(super) fn take_in_section(&self, state: &mut State, stream: usize, size: usize) -> Result<u32> {
-        let State { pool, section, .. } = &mut *state;
+    pub(super) fn take_in_section(&self, state: &mut DeviceState, stream: usize, size: usize) -> Result<u32> {
+        let DeviceState { pool, section, .. } = &mut *state;
         if let Some(block) = pool.take_any(stream, size) {
             return Ok(block);
         }

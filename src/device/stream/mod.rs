@@ -81,7 +81,7 @@ impl Rules {
 
 /// What a device is like, above its driver.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct DevicePlan {
     /// What errors call it.
     pub(crate) name: String,
     /// 1 to [`MAX_STREAMS`].
@@ -92,7 +92,7 @@ pub(crate) struct Plan {
 }
 
 #[derive(Debug)]
-struct State {
+struct DeviceState {
     streams: Streams,
     pool: Pool,
     /// A failure in a call that could not return it.
@@ -109,17 +109,17 @@ pub(crate) struct AsyncDevice<D: Driver> {
     driver: D,
     name: String,
     rules: Rules,
-    state: Mutex<State>,
+    state: Mutex<DeviceState>,
     /// Held shared by whoever waits for the device without its lock: a capture begins when nobody does.
     waiting: RwLock<()>,
 }
 
 impl<D: Driver> AsyncDevice<D> {
-    pub(crate) fn new(driver: D, plan: Plan) -> Self {
-        let Plan { name, streams, rules, segments } = plan;
+    pub(crate) fn new(driver: D, plan: DevicePlan) -> Self {
+        let DevicePlan { name, streams, rules, segments } = plan;
         let streams = streams.clamp(1, MAX_STREAMS);
         let pool = Pool::new(streams as u8, segments);
-        let state = State { streams: Streams::new(streams), pool, deferred: None, section: None };
+        let state = DeviceState { streams: Streams::new(streams), pool, deferred: None, section: None };
         AsyncDevice { driver, name, rules, state: Mutex::new(state), waiting: RwLock::new(()) }
     }
 
@@ -128,7 +128,7 @@ impl<D: Driver> AsyncDevice<D> {
     }
 
     /// Only a kernel can panic while the lock is held, and it leaves the books alone: poison means nothing.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DeviceState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -171,7 +171,7 @@ impl<D: Driver> AsyncDevice<D> {
     /// A block out of a segment from the driver. If it has none: once more after giving back what waits for reuse,
     /// then a smaller one, then a block that was kept for larger requests.
     #[cold]
-    fn fresh(&self, state: &mut State, stream: usize, size: usize) -> Granted<u32> {
+    fn fresh(&self, state: &mut DeviceState, stream: usize, size: usize) -> Granted<u32> {
         let segment = state.pool.segment_size(size);
         let mut answer = self.segment(state, stream, segment);
         if matches!(answer, Err(AllocError::Exhausted)) && state.pool.stats.cached > 0 {
@@ -188,7 +188,7 @@ impl<D: Driver> AsyncDevice<D> {
         }
     }
 
-    fn segment(&self, state: &mut State, stream: usize, bytes: usize) -> Granted<u32> {
+    fn segment(&self, state: &mut DeviceState, stream: usize, bytes: usize) -> Granted<u32> {
         if !state.pool.has_numbers() {
             return Err(AllocError::Exhausted);
         }
@@ -266,7 +266,7 @@ impl<D: Driver> AsyncDevice<D> {
     /// Orders an operation behind what its operands demand, makes the call, and notes it if it succeeds.
     fn submit<T, I: Iterator<Item = (Span, Access)>>(
         &self,
-        state: &mut State,
+        state: &mut DeviceState,
         stream: usize,
         operands: impl Fn() -> I,
         call: impl FnOnce() -> Result<T>,
@@ -311,7 +311,7 @@ impl<D: Driver> AsyncDevice<D> {
         self.report(&mut state)
     }
 
-    fn report(&self, state: &mut State) -> Result<()> {
+    fn report(&self, state: &mut DeviceState) -> Result<()> {
         state.deferred.take().or_else(|| self.driver.take_fault()).map_or(Ok(()), Err)
     }
 
@@ -329,14 +329,14 @@ impl<D: Driver> AsyncDevice<D> {
         before - state.pool.stats.cached
     }
 
-    fn trim_locked(&self, state: &mut State) -> Result<()> {
+    fn trim_locked(&self, state: &mut DeviceState) -> Result<()> {
         self.wait_locked(state)?;
         state.pool.release(|span| self.driver.free(span.ptr(), span.bytes()))?;
         self.driver.released()
     }
 
     /// Waits until everything submitted is done, keeping others from submitting more.
-    fn wait_locked(&self, state: &mut State) -> Result<()> {
+    fn wait_locked(&self, state: &mut DeviceState) -> Result<()> {
         for stream in 0..state.streams.count() {
             if state.streams.is_busy(stream) {
                 self.driver.synchronize(stream)?;

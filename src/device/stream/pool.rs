@@ -4,11 +4,11 @@
 //! have.
 //!
 //! # Sections
-//! While a section is captured, its blocks carry a [`Mark`]. What was born in it and freed again may be used again,
-//! by the section alone; nothing that it touched goes to anybody else until its graph is gone.
+//! While a section is captured, its blocks carry a [`SectionMark`]. What was born in it and freed again may be used
+//! again, by the section alone; nothing that it touched goes to anybody else until its graph is gone.
 
 use crate::device::{
-    blocks::{Blocks, Mark, State, Status, Tag},
+    blocks::{BlockState, Blocks, SectionMark, Status, Tag},
     kernel::Access,
     span::Span,
     stream::order::Clock,
@@ -69,7 +69,7 @@ impl Pool {
         self.stats.active += bytes as u64;
         self.stats.peak = self.stats.peak.max(self.stats.active);
         let status = self.status_mut(number);
-        (status.state, status.home) = (State::Owned, stream as u8);
+        (status.state, status.home) = (BlockState::Owned, stream as u8);
         let block = self.block(number);
         (Span::in_block(block.ptr(), bytes, number), block.bytes)
     }
@@ -91,8 +91,8 @@ impl Pool {
         };
         self.stats.active -= span.bytes() as u64;
         let (pins, bytes) = (self.block(number).pins, self.block(number).bytes);
-        if pins > 0 || matches!(self.status(number).mark, Mark::Read | Mark::Written) {
-            self.status_mut(number).state = State::Kept;
+        if pins > 0 || matches!(self.status(number).mark, SectionMark::Read | SectionMark::Written) {
+            self.status_mut(number).state = BlockState::Kept;
             self.stats.pinned += bytes as u64;
         } else {
             self.merge(number, |own, neighbour| own == neighbour);
@@ -103,7 +103,7 @@ impl Pool {
 
     /// The section that is being captured asked for this block. `true` if it had nothing to do with it before.
     pub(super) fn mark_born(&mut self, number: u32) -> bool {
-        std::mem::replace(&mut self.status_mut(number).mark, Mark::Born) == Mark::Nothing
+        std::mem::replace(&mut self.status_mut(number).mark, SectionMark::Born) == SectionMark::Nothing
     }
 
     /// The block that was left when one was sub-allocated from this one, if the section has to do with it.
@@ -113,17 +113,17 @@ impl Pool {
     }
 
     fn is_free_in_section(&self, number: u32) -> bool {
-        matches!(self.status(number), Status { state: State::Free, mark: Mark::Born, .. })
+        matches!(self.status(number), Status { state: BlockState::Free, mark: SectionMark::Born, .. })
     }
 
     /// The section that is being captured uses a span. Returns its block if the section did not before.
     pub(super) fn mark_use(&mut self, span: Span, access: Access) -> Option<u32> {
         let number = self.owned(span)?;
-        let mark = if access == Access::Read { Mark::Read } else { Mark::Written };
+        let mark = if access == Access::Read { SectionMark::Read } else { SectionMark::Written };
         let status = self.status_mut(number);
         let before = status.mark;
         status.mark = before.max(mark);
-        (before == Mark::Nothing).then_some(number)
+        (before == SectionMark::Nothing).then_some(number)
     }
 
     /// Lets a block that was born in the section and is free become one with free neighbours that were not.
@@ -140,14 +140,14 @@ impl Pool {
     pub(super) fn end_section(&mut self, touched: Vec<u32>, pin: bool) -> Vec<(u32, bool)> {
         let mut blocks = Vec::with_capacity(touched.len());
         for number in touched {
-            let mark = std::mem::replace(&mut self.status_mut(number).mark, Mark::Nothing);
-            if mark != Mark::Nothing {
+            let mark = std::mem::replace(&mut self.status_mut(number).mark, SectionMark::Nothing);
+            if mark != SectionMark::Nothing {
                 self.block_mut(number).pins += 1;
-                blocks.push((number, mark != Mark::Read));
+                blocks.push((number, mark != SectionMark::Read));
             }
         }
         for &(number, _) in &blocks {
-            if self.status(number).state == State::Free {
+            if self.status(number).state == BlockState::Free {
                 self.unlink(number);
                 self.stats.pinned += self.block(number).bytes as u64;
             }
@@ -165,7 +165,7 @@ impl Pool {
             let block = self.block_mut(number);
             block.pins -= 1;
             let (pins, bytes) = (block.pins, block.bytes);
-            if pins == 0 && self.status(number).state == State::Kept {
+            if pins == 0 && self.status(number).state == BlockState::Kept {
                 self.stats.pinned -= bytes as u64;
                 self.merge(number, |own, neighbour| own == neighbour);
             }

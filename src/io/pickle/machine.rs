@@ -17,7 +17,7 @@ const ARGUMENTS_MAX: usize = 64;
 const NAME_BYTES_MAX: usize = 1000;
 
 /// A value's place in the list.
-pub(super) type Id = u32;
+pub(super) type ValueId = u32;
 
 /// What a pickle can talk of.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,20 +28,20 @@ pub(super) enum Value {
     Text(String),
     /// A value that no weight depends on.
     Other,
-    Tuple(Vec<Id>),
-    List(Vec<Id>),
-    Dict(Vec<(Id, Id)>),
+    Tuple(Vec<ValueId>),
+    List(Vec<ValueId>),
+    Dict(Vec<(ValueId, ValueId)>),
     Name(Name),
     /// The numbers of an entry of the archive: dtype, key, count.
     Storage(DType, String, u64),
     /// A view of a storage.
-    Tensor(View),
+    Tensor(StorageView),
 }
 
 /// A view of a storage.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct View {
-    pub(super) storage: Id,
+pub(super) struct StorageView {
+    pub(super) storage: ValueId,
     pub(super) offset: i64,
     pub(super) dims: Vec<i64>,
     pub(super) strides: Vec<i64>,
@@ -96,10 +96,10 @@ fn known(module: &str, name: &str) -> Option<Name> {
 pub(super) struct Machine<R> {
     input: Input<R>,
     values: Vec<Value>,
-    stack: Vec<Id>,
+    stack: Vec<ValueId>,
     /// Where the stack ended at each mark.
     marks: Vec<usize>,
-    memo: HashMap<u32, Id>,
+    memo: HashMap<u32, ValueId>,
 }
 
 impl<R: Read> Machine<R> {
@@ -109,7 +109,7 @@ impl<R: Read> Machine<R> {
     }
 
     /// Runs to the stop. All values, and which of them is the result.
-    pub(super) fn run(mut self) -> Result<(Vec<Value>, Id, Input<R>)> {
+    pub(super) fn run(mut self) -> Result<(Vec<Value>, ValueId, Input<R>)> {
         loop {
             let [code] = self.input.array("an instruction")?;
             if code == b'.' {
@@ -126,11 +126,11 @@ impl<R: Read> Machine<R> {
 
     fn push(&mut self, value: Value) {
         // A program has fewer than 2^32 bytes, and each makes at most two values.
-        self.stack.push(self.values.len() as Id);
+        self.stack.push(self.values.len() as ValueId);
         self.values.push(value);
     }
 
-    fn pop(&mut self) -> Result<Id> {
+    fn pop(&mut self) -> Result<ValueId> {
         let floor = self.marks.last().copied().unwrap_or(0);
         match self.stack.pop() {
             Some(id) if self.stack.len() >= floor => Ok(id),
@@ -138,14 +138,14 @@ impl<R: Read> Machine<R> {
         }
     }
 
-    fn since_mark(&mut self) -> Result<Vec<Id>> {
+    fn since_mark(&mut self) -> Result<Vec<ValueId>> {
         match self.marks.pop() {
             Some(mark) if mark <= self.stack.len() => Ok(self.stack.split_off(mark)),
             _ => self.fail("the pickle goes back to a mark that is not there"),
         }
     }
 
-    fn value(&self, id: Id) -> &Value {
+    fn value(&self, id: ValueId) -> &Value {
         &self.values[id as usize]
     }
 
@@ -279,7 +279,7 @@ impl<R: Read> Machine<R> {
 
     fn name_on_the_stack(&mut self) -> Result<()> {
         let (name, module) = (self.pop()?, self.pop()?);
-        let text = |id: Id| match self.value(id) {
+        let text = |id: ValueId| match self.value(id) {
             Value::Text(text) if text.len() <= NAME_BYTES_MAX => Value::Text(text.clone()),
             _ => Value::Other,
         };
@@ -311,13 +311,13 @@ impl<R: Read> Machine<R> {
         Ok(())
     }
 
-    fn last(&mut self) -> Result<Id> {
+    fn last(&mut self) -> Result<ValueId> {
         let id = self.pop()?;
         self.stack.push(id);
         Ok(id)
     }
 
-    fn append(&mut self, mut new: Vec<Id>) -> Result<()> {
+    fn append(&mut self, mut new: Vec<ValueId>) -> Result<()> {
         let to = self.last()?;
         match &mut self.values[to as usize] {
             Value::List(all) => all.append(&mut new),
@@ -327,7 +327,7 @@ impl<R: Read> Machine<R> {
         Ok(())
     }
 
-    fn insert(&mut self, new: &[Id]) -> Result<()> {
+    fn insert(&mut self, new: &[ValueId]) -> Result<()> {
         let to = self.last()?;
         match &mut self.values[to as usize] {
             Value::Dict(all) => all.extend(new.chunks_exact(2).map(|pair| (pair[0], pair[1]))),
@@ -371,7 +371,7 @@ impl<R: Read> Machine<R> {
         self.called(name, &parts)
     }
 
-    fn called(&mut self, name: Name, parts: &[Id]) -> Result<()> {
+    fn called(&mut self, name: Name, parts: &[ValueId]) -> Result<()> {
         match (name, parts) {
             (Name::FromType, &[function, _, arguments, ..]) => {
                 let (Value::Name(name), Value::Tuple(parts)) = (self.value(function), self.value(arguments)) else {
@@ -402,12 +402,12 @@ impl<R: Read> Machine<R> {
         Ok(())
     }
 
-    fn view(&self, storage: Id, offset: Id, sizes: Id, strides: Id) -> Option<View> {
-        let int = |id: Id| match self.value(id) {
+    fn view(&self, storage: ValueId, offset: ValueId, sizes: ValueId, strides: ValueId) -> Option<StorageView> {
+        let int = |id: ValueId| match self.value(id) {
             Value::Int(number) => Some(*number),
             _ => None,
         };
-        let ints = |id: Id| match self.value(id) {
+        let ints = |id: ValueId| match self.value(id) {
             Value::Tuple(all) | Value::List(all) if all.len() <= ARGUMENTS_MAX => {
                 all.iter().map(|&id| int(id)).collect::<Option<Vec<i64>>>()
             }
@@ -415,6 +415,6 @@ impl<R: Read> Machine<R> {
         };
         matches!(self.value(storage), Value::Storage(..)).then_some(())?;
         let (dims, strides) = (ints(sizes)?, ints(strides)?);
-        (dims.len() == strides.len()).then_some(View { storage, offset: int(offset)?, dims, strides })
+        (dims.len() == strides.len()).then_some(StorageView { storage, offset: int(offset)?, dims, strides })
     }
 }

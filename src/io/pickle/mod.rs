@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::Loaded;
 use super::element::{Order, Stored};
 use super::input::Input;
-use super::npz::{self, Entry};
+use super::npz::{self, ZipEntry};
 use crate::{DType, Device, Error, MAX_RANK, Place, Result, Tensor};
 use machine::{Machine, Value};
 
@@ -90,7 +90,7 @@ fn all<R: Read + Seek, P: Place + ?Sized>(
     key: Option<&str>,
     at: &P,
 ) -> Result<Vec<(String, Tensor)>> {
-    let archive = Archive::read(input, key)?;
+    let archive = TorchArchive::read(input, key)?;
     let mut loaded = Loaded::default();
     for info in &archive.tensors {
         loaded.push(info.name.clone(), archive.load(input, info, at)?);
@@ -100,15 +100,15 @@ fn all<R: Read + Seek, P: Place + ?Sized>(
 
 /// What is in a file.
 #[derive(Clone, Debug)]
-struct Archive {
+struct TorchArchive {
     tensors: Vec<TensorInfo>,
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, ZipEntry>,
     order: Order,
 }
 
-impl Archive {
+impl TorchArchive {
     fn read<R: Read + Seek>(input: &mut Input<R>, key: Option<&str>) -> Result<Self> {
-        let entries: BTreeMap<String, Entry> =
+        let entries: BTreeMap<String, ZipEntry> =
             npz::entries(input)?.into_iter().map(|entry| (entry.name.clone(), entry)).collect();
         let pickle = entries.iter().find(|(name, _)| *name == "data.pkl" || name.ends_with("/data.pkl"));
         let Some((name, pickle)) = pickle else {
@@ -126,7 +126,7 @@ impl Archive {
         let program = whole(input, pickle)?;
         let text = input.entry(&program[..], name, program.len() as u64);
         let tensors = tensors(text, key, &folder)?;
-        Ok(Archive { tensors, entries, order })
+        Ok(TorchArchive { tensors, entries, order })
     }
 
     #[track_caller]
@@ -175,7 +175,7 @@ fn shaped(flat: &Tensor, info: &TensorInfo) -> Result<Tensor> {
 }
 
 /// An entry's bytes.
-fn whole<R: Read + Seek>(input: &mut Input<R>, entry: &Entry) -> Result<Vec<u8>> {
+fn whole<R: Read + Seek>(input: &mut Input<R>, entry: &ZipEntry) -> Result<Vec<u8>> {
     let mut content = npz::content(input, entry)?;
     let bytes = content.bytes(content.end(), "the entry")?;
     npz::finish(&mut content, entry)?;
@@ -253,7 +253,7 @@ fn check(info: &TensorInfo) -> std::result::Result<(), &'static str> {
 pub struct PthTensors {
     path: PathBuf,
     bytes: u64,
-    archive: Archive,
+    archive: TorchArchive,
     infos: HashMap<String, TensorInfo>,
 }
 
@@ -264,7 +264,7 @@ impl PthTensors {
     /// [`Error::File`].
     pub fn new<P: AsRef<Path>>(path: P, key: Option<&str>) -> Result<Self> {
         let mut input = Input::open(path.as_ref())?;
-        let archive = Archive::read(&mut input, key)?;
+        let archive = TorchArchive::read(&mut input, key)?;
         let infos = archive.tensors.iter().map(|info| (info.name.clone(), info.clone())).collect();
         Ok(PthTensors { path: path.as_ref().to_owned(), bytes: input.end(), archive, infos })
     }

@@ -1,4 +1,4 @@
-//! Close against use: no payload is taken while somebody reads it, and each is taken once.
+//! Close against use: no body is taken while somebody reads it, and each is taken once.
 
 use super::world::{MAKER, Model, STRANGER, World};
 use crate::memory::slot::OPEN;
@@ -20,7 +20,7 @@ fn read_drop_drain(world: &World) -> bool {
 }
 
 #[test]
-fn a_close_leaves_a_payload_to_its_reader() {
+fn a_close_leaves_a_body_to_its_reader() {
     Model::handles(1).beside(close).run(read::<0>, |world| {
         world.drop_proxy(0);
         world.settle(1);
@@ -77,7 +77,7 @@ fn a_slow_closer_does_not_touch_the_next_array_of_the_slot() {
 
 /// As above; and the next array is being closed as well, under a reader.
 #[test]
-fn a_slow_closer_does_not_take_the_next_payload() {
+fn a_slow_closer_does_not_take_the_next_body() {
     let again = |world: &World| {
         if read_drop_drain(world) {
             world.create();
@@ -93,7 +93,7 @@ fn a_slow_closer_does_not_take_the_next_payload() {
 
 /// The thread that made the array closes it, without a barrier: another one that uses it has said so.
 #[test]
-fn a_close_by_the_maker_leaves_a_payload_to_a_strange_reader() {
+fn a_close_by_the_maker_leaves_a_body_to_a_strange_reader() {
     Model::handles(1).beside(|world| world.close_by(MAKER, 1)).run(read::<STRANGER>, |world| {
         world.drop_proxy(0);
         world.settle(1);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::base::sync::{AtomicU32, Ordering, UnsafeCell};
 use crate::memory::{
-    cycle::{Foreign, Holders, Oldest},
-    hazard::{Record, announced, heavy},
+    cycle::{Foreign, Oldest, RetainCount},
+    hazard::{Hazards, announced, heavy},
 };
 
 /// The cycle whose array is in slot 0.
@@ -29,14 +29,14 @@ enum Fault {
 /// A block with one array, and two threads' records.
 struct Block {
     oldest: Oldest,
-    holders: Holders,
+    retain_count: RetainCount,
     foreign: Foreign,
     /// Whether the storage is still the workspace's thread's alone: 0, or 1 (`Storage::share`).
     shared: AtomicU32,
     bytes: UnsafeCell<u32>,
     /// As in `world.rs`.
     touched: AtomicU32,
-    records: [Record; 2],
+    records: [Hazards; 2],
     fault: Fault,
 }
 
@@ -73,16 +73,16 @@ impl Block {
         if live {
             self.look();
             if keep && self.fault != Fault::HoldAfterWithdrawing {
-                self.holders.hold();
+                self.retain_count.retain();
             }
         }
         self.records[me].withdraw(0, 1);
         if live && keep {
             if self.fault == Fault::HoldAfterWithdrawing {
-                self.holders.hold();
+                self.retain_count.retain();
             }
             self.look();
-            self.holders.let_go();
+            self.retain_count.release();
         }
     }
 
@@ -93,14 +93,14 @@ impl Block {
         if by_others {
             heavy(2);
         }
-        let early = self.fault == Fault::HoldersBeforeTheScan && self.holders.is_held();
+        let early = self.fault == Fault::HoldersBeforeTheScan && self.retain_count.is_retained();
         if by_others && self.fault != Fault::NoScan && announced(self.records.iter(), 0) {
             return true;
         }
         match self.fault {
             Fault::NoLookAtHolders => false,
             Fault::HoldersBeforeTheScan => early,
-            _ => self.holders.is_held(),
+            _ => self.retain_count.is_retained(),
         }
     }
 
@@ -125,12 +125,12 @@ fn run(fault: Fault, others: &'static [fn(&Block)]) {
     loom::model(move || {
         let block = Arc::new(Block {
             oldest: Oldest::new(),
-            holders: Holders::new(),
+            retain_count: RetainCount::new(),
             foreign: Foreign::new(),
             shared: AtomicU32::new(0),
             bytes: UnsafeCell::new(0),
             touched: AtomicU32::new(0),
-            records: [Record::new(), Record::new()],
+            records: [Hazards::new(), Hazards::new()],
             fault,
         });
         let threads: Vec<_> = others
@@ -142,7 +142,7 @@ fn run(fault: Fault, others: &'static [fn(&Block)]) {
             .collect();
         block.end();
         threads.into_iter().for_each(|thread| thread.join().expect("no model thread panics"));
-        assert!(!block.holders.is_held());
+        assert!(!block.retain_count.is_retained());
     });
 }
 

@@ -24,7 +24,7 @@ fn nothing_fails_without_a_fault() {
 
 #[test]
 #[should_panic]
-fn a_reader_that_does_not_look_after_announcing_reads_a_taken_payload() {
+fn a_reader_that_does_not_look_after_announcing_reads_a_taken_body() {
     close_against_use(Fault::NoCheckAfterAnnouncing);
 }
 
@@ -35,14 +35,14 @@ fn a_closer_without_the_heavy_barrier_misses_a_reader() {
 }
 
 #[test]
-#[should_panic = "each payload is dropped once"]
-fn a_reader_that_does_not_look_after_letting_go_leaves_a_payload_behind() {
+#[should_panic = "each body is dropped once"]
+fn a_reader_that_does_not_look_after_letting_go_leaves_a_body_behind() {
     close_against_use(Fault::NoCheckAfterLettingGo);
 }
 
 #[test]
 #[should_panic]
-fn a_closer_that_does_not_scan_takes_a_payload_that_is_read() {
+fn a_closer_that_does_not_scan_takes_a_body_that_is_read() {
     close_against_use(Fault::NoScan);
 }
 
@@ -85,7 +85,7 @@ fn a_reader_that_does_not_say_so_is_missed_by_the_maker() {
 
 #[test]
 #[should_panic]
-fn a_reader_that_does_not_look_again_when_it_said_so_reads_a_taken_payload() {
+fn a_reader_that_does_not_look_again_when_it_said_so_reads_a_taken_body() {
     close_by_the_maker(Fault::NoLookAfterSharing);
 }
 

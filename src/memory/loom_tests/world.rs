@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use crate::base::sync::{AtomicU32, Ordering, wait_turn};
 use crate::memory::{
-    hazard::{Record, announced, heavy},
+    hazard::{Hazards, announced, heavy},
     queue::{LANES, Queue},
     slot::{BUSY, CLOSING, KEPT, OPEN, SHARED, Slot, generation_of},
 };
@@ -41,7 +41,7 @@ pub(super) enum Fault {
     AloneThoughRead,
 }
 
-/// A payload; tells when it drops. That nobody reads it then is seen by loom's cell in the slot.
+/// A body; tells when it drops. That nobody reads it then is seen by loom's cell in the slot.
 #[derive(Debug)]
 pub(super) struct Canary(Arc<Tally>);
 
@@ -60,9 +60,9 @@ pub(super) struct World {
     pub(super) slot: Slot<Canary>,
     /// The array's manager, whose list is this word: number 1 in the slot's first life, 2 in the next.
     owner: AtomicU32,
-    /// Makes loom look at both orders of a read and a write of the payload; it orders nothing.
+    /// Makes loom look at both orders of a read and a write of the body; it orders nothing.
     touched: AtomicU32,
-    records: [Record; 2],
+    records: [Hazards; 2],
     queue: Queue,
     fault: Fault,
     // Not loom's: what they count is for the end, and orders nothing.
@@ -79,7 +79,7 @@ impl World {
             slot: Slot::new(),
             owner: AtomicU32::new(NOBODY),
             touched: AtomicU32::new(0),
-            records: [Record::new(), Record::new()],
+            records: [Hazards::new(), Hazards::new()],
             queue: Queue::new(),
             fault,
             made: Tally::new(0),
@@ -129,7 +129,7 @@ impl World {
     pub(super) fn read(&self) {
         // SAFETY: that this is sound is what the models are for: loom's cell checks it.
         #[allow(unsafe_code)]
-        let _canary: &Canary = unsafe { self.slot.payload() };
+        let _canary: &Canary = unsafe { self.slot.body() };
         self.touched.load(Ordering::Relaxed);
     }
 
@@ -219,8 +219,8 @@ impl World {
             return;
         }
         self.touched.store(1, Ordering::Relaxed);
-        if let Some(payload) = self.slot.finish(generation) {
-            drop(payload);
+        if let Some(body) = self.slot.finish(generation) {
+            drop(body);
             if self.slot.finished() {
                 self.recycle();
             }
@@ -281,7 +281,7 @@ impl World {
 
     fn recycle(&self) {
         self.touched.store(1, Ordering::Relaxed);
-        self.slot.recycle(|payload| *payload = None);
+        self.slot.recycle(|body| *body = None);
         self.recycled.fetch_add(1, SeqCst);
     }
 
@@ -290,13 +290,13 @@ impl World {
         self.recycled.load(SeqCst)
     }
 
-    /// Drains and closes what is left, and asks for the books to agree: each payload dropped once, the slot
+    /// Drains and closes what is left, and asks for the books to agree: each body dropped once, the slot
     /// recycled `lives` times.
     pub(super) fn settle(&self, lives: usize) {
         self.drain();
         self.close(self.owner.load(Ordering::Acquire));
         self.drain();
-        assert_eq!(self.dropped.load(SeqCst), self.made.load(SeqCst), "each payload is dropped once");
+        assert_eq!(self.dropped.load(SeqCst), self.made.load(SeqCst), "each body is dropped once");
         assert_eq!(self.recycled(), lives, "each life ends with one recycling");
     }
 

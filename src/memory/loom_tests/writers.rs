@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::world::Fault;
 use crate::base::sync::{AtomicU32, Ordering, UnsafeCell};
-use crate::memory::hazard::{Record, heavy};
+use crate::memory::hazard::{Hazards, heavy};
 
 const SHARED: u32 = 0;
 const WRITES: u32 = 1;
@@ -15,7 +15,7 @@ struct Storage {
     buffer: UnsafeCell<u32>,
     /// As in `world.rs`.
     touched: AtomicU32,
-    records: [Record; 2],
+    records: [Hazards; 2],
     fault: Fault,
 }
 
@@ -98,7 +98,7 @@ fn run(fault: Fault, owner: Option<usize>, other: fn(&Storage), first: fn(&Stora
             users: AtomicU32::new(owner.map_or(SHARED, alone)),
             buffer: UnsafeCell::new(0),
             touched: AtomicU32::new(0),
-            records: [Record::new(), Record::new()],
+            records: [Hazards::new(), Hazards::new()],
             fault,
         });
         let shared = Arc::clone(&storage);

@@ -1,33 +1,34 @@
 //! Ending arrays: by hand, with their manager or cycle, or out of the reclaim queue.
 
-use super::{ArraySlot, Held, NAMES, Payload, QUEUE, SLOTS, slot, upgrade_index};
+use super::{ArrayBody, ArraySlot, NAMES, OwnedArray, QUEUE, SLOTS, slot, upgrade_index};
 use crate::base::{
     error::{Closer, Site},
     sync::Ordering,
 };
 use crate::memory::{
-    face::Face,
     hazard::announced,
     key::Key,
-    lend, node, owner,
+    loan,
+    metadata::Metadata,
+    node, owner,
     slot::{KEPT, LENT, NAMED, OPEN, generation_of},
     storage::{self, give_back_surplus},
     switch,
-    threads::{self, Counts, Local},
+    threads::{self, Counts, ThreadContext},
 };
 
 /// Ends an array by hand. Harmless if it ended already.
-pub(crate) fn close(local: &Local, key: Key, closer: Closer, site: Site) {
+pub(crate) fn close(context: &ThreadContext, key: Key, closer: Closer, site: Site) {
     if owner::take(slot(key.index()), key.generation()).is_some() {
-        close_taken(local, &[key], closer, Some(site));
+        close_taken(context, &[key], closer, Some(site));
     }
 }
 
 /// Ends the arrays of this thread's cycles with a recorded gradient whose cycles ended, though somebody has handles of them:
 /// the graph behind each would stay with the handle. Calls `note` with each.
 #[cold]
-pub(crate) fn end_graphs(local: &Local, mut note: impl FnMut(Key)) {
-    let mut tracked = local.desk.tracked.take();
+pub(crate) fn end_graphs(context: &ThreadContext, mut note: impl FnMut(Key)) {
+    let mut tracked = context.workspaces.tracked.take();
     let mut ended = Vec::new();
     tracked.retain(|&key| {
         let cell = slot(key.index());
@@ -38,7 +39,7 @@ pub(crate) fn end_graphs(local: &Local, mut note: impl FnMut(Key)) {
         }
         open && cell.is_live()
     });
-    local.desk.tracked.replace(tracked);
+    context.workspaces.tracked.replace(tracked);
     // The handle that keeps it may go at this moment, and the slot with it: a count of one's own, while it is taken.
     ended.retain(|&key| {
         let Some(held) = upgrade_index(key.index()) else { return false };
@@ -48,7 +49,7 @@ pub(crate) fn end_graphs(local: &Local, mut note: impl FnMut(Key)) {
     });
     if !ended.is_empty() {
         ended.iter().for_each(|&key| note(key));
-        close_taken(local, &ended, Closer::Unknown, None);
+        close_taken(context, &ended, Closer::Unknown, None);
     }
 }
 
@@ -56,18 +57,18 @@ pub(crate) fn end_graphs(local: &Local, mut note: impl FnMut(Key)) {
 /// that is using them.
 ///
 /// The caller holds no count of them, so each may have its next life before this returns; hence the generations.
-pub(crate) fn close_taken(local: &Local, taken: &[Key], closer: Closer, site: Option<Site>) {
+pub(crate) fn close_taken(context: &ThreadContext, taken: &[Key], closer: Closer, site: Option<Site>) {
     let mut alone = true;
     for key in taken {
         let cell = slot(key.index());
         cell.closer.store(closer as u32, Ordering::Relaxed);
         cell.closed.store(site, Ordering::Relaxed);
         let before = cell.core.begin_close();
-        alone &= cell.is_alone(local, before);
+        alone &= cell.is_alone(context, before);
         if before & KEPT != 0 {
-            Counts::bump(&local.seat.counts.unkept, 1);
+            Counts::bump(&context.record.counts.unkept, 1);
             if cell.core.take_last() && cell.core.orphan() {
-                recycle(local, key.index(), cell);
+                recycle(context, key.index(), cell);
             }
         }
     }
@@ -75,37 +76,37 @@ pub(crate) fn close_taken(local: &Local, taken: &[Key], closer: Closer, site: Op
         threads::barrier();
     }
     for &key in taken {
-        finish_if_unannounced(local, key, alone);
+        finish_if_unannounced(context, key, alone);
     }
 }
 
 /// A reader let go of a closing array: the last one finishes it.
 #[cold]
-pub(super) fn finish_if_free(local: &Local, key: Key) {
+pub(super) fn finish_if_free(context: &ThreadContext, key: Key) {
     let cell = slot(key.index());
-    let alone = cell.is_alone(local, cell.core.state());
+    let alone = cell.is_alone(context, cell.core.state());
     if !alone {
         threads::barrier();
     }
-    finish_if_unannounced(local, key, alone);
+    finish_if_unannounced(context, key, alone);
 }
 
 /// `alone`: this thread made the array, and no other one used it before its close began. Else the barrier was issued since then.
-fn finish_if_unannounced(local: &Local, key: Key, alone: bool) {
+fn finish_if_unannounced(context: &ThreadContext, key: Key, alone: bool) {
     let index = key.index();
-    let mut busy = local.seat.record.announces(index);
+    let mut busy = context.record.hazards.announces(index);
     if !alone {
-        threads::for_each_seat(|seat| busy |= announced(std::iter::once(&seat.record), index));
+        threads::for_each_record(|record| busy |= announced(std::iter::once(&record.hazards), index));
     }
     if busy {
         return;
     }
     let cell = slot(index);
-    if let Some(payload) = cell.core.finish(key.generation()) {
-        Counts::bump(&local.seat.counts.closed, 1);
-        drop(payload);
+    if let Some(body) = cell.core.finish(key.generation()) {
+        Counts::bump(&context.record.counts.closed, 1);
+        drop(body);
         if cell.core.finished() {
-            recycle(local, index, cell);
+            recycle(context, index, cell);
         }
     }
 }
@@ -124,7 +125,7 @@ pub(crate) fn drop_proxy(key: Key) {
         && cell.core.keep() & OPEN != 0
     {
         threads::count_here(|counts| &counts.kept);
-        // SeqCst: pairs with the fence in `lend::give_back`: if the array went to its handles meanwhile, one of the two
+        // SeqCst: pairs with the fence in `loan::give_back`: if the array went to its handles meanwhile, one of the two
         // takes the kept count back.
         let generation = key.generation();
         if cell.owner.load(Ordering::SeqCst) & owner::UNLISTED == 0 || !cell.core.unkeep(generation) {
@@ -138,33 +139,33 @@ pub(crate) fn drop_proxy(key: Key) {
 
 /// A slot came out of the queue: ends the array if that was its last count.
 #[inline]
-pub(crate) fn reap(local: &Local, index: u32, cell: &ArraySlot) {
-    Counts::bump(&local.seat.counts.drained, 1);
-    end_orphan(local, index, cell);
+pub(crate) fn reap(context: &ThreadContext, index: u32, cell: &ArraySlot) {
+    Counts::bump(&context.record.counts.drained, 1);
+    end_orphan(context, index, cell);
 }
 
 /// Gives up a count that the caller took over, and ends the array if it was the last.
 /// Invariant I3 (design.md).
 #[inline]
-pub(crate) fn end_orphan(local: &Local, index: u32, cell: &ArraySlot) {
+pub(crate) fn end_orphan(context: &ThreadContext, index: u32, cell: &ArraySlot) {
     if !cell.core.take_last() {
         return;
     }
     let generation = generation_of(cell.core.state());
     if owner::take(cell, generation).is_some() {
         // Open, without handles and without owner: nobody else can reach it.
-        Counts::bump(&local.seat.counts.closed, 1);
-        recycle(local, index, cell);
+        Counts::bump(&context.record.counts.closed, 1);
+        recycle(context, index, cell);
     } else if cell.core.orphan() {
-        recycle(local, index, cell);
+        recycle(context, index, cell);
     }
 }
 
 /// What became of an array whose only handle was given up.
 #[derive(Debug)]
 pub(crate) enum TakenOver {
-    /// Its payload, which nobody else can reach; it has no slot any more.
-    Payload(Payload),
+    /// Its body, which nobody else can reach; it has no slot any more.
+    Owned(OwnedArray),
     /// Nothing: there is another handle.
     Shared,
     /// Somebody else is ending it. The handle is used up.
@@ -172,41 +173,46 @@ pub(crate) enum TakenOver {
 }
 
 /// Ends an array by its only handle, and keeps what it held. The caller has no announcement of it.
-pub(crate) fn take_over(local: &Local, key: Key) -> TakenOver {
+pub(crate) fn take_over(context: &ThreadContext, key: Key) -> TakenOver {
     let cell = slot(key.index());
     if !cell.core.take_only() {
         return TakenOver::Shared;
     }
     if owner::take(cell, key.generation()).is_some() {
         // As in `end_orphan`: nobody else can reach it.
-        Counts::bump(&local.seat.counts.closed, 1);
-        let &Face { dtype, layout, .. } = cell.face.get().expect("an open slot has a face");
-        let payload = |Held { storage, node }| TakenOver::Payload(Payload { dtype, layout, storage, node });
-        return vacate(local, key.index(), cell, Option::take).map_or(TakenOver::Gone, payload);
+        Counts::bump(&context.record.counts.closed, 1);
+        let &Metadata { dtype, layout, .. } = cell.metadata.get().expect("an open slot has metadata");
+        let body = |ArrayBody { storage, node }| TakenOver::Owned(OwnedArray { dtype, layout, storage, node });
+        return vacate(context, key.index(), cell, Option::take).map_or(TakenOver::Gone, body);
     }
     if cell.core.orphan() {
-        recycle(local, key.index(), cell);
+        recycle(context, key.index(), cell);
     }
     TakenOver::Gone
 }
 
 /// Makes a slot vacant.
 #[inline]
-fn recycle(local: &Local, index: u32, cell: &ArraySlot) {
-    vacate(local, index, cell, |held| *held = None);
+fn recycle(context: &ThreadContext, index: u32, cell: &ArraySlot) {
+    vacate(context, index, cell, |held| *held = None);
 }
 
 /// Makes a slot vacant after `end` has emptied it.
 #[inline(always)]
-fn vacate<R>(local: &Local, index: u32, cell: &ArraySlot, end: impl FnOnce(&mut Option<Held>) -> R) -> R {
+fn vacate<R>(
+    context: &ThreadContext,
+    index: u32,
+    cell: &ArraySlot,
+    end: impl FnOnce(&mut Option<ArrayBody>) -> R,
+) -> R {
     if cell.core.state() & (NAMED | LENT) != 0 {
         NAMES.remove(&index);
-        lend::forget(index);
+        loan::forget(index);
     }
-    cell.face.hide(index);
+    cell.metadata.hide(index);
     let (left, reusable) = cell.core.recycle(end);
     if reusable {
-        let mut free = local.slots.borrow_mut();
+        let mut free = context.slots.borrow_mut();
         free.push(index);
         give_back_surplus(&mut free, &SLOTS);
     }
@@ -214,8 +220,8 @@ fn vacate<R>(local: &Local, index: u32, cell: &ArraySlot, end: impl FnOnce(&mut 
 }
 
 /// A thread leaves: its lane goes to the common one, its stocks to the slabs.
-pub(crate) fn flush(local: &Local) {
-    let lane = local.seat.lane;
+pub(crate) fn flush(context: &ThreadContext) {
+    let lane = context.record.lane;
     loop {
         let mut at = QUEUE.take(lane);
         if at == 0 {
@@ -227,7 +233,7 @@ pub(crate) fn flush(local: &Local) {
             QUEUE.push(0, index, &slot(index).core.link);
         }
     }
-    SLOTS.give_back(local.slots.borrow_mut().drain(..));
-    storage::flush(local);
-    node::flush(local);
+    SLOTS.give_back(context.slots.borrow_mut().drain(..));
+    storage::flush(context);
+    node::flush(context);
 }

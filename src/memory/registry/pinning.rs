@@ -3,21 +3,21 @@
 
 use std::marker::PhantomData;
 
-use super::{ArrayRef, ArraySlot, Held, Payload, describe, ending, is_open, slot, stale, stale_operand};
+use super::{ArrayBody, ArrayRef, ArraySlot, OwnedArray, describe, ending, is_open, slot, stale, stale_operand};
 use crate::base::{
     error::{Closer, Error, Result},
     sync::{Ordering, wait_turn},
 };
 use crate::memory::{
-    face::Face,
     hazard::PLACES,
     key::Key,
+    metadata::Metadata,
     owner,
     slot::{BUSY, CLOSING, CYCLE, OPEN, Slot, generation_of},
-    threads::{self, Local},
+    threads::{self, ThreadContext},
 };
 
-/// Arrays in use: their payloads stay readable until this drops, whoever closes them meanwhile.
+/// Arrays in use: their bodies stay readable until this drops, whoever closes them meanwhile.
 ///
 /// It does not say that they are still open. The announcements stand in consecutive places of the record.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Pins<'a, const N: usize> {
     arrays: [ArrayRef<'a>; N],
     keys: [Key; N],
     cells: [&'static ArraySlot; N],
-    local: &'a Local,
+    context: &'a ThreadContext,
     first_place: usize,
     /// Bound to the thread whose record announces them.
     _thread: PhantomData<*const ()>,
@@ -71,18 +71,18 @@ impl<const N: usize> Pins<'_, N> {
 impl<const N: usize> Drop for Pins<'_, N> {
     #[inline]
     fn drop(&mut self) {
-        release(self.local, self.first_place, self.keys, self.cells);
+        release(self.context, self.first_place, self.keys, self.cells);
     }
 }
 
 /// Withdraws announcements; the last reader of an array that is closing finishes it.
 #[inline]
-fn release<const N: usize>(local: &Local, first_place: usize, keys: [Key; N], cells: [&ArraySlot; N]) {
-    local.seat.record.withdraw(first_place, N);
-    local.used_places.set(first_place);
+fn release<const N: usize>(context: &ThreadContext, first_place: usize, keys: [Key; N], cells: [&ArraySlot; N]) {
+    context.record.hazards.withdraw(first_place, N);
+    context.used_places.set(first_place);
     for (key, cell) in keys.into_iter().zip(cells) {
         if cell.core.state() & CLOSING != 0 {
-            ending::finish_if_free(local, key);
+            ending::finish_if_free(context, key);
         }
     }
 }
@@ -100,36 +100,36 @@ enum Attempt<'a, const N: usize> {
 
 /// Announces arrays of which the caller borrows proxies for `'a`, if all of them can be used now.
 #[inline(always)]
-fn try_pin<'a, const N: usize>(local: &'a Local, keys: [Key; N], user: bool) -> Option<Pins<'a, N>> {
+fn try_pin<'a, const N: usize>(context: &'a ThreadContext, keys: [Key; N], user: bool) -> Option<Pins<'a, N>> {
     // Places are taken and given back like a stack: pins are locals of nested calls.
-    let first = local.used_places.get();
+    let first = context.used_places.get();
     if first + N > PLACES {
         return None;
     }
-    local.used_places.set(first + N);
+    context.used_places.set(first + N);
     let cells = keys.map(|key| slot(key.index()));
-    local.seat.record.announce(first, keys.map(Key::index), user);
+    context.record.hazards.announce(first, keys.map(Key::index), user);
     let (mut usable, mut of_cycle) = (true, 0);
     for (key, cell) in keys.iter().zip(cells) {
         let state = cell.core.state();
         let open = generation_of(state) == key.generation() && state & (OPEN | BUSY) == OPEN;
-        usable &= open && cell.is_looked_for(local, state);
+        usable &= open && cell.is_looked_for(context, state);
         of_cycle |= state & CYCLE;
     }
     if !usable {
-        release(local, first, keys, cells);
+        release(context, first, keys, cells);
         return None;
     }
     let arrays: [ArrayRef<'a>; N] = cells.map(|cell| {
-        // SAFETY: announced above, then seen open and not busy; the announcements stand until `Pins` drops. (The face stays
-        // as long as the proxies that the caller borrows.)
+        // SAFETY: announced above, then seen open and not busy; the announcements stand until `Pins` drops. (The
+        // metadata stays as long as the proxies that the caller borrows.)
         #[allow(unsafe_code)]
-        let held: &'a Held = unsafe { cell.core.payload() };
-        let face = cell.face.get().expect("an open slot has a face");
-        ArrayRef { dtype: face.dtype, layout: &face.layout, storage: &held.storage, node: &held.node }
+        let held: &'a ArrayBody = unsafe { cell.core.body() };
+        let metadata = cell.metadata.get().expect("an open slot has metadata");
+        ArrayRef { dtype: metadata.dtype, layout: &metadata.layout, storage: &held.storage, node: &held.node }
     });
-    let pins = Pins { arrays, keys, cells, local, first_place: first, _thread: PhantomData };
-    if arrays.iter().any(|array| !array.storage.is_readable(local)) {
+    let pins = Pins { arrays, keys, cells, context, first_place: first, _thread: PhantomData };
+    if arrays.iter().any(|array| !array.storage.is_readable(context)) {
         return None;
     }
     // After the look at the storage: by then whoever ends the cycle was told that this thread reads (`storage.rs`).
@@ -141,11 +141,11 @@ fn try_pin<'a, const N: usize>(local: &'a Local, keys: [Key; N], user: bool) -> 
 }
 
 /// As [`try_pin`], with the reason why not: what is found now, when nothing is announced any more.
-fn attempt<'a, const N: usize>(local: &'a Local, keys: [Key; N], user: bool) -> Attempt<'a, N> {
-    if let Some(pins) = try_pin(local, keys, user) {
+fn attempt<'a, const N: usize>(context: &'a ThreadContext, keys: [Key; N], user: bool) -> Attempt<'a, N> {
+    if let Some(pins) = try_pin(context, keys, user) {
         return Attempt::Pinned(pins);
     }
-    if local.used_places.get() + N > PLACES {
+    if context.used_places.get() + N > PLACES {
         return Attempt::Full;
     }
     for key in keys {
@@ -163,20 +163,20 @@ fn attempt<'a, const N: usize>(local: &'a Local, keys: [Key; N], user: bool) -> 
 /// Announces several arrays at once. Waits, holding none of them, while one is being written.
 #[inline(always)]
 pub(crate) fn pin<'a, const N: usize>(
-    local: &'a Local,
+    context: &'a ThreadContext,
     op: &'static str,
     keys: [Key; N],
     user: bool,
 ) -> Result<Pins<'a, N>> {
-    match try_pin(local, keys, user) {
+    match try_pin(context, keys, user) {
         Some(pins) => Ok(pins),
-        None => pin_slowly(local, op, keys, user, attempt(local, keys, user)),
+        None => pin_slowly(context, op, keys, user, attempt(context, keys, user)),
     }
 }
 
 #[cold]
 fn pin_slowly<'a, const N: usize>(
-    local: &'a Local,
+    context: &'a ThreadContext,
     op: &'static str,
     keys: [Key; N],
     user: bool,
@@ -198,7 +198,7 @@ fn pin_slowly<'a, const N: usize>(
             }
             Attempt::Busy => wait_turn(&mut turns),
         }
-        last = attempt(local, keys, user);
+        last = attempt(context, keys, user);
     }
 }
 
@@ -209,22 +209,22 @@ fn name_first(keys: &[Key]) -> String {
 /// As [`pin`], without waiting: `None` if one of the arrays is being written.
 #[inline]
 pub(crate) fn pin_now<'a, const N: usize>(
-    local: &'a Local,
+    context: &'a ThreadContext,
     op: &'static str,
     keys: [Key; N],
 ) -> Result<Option<Pins<'a, N>>> {
-    match attempt(local, keys, false) {
+    match attempt(context, keys, false) {
         Attempt::Pinned(pins) => Ok(Some(pins)),
         Attempt::Busy => Ok(None),
-        other => pin_slowly(local, op, keys, false, other).map(Some),
+        other => pin_slowly(context, op, keys, false, other).map(Some),
     }
 }
 
-/// Exchanges the payload of an open array for another, for all its handles at once. What it held is returned.
+/// Exchanges the body of an open array for another, for all its handles at once. What it held is returned.
 ///
 /// Readers are kept out first, and waited for while they can still move on; then the array is taken from its owner,
 /// so that nobody ends it during the exchange.
-pub(crate) fn exchange(local: &Local, op: &'static str, key: Key, payload: Payload) -> Result<Held> {
+pub(crate) fn exchange(context: &ThreadContext, op: &'static str, key: Key, body: OwnedArray) -> Result<ArrayBody> {
     let cell = slot(key.index());
     let mut turns = 0;
     loop {
@@ -239,7 +239,7 @@ pub(crate) fn exchange(local: &Local, op: &'static str, key: Key, payload: Paylo
     let _ready = Ready(&cell.core);
     threads::barrier();
     turns = 0;
-    while let Some(mine) = announcer(local, key.index()) {
+    while let Some(mine) = announcer(context, key.index()) {
         if mine || turns > 1 << 16 {
             return Err(Error::InUse { op, array: describe(key), by: "a call that has not ended" });
         }
@@ -248,21 +248,21 @@ pub(crate) fn exchange(local: &Local, op: &'static str, key: Key, payload: Paylo
     let Some(owner) = owner::take(cell, key.generation()) else {
         return Err(stale(op, key));
     };
-    cell.storage.store(payload.storage.id() + 1, Ordering::Relaxed);
-    let face = Face::of(&payload);
+    cell.storage.store(body.storage.id() + 1, Ordering::Relaxed);
+    let metadata = Metadata::of(&body);
     // SAFETY: this thread set `BUSY`, issued the barrier, and found no announcement; and it took the array from its
     // owner, so that nobody closes it.
     #[allow(unsafe_code)]
-    let old = unsafe { cell.core.replace(Held { storage: payload.storage, node: payload.node }) };
-    cell.face.turn(key.index(), face);
+    let old = unsafe { cell.core.replace(ArrayBody { storage: body.storage, node: body.node }) };
+    cell.metadata.turn(key.index(), metadata);
     if owner::put((key.index(), cell), owner, true).is_err() {
-        ending::close_taken(local, &[key], Closer::Manager, None);
+        ending::close_taken(context, &[key], Closer::Manager, None);
     }
     old.ok_or_else(|| stale(op, key))
 }
 
 /// Lets readers in again.
-struct Ready<'a>(&'a Slot<Held>);
+struct Ready<'a>(&'a Slot<ArrayBody>);
 
 impl Drop for Ready<'_> {
     fn drop(&mut self) {
@@ -271,11 +271,11 @@ impl Drop for Ready<'_> {
 }
 
 /// Whether a thread announces the slot, and whether it is this one.
-fn announcer(local: &Local, index: u32) -> Option<bool> {
+fn announcer(context: &ThreadContext, index: u32) -> Option<bool> {
     let mut found = None;
-    threads::for_each_seat(|seat| {
-        if seat.record.announces(index) {
-            found = Some(std::ptr::eq(seat, local.seat) || found == Some(true));
+    threads::for_each_record(|record| {
+        if record.hazards.announces(index) {
+            found = Some(std::ptr::eq(record, context.record) || found == Some(true));
         }
     });
     found

@@ -2,7 +2,7 @@
 //!
 //! The plan (`plan.rs`) says where a request goes; this file has the memory. Bytes are used again when their cycles
 //! have ended (`scope.rs`), no record announces an array of them, and no reference holds their block (`block.rs`);
-//! where that does not hold yet, the workspace takes fresh memory, and the old block waits in `graves.rs`.
+//! where that does not hold yet, the workspace takes fresh memory, and the old block waits in `retired.rs`.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
@@ -16,16 +16,16 @@ use crate::base::{
 use crate::device::{
     Device,
     budget::AllocError,
-    buffer::{Buffer, Part, Span},
+    buffer::{ArenaPart, Buffer, Span},
     host::mapped::MappedBlock,
 };
 use crate::memory::switch;
 use crate::memory::workspace::{
-    block::Block,
+    block::ArenaBlock,
     config::{DebugMode, LocationPolicy, MirroringPolicy, ResetPolicy, SpillPolicy, WorkspaceConfig},
-    graves,
-    plan::{Mark, Plan, Room},
-    scope::{CycleId, Scope},
+    plan::{Placement, Plan, RewindMark},
+    retired,
+    scope::{CycleId, CycleScope},
     stats::Tally,
 };
 
@@ -39,7 +39,7 @@ const SPILLED_CYCLES: u32 = 16;
 /// a cycle of n requests asks the device for memory O(log n) times.
 #[derive(Debug)]
 struct Chunk {
-    block: Block,
+    block: ArenaBlock,
     used: usize,
     /// The cycle that it belongs to, and its step.
     stamp: u64,
@@ -51,7 +51,7 @@ struct Chunk {
 
 /// The bytes of a ring that a cycle has.
 #[derive(Clone, Copy, Debug)]
-struct Lap {
+struct RingSpan {
     stamp: u64,
     start: usize,
     end: usize,
@@ -80,7 +80,7 @@ impl Drop for Token {
     fn drop(&mut self) {
         // Of a destroyed workspace, this may be what its memory waits for. A forked child frees nothing.
         if !switch::forked() {
-            graves::sweep();
+            retired::sweep();
         }
     }
 }
@@ -88,14 +88,14 @@ impl Drop for Token {
 /// What stands beside a nested entry: what to go back to.
 #[derive(Debug)]
 pub(crate) struct Nested {
-    mark: Mark,
+    mark: RewindMark,
     outer: CycleId,
 }
 
 #[derive(Debug)]
-struct State {
+struct ArenaState {
     plan: Plan,
-    block: Option<Block>,
+    block: Option<ArenaBlock>,
     /// Whether bytes of the block may still be in use when its next cycle begins.
     in_use: bool,
     /// Whether the block, a file, is still in use: requests go beside it.
@@ -106,12 +106,12 @@ struct State {
     plain: bool,
     externals: Vec<Chunk>,
     pinned: VecDeque<Chunk>,
-    laps: VecDeque<Lap>,
+    ring_spans: VecDeque<RingSpan>,
     leases: Vec<(u64, Weak<Token>)>,
     /// Cycles of a ring with a stamp below have ended.
     oldest: u64,
     /// Scopes of nested entries, by depth; the first `depth` are open.
-    nested: Vec<Scope>,
+    nested: Vec<CycleScope>,
     depth: usize,
     /// The cycle that arrays are made in.
     cycle: CycleId,
@@ -131,11 +131,11 @@ pub(crate) struct Arena {
     /// Where the bytes lie: the host, if its arrays are host-only.
     pub(crate) memory: Device,
     pub(crate) config: WorkspaceConfig,
-    scope: Arc<Scope>,
+    scope: Arc<CycleScope>,
     /// Open entries that are not re-entries of the current one.
     entries: Cell<usize>,
     destroyed: Cell<bool>,
-    state: RefCell<State>,
+    state: RefCell<ArenaState>,
 }
 
 impl Arena {
@@ -151,11 +151,11 @@ impl Arena {
         }
         let memory = if is_host_only { Device::Cpu } else { device.clone() };
         let name: Arc<str> = name.into();
-        let scope = Scope::new(Arc::clone(&name), config.policy_reset() == ResetPolicy::EndOfBufferReached)
+        let scope = CycleScope::new(Arc::clone(&name), config.policy_reset() == ResetPolicy::EndOfBufferReached)
             .ok_or_else(|| wrong("2^28 workspaces are in use; destroy some"))?;
         let cycle = CycleId { scope: 0, stamp: 0 };
         let plan = Plan::new(config, if memory.is_cpu() { 64 } else { 256 });
-        let state = State {
+        let state = ArenaState {
             plan,
             block: None,
             in_use: false,
@@ -164,7 +164,7 @@ impl Arena {
             plain: false,
             externals: Vec::new(),
             pinned: VecDeque::new(),
-            laps: VecDeque::new(),
+            ring_spans: VecDeque::new(),
             leases: Vec::new(),
             oldest: scope.last() + 1,
             nested: Vec::new(),
@@ -240,28 +240,28 @@ impl Arena {
     }
 
     pub(crate) fn file_of<R>(&self, f: impl FnOnce(&MappedBlock) -> R) -> Option<R> {
-        self.state.borrow().block.as_ref().and_then(Block::file).map(f)
+        self.state.borrow().block.as_ref().and_then(ArenaBlock::file).map(f)
     }
 
     // ------------------------------------------------------------------------------------------ blocks
 
     /// Makes the block `bytes` large. What there was is let go; on failure there is a block of the size before, or none.
-    fn resize(&self, state: &mut State, bytes: usize) -> std::result::Result<(), AllocError> {
+    fn resize(&self, state: &mut ArenaState, bytes: usize) -> std::result::Result<(), AllocError> {
         let before = state.plan.size();
         if self.config.policy_location() == LocationPolicy::Mmap {
             // Growing a file keeps what is in it, and who uses it would see what is written to it anew.
             if self.is_ring() && state.block.is_some() {
                 self.end_before(state, self.scope.last() + 1);
             }
-            if state.block.as_ref().is_some_and(Block::is_in_use_at_all) {
+            if state.block.as_ref().is_some_and(ArenaBlock::is_in_use_at_all) {
                 return Err(AllocError::Exhausted);
             }
             let made = self.map(state, bytes).map_err(AllocError::Failed)?;
-            self.bury_block(state);
+            self.retire_block(state);
             state.plan.sized(made.bytes());
             state.block = Some(made);
         } else {
-            self.bury_block(state);
+            self.retire_block(state);
             let made = self.pooled(state, bytes);
             let (made, size, answer) = match made {
                 Ok(made) => (Some(made), bytes, Ok(())),
@@ -280,23 +280,24 @@ impl Arena {
         Ok(())
     }
 
-    fn pooled(&self, state: &mut State, bytes: usize) -> std::result::Result<Block, AllocError> {
-        let block = Block::pooled(&self.memory, bytes, &self.name)?;
+    fn pooled(&self, state: &mut ArenaState, bytes: usize) -> std::result::Result<ArenaBlock, AllocError> {
+        let block = ArenaBlock::pooled(&self.memory, bytes, &self.name)?;
         state.tally.system_allocations += 1;
         Ok(block)
     }
 
-    fn map(&self, state: &mut State, bytes: usize) -> Result<Block> {
-        let file = match state.block.as_ref().and_then(Block::file) {
+    fn map(&self, state: &mut ArenaState, bytes: usize) -> Result<ArenaBlock> {
+        let file = match state.block.as_ref().and_then(ArenaBlock::file) {
             Some(file) => file.grown(bytes)?,
             None => MappedBlock::create(self.config.temp_file_path(), bytes)?,
         };
         state.tally.system_allocations += 1;
-        Block::mapped(file, &self.name).map_err(|_| Error::msg("2^28 blocks of workspaces are in use; destroy some"))
+        ArenaBlock::mapped(file, &self.name)
+            .map_err(|_| Error::msg("2^28 blocks of workspaces are in use; destroy some"))
     }
 
     /// Lets go of the block. All cycles end, if it was a ring and none is leased.
-    fn bury_block(&self, state: &mut State) {
+    fn retire_block(&self, state: &mut ArenaState) {
         if let Some(block) = state.block.take() {
             let last = self.scope.last();
             if self.is_leased_before(state, last + 1) {
@@ -308,15 +309,15 @@ impl Arena {
                 if self.is_ring() {
                     self.end_before(state, last + 1);
                 }
-                graves::bury(block);
+                retired::retire(block);
             }
         }
         (state.in_use, state.blocked) = (false, false);
-        state.laps.clear();
+        state.ring_spans.clear();
     }
 
     /// Ends the cycles with a stamp below, of this workspace's ring.
-    fn end_before(&self, state: &mut State, stamp: u64) {
+    fn end_before(&self, state: &mut ArenaState, stamp: u64) {
         if stamp > state.oldest {
             state.oldest = stamp;
             self.scope.end_before(stamp);
@@ -342,8 +343,8 @@ impl Arena {
     }
 
     /// Something used the bytes when their cycle ended. If it still does, the workspace takes fresh ones.
-    fn renew(&self, state: &mut State) {
-        if state.block.as_ref().is_some_and(Block::is_in_use_at_all) {
+    fn renew(&self, state: &mut ArenaState) {
+        if state.block.as_ref().is_some_and(ArenaBlock::is_in_use_at_all) {
             let size = state.plan.size();
             state.tally.renewals += 1;
             if self.config.policy_location() == LocationPolicy::Mmap {
@@ -367,7 +368,7 @@ impl Arena {
         let leave = state.plan.leave();
         if !self.is_ring() {
             self.scope.end_all();
-            state.in_use = state.block.as_ref().is_some_and(Block::is_in_use_at_all);
+            state.in_use = state.block.as_ref().is_some_and(ArenaBlock::is_in_use_at_all);
         }
         if leave.free_externals && !state.externals.is_empty() {
             self.free_externals(state);
@@ -391,7 +392,7 @@ impl Arena {
     }
 
     /// Says once that every cycle spills, and what to set.
-    fn warn_of_spills(&self, state: &mut State) {
+    fn warn_of_spills(&self, state: &mut ArenaState) {
         let need = state.plan.last_cycle();
         let spills = state.plan.size() > 0 && need > state.plan.size() && !self.is_ring();
         state.spilled = if spills { state.spilled.saturating_add(1) } else { 0 };
@@ -407,13 +408,13 @@ impl Arena {
     }
 
     /// Frees what spilled; of a ring only what belongs to cycles that ended.
-    fn free_externals(&self, state: &mut State) {
+    fn free_externals(&self, state: &mut ArenaState) {
         let oldest = if self.is_ring() { state.oldest } else { u64::MAX };
         let chunks = std::mem::take(&mut state.externals);
         for chunk in chunks {
             if chunk.stamp < oldest {
                 state.plan.released_externals(chunk.bytes, chunk.requests);
-                graves::bury(chunk.block);
+                retired::retire(chunk.block);
             } else {
                 state.externals.push(chunk);
             }
@@ -421,7 +422,7 @@ impl Arena {
     }
 
     /// Frees the oldest memory that was taken for a ring. `false` if it is leased.
-    fn free_pinned(&self, state: &mut State) -> bool {
+    fn free_pinned(&self, state: &mut ArenaState) -> bool {
         let Some(stamp) = state.pinned.front().map(|chunk| chunk.stamp) else { return false };
         if self.is_leased_before(state, stamp + 1) {
             return false;
@@ -429,7 +430,7 @@ impl Arena {
         self.end_before(state, stamp + 1);
         if let Some(chunk) = state.pinned.pop_front() {
             state.plan.released_pinned(chunk.bytes, chunk.requests);
-            graves::bury(chunk.block);
+            retired::retire(chunk.block);
         }
         true
     }
@@ -439,7 +440,7 @@ impl Arena {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
         if state.depth == state.nested.len() {
-            state.nested.push(Scope::new(Arc::clone(&self.name), self.is_ring())?);
+            state.nested.push(CycleScope::new(Arc::clone(&self.name), self.is_ring())?);
         }
         let nested = Nested { mark: state.plan.mark(), outer: state.cycle };
         state.cycle = state.nested[state.depth].begin(false);
@@ -485,16 +486,16 @@ impl Arena {
         let first_leased = state.leases.iter().map(|(stamp, _)| *stamp).min();
         self.end_before(state, first_leased.unwrap_or(self.scope.last() + 1));
         self.scope.set_state(WorkspaceState::Destroyed);
-        state.nested.iter().for_each(Scope::end_all);
+        state.nested.iter().for_each(CycleScope::end_all);
         state.plain = false;
-        let mut blocks: Vec<Block> = state.block.take().into_iter().collect();
+        let mut blocks: Vec<ArenaBlock> = state.block.take().into_iter().collect();
         blocks.extend(state.externals.drain(..).map(|chunk| chunk.block));
         blocks.extend(state.pinned.drain(..).map(|chunk| chunk.block));
         if is_leased {
             let leases = std::mem::take(&mut state.leases);
-            graves::bequeath(graves::Estate { scope: Arc::clone(&self.scope), leases, blocks });
+            retired::retire_ring(retired::RetiredRing { scope: Arc::clone(&self.scope), leases, blocks });
         } else {
-            blocks.into_iter().for_each(graves::bury);
+            blocks.into_iter().for_each(retired::retire);
         }
         state.plan.sized(0);
     }
@@ -539,7 +540,7 @@ impl Arena {
     }
 
     /// Whether a cycle with a stamp below is leased.
-    fn is_leased_before(&self, state: &mut State, stamp: u64) -> bool {
+    fn is_leased_before(&self, state: &mut ArenaState, stamp: u64) -> bool {
         // A lease that is gone does not come back; who dropped it has let go of the arrays, or finds them ended.
         state.leases.retain(|(_, token)| token.strong_count() > 0);
         state.leases.iter().any(|(of, _)| *of < stamp)
@@ -549,14 +550,14 @@ impl Arena {
 
     /// Bytes that fit into the block of an ordinary workspace of the host.
     #[inline(always)]
-    pub(crate) fn take_at_once(&self, bytes: usize) -> Option<(Span, Part)> {
-        let mut state: RefMut<'_, State> = self.state.borrow_mut();
+    pub(crate) fn take_at_once(&self, bytes: usize) -> Option<(Span, ArenaPart)> {
+        let mut state: RefMut<'_, ArenaState> = self.state.borrow_mut();
         let state = &mut *state;
         let block = state.block.as_ref().filter(|_| state.plain)?;
         let offset = state.plan.room_at_once(bytes)?;
         let span = block.at(offset, bytes);
         state.tally.note(span);
-        let part = Part { block: block.index(), scope: state.cycle.scope, stamp: state.cycle.stamp };
+        let part = ArenaPart { block: block.index(), scope: state.cycle.scope, stamp: state.cycle.stamp };
         Some((span, part))
     }
 
@@ -564,16 +565,16 @@ impl Arena {
     pub(crate) fn take(&self, op: &'static str, bytes: usize) -> std::result::Result<Buffer, AllocError> {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
-        let room = state.plan.room(bytes).map_err(|_| AllocError::Failed(self.full(op, &state.plan, bytes)))?;
-        let placed = self.placed(state, room, bytes);
+        let placement = state.plan.place(bytes).map_err(|_| AllocError::Failed(self.full(op, &state.plan, bytes)))?;
+        let placed = self.placed(state, placement, bytes);
         let (span, block) = match placed {
             Ok(placed) => placed,
-            Err((room, refused)) => {
-                state.plan.take_back(room, bytes);
+            Err((placement, refused)) => {
+                state.plan.take_back(placement, bytes);
                 return Err(refused);
             }
         };
-        let part = Part { block, scope: state.cycle.scope, stamp: state.cycle.stamp };
+        let part = ArenaPart { block, scope: state.cycle.scope, stamp: state.cycle.stamp };
         Ok(Buffer::from_arena(span, self.memory.clone(), part))
     }
 
@@ -581,29 +582,34 @@ impl Arena {
     #[allow(clippy::type_complexity)] // two pairs
     fn placed(
         &self,
-        state: &mut State,
-        room: Room,
+        state: &mut ArenaState,
+        placement: Placement,
         bytes: usize,
-    ) -> std::result::Result<(Span, u32), (Room, AllocError)> {
-        let mut room = room;
-        if let Room::Block(offset) = room {
+    ) -> std::result::Result<(Span, u32), (Placement, AllocError)> {
+        let mut placement = placement;
+        if let Placement::Block(offset) = placement {
             let size = state.plan.rounded(bytes);
             if !state.blocked && (!self.is_ring() || self.evict(state, offset, offset + size)) {
-                let Some(block) = &state.block else { return Err((room, AllocError::Exhausted)) };
-                let span = block.part(offset, bytes).map_err(|error| (room, AllocError::Failed(error)))?;
+                let Some(block) = &state.block else { return Err((placement, AllocError::Exhausted)) };
+                let span = block.part(offset, bytes).map_err(|error| (placement, AllocError::Failed(error)))?;
                 state.tally.note(span);
                 if self.is_ring() {
-                    note_lap(&mut state.laps, state.cycle.stamp, offset, offset + size);
+                    note_span(&mut state.ring_spans, state.cycle.stamp, offset, offset + size);
                 }
                 return Ok((span, block.index()));
             }
-            room = state.plan.divert(bytes);
+            placement = state.plan.divert(bytes);
         }
-        self.beside(state, matches!(room, Room::Pinned), bytes).map_err(|refused| (room, refused))
+        self.beside(state, matches!(placement, Placement::Pinned), bytes).map_err(|refused| (placement, refused))
     }
 
     /// Bytes in a chunk beside the block.
-    fn beside(&self, state: &mut State, pinned: bool, bytes: usize) -> std::result::Result<(Span, u32), AllocError> {
+    fn beside(
+        &self,
+        state: &mut ArenaState,
+        pinned: bool,
+        bytes: usize,
+    ) -> std::result::Result<(Span, u32), AllocError> {
         let size = state.plan.rounded(bytes).max(1);
         let (stamp, step) = (state.cycle.stamp, state.plan.step());
         // A ring frees by cycle; else all go together.
@@ -631,10 +637,12 @@ impl Arena {
     }
 
     /// Ends the cycles of a ring whose bytes are wanted. `false` if they are leased or in use, or are the cycle's own.
-    fn evict(&self, state: &mut State, start: usize, end: usize) -> bool {
-        let wanted = |lap: &Lap| lap.start < end && start < lap.end;
+    fn evict(&self, state: &mut ArenaState, start: usize, end: usize) -> bool {
+        let wanted = |span: &RingSpan| span.start < end && start < span.end;
         // The youngest that is in the way, and with it all older ones.
-        let Some(stamp) = state.laps.iter().filter(|lap| wanted(lap)).map(|lap| lap.stamp).max() else { return true };
+        let Some(stamp) = state.ring_spans.iter().filter(|span| wanted(span)).map(|span| span.stamp).max() else {
+            return true;
+        };
         if stamp == state.cycle.stamp || self.is_leased_before(state, stamp + 1) {
             return false;
         }
@@ -643,8 +651,8 @@ impl Arena {
         if state.block.as_ref().is_some_and(|block| block.is_in_use(ended)) {
             return false;
         }
-        while state.laps.front().is_some_and(|lap| lap.stamp <= stamp) {
-            state.laps.pop_front();
+        while state.ring_spans.front().is_some_and(|span| span.stamp <= stamp) {
+            state.ring_spans.pop_front();
         }
         true
     }
@@ -661,10 +669,10 @@ impl Arena {
     }
 }
 
-fn note_lap(laps: &mut VecDeque<Lap>, stamp: u64, start: usize, end: usize) {
-    match laps.back_mut() {
+fn note_span(ring_spans: &mut VecDeque<RingSpan>, stamp: u64, start: usize, end: usize) {
+    match ring_spans.back_mut() {
         Some(last) if last.stamp == stamp && last.end == start => last.end = end,
-        _ => laps.push_back(Lap { stamp, start, end }),
+        _ => ring_spans.push_back(RingSpan { stamp, start, end }),
     }
 }
 

@@ -14,25 +14,25 @@ use crate::device::{
     host::mapped::MappedBlock,
 };
 use crate::memory::{
-    cycle::{Foreign, Holders},
+    cycle::{Foreign, RetainCount},
     slab::Slab,
-    threads::{Local, with_local},
+    threads::{ThreadContext, with_context},
     workspace::scope::{self, CycleId},
 };
 
 /// What references need to know of a block. Lives in a slab and is used again.
 #[derive(Debug)]
-struct Cell {
-    holders: Holders,
+struct BlockCell {
+    retain_count: RetainCount,
     foreign: Foreign,
-    /// The number of the seat of the workspace's thread.
+    /// The number of the thread record of the workspace's thread.
     thread: AtomicU32,
     /// Whether it is a file: 1, or 0.
     is_file: AtomicU32,
 }
 
-static CELLS: Slab<Cell> = Slab::new(|| Cell {
-    holders: Holders::new(),
+static CELLS: Slab<BlockCell> = Slab::new(|| BlockCell {
+    retain_count: RetainCount::new(),
     foreign: Foreign::new(),
     thread: AtomicU32::new(0),
     is_file: AtomicU32::new(0),
@@ -41,10 +41,10 @@ static CELLS: Slab<Cell> = Slab::new(|| Cell {
 static FREE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 /// Workspace, device, bytes.
-type About = (Arc<str>, Device, u64);
+type BlockInfo = (Arc<str>, Device, u64);
 
 /// Whose the blocks are, for reports.
-static ALL: Mutex<BTreeMap<u32, About>> = Mutex::new(BTreeMap::new());
+static ALL: Mutex<BTreeMap<u32, BlockInfo>> = Mutex::new(BTreeMap::new());
 
 /// The blocks that lie in the memory of a device: for each workspace's name their number and bytes.
 pub(crate) fn by_workspace(device: &Device) -> BTreeMap<Arc<str>, (u64, u64)> {
@@ -58,16 +58,16 @@ pub(crate) fn by_workspace(device: &Device) -> BTreeMap<Arc<str>, (u64, u64)> {
     found
 }
 
-/// One more reference that holds the block. The caller announces an array whose bytes lie in it, or holds it already.
+/// One more reference that retains the block. The caller announces an array whose bytes lie in it, or holds it already.
 #[inline]
-pub(crate) fn hold(block: u32) {
-    CELLS.get(block).holders.hold();
+pub(crate) fn retain(block: u32) {
+    CELLS.get(block).retain_count.retain();
 }
 
 /// One reference less.
 #[inline]
-pub(crate) fn let_go(block: u32) {
-    CELLS.get(block).holders.let_go();
+pub(crate) fn release(block: u32) {
+    CELLS.get(block).retain_count.release();
 }
 
 /// Another thread than the workspace's is about to use bytes of the block: it announced an array with them, and will do so again.
@@ -90,26 +90,26 @@ enum Memory {
 
 /// Memory of an arena. Its drop gives the memory back; the arena has made sure that nobody uses it.
 #[derive(Debug)]
-pub(crate) struct Block {
+pub(crate) struct ArenaBlock {
     index: u32,
     memory: Memory,
 }
 
-impl Block {
+impl ArenaBlock {
     fn new(memory: Memory, workspace: &Arc<str>) -> Option<Self> {
         let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
         if free.is_empty() && !CELLS.refill(&mut free) {
             return None;
         }
         let index = free.pop()?;
-        let thread = with_local(|local| local.seat.number);
+        let thread = with_context(|context| context.record.number);
         CELLS.get(index).thread.store(thread, Ordering::Relaxed);
         CELLS.get(index).is_file.store(u32::from(matches!(memory, Memory::Mapped(_))), Ordering::Relaxed);
         if let Memory::Pooled(buffer) = &memory {
             let about = (Arc::clone(workspace), buffer.device().clone(), buffer.span().bytes() as u64);
             ALL.lock().unwrap_or_else(PoisonError::into_inner).insert(index, about);
         }
-        Some(Block { index, memory })
+        Some(ArenaBlock { index, memory })
     }
 
     /// Uninitialised bytes of a device.
@@ -171,9 +171,9 @@ impl Block {
     /// Invariant I13 (design.md).
     pub(crate) fn is_in_use(&self, ended: impl Fn(CycleId) -> bool) -> bool {
         let cell = CELLS.get(self.index);
-        let mine = |local: &Local| local.seat.number == cell.thread.load(Ordering::Relaxed);
-        let by_others = cell.foreign.is_noted() || !with_local(mine);
-        scope::is_read(self.index, ended, by_others) || self.is_held()
+        let mine = |context: &ThreadContext| context.record.number == cell.thread.load(Ordering::Relaxed);
+        let by_others = cell.foreign.is_noted() || !with_context(mine);
+        scope::is_read(self.index, ended, by_others) || self.is_retained()
     }
 
     /// Whether anybody uses its bytes. The caller ended all cycles that had some.
@@ -185,15 +185,15 @@ impl Block {
         used
     }
 
-    /// Whether a reference holds it.
-    fn is_held(&self) -> bool {
-        CELLS.get(self.index).holders.is_held()
+    /// Whether a reference retains it.
+    fn is_retained(&self) -> bool {
+        CELLS.get(self.index).retain_count.is_retained()
     }
 }
 
-impl Drop for Block {
+impl Drop for ArenaBlock {
     fn drop(&mut self) {
-        if self.is_held() {
+        if self.is_retained() {
             // The arena asks before; what somebody uses nevertheless stays, and its number with it.
             std::mem::forget(std::mem::replace(&mut self.memory, Memory::Pooled(Buffer::empty())));
             return;

@@ -2,16 +2,16 @@
 //! used again in the next one: nothing is freed, and nothing is collected.
 //!
 //! In reading order: what a workspace is like (`config`), where a request goes (`plan`), which cycles are valid
-//! (`scope`), who keeps memory from being used again (`block`, `graves`), the workspace itself (`arena`), what a
-//! thread has of them (`desk`), what is told (`stats`).
+//! (`scope`), who keeps memory from being used again (`block`, `retired`), the workspace itself (`arena`), what a
+//! thread has of them (`stack`), what is told (`stats`).
 
 pub(crate) mod arena;
 pub(crate) mod block;
 pub(crate) mod config;
-pub(crate) mod desk;
-pub(crate) mod graves;
 pub(crate) mod plan;
+pub(crate) mod retired;
 pub(crate) mod scope;
+pub(crate) mod stack;
 pub(crate) mod stats;
 
 use std::fmt;
@@ -22,7 +22,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::base::error::{Error, Result};
 use crate::device::Device;
-use crate::memory::{reclaim, registry, switch, threads::with_local};
+use crate::memory::{reclaim, registry, switch, threads::with_context};
 
 use arena::{Arena, CycleLease};
 use config::{DebugMode, WorkspaceConfig};
@@ -156,13 +156,13 @@ impl Drop for Leaves {
         if switch::forked() {
             return;
         }
-        with_local(|local| {
-            reclaim::on_call(local);
-            local.desk.leave(self.frame);
-            if !local.desk.tracked.borrow().is_empty() {
-                registry::end_graphs(local, |key| {
+        with_context(|context| {
+            reclaim::on_call(context);
+            context.workspaces.leave(self.frame);
+            if !context.workspaces.tracked.borrow().is_empty() {
+                registry::end_graphs(context, |key| {
                     if let Some(cycle) = registry::cycle_of(key) {
-                        local.desk.note_kept(cycle, registry::created(key.index()));
+                        context.workspaces.note_kept(cycle, registry::created(key.index()));
                     }
                 });
             }
@@ -250,9 +250,9 @@ impl Workspace {
     /// As of [`Workspace::enter_on`].
     pub fn for_current_thread_on(device: &Device, id: &str, config: &WorkspaceConfig) -> Result<Self> {
         switch::check("workspace")?;
-        with_local(|local| {
-            reclaim::on_call(local);
-            Ok(Workspace { arena: local.desk.get("workspace", id, device, config)? })
+        with_context(|context| {
+            reclaim::on_call(context);
+            Ok(Workspace { arena: context.workspaces.get("workspace", id, device, config)? })
         })
     }
 }
@@ -275,18 +275,18 @@ impl Workspace {
 
     /// This thread's workspace with this name, if there is one.
     pub fn find(id: &str) -> Option<Self> {
-        with_local(|local| local.desk.find(id)).map(|arena| Workspace { arena })
+        with_context(|context| context.workspaces.find(id)).map(|arena| Workspace { arena })
     }
 
     /// The workspace that takes this thread's arrays now: the innermost open one. `None` if there is none, or in a
     /// [`Workspace::scope_out`].
     pub fn current() -> Option<Self> {
-        with_local(|local| local.desk.innermost()).map(|arena| Workspace { arena })
+        with_context(|context| context.workspaces.innermost()).map(|arena| Workspace { arena })
     }
 
     /// Every workspace of this thread, by name.
     pub fn all_for_current_thread() -> Vec<Self> {
-        with_local(|local| local.desk.all()).into_iter().map(|arena| Workspace { arena }).collect()
+        with_context(|context| context.workspaces.all()).into_iter().map(|arena| Workspace { arena }).collect()
     }
 
     /// Begins a part of the program in which no workspace takes this thread's arrays.
@@ -302,7 +302,7 @@ impl Workspace {
     /// # Ok::<(), ndgc::Error>(())
     /// ```
     pub fn scope_out() -> ScopeOut {
-        ScopeOut { _leaves: Leaves::new(with_local(|local| local.desk.scope_out())) }
+        ScopeOut { _leaves: Leaves::new(with_context(|context| context.workspaces.scope_out())) }
     }
 
     /// Begins a cycle, as [`Workspace::enter`] does.
@@ -311,9 +311,9 @@ impl Workspace {
     /// [`Error::Workspace`] if it was destroyed; [`Error::Forked`].
     pub fn activate(&self) -> Result<WorkspaceCycle> {
         self.check("enter")?;
-        let frame = with_local(|local| {
-            reclaim::on_call(local);
-            local.desk.enter("enter", &self.arena)
+        let frame = with_context(|context| {
+            reclaim::on_call(context);
+            context.workspaces.enter("enter", &self.arena)
         })?;
         Ok(WorkspaceCycle { workspace: self.clone(), leaves: Leaves::new(frame) })
     }
@@ -325,7 +325,7 @@ impl Workspace {
     /// [`Error::Workspace`] if it is not open, is borrowed right now, or was destroyed; [`Error::Forked`].
     pub fn borrow(&self) -> Result<WorkspaceCycle> {
         self.check("borrow")?;
-        let frame = with_local(|local| local.desk.borrow("borrow", &self.arena))?;
+        let frame = with_context(|context| context.workspaces.borrow("borrow", &self.arena))?;
         Ok(WorkspaceCycle { workspace: self.clone(), leaves: Leaves::new(frame) })
     }
 
@@ -437,7 +437,7 @@ impl Workspace {
     /// [`Error::Workspace`] if it is open or was destroyed.
     pub fn destroy(&self) -> Result<()> {
         self.check("destroy")?;
-        with_local(|local| local.desk.destroy("destroy", &self.arena))
+        with_context(|context| context.workspaces.destroy("destroy", &self.arena))
     }
 }
 
@@ -493,12 +493,12 @@ impl Workspace {
 
     /// How workspaces behave that are entered from now on, on all threads.
     pub fn set_debug_mode(mode: DebugMode) {
-        desk::set_debug_mode(mode);
+        stack::set_debug_mode(mode);
     }
 
     /// See [`Workspace::set_debug_mode`].
     pub fn debug_mode() -> DebugMode {
-        desk::debug_mode()
+        stack::debug_mode()
     }
 }
 
@@ -510,13 +510,13 @@ pub(crate) fn outside<R>(f: impl FnOnce() -> R) -> R {
 
 /// Runs `f` while this open workspace takes this thread's arrays.
 pub(crate) fn inside<R>(arena: &Rc<Arena>, f: impl FnOnce() -> R) -> R {
-    let _leaves = Leaves::new(with_local(|local| local.desk.redirect(arena)));
+    let _leaves = Leaves::new(with_context(|context| context.workspaces.redirect(arena)));
     f()
 }
 
 /// Whether a workspace takes this thread's arrays of the host.
 pub(crate) fn is_open() -> bool {
-    with_local(|local| local.desk.is_open())
+    with_context(|context| context.workspaces.is_open())
 }
 
 /// Ends all workspaces of this thread and their arrays, and gives their memory back. Other threads have to call it

@@ -1,6 +1,6 @@
 //! The sizes of a workspace, cycle by cycle: pure arithmetic over a configuration and requests.
 //!
-//! The arena asks for [`room`](Plan::room), and at the end of a cycle is told what to free and how large a block to
+//! The arena asks for [`place`](Plan::place), and at the end of a cycle is told what to free and how large a block to
 //! make. Nothing here touches memory, so that a block that could not be made leaves everything as it was: only
 //! [`sized`](Plan::sized) changes the size.
 //!
@@ -17,7 +17,7 @@ const RING_SLACK: f64 = 0.3;
 
 /// Where a request finds its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Room {
+pub(crate) enum Placement {
     /// In the block, so many bytes from its begin.
     Block(usize),
     /// In memory of its own that goes when [`Leave::free_externals`] says so.
@@ -43,7 +43,7 @@ pub(crate) struct Leave {
 
 /// A point of a cycle that [`Plan::rewind`] goes back to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mark {
+pub(crate) struct RewindMark {
     generation: u64,
     offset: usize,
     beside: usize,
@@ -52,7 +52,7 @@ pub(crate) struct Mark {
 /// The books of one workspace.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    // What `room` looks at when a request simply fits.
+    // What `place` looks at when a request simply fits.
     offset: usize,
     /// Bytes from `offset` on that this cycle may take; 0 while it may take none.
     free: usize,
@@ -213,14 +213,14 @@ impl Plan {
 
     /// Books a request of so many bytes, rounded up to the alignment.
     #[inline]
-    pub(crate) fn room(&mut self, bytes: usize) -> Result<Room, Full> {
+    pub(crate) fn place(&mut self, bytes: usize) -> Result<Placement, Full> {
         match self.room_at_once(bytes) {
-            Some(at) => Ok(Room::Block(at)),
+            Some(at) => Ok(Placement::Block(at)),
             None => self.make_room(bytes),
         }
     }
 
-    /// As [`Plan::room`], if the request simply fits into the block; else nothing is booked.
+    /// As [`Plan::place`], if the request simply fits into the block; else nothing is booked.
     #[inline(always)]
     pub(crate) fn room_at_once(&mut self, bytes: usize) -> Option<usize> {
         // A size that wraps becomes 0 here, then the largest number, and is not less than anything.
@@ -234,24 +234,24 @@ impl Plan {
         Some(at)
     }
 
-    /// The last [`Plan::room`] said `Block`, but something still uses those bytes: takes that booking back, and books
+    /// The last [`Plan::place`] said `Block`, but something still uses those bytes: takes that booking back, and books
     /// the request beside the block.
-    pub(crate) fn divert(&mut self, bytes: usize) -> Room {
+    pub(crate) fn divert(&mut self, bytes: usize) -> Placement {
         let bytes = self.rounded(bytes);
         self.take_back_block(bytes);
         self.book_beside(bytes)
     }
 
     /// The last request got no memory: its booking is taken back.
-    pub(crate) fn take_back(&mut self, room: Room, bytes: usize) {
+    pub(crate) fn take_back(&mut self, placement: Placement, bytes: usize) {
         let bytes = self.rounded(bytes);
-        match room {
-            Room::Block(_) => return self.take_back_block(bytes),
-            Room::External => {
+        match placement {
+            Placement::Block(_) => return self.take_back_block(bytes),
+            Placement::External => {
                 self.spilled = self.spilled.saturating_sub(bytes);
                 self.externals = self.externals.saturating_sub(1);
             }
-            Room::Pinned => self.released_pinned(bytes, 1),
+            Placement::Pinned => self.released_pinned(bytes, 1),
         }
         if self.counts() {
             self.beside = self.beside.saturating_sub(bytes);
@@ -306,13 +306,13 @@ impl Plan {
     }
 
     /// A point of this cycle to go back to.
-    pub(crate) fn mark(&self) -> Mark {
-        Mark { generation: self.generation, offset: self.offset, beside: self.beside }
+    pub(crate) fn mark(&self) -> RewindMark {
+        RewindMark { generation: self.generation, offset: self.offset, beside: self.beside }
     }
 
     /// What was booked since the mark is over. The cycle has needed it nevertheless. A ring does not go back: it
     /// hands its bytes out again one turn later, as all others.
-    pub(crate) fn rewind(&mut self, mark: Mark) {
+    pub(crate) fn rewind(&mut self, mark: RewindMark) {
         if self.circular || mark.generation != self.generation || mark.offset > self.offset {
             return;
         }
@@ -533,13 +533,13 @@ impl Plan {
     }
 
     #[cold]
-    fn make_room(&mut self, bytes: usize) -> Result<Room, Full> {
+    fn make_room(&mut self, bytes: usize) -> Result<Placement, Full> {
         let bytes = self.rounded(bytes);
         if bytes <= self.free || self.stretch(bytes) {
             let at = self.offset;
             self.offset += bytes;
             self.free -= bytes;
-            return Ok(Room::Block(at));
+            return Ok(Placement::Block(at));
         }
         let refused = self.config.policy_spill() == SpillPolicy::Fail
             && self.counts()
@@ -550,7 +550,7 @@ impl Plan {
 
     /// Books so many bytes outside the block. A ring pins them, since its arrays outlive their cycle, except the
     /// first of all: these are there until the ring has turned once.
-    fn book_beside(&mut self, bytes: usize) -> Room {
+    fn book_beside(&mut self, bytes: usize) -> Placement {
         let counts = self.counts();
         if counts {
             self.beside = self.beside.saturating_add(bytes);
@@ -559,12 +559,12 @@ impl Plan {
         if self.circular && !(first && counts) {
             self.pinned += 1;
             self.pinned_bytes = self.pinned_bytes.saturating_add(bytes);
-            return Room::Pinned;
+            return Placement::Pinned;
         }
         self.externals += 1;
         self.external_step = self.step;
         self.spilled = self.spilled.saturating_add(bytes);
-        Room::External
+        Placement::External
     }
 
     /// Makes this cycle's block of a ring of a given size larger by so many bytes, if that fits.

@@ -25,12 +25,12 @@ use crate::memory::{
     slab::Slab,
     slot::CYCLE,
     storage,
-    threads::{self, Seat},
+    threads::{self, ThreadRecord},
 };
 
 /// A scope as arrays refer to it. Lives in a slab and is used again; its stamps go on.
 #[derive(Debug)]
-struct Cell {
+struct ScopeCell {
     oldest: Oldest,
     /// The stamp of the newest cycle.
     last: AtomicU64,
@@ -38,8 +38,8 @@ struct Cell {
     state: AtomicU32,
 }
 
-static CELLS: Slab<Cell> =
-    Slab::new(|| Cell { oldest: Oldest::new(), last: AtomicU64::new(0), state: AtomicU32::new(0) });
+static CELLS: Slab<ScopeCell> =
+    Slab::new(|| ScopeCell { oldest: Oldest::new(), last: AtomicU64::new(0), state: AtomicU32::new(0) });
 
 /// Free cells, used again in the order in which they came back, so that texts about arrays of destroyed workspaces stay
 /// true for long.
@@ -47,7 +47,7 @@ static FREE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 /// What texts say of a scope.
 #[derive(Clone)]
-struct About {
+struct ScopeInfo {
     name: Arc<str>,
     /// The stamp before its first cycle.
     first: u64,
@@ -55,11 +55,11 @@ struct About {
     thread: (ThreadId, Option<String>),
 }
 
-static ABOUT: LazyLock<DashMap<u32, About>> = LazyLock::new(DashMap::new);
+static ABOUT: LazyLock<DashMap<u32, ScopeInfo>> = LazyLock::new(DashMap::new);
 
 /// A scope of a workspace: its cycles follow each other.
 #[derive(Debug)]
-pub(crate) struct Scope {
+pub(crate) struct CycleScope {
     index: u32,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct CycleId {
     pub(crate) stamp: u64,
 }
 
-impl Scope {
+impl CycleScope {
     /// A scope with a name. `None`: 2^28 are in use.
     pub(crate) fn new(name: Arc<str>, is_ring: bool) -> Option<Self> {
         let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,15 +79,16 @@ impl Scope {
         }
         let index = free.remove(0);
         drop(free);
-        let scope = Scope { index };
+        let scope = CycleScope { index };
         // Relaxed: the cell belongs to this thread.
         let (first, thread) = (scope.cell().last.load(Ordering::Relaxed), thread::current());
-        ABOUT.insert(index, About { name, first, is_ring, thread: (thread.id(), thread.name().map(str::to_owned)) });
+        ABOUT
+            .insert(index, ScopeInfo { name, first, is_ring, thread: (thread.id(), thread.name().map(str::to_owned)) });
         scope.set_state(WorkspaceState::Closed);
         Some(scope)
     }
 
-    fn cell(&self) -> &'static Cell {
+    fn cell(&self) -> &'static ScopeCell {
         CELLS.get(self.index)
     }
 
@@ -145,17 +146,17 @@ pub(crate) fn is_read(block: u32, ended: impl Fn(CycleId) -> bool, by_others: bo
             && ended(array.cycle_id())
     };
     let mut read = false;
-    let mut look = |seat: &Seat| read |= seat.record.places().any(|(_, place)| reads(place));
+    let mut look = |record: &ThreadRecord| read |= record.hazards.places().any(|(_, place)| reads(place));
     if by_others {
         threads::barrier();
-        threads::for_each_seat(look);
+        threads::for_each_record(look);
     } else {
-        threads::with_local(|local| look(local.seat));
+        threads::with_context(|context| look(context.record));
     }
     read
 }
 
-impl Drop for Scope {
+impl Drop for CycleScope {
     fn drop(&mut self) {
         self.end_all();
         self.set_state(WorkspaceState::Destroyed);
@@ -170,7 +171,7 @@ pub(crate) fn oldest(scope: u32) -> &'static Oldest {
 }
 
 /// What is known of a cycle.
-pub(crate) struct Told {
+pub(crate) struct CycleInfo {
     /// The workspace's name.
     pub(crate) workspace: String,
     /// Which of its cycles it is, and which is the last one.
@@ -184,12 +185,12 @@ pub(crate) struct Told {
 }
 
 /// What is known of a cycle.
-pub(crate) fn about(cycle: CycleId) -> Told {
+pub(crate) fn about(cycle: CycleId) -> CycleInfo {
     let cell = CELLS.get(cycle.scope);
     let known = ABOUT.get(&cycle.scope).map(|about| about.clone()).filter(|about| cycle.stamp > about.first);
-    let Some(About { name, first, is_ring, thread: (id, thread) }) = known else {
+    let Some(ScopeInfo { name, first, is_ring, thread: (id, thread) }) = known else {
         let (workspace, state) = ("a workspace destroyed long ago".into(), WorkspaceState::Destroyed);
-        return Told { workspace, cycle: cycle.stamp, now: cycle.stamp, state, is_ring: false, thread: None };
+        return CycleInfo { workspace, cycle: cycle.stamp, now: cycle.stamp, state, is_ring: false, thread: None };
     };
     let state = [WorkspaceState::Open, WorkspaceState::Closed]
         .into_iter()
@@ -197,5 +198,5 @@ pub(crate) fn about(cycle: CycleId) -> Told {
         .unwrap_or(WorkspaceState::Destroyed);
     let thread = (id != thread::current().id()).then(|| thread.unwrap_or_else(|| format!("{id:?}")));
     let (cycle, now) = (cycle.stamp - first, cell.last.load(Ordering::Relaxed) - first);
-    Told { workspace: name.to_string(), cycle, now, state, is_ring, thread }
+    CycleInfo { workspace: name.to_string(), cycle, now, state, is_ring, thread }
 }

@@ -70,7 +70,7 @@ pub(crate) fn number(x: &Proxy, value: f64, site: Site) -> Result<Proxy> {
 }
 
 /// A number repeated over the shape of `x`: one element of memory.
-pub(crate) fn wide(x: &Proxy, value: f64, site: Site) -> Result<Proxy> {
+pub(crate) fn number_like(x: &Proxy, value: f64, site: Site) -> Result<Proxy> {
     number(x, value, site)?.broadcast_as(*x.shape())
 }
 
@@ -184,24 +184,24 @@ impl Proxy {
         keep: bool,
         vjp: impl Fn(&Proxy, &[Proxy], [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
     ) -> Result<Proxy> {
-        let tied = enter(call, |local| {
-            let (pins, own) = (pin(local, call.op, operands)?, pin(local, call.op, [&self])?);
+        let tied = enter(call, |context| {
+            let (pins, own) = (pin(context, call.op, operands)?, pin(context, call.op, [&self])?);
             let (arrays, [v]) = (pins.arrays(), own.arrays());
             let node = record(&arrays.each_ref().map(|array| &**array), || {
-                // The values know their faces.
+                // The values know shape and dtype.
                 let saved = match keep {
                     true => Ok(arrays.map(|a| Saved::of(call, &a))),
                     false => Err(arrays.map(|a| (*a.layout.shape(), a.dtype))),
                 };
                 move |grad: &Proxy, needs: [bool; 3]| {
-                    let (grads, faces) = match &saved {
-                        Err(faces) => (vjp(grad, &[], needs)?, *faces),
+                    let (grads, expected) = match &saved {
+                        Err(expected) => (vjp(grad, &[], needs)?, *expected),
                         Ok(saved) => {
                             let values = values_of(saved)?;
                             (vjp(grad, &values, needs)?, values.each_ref().map(|value| (*value.shape(), value.dtype())))
                         }
                     };
-                    gradients_fit(call.op, &grads, &faces)?;
+                    gradients_fit(call.op, &grads, &expected)?;
                     Ok(grads)
                 }
             });
@@ -209,7 +209,7 @@ impl Proxy {
                 return Ok(None);
             }
             let parts = Parts { dtype: v.dtype, layout: v.layout, storage: v.storage.clone(), node };
-            adopt_parts(call, local, parts, &self).map(Some)
+            adopt_parts(call, context, parts, &self).map(Some)
         })?;
         match tied {
             None => Ok(self),

@@ -43,18 +43,18 @@ use crate::memory::{
     report,
     storage::Storage,
     switch,
-    threads::{Local, with_local},
+    threads::{ThreadContext, with_context},
     workspace,
 };
 use crate::ops::call::place::Place;
 
 /// Begins a call: makes the entry check, and closes some dead arrays. A refusal in a captured section names `site`.
 #[inline]
-pub(crate) fn enter<R>(call: Call, f: impl FnOnce(&Local) -> Result<R>) -> Result<R> {
+pub(crate) fn enter<R>(call: Call, f: impl FnOnce(&ThreadContext) -> Result<R>) -> Result<R> {
     switch::check(call.op)?;
-    let answer = with_local(|local| {
-        reclaim::on_call(local);
-        f(local)
+    let answer = with_context(|context| {
+        reclaim::on_call(context);
+        f(context)
     });
     named(call.site, answer)
 }
@@ -73,20 +73,24 @@ pub(crate) fn named<R>(site: Site, answer: Result<R>) -> Result<R> {
 /// Announces the operands.
 #[inline(always)]
 pub(crate) fn pin<'a, const N: usize>(
-    local: &'a Local,
+    context: &'a ThreadContext,
     op: &'static str,
     arrays: [&'a Proxy; N],
 ) -> Result<Pins<'a, N>> {
     if is_capturing() {
-        pin_captured(local, op, arrays)
+        pin_captured(context, op, arrays)
     } else {
-        registry::pin(local, op, arrays.map(Proxy::key), false)
+        registry::pin(context, op, arrays.map(Proxy::key), false)
     }
 }
 
 #[cold]
-fn pin_captured<'a, const N: usize>(local: &'a Local, op: &'static str, arrays: [&'a Proxy; N]) -> Result<Pins<'a, N>> {
-    let pins = registry::pin(local, op, arrays.map(Proxy::key), false)?;
+fn pin_captured<'a, const N: usize>(
+    context: &'a ThreadContext,
+    op: &'static str,
+    arrays: [&'a Proxy; N],
+) -> Result<Pins<'a, N>> {
+    let pins = registry::pin(context, op, arrays.map(Proxy::key), false)?;
     captured(op, &arrays, &pins.arrays())?;
     Ok(pins)
 }
@@ -146,7 +150,7 @@ impl Output {
     /// It seen through another layout.
     #[inline(always)]
     pub(crate) fn view_as<'a>(&self, layout: &'a Layout) -> View<'a> {
-        fresh_view(&self.storage, self.dtype, layout)
+        output_view(&self.storage, self.dtype, layout)
     }
 }
 
@@ -158,21 +162,21 @@ pub(crate) fn view_of<'a>(buffer: &Buffer, dtype: DType, layout: &'a Layout) -> 
 
 /// Bytes that nobody else knows as kernels see them: a result's, or those of an array that was taken over.
 #[inline(always)]
-pub(crate) fn fresh_view<'a>(storage: &Storage, dtype: DType, layout: &'a Layout) -> View<'a> {
+pub(crate) fn output_view<'a>(storage: &Storage, dtype: DType, layout: &'a Layout) -> View<'a> {
     View::new(storage.buffer().span(), dtype, layout)
 }
 
 /// A contiguous result.
 #[inline]
 pub(crate) fn output(
-    local: &Local,
+    context: &ThreadContext,
     op: &'static str,
     device: &Device,
     dtype: DType,
     shape: &Shape,
     zeroed: bool,
 ) -> Result<Output> {
-    let storage = allocate(local, op, device, dtype, shape, zeroed)?;
+    let storage = allocate(context, op, device, dtype, shape, zeroed)?;
     Ok(Output { storage, layout: Layout::contiguous(*shape), dtype })
 }
 
@@ -185,7 +189,7 @@ pub(crate) fn dense<'a>(like: &'a Layout, own: &'a mut Option<Layout>) -> &'a La
 /// Bytes for a contiguous result.
 #[inline(always)]
 pub(crate) fn allocate(
-    local: &Local,
+    context: &ThreadContext,
     op: &'static str,
     device: &Device,
     dtype: DType,
@@ -196,25 +200,31 @@ pub(crate) fn allocate(
     if matches!(device, Device::Cpu)
         && bytes > 0
         && !zeroed
-        && let Some(storage) = Storage::on_host(local, bytes)
+        && let Some(storage) = Storage::on_host(context, bytes)
     {
         return Ok(storage);
     }
-    storage_for(local, op, device, bytes, zeroed)
+    storage_for(context, op, device, bytes, zeroed)
 }
 
 /// Bytes of any device, wherever they come from.
 /// Invariant I10 (design.md).
 #[inline(never)]
-fn storage_for(local: &Local, op: &'static str, device: &Device, bytes: usize, zeroed: bool) -> Result<Storage> {
+fn storage_for(
+    context: &ThreadContext,
+    op: &'static str,
+    device: &Device,
+    bytes: usize,
+    zeroed: bool,
+) -> Result<Storage> {
     // What a captured section writes must not lie where the next cycle does.
-    let workspace = || if is_capturing() { None } else { local.desk.take(op, device, bytes) };
+    let workspace = || if is_capturing() { None } else { context.workspaces.take(op, device, bytes) };
     let alloc = || workspace().unwrap_or_else(|| device.alloc(bytes, zeroed));
     let mut buffer = match alloc() {
         Ok(buffer) => buffer,
         Err(AllocError::Failed(error)) => return Err(error),
         Err(AllocError::Exhausted) => {
-            let mut reclaimed = reclaim::drain_all(local) as u64;
+            let mut reclaimed = reclaim::drain_all(context) as u64;
             device.trim();
             let mut answer = alloc();
             if matches!(answer, Err(AllocError::Exhausted)) && switch::reclaiming() {
@@ -233,7 +243,7 @@ fn storage_for(local: &Local, op: &'static str, device: &Device, bytes: usize, z
     if zeroed && buffer.part().is_some() {
         buffer.zero()?;
     }
-    Storage::new(local, op, buffer)
+    Storage::new(context, op, buffer)
 }
 
 #[cold]
@@ -264,20 +274,26 @@ pub(crate) fn launch(device: &Device, kernel: &Kernel<View<'_>>) -> Result<()> {
 
 /// Makes an array of a fresh result, with the owner of an operand.
 #[inline(never)]
-pub(crate) fn adopt(call: Call, local: &Local, fresh: Output, first: &Proxy, node: Tracked) -> Result<Proxy> {
-    let Output { storage, layout, dtype } = fresh;
-    adopt_parts(call, local, Parts { dtype, layout: &layout, storage, node }, first)
+pub(crate) fn adopt(
+    call: Call,
+    context: &ThreadContext,
+    output: Output,
+    first: &Proxy,
+    node: Tracked,
+) -> Result<Proxy> {
+    let Output { storage, layout, dtype } = output;
+    adopt_parts(call, context, Parts { dtype, layout: &layout, storage, node }, first)
 }
 
 /// Makes an array of its parts, with the owner of an operand: in the place where small operations are made, since the parts
 /// would be written and read again on the way to another.
 #[inline(always)]
-pub(crate) fn adopt_parts(call: Call, local: &Local, parts: Parts<'_>, first: &Proxy) -> Result<Proxy> {
+pub(crate) fn adopt_parts(call: Call, context: &ThreadContext, parts: Parts<'_>, first: &Proxy) -> Result<Proxy> {
     let (owner, site) = match composite_site() {
         None => (first.owner(call.op)?, call.site),
         Some(site) => (Owner::Handles, site),
     };
-    match registry::create(local, call.op, parts, owner, site)? {
+    match registry::create(context, call.op, parts, owner, site)? {
         Ok(key) => Ok(Proxy::from_key(key)),
         Err(refused) => Err(refusal(call.op, first.key(), owner, refused)),
     }
@@ -285,12 +301,17 @@ pub(crate) fn adopt_parts(call: Call, local: &Local, parts: Parts<'_>, first: &P
 
 /// Makes an array of its parts, with the owner that the first operand has, or had.
 #[inline(never)]
-pub(crate) fn adopt_for(call: Call, local: &Local, parts: Parts<'_>, (first, owner): (Key, Owner)) -> Result<Proxy> {
+pub(crate) fn adopt_for(
+    call: Call,
+    context: &ThreadContext,
+    parts: Parts<'_>,
+    (first, owner): (Key, Owner),
+) -> Result<Proxy> {
     let (owner, site) = match composite_site() {
         None => (owner, call.site),
         Some(site) => (Owner::Handles, site),
     };
-    match registry::create(local, call.op, parts, owner, site)? {
+    match registry::create(context, call.op, parts, owner, site)? {
         Ok(key) => Ok(Proxy::from_key(key)),
         Err(refused) => Err(refusal(call.op, first, owner, refused)),
     }
@@ -298,7 +319,7 @@ pub(crate) fn adopt_for(call: Call, local: &Local, parts: Parts<'_>, (first, own
 
 thread_local! {
     /// Set while an operation is composed of others: the place of the call that asked for it.
-    static STEPS: Cell<Option<Site>> = const { Cell::new(None) };
+    static COMPOSITE: Cell<Option<Site>> = const { Cell::new(None) };
 }
 
 /// Puts back whose steps these are, also after a panic.
@@ -306,14 +327,14 @@ struct Restore(Option<Site>);
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        STEPS.set(self.0);
+        COMPOSITE.set(self.0);
     }
 }
 
 /// Inside an operation composed of others, the place of the call that asked for it.
 #[inline]
 pub(crate) fn composite_site() -> Option<Site> {
-    STEPS.get()
+    COMPOSITE.get()
 }
 
 /// A part of an operation, by reference: what surrounds it is code once, and not for each part.
@@ -341,15 +362,15 @@ pub(crate) fn compose_for(call: Call, (first, owner): (Key, Owner), f: Once<'_, 
 /// The result of steps, in the hands of the owner of the first operand.
 fn given(op: &'static str, result: Proxy, (first, owner): (Key, Owner)) -> Result<Proxy> {
     // In a workspace nothing is hung to a manager, as in `view.rs`.
-    let in_workspace = || with_local(|local| local.desk.takes(result.device()));
-    if STEPS.get().is_some()
+    let in_workspace = || with_context(|context| context.workspaces.takes(result.device()));
+    if COMPOSITE.get().is_some()
         || !matches!(owner, Owner::Manager(_))
         || result.owner(op)? != Owner::Handles
         || in_workspace()
     {
         return Ok(result);
     }
-    with_local(|local| result.give_to(local, op, owner, |refused| refusal(op, first, owner, refused)))
+    with_context(|context| result.give_to(context, op, owner, |refused| refusal(op, first, owner, refused)))
 }
 
 /// As [`compose`], with several results.
@@ -367,13 +388,13 @@ pub(crate) fn compose_at(call: Call, at: &dyn Place, f: Once<'_, Proxy>) -> Resu
     if result.is_attached() {
         return Ok(result);
     }
-    with_local(|local| result.give_to(local, call.op, at.owner(), |refused| at.refusal(call.op, refused)))
+    with_context(|context| result.give_to(context, call.op, at.owner(), |refused| at.refusal(call.op, refused)))
 }
 
 /// Runs `f` as part of a call that was made at `site`; what it makes belongs to its handles.
 pub(crate) fn in_composite<R>(site: Site, f: Once<'_, R>) -> Result<R> {
-    let before = STEPS.get();
-    STEPS.set(Some(before.unwrap_or(site)));
+    let before = COMPOSITE.get();
+    COMPOSITE.set(Some(before.unwrap_or(site)));
     let _restore = Restore(before);
     f()
 }
@@ -386,7 +407,7 @@ pub(crate) fn kept<R>(site: Site, f: impl FnOnce() -> Result<R>) -> Result<R> {
 
 /// Runs the user's code inside an operation: what it makes is made by its own lines, for its own owners.
 pub(crate) fn users<R>(f: impl FnOnce() -> R) -> R {
-    let _restore = Restore(STEPS.take());
+    let _restore = Restore(COMPOSITE.take());
     f()
 }
 
@@ -404,7 +425,7 @@ fn refusal(op: &'static str, first: Key, owner: Owner, refused: Refused) -> Erro
 }
 
 /// Makes an array in a place that the caller named.
-pub(crate) fn place(call: Call, local: &Local, parts: Parts<'_>, place: &dyn Place) -> Result<Proxy> {
+pub(crate) fn place(call: Call, context: &ThreadContext, parts: Parts<'_>, place: &dyn Place) -> Result<Proxy> {
     let owner = place.owner();
     // A workspace that takes its arrays does not open a closed manager again.
     if let Owner::Manager(id) = owner
@@ -413,7 +434,7 @@ pub(crate) fn place(call: Call, local: &Local, parts: Parts<'_>, place: &dyn Pla
     {
         return Err(place.refusal(call.op, Refused::Closed));
     }
-    match registry::create(local, call.op, parts, owner, composite_site().unwrap_or(call.site))? {
+    match registry::create(context, call.op, parts, owner, composite_site().unwrap_or(call.site))? {
         Ok(key) => Ok(Proxy::from_key(key)),
         Err(refused) => Err(place.refusal(call.op, refused)),
     }
@@ -453,17 +474,17 @@ pub(crate) fn map1<F>(
 where
     F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
 {
-    enter(call, |local| {
-        let pins = pin(local, call.op, [src])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [src])?;
         let [a] = pins.arrays();
         let (dtype, mut other) = (dtype(a.dtype)?, None);
         let layout = dense(a.layout, &mut other);
         let own = a.storage.buffer();
-        let storage = allocate(local, call.op, own.device(), dtype, layout.shape(), false)?;
-        let (from, to) = (view_of(own, a.dtype, a.layout), fresh_view(&storage, dtype, layout));
+        let storage = allocate(context, call.op, own.device(), dtype, layout.shape(), false)?;
+        let (from, to) = (view_of(own, a.dtype, a.layout), output_view(&storage, dtype, layout));
         launch(own.device(), &map.kernel(from, to))?;
         let node = record(&[&a], || vjp(&a, &OutputParts { storage: &storage, layout }));
-        adopt_parts(call, local, Parts { dtype, layout, storage, node }, src)
+        adopt_parts(call, context, Parts { dtype, layout, storage, node }, src)
     })
 }
 

@@ -10,7 +10,7 @@ use crate::base::{
 use crate::device::kernel::{BinaryOp, Kernel, View};
 use crate::memory::{
     proxy::Proxy,
-    registry::{self, ArrayRef, Payload},
+    registry::{self, ArrayRef, OwnedArray},
 };
 use crate::ops::call::{
     check,
@@ -23,7 +23,7 @@ pub(crate) const EXCHANGED: &str = "one of them was exchanged meanwhile";
 const ATTEMPTS: u32 = 1 << 16;
 
 /// A kernel that changes the first view in place and reads the others.
-pub(crate) type Change<'k, const N: usize> = dyn for<'v> Fn(View<'v>, [View<'v>; N]) -> Kernel<View<'v>> + 'k;
+pub(crate) type ChangeKernel<'k, const N: usize> = dyn for<'v> Fn(View<'v>, [View<'v>; N]) -> Kernel<View<'v>> + 'k;
 
 /// What the kernel asks of the array to be changed and of the others. It is asked where all are announced: what was found
 /// before may be another array's by then (`intern`).
@@ -38,7 +38,7 @@ pub(crate) fn into<const N: usize>(
     dst: &Proxy,
     sources: [&Proxy; N],
     fits: &Fits<'_, N>,
-    kernel: &Change<'_, N>,
+    kernel: &ChangeKernel<'_, N>,
 ) -> Result<()> {
     let mut copies: [Option<Proxy>; N] = [const { None }; N];
     for (copy, source) in copies.iter_mut().zip(sources) {
@@ -66,19 +66,19 @@ fn attempt<const N: usize>(
     dst: &Proxy,
     sources: [&Proxy; N],
     fits: &Fits<'_, N>,
-    kernel: &Change<'_, N>,
+    kernel: &ChangeKernel<'_, N>,
 ) -> Result<bool> {
-    enter(call, |local| {
-        let pins = pin(local, call.op, [dst])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [dst])?;
         let [d] = pins.arrays();
         check_target(call.op, dst, &d)?;
-        let Some(sources) = registry::pin_now(local, call.op, sources.map(Proxy::key))? else { return Ok(false) };
+        let Some(sources) = registry::pin_now(context, call.op, sources.map(Proxy::key))? else { return Ok(false) };
         let pins = sources.arrays();
         for source in &pins {
             check::same_device(call.op, device(&d), device(source))?;
         }
         fits(&d, std::array::from_fn(|i| &*pins[i]))?;
-        let Some(_writing) = d.storage.write(local, call.op, &d)? else { return Ok(false) };
+        let Some(_writing) = d.storage.write(context, call.op, &d)? else { return Ok(false) };
         let views = std::array::from_fn(|i| view(&pins[i]));
         launch(device(&d), &kernel(view(&d), views))?;
         Ok(true)
@@ -197,13 +197,13 @@ impl Proxy {
             return Ok(());
         }
         check::open(call.op, &[self, &replacement])?;
-        enter(call, |local| {
-            let payload = {
-                let pins = pin(local, call.op, [&replacement])?;
+        enter(call, |context| {
+            let owned = {
+                let pins = pin(context, call.op, [&replacement])?;
                 let [r] = pins.arrays();
-                Payload { dtype: r.dtype, layout: *r.layout, storage: r.storage.clone(), node: r.node.clone() }
+                OwnedArray { dtype: r.dtype, layout: *r.layout, storage: r.storage.clone(), node: r.node.clone() }
             };
-            registry::exchange(local, call.op, self.key(), payload).map(drop)
+            registry::exchange(context, call.op, self.key(), owned).map(drop)
         })?;
         replacement.close();
         Ok(())
@@ -218,13 +218,13 @@ pub(crate) fn like(call: Call, array: &Proxy, value: f64) -> Result<Proxy> {
 
 /// One value in a shape, with the dtype, device and owner of another array.
 pub(crate) fn filled_beside(call: Call, array: &Proxy, shape: &Shape, value: f64) -> Result<Proxy> {
-    enter(call, |local| {
-        let pins = pin(local, call.op, [array])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [array])?;
         let [a] = pins.arrays();
-        let out = output(local, call.op, device(&a), a.dtype, shape, value == 0.0)?;
+        let out = output(context, call.op, device(&a), a.dtype, shape, value == 0.0)?;
         if value != 0.0 {
             launch(device(&a), &Kernel::Fill { dst: out.view(), value })?;
         }
-        adopt(call, local, out, array, None)
+        adopt(call, context, out, array, None)
     })
 }

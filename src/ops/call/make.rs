@@ -34,16 +34,16 @@ fn make_by(
     zeroed: bool,
     fill: &mut dyn FnMut(&mut Output) -> Result<()>,
 ) -> Result<Proxy> {
-    enter(call, |local| {
-        let mut out = output(local, call.op, at.device_of_place(), dtype, &shape, zeroed)?;
+    enter(call, |context| {
+        let mut out = output(context, call.op, at.device_of_place(), dtype, &shape, zeroed)?;
         fill(&mut out)?;
         let Output { storage, layout, dtype } = out;
-        place(call, local, Parts { dtype, layout: &layout, storage, node: None }, at)
+        place(call, context, Parts { dtype, layout: &layout, storage, node: None }, at)
     })
 }
 
-/// What takes the place of the result of a call that failed and cannot return an error: a closed array with the face of
-/// `like`, each use of which is [`Error::StaleArray`] with what failed, where and why.
+/// What takes the place of the result of a call that failed and cannot return an error: a closed array with the
+/// metadata of `like`, each use of which is [`Error::StaleArray`] with what failed, where and why.
 ///
 /// # Errors
 /// Not even that can be made.

@@ -18,12 +18,12 @@ use crate::device::{
 use crate::memory::{
     owner::Owner,
     proxy::Proxy,
-    registry::{ArrayRef, Parts, Payload, Tracked},
+    registry::{ArrayRef, OwnedArray, Parts, Tracked},
     switch,
 };
 use crate::ops::call::{
     check,
-    exec::{adopt_for, device, enter, fresh_view, launch, pin, view_as},
+    exec::{adopt_for, device, enter, launch, output_view, pin, view_as},
 };
 
 /// An operand of an operation that may write into what it is given.
@@ -91,7 +91,7 @@ pub(crate) enum Change {
 
 /// What came of an attempt to write a result into the bytes of an operand.
 pub(crate) enum Reused {
-    Made(Proxy),
+    Output(Proxy),
     /// The operand as it was.
     Not(Proxy),
 }
@@ -116,12 +116,12 @@ pub(crate) fn write_in_place(
     if own.elem_count() * own.dtype().size_in_bytes() < BYTES_MIN {
         return Ok(Reused::Not(own));
     }
-    enter(call, |local| {
+    enter(call, |context| {
         // The other operand stays announced; `own` must not be when it is taken.
         let others = other
             .map(|other| {
                 check::open_as(call.op, other, usize::from(first.is_none()))?;
-                pin(local, call.op, [other])
+                pin(context, call.op, [other])
             })
             .transpose()?;
         let others = others.as_ref().map(|pins| pins.arrays());
@@ -129,13 +129,14 @@ pub(crate) fn write_in_place(
         // What is found here is true of the array as it is announced. It may change until it is taken, by whoever found it by
         // its key, so everything is asked of what was taken again; the reference keeps its storage from being another's.
         let fits = || {
-            let pins = pin(local, call.op, [&own])?;
+            let pins = pin(context, call.op, [&own])?;
             let [a] = pins.arrays();
             if !(may_end(&own, call.op)? && is_temporary(&a, 1)) {
                 return Ok(None);
             }
             let Some(node) = node(&a, other.map(|other| &**other)) else { return Ok(None) };
-            let like = Payload { dtype: a.dtype, layout: *a.layout, storage: a.storage.clone(), node: a.node.clone() };
+            let like =
+                OwnedArray { dtype: a.dtype, layout: *a.layout, storage: a.storage.clone(), node: a.node.clone() };
             // What the node keeps of the result counts too.
             let held = like.storage.references();
             let mine = (own.key(), own.owner(call.op)?);
@@ -143,20 +144,20 @@ pub(crate) fn write_in_place(
             Ok::<_, Error>(Some((node, like, held, mine, first)))
         };
         let Some((node, like, held, mine, first)) = fits()? else { return Ok(Reused::Not(own)) };
-        let taken = match own.take_over(local, call.op)? {
+        let taken = match own.take_over(context, call.op)? {
             Ok(taken) => taken,
             Err(own) => return Ok(Reused::Not(own)),
         };
         let same = (taken.dtype, taken.layout) == (like.dtype, like.layout)
             && (taken.storage.id(), &taken.node) == (like.storage.id(), &like.node);
         if !(same && is_temporary(&taken.as_ref(), held)) {
-            let Payload { dtype, layout, storage, node } = taken;
-            return adopt_for(call, local, Parts { dtype, layout: &layout, storage, node }, mine).map(Reused::Not);
+            let OwnedArray { dtype, layout, storage, node } = taken;
+            return adopt_for(call, context, Parts { dtype, layout: &layout, storage, node }, mine).map(Reused::Not);
         }
         drop(like);
         let wide = other.map(|other| other.layout.broadcast_to(taken.layout.shape(), call.op)).transpose()?;
         let other = other.zip(wide.as_ref()).map(|(other, wide)| view_as(other, wide));
-        let dst = fresh_view(&taken.storage, taken.dtype, &taken.layout);
+        let dst = output_view(&taken.storage, taken.dtype, &taken.layout);
         let kernel = match (change, other) {
             (Change::Unary(op), _) => Kernel::UnaryAssign { op, dst },
             (Change::Affine { mul, add }, _) => Kernel::AffineAssign { dst, mul, add },
@@ -164,7 +165,7 @@ pub(crate) fn write_in_place(
             (Change::Binary(_), None) => return Err(Error::msg("a function of two operands has two")),
         };
         launch(device(&taken.as_ref()), &kernel)?;
-        let Payload { dtype, layout, storage, .. } = taken;
-        adopt_for(call, local, Parts { dtype, layout: &layout, storage, node }, first).map(Reused::Made)
+        let OwnedArray { dtype, layout, storage, .. } = taken;
+        adopt_for(call, context, Parts { dtype, layout: &layout, storage, node }, first).map(Reused::Output)
     })
 }

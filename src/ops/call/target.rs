@@ -10,7 +10,7 @@ use crate::memory::{proxy::Proxy, registry::ArrayRef};
 use crate::ops::call::{
     check,
     compose::composite,
-    inplace::{Change, EXCHANGED, into},
+    inplace::{ChangeKernel, EXCHANGED, into},
 };
 
 /// Writes what `value` computes to `out`.
@@ -31,7 +31,7 @@ pub(crate) fn kernel<const N: usize>(
     out: &Proxy,
     operands: [&Proxy; N],
     result: &dyn Fn(DType) -> Result<DType>,
-    kernel: &Change<'_, N>,
+    kernel: &ChangeKernel<'_, N>,
     value: impl FnOnce() -> Result<Proxy>,
 ) -> Result<()> {
     check::open(call.op, &operands)?;

@@ -11,7 +11,7 @@ use crate::device::kernel::CmpOp;
 use crate::memory::proxy::Proxy;
 use crate::ops::call::{
     check,
-    compose::{argument, composite, composite_at, renamed, shape_of, wide, wrong_shape},
+    compose::{argument, composite, composite_at, number_like, renamed, shape_of, wrong_shape},
     place::Place,
 };
 
@@ -40,7 +40,7 @@ fn triangle(call: Call, x: &Proxy, k: i64, op: CmpOp) -> Result<Proxy> {
             return wrong_shape(call.op, x, "at least two axes");
         };
         let mask = band(x.device(), rows, columns, k, op)?;
-        mask.broadcast_as(shape)?.where_cond(x, &wide(x, 0.0, call.site)?)
+        mask.broadcast_as(shape)?.where_cond(x, &number_like(x, 0.0, call.site)?)
     })
 }
 

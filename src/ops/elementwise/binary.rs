@@ -24,7 +24,7 @@ use crate::ops::{
     call::{
         check,
         exec::{
-            adopt_parts, allocate, compose, compose_for, dense, device, enter, fresh_view, launch, once, pin, record,
+            adopt_parts, allocate, compose, compose_for, dense, device, enter, launch, once, output_view, pin, record,
             view_of,
         },
         inplace::{assign, filled_beside},
@@ -64,8 +64,8 @@ fn repeated(op: &'static str, a: &ArrayRef<'_>, b: &ArrayRef<'_>, broadcast: boo
 }
 
 pub(crate) fn binary(call: Call, a: &Proxy, b: &Proxy, op: BinaryOp, broadcast: bool) -> Result<Proxy> {
-    enter(call, |local| {
-        let pins = pin(local, call.op, [a, b])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [a, b])?;
         let [x, y] = pins.arrays();
         // Each is looked up once: in a small operation that counts.
         let (of_x, of_y) = (x.storage.buffer(), y.storage.buffer());
@@ -82,14 +82,14 @@ pub(crate) fn binary(call: Call, a: &Proxy, b: &Proxy, op: BinaryOp, broadcast: 
         };
         let (dtype, mut own) = (x.dtype, None);
         let layout = dense(left, &mut own);
-        let mut storage = allocate(local, call.op, of_x.device(), dtype, layout.shape(), false)?;
+        let mut storage = allocate(context, call.op, of_x.device(), dtype, layout.shape(), false)?;
         if !on_the_spot(op, (&x, left), (&y, right), &mut storage) {
             let (lhs, rhs) = (view_of(of_x, dtype, left), view_of(of_y, dtype, right));
-            let dst = fresh_view(&storage, dtype, layout);
+            let dst = output_view(&storage, dtype, layout);
             launch(of_x.device(), &Kernel::Binary { op, lhs, rhs, dst })?;
         }
         let node = record(&[&x, &y], || gradient(call, op, &x, &y));
-        adopt_parts(call, local, Parts { dtype, layout, storage, node }, a)
+        adopt_parts(call, context, Parts { dtype, layout, storage, node }, a)
     })
 }
 
@@ -289,7 +289,7 @@ pub(crate) fn reusing(call: Call, (a, b): (Operand<'_>, Operand<'_>), op: Binary
         Operand::Owned(a) => {
             let node = |x: &ArrayRef<'_>, y: Option<&ArrayRef<'_>>| node_of_reused(call, [x, y?], 0, op, broadcast);
             match write_in_place(call, a, Some(b.get()), None, &node, Change::Binary(op))? {
-                Reused::Made(result) => return Ok(result),
+                Reused::Output(result) => return Ok(result),
                 Reused::Not(a) => Operand::Owned(a),
             }
         }
@@ -300,7 +300,7 @@ pub(crate) fn reusing(call: Call, (a, b): (Operand<'_>, Operand<'_>), op: Binary
         Operand::Owned(b) if commutes => {
             let node = |y: &ArrayRef<'_>, x: Option<&ArrayRef<'_>>| node_of_reused(call, [x?, y], 1, op, broadcast);
             match write_in_place(call, b, Some(a.get()), Some(a.get()), &node, Change::Binary(op))? {
-                Reused::Made(result) => Ok(result),
+                Reused::Output(result) => Ok(result),
                 Reused::Not(b) => binary(call, a.get(), &b, op, broadcast),
             }
         }

@@ -27,17 +27,17 @@ fn check_bits(name: &'static str, dtype: DType, op: BitOp) -> Result<()> {
 }
 
 fn bits(call: Call, a: &Proxy, b: &Proxy, op: BitOp) -> Result<Proxy> {
-    enter(call, |local| {
-        let pins = pin(local, call.op, [a, b])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [a, b])?;
         let [x, y] = pins.arrays();
         check::same_device(call.op, device(&x), device(&y))?;
         check::same_dtype(call.op, &x, &y)?;
         check_bits(call.op, x.dtype, op)?;
         let wide = align(call.op, &x, &y, true)?;
         let (left, right) = wide.as_ref().map_or((x.layout, y.layout), |[left, right]| (left, right));
-        let out = output(local, call.op, device(&x), x.dtype, left.shape(), false)?;
+        let out = output(context, call.op, device(&x), x.dtype, left.shape(), false)?;
         launch(device(&x), &Kernel::Bits { op, lhs: view_as(&x, left), rhs: view_as(&y, right), dst: out.view() })?;
-        adopt(call, local, out, a, None)
+        adopt(call, context, out, a, None)
     })
 }
 

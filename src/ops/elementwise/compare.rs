@@ -16,17 +16,17 @@ use crate::ops::{
 };
 
 fn compare(call: Call, a: &Proxy, b: &Proxy, op: CmpOp, broadcast: bool) -> Result<Proxy> {
-    enter(call, |local| {
-        let pins = pin(local, call.op, [a, b])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [a, b])?;
         let [x, y] = pins.arrays();
         check::same_device(call.op, device(&x), device(&y))?;
         check::same_dtype(call.op, &x, &y)?;
         let wide = align(call.op, &x, &y, broadcast)?;
         let (left, right) = wide.as_ref().map_or((x.layout, y.layout), |[left, right]| (left, right));
-        let out = output(local, call.op, device(&x), DType::U8, left.shape(), false)?;
+        let out = output(context, call.op, device(&x), DType::U8, left.shape(), false)?;
         let kernel = Kernel::Compare { op, lhs: view_as(&x, left), rhs: view_as(&y, right), dst: out.view() };
         launch(device(&x), &kernel)?;
-        adopt(call, local, out, a, None)
+        adopt(call, context, out, a, None)
     })
 }
 
@@ -102,8 +102,8 @@ impl Proxy {
         let call = Call::here("where_cond");
         let converted = readable(self)?;
         let mask = converted.as_ref().unwrap_or(self);
-        enter(call, |local| {
-            let pins = pin(local, call.op, [mask, yes, no])?;
+        enter(call, |context| {
+            let pins = pin(context, call.op, [mask, yes, no])?;
             let [c, y, n] = pins.arrays();
             check::mask(call.op, &c)?;
             check::same_device(call.op, device(&y), device(&n))?;
@@ -112,7 +112,7 @@ impl Proxy {
             let hint = "mask and both values must have one shape; use broadcast_as";
             check::same_shape(call.op, c.layout.shape(), y.layout.shape(), hint)?;
             check::same_shape(call.op, y.layout.shape(), n.layout.shape(), hint)?;
-            let out = output(local, call.op, device(&y), y.dtype, y.layout.shape(), false)?;
+            let out = output(context, call.op, device(&y), y.dtype, y.layout.shape(), false)?;
             let kernel = Kernel::Where { cond: view(&c), yes: view(&y), no: view(&n), dst: out.view() };
             launch(device(&y), &kernel)?;
             let node = record(&[&y, &n], || {
@@ -125,7 +125,7 @@ impl Proxy {
                     Ok([yes, no, None])
                 }
             });
-            adopt(call, local, out, yes, node)
+            adopt(call, context, out, yes, node)
         })
     }
 

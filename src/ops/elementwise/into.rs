@@ -15,7 +15,7 @@ use crate::ops::{
     call::{
         check,
         compose::{composite, renamed},
-        inplace::Change,
+        inplace::ChangeKernel,
         target::{kernel, pair, write},
     },
     elementwise::{scalar::TensorOrScalar, unary},
@@ -34,7 +34,7 @@ macro_rules! compare_into {
                 pub fn $into(&self, rhs: &Proxy, out: &Proxy) -> Result<()> {
                     let call = Call::here(stringify!($into));
                     pair(self, rhs, out, call.op, false)?;
-                    let run: &Change<'_, 2> = &|dst, [lhs, rhs]| Kernel::Compare { op: CmpOp::$op, lhs, rhs, dst };
+                    let run: &ChangeKernel<'_, 2> = &|dst, [lhs, rhs]| Kernel::Compare { op: CmpOp::$op, lhs, rhs, dst };
                     kernel(call, out, [self, rhs], &|_| Ok(DType::U8), run, || self.$method(rhs))
                 }
             )*

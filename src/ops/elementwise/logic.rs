@@ -13,7 +13,7 @@ use crate::base::{
 use crate::memory::proxy::Proxy;
 use crate::ops::call::{
     check,
-    compose::{composite, number, wide},
+    compose::{composite, number, number_like},
 };
 
 /// 1 where an element is not 0.
@@ -241,7 +241,9 @@ impl Proxy {
     #[track_caller]
     pub fn masked_fill(&self, mask: &Proxy, value: f64) -> Result<Proxy> {
         let call = Call::here("masked_fill");
-        composite(call, self, || mask.broadcast_as(*self.shape())?.where_cond(&wide(self, value, call.site)?, self))
+        composite(call, self, || {
+            mask.broadcast_as(*self.shape())?.where_cond(&number_like(self, value, call.site)?, self)
+        })
     }
 
     /// The elements where the mask (u8, u32 or i64, broadcast to this shape) is not 0, in row-major order: one axis.

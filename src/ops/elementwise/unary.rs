@@ -47,7 +47,7 @@ pub(crate) fn unary_of(src: Operand<'_>, op: UnaryOp, site: Site) -> Result<Prox
         (free && known).then(|| record(&[a], || vjp(op, a, (a.storage, *a.layout), call.site)))
     };
     match write_in_place(call, src, None, None, &node, Change::Unary(op))? {
-        Reused::Made(result) => Ok(result),
+        Reused::Output(result) => Ok(result),
         Reused::Not(src) => unary(&src, op, call.site),
     }
 }
@@ -63,7 +63,7 @@ pub(crate) fn affine_of(call: Call, x: Operand<'_>, mul: f64, add: f64) -> Resul
                 Some(record(&[a], vjp))
             };
             match write_in_place(call, x, None, None, &node, Change::Affine { mul, add })? {
-                Reused::Made(result) => return Ok(result),
+                Reused::Output(result) => return Ok(result),
                 Reused::Not(x) => Operand::Owned(x),
             }
         }
@@ -108,13 +108,13 @@ pub(crate) fn unary(src: &Proxy, op: UnaryOp, site: Site) -> Result<Proxy> {
 /// Its gradient in one pass.
 fn unary_grad(saved: &Proxy, grad: &Proxy, op: UnaryOp, site: Site) -> Result<Proxy> {
     let call = Call { op: op.name(), site };
-    enter(call, |local| {
-        let pins = pin(local, call.op, [saved, grad])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [saved, grad])?;
         let [s, g] = pins.arrays();
-        let out = output(local, call.op, device(&s), s.dtype, s.layout.shape(), false)?;
+        let out = output(context, call.op, device(&s), s.dtype, s.layout.shape(), false)?;
         let kernel = Kernel::UnaryGrad { op, saved: view(&s), grad: view(&g), dst: out.view() };
         launch(device(&s), &kernel)?;
-        adopt(call, local, out, grad, None)
+        adopt(call, context, out, grad, None)
     })
 }
 
@@ -327,15 +327,15 @@ pub(crate) fn copy_of(call: Call, src: &Proxy) -> Result<Proxy> {
 /// A copy of an operand's elements, as `shape` in row-major order: for reshapes of views. `shape` has as many elements as
 /// `seen`, the shape by which it was asked for.
 pub(crate) fn copy_as(call: Call, (src, seen): (&Proxy, &Shape), shape: &Shape) -> Result<Proxy> {
-    enter(call, |local| {
-        let pins = pin(local, call.op, [src])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [src])?;
         let [a] = pins.arrays();
         check::seen(call.op, src, seen, a.layout)?;
-        let mut out = output(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
+        let mut out = output(context, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
         launch(device(&a), &Kernel::Copy { src: view(&a), dst: out.view() })?;
         out.layout = crate::base::layout::Layout::contiguous(*shape);
         let from = *a.layout.shape();
         let node = record(&[&a], || move |grad: &Proxy, _| Ok(one(grad.reshape(from)?)));
-        adopt(call, local, out, src, node)
+        adopt(call, context, out, src, node)
     })
 }

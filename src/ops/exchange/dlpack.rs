@@ -324,8 +324,8 @@ fn reaches(device: &Device, there: DLDevice) -> bool {
 }
 
 fn export<M: Managed>(call: Call, array: &Proxy) -> Result<DlPack<M>> {
-    enter(call, |local| {
-        let pins = pin(local, call.op, [array])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [array])?;
         let [a] = pins.arrays();
         let there = place_of(call.op, device(&a))?;
         device(&a).synchronize()?;
@@ -463,7 +463,7 @@ impl Proxy {
             let export = unsafe { &*managed.context().cast::<Export<M>>() };
             let Export { dtype, layout, storage, .. } = export;
             let parts = Parts { dtype: *dtype, layout, storage: storage.clone(), node: None };
-            return enter(call, |local| place(call, local, parts, &at));
+            return enter(call, |context| place(call, context, parts, &at));
         }
         let (shape, strides, dtype) = read(call.op, tensor)?;
         let offset = usize::try_from(tensor.byte_offset).unwrap_or(usize::MAX);

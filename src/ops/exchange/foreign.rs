@@ -133,8 +133,8 @@ pub(crate) fn adopt<P: Place + ?Sized>(
     (layout, dtype): (Layout, DType),
     at: &P,
 ) -> Result<Proxy> {
-    enter(call, |local| {
-        let storage = Storage::new(local, call.op, buffer)?;
-        place(call, local, Parts { dtype, layout: &layout, storage, node: None }, &at)
+    enter(call, |context| {
+        let storage = Storage::new(context, call.op, buffer)?;
+        place(call, context, Parts { dtype, layout: &layout, storage, node: None }, &at)
     })
 }

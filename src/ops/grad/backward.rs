@@ -8,7 +8,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::Location;
 
-use crate::array::autograd::{Part, confirm, no_grad, tracked};
+use crate::array::autograd::{GradPart, confirm, no_grad, tracked};
 use crate::base::error::{Error, Result};
 use crate::device::graph::blame;
 use crate::memory::{
@@ -22,7 +22,7 @@ use crate::ops::call::{
 };
 
 /// By the serial of a node.
-type Table<T> = HashMap<u64, T, BuildHasherDefault<Scatter>>;
+type NodeTable<T> = HashMap<u64, T, BuildHasherDefault<Scatter>>;
 
 /// Scatters serials, which are small and consecutive, over the bits that a table looks at.
 #[derive(Default)]
@@ -46,8 +46,8 @@ impl Hasher for Scatter {
 const KEPT: usize = 4;
 
 thread_local! {
-    static WALKS: RefCell<Vec<Walk>> = const { RefCell::new(Vec::new()) };
-    static STORES: RefCell<Vec<Table<Part>>> = const { RefCell::new(Vec::new()) };
+    static PASSES: RefCell<Vec<BackwardPass>> = const { RefCell::new(Vec::new()) };
+    static STORES: RefCell<Vec<NodeTable<GradPart>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The gradients of the variables that a value depends on. Made by [`Proxy::backward`].
@@ -55,7 +55,7 @@ thread_local! {
 /// Gradients are owned by their handles, of which this holds one each: they end with it, whatever the switch says,
 /// and nothing is left with the manager of the variables.
 pub struct GradStore {
-    grads: Table<Part>,
+    grads: NodeTable<GradPart>,
 }
 
 impl Default for GradStore {
@@ -86,7 +86,7 @@ impl std::fmt::Debug for GradStore {
 
 impl GradStore {
     /// Every gradient with its variable's node.
-    pub(crate) fn into_parts(mut self) -> impl Iterator<Item = Part> {
+    pub(crate) fn into_parts(mut self) -> impl Iterator<Item = GradPart> {
         std::mem::take(&mut self.grads).into_values()
     }
 
@@ -173,13 +173,13 @@ impl Ord for Due {
 
 /// Gradients that are not complete yet, and the nodes that they are of.
 #[derive(Default)]
-struct Walk {
+struct BackwardPass {
     /// `None` for a node that was visited: the table then grows with the graph alone, and not with what was removed.
-    grads: Table<Option<Proxy>>,
+    grads: NodeTable<Option<Proxy>>,
     due: BinaryHeap<Due>,
 }
 
-impl Walk {
+impl BackwardPass {
     fn give(&mut self, to: &Node, part: Proxy) -> Result<()> {
         let place = self.grads.entry(to.serial()).or_default();
         *place = match place.take() {
@@ -255,12 +255,12 @@ impl Proxy {
 
 /// The gradients of the variables behind a node, from its own.
 pub(crate) fn walk(root: Node, seed: Proxy) -> Result<GradStore> {
-    let mut walk = WALKS.try_with(|kept| kept.borrow_mut().pop()).ok().flatten().unwrap_or_default();
+    let mut walk = PASSES.try_with(|kept| kept.borrow_mut().pop()).ok().flatten().unwrap_or_default();
     let answer = confirm(|| walk.run(root, seed));
     // Not before the end of a walk that failed: what it holds is let go of here.
     walk.grads.clear();
     walk.due.clear();
-    let _ = WALKS.try_with(|kept| {
+    let _ = PASSES.try_with(|kept| {
         let mut kept = kept.borrow_mut();
         if kept.len() < KEPT {
             kept.push(walk);

@@ -83,11 +83,11 @@ where
             });
             Ok(parts.collect())
         });
-        enter(call, |local| {
-            let pins = pin(local, call.op, [&out])?;
+        enter(call, |context| {
+            let pins = pin(context, call.op, [&out])?;
             let [o] = pins.arrays();
             let parts = Parts { dtype: o.dtype, layout: o.layout, storage: o.storage.clone(), node: Some(node) };
-            adopt_parts(call, local, parts, &out)
+            adopt_parts(call, context, parts, &out)
         })
     })
 }
@@ -95,10 +95,10 @@ where
 /// A variable with the bytes of an array.
 fn stand_in(array: &Proxy, site: crate::Site) -> Result<Proxy> {
     let call = Call { op: "checkpoint", site };
-    registry::local(|local| {
-        let pins = pin(local, call.op, [array])?;
+    registry::context(|context| {
+        let pins = pin(context, call.op, [array])?;
         let [a] = pins.arrays();
         let parts = Parts { dtype: a.dtype, layout: a.layout, storage: a.storage.clone(), node: leaf() };
-        handle_owned(call, local, parts)
+        handle_owned(call, context, parts)
     })
 }

@@ -201,7 +201,7 @@ index_by_tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
 
 /// What is taken of one axis of the array.
 #[derive(Clone, Copy)]
-enum Taken {
+enum TakenPart {
     One(usize),
     Some { start: usize, len: usize, step: isize },
 }
@@ -211,7 +211,7 @@ enum Taken {
 struct Cut {
     /// The shape of the array.
     shape: Shape,
-    taken: [Taken; MAX_RANK],
+    taken: [TakenPart; MAX_RANK],
     rank: usize,
     /// Which axes of the view are new, as bits.
     new: u16,
@@ -222,8 +222,8 @@ impl Cut {
         let mut layout = *layout;
         for (axis, taken) in self.taken[..self.rank].iter().enumerate().rev() {
             layout = match *taken {
-                Taken::One(at) => layout.select(axis, at),
-                Taken::Some { start, len, step } => layout.stepped(axis, start, len, step)?,
+                TakenPart::One(at) => layout.select(axis, at),
+                TakenPart::Some { start, len, step } => layout.stepped(axis, start, len, step)?,
             };
         }
         Ok((0..=MAX_RANK).filter(|axis| self.new & 1 << axis != 0).fold(layout, |layout, axis| layout.unsqueeze(axis)))
@@ -247,7 +247,7 @@ impl Cut {
 }
 
 /// A list or a mask, with the axis of the view that it begins at.
-type Pick<'a> = (usize, &'a TensorIndexer);
+type PickedAxis<'a> = (usize, &'a TensorIndexer);
 
 /// An index of an axis, counted from the end if it is negative.
 fn index(op: &'static str, at: i64, dim: usize) -> Result<usize> {
@@ -263,7 +263,7 @@ fn bound(op: &'static str, at: i64, dim: usize) -> Result<usize> {
     }
 }
 
-fn range(op: &'static str, bounds: (Bound<i64>, Bound<i64>), step: isize, dim: usize) -> Result<Taken> {
+fn range(op: &'static str, bounds: (Bound<i64>, Bound<i64>), step: isize, dim: usize) -> Result<TakenPart> {
     if step == 0 {
         return argument(op, "step", step, "not 0");
     }
@@ -279,11 +279,11 @@ fn range(op: &'static str, bounds: (Bound<i64>, Bound<i64>), step: isize, dim: u
     };
     let count = end.saturating_sub(start);
     let first = if step < 0 && count > 0 { end - 1 } else { start };
-    Ok(Taken::Some { start: first, len: count.div_ceil(step.unsigned_abs()), step })
+    Ok(TakenPart::Some { start: first, len: count.div_ceil(step.unsigned_abs()), step })
 }
 
 /// By NumPy's rules.
-fn slice(op: &'static str, start: Option<i64>, end: Option<i64>, step: i64, dim: usize) -> Result<Taken> {
+fn slice(op: &'static str, start: Option<i64>, end: Option<i64>, step: i64, dim: usize) -> Result<TakenPart> {
     if step == 0 {
         return argument(op, "step", step, "not 0");
     }
@@ -296,7 +296,7 @@ fn slice(op: &'static str, start: Option<i64>, end: Option<i64>, step: i64, dim:
     let (start, end) = (place(start, first), place(end, last));
     let reach = if step > 0 { end - start } else { start - end };
     let len = if reach > 0 { (reach as u64).div_ceil(step.unsigned_abs()) as usize } else { 0 };
-    Ok(Taken::Some { start: start.max(0) as usize, len, step: step as isize })
+    Ok(TakenPart::Some { start: start.max(0) as usize, len, step: step as isize })
 }
 
 /// Axes of the array that an item uses up.
@@ -309,7 +309,7 @@ fn used(item: &TensorIndexer) -> usize {
 }
 
 /// The view and the picks that items mean for a shape.
-fn resolve<'a>(op: &'static str, items: &'a [TensorIndexer], shape: &Shape) -> Result<(Cut, Vec<Pick<'a>>)> {
+fn resolve<'a>(op: &'static str, items: &'a [TensorIndexer], shape: &Shape) -> Result<(Cut, Vec<PickedAxis<'a>>)> {
     let uses = items.iter().map(used).sum();
     let Some(left) = shape.rank().checked_sub(uses) else {
         return argument(op, "number of indices", uses, "at most one for each axis");
@@ -317,8 +317,8 @@ fn resolve<'a>(op: &'static str, items: &'a [TensorIndexer], shape: &Shape) -> R
     if items.iter().filter(|item| matches!(item, TensorIndexer::Ellipsis)).count() > 1 {
         return argument(op, "ellipses", items.len(), "at most one");
     }
-    let every = |dim: usize| Taken::Some { start: 0, len: dim, step: 1 };
-    let mut cut = Cut { shape: *shape, taken: [Taken::One(0); MAX_RANK], rank: shape.rank(), new: 0 };
+    let every = |dim: usize| TakenPart::Some { start: 0, len: dim, step: 1 };
+    let mut cut = Cut { shape: *shape, taken: [TakenPart::One(0); MAX_RANK], rank: shape.rank(), new: 0 };
     cut.taken.iter_mut().zip(shape.dims()).for_each(|(taken, &dim)| *taken = every(dim));
     let mut picks = Vec::new();
     // The next axis of the array, and of the view.
@@ -331,7 +331,7 @@ fn resolve<'a>(op: &'static str, items: &'a [TensorIndexer], shape: &Shape) -> R
         }
         let (own, into) = match item {
             TensorIndexer::Select(at) => {
-                cut.taken[from] = Taken::One(index(op, *at, shape.dims()[from])?);
+                cut.taken[from] = TakenPart::One(index(op, *at, shape.dims()[from])?);
                 (1, 0)
             }
             TensorIndexer::Narrow(start, end, step) => {
@@ -369,7 +369,7 @@ fn resolve<'a>(op: &'static str, items: &'a [TensorIndexer], shape: &Shape) -> R
 }
 
 /// The indices that a pick means, as a list on the device of `x`; axes that a mask covers are first made one.
-fn ids_of(x: &Proxy, (axis, item): Pick<'_>, op: &'static str) -> Result<(Proxy, Proxy)> {
+fn ids_of(x: &Proxy, (axis, item): PickedAxis<'_>, op: &'static str) -> Result<(Proxy, Proxy)> {
     let device = x.device();
     match item {
         TensorIndexer::IndexSelect(ids) => Ok((x.clone(), ids.clone())),

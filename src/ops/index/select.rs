@@ -15,7 +15,7 @@ use crate::ops::{
     call::{
         check,
         exec::{adopt, compose, device, enter, launch, once, output, pin, record, view},
-        inplace::{Change, into},
+        inplace::{ChangeKernel, into},
     },
     elementwise::unary::one,
     shape::view::zeros_beside,
@@ -60,7 +60,7 @@ impl Proxy {
     /// [`Error::UnsupportedDType`], [`Error::DeviceMismatch`], [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn index_select<A: Dim>(&self, ids: &Proxy, dim: A) -> Result<Proxy> {
-        picked(Call::here("index_select"), self, ids, &|shape| dim.to_index(shape, "index_select"), Named::Lines)
+        picked(Call::here("index_select"), self, ids, &|shape| dim.to_index(shape, "index_select"), Indexed::Lines)
     }
 
     /// The rows of a table `[rows, width]` for indices of any shape: `[ids.., width]`.
@@ -87,7 +87,7 @@ impl Proxy {
     /// [`Error::IndexOutOfRange`]; [`Error::ShapeMismatch`]; as [`Proxy::index_select`].
     #[track_caller]
     pub fn gather<A: Dim>(&self, ids: &Proxy, dim: A) -> Result<Proxy> {
-        picked(Call::here("gather"), self, ids, &|shape| dim.to_index(shape, "gather"), Named::Elements)
+        picked(Call::here("gather"), self, ids, &|shape| dim.to_index(shape, "gather"), Indexed::Elements)
     }
 
     /// A copy with `src[i][j]` added at `[i][ids[i][j]]` along an axis; `ids` and `src` have one shape.
@@ -97,7 +97,7 @@ impl Proxy {
     #[track_caller]
     pub fn scatter_add<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<Proxy> {
         let axis_of = |shape: &Shape| dim.to_index(shape, "scatter_add");
-        put_into_copy(self, ids, src, &axis_of, Named::Elements, Location::caller())
+        put_into_copy(self, ids, src, &axis_of, Indexed::Elements, Location::caller())
     }
 
     /// A copy with `src[.., i, ..]` added at `[.., ids[i], ..]` along an axis.
@@ -107,7 +107,7 @@ impl Proxy {
     #[track_caller]
     pub fn index_add<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<Proxy> {
         let axis_of = |shape: &Shape| dim.to_index(shape, "index_add");
-        put_into_copy(self, ids, src, &axis_of, Named::Lines, Location::caller())
+        put_into_copy(self, ids, src, &axis_of, Indexed::Lines, Location::caller())
     }
 }
 
@@ -117,28 +117,28 @@ fn picked(
     array: &Proxy,
     ids: &Proxy,
     axis_of: &dyn Fn(&Shape) -> Result<usize>,
-    how: Named,
+    how: Indexed,
 ) -> Result<Proxy> {
     let converted = readable(ids)?;
     let ids = converted.as_ref().unwrap_or(ids);
-    enter(call, |local| {
-        let pins = pin(local, call.op, [array, ids])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [array, ids])?;
         let [x, i] = pins.arrays();
         check::same_device(call.op, device(&x), device(&i))?;
         check::index(call.op, &i)?;
         let shape = *x.layout.shape();
         let axis = axis_of(&shape)?;
         let to = match how {
-            Named::Lines => shape.with_dim(axis, ids_are_list(call.op, &i)?),
-            Named::Elements => fits_inside(call.op, i.layout.shape(), &shape, axis).map(|()| *i.layout.shape())?,
+            Indexed::Lines => shape.with_dim(axis, ids_are_list(call.op, &i)?),
+            Indexed::Elements => fits_inside(call.op, i.layout.shape(), &shape, axis).map(|()| *i.layout.shape())?,
         };
-        let out = output(local, call.op, device(&x), x.dtype, &to, false)?;
+        let out = output(context, call.op, device(&x), x.dtype, &to, false)?;
         let (src, ids, dst) = (view(&x), view(&i), out.view());
         launch(
             device(&x),
             &match how {
-                Named::Lines => Kernel::IndexSelect { src, ids, axis, dst },
-                Named::Elements => Kernel::Gather { src, ids, axis, dst },
+                Indexed::Lines => Kernel::IndexSelect { src, ids, axis, dst },
+                Indexed::Elements => Kernel::Gather { src, ids, axis, dst },
             },
         )?;
         let node = record(&[&x], || {
@@ -146,30 +146,30 @@ fn picked(
             move |grad: &Proxy, _| {
                 let whole = zeros_beside(grad, &shape)?;
                 match how {
-                    Named::Lines => index_add_into(&whole, &ids.get()?, grad, axis, call.op)?,
-                    Named::Elements => scatter_add_into(&whole, &ids.get()?, grad, axis, call.op)?,
+                    Indexed::Lines => index_add_into(&whole, &ids.get()?, grad, axis, call.op)?,
+                    Indexed::Elements => scatter_add_into(&whole, &ids.get()?, grad, axis, call.op)?,
                 }
                 Ok(one(whole))
             }
         });
-        adopt(call, local, out, array, node)
+        adopt(call, context, out, array, node)
     })
 }
 
 /// Adds rows in place into an array that the caller alone has.
 fn index_add_into(whole: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, name: &'static str) -> Result<()> {
-    let kernel: &Change<'_, 2> = &|dst, [ids, src]| Kernel::IndexAdd { dst, ids, src, axis };
+    let kernel: &ChangeKernel<'_, 2> = &|dst, [ids, src]| Kernel::IndexAdd { dst, ids, src, axis };
     into(Call::here(name), whole, [ids, src], &|_, _| Ok(()), kernel)
 }
 
 fn scatter_add_into(whole: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, name: &'static str) -> Result<()> {
-    let kernel: &Change<'_, 2> = &|dst, [ids, src]| Kernel::ScatterAdd { dst, ids, src, axis };
+    let kernel: &ChangeKernel<'_, 2> = &|dst, [ids, src]| Kernel::ScatterAdd { dst, ids, src, axis };
     into(Call::here(name), whole, [ids, src], &|_, _| Ok(()), kernel)
 }
 
 /// What an index names along an axis.
 #[derive(Clone, Copy, PartialEq)]
-enum Named {
+enum Indexed {
     /// Everything at it.
     Lines,
     /// One element, at the places of the index on the other axes.
@@ -181,14 +181,14 @@ fn put_into_copy(
     ids: &Proxy,
     src: &Proxy,
     axis_of: &dyn Fn(&Shape) -> Result<usize>,
-    put: Named,
+    put: Indexed,
     site: Site,
 ) -> Result<Proxy> {
-    let call = Call { op: if put == Named::Lines { "index_add" } else { "scatter_add" }, site };
+    let call = Call { op: if put == Indexed::Lines { "index_add" } else { "scatter_add" }, site };
     let converted = readable(ids)?;
     let ids = converted.as_ref().unwrap_or(ids);
-    enter(call, |local| {
-        let pins = pin(local, call.op, [base, ids, src])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [base, ids, src])?;
         let [x, i, s] = pins.arrays();
         check::same_device(call.op, device(&x), device(&i))?;
         check::same_device(call.op, device(&x), device(&s))?;
@@ -196,26 +196,26 @@ fn put_into_copy(
         check::number(call.op, x.dtype)?;
         let axis = axis_of(x.layout.shape())?;
         check_put(call.op, &x, &i, &s, axis, put)?;
-        let out = output(local, call.op, device(&x), x.dtype, x.layout.shape(), false)?;
+        let out = output(context, call.op, device(&x), x.dtype, x.layout.shape(), false)?;
         launch(device(&x), &Kernel::Copy { src: view(&x), dst: out.view() })?;
         let (dst, ids, src) = (out.view(), view(&i), view(&s));
         let kernel = match put {
-            Named::Lines => Kernel::IndexAdd { dst, ids, src, axis },
-            Named::Elements => Kernel::ScatterAdd { dst, ids, src, axis },
+            Indexed::Lines => Kernel::IndexAdd { dst, ids, src, axis },
+            Indexed::Elements => Kernel::ScatterAdd { dst, ids, src, axis },
         };
         launch(device(&x), &kernel)?;
         let node = record(&[&x, &s], || {
             let ids = Saved::of(call, &i);
             move |grad: &Proxy, needs: [bool; 3]| {
                 let of_src = || match put {
-                    Named::Lines => grad.index_select(&ids.get()?, axis),
-                    Named::Elements => grad.gather(&ids.get()?, axis),
+                    Indexed::Lines => grad.index_select(&ids.get()?, axis),
+                    Indexed::Elements => grad.gather(&ids.get()?, axis),
                 };
                 let src: Option<Proxy> = if needs[1] { Some(of_src()?) } else { None };
                 Ok([Some(grad.clone()), src, None])
             }
         });
-        adopt(call, local, out, base, node)
+        adopt(call, context, out, base, node)
     })
 }
 
@@ -225,9 +225,9 @@ fn check_put(
     i: &ArrayRef<'_>,
     s: &ArrayRef<'_>,
     axis: usize,
-    put: Named,
+    put: Indexed,
 ) -> Result<()> {
-    if put == Named::Elements {
+    if put == Indexed::Elements {
         check::index(name, i)?;
         check::same_shape(name, i.layout.shape(), s.layout.shape(), "indices and source must have one shape")?;
         return fits_inside(name, i.layout.shape(), x.layout.shape(), axis);

@@ -9,7 +9,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::call::compose::{argument, composite, shape_of};
 
 /// An array with a letter for each axis.
-struct Named {
+struct Lettered {
     array: Proxy,
     letters: Vec<char>,
 }
@@ -57,10 +57,10 @@ fn parse(equation: &str, operands: usize) -> Result<(Vec<Vec<char>>, Vec<char>)>
     Ok((inputs, output))
 }
 
-impl Named {
+impl Lettered {
     /// An operand with each letter once: axes of one letter become their diagonal.
     fn new(array: &Proxy, letters: &[char]) -> Result<Self> {
-        let mut named = Named { array: array.clone(), letters: letters.to_vec() };
+        let mut named = Lettered { array: array.clone(), letters: letters.to_vec() };
         loop {
             let shape = *named.array.shape();
             if shape.rank() != named.letters.len() {
@@ -148,7 +148,7 @@ fn twice(letters: &[char]) -> Option<(usize, usize)> {
 }
 
 /// The sum of products of two operands over the letters that nothing needs.
-fn pair(a: Named, b: Named, needed: impl Fn(char) -> bool) -> Result<Named> {
+fn pair(a: Lettered, b: Lettered, needed: impl Fn(char) -> bool) -> Result<Lettered> {
     let a = a.keep(|c| needed(c) || b.letters.contains(&c))?;
     let b = b.keep(|c| needed(c) || a.letters.contains(&c))?;
     for &letter in a.letters.iter().filter(|c| b.letters.contains(c)) {
@@ -173,7 +173,7 @@ fn pair(a: Named, b: Named, needed: impl Fn(char) -> bool) -> Result<Named> {
         let left = a.grouped([&batch, &rows, &summed])?.unsqueeze(2)?;
         left.broadcast_mul(&b.grouped([&batch, &columns, &summed])?.unsqueeze(1)?)?.sum(3)?
     };
-    Ok(Named { array: array.reshape(dims)?, letters })
+    Ok(Lettered { array: array.reshape(dims)?, letters })
 }
 
 /// # Linear algebra: sums over letters
@@ -205,11 +205,11 @@ impl Proxy {
         let sum = move || {
             let operands: Vec<&Proxy> = operands.iter().map(AsRef::as_ref).collect();
             let operands = spread(&operands, &mut inputs, &mut output)?;
-            let mut so_far = Named::new(&operands[0], &inputs[0])?;
+            let mut so_far = Lettered::new(&operands[0], &inputs[0])?;
             for (i, operand) in operands.iter().enumerate().skip(1) {
                 let later = inputs[i + 1..].concat();
                 let needed = |c: char| output.contains(&c) || later.contains(&c);
-                so_far = pair(so_far, Named::new(operand, &inputs[i])?, needed)?;
+                so_far = pair(so_far, Lettered::new(operand, &inputs[i])?, needed)?;
             }
             let so_far = so_far.keep(|c| output.contains(&c))?;
             let place = |c: &char| so_far.letters.iter().position(|own| own == c);

@@ -234,11 +234,11 @@ fn diagonal_of_each(x: &Proxy) -> Result<Proxy> {
 }
 
 /// What is computed of all matrices at once, and how each result continues the axes that count matrices.
-type Parts<const N: usize> = [(Vec<f64>, Vec<usize>); N];
+type FactorParts<const N: usize> = [(Vec<f64>, Vec<usize>); N];
 
 /// Several results of one computation, each with the owner of `a`.
 #[track_caller]
-fn parts<const N: usize>(op: &'static str, a: &Proxy, parts: Parts<N>) -> Result<[Proxy; N]> {
+fn parts<const N: usize>(op: &'static str, a: &Proxy, parts: FactorParts<N>) -> Result<[Proxy; N]> {
     let call = Call::here(op);
     let mut made = parts.map(|(data, dims)| Some(composite(call, a, || beside(a, data, &dims))));
     if let Some(failed) = made.iter().position(|result| matches!(result, Some(Err(_)))) {

@@ -15,7 +15,7 @@ use crate::memory::{
 use crate::ops::call::{
     check,
     exec::{
-        adopt, adopt_parts, allocate, compose, device, enter, fresh_view, launch, output, pin, record, view, view_as,
+        adopt, adopt_parts, allocate, compose, device, enter, launch, output, output_view, pin, record, view, view_as,
         view_of,
     },
 };
@@ -55,8 +55,8 @@ impl Proxy {
 }
 
 fn matmul(call: Call, lhs: &Proxy, rhs: &Proxy, broadcast: bool) -> Result<Proxy> {
-    enter(call, |local| {
-        let pins = pin(local, call.op, [lhs, rhs])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [lhs, rhs])?;
         let [a, b] = pins.arrays();
         let (of_a, of_b) = (a.storage.buffer(), b.storage.buffer());
         check::same_device(call.op, of_a.device(), of_b.device())?;
@@ -71,12 +71,12 @@ fn matmul(call: Call, lhs: &Proxy, rhs: &Proxy, broadcast: bool) -> Result<Proxy
             }
         };
         let (storage, layout) =
-            (allocate(local, call.op, of_a.device(), dtype, &shape, false)?, Layout::contiguous(shape));
+            (allocate(context, call.op, of_a.device(), dtype, &shape, false)?, Layout::contiguous(shape));
         let (lhs_view, rhs_view) = (view_of(of_a, dtype, left), view_of(of_b, dtype, right));
-        let dst = fresh_view(&storage, dtype, &layout);
+        let dst = output_view(&storage, dtype, &layout);
         launch(of_a.device(), &Kernel::Matmul { lhs: lhs_view, rhs: rhs_view, dst })?;
         let node = record(&[&a, &b], || gradient(call, &a, &b));
-        adopt_parts(call, local, Parts { dtype, layout: &layout, storage, node }, lhs)
+        adopt_parts(call, context, Parts { dtype, layout: &layout, storage, node }, lhs)
     })
 }
 
@@ -154,23 +154,23 @@ impl Proxy {
                 out.reshape(lead.with_dim(last, weight.dim(0)?))
             });
         }
-        enter(call, |local| {
-            let pins = pin(local, call.op, [self, weight])?;
+        enter(call, |context| {
+            let pins = pin(context, call.op, [self, weight])?;
             let [x, w] = pins.arrays();
             check::same_device(call.op, device(&x), device(&w))?;
             check::same_dtype(call.op, &x, &w)?;
             check::number(call.op, x.dtype)?;
             let [m, k, n] = sizes(call.op, &x, &w)?;
-            let out = output(local, call.op, device(&x), x.dtype, &Shape::from((m, n)), false)?;
+            let out = output(context, call.op, device(&x), x.dtype, &Shape::from((m, n)), false)?;
             let turned = w.layout.transpose(0, 1);
             let kernel = Kernel::Matmul { lhs: view(&x), rhs: view_as(&w, &turned), dst: out.view() };
             launch(device(&x), &kernel)?;
             debug_assert_eq!(x.layout.dims(), [m, k]);
             let Some(bias) = bias else {
                 let node = record(&[&x, &w], || linear_gradient(call, &x, &w));
-                return adopt(call, local, out, self, node);
+                return adopt(call, context, out, self, node);
             };
-            let pins = pin(local, call.op, [bias])?;
+            let pins = pin(context, call.op, [bias])?;
             let [b] = pins.arrays();
             check::same_device(call.op, device(&x), device(&b))?;
             check::same_dtype(call.op, &x, &b)?;
@@ -178,7 +178,7 @@ impl Proxy {
             let wide = b.layout.broadcast_to(&Shape::from((m, n)), call.op)?;
             launch(device(&x), &Kernel::BinaryAssign { op: BinaryOp::Add, dst: out.view(), rhs: view_as(&b, &wide) })?;
             let node = record(&[&x, &w, &b], || linear_gradient(call, &x, &w));
-            adopt(call, local, out, self, node)
+            adopt(call, context, out, self, node)
         })
     }
 }

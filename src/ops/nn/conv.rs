@@ -14,7 +14,7 @@ use crate::device::{
     kernel::{Kernel, View},
     window::{ConvOp, ConvSizes, Window, Windowed},
 };
-use crate::memory::{proxy::Proxy, registry::Pinned, threads::Local};
+use crate::memory::{proxy::Proxy, registry::Pinned, threads::ThreadContext};
 use crate::ops::{
     call::{
         check,
@@ -81,15 +81,21 @@ impl Convolution {
 }
 
 /// The places that a window takes on an axis; `None` if it does not fit once, or beyond what can be counted.
-pub(crate) fn places(len: usize, size: usize, padding: usize, stride: usize, dilation: usize) -> Option<usize> {
+pub(crate) fn output_positions(
+    len: usize,
+    size: usize,
+    padding: usize,
+    stride: usize,
+    dilation: usize,
+) -> Option<usize> {
     let padded = padding.checked_mul(2)?.checked_add(len).filter(|&padded| isize::try_from(padded).is_ok())?;
     let reach = dilation.checked_mul(size.checked_sub(1)?)?;
     Some(padded.checked_sub(1)?.checked_sub(reach)? / stride + 1)
 }
 
-/// The length of an axis on which a window takes so many places; `None` as for [`places`].
-fn length(places: usize, ask: &Convolution, size: usize, output_padding: usize) -> Option<usize> {
-    let steps = places.checked_sub(1)?.checked_mul(ask.stride)?;
+/// The length of an axis on which a window takes so many places; `None` as for [`output_positions`].
+fn length(positions: usize, ask: &Convolution, size: usize, output_padding: usize) -> Option<usize> {
+    let steps = positions.checked_sub(1)?.checked_mul(ask.stride)?;
     let reach = ask.dilation.checked_mul(size.checked_sub(1)?)?;
     let padded = steps.checked_add(reach)?.checked_add(output_padding)?.checked_add(1)?;
     isize::try_from(padded).ok()?;
@@ -119,8 +125,8 @@ fn forward_shape(ask: &Convolution, image: &Shape, weights: &Shape) -> Result<(S
     }
     let (mut shape, mut window) = (image.with_dim(1, w[0]), ask.window(&w[2..]));
     for axis in 2..x.len() {
-        match places(x[axis], w[axis], ask.padding, ask.stride, ask.dilation) {
-            Some(places) => shape = shape.with_dim(axis, places),
+        match output_positions(x[axis], w[axis], ask.padding, ask.stride, ask.dilation) {
+            Some(positions) => shape = shape.with_dim(axis, positions),
             None => return wrong_convolution(ask, image, weights),
         }
         window.out[3 - ask.axes + axis - 2] = shape.dims()[axis];
@@ -157,24 +163,24 @@ fn transposed_shape(
 
 /// An operand as kernels of windows see it: with three spatial axes, and with its elements one after the other where they
 /// want that, in a copy if they are not.
-struct Side<'a> {
+struct ConvOperand<'a> {
     array: &'a Pinned<'a>,
     copy: Option<Output>,
     layout: Layout,
 }
 
-impl<'a> Side<'a> {
+impl<'a> ConvOperand<'a> {
     fn any(array: &'a Pinned<'a>) -> Self {
-        Side { array, copy: None, layout: widened(*array.layout) }
+        ConvOperand { array, copy: None, layout: widened(*array.layout) }
     }
 
-    fn dense(local: &Local, name: &'static str, array: &'a Pinned<'a>) -> Result<Self> {
+    fn dense(context: &ThreadContext, name: &'static str, array: &'a Pinned<'a>) -> Result<Self> {
         if array.layout.is_contiguous() {
             return Ok(Self::any(array));
         }
-        let copy = output(local, name, device(array), array.dtype, array.layout.shape(), false)?;
+        let copy = output(context, name, device(array), array.dtype, array.layout.shape(), false)?;
         launch(device(array), &Kernel::Copy { src: view(array), dst: copy.view() })?;
-        Ok(Side { array, layout: widened(copy.layout), copy: Some(copy) })
+        Ok(ConvOperand { array, layout: widened(copy.layout), copy: Some(copy) })
     }
 
     fn view(&self) -> View<'_> {
@@ -188,7 +194,7 @@ impl<'a> Side<'a> {
 /// One side of the sum from the other two: of image, weights and result the one that `op` names is `shape`, and `a`
 /// and `b` are the others in that order.
 fn side(
-    local: &Local,
+    context: &ThreadContext,
     ask: &Convolution,
     op: ConvOp,
     [a, b]: [&Pinned<'_>; 2],
@@ -196,9 +202,9 @@ fn side(
     window: Window,
 ) -> Result<Output> {
     let (name, own) = (ask.call.op, device(a));
-    let out = output(local, name, own, a.dtype, shape, false)?;
-    let of_a = if op == ConvOp::Image { Side::dense(local, name, a)? } else { Side::any(a) };
-    let of_b = Side::dense(local, name, b)?;
+    let out = output(context, name, own, a.dtype, shape, false)?;
+    let of_a = if op == ConvOp::Image { ConvOperand::dense(context, name, a)? } else { ConvOperand::any(a) };
+    let of_b = ConvOperand::dense(context, name, b)?;
     let wide = widened(out.layout);
     let (of_a, of_b, to) = (of_a.view(), of_b.view(), out.view_as(&wide));
     let [image, weights, result] = match op {
@@ -207,29 +213,37 @@ fn side(
         ConvOp::Weights => [of_a, to, of_b],
     };
     let sizes = ConvSizes::new(image.layout().dims(), weights.layout().dims(), &window, ask.groups);
-    let room = output(local, name, own, a.dtype, &Shape::from(own.conv_room(op, &sizes)), false)?;
+    let scratch = output(context, name, own, a.dtype, &Shape::from(own.conv_scratch(op, &sizes)), false)?;
     launch(
         own,
-        &Kernel::Windowed(Windowed::Conv { op, image, weights, result, room: room.view(), window, groups: ask.groups }),
+        &Kernel::Windowed(Windowed::Conv {
+            op,
+            image,
+            weights,
+            result,
+            scratch: scratch.view(),
+            window,
+            groups: ask.groups,
+        }),
     )?;
     Ok(out)
 }
 
 /// A side as an array of its own, for gradients.
 fn gradient(ask: &Convolution, op: ConvOp, a: &Proxy, b: &Proxy, shape: &Shape, window: Window) -> Result<Proxy> {
-    enter(ask.call, |local| {
-        let pins = pin(local, ask.call.op, [a, b])?;
+    enter(ask.call, |context| {
+        let pins = pin(context, ask.call.op, [a, b])?;
         let [x, y] = pins.arrays();
-        let out = side(local, ask, op, [&x, &y], shape, window)?;
-        adopt(ask.call, local, out, a, None)
+        let out = side(context, ask, op, [&x, &y], shape, window)?;
+        adopt(ask.call, context, out, a, None)
     })
 }
 
 /// A convolution, or a transposed one with this output padding.
 fn convolve(x: &Proxy, weights: &Proxy, ask: Convolution, transposed: Option<usize>) -> Result<Proxy> {
     let call = ask.call;
-    enter(call, |local| {
-        let pins = pin(local, call.op, [x, weights])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [x, weights])?;
         let [a, w] = pins.arrays();
         check::same_device(call.op, device(&a), device(&w))?;
         check::same_dtype(call.op, &a, &w)?;
@@ -241,8 +255,8 @@ fn convolve(x: &Proxy, weights: &Proxy, ask: Convolution, transposed: Option<usi
         };
         shape.check(call.op, a.dtype.size_in_bytes())?;
         let out = match transposed {
-            None => side(local, &ask, ConvOp::Result, [&a, &w], &shape, window)?,
-            Some(_) => side(local, &ask, ConvOp::Image, [&w, &a], &shape, window)?,
+            None => side(context, &ask, ConvOp::Result, [&a, &w], &shape, window)?,
+            Some(_) => side(context, &ask, ConvOp::Image, [&w, &a], &shape, window)?,
         };
         let node = record(&[&a, &w], || {
             let left = w.node.is_some().then(|| Saved::of(call, &a));
@@ -264,7 +278,7 @@ fn convolve(x: &Proxy, weights: &Proxy, ask: Convolution, transposed: Option<usi
                 Ok(grads)
             }
         });
-        adopt(call, local, out, x, node)
+        adopt(call, context, out, x, node)
     })
 }
 
@@ -301,7 +315,7 @@ macro_rules! convolutions {
 }
 
 convolutions! {
-    /// The convolution of `[batch, in, length]` with kernels `[out, in / groups, size]`: `[batch, out, places]`.
+    /// The convolution of `[batch, in, length]` with kernels `[out, in / groups, size]`: `[batch, out, positions]`.
     conv1d, 1;
     /// The convolution of `[batch, in, height, width]` with kernels `[out, in / groups, h, w]`; padding before stride.
     ///
@@ -321,8 +335,8 @@ convolutions! {
 
 /// # Networks: transposed convolutions, columns
 impl Proxy {
-    /// The transpose of [`Proxy::conv1d`]: `[batch, in, places]` and kernels `[in, out / groups, size]` to
-    /// `[batch, out, (places - 1) stride - 2 padding + dilation (size - 1) + output_padding + 1]`.
+    /// The transpose of [`Proxy::conv1d`]: `[batch, in, positions]` and kernels `[in, out / groups, size]` to
+    /// `[batch, out, (positions - 1) stride - 2 padding + dilation (size - 1) + output_padding + 1]`.
     ///
     /// The result belongs to the owner of this array. With gradients. Floats.
     ///
@@ -366,8 +380,8 @@ impl Proxy {
     }
 
     /// What a window of `[h, w]` sees of `[batch, channels, height, width]`, 0 outside it:
-    /// `[batch, channels h w, places]`, which is contiguous. Of any dtype; with a gradient. The result belongs to the
-    /// owner of this array. [`Proxy::fold`] goes back.
+    /// `[batch, channels h w, positions]`, which is contiguous. Of any dtype; with a gradient. The result belongs to
+    /// the owner of this array. [`Proxy::fold`] goes back.
     ///
     /// # Errors
     /// As [`Proxy::conv2d`].
@@ -376,22 +390,22 @@ impl Proxy {
         let call = Call::here("im2col");
         let ask = Convolution { call, axes: 2, padding, stride, dilation, groups: 1 };
         let (h, w) = kernel.to_usize2();
-        enter(call, |local| {
-            let pins = pin(local, call.op, [self])?;
+        enter(call, |context| {
+            let pins = pin(context, call.op, [self])?;
             let [a] = pins.arrays();
             let image = *a.layout.shape();
             let (shape, window) = columns_shape(&ask, &image, [h, w])?;
-            let out = output(local, call.op, device(&a), a.dtype, &shape, false)?;
+            let out = output(context, call.op, device(&a), a.dtype, &shape, false)?;
             let wide = widened(*a.layout);
             let kernel = Windowed::Unfold { image: view_as(&a, &wide), columns: out.view(), window };
             launch(device(&a), &Kernel::Windowed(kernel))?;
             let node = record(&[&a], || move |grad: &Proxy, _: [bool; 3]| Ok(one(folded(grad, &ask, &image, window)?)));
-            adopt(call, local, out, self, node)
+            adopt(call, context, out, self, node)
         })
     }
 
-    /// The transpose of [`Proxy::im2col`]: `[batch, channels h w, places]` to `[batch, channels, height, width]` with
-    /// this `(height, width)`, each element the sum of what it would have given. Of any dtype; with a gradient.
+    /// The transpose of [`Proxy::im2col`]: `[batch, channels h w, positions]` to `[batch, channels, height, width]`
+    /// with this `(height, width)`, each element the sum of what it would have given. Of any dtype; with a gradient.
     ///
     /// # Errors
     /// As [`Proxy::conv2d`]; [`Error::ShapeMismatch`] for columns that are not those of such an image.
@@ -407,25 +421,25 @@ impl Proxy {
         let call = Call::here("fold");
         let ask = Convolution { call, axes: 2, padding, stride, dilation, groups: 1 };
         let ((height, width), (h, w)) = (size.to_usize2(), kernel.to_usize2());
-        enter(call, |local| {
-            let pins = pin(local, call.op, [self])?;
+        enter(call, |context| {
+            let pins = pin(context, call.op, [self])?;
             let [a] = pins.arrays();
             check::number(call.op, a.dtype)?;
             let columns = *a.layout.shape();
-            let taps = h.checked_mul(w).filter(|&taps| taps > 0);
-            let (&[batch, depth, _], Some(taps)) = (columns.dims(), taps) else {
+            let kernel_elems = h.checked_mul(w).filter(|&kernel_elems| kernel_elems > 0);
+            let (&[batch, depth, _], Some(kernel_elems)) = (columns.dims(), kernel_elems) else {
                 let expected = "[batch, channels h w, places] and a kernel of at least one element".into();
                 return Err(Error::Shape { op: call.op, found: columns.dims().to_vec(), expected });
             };
-            let image = Shape::from((batch, depth / taps, height, width));
+            let image = Shape::from((batch, depth / kernel_elems, height, width));
             let (shape, window) = columns_shape(&ask, &image, [h, w])?;
             check::same_shape(call.op, &columns, &shape, "the columns are of another image or window")?;
             image.check(call.op, a.dtype.size_in_bytes())?;
-            let out = fold_of(local, &ask, &a, &image, window)?;
+            let out = fold_of(context, &ask, &a, &image, window)?;
             let node = record(&[&a], || {
                 move |grad: &Proxy, _: [bool; 3]| Ok(one(grad.im2col((h, w), padding, stride, dilation)?))
             });
-            adopt(call, local, out, self, node)
+            adopt(call, context, out, self, node)
         })
     }
 }
@@ -440,15 +454,21 @@ fn columns_shape(ask: &Convolution, image: &Shape, [h, w]: [usize; 2]) -> Result
     let weights = Shape::from((1, channels, h, w));
     let (_, window) = forward_shape(ask, image, &weights)?;
     let over = || Error::SizeOverflow { op: ask.call.op, shape: image.dims().to_vec(), elem_bytes: 1 };
-    let depth = h.checked_mul(w).and_then(|taps| taps.checked_mul(channels)).ok_or_else(over)?;
-    let places = window.out[1].checked_mul(window.out[2]).ok_or_else(over)?;
-    Ok((Shape::from((batch, depth, places)), window))
+    let depth = h.checked_mul(w).and_then(|kernel_elems| kernel_elems.checked_mul(channels)).ok_or_else(over)?;
+    let positions = window.out[1].checked_mul(window.out[2]).ok_or_else(over)?;
+    Ok((Shape::from((batch, depth, positions)), window))
 }
 
-fn fold_of(local: &Local, ask: &Convolution, columns: &Pinned<'_>, image: &Shape, window: Window) -> Result<Output> {
-    let out = output(local, ask.call.op, device(columns), columns.dtype, image, false)?;
+fn fold_of(
+    context: &ThreadContext,
+    ask: &Convolution,
+    columns: &Pinned<'_>,
+    image: &Shape,
+    window: Window,
+) -> Result<Output> {
+    let out = output(context, ask.call.op, device(columns), columns.dtype, image, false)?;
     let wide = widened(out.layout);
-    let mut from = Side::dense(local, ask.call.op, columns)?;
+    let mut from = ConvOperand::dense(context, ask.call.op, columns)?;
     from.layout = from.copy.as_ref().map_or(*columns.layout, |copy| copy.layout);
     launch(
         device(columns),
@@ -458,10 +478,10 @@ fn fold_of(local: &Local, ask: &Convolution, columns: &Pinned<'_>, image: &Shape
 }
 
 fn folded(columns: &Proxy, ask: &Convolution, image: &Shape, window: Window) -> Result<Proxy> {
-    enter(ask.call, |local| {
-        let pins = pin(local, ask.call.op, [columns])?;
+    enter(ask.call, |context| {
+        let pins = pin(context, ask.call.op, [columns])?;
         let [c] = pins.arrays();
-        let out = fold_of(local, ask, &c, image, window)?;
-        adopt(ask.call, local, out, columns, None)
+        let out = fold_of(context, ask, &c, image, window)?;
+        adopt(ask.call, context, out, columns, None)
     })
 }

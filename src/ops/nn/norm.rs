@@ -6,7 +6,7 @@ use crate::base::{
     error::Result,
     shape::{D, Few, Shape},
 };
-use crate::device::{along::Along, kernel::Kernel};
+use crate::device::{axiswise::Axiswise, kernel::Kernel};
 use crate::memory::proxy::Proxy;
 use crate::ops::call::{
     check,
@@ -40,9 +40,9 @@ fn over_last(x: &Proxy, lists: [Option<&Proxy>; 2], ask: Normalisation) -> Resul
 
 fn over_rows(x: &Proxy, [scale, shift]: [Option<&Proxy>; 2], ask: Normalisation) -> Result<Proxy> {
     let Normalisation { call, eps, centred } = ask;
-    enter(call, |local| {
+    enter(call, |context| {
         // An absent list stands for the array itself, and is looked at no further.
-        let pins = pin(local, call.op, [x, scale.unwrap_or(x), shift.unwrap_or(x)])?;
+        let pins = pin(context, call.op, [x, scale.unwrap_or(x), shift.unwrap_or(x)])?;
         let [a, s, h] = pins.arrays();
         check::float(call.op, a.dtype)?;
         let (_, columns) = a.layout.shape().dims2()?;
@@ -53,10 +53,10 @@ fn over_rows(x: &Proxy, [scale, shift]: [Option<&Proxy>; 2], ask: Normalisation)
             check::same_dtype(call.op, &a, list)?;
             fits(call.op, list.layout.shape(), columns, what)?;
         }
-        let out = output(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
+        let out = output(context, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
         let (scale, shift) = (with_scale.then(|| view(&s)), with_shift.then(|| view(&h)));
-        let kernel = Along::Norm { src: view(&a), scale, shift, dst: out.view(), eps, centred };
-        launch(device(&a), &Kernel::Along(kernel))?;
+        let kernel = Axiswise::Norm { src: view(&a), scale, shift, dst: out.view(), eps, centred };
+        launch(device(&a), &Kernel::Axiswise(kernel))?;
         let node = record(&[&a, &s, &h], || {
             let (of_x, of_scale) = (Saved::of(call, &a), with_scale.then(|| Saved::of(call, &s)));
             move |grad: &Proxy, needs: [bool; 3]| {
@@ -72,19 +72,19 @@ fn over_rows(x: &Proxy, [scale, shift]: [Option<&Proxy>; 2], ask: Normalisation)
                 Ok(grads)
             }
         });
-        adopt(call, local, out, x, node)
+        adopt(call, context, out, x, node)
     })
 }
 
 /// The gradient of the rows, and the gradient of the result times the even rows.
 fn gradient(x: &Proxy, grad: &Proxy, scale: Option<&Proxy>, ask: Normalisation) -> Result<(Proxy, Proxy)> {
     let Normalisation { call, eps, centred } = ask;
-    enter(call, |local| {
-        let pins = pin(local, call.op, [x, grad, scale.unwrap_or(x)])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [x, grad, scale.unwrap_or(x)])?;
         let [a, g, s] = pins.arrays();
-        let dst = output(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
-        let products = output(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
-        let kernel = Along::NormGrad {
+        let dst = output(context, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
+        let products = output(context, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
+        let kernel = Axiswise::NormGrad {
             src: view(&a),
             grad: view(&g),
             scale: scale.map(|_| view(&s)),
@@ -93,8 +93,8 @@ fn gradient(x: &Proxy, grad: &Proxy, scale: Option<&Proxy>, ask: Normalisation) 
             eps,
             centred,
         };
-        launch(device(&a), &Kernel::Along(kernel))?;
-        Ok((adopt(call, local, dst, x, None)?, adopt(call, local, products, x, None)?))
+        launch(device(&a), &Kernel::Axiswise(kernel))?;
+        Ok((adopt(call, context, dst, x, None)?, adopt(call, context, products, x, None)?))
     })
 }
 

@@ -28,11 +28,11 @@ fn step<const N: usize>(
     let grad = named(call.site, no_grad(|| grad.contiguous()))?;
     let mut turns = 0;
     loop {
-        let done = enter(call, |local| {
-            let pins = pin(local, call.op, [&grad])?;
+        let done = enter(call, |context| {
+            let pins = pin(context, call.op, [&grad])?;
             let [g] = pins.arrays();
             check::float(call.op, g.dtype)?;
-            let Some(pins) = registry::pin_now(local, call.op, targets.map(Proxy::key))? else { return Ok(false) };
+            let Some(pins) = registry::pin_now(context, call.op, targets.map(Proxy::key))? else { return Ok(false) };
             let pins = pins.arrays();
             for target in &pins {
                 check::same_device(call.op, device(target), device(&g))?;
@@ -45,7 +45,7 @@ fn step<const N: usize>(
             }
             let mut writing = [const { None }; N];
             for (writing, target) in writing.iter_mut().zip(&pins) {
-                *writing = target.storage.write(local, call.op, target)?;
+                *writing = target.storage.write(context, call.op, target)?;
                 if writing.is_none() {
                     return Ok(false);
                 }
@@ -68,16 +68,16 @@ fn step<const N: usize>(
 /// by one barrier, where each change would issue its own. An array that cannot be used is left to the step, which says why.
 pub(crate) fn prepare<'a>(arrays: impl Iterator<Item = &'a Proxy> + Clone) -> Result<()> {
     let call = Call::here("optimizer step");
-    enter(call, |local| {
+    enter(call, |context| {
         let shared = |array: &Proxy| {
-            let pins = registry::pin_now(local, call.op, [array.key()]).ok().flatten()?;
+            let pins = registry::pin_now(context, call.op, [array.key()]).ok().flatten()?;
             let [array] = pins.arrays();
             array.storage.is_shared().then(|| array.storage.clone())
         };
         let is_shared = |array: &&Proxy| shared(array).is_some();
         if arrays.clone().filter(is_shared).nth(1).is_some() {
             let storages: Vec<Storage> = arrays.filter_map(shared).collect();
-            storage::claim(local, &storages);
+            storage::claim(context, &storages);
         }
         Ok(())
     })

@@ -20,7 +20,7 @@ use crate::ops::{
         exec::{adopt, device, enter, launch, output, pin, record, view_as},
     },
     elementwise::unary::one,
-    nn::conv::{places, widened},
+    nn::conv::{output_positions, widened},
 };
 
 /// How a window goes over the last axes.
@@ -58,7 +58,7 @@ fn shape_of(ask: Pooling, image: &Shape, way: Way<'_>) -> Result<(Shape, Window)
                     }
                 }
                 (window.size[to], window.stride[to]) = (sizes[axis], steps[axis]);
-                places(len, sizes[axis], 0, steps[axis], 1)
+                output_positions(len, sizes[axis], 0, steps[axis], 1)
             }
             Way::Divide(outs) => (len > 0 || outs[axis] == 0).then_some(outs[axis]),
         };
@@ -75,8 +75,8 @@ fn shape_of(ask: Pooling, image: &Shape, way: Way<'_>) -> Result<(Shape, Window)
 /// The pooled values, and where the largest ones lie if `ids`.
 fn pool(x: &Proxy, ask: Pooling, way: Way<'_>, ids: bool) -> Result<(Proxy, Option<Proxy>)> {
     let Pooling { op, call } = ask;
-    enter(call, |local| {
-        let pins = pin(local, call.op, [x])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [x])?;
         let [a] = pins.arrays();
         if op == PoolOp::Mean {
             check::float(call.op, a.dtype)?;
@@ -88,9 +88,9 @@ fn pool(x: &Proxy, ask: Pooling, way: Way<'_>, ids: bool) -> Result<(Proxy, Opti
             let expected = "channels of less than 2^32 elements, which u32 can count".into();
             return Err(Error::Shape { op: call.op, found: image.dims().to_vec(), expected });
         }
-        let out = output(local, call.op, device(&a), a.dtype, &shape, false)?;
+        let out = output(context, call.op, device(&a), a.dtype, &shape, false)?;
         let found = match ids || tracked {
-            true => Some(output(local, call.op, device(&a), DType::U32, &shape, false)?),
+            true => Some(output(context, call.op, device(&a), DType::U32, &shape, false)?),
             false => None,
         };
         let [from, to] = [*a.layout, out.layout].map(widened);
@@ -101,8 +101,8 @@ fn pool(x: &Proxy, ask: Pooling, way: Way<'_>, ids: bool) -> Result<(Proxy, Opti
             let saved = found.as_ref().map(|found| Saved::new(call, &found.storage, found.dtype, found.layout));
             move |grad: &Proxy, _: [bool; 3]| Ok(one(gradient(ask, grad, saved.as_ref(), &image, window, adaptive)?))
         });
-        let values = adopt(call, local, out, x, node)?;
-        let found = found.filter(|_| ids).map(|found| adopt(call, local, found, x, None)).transpose()?;
+        let values = adopt(call, context, out, x, node)?;
+        let found = found.filter(|_| ids).map(|found| adopt(call, context, found, x, None)).transpose()?;
         Ok((values, found))
     })
 }
@@ -117,16 +117,16 @@ fn gradient(
 ) -> Result<Proxy> {
     let grad = grad.contiguous()?;
     let ids = ids.map(Saved::get).transpose()?;
-    enter(ask.call, |local| {
+    enter(ask.call, |context| {
         let own = [Some(&grad), ids.as_ref()];
-        let pins = pin(local, ask.call.op, [&grad, own[1].unwrap_or(&grad)])?;
+        let pins = pin(context, ask.call.op, [&grad, own[1].unwrap_or(&grad)])?;
         let [g, i] = pins.arrays();
-        let out = output(local, ask.call.op, device(&g), g.dtype, image, false)?;
+        let out = output(context, ask.call.op, device(&g), g.dtype, image, false)?;
         let [of_g, of_i, to] = [*g.layout, *i.layout, out.layout].map(widened);
         let ids = own[1].is_some().then(|| view_as(&i, &of_i));
         let (from, image) = (view_as(&g, &of_g), out.view_as(&to));
         launch(device(&g), &Kernel::Windowed(Windowed::PoolGrad { grad: from, ids, image, window, adaptive }))?;
-        adopt(ask.call, local, out, &grad, None)
+        adopt(ask.call, context, out, &grad, None)
     })
 }
 

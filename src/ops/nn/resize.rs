@@ -37,8 +37,8 @@ fn image_of(mut layout: Layout) -> Layout {
 /// The last axes as `out`, each with its scale.
 fn resize(x: &Proxy, out: &[usize], ask: Resize, spacing: impl FnOnce(&[usize]) -> Result<Spacing>) -> Result<Proxy> {
     let Resize { op, call } = ask;
-    enter(call, |local| {
-        let pins = pin(local, call.op, [x])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [x])?;
         let [a] = pins.arrays();
         if op == ResizeOp::Linear {
             check::float(call.op, a.dtype)?;
@@ -52,31 +52,31 @@ fn resize(x: &Proxy, out: &[usize], ask: Resize, spacing: impl FnOnce(&[usize]) 
         }
         let shape = out.iter().enumerate().fold(from, |shape, (i, &size)| shape.with_dim(i + 2, size));
         let spacing = spacing(&from.dims()[2..])?;
-        let dst = output(local, call.op, device(&a), a.dtype, &shape, false)?;
+        let dst = output(context, call.op, device(&a), a.dtype, &shape, false)?;
         if shape.elem_count() > 0 {
             let [from, to] = [*a.layout, dst.layout].map(image_of);
             let kernel = Windowed::Resize { op, image: view_as(&a, &from), dst: dst.view_as(&to), spacing };
             launch(device(&a), &Kernel::Windowed(kernel))?;
         }
         let node = record(&[&a], || move |grad: &Proxy, _: [bool; 3]| Ok(one(gradient(ask, grad, &from, spacing)?)));
-        adopt(call, local, dst, x, node)
+        adopt(call, context, dst, x, node)
     })
 }
 
 fn gradient(ask: Resize, grad: &Proxy, image: &Shape, spacing: Spacing) -> Result<Proxy> {
     let grad = grad.contiguous()?;
-    enter(ask.call, |local| {
-        let pins = pin(local, ask.call.op, [&grad])?;
+    enter(ask.call, |context| {
+        let pins = pin(context, ask.call.op, [&grad])?;
         let [g] = pins.arrays();
         let is_empty = g.layout.shape().elem_count() == 0;
-        let out = output(local, ask.call.op, device(&g), g.dtype, image, is_empty)?;
+        let out = output(context, ask.call.op, device(&g), g.dtype, image, is_empty)?;
         if !is_empty {
             let [from, to] = [*g.layout, out.layout].map(image_of);
             let kernel =
                 Windowed::ResizeGrad { op: ask.op, grad: view_as(&g, &from), image: out.view_as(&to), spacing };
             launch(device(&g), &Kernel::Windowed(kernel))?;
         }
-        adopt(ask.call, local, out, &grad, None)
+        adopt(ask.call, context, out, &grad, None)
     })
 }
 

@@ -25,7 +25,7 @@ impl Proxy {
     /// [`Error::DimOutOfRange`], [`Error::UnsupportedDType`], [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn softmax<A: Dim>(&self, dim: A) -> Result<Proxy> {
-        along(Call::here("softmax"), self, dim, false)
+        over_axis(Call::here("softmax"), self, dim, false)
     }
 
     /// `x - log(sum(e^x))` along an axis.
@@ -34,7 +34,7 @@ impl Proxy {
     /// As [`Proxy::softmax`].
     #[track_caller]
     pub fn log_softmax<A: Dim>(&self, dim: A) -> Result<Proxy> {
-        along(Call::here("log_softmax"), self, dim, true)
+        over_axis(Call::here("log_softmax"), self, dim, true)
     }
 
     /// The mean over rows of `-log_softmax(x)[label]`: `[rows, classes]` and labels `[rows]` of integers to
@@ -48,8 +48,8 @@ impl Proxy {
         let call = Call::here("cross_entropy");
         let converted = readable(labels)?;
         let labels = converted.as_ref().unwrap_or(labels);
-        enter(call, |local| {
-            let pins = pin(local, call.op, [self, labels])?;
+        enter(call, |context| {
+            let pins = pin(context, call.op, [self, labels])?;
             let [x, l] = pins.arrays();
             check::same_device(call.op, device(&x), device(&l))?;
             check::float(call.op, x.dtype)?;
@@ -60,8 +60,8 @@ impl Proxy {
                 return Err(Error::Shape { op: call.op, found: shape.dims().to_vec(), expected });
             }
             check::same_shape(call.op, l.layout.shape(), &Shape::from(shape.dims()[0]), "one label a row is needed")?;
-            let probs = output(local, call.op, device(&x), x.dtype, &shape, false)?;
-            let loss = output(local, call.op, device(&x), x.dtype, &Shape::SCALAR, false)?;
+            let probs = output(context, call.op, device(&x), x.dtype, &shape, false)?;
+            let loss = output(context, call.op, device(&x), x.dtype, &Shape::SCALAR, false)?;
             let kernel =
                 Kernel::CrossEntropy { logits: view(&x), labels: view(&l), probs: probs.view(), loss: loss.view() };
             launch(device(&x), &kernel)?;
@@ -70,25 +70,25 @@ impl Proxy {
                 let labels = Saved::of(call, &l);
                 move |grad: &Proxy, _| Ok(one(cross_entropy_grad(&probs.get()?, &labels.get()?, grad, call.site)?))
             });
-            adopt(call, local, loss, self, node)
+            adopt(call, context, loss, self, node)
         })
     }
 }
 
 fn cross_entropy_grad(probs: &Proxy, labels: &Proxy, grad: &Proxy, site: Site) -> Result<Proxy> {
     let call = Call { op: "cross_entropy", site };
-    enter(call, |local| {
-        let pins = pin(local, call.op, [probs, labels, grad])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [probs, labels, grad])?;
         let [p, l, g] = pins.arrays();
-        let out = output(local, call.op, device(&p), p.dtype, p.layout.shape(), false)?;
+        let out = output(context, call.op, device(&p), p.dtype, p.layout.shape(), false)?;
         let kernel = Kernel::CrossEntropyGrad { probs: view(&p), labels: view(&l), grad: view(&g), dst: out.view() };
         launch(device(&p), &kernel)?;
-        adopt(call, local, out, probs, None)
+        adopt(call, context, out, probs, None)
     })
 }
 
 /// Over any axis: the last one directly, another one moved to the end and back.
-fn along<A: Dim>(call: Call, src: &Proxy, dim: A, log: bool) -> Result<Proxy> {
+fn over_axis<A: Dim>(call: Call, src: &Proxy, dim: A, log: bool) -> Result<Proxy> {
     let shape = *src.shape();
     if shape.rank() == 0 {
         return compose(call, src, &mut || over_last(call, &src.reshape(1)?, log)?.reshape(()));
@@ -111,28 +111,28 @@ fn over_last(call: Call, src: &Proxy, log: bool) -> Result<Proxy> {
 }
 
 fn over_rows(call: Call, src: &Proxy, log: bool) -> Result<Proxy> {
-    enter(call, |local| {
-        let pins = pin(local, call.op, [src])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [src])?;
         let [x] = pins.arrays();
         check::float(call.op, x.dtype)?;
         x.layout.shape().dims2()?;
-        let out = output(local, call.op, device(&x), x.dtype, x.layout.shape(), false)?;
+        let out = output(context, call.op, device(&x), x.dtype, x.layout.shape(), false)?;
         launch(device(&x), &Kernel::Softmax { src: view(&x), dst: out.view(), log })?;
         let node = record(&[&x], || {
             let saved = Saved::new(call, &out.storage, out.dtype, out.layout);
             move |grad: &Proxy, _| Ok(one(softmax_grad(call, &saved.get()?, grad, log)?))
         });
-        adopt(call, local, out, src, node)
+        adopt(call, context, out, src, node)
     })
 }
 
 fn softmax_grad(call: Call, out: &Proxy, grad: &Proxy, log: bool) -> Result<Proxy> {
-    enter(call, |local| {
-        let pins = pin(local, call.op, [out, grad])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [out, grad])?;
         let [o, g] = pins.arrays();
-        let dst = output(local, call.op, device(&o), o.dtype, o.layout.shape(), false)?;
+        let dst = output(context, call.op, device(&o), o.dtype, o.layout.shape(), false)?;
         let kernel = Kernel::SoftmaxGrad { out: view(&o), grad: view(&g), dst: dst.view(), log };
         launch(device(&o), &kernel)?;
-        adopt(call, local, dst, grad, None)
+        adopt(call, context, dst, grad, None)
     })
 }

@@ -48,7 +48,7 @@ fn keys_of(x: &Proxy) -> Result<Vec<u64>> {
 }
 
 /// The elements along an axis, sorted: for each place of the other axes the indices in order, and whether one is NaN.
-struct Lanes {
+struct SortedLanes {
     axis: usize,
     last: usize,
     /// The shape with the axis and the last one exchanged.
@@ -57,7 +57,7 @@ struct Lanes {
     nan: Vec<bool>,
 }
 
-impl Lanes {
+impl SortedLanes {
     fn sorted(x: &Proxy, dim: impl Dim, descending: bool, op: &'static str) -> Result<Self> {
         let shape = *x.shape();
         let axis = dim.to_index(&shape, op)?;
@@ -76,7 +76,7 @@ impl Lanes {
             ids.extend(ranked(lane, descending).into_iter().map(|place| place as u32));
             nan.push(is_float && lane.contains(&NAN));
         }
-        Ok(Lanes { axis, last, shape, ids, nan })
+        Ok(SortedLanes { axis, last, shape, ids, nan })
     }
 
     fn size(&self) -> usize {
@@ -97,7 +97,7 @@ impl Lanes {
 fn first(call: Call, x: &Proxy, dim: impl Dim, count: Option<usize>, descending: bool) -> Result<(Proxy, Proxy)> {
     let mut axis = 0;
     let ids = composite(call, x, || {
-        let lanes = Lanes::sorted(x, dim, descending, call.op)?;
+        let lanes = SortedLanes::sorted(x, dim, descending, call.op)?;
         axis = lanes.axis;
         let count = count.unwrap_or(lanes.size());
         if count > lanes.size() {
@@ -174,7 +174,7 @@ impl Proxy {
     pub fn median<A: Dim>(&self, dim: A) -> Result<Proxy> {
         let op = "median";
         composite(Call::here(op), self, || {
-            let lanes = Lanes::sorted(self, dim, false, op)?;
+            let lanes = SortedLanes::sorted(self, dim, false, op)?;
             let Some(last) = lanes.size().checked_sub(1) else {
                 return wrong_shape(op, self, "at least one element along the axis");
             };
@@ -196,7 +196,7 @@ impl Proxy {
             if !(0.0..=1.0).contains(&q) {
                 return argument(op, "q", q, "between 0 and 1");
             }
-            let lanes = Lanes::sorted(self, dim, false, op)?;
+            let lanes = SortedLanes::sorted(self, dim, false, op)?;
             let Some(last) = lanes.size().checked_sub(1) else {
                 return wrong_shape(op, self, "at least one element along the axis");
             };
@@ -323,7 +323,7 @@ impl Proxy {
 
 fn argsort(call: Call, x: &Proxy, dim: impl Dim, descending: bool) -> Result<Proxy> {
     composite(call, x, || {
-        let lanes = Lanes::sorted(x, dim, descending, call.op)?;
+        let lanes = SortedLanes::sorted(x, dim, descending, call.op)?;
         lanes.pick(x, lanes.size(), |i, _| i)
     })
 }

@@ -27,8 +27,8 @@ struct Reduction {
 
 fn reduce(src: &Proxy, axes: &dyn Fn(&Shape) -> Result<Axes>, ask: Reduction) -> Result<Proxy> {
     let Reduction { op, call, keep } = ask;
-    enter(call, |local| {
-        let pins = pin(local, call.op, [src])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [src])?;
         let [a] = pins.arrays();
         match op {
             ReduceOp::Mean => check::float(call.op, a.dtype)?,
@@ -42,10 +42,10 @@ fn reduce(src: &Proxy, axes: &dyn Fn(&Shape) -> Result<Axes>, ask: Reduction) ->
             let expected = "at least one element along the reduced axes".into();
             return Err(Error::Shape { op: call.op, found: shape.dims().to_vec(), expected });
         }
-        let out = output(local, call.op, device(&a), a.dtype, &axes.reduced(&shape, keep), false)?;
+        let out = output(context, call.op, device(&a), a.dtype, &axes.reduced(&shape, keep), false)?;
         launch(device(&a), &Kernel::Reduce { op, src: view(&a), axes, dst: out.view() })?;
         let node = record(&[&a], || gradient(ask, &a, &out, axes));
-        adopt(call, local, out, src, node)
+        adopt(call, context, out, src, node)
     })
 }
 
@@ -134,8 +134,8 @@ reductions! {
 }
 
 fn arg(call: Call, src: &Proxy, dim: impl Dim, largest: bool, keep: bool) -> Result<Proxy> {
-    enter(call, |local| {
-        let pins = pin(local, call.op, [src])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [src])?;
         let [a] = pins.arrays();
         let shape = *a.layout.shape();
         let axis = dim.to_index(&shape, call.op)?;
@@ -144,9 +144,9 @@ fn arg(call: Call, src: &Proxy, dim: impl Dim, largest: bool, keep: bool) -> Res
             return Err(Error::Shape { op: call.op, found: shape.dims().to_vec(), expected });
         }
         let to = if keep { shape.with_dim(axis, 1) } else { shape.without(axis) };
-        let out = output(local, call.op, device(&a), DType::U32, &to, false)?;
+        let out = output(context, call.op, device(&a), DType::U32, &to, false)?;
         launch(device(&a), &Kernel::ArgReduce { largest, src: view(&a), axis, dst: out.view() })?;
-        adopt(call, local, out, src, None)
+        adopt(call, context, out, src, None)
     })
 }
 

@@ -8,7 +8,7 @@ use crate::base::{
     shape::{Dim, Shape},
 };
 use crate::device::{
-    along::{Along, ScanOp},
+    axiswise::{Axiswise, ScanOp},
     kernel::Kernel,
 };
 use crate::memory::proxy::Proxy;
@@ -22,33 +22,33 @@ use crate::ops::{
 
 /// Each element and all before it, or all behind it.
 fn sums(call: Call, x: &Proxy, dim: impl Dim, reverse: bool) -> Result<Proxy> {
-    enter(call, |local| {
-        let pins = pin(local, call.op, [x])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [x])?;
         let [a] = pins.arrays();
         check::number(call.op, a.dtype)?;
         let axis = dim.to_index(a.layout.shape(), call.op)?;
-        let out = output(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
-        let kernel = Along::Scan { op: ScanOp::Sum, src: view(&a), dst: out.view(), ids: None, axis, reverse };
-        launch(device(&a), &Kernel::Along(kernel))?;
+        let out = output(context, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
+        let kernel = Axiswise::Scan { op: ScanOp::Sum, src: view(&a), dst: out.view(), ids: None, axis, reverse };
+        launch(device(&a), &Kernel::Axiswise(kernel))?;
         let node = record(&[&a], || move |grad: &Proxy, _: [bool; 3]| Ok(one(sums(call, grad, axis, !reverse)?)));
-        adopt(call, local, out, x, node)
+        adopt(call, context, out, x, node)
     })
 }
 
 fn products_grad(call: Call, x: &Proxy, grad: &Proxy, axis: usize) -> Result<Proxy> {
-    enter(call, |local| {
-        let pins = pin(local, call.op, [x, grad])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [x, grad])?;
         let [a, g] = pins.arrays();
-        let out = output(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
-        let kernel = Along::ProdGrad { src: view(&a), grad: view(&g), dst: out.view(), axis };
-        launch(device(&a), &Kernel::Along(kernel))?;
-        adopt(call, local, out, x, None)
+        let out = output(context, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
+        let kernel = Axiswise::ProdGrad { src: view(&a), grad: view(&g), dst: out.view(), axis };
+        launch(device(&a), &Kernel::Axiswise(kernel))?;
+        adopt(call, context, out, x, None)
     })
 }
 
 fn extremes(call: Call, x: &Proxy, dim: impl Dim, op: ScanOp) -> Result<(Proxy, Proxy)> {
-    enter(call, |local| {
-        let pins = pin(local, call.op, [x])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [x])?;
         let [a] = pins.arrays();
         let shape = *a.layout.shape();
         let axis = dim.to_index(&shape, call.op)?;
@@ -56,16 +56,16 @@ fn extremes(call: Call, x: &Proxy, dim: impl Dim, op: ScanOp) -> Result<(Proxy, 
             let expected = format!("less than 2^32 elements along axis {axis}, which u32 can count");
             return Err(Error::Shape { op: call.op, found: shape.dims().to_vec(), expected });
         }
-        let out = output(local, call.op, device(&a), a.dtype, &shape, false)?;
-        let ids = output(local, call.op, device(&a), DType::U32, &shape, false)?;
+        let out = output(context, call.op, device(&a), a.dtype, &shape, false)?;
+        let ids = output(context, call.op, device(&a), DType::U32, &shape, false)?;
         let to = Some(ids.view());
-        let kernel = Along::Scan { op, src: view(&a), dst: out.view(), ids: to, axis, reverse: false };
-        launch(device(&a), &Kernel::Along(kernel))?;
+        let kernel = Axiswise::Scan { op, src: view(&a), dst: out.view(), ids: to, axis, reverse: false };
+        launch(device(&a), &Kernel::Axiswise(kernel))?;
         let node = record(&[&a], || {
             let saved = Saved::new(call, &ids.storage, ids.dtype, ids.layout);
             move |grad: &Proxy, _: [bool; 3]| Ok(one(gathered(grad, &saved.get()?, axis, &shape)?))
         });
-        Ok((adopt(call, local, out, x, node)?, adopt(call, local, ids, x, None)?))
+        Ok((adopt(call, context, out, x, node)?, adopt(call, context, ids, x, None)?))
     })
 }
 
@@ -102,20 +102,20 @@ impl Proxy {
     #[track_caller]
     pub fn cumprod<A: Dim>(&self, dim: A) -> Result<Proxy> {
         let call = Call::here("cumprod");
-        enter(call, |local| {
-            let pins = pin(local, call.op, [self])?;
+        enter(call, |context| {
+            let pins = pin(context, call.op, [self])?;
             let [a] = pins.arrays();
             check::number(call.op, a.dtype)?;
             let axis = dim.to_index(a.layout.shape(), call.op)?;
-            let out = output(local, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
+            let out = output(context, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
             let (src, dst) = (view(&a), out.view());
-            let kernel = Along::Scan { op: ScanOp::Prod, src, dst, ids: None, axis, reverse: false };
-            launch(device(&a), &Kernel::Along(kernel))?;
+            let kernel = Axiswise::Scan { op: ScanOp::Prod, src, dst, ids: None, axis, reverse: false };
+            launch(device(&a), &Kernel::Axiswise(kernel))?;
             let node = record(&[&a], || {
                 let saved = Saved::of(call, &a);
                 move |grad: &Proxy, _: [bool; 3]| Ok(one(products_grad(call, &saved.get()?, grad, axis)?))
             });
-            adopt(call, local, out, self, node)
+            adopt(call, context, out, self, node)
         })
     }
 

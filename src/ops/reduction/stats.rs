@@ -11,7 +11,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
-        compose::{axes_of, composite, in_single, number, wide},
+        compose::{axes_of, composite, in_single, number, number_like},
     },
     elementwise::{logic::truth, unary::one},
 };
@@ -309,7 +309,7 @@ impl Proxy {
                 // Any number may be taken off; an infinite one would leave `infinity - infinity`.
                 let shift = no_grad(|| {
                     let largest = x.max_keepdim(&axes[..])?;
-                    largest.is_finite()?.where_cond(&largest, &wide(&largest, 0.0, call.site)?)
+                    largest.is_finite()?.where_cond(&largest, &number_like(&largest, 0.0, call.site)?)
                 })?;
                 let sum = x.broadcast_sub(&shift)?.exp()?.sum(&axes[..])?.log()?;
                 let shift = shift.reshape(*sum.shape())?;

@@ -86,14 +86,14 @@ fn join<T: AsRef<Proxy>>(
         total = total.saturating_add(fitting(array.as_ref().layout())?.dims()[axis]);
     }
     let shape = each.with_dim(axis, total);
-    let joined = enter(call, |local| {
-        let pins = pin(local, call.op, [first])?;
+    let joined = enter(call, |context| {
+        let pins = pin(context, call.op, [first])?;
         let [head] = pins.arrays();
         fitting(head.layout)?;
-        let out = output(local, call.op, device(&head), head.dtype, &shape, false)?;
+        let out = output(context, call.op, device(&head), head.dtype, &shape, false)?;
         let mut start = 0;
         for array in arrays {
-            let pins = pin(local, call.op, [array.as_ref()])?;
+            let pins = pin(context, call.op, [array.as_ref()])?;
             let [p] = pins.arrays();
             check::same_device(call.op, device(&head), device(&p))?;
             check::same_dtype(call.op, &head, &p)?;
@@ -103,7 +103,7 @@ fn join<T: AsRef<Proxy>>(
             launch(device(&head), &Kernel::Copy { src: view_as(&p, &own), dst: out.view_as(&place) })?;
             start += size;
         }
-        adopt(call, local, out, first, None)
+        adopt(call, context, out, first, None)
     })?;
     track_join(joined, arrays, axis, stacked)
 }
@@ -126,8 +126,8 @@ fn track_join<T: AsRef<Proxy>>(joined: Proxy, arrays: &[T], axis: usize, stacked
 /// The same values, with the gradient of one range passed on to `part`, or of one index if there is no size.
 fn tie(values: &Proxy, part: &Proxy, axis: usize, start: usize, size: Option<usize>) -> Result<Proxy> {
     let call = Call::here("cat");
-    enter(call, |local| {
-        let pins = pin(local, call.op, [values, part])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [values, part])?;
         let [v, p] = pins.arrays();
         // The part is what was joined.
         let whole = v.layout.shape();
@@ -144,6 +144,6 @@ fn tie(values: &Proxy, part: &Proxy, axis: usize, start: usize, size: Option<usi
             }
         });
         let parts = Parts { dtype: v.dtype, layout: v.layout, storage: v.storage.clone(), node };
-        adopt_parts(call, local, parts, values)
+        adopt_parts(call, context, parts, values)
     })
 }

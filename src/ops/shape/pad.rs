@@ -38,12 +38,12 @@ fn inner(padded: Layout, pads: &[(usize, usize)], shape: &Shape) -> Result<Layou
 
 /// `to` is the padded shape of `seen`, by which it was asked for.
 fn constant(call: Call, (x, seen): (&Proxy, &Shape), pads: &[(usize, usize)], to: Shape, value: f64) -> Result<Proxy> {
-    enter(call, |local| {
-        let pins = pin(local, call.op, [x])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [x])?;
         let [a] = pins.arrays();
         check::seen(call.op, x, seen, a.layout)?;
         let shape = *seen;
-        let out = output(local, call.op, device(&a), a.dtype, &to, false)?;
+        let out = output(context, call.op, device(&a), a.dtype, &to, false)?;
         let place = inner(out.layout, pads, &shape)?;
         launch(device(&a), &Kernel::Fill { dst: out.view(), value })?;
         launch(device(&a), &Kernel::Copy { src: view(&a), dst: out.view_as(&place) })?;
@@ -58,7 +58,7 @@ fn constant(call: Call, (x, seen): (&Proxy, &Shape), pads: &[(usize, usize)], to
                 Ok(one(part))
             }
         });
-        adopt(call, local, out, x, node)
+        adopt(call, context, out, x, node)
     })
 }
 

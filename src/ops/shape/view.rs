@@ -45,18 +45,18 @@ where
 
 /// As [`view_of`], by reference: from the layout and the node that `make` finds.
 fn view_by(call: Call, src: &Proxy, make: &mut dyn FnMut(&ArrayRef<'_>) -> Result<(Layout, Tracked)>) -> Result<Proxy> {
-    enter(call, |local| {
-        let pins = pin(local, call.op, [src])?;
+    enter(call, |context| {
+        let pins = pin(context, call.op, [src])?;
         let [a] = pins.arrays();
         let (layout, node) = make(&a)?;
         check::inside(call.op, &layout, &a)?;
         let parts = Parts { dtype: a.dtype, layout: &layout, storage: a.storage.clone(), node };
         // In a workspace a view of an array of a manager ends with its handles, and not with the manager, which may go on for
         // many cycles. (A view of bytes of the cycle ends with the cycle.)
-        if local.desk.takes(a.storage.buffer().device()) {
-            handle_owned(call, local, parts)
+        if context.workspaces.takes(a.storage.buffer().device()) {
+            handle_owned(call, context, parts)
         } else {
-            adopt_parts(call, local, parts, src)
+            adopt_parts(call, context, parts, src)
         }
     })
 }
@@ -376,14 +376,14 @@ impl Proxy {
     #[track_caller]
     pub fn try_detach(&self) -> Result<Proxy> {
         let call = Call::here("detach");
-        let shared = enter(call, |local| {
-            let pins = pin(local, call.op, [self])?;
+        let shared = enter(call, |context| {
+            let pins = pin(context, call.op, [self])?;
             let [a] = pins.arrays();
             if a.storage.part().is_some() {
                 return Ok(None);
             }
             let parts = Parts { dtype: a.dtype, layout: a.layout, storage: a.storage.clone(), node: None };
-            handle_owned(call, local, parts).map(Some)
+            handle_owned(call, context, parts).map(Some)
         })?;
         match shared {
             Some(shared) => Ok(shared),

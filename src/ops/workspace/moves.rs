@@ -14,7 +14,7 @@ use crate::device::Device;
 use crate::memory::{
     proxy::Proxy,
     registry,
-    threads::with_local,
+    threads::with_context,
     workspace::{arena::Arena, inside, outside},
 };
 use crate::ops::elementwise::unary::copy_of;
@@ -74,7 +74,7 @@ impl Proxy {
         if !self.must_move(call.op)? {
             return Ok(self.clone());
         }
-        match with_local(|local| local.desk.enclosing()) {
+        match with_context(|context| context.workspaces.enclosing()) {
             Some(arena) => self.copied_to(call, &arena),
             None => self.try_detach(),
         }
@@ -92,10 +92,10 @@ impl Proxy {
         if !self.must_move(call.op)? {
             return Ok(self.clone());
         }
-        match with_local(|local| local.desk.find(id)).filter(|arena| arena.is_open()) {
+        match with_context(|context| context.workspaces.find(id)).filter(|arena| arena.is_open()) {
             Some(arena) => self.copied_to(call, &arena),
             None => {
-                let open = with_local(|local| local.desk.open_names());
+                let open = with_context(|context| context.workspaces.open_names());
                 let why = format!("no workspace of this name is open on this thread; open are {open:?}");
                 Err(Error::Workspace { op: call.op, workspace: id.to_owned(), why })
             }
@@ -108,7 +108,7 @@ impl Proxy {
     /// [`Error::LeakedArray`]; [`Error::StaleArray`]; as of a copy.
     #[track_caller]
     pub fn leverage_or_detach(&self, id: &str) -> Result<Proxy> {
-        let is_open = with_local(|local| local.desk.find(id)).is_some_and(|arena| arena.is_open());
+        let is_open = with_context(|context| context.workspaces.find(id)).is_some_and(|arena| arena.is_open());
         if is_open { self.leverage_to(id) } else { self.try_detach() }
     }
 
@@ -121,7 +121,7 @@ impl Proxy {
     pub fn migrate(&self, detach: bool) -> Result<Proxy> {
         let call = Call::here("migrate");
         self.must_move(call.op)?;
-        match with_local(|local| local.desk.innermost()) {
+        match with_context(|context| context.workspaces.innermost()) {
             Some(arena) => self.copied_to(call, &arena),
             None if detach => self.try_detach(),
             None => Ok(self.clone()),
@@ -149,11 +149,12 @@ impl Proxy {
     pub fn unsafe_duplication_async(&self) -> Result<Duplication> {
         let call = Call::here("unsafe_duplication");
         self.must_move(call.op)?;
-        if let Some(arena) = with_local(|local| local.desk.innermost()) {
+        if let Some(arena) = with_context(|context| context.workspaces.innermost()) {
             let array = self.copied_into(call, &arena)?;
             return Ok(Duplication { array: Some(array), device: arena.memory.clone() });
         }
-        let kept_for = registry::cycle_of(self.key()).and_then(|cycle| with_local(|local| local.desk.device_of(cycle)));
+        let kept_for = registry::cycle_of(self.key())
+            .and_then(|cycle| with_context(|context| context.workspaces.device_of(cycle)));
         let device = kept_for.unwrap_or_else(|| self.device().clone());
         let array = if *self.device() == device { copy_of(call, self)? } else { self.to_device(&device)? };
         Ok(Duplication { array: Some(array), device })

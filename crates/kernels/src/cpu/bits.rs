@@ -3,7 +3,7 @@
 use crate::base::dtype::DType;
 use crate::cpu::{
     operand::{Element, In, Out},
-    walk,
+    strided,
 };
 use crate::kernel::BitOp;
 
@@ -52,5 +52,5 @@ pub(super) fn bits<T: Bits>(op: BitOp, lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<
 }
 
 fn each<T: Bits>(lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, T>, f: impl Fn(T, T) -> T) {
-    walk::rows3(lhs, rhs, dst, &|x, y, d| d.iter_mut().zip(x.iter().zip(y)).for_each(|(d, (&x, &y))| *d = f(x, y)));
+    strided::rows3(lhs, rhs, dst, &|x, y, d| d.iter_mut().zip(x.iter().zip(y)).for_each(|(d, (&x, &y))| *d = f(x, y)));
 }

@@ -10,7 +10,7 @@ use crate::base::dtype::{DType, WithDType, with_type};
 use crate::cpu::{
     bits::Bits,
     elementwise,
-    narrow::BLOCK,
+    low_precision::BLOCK,
     operand::{In, Out},
 };
 
@@ -33,7 +33,7 @@ fn middle(source: DType) -> Middle {
 }
 
 /// An element as its bits, and from integers of 64 bits as `as` converts.
-trait Held: WithDType {
+trait SeenAsBits: WithDType {
     fn of_bits(bits: u64) -> Self;
     fn into_bits(self) -> u64;
     fn of_signed(value: i64) -> Self {
@@ -44,9 +44,9 @@ trait Held: WithDType {
     }
 }
 
-macro_rules! held {
+macro_rules! seen_as_bits {
     ($($t:ty, |$b:ident| $of:expr, |$x:ident| $into:expr $(, $direct:ty)?;)*) => {$(
-        impl Held for $t {
+        impl SeenAsBits for $t {
             #[inline(always)]
             fn of_bits($b: u64) -> Self {
                 $of
@@ -69,7 +69,7 @@ macro_rules! held {
         }
     )*};
 }
-held! {
+seen_as_bits! {
     bool, |b| b != 0, |x| u64::from(x);
     u8, |b| b as u8, |x| x.into(), u8;
     u16, |b| b as u16, |x| x.into(), u16;
@@ -86,7 +86,7 @@ held! {
 }
 
 /// Bits of elements become what the middle holds.
-fn load<S: Held>(bits: &mut [u64]) {
+fn load<S: SeenAsBits>(bits: &mut [u64]) {
     for bits in bits {
         let value = S::of_bits(*bits);
         *bits = if S::DTYPE.is_float() { value.to_f64().to_bits() } else { value.to_i128() as u64 };
@@ -94,7 +94,7 @@ fn load<S: Held>(bits: &mut [u64]) {
 }
 
 /// What the middle holds becomes bits of elements.
-fn store<D: Held>(middle: Middle, bits: &mut [u64]) {
+fn store<D: SeenAsBits>(middle: Middle, bits: &mut [u64]) {
     match middle {
         Middle::Signed => bits.iter_mut().for_each(|b| *b = D::of_signed(*b as i64).into_bits()),
         Middle::Unsigned => bits.iter_mut().for_each(|b| *b = D::of_unsigned(*b).into_bits()),

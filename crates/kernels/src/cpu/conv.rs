@@ -1,8 +1,8 @@
 //! Convolutions: what the window sees, as the columns of a matrix, times the weights.
 //!
-//! `B` batch, `G` groups of `M` filters and `C` channels, `L` places of the window. The matrix of columns
-//! `[C taps, L]` is made in blocks that fit a cache, in room that the caller brings; the product goes where its
-//! elements belong. No block is made where the image is that matrix already (a window of one element), nor where a
+//! `B` batch, `G` groups of `M` filters and `C` channels, `K` elements of the kernel, `L` output positions. The matrix
+//! of columns `[C K, L]` is made in blocks that fit a cache, in scratch that the caller brings; the product goes where
+//! its elements belong. No block is made where the image is that matrix already (a window of one element), nor where a
 //! filter sees one channel (depthwise): there rows are added to rows.
 
 use std::ops::Range;
@@ -12,16 +12,15 @@ use crate::cpu::{
     number::Number,
     operand::{Element, In, Out},
     product::{Multiplied, product_to},
-    threads,
+    strided, threads,
     vector::simd,
-    walk,
 };
 use crate::window::{ConvOp, ConvSizes, Window};
 
 /// Elements of a block of columns.
 const BLOCK: usize = 256 << 10;
 /// Columns of a block at least, if there are as many.
-const PLACES_MIN: usize = 128;
+const POSITIONS_MIN: usize = 128;
 /// Filters of a group up to which rows are added to rows.
 const DIRECT_FILTERS_MAX: usize = 8;
 /// Sums of a dot product that run side by side.
@@ -31,38 +30,38 @@ fn is_direct(s: &ConvSizes) -> bool {
     s.channels == 1 && s.filters <= DIRECT_FILTERS_MAX
 }
 
-/// Elements of room that a thread needs.
-fn room_each(s: &ConvSizes) -> usize {
-    if is_direct(s) { 1 } else { s.depth().saturating_mul(s.places).clamp(1, BLOCK) }
+/// Elements of scratch that a thread needs.
+fn scratch_each(s: &ConvSizes) -> usize {
+    if is_direct(s) { 1 } else { s.depth().saturating_mul(s.positions).clamp(1, BLOCK) }
 }
 
-/// Elements of room that a convolution wants: for one thread, or for each if there is enough to do.
-pub fn room(_: ConvOp, s: &ConvSizes) -> usize {
-    let factors = [s.groups, s.filters, s.depth(), s.places];
+/// Elements of scratch that a convolution wants: for one thread, or for each if there is enough to do.
+pub fn scratch(_: ConvOp, s: &ConvSizes) -> usize {
+    let factors = [s.groups, s.filters, s.depth(), s.positions];
     let work = factors.iter().fold(s.batch, |work, &factor| work.saturating_mul(factor));
     let threads = if work < THREADS_MIN { 1 } else { threads::pool().map_or(1, |pool| pool.current_num_threads()) };
-    threads * room_each(s)
+    threads * scratch_each(s)
 }
 
-/// What is done for an item: its number, its part of the destination, room, threads.
+/// What is done for an item: its number, its part of the destination, scratch, threads.
 type Item<'f, T> = dyn Fn(usize, &mut [T], &mut [T], usize) + Sync + 'f;
 
 /// Calls `f` for each part of `size` elements: items side by side if there are
 /// enough of them, else one after the other with all threads.
-fn items<T: Element>(dst: &mut [T], size: usize, room: &mut [T], each: usize, f: &Item<'_, T>) {
-    let (items, workers) = (dst.len() / size, room.len() / each);
+fn items<T: Element>(dst: &mut [T], size: usize, scratch: &mut [T], each: usize, f: &Item<'_, T>) {
+    let (items, workers) = (dst.len() / size, scratch.len() / each);
     match if workers > 1 { threads::pool() } else { None } {
         Some(pool) if items >= workers => {
             let run = items.div_ceil(workers);
-            threads::items2(pool, (dst, room), [run * size, each], &|worker, dst, room| {
-                dst.chunks_mut(size).enumerate().for_each(|(i, dst)| f(worker * run + i, dst, room, 1));
+            threads::items2(pool, (dst, scratch), [run * size, each], &|worker, dst, scratch| {
+                dst.chunks_mut(size).enumerate().for_each(|(i, dst)| f(worker * run + i, dst, scratch, 1));
             });
         }
         Some(pool) => pool.install(|| {
             let threads = pool.current_num_threads();
-            dst.chunks_mut(size).enumerate().for_each(|(i, dst)| f(i, dst, room, threads));
+            dst.chunks_mut(size).enumerate().for_each(|(i, dst)| f(i, dst, scratch, threads));
         }),
-        None => dst.chunks_mut(size).enumerate().for_each(|(i, dst)| f(i, dst, &mut room[..each], 1)),
+        None => dst.chunks_mut(size).enumerate().for_each(|(i, dst)| f(i, dst, &mut scratch[..each], 1)),
     }
 }
 
@@ -94,33 +93,33 @@ impl<'a, T> Image<'a, T> {
     }
 }
 
-/// The place of a tap along each axis.
-fn tap_at(window: &Window, tap: usize) -> [usize; 3] {
+/// The place of a kernel element along each axis.
+fn elem_at(window: &Window, elem: usize) -> [usize; 3] {
     let [_, h, w] = window.size;
-    [tap / (h * w), tap / w % h, tap % w]
+    [elem / (h * w), elem / w % h, elem % w]
 }
 
-/// Where a tap lies on an axis when the window is at a place; it may lie outside.
-fn position(window: &Window, axis: usize, place: usize, tap: usize) -> isize {
-    (place * window.stride[axis] + tap * window.dilation[axis]) as isize - window.padding[axis] as isize
+/// Where a kernel element lies on an axis when the window is at a place; it may lie outside.
+fn coordinate(window: &Window, axis: usize, place: usize, elem: usize) -> isize {
+    (place * window.stride[axis] + elem * window.dilation[axis]) as isize - window.padding[axis] as isize
 }
 
-/// As [`position`], inside the axis.
-fn inside(window: &Window, axis: usize, place: usize, tap: usize, len: usize) -> Option<usize> {
-    usize::try_from(position(window, axis, place, tap)).ok().filter(|&at| at < len)
+/// As [`coordinate`], inside the axis.
+fn inside(window: &Window, axis: usize, place: usize, elem: usize, len: usize) -> Option<usize> {
+    usize::try_from(coordinate(window, axis, place, elem)).ok().filter(|&at| at < len)
 }
 
-/// Of some places on the last axis, those at which a tap lies inside.
-fn clip(window: &Window, tap: usize, len: usize, places: &Range<usize>) -> Range<usize> {
-    let (shift, stride) = (position(window, 2, 0, tap), window.stride[2]);
+/// Of some positions on the last axis, those at which a kernel element lies inside.
+fn clip(window: &Window, elem: usize, len: usize, positions: &Range<usize>) -> Range<usize> {
+    let (shift, stride) = (coordinate(window, 2, 0, elem), window.stride[2]);
     let from = if shift < 0 { shift.unsigned_abs().div_ceil(stride) } else { 0 };
-    let to = usize::try_from(len as isize - shift).map_or(0, |room| room.div_ceil(stride));
-    let start = from.clamp(places.start, places.end);
-    start..to.clamp(start, places.end)
+    let to = usize::try_from(len as isize - shift).map_or(0, |reach| reach.div_ceil(stride));
+    let start = from.clamp(positions.start, positions.end);
+    start..to.clamp(start, positions.end)
 }
 
-/// Calls `f` with the lines that make up a run of places: their places on the first two axes, those on the last one,
-/// and where they begin in the run.
+/// Calls `f` with the lines that make up a run of positions: their positions on the first two axes, those on the last
+/// one, and where they begin in the run.
 fn lines(window: &Window, run: Range<usize>, mut f: impl FnMut([usize; 2], Range<usize>, usize)) {
     let [_, h, w] = window.out;
     let mut place = run.start;
@@ -132,62 +131,62 @@ fn lines(window: &Window, run: Range<usize>, mut f: impl FnMut([usize; 2], Range
     }
 }
 
-/// What one tap sees from a run of places in a channel that begins at `base`.
-fn read<T: Number>(image: &Image<'_, T>, base: isize, window: &Window, tap: usize, run: Range<usize>, row: &mut [T]) {
-    let ([kd, kh, kw], steps) = (tap_at(window, tap), &image.steps[2..]);
-    lines(window, run, |[d, h], places, at| {
-        let to = &mut row[at..at + places.len()];
+/// What one kernel element sees from a run of positions in a channel that begins at `base`.
+fn read<T: Number>(image: &Image<'_, T>, base: isize, window: &Window, elem: usize, run: Range<usize>, row: &mut [T]) {
+    let ([kd, kh, kw], steps) = (elem_at(window, elem), &image.steps[2..]);
+    lines(window, run, |[d, h], positions, at| {
+        let to = &mut row[at..at + positions.len()];
         let line = inside(window, 0, d, kd, image.ins[0]).zip(inside(window, 1, h, kh, image.ins[1]));
-        let seen = clip(window, kw, image.ins[2], &places);
+        let seen = clip(window, kw, image.ins[2], &positions);
         let Some((d, h)) = line.filter(|_| !seen.is_empty()) else { return to.fill(T::ZERO) };
-        to[..seen.start - places.start].fill(T::ZERO);
-        to[seen.end - places.start..].fill(T::ZERO);
-        let first = position(window, 2, seen.start, kw);
+        to[..seen.start - positions.start].fill(T::ZERO);
+        to[seen.end - positions.start..].fill(T::ZERO);
+        let first = coordinate(window, 2, seen.start, kw);
         let from = base + d as isize * steps[0] + h as isize * steps[1] + first * steps[2];
         let step = window.stride[2] as isize * steps[2];
-        walk::put(image.data, from, step, &mut to[seen.start - places.start..seen.end - places.start]);
+        strided::put(image.data, from, step, &mut to[seen.start - positions.start..seen.end - positions.start]);
     });
 }
 
-/// Adds to a channel what one tap gave to a run of places: the transpose of [`read`].
-fn write<T: Number>(plane: &mut [T], ins: [usize; 3], window: &Window, tap: usize, run: Range<usize>, row: &[T]) {
-    let [kd, kh, kw] = tap_at(window, tap);
-    lines(window, run, |[d, h], places, at| {
+/// Adds to a channel what one kernel element gave to a run of positions: the transpose of [`read`].
+fn write<T: Number>(plane: &mut [T], ins: [usize; 3], window: &Window, elem: usize, run: Range<usize>, row: &[T]) {
+    let [kd, kh, kw] = elem_at(window, elem);
+    lines(window, run, |[d, h], positions, at| {
         let line = inside(window, 0, d, kd, ins[0]).zip(inside(window, 1, h, kh, ins[1]));
-        let seen = clip(window, kw, ins[2], &places);
+        let seen = clip(window, kw, ins[2], &positions);
         let Some((d, h)) = line.filter(|_| !seen.is_empty()) else { return };
-        let first = (d * ins[1] + h) * ins[2] + position(window, 2, seen.start, kw) as usize;
-        let from = &row[at + seen.start - places.start..at + seen.end - places.start];
+        let first = (d * ins[1] + h) * ins[2] + coordinate(window, 2, seen.start, kw) as usize;
+        let from = &row[at + seen.start - positions.start..at + seen.end - positions.start];
         for (d, &x) in plane[first..].iter_mut().step_by(window.stride[2]).zip(from) {
-            *d = d.plus(x);
+            *d = d.add(x);
         }
     });
 }
 
-/// Calls `f(tap, first place, where it looks, places)` for each line of places and each tap that sees something there.
-/// `steps`: those of the channel looked at.
+/// Calls `f(elem, first place, where it looks, positions)` for each line of positions and each kernel element that sees
+/// something there. `steps`: those of the channel looked at.
 fn sights(window: &Window, ins: [usize; 3], steps: &[isize], mut f: impl FnMut(usize, usize, isize, usize)) {
-    lines(window, 0..window.places(), |[d, h], places, first| {
-        for tap in 0..window.taps() {
-            let [kd, kh, kw] = tap_at(window, tap);
+    lines(window, 0..window.output_positions(), |[d, h], positions, first| {
+        for elem in 0..window.kernel_elems() {
+            let [kd, kh, kw] = elem_at(window, elem);
             let line = inside(window, 0, d, kd, ins[0]).zip(inside(window, 1, h, kh, ins[1]));
-            let seen = clip(window, kw, ins[2], &places);
+            let seen = clip(window, kw, ins[2], &positions);
             if let Some((d, h)) = line.filter(|_| !seen.is_empty()) {
                 let from = d as isize * steps[0] + h as isize * steps[1];
-                let at = from + position(window, 2, seen.start, kw) * steps[2];
-                f(tap, first + seen.start, at, seen.len());
+                let at = from + coordinate(window, 2, seen.start, kw) * steps[2];
+                f(elem, first + seen.start, at, seen.len());
             }
         }
     });
 }
 
 /// Blocks of the matrix of columns: `f(its rows, its columns)`.
-fn blocks(s: &ConvSizes, room: usize, mut f: impl FnMut(Range<usize>, Range<usize>)) {
-    let places = (room / s.depth()).max(PLACES_MIN).min(s.places).min(room);
-    let rows = room / places;
-    for first in (0..s.places).step_by(places) {
+fn blocks(s: &ConvSizes, scratch: usize, mut f: impl FnMut(Range<usize>, Range<usize>)) {
+    let positions = (scratch / s.depth()).max(POSITIONS_MIN).min(s.positions).min(scratch);
+    let rows = scratch / positions;
+    for first in (0..s.positions).step_by(positions) {
         for row in (0..s.depth()).step_by(rows) {
-            f(row..s.depth().min(row + rows), first..s.places.min(first + places));
+            f(row..s.depth().min(row + rows), first..s.positions.min(first + positions));
         }
     }
 }
@@ -198,18 +197,18 @@ fn columns<T: Multiplied>(
     base: isize,
     window: &Window,
     [rows, run]: [Range<usize>; 2],
-    room: &mut [T],
+    scratch: &mut [T],
     threads: usize,
 ) {
-    let (width, taps) = (run.len(), window.taps());
+    let (width, kernel_elems) = (run.len(), window.kernel_elems());
     let fill = |i: usize, row: &mut [T]| {
-        let (channel, tap) = ((rows.start + i) / taps, (rows.start + i) % taps);
-        read(image, base + channel as isize * image.steps[1], window, tap, run.clone(), row);
+        let (channel, elem) = ((rows.start + i) / kernel_elems, (rows.start + i) % kernel_elems);
+        read(image, base + channel as isize * image.steps[1], window, elem, run.clone(), row);
     };
-    let room = &mut room[..rows.len() * width];
+    let scratch = &mut scratch[..rows.len() * width];
     match threads {
-        1 => room.chunks_exact_mut(width).enumerate().for_each(|(i, row)| fill(i, row)),
-        _ => threads::items_here(room, width, &fill),
+        1 => scratch.chunks_exact_mut(width).enumerate().for_each(|(i, row)| fill(i, row)),
+        _ => threads::items_here(scratch, width, &fill),
     }
 }
 
@@ -225,7 +224,7 @@ pub(super) fn result<T: Multiplied>(
     image: In<'_, T>,
     weights: In<'_, T>,
     result: Out<'_, T>,
-    room: Out<'_, T>,
+    scratch: Out<'_, T>,
     window: &Window,
     groups: usize,
 ) {
@@ -234,22 +233,28 @@ pub(super) fn result<T: Multiplied>(
     if dst.is_empty() || s.depth() == 0 || s.pixels == 0 {
         return dst.fill(T::ZERO);
     }
-    items(dst, s.filters * s.places, room.dense(), room_each(&s), &|i, dst, room, threads| {
+    items(dst, s.filters * s.positions, scratch.dense(), scratch_each(&s), &|i, dst, scratch, threads| {
         let (b, g) = (i / groups, i % groups);
         let (base, own) = (image.plane(b, g * s.channels), g * s.filters * s.depth());
         if let Some(step) = image.step().filter(|_| s.is_point(window)) {
             let right = Matrix { data: image.data, start: base, steps: [image.steps[1], step] };
-            let to = Target { data: dst, step: s.places, add: false };
-            return product_to([s.filters, s.depth(), s.places], matrix(weights, own, s.depth()), right, to, threads);
+            let to = Target { data: dst, step: s.positions, add: false };
+            return product_to(
+                [s.filters, s.depth(), s.positions],
+                matrix(weights, own, s.depth()),
+                right,
+                to,
+                threads,
+            );
         }
         if is_direct(&s) {
             return result_directly(&image, base, &weights[own..], window, dst);
         }
-        blocks(&s, room.len(), |rows, run| {
-            columns(&image, base, window, [rows.clone(), run.clone()], room, threads);
+        blocks(&s, scratch.len(), |rows, run| {
+            columns(&image, base, window, [rows.clone(), run.clone()], scratch, threads);
             let left = matrix(weights, own + rows.start, s.depth());
-            let to = Target { data: &mut dst[run.start..], step: s.places, add: rows.start > 0 };
-            product_to([s.filters, rows.len(), run.len()], left, matrix(room, 0, run.len()), to, threads);
+            let to = Target { data: &mut dst[run.start..], step: s.positions, add: rows.start > 0 };
+            product_to([s.filters, rows.len(), run.len()], left, matrix(scratch, 0, run.len()), to, threads);
         });
     });
 }
@@ -258,20 +263,20 @@ pub(super) fn result<T: Multiplied>(
 fn add_times<T: Multiplied>(w: T, data: &[T], at: isize, step: isize, d: &mut [T]) {
     if step == 1 {
         let x = &data[at as usize..at as usize + d.len()];
-        return simd(d.len(), || d.iter_mut().zip(x).for_each(|(d, &x)| *d = d.plus(w.times(x))));
+        return simd(d.len(), || d.iter_mut().zip(x).for_each(|(d, &x)| *d = d.add(w.mul(x))));
     }
     for (i, d) in d.iter_mut().enumerate() {
-        *d = d.plus(w.times(data[(at + i as isize * step) as usize]));
+        *d = d.add(w.mul(data[(at + i as isize * step) as usize]));
     }
 }
 
 fn result_directly<T: Multiplied>(image: &Image<'_, T>, base: isize, weights: &[T], window: &Window, dst: &mut [T]) {
     let step = window.stride[2] as isize * image.steps[4];
-    for (filter, plane) in dst.chunks_exact_mut(window.places()).enumerate() {
-        let weights = &weights[filter * window.taps()..];
+    for (filter, plane) in dst.chunks_exact_mut(window.output_positions()).enumerate() {
+        let weights = &weights[filter * window.kernel_elems()..];
         plane.fill(T::ZERO);
-        sights(window, image.ins, &image.steps[2..], |tap, place, at, len| {
-            add_times(weights[tap], image.data, base + at, step, &mut plane[place..place + len]);
+        sights(window, image.ins, &image.steps[2..], |elem, place, at, len| {
+            add_times(weights[elem], image.data, base + at, step, &mut plane[place..place + len]);
         });
     }
 }
@@ -280,36 +285,36 @@ pub(super) fn image<T: Multiplied>(
     result: In<'_, T>,
     weights: In<'_, T>,
     image: Out<'_, T>,
-    room: Out<'_, T>,
+    scratch: Out<'_, T>,
     window: &Window,
     groups: usize,
 ) {
     let (dims, weights_dims) = (image.layout.dims(), weights.layout.dims());
     let (s, ins) = (ConvSizes::new(dims, weights_dims, window, groups), [dims[2], dims[3], dims[4]]);
     let (result, weights, dst) = (result.all(), weights.all(), image.dense());
-    if dst.is_empty() || s.filters == 0 || s.places == 0 {
+    if dst.is_empty() || s.filters == 0 || s.positions == 0 {
         return dst.fill(T::ZERO);
     }
-    items(dst, s.channels * s.pixels, room.dense(), room_each(&s), &|i, dst, room, threads| {
-        let (own, from) = (i % groups * s.filters * s.depth(), i * s.filters * s.places);
+    items(dst, s.channels * s.pixels, scratch.dense(), scratch_each(&s), &|i, dst, scratch, threads| {
+        let (own, from) = (i % groups * s.filters * s.depth(), i * s.filters * s.positions);
         if s.is_point(window) {
-            let to = Target { data: dst, step: s.places, add: false };
-            let (left, right) = (turned(weights, own, s.depth()), matrix(result, from, s.places));
-            return product_to([s.depth(), s.filters, s.places], left, right, to, threads);
+            let to = Target { data: dst, step: s.positions, add: false };
+            let (left, right) = (turned(weights, own, s.depth()), matrix(result, from, s.positions));
+            return product_to([s.depth(), s.filters, s.positions], left, right, to, threads);
         }
         dst.fill(T::ZERO);
         if is_direct(&s) {
-            let weights = &weights[own..own + s.filters * s.taps];
+            let weights = &weights[own..own + s.filters * s.kernel_elems];
             return image_directly(&result[from..], weights, ins, window, dst);
         }
-        blocks(&s, room.len(), |rows, run| {
+        blocks(&s, scratch.len(), |rows, run| {
             let left = turned(weights, own + rows.start, s.depth());
-            let to = Target { data: room, step: run.len(), add: false };
-            let right = matrix(result, from + run.start, s.places);
+            let to = Target { data: scratch, step: run.len(), add: false };
+            let right = matrix(result, from + run.start, s.positions);
             product_to([rows.len(), s.filters, run.len()], left, right, to, threads);
-            for (row, from) in rows.zip(room.chunks_exact(run.len())) {
-                let plane = &mut dst[row / s.taps * s.pixels..][..s.pixels];
-                write(plane, ins, window, row % s.taps, run.clone(), from);
+            for (row, from) in rows.zip(scratch.chunks_exact(run.len())) {
+                let plane = &mut dst[row / s.kernel_elems * s.pixels..][..s.pixels];
+                write(plane, ins, window, row % s.kernel_elems, run.clone(), from);
             }
         });
     });
@@ -317,17 +322,19 @@ pub(super) fn image<T: Multiplied>(
 
 fn image_directly<T: Multiplied>(result: &[T], weights: &[T], ins: [usize; 3], window: &Window, dst: &mut [T]) {
     let steps = [(ins[1] * ins[2]) as isize, ins[2] as isize, 1];
-    for (grad, weights) in result.chunks_exact(window.places()).zip(weights.chunks_exact(window.taps())) {
-        sights(window, ins, &steps, |tap, place, at, len| {
-            let (w, grad) = (weights[tap], &grad[place..place + len]);
+    for (grad, weights) in
+        result.chunks_exact(window.output_positions()).zip(weights.chunks_exact(window.kernel_elems()))
+    {
+        sights(window, ins, &steps, |elem, place, at, len| {
+            let (w, grad) = (weights[elem], &grad[place..place + len]);
             match window.stride[2] {
                 1 => {
                     let d = &mut dst[at as usize..at as usize + len];
-                    simd(len, || d.iter_mut().zip(grad).for_each(|(d, &g)| *d = d.plus(w.times(g))));
+                    simd(len, || d.iter_mut().zip(grad).for_each(|(d, &g)| *d = d.add(w.mul(g))));
                 }
                 stride => {
                     let d = dst[at as usize..].iter_mut().step_by(stride);
-                    d.zip(grad).for_each(|(d, &g)| *d = d.plus(w.times(g)));
+                    d.zip(grad).for_each(|(d, &g)| *d = d.add(w.mul(g)));
                 }
             }
         });
@@ -338,35 +345,35 @@ pub(super) fn weights<T: Multiplied>(
     image: In<'_, T>,
     result: In<'_, T>,
     weights: Out<'_, T>,
-    room: Out<'_, T>,
+    scratch: Out<'_, T>,
     window: &Window,
     groups: usize,
 ) {
     let s = ConvSizes::new(image.layout.dims(), weights.layout.dims(), window, groups);
     let (result, dst, image) = (result.all(), weights.dense(), Image::new(image));
-    if dst.is_empty() || s.batch == 0 || s.places == 0 || s.pixels == 0 {
+    if dst.is_empty() || s.batch == 0 || s.positions == 0 || s.pixels == 0 {
         return dst.fill(T::ZERO);
     }
-    items(dst, s.filters * s.depth(), room.dense(), room_each(&s), &|g, dst, room, threads| {
+    items(dst, s.filters * s.depth(), scratch.dense(), scratch_each(&s), &|g, dst, scratch, threads| {
         for b in 0..s.batch {
-            let (base, from) = (image.plane(b, g * s.channels), (b * groups + g) * s.filters * s.places);
+            let (base, from) = (image.plane(b, g * s.channels), (b * groups + g) * s.filters * s.positions);
             if let Some(step) = image.step().filter(|_| s.is_point(window)) {
                 let right = Matrix { data: image.data, start: base, steps: [step, image.steps[1]] };
                 let to = Target { data: dst, step: s.depth(), add: b > 0 };
-                let left = matrix(result, from, s.places);
-                product_to([s.filters, s.places, s.depth()], left, right, to, threads);
+                let left = matrix(result, from, s.positions);
+                product_to([s.filters, s.positions, s.depth()], left, right, to, threads);
             } else if is_direct(&s) {
                 if b == 0 {
                     dst.fill(T::ZERO);
                 }
                 weights_directly(&image, base, &result[from..], window, dst);
             } else {
-                blocks(&s, room.len(), |rows, run| {
-                    columns(&image, base, window, [rows.clone(), run.clone()], room, threads);
-                    let left = matrix(result, from + run.start, s.places);
+                blocks(&s, scratch.len(), |rows, run| {
+                    columns(&image, base, window, [rows.clone(), run.clone()], scratch, threads);
+                    let left = matrix(result, from + run.start, s.positions);
                     let add = b > 0 || run.start > 0;
                     let to = Target { data: &mut dst[rows.start..], step: s.depth(), add };
-                    product_to([s.filters, run.len(), rows.len()], left, turned(room, 0, run.len()), to, threads);
+                    product_to([s.filters, run.len(), rows.len()], left, turned(scratch, 0, run.len()), to, threads);
                 });
             }
         }
@@ -375,9 +382,9 @@ pub(super) fn weights<T: Multiplied>(
 
 fn weights_directly<T: Multiplied>(image: &Image<'_, T>, base: isize, result: &[T], window: &Window, dst: &mut [T]) {
     let step = window.stride[2] as isize * image.steps[4];
-    for (grad, d) in result.chunks_exact(window.places()).zip(dst.chunks_exact_mut(window.taps())) {
-        sights(window, image.ins, &image.steps[2..], |tap, place, at, len| {
-            d[tap] = d[tap].plus(dot(&grad[place..place + len], image.data, base + at, step));
+    for (grad, d) in result.chunks_exact(window.output_positions()).zip(dst.chunks_exact_mut(window.kernel_elems())) {
+        sights(window, image.ins, &image.steps[2..], |elem, place, at, len| {
+            d[elem] = d[elem].add(dot(&grad[place..place + len], image.data, base + at, step));
         });
     }
 }
@@ -389,16 +396,16 @@ pub(super) fn dot<T: Number>(a: &[T], data: &[T], at: isize, step: isize) -> T {
         let b = &data[at as usize..at as usize + a.len()];
         simd(a.len(), || {
             for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
-                sums.iter_mut().zip(a.iter().zip(b)).for_each(|(sum, (&a, &b))| *sum = sum.plus(a.times(b)));
+                sums.iter_mut().zip(a.iter().zip(b)).for_each(|(sum, (&a, &b))| *sum = sum.add(a.mul(b)));
             }
         });
     } else {
         for (i, &a) in a.iter().enumerate() {
             let b = data[(at + i as isize * step) as usize];
-            sums[i % LANES] = sums[i % LANES].plus(a.times(b));
+            sums[i % LANES] = sums[i % LANES].add(a.mul(b));
         }
     }
-    sums.into_iter().fold(T::ZERO, T::plus)
+    sums.into_iter().fold(T::ZERO, T::add)
 }
 
 /// Calls `f` with the parts of `dst`, of `size` elements: on several threads if there are many.
@@ -411,31 +418,32 @@ pub(super) fn parts<T: Element>(dst: &mut [T], size: usize, f: &(dyn Fn(usize, &
 
 pub(super) fn unfold<T: Number>(image: In<'_, T>, columns: Out<'_, T>, window: &Window) {
     let (dst, channels) = (columns.dense(), image.layout.dims()[1]);
-    let (image, taps) = (Image::new(image), window.taps());
+    let (image, kernel_elems) = (Image::new(image), window.kernel_elems());
     if dst.is_empty() {
         return;
     }
     if image.data.is_empty() {
         return dst.fill(T::ZERO);
     }
-    parts(dst, window.places(), &|i, row| {
-        let (plane, tap) = (i / taps, i % taps);
-        read(&image, image.plane(plane / channels, plane % channels), window, tap, 0..window.places(), row);
+    parts(dst, window.output_positions(), &|i, row| {
+        let (plane, elem) = (i / kernel_elems, i % kernel_elems);
+        read(&image, image.plane(plane / channels, plane % channels), window, elem, 0..window.output_positions(), row);
     });
 }
 
 pub(super) fn fold<T: Number>(columns: In<'_, T>, image: Out<'_, T>, window: &Window) {
     let dims = image.layout.dims();
-    let (ins, places, taps) = ([dims[2], dims[3], dims[4]], window.places(), window.taps());
+    let (ins, positions, kernel_elems) =
+        ([dims[2], dims[3], dims[4]], window.output_positions(), window.kernel_elems());
     let (columns, dst) = (columns.all(), image.dense());
     if dst.is_empty() {
         return;
     }
     parts(dst, ins.iter().product(), &|i, plane| {
         plane.fill(T::ZERO);
-        for tap in 0..taps {
-            let from = &columns[(i * taps + tap) * places..][..places];
-            write(plane, ins, window, tap, 0..places, from);
+        for elem in 0..kernel_elems {
+            let from = &columns[(i * kernel_elems + elem) * positions..][..positions];
+            write(plane, ins, window, elem, 0..positions, from);
         }
     });
 }

@@ -11,64 +11,64 @@ use crate::base::{
     error::{Error, Result},
 };
 use crate::cpu::{
+    compute_copy::compute_dtype,
     types::{open, with_bits, with_sums, with_wide},
-    wide::wider,
 };
 use crate::{
-    along::ScanOp,
+    axiswise::ScanOp,
     kernel::{BitOp, View},
     window::{ResizeOp, Spacing, Window, Windowed},
 };
 
-/// Whether narrow operands of a kernel over images are widened: not where elements only move, nor sums of integers,
-/// which are those of their bits.
+/// Whether operands of low precision of a kernel over images are widened: not where elements only move, nor sums of
+/// integers, which are those of their bits.
 pub(super) fn is_widened(kernel: &Windowed<View<'_>>) -> bool {
     match kernel {
         Windowed::Unfold { .. } | Windowed::Resize { op: ResizeOp::Nearest, .. } => false,
-        Windowed::Fold { image, .. } => wider(image.dtype()) == Some(DType::F32),
+        Windowed::Fold { image, .. } => compute_dtype(image.dtype()) == Some(DType::F32),
         Windowed::Conv { image: any, .. }
         | Windowed::Pool { image: any, .. }
         | Windowed::PoolGrad { grad: any, .. }
         | Windowed::Resize { image: any, .. }
-        | Windowed::ResizeGrad { grad: any, .. } => wider(any.dtype()).is_some(),
+        | Windowed::ResizeGrad { grad: any, .. } => compute_dtype(any.dtype()).is_some(),
     }
 }
 
 pub(super) fn conv_result(
     [image, weights]: [Src; 2],
-    [result, room]: [Dst; 2],
+    [result, scratch]: [Dst; 2],
     window: &Window,
     groups: usize,
 ) -> Result<()> {
     with_wide!("conv", float image.dtype(), T => {
-        open!(T; image weights; result room);
-        conv::result(image, weights, result, room, window, groups);
+        open!(T; image weights; result scratch);
+        conv::result(image, weights, result, scratch, window, groups);
     });
     Ok(())
 }
 
 pub(super) fn conv_image(
     [weights, result]: [Src; 2],
-    [image, room]: [Dst; 2],
+    [image, scratch]: [Dst; 2],
     window: &Window,
     groups: usize,
 ) -> Result<()> {
     with_wide!("conv", float image.dtype(), T => {
-        open!(T; weights result; image room);
-        conv::image(result, weights, image, room, window, groups);
+        open!(T; weights result; image scratch);
+        conv::image(result, weights, image, scratch, window, groups);
     });
     Ok(())
 }
 
 pub(super) fn conv_weights(
     [image, result]: [Src; 2],
-    [weights, room]: [Dst; 2],
+    [weights, scratch]: [Dst; 2],
     window: &Window,
     groups: usize,
 ) -> Result<()> {
     with_wide!("conv", float image.dtype(), T => {
-        open!(T; image result; weights room);
-        conv::weights(image, result, weights, room, window, groups);
+        open!(T; image result; weights scratch);
+        conv::weights(image, result, weights, scratch, window, groups);
     });
     Ok(())
 }
@@ -118,7 +118,7 @@ pub(super) fn pool_grad(grad: Src, ids: Option<Src>, image: Dst, window: &Window
             None => pooling::mean_grad(grad, image, window, adaptive),
             Some(ids) => {
                 open!(u32; ids;);
-                pooling::max_grad(grad, ids, image, window.places());
+                pooling::max_grad(grad, ids, image, window.output_positions());
             }
         }
     });

@@ -1,7 +1,7 @@
 //! Kernels that treat each element by itself.
 //!
 //! Operands that are dense go through one slice loop, compiled for several instruction sets and chosen at run
-//! time; with many elements on several threads. Others go through `walk.rs`, which hands the same loop one row
+//! time; with many elements on several threads. Others go through `strided.rs`, which hands the same loop one row
 //! at a time. A loop is compiled once for each operation and dtype, never once for each layout.
 
 #![allow(clippy::needless_range_loop)] // half of the code to compile that iterators are, and the same vectors
@@ -12,11 +12,10 @@ use crate::base::{
 };
 use crate::cpu::{
     few::FEW,
-    number::{Float, Id, Number},
+    number::{Float, IndexElement, Number},
     operand::{Element, In, Out},
-    special, threads,
+    special, strided, threads,
     vector::simd,
-    walk,
 };
 use crate::kernel::{BinaryOp, CmpOp, Domain, UnaryOp};
 use crate::{for_each_binary, for_each_unary};
@@ -65,7 +64,7 @@ pub(super) fn rows_to<A: Element, D: Element>(src: In<'_, A>, dst: Out<'_, D>, r
     match src.dense() {
         Some(a) if a.len() < threads::ELEMENTS_MIN => row(a, dst.dense()),
         Some(a) => threads::split2(a, dst.dense(), row),
-        None => walk::rows2(src, dst, false, row),
+        None => strided::rows2(src, dst, false, row),
     }
 }
 
@@ -98,7 +97,7 @@ pub(super) fn rows_of_two<A: Element, B: Element, D: Element>(
     match (lhs.dense(), rhs.dense()) {
         (Some(a), Some(b)) if a.len() < threads::ELEMENTS_MIN => row(a, b, dst.dense()),
         (Some(a), Some(b)) => threads::split3(a, b, dst.dense(), row),
-        _ => walk::rows3(lhs, rhs, dst, row),
+        _ => strided::rows3(lhs, rhs, dst, row),
     }
 }
 
@@ -124,7 +123,7 @@ impl<T: Number> Unary<'_, T> {
         match self {
             Unary::To(src, dst) => match src.dense() {
                 Some(a) => threads::split2(a, dst.dense(), &row),
-                None => walk::rows2(src, dst, false, &row),
+                None => strided::rows2(src, dst, false, &row),
             },
             Unary::InPlace(dst) => change(dst, &|d| d.iter_mut().for_each(|d| *d = f(*d))),
         }
@@ -145,7 +144,7 @@ fn change<T: Number>(dst: Out<'_, T>, row: &(dyn Fn(&mut [T]) + Sync)) {
     if dst.is_dense() {
         threads::split1(dst.dense(), &|_, d| row(d));
     } else {
-        walk::rows1(dst, row);
+        strided::rows1(dst, row);
     }
 }
 
@@ -178,7 +177,7 @@ fn assign_row<T: Number>(b: &[T], d: &mut [T], f: impl Fn(T, T) -> T) {
 fn assign<T: Number>(rhs: In<'_, T>, dst: Out<'_, T>, row: &(dyn Fn(&[T], &mut [T]) + Sync)) {
     match rhs.dense() {
         Some(b) if dst.is_dense() => threads::split2(b, dst.dense(), row),
-        _ => walk::rows2(rhs, dst, true, row),
+        _ => strided::rows2(rhs, dst, true, row),
     }
 }
 
@@ -267,7 +266,7 @@ fn zip_by_calls<T: Number>((lhs, rhs, dst): (In<'_, T>, In<'_, T>, Out<'_, T>), 
     let row = |a: &[T], b: &[T], d: &mut [T]| d.iter_mut().zip(a).zip(b).for_each(|((d, &a), &b)| *d = f(a, b));
     match (lhs.dense(), rhs.dense()) {
         (Some(a), Some(b)) => threads::split3(a, b, dst.dense(), &row),
-        _ => walk::rows3(lhs, rhs, dst, &row),
+        _ => strided::rows3(lhs, rhs, dst, &row),
     }
 }
 
@@ -290,7 +289,7 @@ for_each_binary!(binary_functions);
 
 pub(super) fn affine<T: Number>(operand: Unary<'_, T>, mul: f64, add: f64) -> Result<()> {
     let (mul, add) = (T::from_f64(mul), T::from_f64(add));
-    operand.map(move |x| x.times(mul).plus(add))
+    operand.map(move |x| x.mul(mul).add(add))
 }
 
 pub(super) fn clamp<T: Number>(src: In<'_, T>, dst: Out<'_, T>, min: f64, max: f64) {
@@ -321,7 +320,7 @@ pub(super) fn fill<T: Element>(dst: Out<'_, T>, value: T) {
     if dst.is_dense() {
         dst.dense().fill(value);
     } else {
-        walk::rows1(dst, &|d| d.fill(value));
+        strided::rows1(dst, &|d| d.fill(value));
     }
 }
 
@@ -340,12 +339,12 @@ pub(super) fn arange<T: Element>(dst: Out<'_, T>, start: f64, step: f64) {
 pub(super) fn copy<T: Element>(src: In<'_, T>, dst: Out<'_, T>) {
     match src.dense() {
         Some(a) if dst.is_dense() => threads::split2(a, dst.dense(), &|a, d| d.copy_from_slice(a)),
-        _ => walk::copy(src, dst),
+        _ => strided::copy(src, dst),
     }
 }
 
 #[inline(never)]
-fn choose_row<I: Id, T: Element>(cond: &[I], yes: &[T], no: &[T], d: &mut [T]) {
+fn choose_row<I: IndexElement, T: Element>(cond: &[I], yes: &[T], no: &[T], d: &mut [T]) {
     simd(d.len(), || {
         for (((d, &c), &yes), &no) in d.iter_mut().zip(cond).zip(yes).zip(no) {
             *d = if c != I::ZERO { yes } else { no };
@@ -353,10 +352,10 @@ fn choose_row<I: Id, T: Element>(cond: &[I], yes: &[T], no: &[T], d: &mut [T]) {
     });
 }
 
-pub(super) fn choose<I: Id, T: Element>(cond: In<'_, I>, yes: In<'_, T>, no: In<'_, T>, dst: Out<'_, T>) {
+pub(super) fn choose<I: IndexElement, T: Element>(cond: In<'_, I>, yes: In<'_, T>, no: In<'_, T>, dst: Out<'_, T>) {
     match (cond.dense(), yes.dense(), no.dense()) {
         (Some(c), Some(yes), Some(no)) => choose_row(c, yes, no, dst.dense()),
-        _ => walk::rows4(cond, yes, no, dst, &|c, yes, no, d| choose_row(c, yes, no, d)),
+        _ => strided::rows4(cond, yes, no, dst, &|c, yes, no, d| choose_row(c, yes, no, d)),
     }
 }
 

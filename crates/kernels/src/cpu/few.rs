@@ -7,7 +7,7 @@ use crate::cpu::number::Number;
 use crate::for_each_binary;
 use crate::kernel::BinaryOp;
 
-/// Elements up to which it is worth while, also on the road of kernels (`elementwise.rs`).
+/// Elements up to which it is worth while, also on the path of kernels (`elementwise.rs`).
 pub const FEW: usize = 16;
 
 macro_rules! binary_functions {

@@ -11,16 +11,16 @@ use crate::base::{
     layout::Layout,
 };
 use crate::cpu::{
-    number::{Id, Number},
+    number::{IndexElement, Number},
     operand::{In, Out},
+    strided::StridedIter,
     vector::simd,
-    walk::Walk,
 };
 
 /// Indices of an axis of size `dim`, or the first one outside it as an error.
-pub(super) fn check<I: Id>(op: &'static str, ids: In<'_, I>, dim: usize) -> Result<()> {
+pub(super) fn check<I: IndexElement>(op: &'static str, ids: In<'_, I>, dim: usize) -> Result<()> {
     let mut outside = None;
-    Walk::in_order([ids.layout], None).elements(|[at]| {
+    StridedIter::in_order([ids.layout], None).elements(|[at]| {
         let id = ids.data[at].convert();
         if outside.is_none() && !usize::try_from(id).is_ok_and(|id| id < dim) {
             outside = Some(id);
@@ -40,9 +40,9 @@ thread_local! {
 }
 
 /// A list of indices.
-pub(super) struct List(Vec<usize>);
+pub(super) struct IndexList(Vec<usize>);
 
-impl std::ops::Deref for List {
+impl std::ops::Deref for IndexList {
     type Target = [usize];
 
     fn deref(&self) -> &[usize] {
@@ -50,7 +50,7 @@ impl std::ops::Deref for List {
     }
 }
 
-impl Drop for List {
+impl Drop for IndexList {
     fn drop(&mut self) {
         if self.0.capacity() <= KEPT_MAX {
             self.0.clear();
@@ -61,11 +61,11 @@ impl Drop for List {
 }
 
 /// A list of indices, checked.
-pub(super) fn list<I: Id>(op: &'static str, ids: In<'_, I>, dim: usize) -> Result<List> {
+pub(super) fn list<I: IndexElement>(op: &'static str, ids: In<'_, I>, dim: usize) -> Result<IndexList> {
     check(op, ids, dim)?;
-    let mut list = List(KEPT.try_with(Cell::take).unwrap_or_default());
+    let mut list = IndexList(KEPT.try_with(Cell::take).unwrap_or_default());
     list.0.reserve(ids.layout.shape().elem_count());
-    Walk::in_order([ids.layout], None).elements(|[at]| list.0.push(ids.data[at].convert() as usize));
+    StridedIter::in_order([ids.layout], None).elements(|[at]| list.0.push(ids.data[at].convert() as usize));
     Ok(list)
 }
 
@@ -73,10 +73,10 @@ pub(super) fn list<I: Id>(op: &'static str, ids: In<'_, I>, dim: usize) -> Resul
 pub(super) fn select<T: WithDType>(src: In<'_, T>, ids: &[usize], axis: usize, dst: Out<'_, T>) {
     let Out { data, layout } = dst;
     let (sd, ss) = (layout.strides()[axis], src.layout.strides()[axis]);
-    let walk = Walk::in_order([layout, src.layout], Some(axis));
-    let len = walk.len();
-    if walk.steps() != [1, 1] {
-        walk.elements(|[to, from]| {
+    let iter = StridedIter::in_order([layout, src.layout], Some(axis));
+    let len = iter.len();
+    if iter.steps() != [1, 1] {
+        iter.elements(|[to, from]| {
             for (i, &id) in ids.iter().enumerate() {
                 data[shifted(to, i, sd)] = src.data[shifted(from, id, ss)];
             }
@@ -84,7 +84,7 @@ pub(super) fn select<T: WithDType>(src: In<'_, T>, ids: &[usize], axis: usize, d
         return;
     }
     for (i, &id) in ids.iter().enumerate() {
-        walk.rows(&mut |[to, from]| {
+        iter.rows(&mut |[to, from]| {
             let (to, from) = (shifted(to as usize, i, sd), shifted(from as usize, id, ss));
             data[to..to + len].copy_from_slice(&src.data[from..from + len]);
         });
@@ -95,19 +95,19 @@ pub(super) fn select<T: WithDType>(src: In<'_, T>, ids: &[usize], axis: usize, d
 pub(super) fn add<T: Number>(dst: Out<'_, T>, ids: &[usize], src: In<'_, T>, axis: usize) {
     let Out { data, layout } = dst;
     let (sd, ss) = (layout.strides()[axis], src.layout.strides()[axis]);
-    let walk = Walk::in_order([layout, src.layout], Some(axis));
-    let len = walk.len();
-    if walk.steps() != [1, 1] {
-        walk.elements(|[to, from]| {
+    let iter = StridedIter::in_order([layout, src.layout], Some(axis));
+    let len = iter.len();
+    if iter.steps() != [1, 1] {
+        iter.elements(|[to, from]| {
             for (i, &id) in ids.iter().enumerate() {
                 let to = &mut data[shifted(to, id, sd)];
-                *to = to.plus(src.data[shifted(from, i, ss)]);
+                *to = to.add(src.data[shifted(from, i, ss)]);
             }
         });
         return;
     }
     for (i, &id) in ids.iter().enumerate() {
-        walk.rows(&mut |[to, from]| {
+        iter.rows(&mut |[to, from]| {
             let (to, from) = (shifted(to as usize, id, sd), shifted(from as usize, i, ss));
             add_row(&mut data[to..to + len], &src.data[from..from + len]);
         });
@@ -116,7 +116,7 @@ pub(super) fn add<T: Number>(dst: Out<'_, T>, ids: &[usize], src: In<'_, T>, axi
 
 #[inline(never)]
 fn add_row<T: Number>(to: &mut [T], from: &[T]) {
-    simd(to.len(), || to.iter_mut().zip(from).for_each(|(to, &from)| *to = to.plus(from)));
+    simd(to.len(), || to.iter_mut().zip(from).for_each(|(to, &from)| *to = to.add(from)));
 }
 
 /// The place `index` steps after `at`.
@@ -135,21 +135,26 @@ fn without_axis(whole: &Layout, part: &Layout, axis: usize) -> Result<Layout> {
 }
 
 /// `dst[i][j] = src[i][ids[i][j]]` along `axis`. The indices were checked.
-pub(super) fn gather<T: WithDType, I: Id>(src: In<'_, T>, ids: In<'_, I>, axis: usize, dst: Out<'_, T>) -> Result<()> {
+pub(super) fn gather<T: WithDType, I: IndexElement>(
+    src: In<'_, T>,
+    ids: In<'_, I>,
+    axis: usize,
+    dst: Out<'_, T>,
+) -> Result<()> {
     let Out { data, layout } = dst;
     if layout.shape().elem_count() == 0 {
         return Ok(());
     }
     let step = src.layout.strides()[axis];
     let rest = without_axis(src.layout, ids.layout, axis)?;
-    Walk::in_order([layout, ids.layout, &rest], None).elements(|[to, id, from]| {
+    StridedIter::in_order([layout, ids.layout, &rest], None).elements(|[to, id, from]| {
         data[to] = src.data[shifted(from, ids.data[id].convert() as usize, step)];
     });
     Ok(())
 }
 
 /// `dst[i][ids[i][j]] += src[i][j]` along `axis`. The indices were checked.
-pub(super) fn scatter_add<T: Number, I: Id>(
+pub(super) fn scatter_add<T: Number, I: IndexElement>(
     dst: Out<'_, T>,
     ids: In<'_, I>,
     src: In<'_, T>,
@@ -161,9 +166,9 @@ pub(super) fn scatter_add<T: Number, I: Id>(
     }
     let step = layout.strides()[axis];
     let rest = without_axis(layout, ids.layout, axis)?;
-    Walk::in_order([src.layout, ids.layout, &rest], None).elements(|[from, id, to]| {
+    StridedIter::in_order([src.layout, ids.layout, &rest], None).elements(|[from, id, to]| {
         let to = &mut data[shifted(to, ids.data[id].convert() as usize, step)];
-        *to = to.plus(src.data[from]);
+        *to = to.add(src.data[from]);
     });
     Ok(())
 }

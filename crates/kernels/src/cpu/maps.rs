@@ -9,7 +9,7 @@ use crate::base::{
 use crate::cpu::{
     cast as casting,
     elementwise::{self, Binary, Functions, Unary},
-    narrow,
+    low_precision,
     number::Convert,
     operand::{Dst, Element, In, Out, Src},
     types::{open, with_bits, with_float, with_number},
@@ -38,7 +38,7 @@ pub(super) fn binary(op: BinaryOp, lhs: Src, rhs: Src, dst: Dst) -> Result<()> {
         elementwise::binary(op, Binary::To(lhs, rhs, dst));
     }, N => {
         open!(N; lhs rhs; dst);
-        narrow::binary(op, Binary::To(lhs, rhs, dst));
+        low_precision::binary(op, Binary::To(lhs, rhs, dst));
     });
     Ok(())
 }
@@ -54,7 +54,7 @@ pub(super) fn binary_assign(op: BinaryOp, dst: Dst, rhs: Src) -> Result<()> {
         elementwise::binary(op, Binary::InPlace(rhs, dst));
     }, N => {
         open!(N; rhs; dst);
-        narrow::binary(op, Binary::InPlace(rhs, dst));
+        low_precision::binary(op, Binary::InPlace(rhs, dst));
     });
     Ok(())
 }
@@ -79,22 +79,22 @@ macro_rules! casts {
             (DType::F16, DType::F32) => {
                 open!(f16; $src;);
                 open!(f32; ; $dst);
-                narrow::widen_all($src, $dst);
+                low_precision::widen_all($src, $dst);
             }
             (DType::BF16, DType::F32) => {
                 open!(bf16; $src;);
                 open!(f32; ; $dst);
-                narrow::widen_all($src, $dst);
+                low_precision::widen_all($src, $dst);
             }
             (DType::F32, DType::F16) => {
                 open!(f32; $src;);
                 open!(f16; ; $dst);
-                narrow::narrow_all($src, $dst);
+                low_precision::narrow_all($src, $dst);
             }
             (DType::F32, DType::BF16) => {
                 open!(f32; $src;);
                 open!(bf16; ; $dst);
-                narrow::narrow_all($src, $dst);
+                low_precision::narrow_all($src, $dst);
             }
             (from, to) => with_bits!(from, S => {
                 open!(S; $src;);
@@ -136,11 +136,11 @@ pub(super) fn unary(op: UnaryOp, src: Option<Src>, dst: Dst) -> Result<()> {
     match dst.dtype() {
         DType::F32 => <f32 as Functions>::unary(op, operand(src, dst))?,
         DType::F64 => <f64 as Functions>::unary(op, operand(src, dst))?,
-        DType::F16 => narrow::unary_float::<f16>(op, operand(src, dst)),
-        DType::BF16 => narrow::unary_float::<bf16>(op, operand(src, dst)),
+        DType::F16 => low_precision::unary_float::<f16>(op, operand(src, dst)),
+        DType::BF16 => low_precision::unary_float::<bf16>(op, operand(src, dst)),
         dtype => with_number!(@ "unary", dtype,
             T => elementwise::unary::<T>(op, operand(src, dst))?,
-            N => narrow::unary::<N>(op, operand(src, dst))?;
+            N => low_precision::unary::<N>(op, operand(src, dst))?;
             U8 u8, U32 u32, U64 u64, I32 i32, I64 i64; U16 u16, I8 i8, I16 i16),
     }
     Ok(())
@@ -149,7 +149,7 @@ pub(super) fn unary(op: UnaryOp, src: Option<Src>, dst: Dst) -> Result<()> {
 pub(super) fn affine(src: Option<Src>, dst: Dst, mul: f64, add: f64) -> Result<()> {
     with_number!("affine", dst.dtype(),
         T => elementwise::affine::<T>(operand(src, dst), mul, add)?,
-        N => narrow::affine::<N>(operand(src, dst), mul, add));
+        N => low_precision::affine::<N>(operand(src, dst), mul, add));
     Ok(())
 }
 
@@ -159,7 +159,7 @@ pub(super) fn powf(src: Src, dst: Dst, exponent: f64) -> Result<()> {
         elementwise::powf(src, dst, exponent);
     }, N => {
         open!(N; src; dst);
-        narrow::powf(src, dst, exponent);
+        low_precision::powf(src, dst, exponent);
     });
     Ok(())
 }
@@ -170,7 +170,7 @@ pub(super) fn clamp(src: Src, dst: Dst, min: f64, max: f64) -> Result<()> {
         elementwise::clamp(src, dst, min, max);
     }, N => {
         open!(N; src; dst);
-        narrow::clamp(src, dst, min, max);
+        low_precision::clamp(src, dst, min, max);
     });
     Ok(())
 }

@@ -6,9 +6,8 @@
 use crate::cpu::{
     number::Number,
     operand::{In, Out},
-    threads,
+    strided, threads,
     vector::simd,
-    walk,
 };
 
 /// Multiplications up to which a product counts as tiny.
@@ -51,30 +50,30 @@ impl<T: Copy> Matrix<'_, T> {
 
 /// A batch axis: how many, and the strides of both sides.
 #[derive(Clone, Copy)]
-struct Batch {
+struct BatchAxis {
     len: usize,
     lhs: isize,
     rhs: isize,
 }
 
 /// A whole product: sizes, the first matrices, and the batch axes that are longer than 1.
-struct Job<'a, T> {
+struct ProductJob<'a, T> {
     m: usize,
     k: usize,
     n: usize,
     lhs: Matrix<'a, T>,
     rhs: Matrix<'a, T>,
-    batch: [Batch; 4],
+    batch: [BatchAxis; 4],
     rank: usize,
 }
 
-impl<'a, T: Number> Job<'a, T> {
+impl<'a, T: Number> ProductJob<'a, T> {
     fn new(lhs: In<'a, T>, rhs: In<'a, T>) -> Self {
         let (ld, rd) = (lhs.layout.dims(), rhs.layout.dims());
         let (ls, rs) = (lhs.layout.strides(), rhs.layout.strides());
         let lead = ld.len() - 2;
-        let none = Batch { len: 1, lhs: 0, rhs: 0 };
-        let mut job = Job {
+        let none = BatchAxis { len: 1, lhs: 0, rhs: 0 };
+        let mut job = ProductJob {
             m: ld[lead],
             k: ld[lead + 1],
             n: rd[lead + 1],
@@ -84,7 +83,7 @@ impl<'a, T: Number> Job<'a, T> {
             rank: 0,
         };
         for i in (0..lead).filter(|&i| ld[i] != 1) {
-            job.batch[job.rank] = Batch { len: ld[i], lhs: ls[i], rhs: rs[i] };
+            job.batch[job.rank] = BatchAxis { len: ld[i], lhs: ls[i], rhs: rs[i] };
             job.rank += 1;
         }
         job.join_rows();
@@ -94,7 +93,7 @@ impl<'a, T: Number> Job<'a, T> {
     /// Takes batch axes over which the right side repeats as further rows of the left one.
     fn join_rows(&mut self) {
         while self.rank > 0 {
-            let Batch { len, lhs, rhs } = self.batch[self.rank - 1];
+            let BatchAxis { len, lhs, rhs } = self.batch[self.rank - 1];
             let follows = self.m == 1 || lhs == self.lhs.steps[0] * self.m as isize;
             if rhs != 0 || !follows {
                 return;
@@ -125,14 +124,14 @@ impl<'a, T: Number> Job<'a, T> {
 }
 
 /// How a product that is not tiny is computed: `[M, K, N]`, both sides, the result, and threads to do it on.
-pub(super) type Product<T> = fn([usize; 3], Matrix<'_, T>, Matrix<'_, T>, &mut [T], usize);
+pub(super) type ProductFn<T> = fn([usize; 3], Matrix<'_, T>, Matrix<'_, T>, &mut [T], usize);
 
-pub(super) fn matmul<T: Number>(lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, T>, product: Product<T>) {
+pub(super) fn matmul<T: Number>(lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, T>, product: ProductFn<T>) {
     let dst = dst.dense();
     if dst.is_empty() {
         return;
     }
-    let job = Job::new(lhs, rhs);
+    let job = ProductJob::new(lhs, rhs);
     let (size, work) = (job.m * job.n, job.m * job.n * job.k);
     if work == 0 {
         return dst.fill(T::ZERO);
@@ -170,7 +169,7 @@ impl<T: Number> Target<'_, T> {
     fn put(&mut self, row: usize, column: usize, sums: &[T]) {
         let to = &mut self.data[row * self.step + column..][..sums.len()];
         if self.add {
-            to.iter_mut().zip(sums).for_each(|(d, &sum)| *d = d.plus(sum));
+            to.iter_mut().zip(sums).for_each(|(d, &sum)| *d = d.add(sum));
         } else {
             to.copy_from_slice(sums);
         }
@@ -208,7 +207,7 @@ fn of_rows<T: Number>([m, k, n]: [usize; 3], left: &[T], right: &[T], dst: &mut 
                 let y: &[T; PANEL] = right[p * n + j..].first_chunk().expect("n is a multiple of PANEL");
                 for (sums, row) in sums.iter_mut().zip(rows) {
                     let x = row[p];
-                    (0..PANEL).for_each(|c| sums[c] = sums[c].plus(x.times(y[c])));
+                    (0..PANEL).for_each(|c| sums[c] = sums[c].add(x.mul(y[c])));
                 }
             }
             for (r, sums) in sums.iter().enumerate() {
@@ -239,7 +238,7 @@ fn tiny<T: Number, const DEPTH: usize>(
     for j in (0..n).step_by(PANEL) {
         let width = PANEL.min(n - j);
         for (p, row) in panel.iter_mut().enumerate() {
-            walk::put(rhs.data, rhs.place(p, j), rhs.steps[1], &mut row[..width]);
+            strided::put(rhs.data, rhs.place(p, j), rhs.steps[1], &mut row[..width]);
         }
         simd(m * k * width, || {
             for i in 0..m {
@@ -247,7 +246,7 @@ fn tiny<T: Number, const DEPTH: usize>(
                 for (p, row) in panel.iter().enumerate() {
                     let x = lhs.data[lhs.place(i, p) as usize];
                     for (sum, &y) in sums.iter_mut().zip(row) {
-                        *sum = sum.plus(x.times(y));
+                        *sum = sum.add(x.mul(y));
                     }
                 }
                 dst.put(i, j, &sums[..width]);
@@ -283,14 +282,14 @@ pub(super) fn of_integers<T: Number>(
         for start in (0..k).step_by(SQUARE) {
             let square = &mut square[..SQUARE.min(k - start)];
             for (p, row) in square.iter_mut().enumerate() {
-                walk::put(rhs.data, rhs.place(start + p, j), rhs.steps[1], &mut row[..width]);
+                strided::put(rhs.data, rhs.place(start + p, j), rhs.steps[1], &mut row[..width]);
             }
             simd(m * width, || {
                 for i in 0..m {
                     let sums = &mut dst[i * n + j..i * n + j + width];
                     for (p, row) in square.iter().enumerate() {
                         let x = lhs.data[lhs.place(i, start + p) as usize];
-                        sums.iter_mut().zip(row).for_each(|(sum, &y)| *sum = sum.plus(x.times(y)));
+                        sums.iter_mut().zip(row).for_each(|(sum, &y)| *sum = sum.add(x.mul(y)));
                     }
                 }
             });

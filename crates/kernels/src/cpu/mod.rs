@@ -4,49 +4,50 @@
 //! is safe Rust but that door, the call of the library that multiplies matrices, and that of code for vector units.
 //!
 //! ```text
-//! open.rs         the door: from views to slices
-//! operand.rs      operands as bytes, and as elements
-//! types.rs        from a dtype to a type
-//! number.rs       arithmetic of one element, for each dtype that has its own
-//! narrow.rs       dtypes that compute in a wider one, block by block
-//! wide.rs         the same with whole operands
-//! math.rs         e^x, ln, tanh, sin and cos that vectorise
-//! special.rs      the error function and its relatives
-//! vector.rs       the widest vector units there are
-//! walk.rs         strided operands as rows
-//! threads.rs      the pool of threads
-//! elementwise.rs  maps, arithmetic, comparison, choice
-//! cast.rs         conversion between dtypes
-//! reduce.rs       sums, means, extremes and where they are
-//! softmax.rs      softmax, cross entropy, their gradients
-//! matmul.rs       products of matrices
-//! product.rs      those that a library computes
-//! bits.rs         bits of integers
-//! conv.rs         convolutions
-//! pooling.rs      extremes and means under a window
-//! resize.rs       images of other sizes
-//! scan.rs         running sums and the like
-//! norm.rs         rows made even
-//! few.rs          a few dense numbers, on the spot
-//! index.rs        picking and adding by indices
-//! random.rs       counter-based random numbers
-//! optim.rs        steps of optimisers
-//! typed.rs        kernels with the types of their dtypes
-//! maps.rs         elementwise ones
-//! dispatch.rs     those of windows and along axes
+//! open.rs           the door: from views to slices
+//! operand.rs        operands as bytes, and as elements
+//! types.rs          from a dtype to a type
+//! number.rs         arithmetic of one element, for each dtype that has its own
+//! low_precision.rs  dtypes of low precision, block by block in their compute dtype
+//! compute_copy.rs   the same with whole operands
+//! math.rs           e^x, ln, tanh, sin and cos that vectorise
+//! special.rs        the error function and its relatives
+//! vector.rs         the widest vector units there are
+//! strided.rs        strided operands as rows
+//! threads.rs        the pool of threads
+//! elementwise.rs    maps, arithmetic, comparison, choice
+//! cast.rs           conversion between dtypes
+//! reduce.rs         sums, means, extremes and where they are
+//! softmax.rs        softmax, cross entropy, their gradients
+//! matmul.rs         products of matrices
+//! product.rs        those that a library computes
+//! bits.rs           bits of integers
+//! conv.rs           convolutions
+//! pooling.rs        extremes and means under a window
+//! resize.rs         images of other sizes
+//! scan.rs           running sums and the like
+//! norm.rs           rows made even
+//! few.rs            a few dense numbers, on the spot
+//! index.rs          picking and adding by indices
+//! random.rs         counter-based random numbers
+//! optim.rs          steps of optimisers
+//! typed.rs          kernels with the types of their dtypes
+//! maps.rs           elementwise ones
+//! dispatch.rs       those of windows and along axes
 //! ```
 
 mod bits;
 mod cast;
+mod compute_copy;
 pub mod conv;
 mod dispatch;
 mod elementwise;
 pub mod few;
 mod index;
+mod low_precision;
 mod maps;
 mod math;
 mod matmul;
-mod narrow;
 mod norm;
 mod number;
 mod open;
@@ -60,12 +61,11 @@ mod resize;
 mod scan;
 mod softmax;
 mod special;
+mod strided;
 pub mod threads;
 mod typed;
 mod types;
 mod vector;
-mod walk;
-mod wide;
 
 pub use libm::erf;
 pub use open::{run, run_again};

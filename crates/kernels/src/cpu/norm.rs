@@ -7,10 +7,9 @@ use crate::cpu::{
     number::Float,
     operand::{In, Out},
     reduce,
-    softmax::{Rows, matrix},
-    threads,
+    softmax::{MatrixRows, matrix},
+    strided, threads,
     vector::simd,
-    walk,
 };
 
 /// Numbers for each column, one after the other: a copy, if they do not lie so.
@@ -18,7 +17,7 @@ fn list<T: Float>(view: Option<In<'_, T>>) -> Option<Cow<'_, [T]>> {
     view.map(|view| {
         view.dense().map(Cow::Borrowed).unwrap_or_else(|| {
             let mut list = vec![T::ZERO; view.layout.dims()[0]];
-            walk::put(view.data, view.layout.offset() as isize, view.layout.strides()[0], &mut list);
+            strided::put(view.data, view.layout.offset() as isize, view.layout.strides()[0], &mut list);
             Cow::Owned(list)
         })
     })
@@ -35,9 +34,9 @@ impl Evenly {
     /// `d` becomes the row without its mean; returns what it is to be multiplied with.
     fn centre<T: Float>(self, x: &[T], d: &mut [T]) -> T {
         let count = T::from_count(x.len());
-        let mean = if self.centred { reduce::sum(x).over(count) } else { T::ZERO };
-        simd(x.len(), || d.iter_mut().zip(x).for_each(|(d, &x)| *d = x.minus(mean)));
-        dot(d, d, 0, 1).over(count).plus(T::from_f64(self.eps)).sqrt().recip()
+        let mean = if self.centred { reduce::sum(x).div(count) } else { T::ZERO };
+        simd(x.len(), || d.iter_mut().zip(x).for_each(|(d, &x)| *d = x.sub(mean)));
+        dot(d, d, 0, 1).div(count).add(T::from_f64(self.eps)).sqrt().recip()
     }
 }
 
@@ -58,15 +57,15 @@ pub(super) fn norm<T: Float>(
     let (scale, shift) = (list(scale), list(shift));
     let each = rows_each(count, columns);
     let part = |i: usize, dst: &mut [T]| {
-        let mut rows = Rows::new(src, columns);
+        let mut rows = MatrixRows::new(src, columns);
         for (r, d) in dst.chunks_exact_mut(columns).enumerate() {
             let by = way.centre(rows.get(i * each + r), d);
-            simd(columns, || d.iter_mut().for_each(|d| *d = d.times(by)));
+            simd(columns, || d.iter_mut().for_each(|d| *d = d.mul(by)));
             if let Some(scale) = &scale {
-                simd(columns, || d.iter_mut().zip(&**scale).for_each(|(d, &s)| *d = d.times(s)));
+                simd(columns, || d.iter_mut().zip(&**scale).for_each(|(d, &s)| *d = d.mul(s)));
             }
             if let Some(shift) = &shift {
-                simd(columns, || d.iter_mut().zip(&**shift).for_each(|(d, &s)| *d = d.plus(s)));
+                simd(columns, || d.iter_mut().zip(&**shift).for_each(|(d, &s)| *d = d.add(s)));
             }
         }
     };
@@ -90,25 +89,25 @@ pub(super) fn norm_grad<T: Float>(
     let scale = list(scale);
     let each = rows_each(count, columns);
     let part = |i: usize, dst: &mut [T], products: &mut [T]| {
-        let (mut rows, mut grads) = (Rows::new(src, columns), Rows::new(grad, columns));
+        let (mut rows, mut grads) = (MatrixRows::new(src, columns), MatrixRows::new(grad, columns));
         let lines = dst.chunks_exact_mut(columns).zip(products.chunks_exact_mut(columns));
         for (r, (d, y)) in lines.enumerate() {
             let by = way.centre(rows.get(i * each + r), y);
             let g = grads.get(i * each + r);
-            simd(columns, || y.iter_mut().for_each(|y| *y = y.times(by)));
+            simd(columns, || y.iter_mut().for_each(|y| *y = y.mul(by)));
             match &scale {
                 Some(scale) => {
-                    simd(columns, || d.iter_mut().zip(g).zip(&**scale).for_each(|((d, &g), &s)| *d = g.times(s)));
+                    simd(columns, || d.iter_mut().zip(g).zip(&**scale).for_each(|((d, &g), &s)| *d = g.mul(s)));
                 }
                 None => d.copy_from_slice(g),
             }
             let all = T::from_count(columns);
-            let mean = if way.centred { reduce::sum(d).over(all) } else { T::ZERO };
-            let slope = dot(d, y, 0, 1).over(all);
+            let mean = if way.centred { reduce::sum(d).div(all) } else { T::ZERO };
+            let slope = dot(d, y, 0, 1).div(all);
             simd(columns, || {
                 for ((d, y), &g) in d.iter_mut().zip(y).zip(g) {
-                    *d = d.minus(mean).minus(y.times(slope)).times(by);
-                    *y = y.times(g);
+                    *d = d.sub(mean).sub(y.mul(slope)).mul(by);
+                    *y = y.mul(g);
                 }
             });
         }

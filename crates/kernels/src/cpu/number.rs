@@ -14,10 +14,10 @@ pub(super) trait Number: Element {
     /// What every other value is at most.
     const HIGHEST: Self;
 
-    fn plus(self, rhs: Self) -> Self;
-    fn minus(self, rhs: Self) -> Self;
-    fn times(self, rhs: Self) -> Self;
-    fn over(self, rhs: Self) -> Self;
+    fn add(self, rhs: Self) -> Self;
+    fn sub(self, rhs: Self) -> Self;
+    fn mul(self, rhs: Self) -> Self;
+    fn div(self, rhs: Self) -> Self;
     fn power(self, rhs: Self) -> Self;
     fn negated(self) -> Self;
     fn magnitude(self) -> Self;
@@ -40,19 +40,19 @@ pub(super) trait Number: Element {
 
     /// The larger one; NaN if either is.
     #[inline(always)]
-    fn larger(self, rhs: Self) -> Self {
+    fn max_or_nan(self, rhs: Self) -> Self {
         if self > rhs || self.is_nan() { self } else { rhs }
     }
 
     /// The smaller one; NaN if either is.
     #[inline(always)]
-    fn smaller(self, rhs: Self) -> Self {
+    fn min_or_nan(self, rhs: Self) -> Self {
         if self < rhs || self.is_nan() { self } else { rhs }
     }
 
     #[inline(always)]
     fn squared(self) -> Self {
-        self.times(self)
+        self.mul(self)
     }
 
     /// Itself if positive, else 0; NaN of NaN.
@@ -91,19 +91,19 @@ macro_rules! integer {
             const HIGHEST: Self = <$t>::MAX;
 
             #[inline(always)]
-            fn plus(self, rhs: Self) -> Self {
+            fn add(self, rhs: Self) -> Self {
                 self.wrapping_add(rhs)
             }
             #[inline(always)]
-            fn minus(self, rhs: Self) -> Self {
+            fn sub(self, rhs: Self) -> Self {
                 self.wrapping_sub(rhs)
             }
             #[inline(always)]
-            fn times(self, rhs: Self) -> Self {
+            fn mul(self, rhs: Self) -> Self {
                 self.wrapping_mul(rhs)
             }
             #[inline(always)]
-            fn over(self, rhs: Self) -> Self {
+            fn div(self, rhs: Self) -> Self {
                 if rhs == 0 { 0 } else { self.wrapping_div(rhs) }
             }
             #[inline(always)]
@@ -149,19 +149,19 @@ macro_rules! float_number {
             const HIGHEST: Self = <$t>::INFINITY;
 
             #[inline(always)]
-            fn plus(self, rhs: Self) -> Self {
+            fn add(self, rhs: Self) -> Self {
                 self + rhs
             }
             #[inline(always)]
-            fn minus(self, rhs: Self) -> Self {
+            fn sub(self, rhs: Self) -> Self {
                 self - rhs
             }
             #[inline(always)]
-            fn times(self, rhs: Self) -> Self {
+            fn mul(self, rhs: Self) -> Self {
                 self * rhs
             }
             #[inline(always)]
-            fn over(self, rhs: Self) -> Self {
+            fn div(self, rhs: Self) -> Self {
                 self / rhs
             }
             #[inline(always)]
@@ -222,7 +222,7 @@ pub(super) trait Float: Number {
 
     #[inline(always)]
     fn recip(self) -> Self {
-        Self::ONE.over(self)
+        Self::ONE.div(self)
     }
 }
 
@@ -305,10 +305,10 @@ convert! {
 }
 
 /// An element that can be an index: u8, u32 or i64.
-pub(super) trait Id: Number + Convert<i64> {}
-impl Id for u8 {}
-impl Id for u32 {}
-impl Id for i64 {}
+pub(super) trait IndexElement: Number + Convert<i64> {}
+impl IndexElement for u8 {}
+impl IndexElement for u32 {}
+impl IndexElement for i64 {}
 
 #[cfg(test)]
 mod tests {
@@ -316,8 +316,8 @@ mod tests {
 
     #[test]
     fn integers_wrap_and_never_panic() {
-        assert_eq!((250u8.plus(10), 3u32.minus(5), i64::MAX.times(2)), (4, u32::MAX - 1, -2));
-        assert_eq!((7i64.over(0), i64::MIN.over(-1), 0u8.over(0), (-7i64).over(2)), (0, i64::MIN, 0, -3));
+        assert_eq!((250u8.add(10), 3u32.sub(5), i64::MAX.mul(2)), (4, u32::MAX - 1, -2));
+        assert_eq!((7i64.div(0), i64::MIN.div(-1), 0u8.div(0), (-7i64).div(2)), (0, i64::MIN, 0, -3));
         assert_eq!((i64::MIN.negated(), i64::MIN.magnitude(), 1u8.negated()), (i64::MIN, i64::MIN, 255));
         assert_eq!((3i64.power(4), 3i64.power(-4), 0i64.power(0), 2u8.power(9)), (81, 1, 1, 0));
         assert_eq!((i64::MAX.power(2), (-1i64).power(i64::MAX), 2i64.power(64)), (1, -1, 0));
@@ -327,10 +327,10 @@ mod tests {
     #[test]
     fn extremes_and_signs_keep_nan() {
         let nan = f32::NAN;
-        assert!(nan.larger(1.0).is_nan() && 1f32.larger(nan).is_nan());
-        assert!(nan.smaller(1.0).is_nan() && 1f32.smaller(nan).is_nan());
+        assert!(nan.max_or_nan(1.0).is_nan() && 1f32.max_or_nan(nan).is_nan());
+        assert!(nan.min_or_nan(1.0).is_nan() && 1f32.min_or_nan(nan).is_nan());
         assert!(nan.sign().is_nan() && nan.rectified().is_nan() && nan.clamped(0.0, 1.0).is_nan());
-        assert_eq!((2f64.larger(3.0), 2f64.smaller(3.0), (-0f64).sign(), (-3f32).sign()), (3.0, 2.0, 0.0, -1.0));
+        assert_eq!((2f64.max_or_nan(3.0), 2f64.min_or_nan(3.0), (-0f64).sign(), (-3f32).sign()), (3.0, 2.0, 0.0, -1.0));
     }
 
     #[test]

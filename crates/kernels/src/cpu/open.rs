@@ -5,20 +5,20 @@
 //! its operands are read ([`Src`]) and which are written ([`Dst`]), as its entry in `kernel.rs` says to other devices.
 
 use super::{
+    compute_copy::{ComputeCopy, compute_dtype},
     dispatch, maps,
     norm::Evenly,
     operand::{Dst, Src},
     optim::SgdHyper,
-    random::Stream,
+    random::RandomStream,
     typed::{
         adam, arange, arg_reduce, choose, compare, cross_entropy, cross_entropy_grad, fill, gather, index_add,
         index_select, matmul, normal, reduce, scatter_add, sgd, softmax, softmax_grad, unary_grad, uniform,
     },
-    wide::{Wide, wider},
 };
 use crate::base::{dtype::DType, error::Result};
 use crate::{
-    along::Along,
+    axiswise::Axiswise,
     kernel::{Access, Kernel, OPERANDS_MAX, View},
     window::{ConvOp, PoolOp, Windowed},
 };
@@ -71,20 +71,20 @@ pub unsafe fn run_again(kernel: &Kernel<View<'_>>, replays: u64) -> Result<()> {
     // SAFETY: the caller's promises; in each arm the views are different fields of the kernel, each opened once.
     unsafe {
         match kernel {
-            // Of these, narrow operands are widened as a whole.
+            // Of these, operands of low precision are widened as a whole.
             Kernel::Reduce { src, .. }
             | Kernel::ArgReduce { src, .. }
             | Kernel::Softmax { src, .. }
             | Kernel::SoftmaxGrad { out: src, .. }
             | Kernel::CrossEntropy { logits: src, .. }
             | Kernel::CrossEntropyGrad { probs: src, .. }
-                if wider(src.dtype()).is_some() =>
+                if compute_dtype(src.dtype()).is_some() =>
             {
                 widened(kernel, replays)
             }
             // Of these, the integers are their bits.
             Kernel::Matmul { dst, .. } | Kernel::IndexAdd { dst, .. } | Kernel::ScatterAdd { dst, .. }
-                if wider(dst.dtype()) == Some(DType::F32) =>
+                if compute_dtype(dst.dtype()) == Some(DType::F32) =>
             {
                 widened(kernel, replays)
             }
@@ -117,17 +117,19 @@ pub unsafe fn run_again(kernel: &Kernel<View<'_>>, replays: u64) -> Result<()> {
             Kernel::Bits { op, lhs, rhs, dst } => dispatch::of_bits(*op, read(lhs), read(rhs), write(dst)),
             Kernel::Windowed(kernel_of) if dispatch::is_widened(kernel_of) => widened(kernel, replays),
             Kernel::Windowed(windowed) => run_windowed(windowed),
-            Kernel::Along(along) if wider(along.source().dtype()).is_some() => widened(kernel, replays),
-            Kernel::Along(along) => run_along(along),
+            Kernel::Axiswise(axiswise) if compute_dtype(axiswise.source().dtype()).is_some() => {
+                widened(kernel, replays)
+            }
+            Kernel::Axiswise(axiswise) => run_axiswise(axiswise),
             Kernel::IndexSelect { src, ids, axis, dst } => index_select(read(src), read(ids), *axis, write(dst)),
             Kernel::IndexAdd { dst, ids, src, axis } => index_add(write(dst), read(ids), read(src), *axis),
             Kernel::Gather { src, ids, axis, dst } => gather(read(src), read(ids), *axis, write(dst)),
             Kernel::ScatterAdd { dst, ids, src, axis } => scatter_add(write(dst), read(ids), read(src), *axis),
             Kernel::Uniform { dst, seed, first, low, high } => {
-                uniform(write(dst), Stream { seed: *seed, first: *first, replays: replays as u32 }, *low, *high)
+                uniform(write(dst), RandomStream { seed: *seed, first: *first, replays: replays as u32 }, *low, *high)
             }
             Kernel::Normal { dst, seed, first, mean, std } => {
-                normal(write(dst), Stream { seed: *seed, first: *first, replays: replays as u32 }, *mean, *std)
+                normal(write(dst), RandomStream { seed: *seed, first: *first, replays: replays as u32 }, *mean, *std)
             }
             Kernel::SgdStep { param, grad, velocity, rate, momentum, decay } => {
                 let hyper = SgdHyper { rate: *rate, momentum: *momentum, decay: *decay };
@@ -152,14 +154,14 @@ unsafe fn run_windowed(kernel: &Windowed<View<'_>>) -> Result<()> {
     // SAFETY: as in `run_again`.
     unsafe {
         match kernel {
-            Windowed::Conv { op: ConvOp::Result, image, weights, result, room, window, groups } => {
-                dispatch::conv_result([read(image), read(weights)], [write(result), write(room)], window, *groups)
+            Windowed::Conv { op: ConvOp::Result, image, weights, result, scratch, window, groups } => {
+                dispatch::conv_result([read(image), read(weights)], [write(result), write(scratch)], window, *groups)
             }
-            Windowed::Conv { op: ConvOp::Image, image, weights, result, room, window, groups } => {
-                dispatch::conv_image([read(weights), read(result)], [write(image), write(room)], window, *groups)
+            Windowed::Conv { op: ConvOp::Image, image, weights, result, scratch, window, groups } => {
+                dispatch::conv_image([read(weights), read(result)], [write(image), write(scratch)], window, *groups)
             }
-            Windowed::Conv { op: ConvOp::Weights, image, weights, result, room, window, groups } => {
-                dispatch::conv_weights([read(image), read(result)], [write(weights), write(room)], window, *groups)
+            Windowed::Conv { op: ConvOp::Weights, image, weights, result, scratch, window, groups } => {
+                dispatch::conv_weights([read(image), read(result)], [write(weights), write(scratch)], window, *groups)
             }
             Windowed::Unfold { image, columns, window } => dispatch::unfold(read(image), write(columns), window),
             Windowed::Fold { columns, image, window } => dispatch::fold(read(columns), write(image), window),
@@ -187,20 +189,22 @@ unsafe fn run_windowed(kernel: &Windowed<View<'_>>) -> Result<()> {
 /// # Safety
 /// As for [`run`].
 #[allow(unsafe_code)]
-unsafe fn run_along(kernel: &Along<View<'_>>) -> Result<()> {
+unsafe fn run_axiswise(kernel: &Axiswise<View<'_>>) -> Result<()> {
     // SAFETY: as in `run_again`.
     unsafe {
         match kernel {
-            Along::Scan { op, src, dst, ids, axis, reverse } => {
+            Axiswise::Scan { op, src, dst, ids, axis, reverse } => {
                 let ids = ids.as_ref().map(|ids| write(ids));
                 dispatch::scanned(*op, read(src), write(dst), ids, *axis, *reverse)
             }
-            Along::ProdGrad { src, grad, dst, axis } => dispatch::prod_grad(read(src), read(grad), write(dst), *axis),
-            Along::Norm { src, scale, shift, dst, eps, centred } => {
+            Axiswise::ProdGrad { src, grad, dst, axis } => {
+                dispatch::prod_grad(read(src), read(grad), write(dst), *axis)
+            }
+            Axiswise::Norm { src, scale, shift, dst, eps, centred } => {
                 let (scale, shift) = (scale.as_ref().map(|view| read(view)), shift.as_ref().map(|view| read(view)));
                 dispatch::norm(read(src), write(dst), scale, shift, Evenly { eps: *eps, centred: *centred })
             }
-            Along::NormGrad { src, grad, scale, dst, products, eps, centred } => {
+            Axiswise::NormGrad { src, grad, scale, dst, products, eps, centred } => {
                 let scale = scale.as_ref().map(|view| read(view));
                 let way = Evenly { eps: *eps, centred: *centred };
                 dispatch::norm_grad([read(src), read(grad)], scale, [write(dst), write(products)], way)
@@ -209,7 +213,7 @@ unsafe fn run_along(kernel: &Along<View<'_>>) -> Result<()> {
     }
 }
 
-/// Runs a kernel on copies of its narrow operands; what it writes is narrowed again.
+/// Runs a kernel on copies of its operands of low precision; what it writes is rounded again.
 ///
 /// # Safety
 /// As for [`run`].
@@ -219,8 +223,8 @@ unsafe fn widened(kernel: &Kernel<View<'_>>, replays: u64) -> Result<()> {
     let mut copies = [const { None }; OPERANDS_MAX];
     let operands = kernel.accesses();
     for (copy, (view, access)) in copies.iter_mut().zip(operands.iter()) {
-        if let Some(dtype) = wider(view.dtype()) {
-            let made = copy.insert(Wide::new(view.layout(), dtype)?);
+        if let Some(dtype) = compute_dtype(view.dtype()) {
+            let made = copy.insert(ComputeCopy::new(view.layout(), dtype)?);
             if access != Access::Write {
                 // SAFETY: the contract of this function covers the operand, which nobody writes before `store`.
                 made.load(unsafe { read(view) });

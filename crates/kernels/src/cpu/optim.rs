@@ -22,7 +22,7 @@ pub(super) fn sgd<T: Float>(param: Out<'_, T>, grad: In<'_, T>, hyper: SgdHyper)
     threads::split2(grad.all(), param.dense(), &|g, p| {
         simd(p.len(), || {
             for (p, &g) in p.iter_mut().zip(g) {
-                *p = p.minus(rate.times(g.plus(decay.times(*p))));
+                *p = p.sub(rate.mul(g.add(decay.mul(*p))));
             }
         });
     });
@@ -37,8 +37,8 @@ pub(super) fn sgd_momentum<T: Float>(param: Out<'_, T>, grad: In<'_, T>, velocit
         let g = &g[start..start + p.len()];
         simd(p.len(), || {
             for ((p, &g), v) in p.iter_mut().zip(g).zip(v) {
-                *v = momentum.times(*v).plus(g.plus(decay.times(*p)));
-                *p = p.minus(rate.times(*v));
+                *v = momentum.mul(*v).add(g.add(decay.mul(*p)));
+                *p = p.sub(rate.mul(*v));
             }
         });
     });
@@ -56,10 +56,10 @@ pub(super) fn adam<T: Float>(param: Out<'_, T>, grad: In<'_, T>, m: Out<'_, T>, 
         let g = &g[start..start + p.len()];
         simd(p.len(), || {
             for (((p, &g), m), v) in p.iter_mut().zip(g).zip(m).zip(v) {
-                *m = beta1.times(*m).plus(rest1.times(g));
-                *v = beta2.times(*v).plus(rest2.times(g.squared()));
-                let step = m.times(fix1).over(v.times(fix2).sqrt().plus(eps));
-                *p = p.minus(rate.times(step.plus(decay.times(*p))));
+                *m = beta1.mul(*m).add(rest1.mul(g));
+                *v = beta2.mul(*v).add(rest2.mul(g.squared()));
+                let step = m.mul(fix1).div(v.mul(fix2).sqrt().add(eps));
+                *p = p.sub(rate.mul(step.add(decay.mul(*p))));
             }
         });
     });

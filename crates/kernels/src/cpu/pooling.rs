@@ -11,7 +11,7 @@ use crate::cpu::{
 use crate::window::Window;
 
 /// Calls `f` with the number of each place and what it covers on each axis.
-fn places(window: &Window, ins: [usize; 3], adaptive: bool, mut f: impl FnMut(usize, [Range<usize>; 3])) {
+fn output_positions(window: &Window, ins: [usize; 3], adaptive: bool, mut f: impl FnMut(usize, [Range<usize>; 3])) {
     let mut place = 0;
     for d in 0..window.out[0] {
         let ds = window.span(0, d, ins[0], adaptive);
@@ -61,9 +61,9 @@ pub(super) fn max<T: Number>(image: In<'_, T>, dst: Out<'_, T>, window: &Window,
     if dst.is_empty() {
         return;
     }
-    parts(dst, window.places(), &|i, dst| {
+    parts(dst, window.output_positions(), &|i, dst| {
         let base = image.plane(i / channels, i % channels);
-        places(window, image.ins, adaptive, |place, at| dst[place] = largest(&image, base, at).0);
+        output_positions(window, image.ins, adaptive, |place, at| dst[place] = largest(&image, base, at).0);
     });
 }
 
@@ -75,13 +75,13 @@ pub(super) fn max_with_ids<T: Number>(
     adaptive: bool,
 ) {
     let (channels, image) = (channels(&image), Image::new(image));
-    let (dst, ids, size) = (dst.dense(), ids.dense(), window.places());
+    let (dst, ids, size) = (dst.dense(), ids.dense(), window.output_positions());
     if dst.is_empty() {
         return;
     }
     let one = |i: usize, dst: &mut [T], ids: &mut [u32]| {
         let base = image.plane(i / channels, i % channels);
-        places(window, image.ins, adaptive, |place, at| {
+        output_positions(window, image.ins, adaptive, |place, at| {
             let (value, id) = largest(&image, base, at);
             (dst[place], ids[place]) = (value, id as u32);
         });
@@ -106,7 +106,7 @@ pub(super) fn max_grad<T: Float>(grad: In<'_, T>, ids: In<'_, u32>, image: Out<'
         plane.fill(T::ZERO);
         let own = i * size..(i + 1) * size;
         for (&g, &id) in grad[own.clone()].iter().zip(&ids[own]) {
-            plane[id as usize] = plane[id as usize].plus(g);
+            plane[id as usize] = plane[id as usize].add(g);
         }
     });
 }
@@ -121,12 +121,12 @@ pub(super) fn mean<T: Float>(image: In<'_, T>, dst: Out<'_, T>, window: &Window,
     if dst.is_empty() {
         return;
     }
-    parts(dst, window.places(), &|i, dst| {
+    parts(dst, window.output_positions(), &|i, dst| {
         let base = image.plane(i / channels, i % channels);
-        places(window, image.ins, adaptive, |place, at| {
+        output_positions(window, image.ins, adaptive, |place, at| {
             let (mut sum, all) = (T::ZERO, T::from_count(count(&at)));
-            covered(&image, base, at, |x, _| sum = sum.plus(x));
-            dst[place] = sum.over(all);
+            covered(&image, base, at, |x, _| sum = sum.add(x));
+            dst[place] = sum.div(all);
         });
     });
 }
@@ -140,13 +140,13 @@ pub(super) fn mean_grad<T: Float>(grad: In<'_, T>, image: Out<'_, T>, window: &W
     }
     parts(dst, ins.iter().product(), &|i, plane| {
         plane.fill(T::ZERO);
-        let grad = &grad[i * window.places()..(i + 1) * window.places()];
-        places(window, ins, adaptive, |place, at| {
-            let share = grad[place].over(T::from_count(count(&at)));
+        let grad = &grad[i * window.output_positions()..(i + 1) * window.output_positions()];
+        output_positions(window, ins, adaptive, |place, at| {
+            let share = grad[place].div(T::from_count(count(&at)));
             let [ds, hs, ws] = at;
             for (d, h) in ds.flat_map(|d| hs.clone().map(move |h| (d, h))) {
                 let line = (d * ins[1] + h) * ins[2];
-                plane[line + ws.start..line + ws.end].iter_mut().for_each(|d| *d = d.plus(share));
+                plane[line + ws.start..line + ws.end].iter_mut().for_each(|d| *d = d.add(share));
             }
         });
     });

@@ -17,8 +17,8 @@
 
 use crate::base::{layout::Layout, shape::Shape};
 use crate::cpu::{
+    low_precision::Half,
     math,
-    narrow::Half,
     number::Number,
     operand::{Element, Out},
     threads,
@@ -31,11 +31,11 @@ const TOGETHER: usize = 16;
 const WORDS: usize = 4 * TOGETHER;
 
 /// One word of each of `TOGETHER` blocks.
-type Lanes = [u32; TOGETHER];
+type PhiloxLanes = [u32; TOGETHER];
 
 /// Both halves of the product of each lane.
 #[inline(always)]
-fn multiply(lanes: &Lanes, by: u32) -> (Lanes, Lanes) {
+fn multiply(lanes: &PhiloxLanes, by: u32) -> (PhiloxLanes, PhiloxLanes) {
     let (mut high, mut low) = ([0; TOGETHER], [0; TOGETHER]);
     for i in 0..TOGETHER {
         let product = u64::from(lanes[i]) * u64::from(by);
@@ -45,7 +45,7 @@ fn multiply(lanes: &Lanes, by: u32) -> (Lanes, Lanes) {
 }
 
 #[inline(always)]
-fn mix(high: &Lanes, word: &Lanes, key: u32) -> Lanes {
+fn mix(high: &PhiloxLanes, word: &PhiloxLanes, key: u32) -> PhiloxLanes {
     let mut mixed = [0; TOGETHER];
     for i in 0..TOGETHER {
         mixed[i] = high[i] ^ word[i] ^ key;
@@ -57,7 +57,7 @@ fn mix(high: &Lanes, word: &Lanes, key: u32) -> Lanes {
 ///
 /// Not inlined: into the fills below, LLVM 22 made of it code that gave other words in about a tenth of the lanes.
 #[inline(never)]
-fn philox(counters: [Lanes; 4], seed: u64) -> [Lanes; 4] {
+fn philox(counters: [PhiloxLanes; 4], seed: u64) -> [PhiloxLanes; 4] {
     let [mut a, mut b, mut c, mut d] = counters;
     let mut key = [seed as u32, (seed >> 32) as u32];
     for _ in 0..ROUNDS {
@@ -71,7 +71,7 @@ fn philox(counters: [Lanes; 4], seed: u64) -> [Lanes; 4] {
 
 /// The words of `TOGETHER` blocks from `block` on, in order. `width` is the number of words an element takes.
 #[inline(always)]
-fn words(stream: Stream, block: u64, width: u32) -> [u32; WORDS] {
+fn words(stream: RandomStream, block: u64, width: u32) -> [u32; WORDS] {
     let (mut low, mut high) = ([0; TOGETHER], [0; TOGETHER]);
     for i in 0..TOGETHER {
         let at = block.wrapping_add(i as u64);
@@ -87,7 +87,7 @@ fn words(stream: Stream, block: u64, width: u32) -> [u32; WORDS] {
 
 /// Which numbers: of which stream, from which element on.
 #[derive(Clone, Copy)]
-pub(super) struct Stream {
+pub(super) struct RandomStream {
     pub(super) seed: u64,
     pub(super) first: u64,
     /// Replays before this run: each draws other numbers.
@@ -98,7 +98,7 @@ pub(super) struct Stream {
 #[inline(always)]
 fn fill<T: Number, const N: usize>(
     dst: Out<'_, T>,
-    stream: Stream,
+    stream: RandomStream,
     width: u32,
     make: impl Fn(&[u32; WORDS], &mut [T; N]) + Sync,
 ) {
@@ -141,7 +141,7 @@ macro_rules! between {
 }
 
 /// Uniform in `[low, high)`; `low` if both are equal.
-pub(super) fn uniform_f32(dst: Out<'_, f32>, stream: Stream, low: f64, high: f64) {
+pub(super) fn uniform_f32(dst: Out<'_, f32>, stream: RandomStream, low: f64, high: f64) {
     let (low, high) = (low as f32, high as f32);
     let last = high.next_down().max(low);
     fill(dst, stream, 1, |words, made: &mut [f32; WORDS]| {
@@ -152,7 +152,7 @@ pub(super) fn uniform_f32(dst: Out<'_, f32>, stream: Stream, low: f64, high: f64
 }
 
 /// Uniform in `[low, high)`.
-pub(super) fn uniform_f64(dst: Out<'_, f64>, stream: Stream, low: f64, high: f64) {
+pub(super) fn uniform_f64(dst: Out<'_, f64>, stream: RandomStream, low: f64, high: f64) {
     let last = high.next_down().max(low);
     fill(dst, stream, 2, |words, made: &mut [f64; WORDS / 2]| {
         for (made, &[first, second]) in made.iter_mut().zip(words.as_chunks().0) {
@@ -167,8 +167,8 @@ const DRAWN: usize = 512;
 /// Fills `dst` with what `convert` makes of numbers of another type, which `draw` draws.
 pub(super) fn converted<S: Number, T: Element>(
     dst: Out<'_, T>,
-    stream: Stream,
-    draw: &(dyn Fn(Out<'_, S>, Stream) + Sync),
+    stream: RandomStream,
+    draw: &(dyn Fn(Out<'_, S>, RandomStream) + Sync),
     convert: &(dyn Fn(&[S], &mut [T]) + Sync),
 ) {
     threads::split1(dst.dense(), &|start, part| {
@@ -176,21 +176,21 @@ pub(super) fn converted<S: Number, T: Element>(
         for (i, part) in part.chunks_mut(DRAWN).enumerate() {
             let (drawn, layout) = (&mut stage[..part.len()], Layout::contiguous(Shape::from(part.len())));
             let first = stream.first.wrapping_add((start + i * DRAWN) as u64);
-            draw(Out { data: drawn, layout: &layout }, Stream { first, ..stream });
+            draw(Out { data: drawn, layout: &layout }, RandomStream { first, ..stream });
             convert(drawn, part);
         }
     });
 }
 
 /// Uniform integers: the floor of numbers in `[low, high)`.
-pub(super) fn uniform_integers<T: Element>(dst: Out<'_, T>, stream: Stream, low: f64, high: f64) {
+pub(super) fn uniform_integers<T: Element>(dst: Out<'_, T>, stream: RandomStream, low: f64, high: f64) {
     converted(dst, stream, &|drawn, stream| uniform_f64(drawn, stream, low, high), &|drawn, part| {
         part.iter_mut().zip(drawn).for_each(|(to, from)| *to = T::from_f64(from.floor()));
     });
 }
 
 /// Uniform halves in `[low, high)`: those of f32, rounded, but never to the end.
-pub(super) fn uniform_halves<T: Half>(dst: Out<'_, T>, stream: Stream, low: f64, high: f64) {
+pub(super) fn uniform_halves<T: Half>(dst: Out<'_, T>, stream: RandomStream, low: f64, high: f64) {
     let (least, end) = (T::from_f64(low), T::from_f64(high));
     let last = if end > least { end.next_down() } else { least };
     let (low, high) = (least.to_f64(), end.to_f64());
@@ -201,12 +201,12 @@ pub(super) fn uniform_halves<T: Half>(dst: Out<'_, T>, stream: Stream, low: f64,
 }
 
 /// Normal halves: those of f32, rounded.
-pub(super) fn normal_halves<T: Half>(dst: Out<'_, T>, stream: Stream, mean: f64, std: f64) {
+pub(super) fn normal_halves<T: Half>(dst: Out<'_, T>, stream: RandomStream, mean: f64, std: f64) {
     converted(dst, stream, &|drawn, stream| normal_f32(drawn, stream, mean, std), &T::narrow);
 }
 
 /// Normal with this mean and deviation.
-pub(super) fn normal_f32(dst: Out<'_, f32>, stream: Stream, mean: f64, std: f64) {
+pub(super) fn normal_f32(dst: Out<'_, f32>, stream: RandomStream, mean: f64, std: f64) {
     let (mean, std) = (mean as f32, std as f32);
     fill(dst, stream, 1, |words, made: &mut [f32; WORDS]| {
         for (made, &[first, second]) in made.as_chunks_mut().0.iter_mut().zip(words.as_chunks().0) {
@@ -220,7 +220,7 @@ pub(super) fn normal_f32(dst: Out<'_, f32>, stream: Stream, mean: f64, std: f64)
 }
 
 /// Normal with this mean and deviation.
-pub(super) fn normal_f64(dst: Out<'_, f64>, stream: Stream, mean: f64, std: f64) {
+pub(super) fn normal_f64(dst: Out<'_, f64>, stream: RandomStream, mean: f64, std: f64) {
     fill(dst, stream, 2, |words, made: &mut [f64; WORDS / 2]| {
         for (made, &[a, b, c, d]) in made.as_chunks_mut().0.iter_mut().zip(words.as_chunks().0) {
             let radius = (-2.0 * (1.0 - unit64(a, b)).ln()).sqrt();

@@ -16,8 +16,8 @@ use crate::base::{
 use crate::cpu::{
     number::Number,
     operand::{In, Out},
+    strided::{self, StridedIter},
     vector::simd,
-    walk::{self, Walk},
 };
 use crate::kernel::ReduceOp;
 
@@ -35,7 +35,7 @@ const TILE: usize = 2048;
 const STAGE: usize = 256;
 
 /// How two partial results become one.
-trait Fold<T: Number> {
+trait Folding<T: Number> {
     /// The result of nothing.
     const EMPTY: T;
     /// Whether the order matters to the result's accuracy.
@@ -49,25 +49,25 @@ struct Min;
 /// As `Max`, without regard to NaN.
 struct Top;
 
-impl<T: Number> Fold<T> for Sum {
+impl<T: Number> Folding<T> for Sum {
     const EMPTY: T = T::ZERO;
     const ROUNDS: bool = true;
     #[inline(always)]
     fn join(a: T, b: T) -> T {
-        a.plus(b)
+        a.add(b)
     }
 }
 
-impl<T: Number> Fold<T> for Max {
+impl<T: Number> Folding<T> for Max {
     const EMPTY: T = T::LOWEST;
     const ROUNDS: bool = false;
     #[inline(always)]
     fn join(a: T, b: T) -> T {
-        a.larger(b)
+        a.max_or_nan(b)
     }
 }
 
-impl<T: Number> Fold<T> for Top {
+impl<T: Number> Folding<T> for Top {
     const EMPTY: T = T::LOWEST;
     const ROUNDS: bool = false;
     #[inline(always)]
@@ -76,12 +76,12 @@ impl<T: Number> Fold<T> for Top {
     }
 }
 
-impl<T: Number> Fold<T> for Min {
+impl<T: Number> Folding<T> for Min {
     const EMPTY: T = T::HIGHEST;
     const ROUNDS: bool = false;
     #[inline(always)]
     fn join(a: T, b: T) -> T {
-        a.smaller(b)
+        a.min_or_nan(b)
     }
 }
 
@@ -97,7 +97,7 @@ pub(super) fn reduce<T: Number>(op: ReduceOp, src: In<'_, T>, axes: Axes, dst: O
             let dims = src.layout.dims().iter().enumerate();
             let count: usize = dims.filter(|&(i, _)| axes.has(i)).map(|(_, &dim)| dim).product();
             let count = T::from_count(count);
-            simd(dst.len(), || dst.iter_mut().for_each(|d| *d = d.over(count)));
+            simd(dst.len(), || dst.iter_mut().for_each(|d| *d = d.div(count)));
         }
     }
 }
@@ -116,13 +116,13 @@ pub(super) fn max<T: Number>(row: &[T]) -> T {
 
 /// A source axis. `to` is its stride in the destination, 0 if it is reduced.
 #[derive(Clone, Copy, Default)]
-struct Axis {
+struct ReduceAxis {
     len: usize,
     from: isize,
     to: usize,
 }
 
-impl Axis {
+impl ReduceAxis {
     fn is_reduced(&self) -> bool {
         self.to == 0
     }
@@ -130,26 +130,26 @@ impl Axis {
 
 /// The axes longer than 1, slowest first in the source, joined where they follow each other.
 #[derive(Clone, Copy)]
-struct Plan {
-    axes: [Axis; MAX_RANK],
+struct ReducePlan {
+    axes: [ReduceAxis; MAX_RANK],
     rank: usize,
 }
 
-impl Plan {
+impl ReducePlan {
     fn new(layout: &Layout, reduced: Axes) -> Self {
-        let mut plan = Plan { axes: [Axis::default(); MAX_RANK], rank: 0 };
+        let mut plan = ReducePlan { axes: [ReduceAxis::default(); MAX_RANK], rank: 0 };
         let mut to = 1;
         for i in (0..layout.dims().len()).rev() {
             let len = layout.dims()[i];
             if len != 1 {
                 let own = if reduced.has(i) { 0 } else { to };
-                plan.axes[plan.rank] = Axis { len, from: layout.strides()[i], to: own };
+                plan.axes[plan.rank] = ReduceAxis { len, from: layout.strides()[i], to: own };
                 plan.rank += 1;
                 to *= if reduced.has(i) { 1 } else { len };
             }
         }
         // A repeated axis goes outside: there its rows are used again while they are near.
-        let distance = |axis: &Axis| if axis.from == 0 { usize::MAX } else { axis.from.unsigned_abs() };
+        let distance = |axis: &ReduceAxis| if axis.from == 0 { usize::MAX } else { axis.from.unsigned_abs() };
         plan.axes[..plan.rank].reverse();
         plan.axes[..plan.rank].sort_by_key(|axis| std::cmp::Reverse(distance(axis)));
         plan.join();
@@ -163,7 +163,7 @@ impl Plan {
             let in_source = slow.from == fast.from * fast.len as isize;
             let in_target = slow.is_reduced() == fast.is_reduced() && slow.to == fast.to * fast.len;
             if in_source && in_target {
-                self.axes[kept] = Axis { len: slow.len * fast.len, ..fast };
+                self.axes[kept] = ReduceAxis { len: slow.len * fast.len, ..fast };
             } else {
                 kept += 1;
                 self.axes[kept] = fast;
@@ -172,7 +172,7 @@ impl Plan {
         self.rank = self.rank.min(kept + 1);
     }
 
-    fn axes(&self) -> &[Axis] {
+    fn axes(&self) -> &[ReduceAxis] {
         &self.axes[..self.rank]
     }
 
@@ -183,11 +183,11 @@ impl Plan {
     }
 
     /// Both halves along the longest reduced axis outside the row, and where the second begins.
-    fn halves(&self) -> (Plan, Plan, isize) {
+    fn halves(&self) -> (ReducePlan, ReducePlan, isize) {
         let outer = 0..self.rank.saturating_sub(1);
         let reduced = outer.filter(|&i| self.axes[i].is_reduced());
         let at = reduced.max_by_key(|&i| self.axes[i].len).unwrap_or(0);
-        let Axis { len, from, .. } = self.axes[at];
+        let ReduceAxis { len, from, .. } = self.axes[at];
         let (mut low, mut high) = (*self, *self);
         low.axes[at].len = len / 2;
         high.axes[at].len = len - len / 2;
@@ -195,15 +195,15 @@ impl Plan {
     }
 }
 
-fn fold<T: Number, F: Fold<T>>(src: In<'_, T>, axes: Axes, dst: &mut [T]) {
+fn fold<T: Number, F: Folding<T>>(src: In<'_, T>, axes: Axes, dst: &mut [T]) {
     dst.fill(F::EMPTY);
     if src.layout.shape().elem_count() > 0 {
-        fold_into::<T, F>(&Plan::new(src.layout, axes), src.data, src.layout.offset() as isize, dst);
+        fold_into::<T, F>(&ReducePlan::new(src.layout, axes), src.data, src.layout.offset() as isize, dst);
     }
 }
 
 /// Joins what the plan reaches, from `at` on, to what `dst` holds.
-fn fold_into<T: Number, F: Fold<T>>(plan: &Plan, data: &[T], at: isize, dst: &mut [T]) {
+fn fold_into<T: Number, F: Folding<T>>(plan: &ReducePlan, data: &[T], at: isize, dst: &mut [T]) {
     if F::ROUNDS && T::DTYPE.is_float() && plan.chain() > CHAIN_MAX {
         let (low, high, skip) = plan.halves();
         fold_into::<T, F>(&low, data, at, dst);
@@ -222,13 +222,13 @@ fn fold_into<T: Number, F: Fold<T>>(plan: &Plan, data: &[T], at: isize, dst: &mu
         return;
     }
     for tile in (0..inner.len).step_by(TILE) {
-        let part = Axis { len: TILE.min(inner.len - tile), ..*inner };
+        let part = ReduceAxis { len: TILE.min(inner.len - tile), ..*inner };
         add_rows::<T, F>(outer, part, data, at + tile as isize * inner.from, &mut dst[tile * inner.to..]);
     }
 }
 
 /// Calls `f` with source and destination index for every index of the axes.
-fn each(axes: &[Axis], at: isize, to: usize, f: &mut impl FnMut(isize, usize)) {
+fn each(axes: &[ReduceAxis], at: isize, to: usize, f: &mut impl FnMut(isize, usize)) {
     match axes.split_first() {
         None => f(at, to),
         Some((axis, rest)) => {
@@ -240,7 +240,7 @@ fn each(axes: &[Axis], at: isize, to: usize, f: &mut impl FnMut(isize, usize)) {
 }
 
 /// Joins rows of a kept axis to the destination, four at a time where a reduced axis is the next one.
-fn add_rows<T: Number, F: Fold<T>>(outer: &[Axis], row: Axis, data: &[T], at: isize, dst: &mut [T]) {
+fn add_rows<T: Number, F: Folding<T>>(outer: &[ReduceAxis], row: ReduceAxis, data: &[T], at: isize, dst: &mut [T]) {
     let one = |at: isize, to: usize, dst: &mut [T]| {
         if row.from == 1 && row.to == 1 {
             join_row::<T, F>(&mut dst[to..to + row.len], &data[at as usize..at as usize + row.len]);
@@ -267,7 +267,7 @@ fn add_rows<T: Number, F: Fold<T>>(outer: &[Axis], row: Axis, data: &[T], at: is
 }
 
 #[inline(never)]
-fn join_row<T: Number, F: Fold<T>>(dst: &mut [T], row: &[T]) {
+fn join_row<T: Number, F: Folding<T>>(dst: &mut [T], row: &[T]) {
     simd(dst.len(), || {
         for (d, &x) in dst.iter_mut().zip(row) {
             *d = F::join(*d, x);
@@ -276,7 +276,7 @@ fn join_row<T: Number, F: Fold<T>>(dst: &mut [T], row: &[T]) {
 }
 
 #[inline(never)]
-fn join_rows<T: Number, F: Fold<T>>(dst: &mut [T], rows: [&[T]; 4]) {
+fn join_rows<T: Number, F: Folding<T>>(dst: &mut [T], rows: [&[T]; 4]) {
     let [a, b, c, e] = rows;
     simd(dst.len(), || {
         for ((((d, &a), &b), &c), &e) in dst.iter_mut().zip(a).zip(b).zip(c).zip(e) {
@@ -286,7 +286,7 @@ fn join_rows<T: Number, F: Fold<T>>(dst: &mut [T], rows: [&[T]; 4]) {
 }
 
 /// The fold of `len` elements `step` apart.
-fn fold_strided<T: Number, F: Fold<T>>(data: &[T], at: isize, step: isize, len: usize) -> T {
+fn fold_strided<T: Number, F: Folding<T>>(data: &[T], at: isize, step: isize, len: usize) -> T {
     if step == 1 {
         return fold_row::<T, F>(&data[at as usize..at as usize + len]);
     }
@@ -296,12 +296,12 @@ fn fold_strided<T: Number, F: Fold<T>>(data: &[T], at: isize, step: isize, len: 
         return F::join(fold_strided::<T, F>(data, at, step, half), high);
     }
     let mut stage = [T::ZERO; STAGE];
-    walk::gather(data, at, step, &mut stage[..len]);
+    strided::gather(data, at, step, &mut stage[..len]);
     fold_row::<T, F>(&stage[..len])
 }
 
 /// The fold of a row: in lanes, and in halves if it is long.
-fn fold_row<T: Number, F: Fold<T>>(row: &[T]) -> T {
+fn fold_row<T: Number, F: Folding<T>>(row: &[T]) -> T {
     if row.len() <= ROW_MAX {
         return fold_lanes::<T, F>(row);
     }
@@ -310,7 +310,7 @@ fn fold_row<T: Number, F: Fold<T>>(row: &[T]) -> T {
 }
 
 #[inline(never)]
-fn fold_lanes<T: Number, F: Fold<T>>(row: &[T]) -> T {
+fn fold_lanes<T: Number, F: Folding<T>>(row: &[T]) -> T {
     simd(row.len(), || {
         let (wide, rest) = row.as_chunks::<LANES>();
         let (narrow, rest) = rest.as_chunks::<FEW>();
@@ -336,7 +336,7 @@ fn fold_lanes<T: Number, F: Fold<T>>(row: &[T]) -> T {
 }
 
 #[inline(always)]
-fn join_lanes<T: Number, F: Fold<T>, const N: usize>(lanes: &mut [T; N], chunk: &[T; N]) {
+fn join_lanes<T: Number, F: Folding<T>, const N: usize>(lanes: &mut [T; N], chunk: &[T; N]) {
     for (lane, &x) in lanes.iter_mut().zip(chunk) {
         *lane = F::join(*lane, x);
     }
@@ -351,7 +351,7 @@ pub(super) fn arg<T: Number>(largest: bool, src: In<'_, T>, axis: usize, dst: Ou
     }
 }
 
-fn arg_by<T: Number, F: Fold<T>>(src: In<'_, T>, axis: usize, dst: Out<'_, u32>, better: impl Fn(T, T) -> bool) {
+fn arg_by<T: Number, F: Folding<T>>(src: In<'_, T>, axis: usize, dst: Out<'_, u32>, better: impl Fn(T, T) -> bool) {
     let (len, step) = match src.layout.dims().get(axis) {
         Some(&len) => (len, src.layout.strides()[axis]),
         None => (1, 1),
@@ -360,11 +360,11 @@ fn arg_by<T: Number, F: Fold<T>>(src: In<'_, T>, axis: usize, dst: Out<'_, u32>,
         return;
     }
     let data = src.data;
-    let walk = Walk::in_order([src.layout], Some(axis));
-    let [along] = walk.steps();
+    let iter = StridedIter::in_order([src.layout], Some(axis));
+    let [along] = iter.steps();
     let mut rest = dst.dense();
-    walk.rows(&mut |[at]| {
-        let (row, after) = std::mem::take(&mut rest).split_at_mut(walk.len());
+    iter.rows(&mut |[at]| {
+        let (row, after) = std::mem::take(&mut rest).split_at_mut(iter.len());
         rest = after;
         if step == 1 {
             for (i, d) in row.iter_mut().enumerate() {
@@ -382,7 +382,7 @@ fn arg_by<T: Number, F: Fold<T>>(src: In<'_, T>, axis: usize, dst: Out<'_, u32>,
 
 /// The index of the first extreme of a row: of a long one its value first, then where it is.
 #[inline]
-fn position<T: Number, F: Fold<T>>(row: &[T], better: &impl Fn(T, T) -> bool) -> usize {
+fn position<T: Number, F: Folding<T>>(row: &[T], better: &impl Fn(T, T) -> bool) -> usize {
     if row.len() < LANES {
         let mut best = (0, row[0]);
         for (i, &x) in row.iter().enumerate().skip(1) {
@@ -409,10 +409,10 @@ fn arg_columns<T: Number>(
 ) {
     let (mut best, mut stage) = ([T::ZERO; STAGE], [T::ZERO; STAGE]);
     let best = &mut best[..dst.len()];
-    walk::gather(data, at, steps[1], best);
+    strided::gather(data, at, steps[1], best);
     dst.fill(0);
     for j in 1..len {
-        let row = walk::dense(data, at + j as isize * steps[0], steps[1], dst.len(), &mut stage);
+        let row = strided::dense(data, at + j as isize * steps[0], steps[1], dst.len(), &mut stage);
         simd(row.len(), || {
             for ((d, best), &new) in dst.iter_mut().zip(best.iter_mut()).zip(row) {
                 // Both are written each time, which needs no branch.

@@ -77,7 +77,7 @@ pub(super) fn nearest_grad<T: Float>(grad: In<'_, T>, image: Out<'_, T>) {
             let line = near(h, h_in, height) * w_in;
             for (w, &g) in row.iter().enumerate() {
                 let at = line + near(w, w_in, width);
-                plane[at] = plane[at].plus(g);
+                plane[at] = plane[at].add(g);
             }
         }
     });
@@ -104,7 +104,7 @@ fn blend<T: Float>(a: T, b: T, weight: f64) -> T {
     if weight == 0.0 {
         return a;
     }
-    a.times(T::from_f64(1.0 - weight)).plus(b.times(T::from_f64(weight)))
+    a.mul(T::from_f64(1.0 - weight)).add(b.mul(T::from_f64(weight)))
 }
 
 pub(super) fn linear_grad<T: Float>(grad: In<'_, T>, image: Out<'_, T>, spacing: &Spacing) {
@@ -119,7 +119,7 @@ pub(super) fn linear_grad<T: Float>(grad: In<'_, T>, image: Out<'_, T>, spacing:
                 for (line, by_line) in [(top, 1.0 - down), (bottom, down)] {
                     for (at, by) in [(left, 1.0 - across), (right, across)] {
                         let to = &mut plane[line * w_in + at];
-                        *to = to.plus(g.times(T::from_f64(by_line)).times(T::from_f64(by)));
+                        *to = to.add(g.mul(T::from_f64(by_line)).mul(T::from_f64(by)));
                     }
                 }
             }

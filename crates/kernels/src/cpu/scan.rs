@@ -1,11 +1,11 @@
 //! Running sums, products and extremes along an axis. Lines go side by side: each waits for its own last element, and
 //! not for those of others.
 
-use crate::along::ScanOp;
+use crate::axiswise::ScanOp;
 use crate::cpu::{
     number::{Float, Number},
     operand::{In, Out},
-    walk::Walk,
+    strided::StridedIter,
 };
 
 /// Lines that go together.
@@ -17,12 +17,12 @@ fn lines<const N: usize>(
     axis: usize,
     f: &mut dyn FnMut([isize; N], [isize; N], usize),
 ) {
-    let walk = Walk::in_order(layouts, Some(axis));
-    let steps = walk.steps();
-    walk.rows(&mut |starts| {
-        for first in (0..walk.len()).step_by(SIDE) {
+    let iter = StridedIter::in_order(layouts, Some(axis));
+    let steps = iter.steps();
+    iter.rows(&mut |starts| {
+        for first in (0..iter.len()).step_by(SIDE) {
             let at = std::array::from_fn(|n| starts[n] + first as isize * steps[n]);
-            f(at, steps, SIDE.min(walk.len() - first));
+            f(at, steps, SIDE.min(iter.len() - first));
         }
     });
 }
@@ -63,10 +63,10 @@ pub(super) fn scan<T: Number>(op: ScanOp, src: In<'_, T>, dst: Out<'_, T>, axis:
         ScanOp::Prod if T::DTYPE.is_float() => {
             scan_by(src, dst, way, 1.0, |product: f64, x| product * x.to_f64(), T::from_f64);
         }
-        ScanOp::Sum => scan_by(src, dst, way, T::ZERO, T::plus, |sum| sum),
-        ScanOp::Prod => scan_by(src, dst, way, T::ONE, T::times, |product| product),
-        ScanOp::Max => scan_by(src, dst, way, T::LOWEST, T::larger, |best| best),
-        ScanOp::Min => scan_by(src, dst, way, T::HIGHEST, T::smaller, |best| best),
+        ScanOp::Sum => scan_by(src, dst, way, T::ZERO, T::add, |sum| sum),
+        ScanOp::Prod => scan_by(src, dst, way, T::ONE, T::mul, |product| product),
+        ScanOp::Max => scan_by(src, dst, way, T::LOWEST, T::max_or_nan, |best| best),
+        ScanOp::Min => scan_by(src, dst, way, T::HIGHEST, T::min_or_nan, |best| best),
     }
 }
 

@@ -3,11 +3,11 @@
 use half::{bf16, f16};
 
 use super::{
-    cast, elementwise, index, matmul, narrow,
+    cast, elementwise, index, low_precision, matmul,
     operand::{Dst, In, Out, Src},
     optim::{self, SgdHyper},
     product::product,
-    random::{self, Stream},
+    random::{self, RandomStream},
     reduce, softmax,
     types::{open, with_bits, with_float, with_id, with_number, with_sums, with_wide},
 };
@@ -50,7 +50,7 @@ pub(super) fn compare(op: CmpOp, lhs: Src, rhs: Src, dst: Dst) -> Result<()> {
         elementwise::compare(op, lhs, rhs, dst);
     }, N => {
         open!(N; lhs rhs;);
-        narrow::compare(op, lhs, rhs, dst);
+        low_precision::compare(op, lhs, rhs, dst);
     });
     Ok(())
 }
@@ -72,7 +72,7 @@ pub(super) fn unary_grad(op: UnaryOp, saved: Src, grad: Src, dst: Dst) -> Result
         <T as elementwise::Functions>::unary_grad(op, saved, grad, dst);
     }, N => {
         open!(N; saved grad; dst);
-        narrow::unary_grad(op, saved, grad, dst);
+        low_precision::unary_grad(op, saved, grad, dst);
     });
     Ok(())
 }
@@ -206,7 +206,7 @@ pub(super) fn scatter_add(dst: Dst, ids: Src, src: Src, axis: usize) -> Result<(
     })
 }
 
-pub(super) fn uniform(dst: Dst, stream: Stream, low: f64, high: f64) -> Result<()> {
+pub(super) fn uniform(dst: Dst, stream: RandomStream, low: f64, high: f64) -> Result<()> {
     match dst.dtype() {
         DType::F32 => {
             open!(f32; ; dst);
@@ -233,7 +233,7 @@ pub(super) fn uniform(dst: Dst, stream: Stream, low: f64, high: f64) -> Result<(
     Ok(())
 }
 
-pub(super) fn normal(dst: Dst, stream: Stream, mean: f64, std: f64) -> Result<()> {
+pub(super) fn normal(dst: Dst, stream: RandomStream, mean: f64, std: f64) -> Result<()> {
     match dst.dtype() {
         DType::F64 => {
             open!(f64; ; dst);
@@ -269,10 +269,10 @@ pub(super) fn sgd(param: Dst, grad: Src, velocity: Option<Dst>, hyper: SgdHyper)
     }, N => {
         open!(N; grad; param);
         match velocity {
-            None => narrow::sgd(param, grad, None, hyper),
+            None => low_precision::sgd(param, grad, None, hyper),
             Some(velocity) => {
                 open!(N; ; velocity);
-                narrow::sgd(param, grad, Some(velocity), hyper);
+                low_precision::sgd(param, grad, Some(velocity), hyper);
             }
         }
     });
@@ -285,7 +285,7 @@ pub(super) fn adam(param: Dst, grad: Src, m: Dst, v: Dst, hyper: &AdamHyper) -> 
         optim::adam(param, grad, m, v, hyper);
     }, N => {
         open!(N; grad; param m v);
-        narrow::adam(param, grad, m, v, hyper);
+        low_precision::adam(param, grad, m, v, hyper);
     });
     Ok(())
 }

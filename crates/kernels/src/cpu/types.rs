@@ -117,10 +117,10 @@ macro_rules! with_sums {
     };
 }
 
-/// Runs a block with `$n` standing for a narrow type.
-macro_rules! with_narrow {
+/// Runs a block with `$n` standing for a type of low precision.
+macro_rules! with_low_precision {
     ($dtype:expr, $n:ident => $body:expr) => {
-        $crate::cpu::types::with_narrow!($dtype, $n => $body; U16 u16, I8 i8, I16 i16, F16 f16, BF16 bf16)
+        $crate::cpu::types::with_low_precision!($dtype, $n => $body; U16 u16, I8 i8, I16 i16, F16 f16, BF16 bf16)
     };
     ($dtype:expr, $n:ident => $body:expr; $($d:ident $t:ty),*) => {
         match $dtype {
@@ -128,9 +128,11 @@ macro_rules! with_narrow {
                 type $n = $t;
                 $body
             })*
-            dtype => unreachable!("{dtype} is not narrow"),
+            dtype => unreachable!("{dtype} is not of low precision"),
         }
     };
 }
 
-pub(super) use {open, with_bits, with_float, with_id, with_narrow, with_number, with_size, with_sums, with_wide};
+pub(super) use {
+    open, with_bits, with_float, with_id, with_low_precision, with_number, with_size, with_sums, with_wide,
+};

@@ -12,14 +12,14 @@ enum { SUM, MEAN, MAX, MIN };
 #define STRETCH 1024
 
 // Which output a thread works for, and which stretch of its elements the block has.
-struct Seat {
+struct Assignment {
     u32 slots, slot, lane, part;
     u64 group, output, from, to;
     bool is_used;
 };
 
-__device__ inline Seat seat(const Fold& p) {
-    Seat s;
+__device__ inline Assignment assignment(const Fold& p) {
+    Assignment s;
     s.slots = THREADS / p.lanes;
     // Neighbouring threads read neighbouring elements: those of one output, or of neighbouring outputs.
     s.slot = p.lanes_first ? threadIdx.x / p.lanes : threadIdx.x % s.slots;
@@ -35,14 +35,14 @@ __device__ inline Seat seat(const Fold& p) {
 }
 
 // The place of a lane's partial result in shared memory.
-__device__ inline u32 cell(const Seat& s, u32 lane) { return lane * s.slots + s.slot; }
+__device__ inline u32 cell(const Assignment& s, u32 lane) { return lane * s.slots + s.slot; }
 
 __device__ inline i64 element(const Fold& p, u64 j) {
     if (p.folded_rank <= 1) return (i64)j * p.folded_strides[0];
     return offset_of(p.folded_rank, p.folded_dims, p.folded_strides, j);
 }
 
-__device__ inline const T* elements(const Fold& p, const Seat& s) {
+__device__ inline const T* elements(const Fold& p, const Assignment& s) {
     return at<T>(p.src) + (s.is_used ? offset_of(p.kept_rank, p.kept_dims, p.kept_strides, s.output) : 0);
 }
 
@@ -62,7 +62,7 @@ struct Min {
 };
 
 // What one thread finds in its stretch.
-template <class Op> __device__ inline W fold_lane(const Fold& p, const Seat& s) {
+template <class Op> __device__ inline W fold_lane(const Fold& p, const Assignment& s) {
     W total = Op::empty();
     if (!s.is_used) return total;
     const T* source = elements(p, s);
@@ -88,7 +88,7 @@ template <class Op> __device__ inline W fold_lane(const Fold& p, const Seat& s) 
 }
 
 // Joins the lanes of each output. The result is that of lane 0.
-template <class Op> __device__ inline W fold_lanes(const Fold& p, const Seat& s, W* shared, W mine) {
+template <class Op> __device__ inline W fold_lanes(const Fold& p, const Assignment& s, W* shared, W mine) {
     __syncthreads();
     shared[cell(s, s.lane)] = mine;
     for (u32 half = p.lanes / 2; half > 0; half /= 2) {
@@ -99,7 +99,7 @@ template <class Op> __device__ inline W fold_lanes(const Fold& p, const Seat& s,
 }
 
 template <class Op> __device__ inline void fold(const Fold& p, W* shared, u32* flag) {
-    Seat s = seat(p);
+    Assignment s = assignment(p);
     W found = fold_lanes<Op>(p, s, shared, fold_lane<Op>(p, s));
     bool writes = s.is_used && s.lane == 0;
     if (p.parts > 1) {
@@ -141,7 +141,7 @@ __device__ inline bool wins(bool largest, Found a, Found b) {
     return largest ? a.value > b.value : a.value < b.value;
 }
 
-__device__ inline Found arg_lane(const Fold& p, const Seat& s) {
+__device__ inline Found arg_lane(const Fold& p, const Assignment& s) {
     Found best = {0, NOWHERE};
     if (!s.is_used) return best;
     const T* source = elements(p, s);
@@ -152,7 +152,7 @@ __device__ inline Found arg_lane(const Fold& p, const Seat& s) {
     return best;
 }
 
-__device__ inline Found arg_lanes(const Fold& p, const Seat& s, W* values, u64* indices, Found mine) {
+__device__ inline Found arg_lanes(const Fold& p, const Assignment& s, W* values, u64* indices, Found mine) {
     __syncthreads();
     values[cell(s, s.lane)] = mine.value;
     indices[cell(s, s.lane)] = mine.index;
@@ -173,7 +173,7 @@ KERNEL(arg_reduce, Fold) {
     __shared__ W values[THREADS];
     __shared__ u64 indices[THREADS];
     __shared__ u32 flag;
-    Seat s = seat(p);
+    Assignment s = assignment(p);
     Found found = arg_lanes(p, s, values, indices, arg_lane(p, s));
     bool writes = s.is_used && s.lane == 0;
     if (p.parts > 1) {

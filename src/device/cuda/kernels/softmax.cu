@@ -5,12 +5,12 @@
 // block goes on to its next rows together, so that all of its threads meet at every exchange.
 
 // How a block divides rows among its threads.
-struct Desk {
+struct RowSplit {
     u32 lanes, lane, slots, slot;
 };
 
-__device__ inline Desk desk(const Rows& p) {
-    Desk d;
+__device__ inline RowSplit row_split(const Rows& p) {
+    RowSplit d;
     d.lanes = p.cols <= 32 ? 8 : p.cols <= 1024 ? 32 : THREADS;
     d.lane = threadIdx.x % d.lanes;
     d.slots = THREADS / d.lanes;
@@ -28,7 +28,7 @@ struct Top {
 };
 
 // What the lanes of a row have, joined, for all of them. `shared` has a place for each warp.
-template <class Op> __device__ inline W among(const Desk& d, W* shared, W mine) {
+template <class Op> __device__ inline W among(const RowSplit& d, W* shared, W mine) {
     u32 width = d.lanes < 32 ? d.lanes : 32;
     for (u32 mask = width / 2; mask > 0; mask /= 2) mine = Op::join(mine, __shfl_xor_sync(~0u, mine, mask));
     if (d.lanes <= 32) return mine;
@@ -46,7 +46,7 @@ struct Row {
     bool is_used;
 };
 
-__device__ inline Row row(const Rows& p, const Desk& d, u64 turn) {
+__device__ inline Row row(const Rows& p, const RowSplit& d, u64 turn) {
     Row r;
     r.number = turn * d.slots + d.slot;
     r.is_used = r.number < p.rows;
@@ -54,7 +54,7 @@ __device__ inline Row row(const Rows& p, const Desk& d, u64 turn) {
     return r;
 }
 
-__device__ inline u64 turns(const Rows& p, const Desk& d) { return (p.rows + d.slots - 1) / d.slots; }
+__device__ inline u64 turns(const Rows& p, const RowSplit& d) { return (p.rows + d.slots - 1) / d.slots; }
 
 __device__ inline const T* source(const Ref& ref, const Row& r) {
     return at<T>(ref.ptr) + (r.is_used ? (i64)r.number * ref.strides[0] : 0);
@@ -65,7 +65,7 @@ __device__ inline T* target(const Rows& p, const Row& r) {
 }
 
 // The largest element of a row, and the sum of all powers once it was subtracted.
-__device__ inline void raise(const Row& r, const Desk& d, const T* x, i64 step, W* shared, W& top, W& sum) {
+__device__ inline void raise(const Row& r, const RowSplit& d, const T* x, i64 step, W* shared, W& top, W& sum) {
     W mine = Bounds<W>::low();
     for (u64 c = d.lane; c < r.cols; c += d.lanes) mine = Top::join(mine, (W)x[(i64)c * step]);
     top = among<Top>(d, shared, mine);
@@ -76,7 +76,7 @@ __device__ inline void raise(const Row& r, const Desk& d, const T* x, i64 step, 
 
 KERNEL(softmax, Rows) {
     __shared__ W shared[THREADS / 32];
-    Desk d = desk(p);
+    RowSplit d = row_split(p);
     for (u64 turn = blockIdx.x; turn < turns(p, d); turn += gridDim.x) {
         Row r = row(p, d, turn);
         const T* x = source(p.a, r);
@@ -98,7 +98,7 @@ KERNEL(softmax, Rows) {
 // Softmax: `dst = out * (grad - sum(out * grad))`. Its logarithm: `dst = grad - e^out * sum(grad)`.
 KERNEL(softmax_grad, Rows) {
     __shared__ W shared[THREADS / 32];
-    Desk d = desk(p);
+    RowSplit d = row_split(p);
     for (u64 turn = blockIdx.x; turn < turns(p, d); turn += gridDim.x) {
         Row r = row(p, d, turn);
         const T *y = source(p.a, r), *g = source(p.b, r);
@@ -147,7 +147,7 @@ KERNEL(cross_entropy, Rows) {
     __shared__ W shared[THREADS / 32];
     __shared__ f64 sums[THREADS];
     __shared__ u32 flag;
-    Desk d = desk(p);
+    RowSplit d = row_split(p);
     f64 total = 0;
     for (u64 turn = blockIdx.x; turn < turns(p, d); turn += gridDim.x) {
         Row r = row(p, d, turn);
@@ -175,7 +175,7 @@ KERNEL(cross_entropy, Rows) {
 
 // `dst = (probs - onehot(labels)) * grad / rows`; 0 in a row with a bad label.
 KERNEL(cross_entropy_grad, Rows) {
-    Desk d = desk(p);
+    RowSplit d = row_split(p);
     W factor = (W)*at<T>(p.b.ptr) / (W)p.rows;
     for (u64 turn = blockIdx.x; turn < turns(p, d); turn += gridDim.x) {
         Row r = row(p, d, turn);

@@ -15,7 +15,7 @@ struct Held(Span, u8);
 
 impl Held {
     fn take(store: &mut Store, size: usize, mark: u8) -> Held {
-        let Taken { mut span, touched } = store.take(size).expect("memory");
+        let TakenBlock { mut span, touched } = store.take(size).expect("memory");
         assert!(span.bytes() >= size && span.ptr().addr().get().is_multiple_of(64));
         let bytes = bytes_of(&mut span);
         let dirty = bytes.iter().skip(touched).position(|&byte| byte != 0);
@@ -66,7 +66,7 @@ fn blocks_never_overlap_and_untouched_bytes_are_zero() {
 fn a_range_of_a_returned_block_goes_with_it() {
     let mut store = Store::new();
     for step in 1..20 {
-        let Taken { span, .. } = store.take(RANGE + step * 8 * MIB).expect("address space");
+        let TakenBlock { span, .. } = store.take(RANGE + step * 8 * MIB).expect("address space");
         store.put(span, Pages::Returned);
         assert!(store.ranges.len() <= 1, "{} ranges after {step} blocks", store.ranges.len());
     }
@@ -81,7 +81,7 @@ fn resident_bytes_follow_the_peak_whatever_sizes_come() {
         let size = (1 << (10 + round / 1000 % 12)) + draw.below(8192).next_multiple_of(64);
         let size = if size <= SMALL_MAX { block_size::<Segment>(size).expect("small") } else { size };
         while live + size > 48 * MIB {
-            let Taken { span, .. } = held.swap_remove(draw.below(held.len()));
+            let TakenBlock { span, .. } = held.swap_remove(draw.below(held.len()));
             live -= span.bytes();
             store.put(span, Pages::Kept);
         }
@@ -99,7 +99,7 @@ fn a_loop_of_the_same_sizes_soon_asks_the_system_for_nothing() {
     let mut misses = Vec::new();
     for _ in 0..200 {
         let mut draw = Draw(3);
-        let mut held: Vec<Taken> = Vec::new();
+        let mut held: Vec<TakenBlock> = Vec::new();
         for _ in 0..100 {
             held.push(store.take(SMALL_MAX + draw.below(3 * MIB)).expect("memory"));
             if draw.below(3) == 0 {

@@ -1,7 +1,7 @@
 //! Blocks that their owner divides: parts are ordered as the block, and each begins anew.
 
 use super::*;
-use crate::device::buffer::Part;
+use crate::device::buffer::ArenaPart;
 
 const BLOCK_BYTES: usize = 1 << 16;
 /// Where parts begin: less than what blocks are aligned to.
@@ -217,7 +217,7 @@ fn a_part_is_zeroed_as_a_buffer_is() {
     let part = arena.suballocate_at(ALIGN, 10).expect("inside");
     let block = host.alloc(256, false).expect("enough memory");
     let middle = host.suballocate(&block, 64, 64).expect("inside");
-    let at = Part { block: 0, scope: 0, stamp: 0 };
+    let at = ArenaPart { block: 0, scope: 0, stamp: 0 };
     let own = |span| Buffer::from_arena(span, Device::Cpu, at);
     own(block.span()).upload(&[1; 256]).expect("done");
     arena.sim.zero(part).and_then(|()| arena.sim.zero(arena.suballocate_at(0, 0)?)).expect("submitted");

@@ -59,7 +59,7 @@ impl Model {
         let mut covered = BTreeMap::new();
         for number in 1..=pool.blocks.len() as u32 {
             let (block, status) = (pool.block(number), pool.status(number));
-            if status.state == State::Gone {
+            if status.state == BlockState::Gone {
                 continue;
             }
             let start = block.ptr().addr().get();
@@ -68,10 +68,10 @@ impl Model {
                 let after = pool.block(block.after);
                 assert_eq!((after.before, after.ptr().addr().get()), (number, start + block.bytes));
                 let after = pool.status(block.after);
-                let both = status.state == State::Free && after.state == State::Free;
+                let both = status.state == BlockState::Free && after.state == BlockState::Free;
                 assert!(!both || status.mark != after.mark, "free neighbours are one");
             }
-            assert_eq!(status.state == State::Owned, self.owners.contains_key(&start));
+            assert_eq!(status.state == BlockState::Owned, self.owners.contains_key(&start));
         }
         let mut at = 1 << 20;
         for (start, bytes) in covered {
@@ -94,13 +94,13 @@ impl Model {
                     let (block, status) = (pool.block(number), pool.status(number));
                     let found =
                         (status.state, usize::from(status.home), class_of::<Uses>(block.bytes), block.slot as usize);
-                    assert_eq!(found, (State::Free, home, class, slot));
+                    assert_eq!(found, (BlockState::Free, home, class, slot));
                     (listed, cached) = (listed + 1, cached + block.bytes);
                 }
             }
             assert!((0..LEVELS).all(|level| (lists.steps[level] != 0) == (lists.levels & (1 << level) != 0)));
         }
-        assert_eq!(listed, pool.statuses.iter().filter(|status| status.state == State::Free).count());
+        assert_eq!(listed, pool.statuses.iter().filter(|status| status.state == BlockState::Free).count());
         assert_eq!(pool.stats.cached, cached as u64);
     }
 }
@@ -146,7 +146,7 @@ fn random_programs_keep_the_pool_in_order_and_leave_whole_segments() {
             model.free(draw.below(model.owners.len()));
         }
         model.check();
-        let blocks = model.pool.statuses.iter().filter(|status| status.state != State::Gone).count();
+        let blocks = model.pool.statuses.iter().filter(|status| status.state != BlockState::Gone).count();
         assert_eq!(blocks, model.segments.len(), "{segments:?}: everything is one again");
         let mut back = BTreeMap::new();
         let seen = std::cell::RefCell::new(&mut back);
@@ -301,7 +301,7 @@ fn sections_keep_what_they_touched_and_give_all_of_it_back() {
         graphs.iter().for_each(|graph| model.pool.unpin(graph));
         model.check();
         assert_eq!(model.pool.stats.pinned, 0);
-        let blocks = model.pool.statuses.iter().filter(|status| status.state != State::Gone).count();
+        let blocks = model.pool.statuses.iter().filter(|status| status.state != BlockState::Gone).count();
         assert_eq!(blocks, model.segments.len(), "{segments:?}: everything is one again");
     }
 }

@@ -71,26 +71,26 @@ impl Arena {
         self.block.retain(|piece| piece.generation >= oldest);
     }
 
-    fn ask(&mut self, bytes: usize) -> Result<Room, Full> {
+    fn ask(&mut self, bytes: usize) -> Result<Placement, Full> {
         let fails = self.plan.config.policy_spill() == SpillPolicy::Fail;
         let before = fails.then(|| format!("{:?}", self.plan));
-        let room = self.plan.room(bytes);
-        match room {
-            Ok(room) => self.book(room, bytes),
+        let placement = self.plan.place(bytes);
+        match placement {
+            Ok(placement) => self.book(placement, bytes),
             Err(Full) => assert_eq!(before, Some(format!("{:?}", self.plan)), "a refusal changed something"),
         }
         self.check();
-        room
+        placement
     }
 
     fn divert(&mut self, bytes: usize) {
-        let room = match self.plan.room(bytes) {
-            Ok(Room::Block(_)) => self.plan.divert(bytes),
-            Ok(room) => room,
+        let placement = match self.plan.place(bytes) {
+            Ok(Placement::Block(_)) => self.plan.divert(bytes),
+            Ok(placement) => placement,
             Err(Full) => return,
         };
-        assert!(!matches!(room, Room::Block(_)));
-        self.book(room, bytes);
+        assert!(!matches!(placement, Placement::Block(_)));
+        self.book(placement, bytes);
         self.check();
     }
 
@@ -98,21 +98,21 @@ impl Arena {
         let books =
             |plan: &Plan| (plan.this_cycle(), plan.spilled(), plan.externals(), plan.pinned_bytes(), plan.pinned());
         let (before, offset) = (books(&self.plan), self.plan.offset());
-        if let Ok(room) = self.plan.room(bytes) {
-            self.plan.take_back(room, bytes);
+        if let Ok(placement) = self.plan.place(bytes) {
+            self.plan.take_back(placement, bytes);
             assert_eq!(books(&self.plan), before);
             // A ring may have begun anew for it.
             assert!([offset, 0].contains(&self.plan.offset()));
         }
     }
 
-    fn book(&mut self, room: Room, bytes: usize) {
+    fn book(&mut self, placement: Placement, bytes: usize) {
         let bytes = bytes.max(1).next_multiple_of(ALIGN);
         let mut piece = Piece { generation: self.plan.generation(), step: self.plan.step(), at: 0, bytes };
-        match room {
-            Room::External => self.externals.push(piece),
-            Room::Pinned => self.pinned.push(piece),
-            Room::Block(at) => {
+        match placement {
+            Placement::External => self.externals.push(piece),
+            Placement::Pinned => self.pinned.push(piece),
+            Placement::Block(at) => {
                 assert!(at % ALIGN == 0 && at + bytes <= self.plan.size(), "{at} {bytes} {:?}", self.plan);
                 piece.at = at;
                 for other in self.block.iter().filter(|other| other.generation >= self.plan.oldest()) {
@@ -156,11 +156,11 @@ impl Arena {
         assert_eq!((plan.pinned_bytes(), plan.pinned()), sum(&self.pinned));
     }
 
-    fn cycle(&mut self, requests: &[usize]) -> Vec<Room> {
+    fn cycle(&mut self, requests: &[usize]) -> Vec<Placement> {
         self.enter();
-        let rooms = requests.iter().map(|bytes| self.ask(*bytes).expect("room")).collect();
+        let placements = requests.iter().map(|bytes| self.ask(*bytes).expect("room")).collect();
         self.leave();
-        rooms
+        placements
     }
 
     fn cycles(&mut self, count: usize, requests: &[usize]) {
@@ -203,7 +203,7 @@ fn strict_ring() -> WorkspaceConfigBuilder {
 fn w2_min_size_is_the_floor_of_what_is_learned() {
     let mut arena = Arena::new(strict().min_size(10 * MIB as u64));
     arena.enter();
-    assert_eq!(arena.ask(el(100)), Ok(Room::External));
+    assert_eq!(arena.ask(el(100)), Ok(Placement::External));
     assert_eq!(arena.plan.size(), 0);
     arena.leave();
     arena.enter();
@@ -213,8 +213,8 @@ fn w2_min_size_is_the_floor_of_what_is_learned() {
 #[test]
 fn w13_first_loop_goes_outside_once() {
     let mut arena = Arena::new(strict());
-    assert_eq!(arena.cycle(&[el(100)]), [Room::External]);
-    assert_eq!(arena.cycle(&[el(100)]), [Room::Block(0)]);
+    assert_eq!(arena.cycle(&[el(100)]), [Placement::External]);
+    assert_eq!(arena.cycle(&[el(100)]), [Placement::Block(0)]);
     assert_eq!((arena.plan.size(), arena.plan.spilled()), (el(100), 0));
 }
 
@@ -254,7 +254,7 @@ fn w18_what_is_made_while_switched_off_does_not_count() {
     arena.enter();
     arena.ask(el(100)).expect("room");
     arena.plan.toggle(false);
-    assert_eq!(arena.ask(el(100)), Ok(Room::External));
+    assert_eq!(arena.ask(el(100)), Ok(Placement::External));
     arena.plan.toggle(true);
     arena.ask(el(100)).expect("room");
     arena.leave();
@@ -263,7 +263,7 @@ fn w18_what_is_made_while_switched_off_does_not_count() {
     arena.ask(el(100)).expect("room");
     assert_eq!(arena.plan.offset(), el(100));
     arena.plan.toggle(false);
-    assert_eq!(arena.ask(el(100)), Ok(Room::External));
+    assert_eq!(arena.ask(el(100)), Ok(Placement::External));
     assert_eq!(arena.plan.offset(), el(100));
     arena.plan.toggle(true);
     arena.ask(el(100)).expect("room");
@@ -281,7 +281,7 @@ fn w19_an_initialised_loop_begins_and_ends_at_0() {
     arena.initialize();
     for _ in 0..10 {
         assert_eq!(arena.plan.offset(), 0);
-        assert_eq!(arena.cycle(&[el(10)]), [Room::Block(0)]);
+        assert_eq!(arena.cycle(&[el(10)]), [Placement::Block(0)]);
     }
     assert_eq!(arena.plan.offset(), 0);
 }
@@ -290,7 +290,7 @@ fn w19_an_initialised_loop_begins_and_ends_at_0() {
 fn w20_growing_cycles_stay_outside_until_then() {
     let mut arena = Arena::new(over_time(0));
     for count in 1..=100 {
-        assert_eq!(arena.cycle(&[el(count)]), [Room::External]);
+        assert_eq!(arena.cycle(&[el(count)]), [Placement::External]);
     }
     arena.initialize();
     arena.enter();
@@ -310,7 +310,7 @@ fn w22_a_smaller_cycle_fits() {
     let mut arena = Arena::new(strict());
     arena.cycle(&[el(100), el(100)]);
     arena.enter();
-    assert_eq!(arena.ask(el(100)), Ok(Room::Block(0)));
+    assert_eq!(arena.ask(el(100)), Ok(Placement::Block(0)));
     assert_eq!(arena.plan.offset(), el(100));
     arena.leave();
     assert_eq!(arena.plan.offset(), 0);
@@ -323,7 +323,7 @@ fn w23_each_request_moves_the_offset_by_its_rounded_size() {
     arena.enter();
     let mut expected = 0;
     for bytes in [80, 1, 0, 64, 65, 800] {
-        assert_eq!(arena.ask(bytes), Ok(Room::Block(expected)));
+        assert_eq!(arena.ask(bytes), Ok(Placement::Block(expected)));
         expected += bytes.max(1).next_multiple_of(ALIGN);
         assert_eq!((arena.plan.offset(), arena.plan.this_cycle()), (expected, expected));
     }
@@ -337,7 +337,7 @@ fn w24_fail_refuses_and_goes_on() {
         assert_eq!(arena.ask(bytes), Err(Full));
         assert_eq!((arena.plan.offset(), arena.plan.this_cycle()), (0, 0));
     }
-    assert_eq!(arena.ask(el(10)), Ok(Room::Block(0)));
+    assert_eq!(arena.ask(el(10)), Ok(Placement::Block(0)));
 }
 
 #[test]
@@ -411,7 +411,7 @@ fn w38_reallocate_grows_to_a_larger_cycle() {
     assert_eq!(arena.plan.max_cycle(), el(1000));
     arena.initialize();
     assert_eq!(arena.plan.size(), el(1000));
-    assert_eq!(arena.cycle(&[el(500)]), [Room::Block(0)]);
+    assert_eq!(arena.cycle(&[el(500)]), [Placement::Block(0)]);
 }
 
 #[test]
@@ -473,12 +473,12 @@ fn w43_a_nested_entry_adds_to_its_cycle() {
     arena.enter();
     arena.ask(el(100)).expect("room");
     let mark = arena.plan.mark();
-    assert_eq!(arena.ask(el(100)), Ok(Room::Block(el(100))));
-    assert_eq!(arena.ask(10 * MIB), Ok(Room::External));
+    assert_eq!(arena.ask(el(100)), Ok(Placement::Block(el(100))));
+    assert_eq!(arena.ask(10 * MIB), Ok(Placement::External));
     arena.block.pop();
     arena.plan.rewind(mark);
     assert_eq!(arena.plan.offset(), el(100));
-    assert_eq!(arena.ask(el(50)), Ok(Room::Block(el(100))));
+    assert_eq!(arena.ask(el(50)), Ok(Placement::Block(el(100))));
     arena.leave();
     // The most that was there at once, not the sum.
     assert_eq!(arena.plan.last_cycle(), 2 * el(100) + 10 * MIB);
@@ -559,7 +559,7 @@ fn w57_a_mapped_workspace_spills() {
     let builder = WorkspaceConfig::builder().policy_location(LocationPolicy::Mmap).initial_size(bytes as u64);
     let mut arena = Arena::new(builder);
     assert_eq!(arena.plan.size(), bytes);
-    assert_eq!(arena.cycle(&[bytes + el(1000), el(1000)]), [Room::External, Room::Block(0)]);
+    assert_eq!(arena.cycle(&[bytes + el(1000), el(1000)]), [Placement::External, Placement::Block(0)]);
     assert_eq!((arena.plan.size(), arena.plan.externals()), (bytes, 0));
 }
 
@@ -568,7 +568,7 @@ fn w61_spill_everything_learns_nothing() {
     let mut arena = Arena::new(strict().initial_size(10 * MIB as u64));
     arena.plan.set_debug(DebugMode::SpillEverything);
     arena.enter();
-    assert_eq!(arena.ask(el(100)), Ok(Room::External));
+    assert_eq!(arena.ask(el(100)), Ok(Placement::External));
     assert_eq!((arena.plan.offset(), arena.plan.spilled()), (0, el(100)));
     arena.leave();
     let mut arena = Arena::new(strict());
@@ -590,8 +590,8 @@ fn small_ring(spill: SpillPolicy) -> Arena {
 fn r7_what_is_larger_than_a_ring_spills() {
     let mut arena = small_ring(SpillPolicy::External);
     for _ in 0..20 {
-        let rooms = arena.cycle(&[el(1000), el(50)]);
-        assert!(matches!(rooms[..], [Room::Pinned, Room::Block(_)]), "{rooms:?}");
+        let placements = arena.cycle(&[el(1000), el(50)]);
+        assert!(matches!(placements[..], [Placement::Pinned, Placement::Block(_)]), "{placements:?}");
         assert!(arena.plan.pinned() <= 6, "{:?}", arena.plan);
     }
     assert_eq!((arena.plan.size(), arena.made), (el(100), 1));
@@ -602,7 +602,7 @@ fn r7_what_is_larger_than_a_ring_grows_it() {
     let mut arena = small_ring(SpillPolicy::Reallocate);
     arena.cycles(20, &[el(1000)]);
     assert_eq!((arena.plan.size(), arena.made), (padded(el(1000)), 2));
-    assert_eq!(arena.cycle(&[el(1000)]), [Room::Block(0)]);
+    assert_eq!(arena.cycle(&[el(1000)]), [Placement::Block(0)]);
     arena.cycles(20, &[el(1000)]);
     assert_eq!((arena.plan.pinned(), arena.made), (0, 2));
 }
@@ -611,10 +611,10 @@ fn r7_what_is_larger_than_a_ring_grows_it() {
 fn r7_what_is_larger_than_a_ring_fails() {
     let mut arena = small_ring(SpillPolicy::Fail);
     arena.enter();
-    assert_eq!(arena.ask(el(60)), Ok(Room::Block(0)));
+    assert_eq!(arena.ask(el(60)), Ok(Placement::Block(0)));
     assert_eq!(arena.ask(el(60)), Err(Full));
     assert_eq!(arena.ask(el(1000)), Err(Full));
-    assert_eq!(arena.ask(el(40)), Ok(Room::Block(el(60))));
+    assert_eq!(arena.ask(el(40)), Ok(Placement::Block(el(60))));
 }
 
 #[test]
@@ -715,7 +715,7 @@ fn a_block_that_could_not_be_made_changes_nothing() {
     let size = arena.plan.size();
     arena.cycles(3, &[el(1000)]);
     assert_eq!(arena.plan.size(), size);
-    assert_eq!(arena.cycle(&[el(100)]), [Room::Block(0)]);
+    assert_eq!(arena.cycle(&[el(100)]), [Placement::Block(0)]);
 }
 
 #[test]
@@ -724,7 +724,7 @@ fn a_diverted_request_leaves_the_bytes_to_the_next() {
     arena.enter();
     arena.divert(el(50));
     assert_eq!((arena.plan.offset(), arena.plan.spilled(), arena.plan.this_cycle()), (0, el(50), el(50)));
-    assert_eq!(arena.ask(el(100)), Ok(Room::Block(0)));
+    assert_eq!(arena.ask(el(100)), Ok(Placement::Block(0)));
 }
 
 #[test]
@@ -733,7 +733,7 @@ fn sizes_that_no_memory_has_do_not_wrap() {
         let mut plan = Plan::new(&builder.policy_spill(SpillPolicy::Reallocate).build().expect("settings"), 256);
         plan.enter();
         for bytes in [usize::MAX, usize::MAX - 255, usize::MAX - 256, isize::MAX as usize, usize::MAX] {
-            assert!(!matches!(plan.room(bytes), Ok(Room::Block(_))));
+            assert!(!matches!(plan.place(bytes), Ok(Placement::Block(_))));
         }
         let leave = plan.leave();
         assert!(leave.resize.is_none_or(|size| size <= isize::MAX as usize));

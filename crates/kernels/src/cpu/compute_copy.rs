@@ -1,4 +1,5 @@
-//! Kernels that look at more than one element at a time, with operands of a narrow dtype: on copies in a wider one.
+//! Kernels that look at more than one element at a time, with operands of low precision: on copies in their compute
+//! dtype.
 //!
 //! A copy holds an element that repeats once. What is copied is let go at the end of the kernel.
 
@@ -13,16 +14,16 @@ use crate::base::{
     layout::Layout,
 };
 use crate::cpu::{
-    narrow::{self, Narrow},
+    low_precision::{self, LowPrecision},
     operand::{Dst, In, Out, Src},
-    types::with_narrow,
+    types::with_low_precision,
 };
 use crate::kernel::View;
 use crate::span::Span;
 
-/// The dtype in which a narrow one computes.
+/// The dtype in which one of low precision computes.
 #[inline]
-pub(super) fn wider(dtype: DType) -> Option<DType> {
+pub(super) fn compute_dtype(dtype: DType) -> Option<DType> {
     match dtype {
         DType::F16 | DType::BF16 => Some(DType::F32),
         DType::I8 | DType::I16 | DType::U16 => Some(DType::I32),
@@ -30,8 +31,8 @@ pub(super) fn wider(dtype: DType) -> Option<DType> {
     }
 }
 
-/// An operand in a wider dtype, of 4 bytes: in row-major order.
-pub(super) struct Wide {
+/// An operand in its compute dtype, of 4 bytes: in row-major order.
+pub(super) struct ComputeCopy {
     words: Vec<u32>,
     dtype: DType,
     /// The operand without its repetitions.
@@ -40,7 +41,7 @@ pub(super) struct Wide {
     layout: Layout,
 }
 
-impl Wide {
+impl ComputeCopy {
     pub(super) fn new(whole: &Layout, dtype: DType) -> Result<Self> {
         let mut part = *whole;
         for (axis, &step) in whole.strides().iter().enumerate() {
@@ -56,7 +57,7 @@ impl Wide {
         })?;
         words.resize(count, 0);
         let layout = Layout::contiguous(*part.shape()).broadcast_to(whole.shape(), call)?;
-        Ok(Wide { words, dtype, part, layout })
+        Ok(ComputeCopy { words, dtype, part, layout })
     }
 
     /// The copy as an operand.
@@ -68,18 +69,18 @@ impl Wide {
     /// Fills the copy from the operand.
     pub(super) fn load(&mut self, from: Src) {
         let dense = Layout::contiguous(*self.part.shape());
-        with_narrow!(from.dtype(), N => {
-            let own = Out { data: cast_slice_mut::<u32, <N as Narrow>::Wide>(&mut self.words), layout: &dense };
-            narrow::widen_all(In::<N>::of(Src { layout: &self.part, ..from }), own);
+        with_low_precision!(from.dtype(), N => {
+            let own = Out { data: cast_slice_mut::<u32, <N as LowPrecision>::Compute>(&mut self.words), layout: &dense };
+            low_precision::widen_all(In::<N>::of(Src { layout: &self.part, ..from }), own);
         });
     }
 
     /// Writes the copy to the operand.
     pub(super) fn store(&self, to: Dst) {
         let dense = Layout::contiguous(*self.part.shape());
-        with_narrow!(to.dtype(), N => {
-            let own = In { data: cast_slice::<u32, <N as Narrow>::Wide>(&self.words), layout: &dense };
-            narrow::narrow_all(own, Out::<N>::of(Dst { layout: &self.part, ..to }));
+        with_low_precision!(to.dtype(), N => {
+            let own = In { data: cast_slice::<u32, <N as LowPrecision>::Compute>(&self.words), layout: &dense };
+            low_precision::narrow_all(own, Out::<N>::of(Dst { layout: &self.part, ..to }));
         });
     }
 }

@@ -14,19 +14,19 @@ use crate::base::error::{Error, Result, Site};
 use crate::device::{
     Device,
     budget::AllocError,
-    buffer::{Buffer, Part, Span},
+    buffer::{ArenaPart, Buffer, Span},
 };
 use crate::memory::key::Key;
 use crate::memory::workspace::{
     arena::{Arena, Nested},
     config::{DebugMode, WorkspaceConfig},
-    graves,
+    retired,
     scope::CycleId,
 };
 
 /// Why a workspace is in the stack.
 #[derive(Debug)]
-enum Kind {
+enum FrameKind {
     /// Its cycle began here.
     Cycle(Rc<Arena>),
     /// It was the current one.
@@ -39,11 +39,14 @@ enum Kind {
     Out,
 }
 
-impl Kind {
+impl FrameKind {
     fn arena(&self) -> Option<&Rc<Arena>> {
         match self {
-            Kind::Cycle(arena) | Kind::Again(arena) | Kind::Nested(arena, _) | Kind::Borrowed(arena) => Some(arena),
-            Kind::Out => None,
+            FrameKind::Cycle(arena)
+            | FrameKind::Again(arena)
+            | FrameKind::Nested(arena, _)
+            | FrameKind::Borrowed(arena) => Some(arena),
+            FrameKind::Out => None,
         }
     }
 }
@@ -51,13 +54,13 @@ impl Kind {
 #[derive(Debug)]
 struct Frame {
     id: u64,
-    kind: Kind,
+    kind: FrameKind,
     left: bool,
 }
 
 /// What a thread has of workspaces.
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
+pub(crate) struct WorkspaceStack {
     /// The workspace that takes arrays of the host.
     host: RefCell<Option<Rc<Arena>>>,
     /// Whether any frame is there.
@@ -83,7 +86,7 @@ pub(crate) fn set_debug_mode(mode: DebugMode) {
     DEBUG.store(mode as u32, Ordering::Relaxed);
 }
 
-impl Desk {
+impl WorkspaceStack {
     /// Whether a workspace takes arrays of the host.
     #[inline(always)]
     pub(crate) fn is_open(&self) -> bool {
@@ -92,7 +95,7 @@ impl Desk {
 
     /// Bytes for an array of the host, if the workspace has them in its block.
     #[inline(always)]
-    pub(crate) fn take_at_once(&self, bytes: usize) -> Option<(Span, Part)> {
+    pub(crate) fn take_at_once(&self, bytes: usize) -> Option<(Span, ArenaPart)> {
         self.host.borrow().as_ref()?.take_at_once(bytes)
     }
 
@@ -209,23 +212,23 @@ impl Desk {
 
     /// Enters a workspace. Returns the number of its frame.
     pub(crate) fn enter(&self, op: &'static str, arena: &Rc<Arena>) -> Result<u64> {
-        graves::sweep();
+        retired::sweep();
         let debug = debug_mode();
-        let is_top = |kind: &Kind| kind.arena().is_some_and(|top| Rc::ptr_eq(top, arena));
+        let is_top = |kind: &FrameKind| kind.arena().is_some_and(|top| Rc::ptr_eq(top, arena));
         let kind = if debug == DebugMode::BypassEverything {
-            Kind::Out
+            FrameKind::Out
         } else if !arena.is_open() {
             arena.begin(debug);
-            Kind::Cycle(Rc::clone(arena))
+            FrameKind::Cycle(Rc::clone(arena))
         } else if self.frames.borrow().last().is_some_and(|frame| is_top(&frame.kind)) || arena.is_ring() {
-            Kind::Again(Rc::clone(arena))
+            FrameKind::Again(Rc::clone(arena))
         } else {
             let nested = arena.begin_nested().ok_or_else(|| Error::Workspace {
                 op,
                 workspace: arena.name.to_string(),
                 why: "2^28 entries of workspaces are open; leave some".to_owned(),
             })?;
-            Kind::Nested(Rc::clone(arena), Some(nested))
+            FrameKind::Nested(Rc::clone(arena), Some(nested))
         };
         Ok(self.push(kind))
     }
@@ -233,11 +236,11 @@ impl Desk {
     /// Lets an open workspace take arrays again.
     pub(crate) fn borrow(&self, op: &'static str, arena: &Rc<Arena>) -> Result<u64> {
         if debug_mode() == DebugMode::BypassEverything {
-            return Ok(self.push(Kind::Out));
+            return Ok(self.push(FrameKind::Out));
         }
         let wrong = |why: String| Err(Error::Workspace { op, workspace: arena.name.to_string(), why });
         let top_is_borrowed = matches!(
-            self.frames.borrow().last(), Some(Frame { kind: Kind::Borrowed(top), .. }) if Rc::ptr_eq(top, arena)
+            self.frames.borrow().last(), Some(Frame { kind: FrameKind::Borrowed(top), .. }) if Rc::ptr_eq(top, arena)
         );
         if top_is_borrowed {
             return wrong(format!("Workspace [{}]: Can't borrow from borrowed workspace", arena.name));
@@ -245,20 +248,20 @@ impl Desk {
         if !arena.is_open() {
             return wrong("it is not open, so its arrays would have no cycle; enter it".to_owned());
         }
-        Ok(self.push(Kind::Borrowed(Rc::clone(arena))))
+        Ok(self.push(FrameKind::Borrowed(Rc::clone(arena))))
     }
 
     /// Lets an open workspace take arrays for a moment.
     pub(crate) fn redirect(&self, arena: &Rc<Arena>) -> u64 {
-        self.push(Kind::Borrowed(Rc::clone(arena)))
+        self.push(FrameKind::Borrowed(Rc::clone(arena)))
     }
 
     /// Lets no workspace take arrays.
     pub(crate) fn scope_out(&self) -> u64 {
-        self.push(Kind::Out)
+        self.push(FrameKind::Out)
     }
 
-    fn push(&self, kind: Kind) -> u64 {
+    fn push(&self, kind: FrameKind) -> u64 {
         let id = self.next.get();
         self.next.set(id + 1);
         self.frames.borrow_mut().push(Frame { id, kind, left: false });
@@ -276,15 +279,15 @@ impl Desk {
             let top = self.frames.borrow_mut().pop_if(|frame| frame.left);
             let Some(top) = top else { break };
             match top.kind {
-                Kind::Cycle(arena) => arena.end(),
-                Kind::Nested(arena, Some(nested)) => arena.end_nested(nested),
+                FrameKind::Cycle(arena) => arena.end(),
+                FrameKind::Nested(arena, Some(nested)) => arena.end_nested(nested),
                 _ => {}
             }
         }
         self.settle();
     }
 
-    /// Keeps what the short ways look at up to date.
+    /// Keeps what the fast paths look at up to date.
     fn settle(&self) {
         self.busy.set(!self.frames.borrow().is_empty());
         *self.host.borrow_mut() = self.current(&Device::Cpu);

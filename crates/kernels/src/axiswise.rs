@@ -16,7 +16,7 @@ pub enum ScanOp {
 
 kernels! {
 /// A kernel along an axis. Unless it says otherwise: what is written is contiguous and has the shape of the sources.
-pub enum Along {
+pub enum Axiswise {
     /// `dst = ` of each element and all before it on `axis` (behind it, if `reverse`), and in `ids` (u32) where on the
     /// axis the first extreme lies. Floats are added and multiplied in f64; integers wrap; NaN is the extreme.
     Scan "scan" { op: ScanOp, axis: usize, reverse: bool } (src: Read, dst: Write) (ids: Write);
@@ -30,14 +30,14 @@ pub enum Along {
 }
 }
 
-impl<V> Along<V> {
+impl<V> Axiswise<V> {
     /// Its first source.
     pub fn source(&self) -> &V {
         match self {
-            Along::Scan { src, .. }
-            | Along::ProdGrad { src, .. }
-            | Along::Norm { src, .. }
-            | Along::NormGrad { src, .. } => src,
+            Axiswise::Scan { src, .. }
+            | Axiswise::ProdGrad { src, .. }
+            | Axiswise::Norm { src, .. }
+            | Axiswise::NormGrad { src, .. } => src,
         }
     }
 }

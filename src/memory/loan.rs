@@ -14,18 +14,18 @@ use crate::memory::{
     owner::{self, Owner},
     registry::{self, slot},
     slot::{KEPT, LENT},
-    threads::{Counts, Local},
+    threads::{Counts, ThreadContext},
 };
 
 static LENDERS: LazyLock<DashMap<u32, Vec<Owner>>> = LazyLock::new(DashMap::new);
 
 /// Notes who lends. The caller has taken the array from `lender`.
-pub(crate) fn lend(index: u32, lender: Owner) {
+pub(crate) fn begin(index: u32, lender: Owner) {
     LENDERS.entry(index).or_default().push(lender);
     slot(index).core.set(LENT);
 }
 
-/// Undoes the last [`lend`].
+/// Undoes the last [`begin`].
 pub(crate) fn undo(index: u32) {
     if let Some(mut lenders) = LENDERS.get_mut(&index) {
         lenders.pop();
@@ -58,7 +58,7 @@ pub(crate) fn forget(index: u32) {
 }
 
 /// Gives a taken array to its nearest open lender. `false` if there is none: it is still taken.
-pub(crate) fn give_back(local: &Local, key: Key) -> bool {
+pub(crate) fn give_back(context: &ThreadContext, key: Key) -> bool {
     let index = key.index();
     if slot(index).core.state() & LENT == 0 {
         return false;
@@ -74,19 +74,19 @@ pub(crate) fn give_back(local: &Local, key: Key) -> bool {
             forget(index);
         }
         if owner::put((index, slot(index)), lender, true).is_ok() {
-            end_if_kept(local, key, lender);
+            end_if_kept(context, key, lender);
             return true;
         }
     }
 }
 
 /// An array without a handle that went back to its handles has nobody: it ends.
-fn end_if_kept(local: &Local, key: Key, lender: Owner) {
+fn end_if_kept(context: &ThreadContext, key: Key, lender: Owner) {
     // SeqCst: the owner was changed before; pairs with `keep` and the look at the owner in `registry::drop_proxy`.
     fence(Ordering::SeqCst);
     let core = &slot(key.index()).core;
     if lender == Owner::Handles && core.state() & KEPT != 0 && core.unkeep(key.generation()) {
-        Counts::bump(&local.seat.counts.unkept, 1);
-        registry::end_orphan(local, key.index(), slot(key.index()));
+        Counts::bump(&context.record.counts.unkept, 1);
+        registry::end_orphan(context, key.index(), slot(key.index()));
     }
 }

@@ -1,9 +1,9 @@
-//! Dtypes that compute in a wider one: f16 and bf16 in f32, the integers of 8 and 16 bits in i32.
+//! Dtypes of low precision, which compute in a wider one: f16 and bf16 in f32, the integers of 8 and 16 bits in i32.
 //!
 //! Elementwise kernels widen a block of every operand on the stack, run the wider dtype's code there, and round the
 //! result back: one rounding an operation, and no loop of its own for each of these dtypes. Wrapping arithmetic in 32
-//! bits ends in the lower 8 or 16 bits of a narrow one. Kernels that look at more than one element at a time get their
-//! narrow operands [`widened`](super::widened) as a whole.
+//! bits ends in the lower 8 or 16 bits of one of low precision. Kernels that look at more than one element at a time
+//! get their operands [`widened`](super::widened) as a whole.
 
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
@@ -13,22 +13,21 @@ use crate::cpu::{
     number::{Float, Number},
     operand::{Element, In, Out},
     optim::{self, SgdHyper},
-    threads,
+    strided, threads,
     vector::simd,
-    walk,
 };
 use crate::kernel::{AdamHyper, BinaryOp, CmpOp, UnaryOp};
 
 /// Elements widened at a time.
 pub(super) const BLOCK: usize = 256;
 
-/// An element of a narrow dtype.
-pub(super) trait Narrow: Element {
+/// An element of low precision.
+pub(super) trait LowPrecision: Element {
     /// What it computes in.
-    type Wide: Number;
-    fn widen(from: &[Self], to: &mut [Self::Wide]);
+    type Compute: Number;
+    fn widen(from: &[Self], to: &mut [Self::Compute]);
     /// Floats are rounded, integers wrap.
-    fn narrow(from: &[Self::Wide], to: &mut [Self]);
+    fn narrow(from: &[Self::Compute], to: &mut [Self]);
     /// A number as this dtype holds it.
     fn rounded(value: f64) -> f64 {
         Self::from_f64(value).to_f64()
@@ -37,8 +36,8 @@ pub(super) trait Narrow: Element {
 
 macro_rules! narrow_integers {
     ($($t:ty)*) => {$(
-        impl Narrow for $t {
-            type Wide = i32;
+        impl LowPrecision for $t {
+            type Compute = i32;
             #[inline(never)]
             fn widen(from: &[Self], to: &mut [i32]) {
                 to.iter_mut().zip(from).for_each(|(to, &from)| *to = from.into());
@@ -52,8 +51,8 @@ macro_rules! narrow_integers {
 }
 narrow_integers!(u8 i8 u16 i16);
 
-impl Narrow for f16 {
-    type Wide = f32;
+impl LowPrecision for f16 {
+    type Compute = f32;
     #[inline]
     fn widen(from: &[Self], to: &mut [f32]) {
         from.convert_to_f32_slice(to);
@@ -64,8 +63,8 @@ impl Narrow for f16 {
     }
 }
 
-impl Narrow for bf16 {
-    type Wide = f32;
+impl LowPrecision for bf16 {
+    type Compute = f32;
     #[inline(never)]
     fn widen(from: &[Self], to: &mut [f32]) {
         simd(to.len(), || to.iter_mut().zip(from).for_each(|(to, from)| *to = from.to_f32()));
@@ -77,7 +76,7 @@ impl Narrow for bf16 {
 }
 
 /// A float of 16 bits.
-pub(super) trait Half: Narrow<Wide = f32> {
+pub(super) trait Half: LowPrecision<Compute = f32> {
     /// The next lower one.
     fn next_down(self) -> Self;
 }
@@ -99,18 +98,18 @@ macro_rules! halves {
 halves!(f16 bf16);
 
 /// A block of widened elements, and their layout.
-struct Stage<W> {
+struct StagedBlock<W> {
     data: [W; BLOCK],
     layout: Layout,
 }
 
-impl<W: Number> Stage<W> {
+impl<W: Number> StagedBlock<W> {
     fn new(len: usize) -> Self {
-        Stage { data: [W::ZERO; BLOCK], layout: Layout::contiguous(Shape::from(len)) }
+        StagedBlock { data: [W::ZERO; BLOCK], layout: Layout::contiguous(Shape::from(len)) }
     }
 
-    fn of<N: Narrow<Wide = W>>(from: &[N]) -> Self {
-        let mut stage = Stage::new(from.len());
+    fn of<N: LowPrecision<Compute = W>>(from: &[N]) -> Self {
+        let mut stage = StagedBlock::new(from.len());
         N::widen(from, &mut stage.data[..from.len()]);
         stage
     }
@@ -123,20 +122,20 @@ impl<W: Number> Stage<W> {
         Out { data: &mut self.data, layout: &self.layout }
     }
 
-    fn put<N: Narrow<Wide = W>>(&self, to: &mut [N]) {
+    fn put<N: LowPrecision<Compute = W>>(&self, to: &mut [N]) {
         N::narrow(&self.data[..to.len()], to);
     }
 }
 
 /// What is done with blocks of one and of two widened operands.
-type Map<'f, W> = dyn Fn(In<'_, W>, Out<'_, W>) + Sync + 'f;
-type Zip<'f, W> = dyn Fn(In<'_, W>, In<'_, W>, Out<'_, W>) + Sync + 'f;
+type RowMap<'f, W> = dyn Fn(In<'_, W>, Out<'_, W>) + Sync + 'f;
+type RowZip<'f, W> = dyn Fn(In<'_, W>, In<'_, W>, Out<'_, W>) + Sync + 'f;
 
 /// `f` from blocks of `src` to blocks of `dst`.
-fn map<N: Narrow>(src: In<'_, N>, dst: Out<'_, N>, f: &Map<'_, N::Wide>) {
+fn map<N: LowPrecision>(src: In<'_, N>, dst: Out<'_, N>, f: &RowMap<'_, N::Compute>) {
     let row = |a: &[N], d: &mut [N]| {
         for (d, a) in d.chunks_mut(BLOCK).zip(a.chunks(BLOCK)) {
-            let (a, mut out) = (Stage::of(a), Stage::new(d.len()));
+            let (a, mut out) = (StagedBlock::of(a), StagedBlock::new(d.len()));
             f(a.source(), out.target());
             out.put(d);
         }
@@ -145,25 +144,25 @@ fn map<N: Narrow>(src: In<'_, N>, dst: Out<'_, N>, f: &Map<'_, N::Wide>) {
 }
 
 /// `f` changes blocks of `dst`.
-fn change<N: Narrow>(dst: Out<'_, N>, f: &(dyn Fn(Out<'_, N::Wide>) + Sync)) {
+fn change<N: LowPrecision>(dst: Out<'_, N>, f: &(dyn Fn(Out<'_, N::Compute>) + Sync)) {
     let row = |d: &mut [N]| {
         for d in d.chunks_mut(BLOCK) {
-            let mut out = Stage::of(d);
+            let mut out = StagedBlock::of(d);
             f(out.target());
             out.put(d);
         }
     };
     match dst.is_dense() {
         true => threads::split1(dst.dense(), &|_, d| row(d)),
-        false => walk::rows1(dst, &row),
+        false => strided::rows1(dst, &row),
     }
 }
 
 /// `f` from blocks of both sides to blocks of `dst`.
-fn zip<N: Narrow>(lhs: In<'_, N>, rhs: In<'_, N>, dst: Out<'_, N>, f: &Zip<'_, N::Wide>) {
+fn zip<N: LowPrecision>(lhs: In<'_, N>, rhs: In<'_, N>, dst: Out<'_, N>, f: &RowZip<'_, N::Compute>) {
     let row = |a: &[N], b: &[N], d: &mut [N]| {
         for ((d, a), b) in d.chunks_mut(BLOCK).zip(a.chunks(BLOCK)).zip(b.chunks(BLOCK)) {
-            let (a, b, mut out) = (Stage::of(a), Stage::of(b), Stage::new(d.len()));
+            let (a, b, mut out) = (StagedBlock::of(a), StagedBlock::of(b), StagedBlock::new(d.len()));
             f(a.source(), b.source(), out.target());
             out.put(d);
         }
@@ -171,7 +170,7 @@ fn zip<N: Narrow>(lhs: In<'_, N>, rhs: In<'_, N>, dst: Out<'_, N>, f: &Zip<'_, N
     elementwise::rows_of_two(lhs, rhs, dst, &row);
 }
 
-pub(super) fn binary<N: Narrow>(op: BinaryOp, operands: Binary<'_, N>) {
+pub(super) fn binary<N: LowPrecision>(op: BinaryOp, operands: Binary<'_, N>) {
     match operands {
         Binary::To(lhs, rhs, dst) => {
             zip(lhs, rhs, dst, &|a, b, d| elementwise::binary(op, Binary::To(a, b, d)));
@@ -179,21 +178,21 @@ pub(super) fn binary<N: Narrow>(op: BinaryOp, operands: Binary<'_, N>) {
         Binary::InPlace(rhs, dst) => {
             let row = |b: &[N], d: &mut [N]| {
                 for (d, b) in d.chunks_mut(BLOCK).zip(b.chunks(BLOCK)) {
-                    let (b, mut out) = (Stage::of(b), Stage::of(d));
+                    let (b, mut out) = (StagedBlock::of(b), StagedBlock::of(d));
                     elementwise::binary(op, Binary::InPlace(b.source(), out.target()));
                     out.put(d);
                 }
             };
             match rhs.dense() {
                 Some(b) if dst.is_dense() => threads::split2(b, dst.dense(), &row),
-                _ => walk::rows2(rhs, dst, true, &row),
+                _ => strided::rows2(rhs, dst, true, &row),
             }
         }
     }
 }
 
 /// `f` of the operand of a unary function, which may be the destination itself.
-fn each<N: Narrow>(operand: Unary<'_, N>, f: &(dyn Fn(Unary<'_, N::Wide>) + Sync)) {
+fn each<N: LowPrecision>(operand: Unary<'_, N>, f: &(dyn Fn(Unary<'_, N::Compute>) + Sync)) {
     match operand {
         Unary::To(src, dst) => map(src, dst, &|a, d| f(Unary::To(a, d))),
         Unary::InPlace(dst) => change(dst, &|d| f(Unary::InPlace(d))),
@@ -201,22 +200,22 @@ fn each<N: Narrow>(operand: Unary<'_, N>, f: &(dyn Fn(Unary<'_, N::Wide>) + Sync
 }
 
 /// As [`elementwise::unary`] of the wider dtype.
-pub(super) fn unary<N: Narrow>(op: UnaryOp, operand: Unary<'_, N>) -> Result<()> {
+pub(super) fn unary<N: LowPrecision>(op: UnaryOp, operand: Unary<'_, N>) -> Result<()> {
     elementwise::check_closed(op, N::DTYPE)?;
     each(operand, &|operand| {
         // What integers are not closed over was refused.
-        let _ = elementwise::unary::<N::Wide>(op, operand);
+        let _ = elementwise::unary::<N::Compute>(op, operand);
     });
     Ok(())
 }
 
-pub(super) fn unary_float<N: Narrow<Wide: Functions>>(op: UnaryOp, operand: Unary<'_, N>) {
+pub(super) fn unary_float<N: LowPrecision<Compute: Functions>>(op: UnaryOp, operand: Unary<'_, N>) {
     each(operand, &|operand| {
-        let _ = N::Wide::unary(op, operand);
+        let _ = N::Compute::unary(op, operand);
     });
 }
 
-pub(super) fn affine<N: Narrow>(operand: Unary<'_, N>, mul: f64, add: f64) {
+pub(super) fn affine<N: LowPrecision>(operand: Unary<'_, N>, mul: f64, add: f64) {
     // As in the other dtypes the numbers are converted first.
     let (mul, add) = if N::DTYPE.is_float() { (mul, add) } else { (N::rounded(mul), N::rounded(add)) };
     each(operand, &|operand| {
@@ -224,31 +223,36 @@ pub(super) fn affine<N: Narrow>(operand: Unary<'_, N>, mul: f64, add: f64) {
     });
 }
 
-pub(super) fn clamp<N: Narrow>(src: In<'_, N>, dst: Out<'_, N>, min: f64, max: f64) {
+pub(super) fn clamp<N: LowPrecision>(src: In<'_, N>, dst: Out<'_, N>, min: f64, max: f64) {
     let (min, max) = (N::rounded(min), N::rounded(max));
     map(src, dst, &|a, d| elementwise::clamp(a, d, min, max));
 }
 
-pub(super) fn powf<N: Narrow<Wide: Float>>(src: In<'_, N>, dst: Out<'_, N>, exponent: f64) {
+pub(super) fn powf<N: LowPrecision<Compute: Float>>(src: In<'_, N>, dst: Out<'_, N>, exponent: f64) {
     map(src, dst, &|a, d| elementwise::powf(a, d, exponent));
 }
 
-pub(super) fn compare<N: Narrow>(op: CmpOp, lhs: In<'_, N>, rhs: In<'_, N>, dst: Out<'_, u8>) {
+pub(super) fn compare<N: LowPrecision>(op: CmpOp, lhs: In<'_, N>, rhs: In<'_, N>, dst: Out<'_, u8>) {
     let row = |a: &[N], b: &[N], d: &mut [u8]| {
         for ((d, a), b) in d.chunks_mut(BLOCK).zip(a.chunks(BLOCK)).zip(b.chunks(BLOCK)) {
-            let (a, b) = (Stage::of(a), Stage::of(b));
+            let (a, b) = (StagedBlock::of(a), StagedBlock::of(b));
             elementwise::compare(op, a.source(), b.source(), Out { data: d, layout: &a.layout });
         }
     };
     elementwise::rows_of_two(lhs, rhs, dst, &row);
 }
 
-pub(super) fn unary_grad<N: Narrow<Wide: Functions>>(op: UnaryOp, saved: In<'_, N>, grad: In<'_, N>, dst: Out<'_, N>) {
-    zip(saved, grad, dst, &|s, g, d| N::Wide::unary_grad(op, s, g, d));
+pub(super) fn unary_grad<N: LowPrecision<Compute: Functions>>(
+    op: UnaryOp,
+    saved: In<'_, N>,
+    grad: In<'_, N>,
+    dst: Out<'_, N>,
+) {
+    zip(saved, grad, dst, &|s, g, d| N::Compute::unary_grad(op, s, g, d));
 }
 
 /// As [`optim::sgd`] and [`optim::sgd_momentum`].
-pub(super) fn sgd<N: Narrow<Wide: Float>>(
+pub(super) fn sgd<N: LowPrecision<Compute: Float>>(
     param: Out<'_, N>,
     grad: In<'_, N>,
     velocity: Option<Out<'_, N>>,
@@ -257,7 +261,7 @@ pub(super) fn sgd<N: Narrow<Wide: Float>>(
     let Some(velocity) = velocity else {
         return threads::split2(grad.all(), param.dense(), &|g, p| {
             for (p, g) in p.chunks_mut(BLOCK).zip(g.chunks(BLOCK)) {
-                let (g, mut out) = (Stage::of(g), Stage::of(p));
+                let (g, mut out) = (StagedBlock::of(g), StagedBlock::of(p));
                 optim::sgd(out.target(), g.source(), hyper);
                 out.put(p);
             }
@@ -265,7 +269,7 @@ pub(super) fn sgd<N: Narrow<Wide: Float>>(
     };
     let blocks = param.dense().chunks_mut(BLOCK).zip(velocity.dense().chunks_mut(BLOCK));
     for ((p, v), g) in blocks.zip(grad.all().chunks(BLOCK)) {
-        let (g, mut speed, mut out) = (Stage::of(g), Stage::of(v), Stage::of(p));
+        let (g, mut speed, mut out) = (StagedBlock::of(g), StagedBlock::of(v), StagedBlock::of(p));
         optim::sgd_momentum(out.target(), g.source(), speed.target(), hyper);
         speed.put(v);
         out.put(p);
@@ -273,7 +277,7 @@ pub(super) fn sgd<N: Narrow<Wide: Float>>(
 }
 
 /// As [`optim::adam`].
-pub(super) fn adam<N: Narrow<Wide: Float>>(
+pub(super) fn adam<N: LowPrecision<Compute: Float>>(
     param: Out<'_, N>,
     grad: In<'_, N>,
     m: Out<'_, N>,
@@ -283,7 +287,8 @@ pub(super) fn adam<N: Narrow<Wide: Float>>(
     let state = m.dense().chunks_mut(BLOCK).zip(v.dense().chunks_mut(BLOCK));
     let blocks = param.dense().chunks_mut(BLOCK).zip(grad.all().chunks(BLOCK));
     for ((p, g), (m, v)) in blocks.zip(state) {
-        let (g, mut out, mut mean, mut square) = (Stage::of(g), Stage::of(p), Stage::of(m), Stage::of(v));
+        let (g, mut out, mut mean, mut square) =
+            (StagedBlock::of(g), StagedBlock::of(p), StagedBlock::of(m), StagedBlock::of(v));
         optim::adam(out.target(), g.source(), mean.target(), square.target(), hyper);
         mean.put(m);
         square.put(v);
@@ -292,15 +297,15 @@ pub(super) fn adam<N: Narrow<Wide: Float>>(
 }
 
 /// `dst` in the wider dtype, in row-major order, of a source of any layout.
-pub(super) fn widen_all<N: Narrow>(src: In<'_, N>, dst: Out<'_, N::Wide>) {
+pub(super) fn widen_all<N: LowPrecision>(src: In<'_, N>, dst: Out<'_, N::Compute>) {
     elementwise::rows_to(src, dst, &|a, d| N::widen(a, d));
 }
 
 /// `dst`, of any layout that does not repeat, from the wider dtype in row-major order.
-pub(super) fn narrow_all<N: Narrow>(src: In<'_, N::Wide>, dst: Out<'_, N>) {
-    let row: &elementwise::Row2<'_, N::Wide, N> = &|a, d| N::narrow(a, d);
+pub(super) fn narrow_all<N: LowPrecision>(src: In<'_, N::Compute>, dst: Out<'_, N>) {
+    let row: &elementwise::Row2<'_, N::Compute, N> = &|a, d| N::narrow(a, d);
     match src.dense() {
         Some(a) if dst.is_dense() => threads::split2(a, dst.dense(), row),
-        _ => walk::rows2(src, dst, false, row),
+        _ => strided::rows2(src, dst, false, row),
     }
 }

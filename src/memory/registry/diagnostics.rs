@@ -11,8 +11,8 @@ use crate::memory::{
     key::Key,
     registry::{NAMES, slot},
     slot::{CYCLE, NAMED, OPEN, generation_of},
-    threads::with_local,
-    workspace::scope::{self, Told},
+    threads::with_context,
+    workspace::scope::{self, CycleInfo},
 };
 
 /// The array's name, if it has one.
@@ -74,15 +74,15 @@ pub(crate) fn stale_operand(op: &'static str, key: Key, operand: usize) -> Error
 /// The error for an array that ended with its cycle.
 fn leaked(op: &'static str, key: Key, operand: usize) -> Error {
     let cell = slot(key.index());
-    let Told { workspace, cycle, now, state, is_ring, thread } = scope::about(cell.cycle_id());
-    let face = cell.face.get();
+    let CycleInfo { workspace, cycle, now, state, is_ring, thread } = scope::about(cell.cycle_id());
+    let metadata = cell.metadata.get();
     Error::LeakedArray(Box::new(LeakedArray {
         op,
         // ND4J's letters, and numbers from the fourth on.
         operand: ['X', 'Y', 'Z', '4', '5', '6', '7', '8', '9'].get(operand).copied().unwrap_or('?'),
         array: describe(key),
-        shape: face.map(|face| face.layout.dims().to_vec()).unwrap_or_default(),
-        dtype: face.map_or(DType::F32, |face| face.dtype),
+        shape: metadata.map(|metadata| metadata.layout.dims().to_vec()).unwrap_or_default(),
+        dtype: metadata.map_or(DType::F32, |metadata| metadata.dtype),
         workspace,
         cycle,
         now,
@@ -90,7 +90,7 @@ fn leaked(op: &'static str, key: Key, operand: usize) -> Error {
         created: created(key.index()),
         is_ring,
         thread,
-        open: with_local(|local| local.desk.open_names()),
+        open: with_context(|context| context.workspaces.open_names()),
     }))
 }
 

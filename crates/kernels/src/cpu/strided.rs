@@ -1,4 +1,4 @@
-//! Walking several operands of one shape together, row by row.
+//! Strided iteration: several operands of one shape together, row by row.
 //!
 //! Axes are put in the order of the first operand's strides and joined where every operand allows it, so
 //! that what is left is the fewest, longest rows. A row is handed on as slices: an operand whose elements
@@ -21,49 +21,49 @@ const TILE: usize = 16;
 
 /// One axis: its length, and the stride of each operand.
 #[derive(Clone, Copy)]
-struct Axis<const N: usize> {
+struct StridedAxis<const N: usize> {
     len: usize,
     steps: [isize; N],
 }
 
 /// Axes of `N` operands. The innermost one is the row.
-pub(super) struct Walk<const N: usize> {
-    axes: [Axis<N>; MAX_RANK],
+pub(super) struct StridedIter<const N: usize> {
+    axes: [StridedAxis<N>; MAX_RANK],
     /// Axes outside the row.
     outer: usize,
-    row: Axis<N>,
+    row: StridedAxis<N>,
     starts: [isize; N],
 }
 
-impl<const N: usize> Walk<N> {
+impl<const N: usize> StridedIter<N> {
     /// Over all indices of layouts of one shape, in the order that suits the first one.
     pub(super) fn new(layouts: [&Layout; N]) -> Self {
-        let mut walk = Walk::unsorted(layouts, None);
-        walk.axes[..walk.outer].sort_by_key(|axis| std::cmp::Reverse(axis.steps[0].unsigned_abs()));
-        walk.join();
-        walk
+        let mut iter = StridedIter::unsorted(layouts, None);
+        iter.axes[..iter.outer].sort_by_key(|axis| std::cmp::Reverse(axis.steps[0].unsigned_abs()));
+        iter.join();
+        iter
     }
 
     /// Over all indices but those of the axis `skip`, in row-major order.
     pub(super) fn in_order(layouts: [&Layout; N], skip: Option<usize>) -> Self {
-        let mut walk = Walk::unsorted(layouts, skip);
-        walk.join();
-        walk
+        let mut iter = StridedIter::unsorted(layouts, skip);
+        iter.join();
+        iter
     }
 
     /// Every axis longer than 1 as an outer one. Sizes are those of the first layout; another layout that has
     /// fewer or other sizes than that is the caller's to rule out.
     fn unsorted(layouts: [&Layout; N], skip: Option<usize>) -> Self {
-        let none = Axis { len: 1, steps: [0; N] };
+        let none = StridedAxis { len: 1, steps: [0; N] };
         let mut axes = [none; MAX_RANK];
         let mut outer = 0;
         for (i, &len) in layouts[0].dims().iter().enumerate() {
             if len != 1 && Some(i) != skip {
-                axes[outer] = Axis { len, steps: layouts.map(|layout| layout.strides()[i]) };
+                axes[outer] = StridedAxis { len, steps: layouts.map(|layout| layout.strides()[i]) };
                 outer += 1;
             }
         }
-        Walk { axes, outer, row: none, starts: layouts.map(|layout| layout.offset() as isize) }
+        StridedIter { axes, outer, row: none, starts: layouts.map(|layout| layout.offset() as isize) }
     }
 
     /// Joins axes that follow each other without a gap in every operand; the last one becomes the row.
@@ -73,7 +73,7 @@ impl<const N: usize> Walk<N> {
             let (slow, fast) = (self.axes[kept], self.axes[i]);
             let follows = |n: usize| slow.steps[n] == fast.steps[n] * fast.len as isize;
             if (0..N).all(follows) {
-                self.axes[kept] = Axis { len: slow.len * fast.len, steps: fast.steps };
+                self.axes[kept] = StridedAxis { len: slow.len * fast.len, steps: fast.steps };
             } else {
                 kept += 1;
                 self.axes[kept] = fast;
@@ -112,7 +112,7 @@ impl<const N: usize> Walk<N> {
                     return;
                 }
                 next -= 1;
-                let Axis { len, steps } = axes[next];
+                let StridedAxis { len, steps } = axes[next];
                 index[next] += 1;
                 if index[next] < len {
                     (0..N).for_each(|n| at[n] += steps[n]);
@@ -178,34 +178,34 @@ fn scatter<T: Copy>(from: &[T], data: &mut [T], at: isize, step: isize) {
     }
 }
 
-/// The pieces in which a walk is handed on: parts of rows, or several short rows that are neighbours in the
+/// The pieces in which an iteration is handed on: parts of rows, or several short rows that are neighbours in the
 /// destination, which is operand 0.
 struct Pieces<const N: usize> {
-    walk: Walk<N>,
+    iter: StridedIter<N>,
     /// The rows taken together: how many there are, and their strides.
-    lines: Axis<N>,
+    lines: StridedAxis<N>,
     /// Rows of a piece, and elements of each.
     rows: usize,
     len: usize,
 }
 
 impl<const N: usize> Pieces<N> {
-    fn new(mut walk: Walk<N>) -> Self {
-        let Axis { len, steps } = walk.row;
-        let last = walk.outer.checked_sub(1).map(|last| walk.axes[last]);
-        let neighbours = |lines: &Axis<N>| steps[0] == 1 && lines.steps[0] == len as isize;
+    fn new(mut iter: StridedIter<N>) -> Self {
+        let StridedAxis { len, steps } = iter.row;
+        let last = iter.outer.checked_sub(1).map(|last| iter.axes[last]);
+        let neighbours = |lines: &StridedAxis<N>| steps[0] == 1 && lines.steps[0] == len as isize;
         if let Some(lines) = last.filter(|lines| len > 0 && len < SHORT && neighbours(lines)) {
-            walk.outer -= 1;
-            return Pieces { lines, rows: STAGE / len, len, walk };
+            iter.outer -= 1;
+            return Pieces { lines, rows: STAGE / len, len, iter };
         }
         let len = if steps.iter().all(|&step| step == 1) { len } else { STAGE }.max(1);
-        Pieces { lines: Axis { len: 1, steps: [0; N] }, rows: 1, len, walk }
+        Pieces { lines: StridedAxis { len: 1, steps: [0; N] }, rows: 1, len, iter }
     }
 
     /// Calls `f` with where each piece begins in each operand, its rows, and their length.
     fn each(&self, f: &mut dyn FnMut([isize; N], usize, usize)) {
-        let Axis { len, steps } = self.walk.row;
-        self.walk.rows(&mut |starts| {
+        let StridedAxis { len, steps } = self.iter.row;
+        self.iter.rows(&mut |starts| {
             for line in (0..self.lines.len).step_by(self.rows) {
                 for i in (0..len).step_by(self.len) {
                     let mut at = starts;
@@ -220,38 +220,38 @@ impl<const N: usize> Pieces<N> {
 }
 
 /// Room for a piece of any type.
-type Stage = [u64; STAGE];
+type StageBuffer = [u64; STAGE];
 
-/// An operand of which only the size of its elements is known: the code of a walk is there once for all types.
+/// An operand of which only the size of its elements is known: the code of an iteration is there once for all types.
 #[derive(Clone, Copy)]
-struct Bytes<'a> {
+struct ByteOperand<'a> {
     data: &'a [u8],
     size: usize,
     layout: &'a Layout,
 }
 
-impl<'a, T: Pod> From<In<'a, T>> for Bytes<'a> {
+impl<'a, T: Pod> From<In<'a, T>> for ByteOperand<'a> {
     fn from(operand: In<'a, T>) -> Self {
-        Bytes { data: cast_slice(operand.data), size: size_of::<T>(), layout: operand.layout }
+        ByteOperand { data: cast_slice(operand.data), size: size_of::<T>(), layout: operand.layout }
     }
 }
 
 /// One operand of pieces: hands them on as slices.
-struct Source<'a> {
+struct StagedSource<'a> {
     data: &'a [u8],
     size: usize,
     /// From one row of a piece to the next, and along a row.
     steps: [isize; 2],
     /// Made when first needed.
-    stage: Option<Stage>,
+    stage: Option<StageBuffer>,
     /// Where the staged piece begins, and its elements: one that repeats need not be copied again.
     staged: (isize, usize),
 }
 
-impl<'a> Source<'a> {
-    fn new<const N: usize>(operand: Bytes<'a>, pieces: &Pieces<N>, n: usize) -> Self {
-        let steps = [pieces.lines.steps[n], pieces.walk.row.steps[n]];
-        Source { data: operand.data, size: operand.size, steps, stage: None, staged: (-1, 0) }
+impl<'a> StagedSource<'a> {
+    fn new<const N: usize>(operand: ByteOperand<'a>, pieces: &Pieces<N>, n: usize) -> Self {
+        let steps = [pieces.lines.steps[n], pieces.iter.row.steps[n]];
+        StagedSource { data: operand.data, size: operand.size, steps, stage: None, staged: (-1, 0) }
     }
 
     fn get(&mut self, at: isize, rows: usize, len: usize) -> &[u8] {
@@ -286,7 +286,7 @@ fn with_target(
     if step == 1 {
         return f(&mut data[at as usize * size..(at as usize + len) * size]);
     }
-    let mut stage: Stage = [0; STAGE];
+    let mut stage: StageBuffer = [0; STAGE];
     let stage = &mut cast_slice_mut::<u64, u8>(&mut stage)[..len * size];
     if read {
         with_size!(size, T => gather(cast_slice::<u8, T>(data), at, step, cast_slice_mut(stage)));
@@ -300,19 +300,19 @@ type Row<'f, const S: usize> = dyn Fn([&[u8]; S], &mut [u8]) + 'f;
 
 /// `row` writes every part of `dst` from those of `S` sources; `read` if it also reads what `dst` held. `N` is `S + 1`.
 fn rows<const S: usize, const N: usize>(
-    sources: [Bytes<'_>; S],
+    sources: [ByteOperand<'_>; S],
     (dst, size, layout): (&mut [u8], usize, &Layout),
     read: bool,
     row: &Row<'_, S>,
 ) {
     let mut layouts = [layout; N];
     layouts[1..].iter_mut().zip(&sources).for_each(|(layout, source)| *layout = source.layout);
-    let pieces = Pieces::new(Walk::new(layouts));
-    let step = pieces.walk.row.steps[0];
+    let pieces = Pieces::new(StridedIter::new(layouts));
+    let step = pieces.iter.row.steps[0];
     let mut n = 0;
     let mut sources = sources.map(|source| {
         n += 1;
-        Source::new(source, &pieces, n)
+        StagedSource::new(source, &pieces, n)
     });
     pieces.each(&mut |at, rows, len| {
         let mut n = 0;
@@ -366,28 +366,28 @@ pub(super) fn rows4<A: Pod, B: Pod, C: Pod, D: Pod>(
 /// `dst = src`, both of any layout.
 pub(super) fn copy<T: Copy + Default>(src: In<'_, T>, dst: Out<'_, T>) {
     let Out { data, layout } = dst;
-    let mut walk = Walk::new([layout, src.layout]);
-    let len = walk.len();
-    match walk.steps() {
-        [1, 1] => walk.rows(&mut |[to, from]| {
+    let mut iter = StridedIter::new([layout, src.layout]);
+    let len = iter.len();
+    match iter.steps() {
+        [1, 1] => iter.rows(&mut |[to, from]| {
             data[to as usize..to as usize + len].copy_from_slice(&src.data[from as usize..from as usize + len]);
         }),
-        [1, 0] => walk.rows(&mut |[to, from]| data[to as usize..to as usize + len].fill(src.data[from as usize])),
-        [1, step] => match walk.take_axis(|axis| axis.steps[1] == 1) {
+        [1, 0] => iter.rows(&mut |[to, from]| data[to as usize..to as usize + len].fill(src.data[from as usize])),
+        [1, step] => match iter.take_axis(|axis| axis.steps[1] == 1) {
             Some(axis) => {
-                walk.rows(&mut |starts| transpose(src.data, data, starts, [axis.steps[0], step], [axis.len, len]))
+                iter.rows(&mut |starts| transpose(src.data, data, starts, [axis.steps[0], step], [axis.len, len]))
             }
             None => {
-                walk.rows(&mut |[to, from]| gather(src.data, from, step, &mut data[to as usize..to as usize + len]))
+                iter.rows(&mut |[to, from]| gather(src.data, from, step, &mut data[to as usize..to as usize + len]))
             }
         },
-        _ => walk.elements(|[to, from]| data[to] = src.data[from]),
+        _ => iter.elements(|[to, from]| data[to] = src.data[from]),
     }
 }
 
-impl<const N: usize> Walk<N> {
-    /// Takes the first outer axis that `wanted` accepts out of the walk.
-    fn take_axis(&mut self, wanted: impl Fn(&Axis<N>) -> bool) -> Option<Axis<N>> {
+impl<const N: usize> StridedIter<N> {
+    /// Takes the first outer axis that `wanted` accepts out of the iteration.
+    fn take_axis(&mut self, wanted: impl Fn(&StridedAxis<N>) -> bool) -> Option<StridedAxis<N>> {
         let found = self.axes[..self.outer].iter().position(wanted)?;
         let axis = self.axes[found];
         self.axes.copy_within(found + 1..self.outer, found);

@@ -1,0 +1,82 @@
+//! Shape, dtype and device of an array, readable through any handle even after it was closed.
+//!
+//! A reference to it may be held for as long as a handle is borrowed: through a close, and through an exchange of the
+//! array's contents, after which other metadata is shown and what was there before stays where it is.
+
+use std::sync::{Arc, LazyLock};
+
+use dashmap::DashMap;
+
+use crate::base::{dtype::DType, layout::Layout};
+use crate::device::Device;
+use crate::memory::{registry::OwnedArray, slot::Shown};
+
+/// What stays true of a closed array. In this order, dtype and shape lie in one line of the cache (`registry::ArraySlot`).
+#[derive(Clone, Debug)]
+#[repr(C)]
+pub(crate) struct Metadata {
+    pub(crate) dtype: DType,
+    pub(crate) layout: Layout,
+    pub(crate) device: Device,
+}
+
+impl Metadata {
+    pub(crate) fn of(array: &OwnedArray) -> Self {
+        Metadata { dtype: array.dtype, layout: array.layout, device: array.storage.buffer().device().clone() }
+    }
+
+    fn is_same(&self, other: &Metadata) -> bool {
+        (self.dtype, self.layout) == (other.dtype, other.layout) && self.device == other.device
+    }
+}
+
+/// The metadata of a slot's array: shown before the slot is opened, hidden when it is recycled, only read in between.
+#[derive(Debug)]
+pub(crate) struct MetadataCell(Shown<Metadata>);
+
+/// How many of the last ones are looked at for one to show again.
+const RECENT: usize = 16;
+
+/// The metadata that exchanged arrays had later, until their slot is recycled.
+static LATER: LazyLock<DashMap<u32, Vec<Arc<Metadata>>>> = LazyLock::new(DashMap::new);
+
+impl MetadataCell {
+    pub(crate) fn new() -> Self {
+        MetadataCell(Shown::new())
+    }
+
+    /// For a vacant slot that came from a free list to this thread alone. The metadata is made in its place.
+    #[inline(always)]
+    pub(crate) fn show(&self, metadata: impl FnOnce() -> Metadata) {
+        self.0.show(metadata);
+    }
+
+    /// For a slot that nobody else can reach: its last proxy is gone.
+    #[inline]
+    pub(crate) fn hide(&self, index: u32) {
+        if self.0.hide() {
+            LATER.remove(&index);
+        }
+    }
+
+    /// Shows other metadata from now on. The caller borrows a proxy of the slot, which has the number `index`.
+    pub(crate) fn turn(&self, index: u32, metadata: Metadata) {
+        if self.get().is_some_and(|now| now.is_same(&metadata)) {
+            return;
+        }
+        let mut later = LATER.entry(index).or_default();
+        // One of the last that it had is shown again: an array that changes between some shapes keeps those, and no more.
+        let known = later.iter().rev().take(RECENT).find(|known| known.is_same(&metadata)).cloned();
+        let metadata = known.unwrap_or_else(|| {
+            later.push(Arc::new(metadata));
+            Arc::clone(&later[later.len() - 1])
+        });
+        self.0.turn(&metadata);
+    }
+
+    /// The metadata, for as long as the caller borrows a proxy of the slot.
+    #[inline]
+    pub(crate) fn get<'a>(&self) -> Option<&'a Metadata> {
+        self.0.get()
+    }
+}
