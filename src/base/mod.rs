@@ -7,6 +7,8 @@ pub(crate) mod context;
 pub(crate) mod sync;
 #[cfg(not(loom))]
 pub(crate) mod system;
+#[cfg(not(loom))]
+pub(crate) mod work;
 
 #[cfg(not(loom))]
 pub(crate) use ndgc_kernels::base::{call, dtype, env, error, layout, leak, literal, shape, units};

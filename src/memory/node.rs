@@ -5,17 +5,20 @@
 //! a larger step has a block of its own.
 //!
 //! The last reference ends the step. What it holds of other steps is let go of in a loop, through links in the cells:
-//! a chain of any length ends without recursion and without a list beside it.
+//! a chain of any length ends without recursion and without a list beside it. One call ends as many as it has units of work
+//! (`base/work.rs`); the others wait for the next.
 
 use std::alloc::Layout;
 use std::cell::{RefCell, UnsafeCell};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
 
 use crate::base::{
     contain::drop_contained,
     error::Result,
     sync::{AtomicU32, AtomicU64, Ordering},
+    work,
 };
 use crate::memory::{
     proxy::Proxy,
@@ -215,9 +218,52 @@ impl Drop for InPlace {
     }
 }
 
-/// Ends cells without references: the first one, and those that it was the last to hold.
+/// Cells without references, linked, that wait for a call to end them.
+struct Chain(NonNull<NodeCell<dyn GradStep>>);
+
+// SAFETY: nobody reaches the cells but through this; their steps are `Send`.
+#[allow(unsafe_code)]
+unsafe impl Send for Chain {}
+
+static WAITING: Mutex<Vec<Chain>> = Mutex::new(Vec::new());
+/// How many there are, to be read without the lock.
+static CHAINS: AtomicU32 = AtomicU32::new(0);
+
+/// Whether cells wait to be ended.
+#[inline]
+pub(crate) fn is_waiting() -> bool {
+    // Relaxed: a hint; the lock decides.
+    CHAINS.load(Ordering::Relaxed) != 0
+}
+
+/// Ends cells that wait, with the work that the call has left.
+#[cold]
+pub(crate) fn end_waiting() {
+    while work::left() > 0 {
+        let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = waiting.pop();
+        CHAINS.store(waiting.len() as u32, Ordering::Relaxed);
+        drop(waiting);
+        match next {
+            Some(Chain(first)) => end(Some(first)),
+            None => return,
+        }
+    }
+}
+
+#[cold]
+fn wait(first: NonNull<NodeCell<dyn GradStep>>) {
+    let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+    waiting.push(Chain(first));
+    CHAINS.store(waiting.len() as u32, Ordering::Relaxed);
+}
+
+/// Ends cells without references: the first one, and those that it was the last to hold, as far as the call has work left.
 fn end(mut dead: Option<NonNull<NodeCell<dyn GradStep>>>) {
     while let Some(cell) = dead {
+        if !work::spend(work::ONE) {
+            return wait(cell);
+        }
         // SAFETY: the count came to 0 in `release` on this thread, so nobody else reaches the cell; it was not ended
         // yet, since what is linked was let go of once.
         #[allow(unsafe_code)]
@@ -397,6 +443,28 @@ mod tests {
         let small = std::thread::Builder::new().stack_size(64 << 10);
         let chain = (0..length).fold(holding::<8>(&token, vec![]), |inner, _| holding::<8>(&token, vec![inner]));
         small.spawn(move || drop(chain)).expect("a thread").join().expect("no overflow");
+        work::all(end_waiting);
         assert_eq!(Arc::strong_count(&token), 1);
+    }
+
+    #[test]
+    fn a_call_ends_so_many_steps_of_a_chain_and_the_next_one_goes_on() {
+        let token = Arc::new(());
+        let length = 3 * work::UNITS as usize;
+        let chain = (1..length).fold(holding::<8>(&token, vec![]), |inner, _| holding::<8>(&token, vec![inner]));
+        let left = || Arc::strong_count(&token) - 1;
+        work::begin();
+        drop(chain);
+        assert!(left() == length - work::UNITS as usize && is_waiting());
+        drop(holding::<8>(&token, vec![]));
+        assert_eq!(left(), length + 1 - work::UNITS as usize, "nor does it end what comes later");
+        // Other tests may have some that wait too.
+        while is_waiting() {
+            work::begin();
+            let before = left();
+            end_waiting();
+            assert!(before - left() <= work::UNITS as usize);
+        }
+        assert_eq!(left(), 0);
     }
 }

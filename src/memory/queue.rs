@@ -88,6 +88,26 @@ impl Queue {
         0
     }
 
+    /// Moves a lane's slots to another lane: at once, if that one has no rest. `link` gives the link of a slot.
+    pub(crate) fn hand_over<'a>(&self, from: usize, to: usize, link: impl Fn(u32) -> &'a AtomicU32) {
+        loop {
+            let mut at = self.take(from);
+            if at == 0 {
+                break;
+            }
+            // Release: pairs with the Acquire in `take`; passes on what was taken.
+            if self.lanes[to].rest.compare_exchange(0, at, Ordering::Release, Ordering::Relaxed).is_ok() {
+                continue;
+            }
+            while at != 0 {
+                let index = at - 1;
+                // Relaxed: made visible by the Acquire in `take`.
+                at = link(index).load(Ordering::Relaxed);
+                self.push(to, index, link(index));
+            }
+        }
+    }
+
     /// Puts back what a bounded drain took and did not finish, into the first lane from `lane` on that has room.
     pub(crate) fn put_back(&self, lane: usize, first: u32) {
         let mut turns = 0;

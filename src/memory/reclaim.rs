@@ -1,12 +1,14 @@
-//! Draining the reclaim queue: a bounded batch at each call.
+//! Draining the reclaim queue: a bounded piece of it at each call.
 //!
 //! Every operation on a proxy, every creation, every manager's close and `gc::collect` come through here. A
-//! call reaps at most [`BATCH`] arrays of its own thread's lane and of the common lane; `collect`, and an
-//! allocation that failed, reap everything.
+//! call has so many units of work for what died before it (`base/work.rs`): it reaps arrays of its own thread's lane and
+//! of the common lane, and then ends steps of the gradient graph that wait; `collect`, and an allocation that failed, do
+//! all there is.
 
-use crate::base::sync::Ordering;
+use crate::base::{sync::Ordering, work};
 use crate::device::Device;
 use crate::memory::{
+    node,
     queue::LANES,
     registry::{QUEUE, reap, slot},
     switch,
@@ -14,52 +16,53 @@ use crate::memory::{
     workspace::retired,
 };
 
-/// Arrays that one ordinary call reaps at most. The bound keeps the longest stall under 100 microseconds, and is
-/// above the orphans of an ordinary training step (design.md, "Budgets").
-pub(crate) const BATCH: usize = 256;
-
 /// Calls between two looks at the lanes of other threads.
 const LOOK_EVERY: u32 = 64;
 
 /// What every call does first.
 #[inline]
 pub(crate) fn on_call(context: &ThreadContext) {
+    work::begin();
     let calls = context.calls.get() + 1;
     context.calls.set(calls);
     if calls >= LOOK_EVERY {
         look_around(context);
     }
     if !QUEUE.is_empty(context.record.lane) || !QUEUE.is_empty(0) {
-        drain(context, BATCH);
+        drain(context);
+    }
+    if node::is_waiting() {
+        node::end_waiting();
     }
 }
 
-/// Reaps up to `most` arrays of this thread's lane and the common one. Returns how many.
-pub(crate) fn drain(context: &ThreadContext, most: usize) -> usize {
-    let own = drain_lane(context, context.record.lane, most);
-    own + drain_lane(context, 0, most - own)
+/// Reaps arrays of this thread's lane and the common one, as far as the call has work left.
+pub(crate) fn drain(context: &ThreadContext) {
+    drain_lane(context, context.record.lane);
+    drain_lane(context, 0);
 }
 
 /// Reaps everything that is queued when the call begins, on whatever lane. Returns how many.
 pub(crate) fn drain_all(context: &ThreadContext) -> usize {
-    let mut reaped = 0;
-    // The common lane last: what an ending thread moves there from its own meanwhile is found.
-    for lane in (1..LANES).chain([0]) {
-        reaped += drain_lane(context, lane, usize::MAX);
-    }
+    let reaped = work::all(|| {
+        // The common lane last: what an ending thread moves there from its own meanwhile is found.
+        let reaped = (1..LANES).chain([0]).map(|lane| drain_lane(context, lane)).sum();
+        node::end_waiting();
+        reaped
+    });
     // What was reaped may have held blocks of workspaces.
     retired::sweep();
     reaped
 }
 
-fn drain_lane(context: &ThreadContext, lane: usize, most: usize) -> usize {
+fn drain_lane(context: &ThreadContext, lane: usize) -> usize {
     let mut reaped = 0;
-    while reaped < most {
+    while work::left() > 0 {
         let mut list = TakenLane { lane, first: QUEUE.take(lane) };
         if list.first == 0 {
             break;
         }
-        while list.first != 0 && reaped < most {
+        while list.first != 0 && work::spend(work::ONE) {
             let index = list.first - 1;
             // Relaxed: made visible by the Acquire in `take`.
             let cell = slot(index);
@@ -96,7 +99,7 @@ fn look_around(context: &ThreadContext) {
         let idle = head != 0 && head == *seen;
         *seen = head;
         if idle || (lane != context.record.lane && head == 0 && !QUEUE.is_empty(lane)) {
-            drain_lane(context, lane, BATCH);
+            drain_lane(context, lane);
         }
     }
     context.heads.set(heads);

@@ -51,6 +51,8 @@ pub(crate) struct StorageCell {
     /// Who uses the bytes: [`SHARED`], or twice the number of a thread record, whose thread alone does; [`WRITES`] is
     /// added while an operation writes in place.
     users: AtomicU32,
+    /// 1 if somebody wanted to read while somebody wrote.
+    wanted: AtomicU32,
     /// In-place changes so far.
     version: AtomicU64,
     /// Bytes of the buffer, for reports.
@@ -69,6 +71,7 @@ static CELLS: Slab<StorageCell> = Slab::new(|| StorageCell {
     index: AtomicU32::new(0),
     refs: AtomicU32::new(0),
     users: AtomicU32::new(SHARED),
+    wanted: AtomicU32::new(0),
     version: AtomicU64::new(0),
     bytes: AtomicU64::new(0),
     block: AtomicU32::new(0),
@@ -79,6 +82,9 @@ static CELLS: Slab<StorageCell> = Slab::new(|| StorageCell {
 const SHARED: u32 = 0;
 /// Somebody writes.
 const WRITES: u32 = 1;
+
+/// Turns of waiting that a writer leaves to readers which it kept waiting.
+const TURNS_LEFT: u32 = 64;
 
 /// The bytes are this thread's alone.
 #[inline(always)]
@@ -269,21 +275,25 @@ impl Storage {
         if users == SHARED || users == alone(context) {
             return true;
         }
-        if users & WRITES == 0 {
-            self.share(users);
-        }
+        self.ask(users);
         false
     }
 
-    /// Takes the bytes from the thread that alone used them, for all. The caller announces an array with them.
+    /// Takes the bytes from the thread that alone used them, for all; from one that writes, the next time. The caller announces
+    /// an array with them.
     #[cold]
-    fn share(&self, users: u32) {
+    fn ask(&self, users: u32) {
+        if users & WRITES != 0 {
+            // Relaxed: a wish.
+            self.cell.wanted.store(1, Ordering::Relaxed);
+            return;
+        }
         if let Some(part) = self.part() {
             // First, so that who finds the bytes shared and uses them was told of.
             block::share(part.block);
         }
-        // Release: publishes the announcement to the exchange of a writer that finds the bytes shared (`write`), which then sees
-        // it in the record.
+        // Release: publishes the announcement to the exchange of a writer that finds the bytes shared (`write`), which then
+        // sees it in the record.
         let _ = self.cell.users.compare_exchange(users, SHARED, Ordering::Release, Ordering::Relaxed);
     }
 
@@ -295,6 +305,11 @@ impl Storage {
             return Err(Error::ReadOnly { op, array: registry::describe(own.key) });
         }
         let (cell, mine) = (self.cell, alone(context));
+        // Relaxed: a wish. Somebody could not read while this thread or another one wrote, and is at it: it comes first.
+        if cell.wanted.load(Ordering::Relaxed) != 0 {
+            cell.wanted.store(0, Ordering::Relaxed);
+            (0..TURNS_LEFT).for_each(|_| std::hint::spin_loop());
+        }
         // Relaxed: the exchange below decides.
         let users = cell.users.load(Ordering::Relaxed);
         // Acquire: pairs with the Release in `Writing::drop` and in `share`; writers follow each other, and follow those who

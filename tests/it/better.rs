@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::thread;
 
-use ndgc::{Closer, DType, Device, Error, NdManager, Result, SimConfig, StaleArray, Tensor, Var, gc};
+use ndgc::{Closer, DType, Device, Error, NdManager, Result, SimConfig, StaleArray, Tensor, Var, gc, graph_report};
 
 use crate::it::defects::SELF_RETURNING;
 use crate::it::support::{alone, base, block, both, live_bytes, matrix, owned_by, switched, values, vector};
@@ -28,6 +28,34 @@ fn point01_after_any_call_at_most_what_exceeds_a_batch_is_left_dead() {
                 assert_eq!(manager.array_count(), orphans.saturating_sub(call * BATCH), "after call {call}");
             }
         }
+    });
+}
+
+#[test]
+fn point01_a_long_graph_ends_a_piece_at_each_call() {
+    // Broken by: a chain that ends with its last array, whatever its length; or one that nobody ends.
+    const LENGTH: usize = 10 * BATCH;
+    switched(true, |device| {
+        let other = vector(&base(device));
+        let x = Var::from_vec(vec![1f32; 2], 2, device).unwrap();
+        let own = graph_report().nodes;
+        let mut sum = x.affine(1., 0.).unwrap();
+        for _ in 1..LENGTH {
+            sum = sum.affine(1., 1.).unwrap();
+        }
+        assert_eq!(graph_report().nodes, own + LENGTH as u64);
+        drop(sum);
+        let mut before = graph_report().nodes;
+        let mut calls = 0;
+        while graph_report().nodes > own {
+            let _ = other.storage_bytes();
+            let now = graph_report().nodes;
+            assert!(now < before && before - now <= BATCH as u64, "{before} to {now} in call {calls}");
+            (before, calls) = (now, calls + 1);
+        }
+        assert!(calls >= LENGTH / BATCH);
+        drop(x);
+        gc::collect();
     });
 }
 

@@ -40,7 +40,7 @@ fn point05_made_on_one_thread_used_on_a_second_and_dropped_on_a_third() {
 }
 
 /// The thread that made an array ends it, or writes into it, without a look at others unless they said that they use it
-/// (`ArraySlot::is_looked_for`, `Storage::share`). Invariants I4 and I7 (design.md).
+/// (`ArraySlot::is_looked_for`, `Storage::ask`). Invariants I4 and I7 (design.md).
 #[test]
 fn the_maker_of_an_array_finds_another_thread_that_reads_it() {
     const N: usize = 1 << 16;

@@ -8,7 +8,7 @@
 //! A range costs address space; its pages come with their first write. Of each free block the store knows how many of
 //! its first bytes may have pages. Blocks that have some are taken first; where new pages are needed nevertheless, and
 //! the bytes with pages pass 11/8 of the recent peak of those in use and 32 MiB, pages of the largest free blocks go
-//! back to the system, twice as many as came in one call. So resident memory follows the peak, whatever sizes come, and a
+//! back to the system, twice as many as came in one call; where blocks come back, 8 MiB in one call. So resident memory follows the peak, whatever sizes come, and a
 //! loop whose sizes repeat asks the system for nothing. The peak is that of this period and the one before;
 //! a period ends when 8 times the peak has been handed out, in 1,024 requests or more.
 //!
@@ -21,7 +21,7 @@ use std::sync::{Mutex, PoisonError};
 
 use memmap2::{MmapMut, MmapOptions};
 
-use crate::base::system;
+use crate::base::{system, work};
 use crate::device::{
     blocks::{BlockState, Blocks, MIB, Segments, Tag, block_size},
     host::return_pages,
@@ -214,7 +214,10 @@ impl Store {
             self.large.unlink(number);
             self.unmap(number);
         }
-        self.bound(RETURNED);
+        // As far as the call has work left for others.
+        let most = RETURNED.min(work::left() as usize * MIB / work::MEBIBYTE as usize);
+        let returned = self.bound(most);
+        work::spend((returned.div_ceil(MIB) as u32).saturating_mul(work::MEBIBYTE));
     }
 
     /// Whether a free block is all of its range.
@@ -260,14 +263,12 @@ impl Store {
         (self.large.stats.hits + self.small.stats.hits).saturating_sub(self.misses)
     }
 
-    /// Gives pages back, as long as there are too many; about so many bytes at most.
-    fn bound(&mut self, most: usize) {
+    /// Gives pages back, as long as there are too many; about so many bytes at most. Returns how many went.
+    fn bound(&mut self, most: usize) -> usize {
         let recent = self.recent_peak();
         let admitted = recent + recent / 8 * 3 + 32 * MIB;
         let excess = self.resident().saturating_sub(admitted);
-        if excess > 0 {
-            self.give_back(excess.min(most));
-        }
+        if excess.min(most) > 0 { self.give_back(excess.min(most)) } else { 0 }
     }
 
     /// Gives the pages of free blocks back to the system, the largest ones first, until so many bytes went. Returns how many

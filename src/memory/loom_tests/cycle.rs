@@ -31,7 +31,7 @@ struct Block {
     oldest: Oldest,
     retain_count: RetainCount,
     foreign: Foreign,
-    /// Whether the storage is still the workspace's thread's alone: 0, or 1 (`Storage::share`).
+    /// Whether the storage is still the workspace's thread's alone: 0, or 1 (`Storage::ask`).
     shared: AtomicU32,
     bytes: UnsafeCell<u32>,
     /// As in `world.rs`.

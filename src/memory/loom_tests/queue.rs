@@ -65,17 +65,7 @@ impl Slots {
 
     /// `registry::flush`: a thread's lane goes to the common one.
     fn flush(&self, lane: usize) {
-        loop {
-            let mut at = self.queue.take(lane);
-            if at == 0 {
-                break;
-            }
-            while at != 0 {
-                let index = at - 1;
-                at = self.next(index);
-                self.queue.push(0, index, &self.links[index as usize]);
-            }
-        }
+        self.queue.hand_over(lane, 0, |index| &self.links[index as usize]);
     }
 
     fn settle(&self) {
@@ -154,6 +144,13 @@ fn a_thread_that_leaves_gives_its_lane_to_whoever_drains_the_common_one() {
     let drain = |slots: &Slots| slots.drain(0, usize::MAX);
     run(2, fill, &[drain], |slots| slots.flush(1));
     run(3, fill, &[drain, |slots| slots.push(0, 2)], |slots| slots.flush(1));
+    // The common lane has a rest already.
+    let rest = |slots: &Slots| {
+        (0..2).for_each(|i| slots.push(0, i));
+        slots.drain(0, 1);
+        slots.push(1, 2);
+    };
+    run(3, rest, &[drain], |slots| slots.flush(1));
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl Storage {
                 _ if users & WRITES != 0 => return false,
                 _ => {}
             }
-            // `Storage::share`.
+            // `Storage::ask`.
             let _ = self.users.compare_exchange(users, SHARED, Ordering::Release, Ordering::Relaxed);
             self.records[me].withdraw(0, 1);
         }

@@ -221,18 +221,7 @@ fn vacate<R>(
 
 /// A thread leaves: its lane goes to the common one, its stocks to the slabs.
 pub(crate) fn flush(context: &ThreadContext) {
-    let lane = context.record.lane;
-    loop {
-        let mut at = QUEUE.take(lane);
-        if at == 0 {
-            break;
-        }
-        while at != 0 {
-            let index = at - 1;
-            at = slot(index).core.link.load(Ordering::Relaxed);
-            QUEUE.push(0, index, &slot(index).core.link);
-        }
-    }
+    QUEUE.hand_over(context.record.lane, 0, |index| &slot(index).core.link);
     SLOTS.give_back(context.slots.borrow_mut().drain(..));
     storage::flush(context);
     node::flush(context);

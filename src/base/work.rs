@@ -1,0 +1,52 @@
+//! How much of others' work a call still does: what died since is ended by whatever call comes next, and no call shall stall for it.
+//!
+//! Work is counted in units. A call begins with [`UNITS`]; what costs takes some, and what finds none left leaves the rest
+//! to the next call. Between calls what is dropped by hand goes on with what the last call left.
+
+use std::cell::Cell;
+
+/// Units of a call: the longest stall stays under 60 microseconds, and they are above the orphans of an ordinary training
+/// step (design.md, "Budgets").
+pub(crate) const UNITS: u32 = 256;
+/// An array that is reaped, a step of the gradient graph that ends.
+pub(crate) const ONE: u32 = 1;
+/// A mebibyte whose pages go back to the system.
+pub(crate) const MEBIBYTE: u32 = 32;
+
+thread_local! {
+    static LEFT: Cell<u32> = const { Cell::new(UNITS) };
+}
+
+/// A call begins.
+#[inline]
+pub(crate) fn begin() {
+    LEFT.set(UNITS);
+}
+
+/// Units that are left.
+#[inline]
+pub(crate) fn left() -> u32 {
+    LEFT.get()
+}
+
+/// Takes units, as far as there are any. Whether there were.
+#[inline]
+pub(crate) fn spend(units: u32) -> bool {
+    let left = LEFT.get();
+    LEFT.set(left.saturating_sub(units));
+    left > 0
+}
+
+/// Runs `f`, which is asked to do all there is.
+pub(crate) fn all<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(u32);
+
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            LEFT.set(self.0);
+        }
+    }
+
+    let _restore = Restore(LEFT.replace(u32::MAX));
+    f()
+}
