@@ -60,6 +60,19 @@ impl<T: Sync> AtomicRef<T> {
     }
 }
 
+/// Fills room that lives for ever.
+#[cfg(not(loom))]
+pub(crate) fn fill<T>(room: &'static mut [std::mem::MaybeUninit<T>], make: impl Fn() -> T) -> &'static [T] {
+    room.iter_mut().for_each(|cell| {
+        cell.write(make());
+    });
+    // SAFETY: each element was written just now, and lies as a `T` does.
+    #[allow(unsafe_code)]
+    unsafe {
+        &*(std::ptr::from_mut(room) as *const [T])
+    }
+}
+
 /// One turn of a waiting loop: lets loom switch, lets another thread run.
 #[inline]
 pub(crate) fn wait_turn(turns: &mut u32) {

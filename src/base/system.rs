@@ -30,6 +30,18 @@ pub(crate) mod membarrier {
     }
 }
 
+/// Asks for large pages under memory that is not touched yet. Without any, nothing changes.
+pub(crate) fn advise_large_pages<T>(memory: &mut [std::mem::MaybeUninit<T>]) {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    // SAFETY: advice; the bytes of the range stay what they are.
+    #[allow(unsafe_code)]
+    unsafe {
+        libc::madvise(memory.as_mut_ptr().cast(), size_of_val(memory), libc::MADV_HUGEPAGE);
+    }
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    let _ = memory;
+}
+
 /// The word that a fork changes in the child, and what to.
 static IN_CHILDREN: OnceLock<(&AtomicU32, u32)> = OnceLock::new();
 

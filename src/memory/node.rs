@@ -22,7 +22,7 @@ use crate::base::{
 };
 use crate::memory::{
     proxy::Proxy,
-    slab::Slab,
+    slab::{self, Slab, slab},
     storage::give_back_surplus,
     threads::{ThreadContext, with_context},
 };
@@ -82,8 +82,8 @@ type Small = Space<320>;
 /// Steps that save two, convolutions with 704 bytes among them.
 type Large = Space<768>;
 
-static SMALL: Slab<Small> = Slab::new(Space::new);
-static LARGE: Slab<Large> = Slab::new(Space::new);
+slab!(SMALL: Small = Space::new());
+slab!(LARGE: Large = Space::new());
 
 /// Nodes ever made, and ended.
 static MADE: AtomicU64 = AtomicU64::new(0);
@@ -323,7 +323,7 @@ fn start<const BYTES: usize>(space: &'static Space<BYTES>) -> NonNull<u8> {
 
 /// A cell of this thread's stock.
 #[inline]
-fn take<T: Sync>(stock: &RefCell<Vec<u32>>, slab: &'static Slab<T>) -> Option<u32> {
+fn take<T: slab::Cell>(stock: &RefCell<Vec<u32>>, slab: &'static Slab<T>) -> Option<u32> {
     let mut free = stock.borrow_mut();
     if free.is_empty() && !slab.refill(&mut free) {
         return None;
@@ -333,7 +333,7 @@ fn take<T: Sync>(stock: &RefCell<Vec<u32>>, slab: &'static Slab<T>) -> Option<u3
 
 /// Back into this thread's stock.
 #[inline]
-fn put<T: Sync>(index: u32, stock: &RefCell<Vec<u32>>, slab: &'static Slab<T>) {
+fn put<T: slab::Cell>(index: u32, stock: &RefCell<Vec<u32>>, slab: &'static Slab<T>) {
     let mut free = stock.borrow_mut();
     free.push(index);
     give_back_surplus(&mut free, slab);

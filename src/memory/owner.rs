@@ -13,7 +13,7 @@ use crate::base::sync::{AtomicU64, Ordering, SpinLock, wait_turn};
 use crate::memory::{
     key::Key,
     registry::{ArraySlot, slot},
-    slab::Slab,
+    slab::slab,
     slot::{OPEN, generation_of},
     workspace::scope::CycleId,
 };
@@ -55,7 +55,7 @@ pub(crate) struct Core {
 #[repr(align(128))]
 struct Shard(SpinLock<OwnerList>);
 
-static CORES: Slab<Core> = Slab::new(|| Core {
+slab!(CORES: Core = Core {
     shards: std::array::from_fn(|_| Shard(SpinLock::new(OwnerList::default()))),
     key: AtomicU64::new(0),
     life: AtomicU64::new(0),

@@ -32,7 +32,7 @@ use crate::memory::{
     owner::{self, Owner, Refused},
     proxy::Proxy,
     queue::Queue,
-    slab::Slab,
+    slab::slab,
     slot::{BUSY, CYCLE, KEPT, OPEN, SHARED, Slot, generation_of},
     storage::{self, Storage},
     threads::{self, Counts, ThreadContext, with_context},
@@ -166,7 +166,7 @@ fn owner_of_bytes(storage: &mut Storage, owner: Owner) -> Owner {
     }
 }
 
-static SLOTS: Slab<ArraySlot> = Slab::new(|| ArraySlot {
+slab!(SLOTS: ArraySlot = ArraySlot {
     core: Slot::new(),
     owner: AtomicU32::new(owner::NOBODY),
     prev: AtomicU32::new(0),

@@ -2,13 +2,19 @@
 //!
 //! A cell is found by its index with one load and an addition, from any thread, for ever: that is what lets
 //! a proxy be a number, and a drop find its slot without a lock. Pages hold 1,024 cells each, so that growing
-//! touches a bounded amount of fresh memory at a time.
+//! touches a bounded amount of fresh memory at a time. A slab that has grown to the size of a large page of the system
+//! takes its further ones in pieces of that size: where cells are visited at random, most of the time goes into finding
+//! their pages.
 //!
 //! Free cells wait in the thread that will use them (`threads.rs`) and move between threads in batches.
 
+use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
 
-use crate::base::sync::{AtomicRef, AtomicU32, Ordering};
+use crate::base::{
+    sync::{AtomicRef, AtomicU32, Ordering, fill},
+    system::advise_large_pages,
+};
 
 /// Cells of a page.
 const PAGE: usize = 1024;
@@ -16,6 +22,48 @@ const PAGE: usize = 1024;
 const PAGES: usize = 1 << 18;
 /// Cells that move at a time between a thread and the slab.
 pub(crate) const BATCH: usize = 64;
+/// A large page of the system.
+const LARGE_PAGE: usize = 2 << 20;
+
+/// What a slab is made of.
+pub(crate) trait Cell: Send + Sync + Sized + 'static {
+    /// Where its pages are. A static of its own, all zeros, so that a program's file has no room for it.
+    fn pages() -> &'static Pages<Self>;
+
+    /// One that was never used.
+    fn fresh() -> Self;
+}
+
+/// Where the pages of a slab are.
+#[derive(Debug)]
+pub(crate) struct Pages<T: 'static>([AtomicRef<[T; PAGE]>; PAGES]);
+
+impl<T: Sync> Pages<T> {
+    pub(crate) const fn new() -> Self {
+        Pages([const { AtomicRef::none() }; PAGES])
+    }
+}
+
+/// Declares a slab: a static of this name, of cells that begin as this value.
+macro_rules! slab {
+    ($name:ident: $cell:ty = $fresh:expr) => {
+        static $name: $crate::memory::slab::Slab<$cell> = $crate::memory::slab::Slab::new();
+
+        impl $crate::memory::slab::Cell for $cell {
+            #[inline(always)]
+            fn pages() -> &'static $crate::memory::slab::Pages<Self> {
+                static PAGES: $crate::memory::slab::Pages<$cell> = $crate::memory::slab::Pages::new();
+                &PAGES
+            }
+
+            fn fresh() -> Self {
+                $fresh
+            }
+        }
+    };
+}
+
+pub(crate) use slab;
 
 /// Free cells, in batches, so that the list of them never moves much when it grows.
 struct Free {
@@ -24,37 +72,40 @@ struct Free {
     empty: Vec<Vec<u32>>,
 }
 
+/// How far a slab has grown.
+struct Grown<T: 'static> {
+    /// Cells ever handed out.
+    used: u32,
+    /// Memory for the next pages.
+    room: &'static mut [MaybeUninit<T>],
+}
+
 #[cold]
 fn not_made() -> ! {
     panic!("an index is handed out after its page is made")
 }
 
-/// Cells of one type. Made once, as a static.
+/// Cells of one type. Made once, as a static, by [`slab!`].
 pub(crate) struct Slab<T: 'static> {
-    pages: [AtomicRef<[T; PAGE]>; PAGES],
-    /// Cells ever handed out, and with it the pages made.
-    used: Mutex<u32>,
+    grown: Mutex<Grown<T>>,
     free: Mutex<Free>,
-    /// As `used`, to be read without the lock.
+    /// Cells ever handed out, to be read without the lock.
     extent: AtomicU32,
-    make: fn() -> T,
 }
 
-impl<T: Sync> std::fmt::Debug for Slab<T> {
+impl<T: Cell> std::fmt::Debug for Slab<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Slab({} cells)", self.extent())
     }
 }
 
-impl<T: Sync> Slab<T> {
-    /// An empty slab whose fresh cells are made by `make`.
-    pub(crate) const fn new(make: fn() -> T) -> Self {
+impl<T: Cell> Slab<T> {
+    /// An empty slab.
+    pub(crate) const fn new() -> Self {
         Slab {
-            pages: [const { AtomicRef::none() }; PAGES],
-            used: Mutex::new(0),
+            grown: Mutex::new(Grown { used: 0, room: &mut [] }),
             free: Mutex::new(Free { batches: Vec::new(), empty: Vec::new() }),
             extent: AtomicU32::new(0),
-            make,
         }
     }
 
@@ -62,7 +113,7 @@ impl<T: Sync> Slab<T> {
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> &'static T {
         // Acquire: pairs with the Release in `grow`; the page is filled before it is seen.
-        let Some(page) = self.pages[index as usize / PAGE].load(Ordering::Acquire) else { not_made() };
+        let Some(page) = T::pages().0[index as usize / PAGE].load(Ordering::Acquire) else { not_made() };
         &page[index as usize % PAGE]
     }
 
@@ -96,23 +147,48 @@ impl<T: Sync> Slab<T> {
     }
 
     fn grow(&self, list: &mut Vec<u32>) -> bool {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = *used;
+        let mut grown = self.grown.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = grown.used;
         let page = first as usize / PAGE;
         if page >= PAGES {
             return false;
         }
         if (first as usize).is_multiple_of(PAGE) {
-            let cells: Box<[T]> = (0..PAGE).map(|_| (self.make)()).collect();
-            let Ok(cells) = cells.try_into() else { return false };
+            let Some(page_of_cells) = next_page(page, &mut grown.room) else { return false };
             // Release: pairs with the Acquire in `get`.
-            self.pages[page].store(Some(Box::leak(cells)), Ordering::Release);
+            T::pages().0[page].store(Some(page_of_cells), Ordering::Release);
         }
-        *used += BATCH as u32;
+        grown.used += BATCH as u32;
         // Release: pairs with the Acquire in `extent`.
-        self.extent.store(*used, Ordering::Release);
+        self.extent.store(grown.used, Ordering::Release);
         // Highest first: the list is a stack, and cells are best used in ascending order.
         list.extend((first..first + BATCH as u32).rev());
         true
     }
+}
+
+/// The page with this number, of fresh cells.
+fn next_page<T: Cell>(number: usize, room: &mut &'static mut [MaybeUninit<T>]) -> Option<&'static [T; PAGE]> {
+    if room.len() < PAGE {
+        *room = more_room(number);
+    }
+    let (page, rest) = std::mem::take(room).split_at_mut_checked(PAGE)?;
+    *room = rest;
+    fill(page, T::fresh).try_into().ok()
+}
+
+/// Memory for the pages from this one on: for one, while the slab is small, then for as many as a large page has.
+fn more_room<T>(number: usize) -> &'static mut [MaybeUninit<T>] {
+    let bytes = PAGE * size_of::<T>();
+    if number * bytes < LARGE_PAGE {
+        return Box::leak(Box::new_uninit_slice(PAGE));
+    }
+    let cells = LARGE_PAGE.div_ceil(bytes) * PAGE;
+    // The address of a large page is a multiple of its size.
+    let room = Box::leak(Box::new_uninit_slice(cells + LARGE_PAGE / size_of::<T>()));
+    let start = room.as_ptr().addr();
+    let before = (start.next_multiple_of(LARGE_PAGE) - start) / size_of::<T>();
+    let room = &mut room[before..before + cells];
+    advise_large_pages(room);
+    room
 }

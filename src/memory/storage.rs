@@ -37,7 +37,7 @@ use crate::device::{
 use crate::memory::{
     hazard::USER,
     registry::{self, Pinned},
-    slab::Slab,
+    slab::{self, Slab, slab},
     threads::{self, ThreadContext, ThreadRecord, with_context},
     workspace::block,
 };
@@ -67,7 +67,7 @@ pub(crate) struct StorageCell {
 #[allow(unsafe_code)]
 unsafe impl Sync for StorageCell {}
 
-static CELLS: Slab<StorageCell> = Slab::new(|| StorageCell {
+slab!(CELLS: StorageCell = StorageCell {
     index: AtomicU32::new(0),
     refs: AtomicU32::new(0),
     users: AtomicU32::new(SHARED),
@@ -443,7 +443,7 @@ impl Drop for Storage {
 
 /// Returns half of a stock that grew beyond four batches.
 #[inline]
-pub(crate) fn give_back_surplus<T: Sync>(free: &mut Vec<u32>, slab: &'static Slab<T>) {
+pub(crate) fn give_back_surplus<T: slab::Cell>(free: &mut Vec<u32>, slab: &'static Slab<T>) {
     use crate::memory::slab::BATCH;
     if free.len() > 4 * BATCH {
         let keep = free.len() - 2 * BATCH;

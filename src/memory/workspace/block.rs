@@ -15,7 +15,7 @@ use crate::device::{
 };
 use crate::memory::{
     cycle::{Foreign, RetainCount},
-    slab::Slab,
+    slab::slab,
     threads::{ThreadContext, with_context},
     workspace::scope::{self, CycleId},
 };
@@ -31,7 +31,7 @@ struct BlockCell {
     is_file: AtomicU32,
 }
 
-static CELLS: Slab<BlockCell> = Slab::new(|| BlockCell {
+slab!(CELLS: BlockCell = BlockCell {
     retain_count: RetainCount::new(),
     foreign: Foreign::new(),
     thread: AtomicU32::new(0),

@@ -22,7 +22,7 @@ use crate::memory::{
     cycle::Oldest,
     hazard::USER,
     registry::{slot, storage_of},
-    slab::Slab,
+    slab::slab,
     slot::CYCLE,
     storage,
     threads::{self, ThreadRecord},
@@ -38,8 +38,7 @@ struct ScopeCell {
     state: AtomicU32,
 }
 
-static CELLS: Slab<ScopeCell> =
-    Slab::new(|| ScopeCell { oldest: Oldest::new(), last: AtomicU64::new(0), state: AtomicU32::new(0) });
+slab!(CELLS: ScopeCell = ScopeCell { oldest: Oldest::new(), last: AtomicU64::new(0), state: AtomicU32::new(0) });
 
 /// Free cells, used again in the order in which they came back, so that texts about arrays of destroyed workspaces stay
 /// true for long.
