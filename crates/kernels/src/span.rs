@@ -1,4 +1,8 @@
 //! The address by which a kernel reaches bytes.
+//!
+//! The unsafe code makes slices of it, by the promise of whoever asks for one: a span itself promises nothing.
+
+#![allow(unsafe_code)]
 
 use std::ptr::NonNull;
 
@@ -19,10 +23,8 @@ pub struct Span {
 
 // SAFETY: a span is an address and a number; what may be done with it is stated where it is
 // dereferenced (`Span::slice`, `Span::slice_mut`).
-#[allow(unsafe_code)]
 unsafe impl Send for Span {}
 // SAFETY: as for `Send`.
-#[allow(unsafe_code)]
 unsafe impl Sync for Span {}
 
 impl Span {
@@ -75,7 +77,6 @@ impl Span {
     /// - Nobody writes to it during `'a`.
     /// - Its address is aligned for `T`.
     #[inline]
-    #[allow(unsafe_code)]
     pub unsafe fn slice<'a, T: WithDType>(self) -> &'a [T] {
         // SAFETY: the caller's promises; every bit pattern is a value of another `WithDType`.
         unsafe { std::slice::from_raw_parts(self.ptr.cast::<T>().as_ptr(), self.bytes / size_of::<T>()) }
@@ -86,7 +87,6 @@ impl Span {
     /// # Safety
     /// As for [`Span::slice`], and nobody else reads the span during `'a`.
     #[inline]
-    #[allow(unsafe_code)]
     pub unsafe fn slice_mut<'a, T: WithDType>(self) -> &'a mut [T] {
         // SAFETY: the caller's promises; every bit pattern is a value of another `WithDType`.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.cast::<T>().as_ptr(), self.bytes / size_of::<T>()) }

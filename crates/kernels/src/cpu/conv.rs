@@ -8,12 +8,13 @@
 use std::ops::Range;
 
 use crate::cpu::{
-    matmul::{Matrix, THREADS_MIN, Target},
+    matmul::THREADS_MIN,
+    matrix::{Matrix, Target},
     number::Number,
     operand::{Element, In, Out},
-    product::{Multiplied, product_to},
+    product::product_to,
     strided, threads,
-    vector::simd,
+    vector::{Multiplied, simd},
 };
 use crate::window::{ConvOp, ConvSizes, Window};
 

@@ -4,6 +4,7 @@
 //! longer than they do. A batch whose right side repeats is one product of `B M` rows.
 
 use crate::cpu::{
+    matrix::{Matrix, Target},
     number::Number,
     operand::{In, Out},
     strided, threads,
@@ -18,35 +19,6 @@ const DEPTH_MAX: usize = 64;
 const PANEL: usize = 8;
 /// Multiplications from which one product is worth several threads.
 pub(super) const THREADS_MIN: usize = 8 << 20;
-
-/// A matrix among the elements of an operand: where it begins, and its strides along rows and columns.
-#[derive(Clone, Copy)]
-pub(super) struct Matrix<'a, T> {
-    pub(super) data: &'a [T],
-    pub(super) start: isize,
-    /// From one row to the next, and from one column to the next.
-    pub(super) steps: [isize; 2],
-}
-
-impl<T: Copy> Matrix<'_, T> {
-    #[inline(always)]
-    fn place(&self, row: usize, column: usize) -> isize {
-        self.start + row as isize * self.steps[0] + column as isize * self.steps[1]
-    }
-
-    /// Panics unless all of its elements, at least one, lie inside its slice.
-    pub(super) fn check(&self, rows: usize, columns: usize) {
-        let reach = [(rows, self.steps[0]), (columns, self.steps[1])];
-        let along = |(count, step): (usize, isize)| (count as isize - 1) * step;
-        let low: isize = self.start + reach.map(along).iter().filter(|&&by| by < 0).sum::<isize>();
-        let high: isize = self.start + reach.map(along).iter().filter(|&&by| by > 0).sum::<isize>();
-        assert!(low >= 0 && high < self.data.len() as isize, "a matrix lies inside its buffer");
-    }
-
-    fn shifted(self, by: isize) -> Self {
-        Matrix { start: self.start + by, ..self }
-    }
-}
 
 /// A batch axis: how many, and the strides of both sides.
 #[derive(Clone, Copy)]
@@ -154,25 +126,6 @@ pub(super) fn matmul<T: Number>(lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, T>,
             }
         }),
         None => dst.chunks_exact_mut(size).enumerate().for_each(|(i, dst)| one(i, dst)),
-    }
-}
-
-/// Where a product goes: rows of a slice that begin `step` elements apart. `add`: to what is there.
-pub(super) struct Target<'a, T> {
-    pub(super) data: &'a mut [T],
-    pub(super) step: usize,
-    pub(super) add: bool,
-}
-
-impl<T: Number> Target<'_, T> {
-    #[inline(always)]
-    fn put(&mut self, row: usize, column: usize, sums: &[T]) {
-        let to = &mut self.data[row * self.step + column..][..sums.len()];
-        if self.add {
-            to.iter_mut().zip(sums).for_each(|(d, &sum)| *d = d.add(sum));
-        } else {
-            to.copy_from_slice(sums);
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The host: runs kernels on memory that this process can read, before the call returns.
 //!
 //! `open.rs` turns views into slices; `typed.rs`, `maps.rs` and `dispatch.rs` choose the code for their dtype. All of it
-//! is safe Rust but that door, the call of the library that multiplies matrices, and that of code for vector units.
+//! is safe Rust but that door, and the calls of code for vector units.
 //!
 //! ```text
 //! open.rs           the door: from views to slices
@@ -12,15 +12,16 @@
 //! compute_copy.rs   the same with whole operands
 //! math.rs           e^x, ln, tanh, sin and cos that vectorise
 //! special.rs        the error function and its relatives
-//! vector.rs         the widest vector units there are
+//! vector.rs         code for the widest vector units there are, a library's among it
 //! strided.rs        strided operands as rows
 //! threads.rs        the pool of threads
 //! elementwise.rs    maps, arithmetic, comparison, choice
 //! cast.rs           conversion between dtypes
 //! reduce.rs         sums, means, extremes and where they are
 //! softmax.rs        softmax, cross entropy, their gradients
+//! matrix.rs         sides and places of products
 //! matmul.rs         products of matrices
-//! product.rs        those that a library computes
+//! product.rs        the tiny ones here, the others by a library
 //! bits.rs           bits of integers
 //! conv.rs           convolutions
 //! pooling.rs        extremes and means under a window
@@ -48,6 +49,7 @@ mod low_precision;
 mod maps;
 mod math;
 mod matmul;
+mod matrix;
 mod norm;
 mod number;
 mod open;

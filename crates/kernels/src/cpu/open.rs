@@ -4,6 +4,8 @@
 //! What the door relies on is the contract of [`run`]. A kernel has an arm here, and so one place that says which of
 //! its operands are read ([`Src`]) and which are written ([`Dst`]), as its entry in `kernel.rs` says to other devices.
 
+#![allow(unsafe_code)]
+
 use super::{
     compute_copy::{ComputeCopy, compute_dtype},
     dispatch, maps,
@@ -28,7 +30,6 @@ use crate::{
 /// # Safety
 /// As for [`run`], for a view that is read.
 #[inline(always)]
-#[allow(unsafe_code)]
 unsafe fn read<'v>(view: &'v View<'_>) -> Src<'v> {
     // SAFETY: the caller's promise: live, initialised host memory that nobody writes during the call, from which the
     // view is borrowed.
@@ -40,7 +41,6 @@ unsafe fn read<'v>(view: &'v View<'_>) -> Src<'v> {
 /// # Safety
 /// As for [`run`], for a view that is written; it is opened once.
 #[inline(always)]
-#[allow(unsafe_code)]
 unsafe fn write<'v>(view: &'v View<'_>) -> Dst<'v> {
     // SAFETY: as in `read`; and by that promise nobody else touches the span, and no other operand of the kernel
     // overlaps it, so this is the only reference to its bytes.
@@ -54,7 +54,6 @@ unsafe fn write<'v>(view: &'v View<'_>) -> Dst<'v> {
 /// - Nobody else writes the sources or touches the destinations meanwhile.
 /// - The span of a destination overlaps that of no other operand.
 #[inline]
-#[allow(unsafe_code)]
 pub unsafe fn run(kernel: &Kernel<View<'_>>) -> Result<()> {
     // SAFETY: the caller's promises are those that `run_again` asks for.
     unsafe { run_again(kernel, 0) }
@@ -66,7 +65,6 @@ pub unsafe fn run(kernel: &Kernel<View<'_>>) -> Result<()> {
 /// # Safety
 /// As for [`run`].
 #[inline]
-#[allow(unsafe_code)]
 pub unsafe fn run_again(kernel: &Kernel<View<'_>>, replays: u64) -> Result<()> {
     // SAFETY: the caller's promises; in each arm the views are different fields of the kernel, each opened once.
     unsafe {
@@ -149,7 +147,6 @@ pub unsafe fn run_again(kernel: &Kernel<View<'_>>, replays: u64) -> Result<()> {
 ///
 /// # Safety
 /// As for [`run`].
-#[allow(unsafe_code)]
 unsafe fn run_windowed(kernel: &Windowed<View<'_>>) -> Result<()> {
     // SAFETY: as in `run_again`.
     unsafe {
@@ -188,7 +185,6 @@ unsafe fn run_windowed(kernel: &Windowed<View<'_>>) -> Result<()> {
 ///
 /// # Safety
 /// As for [`run`].
-#[allow(unsafe_code)]
 unsafe fn run_axiswise(kernel: &Axiswise<View<'_>>) -> Result<()> {
     // SAFETY: as in `run_again`.
     unsafe {
@@ -218,7 +214,6 @@ unsafe fn run_axiswise(kernel: &Axiswise<View<'_>>) -> Result<()> {
 /// # Safety
 /// As for [`run`].
 #[cold]
-#[allow(unsafe_code)]
 unsafe fn widened(kernel: &Kernel<View<'_>>, replays: u64) -> Result<()> {
     let mut copies = [const { None }; OPERANDS_MAX];
     let operands = kernel.accesses();
