@@ -1,4 +1,10 @@
 //! Bytes of a device, owned.
+//!
+//! The unsafe code makes buffers of memory of others, by a promise of whoever brings it, and slices of the host's bytes. That
+//! rests on who makes a buffer: what a pool or an arena handed out, or a keeper keeps, is its own (`from_pool`,
+//! `from_arena`, `foreign`), and initialised.
+
+#![allow(unsafe_code)]
 
 use std::fmt;
 use std::ops::Range;
@@ -96,7 +102,6 @@ impl Buffer {
     /// # Safety
     /// - Until the keeper is dropped, the span is memory of the device, on the host initialised.
     /// - Until then nobody else writes to it; if it is not read-only, nobody else reads it while ndgc writes.
-    #[allow(unsafe_code)]
     pub(crate) unsafe fn foreign(span: Span, device: Device, foreign: Box<Foreign>) -> Self {
         Buffer { span, device, home: Home::Foreign(foreign) }
     }
@@ -107,10 +112,7 @@ impl Buffer {
         let span = Span::new(NonNull::from(bytes).cast(), bytes.len());
         // SAFETY: `as_ref` borrowed the bytes from what the `Arc` points to, which neither moves nor changes while there
         // is an `Arc`: so the borrow could last until the buffer drops this one.
-        #[allow(unsafe_code)]
-        unsafe {
-            Self::foreign(span, Device::Cpu, Box::new(Foreign { read_only: true, keeper }))
-        }
+        unsafe { Self::foreign(span, Device::Cpu, Box::new(Foreign { read_only: true, keeper })) }
     }
 
     /// The memory of a vector. `token` is dropped after it.
@@ -120,10 +122,7 @@ impl Buffer {
         let start = NonNull::from(foreign.keeper.0.as_mut_slice()).cast();
         // SAFETY: the vector's memory, initialised, which lies outside the box; nobody touches the vector until it is
         // dropped there.
-        #[allow(unsafe_code)]
-        unsafe {
-            Self::foreign(Span::new(start, bytes), Device::Cpu, foreign)
-        }
+        unsafe { Self::foreign(Span::new(start, bytes), Device::Cpu, foreign) }
     }
 
     /// Its bytes, if they are the host's and it may be written.
@@ -131,7 +130,6 @@ impl Buffer {
     pub(crate) fn on_host(&mut self) -> Option<&mut [u8]> {
         // SAFETY: initialised host memory, which the pool, an arena or a keeper gave to this buffer alone (`from_pool`,
         // `from_arena`, `foreign`), and which is borrowed as long as the result.
-        #[allow(unsafe_code)]
         (self.device.is_cpu() && !self.is_read_only()).then(|| unsafe { self.span.slice_mut() })
     }
 
@@ -192,11 +190,18 @@ impl Buffer {
 }
 
 impl Device {
-    /// Bytes for an array: uninitialised, or zeroed.
+    /// Bytes for an array: as their last owner left them, or zeroed.
     #[inline]
     pub(crate) fn alloc(&self, bytes: usize, zeroed: bool) -> std::result::Result<Buffer, AllocError> {
         let (span, reserved) = match self {
-            Device::Cpu => pool::alloc(bytes, zeroed)?,
+            Device::Cpu => {
+                let (span, reserved, touched) = pool::alloc(bytes)?;
+                let mut buffer = Buffer::from_pool(span, Device::Cpu, reserved);
+                if let (true, Some(bytes)) = (zeroed, buffer.on_host()) {
+                    bytes[..touched].fill(0);
+                }
+                return Ok(buffer);
+            }
             Device::Sim(sim) => sim.alloc(bytes, zeroed)?,
             #[cfg(feature = "cuda")]
             Device::Cuda(cuda) => cuda.reserve(bytes, zeroed)?,
@@ -258,4 +263,24 @@ impl Drop for Buffer {
 fn end(foreign: Box<Foreign>, device: &Device) {
     let _ = device.synchronize();
     drop_contained(foreign);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recycled_blocks_are_zeroed_when_asked_and_aligned() {
+        for bytes in [1usize, 64, 1000, 40_000, 70_000, 5 << 20] {
+            let mut first = Device::Cpu.alloc(bytes, false).expect("memory");
+            assert!(first.span().ptr().addr().get().is_multiple_of(64));
+            if bytes >= 1 << 16 {
+                assert!(first.span().ptr().addr().get().is_multiple_of(4096));
+            }
+            first.on_host().expect("the host's").fill(0xAB);
+            drop(first);
+            let mut again = Device::Cpu.alloc(bytes, true).expect("memory");
+            assert!(again.on_host().expect("the host's").iter().all(|&byte| byte == 0), "{bytes}");
+        }
+    }
 }

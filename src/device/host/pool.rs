@@ -136,7 +136,7 @@ thread_local! {
 
 /// Bytes for an array: its block.
 #[inline]
-fn alloc_bytes(stock: Option<&Stock>, bytes: usize, zeroed: bool) -> Result<Span, AllocError> {
+fn alloc_bytes(stock: Option<&Stock>, bytes: usize) -> Result<TakenBlock, AllocError> {
     let share = stock.map(|stock| stock.share);
     if !charge(share, bytes) {
         return Err(AllocError::Exhausted);
@@ -146,31 +146,22 @@ fn alloc_bytes(stock: Option<&Stock>, bytes: usize, zeroed: bool) -> Result<Span
         Some(span) => Some(TakenBlock { span, touched: size }),
         None => store(|store| store.take(size)),
     };
-    let Some(TakenBlock { span, touched }) = found else {
+    found.ok_or_else(|| {
         discharge(share, bytes);
-        return Err(AllocError::Exhausted);
-    };
-    if zeroed {
-        // SAFETY: the block is ours alone, and has at least `bytes` bytes.
-        #[allow(unsafe_code)]
-        unsafe {
-            span.ptr().as_ptr().write_bytes(0, bytes.min(touched));
-        }
-    }
-    Ok(span)
+        AllocError::Exhausted
+    })
 }
 
-/// Bytes for an array on the host: initialised, or zeroed; and the size of their block. An empty request touches
-/// nothing.
+/// Initialised bytes for an array on the host, the size of their block, and how many of the first ones may be other than
+/// zero. An empty request touches nothing.
 #[inline]
-pub(crate) fn alloc(bytes: usize, zeroed: bool) -> Result<(Span, usize), AllocError> {
+pub(crate) fn alloc(bytes: usize) -> Result<(Span, usize, usize), AllocError> {
     if bytes == 0 {
-        return Ok((Span::empty(), 0));
+        return Ok((Span::empty(), 0, 0));
     }
-    let block = STOCK
-        .try_with(|stock| alloc_bytes(Some(stock), bytes, zeroed))
-        .unwrap_or_else(|_| alloc_bytes(None, bytes, zeroed))?;
-    Ok((Span::in_block(block.ptr(), bytes, block.block()), block.bytes()))
+    let taken = STOCK.try_with(|stock| alloc_bytes(Some(stock), bytes)).unwrap_or_else(|_| alloc_bytes(None, bytes))?;
+    let TakenBlock { span: block, touched } = taken;
+    Ok((Span::in_block(block.ptr(), bytes, block.block()), block.bytes(), bytes.min(touched)))
 }
 
 /// Counts bytes that did not come from here as if they had. `false`: a limit does not admit them.
@@ -256,29 +247,5 @@ mod tests {
             last = class;
         }
         assert_eq!(class_of(SMALL_MAX).0, CLASSES - 1);
-    }
-
-    #[test]
-    fn recycled_blocks_are_zeroed_when_asked_and_aligned() {
-        for bytes in [1usize, 64, 1000, 40_000, 70_000, 5 << 20] {
-            let (first, size) = alloc(bytes, false).expect("memory");
-            let ptr = first.ptr();
-            assert_eq!(ptr.as_ptr() as usize % ALIGN, 0);
-            if bytes >= 1 << 16 {
-                assert_eq!(ptr.as_ptr() as usize % 4096, 0);
-            }
-            // SAFETY: these bytes were just handed out to this test.
-            #[allow(unsafe_code)]
-            unsafe {
-                ptr.as_ptr().write_bytes(0xAB, bytes);
-            }
-            free(first, size);
-            let (again, size) = alloc(bytes, true).expect("memory");
-            // SAFETY: these bytes were just handed out to this test, zeroed.
-            #[allow(unsafe_code)]
-            let seen = unsafe { std::slice::from_raw_parts(again.ptr().as_ptr(), bytes) };
-            assert!(seen.iter().all(|&b| b == 0), "{bytes}");
-            free(again, size);
-        }
     }
 }
