@@ -3,6 +3,11 @@
 //! The protocol of `memory` (slots, hazard records, queues, cycles) takes its primitives from this file, so that the code
 //! that loom explores is the code that ships. What loom does not explore uses std's own. The barriers of the protocol
 //! are in `memory/hazard.rs`.
+//!
+//! The unsafe code rests on this file alone: the lock lets one thread at a time to its value, and an [`AtomicRef`] holds nothing
+//! but what was a reference.
+
+#![allow(unsafe_code)]
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -48,10 +53,7 @@ impl<T: Sync> AtomicRef<T> {
     #[inline(always)]
     pub(crate) fn load(&self, order: Ordering) -> Option<&'static T> {
         // SAFETY: the pointer is null, or was made from a `&'static T` by `store`.
-        #[allow(unsafe_code)]
-        unsafe {
-            self.0.load(order).as_ref()
-        }
+        unsafe { self.0.load(order).as_ref() }
     }
 
     #[inline(always)]
@@ -97,7 +99,6 @@ pub(crate) struct SpinLock<T> {
 
 // SAFETY: `value` is reached only through `with`, which holds `taken`; so the lock hands a `T` from
 // thread to thread, for which `T: Send` is enough.
-#[allow(unsafe_code)]
 unsafe impl<T: Send> Sync for SpinLock<T> {}
 
 impl<T> SpinLock<T> {
@@ -121,7 +122,6 @@ impl<T> SpinLock<T> {
         let unlock = Unlock(&self.taken);
         // SAFETY: `taken` went from 0 to 1 in this thread, so no other thread is inside `with`, and
         // `unlock` keeps it at 1 until after the last use of the reference.
-        #[allow(unsafe_code)]
         let result = self.value.with_mut(|value| f(unsafe { &mut *value }));
         drop(unlock);
         result

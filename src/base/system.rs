@@ -1,4 +1,8 @@
 //! What the system is asked for beyond std, each as a function that is safe to call.
+//!
+//! The unsafe code calls the C library, with numbers, a local to write to, or a function of this file.
+
+#![allow(unsafe_code)]
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,10 +22,7 @@ pub(crate) mod membarrier {
     #[cfg(all(target_os = "linux", not(miri)))]
     fn call(command: libc::c_long) -> bool {
         // SAFETY: `membarrier` takes three integers and touches no memory of ours.
-        #[allow(unsafe_code)]
-        unsafe {
-            libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0
-        }
+        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
     }
 
     #[cfg(not(all(target_os = "linux", not(miri))))]
@@ -50,7 +51,6 @@ pub(crate) fn store_in_children(word: &'static AtomicU32, value: u32) {
     if IN_CHILDREN.set((word, value)).is_ok() {
         #[cfg(unix)]
         // SAFETY: registers a handler that reads and stores atomics, which is allowed after a fork.
-        #[allow(unsafe_code)]
         unsafe {
             libc::pthread_atfork(None, None, Some(in_child));
         }
@@ -70,7 +70,6 @@ extern "C" fn in_child() {
 pub(crate) fn coarse_millis() -> u32 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes a `timespec` that is ours.
-    #[allow(unsafe_code)]
     unsafe {
         libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now);
     }
@@ -92,7 +91,6 @@ pub(crate) fn allocate(file: &std::fs::File, from: u64, bytes: u64) -> std::io::
     let number = |value| libc::off_t::try_from(value).map_err(|_| Error::from(ErrorKind::FileTooLarge));
     let (at, len) = (number(from)?, number(bytes)?);
     // SAFETY: a call with numbers alone, of a file that is open; mode 0 changes no byte that the file has.
-    #[allow(unsafe_code)]
     let answer = unsafe { libc::fallocate(file.as_raw_fd(), 0, at, len) };
     if answer == 0 { Ok(()) } else { Err(Error::last_os_error()) }
 }
@@ -101,7 +99,6 @@ pub(crate) fn allocate(file: &std::fs::File, from: u64, bytes: u64) -> std::io::
 #[cfg(target_os = "linux")]
 fn configured(name: libc::c_int) -> Option<u64> {
     // SAFETY: a call that takes a number and returns one.
-    #[allow(unsafe_code)]
     let answer = unsafe { libc::sysconf(name) };
     u64::try_from(answer).ok()
 }

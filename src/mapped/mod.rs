@@ -1,5 +1,9 @@
 //! Files mapped into memory: what users ask for with a promise about a file. Apart from the layers, since networks' files and
 //! workspaces both do.
+//!
+//! The unsafe code passes on what callers promise: that nobody changes a file while it is mapped.
+
+#![allow(unsafe_code)]
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,7 +23,6 @@ impl MmapedSafetensors {
     ///
     /// # Safety
     /// As [`MmapedSafetensors::multi`].
-    #[allow(unsafe_code)]
     pub unsafe fn new<P: AsRef<Path>>(path: P) -> Result<Self> {
         // SAFETY: the caller's promise.
         unsafe { Self::multi(&[path]) }
@@ -33,7 +36,6 @@ impl MmapedSafetensors {
     /// # Safety
     /// Nobody changes the files while an array of them lives: what is read would change under the reader. A file that is
     /// cut short ends the process with SIGBUS when bytes behind its new end are read.
-    #[allow(unsafe_code)]
     pub unsafe fn multi<P: AsRef<Path>>(paths: &[P]) -> Result<Self> {
         let mut all = Vec::with_capacity(paths.len());
         for path in paths {
@@ -64,7 +66,6 @@ impl VarBuilder<'_> {
     ///
     /// # Safety
     /// As [`MmapedSafetensors::multi`].
-    #[allow(unsafe_code)]
     pub unsafe fn from_mmaped_safetensors<P: AsRef<Path>>(paths: &[P], dtype: DType, dev: &Device) -> Result<Self> {
         // SAFETY: the caller's promise.
         let tensors = unsafe { MmapedSafetensors::multi(paths)? };
@@ -81,7 +82,6 @@ impl WorkspaceConfigBuilder {
     /// other handle of this one. Arrays would change under their readers, and an access behind a new end ends the process
     /// with SIGBUS. Workspaces keep each other out by a lock, but that is advisory: programs that do not ask for it are
     /// not kept out.
-    #[allow(unsafe_code)]
     pub unsafe fn temp_file_path(self, path: impl Into<PathBuf>) -> Self {
         self.with_file(path.into())
     }

@@ -6,6 +6,10 @@
 //! - What a call writes goes to locals of the type that it names; lists are as long as it was told.
 //! - Addresses of the device are numbers. A wrong one is an error of the driver, not undefined behaviour of this process;
 //!   memory of the host that the device reaches is [`HostBytes`] alone.
+//!
+//! The unsafe code, all of those calls, rests on these three.
+
+#![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::fmt;
@@ -39,10 +43,8 @@ pub(super) struct Handle<T>(T);
 
 // SAFETY: a word by which the driver finds what is its own; it accepts those of this list on every thread, and makes sure
 // itself of what must not happen at the same time. Handles of cuBLAS and NVRTC are not among them.
-#[allow(unsafe_code)]
 unsafe impl<T: Shareable> Send for Handle<T> {}
 // SAFETY: as for `Send`.
-#[allow(unsafe_code)]
 unsafe impl<T: Shareable> Sync for Handle<T> {}
 
 impl<T: Copy> Clone for Handle<T> {
@@ -134,7 +136,6 @@ macro_rules! plain {
                     let $api = self.0;
                     // SAFETY: handles are live, and results go to locals, as the head of this file says; the rest are
                     // numbers, of which the driver refuses wrong ones.
-                    #[allow(unsafe_code)]
                     $wrap(|$($out)?| unsafe { $call })
                 }
             )*
@@ -186,7 +187,6 @@ impl CudaApi {
     pub(super) fn device_name(self, device: RawDevice) -> Answer<String> {
         let mut name = [0u8; 128];
         // SAFETY: the name is written to a local, and is at most as long as the call is told.
-        #[allow(unsafe_code)]
         unsafe {
             self.0.device_name(name.as_mut_ptr().cast(), name.len() as c_int - 1, device)?;
         }
@@ -197,7 +197,6 @@ impl CudaApi {
     pub(super) fn memory(self) -> Answer<(usize, usize)> {
         let (mut free, mut total) = (0, 0);
         // SAFETY: both are live locals.
-        #[allow(unsafe_code)]
         unsafe {
             self.0.memory_info(&mut free, &mut total)?;
         }
@@ -210,7 +209,6 @@ impl CudaApi {
         let mut keep = u64::MAX;
         // SAFETY: the struct is plain numbers, pointers and enums that have 0; the fields set say what is wanted, and the
         // attribute's value is 64 bits, as its documentation says.
-        #[allow(unsafe_code)]
         unsafe {
             let mut properties: CUmemPoolProps = std::mem::zeroed();
             properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -226,42 +224,36 @@ impl CudaApi {
     /// Ends a capture.
     pub(super) fn end_capture(self, stream: StreamHandle) -> Answer<Recorded> {
         // SAFETY: the stream is never destroyed, and the handle is written to a local.
-        #[allow(unsafe_code)]
         handle(|out| unsafe { self.0.capture_end(stream.0, out) }).map(Recorded)
     }
 
     /// Makes what was recorded ready to run.
     pub(super) fn instantiate(self, recorded: &Recorded) -> Answer<ExecGraph> {
         // SAFETY: the graph was not destroyed: that takes it from its place. The handle is written to a local.
-        #[allow(unsafe_code)]
         handle(|out| unsafe { self.0.graph_instantiate(out, recorded.0, 0) }).map(|raw| ExecGraph(Handle(raw)))
     }
 
     /// Ends what was recorded; what was made of it stands on its own.
     pub(super) fn destroy_recorded(self, recorded: &mut Option<Recorded>) -> Answer {
         // SAFETY: taken from its place, so this is its last use.
-        #[allow(unsafe_code)]
         end(recorded, |recorded| unsafe { self.0.graph_destroy(recorded.0) })
     }
 
     /// Ends a section. The driver keeps what still runs until it is done.
     pub(super) fn destroy_section(self, section: &mut Option<ExecGraph>) -> Answer {
         // SAFETY: taken from its place, so this is its last use.
-        #[allow(unsafe_code)]
         end(section, |section| unsafe { self.0.graph_exec_destroy(section.0.0) })
     }
 
     /// Code for the device of the current context.
     pub(super) fn load(self, image: &CodeImage) -> Answer<ModuleHandle> {
         // SAFETY: the image is code that the compiler made, with a zero behind it, and lives through the call.
-        #[allow(unsafe_code)]
         handle(|out| unsafe { self.0.module_load(out, image.0.as_ptr().cast()) }).map(Handle)
     }
 
     /// A kernel of a module.
     pub(super) fn function(self, module: ModuleHandle, name: &CStr) -> Answer<FunctionHandle> {
         // SAFETY: a module is never unloaded, the name ends in a zero, and the handle is written to a local.
-        #[allow(unsafe_code)]
         handle(|out| unsafe { self.0.module_function(out, module.0, name.as_ptr()) }).map(Handle)
     }
 
@@ -280,7 +272,6 @@ impl CudaApi {
         // SAFETY: function and stream are live for ever; the driver copies what the kernel takes during the call. Every
         // kernel takes one struct of `kernels/prelude.cu`, of at most `PARAMS_MAX` bytes (`params.rs` looks), and so
         // many can be read from here whichever struct `P` is.
-        #[allow(unsafe_code)]
         unsafe {
             self.0.launch(function.0, blocks, 1, 1, threads, 1, 1, 0, stream.0, list.as_mut_ptr(), ptr::null_mut())
         }
@@ -316,16 +307,13 @@ pub(super) struct HostBytes {
 }
 
 // SAFETY: plain memory with one owner.
-#[allow(unsafe_code)]
 unsafe impl Send for HostBytes {}
 // SAFETY: shared references read numbers and atomics only; bytes are reached by `&mut self`, and by the device.
-#[allow(unsafe_code)]
 unsafe impl Sync for HostBytes {}
 
 impl HostBytes {
     pub(super) fn new(api: CudaApi, bytes: usize) -> Answer<Self> {
         // SAFETY: both results are written to locals; the bytes are ours alone, so many, and written at once.
-        #[allow(unsafe_code)]
         unsafe {
             let given = handle::<c_void>(|out| api.0.host_alloc(out, bytes, PORTABLE_AND_MAPPED))?;
             let none = Failure { call: "cuMemHostAlloc", code: 0 };
@@ -343,7 +331,6 @@ impl HostBytes {
     /// Gives the memory back. The caller has waited for the copies that use it.
     pub(super) fn free(bytes: &mut Option<Self>, api: CudaApi) -> Answer {
         // SAFETY: taken from its place, so this is the last use by the host; a wait was the device's.
-        #[allow(unsafe_code)]
         end(bytes, |bytes| unsafe { api.0.host_free(bytes.ptr.as_ptr().cast()) })
     }
 
@@ -353,7 +340,6 @@ impl HostBytes {
         touched(part, bytes.len(), true);
         // SAFETY: `part` is that many bytes of ours, and `bytes` are the caller's. The device does not use them: `staging.rs`
         // waits for the stream of the last copy before a chunk is filled again.
-        #[allow(unsafe_code)]
         unsafe {
             part.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         }
@@ -363,20 +349,14 @@ impl HostBytes {
     pub(super) fn send(&self, api: CudaApi, at: usize, bytes: usize, dst: Address, stream: StreamHandle) -> Answer {
         let part = self.part(at, bytes);
         // SAFETY: `part` is that many initialised bytes of ours, which nobody writes before the copy is done.
-        #[allow(unsafe_code)]
-        unsafe {
-            api.0.copy_to_device(dst, part.cast(), bytes, stream.0)
-        }
+        unsafe { api.0.copy_to_device(dst, part.cast(), bytes, stream.0) }
     }
 
     /// Submits a copy from the device into the beginning of this memory.
     pub(super) fn receive(&mut self, api: CudaApi, src: Address, bytes: usize, stream: StreamHandle) -> Answer {
         let part = self.part(0, bytes);
         // SAFETY: `part` is that many bytes of ours, which nobody reads before the copy is done.
-        #[allow(unsafe_code)]
-        unsafe {
-            api.0.copy_to_host(part.cast(), src, bytes, stream.0)
-        }
+        unsafe { api.0.copy_to_host(part.cast(), src, bytes, stream.0) }
     }
 
     /// Reads the beginning of this memory. Copies into it are done.
@@ -384,7 +364,6 @@ impl HostBytes {
         let part = self.part(0, out.len());
         touched(part, out.len(), false);
         // SAFETY: `part` is that many initialised bytes of ours, and the caller waited for the copies into them.
-        #[allow(unsafe_code)]
         unsafe {
             out.as_mut_ptr().copy_from_nonoverlapping(part, out.len());
         }
@@ -394,10 +373,7 @@ impl HostBytes {
     pub(super) fn word(&self, index: usize) -> &AtomicU32 {
         assert!(4 * index + 4 <= self.bytes, "a word of this memory");
         // SAFETY: inside, aligned (the driver gives whole pages), initialised, and reached as atomics only.
-        #[allow(unsafe_code)]
-        unsafe {
-            self.ptr.cast().add(index).as_ref()
-        }
+        unsafe { self.ptr.cast().add(index).as_ref() }
     }
 
     fn part(&self, at: usize, bytes: usize) -> *mut u8 {
@@ -410,7 +386,6 @@ impl HostBytes {
 fn touched(part: *const u8, bytes: usize, writes: bool) {
     if let Some(hook) = raw::hooks().host_access {
         // SAFETY: the hook notes an address; it is our own test code.
-        #[allow(unsafe_code)]
         unsafe {
             hook(part.cast(), bytes as u64, c_int::from(writes));
         }
@@ -421,7 +396,6 @@ fn touched(part: *const u8, bytes: usize, writes: bool) {
 pub(super) fn tell(address: Address, bytes: usize, is_handed_out: bool) {
     if let Some(hook) = raw::hooks().block {
         // SAFETY: the hook notes an address; it is our own test code.
-        #[allow(unsafe_code)]
         unsafe {
             hook(address, bytes as u64, c_int::from(is_handed_out));
         }
@@ -447,7 +421,6 @@ impl Nvrtc {
     pub(super) fn version(self) -> Answer<(i32, i32)> {
         let (mut major, mut minor) = (0, 0);
         // SAFETY: both are live locals.
-        #[allow(unsafe_code)]
         unsafe {
             self.0.version(&mut major, &mut minor)?;
         }
@@ -457,7 +430,6 @@ impl Nvrtc {
     /// The architectures that it makes code for.
     pub(super) fn architectures(self) -> Answer<Vec<c_int>> {
         // SAFETY: the count is written to a local, then as many numbers to a list of that length.
-        #[allow(unsafe_code)]
         unsafe {
             let count = number(|out| self.0.arch_count(out))?;
             let mut list = vec![0; count as usize];
@@ -479,7 +451,6 @@ impl Nvrtc {
         let mut program: Program = ptr::null_mut();
         // SAFETY: the texts end in zeros and outlive the calls; there are no headers; the handle is written to a local,
         // and live until `destroy`, its last use.
-        #[allow(unsafe_code)]
         unsafe {
             api.create(&mut program, source.as_ptr(), name.as_ptr(), 0, ptr::null(), ptr::null())?;
             let compiled = api.compile(program, pointers.len() as c_int, pointers.as_ptr());
@@ -519,7 +490,6 @@ pub(super) struct Blas {
 }
 
 // SAFETY: the library wants a handle to be used by one thread at a time, on whichever thread: calls take it exclusively.
-#[allow(unsafe_code)]
 unsafe impl Send for Blas {}
 
 /// A product of matrices as the library takes it, by columns.
@@ -558,7 +528,6 @@ impl Blas {
     pub(super) fn new(stream: StreamHandle, workspace: Address, bytes: usize) -> Result<Answer<Self>, &'static str> {
         let api = raw::blas()?;
         // SAFETY: the handle is written to a local; the stream is never destroyed; what is destroyed is not used again.
-        #[allow(unsafe_code)]
         Ok(unsafe {
             handle(|out| api.create(out)).and_then(|raw| {
                 let set = api.set_stream(raw, stream.0).and_then(|()| api.set_workspace(raw, workspace, bytes));
@@ -581,7 +550,6 @@ impl Blas {
         let ([m, n, k], [a, b]) = (call.sizes, call.sides);
         // SAFETY: the handle is live and used by this thread alone; the factors are live locals of at least 8 bytes;
         // addresses are the device's, and a wrong one is an error of the device.
-        #[allow(unsafe_code)]
         unsafe {
             self.api.gemm(
                 self.raw,

@@ -3,6 +3,11 @@
 //! `cudarc` finds and opens the libraries and names their types. The functions themselves are looked up here, with
 //! a plain 32-bit number as their answer: the enums of the bindings know the codes of one version, and a newer
 //! driver may answer with another. A library or a symbol that is missing is an error, not a panic.
+//!
+//! The unsafe code rests on the headers of CUDA: each symbol has the parameters that stand here. What its arguments must be is
+//! asked of the caller, `checked.rs`.
+
+#![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -46,7 +51,6 @@ macro_rules! table {
         impl $table {
             fn open() -> Result<Self, String> {
                 // SAFETY: opens the library and closes it again; what it runs on loading is its own business.
-                #[allow(unsafe_code)]
                 let present = unsafe { $library::is_culib_present() };
                 if !present {
                     return Err(concat!("no library for ", stringify!($library), " was found").to_owned());
@@ -54,7 +58,6 @@ macro_rules! table {
                 // SAFETY: the library is there, so `culib` does not panic; it stays open until the process ends. Each
                 // symbol has the parameters stated here in the headers of CUDA 11.2 to 13, and answers an enum of 32
                 // bits.
-                #[allow(unsafe_code)]
                 unsafe {
                     let library = $library::culib();
                     Ok($table { $($name: *library
@@ -66,7 +69,7 @@ macro_rules! table {
             $(
                 /// # Safety
                 /// As the library's documentation of the call demands of its arguments.
-                #[allow(unsafe_code, clippy::too_many_arguments)]
+                #[allow(clippy::too_many_arguments)]
                 #[inline]
                 pub(super) unsafe fn $name(&self, $($arg: $type),*) -> Answer {
                     // SAFETY: the caller's promise.
@@ -166,16 +169,12 @@ table! {
 /// Whether the loader finds the compiler and the products by itself.
 pub(super) fn are_found() -> bool {
     // SAFETY: opens the libraries and closes them again; what they run on loading is their own business.
-    #[allow(unsafe_code)]
-    unsafe {
-        nvrtc::is_culib_present() && cublas::is_culib_present()
-    }
+    unsafe { nvrtc::is_culib_present() && cublas::is_culib_present() }
 }
 
 /// Opens a library by its path, so that it is found by its name afterwards. It is never closed.
 pub(super) fn open(path: &CStr) -> bool {
     // SAFETY: the path ends in a zero; what the library runs on loading is its own business.
-    #[allow(unsafe_code)]
     !unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) }.is_null()
 }
 
@@ -197,7 +196,6 @@ pub(super) fn hooks() -> &'static Hooks {
         }
         // SAFETY: `driver()` opened the library. Only the pretend driver of the tests has these names, and it is
         // written with these parameters (tests/pretend_cuda).
-        #[allow(unsafe_code)]
         unsafe {
             let library = cuda::culib();
             Hooks {

@@ -6,6 +6,11 @@
 //!
 //! The layout is that of version 1 of the standard; [`DLManagedTensor`] is the form before it, which most libraries
 //! still speak.
+//!
+//! The unsafe code follows addresses of others, by the promises of [`DlPack::from_raw`] and [`Proxy::from_blob`]; what ndgc
+//! exports is a box of its own, which its deleter ends once.
+
+#![allow(unsafe_code)]
 
 use std::ffi::c_void;
 use std::fmt;
@@ -143,13 +148,11 @@ pub trait Managed: sealed::Sealed + Sized + 'static {
     fn own_deleter() -> unsafe extern "C" fn(*mut Self);
 }
 
-#[allow(unsafe_code)]
 unsafe extern "C" fn give_back(managed: *mut DLManagedTensor) {
     // SAFETY: a deleter is called once, with what it came with: the box that `export` made.
     unsafe { drop(Box::from_raw((*managed).manager_ctx.cast::<Export<DLManagedTensor>>())) }
 }
 
-#[allow(unsafe_code)]
 unsafe extern "C" fn give_back_versioned(managed: *mut DLManagedTensorVersioned) {
     // SAFETY: as in `give_back`.
     unsafe { drop(Box::from_raw((*managed).manager_ctx.cast::<Export<DLManagedTensorVersioned>>())) }
@@ -235,10 +238,8 @@ struct Export<M> {
 pub struct DlPack<M: Managed = DLManagedTensorVersioned>(NonNull<M>);
 
 // SAFETY: the structure is this value's alone; what `from_raw` promises allows the deleter on any thread, and ours is.
-#[allow(unsafe_code)]
 unsafe impl<M: Managed> Send for DlPack<M> {}
 // SAFETY: a shared pack is only looked at.
-#[allow(unsafe_code)]
 unsafe impl<M: Managed> Sync for DlPack<M> {}
 
 impl<M: Managed> fmt::Debug for DlPack<M> {
@@ -261,7 +262,6 @@ impl<M: Managed> DlPack<M> {
     /// - The deleter may be called on any thread.
     /// - On another device than the host, what was submitted to fill the elements has ended, and ndgc's work on them is
     ///   submitted to one stream only.
-    #[allow(unsafe_code)]
     pub unsafe fn from_raw(raw: NonNull<M>) -> Self {
         DlPack(raw)
     }
@@ -276,10 +276,7 @@ impl<M: Managed> DlPack<M> {
     /// The structure.
     pub fn managed(&self) -> &M {
         // SAFETY: by the promise of `from_raw`, or as `export` made it, it is there until the deleter is called.
-        #[allow(unsafe_code)]
-        unsafe {
-            self.0.as_ref()
-        }
+        unsafe { self.0.as_ref() }
     }
 }
 
@@ -287,7 +284,6 @@ impl<M: Managed> Drop for DlPack<M> {
     fn drop(&mut self) {
         if let Some(deleter) = self.managed().deleter() {
             // SAFETY: this value is the array's only owner; nothing of it is used after this.
-            #[allow(unsafe_code)]
             unsafe {
                 deleter(self.0.as_ptr());
             }
@@ -350,7 +346,6 @@ fn export<M: Managed>(call: Call, array: &Proxy) -> Result<DlPack<M>> {
         let first = if is_empty { 0 } else { layout.offset() * dtype.size_in_bytes() };
         let raw = Box::into_raw(export);
         // SAFETY: the box that was just made; the structure's pointers lead into it, and `give_back` ends both.
-        #[allow(unsafe_code)]
         let managed = unsafe {
             let tensor = DLTensor {
                 data: if is_empty { std::ptr::null_mut() } else { data.wrapping_add(first).cast() },
@@ -382,7 +377,6 @@ fn read(op: &'static str, tensor: &DLTensor) -> Result<(Shape, Option<[isize; MA
         let mut all = [0i64; MAX_RANK];
         if rank > 0 && !at.is_null() {
             // SAFETY: a structure that says what is there has `ndim` numbers at each of its lists.
-            #[allow(unsafe_code)]
             all[..rank].copy_from_slice(unsafe { std::slice::from_raw_parts(at, rank) });
         }
         all
@@ -459,7 +453,6 @@ impl Proxy {
         let own = M::own_deleter();
         if managed.deleter().is_some_and(|deleter| std::ptr::fn_addr_eq(deleter, own)) {
             // SAFETY: only `export` uses this deleter, with its own box as the context; `pack` keeps it.
-            #[allow(unsafe_code)]
             let export = unsafe { &*managed.context().cast::<Export<M>>() };
             let Export { dtype, layout, storage, .. } = export;
             let parts = Parts { dtype: *dtype, layout, storage: storage.clone(), node: None };
@@ -473,10 +466,7 @@ impl Proxy {
         let strides = strides.as_ref().map(|strides| &strides[..shape.rank()]);
         let blob = Blob { ptr, shape, strides, dtype };
         // SAFETY: what `from_raw` promises is what is asked here, with the pack as the keeper.
-        #[allow(unsafe_code)]
-        unsafe {
-            of_memory(call, blob, Box::new(Foreign { read_only, keeper: pack }), at)
-        }
+        unsafe { of_memory(call, blob, Box::new(Foreign { read_only, keeper: pack }), at) }
     }
 }
 
@@ -513,7 +503,6 @@ impl Proxy {
     /// - On another device than the host, what was submitted to fill them has ended, and work on the array is submitted
     ///   to one stream only: foreign memory has no place in the order between streams.
     #[track_caller]
-    #[allow(unsafe_code)]
     pub unsafe fn from_blob<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(
         ptr: *mut T,
         shape: S,
@@ -541,7 +530,6 @@ struct Blob<'a> {
 ///
 /// # Safety
 /// As of [`Proxy::from_blob`], for a keeper in the place of its deleter.
-#[allow(unsafe_code)]
 unsafe fn of_memory<P: Place + ?Sized>(call: Call, blob: Blob<'_>, foreign: Box<Foreign>, at: &P) -> Result<Proxy> {
     let Blob { ptr, shape, strides, dtype } = blob;
     let device = at.device_of_place();
