@@ -160,6 +160,7 @@ impl std::fmt::Display for GraphReport {
 /// # Ok::<(), ndgc::Error>(())
 /// ```
 pub fn graph_report() -> GraphReport {
+    // Relaxed: statistics; what another thread saves at this moment may be in one of the two.
     GraphReport {
         nodes: node_count(),
         saved_values: SAVED.load(Ordering::Relaxed),
@@ -267,6 +268,7 @@ impl Saved {
     }
 
     pub(crate) fn new(call: Call, storage: &Storage, dtype: crate::base::dtype::DType, layout: Layout) -> Self {
+        // Relaxed: statistics, here and below; nothing is read by them.
         SAVED.fetch_add(1, Ordering::Relaxed);
         let saved = Saved {
             storage: storage.for_gradient(),
@@ -306,6 +308,7 @@ impl Saved {
 
 impl Drop for Saved {
     fn drop(&mut self) {
+        // Relaxed: statistics, as in `new`.
         SAVED.fetch_sub(1, Ordering::Relaxed);
         SAVED_BYTES.fetch_sub(self.bytes(), Ordering::Relaxed);
     }

@@ -127,6 +127,7 @@ fn beside(target: &Path) -> Option<PathBuf> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut name = std::ffi::OsString::from(".");
     name.push(target.file_name()?);
+    // Relaxed: nothing but the number itself is read.
     name.push(format!(".{}-{}.part", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
     Some(target.with_file_name(name))
 }

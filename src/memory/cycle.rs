@@ -79,6 +79,7 @@ impl Foreign {
 
     /// Says so. The caller looks at `Oldest` afterwards.
     pub(crate) fn note(&self) {
+        // Relaxed: the fence orders it before the caller's look.
         self.0.store(1, Ordering::Relaxed);
         // SeqCst: pairs with the fence in `is_noted`: if this one comes first, the note is found; else the caller finds the
         // cycle ended.
@@ -88,13 +89,15 @@ impl Foreign {
     /// Whether somebody said so, or will before it finds the cycle ended. The caller ended it.
     #[inline]
     pub(crate) fn is_noted(&self) -> bool {
-        // SeqCst: pairs with the fence in `note`.
+        // SeqCst: pairs with the fence in `note`: if that one comes first, the Relaxed load below finds the note; if this one
+        // does, who notes finds the cycle ended.
         fence(Ordering::SeqCst);
         self.0.load(Ordering::Relaxed) != 0
     }
 
     /// Nobody uses bytes of the block, and all its cycles have ended: who will, in a later one, says so anew.
     pub(crate) fn clear(&self) {
+        // Relaxed: the block's next bytes are handed out after this, and who gets to know of them by that notes later.
         self.0.store(0, Ordering::Relaxed);
     }
 }

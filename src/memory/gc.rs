@@ -153,6 +153,7 @@ pub fn handle_owned() -> usize {
     (0..registry::extent())
         .filter(|&index| {
             let cell = registry::slot(index);
+            // Relaxed: a count of this moment; arrays move meanwhile.
             cell.core.state() & OPEN != 0 && cell.owner.load(std::sync::atomic::Ordering::Relaxed) == owner::HANDLES
         })
         .count()

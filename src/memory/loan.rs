@@ -82,7 +82,9 @@ pub(crate) fn give_back(context: &ThreadContext, key: Key) -> bool {
 
 /// An array without a handle that went back to its handles has nobody: it ends.
 fn end_if_kept(context: &ThreadContext, key: Key, lender: Owner) {
-    // SeqCst: the owner was changed before; pairs with `keep` and the look at the owner in `registry::drop_proxy`.
+    // SeqCst: pairs with `Slot::keep` and the look at the owner after it in `registry::drop_proxy`. If that look comes first,
+    // it may find the manager and leave the count kept, but the state below has the bit; if the fence does, it finds the
+    // handles.
     fence(Ordering::SeqCst);
     let core = &slot(key.index()).core;
     if lender == Owner::Handles && core.state() & KEPT != 0 && core.unkeep(key.generation()) {

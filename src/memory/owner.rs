@@ -99,7 +99,9 @@ impl ManagerId {
         // Relaxed: only its being different matters.
         let life = LIVES.fetch_add(1, Ordering::Relaxed);
         let cell = CORES.get(core);
+        // Release: pairs with the Acquire in `manager_key`.
         cell.key.store(key, Ordering::Release);
+        // Release: pairs with the Acquire in `owner_of`: the core was empty before this.
         cell.life.store(life, Ordering::Release);
         for shard in &cell.shards {
             shard.0.with(|list| *list = OwnerList { head: 0, count: 0, life, open: true, capped: false });
@@ -164,6 +166,7 @@ impl ManagerId {
             let mut at = if list.life == self.life { list.head } else { 0 };
             while at != 0 {
                 f(at - 1);
+                // Relaxed: guarded by the lock of the shard, as in `OwnerList`.
                 at = slot(at - 1).next.load(Ordering::Relaxed);
             }
         });
@@ -244,6 +247,7 @@ fn take_from(cell: &ArraySlot, owner: u32) -> Option<ManagerId> {
     let core = owner - 1;
     CORES.get(core).shards[shard_of(cell)].0.with(|list| {
         // It may have moved to another owner before the lock was held; its shard stays, since the caller has a count of it.
+        // Relaxed: this core becomes and ceases to be the owner under this lock alone.
         (cell.owner.load(Ordering::Relaxed) == owner).then(|| {
             list.unlink(cell);
             // Release: pairs with the Acquire in `take`.
@@ -309,8 +313,11 @@ pub(crate) fn owner_of(index: u32, generation: u32) -> Option<Owner> {
             }
             owner => {
                 let core = owner - 1;
+                // Acquire: pairs with the Release in `ManagerId::open`. If that of a later life came first, the array had left
+                // the core before it, and the second look finds it elsewhere, or in that life; if not, this is the life that the
+                // first look found. (Three lives of a core between the two looks would not be told apart.)
                 let life = CORES.get(core).life.load(Ordering::Acquire);
-                // Still owned by this core after its life was read: so it is the life that owns it.
+                // Acquire: as above.
                 if cell.owner.load(Ordering::Acquire) == owner {
                     return Some(Owner::Manager(ManagerId { core, life }));
                 }
@@ -321,5 +328,6 @@ pub(crate) fn owner_of(index: u32, generation: u32) -> Option<Owner> {
 
 /// The key of the manager, as a number.
 pub(crate) fn manager_key(id: ManagerId) -> u64 {
+    // Acquire: pairs with the Release in `ManagerId::open`.
     CORES.get(id.core).key.load(Ordering::Acquire)
 }

@@ -49,10 +49,12 @@ impl Queue {
     #[inline]
     pub(crate) fn push(&self, lane: usize, index: u32, link: &AtomicU32) {
         let head = &self.lanes[lane].head;
+        // Relaxed: a guess, which the exchange confirms; the link is published by that too.
         let mut first = head.load(Ordering::Relaxed);
         loop {
             link.store(first, Ordering::Relaxed);
-            // Release: pairs with the Acquire in `take`; publishes the link and the uses before the drop.
+            // Release: pairs with the Acquire in `take`; publishes the link and the uses before the drop. Those of earlier pushes
+            // too: this exchange goes on with their release sequence.
             match head.compare_exchange_weak(first, index + 1, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => first = now,
@@ -69,6 +71,7 @@ impl Queue {
 
     /// The head of a lane, to see whether it moves.
     pub(crate) fn head(&self, lane: usize) -> u32 {
+        // Relaxed: a hint; `take` decides.
         self.lanes[lane].head.load(Ordering::Relaxed)
     }
 
@@ -77,6 +80,7 @@ impl Queue {
     pub(crate) fn take(&self, lane: usize) -> u32 {
         let Lane { head, rest } = &self.lanes[lane];
         for list in [rest, head] {
+            // Relaxed: a look that spares most exchanges; the exchange decides.
             if list.load(Ordering::Relaxed) != 0 {
                 // Acquire: pairs with the Release in `push` and `put_back`.
                 let first = list.swap(0, Ordering::Acquire);
@@ -114,7 +118,8 @@ impl Queue {
         loop {
             for i in 0..LANES {
                 let rest = &self.lanes[(lane + i) % LANES].rest;
-                // Release: pairs with the Acquire in `take`; passes on the links read from other lists.
+                // Release: pairs with the Acquire in `take`; passes on the links read from other lists. Relaxed before it: a look
+                // that spares most exchanges.
                 if rest.load(Ordering::Relaxed) == 0
                     && rest.compare_exchange(0, first, Ordering::Release, Ordering::Relaxed).is_ok()
                 {

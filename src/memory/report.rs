@@ -176,6 +176,7 @@ impl NdManager {
         let info = self.info();
         let mut indices = Vec::with_capacity(self.array_count());
         if self.is_system() {
+            // Relaxed: a report of this moment; what is found is held and looked at again below.
             let is_free = |&index: &u32| registry::slot(index).owner.load(Ordering::Relaxed) & owner::UNLISTED != 0;
             let free = (0..registry::extent()).filter(is_free);
             indices.extend(free.filter_map(registry::upgrade_index).map(Proxy::from_key));
@@ -278,6 +279,7 @@ pub(crate) fn largest(device: &crate::device::Device, most: usize) -> Vec<(Strin
     let (mut arrays, mut bytes, mut storages) = (0u64, 0u64, HashSet::new());
     for index in 0..registry::extent() {
         let cell = registry::slot(index);
+        // Relaxed: a report of this moment; arrays move meanwhile.
         if cell.core.state() & OPEN != 0
             && cell.owner.load(Ordering::Relaxed) == owner::HANDLES
             && let Some(array) = registry::upgrade_index(index).map(Proxy::from_key)

@@ -60,6 +60,7 @@ fn check_slow(op: &'static str) -> Result<()> {
             "on" => ON,
             "off" => OFF,
             _ => {
+                // Relaxed: as in `reclaiming`, here and below.
                 MODE.store(WRONG, Ordering::Relaxed);
                 return Err(Error::Environment { name: "NDGC", value, expected: "on or off" });
             }
@@ -79,6 +80,7 @@ pub(crate) fn watch_forks() {
 pub(crate) fn set(on: bool) -> bool {
     let before = is_on();
     if !forked() {
+        // Relaxed: as in `reclaiming`.
         MODE.store(if on { ON } else { OFF }, Ordering::Relaxed);
     }
     before

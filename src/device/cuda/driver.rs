@@ -253,6 +253,7 @@ impl CudaDriver {
 
     #[cold]
     fn load(&self, entry: Entry, dtype: DType) -> Result<FunctionHandle> {
+        // Relaxed: while a section is captured its thread alone submits (`stream/capture.rs`), and that thread set it.
         if self.capturing.load(Ordering::Relaxed) {
             return Err(self.refused(format!("the first use of the kernel {} of {dtype}", entry.name())));
         }
@@ -421,7 +422,7 @@ impl Driver for CudaDriver {
             return Err(error);
         }
         state.capture = Some(Capture { counter, counted: false });
-        // Relaxed: read under the device's lock, as it is written.
+        // Relaxed: read in `load`, by this thread.
         self.capturing.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -431,6 +432,7 @@ impl Driver for CudaDriver {
         let Some(Capture { counter, counted }) = state.capture.take() else {
             return Err(Error::msg("no section is being captured"));
         };
+        // Relaxed: as in `begin_capture`.
         self.capturing.store(false, Ordering::Relaxed);
         let bumped = match counted {
             true => self.start_entry(stream, Entry::Bump, DType::U32, 1, &Counter { address: counter }),
@@ -459,7 +461,8 @@ impl Driver for CudaDriver {
     }
 
     fn take_fault(&self) -> Option<Error> {
-        // Acquire: the kernel wrote the words below before it set this one to 2, and the host waited for the kernel.
+        // Acquire: its partner is the fence of the kernel before it sets 2 (`report` in `kernels/prelude.cu`): if that came
+        // first, the words below are what it wrote. They are Relaxed: nobody writes them while this one is 2.
         let state = self.fault.word(0);
         if state.load(Ordering::Acquire) != 2 {
             return None;
@@ -468,7 +471,7 @@ impl Driver for CudaDriver {
         let wide = |low| u64::from(word(low)) | u64::from(word(low + 1)) << 32;
         let op = PICKS.get(word(1) as usize).copied().unwrap_or("an operation with indices");
         let error = Error::IndexOutOfRange { op, index: wide(2) as i64, dim: wide(4) as usize };
-        // Release: pairs with nothing on the host; the words are free for the next kernel that finds 0.
+        // Release: its partner is the exchange of the next kernel that finds 0, and writes the words: they were read before.
         state.store(0, Ordering::Release);
         Some(error)
     }

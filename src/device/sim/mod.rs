@@ -171,6 +171,7 @@ impl Sim {
 
     fn refuses(&self) -> bool {
         let count = |left: u64| left.checked_sub(1);
+        // Relaxed: as in `refuse_allocation`.
         self.0.refuse_in.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count) == Ok(1)
     }
 
