@@ -77,6 +77,7 @@ pub(crate) fn announced<'a>(mut records: impl Iterator<Item = &'a Hazards>, inde
 
 #[cfg(loom)]
 pub(crate) fn light() {
+    // SeqCst: pairs with the fence in `heavy`.
     fence(Ordering::SeqCst);
 }
 
@@ -85,7 +86,7 @@ pub(crate) fn light() {
 #[inline]
 pub(crate) fn light() {
     if membarrier::available() {
-        // The processor's side of this fence is in `heavy`, which runs it on every thread at once.
+        // SeqCst: its partner is `heavy`, which runs the processor's side of this fence on every thread at once.
         std::sync::atomic::compiler_fence(Ordering::SeqCst);
     } else {
         // SeqCst: pairs with the fence in `heavy`.
@@ -95,6 +96,8 @@ pub(crate) fn light() {
 
 #[cfg(loom)]
 pub(crate) fn heavy(_threads: u32) {
+    // SeqCst: pairs with the fence in `light`: if that one comes first, the announcement is found; if this one does, the reader
+    // finds the change.
     fence(Ordering::SeqCst);
 }
 
@@ -112,6 +115,7 @@ pub(crate) fn heavy(threads: u32) {
 /// How often `heavy` interrupted the other threads.
 #[cfg(not(loom))]
 pub(crate) fn interrupts() -> u64 {
+    // Relaxed: statistics.
     membarrier::COUNT.load(Ordering::Relaxed)
 }
 
@@ -137,11 +141,13 @@ pub(crate) mod membarrier {
     /// Registers the process. Called before the first record is handed out.
     pub(crate) fn register() {
         if system::membarrier::register() {
+            // Relaxed: as in `available`.
             AVAILABLE.store(1, Ordering::Relaxed);
         }
     }
 
     pub(crate) fn interrupt() {
+        // Relaxed: statistics.
         COUNT.fetch_add(1, Ordering::Relaxed);
         let done = system::membarrier::interrupt();
         assert!(done, "a registered process can interrupt its threads");

@@ -92,8 +92,9 @@ static ENDED: AtomicU64 = AtomicU64::new(0);
 /// Nodes alive in the process.
 pub(crate) fn count() -> u64 {
     // The ended ones first: each of them was made before.
+    // Acquire: pairs with the Release where a node ends; so `MADE` has those, and is read Relaxed.
     let ended = ENDED.load(Ordering::Acquire);
-    MADE.load(Ordering::Acquire).saturating_sub(ended)
+    MADE.load(Ordering::Relaxed).saturating_sub(ended)
 }
 
 /// A counted reference to a step.
@@ -114,6 +115,7 @@ impl Node {
     pub(crate) fn new<S: GradStep + 'static>(rank: u32, step: S) -> Self {
         let (cell, place) = vacant(const { Layout::new::<NodeCell<S>>() });
         let cell = cell.cast::<NodeCell<S>>();
+        // Relaxed: a number that nobody else has; for `count`, the node's own way to its end orders it.
         let serial = MADE.fetch_add(1, Ordering::Relaxed);
         // SAFETY: `vacant` gave room for a `NodeCell<S>`, aligned, to this call alone.
         #[allow(unsafe_code)]

@@ -256,6 +256,7 @@ pub(crate) fn create(
         }
         Err(refused) => {
             // Nobody was given the key; it ends as any array without owner and handles does.
+            // Release: pairs with the Acquire in `owner::take`.
             cell.owner.store(owner::HANDLES, Ordering::Release);
             end_orphan(context, index, cell);
             Ok(Err(refused))

@@ -105,6 +105,7 @@ impl<P> Slot<P> {
     /// `bits` are set with its opening. Returns the generation.
     #[inline(always)]
     pub(crate) fn open_with(&self, bits: u64, body: impl FnOnce() -> P) -> u32 {
+        // Relaxed: the free list passed on what `recycle` stored.
         let vacant = self.state.load(Ordering::Relaxed);
         assert_eq!(vacant & 0xffff_ffff, 0, "a slot from a free list is vacant");
         // SAFETY: the slot is vacant and came from a free list to this thread alone; no key of this
@@ -144,12 +145,14 @@ impl<P> Slot<P> {
 
     /// Handles now.
     pub(crate) fn proxies(&self) -> u32 {
+        // Relaxed: a count of this moment; who takes the array because of it does so by an exchange (`take_only`).
         self.proxies.load(Ordering::Relaxed)
     }
 
     /// One more handle, made without one. `None` if the slot has none left, or two billion. Else the state, whose generation is
     /// that of the handle: it may be another than the caller looked for, and must be dropped like any handle.
     pub(crate) fn upgrade(&self) -> Option<u64> {
+        // Relaxed: a guess, which the exchange confirms.
         let mut count = self.proxies.load(Ordering::Relaxed);
         while count != 0 && count <= HANDLES_MAX {
             // Acquire: pairs with the Release stores in `open` and `drop_proxy`: the state read next is of the life
@@ -203,7 +206,7 @@ impl<P> Slot<P> {
     #[inline]
     pub(crate) fn keep(&self) -> u64 {
         // SeqCst: pairs with the exchange in `begin_close` and in `unkeep`: exactly one side finds the bit set on
-        // an open slot and takes the count over; and with the fence in `loan::give_back`, against an owner that
+        // an open slot and takes the count over; and with the fence in `loan::end_if_kept`, against an owner that
         // changes meanwhile.
         self.state.fetch_or(KEPT, Ordering::SeqCst)
     }
@@ -268,7 +271,7 @@ impl<P> Slot<P> {
             if generation_of(state) != generation || state & (CLOSING | FINISHING) != CLOSING {
                 return None;
             }
-            // AcqRel: the exchange picks one of several threads that let go at the same time.
+            // AcqRel: pairs with itself: it picks one of several threads that let go at the same time.
             match self.state.compare_exchange_weak(state, state | FINISHING, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => break,
                 Err(now) => state = now,
@@ -303,6 +306,7 @@ impl<P> Slot<P> {
         // owner is left, so nobody closes it. If `end` panics the slot stays unused for ever.
         #[allow(unsafe_code)]
         let ended = self.body.with_mut(|p| end(unsafe { &mut *p }));
+        // Relaxed: this alone changes the generation, and the caller alone is here.
         let generation = generation_of(self.state.load(Ordering::Relaxed));
         // Release: pairs with `state` in `upgrade` and in readers of stale keys.
         self.state.store(u64::from(generation + 1) << 32, Ordering::Release);
@@ -322,6 +326,7 @@ impl<P> Slot<P> {
     /// For tests of the wrap-around: as if the slot had been used so often.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn age_to(&self, generation: u32) {
+        // Release: as in `recycle`.
         self.state.store(u64::from(generation) << 32, Ordering::Release);
     }
 }

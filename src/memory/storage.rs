@@ -262,7 +262,8 @@ impl Storage {
     /// In-place changes so far.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
-        // Acquire: pairs with the Release in `Writing::drop`.
+        // Acquire: its partner is the Release of `users` in `Writing::drop`, and found in `is_readable`, by who reads the bytes
+        // too; this load alone would tell the number and not what was written.
         self.cell.version.load(Ordering::Acquire)
     }
 
@@ -292,8 +293,8 @@ impl Storage {
             // First, so that who finds the bytes shared and uses them was told of.
             block::share(part.block);
         }
-        // Release: publishes the announcement to the exchange of a writer that finds the bytes shared (`write`), which then
-        // sees it in the record.
+        // Release: pairs with the Acquire of a writer that finds the bytes shared (`write`), which then sees the announcement in
+        // the record.
         let _ = self.cell.users.compare_exchange(users, SHARED, Ordering::Release, Ordering::Relaxed);
     }
 
@@ -340,6 +341,7 @@ impl Storage {
 
     /// Whether other threads may be using the bytes, so that a write would issue the heavy barrier.
     pub(crate) fn is_shared(&self) -> bool {
+        // Relaxed: a guess, which the exchange in `claim` confirms.
         self.cell.users.load(Ordering::Relaxed) == SHARED
     }
 
@@ -426,7 +428,7 @@ impl Drop for Storage {
         if cell.refs.load(Ordering::Acquire) != 1 && cell.refs.fetch_sub(1, Ordering::Release) != 1 {
             return;
         }
-        // Acquire: for the second way into here, as above.
+        // Acquire: as above, for the second way into here. Relaxed below: the cell is this thread's now.
         cell.refs.load(Ordering::Acquire);
         cell.refs.store(0, Ordering::Relaxed);
         // SAFETY: this was the last reference, and all uses through others happened before.
@@ -484,5 +486,6 @@ pub(crate) fn version_of(id: u32) -> u64 {
 
 /// Bytes of the storage in a cell, for reports: 0 if the cell is empty or changes hands meanwhile.
 pub(crate) fn bytes_of(id: u32) -> u64 {
+    // Relaxed: a report.
     CELLS.get(id).bytes.load(Ordering::Relaxed)
 }

@@ -104,6 +104,7 @@ impl ThreadTable {
             record
         });
         self.publish(|records| records.push(record));
+        // Relaxed: the fence orders it.
         self.active.fetch_add(1, Ordering::Relaxed);
         // SeqCst: pairs with the fence in `heavy`: a closer that does not find this thread record, or counts one
         // thread, made its change visible to this thread's first state read.
@@ -122,6 +123,7 @@ impl ThreadTable {
     /// Replaces the snapshot. Called under the lock of `free`.
     fn publish(&self, change: impl FnOnce(&mut Vec<&'static ThreadRecord>)) {
         let guard = epoch::pin();
+        // Relaxed: stored under the lock that the caller holds.
         let old = self.records.load(Ordering::Relaxed, &guard);
         // SAFETY: the snapshot is retired only below, under the lock that the caller holds, so `old` is alive.
         #[allow(unsafe_code)]
@@ -163,6 +165,7 @@ pub(crate) fn barrier() {
 /// The sum of a counter over every thread record there ever was.
 pub(crate) fn sum(counter: impl Fn(&Counts) -> &AtomicU64) -> u64 {
     let all = TABLE.all.lock().unwrap_or_else(PoisonError::into_inner);
+    // Relaxed: statistics, here and below.
     let records = all.iter().map(|record| counter(&record.counts).load(Ordering::Relaxed));
     records.sum::<u64>() + counter(&LOOSE).load(Ordering::Relaxed)
 }

@@ -110,7 +110,7 @@ impl MappedBlock {
     /// [`Error::File`]: a full disk, or more bytes than the mapping has. What was reserved stays so.
     #[inline]
     pub(crate) fn reserve(&self, bytes: usize) -> Result<()> {
-        // Acquire: whoever sees the number sees the room taken for it.
+        // Acquire: pairs with the Release in `reserve_more`: whoever sees the number comes after the room was taken for it.
         let reserved = self.store.reserved.load(Ordering::Acquire);
         if bytes <= reserved.min(self.map.len()) { Ok(()) } else { self.reserve_more(bytes) }
     }
@@ -123,6 +123,7 @@ impl MappedBlock {
             return Err(Error::File { path: Some(path.clone()), offset: None, why });
         }
         let _one = self.store.change();
+        // Acquire: as above; the lock alone would do.
         let from = reserved.load(Ordering::Acquire);
         if bytes <= from {
             return Ok(());
@@ -133,6 +134,7 @@ impl MappedBlock {
         let taken = take(end(PIECE)).or_else(|_| take(end(PAGE)));
         let what = format!("there is no room for bytes {from} to {bytes}");
         let to = taken.map_err(|error| failed(path, &what, &error))?;
+        // Release: pairs with the Acquire in `reserve` and `sync`.
         reserved.store(to, Ordering::Release);
         Ok(())
     }
@@ -144,6 +146,7 @@ impl MappedBlock {
     /// [`Error::File`]: the disk failed.
     pub(crate) fn sync(&self) -> Result<()> {
         let Store { existed, reserved, path, .. } = &*self.store;
+        // Acquire: as in `reserve`.
         let used = reserved.load(Ordering::Acquire).max(*existed).min(self.map.len());
         if used == 0 {
             return Ok(());

@@ -37,11 +37,13 @@ pub(crate) fn describe(key: Key) -> String {
 
 /// Where the array was made.
 pub(crate) fn created(index: u32) -> Option<Site> {
+    // Relaxed: written before the slot was opened; the place itself is a constant of the program.
     slot(index).created.load(Ordering::Relaxed)
 }
 
 /// Milliseconds since the array was made.
 pub(crate) fn age_millis(index: u32) -> u32 {
+    // Relaxed: written before the slot was opened.
     coarse_millis().wrapping_sub(slot(index).born.load(Ordering::Relaxed))
 }
 
@@ -58,6 +60,7 @@ pub(crate) fn stale_operand(op: &'static str, key: Key, operand: usize) -> Error
     let state = cell.core.state();
     let same = generation_of(state) == key.generation();
     // One with a recorded gradient is closed when its cycle ends, by nobody that has a name.
+    // Relaxed, here and below: of a slot that is closing or closed, written before its state said so (`close_taken`).
     let by_nobody = closer(cell.closer.load(Ordering::Relaxed)) == Closer::Unknown;
     if same && state & CYCLE != 0 && (state & OPEN != 0 || by_nobody) {
         return leaked(op, key, operand);

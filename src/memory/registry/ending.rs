@@ -61,6 +61,7 @@ pub(crate) fn close_taken(context: &ThreadContext, taken: &[Key], closer: Closer
     let mut alone = true;
     for key in taken {
         let cell = slot(key.index());
+        // Relaxed: published by the Release of `begin_close`.
         cell.closer.store(closer as u32, Ordering::Relaxed);
         cell.closed.store(site, Ordering::Relaxed);
         let before = cell.core.begin_close();
@@ -125,7 +126,7 @@ pub(crate) fn drop_proxy(key: Key) {
         && cell.core.keep() & OPEN != 0
     {
         threads::count_here(|counts| &counts.kept);
-        // SeqCst: pairs with the fence in `loan::give_back`: if the array went to its handles meanwhile, one of the two
+        // SeqCst: pairs with the fence in `loan::end_if_kept`: if the array went to its handles meanwhile, one of the two
         // takes the kept count back.
         let generation = key.generation();
         if cell.owner.load(Ordering::SeqCst) & owner::UNLISTED == 0 || !cell.core.unkeep(generation) {

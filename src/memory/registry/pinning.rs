@@ -248,6 +248,7 @@ pub(crate) fn exchange(context: &ThreadContext, op: &'static str, key: Key, body
     let Some(owner) = owner::take(cell, key.generation()) else {
         return Err(stale(op, key));
     };
+    // Relaxed: published with the end of `BUSY`; until then no announcement leads to a use.
     cell.storage.store(body.storage.id() + 1, Ordering::Relaxed);
     let metadata = Metadata::of(&body);
     // SAFETY: this thread set `BUSY`, issued the barrier, and found no announcement; and it took the array from its

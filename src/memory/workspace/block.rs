@@ -103,6 +103,7 @@ impl ArenaBlock {
         }
         let index = free.pop()?;
         let thread = with_context(|context| context.record.number);
+        // Relaxed, here and below: whoever looks had a part of the block, which is handed out after this.
         CELLS.get(index).thread.store(thread, Ordering::Relaxed);
         CELLS.get(index).is_file.store(u32::from(matches!(memory, Memory::Mapped(_))), Ordering::Relaxed);
         if let Memory::Pooled(buffer) = &memory {
@@ -171,6 +172,7 @@ impl ArenaBlock {
     /// Invariant I13 (design.md).
     pub(crate) fn is_in_use(&self, ended: impl Fn(CycleId) -> bool) -> bool {
         let cell = CELLS.get(self.index);
+        // Relaxed: written when the block was made, which the caller has.
         let mine = |context: &ThreadContext| context.record.number == cell.thread.load(Ordering::Relaxed);
         let by_others = cell.foreign.is_noted() || !with_context(mine);
         scope::is_read(self.index, ended, by_others) || self.is_retained()

@@ -30,6 +30,7 @@ pub(crate) fn retire(block: ArenaBlock) {
     if block.is_in_use_at_all() {
         let mut retired = RETIRED.lock().unwrap_or_else(PoisonError::into_inner);
         retired.push(block);
+        // Relaxed: as in `sweep`; `sweep_all`, which stores it, holds this lock too.
         COUNT.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -38,6 +39,7 @@ pub(crate) fn retire(block: ArenaBlock) {
 pub(crate) fn retire_ring(ring: RetiredRing) {
     let mut rings = RINGS.lock().unwrap_or_else(PoisonError::into_inner);
     rings.push(ring);
+    // Relaxed: as in `retire`.
     COUNT.fetch_add(1, Ordering::Relaxed);
     drop(rings);
     // The last lease may have gone before the ring was there to be found.
@@ -65,6 +67,7 @@ fn sweep_all() {
     }
     let (used, free): (Vec<ArenaBlock>, Vec<ArenaBlock>) = retired.drain(..).partition(ArenaBlock::is_in_use_at_all);
     *retired = used;
+    // Relaxed: as in `sweep`; nobody adds without one of the two locks.
     COUNT.store((retired.len() + rings.len()) as u32, Ordering::Relaxed);
     drop(retired);
     drop(rings);

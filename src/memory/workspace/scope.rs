@@ -118,10 +118,12 @@ impl CycleScope {
     }
 
     pub(crate) fn last(&self) -> u64 {
+        // Relaxed: only the workspace's thread changes it, and whoever else has the scope was given it by that.
         self.cell().last.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_state(&self, state: WorkspaceState) {
+        // Relaxed: for errors and reports.
         self.cell().state.store(state as u32, Ordering::Relaxed);
     }
 
@@ -191,6 +193,7 @@ pub(crate) fn about(cycle: CycleId) -> CycleInfo {
         let (workspace, state) = ("a workspace destroyed long ago".into(), WorkspaceState::Destroyed);
         return CycleInfo { workspace, cycle: cycle.stamp, now: cycle.stamp, state, is_ring: false, thread: None };
     };
+    // Relaxed, here and below: for errors and reports.
     let state = [WorkspaceState::Open, WorkspaceState::Closed]
         .into_iter()
         .find(|state| *state as u32 == cell.state.load(Ordering::Relaxed))

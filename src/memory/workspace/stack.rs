@@ -83,6 +83,7 @@ pub(crate) fn debug_mode() -> DebugMode {
 }
 
 pub(crate) fn set_debug_mode(mode: DebugMode) {
+    // Relaxed: as in `debug_mode`.
     DEBUG.store(mode as u32, Ordering::Relaxed);
 }
 
