@@ -7,6 +7,12 @@
 //! The last reference ends the step. What it holds of other steps is let go of in a loop, through links in the cells:
 //! a chain of any length ends without recursion and without a list beside it. One call ends as many as it has units of work
 //! (`base/work.rs`); the others wait for the next.
+//!
+//! # Cells
+//! The unsafe code rests on the count of a cell: while there is a reference, its step is only read; the last one alone ends it, and a
+//! cell of a free list belongs to one thread.
+
+#![allow(unsafe_code)]
 
 use std::alloc::Layout;
 use std::cell::{RefCell, UnsafeCell};
@@ -64,7 +70,6 @@ struct Space<const BYTES: usize>(UnsafeCell<MaybeUninit<[u8; BYTES]>>);
 
 // SAFETY: the bytes are reached by whoever took the index from a free list, through a `Node` that says itself who may
 // do what.
-#[allow(unsafe_code)]
 unsafe impl<const BYTES: usize> Sync for Space<BYTES> {}
 
 impl<const BYTES: usize> Space<BYTES> {
@@ -104,10 +109,8 @@ pub(crate) struct Node {
 
 // SAFETY: a reference gives access to a `GradStep`, which is `Send` and `Sync`, and to fields that are not changed
 // while there is one; the count is atomic, and the last reference, on whatever thread, ends the step.
-#[allow(unsafe_code)]
 unsafe impl Send for Node {}
 // SAFETY: as above.
-#[allow(unsafe_code)]
 unsafe impl Sync for Node {}
 
 impl Node {
@@ -118,7 +121,6 @@ impl Node {
         // Relaxed: a number that nobody else has; for `count`, the node's own way to its end orders it.
         let serial = MADE.fetch_add(1, Ordering::Relaxed);
         // SAFETY: `vacant` gave room for a `NodeCell<S>`, aligned, to this call alone.
-        #[allow(unsafe_code)]
         unsafe {
             cell.write(NodeCell { refs: AtomicU32::new(1), rank, serial, place, next: None, step });
         }
@@ -129,10 +131,7 @@ impl Node {
     fn cell(&self) -> &NodeCell<dyn GradStep> {
         // SAFETY: the cell was written by `new`, and stays as it is, but for the count, until the last reference is
         // gone; this is one.
-        #[allow(unsafe_code)]
-        unsafe {
-            self.cell.as_ref()
-        }
+        unsafe { self.cell.as_ref() }
     }
 
     /// A node is visited after all of higher rank.
@@ -213,7 +212,6 @@ struct InPlace(NonNull<NodeCell<dyn GradStep>>);
 impl Drop for InPlace {
     fn drop(&mut self) {
         // SAFETY: made by `end` alone, of a cell that it has just taken out of everybody's reach.
-        #[allow(unsafe_code)]
         unsafe {
             self.0.drop_in_place();
         }
@@ -224,7 +222,6 @@ impl Drop for InPlace {
 struct Chain(NonNull<NodeCell<dyn GradStep>>);
 
 // SAFETY: nobody reaches the cells but through this; their steps are `Send`.
-#[allow(unsafe_code)]
 unsafe impl Send for Chain {}
 
 static WAITING: Mutex<Vec<Chain>> = Mutex::new(Vec::new());
@@ -244,6 +241,7 @@ pub(crate) fn end_waiting() {
     while work::left() > 0 {
         let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
         let next = waiting.pop();
+        // Relaxed: a hint, as in `is_waiting`.
         CHAINS.store(waiting.len() as u32, Ordering::Relaxed);
         drop(waiting);
         match next {
@@ -257,6 +255,7 @@ pub(crate) fn end_waiting() {
 fn wait(first: NonNull<NodeCell<dyn GradStep>>) {
     let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
     waiting.push(Chain(first));
+    // Relaxed: a hint, as in `is_waiting`.
     CHAINS.store(waiting.len() as u32, Ordering::Relaxed);
 }
 
@@ -268,13 +267,11 @@ fn end(mut dead: Option<NonNull<NodeCell<dyn GradStep>>>) {
         }
         // SAFETY: the count came to 0 in `release` on this thread, so nobody else reaches the cell; it was not ended
         // yet, since what is linked was let go of once.
-        #[allow(unsafe_code)]
         let it = unsafe { &mut *cell.as_ptr() };
         dead = it.next.take();
         for last in it.step.operands().iter_mut().filter_map(Option::take) {
             let Some(last) = last.release() else { continue };
             // SAFETY: as above.
-            #[allow(unsafe_code)]
             unsafe {
                 (*last.as_ptr()).next = dead;
             }
@@ -283,7 +280,6 @@ fn end(mut dead: Option<NonNull<NodeCell<dyn GradStep>>>) {
         let place = it.place;
         // SAFETY: as above, and `it` is not used any more. A cell on the heap came from
         // `std::alloc::alloc` with this layout (`vacant`), as a box's memory does.
-        #[allow(unsafe_code)]
         unsafe {
             match place {
                 // A step may hold what the user wrote.
@@ -314,7 +310,6 @@ fn vacant(layout: Layout) -> (NonNull<u8>, CellPlace) {
         return (start(LARGE.get(index)), CellPlace::Large(index));
     }
     // SAFETY: a cell is never of no bytes.
-    #[allow(unsafe_code)]
     let block = unsafe { std::alloc::alloc(layout) };
     (NonNull::new(block).unwrap_or_else(|| std::alloc::handle_alloc_error(layout)), CellPlace::Heap)
 }

@@ -18,6 +18,11 @@
 //! - A slot with a proxy is never recycled, so a live proxy never meets another array's generation.
 //!
 //! loom explores this file together with `hazard.rs` and `queue.rs` (`loom_tests.rs`).
+//!
+//! The unsafe code rests on the state word and the announcements: the body is written while the slot is vacant or held by one
+//! thread alone, and read by those who announced it and then saw it open.
+
+#![allow(unsafe_code)]
 
 #[cfg(not(loom))]
 use std::sync::{Arc, atomic::AtomicPtr};
@@ -74,7 +79,6 @@ pub(crate) struct Slot<P> {
 
 // SAFETY: the body is handed from thread to thread (`Send`) and read by several at once (`Sync`);
 // the rules in the module docs keep writers alone.
-#[allow(unsafe_code)]
 unsafe impl<P: Send + Sync> Sync for Slot<P> {}
 
 impl<P> Slot<P> {
@@ -110,7 +114,6 @@ impl<P> Slot<P> {
         assert_eq!(vacant & 0xffff_ffff, 0, "a slot from a free list is vacant");
         // SAFETY: the slot is vacant and came from a free list to this thread alone; no key of this
         // generation exists yet, so nobody reads. A vacant slot holds no body that would have to be dropped.
-        #[allow(unsafe_code)]
         self.body.with_mut(|p| unsafe { p.write(Some(body())) });
         // Release: pairs with the Acquire in `upgrade`: who counts up in this life sees at least its generation.
         self.proxies.store(1, Ordering::Release);
@@ -125,7 +128,6 @@ impl<P> Slot<P> {
     /// The caller announced the slot and then saw it open, and the announcement stands for `'a`; or the caller
     /// is the one that closes it and has not finished.
     #[inline]
-    #[allow(unsafe_code)]
     pub(crate) unsafe fn body<'a>(&self) -> &'a P {
         // SAFETY: by the caller's promise no thread takes or replaces the body during `'a`, and an open slot
         // holds one.
@@ -279,7 +281,6 @@ impl<P> Slot<P> {
         }
         // SAFETY: `FINISHING` was set by this thread alone, and the caller found no announcement after the state
         // had left open; a later announcer sees it closing and does not read.
-        #[allow(unsafe_code)]
         self.body.with_mut(|p| unsafe { (*p).take() })
     }
 
@@ -304,7 +305,6 @@ impl<P> Slot<P> {
     pub(crate) fn recycle<R>(&self, end: impl FnOnce(&mut Option<P>) -> R) -> (R, bool) {
         // SAFETY: no handle is left, so nobody announces the slot and reads (an operation borrows its handles); no
         // owner is left, so nobody closes it. If `end` panics the slot stays unused for ever.
-        #[allow(unsafe_code)]
         let ended = self.body.with_mut(|p| end(unsafe { &mut *p }));
         // Relaxed: this alone changes the generation, and the caller alone is here.
         let generation = generation_of(self.state.load(Ordering::Relaxed));
@@ -317,7 +317,6 @@ impl<P> Slot<P> {
     ///
     /// # Safety
     /// The caller set `BUSY`, then issued the heavy barrier, then found no announcement of the slot.
-    #[allow(unsafe_code)]
     pub(crate) unsafe fn replace(&self, body: P) -> Option<P> {
         // SAFETY: by the caller's promise; a later announcer sees `BUSY` and waits.
         self.body.with_mut(|p| unsafe { (*p).replace(body) })
@@ -345,7 +344,6 @@ pub(crate) struct Shown<F> {
 
 // SAFETY: written by the one thread that has the slot while it has no proxy (`show`, `hide`); read by several at once.
 #[cfg(not(loom))]
-#[allow(unsafe_code)]
 unsafe impl<F: Send + Sync> Sync for Shown<F> {}
 
 #[cfg(not(loom))]
@@ -359,7 +357,6 @@ impl<F> Shown<F> {
     pub(crate) fn show(&self, value: impl FnOnce() -> F) {
         // SAFETY: no proxy of the slot exists, so nobody reads, and a vacant slot shows nothing that would have to be
         // dropped.
-        #[allow(unsafe_code)]
         self.first.with_mut(|at| unsafe { at.write(Some(value())) });
     }
 
@@ -372,7 +369,6 @@ impl<F> Shown<F> {
             self.now.store(std::ptr::null_mut(), Ordering::Relaxed);
         }
         // SAFETY: no proxy is left, and it is read through a borrowed one alone.
-        #[allow(unsafe_code)]
         self.first.with_mut(|first| unsafe { *first = None });
         is_turned
     }
@@ -390,11 +386,9 @@ impl<F> Shown<F> {
         let now = self.now.load(Ordering::Acquire);
         if !now.is_null() {
             // SAFETY: whoever called `turn` keeps it until the slot is recycled (`metadata.rs`).
-            #[allow(unsafe_code)]
             return Some(unsafe { &*now });
         }
         // SAFETY: shown before the first proxy, and hidden after the last one.
-        #[allow(unsafe_code)]
         self.first.with(|first| unsafe { (*first).as_ref() })
     }
 }

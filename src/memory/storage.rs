@@ -23,6 +23,11 @@
 //!
 //! So a write into bytes that another thread is reading (or the reverse) cannot happen, and a loop that changes arrays that
 //! only its own thread uses makes no system call.
+//!
+//! The unsafe code rests on the count of a cell: its buffer is written by whoever has the cell from a free list, or the last
+//! reference, and only read in between.
+
+#![allow(unsafe_code)]
 
 use crate::base::{
     error::{Error, Result},
@@ -64,7 +69,6 @@ pub(crate) struct StorageCell {
 
 // SAFETY: the buffer is written while `refs` is 0 and the cell belongs to one thread's free list, and only read
 // while `refs` is above.
-#[allow(unsafe_code)]
 unsafe impl Sync for StorageCell {}
 
 slab!(CELLS: StorageCell = StorageCell {
@@ -183,7 +187,6 @@ impl Storage {
         cell.users.store(alone(context), Ordering::Relaxed);
         // SAFETY: the cell came from a free list: no reference to it exists, and it holds no buffer that would have
         // to be dropped.
-        #[allow(unsafe_code)]
         cell.buffer.with_mut(|b| unsafe { b.write(Some(buffer())) });
         // Relaxed: the reference is passed on by whatever publishes the `Storage` itself.
         cell.refs.store(1, Ordering::Relaxed);
@@ -201,7 +204,6 @@ impl Storage {
     #[inline]
     pub(crate) fn buffer(&self) -> &Buffer {
         // SAFETY: `refs` is at least 1 for as long as `self`, so the buffer is there and is not written.
-        #[allow(unsafe_code)]
         self.cell.buffer.with(|b| unsafe { (*b).as_ref() }).expect("a counted cell holds a buffer")
     }
 
@@ -213,7 +215,6 @@ impl Storage {
             return None;
         }
         // SAFETY: this is the only reference, from which alone another could be made, and it is borrowed.
-        #[allow(unsafe_code)]
         cell.buffer.with_mut(|b| unsafe { (*b).as_mut() })
     }
 
@@ -432,7 +433,6 @@ impl Drop for Storage {
         cell.refs.load(Ordering::Acquire);
         cell.refs.store(0, Ordering::Relaxed);
         // SAFETY: this was the last reference, and all uses through others happened before.
-        #[allow(unsafe_code)]
         cell.buffer.with_mut(|b| unsafe { *b = None });
         let index = self.id();
         with_context(|context| {

@@ -7,6 +7,11 @@
 //!
 //! The table is a snapshot behind an epoch-managed pointer: a closer pins the epoch, walks the records, lets go;
 //! a thread that comes or goes publishes a new snapshot and retires the old one.
+//!
+//! The unsafe code rests on two lifetimes: a snapshot of the table stays while somebody who may have it is pinned, and
+//! what a thread owns stays in its place until the thread takes back the pointer to it.
+
+#![allow(unsafe_code)]
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::{Mutex, Once, PoisonError};
@@ -126,14 +131,12 @@ impl ThreadTable {
         // Relaxed: stored under the lock that the caller holds.
         let old = self.records.load(Ordering::Relaxed, &guard);
         // SAFETY: the snapshot is retired only below, under the lock that the caller holds, so `old` is alive.
-        #[allow(unsafe_code)]
         let mut records = unsafe { old.as_ref() }.cloned().unwrap_or_default();
         change(&mut records);
         // AcqRel: Release pairs with the Acquire in `for_each_record`; the vector is complete before it is seen.
         let old = self.records.swap(Owned::new(records), Ordering::AcqRel, &guard);
         if !old.is_null() {
             // SAFETY: `old` was unlinked by the swap; who loaded it before is pinned.
-            #[allow(unsafe_code)]
             unsafe {
                 guard.defer_destroy(old);
             }
@@ -148,7 +151,6 @@ pub(crate) fn for_each_record(mut f: impl FnMut(&'static ThreadRecord)) {
     // Acquire: pairs with the AcqRel swap in `publish`.
     let records = TABLE.records.load(Ordering::Acquire, &guard);
     // SAFETY: the guard keeps the snapshot.
-    #[allow(unsafe_code)]
     for record in unsafe { records.as_ref() }.into_iter().flatten() {
         f(record);
     }
@@ -239,7 +241,6 @@ impl Entered {
             // SAFETY: `HERE` was set by `register` to the value in `CONTEXT`, which stays in its place until
             // `ThreadContext::drop` sets `HERE` back to null; this thread alone reads its `HERE`, and `with_context`
             // hands on no longer borrow than its own call, inside which no thread-local of this thread is destroyed.
-            #[allow(unsafe_code)]
             None => unsafe { &*self.here },
             Some(late) => late,
         }

@@ -1,5 +1,10 @@
 //! The host: its memory (the pool, its counts and its store, and blocks that lie in files), and the one place where kernels are
 //! run on it.
+//!
+//! The unsafe code rests on who has the bytes: operations and the simulated device those of a kernel, and the store those
+//! of a free block.
+
+#![allow(unsafe_code)]
 
 mod counts;
 pub(crate) mod mapped;
@@ -27,10 +32,7 @@ pub(crate) fn run(kernel: &Kernel<View<'_>>, replays: u64) -> Result<()> {
     // (`Heap::kernel`, `Checker::operation`) and runs one kernel at a time.
     // SAFETY: so operands live and are used by nobody else; and the host's bytes are initialised before they are handed
     // out: those of the pool, of files, of vectors, and by promise those of others.
-    #[allow(unsafe_code)]
-    unsafe {
-        cpu::run_again(kernel, replays)
-    }
+    unsafe { cpu::run_again(kernel, replays) }
 }
 
 /// Gives the pages of a part of a free block of the store back; they are zero when they come again. Whether they went.
@@ -39,7 +41,6 @@ fn return_pages(span: Span) -> bool {
     {
         // SAFETY: the bytes lie in a mapping of ours that has no file, and in a block that nobody has: it came back, and is
         // in no list (`store.rs`); after the call they read as zero.
-        #[allow(unsafe_code)]
         let answer = unsafe { libc::madvise(span.ptr().as_ptr().cast(), span.bytes(), libc::MADV_DONTNEED) };
         answer == 0
     }

@@ -1,5 +1,9 @@
 //! Using arrays: they are announced, and stay readable until the announcement is withdrawn (`hazard.rs`); and the one use that
 //! nobody else may have beside it, the exchange of what an array holds.
+//!
+//! The unsafe code rests on announcements: while one stands, nobody ends, exchanges or writes what it is of.
+
+#![allow(unsafe_code)]
 
 use std::marker::PhantomData;
 
@@ -55,7 +59,6 @@ impl<'p> Pinned<'p> {
         let buffer = self.array.storage.buffer();
         // SAFETY: host memory of a storage that the array keeps for `'p`; initialised when it was handed out, and written
         // by nobody while the array is announced, but by this thread if it holds a `Writing`, under which nobody asks.
-        #[allow(unsafe_code)]
         buffer.device().is_cpu().then(|| unsafe { buffer.span().slice() })
     }
 }
@@ -123,7 +126,6 @@ fn try_pin<'a, const N: usize>(context: &'a ThreadContext, keys: [Key; N], user:
     let arrays: [ArrayRef<'a>; N] = cells.map(|cell| {
         // SAFETY: announced above, then seen open and not busy; the announcements stand until `Pins` drops. (The
         // metadata stays as long as the proxies that the caller borrows.)
-        #[allow(unsafe_code)]
         let held: &'a ArrayBody = unsafe { cell.core.body() };
         let metadata = cell.metadata.get().expect("an open slot has metadata");
         ArrayRef { dtype: metadata.dtype, layout: &metadata.layout, storage: &held.storage, node: &held.node }
@@ -253,7 +255,6 @@ pub(crate) fn exchange(context: &ThreadContext, op: &'static str, key: Key, body
     let metadata = Metadata::of(&body);
     // SAFETY: this thread set `BUSY`, issued the barrier, and found no announcement; and it took the array from its
     // owner, so that nobody closes it.
-    #[allow(unsafe_code)]
     let old = unsafe { cell.core.replace(ArrayBody { storage: body.storage, node: body.node }) };
     cell.metadata.turn(key.index(), metadata);
     if owner::put((key.index(), cell), owner, true).is_err() {
