@@ -257,7 +257,9 @@ impl Storage {
 
     /// References now.
     pub(crate) fn references(&self) -> u32 {
-        self.cell.refs.load(Ordering::Relaxed)
+        // Acquire: pairs with the Release in the drops of references that went before: who writes because it finds itself alone
+        // (`ops/call/reuse.rs`) does so after their reads.
+        self.cell.refs.load(Ordering::Acquire)
     }
 
     /// In-place changes so far.
