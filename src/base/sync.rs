@@ -51,14 +51,18 @@ impl<T: Sync> AtomicRef<T> {
     }
 
     #[inline(always)]
-    pub(crate) fn load(&self, order: Ordering) -> Option<&'static T> {
-        // SAFETY: the pointer is null, or was made from a `&'static T` by `store`.
-        unsafe { self.0.load(order).as_ref() }
+    pub(crate) fn load(&self) -> Option<&'static T> {
+        // Acquire: pairs with the Release in `store`: what the reference leads to was made before.
+        let at = self.0.load(Ordering::Acquire);
+        // SAFETY: null, or made from a `&'static T` by `store`, after which this comes.
+        unsafe { at.as_ref() }
     }
 
     #[inline(always)]
-    pub(crate) fn store(&self, to: Option<&'static T>, order: Ordering) {
-        self.0.store(to.map_or(std::ptr::null_mut(), |to| std::ptr::from_ref(to).cast_mut()), order);
+    pub(crate) fn store(&self, to: Option<&'static T>) {
+        let at = to.map_or(std::ptr::null_mut(), |to| std::ptr::from_ref(to).cast_mut());
+        // Release: pairs with the Acquire in `load`.
+        self.0.store(at, Ordering::Release);
     }
 }
 

@@ -149,8 +149,8 @@ impl ArraySlot {
     /// Whether the cycle of an array of a workspace goes on. Read after the array was announced, it is decisive.
     #[inline(always)]
     fn is_live(&self) -> bool {
-        // Relaxed: both were written before the slot was opened, which the caller saw.
-        let oldest = self.oldest.load(Ordering::Relaxed);
+        // Relaxed: written before the slot was opened, which the caller saw.
+        let oldest = self.oldest.load();
         oldest.is_some_and(|oldest| oldest.is_live(self.cycle.load(Ordering::Relaxed)))
     }
 }
@@ -234,13 +234,13 @@ pub(crate) fn create(
     cell.storage.store(storage.id() + 1, Ordering::Relaxed);
     cell.maker.store(context.record.number, Ordering::Relaxed);
     cell.born.store(coarse_millis(), Ordering::Relaxed);
-    cell.created.store(Some(site), Ordering::Relaxed);
+    cell.created.store(Some(site));
     cell.owner.store(owner::NOBODY, Ordering::Relaxed);
     let mut bits = 0;
     if let Owner::Cycle(id) = owner {
         cell.scope.store(id.scope, Ordering::Relaxed);
         cell.cycle.store(id.stamp, Ordering::Relaxed);
-        cell.oldest.store(Some(scope::oldest(id.scope)), Ordering::Relaxed);
+        cell.oldest.store(Some(scope::oldest(id.scope)));
         bits = CYCLE;
     }
     let tracked = bits == CYCLE && node.is_some();

@@ -112,8 +112,7 @@ impl<T: Cell> Slab<T> {
     /// The cell with this index, which came from [`Slab::refill`].
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> &'static T {
-        // Acquire: pairs with the Release in `grow`; the page is filled before it is seen.
-        let Some(page) = T::pages().0[index as usize / PAGE].load(Ordering::Acquire) else { not_made() };
+        let Some(page) = T::pages().0[index as usize / PAGE].load() else { not_made() };
         &page[index as usize % PAGE]
     }
 
@@ -155,8 +154,7 @@ impl<T: Cell> Slab<T> {
         }
         if (first as usize).is_multiple_of(PAGE) {
             let Some(page_of_cells) = next_page(page, &mut grown.room) else { return false };
-            // Release: pairs with the Acquire in `get`.
-            T::pages().0[page].store(Some(page_of_cells), Ordering::Release);
+            T::pages().0[page].store(Some(page_of_cells));
         }
         grown.used += BATCH as u32;
         // Release: pairs with the Acquire in `extent`.

@@ -37,8 +37,7 @@ pub(crate) fn describe(key: Key) -> String {
 
 /// Where the array was made.
 pub(crate) fn created(index: u32) -> Option<Site> {
-    // Relaxed: written before the slot was opened; the place itself is a constant of the program.
-    slot(index).created.load(Ordering::Relaxed)
+    slot(index).created.load()
 }
 
 /// Milliseconds since the array was made.
@@ -70,7 +69,7 @@ pub(crate) fn stale_operand(op: &'static str, key: Key, operand: usize) -> Error
         array: if same { describe(key) } else { key.to_string() },
         created: if same { created(key.index()) } else { None },
         closed_by: if same { closer(cell.closer.load(Ordering::Relaxed)) } else { Closer::Unknown },
-        closed: if same { cell.closed.load(Ordering::Relaxed) } else { None },
+        closed: if same { cell.closed.load() } else { None },
     }))
 }
 

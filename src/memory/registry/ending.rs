@@ -63,7 +63,7 @@ pub(crate) fn close_taken(context: &ThreadContext, taken: &[Key], closer: Closer
         let cell = slot(key.index());
         // Relaxed: published by the Release of `begin_close`.
         cell.closer.store(closer as u32, Ordering::Relaxed);
-        cell.closed.store(site, Ordering::Relaxed);
+        cell.closed.store(site);
         let before = cell.core.begin_close();
         alone &= cell.is_alone(context, before);
         if before & KEPT != 0 {
