@@ -2,6 +2,8 @@
 //!
 //! A test that needs a process of its own runs this executable again, with the part to play in `NDGC_TEST_CHILD`.
 
+#![allow(unsafe_code)]
+
 use std::process::{Command, Output};
 
 use ndgc::{DType, Device, Error, NdManager, Proxy, gc};
@@ -159,7 +161,6 @@ mod unix {
     /// Forks; the child runs `f` and ends with `exit`, which runs what is registered for the end of a process.
     fn in_child(f: impl FnOnce()) {
         // SAFETY: the child of this single-threaded part runs on with a copy of everything; `exit` ends it.
-        #[allow(unsafe_code)]
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "fork failed");
         if pid == 0 {
@@ -168,7 +169,6 @@ mod unix {
         }
         let mut status = 0;
         // SAFETY: waits for the child made above, and writes its status into an integer of ours.
-        #[allow(unsafe_code)]
         let waited = unsafe { libc::waitpid(pid, &mut status, 0) };
         assert_eq!((waited, status), (pid, 0), "the child ended badly");
     }
@@ -240,7 +240,6 @@ mod unix {
         kept.attach(&manager).unwrap();
         *LEFT.lock().unwrap() = Some((array, manager));
         // SAFETY: the handler takes no arguments and touches nothing that ended with `main`.
-        #[allow(unsafe_code)]
         let registered = unsafe { libc::atexit(after_main) };
         assert_eq!(registered, 0);
         drop(kept);

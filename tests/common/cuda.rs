@@ -4,6 +4,8 @@
 //! (tests/pretend_cuda) is a `libcuda.so.1` that runs kernels on the host and checks every access; it is there if
 //! `LD_LIBRARY_PATH` names its folder.
 
+#![allow(unsafe_code)]
+
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::sync::OnceLock;
 
@@ -48,10 +50,8 @@ impl Pretend {
         PRETEND
             .get_or_init(|| {
                 // SAFETY: the library is the one that ndgc loads; loading it runs nothing of note.
-                #[allow(unsafe_code)]
                 let library = unsafe { Library::new("libcuda.so.1") }.ok()?;
                 // SAFETY: only looked up.
-                #[allow(unsafe_code)]
                 let pretends = unsafe { library.get::<unsafe extern "C" fn()>(b"pretend_violations\0") }.is_ok();
                 pretends.then_some(Pretend { library })
             })
@@ -60,10 +60,7 @@ impl Pretend {
 
     fn call<F: Copy>(&self, name: &str) -> F {
         // SAFETY: the caller names the function's type as tests/pretend_cuda declares it; the library stays open.
-        #[allow(unsafe_code)]
-        unsafe {
-            *self.library.get::<F>(name.as_bytes()).unwrap_or_else(|_| panic!("the pretend driver has {name}"))
-        }
+        unsafe { *self.library.get::<F>(name.as_bytes()).unwrap_or_else(|_| panic!("the pretend driver has {name}")) }
     }
 
     /// What it objected to, in words.
@@ -71,16 +68,12 @@ impl Pretend {
         let count: unsafe extern "C" fn() -> c_uint = self.call("pretend_violations");
         let text: unsafe extern "C" fn(c_uint) -> *const c_char = self.call("pretend_violation");
         // SAFETY: the texts stay until they are cleared, which only tests do, one at a time.
-        #[allow(unsafe_code)]
-        unsafe {
-            (0..count()).map(|i| CStr::from_ptr(text(i)).to_string_lossy().into_owned()).collect()
-        }
+        unsafe { (0..count()).map(|i| CStr::from_ptr(text(i)).to_string_lossy().into_owned()).collect() }
     }
 
     pub(crate) fn clear(&self) {
         let clear: unsafe extern "C" fn() = self.call("pretend_clear_violations");
         // SAFETY: no argument.
-        #[allow(unsafe_code)]
         unsafe {
             clear();
         }
@@ -91,10 +84,7 @@ impl Pretend {
         let calls: unsafe extern "C" fn(*const c_char) -> u64 = self.call("pretend_calls");
         let name = name.map(|name| CString::new(name).unwrap());
         // SAFETY: null, or a text that ends in a zero and outlives the call.
-        #[allow(unsafe_code)]
-        unsafe {
-            calls(name.as_ref().map_or(std::ptr::null(), |name| name.as_ptr()))
-        }
+        unsafe { calls(name.as_ref().map_or(std::ptr::null(), |name| name.as_ptr())) }
     }
 
     /// Lets the `nth` call of this name (or of any) from now answer `code`.
@@ -102,7 +92,6 @@ impl Pretend {
         let fail: unsafe extern "C" fn(*const c_char, c_uint, c_uint) = self.call("pretend_fail");
         let name = name.map(|name| CString::new(name).unwrap());
         // SAFETY: as in `calls`.
-        #[allow(unsafe_code)]
         unsafe {
             fail(name.as_ref().map_or(std::ptr::null(), |name| name.as_ptr()), nth, code);
         }
@@ -111,7 +100,6 @@ impl Pretend {
     pub(crate) fn fail_off(&self) {
         let off: unsafe extern "C" fn() = self.call("pretend_fail_off");
         // SAFETY: no argument.
-        #[allow(unsafe_code)]
         unsafe {
             off();
         }
@@ -122,7 +110,6 @@ impl Pretend {
         let mutate: unsafe extern "C" fn(*const c_char, c_int) = self.call("pretend_mutate");
         let what = CString::new(what).unwrap();
         // SAFETY: a text that ends in a zero and outlives the call.
-        #[allow(unsafe_code)]
         unsafe {
             mutate(what.as_ptr(), c_int::from(on));
         }
@@ -132,9 +119,6 @@ impl Pretend {
     pub(crate) fn log(&self) -> String {
         let log: unsafe extern "C" fn() -> *const c_char = self.call("pretend_log");
         // SAFETY: the text stays until the next call of this function, and is copied before.
-        #[allow(unsafe_code)]
-        unsafe {
-            CStr::from_ptr(log()).to_string_lossy().into_owned()
-        }
+        unsafe { CStr::from_ptr(log()).to_string_lossy().into_owned() }
     }
 }

@@ -1,5 +1,7 @@
 //! PyTorch's files, made by `make_pth.py`, and mapped safetensors.
 
+#![allow(unsafe_code)]
+
 use std::collections::HashMap;
 
 use ndgc::nn::VarBuilder;
@@ -128,7 +130,6 @@ fn mapped_arrays_are_the_files_own_bytes_as_long_as_one_of_them_lives() {
         gc::collect();
         let before = Device::Cpu.memory().active;
         // SAFETY: nobody changes the file while the test runs.
-        #[allow(unsafe_code)]
         let mapped = unsafe { safetensors::MmapedSafetensors::new(&path) }.unwrap();
         let w = mapped.load("w", device).unwrap();
         assert_eq!(mapped.load("b", device).unwrap().to_vec::<bool>().unwrap(), [true, false]);
@@ -157,7 +158,6 @@ fn build() -> Result<()> {
     let w = Tensor::ones((2, 3), DType::F32, &Device::Cpu)?;
     safetensors::save(&HashMap::from([("layer.weight", w.clone()), ("layer.bias", w.sum(1)?)]), &path)?;
     // SAFETY: nobody changes the file while the test runs.
-    #[allow(unsafe_code)]
     let vb = unsafe { VarBuilder::from_mmaped_safetensors(&[&path], DType::F32, &Device::Cpu)? };
     let layer = ndgc::nn::linear(3, 2, vb.pp("layer"))?;
     assert_eq!(w.apply(&layer)?.to_vec2::<f32>()?, [[6., 6.], [6., 6.]]);

@@ -7,6 +7,8 @@
 //! The heap is counted by a counting allocator, pages by the system, and system calls by the kernel itself, which sends
 //! the thread a signal instead of making one (Linux on x86-64; elsewhere they are not looked at).
 
+#![allow(unsafe_code)]
+
 use ndgc::nn::{self, Module, Optimizer, RNN, VarBuilder, VarMap, loss};
 use ndgc::{DType, Device, Result, SimConfig, Tensor, Workspace, WorkspaceConfig, gc};
 
@@ -111,7 +113,6 @@ fn step(name: &str, pass: &dyn Fn(&Data) -> Result<Tensor>, data: &Data, optimis
 #[cfg(target_os = "linux")]
 fn faults() -> i64 {
     // SAFETY: writes a `rusage` that is ours; all zeros is one.
-    #[allow(unsafe_code)]
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut usage), 0);
@@ -236,7 +237,6 @@ fn a_settled_step_makes_no_system_call() {
 
 /// The first system call of a piece of code, told by the kernel (`PR_SET_SYSCALL_USER_DISPATCH`).
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-#[allow(unsafe_code)]
 pub(crate) mod calls {
     use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 

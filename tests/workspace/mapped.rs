@@ -1,4 +1,6 @@
 //! Mapped workspaces: temporary and named files, across processes, growth, spill, what a full disk does.
+
+#![allow(unsafe_code)]
 #![cfg(target_os = "linux")]
 
 use std::path::{Path, PathBuf};
@@ -34,10 +36,7 @@ impl Drop for Named {
 
 fn at(path: &Path, builder: WorkspaceConfigBuilder) -> WorkspaceConfigBuilder {
     // SAFETY: the file has a name that only this test uses, and nothing else writes to it while it is mapped.
-    #[allow(unsafe_code)]
-    unsafe {
-        builder.temp_file_path(path)
-    }
+    unsafe { builder.temp_file_path(path) }
 }
 
 /// The doubles at the begin of a file.
@@ -330,7 +329,6 @@ fn memory_bytes() -> Option<u64> {
     mounts.lines().find(|line| line.starts_with("tmpfs /dev/shm ") || line.starts_with("shm /dev/shm tmpfs"))?;
     let path = std::ffi::CString::new(MEMORY).ok()?;
     // SAFETY: `statvfs` is numbers alone, for which zeros are values; the call fills it, and the path ends with a zero.
-    #[allow(unsafe_code)]
     let (answer, stats) = unsafe {
         let mut stats: libc::statvfs = std::mem::zeroed();
         (libc::statvfs(path.as_ptr(), &raw mut stats), stats)
@@ -377,7 +375,6 @@ fn r15_a_file_that_may_not_grow_keeps_its_size() {
 /// The process may not make files longer than 1 MiB.
 fn the_file_cannot_grow(file: &Path) {
     // SAFETY: calls with numbers and a struct of numbers; the signal that would end the process is ignored.
-    #[allow(unsafe_code)]
     unsafe {
         let limit = libc::rlimit { rlim_cur: MIB, rlim_max: MIB };
         assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit), 0);

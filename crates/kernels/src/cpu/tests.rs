@@ -1,5 +1,7 @@
 //! What the tests of the kernels share: arrays of any layout, and plain loops over their indices.
 
+#![allow(unsafe_code)]
+
 use std::ptr::NonNull;
 
 use crate::base::{
@@ -150,7 +152,6 @@ impl Array {
     }
 
     /// All elements of the buffer.
-    #[allow(unsafe_code)]
     fn all<T: WithDType>(&mut self) -> &mut [T] {
         let span = self.span();
         // SAFETY: the span is that of `self.words`, borrowed as long as the result, of more than enough alignment.
@@ -203,7 +204,6 @@ fn offsets(layout: &Layout) -> Vec<usize> {
 }
 
 /// Runs a kernel over views of arrays of a test.
-#[allow(unsafe_code)]
 pub(super) fn run(kernel: &Kernel) -> Result<()> {
     // SAFETY: the views are of different arrays, each with its own initialised buffer, which its test holds.
     unsafe { cpu::run(&kernel.borrowed()) }
