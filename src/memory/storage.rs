@@ -475,7 +475,7 @@ impl Drop for Writing {
         let Writing { cell, after, written } = *self;
         // Relaxed: only the writer changes it; published by the Release below.
         cell.version.store(cell.version.load(Ordering::Relaxed) + u64::from(written), Ordering::Relaxed);
-        // Release: pairs with the Acquire in `write`, `is_readable`, `share` and `version`: what was written is seen.
+        // Release: pairs with the Acquire in `write`, `claim` and `is_readable`: what was written is seen, and the version.
         cell.users.store(after, Ordering::Release);
     }
 }
