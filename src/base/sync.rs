@@ -73,10 +73,7 @@ pub(crate) fn fill<T>(room: &'static mut [std::mem::MaybeUninit<T>], make: impl 
         cell.write(make());
     });
     // SAFETY: each element was written just now, and lies as a `T` does.
-    #[allow(unsafe_code)]
-    unsafe {
-        &*(std::ptr::from_mut(room) as *const [T])
-    }
+    unsafe { &*(std::ptr::from_mut(room) as *const [T]) }
 }
 
 /// One turn of a waiting loop: lets loom switch, lets another thread run.

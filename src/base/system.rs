@@ -35,7 +35,6 @@ pub(crate) mod membarrier {
 pub(crate) fn advise_large_pages<T>(memory: &mut [std::mem::MaybeUninit<T>]) {
     #[cfg(all(target_os = "linux", not(miri)))]
     // SAFETY: advice; the bytes of the range stay what they are.
-    #[allow(unsafe_code)]
     unsafe {
         libc::madvise(memory.as_mut_ptr().cast(), size_of_val(memory), libc::MADV_HUGEPAGE);
     }

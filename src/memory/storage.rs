@@ -383,6 +383,9 @@ pub(crate) fn claim(context: &ThreadContext, storages: &[Storage]) {
         storage.cell.users.compare_exchange(SHARED, WRITES, Ordering::Acquire, Ordering::Relaxed).is_ok()
     };
     let taken: Vec<&Storage> = storages.iter().filter(taken).collect();
+    if taken.is_empty() {
+        return;
+    }
     threads::barrier();
     let mut read = vec![false; taken.len()];
     threads::for_each_record(|record| {

@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use super::{ArrayBody, ArrayRef, ArraySlot, OwnedArray, describe, ending, is_open, slot, stale, stale_operand};
 use crate::base::{
     error::{Closer, Error, Result},
-    sync::{Ordering, wait_turn},
+    sync::{Ordering, fence, wait_turn},
 };
 use crate::memory::{
     hazard::PLACES,
@@ -252,6 +252,9 @@ pub(crate) fn exchange(context: &ThreadContext, op: &'static str, key: Key, body
     };
     // Relaxed: published with the end of `BUSY`; until then no announcement leads to a use.
     cell.storage.store(body.storage.id() + 1, Ordering::Relaxed);
+    // SeqCst: pairs with the fence in `heavy` of a writer of the new bytes. If that one comes first, whoever reads after `BUSY` finds
+    // that somebody writes; if this one does, the writer finds these bytes behind the reader's announcement.
+    fence(Ordering::SeqCst);
     let metadata = Metadata::of(&body);
     // SAFETY: this thread set `BUSY`, issued the barrier, and found no announcement; and it took the array from its
     // owner, so that nobody closes it.
