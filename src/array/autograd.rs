@@ -23,7 +23,7 @@ use crate::memory::{
     registry::{self, ArrayRef, Parts, Tracked},
     storage::{self, Storage},
     threads::ThreadContext,
-    workspace::scope,
+    workspace::validity,
 };
 
 /// Gradients of up to three operands; `None` for one that needs none.
@@ -299,7 +299,7 @@ impl Saved {
         let value = registry::context(|context| handle_owned(Call { op: self.op, site: self.site }, context, parts))?;
         match registry::cycle_of(value.key()) {
             Some(cycle) if !value.is_in_scope() => {
-                Err(Error::GraphEnded { op: self.op, site: self.site, workspace: scope::about(cycle).workspace })
+                Err(Error::GraphEnded { op: self.op, site: self.site, workspace: validity::about(cycle).workspace })
             }
             _ => Ok(value),
         }

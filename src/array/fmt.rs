@@ -7,7 +7,7 @@ use crate::base::{
     error::{Error, Result},
     shape::Shape,
 };
-use crate::memory::{proxy::Proxy, registry, workspace::scope};
+use crate::memory::{proxy::Proxy, registry, workspace::validity};
 
 /// Elements above which the middle of an axis is left out.
 const THRESHOLD: usize = 1000;
@@ -46,7 +46,7 @@ impl fmt::Debug for Proxy {
             Ok(detached) => {
                 let (dtype, shape, device) = (self.dtype(), self.shape(), self.device());
                 let owner = match (registry::cycle_of(self.key()), detached) {
-                    (Some(cycle), _) => format!("workspace [{}]", scope::about(cycle).workspace),
+                    (Some(cycle), _) => format!("workspace [{}]", validity::about(cycle).workspace),
                     (None, true) => "its handles".to_owned(),
                     (None, false) => self.manager().map_or_else(|_| "?".to_owned(), |manager| manager.name()),
                 };

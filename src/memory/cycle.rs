@@ -25,7 +25,7 @@ impl Oldest {
     #[inline]
     pub(crate) fn end_before(&self, stamp: u64) {
         // Release: pairs with the Acquire in `is_live`; against announcements it is ordered by the heavy barrier that
-        // comes before bytes are used again (`workspace/scope.rs`).
+        // comes before bytes are used again (`workspace/validity.rs`).
         self.0.store(stamp, Ordering::Release);
     }
 

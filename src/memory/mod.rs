@@ -27,6 +27,8 @@ pub(crate) mod owner;
 #[cfg(not(loom))]
 pub(crate) mod proxy;
 #[cfg(not(loom))]
+pub(crate) mod readers;
+#[cfg(not(loom))]
 pub(crate) mod reclaim;
 #[cfg(not(loom))]
 pub(crate) mod registry;

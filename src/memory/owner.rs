@@ -15,7 +15,7 @@ use crate::memory::{
     registry::{ArraySlot, slot},
     slab::slab,
     slot::{OPEN, generation_of},
-    workspace::scope::CycleId,
+    workspace::validity::CycleId,
 };
 
 /// Shards of a manager's list.

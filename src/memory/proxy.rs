@@ -10,7 +10,7 @@ use crate::memory::{
     registry::{self, OwnedArray, Pinned, TakenOver},
     switch,
     threads::{ThreadContext, with_context},
-    workspace::scope::{self, CycleId},
+    workspace::validity::{self, CycleId},
 };
 
 /// A tensor, by its key: what users hold. Also exported as `Tensor`.
@@ -328,5 +328,5 @@ impl Proxy {
 #[cold]
 fn stays(op: &'static str, cycle: CycleId) -> Error {
     let why = "the array's bytes are the workspace's; detach() gives an array that can be attached".to_owned();
-    Error::Workspace { op, workspace: scope::about(cycle).workspace, why }
+    Error::Workspace { op, workspace: validity::about(cycle).workspace, why }
 }

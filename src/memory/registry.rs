@@ -36,7 +36,7 @@ use crate::memory::{
     slot::{BUSY, CYCLE, KEPT, OPEN, SHARED, Slot, generation_of},
     storage::{self, Storage},
     threads::{self, Counts, ThreadContext, with_context},
-    workspace::scope::{self, CycleId},
+    workspace::validity::{self, CycleId},
 };
 
 /// The step of the gradient graph that an array came out of.
@@ -240,7 +240,7 @@ pub(crate) fn create(
     if let Owner::Cycle(id) = owner {
         cell.scope.store(id.scope, Ordering::Relaxed);
         cell.cycle.store(id.stamp, Ordering::Relaxed);
-        cell.oldest.store(Some(scope::oldest(id.scope)));
+        cell.oldest.store(Some(validity::oldest(id.scope)));
         bits = CYCLE;
     }
     let tracked = bits == CYCLE && node.is_some();

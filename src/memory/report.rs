@@ -18,7 +18,7 @@ use crate::memory::{
     slot::OPEN,
     storage,
     threads::with_context,
-    workspace::{block, scope},
+    workspace::{block, validity},
 };
 
 /// One array of a manager.
@@ -246,7 +246,7 @@ fn describe(array: &Proxy, storages: &mut HashSet<u32>) -> Option<ArrayReport> {
             handles: array.handle_count().saturating_sub(1 + ghost),
             age: Duration::from_millis(u64::from(registry::age_millis(key.index()))),
             created: registry::created(key.index()),
-            workspace: registry::cycle_of(key).map(|cycle| scope::about(cycle).workspace),
+            workspace: registry::cycle_of(key).map(|cycle| validity::about(cycle).workspace),
         })
     })
 }

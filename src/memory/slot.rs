@@ -48,7 +48,7 @@ pub(crate) const LENT: u64 = 128;
 /// The body is being exchanged; readers wait.
 pub(crate) const BUSY: u64 = 256;
 
-/// The array ends with a cycle of a workspace: whether it did, the cycle says (`workspace/scope.rs`).
+/// The array ends with a cycle of a workspace: whether it did, the cycle says (`workspace/validity.rs`).
 pub(crate) const CYCLE: u64 = 512;
 
 /// Another thread than the one that made the array uses it, or did (`ArraySlot::is_usable`).

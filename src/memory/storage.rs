@@ -5,7 +5,7 @@
 //!
 //! # Bytes of a workspace
 //! An arena takes its bytes back when their cycle ends, and asks no storage. What an array of the cycle has is checked
-//! with the cycle at each use (`workspace/scope.rs`); every other reference to such a storage *retains* the block that
+//! with the cycle at each use (`workspace/validity.rs`); every other reference to such a storage *retains* the block that
 //! the bytes lie in, so that the arena leaves it alone (`workspace/block.rs`). A clone retains it. An array that is
 //! made of the clone of an array of the cycle, a view, is of the cycle too, and does not retain it; one that is made of
 //! a reference that held already, a saved value, is not, and nor are its views ([`Storage::join_cycle`]).

@@ -22,11 +22,6 @@ const CIRCULAR: &[&str] = &[
     "memory/registry/pinning",
     "memory/storage",
     "memory/threads",
-    "memory/workspace/arena",
-    "memory/workspace/block",
-    "memory/workspace/retired",
-    "memory/workspace/scope",
-    "memory/workspace/stack",
 ];
 
 /// Methods that the standard library and CUDA's have too, under names of methods of arrays.

@@ -86,7 +86,7 @@ impl Block {
         }
     }
 
-    /// `workspace::block::Block::is_in_use`, with `scope::is_read`.
+    /// `workspace::block::Block::is_in_use`, with `readers::is_read`.
     fn is_in_use(&self) -> bool {
         let by_others = self.foreign.is_noted();
         // That it is needed no model can see: the fence in `is_noted` is one to loom's light barriers too.

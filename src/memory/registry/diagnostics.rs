@@ -12,7 +12,7 @@ use crate::memory::{
     registry::{NAMES, slot},
     slot::{CYCLE, NAMED, OPEN, generation_of},
     threads::with_context,
-    workspace::scope::{self, CycleInfo},
+    workspace::validity::{self, CycleInfo},
 };
 
 /// The array's name, if it has one.
@@ -76,7 +76,7 @@ pub(crate) fn stale_operand(op: &'static str, key: Key, operand: usize) -> Error
 /// The error for an array that ended with its cycle.
 fn leaked(op: &'static str, key: Key, operand: usize) -> Error {
     let cell = slot(key.index());
-    let CycleInfo { workspace, cycle, now, state, is_ring, thread } = scope::about(cell.cycle_id());
+    let CycleInfo { workspace, cycle, now, state, is_ring, thread } = validity::about(cell.cycle_id());
     let metadata = cell.metadata.get();
     Error::LeakedArray(Box::new(LeakedArray {
         op,

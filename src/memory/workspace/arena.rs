@@ -1,12 +1,12 @@
 //! The arena of one workspace: its block, what spilled out of it, and when bytes may be used again.
 //!
-//! The plan (`plan.rs`) says where a request goes; this file has the memory. Bytes are used again when their cycles
-//! have ended (`scope.rs`), no record announces an array of them, and no reference holds their block (`block.rs`);
+//! The plan (`sizing.rs`) says where a request goes; this file has the memory. Bytes are used again when their cycles
+//! have ended (`validity.rs`), no record announces an array of them, and no reference holds their block (`block.rs`);
 //! where that does not hold yet, the workspace takes fresh memory, and the old block waits in `retired.rs`.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use crate::base::{
     error::{Error, Result, Site},
@@ -21,12 +21,12 @@ use crate::device::{
 };
 use crate::memory::switch;
 use crate::memory::workspace::{
-    block::ArenaBlock,
+    block::{ArenaBlock, Readers},
     config::{DebugMode, LocationPolicy, MirroringPolicy, ResetPolicy, SpillPolicy, WorkspaceConfig},
-    plan::{Placement, Plan, RewindMark},
     retired,
-    scope::{CycleId, CycleScope},
+    sizing::{Placement, Plan, RewindMark},
     stats::Tally,
+    validity::{CycleId, CycleScope, Leases},
 };
 
 /// The least memory that a request beside the block asks the device for.
@@ -63,21 +63,19 @@ struct RingSpan {
 /// Made by [`Workspace::lease`](crate::Workspace::lease); it may go to another thread with the arrays.
 #[derive(Debug)]
 pub struct CycleLease {
-    _token: Arc<Token>,
+    token: Option<Arc<()>>,
 }
 
 impl CycleLease {
     /// Where workspaces are bypassed there is no cycle to keep.
     pub(crate) fn of_nothing() -> Self {
-        CycleLease { _token: Arc::new(Token) }
+        CycleLease { token: None }
     }
 }
 
-#[derive(Debug)]
-pub(crate) struct Token;
-
-impl Drop for Token {
+impl Drop for CycleLease {
     fn drop(&mut self) {
+        drop(self.token.take());
         // Of a destroyed workspace, this may be what its memory waits for. A forked child frees nothing.
         if !switch::forked() {
             retired::sweep();
@@ -107,9 +105,7 @@ struct ArenaState {
     externals: Vec<Chunk>,
     pinned: VecDeque<Chunk>,
     ring_spans: VecDeque<RingSpan>,
-    leases: Vec<(u64, Weak<Token>)>,
-    /// Cycles of a ring with a stamp below have ended.
-    oldest: u64,
+    leases: Leases,
     /// Scopes of nested entries, by depth; the first `depth` are open.
     nested: Vec<CycleScope>,
     depth: usize,
@@ -132,6 +128,7 @@ pub(crate) struct Arena {
     pub(crate) memory: Device,
     pub(crate) config: WorkspaceConfig,
     scope: Arc<CycleScope>,
+    readers: Readers,
     /// Open entries that are not re-entries of the current one.
     entries: Cell<usize>,
     destroyed: Cell<bool>,
@@ -140,7 +137,13 @@ pub(crate) struct Arena {
 
 impl Arena {
     /// A workspace, closed. Its first block is made here if the configuration has a size.
-    pub(crate) fn new(op: &'static str, name: &str, device: &Device, config: &WorkspaceConfig) -> Result<Self> {
+    pub(crate) fn new(
+        op: &'static str,
+        name: &str,
+        device: &Device,
+        config: &WorkspaceConfig,
+        readers: Readers,
+    ) -> Result<Self> {
         let wrong = |why: &str| Error::Workspace { op, workspace: name.to_owned(), why: why.to_owned() };
         let is_mapped = config.policy_location() == LocationPolicy::Mmap;
         let is_host_only = config.policy_mirroring() == MirroringPolicy::HostOnly;
@@ -165,8 +168,7 @@ impl Arena {
             externals: Vec::new(),
             pinned: VecDeque::new(),
             ring_spans: VecDeque::new(),
-            leases: Vec::new(),
-            oldest: scope.last() + 1,
+            leases: Leases::default(),
             nested: Vec::new(),
             depth: 0,
             cycle,
@@ -180,6 +182,7 @@ impl Arena {
             memory,
             config: config.clone(),
             scope: Arc::new(scope),
+            readers,
             entries: Cell::new(0),
             destroyed: Cell::new(false),
             state: RefCell::new(state),
@@ -251,7 +254,7 @@ impl Arena {
         if self.config.policy_location() == LocationPolicy::Mmap {
             // Growing a file keeps what is in it, and who uses it would see what is written to it anew.
             if self.is_ring() && state.block.is_some() {
-                self.end_before(state, self.scope.last() + 1);
+                self.scope.end_all();
             }
             if state.block.as_ref().is_some_and(ArenaBlock::is_in_use_at_all) {
                 return Err(AllocError::Exhausted);
@@ -281,7 +284,7 @@ impl Arena {
     }
 
     fn pooled(&self, state: &mut ArenaState, bytes: usize) -> std::result::Result<ArenaBlock, AllocError> {
-        let block = ArenaBlock::pooled(&self.memory, bytes, &self.name)?;
+        let block = ArenaBlock::pooled(&self.memory, bytes, &self.name, self.readers)?;
         state.tally.system_allocations += 1;
         Ok(block)
     }
@@ -292,36 +295,27 @@ impl Arena {
             None => MappedBlock::create(self.config.temp_file_path(), bytes)?,
         };
         state.tally.system_allocations += 1;
-        ArenaBlock::mapped(file, &self.name)
+        ArenaBlock::mapped(file, &self.name, self.readers)
             .map_err(|_| Error::msg("2^28 blocks of workspaces are in use; destroy some"))
     }
 
     /// Lets go of the block. All cycles end, if it was a ring and none is leased.
     fn retire_block(&self, state: &mut ArenaState) {
         if let Some(block) = state.block.take() {
-            let last = self.scope.last();
-            if self.is_leased_before(state, last + 1) {
+            if state.leases.first().is_some() {
                 // It goes on beside the new one, full, until the leases are gone.
-                let (bytes, step) = (block.bytes(), state.plan.step());
+                let (bytes, step, stamp) = (block.bytes(), state.plan.step(), self.scope.last());
                 state.plan.pinned_block(bytes);
-                state.pinned.push_back(Chunk { block, used: bytes, stamp: last, step, bytes, requests: 1 });
+                state.pinned.push_back(Chunk { block, used: bytes, stamp, step, bytes, requests: 1 });
             } else {
                 if self.is_ring() {
-                    self.end_before(state, last + 1);
+                    self.scope.end_all();
                 }
                 retired::retire(block);
             }
         }
         (state.in_use, state.blocked) = (false, false);
         state.ring_spans.clear();
-    }
-
-    /// Ends the cycles with a stamp below, of this workspace's ring.
-    fn end_before(&self, state: &mut ArenaState, stamp: u64) {
-        if stamp > state.oldest {
-            state.oldest = stamp;
-            self.scope.end_before(stamp);
-        }
     }
 
     // ------------------------------------------------------------------------------------------ cycles
@@ -337,7 +331,7 @@ impl Arena {
             let _ = self.resize(&mut state, size);
         }
         state.plan.enter();
-        state.cycle = self.scope.begin(self.is_ring());
+        state.cycle = self.scope.begin();
         state.tally.begin();
         self.entries.set(1);
     }
@@ -379,7 +373,7 @@ impl Arena {
         // A file shows the bytes of leased cycles in its new mapping too.
         let is_fixed = state.block.as_ref().is_some_and(|block| block.file().is_some());
         if let Some(bytes) = leave.resize
-            && !(is_fixed && self.is_leased_before(state, self.scope.last() + 1))
+            && !(is_fixed && state.leases.first().is_some())
         {
             // What was learned has slack; without it, it may be had. Else the size is as it was: the next cycles spill, and ask
             // again.
@@ -409,14 +403,13 @@ impl Arena {
 
     /// Frees what spilled; of a ring only what belongs to cycles that ended.
     fn free_externals(&self, state: &mut ArenaState) {
-        let oldest = if self.is_ring() { state.oldest } else { u64::MAX };
         let chunks = std::mem::take(&mut state.externals);
         for chunk in chunks {
-            if chunk.stamp < oldest {
+            if self.is_ring() && self.scope.is_live(chunk.stamp) {
+                state.externals.push(chunk);
+            } else {
                 state.plan.released_externals(chunk.bytes, chunk.requests);
                 retired::retire(chunk.block);
-            } else {
-                state.externals.push(chunk);
             }
         }
     }
@@ -424,10 +417,10 @@ impl Arena {
     /// Frees the oldest memory that was taken for a ring. `false` if it is leased.
     fn free_pinned(&self, state: &mut ArenaState) -> bool {
         let Some(stamp) = state.pinned.front().map(|chunk| chunk.stamp) else { return false };
-        if self.is_leased_before(state, stamp + 1) {
+        if state.leases.any_through(stamp) {
             return false;
         }
-        self.end_before(state, stamp + 1);
+        self.scope.end_through(stamp);
         if let Some(chunk) = state.pinned.pop_front() {
             state.plan.released_pinned(chunk.bytes, chunk.requests);
             retired::retire(chunk.block);
@@ -443,7 +436,7 @@ impl Arena {
             state.nested.push(CycleScope::new(Arc::clone(&self.name), self.is_ring())?);
         }
         let nested = Nested { mark: state.plan.mark(), outer: state.cycle };
-        state.cycle = state.nested[state.depth].begin(false);
+        state.cycle = state.nested[state.depth].begin();
         state.depth += 1;
         self.entries.set(self.entries.get() + 1);
         Some(nested)
@@ -482,16 +475,18 @@ impl Arena {
         }
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
-        let is_leased = self.is_leased_before(state, self.scope.last() + 1);
-        let first_leased = state.leases.iter().map(|(stamp, _)| *stamp).min();
-        self.end_before(state, first_leased.unwrap_or(self.scope.last() + 1));
+        let first_leased = state.leases.first();
+        match first_leased {
+            Some(stamp) => self.scope.end_through(stamp - 1),
+            None => self.scope.end_all(),
+        }
         self.scope.set_state(WorkspaceState::Destroyed);
         state.nested.iter().for_each(CycleScope::end_all);
         state.plain = false;
         let mut blocks: Vec<ArenaBlock> = state.block.take().into_iter().collect();
         blocks.extend(state.externals.drain(..).map(|chunk| chunk.block));
         blocks.extend(state.pinned.drain(..).map(|chunk| chunk.block));
-        if is_leased {
+        if first_leased.is_some() {
             let leases = std::mem::take(&mut state.leases);
             retired::retire_ring(retired::RetiredRing { scope: Arc::clone(&self.scope), leases, blocks });
         } else {
@@ -514,7 +509,7 @@ impl Arena {
         let mut state = self.state.borrow_mut();
         let before = state.plan.size();
         let is_mapped = self.config.policy_location() == LocationPolicy::Mmap;
-        if is_mapped || self.is_leased_before(&mut state, self.scope.last() + 1) {
+        if is_mapped || state.leases.first().is_some() {
             return 0;
         }
         if let Some(bytes) = state.plan.trim() {
@@ -523,27 +518,11 @@ impl Arena {
         before.saturating_sub(state.plan.size())
     }
 
-    // ------------------------------------------------------------------------------------------ leases
-
     /// Keeps the current cycle of a ring.
     pub(crate) fn lease(&self) -> CycleLease {
         let mut state = self.state.borrow_mut();
         let stamp = state.cycle.stamp;
-        state.leases.retain(|(_, token)| token.strong_count() > 0);
-        let known = state.leases.iter().find(|(of, _)| *of == stamp).and_then(|(_, token)| token.upgrade());
-        let token = known.unwrap_or_else(|| {
-            let token = Arc::new(Token);
-            state.leases.push((stamp, Arc::downgrade(&token)));
-            token
-        });
-        CycleLease { _token: token }
-    }
-
-    /// Whether a cycle with a stamp below is leased.
-    fn is_leased_before(&self, state: &mut ArenaState, stamp: u64) -> bool {
-        // A lease that is gone does not come back; who dropped it has let go of the arrays, or finds them ended.
-        state.leases.retain(|(_, token)| token.strong_count() > 0);
-        state.leases.iter().any(|(of, _)| *of < stamp)
+        CycleLease { token: Some(state.leases.lease(stamp)) }
     }
 
     // ------------------------------------------------------------------------------------------ bytes
@@ -643,10 +622,10 @@ impl Arena {
         let Some(stamp) = state.ring_spans.iter().filter(|span| wanted(span)).map(|span| span.stamp).max() else {
             return true;
         };
-        if stamp == state.cycle.stamp || self.is_leased_before(state, stamp + 1) {
+        if stamp == state.cycle.stamp || state.leases.any_through(stamp) {
             return false;
         }
-        self.end_before(state, stamp + 1);
+        self.scope.end_through(stamp);
         let ended = |cycle: CycleId| cycle.scope == self.scope.index() && cycle.stamp <= stamp;
         if state.block.as_ref().is_some_and(|block| block.is_in_use(ended)) {
             return false;

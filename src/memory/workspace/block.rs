@@ -16,8 +16,7 @@ use crate::device::{
 use crate::memory::{
     cycle::{Foreign, RetainCount},
     slab::slab,
-    threads::{ThreadContext, with_context},
-    workspace::scope::{self, CycleId},
+    workspace::validity::CycleId,
 };
 
 /// What references need to know of a block. Lives in a slab and is used again.
@@ -25,8 +24,6 @@ use crate::memory::{
 struct BlockCell {
     retain_count: RetainCount,
     foreign: Foreign,
-    /// The number of the thread record of the workspace's thread.
-    thread: AtomicU32,
     /// Whether it is a file: 1, or 0.
     is_file: AtomicU32,
 }
@@ -34,7 +31,6 @@ struct BlockCell {
 slab!(CELLS: BlockCell = BlockCell {
     retain_count: RetainCount::new(),
     foreign: Foreign::new(),
-    thread: AtomicU32::new(0),
     is_file: AtomicU32::new(0),
 });
 
@@ -81,6 +77,19 @@ pub(crate) fn is_file(block: u32) -> bool {
     CELLS.get(block).is_file.load(Ordering::Relaxed) != 0
 }
 
+/// Who reads a block: what it asks of what is above it, the slots and the hazard records.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Readers {
+    /// The thread record of the workspace's thread.
+    pub(crate) thread: u32,
+    /// Whether a thread announces an array that lies in this block and is of such a cycle, which the caller ended: any, or
+    /// the one with this thread record, if it is the caller's. Heavy barrier included.
+    pub(crate) is_read: fn(u32, Option<u32>, Ended<'_>) -> bool,
+}
+
+/// Whether the caller ended a cycle.
+pub(crate) type Ended<'a> = &'a dyn Fn(CycleId) -> bool;
+
 /// Where the bytes of a block lie.
 #[derive(Debug)]
 enum Memory {
@@ -92,36 +101,44 @@ enum Memory {
 #[derive(Debug)]
 pub(crate) struct ArenaBlock {
     index: u32,
+    readers: Readers,
     memory: Memory,
 }
 
 impl ArenaBlock {
-    fn new(memory: Memory, workspace: &Arc<str>) -> Option<Self> {
+    fn new(memory: Memory, workspace: &Arc<str>, readers: Readers) -> Option<Self> {
         let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
         if free.is_empty() && !CELLS.refill(&mut free) {
             return None;
         }
         let index = free.pop()?;
-        let thread = with_context(|context| context.record.number);
-        // Relaxed, here and below: whoever looks had a part of the block, which is handed out after this.
-        CELLS.get(index).thread.store(thread, Ordering::Relaxed);
+        // Relaxed: whoever looks had a part of the block, which is handed out after this.
         CELLS.get(index).is_file.store(u32::from(matches!(memory, Memory::Mapped(_))), Ordering::Relaxed);
         if let Memory::Pooled(buffer) = &memory {
             let about = (Arc::clone(workspace), buffer.device().clone(), buffer.span().bytes() as u64);
             ALL.lock().unwrap_or_else(PoisonError::into_inner).insert(index, about);
         }
-        Some(ArenaBlock { index, memory })
+        Some(ArenaBlock { index, readers, memory })
     }
 
     /// Uninitialised bytes of a device.
-    pub(crate) fn pooled(device: &Device, bytes: usize, workspace: &Arc<str>) -> std::result::Result<Self, AllocError> {
+    pub(crate) fn pooled(
+        device: &Device,
+        bytes: usize,
+        workspace: &Arc<str>,
+        readers: Readers,
+    ) -> std::result::Result<Self, AllocError> {
         let buffer = device.alloc(bytes, false)?;
-        Self::new(Memory::Pooled(buffer), workspace).ok_or(AllocError::Exhausted)
+        Self::new(Memory::Pooled(buffer), workspace, readers).ok_or(AllocError::Exhausted)
     }
 
     /// Bytes of a file.
-    pub(crate) fn mapped(file: MappedBlock, workspace: &Arc<str>) -> std::result::Result<Self, AllocError> {
-        Self::new(Memory::Mapped(file), workspace).ok_or(AllocError::Exhausted)
+    pub(crate) fn mapped(
+        file: MappedBlock,
+        workspace: &Arc<str>,
+        readers: Readers,
+    ) -> std::result::Result<Self, AllocError> {
+        Self::new(Memory::Mapped(file), workspace, readers).ok_or(AllocError::Exhausted)
     }
 
     pub(crate) fn index(&self) -> u32 {
@@ -171,11 +188,9 @@ impl ArenaBlock {
     /// threads than the caller's matter if it is not the workspace's, or another one used bytes of the block.
     /// Invariant I13 (design.md).
     pub(crate) fn is_in_use(&self, ended: impl Fn(CycleId) -> bool) -> bool {
-        let cell = CELLS.get(self.index);
-        // Relaxed: written when the block was made, which the caller has.
-        let mine = |context: &ThreadContext| context.record.number == cell.thread.load(Ordering::Relaxed);
-        let by_others = cell.foreign.is_noted() || !with_context(mine);
-        scope::is_read(self.index, ended, by_others) || self.is_retained()
+        let Readers { thread, is_read } = self.readers;
+        let only = (!CELLS.get(self.index).foreign.is_noted()).then_some(thread);
+        is_read(self.index, only, &ended) || self.is_retained()
     }
 
     /// Whether anybody uses its bytes. The caller ended all cycles that had some.

@@ -1,18 +1,24 @@
 //! Workspaces: arenas for cyclic work. Their arrays end together, with the cycle they were made in, and their bytes are
 //! used again in the next one: nothing is freed, and nothing is collected.
 //!
-//! In reading order: what a workspace is like (`config`), where a request goes (`plan`), which cycles are valid
-//! (`scope`), who keeps memory from being used again (`block`, `retired`), the workspace itself (`arena`), what a
-//! thread has of them (`stack`), what is told (`stats`).
+//! Five rooms, each with one question, in reading order; a room uses those before it:
+//!
+//! - configuration (`config`): what is a workspace to be like?
+//! - sizing (`sizing`): where does a request go, and how large is the block to be? Arithmetic, without memory.
+//! - validity (`validity`): which cycles go on? Asked by arrays on any thread, and by the arena.
+//! - the arena (`arena`, with `block` and `retired`): which bytes are it, and may they be used again?
+//! - the stack (`stack`): which workspaces has this thread, and which one takes an array?
+//!
+//! Here is what users see of them; `stats` has what is told.
 
 pub(crate) mod arena;
 pub(crate) mod block;
 pub(crate) mod config;
-pub(crate) mod plan;
 pub(crate) mod retired;
-pub(crate) mod scope;
+pub(crate) mod sizing;
 pub(crate) mod stack;
 pub(crate) mod stats;
+pub(crate) mod validity;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -22,7 +28,10 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::base::error::{Error, Result};
 use crate::device::Device;
-use crate::memory::{reclaim, registry, switch, threads::with_context};
+use crate::memory::{
+    readers, reclaim, registry, switch,
+    threads::{ThreadContext, with_context},
+};
 
 use arena::{Arena, CycleLease};
 use config::{DebugMode, WorkspaceConfig};
@@ -197,7 +206,12 @@ impl Workspace {
     /// # Errors
     /// As of [`Workspace::enter`]; [`Error::Workspace`] for a mapped one on another device than the host.
     pub fn enter_on(device: &Device, id: &str, config: &WorkspaceConfig) -> Result<WorkspaceCycle> {
-        Self::for_current_thread_on(device, id, config)?.activate()
+        let (arena, frame) = Self::called(|context| {
+            let arena = Self::named(context, device, id, config)?;
+            let frame = context.workspaces.enter("enter", &arena)?;
+            Ok((arena, frame))
+        })?;
+        Ok(WorkspaceCycle { workspace: Workspace { arena }, leaves: Leaves::new(frame) })
     }
 
     /// Runs `f` in a cycle of the workspace with this name.
@@ -249,11 +263,20 @@ impl Workspace {
     /// # Errors
     /// As of [`Workspace::enter_on`].
     pub fn for_current_thread_on(device: &Device, id: &str, config: &WorkspaceConfig) -> Result<Self> {
+        Ok(Workspace { arena: Self::called(|context| Self::named(context, device, id, config))? })
+    }
+
+    /// The entry check, and `f` after what every call does first.
+    fn called<R>(f: impl FnOnce(&ThreadContext) -> Result<R>) -> Result<R> {
         switch::check("workspace")?;
         with_context(|context| {
             reclaim::on_call(context);
-            Ok(Workspace { arena: context.workspaces.get("workspace", id, device, config)? })
+            f(context)
         })
+    }
+
+    fn named(context: &ThreadContext, device: &Device, id: &str, config: &WorkspaceConfig) -> Result<Rc<Arena>> {
+        context.workspaces.get("workspace", id, device, config, readers::of_thread(context))
     }
 }
 

@@ -1,22 +1,25 @@
 //! Memory of workspaces that could not be freed when its time came, because something was still using it, or because
 //! cycles of a destroyed ring are leased.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::sync::{AtomicU32, Ordering};
-use crate::memory::workspace::{arena::Token, block::ArenaBlock, scope::CycleScope};
+use crate::memory::workspace::{
+    block::ArenaBlock,
+    validity::{CycleScope, Leases},
+};
 
 /// What a destroyed ring leaves to its leases. Its cycles end with the last of them.
 #[derive(Debug)]
 pub(crate) struct RetiredRing {
     pub(crate) scope: Arc<CycleScope>,
-    pub(crate) leases: Vec<(u64, Weak<Token>)>,
+    pub(crate) leases: Leases,
     pub(crate) blocks: Vec<ArenaBlock>,
 }
 
 impl RetiredRing {
     fn is_leased(&self) -> bool {
-        self.leases.iter().any(|(_, token)| token.strong_count() > 0)
+        self.leases.first().is_some()
     }
 }
 

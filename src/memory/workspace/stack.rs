@@ -1,4 +1,4 @@
-//! What a thread has of workspaces: all of them by name, and which are open, innermost last.
+//! The stack: what a thread has of workspaces: all of them by name, and which are open, innermost last.
 //!
 //! An entry is a frame of a stack. A guard marks its frame as left; frames are taken away from the top while they are
 //! marked. So whatever the order in which guards are dropped, a workspace's cycle ends when its guard and all entered
@@ -19,9 +19,10 @@ use crate::device::{
 use crate::memory::key::Key;
 use crate::memory::workspace::{
     arena::{Arena, Nested},
+    block::Readers,
     config::{DebugMode, WorkspaceConfig},
     retired,
-    scope::CycleId,
+    validity::CycleId,
 };
 
 /// Why a workspace is in the stack.
@@ -195,6 +196,7 @@ impl WorkspaceStack {
         name: &str,
         device: &Device,
         config: &WorkspaceConfig,
+        readers: Readers,
     ) -> Result<Rc<Arena>> {
         if let Some(arena) = self.all.borrow().get(name) {
             let why = if arena.config != *config {
@@ -206,7 +208,7 @@ impl WorkspaceStack {
             };
             return Err(Error::Workspace { op, workspace: name.to_owned(), why: why.to_owned() });
         }
-        let arena = Rc::new(Arena::new(op, name, device, config)?);
+        let arena = Rc::new(Arena::new(op, name, device, config, readers)?);
         self.all.borrow_mut().insert(Arc::clone(&arena.name), Rc::clone(&arena));
         Ok(arena)
     }

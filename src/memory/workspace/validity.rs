@@ -1,4 +1,5 @@
-//! Scopes: which cycles of a workspace are still valid, for any thread that asks.
+//! Validity: which cycles of a workspace go on, for any thread that asks. Nothing else keeps it: who ends cycles tells the
+//! scope, and asks it.
 //!
 //! A cycle has a stamp, one more than the one before. An array of a workspace carries its scope and its stamp, and is
 //! valid while the stamp is not below the scope's `oldest`. So all arrays of a cycle end by one store, and an array
@@ -8,8 +9,11 @@
 //! A reader announces the array in its hazard record and then looks at `oldest`; whoever ends a cycle stores `oldest`,
 //! issues the heavy barrier and then looks at all records (`hazard.rs`). So either the reader finds the cycle ended, or
 //! the arena finds the reader, and leaves the bytes alone.
+//!
+//! # Leases
+//! A leased cycle of a ring is not ended, and nor are those after it, which came later to their bytes ([`Leases`]).
 
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::thread::{self, ThreadId};
 
 use dashmap::DashMap;
@@ -18,15 +22,7 @@ use crate::base::{
     leak::WorkspaceState,
     sync::{AtomicU32, AtomicU64, Ordering},
 };
-use crate::memory::{
-    cycle::Oldest,
-    hazard::USER,
-    registry::{slot, storage_of},
-    slab::slab,
-    slot::CYCLE,
-    storage,
-    threads::{self, ThreadRecord},
-};
+use crate::memory::{cycle::Oldest, slab::slab};
 
 /// A scope as arrays refer to it. Lives in a slab and is used again; its stamps go on.
 #[derive(Debug)]
@@ -91,32 +87,36 @@ impl CycleScope {
         CELLS.get(self.index)
     }
 
-    /// Begins a cycle. `keep`: those before stay valid (a ring).
+    /// Begins a cycle. Those before have ended, or go on, as a ring's do.
     #[inline]
-    pub(crate) fn begin(&self, keep: bool) -> CycleId {
+    pub(crate) fn begin(&self) -> CycleId {
         let cell = self.cell();
         // Relaxed: only the workspace's thread changes it.
         let stamp = cell.last.load(Ordering::Relaxed) + 1;
         cell.last.store(stamp, Ordering::Relaxed);
-        if !keep {
-            self.end_before(stamp);
-        }
         self.set_state(WorkspaceState::Open);
         CycleId { scope: self.index, stamp }
     }
 
-    /// Ends all cycles with a stamp below this one.
-    #[inline]
-    pub(crate) fn end_before(&self, stamp: u64) {
-        self.cell().oldest.end_before(stamp);
+    /// Ends the cycle with this stamp and all before it, if it goes on.
+    pub(crate) fn end_through(&self, stamp: u64) {
+        if self.is_live(stamp) {
+            self.cell().oldest.end_before(stamp + 1);
+        }
     }
 
     /// Ends all its cycles.
     #[inline]
     pub(crate) fn end_all(&self) {
-        self.end_before(self.last() + 1);
+        self.cell().oldest.end_before(self.last() + 1);
     }
 
+    /// Whether a cycle of it goes on.
+    pub(crate) fn is_live(&self, stamp: u64) -> bool {
+        self.cell().oldest.is_live(stamp)
+    }
+
+    /// The stamp of the newest cycle.
     pub(crate) fn last(&self) -> u64 {
         // Relaxed: only the workspace's thread changes it, and whoever else has the scope was given it by that.
         self.cell().last.load(Ordering::Relaxed)
@@ -133,35 +133,39 @@ impl CycleScope {
     }
 }
 
-/// Whether this thread, or if `by_others` any, is using an array that lies in a block and is of such a cycle, which the caller
-/// ended. For others it issues the heavy barrier.
-///
-/// What a slot says holds for whoever found its array valid: it was written before, and stays while the array is
-/// announced. An announcement that finds it ended is withdrawn, whatever is answered for it.
-pub(crate) fn is_read(block: u32, ended: impl Fn(CycleId) -> bool, by_others: bool) -> bool {
-    let reads = |place: u32| {
-        let index = (place & !USER) - 1;
-        let array = slot(index);
-        array.core.state() & CYCLE != 0
-            && storage_of(index).is_some_and(|storage| storage::block_of(storage) == block)
-            && ended(array.cycle_id())
-    };
-    let mut read = false;
-    let mut look = |record: &ThreadRecord| read |= record.hazards.places().any(|(_, place)| reads(place));
-    if by_others {
-        threads::barrier();
-        threads::for_each_record(look);
-    } else {
-        threads::with_context(|context| look(context.record));
-    }
-    read
-}
-
 impl Drop for CycleScope {
     fn drop(&mut self) {
         self.end_all();
         self.set_state(WorkspaceState::Destroyed);
         FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);
+    }
+}
+
+/// Which cycles of a ring are leased, by their stamps.
+#[derive(Debug, Default)]
+pub(crate) struct Leases(Vec<(u64, Weak<()>)>);
+
+impl Leases {
+    /// Leases a cycle, for as long as somebody has what this returns.
+    pub(crate) fn lease(&mut self, stamp: u64) -> Arc<()> {
+        self.0.retain(|(_, token)| token.strong_count() > 0);
+        let known = self.0.iter().find(|(of, _)| *of == stamp).and_then(|(_, token)| token.upgrade());
+        known.unwrap_or_else(|| {
+            let token = Arc::new(());
+            self.0.push((stamp, Arc::downgrade(&token)));
+            token
+        })
+    }
+
+    /// The oldest one.
+    pub(crate) fn first(&self) -> Option<u64> {
+        // One that is gone does not come back; who dropped it has let go of the arrays, or finds them ended.
+        self.0.iter().filter(|(_, token)| token.strong_count() > 0).map(|(stamp, _)| *stamp).min()
+    }
+
+    /// Whether a cycle up to this stamp is leased.
+    pub(crate) fn any_through(&self, stamp: u64) -> bool {
+        self.first().is_some_and(|first| first <= stamp)
     }
 }
 

@@ -5,7 +5,8 @@
 //! [`sized`](Plan::sized) changes the size.
 //!
 //! A ring (a circular workspace) gives each cycle one block, whatever part of it is used. Therefore the last `turn`
-//! cycles are whole at any moment, and [`oldest`](Plan::oldest) says in one number which arrays are valid.
+//! cycles are whole at any moment; while blocks of different sizes are in it, one less. Which of them are valid is not
+//! said here (`validity.rs`).
 
 use super::config::{AllocationPolicy, DebugMode, LearningPolicy, LocationPolicy, SpillPolicy, WorkspaceConfig};
 
@@ -80,13 +81,8 @@ pub(crate) struct Plan {
     block: usize,
     /// Whether the ring's size was given, not learned: then a block is as large as the largest cycle so far.
     elastic: bool,
-    /// While the ring holds blocks of different sizes: its next ends after which it does not.
-    uneven: u8,
-    lapped: bool,
     /// The step in which a ring that has to change its size gave nothing out of its block for the first time.
     trimming: Option<u64>,
-    /// The last cycle that took bytes of the ring.
-    last_in_ring: u64,
 
     // What was learned.
     last: usize,
@@ -102,7 +98,6 @@ pub(crate) struct Plan {
     generation: u64,
     step: u64,
     in_turn: usize,
-    oldest: u64,
     spilled: usize,
     externals: u64,
     external_step: u64,
@@ -131,10 +126,7 @@ impl Plan {
             size: 0,
             block: 0,
             elastic: false,
-            uneven: 0,
-            lapped: false,
             trimming: None,
-            last_in_ring: 0,
             last: 0,
             max: 0,
             basis: 0,
@@ -144,7 +136,6 @@ impl Plan {
             generation: 0,
             step: 0,
             in_turn: 0,
-            oldest: 0,
             spilled: 0,
             externals: 0,
             external_step: 0,
@@ -173,9 +164,6 @@ impl Plan {
     /// The block has this size now, and nothing is in it. To be called after [`Plan::first_size`],
     /// [`Leave::resize`], [`Plan::initialize`] or [`Plan::trim`], if the block could be made.
     pub(crate) fn sized(&mut self, bytes: usize) {
-        if self.circular && self.size > 0 {
-            self.oldest = self.oldest.max(self.last_in_ring + 1);
-        }
         if bytes < self.size {
             self.basis = self.recent();
         }
@@ -186,8 +174,7 @@ impl Plan {
             self.elastic = self.basis == 0;
             self.block = self.block_of(bytes);
             self.limit = if self.open { self.block } else { 0 };
-            (self.uneven, self.lapped, self.trimming) = (0, false, None);
-            self.retire();
+            self.trimming = None;
         }
         self.refresh();
     }
@@ -203,10 +190,8 @@ impl Plan {
                 self.wrap();
             }
             self.limit = self.start + self.block;
-            self.retire();
         } else {
             (self.start, self.offset, self.limit) = (0, 0, self.size);
-            self.oldest = self.generation;
         }
         self.refresh();
     }
@@ -272,7 +257,7 @@ impl Plan {
         if !self.circular {
             self.offset = 0;
         } else if self.offset > self.start {
-            (self.offset, self.last_in_ring) = (self.limit, self.generation);
+            self.offset = self.limit;
         }
         self.start = self.offset;
         if self.circular {
@@ -404,12 +389,6 @@ impl Plan {
     /// Cycles that began.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
-    }
-
-    /// The first cycle whose arrays are valid still.
-    #[cfg(test)]
-    pub(crate) fn oldest(&self) -> u64 {
-        self.oldest
     }
 
     /// Turns of the ring, the first cycle aside.
@@ -579,30 +558,16 @@ impl Plan {
             }
             self.wrap();
         }
-        if self.start > 0 || self.lapped {
-            self.uneven = 2;
-        }
         self.block = wanted;
         self.limit = self.start + wanted;
-        self.retire();
         self.refresh();
         true
     }
 
     /// The ring begins anew.
     fn wrap(&mut self) {
-        if self.offset > 0 {
-            (self.wrapped, self.lapped) = (true, true);
-            self.uneven = self.uneven.saturating_sub(1);
-        }
+        self.wrapped |= self.offset > 0;
         (self.start, self.offset) = (0, 0);
-    }
-
-    /// Ends the cycles whose blocks this one may come to. Blocks of different sizes may leave up to one of them
-    /// unused at the end of the ring.
-    fn retire(&mut self) {
-        let whole = self.turn().saturating_sub(usize::from(self.uneven > 0)).max(1) as u64;
-        self.oldest = self.oldest.max((self.generation + 1).saturating_sub(whole));
     }
 
     /// A step is a turn of the ring, and begins with the second cycle: the first is there to learn from.
@@ -677,7 +642,7 @@ impl Plan {
             return self.shrinks().or(grown.then_some(ring));
         }
         if self.elastic && need > self.block && need <= self.size {
-            (self.block, self.uneven) = (need, 2);
+            self.block = need;
         }
         let could_grow = self.block < self.size_max() & !self.mask;
         let grows = need > self.block && could_grow && self.config.policy_spill() == SpillPolicy::Reallocate;
