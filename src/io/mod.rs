@@ -11,6 +11,7 @@ mod element;
 mod input;
 pub mod ndar;
 pub mod npy;
+mod npy_format;
 pub mod npz;
 mod output;
 pub mod pickle;

@@ -17,7 +17,7 @@ use flate2::{CrcReader, read::DeflateDecoder};
 
 use super::input::Input;
 use super::output::{self, Output};
-use super::{Loaded, npy};
+use super::{Loaded, npy_format};
 use crate::{DType, Device, Error, Place, Result, Shape, Tensor};
 
 /// Reads every array of a file, in the file's order.
@@ -172,7 +172,7 @@ impl NpzTensors {
             let why = format!("has no array `{name}`");
             return Err(Error::File { path: Some(self.path.clone()), offset: None, why });
         };
-        let header = npy::read_header(&mut content(&mut input, entry)?)?;
+        let header = npy_format::read_header(&mut content(&mut input, entry)?)?;
         Ok((Shape::from(header.dims), header.stored.dtype))
     }
 
@@ -402,7 +402,7 @@ pub(super) fn content<'a, R: Read + Seek>(
 #[track_caller]
 fn load<R: Read + Seek, P: Place + ?Sized>(input: &mut Input<R>, entry: &ZipEntry, at: &P) -> Result<Tensor> {
     let mut content = content(input, entry)?;
-    let array = npy::array(&mut content, at)?;
+    let array = npy_format::array(&mut content, at)?;
     finish(&mut content, entry).inspect_err(|_| array.close())?;
     Ok(array)
 }
@@ -451,13 +451,13 @@ impl<'a, W: Write + Seek> NpzArchive<'a, W> {
         if !self.names.insert(full.clone()) {
             return Err(self.out.fail(format!("two arrays have the name `{name}`")));
         }
-        let header = npy::header(array)?;
+        let header = npy_format::header(array)?;
         let bytes = header.bytes.len() as u64 + header.data_bytes();
         let start = self.out.at();
         let head = self.local_head(&full, 0, bytes);
         self.out.put(&head)?;
         self.out.begin_crc();
-        npy::put(array, &header, self.out)?;
+        npy_format::put(array, &header, self.out)?;
         let crc = self.out.end_crc();
         self.out.patch(start, &self.local_head(&full, crc, bytes))?;
         self.central_head(&full, crc, bytes, start);
