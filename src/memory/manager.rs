@@ -25,10 +25,10 @@ use crate::base::{
 };
 use crate::device::Device;
 use crate::memory::{
+    handle::Proxy,
     key::{ManagerKey, manager_uuid, process_uuid},
     loan,
     owner::{ManagerId, Owner, Refused, SHARDS, manager_key},
-    proxy::Proxy,
     reclaim, registry, switch,
     threads::{ThreadContext, with_context},
 };
@@ -303,7 +303,7 @@ impl NdManager {
     }
 
     #[track_caller]
-    fn parent_for(&self, op: &'static str) -> Result<Option<NdManager>> {
+    pub(super) fn parent_for(&self, op: &'static str) -> Result<Option<NdManager>> {
         let Some(place) = self.inner().place else { return Ok(None) };
         let mut tree = Tree::lock();
         let nodes = tree.nodes();
@@ -325,67 +325,6 @@ impl NdManager {
     /// Whether it was not closed.
     pub fn is_open(&self) -> bool {
         self.inner().closed.get().is_none()
-    }
-}
-
-/// # Whose arrays are: caps, attaching, lending
-impl NdManager {
-    /// Whether it takes no further arrays.
-    pub fn is_capped(&self) -> bool {
-        self.inner().place.is_some_and(|place| place.id.is_capped())
-    }
-
-    /// Lets it take no further arrays, for ever: to find code that leaves results with a long-lived manager. Arrays
-    /// lent elsewhere come back all the same, and sub-managers may be made.
-    ///
-    /// # Errors
-    /// [`Error::SystemManager`]; [`Error::ManagerClosed`].
-    pub fn cap(&self) -> Result<()> {
-        let Some(place) = self.inner().place else { return Err(Error::SystemManager { op: "cap" }) };
-        if !self.is_open() {
-            return Err(self.closed_error("cap"));
-        }
-        place.id.cap();
-        Ok(())
-    }
-
-    /// Makes this manager's parent the owner of an array, and returns a handle of the same array: to carry a
-    /// result out of a scope. Below the system manager the array's handles become its owner.
-    ///
-    /// # Errors
-    /// [`Error::StaleArray`]; [`Error::ManagerClosed`]; [`Error::ManagerCapped`] of the parent.
-    pub fn ret(&self, array: &Proxy) -> Result<Proxy> {
-        // One of a workspace stays with its cycle, which ends it whatever manager there is.
-        let parent = self.parent_for("ret")?;
-        if let Some(parent) = parent.filter(|_| !(array.is_attached() && array.is_open())) {
-            array.move_to("ret", &parent, false)?;
-        }
-        Ok(array.clone())
-    }
-
-    /// Makes this manager the owner of an array, and returns a handle of the same array.
-    ///
-    /// # Errors
-    /// As [`Proxy::attach`].
-    pub fn ret_to(&self, array: &Proxy) -> Result<Proxy> {
-        array.attach(self)?;
-        Ok(array.clone())
-    }
-
-    /// Attaches several arrays.
-    ///
-    /// # Errors
-    /// As [`Proxy::attach`]; those before the one that fails stay attached.
-    pub fn attach_all(&self, arrays: &[Proxy]) -> Result<()> {
-        arrays.iter().try_for_each(|array| array.attach(self))
-    }
-
-    /// Lends several arrays to this manager.
-    ///
-    /// # Errors
-    /// As [`Proxy::temp_attach`]; those before the one that fails stay lent.
-    pub fn temp_attach_all(&self, arrays: &[Proxy]) -> Result<()> {
-        arrays.iter().try_for_each(|array| array.temp_attach(self))
     }
 }
 
@@ -420,7 +359,7 @@ impl NdManager {
         for inner in self.subtree() {
             inner.for_each_array(|index| arrays.extend(registry::revive(index).map(Proxy::from_key)));
         }
-        arrays.retain(Proxy::is_open);
+        arrays.retain(|array| registry::is_open(array.key));
         arrays
     }
 
@@ -482,7 +421,7 @@ impl NdManager {
     }
 
     #[cold]
-    fn closed_error(&self, op: &'static str) -> Error {
+    pub(super) fn closed_error(&self, op: &'static str) -> Error {
         let &(closed_by, closed) = self.inner().closed.get().unwrap_or(&(Closer::Unknown, None));
         Error::ManagerClosed { op, manager: self.name(), created: self.inner().created, closed_by, closed }
     }

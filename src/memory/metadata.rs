@@ -9,7 +9,7 @@ use dashmap::DashMap;
 
 use crate::base::{dtype::DType, layout::Layout};
 use crate::device::Device;
-use crate::memory::{registry::OwnedArray, slot::Shown};
+use crate::memory::slot::Shown;
 
 /// What stays true of a closed array. In this order, dtype and shape lie in one line of the cache (`registry::ArraySlot`).
 #[derive(Clone, Debug)]
@@ -21,10 +21,6 @@ pub(crate) struct Metadata {
 }
 
 impl Metadata {
-    pub(crate) fn of(array: &OwnedArray) -> Self {
-        Metadata { dtype: array.dtype, layout: array.layout, device: array.storage.buffer().device().clone() }
-    }
-
     fn is_same(&self, other: &Metadata) -> bool {
         (self.dtype, self.layout) == (other.dtype, other.layout) && self.device == other.device
     }

@@ -13,6 +13,8 @@ pub(crate) mod slot;
 #[cfg(not(loom))]
 pub mod gc;
 #[cfg(not(loom))]
+pub(crate) mod handle;
+#[cfg(not(loom))]
 pub(crate) mod key;
 #[cfg(not(loom))]
 pub(crate) mod loan;
@@ -24,6 +26,8 @@ pub(crate) mod metadata;
 pub(crate) mod node;
 #[cfg(not(loom))]
 pub(crate) mod owner;
+#[cfg(not(loom))]
+pub(crate) mod ownership;
 #[cfg(not(loom))]
 pub(crate) mod proxy;
 #[cfg(not(loom))]

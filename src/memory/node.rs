@@ -27,7 +27,7 @@ use crate::base::{
     work,
 };
 use crate::memory::{
-    proxy::Proxy,
+    handle::Proxy,
     slab::{self, Slab, slab},
     storage::give_back_surplus,
     threads::{ThreadContext, with_context},

@@ -26,11 +26,11 @@ use crate::base::{
 use crate::device::buffer::ArenaPart;
 use crate::memory::{
     cycle::Oldest,
+    handle::Proxy,
     key::Key,
     metadata::{Metadata, MetadataCell},
     node::Node,
     owner::{self, Owner, Refused},
-    proxy::Proxy,
     queue::Queue,
     slab::slab,
     slot::{BUSY, CYCLE, KEPT, OPEN, SHARED, Slot, generation_of},
@@ -60,6 +60,10 @@ pub(crate) struct OwnedArray {
 }
 
 impl OwnedArray {
+    fn metadata(&self) -> Metadata {
+        Metadata { dtype: self.dtype, layout: self.layout, device: self.storage.buffer().device().clone() }
+    }
+
     pub(crate) fn as_ref(&self) -> ArrayRef<'_> {
         ArrayRef { dtype: self.dtype, layout: &self.layout, storage: &self.storage, node: &self.node }
     }
@@ -275,7 +279,7 @@ fn refilled(context: &ThreadContext) -> Option<u32> {
 /// What the handle of an array tells of it, open or closed.
 #[inline]
 pub(crate) fn metadata(of: &Proxy) -> &Metadata {
-    slot(of.key().index()).metadata.get().expect("the slot of a proxy has metadata")
+    slot(of.key.index()).metadata.get().expect("the slot of a proxy has metadata")
 }
 
 /// Whether the array is open.

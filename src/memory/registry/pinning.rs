@@ -15,7 +15,6 @@ use crate::base::{
 use crate::memory::{
     hazard::PLACES,
     key::Key,
-    metadata::Metadata,
     owner,
     slot::{BUSY, CLOSING, CYCLE, OPEN, Slot, generation_of},
     threads::{self, ThreadContext},
@@ -255,7 +254,7 @@ pub(crate) fn exchange(context: &ThreadContext, op: &'static str, key: Key, body
     // SeqCst: pairs with the fence in `heavy` of a writer of the new bytes. If that one comes first, whoever reads after `BUSY` finds
     // that somebody writes; if this one does, the writer finds these bytes behind the reader's announcement.
     fence(Ordering::SeqCst);
-    let metadata = Metadata::of(&body);
+    let metadata = body.metadata();
     // SAFETY: this thread set `BUSY`, issued the barrier, and found no announcement; and it took the array from its
     // owner, so that nobody closes it.
     let old = unsafe { cell.core.replace(ArrayBody { storage: body.storage, node: body.node }) };

@@ -1,0 +1,175 @@
+//! Whose an array is: what managers and handles do together. Moving an array to another owner, lending it, letting it go.
+
+use crate::base::error::{Closer, Error, Result};
+use crate::memory::{
+    loan,
+    manager::NdManager,
+    owner::{self, Owner},
+    proxy::Proxy,
+    reclaim,
+    registry::{self, Pinned},
+    switch,
+    threads::with_context,
+    workspace::validity::{self, CycleId},
+};
+
+/// # Memory: who owns the array
+impl Proxy {
+    /// The manager that owns or has borrowed the array; the system manager of its device if its handles own it.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`].
+    #[track_caller]
+    pub fn manager(&self) -> Result<NdManager> {
+        match self.owner("manager")? {
+            Owner::Manager(id) => NdManager::of(id).ok_or_else(|| registry::stale("manager", self.key)),
+            Owner::Handles | Owner::Cycle(_) => {
+                let device = self.with_pinned("manager", |array| array.storage.buffer().device().clone())?;
+                Ok(NdManager::system(&device))
+            }
+        }
+    }
+
+    /// Whether its handles own the array: no manager ends it.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`].
+    pub fn is_detached(&self) -> Result<bool> {
+        Ok(self.owner("is_detached")? == Owner::Handles)
+    }
+
+    /// Whether the array ends with a cycle of a [`Workspace`](crate::Workspace), or ended with one.
+    pub fn is_attached(&self) -> bool {
+        registry::cycle_of(self.key).is_some()
+    }
+
+    /// Whether no workspace ended the array: it is of none, or of a cycle that goes on (`isInScope` of ND4J).
+    pub fn is_in_scope(&self) -> bool {
+        registry::is_in_scope(self.key)
+    }
+
+    /// Whether [`Proxy::close`] would give bytes back at once: the array is open, no view or gradient shares its bytes, and
+    /// they are not a workspace's.
+    pub fn is_closeable(&self) -> bool {
+        let alone = |array: &Pinned<'_>| array.storage.references() == 1 && array.storage.part().is_none();
+        self.with_pinned("is_closeable", alone).unwrap_or(false)
+    }
+
+    /// Makes `manager` the owner. All or nothing: if the manager refuses, the array stays where it was. Ends
+    /// any lending of the array.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`]; [`Error::ManagerClosed`] and [`Error::ManagerCapped`] of the target.
+    pub fn attach(&self, manager: &NdManager) -> Result<()> {
+        self.move_to("attach", manager, false)
+    }
+
+    /// Lends the array to `manager`: until that closes, it is the owner; then the array goes back to the nearest
+    /// lender that is open, and ends if none is. Works on a capped manager too.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`]; [`Error::ManagerClosed`] of the borrower; [`Error::SystemManager`], which never
+    /// closes and so could not give the array back.
+    pub fn temp_attach(&self, manager: &NdManager) -> Result<()> {
+        if manager.is_system() {
+            return Err(Error::SystemManager { op: "temp_attach" });
+        }
+        self.move_to("temp_attach", manager, true)
+    }
+
+    pub(crate) fn move_to(&self, op: &'static str, manager: &NdManager, lending: bool) -> Result<()> {
+        switch::check(op)?;
+        with_context(|context| {
+            reclaim::on_call(context);
+            let (index, cell) = (self.key.index(), registry::slot(self.key.index()));
+            if let Some(cycle) = registry::cycle_of(self.key) {
+                return Err(if self.is_open() { stays(op, cycle) } else { registry::stale(op, self.key) });
+            }
+            let Some(before) = owner::take(cell, self.key.generation()) else {
+                return Err(registry::stale(op, self.key));
+            };
+            let lenders = if lending { None } else { loan::end(index) };
+            if lending {
+                loan::begin(index, before);
+            }
+            let Err(refused) = owner::put((index, cell), manager.owner(), lending) else { return Ok(()) };
+            if lending {
+                loan::undo(index);
+            }
+            loan::restore(index, lenders);
+            if owner::put((index, cell), before, true).is_err() {
+                // The old owner closed in the meantime, and takes its array with it.
+                registry::close_taken(context, &[self.key], Closer::Manager, None);
+            }
+            Err(manager.refusal(op, refused))
+        })
+    }
+}
+
+/// # Whose arrays are: caps, attaching, lending
+impl NdManager {
+    /// Whether it takes no further arrays.
+    pub fn is_capped(&self) -> bool {
+        matches!(self.owner(), Owner::Manager(id) if id.is_capped())
+    }
+
+    /// Lets it take no further arrays, for ever: to find code that leaves results with a long-lived manager. Arrays
+    /// lent elsewhere come back all the same, and sub-managers may be made.
+    ///
+    /// # Errors
+    /// [`Error::SystemManager`]; [`Error::ManagerClosed`].
+    pub fn cap(&self) -> Result<()> {
+        let Owner::Manager(id) = self.owner() else { return Err(Error::SystemManager { op: "cap" }) };
+        if !self.is_open() {
+            return Err(self.closed_error("cap"));
+        }
+        id.cap();
+        Ok(())
+    }
+
+    /// Makes this manager's parent the owner of an array, and returns a handle of the same array: to carry a
+    /// result out of a scope. Below the system manager the array's handles become its owner.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`]; [`Error::ManagerClosed`]; [`Error::ManagerCapped`] of the parent.
+    pub fn ret(&self, array: &Proxy) -> Result<Proxy> {
+        // One of a workspace stays with its cycle, which ends it whatever manager there is.
+        let parent = self.parent_for("ret")?;
+        if let Some(parent) = parent.filter(|_| !(array.is_attached() && array.is_open())) {
+            array.move_to("ret", &parent, false)?;
+        }
+        Ok(array.clone())
+    }
+
+    /// Makes this manager the owner of an array, and returns a handle of the same array.
+    ///
+    /// # Errors
+    /// As [`Proxy::attach`].
+    pub fn ret_to(&self, array: &Proxy) -> Result<Proxy> {
+        array.attach(self)?;
+        Ok(array.clone())
+    }
+
+    /// Attaches several arrays.
+    ///
+    /// # Errors
+    /// As [`Proxy::attach`]; those before the one that fails stay attached.
+    pub fn attach_all(&self, arrays: &[Proxy]) -> Result<()> {
+        arrays.iter().try_for_each(|array| array.attach(self))
+    }
+
+    /// Lends several arrays to this manager.
+    ///
+    /// # Errors
+    /// As [`Proxy::temp_attach`]; those before the one that fails stay lent.
+    pub fn temp_attach_all(&self, arrays: &[Proxy]) -> Result<()> {
+        arrays.iter().try_for_each(|array| array.temp_attach(self))
+    }
+}
+
+/// The refusal to give an array of a workspace to a manager.
+#[cold]
+fn stays(op: &'static str, cycle: CycleId) -> Error {
+    let why = "the array's bytes are the workspace's; detach() gives an array that can be attached".to_owned();
+    Error::Workspace { op, workspace: validity::about(cycle).workspace, why }
+}
