@@ -9,10 +9,10 @@
 //! 2 live arrays and 2048 B before, 3 and 3072 B after the last run
 //! 1003 arrays, 1027072 B, made at examples/07_a_leak_found.rs:36:22
 //! \--- NDManager(training) resource count: 4, 3 arrays, 3.00 KiB, cpu, made at examples/07_a_leak_found.rs:42:19
-//!     |-- … f32 [256], 1.00 KiB, 1 handles, … s old, made at examples/07_a_leak_found.rs:36:22
-//!     |-- … f32 [256], 1.00 KiB, 1 handles, … s old, made at examples/07_a_leak_found.rs:36:22
-//!     |-- … f32 [256], 1.00 KiB, 1 handles, … s old, made at examples/07_a_leak_found.rs:36:22
-//!     \--- NDManager(other) resource count: 1, 1 arrays, 8 B, cpu, made at examples/07_a_leak_found.rs:61:25
+//!     |-- … f32 [256], 1.00 KiB, 1 handle, … s old, made at examples/07_a_leak_found.rs:36:22
+//!     |-- … f32 [256], 1.00 KiB, 1 handle, … s old, made at examples/07_a_leak_found.rs:36:22
+//!     |-- … f32 [256], 1.00 KiB, 1 handle, … s old, made at examples/07_a_leak_found.rs:36:22
+//!     \--- NDManager(other) resource count: 1, 1 array, 8 B, cpu, made at examples/07_a_leak_found.rs:61:25
 //!         |-- … u8 [8], 8 B, 0 handles, … s old, made at examples/07_a_leak_found.rs:64:20
 //! collect_orphans took 1
 //! no growth; 0 arrays

@@ -83,7 +83,8 @@ pub fn collect() -> usize {
 }
 
 /// Closes every array without a handle that a manager still keeps, because its last proxy fell while the switch
-/// was off. Returns how many. Walks all slots of the registry.
+/// was off, and, as [`collect`] does, every one that is queued. Returns how many there were of both. Walks all slots of the
+/// registry.
 pub fn collect_orphans() -> usize {
     if switch::check("gc::collect_orphans").is_err() {
         return 0;

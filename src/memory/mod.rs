@@ -3,7 +3,34 @@
 //! This layer owns the lifetimes and knows no mathematics. In reading order: what a slot is and how it ends
 //! (`slot`), how readers say that they use one (`hazard`), how dead ones wait (`queue`), when a cycle of arrays ends
 //! (`cycle`); the registry built of these; who owns an array (`owner`, `loan`, `manager`); what drains (`reclaim`);
+//! what handles do (`handle`, `proxy`), alone and with managers (`ownership`); arenas for cycles (`workspace`, `readers`);
 //! what is told (`report`, `gc`).
+//!
+//! # Words for the end of an array
+//! It ends once, and its slot is used again once; both take several acts, each with a word of its own:
+//!
+//! | act | word | where |
+//! | --- | --- | --- |
+//! | somebody ends it: by hand, with its manager, after its cycle | close | `registry/ending.rs` |
+//! | it is taken from its owner; who has it moves or ends it alone | take | `owner.rs` |
+//! | its state leaves *open*: nobody who comes later reads it | begin to close | `slot.rs` |
+//! | its body comes out, when no record announces it any more | finish | `slot.rs`, `registry/ending.rs` |
+//! | a handle goes | drop | `proxy.rs`, `slot.rs` |
+//! | the last one goes, and its count waits in the queue | queue | `registry/ending.rs`, `queue.rs` |
+//! | the last one goes, and its count stays with the manager | keep | `slot.rs` |
+//! | such a count is taken back | unkeep | `slot.rs` |
+//! | slots leave the queue, a batch at a time | drain | `reclaim.rs` |
+//! | one that left it gives up its count | reap | `registry/ending.rs` |
+//! | a count is given up; if it was the last, what is left is ended | take the last, end an orphan | `slot.rs`, `registry/ending.rs` |
+//! | that happens while somebody else is closing it, who then recycles | orphan | `slot.rs` |
+//! | its only handle is used up, and what it held goes to the caller | take over | `registry/ending.rs` |
+//! | its slot is vacant, with the next generation | recycle; vacate, where what it held is asked for | `slot.rs`, `registry/ending.rs` |
+//! | what it was like is no longer shown | hide | `metadata.rs` |
+//! | who lent it is no longer known | forget | `loan.rs` |
+//!
+//! Of a workspace: a cycle *ends* (`workspace/validity.rs`), and its arrays with it, without any of these; their slots are
+//! recycled after their last handles, and those with a recorded gradient are closed. A block *retires* until nobody uses it, and is *swept* (`workspace/retired.rs`). A
+//! thread that ends *flushes* what it has in stock.
 
 pub(crate) mod cycle;
 pub(crate) mod hazard;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::base::{dtype::DType, error::Site, units::Bytes};
+use crate::base::{dtype::DType, error::Site, system::coarse_millis, units::Bytes};
 use crate::memory::{
     key::Key,
     manager::NdManager,
@@ -73,7 +73,9 @@ pub struct ManagerReport {
     pub created: Site,
     /// Whether it is capped.
     pub capped: bool,
-    /// Its arrays, oldest first. Of the system manager: those on its device that their handles own, or a workspace.
+    /// Its arrays, oldest first, by a clock that ticks every few milliseconds. Within a tick, those that one thread made stand in
+    /// the order in which they came to the manager. Of the system manager: those on its device that their handles own, or a
+    /// workspace; within a tick by key.
     pub arrays: Vec<ArrayReport>,
     /// Managers below it.
     pub managers: Vec<ManagerReport>,
@@ -82,6 +84,12 @@ pub struct ManagerReport {
     /// Of the system manager: active bytes of the device that neither arrays nor workspaces have. Values that gradient
     /// graphs keep have them, and exports.
     pub elsewhere: u64,
+}
+
+/// As many as there are, in words: `1 array`, `2 arrays`.
+fn counted(count: impl Into<u128>, what: &str) -> String {
+    let count = count.into();
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Arrays of one owner above which a dump is grouped by the lines that made them.
@@ -121,9 +129,9 @@ impl ManagerReport {
         let count = self.arrays.len() + self.managers.len();
         writeln!(
             f,
-            "{pad}\\--- NDManager({}) resource count: {count}, {} arrays, {}, {}, made at {}{}",
+            "{pad}\\--- NDManager({}) resource count: {count}, {}, {}, {}, made at {}{}",
             self.name,
-            self.arrays.len(),
+            counted(self.arrays.len() as u64, "array"),
             Bytes(self.own_bytes()),
             self.device,
             self.created,
@@ -132,8 +140,8 @@ impl ManagerReport {
         if self.arrays.len() > LISTED_MAX {
             for (site, arrays, bytes, age) in self.by_line() {
                 let site = site.map_or_else(|| "a line that is not known".to_owned(), ToString::to_string);
-                let (bytes, age) = (Bytes(bytes), age.as_secs_f64());
-                writeln!(f, "{pad}    |-- {arrays} arrays made at {site}, {bytes}, the oldest {age:.1} s old")?;
+                let (arrays, bytes, age) = (counted(arrays as u64, "array"), Bytes(bytes), age.as_secs_f64());
+                writeln!(f, "{pad}    |-- {arrays} made at {site}, {bytes}, the oldest {age:.1} s old")?;
             }
         }
         for array in self.arrays.iter().filter(|_| self.arrays.len() <= LISTED_MAX) {
@@ -143,16 +151,17 @@ impl ManagerReport {
             let bytes = if array.shares_storage { "a view".to_owned() } else { Bytes(array.storage_bytes).to_string() };
             writeln!(
                 f,
-                "{pad}    |-- {}{name} {} {:?}, {bytes}, {} handles, {:.1} s old,{site}{workspace}",
+                "{pad}    |-- {}{name} {} {:?}, {bytes}, {}, {:.1} s old,{site}{workspace}",
                 array.key,
                 array.dtype,
                 array.shape,
-                array.handles,
+                counted(array.handles as u64, "handle"),
                 array.age.as_secs_f64()
             )?;
         }
         for WorkspaceReport { name, blocks, bytes } in &self.workspaces {
-            writeln!(f, "{pad}    |-- workspace [{name}]: {blocks} blocks of {}", Bytes(*bytes))?;
+            let blocks = counted(*blocks, "block");
+            writeln!(f, "{pad}    |-- workspace [{name}]: {blocks} of {}", Bytes(*bytes))?;
         }
         if self.elsewhere > 0 {
             writeln!(f, "{pad}    |-- values kept by gradient graphs, and exports: {}", Bytes(self.elsewhere))?;
@@ -183,9 +192,15 @@ impl NdManager {
             indices.retain(|array| array.is_open() && array.device() == self.device());
         }
         info.for_each_array(|index| indices.extend(registry::upgrade_index(index).map(Proxy::from_key)));
+        // After the last of them was made, and one for all.
+        let now = coarse_millis();
+        // A list begins with what came last; the system manager has none.
+        if !self.is_system() {
+            indices.reverse();
+        }
         let mut storages = HashSet::new();
-        indices.sort_by_cached_key(|array| (Reverse(registry::age_millis(array.key().index())), array.key()));
-        let arrays: Vec<ArrayReport> = indices.iter().filter_map(|array| describe(array, &mut storages)).collect();
+        indices.sort_by_cached_key(|array| Reverse(registry::age_millis(array.key().index(), now)));
+        let arrays: Vec<ArrayReport> = indices.iter().filter_map(|array| describe(array, now, &mut storages)).collect();
         let mut managers: Vec<ManagerReport> = self.children().iter().map(NdManager::report).collect();
         managers.sort_by(|a, b| a.name.cmp(&b.name));
         let mut workspaces = Vec::new();
@@ -228,7 +243,7 @@ impl NdManager {
 }
 
 /// The report's line of an array of which the report itself holds one handle.
-fn describe(array: &Proxy, storages: &mut HashSet<u32>) -> Option<ArrayReport> {
+fn describe(array: &Proxy, now: u32, storages: &mut HashSet<u32>) -> Option<ArrayReport> {
     let key = array.key();
     with_context(|context| {
         let pins = registry::pin(context, "report", [key], false).ok()?;
@@ -244,7 +259,7 @@ fn describe(array: &Proxy, storages: &mut HashSet<u32>) -> Option<ArrayReport> {
             storage_bytes: pinned.storage.buffer().span().bytes() as u64,
             shares_storage: !storages.insert(pinned.storage.id()),
             handles: array.handle_count().saturating_sub(1 + ghost),
-            age: Duration::from_millis(u64::from(registry::age_millis(key.index()))),
+            age: Duration::from_millis(u64::from(registry::age_millis(key.index(), now))),
             created: registry::created(key.index()),
             workspace: registry::cycle_of(key).map(|cycle| validity::about(cycle).workspace),
         })

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use ndgc::{DType, Device, Error, NdManager, SimConfig, gc};
+use ndgc::{DType, Device, Error, NdManager, SimConfig, Tensor, gc};
 
 use crate::it::support::{alone, base, block, both, live_bytes, mask, matrix, owned_by, vector};
 
@@ -195,6 +195,21 @@ fn a12_a_manager_without_a_name_goes_by_its_uuid() {
 }
 
 #[test]
+fn arrays_of_one_tick_are_reported_in_the_order_in_which_they_were_made() {
+    alone(|| {
+        let manager = base(&Device::Cpu);
+        let make = |count: usize| manager.zeros(count, DType::F32).unwrap();
+        let mut arrays: Vec<Tensor> = (1..=40).map(make).collect();
+        arrays.drain(10..20).for_each(|array| array.close());
+        // Their slots are used again, in another order.
+        gc::collect();
+        arrays.extend((41..=60).map(make));
+        let listed: Vec<usize> = manager.report().arrays.iter().map(|array| array.shape[0]).collect();
+        assert_eq!(listed, arrays.iter().map(Tensor::elem_count).collect::<Vec<_>>());
+    });
+}
+
+#[test]
 fn a13_display_and_debug_dump_have_their_forms_and_their_counts_match() {
     both(|device| {
         let manager = base(device);
@@ -216,11 +231,11 @@ fn a13_display_and_debug_dump_have_their_forms_and_their_counts_match() {
         assert_eq!(
             lines,
             [
-                format!("\\--- NDManager(model) resource count: 2, 1 arrays, 16 B, {name}, made at HERE"),
-                "    |-- KEY `w` f32 [2, 2], 16 B, 1 handles, AGE s old, made at HERE".to_owned(),
+                format!("\\--- NDManager(model) resource count: 2, 1 array, 16 B, {name}, made at HERE"),
+                "    |-- KEY `w` f32 [2, 2], 16 B, 1 handle, AGE s old, made at HERE".to_owned(),
                 format!("    \\--- NDManager(batch) resource count: 2, 2 arrays, 12 B, {name}, made at HERE, capped"),
-                "        |-- KEY f32 [3], 12 B, 1 handles, AGE s old, made at HERE".to_owned(),
-                "        |-- KEY f32 [2], a view, 1 handles, AGE s old, made at HERE".to_owned(),
+                "        |-- KEY f32 [3], 12 B, 1 handle, AGE s old, made at HERE".to_owned(),
+                "        |-- KEY f32 [2], a view, 1 handle, AGE s old, made at HERE".to_owned(),
             ]
         );
         manager.close().unwrap();

@@ -5,7 +5,6 @@ use crate::base::{
     error::{Closer, Error, Site, StaleArray},
     leak::LeakedArray,
     sync::Ordering,
-    system::coarse_millis,
 };
 use crate::memory::{
     key::Key,
@@ -40,10 +39,10 @@ pub(crate) fn created(index: u32) -> Option<Site> {
     slot(index).created.load()
 }
 
-/// Milliseconds since the array was made.
-pub(crate) fn age_millis(index: u32) -> u32 {
+/// Milliseconds from when the array was made to `now`, which is no earlier.
+pub(crate) fn age_millis(index: u32, now: u32) -> u32 {
     // Relaxed: written before the slot was opened.
-    coarse_millis().wrapping_sub(slot(index).born.load(Ordering::Relaxed))
+    now.wrapping_sub(slot(index).born.load(Ordering::Relaxed))
 }
 
 /// The error for a key whose array ended, with everything its slot still knows.
