@@ -1,23 +1,17 @@
 //! Lending: an array that is with a manager for a while, and goes back to where it came from.
 //!
-//! The lenders of an array form a stack, kept in a side table under the array's slot. When the borrower closes, the
+//! The lenders of an array form a stack, kept in a side table (`owner.rs`) under the array's slot. When the borrower closes, the
 //! array goes to the nearest lender that is still open; if none is, it ends with the borrower. So chains may
 //! close in any order.
-
-use std::sync::LazyLock;
-
-use dashmap::DashMap;
 
 use crate::base::sync::{Ordering, fence};
 use crate::memory::{
     key::Key,
-    owner::{self, Owner},
+    owner::{self, LENDERS, Owner, forget_lenders},
     registry::{self, slot},
     slot::{KEPT, LENT},
     threads::{Counts, ThreadContext},
 };
-
-static LENDERS: LazyLock<DashMap<u32, Vec<Owner>>> = LazyLock::new(DashMap::new);
 
 /// Notes who lends. The caller has taken the array from `lender`.
 pub(crate) fn begin(index: u32, lender: Owner) {
@@ -49,14 +43,6 @@ pub(crate) fn restore(index: u32, lenders: Option<Vec<Owner>>) {
     }
 }
 
-/// Ends all lending of an array: it goes back or is closed.
-pub(crate) fn forget(index: u32) {
-    if slot(index).core.state() & LENT != 0 {
-        LENDERS.remove(&index);
-        slot(index).core.clear(LENT);
-    }
-}
-
 /// Gives a taken array to its nearest open lender. `false` if there is none: it is still taken.
 pub(crate) fn give_back(context: &ThreadContext, key: Key) -> bool {
     let index = key.index();
@@ -67,11 +53,11 @@ pub(crate) fn give_back(context: &ThreadContext, key: Key) -> bool {
         // The guard of the table is gone before the array is put anywhere.
         let lender = LENDERS.get_mut(&index).and_then(|mut lenders| lenders.pop());
         let Some(lender) = lender else {
-            forget(index);
+            forget_lenders(index);
             return false;
         };
         if LENDERS.get(&index).is_none_or(|rest| rest.is_empty()) {
-            forget(index);
+            forget_lenders(index);
         }
         if owner::put((index, slot(index)), lender, true).is_ok() {
             end_if_kept(context, key, lender);

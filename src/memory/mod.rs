@@ -26,7 +26,7 @@
 //! | its only handle is used up, and what it held goes to the caller | take over | `registry/ending.rs` |
 //! | its slot is vacant, with the next generation | recycle; vacate, where what it held is asked for | `slot.rs`, `registry/ending.rs` |
 //! | what it was like is no longer shown | hide | `metadata.rs` |
-//! | who lent it is no longer known | forget | `loan.rs` |
+//! | who lent it is no longer known | forget | `owner.rs` |
 //!
 //! Of a workspace: a cycle *ends* (`workspace/validity.rs`), and its arrays with it, without any of these; their slots are
 //! recycled after their last handles, and those with a recorded gradient are closed. A block *retires* until nobody uses it, and is *swept* (`workspace/retired.rs`). A

@@ -28,8 +28,7 @@ use crate::base::{
 };
 use crate::memory::{
     handle::Proxy,
-    slab::{self, Slab, slab},
-    storage::give_back_surplus,
+    slab::{self, Slab, give_back_surplus, slab},
     threads::{ThreadContext, with_context},
 };
 

@@ -9,12 +9,16 @@
 //! until it is put somewhere or closed. Only one thread holds a taken array, so moves and ends exclude each
 //! other, and the phase of a slot is changed by the taker alone.
 
+use std::sync::LazyLock;
+
+use dashmap::DashMap;
+
 use crate::base::sync::{AtomicU64, Ordering, SpinLock, wait_turn};
 use crate::memory::{
     key::Key,
     registry::{ArraySlot, slot},
     slab::slab,
-    slot::{OPEN, generation_of},
+    slot::{LENT, OPEN, generation_of},
     workspace::validity::CycleId,
 };
 
@@ -84,6 +88,17 @@ pub(crate) enum Owner {
 pub(crate) enum Refused {
     Closed,
     Capped,
+}
+
+/// Who lent an array, by its slot: the nearest one last (`loan.rs`).
+pub(crate) static LENDERS: LazyLock<DashMap<u32, Vec<Owner>>> = LazyLock::new(DashMap::new);
+
+/// Ends all lending of an array: it goes back or is closed.
+pub(crate) fn forget_lenders(index: u32) {
+    if slot(index).core.state() & LENT != 0 {
+        LENDERS.remove(&index);
+        slot(index).core.clear(LENT);
+    }
 }
 
 impl ManagerId {

@@ -271,6 +271,7 @@ pub(crate) fn create(
 /// A slot for a thread without one in stock.
 #[cold]
 fn refilled(context: &ThreadContext) -> Option<u32> {
+    threads::at_end(flush);
     let mut free = context.slots.borrow_mut();
     SLOTS.refill(&mut free);
     free.pop()

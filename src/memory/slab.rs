@@ -21,7 +21,7 @@ const PAGE: usize = 1024;
 /// Pages of a slab.
 const PAGES: usize = 1 << 18;
 /// Cells that move at a time between a thread and the slab.
-pub(crate) const BATCH: usize = 64;
+const BATCH: usize = 64;
 /// A large page of the system.
 const LARGE_PAGE: usize = 2 << 20;
 
@@ -189,4 +189,13 @@ fn more_room<T>(number: usize) -> &'static mut [MaybeUninit<T>] {
     let room = &mut room[before..before + cells];
     advise_large_pages(room);
     room
+}
+
+/// Returns half of a stock that grew beyond four batches.
+#[inline]
+pub(crate) fn give_back_surplus<T: Cell>(free: &mut Vec<u32>, slab: &'static Slab<T>) {
+    if free.len() > 4 * BATCH {
+        let keep = free.len() - 2 * BATCH;
+        slab.give_back(free.drain(keep..));
+    }
 }

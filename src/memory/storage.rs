@@ -42,7 +42,7 @@ use crate::device::{
 use crate::memory::{
     hazard::USER,
     registry::{self, Pinned},
-    slab::{self, Slab, slab},
+    slab::{give_back_surplus, slab},
     threads::{self, ThreadContext, ThreadRecord, with_context},
     workspace::block,
 };
@@ -445,16 +445,6 @@ impl Drop for Storage {
             free.push(index);
             give_back_surplus(&mut free, &CELLS);
         });
-    }
-}
-
-/// Returns half of a stock that grew beyond four batches.
-#[inline]
-pub(crate) fn give_back_surplus<T: slab::Cell>(free: &mut Vec<u32>, slab: &'static Slab<T>) {
-    use crate::memory::slab::BATCH;
-    if free.len() > 4 * BATCH {
-        let keep = free.len() - 2 * BATCH;
-        slab.give_back(free.drain(keep..));
     }
 }
 

@@ -14,7 +14,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
 use crossbeam_epoch::{self as epoch, Atomic, Owned};
 
@@ -22,7 +22,7 @@ use crate::base::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::memory::{
     hazard::{Hazards, heavy, membarrier},
     queue::LANES,
-    registry, switch,
+    switch,
     workspace::stack::WorkspaceStack,
 };
 
@@ -172,6 +172,15 @@ pub(crate) fn sum(counter: impl Fn(&Counts) -> &AtomicU64) -> u64 {
     records.sum::<u64>() + counter(&LOOSE).load(Ordering::Relaxed)
 }
 
+/// Gives back what a thread that ends has in stock. The registry, which is above, says how before it hands out the first slot;
+/// until then nobody has anything that another would want.
+static AT_END: OnceLock<fn(&ThreadContext)> = OnceLock::new();
+
+/// Says how a thread that ends gives back what it has.
+pub(crate) fn at_end(flush: fn(&ThreadContext)) {
+    let _ = AT_END.set(flush);
+}
+
 /// What the calling thread owns.
 #[derive(Debug)]
 pub(crate) struct ThreadContext {
@@ -214,7 +223,9 @@ impl Drop for ThreadContext {
             return;
         }
         self.workspaces.close();
-        registry::flush(self);
+        if let Some(flush) = AT_END.get() {
+            flush(self);
+        }
         TABLE.leave(self.record);
     }
 }

@@ -8,12 +8,11 @@ use crate::base::{
 use crate::memory::{
     hazard::announced,
     key::Key,
-    loan,
     metadata::Metadata,
     node, owner,
+    slab::give_back_surplus,
     slot::{KEPT, LENT, NAMED, OPEN, generation_of},
-    storage::{self, give_back_surplus},
-    switch,
+    storage, switch,
     threads::{self, Counts, ThreadContext},
 };
 
@@ -208,7 +207,7 @@ fn vacate<R>(
 ) -> R {
     if cell.core.state() & (NAMED | LENT) != 0 {
         NAMES.remove(&index);
-        loan::forget(index);
+        owner::forget_lenders(index);
     }
     cell.metadata.hide(index);
     let (left, reusable) = cell.core.recycle(end);
