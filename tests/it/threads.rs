@@ -5,7 +5,7 @@ use std::thread;
 
 use ndgc::{DType, Error, NdManager, Tensor, Var, gc};
 
-use crate::it::support::{base, block, both, owned_by, switched, values, vector};
+use crate::it::support::{alone, base, block, both, owned_by, switched, values, vector};
 
 const ROUNDS: usize = if cfg!(miri) { 5 } else { 400 };
 
@@ -111,32 +111,34 @@ fn an_array_is_closed_by_another_thread_than_its_maker_which_reads_it() {
 #[test]
 fn variables_that_another_thread_reads_stay_shared_through_a_step_that_is_refused() {
     use ndgc::nn::{Optimizer, SGD};
-    let device = ndgc::Device::Cpu;
-    let variables = [1f32, 2.].map(|value| Var::from_vec(vec![value; 1 << 10], 1 << 10, &device).unwrap());
-    let loss = variables[0].mul(&variables[1]).unwrap().sum_all().unwrap();
-    let grads = loss.backward().unwrap();
-    let mut sgd = SGD::new(variables.to_vec(), 0.5).unwrap();
-    let (reading, wait_reading) = mpsc::channel::<()>();
-    let (go_on, wait_go_on) = mpsc::channel::<()>();
-    thread::scope(|scope| {
-        let variables = &variables;
-        let reader = scope.spawn(move || {
-            drop(variables[0].to_vec1::<f32>().unwrap());
-            variables[1].with_slice(|slice: &[f32]| {
-                reading.send(()).unwrap();
-                wait_go_on.recv().unwrap();
-                slice.iter().all(|value| *value == 2.)
-            })
+    alone(|| {
+        let device = ndgc::Device::Cpu;
+        let variables = [1f32, 2.].map(|value| Var::from_vec(vec![value; 1 << 10], 1 << 10, &device).unwrap());
+        let loss = variables[0].mul(&variables[1]).unwrap().sum_all().unwrap();
+        let grads = loss.backward().unwrap();
+        let mut sgd = SGD::new(variables.to_vec(), 0.5).unwrap();
+        let (reading, wait_reading) = mpsc::channel::<()>();
+        let (go_on, wait_go_on) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            let variables = &variables;
+            let reader = scope.spawn(move || {
+                drop(variables[0].to_vec1::<f32>().unwrap());
+                variables[1].with_slice(|slice: &[f32]| {
+                    reading.send(()).unwrap();
+                    wait_go_on.recv().unwrap();
+                    slice.iter().all(|value| *value == 2.)
+                })
+            });
+            wait_reading.recv().unwrap();
+            for _ in 0..2 {
+                assert!(matches!(sgd.step(&grads), Err(Error::InUse { .. })), "the second variable is in use");
+            }
+            go_on.send(()).unwrap();
+            assert!(reader.join().unwrap().unwrap());
         });
-        wait_reading.recv().unwrap();
-        for _ in 0..2 {
-            assert!(matches!(sgd.step(&grads), Err(Error::InUse { .. })), "the second variable is in use");
-        }
-        go_on.send(()).unwrap();
-        assert!(reader.join().unwrap().unwrap());
+        sgd.step(&grads).unwrap();
+        assert_eq!(variables[1].to_vec1::<f32>().unwrap()[0], 1.5, "with the gradient of then");
     });
-    sgd.step(&grads).unwrap();
-    assert_eq!(variables[1].to_vec1::<f32>().unwrap()[0], 1.5, "with the gradient of then");
 }
 
 #[test]
