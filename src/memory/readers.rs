@@ -12,7 +12,7 @@ use crate::memory::{
 
 /// The readers of blocks of this thread's workspaces.
 pub(crate) fn of_thread(context: &ThreadContext) -> Readers {
-    Readers { thread: context.record.number, is_read }
+    Readers { thread: context.number, is_read }
 }
 
 /// Whether a thread announces an array that lies in a block and is of such a cycle, which the caller ended. `only`: no other
@@ -31,7 +31,7 @@ fn is_read(block: u32, only: Option<u32>, ended: Ended<'_>) -> bool {
     let mut read = false;
     let mut look = |record: &ThreadRecord| read |= record.hazards.places().any(|(_, place)| reads(place));
     let by_others = threads::with_context(|context| {
-        let by_others = only != Some(context.record.number);
+        let by_others = only != Some(context.number);
         if !by_others {
             look(context.record);
         }

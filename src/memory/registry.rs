@@ -129,7 +129,7 @@ impl ArraySlot {
     /// closes it on this one need not look for others.
     #[inline(always)]
     fn is_alone(&self, context: &ThreadContext, state: u64) -> bool {
-        state & SHARED == 0 && self.maker() == context.record.number
+        state & SHARED == 0 && self.maker() == context.number
     }
 
     /// The number of the thread record of the thread that made the array.
@@ -143,7 +143,7 @@ impl ArraySlot {
     /// again.
     #[inline(always)]
     fn is_looked_for(&self, context: &ThreadContext, state: u64) -> bool {
-        let looked_for = state & SHARED != 0 || self.maker() == context.record.number;
+        let looked_for = state & SHARED != 0 || self.maker() == context.number;
         if !looked_for {
             self.core.share(generation_of(state));
         }
@@ -236,7 +236,7 @@ pub(crate) fn create(
     cell.metadata.show(|| Metadata { dtype, layout: *layout, device: storage.buffer().device().clone() });
     // Relaxed: published with the slot's state, or by the lock of the owner's list.
     cell.storage.store(storage.id() + 1, Ordering::Relaxed);
-    cell.maker.store(context.record.number, Ordering::Relaxed);
+    cell.maker.store(context.number, Ordering::Relaxed);
     cell.born.store(coarse_millis(), Ordering::Relaxed);
     cell.created.store(Some(site));
     cell.owner.store(owner::NOBODY, Ordering::Relaxed);

@@ -93,7 +93,7 @@ const TURNS_LEFT: u32 = 64;
 /// The bytes are this thread's alone.
 #[inline(always)]
 fn alone(context: &ThreadContext) -> u32 {
-    context.record.number * 2
+    context.number * 2
 }
 
 /// A counted reference to a buffer.

@@ -185,6 +185,8 @@ pub(crate) fn at_end(flush: fn(&ThreadContext)) {
 #[derive(Debug)]
 pub(crate) struct ThreadContext {
     pub(crate) record: &'static ThreadRecord,
+    /// That of the record.
+    pub(crate) number: u32,
     /// Places of the hazard record in use: the first so many.
     pub(crate) used_places: Cell<usize>,
     pub(crate) slots: RefCell<Vec<u32>>,
@@ -202,8 +204,10 @@ pub(crate) struct ThreadContext {
 impl ThreadContext {
     #[cold]
     fn new() -> Self {
+        let record = TABLE.register();
         ThreadContext {
-            record: TABLE.register(),
+            record,
+            number: record.number,
             used_places: Cell::new(0),
             slots: RefCell::default(),
             storages: RefCell::default(),

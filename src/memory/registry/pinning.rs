@@ -129,16 +129,23 @@ fn try_pin<'a, const N: usize>(context: &'a ThreadContext, keys: [Key; N], user:
         let metadata = cell.metadata.get().expect("an open slot has metadata");
         ArrayRef { dtype: metadata.dtype, layout: &metadata.layout, storage: &held.storage, node: &held.node }
     });
-    let pins = Pins { arrays, keys, cells, context, first_place: first, _thread: PhantomData };
-    if arrays.iter().any(|array| !array.storage.is_readable(context)) {
+    // By value throughout: an array whose address is taken is written in pieces and read in large ones.
+    let mut readable = true;
+    for array in arrays {
+        readable &= array.storage.is_readable(context);
+    }
+    if of_cycle != 0 {
+        // After the look at the storage: by then whoever ends the cycle was told that this thread reads (`storage.rs`).
+        // Invariant I12 (design.md).
+        for cell in cells {
+            readable &= cell.core.state() & CYCLE == 0 || cell.is_live();
+        }
+    }
+    if !readable {
+        release(context, first, keys, cells);
         return None;
     }
-    // After the look at the storage: by then whoever ends the cycle was told that this thread reads (`storage.rs`).
-    // Invariant I12 (design.md).
-    if of_cycle != 0 && cells.iter().any(|cell| cell.core.state() & CYCLE != 0 && !cell.is_live()) {
-        return None;
-    }
-    Some(pins)
+    Some(Pins { arrays, keys, cells, context, first_place: first, _thread: PhantomData })
 }
 
 /// As [`try_pin`], with the reason why not: what is found now, when nothing is announced any more.
