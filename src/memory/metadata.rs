@@ -16,11 +16,18 @@ use crate::memory::slot::Shown;
 #[repr(C)]
 pub(crate) struct Metadata {
     pub(crate) dtype: DType,
+    /// So that what is copied behind the dtype begins where it was written: a read across two writes waits for both.
+    _word: [u8; 7],
     pub(crate) layout: Layout,
     pub(crate) device: Device,
 }
 
 impl Metadata {
+    #[inline(always)]
+    pub(crate) fn new(dtype: DType, layout: &Layout, device: Device) -> Self {
+        Metadata { dtype, _word: [0; 7], layout: *layout, device }
+    }
+
     fn is_same(&self, other: &Metadata) -> bool {
         (self.dtype, self.layout) == (other.dtype, other.layout) && self.device == other.device
     }

@@ -61,7 +61,7 @@ pub(crate) struct OwnedArray {
 
 impl OwnedArray {
     fn metadata(&self) -> Metadata {
-        Metadata { dtype: self.dtype, layout: self.layout, device: self.storage.buffer().device().clone() }
+        Metadata::new(self.dtype, &self.layout, self.storage.buffer().device().clone())
     }
 
     pub(crate) fn as_ref(&self) -> ArrayRef<'_> {
@@ -233,7 +233,8 @@ pub(crate) fn create(
     let stocked = context.slots.borrow_mut().pop();
     let index = stocked.or_else(|| refilled(context)).ok_or_else(|| storage::full(op))?;
     let cell = slot(index);
-    cell.metadata.show(|| Metadata { dtype, layout: *layout, device: storage.buffer().device().clone() });
+    let device = storage.buffer().device().clone();
+    cell.metadata.show(|| Metadata::new(dtype, layout, device));
     // Relaxed: published with the slot's state, or by the lock of the owner's list.
     cell.storage.store(storage.id() + 1, Ordering::Relaxed);
     cell.maker.store(context.number, Ordering::Relaxed);
