@@ -25,11 +25,12 @@ pub(crate) fn on_call(context: &ThreadContext) {
     work::begin();
     let calls = context.calls.get() + 1;
     context.calls.set(calls);
-    if calls >= LOOK_EVERY {
-        look_around(context);
-    }
     if !QUEUE.is_empty(context.record.lane) || !QUEUE.is_empty(0) {
         drain(context);
+    }
+    // After its own: what is left of the call's work goes to others.
+    if calls >= LOOK_EVERY {
+        look_around(context);
     }
     if node::is_waiting() {
         node::end_waiting();

@@ -69,7 +69,7 @@ macro_rules! table {
             $(
                 /// # Safety
                 /// As the library's documentation of the call demands of its arguments.
-                #[allow(clippy::too_many_arguments)]
+                #[allow(clippy::too_many_arguments)] // as many as the library's call has
                 #[inline]
                 pub(super) unsafe fn $name(&self, $($arg: $type),*) -> Answer {
                     // SAFETY: the caller's promise.

@@ -15,7 +15,12 @@ use crate::memory::{
 /// Operands can be used. For operations that look at them one by one: the error says which operand it is.
 #[inline]
 pub(crate) fn open(op: &'static str, operands: &[&Proxy]) -> Result<()> {
-    operands.iter().enumerate().try_for_each(|(operand, array)| open_as(op, array, operand))
+    open_from(op, operands, 0)
+}
+
+/// As [`open`], of those from operand `first` on.
+pub(crate) fn open_from(op: &'static str, operands: &[&Proxy], first: usize) -> Result<()> {
+    operands.iter().zip(first..).try_for_each(|(array, operand)| open_as(op, array, operand))
 }
 
 /// As [`open`], of one operand; the first is 0.

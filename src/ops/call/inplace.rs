@@ -41,24 +41,31 @@ pub(crate) fn into<const N: usize>(
     kernel: &ChangeKernel<'_, N>,
 ) -> Result<()> {
     let mut copies: [Option<Proxy>; N] = [const { None }; N];
-    for (copy, source) in copies.iter_mut().zip(sources) {
-        let id = |array: &Proxy| array.with_pinned(call.op, |a| a.storage.id());
-        if id(source)? == id(dst)? {
-            *copy = Some(named(call.site, autograd::no_grad(|| source.try_detach()?.copy()))?);
-        }
-    }
-    let sources: [&Proxy; N] = std::array::from_fn(|i| copies[i].as_ref().unwrap_or(sources[i]));
     let mut turns = 0;
     loop {
-        if attempt(call, dst, sources, fits, kernel)? {
-            return Ok(());
+        let operands = std::array::from_fn(|i| copies[i].as_ref().unwrap_or(sources[i]));
+        match attempt(call, dst, operands, fits, kernel)? {
+            Attempt::Done => return Ok(()),
+            Attempt::Shares(i) => {
+                let copy = autograd::no_grad(|| sources[i].try_detach()?.copy());
+                copies[i] = Some(named(call.site, copy)?);
+            }
+            Attempt::Busy if turns > ATTEMPTS => {
+                let array = registry::describe(dst.key());
+                return Err(Error::InUse { op: call.op, array, by: "operations on other threads that do not end" });
+            }
+            Attempt::Busy => wait_turn(&mut turns),
         }
-        if turns > ATTEMPTS {
-            let array = registry::describe(dst.key());
-            return Err(Error::InUse { op: call.op, array, by: "operations on other threads that do not end" });
-        }
-        wait_turn(&mut turns);
     }
+}
+
+/// What came of an attempt to change an array.
+enum Attempt {
+    Done,
+    /// Another thread uses the bytes and will not for long.
+    Busy,
+    /// This source has the bytes that are to be changed.
+    Shares(usize),
 }
 
 fn attempt<const N: usize>(
@@ -67,21 +74,27 @@ fn attempt<const N: usize>(
     sources: [&Proxy; N],
     fits: &Fits<'_, N>,
     kernel: &ChangeKernel<'_, N>,
-) -> Result<bool> {
+) -> Result<Attempt> {
     enter(call, |context| {
         let pins = pin(context, call.op, [dst])?;
         let [d] = pins.arrays();
         check_target(call.op, dst, &d)?;
-        let Some(sources) = registry::pin_now(context, call.op, sources.map(Proxy::key))? else { return Ok(false) };
-        let pins = sources.arrays();
+        let pins = registry::pin_now(context, call.op, sources.map(Proxy::key));
+        // Which of all operands it is that was closed.
+        let pins = pins.or_else(|error| check::open_from(call.op, &sources, 1).and(Err(error)))?;
+        let Some(pins) = pins else { return Ok(Attempt::Busy) };
+        let pins = pins.arrays();
         for source in &pins {
             check::same_device(call.op, device(&d), device(source))?;
         }
         fits(&d, std::array::from_fn(|i| &*pins[i]))?;
-        let Some(_writing) = d.storage.write(context, call.op, &d)? else { return Ok(false) };
+        if let Some(shares) = pins.iter().position(|source| source.storage.id() == d.storage.id()) {
+            return Ok(Attempt::Shares(shares));
+        }
+        let Some(_writing) = d.storage.write(context, call.op, &d)? else { return Ok(Attempt::Busy) };
         let views = std::array::from_fn(|i| view(&pins[i]));
         launch(device(&d), &kernel(view(&d), views))?;
-        Ok(true)
+        Ok(Attempt::Done)
     })
 }
 
@@ -105,19 +118,20 @@ fn check_target(name: &'static str, dst: &Proxy, d: &ArrayRef<'_>) -> Result<()>
 
 /// In-place arithmetic with another array, which is broadcast to this one's shape.
 pub(crate) fn assign(call: Call, dst: &Proxy, rhs: &Proxy, op: BinaryOp) -> Result<()> {
-    check::open(call.op, &[dst, rhs])?;
-    let (shape, dtype) = dst.with_pinned(call.op, |d| (*d.layout.shape(), d.dtype))?;
-    let (other, other_dtype) = rhs.with_pinned(call.op, |r| (*r.layout.shape(), r.dtype))?;
-    if dtype != other_dtype {
-        return Err(Error::DTypeMismatch { op: call.op, lhs: dtype, rhs: other_dtype });
+    // What the handles say; asked again where both are announced. Of a closed array it is the close that is told.
+    let (shape, dtype) = (dst.shape(), dst.dtype());
+    let refuse = |error: Error| check::open(call.op, &[dst, rhs]).and(Err(error));
+    if dtype != rhs.dtype() {
+        return refuse(Error::DTypeMismatch { op: call.op, lhs: dtype, rhs: rhs.dtype() });
     }
-    check::domain(call.op, op.domain(), dtype)?;
+    check::domain(call.op, op.domain(), dtype).map(drop).or_else(refuse)?;
     let wide;
-    let rhs = if shape == other {
+    let rhs = if shape == rhs.shape() {
         rhs
     } else {
-        wide = autograd::no_grad(|| rhs.try_detach()?.broadcast_as(shape)).map_err(|_| {
-            Error::shapes(call.op, &shape, &other, "the right side does not broadcast to the left".into())
+        check::open(call.op, &[dst, rhs])?;
+        wide = autograd::no_grad(|| rhs.try_detach()?.broadcast_as(*shape)).map_err(|_| {
+            Error::shapes(call.op, shape, rhs.shape(), "the right side does not broadcast to the left".into())
         })?;
         &wide
     };
@@ -168,12 +182,10 @@ impl Proxy {
     #[track_caller]
     pub fn copy_(&self, src: &Proxy) -> Result<()> {
         let call = Call::here("copy_");
-        check::open(call.op, &[self, src])?;
-        let (shape, dtype) = self.with_pinned(call.op, |d| (*d.layout.shape(), d.dtype))?;
-        let (other, other_dtype) = src.with_pinned(call.op, |s| (*s.layout.shape(), s.dtype))?;
-        check::same_shape(call.op, &shape, &other, "copy_ wants equal shapes")?;
-        if dtype != other_dtype {
-            return Err(Error::DTypeMismatch { op: call.op, lhs: dtype, rhs: other_dtype });
+        let refuse = |error: Error| check::open(call.op, &[self, src]).and(Err(error));
+        check::same_shape(call.op, self.shape(), src.shape(), "copy_ wants equal shapes").or_else(refuse)?;
+        if self.dtype() != src.dtype() {
+            return refuse(Error::DTypeMismatch { op: call.op, lhs: self.dtype(), rhs: src.dtype() });
         }
         let fits = |d: &ArrayRef<'_>, [s]: [&ArrayRef<'_>; 1]| {
             check::same_dtype(call.op, d, s)?;
