@@ -72,7 +72,7 @@ fn lent() -> Error {
 
 impl Buffer {
     /// Takes ownership of bytes that the pool of `device` handed out.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn from_pool(span: Span, device: Device, reserved: usize) -> Self {
         Buffer { span, device, home: Home::Pool(reserved) }
     }

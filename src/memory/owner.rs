@@ -242,6 +242,14 @@ pub(crate) fn take(cell: &ArraySlot, generation: u32) -> Option<Owner> {
     }
 }
 
+/// As [`take`], by the caller that gave up the last count. Whoever takes an array from its handles or its cycle has a count, and
+/// gives it up later: such an owner nobody can change any more, and it is read, not exchanged.
+#[inline(always)]
+pub(crate) fn take_orphan(cell: &ArraySlot, generation: u32) -> bool {
+    // Acquire: pairs with the Release stores to `owner`. Relaxed would do for what was taken: it came before the last count.
+    matches!(cell.owner.load(Ordering::Acquire), HANDLES | OF_CYCLE) || take(cell, generation).is_some()
+}
+
 /// The owner of an array that hangs in no list.
 #[inline]
 fn unlisted(cell: &ArraySlot, owner: u32) -> Owner {

@@ -293,8 +293,8 @@ impl<P> Slot<P> {
     /// The drain found no handle left on a slot that somebody else is closing or closed.
     /// `true` if it is closed already, so that the caller recycles it.
     pub(crate) fn orphan(&self) -> bool {
-        // AcqRel: pairs with `finished`.
-        self.state.fetch_or(ORPHAN, Ordering::AcqRel) & CLOSED != 0
+        // Closed already: nobody but the caller has anything left to say here. AcqRel: pairs with `finished`.
+        self.state() & CLOSED != 0 || self.state.fetch_or(ORPHAN, Ordering::AcqRel) & CLOSED != 0
     }
 
     /// Ends what is left of the body by `end` and makes the slot vacant with the next generation. The caller is the

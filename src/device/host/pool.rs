@@ -59,7 +59,7 @@ struct FreeList {
 impl FreeList {
     const EMPTY: FreeList = FreeList { addresses: Vec::new(), numbers: Vec::new() };
 
-    #[inline]
+    #[inline(always)]
     fn pop(&mut self, size: usize) -> Option<Span> {
         let address = self.addresses.pop()?;
         self.numbers.pop().map(|number| Span::in_block(address, size, number))
@@ -90,7 +90,7 @@ impl Stock {
         Stock { share: Share::take(), lists: RefCell::new([FreeList::EMPTY; CLASSES]) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&self, class: usize, size: usize) -> Option<Span> {
         let block = self.lists.borrow_mut()[class].pop(size)?;
         self.share.hit(size);
@@ -177,8 +177,8 @@ pub(crate) fn discount(bytes: usize) {
 }
 
 /// Initialised bytes, at least one, and the size of their block, for [`free`]: if this thread has a block in stock,
-/// and no limit is set.
-#[inline]
+/// and no limit is set. In line, so that the span goes from here to its place in registers.
+#[inline(always)]
 pub(crate) fn alloc_at_once(bytes: usize) -> Option<(Span, usize)> {
     if bytes > SMALL_MAX || counts::is_limited() {
         return None;

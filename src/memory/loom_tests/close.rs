@@ -143,3 +143,32 @@ fn an_exchange_excludes_readers() {
         world.settle(1);
     });
 }
+
+/// Two handles own the array; `other` ends it by one of them, and both are let go.
+fn close_by_hand_against_the_last_drop(other: fn(&World)) {
+    let drop_drain = |world: &World| {
+        world.drop_proxy(0);
+        world.drain();
+    };
+    let model = Model::handles(2).before(World::give_to_handles);
+    model.beside(other).run(drop_drain, |world| world.settle(1));
+}
+
+#[test]
+fn who_gave_up_the_last_count_reads_what_a_closer_left_of_the_owner() {
+    close_by_hand_against_the_last_drop(|world| {
+        world.close_by_hand(STRANGER);
+        world.drop_proxy(1);
+        world.drain();
+    });
+}
+
+#[test]
+#[should_panic]
+fn an_owner_that_is_read_may_be_taken_by_one_who_has_no_count_any_more() {
+    close_by_hand_against_the_last_drop(|world| {
+        world.drop_proxy(1);
+        world.close_by_hand(STRANGER);
+        world.drain();
+    });
+}

@@ -13,6 +13,7 @@ use crate::memory::{
 
 /// As in `owner.rs`.
 const NOBODY: u32 = 0;
+const HANDLES: u32 = u32::MAX;
 
 /// A step that is left out, to see a model fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,7 +59,7 @@ pub(super) const STRANGER: usize = 1;
 /// The registry of one slot.
 pub(super) struct World {
     pub(super) slot: Slot<Canary>,
-    /// The array's manager, whose list is this word: number 1 in the slot's first life, 2 in the next.
+    /// The array's manager, whose list is this word: number 1 in the slot's first life, 2 in the next. Or its handles.
     owner: AtomicU32,
     /// Makes loom look at both orders of a read and a write of the body; it orders nothing.
     touched: AtomicU32,
@@ -184,6 +185,23 @@ impl World {
         self.owner.compare_exchange(manager, NOBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
+    /// `owner::take_orphan`.
+    fn take_orphan(&self, generation: u32) -> bool {
+        self.owner.load(Ordering::Acquire) == HANDLES || self.take(generation)
+    }
+
+    /// `Proxy::detach`, by the only one who knows the array.
+    pub(super) fn give_to_handles(&self) {
+        self.owner.store(HANDLES, Ordering::Release);
+    }
+
+    /// `registry::close`: ends an array by a handle.
+    pub(super) fn close_by_hand(&self, me: usize) {
+        if self.take(1) {
+            self.close_taken(me);
+        }
+    }
+
     /// `manager::close_arrays`: ends the array of a manager. The closer has no handle of it, and did not make it.
     pub(super) fn close(&self, manager: u32) {
         self.close_by(STRANGER, manager);
@@ -263,7 +281,7 @@ impl World {
             return;
         }
         let generation = generation_of(self.slot.state());
-        if self.take(generation) || self.slot.orphan() {
+        if self.take_orphan(generation) || self.slot.orphan() {
             self.recycle();
         }
     }
@@ -273,7 +291,7 @@ impl World {
         if !self.slot.take_only() {
             return false;
         }
-        if self.take(1) || self.slot.orphan() {
+        if self.take_orphan(1) || self.slot.orphan() {
             self.recycle();
         }
         true
@@ -294,7 +312,9 @@ impl World {
     /// recycled `lives` times.
     pub(super) fn settle(&self, lives: usize) {
         self.drain();
-        self.close(self.owner.load(Ordering::Acquire));
+        if self.slot.state() & OPEN != 0 {
+            self.close(self.owner.load(Ordering::Acquire));
+        }
         self.drain();
         assert_eq!(self.dropped.load(SeqCst), self.made.load(SeqCst), "each body is dropped once");
         assert_eq!(self.recycled(), lives, "each life ends with one recycling");

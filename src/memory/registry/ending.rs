@@ -152,7 +152,7 @@ pub(crate) fn end_orphan(context: &ThreadContext, index: u32, cell: &ArraySlot) 
         return;
     }
     let generation = generation_of(cell.core.state());
-    if owner::take(cell, generation).is_some() {
+    if owner::take_orphan(cell, generation) {
         // Open, without handles and without owner: nobody else can reach it.
         Counts::bump(&context.record.counts.closed, 1);
         recycle(context, index, cell);
@@ -178,7 +178,7 @@ pub(crate) fn take_over(context: &ThreadContext, key: Key) -> TakenOver {
     if !cell.core.take_only() {
         return TakenOver::Shared;
     }
-    if owner::take(cell, key.generation()).is_some() {
+    if owner::take_orphan(cell, key.generation()) {
         // As in `end_orphan`: nobody else can reach it.
         Counts::bump(&context.record.counts.closed, 1);
         let &Metadata { dtype, layout, .. } = cell.metadata.get().expect("an open slot has metadata");

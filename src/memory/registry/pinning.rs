@@ -25,7 +25,6 @@ use crate::memory::{
 /// It does not say that they are still open. The announcements stand in consecutive places of the record.
 #[derive(Debug)]
 pub(crate) struct Pins<'a, const N: usize> {
-    arrays: [ArrayRef<'a>; N],
     keys: [Key; N],
     cells: [&'static ArraySlot; N],
     context: &'a ThreadContext,
@@ -64,10 +63,22 @@ impl<'p> Pinned<'p> {
 
 impl<const N: usize> Pins<'_, N> {
     /// The arrays, for as long as this is borrowed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arrays(&self) -> [Pinned<'_>; N] {
-        std::array::from_fn(|i| Pinned { array: self.arrays[i], key: self.keys[i], place: self.first_place + i })
+        std::array::from_fn(|i| {
+            let cell = self.cells[i];
+            // SAFETY: announced and then seen open and not busy by `try_pin`; the announcement stands until `self` drops.
+            let held = unsafe { cell.core.body() };
+            Pinned { array: array_of(cell, held), key: self.keys[i], place: self.first_place + i }
+        })
     }
+}
+
+/// What an open slot holds, which the caller announces. Its metadata stays as long as the proxies that he borrows.
+#[inline(always)]
+fn array_of<'p>(cell: &'static ArraySlot, held: &'p ArrayBody) -> ArrayRef<'p> {
+    let metadata = cell.metadata.get().expect("an open slot has metadata");
+    ArrayRef { dtype: metadata.dtype, layout: &metadata.layout, storage: &held.storage, node: &held.node }
 }
 
 impl<const N: usize> Drop for Pins<'_, N> {
@@ -87,17 +98,6 @@ fn release<const N: usize>(context: &ThreadContext, first_place: usize, keys: [K
             ending::finish_if_free(context, key);
         }
     }
-}
-
-/// What an attempt to announce arrays came to.
-enum Attempt<'a, const N: usize> {
-    Pinned(Pins<'a, N>),
-    /// One of them is being written or exchanged: let go of everything and try again.
-    Busy,
-    /// This one is closed.
-    Stale(Key),
-    /// The thread uses too many arrays already.
-    Full,
 }
 
 /// Announces arrays of which the caller borrows proxies for `'a`, if all of them can be used now.
@@ -122,17 +122,11 @@ fn try_pin<'a, const N: usize>(context: &'a ThreadContext, keys: [Key; N], user:
         release(context, first, keys, cells);
         return None;
     }
-    let arrays: [ArrayRef<'a>; N] = cells.map(|cell| {
-        // SAFETY: announced above, then seen open and not busy; the announcements stand until `Pins` drops. (The
-        // metadata stays as long as the proxies that the caller borrows.)
-        let held: &'a ArrayBody = unsafe { cell.core.body() };
-        let metadata = cell.metadata.get().expect("an open slot has metadata");
-        ArrayRef { dtype: metadata.dtype, layout: &metadata.layout, storage: &held.storage, node: &held.node }
-    });
-    // By value throughout: an array whose address is taken is written in pieces and read in large ones.
     let mut readable = true;
-    for array in arrays {
-        readable &= array.storage.is_readable(context);
+    for cell in cells {
+        // SAFETY: announced above, then seen open and not busy.
+        let held: &ArrayBody = unsafe { cell.core.body() };
+        readable &= held.storage.is_readable(context);
     }
     if of_cycle != 0 {
         // After the look at the storage: by then whoever ends the cycle was told that this thread reads (`storage.rs`).
@@ -145,27 +139,26 @@ fn try_pin<'a, const N: usize>(context: &'a ThreadContext, keys: [Key; N], user:
         release(context, first, keys, cells);
         return None;
     }
-    Some(Pins { arrays, keys, cells, context, first_place: first, _thread: PhantomData })
+    Some(Pins { keys, cells, context, first_place: first, _thread: PhantomData })
 }
 
-/// As [`try_pin`], with the reason why not: what is found now, when nothing is announced any more.
-fn attempt<'a, const N: usize>(context: &'a ThreadContext, keys: [Key; N], user: bool) -> Attempt<'a, N> {
-    if let Some(pins) = try_pin(context, keys, user) {
-        return Attempt::Pinned(pins);
-    }
+/// Why arrays were not announced, asked when nothing is announced any more. `Ok`: one of them is being written or exchanged, or was
+/// the first time.
+#[cold]
+fn hindrance<const N: usize>(context: &ThreadContext, op: &'static str, keys: [Key; N]) -> Result<()> {
     if context.used_places.get() + N > PLACES {
-        return Attempt::Full;
+        return Err(Error::InUse { op, array: name_first(keys), by: "this thread, with 15 others" });
     }
-    for key in keys {
+    for (operand, key) in keys.into_iter().enumerate() {
         let cell = slot(key.index());
         let state = cell.core.state();
         let same = generation_of(state) == key.generation();
         let is_busy = same && state & (OPEN | BUSY) == OPEN | BUSY;
         if !(is_busy || same && cell.is_usable(state)) {
-            return Attempt::Stale(key);
+            return Err(stale_operand(op, key, operand));
         }
     }
-    Attempt::Busy
+    Ok(())
 }
 
 /// Announces several arrays at once. Waits, holding none of them, while one is being written.
@@ -176,41 +169,28 @@ pub(crate) fn pin<'a, const N: usize>(
     keys: [Key; N],
     user: bool,
 ) -> Result<Pins<'a, N>> {
-    match try_pin(context, keys, user) {
-        Some(pins) => Ok(pins),
-        None => pin_slowly(context, op, keys, user, attempt(context, keys, user)),
-    }
-}
-
-#[cold]
-fn pin_slowly<'a, const N: usize>(
-    context: &'a ThreadContext,
-    op: &'static str,
-    keys: [Key; N],
-    user: bool,
-    mut last: Attempt<'a, N>,
-) -> Result<Pins<'a, N>> {
+    // Made in one place: a result that a call could have written too would be copied out of memory.
     let mut turns = 0;
     loop {
-        match last {
-            Attempt::Pinned(pins) => return Ok(pins),
-            Attempt::Stale(key) => {
-                let operand = keys.iter().position(|other| *other == key).unwrap_or(0);
-                return Err(stale_operand(op, key, operand));
-            }
-            Attempt::Full => {
-                return Err(Error::InUse { op, array: name_first(&keys), by: "this thread, with 15 others" });
-            }
-            Attempt::Busy if turns > 1 << 20 => {
-                return Err(Error::InUse { op, array: name_first(&keys), by: "an operation that writes in place" });
-            }
-            Attempt::Busy => wait_turn(&mut turns),
+        if let Some(pins) = try_pin(context, keys, user) {
+            return Ok(pins);
         }
-        last = attempt(context, keys, user);
+        wait(context, op, keys, &mut turns)?;
     }
 }
 
-fn name_first(keys: &[Key]) -> String {
+/// Waits a turn for arrays that could not be announced.
+#[cold]
+fn wait<const N: usize>(context: &ThreadContext, op: &'static str, keys: [Key; N], turns: &mut u32) -> Result<()> {
+    hindrance(context, op, keys)?;
+    if *turns > 1 << 20 {
+        return Err(Error::InUse { op, array: name_first(keys), by: "an operation that writes in place" });
+    }
+    wait_turn(turns);
+    Ok(())
+}
+
+fn name_first<const N: usize>(keys: [Key; N]) -> String {
     keys.first().map_or_else(String::new, |&key| describe(key))
 }
 
@@ -221,11 +201,11 @@ pub(crate) fn pin_now<'a, const N: usize>(
     op: &'static str,
     keys: [Key; N],
 ) -> Result<Option<Pins<'a, N>>> {
-    match attempt(context, keys, false) {
-        Attempt::Pinned(pins) => Ok(Some(pins)),
-        Attempt::Busy => Ok(None),
-        other => pin_slowly(context, op, keys, false, other).map(Some),
+    let pins = try_pin(context, keys, false);
+    if pins.is_none() {
+        hindrance(context, op, keys)?;
     }
+    Ok(pins)
 }
 
 /// Exchanges the body of an open array for another, for all its handles at once. What it held is returned.

@@ -77,21 +77,10 @@ pub(crate) fn pin<'a, const N: usize>(
     op: &'static str,
     arrays: [&'a Proxy; N],
 ) -> Result<Pins<'a, N>> {
-    if is_capturing() {
-        pin_captured(context, op, arrays)
-    } else {
-        registry::pin(context, op, arrays.map(Proxy::key), false)
-    }
-}
-
-#[cold]
-fn pin_captured<'a, const N: usize>(
-    context: &'a ThreadContext,
-    op: &'static str,
-    arrays: [&'a Proxy; N],
-) -> Result<Pins<'a, N>> {
     let pins = registry::pin(context, op, arrays.map(Proxy::key), false)?;
-    captured(op, &arrays, &pins.arrays())?;
+    if is_capturing() {
+        captured(op, &arrays, &pins.arrays())?;
+    }
     Ok(pins)
 }
 

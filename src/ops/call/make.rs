@@ -4,12 +4,13 @@ use crate::base::{
     call::Call,
     dtype::DType,
     error::{Closer, Error, Result},
+    layout::Layout,
     shape::Shape,
 };
 use crate::device::Device;
 use crate::memory::{proxy::Proxy, registry::Parts, workspace};
 use crate::ops::call::{
-    exec::{Output, enter, output, place},
+    exec::{Output, allocate, enter, place},
     place::Place,
 };
 
@@ -23,19 +24,20 @@ pub(crate) fn make<P: Place + ?Sized>(
     fill: impl FnOnce(&mut Output) -> Result<()>,
 ) -> Result<Proxy> {
     let mut fill = Some(fill);
-    make_by(call, (shape, dtype), &at, zeroed, &mut |out| fill.take().map_or(Ok(()), |fill| fill(out)))
+    make_by(call, (&shape, dtype), &at, zeroed, &mut |out| fill.take().map_or(Ok(()), |fill| fill(out)))
 }
 
 /// As [`make`], by reference.
 fn make_by(
     call: Call,
-    (shape, dtype): (Shape, DType),
+    (shape, dtype): (&Shape, DType),
     at: &dyn Place,
     zeroed: bool,
     fill: &mut dyn FnMut(&mut Output) -> Result<()>,
 ) -> Result<Proxy> {
     enter(call, |context| {
-        let mut out = output(context, call.op, at.device_of_place(), dtype, &shape, zeroed)?;
+        let storage = allocate(context, call.op, at.device_of_place(), dtype, shape, zeroed)?;
+        let mut out = Output { storage, layout: Layout::contiguous(*shape), dtype };
         fill(&mut out)?;
         let Output { storage, layout, dtype } = out;
         place(call, context, Parts { dtype, layout: &layout, storage, node: None }, at)

@@ -20,11 +20,12 @@ impl Layout {
     /// Row-major, starting at the first element.
     #[inline]
     pub fn contiguous(shape: Shape) -> Self {
-        let mut strides = [0isize; MAX_RANK];
-        let mut step = 1isize;
-        for (i, &dim) in shape.dims().iter().enumerate().rev() {
-            strides[i] = step;
-            step = step.wrapping_mul(dim as isize);
+        let (mut strides, mut step) = ([0isize; MAX_RANK], 1isize);
+        // All axes there may be, without a branch: strides that are written one by one are waited for by who copies them.
+        for (i, &dim) in shape.all_dims().iter().enumerate().rev() {
+            let is_axis = i < shape.rank();
+            strides[i] = if is_axis { step } else { 0 };
+            step = step.wrapping_mul(if is_axis { dim as isize } else { 1 });
         }
         Layout { shape, strides, offset: 0 }
     }

@@ -11,7 +11,8 @@ pub use crate::base::limits::MAX_RANK;
 /// The size of a tensor along each axis.
 #[derive(Clone, Copy, Eq)]
 pub struct Shape {
-    rank: u8,
+    /// A whole word: a copy of what lies behind a byte would begin in the middle of a word, and wait for it.
+    rank: usize,
     dims: [usize; MAX_RANK],
 }
 
@@ -36,7 +37,7 @@ impl Shape {
 
     /// From a list of dims; more than [`MAX_RANK`] of them are refused when the shape is used.
     pub fn from_dims(dims: &[usize]) -> Self {
-        let mut shape = Shape { rank: dims.len().min(255) as u8, dims: [0; MAX_RANK] };
+        let mut shape = Shape { rank: dims.len(), dims: [0; MAX_RANK] };
         let kept = dims.len().min(MAX_RANK);
         shape.dims[..kept].copy_from_slice(&dims[..kept]);
         shape
@@ -45,13 +46,19 @@ impl Shape {
     /// Number of axes.
     #[inline]
     pub fn rank(&self) -> usize {
-        self.rank as usize
+        self.rank
     }
 
     /// Size along each axis.
     #[inline]
     pub fn dims(&self) -> &[usize] {
         &self.dims[..self.rank().min(MAX_RANK)]
+    }
+
+    /// Its dims and, after them, zeros.
+    #[inline]
+    pub(super) fn all_dims(&self) -> &[usize; MAX_RANK] {
+        &self.dims
     }
 
     /// Number of elements. Exact for a shape that [`Shape::check`] accepted.
