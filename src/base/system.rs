@@ -31,15 +31,22 @@ pub(crate) mod membarrier {
     }
 }
 
-/// Asks for large pages under memory that is not touched yet. Without any, nothing changes.
-pub(crate) fn advise_large_pages<T>(memory: &mut [std::mem::MaybeUninit<T>]) {
+/// A large page of the system.
+pub(crate) const LARGE_PAGE: usize = 2 << 20;
+
+/// Asks for large pages under memory that is not touched yet, where it has room for whole ones. Returns the bytes under which
+/// the system will try; without any, nothing changes.
+pub(crate) fn advise_large_pages<T>(memory: &mut [std::mem::MaybeUninit<T>]) -> usize {
+    let all = memory.as_mut_ptr_range();
+    let before = all.start.addr().next_multiple_of(LARGE_PAGE) - all.start.addr();
+    let bytes = size_of_val(memory).saturating_sub(before) / LARGE_PAGE * LARGE_PAGE;
     #[cfg(all(target_os = "linux", not(miri)))]
-    // SAFETY: advice; the bytes of the range stay what they are.
-    unsafe {
-        libc::madvise(memory.as_mut_ptr().cast(), size_of_val(memory), libc::MADV_HUGEPAGE);
-    }
+    // SAFETY: advice about a part of the slice; its bytes stay what they are.
+    let advised = bytes > 0
+        && unsafe { libc::madvise(all.start.wrapping_byte_add(before).cast(), bytes, libc::MADV_HUGEPAGE) == 0 };
     #[cfg(not(all(target_os = "linux", not(miri))))]
-    let _ = memory;
+    let advised = false;
+    if advised { bytes } else { 0 }
 }
 
 /// The word that a fork changes in the child, and what to.

@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::base::{
     sync::{AtomicRef, AtomicU32, Ordering, fill},
-    system::advise_large_pages,
+    system::{LARGE_PAGE, advise_large_pages},
 };
 
 /// Cells of a page.
@@ -22,8 +22,6 @@ const PAGE: usize = 1024;
 const PAGES: usize = 1 << 18;
 /// Cells that move at a time between a thread and the slab.
 const BATCH: usize = 64;
-/// A large page of the system.
-const LARGE_PAGE: usize = 2 << 20;
 
 /// What a slab is made of.
 pub(crate) trait Cell: Send + Sync + Sized + 'static {
@@ -175,20 +173,20 @@ fn next_page<T: Cell>(number: usize, room: &mut &'static mut [MaybeUninit<T>]) -
     fill(page, T::fresh).try_into().ok()
 }
 
-/// Memory for the pages from this one on: for one, while the slab is small, then for as many as a large page has.
+/// Memory for the pages from this one on: for one, while the slab is small, then an eighth of what it has, in large pages.
 fn more_room<T>(number: usize) -> &'static mut [MaybeUninit<T>] {
     let bytes = PAGE * size_of::<T>();
     if number * bytes < LARGE_PAGE {
         return Box::leak(Box::new_uninit_slice(PAGE));
     }
-    let cells = LARGE_PAGE.div_ceil(bytes) * PAGE;
-    // The address of a large page is a multiple of its size.
-    let room = Box::leak(Box::new_uninit_slice(cells + LARGE_PAGE / size_of::<T>()));
-    let start = room.as_ptr().addr();
-    let before = (start.next_multiple_of(LARGE_PAGE) - start) / size_of::<T>();
-    let room = &mut room[before..before + cells];
-    advise_large_pages(room);
-    room
+    let room = (number * bytes / 8).next_multiple_of(LARGE_PAGE);
+    // So much more that the first cell can be where a large page begins.
+    let cells = room.div_ceil(bytes) * PAGE;
+    let all = Box::leak(Box::new_uninit_slice(cells + LARGE_PAGE / size_of::<T>() + 1));
+    advise_large_pages(all);
+    let start = all.as_ptr().addr();
+    let before = (start.next_multiple_of(LARGE_PAGE) - start).div_ceil(size_of::<T>());
+    &mut all[before..before + cells]
 }
 
 /// Returns half of a stock that grew beyond four batches.
@@ -197,5 +195,24 @@ pub(crate) fn give_back_surplus<T: Cell>(free: &mut Vec<u32>, slab: &'static Sla
     if free.len() > 4 * BATCH {
         let keep = free.len() - 2 * BATCH;
         slab.give_back(free.drain(keep..));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Cells of any size lie in large pages, the first at the begin of one. What the system gives is its own matter.
+    #[test]
+    fn a_large_slab_lies_in_large_pages() {
+        let mode = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+        let is_given = mode.contains("[always]") || mode.contains("[madvise]");
+        let mut unaligned = Box::<[u8]>::new_uninit_slice(2 * LARGE_PAGE + 4000);
+        assert_eq!(advise_large_pages(&mut unaligned[999..]) >= LARGE_PAGE, is_given);
+        for number in [100, 1000] {
+            let room = more_room::<[u64; 13]>(number);
+            assert!(room.len() >= (number / 8).min(LARGE_PAGE / 104) && room.len() % PAGE == 0);
+            assert!(room.as_ptr().addr() % LARGE_PAGE < 104);
+        }
     }
 }
