@@ -25,9 +25,7 @@ pub(crate) fn on_call(context: &ThreadContext) {
     work::begin();
     let calls = context.calls.get() + 1;
     context.calls.set(calls);
-    if !QUEUE.is_empty(context.record.lane) || !QUEUE.is_empty(0) {
-        drain(context);
-    }
+    drain(context);
     // After its own: what is left of the call's work goes to others.
     if calls >= LOOK_EVERY {
         look_around(context);
@@ -38,9 +36,13 @@ pub(crate) fn on_call(context: &ThreadContext) {
 }
 
 /// Reaps arrays of this thread's lane and the common one, as far as the call has work left.
+#[inline]
 pub(crate) fn drain(context: &ThreadContext) {
-    drain_lane(context, context.record.lane);
-    drain_lane(context, 0);
+    for lane in [context.record.lane, 0] {
+        if !QUEUE.is_empty(lane) {
+            drain_lane(context, lane);
+        }
+    }
 }
 
 /// Reaps everything that is queued when the call begins, on whatever lane. Returns how many.
