@@ -83,7 +83,7 @@ impl Buffer {
     }
 
     /// Bytes of an arena's block, for one cycle: who reads or writes them makes sure that it lasts.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn from_arena(span: Span, device: Device, part: ArenaPart) -> Self {
         Buffer { span, device, home: Home::Arena(part) }
     }

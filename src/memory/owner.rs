@@ -68,7 +68,8 @@ slab!(CORES: Core = Core {
 /// A manager as an owner: its core, and in which life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ManagerId {
-    core: u32,
+    /// A whole word, so that a copy is not wider than what was written.
+    core: u64,
     life: u64,
 }
 
@@ -121,16 +122,16 @@ impl ManagerId {
         for shard in &cell.shards {
             shard.0.with(|list| *list = OwnerList { head: 0, count: 0, life, open: true, capped: false });
         }
-        Some(ManagerId { core, life })
+        Some(ManagerId { core: core.into(), life })
     }
 
     /// Gives a closed and empty core back.
     pub(crate) fn give_back(self) {
-        CORES.give_back(std::iter::once(self.core));
+        CORES.give_back(std::iter::once(self.core as u32));
     }
 
     fn shard(self, shard: usize) -> &'static SpinLock<OwnerList> {
-        &CORES.get(self.core).shards[shard % SHARDS].0
+        &CORES.get(self.core as u32).shards[shard % SHARDS].0
     }
 
     /// Closes all shards to newcomers.
@@ -275,7 +276,7 @@ fn take_from(cell: &ArraySlot, owner: u32) -> Option<ManagerId> {
             list.unlink(cell);
             // Release: pairs with the Acquire in `take`.
             cell.owner.store(NOBODY, Ordering::Release);
-            ManagerId { core, life: list.life }
+            ManagerId { core: core.into(), life: list.life }
         })
     })
 }
@@ -306,34 +307,34 @@ pub(crate) fn put((index, cell): (u32, &ArraySlot), owner: Owner, uncapped: bool
         }
         list.link(index, cell);
         // Release: pairs with the Acquire in `take`.
-        cell.owner.store(id.core + 1, Ordering::Release);
+        cell.owner.store(id.core as u32 + 1, Ordering::Release);
         Ok(())
     })
 }
 
-/// Whether the handles of an array own it now: the commonest owner, at a glance.
-#[inline(always)]
-pub(crate) fn is_of_handles(index: u32) -> bool {
-    // Acquire: as in `owner_of`.
-    slot(index).owner.load(Ordering::Acquire) == HANDLES
+/// Waits a turn for an array that somebody took. `false`: it is not open any more.
+#[cold]
+fn is_moving(cell: &ArraySlot, generation: u32, turns: &mut u32) -> bool {
+    let state = cell.core.state();
+    let open = state & OPEN != 0 && generation_of(state) == generation;
+    if open {
+        wait_turn(turns);
+    }
+    open
 }
 
 /// Who owns an array now; waits while it is being moved. `None` if it is not open.
-#[inline]
+#[inline(always)]
 pub(crate) fn owner_of(index: u32, generation: u32) -> Option<Owner> {
     let cell = slot(index);
     let mut turns = 0;
     loop {
         // Acquire: pairs with the Release stores to `owner`.
         match cell.owner.load(Ordering::Acquire) {
-            owner @ (HANDLES | OF_CYCLE) => return Some(unlisted(cell, owner)),
-            NOBODY => {
-                let state = cell.core.state();
-                if state & OPEN == 0 || generation_of(state) != generation {
-                    return None;
-                }
-                wait_turn(&mut turns);
-            }
+            HANDLES => return Some(Owner::Handles),
+            OF_CYCLE => return Some(Owner::Cycle(cell.cycle_id())),
+            NOBODY if !is_moving(cell, generation, &mut turns) => return None,
+            NOBODY => {}
             owner => {
                 let core = owner - 1;
                 // Acquire: pairs with the Release in `ManagerId::open`. If that of a later life came first, the array had left
@@ -342,7 +343,7 @@ pub(crate) fn owner_of(index: u32, generation: u32) -> Option<Owner> {
                 let life = CORES.get(core).life.load(Ordering::Acquire);
                 // Acquire: as above.
                 if cell.owner.load(Ordering::Acquire) == owner {
-                    return Some(Owner::Manager(ManagerId { core, life }));
+                    return Some(Owner::Manager(ManagerId { core: core.into(), life }));
                 }
             }
         }
@@ -352,5 +353,5 @@ pub(crate) fn owner_of(index: u32, generation: u32) -> Option<Owner> {
 /// The key of the manager, as a number.
 pub(crate) fn manager_key(id: ManagerId) -> u64 {
     // Acquire: pairs with the Release in `ManagerId::open`.
-    CORES.get(id.core).key.load(Ordering::Acquire)
+    CORES.get(id.core as u32).key.load(Ordering::Acquire)
 }

@@ -157,9 +157,6 @@ impl Proxy {
 
     #[inline(always)]
     pub(crate) fn owner(&self, op: &'static str) -> Result<Owner> {
-        if owner::is_of_handles(self.key.index()) {
-            return Ok(Owner::Handles);
-        }
         owner::owner_of(self.key.index(), self.key.generation()).ok_or_else(|| registry::stale(op, self.key))
     }
 

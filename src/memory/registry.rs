@@ -114,7 +114,7 @@ impl ArraySlot {
     /// The cycle that the array ends with, for one of a workspace.
     pub(crate) fn cycle_id(&self) -> CycleId {
         // Relaxed: written before the slot was opened.
-        CycleId { scope: self.scope.load(Ordering::Relaxed), stamp: self.cycle.load(Ordering::Relaxed) }
+        CycleId::new(self.scope.load(Ordering::Relaxed), self.cycle.load(Ordering::Relaxed))
     }
 
     /// Whether an array with this state can be used: it is open, nobody exchanges what it holds, and its cycle goes on.
@@ -164,7 +164,7 @@ impl ArraySlot {
 #[inline(always)]
 fn owner_of_bytes(storage: &mut Storage, owner: Owner) -> Owner {
     match (storage.join_cycle(), owner) {
-        (Some(ArenaPart { scope, stamp, .. }), _) => Owner::Cycle(CycleId { scope, stamp }),
+        (Some(ArenaPart { scope, stamp, .. }), _) => Owner::Cycle(CycleId::new(scope, stamp)),
         (None, Owner::Cycle(_)) => Owner::Handles,
         (None, _) => owner,
     }
@@ -243,9 +243,9 @@ pub(crate) fn create(
     cell.owner.store(owner::NOBODY, Ordering::Relaxed);
     let mut bits = 0;
     if let Owner::Cycle(id) = owner {
-        cell.scope.store(id.scope, Ordering::Relaxed);
+        cell.scope.store(id.scope(), Ordering::Relaxed);
         cell.cycle.store(id.stamp, Ordering::Relaxed);
-        cell.oldest.store(Some(validity::oldest(id.scope)));
+        cell.oldest.store(Some(validity::oldest(id.scope())));
         bits = CYCLE;
     }
     let tracked = bits == CYCLE && node.is_some();

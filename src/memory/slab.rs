@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(advise_large_pages(&mut unaligned[999..]) >= LARGE_PAGE, is_given);
         for number in [100, 1000] {
             let room = more_room::<[u64; 13]>(number);
-            assert!(room.len() >= (number / 8).min(LARGE_PAGE / 104) && room.len() % PAGE == 0);
+            assert!(room.len() >= (number / 8).min(LARGE_PAGE / 104) && room.len().is_multiple_of(PAGE));
             assert!(room.as_ptr().addr() % LARGE_PAGE < 104);
         }
     }

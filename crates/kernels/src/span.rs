@@ -17,8 +17,8 @@ pub struct Span {
     ptr: NonNull<u8>,
     bytes: usize,
     /// The number of the block that it lies in, for a pool that numbers them; 0 if nobody said. A hint: whoever
-    /// follows it looks whether the block holds the span.
-    block: u32,
+    /// follows it looks whether the block holds the span. A whole word, so that a copy is not wider than what was written.
+    block: u64,
 }
 
 // SAFETY: a span is an address and a number; what may be done with it is stated where it is
@@ -41,13 +41,13 @@ impl Span {
     }
 
     /// A range that lies in the block with this number.
-    #[inline]
+    #[inline(always)]
     pub fn in_block(ptr: NonNull<u8>, bytes: usize, block: u32) -> Self {
-        Span { ptr, bytes, block }
+        Span { ptr, bytes, block: block.into() }
     }
 
     /// A part of it, so many bytes from its begin. The caller knows that it is one.
-    #[inline]
+    #[inline(always)]
     pub fn part(&self, offset: usize, bytes: usize) -> Span {
         assert!(bytes <= self.bytes && offset <= self.bytes - bytes, "a part lies inside");
         let ptr = self.ptr.map_addr(|at| at.checked_add(offset).expect("a block ends inside the address space"));
@@ -56,7 +56,7 @@ impl Span {
 
     #[inline]
     pub fn block(&self) -> u32 {
-        self.block
+        self.block as u32
     }
 
     #[inline]

@@ -83,9 +83,9 @@ impl Drop for CycleLease {
     }
 }
 
-/// What stands beside a nested entry: what to go back to.
+/// An open nested entry: what to go back to.
 #[derive(Debug)]
-pub(crate) struct Nested {
+struct Nested {
     mark: RewindMark,
     outer: CycleId,
 }
@@ -106,9 +106,9 @@ struct ArenaState {
     pinned: VecDeque<Chunk>,
     ring_spans: VecDeque<RingSpan>,
     leases: Leases,
-    /// Scopes of nested entries, by depth; the first `depth` are open.
+    /// Open nested entries, and scopes of nested entries by depth: those of the open ones first.
+    open: Vec<Nested>,
     nested: Vec<CycleScope>,
-    depth: usize,
     /// The cycle that arrays are made in.
     cycle: CycleId,
     tally: Tally,
@@ -156,7 +156,7 @@ impl Arena {
         let name: Arc<str> = name.into();
         let scope = CycleScope::new(Arc::clone(&name), config.policy_reset() == ResetPolicy::EndOfBufferReached)
             .ok_or_else(|| wrong("2^28 workspaces are in use; destroy some"))?;
-        let cycle = CycleId { scope: 0, stamp: 0 };
+        let cycle = CycleId::new(0, 0);
         let plan = Plan::new(config, if memory.is_cpu() { 64 } else { 256 });
         let state = ArenaState {
             plan,
@@ -170,7 +170,7 @@ impl Arena {
             ring_spans: VecDeque::new(),
             leases: Leases::default(),
             nested: Vec::new(),
-            depth: 0,
+            open: Vec::new(),
             cycle,
             tally: Tally::default(),
             spilled: 0,
@@ -428,31 +428,35 @@ impl Arena {
         true
     }
 
-    /// An entry of an open workspace that is not the current one: its arrays end with it, the older ones stay.
-    pub(crate) fn begin_nested(&self) -> Option<Nested> {
+    /// An entry of an open workspace that is not the current one: its arrays end with it, the older ones stay. `false`: no scope is
+    /// left.
+    pub(crate) fn begin_nested(&self) -> bool {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
-        if state.depth == state.nested.len() {
-            state.nested.push(CycleScope::new(Arc::clone(&self.name), self.is_ring())?);
+        if state.open.len() == state.nested.len() {
+            let Some(scope) = CycleScope::new(Arc::clone(&self.name), self.is_ring()) else { return false };
+            state.nested.push(scope);
         }
-        let nested = Nested { mark: state.plan.mark(), outer: state.cycle };
-        state.cycle = state.nested[state.depth].begin();
-        state.depth += 1;
+        let cycle = state.nested[state.open.len()].begin();
+        state.open.push(Nested { mark: state.plan.mark(), outer: state.cycle });
+        state.cycle = cycle;
         self.entries.set(self.entries.get() + 1);
-        Some(nested)
+        true
     }
 
-    pub(crate) fn end_nested(&self, nested: Nested) {
+    /// The last nested entry that is open ends.
+    pub(crate) fn end_nested(&self) {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
+        let Some(nested) = state.open.pop() else { return };
+        let depth = state.open.len();
         self.entries.set(self.entries.get() - 1);
-        state.depth -= 1;
         state.cycle = nested.outer;
-        let scope = &state.nested[state.depth];
+        let scope = &state.nested[depth];
         scope.end_all();
         scope.set_state(WorkspaceState::Closed);
         // Bytes in use stay where they are until the whole cycle ends: its own, and those of entries inside it.
-        let ended = |cycle: CycleId| state.nested[state.depth..].iter().any(|scope| scope.index() == cycle.scope);
+        let ended = |cycle: CycleId| state.nested[depth..].iter().any(|scope| scope.index() == cycle.scope());
         if !state.block.as_ref().is_some_and(|block| block.is_in_use(ended)) {
             state.plan.rewind(nested.mark);
         }
@@ -536,7 +540,7 @@ impl Arena {
         let offset = state.plan.room_at_once(bytes)?;
         let span = block.at(offset, bytes);
         state.tally.note(span);
-        let part = ArenaPart { block: block.index(), scope: state.cycle.scope, stamp: state.cycle.stamp };
+        let part = ArenaPart { block: block.index(), scope: state.cycle.scope(), stamp: state.cycle.stamp };
         Some((span, part))
     }
 
@@ -553,7 +557,7 @@ impl Arena {
                 return Err(refused);
             }
         };
-        let part = ArenaPart { block, scope: state.cycle.scope, stamp: state.cycle.stamp };
+        let part = ArenaPart { block, scope: state.cycle.scope(), stamp: state.cycle.stamp };
         Ok(Buffer::from_arena(span, self.memory.clone(), part))
     }
 
@@ -626,7 +630,7 @@ impl Arena {
             return false;
         }
         self.scope.end_through(stamp);
-        let ended = |cycle: CycleId| cycle.scope == self.scope.index() && cycle.stamp <= stamp;
+        let ended = |cycle: CycleId| cycle.scope() == self.scope.index() && cycle.stamp <= stamp;
         if state.block.as_ref().is_some_and(|block| block.is_in_use(ended)) {
             return false;
         }

@@ -102,6 +102,8 @@ enum Memory {
 pub(crate) struct ArenaBlock {
     index: u32,
     readers: Readers,
+    /// All of it.
+    whole: Span,
     memory: Memory,
 }
 
@@ -112,13 +114,17 @@ impl ArenaBlock {
             return None;
         }
         let index = free.pop()?;
+        let whole = match &memory {
+            Memory::Pooled(buffer) => buffer.span(),
+            Memory::Mapped(file) => file.span(),
+        };
         // Relaxed: whoever looks had a part of the block, which is handed out after this.
         CELLS.get(index).is_file.store(u32::from(matches!(memory, Memory::Mapped(_))), Ordering::Relaxed);
         if let Memory::Pooled(buffer) = &memory {
             let about = (Arc::clone(workspace), buffer.device().clone(), buffer.span().bytes() as u64);
             ALL.lock().unwrap_or_else(PoisonError::into_inner).insert(index, about);
         }
-        Some(ArenaBlock { index, readers, memory })
+        Some(ArenaBlock { index, readers, whole, memory })
     }
 
     /// Uninitialised bytes of a device.
@@ -146,10 +152,7 @@ impl ArenaBlock {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        match &self.memory {
-            Memory::Pooled(buffer) => buffer.span().bytes(),
-            Memory::Mapped(file) => file.span().bytes(),
-        }
+        self.whole.bytes()
     }
 
     /// The file, if it is one.
@@ -161,12 +164,9 @@ impl ArenaBlock {
     }
 
     /// A part of a block of the host.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn at(&self, offset: usize, bytes: usize) -> Span {
-        match &self.memory {
-            Memory::Pooled(buffer) => buffer.span().part(offset, bytes),
-            Memory::Mapped(file) => file.span().part(offset, bytes),
-        }
+        self.whole.part(offset, bytes)
     }
 
     /// A part of it, for a new owner.
@@ -178,7 +178,7 @@ impl ArenaBlock {
             Memory::Pooled(buffer) => buffer.device().suballocate(buffer, offset, bytes),
             Memory::Mapped(file) => {
                 file.reserve(offset + bytes)?;
-                Ok(file.span().part(offset, bytes))
+                Ok(self.at(offset, bytes))
             }
         }
     }

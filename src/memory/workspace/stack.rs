@@ -18,46 +18,44 @@ use crate::device::{
 };
 use crate::memory::key::Key;
 use crate::memory::workspace::{
-    arena::{Arena, Nested},
+    arena::Arena,
     block::Readers,
     config::{DebugMode, WorkspaceConfig},
     retired,
     validity::CycleId,
 };
 
-/// Why a workspace is in the stack.
-#[derive(Debug)]
+/// Why a frame is in the stack. A whole word, as all of a frame: one is written and read again within the shortest cycle, and a
+/// read that is wider than the writes waits for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
 enum FrameKind {
     /// Its cycle began here.
-    Cycle(Rc<Arena>),
+    Cycle,
     /// It was the current one.
-    Again(Rc<Arena>),
+    Again,
     /// It was open, but not current.
-    Nested(Rc<Arena>, Option<Nested>),
+    Nested,
     /// It takes arrays of an open cycle again.
-    Borrowed(Rc<Arena>),
+    Borrowed,
     /// No workspace takes arrays.
     Out,
 }
 
-impl FrameKind {
-    fn arena(&self) -> Option<&Rc<Arena>> {
-        match self {
-            FrameKind::Cycle(arena)
-            | FrameKind::Again(arena)
-            | FrameKind::Nested(arena, _)
-            | FrameKind::Borrowed(arena) => Some(arena),
-            FrameKind::Out => None,
-        }
-    }
+/// In this order: it is written and read again within the shortest cycle, and words that are wanted together but do not lie
+/// side by side are read one by one, as they were written; a wider read would wait.
+#[derive(Debug)]
+#[repr(C)]
+struct Frame {
+    kind: FrameKind,
+    /// [`LEFT`] if its guard is gone.
+    id: u64,
+    /// The workspace; none of `Out`.
+    arena: Option<Rc<Arena>>,
 }
 
-#[derive(Debug)]
-struct Frame {
-    id: u64,
-    kind: FrameKind,
-    left: bool,
-}
+/// The number of no frame that has a guard.
+const LEFT: u64 = u64::MAX;
 
 /// What a thread has of workspaces.
 #[derive(Debug, Default)]
@@ -128,7 +126,7 @@ impl WorkspaceStack {
 
     /// An array with a recorded gradient was still in somebody's hands when its cycle ended.
     pub(crate) fn note_kept(&self, cycle: CycleId, created: Option<Site>) {
-        if let Some(arena) = self.all.borrow().values().find(|arena| arena.owns(cycle.scope)) {
+        if let Some(arena) = self.all.borrow().values().find(|arena| arena.owns(cycle.scope())) {
             arena.note_kept(created);
         }
     }
@@ -136,7 +134,7 @@ impl WorkspaceStack {
     /// The workspace that takes arrays of a device: the innermost open one.
     pub(crate) fn current(&self, device: &Device) -> Option<Rc<Arena>> {
         for frame in self.frames.borrow().iter().rev() {
-            match frame.kind.arena() {
+            match &frame.arena {
                 None => return None,
                 Some(arena) if &arena.device == device && !arena.is_destroyed() => return Some(Rc::clone(arena)),
                 Some(_) => {}
@@ -148,15 +146,16 @@ impl WorkspaceStack {
     /// The innermost open workspace, whatever its device.
     pub(crate) fn innermost(&self) -> Option<Rc<Arena>> {
         let frames = self.frames.borrow();
-        frames.last().and_then(|frame| frame.kind.arena().cloned()).filter(|arena| !arena.is_destroyed())
+        frames.last().and_then(|frame| frame.arena.clone()).filter(|arena| !arena.is_destroyed())
     }
 
     /// The workspace around the innermost open one. `None`: there is none, or no workspace is current there.
     pub(crate) fn enclosing(&self) -> Option<Rc<Arena>> {
         let frames = self.frames.borrow();
-        let own = frames.last()?.kind.arena()?;
-        let outer = frames.iter().rev().find(|frame| frame.kind.arena().is_none_or(|arena| !Rc::ptr_eq(arena, own)))?;
-        outer.kind.arena().filter(|arena| !arena.is_destroyed()).cloned()
+        let own = frames.last()?.arena.as_ref()?;
+        let outer =
+            frames.iter().rev().find(|frame| frame.arena.as_ref().is_none_or(|arena| !Rc::ptr_eq(arena, own)))?;
+        outer.arena.clone().filter(|arena| !arena.is_destroyed())
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<Rc<Arena>> {
@@ -165,7 +164,7 @@ impl WorkspaceStack {
 
     /// The device of the workspace that a cycle is one of.
     pub(crate) fn device_of(&self, cycle: CycleId) -> Option<Device> {
-        self.all.borrow().values().find(|arena| arena.owns(cycle.scope)).map(|arena| arena.device.clone())
+        self.all.borrow().values().find(|arena| arena.owns(cycle.scope())).map(|arena| arena.device.clone())
     }
 
     /// Every workspace of the thread, by name.
@@ -177,7 +176,7 @@ impl WorkspaceStack {
     pub(crate) fn open_names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for frame in self.frames.borrow().iter() {
-            if let Some(arena) = frame.kind.arena()
+            if let Some(arena) = &frame.arena
                 && !names.iter().any(|name| **name == *arena.name)
             {
                 names.push(arena.name.to_string());
@@ -217,57 +216,63 @@ impl WorkspaceStack {
     pub(crate) fn enter(&self, op: &'static str, arena: &Rc<Arena>) -> Result<u64> {
         retired::sweep();
         let debug = debug_mode();
-        let is_top = |kind: &FrameKind| kind.arena().is_some_and(|top| Rc::ptr_eq(top, arena));
-        let kind = if debug == DebugMode::BypassEverything {
-            FrameKind::Out
-        } else if !arena.is_open() {
+        if debug == DebugMode::BypassEverything {
+            return Ok(self.push(FrameKind::Out, None));
+        }
+        if !arena.is_open() {
             arena.begin(debug);
-            FrameKind::Cycle(Rc::clone(arena))
-        } else if self.frames.borrow().last().is_some_and(|frame| is_top(&frame.kind)) || arena.is_ring() {
-            FrameKind::Again(Rc::clone(arena))
-        } else {
-            let nested = arena.begin_nested().ok_or_else(|| Error::Workspace {
-                op,
-                workspace: arena.name.to_string(),
-                why: "2^28 entries of workspaces are open; leave some".to_owned(),
-            })?;
-            FrameKind::Nested(Rc::clone(arena), Some(nested))
-        };
-        Ok(self.push(kind))
+            return Ok(self.push(FrameKind::Cycle, Some(arena)));
+        }
+        if self.top().is_some_and(|(_, top)| Rc::ptr_eq(&top, arena)) || arena.is_ring() {
+            return Ok(self.push(FrameKind::Again, Some(arena)));
+        }
+        if !arena.begin_nested() {
+            let why = "2^28 entries of workspaces are open; leave some".to_owned();
+            return Err(Error::Workspace { op, workspace: arena.name.to_string(), why });
+        }
+        Ok(self.push(FrameKind::Nested, Some(arena)))
     }
 
     /// Lets an open workspace take arrays again.
     pub(crate) fn borrow(&self, op: &'static str, arena: &Rc<Arena>) -> Result<u64> {
         if debug_mode() == DebugMode::BypassEverything {
-            return Ok(self.push(FrameKind::Out));
+            return Ok(self.push(FrameKind::Out, None));
         }
         let wrong = |why: String| Err(Error::Workspace { op, workspace: arena.name.to_string(), why });
-        let top_is_borrowed = matches!(
-            self.frames.borrow().last(), Some(Frame { kind: FrameKind::Borrowed(top), .. }) if Rc::ptr_eq(top, arena)
-        );
-        if top_is_borrowed {
+        if self.top().is_some_and(|(kind, top)| kind == FrameKind::Borrowed && Rc::ptr_eq(&top, arena)) {
             return wrong(format!("Workspace [{}]: Can't borrow from borrowed workspace", arena.name));
         }
         if !arena.is_open() {
             return wrong("it is not open, so its arrays would have no cycle; enter it".to_owned());
         }
-        Ok(self.push(FrameKind::Borrowed(Rc::clone(arena))))
+        Ok(self.push(FrameKind::Borrowed, Some(arena)))
     }
 
     /// Lets an open workspace take arrays for a moment.
     pub(crate) fn redirect(&self, arena: &Rc<Arena>) -> u64 {
-        self.push(FrameKind::Borrowed(Rc::clone(arena)))
+        self.push(FrameKind::Borrowed, Some(arena))
     }
 
     /// Lets no workspace take arrays.
     pub(crate) fn scope_out(&self) -> u64 {
-        self.push(FrameKind::Out)
+        self.push(FrameKind::Out, None)
     }
 
-    fn push(&self, kind: FrameKind) -> u64 {
+    /// The innermost frame's workspace, and why it is there.
+    fn top(&self) -> Option<(FrameKind, Rc<Arena>)> {
+        self.frames.borrow().last().and_then(|frame| Some((frame.kind, Rc::clone(frame.arena.as_ref()?))))
+    }
+
+    fn push(&self, kind: FrameKind, arena: Option<&Rc<Arena>>) -> u64 {
         let id = self.next.get();
         self.next.set(id + 1);
-        self.frames.borrow_mut().push(Frame { id, kind, left: false });
+        let mut frames = self.frames.borrow_mut();
+        frames.push(Frame { kind, id, arena: None });
+        // After it has its place: what might have to be dropped would go there over the stack.
+        if let Some(frame) = frames.last_mut() {
+            frame.arena = arena.cloned();
+        }
+        drop(frames);
         self.settle();
         id
     }
@@ -275,19 +280,27 @@ impl WorkspaceStack {
     /// A guard is gone: its frame, and those above that were left before, end.
     pub(crate) fn leave(&self, id: u64) {
         if let Some(frame) = self.frames.borrow_mut().iter_mut().rev().find(|frame| frame.id == id) {
-            frame.left = true;
+            frame.id = LEFT;
         }
-        loop {
-            // The frame is taken away before its cycle ends, and no list is borrowed then.
-            let top = self.frames.borrow_mut().pop_if(|frame| frame.left);
-            let Some(top) = top else { break };
-            match top.kind {
-                FrameKind::Cycle(arena) => arena.end(),
-                FrameKind::Nested(arena, Some(nested)) => arena.end_nested(nested),
+        // A frame is taken away before its cycle ends, and no list is borrowed then.
+        while let Some(top) = self.pop_left() {
+            match top {
+                (FrameKind::Cycle, Some(arena)) => arena.end(),
+                (FrameKind::Nested, Some(arena)) => arena.end_nested(),
                 _ => {}
             }
         }
         self.settle();
+    }
+
+    /// Takes the top frame away, if it was left.
+    fn pop_left(&self) -> Option<(FrameKind, Option<Rc<Arena>>)> {
+        let mut frames = self.frames.borrow_mut();
+        let frame = frames.last_mut().filter(|frame| frame.id == LEFT)?;
+        let top = (frame.kind, frame.arena.take());
+        let rest = frames.len() - 1;
+        frames.truncate(rest);
+        Some(top)
     }
 
     /// Keeps what the fast paths look at up to date.

@@ -29,7 +29,7 @@ impl Tally {
     }
 
     /// Bytes were handed out.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note(&mut self, span: Span) {
         self.arrays += 1;
         let value = span.ptr().addr().get() as u64 ^ (span.bytes() as u64).rotate_left(32);

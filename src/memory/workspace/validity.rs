@@ -61,8 +61,21 @@ pub(crate) struct CycleScope {
 /// A cycle: its scope, and its stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CycleId {
-    pub(crate) scope: u32,
+    /// A whole word, so that a copy is not wider than what was written.
+    scope: u64,
     pub(crate) stamp: u64,
+}
+
+impl CycleId {
+    #[inline(always)]
+    pub(crate) fn new(scope: u32, stamp: u64) -> Self {
+        CycleId { scope: scope.into(), stamp }
+    }
+
+    #[inline(always)]
+    pub(crate) fn scope(self) -> u32 {
+        self.scope as u32
+    }
 }
 
 impl CycleScope {
@@ -95,7 +108,7 @@ impl CycleScope {
         let stamp = cell.last.load(Ordering::Relaxed) + 1;
         cell.last.store(stamp, Ordering::Relaxed);
         self.set_state(WorkspaceState::Open);
-        CycleId { scope: self.index, stamp }
+        CycleId::new(self.index, stamp)
     }
 
     /// Ends the cycle with this stamp and all before it, if it goes on.
@@ -191,8 +204,8 @@ pub(crate) struct CycleInfo {
 
 /// What is known of a cycle.
 pub(crate) fn about(cycle: CycleId) -> CycleInfo {
-    let cell = CELLS.get(cycle.scope);
-    let known = ABOUT.get(&cycle.scope).map(|about| about.clone()).filter(|about| cycle.stamp > about.first);
+    let cell = CELLS.get(cycle.scope());
+    let known = ABOUT.get(&cycle.scope()).map(|about| about.clone()).filter(|about| cycle.stamp > about.first);
     let Some(ScopeInfo { name, first, is_ring, thread: (id, thread) }) = known else {
         let (workspace, state) = ("a workspace destroyed long ago".into(), WorkspaceState::Destroyed);
         return CycleInfo { workspace, cycle: cycle.stamp, now: cycle.stamp, state, is_ring: false, thread: None };
