@@ -55,10 +55,11 @@ fn the_maker_of_an_array_finds_another_thread_that_reads_it() {
                 thread::scope(|scope| scope.spawn(|| assert_eq!(values(&array)[0], 7.)).join().unwrap());
                 array.affine_(1., 0.).unwrap();
             }
-            let (reading, wait_reading) = mpsc::channel::<()>();
-            let (go_on, wait_go_on) = mpsc::channel::<()>();
             let read = &array;
             thread::scope(|scope| {
+                // In here, so that a failure lets the reader go.
+                let (reading, wait_reading) = mpsc::channel::<()>();
+                let (go_on, wait_go_on) = mpsc::channel::<()>();
                 let reader = scope.spawn(move || {
                     read.with_slice(|slice: &[f32]| {
                         reading.send(()).unwrap();
@@ -117,9 +118,9 @@ fn variables_that_another_thread_reads_stay_shared_through_a_step_that_is_refuse
         let loss = variables[0].mul(&variables[1]).unwrap().sum_all().unwrap();
         let grads = loss.backward().unwrap();
         let mut sgd = SGD::new(variables.to_vec(), 0.5).unwrap();
-        let (reading, wait_reading) = mpsc::channel::<()>();
-        let (go_on, wait_go_on) = mpsc::channel::<()>();
         thread::scope(|scope| {
+            let (reading, wait_reading) = mpsc::channel::<()>();
+            let (go_on, wait_go_on) = mpsc::channel::<()>();
             let variables = &variables;
             let reader = scope.spawn(move || {
                 drop(variables[0].to_vec1::<f32>().unwrap());
