@@ -38,7 +38,7 @@
 //! | How is a stream's order tested without a GPU? | [`Device::sim`], [`Sim`] |
 //! | What may go wrong? | [`Error`] |
 //!
-//! `docs/guide.md` has the memory model in pictures, `examples` a course in eight programs; `design.md` says how it works, and
+//! `docs/guide.md` has the memory model in pictures, `examples` a course in nine programs; `design.md` says how it works, and
 //! why so.
 
 /// The README's examples, run as tests.
