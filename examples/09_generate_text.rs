@@ -168,7 +168,7 @@ fn main() -> Result<()> {
     // From here on a letter at a time. Nothing is kept but the caches, the letters drawn last, and the text.
     println!("letters  rows  bytes alive");
     let mut caches = vec![RotatingKvCache::new(2, WINDOW); LAYERS];
-    let mut letters = Tensor::new(&[[text[0]]], &device)?;
+    let mut letters = Tensor::new([[text[0]]], &device)?;
     let mut written = String::new();
     let mut known = 0;
     for at in 0..=11_500 {

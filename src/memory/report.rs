@@ -8,7 +8,12 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::base::{dtype::DType, error::Site, system::coarse_millis, units::Bytes};
+use crate::base::{
+    dtype::DType,
+    error::Site,
+    system::coarse_millis,
+    units::{Bytes, counted},
+};
 use crate::memory::{
     key::Key,
     manager::NdManager,
@@ -84,12 +89,6 @@ pub struct ManagerReport {
     /// Of the system manager: active bytes of the device that neither arrays nor workspaces have. Values that gradient
     /// graphs keep have them, and exports.
     pub elsewhere: u64,
-}
-
-/// As many as there are, in words: `1 array`, `2 arrays`.
-fn counted(count: impl Into<u128>, what: &str) -> String {
-    let count = count.into();
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Arrays of one owner above which a dump is grouped by the lines that made them.

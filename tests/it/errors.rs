@@ -257,7 +257,7 @@ fn errors_of_exhausted_memory_list_what_there_is_and_who_has_it() {
             text(refused),
             "zeros: 512.00 KiB (524288 B) on SIM are not available: 195.38 KiB live, 0 B kept for reuse, limit \
              512.00 KiB, 0 dead arrays closed first; largest owners: `large` (2 arrays, 195.31 KiB), `small` (1 \
-             arrays, 64 B); 1 dead arrays are kept by their managers: gc::collect_orphans() closes them, and with gc::on() \
+             array, 64 B); 1 dead array is kept by their managers: gc::collect_orphans() closes them, and with gc::on() \
              none are kept"
         );
         let bare = OutOfMemory {

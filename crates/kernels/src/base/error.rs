@@ -7,7 +7,11 @@ use std::fmt;
 use std::path::PathBuf;
 
 pub use crate::base::call::Site;
-use crate::base::{dtype::DType, limits::MAX_RANK, units::Bytes};
+use crate::base::{
+    dtype::DType,
+    limits::MAX_RANK,
+    units::{Bytes, counted},
+};
 
 use crate::base::leak::{LeakedArray, WorkspaceFull};
 
@@ -668,17 +672,17 @@ fn fmt_oom(f: &mut fmt::Formatter<'_>, oom: &OutOfMemory) -> fmt::Result {
     if let Some(limit) = limit {
         write!(f, ", limit {}", Bytes(*limit))?;
     }
-    write!(f, ", {reclaimed} dead arrays closed first")?;
+    write!(f, ", {} closed first", counted(*reclaimed, "dead array"))?;
     for (i, (manager, arrays, bytes)) in largest.iter().enumerate() {
         let lead = if i == 0 { "; largest owners: " } else { ", " };
-        write!(f, "{lead}`{manager}` ({arrays} arrays, {})", Bytes(*bytes))?;
+        write!(f, "{lead}`{manager}` ({}, {})", counted(*arrays, "array"), Bytes(*bytes))?;
     }
     match kept {
         0 => f.write_str("; close one, or use smaller batches"),
         kept => write!(
             f,
-            "; {kept} dead arrays are kept by their managers: gc::collect_orphans() closes them, and with gc::on() none are \
-             kept"
+            "; {} by their managers: gc::collect_orphans() closes them, and with gc::on() none are kept",
+            if *kept == 1 { "1 dead array is kept".to_owned() } else { format!("{kept} dead arrays are kept") }
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! Sizes in bytes: one way to print them and one way to read them.
+//! Sizes in bytes: one way to print them and one way to read them. Counts in words.
 
 use std::fmt;
 
@@ -40,6 +40,13 @@ pub fn parse_size(text: &str, whole: Option<u64>) -> Option<u64> {
     };
     let bytes = number * scale;
     (bytes.is_finite() && bytes < u64::MAX as f64).then_some(bytes as u64)
+}
+
+/// As many as there are, in words: `1 array`, `2 arrays`.
+#[doc(hidden)]
+pub fn counted(count: impl Into<u128>, what: &str) -> String {
+    let count = count.into();
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
