@@ -7,13 +7,13 @@
 //! $ cargo run --release --example 01_first_tensor
 //! [[1., 2., 3.],
 //!  [4., 5., 6.]]
-//! [2, 3] f32 cpu
+//! Tensor[[2, 3], f32]
 //! centred rows [[-1.0, 0.0, 1.0], [-1.0, 0.0, 1.0]]
 //! x times its transpose [[14.0, 32.0], [32.0, 77.0]]
 //! 3x² - 4x + 5 [[4.0, 9.0, 20.0], [37.0, 60.0, 89.0]]
 //! the second row, backwards [6.0, 5.0, 4.0]
 //! after x.fill_(7) [7.0, 7.0, 7.0]
-//! matmul: shapes do not fit: [2, 3] and [2, 3]: inner axes differ (3 != 2); …
+//! shape mismatch in matmul, lhs: [2, 3], rhs: [2, 3]: inner axes differ (3 != 2); …
 //! ```
 
 use ndgc::{D, Device, Result, Tensor, s, t};

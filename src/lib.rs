@@ -87,6 +87,7 @@ mod api {
     pub use crate::array::autograd::{GraphReport, graph_report, is_grad_enabled, no_grad, node_count};
     pub use crate::base::context::Context;
     pub use crate::base::{
+        blocks::{StridedBlocks, StridedIndex},
         dtype::{DType, WithDType},
         error::{Closer, Error, OutOfMemory, Result, Site, StaleArray},
         layout::Layout,
@@ -132,7 +133,7 @@ mod api {
         create::random::Generator,
         elementwise::{
             expression::{AsTerm, Term},
-            scalar::TensorOrScalar,
+            scalar::{Scalar, TensorOrScalar},
         },
         exchange::dlpack,
         grad::{
@@ -161,6 +162,22 @@ mod api {
 
     /// Alias of [`NdLiteral`]: candle's name.
     pub use crate::base::literal::NdLiteral as NdArray;
+
+    /// Numbers of any dtype, where candle has them.
+    pub mod scalar {
+        pub use crate::{Scalar, TensorOrScalar};
+    }
+
+    /// What storages can be asked, where candle has it.
+    pub mod backend {
+        pub use crate::ops::grad::custom::BackendStorage;
+    }
+
+    /// For operations of your own on vectors of the host, where candle has it.
+    pub mod cpu_backend {
+        pub use crate::CpuStorage;
+        pub use crate::ops::grad::custom::{binary_map, unary_map};
+    }
 
     /// Errors, where candle has them.
     pub mod error {
@@ -215,7 +232,21 @@ mod api {
 
     /// Reading for tests, with numbers rounded, under candle's names.
     pub mod test_utils {
-        use crate::{Result, Tensor};
+        use crate::{DType, Result, Tensor};
+
+        /// Asserts that two arrays have one shape and equal elements.
+        ///
+        /// # Errors
+        /// As [`Tensor::eq`].
+        ///
+        /// # Panics
+        /// If they differ.
+        pub fn assert_tensor_eq(a: &Tensor, b: &Tensor) -> Result<()> {
+            assert_eq!(a.shape(), b.shape());
+            let equal = a.eq(b)?.to_dtype(DType::U32)?.sum_all()?.to_scalar::<u32>()?;
+            assert_eq!(equal as usize, a.elem_count(), "{equal} of {} elements are equal", a.elem_count());
+            Ok(())
+        }
 
         fn rounded(x: f32, digits: i32) -> f32 {
             let by = 10f32.powi(digits);

@@ -1,8 +1,9 @@
 //! Reading arrays: metadata, elements, scalars.
 
 use crate::base::{
+    blocks::{StridedBlocks, StridedIndex},
     call::Call,
-    dtype::{DType, WithDType},
+    dtype::{DType, WithDType, with_type},
     error::{Error, OutOfMemory, Result, Site},
     layout::Layout,
     shape::{Dim, Shape},
@@ -47,6 +48,14 @@ impl Proxy {
         self.shape().dim(dim)
     }
 
+    /// No sizes, of a scalar.
+    ///
+    /// # Errors
+    /// As [`Proxy::dims1`].
+    pub fn dims0(&self) -> Result<()> {
+        self.shape().dims0()
+    }
+
     /// The size of a vector.
     ///
     /// # Errors
@@ -89,10 +98,33 @@ impl Proxy {
         self.layout().strides()
     }
 
+    /// Where each element lies in its storage, in row-major order.
+    pub fn strided_index(&self) -> StridedIndex {
+        self.layout().strided_index()
+    }
+
+    /// Where its elements lie in its storage, as blocks without a gap.
+    pub fn strided_blocks(&self) -> StridedBlocks {
+        self.layout().strided_blocks()
+    }
+
     /// Whether its elements lie one after the other in row-major order.
     #[inline]
     pub fn is_contiguous(&self) -> bool {
         self.layout().is_contiguous()
+    }
+
+    /// Whether its elements lie one after the other with the first axis running fastest.
+    pub fn is_fortran_contiguous(&self) -> bool {
+        self.layout().is_fortran_contiguous()
+    }
+
+    /// An axis that is counted backwards from -1 if it is negative, counted from 0.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`].
+    pub fn normalize_axis(&self, axis: i64) -> Result<usize> {
+        axis.to_index(self.shape(), "normalize_axis")
     }
 
     /// Element type.
@@ -144,7 +176,7 @@ impl Proxy {
     /// [`Error::InUse`].
     ///
     /// # Errors
-    /// [`Error::StaleArray`]; [`Error::DTypeMismatch`]; [`Error::Shape`] if it is not contiguous;
+    /// [`Error::StaleArray`]; [`Error::DTypeMismatch`]; [`Error::RequiresContiguous`];
     /// [`Error::DeviceMismatch`] if it is not on the host.
     ///
     /// ```
@@ -162,8 +194,7 @@ impl Proxy {
             let pins = registry::pin(context, op, [self.key()], true)?;
             let [array] = pins.arrays();
             if !array.layout.is_contiguous() {
-                let found = array.layout.dims().to_vec();
-                return Err(Error::Shape { op, found, expected: "a contiguous array; call contiguous()".into() });
+                return Err(Error::RequiresContiguous { op });
             }
             Ok(f(host_slice(op, &array)?))
         })
@@ -205,6 +236,16 @@ impl Proxy {
             same_type::<T>(call.op, &array)?;
             Ok((shape, gather(call.op, &downloaded::<T>(&array, call.site)?, array.layout, edge(&shape))?))
         })
+    }
+
+    /// Writes the elements in row-major order, in the byte order of the machine, and nothing else.
+    ///
+    /// # Errors
+    /// As [`Proxy::to_vec`]; what the writer refuses.
+    #[track_caller]
+    pub fn write_bytes<W: std::io::Write>(&self, to: &mut W) -> Result<()> {
+        with_type!(self.dtype(), T => to.write_all(T::bytes_of(&self.to_vec::<T>()?))?);
+        Ok(())
     }
 
     /// The element of a scalar.

@@ -1,9 +1,9 @@
-//! Printing arrays as NumPy does: nested brackets, aligned columns, the middle of long axes left out.
+//! Printing arrays as candle and PyTorch do: nested brackets, aligned columns, the middle of long axes left out.
 
 use std::fmt;
 
 use crate::base::{
-    dtype::with_type,
+    dtype::{WithDType, with_type},
     error::{Error, Result},
     shape::Shape,
 };
@@ -13,6 +13,10 @@ use crate::memory::{proxy::Proxy, registry, workspace::validity};
 const THRESHOLD: usize = 1000;
 /// Elements kept at each end of an axis then.
 const EDGE: usize = 3;
+/// Letters of a line, after which a vector goes on in the next.
+const LINE: usize = 80;
+/// Elements from which on `{:?}` shows the size of a vector instead.
+const SHORT: usize = 10;
 
 impl fmt::Display for Proxy {
     /// The elements, then shape, dtype and device. A closed array prints that it is closed, one that ended with its cycle
@@ -26,7 +30,7 @@ impl fmt::Display for Proxy {
         }
         match describe(self) {
             Ok((table, suffix)) => {
-                table.write(f, 0, 0, 0)?;
+                table.write(f, 0, 0)?;
                 write!(f, "\n{suffix}")
             }
             Err(error) => write!(f, "<{error}>"),
@@ -35,8 +39,30 @@ impl fmt::Display for Proxy {
 }
 
 impl fmt::Debug for Proxy {
-    /// Key, name, dtype, shape, device and owner; no elements.
+    /// In one line: `Tensor[1, 2, 3; f32]`, or `Tensor[dims 2, 3; f32]` without the elements where there are many. With
+    /// `{:#?}`: key, name, dtype, shape, device and owner, as for an array that has ended.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() || !self.is_open() {
+            return self.fmt_owner(f);
+        }
+        let short = match self.dims() {
+            [] => true,
+            [len] => *len < SHORT,
+            _ => false,
+        };
+        // What cannot be read shows its size.
+        let elements = if short {
+            with_type!(self.dtype(), T => self.elements::<T>("debug").map(|(_, all)| joined(&all)).ok())
+        } else {
+            None
+        };
+        let dims = || format!("dims {}", joined(self.dims()));
+        write!(f, "Tensor[{}; {}{}]", elements.unwrap_or_else(dims), self.dtype(), device_suffix(self))
+    }
+}
+
+impl Proxy {
+    fn fmt_owner(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Proxy({}", self.key())?;
         if let Some(name) = self.name() {
             write!(f, " `{name}`")?;
@@ -57,6 +83,15 @@ impl fmt::Debug for Proxy {
     }
 }
 
+fn joined(items: &[impl fmt::Display]) -> String {
+    items.iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// Nothing for the host.
+fn device_suffix(array: &Proxy) -> String {
+    if array.device().is_cpu() { String::new() } else { format!(", {}", array.device()) }
+}
+
 fn describe(array: &Proxy) -> Result<(NumberTable, String)> {
     let dtype = array.dtype();
     let (shape, cells) = with_type!(dtype, T => {
@@ -65,38 +100,28 @@ fn describe(array: &Proxy) -> Result<(NumberTable, String)> {
     });
     let width = cells.iter().map(String::len).max().unwrap_or(0);
     let table = NumberTable { shape, cells, width, summarise: shape.elem_count() > THRESHOLD };
-    Ok((table, format!("{shape} {dtype} {}", array.device())))
+    Ok((table, format!("Tensor[{shape}, {dtype}{}]", device_suffix(array))))
 }
 
-/// Numbers as text, in a common form: integers as they are, floats with the fewest digits (up to 4 decimals)
-/// that tell them apart, or in scientific notation if they span many orders.
-fn cells<T: crate::base::dtype::WithDType>(values: &[T]) -> Vec<String> {
+/// Numbers as text, in a common form: whole numbers as they are, others with four decimals, or in scientific notation if
+/// they span more than three orders, or lie far from 1.
+fn cells<T: WithDType>(values: &[T]) -> Vec<String> {
     if !T::DTYPE.is_float() {
         return values.iter().map(T::to_string).collect();
     }
     let seen: Vec<f64> = values.iter().map(|v| v.to_f64()).filter(|v| v.is_finite() && *v != 0.0).collect();
     let largest = seen.iter().fold(0f64, |a, v| a.max(v.abs()));
     let smallest = seen.iter().fold(f64::INFINITY, |a, v| a.min(v.abs()));
-    let scientific = largest >= 1e8 || (smallest < 1e-4 && smallest.is_finite()) || largest / smallest > 1e6;
-    let decimals = seen.iter().map(|v| decimals(*v)).max().unwrap_or(0);
-    let number = |value: &T| {
-        let value = value.to_f64();
-        if !value.is_finite() {
-            return value.to_string().to_lowercase();
-        }
-        match (scientific, decimals) {
-            (true, _) => format!("{value:.4e}"),
-            (false, 0) => format!("{value:.0}."),
-            (false, decimals) => format!("{value:.decimals$}"),
-        }
+    // The limits as numbers of the type, so that they are inside in each.
+    let limit = |value: f64| T::from_f64(value).to_f64();
+    let scientific = largest / smallest > 1e3 || largest > limit(1e8) || smallest < limit(1e-4);
+    let whole = seen.iter().all(|v| v.ceil() == *v);
+    let number = |value: &T| match (value.to_f64(), scientific, whole) {
+        (value, true, _) => format!("{value:.4e}"),
+        (value, false, true) if value.is_finite() => format!("{value:.0}."),
+        (value, ..) => format!("{value:.4}"),
     };
     values.iter().map(number).collect()
-}
-
-/// Decimals that a number needs, up to 4.
-fn decimals(value: f64) -> usize {
-    let longest = format!("{value:.4}");
-    4 - longest.bytes().rev().take_while(|&digit| digit == b'0').count().min(4)
 }
 
 struct NumberTable {
@@ -115,33 +140,34 @@ impl NumberTable {
     }
 
     /// Writes the block of `axis` that begins with this cell; recursion is at most the rank deep.
-    fn write(&self, f: &mut fmt::Formatter<'_>, axis: usize, first: usize, indent: usize) -> fmt::Result {
+    fn write(&self, f: &mut fmt::Formatter<'_>, axis: usize, first: usize) -> fmt::Result {
         let dims = self.shape.dims();
         if axis == dims.len() {
-            return write!(f, "{:>width$}", self.cells[first], width = self.width);
+            return match dims.len() {
+                0 => write!(f, "[{}]", self.cells[first]),
+                _ => write!(f, "{:>width$}", self.cells[first], width = self.width),
+            };
         }
         let inner: usize = (axis + 1..dims.len()).map(|axis| self.kept(axis)).product();
         let skip = self.kept(axis) < dims[axis];
         let last = axis + 1 == dims.len();
+        let a_line = (LINE / (self.width + 2)).max(1);
         f.write_str("[")?;
         for i in 0..self.kept(axis) {
             if skip && i == EDGE {
-                self.separate(f, axis, indent)?;
-                f.write_str("...")?;
+                f.write_str(if last { ", ..." } else { ",\n" })?;
+                if !last {
+                    write!(f, "{}...", " ".repeat(axis + 1))?;
+                }
             }
-            if i > 0 {
-                self.separate(f, axis, indent)?;
+            match i {
+                0 => {}
+                _ if last && (skip || i % a_line > 0) => f.write_str(", ")?,
+                // The middle that was left out is followed by no comma.
+                _ => write!(f, "{}\n{}", if skip && i == EDGE { "" } else { "," }, " ".repeat(axis + 1))?,
             }
-            self.write(f, axis + 1, first + i * inner, if last { indent } else { indent + 1 })?;
+            self.write(f, axis + 1, first + i * inner)?;
         }
         f.write_str("]")
-    }
-
-    fn separate(&self, f: &mut fmt::Formatter<'_>, axis: usize, indent: usize) -> fmt::Result {
-        let deeper = self.shape.rank() - axis - 1;
-        if deeper == 0 {
-            return f.write_str(", ");
-        }
-        write!(f, ",{}{}", "\n".repeat(deeper), " ".repeat(indent + 1))
     }
 }

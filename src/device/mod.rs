@@ -22,6 +22,7 @@ use std::panic::Location;
 use std::str::FromStr;
 
 use crate::base::{
+    dtype::DType,
     env,
     error::{Error, Result},
 };
@@ -233,6 +234,16 @@ impl Device {
     /// Whether this is a device of Apple's: never.
     pub fn is_metal(&self) -> bool {
         false
+    }
+
+    /// Whether products of bf16 are the device's own: not on the host, which computes them in f32.
+    pub fn supports_bf16(&self) -> bool {
+        self.is_cuda()
+    }
+
+    /// BF16 where the device [supports it](Device::supports_bf16), else F32.
+    pub fn bf16_default_to_f32(&self) -> DType {
+        if self.supports_bf16() { DType::BF16 } else { DType::F32 }
     }
 
     /// Alias of `==`: candle's name.

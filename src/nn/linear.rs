@@ -10,7 +10,7 @@ use crate::nn::{
 use crate::ops::call::exec::kept;
 use crate::{DType, Error, Generator, Place, Result, Tensor, Var};
 
-/// `y = x wᵀ + b` with `w` of shape `[out, in]` and `b` of shape `[out]`, or none.
+/// `y = x wᵀ + b` with `w` of shape `[out, in]` and `b` of shape `[out]`, or another that broadcasts to `y`, or none.
 #[derive(Clone, Debug)]
 pub struct Linear {
     weight: Tensor,
@@ -78,7 +78,10 @@ impl Linear {
 impl Module for Linear {
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        input.linear(&self.weight, self.bias.as_ref())
+        match &self.bias {
+            Some(bias) if bias.rank() > 1 => input.linear(&self.weight, None)?.broadcast_add(bias),
+            bias => input.linear(&self.weight, bias.as_ref()),
+        }
     }
 }
 

@@ -126,7 +126,7 @@ fn d38_arrays_and_slices_without_elements_can_be_made_used_and_closed() {
             manager.zeros(0, DType::F32).unwrap(),
             manager.zeros((3, 0, 2), DType::F32).unwrap(),
             vector(&manager).narrow(0, 3, 0).unwrap(),
-            manager.from_slice::<f32, _>(&[], (0, 5)).unwrap(),
+            manager.from_slice::<_, f32>(&[], (0, 5)).unwrap(),
         ];
         for empty in &empties {
             assert_eq!((empty.elem_count(), values(empty)), (0, vec![]));
@@ -139,7 +139,7 @@ fn d38_arrays_and_slices_without_elements_can_be_made_used_and_closed() {
 
 #[test]
 fn d39_there_are_no_string_arrays_and_a_read_as_another_type_is_an_error() {
-    // DJL's string tensors refuse `get` and `toByteBuffer` at run time. Here `from_slice::<String, _>` does not
+    // DJL's string tensors refuse `get` and `toByteBuffer` at run time. Here `from_slice::<_, String>` does not
     // compile: `WithDType` is sealed and covers numbers alone.
     both(|device| {
         assert!(DType::ALL.map(DType::as_str).iter().all(|name| name.parse::<DType>().is_ok()));

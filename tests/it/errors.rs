@@ -25,17 +25,17 @@ fn errors_of_shapes_say_what_does_not_fit_and_what_would() {
         assert_eq!(
             texts,
             [
-                "add: shapes do not fit: [3] and [2, 2]: the operation wants equal shapes; use the broadcast_ form to \
+                "shape mismatch in add, lhs: [3], rhs: [2, 2]: the operation wants equal shapes; use the broadcast_ form to \
                  repeat axes of size 1",
-                "broadcast_add: shapes do not fit: [3] and [2, 2]: sizes 2 and 3 differ on axis 1 and neither is 1",
-                "matmul: shapes do not fit: [2, 2] and [3, 2]: inner axes differ (2 != 3); transpose the right side or \
+                "shape mismatch in broadcast_add, lhs: [3], rhs: [2, 2]: sizes 2 and 3 differ on axis 1 and neither is 1",
+                "shape mismatch in matmul, lhs: [2, 2], rhs: [3, 2]: inner axes differ (2 != 3); transpose the right side or \
                  pass one with 2 rows",
                 "matmul: unexpected shape [3]: needs at least two axes; use unsqueeze for a vector",
                 "dims2: unexpected shape [3]: needs 2 axes",
                 "to_scalar: unexpected shape [3]: needs no axes; index it or reduce it first",
-                "with_slice: unexpected shape [2, 2]: needs a contiguous array; call contiguous()",
-                "copy_: shapes do not fit: [3] and [2, 2]: copy_ wants equal shapes",
-                "add_: shapes do not fit: [2, 2] and [3]: the right side does not broadcast to the left",
+                "with_slice only supports contiguous tensors; contiguous() makes one",
+                "shape mismatch in copy_, lhs: [3], rhs: [2, 2]: copy_ wants equal shapes",
+                "shape mismatch in add_, lhs: [2, 2], rhs: [3]: the right side does not broadcast to the left",
             ]
         );
     });
@@ -95,11 +95,11 @@ fn errors_of_types_and_devices_say_what_to_convert() {
         assert_eq!(
             texts,
             [
-                "add: dtypes differ: f32 and f64; convert one with to_dtype",
-                "to_vec: dtypes differ: f32 and u8; convert one with to_dtype",
+                "dtype mismatch in add, lhs: f32, rhs: f64; convert one with to_dtype",
+                "dtype mismatch in to_vec, lhs: f32, rhs: u8; convert one with to_dtype",
                 "exp: not defined for i64; convert with to_dtype to one of f16, bf16, f32, f64",
                 "index_select: not defined for f32; convert with to_dtype to one of u8, u32, i64",
-                &format!("add: operands are on different devices: {name} and SIM; move one with to_device"),
+                &format!("device mismatch in add, lhs: {name}, rhs: SIM; move one with to_device"),
             ]
         );
     });

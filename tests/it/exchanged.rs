@@ -213,7 +213,7 @@ fn arithmetic(c: &Shared) {
     calls! { c:
         x.add_(y); x.exp_(); x.floor_(); x.affine_(2., 1.); x.fill_(2.); x.add_into(y, x); x.broadcast_mul_into(list, y);
         x.exp_into(y); x.floor_into(y); x.eq_into(y, mask); x.clamp_into(0., 1., y); x.affine_into(2., 1., y);
-        x.powf_into(2., y); ids.bitwise_or_into(ids, ids); x.clamp_(0., 1.); x.const_set(3u8); x.uniform_(0., 1.);
+        x.powf_into(2., y); ids.bitwise_or_into(ids, ids); x.clamp_(0., 1.); x.const_set(3u8.into()); x.uniform_(0., 1.);
         x.sgd_step_(y, None, 0.1, 0., 0.);
         x.backward(); x.add(y).and_then(|sum| sum.backward());
     }

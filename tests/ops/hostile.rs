@@ -173,7 +173,7 @@ const CALLS: &[Call] = calls! {
     |g| g.x.add_into(&g.y, &g.z).map(|()| g.z.clone());
     |g| g.x.eq_into(&g.y, &g.z).map(|()| g.z.clone());
     |g| g.x.swap_(&g.y).map(|()| g.x.clone());
-    |g| g.x.const_set(g.a).map(|()| g.x.clone());
+    |g| g.x.const_set(g.a.into()).map(|()| g.x.clone());
     |g| g.x.slice_assign_([g.a.into(), (g.b..g.c).into()], &g.y).map(|()| g.x.clone());
     |g| g.x.slice_assign_([TensorIndexer::mask(&g.y)], &g.z).map(|()| g.x.clone());
     |g| g.x.slice_set(&g.y, g.a, size(g.b)).map(|()| g.x.clone());

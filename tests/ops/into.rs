@@ -222,7 +222,7 @@ fn a_saved_value_that_is_overwritten_is_told_in_backward() {
         let changes: [fn(&Tensor) -> Result<()>; 8] = [
             |y| y.floor_().map(drop),
             |y| y.exp_into(y),
-            |y| y.const_set(1.),
+            |y| y.const_set(1f64.into()),
             |y| y.swap_(&y.ones_like()?),
             |y| y.replace(&y.ones_like()?).map(drop),
             |y| y.uniform_(0., 1.).map(drop),
@@ -244,7 +244,7 @@ fn arrays_are_filled_exchanged_and_drawn_in_place() {
     each(|device| {
         let a = Tensor::new([1i64, 2, 3], device).unwrap();
         let view = a.narrow(0, 1, 2).unwrap();
-        view.const_set((1i64 << 60) + 1).unwrap();
+        view.const_set(((1i64 << 60) + 1).into()).unwrap();
         assert_eq!(values::<i64>(&a), [1, (1 << 60) + 1, (1 << 60) + 1]);
         view.one_set().unwrap();
         a.narrow(0, 0, 1).unwrap().zero_set().unwrap();

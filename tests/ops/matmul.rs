@@ -162,7 +162,7 @@ fn products_of_what_does_not_fit_name_both_sides() {
         let found = error(of(&[2, 3]).matmul(&of(&[4, 3])));
         assert_eq!(
             found.to_string(),
-            "matmul: shapes do not fit: [2, 3] and [4, 3]: inner axes differ (3 != 4); transpose the right side or \
+            "shape mismatch in matmul, lhs: [2, 3], rhs: [4, 3]: inner axes differ (3 != 4); transpose the right side or \
              pass one with 3 rows"
         );
         assert!(matches!(error(of(&[3]).matmul(&of(&[3, 1]))), Error::Shape { op: "matmul", .. }));

@@ -9,6 +9,7 @@ mod cases;
 mod conv;
 mod display;
 mod dlpack;
+mod drop_in;
 mod dtypes;
 mod errors;
 #[cfg(feature = "linalg")]

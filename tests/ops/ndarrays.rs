@@ -42,7 +42,7 @@ fn memory_is_given_and_lent_without_a_copy() {
         let (sum, at) = got.as_ndarray_view(|v: ArrayViewD<'_, f64>| (v.sum(), v.as_ptr().addr())).unwrap();
         assert_eq!((sum, at), (6144., start));
         let found = error(got.reshape((64, 64)).unwrap().t().unwrap().as_ndarray_view(|_: ArrayViewD<'_, f64>| ()));
-        assert!(matches!(found, Error::Shape { .. }));
+        assert!(matches!(found, Error::RequiresContiguous { .. }));
         let scalar = got.get(0).unwrap();
         assert_eq!(scalar.as_ndarray_view(|v: ArrayViewD<'_, f64>| v[[]]).unwrap(), 1.5);
     });

@@ -222,7 +222,7 @@ fn a_change_by_an_operator_that_fails_is_told_at_the_next_use() {
         assert_eq!(values::<f64>(&view), [3., 5. / 3.], "the array is as it was");
         let said = error(a.add(&a));
         assert!(matches!(said, Error::StaleArray(_)), "{said:?}");
-        assert!(said.to_string().contains("reuse.rs:") && said.to_string().contains("[2] and [3]"), "{said}");
+        assert!(said.to_string().contains("reuse.rs:") && said.to_string().contains("lhs: [2], rhs: [3]"), "{said}");
         let mut ints = Tensor::new([7i64, -7], device).unwrap();
         ints /= 2.;
         ints += 1.;

@@ -30,6 +30,7 @@ const OF_OTHERS: &[&str] = &[
     "replace",
     "to_vec",
     "transpose",
+    "write_bytes",
 ];
 
 /// A module by its path: `["memory", "gc"]`; that of a folder is its `mod.rs`.

@@ -145,7 +145,7 @@ fn changes(x: &Tensor, open: &Tensor) -> Vec<(&'static str, Result<()>)> {
         ("Op [add_into] X", x.add_into(open, open)),
         ("Op [add_into] Y", open.add_into(x, open)),
         ("Op [add_into] Z", open.add_into(open, x)),
-        ("Op [const_set] X", x.const_set(1.)),
+        ("Op [const_set] X", x.const_set(1f64.into())),
         ("Op [swap_] Y", open.swap_(x)),
         ("Op [slice_set] Y", open.slice_set(x, 0, 0)),
         ("Op [intern] X", x.intern(open.copy().unwrap())),

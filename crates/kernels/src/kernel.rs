@@ -142,7 +142,7 @@ pub enum Kernel also {
     /// `dst = op(lhs, rhs)` of integers or truth values.
     Bits "bits" { op: BitOp } (lhs: Read, rhs: Read, dst: Write);
     /// `dst = src` with `axis` indexed by `ids` (rank 1): `dst.dims[axis] == ids.len`. Ids u8, u32 or i64;
-    /// one outside is an error.
+    /// one outside is an error, but for the largest of its dtype, which reads 0 and writes nothing, here and below.
     IndexSelect "index_select" { axis: usize } (src: Read, ids: Read, dst: Write);
     /// In place: `dst[.., ids[i], ..] += src[.., i, ..]` along `axis`, in order of `i`.
     IndexAdd "index_add" { axis: usize } (dst: ReadWrite, ids: Read, src: Read);

@@ -69,6 +69,19 @@ pub(crate) fn same_device(op: &'static str, a: &Device, b: &Device) -> Result<()
     }
 }
 
+/// What a change in place reads does not lie in the bytes that it writes.
+pub(crate) fn apart(op: &'static str, array: &Proxy, sources: &[&Proxy]) -> Result<()> {
+    let of = |array: &Proxy| array.with_pinned(op, |array| array.storage.id());
+    let own = of(array)?;
+    for source in sources {
+        if of(source)? == own {
+            let (argument, value) = ("source", "a view of the bytes that are written".to_owned());
+            return Err(Error::Argument { op, argument, value, expected: "an array of its own; copy() makes one" });
+        }
+    }
+    Ok(())
+}
+
 /// Operands have one dtype.
 #[inline]
 pub(crate) fn same_dtype(op: &'static str, a: &ArrayRef<'_>, b: &ArrayRef<'_>) -> Result<()> {

@@ -230,7 +230,7 @@ impl Proxy {
     /// # Errors
     /// As [`Proxy::from_vec`].
     #[track_caller]
-    pub fn from_iter<T: WithDType, P: Place + ?Sized>(numbers: impl IntoIterator<Item = T>, at: &P) -> Result<Self> {
+    pub fn from_iter<T: WithDType>(numbers: impl IntoIterator<Item = T>, at: &(impl Place + ?Sized)) -> Result<Self> {
         let numbers: Vec<T> = numbers.into_iter().collect();
         let count = numbers.len();
         Proxy::from_vec(numbers, count, at).map_err(|error| renamed("from_iter", error))

@@ -1,5 +1,6 @@
 //! Arrays made of values, of a rule, or at random.
 
+pub(crate) mod convert;
 pub(crate) mod values;
 
 pub(crate) mod generate;

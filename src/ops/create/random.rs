@@ -193,7 +193,7 @@ impl Proxy {
     /// # Errors
     /// As [`Generator::uniform`].
     #[track_caller]
-    pub fn rand<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(low: T, high: T, shape: S, at: &P) -> Result<Self> {
+    pub fn rand<S: Into<Shape>, T: WithDType>(low: T, high: T, shape: S, at: &(impl Place + ?Sized)) -> Result<Self> {
         let law = Law::Uniform(low.to_f64(), high.to_f64());
         draw(Call::here("rand"), law, shape.into(), T::DTYPE, at, common)
     }
@@ -203,7 +203,7 @@ impl Proxy {
     /// # Errors
     /// As [`Generator::normal`].
     #[track_caller]
-    pub fn randn<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(mean: T, std: T, shape: S, at: &P) -> Result<Self> {
+    pub fn randn<S: Into<Shape>, T: WithDType>(mean: T, std: T, shape: S, at: &(impl Place + ?Sized)) -> Result<Self> {
         let law = Law::Normal(mean.to_f64(), std.to_f64());
         draw(Call::here("randn"), law, shape.into(), T::DTYPE, at, common)
     }

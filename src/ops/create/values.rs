@@ -5,7 +5,7 @@ use crate::base::{
     dtype::{DType, WithDType},
     error::{Error, Result},
     literal::NdLiteral,
-    shape::Shape,
+    shape::{Shape, ShapeWithOneHole},
 };
 use crate::device::kernel::Kernel;
 use crate::memory::{manager::NdManager, proxy::Proxy, workspace::block};
@@ -29,10 +29,11 @@ fn upload<T: WithDType>(op: &'static str, out: &mut Output, data: &[T]) -> Resul
 
 /// # Making arrays: of values
 impl Proxy {
-    /// An array of a number, or of nested arrays of numbers.
+    /// An array of a number, or of nested arrays, slices and vectors of numbers.
     ///
     /// # Errors
-    /// As [`Proxy::zeros`].
+    /// [`Error::ShapeMismatch`] if vectors beside each other differ in length; [`Error::Shape`] if nothing says how long
+    /// an inner one is; as [`Proxy::zeros`].
     ///
     /// ```
     /// # use ndgc::{Device, Tensor};
@@ -41,19 +42,24 @@ impl Proxy {
     /// # Ok::<(), ndgc::Error>(())
     /// ```
     #[track_caller]
-    pub fn new<L: NdLiteral, P: Place + ?Sized>(data: L, at: &P) -> Result<Self> {
-        let (shape, data) = data.flatten();
+    pub fn new<L: NdLiteral>(data: L, at: &(impl Place + ?Sized)) -> Result<Self> {
+        let (shape, data) = data.flatten()?;
         make(Call::here("new"), shape, L::Elem::DTYPE, at, false, |out| upload("new", out, &data))
     }
 
-    /// An array of the elements of a slice, in row-major order.
+    /// An array of the elements of a slice, in row-major order. The shape may have a hole, as for [`Proxy::reshape`].
     ///
     /// # Errors
-    /// [`Error::ElementCount`] if the shape holds another number of elements; as [`Proxy::zeros`].
+    /// [`Error::ElementCount`] if the shape holds another number of elements, [`Error::Reshape`] if no size fits its
+    /// hole; as [`Proxy::zeros`].
     #[track_caller]
-    pub fn from_slice<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(data: &[T], shape: S, at: &P) -> Result<Self> {
+    pub fn from_slice<S: ShapeWithOneHole, T: WithDType>(
+        data: &[T],
+        shape: S,
+        at: &(impl Place + ?Sized),
+    ) -> Result<Self> {
         let op = "from_slice";
-        make(Call::here(op), shape.into(), T::DTYPE, at, false, |out| upload(op, out, data))
+        make(Call::here(op), shape.into_shape(data.len())?, T::DTYPE, at, false, |out| upload(op, out, data))
     }
 
     /// An array of the elements of a vector, in row-major order. On the host it takes the vector's memory, if that is
@@ -62,8 +68,12 @@ impl Proxy {
     /// # Errors
     /// As [`Proxy::from_slice`].
     #[track_caller]
-    pub fn from_vec<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(data: Vec<T>, shape: S, at: &P) -> Result<Self> {
-        let (call, shape) = (Call::here("from_vec"), shape.into());
+    pub fn from_vec<S: ShapeWithOneHole, T: WithDType>(
+        data: Vec<T>,
+        shape: S,
+        at: &(impl Place + ?Sized),
+    ) -> Result<Self> {
+        let (call, shape) = (Call::here("from_vec"), shape.into_shape(data.len())?);
         match of_vec(call, data, shape, at) {
             Ok(taken) => taken,
             Err(data) => make(call, shape, T::DTYPE, at, false, |out| upload(call.op, out, &data)),
@@ -78,7 +88,7 @@ impl Proxy {
     /// - [`Error::ManagerClosed`], [`Error::ManagerCapped`]: nothing is allocated.
     /// - [`Error::OutOfMemory`], [`Error::RankTooLarge`], [`Error::SizeOverflow`].
     #[track_caller]
-    pub fn zeros<S: Into<Shape>, P: Place + ?Sized>(shape: S, dtype: DType, at: &P) -> Result<Self> {
+    pub fn zeros<S: Into<Shape>>(shape: S, dtype: DType, at: &(impl Place + ?Sized)) -> Result<Self> {
         make(Call::here("zeros"), shape.into(), dtype, at, true, |_| Ok(()))
     }
 
@@ -90,7 +100,7 @@ impl Proxy {
     /// # Errors
     /// As [`Proxy::zeros`].
     #[track_caller]
-    pub fn empty<S: Into<Shape>, P: Place + ?Sized>(shape: S, dtype: DType, at: &P) -> Result<Self> {
+    pub fn empty<S: Into<Shape>>(shape: S, dtype: DType, at: &(impl Place + ?Sized)) -> Result<Self> {
         make(Call::here("empty"), shape.into(), dtype, at, false, |out| {
             if dtype != DType::Bool && out.storage.part().is_some_and(|part| block::is_file(part.block)) {
                 return Ok(());
@@ -104,7 +114,7 @@ impl Proxy {
     /// # Errors
     /// As [`Proxy::zeros`].
     #[track_caller]
-    pub fn ones<S: Into<Shape>, P: Place + ?Sized>(shape: S, dtype: DType, at: &P) -> Result<Self> {
+    pub fn ones<S: Into<Shape>>(shape: S, dtype: DType, at: &(impl Place + ?Sized)) -> Result<Self> {
         filled(Call::here("ones"), shape.into(), dtype, at, 1.0)
     }
 
@@ -113,7 +123,7 @@ impl Proxy {
     /// # Errors
     /// As [`Proxy::zeros`].
     #[track_caller]
-    pub fn full<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(value: T, shape: S, at: &P) -> Result<Self> {
+    pub fn full<T: WithDType, S: Into<Shape>>(value: T, shape: S, at: &(impl Place + ?Sized)) -> Result<Self> {
         let (call, shape) = (Call::here("full"), shape.into());
         if T::DTYPE.is_int() && T::DTYPE.size_in_bytes() == 8 {
             // A large one would lose bits as a double.
@@ -131,7 +141,7 @@ impl Proxy {
     /// # Errors
     /// As [`Proxy::arange_step`].
     #[track_caller]
-    pub fn arange<T: WithDType, P: Place + ?Sized>(start: T, end: T, at: &P) -> Result<Self> {
+    pub fn arange<T: WithDType>(start: T, end: T, at: &(impl Place + ?Sized)) -> Result<Self> {
         arange(Call::here("arange"), start, end, T::from_f64(1.0), at)
     }
 
@@ -140,7 +150,7 @@ impl Proxy {
     /// # Errors
     /// [`Error::Argument`] if the step is 0 or not a number; as [`Proxy::zeros`].
     #[track_caller]
-    pub fn arange_step<T: WithDType, P: Place + ?Sized>(start: T, end: T, step: T, at: &P) -> Result<Self> {
+    pub fn arange_step<T: WithDType>(start: T, end: T, step: T, at: &(impl Place + ?Sized)) -> Result<Self> {
         arange(Call::here("arange"), start, end, step, at)
     }
 
@@ -250,7 +260,7 @@ impl NdManager {
     /// # Errors
     /// As [`Proxy::from_slice`].
     #[track_caller]
-    pub fn from_slice<T: WithDType, S: Into<Shape>>(&self, data: &[T], shape: S) -> Result<Proxy> {
+    pub fn from_slice<S: ShapeWithOneHole, T: WithDType>(&self, data: &[T], shape: S) -> Result<Proxy> {
         Proxy::from_slice(data, shape, self)
     }
 
@@ -259,7 +269,7 @@ impl NdManager {
     /// # Errors
     /// As [`Proxy::from_slice`].
     #[track_caller]
-    pub fn from_vec<T: WithDType, S: Into<Shape>>(&self, data: Vec<T>, shape: S) -> Result<Proxy> {
+    pub fn from_vec<S: ShapeWithOneHole, T: WithDType>(&self, data: Vec<T>, shape: S) -> Result<Proxy> {
         Proxy::from_vec(data, shape, self)
     }
 
@@ -277,7 +287,7 @@ impl NdManager {
     /// # Errors
     /// As [`Proxy::rand`].
     #[track_caller]
-    pub fn rand<T: WithDType, S: Into<Shape>>(&self, low: T, high: T, shape: S) -> Result<Proxy> {
+    pub fn rand<S: Into<Shape>, T: WithDType>(&self, low: T, high: T, shape: S) -> Result<Proxy> {
         Proxy::rand(low, high, shape, self)
     }
 
@@ -286,7 +296,7 @@ impl NdManager {
     /// # Errors
     /// As [`Proxy::randn`].
     #[track_caller]
-    pub fn randn<T: WithDType, S: Into<Shape>>(&self, mean: T, std: T, shape: S) -> Result<Proxy> {
+    pub fn randn<S: Into<Shape>, T: WithDType>(&self, mean: T, std: T, shape: S) -> Result<Proxy> {
         Proxy::randn(mean, std, shape, self)
     }
 }

@@ -18,7 +18,10 @@ use crate::ops::{
         inplace::ChangeKernel,
         target::{kernel, pair, write},
     },
-    elementwise::{scalar::TensorOrScalar, unary},
+    elementwise::{
+        scalar::{Scalar, TensorOrScalar},
+        unary,
+    },
 };
 
 macro_rules! compare_into {
@@ -139,7 +142,7 @@ impl Proxy {
     /// # Errors
     /// As [`Proxy::add_`].
     #[track_caller]
-    pub fn const_set<T: TensorOrScalar>(&self, value: T) -> Result<()> {
+    pub fn const_set(&self, value: Scalar) -> Result<()> {
         write(Call::here("const_set"), self, || value.beside(self))
     }
 

@@ -1,6 +1,12 @@
-//! Operands that may be an array or a number.
+//! Operands that may be an array or a number, and numbers of any dtype.
 
-use crate::base::{call::Call, dtype::WithDType, error::Result};
+use half::{bf16, f16};
+
+use crate::base::{
+    call::Call,
+    dtype::{DType, WithDType, with_type},
+    error::Result,
+};
 use crate::memory::proxy::Proxy;
 use crate::ops::{call::compose::composite, grad::var::Var};
 
@@ -61,6 +67,77 @@ impl<T: WithDType> TensorOrScalar for T {
 
     fn beside(&self, other: &Proxy) -> Result<Proxy> {
         Proxy::from_slice(&[*self], (), other.device())?.to_dtype(other.dtype())?.broadcast_as(other.shape())
+    }
+}
+
+macro_rules! scalars {
+    ($($variant:ident $t:ty;)*) => {
+        /// A number of any dtype; made of one by `into`.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        #[non_exhaustive]
+        #[allow(missing_docs)] // a variant a dtype
+        pub enum Scalar {
+            $($variant($t),)*
+        }
+
+        impl Scalar {
+            /// Its dtype.
+            pub fn dtype(&self) -> DType {
+                match self {
+                    $(Scalar::$variant(_) => DType::$variant,)*
+                }
+            }
+
+            /// As a double, as `as` converts.
+            pub fn to_f64(&self) -> f64 {
+                match self {
+                    $(Scalar::$variant(value) => WithDType::to_f64(*value),)*
+                }
+            }
+        }
+
+        impl<T: WithDType> From<T> for Scalar {
+            fn from(value: T) -> Self {
+                // Each way keeps every value of its kind.
+                match T::DTYPE {
+                    $(DType::$variant if T::DTYPE.is_float() => Scalar::$variant(<$t>::from_f64(value.to_f64())),
+                    DType::$variant => Scalar::$variant(<$t>::from_i128(value.to_i128())),)*
+                }
+            }
+        }
+
+        impl TensorOrScalar for Scalar {
+            fn tensor(&self) -> Option<&Proxy> {
+                None
+            }
+
+            fn number(&self) -> Option<f64> {
+                match self {
+                    $(Scalar::$variant(value) => value.number(),)*
+                }
+            }
+
+            fn beside(&self, other: &Proxy) -> Result<Proxy> {
+                match self {
+                    $(Scalar::$variant(value) => value.beside(other),)*
+                }
+            }
+        }
+    };
+}
+scalars! {
+    Bool bool; U8 u8; U16 u16; U32 u32; U64 u64; I8 i8; I16 i16; I32 i32; I64 i64; F16 f16; BF16 bf16; F32 f32; F64 f64;
+}
+
+impl Scalar {
+    /// 0 of a dtype.
+    pub fn zero(dtype: DType) -> Self {
+        with_type!(dtype, T => T::from_i128(0).into())
+    }
+
+    /// 1 of a dtype.
+    pub fn one(dtype: DType) -> Self {
+        with_type!(dtype, T => T::from_i128(1).into())
     }
 }
 

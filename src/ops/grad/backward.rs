@@ -12,6 +12,7 @@ use crate::array::autograd::{GradPart, confirm, no_grad, tracked};
 use crate::base::error::{Error, Result};
 use crate::device::graph::blame;
 use crate::memory::{
+    key::Key,
     node::Node,
     proxy::Proxy,
     registry::{self, Pinned},
@@ -93,6 +94,11 @@ impl GradStore {
     /// The gradient of a variable; `None` if the value did not depend on it.
     pub fn get(&self, variable: &Proxy) -> Option<&Proxy> {
         self.grads.get(&key_of(variable)?).map(|(_, grad)| grad)
+    }
+
+    /// The gradient of a variable by its [`Proxy::id`], while the variable lives.
+    pub fn get_id(&self, id: Key) -> Option<&Proxy> {
+        self.get(&Proxy::from_key(registry::upgrade(id)?))
     }
 
     /// Takes a gradient out.

@@ -18,7 +18,7 @@ use crate::base::{
 };
 use crate::device::Device;
 use crate::memory::proxy::Proxy;
-use crate::ops::call::{compose::composite, exec::users};
+use crate::ops::call::{check, compose::composite, exec::users};
 
 macro_rules! cpu_storage {
     ($($(#[$doc:meta])* $variant:ident $t:ty;)*) => {
@@ -131,6 +131,84 @@ impl std::ops::Deref for StorageRef {
     }
 }
 
+/// What storages of all devices can be asked, under candle's name.
+pub trait BackendStorage: Sized {
+    /// The dtype of the elements.
+    fn dtype(&self) -> DType;
+
+    /// A copy.
+    ///
+    /// # Errors
+    /// None on the host.
+    fn try_clone(&self, layout: &Layout) -> Result<Self>;
+
+    /// A copy on the host.
+    ///
+    /// # Errors
+    /// None on the host.
+    fn to_cpu_storage(&self) -> Result<CpuStorage>;
+}
+
+impl BackendStorage for CpuStorage {
+    fn dtype(&self) -> DType {
+        self.dtype()
+    }
+
+    fn try_clone(&self, _layout: &Layout) -> Result<Self> {
+        Ok(self.clone())
+    }
+
+    fn to_cpu_storage(&self) -> Result<CpuStorage> {
+        Ok(self.clone())
+    }
+}
+
+/// `f` of each element of a storage that a layout reaches, in row-major order; of none beyond its end.
+///
+/// ```
+/// # use ndgc::{CpuStorage, CustomOp1, Device, Layout, Result, Shape, Tensor, cpu_backend::unary_map, map_dtype};
+/// struct Twice;
+/// impl CustomOp1 for Twice {
+///     fn name(&self) -> &'static str {
+///         "twice"
+///     }
+///     fn cpu_fwd(&self, s: &CpuStorage, l: &Layout) -> Result<(CpuStorage, Shape)> {
+///         Ok((map_dtype!("twice", s, |s| unary_map(s, l, |x| x + x), (F32, F64, I64)), *l.shape()))
+///     }
+/// }
+/// let x = Tensor::new([1i64, 2], &Device::Cpu)?;
+/// assert_eq!(x.apply_op1_no_bwd(&Twice)?.to_vec1::<i64>()?, [2, 4]);
+/// assert!(x.to_dtype(ndgc::DType::U8)?.apply_op1_no_bwd(&Twice).is_err());
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+pub fn unary_map<T: Copy, U: Copy>(elements: &[T], layout: &Layout, f: impl FnMut(T) -> U) -> Vec<U> {
+    layout.strided_index().filter_map(|place| elements.get(place).copied()).map(f).collect()
+}
+
+/// `f` of each two elements that lie at the same index of two layouts, as [`unary_map`].
+pub fn binary_map<T: Copy, U: Copy>(
+    lhs_layout: &Layout,
+    rhs_layout: &Layout,
+    lhs: &[T],
+    rhs: &[T],
+    mut f: impl FnMut(T, T) -> U,
+) -> Vec<U> {
+    let places = lhs_layout.strided_index().zip(rhs_layout.strided_index());
+    places.filter_map(|(l, r)| Some(f(*lhs.get(l)?, *rhs.get(r)?))).collect()
+}
+
+/// The storage that a function makes of the vector in another, for the dtypes named; others are
+/// [`Error::UnsupportedDTypeForOp`], which the function around it returns.
+#[macro_export]
+macro_rules! map_dtype {
+    ($op:expr, $storage:expr, $f:expr, ($($dtype:ident),+ $(,)?)) => {
+        match $storage {
+            $($crate::CpuStorage::$dtype(elements) => $crate::CpuStorage::$dtype($f(elements)),)+
+            other => return Err($crate::Error::UnsupportedDTypeForOp(other.dtype(), $op).into()),
+        }
+    };
+}
+
 type Forward = Result<(CpuStorage, Shape)>;
 
 fn no_code<R>(op: &'static str, device: &str) -> Result<R> {
@@ -172,10 +250,10 @@ macro_rules! custom_op {
             /// The gradients of the operands, of operands, result and the result's gradient.
             ///
             /// # Errors
-            /// [`Error::Msg`] if the operation has none, as without this method.
+            /// [`Error::BackwardNotSupported`] if the operation has none, as without this method.
             #[allow(unused_variables)]
             fn bwd(&self, $($arg: &Proxy,)+ res: &Proxy, grad_res: &Proxy) -> Result<$bwd> {
-                Err(Error::Msg(format!("{}: this custom operation has no gradient; implement `bwd`", self.name())))
+                Err(Error::BackwardNotSupported { op: self.name() })
             }
         }
     };
@@ -409,9 +487,10 @@ impl Proxy {
     /// Changes this array by a custom operation with another operand.
     ///
     /// # Errors
-    /// As [`Proxy::inplace_op1`].
+    /// As [`Proxy::inplace_op1`]; [`Error::Argument`] if an operand shares the bytes that are changed.
     #[track_caller]
     pub fn inplace_op2<C: InplaceOp2>(&self, rhs: &Proxy, op: &C) -> Result<()> {
+        check::apart(op.name(), self, &[rhs])?;
         let [(mut s, l), (s2, l2)] = gather(op.name(), [self, rhs])?;
         op.cpu_fwd(&mut s, &l, &s2, &l2)?;
         self.copy_(&s.into_array(*l.shape())?)
@@ -420,9 +499,10 @@ impl Proxy {
     /// Changes this array by a custom operation with two other operands.
     ///
     /// # Errors
-    /// As [`Proxy::inplace_op1`].
+    /// As [`Proxy::inplace_op2`].
     #[track_caller]
     pub fn inplace_op3<C: InplaceOp3>(&self, t2: &Proxy, t3: &Proxy, op: &C) -> Result<()> {
+        check::apart(op.name(), self, &[t2, t3])?;
         let [(mut s, l), (s2, l2), (s3, l3)] = gather(op.name(), [self, t2, t3])?;
         op.cpu_fwd(&mut s, &l, &s2, &l2, &s3, &l3)?;
         self.copy_(&s.into_array(*l.shape())?)

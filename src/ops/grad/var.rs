@@ -9,7 +9,7 @@ use crate::base::{
     dtype::{DType, WithDType},
     error::{Error, Result},
     literal::NdLiteral,
-    shape::Shape,
+    shape::{Shape, ShapeWithOneHole},
 };
 use crate::memory::{proxy::Proxy, registry::Parts, workspace::Workspace};
 use crate::ops::call::{
@@ -68,7 +68,7 @@ impl Var {
     /// # Errors
     /// As [`Proxy::zeros`] and [`Var::from_tensor`].
     #[track_caller]
-    pub fn zeros<S: Into<Shape>, P: Place + ?Sized>(shape: S, dtype: DType, at: &P) -> Result<Self> {
+    pub fn zeros<S: Into<Shape>>(shape: S, dtype: DType, at: &(impl Place + ?Sized)) -> Result<Self> {
         Self::consume(Proxy::zeros(shape, dtype, at)?)
     }
 
@@ -77,7 +77,7 @@ impl Var {
     /// # Errors
     /// As [`Proxy::zeros`] and [`Var::from_tensor`].
     #[track_caller]
-    pub fn ones<S: Into<Shape>, P: Place + ?Sized>(shape: S, dtype: DType, at: &P) -> Result<Self> {
+    pub fn ones<S: Into<Shape>>(shape: S, dtype: DType, at: &(impl Place + ?Sized)) -> Result<Self> {
         Self::consume(Proxy::ones(shape, dtype, at)?)
     }
 
@@ -86,7 +86,11 @@ impl Var {
     /// # Errors
     /// As [`Proxy::from_slice`] and [`Var::from_tensor`].
     #[track_caller]
-    pub fn from_vec<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(data: Vec<T>, shape: S, at: &P) -> Result<Self> {
+    pub fn from_vec<S: ShapeWithOneHole, T: WithDType>(
+        data: Vec<T>,
+        shape: S,
+        at: &(impl Place + ?Sized),
+    ) -> Result<Self> {
         Self::consume(Proxy::from_vec(data, shape, at)?)
     }
 
@@ -95,16 +99,16 @@ impl Var {
     /// # Errors
     /// As [`Proxy::randn`].
     #[track_caller]
-    pub fn randn<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(mean: T, std: T, shape: S, at: &P) -> Result<Self> {
+    pub fn randn<S: Into<Shape>, T: WithDType>(mean: T, std: T, shape: S, at: &(impl Place + ?Sized)) -> Result<Self> {
         Self::consume(Proxy::randn(mean, std, shape, at)?)
     }
 
-    /// A variable of a number, or of nested arrays of numbers.
+    /// A variable of a number, or of nested arrays, slices and vectors of numbers.
     ///
     /// # Errors
     /// As [`Proxy::new`] and [`Var::from_tensor`].
     #[track_caller]
-    pub fn new<L: NdLiteral, P: Place + ?Sized>(data: L, at: &P) -> Result<Self> {
+    pub fn new<L: NdLiteral>(data: L, at: &(impl Place + ?Sized)) -> Result<Self> {
         Self::consume(Proxy::new(data, at)?)
     }
 
@@ -113,7 +117,11 @@ impl Var {
     /// # Errors
     /// As [`Proxy::from_slice`] and [`Var::from_tensor`].
     #[track_caller]
-    pub fn from_slice<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(data: &[T], shape: S, at: &P) -> Result<Self> {
+    pub fn from_slice<S: ShapeWithOneHole, T: WithDType>(
+        data: &[T],
+        shape: S,
+        at: &(impl Place + ?Sized),
+    ) -> Result<Self> {
         Self::consume(Proxy::from_slice(data, shape, at)?)
     }
 
@@ -122,7 +130,7 @@ impl Var {
     /// # Errors
     /// As [`Proxy::rand`].
     #[track_caller]
-    pub fn rand<T: WithDType, S: Into<Shape>, P: Place + ?Sized>(low: T, high: T, shape: S, at: &P) -> Result<Self> {
+    pub fn rand<S: Into<Shape>, T: WithDType>(low: T, high: T, shape: S, at: &(impl Place + ?Sized)) -> Result<Self> {
         Self::consume(Proxy::rand(low, high, shape, at)?)
     }
 
@@ -131,12 +139,12 @@ impl Var {
     /// # Errors
     /// As [`Proxy::rand`]; [`Error::UnsupportedDType`] for integers.
     #[track_caller]
-    pub fn rand_f64<S: Into<Shape>, P: Place + ?Sized>(
+    pub fn rand_f64<S: Into<Shape>>(
         low: f64,
         high: f64,
         shape: S,
         dtype: DType,
-        at: &P,
+        at: &(impl Place + ?Sized),
     ) -> Result<Self> {
         Self::drawn(Proxy::zeros(shape, dtype, at)?, |zeros| zeros.rand_like(low, high))
     }
@@ -146,12 +154,12 @@ impl Var {
     /// # Errors
     /// As [`Var::rand_f64`].
     #[track_caller]
-    pub fn randn_f64<S: Into<Shape>, P: Place + ?Sized>(
+    pub fn randn_f64<S: Into<Shape>>(
         mean: f64,
         std: f64,
         shape: S,
         dtype: DType,
-        at: &P,
+        at: &(impl Place + ?Sized),
     ) -> Result<Self> {
         Self::drawn(Proxy::zeros(shape, dtype, at)?, |zeros| zeros.randn_like(mean, std))
     }

@@ -14,10 +14,13 @@ use crate::base::{
     shape::{D, Dim, Few, MAX_RANK, Shape},
 };
 use crate::memory::proxy::Proxy;
-use crate::ops::call::{
-    check,
-    compose::{argument, composite, renamed, shape_of, wrong_shape},
-    inplace::writable,
+use crate::ops::{
+    call::{
+        check,
+        compose::{argument, composite, renamed, shape_of, wrong_shape},
+        inplace::writable,
+    },
+    index::select::{nowhere, readable},
 };
 
 /// Indices on the host, and their shape.
@@ -100,15 +103,22 @@ fn scatter_fits(x: &Shape, ids: &Shape, src: &Shape, axis: usize, op: &'static s
     Err(Error::shapes(op, ids, x, format!("the indices must fit inside on every axis but {axis}")))
 }
 
-/// For each element the number of the source element that was written to it last, or -1.
-fn winners(x: &Shape, ids: &Shape, axis: usize, at: &[i64], op: &'static str) -> Result<Vec<i64>> {
+/// For each element the number of the source element that was written to it last, or -1. The index `nowhere` writes
+/// nothing, unless the axis has it.
+fn winners(x: &Shape, ids: &Shape, axis: usize, (at, nowhere): (&[i64], i64), op: &'static str) -> Result<Vec<i64>> {
     let mut winners = vec![-1i64; x.elem_count()];
     let strides = Layout::contiguous(*x);
     let mut index = vec![0usize; ids.rank()];
     for (number, &id) in (0i64..).zip(at) {
-        index[axis] = inside(op, id, x.dims()[axis])?;
-        let place: usize = index.iter().zip(strides.strides()).map(|(&i, &stride)| i * stride as usize).sum();
-        winners[place] = number;
+        match inside(op, id, x.dims()[axis]) {
+            Ok(at) => {
+                index[axis] = at;
+                let place: usize = index.iter().zip(strides.strides()).map(|(&i, &stride)| i * stride as usize).sum();
+                winners[place] = number;
+            }
+            Err(_) if id == nowhere => {}
+            Err(error) => return Err(error),
+        }
         // The next index of the source in row-major order.
         let mut rest = number as usize + 1;
         for (i, &dim) in ids.dims().iter().enumerate().rev() {
@@ -122,6 +132,8 @@ fn winners(x: &Shape, ids: &Shape, axis: usize, at: &[i64], op: &'static str) ->
 fn scattered<A: Dim>(x: &Proxy, ids: &Proxy, src: &Proxy, dim: A, op: &'static str) -> Result<Proxy> {
     let shape = *x.shape();
     let axis = dim.to_index(&shape, op)?;
+    let converted = readable(ids)?;
+    let ids = converted.as_ref().unwrap_or(ids);
     let (of_ids, at) = ids_of(ids, op)?;
     scatter_fits(&shape, &of_ids, src.shape(), axis, op)?;
     if x.dtype() != src.dtype() {
@@ -133,7 +145,7 @@ fn scattered<A: Dim>(x: &Proxy, ids: &Proxy, src: &Proxy, dim: A, op: &'static s
             return Err(Error::DeviceMismatch { op, lhs: device.to_string(), rhs: other.to_string() });
         }
     }
-    let winners = winners(&shape, &of_ids, axis, &at, op)?;
+    let winners = winners(&shape, &of_ids, axis, (&at, nowhere(ids.dtype())), op)?;
     if of_ids.elem_count() == 0 {
         return x.copy();
     }
@@ -239,14 +251,15 @@ impl Proxy {
     /// The entries from `offset` on of one axis replaced by `src`, in place; its other sizes are the same.
     ///
     /// # Errors
-    /// Nothing is changed then: [`Error::Tracked`] if gradients are recorded through this array; as
-    /// [`Proxy::slice_scatter`] and [`Proxy::copy_`].
+    /// Nothing is changed then: [`Error::Tracked`] if gradients are recorded through this array; [`Error::Argument`] if
+    /// `src` shares its bytes; as [`Proxy::slice_scatter`] and [`Proxy::copy_`].
     #[track_caller]
     pub fn slice_set<A: Dim>(&self, src: &Proxy, dim: A, offset: usize) -> Result<()> {
         let op = "slice_set";
         check::open(op, &[self, src])?;
         let set = || {
             writable(self, op)?;
+            check::apart(op, self, &[src])?;
             let ranges = part_of(self, src, dim, offset, op)?;
             // Its handle owns the view, so that none is left with a manager.
             no_grad(|| block(&self.try_detach()?, &ranges)?.copy_(src))
@@ -255,8 +268,8 @@ impl Proxy {
     }
 
     /// A copy with `src[i][j]` at `[i][ids[i][j]]` along an axis; the last one wins where several meet. `ids` (u8, u32
-    /// or i64) and `src` have one shape, that fits inside on the other axes. The indices are read on the host; with
-    /// gradients of both.
+    /// or i64) and `src` have one shape, that fits inside on the other axes. The indices are read on the host, with
+    /// padding as for [`Proxy::index_select`]; with gradients of both.
     ///
     /// # Errors
     /// [`Error::IndexOutOfRange`]; [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::UnsupportedDType`],

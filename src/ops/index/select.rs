@@ -17,7 +17,10 @@ use crate::ops::{
         exec::{adopt, compose, device, enter, launch, once, output, pin, record, view},
         inplace::{ChangeKernel, into},
     },
-    elementwise::unary::one,
+    elementwise::{
+        scalar::{Scalar, TensorOrScalar},
+        unary::one,
+    },
     shape::view::zeros_beside,
 };
 
@@ -29,14 +32,35 @@ fn ids_are_list(op: &'static str, ids: &ArrayRef<'_>) -> Result<usize> {
     }
 }
 
-/// Indices of integer dtypes that kernels do not read, converted to i64, which they do. None for all others: they are
-/// right, or refused later.
+/// Indices of integer dtypes that kernels do not read, converted to i64, which they do; the largest of theirs becomes the
+/// largest i64. None for all others: they are right, or refused later.
 pub(crate) fn readable(ids: &Proxy) -> Result<Option<Proxy>> {
     let dtype = ids.dtype();
     if !dtype.is_int() || matches!(dtype, DType::U8 | DType::U32 | DType::I64) {
         return Ok(None);
     }
-    no_grad(|| ids.detach().to_dtype(DType::I64)).map(Some)
+    let nowhere: Scalar = match dtype {
+        DType::I8 => i8::MAX.into(),
+        DType::I16 => i16::MAX.into(),
+        DType::U16 => u16::MAX.into(),
+        DType::I32 => i32::MAX.into(),
+        _ => u64::MAX.into(),
+    };
+    let converted = || {
+        let ids = ids.detach();
+        let wide = ids.to_dtype(DType::I64)?;
+        ids.eq(nowhere)?.where_cond(&Scalar::from(i64::MAX).beside(&wide)?, &wide)
+    };
+    no_grad(converted).map(Some)
+}
+
+/// The index in an array that kernels read that names no place, unless the axis has it.
+pub(crate) fn nowhere(dtype: DType) -> i64 {
+    match dtype {
+        DType::U8 => u8::MAX.into(),
+        DType::U32 => u32::MAX.into(),
+        _ => i64::MAX,
+    }
 }
 
 /// The axes of `part` other than `axis` are at most those of `whole`.
@@ -53,7 +77,8 @@ impl Proxy {
     /// The entries of one axis that a list of indices names, in its order.
     ///
     /// Indices may be of any integer dtype, here and wherever indices are taken; u8, u32 and i64 are read as they are,
-    /// the others converted to i64 first.
+    /// the others converted to i64 first. The largest number of their dtype is padding, unless the axis has that index:
+    /// it reads 0, and where indices say what is written, it writes nothing.
     ///
     /// # Errors
     /// [`Error::IndexOutOfRange`]; [`Error::Shape`] if `ids` is no list; [`Error::DimOutOfRange`];

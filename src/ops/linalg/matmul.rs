@@ -60,8 +60,6 @@ fn matmul(call: Call, lhs: &Proxy, rhs: &Proxy, broadcast: bool) -> Result<Proxy
         let [a, b] = pins.arrays();
         let (of_a, of_b) = (a.storage.buffer(), b.storage.buffer());
         check::same_device(call.op, of_a.device(), of_b.device())?;
-        check::same_dtype(call.op, &a, &b)?;
-        let dtype = check::number(call.op, a.dtype)?;
         let wide;
         let (shape, left, right) = match (a.layout.dims(), b.layout.dims()) {
             (&[m, k], &[inner, n]) if k == inner => (Shape::from((m, n)), a.layout, b.layout),
@@ -70,6 +68,8 @@ fn matmul(call: Call, lhs: &Proxy, rhs: &Proxy, broadcast: bool) -> Result<Proxy
                 (wide.0, &wide.1, &wide.2)
             }
         };
+        check::same_dtype(call.op, &a, &b)?;
+        let dtype = check::number(call.op, a.dtype)?;
         let (storage, layout) =
             (allocate(context, call.op, of_a.device(), dtype, &shape, false)?, Layout::contiguous(shape));
         let (lhs_view, rhs_view) = (view_of(of_a, dtype, left), view_of(of_b, dtype, right));
@@ -134,7 +134,8 @@ fn gradient(
 
 /// # Linear algebra: a dense layer
 impl Proxy {
-    /// A dense layer in one call: `[.., in] x [out, in]ᵀ + [out] -> [.., out]`, with the bias added in place.
+    /// A dense layer in one call: `[.., in] x [out, in]ᵀ + [out] -> [.., out]`, with the bias added in place; it may have
+    /// one number for all outputs, as `[1]` or `[]`.
     ///
     /// The result belongs to the owner of this array, and no other array is made: nothing is left with the owner of
     /// the weights. Any dtype but truth values.
@@ -167,17 +168,21 @@ impl Proxy {
             launch(device(&x), &kernel)?;
             debug_assert_eq!(x.layout.dims(), [m, k]);
             let Some(bias) = bias else {
-                let node = record(&[&x, &w], || linear_gradient(call, &x, &w));
+                let node = record(&[&x, &w], || linear_gradient(call, &x, &w, Shape::SCALAR));
                 return adopt(call, context, out, self, node);
             };
             let pins = pin(context, call.op, [bias])?;
             let [b] = pins.arrays();
             check::same_device(call.op, device(&x), device(&b))?;
             check::same_dtype(call.op, &x, &b)?;
-            check::same_shape(call.op, b.layout.shape(), &Shape::from(n), "the bias has one number for each output")?;
+            if b.layout.shape().rank() > 0 && b.layout.dims() != [1] {
+                let hint = "the bias has one number for each output, or one for all";
+                check::same_shape(call.op, b.layout.shape(), &Shape::from(n), hint)?;
+            }
             let wide = b.layout.broadcast_to(&Shape::from((m, n)), call.op)?;
             launch(device(&x), &Kernel::BinaryAssign { op: BinaryOp::Add, dst: out.view(), rhs: view_as(&b, &wide) })?;
-            let node = record(&[&x, &w, &b], || linear_gradient(call, &x, &w));
+            let of_bias = *b.layout.shape();
+            let node = record(&[&x, &w, &b], || linear_gradient(call, &x, &w, of_bias));
             adopt(call, context, out, self, node)
         })
     }
@@ -200,6 +205,7 @@ fn linear_gradient(
     call: Call,
     x: &ArrayRef<'_>,
     w: &ArrayRef<'_>,
+    of_bias: Shape,
 ) -> impl Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static {
     let input = w.node.is_some().then(|| Saved::of(call, x));
     let weight = x.node.is_some().then(|| Saved::of(call, w));
@@ -212,7 +218,7 @@ fn linear_gradient(
             grads[1] = Some(grad.t()?.matmul(&input.get()?)?);
         }
         if needs[2] {
-            grads[2] = Some(grad.sum(0)?);
+            grads[2] = Some(if of_bias.dims() == [grad.dim(1)?] { grad.sum(0)? } else { grad.sum_to(&of_bias)? });
         }
         Ok(grads)
     }

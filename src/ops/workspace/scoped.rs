@@ -152,7 +152,7 @@ impl<'ws> Scope<'ws> {
     /// # Errors
     /// As [`Proxy::from_slice`].
     #[track_caller]
-    pub fn from_slice<T: WithDType, S: Into<Shape>>(&self, data: &[T], shape: S) -> Result<Scoped<'ws>> {
+    pub fn from_slice<S: ShapeWithOneHole, T: WithDType>(&self, data: &[T], shape: S) -> Result<Scoped<'ws>> {
         self.branded(Proxy::from_slice(data, shape, self.cycle.device()))
     }
 }

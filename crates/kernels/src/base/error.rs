@@ -139,6 +139,18 @@ pub enum Error {
         /// The dtypes it is defined for.
         supported: &'static str,
     },
+    /// An operation of the user's own that is not defined for the dtype.
+    UnsupportedDTypeForOp(DType, &'static str),
+    /// An operation that reads or writes elements where they lie, of an array whose elements do not lie one after the other.
+    RequiresContiguous {
+        /// The operation.
+        op: &'static str,
+    },
+    /// The gradient of an operation that has none.
+    BackwardNotSupported {
+        /// The operation.
+        op: &'static str,
+    },
     /// Operands on different devices. Nothing is moved silently.
     DeviceMismatch {
         /// The operation.
@@ -470,6 +482,9 @@ impl fmt::Display for Error {
             | Error::NoGradient { .. } => self.fmt_gradient(f),
             Error::DTypeMismatch { .. }
             | Error::UnsupportedDType { .. }
+            | Error::UnsupportedDTypeForOp(..)
+            | Error::RequiresContiguous { .. }
+            | Error::BackwardNotSupported { .. }
             | Error::DeviceMismatch { .. }
             | Error::OutOfMemory(_)
             | Error::Device { .. }
@@ -493,7 +508,7 @@ impl Error {
     fn fmt_shape(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::ShapeMismatch { op, lhs, rhs, why } => {
-                write!(f, "{op}: shapes do not fit: {lhs:?} and {rhs:?}: {why}")
+                write!(f, "shape mismatch in {op}, lhs: {lhs:?}, rhs: {rhs:?}: {why}")
             }
             Error::Shape { op, found, expected } => {
                 write!(f, "{op}: unexpected shape {found:?}: needs {expected}")
@@ -605,13 +620,20 @@ impl Error {
     fn fmt_rest(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::DTypeMismatch { op, lhs, rhs } => {
-                write!(f, "{op}: dtypes differ: {lhs} and {rhs}; convert one with to_dtype")
+                write!(f, "dtype mismatch in {op}, lhs: {lhs}, rhs: {rhs}; convert one with to_dtype")
             }
             Error::UnsupportedDType { op, dtype, supported } => {
                 write!(f, "{op}: not defined for {dtype}; convert with to_dtype to one of {supported}")
             }
+            Error::UnsupportedDTypeForOp(dtype, op) => write!(f, "unsupported dtype {dtype} for op {op}"),
+            Error::RequiresContiguous { op } => {
+                write!(f, "{op} only supports contiguous tensors; contiguous() makes one")
+            }
+            Error::BackwardNotSupported { op } => {
+                write!(f, "backward is not supported for {op}; implement `bwd` of that operation")
+            }
             Error::DeviceMismatch { op, lhs, rhs } => {
-                write!(f, "{op}: operands are on different devices: {lhs} and {rhs}; move one with to_device")
+                write!(f, "device mismatch in {op}, lhs: {lhs}, rhs: {rhs}; move one with to_device")
             }
             Error::OutOfMemory(oom) => fmt_oom(f, oom),
             Error::Device { device, call, message } => write!(f, "{device}: {call} failed: {message}"),

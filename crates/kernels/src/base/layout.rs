@@ -47,6 +47,14 @@ impl Layout {
         Some((layout, end))
     }
 
+    /// The first index of each of the axes behind those of `shape`, which are its first ones.
+    #[doc(hidden)]
+    pub fn with_lead(mut self, shape: Shape) -> Self {
+        self.strides[shape.rank()..].fill(0);
+        self.shape = shape;
+        self
+    }
+
     /// The shape.
     #[inline]
     pub fn shape(&self) -> &Shape {
@@ -99,6 +107,12 @@ impl Layout {
             }
         }
         true
+    }
+
+    /// Whether the elements lie one after the other with the first axis running fastest.
+    pub fn is_fortran_contiguous(&self) -> bool {
+        let order: crate::base::shape::Few = (0..self.dims().len()).rev().collect();
+        self.permute(&order).is_contiguous()
     }
 
     /// Whether two indices may lead to the same element. Never false where they do; true for a few layouts in which

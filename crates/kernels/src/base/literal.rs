@@ -1,67 +1,130 @@
-//! Arrays as they are written down: numbers, and nested arrays of numbers.
+//! Arrays as they are written down: numbers, and nested lists of numbers.
 //!
-//! Beside [`WithDType`], since only its own crate knows that an array is no number, whatever comes.
+//! Beside [`WithDType`], since only its own crate knows that a list is no number, whatever comes.
 
-use crate::base::{dtype::WithDType, shape::Shape};
+use crate::base::{
+    dtype::WithDType,
+    error::{Error, Result},
+    shape::{Few, MAX_RANK, Shape},
+};
 
-/// What `Tensor::new` takes: a number, or nested arrays of up to three levels.
+/// What `Tensor::new` takes: a number, or arrays, slices and vectors of it, nested as deep as an array may have axes.
 pub trait NdLiteral {
     /// The type of the numbers.
     type Elem: WithDType;
+
+    /// The shape that each of these has.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] if two of them differ; [`Error::Shape`] if none says how long the lists in it are;
+    /// [`Error::RankTooLarge`].
+    fn shape_of(all: &[Self]) -> Result<Shape>
+    where
+        Self: Sized;
+
+    /// Appends the numbers of all of these, in row-major order.
+    fn append(all: &[Self], to: &mut Vec<Self::Elem>)
+    where
+        Self: Sized;
+
     /// The shape, and the numbers in row-major order.
-    fn flatten(&self) -> (Shape, Vec<Self::Elem>);
+    ///
+    /// # Errors
+    /// As [`NdLiteral::shape_of`].
+    fn flatten(self) -> Result<(Shape, Vec<Self::Elem>)>
+    where
+        Self: Sized,
+    {
+        let all = std::slice::from_ref(&self);
+        let shape = Self::shape_of(all)?;
+        let mut numbers = Vec::with_capacity(shape.elem_count());
+        Self::append(all, &mut numbers);
+        Ok((shape, numbers))
+    }
 }
 
 macro_rules! number_literals {
     ($($t:ty)*) => {$(
         impl NdLiteral for $t {
             type Elem = $t;
-            fn flatten(&self) -> (Shape, Vec<$t>) {
-                (Shape::SCALAR, vec![*self])
+            fn shape_of(_: &[$t]) -> Result<Shape> {
+                Ok(Shape::SCALAR)
+            }
+            fn append(all: &[$t], to: &mut Vec<$t>) {
+                to.extend_from_slice(all);
             }
         }
     )*};
 }
 number_literals!(bool u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 f64);
 
-impl<T: WithDType, const N: usize> NdLiteral for [T; N] {
-    type Elem = T;
-    fn flatten(&self) -> (Shape, Vec<T>) {
-        (Shape::from(N), self.to_vec())
+/// The shape of a list of `len` items of a shape.
+fn list_of(len: usize, item: Shape) -> Result<Shape> {
+    if item.rank() == MAX_RANK {
+        return Err(Error::RankTooLarge { op: "new", rank: MAX_RANK + 1 });
     }
+    Ok([len].into_iter().chain(item.dims().iter().copied()).collect::<Few>().into())
 }
 
-impl<T: WithDType, const N: usize, const M: usize> NdLiteral for [[T; M]; N] {
-    type Elem = T;
-    fn flatten(&self) -> (Shape, Vec<T>) {
-        (Shape::from((N, M)), self.as_flattened().to_vec())
+/// The one shape that all have; none of nothing.
+fn common(mut shapes: impl Iterator<Item = Result<Shape>>) -> Result<Option<Shape>> {
+    let Some(first) = shapes.next().transpose()? else { return Ok(None) };
+    for other in shapes {
+        let other = other?;
+        if other != first {
+            return Err(Error::shapes("new", &first, &other, "lists beside each other need one length".into()));
+        }
     }
+    Ok(Some(first))
 }
 
-impl<T: WithDType, const N: usize, const M: usize, const K: usize> NdLiteral for [[[T; K]; M]; N] {
-    type Elem = T;
-    fn flatten(&self) -> (Shape, Vec<T>) {
-        (Shape::from((N, M, K)), self.as_flattened().as_flattened().to_vec())
-    }
+/// The one shape of lists of items.
+fn shape_of_lists<'a, L: NdLiteral + 'a>(lists: impl Iterator<Item = &'a [L]>) -> Result<Shape> {
+    let expected = "an item that says how long the lists in it are";
+    common(lists.map(|list| list_of(list.len(), L::shape_of(list)?)))?.ok_or_else(|| Error::Shape {
+        op: "new",
+        found: vec![0],
+        expected: expected.into(),
+    })
 }
 
-impl<T: WithDType> NdLiteral for [T] {
-    type Elem = T;
-    fn flatten(&self) -> (Shape, Vec<T>) {
-        (Shape::from(self.len()), self.to_vec())
-    }
-}
-
-impl<T: WithDType> NdLiteral for Vec<T> {
-    type Elem = T;
-    fn flatten(&self) -> (Shape, Vec<T>) {
-        (Shape::from(self.len()), self.clone())
-    }
-}
-
-impl<L: NdLiteral + ?Sized> NdLiteral for &L {
+impl<L: NdLiteral, const N: usize> NdLiteral for [L; N] {
     type Elem = L::Elem;
-    fn flatten(&self) -> (Shape, Vec<L::Elem>) {
-        (**self).flatten()
+    fn shape_of(all: &[Self]) -> Result<Shape> {
+        list_of(N, L::shape_of(all.as_flattened())?)
+    }
+    fn append(all: &[Self], to: &mut Vec<L::Elem>) {
+        L::append(all.as_flattened(), to);
+    }
+}
+
+impl<L: NdLiteral> NdLiteral for Vec<L> {
+    type Elem = L::Elem;
+    fn shape_of(all: &[Self]) -> Result<Shape> {
+        shape_of_lists(all.iter().map(Vec::as_slice))
+    }
+    fn append(all: &[Self], to: &mut Vec<L::Elem>) {
+        all.iter().for_each(|list| L::append(list, to));
+    }
+}
+
+impl<L: NdLiteral> NdLiteral for &[L] {
+    type Elem = L::Elem;
+    fn shape_of(all: &[Self]) -> Result<Shape> {
+        shape_of_lists(all.iter().copied())
+    }
+    fn append(all: &[Self], to: &mut Vec<L::Elem>) {
+        all.iter().for_each(|list| L::append(list, to));
+    }
+}
+
+impl<L: NdLiteral> NdLiteral for &L {
+    type Elem = L::Elem;
+    fn shape_of(all: &[Self]) -> Result<Shape> {
+        let first = common(all.iter().map(|item| L::shape_of(std::slice::from_ref(*item))))?;
+        first.map_or_else(|| L::shape_of(&[]), Ok)
+    }
+    fn append(all: &[Self], to: &mut Vec<L::Elem>) {
+        all.iter().for_each(|item| L::append(std::slice::from_ref(*item), to));
     }
 }

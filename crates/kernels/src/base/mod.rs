@@ -2,6 +2,7 @@
 //!
 //! Pure data and arithmetic; nothing here owns memory of a tensor or knows a device.
 
+pub mod blocks;
 pub mod call;
 pub mod context;
 pub mod dtype;

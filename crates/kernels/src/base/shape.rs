@@ -345,7 +345,7 @@ shape_from_tuple!(0 1 2 3);
 shape_from_tuple!(0 1 2 3 4);
 shape_from_tuple!(0 1 2 3 4 5);
 
-/// A shape argument of `reshape`: a shape, or one with a hole, written `()` or `-1`, that is computed.
+/// A shape argument of `reshape` or `from_vec`: a shape, or one with a hole, written `()` or `-1`, that is computed.
 pub trait ShapeWithOneHole {
     /// The complete shape for `elem_count` elements.
     ///
@@ -391,26 +391,10 @@ fn fill_hole(sizes: &[i64], elem_count: usize) -> Result<Shape> {
     Ok(Shape::from_dims(dims))
 }
 
-macro_rules! complete_shapes {
-    ($($t:ty $(, $n:ident)?;)*) => {$(
-        impl$(<const $n: usize>)? ShapeWithOneHole for $t {
-            fn into_shape(self, _elem_count: usize) -> Result<Shape> {
-                Ok(self.into())
-            }
-        }
-    )*};
-}
-complete_shapes! {
-    Shape;
-    &Shape;
-    ();
-    usize;
-    &[usize];
-    Vec<usize>;
-    Few;
-    &Vec<usize>;
-    [usize; N], N;
-    &[usize; N], N;
+impl<S: Into<Shape>> ShapeWithOneHole for S {
+    fn into_shape(self, _elem_count: usize) -> Result<Shape> {
+        Ok(self.into())
+    }
 }
 
 macro_rules! signed_shapes {
@@ -450,21 +434,38 @@ impl SizeOrHole for usize {
     }
 }
 
-macro_rules! shape_with_hole {
-    ($($t:ident $i:tt),+) => {
-        impl<$($t: SizeOrHole),+> ShapeWithOneHole for ($($t,)+) {
+/// Tuples whose first item that is no `usize` is of this type, whatever comes behind it: others are shapes already.
+macro_rules! shapes_with_hole {
+    ($h:ty) => {
+        shapes_with_hole!($h: [] A 0, B 1, C 2, E 3, F 4, G 5);
+        shapes_with_hole!($h: [0] B 1, C 2, E 3, F 4, G 5);
+        shapes_with_hole!($h: [0 1] C 2, E 3, F 4, G 5);
+        shapes_with_hole!($h: [0 1 2] E 3, F 4, G 5);
+        shapes_with_hole!($h: [0 1 2 3] F 4, G 5);
+        shapes_with_hole!($h: [0 1 2 3 4] G 5);
+    };
+    // One with all that may come behind, then one with less.
+    ($h:ty: [$($before:tt)*] $t:ident $at:tt $(, $u:ident $i:tt)*) => {
+        shapes_with_hole!($h: [$($before)*] $at; $($u $i)*);
+        shapes_with_hole!($h: [$($before)*] $at less; [] $($u $i)*);
+    };
+    ($h:ty: [$($before:tt)*] $at:tt less; [$($kept:tt)*]) => {};
+    ($h:ty: [$($before:tt)*] $at:tt less; [$($k:ident $ki:tt)*] $u:ident $i:tt $($more:tt)*) => {
+        shapes_with_hole!($h: [$($before)*] $at; $($k $ki)*);
+        shapes_with_hole!($h: [$($before)*] $at less; [$($k $ki)* $u $i] $($more)*);
+    };
+    ($h:ty: [$($before:tt)*] $at:tt; $($u:ident $i:tt)*) => {
+        impl<$($u: SizeOrHole),*> ShapeWithOneHole for ($(Size<$before>,)* $h, $($u,)*) {
             fn into_shape(self, elem_count: usize) -> Result<Shape> {
-                fill_hole(&[$(self.$i.size()),+], elem_count)
+                fill_hole(&[$(self.$before.size(),)* self.$at.size(), $(self.$i.size()),*], elem_count)
             }
         }
     };
 }
-shape_with_hole!(A 0);
-shape_with_hole!(A 0, B 1);
-shape_with_hole!(A 0, B 1, C 2);
-shape_with_hole!(A 0, B 1, C 2, E 3);
-shape_with_hole!(A 0, B 1, C 2, E 3, F 4);
-shape_with_hole!(A 0, B 1, C 2, E 3, F 4, G 5);
+shapes_with_hole!(());
+shapes_with_hole!(i32);
+shapes_with_hole!(i64);
+shapes_with_hole!(isize);
 
 /// Sizes along height and width: one number for both, or one for each.
 pub trait ToUsize2 {

@@ -17,12 +17,12 @@ use crate::cpu::{
     vector::simd,
 };
 
-/// Indices of an axis of size `dim`, or the first one outside it as an error.
+/// Indices of an axis of size `dim`, and the one that names no place; or the first other one as an error.
 pub(super) fn check<I: IndexElement>(op: &'static str, ids: In<'_, I>, dim: usize) -> Result<()> {
     let mut outside = None;
     StridedIter::in_order([ids.layout], None).elements(|[at]| {
         let id = ids.data[at].convert();
-        if outside.is_none() && !usize::try_from(id).is_ok_and(|id| id < dim) {
+        if outside.is_none() && id != I::NOWHERE && !usize::try_from(id).is_ok_and(|id| id < dim) {
             outside = Some(id);
         }
     });
@@ -69,44 +69,50 @@ pub(super) fn list<I: IndexElement>(op: &'static str, ids: In<'_, I>, dim: usize
     Ok(list)
 }
 
-/// `dst[.., i, ..] = src[.., ids[i], ..]`.
+/// `dst[.., i, ..] = src[.., ids[i], ..]`, and 0 for an index outside.
 pub(super) fn select<T: WithDType>(src: In<'_, T>, ids: &[usize], axis: usize, dst: Out<'_, T>) {
     let Out { data, layout } = dst;
-    let (sd, ss) = (layout.strides()[axis], src.layout.strides()[axis]);
+    let (sd, ss, dim) = (layout.strides()[axis], src.layout.strides()[axis], src.layout.dims()[axis]);
     let iter = StridedIter::in_order([layout, src.layout], Some(axis));
     let len = iter.len();
     if iter.steps() != [1, 1] {
         iter.elements(|[to, from]| {
             for (i, &id) in ids.iter().enumerate() {
-                data[shifted(to, i, sd)] = src.data[shifted(from, id, ss)];
+                data[shifted(to, i, sd)] = if id < dim { src.data[shifted(from, id, ss)] } else { T::default() };
             }
         });
         return;
     }
     for (i, &id) in ids.iter().enumerate() {
         iter.rows(&mut |[to, from]| {
-            let (to, from) = (shifted(to as usize, i, sd), shifted(from as usize, id, ss));
-            data[to..to + len].copy_from_slice(&src.data[from..from + len]);
+            let to = shifted(to as usize, i, sd);
+            if id < dim {
+                let from = shifted(from as usize, id, ss);
+                data[to..to + len].copy_from_slice(&src.data[from..from + len]);
+            } else {
+                data[to..to + len].fill(T::default());
+            }
         });
     }
 }
 
-/// `dst[.., ids[i], ..] += src[.., i, ..]`, in order of `i`.
+/// `dst[.., ids[i], ..] += src[.., i, ..]`, in order of `i`; nothing for an index outside.
 pub(super) fn add<T: Number>(dst: Out<'_, T>, ids: &[usize], src: In<'_, T>, axis: usize) {
     let Out { data, layout } = dst;
-    let (sd, ss) = (layout.strides()[axis], src.layout.strides()[axis]);
+    let (sd, ss, dim) = (layout.strides()[axis], src.layout.strides()[axis], layout.dims()[axis]);
     let iter = StridedIter::in_order([layout, src.layout], Some(axis));
     let len = iter.len();
+    let inside = || ids.iter().enumerate().filter(|&(_, &id)| id < dim);
     if iter.steps() != [1, 1] {
         iter.elements(|[to, from]| {
-            for (i, &id) in ids.iter().enumerate() {
+            for (i, &id) in inside() {
                 let to = &mut data[shifted(to, id, sd)];
                 *to = to.add(src.data[shifted(from, i, ss)]);
             }
         });
         return;
     }
-    for (i, &id) in ids.iter().enumerate() {
+    for (i, &id) in inside() {
         iter.rows(&mut |[to, from]| {
             let (to, from) = (shifted(to as usize, id, sd), shifted(from as usize, i, ss));
             add_row(&mut data[to..to + len], &src.data[from..from + len]);
@@ -134,7 +140,7 @@ fn without_axis(whole: &Layout, part: &Layout, axis: usize) -> Result<Layout> {
     layout.broadcast_to(part.shape(), "gather")
 }
 
-/// `dst[i][j] = src[i][ids[i][j]]` along `axis`. The indices were checked.
+/// `dst[i][j] = src[i][ids[i][j]]` along `axis`, and 0 for an index outside. The indices were checked.
 pub(super) fn gather<T: WithDType, I: IndexElement>(
     src: In<'_, T>,
     ids: In<'_, I>,
@@ -145,15 +151,16 @@ pub(super) fn gather<T: WithDType, I: IndexElement>(
     if layout.shape().elem_count() == 0 {
         return Ok(());
     }
-    let step = src.layout.strides()[axis];
+    let (step, dim) = (src.layout.strides()[axis], src.layout.dims()[axis]);
     let rest = without_axis(src.layout, ids.layout, axis)?;
     StridedIter::in_order([layout, ids.layout, &rest], None).elements(|[to, id, from]| {
-        data[to] = src.data[shifted(from, ids.data[id].convert() as usize, step)];
+        let id = ids.data[id].convert() as usize;
+        data[to] = if id < dim { src.data[shifted(from, id, step)] } else { T::default() };
     });
     Ok(())
 }
 
-/// `dst[i][ids[i][j]] += src[i][j]` along `axis`. The indices were checked.
+/// `dst[i][ids[i][j]] += src[i][j]` along `axis`; nothing for an index outside. The indices were checked.
 pub(super) fn scatter_add<T: Number, I: IndexElement>(
     dst: Out<'_, T>,
     ids: In<'_, I>,
@@ -164,11 +171,14 @@ pub(super) fn scatter_add<T: Number, I: IndexElement>(
     if src.layout.shape().elem_count() == 0 {
         return Ok(());
     }
-    let step = layout.strides()[axis];
+    let (step, dim) = (layout.strides()[axis], layout.dims()[axis]);
     let rest = without_axis(layout, ids.layout, axis)?;
     StridedIter::in_order([src.layout, ids.layout, &rest], None).elements(|[from, id, to]| {
-        let to = &mut data[shifted(to, ids.data[id].convert() as usize, step)];
-        *to = to.add(src.data[from]);
+        let id = ids.data[id].convert() as usize;
+        if id < dim {
+            let to = &mut data[shifted(to, id, step)];
+            *to = to.add(src.data[from]);
+        }
     });
     Ok(())
 }

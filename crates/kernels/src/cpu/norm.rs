@@ -31,12 +31,12 @@ pub(super) struct Evenly {
 }
 
 impl Evenly {
-    /// `d` becomes the row without its mean; returns what it is to be multiplied with.
+    /// `d` becomes the row without its mean; returns what it is to be divided by.
     fn centre<T: Float>(self, x: &[T], d: &mut [T]) -> T {
         let count = T::from_count(x.len());
         let mean = if self.centred { reduce::sum(x).div(count) } else { T::ZERO };
         simd(x.len(), || d.iter_mut().zip(x).for_each(|(d, &x)| *d = x.sub(mean)));
-        dot(d, d, 0, 1).div(count).add(T::from_f64(self.eps)).sqrt().recip()
+        dot(d, d, 0, 1).div(count).add(T::from_f64(self.eps)).sqrt()
     }
 }
 
@@ -59,10 +59,15 @@ pub(super) fn norm<T: Float>(
     let part = |i: usize, dst: &mut [T]| {
         let mut rows = MatrixRows::new(src, columns);
         for (r, d) in dst.chunks_exact_mut(columns).enumerate() {
-            let by = way.centre(rows.get(i * each + r), d);
-            simd(columns, || d.iter_mut().for_each(|d| *d = d.mul(by)));
-            if let Some(scale) = &scale {
-                simd(columns, || d.iter_mut().zip(&**scale).for_each(|(d, &s)| *d = d.mul(s)));
+            let root = way.centre(rows.get(i * each + r), d);
+            match &scale {
+                Some(scale) => {
+                    let by = root.recip();
+                    simd(columns, || d.iter_mut().for_each(|d| *d = d.mul(by)));
+                    simd(columns, || d.iter_mut().zip(&**scale).for_each(|(d, &s)| *d = d.mul(s)));
+                }
+                // For groups, whose elements are scaled later: as candle has it.
+                None => simd(columns, || d.iter_mut().for_each(|d| *d = d.div(root))),
             }
             if let Some(shift) = &shift {
                 simd(columns, || d.iter_mut().zip(&**shift).for_each(|(d, &s)| *d = d.add(s)));
@@ -92,7 +97,7 @@ pub(super) fn norm_grad<T: Float>(
         let (mut rows, mut grads) = (MatrixRows::new(src, columns), MatrixRows::new(grad, columns));
         let lines = dst.chunks_exact_mut(columns).zip(products.chunks_exact_mut(columns));
         for (r, (d, y)) in lines.enumerate() {
-            let by = way.centre(rows.get(i * each + r), y);
+            let by = way.centre(rows.get(i * each + r), y).recip();
             let g = grads.get(i * each + r);
             simd(columns, || y.iter_mut().for_each(|y| *y = y.mul(by)));
             match &scale {

@@ -305,10 +305,19 @@ convert! {
 }
 
 /// An element that can be an index: u8, u32 or i64.
-pub(super) trait IndexElement: Number + Convert<i64> {}
-impl IndexElement for u8 {}
-impl IndexElement for u32 {}
-impl IndexElement for i64 {}
+pub(super) trait IndexElement: Number + Convert<i64> {
+    /// The index that names no place, unless the axis has it: it reads 0 and writes nothing.
+    const NOWHERE: i64;
+}
+impl IndexElement for u8 {
+    const NOWHERE: i64 = u8::MAX as i64;
+}
+impl IndexElement for u32 {
+    const NOWHERE: i64 = u32::MAX as i64;
+}
+impl IndexElement for i64 {
+    const NOWHERE: i64 = i64::MAX;
+}
 
 #[cfg(test)]
 mod tests {

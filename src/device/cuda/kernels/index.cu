@@ -1,6 +1,7 @@
 // Picking and adding by indices along one axis. A list of indices is an operand whose other strides are 0.
 //
-// An index outside the axis is written down for the host; nothing outside an operand is ever touched.
+// An index outside the axis is written down for the host, but for the largest of its dtype, which names no place on
+// purpose; nothing outside an operand is ever touched.
 
 __device__ inline i64 id_at(const Pick& p, i64 place) {
     if (p.id_type == U8) return at<u8>(p.ids.ptr)[place];
@@ -8,11 +9,17 @@ __device__ inline i64 id_at(const Pick& p, i64 place) {
     return at<i64>(p.ids.ptr)[place];
 }
 
-// The index at `place`; false, and reported, if the axis has no such place.
+__device__ inline i64 nowhere(const Pick& p) {
+    if (p.id_type == U8) return 255;
+    if (p.id_type == U32) return 4294967295ll;
+    return 9223372036854775807ll;
+}
+
+// The index at `place`; false, and reported unless it is meant so, if the axis has no such place.
 __device__ inline bool index(const Pick& p, i64 place, i64& id) {
     id = id_at(p, place);
     if (id >= 0 && (u64)id < p.limit) return true;
-    report(p.fault, p.op, id, p.limit);
+    if (id != nowhere(p)) report(p.fault, p.op, id, p.limit);
     return false;
 }
 
@@ -40,7 +47,7 @@ KERNEL(gather, Pick) {
     for (u64 i = thread_number(); i < p.count; i += thread_count()) {
         i64 offsets[3], id;
         find(p, p.dst, p.src, i, p.count >> 32, offsets);
-        // The result of a bad index is 0, so that it never is what the memory held before.
+        // The result of an index outside is 0, so that it never is what the memory held before.
         T picked = (T)0;
         if (index(p, offsets[1], id)) picked = at<T>(p.src.ptr)[offsets[2] + id * p.src.strides[p.axis]];
         at<T>(p.dst.ptr)[offsets[0]] = picked;

@@ -1,0 +1,50 @@
+//! Arrays from Rust's numbers, slices and vectors, and back, by `TryFrom`. What is made so lies on the host, and its handles
+//! own it.
+
+use half::{bf16, f16};
+
+use crate::base::error::{Error, Result};
+use crate::device::Device;
+use crate::memory::proxy::Proxy;
+
+macro_rules! conversions {
+    ($($t:ty)*) => {$(
+        conversions!($t, of: $t, |x| x.to_scalar());
+        conversions!($t, of: Vec<$t>, |x| x.to_vec1());
+        conversions!($t, of: Vec<Vec<$t>>, |x| x.to_vec2());
+        conversions!($t, of: Vec<Vec<Vec<$t>>>, |x| x.to_vec3());
+        conversions!(to: $t, |value| Proxy::new(value, &Device::Cpu));
+        conversions!(to: &[$t], |value| Proxy::new(value, &Device::Cpu));
+        conversions!(to: Vec<$t>, |value| Proxy::from_vec(value, ((),), &Device::Cpu));
+    )*};
+    ($t:ty, of: $to:ty, |$x:ident| $read:expr) => {
+        impl TryFrom<&Proxy> for $to {
+            type Error = Error;
+
+            #[track_caller]
+            fn try_from($x: &Proxy) -> Result<Self> {
+                $read
+            }
+        }
+
+        impl TryFrom<Proxy> for $to {
+            type Error = Error;
+
+            #[track_caller]
+            fn try_from(x: Proxy) -> Result<Self> {
+                Self::try_from(&x)
+            }
+        }
+    };
+    (to: $from:ty, |$value:ident| $make:expr) => {
+        impl TryFrom<$from> for Proxy {
+            type Error = Error;
+
+            #[track_caller]
+            fn try_from($value: $from) -> Result<Self> {
+                $make
+            }
+        }
+    };
+}
+conversions!(bool u8 u16 u32 u64 i8 i16 i32 i64 f16 bf16 f32 f64);
