@@ -6,7 +6,8 @@
 //!
 //! # Start here
 //!
-//! Make a [`Device`], then arrays on it. Every operation is a method of [`Proxy`] and returns a [`Result`].
+//! Make a [`Device`], then arrays on it. Every operation is a method of [`Proxy`], or of its trait [`TensorExt`], and returns a
+//! [`Result`].
 //!
 //! ```
 //! use ndgc::{DType, Device, NdManager, Tensor};
@@ -24,7 +25,7 @@
 //!
 //! | question | where |
 //! |---|---|
-//! | Which operations are there? What are their shapes, errors and owners? | [`Proxy`] |
+//! | Which operations are there? What are their shapes, errors and owners? | [`Proxy`], [`TensorExt`] |
 //! | Who owns an array, and when does it end? | [`NdManager`] |
 //! | What happens to an array whose last handle is gone? | [`gc`]: the switch, and collecting by hand |
 //! | What is alive, with how many bytes, made where? | [`NdManager::report`], [`NdManager::debug_dump`], [`Device::memory`] |
@@ -136,6 +137,7 @@ mod api {
             scalar::{Scalar, TensorOrScalar},
         },
         exchange::dlpack,
+        extension::TensorExt,
         grad::{
             backward::GradStore,
             checkpoint::checkpoint,
@@ -162,6 +164,13 @@ mod api {
 
     /// Alias of [`NdLiteral`]: candle's name.
     pub use crate::base::literal::NdLiteral as NdArray;
+
+    /// What most programs use: `use ndgc::prelude::*;`.
+    pub mod prelude {
+        pub use crate::{
+            D, DType, Device, Error, IndexOp, Module, ModuleT, NdManager, Result, Shape, Tensor, TensorExt, Var, gc,
+        };
+    }
 
     /// Numbers of any dtype, where candle has them.
     pub mod scalar {

@@ -28,7 +28,9 @@ use crate::memory::key::Key;
 /// - [Gradients](#gradients-going-back), [operations of your own](#operations-of-your-own-made-of-others),
 ///   [in place](#in-place-numbers-and-copies), [exchange](#exchange-with-other-libraries-by-dlpack), [files](#files-npy)
 ///
-/// What other libraries call by another name is there under it too, as an alias, which says so.
+/// Names that candle's users give to methods of their own, from `sort` to `masked_fill`, are those of the trait
+/// [`TensorExt`](crate::TensorExt), which one imports. What other libraries call by another name is there under it too,
+/// as an alias, which says so.
 ///
 /// ```
 /// # use ndgc::{Proxy, Device, DType};

@@ -6,7 +6,7 @@ use crate::{Result, Tensor, WithDType};
 /// `[own.., depth]`. An index of -1 gives a row of `off_value`.
 ///
 /// # Errors
-/// As [`Tensor::one_hot`].
+/// As [`TensorExt::one_hot`](crate::TensorExt::one_hot).
 ///
 /// ```
 /// # use ndgc::{Device, Tensor, nn::encoding::one_hot};

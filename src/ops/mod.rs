@@ -18,6 +18,8 @@ pub(crate) mod reduction;
 pub(crate) mod linalg;
 pub(crate) mod nn;
 
+pub(crate) mod extension;
+
 pub(crate) mod call;
 pub(crate) mod exchange;
 pub(crate) mod grad;

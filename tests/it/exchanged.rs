@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use ndgc::nn::{self, Module};
 use ndgc::{
-    CpuStorage, CustomOp1, D, DType, Device, IndexOp, Layout, PadMode, Result, Shape, Tensor, Var, checkpoint, ndar,
-    npy, s,
+    CpuStorage, CustomOp1, D, DType, Device, IndexOp, Layout, PadMode, Result, Shape, Tensor, TensorExt, Var,
+    checkpoint, ndar, npy, s,
 };
 
 use crate::it::support::alone;

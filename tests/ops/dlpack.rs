@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use ndgc::dlpack::{DLDataType, DLDevice, DLManagedTensorVersioned, DLPackVersion, DLTensor, DlPack, Managed};
-use ndgc::{DType, Device, Error, NdManager, Tensor, Var, gc};
+use ndgc::{DType, Device, Error, NdManager, Tensor, TensorExt, Var, gc};
 
 use crate::ops::support::{active, each, error, values};
 

@@ -1,7 +1,7 @@
 //! What holds of every dtype: conversion between all pairs, creation, reading, refusals.
 
 use ndgc::nn::optim::{AdamW, Optimizer, ParamsAdamW};
-use ndgc::{DType, Device, Error, Tensor, Var, WithDType, bf16, f16};
+use ndgc::{DType, Device, Error, Tensor, TensorExt, Var, WithDType, bf16, f16};
 
 use crate::ops::support::{alone, devices, each, error, values};
 

@@ -1,7 +1,7 @@
 //! `ndgc::linalg`: what a factorisation promises, products and gradients against differences, matrices that do not do.
 
 use ndgc::linalg::{cholesky, det, eigh, inverse, lu, qr, solve, svd};
-use ndgc::{D, DType, Device, Error, NdManager, Result, Tensor};
+use ndgc::{D, DType, Device, Error, NdManager, Result, Tensor, TensorExt};
 
 use crate::ops::gradcheck::{Case, check_all};
 use crate::ops::reference::Host;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use ndgc::{D, IndexOp, NewAxis, Tensor, TensorIndexer, Var, s};
+use ndgc::{D, IndexOp, NewAxis, Tensor, TensorExt, TensorIndexer, Var, s};
 
 use crate::ops::gradcheck::{Case, Run, check_all};
 use crate::ops::reference::Host;

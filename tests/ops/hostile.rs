@@ -2,7 +2,7 @@
 //! inside and far outside what is allowed. They answer or refuse; a panic, of the library or of an assertion in it,
 //! fails here.
 
-use ndgc::{D, DType, Device, IndexOp, Result, Tensor, TensorIndexer};
+use ndgc::{D, DType, Device, IndexOp, Result, Tensor, TensorExt, TensorIndexer};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 

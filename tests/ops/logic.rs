@@ -1,6 +1,6 @@
 //! Questions about elements, masks, and divisions with a remainder.
 
-use ndgc::{DType, Device, Error, Tensor};
+use ndgc::{DType, Device, Error, Tensor, TensorExt};
 
 use crate::ops::cases::for_types;
 use crate::ops::reference::{Host, Native};

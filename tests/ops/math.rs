@@ -1,6 +1,6 @@
 //! Functions of one operand against those of std, on every form of operand and at the ends of their ranges.
 
-use ndgc::{Device, Error, Result, Tensor, bf16, f16};
+use ndgc::{Device, Error, Result, Tensor, TensorExt, bf16, f16};
 
 use crate::ops::cases::for_types;
 use crate::ops::reference::{Host, Native};

@@ -39,6 +39,7 @@ mod reductions;
 mod reuse;
 mod scalars;
 mod scan;
+mod shadowing;
 mod shapes;
 mod slices;
 mod special;

@@ -1,6 +1,6 @@
 //! Activations, normalisations, attention, losses, products named by letters, random draws: against loops.
 
-use ndgc::{D, DType, Device, Error, Result, Tensor, nn};
+use ndgc::{D, DType, Device, Error, Result, Tensor, TensorExt, nn};
 
 use crate::ops::cases::for_types;
 use crate::ops::reference::{Host, Native, indices};

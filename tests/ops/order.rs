@@ -1,6 +1,6 @@
 //! Sorting, quantiles, unique elements, counts; variance, products, norms and running sums.
 
-use ndgc::{D, DType, Device, Error, Tensor};
+use ndgc::{D, DType, Device, Error, Tensor, TensorExt};
 
 use crate::ops::cases::for_types;
 use crate::ops::reference::{Host, Native, indices};

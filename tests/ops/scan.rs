@@ -1,6 +1,6 @@
 //! Running products and extremes, and rows made even, against naive loops; gradients by central differences.
 
-use ndgc::{D, DType, Device, Error, Tensor};
+use ndgc::{D, DType, Device, Error, Tensor, TensorExt};
 
 use crate::ops::gradcheck::{Case, Run, check_all};
 use crate::ops::reference::{Host, Native, indices};

@@ -1,6 +1,6 @@
 //! Views, padding, arrays made from a rule, picking and putting: against loops, with the errors that are promised.
 
-use ndgc::{D, DType, Device, Error, NdManager, Tensor, nn};
+use ndgc::{D, DType, Device, Error, NdManager, Tensor, TensorExt, nn};
 
 use crate::ops::cases::for_types;
 use crate::ops::reference::{Host, Native};

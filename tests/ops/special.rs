@@ -1,6 +1,6 @@
 //! The error function and its relatives, angles, bits, padding, equations with dots, counts and draws.
 
-use ndgc::{D, DType, Device, Error, PadMode, Result, Tensor};
+use ndgc::{D, DType, Device, Error, PadMode, Result, Tensor, TensorExt};
 
 use crate::ops::gradcheck::{Case, Run, check_all};
 use crate::ops::reference::{Host, Native};

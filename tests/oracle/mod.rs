@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ndgc::nn::loss;
-use ndgc::{D, DType, Device, Result, Tensor, npz};
+use ndgc::{D, DType, Device, Result, Tensor, TensorExt, npz};
 
 use crate::common::each_case;
 

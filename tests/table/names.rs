@@ -11,11 +11,12 @@ use crate::table::sources;
 
 /// Ours, in words; what is wrong with a name is added to `wrong`.
 fn checked(names: &str, public: &BTreeSet<String>, wrong: &mut Vec<String>) -> Vec<String> {
-    let mut shown = Vec::new();
+    let (mut shown, extension) = (Vec::new(), sources::extension());
     for name in names.split_whitespace() {
         let missing = name.strip_prefix('!');
         let name = missing.unwrap_or(name);
         match (missing, public.contains(name)) {
+            (None, true) if extension.contains(name) => shown.push(format!("`TensorExt::{name}`")),
             (None, true) => shown.push(format!("`{name}`")),
             (Some(_), false) => shown.push(format!("not `{name}`")),
             (None, false) => wrong.push(format!("{name} does not exist")),

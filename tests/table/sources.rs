@@ -54,12 +54,15 @@ pub(crate) fn functions(path: &Path) -> Vec<Function> {
     let mut found = Vec::new();
     let (mut makers, mut maker, mut calling): (Vec<(String, String)>, String, Option<usize>) =
         (Vec::new(), String::new(), None);
+    let mut in_extension = false;
     for (at, line) in text.lines().enumerate() {
         let code = line.trim_start();
+        in_extension |= line.starts_with("impl TensorExt for ");
         if let Some(rest) = line.strip_prefix("macro_rules! ") {
             maker = word(rest).to_owned();
         }
-        if let Some(rest) = ["pub fn ", "pub unsafe fn "].iter().find_map(|head| code.strip_prefix(head)) {
+        let heads = ["pub fn ", "pub unsafe fn ", if in_extension { "fn " } else { "pub fn " }];
+        if let Some(rest) = heads.iter().find_map(|head| code.strip_prefix(head)) {
             let body: String = text.lines().skip(at).take_while(|line| !line.trim_end().ends_with("}")).collect();
             let signature = body.split('{').next().unwrap_or_default().to_owned();
             if rest.starts_with('$') {
@@ -181,6 +184,12 @@ pub(crate) fn declared() -> BTreeSet<String> {
         }
     }
     found
+}
+
+/// The methods of the trait that programs import.
+pub(crate) fn extension() -> BTreeSet<String> {
+    let file = functions(&root().join("src/ops/extension.rs"));
+    file.into_iter().map(|function| function.name).collect()
 }
 
 /// The names of all tests.

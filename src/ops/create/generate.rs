@@ -115,34 +115,18 @@ impl Proxy {
         square(Call::here("triu2"), n, dtype, at, CmpOp::Ge)
     }
 
-    /// The elements on and below diagonal `k` of the last two axes (0 the main one, 1 the one above it), else 0. With a
-    /// gradient.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] for fewer than two axes; [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
-    pub fn tril(&self, k: i64) -> Result<Self> {
+    pub(crate) fn tril(&self, k: i64) -> Result<Self> {
         triangle(Call::here("tril"), self, k, CmpOp::Le)
     }
 
-    /// The elements on and above diagonal `k` of the last two axes (0 the main one, 1 the one above it), else 0. With a
-    /// gradient.
-    ///
-    /// # Errors
-    /// As [`Proxy::tril`].
     #[track_caller]
-    pub fn triu(&self, k: i64) -> Result<Self> {
+    pub(crate) fn triu(&self, k: i64) -> Result<Self> {
         triangle(Call::here("triu"), self, k, CmpOp::Ge)
     }
 
-    /// Of a vector: the square matrix with it on diagonal `k`, else zeros. Of a matrix: its diagonal `k`. With a
-    /// gradient.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] for another number of axes; [`Error::SizeOverflow`], [`Error::StaleArray`],
-    /// [`Error::OutOfMemory`].
     #[track_caller]
-    pub fn diag(&self, k: i64) -> Result<Self> {
+    pub(crate) fn diag(&self, k: i64) -> Result<Self> {
         let op = "diag";
         composite(Call::here(op), self, || match self.dims()[..] {
             [_, _] => self.diagonal(k, 0, 1),
@@ -157,14 +141,8 @@ impl Proxy {
         })
     }
 
-    /// Diagonal `k` of the matrices that two axes span: these axes are removed, the diagonal is the last one. With a
-    /// gradient.
-    ///
-    /// # Errors
-    /// [`Error::DimOutOfRange`]; [`Error::DuplicateDim`] if the axes are one; [`Error::StaleArray`],
-    /// [`Error::OutOfMemory`].
     #[track_caller]
-    pub fn diagonal<A: Dim, B: Dim>(&self, k: i64, a: A, b: B) -> Result<Self> {
+    pub(crate) fn diagonal<A: Dim, B: Dim>(&self, k: i64, a: A, b: B) -> Result<Self> {
         let op = "diagonal";
         composite(Call::here(op), self, || {
             let shape = *self.shape();
@@ -182,12 +160,8 @@ impl Proxy {
         })
     }
 
-    /// The sum of the main diagonal of the last two axes. With a gradient.
-    ///
-    /// # Errors
-    /// [`Error::DimOutOfRange`] for fewer than two axes; [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
-    pub fn trace(&self) -> Result<Self> {
+    pub(crate) fn trace(&self) -> Result<Self> {
         composite(Call::here("trace"), self, || self.diagonal(0, D::Minus2, D::Minus1)?.sum(D::Minus1))
     }
 

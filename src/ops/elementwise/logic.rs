@@ -109,21 +109,13 @@ fn floats_trunc_div(x: f64, y: f64) -> f64 {
 
 /// # Element by element: logic, divisions, masks
 impl Proxy {
-    /// 1 where an element is NaN, as u8 of the same shape. Integers never are. No gradient.
-    ///
-    /// # Errors
-    /// [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
-    pub fn is_nan(&self) -> Result<Proxy> {
+    pub(crate) fn is_nan(&self) -> Result<Proxy> {
         composite(Call::here("is_nan"), self, || self.ne(self))
     }
 
-    /// 1 where an element is an infinity of either sign, as u8 of the same shape. Integers never are. No gradient.
-    ///
-    /// # Errors
-    /// [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
-    pub fn is_inf(&self) -> Result<Proxy> {
+    pub(crate) fn is_inf(&self) -> Result<Proxy> {
         let call = Call::here("is_inf");
         composite(call, self, || match self.dtype().is_float() {
             true => no_grad(|| self.abs())?.broadcast_eq(&number(self, f64::INFINITY, call.site)?),
@@ -131,12 +123,8 @@ impl Proxy {
         })
     }
 
-    /// 1 where an element is neither NaN nor infinite, as u8 of the same shape. No gradient.
-    ///
-    /// # Errors
-    /// [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
-    pub fn is_finite(&self) -> Result<Proxy> {
+    pub(crate) fn is_finite(&self) -> Result<Proxy> {
         let call = Call::here("is_finite");
         composite(call, self, || match self.dtype().is_float() {
             true => no_grad(|| self.abs())?.broadcast_lt(&number(self, f64::INFINITY, call.site)?),
@@ -144,40 +132,24 @@ impl Proxy {
         })
     }
 
-    /// 1 where an element is 0, as u8 of the same shape, for any dtype. No gradient.
-    ///
-    /// # Errors
-    /// [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
-    pub fn logical_not(&self) -> Result<Proxy> {
+    pub(crate) fn logical_not(&self) -> Result<Proxy> {
         let call = Call::here("logical_not");
         composite(call, self, || self.broadcast_eq(&number(self, 0.0, call.site)?))
     }
 
-    /// 1 where both elements are not 0, as u8; equal shapes, any dtypes. No gradient.
-    ///
-    /// # Errors
-    /// [`Error::ShapeMismatch`], [`Error::DeviceMismatch`], [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
-    pub fn logical_and(&self, rhs: &Proxy) -> Result<Proxy> {
+    pub(crate) fn logical_and(&self, rhs: &Proxy) -> Result<Proxy> {
         logic(Call::here("logical_and"), self, rhs, Proxy::mul)
     }
 
-    /// 1 where an element of either is not 0, as u8; equal shapes, any dtypes. No gradient.
-    ///
-    /// # Errors
-    /// As [`Proxy::logical_and`].
     #[track_caller]
-    pub fn logical_or(&self, rhs: &Proxy) -> Result<Proxy> {
+    pub(crate) fn logical_or(&self, rhs: &Proxy) -> Result<Proxy> {
         logic(Call::here("logical_or"), self, rhs, |a, b| a.maximum(b))
     }
 
-    /// 1 where an element of just one is not 0, as u8; equal shapes, any dtypes. No gradient.
-    ///
-    /// # Errors
-    /// As [`Proxy::logical_and`].
     #[track_caller]
-    pub fn logical_xor(&self, rhs: &Proxy) -> Result<Proxy> {
+    pub(crate) fn logical_xor(&self, rhs: &Proxy) -> Result<Proxy> {
         logic(Call::here("logical_xor"), self, rhs, |a, b| a.ne(b))
     }
 
@@ -232,35 +204,16 @@ impl Proxy {
         divide(self, rhs, how, Location::caller())
     }
 
-    /// `value` where the mask (u8, u32 or i64, broadcast to this shape) is not 0, else these elements. The gradient is
-    /// 0 where it was filled.
-    ///
-    /// # Errors
-    /// [`Error::ShapeMismatch`], [`Error::DeviceMismatch`], [`Error::UnsupportedDType`] of the mask,
-    /// [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
-    pub fn masked_fill(&self, mask: &Proxy, value: f64) -> Result<Proxy> {
+    pub(crate) fn masked_fill(&self, mask: &Proxy, value: f64) -> Result<Proxy> {
         let call = Call::here("masked_fill");
         composite(call, self, || {
             mask.broadcast_as(*self.shape())?.where_cond(&number_like(self, value, call.site)?, self)
         })
     }
 
-    /// The elements where the mask (u8, u32 or i64, broadcast to this shape) is not 0, in row-major order: one axis.
-    /// The mask is read on the host; with a gradient.
-    ///
-    /// # Errors
-    /// As [`Proxy::masked_fill`].
-    ///
-    /// ```
-    /// # use ndgc::{Device, Tensor};
-    /// let a = Tensor::new(&[[1f32, 2.], [3., 4.]], &Device::Cpu)?;
-    /// let large = a.gt(&a.full_like(1.5)?)?;
-    /// assert_eq!(a.masked_select(&large)?.to_vec1::<f32>()?, [2., 3., 4.]);
-    /// # Ok::<(), ndgc::Error>(())
-    /// ```
     #[track_caller]
-    pub fn masked_select(&self, mask: &Proxy) -> Result<Proxy> {
+    pub(crate) fn masked_select(&self, mask: &Proxy) -> Result<Proxy> {
         let op = "masked_select";
         composite(Call::here(op), self, || {
             let mask = mask.broadcast_as(*self.shape())?;

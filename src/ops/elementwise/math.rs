@@ -80,21 +80,13 @@ impl Proxy {
         self.gammaln()
     }
 
-    /// The larger of `x` and a number; NaN stays NaN. The gradient is 0 where it was cut.
-    ///
-    /// # Errors
-    /// As [`Proxy::clamp`].
     #[track_caller]
-    pub fn clamp_min(&self, min: f64) -> Result<Proxy> {
+    pub(crate) fn clamp_min(&self, min: f64) -> Result<Proxy> {
         composite(Call::here("clamp_min"), self, || self.clamp(min, f64::INFINITY))
     }
 
-    /// The smaller of `x` and a number; NaN stays NaN. The gradient is 0 where it was cut.
-    ///
-    /// # Errors
-    /// As [`Proxy::clamp`].
     #[track_caller]
-    pub fn clamp_max(&self, max: f64) -> Result<Proxy> {
+    pub(crate) fn clamp_max(&self, max: f64) -> Result<Proxy> {
         composite(Call::here("clamp_max"), self, || self.clamp(f64::NEG_INFINITY, max))
     }
 
@@ -116,12 +108,8 @@ impl Proxy {
         composite(Call::here("addcdiv"), self, || self.add(&a.div(b)?.affine(value, 0.0)?))
     }
 
-    /// `self + weight * (end - self)`, of equal shapes; floats, with gradients. Exact at weights 0 and 1.
-    ///
-    /// # Errors
-    /// As [`Proxy::add`]; [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for integers.
     #[track_caller]
-    pub fn lerp(&self, end: &Proxy, weight: f64) -> Result<Proxy> {
+    pub(crate) fn lerp(&self, end: &Proxy, weight: f64) -> Result<Proxy> {
         composite(Call::here("lerp"), self, || {
             check::float("lerp", self.dtype())?;
             self.affine(1.0 - weight, 0.0)?.add(&end.affine(weight, 0.0)?)

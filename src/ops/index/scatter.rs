@@ -351,18 +351,12 @@ impl Proxy {
         put().map_err(|error| renamed(op, error))
     }
 
-    /// For each index (u8, u32 or i64) a row of `depth` zeros with a 1 there, in u8: shape `[own.., depth]`. An index of
-    /// -1 gives zeros alone. The indices are read on the host; no gradient.
-    ///
-    /// # Errors
-    /// [`Error::IndexOutOfRange`]; [`Error::UnsupportedDType`], [`Error::RankTooLarge`], [`Error::SizeOverflow`],
-    /// [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
-    pub fn one_hot(&self, depth: usize) -> Result<Proxy> {
+    pub(crate) fn one_hot(&self, depth: usize) -> Result<Proxy> {
         composite(Call::here("one_hot"), self, || one_hot(self, depth, 1u8, 0u8, "one_hot"))
     }
 
-    /// As [`Proxy::one_hot`], with other values: for `nn::encoding`.
+    /// As [`TensorExt::one_hot`](crate::TensorExt::one_hot), with other values: for `nn::encoding`.
     #[track_caller]
     pub(crate) fn one_hot_of<T: WithDType>(&self, depth: usize, on: T, off: T) -> Result<Proxy> {
         composite(Call::here("one_hot"), self, || one_hot(self, depth, on, off, "one_hot"))

@@ -42,12 +42,8 @@ impl Proxy {
         })
     }
 
-    /// Every product of an element of one vector with one of another: `[m] x [n] -> [m, n]`. Any dtype, with gradients.
-    ///
-    /// # Errors
-    /// [`Error::ShapeMismatch`] if one is no vector; as [`Proxy::mul`].
     #[track_caller]
-    pub fn outer(&self, rhs: &Proxy) -> Result<Proxy> {
+    pub(crate) fn outer(&self, rhs: &Proxy) -> Result<Proxy> {
         let op = "outer";
         composite(Call::here(op), self, || {
             let (a, b) = (*self.shape(), *rhs.shape());
@@ -73,13 +69,8 @@ impl Proxy {
         })
     }
 
-    /// The Kronecker product: every product of two elements, in blocks of the shape of `rhs`. Missing leading axes count
-    /// as 1. Any dtype, up to three axes, with gradients.
-    ///
-    /// # Errors
-    /// [`Error::RankTooLarge`] for more axes; [`Error::SizeOverflow`]; as [`Proxy::mul`].
     #[track_caller]
-    pub fn kron(&self, rhs: &Proxy) -> Result<Proxy> {
+    pub(crate) fn kron(&self, rhs: &Proxy) -> Result<Proxy> {
         let op = "kron";
         composite(Call::here(op), self, || {
             let (a, b) = (self.dims(), rhs.dims());
@@ -99,12 +90,8 @@ impl Proxy {
         })
     }
 
-    /// The cross product of vectors of three numbers along an axis; equal shapes. Any dtype, with gradients.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if the axis is not of size 3; [`Error::DimOutOfRange`]; as [`Proxy::mul`].
     #[track_caller]
-    pub fn cross<A: Dim>(&self, rhs: &Proxy, dim: A) -> Result<Proxy> {
+    pub(crate) fn cross<A: Dim>(&self, rhs: &Proxy, dim: A) -> Result<Proxy> {
         let op = "cross";
         composite(Call::here(op), self, || {
             let shape = *self.shape();
@@ -118,14 +105,8 @@ impl Proxy {
         })
     }
 
-    /// The distance by norm `p` of every point of one set from every point of another:
-    /// `[.., m, d] x [.., n, d] -> [.., m, n]`, leading axes broadcast. Floats, with gradients, which for `p` 2 are 0
-    /// between equal points. Holds all `m n d` differences for a moment.
-    ///
-    /// # Errors
-    /// [`Error::ShapeMismatch`]; as [`Proxy::norm_dim`].
     #[track_caller]
-    pub fn cdist(&self, rhs: &Proxy, p: f64) -> Result<Proxy> {
+    pub(crate) fn cdist(&self, rhs: &Proxy, p: f64) -> Result<Proxy> {
         let op = "cdist";
         composite(Call::here(op), self, || {
             let (a, b) = (*self.shape(), *rhs.shape());

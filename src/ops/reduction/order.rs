@@ -110,68 +110,41 @@ fn first(call: Call, x: &Proxy, dim: impl Dim, count: Option<usize>, descending:
 
 /// # Order: sorting, ranks, what occurs
 impl Proxy {
-    /// The elements along an axis in ascending (or descending) order, and the indices (u32) they come from. Any dtype;
-    /// the values have a gradient.
-    ///
-    /// # Errors
-    /// [`Error::DimOutOfRange`]; [`Error::StaleArray`], [`Error::OutOfMemory`]; the first failure of the device's work.
-    ///
-    /// ```
-    /// # use ndgc::{Device, Tensor};
-    /// let (values, ids) = Tensor::new(&[3f32, 1., 2.], &Device::Cpu)?.sort(0, false)?;
-    /// assert_eq!(values.to_vec1::<f32>()?, [1., 2., 3.]);
-    /// assert_eq!(ids.to_vec1::<u32>()?, [1, 2, 0]);
-    /// # Ok::<(), ndgc::Error>(())
-    /// ```
     #[track_caller]
-    pub fn sort<A: Dim>(&self, dim: A, descending: bool) -> Result<(Proxy, Proxy)> {
+    pub(crate) fn sort<A: Dim>(&self, dim: A, descending: bool) -> Result<(Proxy, Proxy)> {
         first(Call::here("sort"), self, dim, None, descending)
     }
 
-    /// The indices (u32) that put the elements along an axis in order. No gradient.
-    ///
-    /// # Errors
-    /// As [`Proxy::sort`].
     #[track_caller]
-    pub fn argsort<A: Dim>(&self, dim: A, descending: bool) -> Result<Proxy> {
+    pub(crate) fn argsort<A: Dim>(&self, dim: A, descending: bool) -> Result<Proxy> {
         argsort(Call::here("argsort"), self, dim, descending)
     }
 
-    /// As [`Proxy::sort`], along the last axis.
+    /// As [`TensorExt::sort`](crate::TensorExt::sort), along the last axis.
     ///
     /// # Errors
-    /// As [`Proxy::sort`].
+    /// As [`TensorExt::sort`](crate::TensorExt::sort).
     #[track_caller]
     pub fn sort_last_dim(&self, ascending: bool) -> Result<(Proxy, Proxy)> {
         first(Call::here("sort_last_dim"), self, D::Minus1, None, !ascending)
     }
 
-    /// As [`Proxy::argsort`], along the last axis.
+    /// As [`TensorExt::argsort`](crate::TensorExt::argsort), along the last axis.
     ///
     /// # Errors
-    /// As [`Proxy::sort`].
+    /// As [`TensorExt::sort`](crate::TensorExt::sort).
     #[track_caller]
     pub fn arg_sort_last_dim(&self, ascending: bool) -> Result<Proxy> {
         argsort(Call::here("arg_sort_last_dim"), self, D::Minus1, !ascending)
     }
 
-    /// The `count` largest elements along an axis, in descending order, and the indices (u32) they come from. Any
-    /// dtype; the values have a gradient.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] if the axis has fewer; as [`Proxy::sort`].
     #[track_caller]
-    pub fn topk<A: Dim>(&self, count: usize, dim: A) -> Result<(Proxy, Proxy)> {
+    pub(crate) fn topk<A: Dim>(&self, count: usize, dim: A) -> Result<(Proxy, Proxy)> {
         first(Call::here("topk"), self, dim, Some(count), true)
     }
 
-    /// The middle element along an axis, which is removed; the lower one of two. NaN if any is. Any dtype, with a
-    /// gradient.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] for an empty axis; as [`Proxy::sort`].
     #[track_caller]
-    pub fn median<A: Dim>(&self, dim: A) -> Result<Proxy> {
+    pub(crate) fn median<A: Dim>(&self, dim: A) -> Result<Proxy> {
         let op = "median";
         composite(Call::here(op), self, || {
             let lanes = SortedLanes::sorted(self, dim, false, op)?;
@@ -183,13 +156,8 @@ impl Proxy {
         })
     }
 
-    /// The value below which the share `q` of the elements along an axis lies, interpolated between neighbours; the axis
-    /// is removed. NaN if any element is. Floats, with a gradient.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] if `q` is not in `[0, 1]`; [`Error::UnsupportedDType`] for integers; as [`Proxy::median`].
     #[track_caller]
-    pub fn quantile<A: Dim>(&self, q: f64, dim: A) -> Result<Proxy> {
+    pub(crate) fn quantile<A: Dim>(&self, q: f64, dim: A) -> Result<Proxy> {
         let op = "quantile";
         composite(Call::here(op), self, || {
             check::float(op, self.dtype())?;
@@ -213,12 +181,8 @@ impl Proxy {
         })
     }
 
-    /// The different elements of the whole array in ascending order: one axis; NaN once, as the last. No gradient.
-    ///
-    /// # Errors
-    /// As [`Proxy::sort`].
     #[track_caller]
-    pub fn unique(&self) -> Result<Proxy> {
+    pub(crate) fn unique(&self) -> Result<Proxy> {
         composite(Call::here("unique"), self, || {
             let keys = keys_of(self)?;
             let mut places = ranked(&keys, false);
@@ -234,12 +198,8 @@ impl Proxy {
         })
     }
 
-    /// The indices of the elements that are not 0, in row-major order: i64, `[how many, axes]`. No gradient.
-    ///
-    /// # Errors
-    /// As [`Proxy::sort`].
     #[track_caller]
-    pub fn nonzero(&self) -> Result<Proxy> {
+    pub(crate) fn nonzero(&self) -> Result<Proxy> {
         composite(Call::here("nonzero"), self, || {
             let mut found = Vec::new();
             let mut count = 0;
@@ -260,14 +220,8 @@ impl Proxy {
         })
     }
 
-    /// How often each number from 0 to the largest occurs, but at least `least` of them: i64. For vectors of u8, u32 and
-    /// i64. No gradient.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if it is no vector; [`Error::IndexOutOfRange`] for a negative number; [`Error::SizeOverflow`]
-    /// and [`Error::OutOfMemory`] for one too large to count up to; [`Error::UnsupportedDType`]; as [`Proxy::sort`].
     #[track_caller]
-    pub fn bincount(&self, least: usize) -> Result<Proxy> {
+    pub(crate) fn bincount(&self, least: usize) -> Result<Proxy> {
         let op = "bincount";
         composite(Call::here(op), self, || {
             let dtype = self.dtype();
@@ -289,13 +243,8 @@ impl Proxy {
 
 /// # Order: histograms
 impl Proxy {
-    /// How many elements lie in each of `bins` equal parts of `[min, max]`, in the dtype of this array; others and NaN are
-    /// not counted. With `min` and `max` both 0: from the smallest to the largest element. Floats; no gradient.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] for no bins, or `min > max` or one that is not finite; as [`Proxy::sort`].
     #[track_caller]
-    pub fn histc(&self, bins: usize, min: f64, max: f64) -> Result<Proxy> {
+    pub(crate) fn histc(&self, bins: usize, min: f64, max: f64) -> Result<Proxy> {
         let call = Call::here("histc");
         composite(call, self, || {
             let dtype = check::float(call.op, self.dtype())?;

@@ -83,7 +83,7 @@ impl Proxy {
     /// [`Error::DimOutOfRange`]; [`Error::StaleArray`], [`Error::OutOfMemory`].
     ///
     /// ```
-    /// # use ndgc::{Device, Tensor};
+    /// # use ndgc::{Device, Tensor, TensorExt};
     /// let a = Tensor::new(&[1f32, 2., 3.], &Device::Cpu)?;
     /// assert_eq!(a.cumsum(0)?.to_vec1::<f32>()?, [1., 3., 6.]);
     /// assert_eq!(a.cumprod(0)?.to_vec1::<f32>()?, [1., 2., 6.]);
@@ -94,13 +94,8 @@ impl Proxy {
         sums(Call::here("cumsum"), self, dim, false)
     }
 
-    /// The product of each element and all before it along an axis, as [`Proxy::cumsum`]. The gradient holds where
-    /// elements are 0 too.
-    ///
-    /// # Errors
-    /// As [`Proxy::cumsum`].
     #[track_caller]
-    pub fn cumprod<A: Dim>(&self, dim: A) -> Result<Proxy> {
+    pub(crate) fn cumprod<A: Dim>(&self, dim: A) -> Result<Proxy> {
         let call = Call::here("cumprod");
         enter(call, |context| {
             let pins = pin(context, call.op, [self])?;
@@ -119,22 +114,13 @@ impl Proxy {
         })
     }
 
-    /// The largest of each element and all before it along an axis, and the index of the first such one there, as u32;
-    /// NaN is larger than any number. Any dtype, with a gradient. Both belong to the owner of this array.
-    ///
-    /// # Errors
-    /// As [`Proxy::cumsum`]; [`Error::Shape`] for an axis of 2^32 elements or more.
     #[track_caller]
-    pub fn cummax<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)> {
+    pub(crate) fn cummax<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)> {
         extremes(Call::here("cummax"), self, dim, ScanOp::Max)
     }
 
-    /// As [`Proxy::cummax`], with the smallest; NaN is smaller than any number.
-    ///
-    /// # Errors
-    /// As [`Proxy::cummax`].
     #[track_caller]
-    pub fn cummin<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)> {
+    pub(crate) fn cummin<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)> {
         extremes(Call::here("cummin"), self, dim, ScanOp::Min)
     }
 }

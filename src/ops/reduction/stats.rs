@@ -147,119 +147,70 @@ impl Proxy {
         composite(Call::here("var_keepdim"), self, || variance(self, &dims, true, "var_keepdim"))
     }
 
-    /// The root of [`Proxy::var`].
-    ///
-    /// # Errors
-    /// As [`Proxy::mean`].
     #[track_caller]
-    pub fn std<A: Dims>(&self, dims: A) -> Result<Proxy> {
+    pub(crate) fn std<A: Dims>(&self, dims: A) -> Result<Proxy> {
         composite(Call::here("std"), self, || variance(self, &dims, false, "std")?.sqrt())
     }
 
-    /// As [`Proxy::std`], with the axes kept as size 1.
-    ///
-    /// # Errors
-    /// As [`Proxy::mean`].
     #[track_caller]
-    pub fn std_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
+    pub(crate) fn std_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
         composite(Call::here("std_keepdim"), self, || variance(self, &dims, true, "std_keepdim")?.sqrt())
     }
 
-    /// [`Proxy::var`] and [`Proxy::mean`] over the same axes.
-    ///
-    /// # Errors
-    /// As [`Proxy::mean`].
     #[track_caller]
-    pub fn var_mean<A: Dims>(&self, dims: A) -> Result<(Proxy, Proxy)> {
+    pub(crate) fn var_mean<A: Dims>(&self, dims: A) -> Result<(Proxy, Proxy)> {
         let call = Call::here("var_mean");
         let variance = composite(call, self, || variance(self, &dims, false, call.op))?;
         Ok((variance, composite(call, self, || self.mean(&axes_of(self, &dims, call.op)?.0[..]))?))
     }
 
-    /// The product over one or more axes, which are removed: 1 of nothing. Any dtype, integers wrap; with a gradient,
-    /// also where elements are 0.
-    ///
-    /// # Errors
-    /// As [`Proxy::sum`].
     #[track_caller]
-    pub fn prod<A: Dims>(&self, dims: A) -> Result<Proxy> {
+    pub(crate) fn prod<A: Dims>(&self, dims: A) -> Result<Proxy> {
         composite(Call::here("prod"), self, || products(self, &dims, false, "prod"))
     }
 
-    /// As [`Proxy::prod`], with the axes kept as size 1.
-    ///
-    /// # Errors
-    /// As [`Proxy::sum`].
     #[track_caller]
-    pub fn prod_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
+    pub(crate) fn prod_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
         composite(Call::here("prod_keepdim"), self, || products(self, &dims, true, "prod_keepdim"))
     }
 
-    /// The product of all elements: a scalar.
-    ///
-    /// # Errors
-    /// As [`Proxy::sum`].
     #[track_caller]
-    pub fn prod_all(&self) -> Result<Proxy> {
+    pub(crate) fn prod_all(&self) -> Result<Proxy> {
         composite(Call::here("prod_all"), self, || products(&self.flatten_all()?, &0, false, "prod_all"))
     }
 
-    /// 1 where any element along the axes, which are removed, is not 0; u8. 0 of nothing. No gradient.
-    ///
-    /// # Errors
-    /// As [`Proxy::sum`].
     #[track_caller]
-    pub fn any<A: Dims>(&self, dims: A) -> Result<Proxy> {
+    pub(crate) fn any<A: Dims>(&self, dims: A) -> Result<Proxy> {
         let call = Call::here("any");
         composite(call, self, || decided(call, self, &dims, false, true))
     }
 
-    /// As [`Proxy::any`], with the axes kept as size 1.
-    ///
-    /// # Errors
-    /// As [`Proxy::sum`].
     #[track_caller]
-    pub fn any_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
+    pub(crate) fn any_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
         let call = Call::here("any_keepdim");
         composite(call, self, || decided(call, self, &dims, true, true))
     }
 
-    /// Whether any element at all is not 0: a scalar in u8.
-    ///
-    /// # Errors
-    /// As [`Proxy::sum`].
     #[track_caller]
-    pub fn any_all(&self) -> Result<Proxy> {
+    pub(crate) fn any_all(&self) -> Result<Proxy> {
         let call = Call::here("any_all");
         composite(call, self, || decided(call, &self.flatten_all()?, &0, false, true))
     }
 
-    /// 1 where every element along the axes, which are removed, is not 0; u8. 1 of nothing. No gradient.
-    ///
-    /// # Errors
-    /// As [`Proxy::sum`].
     #[track_caller]
-    pub fn all<A: Dims>(&self, dims: A) -> Result<Proxy> {
+    pub(crate) fn all<A: Dims>(&self, dims: A) -> Result<Proxy> {
         let call = Call::here("all");
         composite(call, self, || decided(call, self, &dims, false, false))
     }
 
-    /// As [`Proxy::all`], with the axes kept as size 1.
-    ///
-    /// # Errors
-    /// As [`Proxy::sum`].
     #[track_caller]
-    pub fn all_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
+    pub(crate) fn all_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
         let call = Call::here("all_keepdim");
         composite(call, self, || decided(call, self, &dims, true, false))
     }
 
-    /// Whether every element is not 0: a scalar in u8.
-    ///
-    /// # Errors
-    /// As [`Proxy::sum`].
     #[track_caller]
-    pub fn all_all(&self) -> Result<Proxy> {
+    pub(crate) fn all_all(&self) -> Result<Proxy> {
         let call = Call::here("all_all");
         composite(call, self, || decided(call, &self.flatten_all()?, &0, false, false))
     }
@@ -275,14 +226,8 @@ impl Proxy {
         composite(call, self, || in_single(self, norm))
     }
 
-    /// The norm `(sum |x|^p)^(1/p)` over one or more axes, which are removed. `p` may be infinite (the largest or
-    /// smallest size) or 0 (how many are not 0, without a gradient). Floats, with a gradient; for `p` 2 it is 0 at 0.
-    ///
-    /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) if `p` is NaN;
-    /// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for integers; as [`Proxy::sum`].
     #[track_caller]
-    pub fn norm_dim<A: Dims>(&self, p: f64, dims: A) -> Result<Proxy> {
+    pub(crate) fn norm_dim<A: Dims>(&self, p: f64, dims: A) -> Result<Proxy> {
         let call = Call::here("norm_dim");
         let norm = |x: &Proxy| norm_of(call, x, p, axes_of(x, &dims, call.op)?.0, false);
         composite(call, self, || in_single(self, norm))

@@ -77,23 +77,8 @@ fn sources(mode: PadMode, size: usize, (left, right): (usize, usize)) -> Vec<i64
 
 /// # Shape: padding
 impl Proxy {
-    /// The array with other entries around it: a pair `(before, behind)` for each of the last axes, in their order. Of
-    /// any dtype, with a gradient; the result belongs to the owner of this array.
-    ///
-    /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) for more pairs than axes; [`Error::Shape`](crate::Error::Shape) if an axis has too few entries: to reflect, one more
-    /// than are added at each end, else at least one, and for `Circular` as many as are added;
-    /// `SizeOverflow`, `StaleArray`, `OutOfMemory`.
-    ///
-    /// ```
-    /// # use ndgc::{Device, PadMode, Tensor};
-    /// let a = Tensor::new(&[1f32, 2., 3.], &Device::Cpu)?;
-    /// assert_eq!(a.pad(&[(2, 1)], PadMode::Reflect)?.to_vec1::<f32>()?, [3., 2., 1., 2., 3., 2.]);
-    /// assert_eq!(a.pad(&[(0, 2)], PadMode::Constant(7.))?.to_vec1::<f32>()?, [1., 2., 3., 7., 7.]);
-    /// # Ok::<(), ndgc::Error>(())
-    /// ```
     #[track_caller]
-    pub fn pad(&self, pads: &[(usize, usize)], mode: PadMode) -> Result<Proxy> {
+    pub(crate) fn pad(&self, pads: &[(usize, usize)], mode: PadMode) -> Result<Proxy> {
         let call = Call::here(OP);
         let shape = *self.shape();
         let Some(lead) = shape.rank().checked_sub(pads.len()) else {

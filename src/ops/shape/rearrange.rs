@@ -82,19 +82,8 @@ impl Proxy {
         })
     }
 
-    /// One axis moved to another place, the others in their order: a view.
-    ///
-    /// # Errors
-    /// [`Error::DimOutOfRange`](crate::Error::DimOutOfRange); [`Error::StaleArray`](crate::Error::StaleArray).
-    ///
-    /// ```
-    /// # use ndgc::{DType, Device, Tensor};
-    /// let a = Tensor::zeros((2, 3, 4), DType::F32, &Device::Cpu)?;
-    /// assert_eq!(a.movedim(0, -1)?.dims(), [3, 4, 2]);
-    /// # Ok::<(), ndgc::Error>(())
-    /// ```
     #[track_caller]
-    pub fn movedim<A: Dim, B: Dim>(&self, from: A, to: B) -> Result<Proxy> {
+    pub(crate) fn movedim<A: Dim, B: Dim>(&self, from: A, to: B) -> Result<Proxy> {
         let op = "movedim";
         composite(Call::here(op), self, || {
             let shape = *self.shape();
@@ -136,12 +125,8 @@ impl Proxy {
         })
     }
 
-    /// Alias of [`Proxy::repeat`]: NumPy's and DJL's name.
-    ///
-    /// # Errors
-    /// As [`Proxy::repeat`].
     #[track_caller]
-    pub fn tile<S: Into<Shape>>(&self, counts: S) -> Result<Proxy> {
+    pub(crate) fn tile<S: Into<Shape>>(&self, counts: S) -> Result<Proxy> {
         self.repeat(counts)
     }
 
@@ -166,12 +151,8 @@ impl Proxy {
         pieces(call, self, axis, &sizes)
     }
 
-    /// An axis cut into views of `size` indices each; the last may be smaller. An empty axis gives one empty view.
-    ///
-    /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) for a size of 0; [`Error::DimOutOfRange`](crate::Error::DimOutOfRange); [`Error::StaleArray`](crate::Error::StaleArray).
     #[track_caller]
-    pub fn split<A: Dim>(&self, size: usize, dim: A) -> Result<Vec<Proxy>> {
+    pub(crate) fn split<A: Dim>(&self, size: usize, dim: A) -> Result<Vec<Proxy>> {
         let call = Call::here("split");
         let shape = *self.shape();
         let axis = dim.to_index(&shape, call.op)?;
@@ -184,12 +165,8 @@ impl Proxy {
         pieces(call, self, axis, &sizes)
     }
 
-    /// An axis cut into views of these sizes, which together are its size.
-    ///
-    /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) if they are not; [`Error::DimOutOfRange`](crate::Error::DimOutOfRange); [`Error::StaleArray`](crate::Error::StaleArray).
     #[track_caller]
-    pub fn split_sizes<A: Dim>(&self, sizes: &[usize], dim: A) -> Result<Vec<Proxy>> {
+    pub(crate) fn split_sizes<A: Dim>(&self, sizes: &[usize], dim: A) -> Result<Vec<Proxy>> {
         let call = Call::here("split_sizes");
         let shape = *self.shape();
         let axis = dim.to_index(&shape, call.op)?;

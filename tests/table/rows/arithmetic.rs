@@ -1,6 +1,6 @@
 //! Element by element: functions, arithmetic, comparison, logic, and the forms that work in place.
 
-use ndgc::{CmpOp, Var};
+use ndgc::{CmpOp, TensorExt, Var};
 
 use super::rows;
 

@@ -1,6 +1,7 @@
 //! Picking and adding by arrays of indices.
 
 use super::rows;
+use ndgc::TensorExt;
 
 rows! { INDEXING, "Indexing";
     index_select |x| x.a.index_select(&x.ids, 0);

@@ -1,7 +1,7 @@
 //! Products of matrices, and what networks are made of.
 
 use ndgc::nn::{Linear, Mlp, Module, encoding, loss, ops, rotary_emb};
-use ndgc::{D, Generator, Tensor};
+use ndgc::{D, Generator, Tensor, TensorExt};
 
 use super::rows;
 

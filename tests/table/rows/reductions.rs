@@ -1,6 +1,7 @@
 //! Sums and the like, scans, and order.
 
 use ndgc::D;
+use ndgc::TensorExt;
 
 use super::rows;
 

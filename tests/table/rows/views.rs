@@ -1,6 +1,6 @@
 //! Shape, layout, type and device.
 
-use ndgc::{D, DType, Tensor};
+use ndgc::{D, DType, Tensor, TensorExt};
 
 use super::rows;
 

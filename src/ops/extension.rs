@@ -1,0 +1,668 @@
+//! Methods that candle's tensors lack and whose names its users give to methods of their own: in a trait, so that
+//! a program has them only if it asks for them.
+//!
+//! What they do stands with its family, in methods that this crate alone sees.
+
+#[allow(unused_imports)] // named in docs
+use crate::base::error::Error;
+use crate::base::{
+    error::Result,
+    shape::{Dim, Dims, Shape},
+};
+use crate::memory::proxy::Proxy;
+use crate::ops::shape::pad::PadMode;
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for crate::Proxy {}
+}
+
+/// Operations of a [`Proxy`] that one imports: `use ndgc::TensorExt;`, or all of [`prelude`](crate::prelude).
+///
+/// Methods of a type win over those of a trait, without a word. candle's tensors have none of these names, and programs
+/// written for candle have them in traits of their own, with other arguments or results: those keep their meaning here.
+/// Only this crate implements the trait.
+///
+/// ```
+/// # use ndgc::{Device, Tensor};
+/// use ndgc::TensorExt;
+///
+/// let parts = Tensor::arange(0f32, 6., &Device::Cpu)?.split(4, 0)?;
+/// assert_eq!(parts[1].to_vec1::<f32>()?, [4., 5.]);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+pub trait TensorExt: sealed::Sealed + Sized {
+    /// The elements on and below diagonal `k` of the last two axes (0 the main one, 1 the one above it), else 0. With a
+    /// gradient.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for fewer than two axes; [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[track_caller]
+    fn tril(&self, k: i64) -> Result<Self>;
+
+    /// The elements on and above diagonal `k` of the last two axes (0 the main one, 1 the one above it), else 0. With a
+    /// gradient.
+    ///
+    /// # Errors
+    /// As [`TensorExt::tril`].
+    #[track_caller]
+    fn triu(&self, k: i64) -> Result<Self>;
+
+    /// Of a vector: the square matrix with it on diagonal `k`, else zeros. Of a matrix: its diagonal `k`. With a
+    /// gradient.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for another number of axes; [`Error::SizeOverflow`], [`Error::StaleArray`],
+    /// [`Error::OutOfMemory`].
+    #[track_caller]
+    fn diag(&self, k: i64) -> Result<Self>;
+
+    /// Diagonal `k` of the matrices that two axes span: these axes are removed, the diagonal is the last one. With a
+    /// gradient.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`]; [`Error::DuplicateDim`] if the axes are one; [`Error::StaleArray`],
+    /// [`Error::OutOfMemory`].
+    #[track_caller]
+    fn diagonal<A: Dim, B: Dim>(&self, k: i64, a: A, b: B) -> Result<Self>;
+
+    /// The sum of the main diagonal of the last two axes. With a gradient.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`] for fewer than two axes; [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[track_caller]
+    fn trace(&self) -> Result<Self>;
+
+    /// 1 where an element is NaN, as u8 of the same shape. Integers never are. No gradient.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[track_caller]
+    fn is_nan(&self) -> Result<Proxy>;
+
+    /// 1 where an element is an infinity of either sign, as u8 of the same shape. Integers never are. No gradient.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[track_caller]
+    fn is_inf(&self) -> Result<Proxy>;
+
+    /// 1 where an element is neither NaN nor infinite, as u8 of the same shape. No gradient.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[track_caller]
+    fn is_finite(&self) -> Result<Proxy>;
+
+    /// 1 where an element is 0, as u8 of the same shape, for any dtype. No gradient.
+    ///
+    /// # Errors
+    /// [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[track_caller]
+    fn logical_not(&self) -> Result<Proxy>;
+
+    /// 1 where both elements are not 0, as u8; equal shapes, any dtypes. No gradient.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`], [`Error::DeviceMismatch`], [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[track_caller]
+    fn logical_and(&self, rhs: &Proxy) -> Result<Proxy>;
+
+    /// 1 where an element of either is not 0, as u8; equal shapes, any dtypes. No gradient.
+    ///
+    /// # Errors
+    /// As [`TensorExt::logical_and`].
+    #[track_caller]
+    fn logical_or(&self, rhs: &Proxy) -> Result<Proxy>;
+
+    /// 1 where an element of just one is not 0, as u8; equal shapes, any dtypes. No gradient.
+    ///
+    /// # Errors
+    /// As [`TensorExt::logical_and`].
+    #[track_caller]
+    fn logical_xor(&self, rhs: &Proxy) -> Result<Proxy>;
+
+    /// `value` where the mask (u8, u32 or i64, broadcast to this shape) is not 0, else these elements. The gradient is
+    /// 0 where it was filled.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`], [`Error::DeviceMismatch`], [`Error::UnsupportedDType`] of the mask,
+    /// [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[track_caller]
+    fn masked_fill(&self, mask: &Proxy, value: f64) -> Result<Proxy>;
+
+    /// The elements where the mask (u8, u32 or i64, broadcast to this shape) is not 0, in row-major order: one axis.
+    /// The mask is read on the host; with a gradient.
+    ///
+    /// # Errors
+    /// As [`TensorExt::masked_fill`].
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor, TensorExt};
+    /// let a = Tensor::new(&[[1f32, 2.], [3., 4.]], &Device::Cpu)?;
+    /// let large = a.gt(&a.full_like(1.5)?)?;
+    /// assert_eq!(a.masked_select(&large)?.to_vec1::<f32>()?, [2., 3., 4.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    fn masked_select(&self, mask: &Proxy) -> Result<Proxy>;
+
+    /// The larger of `x` and a number; NaN stays NaN. The gradient is 0 where it was cut.
+    ///
+    /// # Errors
+    /// As [`Proxy::clamp`].
+    #[track_caller]
+    fn clamp_min(&self, min: f64) -> Result<Proxy>;
+
+    /// The smaller of `x` and a number; NaN stays NaN. The gradient is 0 where it was cut.
+    ///
+    /// # Errors
+    /// As [`Proxy::clamp`].
+    #[track_caller]
+    fn clamp_max(&self, max: f64) -> Result<Proxy>;
+
+    /// `self + weight * (end - self)`, of equal shapes; floats, with gradients. Exact at weights 0 and 1.
+    ///
+    /// # Errors
+    /// As [`Proxy::add`]; [`Error::UnsupportedDType`] for integers.
+    #[track_caller]
+    fn lerp(&self, end: &Proxy, weight: f64) -> Result<Proxy>;
+
+    /// For each index (u8, u32 or i64) a row of `depth` zeros with a 1 there, in u8: shape `[own.., depth]`. An index of
+    /// -1 gives zeros alone. The indices are read on the host; no gradient.
+    ///
+    /// # Errors
+    /// [`Error::IndexOutOfRange`]; [`Error::UnsupportedDType`], [`Error::RankTooLarge`], [`Error::SizeOverflow`],
+    /// [`Error::StaleArray`], [`Error::OutOfMemory`].
+    #[track_caller]
+    fn one_hot(&self, depth: usize) -> Result<Proxy>;
+
+    /// Every product of an element of one vector with one of another: `[m] x [n] -> [m, n]`. Any dtype, with gradients.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] if one is no vector; as [`Proxy::mul`].
+    #[track_caller]
+    fn outer(&self, rhs: &Proxy) -> Result<Proxy>;
+
+    /// The Kronecker product: every product of two elements, in blocks of the shape of `rhs`. Missing leading axes count
+    /// as 1. Any dtype, up to three axes, with gradients.
+    ///
+    /// # Errors
+    /// [`Error::RankTooLarge`] for more axes; [`Error::SizeOverflow`]; as [`Proxy::mul`].
+    #[track_caller]
+    fn kron(&self, rhs: &Proxy) -> Result<Proxy>;
+
+    /// The cross product of vectors of three numbers along an axis; equal shapes. Any dtype, with gradients.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the axis is not of size 3; [`Error::DimOutOfRange`]; as [`Proxy::mul`].
+    #[track_caller]
+    fn cross<A: Dim>(&self, rhs: &Proxy, dim: A) -> Result<Proxy>;
+
+    /// The distance by norm `p` of every point of one set from every point of another:
+    /// `[.., m, d] x [.., n, d] -> [.., m, n]`, leading axes broadcast. Floats, with gradients, which for `p` 2 are 0
+    /// between equal points. Holds all `m n d` differences for a moment.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`]; as [`TensorExt::norm_dim`].
+    #[track_caller]
+    fn cdist(&self, rhs: &Proxy, p: f64) -> Result<Proxy>;
+
+    /// The elements along an axis in ascending (or descending) order, and the indices (u32) they come from. Any dtype;
+    /// the values have a gradient.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`]; [`Error::StaleArray`], [`Error::OutOfMemory`]; the first failure of the device's work.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor, TensorExt};
+    /// let (values, ids) = Tensor::new(&[3f32, 1., 2.], &Device::Cpu)?.sort(0, false)?;
+    /// assert_eq!(values.to_vec1::<f32>()?, [1., 2., 3.]);
+    /// assert_eq!(ids.to_vec1::<u32>()?, [1, 2, 0]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    fn sort<A: Dim>(&self, dim: A, descending: bool) -> Result<(Proxy, Proxy)>;
+
+    /// The indices (u32) that put the elements along an axis in order. No gradient.
+    ///
+    /// # Errors
+    /// As [`TensorExt::sort`].
+    #[track_caller]
+    fn argsort<A: Dim>(&self, dim: A, descending: bool) -> Result<Proxy>;
+
+    /// The `count` largest elements along an axis, in descending order, and the indices (u32) they come from. Any
+    /// dtype; the values have a gradient.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the axis has fewer; as [`TensorExt::sort`].
+    #[track_caller]
+    fn topk<A: Dim>(&self, count: usize, dim: A) -> Result<(Proxy, Proxy)>;
+
+    /// The middle element along an axis, which is removed; the lower one of two. NaN if any is. Any dtype, with a
+    /// gradient.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for an empty axis; as [`TensorExt::sort`].
+    #[track_caller]
+    fn median<A: Dim>(&self, dim: A) -> Result<Proxy>;
+
+    /// The value below which the share `q` of the elements along an axis lies, interpolated between neighbours; the axis
+    /// is removed. NaN if any element is. Floats, with a gradient.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if `q` is not in `[0, 1]`; [`Error::UnsupportedDType`] for integers; as [`TensorExt::median`].
+    #[track_caller]
+    fn quantile<A: Dim>(&self, q: f64, dim: A) -> Result<Proxy>;
+
+    /// The different elements of the whole array in ascending order: one axis; NaN once, as the last. No gradient.
+    ///
+    /// # Errors
+    /// As [`TensorExt::sort`].
+    #[track_caller]
+    fn unique(&self) -> Result<Proxy>;
+
+    /// The indices of the elements that are not 0, in row-major order: i64, `[how many, axes]`. No gradient.
+    ///
+    /// # Errors
+    /// As [`TensorExt::sort`].
+    #[track_caller]
+    fn nonzero(&self) -> Result<Proxy>;
+
+    /// How often each number from 0 to the largest occurs, but at least `least` of them: i64. For vectors of u8, u32 and
+    /// i64. No gradient.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if it is no vector; [`Error::IndexOutOfRange`] for a negative number; [`Error::SizeOverflow`]
+    /// and [`Error::OutOfMemory`] for one too large to count up to; [`Error::UnsupportedDType`]; as [`TensorExt::sort`].
+    #[track_caller]
+    fn bincount(&self, least: usize) -> Result<Proxy>;
+
+    /// How many elements lie in each of `bins` equal parts of `[min, max]`, in the dtype of this array; others and NaN are
+    /// not counted. With `min` and `max` both 0: from the smallest to the largest element. Floats; no gradient.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for no bins, or `min > max` or one that is not finite; as [`TensorExt::sort`].
+    #[track_caller]
+    fn histc(&self, bins: usize, min: f64, max: f64) -> Result<Proxy>;
+
+    /// The product of each element and all before it along an axis, as [`Proxy::cumsum`]. The gradient holds where
+    /// elements are 0 too.
+    ///
+    /// # Errors
+    /// As [`Proxy::cumsum`].
+    #[track_caller]
+    fn cumprod<A: Dim>(&self, dim: A) -> Result<Proxy>;
+
+    /// The largest of each element and all before it along an axis, and the index of the first such one there, as u32;
+    /// NaN is larger than any number. Any dtype, with a gradient. Both belong to the owner of this array.
+    ///
+    /// # Errors
+    /// As [`Proxy::cumsum`]; [`Error::Shape`] for an axis of 2^32 elements or more.
+    #[track_caller]
+    fn cummax<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)>;
+
+    /// As [`TensorExt::cummax`], with the smallest; NaN is smaller than any number.
+    ///
+    /// # Errors
+    /// As [`TensorExt::cummax`].
+    #[track_caller]
+    fn cummin<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)>;
+
+    /// The root of [`Proxy::var`].
+    ///
+    /// # Errors
+    /// As [`Proxy::mean`].
+    #[track_caller]
+    fn std<A: Dims>(&self, dims: A) -> Result<Proxy>;
+
+    /// As [`TensorExt::std`], with the axes kept as size 1.
+    ///
+    /// # Errors
+    /// As [`Proxy::mean`].
+    #[track_caller]
+    fn std_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy>;
+
+    /// [`Proxy::var`] and [`Proxy::mean`] over the same axes.
+    ///
+    /// # Errors
+    /// As [`Proxy::mean`].
+    #[track_caller]
+    fn var_mean<A: Dims>(&self, dims: A) -> Result<(Proxy, Proxy)>;
+
+    /// The product over one or more axes, which are removed: 1 of nothing. Any dtype, integers wrap; with a gradient,
+    /// also where elements are 0.
+    ///
+    /// # Errors
+    /// As [`Proxy::sum`].
+    #[track_caller]
+    fn prod<A: Dims>(&self, dims: A) -> Result<Proxy>;
+
+    /// As [`TensorExt::prod`], with the axes kept as size 1.
+    ///
+    /// # Errors
+    /// As [`Proxy::sum`].
+    #[track_caller]
+    fn prod_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy>;
+
+    /// The product of all elements: a scalar.
+    ///
+    /// # Errors
+    /// As [`Proxy::sum`].
+    #[track_caller]
+    fn prod_all(&self) -> Result<Proxy>;
+
+    /// 1 where any element along the axes, which are removed, is not 0; u8. 0 of nothing. No gradient.
+    ///
+    /// # Errors
+    /// As [`Proxy::sum`].
+    #[track_caller]
+    fn any<A: Dims>(&self, dims: A) -> Result<Proxy>;
+
+    /// As [`TensorExt::any`], with the axes kept as size 1.
+    ///
+    /// # Errors
+    /// As [`Proxy::sum`].
+    #[track_caller]
+    fn any_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy>;
+
+    /// Whether any element at all is not 0: a scalar in u8.
+    ///
+    /// # Errors
+    /// As [`Proxy::sum`].
+    #[track_caller]
+    fn any_all(&self) -> Result<Proxy>;
+
+    /// 1 where every element along the axes, which are removed, is not 0; u8. 1 of nothing. No gradient.
+    ///
+    /// # Errors
+    /// As [`Proxy::sum`].
+    #[track_caller]
+    fn all<A: Dims>(&self, dims: A) -> Result<Proxy>;
+
+    /// As [`TensorExt::all`], with the axes kept as size 1.
+    ///
+    /// # Errors
+    /// As [`Proxy::sum`].
+    #[track_caller]
+    fn all_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy>;
+
+    /// Whether every element is not 0: a scalar in u8.
+    ///
+    /// # Errors
+    /// As [`Proxy::sum`].
+    #[track_caller]
+    fn all_all(&self) -> Result<Proxy>;
+
+    /// The norm `(sum |x|^p)^(1/p)` over one or more axes, which are removed. `p` may be infinite (the largest or
+    /// smallest size) or 0 (how many are not 0, without a gradient). Floats, with a gradient; for `p` 2 it is 0 at 0.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if `p` is NaN;
+    /// [`Error::UnsupportedDType`] for integers; as [`Proxy::sum`].
+    #[track_caller]
+    fn norm_dim<A: Dims>(&self, p: f64, dims: A) -> Result<Proxy>;
+
+    /// The array with other entries around it: a pair `(before, behind)` for each of the last axes, in their order. Of
+    /// any dtype, with a gradient; the result belongs to the owner of this array.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for more pairs than axes; [`Error::Shape`] if an axis has too few entries: to reflect, one more
+    /// than are added at each end, else at least one, and for `Circular` as many as are added;
+    /// `SizeOverflow`, `StaleArray`, `OutOfMemory`.
+    ///
+    /// ```
+    /// # use ndgc::{Device, PadMode, Tensor, TensorExt};
+    /// let a = Tensor::new(&[1f32, 2., 3.], &Device::Cpu)?;
+    /// assert_eq!(a.pad(&[(2, 1)], PadMode::Reflect)?.to_vec1::<f32>()?, [3., 2., 1., 2., 3., 2.]);
+    /// assert_eq!(a.pad(&[(0, 2)], PadMode::Constant(7.))?.to_vec1::<f32>()?, [1., 2., 3., 7., 7.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    fn pad(&self, pads: &[(usize, usize)], mode: PadMode) -> Result<Proxy>;
+
+    /// One axis moved to another place, the others in their order: a view.
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`]; [`Error::StaleArray`].
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor, TensorExt};
+    /// let a = Tensor::zeros((2, 3, 4), DType::F32, &Device::Cpu)?;
+    /// assert_eq!(a.movedim(0, -1)?.dims(), [3, 4, 2]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    fn movedim<A: Dim, B: Dim>(&self, from: A, to: B) -> Result<Proxy>;
+
+    /// Alias of [`Proxy::repeat`]: NumPy's and DJL's name.
+    ///
+    /// # Errors
+    /// As [`Proxy::repeat`].
+    #[track_caller]
+    fn tile<S: Into<Shape>>(&self, counts: S) -> Result<Proxy>;
+
+    /// An axis cut into views of `size` indices each; the last may be smaller. An empty axis gives one empty view.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a size of 0; [`Error::DimOutOfRange`]; [`Error::StaleArray`].
+    #[track_caller]
+    fn split<A: Dim>(&self, size: usize, dim: A) -> Result<Vec<Proxy>>;
+
+    /// An axis cut into views of these sizes, which together are its size.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if they are not; [`Error::DimOutOfRange`]; [`Error::StaleArray`].
+    #[track_caller]
+    fn split_sizes<A: Dim>(&self, sizes: &[usize], dim: A) -> Result<Vec<Proxy>>;
+}
+
+impl TensorExt for Proxy {
+    fn tril(&self, k: i64) -> Result<Self> {
+        Proxy::tril(self, k)
+    }
+
+    fn triu(&self, k: i64) -> Result<Self> {
+        Proxy::triu(self, k)
+    }
+
+    fn diag(&self, k: i64) -> Result<Self> {
+        Proxy::diag(self, k)
+    }
+
+    fn diagonal<A: Dim, B: Dim>(&self, k: i64, a: A, b: B) -> Result<Self> {
+        Proxy::diagonal(self, k, a, b)
+    }
+
+    fn trace(&self) -> Result<Self> {
+        Proxy::trace(self)
+    }
+
+    fn is_nan(&self) -> Result<Proxy> {
+        Proxy::is_nan(self)
+    }
+
+    fn is_inf(&self) -> Result<Proxy> {
+        Proxy::is_inf(self)
+    }
+
+    fn is_finite(&self) -> Result<Proxy> {
+        Proxy::is_finite(self)
+    }
+
+    fn logical_not(&self) -> Result<Proxy> {
+        Proxy::logical_not(self)
+    }
+
+    fn logical_and(&self, rhs: &Proxy) -> Result<Proxy> {
+        Proxy::logical_and(self, rhs)
+    }
+
+    fn logical_or(&self, rhs: &Proxy) -> Result<Proxy> {
+        Proxy::logical_or(self, rhs)
+    }
+
+    fn logical_xor(&self, rhs: &Proxy) -> Result<Proxy> {
+        Proxy::logical_xor(self, rhs)
+    }
+
+    fn masked_fill(&self, mask: &Proxy, value: f64) -> Result<Proxy> {
+        Proxy::masked_fill(self, mask, value)
+    }
+
+    fn masked_select(&self, mask: &Proxy) -> Result<Proxy> {
+        Proxy::masked_select(self, mask)
+    }
+
+    fn clamp_min(&self, min: f64) -> Result<Proxy> {
+        Proxy::clamp_min(self, min)
+    }
+
+    fn clamp_max(&self, max: f64) -> Result<Proxy> {
+        Proxy::clamp_max(self, max)
+    }
+
+    fn lerp(&self, end: &Proxy, weight: f64) -> Result<Proxy> {
+        Proxy::lerp(self, end, weight)
+    }
+
+    fn one_hot(&self, depth: usize) -> Result<Proxy> {
+        Proxy::one_hot(self, depth)
+    }
+
+    fn outer(&self, rhs: &Proxy) -> Result<Proxy> {
+        Proxy::outer(self, rhs)
+    }
+
+    fn kron(&self, rhs: &Proxy) -> Result<Proxy> {
+        Proxy::kron(self, rhs)
+    }
+
+    fn cross<A: Dim>(&self, rhs: &Proxy, dim: A) -> Result<Proxy> {
+        Proxy::cross(self, rhs, dim)
+    }
+
+    fn cdist(&self, rhs: &Proxy, p: f64) -> Result<Proxy> {
+        Proxy::cdist(self, rhs, p)
+    }
+
+    fn sort<A: Dim>(&self, dim: A, descending: bool) -> Result<(Proxy, Proxy)> {
+        Proxy::sort(self, dim, descending)
+    }
+
+    fn argsort<A: Dim>(&self, dim: A, descending: bool) -> Result<Proxy> {
+        Proxy::argsort(self, dim, descending)
+    }
+
+    fn topk<A: Dim>(&self, count: usize, dim: A) -> Result<(Proxy, Proxy)> {
+        Proxy::topk(self, count, dim)
+    }
+
+    fn median<A: Dim>(&self, dim: A) -> Result<Proxy> {
+        Proxy::median(self, dim)
+    }
+
+    fn quantile<A: Dim>(&self, q: f64, dim: A) -> Result<Proxy> {
+        Proxy::quantile(self, q, dim)
+    }
+
+    fn unique(&self) -> Result<Proxy> {
+        Proxy::unique(self)
+    }
+
+    fn nonzero(&self) -> Result<Proxy> {
+        Proxy::nonzero(self)
+    }
+
+    fn bincount(&self, least: usize) -> Result<Proxy> {
+        Proxy::bincount(self, least)
+    }
+
+    fn histc(&self, bins: usize, min: f64, max: f64) -> Result<Proxy> {
+        Proxy::histc(self, bins, min, max)
+    }
+
+    fn cumprod<A: Dim>(&self, dim: A) -> Result<Proxy> {
+        Proxy::cumprod(self, dim)
+    }
+
+    fn cummax<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)> {
+        Proxy::cummax(self, dim)
+    }
+
+    fn cummin<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)> {
+        Proxy::cummin(self, dim)
+    }
+
+    fn std<A: Dims>(&self, dims: A) -> Result<Proxy> {
+        Proxy::std(self, dims)
+    }
+
+    fn std_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
+        Proxy::std_keepdim(self, dims)
+    }
+
+    fn var_mean<A: Dims>(&self, dims: A) -> Result<(Proxy, Proxy)> {
+        Proxy::var_mean(self, dims)
+    }
+
+    fn prod<A: Dims>(&self, dims: A) -> Result<Proxy> {
+        Proxy::prod(self, dims)
+    }
+
+    fn prod_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
+        Proxy::prod_keepdim(self, dims)
+    }
+
+    fn prod_all(&self) -> Result<Proxy> {
+        Proxy::prod_all(self)
+    }
+
+    fn any<A: Dims>(&self, dims: A) -> Result<Proxy> {
+        Proxy::any(self, dims)
+    }
+
+    fn any_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
+        Proxy::any_keepdim(self, dims)
+    }
+
+    fn any_all(&self) -> Result<Proxy> {
+        Proxy::any_all(self)
+    }
+
+    fn all<A: Dims>(&self, dims: A) -> Result<Proxy> {
+        Proxy::all(self, dims)
+    }
+
+    fn all_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
+        Proxy::all_keepdim(self, dims)
+    }
+
+    fn all_all(&self) -> Result<Proxy> {
+        Proxy::all_all(self)
+    }
+
+    fn norm_dim<A: Dims>(&self, p: f64, dims: A) -> Result<Proxy> {
+        Proxy::norm_dim(self, p, dims)
+    }
+
+    fn pad(&self, pads: &[(usize, usize)], mode: PadMode) -> Result<Proxy> {
+        Proxy::pad(self, pads, mode)
+    }
+
+    fn movedim<A: Dim, B: Dim>(&self, from: A, to: B) -> Result<Proxy> {
+        Proxy::movedim(self, from, to)
+    }
+
+    fn tile<S: Into<Shape>>(&self, counts: S) -> Result<Proxy> {
+        Proxy::tile(self, counts)
+    }
+
+    fn split<A: Dim>(&self, size: usize, dim: A) -> Result<Vec<Proxy>> {
+        Proxy::split(self, size, dim)
+    }
+
+    fn split_sizes<A: Dim>(&self, sizes: &[usize], dim: A) -> Result<Vec<Proxy>> {
+        Proxy::split_sizes(self, sizes, dim)
+    }
+}
