@@ -1,7 +1,7 @@
 //! Activations that a configuration names, and the ReLU with a learnt slope.
 
 use crate::nn::{init::Init, module::Module, var_builder::VarBuilder};
-use crate::{Error, Result, Tensor};
+use crate::{Error, Result, Tensor, TensorExt};
 
 /// An activation by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,7 +1,8 @@
 //! Methods that candle's tensors lack and whose names its users give to methods of their own: in a trait, so that
 //! a program has them only if it asks for them.
 //!
-//! What they do stands with its family, in methods that this crate alone sees.
+//! What they do stands with its family, in methods that this crate alone sees, under names that begin with `ext_`: with the
+//! same names, a program that forgot the import would read that the method is private.
 
 #[allow(unused_imports)] // named in docs
 use crate::base::error::Error;
@@ -459,210 +460,210 @@ pub trait TensorExt: sealed::Sealed + Sized {
 
 impl TensorExt for Proxy {
     fn tril(&self, k: i64) -> Result<Self> {
-        Proxy::tril(self, k)
+        self.ext_tril(k)
     }
 
     fn triu(&self, k: i64) -> Result<Self> {
-        Proxy::triu(self, k)
+        self.ext_triu(k)
     }
 
     fn diag(&self, k: i64) -> Result<Self> {
-        Proxy::diag(self, k)
+        self.ext_diag(k)
     }
 
     fn diagonal<A: Dim, B: Dim>(&self, k: i64, a: A, b: B) -> Result<Self> {
-        Proxy::diagonal(self, k, a, b)
+        self.ext_diagonal(k, a, b)
     }
 
     fn trace(&self) -> Result<Self> {
-        Proxy::trace(self)
+        self.ext_trace()
     }
 
     fn is_nan(&self) -> Result<Proxy> {
-        Proxy::is_nan(self)
+        self.ext_is_nan()
     }
 
     fn is_inf(&self) -> Result<Proxy> {
-        Proxy::is_inf(self)
+        self.ext_is_inf()
     }
 
     fn is_finite(&self) -> Result<Proxy> {
-        Proxy::is_finite(self)
+        self.ext_is_finite()
     }
 
     fn logical_not(&self) -> Result<Proxy> {
-        Proxy::logical_not(self)
+        self.ext_logical_not()
     }
 
     fn logical_and(&self, rhs: &Proxy) -> Result<Proxy> {
-        Proxy::logical_and(self, rhs)
+        self.ext_logical_and(rhs)
     }
 
     fn logical_or(&self, rhs: &Proxy) -> Result<Proxy> {
-        Proxy::logical_or(self, rhs)
+        self.ext_logical_or(rhs)
     }
 
     fn logical_xor(&self, rhs: &Proxy) -> Result<Proxy> {
-        Proxy::logical_xor(self, rhs)
+        self.ext_logical_xor(rhs)
     }
 
     fn masked_fill(&self, mask: &Proxy, value: f64) -> Result<Proxy> {
-        Proxy::masked_fill(self, mask, value)
+        self.ext_masked_fill(mask, value)
     }
 
     fn masked_select(&self, mask: &Proxy) -> Result<Proxy> {
-        Proxy::masked_select(self, mask)
+        self.ext_masked_select(mask)
     }
 
     fn clamp_min(&self, min: f64) -> Result<Proxy> {
-        Proxy::clamp_min(self, min)
+        self.ext_clamp_min(min)
     }
 
     fn clamp_max(&self, max: f64) -> Result<Proxy> {
-        Proxy::clamp_max(self, max)
+        self.ext_clamp_max(max)
     }
 
     fn lerp(&self, end: &Proxy, weight: f64) -> Result<Proxy> {
-        Proxy::lerp(self, end, weight)
+        self.ext_lerp(end, weight)
     }
 
     fn one_hot(&self, depth: usize) -> Result<Proxy> {
-        Proxy::one_hot(self, depth)
+        self.ext_one_hot(depth)
     }
 
     fn outer(&self, rhs: &Proxy) -> Result<Proxy> {
-        Proxy::outer(self, rhs)
+        self.ext_outer(rhs)
     }
 
     fn kron(&self, rhs: &Proxy) -> Result<Proxy> {
-        Proxy::kron(self, rhs)
+        self.ext_kron(rhs)
     }
 
     fn cross<A: Dim>(&self, rhs: &Proxy, dim: A) -> Result<Proxy> {
-        Proxy::cross(self, rhs, dim)
+        self.ext_cross(rhs, dim)
     }
 
     fn cdist(&self, rhs: &Proxy, p: f64) -> Result<Proxy> {
-        Proxy::cdist(self, rhs, p)
+        self.ext_cdist(rhs, p)
     }
 
     fn sort<A: Dim>(&self, dim: A, descending: bool) -> Result<(Proxy, Proxy)> {
-        Proxy::sort(self, dim, descending)
+        self.ext_sort(dim, descending)
     }
 
     fn argsort<A: Dim>(&self, dim: A, descending: bool) -> Result<Proxy> {
-        Proxy::argsort(self, dim, descending)
+        self.ext_argsort(dim, descending)
     }
 
     fn topk<A: Dim>(&self, count: usize, dim: A) -> Result<(Proxy, Proxy)> {
-        Proxy::topk(self, count, dim)
+        self.ext_topk(count, dim)
     }
 
     fn median<A: Dim>(&self, dim: A) -> Result<Proxy> {
-        Proxy::median(self, dim)
+        self.ext_median(dim)
     }
 
     fn quantile<A: Dim>(&self, q: f64, dim: A) -> Result<Proxy> {
-        Proxy::quantile(self, q, dim)
+        self.ext_quantile(q, dim)
     }
 
     fn unique(&self) -> Result<Proxy> {
-        Proxy::unique(self)
+        self.ext_unique()
     }
 
     fn nonzero(&self) -> Result<Proxy> {
-        Proxy::nonzero(self)
+        self.ext_nonzero()
     }
 
     fn bincount(&self, least: usize) -> Result<Proxy> {
-        Proxy::bincount(self, least)
+        self.ext_bincount(least)
     }
 
     fn histc(&self, bins: usize, min: f64, max: f64) -> Result<Proxy> {
-        Proxy::histc(self, bins, min, max)
+        self.ext_histc(bins, min, max)
     }
 
     fn cumprod<A: Dim>(&self, dim: A) -> Result<Proxy> {
-        Proxy::cumprod(self, dim)
+        self.ext_cumprod(dim)
     }
 
     fn cummax<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)> {
-        Proxy::cummax(self, dim)
+        self.ext_cummax(dim)
     }
 
     fn cummin<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)> {
-        Proxy::cummin(self, dim)
+        self.ext_cummin(dim)
     }
 
     fn std<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        Proxy::std(self, dims)
+        self.ext_std(dims)
     }
 
     fn std_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        Proxy::std_keepdim(self, dims)
+        self.ext_std_keepdim(dims)
     }
 
     fn var_mean<A: Dims>(&self, dims: A) -> Result<(Proxy, Proxy)> {
-        Proxy::var_mean(self, dims)
+        self.ext_var_mean(dims)
     }
 
     fn prod<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        Proxy::prod(self, dims)
+        self.ext_prod(dims)
     }
 
     fn prod_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        Proxy::prod_keepdim(self, dims)
+        self.ext_prod_keepdim(dims)
     }
 
     fn prod_all(&self) -> Result<Proxy> {
-        Proxy::prod_all(self)
+        self.ext_prod_all()
     }
 
     fn any<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        Proxy::any(self, dims)
+        self.ext_any(dims)
     }
 
     fn any_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        Proxy::any_keepdim(self, dims)
+        self.ext_any_keepdim(dims)
     }
 
     fn any_all(&self) -> Result<Proxy> {
-        Proxy::any_all(self)
+        self.ext_any_all()
     }
 
     fn all<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        Proxy::all(self, dims)
+        self.ext_all(dims)
     }
 
     fn all_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        Proxy::all_keepdim(self, dims)
+        self.ext_all_keepdim(dims)
     }
 
     fn all_all(&self) -> Result<Proxy> {
-        Proxy::all_all(self)
+        self.ext_all_all()
     }
 
     fn norm_dim<A: Dims>(&self, p: f64, dims: A) -> Result<Proxy> {
-        Proxy::norm_dim(self, p, dims)
+        self.ext_norm_dim(p, dims)
     }
 
     fn pad(&self, pads: &[(usize, usize)], mode: PadMode) -> Result<Proxy> {
-        Proxy::pad(self, pads, mode)
+        self.ext_pad(pads, mode)
     }
 
     fn movedim<A: Dim, B: Dim>(&self, from: A, to: B) -> Result<Proxy> {
-        Proxy::movedim(self, from, to)
+        self.ext_movedim(from, to)
     }
 
     fn tile<S: Into<Shape>>(&self, counts: S) -> Result<Proxy> {
-        Proxy::tile(self, counts)
+        self.ext_tile(counts)
     }
 
     fn split<A: Dim>(&self, size: usize, dim: A) -> Result<Vec<Proxy>> {
-        Proxy::split(self, size, dim)
+        self.ext_split(size, dim)
     }
 
     fn split_sizes<A: Dim>(&self, sizes: &[usize], dim: A) -> Result<Vec<Proxy>> {
-        Proxy::split_sizes(self, sizes, dim)
+        self.ext_split_sizes(sizes, dim)
     }
 }

@@ -81,7 +81,7 @@ impl Proxy {
     pub fn randperm<P: Place + ?Sized>(n: usize, at: &P) -> Result<Proxy> {
         let op = "randperm";
         composite_at(Call::here(op), at, || {
-            Proxy::rand(0f64, 1f64, n, at.device_of_place())?.argsort(0, false)?.to_dtype(DType::I64)
+            Proxy::rand(0f64, 1f64, n, at.device_of_place())?.ext_argsort(0, false)?.to_dtype(DType::I64)
         })
     }
 
@@ -119,7 +119,7 @@ impl Proxy {
             if !replacement {
                 // The first of independent clocks that run as fast as the weights say.
                 let clocks = weights.rand_like(0.0, 1.0)?.affine(-1.0, 1.0)?.log()?.neg()?;
-                return weights.div(&clocks)?.topk(count, last)?.1.to_dtype(DType::I64);
+                return weights.div(&clocks)?.ext_topk(count, last)?.1.to_dtype(DType::I64);
             }
             let sums = weights.cumsum(last)?;
             let total = sums.narrow(last, n - 1, 1)?;

@@ -116,20 +116,20 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn tril(&self, k: i64) -> Result<Self> {
+    pub(crate) fn ext_tril(&self, k: i64) -> Result<Self> {
         triangle(Call::here("tril"), self, k, CmpOp::Le)
     }
 
     #[track_caller]
-    pub(crate) fn triu(&self, k: i64) -> Result<Self> {
+    pub(crate) fn ext_triu(&self, k: i64) -> Result<Self> {
         triangle(Call::here("triu"), self, k, CmpOp::Ge)
     }
 
     #[track_caller]
-    pub(crate) fn diag(&self, k: i64) -> Result<Self> {
+    pub(crate) fn ext_diag(&self, k: i64) -> Result<Self> {
         let op = "diag";
         composite(Call::here(op), self, || match self.dims()[..] {
-            [_, _] => self.diagonal(k, 0, 1),
+            [_, _] => self.ext_diagonal(k, 0, 1),
             [length] => {
                 let beside = usize::try_from(k.unsigned_abs()).unwrap_or(usize::MAX);
                 let n = length.saturating_add(beside);
@@ -142,7 +142,7 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn diagonal<A: Dim, B: Dim>(&self, k: i64, a: A, b: B) -> Result<Self> {
+    pub(crate) fn ext_diagonal<A: Dim, B: Dim>(&self, k: i64, a: A, b: B) -> Result<Self> {
         let op = "diagonal";
         composite(Call::here(op), self, || {
             let shape = *self.shape();
@@ -161,8 +161,8 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn trace(&self) -> Result<Self> {
-        composite(Call::here("trace"), self, || self.diagonal(0, D::Minus2, D::Minus1)?.sum(D::Minus1))
+    pub(crate) fn ext_trace(&self) -> Result<Self> {
+        composite(Call::here("trace"), self, || self.ext_diagonal(0, D::Minus2, D::Minus1)?.sum(D::Minus1))
     }
 
     /// The coordinates of a grid over vectors: for each vector an array with all their sizes as axes, which varies along

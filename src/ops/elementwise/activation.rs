@@ -16,7 +16,7 @@ use crate::ops::call::{
 /// `max(x, 0) + f(min(x, 0))`: no branch that is not taken can spoil the gradient.
 fn with_negative_part(x: &Proxy, op: &'static str, f: impl FnOnce(&Proxy) -> Result<Proxy>) -> Result<Proxy> {
     check::float(op, x.dtype())?;
-    let below = f(&x.clamp_max(0.0)?)?;
+    let below = f(&x.ext_clamp_max(0.0)?)?;
     // A NaN comes through below alone.
     x.relu()?.add(&below)
 }
@@ -99,9 +99,9 @@ fn attention(call: Call, q: &Proxy, k: &Proxy, v: &Proxy, ask: Attention<'_>) ->
     }
     if ask.causal {
         let ones = number(&scores, 1.0, call.site)?.broadcast_as((rows, columns))?;
-        let past = ones.tril(columns as i64 - rows as i64)?;
+        let past = ones.ext_tril(columns as i64 - rows as i64)?;
         let future = past.broadcast_eq(&number(&scores, 0.0, call.site)?)?;
-        scores = scores.masked_fill(&future, f64::NEG_INFINITY)?;
+        scores = scores.ext_masked_fill(&future, f64::NEG_INFINITY)?;
     }
     let weights = scores.softmax(D::Minus1)?.reshape((batch, groups, shared, columns))?;
     weights.matmul(v)?.reshape((batch, heads, rows, depth))

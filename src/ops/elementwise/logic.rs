@@ -110,12 +110,12 @@ fn floats_trunc_div(x: f64, y: f64) -> f64 {
 /// # Element by element: logic, divisions, masks
 impl Proxy {
     #[track_caller]
-    pub(crate) fn is_nan(&self) -> Result<Proxy> {
+    pub(crate) fn ext_is_nan(&self) -> Result<Proxy> {
         composite(Call::here("is_nan"), self, || self.ne(self))
     }
 
     #[track_caller]
-    pub(crate) fn is_inf(&self) -> Result<Proxy> {
+    pub(crate) fn ext_is_inf(&self) -> Result<Proxy> {
         let call = Call::here("is_inf");
         composite(call, self, || match self.dtype().is_float() {
             true => no_grad(|| self.abs())?.broadcast_eq(&number(self, f64::INFINITY, call.site)?),
@@ -124,7 +124,7 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn is_finite(&self) -> Result<Proxy> {
+    pub(crate) fn ext_is_finite(&self) -> Result<Proxy> {
         let call = Call::here("is_finite");
         composite(call, self, || match self.dtype().is_float() {
             true => no_grad(|| self.abs())?.broadcast_lt(&number(self, f64::INFINITY, call.site)?),
@@ -133,23 +133,23 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn logical_not(&self) -> Result<Proxy> {
+    pub(crate) fn ext_logical_not(&self) -> Result<Proxy> {
         let call = Call::here("logical_not");
         composite(call, self, || self.broadcast_eq(&number(self, 0.0, call.site)?))
     }
 
     #[track_caller]
-    pub(crate) fn logical_and(&self, rhs: &Proxy) -> Result<Proxy> {
+    pub(crate) fn ext_logical_and(&self, rhs: &Proxy) -> Result<Proxy> {
         logic(Call::here("logical_and"), self, rhs, Proxy::mul)
     }
 
     #[track_caller]
-    pub(crate) fn logical_or(&self, rhs: &Proxy) -> Result<Proxy> {
+    pub(crate) fn ext_logical_or(&self, rhs: &Proxy) -> Result<Proxy> {
         logic(Call::here("logical_or"), self, rhs, |a, b| a.maximum(b))
     }
 
     #[track_caller]
-    pub(crate) fn logical_xor(&self, rhs: &Proxy) -> Result<Proxy> {
+    pub(crate) fn ext_logical_xor(&self, rhs: &Proxy) -> Result<Proxy> {
         logic(Call::here("logical_xor"), self, rhs, |a, b| a.ne(b))
     }
 
@@ -205,7 +205,7 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn masked_fill(&self, mask: &Proxy, value: f64) -> Result<Proxy> {
+    pub(crate) fn ext_masked_fill(&self, mask: &Proxy, value: f64) -> Result<Proxy> {
         let call = Call::here("masked_fill");
         composite(call, self, || {
             mask.broadcast_as(*self.shape())?.where_cond(&number_like(self, value, call.site)?, self)
@@ -213,7 +213,7 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn masked_select(&self, mask: &Proxy) -> Result<Proxy> {
+    pub(crate) fn ext_masked_select(&self, mask: &Proxy) -> Result<Proxy> {
         let op = "masked_select";
         composite(Call::here(op), self, || {
             let mask = mask.broadcast_as(*self.shape())?;

@@ -81,12 +81,12 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn clamp_min(&self, min: f64) -> Result<Proxy> {
+    pub(crate) fn ext_clamp_min(&self, min: f64) -> Result<Proxy> {
         composite(Call::here("clamp_min"), self, || self.clamp(min, f64::INFINITY))
     }
 
     #[track_caller]
-    pub(crate) fn clamp_max(&self, max: f64) -> Result<Proxy> {
+    pub(crate) fn ext_clamp_max(&self, max: f64) -> Result<Proxy> {
         composite(Call::here("clamp_max"), self, || self.clamp(f64::NEG_INFINITY, max))
     }
 
@@ -109,7 +109,7 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn lerp(&self, end: &Proxy, weight: f64) -> Result<Proxy> {
+    pub(crate) fn ext_lerp(&self, end: &Proxy, weight: f64) -> Result<Proxy> {
         composite(Call::here("lerp"), self, || {
             check::float("lerp", self.dtype())?;
             self.affine(1.0 - weight, 0.0)?.add(&end.affine(weight, 0.0)?)

@@ -383,7 +383,7 @@ fn ids_of(x: &Proxy, (axis, item): PickedAxis<'_>, op: &'static str) -> Result<(
             }
             let count: usize = covered.iter().product();
             let dims = [&shape.dims()[..axis], &[count], &shape.dims()[axis + of_mask.rank()..]].concat();
-            let ids = mask.flatten_all()?.nonzero()?.flatten_all()?.to_device(device)?;
+            let ids = mask.flatten_all()?.ext_nonzero()?.flatten_all()?.to_device(device)?;
             Ok((x.reshape(dims)?, ids))
         }
         _ => argument(op, "index", "an item", "a list of indices or a mask"),

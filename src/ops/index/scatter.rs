@@ -352,7 +352,7 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn one_hot(&self, depth: usize) -> Result<Proxy> {
+    pub(crate) fn ext_one_hot(&self, depth: usize) -> Result<Proxy> {
         composite(Call::here("one_hot"), self, || one_hot(self, depth, 1u8, 0u8, "one_hot"))
     }
 

@@ -70,7 +70,7 @@ impl Lettered {
             if shape.dims()[a] != shape.dims()[b] {
                 return crate::ops::call::compose::wrong_shape(OP, array, "one size for each letter");
             }
-            named.array = named.array.diagonal(0, a, b)?;
+            named.array = named.array.ext_diagonal(0, a, b)?;
             let letter = named.letters.remove(b);
             named.letters.remove(a);
             named.letters.push(letter);

@@ -43,7 +43,7 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn outer(&self, rhs: &Proxy) -> Result<Proxy> {
+    pub(crate) fn ext_outer(&self, rhs: &Proxy) -> Result<Proxy> {
         let op = "outer";
         composite(Call::here(op), self, || {
             let (a, b) = (*self.shape(), *rhs.shape());
@@ -70,7 +70,7 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn kron(&self, rhs: &Proxy) -> Result<Proxy> {
+    pub(crate) fn ext_kron(&self, rhs: &Proxy) -> Result<Proxy> {
         let op = "kron";
         composite(Call::here(op), self, || {
             let (a, b) = (self.dims(), rhs.dims());
@@ -91,7 +91,7 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn cross<A: Dim>(&self, rhs: &Proxy, dim: A) -> Result<Proxy> {
+    pub(crate) fn ext_cross<A: Dim>(&self, rhs: &Proxy, dim: A) -> Result<Proxy> {
         let op = "cross";
         composite(Call::here(op), self, || {
             let shape = *self.shape();
@@ -106,14 +106,14 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn cdist(&self, rhs: &Proxy, p: f64) -> Result<Proxy> {
+    pub(crate) fn ext_cdist(&self, rhs: &Proxy, p: f64) -> Result<Proxy> {
         let op = "cdist";
         composite(Call::here(op), self, || {
             let (a, b) = (*self.shape(), *rhs.shape());
             if a.rank() < 2 || b.rank() < 2 || a.dim(D::Minus1)? != b.dim(D::Minus1)? {
                 return Err(Error::shapes(op, &a, &b, "needs two sets of points with as many coordinates".into()));
             }
-            self.unsqueeze(a.rank() - 1)?.broadcast_sub(&rhs.unsqueeze(b.rank() - 2)?)?.norm_dim(p, D::Minus1)
+            self.unsqueeze(a.rank() - 1)?.broadcast_sub(&rhs.unsqueeze(b.rank() - 2)?)?.ext_norm_dim(p, D::Minus1)
         })
     }
 }

@@ -111,12 +111,12 @@ fn first(call: Call, x: &Proxy, dim: impl Dim, count: Option<usize>, descending:
 /// # Order: sorting, ranks, what occurs
 impl Proxy {
     #[track_caller]
-    pub(crate) fn sort<A: Dim>(&self, dim: A, descending: bool) -> Result<(Proxy, Proxy)> {
+    pub(crate) fn ext_sort<A: Dim>(&self, dim: A, descending: bool) -> Result<(Proxy, Proxy)> {
         first(Call::here("sort"), self, dim, None, descending)
     }
 
     #[track_caller]
-    pub(crate) fn argsort<A: Dim>(&self, dim: A, descending: bool) -> Result<Proxy> {
+    pub(crate) fn ext_argsort<A: Dim>(&self, dim: A, descending: bool) -> Result<Proxy> {
         argsort(Call::here("argsort"), self, dim, descending)
     }
 
@@ -139,12 +139,12 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn topk<A: Dim>(&self, count: usize, dim: A) -> Result<(Proxy, Proxy)> {
+    pub(crate) fn ext_topk<A: Dim>(&self, count: usize, dim: A) -> Result<(Proxy, Proxy)> {
         first(Call::here("topk"), self, dim, Some(count), true)
     }
 
     #[track_caller]
-    pub(crate) fn median<A: Dim>(&self, dim: A) -> Result<Proxy> {
+    pub(crate) fn ext_median<A: Dim>(&self, dim: A) -> Result<Proxy> {
         let op = "median";
         composite(Call::here(op), self, || {
             let lanes = SortedLanes::sorted(self, dim, false, op)?;
@@ -157,7 +157,7 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn quantile<A: Dim>(&self, q: f64, dim: A) -> Result<Proxy> {
+    pub(crate) fn ext_quantile<A: Dim>(&self, q: f64, dim: A) -> Result<Proxy> {
         let op = "quantile";
         composite(Call::here(op), self, || {
             check::float(op, self.dtype())?;
@@ -182,7 +182,7 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn unique(&self) -> Result<Proxy> {
+    pub(crate) fn ext_unique(&self) -> Result<Proxy> {
         composite(Call::here("unique"), self, || {
             let keys = keys_of(self)?;
             let mut places = ranked(&keys, false);
@@ -199,7 +199,7 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn nonzero(&self) -> Result<Proxy> {
+    pub(crate) fn ext_nonzero(&self) -> Result<Proxy> {
         composite(Call::here("nonzero"), self, || {
             let mut found = Vec::new();
             let mut count = 0;
@@ -221,7 +221,7 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn bincount(&self, least: usize) -> Result<Proxy> {
+    pub(crate) fn ext_bincount(&self, least: usize) -> Result<Proxy> {
         let op = "bincount";
         composite(Call::here(op), self, || {
             let dtype = self.dtype();
@@ -244,7 +244,7 @@ impl Proxy {
 /// # Order: histograms
 impl Proxy {
     #[track_caller]
-    pub(crate) fn histc(&self, bins: usize, min: f64, max: f64) -> Result<Proxy> {
+    pub(crate) fn ext_histc(&self, bins: usize, min: f64, max: f64) -> Result<Proxy> {
         let call = Call::here("histc");
         composite(call, self, || {
             let dtype = check::float(call.op, self.dtype())?;

@@ -95,7 +95,7 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn cumprod<A: Dim>(&self, dim: A) -> Result<Proxy> {
+    pub(crate) fn ext_cumprod<A: Dim>(&self, dim: A) -> Result<Proxy> {
         let call = Call::here("cumprod");
         enter(call, |context| {
             let pins = pin(context, call.op, [self])?;
@@ -115,12 +115,12 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn cummax<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)> {
+    pub(crate) fn ext_cummax<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)> {
         extremes(Call::here("cummax"), self, dim, ScanOp::Max)
     }
 
     #[track_caller]
-    pub(crate) fn cummin<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)> {
+    pub(crate) fn ext_cummin<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)> {
         extremes(Call::here("cummin"), self, dim, ScanOp::Min)
     }
 }

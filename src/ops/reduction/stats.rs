@@ -148,69 +148,69 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn std<A: Dims>(&self, dims: A) -> Result<Proxy> {
+    pub(crate) fn ext_std<A: Dims>(&self, dims: A) -> Result<Proxy> {
         composite(Call::here("std"), self, || variance(self, &dims, false, "std")?.sqrt())
     }
 
     #[track_caller]
-    pub(crate) fn std_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
+    pub(crate) fn ext_std_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
         composite(Call::here("std_keepdim"), self, || variance(self, &dims, true, "std_keepdim")?.sqrt())
     }
 
     #[track_caller]
-    pub(crate) fn var_mean<A: Dims>(&self, dims: A) -> Result<(Proxy, Proxy)> {
+    pub(crate) fn ext_var_mean<A: Dims>(&self, dims: A) -> Result<(Proxy, Proxy)> {
         let call = Call::here("var_mean");
         let variance = composite(call, self, || variance(self, &dims, false, call.op))?;
         Ok((variance, composite(call, self, || self.mean(&axes_of(self, &dims, call.op)?.0[..]))?))
     }
 
     #[track_caller]
-    pub(crate) fn prod<A: Dims>(&self, dims: A) -> Result<Proxy> {
+    pub(crate) fn ext_prod<A: Dims>(&self, dims: A) -> Result<Proxy> {
         composite(Call::here("prod"), self, || products(self, &dims, false, "prod"))
     }
 
     #[track_caller]
-    pub(crate) fn prod_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
+    pub(crate) fn ext_prod_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
         composite(Call::here("prod_keepdim"), self, || products(self, &dims, true, "prod_keepdim"))
     }
 
     #[track_caller]
-    pub(crate) fn prod_all(&self) -> Result<Proxy> {
+    pub(crate) fn ext_prod_all(&self) -> Result<Proxy> {
         composite(Call::here("prod_all"), self, || products(&self.flatten_all()?, &0, false, "prod_all"))
     }
 
     #[track_caller]
-    pub(crate) fn any<A: Dims>(&self, dims: A) -> Result<Proxy> {
+    pub(crate) fn ext_any<A: Dims>(&self, dims: A) -> Result<Proxy> {
         let call = Call::here("any");
         composite(call, self, || decided(call, self, &dims, false, true))
     }
 
     #[track_caller]
-    pub(crate) fn any_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
+    pub(crate) fn ext_any_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
         let call = Call::here("any_keepdim");
         composite(call, self, || decided(call, self, &dims, true, true))
     }
 
     #[track_caller]
-    pub(crate) fn any_all(&self) -> Result<Proxy> {
+    pub(crate) fn ext_any_all(&self) -> Result<Proxy> {
         let call = Call::here("any_all");
         composite(call, self, || decided(call, &self.flatten_all()?, &0, false, true))
     }
 
     #[track_caller]
-    pub(crate) fn all<A: Dims>(&self, dims: A) -> Result<Proxy> {
+    pub(crate) fn ext_all<A: Dims>(&self, dims: A) -> Result<Proxy> {
         let call = Call::here("all");
         composite(call, self, || decided(call, self, &dims, false, false))
     }
 
     #[track_caller]
-    pub(crate) fn all_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
+    pub(crate) fn ext_all_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
         let call = Call::here("all_keepdim");
         composite(call, self, || decided(call, self, &dims, true, false))
     }
 
     #[track_caller]
-    pub(crate) fn all_all(&self) -> Result<Proxy> {
+    pub(crate) fn ext_all_all(&self) -> Result<Proxy> {
         let call = Call::here("all_all");
         composite(call, self, || decided(call, &self.flatten_all()?, &0, false, false))
     }
@@ -227,7 +227,7 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn norm_dim<A: Dims>(&self, p: f64, dims: A) -> Result<Proxy> {
+    pub(crate) fn ext_norm_dim<A: Dims>(&self, p: f64, dims: A) -> Result<Proxy> {
         let call = Call::here("norm_dim");
         let norm = |x: &Proxy| norm_of(call, x, p, axes_of(x, &dims, call.op)?.0, false);
         composite(call, self, || in_single(self, norm))
@@ -254,7 +254,7 @@ impl Proxy {
                 // Any number may be taken off; an infinite one would leave `infinity - infinity`.
                 let shift = no_grad(|| {
                     let largest = x.max_keepdim(&axes[..])?;
-                    largest.is_finite()?.where_cond(&largest, &number_like(&largest, 0.0, call.site)?)
+                    largest.ext_is_finite()?.where_cond(&largest, &number_like(&largest, 0.0, call.site)?)
                 })?;
                 let sum = x.broadcast_sub(&shift)?.exp()?.sum(&axes[..])?.log()?;
                 let shift = shift.reshape(*sum.shape())?;

@@ -78,7 +78,7 @@ fn sources(mode: PadMode, size: usize, (left, right): (usize, usize)) -> Vec<i64
 /// # Shape: padding
 impl Proxy {
     #[track_caller]
-    pub(crate) fn pad(&self, pads: &[(usize, usize)], mode: PadMode) -> Result<Proxy> {
+    pub(crate) fn ext_pad(&self, pads: &[(usize, usize)], mode: PadMode) -> Result<Proxy> {
         let call = Call::here(OP);
         let shape = *self.shape();
         let Some(lead) = shape.rank().checked_sub(pads.len()) else {

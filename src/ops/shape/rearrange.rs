@@ -83,7 +83,7 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn movedim<A: Dim, B: Dim>(&self, from: A, to: B) -> Result<Proxy> {
+    pub(crate) fn ext_movedim<A: Dim, B: Dim>(&self, from: A, to: B) -> Result<Proxy> {
         let op = "movedim";
         composite(Call::here(op), self, || {
             let shape = *self.shape();
@@ -126,7 +126,7 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn tile<S: Into<Shape>>(&self, counts: S) -> Result<Proxy> {
+    pub(crate) fn ext_tile<S: Into<Shape>>(&self, counts: S) -> Result<Proxy> {
         self.repeat(counts)
     }
 
@@ -152,7 +152,7 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn split<A: Dim>(&self, size: usize, dim: A) -> Result<Vec<Proxy>> {
+    pub(crate) fn ext_split<A: Dim>(&self, size: usize, dim: A) -> Result<Vec<Proxy>> {
         let call = Call::here("split");
         let shape = *self.shape();
         let axis = dim.to_index(&shape, call.op)?;
@@ -166,7 +166,7 @@ impl Proxy {
     }
 
     #[track_caller]
-    pub(crate) fn split_sizes<A: Dim>(&self, sizes: &[usize], dim: A) -> Result<Vec<Proxy>> {
+    pub(crate) fn ext_split_sizes<A: Dim>(&self, sizes: &[usize], dim: A) -> Result<Vec<Proxy>> {
         let call = Call::here("split_sizes");
         let shape = *self.shape();
         let axis = dim.to_index(&shape, call.op)?;
