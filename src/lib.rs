@@ -33,6 +33,7 @@
 //! | How are gradients taken? | [`Var`], [`Proxy::backward`], [`no_grad`], [`checkpoint`] |
 //! | Where are layers, losses and optimisers? | [`nn`] |
 //! | How are arrays read and written? | [`npy`], [`npz`], [`safetensors`], [`pickle`], [`ndar`] |
+//! | How are models of a few bits a weight loaded and used? | [`quantized`] |
 //! | How does memory come from other libraries, or go to them? | [`dlpack`], [`Proxy::from_shared`], [`Proxy::from_blob`] |
 //! | How are parts of an array named? | [`s!`], [`IndexOp`], [`Proxy::slice`] |
 //! | How is a whole expression written, in one buffer? | [`t!`] |
@@ -74,6 +75,8 @@ pub(crate) mod io;
 mod mapped;
 #[cfg(not(loom))]
 pub mod nn;
+#[cfg(not(loom))]
+pub mod quantized;
 
 #[cfg(not(loom))]
 pub use api::*;

@@ -10,7 +10,7 @@ mod remarks;
 
 /// The layers of each crate, lowest first. A file may use its own layer and those before it.
 const LAYERS: [(&str, &[&str]); 2] = [
-    ("src", &["base", "device", "memory", "array", "ops", "io", "nn"]),
+    ("src", &["base", "device", "memory", "array", "ops", "io", "quantized", "nn"]),
     ("crates/kernels/src", &["base", "operations", "span", "view", "axiswise", "window", "kernel", "cpu"]),
 ];
 const FUNCTION_LINES_MAX: usize = 70;

@@ -15,7 +15,7 @@ const CHUNK_BYTES: usize = 1 << 16;
 
 /// A reader with its place in it, and its end.
 #[derive(Debug)]
-pub(super) struct Input<R> {
+pub(crate) struct Input<R> {
     reader: R,
     path: Option<PathBuf>,
     /// The entry of an archive that this is.
@@ -39,18 +39,18 @@ impl Input<BufReader<File>> {
 
 impl<'a> Input<&'a [u8]> {
     /// A buffer.
-    pub(super) fn buffer(bytes: &'a [u8]) -> Self {
+    pub(crate) fn buffer(bytes: &'a [u8]) -> Self {
         Input::new(bytes, None, bytes.len() as u64)
     }
 }
 
 impl<R> Input<R> {
-    pub(super) fn new(reader: R, path: Option<PathBuf>, end: u64) -> Self {
+    pub(crate) fn new(reader: R, path: Option<PathBuf>, end: u64) -> Self {
         Input { reader, path, part: None, at: 0, end }
     }
 
     /// A part of this one, of which offsets count from the start of this one.
-    pub(super) fn section<'a>(&self, bytes: &'a [u8], at: u64) -> Input<&'a [u8]> {
+    pub(crate) fn section<'a>(&self, bytes: &'a [u8], at: u64) -> Input<&'a [u8]> {
         let end = at + bytes.len() as u64;
         Input { reader: bytes, path: self.path.clone(), part: self.part.clone(), at, end }
     }
@@ -65,11 +65,11 @@ impl<R> Input<R> {
         Input { reader, path: self.path, part: self.part, at: self.at, end: self.end }
     }
 
-    pub(super) fn at(&self) -> u64 {
+    pub(crate) fn at(&self) -> u64 {
         self.at
     }
 
-    pub(super) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
@@ -77,12 +77,12 @@ impl<R> Input<R> {
         self.path.as_deref()
     }
 
-    pub(super) fn reader_mut(&mut self) -> &mut R {
+    pub(crate) fn reader_mut(&mut self) -> &mut R {
         &mut self.reader
     }
 
     /// An error about the bytes at `at`.
-    pub(super) fn fail_at(&self, at: u64, why: impl Into<String>) -> Error {
+    pub(crate) fn fail_at(&self, at: u64, why: impl Into<String>) -> Error {
         let why = why.into();
         let why = match &self.part {
             Some(part) => format!("in entry `{part}`: {why}"),
@@ -92,12 +92,12 @@ impl<R> Input<R> {
     }
 
     /// An error about the bytes that come next.
-    pub(super) fn fail(&self, why: impl Into<String>) -> Error {
+    pub(crate) fn fail(&self, why: impl Into<String>) -> Error {
         self.fail_at(self.at, why)
     }
 
     /// Whether that many bytes are left.
-    pub(super) fn need(&self, bytes: u64, what: &str) -> Result<()> {
+    pub(crate) fn need(&self, bytes: u64, what: &str) -> Result<()> {
         let left = self.end.saturating_sub(self.at);
         if bytes <= left {
             return Ok(());
@@ -121,14 +121,14 @@ impl<R: Read> Input<R> {
         Ok(())
     }
 
-    pub(super) fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N]> {
+    pub(crate) fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N]> {
         self.need(N as u64, what)?;
         let mut bytes = [0; N];
         self.fill(&mut bytes, what)?;
         Ok(bytes)
     }
 
-    pub(super) fn bytes(&mut self, count: u64, what: &str) -> Result<Vec<u8>> {
+    pub(crate) fn bytes(&mut self, count: u64, what: &str) -> Result<Vec<u8>> {
         self.need(count, what)?;
         let mut bytes = room::<u8>(self, usize::try_from(count).unwrap_or(usize::MAX))?;
         bytes.resize(count as usize, 0);
@@ -237,7 +237,7 @@ fn ordered<T: Copy>(source: &dyn ByteSource, all: Vec<T>, dims: &[usize], first_
 
 impl<R: Read + Seek> Input<R> {
     /// Goes to a place.
-    pub(super) fn seek(&mut self, to: u64) -> Result<()> {
+    pub(crate) fn seek(&mut self, to: u64) -> Result<()> {
         if to == self.at {
             return Ok(());
         }

@@ -8,7 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod element;
-mod input;
+pub(crate) mod input;
 pub mod ndar;
 pub mod npy;
 mod npy_format;

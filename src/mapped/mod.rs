@@ -12,6 +12,7 @@ use std::sync::Arc;
 use memmap2::Mmap;
 
 use crate::nn::VarBuilder;
+use crate::quantized::gguf_file::MmapedContent;
 use crate::safetensors::MmapedSafetensors;
 use crate::{DType, Device, Error, Result, WorkspaceConfigBuilder};
 
@@ -40,21 +41,44 @@ impl MmapedSafetensors {
         let mut all = Vec::with_capacity(paths.len());
         for path in paths {
             let path = path.as_ref();
-            let fail = |error: std::io::Error| {
-                let why = format!("cannot be mapped: {error}");
-                Error::File { path: Some(path.to_owned()), offset: None, why }
-            };
-            let file = File::open(path).map_err(fail)?;
-            if !file.metadata().map_err(fail)?.is_file() {
-                return Err(fail(std::io::Error::other("it is not a regular file")));
-            }
-            // SAFETY: the bytes are those of the file until the mapping is dropped, since nobody changes it by the
-            // caller's promise.
-            let mapping = unsafe { Mmap::map(&file) }.map_err(fail)?;
-            let mapping: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::new(mapping);
+            // SAFETY: the caller's promise.
+            let mapping = unsafe { map(path)? };
             all.push((path, mapping));
         }
         Self::of(all)
+    }
+}
+
+/// Maps a file.
+///
+/// # Safety
+/// As [`MmapedSafetensors::multi`].
+unsafe fn map(path: &Path) -> Result<Arc<dyn AsRef<[u8]> + Send + Sync>> {
+    let fail = |error: std::io::Error| {
+        let why = format!("cannot be mapped: {error}");
+        Error::File { path: Some(path.to_owned()), offset: None, why }
+    };
+    let file = File::open(path).map_err(fail)?;
+    if !file.metadata().map_err(fail)?.is_file() {
+        return Err(fail(std::io::Error::other("it is not a regular file")));
+    }
+    // SAFETY: the bytes are those of the file until the mapping is dropped, since nobody changes it by the caller's
+    // promise.
+    Ok(Arc::new(unsafe { Mmap::map(&file) }.map_err(fail)?))
+}
+
+impl MmapedContent {
+    /// Maps a file and reads its header.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    ///
+    /// # Safety
+    /// As [`MmapedSafetensors::multi`].
+    pub unsafe fn new<P: AsRef<Path>>(path: P) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { map(path.as_ref())? };
+        Self::of(path.as_ref(), bytes)
     }
 }
 

@@ -1,5 +1,6 @@
 //! What maps arrays to arrays.
 
+use crate::quantized::QMatMul;
 use crate::{Result, Tensor};
 
 /// Something that maps an array to an array; also a function, and an optional module, where none hands its input on.
@@ -26,6 +27,13 @@ impl<M: Module> Module for Option<&M> {
             Some(module) => module.forward(input),
             None => Ok(input.clone()),
         }
+    }
+}
+
+impl Module for QMatMul {
+    #[track_caller]
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        QMatMul::forward(self, input)
     }
 }
 

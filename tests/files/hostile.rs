@@ -117,3 +117,13 @@ fn lists_survive() {
 fn pickles_survive() {
     attack(&[CHECKPOINT, MODEL], read::pickle);
 }
+
+#[test]
+fn gguf_survives() {
+    attack(&[GGUF], read::gguf);
+}
+
+#[test]
+fn ggml_survives() {
+    attack(&[GGML], read::ggml);
+}

@@ -2,6 +2,7 @@
 //! bytes, for which `hostile` is a bounded run of what a fuzzer would do.
 
 mod fixtures;
+mod gguf;
 mod hostile;
 mod others;
 mod pickles;

@@ -37,6 +37,21 @@ pub(crate) fn pickle(bytes: &[u8]) -> Result<()> {
     ndgc::pickle::decode(bytes, None, &Device::Cpu).map(drop)
 }
 
+/// The header, and every tensor of it.
+pub(crate) fn gguf(bytes: &[u8]) -> Result<()> {
+    let mut file = std::io::Cursor::new(bytes);
+    let content = ndgc::quantized::gguf_file::Content::read(&mut file)?;
+    let read = |name| content.tensor(&mut file.clone(), name, &Device::Cpu).map(drop);
+    content.tensor_infos.keys().try_for_each(|name| read(name))
+}
+
+pub(crate) fn ggml(bytes: &[u8]) -> Result<()> {
+    let content = ndgc::quantized::ggml_file::Content::read(&mut std::io::Cursor::new(bytes), &Device::Cpu)?;
+    // A file may end before its first tensor.
+    let why = "has no tensor".to_owned();
+    if content.tensors.is_empty() { Err(Error::File { path: None, offset: None, why }) } else { Ok(()) }
+}
+
 /// Whether the bytes are a file; any error but one about a file is a failure.
 pub(crate) fn check(read: Read, bytes: &[u8]) -> bool {
     match read(bytes) {

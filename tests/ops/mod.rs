@@ -34,6 +34,7 @@ mod nn_ops;
 mod optim;
 mod order;
 mod pool;
+mod quantized;
 mod random;
 mod reductions;
 mod reuse;

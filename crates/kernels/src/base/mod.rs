@@ -8,6 +8,7 @@ pub mod context;
 pub mod dtype;
 pub mod env;
 pub mod error;
+pub mod ggml;
 pub mod layout;
 pub mod leak;
 pub mod limits;

@@ -57,6 +57,7 @@ mod operand;
 mod optim;
 mod pooling;
 mod product;
+pub mod quantized;
 mod random;
 mod reduce;
 mod resize;

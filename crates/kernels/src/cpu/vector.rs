@@ -61,9 +61,26 @@ fn units() -> u8 {
     }
 }
 
+/// What is compiled for each set of instructions: a closure, if it is short. A long one would be a function of its own,
+/// which knows of no vector units; so it is a type whose `run` is `#[inline(always)]`, as no closure can be.
+pub(super) trait Loop {
+    type Output;
+
+    fn run(self) -> Self::Output;
+}
+
+impl<R, F: FnOnce() -> R> Loop for F {
+    type Output = R;
+
+    #[inline(always)]
+    fn run(self) -> R {
+        self()
+    }
+}
+
 /// Runs a loop over `len` elements with the widest vectors there are.
 #[inline(always)]
-pub(super) fn simd<R>(len: usize, body: impl FnOnce() -> R) -> R {
+pub(super) fn simd<L: Loop>(len: usize, body: L) -> L::Output {
     match if len < SIMD_MIN { BASE } else { units() } {
         // SAFETY: `find` saw all features that `v4` is compiled for.
         #[cfg(target_arch = "x86_64")]
@@ -71,20 +88,20 @@ pub(super) fn simd<R>(len: usize, body: impl FnOnce() -> R) -> R {
         // SAFETY: `find` saw all features that `v3` is compiled for.
         #[cfg(target_arch = "x86_64")]
         V3 => unsafe { v3(body) },
-        _ => body(),
+        _ => body.run(),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,f16c,fma,lzcnt,movbe")]
-fn v3<R>(body: impl FnOnce() -> R) -> R {
-    body()
+fn v3<L: Loop>(body: L) -> L::Output {
+    body.run()
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,f16c,fma,lzcnt,movbe,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
-fn v4<R>(body: impl FnOnce() -> R) -> R {
-    body()
+fn v4<L: Loop>(body: L) -> L::Output {
+    body.run()
 }
 
 /// `dst = lhs x rhs` of `[M, K, N]`, all at least 1, or added to `dst`; by the library's general routine, on up to that many

@@ -1,0 +1,144 @@
+//! Blocks of small integers that share their scales: as floats, made of floats, and multiplied.
+//!
+//! `blocks.rs` knows the layout of each format, and makes of any of them rows of one form (`Opened`), in which the scales
+//! that are integers are multiplied into the numbers. What is done with rows is code once for all formats. Since numbers
+//! and scales are short, a row of that form is exact, and so is each product of it with a float's bits but for one
+//! rounding.
+//!
+//! A product makes 8-bit numbers of the other side, of each 32 or 256 of them with a scale, as the format's own library
+//! does, multiplies integers, and adds floats once a block. A row of blocks is opened once for all rows of the other side.
+
+mod blocks;
+mod pack;
+mod rounded;
+
+use half::{bf16, f16};
+
+use self::{
+    blocks::{Opened, float},
+    rounded::Rounded,
+};
+use super::{
+    threads,
+    vector::{Loop, simd},
+};
+use crate::base::ggml::GgmlDType;
+
+/// Multiplications from which a product is worth several threads.
+const THREADS_MIN: usize = 1 << 20;
+/// Rows of blocks that a thread takes at a time.
+const ROWS: usize = 8;
+/// Blocks that are opened or packed at a time.
+const PIECE: usize = 16;
+
+/// The numbers of whole blocks. `bytes` and `to` have as many blocks.
+pub fn dequantize(dtype: GgmlDType, bytes: &[u8], to: &mut [f32]) {
+    let (size, len) = (dtype.type_size(), dtype.block_size());
+    assert!(bytes.len() / size * len == to.len(), "as many numbers as the blocks have");
+    let piece = if len == 1 { 4096 } else { PIECE * len };
+    let one = |i: usize, to: &mut [f32]| {
+        let bytes = &bytes[i * (piece / len) * size..][..to.len() / len * size];
+        match dtype {
+            GgmlDType::F32 => to.iter_mut().zip(bytes.chunks_exact(4)).for_each(|(to, x)| *to = float(x)),
+            GgmlDType::F16 => halves(bytes, to, f16::to_f32, f16::from_bits),
+            GgmlDType::BF16 => halves(bytes, to, bf16::to_f32, bf16::from_bits),
+            _ => {
+                let mut row = Opened::new(len, to.len());
+                row.open(dtype, bytes);
+                row.floats(to);
+            }
+        }
+    };
+    each(to, piece, &one);
+}
+
+fn halves<H>(bytes: &[u8], to: &mut [f32], widen: fn(H) -> f32, of: fn(u16) -> H) {
+    to.iter_mut().zip(bytes.chunks_exact(2)).for_each(|(to, x)| *to = widen(of(u16::from_le_bytes([x[0], x[1]]))));
+}
+
+/// The blocks nearest to numbers. `bytes` and `from` have as many blocks.
+pub fn quantize(dtype: GgmlDType, from: &[f32], bytes: &mut [u8]) {
+    let (size, len) = (dtype.type_size(), dtype.block_size());
+    assert!(bytes.len() / size * len == from.len(), "as many numbers as the blocks have");
+    let piece = if len == 1 { 4096 } else { PIECE };
+    each(bytes, piece * size, &|i, bytes| {
+        let from = &from[i * piece * len..][..bytes.len() / size * len];
+        match dtype {
+            GgmlDType::F32 => {
+                bytes.chunks_exact_mut(4).zip(from).for_each(|(b, x)| b.copy_from_slice(&x.to_le_bytes()))
+            }
+            GgmlDType::F16 => put_halves(bytes, from, |x| f16::from_f32(x).to_bits()),
+            GgmlDType::BF16 => put_halves(bytes, from, |x| bf16::from_f32(x).to_bits()),
+            _ => bytes.chunks_exact_mut(size).zip(from.chunks_exact(len)).for_each(|(b, x)| pack::block(dtype, x, b)),
+        }
+    });
+}
+
+fn put_halves(bytes: &mut [u8], from: &[f32], bits: fn(f32) -> u16) {
+    bytes.chunks_exact_mut(2).zip(from).for_each(|(b, &x)| b.copy_from_slice(&bits(x).to_le_bytes()));
+}
+
+/// Calls `f` with every piece, on several threads if there are many elements.
+fn each<D: bytemuck::Pod>(to: &mut [D], piece: usize, f: &(dyn Fn(usize, &mut [D]) + Sync)) {
+    match if to.len() < threads::ELEMENTS_MIN { None } else { threads::pool() } {
+        Some(pool) => threads::items(pool, to, piece, f),
+        None => to.chunks_mut(piece).enumerate().for_each(|(i, to)| f(i, to)),
+    }
+}
+
+/// The products of opened rows with all rows of the other side: columns of `m`.
+struct Columns<'a> {
+    open: &'a Opened,
+    x: &'a Rounded,
+    k: usize,
+    m: usize,
+    columns: &'a mut [f32],
+}
+
+impl Loop for Columns<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for at in 0..self.m {
+            for (row, column) in self.columns.chunks_exact_mut(self.m).enumerate() {
+                column[at] = self.open.dot(row, self.x, at, self.k);
+            }
+        }
+    }
+}
+
+/// `x weights^T` of `[M, K]` and `[N, K]` blocks, to `[M, N]`: what [`GgmlDType::block_size`] of more than 1 stands for.
+pub fn product(dtype: GgmlDType, [m, k, n]: [usize; 3], x: &[f32], weights: &[u8], to: &mut [f32]) {
+    let (size, len) = (dtype.type_size(), dtype.block_size());
+    let row_bytes = k / len * size;
+    assert!(len > 1 && k.is_multiple_of(len), "rows of whole blocks");
+    assert!(x.len() == m * k && weights.len() == n * row_bytes && to.len() == m * n, "the sides and the result fit");
+    if to.is_empty() || k == 0 {
+        return to.fill(0.0);
+    }
+    let x = Rounded::new(x, len);
+    // Row by row of the blocks: the result's columns, which lie one after the other if there is one row.
+    let rows = |i: usize, columns: &mut [f32]| {
+        // Several rows are opened at once where each row of the other side is read for all of them.
+        let together = if m == 1 { 1 } else { ROWS.min(columns.len() / m) };
+        let mut open = Opened::new(len, together * k);
+        for (j, columns) in columns.chunks_mut(together * m).enumerate() {
+            let (first, count) = (i * ROWS + j * together, columns.len() / m);
+            open.open(dtype, &weights[first * row_bytes..][..count * row_bytes]);
+            simd(k, Columns { open: &open, x: &x, k, m, columns });
+        }
+    };
+    let all = |columns: &mut [f32]| match if m * k * n < THREADS_MIN { None } else { threads::pool() } {
+        Some(pool) => threads::items(pool, columns, ROWS * m, &rows),
+        None => columns.chunks_mut(ROWS * m).enumerate().for_each(|(i, columns)| rows(i, columns)),
+    };
+    if m == 1 {
+        return all(to);
+    }
+    let mut columns = vec![0.0; m * n];
+    all(&mut columns);
+    for (i, to) in to.chunks_exact_mut(n).enumerate() {
+        to.iter_mut().zip(columns[i..].iter().step_by(m)).for_each(|(to, &x)| *to = x);
+    }
+}

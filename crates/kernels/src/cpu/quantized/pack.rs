@@ -1,0 +1,282 @@
+//! From floats to blocks: scales that fit the numbers of a part, then the numbers that fit the scales as they are stored.
+//!
+//! The scales are those of the format's own library, found by the same steps, so that a file that is written here is the one
+//! that it would write. A least number is never above 0 in formats of 256.
+
+use half::f16;
+
+use super::{
+    blocks::{signed_six_bits, six_bits},
+    rounded::{LARGE, rounded},
+};
+use crate::base::ggml::GgmlDType;
+
+/// Writes the block of a format that is no float's.
+pub(super) fn block(dtype: GgmlDType, x: &[f32], b: &mut [u8]) {
+    use GgmlDType::*;
+    match dtype {
+        Q4_0 => about_zero(x, 8, b),
+        Q5_0 => about_zero(x, 16, b),
+        Q4_1 => above_least(x, 15, b),
+        Q5_1 => above_least(x, 31, b),
+        Q8_0 | Q8_1 => eight_bits(x, b),
+        Q2K => q2k(x, b),
+        Q3K => q3k(x, b),
+        Q4K => q45k(x, 15, b),
+        Q5K => q45k(x, 31, b),
+        Q6K => q6k(x, b),
+        Q8K => q8k(x, b),
+        F32 | F16 | BF16 => unreachable!("floats have no blocks"),
+    }
+}
+
+fn put_half(b: &mut [u8], at: usize, x: f32) -> f32 {
+    let half = f16::from_f32(x);
+    b[at..at + 2].copy_from_slice(&half.to_le_bytes());
+    half.to_f32()
+}
+
+fn nearest(x: f32) -> i32 {
+    x.round() as i32
+}
+
+/// The number that is farthest from 0; the first one of several.
+fn farthest(x: &[f32]) -> f32 {
+    x.iter().fold(0.0, |far: f32, &x| if x.abs() > far.abs() { x } else { far })
+}
+
+fn inverse(scale: f32) -> f32 {
+    if scale == 0.0 { 0.0 } else { 1.0 / scale }
+}
+
+fn about_zero(x: &[f32], half: u8, b: &mut [u8]) {
+    let scale = farthest(x) / -f32::from(half);
+    let (by, shift) = (inverse(scale), f32::from(half) + 0.5);
+    put_half(b, 0, scale);
+    nibbles(b, 2, half == 16, |i| ((x[i] * by + shift) as u8).min(2 * half - 1));
+}
+
+fn above_least(x: &[f32], most: u8, b: &mut [u8]) {
+    let least = x.iter().copied().fold(f32::INFINITY, f32::min);
+    let scale = (x.iter().copied().fold(f32::NEG_INFINITY, f32::max) - least) / f32::from(most);
+    let by = inverse(scale);
+    put_half(b, 0, scale);
+    put_half(b, 2, least);
+    nibbles(b, 4, most == 31, |i| (((x[i] - least) * by + 0.5) as u8).min(most));
+}
+
+/// 32 numbers from byte `at` on, behind their fifth bits if they have any.
+fn nibbles(b: &mut [u8], at: usize, has_fifth: bool, number: impl Fn(usize) -> u8) {
+    let mut fifth = 0u32;
+    let start = at + 4 * usize::from(has_fifth);
+    for j in 0..16 {
+        let (low, high) = (number(j), number(j + 16));
+        b[start + j] = low & 15 | high << 4;
+        fifth |= u32::from(low >> 4) << j | u32::from(high >> 4) << (j + 16);
+    }
+    if has_fifth {
+        b[at..start].copy_from_slice(&fifth.to_le_bytes());
+    }
+}
+
+/// `Q8_0`, or `Q8_1`, which has the sum too.
+fn eight_bits(x: &[f32], b: &mut [u8]) {
+    let scale = x.iter().fold(0.0, |most: f32, x| most.max(x.abs())) / 127.0;
+    let by = inverse(scale);
+    let short = put_half(b, 0, scale);
+    let start = b.len() - 32;
+    let mut sum = 0;
+    for (to, &x) in b[start..].iter_mut().zip(x) {
+        let number = (x * by).round() as i8;
+        sum += i32::from(number);
+        *to = number as u8;
+    }
+    if start == 4 {
+        put_half(b, 2, sum as f32 * short);
+    }
+}
+
+/// Scale of numbers in `-most..most` that comes nearest to numbers weighed with their squares. First as many `rounds` of
+/// numbers for a scale and a scale for the numbers, then one number after the other.
+fn symmetric(x: &[f32], most: i32, rounds: usize) -> f32 {
+    let far = farthest(x);
+    if far == 0.0 {
+        return 0.0;
+    }
+    let number = |x: f32| nearest(x).clamp(-most, most - 1);
+    let sums = |numbers: &[i32; 16]| {
+        x.iter().zip(numbers).fold((0.0, 0.0), |(xs, squares), (&x, &q)| {
+            let (w, q) = (x * x, q as f32);
+            (xs + w * x * q, squares + w * q * q)
+        })
+    };
+    let of = |by: f32| -> [i32; 16] { std::array::from_fn(|i| number(by * x[i])) };
+    let mut numbers = of(-(most as f32) / far);
+    let (mut xs, mut squares) = sums(&numbers);
+    for _ in 0..rounds {
+        let next = of(1.0 / (xs / squares));
+        let (a, b) = sums(&next);
+        if next == numbers || b == 0.0 || a * a <= xs / squares * xs * b {
+            break;
+        }
+        (numbers, xs, squares) = (next, a, b);
+    }
+    for _ in 0..5 {
+        let mut changed = false;
+        for (&x, q) in x.iter().zip(&mut numbers) {
+            let (w, own) = (x * x, *q as f32);
+            let (mut a, mut b) = (xs - w * x * own, squares - w * own * own);
+            if a <= 0.0 {
+                continue;
+            }
+            let next = number(x * b / a);
+            a += w * x * next as f32;
+            b += w * (next * next) as f32;
+            if next != *q && b > 0.0 && a * a * squares > xs * xs * b {
+                (*q, xs, squares, changed) = (next, a, b, true);
+            }
+        }
+        if !changed {
+            break;
+        }
+    }
+    xs / squares
+}
+
+/// Scale and least number, both as they are taken off: of numbers in `0..=most` that come near to those of a part.
+fn with_least(x: &[f32], most: i32) -> (f32, f32) {
+    let ends = x.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(least, top), &x| (least.min(x), top.max(x)));
+    if ends.0 == ends.1 {
+        return (0.0, 0.0);
+    }
+    let mut least = ends.0.min(0.0);
+    let mut by = most as f32 / (ends.1 - least);
+    let mut scale = 1.0 / by;
+    let mut numbers = [0; 32];
+    for _ in 0..5 {
+        let (mut xs, mut squares, mut changed) = (0.0, 0, false);
+        for (&x, number) in x.iter().zip(&mut numbers) {
+            let next = nearest(by * (x - least)).clamp(0, most);
+            changed |= next != *number;
+            *number = next;
+            xs += (x - least) * next as f32;
+            squares += next * next;
+        }
+        scale = xs / squares as f32;
+        let sum: f32 = x.iter().zip(&numbers).map(|(x, &q)| x - scale * q as f32).sum();
+        least = (sum / x.len() as f32).min(0.0);
+        by = 1.0 / scale;
+        if !changed {
+            break;
+        }
+    }
+    (scale, -least)
+}
+
+/// Scales and least numbers of parts as integers up to `most`, and what to divide by for that.
+fn short<const PARTS: usize>(all: [f32; PARTS], most: f32) -> ([u8; PARTS], f32) {
+    let top = all.iter().fold(0.0, |top: f32, &x| top.max(x));
+    let by = if top > 0.0 { most / top } else { 0.0 };
+    (all.map(|x| nearest(by * x).clamp(0, most as i32) as u8), top / most)
+}
+
+/// The number of `x` in a part with this scale.
+fn number(x: f32, scale: f32, least: f32, range: std::ops::RangeInclusive<i32>) -> i32 {
+    if scale == 0.0 { 0 } else { nearest((x + least) / scale).clamp(*range.start(), *range.end()) }
+}
+
+/// Planes of 2 bits.
+fn pairs(b: &mut [u8], numbers: &[u8; LARGE]) {
+    for (b, q) in b.chunks_exact_mut(32).zip(numbers.chunks_exact(128)) {
+        for (l, b) in b.iter_mut().enumerate() {
+            *b = (0..4).fold(0, |all, plane| all | (q[32 * plane + l] & 3) << (2 * plane));
+        }
+    }
+}
+
+fn q2k(x: &[f32], b: &mut [u8]) {
+    let parts: [(f32, f32); 16] = std::array::from_fn(|i| with_least(&x[16 * i..][..16], 3));
+    let (scales, scale) = short(parts.map(|part| part.0), 15.0);
+    let (bases, base) = short(parts.map(|part| part.1), 15.0);
+    let (scale, base) = (put_half(b, 80, scale), put_half(b, 82, base));
+    (0..16).for_each(|i| b[i] = scales[i] | bases[i] << 4);
+    let numbers = std::array::from_fn(|i| {
+        number(x[i], scale * f32::from(scales[i / 16]), base * f32::from(bases[i / 16]), 0..=3) as u8
+    });
+    pairs(&mut b[16..80], &numbers);
+}
+
+fn q3k(x: &[f32], b: &mut [u8]) {
+    let parts: [f32; 16] = std::array::from_fn(|i| symmetric(&x[16 * i..][..16], 4, 0));
+    let far = farthest(&parts);
+    let by = if far == 0.0 { 0.0 } else { -32.0 / far };
+    b.fill(0);
+    for (i, part) in parts.iter().enumerate().filter(|_| far != 0.0) {
+        let scale = (nearest(by * part).clamp(-32, 31) + 32) as u8;
+        b[96 + i % 8] |= (scale & 15) << (i / 8 * 4);
+        b[96 + 8 + i % 4] |= scale >> 4 << (i / 4 * 2);
+    }
+    let scale = put_half(b, 108, inverse(by));
+    let numbers: [u8; LARGE] = std::array::from_fn(|i| {
+        let scale = scale * f32::from(signed_six_bits(&b[96..108], i / 16));
+        (number(x[i], scale, 0.0, -4..=3) + 4) as u8
+    });
+    for (i, &q) in numbers.iter().enumerate() {
+        b[i % 32] |= (q >> 2) << (i / 32);
+    }
+    pairs(&mut b[32..96], &numbers);
+}
+
+/// `Q4K`, or with numbers up to 31 `Q5K`.
+fn q45k(x: &[f32], most: i32, b: &mut [u8]) {
+    let parts: [(f32, f32); 8] = std::array::from_fn(|i| with_least(&x[32 * i..][..32], most));
+    let (scales, scale) = short(parts.map(|part| part.0), 63.0);
+    let (bases, base) = short(parts.map(|part| part.1), 63.0);
+    let (scale, base) = (put_half(b, 0, scale), put_half(b, 2, base));
+    for i in 0..4 {
+        b[4 + i] = scales[i] | scales[i + 4] >> 4 << 6;
+        b[8 + i] = bases[i] | bases[i + 4] >> 4 << 6;
+        b[12 + i] = scales[i + 4] & 15 | bases[i + 4] << 4;
+    }
+    let numbers: [u8; LARGE] = std::array::from_fn(|i| {
+        let (part, least) = six_bits(&b[4..16], i / 32);
+        number(x[i], scale * f32::from(part), base * f32::from(least), 0..=most) as u8
+    });
+    let rest = &mut b[16..];
+    let (fifth, nibbles) = rest.split_at_mut(rest.len() - 128);
+    for (j, to) in nibbles.iter_mut().enumerate() {
+        let at = j / 32 * 64 + j % 32;
+        *to = numbers[at] & 15 | numbers[at + 32] << 4;
+    }
+    for (l, to) in fifth.iter_mut().enumerate() {
+        *to = (0..8).fold(0, |all, plane| all | (numbers[32 * plane + l] >> 4) << plane);
+    }
+}
+
+fn q6k(x: &[f32], b: &mut [u8]) {
+    let parts: [f32; 16] = std::array::from_fn(|i| symmetric(&x[16 * i..][..16], 32, 3));
+    let far = farthest(&parts);
+    let by = if far == 0.0 { 0.0 } else { -128.0 / far };
+    let scale = put_half(b, 208, inverse(by));
+    let scales = parts.map(|part| nearest(by * part).clamp(-128, 127) as i8);
+    (0..16).for_each(|i| b[192 + i] = scales[i] as u8);
+    let number = |i: usize| (number(x[i], scale * f32::from(scales[i / 16]), 0.0, -32..=31) + 32) as u8;
+    for j in (0..LARGE).step_by(128) {
+        for l in 0..32 {
+            let q: [u8; 4] = std::array::from_fn(|plane| number(j + 32 * plane + l));
+            b[j / 2 + l] = q[0] & 15 | q[2] << 4;
+            b[j / 2 + 32 + l] = q[1] & 15 | q[3] << 4;
+            b[128 + j / 4 + l] = (0..4).fold(0, |all, plane| all | q[plane] >> 4 << (2 * plane));
+        }
+    }
+}
+
+fn q8k(x: &[f32], b: &mut [u8]) {
+    let mut numbers = [0; LARGE];
+    let scale = rounded(x, &mut numbers);
+    b[..4].copy_from_slice(&scale.to_le_bytes());
+    b[4..260].iter_mut().zip(numbers).for_each(|(to, q)| *to = q as i8 as u8);
+    for (to, part) in b[260..].chunks_exact_mut(2).zip(numbers.chunks_exact(16)) {
+        to.copy_from_slice(&part.iter().sum::<i16>().to_le_bytes());
+    }
+}

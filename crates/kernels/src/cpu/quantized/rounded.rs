@@ -1,0 +1,79 @@
+//! Floats as numbers of 8 bits: what products make of the side that is not in blocks.
+
+use half::f16;
+
+use crate::cpu::vector::{Loop, simd};
+
+/// Numbers of a large block.
+pub(super) const LARGE: usize = 256;
+
+/// Rows of floats as numbers of 8 bits with a scale for each block.
+pub(super) struct Rounded {
+    /// In -128..=127, of 16 bits, as they are multiplied.
+    pub(super) numbers: Vec<i16>,
+    /// Sums of each 16.
+    pub(super) sums: Vec<i16>,
+    pub(super) scales: Vec<f32>,
+}
+
+impl Rounded {
+    pub(super) fn new(rows: &[f32], block: usize) -> Self {
+        let mut to = Rounded {
+            numbers: vec![0; rows.len()],
+            sums: vec![0; rows.len() / 16],
+            scales: vec![0.0; rows.len() / block],
+        };
+        simd(rows.len(), Rounding { rows, block, to: &mut to });
+        to
+    }
+}
+
+struct Rounding<'a> {
+    rows: &'a [f32],
+    block: usize,
+    to: &'a mut Rounded,
+}
+
+impl Loop for Rounding<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let blocks = self.rows.chunks_exact(self.block).zip(self.to.numbers.chunks_exact_mut(self.block));
+        for ((x, to), scale) in blocks.zip(&mut self.to.scales) {
+            *scale = rounded(x, to);
+        }
+        for (x, sum) in self.to.numbers.chunks_exact(16).zip(&mut self.to.sums) {
+            *sum = x.iter().sum();
+        }
+    }
+}
+
+/// Numbers of 8 bits for a block of 32 or 256 floats, and their scale. A block with a float that is no number has no scale
+/// that is one.
+#[inline(always)]
+pub(super) fn rounded(x: &[f32], to: &mut [i16]) -> f32 {
+    // The order of floats without sign is that of their bits, of which a maximum is found with vectors.
+    let bits = |x: f32| x.to_bits() & (u32::MAX >> 1);
+    let largest = x.iter().fold(0, |largest, &x| largest.max(bits(x)));
+    if largest == 0 {
+        to.fill(0);
+        return 0.0;
+    }
+    let (by, scale) = if x.len() == LARGE {
+        let signed = x.iter().find(|x| bits(**x) == largest).map_or(0.0, |x| *x);
+        let by = -127.0 / signed;
+        (by, 1.0 / by)
+    } else {
+        let scale = f32::from_bits(largest) / 127.0;
+        (1.0 / scale, as_half(scale))
+    };
+    to.iter_mut().zip(x).for_each(|(to, &x)| *to = (by * x).round().clamp(-128.0, 127.0) as i16);
+    scale
+}
+
+/// What a half makes of a scale, if it is in the range in which halves are precise.
+fn as_half(scale: f32) -> f32 {
+    let half = f16::from_f32(scale);
+    if half.is_normal() { half.to_f32() } else { scale }
+}

@@ -1,0 +1,174 @@
+//! Products with weights in blocks: `x [.., k]` times the transposed weights `[n, k]` is `[.., n]`.
+
+use std::sync::Arc;
+
+use super::tensor::{QTensor, with_floats};
+use crate::array::autograd::{Saved, no_grad};
+use crate::base::{
+    call::Call,
+    dtype::DType,
+    error::{Error, Result},
+    shape::Shape,
+};
+use crate::device::{Device, cpu::quantized};
+use crate::memory::proxy::Proxy;
+use crate::ops::call::compose::{composite, wrong_shape};
+
+impl QTensor {
+    /// `x [.., k]` times the transposed matrix `[n, k]` of these blocks, `[.., n]`, in the dtype of `x` and with its
+    /// owner. Two axes or more, of f32, f16 or bf16.
+    ///
+    /// On the host each 32 or 256 numbers of `x` are rounded to 8 bits for it, as candle does, and integers are multiplied.
+    /// On another device the blocks are made floats in each call: a [`QMatMul`] does it once.
+    ///
+    /// The gradient of `x` is that of a product with the blocks' numbers; the blocks have none.
+    ///
+    /// # Errors
+    /// [`Error::Shape`], [`Error::ShapeMismatch`], [`Error::UnsupportedDType`], [`Error::DeviceMismatch`];
+    /// [`Error::StaleArray`] if `x` or the blocks were closed.
+    #[track_caller]
+    pub fn matmul(&self, x: &Proxy) -> Result<Proxy> {
+        let call = Call::here("qmatmul");
+        let [n, k] = *self.shape.dims() else {
+            let found = self.shape.dims().to_vec();
+            return Err(Error::Shape { op: call.op, found, expected: "a matrix of blocks".into() });
+        };
+        if !matches!(x.dtype(), DType::F32 | DType::F16 | DType::BF16) {
+            return Err(Error::UnsupportedDType { op: call.op, dtype: x.dtype(), supported: "f16, bf16, f32" });
+        }
+        let [lead @ .., last] = x.dims() else { return wrong_shape(call.op, x, "two axes or more") };
+        if lead.is_empty() {
+            return wrong_shape(call.op, x, "two axes or more");
+        }
+        if *last != k {
+            let why = format!("the last axes differ ({last} != {k})");
+            return Err(Error::ShapeMismatch { op: call.op, lhs: x.dims().to_vec(), rhs: vec![n, k], why });
+        }
+        if x.device() != self.blocks.device() {
+            let (lhs, rhs) = (x.device().to_string(), self.blocks.device().to_string());
+            return Err(Error::DeviceMismatch { op: call.op, lhs, rhs });
+        }
+        let to = Shape::from([lead, &[n]].concat());
+        let m = to.check(call.op, 4)? / n.max(1);
+        let (dtype, shape) = (self.dtype, self.shape);
+        composite(call, x, || {
+            let y = no_grad(|| self.product([m, k, n], x, to)?.to_dtype(x.dtype()))?;
+            // What is saved stays for the gradient, also if the blocks are closed.
+            let saved = self.blocks.with_pinned(call.op, |array| Saved::of(call, array))?;
+            y.with_gradient(call, [x], false, move |grad, _, _| {
+                let weights = QTensor { blocks: saved.get()?, dtype, shape };
+                let wide = grad.to_dtype(DType::F32)?.reshape((m, n))?;
+                let grad_x = wide.matmul(&weights.dequantize(grad.device())?)?;
+                let dims = [&grad.dims()[..grad.rank() - 1], &[k]].concat();
+                Ok([Some(grad_x.reshape(dims)?.to_dtype(grad.dtype())?), None, None])
+            })
+        })
+    }
+
+    /// The product as f32.
+    #[track_caller]
+    fn product(&self, [m, k, n]: [usize; 3], x: &Proxy, to: Shape) -> Result<Proxy> {
+        if !x.device().is_cpu() || self.dtype.block_size() == 1 {
+            let x = x.to_dtype(DType::F32)?.reshape((m, k))?;
+            return x.matmul(&self.dequantize(x.device())?.t()?)?.reshape(to);
+        }
+        let mut all = vec![0.0; to.elem_count()];
+        with_floats(x, |x| {
+            self.blocks.with_slice(|blocks| quantized::product(self.dtype, [m, k, n], x, blocks, &mut all))
+        })??;
+        Proxy::from_vec(all, to, &Device::Cpu)
+    }
+}
+
+/// Weights `[n, k]` that inputs `[.., k]` are multiplied with: in blocks, or as floats.
+///
+/// Cloning it clones handles.
+#[derive(Clone, Debug)]
+pub enum QMatMul {
+    /// In blocks, which are multiplied as they are.
+    QTensor(Arc<QTensor>),
+    /// As f32.
+    Tensor(Proxy),
+    /// As f16.
+    TensorF16(Proxy),
+}
+
+impl QMatMul {
+    /// Weights as they are if they are in blocks on the host; as f32, on their device and of their handles, if they are
+    /// floats or lie elsewhere.
+    ///
+    /// # Errors
+    /// As [`QTensor::dequantize`].
+    #[track_caller]
+    pub fn from_arc(qtensor: Arc<QTensor>) -> Result<Self> {
+        if qtensor.dtype().block_size() > 1 && qtensor.device().is_cpu() {
+            return Ok(QMatMul::QTensor(qtensor));
+        }
+        Ok(QMatMul::Tensor(qtensor.dequantize(qtensor.blocks.device())?))
+    }
+
+    /// As [`QMatMul::from_arc`].
+    ///
+    /// # Errors
+    /// As [`QTensor::dequantize`].
+    #[track_caller]
+    pub fn from_qtensor(qtensor: QTensor) -> Result<Self> {
+        Self::from_arc(Arc::new(qtensor))
+    }
+
+    /// The product of `xs [.., k]` with the transposed weights, `[.., n]`, with the owner of `xs`.
+    ///
+    /// # Errors
+    /// As [`QTensor::matmul`], or [`Proxy::matmul`] for weights that are floats.
+    #[track_caller]
+    pub fn forward(&self, xs: &Proxy) -> Result<Proxy> {
+        match self {
+            QMatMul::QTensor(blocks) => blocks.matmul(xs),
+            QMatMul::Tensor(weights) => times(xs, weights),
+            QMatMul::TensorF16(weights) => times(&xs.to_dtype(DType::F16)?, weights)?.to_dtype(xs.dtype()),
+        }
+    }
+
+    /// The weights as f16, on their device.
+    ///
+    /// # Errors
+    /// As [`QTensor::dequantize`].
+    #[track_caller]
+    pub fn dequantize_f16(&self) -> Result<Proxy> {
+        match self {
+            QMatMul::QTensor(blocks) => blocks.dequantize_f16(blocks.blocks.device()),
+            QMatMul::Tensor(weights) => weights.to_dtype(DType::F16),
+            QMatMul::TensorF16(weights) => Ok(weights.clone()),
+        }
+    }
+
+    /// As [`QMatMul::forward`], of floats of 16 bits, which the weights are made in each call.
+    ///
+    /// # Errors
+    /// As [`QMatMul::forward`].
+    #[track_caller]
+    pub fn forward_via_f16(&self, xs: &Proxy) -> Result<Proxy> {
+        times(&xs.to_dtype(DType::F16)?, &self.dequantize_f16()?)?.to_dtype(xs.dtype())
+    }
+
+    /// Rows of the weights: as [`QTensor::embedding`].
+    ///
+    /// # Errors
+    /// As [`QTensor::embedding`].
+    #[track_caller]
+    pub fn embedding(&self, ids: &Proxy) -> Result<Proxy> {
+        match self {
+            QMatMul::QTensor(blocks) => blocks.embedding(ids),
+            QMatMul::Tensor(weights) | QMatMul::TensorF16(weights) => {
+                let dims = [ids.dims(), &weights.dims()[1..]].concat();
+                weights.index_select(&ids.flatten_all()?, 0)?.reshape(dims)
+            }
+        }
+    }
+}
+
+/// `xs weights^T`, whatever the number of axes of `xs`.
+#[track_caller]
+fn times(xs: &Proxy, weights: &Proxy) -> Result<Proxy> {
+    xs.broadcast_matmul(&weights.t()?)
+}
