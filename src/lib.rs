@@ -206,6 +206,9 @@ mod api {
         pub use crate::Layout;
     }
 
+    #[doc(inline)]
+    pub use crate::nn::streaming;
+
     /// Gradients, where candle has them.
     pub mod backprop {
         pub use crate::GradStore;

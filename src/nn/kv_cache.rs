@@ -435,3 +435,59 @@ impl ConcatKvCache {
         self.k.zip(self.v)
     }
 }
+
+/// Keys and values of one sequence side by side, put together anew with each position: `[positions, heads, 2 * head_dim]`.
+#[derive(Clone, Debug)]
+pub struct InterleavedKvCache {
+    kv: Option<Tensor>,
+    head_dim: usize,
+}
+
+impl InterleavedKvCache {
+    /// Empty.
+    pub fn new(head_dim: usize) -> Self {
+        InterleavedKvCache { kv: None, head_dim }
+    }
+
+    /// Positions so far.
+    pub fn current_seq_len(&self) -> usize {
+        self.kv.as_ref().and_then(|kv| kv.dims().first().copied()).unwrap_or(0)
+    }
+
+    /// Whether there is no position.
+    pub fn is_empty(&self) -> bool {
+        self.kv.is_none()
+    }
+
+    /// Takes keys and values `[1, heads, positions, head_dim]` in; all so far, outside the gradient graph.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if there are several sequences; as [`Tensor::cat`]. Nothing is taken in then.
+    #[track_caller]
+    pub fn append(&mut self, k: &Tensor, v: &Tensor) -> Result<Tensor> {
+        if let Some(several) = [k, v].into_iter().find(|x| x.rank() != 4 || x.dims()[0] != 1) {
+            let (op, found) = ("InterleavedKvCache::append", several.dims().to_vec());
+            return Err(Error::Shape { op, found, expected: "[1, heads, positions, head_dim]".into() });
+        }
+        let [k, v] = [k.squeeze(0)?.transpose(0, 1)?, v.squeeze(0)?.transpose(0, 1)?];
+        let both = Tensor::cat(&[&k.detach(), &v.detach()], 2)?;
+        let kv = joined(self.kv.as_ref(), &both, 0)?;
+        self.kv = Some(kv.clone());
+        Ok(kv)
+    }
+
+    /// All so far.
+    pub fn kv(&self) -> Option<&Tensor> {
+        self.kv.as_ref()
+    }
+
+    /// Numbers of a key, or of a value.
+    pub fn head_dim(&self) -> usize {
+        self.head_dim
+    }
+
+    /// Without positions.
+    pub fn reset(&mut self) {
+        self.kv = None;
+    }
+}

@@ -23,6 +23,8 @@ pub mod prefetch;
 pub mod rnn;
 pub mod rotary_emb;
 pub mod sequential;
+#[doc(hidden)]
+pub mod streaming;
 pub mod var_builder;
 pub mod var_map;
 

@@ -44,5 +44,6 @@ mod shadowing;
 mod shapes;
 mod slices;
 mod special;
+mod streaming;
 mod views;
 mod walks;

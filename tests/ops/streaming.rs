@@ -1,0 +1,86 @@
+//! Sequences in pieces, keys and values side by side.
+
+use ndgc::nn::kv_cache::InterleavedKvCache;
+use ndgc::streaming::{BinOp, Map, StreamTensor, StreamingBinOp, StreamingModule};
+use ndgc::{D, DType, Device, Error, Tensor};
+
+use crate::common::{alone, each_case};
+
+fn piece(range: std::ops::Range<u32>, device: &Device) -> StreamTensor {
+    let len = range.len();
+    Tensor::arange(range.start as f32, range.end as f32, device).unwrap().reshape((1, len)).unwrap().into()
+}
+
+fn all(piece: &StreamTensor) -> Vec<f32> {
+    piece.as_option().map_or_else(Vec::new, |piece| piece.to_vec().unwrap())
+}
+
+#[test]
+fn a_side_that_is_ahead_waits_for_the_other() {
+    each_case(&[false, true], |device| {
+        let mut sums = StreamingBinOp::new(BinOp::Add, D::Minus1);
+        let nothing = StreamTensor::empty();
+        assert_eq!(all(&sums.step(&piece(0..3, device), &nothing).unwrap()), [0f32; 0]);
+        assert_eq!(all(&sums.step(&piece(3..4, device), &piece(10..12, device)).unwrap()), [10., 12.]);
+        assert_eq!(all(&sums.step(&nothing, &piece(12..15, device)).unwrap()), [14., 16.]);
+        assert_eq!(all(&sums.step(&nothing, &nothing).unwrap()), [0f32; 0]);
+        // One is left on the right side, until the state goes.
+        let mut again = sums.clone();
+        assert_eq!(all(&again.step(&piece(4..5, device), &nothing).unwrap()), [18.]);
+        sums.reset_state();
+        assert_eq!(all(&sums.step(&piece(4..5, device), &nothing).unwrap()), [0f32; 0]);
+        // What does not fit changes nothing.
+        let other = Tensor::zeros((2, 1), DType::F32, device).unwrap().into();
+        assert!(matches!(sums.step(&nothing, &other), Err(Error::ShapeMismatch { .. })));
+        assert_eq!(all(&sums.step(&nothing, &piece(1..2, device)).unwrap()), [5.]);
+        for (op, want) in [(BinOp::Add, 10.), (BinOp::Sub, 6.), (BinOp::Mul, 16.), (BinOp::Div, 4.)] {
+            let mut op = StreamingBinOp::new(op, D::Minus1);
+            assert_eq!(all(&op.step(&piece(8..9, device), &piece(2..3, device)).unwrap()), [want]);
+        }
+    });
+}
+
+#[test]
+fn pieces_are_cut_and_joined() {
+    each_case(&[false], |device| {
+        let five = piece(0..5, device);
+        let cut = |at| {
+            let (a, b) = five.split(1, at).unwrap();
+            (all(&a), all(&b))
+        };
+        assert_eq!(cut(0), (vec![], vec![0., 1., 2., 3., 4.]));
+        assert_eq!(cut(2), (vec![0., 1.], vec![2., 3., 4.]));
+        assert_eq!(cut(9), (vec![0., 1., 2., 3., 4.], vec![]));
+        assert_eq!(all(&five.narrow(1, 3, 9).unwrap()), [3., 4.]);
+        assert!(five.narrow(1, 5, 1).unwrap().as_option().is_none());
+        let nothing = StreamTensor::empty();
+        assert_eq!((nothing.seq_len(7).unwrap(), five.seq_len(1).unwrap()), (0, 5));
+        assert!(five.seq_len(7).is_err());
+        assert_eq!(all(&five.cat2(&nothing, 1).unwrap()), all(&nothing.cat2(&five, 1).unwrap()));
+        assert_eq!((format!("{nothing:?}"), nothing.shape()), ("Empty".to_owned(), None));
+        let mut map = Map::from(|x: &Tensor| x.neg());
+        assert_eq!(all(&map.step(&piece(1..3, device)).unwrap()), [-1., -2.]);
+        assert!(map.step(&nothing).unwrap().as_option().is_none());
+    });
+}
+
+#[test]
+fn keys_and_values_lie_side_by_side() {
+    alone(|| {
+        let mut cache = InterleavedKvCache::new(2);
+        assert!(cache.is_empty() && cache.kv().is_none());
+        let of = |first: f32| {
+            Tensor::arange(first, first + 4., &Device::Cpu).unwrap().reshape((1, 2, 1, 2)).unwrap() // two heads
+        };
+        cache.append(&of(0.), &of(10.)).unwrap();
+        let kv = cache.append(&of(4.), &of(14.)).unwrap();
+        assert_eq!((cache.current_seq_len(), cache.head_dim(), kv.dims()), (2, 2, &[2, 2, 4][..]));
+        let want = [0., 1., 10., 11., 2., 3., 12., 13., 4., 5., 14., 15., 6., 7., 16., 17.];
+        assert_eq!(kv.to_vec::<f32>().unwrap(), want);
+        let two = Tensor::zeros((2, 2, 1, 2), DType::F32, &Device::Cpu).unwrap();
+        assert!(matches!(cache.append(&two, &two), Err(Error::Shape { .. })));
+        assert_eq!(cache.current_seq_len(), 2);
+        cache.reset();
+        assert!(cache.is_empty());
+    });
+}
