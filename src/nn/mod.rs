@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod activation;
+mod activation_names;
 pub mod batch_norm;
 pub mod conv;
 pub mod embedding;
