@@ -6,6 +6,7 @@
 
 pub mod activation;
 mod activation_names;
+pub mod attention;
 pub mod batch_norm;
 pub mod conv;
 pub mod embedding;
@@ -23,6 +24,7 @@ pub mod optim;
 pub mod prefetch;
 pub mod rnn;
 pub mod rotary_emb;
+pub mod sampling;
 pub mod sequential;
 #[doc(hidden)]
 pub mod streaming;

@@ -4,6 +4,7 @@
 mod reference;
 mod support;
 
+mod attention;
 mod autograd;
 mod cases;
 mod conv;

@@ -1,6 +1,7 @@
-//! Sequences in pieces, keys and values side by side.
+//! Sequences in pieces, choices by chance, keys and values side by side.
 
 use ndgc::nn::kv_cache::InterleavedKvCache;
+use ndgc::nn::sampling::gumbel_softmax;
 use ndgc::streaming::{BinOp, Map, StreamTensor, StreamingBinOp, StreamingModule};
 use ndgc::{D, DType, Device, Error, Tensor};
 
@@ -61,6 +62,26 @@ fn pieces_are_cut_and_joined() {
         let mut map = Map::from(|x: &Tensor| x.neg());
         assert_eq!(all(&map.step(&piece(1..3, device)).unwrap()), [-1., -2.]);
         assert!(map.step(&nothing).unwrap().as_option().is_none());
+    });
+}
+
+#[test]
+fn choices_have_the_probabilities_of_a_softmax() {
+    each_case(&[false], |device| {
+        device.set_seed(3).unwrap();
+        let logits = Tensor::new([0f32, 1., 2.], device).unwrap();
+        let many = logits.broadcast_as((20_000, 3)).unwrap();
+        for temperature in [1.0, 0.5] {
+            let chosen = gumbel_softmax(&many, temperature, 1).unwrap();
+            assert_eq!((chosen.dtype(), chosen.dims()), (DType::U32, &[20_000][..]));
+            let chosen = chosen.to_vec::<u32>().unwrap();
+            let weights = [0f64, 1., 2.].map(|logit| (logit / temperature).exp());
+            for (i, weight) in weights.iter().enumerate() {
+                let part = chosen.iter().filter(|&&index| index as usize == i).count() as f64 / 20_000.0;
+                assert!((part - weight / weights.iter().sum::<f64>()).abs() < 0.02, "{i} at {temperature}: {part}");
+            }
+        }
+        assert_eq!(gumbel_softmax(&logits, 0.0, 0).unwrap().to_scalar::<u32>().unwrap(), 2);
     });
 }
 

@@ -1,6 +1,7 @@
 //! Products of matrices, and what networks are made of.
 
-use ndgc::nn::{Linear, Mlp, Module, encoding, loss, ops, rotary_emb};
+use ndgc::nn::attention::{self, AttnMask};
+use ndgc::nn::{Linear, Mlp, Module, encoding, loss, ops, rotary_emb, sampling};
 use ndgc::{D, Generator, Tensor, TensorExt};
 
 use super::rows;
@@ -103,6 +104,8 @@ rows! { MODULES, "Functions of `nn`";
     rotary_emb::rope_i_slow |x| rotary_emb::rope_i_slow(&x.heads, &x.angles, &x.angles);
     rotary_emb::rope |x| rotary_emb::rope(&x.heads, &x.angles, &x.angles);
     rotary_emb::rope_i |x| rotary_emb::rope_i(&x.heads, &x.angles, &x.angles);
+    attention::flash_attn |x| attention::flash_attn::<f32>(&x.heads, &x.heads, &x.heads, 0.5, AttnMask::causal(), None, None);
+    sampling::gumbel_softmax |x| sampling::gumbel_softmax(&x.m, 1., 0);
     rotary_emb::rope_thd |x| {
         rotary_emb::rope_thd(&x.heads.transpose(1, 2)?.contiguous()?, &x.angles, &x.angles)
     };

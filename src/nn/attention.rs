@@ -1,0 +1,180 @@
+//! Attention over whole sequences without the matrix of all scores: some rows of queries at a time.
+
+use crate::{DType, Device, Error, Result, Tensor, WithDType};
+
+/// Rows of queries whose scores are in memory at a time.
+const ROWS: usize = 128;
+
+/// Which positions a query sees.
+#[derive(Clone, Debug, Default)]
+pub enum AttnMask {
+    /// All.
+    #[default]
+    None,
+    /// Those up to its own.
+    Causal {
+        /// Position of the first query among the keys.
+        kv_offset: usize,
+    },
+    /// What is added to the scores: `[queries, keys]`, or what repeats to `[batch, heads, queries, keys]`.
+    Mask(Tensor),
+}
+
+impl AttnMask {
+    /// Causal, from the first position on.
+    pub fn causal() -> Self {
+        AttnMask::Causal { kv_offset: 0 }
+    }
+
+    /// Causal, of queries that begin at a later position.
+    pub fn causal_with_offset(kv_offset: usize) -> Self {
+        AttnMask::Causal { kv_offset }
+    }
+
+    /// Whether it is causal.
+    pub fn is_causal(&self) -> bool {
+        matches!(self, AttnMask::Causal { .. })
+    }
+
+    /// Position of the first query; 0 if it is not causal.
+    pub fn kv_offset(&self) -> usize {
+        match self {
+            AttnMask::Causal { kv_offset } => *kv_offset,
+            _ => 0,
+        }
+    }
+}
+
+/// Attention of queries `[batch, queries, heads, n]` to keys `[batch, keys, kv_heads, n]` and values
+/// `[batch, keys, kv_heads, m]`: `[batch, heads, queries, m]`, in their dtype `T` and with the owner of `q`. Several heads
+/// may share one of the keys.
+///
+/// Scores are `softmax_scale * q k^T`; with `softcap`, `softcap * tanh(score / softcap)`. With `max_bias` (ALiBi) head `h` has
+/// a slope, `2 ^ (-max_bias * (h + 1) / heads)` with the next power of two for `heads`, that a mask is multiplied with, or a
+/// key's distance before the query if it is causal. Scores of 128 rows of queries are in memory at a time, as f32 for halves.
+/// On every device, with gradients.
+///
+/// # Errors
+/// [`Error::Shape`] and [`Error::ShapeMismatch`] if the sizes do not fit; [`Error::DTypeMismatch`] if one of the three is not
+/// of `T`; as [`Tensor::matmul`].
+#[track_caller]
+pub fn flash_attn<T: WithDType>(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    softmax_scale: f32,
+    attn_mask: AttnMask,
+    max_bias: Option<f32>,
+    softcap: Option<f32>,
+) -> Result<Tensor> {
+    let op = "flash_attn";
+    let four = |x: &Tensor| {
+        if x.dtype() != T::DTYPE {
+            return Err(Error::DTypeMismatch { op, lhs: T::DTYPE, rhs: x.dtype() });
+        }
+        let expected = || "[batch, positions, heads, n]".into();
+        <[usize; 4]>::try_from(x.dims()).map_err(|_| Error::Shape {
+            op,
+            found: x.dims().to_vec(),
+            expected: expected(),
+        })
+    };
+    let ([b, _, heads, n], [kb, keys, kv_heads, kn], [vb, vs, vh, _]) = (four(q)?, four(k)?, four(v)?);
+    let misfit = |lhs: &Tensor, rhs: &Tensor| {
+        let why = "batches, heads and sizes of queries, keys and values have to fit each other".into();
+        Error::ShapeMismatch { op, lhs: lhs.dims().to_vec(), rhs: rhs.dims().to_vec(), why }
+    };
+    if (kb, kn) != (b, n) || kv_heads == 0 || heads % kv_heads != 0 {
+        return Err(misfit(q, k));
+    }
+    if (vb, vs, vh) != (b, keys, kv_heads) {
+        return Err(misfit(k, v));
+    }
+    let scores = Scores { scale: softmax_scale, mask: &attn_mask, max_bias, softcap };
+    q.compose(op, || scores.attend(q, k, v)?.to_dtype(T::DTYPE))
+}
+
+/// How scores are made.
+struct Scores<'a> {
+    scale: f32,
+    mask: &'a AttnMask,
+    max_bias: Option<f32>,
+    softcap: Option<f32>,
+}
+
+impl Scores<'_> {
+    fn attend(&self, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
+        let single = |x: &Tensor| match x.dtype() {
+            DType::F16 | DType::BF16 => x.to_dtype(DType::F32)?.transpose(1, 2)?.contiguous(),
+            _ => x.transpose(1, 2)?.contiguous(),
+        };
+        let (&[b, queries, heads, n], &[_, keys, kv_heads, _]) = (q.dims(), k.dims()) else {
+            return Err(Error::msg("looked at by the caller"));
+        };
+        let m = v.dims()[3];
+        // Heads that share keys are rows of one product.
+        let q = single(q)?.reshape((b, kv_heads, heads / kv_heads, queries, n))?;
+        let (k, v) = (single(k)?.transpose(2, 3)?.unsqueeze(2)?, single(v)?.unsqueeze(2)?);
+        let mut all = Vec::new();
+        for start in (0..queries).step_by(ROWS) {
+            let count = ROWS.min(queries - start);
+            // Of later keys nothing is seen.
+            let seen = if self.mask.is_causal() { keys.min(start + count + self.mask.kv_offset()) } else { keys };
+            let rows = q.narrow(3, start, count)?;
+            let mut scores = rows.broadcast_matmul(&k.narrow(4, 0, seen)?)?.affine(self.scale.into(), 0.0)?;
+            if let Some(cap) = self.softcap.filter(|cap| *cap != 0.0) {
+                scores = scores.affine(1.0 / f64::from(cap), 0.0)?.tanh()?.affine(cap.into(), 0.0)?;
+            }
+            let scores = scores.reshape((b, heads, count, seen))?;
+            let scores = match self.bias(start, [heads, count, seen], &scores)? {
+                Some(bias) => scores.broadcast_add(&bias)?,
+                None => scores,
+            };
+            let parts = scores.softmax(3)?.reshape((b, kv_heads, heads / kv_heads, count, seen))?;
+            all.push(parts.broadcast_matmul(&v.narrow(3, 0, seen)?)?.reshape((b, heads, count, m))?);
+        }
+        match &all[..] {
+            [] => Tensor::zeros((b, heads, 0, m), q.dtype(), q.device()),
+            _ => Tensor::cat(&all, 2),
+        }
+    }
+
+    /// What is added to the scores of some rows, on their device.
+    fn bias(&self, start: usize, [heads, count, seen]: [usize; 3], scores: &Tensor) -> Result<Option<Tensor>> {
+        let power = heads.next_power_of_two() as f32;
+        let bias = self.max_bias.filter(|bias| *bias > 0.0);
+        let slope = |bias: f32| (0..heads).map(|h| 2f32.powf(-bias * (h + 1) as f32 / power)).collect::<Vec<_>>();
+        let slopes = match bias {
+            Some(bias) => Some(Tensor::from_vec(slope(bias), (heads, 1, 1), &Device::Cpu)?),
+            None => None,
+        };
+        let like = |x: Tensor| x.to_dtype(scores.dtype())?.to_device(scores.device());
+        let bias = match (self.mask, slopes) {
+            (AttnMask::None, _) => return Ok(None),
+            (AttnMask::Mask(mask), slopes) => {
+                let axis = mask.rank().saturating_sub(2);
+                let rows =
+                    if mask.dims().get(axis) == Some(&1) { mask.clone() } else { mask.narrow(axis, start, count)? };
+                match slopes {
+                    Some(slopes) => like(rows)?.broadcast_mul(&like(slopes)?)?,
+                    None => like(rows)?,
+                }
+            }
+            (AttnMask::Causal { kv_offset }, slopes) => {
+                let behind = |i: usize| (i % seen) as f32 - (start + i / seen + kv_offset) as f32;
+                let hidden = |i| if behind(i) > 0.0 { f32::NEG_INFINITY } else { 0.0 };
+                let hidden: Vec<f32> = (0..count * seen).map(hidden).collect();
+                let hidden = like(Tensor::from_vec(hidden, (count, seen), &Device::Cpu)?)?;
+                match slopes {
+                    None => hidden,
+                    Some(slopes) => {
+                        let behind: Vec<f32> = (0..count * seen).map(behind).collect();
+                        let behind = Tensor::from_vec(behind, (count, seen), &Device::Cpu)?;
+                        like(slopes.broadcast_mul(&behind)?)?.broadcast_add(&hidden)?
+                    }
+                }
+            }
+        };
+        Ok(Some(bias))
+    }
+}

@@ -1,0 +1,29 @@
+//! Choosing one of several by chance.
+
+use crate::{DType, Dim, Result, Tensor};
+
+/// Indices along an axis, each chosen with the probability that a softmax of `logits / temperature` gives it; with a
+/// temperature of 0 or less, the largest. Of u32, without the axis.
+///
+/// Noise of a Gumbel distribution is added to the logits as f32, so that the largest sum is such a choice.
+///
+/// # Errors
+/// As [`Tensor::argmax`] and [`Tensor::rand_like`].
+///
+/// ```
+/// # use ndgc::{nn::sampling::gumbel_softmax, Device, Tensor};
+/// let logits = Tensor::new(&[[0f32, 100., 0.], [90., 0., 0.]], &Device::Cpu)?;
+/// assert_eq!(gumbel_softmax(&logits, 1., 1)?.to_vec1::<u32>()?, [1, 0]);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+#[track_caller]
+pub fn gumbel_softmax<A: Dim>(logits: &Tensor, temperature: f64, dim: A) -> Result<Tensor> {
+    if temperature <= 0.0 {
+        return logits.argmax(dim);
+    }
+    logits.compose("gumbel_softmax", || {
+        let logits = logits.to_dtype(DType::F32)?;
+        let less = logits.rand_like(1e-7, 0.999)?.log()?.neg()?.log()?;
+        logits.sub(&less.affine(temperature, 0.0)?)?.argmax(dim)
+    })
+}
