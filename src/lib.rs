@@ -58,6 +58,11 @@ struct Guide;
 #[doc = include_str!("../docs/nd4j.md")]
 struct ForUsersOfNd4j;
 
+/// The example for users of candle, run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/candle.md")]
+struct ForUsersOfCandle;
+
 // Methods of arrays stand in their docs in the order of these modules and those below them: memory first.
 pub(crate) mod base;
 #[cfg(not(loom))]
