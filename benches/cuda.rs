@@ -6,10 +6,10 @@
 //! NDGC_BENCH_JSON=$PWD/cuda.json cargo bench --bench cuda
 //! ```
 //!
-//! `NDGC_BENCH_JSON` names a file for the medians, one object a line, written anew after each figure, so that a run that
-//! is ended early leaves what it had. `.ci/gpu_torch.py` measures the same under the same names with PyTorch: a name is
-//! never given to another thing. `NDGC_BENCH_SHORT=1` goes through everything with small arrays and few rounds, and its
-//! figures mean nothing; it is for devices that pretend.
+//! `NDGC_BENCH_JSON` names a file for the medians, one object a line, written anew after each figure, so that a run
+//! that is ended early leaves what it had. `.ci/gpu_torch.py` measures the same under the same names with PyTorch: a
+//! name is never given to another thing. `NDGC_BENCH_SHORT=1` goes through everything with small arrays and few rounds,
+//! and its figures mean nothing; it is for devices that pretend.
 //!
 //! Host times are those of submitting: the device catches up outside the timing, before its queue is full. All others
 //! are times until the device is done.

@@ -1,4 +1,5 @@
-//! What the layer above a device's driver costs: a block taken from the pool and given back, among 100 to 100,000 others.
+//! What the layer above a device's driver costs: a block taken from the pool and given back, among 100 to 100,000
+//! others.
 //!
 //! The driver below does nothing, so what is measured is the pool with its locks: two calls, each of which takes the
 //! device's lock. Each step gives back a block drawn at random and takes another one in its place: of the same size

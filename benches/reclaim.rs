@@ -76,7 +76,8 @@ impl Longest {
     }
 }
 
-/// How long ordinary calls take until `left` says that nothing is left of what `make` left behind, and the longest of them.
+/// How long ordinary calls take until `left` says that nothing is left of what `make` left behind, and the longest of
+/// them.
 fn longest_call(c: &mut Criterion, name: &str, mut make: impl FnMut(), left: impl Fn() -> bool, call: impl Fn()) {
     let mut group = c.benchmark_group(format!("reclaim/{name}"));
     group.sample_size(10);
@@ -110,7 +111,8 @@ fn longest_call(c: &mut Criterion, name: &str, mut make: impl FnMut(), left: imp
     group.finish();
 }
 
-/// What died is ended a piece at each call: a million orphans, a graph of a million steps, and pages of a peak that is over.
+/// What died is ended a piece at each call: a million orphans, a graph of a million steps, and pages of a peak that is
+/// over.
 fn longest_calls(c: &mut Criterion) {
     let probe = Tensor::zeros(4, DType::F32, &Device::Cpu).expect("memory");
     let look = || {

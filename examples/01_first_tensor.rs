@@ -1,7 +1,7 @@
 //! A first tensor: made, computed with, looked at, read.
 //!
-//! What you learn: every operation is a method that returns a `Result`; a part of an array is a view of the same bytes; and
-//! a mistake is an error that names operation and shapes, and says what would fit.
+//! What you learn: every operation is a method that returns a `Result`; a part of an array is a view of the same bytes;
+//! and a mistake is an error that names operation and shapes, and says what would fit.
 //!
 //! ```text
 //! $ cargo run --release --example 01_first_tensor

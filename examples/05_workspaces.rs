@@ -1,8 +1,8 @@
 //! Workspaces: arrays that end with the round of the loop that made them, in bytes that the next round uses again.
 //!
-//! What you learn: a cycle takes every array that is made while it runs, and ends all at once; a workspace learns its size
-//! in the first cycle, and where needs vary its block grows to the longest, so that the system is asked for memory a few
-//! times in all; a result leaves by `detach()`, and a handle that was left over is an error wherever it is used.
+//! What you learn: a cycle takes every array that is made while it runs, and ends all at once; a workspace learns its
+//! size in the first cycle, and where needs vary its block grows to the longest, so that the system is asked for memory
+//! a few times in all; a result leaves by `detach()`, and a handle that was left over is an error wherever it is used.
 //!
 //! ```text
 //! $ cargo run --release --example 05_workspaces

@@ -1,8 +1,8 @@
 //! Saving and loading: weights by name, arrays for NumPy, and a damaged file.
 //!
-//! What you learn: a `VarMap` writes its variables as safetensors and reads them back in place; npy and npz go to and from
-//! NumPy; what is loaded belongs to the manager or the device it is asked of; and a file that is not whole is an error that
-//! names the byte, before memory is taken for what it does not hold.
+//! What you learn: a `VarMap` writes its variables as safetensors and reads them back in place; npy and npz go to and
+//! from NumPy; what is loaded belongs to the manager or the device it is asked of; and a file that is not whole is an
+//! error that names the byte, before memory is taken for what it does not hold.
 //!
 //! ```text
 //! $ cargo run --release --example 06_saving_and_loading

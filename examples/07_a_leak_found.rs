@@ -1,8 +1,8 @@
 //! A leak found: a list that grows, and the line that feeds it.
 //!
-//! What you learn: a loop that leaks is proven by `gc::assert_no_growth`, as a test would; `report().by_line()` names the
-//! lines whose arrays have the most bytes, and `debug_dump` each array. A handle that somebody keeps is a leak that no
-//! collector can take: the dump shows it with 1 handle, an array that is only kept by its manager with 0.
+//! What you learn: a loop that leaks is proven by `gc::assert_no_growth`, as a test would; `report().by_line()` names
+//! the lines whose arrays have the most bytes, and `debug_dump` each array. A handle that somebody keeps is a leak that
+//! no collector can take: the dump shows it with 1 handle, an array that is only kept by its manager with 0.
 //!
 //! ```text
 //! $ cargo run --release --example 07_a_leak_found

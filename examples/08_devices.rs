@@ -1,8 +1,8 @@
 //! Devices: one program on the host, on a simulated device, and on a GPU where there is one.
 //!
-//! What you learn: the device is a value, and operands on different devices are an error; a simulated device runs late, in
-//! any order that its streams allow, and reports what a program forgot to order; a captured section runs again in one
-//! call; and a GPU that is missing is an error that says what was looked for.
+//! What you learn: the device is a value, and operands on different devices are an error; a simulated device runs late,
+//! in any order that its streams allow, and reports what a program forgot to order; a captured section runs again in
+//! one call; and a GPU that is missing is an error that says what was looked for.
 //!
 //! ```text
 //! $ cargo run --release --example 08_devices

@@ -1,8 +1,9 @@
-//! A causal transformer that learns a rhyme and goes on with it, letter by letter, in memory that stays the same to the byte.
+//! A causal transformer that learns a rhyme and goes on with it, letter by letter, in memory that stays the same to the
+//! byte.
 //!
-//! What you learn: a model written with `nn` as for candle; training; a cache of keys and values that is written round and
-//! round; drawing letters by their probability; a batch that grows while it runs, by the keys and values of a row (and its
-//! letter). Arrays are their handles': what one letter needed is there again for the next.
+//! What you learn: a model written with `nn` as for candle; training; a cache of keys and values that is written round
+//! and round; drawing letters by their probability; a batch that grows while it runs, by the keys and values of a row
+//! (and its letter). Arrays are their handles': what one letter needed is there again for the next.
 //!
 //! ```text
 //! $ cargo run --release --example 09_generate_text
@@ -173,7 +174,8 @@ fn main() -> Result<()> {
     let mut known = 0;
     for at in 0..=11_500 {
         if [10_032, 10_560, 11_088].contains(&at) {
-            // One more row, which begins as the first one is and goes on by its own draws; the round of the cache is complete.
+            // One more row, which begins as the first one is and goes on by its own draws; the round of the cache is
+            // complete.
             letters = with_first_row_again(&letters)?;
             for cache in &mut caches {
                 let (Some(k), Some(v)) = (cache.k()?, cache.v()?) else { continue };

@@ -14,8 +14,9 @@
 //! ```
 //!
 //! Each mode runs in a child process, so that its resident memory is its own. The parent prints a table and writes a
-//! plot (`target/epoch_loop.svg` unless `--plot` says otherwise): of live memory, and of the seconds if `--scan-gradients` made
-//! them grow with the leak; with `--beside` of seconds and resident memory, beside what other systems needed.
+//! plot (`target/epoch_loop.svg` unless `--plot` says otherwise): of live memory, and of the seconds if
+//! `--scan-gradients` made them grow with the leak; with `--beside` of seconds and resident memory, beside what other
+//! systems needed.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
@@ -285,8 +286,8 @@ impl Training<'_> {
         Ok(right / count as f64)
     }
 
-    /// The images and labels of a batch: views of all. They belong to the manager of all, in `scoped` to that of the step; in
-    /// `workspace` to their handles.
+    /// The images and labels of a batch: views of all. They belong to the manager of all, in `scoped` to that of the
+    /// step; in `workspace` to their handles.
     fn batch(&self, manager: &NdManager, data: &Data, rows: Range<usize>) -> Result<(Tensor, Tensor)> {
         let batch = [&data.images, &data.labels].map(|all| {
             let view = all.narrow(0, rows.start, rows.len())?;

@@ -1,4 +1,5 @@
-//! Doors for the benchmarks and for tests of exhausted memory: the runtime's steps one by one, without a kernel. Not part of the interface.
+//! Doors for the benchmarks and for tests of exhausted memory: the runtime's steps one by one, without a kernel. Not
+//! part of the interface.
 
 use std::num::NonZero;
 use std::ptr::NonNull;
@@ -25,8 +26,8 @@ use crate::memory::{
     threads::with_context,
 };
 
-/// Refuses the n-th request for host memory from now on, and all after it with `go_on`; 0 for none. Returns how many were
-/// refused so far.
+/// Refuses the n-th request for host memory from now on, and all after it with `go_on`; 0 for none. Returns how many
+/// were refused so far.
 pub fn refuse_host_memory(n: u64, go_on: bool) -> u64 {
     crate::device::host::pool::refuse(n, go_on)
 }
@@ -73,8 +74,8 @@ pub fn make_from_two(a: &Proxy, b: &Proxy) -> Proxy {
     })
 }
 
-/// Bytes of an array of the host from the workspace that is open here, and nothing else: no storage, no slot, no handle.
-/// Returns where they lie; 0 if they do not fit.
+/// Bytes of an array of the host from the workspace that is open here, and nothing else: no storage, no slot, no
+/// handle. Returns where they lie; 0 if they do not fit.
 #[inline]
 pub fn take_bytes(bytes: usize) -> usize {
     with_context(|context| context.workspaces.take_at_once(bytes).map_or(0, |(span, _)| span.ptr().addr().get()))

@@ -1,13 +1,13 @@
-//! A tensor runtime whose subject is memory: **who owns a tensor, when its bytes come back, and how you find out when they
-//! don't.**
+//! A tensor runtime whose subject is memory: **who owns a tensor, when its bytes come back, and how you find out when
+//! they don't.**
 //!
 //! A [`Proxy`] (under its other name [`Tensor`]) is a counted handle of 8 bytes. It does not own the array: an
 //! [`NdManager`] does, or, for arrays made with a [`Device`], all handles together.
 //!
 //! # Start here
 //!
-//! Make a [`Device`], then arrays on it. Every operation is a method of [`Proxy`], or of its trait [`TensorExt`], and returns a
-//! [`Result`].
+//! Make a [`Device`], then arrays on it. Every operation is a method of [`Proxy`], or of its trait [`TensorExt`], and
+//! returns a [`Result`].
 //!
 //! ```
 //! use ndgc::{DType, Device, NdManager, Tensor};
@@ -40,8 +40,8 @@
 //! | How is a stream's order tested without a GPU? | [`Device::sim`], [`Sim`] |
 //! | What may go wrong? | [`Error`] |
 //!
-//! `docs/guide.md` has the memory model in pictures, `examples` a course in nine programs; `design.md` says how it works, and
-//! why so.
+//! `docs/guide.md` has the memory model in pictures, `examples` a course in nine programs; `design.md` says how it
+//! works, and why so.
 
 /// The README's examples, run as tests.
 #[cfg(doctest)]

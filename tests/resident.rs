@@ -1,5 +1,5 @@
-//! Resident memory of the process, not counters: it follows the peak of what lives, whatever sizes come, and goes back to
-//! the system when it is given back. One test at a time: the process has one resident memory.
+//! Resident memory of the process, not counters: it follows the peak of what lives, whatever sizes come, and goes back
+//! to the system when it is given back. One test at a time: the process has one resident memory.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a test ends with the first surprise
 

@@ -16,6 +16,8 @@ const LAYERS: [(&str, &[&str]); 2] = [
 const FUNCTION_LINES_MAX: usize = 70;
 const FILE_LINES_MAX: usize = 800;
 const UNSAFE_FILES_MAX: usize = 16;
+/// As of code (rustfmt.toml), which rustfmt does not ask of comments.
+const COMMENT_COLUMNS_MAX: usize = 120;
 
 /// The folder of the project: that of the tests lies in it.
 fn root() -> &'static Path {
@@ -190,5 +192,17 @@ fn every_file_of_the_library_says_what_it_is() {
     for path in library() {
         let text = read(&path);
         assert!(text.starts_with("//!") || text.starts_with("#![doc"), "{} begins without docs", relative(&path));
+    }
+}
+
+#[test]
+fn comments_are_as_narrow_as_code() {
+    for path in library() {
+        for (line, text) in read(&path).lines().enumerate() {
+            // A row of a table cannot be broken.
+            let is_prose = text.trim_start().starts_with("//") && !text.contains("| ");
+            let columns = text.chars().count();
+            assert!(!is_prose || columns <= COMMENT_COLUMNS_MAX, "{}:{}: {columns}", relative(&path), line + 1);
+        }
     }
 }

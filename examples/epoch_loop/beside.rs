@@ -1,8 +1,8 @@
 //! The same training in other systems: a file of figures that were measured once, and a picture of two panels, seconds
 //! of an epoch and resident memory after it, with the modes of this run among them.
 //!
-//! The file has lines of `system,mode,epoch,seconds,arrays,resident_mib` below a line that says so. Lines that begin with `#`
-//! are notes; the first is written below the picture. Series that [`SERIES`] does not name are not drawn.
+//! The file has lines of `system,mode,epoch,seconds,arrays,resident_mib` below a line that says so. Lines that begin
+//! with `#` are notes; the first is written below the picture. Series that [`SERIES`] does not name are not drawn.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,9 @@
 //! Axes, lines and their names: what a picture of epochs is made of.
 //!
-//! Every line carries its name and its last value at its right end, so there is no legend; names that would touch are moved
-//! apart, the line with the larger median above, unless its rank says otherwise. An axis has one unit, which its names have as well. Axes begin at 0 and turn
-//! logarithmic only where it was asked for, or values differ more than a thousandfold.
+//! Every line carries its name and its last value at its right end, so there is no legend; names that would touch are
+//! moved apart, the line with the larger median above, unless its rank says otherwise. An axis has one unit, which its
+//! names have as well. Axes begin at 0 and turn logarithmic only where it was asked for, or values differ more than a
+//! thousandfold.
 
 use std::ops::RangeInclusive;
 
@@ -49,8 +50,8 @@ pub(crate) struct Line {
     points: Vec<(usize, f64)>,
     /// The value in the middle of all when they are sorted.
     pub(crate) median: f64,
-    /// Names stand from top to bottom in the order of this: the median, which noise at the end does not change, unless it
-    /// is set.
+    /// Names stand from top to bottom in the order of this: the median, which noise at the end does not change, unless
+    /// it is set.
     pub(crate) rank: f64,
     /// Written behind the name: a value, in words.
     pub(crate) value: String,

@@ -1,10 +1,11 @@
-//! The picture: live memory of arrays after each epoch, one line per mode, and beside it the time of an epoch if each step
-//! walked all arrays, since it grows with the leak then; without that walk it is the same in all modes, and not drawn.
+//! The picture: live memory of arrays after each epoch, one line per mode, and beside it the time of an epoch if each
+//! step walked all arrays, since it grows with the leak then; without that walk it is the same in all modes, and not
+//! drawn.
 //!
-//! [`write`] draws once, in quarters of a picture point, for both kinds of file: an SVG keeps the
-//! quarters, a PNG is averaged down to half points, which smooths every edge. Lines far below the others have an inset with
-//! a scale of their own. The ground is white, on a dark page too. The headline is computed: it tells what live memory
-//! gained per epoch, or claims nothing.
+//! [`write`] draws once, in quarters of a picture point, for both kinds of file: an SVG keeps the quarters, a PNG is
+//! averaged down to half points, which smooths every edge. Lines far below the others have an inset with a scale of
+//! their own. The ground is white, on a dark page too. The headline is computed: it tells what live memory gained per
+//! epoch, or claims nothing.
 //!
 //! With the figures of other systems ([`Others`]) it is another picture, that of `beside.rs`.
 

@@ -210,8 +210,8 @@ impl Proxy {
         self.read(Call::here("to_vec"), |_| None).map(|(_, all)| all)
     }
 
-    /// The shape and the elements in row-major order, of one look: for operations that compute on the host. A shape that
-    /// was read before may be another array's by the time that the elements are (`intern`).
+    /// The shape and the elements in row-major order, of one look: for operations that compute on the host. A shape
+    /// that was read before may be another array's by the time that the elements are (`intern`).
     #[track_caller]
     pub(crate) fn elements<T: WithDType>(&self, op: &'static str) -> Result<(Shape, Vec<T>)> {
         self.read(Call::here(op), |_| None)

@@ -245,7 +245,8 @@ pub(crate) fn confirm<R>(walk: impl FnOnce() -> Result<R>) -> Result<R> {
             let _ = READS.try_with(|reads| reads.borrow_mut().truncate(self.0));
         }
     }
-    // Among the last destructors of a thread there is no list any more: then each value is confirmed as it is looked at.
+    // Among the last destructors of a thread there is no list any more: then each value is confirmed as it is looked
+    // at.
     let begin = Forget(READS.try_with(|reads| reads.borrow().len()).unwrap_or(0));
     let answer = walk()?;
     READS.try_with(|reads| reads.borrow()[begin.0..].iter().try_for_each(Read::confirm)).unwrap_or(Ok(()))?;
@@ -286,8 +287,8 @@ impl Saved {
         (self.layout.shape().elem_count() * self.dtype.size_in_bytes()) as u64
     }
 
-    /// The value as an array of its own, owned by its handle. Whether it was still what was saved when it was read, the end
-    /// of the walk tells ([`confirm`]).
+    /// The value as an array of its own, owned by its handle. Whether it was still what was saved when it was read, the
+    /// end of the walk tells ([`confirm`]).
     ///
     /// # Errors
     /// [`Error::ChangedSinceSaved`]; [`Error::GraphEnded`].

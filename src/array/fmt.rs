@@ -19,8 +19,8 @@ const LINE: usize = 80;
 const SHORT: usize = 10;
 
 impl fmt::Display for Proxy {
-    /// The elements, then shape, dtype and device. A closed array prints that it is closed, one that ended with its cycle
-    /// of a workspace the text of [`Error::LeakedArray`]; printing never fails.
+    /// The elements, then shape, dtype and device. A closed array prints that it is closed, one that ended with its
+    /// cycle of a workspace the text of [`Error::LeakedArray`]; printing never fails.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.is_open() {
             return match registry::stale("display", self.key()) {
@@ -103,8 +103,8 @@ fn describe(array: &Proxy) -> Result<(NumberTable, String)> {
     Ok((table, format!("Tensor[{shape}, {dtype}{}]", device_suffix(array))))
 }
 
-/// Numbers as text, in a common form: whole numbers as they are, others with four decimals, or in scientific notation if
-/// they span more than three orders, or lie far from 1.
+/// Numbers as text, in a common form: whole numbers as they are, others with four decimals, or in scientific notation
+/// if they span more than three orders, or lie far from 1.
 fn cells<T: WithDType>(values: &[T]) -> Vec<String> {
     if !T::DTYPE.is_float() {
         return values.iter().map(T::to_string).collect();

@@ -2,8 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Drops a value of somebody else's. Its panic, which std has reported, ends here: this may run in the middle of a drain,
-/// where it would leave other arrays in nobody's hands.
+/// Drops a value of somebody else's. Its panic, which std has reported, ends here: this may run in the middle of a
+/// drain, where it would leave other arrays in nobody's hands.
 pub(crate) fn drop_contained<T>(value: T) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
         // What it panicked with is somebody else's too, and its drop may panic again: once is tried, no more.

@@ -1,11 +1,11 @@
 //! Atomics, locks and cells: std's, or loom's under `--cfg loom`.
 //!
-//! The protocol of `memory` (slots, hazard records, queues, cycles) takes its primitives from this file, so that the code
-//! that loom explores is the code that ships. What loom does not explore uses std's own. The barriers of the protocol
-//! are in `memory/hazard.rs`.
+//! The protocol of `memory` (slots, hazard records, queues, cycles) takes its primitives from this file, so that the
+//! code that loom explores is the code that ships. What loom does not explore uses std's own. The barriers of the
+//! protocol are in `memory/hazard.rs`.
 //!
-//! The unsafe code rests on this file alone: the lock lets one thread at a time to its value, and an [`AtomicRef`] holds nothing
-//! but what was a reference.
+//! The unsafe code rests on this file alone: the lock lets one thread at a time to its value, and an [`AtomicRef`]
+//! holds nothing but what was a reference.
 
 #![allow(unsafe_code)]
 

@@ -1,12 +1,13 @@
-//! How much of others' work a call still does: what died since is ended by whatever call comes next, and no call shall stall for it.
+//! How much of others' work a call still does: what died since is ended by whatever call comes next, and no call shall
+//! stall for it.
 //!
-//! Work is counted in units. A call begins with [`UNITS`]; what costs takes some, and what finds none left leaves the rest
-//! to the next call. Between calls what is dropped by hand goes on with what the last call left.
+//! Work is counted in units. A call begins with [`UNITS`]; what costs takes some, and what finds none left leaves the
+//! rest to the next call. Between calls what is dropped by hand goes on with what the last call left.
 
 use std::cell::Cell;
 
-/// Units of a call: the longest stall stays under 60 microseconds, and they are above the orphans of an ordinary training
-/// step (design.md, "Budgets").
+/// Units of a call: the longest stall stays under 60 microseconds, and they are above the orphans of an ordinary
+/// training step (design.md, "Budgets").
 pub(crate) const UNITS: u32 = 256;
 /// An array that is reaped, a step of the gradient graph that ends.
 pub(crate) const ONE: u32 = 1;

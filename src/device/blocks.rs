@@ -29,7 +29,8 @@ use crate::device::{budget::MemoryStats, span::Span};
 /// Classes a doubling, and its logarithm.
 pub(super) const STEPS: usize = 32;
 const STEPS_LOG: u32 = STEPS.ilog2();
-/// Groups of classes for the smallest grain, 64 bytes: one for sizes under 32 grains, and one for each doubling from there.
+/// Groups of classes for the smallest grain, 64 bytes: one for sizes under 32 grains, and one for each doubling from
+/// there.
 pub(super) const LEVELS: usize = (usize::BITS - 6 - STEPS_LOG) as usize + 1;
 pub(super) const MIB: usize = 1 << 20;
 

@@ -3,8 +3,8 @@
 /// Bytes of one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
-    /// Bytes of storages that are alive: of arrays, of what gradients saved, and blocks of workspaces; not of mapped files.
-    /// Views count once.
+    /// Bytes of storages that are alive: of arrays, of what gradients saved, and blocks of workspaces; not of mapped
+    /// files. Views count once.
     pub active: u64,
     /// The most that `active` was since the start or the last reset; at most 64 KiB
     /// too high for each thread after the first.

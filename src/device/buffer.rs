@@ -1,8 +1,8 @@
 //! Bytes of a device, owned.
 //!
-//! The unsafe code makes buffers of memory of others, by a promise of whoever brings it, and slices of the host's bytes. That
-//! rests on who makes a buffer: what a pool or an arena handed out, or a keeper keeps, is its own (`from_pool`,
-//! `from_arena`, `foreign`), and initialised.
+//! The unsafe code makes buffers of memory of others, by a promise of whoever brings it, and slices of the host's
+//! bytes. That rests on who makes a buffer: what a pool or an arena handed out, or a keeper keeps, is its own
+//! (`from_pool`, `from_arena`, `foreign`), and initialised.
 
 #![allow(unsafe_code)]
 
@@ -110,8 +110,8 @@ impl Buffer {
     pub(crate) fn shared<K: AsRef<[u8]> + Send + Sync + ?Sized + 'static>(keeper: Arc<K>, range: Range<usize>) -> Self {
         let bytes = &(*keeper).as_ref()[range];
         let span = Span::new(NonNull::from(bytes).cast(), bytes.len());
-        // SAFETY: `as_ref` borrowed the bytes from what the `Arc` points to, which neither moves nor changes while there
-        // is an `Arc`: so the borrow could last until the buffer drops this one.
+        // SAFETY: `as_ref` borrowed the bytes from what the `Arc` points to, which neither moves nor changes while
+        // there is an `Arc`: so the borrow could last until the buffer drops this one.
         unsafe { Self::foreign(span, Device::Cpu, Box::new(Foreign { read_only: true, keeper })) }
     }
 
@@ -211,8 +211,8 @@ impl Device {
 
     /// A part of a block of this device, as uninitialised memory for something new.
     ///
-    /// Work that still uses these bytes is the caller's business on the host. Elsewhere all work on parts of one block is
-    /// ordered, as if each used all of it; the simulation reports whoever reads the part before it is written.
+    /// Work that still uses these bytes is the caller's business on the host. Elsewhere all work on parts of one block
+    /// is ordered, as if each used all of it; the simulation reports whoever reads the part before it is written.
     ///
     /// # Errors
     /// [`Error::Argument`] if the part leaves the block; [`Error::Capture`] while another thread captures a section.

@@ -125,8 +125,8 @@ impl Device {
     /// The CUDA device with this number, as the driver counts. Opened by the first call.
     ///
     /// # Errors
-    /// [`Error::DeviceUnavailable`] if there is no driver or no such device, with what was looked for and what was found;
-    /// [`Error::Device`] if it cannot be opened.
+    /// [`Error::DeviceUnavailable`] if there is no driver or no such device, with what was looked for and what was
+    /// found; [`Error::Device`] if it cannot be opened.
     #[cfg(feature = "cuda")]
     pub fn cuda(ordinal: usize) -> Result<Self> {
         Cuda::new(ordinal).map(Device::Cuda)

@@ -43,7 +43,8 @@ pub fn decode<P: Place + ?Sized>(bytes: &[u8], at: &P) -> Result<Tensor> {
 /// Writes a file; the array may have any layout. Replaces a file of this name when it is complete.
 ///
 /// # Errors
-/// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for bf16; [`Error::File`](crate::Error::File); as [`Tensor::to_vec`].
+/// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for bf16; [`Error::File`](crate::Error::File); as
+/// [`Tensor::to_vec`].
 #[track_caller]
 pub fn write<F: AsRef<Path>>(array: &Tensor, path: F) -> Result<()> {
     let header = header(array)?;

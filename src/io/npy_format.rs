@@ -1,5 +1,5 @@
-//! The bytes of an npy file, alone or in an archive. The header is a Python literal, of which exactly the dictionary that
-//! the format describes is understood.
+//! The bytes of an npy file, alone or in an archive. The header is a Python literal, of which exactly the dictionary
+//! that the format describes is understood.
 
 use std::io::{Read, Write};
 

@@ -48,8 +48,8 @@ impl<W: Write> Output<W> {
         Ok(())
     }
 
-    /// The elements of an array in row-major order, the lowest byte first. `dtype` and `dims` are what the head of the file
-    /// says of it: if it is another array by now (`Tensor::intern`), that is an error.
+    /// The elements of an array in row-major order, the lowest byte first. `dtype` and `dims` are what the head of the
+    /// file says of it: if it is another array by now (`Tensor::intern`), that is an error.
     #[track_caller]
     pub(super) fn elements(&mut self, array: &Tensor, (dtype, dims): (DType, &[usize])) -> Result<()> {
         with_type!(dtype, T => {

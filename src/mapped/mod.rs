@@ -1,5 +1,5 @@
-//! Files mapped into memory: what users ask for with a promise about a file. Apart from the layers, since networks' files and
-//! workspaces both do.
+//! Files mapped into memory: what users ask for with a promise about a file. Apart from the layers, since networks'
+//! files and workspaces both do.
 //!
 //! The unsafe code passes on what callers promise: that nobody changes a file while it is mapped.
 
@@ -35,8 +35,8 @@ impl MmapedSafetensors {
     /// [`Error::File`].
     ///
     /// # Safety
-    /// Nobody changes the files while an array of them lives: what is read would change under the reader. A file that is
-    /// cut short ends the process with SIGBUS when bytes behind its new end are read.
+    /// Nobody changes the files while an array of them lives: what is read would change under the reader. A file that
+    /// is cut short ends the process with SIGBUS when bytes behind its new end are read.
     pub unsafe fn multi<P: AsRef<Path>>(paths: &[P]) -> Result<Self> {
         let mut all = Vec::with_capacity(paths.len());
         for path in paths {
@@ -102,10 +102,10 @@ impl WorkspaceConfigBuilder {
     /// whichever is more, and stays; without a path, the file is a temporary one, which nobody else can open.
     ///
     /// # Safety
-    /// While a workspace of these settings lives, nobody else writes to the file or shortens it: no other process, and no
-    /// other handle of this one. Arrays would change under their readers, and an access behind a new end ends the process
-    /// with SIGBUS. Workspaces keep each other out by a lock, but that is advisory: programs that do not ask for it are
-    /// not kept out.
+    /// While a workspace of these settings lives, nobody else writes to the file or shortens it: no other process, and
+    /// no other handle of this one. Arrays would change under their readers, and an access behind a new end ends the
+    /// process with SIGBUS. Workspaces keep each other out by a lock, but that is advisory: programs that do not ask
+    /// for it are not kept out.
     pub unsafe fn temp_file_path(self, path: impl Into<PathBuf>) -> Self {
         self.with_file(path.into())
     }

@@ -5,9 +5,9 @@
 //! a cycle changes `Oldest`, issues the heavy barrier, scans the records, and then looks at [`RetainCount`]; if nobody
 //! is found, nobody will be.
 //!
-//! A thread that is not the workspace's says in [`Foreign`] that it reads, once for each storage, or finds that another one
-//! did; then it looks at `Oldest`. Where nobody said so, no barrier is needed and no other thread's record. loom explores
-//! this file (`loom_tests/cycle.rs`).
+//! A thread that is not the workspace's says in [`Foreign`] that it reads, once for each storage, or finds that another
+//! one did; then it looks at `Oldest`. Where nobody said so, no barrier is needed and no other thread's record. loom
+//! explores this file (`loom_tests/cycle.rs`).
 
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -81,16 +81,16 @@ impl Foreign {
     pub(crate) fn note(&self) {
         // Relaxed: the fence orders it before the caller's look.
         self.0.store(1, Ordering::Relaxed);
-        // SeqCst: pairs with the fence in `is_noted`: if this one comes first, the note is found; else the caller finds the
-        // cycle ended.
+        // SeqCst: pairs with the fence in `is_noted`: if this one comes first, the note is found; else the caller finds
+        // the cycle ended.
         fence(Ordering::SeqCst);
     }
 
     /// Whether somebody said so, or will before it finds the cycle ended. The caller ended it.
     #[inline]
     pub(crate) fn is_noted(&self) -> bool {
-        // SeqCst: pairs with the fence in `note`: if that one comes first, the Relaxed load below finds the note; if this one
-        // does, who notes finds the cycle ended.
+        // SeqCst: pairs with the fence in `note`: if that one comes first, the Relaxed load below finds the note; if
+        // this one does, who notes finds the cycle ended.
         fence(Ordering::SeqCst);
         self.0.load(Ordering::Relaxed) != 0
     }

@@ -1,15 +1,15 @@
 //! The switch, and reclaiming by hand.
 //!
-//! With the switch **off** (the default) an array made by a manager lives until that manager closes, whether or
-//! not anybody holds a proxy of it: the leak that a long-lived manager collects. With the switch **on** the drop
-//! of its last proxy queues it, and the next call on this thread that does work closes it. Arrays that their handles own end
+//! With the switch **off** (the default) an array made by a manager lives until that manager closes, whether or not
+//! anybody holds a proxy of it: the leak that a long-lived manager collects. With the switch **on** the drop of its
+//! last proxy queues it, and the next call on this thread that does work closes it. Arrays that their handles own end
 //! with their last handle in both positions.
 //!
-//! Such a call is each operation, creation and read of elements, whatever the array; moving one to a manager; making, listing
-//! and closing a manager; entering and leaving a workspace; [`collect`], [`collect_orphans`],
-//! [`Device::clear_cache`](crate::Device::clear_cache), a report or dump, and a request for memory that would fail. What a handle
-//! or manager knows is answered at once, and closes nothing: `dims`, `is_open`, `name`, `array_count`, [`stats`], and
-//! `close` of one array.
+//! Such a call is each operation, creation and read of elements, whatever the array; moving one to a manager; making,
+//! listing and closing a manager; entering and leaving a workspace; [`collect`], [`collect_orphans`],
+//! [`Device::clear_cache`](crate::Device::clear_cache), a report or dump, and a request for memory that would fail.
+//! What a handle or manager knows is answered at once, and closes nothing: `dims`, `is_open`, `name`, `array_count`,
+//! [`stats`], and `close` of one array.
 //!
 //! The switch is one for the process. `NDGC=on` or `NDGC=off` in the environment sets it at the start.
 //!
@@ -82,8 +82,8 @@ pub fn collect() -> usize {
     reclaim::collect()
 }
 
-/// Closes every array without a handle that a manager still keeps, because its last proxy fell while the switch
-/// was off, and, as [`collect`] does, every one that is queued. Returns how many there were of both. Walks all slots of the
+/// Closes every array without a handle that a manager still keeps, because its last proxy fell while the switch was
+/// off, and, as [`collect`] does, every one that is queued. Returns how many there were of both. Walks all slots of the
 /// registry.
 pub fn collect_orphans() -> usize {
     if switch::check("gc::collect_orphans").is_err() {
@@ -109,8 +109,8 @@ pub fn collect_orphans() -> usize {
 /// Arrays of the process by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GcStats {
-    /// Arrays that were not closed yet, whether or not anybody holds a proxy of them; those of ended cycles of workspaces
-    /// that somebody holds a handle of among them.
+    /// Arrays that were not closed yet, whether or not anybody holds a proxy of them; those of ended cycles of
+    /// workspaces that somebody holds a handle of among them.
     pub live: u64,
     /// Dead arrays in the reclaim queue.
     pub queued: u64,
@@ -120,8 +120,9 @@ pub struct GcStats {
     pub created: u64,
     /// Arrays ever closed.
     pub closed: u64,
-    /// How often a call interrupted the other threads of the process (`membarrier`), to see whether they use what it ends or
-    /// writes into: an array that another thread than its maker used. 0 in loops whose arrays only their own threads use.
+    /// How often a call interrupted the other threads of the process (`membarrier`), to see whether they use what it
+    /// ends or writes into: an array that another thread than its maker used. 0 in loops whose arrays only their own
+    /// threads use.
     pub interrupts: u64,
 }
 

@@ -9,10 +9,10 @@
 //! The same pair orders in-place writers of a storage against its readers (`storage.rs`).
 //!
 //! # The barriers
-//! `heavy` is `membarrier(2)`, which interrupts every running thread of the process, so that `light` costs
-//! nothing but a compiler fence. Where `membarrier` is missing (other systems, Miri, loom) both are full
-//! fences. With one registered thread `heavy` is a fence as well: there is nobody to interrupt. And none is issued for what
-//! only one thread used: another one says so before it does, by an exchange in the slot (`Slot::share`), the storage
+//! `heavy` is `membarrier(2)`, which interrupts every running thread of the process, so that `light` costs nothing but
+//! a compiler fence. Where `membarrier` is missing (other systems, Miri, loom) both are full fences. With one
+//! registered thread `heavy` is a fence as well: there is nobody to interrupt. And none is issued for what only one
+//! thread used: another one says so before it does, by an exchange in the slot (`Slot::share`), the storage
 //! (`storage.rs`), or both and the block of a workspace (`cycle.rs`), and then announces anew.
 
 use crate::base::sync::{AtomicU32, Ordering, fence};
@@ -40,8 +40,8 @@ impl Hazards {
     pub(crate) fn announce<const N: usize>(&self, first: usize, indices: [u32; N], user: bool) {
         let mark = if user { USER } else { 0 };
         for (place, index) in self.places[first..first + N].iter().zip(indices) {
-            // Release: pairs with the Acquire in `places`: who finds this announcement saw what was done under those that
-            // stood here before. Ordered before the state reads by the light barrier, which pairs with `heavy` in
+            // Release: pairs with the Acquire in `places`: who finds this announcement saw what was done under those
+            // that stood here before. Ordered before the state reads by the light barrier, which pairs with `heavy` in
             // `announced`'s caller.
             place.store((index + 1) | mark, Ordering::Release);
         }
@@ -96,8 +96,8 @@ pub(crate) fn light() {
 
 #[cfg(loom)]
 pub(crate) fn heavy(_threads: u32) {
-    // SeqCst: pairs with the fence in `light`: if that one comes first, the announcement is found; if this one does, the reader
-    // finds the change.
+    // SeqCst: pairs with the fence in `light`: if that one comes first, the announcement is found; if this one does,
+    // the reader finds the change.
     fence(Ordering::SeqCst);
 }
 

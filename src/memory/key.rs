@@ -17,8 +17,8 @@ new_key_type! {
 /// ended is an error wherever it is used, never another array. It prints as `7v3`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key(
-    /// The generation, at least 1, above the index: one word, since two that are written one after the other are not there
-    /// yet when they are read back as one.
+    /// The generation, at least 1, above the index: one word, since two that are written one after the other are not
+    /// there yet when they are read back as one.
     NonZeroU64,
 );
 
@@ -47,8 +47,8 @@ impl Key {
         self.0.get()
     }
 
-    /// From a number that [`Key::as_ffi`] gave: the same key. Any other number gives the key of whatever array has that number,
-    /// if one has.
+    /// From a number that [`Key::as_ffi`] gave: the same key. Any other number gives the key of whatever array has that
+    /// number, if one has.
     pub fn from_ffi(number: u64) -> Self {
         match (number >> 32) as u32 {
             // No array's: the last generation is never handed out (`slot.rs`).

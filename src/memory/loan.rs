@@ -1,8 +1,8 @@
 //! Lending: an array that is with a manager for a while, and goes back to where it came from.
 //!
-//! The lenders of an array form a stack, kept in a side table (`owner.rs`) under the array's slot. When the borrower closes, the
-//! array goes to the nearest lender that is still open; if none is, it ends with the borrower. So chains may
-//! close in any order.
+//! The lenders of an array form a stack, kept in a side table (`owner.rs`) under the array's slot. When the borrower
+//! closes, the array goes to the nearest lender that is still open; if none is, it ends with the borrower. So chains
+//! may close in any order.
 
 use crate::base::sync::{Ordering, fence};
 use crate::memory::{
@@ -68,9 +68,9 @@ pub(crate) fn give_back(context: &ThreadContext, key: Key) -> bool {
 
 /// An array without a handle that went back to its handles has nobody: it ends.
 fn end_if_kept(context: &ThreadContext, key: Key, lender: Owner) {
-    // SeqCst: pairs with `Slot::keep` and the look at the owner after it in `registry::drop_proxy`. If that look comes first,
-    // it may find the manager and leave the count kept, but the state below has the bit; if the fence does, it finds the
-    // handles.
+    // SeqCst: pairs with `Slot::keep` and the look at the owner after it in `registry::drop_proxy`. If that look comes
+    // first, it may find the manager and leave the count kept, but the state below has the bit; if the fence does, it
+    // finds the handles.
     fence(Ordering::SeqCst);
     let core = &slot(key.index()).core;
     if lender == Owner::Handles && core.state() & KEPT != 0 && core.unkeep(key.generation()) {

@@ -432,8 +432,8 @@ thread_local! {
     static CLOSING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Ends a manager and what is below it. When it returns all of them are empty, whoever closed them; but for a call that the
-/// user's code makes while its thread is closing a manager: two of those could wait for each other.
+/// Ends a manager and what is below it. When it returns all of them are empty, whoever closed them; but for a call that
+/// the user's code makes while its thread is closing a manager: two of those could wait for each other.
 fn close(inner: &Arc<ManagerInner>, closer: Closer, site: Option<Site>) {
     let Some(place) = inner.place else { return };
     // Of several closers of a manager the first one under the lock gets it.

@@ -11,7 +11,8 @@ use crate::base::{dtype::DType, layout::Layout};
 use crate::device::Device;
 use crate::memory::slot::Shown;
 
-/// What stays true of a closed array. In this order, dtype and shape lie in one line of the cache (`registry::ArraySlot`).
+/// What stays true of a closed array. In this order, dtype and shape lie in one line of the cache
+/// (`registry::ArraySlot`).
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Metadata {
@@ -68,7 +69,8 @@ impl MetadataCell {
             return;
         }
         let mut later = LATER.entry(index).or_default();
-        // One of the last that it had is shown again: an array that changes between some shapes keeps those, and no more.
+        // One of the last that it had is shown again: an array that changes between some shapes keeps those, and no
+        // more.
         let known = later.iter().rev().take(RECENT).find(|known| known.is_same(&metadata)).cloned();
         let metadata = known.unwrap_or_else(|| {
             later.push(Arc::new(metadata));

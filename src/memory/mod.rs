@@ -1,10 +1,10 @@
 //! Who lives how long: keys, registry, reclaim queue, owners, managers, reports.
 //!
-//! This layer owns the lifetimes and knows no mathematics. In reading order: what a slot is and how it ends
-//! (`slot`), how readers say that they use one (`hazard`), how dead ones wait (`queue`), when a cycle of arrays ends
-//! (`cycle`); the registry built of these; who owns an array (`owner`, `loan`, `manager`); what drains (`reclaim`);
-//! what handles do (`handle`, `proxy`), alone and with managers (`ownership`); arenas for cycles (`workspace`, `readers`);
-//! what is told (`report`, `gc`).
+//! This layer owns the lifetimes and knows no mathematics. In reading order: what a slot is and how it ends (`slot`),
+//! how readers say that they use one (`hazard`), how dead ones wait (`queue`), when a cycle of arrays ends (`cycle`);
+//! the registry built of these; who owns an array (`owner`, `loan`, `manager`); what drains (`reclaim`); what handles
+//! do (`handle`, `proxy`), alone and with managers (`ownership`); arenas for cycles (`workspace`, `readers`); what is
+//! told (`report`, `gc`).
 //!
 //! # Words for the end of an array
 //! It ends once, and its slot is used again once; both take several acts, each with a word of its own:
@@ -28,9 +28,9 @@
 //! | what it was like is no longer shown | hide | `metadata.rs` |
 //! | who lent it is no longer known | forget | `owner.rs` |
 //!
-//! Of a workspace: a cycle *ends* (`workspace/validity.rs`), and its arrays with it, without any of these; their slots are
-//! recycled after their last handles, and those with a recorded gradient are closed. A block *retires* until nobody uses it, and is *swept* (`workspace/retired.rs`). A
-//! thread that ends *flushes* what it has in stock.
+//! Of a workspace: a cycle *ends* (`workspace/validity.rs`), and its arrays with it, without any of these; their slots
+//! are recycled after their last handles, and those with a recorded gradient are closed. A block *retires* until nobody
+//! uses it, and is *swept* (`workspace/retired.rs`). A thread that ends *flushes* what it has in stock.
 
 pub(crate) mod cycle;
 pub(crate) mod hazard;

@@ -4,13 +4,13 @@
 //! (`array/autograd.rs`). Cells lie in slabs of two sizes, so that recording an operation asks the heap for nothing;
 //! a larger step has a block of its own.
 //!
-//! The last reference ends the step. What it holds of other steps is let go of in a loop, through links in the cells:
-//! a chain of any length ends without recursion and without a list beside it. One call ends as many as it has units of work
-//! (`base/work.rs`); the others wait for the next.
+//! The last reference ends the step. What it holds of other steps is let go of in a loop, through links in the cells: a
+//! chain of any length ends without recursion and without a list beside it. One call ends as many as it has units of
+//! work (`base/work.rs`); the others wait for the next.
 //!
 //! # Cells
-//! The unsafe code rests on the count of a cell: while there is a reference, its step is only read; the last one alone ends it, and a
-//! cell of a free list belongs to one thread.
+//! The unsafe code rests on the count of a cell: while there is a reference, its step is only read; the last one alone
+//! ends it, and a cell of a free list belongs to one thread.
 
 #![allow(unsafe_code)]
 
@@ -258,7 +258,8 @@ fn wait(first: NonNull<NodeCell<dyn GradStep>>) {
     CHAINS.store(waiting.len() as u32, Ordering::Relaxed);
 }
 
-/// Ends cells without references: the first one, and those that it was the last to hold, as far as the call has work left.
+/// Ends cells without references: the first one, and those that it was the last to hold, as far as the call has work
+/// left.
 fn end(mut dead: Option<NonNull<NodeCell<dyn GradStep>>>) {
     while let Some(cell) = dead {
         if !work::spend(work::ONE) {

@@ -214,8 +214,8 @@ impl OwnerList {
     }
 }
 
-/// Takes an array, of which the caller has a count, from its owner. `None` if it is not open (any more): somebody else ended it.
-/// Invariant I5 (design.md).
+/// Takes an array, of which the caller has a count, from its owner. `None` if it is not open (any more): somebody else
+/// ended it. Invariant I5 (design.md).
 #[inline]
 pub(crate) fn take(cell: &ArraySlot, generation: u32) -> Option<Owner> {
     let mut turns = 0;
@@ -243,11 +243,12 @@ pub(crate) fn take(cell: &ArraySlot, generation: u32) -> Option<Owner> {
     }
 }
 
-/// As [`take`], by the caller that gave up the last count. Whoever takes an array from its handles or its cycle has a count, and
-/// gives it up later: such an owner nobody can change any more, and it is read, not exchanged.
+/// As [`take`], by the caller that gave up the last count. Whoever takes an array from its handles or its cycle has a
+/// count, and gives it up later: such an owner nobody can change any more, and it is read, not exchanged.
 #[inline(always)]
 pub(crate) fn take_orphan(cell: &ArraySlot, generation: u32) -> bool {
-    // Acquire: pairs with the Release stores to `owner`. Relaxed would do for what was taken: it came before the last count.
+    // Acquire: pairs with the Release stores to `owner`. Relaxed would do for what was taken: it came before the last
+    // count.
     matches!(cell.owner.load(Ordering::Acquire), HANDLES | OF_CYCLE) || take(cell, generation).is_some()
 }
 
@@ -270,8 +271,8 @@ fn shard_of(cell: &ArraySlot) -> usize {
 fn take_from(cell: &ArraySlot, owner: u32) -> Option<ManagerId> {
     let core = owner - 1;
     CORES.get(core).shards[shard_of(cell)].0.with(|list| {
-        // It may have moved to another owner before the lock was held; its shard stays, since the caller has a count of it.
-        // Relaxed: this core becomes and ceases to be the owner under this lock alone.
+        // It may have moved to another owner before the lock was held; its shard stays, since the caller has a count of
+        // it. Relaxed: this core becomes and ceases to be the owner under this lock alone.
         (cell.owner.load(Ordering::Relaxed) == owner).then(|| {
             list.unlink(cell);
             // Release: pairs with the Acquire in `take`.
@@ -337,9 +338,10 @@ pub(crate) fn owner_of(index: u32, generation: u32) -> Option<Owner> {
             NOBODY => {}
             owner => {
                 let core = owner - 1;
-                // Acquire: pairs with the Release in `ManagerId::open`. If that of a later life came first, the array had left
-                // the core before it, and the second look finds it elsewhere, or in that life; if not, this is the life that the
-                // first look found. (Three lives of a core between the two looks would not be told apart.)
+                // Acquire: pairs with the Release in `ManagerId::open`. If that of a later life came first, the array
+                // had left the core before it, and the second look finds it elsewhere, or in that life; if not, this is
+                // the life that the first look found. (Three lives of a core between the two looks would not be told
+                // apart.)
                 let life = CORES.get(core).life.load(Ordering::Acquire);
                 // Acquire: as above.
                 if cell.owner.load(Ordering::Acquire) == owner {

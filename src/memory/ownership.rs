@@ -1,4 +1,5 @@
-//! Whose an array is: what managers and handles do together. Moving an array to another owner, lending it, letting it go.
+//! Whose an array is: what managers and handles do together. Moving an array to another owner, lending it, letting it
+//! go.
 
 use crate::base::error::{Closer, Error, Result};
 use crate::memory::{
@@ -48,8 +49,8 @@ impl Proxy {
         registry::is_in_scope(self.key)
     }
 
-    /// Whether [`Proxy::close`] would give bytes back at once: the array is open, no view or gradient shares its bytes, and
-    /// they are not a workspace's.
+    /// Whether [`Proxy::close`] would give bytes back at once: the array is open, no view or gradient shares its bytes,
+    /// and they are not a workspace's.
     pub fn is_closeable(&self) -> bool {
         let alone = |array: &Pinned<'_>| array.storage.references() == 1 && array.storage.part().is_none();
         self.with_pinned("is_closeable", alone).unwrap_or(false)

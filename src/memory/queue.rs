@@ -53,8 +53,8 @@ impl Queue {
         let mut first = head.load(Ordering::Relaxed);
         loop {
             link.store(first, Ordering::Relaxed);
-            // Release: pairs with the Acquire in `take`; publishes the link and the uses before the drop. Those of earlier pushes
-            // too: this exchange goes on with their release sequence.
+            // Release: pairs with the Acquire in `take`; publishes the link and the uses before the drop. Those of
+            // earlier pushes too: this exchange goes on with their release sequence.
             match head.compare_exchange_weak(first, index + 1, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => first = now,
@@ -118,8 +118,8 @@ impl Queue {
         loop {
             for i in 0..LANES {
                 let rest = &self.lanes[(lane + i) % LANES].rest;
-                // Release: pairs with the Acquire in `take`; passes on the links read from other lists. Relaxed before it: a look
-                // that spares most exchanges.
+                // Release: pairs with the Acquire in `take`; passes on the links read from other lists. Relaxed before
+                // it: a look that spares most exchanges.
                 if rest.load(Ordering::Relaxed) == 0
                     && rest.compare_exchange(0, first, Ordering::Release, Ordering::Relaxed).is_ok()
                 {

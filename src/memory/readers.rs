@@ -1,5 +1,5 @@
-//! Who reads the bytes of a block: what arenas ask before they use them again, of the hazard records and of the slots that
-//! are announced there. The rooms of a workspace lie below both; they are handed [`of_thread`].
+//! Who reads the bytes of a block: what arenas ask before they use them again, of the hazard records and of the slots
+//! that are announced there. The rooms of a workspace lie below both; they are handed [`of_thread`].
 
 use crate::memory::{
     hazard::USER,
@@ -15,8 +15,8 @@ pub(crate) fn of_thread(context: &ThreadContext) -> Readers {
     Readers { thread: context.number, is_read }
 }
 
-/// Whether a thread announces an array that lies in a block and is of such a cycle, which the caller ended. `only`: no other
-/// thread than that with this thread record does, as the block knows. For others it issues the heavy barrier.
+/// Whether a thread announces an array that lies in a block and is of such a cycle, which the caller ended. `only`: no
+/// other thread than that with this thread record does, as the block knows. For others it issues the heavy barrier.
 ///
 /// What a slot says holds for whoever found its array valid: it was written before, and stays while the array is
 /// announced. An announcement that finds it ended is withdrawn, whatever is answered for it.

@@ -1,9 +1,9 @@
 //! Draining the reclaim queue: a bounded piece of it at each call.
 //!
-//! Every operation on a proxy, every creation, every manager's close and `gc::collect` come through here. A
-//! call has so many units of work for what died before it (`base/work.rs`): it reaps arrays of its own thread's lane and
-//! of the common lane, and then ends steps of the gradient graph that wait; `collect`, and an allocation that failed, do
-//! all there is.
+//! Every operation on a proxy, every creation, every manager's close and `gc::collect` come through here. A call has so
+//! many units of work for what died before it (`base/work.rs`): it reaps arrays of its own thread's lane and of the
+//! common lane, and then ends steps of the gradient graph that wait; `collect`, and an allocation that failed, do all
+//! there is.
 
 use crate::base::{sync::Ordering, work};
 use crate::device::Device;

@@ -1,8 +1,9 @@
 //! The registry: every array of the process, found by its key, kept alive by nobody here.
 //!
-//! A slot holds the array's metadata inline. This file makes arrays and tells of them; `registry/pinning.rs` lets operations
-//! use them, `registry/ending.rs` ends them, `registry/diagnostics.rs` has what errors and reports say. The rules of a
-//! slot's life are in `slot.rs`, those of use against close in `hazard.rs`, those of ownership in `owner.rs`.
+//! A slot holds the array's metadata inline. This file makes arrays and tells of them; `registry/pinning.rs` lets
+//! operations use them, `registry/ending.rs` ends them, `registry/diagnostics.rs` has what errors and reports say. The
+//! rules of a slot's life are in `slot.rs`, those of use against close in `hazard.rs`, those of ownership in
+//! `owner.rs`.
 
 mod diagnostics;
 mod ending;
@@ -80,8 +81,8 @@ pub(crate) struct ArrayRef<'p> {
 
 /// A slot with what owners, writers and errors need to know of it.
 ///
-/// In the order in which they are looked at: the first line of the cache has what resolving, dropping and draining touch,
-/// the second one dtype and shape.
+/// In the order in which they are looked at: the first line of the cache has what resolving, dropping and draining
+/// touch, the second one dtype and shape.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct ArraySlot {
@@ -125,8 +126,8 @@ impl ArraySlot {
         }
     }
 
-    /// Whether the thread made the array, and no other thread used it by this state: then no other thread is using it, and who
-    /// closes it on this one need not look for others.
+    /// Whether the thread made the array, and no other thread used it by this state: then no other thread is using it,
+    /// and who closes it on this one need not look for others.
     #[inline(always)]
     fn is_alone(&self, context: &ThreadContext, state: u64) -> bool {
         state & SHARED == 0 && self.maker() == context.number
@@ -139,8 +140,8 @@ impl ArraySlot {
         self.maker.load(Ordering::Relaxed)
     }
 
-    /// Whether a closer of the array would look for this thread's announcement. If not, it will from now on, and the caller tries
-    /// again.
+    /// Whether a closer of the array would look for this thread's announcement. If not, it will from now on, and the
+    /// caller tries again.
     #[inline(always)]
     fn is_looked_for(&self, context: &ThreadContext, state: u64) -> bool {
         let looked_for = state & SHARED != 0 || self.maker() == context.number;

@@ -78,9 +78,9 @@ pub struct ManagerReport {
     pub created: Site,
     /// Whether it is capped.
     pub capped: bool,
-    /// Its arrays, oldest first, by a clock that ticks every few milliseconds. Within a tick, those that one thread made stand in
-    /// the order in which they came to the manager. Of the system manager: those on its device that their handles own, or a
-    /// workspace; within a tick by key.
+    /// Its arrays, oldest first, by a clock that ticks every few milliseconds. Within a tick, those that one thread
+    /// made stand in the order in which they came to the manager. Of the system manager: those on its device that their
+    /// handles own, or a workspace; within a tick by key.
     pub arrays: Vec<ArrayReport>,
     /// Managers below it.
     pub managers: Vec<ManagerReport>,
@@ -272,8 +272,8 @@ impl ArrayReport {
     }
 }
 
-/// Who holds most bytes of a device: managers, workspaces, and the handles of arrays without a manager; name, arrays (of a
-/// workspace: blocks), bytes.
+/// Who holds most bytes of a device: managers, workspaces, and the handles of arrays without a manager; name, arrays
+/// (of a workspace: blocks), bytes.
 pub(crate) fn largest(device: &crate::device::Device, most: usize) -> Vec<(String, u64, u64)> {
     let mut all = Vec::new();
     for info in NdManager::system(device).subtree() {

@@ -173,7 +173,8 @@ fn next_page<T: Cell>(number: usize, room: &mut &'static mut [MaybeUninit<T>]) -
     fill(page, T::fresh).try_into().ok()
 }
 
-/// Memory for the pages from this one on: for one, while the slab is small, then an eighth of what it has, in large pages.
+/// Memory for the pages from this one on: for one, while the slab is small, then an eighth of what it has, in large
+/// pages.
 fn more_room<T>(number: usize) -> &'static mut [MaybeUninit<T>] {
     let bytes = PAGE * size_of::<T>();
     if number * bytes < LARGE_PAGE {

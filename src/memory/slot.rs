@@ -19,8 +19,8 @@
 //!
 //! loom explores this file together with `hazard.rs` and `queue.rs` (`loom_tests.rs`).
 //!
-//! The unsafe code rests on the state word and the announcements: the body is written while the slot is vacant or held by one
-//! thread alone, and read by those who announced it and then saw it open.
+//! The unsafe code rests on the state word and the announcements: the body is written while the slot is vacant or held
+//! by one thread alone, and read by those who announced it and then saw it open.
 
 #![allow(unsafe_code)]
 
@@ -151,8 +151,9 @@ impl<P> Slot<P> {
         self.proxies.load(Ordering::Relaxed)
     }
 
-    /// One more handle, made without one. `None` if the slot has none left, or two billion. Else the state, whose generation is
-    /// that of the handle: it may be another than the caller looked for, and must be dropped like any handle.
+    /// One more handle, made without one. `None` if the slot has none left, or two billion. Else the state, whose
+    /// generation is that of the handle: it may be another than the caller looked for, and must be dropped like any
+    /// handle.
     pub(crate) fn upgrade(&self) -> Option<u64> {
         // Relaxed: a guess, which the exchange confirms.
         let mut count = self.proxies.load(Ordering::Relaxed);
@@ -238,14 +239,15 @@ impl<P> Slot<P> {
         self.state.fetch_and(!bits, Ordering::AcqRel)
     }
 
-    /// Says that another thread than the one that made the array uses it. The caller announced the slot before; if the slot is open
-    /// still, a closer finds the bit, and looks for the announcement. Nothing happens if it is not, or in another life.
+    /// Says that another thread than the one that made the array uses it. The caller announced the slot before; if the
+    /// slot is open still, a closer finds the bit, and looks for the announcement. Nothing happens if it is not, or in
+    /// another life.
     #[cold]
     pub(crate) fn share(&self, generation: u32) {
         let mut state = self.state();
         while generation_of(state) == generation && state & (OPEN | SHARED) == OPEN {
-            // AcqRel: Release publishes the announcement to the exchange of `begin_close`, which finds the bit; Acquire: as
-            // in `state`.
+            // AcqRel: Release publishes the announcement to the exchange of `begin_close`, which finds the bit;
+            // Acquire: as in `state`.
             match self.state.compare_exchange_weak(state, state | SHARED, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return,
                 Err(now) => state = now,
@@ -256,8 +258,8 @@ impl<P> Slot<P> {
     /// Open to closing. The caller took the slot from its owner. Returns the state before.
     #[inline]
     pub(crate) fn begin_close(&self) -> u64 {
-        // AcqRel: Release pairs with `state` in readers; Acquire with `keep` and `share`. Against announcements it is ordered
-        // by the heavy barrier that the caller issues next, or by `share`.
+        // AcqRel: Release pairs with `state` in readers; Acquire with `keep` and `share`. Against announcements it is
+        // ordered by the heavy barrier that the caller issues next, or by `share`.
         let before = self.state.fetch_xor(OPEN | CLOSING, Ordering::AcqRel);
         assert_eq!(before & (OPEN | CLOSING | CLOSED), OPEN, "only an open slot is closed, by one thread");
         before

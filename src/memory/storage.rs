@@ -5,10 +5,10 @@
 //!
 //! # Bytes of a workspace
 //! An arena takes its bytes back when their cycle ends, and asks no storage. What an array of the cycle has is checked
-//! with the cycle at each use (`workspace/validity.rs`); every other reference to such a storage *retains* the block that
-//! the bytes lie in, so that the arena leaves it alone (`workspace/block.rs`). A clone retains it. An array that is
-//! made of the clone of an array of the cycle, a view, is of the cycle too, and does not retain it; one that is made of
-//! a reference that held already, a saved value, is not, and nor are its views ([`Storage::join_cycle`]).
+//! with the cycle at each use (`workspace/validity.rs`); every other reference to such a storage *retains* the block
+//! that the bytes lie in, so that the arena leaves it alone (`workspace/block.rs`). A clone retains it. An array that
+//! is made of the clone of an array of the cycle, a view, is of the cycle too, and does not retain it; one that is made
+//! of a reference that held already, a saved value, is not, and nor are its views ([`Storage::join_cycle`]).
 //!
 //! # Writers
 //! The word `users` says which thread alone uses the bytes, and whether somebody writes into them. It begins with the
@@ -21,11 +21,11 @@
 //! - Bytes of all threads: the writer sets the word, issues the heavy barrier and looks at all hazard records. If
 //!   nobody else uses an array with this storage, the bytes are the writer's alone from here on.
 //!
-//! So a write into bytes that another thread is reading (or the reverse) cannot happen, and a loop that changes arrays that
-//! only its own thread uses makes no system call.
+//! So a write into bytes that another thread is reading (or the reverse) cannot happen, and a loop that changes arrays
+//! that only its own thread uses makes no system call.
 //!
-//! The unsafe code rests on the count of a cell: its buffer is written by whoever has the cell from a free list, or the last
-//! reference, and only read in between.
+//! The unsafe code rests on the count of a cell: its buffer is written by whoever has the cell from a free list, or the
+//! last reference, and only read in between.
 
 #![allow(unsafe_code)]
 
@@ -224,8 +224,8 @@ impl Storage {
         self.buffer().part()
     }
 
-    /// For the reference of a new array: the part of an arena whose cycle the array is of, if it is of one. The reference
-    /// does not hold it any more.
+    /// For the reference of a new array: the part of an arena whose cycle the array is of, if it is of one. The
+    /// reference does not hold it any more.
     #[inline(always)]
     pub(crate) fn join_cycle(&mut self) -> Option<ArenaPart> {
         match self.retention {
@@ -236,8 +236,8 @@ impl Storage {
         self.part().copied()
     }
 
-    /// A reference for a gradient. Of an array of a cycle it does not hold the block: who comes back with it after the cycle
-    /// finds the array that it makes of it ended.
+    /// A reference for a gradient. Of an array of a cycle it does not hold the block: who comes back with it after the
+    /// cycle finds the array that it makes of it ended.
     pub(crate) fn for_gradient(&self) -> Self {
         let mut share = self.clone();
         if share.retention == Retention::Begun || self.retention == Retention::Begun {
@@ -257,21 +257,21 @@ impl Storage {
 
     /// References now.
     pub(crate) fn references(&self) -> u32 {
-        // Acquire: pairs with the Release in the drops of references that went before: who writes because it finds itself alone
-        // (`ops/call/reuse.rs`) does so after their reads.
+        // Acquire: pairs with the Release in the drops of references that went before: who writes because it finds
+        // itself alone (`ops/call/reuse.rs`) does so after their reads.
         self.cell.refs.load(Ordering::Acquire)
     }
 
     /// In-place changes so far.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
-        // Acquire: its partner is the Release of `users` in `Writing::drop`, and found in `is_readable`, by who reads the bytes
-        // too; this load alone would tell the number and not what was written.
+        // Acquire: its partner is the Release of `users` in `Writing::drop`, and found in `is_readable`, by who reads
+        // the bytes too; this load alone would tell the number and not what was written.
         self.cell.version.load(Ordering::Acquire)
     }
 
-    /// Whether this thread may read the bytes of an array that it announced: nobody writes into them, and no other thread will
-    /// without finding the announcement. If not, it announces again before it asks again.
+    /// Whether this thread may read the bytes of an array that it announced: nobody writes into them, and no other
+    /// thread will without finding the announcement. If not, it announces again before it asks again.
     #[inline(always)]
     pub(crate) fn is_readable(&self, context: &ThreadContext) -> bool {
         // Acquire: pairs with the Release in `Writing::drop`: a reader that finds no writer sees what was written.
@@ -283,8 +283,8 @@ impl Storage {
         false
     }
 
-    /// Takes the bytes from the thread that alone used them, for all; from one that writes, the next time. The caller announces
-    /// an array with them.
+    /// Takes the bytes from the thread that alone used them, for all; from one that writes, the next time. The caller
+    /// announces an array with them.
     #[cold]
     fn ask(&self, users: u32) {
         if users & WRITES != 0 {
@@ -296,28 +296,28 @@ impl Storage {
             // First, so that who finds the bytes shared and uses them was told of.
             block::share(part.block);
         }
-        // Release: pairs with the Acquire of a writer that finds the bytes shared (`write`), which then sees the announcement in
-        // the record.
+        // Release: pairs with the Acquire of a writer that finds the bytes shared (`write`), which then sees the
+        // announcement in the record.
         let _ = self.cell.users.compare_exchange(users, SHARED, Ordering::Release, Ordering::Relaxed);
     }
 
-    /// The right to write into the buffer. `own`: the array to be written, as this thread announces it. `None`: another thread is
-    /// writing, or reads and does not end soon; let go of everything and try again.
-    /// Invariant I7 (design.md).
+    /// The right to write into the buffer. `own`: the array to be written, as this thread announces it. `None`: another
+    /// thread is writing, or reads and does not end soon; let go of everything and try again. Invariant I7 (design.md).
     pub(crate) fn write(&self, context: &ThreadContext, op: &'static str, own: &Pinned<'_>) -> Result<Option<Writing>> {
         if self.buffer().is_read_only() {
             return Err(Error::ReadOnly { op, array: registry::describe(own.key) });
         }
         let (cell, mine) = (self.cell, alone(context));
-        // Relaxed: a wish. Somebody could not read while this thread or another one wrote, and is at it: it comes first.
+        // Relaxed: a wish. Somebody could not read while this thread or another one wrote, and is at it: it comes
+        // first.
         if cell.wanted.load(Ordering::Relaxed) != 0 {
             cell.wanted.store(0, Ordering::Relaxed);
             (0..TURNS_LEFT).for_each(|_| std::hint::spin_loop());
         }
         // Relaxed: the exchange below decides.
         let users = cell.users.load(Ordering::Relaxed);
-        // Acquire: pairs with the Release in `Writing::drop` and in `share`; writers follow each other, and follow those who
-        // announced an array before they shared the bytes.
+        // Acquire: pairs with the Release in `Writing::drop` and in `share`; writers follow each other, and follow
+        // those who announced an array before they shared the bytes.
         if (users != SHARED && users != mine)
             || cell.users.compare_exchange(users, users | WRITES, Ordering::Acquire, Ordering::Relaxed).is_err()
         {
@@ -348,8 +348,8 @@ impl Storage {
         self.cell.users.load(Ordering::Relaxed) == SHARED
     }
 
-    /// Somebody else who announces an array with this storage, on this thread or on `all`; with a name if waiting for him
-    /// is no use.
+    /// Somebody else who announces an array with this storage, on this thread or on `all`; with a name if waiting for
+    /// him is no use.
     fn other_reader(&self, context: &ThreadContext, own: usize, all: bool) -> Option<Option<&'static str>> {
         let mut found = None;
         let mut look = |record: &'static ThreadRecord| {
@@ -375,8 +375,8 @@ impl Storage {
     }
 }
 
-/// Makes the bytes of several storages this thread's alone, by one barrier for all; those that somebody is using stay as they
-/// are. The caller is about to write into each.
+/// Makes the bytes of several storages this thread's alone, by one barrier for all; those that somebody is using stay
+/// as they are. The caller is about to write into each.
 pub(crate) fn claim(context: &ThreadContext, storages: &[Storage]) {
     let taken = |storage: &&Storage| {
         // Acquire: as in `write`.
@@ -468,7 +468,8 @@ impl Drop for Writing {
         let Writing { cell, after, written } = *self;
         // Relaxed: only the writer changes it; published by the Release below.
         cell.version.store(cell.version.load(Ordering::Relaxed) + u64::from(written), Ordering::Relaxed);
-        // Release: pairs with the Acquire in `write`, `claim` and `is_readable`: what was written is seen, and the version.
+        // Release: pairs with the Acquire in `write`, `claim` and `is_readable`: what was written is seen, and the
+        // version.
         cell.users.store(after, Ordering::Release);
     }
 }

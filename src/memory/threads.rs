@@ -172,8 +172,8 @@ pub(crate) fn sum(counter: impl Fn(&Counts) -> &AtomicU64) -> u64 {
     records.sum::<u64>() + counter(&LOOSE).load(Ordering::Relaxed)
 }
 
-/// Gives back what a thread that ends has in stock. The registry, which is above, says how before it hands out the first slot;
-/// until then nobody has anything that another would want.
+/// Gives back what a thread that ends has in stock. The registry, which is above, says how before it hands out the
+/// first slot; until then nobody has anything that another would want.
 static AT_END: OnceLock<fn(&ThreadContext)> = OnceLock::new();
 
 /// Says how a thread that ends gives back what it has.

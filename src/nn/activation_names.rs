@@ -1,5 +1,5 @@
-//! Activations in configurations: serde reads and writes them as candle's, by lowercase names. Written out, so that nobody
-//! compiles derive macros for it.
+//! Activations in configurations: serde reads and writes them as candle's, by lowercase names. Written out, so that
+//! nobody compiles derive macros for it.
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use crate::nn::activation::Activation;
 
 const NAME: &str = "Activation";
 
-/// In the order of the enum, which is that of formats without names: the name, the one that other programs write, and the
-/// activation.
+/// In the order of the enum, which is that of formats without names: the name, the one that other programs write, and
+/// the activation.
 const ROWS: [(&str, &str, Activation); 15] = [
     ("gelu", "gelu", Activation::Gelu),
     ("newgelu", "gelu_new", Activation::NewGelu),

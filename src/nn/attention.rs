@@ -45,18 +45,18 @@ impl AttnMask {
     }
 }
 
-/// Attention of queries `[batch, queries, heads, n]` to keys `[batch, keys, kv_heads, n]` and values
-/// `[batch, keys, kv_heads, m]`: `[batch, heads, queries, m]`, in their dtype `T` and with the owner of `q`. Several heads
-/// may share one of the keys.
+/// Attention of queries `[batch, queries, heads, n]` to keys `[batch, keys, kv_heads, n]` and values `[batch, keys,
+/// kv_heads, m]`: `[batch, heads, queries, m]`, in their dtype `T` and with the owner of `q`. Several heads may share
+/// one of the keys.
 ///
-/// Scores are `softmax_scale * q k^T`; with `softcap`, `softcap * tanh(score / softcap)`. With `max_bias` (ALiBi) head `h` has
-/// a slope, `2 ^ (-max_bias * (h + 1) / heads)` with the next power of two for `heads`, that a mask is multiplied with, or a
-/// key's distance before the query if it is causal. Scores of 128 rows of queries are in memory at a time, as f32 for halves.
-/// On every device, with gradients.
+/// Scores are `softmax_scale * q k^T`; with `softcap`, `softcap * tanh(score / softcap)`. With `max_bias` (ALiBi) head
+/// `h` has a slope, `2 ^ (-max_bias * (h + 1) / heads)` with the next power of two for `heads`, that a mask is
+/// multiplied with, or a key's distance before the query if it is causal. Scores of 128 rows of queries are in memory
+/// at a time, as f32 for halves. On every device, with gradients.
 ///
 /// # Errors
-/// [`Error::Shape`] and [`Error::ShapeMismatch`] if the sizes do not fit; [`Error::DTypeMismatch`] if one of the three is not
-/// of `T`; as [`Tensor::matmul`].
+/// [`Error::Shape`] and [`Error::ShapeMismatch`] if the sizes do not fit; [`Error::DTypeMismatch`] if one of the three
+/// is not of `T`; as [`Tensor::matmul`].
 #[track_caller]
 pub fn flash_attn<T: WithDType>(
     q: &Tensor,

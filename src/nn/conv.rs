@@ -187,8 +187,8 @@ fn grouped(op: &'static str, channels: usize, groups: usize) -> Result<usize> {
     })
 }
 
-/// Builders of a layer: with biases, and without. `|inputs, outputs, size, config|` makes the weights' shape and what they
-/// and the biases are drawn from.
+/// Builders of a layer: with biases, and without. `|inputs, outputs, size, config|` makes the weights' shape and what
+/// they and the biases are drawn from.
 macro_rules! builders {
     ($(
         $(#[$doc:meta])* $name:ident, $(#[$plain_doc:meta])* $plain:ident, $layer:ident, $config:ident,

@@ -93,8 +93,8 @@ impl Cache {
     /// Takes the positions of `src` in.
     ///
     /// # Errors
-    /// [`Error::Argument`] if it was made for no positions; as [`Tensor::slice_set`] and [`Tensor::zeros`]. The positions
-    /// before are as they were then.
+    /// [`Error::Argument`] if it was made for no positions; as [`Tensor::slice_set`] and [`Tensor::zeros`]. The
+    /// positions before are as they were then.
     #[track_caller]
     pub fn append(&mut self, src: &Tensor) -> Result<()> {
         let count = src.dim(self.dim)?;
@@ -436,7 +436,8 @@ impl ConcatKvCache {
     }
 }
 
-/// Keys and values of one sequence side by side, put together anew with each position: `[positions, heads, 2 * head_dim]`.
+/// Keys and values of one sequence side by side, put together anew with each position: `[positions, heads, 2 *
+/// head_dim]`.
 #[derive(Clone, Debug)]
 pub struct InterleavedKvCache {
     kv: Option<Tensor>,

@@ -20,9 +20,9 @@ type Producer<T> = Box<dyn FnMut(usize) -> Result<Option<T>> + Send>;
 
 /// Elements that a thread of its own makes ahead, each in a cycle of a circular workspace of that thread.
 ///
-/// They come in order. An error or a panic of the producer comes after all elements before it, and is the last; then, as
-/// after the end, there is nothing until [`Prefetch::reset`]. A drop ends the thread and waits for it: at most until the
-/// producer returns.
+/// They come in order. An error or a panic of the producer comes after all elements before it, and is the last; then,
+/// as after the end, there is nothing until [`Prefetch::reset`]. A drop ends the thread and waits for it: at most until
+/// the producer returns.
 ///
 /// ```
 /// # use ndgc::nn::Prefetch;
@@ -74,10 +74,11 @@ impl<T> fmt::Debug for Prefetch<T> {
     }
 }
 
-/// An element, and the lease of the ring's part that it lies in: its arrays are valid while this lives, wherever it goes.
+/// An element, and the lease of the ring's part that it lies in: its arrays are valid while this lives, wherever it
+/// goes.
 ///
-/// Its drop gives that part back. Too many of them do no harm but need memory: what finds no room in the ring gets memory
-/// beside it.
+/// Its drop gives that part back. Too many of them do no harm but need memory: what finds no room in the ring gets
+/// memory beside it.
 #[derive(Debug)]
 pub struct Batch<T> {
     // Dropped in this order.
@@ -87,8 +88,8 @@ pub struct Batch<T> {
 }
 
 impl<T> Batch<T> {
-    /// The element and its lease; when that is dropped, its arrays end as soon as the ring comes round to them. There is
-    /// no lease in [`DebugMode::BypassEverything`](crate::DebugMode::BypassEverything).
+    /// The element and its lease; when that is dropped, its arrays end as soon as the ring comes round to them. There
+    /// is no lease in [`DebugMode::BypassEverything`](crate::DebugMode::BypassEverything).
     pub fn into_parts(self) -> (T, Option<CycleLease>) {
         (self.value, self.lease)
     }
@@ -103,15 +104,15 @@ impl<T> Deref for Batch<T> {
 }
 
 impl<T: Send + 'static> Prefetch<T> {
-    /// Starts a thread that calls `producer` with 0, 1, 2 and so on, until it returns `None`, fails or panics. Arrays of
-    /// the host that it makes lie in the ring. Of those that it made, `depth` wait to be taken, and one more waits for a
-    /// place.
+    /// Starts a thread that calls `producer` with 0, 1, 2 and so on, until it returns `None`, fails or panics. Arrays
+    /// of the host that it makes lie in the ring. Of those that it made, `depth` wait to be taken, and one more waits
+    /// for a place.
     ///
     /// After a panic, a [`Prefetch::reset`] calls the producer again as the panic left it.
     ///
     /// # Errors
-    /// [`Error::WorkspaceConfig`] if the configuration is not of a circular workspace; [`Error::Msg`] for more than 65,536
-    /// places, or if there is no thread to be had. What the ring cannot be made of comes as the first element.
+    /// [`Error::WorkspaceConfig`] if the configuration is not of a circular workspace; [`Error::Msg`] for more than
+    /// 65,536 places, or if there is no thread to be had. What the ring cannot be made of comes as the first element.
     pub fn new<P>(config: &WorkspaceConfig, depth: usize, producer: P) -> Result<Self>
     where
         P: FnMut(usize) -> Result<Option<T>> + Send + 'static,
@@ -147,8 +148,8 @@ impl<T: Send + 'static> Prefetch<T> {
     /// Begins again with element 0, at the end, after an error, and in between. Batches that were taken before stay.
     ///
     /// # Errors
-    /// [`Error::Msg`] if there is no thread to be had, or the producer is gone, because a value of its panicked when it was
-    /// dropped; [`Error::Forked`].
+    /// [`Error::Msg`] if there is no thread to be had, or the producer is gone, because a value of its panicked when it
+    /// was dropped; [`Error::Forked`].
     pub fn reset(&mut self) -> Result<()> {
         self.stop();
         self.start()

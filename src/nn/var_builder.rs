@@ -176,8 +176,8 @@ impl<B: Backend> VarBuilderArgs<'_, B> {
     /// The weight of a name and shape.
     ///
     /// # Errors
-    /// [`Error::CannotFindTensor`] or [`Error::File`] if there is none, [`Error::ShapeMismatch`] if it has another shape;
-    /// those of reading.
+    /// [`Error::CannotFindTensor`] or [`Error::File`] if there is none, [`Error::ShapeMismatch`] if it has another
+    /// shape; those of reading.
     #[track_caller]
     pub fn get<S: Into<Shape>>(&self, s: S, name: &str) -> Result<Tensor> {
         self.get_with_hints(s, name, B::Hints::default())

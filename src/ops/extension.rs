@@ -1,8 +1,8 @@
 //! Methods that candle's tensors lack and whose names its users give to methods of their own: in a trait, so that
 //! a program has them only if it asks for them.
 //!
-//! What they do stands with its family, in methods that this crate alone sees, under names that begin with `ext_`: with the
-//! same names, a program that forgot the import would read that the method is private.
+//! What they do stands with its family, in methods that this crate alone sees, under names that begin with `ext_`: with
+//! the same names, a program that forgot the import would read that the method is private.
 
 #[allow(unused_imports)] // named in docs
 use crate::base::error::Error;
@@ -169,8 +169,8 @@ pub trait TensorExt: sealed::Sealed + Sized {
     #[track_caller]
     fn lerp(&self, end: &Proxy, weight: f64) -> Result<Proxy>;
 
-    /// For each index (u8, u32 or i64) a row of `depth` zeros with a 1 there, in u8: shape `[own.., depth]`. An index of
-    /// -1 gives zeros alone. The indices are read on the host; no gradient.
+    /// For each index (u8, u32 or i64) a row of `depth` zeros with a 1 there, in u8: shape `[own.., depth]`. An index
+    /// of -1 gives zeros alone. The indices are read on the host; no gradient.
     ///
     /// # Errors
     /// [`Error::IndexOutOfRange`]; [`Error::UnsupportedDType`], [`Error::RankTooLarge`], [`Error::SizeOverflow`],
@@ -185,8 +185,8 @@ pub trait TensorExt: sealed::Sealed + Sized {
     #[track_caller]
     fn outer(&self, rhs: &Proxy) -> Result<Proxy>;
 
-    /// The Kronecker product: every product of two elements, in blocks of the shape of `rhs`. Missing leading axes count
-    /// as 1. Any dtype, up to three axes, with gradients.
+    /// The Kronecker product: every product of two elements, in blocks of the shape of `rhs`. Missing leading axes
+    /// count as 1. Any dtype, up to three axes, with gradients.
     ///
     /// # Errors
     /// [`Error::RankTooLarge`] for more axes; [`Error::SizeOverflow`]; as [`Proxy::mul`].
@@ -248,11 +248,12 @@ pub trait TensorExt: sealed::Sealed + Sized {
     #[track_caller]
     fn median<A: Dim>(&self, dim: A) -> Result<Proxy>;
 
-    /// The value below which the share `q` of the elements along an axis lies, interpolated between neighbours; the axis
-    /// is removed. NaN if any element is. Floats, with a gradient.
+    /// The value below which the share `q` of the elements along an axis lies, interpolated between neighbours; the
+    /// axis is removed. NaN if any element is. Floats, with a gradient.
     ///
     /// # Errors
-    /// [`Error::Argument`] if `q` is not in `[0, 1]`; [`Error::UnsupportedDType`] for integers; as [`TensorExt::median`].
+    /// [`Error::Argument`] if `q` is not in `[0, 1]`; [`Error::UnsupportedDType`] for integers; as
+    /// [`TensorExt::median`].
     #[track_caller]
     fn quantile<A: Dim>(&self, q: f64, dim: A) -> Result<Proxy>;
 
@@ -270,17 +271,18 @@ pub trait TensorExt: sealed::Sealed + Sized {
     #[track_caller]
     fn nonzero(&self) -> Result<Proxy>;
 
-    /// How often each number from 0 to the largest occurs, but at least `least` of them: i64. For vectors of u8, u32 and
-    /// i64. No gradient.
+    /// How often each number from 0 to the largest occurs, but at least `least` of them: i64. For vectors of u8, u32
+    /// and i64. No gradient.
     ///
     /// # Errors
     /// [`Error::Shape`] if it is no vector; [`Error::IndexOutOfRange`] for a negative number; [`Error::SizeOverflow`]
-    /// and [`Error::OutOfMemory`] for one too large to count up to; [`Error::UnsupportedDType`]; as [`TensorExt::sort`].
+    /// and [`Error::OutOfMemory`] for one too large to count up to; [`Error::UnsupportedDType`]; as
+    /// [`TensorExt::sort`].
     #[track_caller]
     fn bincount(&self, least: usize) -> Result<Proxy>;
 
-    /// How many elements lie in each of `bins` equal parts of `[min, max]`, in the dtype of this array; others and NaN are
-    /// not counted. With `min` and `max` both 0: from the smallest to the largest element. Floats; no gradient.
+    /// How many elements lie in each of `bins` equal parts of `[min, max]`, in the dtype of this array; others and NaN
+    /// are not counted. With `min` and `max` both 0: from the smallest to the largest element. Floats; no gradient.
     ///
     /// # Errors
     /// [`Error::Argument`] for no bins, or `min > max` or one that is not finite; as [`TensorExt::sort`].
@@ -408,9 +410,9 @@ pub trait TensorExt: sealed::Sealed + Sized {
     /// any dtype, with a gradient; the result belongs to the owner of this array.
     ///
     /// # Errors
-    /// [`Error::Argument`] for more pairs than axes; [`Error::Shape`] if an axis has too few entries: to reflect, one more
-    /// than are added at each end, else at least one, and for `Circular` as many as are added;
-    /// `SizeOverflow`, `StaleArray`, `OutOfMemory`.
+    /// [`Error::Argument`] for more pairs than axes; [`Error::Shape`] if an axis has too few entries: to reflect, one
+    /// more than are added at each end, else at least one, and for `Circular` as many as are added; `SizeOverflow`,
+    /// `StaleArray`, `OutOfMemory`.
     ///
     /// ```
     /// # use ndgc::{Device, PadMode, Tensor, TensorExt};

@@ -546,8 +546,8 @@ type SharedFile = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// A GGUF file that is mapped into memory: the blocks of a tensor on the host are the file's own bytes, without a copy.
 ///
-/// They stay mapped until the last of them has gone, also if this value goes first, and are not counted with the device's
-/// bytes, of which they are none. On another device blocks are a copy.
+/// They stay mapped until the last of them has gone, also if this value goes first, and are not counted with the
+/// device's bytes, of which they are none. On another device blocks are a copy.
 pub struct MmapedContent {
     content: Content,
     path: PathBuf,

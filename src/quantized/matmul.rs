@@ -18,8 +18,8 @@ impl QTensor {
     /// `x [.., k]` times the transposed matrix `[n, k]` of these blocks, `[.., n]`, in the dtype of `x` and with its
     /// owner. Two axes or more, of f32, f16 or bf16.
     ///
-    /// On the host each 32 or 256 numbers of `x` are rounded to 8 bits for it, as candle does, and integers are multiplied.
-    /// On another device the blocks are made floats in each call: a [`QMatMul`] does it once.
+    /// On the host each 32 or 256 numbers of `x` are rounded to 8 bits for it, as candle does, and integers are
+    /// multiplied. On another device the blocks are made floats in each call: a [`QMatMul`] does it once.
     ///
     /// The gradient of `x` is that of a product with the blocks' numbers; the blocks have none.
     ///

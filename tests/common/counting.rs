@@ -1,5 +1,5 @@
-//! An allocator that counts: the requests of each thread, and the bytes of the process. A program that uses it declares it
-//! as its global one.
+//! An allocator that counts: the requests of each thread, and the bytes of the process. A program that uses it declares
+//! it as its global one.
 #![allow(dead_code)] // each program uses a part
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -38,7 +38,8 @@ pub(crate) fn trace(requests: u32) {
     TRACED.set(requests);
 }
 
-/// Notes that this thread asks for `bytes` bytes; they count as live until the request is refused, or they are given back.
+/// Notes that this thread asks for `bytes` bytes; they count as live until the request is refused, or they are given
+/// back.
 fn ask(bytes: usize) {
     let live = LIVE.fetch_add(bytes, Relaxed).wrapping_add(bytes);
     PEAK.fetch_max(live, Relaxed);

@@ -1,4 +1,5 @@
-//! What asynchronous devices share, shown on the simulated one: blocks sub-allocated from segments, and captured sections.
+//! What asynchronous devices share, shown on the simulated one: blocks sub-allocated from segments, and captured
+//! sections.
 
 mod capture;
 mod pinning;

@@ -4,8 +4,8 @@ use ndgc::{Device, Sim, SimConfig, Tensor, gc};
 
 pub(crate) use crate::common::alone;
 
-/// Runs `body` on a simulated device whose blocks are the driver's, and on one that sub-allocates them from segments; asks
-/// of each that the checker found nothing, and that all bytes come back to the driver.
+/// Runs `body` on a simulated device whose blocks are the driver's, and on one that sub-allocates them from segments;
+/// asks of each that the checker found nothing, and that all bytes come back to the driver.
 pub(crate) fn both(body: impl Fn(&Device)) {
     alone(|| {
         for segment_bytes in [0, 1 << 20] {

@@ -121,8 +121,8 @@ pub(crate) const NPZ_DEFLATED: &[u8] = b"\
     \0\0\x86\0\0\0\x09\0\0\0\0\0\0\0\0\0\0\0\x80\x01W\x01\0\0order.npyPK\x05\x06\0\0\0\0\x03\0\x03\0\xa5\0\0\0\xdd\
     \x01\0\0\0\0";
 
-/// `w` (f32), `b` (`[1.5, 2.5]` of f64), `a"` and a line break (the i64 7), `u` (`[1, 2, 3]` of u8), `v` (`[9]` of u32),
-/// `e` (no elements, shape `[0, 2]`, f32).
+/// `w` (f32), `b` (`[1.5, 2.5]` of f64), `a"` and a line break (the i64 7), `u` (`[1, 2, 3]` of u8), `v` (`[9]` of
+/// u32), `e` (no elements, shape `[0, 2]`, f32).
 pub(crate) const SAFETENSORS: &[u8] = b"\
     P\x01\0\0\0\0\0\0{\"a\\\"\\n\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"F64\",\
     \"shape\":[2],\"data_offsets\":[8,24]},\"e\":{\"dtype\":\"F32\",\"shape\":[0,2],\"data_offsets\":[24,24]},\"w\":\
@@ -168,8 +168,8 @@ pub(crate) const ND_LIST: &[u8] = b"\
     \0\0\0\x02\0?\0?<\0\0\0\x18\0\0\0\0\0\0\x80?\0\0\0@\0\0@@\0\0\x80@\0\0\xa0@\0\x04NDAR\0\0\0\x03\0\0\x05DENSE\0\
     \x05UINT8\0\0\0\0\0\0\0\0<\0\0\0\x01\x05";
 
-/// GGUF 3: `general.name` (`hand`), `n` (`[1, 2]` of u8), `w` (32 of 0.5 in Q4_0, shape `[1, 32]`), `b` (0 to 7 of f32, shape
-/// `[2, 4]`).
+/// GGUF 3: `general.name` (`hand`), `n` (`[1, 2]` of u8), `w` (32 of 0.5 in Q4_0, shape `[1, 32]`), `b` (0 to 7 of f32,
+/// shape `[2, 4]`).
 pub(crate) const GGUF: &[u8] = b"\
     GGUF\x03\0\0\0\x02\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x0c\0\0\0\0\0\0\0general.name\x08\0\0\0\x04\0\0\0\0\0\0\0ha\
     nd\x01\0\0\0\0\0\0\0n\x09\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\x02\x01\0\0\0\0\0\0\0w\x02\0\0\0 \0\0\0\0\0\0\0\

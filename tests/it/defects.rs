@@ -179,8 +179,8 @@ fn defect06_what_an_idle_thread_dropped_is_reclaimed_by_the_others() {
                     calls += 1;
                 }
                 done.wait();
-                // A thread looks at the lanes of the others at every 64th call, and empties one that did not move between
-                // two looks.
+                // A thread looks at the lanes of the others at every 64th call, and empties one that did not move
+                // between two looks.
                 assert!(calls <= if by_hand { 0 } else { 128 }, "{calls} calls were needed");
             });
         }

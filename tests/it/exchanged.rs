@@ -16,12 +16,13 @@ use ndgc::{
 
 use crate::it::support::alone;
 
-/// How long the threads are let loose on each other, in rounds with arrays of their own: what an exchanged array was stays
-/// with its slot.
+/// How long the threads are let loose on each other, in rounds with arrays of their own: what an exchanged array was
+/// stays with its slot.
 const ROUNDS: usize = 2 * HOMES.len();
 const ROUND: Duration = Duration::from_millis(120);
 
-/// What arrays are at first, and between exchanges: `x`, `y`, `ids`, `mask`, `list`. Every operation takes one of these.
+/// What arrays are at first, and between exchanges: `x`, `y`, `ids`, `mask`, `list`. Every operation takes one of
+/// these.
 const HOMES: [[&[usize]; 5]; 10] = [
     [&[4, 6], &[4, 6], &[4, 6], &[4, 6], &[6]],
     [&[4, 4], &[4, 4], &[4], &[4, 4], &[4]],

@@ -36,8 +36,9 @@ fn fastest(rounds: usize, mut round: impl FnMut()) -> Duration {
     times.min().unwrap()
 }
 
-/// Asserts that rounds now take about as long as those before, when `early` was measured. What is looked for grows with the
-/// number of arrays, a hundredfold; a busy machine slows a round by less than three times, and gets several chances.
+/// Asserts that rounds now take about as long as those before, when `early` was measured. What is looked for grows with
+/// the number of arrays, a hundredfold; a busy machine slows a round by less than three times, and gets several
+/// chances.
 fn assert_as_fast(early: Duration, mut now: impl FnMut() -> Duration) {
     let mut late = Vec::new();
     for _ in 0..5 {

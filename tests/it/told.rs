@@ -1,5 +1,5 @@
-//! What errors say, to the word, where programs of users found them wanting: the line is the user's, the operation is the
-//! one that was called, the remedy helps. D1 to D7 of the outside reading.
+//! What errors say, to the word, where programs of users found them wanting: the line is the user's, the operation is
+//! the one that was called, the remedy helps. D1 to D7 of the outside reading.
 
 use std::collections::HashMap;
 

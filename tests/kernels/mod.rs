@@ -1,8 +1,8 @@
 //! Every CUDA kernel, compiled by the real compiler library: it compiles, and needs the registers that `registers.txt`
 //! says, without spilling more.
 //!
-//! Without that library (NVRTC) this does nothing, unless `NDGC_TEST_REQUIRE_NVRTC=1` asks for it; `.ci/kernels` fetches one.
-//! `NDGC_TEST_WRITE_REGISTERS=1` writes the table anew.
+//! Without that library (NVRTC) this does nothing, unless `NDGC_TEST_REQUIRE_NVRTC=1` asks for it; `.ci/kernels`
+//! fetches one. `NDGC_TEST_WRITE_REGISTERS=1` writes the table anew.
 
 use std::fmt::Write;
 

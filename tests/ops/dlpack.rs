@@ -378,8 +378,8 @@ fn f11_of_strided_truth_values_only_those_are_looked_at() {
         // The first column of records whose other bytes are anything.
         let mut records = [1u8, 200, 7, 0, 255, 8, 1, 77, 9];
         let ptr = records.as_mut_ptr();
-        // SAFETY: `records` stays to the end of the test, all of its bytes are initialised, and nobody touches them while an
-        // operation runs; the bytes at multiples of 3 are truth values.
+        // SAFETY: `records` stays to the end of the test, all of its bytes are initialised, and nobody touches them
+        // while an operation runs; the bytes at multiples of 3 are truth values.
         let a = unsafe { Tensor::from_blob(ptr.cast::<bool>(), 3, Some(&[3]), device, || {}) }.unwrap();
         assert_eq!(values::<bool>(&a), [true, false, true]);
         assert_eq!(values::<bool>(&a.flip(&[0]).unwrap().narrow(0, 1, 2).unwrap()), [false, true]);

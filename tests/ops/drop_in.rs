@@ -1,4 +1,5 @@
-//! What programs written for candle rely on, beyond the operations: constructors, conversions, indices that pad, refusals.
+//! What programs written for candle rely on, beyond the operations: constructors, conversions, indices that pad,
+//! refusals.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

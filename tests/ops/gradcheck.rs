@@ -246,7 +246,8 @@ fn every_differentiable_operation_in_the_sources_has_a_case() {
     assert!(missing.is_empty(), "without a case: {missing:?}");
 }
 
-/// The methods of the table of operations that make an array, from rows such as `Floor [floor floor_ floor_into] whole`.
+/// The methods of the table of operations that make an array, from rows such as `Floor [floor floor_ floor_into]
+/// whole`.
 fn of_table() -> Vec<String> {
     let text = include_str!("../../crates/kernels/src/operations.rs");
     let rows = text.lines().skip_while(|line| !line.starts_with("macro_rules! for_each_unary"));

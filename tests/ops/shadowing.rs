@@ -1,5 +1,5 @@
-//! A program written for candle has methods of its own on tensors, in traits: here they mean what it says they mean, since
-//! what ndgc has under those names is in a trait that the program does not import.
+//! A program written for candle has methods of its own on tensors, in traits: here they mean what it says they mean,
+//! since what ndgc has under those names is in a trait that the program does not import.
 
 use ndgc::{Device, Result, Tensor, WithDType};
 

@@ -1,5 +1,5 @@
-//! Operations against PyTorch: `cases.npz`, made by `make.py`, has operands and results. Each operand is laid out in several
-//! ways, each case runs on every device; and each case of the file has its call here, and each call a case.
+//! Operations against PyTorch: `cases.npz`, made by `make.py`, has operands and results. Each operand is laid out in
+//! several ways, each case runs on every device; and each case of the file has its call here, and each call a case.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! What the backend takes for granted of a driver and a device. On the pretend driver these tests show that the pretence
-//! agrees with the assumption; on a GPU, that the assumption is right.
+//! What the backend takes for granted of a driver and a device. On the pretend driver these tests show that the
+//! pretence agrees with the assumption; on a GPU, that the assumption is right.
 
 use ndgc::{DType, Device, Generator, Tensor, gc};
 

@@ -125,7 +125,8 @@ fn what_a_capture_refuses_names_its_line() {
 #[test]
 fn a_replay_from_another_stream_leaves_the_memory_of_kernels_alone() {
     on_cuda(|device, cuda| {
-        // A sum over so many elements is shared by blocks, which meet in memory that the stream's launches have in turn.
+        // A sum over so many elements is shared by blocks, which meet in memory that the stream's launches have in
+        // turn.
         let x = Tensor::full(1f32, 200_000, device).unwrap();
         drop(x.sum_all().unwrap());
         let (graph, sum) = device.capture(|| x.sum_all()).unwrap();

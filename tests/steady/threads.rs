@@ -1,5 +1,6 @@
-//! Threads that do not disturb each other: a loop whose arrays only its own thread uses makes no system call and interrupts
-//! nobody, however many threads know ndgc; where arrays are shared, an optimiser's step interrupts the others once.
+//! Threads that do not disturb each other: a loop whose arrays only its own thread uses makes no system call and
+//! interrupts nobody, however many threads know ndgc; where arrays are shared, an optimiser's step interrupts the
+//! others once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

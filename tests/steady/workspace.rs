@@ -1,8 +1,8 @@
 //! A settled training step in a workspace asks nobody for anything: no heap, no system call, no fresh page. Its arrays
 //! have the addresses of the step before, so that the same work could be replayed.
 //!
-//! The products of these models are small: the crate that computes larger ones takes room of its own from the heap, twice
-//! in each call, which no workspace sees.
+//! The products of these models are small: the crate that computes larger ones takes room of its own from the heap,
+//! twice in each call, which no workspace sees.
 //!
 //! The heap is counted by a counting allocator, pages by the system, and system calls by the kernel itself, which sends
 //! the thread a signal instead of making one (Linux on x86-64; elsewhere they are not looked at).
@@ -251,8 +251,8 @@ pub(crate) mod calls {
     /// Notes the call, makes it after all, and lets further ones pass.
     extern "C" fn noted(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
         SELECTOR.store(ALLOW, Ordering::SeqCst);
-        // SAFETY: the kernel gives the context of the interrupted thread, whose registers hold a system call; it is made
-        // with the same arguments, as the thread meant it.
+        // SAFETY: the kernel gives the context of the interrupted thread, whose registers hold a system call; it is
+        // made with the same arguments, as the thread meant it.
         unsafe {
             let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
             let get = |register: libc::c_int| registers[register as usize];
@@ -266,8 +266,8 @@ pub(crate) mod calls {
         }
     }
 
-    /// The number of the first system call that `f` makes on this thread, if it makes one; `None` if the kernel does not
-    /// tell.
+    /// The number of the first system call that `f` makes on this thread, if it makes one; `None` if the kernel does
+    /// not tell.
     pub(crate) fn first_in(f: impl FnOnce()) -> Option<Option<libc::c_long>> {
         FIRST.store(-1, Ordering::SeqCst);
         // SAFETY: the handler is one for three arguments; the selector lives for ever, and the kernel only reads it.

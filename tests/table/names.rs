@@ -1,6 +1,6 @@
 //! `docs/names.md` and `docs/djl.md`: the names of other libraries and ours, from `names.txt`, `djl.txt` and
-//! `djl_around.txt`; `docs/nd4j.md`, written by hand. A name that the sources do not have fails, and so does one that is said
-//! to be missing and is there.
+//! `djl_around.txt`; `docs/nd4j.md`, written by hand. A name that the sources do not have fails, and so does one that
+//! is said to be missing and is there.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

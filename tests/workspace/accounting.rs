@@ -144,8 +144,8 @@ fn a2_a_mapped_workspace_is_not_charged_as_memory() {
 
 #[test]
 fn a3_a_handle_is_shared_by_threads_and_copies_on_devices_are_their_own() {
-    // ND4J has an array per device, each thread seeing its device's. Here a thread uses the devices it names: a handle is
-    // one array for all threads, and `to_device` makes those of the others.
+    // ND4J has an array per device, each thread seeing its device's. Here a thread uses the devices it names: a handle
+    // is one array for all threads, and `to_device` makes those of the others.
     alone(|| {
         let devices = [Device::Cpu, Device::sim(SimConfig::default()), Device::sim(SimConfig::default())];
         let host = filled(1., 10);

@@ -1,5 +1,5 @@
-//! No memory: for a first block, for growth, for what spills, for a fresh block. Each is a typed error, or the workspace
-//! goes on with what it has; the counters stay true, and later cycles are as if nothing had happened.
+//! No memory: for a first block, for growth, for what spills, for a fresh block. Each is a typed error, or the
+//! workspace goes on with what it has; the counters stay true, and later cycles are as if nothing had happened.
 
 use ndgc::{Closer, DType, Device, Error, Result, SimConfig, SpillPolicy, Tensor, Workspace, WorkspaceConfig};
 

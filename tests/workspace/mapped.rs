@@ -165,7 +165,8 @@ fn the_part_of_a_child() {
     match part.as_str() {
         "add" => {
             let _cycle = Workspace::enter("CHILD", &config).unwrap();
-            // As long as what is there, which is then found behind it; both were written by this process's parent or it.
+            // As long as what is there, which is then found behind it; both were written by this process's parent or
+            // it.
             let first = filled(7., 100);
             let second = filled(8., 16);
             assert_eq!(Workspace::current().unwrap().stats().offset, el(100) + el(16));

@@ -1,10 +1,10 @@
 //! What ND4J's own workspaces (1.0.0-M2.1) answer, beside what these do.
 //!
-//! First 300 random sequences of requests, replayed: equal, or a difference of a kind that design.md names. Then where ND4J
-//! hands out data of others or hides an error: here it is right data, or a typed error. `docs/nd4j.md` lists both.
+//! First 300 random sequences of requests, replayed: equal, or a difference of a kind that design.md names. Then where
+//! ND4J hands out data of others or hides an error: here it is right data, or a typed error. `docs/nd4j.md` lists both.
 //!
-//! `nd4j.txt` has for each case its configuration, and for each cycle the requests in units of 64 bytes (with `!` where one
-//! was refused), what the workspace said before the cycle's end, and after it.
+//! `nd4j.txt` has for each case its configuration, and for each cycle the requests in units of 64 bytes (with `!` where
+//! one was refused), what the workspace said before the cycle's end, and after it.
 
 use std::collections::BTreeMap;
 
@@ -180,8 +180,8 @@ fn reads(x: &Tensor) -> Vec<String> {
     vec![leak(number), leak(x.get_index("0", &[])), leak(x.to_vec::<f64>()), read, x.to_string()]
 }
 
-/// ND4J checks a leaked array in operations only: `getFloat` and `toString` gave 9.0, the next cycle's data, for an array
-/// of ones.
+/// ND4J checks a leaked array in operations only: `getFloat` and `toString` gave 9.0, the next cycle's data, for an
+/// array of ones.
 #[test]
 fn nd4j_reads_the_next_cycles_data_through_a_leaked_array_and_here_every_read_is_an_error() {
     alone(|| {
@@ -223,7 +223,8 @@ fn nd4j_reads_0_from_an_array_of_a_destroyed_workspace_and_here_an_open_one_is_n
     });
 }
 
-/// A circular workspace of ND4J's overwrites silently: an array of zeros from its first cycle read 36.0 after 40 cycles.
+/// A circular workspace of ND4J's overwrites silently: an array of zeros from its first cycle read 36.0 after 40
+/// cycles.
 #[test]
 fn nd4j_writes_over_a_ring_and_here_an_array_of_its_first_cycle_is_right_or_an_error() {
     alone(|| {

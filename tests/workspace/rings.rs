@@ -38,8 +38,8 @@ pub(crate) fn assert_filled(array: &Tensor, value: f64) {
     assert_eq!(array.to_vec::<f64>().unwrap(), vec![value; array.elem_count()]);
 }
 
-/// Runs a cycle that makes arrays of so many doubles, no two alike, and finds all of them as they were made. The numbers
-/// before its end.
+/// Runs a cycle that makes arrays of so many doubles, no two alike, and finds all of them as they were made. The
+/// numbers before its end.
 pub(crate) fn cycle_on(workspace: &Workspace, sizes: &[usize]) -> WorkspaceStats {
     let cycle = workspace.activate().unwrap();
     let base = 1000. * cycle.stats().generation as f64;

@@ -1,5 +1,5 @@
-//! What outlives the cycle in which it is made or used: saved values, readers on other threads, exports, variables, what
-//! optimisers and layers keep; and what does not.
+//! What outlives the cycle in which it is made or used: saved values, readers on other threads, exports, variables,
+//! what optimisers and layers keep; and what does not.
 
 use std::sync::mpsc;
 

@@ -99,7 +99,8 @@ struct Cycle {
     name: usize,
     ring: bool,
     ended: bool,
-    /// Whether its workspace was destroyed while it, or an older cycle, was leased: it ends with the last of the leases.
+    /// Whether its workspace was destroyed while it, or an older cycle, was leased: it ends with the last of the
+    /// leases.
     left: Option<usize>,
 }
 

@@ -12,9 +12,9 @@
 //!
 //! # One process each
 //! Each contender is a worker process with its own heap, a new one each round, started with `RAYON_NUM_THREADS`
-//! (candle, gemm) and `NDGC_THREADS` as `--threads` says, else 1; ndarray, burn and the floor have one thread always. One
-//! worker runs at a time. On a shared machine pin all of them to a core (`taskset -c 1`) and take
-//! `--clock cpu`, which leaves out the time spent waiting for the core.
+//! (candle, gemm) and `NDGC_THREADS` as `--threads` says, else 1; ndarray, burn and the floor have one thread always.
+//! One worker runs at a time. On a shared machine pin all of them to a core (`taskset -c 1`) and take `--clock cpu`,
+//! which leaves out the time spent waiting for the core.
 //!
 //! # One build
 //! Cargo unites features: with ndgc in the build candle and burn get the AVX-512 kernels of the `gemm` crate

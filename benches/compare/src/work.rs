@@ -25,8 +25,8 @@ pub enum Work {
     Scores,
     /// The network in [`mlp`] forward on a batch of that size, the result dropped.
     Infer(usize),
-    /// A turn of [`cycle`]: 200 arrays of mixed sizes, dropped together; the sum of the last one read to the host. ndgc makes
-    /// them in a workspace.
+    /// A turn of [`cycle`]: 200 arrays of mixed sizes, dropped together; the sum of the last one read to the host. ndgc
+    /// makes them in a workspace.
     Cycle,
     /// The same, ndgc without a workspace.
     CycleOfHandles,
@@ -85,8 +85,8 @@ pub fn operands(len: usize) -> (Vec<f32>, Vec<f32>) {
     (values(), values())
 }
 
-/// The cyclic loop: in each turn 50 arrays `x` are copied in, of sizes that differ from turn to turn, and `x * x`, that plus
-/// `x`, and the `relu` of it are computed. All 200 arrays live until the end of the turn.
+/// The cyclic loop: in each turn 50 arrays `x` are copied in, of sizes that differ from turn to turn, and `x * x`, that
+/// plus `x`, and the `relu` of it are computed. All 200 arrays live until the end of the turn.
 pub mod cycle {
     use super::SplitMix64;
 

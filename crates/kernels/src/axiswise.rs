@@ -1,4 +1,5 @@
-//! Kernels along one axis: running sums and the like, and rows normalised. As `kernel.rs`, which has them as one variant.
+//! Kernels along one axis: running sums and the like, and rows normalised. As `kernel.rs`, which has them as one
+//! variant.
 
 use crate::view::{
     Access::{Read, Write},
@@ -22,8 +23,8 @@ pub enum Axiswise {
     Scan "scan" { op: ScanOp, axis: usize, reverse: bool } (src: Read, dst: Write) (ids: Write);
     /// The gradient of running products from `src` and `grad`: also where elements are 0. Floats.
     ProdGrad "prod_grad" { axis: usize } (src: Read, grad: Read, dst: Write);
-    /// Normalises rows: `dst [R, C]` is `src` divided by the root of each row's mean square plus `eps`, after taking off
-    /// its mean if `centred`; times `scale [C]`, plus `shift [C]`. Floats.
+    /// Normalises rows: `dst [R, C]` is `src` divided by the root of each row's mean square plus `eps`, after taking
+    /// off its mean if `centred`; times `scale [C]`, plus `shift [C]`. Floats.
     Norm "norm" { eps: f64, centred: bool } (src: Read, dst: Write) (scale: Read, shift: Read);
     /// The gradient of `src` from `grad`, both `[R, C]`, and `products`: `grad` times the even rows.
     NormGrad "norm_grad" { eps: f64, centred: bool } (src: Read, grad: Read, dst: Write, products: Write) (scale: Read);

@@ -119,8 +119,8 @@ pub enum Kernel also {
     Compare "compare" { op: CmpOp } (lhs: Read, rhs: Read, dst: Write);
     /// `dst = cond != 0 ? yes : no`; `cond` is u8, u32 or i64.
     Where "where" {} (cond: Read, yes: Read, no: Read, dst: Write);
-    /// `dst` = the gradient of `op` for its operand, floats. `saved` is what the row of `op` keeps: the operand, the result,
-    /// or, if it keeps nothing, any array of the shape.
+    /// `dst` = the gradient of `op` for its operand, floats. `saved` is what the row of `op` keeps: the operand, the
+    /// result, or, if it keeps nothing, any array of the shape.
     UnaryGrad "unary_grad" { op: UnaryOp } (saved: Read, grad: Read, dst: Write);
     /// Reduces `axes` of `src`; `dst` has the kept axes in order (or as size 1), contiguous. Empty
     /// reductions of `Max` and `Min` were refused before. u8 and u32 sums wrap in their own dtype.

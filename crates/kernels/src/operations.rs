@@ -203,8 +203,8 @@ macro_rules! for_each_unary {
     };
 }
 
-/// Calls a macro with the rows of the functions of two operands: `[method, with broadcasting, in place, into, both]`, and
-/// what they are defined for: `any` dtype, every `number` (not bool), or a `float`.
+/// Calls a macro with the rows of the functions of two operands: `[method, with broadcasting, in place, into, both]`,
+/// and what they are defined for: `any` dtype, every `number` (not bool), or a `float`.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! for_each_binary {
@@ -363,7 +363,8 @@ macro_rules! binary {
 }
 for_each_binary!(binary);
 
-/// The rows as the CUDA kernels have them, in front of `elementwise.cu`. An operation's number there is that of its enum.
+/// The rows as the CUDA kernels have them, in front of `elementwise.cu`. An operation's number there is that of its
+/// enum.
 pub fn cuda() -> String {
     [UNARY, BINARY].concat()
 }

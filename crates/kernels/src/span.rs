@@ -16,8 +16,8 @@ use crate::base::dtype::WithDType;
 pub struct Span {
     ptr: NonNull<u8>,
     bytes: usize,
-    /// The number of the block that it lies in, for a pool that numbers them; 0 if nobody said. A hint: whoever
-    /// follows it looks whether the block holds the span. A whole word, so that a copy is not wider than what was written.
+    /// The number of the block that it lies in, for a pool that numbers them; 0 if nobody said. A hint: whoever follows
+    /// it looks whether the block holds the span. A whole word, so that a copy is not wider than what was written.
     block: u64,
 }
 

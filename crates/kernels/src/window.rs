@@ -9,8 +9,8 @@ use crate::view::{
 /// A window that slides over the three spatial axes of an image `[B, C, D, H, W]`; images with fewer have leading
 /// axes of size 1.
 ///
-/// Checked by `ops`: no size, stride or dilation is 0, and on each axis `(out - 1) * stride + dilation * (size - 1) + 1`
-/// is at most the padded size, which fits an isize.
+/// Checked by `ops`: no size, stride or dilation is 0, and on each axis `(out - 1) * stride + dilation * (size - 1) +
+/// 1` is at most the padded size, which fits an isize.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     pub size: [usize; 3],

@@ -1,11 +1,12 @@
-//! The calls of the CUDA libraries that are made here, each as a function that is safe to call: what `raw.rs` looks up, with
-//! the promises that its documentation wants.
+//! The calls of the CUDA libraries that are made here, each as a function that is safe to call: what `raw.rs` looks up,
+//! with the promises that its documentation wants.
 //!
 //! - A handle is made here by the call that returns it, and nowhere else. Those of contexts, pools, streams, events,
-//!   modules and functions are copied freely and never destroyed; the others are taken from their place by what ends them.
+//!   modules and functions are copied freely and never destroyed; the others are taken from their place by what ends
+//!   them.
 //! - What a call writes goes to locals of the type that it names; lists are as long as it was told.
-//! - Addresses of the device are numbers. A wrong one is an error of the driver, not undefined behaviour of this process;
-//!   memory of the host that the device reaches is [`HostBytes`] alone.
+//! - Addresses of the device are numbers. A wrong one is an error of the driver, not undefined behaviour of this
+//!   process; memory of the host that the device reaches is [`HostBytes`] alone.
 //!
 //! The unsafe code, all of those calls, rests on these three.
 
@@ -41,8 +42,8 @@ pub(super) const PARAMS_MAX: usize = 1024;
 /// A handle that a library gave.
 pub(super) struct Handle<T>(T);
 
-// SAFETY: a word by which the driver finds what is its own; it accepts those of this list on every thread, and makes sure
-// itself of what must not happen at the same time. Handles of cuBLAS and NVRTC are not among them.
+// SAFETY: a word by which the driver finds what is its own; it accepts those of this list on every thread, and makes
+// sure itself of what must not happen at the same time. Handles of cuBLAS and NVRTC are not among them.
 unsafe impl<T: Shareable> Send for Handle<T> {}
 // SAFETY: as for `Send`.
 unsafe impl<T: Shareable> Sync for Handle<T> {}
@@ -203,12 +204,12 @@ impl CudaApi {
         Ok((free, total))
     }
 
-    /// A pool of our own that keeps what is freed, so that waiting for the device gives nothing back to the system. `most`:
-    /// bytes that it may hold, if limited.
+    /// A pool of our own that keeps what is freed, so that waiting for the device gives nothing back to the system.
+    /// `most`: bytes that it may hold, if limited.
     pub(super) fn make_pool(self, ordinal: usize, most: Option<u64>) -> Answer<PoolHandle> {
         let mut keep = u64::MAX;
-        // SAFETY: the struct is plain numbers, pointers and enums that have 0; the fields set say what is wanted, and the
-        // attribute's value is 64 bits, as its documentation says.
+        // SAFETY: the struct is plain numbers, pointers and enums that have 0; the fields set say what is wanted, and
+        // the attribute's value is 64 bits, as its documentation says.
         unsafe {
             let mut properties: CUmemPoolProps = std::mem::zeroed();
             properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -338,8 +339,8 @@ impl HostBytes {
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
         let part = self.part(at, bytes.len());
         touched(part, bytes.len(), true);
-        // SAFETY: `part` is that many bytes of ours, and `bytes` are the caller's. The device does not use them: `staging.rs`
-        // waits for the stream of the last copy before a chunk is filled again.
+        // SAFETY: `part` is that many bytes of ours, and `bytes` are the caller's. The device does not use them:
+        // `staging.rs` waits for the stream of the last copy before a chunk is filled again.
         unsafe {
             part.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         }
@@ -481,15 +482,16 @@ fn text_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// A handle of the library for products, for one stream. One that works is never destroyed: the library could be gone by
-/// then.
+/// A handle of the library for products, for one stream. One that works is never destroyed: the library could be gone
+/// by then.
 #[derive(Debug)]
 pub(super) struct Blas {
     api: &'static raw::Blas,
     raw: BlasHandle,
 }
 
-// SAFETY: the library wants a handle to be used by one thread at a time, on whichever thread: calls take it exclusively.
+// SAFETY: the library wants a handle to be used by one thread at a time, on whichever thread: calls take it
+// exclusively.
 unsafe impl Send for Blas {}
 
 /// A product of matrices as the library takes it, by columns.
@@ -523,8 +525,8 @@ pub(super) struct GemmSide {
 const GEMM_DEFAULT: c_int = -1;
 
 impl Blas {
-    /// A handle that submits to `stream`, on the context that is current, and works in bytes of the device that are never
-    /// freed.
+    /// A handle that submits to `stream`, on the context that is current, and works in bytes of the device that are
+    /// never freed.
     pub(super) fn new(stream: StreamHandle, workspace: Address, bytes: usize) -> Result<Answer<Self>, &'static str> {
         let api = raw::blas()?;
         // SAFETY: the handle is written to a local; the stream is never destroyed; what is destroyed is not used again.

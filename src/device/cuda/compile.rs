@@ -2,8 +2,8 @@
 //!
 //! A file of the cache is named after a hash of everything that the code depends on: source, options, architecture,
 //! versions of compiler and driver. It carries its own length and checksum; one that does not fit is compiled anew and
-//! replaced. Files are written under another name and renamed, so that two processes never see half of one. A cache that
-//! cannot be read or written costs time and nothing else.
+//! replaced. Files are written under another name and renamed, so that two processes never see half of one. A cache
+//! that cannot be read or written costs time and nothing else.
 
 use std::ffi::{CString, c_int};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -48,8 +48,8 @@ pub(super) struct Target {
     pub(super) driver_version: i32,
 }
 
-/// Code for a unit, as far as `load` takes it: from the cache, else from the compiler. A device may refuse what the cache
-/// has, after a change of the driver for instance.
+/// Code for a unit, as far as `load` takes it: from the cache, else from the compiler. A device may refuse what the
+/// cache has, after a change of the driver for instance.
 pub(super) fn code<T>(unit: &Unit<'_>, target: Target, load: impl Fn(&CodeImage) -> Result<T>) -> Result<T> {
     let file = cache_folder().map(|folder| folder.join(format!("{:016x}.bin", key(unit, target))));
     let cached =

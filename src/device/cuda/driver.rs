@@ -1,9 +1,10 @@
 //! The driver of a CUDA device, as `stream/` asks for it: segments, launches, copies, events, captures.
 //!
 //! # Invariants
-//! - Everything but [`Driver::finish_download`] and [`Driver::synchronize`] is called under the device's lock, and those
-//!   two hold the lock in here for moments only.
-//! - An operation is one launch, but for convolutions. What a first use needs (code, scratch, a handle of a library) is made then and kept.
+//! - Everything but [`Driver::finish_download`] and [`Driver::synchronize`] is called under the device's lock, and
+//!   those two hold the lock in here for moments only.
+//! - An operation is one launch, but for convolutions. What a first use needs (code, scratch, a handle of a library) is
+//!   made then and kept.
 //! - Between the beginning and the end of a capture nothing is made: what would be is an error.
 
 use std::ptr::NonNull;
@@ -461,8 +462,8 @@ impl Driver for CudaDriver {
     }
 
     fn take_fault(&self) -> Option<Error> {
-        // Acquire: its partner is the fence of the kernel before it sets 2 (`report` in `kernels/prelude.cu`): if that came
-        // first, the words below are what it wrote. They are Relaxed: nobody writes them while this one is 2.
+        // Acquire: its partner is the fence of the kernel before it sets 2 (`report` in `kernels/prelude.cu`): if that
+        // came first, the words below are what it wrote. They are Relaxed: nobody writes them while this one is 2.
         let state = self.fault.word(0);
         if state.load(Ordering::Acquire) != 2 {
             return None;
@@ -471,7 +472,8 @@ impl Driver for CudaDriver {
         let wide = |low| u64::from(word(low)) | u64::from(word(low + 1)) << 32;
         let op = PICKS.get(word(1) as usize).copied().unwrap_or("an operation with indices");
         let error = Error::IndexOutOfRange { op, index: wide(2) as i64, dim: wide(4) as usize };
-        // Release: its partner is the exchange of the next kernel that finds 0, and writes the words: they were read before.
+        // Release: its partner is the exchange of the next kernel that finds 0, and writes the words: they were read
+        // before.
         state.store(0, Ordering::Release);
         Some(error)
     }

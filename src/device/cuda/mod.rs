@@ -1,5 +1,5 @@
-//! CUDA devices, through a driver that is loaded at run time: nothing is needed to build, and a machine without a driver
-//! gets an error that says what was looked for.
+//! CUDA devices, through a driver that is loaded at run time: nothing is needed to build, and a machine without a
+//! driver gets an error that says what was looked for.
 //!
 //! ```text
 //! mod.rs        Cuda: the handle, the settings, the devices of this machine
@@ -242,8 +242,8 @@ impl graph::Asynchronous for Cuda {
     }
 }
 
-/// Opens a device. `NDGC_MAX_PHYSICAL_BYTES` is the most that the driver's pool may hold, `NDGC_MAX_BYTES` the most that
-/// live arrays may take; percentages are of the device's memory.
+/// Opens a device. `NDGC_MAX_PHYSICAL_BYTES` is the most that the driver's pool may hold, `NDGC_MAX_BYTES` the most
+/// that live arrays may take; percentages are of the device's memory.
 fn make(ordinal: usize, total: u64, config: CudaConfig) -> Result<CudaInner> {
     let api = checked::driver().map_err(Error::msg)?;
     let limit = |name| {

@@ -4,8 +4,8 @@
 //! a plain 32-bit number as their answer: the enums of the bindings know the codes of one version, and a newer
 //! driver may answer with another. A library or a symbol that is missing is an error, not a panic.
 //!
-//! The unsafe code rests on the headers of CUDA: each symbol has the parameters that stand here. What its arguments must be is
-//! asked of the caller, `checked.rs`.
+//! The unsafe code rests on the headers of CUDA: each symbol has the parameters that stand here. What its arguments
+//! must be is asked of the caller, `checked.rs`.
 
 #![allow(unsafe_code)]
 

@@ -4,8 +4,8 @@
 //! over all threads is exact whenever it is read, and the peak is exact for one thread and at most 64 KiB too high
 //! for each further one; with a limit set, every request is counted at once.
 //!
-//! Relaxed throughout: numbers that are summed, compared with a limit and reported; nobody reads other memory by them. A sum
-//! that is taken while another thread moves its difference may miss that.
+//! Relaxed throughout: numbers that are summed, compared with a limit and reported; nobody reads other memory by them.
+//! A sum that is taken while another thread moves its difference may miss that.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, Once, PoisonError};

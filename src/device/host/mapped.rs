@@ -10,8 +10,8 @@
 //!
 //! # What a named file asks of its owner
 //! Nobody may shorten it while it is mapped, or the next access behind its new end is a SIGBUS; nor write to it, which
-//! would change arrays under their readers (the same promise as in `mapped/mod.rs`). Other blocks, of this process or of
-//! others, are kept out by a lock, but the lock is advisory: programs that do not ask for it are not.
+//! would change arrays under their readers (the same promise as in `mapped/mod.rs`). Other blocks, of this process or
+//! of others, are kept out by a lock, but the lock is advisory: programs that do not ask for it are not.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -110,7 +110,8 @@ impl MappedBlock {
     /// [`Error::File`]: a full disk, or more bytes than the mapping has. What was reserved stays so.
     #[inline]
     pub(crate) fn reserve(&self, bytes: usize) -> Result<()> {
-        // Acquire: pairs with the Release in `reserve_more`: whoever sees the number comes after the room was taken for it.
+        // Acquire: pairs with the Release in `reserve_more`: whoever sees the number comes after the room was taken for
+        // it.
         let reserved = self.store.reserved.load(Ordering::Acquire);
         if bytes <= reserved.min(self.map.len()) { Ok(()) } else { self.reserve_more(bytes) }
     }
@@ -154,8 +155,8 @@ impl MappedBlock {
         self.map.flush_range(0, used).map_err(|error| failed(path, "cannot be written to the disk", &error))
     }
 
-    /// The same file with at least `bytes`, mapped once more. This mapping stays, and both show the same bytes; what was
-    /// reserved is reserved for both.
+    /// The same file with at least `bytes`, mapped once more. This mapping stays, and both show the same bytes; what
+    /// was reserved is reserved for both.
     ///
     /// # Errors
     /// As of [`MappedBlock::create`].

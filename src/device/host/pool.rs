@@ -1,8 +1,8 @@
 //! Host memory for arrays: 64-byte aligned blocks, kept for reuse.
 //!
 //! Blocks up to 32 KiB have 8 sizes a doubling (at most 12.5 % over), from 64 bytes, and wait in the thread that freed
-//! them, so that the usual allocation and its free touch nothing shared; larger ones, and what a thread has too many of,
-//! wait in the store (`store.rs`), which splits and merges them and bounds resident memory.
+//! them, so that the usual allocation and its free touch nothing shared; larger ones, and what a thread has too many
+//! of, wait in the store (`store.rs`), which splits and merges them and bounds resident memory.
 //!
 //! Every byte handed out is initialised: it is zero, or was written by its last owner.
 
@@ -49,8 +49,8 @@ fn class_size(class: usize) -> usize {
     ((step + 1) << shift) * ALIGN
 }
 
-/// Free blocks of one class. Addresses and numbers apart, each as wide as it is written: a block that was just put in is mostly
-/// the next one that is taken, and a wider read would wait for both writes.
+/// Free blocks of one class. Addresses and numbers apart, each as wide as it is written: a block that was just put in
+/// is mostly the next one that is taken, and a wider read would wait for both writes.
 struct FreeList {
     addresses: Vec<NonNull<u8>>,
     numbers: Vec<u32>,
@@ -152,8 +152,8 @@ fn alloc_bytes(stock: Option<&Stock>, bytes: usize) -> Result<TakenBlock, AllocE
     })
 }
 
-/// Initialised bytes for an array on the host, the size of their block, and how many of the first ones may be other than
-/// zero. An empty request touches nothing.
+/// Initialised bytes for an array on the host, the size of their block, and how many of the first ones may be other
+/// than zero. An empty request touches nothing.
 #[inline]
 pub(crate) fn alloc(bytes: usize) -> Result<(Span, usize, usize), AllocError> {
     if bytes == 0 {

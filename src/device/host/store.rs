@@ -1,16 +1,17 @@
 //! What all threads share of the host's memory: blocks sub-allocated from ranges of the address space, and how much of
 //! those the system has given.
 //!
-//! Blocks above 32 KiB are sub-allocated from large ranges, in pages; smaller ones out of segments of 256 KiB, which are
-//! such blocks themselves, in cache lines. Both lists split and merge (`device/blocks.rs`).
+//! Blocks above 32 KiB are sub-allocated from large ranges, in pages; smaller ones out of segments of 256 KiB, which
+//! are such blocks themselves, in cache lines. Both lists split and merge (`device/blocks.rs`).
 //!
 //! # Resident memory
 //! A range costs address space; its pages come with their first write. Of each free block the store knows how many of
 //! its first bytes may have pages. Blocks that have some are taken first; where new pages are needed nevertheless, and
 //! the bytes with pages pass 11/8 of the recent peak of those in use and 32 MiB, pages of the largest free blocks go
-//! back to the system, twice as many as came in one call; where blocks come back, 8 MiB in one call. So resident memory follows the peak, whatever sizes come, and a
-//! loop whose sizes repeat asks the system for nothing. The peak is that of this period and the one before;
-//! a period ends when 8 times the peak has been handed out, in 1,024 requests or more.
+//! back to the system, twice as many as came in one call; where blocks come back, 8 MiB in one call. So resident memory
+//! follows the peak, whatever sizes come, and a loop whose sizes repeat asks the system for nothing. The peak is that
+//! of this period and the one before; a period ends when 8 times the peak has been handed out, in 1,024 requests or
+//! more.
 //!
 //! # Invariants
 //! - Bytes of a block are initialised: a range is zero when it is new, a page is zero when it comes again.
@@ -271,8 +272,8 @@ impl Store {
         if excess.min(most) > 0 { self.give_back(excess.min(most)) } else { 0 }
     }
 
-    /// Gives the pages of free blocks back to the system, the largest ones first, until so many bytes went. Returns how many
-    /// did.
+    /// Gives the pages of free blocks back to the system, the largest ones first, until so many bytes went. Returns how
+    /// many did.
     fn give_back(&mut self, bytes: usize) -> usize {
         let mut given = 0;
         while given < bytes {

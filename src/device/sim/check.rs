@@ -5,8 +5,9 @@
 //! stream's. An access is compared with the earlier ones of its block, at the moment of its submission, so
 //! that a missing wait is found in every run and not only when the draw of the queues exposes it.
 //!
-//! The bytes of the driver's segments are divided into shadows: one for each range that was handed out, or sub-allocated from
-//! one that was, anew each time, and for what never was. A new shadow follows all uses of the bytes that it covers.
+//! The bytes of the driver's segments are divided into shadows: one for each range that was handed out, or
+//! sub-allocated from one that was, anew each time, and for what never was. A new shadow follows all uses of the bytes
+//! that it covers.
 //!
 //! What a captured section uses is looked at twice: whether it has an owner when it is recorded, and whether it is
 //! ordered and written at each replay. In between nobody else may be given it.
@@ -67,8 +68,8 @@ pub enum Violation {
         /// The use.
         by: Use,
     },
-    /// Bytes were handed out that somebody has: another owner, or a captured section; or they were sub-allocated from a block
-    /// for a new array while a captured section uses them.
+    /// Bytes were handed out that somebody has: another owner, or a captured section; or they were sub-allocated from a
+    /// block for a new array while a captured section uses them.
     Shared {
         /// The block.
         block: u64,

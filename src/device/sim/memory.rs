@@ -18,7 +18,8 @@ const ALIGN: usize = 256;
 /// What fresh bytes hold: far from zero in every dtype.
 const POISON: u8 = 0xCB;
 
-/// Bytes that begin where a region may. They are atomics, since kernels reach them by address while the region has them.
+/// Bytes that begin where a region may. They are atomics, since kernels reach them by address while the region has
+/// them.
 #[derive(Debug)]
 #[repr(align(256))]
 struct Line([AtomicU8; ALIGN]);

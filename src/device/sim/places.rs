@@ -1,5 +1,5 @@
-//! What lies at addresses, in order: in a vector, since there is little of it, and the code of a tree for each kind of it
-//! would be a tenth of this backend.
+//! What lies at addresses, in order: in a vector, since there is little of it, and the code of a tree for each kind of
+//! it would be a tenth of this backend.
 
 use std::ops::Range;
 

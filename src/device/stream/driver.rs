@@ -15,9 +15,9 @@ pub(crate) type Granted<T> = std::result::Result<T, AllocError>;
 
 /// The raw calls of an asynchronous device, as [`AsyncDevice`](super::AsyncDevice) makes them. Streams count from 0.
 ///
-/// A call that fails had no effect, unless it says otherwise. Between `begin_capture` and `end_capture` come
-/// launches on the captured stream, `handed_out`, `suballocated`, `returned` and `destroy`, and nothing else. A launch that cannot be
-/// part of a section answers [`Error::Capture`].
+/// A call that fails had no effect, unless it says otherwise. Between `begin_capture` and `end_capture` come launches
+/// on the captured stream, `handed_out`, `suballocated`, `returned` and `destroy`, and nothing else. A launch that
+/// cannot be part of a section answers [`Error::Capture`].
 pub(crate) trait Driver: Send + Sync + Debug {
     /// A captured section, ready to run again.
     type Graph: Send + Sync + Debug;

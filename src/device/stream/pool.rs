@@ -84,7 +84,8 @@ impl Pool {
         self.owned(span).map(|number| self.tag_mut(number))
     }
 
-    /// Takes a block back from its owner; invariant I11 (design.md). A span that is not all that an owner was given is left alone.
+    /// Takes a block back from its owner; invariant I11 (design.md). A span that is not all that an owner was given is
+    /// left alone.
     pub(super) fn put(&mut self, span: Span) {
         let Some(number) = self.owned(span).filter(|&number| self.block(number).ptr() == span.ptr()) else {
             return;

@@ -52,8 +52,8 @@ impl Block {
         self.touched.load(Ordering::Relaxed);
     }
 
-    /// `registry::attempt` for an array of a workspace, a read, and if `keep` a `Storage::clone` that is read through after
-    /// the operation, and dropped.
+    /// `registry::attempt` for an array of a workspace, a read, and if `keep` a `Storage::clone` that is read through
+    /// after the operation, and dropped.
     fn read(&self, me: usize, keep: bool) {
         self.records[me].announce(0, [0], false);
         let is_live = || self.oldest.is_live(STAMP) || self.fault == Fault::NoCheckAfterAnnouncing;

@@ -23,8 +23,8 @@ pub(crate) fn close(context: &ThreadContext, key: Key, closer: Closer, site: Sit
     }
 }
 
-/// Ends the arrays of this thread's cycles with a recorded gradient whose cycles ended, though somebody has handles of them:
-/// the graph behind each would stay with the handle. Calls `note` with each.
+/// Ends the arrays of this thread's cycles with a recorded gradient whose cycles ended, though somebody has handles of
+/// them: the graph behind each would stay with the handle. Calls `note` with each.
 #[cold]
 pub(crate) fn end_graphs(context: &ThreadContext, mut note: impl FnMut(Key)) {
     let mut tracked = context.workspaces.tracked.take();
@@ -91,7 +91,8 @@ pub(super) fn finish_if_free(context: &ThreadContext, key: Key) {
     finish_if_unannounced(context, key, alone);
 }
 
-/// `alone`: this thread made the array, and no other one used it before its close began. Else the barrier was issued since then.
+/// `alone`: this thread made the array, and no other one used it before its close began. Else the barrier was issued
+/// since then.
 fn finish_if_unannounced(context: &ThreadContext, key: Key, alone: bool) {
     let index = key.index();
     let mut busy = context.record.hazards.announces(index);
@@ -125,8 +126,8 @@ pub(crate) fn drop_proxy(key: Key) {
         && cell.core.keep() & OPEN != 0
     {
         threads::count_here(|counts| &counts.kept);
-        // SeqCst: pairs with the fence in `loan::end_if_kept`: if the array went to its handles meanwhile, one of the two
-        // takes the kept count back.
+        // SeqCst: pairs with the fence in `loan::end_if_kept`: if the array went to its handles meanwhile, one of the
+        // two takes the kept count back.
         let generation = key.generation();
         if cell.owner.load(Ordering::SeqCst) & owner::UNLISTED == 0 || !cell.core.unkeep(generation) {
             return;

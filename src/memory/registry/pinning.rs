@@ -1,5 +1,5 @@
-//! Using arrays: they are announced, and stay readable until the announcement is withdrawn (`hazard.rs`); and the one use that
-//! nobody else may have beside it, the exchange of what an array holds.
+//! Using arrays: they are announced, and stay readable until the announcement is withdrawn (`hazard.rs`); and the one
+//! use that nobody else may have beside it, the exchange of what an array holds.
 //!
 //! The unsafe code rests on announcements: while one stands, nobody ends, exchanges or writes what it is of.
 
@@ -55,8 +55,9 @@ impl<'p> Pinned<'p> {
     #[inline]
     pub(crate) fn host_bytes(&self) -> Option<&'p [u8]> {
         let buffer = self.array.storage.buffer();
-        // SAFETY: host memory of a storage that the array keeps for `'p`; initialised when it was handed out, and written
-        // by nobody while the array is announced, but by this thread if it holds a `Writing`, under which nobody asks.
+        // SAFETY: host memory of a storage that the array keeps for `'p`; initialised when it was handed out, and
+        // written by nobody while the array is announced, but by this thread if it holds a `Writing`, under which
+        // nobody asks.
         buffer.device().is_cpu().then(|| unsafe { buffer.span().slice() })
     }
 }
@@ -67,7 +68,8 @@ impl<const N: usize> Pins<'_, N> {
     pub(crate) fn arrays(&self) -> [Pinned<'_>; N] {
         std::array::from_fn(|i| {
             let cell = self.cells[i];
-            // SAFETY: announced and then seen open and not busy by `try_pin`; the announcement stands until `self` drops.
+            // SAFETY: announced and then seen open and not busy by `try_pin`; the announcement stands until `self`
+            // drops.
             let held = unsafe { cell.core.body() };
             Pinned { array: array_of(cell, held), key: self.keys[i], place: self.first_place + i }
         })
@@ -142,8 +144,8 @@ fn try_pin<'a, const N: usize>(context: &'a ThreadContext, keys: [Key; N], user:
     Some(Pins { keys, cells, context, first_place: first, _thread: PhantomData })
 }
 
-/// Why arrays were not announced, asked when nothing is announced any more. `Ok`: one of them is being written or exchanged, or was
-/// the first time.
+/// Why arrays were not announced, asked when nothing is announced any more. `Ok`: one of them is being written or
+/// exchanged, or was the first time.
 #[cold]
 fn hindrance<const N: usize>(context: &ThreadContext, op: &'static str, keys: [Key; N]) -> Result<()> {
     if context.used_places.get() + N > PLACES {
@@ -238,8 +240,9 @@ pub(crate) fn exchange(context: &ThreadContext, op: &'static str, key: Key, body
     };
     // Relaxed: published with the end of `BUSY`; until then no announcement leads to a use.
     cell.storage.store(body.storage.id() + 1, Ordering::Relaxed);
-    // SeqCst: pairs with the fence in `heavy` of a writer of the new bytes. If that one comes first, whoever reads after `BUSY` finds
-    // that somebody writes; if this one does, the writer finds these bytes behind the reader's announcement.
+    // SeqCst: pairs with the fence in `heavy` of a writer of the new bytes. If that one comes first, whoever reads
+    // after `BUSY` finds that somebody writes; if this one does, the writer finds these bytes behind the reader's
+    // announcement.
     fence(Ordering::SeqCst);
     let metadata = body.metadata();
     // SAFETY: this thread set `BUSY`, issued the barrier, and found no announcement; and it took the array from its

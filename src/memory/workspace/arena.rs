@@ -35,8 +35,8 @@ const CHUNK_BYTES_MIN: usize = 64 << 10;
 /// Cycles in a row that spill until it is said.
 const SPILLED_CYCLES: u32 = 16;
 
-/// Memory beside the block, for requests that had no room in it: each chunk is twice as large as the one before, so that
-/// a cycle of n requests asks the device for memory O(log n) times.
+/// Memory beside the block, for requests that had no room in it: each chunk is twice as large as the one before, so
+/// that a cycle of n requests asks the device for memory O(log n) times.
 #[derive(Debug)]
 struct Chunk {
     block: ArenaBlock,
@@ -248,7 +248,8 @@ impl Arena {
 
     // ------------------------------------------------------------------------------------------ blocks
 
-    /// Makes the block `bytes` large. What there was is let go; on failure there is a block of the size before, or none.
+    /// Makes the block `bytes` large. What there was is let go; on failure there is a block of the size before, or
+    /// none.
     fn resize(&self, state: &mut ArenaState, bytes: usize) -> std::result::Result<(), AllocError> {
         let before = state.plan.size();
         if self.config.policy_location() == LocationPolicy::Mmap {
@@ -375,8 +376,8 @@ impl Arena {
         if let Some(bytes) = leave.resize
             && !(is_fixed && state.leases.first().is_some())
         {
-            // What was learned has slack; without it, it may be had. Else the size is as it was: the next cycles spill, and ask
-            // again.
+            // What was learned has slack; without it, it may be had. Else the size is as it was: the next cycles spill,
+            // and ask again.
             let need = state.plan.max_cycle();
             if self.resize(state, bytes).is_err() && (1..bytes).contains(&need) {
                 let _ = self.resize(state, need);
@@ -428,8 +429,8 @@ impl Arena {
         true
     }
 
-    /// An entry of an open workspace that is not the current one: its arrays end with it, the older ones stay. `false`: no scope is
-    /// left.
+    /// An entry of an open workspace that is not the current one: its arrays end with it, the older ones stay. `false`:
+    /// no scope is left.
     pub(crate) fn begin_nested(&self) -> bool {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;

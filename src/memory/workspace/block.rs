@@ -66,7 +66,8 @@ pub(crate) fn release(block: u32) {
     CELLS.get(block).retain_count.release();
 }
 
-/// Another thread than the workspace's is about to use bytes of the block: it announced an array with them, and will do so again.
+/// Another thread than the workspace's is about to use bytes of the block: it announced an array with them, and will do
+/// so again.
 pub(crate) fn share(block: u32) {
     CELLS.get(block).foreign.note();
 }
@@ -82,8 +83,8 @@ pub(crate) fn is_file(block: u32) -> bool {
 pub(crate) struct Readers {
     /// The thread record of the workspace's thread.
     pub(crate) thread: u32,
-    /// Whether a thread announces an array that lies in this block and is of such a cycle, which the caller ended: any, or
-    /// the one with this thread record, if it is the caller's. Heavy barrier included.
+    /// Whether a thread announces an array that lies in this block and is of such a cycle, which the caller ended: any,
+    /// or the one with this thread record, if it is the caller's. Heavy barrier included.
     pub(crate) is_read: fn(u32, Option<u32>, Ended<'_>) -> bool,
 }
 
@@ -184,8 +185,8 @@ impl ArenaBlock {
     }
 
     /// Whether anybody uses its bytes of such cycles, which the caller ended: by an array that is announced, or by a
-    /// reference that holds it. In this order: who is announced may begin to hold it, and nobody else. The records of other
-    /// threads than the caller's matter if it is not the workspace's, or another one used bytes of the block.
+    /// reference that holds it. In this order: who is announced may begin to hold it, and nobody else. The records of
+    /// other threads than the caller's matter if it is not the workspace's, or another one used bytes of the block.
     /// Invariant I13 (design.md).
     pub(crate) fn is_in_use(&self, ended: impl Fn(CycleId) -> bool) -> bool {
         let Readers { thread, is_read } = self.readers;

@@ -81,9 +81,10 @@ pub enum DebugMode {
 
 /// The settings of a workspace, free of contradictions. Two workspaces of one name must have equal ones.
 ///
-/// The default is for cycles that need about the same each time: what a later one needs beyond the first, and its slack, lies
-/// beside the block, and is asked for again in each cycle. Where lengths vary, give [`SpillPolicy::Reallocate`]: the
-/// block then grows to the longest cycle so far, and a loop asks for memory a few times in all.
+/// The default is for cycles that need about the same each time: what a later one needs beyond the first, and its
+/// slack, lies beside the block, and is asked for again in each cycle. Where lengths vary, give
+/// [`SpillPolicy::Reallocate`]: the block then grows to the longest cycle so far, and a loop asks for memory a few
+/// times in all.
 ///
 /// ```
 /// use ndgc::{LearningPolicy, SpillPolicy, WorkspaceConfig};
@@ -116,8 +117,8 @@ pub struct WorkspaceConfig {
 
 impl Default for WorkspaceConfig {
     /// Overallocates by 0.3, learns from the first cycle, spills to memory outside (also when later cycles are always
-    /// longer: see [`SpillPolicy::Reallocate`]), is empty at each begin of a cycle, lies in memory, has no sizes given, keeps what a ring cannot hold for 2 steps, and shrinks after
-    /// 1000 small cycles.
+    /// longer: see [`SpillPolicy::Reallocate`]), is empty at each begin of a cycle, lies in memory, has no sizes given,
+    /// keeps what a ring cannot hold for 2 steps, and shrinks after 1000 small cycles.
     fn default() -> WorkspaceConfig {
         WorkspaceConfig {
             allocation: AllocationPolicy::Overallocate,

@@ -187,8 +187,8 @@ impl Workspace {
     /// Begins a cycle of this thread's workspace with this name, for arrays of the host; the workspace is made if there
     /// is none. The cycle ends when the answer is dropped.
     ///
-    /// If the workspace is open already, its arrays stay: as the current one it goes on with the same cycle; else what is
-    /// made until the answer is dropped ends then, and what was made before stays.
+    /// If the workspace is open already, its arrays stay: as the current one it goes on with the same cycle; else what
+    /// is made until the answer is dropped ends then, and what was made before stays.
     ///
     /// An answer that is never dropped ([`std::mem::forget`]) leaves its cycle open, and those around it, whoever drops
     /// theirs: arrays are made in it, and stay, until the thread ends, which ends them all. Cycles entered later are as
@@ -341,8 +341,9 @@ impl Workspace {
         Ok(WorkspaceCycle { workspace: self.clone(), leaves: Leaves::new(frame) })
     }
 
-    /// Lets an open workspace take arrays again, for its running cycle, until the answer is dropped: inside another one,
-    /// or in a [`Workspace::scope_out`]. In [`DebugMode::BypassEverything`] arrays are made as if no workspace were open.
+    /// Lets an open workspace take arrays again, for its running cycle, until the answer is dropped: inside another
+    /// one, or in a [`Workspace::scope_out`]. In [`DebugMode::BypassEverything`] arrays are made as if no workspace
+    /// were open.
     ///
     /// # Errors
     /// [`Error::Workspace`] if it is not open, is borrowed right now, or was destroyed; [`Error::Forked`].
@@ -401,7 +402,8 @@ impl Workspace {
 
 /// # Its memory: the block, leases, the end
 impl Workspace {
-    /// Makes its block, as large as it learned (`initializeWorkspace` of ND4J). Nothing happens if it learned nothing yet.
+    /// Makes its block, as large as it learned (`initializeWorkspace` of ND4J). Nothing happens if it learned nothing
+    /// yet.
     ///
     /// # Errors
     /// [`Error::Workspace`] if it is open or destroyed, or there is no memory; [`Error::File`] of a mapped one.
@@ -410,8 +412,8 @@ impl Workspace {
         self.arena.initialize("initialize")
     }
 
-    /// Makes its block as small as the last cycles allow. Returns the bytes given up: 0 for a mapped one, and while cycles
-    /// are leased.
+    /// Makes its block as small as the last cycles allow. Returns the bytes given up: 0 for a mapped one, and while
+    /// cycles are leased.
     ///
     /// # Errors
     /// [`Error::Workspace`] if it is open or destroyed.
@@ -420,15 +422,15 @@ impl Workspace {
         Ok(self.arena.trim() as u64)
     }
 
-    /// Lets requests of the running cycle go beside the block, uncounted (`false`), or into it again; the end of the cycle
-    /// lets them into it again too (`toggleWorkspaceUse` of ND4J).
+    /// Lets requests of the running cycle go beside the block, uncounted (`false`), or into it again; the end of the
+    /// cycle lets them into it again too (`toggleWorkspaceUse` of ND4J).
     pub fn toggle_use(&self, on: bool) {
         self.arena.plan(|plan| plan.toggle(on));
     }
 
-    /// Keeps the running cycle of a circular workspace for as long as the answer lives: the ring goes round it, and what
-    /// has no room is pinned beside it. For batches that are handed to another thread. The lease holds nothing where
-    /// [`DebugMode::BypassEverything`] left no cycle to keep: the arrays are no workspace's then.
+    /// Keeps the running cycle of a circular workspace for as long as the answer lives: the ring goes round it, and
+    /// what has no room is pinned beside it. For batches that are handed to another thread. The lease holds nothing
+    /// where [`DebugMode::BypassEverything`] left no cycle to keep: the arrays are no workspace's then.
     ///
     /// # Errors
     /// [`Error::Workspace`] if it is not circular, not open, or destroyed.
@@ -453,8 +455,8 @@ impl Workspace {
         self.arena.file_of(|file| file.sync()).unwrap_or(Ok(()))
     }
 
-    /// Ends it and its arrays, and gives its memory back: at once, or when the last running operation on it ends. Leased
-    /// cycles, and those after the first of them, stay until their leases are gone.
+    /// Ends it and its arrays, and gives its memory back: at once, or when the last running operation on it ends.
+    /// Leased cycles, and those after the first of them, stay until their leases are gone.
     ///
     /// # Errors
     /// [`Error::Workspace`] if it is open or was destroyed.

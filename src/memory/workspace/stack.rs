@@ -25,8 +25,8 @@ use crate::memory::workspace::{
     validity::CycleId,
 };
 
-/// Why a frame is in the stack. A whole word, as all of a frame: one is written and read again within the shortest cycle, and a
-/// read that is wider than the writes waits for them.
+/// Why a frame is in the stack. A whole word, as all of a frame: one is written and read again within the shortest
+/// cycle, and a read that is wider than the writes waits for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 enum FrameKind {
@@ -42,8 +42,8 @@ enum FrameKind {
     Out,
 }
 
-/// In this order: it is written and read again within the shortest cycle, and words that are wanted together but do not lie
-/// side by side are read one by one, as they were written; a wider read would wait.
+/// In this order: it is written and read again within the shortest cycle, and words that are wanted together but do not
+/// lie side by side are read one by one, as they were written; a wider read would wait.
 #[derive(Debug)]
 #[repr(C)]
 struct Frame {

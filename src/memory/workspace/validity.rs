@@ -1,5 +1,5 @@
-//! Validity: which cycles of a workspace go on, for any thread that asks. Nothing else keeps it: who ends cycles tells the
-//! scope, and asks it.
+//! Validity: which cycles of a workspace go on, for any thread that asks. Nothing else keeps it: who ends cycles tells
+//! the scope, and asks it.
 //!
 //! A cycle has a stamp, one more than the one before. An array of a workspace carries its scope and its stamp, and is
 //! valid while the stamp is not below the scope's `oldest`. So all arrays of a cycle end by one store, and an array

@@ -31,7 +31,8 @@ fn composite_by(call: Call, first: &Proxy, f: Once<'_, Proxy>) -> Result<Proxy> 
     compose(call, first, f).map_err(|error| renamed(call.op, error))
 }
 
-/// As [`composite`], with a result for a place that the caller named; `f` returns an array that it made with the device.
+/// As [`composite`], with a result for a place that the caller named; `f` returns an array that it made with the
+/// device.
 pub(crate) fn composite_at<P: Place + ?Sized>(call: Call, at: &P, f: impl FnOnce() -> Result<Proxy>) -> Result<Proxy> {
     compose_at(call, &at, &mut once(f)).map_err(|error| renamed(call.op, error))
 }

@@ -10,9 +10,9 @@
 //! adopt     the result gets a slot, and the owner of the first operand
 //! ```
 //!
-//! An elementwise operation is a row of the table in `crates/kernels/src/operations.rs`, and a row of `tests/table`. Others
-//! touch: the method (in the family's file here), the kernel (`kernel.rs` of the kernels) and its code for the host (`cpu/`
-//! there) and CUDA, and the tests' tables.
+//! An elementwise operation is a row of the table in `crates/kernels/src/operations.rs`, and a row of `tests/table`.
+//! Others touch: the method (in the family's file here), the kernel (`kernel.rs` of the kernels) and its code for the
+//! host (`cpu/` there) and CUDA, and the tests' tables.
 
 use std::cell::Cell;
 
@@ -274,8 +274,8 @@ pub(crate) fn adopt(
     adopt_parts(call, context, Parts { dtype, layout: &layout, storage, node }, first)
 }
 
-/// Makes an array of its parts, with the owner of an operand: in the place where small operations are made, since the parts
-/// would be written and read again on the way to another.
+/// Makes an array of its parts, with the owner of an operand: in the place where small operations are made, since the
+/// parts would be written and read again on the way to another.
 #[inline(always)]
 pub(crate) fn adopt_parts(call: Call, context: &ThreadContext, parts: Parts<'_>, first: &Proxy) -> Result<Proxy> {
     let (owner, site) = match composite_site() {

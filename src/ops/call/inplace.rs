@@ -25,8 +25,8 @@ const ATTEMPTS: u32 = 1 << 16;
 /// A kernel that changes the first view in place and reads the others.
 pub(crate) type ChangeKernel<'k, const N: usize> = dyn for<'v> Fn(View<'v>, [View<'v>; N]) -> Kernel<View<'v>> + 'k;
 
-/// What the kernel asks of the array to be changed and of the others. It is asked where all are announced: what was found
-/// before may be another array's by then (`intern`).
+/// What the kernel asks of the array to be changed and of the others. It is asked where all are announced: what was
+/// found before may be another array's by then (`intern`).
 pub(crate) type Fits<'k, const N: usize> = dyn Fn(&ArrayRef<'_>, [&ArrayRef<'_>; N]) -> Result<()> + 'k;
 
 /// Runs a kernel that changes `dst` in place and reads `N` others.

@@ -44,8 +44,8 @@ impl Operand<'_> {
     }
 }
 
-/// An array that nobody else uses: the functions of the table, which `unary.rs` gives it, take it by value and may write
-/// into its bytes; every other method is the array's.
+/// An array that nobody else uses: the functions of the table, which `unary.rs` gives it, take it by value and may
+/// write into its bytes; every other method is the array's.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Temporary(pub(crate) Proxy);
@@ -96,8 +96,8 @@ pub(crate) enum Reused {
     Not(Proxy),
 }
 
-/// Bytes of an operand from which it is looked at whether they can be used again: below, a block of the pool costs less than
-/// the look.
+/// Bytes of an operand from which it is looked at whether they can be used again: below, a block of the pool costs less
+/// than the look.
 const BYTES_MIN: usize = 4096;
 
 /// Writes the result of an operation into the bytes of `own`, where that is possible.
@@ -126,8 +126,9 @@ pub(crate) fn write_in_place(
             .transpose()?;
         let others = others.as_ref().map(|pins| pins.arrays());
         let other = others.as_ref().map(|[other]| other);
-        // What is found here is true of the array as it is announced. It may change until it is taken, by whoever found it by
-        // its key, so everything is asked of what was taken again; the reference keeps its storage from being another's.
+        // What is found here is true of the array as it is announced. It may change until it is taken, by whoever found
+        // it by its key, so everything is asked of what was taken again; the reference keeps its storage from being
+        // another's.
         let fits = || {
             let pins = pin(context, call.op, [&own])?;
             let [a] = pins.arrays();

@@ -23,9 +23,9 @@ pub(crate) fn write(call: Call, out: &Proxy, value: impl FnOnce() -> Result<Prox
     composite(call, out, write).map(drop)
 }
 
-/// Writes the result of a kernel of `N` operands of one dtype, each of which has the shape of `out` or is broadcast to it,
-/// to `out`: by the kernel itself if `out` is contiguous, else by way of `value`. `result` gives the dtype of the result of
-/// operands of a dtype, or refuses it; it is asked again where all are announced.
+/// Writes the result of a kernel of `N` operands of one dtype, each of which has the shape of `out` or is broadcast to
+/// it, to `out`: by the kernel itself if `out` is contiguous, else by way of `value`. `result` gives the dtype of the
+/// result of operands of a dtype, or refuses it; it is asked again where all are announced.
 pub(crate) fn kernel<const N: usize>(
     call: Call,
     out: &Proxy,

@@ -1,5 +1,5 @@
-//! Arrays from Rust's numbers, slices and vectors, and back, by `TryFrom`. What is made so lies on the host, and its handles
-//! own it.
+//! Arrays from Rust's numbers, slices and vectors, and back, by `TryFrom`. What is made so lies on the host, and its
+//! handles own it.
 
 use half::{bf16, f16};
 

@@ -95,8 +95,8 @@ impl Proxy {
         composite(Call::here(op), self, || self.rand_like(0.0, 1.0)?.lt(self)?.to_dtype(self.dtype()))
     }
 
-    /// Indices drawn from rows of weights, `[.., n]` to `[.., count]`: i64. Each weight is at least 0 and counts against
-    /// the sum of its row; without `replacement` no index comes twice. No gradient.
+    /// Indices drawn from rows of weights, `[.., n]` to `[.., count]`: i64. Each weight is at least 0 and counts
+    /// against the sum of its row; without `replacement` no index comes twice. No gradient.
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) for no weights, or more draws than weights without replacement;

@@ -165,8 +165,8 @@ impl Proxy {
         composite(Call::here("trace"), self, || self.ext_diagonal(0, D::Minus2, D::Minus1)?.sum(D::Minus1))
     }
 
-    /// The coordinates of a grid over vectors: for each vector an array with all their sizes as axes, which varies along
-    /// its own. `xy`: the first two axes change places, as for pictures; the others too, in reverse order. With
+    /// The coordinates of a grid over vectors: for each vector an array with all their sizes as axes, which varies
+    /// along its own. `xy`: the first two axes change places, as for pictures; the others too, in reverse order. With
     /// gradients; each result belongs to the owner of its vector.
     ///
     /// # Errors

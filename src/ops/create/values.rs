@@ -32,8 +32,8 @@ impl Proxy {
     /// An array of a number, or of nested arrays, slices and vectors of numbers.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] if vectors beside each other differ in length; [`Error::Shape`] if nothing says how long
-    /// an inner one is; as [`Proxy::zeros`].
+    /// [`Error::ShapeMismatch`] if vectors beside each other differ in length; [`Error::Shape`] if nothing says how
+    /// long an inner one is; as [`Proxy::zeros`].
     ///
     /// ```
     /// # use ndgc::{Device, Tensor};

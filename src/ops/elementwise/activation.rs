@@ -200,10 +200,10 @@ impl Proxy {
         })
     }
 
-    /// Attention: queries `[batch, heads, rows, width]`, keys `[batch, groups, columns, width]`, values
-    /// `[batch, groups, columns, depth]` to `[batch, heads, rows, depth]`; the groups divide the heads. `mask` is added to
-    /// the scores (broadcast); `causal`: each row sees the columns up to its own, counted from the end; `softcapping`
-    /// other than 1 bounds the scores by a tanh. With gradients of all.
+    /// Attention: queries `[batch, heads, rows, width]`, keys `[batch, groups, columns, width]`, values `[batch,
+    /// groups, columns, depth]` to `[batch, heads, rows, depth]`; the groups divide the heads. `mask` is added to the
+    /// scores (broadcast); `causal`: each row sees the columns up to its own, counted from the end; `softcapping` other
+    /// than 1 bounds the scores by a tanh. With gradients of all.
     ///
     /// # Errors
     /// [`Error::Shape`], [`Error::ShapeMismatch`], [`Error::Argument`]; as [`Proxy::matmul`].
@@ -222,8 +222,8 @@ impl Proxy {
         composite(call, self, || attention(call, self, keys, values, ask))
     }
 
-    /// Rotary positions of `[batch, heads, positions, width]`: pairs are the halves of the last axis. `cos` and `sin` are
-    /// `[positions, width / 2]`, or with a leading batch axis; more positions than needed are left. With gradients.
+    /// Rotary positions of `[batch, heads, positions, width]`: pairs are the halves of the last axis. `cos` and `sin`
+    /// are `[positions, width / 2]`, or with a leading batch axis; more positions than needed are left. With gradients.
     ///
     /// # Errors
     /// [`Error::Shape`], [`Error::ShapeMismatch`]; as [`Proxy::mul`].

@@ -227,7 +227,8 @@ macro_rules! binary_forms {
         [$name:ident $wide:ident $place:ident $into:ident $wide_into:ident] $kind:ident $value:tt)*) => {
         /// # Element by element: arithmetic
         ///
-        /// Each in five forms: of equal shapes, with broadcasting, in place, and both written to an array that is there.
+        /// Each in five forms: of equal shapes, with broadcasting, in place, and both written to an array that is
+        /// there.
         impl Proxy {
             $(
                 strict_form! { $kind $(#[$doc])* $name $op }
@@ -439,8 +440,8 @@ macro_rules! assign_operators {
     ($($trait:ident, $method:ident, $with:ident, |$n:ident| $affine:expr;)*) => {$(
         /// In place, as the method with an underscore: the right side is broadcast, and every view sees the change.
         ///
-        /// An operator cannot return an error. If the change fails, the array is as it was, and this handle becomes that
-        /// of a closed one: its next use gives [`Error::StaleArray`], whose text has the reason and the place.
+        /// An operator cannot return an error. If the change fails, the array is as it was, and this handle becomes
+        /// that of a closed one: its next use gives [`Error::StaleArray`], whose text has the reason and the place.
         impl std::ops::$trait<&Proxy> for Proxy {
             #[track_caller]
             fn $method(&mut self, rhs: &Proxy) {

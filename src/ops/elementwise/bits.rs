@@ -56,8 +56,8 @@ macro_rules! bits {
             $(
                 $(#[$doc])*
                 ///
-                /// Of integers of one dtype, after repeating axes of size 1. No gradient; the result belongs to the owner
-                /// of this array.
+                /// Of integers of one dtype, after repeating axes of size 1. No gradient; the result belongs to the
+                /// owner of this array.
                 ///
                 /// # Errors
                 /// [`Error::UnsupportedDType`], [`Error::DTypeMismatch`], [`Error::ShapeMismatch`],
@@ -87,8 +87,8 @@ bits! {
     bitwise_or, bitwise_or_into, Or;
     /// The bits that one of both has; also of truth values.
     bitwise_xor, bitwise_xor_into, Xor;
-    /// The bits moved up by as many places as `rhs` says, zeros coming in; 0 for a negative number of places, or as many
-    /// as there are bits.
+    /// The bits moved up by as many places as `rhs` says, zeros coming in; 0 for a negative number of places, or as
+    /// many as there are bits.
     bitwise_left_shift, bitwise_left_shift_into, Shl;
     /// The bits moved down, those of the sign coming in; the sign alone for a negative number of places, or as many as
     /// there are bits.

@@ -37,11 +37,13 @@ macro_rules! comparisons {
             $(
                 $(#[$doc])*
                 ///
-                /// Element by element, with an array of equal shape and dtype or with a number; the result holds 0 or 1 in u8 and belongs to the
-                /// owner of this array. No gradient.
+                /// Element by element, with an array of equal shape and dtype or with a number; the result holds 0 or 1
+                /// in u8 and belongs to the owner of this array. No gradient.
                 ///
                 /// # Errors
-                /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch), [`Error::DeviceMismatch`](crate::Error::DeviceMismatch),
+                /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch),
+                /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch),
+                /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch),
                 /// [`Error::StaleArray`](crate::Error::StaleArray), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
                 #[track_caller]
                 pub fn $name<T: TensorOrScalar>(&self, rhs: T) -> Result<Proxy> {
@@ -91,12 +93,14 @@ impl Proxy {
         with_operand(call, self, &rhs, |x, y| compare(call, x, y, op, false))
     }
 
-    /// `yes` where this mask is not 0, else `no`. The mask holds truth values or integers; all three have one shape. The result
-    /// belongs to the owner of `yes`.
+    /// `yes` where this mask is not 0, else `no`. The mask holds truth values or integers; all three have one shape.
+    /// The result belongs to the owner of `yes`.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) of `yes` and `no`, [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) of the
-    /// mask, [`Error::DeviceMismatch`](crate::Error::DeviceMismatch), [`Error::StaleArray`](crate::Error::StaleArray), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) of
+    /// `yes` and `no`, [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) of the mask,
+    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch), [`Error::StaleArray`](crate::Error::StaleArray),
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     #[track_caller]
     pub fn where_cond(&self, yes: &Proxy, no: &Proxy) -> Result<Proxy> {
         let call = Call::here("where_cond");

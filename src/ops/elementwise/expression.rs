@@ -203,12 +203,12 @@ impl std::ops::Neg for Term<'_> {
     }
 }
 
-/// An expression of arrays and numbers with `+ - * /`, parentheses and methods, as one [`Result`](crate::Result): no `?`
-/// inside, and no `&` before a name.
+/// An expression of arrays and numbers with `+ - * /`, parentheses and methods, as one [`Result`](crate::Result): no
+/// `?` inside, and no `&` before a name.
 ///
 /// Arrays that are named are read. What is made on the way gives its bytes to the next step where nobody can see that,
-/// so that a chain needs one buffer. Arguments of methods and functions are as in any other place. Shapes must be equal,
-/// as with the operators; the gradient is recorded.
+/// so that a chain needs one buffer. Arguments of methods and functions are as in any other place. Shapes must be
+/// equal, as with the operators; the gradient is recorded.
 ///
 /// ```
 /// # use ndgc::{Device, Tensor, t};

@@ -229,8 +229,8 @@ impl Proxy {
         )
     }
 
-    /// Between `min` and `max`, each a number or an array of this shape and dtype; NaN stays NaN. With arrays the larger
-    /// of this and `min`, then the smaller of that and `max`. The gradient is 0 where a number cut.
+    /// Between `min` and `max`, each a number or an array of this shape and dtype; NaN stays NaN. With arrays the
+    /// larger of this and `min`, then the smaller of that and `max`. The gradient is 0 where a number cut.
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) if the number `min` is above the number `max`, or one is NaN; as
@@ -324,8 +324,8 @@ pub(crate) fn copy_of(call: Call, src: &Proxy) -> Result<Proxy> {
     map1(call, src, Ok, Map::Copy, |_, _| move |grad: &Proxy, _| Ok(one(grad.clone())))
 }
 
-/// A copy of an operand's elements, as `shape` in row-major order: for reshapes of views. `shape` has as many elements as
-/// `seen`, the shape by which it was asked for.
+/// A copy of an operand's elements, as `shape` in row-major order: for reshapes of views. `shape` has as many elements
+/// as `seen`, the shape by which it was asked for.
 pub(crate) fn copy_as(call: Call, (src, seen): (&Proxy, &Shape), shape: &Shape) -> Result<Proxy> {
     enter(call, |context| {
         let pins = pin(context, call.op, [src])?;

@@ -1,4 +1,5 @@
-//! Exchange of arrays with other libraries, without a copy: by address ([`Proxy::from_blob`]), and by DLPack, both ways.
+//! Exchange of arrays with other libraries, without a copy: by address ([`Proxy::from_blob`]), and by DLPack, both
+//! ways.
 //!
 //! An exported array is a [`DlPack`]: a C structure that says where the elements lie, with a function that gives them
 //! back. ndgc's end keeps the storage, as a view would; the other's end is a keeper of foreign memory. So the bytes are
@@ -7,8 +8,8 @@
 //! The layout is that of version 1 of the standard; [`DLManagedTensor`] is the form before it, which most libraries
 //! still speak.
 //!
-//! The unsafe code follows addresses of others, by the promises of [`DlPack::from_raw`] and [`Proxy::from_blob`]; what ndgc
-//! exports is a box of its own, which its deleter ends once.
+//! The unsafe code follows addresses of others, by the promises of [`DlPack::from_raw`] and [`Proxy::from_blob`]; what
+//! ndgc exports is a box of its own, which its deleter ends once.
 
 #![allow(unsafe_code)]
 
@@ -253,12 +254,12 @@ impl<M: Managed> DlPack<M> {
     ///
     /// # Safety
     /// - `raw` points to a managed array of this form, whose fields say what is there, that nobody else takes over.
-    /// - Until its deleter is called, all bytes from its lowest to its highest element are memory of the device, and on the
-    ///   host initialised: those between the elements of a strided array too, whatever they hold. An element that is a
-    ///   `bool` is 0 or 1.
-    /// - Until then nobody else writes to the elements; unless it says that it is read-only, nobody else reads them while
-    ///   ndgc changes them. Of the bytes between them, which ndgc does not change, the same holds while an operation on the
-    ///   array runs.
+    /// - Until its deleter is called, all bytes from its lowest to its highest element are memory of the device, and on
+    ///   the host initialised: those between the elements of a strided array too, whatever they hold. An element that
+    ///   is a `bool` is 0 or 1.
+    /// - Until then nobody else writes to the elements; unless it says that it is read-only, nobody else reads them
+    ///   while ndgc changes them. Of the bytes between them, which ndgc does not change, the same holds while an
+    ///   operation on the array runs.
     /// - The deleter may be called on any thread.
     /// - On another device than the host, what was submitted to fill the elements has ended, and ndgc's work on them is
     ///   submitted to one stream only.
@@ -398,11 +399,12 @@ fn read(op: &'static str, tensor: &DLTensor) -> Result<(Shape, Option<[isize; MA
 
 /// # Exchange: with other libraries, by DLPack
 impl Proxy {
-    /// The array for another library, without a copy: views of it, and it itself, share the bytes with what that library
-    /// makes of it. They stay until the pack, or who took it over, gives them back, also if the array is closed.
+    /// The array for another library, without a copy: views of it, and it itself, share the bytes with what that
+    /// library makes of it. They stay until the pack, or who took it over, gives them back, also if the array is
+    /// closed.
     ///
-    /// Gradients do not follow. Waits for the device. Whoever takes the pack over by [`DlPack::into_raw`] sees to it that
-    /// nobody reads the bytes while somebody writes to them; ndgc asks nobody outside.
+    /// Gradients do not follow. Waits for the device. Whoever takes the pack over by [`DlPack::into_raw`] sees to it
+    /// that nobody reads the bytes while somebody writes to them; ndgc asks nobody outside.
     ///
     /// # Errors
     /// [`Error::StaleArray`]; [`Error::Argument`] for a simulated device.
@@ -430,8 +432,8 @@ impl Proxy {
     }
 
     /// An array of another library's, without a copy, where it is: `at` names that device, or a manager on it. It is
-    /// given back when the last array, view or saved value of it has gone, on the thread that closes that; or at once if
-    /// this fails. What ndgc exported itself comes back as a view of the array that it was.
+    /// given back when the last array, view or saved value of it has gone, on the thread that closes that; or at once
+    /// if this fails. What ndgc exported itself comes back as a view of the array that it was.
     ///
     /// # Errors
     /// [`Error::DeviceMismatch`] if it is elsewhere; [`Error::Argument`] for another version of DLPack, a dtype that
@@ -495,11 +497,12 @@ impl Proxy {
     /// simulated device, which has no addresses; [`Error::SizeOverflow`]; as [`Proxy::zeros`].
     ///
     /// # Safety
-    /// - Until `deleter` is called, all bytes from the lowest to the highest element that shape and strides reach are memory
-    ///   of the device, and on the host initialised: those between the elements too, such as the other columns where the
-    ///   array is one column of a matrix. What they hold does not matter; an element that is a `bool` is 0 or 1.
-    /// - Until then nobody else writes to the elements, and nobody else reads them while the array is changed in place. Of
-    ///   the bytes between them, which ndgc does not change, the same holds while an operation on the array runs.
+    /// - Until `deleter` is called, all bytes from the lowest to the highest element that shape and strides reach are
+    ///   memory of the device, and on the host initialised: those between the elements too, such as the other columns
+    ///   where the array is one column of a matrix. What they hold does not matter; an element that is a `bool` is 0 or
+    ///   1.
+    /// - Until then nobody else writes to the elements, and nobody else reads them while the array is changed in place.
+    ///   Of the bytes between them, which ndgc does not change, the same holds while an operation on the array runs.
     /// - On another device than the host, what was submitted to fill them has ended, and work on the array is submitted
     ///   to one stream only: foreign memory has no place in the order between streams.
     #[track_caller]
@@ -559,9 +562,9 @@ unsafe fn of_memory<P: Place + ?Sized>(call: Call, blob: Blob<'_>, foreign: Box<
     let Some(start) = NonNull::new(lowest) else {
         return argument(call.op, "strides", format!("{strides:?}"), "places behind the beginning of memory");
     };
-    // SAFETY: by the caller's promise all bytes from the lowest place that the layout reaches to the highest, those between
-    // the elements too, are initialised memory of the device that stays until the keeper is dropped; the address was found
-    // to be aligned.
+    // SAFETY: by the caller's promise all bytes from the lowest place that the layout reaches to the highest, those
+    // between the elements too, are initialised memory of the device that stays until the keeper is dropped; the
+    // address was found to be aligned.
     let buffer = unsafe { Buffer::foreign(Span::new(start, places * size), device.clone(), foreign) };
     adopt(call, buffer, (layout, dtype), at)
 }

@@ -1,4 +1,5 @@
-//! Arrays in memory that ndgc did not allocate: a vector's, a mapped file's. `dlpack.rs` has those of others' addresses.
+//! Arrays in memory that ndgc did not allocate: a vector's, a mapped file's. `dlpack.rs` has those of others'
+//! addresses.
 //!
 //! A *keeper* keeps such memory. It lives in the array's storage, which views, saved values and running operations
 //! share, and is dropped with the last of them: on whatever thread closes that, once, and by no lock of ours.
@@ -72,8 +73,8 @@ impl Proxy {
     /// array, view or saved value of it has gone. Otherwise the array is a copy like any other.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the range leaves the bytes, or truth values are not 0 or 1; [`Error::ElementCount`] if the
-    /// shape needs another number of them; as [`Proxy::zeros`].
+    /// [`Error::Argument`] if the range leaves the bytes, or truth values are not 0 or 1; [`Error::ElementCount`] if
+    /// the shape needs another number of them; as [`Proxy::zeros`].
     ///
     /// ```
     /// # use ndgc::{DType, Device, Tensor};

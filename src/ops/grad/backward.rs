@@ -112,8 +112,8 @@ impl GradStore {
         self.grads.insert(node.serial(), (node, grad)).map(|(_, grad)| grad)
     }
 
-    /// The gradients independent of the cycle of a workspace in which they were made: those of a workspace copied out of it,
-    /// the others as they are.
+    /// The gradients independent of the cycle of a workspace in which they were made: those of a workspace copied out
+    /// of it, the others as they are.
     ///
     /// # Errors
     /// As [`Proxy::try_detach`].

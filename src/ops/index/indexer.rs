@@ -436,8 +436,8 @@ impl Proxy {
     /// ranges with steps and new axes are a view; a list of indices or a mask copies. With a gradient.
     ///
     /// # Errors
-    /// [`Error::IndexOutOfRange`] for an index or an end of a range outside its axis; [`Error::Argument`] for more items
-    /// than axes, a step of 0, a second ellipsis; [`Error::ShapeMismatch`] of a mask; [`Error::RankTooLarge`],
+    /// [`Error::IndexOutOfRange`] for an index or an end of a range outside its axis; [`Error::Argument`] for more
+    /// items than axes, a step of 0, a second ellipsis; [`Error::ShapeMismatch`] of a mask; [`Error::RankTooLarge`],
     /// [`Error::StaleArray`], [`Error::OutOfMemory`].
     #[track_caller]
     pub fn slice(&self, index: impl AsRef<[TensorIndexer]>) -> Result<Proxy> {

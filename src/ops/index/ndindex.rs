@@ -122,8 +122,8 @@ fn read(op: &'static str, text: &str, arguments: &[TensorIndexer]) -> Result<Ite
 /// # Indexing: by text
 impl Proxy {
     /// What an index written as text takes (DJL's `NDIndex`): items for the first axes, with commas between them. An
-    /// item is a number, `start:end:step` as in NumPy, `:` or `*`, `...`, `null` for a new axis, or `{}` for the next of
-    /// the arguments. Views and copies are those of [`Proxy::slice`]; with a gradient.
+    /// item is a number, `start:end:step` as in NumPy, `:` or `*`, `...`, `null` for a new axis, or `{}` for the next
+    /// of the arguments. Views and copies are those of [`Proxy::slice`]; with a gradient.
     ///
     /// # Errors
     /// [`Error::Index`] for a text that is no index, or another number of arguments; as [`Proxy::slice`].

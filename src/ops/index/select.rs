@@ -32,8 +32,8 @@ fn ids_are_list(op: &'static str, ids: &ArrayRef<'_>) -> Result<usize> {
     }
 }
 
-/// Indices of integer dtypes that kernels do not read, converted to i64, which they do; the largest of theirs becomes the
-/// largest i64. None for all others: they are right, or refused later.
+/// Indices of integer dtypes that kernels do not read, converted to i64, which they do; the largest of theirs becomes
+/// the largest i64. None for all others: they are right, or refused later.
 pub(crate) fn readable(ids: &Proxy) -> Result<Option<Proxy>> {
     let dtype = ids.dtype();
     if !dtype.is_int() || matches!(dtype, DType::U8 | DType::U32 | DType::I64) {

@@ -180,12 +180,13 @@ fn pair(a: Lettered, b: Lettered, needed: impl Fn(char) -> bool) -> Result<Lette
 impl Proxy {
     /// The sum of products that an equation names, one letter for each axis: `"bij,bjk->bik"` is a matrix product,
     /// `"ii->i"` a diagonal, `"ij->ji"` a transpose; `...` stands for axes without letters, which repeat as in
-    /// [`Proxy::broadcast_add`] and come first in a result that is not given. Without `->` the result has the letters that stand once, in
-    /// alphabetical order. Any dtype, with gradients; the result belongs to the owner of the first operand.
+    /// [`Proxy::broadcast_add`] and come first in a result that is not given. Without `->` the result has the letters
+    /// that stand once, in alphabetical order. Any dtype, with gradients; the result belongs to the owner of the first
+    /// operand.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) for an equation that does not fit the operands, for sizes of one letter
-    /// that differ, and for no operands; [`Error::DTypeMismatch`](crate::Error::DTypeMismatch),
+    /// [`Error::Argument`](crate::Error::Argument) for an equation that does not fit the operands, for sizes of one
+    /// letter that differ, and for no operands; [`Error::DTypeMismatch`](crate::Error::DTypeMismatch),
     /// [`Error::RankTooLarge`](crate::Error::RankTooLarge), [`Error::SizeOverflow`](crate::Error::SizeOverflow); as
     /// [`Proxy::matmul`].
     ///

@@ -249,8 +249,9 @@ fn parts<const N: usize>(op: &'static str, a: &Proxy, parts: FactorParts<N>) -> 
     Ok(made.map(|result| result.and_then(Result::ok).expect("none failed")))
 }
 
-/// `(p, l, u)` with `p l u = a`: a permutation, a lower triangular matrix with ones on the diagonal, an upper triangular
-/// one; `[.., m, m]`, `[.., m, k]`, `[.., k, n]` for `a` of `[.., m, n]`, with k the smaller of both. No gradient.
+/// `(p, l, u)` with `p l u = a`: a permutation, a lower triangular matrix with ones on the diagonal, an upper
+/// triangular one; `[.., m, m]`, `[.., m, k]`, `[.., k, n]` for `a` of `[.., m, n]`, with k the smaller of both. No
+/// gradient.
 ///
 /// # Errors
 /// [`Error::Shape`], [`Error::UnsupportedDType`], [`Error::StaleArray`], [`Error::OutOfMemory`].
@@ -276,8 +277,8 @@ pub fn lu(a: &Proxy) -> Result<(Proxy, Proxy, Proxy)> {
     Ok((p, l, u))
 }
 
-/// `(q, r)` with `q r = a`: orthonormal columns, and an upper triangular matrix; `[.., m, k]` and `[.., k, n]` for `a` of
-/// `[.., m, n]`, with k the smaller of both. No gradient.
+/// `(q, r)` with `q r = a`: orthonormal columns, and an upper triangular matrix; `[.., m, k]` and `[.., k, n]` for `a`
+/// of `[.., m, n]`, with k the smaller of both. No gradient.
 ///
 /// # Errors
 /// As [`lu`].
@@ -319,8 +320,8 @@ pub fn svd(a: &Proxy) -> Result<(Proxy, Proxy, Proxy)> {
     Ok((u, s, vt))
 }
 
-/// `(w, v)` with `a v = v diag(w)`: the eigenvalues from the smallest, `[.., n]`, and orthonormal eigenvectors as columns,
-/// `[.., n, n]`, of each symmetric matrix, of which the lower triangle is read. No gradient.
+/// `(w, v)` with `a v = v diag(w)`: the eigenvalues from the smallest, `[.., n]`, and orthonormal eigenvectors as
+/// columns, `[.., n, n]`, of each symmetric matrix, of which the lower triangle is read. No gradient.
 ///
 /// # Errors
 /// As [`svd`]; [`Error::Shape`] for matrices that are not square.

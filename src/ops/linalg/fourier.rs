@@ -1,8 +1,8 @@
 //! Fourier transforms: `ndgc::fft`, with the feature `fft`.
 //!
-//! There is no complex dtype: a [`Complex`] is a pair of real arrays, so that everything else works on its parts, gradients
-//! too. Floats; the work is done in f64 on the host, by the crate `rustfft`, whatever dtype and device the operand has,
-//! and the result goes back to both. So on another device each call copies there and back, and waits.
+//! There is no complex dtype: a [`Complex`] is a pair of real arrays, so that everything else works on its parts,
+//! gradients too. Floats; the work is done in f64 on the host, by the crate `rustfft`, whatever dtype and device the
+//! operand has, and the result goes back to both. So on another device each call copies there and back, and waits.
 //!
 //! Transforms are not scaled forwards, and divided by their length backwards. Each is linear: its gradient is the
 //! transform the other way.
@@ -206,8 +206,8 @@ fn line(op: &'static str, x: &Proxy, n: Option<usize>, dim: impl Dim) -> Result<
 /// The Fourier transform along an axis, of length `n`: the axis is cut or gets zeros behind it; `None` is its size.
 ///
 /// # Errors
-/// [`Error::DimOutOfRange`]; [`Error::Argument`] for a length of 0; [`Error::UnsupportedDType`], [`Error::SizeOverflow`],
-/// [`Error::StaleArray`], [`Error::OutOfMemory`].
+/// [`Error::DimOutOfRange`]; [`Error::Argument`] for a length of 0; [`Error::UnsupportedDType`],
+/// [`Error::SizeOverflow`], [`Error::StaleArray`], [`Error::OutOfMemory`].
 ///
 /// ```
 /// # use ndgc::{Device, Tensor, fft};
@@ -303,8 +303,8 @@ pub fn hann_window<P: crate::ops::call::place::Place + ?Sized>(n: usize, dtype: 
     })
 }
 
-/// The transforms of windows of `window.dims()[0]` numbers, `hop` apart, of signals `[.., time]`: `[.., bins, windows]`.
-/// With `center` the first window is around the first number, and the ends are mirrored.
+/// The transforms of windows of `window.dims()[0]` numbers, `hop` apart, of signals `[.., time]`: `[.., bins,
+/// windows]`. With `center` the first window is around the first number, and the ends are mirrored.
 ///
 /// # Errors
 /// [`Error::Shape`] if the window is not a vector, or the signal is too short; [`Error::Argument`] for a hop of 0; as

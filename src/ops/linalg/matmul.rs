@@ -134,8 +134,8 @@ fn gradient(
 
 /// # Linear algebra: a dense layer
 impl Proxy {
-    /// A dense layer in one call: `[.., in] x [out, in]ᵀ + [out] -> [.., out]`, with the bias added in place; it may have
-    /// one number for all outputs, as `[1]` or `[]`.
+    /// A dense layer in one call: `[.., in] x [out, in]ᵀ + [out] -> [.., out]`, with the bias added in place; it may
+    /// have one number for all outputs, as `[1]` or `[]`.
     ///
     /// The result belongs to the owner of this array, and no other array is made: nothing is left with the owner of
     /// the weights. Any dtype but truth values.

@@ -161,8 +161,8 @@ fn transposed_shape(
     Ok((shape, window))
 }
 
-/// An operand as kernels of windows see it: with three spatial axes, and with its elements one after the other where they
-/// want that, in a copy if they are not.
+/// An operand as kernels of windows see it: with three spatial axes, and with its elements one after the other where
+/// they want that, in a copy if they are not.
 struct ConvOperand<'a> {
     array: &'a Pinned<'a>,
     copy: Option<Output>,

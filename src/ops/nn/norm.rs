@@ -129,8 +129,8 @@ impl Proxy {
     /// `shift` (one number each for a channel). With gradients of all.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) for fewer than three axes; [`Error::Argument`](crate::Error::Argument) if the groups do not divide the channels; as
-    /// [`Proxy::layer_norm`].
+    /// [`Error::Shape`](crate::Error::Shape) for fewer than three axes; [`Error::Argument`](crate::Error::Argument) if
+    /// the groups do not divide the channels; as [`Proxy::layer_norm`].
     #[track_caller]
     pub fn group_norm(&self, groups: usize, scale: &Proxy, shift: &Proxy, eps: f64) -> Result<Proxy> {
         let call = Call::here("group_norm");

@@ -64,8 +64,9 @@ fn step<const N: usize>(
     }
 }
 
-/// Makes ready for steps that change several arrays: those that other threads used since the last step become this thread's
-/// by one barrier, where each change would issue its own. An array that cannot be used is left to the step, which says why.
+/// Makes ready for steps that change several arrays: those that other threads used since the last step become this
+/// thread's by one barrier, where each change would issue its own. An array that cannot be used is left to the step,
+/// which says why.
 pub(crate) fn prepare<'a>(arrays: impl Iterator<Item = &'a Proxy> + Clone) -> Result<()> {
     let call = Call::here("optimizer step");
     enter(call, |context| {

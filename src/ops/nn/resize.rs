@@ -92,8 +92,8 @@ macro_rules! nearest {
             $(
                 $(#[$doc])*
                 ///
-                /// Place `i` of `n` shows element `floor(i * len / n)`. Of any dtype, with a gradient; the result belongs
-                /// to the owner of this array.
+                /// Place `i` of `n` shows element `floor(i * len / n)`. Of any dtype, with a gradient; the result
+                /// belongs to the owner of this array.
                 ///
                 /// # Errors
                 /// [`Error::Shape`] for another number of axes, or an axis without elements; [`Error::SizeOverflow`],

@@ -56,8 +56,8 @@ impl AsRef<Proxy> for Proxy {
     }
 }
 
-/// The arrays one after the other along the axis that `axis_of` finds in the first one's shape, each first given that axis
-/// if they are stacked.
+/// The arrays one after the other along the axis that `axis_of` finds in the first one's shape, each first given that
+/// axis if they are stacked.
 fn join<T: AsRef<Proxy>>(
     call: Call,
     arrays: &[T],

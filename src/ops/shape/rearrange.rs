@@ -98,7 +98,8 @@ impl Proxy {
     /// last axes as they are. The same array if every count is 1.
     ///
     /// # Errors
-    /// [`Error::RankTooLarge`](crate::Error::RankTooLarge), [`Error::SizeOverflow`](crate::Error::SizeOverflow), [`Error::StaleArray`](crate::Error::StaleArray), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Error::RankTooLarge`](crate::Error::RankTooLarge), [`Error::SizeOverflow`](crate::Error::SizeOverflow),
+    /// [`Error::StaleArray`](crate::Error::StaleArray), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     ///
     /// ```
     /// # use ndgc::{Device, Tensor};
@@ -134,7 +135,8 @@ impl Proxy {
     /// gives one view for each.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) for a count of 0; [`Error::DimOutOfRange`](crate::Error::DimOutOfRange); [`Error::StaleArray`](crate::Error::StaleArray).
+    /// [`Error::Argument`](crate::Error::Argument) for a count of 0;
+    /// [`Error::DimOutOfRange`](crate::Error::DimOutOfRange); [`Error::StaleArray`](crate::Error::StaleArray).
     #[track_caller]
     pub fn chunk<A: Dim>(&self, count: usize, dim: A) -> Result<Vec<Proxy>> {
         let call = Call::here("chunk");
@@ -181,7 +183,8 @@ impl Proxy {
     /// array if nothing moves. With a gradient.
     ///
     /// # Errors
-    /// [`Error::DimOutOfRange`](crate::Error::DimOutOfRange); [`Error::StaleArray`](crate::Error::StaleArray), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Error::DimOutOfRange`](crate::Error::DimOutOfRange); [`Error::StaleArray`](crate::Error::StaleArray),
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     #[track_caller]
     pub fn roll<A: Dim>(&self, shift: i32, dim: A) -> Result<Proxy> {
         let op = "roll";
@@ -201,7 +204,8 @@ impl Proxy {
     /// gradient.
     ///
     /// # Errors
-    /// [`Error::DimOutOfRange`](crate::Error::DimOutOfRange), [`Error::SizeOverflow`](crate::Error::SizeOverflow), [`Error::StaleArray`](crate::Error::StaleArray), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Error::DimOutOfRange`](crate::Error::DimOutOfRange), [`Error::SizeOverflow`](crate::Error::SizeOverflow),
+    /// [`Error::StaleArray`](crate::Error::StaleArray), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     #[track_caller]
     pub fn pad_with_zeros<A: Dim>(&self, dim: A, left: usize, right: usize) -> Result<Proxy> {
         let op = "pad_with_zeros";

@@ -21,8 +21,8 @@ use crate::ops::{
     elementwise::unary::{copy_as, copy_of, one},
 };
 
-/// A view of `src` through another layout, and the gradient of that. `seen`: the shape that the caller looked at to know
-/// what to ask for. It is looked at again where the array is announced: `intern` may have exchanged it meanwhile.
+/// A view of `src` through another layout, and the gradient of that. `seen`: the shape that the caller looked at to
+/// know what to ask for. It is looked at again where the array is announced: `intern` may have exchanged it meanwhile.
 pub(crate) fn view_of<F>(
     call: Call,
     (src, seen): (&Proxy, &Shape),
@@ -51,8 +51,8 @@ fn view_by(call: Call, src: &Proxy, make: &mut dyn FnMut(&ArrayRef<'_>) -> Resul
         let (layout, node) = make(&a)?;
         check::inside(call.op, &layout, &a)?;
         let parts = Parts { dtype: a.dtype, layout: &layout, storage: a.storage.clone(), node };
-        // In a workspace a view of an array of a manager ends with its handles, and not with the manager, which may go on for
-        // many cycles. (A view of bytes of the cycle ends with the cycle.)
+        // In a workspace a view of an array of a manager ends with its handles, and not with the manager, which may go
+        // on for many cycles. (A view of bytes of the cycle ends with the cycle.)
         if context.workspaces.takes(a.storage.buffer().device()) {
             handle_owned(call, context, parts)
         } else {
@@ -343,12 +343,12 @@ impl Proxy {
 
 /// # Memory: out of managers, workspaces and graphs
 impl Proxy {
-    /// The array independent of everything that would end it or track it: a handle-owned array outside the
-    /// gradient graph that shares the bytes, or has a copy of them if they are a workspace's. The original stays with its owner.
+    /// The array independent of everything that would end it or track it: a handle-owned array outside the gradient
+    /// graph that shares the bytes, or has a copy of them if they are a workspace's. The original stays with its owner.
     ///
-    /// It returns no error, so its failure is told by the next use. A closed array gives another handle of it, which is closed
-    /// as well. If the copy fails, most likely without memory for it, the result is a closed array, each use of which gives
-    /// [`Error::StaleArray`] with this call and its error. [`Proxy::try_detach`] says either at once.
+    /// It returns no error, so its failure is told by the next use. A closed array gives another handle of it, which is
+    /// closed as well. If the copy fails, most likely without memory for it, the result is a closed array, each use of
+    /// which gives [`Error::StaleArray`] with this call and its error. [`Proxy::try_detach`] says either at once.
     ///
     /// ```
     /// # use ndgc::{Device, DType, NdManager};

@@ -80,12 +80,12 @@ impl Proxy {
         }
     }
 
-    /// A copy in the open workspace of this thread with this name. A detached array, or one that is there already, is given
-    /// as it is.
+    /// A copy in the open workspace of this thread with this name. A detached array, or one that is there already, is
+    /// given as it is.
     ///
     /// # Errors
-    /// [`Error::Workspace`] if there is none of this name, or it is not open; [`Error::LeakedArray`]; [`Error::StaleArray`];
-    /// as of a copy.
+    /// [`Error::Workspace`] if there is none of this name, or it is not open; [`Error::LeakedArray`];
+    /// [`Error::StaleArray`]; as of a copy.
     #[track_caller]
     pub fn leverage_to(&self, id: &str) -> Result<Proxy> {
         let call = Call::here("leverage_to");

@@ -1,8 +1,8 @@
 //! A cycle whose arrays cannot leave it by the type system.
 //!
-//! Each array carries the lifetime of its scope as a brand; the scope's closure must work for every lifetime, so nothing
-//! that it returns or keeps outside can name one. What is caught here at compile time, [`Error::LeakedArray`] catches
-//! everywhere else when it is used.
+//! Each array carries the lifetime of its scope as a brand; the scope's closure must work for every lifetime, so
+//! nothing that it returns or keeps outside can name one. What is caught here at compile time, [`Error::LeakedArray`]
+//! catches everywhere else when it is used.
 
 use std::marker::PhantomData;
 

@@ -1,5 +1,5 @@
-// Inference of a small transformer, one token at a time: embedding, RMS norms, rotary positions, grouped heads, cache of
-// keys and values, gated perceptron, greedy choice.
+// Inference of a small transformer, one token at a time: embedding, RMS norms, rotary positions, grouped heads, cache
+// of keys and values, gated perceptron, greedy choice.
 
 const WIDTH: usize = 32;
 const HEADS: usize = 4;

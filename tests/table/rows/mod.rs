@@ -1,7 +1,7 @@
 //! The rows: one line for each public operation.
 //!
-//! `name |x| call;` where `x` is a [`Sample`]; a function of `nn` is named with its module (`ops::silu`). A row joins the
-//! family's list in its file; [`all`] joins the families.
+//! `name |x| call;` where `x` is a [`Sample`]; a function of `nn` is named with its module (`ops::silu`). A row joins
+//! the family's list in its file; [`all`] joins the families.
 
 mod arithmetic;
 mod creation;

@@ -1,5 +1,5 @@
-//! Programs written for candle, compiled against candle and against ndgc with nothing but the `use` lines different, and
-//! their numbers compared.
+//! Programs written for candle, compiled against candle and against ndgc with nothing but the `use` lines different,
+//! and their numbers compared.
 //!
 //! ```text
 //! cargo run --bin ported             # each program's largest difference; fails above 1e-5

@@ -141,7 +141,8 @@ pub enum Error {
     },
     /// An operation of the user's own that is not defined for the dtype.
     UnsupportedDTypeForOp(DType, &'static str),
-    /// An operation that reads or writes elements where they lie, of an array whose elements do not lie one after the other.
+    /// An operation that reads or writes elements where they lie, of an array whose elements do not lie one after the
+    /// other.
     RequiresContiguous {
         /// The operation.
         op: &'static str,
@@ -344,8 +345,8 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// An error with the calls that led to it, if `RUST_BACKTRACE` asks for them: its text is the error's, and `Debug` shows
-    /// the calls.
+    /// An error with the calls that led to it, if `RUST_BACKTRACE` asks for them: its text is the error's, and `Debug`
+    /// shows the calls.
     WithBacktrace {
         /// The error.
         inner: Box<Error>,

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// How the numbers of a [`QTensor`](https://docs.rs/ndgc) are stored: as floats, or in blocks of 32 or 256 along the last
-/// axis, each with scales of its own. The digit is the bits of a number.
+/// How the numbers of a [`QTensor`](https://docs.rs/ndgc) are stored: as floats, or in blocks of 32 or 256 along the
+/// last axis, each with scales of its own. The digit is the bits of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(non_camel_case_types)] // the formats' own names
 pub enum GgmlDType {

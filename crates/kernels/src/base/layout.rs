@@ -21,7 +21,8 @@ impl Layout {
     #[inline]
     pub fn contiguous(shape: Shape) -> Self {
         let (mut strides, mut step) = ([0isize; MAX_RANK], 1isize);
-        // All axes there may be, without a branch: strides that are written one by one are waited for by who copies them.
+        // All axes there may be, without a branch: strides that are written one by one are waited for by who copies
+        // them.
         for (i, &dim) in shape.all_dims().iter().enumerate().rev() {
             let is_axis = i < shape.rank();
             strides[i] = if is_axis { step } else { 0 };
@@ -141,7 +142,8 @@ impl Layout {
         false
     }
 
-    /// The elements of storage that it lies in, as the lowest place and one past the highest; `0..0` for an empty array.
+    /// The elements of storage that it lies in, as the lowest place and one past the highest; `0..0` for an empty
+    /// array.
     ///
     /// `None` if a place lies before the storage, or beyond what can be counted.
     #[inline]
@@ -235,8 +237,8 @@ impl Layout {
         self
     }
 
-    /// `count` windows of `size` indices of one axis, `step` apart: the axis counts windows, and a new last axis what is
-    /// in one. The caller checked that they fit, that neither is 0, and that the rank allows it.
+    /// `count` windows of `size` indices of one axis, `step` apart: the axis counts windows, and a new last axis what
+    /// is in one. The caller checked that they fit, that neither is 0, and that the rank allows it.
     #[doc(hidden)]
     pub fn windows(&self, axis: usize, count: usize, size: usize, step: usize) -> Self {
         let mut layout = self.unsqueeze(self.shape.rank());

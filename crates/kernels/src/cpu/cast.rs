@@ -1,8 +1,8 @@
 //! Conversions between all dtypes.
 //!
 //! Among u8, u32, i64, f32 and f64, and between halves and f32, each pair has its own vector loop. The other pairs go
-//! block by block through 64 bits that hold every value of the source exactly: one load for each dtype and three stores,
-//! in place of a loop for each of 169 pairs. An operand is seen as unsigned integers of its size there.
+//! block by block through 64 bits that hold every value of the source exactly: one load for each dtype and three
+//! stores, in place of a loop for each of 169 pairs. An operand is seen as unsigned integers of its size there.
 
 use half::{bf16, f16};
 

@@ -33,8 +33,9 @@ fn each<T: Number>(a: &[T], b: &[T], d: &mut [T], f: impl Fn(T, T) -> T) {
     }
 }
 
-/// A function of two operands whose elements, as many as the result's and of one dtype, follow each other in these bytes.
-/// `false`, and nothing is written, for a dtype that does not compute as itself, or bytes that do not lie as it wants.
+/// A function of two operands whose elements, as many as the result's and of one dtype, follow each other in these
+/// bytes. `false`, and nothing is written, for a dtype that does not compute as itself, or bytes that do not lie as it
+/// wants.
 #[inline]
 pub fn binary(op: BinaryOp, dtype: DType, lhs: &[u8], rhs: &[u8], dst: &mut [u8]) -> bool {
     let of_type = match dtype {

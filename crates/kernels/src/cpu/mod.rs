@@ -1,7 +1,7 @@
 //! The host: runs kernels on memory that this process can read, before the call returns.
 //!
-//! `open.rs` turns views into slices; `typed.rs`, `maps.rs` and `dispatch.rs` choose the code for their dtype. All of it
-//! is safe Rust but that door, and the calls of code for vector units.
+//! `open.rs` turns views into slices; `typed.rs`, `maps.rs` and `dispatch.rs` choose the code for their dtype. All of
+//! it is safe Rust but that door, and the calls of code for vector units.
 //!
 //! ```text
 //! open.rs           the door: from views to slices

@@ -1,4 +1,5 @@
-//! Normalises rows to mean square 1, with or without taking off their mean first; and the gradient. `R` rows, `C` columns.
+//! Normalises rows to mean square 1, with or without taking off their mean first; and the gradient. `R` rows, `C`
+//! columns.
 
 use std::borrow::Cow;
 

@@ -2,8 +2,8 @@
 //!
 //! Behind it everything is safe Rust: a mistake in its arithmetic is a panic or a wrong number, never a stray access.
 //! What the door relies on is the contract of [`run`]. A kernel has an arm here, and so one place that says which of
-//! its operands are read ([`Src`]) and which are written ([`Dst`]), as its entry in `kernel.rs` says to other devices. The
-//! unsafe code rests on that contract, and on each operand's being opened once.
+//! its operands are read ([`Src`]) and which are written ([`Dst`]), as its entry in `kernel.rs` says to other devices.
+//! The unsafe code rests on that contract, and on each operand's being opened once.
 
 #![allow(unsafe_code)]
 

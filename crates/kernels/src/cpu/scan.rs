@@ -94,8 +94,8 @@ pub(super) fn scan_with_ids<T: Number>(op: ScanOp, src: In<'_, T>, dst: Out<'_, 
     });
 }
 
-/// `dst[k] = p[k] s[k]`: the product of all before `k`, and `s[k] = grad[k] + x[k + 1] s[k + 1]`. No division, so that a
-/// 0 is a number as any other.
+/// `dst[k] = p[k] s[k]`: the product of all before `k`, and `s[k] = grad[k] + x[k + 1] s[k + 1]`. No division, so that
+/// a 0 is a number as any other.
 pub(super) fn prod_grad<T: Float>(src: In<'_, T>, grad: In<'_, T>, dst: Out<'_, T>, axis: usize) {
     let layouts = [dst.layout, src.layout, grad.layout];
     let (len, along) = (dst.layout.dims()[axis] as isize, layouts.map(|layout| layout.strides()[axis]));

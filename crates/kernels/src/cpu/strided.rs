@@ -95,8 +95,8 @@ impl<const N: usize> StridedIter<N> {
         self.row.steps
     }
 
-    /// Calls `f` with where each row begins in each operand. By reference: a row is worth a call, and the loop around it
-    /// is there once.
+    /// Calls `f` with where each row begins in each operand. By reference: a row is worth a call, and the loop around
+    /// it is there once.
     pub(super) fn rows(&self, f: &mut dyn FnMut([isize; N])) {
         let axes = &self.axes[..self.outer];
         if self.row.len == 0 || axes.iter().any(|axis| axis.len == 0) {

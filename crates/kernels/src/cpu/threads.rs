@@ -46,8 +46,8 @@ pub(super) fn plan(len: usize) -> Option<(&'static ThreadPool, usize)> {
 /// What is done with an item: its number, and its piece of each slice.
 type Item<'f, const N: usize> = dyn Fn(usize, [&mut [u8]; N]) + Sync + 'f;
 
-/// Calls `f` with every item, whose pieces have that many bytes, on the threads of the pool that this one works for: the
-/// one place in which work is divided, once for all types. Who knows the elements sees them as such again inside.
+/// Calls `f` with every item, whose pieces have that many bytes, on the threads of the pool that this one works for:
+/// the one place in which work is divided, once for all types. Who knows the elements sees them as such again inside.
 fn divide<const N: usize>(slices: [&mut [u8]; N], sizes: [usize; N], first: usize, f: &Item<'_, N>) {
     let count = slices[0].len().div_ceil(sizes[0]);
     if count <= 1 {
@@ -66,7 +66,8 @@ fn divide<const N: usize>(slices: [&mut [u8]; N], sizes: [usize; N], first: usiz
     rayon::join(|| divide(before, sizes, first, f), || divide(after, sizes, first + half, f));
 }
 
-/// Calls `f` with every item's number and its piece of `d`, of `size` elements, on the pool of a thread that works for one.
+/// Calls `f` with every item's number and its piece of `d`, of `size` elements, on the pool of a thread that works for
+/// one.
 pub(super) fn items_here<D: Pod>(d: &mut [D], size: usize, f: &(dyn Fn(usize, &mut [D]) + Sync)) {
     divide([cast_slice_mut(d)], [size * size_of::<D>()], 0, &|i, [d]| f(i, cast_slice_mut(d)));
 }

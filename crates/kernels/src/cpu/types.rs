@@ -1,5 +1,5 @@
-//! From a dtype at run time to a type: one macro for each set of types that a kernel has code for. Each is code once for
-//! every type in its list, so the lists are as short as the kernel allows.
+//! From a dtype at run time to a type: one macro for each set of types that a kernel has code for. Each is code once
+//! for every type in its list, so the lists are as short as the kernel allows.
 //!
 //! Who uses them has `DType`, `Error`, `f16`, `bf16`, `In` and `Out` in scope.
 

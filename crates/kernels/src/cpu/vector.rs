@@ -1,8 +1,8 @@
-//! Code for the widest vector units of this machine: plain loops, which are compiled for each set of instructions, and the
-//! routine of a library that multiplies matrices. The first call finds out which units there are.
+//! Code for the widest vector units of this machine: plain loops, which are compiled for each set of instructions, and
+//! the routine of a library that multiplies matrices. The first call finds out which units there are.
 //!
-//! The unsafe code calls such code. It rests on the features that were found, and, for the library, which takes addresses
-//! and strides, on sides and destination that were looked at before.
+//! The unsafe code calls such code. It rests on the features that were found, and, for the library, which takes
+//! addresses and strides, on sides and destination that were looked at before.
 
 #![allow(unsafe_code)]
 
@@ -104,8 +104,8 @@ fn v4<L: Loop>(body: L) -> L::Output {
     body.run()
 }
 
-/// `dst = lhs x rhs` of `[M, K, N]`, all at least 1, or added to `dst`; by the library's general routine, on up to that many
-/// threads of the current pool.
+/// `dst = lhs x rhs` of `[M, K, N]`, all at least 1, or added to `dst`; by the library's general routine, on up to that
+/// many threads of the current pool.
 pub(super) fn multiply<T: Multiplied>(
     [m, k, n]: [usize; 3],
     lhs: Matrix<'_, T>,
@@ -132,9 +132,9 @@ pub(super) fn multiply<T: Multiplied>(
     }
     let kept = if dst.add { T::ONE } else { T::ZERO };
     let (to, add, one) = (dst.data.as_mut_ptr(), dst.add, T::ONE);
-    // SAFETY: `check` found that every `start + i * steps[0] + j * steps[1]` lies inside the slice of that side, and the
-    // same places are reached in the other order; `dst` has `m` rows of `n` elements, `step` apart and so apart from each
-    // other, and is borrowed for this call alone.
+    // SAFETY: `check` found that every `start + i * steps[0] + j * steps[1]` lies inside the slice of that side, and
+    // the same places are reached in the other order; `dst` has `m` rows of `n` elements, `step` apart and so apart
+    // from each other, and is borrowed for this call alone.
     unsafe {
         T::general()(
             rows,
@@ -160,8 +160,8 @@ pub(super) fn multiply<T: Multiplied>(
     }
 }
 
-/// The general routine: sizes M, N, K; the destination, its steps to the next column and row, and whether it is read; both
-/// sides in the same form; factors of the destination and of the product; what is conjugated; threads.
+/// The general routine: sizes M, N, K; the destination, its steps to the next column and row, and whether it is read;
+/// both sides in the same form; factors of the destination and of the product; what is conjugated; threads.
 type General<T> = unsafe fn(
     usize,
     usize,

@@ -72,8 +72,8 @@ impl Arena {
         }
     }
 
-    /// Of a ring the cycles of the last turn are there, the running one among them; while each takes what it needs, up to
-    /// one less.
+    /// Of a ring the cycles of the last turn are there, the running one among them; while each takes what it needs, up
+    /// to one less.
     fn promise(&mut self) {
         let whole = if self.plan.is_circular() { self.plan.turn() - usize::from(self.plan.elastic) } else { 1 };
         self.oldest = self.oldest.max((self.plan.generation() + 1).saturating_sub(whole.max(1) as u64));

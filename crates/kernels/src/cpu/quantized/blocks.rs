@@ -1,7 +1,8 @@
 //! The layout of each format: from the bytes of a row's blocks to numbers with their scales multiplied in.
 //!
-//! A format of 256 numbers divides them in parts of 16 or 32, which have scales of 4 to 8 bits; one of two factors that all
-//! share is a half. The numbers' bits lie in planes: a byte has the lowest bits of numbers that are 32, 64 or 96 apart.
+//! A format of 256 numbers divides them in parts of 16 or 32, which have scales of 4 to 8 bits; one of two factors that
+//! all share is a half. The numbers' bits lie in planes: a byte has the lowest bits of numbers that are 32, 64 or 96
+//! apart.
 
 use half::f16;
 
@@ -13,8 +14,8 @@ use crate::cpu::vector::{Loop, simd};
 pub(super) struct Opened {
     /// Numbers of a block.
     len: usize,
-    /// Times their scales of few bits: of 14 bits at most, so that the sum of a block's products with 8-bit numbers fits
-    /// an `i32`.
+    /// Times their scales of few bits: of 14 bits at most, so that the sum of a block's products with 8-bit numbers
+    /// fits an `i32`.
     numbers: Vec<i16>,
     bases: Vec<i16>,
     /// Of each block: scale and base.
@@ -32,8 +33,8 @@ fn half_at(bytes: &[u8], at: usize) -> f32 {
     f16::from_bits(u16::from_le_bytes([bytes[at], bytes[at + 1]])).to_f32()
 }
 
-/// Scale and base of part `i` of the eight of a block of `Q4K` and `Q5K`, of 6 bits each: of the first four, one after the
-/// other; of the last four, the lower bits in bytes of their own and the upper ones above those of the first four.
+/// Scale and base of part `i` of the eight of a block of `Q4K` and `Q5K`, of 6 bits each: of the first four, one after
+/// the other; of the last four, the lower bits in bytes of their own and the upper ones above those of the first four.
 #[inline(always)]
 pub(super) fn six_bits(scales: &[u8], i: usize) -> (u8, u8) {
     match i {
@@ -42,8 +43,8 @@ pub(super) fn six_bits(scales: &[u8], i: usize) -> (u8, u8) {
     }
 }
 
-/// Scale of part `i` of the sixteen of a block of `Q3K`, of 6 bits about 0: the lower four in the nibbles of 8 bytes, the
-/// upper two in the planes of the 4 bytes behind.
+/// Scale of part `i` of the sixteen of a block of `Q3K`, of 6 bits about 0: the lower four in the nibbles of 8 bytes,
+/// the upper two in the planes of the 4 bytes behind.
 #[inline(always)]
 pub(super) fn signed_six_bits(scales: &[u8], i: usize) -> i16 {
     let low = scales[i % 8] >> (i / 8 * 4) & 15;

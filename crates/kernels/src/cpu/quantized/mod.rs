@@ -1,12 +1,13 @@
 //! Blocks of small integers that share their scales: as floats, made of floats, and multiplied.
 //!
-//! `blocks.rs` knows the layout of each format, and makes of any of them rows of one form (`Opened`), in which the scales
-//! that are integers are multiplied into the numbers. What is done with rows is code once for all formats. Since numbers
-//! and scales are short, a row of that form is exact, and so is each product of it with a float's bits but for one
-//! rounding.
+//! `blocks.rs` knows the layout of each format, and makes of any of them rows of one form (`Opened`), in which the
+//! scales that are integers are multiplied into the numbers. What is done with rows is code once for all formats. Since
+//! numbers and scales are short, a row of that form is exact, and so is each product of it with a float's bits but for
+//! one rounding.
 //!
 //! A product makes 8-bit numbers of the other side, of each 32 or 256 of them with a scale, as the format's own library
-//! does, multiplies integers, and adds floats once a block. A row of blocks is opened once for all rows of the other side.
+//! does, multiplies integers, and adds floats once a block. A row of blocks is opened once for all rows of the other
+//! side.
 
 mod blocks;
 mod pack;
@@ -108,7 +109,8 @@ impl Loop for Columns<'_> {
     }
 }
 
-/// `x weights^T` of `[M, K]` and `[N, K]` blocks, to `[M, N]`: what [`GgmlDType::block_size`] of more than 1 stands for.
+/// `x weights^T` of `[M, K]` and `[N, K]` blocks, to `[M, N]`: what [`GgmlDType::block_size`] of more than 1 stands
+/// for.
 pub fn product(dtype: GgmlDType, [m, k, n]: [usize; 3], x: &[f32], weights: &[u8], to: &mut [f32]) {
     let (size, len) = (dtype.type_size(), dtype.block_size());
     let row_bytes = k / len * size;

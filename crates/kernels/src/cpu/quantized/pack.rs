@@ -1,7 +1,8 @@
-//! From floats to blocks: scales that fit the numbers of a part, then the numbers that fit the scales as they are stored.
+//! From floats to blocks: scales that fit the numbers of a part, then the numbers that fit the scales as they are
+//! stored.
 //!
-//! The scales are those of the format's own library, found by the same steps, so that a file that is written here is the one
-//! that it would write. A least number is never above 0 in formats of 256.
+//! The scales are those of the format's own library, found by the same steps, so that a file that is written here is
+//! the one that it would write. A least number is never above 0 in formats of 256.
 
 use half::f16;
 
@@ -96,8 +97,8 @@ fn eight_bits(x: &[f32], b: &mut [u8]) {
     }
 }
 
-/// Scale of numbers in `-most..most` that comes nearest to numbers weighed with their squares. First as many `rounds` of
-/// numbers for a scale and a scale for the numbers, then one number after the other.
+/// Scale of numbers in `-most..most` that comes nearest to numbers weighed with their squares. First as many `rounds`
+/// of numbers for a scale and a scale for the numbers, then one number after the other.
 fn symmetric(x: &[f32], most: i32, rounds: usize) -> f32 {
     let far = farthest(x);
     if far == 0.0 {

@@ -49,8 +49,8 @@ impl Loop for Rounding<'_> {
     }
 }
 
-/// Numbers of 8 bits for a block of 32 or 256 floats, and their scale. A block with a float that is no number has no scale
-/// that is one.
+/// Numbers of 8 bits for a block of 32 or 256 floats, and their scale. A block with a float that is no number has no
+/// scale that is one.
 #[inline(always)]
 pub(super) fn rounded(x: &[f32], to: &mut [i16]) -> f32 {
     // The order of floats without sign is that of their bits, of which a maximum is found with vectors.

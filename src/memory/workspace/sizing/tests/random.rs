@@ -1,7 +1,7 @@
 //! Random settings, cycles and failures: no valid bytes are handed out again or freed.
 //!
-//! Programs are numbered, and a number is the seed of its program: the message of a failure has it. `PLAN_PROGRAMS` asks
-//! for more than the usual ones, `PLAN_FIRST` for another first one.
+//! Programs are numbered, and a number is the seed of its program: the message of a failure has it. `PLAN_PROGRAMS`
+//! asks for more than the usual ones, `PLAN_FIRST` for another first one.
 
 use super::*;
 
