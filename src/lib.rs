@@ -32,7 +32,7 @@
 //! | How does a loop use the same bytes in each round? | [`Workspace`], [`WorkspaceConfig`] |
 //! | How are gradients taken? | [`Var`], [`Proxy::backward`], [`no_grad`], [`checkpoint`] |
 //! | Where are layers, losses and optimisers? | [`nn`] |
-//! | How are arrays read and written? | [`npy`], [`npz`], [`safetensors`], [`pickle`], [`ndar`]; weights in blocks: [`quantized`] |
+//! | How are arrays read and written? | [`npy`], [`npz`], [`safetensors`], [`pickle`], [`ndar`] |
 //! | How are models of a few bits a weight loaded and used? | [`quantized`] |
 //! | How does memory come from other libraries, or go to them? | [`dlpack`], [`Proxy::from_shared`], [`Proxy::from_blob`] |
 //! | How are parts of an array named? | [`s!`], [`IndexOp`], [`Proxy::slice`] |
@@ -40,7 +40,7 @@
 //! | How is a stream's order tested without a GPU? | [`Device::sim`], [`Sim`] |
 //! | What may go wrong? | [`Error`] |
 //!
-//! `docs/guide.md` has the memory model in pictures, `examples` a course in nine programs; `design.md` says how it
+//! `docs/guide.md` has the memory model in pictures, `examples` a course in ten programs; `design.md` says how it
 //! works, and why so.
 
 /// The README's examples, run as tests.
