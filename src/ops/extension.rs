@@ -18,36 +18,63 @@ mod sealed {
     impl Sealed for crate::Proxy {}
 }
 
-/// Operations of a [`Proxy`] that one imports: `use ndgc::TensorExt;`, or all of [`prelude`](crate::prelude).
-///
-/// Methods of a type win over those of a trait, without a word. candle's tensors have none of these names, and programs
-/// written for candle have them in traits of their own, with other arguments or results: those keep their meaning here.
-/// Only this crate implements the trait.
-///
-/// ```
-/// # use ndgc::{Device, Tensor};
-/// use ndgc::TensorExt;
-///
-/// let parts = Tensor::arange(0f32, 6., &Device::Cpu)?.split(4, 0)?;
-/// assert_eq!(parts[1].to_vec1::<f32>()?, [4., 5.]);
-/// # Ok::<(), ndgc::Error>(())
-/// ```
-pub trait TensorExt: sealed::Sealed + Sized {
+/// Declares the trait, whose methods are those that stand with their kind under names of their own, which nobody else
+/// sees.
+macro_rules! extension {
+    ($(#[$about:meta])* $trait:ident: $(
+        $(#[$doc:meta])*
+        fn $name:ident $(<$($of:ident: $bound:path),+>)? (&self $(, $operand:ident: $is:ty)* $(,)?)
+            -> $gives:ty = $own:ident;
+    )*) => {
+        $(#[$about])*
+        pub trait $trait: sealed::Sealed + Sized {
+            $(
+                $(#[$doc])*
+                #[track_caller]
+                fn $name $(<$($of: $bound),+>)? (&self $(, $operand: $is)*) -> $gives;
+            )*
+        }
+
+        impl $trait for Proxy {
+            $(
+                fn $name $(<$($of: $bound),+>)? (&self $(, $operand: $is)*) -> $gives {
+                    self.$own($($operand),*)
+                }
+            )*
+        }
+    };
+}
+
+extension! {
+    /// Operations of a [`Proxy`] that one imports: `use ndgc::TensorExt;`, or all of [`prelude`](crate::prelude).
+    ///
+    /// Methods of a type win over those of a trait, without a word. candle's tensors have none of these names, and
+    /// programs written for candle have them in traits of their own, with other arguments or results: those keep their
+    /// meaning here. Only this crate implements the trait.
+    ///
+    /// ```
+    /// # use ndgc::{Device, Tensor};
+    /// use ndgc::TensorExt;
+    ///
+    /// let parts = Tensor::arange(0f32, 6., &Device::Cpu)?.split(4, 0)?;
+    /// assert_eq!(parts[1].to_vec1::<f32>()?, [4., 5.]);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    TensorExt:
+
     /// The elements on and below diagonal `k` of the last two axes (0 the main one, 1 the one above it), else 0. With a
     /// gradient.
     ///
     /// # Errors
     /// [`Error::Shape`] for fewer than two axes; [`Error::StaleArray`], [`Error::OutOfMemory`].
-    #[track_caller]
-    fn tril(&self, k: i64) -> Result<Self>;
+    fn tril(&self, k: i64) -> Result<Proxy> = ext_tril;
 
     /// The elements on and above diagonal `k` of the last two axes (0 the main one, 1 the one above it), else 0. With a
     /// gradient.
     ///
     /// # Errors
     /// As [`TensorExt::tril`].
-    #[track_caller]
-    fn triu(&self, k: i64) -> Result<Self>;
+    fn triu(&self, k: i64) -> Result<Proxy> = ext_triu;
 
     /// Of a vector: the square matrix with it on diagonal `k`, else zeros. Of a matrix: its diagonal `k`. With a
     /// gradient.
@@ -55,8 +82,7 @@ pub trait TensorExt: sealed::Sealed + Sized {
     /// # Errors
     /// [`Error::Shape`] for another number of axes; [`Error::SizeOverflow`], [`Error::StaleArray`],
     /// [`Error::OutOfMemory`].
-    #[track_caller]
-    fn diag(&self, k: i64) -> Result<Self>;
+    fn diag(&self, k: i64) -> Result<Proxy> = ext_diag;
 
     /// Diagonal `k` of the matrices that two axes span: these axes are removed, the diagonal is the last one. With a
     /// gradient.
@@ -64,64 +90,55 @@ pub trait TensorExt: sealed::Sealed + Sized {
     /// # Errors
     /// [`Error::DimOutOfRange`]; [`Error::DuplicateDim`] if the axes are one; [`Error::StaleArray`],
     /// [`Error::OutOfMemory`].
-    #[track_caller]
-    fn diagonal<A: Dim, B: Dim>(&self, k: i64, a: A, b: B) -> Result<Self>;
+    fn diagonal<A: Dim, B: Dim>(&self, k: i64, a: A, b: B) -> Result<Proxy> = ext_diagonal;
 
     /// The sum of the main diagonal of the last two axes. With a gradient.
     ///
     /// # Errors
     /// [`Error::DimOutOfRange`] for fewer than two axes; [`Error::StaleArray`], [`Error::OutOfMemory`].
-    #[track_caller]
-    fn trace(&self) -> Result<Self>;
+    fn trace(&self) -> Result<Proxy> = ext_trace;
 
     /// 1 where an element is NaN, as u8 of the same shape. Integers never are. No gradient.
     ///
     /// # Errors
     /// [`Error::StaleArray`], [`Error::OutOfMemory`].
-    #[track_caller]
-    fn is_nan(&self) -> Result<Proxy>;
+    fn is_nan(&self) -> Result<Proxy> = ext_is_nan;
 
     /// 1 where an element is an infinity of either sign, as u8 of the same shape. Integers never are. No gradient.
     ///
     /// # Errors
     /// [`Error::StaleArray`], [`Error::OutOfMemory`].
-    #[track_caller]
-    fn is_inf(&self) -> Result<Proxy>;
+    fn is_inf(&self) -> Result<Proxy> = ext_is_inf;
 
     /// 1 where an element is neither NaN nor infinite, as u8 of the same shape. No gradient.
     ///
     /// # Errors
     /// [`Error::StaleArray`], [`Error::OutOfMemory`].
-    #[track_caller]
-    fn is_finite(&self) -> Result<Proxy>;
+    fn is_finite(&self) -> Result<Proxy> = ext_is_finite;
 
     /// 1 where an element is 0, as u8 of the same shape, for any dtype. No gradient.
     ///
     /// # Errors
     /// [`Error::StaleArray`], [`Error::OutOfMemory`].
-    #[track_caller]
-    fn logical_not(&self) -> Result<Proxy>;
+    fn logical_not(&self) -> Result<Proxy> = ext_logical_not;
 
     /// 1 where both elements are not 0, as u8; equal shapes, any dtypes. No gradient.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`], [`Error::DeviceMismatch`], [`Error::StaleArray`], [`Error::OutOfMemory`].
-    #[track_caller]
-    fn logical_and(&self, rhs: &Proxy) -> Result<Proxy>;
+    fn logical_and(&self, rhs: &Proxy) -> Result<Proxy> = ext_logical_and;
 
     /// 1 where an element of either is not 0, as u8; equal shapes, any dtypes. No gradient.
     ///
     /// # Errors
     /// As [`TensorExt::logical_and`].
-    #[track_caller]
-    fn logical_or(&self, rhs: &Proxy) -> Result<Proxy>;
+    fn logical_or(&self, rhs: &Proxy) -> Result<Proxy> = ext_logical_or;
 
     /// 1 where an element of just one is not 0, as u8; equal shapes, any dtypes. No gradient.
     ///
     /// # Errors
     /// As [`TensorExt::logical_and`].
-    #[track_caller]
-    fn logical_xor(&self, rhs: &Proxy) -> Result<Proxy>;
+    fn logical_xor(&self, rhs: &Proxy) -> Result<Proxy> = ext_logical_xor;
 
     /// `value` where the mask (u8, u32 or i64, broadcast to this shape) is not 0, else these elements. The gradient is
     /// 0 where it was filled.
@@ -129,8 +146,7 @@ pub trait TensorExt: sealed::Sealed + Sized {
     /// # Errors
     /// [`Error::ShapeMismatch`], [`Error::DeviceMismatch`], [`Error::UnsupportedDType`] of the mask,
     /// [`Error::StaleArray`], [`Error::OutOfMemory`].
-    #[track_caller]
-    fn masked_fill(&self, mask: &Proxy, value: f64) -> Result<Proxy>;
+    fn masked_fill(&self, mask: &Proxy, value: f64) -> Result<Proxy> = ext_masked_fill;
 
     /// The elements where the mask (u8, u32 or i64, broadcast to this shape) is not 0, in row-major order: one axis.
     /// The mask is read on the host; with a gradient.
@@ -145,29 +161,25 @@ pub trait TensorExt: sealed::Sealed + Sized {
     /// assert_eq!(a.masked_select(&large)?.to_vec1::<f32>()?, [2., 3., 4.]);
     /// # Ok::<(), ndgc::Error>(())
     /// ```
-    #[track_caller]
-    fn masked_select(&self, mask: &Proxy) -> Result<Proxy>;
+    fn masked_select(&self, mask: &Proxy) -> Result<Proxy> = ext_masked_select;
 
     /// The larger of `x` and a number; NaN stays NaN. The gradient is 0 where it was cut.
     ///
     /// # Errors
     /// As [`Proxy::clamp`].
-    #[track_caller]
-    fn clamp_min(&self, min: f64) -> Result<Proxy>;
+    fn clamp_min(&self, min: f64) -> Result<Proxy> = ext_clamp_min;
 
     /// The smaller of `x` and a number; NaN stays NaN. The gradient is 0 where it was cut.
     ///
     /// # Errors
     /// As [`Proxy::clamp`].
-    #[track_caller]
-    fn clamp_max(&self, max: f64) -> Result<Proxy>;
+    fn clamp_max(&self, max: f64) -> Result<Proxy> = ext_clamp_max;
 
     /// `self + weight * (end - self)`, of equal shapes; floats, with gradients. Exact at weights 0 and 1.
     ///
     /// # Errors
     /// As [`Proxy::add`]; [`Error::UnsupportedDType`] for integers.
-    #[track_caller]
-    fn lerp(&self, end: &Proxy, weight: f64) -> Result<Proxy>;
+    fn lerp(&self, end: &Proxy, weight: f64) -> Result<Proxy> = ext_lerp;
 
     /// For each index (u8, u32 or i64) a row of `depth` zeros with a 1 there, in u8: shape `[own.., depth]`. An index
     /// of -1 gives zeros alone. The indices are read on the host; no gradient.
@@ -175,30 +187,26 @@ pub trait TensorExt: sealed::Sealed + Sized {
     /// # Errors
     /// [`Error::IndexOutOfRange`]; [`Error::UnsupportedDType`], [`Error::RankTooLarge`], [`Error::SizeOverflow`],
     /// [`Error::StaleArray`], [`Error::OutOfMemory`].
-    #[track_caller]
-    fn one_hot(&self, depth: usize) -> Result<Proxy>;
+    fn one_hot(&self, depth: usize) -> Result<Proxy> = ext_one_hot;
 
     /// Every product of an element of one vector with one of another: `[m] x [n] -> [m, n]`. Any dtype, with gradients.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if one is no vector; as [`Proxy::mul`].
-    #[track_caller]
-    fn outer(&self, rhs: &Proxy) -> Result<Proxy>;
+    fn outer(&self, rhs: &Proxy) -> Result<Proxy> = ext_outer;
 
     /// The Kronecker product: every product of two elements, in blocks of the shape of `rhs`. Missing leading axes
     /// count as 1. Any dtype, up to three axes, with gradients.
     ///
     /// # Errors
     /// [`Error::RankTooLarge`] for more axes; [`Error::SizeOverflow`]; as [`Proxy::mul`].
-    #[track_caller]
-    fn kron(&self, rhs: &Proxy) -> Result<Proxy>;
+    fn kron(&self, rhs: &Proxy) -> Result<Proxy> = ext_kron;
 
     /// The cross product of vectors of three numbers along an axis; equal shapes. Any dtype, with gradients.
     ///
     /// # Errors
     /// [`Error::Shape`] if the axis is not of size 3; [`Error::DimOutOfRange`]; as [`Proxy::mul`].
-    #[track_caller]
-    fn cross<A: Dim>(&self, rhs: &Proxy, dim: A) -> Result<Proxy>;
+    fn cross<A: Dim>(&self, rhs: &Proxy, dim: A) -> Result<Proxy> = ext_cross;
 
     /// The distance by norm `p` of every point of one set from every point of another:
     /// `[.., m, d] x [.., n, d] -> [.., m, n]`, leading axes broadcast. Floats, with gradients, which for `p` 2 are 0
@@ -206,8 +214,7 @@ pub trait TensorExt: sealed::Sealed + Sized {
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`]; as [`TensorExt::norm_dim`].
-    #[track_caller]
-    fn cdist(&self, rhs: &Proxy, p: f64) -> Result<Proxy>;
+    fn cdist(&self, rhs: &Proxy, p: f64) -> Result<Proxy> = ext_cdist;
 
     /// The elements along an axis in ascending (or descending) order, and the indices (u32) they come from. Any dtype;
     /// the values have a gradient.
@@ -222,31 +229,27 @@ pub trait TensorExt: sealed::Sealed + Sized {
     /// assert_eq!(ids.to_vec1::<u32>()?, [1, 2, 0]);
     /// # Ok::<(), ndgc::Error>(())
     /// ```
-    #[track_caller]
-    fn sort<A: Dim>(&self, dim: A, descending: bool) -> Result<(Proxy, Proxy)>;
+    fn sort<A: Dim>(&self, dim: A, descending: bool) -> Result<(Proxy, Proxy)> = ext_sort;
 
     /// The indices (u32) that put the elements along an axis in order. No gradient.
     ///
     /// # Errors
     /// As [`TensorExt::sort`].
-    #[track_caller]
-    fn argsort<A: Dim>(&self, dim: A, descending: bool) -> Result<Proxy>;
+    fn argsort<A: Dim>(&self, dim: A, descending: bool) -> Result<Proxy> = ext_argsort;
 
     /// The `count` largest elements along an axis, in descending order, and the indices (u32) they come from. Any
     /// dtype; the values have a gradient.
     ///
     /// # Errors
     /// [`Error::Argument`] if the axis has fewer; as [`TensorExt::sort`].
-    #[track_caller]
-    fn topk<A: Dim>(&self, count: usize, dim: A) -> Result<(Proxy, Proxy)>;
+    fn topk<A: Dim>(&self, count: usize, dim: A) -> Result<(Proxy, Proxy)> = ext_topk;
 
     /// The middle element along an axis, which is removed; the lower one of two. NaN if any is. Any dtype, with a
     /// gradient.
     ///
     /// # Errors
     /// [`Error::Shape`] for an empty axis; as [`TensorExt::sort`].
-    #[track_caller]
-    fn median<A: Dim>(&self, dim: A) -> Result<Proxy>;
+    fn median<A: Dim>(&self, dim: A) -> Result<Proxy> = ext_median;
 
     /// The value below which the share `q` of the elements along an axis lies, interpolated between neighbours; the
     /// axis is removed. NaN if any element is. Floats, with a gradient.
@@ -254,22 +257,19 @@ pub trait TensorExt: sealed::Sealed + Sized {
     /// # Errors
     /// [`Error::Argument`] if `q` is not in `[0, 1]`; [`Error::UnsupportedDType`] for integers; as
     /// [`TensorExt::median`].
-    #[track_caller]
-    fn quantile<A: Dim>(&self, q: f64, dim: A) -> Result<Proxy>;
+    fn quantile<A: Dim>(&self, q: f64, dim: A) -> Result<Proxy> = ext_quantile;
 
     /// The different elements of the whole array in ascending order: one axis; NaN once, as the last. No gradient.
     ///
     /// # Errors
     /// As [`TensorExt::sort`].
-    #[track_caller]
-    fn unique(&self) -> Result<Proxy>;
+    fn unique(&self) -> Result<Proxy> = ext_unique;
 
     /// The indices of the elements that are not 0, in row-major order: i64, `[how many, axes]`. No gradient.
     ///
     /// # Errors
     /// As [`TensorExt::sort`].
-    #[track_caller]
-    fn nonzero(&self) -> Result<Proxy>;
+    fn nonzero(&self) -> Result<Proxy> = ext_nonzero;
 
     /// How often each number from 0 to the largest occurs, but at least `least` of them: i64. For vectors of u8, u32
     /// and i64. No gradient.
@@ -278,124 +278,107 @@ pub trait TensorExt: sealed::Sealed + Sized {
     /// [`Error::Shape`] if it is no vector; [`Error::IndexOutOfRange`] for a negative number; [`Error::SizeOverflow`]
     /// and [`Error::OutOfMemory`] for one too large to count up to; [`Error::UnsupportedDType`]; as
     /// [`TensorExt::sort`].
-    #[track_caller]
-    fn bincount(&self, least: usize) -> Result<Proxy>;
+    fn bincount(&self, least: usize) -> Result<Proxy> = ext_bincount;
 
     /// How many elements lie in each of `bins` equal parts of `[min, max]`, in the dtype of this array; others and NaN
     /// are not counted. With `min` and `max` both 0: from the smallest to the largest element. Floats; no gradient.
     ///
     /// # Errors
     /// [`Error::Argument`] for no bins, or `min > max` or one that is not finite; as [`TensorExt::sort`].
-    #[track_caller]
-    fn histc(&self, bins: usize, min: f64, max: f64) -> Result<Proxy>;
+    fn histc(&self, bins: usize, min: f64, max: f64) -> Result<Proxy> = ext_histc;
 
     /// The product of each element and all before it along an axis, as [`Proxy::cumsum`]. The gradient holds where
     /// elements are 0 too.
     ///
     /// # Errors
     /// As [`Proxy::cumsum`].
-    #[track_caller]
-    fn cumprod<A: Dim>(&self, dim: A) -> Result<Proxy>;
+    fn cumprod<A: Dim>(&self, dim: A) -> Result<Proxy> = ext_cumprod;
 
     /// The largest of each element and all before it along an axis, and the index of the first such one there, as u32;
     /// NaN is larger than any number. Any dtype, with a gradient. Both belong to the owner of this array.
     ///
     /// # Errors
     /// As [`Proxy::cumsum`]; [`Error::Shape`] for an axis of 2^32 elements or more.
-    #[track_caller]
-    fn cummax<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)>;
+    fn cummax<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)> = ext_cummax;
 
     /// As [`TensorExt::cummax`], with the smallest; NaN is smaller than any number.
     ///
     /// # Errors
     /// As [`TensorExt::cummax`].
-    #[track_caller]
-    fn cummin<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)>;
+    fn cummin<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)> = ext_cummin;
 
     /// The root of [`Proxy::var`].
     ///
     /// # Errors
     /// As [`Proxy::mean`].
-    #[track_caller]
-    fn std<A: Dims>(&self, dims: A) -> Result<Proxy>;
+    fn std<A: Dims>(&self, dims: A) -> Result<Proxy> = ext_std;
 
     /// As [`TensorExt::std`], with the axes kept as size 1.
     ///
     /// # Errors
     /// As [`Proxy::mean`].
-    #[track_caller]
-    fn std_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy>;
+    fn std_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> = ext_std_keepdim;
 
     /// [`Proxy::var`] and [`Proxy::mean`] over the same axes.
     ///
     /// # Errors
     /// As [`Proxy::mean`].
-    #[track_caller]
-    fn var_mean<A: Dims>(&self, dims: A) -> Result<(Proxy, Proxy)>;
+    fn var_mean<A: Dims>(&self, dims: A) -> Result<(Proxy, Proxy)> = ext_var_mean;
 
     /// The product over one or more axes, which are removed: 1 of nothing. Any dtype, integers wrap; with a gradient,
     /// also where elements are 0.
     ///
     /// # Errors
     /// As [`Proxy::sum`].
-    #[track_caller]
-    fn prod<A: Dims>(&self, dims: A) -> Result<Proxy>;
+    fn prod<A: Dims>(&self, dims: A) -> Result<Proxy> = ext_prod;
 
     /// As [`TensorExt::prod`], with the axes kept as size 1.
     ///
     /// # Errors
     /// As [`Proxy::sum`].
-    #[track_caller]
-    fn prod_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy>;
+    fn prod_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> = ext_prod_keepdim;
 
     /// The product of all elements: a scalar.
     ///
     /// # Errors
     /// As [`Proxy::sum`].
-    #[track_caller]
-    fn prod_all(&self) -> Result<Proxy>;
+    fn prod_all(&self) -> Result<Proxy> = ext_prod_all;
 
     /// 1 where any element along the axes, which are removed, is not 0; u8. 0 of nothing. No gradient.
     ///
     /// # Errors
     /// As [`Proxy::sum`].
-    #[track_caller]
-    fn any<A: Dims>(&self, dims: A) -> Result<Proxy>;
+    fn any<A: Dims>(&self, dims: A) -> Result<Proxy> = ext_any;
 
     /// As [`TensorExt::any`], with the axes kept as size 1.
     ///
     /// # Errors
     /// As [`Proxy::sum`].
-    #[track_caller]
-    fn any_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy>;
+    fn any_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> = ext_any_keepdim;
 
     /// Whether any element at all is not 0: a scalar in u8.
     ///
     /// # Errors
     /// As [`Proxy::sum`].
-    #[track_caller]
-    fn any_all(&self) -> Result<Proxy>;
+    fn any_all(&self) -> Result<Proxy> = ext_any_all;
 
     /// 1 where every element along the axes, which are removed, is not 0; u8. 1 of nothing. No gradient.
     ///
     /// # Errors
     /// As [`Proxy::sum`].
-    #[track_caller]
-    fn all<A: Dims>(&self, dims: A) -> Result<Proxy>;
+    fn all<A: Dims>(&self, dims: A) -> Result<Proxy> = ext_all;
 
     /// As [`TensorExt::all`], with the axes kept as size 1.
     ///
     /// # Errors
     /// As [`Proxy::sum`].
-    #[track_caller]
-    fn all_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy>;
+    fn all_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> = ext_all_keepdim;
 
     /// Whether every element is not 0: a scalar in u8.
     ///
     /// # Errors
     /// As [`Proxy::sum`].
-    #[track_caller]
-    fn all_all(&self) -> Result<Proxy>;
+    fn all_all(&self) -> Result<Proxy> = ext_all_all;
 
     /// The norm `(sum |x|^p)^(1/p)` over one or more axes, which are removed. `p` may be infinite (the largest or
     /// smallest size) or 0 (how many are not 0, without a gradient). Floats, with a gradient; for `p` 2 it is 0 at 0.
@@ -403,8 +386,7 @@ pub trait TensorExt: sealed::Sealed + Sized {
     /// # Errors
     /// [`Error::Argument`] if `p` is NaN;
     /// [`Error::UnsupportedDType`] for integers; as [`Proxy::sum`].
-    #[track_caller]
-    fn norm_dim<A: Dims>(&self, p: f64, dims: A) -> Result<Proxy>;
+    fn norm_dim<A: Dims>(&self, p: f64, dims: A) -> Result<Proxy> = ext_norm_dim;
 
     /// The array with other entries around it: a pair `(before, behind)` for each of the last axes, in their order. Of
     /// any dtype, with a gradient; the result belongs to the owner of this array.
@@ -421,8 +403,7 @@ pub trait TensorExt: sealed::Sealed + Sized {
     /// assert_eq!(a.pad(&[(0, 2)], PadMode::Constant(7.))?.to_vec1::<f32>()?, [1., 2., 3., 7., 7.]);
     /// # Ok::<(), ndgc::Error>(())
     /// ```
-    #[track_caller]
-    fn pad(&self, pads: &[(usize, usize)], mode: PadMode) -> Result<Proxy>;
+    fn pad(&self, pads: &[(usize, usize)], mode: PadMode) -> Result<Proxy> = ext_pad;
 
     /// One axis moved to another place, the others in their order: a view.
     ///
@@ -435,237 +416,23 @@ pub trait TensorExt: sealed::Sealed + Sized {
     /// assert_eq!(a.movedim(0, -1)?.dims(), [3, 4, 2]);
     /// # Ok::<(), ndgc::Error>(())
     /// ```
-    #[track_caller]
-    fn movedim<A: Dim, B: Dim>(&self, from: A, to: B) -> Result<Proxy>;
+    fn movedim<A: Dim, B: Dim>(&self, from: A, to: B) -> Result<Proxy> = ext_movedim;
 
     /// Alias of [`Proxy::repeat`]: NumPy's and DJL's name.
     ///
     /// # Errors
     /// As [`Proxy::repeat`].
-    #[track_caller]
-    fn tile<S: Into<Shape>>(&self, counts: S) -> Result<Proxy>;
+    fn tile<S: Into<Shape>>(&self, counts: S) -> Result<Proxy> = ext_tile;
 
     /// An axis cut into views of `size` indices each; the last may be smaller. An empty axis gives one empty view.
     ///
     /// # Errors
     /// [`Error::Argument`] for a size of 0; [`Error::DimOutOfRange`]; [`Error::StaleArray`].
-    #[track_caller]
-    fn split<A: Dim>(&self, size: usize, dim: A) -> Result<Vec<Proxy>>;
+    fn split<A: Dim>(&self, size: usize, dim: A) -> Result<Vec<Proxy>> = ext_split;
 
     /// An axis cut into views of these sizes, which together are its size.
     ///
     /// # Errors
     /// [`Error::Argument`] if they are not; [`Error::DimOutOfRange`]; [`Error::StaleArray`].
-    #[track_caller]
-    fn split_sizes<A: Dim>(&self, sizes: &[usize], dim: A) -> Result<Vec<Proxy>>;
-}
-
-impl TensorExt for Proxy {
-    fn tril(&self, k: i64) -> Result<Self> {
-        self.ext_tril(k)
-    }
-
-    fn triu(&self, k: i64) -> Result<Self> {
-        self.ext_triu(k)
-    }
-
-    fn diag(&self, k: i64) -> Result<Self> {
-        self.ext_diag(k)
-    }
-
-    fn diagonal<A: Dim, B: Dim>(&self, k: i64, a: A, b: B) -> Result<Self> {
-        self.ext_diagonal(k, a, b)
-    }
-
-    fn trace(&self) -> Result<Self> {
-        self.ext_trace()
-    }
-
-    fn is_nan(&self) -> Result<Proxy> {
-        self.ext_is_nan()
-    }
-
-    fn is_inf(&self) -> Result<Proxy> {
-        self.ext_is_inf()
-    }
-
-    fn is_finite(&self) -> Result<Proxy> {
-        self.ext_is_finite()
-    }
-
-    fn logical_not(&self) -> Result<Proxy> {
-        self.ext_logical_not()
-    }
-
-    fn logical_and(&self, rhs: &Proxy) -> Result<Proxy> {
-        self.ext_logical_and(rhs)
-    }
-
-    fn logical_or(&self, rhs: &Proxy) -> Result<Proxy> {
-        self.ext_logical_or(rhs)
-    }
-
-    fn logical_xor(&self, rhs: &Proxy) -> Result<Proxy> {
-        self.ext_logical_xor(rhs)
-    }
-
-    fn masked_fill(&self, mask: &Proxy, value: f64) -> Result<Proxy> {
-        self.ext_masked_fill(mask, value)
-    }
-
-    fn masked_select(&self, mask: &Proxy) -> Result<Proxy> {
-        self.ext_masked_select(mask)
-    }
-
-    fn clamp_min(&self, min: f64) -> Result<Proxy> {
-        self.ext_clamp_min(min)
-    }
-
-    fn clamp_max(&self, max: f64) -> Result<Proxy> {
-        self.ext_clamp_max(max)
-    }
-
-    fn lerp(&self, end: &Proxy, weight: f64) -> Result<Proxy> {
-        self.ext_lerp(end, weight)
-    }
-
-    fn one_hot(&self, depth: usize) -> Result<Proxy> {
-        self.ext_one_hot(depth)
-    }
-
-    fn outer(&self, rhs: &Proxy) -> Result<Proxy> {
-        self.ext_outer(rhs)
-    }
-
-    fn kron(&self, rhs: &Proxy) -> Result<Proxy> {
-        self.ext_kron(rhs)
-    }
-
-    fn cross<A: Dim>(&self, rhs: &Proxy, dim: A) -> Result<Proxy> {
-        self.ext_cross(rhs, dim)
-    }
-
-    fn cdist(&self, rhs: &Proxy, p: f64) -> Result<Proxy> {
-        self.ext_cdist(rhs, p)
-    }
-
-    fn sort<A: Dim>(&self, dim: A, descending: bool) -> Result<(Proxy, Proxy)> {
-        self.ext_sort(dim, descending)
-    }
-
-    fn argsort<A: Dim>(&self, dim: A, descending: bool) -> Result<Proxy> {
-        self.ext_argsort(dim, descending)
-    }
-
-    fn topk<A: Dim>(&self, count: usize, dim: A) -> Result<(Proxy, Proxy)> {
-        self.ext_topk(count, dim)
-    }
-
-    fn median<A: Dim>(&self, dim: A) -> Result<Proxy> {
-        self.ext_median(dim)
-    }
-
-    fn quantile<A: Dim>(&self, q: f64, dim: A) -> Result<Proxy> {
-        self.ext_quantile(q, dim)
-    }
-
-    fn unique(&self) -> Result<Proxy> {
-        self.ext_unique()
-    }
-
-    fn nonzero(&self) -> Result<Proxy> {
-        self.ext_nonzero()
-    }
-
-    fn bincount(&self, least: usize) -> Result<Proxy> {
-        self.ext_bincount(least)
-    }
-
-    fn histc(&self, bins: usize, min: f64, max: f64) -> Result<Proxy> {
-        self.ext_histc(bins, min, max)
-    }
-
-    fn cumprod<A: Dim>(&self, dim: A) -> Result<Proxy> {
-        self.ext_cumprod(dim)
-    }
-
-    fn cummax<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)> {
-        self.ext_cummax(dim)
-    }
-
-    fn cummin<A: Dim>(&self, dim: A) -> Result<(Proxy, Proxy)> {
-        self.ext_cummin(dim)
-    }
-
-    fn std<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        self.ext_std(dims)
-    }
-
-    fn std_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        self.ext_std_keepdim(dims)
-    }
-
-    fn var_mean<A: Dims>(&self, dims: A) -> Result<(Proxy, Proxy)> {
-        self.ext_var_mean(dims)
-    }
-
-    fn prod<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        self.ext_prod(dims)
-    }
-
-    fn prod_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        self.ext_prod_keepdim(dims)
-    }
-
-    fn prod_all(&self) -> Result<Proxy> {
-        self.ext_prod_all()
-    }
-
-    fn any<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        self.ext_any(dims)
-    }
-
-    fn any_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        self.ext_any_keepdim(dims)
-    }
-
-    fn any_all(&self) -> Result<Proxy> {
-        self.ext_any_all()
-    }
-
-    fn all<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        self.ext_all(dims)
-    }
-
-    fn all_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        self.ext_all_keepdim(dims)
-    }
-
-    fn all_all(&self) -> Result<Proxy> {
-        self.ext_all_all()
-    }
-
-    fn norm_dim<A: Dims>(&self, p: f64, dims: A) -> Result<Proxy> {
-        self.ext_norm_dim(p, dims)
-    }
-
-    fn pad(&self, pads: &[(usize, usize)], mode: PadMode) -> Result<Proxy> {
-        self.ext_pad(pads, mode)
-    }
-
-    fn movedim<A: Dim, B: Dim>(&self, from: A, to: B) -> Result<Proxy> {
-        self.ext_movedim(from, to)
-    }
-
-    fn tile<S: Into<Shape>>(&self, counts: S) -> Result<Proxy> {
-        self.ext_tile(counts)
-    }
-
-    fn split<A: Dim>(&self, size: usize, dim: A) -> Result<Vec<Proxy>> {
-        self.ext_split(size, dim)
-    }
-
-    fn split_sizes<A: Dim>(&self, sizes: &[usize], dim: A) -> Result<Vec<Proxy>> {
-        self.ext_split_sizes(sizes, dim)
-    }
+    fn split_sizes<A: Dim>(&self, sizes: &[usize], dim: A) -> Result<Vec<Proxy>> = ext_split_sizes;
 }

@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Where the methods of the trait that programs import are listed.
+const EXTENSION: &str = "extension! {";
+
 /// The folder of the project: that of the tests lies in it.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -57,14 +60,15 @@ pub(crate) fn functions(path: &Path) -> Vec<Function> {
     let mut in_extension = false;
     for (at, line) in text.lines().enumerate() {
         let code = line.trim_start();
-        in_extension |= line.starts_with("impl TensorExt for ");
+        in_extension |= line == EXTENSION;
         if let Some(rest) = line.strip_prefix("macro_rules! ") {
             maker = word(rest).to_owned();
         }
         let heads = ["pub fn ", "pub unsafe fn ", if in_extension { "fn " } else { "pub fn " }];
         if let Some(rest) = heads.iter().find_map(|head| code.strip_prefix(head)) {
             let body: String = text.lines().skip(at).take_while(|line| !line.trim_end().ends_with("}")).collect();
-            let signature = body.split('{').next().unwrap_or_default().to_owned();
+            let signature = body.split('{').next().and_then(|head| head.split(" = ext_").next());
+            let signature = signature.unwrap_or_default().to_owned();
             if rest.starts_with('$') {
                 makers.push((maker.clone(), signature));
             } else {
@@ -156,7 +160,7 @@ pub(crate) fn names() -> BTreeSet<String> {
                 found.extend(code.strip_prefix(head).map(|rest| word(rest).to_owned()));
             }
             // Methods of public traits are public without saying so, and what `lib.rs` names is.
-            in_trait = line.starts_with("pub trait ") || (in_trait && line != "}");
+            in_trait = line.starts_with("pub trait ") || line == EXTENSION || (in_trait && line != "}");
             found.extend(code.strip_prefix("fn ").filter(|_| in_trait).map(|rest| word(rest).to_owned()));
             if path.ends_with("src/lib.rs") {
                 found.extend(code.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_owned));
