@@ -1,8 +1,9 @@
 //! A model whose weights have two to eight bits a number, from a GGUF file.
 //!
-//! What you learn: weights are made blocks (`QTensor::quantize`) and written to a GGUF file with what there is to say of
-//! them; blocks that are read are arrays of bytes, counted to the byte, and multiplied as they are (`QMatMul`); and what
-//! fewer bits cost in right answers. (`gguf_file::MmapedContent` maps a file instead: then its blocks take no memory.)
+//! What you learn: weights are made blocks (`QTensor::quantize`) and written to a GGUF file with what there is to say
+//! of them; blocks that are read are arrays of bytes, counted to the byte, and multiplied as they are (`QMatMul`); and
+//! what fewer bits cost in right answers. (`gguf_file::MmapedContent` maps a file instead: then its blocks take no
+//! memory.)
 //!
 //! ```text
 //! $ cargo run --release --example 10_quantized_model

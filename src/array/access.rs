@@ -4,7 +4,8 @@ use crate::base::{
     blocks::{StridedBlocks, StridedIndex},
     call::Call,
     dtype::{DType, WithDType, with_type},
-    error::{Error, OutOfMemory, Result, Site},
+    error::{Error, Result, Site},
+    heap,
     layout::Layout,
     shape::{Dim, Shape},
 };
@@ -369,12 +370,9 @@ fn host_slice<'a, T: WithDType>(op: &'static str, array: &'a Pinned<'_>) -> Resu
 /// [`Error::OutOfMemory`]: there is no room on the heap.
 fn gather<T: WithDType>(op: &'static str, all: &[T], layout: &Layout, edge: Option<usize>) -> Result<Vec<T>> {
     let kept = |dim: usize| edge.map_or(dim, |edge| dim.min(2 * edge));
-    let mut out = Vec::new();
     let count = layout.dims().iter().try_fold(1usize, |count, &dim| count.checked_mul(kept(dim)));
-    let count = count.filter(|&count| out.try_reserve_exact(count).is_ok()).ok_or_else(|| {
-        let requested = (layout.shape().elem_count() as u64).saturating_mul(size_of::<T>() as u64);
-        Error::OutOfMemory(Box::new(OutOfMemory::on_the_heap(op, requested)))
-    })?;
+    let count = count.unwrap_or(usize::MAX);
+    let mut out = heap::room(op, count)?;
     if count == 0 {
         return Ok(out);
     }

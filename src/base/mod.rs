@@ -11,4 +11,4 @@ pub(crate) mod system;
 pub(crate) mod work;
 
 #[cfg(not(loom))]
-pub(crate) use ndgc_kernels::base::{blocks, call, dtype, env, error, ggml, layout, leak, literal, shape, units};
+pub(crate) use ndgc_kernels::base::{blocks, call, dtype, env, error, ggml, heap, layout, leak, literal, shape, units};

@@ -8,6 +8,7 @@ use crate::base::{
     call::Call,
     dtype::DType,
     error::{Error, Result},
+    heap,
     shape::Shape,
 };
 use crate::device::{Device, cpu::quantized};
@@ -72,10 +73,14 @@ impl QTensor {
             let x = x.to_dtype(DType::F32)?.reshape((m, k))?;
             return x.matmul(&self.dequantize(x.device())?.t()?)?.reshape(to);
         }
-        let mut all = vec![0.0; to.elem_count()];
+        let op = "qmatmul";
+        let mut all = heap::zeros(op, to.elem_count())?;
         with_floats(x, |x| {
-            self.blocks.with_slice(|blocks| quantized::product(self.dtype, [m, k, n], x, blocks, &mut all))
-        })??;
+            self.blocks
+                .with_slice(|blocks| quantized::product(op, self.dtype, [m, k, n], x, blocks, &mut all))
+                .flatten()
+        })
+        .flatten()?;
         Proxy::from_vec(all, to, &Device::Cpu)
     }
 }

@@ -9,6 +9,7 @@ use crate::base::{
     dtype::DType,
     error::{Error, Result},
     ggml::GgmlDType,
+    heap,
     shape::Shape,
 };
 use crate::device::{Device, cpu::quantized};
@@ -201,7 +202,7 @@ impl QTensor {
     #[track_caller]
     pub fn dequantize<P: Place + ?Sized>(&self, at: &P) -> Result<Proxy> {
         composite_at(Call::here("dequantize"), at, || {
-            let mut all = vec![0.0; self.shape.elem_count()];
+            let mut all = heap::zeros("dequantize", self.shape.elem_count())?;
             self.with_bytes(|bytes| quantized::dequantize(self.dtype, bytes, &mut all))?;
             Proxy::from_vec(all, self.shape, at.device_of_place())
         })
@@ -235,7 +236,7 @@ impl QTensor {
                 return Err(Error::IndexOutOfRange { op: call.op, index, dim: rows });
             }
             let to = Shape::from([shape.dims(), &[n]].concat());
-            let mut all = vec![0.0; to.check(call.op, 4)?];
+            let mut all = heap::zeros(call.op, to.check(call.op, 4)?)?;
             let row = n / self.dtype.block_size() * self.dtype.type_size();
             self.with_bytes(|bytes| {
                 for (to, id) in all.chunks_exact_mut(n.max(1)).zip(list) {
@@ -259,7 +260,7 @@ impl QTensor {
 /// An array's blocks, as an array of the device.
 #[track_caller]
 fn packed(src: &Proxy, dtype: GgmlDType, bytes: usize, device: &Device) -> Result<Proxy> {
-    let mut blocks = vec![0; bytes];
+    let mut blocks = heap::zeros("quantize", bytes)?;
     with_floats(src, |numbers| quantized::quantize(dtype, numbers, &mut blocks))?;
     Proxy::from_vec(blocks, bytes, device)
 }

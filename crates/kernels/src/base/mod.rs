@@ -9,6 +9,7 @@ pub mod dtype;
 pub mod env;
 pub mod error;
 pub mod ggml;
+pub mod heap;
 pub mod layout;
 pub mod leak;
 pub mod limits;

@@ -23,7 +23,7 @@ use super::{
     threads,
     vector::{Loop, simd},
 };
-use crate::base::ggml::GgmlDType;
+use crate::base::{error::Result, ggml::GgmlDType, heap};
 
 /// Multiplications from which a product is worth several threads.
 const THREADS_MIN: usize = 1 << 20;
@@ -111,15 +111,27 @@ impl Loop for Columns<'_> {
 
 /// `x weights^T` of `[M, K]` and `[N, K]` blocks, to `[M, N]`: what [`GgmlDType::block_size`] of more than 1 stands
 /// for.
-pub fn product(dtype: GgmlDType, [m, k, n]: [usize; 3], x: &[f32], weights: &[u8], to: &mut [f32]) {
+///
+/// # Errors
+/// [`Error::OutOfMemory`](crate::base::error::Error::OutOfMemory): no room for the other side in 8 bits, or for
+/// columns.
+pub fn product(
+    op: &'static str,
+    dtype: GgmlDType,
+    [m, k, n]: [usize; 3],
+    x: &[f32],
+    weights: &[u8],
+    to: &mut [f32],
+) -> Result<()> {
     let (size, len) = (dtype.type_size(), dtype.block_size());
     let row_bytes = k / len * size;
     assert!(len > 1 && k.is_multiple_of(len), "rows of whole blocks");
     assert!(x.len() == m * k && weights.len() == n * row_bytes && to.len() == m * n, "the sides and the result fit");
     if to.is_empty() || k == 0 {
-        return to.fill(0.0);
+        to.fill(0.0);
+        return Ok(());
     }
-    let x = Rounded::new(x, len);
+    let x = Rounded::new(op, x, len)?;
     // Row by row of the blocks: the result's columns, which lie one after the other if there is one row.
     let rows = |i: usize, columns: &mut [f32]| {
         // Several rows are opened at once where each row of the other side is read for all of them.
@@ -136,11 +148,13 @@ pub fn product(dtype: GgmlDType, [m, k, n]: [usize; 3], x: &[f32], weights: &[u8
         None => columns.chunks_mut(ROWS * m).enumerate().for_each(|(i, columns)| rows(i, columns)),
     };
     if m == 1 {
-        return all(to);
+        all(to);
+        return Ok(());
     }
-    let mut columns = vec![0.0; m * n];
+    let mut columns = heap::zeros(op, m * n)?;
     all(&mut columns);
     for (i, to) in to.chunks_exact_mut(n).enumerate() {
         to.iter_mut().zip(columns[i..].iter().step_by(m)).for_each(|(to, &x)| *to = x);
     }
+    Ok(())
 }

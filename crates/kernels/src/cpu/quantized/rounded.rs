@@ -2,6 +2,7 @@
 
 use half::f16;
 
+use crate::base::{error::Result, heap};
 use crate::cpu::vector::{Loop, simd};
 
 /// Numbers of a large block.
@@ -17,14 +18,14 @@ pub(super) struct Rounded {
 }
 
 impl Rounded {
-    pub(super) fn new(rows: &[f32], block: usize) -> Self {
+    pub(super) fn new(op: &'static str, rows: &[f32], block: usize) -> Result<Self> {
         let mut to = Rounded {
-            numbers: vec![0; rows.len()],
-            sums: vec![0; rows.len() / 16],
-            scales: vec![0.0; rows.len() / block],
+            numbers: heap::zeros(op, rows.len())?,
+            sums: heap::zeros(op, rows.len() / 16)?,
+            scales: heap::zeros(op, rows.len() / block)?,
         };
         simd(rows.len(), Rounding { rows, block, to: &mut to });
-        to
+        Ok(to)
     }
 }
 
