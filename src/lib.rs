@@ -119,7 +119,7 @@ mod api {
         gc,
         key::{Key, ManagerKey},
         manager::NdManager,
-        proxy::Proxy,
+        proxy::{Proxy, Tensor},
         report::{ArrayReport, ManagerReport, WorkspaceReport},
         workspace::{
             DEFAULT_WORKSPACE, ScopeOut, Workspace, WorkspaceCycle,
@@ -163,9 +163,6 @@ mod api {
         },
     };
     pub use half::{bf16, f16};
-
-    /// Alias of [`Proxy`]: the name that users of other crates know.
-    pub type Tensor = crate::Proxy;
 
     /// Alias of [`Key`]: candle's name.
     pub type TensorId = crate::Key;

@@ -45,7 +45,7 @@ pub fn read<F: AsRef<Path>, P: Place + ?Sized>(path: F, at: &P) -> Result<Vec<(S
 /// Reads the arrays of these names, in this order.
 ///
 /// # Errors
-/// As [`read`]; [`Error::File`] naming the first that is missing.
+/// As [`read`]; [`Error::CannotFindTensor`] naming the first that is missing.
 #[track_caller]
 pub fn read_by_name<F: AsRef<Path>, P: Place + ?Sized>(path: F, names: &[&str], at: &P) -> Result<Vec<Tensor>> {
     let mut input = Input::open(path.as_ref())?;
@@ -53,11 +53,7 @@ pub fn read_by_name<F: AsRef<Path>, P: Place + ?Sized>(path: F, names: &[&str], 
     let mut loaded = Loaded::default();
     for name in names {
         let Some(entry) = entries.iter().find(|entry| entry.name == *name) else {
-            return Err(Error::File {
-                path: input.path().map(Path::to_owned),
-                offset: None,
-                why: format!("has no array `{name}`"),
-            });
+            return Err(Error::no_tensor(name, input.path(), entries.iter().map(|entry| &entry.name)));
         };
         loaded.push(String::new(), load(&mut input, entry, at)?);
     }
@@ -165,13 +161,10 @@ impl NpzTensors {
     /// Shape and dtype of an array, without its elements.
     ///
     /// # Errors
-    /// [`Error::File`], also if there is no array of this name.
+    /// [`Error::CannotFindTensor`] if there is no array of this name; [`Error::File`].
     pub fn get_shape_and_dtype(&self, name: &str) -> Result<(Shape, DType)> {
         let mut input = self.open()?;
-        let Some(entry) = self.entries.get(name) else {
-            let why = format!("has no array `{name}`");
-            return Err(Error::File { path: Some(self.path.clone()), offset: None, why });
-        };
+        let entry = self.entries.get(name).ok_or_else(|| self.missing(name))?;
         let header = npy_format::read_header(&mut content(&mut input, entry)?)?;
         Ok((Shape::from(header.dims), header.stored.dtype))
     }
@@ -193,6 +186,11 @@ impl NpzTensors {
     pub fn load<P: Place + ?Sized>(&self, name: &str, at: &P) -> Result<Option<Tensor>> {
         let Some(entry) = self.entries.get(name) else { return Ok(None) };
         Ok(Some(load(&mut self.open()?, entry, at)?))
+    }
+
+    /// What is said where there is no array of this name.
+    pub(crate) fn missing(&self, name: &str) -> Error {
+        Error::no_tensor(name, Some(&self.path), self.entries.keys())
     }
 
     fn open(&self) -> Result<Input<BufReader<File>>> {

@@ -13,7 +13,7 @@ use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::panic::Location;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_core::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -266,7 +266,7 @@ impl Index {
 
     fn get<'a>(&'a self, name: &str, data: &'a [u8]) -> Result<TensorView<'a>> {
         let found = self.tensors.get_key_value(name);
-        let (name, info) = found.ok_or_else(|| missing(name, None))?;
+        let (name, info) = found.ok_or_else(|| Error::no_tensor(name, None, self.tensors.keys()))?;
         Ok(self.view(name, info, data))
     }
 
@@ -274,11 +274,6 @@ impl Index {
         let start = self.start + info.begin;
         TensorView { name, info, start, data: &data[start as usize..(self.start + info.end) as usize] }
     }
-}
-
-fn missing(name: &str, path: Option<&Path>) -> Error {
-    let why = format!("has no array `{}`", name.escape_debug());
-    Error::File { path: path.map(Path::to_owned), offset: None, why }
 }
 
 /// What can become an array.
@@ -346,7 +341,7 @@ impl<'a> SliceSafetensors<'a> {
     /// The array of this name.
     ///
     /// # Errors
-    /// [`Error::File`], also if there is none; as [`Tensor::zeros`].
+    /// [`Error::CannotFindTensor`] if there is none; [`Error::File`]; as [`Tensor::zeros`].
     #[track_caller]
     pub fn load<P: Place + ?Sized>(&self, name: &str, at: &P) -> Result<Tensor> {
         self.get(name)?.load(at)
@@ -360,7 +355,7 @@ impl<'a> SliceSafetensors<'a> {
     /// The bytes of the array of this name.
     ///
     /// # Errors
-    /// [`Error::File`] if there is none.
+    /// [`Error::CannotFindTensor`] if there is none.
     pub fn get(&self, name: &str) -> Result<TensorView<'_>> {
         self.index.get(name, self.data)
     }
@@ -399,7 +394,7 @@ impl BufferedSafetensors {
     /// The bytes of the array of this name.
     ///
     /// # Errors
-    /// [`Error::File`] if there is none.
+    /// [`Error::CannotFindTensor`] if there is none.
     pub fn get(&self, name: &str) -> Result<TensorView<'_>> {
         self.index.get(name, &self.data)
     }
@@ -457,7 +452,7 @@ impl SafeTensorsFile {
     /// Reads the array of this name.
     ///
     /// # Errors
-    /// [`Error::File`], also if there is none; as [`Tensor::zeros`].
+    /// [`Error::CannotFindTensor`] if there is none; [`Error::File`]; as [`Tensor::zeros`].
     #[track_caller]
     pub fn load<P: Place + ?Sized>(&self, name: &str, at: &P) -> Result<Tensor> {
         let Some((index, input)) = self.routes.get(name).map(|route| &self.files[*route]) else {
@@ -472,7 +467,7 @@ impl SafeTensorsFile {
 
     fn missing(&self, name: &str) -> Error {
         let first = self.files.first().map(|(_, input)| input.lock().unwrap_or_else(PoisonError::into_inner));
-        missing(name, first.as_ref().and_then(|input| input.path()))
+        Error::no_tensor(name, first.as_ref().and_then(|input| input.path()), self.routes.keys())
     }
 }
 
@@ -486,6 +481,8 @@ type SharedFile = Arc<dyn AsRef<[u8]> + Send + Sync>;
 /// dtype, or that goes to another device, is a copy. The arrays of several files are looked up together; a name that
 /// comes twice is that of the last file.
 pub struct MmapedSafetensors {
+    /// Of the first file.
+    path: Option<PathBuf>,
     files: Vec<(Index, SharedFile)>,
     routes: BTreeMap<String, usize>,
 }
@@ -499,7 +496,8 @@ impl fmt::Debug for MmapedSafetensors {
 impl MmapedSafetensors {
     /// The arrays of files whose bytes are in memory.
     pub(crate) fn of(all: Vec<(&Path, SharedFile)>) -> Result<Self> {
-        let mut mapped = MmapedSafetensors { files: Vec::new(), routes: BTreeMap::new() };
+        let path = all.first().map(|(path, _)| path.to_path_buf());
+        let mut mapped = MmapedSafetensors { path, files: Vec::new(), routes: BTreeMap::new() };
         for (number, (path, bytes)) in all.into_iter().enumerate() {
             let data = (*bytes).as_ref();
             let index = Index::read(&mut Input::new(data, Some(path.to_owned()), data.len() as u64))?;
@@ -510,7 +508,8 @@ impl MmapedSafetensors {
     }
 
     fn file(&self, name: &str) -> Result<&(Index, SharedFile)> {
-        self.routes.get(name).map(|route| &self.files[*route]).ok_or_else(|| missing(name, None))
+        let missing = || Error::no_tensor(name, self.path.as_deref(), self.routes.keys());
+        self.routes.get(name).map(|route| &self.files[*route]).ok_or_else(missing)
     }
 
     /// The array of this name: the file's own bytes, if it is put on the host.
@@ -543,7 +542,7 @@ impl MmapedSafetensors {
     /// The bytes of the array of this name.
     ///
     /// # Errors
-    /// [`Error::File`] if there is none.
+    /// [`Error::CannotFindTensor`] if there is none.
     pub fn get(&self, name: &str) -> Result<TensorView<'_>> {
         let (index, bytes) = self.file(name)?;
         index.get(name, (**bytes).as_ref())

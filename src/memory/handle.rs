@@ -3,7 +3,7 @@
 
 use crate::memory::key::Key;
 
-/// A tensor, by its key: what users hold. Also exported as `Tensor`.
+/// A tensor, by its key: what users hold. Its name as a handle is [`Proxy`].
 ///
 /// A proxy is 8 bytes and owns a share in the *handle* of an array, not the array: that belongs to an
 /// [`NdManager`](crate::NdManager), or to its handles if it was made with a device or [detached](Proxy::detach).
@@ -42,9 +42,13 @@ use crate::memory::key::Key;
 /// assert_eq!(b.dims(), [2, 3]);
 /// # Ok::<(), ndgc::Error>(())
 /// ```
-pub struct Proxy {
+pub struct Tensor {
     pub(super) key: Key,
 }
+
+/// The handle: DJL's name of a [`Tensor`], and that of this library where it speaks of memory. The alias is this name,
+/// since it is the other one that the compiler's messages show, and that most programs are written with.
+pub type Proxy = Tensor;
 
 const _: () = assert!(size_of::<Proxy>() == 8 && size_of::<Option<Proxy>>() == 8);
 

@@ -10,7 +10,7 @@ use crate::memory::{
     threads::{ThreadContext, with_context},
 };
 
-pub use crate::memory::handle::Proxy;
+pub use crate::memory::handle::{Proxy, Tensor};
 
 impl Clone for Proxy {
     #[inline]

@@ -409,8 +409,8 @@ macro_rules! reads {
             #[track_caller]
             fn get_unchecked(&self, name: &str, dtype: DType, dev: &Device) -> Result<Tensor> {
                 let ($of, $name, $dev) = (self, name, dev);
-                let found: Option<Tensor> = $load;
-                found.ok_or_else(|| Error::CannotFindTensor { path: name.to_owned() }.bt())?.to_dtype(dtype)
+                let found: Result<Tensor> = $load;
+                found.map_err(Error::bt)?.to_dtype(dtype)
             }
 
             fn contains_tensor(&self, name: &str) -> bool {
@@ -423,12 +423,20 @@ macro_rules! reads {
 
 reads!(
     HashMap<String, Tensor>,
-    |of, name, dev| of.get(name).map(|found| found.to_device(dev)).transpose()?,
+    |of, name, dev| of.get(name).ok_or_else(|| Error::no_tensor(name, None, of.keys()))?.to_device(dev),
     of.contains_key(name)
 );
-reads!(safetensors::BufferedSafetensors, |of, name, dev| Some(of.load(name, dev)?), of.get(name).is_ok());
-reads!(safetensors::SliceSafetensors<'_>, |of, name, dev| Some(of.load(name, dev)?), of.get(name).is_ok());
-reads!(safetensors::SafeTensorsFile, |of, name, dev| Some(of.load(name, dev)?), of.shape(name).is_some());
-reads!(pickle::PthTensors, |of, name, dev| of.load(name, dev)?, of.tensor_infos().contains_key(name));
-reads!(safetensors::MmapedSafetensors, |of, name, dev| Some(of.load(name, dev)?), of.get(name).is_ok());
-reads!(npz::NpzTensors, |of, name, dev| of.load(name, dev)?, of.names().into_iter().any(|known| known == name));
+reads!(safetensors::BufferedSafetensors, |of, name, dev| of.load(name, dev), of.get(name).is_ok());
+reads!(safetensors::SliceSafetensors<'_>, |of, name, dev| of.load(name, dev), of.get(name).is_ok());
+reads!(safetensors::SafeTensorsFile, |of, name, dev| of.load(name, dev), of.shape(name).is_some());
+reads!(
+    pickle::PthTensors,
+    |of, name, dev| of.load(name, dev)?.ok_or_else(|| of.missing(name)),
+    of.tensor_infos().contains_key(name)
+);
+reads!(safetensors::MmapedSafetensors, |of, name, dev| of.load(name, dev), of.get(name).is_ok());
+reads!(
+    npz::NpzTensors,
+    |of, name, dev| of.load(name, dev)?.ok_or_else(|| of.missing(name)),
+    of.names().into_iter().any(|known| known == name)
+);

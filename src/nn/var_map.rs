@@ -47,8 +47,8 @@ impl VarMap {
     /// Sets every variable to what a file of safetensors has under its name.
     ///
     /// # Errors
-    /// [`Error::File`], also for a variable that is not in the file; as [`Var::set`]. Variables before the one that
-    /// failed keep their new values.
+    /// [`Error::CannotFindTensor`] for a variable that is not in the file; [`Error::File`]; as [`Var::set`]. Variables
+    /// before the one that failed keep their new values.
     #[track_caller]
     pub fn load<P: AsRef<Path>>(&mut self, path: P) -> Result<()> {
         let file = safetensors::SafeTensorsFile::new(path)?;
@@ -76,7 +76,7 @@ impl VarMap {
         let vars = self.lock();
         for (name, value) in values {
             let name = name.as_ref();
-            let var = vars.get(name).ok_or_else(|| Error::CannotFindTensor { path: name.to_owned() })?;
+            let var = vars.get(name).ok_or_else(|| Error::no_tensor(name, None, vars.keys()))?;
             set(name, var, value.as_ref())?;
         }
         Ok(())

@@ -106,7 +106,7 @@ impl Content {
     /// # Errors
     /// [`Error::CannotFindTensor`].
     pub fn remove(&mut self, name: &str) -> Result<QTensor> {
-        self.tensors.remove(name).ok_or_else(|| Error::CannotFindTensor { path: name.to_owned() })
+        self.tensors.remove(name).ok_or_else(|| Error::no_tensor(name, None, self.tensors.keys()))
     }
 }
 

@@ -321,11 +321,11 @@ impl Content {
     /// [`Error::CannotFindTensor`]; as [`TensorInfo::read`].
     #[track_caller]
     pub fn tensor<R: Read + Seek, P: Place + ?Sized>(&self, reader: &mut R, name: &str, at: &P) -> Result<QTensor> {
-        self.info(name)?.read_named(Some(name), reader, self.tensor_data_offset, at)
+        self.info(name, None)?.read_named(Some(name), reader, self.tensor_data_offset, at)
     }
 
-    fn info(&self, name: &str) -> Result<&TensorInfo> {
-        self.tensor_infos.get(name).ok_or_else(|| Error::CannotFindTensor { path: name.to_owned() })
+    fn info(&self, name: &str, file: Option<&Path>) -> Result<&TensorInfo> {
+        self.tensor_infos.get(name).ok_or_else(|| Error::no_tensor(name, file, self.tensor_infos.keys()))
     }
 }
 
@@ -579,7 +579,7 @@ impl MmapedContent {
     /// As [`Content::tensor`].
     #[track_caller]
     pub fn tensor<P: Place + ?Sized>(&self, name: &str, at: &P) -> Result<QTensor> {
-        let info = self.content.info(name)?;
+        let info = self.content.info(name, Some(&self.path))?;
         let data = (*self.bytes).as_ref();
         let input = Input::new(data, Some(self.path.clone()), data.len() as u64);
         let Range { start, end } = info.range(Some(name), &input, self.content.tensor_data_offset)?;

@@ -65,7 +65,7 @@ fn what_is_written_is_read() {
             assert_eq!(found.data().unwrap(), tensor.data().unwrap());
         }
         let missing = content.tensor(&mut file, "blk.Q9", device);
-        assert!(matches!(missing, Err(Error::CannotFindTensor { path }) if path == "blk.Q9"));
+        assert!(matches!(missing, Err(Error::CannotFindTensor { path, .. }) if path == "blk.Q9"));
     });
 }
 

@@ -274,6 +274,11 @@ impl PthTensors {
         &self.infos
     }
 
+    /// What is said where there is no tensor of this name.
+    pub(crate) fn missing(&self, name: &str) -> Error {
+        Error::no_tensor(name, Some(&self.path), self.infos.keys())
+    }
+
     /// A tensor on the host; none if there is none of this name.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //! kept apart from bad luck (`OutOfMemory`, `Device`). A failed call leaves every operand as it was.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub use crate::base::call::Site;
 use crate::base::{
@@ -19,7 +19,8 @@ use crate::base::leak::{LeakedArray, WorkspaceFull};
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What went wrong, with the values that made it so.
-#[derive(Debug)]
+///
+/// `Debug` shows the text too, so that a `main` which returns an error, or an `unwrap`, says how to go on.
 #[non_exhaustive]
 pub enum Error {
     /// Shapes that do not fit each other.
@@ -324,10 +325,14 @@ pub enum Error {
         /// The operation.
         op: &'static str,
     },
-    /// A tensor that a model asks for and its weights do not have.
+    /// A tensor that is not among those of a model, a file or a buffer.
     CannotFindTensor {
         /// Its name with the names of the modules around it.
         path: String,
+        /// The file, the first one of several; none for a buffer or a model.
+        file: Option<PathBuf>,
+        /// The names there that are most like it: three at most, the most alike first.
+        nearest: Vec<String>,
     },
     /// An error of something else: of a file, of a number that was to be parsed.
     Wrapped(Box<dyn std::error::Error + Send + Sync>),
@@ -504,8 +509,29 @@ impl fmt::Display for Error {
     }
 }
 
-// A variant in the wrong family prints as it is declared, rather than nothing.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)?;
+        match self {
+            Error::WithBacktrace { backtrace, .. } => write!(f, "\n{backtrace}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What stands for a text where a variant has come to the wrong family.
+const NO_TEXT: &str = "an error without a text";
+
 impl Error {
+    /// There is no tensor of this name among `names`.
+    #[doc(hidden)]
+    pub fn no_tensor<S: AsRef<str>>(path: &str, file: Option<&Path>, names: impl Iterator<Item = S>) -> Error {
+        let mut nearest: Vec<_> = names.map(|name| (strsim::levenshtein(name.as_ref(), path), name)).collect();
+        nearest.sort_by(|(a, left), (b, right)| (a, left.as_ref()).cmp(&(b, right.as_ref())));
+        let nearest = nearest.iter().take(3).map(|(_, name)| name.as_ref().to_owned()).collect();
+        Error::CannotFindTensor { path: path.to_owned(), file: file.map(Path::to_owned), nearest }
+    }
+
     fn fmt_shape(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::ShapeMismatch { op, lhs, rhs, why } => {
@@ -546,7 +572,7 @@ impl Error {
                 "{op}: {given} elements were given for shape {shape:?}, which holds {}",
                 shape.iter().product::<usize>()
             ),
-            other => write!(f, "{other:?}"),
+            _ => f.write_str(NO_TEXT),
         }
     }
 
@@ -586,7 +612,7 @@ impl Error {
                 "{op}: this process was forked from one that used ndgc; arrays made before the fork cannot be \
                  used in the child, start a new process instead"
             ),
-            other => write!(f, "{other:?}"),
+            _ => f.write_str(NO_TEXT),
         }
     }
 
@@ -614,7 +640,7 @@ impl Error {
             Error::NoGradient { array } => {
                 write!(f, "backward: no variable leads to array {array}; make its inputs with Var, outside no_grad")
             }
-            other => write!(f, "{other:?}"),
+            _ => f.write_str(NO_TEXT),
         }
     }
 
@@ -662,13 +688,23 @@ impl Error {
                 }
                 f.write_str(why)
             }
-            Error::CannotFindTensor { path } => write!(f, "there is no tensor `{path}`"),
+            Error::CannotFindTensor { path, file, nearest } => {
+                if let Some(file) = file {
+                    write!(f, "{}: ", file.display())?;
+                }
+                write!(f, "there is no tensor `{}`", path.escape_debug())?;
+                for (i, name) in nearest.iter().enumerate() {
+                    let lead = if i == 0 { "; the nearest names are" } else { "," };
+                    write!(f, "{lead} `{}`", name.escape_debug())?;
+                }
+                Ok(())
+            }
             Error::Wrapped(error) => write!(f, "{error}"),
             Error::Context { inner, context } => write!(f, "{context}\n{inner}"),
             Error::WithPath { inner, path } => write!(f, "{}: {inner}", path.display()),
             Error::WithBacktrace { inner, .. } => fmt::Display::fmt(inner, f),
             Error::Msg(message) => f.write_str(message),
-            other => write!(f, "{other:?}"),
+            _ => f.write_str(NO_TEXT),
         }
     }
 }
