@@ -15,30 +15,34 @@ fn messages_of_the_compiler_speak_of_tensors() {
 /// What a `main` prints that returns an error, and an `unwrap`.
 #[test]
 fn the_debug_of_an_error_is_its_text() {
-    let error = vector(&base(&Device::Cpu)).add(&matrix(&base(&Device::Cpu))).unwrap_err();
-    assert_eq!(format!("{error:?}"), error.to_string());
-    assert!(format!("{error:?}").starts_with("shape mismatch in add, "));
-    let kept: Result<(), Error> = Err(Error::NoGradient { array: "a".into() });
-    let caused = ndgc::Context::context(kept, "step 7").unwrap_err();
-    assert_eq!(
-        format!("{caused:?}"),
-        "step 7\nbackward: no variable leads to array a; make its inputs with Var, outside no_grad"
-    );
+    alone(|| {
+        let error = vector(&base(&Device::Cpu)).add(&matrix(&base(&Device::Cpu))).unwrap_err();
+        assert_eq!(format!("{error:?}"), error.to_string());
+        assert!(format!("{error:?}").starts_with("shape mismatch in add, "));
+        let kept: Result<(), Error> = Err(Error::NoGradient { array: "a".into() });
+        let caused = ndgc::Context::context(kept, "step 7").unwrap_err();
+        assert_eq!(
+            format!("{caused:?}"),
+            "step 7\nbackward: no variable leads to array a; make its inputs with Var, outside no_grad"
+        );
+    });
 }
 
 #[test]
 fn a_tensor_that_is_not_there_is_told_with_the_names_most_like_it() {
-    let weights = ["encoder.0.query.weight", "encoder.0.key.weight", "encoder.1.query.weight", "pooler.bias"];
-    let device = Device::Cpu;
-    let weights = weights.iter().map(|name| (name.to_string(), Tensor::zeros(2, DType::F32, &device).unwrap()));
-    let vb = VarBuilder::from_tensors(weights.collect(), DType::F32, &device);
-    assert_eq!(
-        text(vb.pp("encoder").pp("0").pp("self").get(2, "query.weight")),
-        "there is no tensor `encoder.0.self.query.weight`; the nearest names are `encoder.0.query.weight`, \
-         `encoder.1.query.weight`, `encoder.0.key.weight`"
-    );
-    let none = VarBuilder::from_tensors(Default::default(), DType::F32, &device);
-    assert_eq!(text(none.get(2, "a")), "there is no tensor `a`");
+    alone(|| {
+        let weights = ["encoder.0.query.weight", "encoder.0.key.weight", "encoder.1.query.weight", "pooler.bias"];
+        let zeros = || Tensor::zeros(2, DType::F32, &Device::Cpu).unwrap();
+        let weights = weights.map(|name| (name.to_owned(), zeros())).into_iter().collect();
+        let vb = VarBuilder::from_tensors(weights, DType::F32, &Device::Cpu);
+        assert_eq!(
+            text(vb.pp("encoder").pp("0").pp("self").get(2, "query.weight")),
+            "there is no tensor `encoder.0.self.query.weight`; the nearest names are `encoder.0.query.weight`, \
+             `encoder.1.query.weight`, `encoder.0.key.weight`"
+        );
+        let none = VarBuilder::from_tensors(Default::default(), DType::F32, &Device::Cpu);
+        assert_eq!(text(none.get(2, "a")), "there is no tensor `a`");
+    });
 }
 
 #[test]
