@@ -28,7 +28,7 @@
 //! | Which operations are there? What are their shapes, errors and owners? | [`Proxy`], [`TensorExt`] |
 //! | Who owns an array, and when does it end? | [`NdManager`] |
 //! | What happens to an array whose last handle is gone? | [`gc`]: the switch, and collecting by hand |
-//! | What is alive, with how many bytes, made where? | [`NdManager::report`], [`NdManager::debug_dump`], [`Device::memory`] |
+//! | What is alive, with how many bytes, made where? What grows? | [`memory`], [`NdManager::report`], [`NdManager::debug_dump`], [`Device::memory`] |
 //! | How does a loop use the same bytes in each round? | [`Workspace`], [`WorkspaceConfig`] |
 //! | How are gradients taken? | [`Var`], [`Proxy::backward`], [`no_grad`], [`checkpoint`] |
 //! | Where are layers, losses and optimisers? | [`nn`] |
@@ -67,7 +67,7 @@ struct ForUsersOfCandle;
 pub(crate) mod base;
 #[cfg(not(loom))]
 pub(crate) mod device;
-pub(crate) mod memory;
+pub mod memory;
 
 #[cfg(not(loom))]
 pub(crate) mod array;

@@ -9,7 +9,6 @@
 //! all that use it: no recursion, in the walk or in the drop of a long chain.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::{
     call::Call,
@@ -122,10 +121,6 @@ pub(crate) fn spreading(
     Node::new(rank_above(&operands), Spreading { operands, spread })
 }
 
-/// Values that gradients keep, and their bytes.
-static SAVED: AtomicU64 = AtomicU64::new(0);
-static SAVED_BYTES: AtomicU64 = AtomicU64::new(0);
-
 /// What the gradient graphs of the process hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -160,12 +155,8 @@ impl std::fmt::Display for GraphReport {
 /// # Ok::<(), ndgc::Error>(())
 /// ```
 pub fn graph_report() -> GraphReport {
-    // Relaxed: statistics; what another thread saves at this moment may be in one of the two.
-    GraphReport {
-        nodes: node_count(),
-        saved_values: SAVED.load(Ordering::Relaxed),
-        saved_bytes: SAVED_BYTES.load(Ordering::Relaxed),
-    }
+    let (saved_values, saved_bytes) = node::saved();
+    GraphReport { nodes: node_count(), saved_values, saved_bytes }
 }
 
 /// Nodes of the gradient graph that are alive. Returns to what it was before a step when the step's values are
@@ -269,8 +260,6 @@ impl Saved {
     }
 
     pub(crate) fn new(call: Call, storage: &Storage, dtype: crate::base::dtype::DType, layout: Layout) -> Self {
-        // Relaxed: statistics, here and below; nothing is read by them.
-        SAVED.fetch_add(1, Ordering::Relaxed);
         let saved = Saved {
             storage: storage.for_gradient(),
             dtype,
@@ -279,7 +268,7 @@ impl Saved {
             op: call.op,
             site: call.site,
         };
-        SAVED_BYTES.fetch_add(saved.bytes(), Ordering::Relaxed);
+        node::count_saved(saved.bytes());
         saved
     }
 
@@ -309,9 +298,7 @@ impl Saved {
 
 impl Drop for Saved {
     fn drop(&mut self) {
-        // Relaxed: statistics, as in `new`.
-        SAVED.fetch_sub(1, Ordering::Relaxed);
-        SAVED_BYTES.fetch_sub(self.bytes(), Ordering::Relaxed);
+        node::discount_saved(self.bytes());
     }
 }
 

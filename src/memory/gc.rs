@@ -29,7 +29,7 @@
 
 use crate::device::Device;
 use crate::memory::{
-    hazard,
+    hazard, lines,
     manager::NdManager,
     owner, reclaim, registry,
     slot::{KEPT, OPEN, generation_of},
@@ -165,8 +165,9 @@ pub fn handle_owned() -> usize {
 /// leak check for tests. Nothing else may use ndgc in the process meanwhile.
 ///
 /// # Panics
-/// If the last run changed the number of live arrays or the active bytes of `device`; the message has both, and what
-/// the device's managers hold.
+/// If the last run changed the number of live arrays or the active bytes of `device`; the message has both, the lines
+/// whose arrays are more and what keeps them ([`memory::growth`](crate::memory::growth)), and what the device's
+/// managers hold.
 ///
 /// ```
 /// # use ndgc::{gc, Device, DType, Tensor};
@@ -180,15 +181,16 @@ pub fn assert_no_growth<R>(device: &Device, mut body: impl FnMut() -> R) {
         (stats().live, device.memory().active)
     };
     measure();
-    let before = measure();
+    let (before, mark) = (measure(), lines::mark());
     let after = measure();
     assert!(
         before == after,
-        "{} live arrays and {} B before, {} and {} B after the last run\n{}",
+        "{} live arrays and {} B before, {} and {} B after the last run\n{}\n{}",
         before.0,
         before.1,
         after.0,
         after.1,
+        mark.diff(),
         NdManager::system(device).debug_dump()
     );
 }

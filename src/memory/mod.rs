@@ -1,36 +1,41 @@
-//! Who lives how long: keys, registry, reclaim queue, owners, managers, reports.
+//! What lives, whose it is, and what has grown: by the line of the source that made it.
 //!
-//! This layer owns the lifetimes and knows no mathematics. In reading order: what a slot is and how it ends (`slot`),
-//! how readers say that they use one (`hazard`), how dead ones wait (`queue`), when a cycle of arrays ends (`cycle`);
-//! the registry built of these; who owns an array (`owner`, `loan`, `manager`); what drains (`reclaim`); what handles
-//! do (`handle`, `proxy`), alone and with managers (`ownership`); arenas for cycles (`workspace`, `readers`); what is
-//! told (`report`, `gc`).
-//!
-//! # Words for the end of an array
-//! It ends once, and its slot is used again once; both take several acts, each with a word of its own:
-//!
-//! | act | word | where |
-//! | --- | --- | --- |
-//! | somebody ends it: by hand, with its manager, after its cycle | close | `registry/ending.rs` |
-//! | it is taken from its owner; who has it moves or ends it alone | take | `owner.rs` |
-//! | its state leaves *open*: nobody who comes later reads it | begin to close | `slot.rs` |
-//! | its body comes out, when no record announces it any more | finish | `slot.rs`, `registry/ending.rs` |
-//! | a handle goes | drop | `proxy.rs`, `slot.rs` |
-//! | the last one goes, and its count waits in the queue | queue | `registry/ending.rs`, `queue.rs` |
-//! | the last one goes, and its count stays with the manager | keep | `slot.rs` |
-//! | such a count is taken back | unkeep | `slot.rs` |
-//! | slots leave the queue, a batch at a time | drain | `reclaim.rs` |
-//! | one that left it gives up its count | reap | `registry/ending.rs` |
-//! | a count is given up; if it was the last, what is left is ended | take the last, end an orphan | `slot.rs`, `registry/ending.rs` |
-//! | that happens while somebody else is closing it, who then recycles | orphan | `slot.rs` |
-//! | its only handle is used up, and what it held goes to the caller | take over | `registry/ending.rs` |
-//! | its slot is vacant, with the next generation | recycle; vacate, where what it held is asked for | `slot.rs`, `registry/ending.rs` |
-//! | what it was like is no longer shown | hide | `metadata.rs` |
-//! | who lent it is no longer known | forget | `owner.rs` |
-//!
-//! Of a workspace: a cycle *ends* (`workspace/validity.rs`), and its arrays with it, without any of these; their slots
-//! are recycled after their last handles, and those with a recorded gradient are closed. A block *retires* until nobody
-//! uses it, and is *swept* (`workspace/retired.rs`). A thread that ends *flushes* what it has in stock.
+//! [`lines()`] lists the live arrays by line; [`mark`] and [`Mark::diff`], or [`growth`] for a loop, say what has grown
+//! and what keeps it; [`no_growth`] makes a test fail that leaks.
+
+// Who lives how long: keys, registry, reclaim queue, owners, managers, reports.
+//
+// This layer owns the lifetimes and knows no mathematics. In reading order: what a slot is and how it ends (`slot`),
+// how readers say that they use one (`hazard`), how dead ones wait (`queue`), when a cycle of arrays ends (`cycle`);
+// the registry built of these; who owns an array (`owner`, `loan`, `manager`); what drains (`reclaim`); what handles
+// do (`handle`, `proxy`), alone and with managers (`ownership`); arenas for cycles (`workspace`, `readers`); what is
+// told (`report`, `lines`, `gc`).
+//
+// # Words for the end of an array
+// It ends once, and its slot is used again once; both take several acts, each with a word of its own:
+//
+// | act | word | where |
+// | --- | --- | --- |
+// | somebody ends it: by hand, with its manager, after its cycle | close | `registry/ending.rs` |
+// | it is taken from its owner; who has it moves or ends it alone | take | `owner.rs` |
+// | its state leaves *open*: nobody who comes later reads it | begin to close | `slot.rs` |
+// | its body comes out, when no record announces it any more | finish | `slot.rs`, `registry/ending.rs` |
+// | a handle goes | drop | `proxy.rs`, `slot.rs` |
+// | the last one goes, and its count waits in the queue | queue | `registry/ending.rs`, `queue.rs` |
+// | the last one goes, and its count stays with the manager | keep | `slot.rs` |
+// | such a count is taken back | unkeep | `slot.rs` |
+// | slots leave the queue, a batch at a time | drain | `reclaim.rs` |
+// | one that left it gives up its count | reap | `registry/ending.rs` |
+// | a count is given up; if it was the last, what is left is ended | take the last, end an orphan | `slot.rs`, `registry/ending.rs` |
+// | that happens while somebody else is closing it, who then recycles | orphan | `slot.rs` |
+// | its only handle is used up, and what it held goes to the caller | take over | `registry/ending.rs` |
+// | its slot is vacant, with the next generation | recycle; vacate, where what it held is asked for | `slot.rs`, `registry/ending.rs` |
+// | what it was like is no longer shown | hide | `metadata.rs` |
+// | who lent it is no longer known | forget | `owner.rs` |
+//
+// Of a workspace: a cycle *ends* (`workspace/validity.rs`), and its arrays with it, without any of these; their slots
+// are recycled after their last handles, and those with a recorded gradient are closed. A block *retires* until nobody
+// uses it, and is *swept* (`workspace/retired.rs`). A thread that ends *flushes* what it has in stock.
 
 pub(crate) mod cycle;
 pub(crate) mod hazard;
@@ -38,11 +43,14 @@ pub(crate) mod queue;
 pub(crate) mod slot;
 
 #[cfg(not(loom))]
+#[doc(hidden)]
 pub mod gc;
 #[cfg(not(loom))]
 pub(crate) mod handle;
 #[cfg(not(loom))]
 pub(crate) mod key;
+#[cfg(not(loom))]
+mod lines;
 #[cfg(not(loom))]
 pub(crate) mod loan;
 #[cfg(not(loom))]
@@ -75,6 +83,9 @@ pub(crate) mod switch;
 pub(crate) mod threads;
 #[cfg(not(loom))]
 pub(crate) mod workspace;
+
+#[cfg(not(loom))]
+pub use lines::{Growth, Line, LineGrowth, Mark, NoGrowth, growth, lines, mark, no_growth};
 
 #[cfg(all(test, loom))]
 mod loom_tests;

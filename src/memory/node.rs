@@ -101,6 +101,30 @@ pub(crate) fn count() -> u64 {
     MADE.load(Ordering::Relaxed).saturating_sub(ended)
 }
 
+/// Values that steps keep for their derivatives, and the bytes of these.
+static SAVED: AtomicU64 = AtomicU64::new(0);
+static SAVED_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// One value more is kept.
+pub(crate) fn count_saved(bytes: u64) {
+    // Relaxed: statistics, here and below; nothing is read by them, and one of the two may be ahead.
+    SAVED.fetch_add(1, Ordering::Relaxed);
+    SAVED_BYTES.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// One value less is kept.
+pub(crate) fn discount_saved(bytes: u64) {
+    // Relaxed: statistics, as in `count_saved`.
+    SAVED.fetch_sub(1, Ordering::Relaxed);
+    SAVED_BYTES.fetch_sub(bytes, Ordering::Relaxed);
+}
+
+/// Values that are kept now, and their bytes.
+pub(crate) fn saved() -> (u64, u64) {
+    // Relaxed: statistics, as in `count_saved`.
+    (SAVED.load(Ordering::Relaxed), SAVED_BYTES.load(Ordering::Relaxed))
+}
+
 /// A counted reference to a step.
 pub(crate) struct Node {
     cell: NonNull<NodeCell<dyn GradStep>>,

@@ -1,7 +1,7 @@
 //! What lives, where, how much, how old, and who made it: as data and as text.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,6 +16,7 @@ use crate::base::{
 };
 use crate::memory::{
     key::Key,
+    lines::{Line, Lines},
     manager::NdManager,
     owner,
     proxy::Proxy,
@@ -100,17 +101,14 @@ impl ManagerReport {
         self.arrays.iter().map(ArrayReport::own_bytes).sum()
     }
 
-    /// The arrays by the line that made them: line, arrays, bytes, greatest age. Most bytes first.
-    pub fn by_line(&self) -> Vec<(Option<Site>, usize, u64, Duration)> {
-        let mut lines = HashMap::new();
+    /// Its own arrays by the line that made them, most bytes first. [`memory::lines`](crate::memory::lines()) has those
+    /// of the process.
+    pub fn by_line(&self) -> Vec<Line> {
+        let mut lines = Lines::default();
         for array in &self.arrays {
-            let place = array.created.map(|site| (site.file(), site.line(), site.column()));
-            let line = lines.entry(place).or_insert((array.created, 0, 0, Duration::ZERO));
-            *line = (line.0, line.1 + 1, line.2 + array.own_bytes(), line.3.max(array.age));
+            lines.add(array.created, array.age, array.own_bytes(), array.handles == 0);
         }
-        let mut lines: Vec<_> = lines.into_values().collect();
-        lines.sort_by_key(|&(_, arrays, bytes, _)| Reverse((bytes, arrays)));
-        lines
+        lines.sorted()
     }
 
     /// Bytes of its arrays and of those below.
@@ -137,11 +135,7 @@ impl ManagerReport {
             if self.capped { ", capped" } else { "" }
         )?;
         if self.arrays.len() > LISTED_MAX {
-            for (site, arrays, bytes, age) in self.by_line() {
-                let site = site.map_or_else(|| "a line that is not known".to_owned(), ToString::to_string);
-                let (arrays, bytes, age) = (counted(arrays as u64, "array"), Bytes(bytes), age.as_secs_f64());
-                writeln!(f, "{pad}    |-- {arrays} made at {site}, {bytes}, the oldest {age:.1} s old")?;
-            }
+            self.by_line().iter().try_for_each(|line| writeln!(f, "{pad}    |-- {line}"))?;
         }
         for array in self.arrays.iter().filter(|_| self.arrays.len() <= LISTED_MAX) {
             let name = array.name.as_ref().map(|name| format!(" `{name}`")).unwrap_or_default();
@@ -204,7 +198,7 @@ impl NdManager {
         managers.sort_by(|a, b| a.name.cmp(&b.name));
         let mut workspaces = Vec::new();
         if self.is_system() {
-            let found = block::by_workspace(self.device()).into_iter();
+            let found = block::by_workspace(|at| at == self.device()).into_iter();
             workspaces.extend(found.map(|(name, (blocks, bytes))| WorkspaceReport {
                 name: name.to_string(),
                 blocks,
@@ -288,7 +282,7 @@ pub(crate) fn largest(device: &crate::device::Device, most: usize) -> Vec<(Strin
         });
         all.push((info.name(), arrays, bytes));
     }
-    let workspaces = block::by_workspace(device).into_iter();
+    let workspaces = block::by_workspace(|at| at == device).into_iter();
     all.extend(workspaces.map(|(name, (blocks, bytes))| (format!("workspace [{name}]"), blocks, bytes)));
     let (mut arrays, mut bytes, mut storages) = (0u64, 0u64, HashSet::new());
     for index in 0..registry::extent() {

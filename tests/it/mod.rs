@@ -14,6 +14,7 @@ mod flat;
 mod found;
 mod hierarchy;
 mod lending;
+mod lines;
 mod reclaim;
 mod scopes;
 mod threads;

@@ -42,11 +42,11 @@ type BlockInfo = (Arc<str>, Device, u64);
 /// Whose the blocks are, for reports.
 static ALL: Mutex<BTreeMap<u32, BlockInfo>> = Mutex::new(BTreeMap::new());
 
-/// The blocks that lie in the memory of a device: for each workspace's name their number and bytes.
-pub(crate) fn by_workspace(device: &Device) -> BTreeMap<Arc<str>, (u64, u64)> {
+/// The blocks that lie in the memory of such devices: for each workspace's name their number and bytes.
+pub(crate) fn by_workspace(is_of: impl Fn(&Device) -> bool) -> BTreeMap<Arc<str>, (u64, u64)> {
     let mut found: BTreeMap<Arc<str>, (u64, u64)> = BTreeMap::new();
     for (name, at, bytes) in ALL.lock().unwrap_or_else(PoisonError::into_inner).values() {
-        if at == device {
+        if is_of(at) {
             let (blocks, sum) = found.entry(Arc::clone(name)).or_default();
             (*blocks, *sum) = (*blocks + 1, *sum + bytes);
         }

@@ -1,0 +1,334 @@
+//! Whose bytes: what lives, by the line of the source that made it; what has grown since a mark, and what keeps it.
+//!
+//! Each array knows its line, so this costs nothing until it is asked for; then it walks all slots of the registry.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::{
+    error::Site,
+    system::coarse_millis,
+    units::{Bytes, counted},
+};
+use crate::device::Device;
+use crate::memory::{node, proxy::Proxy, reclaim, registry, slot::KEPT, storage, switch, workspace::block};
+
+/// The live arrays that one line of the source made, on all devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Line {
+    /// File, line and column; none where it is not known.
+    pub site: Option<Site>,
+    /// Arrays, views among them.
+    pub arrays: u64,
+    /// Those of them that nobody has a handle of: a manager keeps them, since they fell while the switch was off.
+    pub kept: u64,
+    /// Bytes of their storages. One that several arrays share counts for the line of the oldest, and bytes of a
+    /// workspace count there.
+    pub bytes: u64,
+    /// Time since the oldest was made.
+    pub oldest: Duration,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Line { arrays, bytes, kept, oldest, .. } = *self;
+        write!(f, "{}, {}, made at {}", counted(arrays, "array"), Bytes(bytes), Place(self.site))?;
+        if kept > 0 {
+            write!(f, ", {kept} of them without a handle")?;
+        }
+        write!(f, ", the oldest {:.1} s old", oldest.as_secs_f64())
+    }
+}
+
+/// A line, if it is known.
+struct Place(Option<Site>);
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(site) => write!(f, "{site}"),
+            None => f.write_str("a line that is not known"),
+        }
+    }
+}
+
+/// What tells lines apart: one may have several addresses.
+type LineKey = Option<(&'static str, u32, u32)>;
+
+fn key_of(site: Option<Site>) -> LineKey {
+    site.map(|site| (site.file(), site.line(), site.column()))
+}
+
+/// Lines that arrays are added to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lines(HashMap<LineKey, Line>);
+
+impl Lines {
+    pub(super) fn add(&mut self, site: Option<Site>, age: Duration, bytes: u64, is_kept: bool) {
+        let none = Line { site, arrays: 0, kept: 0, bytes: 0, oldest: age };
+        let line = self.0.entry(key_of(site)).or_insert(none);
+        line.arrays += 1;
+        line.kept += u64::from(is_kept);
+        line.bytes += bytes;
+        line.oldest = line.oldest.max(age);
+    }
+
+    /// Most bytes first.
+    pub(super) fn sorted(self) -> Vec<Line> {
+        let mut lines: Vec<Line> = self.0.into_values().collect();
+        lines.sort_by_key(|line| (Reverse((line.bytes, line.arrays)), key_of(line.site)));
+        lines
+    }
+
+    /// Of the line of another one.
+    fn like(&self, line: &Line) -> Line {
+        let none = Line { site: line.site, arrays: 0, kept: 0, bytes: 0, oldest: Duration::ZERO };
+        self.0.get(&key_of(line.site)).copied().unwrap_or(none)
+    }
+}
+
+/// The live arrays of the process by the line of the source that made them, most bytes first.
+///
+/// ```
+/// # use ndgc::{DType, Device, Tensor, memory};
+/// let kept: Vec<Tensor> = (0..10).map(|_| Tensor::zeros(256, DType::F32, &Device::Cpu)).collect::<Result<_, _>>()?;
+/// let largest = memory::lines()[0];
+/// assert_eq!((largest.arrays, largest.bytes), (10, 10 * 1024));
+/// println!("{largest}"); // 10 arrays, 10.00 KiB, made at src/main.rs:4:46, the oldest 0.0 s old
+/// # drop(kept);
+/// # ndgc::gc::collect();
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+pub fn lines() -> Vec<Line> {
+    alive().sorted()
+}
+
+fn alive() -> Lines {
+    let mut lines = Lines::default();
+    if switch::check("memory::lines").is_err() {
+        return lines;
+    }
+    // What is queued is dead.
+    reclaim::collect();
+    let now = coarse_millis();
+    let age = |array: &Proxy| registry::age_millis(array.key().index(), now);
+    let all = (0..registry::extent()).filter_map(registry::upgrade_index).map(Proxy::from_key);
+    let mut all: Vec<Proxy> = all.filter(Proxy::is_open).collect();
+    all.sort_by_cached_key(|array| Reverse(age(array)));
+    let mut storages = HashSet::new();
+    for array in &all {
+        let index = array.key().index();
+        let storage = registry::storage_of(index).filter(|_| registry::cycle_of(array.key()).is_none());
+        let bytes = storage.filter(|&id| storages.insert(id)).map_or(0, storage::bytes_of);
+        // A kept array's count is nobody's; the other one is this function's.
+        let is_kept = registry::slot(index).core.state() & KEPT != 0 && array.handle_count() == 2;
+        lines.add(registry::created(index), Duration::from_millis(u64::from(age(array))), bytes, is_kept);
+    }
+    lines
+}
+
+/// What lived at a moment, by line; made by [`mark`].
+#[derive(Clone, Debug)]
+pub struct Mark {
+    lines: Lines,
+    workspaces: BTreeMap<Arc<str>, (u64, u64)>,
+    saved: (u64, u64),
+    cached: u64,
+}
+
+/// Takes down what lives now, to compare it later: [`Mark::diff`]. Dead arrays that are queued are closed first.
+///
+/// ```
+/// # use ndgc::{DType, Device, Result, Tensor, memory};
+/// let mut history = Vec::new();
+/// let before = memory::mark();
+/// for _ in 0..3 {
+///     let x = Tensor::ones((16, 16), DType::F32, &Device::Cpu)?;
+///     history.push(x.sum(1)?); // the leak
+/// }
+/// let growth = before.diff();
+/// assert_eq!(growth.lines.len(), 1);
+/// assert_eq!((growth.lines[0].arrays, growth.lines[0].bytes), (3, 3 * 64));
+/// # drop(history);
+/// # ndgc::gc::collect();
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+pub fn mark() -> Mark {
+    Mark {
+        lines: alive(),
+        workspaces: block::by_workspace(|_| true),
+        saved: node::saved(),
+        cached: Device::Cpu.memory().cached,
+    }
+}
+
+impl Mark {
+    /// What has grown since.
+    pub fn diff(&self) -> Growth {
+        let now = mark();
+        let grown = |line: &Line| {
+            let before = self.lines.like(line);
+            LineGrowth {
+                line: *line,
+                arrays: line.arrays.saturating_sub(before.arrays),
+                bytes: line.bytes.saturating_sub(before.bytes),
+                kept: line.kept.saturating_sub(before.kept),
+            }
+        };
+        let mut lines: Vec<LineGrowth> = now.lines.0.values().map(grown).collect();
+        lines.retain(|growth| growth.arrays > 0 || growth.bytes > 0);
+        lines.sort_by_key(|growth| (Reverse((growth.bytes, growth.arrays)), key_of(growth.line.site)));
+        let grown = |name: &Arc<str>, bytes: u64| bytes.saturating_sub(self.workspaces.get(name).map_or(0, |at| at.1));
+        let workspaces = now.workspaces.iter().map(|(name, &(_, bytes))| (name.to_string(), grown(name, bytes)));
+        Growth {
+            lines,
+            saved_values: now.saved.0.saturating_sub(self.saved.0),
+            saved_bytes: now.saved.1.saturating_sub(self.saved.1),
+            workspaces: workspaces.filter(|&(_, bytes)| bytes > 0).collect(),
+            cached: now.cached.saturating_sub(self.cached),
+            rounds: 1,
+        }
+    }
+}
+
+/// What one line has more than at a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LineGrowth {
+    /// What it has now.
+    pub line: Line,
+    /// Arrays more.
+    pub arrays: u64,
+    /// Bytes more.
+    pub bytes: u64,
+    /// Of the arrays more, those that nobody has a handle of: their manager keeps them. The others are held by handles.
+    pub kept: u64,
+}
+
+/// What has grown, told apart by what keeps it; made by [`Mark::diff`] and [`growth`]. Its text names the lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Growth {
+    /// The lines with more arrays or bytes, most bytes first.
+    pub lines: Vec<LineGrowth>,
+    /// Values more that gradient graphs keep.
+    pub saved_values: u64,
+    /// Their bytes, which may be those of arrays too.
+    pub saved_bytes: u64,
+    /// Workspaces whose blocks have more bytes, and how many more.
+    pub workspaces: Vec<(String, u64)>,
+    /// Bytes more that the host's pool keeps for reuse. They are no leak.
+    pub cached: u64,
+    /// Rounds in which it came.
+    pub rounds: u64,
+}
+
+impl Growth {
+    /// Whether nothing grew; bytes that are kept for reuse aside.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty() && self.saved_values == 0 && self.workspaces.is_empty()
+    }
+
+    fn each(&self, f: &mut fmt::Formatter<'_>, number: u64) -> fmt::Result {
+        match self.rounds {
+            0 | 1 => Ok(()),
+            rounds if number.is_multiple_of(rounds) => write!(f, " ({} a round)", number / rounds),
+            rounds => write!(f, " ({:.2} a round)", number as f64 / rounds as f64),
+        }
+    }
+}
+
+impl fmt::Display for Growth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            f.write_str("nothing grew")?;
+        }
+        let mut lead = "";
+        for growth in &self.lines {
+            write!(f, "{lead}{} more", counted(growth.arrays, "array"))?;
+            self.each(f, growth.arrays)?;
+            write!(f, ", {} more, made at {}: ", Bytes(growth.bytes), Place(growth.line.site))?;
+            match growth.arrays.saturating_sub(growth.kept) {
+                _ if growth.arrays == 0 => f.write_str("larger arrays than before")?,
+                0 => f.write_str("kept by their manager, without a handle; gc::on() ends such arrays")?,
+                held if growth.kept == 0 => write!(f, "{}", held_by(held))?,
+                held => write!(f, "{}, {} kept by their manager without one", held_by(held), growth.kept)?,
+            }
+            lead = "\n";
+        }
+        if self.saved_values > 0 {
+            write!(f, "{lead}gradient graphs keep {} more", counted(self.saved_values, "value"))?;
+            self.each(f, self.saved_values)?;
+            write!(f, ", {} more", Bytes(self.saved_bytes))?;
+            lead = "\n";
+        }
+        for (name, bytes) in &self.workspaces {
+            write!(f, "{lead}workspace [{name}] has blocks of {} more", Bytes(*bytes))?;
+            lead = "\n";
+        }
+        if self.cached > 0 {
+            write!(f, "{}{} more kept for reuse", if lead.is_empty() { "; " } else { lead }, Bytes(self.cached))?;
+        }
+        Ok(())
+    }
+}
+
+fn held_by(handles: u64) -> String {
+    if handles == 1 { "held by a handle".into() } else { format!("{handles} held by handles") }
+}
+
+/// Runs `body` once, so that what is made once is there, then so many times more, and says what has grown in these.
+/// Results of `body` are dropped at once.
+///
+/// ```
+/// # use ndgc::{DType, Device, NdManager, memory};
+/// let manager = NdManager::new_base_manager(&Device::Cpu)?;
+/// let growth = memory::growth(10, || manager.zeros(256, DType::F32)); // with the switch off
+/// assert_eq!((growth.lines[0].arrays, growth.lines[0].kept), (10, 10));
+/// assert!(growth.to_string().starts_with("10 arrays more (1 a round), 10.00 KiB more, made at "));
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+pub fn growth<R>(rounds: u32, mut body: impl FnMut() -> R) -> Growth {
+    drop(body());
+    let before = mark();
+    (0..rounds).for_each(|_| drop(body()));
+    Growth { rounds: u64::from(rounds), ..before.diff() }
+}
+
+/// Panics when it is dropped if more lives than when it was made, and names the lines: a test that has one as its first
+/// line fails if it leaks. While its thread panics already it says nothing. Nothing else may use ndgc in the process
+/// meanwhile.
+///
+/// ```
+/// # use ndgc::{DType, Device, Tensor, memory};
+/// #[test]
+/// # fn test() {}
+/// fn a_step_leaves_nothing() {
+///     let _growth = memory::no_growth();
+///     Tensor::zeros(100, DType::F32, &Device::Cpu).unwrap();
+/// }
+/// # a_step_leaves_nothing();
+/// ```
+#[must_use = "it looks when it is dropped, with `let _ = ...` at once; name it, as in `let _growth = ...`"]
+pub fn no_growth() -> NoGrowth {
+    NoGrowth { before: mark() }
+}
+
+/// See [`no_growth`].
+#[derive(Debug)]
+pub struct NoGrowth {
+    before: Mark,
+}
+
+impl Drop for NoGrowth {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let growth = self.before.diff();
+            assert!(growth.is_empty(), "{growth}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Whose bytes: lines of the source with what they made that lives, and what has grown since a mark, told apart by what
+//! keeps it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ndgc::{DType, Device, Tensor, Var, Workspace, WorkspaceConfig, gc, memory};
+
+use crate::it::support::{alone, base, block, mask, switched};
+
+/// The entry of a line of this file.
+fn of_line(line: u32) -> Option<memory::Line> {
+    memory::lines().into_iter().find(|at| at.site.is_some_and(|site| site.file() == file!() && site.line() == line))
+}
+
+#[test]
+fn lines_have_the_arrays_that_they_made_and_each_storage_counts_once() {
+    switched(false, |device| {
+        let manager = base(device);
+        let (all, made): (Vec<_>, _) = ((0..5).map(|_| manager.zeros(256, DType::F32).unwrap()).collect(), line!());
+        let (view, viewed) = (all[0].narrow(0, 0, 128).unwrap(), line!());
+        let line = of_line(made).unwrap();
+        assert_eq!((line.arrays, line.kept, line.bytes), (5, 0, 5 * 1024));
+        let line = of_line(viewed).unwrap();
+        assert_eq!((line.arrays, line.bytes), (1, 0), "a view's bytes are those of the array it is of");
+        let first = memory::lines()[0];
+        assert_eq!(first.site.map(|site| site.line()), Some(made), "most bytes first");
+        drop((all, view));
+        let line = of_line(made).unwrap();
+        assert_eq!((line.arrays, line.kept), (5, 5), "nobody has a handle; the manager keeps them");
+        manager.close().unwrap();
+        assert_eq!((of_line(made), of_line(viewed)), (None, None));
+    });
+}
+
+#[test]
+fn what_grows_is_told_apart_by_what_keeps_it() {
+    alone(|| {
+        let manager = base(&Device::Cpu);
+        let mut history = Vec::new();
+        let growth = memory::growth(10, || {
+            let x = block(&manager);
+            history.push(x.get(0).unwrap());
+            x.exp().unwrap();
+        });
+        assert_eq!(
+            mask(&growth.to_string()),
+            "10 arrays more (1 a round), 640 B more, made at HERE: kept by their manager, without a handle; gc::on() ends \
+             such arrays\n\
+             10 arrays more (1 a round), 640 B more, made at HERE: kept by their manager, without a handle; gc::on() ends \
+             such arrays\n\
+             10 arrays more (1 a round), 0 B more, made at HERE: 10 held by handles",
+        );
+        drop(history);
+
+        let _on = gc::scoped(true);
+        let growth = memory::growth(10, || drop(block(&manager).exp().unwrap()));
+        assert!(growth.is_empty(), "with the switch on they end: {growth}");
+
+        let x = Var::ones(4, DType::F32, &Device::Cpu).unwrap();
+        let mut sum = x.exp().unwrap();
+        let growth = memory::growth(4, || sum = (&sum * &sum).unwrap());
+        let text = mask(&growth.to_string());
+        assert!(text.contains("gradient graphs keep 8 values more (2 a round), 128 B more"), "{text}");
+        assert_eq!((growth.saved_values, growth.lines.len()), (8, 0), "{text}");
+
+        let config = WorkspaceConfig::builder().initial_size(4096).overallocation_limit(0.0).build().unwrap();
+        let mut round = 0;
+        let growth = memory::growth(3, || {
+            round += 1;
+            let zeros = || Tensor::zeros(16, DType::U8, &Device::Cpu).map(drop);
+            Workspace::cycle(&format!("of round {round}"), &config, zeros).unwrap();
+        });
+        let wanted = [2, 3, 4].map(|round| (format!("of round {round}"), 4096));
+        assert_eq!(growth.workspaces, wanted, "{growth}");
+        assert!(growth.to_string().contains("workspace [of round 2] has blocks of 4.00 KiB more"), "{growth}");
+        ndgc::destroy_all_workspaces_for_current_thread().unwrap();
+    });
+}
+
+#[test]
+fn a_test_that_leaks_fails_with_the_line() {
+    alone(|| {
+        let manager = base(&Device::Cpu);
+        let text = |test: &dyn Fn()| {
+            let panic = catch_unwind(AssertUnwindSafe(test)).err();
+            panic.and_then(|panic| panic.downcast::<String>().ok()).map(|text| mask(&text))
+        };
+        let clean = || {
+            let _growth = memory::no_growth();
+            Tensor::zeros(4, DType::F32, &Device::Cpu).unwrap();
+        };
+        assert_eq!(text(&clean), None);
+        let leaky = || {
+            let _growth = memory::no_growth();
+            manager.zeros(4, DType::F32).unwrap();
+        };
+        let kept =
+            "1 array more, 16 B more, made at HERE: kept by their manager, without a handle; gc::on() ends such arrays";
+        assert_eq!(text(&leaky).as_deref().and_then(|text| text.lines().next()), Some(kept));
+        let message = text(&|| gc::assert_no_growth(&Device::Cpu, || manager.zeros(4, DType::F32))).unwrap();
+        assert!(message.lines().nth(1) == Some(kept), "{message}");
+        // Its own panic is the test's, and it does not panic again.
+        let panics = || {
+            let _growth = memory::no_growth();
+            manager.zeros(4, DType::F32).unwrap();
+            panic!("{}", "of the test");
+        };
+        assert_eq!(text(&panics).as_deref(), Some("of the test"));
+    });
+}
