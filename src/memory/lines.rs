@@ -305,13 +305,9 @@ pub fn growth<R>(rounds: u32, mut body: impl FnMut() -> R) -> Growth {
 ///
 /// ```
 /// # use ndgc::{DType, Device, Tensor, memory};
-/// #[test]
-/// # fn test() {}
-/// fn a_step_leaves_nothing() {
-///     let _growth = memory::no_growth();
-///     Tensor::zeros(100, DType::F32, &Device::Cpu).unwrap();
-/// }
-/// # a_step_leaves_nothing();
+/// let _growth = memory::no_growth();
+/// Tensor::zeros(100, DType::F32, &Device::Cpu)?;
+/// # Ok::<(), ndgc::Error>(())
 /// ```
 #[must_use = "it looks when it is dropped, with `let _ = ...` at once; name it, as in `let _growth = ...`"]
 pub fn no_growth() -> NoGrowth {
