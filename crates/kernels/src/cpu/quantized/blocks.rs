@@ -4,9 +4,7 @@
 //! all share is a half. The numbers' bits lie in planes: a byte has the lowest bits of numbers that are 32, 64 or 96
 //! apart.
 
-use half::f16;
-
-use super::rounded::Rounded;
+use super::rounded::{Aligned, Rounded};
 use crate::base::ggml::GgmlDType;
 use crate::cpu::vector::{Loop, simd};
 
@@ -16,10 +14,11 @@ pub(super) struct Opened {
     len: usize,
     /// Times their scales of few bits: of 14 bits at most, so that the sum of a block's products with 8-bit numbers
     /// fits an `i32`.
-    numbers: Vec<i16>,
+    numbers: Aligned,
     bases: Vec<i16>,
-    /// Of each block: scale and base.
-    factors: Vec<[f32; 2]>,
+    /// Of each block; likewise the next ones.
+    scales: Vec<f32>,
+    base_scales: Vec<f32>,
     /// Whether the format has bases.
     based: bool,
 }
@@ -28,9 +27,15 @@ pub(super) fn float(bytes: &[u8]) -> f32 {
     f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
+/// The half that stands there. The bits of its exponent and fraction are those of a float 2^112 times smaller, unless
+/// it is infinite or no number. (`half` would look for the machine's instruction each time.)
 #[inline(always)]
 fn half_at(bytes: &[u8], at: usize) -> f32 {
-    f16::from_bits(u16::from_le_bytes([bytes[at], bytes[at + 1]])).to_f32()
+    let bits = u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+    let (sign, rest) = ((bits >> 15) << 31, (bits & 0x7fff) << 13);
+    let finite = f32::from_bits(rest) * f32::from_bits((127 + 112) << 23);
+    let infinite = u32::from(rest >= 31 << 23) * (255 << 23);
+    f32::from_bits(sign | infinite | finite.to_bits())
 }
 
 /// Scale and base of part `i` of the eight of a block of `Q4K` and `Q5K`, of 6 bits each: of the first four, one after
@@ -56,7 +61,8 @@ pub(super) fn signed_six_bits(scales: &[u8], i: usize) -> i16 {
 struct Block<'a> {
     numbers: &'a mut [i16],
     bases: &'a mut [i16],
-    factors: &'a mut [f32; 2],
+    scale: &'a mut f32,
+    base_scale: &'a mut f32,
 }
 
 impl Block<'_> {
@@ -75,11 +81,17 @@ impl Block<'_> {
         self.numbers.iter_mut().zip(bytes).for_each(|(to, &q)| *to = i16::from(q as i8));
     }
 
+    /// One scale.
+    #[inline(always)]
+    fn about(&mut self, scale: f32) {
+        *self.scale = scale;
+    }
+
     /// One scale, and the least number.
     #[inline(always)]
-    fn about(&mut self, scale: f32, least: f32) {
+    fn above(&mut self, least: f32, scale: f32) {
         self.bases.fill(1);
-        *self.factors = [scale, -least];
+        (*self.scale, *self.base_scale) = (scale, -least);
     }
 
     /// Planes of 2 bits, 64 bytes for 256 numbers.
@@ -116,37 +128,37 @@ impl Block<'_> {
     #[inline(always)]
     fn q4_0(&mut self, b: &[u8; 18]) {
         self.nibbles(&b[2..], 0, 8);
-        self.about(half_at(b, 0), 0.0);
+        self.about(half_at(b, 0));
     }
 
     #[inline(always)]
     fn q4_1(&mut self, b: &[u8; 20]) {
         self.nibbles(&b[4..], 0, 0);
-        self.about(half_at(b, 0), half_at(b, 2));
+        self.above(half_at(b, 2), half_at(b, 0));
     }
 
     #[inline(always)]
     fn q5_0(&mut self, b: &[u8; 22]) {
         self.nibbles(&b[6..], u32::from_le_bytes([b[2], b[3], b[4], b[5]]), 16);
-        self.about(half_at(b, 0), 0.0);
+        self.about(half_at(b, 0));
     }
 
     #[inline(always)]
     fn q5_1(&mut self, b: &[u8; 24]) {
         self.nibbles(&b[8..], u32::from_le_bytes([b[4], b[5], b[6], b[7]]), 0);
-        self.about(half_at(b, 0), half_at(b, 2));
+        self.above(half_at(b, 2), half_at(b, 0));
     }
 
     #[inline(always)]
     fn q8_0(&mut self, b: &[u8; 34]) {
         self.bytes(&b[2..]);
-        self.about(half_at(b, 0), 0.0);
+        self.about(half_at(b, 0));
     }
 
     #[inline(always)]
     fn q8_1(&mut self, b: &[u8; 36]) {
         self.bytes(&b[4..]);
-        self.about(half_at(b, 0), 0.0);
+        self.about(half_at(b, 0));
     }
 
     #[inline(always)]
@@ -154,7 +166,7 @@ impl Block<'_> {
         self.pairs(&b[16..80]);
         self.scale::<16>(|i| i16::from(b[i] & 15));
         self.bases.iter_mut().zip(b).for_each(|(to, &s)| *to = i16::from(s >> 4));
-        *self.factors = [half_at(b, 80), half_at(b, 82)];
+        (*self.scale, *self.base_scale) = (half_at(b, 80), half_at(b, 82));
     }
 
     #[inline(always)]
@@ -165,7 +177,7 @@ impl Block<'_> {
             numbers.iter_mut().zip(&b[..32]).for_each(|(to, &mask)| *to += i16::from(mask >> plane & 1) * 4 - 4);
         }
         self.scale::<16>(|i| signed_six_bits(&b[96..108], i));
-        *self.factors = [half_at(b, 108), 0.0];
+        self.about(half_at(b, 108));
     }
 
     #[inline(always)]
@@ -184,7 +196,7 @@ impl Block<'_> {
         self.planes(nibbles, fifth);
         self.scale::<32>(|i| six_bits(scales, i).0.into());
         self.bases.iter_mut().enumerate().for_each(|(i, to)| *to = six_bits(scales, i / 2).1.into());
-        *self.factors = [half_at(b, 0), half_at(b, 2)];
+        (*self.scale, *self.base_scale) = (half_at(b, 0), half_at(b, 2));
     }
 
     #[inline(always)]
@@ -200,13 +212,13 @@ impl Block<'_> {
             }
         }
         self.scale::<16>(|i| i16::from(b[192 + i] as i8));
-        *self.factors = [half_at(b, 208), 0.0];
+        self.about(half_at(b, 208));
     }
 
     #[inline(always)]
     fn q8k(&mut self, b: &[u8; 292]) {
         self.bytes(&b[4..260]);
-        *self.factors = [float(b), 0.0];
+        self.about(float(b));
     }
 }
 
@@ -223,9 +235,11 @@ impl<'a, F: Fn(&mut Block<'a>, &[u8; SIZE]), const SIZE: usize> Loop for Opening
     #[inline(always)]
     fn run(self) {
         let len = self.row.len;
-        let (numbers, bases) = (self.row.numbers.chunks_exact_mut(len), self.row.bases.chunks_exact_mut(len / 16));
-        for (((numbers, bases), factors), block) in numbers.zip(bases).zip(&mut self.row.factors).zip(self.blocks) {
-            (self.open)(&mut Block { numbers, bases, factors }, block);
+        let numbers = self.row.numbers.all().chunks_exact_mut(len);
+        let bases = self.row.bases.chunks_exact_mut(len / 16);
+        let scales = self.row.scales.iter_mut().zip(&mut self.row.base_scales);
+        for (((numbers, bases), (scale, base_scale)), block) in numbers.zip(bases).zip(scales).zip(self.blocks) {
+            (self.open)(&mut Block { numbers, bases, scale, base_scale }, block);
         }
     }
 }
@@ -233,8 +247,15 @@ impl<'a, F: Fn(&mut Block<'a>, &[u8; SIZE]), const SIZE: usize> Loop for Opening
 impl Opened {
     /// Room for `k` numbers in blocks of `len`.
     pub(super) fn new(len: usize, k: usize) -> Self {
-        let (numbers, bases, factors) = (vec![0; k], vec![0; k / 16], vec![[0.0; 2]; k / len]);
-        Opened { len, numbers, bases, factors, based: false }
+        let (scales, base_scales) = (vec![0.0; k / len], vec![0.0; k / len]);
+        Opened {
+            len,
+            numbers: Aligned::new(vec![0; k + Aligned::MORE]),
+            bases: vec![0; k / 16],
+            scales,
+            base_scales,
+            based: false,
+        }
     }
 
     /// Reads a row of blocks of a format that is no float's.
@@ -260,51 +281,74 @@ impl Opened {
     }
 
     fn each<'a, const SIZE: usize>(&'a mut self, row: &'a [u8], open: impl Fn(&mut Block<'a>, &[u8; SIZE])) {
-        let len = self.numbers.len();
-        simd(len, Opening { row: self, blocks: row.as_chunks().0, open });
+        simd(row.len(), Opening { row: self, blocks: row.as_chunks().0, open });
     }
 
     /// The numbers as floats.
     pub(super) fn floats(&self, to: &mut [f32]) {
-        let parts = self.numbers.chunks_exact(16).zip(&self.bases).enumerate();
+        let parts = self.numbers.chunks().as_flattened().chunks_exact(16).zip(&self.bases).enumerate();
         for (to, (i, (numbers, &part))) in to.chunks_exact_mut(16).zip(parts) {
-            let [scale, base] = self.factors[i * 16 / self.len];
-            let base = if self.based { base * f32::from(part) } else { 0.0 };
+            let block = i * 16 / self.len;
+            let scale = self.scales[block];
+            let base = if self.based { self.base_scales[block] * f32::from(part) } else { 0.0 };
             to.iter_mut().zip(numbers).for_each(|(to, &q)| *to = scale * f32::from(q) - base);
         }
     }
 
-    /// The product of row `i` with row `at` of the other side.
+    /// The product of row `i` with row `at` of the other side. `by` is room for the scale of each 32 numbers.
     #[inline(always)]
-    pub(super) fn dot(&self, i: usize, x: &Rounded, at: usize, k: usize) -> f32 {
+    pub(super) fn dot(&self, i: usize, x: &Rounded, at: usize, by: &mut [f32]) -> f32 {
         match self.len {
-            32 => self.dot_of::<32, 2>(i, x, at, k / 32),
-            _ => self.dot_of::<256, 16>(i, x, at, k / 256),
+            32 => self.dot_of::<32, 2>(i, x, at, by),
+            _ => self.dot_of::<256, 16>(i, x, at, by),
         }
     }
 
     #[inline(always)]
-    fn dot_of<const LEN: usize, const PARTS: usize>(&self, i: usize, x: &Rounded, at: usize, blocks: usize) -> f32 {
+    fn dot_of<const LEN: usize, const PARTS: usize>(&self, i: usize, x: &Rounded, at: usize, by: &mut [f32]) -> f32 {
+        let (chunks, blocks) = (by.len(), by.len() * 32 / LEN);
         let (own, other) = (i * blocks..(i + 1) * blocks, at * blocks..(at + 1) * blocks);
-        let (a, b) = (&self.numbers.as_chunks::<LEN>().0[own.clone()], &x.numbers.as_chunks::<LEN>().0[other.clone()]);
-        let (factors, scales) = (&self.factors[own.clone()], &x.scales[other.clone()]);
-        let mut sum = 0.0;
-        if !self.based {
-            for (((a, b), [scale, _]), by) in a.iter().zip(b).zip(factors).zip(scales) {
-                sum += integers(a, b) as f32 * (scale * by);
-            }
-            return sum;
+        let scales = &x.scales[other.clone()];
+        for ((by, own), scale) in by.chunks_exact_mut(LEN / 32).zip(&self.scales[own.clone()]).zip(scales) {
+            by.fill(own * scale);
         }
-        let (c, d) = (&self.bases.as_chunks::<PARTS>().0[own], &x.sums.as_chunks::<PARTS>().0[other]);
-        for ((((a, b), [scale, base]), by), (c, d)) in a.iter().zip(b).zip(factors).zip(scales).zip(c.iter().zip(d)) {
-            sum += by * (scale * integers(a, b) as f32 - base * integers(c, d) as f32);
+        let (a, b) = (&self.numbers.chunks()[i * chunks..][..chunks], &x.numbers.chunks()[at * chunks..][..chunks]);
+        // Two sums, so that one does not wait for the other.
+        let mut lanes = [[0.0; 16]; 2];
+        let (a, b, by) = (a.as_chunks::<2>(), b.as_chunks::<2>(), by.as_chunks::<2>());
+        for ((a, b), by) in a.0.iter().zip(b.0).zip(by.0) {
+            add_products(&mut lanes[0], &a[0], &b[0], by[0]);
+            add_products(&mut lanes[1], &a[1], &b[1], by[1]);
+        }
+        for ((a, b), &by) in a.1.iter().zip(b.1).zip(by.1) {
+            add_products(&mut lanes[0], a, b, by);
+        }
+        let mut sum = sum_of(&lanes);
+        if self.based {
+            let (c, d) = (&self.bases.as_chunks::<PARTS>().0[own.clone()], &x.sums.as_chunks::<PARTS>().0[other]);
+            for (((base, by), c), d) in self.base_scales[own].iter().zip(scales).zip(c).zip(d) {
+                let integers = c.iter().zip(d).fold(0, |sum: i32, (&c, &d)| sum + i32::from(c) * i32::from(d));
+                sum -= by * base * integers as f32;
+            }
         }
         sum
     }
 }
 
-/// The product of integers of which no sum of so many leaves 32 bits.
+/// The sum, by fours: one after the other each addition would wait for the one before it. Apart, since in line it would
+/// take the loop before it out of vectors.
+#[inline(never)]
+fn sum_of(lanes: &[[f32; 16]; 2]) -> f32 {
+    let fours = lanes.as_flattened().as_chunks::<4>().0.iter();
+    let sums = fours.fold([0.0; 4], |sums: [f32; 4], four| std::array::from_fn(|j| sums[j] + four[j]));
+    (sums[0] + sums[2]) + (sums[1] + sums[3])
+}
+
+/// Adds the products of integers times a scale, each lane two of them: what vector units multiply in one instruction.
 #[inline(always)]
-fn integers<const LEN: usize>(a: &[i16; LEN], b: &[i16; LEN]) -> i32 {
-    a.iter().zip(b).fold(0, |sum: i32, (&a, &b)| sum.wrapping_add(i32::from(a) * i32::from(b)))
+fn add_products(lanes: &mut [f32; 16], a: &[i16; 32], b: &[i16; 32], scale: f32) {
+    for (j, lane) in lanes.iter_mut().enumerate() {
+        let product = |j: usize| i32::from(a[j]) * i32::from(b[j]);
+        *lane += scale * (product(2 * j) + product(2 * j + 1)) as f32;
+    }
 }

@@ -27,8 +27,12 @@ use crate::base::{error::Result, ggml::GgmlDType, heap};
 
 /// Multiplications from which a product is worth several threads.
 const THREADS_MIN: usize = 1 << 20;
-/// Rows of blocks that a thread takes at a time.
+/// Rows of blocks that are opened at a time.
 const ROWS: usize = 8;
+/// Numbers that are opened at a time, if there is one row to multiply with.
+const OPENED: usize = 1 << 12;
+/// Numbers of blocks that a thread takes at a time.
+const SHARE: usize = 1 << 16;
 /// Blocks that are opened or packed at a time.
 const PIECE: usize = 16;
 
@@ -91,7 +95,8 @@ fn each<D: bytemuck::Pod>(to: &mut [D], piece: usize, f: &(dyn Fn(usize, &mut [D
 struct Columns<'a> {
     open: &'a Opened,
     x: &'a Rounded,
-    k: usize,
+    /// Room for the scales of a row.
+    by: &'a mut [f32],
     m: usize,
     columns: &'a mut [f32],
 }
@@ -103,7 +108,7 @@ impl Loop for Columns<'_> {
     fn run(self) {
         for at in 0..self.m {
             for (row, column) in self.columns.chunks_exact_mut(self.m).enumerate() {
-                column[at] = self.open.dot(row, self.x, at, self.k);
+                column[at] = self.open.dot(row, self.x, at, self.by);
             }
         }
     }
@@ -132,20 +137,21 @@ pub fn product(
         return Ok(());
     }
     let x = Rounded::new(op, x, len)?;
+    // Several rows are opened at once where each row of the other side is read for all of them, and short ones.
+    let together = if m == 1 { (OPENED / k).clamp(1, ROWS) } else { ROWS }.min(n);
+    let share = (SHARE / k).max(1).next_multiple_of(ROWS);
     // Row by row of the blocks: the result's columns, which lie one after the other if there is one row.
     let rows = |i: usize, columns: &mut [f32]| {
-        // Several rows are opened at once where each row of the other side is read for all of them.
-        let together = if m == 1 { 1 } else { ROWS.min(columns.len() / m) };
-        let mut open = Opened::new(len, together * k);
+        let (mut open, mut by) = (Opened::new(len, together * k), vec![0.0; k / 32]);
         for (j, columns) in columns.chunks_mut(together * m).enumerate() {
-            let (first, count) = (i * ROWS + j * together, columns.len() / m);
+            let (first, count) = (i * share + j * together, columns.len() / m);
             open.open(dtype, &weights[first * row_bytes..][..count * row_bytes]);
-            simd(k, Columns { open: &open, x: &x, k, m, columns });
+            simd(k, Columns { open: &open, x: &x, by: &mut by, m, columns });
         }
     };
     let all = |columns: &mut [f32]| match if m * k * n < THREADS_MIN { None } else { threads::pool() } {
-        Some(pool) => threads::items(pool, columns, ROWS * m, &rows),
-        None => columns.chunks_mut(ROWS * m).enumerate().for_each(|(i, columns)| rows(i, columns)),
+        Some(pool) => threads::items(pool, columns, share * m, &rows),
+        None => columns.chunks_mut(share * m).enumerate().for_each(|(i, columns)| rows(i, columns)),
     };
     if m == 1 {
         all(to);

@@ -8,10 +8,39 @@ use crate::cpu::vector::{Loop, simd};
 /// Numbers of a large block.
 pub(super) const LARGE: usize = 256;
 
+/// Numbers that begin where a line of the cache does, as the widest vectors want it: each 32 of them are one.
+pub(super) struct Aligned {
+    room: Vec<i16>,
+    /// Where they begin.
+    start: usize,
+    len: usize,
+}
+
+impl Aligned {
+    /// More room than numbers, for where they begin.
+    pub(super) const MORE: usize = 32;
+
+    /// All but [`Aligned::MORE`] of the room.
+    pub(super) fn new(room: Vec<i16>) -> Self {
+        let start = room.as_ptr().align_offset(64).min(Self::MORE);
+        let len = room.len() - Self::MORE;
+        Aligned { room, start, len }
+    }
+
+    pub(super) fn all(&mut self) -> &mut [i16] {
+        &mut self.room[self.start..][..self.len]
+    }
+
+    #[inline(always)]
+    pub(super) fn chunks(&self) -> &[[i16; 32]] {
+        self.room[self.start..][..self.len].as_chunks().0
+    }
+}
+
 /// Rows of floats as numbers of 8 bits with a scale for each block.
 pub(super) struct Rounded {
     /// In -128..=127, of 16 bits, as they are multiplied.
-    pub(super) numbers: Vec<i16>,
+    pub(super) numbers: Aligned,
     /// Sums of each 16.
     pub(super) sums: Vec<i16>,
     pub(super) scales: Vec<f32>,
@@ -20,7 +49,7 @@ pub(super) struct Rounded {
 impl Rounded {
     pub(super) fn new(op: &'static str, rows: &[f32], block: usize) -> Result<Self> {
         let mut to = Rounded {
-            numbers: heap::zeros(op, rows.len())?,
+            numbers: Aligned::new(heap::zeros(op, rows.len() + Aligned::MORE)?),
             sums: heap::zeros(op, rows.len() / 16)?,
             scales: heap::zeros(op, rows.len() / block)?,
         };
@@ -40,11 +69,11 @@ impl Loop for Rounding<'_> {
 
     #[inline(always)]
     fn run(self) {
-        let blocks = self.rows.chunks_exact(self.block).zip(self.to.numbers.chunks_exact_mut(self.block));
+        let blocks = self.rows.chunks_exact(self.block).zip(self.to.numbers.all().chunks_exact_mut(self.block));
         for ((x, to), scale) in blocks.zip(&mut self.to.scales) {
             *scale = rounded(x, to);
         }
-        for (x, sum) in self.to.numbers.chunks_exact(16).zip(&mut self.to.sums) {
+        for (x, sum) in self.to.numbers.all().chunks_exact(16).zip(&mut self.to.sums) {
             *sum = x.iter().sum();
         }
     }
