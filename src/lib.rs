@@ -162,6 +162,7 @@ mod api {
             scoped::{Scope, Scoped},
         },
     };
+    pub use float8::F8E4M3;
     pub use half::{bf16, f16};
 
     /// Alias of [`Key`]: candle's name.

@@ -1,6 +1,6 @@
 //! Numbers as bytes, in either byte order, and what a stored dtype becomes here.
 
-use crate::{DType, WithDType, bf16, f16};
+use crate::{DType, F8E4M3, WithDType, bf16, f16};
 
 /// The order of the bytes of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Stored {
 }
 
 /// The dtypes that can be read, for error texts.
-pub(super) const READABLE: &str = "bool, u8, u16, u32, u64, i8, i16, i32, i64, f16, bf16, f32 and f64";
+pub(super) const READABLE: &str = "bool, u8, u16, u32, u64, i8, i16, i32, i64, f8e4m3, f16, bf16, f32 and f64";
 
 /// An element type with its bytes.
 pub(super) trait FileElement: WithDType {
@@ -53,6 +53,18 @@ macro_rules! elements {
     )*};
 }
 elements!(u8 u16 u32 u64 i8 i16 i32 i64 f16 bf16 f32 f64);
+
+impl FileElement for F8E4M3 {
+    #[inline]
+    fn from_bytes(bytes: &[u8], _order: Order) -> Self {
+        F8E4M3::from_bits(bytes[0])
+    }
+
+    #[inline]
+    fn append(self, out: &mut Vec<u8>) {
+        out.push(self.to_bits());
+    }
+}
 
 impl FileElement for bool {
     #[inline]

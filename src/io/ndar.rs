@@ -276,6 +276,7 @@ fn name_of(dtype: DType) -> &'static str {
         DType::I16 => "INT16",
         DType::I32 => "INT32",
         DType::I64 => "INT64",
+        DType::F8E4M3 => "FLOAT8_E4M3",
         DType::F16 => "FLOAT16",
         DType::BF16 => "BFLOAT16",
         DType::F32 => "FLOAT32",

@@ -1,7 +1,7 @@
 //! NumPy's `.npy`: one array. Reads versions 1 to 3, either byte order and either memory order; writes version 1 (the
 //! others are for headers that no array here can have), little-endian and row-major, byte for byte as NumPy does.
 //!
-//! dtypes: all but bf16, which NumPy does not have.
+//! dtypes: all but f8e4m3 and bf16, which NumPy does not have.
 
 use std::path::Path;
 
@@ -43,8 +43,8 @@ pub fn decode<P: Place + ?Sized>(bytes: &[u8], at: &P) -> Result<Tensor> {
 /// Writes a file; the array may have any layout. Replaces a file of this name when it is complete.
 ///
 /// # Errors
-/// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for bf16; [`Error::File`](crate::Error::File); as
-/// [`Tensor::to_vec`].
+/// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType) for f8e4m3 and bf16;
+/// [`Error::File`](crate::Error::File); as [`Tensor::to_vec`].
 #[track_caller]
 pub fn write<F: AsRef<Path>>(array: &Tensor, path: F) -> Result<()> {
     let header = header(array)?;

@@ -208,7 +208,7 @@ fn stored(descr: &str) -> Option<Stored> {
 
 const NATIVE: Order = if cfg!(target_endian = "big") { Order::Big } else { Order::Little };
 
-/// NumPy's name of a dtype; it has none for bf16.
+/// NumPy's name of a dtype; it has none for f8e4m3 and bf16.
 fn descr(dtype: DType) -> Result<&'static str> {
     Ok(match dtype {
         DType::Bool => "|b1",
@@ -223,7 +223,7 @@ fn descr(dtype: DType) -> Result<&'static str> {
         DType::F16 => "<f2",
         DType::F32 => "<f4",
         DType::F64 => "<f8",
-        DType::BF16 => {
+        DType::F8E4M3 | DType::BF16 => {
             return Err(Error::UnsupportedDType { op: "write_npy", dtype, supported: "f16, f32 and others" });
         }
     })

@@ -144,7 +144,7 @@ const KINDS: [(&str, u64, Option<DType>); 22] = [
     ("U8", 8, Some(DType::U8)),
     ("I8", 8, Some(DType::I8)),
     ("F8_E5M2", 8, None),
-    ("F8_E4M3", 8, None),
+    ("F8_E4M3", 8, Some(DType::F8E4M3)),
     ("F8_E8M0", 8, None),
     ("F8_E4M3FNUZ", 8, None),
     ("F8_E5M2FNUZ", 8, None),

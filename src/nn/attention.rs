@@ -105,7 +105,7 @@ struct Scores<'a> {
 impl Scores<'_> {
     fn attend(&self, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
         let single = |x: &Tensor| match x.dtype() {
-            DType::F16 | DType::BF16 => x.to_dtype(DType::F32)?.transpose(1, 2)?.contiguous(),
+            DType::F8E4M3 | DType::F16 | DType::BF16 => x.to_dtype(DType::F32)?.transpose(1, 2)?.contiguous(),
             _ => x.transpose(1, 2)?.contiguous(),
         };
         let (&[b, queries, heads, n], &[_, keys, kv_heads, _]) = (q.dims(), k.dims()) else {

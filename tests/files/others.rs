@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ndgc::{DType, Device, Error, Tensor, WithDType, bf16, ndar, npy, npz, safetensors};
+use ndgc::{DType, Device, Error, F8E4M3, Tensor, WithDType, bf16, ndar, npy, npz, safetensors};
 
 use crate::common::{each_case, turn};
 use crate::files::fixtures::*;
@@ -65,13 +65,31 @@ fn dtypes_that_ndgc_does_not_have_are_named() {
 }
 
 #[test]
+fn safetensors_have_floats_of_8_bits() {
+    each_case(&[false], |device| {
+        let header = r#"{"a":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]}}"#;
+        let file = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &[0x38, 0x7e, 0x81, 0x08]].concat();
+        let a = &safetensors::load_buffer(&file, device).unwrap()["a"];
+        assert_eq!(a.dtype(), DType::F8E4M3);
+        let want = [1.0, 448.0, -1.0 / 512.0, 1.0 / 64.0];
+        assert_eq!(a.to_dtype(DType::F32).unwrap().to_vec1::<f32>().unwrap(), want);
+    });
+}
+
+#[test]
 fn an_array_that_a_format_has_no_dtype_for_is_refused_before_a_file_is_made() {
     let _turn = turn();
     let folder = Folder::new();
     let path = folder.file("a.npy");
-    let array = of(&[bf16::ONE], &[1]);
-    for refused in [array.write_npy(&path), Tensor::write_npz(&[("a", &array)], &path), npy::encode(&array).map(drop)] {
-        assert!(matches!(refused, Err(Error::UnsupportedDType { dtype: DType::BF16, .. })), "{refused:?}");
+    for array in [of(&[bf16::ONE], &[1]), of(&[F8E4M3::ONE], &[1])] {
+        for refused in
+            [array.write_npy(&path), Tensor::write_npz(&[("a", &array)], &path), npy::encode(&array).map(drop)]
+        {
+            assert!(
+                matches!(refused, Err(Error::UnsupportedDType { dtype: DType::BF16 | DType::F8E4M3, .. })),
+                "{refused:?}"
+            );
+        }
     }
     assert!(folder.names().is_empty());
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use ndgc::{DType, Device, Error, Result, Tensor, WithDType, bf16, f16};
+use ndgc::{DType, Device, Error, F8E4M3, Result, Tensor, WithDType, bf16, f16};
 
 /// A folder that goes with the value.
 pub(crate) struct Folder(PathBuf);
@@ -47,6 +47,9 @@ fn numbers(count: usize, dtype: DType, device: &Device) -> Tensor {
     let of = |i: usize| (i as f64) * 1.25 - 3.0;
     match dtype {
         DType::Bool => Tensor::from_vec((0..count).map(|i| i % 3 == 1).collect(), count, device),
+        DType::F8E4M3 => {
+            Tensor::from_vec((0..count).map(|i| F8E4M3::from_bits(i as u8 % 0x7f)).collect(), count, device)
+        }
         DType::F16 => Tensor::from_vec((0..count).map(|i| f16::from_bits(half(i))).collect(), count, device),
         DType::BF16 => Tensor::from_vec((0..count).map(|i| bf16::from_bits(half(i))).collect(), count, device),
         DType::F32 => Tensor::from_vec((0..count).map(|i| of(i) as f32 / 3.0).collect(), count, device),
@@ -101,6 +104,7 @@ pub(crate) fn assert_same(a: &Tensor, b: &Tensor) {
         DType::I16 => bits::<i16>(array),
         DType::I32 => bits::<i32>(array),
         DType::I64 => bits::<i64>(array),
+        DType::F8E4M3 => bits::<F8E4M3>(array),
         DType::F16 => bits::<f16>(array),
         DType::BF16 => bits::<bf16>(array),
         DType::F32 => bits::<f32>(array),

@@ -136,7 +136,7 @@ fn errors_of_types_and_devices_say_what_to_convert() {
             [
                 "dtype mismatch in add, lhs: f32, rhs: f64; convert one with to_dtype",
                 "dtype mismatch in to_vec, lhs: f32, rhs: u8; convert one with to_dtype",
-                "exp: not defined for i64; convert with to_dtype to one of f16, bf16, f32, f64",
+                "exp: not defined for i64; convert with to_dtype to one of f8e4m3, f16, bf16, f32, f64",
                 "index_select: not defined for f32; convert with to_dtype to one of u8, u32, i64",
                 &format!("device mismatch in add, lhs: {name}, rhs: SIM; move one with to_device"),
             ]

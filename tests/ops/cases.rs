@@ -182,6 +182,7 @@ macro_rules! for_numbers {
             i16,
             i32,
             i64,
+            ndgc::F8E4M3,
             ndgc::f16,
             ndgc::bf16,
             f32,
@@ -194,7 +195,7 @@ pub(crate) use for_numbers;
 /// Runs a generic body for each dtype of floats.
 macro_rules! for_floats {
     ($device:expr, $body:ident) => {
-        $crate::ops::cases::for_types!($device, $body, ndgc::f16, ndgc::bf16, f32, f64)
+        $crate::ops::cases::for_types!($device, $body, ndgc::F8E4M3, ndgc::f16, ndgc::bf16, f32, f64)
     };
 }
 pub(crate) use for_floats;

@@ -130,6 +130,9 @@ fn every_dtype_goes_out_and_comes_back() {
             let out = a.to_dlpack_unversioned().unwrap();
             let bits = out.managed().tensor().dtype.bits as usize;
             assert_eq!(bits, 8 * dtype.size_in_bytes());
+            if dtype == DType::F8E4M3 {
+                assert_eq!(out.managed().tensor().dtype, DLDataType { code: 10, bits: 8, lanes: 1 });
+            }
             let back = Tensor::from_dlpack(out, device).unwrap();
             assert_eq!((back.dtype(), back.dims()), (dtype, &[2, 3][..]));
             assert!(back.content_equals(&a).unwrap());

@@ -1,15 +1,15 @@
 //! What holds of every dtype: conversion between all pairs, creation, reading, refusals.
 
 use ndgc::nn::optim::{AdamW, Optimizer, ParamsAdamW};
-use ndgc::{DType, Device, Error, Tensor, TensorExt, Var, WithDType, bf16, f16};
+use ndgc::{DType, Device, Error, F8E4M3, Tensor, TensorExt, Var, WithDType, bf16, f16};
 
 use crate::ops::support::{alone, devices, each, error, values};
 
 /// Runs a macro with every dtype's name and Rust type.
 macro_rules! with_all {
     ($body:ident $($rest:tt)*) => {
-        $body!($($rest)* Bool bool, U8 u8, U16 u16, U32 u32, U64 u64, I8 i8, I16 i16, I32 i32, I64 i64, F16 f16,
-            BF16 bf16, F32 f32, F64 f64)
+        $body!($($rest)* Bool bool, U8 u8, U16 u16, U32 u32, U64 u64, I8 i8, I16 i16, I32 i32, I64 i64, F8E4M3 F8E4M3,
+            F16 f16, BF16 bf16, F32 f32, F64 f64)
     };
 }
 
@@ -125,6 +125,38 @@ fn halves_round_to_the_nearest_and_of_two_to_the_even_one() {
     });
 }
 
+#[test]
+fn floats_of_8_bits_round_to_the_nearest_and_stay_at_their_end() {
+    let all: Vec<F8E4M3> = (0..=u8::MAX).map(F8E4M3::from_bits).collect();
+    // What is halfway between neighbours, and what lies on either side of it.
+    let mut between: Vec<f32> =
+        all[..0x7e].iter().zip(&all[1..0x7f]).map(|(a, b)| (a.to_f32() + b.to_f32()) / 2.0).collect();
+    between.extend([448.0, 463.9, 464.0, 464.1, 480.0, 1e9, f32::MAX, f32::INFINITY, 0.0, 1e-30, 1e-45]);
+    let near: Vec<f32> = between.iter().flat_map(|&x| [x, x.next_up(), x.next_down()]).flat_map(|x| [x, -x]).collect();
+    each(|device| {
+        let x = Tensor::from_slice(&all, 256, device).unwrap();
+        let same = |back: Tensor| {
+            for (x, y) in all.iter().zip(values::<F8E4M3>(&back.to_dtype(DType::F8E4M3).unwrap())) {
+                assert!(x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan(), "{x:?} came back as {y:?}");
+            }
+        };
+        for wide in [DType::F16, DType::BF16, DType::F32, DType::F64, DType::F8E4M3] {
+            same(x.to_dtype(wide).unwrap());
+        }
+        let bits = |x: &Tensor| values::<F8E4M3>(x).iter().map(F8E4M3::to_bits).collect::<Vec<_>>();
+        assert_eq!(bits(&x.copy().unwrap()), (0..=u8::MAX).collect::<Vec<_>>());
+        let got = Tensor::from_slice(&near, near.len(), device).unwrap().to_dtype(DType::F8E4M3).unwrap();
+        for (x, got) in near.iter().zip(values::<F8E4M3>(&got)) {
+            assert!(got.to_bits() == F8E4M3::from_f32(*x).to_bits() || x.is_nan() && got.is_nan(), "{x:e}: {got:?}");
+        }
+        let sum = x.add(&x).unwrap();
+        for (x, got) in all.iter().zip(values::<F8E4M3>(&sum)) {
+            let want = F8E4M3::from_f32(x.to_f32() + x.to_f32());
+            assert!(got.to_bits() == want.to_bits() || x.is_nan() && got.is_nan(), "{x:?} twice: {got:?}");
+        }
+    });
+}
+
 fn made<T: WithDType + ndgc::NdLiteral<Elem = T>>(device: &Device)
 where
     [T; 1]: ndgc::NdLiteral,
@@ -190,7 +222,7 @@ fn every_dtype_of_numbers_counts_and_draws() {
         assert_eq!(values::<i64>(&Tensor::arange(i64::MAX - 1, i64::MAX, device).unwrap()), [i64::MAX - 1]);
         let high = values::<u64>(&Tensor::randint(end - 1, end, 9, device).unwrap());
         assert_eq!(high, [end - 1; 9]);
-        for dtype in [DType::F16, DType::BF16] {
+        for dtype in [DType::F8E4M3, DType::F16, DType::BF16] {
             let drawn = Tensor::zeros(2000, dtype, device).unwrap().randn_like(1.0, 2.0).unwrap();
             let mean = drawn.to_dtype(DType::F32).unwrap().mean_all().unwrap().to_scalar::<f32>().unwrap();
             assert!((mean - 1.0).abs() < 0.2 && drawn.dtype() == dtype, "{mean}");

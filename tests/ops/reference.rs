@@ -1,6 +1,6 @@
 //! What operations should give: naive loops over vectors with index arithmetic.
 
-use ndgc::{WithDType, bf16, f16};
+use ndgc::{F8E4M3, WithDType, bf16, f16};
 
 /// An element type with the arithmetic that arrays promise: integers wrap, a division by 0 gives 0.
 pub(crate) trait Native: WithDType {
@@ -119,7 +119,11 @@ macro_rules! native_half {
             fn sign(self) -> Self { n(Native::sign(self.to_f64())) }
             fn larger(self, rhs: Self) -> Self { n(self.to_f64().larger(rhs.to_f64())) }
             fn smaller(self, rhs: Self) -> Self { n(self.to_f64().smaller(rhs.to_f64())) }
-            fn draw(bits: u64) -> Self { n(f64::draw(bits)) }
+            // Where infinity is the largest number, nothing small is left beside it.
+            fn draw(bits: u64) -> Self {
+                let drawn = f64::draw(bits);
+                n(if drawn.is_infinite() && n::<$t>(drawn).to_f64().is_finite() { drawn.signum() } else { drawn })
+            }
             fn close(got: Self, want: Self) -> bool {
                 let (got, want) = (got.to_f64(), want.to_f64());
                 got == want
@@ -129,7 +133,7 @@ macro_rules! native_half {
         }
     )*};
 }
-native_half! { f16, 2e-3, 4e-3; bf16, 1.6e-2, 3.2e-2; }
+native_half! { F8E4M3, 0.13, 0.26; f16, 2e-3, 4e-3; bf16, 1.6e-2, 3.2e-2; }
 
 fn n<T: WithDType>(value: f64) -> T {
     T::from_f64(value)

@@ -117,9 +117,9 @@ pub(crate) fn domain(op: &'static str, domain: Domain, dtype: DType) -> Result<D
 }
 
 /// For error texts: every dtype but `Bool`.
-const NUMBERS: &str = "u8, u16, u32, u64, i8, i16, i32, i64, f16, bf16, f32, f64";
+const NUMBERS: &str = "u8, u16, u32, u64, i8, i16, i32, i64, f8e4m3, f16, bf16, f32, f64";
 /// For error texts.
-const FLOATS: &str = "f16, bf16, f32, f64";
+const FLOATS: &str = DType::FLOATS;
 
 /// An operand that holds indices as kernels read them; see [`readable`](crate::ops::index::select::readable).
 pub(crate) fn index(op: &'static str, ids: &ArrayRef<'_>) -> Result<()> {

@@ -79,7 +79,7 @@ pub(crate) fn number_like(x: &Proxy, value: f64, site: Site) -> Result<Proxy> {
 /// and not in each step.
 pub(crate) fn in_single(x: &Proxy, f: impl FnOnce(&Proxy) -> Result<Proxy>) -> Result<Proxy> {
     match x.dtype() {
-        dtype @ (DType::F16 | DType::BF16) => f(&x.to_dtype(DType::F32)?)?.to_dtype(dtype),
+        dtype @ (DType::F8E4M3 | DType::F16 | DType::BF16) => f(&x.to_dtype(DType::F32)?)?.to_dtype(dtype),
         _ => f(x),
     }
 }

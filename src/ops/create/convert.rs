@@ -1,6 +1,7 @@
 //! Arrays from Rust's numbers, slices and vectors, and back, by `TryFrom`. What is made so lies on the host, and its
 //! handles own it.
 
+use float8::F8E4M3;
 use half::{bf16, f16};
 
 use crate::base::error::{Error, Result};
@@ -47,4 +48,4 @@ macro_rules! conversions {
         }
     };
 }
-conversions!(bool u8 u16 u32 u64 i8 i16 i32 i64 f16 bf16 f32 f64);
+conversions!(bool u8 u16 u32 u64 i8 i16 i32 i64 F8E4M3 f16 bf16 f32 f64);

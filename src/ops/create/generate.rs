@@ -237,6 +237,7 @@ impl Proxy {
             DType::I8 => Proxy::from_vec(numbers(bytes, i8::from_ne_bytes), shape, at),
             DType::I16 => Proxy::from_vec(numbers(bytes, i16::from_ne_bytes), shape, at),
             DType::I32 => Proxy::from_vec(numbers(bytes, i32::from_ne_bytes), shape, at),
+            DType::F8E4M3 => Proxy::from_vec(numbers(bytes, |[byte]| float8::F8E4M3::from_bits(byte)), shape, at),
             DType::F16 => Proxy::from_vec(numbers(bytes, half::f16::from_ne_bytes), shape, at),
             DType::BF16 => Proxy::from_vec(numbers(bytes, half::bf16::from_ne_bytes), shape, at),
             DType::U32 => Proxy::from_vec(numbers(bytes, u32::from_ne_bytes), shape, at),

@@ -1,5 +1,6 @@
 //! Operands that may be an array or a number, and numbers of any dtype.
 
+use float8::F8E4M3;
 use half::{bf16, f16};
 
 use crate::base::{
@@ -126,7 +127,8 @@ macro_rules! scalars {
     };
 }
 scalars! {
-    Bool bool; U8 u8; U16 u16; U32 u32; U64 u64; I8 i8; I16 i16; I32 i32; I64 i64; F16 f16; BF16 bf16; F32 f32; F64 f64;
+    Bool bool; U8 u8; U16 u16; U32 u32; U64 u64; I8 i8; I16 i16; I32 i32; I64 i64; F8E4M3 F8E4M3; F16 f16; BF16 bf16;
+    F32 f32; F64 f64;
 }
 
 impl Scalar {

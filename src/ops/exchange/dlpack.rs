@@ -53,7 +53,8 @@ pub struct DLDevice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct DLDataType {
-    /// 0 is a signed integer, 1 an unsigned one, 2 a float, 4 bfloat, 5 complex, 6 bool.
+    /// 0 is a signed integer, 1 an unsigned one, 2 a float, 4 bfloat, 5 complex, 6 bool, 10 a float
+    /// of 8 bits with 4 of exponent and no infinity.
     pub code: u8,
     /// Bits of one lane.
     pub bits: u8,
@@ -293,7 +294,7 @@ impl<M: Managed> Drop for DlPack<M> {
 }
 
 /// The kinds of numbers, as the first letters of a dtype's name, and their codes.
-const CODES: [(&str, u8); 6] = [("bool", 6), ("bf", 4), ("i", 0), ("u", 1), ("f", 2), ("c", 5)];
+const CODES: [(&str, u8); 7] = [("bool", 6), ("f8e4m3", 10), ("bf", 4), ("i", 0), ("u", 1), ("f", 2), ("c", 5)];
 
 fn code_of(dtype: DType) -> DLDataType {
     let code = CODES.iter().find(|(kind, _)| dtype.as_str().starts_with(kind)).map_or(3, |&(_, code)| code);

@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use float8::F8E4M3;
 use half::{bf16, f16};
 
 use crate::array::autograd::{Saved, no_grad};
@@ -74,7 +75,8 @@ macro_rules! cpu_storage {
     };
 }
 cpu_storage! {
-    Bool bool; U8 u8; U16 u16; U32 u32; U64 u64; I8 i8; I16 i16; I32 i32; I64 i64; F16 f16; BF16 bf16; F32 f32; F64 f64;
+    Bool bool; U8 u8; U16 u16; U32 u32; U64 u64; I8 i8; I16 i16; I32 i32; I64 i64; F8E4M3 F8E4M3; F16 f16; BF16 bf16;
+    F32 f32; F64 f64;
 }
 
 impl CpuStorage {

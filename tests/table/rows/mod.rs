@@ -42,7 +42,7 @@ macro_rules! typed {
         $crate::table::rows::typed!(
             $x, $t => $call;
             Bool bool, U8 u8, U16 u16, U32 u32, U64 u64, I8 i8, I16 i16, I32 i32, I64 i64,
-            F16 ndgc::f16, BF16 ndgc::bf16, F32 f32, F64 f64
+            F8E4M3 ndgc::F8E4M3, F16 ndgc::f16, BF16 ndgc::bf16, F32 f32, F64 f64
         )
     };
     ($x:ident, $t:ident => $call:expr; $($dtype:ident $rust:ty),*) => {

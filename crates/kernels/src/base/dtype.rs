@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use float8::F8E4M3;
 use half::{bf16, f16};
 
 /// The type of a tensor's elements.
@@ -25,6 +26,9 @@ pub enum DType {
     I32,
     /// Signed 64-bit integer.
     I64,
+    /// A float of 8 bits, `F8_E4M3` in files: 4 bits of precision, at most 448, no infinity. What is larger becomes
+    /// 448.
+    F8E4M3,
     /// IEEE 754 half precision: 11 bits of precision, at most 65,504.
     F16,
     /// The upper half of a single: 8 bits of precision, the range of `F32`.
@@ -41,7 +45,7 @@ macro_rules! for_each_dtype {
         $list! {
             Bool bool "bool" 1; U8 u8 "u8" 1; U16 u16 "u16" 2; U32 u32 "u32" 4; U64 u64 "u64" 8;
             I8 i8 "i8" 1; I16 i16 "i16" 2; I32 i32 "i32" 4; I64 i64 "i64" 8;
-            F16 f16 "f16" 2; BF16 bf16 "bf16" 2; F32 f32 "f32" 4; F64 f64 "f64" 8;
+            F8E4M3 F8E4M3 "f8e4m3" 1; F16 f16 "f16" 2; BF16 bf16 "bf16" 2; F32 f32 "f32" 4; F64 f64 "f64" 8;
         }
     };
 }
@@ -49,7 +53,7 @@ macro_rules! for_each_dtype {
 macro_rules! facts {
     ($($d:ident $t:ident $name:literal $bytes:literal;)*) => {
         /// Every dtype, in order of its kind and size.
-        pub const ALL: [DType; 13] = [$(DType::$d),*];
+        pub const ALL: [DType; 14] = [$(DType::$d),*];
 
         /// Bytes of one element.
         pub const fn size_in_bytes(self) -> usize {
@@ -66,9 +70,13 @@ macro_rules! facts {
 impl DType {
     for_each_dtype!(facts);
 
+    /// The floating-point types by name, for error texts.
+    #[doc(hidden)]
+    pub const FLOATS: &str = "f8e4m3, f16, bf16, f32, f64";
+
     /// Whether it is a floating-point type, for which alone gradients exist.
     pub const fn is_float(self) -> bool {
-        matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
+        matches!(self, DType::F8E4M3 | DType::F16 | DType::BF16 | DType::F32 | DType::F64)
     }
 
     /// Whether it is an integer type; `Bool` is none.
@@ -95,7 +103,7 @@ mod sealed {
             $(impl Sealed for $t {})*
         };
     }
-    use super::{bf16, f16};
+    use super::{F8E4M3, bf16, f16};
     for_each_dtype!(seal);
 }
 
@@ -105,7 +113,8 @@ mod sealed {
 /// Those of Rust's `as`, also in `Tensor::to_dtype`, each in one step:
 /// - a float becomes an integer by cutting towards zero; outside the range the nearest end, and NaN 0;
 /// - an integer becomes a narrower one by its lower bits (it wraps);
-/// - anything becomes a float by rounding to the nearest, of two to the even one, and to an infinity beyond the range;
+/// - anything becomes a float by rounding to the nearest, of two to the even one, and beyond the range to an infinity;
+///   `F8E4M3` has none, and stays at its end;
 /// - anything becomes `bool` by asking whether it is not 0, so NaN is true; `bool` becomes 0 or 1.
 pub trait WithDType:
     sealed::Sealed + Copy + Default + PartialOrd + PartialEq + fmt::Debug + fmt::Display + Send + Sync + 'static
@@ -266,6 +275,53 @@ macro_rules! halves {
 }
 halves! { f16, F16; bf16, BF16; }
 
+impl WithDType for F8E4M3 {
+    const DTYPE: DType = DType::F8E4M3;
+    #[inline(always)]
+    fn from_f64(value: f64) -> Self {
+        f8_of_single(f64_to_odd(value))
+    }
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        f64::from(f8_to_single(self))
+    }
+    #[inline(always)]
+    fn from_i128(value: i128) -> Self {
+        f8_of_single(integer_to_odd(value))
+    }
+    #[inline(always)]
+    fn to_i128(self) -> i128 {
+        f8_to_single(self) as i128
+    }
+    any_bytes!();
+}
+
+/// A single as a float of 8 bits, without a branch: rounded as the type's own crate does by way of a double.
+#[inline(always)]
+pub fn f8_of_single(value: f32) -> F8E4M3 {
+    let (sign, size) = (value.to_bits() >> 24 & 0x80, value.to_bits() & 0x7fff_ffff);
+    // At and above 2^-6 three bits of the fraction stay, and the exponent is 120 lower.
+    let normal = (size + 0x7_ffff + (size >> 20 & 1)) >> 20;
+    let normal = normal.wrapping_sub(120 << 3);
+    // Below, the addition rounds to a multiple of 2^-9.
+    let small = (f32::from_bits(size) + 16_384.0).to_bits().wrapping_sub(16_384f32.to_bits());
+    let within = if size < 0x3c80_0000 { small } else { normal };
+    // Above 464, which is as near to 448 as to what would be 480.
+    let held = if size > 0x43e8_0000 { 0x7e } else { within };
+    let bits = if size > 0x7f80_0000 { 0x7f } else { held };
+    F8E4M3::from_bits((sign | bits) as u8)
+}
+
+/// A float of 8 bits as a single, without a branch.
+#[inline(always)]
+pub fn f8_to_single(value: F8E4M3) -> f32 {
+    let (sign, size) = (u32::from(value.to_bits() & 0x80) << 24, u32::from(value.to_bits() & 0x7f));
+    // As the lowest bits of the exponent and the highest of the fraction; 2^120 makes up for the rest.
+    let held = f32::from_bits(size << 20) * f32::from_bits((120 + 127) << 23);
+    let bits = if size == 0x7f { 0x7fc0_0000 } else { held.to_bits() };
+    f32::from_bits(sign | bits)
+}
+
 #[doc(hidden)]
 #[macro_export]
 /// Runs a block with the type alias `$t` standing for the Rust type of a [`DType`].
@@ -273,7 +329,7 @@ macro_rules! with_type {
     ($dtype:expr, $t:ident => $body:expr) => {
         $crate::with_type!($dtype, $t => $body;
             Bool bool; U8 u8; U16 u16; U32 u32; U64 u64; I8 i8; I16 i16; I32 i32; I64 i64;
-            F16 half::f16; BF16 half::bf16; F32 f32; F64 f64;)
+            F8E4M3 float8::F8E4M3; F16 half::f16; BF16 half::bf16; F32 f32; F64 f64;)
     };
     ($dtype:expr, $t:ident => $body:expr; $($d:ident $type:ty;)*) => {
         match $dtype {
@@ -315,6 +371,54 @@ mod tests {
         assert_eq!(<bf16 as WithDType>::from_f64(-1e-300).to_bits(), 0x8000);
         assert_eq!(<f16 as WithDType>::from_f64(-0.0).to_bits(), 0x8000);
         assert!(<f16 as WithDType>::from_f64(f64::NAN).is_nan());
+    }
+
+    #[test]
+    fn every_float_of_8_bits_is_a_single_and_comes_back() {
+        for bits in 0..=u8::MAX {
+            let own = F8E4M3::from_bits(bits);
+            let single = f8_to_single(own);
+            assert_eq!(f8_of_single(single).to_bits(), bits);
+            assert_eq!(WithDType::to_f64(own).to_bits() << 1, f64::from(single).to_bits() << 1);
+            match own.is_nan() {
+                true => assert!(single.is_nan() && own.to_f32().is_nan()),
+                false => assert_eq!(single.to_bits(), own.to_f32().to_bits(), "{bits:#x}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_single_is_rounded_to_8_bits_as_their_crate_does() {
+        let same = |x: f32| {
+            for x in [x, -x] {
+                assert_eq!(f8_of_single(x).to_bits(), F8E4M3::from_f32(x).to_bits(), "{x:e}");
+            }
+        };
+        // Each number, what is halfway to the next, and their neighbours.
+        for bits in 0..0x7f {
+            let (low, high) = (f8_to_single(F8E4M3::from_bits(bits)), f8_to_single(F8E4M3::from_bits(bits + 1)));
+            let high = if high.is_nan() { 480.0 } else { high };
+            for x in [low, low + (high - low) / 2.0, high] {
+                [x.next_down().abs(), x, x.next_up()].into_iter().for_each(same);
+            }
+        }
+        // Every exponent with every pattern of the highest bits of the fraction, exact and not.
+        (0..=0x7ff8u32)
+            .for_each(|high| [0, 1, 0x7fff, 0xffff].iter().for_each(|low| same(f32::from_bits(high << 16 | low))));
+        assert_eq!(f8_of_single(f32::INFINITY).to_f32(), 448.0);
+        // Doubles once, not by way of a single: just above what is halfway.
+        for bits in 0..0x7e {
+            let (low, high) =
+                (WithDType::to_f64(F8E4M3::from_bits(bits)), WithDType::to_f64(F8E4M3::from_bits(bits + 1)));
+            let half = low + (high - low) / 2.0;
+            for x in [half.next_down(), half, half.next_up(), half * (1.0 + 1e-12)] {
+                assert_eq!(<F8E4M3 as WithDType>::from_f64(x).to_bits(), F8E4M3::from_f64(x).to_bits(), "{x:e}");
+            }
+        }
+        let odd = [i128::MAX, i128::MIN, 465, 464, 463, 17, 18, 19, -17, 0, 1 << 90];
+        for x in odd {
+            assert_eq!(F8E4M3::from_i128(x).to_bits(), F8E4M3::from_f64(x as f64).to_bits(), "{x}");
+        }
     }
 
     #[test]

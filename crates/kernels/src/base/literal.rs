@@ -56,7 +56,7 @@ macro_rules! number_literals {
         }
     )*};
 }
-number_literals!(bool u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 f64);
+number_literals!(bool u8 u16 u32 u64 i8 i16 i32 i64 float8::F8E4M3 half::f16 half::bf16 f32 f64);
 
 /// The shape of a list of `len` items of a shape.
 fn list_of(len: usize, item: Shape) -> Result<Shape> {

@@ -17,7 +17,7 @@ impl FromStr for DType {
             op: "DType::from_str",
             argument: "name",
             value: name.to_owned(),
-            expected: "bool, u8, u16, u32, u64, i8, i16, i32, i64, f16, bf16, f32 or f64",
+            expected: "bool, u8, u16, u32, u64, i8, i16, i32, i64, f8e4m3, f16, bf16, f32 or f64",
         })
     }
 }

@@ -1,9 +1,11 @@
 //! Conversions between all dtypes.
 //!
-//! Among u8, u32, i64, f32 and f64, and between halves and f32, each pair has its own vector loop. The other pairs go
-//! block by block through 64 bits that hold every value of the source exactly: one load for each dtype and three
-//! stores, in place of a loop for each of 169 pairs. An operand is seen as unsigned integers of its size there.
+//! Among u8, u32, i64, f32 and f64, and between floats of low precision and f32, each pair has its own vector loop. The
+//! other pairs go block by block through 64 bits that hold every value of the source exactly: one load for each dtype
+//! and three stores, in place of a loop for each of 196 pairs. An operand is seen as unsigned integers of its size
+//! there.
 
+use float8::F8E4M3;
 use half::{bf16, f16};
 
 use crate::base::dtype::{DType, WithDType, with_type};
@@ -79,6 +81,7 @@ seen_as_bits! {
     i16, |b| b as i16, |x| u64::from(x as u16), i16;
     i32, |b| b as i32, |x| u64::from(x as u32), i32;
     i64, |b| b as i64, |x| x as u64, i64;
+    F8E4M3, |b| F8E4M3::from_bits(b as u8), |x| x.to_bits().into();
     f16, |b| f16::from_bits(b as u16), |x| x.to_bits().into();
     bf16, |b| bf16::from_bits(b as u16), |x| x.to_bits().into();
     f32, |b| f32::from_bits(b as u32), |x| x.to_bits().into(), f32;

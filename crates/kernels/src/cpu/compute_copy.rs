@@ -6,6 +6,7 @@
 use std::ptr::NonNull;
 
 use bytemuck::{cast_slice, cast_slice_mut};
+use float8::F8E4M3;
 use half::{bf16, f16};
 
 use crate::base::{
@@ -25,7 +26,7 @@ use crate::span::Span;
 #[inline]
 pub(super) fn compute_dtype(dtype: DType) -> Option<DType> {
     match dtype {
-        DType::F16 | DType::BF16 => Some(DType::F32),
+        DType::F8E4M3 | DType::F16 | DType::BF16 => Some(DType::F32),
         DType::I8 | DType::I16 | DType::U16 => Some(DType::I32),
         _ => None,
     }

@@ -185,7 +185,7 @@ fn assign<T: Number>(rhs: In<'_, T>, dst: Out<'_, T>, row: &(dyn Fn(&[T], &mut [
 pub(super) fn check_closed(op: UnaryOp, dtype: DType) -> Result<()> {
     match op.domain() {
         Domain::Number => Ok(()),
-        _ => Err(Error::UnsupportedDType { op: "unary", dtype, supported: "f16, bf16, f32, f64" }),
+        _ => Err(Error::UnsupportedDType { op: "unary", dtype, supported: DType::FLOATS }),
     }
 }
 

@@ -1,13 +1,20 @@
-//! Dtypes of low precision, which compute in a wider one: f16 and bf16 in f32, the integers of 8 and 16 bits in i32.
+//! Dtypes of low precision, which compute in a wider one: f8e4m3, f16 and bf16 in f32, the integers of 8 and 16 bits in
+//! i32.
 //!
 //! Elementwise kernels widen a block of every operand on the stack, run the wider dtype's code there, and round the
 //! result back: one rounding an operation, and no loop of its own for each of these dtypes. Wrapping arithmetic in 32
 //! bits ends in the lower 8 or 16 bits of one of low precision. Kernels that look at more than one element at a time
 //! get their operands [`widened`](super::widened) as a whole.
 
+use float8::F8E4M3;
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
-use crate::base::{error::Result, layout::Layout, shape::Shape};
+use crate::base::{
+    dtype::{f8_of_single, f8_to_single},
+    error::Result,
+    layout::Layout,
+    shape::Shape,
+};
 use crate::cpu::{
     elementwise::{self, Binary, Functions, Unary},
     number::{Float, Number},
@@ -75,27 +82,39 @@ impl LowPrecision for bf16 {
     }
 }
 
-/// A float of 16 bits.
+impl LowPrecision for F8E4M3 {
+    type Compute = f32;
+    #[inline(never)]
+    fn widen(from: &[Self], to: &mut [f32]) {
+        simd(to.len(), || to.iter_mut().zip(from).for_each(|(to, &from)| *to = f8_to_single(from)));
+    }
+    #[inline(never)]
+    fn narrow(from: &[f32], to: &mut [Self]) {
+        simd(to.len(), || to.iter_mut().zip(from).for_each(|(to, &from)| *to = f8_of_single(from)));
+    }
+}
+
+/// A float of 8 or 16 bits.
 pub(super) trait Half: LowPrecision<Compute = f32> {
     /// The next lower one.
     fn next_down(self) -> Self;
 }
 
 macro_rules! halves {
-    ($($t:ty)*) => {$(
+    ($($t:ty, $sign:literal;)*) => {$(
         impl Half for $t {
             fn next_down(self) -> Self {
                 let bits = self.to_bits();
                 <$t>::from_bits(match bits {
-                    0 | 0x8000 => 0x8001,
-                    0..0x8000 => bits - 1,
+                    0 | $sign => $sign + 1,
+                    0..$sign => bits - 1,
                     _ => bits + 1,
                 })
             }
         }
     )*};
 }
-halves!(f16 bf16);
+halves! { F8E4M3, 0x80; f16, 0x8000; bf16, 0x8000; }
 
 /// A block of widened elements, and their layout.
 struct StagedBlock<W> {

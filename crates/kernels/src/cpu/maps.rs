@@ -1,5 +1,6 @@
 //! Functions of one or two operands, element by element, with the types of their dtypes.
 
+use float8::F8E4M3;
 use half::{bf16, f16};
 
 use crate::base::{
@@ -21,7 +22,7 @@ use crate::kernel::{BinaryOp, Domain, UnaryOp};
 fn is_choice(op: BinaryOp, dtype: DType) -> Result<bool> {
     match op.domain() {
         Domain::Float if !dtype.is_float() => {
-            Err(Error::UnsupportedDType { op: "binary", dtype, supported: "f16, bf16, f32, f64" })
+            Err(Error::UnsupportedDType { op: "binary", dtype, supported: DType::FLOATS })
         }
         domain => Ok(domain == Domain::Any && dtype == DType::Bool),
     }
@@ -76,6 +77,16 @@ macro_rules! casts {
                 open!($d; ; $dst);
                 elementwise::map($src, $dst, <$s as Convert<$d>>::convert);
             })*)*
+            (DType::F8E4M3, DType::F32) => {
+                open!(F8E4M3; $src;);
+                open!(f32; ; $dst);
+                low_precision::widen_all($src, $dst);
+            }
+            (DType::F32, DType::F8E4M3) => {
+                open!(f32; $src;);
+                open!(F8E4M3; ; $dst);
+                low_precision::narrow_all($src, $dst);
+            }
             (DType::F16, DType::F32) => {
                 open!(f16; $src;);
                 open!(f32; ; $dst);
@@ -136,6 +147,7 @@ pub(super) fn unary(op: UnaryOp, src: Option<Src>, dst: Dst) -> Result<()> {
     match dst.dtype() {
         DType::F32 => <f32 as Functions>::unary(op, operand(src, dst))?,
         DType::F64 => <f64 as Functions>::unary(op, operand(src, dst))?,
+        DType::F8E4M3 => low_precision::unary_float::<F8E4M3>(op, operand(src, dst)),
         DType::F16 => low_precision::unary_float::<f16>(op, operand(src, dst)),
         DType::BF16 => low_precision::unary_float::<bf16>(op, operand(src, dst)),
         dtype => with_number!(@ "unary", dtype,

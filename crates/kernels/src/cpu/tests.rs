@@ -220,10 +220,10 @@ pub(super) fn assert_close(found: &[f64], expected: &[f64], tolerance: f64, what
 }
 
 /// Every dtype that computes.
-pub(super) const NUMBERS: [DType; 12] = {
-    let mut numbers = [DType::U8; 12];
+pub(super) const NUMBERS: [DType; 13] = {
+    let mut numbers = [DType::U8; 13];
     let mut i = 0;
-    while i < 12 {
+    while i < 13 {
         numbers[i] = DType::ALL[i + 1];
         i += 1;
     }
@@ -231,11 +231,12 @@ pub(super) const NUMBERS: [DType; 12] = {
 };
 
 /// Every dtype of floats.
-pub(super) const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+pub(super) const FLOATS: [DType; 5] = [DType::F8E4M3, DType::F16, DType::BF16, DType::F32, DType::F64];
 
 /// The rounding that a few operations of a dtype may add.
 pub(super) fn tolerance(dtype: DType) -> f64 {
     match dtype {
+        DType::F8E4M3 => 0.13,
         DType::F16 => 1e-3,
         DType::BF16 => 8e-3,
         DType::F32 => 2e-5,

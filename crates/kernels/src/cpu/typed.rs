@@ -1,5 +1,6 @@
 //! Kernels with the types of their dtypes: those that `maps.rs` and `dispatch.rs` do not have.
 
+use float8::F8E4M3;
 use half::{bf16, f16};
 
 use super::{
@@ -79,7 +80,7 @@ pub(super) fn unary_grad(op: UnaryOp, saved: Src, grad: Src, dst: Dst) -> Result
 
 pub(super) fn reduce(op: ReduceOp, src: Src, axes: Axes, dst: Dst) -> Result<()> {
     if op == ReduceOp::Mean && !dst.dtype().is_float() {
-        return Err(Error::UnsupportedDType { op: "mean", dtype: dst.dtype(), supported: "f16, bf16, f32, f64" });
+        return Err(Error::UnsupportedDType { op: "mean", dtype: dst.dtype(), supported: DType::FLOATS });
     }
     if op == ReduceOp::Sum && dst.dtype() == DType::Bool {
         return Err(Error::UnsupportedDType { op: "sum", dtype: dst.dtype(), supported: "any but bool" });
@@ -216,6 +217,10 @@ pub(super) fn uniform(dst: Dst, stream: RandomStream, low: f64, high: f64) -> Re
             open!(f64; ; dst);
             random::uniform_f64(dst, stream, low, high);
         }
+        DType::F8E4M3 => {
+            open!(F8E4M3; ; dst);
+            random::uniform_halves(dst, stream, low, high);
+        }
         DType::F16 => {
             open!(f16; ; dst);
             random::uniform_halves(dst, stream, low, high);
@@ -243,6 +248,10 @@ pub(super) fn normal(dst: Dst, stream: RandomStream, mean: f64, std: f64) -> Res
             open!(f32; ; dst);
             random::normal_f32(dst, stream, mean, std);
         }
+        DType::F8E4M3 => {
+            open!(F8E4M3; ; dst);
+            random::normal_halves(dst, stream, mean, std);
+        }
         DType::F16 => {
             open!(f16; ; dst);
             random::normal_halves(dst, stream, mean, std);
@@ -251,7 +260,7 @@ pub(super) fn normal(dst: Dst, stream: RandomStream, mean: f64, std: f64) -> Res
             open!(bf16; ; dst);
             random::normal_halves(dst, stream, mean, std);
         }
-        dtype => return Err(Error::UnsupportedDType { op: "normal", dtype, supported: "f16, bf16, f32, f64" }),
+        dtype => return Err(Error::UnsupportedDType { op: "normal", dtype, supported: DType::FLOATS }),
     }
     Ok(())
 }

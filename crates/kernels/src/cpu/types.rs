@@ -1,7 +1,7 @@
 //! From a dtype at run time to a type: one macro for each set of types that a kernel has code for. Each is code once
 //! for every type in its list, so the lists are as short as the kernel allows.
 //!
-//! Who uses them has `DType`, `Error`, `f16`, `bf16`, `In` and `Out` in scope.
+//! Who uses them has `DType`, `Error`, `F8E4M3`, `f16`, `bf16`, `In` and `Out` in scope.
 
 /// Operands of one kernel as elements of one type: sources, then destinations.
 macro_rules! open {
@@ -16,7 +16,7 @@ macro_rules! with_number {
     ($op:literal, $dtype:expr, $t:ident => $body:expr, $n:ident => $narrow:expr) => {
         $crate::cpu::types::with_number!(@ $op, $dtype, $t => $body, $n => $narrow;
             U8 u8, U32 u32, U64 u64, I32 i32, I64 i64, F32 f32, F64 f64;
-            U16 u16, I8 i8, I16 i16, F16 f16, BF16 bf16)
+            U16 u16, I8 i8, I16 i16, F8E4M3 F8E4M3, F16 f16, BF16 bf16)
     };
     (@ $op:literal, $dtype:expr, $t:ident => $body:expr, $n:ident => $narrow:expr;
      $($d:ident $own:ty),*; $($e:ident $other:ty),*) => {
@@ -46,6 +46,10 @@ macro_rules! with_float {
                 type $t = f64;
                 $body
             }
+            DType::F8E4M3 => {
+                type $n = F8E4M3;
+                $narrow
+            }
             DType::F16 => {
                 type $n = f16;
                 $narrow
@@ -54,7 +58,7 @@ macro_rules! with_float {
                 type $n = bf16;
                 $narrow
             }
-            dtype => return Err(Error::UnsupportedDType { op: $op, dtype, supported: "f16, bf16, f32, f64" }),
+            dtype => return Err(Error::UnsupportedDType { op: $op, dtype, supported: DType::FLOATS }),
         }
     };
 }
@@ -120,7 +124,8 @@ macro_rules! with_sums {
 /// Runs a block with `$n` standing for a type of low precision.
 macro_rules! with_low_precision {
     ($dtype:expr, $n:ident => $body:expr) => {
-        $crate::cpu::types::with_low_precision!($dtype, $n => $body; U16 u16, I8 i8, I16 i16, F16 f16, BF16 bf16)
+        $crate::cpu::types::with_low_precision!($dtype, $n => $body;
+            U16 u16, I8 i8, I16 i16, F8E4M3 F8E4M3, F16 f16, BF16 bf16)
     };
     ($dtype:expr, $n:ident => $body:expr; $($d:ident $t:ty),*) => {
         match $dtype {

@@ -23,6 +23,7 @@ KERNEL(cast, Each) {
     case I16: return map<i16, T, None, None>(p, Cast<i16>{});
     case I32: return map<i32, T, None, None>(p, Cast<i32>{});
     case I64: return map<i64, T, None, None>(p, Cast<i64>{});
+    case F8E4M3: return map<f8e4m3, T, None, None>(p, Cast<f8e4m3>{});
     case F16: return map<f16, T, None, None>(p, Cast<f16>{});
     case BF16: return map<bf16, T, None, None>(p, Cast<bf16>{});
     case F32: return map<f32, T, None, None>(p, Cast<f32>{});

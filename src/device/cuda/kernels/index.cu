@@ -57,7 +57,7 @@ KERNEL(gather, Pick) {
 #if IS_HALF
 __device__ inline T of_bits(u32 bits) {
     T value;
-    value.bits = (u16)bits;
+    value.bits = (decltype(value.bits))bits;
     return value;
 }
 __device__ inline u32 small_bits(T value) { return value.bits; }

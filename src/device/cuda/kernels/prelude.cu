@@ -36,7 +36,7 @@ typedef double f64;
 #define KERNEL(name, Params) ENTRY(PASTE(name, F), Params)
 
 // Numbers of dtypes.
-enum { BOOL, U8, U16, U32, U64, I8, I16, I32, I64, F16, BF16, F32, F64 };
+enum { BOOL, U8, U16, U32, U64, I8, I16, I32, I64, F8E4M3, F16, BF16, F32, F64 };
 
 // What the preprocessor knows of `T`.
 #define KIND_bool 0
@@ -48,13 +48,15 @@ enum { BOOL, U8, U16, U32, U64, I8, I16, I32, I64, F16, BF16, F32, F64 };
 #define KIND_i16 6
 #define KIND_i32 7
 #define KIND_i64 8
-#define KIND_f16 9
-#define KIND_bf16 10
-#define KIND_f32 11
-#define KIND_f64 12
+#define KIND_f8e4m3 9
+#define KIND_f16 10
+#define KIND_bf16 11
+#define KIND_f32 12
+#define KIND_f64 13
 #define KIND PASTE(KIND, F)
-#define IS_FLOAT (KIND >= KIND_f16)
-#define IS_HALF (KIND == KIND_f16 || KIND == KIND_bf16)
+#define IS_FLOAT (KIND >= KIND_f8e4m3)
+// Floats of 8 and 16 bits.
+#define IS_HALF (KIND >= KIND_f8e4m3 && KIND <= KIND_bf16)
 #define IS_SIGNED (KIND >= KIND_i8)
 
 // The bits of a float.
@@ -125,6 +127,27 @@ struct bf16 {
         bits = (u16)((all & 0x7fffffffu) > 0x7f800000u ? all >> 16 | 0x40u : (all + 0x7fffu + (all >> 16 & 1u)) >> 16);
     }
     __device__ inline operator f32() const { return with_bits((u32)bits << 16); }
+};
+
+// No infinity: what lies beyond 448 stays there. As on the CPU, in any C++.
+struct f8e4m3 {
+    u8 bits;
+    f8e4m3() = default;
+    __device__ inline f8e4m3(f32 x) {
+        u32 all = bits_of(x), size = all & 0x7fffffffu, held;
+        if (size > 0x7f800000u) held = 0x7fu;
+        else if (size > 0x43e80000u) held = 0x7eu;
+        // Below the smallest normal number the addition rounds where the last bit is to be.
+        else if (size < 0x3c800000u) held = bits_of(with_bits(size) + 16384.0f) - 0x46800000u;
+        else held = ((size + 0x7ffffu + (size >> 20 & 1u)) >> 20) - 960u;
+        bits = (u8)(all >> 24 & 0x80u | held);
+    }
+    __device__ inline operator f32() const {
+        u32 sign = (u32)(bits & 0x80u) << 24, size = bits & 0x7fu;
+        if (size == 0x7fu) return with_bits(sign | 0x7fc00000u);
+        if (size < 8u) return with_bits(sign | bits_of((f32)size * 0.001953125f));
+        return with_bits(sign | (size << 20) + 0x3c000000u);
+    }
 };
 
 // What elements of `T` compute in.
@@ -285,6 +308,7 @@ __device__ inline f32 plus(f32 x, f32 y) { return x + y; }
 __device__ inline f64 plus(f64 x, f64 y) { return x + y; }
 __device__ inline f32 plus(f16 x, f16 y) { return (f32)x + (f32)y; }
 __device__ inline f32 plus(bf16 x, bf16 y) { return (f32)x + (f32)y; }
+__device__ inline f32 plus(f8e4m3 x, f8e4m3 y) { return (f32)x + (f32)y; }
 
 template <class E> __device__ inline E times(E x, E y) { return (E)((u64)x * (u64)y); }
 __device__ inline u32 times(u32 x, u32 y) { return x * y; }
@@ -292,6 +316,7 @@ __device__ inline f32 times(f32 x, f32 y) { return x * y; }
 __device__ inline f64 times(f64 x, f64 y) { return x * y; }
 __device__ inline f32 times(f16 x, f16 y) { return (f32)x * (f32)y; }
 __device__ inline f32 times(bf16 x, bf16 y) { return (f32)x * (f32)y; }
+__device__ inline f32 times(f8e4m3 x, f8e4m3 y) { return (f32)x * (f32)y; }
 
 template <class E> __device__ inline bool is_nan(E x) { return x != x; }
 template <class E> __device__ inline bool is_negative(E x) { return x < (E)0; }
@@ -344,6 +369,7 @@ BOUNDS(f32, -with_bits(0x7f800000u), with_bits(0x7f800000u))
 BOUNDS(f64, -with_bits(0x7ffull << 52), with_bits(0x7ffull << 52))
 BOUNDS(f16, -with_bits(0x7f800000u), with_bits(0x7f800000u))
 BOUNDS(bf16, -with_bits(0x7f800000u), with_bits(0x7f800000u))
+BOUNDS(f8e4m3, -448.0f, 448.0f)
 
 // -- Conversions, as Rust's `as` ------------------------------------------------------------------------------------
 
@@ -381,6 +407,7 @@ template <class D> struct As;
         static __device__ inline D of(f64 x) { return truncated<D>(x, end); }                                         \
         static __device__ inline D of(f16 x) { return of((f32)x); }                                                   \
         static __device__ inline D of(bf16 x) { return of((f32)x); }                                                  \
+        static __device__ inline D of(f8e4m3 x) { return of((f32)x); }                                                \
     };
 AS_INTEGER(u8, 256.0)
 AS_INTEGER(u16, 65536.0)
@@ -397,6 +424,7 @@ template <> struct As<f64> {
     template <class S> static __device__ inline f64 of(S x) { return (f64)x; }
     static __device__ inline f64 of(f16 x) { return (f64)(f32)x; }
     static __device__ inline f64 of(bf16 x) { return (f64)(f32)x; }
+    static __device__ inline f64 of(f8e4m3 x) { return (f64)(f32)x; }
 };
 // Integers of up to 16 bits are exact in f32, and those of 32 in f64.
 #define AS_HALF(D)                                                                                                    \
@@ -410,6 +438,7 @@ template <> struct As<f64> {
     };
 AS_HALF(f16)
 AS_HALF(bf16)
+AS_HALF(f8e4m3)
 
 template <class D, class S> __device__ inline D as(S x) { return As<D>::of(x); }
 

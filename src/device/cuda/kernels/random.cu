@@ -92,11 +92,11 @@ template <class E> struct Range {
 };
 
 #if IS_SINGLE
-// The type's number below another one that is not 0 or NaN, of which halves keep 16 bits.
+// The type's number below another one that is not 0 or NaN, of which halves keep 8 or 16 bits.
 __device__ inline f32 below(f32 x) {
 #if IS_HALF
     T half = (T)x;
-    half.bits = x > 0 ? half.bits - 1 : x < 0 ? half.bits + 1 : 0x8001;
+    half.bits = x > 0 ? half.bits - 1 : x < 0 ? half.bits + 1 : (1 << (8 * sizeof(T) - 1)) + 1;
     return half;
 #else
     return before(x);

@@ -264,7 +264,8 @@ fn arange_counts_in_f64_or_i64() {
     for dtype in NUMBERS {
         let mut dst = Array::new(dtype, &[37]);
         run(&Kernel::Arange { dst: dst.view(), start: 3.0, step: 2.0 }).expect("any dtype");
-        assert_eq!(dst.values(), (0..37).map(|i| f64::from(3 + 2 * i)).collect::<Vec<_>>(), "{dtype}");
+        let expected: Vec<f64> = (0..37).map(|i| wrapped(dtype, f64::from(3 + 2 * i))).collect();
+        assert_eq!(dst.values(), expected, "{dtype}");
     }
     let mut down = Array::new(DType::F64, &[4]);
     run(&Kernel::Arange { dst: down.view(), start: 1.0, step: -0.5 }).expect("any dtype");
