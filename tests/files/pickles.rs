@@ -77,14 +77,56 @@ fn a_checkpoint_is_read_by_its_key_also_one_tensor_at_a_time() {
 
 /// A pickle in an archive of nothing else.
 fn archive(program: &[u8]) -> Vec<u8> {
-    let mut crc = flate2::Crc::new();
-    crc.update(program);
-    let (name, bytes) = (b"a/data.pkl", (program.len() as u32).to_le_bytes());
-    let sizes = [&crc.sum().to_le_bytes()[..], &bytes, &bytes, &(name.len() as u16).to_le_bytes(), &[0, 0]].concat();
-    let local = [&b"PK\x03\x04\x14\0\0\0\0\0\0\0\0\0"[..], &sizes, name, program].concat();
-    let central = [&b"PK\x01\x02\x14\0\x14\0\0\0\0\0\0\0\0\0"[..], &sizes, &[0; 14], name].concat();
+    archive_of(&[("a/data.pkl", program)])
+}
+
+/// Entries that are not compressed.
+fn archive_of(entries: &[(&str, &[u8])]) -> Vec<u8> {
+    let (mut local, mut central) = (Vec::new(), Vec::new());
+    for (name, content) in entries {
+        let mut crc = flate2::Crc::new();
+        crc.update(content);
+        let (bytes, place) = ((content.len() as u32).to_le_bytes(), (local.len() as u32).to_le_bytes());
+        let sizes =
+            [&crc.sum().to_le_bytes()[..], &bytes, &bytes, &(name.len() as u16).to_le_bytes(), &[0, 0]].concat();
+        local.extend([&b"PK\x03\x04\x14\0\0\0\0\0\0\0\0\0"[..], &sizes, name.as_bytes(), content].concat());
+        let head = &b"PK\x01\x02\x14\0\x14\0\0\0\0\0\0\0\0\0"[..];
+        central.extend([head, &sizes, &[0; 10], &place, name.as_bytes()].concat());
+    }
+    let count = (entries.len() as u16).to_le_bytes();
     let end = [(central.len() as u32).to_le_bytes(), (local.len() as u32).to_le_bytes()].concat();
-    [&local[..], &central, b"PK\x05\x06\0\0\0\0\x01\0\x01\0", &end, &[0, 0]].concat()
+    [&local[..], &central, b"PK\x05\x06\0\0\0\0", &count, &count, &end, &[0, 0]].concat()
+}
+
+/// As PyTorch writes tensors of dtypes that have no storage of their own.
+#[test]
+fn tensors_that_say_their_dtype_themselves_are_read() {
+    let program = |kind: &[u8], function: &[u8], dtype: &[u8], offset: u8| {
+        let storage = [b"((X\x07\0\0\0storage", kind, b"X\x01\0\0\x000X\x03\0\0\0cpuK\x06tQ"].concat();
+        let view = [b'K', offset, b'K', 2, 0x85, b'K', 1, 0x85, 0x89, b'N'];
+        let head = [b"\x80\x02}(X\x01\0\0\0wctorch._utils\n_rebuild_tensor_", function, b"\n"].concat();
+        [&head, &storage, &view[..], dtype, b"}tRu."].concat()
+    };
+    let read = |program: &[u8], device: &Device| {
+        let file = archive_of(&[("a/data.pkl", program), ("a/data/0", &[0x38, 0x7e, 0x81, 0x08, 1, 2])]);
+        pickle::decode(&file, None, device).map(|all| all[0].1.clone())
+    };
+    let untyped: &[u8] = b"ctorch.storage\nUntypedStorage\n";
+    each(|device| {
+        let eight = read(&program(untyped, b"v3", b"ctorch\nfloat8_e4m3fn\n", 1), device).unwrap();
+        assert_eq!(eight.dtype(), DType::F8E4M3);
+        assert_eq!(eight.to_dtype(DType::F32).unwrap().to_vec1::<f32>().unwrap(), [448.0, -1.0 / 512.0]);
+        let whole = read(&program(untyped, b"v3", b"ctorch\nuint16\n", 1), device).unwrap();
+        assert_eq!(whole.to_vec1::<u16>().unwrap(), [0x0881, 0x0201]);
+        let refused = |program: &[u8], why: &str| {
+            let error = read(program, device).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        };
+        refused(&program(untyped, b"v3", b"ctorch\nuint32\n", 0), "more elements than its storage");
+        refused(&program(untyped, b"v3", b"N", 0), "no dtype that can be read");
+        refused(&program(untyped, b"v2", b"N", 0), "has not one dtype");
+        refused(&program(b"ctorch\nByteStorage\n", b"v3", b"ctorch\nuint16\n", 0), "has not one dtype");
+    });
 }
 
 #[test]

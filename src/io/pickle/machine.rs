@@ -32,8 +32,8 @@ pub(super) enum Value {
     List(Vec<ValueId>),
     Dict(Vec<(ValueId, ValueId)>),
     Name(Name),
-    /// The numbers of an entry of the archive: dtype, key, count.
-    Storage(DType, String, u64),
+    /// The numbers of an entry of the archive: dtype, key, count. Bytes if its tensors say the dtype.
+    Storage(Option<DType>, String, u64),
     /// A view of a storage.
     Tensor(StorageView),
 }
@@ -42,6 +42,8 @@ pub(super) enum Value {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct StorageView {
     pub(super) storage: ValueId,
+    /// Of what it says itself.
+    pub(super) dtype: Option<DType>,
     pub(super) offset: i64,
     pub(super) dims: Vec<i64>,
     pub(super) strides: Vec<i64>,
@@ -56,6 +58,8 @@ pub(super) enum Name {
     List,
     /// Called with storage, offset, sizes, strides, it is a tensor.
     Tensor,
+    /// The same of a storage of bytes, with two arguments more and the dtype.
+    TypedTensor,
     /// Called with a tensor first, it is that.
     Parameter,
     /// Called with a function, a type and arguments, it is the function called with them.
@@ -64,6 +68,8 @@ pub(super) enum Name {
     Storage(DType),
     /// The type of a storage that the tensor's dtype says.
     Untyped,
+    /// A dtype.
+    DType(DType),
     /// Harmless: its calls are of no matter for weights.
     Harmless,
 }
@@ -74,6 +80,12 @@ fn known(module: &str, name: &str) -> Option<Name> {
         ("collections", "OrderedDict" | "defaultdict") | ("__builtin__" | "builtins", "dict") => Name::Dict,
         ("__builtin__" | "builtins", "list" | "tuple" | "set" | "frozenset") | ("torch", "Size") => Name::List,
         ("torch._utils", "_rebuild_tensor_v2" | "_rebuild_tensor") => Name::Tensor,
+        ("torch._utils", "_rebuild_tensor_v3") => Name::TypedTensor,
+        // Those that have no type of storage.
+        ("torch", "float8_e4m3fn") => Name::DType(DType::F8E4M3),
+        ("torch", "uint16") => Name::DType(DType::U16),
+        ("torch", "uint32") => Name::DType(DType::U32),
+        ("torch", "uint64") => Name::DType(DType::U64),
         ("torch._utils", "_rebuild_parameter" | "_rebuild_parameter_with_state") => Name::Parameter,
         ("torch._tensor", "_rebuild_from_type_v2") => Name::FromType,
         ("torch.nn.parameter", "Parameter") | ("torch", "Tensor" | "device") => Name::Harmless,
@@ -343,10 +355,16 @@ impl<R: Read> Machine<R> {
         let Value::Tuple(parts) = self.value(id) else { return self.fail("a storage is described by no tuple") };
         let parts: Vec<&Value> = parts.iter().map(|&id| self.value(id)).collect();
         let storage = match parts[..] {
-            [Value::Text(what), Value::Name(Name::Storage(dtype)), Value::Text(key), _, Value::Int(count)]
+            [Value::Text(what), Value::Name(name), Value::Text(key), _, Value::Int(count)]
                 if what == "storage" && key.len() <= NAME_BYTES_MAX =>
             {
-                u64::try_from(*count).ok().map(|count| Value::Storage(*dtype, key.clone(), count))
+                let dtype = match name {
+                    Name::Storage(dtype) => Some(Some(*dtype)),
+                    Name::Untyped => Some(None),
+                    _ => None,
+                };
+                let count = u64::try_from(*count).ok();
+                dtype.zip(count).map(|(dtype, count)| Value::Storage(dtype, key.clone(), count))
             }
             _ => None,
         };
@@ -389,9 +407,13 @@ impl<R: Read> Machine<R> {
             (Name::Parameter, [tensor, ..]) if matches!(self.value(*tensor), Value::Tensor(_)) => {
                 self.stack.push(*tensor);
             }
-            (Name::Tensor, &[storage, offset, sizes, strides, ..]) => {
-                let view = self.view(storage, offset, sizes, strides);
-                match view {
+            (Name::Tensor | Name::TypedTensor, &[storage, offset, sizes, strides, ref rest @ ..]) => {
+                let dtype = match (name, rest.get(2).map(|&id| self.value(id))) {
+                    (Name::TypedTensor, Some(Value::Name(Name::DType(dtype)))) => Some(*dtype),
+                    (Name::TypedTensor, _) => return self.fail("a tensor of no dtype that can be read"),
+                    _ => None,
+                };
+                match self.view(storage, dtype, offset, [sizes, strides]) {
                     Some(view) => self.push(Value::Tensor(view)),
                     None => return self.fail("a tensor is not described by a storage, an offset, sizes and strides"),
                 }
@@ -402,7 +424,13 @@ impl<R: Read> Machine<R> {
         Ok(())
     }
 
-    fn view(&self, storage: ValueId, offset: ValueId, sizes: ValueId, strides: ValueId) -> Option<StorageView> {
+    fn view(
+        &self,
+        storage: ValueId,
+        dtype: Option<DType>,
+        offset: ValueId,
+        [sizes, strides]: [ValueId; 2],
+    ) -> Option<StorageView> {
         let int = |id: ValueId| match self.value(id) {
             Value::Int(number) => Some(*number),
             _ => None,
@@ -415,6 +443,6 @@ impl<R: Read> Machine<R> {
         };
         matches!(self.value(storage), Value::Storage(..)).then_some(())?;
         let (dims, strides) = (ints(sizes)?, ints(strides)?);
-        (dims.len() == strides.len()).then_some(StorageView { storage, offset: int(offset)?, dims, strides })
+        (dims.len() == strides.len()).then_some(StorageView { storage, dtype, offset: int(offset)?, dims, strides })
     }
 }

@@ -211,14 +211,20 @@ fn tensors<R: Read>(program: Input<R>, key: Option<&str>, folder: &str) -> Resul
         let Value::Storage(dtype, key, count) = &values[view.storage as usize] else {
             return Err(wrong("has no storage"));
         };
+        // Whoever says it: the storage, or its tensors, for which it is bytes.
+        let (dtype, count) = match (dtype, view.dtype) {
+            (Some(dtype), None) => (*dtype, *count),
+            (None, Some(dtype)) => (dtype, count / dtype.size_in_bytes() as u64),
+            _ => return Err(wrong("has not one dtype")),
+        };
         let sizes = |all: &[i64]| all.iter().map(|&n| usize::try_from(n).ok()).collect::<Option<Vec<usize>>>();
         let (dims, strides) = (sizes(&view.dims), sizes(&view.strides));
         let (Some(dims), Some(strides), Ok(offset)) = (dims, strides, usize::try_from(view.offset)) else {
             return Err(wrong("has a negative size, stride or offset"));
         };
-        let storage_size = usize::try_from(*count).map_err(|_| wrong("has a storage too large for an address"))?;
+        let storage_size = usize::try_from(count).map_err(|_| wrong("has a storage too large for an address"))?;
         let path = format!("{folder}data/{key}");
-        let info = TensorInfo { name: name.clone(), dtype: *dtype, dims, strides, offset, path, storage_size };
+        let info = TensorInfo { name: name.clone(), dtype, dims, strides, offset, path, storage_size };
         check(&info).map_err(wrong)?;
         found.push(info);
     }
