@@ -2,22 +2,34 @@
 
 use std::sync::Arc;
 
-use super::tensor::{QTensor, with_floats};
+use super::{
+    k_quants::GgmlType,
+    tensor::{QTensor, with_floats},
+};
 use crate::array::autograd::{Saved, no_grad};
 use crate::base::{
     call::Call,
     dtype::DType,
     error::{Error, Result},
     heap,
+    layout::Layout,
     shape::Shape,
 };
 use crate::device::{Device, cpu::quantized};
 use crate::memory::proxy::Proxy;
-use crate::ops::call::compose::{composite, wrong_shape};
+use crate::ops::{
+    call::compose::{composite, wrong_shape},
+    grad::custom::{CpuStorage, CustomOp1},
+};
+
+/// Rows of an input and a result of so many numbers, in rows of `k` and `n`.
+fn rows_of(counts: [usize; 2], [k, n]: [usize; 2]) -> usize {
+    counts[0].checked_div(k).unwrap_or(counts[1] / n.max(1))
+}
 
 impl QTensor {
     /// `x [.., k]` times the transposed matrix `[n, k]` of these blocks, `[.., n]`, in the dtype of `x` and with its
-    /// owner. Two axes or more, of f32, f16 or bf16.
+    /// owner. Two axes or more, of f32, f16, bf16 or f8e4m3.
     ///
     /// On the host each 32 or 256 numbers of `x` are rounded to 8 bits for it, as candle does, and integers are
     /// multiplied. On another device the blocks are made floats in each call: a [`QMatMul`] does it once.
@@ -34,8 +46,8 @@ impl QTensor {
             let found = self.shape.dims().to_vec();
             return Err(Error::Shape { op: call.op, found, expected: "a matrix of blocks".into() });
         };
-        if !matches!(x.dtype(), DType::F32 | DType::F16 | DType::BF16) {
-            return Err(Error::UnsupportedDType { op: call.op, dtype: x.dtype(), supported: "f16, bf16, f32" });
+        if !matches!(x.dtype(), DType::F32 | DType::F16 | DType::BF16 | DType::F8E4M3) {
+            return Err(Error::UnsupportedDType { op: call.op, dtype: x.dtype(), supported: "f8e4m3, f16, bf16, f32" });
         }
         let [lead @ .., last] = x.dims() else { return wrong_shape(call.op, x, "two axes or more") };
         if lead.is_empty() {
@@ -50,7 +62,7 @@ impl QTensor {
             return Err(Error::DeviceMismatch { op: call.op, lhs, rhs });
         }
         let to = Shape::from([lead, &[n]].concat());
-        let m = to.check(call.op, 4)? / n.max(1);
+        let m = rows_of([x.elem_count(), to.check(call.op, 4)?], [k, n]);
         let (dtype, shape) = (self.dtype, self.shape);
         composite(call, x, || {
             let y = no_grad(|| self.product([m, k, n], x, to)?.to_dtype(x.dtype()))?;
@@ -82,6 +94,41 @@ impl QTensor {
         })
         .flatten()?;
         Proxy::from_vec(all, to, &Device::Cpu)
+    }
+}
+
+/// The product as an operation on `x [.., k]` of f32 on the host, as candle has it: each row of `x` by itself, so that
+/// it is the same in a batch of any size. Without a gradient; [`QTensor::matmul`] has one.
+impl CustomOp1 for QTensor {
+    fn name(&self) -> &'static str {
+        "qmatmul"
+    }
+
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let op = "qmatmul";
+        let x = storage.as_slice::<f32>()?;
+        let ([n, k], [lead @ .., last]) = (self.shape.dims(), layout.dims()) else {
+            let found = self.shape.dims().to_vec();
+            return Err(Error::Shape { op, found, expected: "a matrix of blocks, and an input with an axis".into() });
+        };
+        if last != k {
+            let why = format!("the last axes differ ({last} != {k})");
+            return Err(Error::ShapeMismatch { op, lhs: layout.dims().to_vec(), rhs: vec![*n, *k], why });
+        }
+        let to = Shape::from([lead, &[*n]].concat());
+        let count = to.check(op, 4)?;
+        let sizes = [rows_of([x.len(), count], [*k, *n]), *k, *n];
+        let mut all = heap::zeros(op, count)?;
+        self.with_bytes(|blocks| match self.dtype.block_size() {
+            1 => {
+                let mut weights = heap::zeros(op, n * k)?;
+                quantized::dequantize(self.dtype, blocks, &mut weights);
+                f32::product(sizes, x, &weights, &mut all)
+            }
+            _ => quantized::product(op, self.dtype, sizes, x, blocks, &mut all),
+        })
+        .flatten()?;
+        Ok((CpuStorage::F32(all), to))
     }
 }
 

@@ -11,9 +11,11 @@
 
 pub mod ggml_file;
 pub mod gguf_file;
+pub mod k_quants;
 mod matmul;
 mod tensor;
 
 pub use crate::base::ggml::GgmlDType;
+pub use k_quants::GgmlType;
 pub use matmul::QMatMul;
 pub use tensor::{QStorage, QTensor};

@@ -15,7 +15,7 @@ use crate::base::{
 use crate::device::{Device, cpu::quantized};
 use crate::memory::proxy::Proxy;
 use crate::ops::call::{
-    compose::{composite, composite_at, wrong_shape},
+    compose::{argument, composite, composite_at, wrong_shape},
     place::Place,
 };
 
@@ -136,7 +136,7 @@ impl QTensor {
     pub fn quantize(src: &Proxy, dtype: GgmlDType) -> Result<Self> {
         let (call, shape) = (Call::here("quantize"), *src.shape());
         let bytes = bytes_of(call.op, &shape, dtype)?;
-        let blocks = no_grad(|| composite(call, src, || packed(src, dtype, bytes, src.device())))?;
+        let blocks = no_grad(|| composite(call, src, || packed(src, dtype, &[], bytes, src.device())))?;
         Ok(QTensor { blocks, dtype, shape })
     }
 
@@ -147,13 +147,43 @@ impl QTensor {
     #[track_caller]
     pub fn quantize_onto<P: Place + ?Sized>(src: &Proxy, dtype: GgmlDType, at: &P) -> Result<Self> {
         let (call, shape) = (Call::here("quantize_onto"), *src.shape());
-        if !src.device().is_cpu() {
-            let (lhs, rhs) = (src.device().to_string(), Device::Cpu.to_string());
-            return Err(Error::DeviceMismatch { op: call.op, lhs, rhs });
-        }
+        on_host(call.op, src)?;
         let bytes = bytes_of(call.op, &shape, dtype)?;
-        let blocks = no_grad(|| composite_at(call, at, || packed(src, dtype, bytes, at.device_of_place())))?;
+        let blocks = no_grad(|| composite_at(call, at, || packed(src, dtype, &[], bytes, at.device_of_place())))?;
         Ok(QTensor { blocks, dtype, shape })
+    }
+
+    /// As [`QTensor::quantize`], to a format of 256 numbers a block and fewer than 8 bits, where an error matters by
+    /// the importance of its place along the last axis: the squares of what the weights there are multiplied with, on
+    /// average.
+    ///
+    /// # Errors
+    /// As [`QTensor::quantize`]; [`Error::Argument`] for another format; [`Error::ElementCount`] if there is not a
+    /// number for each place.
+    #[track_caller]
+    pub fn quantize_imatrix(src: &Proxy, imatrix_weights: &[f32], dtype: GgmlDType) -> Result<Self> {
+        let (call, shape) = (Call::here("quantize_imatrix"), *src.shape());
+        let bytes = weighable(call.op, &shape, imatrix_weights, dtype)?;
+        let pack = || packed(src, dtype, imatrix_weights, bytes, src.device());
+        Ok(QTensor { blocks: no_grad(|| composite(call, src, pack))?, dtype, shape })
+    }
+
+    /// As [`QTensor::quantize_imatrix`], of an array on the host, put at a place.
+    ///
+    /// # Errors
+    /// As [`QTensor::quantize_imatrix`]; [`Error::DeviceMismatch`] for an array of another device.
+    #[track_caller]
+    pub fn quantize_imatrix_onto<P: Place + ?Sized>(
+        src: &Proxy,
+        imatrix_weights: &[f32],
+        dtype: GgmlDType,
+        at: &P,
+    ) -> Result<Self> {
+        let (call, shape) = (Call::here("quantize_imatrix_onto"), *src.shape());
+        on_host(call.op, src)?;
+        let bytes = weighable(call.op, &shape, imatrix_weights, dtype)?;
+        let pack = || packed(src, dtype, imatrix_weights, bytes, at.device_of_place());
+        Ok(QTensor { blocks: no_grad(|| composite_at(call, at, pack))?, dtype, shape })
     }
 
     /// The blocks: an array of bytes.
@@ -249,7 +279,7 @@ impl QTensor {
 
     /// Calls `f` with the blocks' bytes: in place on the host, else with a copy.
     #[track_caller]
-    fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> Result<R> {
+    pub(super) fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> Result<R> {
         match self.blocks.device().is_cpu() {
             true => self.blocks.with_slice(f),
             false => Ok(f(&self.blocks.elements::<u8>("to_vec")?.1)),
@@ -257,11 +287,33 @@ impl QTensor {
     }
 }
 
+fn on_host(op: &'static str, src: &Proxy) -> Result<()> {
+    if src.device().is_cpu() {
+        return Ok(());
+    }
+    Err(Error::DeviceMismatch { op, lhs: src.device().to_string(), rhs: Device::Cpu.to_string() })
+}
+
+/// Bytes of the blocks of a shape, for a format whose numbers can be weighed, and a weight for each place of a row.
+fn weighable(op: &'static str, shape: &Shape, weights: &[f32], dtype: GgmlDType) -> Result<usize> {
+    use GgmlDType::{Q2K, Q3K, Q4K, Q5K, Q6K};
+    if !matches!(dtype, Q2K | Q3K | Q4K | Q5K | Q6K) {
+        return argument(op, "dtype", dtype, "Q2K, Q3K, Q4K, Q5K or Q6K");
+    }
+    let bytes = bytes_of(op, shape, dtype)?;
+    match shape.dims().last() {
+        Some(&last) if last != weights.len() => {
+            Err(Error::ElementCount { op, given: weights.len(), shape: vec![last] })
+        }
+        _ => Ok(bytes),
+    }
+}
+
 /// An array's blocks, as an array of the device.
 #[track_caller]
-fn packed(src: &Proxy, dtype: GgmlDType, bytes: usize, device: &Device) -> Result<Proxy> {
+fn packed(src: &Proxy, dtype: GgmlDType, importance: &[f32], bytes: usize, device: &Device) -> Result<Proxy> {
     let mut blocks = heap::zeros("quantize", bytes)?;
-    with_floats(src, |numbers| quantized::quantize(dtype, numbers, &mut blocks))?;
+    with_floats(src, |numbers| quantized::weighed(dtype, numbers, importance, &mut blocks))?;
     Proxy::from_vec(blocks, bytes, device)
 }
 

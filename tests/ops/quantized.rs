@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use ndgc::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
-use ndgc::{DType, Device, Error, NdManager, Tensor, Var, f16, gc};
+use ndgc::quantized::k_quants::GgmlType as _;
+use ndgc::quantized::{GgmlDType, QMatMul, QStorage, QTensor, k_quants};
+use ndgc::{DType, Device, Error, NdManager, Tensor, Var, bf16, f16, gc};
 
 use crate::common::{alone, each_case};
 
@@ -268,7 +269,7 @@ fn rows_do_not_depend_on_the_others_nor_on_the_form() {
             assert_eq!(same.to_vec::<f32>().unwrap(), all.to_vec::<f32>().unwrap());
             let one = module.forward(&x.get(1).unwrap().narrow(0, 2, 1).unwrap()).unwrap();
             assert_eq!(one.to_vec::<f32>().unwrap(), all.to_vec::<f32>().unwrap()[6 * 6..7 * 6]);
-            for narrow in [DType::F16, DType::BF16] {
+            for narrow in [DType::F16, DType::BF16, DType::F8E4M3] {
                 let x = x.to_dtype(narrow).unwrap();
                 let want = module.forward(&x.to_dtype(DType::F32).unwrap()).unwrap().to_dtype(narrow).unwrap();
                 let got = module.forward(&x).unwrap();
@@ -391,5 +392,118 @@ fn what_does_not_fit_is_an_error() {
         let simulated = Device::sim(ndgc::SimConfig::default());
         let there = QTensor::quantize_onto(&floats(&[4, 64]), GgmlDType::Q8_0, &simulated).unwrap();
         assert!(matches!(there.matmul(&floats(&[1, 64])), Err(Error::DeviceMismatch { .. })));
+    });
+}
+
+/// What a type of blocks does, beside arrays of them.
+fn block_by_block<T: k_quants::GgmlType>(bytes: impl Fn(&[T]) -> Vec<u8>) {
+    let (m, k, n) = (3, 512, 5);
+    let (x, w) = (numbers(m * k, 1), numbers(n * k, 2));
+    let weights = QTensor::quantize(&Tensor::from_slice(&w, (n, k), &Device::Cpu).unwrap(), T::DTYPE).unwrap();
+    let mut blocks = vec![T::zeros(); n * k / T::BLCK_SIZE];
+    T::from_float(&w, &mut blocks);
+    assert_eq!(bytes(&blocks), weights.data().unwrap().to_vec(), "{}", T::DTYPE);
+    let mut back = vec![0.0; n * k];
+    T::to_float(&blocks, &mut back);
+    assert_eq!(back, weights.dequantize(&Device::Cpu).unwrap().to_vec::<f32>().unwrap());
+
+    let mut all = vec![f32::NAN; m * n + 1];
+    k_quants::matmul((m, k, n), &x, &blocks, &mut all).unwrap();
+    assert!(all[m * n].is_nan(), "what is not asked for stays");
+    let mut other = vec![T::VecDotType::zeros(); k / T::VecDotType::BLCK_SIZE];
+    for (i, (x, found)) in x.chunks(k).zip(all.chunks(n)).enumerate() {
+        T::VecDotType::from_float(x, &mut other);
+        let mut rounded = vec![0.0; k];
+        T::VecDotType::to_float(&other, &mut rounded);
+        for (j, found) in found.iter().enumerate().take(n) {
+            let row = &blocks[j * k / T::BLCK_SIZE..(j + 1) * k / T::BLCK_SIZE];
+            let want: f64 = rounded.iter().zip(&back[j * k..]).map(|(&x, &y)| f64::from(x) * f64::from(y)).sum();
+            for found in [*found, T::vec_dot(k, row, &other), T::vec_dot_unopt(k, row, &other)] {
+                assert!((f64::from(found) - want).abs() < 1e-3, "{} {i} {j}: {found}, not {want}", T::DTYPE);
+            }
+        }
+    }
+    // The operation that candle has: the same for a row by itself.
+    let input = Tensor::from_slice(&x, (m, k), &Device::Cpu).unwrap();
+    let found = input.apply_op1_no_bwd(&weights).unwrap();
+    for i in 0..m {
+        let row = input.narrow(0, i, 1).unwrap().apply_op1_no_bwd(&weights).unwrap();
+        assert!(row.content_equals(&found.narrow(0, i, 1).unwrap()).unwrap());
+    }
+    let near = found.sub(&weights.matmul(&input).unwrap()).unwrap().abs().unwrap().max_all().unwrap();
+    assert!(near.to_scalar::<f32>().unwrap() < 0.1, "{near}");
+}
+
+#[test]
+fn blocks_by_themselves_are_those_of_arrays() {
+    alone(|| {
+        block_by_block::<k_quants::BlockQ4_0>(|b| b.as_flattened().to_vec());
+        block_by_block::<k_quants::BlockQ4_1>(|b| b.as_flattened().to_vec());
+        block_by_block::<k_quants::BlockQ5_0>(|b| b.as_flattened().to_vec());
+        block_by_block::<k_quants::BlockQ5_1>(|b| b.as_flattened().to_vec());
+        block_by_block::<k_quants::BlockQ8_0>(|b| b.as_flattened().to_vec());
+        block_by_block::<k_quants::BlockQ8_1>(|b| b.as_flattened().to_vec());
+        block_by_block::<k_quants::BlockQ2K>(|b| b.as_flattened().to_vec());
+        block_by_block::<k_quants::BlockQ3K>(|b| b.as_flattened().to_vec());
+        block_by_block::<k_quants::BlockQ4K>(|b| b.as_flattened().to_vec());
+        block_by_block::<k_quants::BlockQ5K>(|b| b.as_flattened().to_vec());
+        block_by_block::<k_quants::BlockQ6K>(|b| b.as_flattened().to_vec());
+        block_by_block::<k_quants::BlockQ8K>(|b| b.as_flattened().to_vec());
+        block_by_block::<f32>(|b| b.iter().flat_map(|x| x.to_le_bytes()).collect());
+        block_by_block::<f16>(|b| b.iter().flat_map(|x| x.to_le_bytes()).collect());
+        block_by_block::<bf16>(|b| b.iter().flat_map(|x| x.to_le_bytes()).collect());
+    });
+}
+
+#[test]
+fn a_product_with_no_rows_of_weights_or_of_the_input_is_empty() {
+    alone(|| {
+        let of = |dims: (usize, usize)| Tensor::ones(dims, DType::F32, &Device::Cpu).unwrap();
+        for dtype in GgmlDType::ALL {
+            for (m, n) in [(2, 0), (0, 2), (0, 0)] {
+                let weights = QTensor::quantize(&of((n, 256)), dtype).unwrap();
+                assert_eq!(weights.matmul(&of((m, 256))).unwrap().dims(), [m, n], "{dtype}");
+                assert_eq!(of((m, 256)).apply_op1_no_bwd(&weights).unwrap().dims(), [m, n], "{dtype}");
+            }
+        }
+    });
+}
+
+#[test]
+#[should_panic(expected = "dst too small")]
+fn a_product_of_blocks_does_not_write_beyond_the_end() {
+    let _ = k_quants::matmul((2, 32, 4), &[1.0; 64], &[k_quants::BlockQ4_0::zeros(); 4], &mut [0.0; 4]);
+}
+
+#[test]
+fn an_error_matters_by_the_importance_of_its_place() {
+    use GgmlDType::{Q2K, Q3K, Q4K, Q5K, Q6K, Q8K};
+    alone(|| {
+        let (rows, k) = (64, 512);
+        let w = numbers(rows * k, 7);
+        let x = Tensor::from_slice(&w, (rows, k), &Device::Cpu).unwrap();
+        let important: Vec<f32> = (0..k).map(|i| if i % 5 == 0 { 100.0 } else { 1.0 }).collect();
+        for dtype in [Q2K, Q3K, Q4K, Q5K, Q6K] {
+            let plain = QTensor::quantize(&x, dtype).unwrap();
+            let weighed = QTensor::quantize_imatrix(&x, &important, dtype).unwrap();
+            let onto = QTensor::quantize_imatrix_onto(&x, &important, dtype, &Device::Cpu).unwrap();
+            assert_eq!(weighed.data().unwrap(), onto.data().unwrap());
+            let error = |of: &QTensor| -> f64 {
+                let all = of.dequantize(&Device::Cpu).unwrap().to_vec::<f32>().unwrap();
+                let each = all.iter().zip(&w).zip(important.iter().cycle());
+                each.map(|((a, b), w)| f64::from(w * (a - b) * (a - b))).sum()
+            };
+            let (plain, weighed) = (error(&plain), error(&weighed));
+            assert!(weighed < plain, "{dtype}: {weighed} with importance, {plain} without");
+            let zeros = QTensor::quantize_imatrix(&x.zeros_like().unwrap(), &important, dtype).unwrap();
+            assert!(zeros.dequantize(&Device::Cpu).unwrap().to_vec::<f32>().unwrap().iter().all(|x| *x == 0.0));
+            let unimportant = QTensor::quantize_imatrix(&x, &vec![0.0; k], dtype).unwrap();
+            let all = unimportant.dequantize(&Device::Cpu).unwrap().to_vec::<f32>().unwrap();
+            assert!(all.iter().all(|x| x.abs() < 2.0), "{dtype}");
+        }
+        let refused = QTensor::quantize_imatrix(&x, &important, Q8K);
+        assert!(matches!(refused, Err(Error::Argument { argument: "dtype", .. })), "{refused:?}");
+        let refused = QTensor::quantize_imatrix(&x, &important[1..], Q4K);
+        assert!(matches!(refused, Err(Error::ElementCount { given: 511, .. })), "{refused:?}");
     });
 }

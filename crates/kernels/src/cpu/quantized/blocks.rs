@@ -284,6 +284,13 @@ impl Opened {
         simd(row.len(), Opening { row: self, blocks: row.as_chunks().0, open });
     }
 
+    /// The other side of a product, of a format of 8 bits, whose numbers have no scales of few bits.
+    pub(super) fn into_rounded(self) -> Rounded {
+        let parts = self.numbers.chunks().as_flattened().chunks_exact(16);
+        let sums = parts.map(|part| part.iter().sum()).collect();
+        Rounded { numbers: self.numbers, sums, scales: self.scales }
+    }
+
     /// The numbers as floats.
     pub(super) fn floats(&self, to: &mut [f32]) {
         let parts = self.numbers.chunks().as_flattened().chunks_exact(16).zip(&self.bases).enumerate();

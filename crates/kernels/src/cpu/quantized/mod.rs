@@ -63,6 +63,12 @@ fn halves<H>(bytes: &[u8], to: &mut [f32], widen: fn(H) -> f32, of: fn(u16) -> H
 
 /// The blocks nearest to numbers. `bytes` and `from` have as many blocks.
 pub fn quantize(dtype: GgmlDType, from: &[f32], bytes: &mut [u8]) {
+    weighed(dtype, from, &[], bytes);
+}
+
+/// As [`quantize`], in a format of 256 numbers a block, where an error matters by the importance of its place in a row:
+/// that is as long as `importance`, of whole blocks. Of none, everything matters alike.
+pub fn weighed(dtype: GgmlDType, from: &[f32], importance: &[f32], bytes: &mut [u8]) {
     let (size, len) = (dtype.type_size(), dtype.block_size());
     assert!(bytes.len() / size * len == from.len(), "as many numbers as the blocks have");
     let piece = if len == 1 { 4096 } else { PIECE };
@@ -74,7 +80,13 @@ pub fn quantize(dtype: GgmlDType, from: &[f32], bytes: &mut [u8]) {
             }
             GgmlDType::F16 => put_halves(bytes, from, |x| f16::from_f32(x).to_bits()),
             GgmlDType::BF16 => put_halves(bytes, from, |x| bf16::from_f32(x).to_bits()),
-            _ => bytes.chunks_exact_mut(size).zip(from.chunks_exact(len)).for_each(|(b, x)| pack::block(dtype, x, b)),
+            _ => {
+                for (at, (b, x)) in (i * piece..).zip(bytes.chunks_exact_mut(size).zip(from.chunks_exact(len))) {
+                    let row = importance.len() / len;
+                    let own = (row > 0).then(|| &importance[at % row.max(1) * len..][..len]);
+                    pack::block(dtype, x, own, b);
+                }
+            }
         }
     });
 }
@@ -112,6 +124,18 @@ impl Loop for Columns<'_> {
             }
         }
     }
+}
+
+/// The product of two rows of as many blocks, the second of them of numbers of 8 bits without a base.
+pub fn dot(dtypes: [GgmlDType; 2], rows: [&[u8]; 2]) -> f32 {
+    let len = dtypes[0].block_size();
+    let count = rows[0].len() / dtypes[0].type_size() * len;
+    let [a, b] = [0, 1].map(|side| {
+        let mut open = Opened::new(len, count);
+        open.open(dtypes[side], rows[side]);
+        open
+    });
+    a.dot(0, &b.into_rounded(), 0, &mut vec![0.0; count / 32])
 }
 
 /// `x weights^T` of `[M, K]` and `[N, K]` blocks, to `[M, N]`: what [`GgmlDType::block_size`] of more than 1 stands

@@ -12,8 +12,44 @@ use super::{
 };
 use crate::base::ggml::GgmlDType;
 
-/// Writes the block of a format that is no float's.
-pub(super) fn block(dtype: GgmlDType, x: &[f32], b: &mut [u8]) {
+/// The numbers of a large block, and how much an error in each of them matters, if that is known.
+struct Weighed<'a> {
+    x: &'a [f32],
+    weights: Option<[f32; LARGE]>,
+}
+
+impl<'a> Weighed<'a> {
+    /// A number matters by the importance of its place, and more the farther it is from 0.
+    fn new(x: &'a [f32], importance: Option<&[f32]>) -> Self {
+        let weights = importance.map(|importance| {
+            let mean = x.iter().map(|x| x * x).sum::<f32>() / LARGE as f32;
+            std::array::from_fn(|i| importance[i] * (mean + x[i] * x[i]).sqrt())
+        });
+        Weighed { x, weights }
+    }
+
+    /// As [`symmetric`], of 16 numbers.
+    fn symmetric(&self, i: usize, most: i32, rounds: usize) -> f32 {
+        let part = 16 * i..16 * i + 16;
+        match &self.weights {
+            None => symmetric(&self.x[part], most, rounds),
+            Some(weights) => weighed_symmetric(&self.x[part.clone()], &weights[part], most),
+        }
+    }
+
+    /// As [`with_least`], of `len` numbers.
+    fn with_least(&self, i: usize, len: usize, most: i32) -> (f32, f32) {
+        let part = len * i..len * i + len;
+        match &self.weights {
+            None => with_least(&self.x[part], most),
+            Some(weights) => weighed_with_least(&self.x[part.clone()], &weights[part], most),
+        }
+    }
+}
+
+/// Writes the block of a format that is no float's. With the `importance` of each number in a format of 256 of them and
+/// fewer than 8 bits; the others have no choice.
+pub(super) fn block(dtype: GgmlDType, x: &[f32], importance: Option<&[f32]>, b: &mut [u8]) {
     use GgmlDType::*;
     match dtype {
         Q4_0 => about_zero(x, 8, b),
@@ -21,11 +57,11 @@ pub(super) fn block(dtype: GgmlDType, x: &[f32], b: &mut [u8]) {
         Q4_1 => above_least(x, 15, b),
         Q5_1 => above_least(x, 31, b),
         Q8_0 | Q8_1 => eight_bits(x, b),
-        Q2K => q2k(x, b),
-        Q3K => q3k(x, b),
-        Q4K => q45k(x, 15, b),
-        Q5K => q45k(x, 31, b),
-        Q6K => q6k(x, b),
+        Q2K => q2k(&Weighed::new(x, importance), b),
+        Q3K => q3k(&Weighed::new(x, importance), b),
+        Q4K => q45k(&Weighed::new(x, importance), 15, b),
+        Q5K => q45k(&Weighed::new(x, importance), 31, b),
+        Q6K => q6k(&Weighed::new(x, importance), b),
         Q8K => q8k(x, b),
         F32 | F16 | BF16 => unreachable!("floats have no blocks"),
     }
@@ -174,6 +210,67 @@ fn with_least(x: &[f32], most: i32) -> (f32, f32) {
     (scale, -least)
 }
 
+/// Scale of numbers in `-most..most` with the least sum of weighed squares of errors, of those that put the farthest
+/// number at one of 19 places about the end.
+fn weighed_symmetric(x: &[f32], weights: &[f32], most: i32) -> f32 {
+    let far = farthest(x);
+    let (mut best, mut scale) = (0.0, -far / most as f32);
+    for step in -9..=9 {
+        let by = -(most as f32 + 0.1 * step as f32) / far;
+        let (mut xs, mut squares) = (0.0, 0.0);
+        for (&x, &w) in x.iter().zip(weights) {
+            let q = nearest(by * x).clamp(-most, most - 1) as f32;
+            xs += w * x * q;
+            squares += w * q * q;
+        }
+        // What the best scale for these numbers takes off the sum of squares.
+        if squares > 0.0 && xs * xs > best * squares {
+            (best, scale) = (xs * xs / squares, xs / squares);
+        }
+    }
+    scale
+}
+
+/// As [`with_least`], with the least sum of weighed squares of errors, of numbers in `0..=most` by 37 widths.
+fn weighed_with_least(x: &[f32], weights: &[f32], most: i32) -> (f32, f32) {
+    let low = x.iter().fold(0.0, |low: f32, &x| low.min(x));
+    let width = x.iter().fold(f32::NEG_INFINITY, |top: f32, &x| top.max(x)) - low;
+    if width <= 0.0 {
+        return (0.0, -low);
+    }
+    let all = x.iter().zip(weights);
+    let (sum, mean) = all.clone().fold((0.0, 0.0), |(sum, mean), (x, w)| (sum + w, mean + w * x));
+    let (mut best, mut found) = (f32::INFINITY, (width / most as f32, -low));
+    for step in 0..=36 {
+        let by = (most as f32 - 0.9 + 0.05 * step as f32) / width;
+        let number = |x: f32| nearest(by * (x - low)).clamp(0, most) as f32;
+        let (mut qs, mut squares, mut xs) = (0.0, 0.0, 0.0);
+        for (&x, &w) in all.clone() {
+            let q = number(x);
+            qs += w * q;
+            squares += w * q * q;
+            xs += w * q * x;
+        }
+        let spread = sum * squares - qs * qs;
+        if spread <= 0.0 {
+            continue;
+        }
+        // The line through the numbers, or the one through 0 if that one begins above.
+        let (mut scale, mut least) = ((sum * xs - mean * qs) / spread, (squares * mean - qs * xs) / spread);
+        if least > 0.0 {
+            (scale, least) = (xs / squares, 0.0);
+        }
+        let error = all.clone().fold(0.0, |error, (&x, &w)| {
+            let off = scale * number(x) + least - x;
+            error + w * off * off
+        });
+        if error < best {
+            (best, found) = (error, (scale, -least));
+        }
+    }
+    found
+}
+
 /// Scales and least numbers of parts as integers up to `most`, and what to divide by for that.
 fn short<const PARTS: usize>(all: [f32; PARTS], most: f32) -> ([u8; PARTS], f32) {
     let top = all.iter().fold(0.0, |top: f32, &x| top.max(x));
@@ -195,8 +292,8 @@ fn pairs(b: &mut [u8], numbers: &[u8; LARGE]) {
     }
 }
 
-fn q2k(x: &[f32], b: &mut [u8]) {
-    let parts: [(f32, f32); 16] = std::array::from_fn(|i| with_least(&x[16 * i..][..16], 3));
+fn q2k(of: &Weighed<'_>, b: &mut [u8]) {
+    let (x, parts) = (of.x, std::array::from_fn::<_, 16, _>(|i| of.with_least(i, 16, 3)));
     let (scales, scale) = short(parts.map(|part| part.0), 15.0);
     let (bases, base) = short(parts.map(|part| part.1), 15.0);
     let (scale, base) = (put_half(b, 80, scale), put_half(b, 82, base));
@@ -207,8 +304,8 @@ fn q2k(x: &[f32], b: &mut [u8]) {
     pairs(&mut b[16..80], &numbers);
 }
 
-fn q3k(x: &[f32], b: &mut [u8]) {
-    let parts: [f32; 16] = std::array::from_fn(|i| symmetric(&x[16 * i..][..16], 4, 0));
+fn q3k(of: &Weighed<'_>, b: &mut [u8]) {
+    let (x, parts) = (of.x, std::array::from_fn::<_, 16, _>(|i| of.symmetric(i, 4, 0)));
     let far = farthest(&parts);
     let by = if far == 0.0 { 0.0 } else { -32.0 / far };
     b.fill(0);
@@ -229,8 +326,8 @@ fn q3k(x: &[f32], b: &mut [u8]) {
 }
 
 /// `Q4K`, or with numbers up to 31 `Q5K`.
-fn q45k(x: &[f32], most: i32, b: &mut [u8]) {
-    let parts: [(f32, f32); 8] = std::array::from_fn(|i| with_least(&x[32 * i..][..32], most));
+fn q45k(of: &Weighed<'_>, most: i32, b: &mut [u8]) {
+    let (x, parts) = (of.x, std::array::from_fn::<_, 8, _>(|i| of.with_least(i, 32, most)));
     let (scales, scale) = short(parts.map(|part| part.0), 63.0);
     let (bases, base) = short(parts.map(|part| part.1), 63.0);
     let (scale, base) = (put_half(b, 0, scale), put_half(b, 2, base));
@@ -254,8 +351,8 @@ fn q45k(x: &[f32], most: i32, b: &mut [u8]) {
     }
 }
 
-fn q6k(x: &[f32], b: &mut [u8]) {
-    let parts: [f32; 16] = std::array::from_fn(|i| symmetric(&x[16 * i..][..16], 32, 3));
+fn q6k(of: &Weighed<'_>, b: &mut [u8]) {
+    let (x, parts) = (of.x, std::array::from_fn::<_, 16, _>(|i| of.symmetric(i, 32, 3)));
     let far = farthest(&parts);
     let by = if far == 0.0 { 0.0 } else { -128.0 / far };
     let scale = put_half(b, 208, inverse(by));
