@@ -19,6 +19,7 @@ pub mod layer_norm;
 pub mod linear;
 pub mod loss;
 pub(crate) mod module;
+pub mod moe;
 pub mod ops;
 pub mod optim;
 pub mod prefetch;

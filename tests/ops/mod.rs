@@ -29,6 +29,7 @@ mod logic;
 mod math;
 mod matmul;
 mod modules;
+mod moe;
 #[cfg(feature = "ndarray")]
 mod ndarrays;
 mod nn_ops;

@@ -112,10 +112,11 @@ fn table() -> Vec<String> {
     names
 }
 
-/// Files of `src/ops` whose functions are no rows: those of optional features, which have tests of their own, and those
-/// that run what the caller gives them, or wrap what has a row.
-const ELSEWHERE: [&str; 8] =
-    ["factors", "fourier", "ndarrays", "custom", "compose", "expression", "checkpoint", "scoped"];
+/// Files whose functions are no rows: those of optional features, which have tests of their own, and those that run what
+/// the caller gives them, or wrap what has a row; and products of experts, for which no sample has lists and blocks
+/// (`tests/ops/moe.rs`).
+const ELSEWHERE: [&str; 9] =
+    ["factors", "fourier", "ndarrays", "custom", "compose", "expression", "checkpoint", "scoped", "moe"];
 
 /// The public functions that return arrays and need a row, as rows name them.
 pub(crate) fn operations() -> BTreeSet<String> {
