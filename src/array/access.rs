@@ -3,7 +3,7 @@
 use crate::base::{
     blocks::{StridedBlocks, StridedIndex},
     call::Call,
-    dtype::{DType, WithDType, with_type},
+    dtype::{DType, WithDType, with_bits},
     error::{Error, Result, Site},
     heap,
     layout::Layout,
@@ -208,35 +208,63 @@ impl Proxy {
     /// work.
     #[track_caller]
     pub fn to_vec<T: WithDType>(&self) -> Result<Vec<T>> {
-        self.read(Call::here("to_vec"), |_| None).map(|(_, all)| all)
+        self.read(Call::here("to_vec"), T::DTYPE, ALL).map(|(_, all)| all)
     }
 
     /// The shape and the elements in row-major order, of one look: for operations that compute on the host. A shape
     /// that was read before may be another array's by the time that the elements are (`intern`).
     #[track_caller]
     pub(crate) fn elements<T: WithDType>(&self, op: &'static str) -> Result<(Shape, Vec<T>)> {
-        self.read(Call::here(op), |_| None)
+        self.read(Call::here(op), T::DTYPE, ALL)
+    }
+
+    /// As [`Proxy::elements`], as unsigned integers of the size of this type.
+    #[track_caller]
+    pub(crate) fn bits<B: WithDType>(&self, op: &'static str, dtype: DType) -> Result<(Shape, Vec<B>)> {
+        self.read(Call::here(op), dtype, ALL)
     }
 
     /// The shape, and the elements; of more than `most`, `edge` at each end of every longer axis.
     #[track_caller]
     pub(crate) fn ends<T: WithDType>(&self, op: &'static str, most: usize, edge: usize) -> Result<(Shape, Vec<T>)> {
-        self.read(Call::here(op), |shape| (shape.elem_count() > most).then_some(edge))
+        self.read(Call::here(op), T::DTYPE, Part { most, edge })
     }
 
-    fn read<T: WithDType>(&self, call: Call, edge: impl FnOnce(&Shape) -> Option<usize>) -> Result<(Shape, Vec<T>)> {
-        switch::check(call.op)?;
-        with_context(|context| {
-            reclaim::on_call(context);
-            let pins = registry::pin(context, call.op, [self.key()], false)?;
-            let [array] = pins.arrays();
+    /// The shape, and a part of the elements, which are of this type; `T` is that, or the unsigned integer of its size.
+    fn read<T: WithDType>(&self, call: Call, dtype: DType, part: Part) -> Result<(Shape, Vec<T>)> {
+        let mut elements = Vec::new();
+        let shape = self.read_bytes(call, dtype, part, &mut |bytes, layout, edge| {
+            elements = gather(call.op, T::of_bytes(bytes).ok_or_else(|| no_truth(call.op))?, layout, edge)?;
+            Ok(())
+        })?;
+        Ok((shape, elements))
+    }
+
+    /// The shape. Calls `take` with all bytes of a storage, how the elements lie in it, and how many to take of each
+    /// end of an axis. Apart from [`Proxy::read`], so that it is code once, and not for each type.
+    fn read_bytes(&self, call: Call, dtype: DType, part: Part, take: Take<'_>) -> Result<Shape> {
+        self.with_pinned(call.op, |array| {
             let shape = *array.layout.shape();
-            if array.storage.buffer().device().is_cpu() {
-                return Ok((shape, host_elements(call.op, &array, edge(&shape))?));
+            let edge = (shape.elem_count() > part.most).then_some(part.edge);
+            if !array.storage.buffer().device().is_cpu() {
+                same_type(call.op, array, dtype)?;
+                let mut room = Vec::new();
+                take(downloaded(array, call.site, &mut room)?, array.layout, edge)?;
+                return Ok(shape);
             }
-            same_type::<T>(call.op, &array)?;
-            Ok((shape, gather(call.op, &downloaded::<T>(&array, call.site)?, array.layout, edge(&shape))?))
-        })
+            let bytes = storage_bytes(call.op, array, dtype)?;
+            if dtype == DType::Bool {
+                // What lies between the truth values need not be any: only those are looked at.
+                let own = gather(call.op, bytes, array.layout, edge)?;
+                if own.iter().any(|&byte| byte > 1) {
+                    return Err(no_truth(call.op));
+                }
+                take(&own, &Layout::contiguous(Shape::from(own.len())), None)?;
+            } else {
+                take(bytes, array.layout, edge)?;
+            }
+            Ok(shape)
+        })?
     }
 
     /// Writes the elements in row-major order, in the byte order of the machine, and nothing else.
@@ -245,7 +273,8 @@ impl Proxy {
     /// As [`Proxy::to_vec`]; what the writer refuses.
     #[track_caller]
     pub fn write_bytes<W: std::io::Write>(&self, to: &mut W) -> Result<()> {
-        with_type!(self.dtype(), T => to.write_all(T::bytes_of(&self.to_vec::<T>()?))?);
+        let dtype = self.dtype();
+        with_bits!(dtype, B => to.write_all(B::bytes_of(&self.bits::<B>("to_vec", dtype)?.1))?);
         Ok(())
     }
 
@@ -255,7 +284,7 @@ impl Proxy {
     /// [`Error::Shape`] if it has axes; as [`Proxy::to_vec`].
     #[track_caller]
     pub fn to_scalar<T: WithDType>(&self) -> Result<T> {
-        match self.read::<T>(Call::here("to_scalar"), |_| Some(0))? {
+        match self.read::<T>(Call::here("to_scalar"), T::DTYPE, Part { most: 0, edge: 0 })? {
             (shape, all) if shape.rank() == 0 => Ok(all[0]),
             (shape, _) => {
                 let expected = "no axes; index it or reduce it first".into();
@@ -279,7 +308,7 @@ impl Proxy {
     /// [`Error::Shape`] if it has another number of axes; as [`Proxy::to_vec`].
     #[track_caller]
     pub fn to_vec1<T: WithDType>(&self) -> Result<Vec<T>> {
-        let (shape, all) = self.read(Call::here("to_vec1"), |_| None)?;
+        let (shape, all) = self.read(Call::here("to_vec1"), T::DTYPE, ALL)?;
         shape.dims1()?;
         Ok(all)
     }
@@ -290,9 +319,9 @@ impl Proxy {
     /// As [`Proxy::to_vec1`].
     #[track_caller]
     pub fn to_vec2<T: WithDType>(&self) -> Result<Vec<Vec<T>>> {
-        let (shape, all) = self.read::<T>(Call::here("to_vec2"), |_| None)?;
+        let (shape, all) = self.read::<T>(Call::here("to_vec2"), T::DTYPE, ALL)?;
         let (rows, columns) = shape.dims2()?;
-        Ok((0..rows).map(|r| all[r * columns..(r + 1) * columns].to_vec()).collect())
+        Ok(lists(&all, rows, columns))
     }
 
     /// The matrices of a three-axis array.
@@ -301,20 +330,44 @@ impl Proxy {
     /// As [`Proxy::to_vec1`].
     #[track_caller]
     pub fn to_vec3<T: WithDType>(&self) -> Result<Vec<Vec<Vec<T>>>> {
-        let (shape, all) = self.read::<T>(Call::here("to_vec3"), |_| None)?;
+        let (shape, all) = self.read::<T>(Call::here("to_vec3"), T::DTYPE, ALL)?;
         let (n, rows, columns) = shape.dims3()?;
-        let row = |i: usize, r: usize| all[(i * rows + r) * columns..(i * rows + r + 1) * columns].to_vec();
-        Ok((0..n).map(|i| (0..rows).map(|r| row(i, r)).collect()).collect())
+        let size = rows * columns;
+        let mut matrices = Vec::with_capacity(n);
+        for i in 0..n {
+            matrices.push(lists(&all[i * size..(i + 1) * size], rows, columns));
+        }
+        Ok(matrices)
     }
 }
 
-fn same_type<T: WithDType>(op: &'static str, array: &Pinned<'_>) -> Result<()> {
-    if array.dtype == T::DTYPE { Ok(()) } else { Err(Error::DTypeMismatch { op, lhs: array.dtype, rhs: T::DTYPE }) }
+/// As many lists of equal length, which may be 0.
+fn lists<T: WithDType>(all: &[T], count: usize, len: usize) -> Vec<Vec<T>> {
+    let mut lists = Vec::with_capacity(count);
+    for i in 0..count {
+        lists.push(all[i * len..(i + 1) * len].to_vec());
+    }
+    lists
+}
+
+/// How much to read of an array: of more than `most` elements, `edge` at each end of every longer axis.
+struct Part {
+    most: usize,
+    edge: usize,
+}
+
+const ALL: Part = Part { most: usize::MAX, edge: 0 };
+
+/// Who takes elements out of the bytes of a storage.
+type Take<'f> = &'f mut dyn FnMut(&[u8], &Layout, Option<usize>) -> Result<()>;
+
+fn same_type(op: &'static str, array: &Pinned<'_>, dtype: DType) -> Result<()> {
+    if array.dtype == dtype { Ok(()) } else { Err(Error::DTypeMismatch { op, lhs: array.dtype, rhs: dtype }) }
 }
 
 /// All bytes of the storage of an array on the host, which has elements of this type.
-fn storage_bytes<'a, T: WithDType>(op: &'static str, array: &'a Pinned<'_>) -> Result<&'a [u8]> {
-    same_type::<T>(op, array)?;
+fn storage_bytes<'a>(op: &'static str, array: &'a Pinned<'_>, dtype: DType) -> Result<&'a [u8]> {
+    same_type(op, array, dtype)?;
     array.host_bytes().ok_or_else(|| {
         let lhs = array.storage.buffer().device().to_string();
         Error::DeviceMismatch { op, lhs, rhs: "cpu".into() }
@@ -327,36 +380,23 @@ fn no_truth(op: &'static str) -> Error {
     Error::Argument { op, argument: "array of truth values", value, expected: "bytes of 0 and 1" }
 }
 
-/// The elements of an array on the host, as [`gather`] gives them.
-fn host_elements<T: WithDType>(op: &'static str, array: &Pinned<'_>, edge: Option<usize>) -> Result<Vec<T>> {
-    let bytes = storage_bytes::<T>(op, array)?;
-    if T::DTYPE == DType::Bool {
-        // What lies between the truth values need not be any: only those are looked at.
-        let own = gather(op, bytes, array.layout, edge)?;
-        if own.iter().any(|&byte| byte > 1) {
-            return Err(no_truth(op));
-        }
-        return Ok(own.into_iter().map(|byte| T::from_i128(byte.into())).collect());
-    }
-    gather(op, T::of_bytes(bytes).ok_or_else(|| no_truth(op))?, array.layout, edge)
-}
-
-/// All elements of the storage of an array on another device.
-fn downloaded<T: WithDType>(array: &Pinned<'_>, site: Site) -> Result<Vec<T>> {
+/// All bytes of the storage of an array on another device. They lie in `room` as any type's elements may.
+fn downloaded<'a>(array: &Pinned<'_>, site: Site, room: &'a mut Vec<u64>) -> Result<&'a [u8]> {
     let span = array.storage.buffer().span();
-    let mut all = vec![T::default(); span.bytes() / size_of::<T>()];
-    let Some(bytes) = T::any_bytes_of(&mut all) else {
-        // A byte that is neither 0 nor 1 would be no `bool`.
-        return Ok(downloaded::<u8>(array, site)?.into_iter().map(|byte| T::from_i128(byte.into())).collect());
-    };
+    *room = vec![0; span.bytes().div_ceil(size_of::<u64>())];
+    let bytes = &mut u64::any_bytes_of(room).unwrap_or_default()[..span.bytes()];
     let src = OwnedView::new(span, array.dtype, *array.layout);
     array.storage.buffer().device().download(&src, bytes).map_err(|error| blame(error, site))?;
-    Ok(all)
+    if array.dtype == DType::Bool {
+        // A byte that is neither 0 nor 1 would be no `bool`.
+        bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+    }
+    Ok(bytes)
 }
 
 /// The elements of a contiguous array on the host.
 fn host_slice<'a, T: WithDType>(op: &'static str, array: &'a Pinned<'_>) -> Result<&'a [T]> {
-    let bytes = storage_bytes::<T>(op, array)?;
+    let bytes = storage_bytes(op, array, T::DTYPE)?;
     let (first, count) = (array.layout.offset(), array.layout.shape().elem_count());
     if count == 0 {
         return Ok(&[]);
@@ -369,26 +409,55 @@ fn host_slice<'a, T: WithDType>(op: &'static str, array: &'a Pinned<'_>) -> Resu
 /// # Errors
 /// [`Error::OutOfMemory`]: there is no room on the heap.
 fn gather<T: WithDType>(op: &'static str, all: &[T], layout: &Layout, edge: Option<usize>) -> Result<Vec<T>> {
-    let kept = |dim: usize| edge.map_or(dim, |edge| dim.min(2 * edge));
-    let count = layout.dims().iter().try_fold(1usize, |count, &dim| count.checked_mul(kept(dim)));
-    let count = count.unwrap_or(usize::MAX);
-    let mut out = heap::room(op, count)?;
+    let mut out = heap::room(op, count_of(layout, edge))?;
+    for_each_run(layout, edge, &mut |first, count, stride| {
+        if stride == 1 {
+            return out.extend_from_slice(&all[first..first + count]);
+        }
+        for i in 0..count as isize {
+            out.push(all[(first as isize + i * stride) as usize]);
+        }
+    });
+    Ok(out)
+}
+
+/// How many there are of an axis; of one that is longer than both its ends, these.
+fn kept(dim: usize, edge: Option<usize>) -> usize {
+    edge.map_or(dim, |edge| dim.min(2 * edge))
+}
+
+fn count_of(layout: &Layout, edge: Option<usize>) -> usize {
+    let count = layout.dims().iter().try_fold(1usize, |count, &dim| count.checked_mul(kept(dim, edge)));
+    count.unwrap_or(usize::MAX)
+}
+
+/// Calls `f` with the first, the number and the distance of elements that lie evenly, for all that [`gather`] takes.
+fn for_each_run(layout: &Layout, edge: Option<usize>, f: &mut dyn FnMut(usize, usize, isize)) {
+    let (count, whole) = (count_of(layout, edge), layout.shape().elem_count());
     if count == 0 {
-        return Ok(out);
+        return;
     }
-    if layout.is_contiguous() && count == layout.shape().elem_count() {
-        out.extend_from_slice(&all[layout.offset()..layout.offset() + count]);
-        return Ok(out);
+    let ([outer @ .., last], [outer_strides @ .., stride]) = (layout.dims(), layout.strides()) else {
+        return f(layout.offset(), 1, 1);
+    };
+    if layout.is_contiguous() && count == whole {
+        return f(layout.offset(), count, 1);
     }
-    let rank = layout.shape().rank();
     let mut index = [0usize; crate::base::shape::MAX_RANK];
     let mut at = layout.offset() as isize;
-    for _ in 0..count {
-        out.push(all[at as usize]);
-        for axis in (0..rank).rev() {
-            let (dim, stride) = (layout.dims()[axis], layout.strides()[axis]);
+    for _ in 0..count / kept(*last, edge) {
+        match kept(*last, edge) {
+            all if all == *last => f(at as usize, all, *stride),
+            ends => {
+                f(at as usize, ends / 2, *stride);
+                f((at + stride * (last - ends / 2) as isize) as usize, ends / 2, *stride);
+            }
+        }
+        for axis in (0..outer.len()).rev() {
+            let (dim, stride) = (outer[axis], outer_strides[axis]);
             // Over the middle that is left out.
-            let step = if kept(dim) < dim && index[axis] + 1 == kept(dim) / 2 { 1 + dim - kept(dim) } else { 1 };
+            let kept = kept(dim, edge);
+            let step = if kept < dim && index[axis] + 1 == kept / 2 { 1 + dim - kept } else { 1 };
             index[axis] += step;
             at += stride * step as isize;
             if index[axis] < dim {
@@ -398,5 +467,4 @@ fn gather<T: WithDType>(op: &'static str, all: &[T], layout: &Layout, edge: Opti
             index[axis] = 0;
         }
     }
-    Ok(out)
 }

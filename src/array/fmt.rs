@@ -52,11 +52,11 @@ impl fmt::Debug for Proxy {
         };
         // What cannot be read shows its size.
         let elements = if short {
-            with_type!(self.dtype(), T => self.elements::<T>("debug").map(|(_, all)| joined(&all)).ok())
+            with_type!(self.dtype(), T => self.elements::<T>("debug").map(|(_, all)| texts(&all).join(", ")).ok())
         } else {
             None
         };
-        let dims = || format!("dims {}", joined(self.dims()));
+        let dims = || format!("dims {}", texts(self.dims()).join(", "));
         write!(f, "Tensor[{}; {}{}]", elements.unwrap_or_else(dims), self.dtype(), device_suffix(self))
     }
 }
@@ -83,8 +83,12 @@ impl Proxy {
     }
 }
 
-fn joined(items: &[impl fmt::Display]) -> String {
-    items.iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
+fn texts(items: &[impl fmt::Display]) -> Vec<String> {
+    let mut texts = Vec::with_capacity(items.len());
+    for item in items {
+        texts.push(item.to_string());
+    }
+    texts
 }
 
 /// Nothing for the host.
@@ -96,30 +100,39 @@ fn describe(array: &Proxy) -> Result<(NumberTable, String)> {
     let dtype = array.dtype();
     let (shape, cells) = with_type!(dtype, T => {
         let (shape, values) = array.ends::<T>("display", THRESHOLD, EDGE)?;
-        (shape, cells(&values))
+        (shape, if dtype.is_float() { cells(&doubles(&values), [1e8, 1e-4].map(rounded::<T>)) } else { texts(&values) })
     });
     let width = cells.iter().map(String::len).max().unwrap_or(0);
     let table = NumberTable { shape, cells, width, summarise: shape.elem_count() > THRESHOLD };
     Ok((table, format!("Tensor[{shape}, {dtype}{}]", device_suffix(array))))
 }
 
-/// Numbers as text, in a common form: whole numbers as they are, others with four decimals, or in scientific notation
-/// if they span more than three orders, or lie far from 1.
-fn cells<T: WithDType>(values: &[T]) -> Vec<String> {
-    if !T::DTYPE.is_float() {
-        return values.iter().map(T::to_string).collect();
+fn doubles<T: WithDType>(values: &[T]) -> Vec<f64> {
+    let mut doubles = Vec::with_capacity(values.len());
+    for value in values {
+        doubles.push(value.to_f64());
     }
-    let seen: Vec<f64> = values.iter().map(|v| v.to_f64()).filter(|v| v.is_finite() && *v != 0.0).collect();
+    doubles
+}
+
+/// A number as the type has it.
+fn rounded<T: WithDType>(number: f64) -> f64 {
+    T::from_f64(number).to_f64()
+}
+
+/// Floats as text, in a common form: whole numbers as they are, others with four decimals, or in scientific notation if
+/// they span more than three orders, or lie far from 1. Its limits are numbers of the type, so that they are inside in
+/// each.
+fn cells(values: &[f64], [high, low]: [f64; 2]) -> Vec<String> {
+    let seen: Vec<f64> = values.iter().copied().filter(|v| v.is_finite() && *v != 0.0).collect();
     let largest = seen.iter().fold(0f64, |a, v| a.max(v.abs()));
     let smallest = seen.iter().fold(f64::INFINITY, |a, v| a.min(v.abs()));
-    // The limits as numbers of the type, so that they are inside in each.
-    let limit = |value: f64| T::from_f64(value).to_f64();
-    let scientific = largest / smallest > 1e3 || largest > limit(1e8) || smallest < limit(1e-4);
+    let scientific = largest / smallest > 1e3 || largest > high || smallest < low;
     let whole = seen.iter().all(|v| v.ceil() == *v);
-    let number = |value: &T| match (value.to_f64(), scientific, whole) {
-        (value, true, _) => format!("{value:.4e}"),
-        (value, false, true) if value.is_finite() => format!("{value:.0}."),
-        (value, ..) => format!("{value:.4}"),
+    let number = |&value: &f64| match (scientific, whole) {
+        (true, _) => format!("{value:.4e}"),
+        (false, true) if value.is_finite() => format!("{value:.0}."),
+        _ => format!("{value:.4}"),
     };
     values.iter().map(number).collect()
 }

@@ -6,8 +6,9 @@ use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom, Take};
 use std::path::{Path, PathBuf};
 
-use super::element::{FileElement, Order, Stored};
-use crate::base::dtype::with_type;
+use super::element::{Bits, Stored};
+use crate::base::{call::Call, dtype::with_bits};
+use crate::ops::create::values::of_values;
 use crate::{DType, Error, Place, Result, Shape, Tensor};
 
 /// Bytes converted at a time.
@@ -162,14 +163,15 @@ impl<R: Read> Input<R> {
         at: &P,
     ) -> Result<Tensor> {
         let count = self.elem_count(dims, stored.dtype)?;
-        with_type!(stored.dtype, T => {
-            let all = elements::<T>(self, count, stored.order)?;
-            Tensor::from_vec(ordered(self, all, dims, first_fastest)?, dims, at)
+        let (call, shape) = (Call::here("from_vec"), Shape::from(dims));
+        with_bits!(stored.dtype, B => {
+            let all = elements::<B>(self, count, stored)?;
+            of_values(call, ordered(self, all, dims, first_fastest)?, (shape, stored.dtype), &at)
         })
     }
 }
 
-/// Where elements come from, whatever the reader: their code is there once for each dtype.
+/// Where elements come from, whatever the reader: their code is there once for each size of an element.
 trait ByteSource {
     /// The next bytes.
     fn next(&mut self, bytes: &mut [u8]) -> Result<()>;
@@ -194,14 +196,17 @@ fn room<T>(source: &dyn ByteSource, count: usize) -> Result<Vec<T>> {
     Ok(all)
 }
 
-fn elements<T: FileElement>(source: &mut dyn ByteSource, count: usize, order: Order) -> Result<Vec<T>> {
-    let size = size_of::<T>();
-    let mut all = room::<T>(source, count)?;
+fn elements<B: Bits>(source: &mut dyn ByteSource, count: usize, stored: Stored) -> Result<Vec<B>> {
+    let size = size_of::<B>();
+    let mut all = room::<B>(source, count)?;
     let mut bytes = vec![0; CHUNK_BYTES.min(count * size)];
     while all.len() < count {
         let chunk = bytes.len().min((count - all.len()) * size);
         source.next(&mut bytes[..chunk])?;
-        all.extend(bytes[..chunk].chunks_exact(size).map(|bytes| T::from_bytes(bytes, order)));
+        if stored.dtype == DType::Bool {
+            bytes[..chunk].iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+        }
+        all.extend(bytes[..chunk].chunks_exact(size).map(|bytes| B::from_bytes(bytes, stored.order)));
     }
     Ok(all)
 }

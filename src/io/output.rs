@@ -5,8 +5,8 @@ use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::element::FileElement;
-use crate::base::dtype::with_type;
+use super::element::Bits;
+use crate::base::dtype::with_bits;
 use crate::{DType, Error, Result, Tensor};
 
 /// Bytes converted at a time.
@@ -52,18 +52,12 @@ impl<W: Write> Output<W> {
     /// file says of it: if it is another array by now (`Tensor::intern`), that is an error.
     #[track_caller]
     pub(super) fn elements(&mut self, array: &Tensor, (dtype, dims): (DType, &[usize])) -> Result<()> {
-        with_type!(dtype, T => {
-            let (shape, all) = array.elements::<T>("to_vec")?;
+        with_bits!(dtype, B => {
+            let (shape, all) = array.bits::<B>("to_vec", dtype)?;
             if shape.dims() != dims {
                 return Err(self.fail(format!("the array was {dims:?} and became {shape} while it was written")));
             }
-            let mut bytes = Vec::with_capacity(CHUNK_BYTES.min(size_of_val(&all[..])));
-            for chunk in all.chunks(CHUNK_BYTES / size_of::<T>()) {
-                bytes.clear();
-                chunk.iter().for_each(|element| element.append(&mut bytes));
-                self.put(&bytes)?;
-            }
-            Ok(())
+            in_chunks(&all, &mut |bytes| self.put(bytes))
         })
     }
 
@@ -89,6 +83,17 @@ impl<W: Write + Seek> Output<W> {
         })();
         done.map(drop).map_err(|error: std::io::Error| self.fail(format!("cannot be written: {error}")))
     }
+}
+
+/// Numbers as bytes, the lowest first, some at a time.
+fn in_chunks<B: Bits>(all: &[B], put: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let mut bytes = Vec::with_capacity(CHUNK_BYTES.min(size_of_val(all)));
+    for chunk in all.chunks(CHUNK_BYTES / size_of::<B>()) {
+        bytes.clear();
+        chunk.iter().for_each(|number| number.append(&mut bytes));
+        put(&bytes)?;
+    }
+    Ok(())
 }
 
 /// Writes a file, which takes its name when `write` has succeeded.

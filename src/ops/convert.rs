@@ -3,7 +3,7 @@
 use crate::array::autograd::{is_grad_enabled, no_grad};
 use crate::base::{
     call::Call,
-    dtype::{DType, with_type},
+    dtype::{DType, with_bits},
     error::Result,
 };
 use crate::device::{Device, kernel::Map};
@@ -13,6 +13,7 @@ use crate::ops::{
         check,
         exec::{adopt_parts, enter, map1, named, pin, record},
     },
+    create::values::of_values,
     elementwise::unary::one,
 };
 
@@ -61,8 +62,9 @@ impl Proxy {
         }
         let (dtype, shape) = (self.dtype(), *self.shape());
         // Not in a closure, which would be the caller that the copy names.
-        let copy = with_type!(dtype, T => match self.to_vec::<T>() {
-            Ok(all) => Proxy::from_vec(all, shape, device),
+        let make = Call::here("from_vec");
+        let copy = with_bits!(dtype, B => match self.bits::<B>("to_vec", dtype) {
+            Ok((_, all)) => of_values(make, all, (shape, dtype), device),
             Err(error) => Err(error),
         });
         let copy = named(call.site, copy)?;

@@ -155,6 +155,16 @@ impl CudaContext {
     /// Makes a call of the driver, with the context current. If somebody else changed that behind our back, once more.
     #[inline]
     pub(super) fn call<T>(&self, mut call: impl FnMut(CudaApi) -> Answer<T>) -> Result<T> {
+        let mut value = None;
+        self.call_by(&mut |api| {
+            value = Some(call(api)?);
+            Ok(())
+        })?;
+        Ok(value.expect("a call that did not fail has answered"))
+    }
+
+    /// As [`CudaContext::call`], by reference.
+    fn call_by(&self, call: &mut dyn FnMut(CudaApi) -> Answer) -> Result<()> {
         self.alive()?;
         if CURRENT.get() != Some(self.raw) {
             self.bind()?;

@@ -15,29 +15,17 @@ use crate::ops::call::{
 };
 
 /// Makes an array that one kernel, or an upload, fills.
-pub(crate) fn make<P: Place + ?Sized>(
+pub(crate) fn make(
     call: Call,
     shape: Shape,
     dtype: DType,
-    at: &P,
-    zeroed: bool,
-    fill: impl FnOnce(&mut Output) -> Result<()>,
-) -> Result<Proxy> {
-    let mut fill = Some(fill);
-    make_by(call, (&shape, dtype), &at, zeroed, &mut |out| fill.take().map_or(Ok(()), |fill| fill(out)))
-}
-
-/// As [`make`], by reference.
-fn make_by(
-    call: Call,
-    (shape, dtype): (&Shape, DType),
     at: &dyn Place,
     zeroed: bool,
     fill: &mut dyn FnMut(&mut Output) -> Result<()>,
 ) -> Result<Proxy> {
     enter(call, |context| {
-        let storage = allocate(context, call.op, at.device_of_place(), dtype, shape, zeroed)?;
-        let mut out = Output { storage, layout: Layout::contiguous(*shape), dtype };
+        let storage = allocate(context, call.op, at.device_of_place(), dtype, &shape, zeroed)?;
+        let mut out = Output { storage, layout: Layout::contiguous(shape), dtype };
         fill(&mut out)?;
         let Output { storage, layout, dtype } = out;
         place(call, context, Parts { dtype, layout: &layout, storage, node: None }, at)
@@ -53,14 +41,14 @@ fn make_by(
 pub(crate) fn failed(what: &str, call: Call, like: &Proxy, error: &Error) -> Result<Proxy> {
     let (shape, dtype, device) = (*like.shape(), like.dtype(), like.device());
     // One element stands for all.
-    let one = |out: &mut Output| {
+    let mut one = |out: &mut Output| {
         out.layout = out.layout.broadcast_to(&shape, call.op)?;
         Ok(())
     };
     let nothing = workspace::outside(|| {
-        let there = make(call, Shape::SCALAR, dtype, device, true, one);
+        let there = make(call, Shape::SCALAR, dtype, device, true, &mut one);
         // No memory at all: then it is of no elements.
-        there.or_else(|_| make(call, Shape::from(0), dtype, &Device::Cpu, true, |_| Ok(())))
+        there.or_else(|_| make(call, Shape::from(0), dtype, &Device::Cpu, true, &mut |_| Ok(())))
     })?;
     nothing.set_name(&format!("the result of {what} at {} that failed ({error})", call.site))?;
     nothing.close_as(Closer::Failure, call.site);

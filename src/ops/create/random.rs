@@ -62,7 +62,9 @@ impl Generator {
         dtype: DType,
         at: &P,
     ) -> Result<Proxy> {
-        draw(Call::here("rand"), Law::Uniform(low, high), shape.into(), dtype, at, |n| (self.seed, self.reserve(n)))
+        draw(Call::here("rand"), Law::Uniform(low, high), shape.into(), dtype, &at, &mut |n| {
+            (self.seed, self.reserve(n))
+        })
     }
 
     /// Normal numbers of a mean and a standard deviation. Floats only.
@@ -79,7 +81,9 @@ impl Generator {
         dtype: DType,
         at: &P,
     ) -> Result<Proxy> {
-        draw(Call::here("randn"), Law::Normal(mean, std), shape.into(), dtype, at, |n| (self.seed, self.reserve(n)))
+        draw(Call::here("randn"), Law::Normal(mean, std), shape.into(), dtype, &at, &mut |n| {
+            (self.seed, self.reserve(n))
+        })
     }
 
     /// A permutation of `0..n`, for shuffling.
@@ -101,13 +105,13 @@ enum Law {
     Normal(f64, f64),
 }
 
-fn draw<P: Place + ?Sized>(
+fn draw(
     call: Call,
     law: Law,
     shape: Shape,
     dtype: DType,
-    at: &P,
-    counters: impl FnOnce(usize) -> (u64, u64),
+    at: &dyn Place,
+    counters: &mut dyn FnMut(usize) -> (u64, u64),
 ) -> Result<Proxy> {
     let op = call.op;
     let (a, b) = match law {
@@ -131,7 +135,7 @@ fn draw<P: Place + ?Sized>(
         }
     }
     let count = shape.check(op, dtype.size_in_bytes())?;
-    make(call, shape, dtype, at, false, |out| {
+    make(call, shape, dtype, at, false, &mut |out| {
         let (seed, first) = counters(count);
         let dst = out.view();
         let kernel = match law {
@@ -195,7 +199,7 @@ impl Proxy {
     #[track_caller]
     pub fn rand<S: Into<Shape>, T: WithDType>(low: T, high: T, shape: S, at: &(impl Place + ?Sized)) -> Result<Self> {
         let law = Law::Uniform(low.to_f64(), high.to_f64());
-        draw(Call::here("rand"), law, shape.into(), T::DTYPE, at, common)
+        draw(Call::here("rand"), law, shape.into(), T::DTYPE, &at, &mut common)
     }
 
     /// Normal random numbers, from the common stream ([`Device::set_seed`]). Floats only.
@@ -205,7 +209,7 @@ impl Proxy {
     #[track_caller]
     pub fn randn<S: Into<Shape>, T: WithDType>(mean: T, std: T, shape: S, at: &(impl Place + ?Sized)) -> Result<Self> {
         let law = Law::Normal(mean.to_f64(), std.to_f64());
-        draw(Call::here("randn"), law, shape.into(), T::DTYPE, at, common)
+        draw(Call::here("randn"), law, shape.into(), T::DTYPE, &at, &mut common)
     }
 }
 

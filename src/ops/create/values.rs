@@ -12,7 +12,7 @@ use crate::memory::{manager::NdManager, proxy::Proxy, workspace::block};
 use crate::ops::{
     call::{
         check,
-        exec::{Output, compose_at, launch},
+        exec::{compose_at, launch},
         inplace::like,
         make::make,
         place::Place,
@@ -20,11 +20,28 @@ use crate::ops::{
     exchange::foreign::of_vec,
 };
 
-fn upload<T: WithDType>(op: &'static str, out: &mut Output, data: &[T]) -> Result<()> {
-    if data.len() != out.layout.shape().elem_count() {
-        return Err(Error::ElementCount { op, given: data.len(), shape: out.layout.dims().to_vec() });
+/// An array of a copy of these elements.
+fn of_elements(call: Call, data: &[u8], (shape, dtype): (Shape, DType), at: &dyn Place) -> Result<Proxy> {
+    make(call, shape, dtype, at, false, &mut |out| {
+        let given = data.len() / dtype.size_in_bytes();
+        if given != shape.elem_count() {
+            return Err(Error::ElementCount { op: call.op, given, shape: shape.dims().to_vec() });
+        }
+        out.buffer().upload(data)
+    })
+}
+
+/// An array of these elements, or unsigned integers of their size, in the vector's memory if it may take that.
+pub(crate) fn of_values<T: WithDType>(
+    call: Call,
+    data: Vec<T>,
+    (shape, dtype): (Shape, DType),
+    at: &dyn Place,
+) -> Result<Proxy> {
+    match of_vec(call, data, (shape, dtype), at) {
+        Ok(taken) => taken,
+        Err(data) => of_elements(call, T::bytes_of(&data), (shape, dtype), at),
     }
-    out.buffer().upload(T::bytes_of(data))
 }
 
 /// # Making arrays: of values
@@ -44,7 +61,7 @@ impl Proxy {
     #[track_caller]
     pub fn new<L: NdLiteral>(data: L, at: &(impl Place + ?Sized)) -> Result<Self> {
         let (shape, data) = data.flatten()?;
-        make(Call::here("new"), shape, L::Elem::DTYPE, at, false, |out| upload("new", out, &data))
+        of_elements(Call::here("new"), L::Elem::bytes_of(&data), (shape, L::Elem::DTYPE), &at)
     }
 
     /// An array of the elements of a slice, in row-major order. The shape may have a hole, as for [`Proxy::reshape`].
@@ -58,8 +75,8 @@ impl Proxy {
         shape: S,
         at: &(impl Place + ?Sized),
     ) -> Result<Self> {
-        let op = "from_slice";
-        make(Call::here(op), shape.into_shape(data.len())?, T::DTYPE, at, false, |out| upload(op, out, data))
+        let (call, shape) = (Call::here("from_slice"), shape.into_shape(data.len())?);
+        of_elements(call, T::bytes_of(data), (shape, T::DTYPE), &at)
     }
 
     /// An array of the elements of a vector, in row-major order. On the host it takes the vector's memory, if that is
@@ -74,10 +91,7 @@ impl Proxy {
         at: &(impl Place + ?Sized),
     ) -> Result<Self> {
         let (call, shape) = (Call::here("from_vec"), shape.into_shape(data.len())?);
-        match of_vec(call, data, shape, at) {
-            Ok(taken) => taken,
-            Err(data) => make(call, shape, T::DTYPE, at, false, |out| upload(call.op, out, &data)),
-        }
+        of_values(call, data, (shape, T::DTYPE), &at)
     }
 
     /// An array of zeros.
@@ -89,7 +103,7 @@ impl Proxy {
     /// - [`Error::OutOfMemory`], [`Error::RankTooLarge`], [`Error::SizeOverflow`].
     #[track_caller]
     pub fn zeros<S: Into<Shape>>(shape: S, dtype: DType, at: &(impl Place + ?Sized)) -> Result<Self> {
-        make(Call::here("zeros"), shape.into(), dtype, at, true, |_| Ok(()))
+        make(Call::here("zeros"), shape.into(), dtype, &at, true, &mut |_| Ok(()))
     }
 
     /// An array of zeros; but in the file of a mapped workspace
@@ -101,7 +115,7 @@ impl Proxy {
     /// As [`Proxy::zeros`].
     #[track_caller]
     pub fn empty<S: Into<Shape>>(shape: S, dtype: DType, at: &(impl Place + ?Sized)) -> Result<Self> {
-        make(Call::here("empty"), shape.into(), dtype, at, false, |out| {
+        make(Call::here("empty"), shape.into(), dtype, &at, false, &mut |out| {
             if dtype != DType::Bool && out.storage.part().is_some_and(|part| block::is_file(part.block)) {
                 return Ok(());
             }
@@ -115,7 +129,7 @@ impl Proxy {
     /// As [`Proxy::zeros`].
     #[track_caller]
     pub fn ones<S: Into<Shape>>(shape: S, dtype: DType, at: &(impl Place + ?Sized)) -> Result<Self> {
-        filled(Call::here("ones"), shape.into(), dtype, at, 1.0)
+        filled(Call::here("ones"), shape.into(), dtype, &at, 1.0)
     }
 
     /// An array that repeats one value.
@@ -129,11 +143,10 @@ impl Proxy {
             // A large one would lose bits as a double.
             let device = at.device_of_place();
             return compose_at(call, &at, &mut || {
-                let one = make(call, Shape::SCALAR, T::DTYPE, device, false, |out| upload(call.op, out, &[value]))?;
-                one.broadcast_as(shape)?.copy()
+                of_elements(call, T::bytes_of(&[value]), (Shape::SCALAR, T::DTYPE), device)?.broadcast_as(shape)?.copy()
             });
         }
-        filled(call, shape, T::DTYPE, at, value.to_f64())
+        filled(call, shape, T::DTYPE, &at, value.to_f64())
     }
 
     /// `start, start + 1, ..` up to but without `end`.
@@ -142,7 +155,7 @@ impl Proxy {
     /// As [`Proxy::arange_step`].
     #[track_caller]
     pub fn arange<T: WithDType>(start: T, end: T, at: &(impl Place + ?Sized)) -> Result<Self> {
-        arange(Call::here("arange"), start, end, T::from_f64(1.0), at)
+        arange(Call::here("arange"), start, end, T::from_f64(1.0), &at)
     }
 
     /// `start, start + step, ..` up to but without `end`.
@@ -151,7 +164,7 @@ impl Proxy {
     /// [`Error::Argument`] if the step is 0 or not a number; as [`Proxy::zeros`].
     #[track_caller]
     pub fn arange_step<T: WithDType>(start: T, end: T, step: T, at: &(impl Place + ?Sized)) -> Result<Self> {
-        arange(Call::here("arange"), start, end, step, at)
+        arange(Call::here("arange"), start, end, step, &at)
     }
 
     /// Zeros of the shape, dtype, device and owner of this array.
@@ -182,24 +195,24 @@ impl Proxy {
     }
 }
 
-fn filled<P: Place + ?Sized>(call: Call, shape: Shape, dtype: DType, at: &P, value: f64) -> Result<Proxy> {
-    make(call, shape, dtype, at, false, |out| launch(out.device(), &Kernel::Fill { dst: out.view(), value }))
+fn filled(call: Call, shape: Shape, dtype: DType, at: &dyn Place, value: f64) -> Result<Proxy> {
+    make(call, shape, dtype, at, false, &mut |out| launch(out.device(), &Kernel::Fill { dst: out.view(), value }))
 }
 
 /// The first integer after which doubles have gaps.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// As [`arange`], in the numbers' own type.
-fn large_arange<T: WithDType, P: Place + ?Sized>(call: Call, start: T, end: T, step: T, at: &P) -> Result<Proxy> {
+fn large_arange<T: WithDType>(call: Call, start: T, end: T, step: T, at: &dyn Place) -> Result<Proxy> {
     let [first, last, by] = [start, end, step].map(T::to_i128);
     let count = if by > 0 { (last - first + by - 1) / by } else { (last - first + by + 1) / by };
     let count = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
     Shape::from(count).check(call.op, size_of::<T>())?;
     let values: Vec<T> = (0..count as i128).map(|i| T::from_i128(first + i * by)).collect();
-    make(call, Shape::from(count), T::DTYPE, at, false, |out| upload(call.op, out, &values))
+    of_elements(call, T::bytes_of(&values), (Shape::from(count), T::DTYPE), at)
 }
 
-fn arange<T: WithDType, P: Place + ?Sized>(call: Call, start: T, end: T, step: T, at: &P) -> Result<Proxy> {
+fn arange<T: WithDType>(call: Call, start: T, end: T, step: T, at: &dyn Place) -> Result<Proxy> {
     check::number(call.op, T::DTYPE)?;
     let (first, last, by) = (start.to_f64(), end.to_f64(), step.to_f64());
     let steps = ((last - first) / by).ceil();
@@ -212,7 +225,7 @@ fn arange<T: WithDType, P: Place + ?Sized>(call: Call, start: T, end: T, step: T
         // Doubles cannot tell these numbers apart.
         return large_arange(call, start, end, step, at);
     }
-    make(call, Shape::from(steps), T::DTYPE, at, false, |out| {
+    make(call, Shape::from(steps), T::DTYPE, at, false, &mut |out| {
         launch(out.device(), &Kernel::Arange { dst: out.view(), start: first, step: by })
     })
 }

@@ -469,7 +469,7 @@ impl Proxy {
         let strides = strides.as_ref().map(|strides| &strides[..shape.rank()]);
         let blob = Blob { ptr, shape, strides, dtype };
         // SAFETY: what `from_raw` promises is what is asked here, with the pack as the keeper.
-        unsafe { of_memory(call, blob, Box::new(Foreign { read_only, keeper: pack }), at) }
+        unsafe { of_memory(call, blob, Box::new(Foreign { read_only, keeper: pack }), &at) }
     }
 }
 
@@ -517,7 +517,7 @@ impl Proxy {
         let foreign = Box::new(Foreign { read_only: false, keeper: Deleter(Mutex::new(Some(deleter))) });
         let blob = Blob { ptr: ptr.cast(), shape: shape.into(), strides, dtype: T::DTYPE };
         // SAFETY: the caller's promises.
-        unsafe { of_memory(Call::here("from_blob"), blob, foreign, at) }
+        unsafe { of_memory(Call::here("from_blob"), blob, foreign, &at) }
     }
 }
 
@@ -534,7 +534,7 @@ struct Blob<'a> {
 ///
 /// # Safety
 /// As of [`Proxy::from_blob`], for a keeper in the place of its deleter.
-unsafe fn of_memory<P: Place + ?Sized>(call: Call, blob: Blob<'_>, foreign: Box<Foreign>, at: &P) -> Result<Proxy> {
+unsafe fn of_memory(call: Call, blob: Blob<'_>, foreign: Box<Foreign>, at: &dyn Place) -> Result<Proxy> {
     let Blob { ptr, shape, strides, dtype } = blob;
     let device = at.device_of_place();
     if matches!(device, Device::Sim(_)) {

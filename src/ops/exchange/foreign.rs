@@ -31,17 +31,13 @@ use crate::ops::call::{
 /// # Errors
 /// [`Error::Argument`] if the range leaves the bytes, or truth values are not 0 or 1; [`Error::ElementCount`] if the
 /// shape needs another number of them; as [`Proxy::zeros`].
-pub(crate) fn of_bytes<K, P>(
+pub(crate) fn of_bytes<K: AsRef<[u8]> + Send + Sync + ?Sized + 'static>(
     call: Call,
     keeper: Arc<K>,
     range: Range<usize>,
     (shape, dtype): (Shape, DType),
-    at: &P,
-) -> Result<Proxy>
-where
-    K: AsRef<[u8]> + Send + Sync + ?Sized + 'static,
-    P: Place + ?Sized,
-{
+    at: &dyn Place,
+) -> Result<Proxy> {
     let all = (*keeper).as_ref();
     let Some(bytes) = all.get(range.clone()) else {
         let value = format!("{range:?}");
@@ -57,7 +53,7 @@ where
     }
     let start = NonNull::from(bytes).cast::<u8>();
     if !at.device_of_place().is_cpu() || !is_aligned(start, dtype) {
-        return make(call, shape, dtype, at, false, |out| out.buffer().upload(bytes));
+        return make(call, shape, dtype, at, false, &mut |out| out.buffer().upload(bytes));
     }
     let buffer = Buffer::shared(keeper, range);
     adopt(call, buffer, (Layout::contiguous(shape), dtype), at)
@@ -90,7 +86,7 @@ impl Proxy {
         S: Into<Shape>,
         P: Place + ?Sized,
     {
-        of_bytes(Call::here("from_shared"), keeper, range, (shape.into(), dtype), at)
+        of_bytes(Call::here("from_shared"), keeper, range, (shape.into(), dtype), &at)
     }
 }
 
@@ -110,13 +106,13 @@ impl Drop for Counted {
 /// Vectors below that are copied: it costs less than giving their memory back later.
 const TAKE_BYTES_MIN: usize = 4096;
 
-/// Makes an array of the memory of a vector; the vector comes back if it is better copied: because it is small, goes to
-/// another device, or a limit does not admit it.
-pub(crate) fn of_vec<T: WithDType, P: Place + ?Sized>(
+/// Makes an array of the memory of a vector of elements, or of unsigned integers of their size; the vector comes back
+/// if it is better copied: because it is small, goes to another device, or a limit does not admit it.
+pub(crate) fn of_vec<T: WithDType>(
     call: Call,
     data: Vec<T>,
-    shape: Shape,
-    at: &P,
+    (shape, dtype): (Shape, DType),
+    at: &dyn Place,
 ) -> std::result::Result<Result<Proxy>, Vec<T>> {
     let (bytes, held) = (size_of_val(data.as_slice()), data.capacity() * size_of::<T>());
     let fits = shape.check(call.op, size_of::<T>()).is_ok_and(|count| count == data.len());
@@ -124,18 +120,13 @@ pub(crate) fn of_vec<T: WithDType, P: Place + ?Sized>(
         return Err(data);
     }
     let buffer = Buffer::of_vec(data, Counted(held));
-    Ok(adopt(call, buffer, (Layout::contiguous(shape), T::DTYPE), at))
+    Ok(adopt(call, buffer, (Layout::contiguous(shape), dtype), at))
 }
 
 /// Makes an array of a buffer that the caller filled.
-pub(crate) fn adopt<P: Place + ?Sized>(
-    call: Call,
-    buffer: Buffer,
-    (layout, dtype): (Layout, DType),
-    at: &P,
-) -> Result<Proxy> {
+pub(crate) fn adopt(call: Call, buffer: Buffer, (layout, dtype): (Layout, DType), at: &dyn Place) -> Result<Proxy> {
     enter(call, |context| {
         let storage = Storage::new(context, call.op, buffer)?;
-        place(call, context, Parts { dtype, layout: &layout, storage, node: None }, &at)
+        place(call, context, Parts { dtype, layout: &layout, storage, node: None }, at)
     })
 }

@@ -5,14 +5,17 @@
 
 use crate::base::{
     call::Call,
-    dtype::{DType, WithDType, with_type},
+    dtype::{DType, WithDType, with_bits, with_type},
     error::{Error, Result},
     shape::{D, Dim, Shape},
 };
 use crate::memory::proxy::Proxy;
-use crate::ops::call::{
-    check,
-    compose::{argument, composite, number, wrong_shape},
+use crate::ops::{
+    call::{
+        check,
+        compose::{argument, composite, number, wrong_shape},
+    },
+    create::values::of_values,
 };
 
 /// Of the same order as an element's: the key of all NaNs is the largest, and both zeros have one.
@@ -187,13 +190,14 @@ impl Proxy {
             let keys = keys_of(self)?;
             let mut places = ranked(&keys, false);
             places.dedup_by_key(|&mut place| keys[place]);
-            let (count, mut next) = (places.len(), places.into_iter());
-            with_type!(self.dtype(), T => {
-                let all = self.to_vec::<T>()?;
+            let (dtype, count) = (self.dtype(), Shape::from(places.len()));
+            with_bits!(dtype, B => {
+                let (_, all) = self.bits::<B>("to_vec", dtype)?;
                 if all.len() != keys.len() {
                     return Err(check::exchanged("unique", self));
                 }
-                Proxy::from_vec(next.by_ref().map(|place| all[place]).collect(), count, self.device())
+                let values = places.iter().map(|&place| all[place]).collect();
+                of_values(Call::here("from_vec"), values, (count, dtype), self.device())
             })
         })
     }
@@ -203,9 +207,12 @@ impl Proxy {
         composite(Call::here("nonzero"), self, || {
             let mut found = Vec::new();
             let mut count = 0;
-            let (shape, on) = with_type!(self.dtype(), T => {
-                let (shape, all) = self.elements::<T>("nonzero")?;
-                (shape, all.into_iter().map(|x| x != T::default()).collect::<Vec<bool>>())
+            let dtype = self.dtype();
+            // Both zeros of floats are 0.
+            let sign = if dtype.is_float() { 1 << (8 * dtype.size_in_bytes() - 1) } else { 0 };
+            let (shape, on) = with_bits!(dtype, B => {
+                let (shape, all) = self.bits::<B>("nonzero", dtype)?;
+                (shape, all.iter().map(|x| x.to_i128() & !sign != 0).collect::<Vec<bool>>())
             });
             for (mut flat, _) in on.into_iter().enumerate().filter(|&(_, on)| on) {
                 let start = found.len();

@@ -342,6 +342,24 @@ macro_rules! with_type {
 }
 pub use crate::with_type;
 
+#[doc(hidden)]
+#[macro_export]
+/// As [`with_type!`], with the unsigned integer of the size of the type: for what only moves elements.
+macro_rules! with_bits {
+    ($dtype:expr, $t:ident => $body:expr) => {
+        $crate::with_bits!($dtype.size_in_bytes(), $t => $body; 1 u8; 2 u16; 4 u32; _ u64;)
+    };
+    ($size:expr, $t:ident => $body:expr; $($bytes:tt $type:ty;)*) => {
+        match $size {
+            $($bytes => {
+                type $t = $type;
+                $body
+            })*
+        }
+    };
+}
+pub use crate::with_bits;
+
 #[cfg(test)]
 mod tests {
     use super::*;

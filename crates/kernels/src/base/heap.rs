@@ -8,11 +8,16 @@ use crate::base::error::{Error, OutOfMemory, Result};
 /// [`Error::OutOfMemory`].
 pub fn room<T>(op: &'static str, count: usize) -> Result<Vec<T>> {
     let mut items = Vec::new();
-    items.try_reserve_exact(count).map_err(|_| {
-        let requested = (count as u64).saturating_mul(size_of::<T>() as u64);
-        Error::OutOfMemory(Box::new(OutOfMemory::on_the_heap(op, requested)))
-    })?;
-    Ok(items)
+    match items.try_reserve_exact(count) {
+        Ok(()) => Ok(items),
+        Err(_) => Err(no_room(op, count, size_of::<T>())),
+    }
+}
+
+#[cold]
+fn no_room(op: &'static str, count: usize, size: usize) -> Error {
+    let requested = (count as u64).saturating_mul(size as u64);
+    Error::OutOfMemory(Box::new(OutOfMemory::on_the_heap(op, requested)))
 }
 
 /// So many zeros.

@@ -67,7 +67,7 @@ fn list_of(len: usize, item: Shape) -> Result<Shape> {
 }
 
 /// The one shape that all have; none of nothing.
-fn common(mut shapes: impl Iterator<Item = Result<Shape>>) -> Result<Option<Shape>> {
+fn common(shapes: &mut dyn Iterator<Item = Result<Shape>>) -> Result<Option<Shape>> {
     let Some(first) = shapes.next().transpose()? else { return Ok(None) };
     for other in shapes {
         let other = other?;
@@ -78,14 +78,10 @@ fn common(mut shapes: impl Iterator<Item = Result<Shape>>) -> Result<Option<Shap
     Ok(Some(first))
 }
 
-/// The one shape of lists of items.
-fn shape_of_lists<'a, L: NdLiteral + 'a>(lists: impl Iterator<Item = &'a [L]>) -> Result<Shape> {
+/// The one shape of lists of a shape each.
+fn common_of_lists(shapes: &mut dyn Iterator<Item = Result<Shape>>) -> Result<Shape> {
     let expected = "an item that says how long the lists in it are";
-    common(lists.map(|list| list_of(list.len(), L::shape_of(list)?)))?.ok_or_else(|| Error::Shape {
-        op: "new",
-        found: vec![0],
-        expected: expected.into(),
-    })
+    common(shapes)?.ok_or_else(|| Error::Shape { op: "new", found: vec![0], expected: expected.into() })
 }
 
 impl<L: NdLiteral, const N: usize> NdLiteral for [L; N] {
@@ -101,7 +97,7 @@ impl<L: NdLiteral, const N: usize> NdLiteral for [L; N] {
 impl<L: NdLiteral> NdLiteral for Vec<L> {
     type Elem = L::Elem;
     fn shape_of(all: &[Self]) -> Result<Shape> {
-        shape_of_lists(all.iter().map(Vec::as_slice))
+        common_of_lists(&mut all.iter().map(|list| list_of(list.len(), L::shape_of(list)?)))
     }
     fn append(all: &[Self], to: &mut Vec<L::Elem>) {
         all.iter().for_each(|list| L::append(list, to));
@@ -111,7 +107,7 @@ impl<L: NdLiteral> NdLiteral for Vec<L> {
 impl<L: NdLiteral> NdLiteral for &[L] {
     type Elem = L::Elem;
     fn shape_of(all: &[Self]) -> Result<Shape> {
-        shape_of_lists(all.iter().copied())
+        common_of_lists(&mut all.iter().map(|list| list_of(list.len(), L::shape_of(list)?)))
     }
     fn append(all: &[Self], to: &mut Vec<L::Elem>) {
         all.iter().for_each(|list| L::append(list, to));
@@ -121,7 +117,7 @@ impl<L: NdLiteral> NdLiteral for &[L] {
 impl<L: NdLiteral> NdLiteral for &L {
     type Elem = L::Elem;
     fn shape_of(all: &[Self]) -> Result<Shape> {
-        let first = common(all.iter().map(|item| L::shape_of(std::slice::from_ref(*item))))?;
+        let first = common(&mut all.iter().map(|item| L::shape_of(std::slice::from_ref(*item))))?;
         first.map_or_else(|| L::shape_of(&[]), Ok)
     }
     fn append(all: &[Self], to: &mut Vec<L::Elem>) {
