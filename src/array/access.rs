@@ -286,10 +286,7 @@ impl Proxy {
     pub fn to_scalar<T: WithDType>(&self) -> Result<T> {
         match self.read::<T>(Call::here("to_scalar"), T::DTYPE, Part { most: 0, edge: 0 })? {
             (shape, all) if shape.rank() == 0 => Ok(all[0]),
-            (shape, _) => {
-                let expected = "no axes; index it or reduce it first".into();
-                Err(Error::Shape { op: "to_scalar", found: shape.dims().to_vec(), expected })
-            }
+            (shape, _) => Err(no_scalar(&shape)),
         }
     }
 
@@ -348,6 +345,12 @@ fn lists<T: WithDType>(all: &[T], count: usize, len: usize) -> Vec<Vec<T>> {
         lists.push(all[i * len..(i + 1) * len].to_vec());
     }
     lists
+}
+
+#[cold]
+fn no_scalar(shape: &Shape) -> Error {
+    let expected = "no axes; index it or reduce it first".into();
+    Error::Shape { op: "to_scalar", found: shape.dims().to_vec(), expected }
 }
 
 /// How much to read of an array: of more than `most` elements, `edge` at each end of every longer axis.

@@ -194,10 +194,10 @@ pub(crate) fn recording<R>(on: bool, f: impl FnOnce() -> R) -> R {
     struct Restore(bool);
     impl Drop for Restore {
         fn drop(&mut self) {
-            ENABLED.with(|enabled| enabled.set(self.0));
+            ENABLED.set(self.0);
         }
     }
-    let _restore = Restore(ENABLED.with(|enabled| enabled.replace(on)));
+    let _restore = Restore(ENABLED.replace(on));
     f()
 }
 

@@ -162,9 +162,9 @@ impl Proxy {
 
     /// Reads the array's metadata.
     #[inline]
-    pub(crate) fn with_pinned<R>(&self, op: &'static str, f: impl FnOnce(&Pinned<'_>) -> R) -> Result<R> {
-        let (mut f, mut answer) = (Some(f), None);
-        self.pinned(op, &mut |array| answer = f.take().map(|f| f(array)))?;
+    pub(crate) fn with_pinned<R>(&self, op: &'static str, mut f: impl FnMut(&Pinned<'_>) -> R) -> Result<R> {
+        let mut answer = None;
+        self.pinned(op, &mut |array| answer = Some(f(array)))?;
         Ok(answer.expect("what was announced was looked at"))
     }
 

@@ -64,7 +64,7 @@ impl QTensor {
         let to = Shape::from([lead, &[n]].concat());
         let m = rows_of([x.elem_count(), to.check(call.op, 4)?], [k, n]);
         let (dtype, shape) = (self.dtype, self.shape);
-        composite(call, x, || {
+        composite(call, x, &mut || {
             let y = no_grad(|| self.product([m, k, n], x, to)?.to_dtype(x.dtype()))?;
             // What is saved stays for the gradient, also if the blocks are closed.
             let saved = self.blocks.with_pinned(call.op, |array| Saved::of(call, array))?;

@@ -136,7 +136,7 @@ impl QTensor {
     pub fn quantize(src: &Proxy, dtype: GgmlDType) -> Result<Self> {
         let (call, shape) = (Call::here("quantize"), *src.shape());
         let bytes = bytes_of(call.op, &shape, dtype)?;
-        let blocks = no_grad(|| composite(call, src, || packed(src, dtype, &[], bytes, src.device())))?;
+        let blocks = no_grad(|| composite(call, src, &mut || packed(src, dtype, &[], bytes, src.device())))?;
         Ok(QTensor { blocks, dtype, shape })
     }
 
@@ -149,7 +149,7 @@ impl QTensor {
         let (call, shape) = (Call::here("quantize_onto"), *src.shape());
         on_host(call.op, src)?;
         let bytes = bytes_of(call.op, &shape, dtype)?;
-        let blocks = no_grad(|| composite_at(call, at, || packed(src, dtype, &[], bytes, at.device_of_place())))?;
+        let blocks = no_grad(|| composite_at(call, &at, &mut || packed(src, dtype, &[], bytes, at.device_of_place())))?;
         Ok(QTensor { blocks, dtype, shape })
     }
 
@@ -231,7 +231,7 @@ impl QTensor {
     /// As [`Proxy::to_vec`] and [`Proxy::zeros`].
     #[track_caller]
     pub fn dequantize<P: Place + ?Sized>(&self, at: &P) -> Result<Proxy> {
-        composite_at(Call::here("dequantize"), at, || {
+        composite_at(Call::here("dequantize"), &at, &mut || {
             let mut all = heap::zeros("dequantize", self.shape.elem_count())?;
             self.with_bytes(|bytes| quantized::dequantize(self.dtype, bytes, &mut all))?;
             Proxy::from_vec(all, self.shape, at.device_of_place())
@@ -245,7 +245,7 @@ impl QTensor {
     #[track_caller]
     pub fn dequantize_f16<P: Place + ?Sized>(&self, at: &P) -> Result<Proxy> {
         let call = Call::here("dequantize_f16");
-        composite_at(call, at, || self.dequantize(at.device_of_place())?.to_dtype(DType::F16))
+        composite_at(call, &at, &mut || self.dequantize(at.device_of_place())?.to_dtype(DType::F16))
     }
 
     /// Rows of a matrix as f32: of `[rows, n]` and indices `[..]`, `[.., n]`, with the indices' owner and on the device
@@ -260,7 +260,7 @@ impl QTensor {
             let found = self.shape.dims().to_vec();
             return Err(Error::Shape { op: call.op, found, expected: "a matrix".into() });
         };
-        composite(call, ids, || {
+        composite(call, ids, &mut || {
             let (shape, list) = ids.to_dtype(DType::I64)?.elements::<i64>(call.op)?;
             if let Some(&index) = list.iter().find(|id| !usize::try_from(**id).is_ok_and(|id| id < rows)) {
                 return Err(Error::IndexOutOfRange { op: call.op, index, dim: rows });

@@ -31,6 +31,9 @@ pub(super) struct Failure {
 
 pub(super) type Answer<T = ()> = Result<T, Failure>;
 
+/// A function of which the parameters are not said: each is looked up as one, so that looking up is code once.
+type Function = unsafe extern "C" fn();
+
 /// A table of functions: how each is called here, its symbol, its parameters.
 macro_rules! table {
     ($(#[$doc:meta])* $table:ident, $open:ident of $library:ident, {
@@ -56,13 +59,20 @@ macro_rules! table {
                     return Err(concat!("no library for ", stringify!($library), " was found").to_owned());
                 }
                 // SAFETY: the library is there, so `culib` does not panic; it stays open until the process ends. Each
-                // symbol has the parameters stated here in the headers of CUDA 11.2 to 13, and answers an enum of 32
-                // bits.
+                // symbol is a function with the parameters stated here in the headers of CUDA 11.2 to 13, and answers
+                // an enum of 32 bits.
                 unsafe {
                     let library = $library::culib();
-                    Ok($table { $($name: *library
-                        .get(concat!($symbol, "\0").as_bytes())
-                        .map_err(|_| concat!("the library for ", stringify!($library), " has no ", $symbol).to_owned())?,)* })
+                    let find = |symbol: &str| match library.get::<Function>(symbol.as_bytes()) {
+                        Ok(found) => Ok(*found),
+                        Err(_) => {
+                            let symbol = symbol.trim_end_matches('\0');
+                            Err(format!("the library for {} has no {symbol}", stringify!($library)))
+                        }
+                    };
+                    Ok($table { $($name: std::mem::transmute::<Function, unsafe extern "C" fn($($type),*) -> u32>(
+                        find(concat!($symbol, "\0"))?
+                    ),)* })
                 }
             }
 

@@ -23,18 +23,14 @@ use crate::ops::call::{
 
 /// A composite operation; see [`compose`]. `f` may return an array that it made, or `first` itself, but
 /// never another operand: the result is given to the owner of `first`.
-pub(crate) fn composite(call: Call, first: &Proxy, f: impl FnOnce() -> Result<Proxy>) -> Result<Proxy> {
-    composite_by(call, first, &mut once(f))
-}
-
-fn composite_by(call: Call, first: &Proxy, f: Once<'_, Proxy>) -> Result<Proxy> {
+pub(crate) fn composite(call: Call, first: &Proxy, f: Once<'_, Proxy>) -> Result<Proxy> {
     compose(call, first, f).map_err(|error| renamed(call.op, error))
 }
 
 /// As [`composite`], with a result for a place that the caller named; `f` returns an array that it made with the
 /// device.
-pub(crate) fn composite_at<P: Place + ?Sized>(call: Call, at: &P, f: impl FnOnce() -> Result<Proxy>) -> Result<Proxy> {
-    compose_at(call, &at, &mut once(f)).map_err(|error| renamed(call.op, error))
+pub(crate) fn composite_at(call: Call, at: &dyn Place, f: Once<'_, Proxy>) -> Result<Proxy> {
+    compose_at(call, at, f).map_err(|error| renamed(call.op, error))
 }
 
 /// The same error, of the operation that the user called.
@@ -160,7 +156,7 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn compose(&self, op: &'static str, f: impl FnOnce() -> Result<Proxy>) -> Result<Proxy> {
-        composite(Call::here(op), self, f)
+        composite(Call::here(op), self, &mut once(f))
     }
 
     /// As [`Proxy::compose`], with several results.

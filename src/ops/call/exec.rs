@@ -332,7 +332,15 @@ pub(crate) type Once<'f, R> = &'f mut dyn FnMut() -> Result<R>;
 /// `f` as an [`Once`].
 pub(crate) fn once<R>(f: impl FnOnce() -> Result<R>) -> impl FnMut() -> Result<R> {
     let mut f = Some(f);
-    move || f.take().map_or_else(|| Err(Error::msg("a part of an operation runs once")), |f| f())
+    move || match f.take() {
+        Some(f) => f(),
+        None => Err(twice()),
+    }
+}
+
+#[cold]
+fn twice() -> Error {
+    Error::msg("a part of an operation runs once")
 }
 
 /// An operation composed of others. What they make on the way belongs to its handles, and is gone when `f` ends,

@@ -10,17 +10,18 @@ use crate::memory::{proxy::Proxy, registry::ArrayRef};
 use crate::ops::call::{
     check,
     compose::composite,
+    exec::Once,
     inplace::{ChangeKernel, EXCHANGED, into},
 };
 
 /// Writes what `value` computes to `out`.
-pub(crate) fn write(call: Call, out: &Proxy, value: impl FnOnce() -> Result<Proxy>) -> Result<()> {
-    let write = || {
-        let value = no_grad(value)?;
+pub(crate) fn write(call: Call, out: &Proxy, value: Once<'_, Proxy>) -> Result<()> {
+    let mut write = || {
+        let value = no_grad(&mut *value)?;
         out.copy_(&value)?;
         Ok(out.clone())
     };
-    composite(call, out, write).map(drop)
+    composite(call, out, &mut write).map(drop)
 }
 
 /// Writes the result of a kernel of `N` operands of one dtype, each of which has the shape of `out` or is broadcast to
@@ -32,7 +33,7 @@ pub(crate) fn kernel<const N: usize>(
     operands: [&Proxy; N],
     result: &dyn Fn(DType) -> Result<DType>,
     kernel: &ChangeKernel<'_, N>,
-    value: impl FnOnce() -> Result<Proxy>,
+    value: Once<'_, Proxy>,
 ) -> Result<()> {
     check::open(call.op, &operands)?;
     check::open_as(call.op, out, 2)?;
@@ -50,7 +51,7 @@ pub(crate) fn kernel<const N: usize>(
     if !out.is_contiguous() {
         return write(call, out, value);
     }
-    let run = || {
+    let mut run = || {
         let wide =
             |x: &Proxy| no_grad(|| if x.shape() == out.shape() { Ok(x.clone()) } else { x.broadcast_as(out.shape()) });
         let mut operands = operands.map(Proxy::clone);
@@ -66,7 +67,7 @@ pub(crate) fn kernel<const N: usize>(
         into(call, out, std::array::from_fn(|i| &operands[i]), &fits, kernel)?;
         Ok(out.clone())
     };
-    composite(call, out, run).map(drop)
+    composite(call, out, &mut run).map(drop)
 }
 
 /// That the common shape of two operands is that of `out`.

@@ -13,6 +13,11 @@ use crate::ops::call::{
     place::Place,
 };
 
+/// A number as the dtype has it.
+fn rounded(number: f64, dtype: DType) -> f64 {
+    with_type!(dtype, T => T::from_f64(number).to_f64())
+}
+
 /// # Making arrays: at random, by other laws
 impl Proxy {
     /// Uniform random numbers in `[low, high)` with the shape, dtype, device and owner of this array.
@@ -22,11 +27,10 @@ impl Proxy {
     #[track_caller]
     pub fn rand_like(&self, low: f64, high: f64) -> Result<Proxy> {
         let op = "rand_like";
-        composite(Call::here(op), self, || {
+        composite(Call::here(op), self, &mut || {
             let (shape, device) = (*self.shape(), self.device());
-            with_type!(check::float(op, self.dtype())?, T => {
-                Proxy::rand(T::from_f64(low), T::from_f64(high), shape, device)
-            })
+            let dtype = check::float(op, self.dtype())?;
+            Proxy::rand_as((rounded(low, dtype), rounded(high, dtype)), shape, dtype, device)
         })
     }
 
@@ -37,11 +41,10 @@ impl Proxy {
     #[track_caller]
     pub fn randn_like(&self, mean: f64, std: f64) -> Result<Proxy> {
         let op = "randn_like";
-        composite(Call::here(op), self, || {
+        composite(Call::here(op), self, &mut || {
             let (shape, device) = (*self.shape(), self.device());
-            with_type!(check::float(op, self.dtype())?, T => {
-                Proxy::randn(T::from_f64(mean), T::from_f64(std), shape, device)
-            })
+            let dtype = check::float(op, self.dtype())?;
+            Proxy::randn_as((rounded(mean, dtype), rounded(std, dtype)), shape, dtype, device)
         })
     }
 
@@ -63,7 +66,7 @@ impl Proxy {
         if !(1..=1i128 << 32).contains(&range) {
             return argument(op, "range", format!("{low}..{high}"), "1 to 2^32 numbers, in ascending order");
         }
-        composite_at(Call::here(op), at, || {
+        composite_at(Call::here(op), &at, &mut || {
             // Scaled down from `[0, 1)`: the product may round up to the end, which is no number of the range.
             let drawn = Proxy::rand(0f64, 1f64, shape, at.device_of_place())?;
             let steps = drawn.affine(range as f64, 0.0)?.clamp(0.0, (range - 1) as f64)?.to_dtype(DType::I64)?;
@@ -80,7 +83,7 @@ impl Proxy {
     #[track_caller]
     pub fn randperm<P: Place + ?Sized>(n: usize, at: &P) -> Result<Proxy> {
         let op = "randperm";
-        composite_at(Call::here(op), at, || {
+        composite_at(Call::here(op), &at, &mut || {
             Proxy::rand(0f64, 1f64, n, at.device_of_place())?.ext_argsort(0, false)?.to_dtype(DType::I64)
         })
     }
@@ -92,7 +95,7 @@ impl Proxy {
     #[track_caller]
     pub fn bernoulli(&self) -> Result<Proxy> {
         let op = "bernoulli";
-        composite(Call::here(op), self, || self.rand_like(0.0, 1.0)?.lt(self)?.to_dtype(self.dtype()))
+        composite(Call::here(op), self, &mut || self.rand_like(0.0, 1.0)?.lt(self)?.to_dtype(self.dtype()))
     }
 
     /// Indices drawn from rows of weights, `[.., n]` to `[.., count]`: i64. Each weight is at least 0 and counts
@@ -105,7 +108,7 @@ impl Proxy {
     #[track_caller]
     pub fn multinomial(&self, count: usize, replacement: bool) -> Result<Proxy> {
         let op = "multinomial";
-        composite(Call::here(op), self, || {
+        composite(Call::here(op), self, &mut || {
             check::float(op, self.dtype())?;
             let shape = *self.shape();
             let Some(last) = shape.rank().checked_sub(1) else {
@@ -141,7 +144,7 @@ impl Proxy {
         at: &P,
     ) -> Result<Proxy> {
         let (op, shape, root) = ("truncated_normal", shape.into(), std::f64::consts::SQRT_2);
-        composite_at(Call::here(op), at, || {
+        composite_at(Call::here(op), &at, &mut || {
             check::float(op, T::DTYPE)?;
             let end = ndgc_kernels::cpu::erf(root);
             let drawn = Proxy::rand(-end, end, shape, at.device_of_place())?.erfinv()?;

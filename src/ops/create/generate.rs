@@ -27,14 +27,14 @@ fn band(like: &crate::Device, rows: usize, columns: usize, k: i64, op: CmpOp) ->
 }
 
 fn square<P: Place + ?Sized>(call: Call, n: usize, dtype: DType, at: &P, op: CmpOp) -> Result<Proxy> {
-    composite_at(call, at, || {
+    composite_at(call, &at, &mut || {
         shape_of(call.op, &[n, n], dtype.size_in_bytes())?;
         band(at.device_of_place(), n, n, 0, op)?.to_dtype(dtype)
     })
 }
 
 fn triangle(call: Call, x: &Proxy, k: i64, op: CmpOp) -> Result<Proxy> {
-    composite(call, x, || {
+    composite(call, x, &mut || {
         let shape = *x.shape();
         let &[.., rows, columns] = shape.dims() else {
             return wrong_shape(call.op, x, "at least two axes");
@@ -78,7 +78,7 @@ impl Proxy {
         shape_of(call.op, &[n], dtype.size_in_bytes())?;
         let last = n.saturating_sub(1) as f64;
         let step = end / last.max(1.0) - start / last.max(1.0);
-        composite_at(call, at, || {
+        composite_at(call, &at, &mut || {
             let device = at.device_of_place();
             // Counted from the nearer end, so that both ends are exact.
             let (up, down) = (Proxy::arange(0.0, n as f64, device)?, Proxy::arange_step(last, -1.0, -1.0, device)?);
@@ -128,7 +128,7 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn ext_diag(&self, k: i64) -> Result<Self> {
         let op = "diag";
-        composite(Call::here(op), self, || match self.dims()[..] {
+        composite(Call::here(op), self, &mut || match self.dims()[..] {
             [_, _] => self.ext_diagonal(k, 0, 1),
             [length] => {
                 let beside = usize::try_from(k.unsigned_abs()).unwrap_or(usize::MAX);
@@ -144,7 +144,7 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn ext_diagonal<A: Dim, B: Dim>(&self, k: i64, a: A, b: B) -> Result<Self> {
         let op = "diagonal";
-        composite(Call::here(op), self, || {
+        composite(Call::here(op), self, &mut || {
             let shape = *self.shape();
             let (a, b) = (a.to_index(&shape, op)?, b.to_index(&shape, op)?);
             if a == b {
@@ -162,7 +162,7 @@ impl Proxy {
 
     #[track_caller]
     pub(crate) fn ext_trace(&self) -> Result<Self> {
-        composite(Call::here("trace"), self, || self.ext_diagonal(0, D::Minus2, D::Minus1)?.sum(D::Minus1))
+        composite(Call::here("trace"), self, &mut || self.ext_diagonal(0, D::Minus2, D::Minus1)?.sum(D::Minus1))
     }
 
     /// The coordinates of a grid over vectors: for each vector an array with all their sizes as axes, which varies
@@ -186,7 +186,7 @@ impl Proxy {
         let sizes = sizes.map_err(|error| renamed(call.op, error))?;
         let shape = shape_of(call.op, &sizes, DType::F64.size_in_bytes())?;
         let grid = |(axis, array): (usize, &&Proxy)| {
-            composite(call, array, || {
+            composite(call, array, &mut || {
                 let mut own = vec![1; sizes.len()];
                 own[axis] = sizes[axis];
                 array.reshape(own)?.broadcast_as(shape)?.copy()

@@ -198,8 +198,13 @@ impl Proxy {
     /// As [`Generator::uniform`].
     #[track_caller]
     pub fn rand<S: Into<Shape>, T: WithDType>(low: T, high: T, shape: S, at: &(impl Place + ?Sized)) -> Result<Self> {
-        let law = Law::Uniform(low.to_f64(), high.to_f64());
-        draw(Call::here("rand"), law, shape.into(), T::DTYPE, &at, &mut common)
+        Self::rand_as((low.to_f64(), high.to_f64()), shape.into(), T::DTYPE, &at)
+    }
+
+    /// As [`Proxy::rand`], of numbers of this dtype.
+    #[track_caller]
+    pub(crate) fn rand_as((low, high): (f64, f64), shape: Shape, dtype: DType, at: &dyn Place) -> Result<Self> {
+        draw(Call::here("rand"), Law::Uniform(low, high), shape, dtype, at, &mut common)
     }
 
     /// Normal random numbers, from the common stream ([`Device::set_seed`]). Floats only.
@@ -208,8 +213,13 @@ impl Proxy {
     /// As [`Generator::normal`].
     #[track_caller]
     pub fn randn<S: Into<Shape>, T: WithDType>(mean: T, std: T, shape: S, at: &(impl Place + ?Sized)) -> Result<Self> {
-        let law = Law::Normal(mean.to_f64(), std.to_f64());
-        draw(Call::here("randn"), law, shape.into(), T::DTYPE, &at, &mut common)
+        Self::randn_as((mean.to_f64(), std.to_f64()), shape.into(), T::DTYPE, &at)
+    }
+
+    /// As [`Proxy::randn`], of numbers of this dtype.
+    #[track_caller]
+    pub(crate) fn randn_as((mean, std): (f64, f64), shape: Shape, dtype: DType, at: &dyn Place) -> Result<Self> {
+        draw(Call::here("randn"), Law::Normal(mean, std), shape, dtype, at, &mut common)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::ops::{
 };
 
 /// An array of a copy of these elements.
-fn of_elements(call: Call, data: &[u8], (shape, dtype): (Shape, DType), at: &dyn Place) -> Result<Proxy> {
+pub(crate) fn of_elements(call: Call, data: &[u8], (shape, dtype): (Shape, DType), at: &dyn Place) -> Result<Proxy> {
     make(call, shape, dtype, at, false, &mut |out| {
         let given = data.len() / dtype.size_in_bytes();
         if given != shape.elem_count() {

@@ -42,7 +42,7 @@ fn angles(x: &Proxy, table: &Proxy, at: usize, op: &'static str) -> Result<Proxy
 
 /// Each pair turned by its angle; pairs are the halves of the last axis, or neighbours on it.
 fn rotated(call: Call, x: &Proxy, tables: [&Proxy; 2], at: usize, neighbours: bool) -> Result<Proxy> {
-    composite(call, x, || {
+    composite(call, x, &mut || {
         check::float(call.op, x.dtype())?;
         let shape = *x.shape();
         let &[a, b, c, width] = shape.dims() else {
@@ -74,7 +74,7 @@ struct Attention<'a> {
     softcapping: f64,
 }
 
-fn attention(call: Call, q: &Proxy, k: &Proxy, v: &Proxy, ask: Attention<'_>) -> Result<Proxy> {
+fn attention(call: Call, q: &Proxy, k: &Proxy, v: &Proxy, ask: &Attention<'_>) -> Result<Proxy> {
     for array in [q, k, v] {
         if array.rank() != 4 {
             return wrong_shape(call.op, array, "4 axes: batch, heads, positions, width");
@@ -115,7 +115,7 @@ impl Proxy {
     /// As [`Proxy::exp`].
     #[track_caller]
     pub fn elu(&self, alpha: f64) -> Result<Proxy> {
-        composite(Call::here("elu"), self, || with_negative_part(self, "elu", |x| x.expm1()?.affine(alpha, 0.0)))
+        composite(Call::here("elu"), self, &mut || with_negative_part(self, "elu", |x| x.expm1()?.affine(alpha, 0.0)))
     }
 
     /// `gamma` times [`Proxy::elu`]. Element by element; floats, with a gradient.
@@ -125,7 +125,7 @@ impl Proxy {
     #[track_caller]
     pub fn selu(&self, alpha: f64, gamma: f64) -> Result<Proxy> {
         let elu = |x: &Proxy| x.expm1()?.affine(alpha, 0.0);
-        composite(Call::here("selu"), self, || with_negative_part(self, "selu", elu)?.affine(gamma, 0.0))
+        composite(Call::here("selu"), self, &mut || with_negative_part(self, "selu", elu)?.affine(gamma, 0.0))
     }
 
     /// `x` above 0, `slope x` below. Element by element; floats, with a gradient.
@@ -134,7 +134,9 @@ impl Proxy {
     /// As [`Proxy::exp`].
     #[track_caller]
     pub fn leaky_relu(&self, slope: f64) -> Result<Proxy> {
-        composite(Call::here("leaky_relu"), self, || with_negative_part(self, "leaky_relu", |x| x.affine(slope, 0.0)))
+        composite(Call::here("leaky_relu"), self, &mut || {
+            with_negative_part(self, "leaky_relu", |x| x.affine(slope, 0.0))
+        })
     }
 
     /// As [`Proxy::leaky_relu`], with slopes that are learned: one, one for each entry of axis 1, or one for each
@@ -145,7 +147,7 @@ impl Proxy {
     #[track_caller]
     pub fn prelu(&self, slopes: &Proxy) -> Result<Proxy> {
         let op = "prelu";
-        composite(Call::here(op), self, || {
+        composite(Call::here(op), self, &mut || {
             let (shape, of_slopes) = (*self.shape(), *slopes.shape());
             let slopes = if of_slopes.elem_count() == 1 {
                 slopes.reshape(())?
@@ -173,7 +175,7 @@ impl Proxy {
     #[track_caller]
     pub fn swiglu(&self) -> Result<Proxy> {
         let op = "swiglu";
-        composite(Call::here(op), self, || {
+        composite(Call::here(op), self, &mut || {
             let size = self.dim(D::Minus1)?;
             if !size.is_multiple_of(2) {
                 return wrong_shape(op, self, "an even size of the last axis");
@@ -189,7 +191,7 @@ impl Proxy {
     #[track_caller]
     pub fn dropout(&self, p: f64) -> Result<Proxy> {
         let call = Call::here("dropout");
-        composite(call, self, || {
+        composite(call, self, &mut || {
             let dtype = check::float(call.op, self.dtype())?;
             if !(0.0..1.0).contains(&p) {
                 return argument(call.op, "p", p, "at least 0 and less than 1");
@@ -219,7 +221,7 @@ impl Proxy {
     ) -> Result<Proxy> {
         let call = Call::here("sdpa");
         let ask = Attention { mask, causal, scale, softcapping };
-        composite(call, self, || attention(call, self, keys, values, ask))
+        composite(call, self, &mut || attention(call, self, keys, values, &ask))
     }
 
     /// Rotary positions of `[batch, heads, positions, width]`: pairs are the halves of the last axis. `cos` and `sin`

@@ -185,9 +185,9 @@ fn part(op: BinaryOp, side: usize, grad: &Proxy, saved: Option<&[Saved; 2]>) -> 
 /// Arithmetic written to `out`.
 fn binary_into(call: Call, [x, y]: [&Proxy; 2], op: BinaryOp, broadcast: bool, out: &Proxy) -> Result<()> {
     pair(x, y, out, call.op, broadcast)?;
-    let value = || binary(call, x, y, op, broadcast);
+    let mut value = || binary(call, x, y, op, broadcast);
     let result = |dtype: DType| check::domain(call.op, op.domain(), dtype);
-    kernel(call, out, [x, y], &result, &|dst, [lhs, rhs]| Kernel::Binary { op, lhs, rhs, dst }, value)
+    kernel(call, out, [x, y], &result, &|dst, [lhs, rhs]| Kernel::Binary { op, lhs, rhs, dst }, &mut value)
 }
 
 /// The form of equal shapes: choices between two take a number too.

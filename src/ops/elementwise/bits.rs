@@ -44,9 +44,9 @@ fn bits(call: Call, a: &Proxy, b: &Proxy, op: BitOp) -> Result<Proxy> {
 /// Bits written to `out`.
 fn bits_into(call: Call, [x, y]: [&Proxy; 2], op: BitOp, out: &Proxy) -> Result<()> {
     pair(x, y, out, call.op, true)?;
-    let value = || bits(call, x, y, op);
+    let mut value = || bits(call, x, y, op);
     let result = |dtype: DType| check_bits(call.op, dtype, op).map(|()| dtype);
-    kernel(call, out, [x, y], &result, &|dst, [lhs, rhs]| Kernel::Bits { op, lhs, rhs, dst }, value)
+    kernel(call, out, [x, y], &result, &|dst, [lhs, rhs]| Kernel::Bits { op, lhs, rhs, dst }, &mut value)
 }
 
 macro_rules! bits {

@@ -15,6 +15,7 @@ use crate::ops::{
     call::{
         check,
         compose::{composite, renamed},
+        exec::{Once, once},
         inplace::ChangeKernel,
         target::{kernel, pair, write},
     },
@@ -38,7 +39,7 @@ macro_rules! compare_into {
                     let call = Call::here(stringify!($into));
                     pair(self, rhs, out, call.op, false)?;
                     let run: &ChangeKernel<'_, 2> = &|dst, [lhs, rhs]| Kernel::Compare { op: CmpOp::$op, lhs, rhs, dst };
-                    kernel(call, out, [self, rhs], &|_| Ok(DType::U8), run, || self.$method(rhs))
+                    kernel(call, out, [self, rhs], &|_| Ok(DType::U8), run, &mut || self.$method(rhs))
                 }
             )*
         }
@@ -66,7 +67,7 @@ macro_rules! copied_forms {
                 /// Nothing is changed then: as the method and [`Proxy::add_`].
                 #[track_caller]
                 pub fn $place$(<$($g: TensorOrScalar),*>)?(&self, $($arg: $t),*) -> Result<Proxy> {
-                    write(Call::here(stringify!($place)), self, || self.$method($($arg),*))?;
+                    write(Call::here(stringify!($place)), self, &mut once(|| self.$method($($arg),*)))?;
                     Ok(self.clone())
                 }
             )*
@@ -86,7 +87,7 @@ fn map_into(
     x: &Proxy,
     (map, result): (Map, &dyn Fn(DType) -> Result<DType>),
     out: &Proxy,
-    value: impl FnOnce() -> Result<Proxy>,
+    value: Once<'_, Proxy>,
 ) -> Result<()> {
     check::same_shape(call.op, x.shape(), out.shape(), "the array that is written must have this shape")?;
     kernel(call, out, [x], result, &|dst, [src]| map.kernel(src, dst), value)
@@ -102,7 +103,7 @@ impl Proxy {
     pub fn affine_into(&self, mul: f64, add: f64, out: &Proxy) -> Result<()> {
         let call = Call::here("affine_into");
         let number = |dtype: DType| check::number(call.op, dtype);
-        map_into(call, self, (Map::Affine { mul, add }, &number), out, || self.affine(mul, add))
+        map_into(call, self, (Map::Affine { mul, add }, &number), out, &mut || self.affine(mul, add))
     }
 
     /// As [`Proxy::powf`], written to `out`, without a gradient.
@@ -113,7 +114,7 @@ impl Proxy {
     pub fn powf_into(&self, exponent: f64, out: &Proxy) -> Result<()> {
         let call = Call::here("powf_into");
         let float = |dtype: DType| check::float(call.op, dtype);
-        map_into(call, self, (Map::Powf(exponent), &float), out, || self.powf(exponent))
+        map_into(call, self, (Map::Powf(exponent), &float), out, &mut || self.powf(exponent))
     }
 
     /// As [`Proxy::clamp`] between numbers, written to `out`, without a gradient.
@@ -125,7 +126,7 @@ impl Proxy {
         let call = Call::here("clamp_into");
         unary::check_range([min, max], call.op)?;
         let number = |dtype: DType| check::number(call.op, dtype);
-        map_into(call, self, (Map::Clamp { min, max }, &number), out, || self.clamp(min, max))
+        map_into(call, self, (Map::Clamp { min, max }, &number), out, &mut || self.clamp(min, max))
     }
 
     /// As [`Proxy::where_cond`], written to `out`, without a gradient.
@@ -134,7 +135,7 @@ impl Proxy {
     /// Nothing is changed then: as the method and [`Proxy::copy_`].
     #[track_caller]
     pub fn where_cond_into(&self, yes: &Proxy, no: &Proxy, out: &Proxy) -> Result<()> {
-        write(Call::here("where_cond_into"), out, || self.where_cond(yes, no))
+        write(Call::here("where_cond_into"), out, &mut || self.where_cond(yes, no))
     }
 
     /// Every element set to one value, exactly also where a double cannot hold it.
@@ -143,7 +144,7 @@ impl Proxy {
     /// As [`Proxy::add_`].
     #[track_caller]
     pub fn const_set(&self, value: Scalar) -> Result<()> {
-        write(Call::here("const_set"), self, || value.beside(self))
+        write(Call::here("const_set"), self, &mut || value.beside(self))
     }
 
     /// Alias of [`Proxy::zero_`]: candle's name. Returns nothing.
@@ -173,7 +174,7 @@ impl Proxy {
     pub fn swap_(&self, other: &Proxy) -> Result<()> {
         let call = Call::here("swap_");
         check::open(call.op, &[self, other])?;
-        let swap = || {
+        let mut swap = || {
             let (own, theirs) = no_grad(|| Ok::<_, Error>((self.detach().copy()?, other.detach().copy()?)))?;
             // Whether the second change is refused is known before the first one is made.
             other.copy_(&theirs)?;
@@ -181,7 +182,7 @@ impl Proxy {
             other.copy_(&own)?;
             Ok(self.clone())
         };
-        composite(call, self, swap).map(drop)
+        composite(call, self, &mut swap).map(drop)
     }
 
     /// The elements replaced by those of an array of the same shape and dtype, in place; returns what they were, in an
@@ -193,7 +194,7 @@ impl Proxy {
     pub fn replace(&self, values: &Proxy) -> Result<Proxy> {
         let call = Call::here("replace");
         check::open(call.op, &[self, values])?;
-        composite(call, self, || {
+        composite(call, self, &mut || {
             let old = no_grad(|| self.detach().copy())?;
             self.copy_(values)?;
             Ok(old)
@@ -206,7 +207,7 @@ impl Proxy {
     /// As [`Proxy::rand_like`] and [`Proxy::add_`].
     #[track_caller]
     pub fn uniform_(&self, low: f64, high: f64) -> Result<Proxy> {
-        write(Call::here("uniform_"), self, || self.rand_like(low, high))?;
+        write(Call::here("uniform_"), self, &mut || self.rand_like(low, high))?;
         Ok(self.clone())
     }
 
@@ -216,7 +217,7 @@ impl Proxy {
     /// As [`Proxy::randn_like`] and [`Proxy::add_`].
     #[track_caller]
     pub fn normal_(&self, mean: f64, std: f64) -> Result<Proxy> {
-        write(Call::here("normal_"), self, || self.randn_like(mean, std))?;
+        write(Call::here("normal_"), self, &mut || self.randn_like(mean, std))?;
         Ok(self.clone())
     }
 

@@ -22,8 +22,8 @@ pub(crate) fn truth(x: &Proxy, site: Site) -> Result<Proxy> {
 }
 
 /// Logic of two masks of one shape, of any dtypes.
-fn logic(call: Call, a: &Proxy, b: &Proxy, f: impl FnOnce(&Proxy, &Proxy) -> Result<Proxy>) -> Result<Proxy> {
-    composite(call, a, || {
+fn logic(call: Call, a: &Proxy, b: &Proxy, f: fn(&Proxy, &Proxy) -> Result<Proxy>) -> Result<Proxy> {
+    composite(call, a, &mut || {
         check::same_shape(call.op, a.shape(), b.shape(), "the operation wants equal shapes")?;
         f(&truth(a, call.site)?, &truth(b, call.site)?)
     })
@@ -43,7 +43,7 @@ struct Division {
 
 fn divide(a: &Proxy, b: &Proxy, how: Division, site: Site) -> Result<Proxy> {
     let call = Call { op: how.op, site };
-    composite(call, a, || {
+    composite(call, a, &mut || {
         let (shape, dtype) = (*a.shape(), a.dtype());
         check::same_shape(call.op, &shape, b.shape(), "the operation wants equal shapes")?;
         if dtype != b.dtype() {
@@ -111,13 +111,13 @@ fn floats_trunc_div(x: f64, y: f64) -> f64 {
 impl Proxy {
     #[track_caller]
     pub(crate) fn ext_is_nan(&self) -> Result<Proxy> {
-        composite(Call::here("is_nan"), self, || self.ne(self))
+        composite(Call::here("is_nan"), self, &mut || self.ne(self))
     }
 
     #[track_caller]
     pub(crate) fn ext_is_inf(&self) -> Result<Proxy> {
         let call = Call::here("is_inf");
-        composite(call, self, || match self.dtype().is_float() {
+        composite(call, self, &mut || match self.dtype().is_float() {
             true => no_grad(|| self.abs())?.broadcast_eq(&number(self, f64::INFINITY, call.site)?),
             false => self.ne(self),
         })
@@ -126,7 +126,7 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn ext_is_finite(&self) -> Result<Proxy> {
         let call = Call::here("is_finite");
-        composite(call, self, || match self.dtype().is_float() {
+        composite(call, self, &mut || match self.dtype().is_float() {
             true => no_grad(|| self.abs())?.broadcast_lt(&number(self, f64::INFINITY, call.site)?),
             false => self.eq(self),
         })
@@ -135,7 +135,7 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn ext_logical_not(&self) -> Result<Proxy> {
         let call = Call::here("logical_not");
-        composite(call, self, || self.broadcast_eq(&number(self, 0.0, call.site)?))
+        composite(call, self, &mut || self.broadcast_eq(&number(self, 0.0, call.site)?))
     }
 
     #[track_caller]
@@ -207,7 +207,7 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn ext_masked_fill(&self, mask: &Proxy, value: f64) -> Result<Proxy> {
         let call = Call::here("masked_fill");
-        composite(call, self, || {
+        composite(call, self, &mut || {
             mask.broadcast_as(*self.shape())?.where_cond(&number_like(self, value, call.site)?, self)
         })
     }
@@ -215,7 +215,7 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn ext_masked_select(&self, mask: &Proxy) -> Result<Proxy> {
         let op = "masked_select";
-        composite(Call::here(op), self, || {
+        composite(Call::here(op), self, &mut || {
             let mask = mask.broadcast_as(*self.shape())?;
             if mask.dtype().is_float() {
                 return Err(Error::UnsupportedDType { op, dtype: mask.dtype(), supported: "u8, u32, i64" });

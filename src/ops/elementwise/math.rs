@@ -16,7 +16,7 @@ impl Proxy {
     #[track_caller]
     pub fn round_to(&self, decimals: i32) -> Result<Proxy> {
         let scale = 10f64.powi(decimals);
-        composite(Call::here("round_to"), self, || {
+        composite(Call::here("round_to"), self, &mut || {
             if !self.dtype().is_float() && decimals >= 0 {
                 return check::same("round_to", self);
             }
@@ -38,7 +38,7 @@ impl Proxy {
     #[track_caller]
     pub fn powi(&self, exponent: i32) -> Result<Proxy> {
         let call = Call::here("powi");
-        composite(call, self, || {
+        composite(call, self, &mut || {
             if self.dtype().is_float() {
                 return self.powf(f64::from(exponent));
             }
@@ -82,12 +82,12 @@ impl Proxy {
 
     #[track_caller]
     pub(crate) fn ext_clamp_min(&self, min: f64) -> Result<Proxy> {
-        composite(Call::here("clamp_min"), self, || self.clamp(min, f64::INFINITY))
+        composite(Call::here("clamp_min"), self, &mut || self.clamp(min, f64::INFINITY))
     }
 
     #[track_caller]
     pub(crate) fn ext_clamp_max(&self, max: f64) -> Result<Proxy> {
-        composite(Call::here("clamp_max"), self, || self.clamp(f64::NEG_INFINITY, max))
+        composite(Call::here("clamp_max"), self, &mut || self.clamp(f64::NEG_INFINITY, max))
     }
 
     /// `self + value * a * b`, of equal shapes and dtypes, with gradients.
@@ -96,7 +96,7 @@ impl Proxy {
     /// As [`Proxy::add`].
     #[track_caller]
     pub fn addcmul(&self, a: &Proxy, b: &Proxy, value: f64) -> Result<Proxy> {
-        composite(Call::here("addcmul"), self, || self.add(&a.mul(b)?.affine(value, 0.0)?))
+        composite(Call::here("addcmul"), self, &mut || self.add(&a.mul(b)?.affine(value, 0.0)?))
     }
 
     /// `self + value * a / b`, of equal shapes and dtypes, with gradients.
@@ -105,12 +105,12 @@ impl Proxy {
     /// As [`Proxy::add`].
     #[track_caller]
     pub fn addcdiv(&self, a: &Proxy, b: &Proxy, value: f64) -> Result<Proxy> {
-        composite(Call::here("addcdiv"), self, || self.add(&a.div(b)?.affine(value, 0.0)?))
+        composite(Call::here("addcdiv"), self, &mut || self.add(&a.div(b)?.affine(value, 0.0)?))
     }
 
     #[track_caller]
     pub(crate) fn ext_lerp(&self, end: &Proxy, weight: f64) -> Result<Proxy> {
-        composite(Call::here("lerp"), self, || {
+        composite(Call::here("lerp"), self, &mut || {
             check::float("lerp", self.dtype())?;
             self.affine(1.0 - weight, 0.0)?.add(&end.affine(weight, 0.0)?)
         })

@@ -148,10 +148,10 @@ pub(crate) fn with_operand(
     call: Call,
     x: &Proxy,
     rhs: &impl TensorOrScalar,
-    f: impl FnOnce(&Proxy, &Proxy) -> Result<Proxy>,
+    f: impl Fn(&Proxy, &Proxy) -> Result<Proxy>,
 ) -> Result<Proxy> {
     match rhs.tensor() {
         Some(rhs) => f(x, rhs),
-        None => composite(call, x, || f(x, &rhs.beside(x)?)),
+        None => composite(call, x, &mut || f(x, &rhs.beside(x)?)),
     }
 }

@@ -122,7 +122,7 @@ fn unary_grad(saved: &Proxy, grad: &Proxy, op: UnaryOp, site: Site) -> Result<Pr
 fn unary_in_place(call: Call, x: &Proxy, op: UnaryOp) -> Result<Proxy> {
     check::domain(call.op, op.domain(), x.dtype())?;
     if is_whole(op, x.dtype()) {
-        write(call, x, || unary(x, op, call.site))?;
+        write(call, x, &mut || unary(x, op, call.site))?;
     } else {
         let fits = |d: &ArrayRef<'_>, []: [&ArrayRef<'_>; 0]| check::domain(call.op, op.domain(), d.dtype).map(drop);
         into(call, x, [], &fits, &|dst, []| Kernel::UnaryAssign { op, dst })?;
@@ -133,12 +133,12 @@ fn unary_in_place(call: Call, x: &Proxy, op: UnaryOp) -> Result<Proxy> {
 /// Written to `out`.
 fn unary_into(call: Call, x: &Proxy, op: UnaryOp, out: &Proxy) -> Result<()> {
     check::same_shape(call.op, x.shape(), out.shape(), "the array that is written must have this shape")?;
-    let value = || unary(x, op, call.site);
+    let mut value = || unary(x, op, call.site);
     if is_whole(op, x.dtype()) {
-        return write(call, out, value);
+        return write(call, out, &mut value);
     }
     let result = |dtype: DType| check::domain(call.op, op.domain(), dtype);
-    kernel_into(call, out, [x], &result, &|dst, [src]| Kernel::Unary { op, src, dst }, value)
+    kernel_into(call, out, [x], &result, &|dst, [src]| Kernel::Unary { op, src, dst }, &mut value)
 }
 
 macro_rules! unary_forms {
@@ -240,7 +240,7 @@ impl Proxy {
         let call = Call::here("clamp");
         match (min.number(), max.number()) {
             (Some(min), Some(max)) => clamped(call, self, [min, max]),
-            _ => composite(call, self, || {
+            _ => composite(call, self, &mut || {
                 let raised = with_operand(call, self, &min, |x, min| x.maximum(min))?;
                 with_operand(call, &raised, &max, |x, max| x.minimum(max))
             }),

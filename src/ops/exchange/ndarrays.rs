@@ -8,7 +8,7 @@ use crate::base::{
     error::{Error, Result},
 };
 use crate::memory::proxy::Proxy;
-use crate::ops::call::{compose::composite_at, place::Place};
+use crate::ops::call::{compose::composite_at, exec::once, place::Place};
 
 /// # Exchange: with the crate `ndarray`
 impl Proxy {
@@ -38,7 +38,7 @@ impl Proxy {
         } else {
             array.iter().copied().collect()
         };
-        composite_at(call, at, || Proxy::from_vec(data, dims, at.device_of_place()))
+        composite_at(call, &at, &mut once(|| Proxy::from_vec(data, dims, at.device_of_place())))
     }
 
     /// Calls `f` with the elements of a contiguous array on the host, in place, as a view of the crate `ndarray`.

@@ -13,7 +13,7 @@ use crate::ops::{
     call::{
         check,
         compose::{argument, composite},
-        exec::{adopt_parts, enter, pin},
+        exec::{adopt_parts, enter, once, pin},
     },
     create::random,
     grad::backward::walk,
@@ -51,7 +51,7 @@ where
 {
     let call = Call::here("checkpoint");
     let Some(&first) = inputs.first() else { return argument(call.op, "inputs", "[]", "at least one array") };
-    composite(call, first, || {
+    let mut run = once(|| {
         let start = random::position();
         let given = inputs.iter().map(|input| input.try_detach()).collect::<Result<Vec<_>>>()?;
         let (out, end) = random::replayed(start.clone(), || no_grad(|| f(&given)));
@@ -89,7 +89,8 @@ where
             let parts = Parts { dtype: o.dtype, layout: o.layout, storage: o.storage.clone(), node: Some(node) };
             adopt_parts(call, context, parts, &out)
         })
-    })
+    });
+    composite(call, first, &mut run)
 }
 
 /// A variable with the bytes of an array.

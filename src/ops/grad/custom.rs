@@ -19,7 +19,11 @@ use crate::base::{
 };
 use crate::device::Device;
 use crate::memory::proxy::Proxy;
-use crate::ops::call::{check, compose::composite, exec::users};
+use crate::ops::call::{
+    check,
+    compose::composite,
+    exec::{once, users},
+};
 
 macro_rules! cpu_storage {
     ($($(#[$doc:meta])* $variant:ident $t:ty;)*) => {
@@ -386,12 +390,13 @@ impl Proxy {
     #[track_caller]
     pub fn apply_op1_arc(&self, op: Arc<Box<dyn CustomOp1 + Send + Sync>>) -> Result<Proxy> {
         let call = Call::here(op.name());
-        composite(call, self, || {
+        let mut run = once(|| {
             let result = forward(call.op, [self], |[(s, l)]| op.cpu_fwd(s, l))?;
             recorded(call, [self], result, move |args, res, grad| {
                 op.bwd(&args[0], res, grad).map(|grad| [grad, None, None])
             })
-        })
+        });
+        composite(call, self, &mut run)
     }
 
     /// Applies a custom operation without recording it.
@@ -400,7 +405,7 @@ impl Proxy {
     /// As [`Proxy::apply_op1`].
     #[track_caller]
     pub fn apply_op1_no_bwd<C: CustomOp1>(&self, op: &C) -> Result<Proxy> {
-        composite(Call::here(op.name()), self, || forward(op.name(), [self], |[(s, l)]| op.cpu_fwd(s, l)))
+        composite(Call::here(op.name()), self, &mut || forward(op.name(), [self], |[(s, l)]| op.cpu_fwd(s, l)))
     }
 
     /// Applies a custom operation of two operands, with its gradient.
@@ -419,12 +424,13 @@ impl Proxy {
     #[track_caller]
     pub fn apply_op2_arc(&self, rhs: &Proxy, op: Arc<Box<dyn CustomOp2 + Send + Sync>>) -> Result<Proxy> {
         let call = Call::here(op.name());
-        composite(call, self, || {
+        let mut run = once(|| {
             let result = forward(call.op, [self, rhs], |[(s1, l1), (s2, l2)]| op.cpu_fwd(s1, l1, s2, l2))?;
             recorded(call, [self, rhs], result, move |args, res, grad| {
                 op.bwd(&args[0], &args[1], res, grad).map(|(a, b)| [a, b, None])
             })
-        })
+        });
+        composite(call, self, &mut run)
     }
 
     /// Applies a custom operation of two operands without recording it.
@@ -433,7 +439,7 @@ impl Proxy {
     /// As [`Proxy::apply_op1`].
     #[track_caller]
     pub fn apply_op2_no_bwd<C: CustomOp2>(&self, rhs: &Proxy, op: &C) -> Result<Proxy> {
-        composite(Call::here(op.name()), self, || {
+        composite(Call::here(op.name()), self, &mut || {
             forward(op.name(), [self, rhs], |[(s1, l1), (s2, l2)]| op.cpu_fwd(s1, l1, s2, l2))
         })
     }
@@ -454,13 +460,14 @@ impl Proxy {
     #[track_caller]
     pub fn apply_op3_arc(&self, t2: &Proxy, t3: &Proxy, op: Arc<Box<dyn CustomOp3 + Send + Sync>>) -> Result<Proxy> {
         let call = Call::here(op.name());
-        composite(call, self, || {
+        let mut run = once(|| {
             let all = [self, t2, t3];
             let result = forward(call.op, all, |[(s1, l1), (s2, l2), (s3, l3)]| op.cpu_fwd(s1, l1, s2, l2, s3, l3))?;
             recorded(call, all, result, move |args, res, grad| {
                 op.bwd(&args[0], &args[1], &args[2], res, grad).map(|(a, b, c)| [a, b, c])
             })
-        })
+        });
+        composite(call, self, &mut run)
     }
 
     /// Applies a custom operation of three operands without recording it.
@@ -469,7 +476,7 @@ impl Proxy {
     /// As [`Proxy::apply_op1`].
     #[track_caller]
     pub fn apply_op3_no_bwd<C: CustomOp3>(&self, t2: &Proxy, t3: &Proxy, op: &C) -> Result<Proxy> {
-        composite(Call::here(op.name()), self, || {
+        composite(Call::here(op.name()), self, &mut || {
             let run = |[(s1, l1), (s2, l2), (s3, l3)]: &[(CpuStorage, Layout); 3]| op.cpu_fwd(s1, l1, s2, l2, s3, l3);
             forward(op.name(), [self, t2, t3], run)
         })

@@ -396,7 +396,7 @@ pub(crate) fn sliced(call: Call, x: &Proxy, items: &[TensorIndexer]) -> Result<P
     if picks.is_empty() {
         return cut.made(call, x);
     }
-    composite(call, x, || {
+    composite(call, x, &mut || {
         // The last one first: those before it keep their axes.
         picks.iter().rev().try_fold(cut.made(call, x)?, |view, &pick| {
             let (view, ids) = ids_of(&view, pick, call.op)?;

@@ -211,7 +211,7 @@ impl Proxy {
     #[track_caller]
     pub fn slice_assign<R: RangeBounds<usize>>(&self, ranges: &[R], src: &Proxy) -> Result<Proxy> {
         let call = Call::here("slice_assign");
-        composite(call, self, || {
+        composite(call, self, &mut || {
             let (shape, of_src) = (*self.shape(), *src.shape());
             if ranges.len() != shape.rank() {
                 return argument(call.op, "number of ranges", ranges.len(), "one for each axis");
@@ -233,7 +233,7 @@ impl Proxy {
     #[track_caller]
     pub fn slice_scatter<A: Dim>(&self, src: &Proxy, dim: A, start: usize) -> Result<Proxy> {
         let call = Call::here("slice_scatter");
-        composite(call, self, || {
+        composite(call, self, &mut || {
             let ranges = part_of(self, src, dim, start, call.op)?;
             assigned(call, self, src, ranges)
         })
@@ -277,7 +277,7 @@ impl Proxy {
     #[track_caller]
     pub fn scatter<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<Proxy> {
         let op = "scatter";
-        composite(Call::here(op), self, || scattered(self, ids, src, dim, op))
+        composite(Call::here(op), self, &mut || scattered(self, ids, src, dim, op))
     }
 
     /// As [`Proxy::scatter`], in place.
@@ -309,7 +309,7 @@ impl Proxy {
     #[track_caller]
     pub fn gather_nd(&self, ids: &Proxy) -> Result<Proxy> {
         let op = "gather_nd";
-        composite(Call::here(op), self, || {
+        composite(Call::here(op), self, &mut || {
             let Points { rows, to, table } = points_of(self, ids, op)?;
             self.reshape(table)?.index_select(&rows, 0)?.reshape(to)
         })
@@ -353,13 +353,13 @@ impl Proxy {
 
     #[track_caller]
     pub(crate) fn ext_one_hot(&self, depth: usize) -> Result<Proxy> {
-        composite(Call::here("one_hot"), self, || one_hot(self, depth, 1u8, 0u8, "one_hot"))
+        composite(Call::here("one_hot"), self, &mut || one_hot(self, depth, 1u8, 0u8, "one_hot"))
     }
 
     /// As [`TensorExt::one_hot`](crate::TensorExt::one_hot), with other values: for `nn::encoding`.
     #[track_caller]
     pub(crate) fn one_hot_of<T: WithDType>(&self, depth: usize, on: T, off: T) -> Result<Proxy> {
-        composite(Call::here("one_hot"), self, || one_hot(self, depth, on, off, "one_hot"))
+        composite(Call::here("one_hot"), self, &mut || one_hot(self, depth, on, off, "one_hot"))
     }
 }
 

@@ -203,7 +203,7 @@ impl Proxy {
             return argument(OP, "operands", "[]", "not empty");
         };
         let (mut inputs, mut output) = parse(equation, operands.len())?;
-        let sum = move || {
+        let mut sum = move || {
             let operands: Vec<&Proxy> = operands.iter().map(AsRef::as_ref).collect();
             let operands = spread(&operands, &mut inputs, &mut output)?;
             let mut so_far = Lettered::new(&operands[0], &inputs[0])?;
@@ -216,6 +216,6 @@ impl Proxy {
             let place = |c: &char| so_far.letters.iter().position(|own| own == c);
             so_far.array.permute(output.iter().filter_map(place).collect::<Vec<_>>())
         };
-        composite(call, first, sum)
+        composite(call, first, &mut sum)
     }
 }

@@ -19,6 +19,7 @@ use crate::ops::{
     call::{
         check,
         compose::{argument, composite, wrong_shape},
+        exec::once,
         inplace::EXCHANGED,
     },
     elementwise::unary::one,
@@ -104,7 +105,7 @@ fn turned(x: &Proxy) -> Result<Proxy> {
 #[track_caller]
 pub fn inverse(a: &Proxy) -> Result<Proxy> {
     let call = Call::here("inverse");
-    composite(call, a, || {
+    composite(call, a, &mut || {
         let all = Matrices::square(call.op, a)?;
         let mut data = Vec::with_capacity(all.data.len());
         for (number, matrix) in all.each() {
@@ -125,7 +126,7 @@ pub fn inverse(a: &Proxy) -> Result<Proxy> {
 #[track_caller]
 pub fn solve(a: &Proxy, b: &Proxy) -> Result<Proxy> {
     let call = Call::here("solve");
-    composite(call, a, || {
+    composite(call, a, &mut || {
         let all = Matrices::square(call.op, a)?;
         let (left, right) = (all.shape, *b.shape());
         if right.rank() + 1 == left.rank() {
@@ -173,7 +174,7 @@ pub fn solve(a: &Proxy, b: &Proxy) -> Result<Proxy> {
 #[track_caller]
 pub fn det(a: &Proxy) -> Result<Proxy> {
     let call = Call::here("det");
-    composite(call, a, || {
+    composite(call, a, &mut || {
         let all = Matrices::square(call.op, a)?;
         let dims = all.dims(&[]);
         let mut data: Vec<f64> = all.each().map(|(_, matrix)| matrix.determinant()).collect();
@@ -197,7 +198,7 @@ pub fn det(a: &Proxy) -> Result<Proxy> {
 #[track_caller]
 pub fn cholesky(a: &Proxy) -> Result<Proxy> {
     let call = Call::here("cholesky");
-    composite(call, a, || {
+    composite(call, a, &mut || {
         let all = Matrices::square(call.op, a)?;
         let mut data = Vec::with_capacity(all.data.len());
         for (number, matrix) in all.each() {
@@ -240,7 +241,7 @@ type FactorParts<const N: usize> = [(Vec<f64>, Vec<usize>); N];
 #[track_caller]
 fn parts<const N: usize>(op: &'static str, a: &Proxy, parts: FactorParts<N>) -> Result<[Proxy; N]> {
     let call = Call::here(op);
-    let mut made = parts.map(|(data, dims)| Some(composite(call, a, || beside(a, data, &dims))));
+    let mut made = parts.map(|(data, dims)| Some(composite(call, a, &mut once(|| beside(a, data, &dims)))));
     if let Some(failed) = made.iter().position(|result| matches!(result, Some(Err(_)))) {
         // What was made for the owner of `a` does not stay there.
         made.iter().flatten().flatten().for_each(Proxy::close);

@@ -21,7 +21,8 @@ use crate::base::{
 use crate::memory::proxy::Proxy;
 use crate::ops::call::{
     check,
-    compose::{argument, composite, shape_of, wrong_shape},
+    compose::{argument, composite, composite_at, shape_of, wrong_shape},
+    exec::once,
 };
 
 /// Complex numbers: their real and their imaginary parts, two arrays of one shape and dtype.
@@ -72,7 +73,7 @@ impl Complex {
     /// As [`Proxy::add`].
     #[track_caller]
     pub fn abs(&self) -> Result<Proxy> {
-        composite(Call::here("abs"), &self.re, || self.re.sqr()?.add(&self.im.sqr()?)?.sqrt())
+        composite(Call::here("abs"), &self.re, &mut || self.re.sqr()?.add(&self.im.sqr()?)?.sqrt())
     }
 
     /// `x + y`.
@@ -100,8 +101,8 @@ impl Complex {
     #[track_caller]
     pub fn mul(&self, rhs: &Complex) -> Result<Self> {
         let call = Call::here("mul");
-        let re = composite(call, &self.re, || self.re.mul(&rhs.re)?.sub(&self.im.mul(&rhs.im)?))?;
-        let im = composite(call, &self.re, || self.re.mul(&rhs.im)?.add(&self.im.mul(&rhs.re)?))?;
+        let re = composite(call, &self.re, &mut || self.re.mul(&rhs.re)?.sub(&self.im.mul(&rhs.im)?))?;
+        let im = composite(call, &self.re, &mut || self.re.mul(&rhs.im)?.add(&self.im.mul(&rhs.re)?))?;
         Ok(Complex { re, im })
     }
 }
@@ -170,7 +171,7 @@ impl Transform {
     fn apply(self, call: Call, x: &Complex) -> Result<Complex> {
         let size = x.re.dim(self.axis)?;
         let mut values = None;
-        let re = composite(call, &x.re, || {
+        let re = composite(call, &x.re, &mut || {
             let both = no_grad(|| self.values(x))?;
             values = Some(both.im);
             both.re.with_gradient(call, [&x.re, &x.im], false, move |grad, _, needs| {
@@ -178,7 +179,7 @@ impl Transform {
                 Ok([needs[0].then_some(back.re), needs[1].then_some(back.im), None])
             })
         })?;
-        let im = composite(call, &x.re, || {
+        let im = composite(call, &x.re, &mut || {
             let im = values.take().ok_or_else(|| Error::msg("the parts are computed together"))?;
             im.with_gradient(call, [&x.re, &x.im], false, move |grad, _, needs| {
                 let back = self.adjoint(size).values(&Complex { re: grad.zeros_like()?, im: grad.clone() })?;
@@ -254,7 +255,7 @@ pub fn irfft<A: Dim>(x: &Complex, n: Option<usize>, dim: A) -> Result<Proxy> {
     let axis = dim.to_index(&shape, call.op)?;
     let n = n.unwrap_or(2 * shape.dims()[axis].saturating_sub(1));
     let (axis, n) = line(call.op, &x.re, Some(n), axis)?;
-    composite(call, &x.re, || {
+    composite(call, &x.re, &mut || {
         let bins = (n / 2 + 1).min(shape.dims()[axis]);
         // All but the first, and the middle one of an even length, stand for two.
         let weights: Vec<f64> = (0..bins).map(|i| if i == 0 || 2 * i == n { 1.0 } else { 2.0 }).collect();
@@ -298,9 +299,7 @@ pub fn hann_window<P: crate::ops::call::place::Place + ?Sized>(n: usize, dtype: 
     check::float(op, dtype)?;
     shape_of(op, &[n], size_of::<f64>())?;
     let data: Vec<f64> = (0..n).map(|i| 0.5 - 0.5 * (TAU * i as f64 / n as f64).cos()).collect();
-    crate::ops::call::compose::composite_at(Call::here(op), at, || {
-        Proxy::from_vec(data, n, at.device_of_place())?.to_dtype(dtype)
-    })
+    composite_at(Call::here(op), &at, &mut once(|| Proxy::from_vec(data, n, at.device_of_place())?.to_dtype(dtype)))
 }
 
 /// The transforms of windows of `window.dims()[0]` numbers, `hop` apart, of signals `[.., time]`: `[.., bins,

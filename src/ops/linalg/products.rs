@@ -17,7 +17,7 @@ impl Proxy {
     #[track_caller]
     pub fn dot(&self, rhs: &Proxy) -> Result<Proxy> {
         let op = "dot";
-        composite(Call::here(op), self, || {
+        composite(Call::here(op), self, &mut || {
             let (a, b) = (*self.shape(), *rhs.shape());
             if a.rank() != 1 || b.rank() != 1 {
                 return Err(Error::shapes(op, &a, &b, "both must be vectors".into()));
@@ -33,7 +33,7 @@ impl Proxy {
     #[track_caller]
     pub fn mv(&self, rhs: &Proxy) -> Result<Proxy> {
         let op = "mv";
-        composite(Call::here(op), self, || {
+        composite(Call::here(op), self, &mut || {
             let (a, b) = (*self.shape(), *rhs.shape());
             if a.rank() != 2 || b.rank() != 1 {
                 return Err(Error::shapes(op, &a, &b, "needs a matrix and a vector".into()));
@@ -45,7 +45,7 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn ext_outer(&self, rhs: &Proxy) -> Result<Proxy> {
         let op = "outer";
-        composite(Call::here(op), self, || {
+        composite(Call::here(op), self, &mut || {
             let (a, b) = (*self.shape(), *rhs.shape());
             if a.rank() != 1 || b.rank() != 1 {
                 return Err(Error::shapes(op, &a, &b, "both must be vectors".into()));
@@ -61,7 +61,7 @@ impl Proxy {
     #[track_caller]
     pub fn addmm(&self, bias: &Proxy, rhs: &Proxy) -> Result<Proxy> {
         let op = "addmm";
-        composite(Call::here(op), self, || {
+        composite(Call::here(op), self, &mut || {
             let product = self.matmul(rhs)?;
             let sum = product.broadcast_add(bias)?;
             crate::ops::call::check::same_shape(op, product.shape(), sum.shape(), "the bias must fit the product")?;
@@ -72,7 +72,7 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn ext_kron(&self, rhs: &Proxy) -> Result<Proxy> {
         let op = "kron";
-        composite(Call::here(op), self, || {
+        composite(Call::here(op), self, &mut || {
             let (a, b) = (self.dims(), rhs.dims());
             let rank = a.len().max(b.len());
             if 2 * rank > MAX_RANK {
@@ -93,7 +93,7 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn ext_cross<A: Dim>(&self, rhs: &Proxy, dim: A) -> Result<Proxy> {
         let op = "cross";
-        composite(Call::here(op), self, || {
+        composite(Call::here(op), self, &mut || {
             let shape = *self.shape();
             let axis = dim.to_index(&shape, op)?;
             if shape.dims()[axis] != 3 {
@@ -108,7 +108,7 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn ext_cdist(&self, rhs: &Proxy, p: f64) -> Result<Proxy> {
         let op = "cdist";
-        composite(Call::here(op), self, || {
+        composite(Call::here(op), self, &mut || {
             let (a, b) = (*self.shape(), *rhs.shape());
             if a.rank() < 2 || b.rank() < 2 || a.dim(D::Minus1)? != b.dim(D::Minus1)? {
                 return Err(Error::shapes(op, &a, &b, "needs two sets of points with as many coordinates".into()));

@@ -109,7 +109,7 @@ impl Proxy {
     #[track_caller]
     pub fn layer_norm(&self, scale: &Proxy, shift: &Proxy, eps: f64) -> Result<Proxy> {
         let call = Call::here("layer_norm");
-        composite(call, self, || {
+        composite(call, self, &mut || {
             over_last(self, [Some(scale), Some(shift)], Normalisation { call, eps, centred: true })
         })
     }
@@ -122,7 +122,7 @@ impl Proxy {
     #[track_caller]
     pub fn rms_norm(&self, scale: &Proxy, eps: f64) -> Result<Proxy> {
         let call = Call::here("rms_norm");
-        composite(call, self, || over_last(self, [Some(scale), None], Normalisation { call, eps, centred: false }))
+        composite(call, self, &mut || over_last(self, [Some(scale), None], Normalisation { call, eps, centred: false }))
     }
 
     /// `[batch, channels, ..]` with mean 0 and variance 1 in each of `groups` groups of channels, times `scale`, plus
@@ -134,7 +134,7 @@ impl Proxy {
     #[track_caller]
     pub fn group_norm(&self, groups: usize, scale: &Proxy, shift: &Proxy, eps: f64) -> Result<Proxy> {
         let call = Call::here("group_norm");
-        composite(call, self, || {
+        composite(call, self, &mut || {
             let shape = *self.shape();
             let &[batch, channels, _, ..] = shape.dims() else {
                 return wrong_shape(call.op, self, "at least three axes: batch, channels, ..");

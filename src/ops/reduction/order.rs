@@ -61,10 +61,8 @@ struct SortedLanes {
 }
 
 impl SortedLanes {
-    fn sorted(x: &Proxy, dim: impl Dim, descending: bool, op: &'static str) -> Result<Self> {
-        let shape = *x.shape();
-        let axis = dim.to_index(&shape, op)?;
-        let last = shape.rank() - 1;
+    fn sorted(x: &Proxy, axis: usize, descending: bool, op: &'static str) -> Result<Self> {
+        let last = x.shape().rank() - 1;
         let turned = x.transpose(axis, last)?;
         // From here on of the view, which nobody else has.
         let x = &turned;
@@ -87,40 +85,41 @@ impl SortedLanes {
     }
 
     /// `count` indices of each lane, as an array in the place of the axis.
-    fn pick(&self, x: &Proxy, count: usize, at: impl Fn(usize, bool) -> usize) -> Result<Proxy> {
-        let lanes = self.ids.chunks(self.size().max(1)).zip(&self.nan);
-        let ids = lanes.flat_map(|(lane, &nan)| (0..count).map(move |i| (lane, nan, i)));
-        let ids: Vec<u32> = ids.map(|(lane, nan, i)| lane[at(i, nan)]).collect();
+    fn pick(&self, x: &Proxy, count: usize, at: &dyn Fn(usize, bool) -> usize) -> Result<Proxy> {
+        let mut ids: Vec<u32> = Vec::with_capacity(self.nan.len() * count);
+        for (lane, &nan) in self.ids.chunks(self.size().max(1)).zip(&self.nan) {
+            ids.extend((0..count).map(|i| lane[at(i, nan)]));
+        }
         let shape = self.shape.with_dim(self.last, count);
         Proxy::from_vec(ids, shape, x.device())?.transpose(self.axis, self.last)?.contiguous()
     }
 }
 
 /// The first `count` indices along an axis in order, and the elements there.
-fn first(call: Call, x: &Proxy, dim: impl Dim, count: Option<usize>, descending: bool) -> Result<(Proxy, Proxy)> {
-    let mut axis = 0;
-    let ids = composite(call, x, || {
-        let lanes = SortedLanes::sorted(x, dim, descending, call.op)?;
-        axis = lanes.axis;
+fn first(call: Call, x: &Proxy, axis: usize, count: Option<usize>, descending: bool) -> Result<(Proxy, Proxy)> {
+    let ids = composite(call, x, &mut || {
+        let lanes = SortedLanes::sorted(x, axis, descending, call.op)?;
         let count = count.unwrap_or(lanes.size());
         if count > lanes.size() {
             return argument(call.op, "count", count, "at most the size of the axis");
         }
-        lanes.pick(x, count, |i, _| i)
+        lanes.pick(x, count, &|i, _| i)
     })?;
-    Ok((composite(call, x, || x.gather(&ids, axis))?, ids))
+    Ok((composite(call, x, &mut || x.gather(&ids, axis))?, ids))
 }
 
 /// # Order: sorting, ranks, what occurs
 impl Proxy {
     #[track_caller]
     pub(crate) fn ext_sort<A: Dim>(&self, dim: A, descending: bool) -> Result<(Proxy, Proxy)> {
-        first(Call::here("sort"), self, dim, None, descending)
+        let call = Call::here("sort");
+        first(call, self, dim.to_index(self.shape(), call.op)?, None, descending)
     }
 
     #[track_caller]
     pub(crate) fn ext_argsort<A: Dim>(&self, dim: A, descending: bool) -> Result<Proxy> {
-        argsort(Call::here("argsort"), self, dim, descending)
+        let call = Call::here("argsort");
+        argsort(call, self, dim.to_index(self.shape(), call.op)?, descending)
     }
 
     /// As [`TensorExt::sort`](crate::TensorExt::sort), along the last axis.
@@ -129,7 +128,8 @@ impl Proxy {
     /// As [`TensorExt::sort`](crate::TensorExt::sort).
     #[track_caller]
     pub fn sort_last_dim(&self, ascending: bool) -> Result<(Proxy, Proxy)> {
-        first(Call::here("sort_last_dim"), self, D::Minus1, None, !ascending)
+        let call = Call::here("sort_last_dim");
+        first(call, self, D::Minus1.to_index(self.shape(), call.op)?, None, !ascending)
     }
 
     /// As [`TensorExt::argsort`](crate::TensorExt::argsort), along the last axis.
@@ -138,23 +138,25 @@ impl Proxy {
     /// As [`TensorExt::sort`](crate::TensorExt::sort).
     #[track_caller]
     pub fn arg_sort_last_dim(&self, ascending: bool) -> Result<Proxy> {
-        argsort(Call::here("arg_sort_last_dim"), self, D::Minus1, !ascending)
+        let call = Call::here("arg_sort_last_dim");
+        argsort(call, self, D::Minus1.to_index(self.shape(), call.op)?, !ascending)
     }
 
     #[track_caller]
     pub(crate) fn ext_topk<A: Dim>(&self, count: usize, dim: A) -> Result<(Proxy, Proxy)> {
-        first(Call::here("topk"), self, dim, Some(count), true)
+        let call = Call::here("topk");
+        first(call, self, dim.to_index(self.shape(), call.op)?, Some(count), true)
     }
 
     #[track_caller]
     pub(crate) fn ext_median<A: Dim>(&self, dim: A) -> Result<Proxy> {
         let op = "median";
-        composite(Call::here(op), self, || {
-            let lanes = SortedLanes::sorted(self, dim, false, op)?;
+        composite(Call::here(op), self, &mut || {
+            let lanes = SortedLanes::sorted(self, dim.to_index(self.shape(), op)?, false, op)?;
             let Some(last) = lanes.size().checked_sub(1) else {
                 return wrong_shape(op, self, "at least one element along the axis");
             };
-            let ids = lanes.pick(self, 1, |_, nan| if nan { last } else { last / 2 })?;
+            let ids = lanes.pick(self, 1, &|_, nan| if nan { last } else { last / 2 })?;
             self.gather(&ids, lanes.axis)?.squeeze(lanes.axis)
         })
     }
@@ -162,19 +164,19 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn ext_quantile<A: Dim>(&self, q: f64, dim: A) -> Result<Proxy> {
         let op = "quantile";
-        composite(Call::here(op), self, || {
+        composite(Call::here(op), self, &mut || {
             check::float(op, self.dtype())?;
             if !(0.0..=1.0).contains(&q) {
                 return argument(op, "q", q, "between 0 and 1");
             }
-            let lanes = SortedLanes::sorted(self, dim, false, op)?;
+            let lanes = SortedLanes::sorted(self, dim.to_index(self.shape(), op)?, false, op)?;
             let Some(last) = lanes.size().checked_sub(1) else {
                 return wrong_shape(op, self, "at least one element along the axis");
             };
             let place = q * last as f64;
             let (low, part) = (place.floor() as usize, place.fract());
             let at = |i: usize| {
-                let ids = lanes.pick(self, 1, |_, nan| if nan { last } else { i.min(last) })?;
+                let ids = lanes.pick(self, 1, &|_, nan| if nan { last } else { i.min(last) })?;
                 self.gather(&ids, lanes.axis)?.squeeze(lanes.axis)
             };
             if part == 0.0 {
@@ -186,7 +188,7 @@ impl Proxy {
 
     #[track_caller]
     pub(crate) fn ext_unique(&self) -> Result<Proxy> {
-        composite(Call::here("unique"), self, || {
+        composite(Call::here("unique"), self, &mut || {
             let keys = keys_of(self)?;
             let mut places = ranked(&keys, false);
             places.dedup_by_key(|&mut place| keys[place]);
@@ -204,7 +206,7 @@ impl Proxy {
 
     #[track_caller]
     pub(crate) fn ext_nonzero(&self) -> Result<Proxy> {
-        composite(Call::here("nonzero"), self, || {
+        composite(Call::here("nonzero"), self, &mut || {
             let mut found = Vec::new();
             let mut count = 0;
             let dtype = self.dtype();
@@ -230,7 +232,7 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn ext_bincount(&self, least: usize) -> Result<Proxy> {
         let op = "bincount";
-        composite(Call::here(op), self, || {
+        composite(Call::here(op), self, &mut || {
             let dtype = self.dtype();
             if !dtype.is_int() {
                 return Err(Error::UnsupportedDType { op, dtype, supported: "u8, u32, i64" });
@@ -253,7 +255,7 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn ext_histc(&self, bins: usize, min: f64, max: f64) -> Result<Proxy> {
         let call = Call::here("histc");
-        composite(call, self, || {
+        composite(call, self, &mut || {
             let dtype = check::float(call.op, self.dtype())?;
             if bins == 0 || !(min <= max && min.is_finite() && max.is_finite()) {
                 return argument(call.op, "bins", format!("{bins} of {min} to {max}"), "1 or more, of a finite range");
@@ -277,9 +279,9 @@ impl Proxy {
     }
 }
 
-fn argsort(call: Call, x: &Proxy, dim: impl Dim, descending: bool) -> Result<Proxy> {
-    composite(call, x, || {
-        let lanes = SortedLanes::sorted(x, dim, descending, call.op)?;
-        lanes.pick(x, lanes.size(), |i, _| i)
+fn argsort(call: Call, x: &Proxy, axis: usize, descending: bool) -> Result<Proxy> {
+    composite(call, x, &mut || {
+        let lanes = SortedLanes::sorted(x, axis, descending, call.op)?;
+        lanes.pick(x, lanes.size(), &|i, _| i)
     })
 }

@@ -135,7 +135,7 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn var<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        composite(Call::here("var"), self, || variance(self, &dims, false, "var"))
+        composite(Call::here("var"), self, &mut || variance(self, &dims, false, "var"))
     }
 
     /// As [`Proxy::var`], with the axes kept as size 1.
@@ -144,75 +144,75 @@ impl Proxy {
     /// As [`Proxy::mean`].
     #[track_caller]
     pub fn var_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        composite(Call::here("var_keepdim"), self, || variance(self, &dims, true, "var_keepdim"))
+        composite(Call::here("var_keepdim"), self, &mut || variance(self, &dims, true, "var_keepdim"))
     }
 
     #[track_caller]
     pub(crate) fn ext_std<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        composite(Call::here("std"), self, || variance(self, &dims, false, "std")?.sqrt())
+        composite(Call::here("std"), self, &mut || variance(self, &dims, false, "std")?.sqrt())
     }
 
     #[track_caller]
     pub(crate) fn ext_std_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        composite(Call::here("std_keepdim"), self, || variance(self, &dims, true, "std_keepdim")?.sqrt())
+        composite(Call::here("std_keepdim"), self, &mut || variance(self, &dims, true, "std_keepdim")?.sqrt())
     }
 
     #[track_caller]
     pub(crate) fn ext_var_mean<A: Dims>(&self, dims: A) -> Result<(Proxy, Proxy)> {
         let call = Call::here("var_mean");
-        let variance = composite(call, self, || variance(self, &dims, false, call.op))?;
-        Ok((variance, composite(call, self, || self.mean(&axes_of(self, &dims, call.op)?.0[..]))?))
+        let variance = composite(call, self, &mut || variance(self, &dims, false, call.op))?;
+        Ok((variance, composite(call, self, &mut || self.mean(&axes_of(self, &dims, call.op)?.0[..]))?))
     }
 
     #[track_caller]
     pub(crate) fn ext_prod<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        composite(Call::here("prod"), self, || products(self, &dims, false, "prod"))
+        composite(Call::here("prod"), self, &mut || products(self, &dims, false, "prod"))
     }
 
     #[track_caller]
     pub(crate) fn ext_prod_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
-        composite(Call::here("prod_keepdim"), self, || products(self, &dims, true, "prod_keepdim"))
+        composite(Call::here("prod_keepdim"), self, &mut || products(self, &dims, true, "prod_keepdim"))
     }
 
     #[track_caller]
     pub(crate) fn ext_prod_all(&self) -> Result<Proxy> {
-        composite(Call::here("prod_all"), self, || products(&self.flatten_all()?, &0, false, "prod_all"))
+        composite(Call::here("prod_all"), self, &mut || products(&self.flatten_all()?, &0, false, "prod_all"))
     }
 
     #[track_caller]
     pub(crate) fn ext_any<A: Dims>(&self, dims: A) -> Result<Proxy> {
         let call = Call::here("any");
-        composite(call, self, || decided(call, self, &dims, false, true))
+        composite(call, self, &mut || decided(call, self, &dims, false, true))
     }
 
     #[track_caller]
     pub(crate) fn ext_any_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
         let call = Call::here("any_keepdim");
-        composite(call, self, || decided(call, self, &dims, true, true))
+        composite(call, self, &mut || decided(call, self, &dims, true, true))
     }
 
     #[track_caller]
     pub(crate) fn ext_any_all(&self) -> Result<Proxy> {
         let call = Call::here("any_all");
-        composite(call, self, || decided(call, &self.flatten_all()?, &0, false, true))
+        composite(call, self, &mut || decided(call, &self.flatten_all()?, &0, false, true))
     }
 
     #[track_caller]
     pub(crate) fn ext_all<A: Dims>(&self, dims: A) -> Result<Proxy> {
         let call = Call::here("all");
-        composite(call, self, || decided(call, self, &dims, false, false))
+        composite(call, self, &mut || decided(call, self, &dims, false, false))
     }
 
     #[track_caller]
     pub(crate) fn ext_all_keepdim<A: Dims>(&self, dims: A) -> Result<Proxy> {
         let call = Call::here("all_keepdim");
-        composite(call, self, || decided(call, self, &dims, true, false))
+        composite(call, self, &mut || decided(call, self, &dims, true, false))
     }
 
     #[track_caller]
     pub(crate) fn ext_all_all(&self) -> Result<Proxy> {
         let call = Call::here("all_all");
-        composite(call, self, || decided(call, &self.flatten_all()?, &0, false, false))
+        composite(call, self, &mut || decided(call, &self.flatten_all()?, &0, false, false))
     }
 
     /// The root of the sum of all squares: a scalar. Floats; the gradient at 0 is 0.
@@ -223,14 +223,14 @@ impl Proxy {
     pub fn norm(&self) -> Result<Proxy> {
         let call = Call::here("norm");
         let norm = |x: &Proxy| norm_of(call, x, 2.0, (0..x.rank()).collect(), false);
-        composite(call, self, || in_single(self, norm))
+        composite(call, self, &mut || in_single(self, norm))
     }
 
     #[track_caller]
     pub(crate) fn ext_norm_dim<A: Dims>(&self, p: f64, dims: A) -> Result<Proxy> {
         let call = Call::here("norm_dim");
         let norm = |x: &Proxy| norm_of(call, x, p, axes_of(x, &dims, call.op)?.0, false);
-        composite(call, self, || in_single(self, norm))
+        composite(call, self, &mut || in_single(self, norm))
     }
 
     /// `log(sum(e^x))` over one or more axes, which are removed, without overflow: minus infinity of nothing. Floats,
@@ -241,7 +241,7 @@ impl Proxy {
     #[track_caller]
     pub fn log_sum_exp<A: Dims>(&self, dims: A) -> Result<Proxy> {
         let call = Call::here("log_sum_exp");
-        composite(call, self, || {
+        composite(call, self, &mut || {
             check::float(call.op, self.dtype())?;
             let (axes, count) = axes_of(self, &dims, call.op)?;
             if axes.is_empty() {

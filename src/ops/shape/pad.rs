@@ -92,7 +92,7 @@ impl Proxy {
         if let PadMode::Constant(value) = mode {
             return constant(call, (self, &shape), pads, to, value);
         }
-        composite(call, self, || {
+        composite(call, self, &mut || {
             let mut padded = check::same(OP, self)?;
             for (i, &pad) in pads.iter().enumerate().filter(|(_, pad)| **pad != (0, 0)) {
                 let size = shape.dims()[lead + i];

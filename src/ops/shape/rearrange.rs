@@ -16,7 +16,7 @@ fn pieces(call: Call, x: &Proxy, axis: usize, sizes: &[usize]) -> Result<Vec<Pro
     let mut start = 0;
     let mut all = Vec::with_capacity(sizes.len());
     for &size in sizes {
-        all.push(composite(call, x, || x.narrow(axis, start, size))?);
+        all.push(composite(call, x, &mut || x.narrow(axis, start, size))?);
         start += size;
     }
     Ok(all)
@@ -71,7 +71,7 @@ impl Proxy {
     #[track_caller]
     pub fn broadcast_left<S: Into<Shape>>(&self, left: S) -> Result<Proxy> {
         let left = left.into();
-        composite(Call::here("broadcast_left"), self, || {
+        composite(Call::here("broadcast_left"), self, &mut || {
             left.check("broadcast_left", 1)?;
             let own = self.dims();
             let rank = left.rank() + own.len();
@@ -85,7 +85,7 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn ext_movedim<A: Dim, B: Dim>(&self, from: A, to: B) -> Result<Proxy> {
         let op = "movedim";
-        composite(Call::here(op), self, || {
+        composite(Call::here(op), self, &mut || {
             let shape = *self.shape();
             let (from, to) = (from.to_index(&shape, op)?, to.to_index(&shape, op)?);
             let others = (0..shape.rank()).filter(|&axis| axis != from);
@@ -110,7 +110,7 @@ impl Proxy {
     #[track_caller]
     pub fn repeat<S: Into<Shape>>(&self, counts: S) -> Result<Proxy> {
         let (op, counts) = ("repeat", counts.into());
-        composite(Call::here(op), self, || {
+        composite(Call::here(op), self, &mut || {
             counts.check(op, 1)?;
             let own = self.dims();
             let mut out = match counts.rank().checked_sub(own.len()) {
@@ -188,7 +188,7 @@ impl Proxy {
     #[track_caller]
     pub fn roll<A: Dim>(&self, shift: i32, dim: A) -> Result<Proxy> {
         let op = "roll";
-        composite(Call::here(op), self, || {
+        composite(Call::here(op), self, &mut || {
             let shape = *self.shape();
             let axis = dim.to_index(&shape, op)?;
             let size = shape.dims()[axis];
@@ -209,7 +209,7 @@ impl Proxy {
     #[track_caller]
     pub fn pad_with_zeros<A: Dim>(&self, dim: A, left: usize, right: usize) -> Result<Proxy> {
         let op = "pad_with_zeros";
-        composite(Call::here(op), self, || {
+        composite(Call::here(op), self, &mut || {
             let (axis, shape) = self.padded(dim, left, right, op)?;
             let zeros = |size: usize| Proxy::zeros(shape.with_dim(axis, size), self.dtype(), self.device());
             match (left, right) {
@@ -228,7 +228,7 @@ impl Proxy {
     #[track_caller]
     pub fn pad_with_same<A: Dim>(&self, dim: A, left: usize, right: usize) -> Result<Proxy> {
         let op = "pad_with_same";
-        composite(Call::here(op), self, || {
+        composite(Call::here(op), self, &mut || {
             let (axis, shape) = self.padded(dim, left, right, op)?;
             if (left, right) == (0, 0) {
                 return check::same(op, self);

@@ -26,29 +26,28 @@ use crate::ops::{
 pub(crate) fn view_of<F>(
     call: Call,
     (src, seen): (&Proxy, &Shape),
-    layout: impl FnOnce(&Layout) -> Result<Layout>,
-    vjp: impl FnOnce(&Layout) -> F,
+    layout: impl Fn(&Layout) -> Result<Layout>,
+    vjp: impl Fn(&Layout) -> F,
 ) -> Result<Proxy>
 where
     F: Fn(&Proxy, [bool; 3]) -> Result<Grads> + Send + Sync + 'static,
 {
-    let (mut layout, mut vjp) = (Some(layout), Some(vjp));
-    let mut make = |a: &ArrayRef<'_>| {
-        let (Some(layout), Some(vjp)) = (layout.take(), vjp.take()) else {
-            return Err(Error::msg("a view is made once"));
-        };
-        check::seen(call.op, src, seen, a.layout)?;
-        Ok((layout(a.layout)?, record(&[a], || vjp(a.layout))))
-    };
-    view_by(call, src, &mut make)
+    view_by(call, (src, seen), &layout, &|a| record(&[a], || vjp(a.layout)))
 }
 
-/// As [`view_of`], by reference: from the layout and the node that `make` finds.
-fn view_by(call: Call, src: &Proxy, make: &mut dyn FnMut(&ArrayRef<'_>) -> Result<(Layout, Tracked)>) -> Result<Proxy> {
+/// As [`view_of`], by reference.
+fn view_by(
+    call: Call,
+    (src, seen): (&Proxy, &Shape),
+    layout: &dyn Fn(&Layout) -> Result<Layout>,
+    node: &dyn Fn(&ArrayRef<'_>) -> Tracked,
+) -> Result<Proxy> {
     enter(call, |context| {
         let pins = pin(context, call.op, [src])?;
         let [a] = pins.arrays();
-        let (layout, node) = make(&a)?;
+        check::seen(call.op, src, seen, a.layout)?;
+        let layout = layout(a.layout)?;
+        let node = node(&a);
         check::inside(call.op, &layout, &a)?;
         let parts = Parts { dtype: a.dtype, layout: &layout, storage: a.storage.clone(), node };
         // In a workspace a view of an array of a manager ends with its handles, and not with the manager, which may go

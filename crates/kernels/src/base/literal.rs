@@ -66,22 +66,19 @@ fn list_of(len: usize, item: Shape) -> Result<Shape> {
     Ok([len].into_iter().chain(item.dims().iter().copied()).collect::<Few>().into())
 }
 
-/// The one shape that all have; none of nothing.
-fn common(shapes: &mut dyn Iterator<Item = Result<Shape>>) -> Result<Option<Shape>> {
-    let Some(first) = shapes.next().transpose()? else { return Ok(None) };
-    for other in shapes {
-        let other = other?;
-        if other != first {
-            return Err(Error::shapes("new", &first, &other, "lists beside each other need one length".into()));
-        }
+/// Notes one more shape, of those that have to be one.
+fn note(common: &mut Option<Shape>, shape: Shape) -> Result<()> {
+    let first = *common.get_or_insert(shape);
+    if shape != first {
+        return Err(Error::shapes("new", &first, &shape, "lists beside each other need one length".into()));
     }
-    Ok(Some(first))
+    Ok(())
 }
 
-/// The one shape of lists of a shape each.
-fn common_of_lists(shapes: &mut dyn Iterator<Item = Result<Shape>>) -> Result<Shape> {
+/// The one shape of some lists.
+fn of_lists(common: Option<Shape>) -> Result<Shape> {
     let expected = "an item that says how long the lists in it are";
-    common(shapes)?.ok_or_else(|| Error::Shape { op: "new", found: vec![0], expected: expected.into() })
+    common.ok_or_else(|| Error::Shape { op: "new", found: vec![0], expected: expected.into() })
 }
 
 impl<L: NdLiteral, const N: usize> NdLiteral for [L; N] {
@@ -97,7 +94,11 @@ impl<L: NdLiteral, const N: usize> NdLiteral for [L; N] {
 impl<L: NdLiteral> NdLiteral for Vec<L> {
     type Elem = L::Elem;
     fn shape_of(all: &[Self]) -> Result<Shape> {
-        common_of_lists(&mut all.iter().map(|list| list_of(list.len(), L::shape_of(list)?)))
+        let mut common = None;
+        for list in all {
+            note(&mut common, list_of(list.len(), L::shape_of(list)?)?)?;
+        }
+        of_lists(common)
     }
     fn append(all: &[Self], to: &mut Vec<L::Elem>) {
         all.iter().for_each(|list| L::append(list, to));
@@ -107,7 +108,11 @@ impl<L: NdLiteral> NdLiteral for Vec<L> {
 impl<L: NdLiteral> NdLiteral for &[L] {
     type Elem = L::Elem;
     fn shape_of(all: &[Self]) -> Result<Shape> {
-        common_of_lists(&mut all.iter().map(|list| list_of(list.len(), L::shape_of(list)?)))
+        let mut common = None;
+        for list in all {
+            note(&mut common, list_of(list.len(), L::shape_of(list)?)?)?;
+        }
+        of_lists(common)
     }
     fn append(all: &[Self], to: &mut Vec<L::Elem>) {
         all.iter().for_each(|list| L::append(list, to));
@@ -117,8 +122,11 @@ impl<L: NdLiteral> NdLiteral for &[L] {
 impl<L: NdLiteral> NdLiteral for &L {
     type Elem = L::Elem;
     fn shape_of(all: &[Self]) -> Result<Shape> {
-        let first = common(&mut all.iter().map(|item| L::shape_of(std::slice::from_ref(*item))))?;
-        first.map_or_else(|| L::shape_of(&[]), Ok)
+        let mut common = None;
+        for item in all {
+            note(&mut common, L::shape_of(std::slice::from_ref(*item))?)?;
+        }
+        common.map_or_else(|| L::shape_of(&[]), Ok)
     }
     fn append(all: &[Self], to: &mut Vec<L::Elem>) {
         all.iter().for_each(|item| L::append(std::slice::from_ref(*item), to));

@@ -77,7 +77,7 @@ pub(super) struct Image<'a, T> {
 impl<'a, T> Image<'a, T> {
     pub(super) fn new(view: In<'a, T>) -> Self {
         let (dims, strides) = (view.layout.dims(), view.layout.strides());
-        let steps = std::array::from_fn(|i| strides[i]);
+        let steps = *strides.first_chunk().expect("five axes");
         Image { data: view.data, start: view.layout.offset() as isize, steps, ins: [dims[2], dims[3], dims[4]] }
     }
 

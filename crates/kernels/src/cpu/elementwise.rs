@@ -311,8 +311,8 @@ pub(super) fn compare<T: Number>(op: CmpOp, lhs: In<'_, T>, rhs: In<'_, T>, dst:
         CmpOp::Ne => zip(lhs, rhs, dst, |x: T, y: T| u8::from(x != y)),
         CmpOp::Lt => zip(lhs, rhs, dst, |x: T, y: T| u8::from(x < y)),
         CmpOp::Le => zip(lhs, rhs, dst, |x: T, y: T| u8::from(x <= y)),
-        CmpOp::Gt => zip(lhs, rhs, dst, |x: T, y: T| u8::from(x > y)),
-        CmpOp::Ge => zip(lhs, rhs, dst, |x: T, y: T| u8::from(x >= y)),
+        CmpOp::Gt => compare(CmpOp::Lt, rhs, lhs, dst),
+        CmpOp::Ge => compare(CmpOp::Le, rhs, lhs, dst),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::base::{
 use crate::cpu::{
     number::Number,
     operand::{In, Out},
-    strided::{self, StridedIter},
+    strided::{self, StridedIter, sort_axes},
     vector::simd,
 };
 use crate::kernel::ReduceOp;
@@ -151,7 +151,7 @@ impl ReducePlan {
         // A repeated axis goes outside: there its rows are used again while they are near.
         let distance = |axis: &ReduceAxis| if axis.from == 0 { usize::MAX } else { axis.from.unsigned_abs() };
         plan.axes[..plan.rank].reverse();
-        plan.axes[..plan.rank].sort_by_key(|axis| std::cmp::Reverse(distance(axis)));
+        sort_axes(&mut plan.axes[..plan.rank], distance);
         plan.join();
         plan
     }

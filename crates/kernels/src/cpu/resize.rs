@@ -31,7 +31,7 @@ impl<'a, T> Planes<'a, T> {
             data: image.data,
             start: image.layout.offset() as isize,
             channels: dims[1],
-            steps: std::array::from_fn(|i| strides[i]),
+            steps: *strides.first_chunk().expect("four axes"),
             ins: [dims[2], dims[3]],
         }
     }

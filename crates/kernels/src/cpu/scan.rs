@@ -83,8 +83,8 @@ pub(super) fn scan_with_ids<T: Number>(op: ScanOp, src: In<'_, T>, dst: Out<'_, 
         let mut kept: [Option<(T, u32)>; SIDE] = [None; SIDE];
         for i in order(len, false) {
             for (j, kept) in kept[..count].iter_mut().enumerate() {
-                let [to, from, id]: [usize; 3] =
-                    std::array::from_fn(|n| (starts[n] + i * along[n] + j as isize * steps[n]) as usize);
+                let place = |n: usize| (starts[n] + i * along[n] + j as isize * steps[n]) as usize;
+                let (to, from, id) = (place(0), place(1), place(2));
                 let x = src.data[from];
                 let best = kept.filter(|best| !beats(op, x, best.0)).unwrap_or((x, i as u32));
                 *kept = Some(best);

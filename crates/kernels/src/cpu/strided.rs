@@ -39,7 +39,7 @@ impl<const N: usize> StridedIter<N> {
     /// Over all indices of layouts of one shape, in the order that suits the first one.
     pub(super) fn new(layouts: [&Layout; N]) -> Self {
         let mut iter = StridedIter::unsorted(layouts, None);
-        iter.axes[..iter.outer].sort_by_key(|axis| std::cmp::Reverse(axis.steps[0].unsigned_abs()));
+        sort_axes(&mut iter.axes[..iter.outer], |axis| axis.steps[0].unsigned_abs());
         iter.join();
         iter
     }
@@ -130,11 +130,28 @@ impl<const N: usize> StridedIter<N> {
         self.rows(&mut |starts| {
             let mut at = starts;
             for _ in 0..self.row.len {
-                f(at.map(|at| at as usize));
+                f(places(at));
                 (0..N).for_each(|n| at[n] += self.row.steps[n]);
             }
         });
     }
+}
+
+/// Puts axes with a large key first; equal ones stay in their order. They are so few that each walks to its place.
+pub(super) fn sort_axes<A>(axes: &mut [A], key: impl Fn(&A) -> usize) {
+    for i in 1..axes.len() {
+        let mut at = i;
+        while at > 0 && key(&axes[at - 1]) < key(&axes[at]) {
+            axes.swap(at - 1, at);
+            at -= 1;
+        }
+    }
+}
+
+/// Apart from who goes there, so that it is code once.
+#[inline]
+fn places<const N: usize>(at: [isize; N]) -> [usize; N] {
+    at.map(|at| at as usize)
 }
 
 /// `len` elements from `at` on as a slice: where they lie, or copied to `stage`.

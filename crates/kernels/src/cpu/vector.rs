@@ -52,8 +52,11 @@ fn find() -> u8 {
     found
 }
 
-#[inline(always)]
-fn units() -> u8 {
+/// What a loop over `len` elements uses. Apart from [`simd`], so that it is not given to the compiler with each loop.
+fn units(len: usize) -> u8 {
+    if len < SIMD_MIN {
+        return BASE;
+    }
     // Relaxed: as in `find`.
     match UNITS.load(Ordering::Relaxed) {
         UNKNOWN => find(),
@@ -81,7 +84,7 @@ impl<R, F: FnOnce() -> R> Loop for F {
 /// Runs a loop over `len` elements with the widest vectors there are.
 #[inline(always)]
 pub(super) fn simd<L: Loop>(len: usize, body: L) -> L::Output {
-    match if len < SIMD_MIN { BASE } else { units() } {
+    match units(len) {
         // SAFETY: `find` saw all features that `v4` is compiled for.
         #[cfg(target_arch = "x86_64")]
         V4 => unsafe { v4(body) },
