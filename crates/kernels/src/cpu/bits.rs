@@ -52,5 +52,7 @@ pub(super) fn bits<T: Bits>(op: BitOp, lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<
 }
 
 fn each<T: Bits>(lhs: In<'_, T>, rhs: In<'_, T>, dst: Out<'_, T>, f: impl Fn(T, T) -> T) {
-    strided::rows3(lhs, rhs, dst, &|x, y, d| d.iter_mut().zip(x.iter().zip(y)).for_each(|(d, (&x, &y))| *d = f(x, y)));
+    strided::rows3(lhs, rhs, dst, &|x: &[T], y: &[T], d: &mut [T]| {
+        d.iter_mut().zip(x.iter().zip(y)).for_each(|(d, (&x, &y))| *d = f(x, y))
+    });
 }

@@ -13,6 +13,7 @@ use crate::cpu::{
     number::Number,
     operand::{Element, In, Out},
     product::product_to,
+    rows::Piece,
     strided, threads,
     vector::{Multiplied, simd},
 };
@@ -410,10 +411,10 @@ pub(super) fn dot<T: Number>(a: &[T], data: &[T], at: isize, step: isize) -> T {
 }
 
 /// Calls `f` with the parts of `dst`, of `size` elements: on several threads if there are many.
-pub(super) fn parts<T: Element>(dst: &mut [T], size: usize, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
+pub(super) fn parts<T: Element>(dst: &mut [T], size: usize, f: &(dyn Piece<T> + Sync)) {
     match if dst.len() < threads::ELEMENTS_MIN { None } else { threads::pool() } {
         Some(pool) => threads::items(pool, dst, size, f),
-        None => dst.chunks_exact_mut(size).enumerate().for_each(|(i, dst)| f(i, dst)),
+        None => dst.chunks_exact_mut(size).enumerate().for_each(|(i, dst)| f.run(i, dst)),
     }
 }
 
@@ -426,7 +427,7 @@ pub(super) fn unfold<T: Number>(image: In<'_, T>, columns: Out<'_, T>, window: &
     if image.data.is_empty() {
         return dst.fill(T::ZERO);
     }
-    parts(dst, window.output_positions(), &|i, row| {
+    parts(dst, window.output_positions(), &|i: usize, row: &mut [T]| {
         let (plane, elem) = (i / kernel_elems, i % kernel_elems);
         read(&image, image.plane(plane / channels, plane % channels), window, elem, 0..window.output_positions(), row);
     });
@@ -440,7 +441,7 @@ pub(super) fn fold<T: Number>(columns: In<'_, T>, image: Out<'_, T>, window: &Wi
     if dst.is_empty() {
         return;
     }
-    parts(dst, ins.iter().product(), &|i, plane| {
+    parts(dst, ins.iter().product(), &|i: usize, plane: &mut [T]| {
         plane.fill(T::ZERO);
         for elem in 0..kernel_elems {
             let from = &columns[(i * kernel_elems + elem) * positions..][..positions];

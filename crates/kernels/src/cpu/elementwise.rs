@@ -14,6 +14,7 @@ use crate::cpu::{
     few::FEW,
     number::{Float, IndexElement, Number},
     operand::{Element, In, Out},
+    rows::{Row1, Row2, Row3},
     special, strided, threads,
     vector::simd,
 };
@@ -50,19 +51,14 @@ pub(super) fn map<A: Element, D: Element>(src: In<'_, A>, dst: Out<'_, D>, f: im
             }
         }
         Some(a) if a.len() < threads::ELEMENTS_MIN => row1(a, dst.dense(), f),
-        _ => rows_to(src, dst, &|a, d| row1(a, d, f)),
+        _ => rows_to(src, dst, &|a: &[A], d: &mut [D]| row1(a, d, f)),
     }
 }
 
-/// What is done with a row of one or two sources and the destination: by reference, so that the code around it is there
-/// once for its types.
-pub(super) type Row2<'f, A, D> = dyn Fn(&[A], &mut [D]) + Sync + 'f;
-type Row3<'f, A, B, D> = dyn Fn(&[A], &[B], &mut [D]) + Sync + 'f;
-
 /// `row` from rows of `src` to rows of `dst`, which is dense.
-pub(super) fn rows_to<A: Element, D: Element>(src: In<'_, A>, dst: Out<'_, D>, row: &Row2<'_, A, D>) {
+pub(super) fn rows_to<A: Element, D: Element>(src: In<'_, A>, dst: Out<'_, D>, row: &(dyn Row2<A, D> + Sync)) {
     match src.dense() {
-        Some(a) if a.len() < threads::ELEMENTS_MIN => row(a, dst.dense()),
+        Some(a) if a.len() < threads::ELEMENTS_MIN => row.run(a, dst.dense()),
         Some(a) => threads::split2(a, dst.dense(), row),
         None => strided::rows2(src, dst, false, row),
     }
@@ -83,7 +79,7 @@ fn zip<A: Element, B: Element, D: Element>(
             }
         }
         (Some(a), Some(b)) if a.len() < threads::ELEMENTS_MIN => row2(a, b, dst.dense(), f),
-        _ => rows_of_two(lhs, rhs, dst, &|a, b, d| row2(a, b, d, f)),
+        _ => rows_of_two(lhs, rhs, dst, &|a: &[A], b: &[B], d: &mut [D]| row2(a, b, d, f)),
     }
 }
 
@@ -92,10 +88,10 @@ pub(super) fn rows_of_two<A: Element, B: Element, D: Element>(
     lhs: In<'_, A>,
     rhs: In<'_, B>,
     dst: Out<'_, D>,
-    row: &Row3<'_, A, B, D>,
+    row: &(dyn Row3<A, B, D> + Sync),
 ) {
     match (lhs.dense(), rhs.dense()) {
-        (Some(a), Some(b)) if a.len() < threads::ELEMENTS_MIN => row(a, b, dst.dense()),
+        (Some(a), Some(b)) if a.len() < threads::ELEMENTS_MIN => row.run(a, b, dst.dense()),
         (Some(a), Some(b)) => threads::split3(a, b, dst.dense(), row),
         _ => strided::rows3(lhs, rhs, dst, row),
     }
@@ -112,7 +108,7 @@ impl<T: Number> Unary<'_, T> {
     fn map(self, f: impl Fn(T) -> T + Copy + Sync) -> Result<()> {
         match self {
             Unary::To(src, dst) => map(src, dst, f),
-            Unary::InPlace(dst) => change(dst, &|d| change_row(d, f)),
+            Unary::InPlace(dst) => change(dst, &|d: &mut [T]| change_row(d, f)),
         }
         Ok(())
     }
@@ -125,7 +121,7 @@ impl<T: Number> Unary<'_, T> {
                 Some(a) => threads::split2(a, dst.dense(), &row),
                 None => strided::rows2(src, dst, false, &row),
             },
-            Unary::InPlace(dst) => change(dst, &|d| d.iter_mut().for_each(|d| *d = f(*d))),
+            Unary::InPlace(dst) => change(dst, &|d: &mut [T]| d.iter_mut().for_each(|d| *d = f(*d))),
         }
         Ok(())
     }
@@ -140,9 +136,9 @@ fn change_row<T: Number>(d: &mut [T], f: impl Fn(T) -> T) {
     });
 }
 
-fn change<T: Number>(dst: Out<'_, T>, row: &(dyn Fn(&mut [T]) + Sync)) {
+fn change<T: Number>(dst: Out<'_, T>, row: &(dyn Row1<T> + Sync)) {
     if dst.is_dense() {
-        threads::split1(dst.dense(), &|_, d| row(d));
+        threads::split1(dst.dense(), &|_: usize, d: &mut [T]| row.run(d));
     } else {
         strided::rows1(dst, row);
     }
@@ -159,7 +155,7 @@ impl<T: Number> Binary<'_, T> {
     fn zip(self, f: impl Fn(T, T) -> T + Copy + Sync) {
         match self {
             Binary::To(lhs, rhs, dst) => zip(lhs, rhs, dst, f),
-            Binary::InPlace(rhs, dst) => assign(rhs, dst, &|b, d| assign_row(b, d, f)),
+            Binary::InPlace(rhs, dst) => assign(rhs, dst, &|b: &[T], d: &mut [T]| assign_row(b, d, f)),
         }
     }
 }
@@ -174,7 +170,7 @@ fn assign_row<T: Number>(b: &[T], d: &mut [T], f: impl Fn(T, T) -> T) {
     });
 }
 
-fn assign<T: Number>(rhs: In<'_, T>, dst: Out<'_, T>, row: &(dyn Fn(&[T], &mut [T]) + Sync)) {
+fn assign<T: Number>(rhs: In<'_, T>, dst: Out<'_, T>, row: &(dyn Row2<T, T> + Sync)) {
     match rhs.dense() {
         Some(b) if dst.is_dense() => threads::split2(b, dst.dense(), row),
         _ => strided::rows2(rhs, dst, true, row),
@@ -320,7 +316,7 @@ pub(super) fn fill<T: Element>(dst: Out<'_, T>, value: T) {
     if dst.is_dense() {
         dst.dense().fill(value);
     } else {
-        strided::rows1(dst, &|d| d.fill(value));
+        strided::rows1(dst, &|d: &mut [T]| d.fill(value));
     }
 }
 
@@ -338,7 +334,7 @@ pub(super) fn arange<T: Element>(dst: Out<'_, T>, start: f64, step: f64) {
 
 pub(super) fn copy<T: Element>(src: In<'_, T>, dst: Out<'_, T>) {
     match src.dense() {
-        Some(a) if dst.is_dense() => threads::split2(a, dst.dense(), &|a, d| d.copy_from_slice(a)),
+        Some(a) if dst.is_dense() => threads::split2(a, dst.dense(), &|a: &[T], d: &mut [T]| d.copy_from_slice(a)),
         _ => strided::copy(src, dst),
     }
 }

@@ -172,7 +172,7 @@ fn change<N: LowPrecision>(dst: Out<'_, N>, f: &(dyn Fn(Out<'_, N::Compute>) + S
         }
     };
     match dst.is_dense() {
-        true => threads::split1(dst.dense(), &|_, d| row(d)),
+        true => threads::split1(dst.dense(), &|_: usize, d: &mut [N]| row(d)),
         false => strided::rows1(dst, &row),
     }
 }
@@ -278,7 +278,7 @@ pub(super) fn sgd<N: LowPrecision<Compute: Float>>(
     hyper: SgdHyper,
 ) {
     let Some(velocity) = velocity else {
-        return threads::split2(grad.all(), param.dense(), &|g, p| {
+        return threads::split2(grad.all(), param.dense(), &|g: &[N], p: &mut [N]| {
             for (p, g) in p.chunks_mut(BLOCK).zip(g.chunks(BLOCK)) {
                 let (g, mut out) = (StagedBlock::of(g), StagedBlock::of(p));
                 optim::sgd(out.target(), g.source(), hyper);
@@ -317,12 +317,12 @@ pub(super) fn adam<N: LowPrecision<Compute: Float>>(
 
 /// `dst` in the wider dtype, in row-major order, of a source of any layout.
 pub(super) fn widen_all<N: LowPrecision>(src: In<'_, N>, dst: Out<'_, N::Compute>) {
-    elementwise::rows_to(src, dst, &|a, d| N::widen(a, d));
+    elementwise::rows_to(src, dst, &|a: &[N], d: &mut [N::Compute]| N::widen(a, d));
 }
 
 /// `dst`, of any layout that does not repeat, from the wider dtype in row-major order.
 pub(super) fn narrow_all<N: LowPrecision>(src: In<'_, N::Compute>, dst: Out<'_, N>) {
-    let row: &elementwise::Row2<'_, N::Compute, N> = &|a, d| N::narrow(a, d);
+    let row = &|a: &[N::Compute], d: &mut [N]| N::narrow(a, d);
     match src.dense() {
         Some(a) if dst.is_dense() => threads::split2(a, dst.dense(), row),
         _ => strided::rows2(src, dst, false, row),

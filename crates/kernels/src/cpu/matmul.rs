@@ -223,7 +223,7 @@ pub(super) fn of_integers<T: Number>(
 ) {
     let [m, k, n] = dims;
     if threads > 1 && m > ROWS {
-        return threads::items_here(dst, ROWS * n, &|i, dst| {
+        return threads::items_here(dst, ROWS * n, &|i: usize, dst: &mut [T]| {
             let lhs = lhs.shifted((i * ROWS) as isize * lhs.steps[0]);
             of_integers([dst.len() / n, k, n], lhs, rhs, dst, 1);
         });

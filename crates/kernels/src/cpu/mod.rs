@@ -61,6 +61,7 @@ pub mod quantized;
 mod random;
 mod reduce;
 mod resize;
+mod rows;
 mod scan;
 mod softmax;
 mod special;

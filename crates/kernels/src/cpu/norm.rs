@@ -111,7 +111,7 @@ pub(super) fn norm_grad<T: Float>(
             let mean = if way.centred { reduce::sum(d).div(all) } else { T::ZERO };
             let slope = dot(d, y, 0, 1).div(all);
             simd(columns, || {
-                for ((d, y), &g) in d.iter_mut().zip(y).zip(g) {
+                for ((d, y), &g) in d.iter_mut().zip(y.iter_mut()).zip(g) {
                     *d = d.sub(mean).sub(y.mul(slope)).mul(by);
                     *y = y.mul(g);
                 }

@@ -19,7 +19,7 @@ pub(super) struct SgdHyper {
 /// `param -= rate * (grad + decay * param)`.
 pub(super) fn sgd<T: Float>(param: Out<'_, T>, grad: In<'_, T>, hyper: SgdHyper) {
     let (rate, decay) = (T::from_f64(hyper.rate), T::from_f64(hyper.decay));
-    threads::split2(grad.all(), param.dense(), &|g, p| {
+    threads::split2(grad.all(), param.dense(), &|g: &[T], p: &mut [T]| {
         simd(p.len(), || {
             for (p, &g) in p.iter_mut().zip(g) {
                 *p = p.sub(rate.mul(g.add(decay.mul(*p))));
@@ -36,7 +36,7 @@ pub(super) fn sgd_momentum<T: Float>(param: Out<'_, T>, grad: In<'_, T>, velocit
     threads::split_all([param.dense(), velocity.dense()], &|start, [p, v]| {
         let g = &g[start..start + p.len()];
         simd(p.len(), || {
-            for ((p, &g), v) in p.iter_mut().zip(g).zip(v) {
+            for ((p, &g), v) in p.iter_mut().zip(g).zip(v.iter_mut()) {
                 *v = momentum.mul(*v).add(g.add(decay.mul(*p)));
                 *p = p.sub(rate.mul(*v));
             }
@@ -55,7 +55,7 @@ pub(super) fn adam<T: Float>(param: Out<'_, T>, grad: In<'_, T>, m: Out<'_, T>, 
     threads::split_all([param.dense(), m.dense(), v.dense()], &|start, [p, m, v]| {
         let g = &g[start..start + p.len()];
         simd(p.len(), || {
-            for (((p, &g), m), v) in p.iter_mut().zip(g).zip(m).zip(v) {
+            for (((p, &g), m), v) in p.iter_mut().zip(g).zip(m.iter_mut()).zip(v.iter_mut()) {
                 *m = beta1.mul(*m).add(rest1.mul(g));
                 *v = beta2.mul(*v).add(rest2.mul(g.squared()));
                 let step = m.mul(fix1).div(v.mul(fix2).sqrt().add(eps));

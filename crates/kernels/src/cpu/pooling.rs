@@ -61,7 +61,7 @@ pub(super) fn max<T: Number>(image: In<'_, T>, dst: Out<'_, T>, window: &Window,
     if dst.is_empty() {
         return;
     }
-    parts(dst, window.output_positions(), &|i, dst| {
+    parts(dst, window.output_positions(), &|i: usize, dst: &mut [T]| {
         let base = image.plane(i / channels, i % channels);
         output_positions(window, image.ins, adaptive, |place, at| dst[place] = largest(&image, base, at).0);
     });
@@ -102,7 +102,7 @@ pub(super) fn max_grad<T: Float>(grad: In<'_, T>, ids: In<'_, u32>, image: Out<'
     if dst.is_empty() {
         return;
     }
-    parts(dst, pixels, &|i, plane| {
+    parts(dst, pixels, &|i: usize, plane: &mut [T]| {
         plane.fill(T::ZERO);
         let own = i * size..(i + 1) * size;
         for (&g, &id) in grad[own.clone()].iter().zip(&ids[own]) {
@@ -121,7 +121,7 @@ pub(super) fn mean<T: Float>(image: In<'_, T>, dst: Out<'_, T>, window: &Window,
     if dst.is_empty() {
         return;
     }
-    parts(dst, window.output_positions(), &|i, dst| {
+    parts(dst, window.output_positions(), &|i: usize, dst: &mut [T]| {
         let base = image.plane(i / channels, i % channels);
         output_positions(window, image.ins, adaptive, |place, at| {
             let (mut sum, all) = (T::ZERO, T::from_count(count(&at)));
@@ -138,7 +138,7 @@ pub(super) fn mean_grad<T: Float>(grad: In<'_, T>, image: Out<'_, T>, window: &W
     if dst.is_empty() {
         return;
     }
-    parts(dst, ins.iter().product(), &|i, plane| {
+    parts(dst, ins.iter().product(), &|i: usize, plane: &mut [T]| {
         plane.fill(T::ZERO);
         let grad = &grad[i * window.output_positions()..(i + 1) * window.output_positions()];
         output_positions(window, ins, adaptive, |place, at| {

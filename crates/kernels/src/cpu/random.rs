@@ -102,7 +102,7 @@ fn fill<T: Number, const N: usize>(
     width: u32,
     make: impl Fn(&[u32; WORDS], &mut [T; N]) + Sync,
 ) {
-    threads::split1(dst.dense(), &|start, part| {
+    threads::split1(dst.dense(), &|start: usize, part: &mut [T]| {
         let mut element = stream.first.wrapping_add(start as u64);
         let mut rest = part;
         let mut made = [T::ZERO; N];
@@ -171,7 +171,7 @@ pub(super) fn converted<S: Number, T: Element>(
     draw: &(dyn Fn(Out<'_, S>, RandomStream) + Sync),
     convert: &(dyn Fn(&[S], &mut [T]) + Sync),
 ) {
-    threads::split1(dst.dense(), &|start, part| {
+    threads::split1(dst.dense(), &|start: usize, part: &mut [T]| {
         let mut stage = [S::ZERO; DRAWN];
         for (i, part) in part.chunks_mut(DRAWN).enumerate() {
             let (drawn, layout) = (&mut stage[..part.len()], Layout::contiguous(Shape::from(part.len())));

@@ -58,7 +58,7 @@ fn size(dims: &[usize]) -> [usize; 2] {
 pub(super) fn nearest<T: Number>(image: In<'_, T>, dst: Out<'_, T>) {
     let [height, width] = size(dst.layout.dims());
     let image = Planes::new(image);
-    parts(dst.dense(), height * width, &|i, plane| {
+    parts(dst.dense(), height * width, &|i: usize, plane: &mut [T]| {
         for (h, row) in plane.chunks_exact_mut(width).enumerate() {
             let line = image.line(i, near(h, image.ins[0], height));
             for (w, d) in row.iter_mut().enumerate() {
@@ -71,7 +71,7 @@ pub(super) fn nearest<T: Number>(image: In<'_, T>, dst: Out<'_, T>) {
 pub(super) fn nearest_grad<T: Float>(grad: In<'_, T>, image: Out<'_, T>) {
     let ([height, width], [h_in, w_in]) = (size(grad.layout.dims()), size(image.layout.dims()));
     let grad = grad.all();
-    parts(image.dense(), h_in * w_in, &|i, plane| {
+    parts(image.dense(), h_in * w_in, &|i: usize, plane: &mut [T]| {
         plane.fill(T::ZERO);
         for (h, row) in grad[i * height * width..][..height * width].chunks_exact(width).enumerate() {
             let line = near(h, h_in, height) * w_in;
@@ -86,7 +86,7 @@ pub(super) fn nearest_grad<T: Float>(grad: In<'_, T>, image: Out<'_, T>) {
 pub(super) fn linear<T: Float>(image: In<'_, T>, dst: Out<'_, T>, spacing: &Spacing) {
     let [height, width] = size(dst.layout.dims());
     let image = Planes::new(image);
-    parts(dst.dense(), height * width, &|i, plane| {
+    parts(dst.dense(), height * width, &|i: usize, plane: &mut [T]| {
         for (h, row) in plane.chunks_exact_mut(width).enumerate() {
             let (top, bottom, down) = spacing.between(0, h, image.ins[0]);
             let (top, bottom) = (image.line(i, top), image.line(i, bottom));
@@ -110,7 +110,7 @@ fn blend<T: Float>(a: T, b: T, weight: f64) -> T {
 pub(super) fn linear_grad<T: Float>(grad: In<'_, T>, image: Out<'_, T>, spacing: &Spacing) {
     let ([height, width], [h_in, w_in]) = (size(grad.layout.dims()), size(image.layout.dims()));
     let grad = grad.all();
-    parts(image.dense(), h_in * w_in, &|i, plane| {
+    parts(image.dense(), h_in * w_in, &|i: usize, plane: &mut [T]| {
         plane.fill(T::ZERO);
         for (h, row) in grad[i * height * width..][..height * width].chunks_exact(width).enumerate() {
             let (top, bottom, down) = spacing.between(0, h, h_in);

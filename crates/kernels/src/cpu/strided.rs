@@ -9,6 +9,7 @@ use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use crate::base::{layout::Layout, shape::MAX_RANK};
 use crate::cpu::{
     operand::{In, Out},
+    rows::{Row1, Row2, Row3},
     types::with_size,
 };
 
@@ -347,21 +348,18 @@ fn target<D: Pod>(dst: Out<'_, D>) -> (&mut [u8], usize, &Layout) {
 }
 
 /// `row` writes every part of `dst`, which it may read.
-pub(super) fn rows1<D: Pod>(dst: Out<'_, D>, row: &dyn Fn(&mut [D])) {
-    rows::<0, 1>([], target(dst), true, &|[], d| row(cast_slice_mut(d)));
+pub(super) fn rows1<D: Pod>(dst: Out<'_, D>, row: &dyn Row1<D>) {
+    rows::<0, 1>([], target(dst), true, &|[], d| row.run(cast_slice_mut(d)));
 }
 
 /// `row` writes every part of `dst` from that of `a`; `read` if it also reads what `dst` held.
-pub(super) fn rows2<A: Pod, D: Pod>(a: In<'_, A>, dst: Out<'_, D>, read: bool, row: &dyn Fn(&[A], &mut [D])) {
-    rows::<1, 2>([a.into()], target(dst), read, &|[a], d| row(cast_slice(a), cast_slice_mut(d)));
+pub(super) fn rows2<A: Pod, D: Pod>(a: In<'_, A>, dst: Out<'_, D>, read: bool, row: &dyn Row2<A, D>) {
+    rows::<1, 2>([a.into()], target(dst), read, &|[a], d| row.run(cast_slice(a), cast_slice_mut(d)));
 }
 
-/// What is done with a row of two operands and the result.
-type Row3<'f, A, B, D> = dyn Fn(&[A], &[B], &mut [D]) + 'f;
-
 /// As [`rows2`], from two operands.
-pub(super) fn rows3<A: Pod, B: Pod, D: Pod>(a: In<'_, A>, b: In<'_, B>, dst: Out<'_, D>, row: &Row3<'_, A, B, D>) {
-    let row: &Row<'_, 2> = &|[a, b], d| row(cast_slice(a), cast_slice(b), cast_slice_mut(d));
+pub(super) fn rows3<A: Pod, B: Pod, D: Pod>(a: In<'_, A>, b: In<'_, B>, dst: Out<'_, D>, row: &dyn Row3<A, B, D>) {
+    let row: &Row<'_, 2> = &|[a, b], d| row.run(cast_slice(a), cast_slice(b), cast_slice_mut(d));
     rows::<2, 3>([a.into(), b.into()], target(dst), false, row);
 }
 

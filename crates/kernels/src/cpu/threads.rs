@@ -10,6 +10,7 @@ use bytemuck::{Pod, cast_slice_mut};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::base::env;
+use crate::cpu::rows::{Piece, Row2, Row3};
 
 /// Elements below which an elementwise kernel stays on its thread: about the time it takes to wake one.
 pub(super) const ELEMENTS_MIN: usize = 256 << 10;
@@ -68,15 +69,15 @@ fn divide<const N: usize>(slices: [&mut [u8]; N], sizes: [usize; N], first: usiz
 
 /// Calls `f` with every item's number and its piece of `d`, of `size` elements, on the pool of a thread that works for
 /// one.
-pub(super) fn items_here<D: Pod>(d: &mut [D], size: usize, f: &(dyn Fn(usize, &mut [D]) + Sync)) {
-    divide([cast_slice_mut(d)], [size * size_of::<D>()], 0, &|i, [d]| f(i, cast_slice_mut(d)));
+pub(super) fn items_here<D: Pod>(d: &mut [D], size: usize, f: &(dyn Piece<D> + Sync)) {
+    divide([cast_slice_mut(d)], [size * size_of::<D>()], 0, &|i, [d]| f.run(i, cast_slice_mut(d)));
 }
 
 /// As [`items_here`], on the threads of `pool`.
-pub(super) fn items<D: Pod>(pool: &ThreadPool, d: &mut [D], size: usize, f: &(dyn Fn(usize, &mut [D]) + Sync)) {
+pub(super) fn items<D: Pod>(pool: &ThreadPool, d: &mut [D], size: usize, f: &(dyn Piece<D> + Sync)) {
     // By reference to what has no type, so that the way into the pool is there once.
     let d = cast_slice_mut::<D, u8>(d);
-    install(pool, [d], [size * size_of::<D>()], &|i, [d]| f(i, cast_slice_mut(d)));
+    install(pool, [d], [size * size_of::<D>()], &|i, [d]| f.run(i, cast_slice_mut(d)));
 }
 
 fn install<const N: usize>(pool: &ThreadPool, slices: [&mut [u8]; N], sizes: [usize; N], f: &Item<'_, N>) {
@@ -100,16 +101,16 @@ pub(super) fn items2<D: Pod, E: Pod>(
 
 /// Calls `row` with pieces of `d`, on several threads if there are many elements. The first argument is where the
 /// piece begins.
-pub(super) fn split1<D: Pod>(d: &mut [D], row: &(dyn Fn(usize, &mut [D]) + Sync)) {
+pub(super) fn split1<D: Pod>(d: &mut [D], row: &(dyn Piece<D> + Sync)) {
     match plan(d.len()) {
-        None => row(0, d),
-        Some((pool, chunk)) => items(pool, d, chunk, &|i, d| row(i * chunk, d)),
+        None => row.run(0, d),
+        Some((pool, chunk)) => items(pool, d, chunk, &|i: usize, d: &mut [D]| row.run(i * chunk, d)),
     }
 }
 
 /// Calls `row` with pieces of slices of one length.
-pub(super) fn split2<A: Sync, D: Pod>(a: &[A], d: &mut [D], row: &(dyn Fn(&[A], &mut [D]) + Sync)) {
-    split1(d, &|start, d| row(&a[start..start + d.len()], d));
+pub(super) fn split2<A: Sync, D: Pod>(a: &[A], d: &mut [D], row: &(dyn Row2<A, D> + Sync)) {
+    split1(d, &|start: usize, d: &mut [D]| row.run(&a[start..start + d.len()], d));
 }
 
 /// As [`split1`], of several slices of one length that are written.
@@ -123,15 +124,11 @@ pub(super) fn split_all<D: Pod, const N: usize>(all: [&mut [D]; N], row: &(dyn F
     }
 }
 
-/// What is done with a piece of two sources and a destination: by reference, so that the threads' part of the code is
-/// there once for its types and not for each operation.
-type Row3<'r, A, B, D> = dyn Fn(&[A], &[B], &mut [D]) + Sync + 'r;
-
 /// Calls `row` with pieces of slices of one length.
-pub(super) fn split3<A: Sync, B: Sync, D: Pod>(a: &[A], b: &[B], d: &mut [D], row: &Row3<'_, A, B, D>) {
-    split1(d, &|start, d| {
+pub(super) fn split3<A: Sync, B: Sync, D: Pod>(a: &[A], b: &[B], d: &mut [D], row: &(dyn Row3<A, B, D> + Sync)) {
+    split1(d, &|start: usize, d: &mut [D]| {
         let part = start..start + d.len();
-        row(&a[part.clone()], &b[part], d);
+        row.run(&a[part.clone()], &b[part], d);
     });
 }
 
@@ -144,11 +141,15 @@ mod tests {
         let n = ELEMENTS_MIN + 777;
         let (a, b) = ((0..n as u32).collect::<Vec<_>>(), vec![7u32; n]);
         let mut d = vec![0u32; n];
-        split3(&a, &b, &mut d, &|a, b, d| d.iter_mut().zip(a).zip(b).for_each(|((d, a), b)| *d += a + b));
+        split3(&a, &b, &mut d, &|a: &[u32], b: &[u32], d: &mut [u32]| {
+            d.iter_mut().zip(a).zip(b).for_each(|((d, a), b)| *d += a + b)
+        });
         assert!(d.iter().enumerate().all(|(i, &d)| d == i as u32 + 7));
-        split2(&a, &mut d, &|a, d| d.iter_mut().zip(a).for_each(|(d, a)| *d -= a));
+        split2(&a, &mut d, &|a: &[u32], d: &mut [u32]| d.iter_mut().zip(a).for_each(|(d, a)| *d -= a));
         assert!(d.iter().all(|&d| d == 7));
-        split1(&mut d, &|start, d| d.iter_mut().enumerate().for_each(|(i, d)| *d += (start + i) as u32));
+        split1(&mut d, &|start: usize, d: &mut [u32]| {
+            d.iter_mut().enumerate().for_each(|(i, d)| *d += (start + i) as u32)
+        });
         assert!(d.iter().enumerate().all(|(i, &d)| d == i as u32 + 7));
     }
 

@@ -72,11 +72,11 @@ pub(super) trait Loop {
     fn run(self) -> Self::Output;
 }
 
-impl<R, F: FnOnce() -> R> Loop for F {
+impl<R, F: FnMut() -> R> Loop for F {
     type Output = R;
 
     #[inline(always)]
-    fn run(self) -> R {
+    fn run(mut self) -> R {
         self()
     }
 }

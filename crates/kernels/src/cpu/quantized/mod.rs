@@ -20,6 +20,7 @@ use self::{
     rounded::Rounded,
 };
 use super::{
+    rows::Piece,
     threads,
     vector::{Loop, simd},
 };
@@ -72,7 +73,7 @@ pub fn weighed(dtype: GgmlDType, from: &[f32], importance: &[f32], bytes: &mut [
     let (size, len) = (dtype.type_size(), dtype.block_size());
     assert!(bytes.len() / size * len == from.len(), "as many numbers as the blocks have");
     let piece = if len == 1 { 4096 } else { PIECE };
-    each(bytes, piece * size, &|i, bytes| {
+    each(bytes, piece * size, &|i: usize, bytes: &mut [u8]| {
         let from = &from[i * piece * len..][..bytes.len() / size * len];
         match dtype {
             GgmlDType::F32 => {
@@ -96,10 +97,10 @@ fn put_halves(bytes: &mut [u8], from: &[f32], bits: fn(f32) -> u16) {
 }
 
 /// Calls `f` with every piece, on several threads if there are many elements.
-fn each<D: bytemuck::Pod>(to: &mut [D], piece: usize, f: &(dyn Fn(usize, &mut [D]) + Sync)) {
+fn each<D: bytemuck::Pod>(to: &mut [D], piece: usize, f: &(dyn Piece<D> + Sync)) {
     match if to.len() < threads::ELEMENTS_MIN { None } else { threads::pool() } {
         Some(pool) => threads::items(pool, to, piece, f),
-        None => to.chunks_mut(piece).enumerate().for_each(|(i, to)| f(i, to)),
+        None => to.chunks_mut(piece).enumerate().for_each(|(i, to)| f.run(i, to)),
     }
 }
 
