@@ -163,11 +163,8 @@ impl<R: Read> Input<R> {
         at: &P,
     ) -> Result<Tensor> {
         let count = self.elem_count(dims, stored.dtype)?;
-        let (call, shape) = (Call::here("from_vec"), Shape::from(dims));
-        with_bits!(stored.dtype, B => {
-            let all = elements::<B>(self, count, stored)?;
-            of_values(call, ordered(self, all, dims, first_fastest)?, (shape, stored.dtype), &at)
-        })
+        let call = Call::here("from_vec");
+        with_bits!(stored.dtype, B => read::<B>(call, self, count, stored, (dims, first_fastest), &at))
     }
 }
 
@@ -194,6 +191,19 @@ fn room<T>(source: &dyn ByteSource, count: usize) -> Result<Vec<T>> {
     let mut all = Vec::new();
     all.try_reserve_exact(count).map_err(|_| source.no_room(count, size_of::<T>()))?;
     Ok(all)
+}
+
+fn read<B: Bits>(
+    call: Call,
+    source: &mut dyn ByteSource,
+    count: usize,
+    stored: Stored,
+    (dims, first_fastest): (&[usize], bool),
+    at: &dyn Place,
+) -> Result<Tensor> {
+    let all = elements::<B>(source, count, stored)?;
+    let all = ordered(source, all, dims, first_fastest)?;
+    of_values(call, all, (Shape::from(dims), stored.dtype), at)
 }
 
 fn elements<B: Bits>(source: &mut dyn ByteSource, count: usize, stored: Stored) -> Result<Vec<B>> {

@@ -13,7 +13,10 @@ use crate::base::{
     error::{Error, Result, Site},
     shape::{Dims, Few, Shape},
 };
-use crate::memory::{proxy::Proxy, registry::Parts};
+use crate::memory::{
+    proxy::Proxy,
+    registry::{Parts, Pinned},
+};
 use crate::ops::call::{
     check,
     exec::{Once, adopt_parts, compose, compose_all, compose_at, enter, once, pin, record},
@@ -107,6 +110,34 @@ fn values_of<const N: usize>(saved: &[Saved; N]) -> Result<[Proxy; N]> {
     Ok(values)
 }
 
+/// What a derivative knows of its operands: their values, or what the gradients must be like.
+enum Operands<const N: usize> {
+    Kept([Saved; N]),
+    Like([(Shape, DType); N]),
+}
+
+impl<const N: usize> Operands<N> {
+    fn of(call: Call, arrays: &[Pinned<'_>; N], keep: bool) -> Self {
+        match keep {
+            true => Operands::Kept(arrays.each_ref().map(|a| Saved::of(call, a))),
+            false => Operands::Like(arrays.each_ref().map(|a| (*a.layout.shape(), a.dtype))),
+        }
+    }
+
+    /// What `vjp` makes of the values that were kept, if it fits.
+    fn gradients(&self, op: &'static str, vjp: &dyn Fn(&[Proxy]) -> Result<Grads>) -> Result<Grads> {
+        let (grads, like) = match self {
+            Operands::Like(like) => (vjp(&[])?, *like),
+            Operands::Kept(saved) => {
+                let values = values_of(saved)?;
+                (vjp(&values)?, values.each_ref().map(|value| (*value.shape(), value.dtype())))
+            }
+        };
+        gradients_fit(op, &grads, &like)?;
+        Ok(grads)
+    }
+}
+
 /// What steps computed as gradients is that of their operands: the derivatives before rely on it. It is not if a user's
 /// derivative gives something else, or if an operand was exchanged while the operation ran.
 fn gradients_fit(op: &'static str, grads: &Grads, like: &[(Shape, DType)]) -> Result<()> {
@@ -185,22 +216,8 @@ impl Proxy {
             let (pins, own) = (pin(context, call.op, operands)?, pin(context, call.op, [&self])?);
             let (arrays, [v]) = (pins.arrays(), own.arrays());
             let node = record(&arrays.each_ref().map(|array| &**array), || {
-                // The values know shape and dtype.
-                let saved = match keep {
-                    true => Ok(arrays.map(|a| Saved::of(call, &a))),
-                    false => Err(arrays.map(|a| (*a.layout.shape(), a.dtype))),
-                };
-                move |grad: &Proxy, needs: [bool; 3]| {
-                    let (grads, expected) = match &saved {
-                        Err(expected) => (vjp(grad, &[], needs)?, *expected),
-                        Ok(saved) => {
-                            let values = values_of(saved)?;
-                            (vjp(grad, &values, needs)?, values.each_ref().map(|value| (*value.shape(), value.dtype())))
-                        }
-                    };
-                    gradients_fit(call.op, &grads, &expected)?;
-                    Ok(grads)
-                }
+                let operands = Operands::of(call, &arrays, keep);
+                move |grad: &Proxy, needs: [bool; 3]| operands.gradients(call.op, &|values| vjp(grad, values, needs))
             });
             if node.is_none() {
                 return Ok(None);

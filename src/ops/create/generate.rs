@@ -52,6 +52,23 @@ fn diagonal_of(rows: usize, columns: usize, k: i64) -> (usize, usize) {
     if length == 0 { (0, 0) } else { (right + down * columns, length) }
 }
 
+/// Diagonal `k` of the matrices that two axes span.
+fn diagonal(call: Call, x: &Proxy, k: i64, (a, b): (usize, usize)) -> Result<Proxy> {
+    composite(call, x, &mut || {
+        if a == b {
+            return Err(Error::DuplicateDim { op: call.op, dim: a });
+        }
+        let shape = *x.shape();
+        let mut order: Few = (0..shape.rank()).filter(|&axis| axis != a && axis != b).collect();
+        let mut lead: Few = order.iter().map(|&axis| shape.dims()[axis]).collect();
+        [a, b].into_iter().for_each(|axis| order.push(axis));
+        let (rows, columns) = (shape.dims()[a], shape.dims()[b]);
+        lead.push(rows * columns);
+        let ids = diagonal_ids(x, diagonal_of(rows, columns, k), columns)?;
+        x.permute(order)?.reshape(lead)?.index_select(&ids, D::Minus1)
+    })
+}
+
 /// The numbers of a diagonal in row-major order.
 fn diagonal_ids(x: &Proxy, (start, length): (usize, usize), columns: usize) -> Result<Proxy> {
     let step = columns as i64 + 1;
@@ -143,21 +160,8 @@ impl Proxy {
 
     #[track_caller]
     pub(crate) fn ext_diagonal<A: Dim, B: Dim>(&self, k: i64, a: A, b: B) -> Result<Self> {
-        let op = "diagonal";
-        composite(Call::here(op), self, &mut || {
-            let shape = *self.shape();
-            let (a, b) = (a.to_index(&shape, op)?, b.to_index(&shape, op)?);
-            if a == b {
-                return Err(Error::DuplicateDim { op, dim: a });
-            }
-            let mut order: Few = (0..shape.rank()).filter(|&axis| axis != a && axis != b).collect();
-            let mut lead: Few = order.iter().map(|&axis| shape.dims()[axis]).collect();
-            [a, b].into_iter().for_each(|axis| order.push(axis));
-            let (rows, columns) = (shape.dims()[a], shape.dims()[b]);
-            lead.push(rows * columns);
-            let ids = diagonal_ids(self, diagonal_of(rows, columns, k), columns)?;
-            self.permute(order)?.reshape(lead)?.index_select(&ids, D::Minus1)
-        })
+        let call = Call::here("diagonal");
+        diagonal(call, self, k, (a.to_index(self.shape(), call.op)?, b.to_index(self.shape(), call.op)?))
     }
 
     #[track_caller]

@@ -129,9 +129,8 @@ fn winners(x: &Shape, ids: &Shape, axis: usize, (at, nowhere): (&[i64], i64), op
     Ok(winners)
 }
 
-fn scattered<A: Dim>(x: &Proxy, ids: &Proxy, src: &Proxy, dim: A, op: &'static str) -> Result<Proxy> {
+fn scattered(x: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, op: &'static str) -> Result<Proxy> {
     let shape = *x.shape();
-    let axis = dim.to_index(&shape, op)?;
     let converted = readable(ids)?;
     let ids = converted.as_ref().unwrap_or(ids);
     let (of_ids, at) = ids_of(ids, op)?;
@@ -277,7 +276,8 @@ impl Proxy {
     #[track_caller]
     pub fn scatter<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<Proxy> {
         let op = "scatter";
-        composite(Call::here(op), self, &mut || scattered(self, ids, src, dim, op))
+        let axis = dim.to_index(self.shape(), op)?;
+        composite(Call::here(op), self, &mut || scattered(self, ids, src, axis, op))
     }
 
     /// As [`Proxy::scatter`], in place.

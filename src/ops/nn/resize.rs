@@ -35,7 +35,7 @@ fn image_of(mut layout: Layout) -> Layout {
 }
 
 /// The last axes as `out`, each with its scale.
-fn resize(x: &Proxy, out: &[usize], ask: Resize, spacing: impl FnOnce(&[usize]) -> Result<Spacing>) -> Result<Proxy> {
+fn resize(x: &Proxy, out: &[usize], ask: Resize, spacing: &dyn Fn(&[usize]) -> Result<Spacing>) -> Result<Proxy> {
     let Resize { op, call } = ask;
     enter(call, |context| {
         let pins = pin(context, call.op, [x])?;
@@ -101,7 +101,7 @@ macro_rules! nearest {
                 #[track_caller]
                 pub fn $name(&self, $($size: usize),+) -> Result<Proxy> {
                     let ask = Resize { op: ResizeOp::Nearest, call: Call::here(stringify!($name)) };
-                    resize(self, &[$($size),+], ask, whole_numbers)
+                    resize(self, &[$($size),+], ask, &whole_numbers)
                 }
             )*
         }
@@ -132,7 +132,7 @@ impl Proxy {
     pub fn upsample_bilinear2d(&self, target_h: usize, target_w: usize, align_corners: bool) -> Result<Proxy> {
         let ask = Resize { op: ResizeOp::Linear, call: Call::here("upsample_bilinear2d") };
         let out = [target_h, target_w];
-        resize(self, &out, ask, |dims| Ok(linear(dims, out, None, align_corners)))
+        resize(self, &out, ask, &|dims| Ok(linear(dims, out, None, align_corners)))
     }
 
     /// As [`Proxy::upsample_bilinear2d`], to `floor(height * scale_h)` and `floor(width * scale_w)`; the places lie
@@ -156,7 +156,7 @@ impl Proxy {
             }
         };
         let out = [scaled("scale_h", height, scale_h)?, scaled("scale_w", width, scale_w)?];
-        resize(self, &out, ask, |dims| Ok(linear(dims, out, Some([scale_h, scale_w]), align_corners)))
+        resize(self, &out, ask, &|dims| Ok(linear(dims, out, Some([scale_h, scale_w]), align_corners)))
     }
 }
 

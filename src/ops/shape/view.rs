@@ -60,6 +60,10 @@ fn view_by(
     })
 }
 
+fn shape_of(call: Call, x: &Proxy) -> Result<Shape> {
+    x.with_pinned(call.op, |a| *a.layout.shape())
+}
+
 /// As [`Proxy::reshape`], of the shape that was asked for.
 fn reshaped(call: Call, x: &Proxy, seen: &Shape, shape: Shape) -> Result<Proxy> {
     let (dtype, count) = (x.dtype(), seen.elem_count());
@@ -102,7 +106,7 @@ impl Proxy {
     #[track_caller]
     pub fn reshape<S: ShapeWithOneHole>(&self, shape: S) -> Result<Proxy> {
         let call = Call::here("reshape");
-        let seen = self.with_pinned("reshape", |a| *a.layout.shape())?;
+        let seen = shape_of(call, self)?;
         reshaped(call, self, &seen, shape.into_shape(seen.elem_count())?)
     }
 
