@@ -36,16 +36,16 @@ slab!(CELLS: BlockCell = BlockCell {
 
 static FREE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// Workspace, device, bytes.
-type BlockInfo = (Arc<str>, Device, u64);
+/// Number, workspace, device, bytes.
+type BlockInfo = (u32, Arc<str>, Device, u64);
 
 /// Whose the blocks are, for reports.
-static ALL: Mutex<BTreeMap<u32, BlockInfo>> = Mutex::new(BTreeMap::new());
+static ALL: Mutex<Vec<BlockInfo>> = Mutex::new(Vec::new());
 
 /// The blocks that lie in the memory of such devices: for each workspace's name their number and bytes.
 pub(crate) fn by_workspace(is_of: impl Fn(&Device) -> bool) -> BTreeMap<Arc<str>, (u64, u64)> {
     let mut found: BTreeMap<Arc<str>, (u64, u64)> = BTreeMap::new();
-    for (name, at, bytes) in ALL.lock().unwrap_or_else(PoisonError::into_inner).values() {
+    for (_, name, at, bytes) in ALL.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         if is_of(at) {
             let (blocks, sum) = found.entry(Arc::clone(name)).or_default();
             (*blocks, *sum) = (*blocks + 1, *sum + bytes);
@@ -122,8 +122,8 @@ impl ArenaBlock {
         // Relaxed: whoever looks had a part of the block, which is handed out after this.
         CELLS.get(index).is_file.store(u32::from(matches!(memory, Memory::Mapped(_))), Ordering::Relaxed);
         if let Memory::Pooled(buffer) = &memory {
-            let about = (Arc::clone(workspace), buffer.device().clone(), buffer.span().bytes() as u64);
-            ALL.lock().unwrap_or_else(PoisonError::into_inner).insert(index, about);
+            let about = (index, Arc::clone(workspace), buffer.device().clone(), buffer.span().bytes() as u64);
+            ALL.lock().unwrap_or_else(PoisonError::into_inner).push(about);
         }
         Some(ArenaBlock { index, readers, whole, memory })
     }
@@ -216,7 +216,7 @@ impl Drop for ArenaBlock {
             std::mem::forget(std::mem::replace(&mut self.memory, Memory::Pooled(Buffer::empty())));
             return;
         }
-        ALL.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.index);
+        ALL.lock().unwrap_or_else(PoisonError::into_inner).retain(|(index, ..)| *index != self.index);
         // The next block has another size, or there is none.
         if let Memory::Pooled(buffer) = &mut self.memory {
             buffer.return_pages();

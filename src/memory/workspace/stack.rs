@@ -5,9 +5,7 @@
 //! after it are gone, and what was current before is current again.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::base::error::{Error, Result, Site};
@@ -65,7 +63,8 @@ pub(crate) struct WorkspaceStack {
     /// Whether any frame is there.
     busy: Cell<bool>,
     frames: RefCell<Vec<Frame>>,
-    all: RefCell<BTreeMap<Arc<str>, Rc<Arena>>>,
+    /// By name.
+    all: RefCell<Vec<Rc<Arena>>>,
     next: Cell<u64>,
     /// Arrays of cycles that gradients are recorded for.
     pub(crate) tracked: RefCell<Vec<Key>>,
@@ -126,7 +125,7 @@ impl WorkspaceStack {
 
     /// An array with a recorded gradient was still in somebody's hands when its cycle ended.
     pub(crate) fn note_kept(&self, cycle: CycleId, created: Option<Site>) {
-        if let Some(arena) = self.all.borrow().values().find(|arena| arena.owns(cycle.scope())) {
+        if let Some(arena) = self.all.borrow().iter().find(|arena| arena.owns(cycle.scope())) {
             arena.note_kept(created);
         }
     }
@@ -159,17 +158,22 @@ impl WorkspaceStack {
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<Rc<Arena>> {
-        self.all.borrow().get(name).cloned()
+        self.place_of(name).ok().map(|place| Rc::clone(&self.all.borrow()[place]))
+    }
+
+    /// The place of a workspace among all, or the one that it would have.
+    fn place_of(&self, name: &str) -> std::result::Result<usize, usize> {
+        self.all.borrow().binary_search_by(|arena| (*arena.name).cmp(name))
     }
 
     /// The device of the workspace that a cycle is one of.
     pub(crate) fn device_of(&self, cycle: CycleId) -> Option<Device> {
-        self.all.borrow().values().find(|arena| arena.owns(cycle.scope())).map(|arena| arena.device.clone())
+        self.all.borrow().iter().find(|arena| arena.owns(cycle.scope())).map(|arena| arena.device.clone())
     }
 
     /// Every workspace of the thread, by name.
     pub(crate) fn all(&self) -> Vec<Rc<Arena>> {
-        self.all.borrow().values().cloned().collect()
+        self.all.borrow().clone()
     }
 
     /// The names of those that are open, outermost first.
@@ -197,18 +201,20 @@ impl WorkspaceStack {
         config: &WorkspaceConfig,
         readers: Readers,
     ) -> Result<Rc<Arena>> {
-        if let Some(arena) = self.all.borrow().get(name) {
+        if let Some(arena) = self.find(name) {
             let why = if arena.config != *config {
                 "it exists on this thread with another configuration; use that one, another name, or destroy() it first"
             } else if arena.device != *device {
                 "it exists on this thread for another device; use another name, or destroy() it first"
             } else {
-                return Ok(Rc::clone(arena));
+                return Ok(arena);
             };
             return Err(Error::Workspace { op, workspace: name.to_owned(), why: why.to_owned() });
         }
         let arena = Rc::new(Arena::new(op, name, device, config, readers)?);
-        self.all.borrow_mut().insert(Arc::clone(&arena.name), Rc::clone(&arena));
+        if let Err(place) = self.place_of(name) {
+            self.all.borrow_mut().insert(place, Rc::clone(&arena));
+        }
         Ok(arena)
     }
 
@@ -319,7 +325,7 @@ impl WorkspaceStack {
             return Err(Error::Workspace { op, workspace: arena.name.to_string(), why });
         }
         arena.destroy();
-        self.all.borrow_mut().retain(|_, other| !Rc::ptr_eq(other, arena));
+        self.all.borrow_mut().retain(|other| !Rc::ptr_eq(other, arena));
         Ok(())
     }
 
@@ -327,7 +333,7 @@ impl WorkspaceStack {
     pub(crate) fn close(&self) {
         self.frames.borrow_mut().clear();
         self.settle();
-        for arena in std::mem::take(&mut *self.all.borrow_mut()).into_values() {
+        for arena in std::mem::take(&mut *self.all.borrow_mut()) {
             arena.destroy();
         }
     }
