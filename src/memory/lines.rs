@@ -118,7 +118,9 @@ fn alive() -> Lines {
     let age = |array: &Proxy| registry::age_millis(array.key().index(), now);
     let all = (0..registry::extent()).filter_map(registry::upgrade_index).map(Proxy::from_key);
     let mut all: Vec<Proxy> = all.filter(Proxy::is_open).collect();
-    all.sort_by_cached_key(|array| Reverse(age(array)));
+    // Of one age, whose clock ticks every few milliseconds, a view comes after what it is of.
+    let bytes = |array: &Proxy| array.elem_count() * array.dtype().size_in_bytes();
+    all.sort_by_cached_key(|array| Reverse((age(array), bytes(array))));
     let mut storages = HashSet::new();
     for array in &all {
         let index = array.key().index();

@@ -164,8 +164,8 @@ impl QTensor {
     pub fn quantize_imatrix(src: &Proxy, imatrix_weights: &[f32], dtype: GgmlDType) -> Result<Self> {
         let (call, shape) = (Call::here("quantize_imatrix"), *src.shape());
         let bytes = weighable(call.op, &shape, imatrix_weights, dtype)?;
-        let pack = || packed(src, dtype, imatrix_weights, bytes, src.device());
-        Ok(QTensor { blocks: no_grad(|| composite(call, src, pack))?, dtype, shape })
+        let mut pack = || packed(src, dtype, imatrix_weights, bytes, src.device());
+        Ok(QTensor { blocks: no_grad(|| composite(call, src, &mut pack))?, dtype, shape })
     }
 
     /// As [`QTensor::quantize_imatrix`], of an array on the host, put at a place.
@@ -182,8 +182,8 @@ impl QTensor {
         let (call, shape) = (Call::here("quantize_imatrix_onto"), *src.shape());
         on_host(call.op, src)?;
         let bytes = weighable(call.op, &shape, imatrix_weights, dtype)?;
-        let pack = || packed(src, dtype, imatrix_weights, bytes, at.device_of_place());
-        Ok(QTensor { blocks: no_grad(|| composite_at(call, at, pack))?, dtype, shape })
+        let mut pack = || packed(src, dtype, imatrix_weights, bytes, at.device_of_place());
+        Ok(QTensor { blocks: no_grad(|| composite_at(call, &at, &mut pack))?, dtype, shape })
     }
 
     /// The blocks: an array of bytes.

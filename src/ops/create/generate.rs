@@ -52,13 +52,12 @@ fn diagonal_of(rows: usize, columns: usize, k: i64) -> (usize, usize) {
     if length == 0 { (0, 0) } else { (right + down * columns, length) }
 }
 
-/// Diagonal `k` of the matrices that two axes span.
-fn diagonal(call: Call, x: &Proxy, k: i64, (a, b): (usize, usize)) -> Result<Proxy> {
+/// Diagonal `k` of the matrices that two axes span, of an array that had this shape when the axes were looked up.
+fn diagonal(call: Call, (x, shape): (&Proxy, Shape), k: i64, (a, b): (usize, usize)) -> Result<Proxy> {
     composite(call, x, &mut || {
         if a == b {
             return Err(Error::DuplicateDim { op: call.op, dim: a });
         }
-        let shape = *x.shape();
         let mut order: Few = (0..shape.rank()).filter(|&axis| axis != a && axis != b).collect();
         let mut lead: Few = order.iter().map(|&axis| shape.dims()[axis]).collect();
         [a, b].into_iter().for_each(|axis| order.push(axis));
@@ -160,8 +159,8 @@ impl Proxy {
 
     #[track_caller]
     pub(crate) fn ext_diagonal<A: Dim, B: Dim>(&self, k: i64, a: A, b: B) -> Result<Self> {
-        let call = Call::here("diagonal");
-        diagonal(call, self, k, (a.to_index(self.shape(), call.op)?, b.to_index(self.shape(), call.op)?))
+        let (call, shape) = (Call::here("diagonal"), *self.shape());
+        diagonal(call, (self, shape), k, (a.to_index(&shape, call.op)?, b.to_index(&shape, call.op)?))
     }
 
     #[track_caller]
