@@ -412,7 +412,13 @@ fn host_slice<'a, T: WithDType>(op: &'static str, array: &'a Pinned<'_>) -> Resu
 /// # Errors
 /// [`Error::OutOfMemory`]: there is no room on the heap.
 fn gather<T: WithDType>(op: &'static str, all: &[T], layout: &Layout, edge: Option<usize>) -> Result<Vec<T>> {
-    let mut out = heap::room(op, count_of(layout, edge))?;
+    let count = count_of(layout, edge);
+    let mut out = heap::room(op, count)?;
+    if edge.is_none() && layout.is_contiguous() && count > 0 {
+        // What mostly is.
+        out.extend_from_slice(&all[layout.offset()..][..count]);
+        return Ok(out);
+    }
     for_each_run(layout, edge, &mut |first, count, stride| {
         if stride == 1 {
             return out.extend_from_slice(&all[first..first + count]);
