@@ -12,6 +12,7 @@
 //! - `whole`: as `vector`; integers and truth values are whole already, and stay as they are.
 //! - `call`: floats. A call for each element, since what ends in a function of the C library never becomes vectors; on
 //!   CUDA in kernels of their own, since they need more registers.
+//! - `single`: as `call`, but singles have loops with vectors.
 //!
 //! `g` is the gradient of the result, `s` what is kept for it: the `input`, the `output`, or `nothing`. The Rust text
 //! is compiled for f32 and for f64 (halves compute in f32): a method is that of std where std has it, `Float::exp` the
@@ -178,14 +179,14 @@ macro_rules! for_each_unary {
                 { |x| x * x.softplus().tanh() => "x * tanh_(softplus(x))" }
                 { input |g, s| g * s.mish_slope() => "g * mish_slope(s)" }
             /// The error function: `2 / sqrt(pi)` times the integral of `e^(-t^2)` from 0 to x.
-            Erf [erf erf_ erf_into] call
-                { |x| x.through(special::erf) => "(W)erf((f64)x)" }
+            Erf [erf erf_ erf_into] single
+                { |x| Float::erf(x) => "(W)erf((f64)x)" }
                 { input |g, s| g * (consts::FRAC_2_SQRT_PI * (-s * s).exp())
                     => "g * ((W)1.1283791670955126 * exp_(-s * s))" }
             /// The Gaussian error linear unit: `x P(N < x)` of a standard normal N.
-            GeluErf [gelu_erf gelu_erf_ gelu_erf_into] call
-                { |x| x.through(special::gelu_erf) => "(W)gelu_erf(x)" }
-                { input |g, s| g * s.through(special::gelu_erf_slope) => "g * (W)gelu_erf_slope(s)" }
+            GeluErf [gelu_erf gelu_erf_ gelu_erf_into] single
+                { |x| x.gelu_erf() => "(W)gelu_erf(x)" }
+                { input |g, s| g * s.gelu_erf_slope() => "g * (W)gelu_erf_slope(s)" }
             /// The inverse of the error function; NaN outside `[-1, 1]`, infinite at the ends.
             ErfInv [erfinv erfinv_ erfinv_into] call
                 { |x| x.through(special::erf_inv) => "(W)erf_inv(x)" }
@@ -274,6 +275,9 @@ macro_rules! domain {
     (call) => {
         Domain::Float
     };
+    (single) => {
+        Domain::Float
+    };
     (float) => {
         Domain::Float
     };
@@ -281,6 +285,9 @@ macro_rules! domain {
 
 macro_rules! is_called {
     (call) => {
+        true
+    };
+    (single) => {
         true
     };
     ($kind:ident) => {

@@ -198,6 +198,7 @@ macro_rules! of_float {
     (call $t:ty, $op:ident $operand:ident { |$x:ident| $value:expr => $cuda:literal }) => {
         $operand.call(|$x: $t| $value)
     };
+    (single f64, $op:ident $operand:ident $value:tt) => { of_float!(call f64, $op $operand $value) };
     ($kind:ident $t:ty, $op:ident $operand:ident { |$x:ident| $value:expr => $cuda:literal }) => {
         $operand.map(|$x: $t| $value)
     };
@@ -207,6 +208,7 @@ macro_rules! gradient_of_float {
     (call $t:ty, $operands:tt { $kept:ident |$g:ident, $s:ident| $value:expr => $cuda:literal }) => {
         zip_by_calls($operands, |$s: $t, $g: $t| $value)
     };
+    (single f64, $operands:tt $gradient:tt) => { gradient_of_float!(call f64, $operands $gradient) };
     // Zeros.
     (whole $t:ty, $operands:tt $gradient:tt) => { gradient_of_float!(call $t, $operands $gradient) };
     ($kind:ident $t:ty, ($saved:ident, $grad:ident, $dst:ident)

@@ -3,7 +3,7 @@
 //! Integers wrap. A division by 0 gives 0, so that no value an array can hold makes a kernel panic. Floats
 //! follow IEEE 754 without contraction: a sum gives the same bits in a short loop and in a vectorised one.
 
-use crate::cpu::{math, operand::Element};
+use crate::cpu::{math, operand::Element, special};
 
 /// An element of any dtype.
 pub(super) trait Number: Element {
@@ -205,6 +205,9 @@ pub(super) trait Float: Number {
     fn ln(self) -> Self;
     fn sqrt(self) -> Self;
     fn tanh(self) -> Self;
+    fn erf(self) -> Self;
+    fn gelu_erf(self) -> Self;
+    fn gelu_erf_slope(self) -> Self;
     /// `1 / (1 + e^-x)`.
     fn sigmoid(self) -> Self;
     /// `log(1 + e^x)`.
@@ -277,8 +280,14 @@ macro_rules! float {
         }
     };
 }
-float! { f32; exp math::exp; ln math::ln; sqrt f32::sqrt; tanh math::tanh; }
-float! { f64; exp f64::exp; ln f64::ln; sqrt f64::sqrt; tanh f64::tanh; }
+float! {
+    f32; exp math::exp; ln math::ln; sqrt f32::sqrt; tanh math::tanh;
+    erf math::erf; gelu_erf math::gelu_erf; gelu_erf_slope math::gelu_erf_slope;
+}
+float! {
+    f64; exp f64::exp; ln f64::ln; sqrt f64::sqrt; tanh f64::tanh;
+    erf special::erf; gelu_erf special::gelu_erf; gelu_erf_slope special::gelu_erf_slope;
+}
 
 /// Conversion of elements, as `as` converts: directly, not by way of a double.
 pub(super) trait Convert<D> {

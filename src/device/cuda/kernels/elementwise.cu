@@ -178,6 +178,7 @@ __device__ inline W rectified(W x) { return is_negative(x) || x == 0 ? (W)0 : x;
 #define OF_vector OF_FLOATS
 #define OF_whole OF_FLOATS
 #define OF_call OF_FLOATS
+#define OF_single OF_FLOATS
 
 #define ROW(name, kind, value, gradient)                                                                              \
     OF_##kind(__device__ inline W value_##name(W x) { return value; })                                                \
@@ -251,6 +252,7 @@ KERNEL(bits, Each) { map<T, T, T, None>(p, Bits{p.op}); }
 #define CASE_whole NO_CASE
 #endif
 #define CASE_call NO_CASE
+#define CASE_single NO_CASE
 #define ROW(name, kind, value, gradient) CASE_##kind(name)
 struct Unary {
     u32 op;
@@ -375,6 +377,7 @@ KERNEL(unary_grad, Each) { map<T, T, T, None>(p, Gradient{p.op}); }
 #undef CASE_vector
 #undef CASE_whole
 #undef CASE_call
+#undef CASE_single
 
 // The long functions, in kernels of their own: they need more registers than all others.
 #define CASE(name) case OP_##name: return value_##name(x);
@@ -382,6 +385,7 @@ KERNEL(unary_grad, Each) { map<T, T, T, None>(p, Gradient{p.op}); }
 #define CASE_vector NO_CASE
 #define CASE_whole NO_CASE
 #define CASE_call CASE
+#define CASE_single CASE
 __device__ __noinline__ W called(u32 op, W x) {
     switch (op) {
         UNARY_ROWS
