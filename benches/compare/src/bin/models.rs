@@ -2,7 +2,14 @@
 //! program is written once (`models/programs.rs`) and compiled against both libraries, which take turns. One thread:
 //! `RAYON_NUM_THREADS=1 NDGC_THREADS=1 taskset -c 1 cargo run --release --bin models [PTH]`, with a PyTorch file to load.
 
+use std::alloc::System;
 use std::time::Instant;
+
+#[path = "../counting.rs"]
+mod counting;
+
+#[global_allocator]
+static ALLOCATOR: counting::Counting<System> = counting::Counting(System);
 
 mod ours {
     use ndgc::nn::kv_cache::KvCache;
@@ -62,7 +69,22 @@ fn main() {
         if is_wanted(&what) {
             let (mut a, mut b) = (ours::Decoder::new(a).unwrap(), theirs::Decoder::new(b).unwrap());
             let mut ours = || assert!(a.write(ours::TOKENS).unwrap() < 8192);
-            compare(&what, 5, &mut ours, || assert!(b.write(theirs::TOKENS).unwrap() < 8192));
+            let mut theirs = || assert!(b.write(theirs::TOKENS).unwrap() < 8192);
+            compare(&what, 5, &mut ours, &mut theirs);
+            let memory = || {
+                ndgc::gc::collect();
+                ndgc::Device::Cpu.memory()
+            };
+            ndgc::Device::Cpu.reset_peak();
+            let before = memory();
+            let [a, b] = [&mut ours as &mut dyn FnMut(), &mut theirs].map(|f| {
+                let before = counting::requests();
+                f();
+                (counting::requests() - before) as f64 / ours::TOKENS as f64
+            });
+            println!("| requests to the heap, a token | {a:.2} | {b:.2} | |");
+            let (peak, after) = (memory().peak - before.active, memory().active as i64 - before.active as i64);
+            println!("| bytes above what lived before: peak, at the end | {peak}, {after} | | |");
         }
     }
     for (name, a, b) in [("Q4_0", Ours::Q4_0, Theirs::Q4_0), ("Q8_0", Ours::Q8_0, Theirs::Q8_0)] {

@@ -25,7 +25,19 @@ fn no_room(op: &'static str, count: usize, size: usize) -> Error {
 /// # Errors
 /// As [`room`].
 pub fn zeros<T: Clone + Default>(op: &'static str, count: usize) -> Result<Vec<T>> {
-    let mut items = room(op, count)?;
-    items.resize(count, T::default());
+    let mut items = Vec::new();
+    resize(op, &mut items, count)?;
     Ok(items)
+}
+
+/// Makes a vector as long as this; what is new in it is zero.
+///
+/// # Errors
+/// As [`room`].
+pub fn resize<T: Clone + Default>(op: &'static str, items: &mut Vec<T>, count: usize) -> Result<()> {
+    if items.try_reserve_exact(count.saturating_sub(items.len())).is_err() {
+        return Err(no_room(op, count, size_of::<T>()));
+    }
+    items.resize(count, T::default());
+    Ok(())
 }

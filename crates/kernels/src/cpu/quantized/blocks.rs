@@ -5,10 +5,11 @@
 //! apart.
 
 use super::rounded::{Aligned, Rounded};
-use crate::base::ggml::GgmlDType;
+use crate::base::{error::Result, ggml::GgmlDType, heap};
 use crate::cpu::vector::{Loop, simd};
 
 /// A row of blocks: number `i` of a block is `scale * numbers[i] - base * bases[i / 16]`.
+#[derive(Default)]
 pub(super) struct Opened {
     /// Numbers of a block.
     len: usize,
@@ -245,17 +246,25 @@ impl<'a, F: Fn(&mut Block<'a>, &[u8; SIZE]), const SIZE: usize> Loop for Opening
 }
 
 impl Opened {
-    /// Room for `k` numbers in blocks of `len`.
-    pub(super) fn new(len: usize, k: usize) -> Self {
-        let (scales, base_scales) = (vec![0.0; k / len], vec![0.0; k / len]);
-        Opened {
-            len,
-            numbers: Aligned::new(vec![0; k + Aligned::MORE]),
-            bases: vec![0; k / 16],
-            scales,
-            base_scales,
-            based: false,
-        }
+    /// Room for `k` numbers in blocks of `len`: a row, or a few blocks.
+    pub(super) fn of_few(len: usize, k: usize) -> Self {
+        let mut open = Opened::default();
+        open.resize("blocks", len, k).expect("room for a few blocks");
+        open
+    }
+
+    /// Makes room for `k` numbers in blocks of `len`.
+    pub(super) fn resize(&mut self, op: &'static str, len: usize, k: usize) -> Result<()> {
+        self.len = len;
+        self.numbers.resize(op, k)?;
+        heap::resize(op, &mut self.bases, k / 16)?;
+        heap::resize(op, &mut self.scales, k / len)?;
+        heap::resize(op, &mut self.base_scales, k / len)
+    }
+
+    /// How many numbers there is room for.
+    pub(super) fn room(&self) -> usize {
+        self.numbers.len()
     }
 
     /// Reads a row of blocks of a format that is no float's.

@@ -13,6 +13,9 @@ mod blocks;
 mod pack;
 mod rounded;
 
+use std::cell::Cell;
+use std::sync::OnceLock;
+
 use half::{bf16, f16};
 
 use self::{
@@ -31,7 +34,9 @@ const THREADS_MIN: usize = 1 << 20;
 /// Rows of blocks that are opened at a time.
 const ROWS: usize = 8;
 /// Numbers that are opened at a time, if there is one row to multiply with.
-const OPENED: usize = 1 << 12;
+const TOGETHER: usize = 1 << 12;
+/// Numbers whose room a thread keeps.
+const KEPT: usize = 1 << 16;
 /// Numbers of blocks that a thread takes at a time.
 const SHARE: usize = 1 << 16;
 /// Blocks that are opened or packed at a time.
@@ -49,7 +54,7 @@ pub fn dequantize(dtype: GgmlDType, bytes: &[u8], to: &mut [f32]) {
             GgmlDType::F16 => halves(bytes, to, f16::to_f32, f16::from_bits),
             GgmlDType::BF16 => halves(bytes, to, bf16::to_f32, bf16::from_bits),
             _ => {
-                let mut row = Opened::new(len, to.len());
+                let mut row = Opened::of_few(len, to.len());
                 row.open(dtype, bytes);
                 row.floats(to);
             }
@@ -104,6 +109,14 @@ fn each<D: bytemuck::Pod>(to: &mut [D], piece: usize, f: &(dyn Piece<D> + Sync))
     }
 }
 
+thread_local! {
+    // What a product needs room for stays with the thread up to [`KEPT`], so that the next one asks the heap for
+    // nothing.
+    static ROUNDED: Cell<Rounded> = Cell::default();
+    /// Opened rows, and scales of one.
+    static OPENED: Cell<(Opened, Vec<f32>)> = Cell::default();
+}
+
 /// The products of opened rows with all rows of the other side: columns of `m`.
 struct Columns<'a> {
     open: &'a Opened,
@@ -132,7 +145,7 @@ pub fn dot(dtypes: [GgmlDType; 2], rows: [&[u8]; 2]) -> f32 {
     let len = dtypes[0].block_size();
     let count = rows[0].len() / dtypes[0].type_size() * len;
     let [a, b] = [0, 1].map(|side| {
-        let mut open = Opened::new(len, count);
+        let mut open = Opened::of_few(len, count);
         open.open(dtypes[side], rows[side]);
         open
     });
@@ -161,17 +174,26 @@ pub fn product(
         to.fill(0.0);
         return Ok(());
     }
-    let x = Rounded::new(op, x, len)?;
+    let mut rounded = ROUNDED.try_with(Cell::take).unwrap_or_default();
+    rounded.round(op, x, len)?;
     // Several rows are opened at once where each row of the other side is read for all of them, and short ones.
-    let together = if m == 1 { (OPENED / k).clamp(1, ROWS) } else { ROWS }.min(n);
+    let together = if m == 1 { (TOGETHER / k).clamp(1, ROWS) } else { ROWS }.min(n);
     let share = (SHARE / k).max(1).next_multiple_of(ROWS);
     // Row by row of the blocks: the result's columns, which lie one after the other if there is one row.
+    let refused = OnceLock::new();
     let rows = |i: usize, columns: &mut [f32]| {
-        let (mut open, mut by) = (Opened::new(len, together * k), vec![0.0; k / 32]);
+        let (mut open, mut by) = OPENED.try_with(Cell::take).unwrap_or_default();
+        let room = open.resize(op, len, together * k).and_then(|()| heap::resize(op, &mut by, k / 32));
+        if let Err(error) = room {
+            return drop(refused.set(error));
+        }
         for (j, columns) in columns.chunks_mut(together * m).enumerate() {
             let (first, count) = (i * share + j * together, columns.len() / m);
             open.open(dtype, &weights[first * row_bytes..][..count * row_bytes]);
-            simd(k, Columns { open: &open, x: &x, by: &mut by, m, columns });
+            simd(k, Columns { open: &open, x: &rounded, by: &mut by, m, columns });
+        }
+        if open.room() <= KEPT {
+            let _ = OPENED.try_with(|kept| kept.set((open, by)));
         }
     };
     let all = |columns: &mut [f32]| match if m * k * n < THREADS_MIN { None } else { threads::pool() } {
@@ -180,12 +202,15 @@ pub fn product(
     };
     if m == 1 {
         all(to);
-        return Ok(());
+    } else {
+        let mut columns = heap::zeros(op, m * n)?;
+        all(&mut columns);
+        for (i, to) in to.chunks_exact_mut(n).enumerate() {
+            to.iter_mut().zip(columns[i..].iter().step_by(m)).for_each(|(to, &x)| *to = x);
+        }
     }
-    let mut columns = heap::zeros(op, m * n)?;
-    all(&mut columns);
-    for (i, to) in to.chunks_exact_mut(n).enumerate() {
-        to.iter_mut().zip(columns[i..].iter().step_by(m)).for_each(|(to, &x)| *to = x);
+    if rounded.numbers.len() <= KEPT {
+        let _ = ROUNDED.try_with(|kept| kept.set(rounded));
     }
-    Ok(())
+    refused.into_inner().map_or(Ok(()), Err)
 }

@@ -9,6 +9,7 @@ use crate::cpu::vector::{Loop, simd};
 pub(super) const LARGE: usize = 256;
 
 /// Numbers that begin where a line of the cache does, as the widest vectors want it: each 32 of them are one.
+#[derive(Default)]
 pub(super) struct Aligned {
     room: Vec<i16>,
     /// Where they begin.
@@ -17,14 +18,16 @@ pub(super) struct Aligned {
 }
 
 impl Aligned {
-    /// More room than numbers, for where they begin.
-    pub(super) const MORE: usize = 32;
+    /// Makes it hold so many numbers, of any value.
+    pub(super) fn resize(&mut self, op: &'static str, len: usize) -> Result<()> {
+        const MORE: usize = 32;
+        heap::resize(op, &mut self.room, len + MORE)?;
+        (self.start, self.len) = (self.room.as_ptr().align_offset(64).min(MORE), len);
+        Ok(())
+    }
 
-    /// All but [`Aligned::MORE`] of the room.
-    pub(super) fn new(room: Vec<i16>) -> Self {
-        let start = room.as_ptr().align_offset(64).min(Self::MORE);
-        let len = room.len() - Self::MORE;
-        Aligned { room, start, len }
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     pub(super) fn all(&mut self) -> &mut [i16] {
@@ -38,6 +41,7 @@ impl Aligned {
 }
 
 /// Rows of floats as numbers of 8 bits with a scale for each block.
+#[derive(Default)]
 pub(super) struct Rounded {
     /// In -128..=127, of 16 bits, as they are multiplied.
     pub(super) numbers: Aligned,
@@ -47,14 +51,13 @@ pub(super) struct Rounded {
 }
 
 impl Rounded {
-    pub(super) fn new(op: &'static str, rows: &[f32], block: usize) -> Result<Self> {
-        let mut to = Rounded {
-            numbers: Aligned::new(heap::zeros(op, rows.len() + Aligned::MORE)?),
-            sums: heap::zeros(op, rows.len() / 16)?,
-            scales: heap::zeros(op, rows.len() / block)?,
-        };
-        simd(rows.len(), Rounding { rows, block, to: &mut to });
-        Ok(to)
+    /// Makes it hold these rows, in the room that it has.
+    pub(super) fn round(&mut self, op: &'static str, rows: &[f32], block: usize) -> Result<()> {
+        self.numbers.resize(op, rows.len())?;
+        heap::resize(op, &mut self.sums, rows.len() / 16)?;
+        heap::resize(op, &mut self.scales, rows.len() / block)?;
+        simd(rows.len(), Rounding { rows, block, to: self });
+        Ok(())
     }
 }
 
