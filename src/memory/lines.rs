@@ -29,6 +29,8 @@ pub struct Line {
     /// Bytes of their storages. One that several arrays share counts for the line of the oldest, and bytes of a
     /// workspace count there.
     pub bytes: u64,
+    /// Those of the bytes that are of arrays without a handle: `gc::collect_orphans()` gives them back.
+    pub kept_bytes: u64,
     /// Time since the oldest was made.
     pub oldest: Duration,
 }
@@ -63,17 +65,23 @@ fn key_of(site: Option<Site>) -> LineKey {
     site.map(|site| (site.file(), site.line(), site.column()))
 }
 
+/// A line without arrays.
+fn nothing(site: Option<Site>) -> Line {
+    Line { site, arrays: 0, kept: 0, bytes: 0, kept_bytes: 0, oldest: Duration::ZERO }
+}
+
 /// Lines that arrays are added to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lines(HashMap<LineKey, Line>);
 
 impl Lines {
     pub(super) fn add(&mut self, site: Option<Site>, age: Duration, bytes: u64, is_kept: bool) {
-        let none = Line { site, arrays: 0, kept: 0, bytes: 0, oldest: age };
+        let none = Line { oldest: age, ..nothing(site) };
         let line = self.0.entry(key_of(site)).or_insert(none);
         line.arrays += 1;
         line.kept += u64::from(is_kept);
         line.bytes += bytes;
+        line.kept_bytes += if is_kept { bytes } else { 0 };
         line.oldest = line.oldest.max(age);
     }
 
@@ -86,8 +94,7 @@ impl Lines {
 
     /// Of the line of another one.
     fn like(&self, line: &Line) -> Line {
-        let none = Line { site: line.site, arrays: 0, kept: 0, bytes: 0, oldest: Duration::ZERO };
-        self.0.get(&key_of(line.site)).copied().unwrap_or(none)
+        self.0.get(&key_of(line.site)).copied().unwrap_or(nothing(line.site))
     }
 }
 
@@ -104,10 +111,21 @@ impl Lines {
 /// # Ok::<(), ndgc::Error>(())
 /// ```
 pub fn lines() -> Vec<Line> {
-    alive().sorted()
+    alive(|_| true).sorted()
 }
 
-fn alive() -> Lines {
+/// The lines with most bytes on a device, at most so many of them; and how many arrays nobody there has a handle of,
+/// with their bytes.
+pub(crate) fn largest(device: &Device, most: usize) -> (Vec<Line>, u64, u64) {
+    let mut lines = alive(|array| array.device() == device).sorted();
+    let kept = lines.iter().map(|line| line.kept).sum();
+    let kept_bytes = lines.iter().map(|line| line.kept_bytes).sum();
+    lines.truncate(most);
+    (lines, kept, kept_bytes)
+}
+
+/// Of the arrays that `is_wanted` accepts.
+fn alive(is_wanted: impl Fn(&Proxy) -> bool) -> Lines {
     let mut lines = Lines::default();
     if switch::check("memory::lines").is_err() {
         return lines;
@@ -117,7 +135,7 @@ fn alive() -> Lines {
     let now = coarse_millis();
     let age = |array: &Proxy| registry::age_millis(array.key().index(), now);
     let all = (0..registry::extent()).filter_map(registry::upgrade_index).map(Proxy::from_key);
-    let mut all: Vec<Proxy> = all.filter(Proxy::is_open).collect();
+    let mut all: Vec<Proxy> = all.filter(|array| array.is_open() && is_wanted(array)).collect();
     // Of one age, whose clock ticks every few milliseconds, a view comes after what it is of.
     let bytes = |array: &Proxy| array.elem_count() * array.dtype().size_in_bytes();
     all.sort_by_cached_key(|array| Reverse((age(array), bytes(array))));
@@ -161,7 +179,7 @@ pub struct Mark {
 /// ```
 pub fn mark() -> Mark {
     Mark {
-        lines: alive(),
+        lines: alive(|_| true),
         workspaces: block::by_workspace(|_| true),
         saved: node::saved(),
         cached: Device::Cpu.memory().cached,

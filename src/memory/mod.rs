@@ -50,7 +50,7 @@ pub(crate) mod handle;
 #[cfg(not(loom))]
 pub(crate) mod key;
 #[cfg(not(loom))]
-mod lines;
+pub(crate) mod lines;
 #[cfg(not(loom))]
 pub(crate) mod loan;
 #[cfg(not(loom))]

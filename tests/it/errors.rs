@@ -296,8 +296,8 @@ fn errors_of_exhausted_memory_list_what_there_is_and_who_has_it() {
             text(refused),
             "zeros: 512.00 KiB (524288 B) on SIM are not available: 195.38 KiB live, 0 B kept for reuse, limit \
              512.00 KiB, 0 dead arrays closed first; largest owners: `large` (2 arrays, 195.31 KiB), `small` (1 \
-             array, 64 B); 1 dead array is kept by their managers: gc::collect_orphans() closes them, and with gc::on() \
-             none are kept"
+             array, 64 B); largest lines: HERE (1 array, 97.66 KiB), HERE (1 array, 97.66 KiB), HERE (1 array, 64 B); 1 \
+             dead array of 64 B kept by their managers: gc::collect_orphans() gives them back, and with gc::on() none are kept"
         );
         let bare = OutOfMemory {
             op: "zeros",
@@ -308,12 +308,14 @@ fn errors_of_exhausted_memory_list_what_there_is_and_who_has_it() {
             limit: None,
             reclaimed: 4,
             kept: 5,
+            kept_bytes: 6,
             largest: Vec::new(),
+            lines: Vec::new(),
         };
         assert_eq!(
             Error::OutOfMemory(Box::new(bare)).to_string(),
             "zeros: 1 B (1 B) on cpu are not available: 2 B live, 3 B kept for reuse, 4 dead arrays closed first; \
-             5 dead arrays are kept by their managers: gc::collect_orphans() closes them, and with gc::on() none are kept"
+             5 dead arrays of 6 B kept by their managers: gc::collect_orphans() gives them back, and with gc::on() none are kept"
         );
     });
 }

@@ -210,8 +210,8 @@ fn d5_with_the_switch_on_kept_orphans_are_closed_before_memory_is_refused() {
         let told = text(manager.zeros(500_000, DType::U8));
         assert!(
             told.ends_with(
-                "1 dead array is kept by their managers: gc::collect_orphans() closes them, and with \
-                                gc::on() none are kept"
+                "1 dead array of 878.91 KiB kept by their managers: gc::collect_orphans() gives them back, and with gc::on() \
+                 none are kept"
             ),
             "{told}"
         );
@@ -222,7 +222,8 @@ fn d5_with_the_switch_on_kept_orphans_are_closed_before_memory_is_refused() {
         let (_, told) = told.split_once(" on SIM are not available: ").unwrap();
         assert_eq!(
             told.split_once("reuse, ").unwrap().1,
-            "0 dead arrays closed first; largest owners: `model` (1 array, 488.28 KiB); close one, or use smaller batches"
+            "0 dead arrays closed first; largest owners: `model` (1 array, 488.28 KiB); largest lines: HERE (1 \
+             array, 488.28 KiB); close one, or use smaller batches"
         );
         drop(array);
     });
@@ -249,7 +250,8 @@ fn d6_out_of_memory_names_workspaces_and_handles_among_the_largest_owners() {
         assert_eq!(
             told,
             "`workspace [STEP]` (1 array, 390.62 KiB), `arrays owned by their handles` (2 arrays, 195.31 KiB), `training` (1 \
-             array, 1000 B); close one, or use smaller batches"
+             array, 1000 B); largest lines: HERE (2 arrays, 195.31 KiB), HERE (1 array, 1000 B); close one, or use smaller \
+             batches"
         );
         drop(elsewhere);
     });

@@ -35,6 +35,7 @@ use crate::device::{
 use crate::memory::{
     gc,
     key::Key,
+    lines,
     manager::NdManager,
     owner::{Owner, Refused},
     proxy::Proxy,
@@ -238,6 +239,8 @@ fn storage_for(
 #[cold]
 fn out_of_memory(op: &'static str, device: &Device, bytes: usize, reclaimed: u64) -> Error {
     let memory = device.memory();
+    let (lines, kept, kept_bytes) = lines::largest(device, 5);
+    let lines = lines.iter().map(|line| (line.site, line.arrays, line.bytes)).collect();
     Error::OutOfMemory(Box::new(OutOfMemory {
         op,
         device: device.to_string(),
@@ -246,8 +249,10 @@ fn out_of_memory(op: &'static str, device: &Device, bytes: usize, reclaimed: u64
         cached: memory.cached,
         limit: memory.limit,
         reclaimed,
-        kept: gc::stats().kept,
+        kept,
+        kept_bytes,
         largest: report::largest(device, 5),
+        lines,
     }))
 }
 

@@ -428,19 +428,24 @@ pub struct OutOfMemory {
     pub limit: Option<u64>,
     /// Dead arrays that were closed on the way here.
     pub reclaimed: u64,
-    /// Dead arrays that managers keep, because they fell while the switch was off.
+    /// Dead arrays of the device that managers keep, because they fell while the switch was off.
     pub kept: u64,
+    /// Their bytes.
+    pub kept_bytes: u64,
     /// Who holds most: managers, workspaces (with their blocks as arrays), and the handles of arrays without a manager;
     /// name, arrays, bytes.
     pub largest: Vec<(String, u64, u64)>,
+    /// The lines of the source whose arrays have most bytes: line, arrays, bytes.
+    pub lines: Vec<(Option<Site>, u64, u64)>,
 }
 
 impl OutOfMemory {
     /// The heap of the process has no room for so many bytes.
     #[doc(hidden)]
     pub fn on_the_heap(op: &'static str, requested: u64) -> Self {
-        let (active, cached, limit, reclaimed, kept, largest) = Default::default();
-        OutOfMemory { op, device: "the heap".into(), requested, active, cached, limit, reclaimed, kept, largest }
+        let (active, cached, limit, reclaimed, kept, kept_bytes) = Default::default();
+        let (device, largest, lines) = ("the heap".into(), Vec::new(), Vec::new());
+        OutOfMemory { op, device, requested, active, cached, limit, reclaimed, kept, kept_bytes, largest, lines }
     }
 }
 
@@ -725,7 +730,7 @@ fn fmt_stale(f: &mut fmt::Formatter<'_>, stale: &StaleArray) -> fmt::Result {
 }
 
 fn fmt_oom(f: &mut fmt::Formatter<'_>, oom: &OutOfMemory) -> fmt::Result {
-    let OutOfMemory { op, device, requested, active, cached, limit, reclaimed, kept, largest } = oom;
+    let OutOfMemory { op, device, requested, active, cached, limit, reclaimed, kept, kept_bytes, largest, lines } = oom;
     write!(f, "{op}: {} ({requested} B) on {device} are not available: ", Bytes(*requested))?;
     write!(f, "{} live, {} kept for reuse", Bytes(*active), Bytes(*cached))?;
     if let Some(limit) = limit {
@@ -736,12 +741,18 @@ fn fmt_oom(f: &mut fmt::Formatter<'_>, oom: &OutOfMemory) -> fmt::Result {
         let lead = if i == 0 { "; largest owners: " } else { ", " };
         write!(f, "{lead}`{manager}` ({}, {})", counted(*arrays, "array"), Bytes(*bytes))?;
     }
+    let known = lines.iter().filter_map(|&(site, arrays, bytes)| Some((site?, arrays, bytes)));
+    for (i, (site, arrays, bytes)) in known.enumerate() {
+        let lead = if i == 0 { "; largest lines: " } else { ", " };
+        write!(f, "{lead}{site} ({}, {})", counted(arrays, "array"), Bytes(bytes))?;
+    }
     match kept {
         0 => f.write_str("; close one, or use smaller batches"),
         kept => write!(
             f,
-            "; {} by their managers: gc::collect_orphans() closes them, and with gc::on() none are kept",
-            if *kept == 1 { "1 dead array is kept".to_owned() } else { format!("{kept} dead arrays are kept") }
+            "; {} of {} kept by their managers: gc::collect_orphans() gives them back, and with gc::on() none are kept",
+            counted(*kept, "dead array"),
+            Bytes(*kept_bytes)
         ),
     }
 }
