@@ -129,8 +129,8 @@ fn winners(x: &Shape, ids: &Shape, axis: usize, (at, nowhere): (&[i64], i64), op
     Ok(winners)
 }
 
-fn scattered(x: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, op: &'static str) -> Result<Proxy> {
-    let shape = *x.shape();
+/// Of an array that had this shape when the axis was looked up.
+fn scattered((x, shape): (&Proxy, Shape), ids: &Proxy, src: &Proxy, axis: usize, op: &'static str) -> Result<Proxy> {
     let converted = readable(ids)?;
     let ids = converted.as_ref().unwrap_or(ids);
     let (of_ids, at) = ids_of(ids, op)?;
@@ -276,8 +276,9 @@ impl Proxy {
     #[track_caller]
     pub fn scatter<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<Proxy> {
         let op = "scatter";
-        let axis = dim.to_index(self.shape(), op)?;
-        composite(Call::here(op), self, &mut || scattered(self, ids, src, axis, op))
+        let shape = *self.shape();
+        let axis = dim.to_index(&shape, op)?;
+        composite(Call::here(op), self, &mut || scattered((self, shape), ids, src, axis, op))
     }
 
     /// As [`Proxy::scatter`], in place.

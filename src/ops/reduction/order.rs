@@ -62,7 +62,8 @@ struct SortedLanes {
 
 impl SortedLanes {
     fn sorted(x: &Proxy, axis: usize, descending: bool, op: &'static str) -> Result<Self> {
-        let last = x.shape().rank() - 1;
+        // Another thread may exchange the array after the axis was looked up: `transpose` looks again.
+        let last = x.shape().rank().saturating_sub(1);
         let turned = x.transpose(axis, last)?;
         // From here on of the view, which nobody else has.
         let x = &turned;
