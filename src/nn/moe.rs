@@ -134,7 +134,7 @@ pub fn moe_gemm(
 ///
 /// # Errors
 /// As [`moe_gemm`] and [`QTensor::matmul`].
-#[allow(clippy::too_many_arguments)]
+#[allow(clippy::too_many_arguments)] // as many as candle's has
 #[track_caller]
 pub fn moe_gemm_gguf(
     input: &Tensor,

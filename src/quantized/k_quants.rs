@@ -62,8 +62,8 @@ pub trait GgmlType: sealed::Sealed + Sized + Clone + Send + Sync + 'static {
     /// If there are not as many as the blocks have.
     fn from_float(xs: &[f32], ys: &mut [Self]);
 
-    /// The sum of the products of the first `n` numbers of two rows. Integers are multiplied, and floats added once a
-    /// block.
+    /// The sum of the products of the first `n` numbers of two rows. Integers are multiplied in pairs, and these added
+    /// as floats.
     ///
     /// # Panics
     /// If a row has fewer.

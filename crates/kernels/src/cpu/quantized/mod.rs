@@ -6,8 +6,8 @@
 //! one rounding.
 //!
 //! A product makes 8-bit numbers of the other side, of each 32 or 256 of them with a scale, as the format's own library
-//! does, multiplies integers, and adds floats once a block. A row of blocks is opened once for all rows of the other
-//! side.
+//! does, multiplies integers in pairs, and adds these as floats in sixteen lanes. A row of blocks is opened once for
+//! all rows of the other side.
 
 mod blocks;
 mod pack;
