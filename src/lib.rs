@@ -98,10 +98,11 @@ mod api {
     pub use crate::base::{
         blocks::{StridedBlocks, StridedIndex},
         dtype::{DType, WithDType},
-        error::{Closer, Error, OutOfMemory, Result, Site, StaleArray},
+        error::{Closer, Error, Result, Site, StaleArray},
         layout::Layout,
         leak::{LeakedArray, WorkspaceFull, WorkspaceState},
         literal::NdLiteral,
+        out_of_memory::{OutOfMemory, OutOfMemoryClass, RecoveryStep},
         shape::{Axes, D, Dim, Dims, MAX_RANK, Shape, ShapeWithOneHole, SizeOrHole, ToUsize2},
         units::Bytes,
     };
@@ -116,6 +117,8 @@ mod api {
     };
     pub use crate::io::{ndar, npy, npz, pickle, safetensors};
     pub use crate::memory::{
+        admission::Reservation,
+        budget::{Budget, BudgetUse},
         gc,
         key::{Key, ManagerKey},
         manager::NdManager,

@@ -11,4 +11,6 @@ pub(crate) mod system;
 pub(crate) mod work;
 
 #[cfg(not(loom))]
-pub(crate) use ndgc_kernels::base::{blocks, call, dtype, env, error, ggml, heap, layout, leak, literal, shape, units};
+pub(crate) use ndgc_kernels::base::{
+    blocks, call, dtype, env, error, ggml, heap, layout, leak, literal, out_of_memory, shape, units,
+};

@@ -326,6 +326,16 @@ impl Device {
         }
     }
 
+    /// Takes a peak that was before.
+    pub(crate) fn raise_peak(&self, to: u64) {
+        match self {
+            Device::Cpu => host::pool::raise_peak(to),
+            Device::Sim(sim) => sim.raise_peak(to),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.raise_peak(to),
+        }
+    }
+
     /// The most bytes that live arrays may take, or none. Returns the limit before.
     ///
     /// Without a call, `NDGC_MAX_BYTES` limits the host and each CUDA device.

@@ -28,13 +28,11 @@
 //! ```
 
 use crate::device::Device;
-use crate::memory::{
-    hazard, lines,
-    manager::NdManager,
-    owner, reclaim, registry,
-    slot::{KEPT, OPEN, generation_of},
-    switch,
-    threads::{self, Counts, with_context},
+use crate::memory::{hazard, lines, manager::NdManager, owner, reclaim, registry, slot::OPEN, switch, threads};
+
+pub use crate::memory::periodic::{
+    auto_gc_window, invoke_gc, is_periodic_gc_active, occasional_gc_frequency, set_auto_gc_window,
+    set_occasional_gc_frequency, since_last_gc, toggle_periodic_gc,
 };
 
 /// Switches reclaiming on, for every thread. Arrays whose last proxy fell before stay with their manager;
@@ -89,21 +87,7 @@ pub fn collect_orphans() -> usize {
     if switch::check("gc::collect_orphans").is_err() {
         return 0;
     }
-    let mut found = 0;
-    for index in 0..registry::extent() {
-        let cell = registry::slot(index);
-        let state = cell.core.state();
-        if state & (OPEN | KEPT) == OPEN | KEPT && cell.core.unkeep(generation_of(state)) {
-            with_context(|context| {
-                Counts::bump(&context.record.counts.unkept, 1);
-                // The kept count is this call's now: it goes the way of every last count.
-                Counts::bump(&context.record.counts.queued, 1);
-                registry::reap(context, index, cell);
-            });
-            found += 1;
-        }
-    }
-    found + reclaim::collect()
+    reclaim::collect_kept()
 }
 
 /// Arrays of the process by state.

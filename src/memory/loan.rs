@@ -7,7 +7,7 @@
 use crate::base::sync::{Ordering, fence};
 use crate::memory::{
     key::Key,
-    owner::{self, LENDERS, Owner, forget_lenders},
+    owner::{self, Entry, LENDERS, Owner, forget_lenders},
     registry::{self, slot},
     slot::{KEPT, LENT},
     threads::{Counts, ThreadContext},
@@ -59,7 +59,7 @@ pub(crate) fn give_back(context: &ThreadContext, key: Key) -> bool {
         if LENDERS.get(&index).is_none_or(|rest| rest.is_empty()) {
             forget_lenders(index);
         }
-        if owner::put((index, slot(index)), lender, true).is_ok() {
+        if owner::put((index, slot(index)), lender, Entry::Returned).is_ok() {
             end_if_kept(context, key, lender);
             return true;
         }

@@ -25,10 +25,11 @@ use crate::base::{
 };
 use crate::device::Device;
 use crate::memory::{
+    budget::{self, Budget},
     handle::Proxy,
     key::{ManagerKey, manager_uuid, process_uuid},
     loan,
-    owner::{ManagerId, Owner, Refused, SHARDS, manager_key},
+    owner::{ManagerId, Owner, SHARDS, manager_key},
     reclaim, registry, switch,
     threads::{ThreadContext, with_context},
 };
@@ -79,6 +80,14 @@ struct ManagerInner {
 struct TreePlace {
     key: ManagerKey,
     id: ManagerId,
+}
+
+impl TreePlace {
+    /// Whether its budget is its own. The tree is locked.
+    fn owns_budget(self) -> bool {
+        let number = self.id.budget();
+        number != 0 && budget::manager_of(number) == manager_key(self.id)
+    }
 }
 
 struct TreeNode {
@@ -217,9 +226,11 @@ impl NdManager {
         }
         let full = || Error::Argument { op, argument: "managers", value: "2^28".into(), expected: "fewer" };
         let mut made = None;
+        // The lock of the tree keeps it from ending.
+        let budget = parent.and_then(|parent| parent.inner().place).map_or(0, |place| place.id.budget());
         let nodes = tree.nodes();
         let key = nodes.insert_with_key(|key| {
-            let place = ManagerId::open(key.data().as_ffi()).map(|id| TreePlace { key, id });
+            let place = ManagerId::open(key.data().as_ffi(), budget).map(|id| TreePlace { key, id });
             let name = Mutex::new(None);
             let inner = Arc::new(ManagerInner {
                 place,
@@ -237,6 +248,7 @@ impl NdManager {
         let made = made.filter(|manager| manager.inner().place.is_some());
         match made {
             Some(manager) => {
+                budget::retain(budget);
                 if let Some(parent) = parent_key.and_then(|parent| nodes.get_mut(parent)) {
                     parent.children.push(key);
                 }
@@ -411,13 +423,9 @@ impl NdManager {
         Ok(())
     }
 
-    /// The error for what it refused.
     #[cold]
-    pub(crate) fn refusal(&self, op: &'static str, refused: Refused) -> Error {
-        match refused {
-            Refused::Closed => self.closed_error(op),
-            Refused::Capped => Error::ManagerCapped { op, manager: self.name(), created: self.inner().created },
-        }
+    pub(super) fn capped_error(&self, op: &'static str) -> Error {
+        Error::ManagerCapped { op, manager: self.name(), created: self.inner().created }
     }
 
     #[cold]
@@ -460,6 +468,8 @@ fn close(inner: &Arc<ManagerInner>, closer: Closer, site: Option<Site>) {
         let mut tree = Tree::lock();
         let nodes = tree.nodes();
         for (_, place) in places().rev() {
+            // Under this lock nobody gives it another one.
+            budget::release(place.id.budget());
             let parent = nodes.remove(place.key).and_then(|node| node.parent);
             if let Some(parent) = parent.and_then(|parent| nodes.get_mut(parent)) {
                 parent.children.retain(|&child| child != place.key);
@@ -499,6 +509,54 @@ fn close_arrays(context: &ThreadContext, id: ManagerId, closer: Closer, site: Op
             taken.clear();
         }
     }
+}
+
+/// The name of a manager by its key as a number; that it is closed, if it is.
+pub(crate) fn name_of(key: u64) -> String {
+    let key = ManagerKey::from(KeyData::from_ffi(key));
+    let inner = Tree::lock().nodes().get(key).map(|node| Arc::clone(&node.inner));
+    inner.map_or_else(|| "a closed manager".to_owned(), |inner| inner.name())
+}
+
+/// Whether its budget is its own.
+pub(super) fn owns_budget(manager: &NdManager) -> bool {
+    let _tree = Tree::lock();
+    manager.inner().place.is_some_and(TreePlace::owns_budget)
+}
+
+/// Gives a manager, and those below it without one of their own, a budget, or changes the one that it has. Returns the
+/// one before.
+pub(super) fn set_budget(manager: &NdManager, op: &'static str, budget: &Budget) -> Result<Budget> {
+    let Some(place) = manager.inner().place else { return Err(Error::SystemManager { op }) };
+    let mut tree = Tree::lock();
+    if !tree.nodes().contains_key(place.key) || !manager.is_open() {
+        drop(tree);
+        return Err(manager.closed_error(op));
+    }
+    if place.owns_budget() {
+        return Ok(budget::set(place.id.budget(), budget));
+    }
+    // Those below get new nodes below the new one; parents come first. Each node keeps the one above it.
+    let mut renewed = Vec::new();
+    for inner in tree.below(place.key) {
+        let Some(at) = inner.place else { continue };
+        let old = at.id.budget();
+        let renewed_of = |old: u32| renewed.iter().find(|&&(before, _)| before == old).map(|&(_, now)| now);
+        let new = if at.key == place.key {
+            budget::open(old, manager_key(at.id), budget)
+        } else if at.owns_budget() {
+            let above = renewed_of(budget::parent_of(old)).unwrap_or(0);
+            budget::open(above, manager_key(at.id), &budget::limits(old))
+        } else {
+            renewed_of(old).inspect(|&number| budget::retain(number))
+        };
+        let full = || Error::Argument { op, argument: "budgets", value: "2^28".into(), expected: "fewer" };
+        let new = new.ok_or_else(full)?;
+        renewed.push((old, new));
+        at.id.set_budget(new);
+        budget::release(old);
+    }
+    Ok(Budget::new())
 }
 
 /// What reports read of a manager.

@@ -7,9 +7,10 @@
 //
 // This layer owns the lifetimes and knows no mathematics. In reading order: what a slot is and how it ends (`slot`),
 // how readers say that they use one (`hazard`), how dead ones wait (`queue`), when a cycle of arrays ends (`cycle`);
-// the registry built of these; who owns an array (`owner`, `loan`, `manager`); what drains (`reclaim`); what handles
-// do (`handle`, `proxy`), alone and with managers (`ownership`); arenas for cycles (`workspace`, `readers`); what is
-// told (`report`, `lines`, `gc`).
+// the registry built of these; who owns an array (`owner`, `loan`, `manager`), and how much of it there may be (`budget`,
+// `admission`); what drains (`reclaim`, by itself `window` and `periodic`), and what is tried where there is no memory
+// (`pressure`); what handles do (`handle`, `proxy`), alone and with managers (`ownership`); arenas for cycles
+// (`workspace`, `readers`); what is told (`report`, `lines`, `stats`, `gc`).
 //
 // # Words for the end of an array
 // It ends once, and its slot is used again once; both take several acts, each with a word of its own:
@@ -43,6 +44,10 @@ pub(crate) mod queue;
 pub(crate) mod slot;
 
 #[cfg(not(loom))]
+pub(crate) mod admission;
+#[cfg(not(loom))]
+pub(crate) mod budget;
+#[cfg(not(loom))]
 #[doc(hidden)]
 pub mod gc;
 #[cfg(not(loom))]
@@ -64,6 +69,10 @@ pub(crate) mod owner;
 #[cfg(not(loom))]
 pub(crate) mod ownership;
 #[cfg(not(loom))]
+pub(crate) mod periodic;
+#[cfg(not(loom))]
+pub(crate) mod pressure;
+#[cfg(not(loom))]
 pub(crate) mod proxy;
 #[cfg(not(loom))]
 pub(crate) mod readers;
@@ -76,16 +85,24 @@ pub(crate) mod report;
 #[cfg(not(loom))]
 pub(crate) mod slab;
 #[cfg(not(loom))]
+pub(crate) mod stats;
+#[cfg(not(loom))]
 pub(crate) mod storage;
 #[cfg(not(loom))]
 pub(crate) mod switch;
 #[cfg(not(loom))]
 pub(crate) mod threads;
 #[cfg(not(loom))]
+pub(crate) mod window;
+#[cfg(not(loom))]
 pub(crate) mod workspace;
 
 #[cfg(not(loom))]
 pub use lines::{Growth, Line, LineGrowth, Mark, NoGrowth, growth, lines, mark, no_growth};
+#[cfg(not(loom))]
+pub use pressure::{Pressure, Reclaimer, crash_report, on_pressure, set_crash_report, with_oom_retry, with_oom_split};
+#[cfg(not(loom))]
+pub use stats::{Scope, Stats, clear_scopes, scope, scopes, stats};
 
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -13,12 +13,14 @@ use std::sync::LazyLock;
 
 use dashmap::DashMap;
 
-use crate::base::sync::{AtomicU64, Ordering, SpinLock, wait_turn};
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering, SpinLock, wait_turn};
 use crate::memory::{
+    budget::{self, OverBudget},
     key::Key,
-    registry::{ArraySlot, slot},
+    registry::{ArraySlot, slot, storage_of},
     slab::slab,
     slot::{LENT, OPEN, generation_of},
+    storage,
     workspace::validity::CycleId,
 };
 
@@ -43,6 +45,8 @@ pub(crate) struct OwnerList {
     life: u64,
     open: bool,
     capped: bool,
+    /// The number of the budget that it is within (`budget.rs`).
+    budget: u32,
 }
 
 /// The part of a manager that arrays refer to. Lives in a slab and is used again.
@@ -53,6 +57,7 @@ pub(crate) struct Core {
     key: AtomicU64,
     /// As in the shards, to be read without a lock.
     life: AtomicU64,
+    budget: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -63,6 +68,7 @@ slab!(CORES: Core = Core {
     shards: std::array::from_fn(|_| Shard(SpinLock::new(OwnerList::default()))),
     key: AtomicU64::new(0),
     life: AtomicU64::new(0),
+    budget: AtomicU32::new(0),
 });
 
 /// A manager as an owner: its core, and in which life.
@@ -89,6 +95,20 @@ pub(crate) enum Owner {
 pub(crate) enum Refused {
     Closed,
     Capped,
+    OverBudget(OverBudget),
+}
+
+/// How an array comes to its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// It is new.
+    Made,
+    /// Somebody moves it there.
+    Moved,
+    /// Somebody lends it: to a capped manager too.
+    Lent,
+    /// It comes back, or stays after all: to a capped manager too, and beyond a budget.
+    Returned,
 }
 
 /// Who lent an array, by its slot: the nearest one last (`loan.rs`).
@@ -103,8 +123,8 @@ pub(crate) fn forget_lenders(index: u32) {
 }
 
 impl ManagerId {
-    /// Opens a core for a manager with this key.
-    pub(crate) fn open(key: u64) -> Option<Self> {
+    /// Opens a core for a manager with this key, within a budget.
+    pub(crate) fn open(key: u64, budget: u32) -> Option<Self> {
         static FREE: std::sync::Mutex<Vec<u32>> = std::sync::Mutex::new(Vec::new());
         static LIVES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         let mut free = FREE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -117,10 +137,12 @@ impl ManagerId {
         let cell = CORES.get(core);
         // Release: pairs with the Acquire in `manager_key`.
         cell.key.store(key, Ordering::Release);
+        // Relaxed: a guess for who reads it without a lock.
+        cell.budget.store(budget, Ordering::Relaxed);
         // Release: pairs with the Acquire in `owner_of`: the core was empty before this.
         cell.life.store(life, Ordering::Release);
         for shard in &cell.shards {
-            shard.0.with(|list| *list = OwnerList { head: 0, count: 0, life, open: true, capped: false });
+            shard.0.with(|list| *list = OwnerList { head: 0, count: 0, life, open: true, capped: false, budget });
         }
         Some(ManagerId { core: core.into(), life })
     }
@@ -156,6 +178,29 @@ impl ManagerId {
         self.shard(0).with(|list| list.life == self.life && list.capped)
     }
 
+    /// The number of its budget: exact while the tree is locked.
+    pub(crate) fn budget(self) -> u32 {
+        // Relaxed: whoever puts an array into a list reads the number there.
+        CORES.get(self.core as u32).budget.load(Ordering::Relaxed)
+    }
+
+    /// Puts it within another budget, with all that it has. The caller holds the lock of the tree.
+    pub(crate) fn set_budget(self, to: u32) {
+        // Relaxed: as above.
+        CORES.get(self.core as u32).budget.store(to, Ordering::Relaxed);
+        for shard in 0..SHARDS {
+            self.shard(shard).with(|list| {
+                let from = std::mem::replace(&mut list.budget, to);
+                list.for_each(|index| {
+                    budget::uncount_array(from);
+                    // Neither can be refused.
+                    let _ = budget::count_array(to, true);
+                    let _ = storage_of(index).map(|id| storage::charge(id, to, true, |payer, _| payer == from));
+                });
+            });
+        }
+    }
+
     /// Arrays it owns.
     pub(crate) fn count(self) -> usize {
         (0..SHARDS).map(|s| self.shard(s).with(|l| if l.life == self.life { l.count as usize } else { 0 })).sum()
@@ -168,6 +213,7 @@ impl ManagerId {
                 let index = list.head - 1;
                 let cell = slot(index);
                 list.unlink(cell);
+                budget::uncount_array(list.budget);
                 // Release: pairs with the Acquire in `take`.
                 cell.owner.store(NOBODY, Ordering::Release);
                 // Open and taken: it keeps this generation until it is closed or put somewhere.
@@ -177,13 +223,10 @@ impl ManagerId {
     }
 
     /// Calls `f` with the index of each array of a shard, under its lock.
-    pub(crate) fn for_each(self, shard: usize, mut f: impl FnMut(u32)) {
+    pub(crate) fn for_each(self, shard: usize, f: &mut dyn FnMut(u32)) {
         self.shard(shard).with(|list| {
-            let mut at = if list.life == self.life { list.head } else { 0 };
-            while at != 0 {
-                f(at - 1);
-                // Relaxed: guarded by the lock of the shard, as in `OwnerList`.
-                at = slot(at - 1).next.load(Ordering::Relaxed);
+            if list.life == self.life {
+                list.for_each(f);
             }
         });
     }
@@ -199,6 +242,25 @@ impl OwnerList {
         }
         self.head = index + 1;
         self.count += 1;
+    }
+
+    fn for_each(&self, mut f: impl FnMut(u32)) {
+        let mut at = self.head;
+        while at != 0 {
+            f(at - 1);
+            at = slot(at - 1).next.load(Ordering::Relaxed);
+        }
+    }
+
+    /// Counts an array that comes in with the budget, and charges its bytes to it.
+    #[cold]
+    fn charge(&self, cell: &ArraySlot, entry: Entry) -> std::result::Result<(), Refused> {
+        let forced = entry == Entry::Returned;
+        budget::count_array(self.budget, forced).map_err(Refused::OverBudget)?;
+        charge_bytes(cell, self.budget, entry).map_err(|refusal| {
+            budget::uncount_array(self.budget);
+            Refused::OverBudget(refusal)
+        })
     }
 
     fn unlink(&mut self, cell: &ArraySlot) {
@@ -275,6 +337,7 @@ fn take_from(cell: &ArraySlot, owner: u32) -> Option<ManagerId> {
         // it. Relaxed: this core becomes and ceases to be the owner under this lock alone.
         (cell.owner.load(Ordering::Relaxed) == owner).then(|| {
             list.unlink(cell);
+            budget::uncount_array(list.budget);
             // Release: pairs with the Acquire in `take`.
             cell.owner.store(NOBODY, Ordering::Release);
             ManagerId { core: core.into(), life: list.life }
@@ -282,12 +345,22 @@ fn take_from(cell: &ArraySlot, owner: u32) -> Option<ManagerId> {
     })
 }
 
-/// Hangs a taken (or new) array into its new owner. `uncapped`: also if the manager is capped, for arrays that
-/// come back.
+/// Charges the bytes of an array to the budget of its new owner. A new one brings along those that are charged already,
+/// unless they are its alone.
+fn charge_bytes(cell: &ArraySlot, budget: u32, entry: Entry) -> std::result::Result<(), OverBudget> {
+    let Some(id) = cell.storage_id() else { return Ok(()) };
+    storage::charge(id, budget, entry == Entry::Returned, |_, references| entry != Entry::Made || references == 1)
+}
+
+/// Hangs a taken (or new) array into its new owner.
 #[inline]
-pub(crate) fn put((index, cell): (u32, &ArraySlot), owner: Owner, uncapped: bool) -> std::result::Result<(), Refused> {
+pub(crate) fn put((index, cell): (u32, &ArraySlot), owner: Owner, entry: Entry) -> std::result::Result<(), Refused> {
     let id = match owner {
         Owner::Handles => {
+            if budget::is_in_use() && entry != Entry::Made {
+                // What is charged to nobody is never refused.
+                let _ = charge_bytes(cell, 0, Entry::Returned);
+            }
             // Release: pairs with the Acquire in `take`.
             cell.owner.store(HANDLES, Ordering::Release);
             return Ok(());
@@ -303,8 +376,11 @@ pub(crate) fn put((index, cell): (u32, &ArraySlot), owner: Owner, uncapped: bool
         if !list.open || list.life != id.life {
             return Err(Refused::Closed);
         }
-        if list.capped && !uncapped {
+        if list.capped && matches!(entry, Entry::Made | Entry::Moved) {
             return Err(Refused::Capped);
+        }
+        if list.budget != 0 || budget::is_in_use() {
+            list.charge(cell, entry)?;
         }
         list.link(index, cell);
         // Release: pairs with the Acquire in `take`.

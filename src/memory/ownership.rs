@@ -5,7 +5,7 @@ use crate::base::error::{Closer, Error, Result};
 use crate::memory::{
     loan,
     manager::NdManager,
-    owner::{self, Owner},
+    owner::{self, Entry, Owner},
     proxy::Proxy,
     reclaim,
     registry::{self, Pinned},
@@ -89,16 +89,17 @@ impl Proxy {
             let Some(before) = owner::take(cell, self.key.generation()) else {
                 return Err(registry::stale(op, self.key));
             };
+            let entry = if lending { Entry::Lent } else { Entry::Moved };
             let lenders = if lending { None } else { loan::end(index) };
             if lending {
                 loan::begin(index, before);
             }
-            let Err(refused) = owner::put((index, cell), manager.owner(), lending) else { return Ok(()) };
+            let Err(refused) = owner::put((index, cell), manager.owner(), entry) else { return Ok(()) };
             if lending {
                 loan::undo(index);
             }
             loan::restore(index, lenders);
-            if owner::put((index, cell), before, true).is_err() {
+            if owner::put((index, cell), before, Entry::Returned).is_err() {
                 // The old owner closed in the meantime, and takes its array with it.
                 registry::close_taken(context, &[self.key], Closer::Manager, None);
             }

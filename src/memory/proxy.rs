@@ -3,7 +3,7 @@
 use crate::base::error::{Closer, Error, Result, Site};
 use crate::memory::{
     key::Key,
-    owner::{self, Owner, Refused},
+    owner::{self, Entry, Owner, Refused},
     reclaim,
     registry::{self, OwnedArray, Pinned, TakenOver},
     switch,
@@ -122,11 +122,11 @@ impl Proxy {
         let Some(before) = owner::take(place.1, self.key.generation()) else {
             return Err(registry::stale(op, self.key));
         };
-        match owner::put(place, owner, false) {
+        match owner::put(place, owner, Entry::Moved) {
             Ok(()) => Ok(self),
             Err(refused) => {
                 // Where it was it may stay, unless that is a manager which closed meanwhile.
-                if owner::put(place, before, true).is_err() {
+                if owner::put(place, before, Entry::Returned).is_err() {
                     registry::close_taken(context, &[self.key], Closer::Manager, None);
                 }
                 Err(refusal(refused))

@@ -5,14 +5,18 @@
 //! common lane, and then ends steps of the gradient graph that wait; `collect`, and an allocation that failed, do all
 //! there is.
 
+use std::cell::Cell;
+
 use crate::base::{sync::Ordering, work};
 use crate::device::Device;
 use crate::memory::{
     node,
     queue::LANES,
-    registry::{QUEUE, reap, slot},
+    registry::{self, QUEUE, reap, slot},
+    slot::{KEPT, OPEN, generation_of},
     switch,
-    threads::{ThreadContext, with_context},
+    threads::{Counts, ThreadContext, with_context},
+    window,
     workspace::retired,
 };
 
@@ -106,6 +110,24 @@ fn look_around(context: &ThreadContext) {
         }
     }
     context.heads.set(heads);
+    if window::frequency() > 0 {
+        occasionally(context);
+    }
+}
+
+/// Collects after so many calls of this thread, if the program wants that.
+#[cold]
+fn occasionally(context: &ThreadContext) {
+    thread_local! {
+        static CALLS: Cell<u32> = const { Cell::new(0) };
+    }
+    let calls = CALLS.get().saturating_add(LOOK_EVERY);
+    let is_due = calls >= window::frequency() && window::has_passed();
+    CALLS.set(if is_due { 0 } else { calls });
+    if is_due {
+        drain_all(context);
+        window::note();
+    }
 }
 
 impl Device {
@@ -123,4 +145,23 @@ impl Device {
 /// Reaps everything, from outside this layer.
 pub(crate) fn collect() -> usize {
     with_context(drain_all)
+}
+
+/// Reaps every array without a handle that its manager keeps, and everything that is queued. How many there were.
+pub(crate) fn collect_kept() -> usize {
+    let mut found = 0;
+    for index in 0..registry::extent() {
+        let cell = registry::slot(index);
+        let state = cell.core.state();
+        if state & (OPEN | KEPT) == OPEN | KEPT && cell.core.unkeep(generation_of(state)) {
+            with_context(|context| {
+                Counts::bump(&context.record.counts.unkept, 1);
+                // The kept count is this call's now: it goes the way of every last count.
+                Counts::bump(&context.record.counts.queued, 1);
+                registry::reap(context, index, cell);
+            });
+            found += 1;
+        }
+    }
+    found + collect()
 }

@@ -31,7 +31,7 @@ use crate::memory::{
     key::Key,
     metadata::{Metadata, MetadataCell},
     node::Node,
-    owner::{self, Owner, Refused},
+    owner::{self, Entry, Owner, Refused},
     queue::Queue,
     slab::slab,
     slot::{BUSY, CYCLE, KEPT, OPEN, SHARED, Slot, generation_of},
@@ -133,6 +133,13 @@ impl ArraySlot {
         state & SHARED == 0 && self.maker() == context.number
     }
 
+    /// The number of the storage.
+    #[inline(always)]
+    pub(crate) fn storage_id(&self) -> Option<u32> {
+        // Relaxed: written before the slot was opened, or under a claim that keeps readers out.
+        self.storage.load(Ordering::Relaxed).checked_sub(1)
+    }
+
     /// The number of the thread record of the thread that made the array.
     #[inline(always)]
     pub(crate) fn maker(&self) -> u32 {
@@ -206,8 +213,7 @@ pub(crate) fn extent() -> u32 {
 
 /// The storage of the array that was announced as this slot.
 pub(crate) fn storage_of(index: u32) -> Option<u32> {
-    // Relaxed: written before the slot was opened, which the announcer saw.
-    slot(index).storage.load(Ordering::Relaxed).checked_sub(1)
+    slot(index).storage_id()
 }
 
 /// What an array is made of. The layout by reference: it is written once, in the slot.
@@ -252,7 +258,7 @@ pub(crate) fn create(
     let tracked = bits == CYCLE && node.is_some();
     let generation = cell.core.open_with(bits, || ArrayBody { storage, node });
     Counts::bump(&context.record.counts.created, 1);
-    match owner::put((index, cell), owner, false) {
+    match owner::put((index, cell), owner, Entry::Made) {
         Ok(()) => {
             let key = Key::new(index, generation);
             if tracked {

@@ -40,6 +40,7 @@ use crate::device::{
     host::pool,
 };
 use crate::memory::{
+    budget::{self, OverBudget},
     hazard::USER,
     registry::{self, Pinned},
     slab::{give_back_surplus, slab},
@@ -64,6 +65,8 @@ pub(crate) struct StorageCell {
     bytes: AtomicU64,
     /// The block of an arena that the buffer lies in, if it lies in one.
     block: AtomicU32,
+    /// The budget that the bytes are charged to (`budget.rs`); 0 if none, [`FREE`] if they are nobody's business.
+    payer: AtomicU32,
     buffer: UnsafeCell<Option<Buffer>>,
 }
 
@@ -79,9 +82,12 @@ slab!(CELLS: StorageCell = StorageCell {
     version: AtomicU64::new(0),
     bytes: AtomicU64::new(0),
     block: AtomicU32::new(0),
+    payer: AtomicU32::new(0),
     buffer: UnsafeCell::new(None),
 });
 
+/// Bytes that no budget counts: of others, or of a workspace.
+const FREE: u32 = u32::MAX;
 /// Any thread may use the bytes.
 const SHARED: u32 = 0;
 /// Somebody writes.
@@ -142,6 +148,7 @@ impl Storage {
             free.pop();
             // Relaxed: published with the slot of the array.
             CELLS.get(index).block.store(part.block, Ordering::Relaxed);
+            CELLS.get(index).payer.store(FREE, Ordering::Relaxed);
             let cell = Self::fill(context, index, bytes, || Buffer::from_arena(span, Device::Cpu, part));
             Some(Storage { cell, retention: Retention::No })
         } else {
@@ -162,6 +169,10 @@ impl Storage {
             None => return Err(full(op)),
         };
         let mut retention = Retention::Never;
+        if !buffer.is_pooled() {
+            // Relaxed: as above.
+            CELLS.get(index).payer.store(FREE, Ordering::Relaxed);
+        }
         if let Some(part) = buffer.part() {
             // Relaxed: as above.
             CELLS.get(index).block.store(part.block, Ordering::Relaxed);
@@ -253,6 +264,18 @@ impl Storage {
                 block::release(part.block);
             }
         }
+    }
+
+    /// Notes who is charged for the bytes of a fresh storage, of which nobody knows yet.
+    pub(crate) fn charged_to(&self, payer: u32) {
+        // Relaxed: published with the storage.
+        self.cell.payer.store(payer, Ordering::Relaxed);
+    }
+
+    /// Takes the bytes out of the budget that they are charged to.
+    pub(crate) fn leave_budget(&self) {
+        // To none is never refused.
+        let _ = charge(self.id(), 0, true, |_, _| true);
     }
 
     /// References now.
@@ -439,6 +462,13 @@ impl Drop for Storage {
         cell.refs.store(0, Ordering::Relaxed);
         // SAFETY: this was the last reference, and all uses through others happened before.
         cell.buffer.with_mut(|b| unsafe { *b = None });
+        let payer = cell.payer.load(Ordering::Relaxed);
+        if payer != 0 {
+            cell.payer.store(0, Ordering::Relaxed);
+            if payer != FREE {
+                budget::discharge(payer, cell.bytes.load(Ordering::Relaxed));
+            }
+        }
         let index = self.id();
         with_context(|context| {
             let mut free = context.storages.borrow_mut();
@@ -472,6 +502,33 @@ impl Drop for Writing {
         // version.
         cell.users.store(after, Ordering::Release);
     }
+}
+
+/// Charges the bytes of the storage in a cell, which the caller knows to be alive, to a budget, or to none; `forced`:
+/// also beyond it. Those that are charged already stay where they are unless `moves` accepts whom to and how many
+/// references there are.
+///
+/// # Errors
+/// The budget has no room: they are charged to whom they were.
+pub(crate) fn charge(
+    id: u32,
+    to: u32,
+    forced: bool,
+    moves: impl Fn(u32, u32) -> bool,
+) -> std::result::Result<(), OverBudget> {
+    let StorageCell { payer, bytes, refs, .. } = CELLS.get(id);
+    // Relaxed: numbers; the exchange decides, of several that move arrays with these bytes, which one does it.
+    let from = payer.load(Ordering::Relaxed);
+    if from == FREE || from == to || (from != 0 && !moves(from, refs.load(Ordering::Relaxed))) {
+        return Ok(());
+    }
+    let bytes = bytes.load(Ordering::Relaxed);
+    budget::transfer(from, to, bytes, forced)?;
+    if payer.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        // Not refused: `from` had them until now.
+        return budget::transfer(to, from, bytes, true);
+    }
+    Ok(())
 }
 
 /// In-place changes so far of the storage in a cell, and of those that were there before it.

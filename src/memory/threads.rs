@@ -199,6 +199,8 @@ pub(crate) struct ThreadContext {
     pub(crate) heads: Cell<[u32; LANES]>,
     /// Its workspaces.
     pub(crate) workspaces: WorkspaceStack,
+    /// The budget that the bytes of the call's result are charged to.
+    pub(crate) payer: Cell<u32>,
 }
 
 impl ThreadContext {
@@ -215,6 +217,7 @@ impl ThreadContext {
             calls: Cell::new(0),
             heads: Cell::new([0; LANES]),
             workspaces: WorkspaceStack::default(),
+            payer: Cell::new(0),
         }
     }
 }

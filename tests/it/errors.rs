@@ -291,30 +291,22 @@ fn errors_of_exhausted_memory_list_what_there_is_and_who_has_it() {
         gc::collect();
         device.set_limit(Some(1 << 19));
         device.clear_cache();
-        let refused = large.zeros(1 << 19, DType::U8);
+        let refused = text(large.zeros(1 << 19, DType::U8));
+        let thread = refused.split(['\u{20}', ';']).skip_while(|&word| word != "threadId:").nth(1).unwrap();
         assert_eq!(
-            text(refused),
-            "zeros: 512.00 KiB (524288 B) on SIM are not available: 195.38 KiB live, 0 B kept for reuse, limit \
-             512.00 KiB, 0 dead arrays closed first; largest owners: `large` (2 arrays, 195.31 KiB), `small` (1 \
+            refused.replacen(&format!("threadId: {thread}"), "threadId: N", 1),
+            "Can't allocate [DEVICE] memory: 524288; threadId: N; zeros wants 512.00 KiB on SIM, over the limit of the \
+             device: 195.38 KiB live, 0 B kept for reuse, limit 512.00 KiB, 0 dead arrays closed first; tried: drain 0 B, \
+             trim 0 B; largest owners: `large` (2 arrays, 195.31 KiB), `small` (1 \
              array, 64 B); largest lines: HERE (1 array, 97.66 KiB), HERE (1 array, 97.66 KiB), HERE (1 array, 64 B); 1 \
              dead array of 64 B kept by their managers: gc::collect_orphans() gives them back, and with gc::on() none are kept"
         );
-        let bare = OutOfMemory {
-            op: "zeros",
-            device: "cpu".to_owned(),
-            requested: 1,
-            active: 2,
-            cached: 3,
-            limit: None,
-            reclaimed: 4,
-            kept: 5,
-            kept_bytes: 6,
-            largest: Vec::new(),
-            lines: Vec::new(),
-        };
+        let mut bare = OutOfMemory::of("cpu".to_owned(), "zeros", 1);
+        (bare.active, bare.cached, bare.reclaimed, bare.kept, bare.kept_bytes) = (2, 3, 4, 5, 6);
         assert_eq!(
             Error::OutOfMemory(Box::new(bare)).to_string(),
-            "zeros: 1 B (1 B) on cpu are not available: 2 B live, 3 B kept for reuse, 4 dead arrays closed first; \
+            "Can't allocate [HOST] memory: 1; threadId: 0; zeros wants 1 B on cpu, and there is no more memory: 2 B live, \
+             3 B kept for reuse, 4 dead arrays closed first; \
              5 dead arrays of 6 B kept by their managers: gc::collect_orphans() gives them back, and with gc::on() none are kept"
         );
     });

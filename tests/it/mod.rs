@@ -5,6 +5,7 @@ mod support;
 
 mod attachment;
 mod better;
+mod budgets;
 mod cap;
 mod closing;
 mod defects;
@@ -15,7 +16,9 @@ mod found;
 mod hierarchy;
 mod lending;
 mod lines;
+mod pressure;
 mod reclaim;
 mod scopes;
+mod stats;
 mod threads;
 mod told;

@@ -225,6 +225,10 @@ impl Cuda {
         self.0.device.reset_peak();
     }
 
+    pub(crate) fn raise_peak(&self, to: u64) {
+        self.0.device.raise_peak(to);
+    }
+
     pub(crate) fn set_limit(&self, bytes: Option<u64>) -> Option<u64> {
         self.0.device.set_limit(bytes)
     }

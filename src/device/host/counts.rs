@@ -235,6 +235,11 @@ pub(crate) fn reset_peak() {
     COUNTS.peak.store(stats().active as i64, Ordering::Relaxed);
 }
 
+/// Takes a peak that was before.
+pub(crate) fn raise_peak(to: u64) {
+    COUNTS.peak.fetch_max(to as i64, Ordering::Relaxed);
+}
+
 /// Sets the limit on active bytes; returns the one before.
 pub(crate) fn set_limit(bytes: Option<u64>) -> Option<u64> {
     read_limits_once();

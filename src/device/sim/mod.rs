@@ -202,6 +202,10 @@ impl Sim {
         self.0.device.reset_peak();
     }
 
+    pub(crate) fn raise_peak(&self, to: u64) {
+        self.0.device.raise_peak(to);
+    }
+
     /// The most bytes that live arrays may take, or none. Returns the limit before.
     pub fn set_limit(&self, bytes: Option<u64>) -> Option<u64> {
         self.0.device.set_limit(bytes)

@@ -356,6 +356,12 @@ impl<D: Driver> AsyncDevice<D> {
         stats.peak = stats.active;
     }
 
+    /// Takes a peak that was before.
+    pub(crate) fn raise_peak(&self, to: u64) {
+        let stats = &mut self.lock().pool.stats;
+        stats.peak = stats.peak.max(to);
+    }
+
     /// Sets the limit on active bytes; returns the one before.
     pub(crate) fn set_limit(&self, bytes: Option<u64>) -> Option<u64> {
         std::mem::replace(&mut self.lock().pool.stats.limit, bytes)

@@ -15,7 +15,7 @@ use crate::base::{
 use crate::memory::{
     hazard::PLACES,
     key::Key,
-    owner,
+    owner::{self, Entry},
     slot::{BUSY, CLOSING, CYCLE, OPEN, Slot, generation_of},
     threads::{self, ThreadContext},
 };
@@ -249,7 +249,7 @@ pub(crate) fn exchange(context: &ThreadContext, op: &'static str, key: Key, body
     // owner, so that nobody closes it.
     let old = unsafe { cell.core.replace(ArrayBody { storage: body.storage, node: body.node }) };
     cell.metadata.turn(key.index(), metadata);
-    if owner::put((key.index(), cell), owner, true).is_err() {
+    if owner::put((key.index(), cell), owner, Entry::Returned).is_err() {
         ending::close_taken(context, &[key], Closer::Manager, None);
     }
     old.ok_or_else(|| stale(op, key))

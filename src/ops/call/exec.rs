@@ -20,28 +20,26 @@ use crate::array::autograd::{self, Grads};
 use crate::base::{
     call::Call,
     dtype::DType,
-    error::{Error, OutOfMemory, Result, Site},
+    error::{Error, Result, Site},
     layout::Layout,
     shape::Shape,
 };
 use crate::device::{
     Device,
-    budget::AllocError,
     buffer::Buffer,
     graph::{blame, is_capturing},
     host,
     kernel::{Kernel, Map, View},
 };
 use crate::memory::{
-    gc,
+    budget::{self, Charged},
     key::Key,
-    lines,
     manager::NdManager,
     owner::{Owner, Refused},
+    pressure::{self, NoBytes},
     proxy::Proxy,
     reclaim,
     registry::{self, ArrayRef, Parts, Pinned, Pins, Tracked},
-    report,
     storage::Storage,
     switch,
     threads::{ThreadContext, with_context},
@@ -55,6 +53,7 @@ pub(crate) fn enter<R>(call: Call, f: impl FnOnce(&ThreadContext) -> Result<R>) 
     switch::check(call.op)?;
     let answer = with_context(|context| {
         reclaim::on_call(context);
+        note_owner(context, || None);
         f(context)
     });
     named(call.site, answer)
@@ -79,6 +78,7 @@ pub(crate) fn pin<'a, const N: usize>(
     arrays: [&'a Proxy; N],
 ) -> Result<Pins<'a, N>> {
     let pins = registry::pin(context, op, arrays.map(Proxy::key), false)?;
+    note_owner(context, || arrays.first()?.owner(op).ok());
     if is_capturing() {
         captured(op, &arrays, &pins.arrays())?;
     }
@@ -187,6 +187,65 @@ pub(crate) fn allocate(
     zeroed: bool,
 ) -> Result<Storage> {
     let bytes = shape.bytes(op, dtype.size_in_bytes())?;
+    let payer = if budget::is_in_use() { payer(context, device) } else { 0 };
+    if payer == 0
+        && matches!(device, Device::Cpu)
+        && bytes > 0
+        && !zeroed
+        && let Some(storage) = Storage::on_host(context, bytes)
+    {
+        return Ok(storage);
+    }
+    storage_for(context, op, device, (bytes, zeroed), payer)
+}
+
+/// Bytes of any device, wherever they come from; `payer` is the budget that they are charged to.
+/// Invariant I10 (design.md).
+#[inline(never)]
+fn storage_for(
+    context: &ThreadContext,
+    op: &'static str,
+    device: &Device,
+    (bytes, zeroed): (usize, bool),
+    payer: u32,
+) -> Result<Storage> {
+    let mut above_soft = false;
+    let mut attempt = || {
+        if payer == 0 {
+            return storage_at_once(context, op, device, bytes, zeroed);
+        }
+        if let Some(refusal) = budget::full(payer) {
+            return Err(NoBytes::Budget(refusal));
+        }
+        let charged = budget::charge(payer, bytes as u64).map_err(NoBytes::Budget)?;
+        let storage = storage_at_once(context, op, device, bytes, zeroed);
+        match (charged, &storage) {
+            (Charged::Nobody, _) => {}
+            (_, Ok(storage)) if storage.part().is_none() => storage.charged_to(payer),
+            _ => budget::discharge(payer, bytes as u64),
+        }
+        above_soft = charged == Charged::AllAboveSoft;
+        storage
+    };
+    let storage = match attempt() {
+        Ok(storage) => storage,
+        Err(why) => pressure::recover(context, (op, device, bytes), why, &mut attempt)?,
+    };
+    if above_soft {
+        pressure::relieve(context, device, bytes);
+    }
+    Ok(storage)
+}
+
+/// As [`storage_for`], charged to nobody, and without a look for more.
+#[inline(always)]
+fn storage_at_once(
+    context: &ThreadContext,
+    op: &'static str,
+    device: &Device,
+    bytes: usize,
+    zeroed: bool,
+) -> std::result::Result<Storage, NoBytes> {
     if matches!(device, Device::Cpu)
         && bytes > 0
         && !zeroed
@@ -194,66 +253,37 @@ pub(crate) fn allocate(
     {
         return Ok(storage);
     }
-    storage_for(context, op, device, bytes, zeroed)
-}
-
-/// Bytes of any device, wherever they come from.
-/// Invariant I10 (design.md).
-#[inline(never)]
-fn storage_for(
-    context: &ThreadContext,
-    op: &'static str,
-    device: &Device,
-    bytes: usize,
-    zeroed: bool,
-) -> Result<Storage> {
     // What a captured section writes must not lie where the next cycle does.
     let workspace = || if is_capturing() { None } else { context.workspaces.take(op, device, bytes) };
-    let alloc = || workspace().unwrap_or_else(|| device.alloc(bytes, zeroed));
-    let mut buffer = match alloc() {
-        Ok(buffer) => buffer,
-        Err(AllocError::Failed(error)) => return Err(error),
-        Err(AllocError::Exhausted) => {
-            let mut reclaimed = reclaim::drain_all(context) as u64;
-            device.trim();
-            let mut answer = alloc();
-            if matches!(answer, Err(AllocError::Exhausted)) && switch::reclaiming() {
-                // Those that fell while the switch was off: it is on, so nobody wants them kept.
-                reclaimed += gc::collect_orphans() as u64;
-                device.trim();
-                answer = alloc();
-            }
-            match answer {
-                Ok(buffer) => buffer,
-                Err(AllocError::Failed(error)) => return Err(error),
-                Err(AllocError::Exhausted) => return Err(out_of_memory(op, device, bytes, reclaimed)),
-            }
-        }
-    };
+    let mut buffer = workspace().unwrap_or_else(|| device.alloc(bytes, zeroed))?;
     if zeroed && buffer.part().is_some() {
-        buffer.zero()?;
+        buffer.zero().map_err(NoBytes::Failed)?;
     }
-    Storage::new(context, op, buffer)
+    Storage::new(context, op, buffer).map_err(NoBytes::Failed)
+}
+
+/// The budget that bytes for a new array of this call are charged to.
+#[cold]
+fn payer(context: &ThreadContext, device: &Device) -> u32 {
+    if context.workspaces.takes(device) && !is_capturing() { 0 } else { context.payer.get() }
+}
+
+/// Notes who owns the result of the call, where budgets are in use. Steps of a composed operation leave what it noted.
+#[inline(always)]
+pub(crate) fn note_owner(context: &ThreadContext, owner: impl FnOnce() -> Option<Owner>) {
+    if budget::is_in_use() {
+        note_payer(context, owner());
+    }
 }
 
 #[cold]
-fn out_of_memory(op: &'static str, device: &Device, bytes: usize, reclaimed: u64) -> Error {
-    let memory = device.memory();
-    let (lines, kept, kept_bytes) = lines::largest(device, 5);
-    let lines = lines.iter().map(|line| (line.site, line.arrays, line.bytes)).collect();
-    Error::OutOfMemory(Box::new(OutOfMemory {
-        op,
-        device: device.to_string(),
-        requested: bytes as u64,
-        active: memory.active,
-        cached: memory.cached,
-        limit: memory.limit,
-        reclaimed,
-        kept,
-        kept_bytes,
-        largest: report::largest(device, 5),
-        lines,
-    }))
+fn note_payer(context: &ThreadContext, owner: Option<Owner>) {
+    if composite_site().is_none() {
+        context.payer.set(match owner {
+            Some(Owner::Manager(id)) => id.budget(),
+            Some(Owner::Handles | Owner::Cycle(_)) | None => 0,
+        });
+    }
 }
 
 /// Submits a kernel whose sources are pinned (or owned by the caller) and whose destination is fresh, or held for
@@ -351,12 +381,14 @@ fn twice() -> Error {
 /// An operation composed of others. What they make on the way belongs to its handles, and is gone when `f` ends,
 /// whatever the switch says; only the result gets the owner of `first`. All of it was made at `site`.
 pub(crate) fn compose(call: Call, first: &Proxy, f: Once<'_, Proxy>) -> Result<Proxy> {
+    with_context(|context| note_owner(context, || first.owner(call.op).ok()));
     let result = named(call.site, in_composite(call.site, f))?;
     given(call.op, result, (first.key(), first.owner(call.op)?))
 }
 
 /// As [`compose`], whose first operand, with this owner, `f` may use up.
 pub(crate) fn compose_for(call: Call, (first, owner): (Key, Owner), f: Once<'_, Proxy>) -> Result<Proxy> {
+    with_context(|context| note_owner(context, || Some(owner)));
     let result = named(call.site, in_composite(call.site, f))?;
     given(call.op, result, (first, owner))
 }
@@ -377,6 +409,7 @@ fn given(op: &'static str, result: Proxy, (first, owner): (Key, Owner)) -> Resul
 
 /// As [`compose`], with several results.
 pub(crate) fn compose_all<const N: usize>(call: Call, first: &Proxy, f: Once<'_, [Proxy; N]>) -> Result<[Proxy; N]> {
+    with_context(|context| note_owner(context, || first.owner(call.op).ok()));
     let mut results = named(call.site, in_composite(call.site, f))?;
     for result in &mut results {
         *result = compose(call, first, &mut || Ok(result.clone()))?;
@@ -386,6 +419,7 @@ pub(crate) fn compose_all<const N: usize>(call: Call, first: &Proxy, f: Once<'_,
 
 /// As [`compose`], with a result for a place that the caller named.
 pub(crate) fn compose_at(call: Call, at: &dyn Place, f: Once<'_, Proxy>) -> Result<Proxy> {
+    with_context(|context| note_owner(context, || Some(at.owner())));
     let result = named(call.site, in_composite(call.site, f))?;
     if result.is_attached() {
         return Ok(result);

@@ -10,7 +10,7 @@ use crate::base::{
 use crate::device::Device;
 use crate::memory::{proxy::Proxy, registry::Parts, workspace};
 use crate::ops::call::{
-    exec::{Output, allocate, enter, place},
+    exec::{Output, allocate, enter, note_owner, place},
     place::Place,
 };
 
@@ -24,6 +24,7 @@ pub(crate) fn make(
     fill: &mut dyn FnMut(&mut Output) -> Result<()>,
 ) -> Result<Proxy> {
     enter(call, |context| {
+        note_owner(context, || Some(at.owner()));
         let storage = allocate(context, call.op, at.device_of_place(), dtype, &shape, zeroed)?;
         let mut out = Output { storage, layout: Layout::contiguous(shape), dtype };
         fill(&mut out)?;

@@ -386,7 +386,10 @@ impl Proxy {
                 return Ok(None);
             }
             let parts = Parts { dtype: a.dtype, layout: a.layout, storage: a.storage.clone(), node: None };
-            handle_owned(call, context, parts).map(Some)
+            let shared = handle_owned(call, context, parts)?;
+            // From here on they are the handles', and no manager's end frees them.
+            a.storage.leave_budget();
+            Ok(Some(shared))
         })?;
         match shared {
             Some(shared) => Ok(shared),

@@ -2,9 +2,10 @@
 
 use std::sync::Once;
 
-const KNOWN: [&str; 8] = [
+const KNOWN: [&str; 9] = [
     "NDGC",
     "NDGC_CACHE_DIR",
+    "NDGC_CRASH_REPORT",
     "NDGC_DEVICE",
     "NDGC_MAX_BYTES",
     "NDGC_MAX_PHYSICAL_BYTES",

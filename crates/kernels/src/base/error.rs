@@ -7,11 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub use crate::base::call::Site;
-use crate::base::{
-    dtype::DType,
-    limits::MAX_RANK,
-    units::{Bytes, counted},
-};
+use crate::base::{dtype::DType, limits::MAX_RANK, out_of_memory::OutOfMemory};
 
 use crate::base::leak::{LeakedArray, WorkspaceFull};
 
@@ -411,44 +407,6 @@ impl fmt::Display for Closer {
     }
 }
 
-/// An allocation that failed after draining, trimming and retrying.
-#[derive(Debug)]
-pub struct OutOfMemory {
-    /// The operation.
-    pub op: &'static str,
-    /// The device.
-    pub device: String,
-    /// Bytes asked for.
-    pub requested: u64,
-    /// Bytes of live arrays.
-    pub active: u64,
-    /// Bytes kept for reuse.
-    pub cached: u64,
-    /// The limit in force, if one is.
-    pub limit: Option<u64>,
-    /// Dead arrays that were closed on the way here.
-    pub reclaimed: u64,
-    /// Dead arrays of the device that managers keep, because they fell while the switch was off.
-    pub kept: u64,
-    /// Their bytes.
-    pub kept_bytes: u64,
-    /// Who holds most: managers, workspaces (with their blocks as arrays), and the handles of arrays without a manager;
-    /// name, arrays, bytes.
-    pub largest: Vec<(String, u64, u64)>,
-    /// The lines of the source whose arrays have most bytes: line, arrays, bytes.
-    pub lines: Vec<(Option<Site>, u64, u64)>,
-}
-
-impl OutOfMemory {
-    /// The heap of the process has no room for so many bytes.
-    #[doc(hidden)]
-    pub fn on_the_heap(op: &'static str, requested: u64) -> Self {
-        let (active, cached, limit, reclaimed, kept, kept_bytes) = Default::default();
-        let (device, largest, lines) = ("the heap".into(), Vec::new(), Vec::new());
-        OutOfMemory { op, device, requested, active, cached, limit, reclaimed, kept, kept_bytes, largest, lines }
-    }
-}
-
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
@@ -667,7 +625,7 @@ impl Error {
             Error::DeviceMismatch { op, lhs, rhs } => {
                 write!(f, "device mismatch in {op}, lhs: {lhs}, rhs: {rhs}; move one with to_device")
             }
-            Error::OutOfMemory(oom) => fmt_oom(f, oom),
+            Error::OutOfMemory(oom) => fmt::Display::fmt(oom, f),
             Error::Device { device, call, message } => write!(f, "{device}: {call} failed: {message}"),
             Error::DeviceUnavailable { device, found } => write!(f, "{device} is not available: {found}"),
             Error::Capture { device, what, site } => {
@@ -727,32 +685,4 @@ fn fmt_stale(f: &mut fmt::Formatter<'_>, stale: &StaleArray) -> fmt::Result {
         write!(f, " at {site}")?;
     }
     f.write_str("; call attach or detach before its owner ends")
-}
-
-fn fmt_oom(f: &mut fmt::Formatter<'_>, oom: &OutOfMemory) -> fmt::Result {
-    let OutOfMemory { op, device, requested, active, cached, limit, reclaimed, kept, kept_bytes, largest, lines } = oom;
-    write!(f, "{op}: {} ({requested} B) on {device} are not available: ", Bytes(*requested))?;
-    write!(f, "{} live, {} kept for reuse", Bytes(*active), Bytes(*cached))?;
-    if let Some(limit) = limit {
-        write!(f, ", limit {}", Bytes(*limit))?;
-    }
-    write!(f, ", {} closed first", counted(*reclaimed, "dead array"))?;
-    for (i, (manager, arrays, bytes)) in largest.iter().enumerate() {
-        let lead = if i == 0 { "; largest owners: " } else { ", " };
-        write!(f, "{lead}`{manager}` ({}, {})", counted(*arrays, "array"), Bytes(*bytes))?;
-    }
-    let known = lines.iter().filter_map(|&(site, arrays, bytes)| Some((site?, arrays, bytes)));
-    for (i, (site, arrays, bytes)) in known.enumerate() {
-        let lead = if i == 0 { "; largest lines: " } else { ", " };
-        write!(f, "{lead}{site} ({}, {})", counted(arrays, "array"), Bytes(bytes))?;
-    }
-    match kept {
-        0 => f.write_str("; close one, or use smaller batches"),
-        kept => write!(
-            f,
-            "; {} of {} kept by their managers: gc::collect_orphans() gives them back, and with gc::on() none are kept",
-            counted(*kept, "dead array"),
-            Bytes(*kept_bytes)
-        ),
-    }
 }

@@ -1,6 +1,9 @@
 //! Room on the heap, where a refusal is an error.
 
-use crate::base::error::{Error, OutOfMemory, Result};
+use crate::base::{
+    error::{Error, Result},
+    out_of_memory::OutOfMemory,
+};
 
 /// An empty vector with room for so many items.
 ///

@@ -1,0 +1,184 @@
+//! What is said where memory is exhausted.
+
+use std::fmt;
+
+use crate::base::{
+    call::Site,
+    units::{Bytes, counted},
+};
+
+/// Why there were no bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OutOfMemoryClass {
+    /// The request alone is more than the limit, the budget or the machine has: closing arrays cannot help.
+    TooBig,
+    /// The budget of a manager has no room.
+    OverBudget {
+        /// The manager.
+        manager: String,
+        /// Bytes that are charged to it, or arrays.
+        used: u64,
+        /// The most bytes, or arrays, that it may have.
+        max: u64,
+        /// Whether it is a matter of arrays.
+        is_arrays: bool,
+    },
+    /// The limit of the device has no room.
+    OverLimit,
+    /// As many bytes are kept for reuse, in pieces that are too small.
+    Fragmented,
+    /// The system or the driver has none.
+    Exhausted,
+}
+
+/// A step that was taken to find memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RecoveryStep {
+    /// What was done: `drain`, `trim`, `collect_orphans`, or the name of a reclaimer of the program's.
+    pub name: &'static str,
+    /// Bytes that it freed: of arrays, or of what was kept for reuse.
+    pub freed: u64,
+    /// How long it took.
+    pub micros: u64,
+}
+
+impl RecoveryStep {
+    #[doc(hidden)]
+    pub fn new(name: &'static str, freed: u64, micros: u64) -> Self {
+        RecoveryStep { name, freed, micros }
+    }
+}
+
+/// An allocation that failed after all that could be done for it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct OutOfMemory {
+    /// The operation.
+    pub op: &'static str,
+    /// The device.
+    pub device: String,
+    /// The number of the thread.
+    pub thread: u32,
+    /// Bytes asked for.
+    pub requested: u64,
+    /// Why there were none.
+    pub class: OutOfMemoryClass,
+    /// What was tried, in order.
+    pub steps: Vec<RecoveryStep>,
+    /// Bytes of live arrays.
+    pub active: u64,
+    /// Bytes kept for reuse.
+    pub cached: u64,
+    /// The limit in force, if one is.
+    pub limit: Option<u64>,
+    /// Dead arrays that were closed on the way here.
+    pub reclaimed: u64,
+    /// Dead arrays of the device that managers keep, because they fell while the switch was off.
+    pub kept: u64,
+    /// Their bytes.
+    pub kept_bytes: u64,
+    /// Who holds most: managers, workspaces (with their blocks as arrays), and the handles of arrays without a manager;
+    /// name, arrays, bytes.
+    pub largest: Vec<(String, u64, u64)>,
+    /// The lines of the source whose arrays have most bytes: line, arrays, bytes.
+    pub lines: Vec<(Option<Site>, u64, u64)>,
+}
+
+impl OutOfMemory {
+    /// The heap of the process has no room for so many bytes.
+    #[doc(hidden)]
+    pub fn on_the_heap(op: &'static str, requested: u64) -> Self {
+        Self::of("the heap".into(), op, requested)
+    }
+
+    /// A refusal of which nothing else is known.
+    #[doc(hidden)]
+    pub fn of(device: String, op: &'static str, requested: u64) -> Self {
+        OutOfMemory {
+            op,
+            device,
+            thread: 0,
+            requested,
+            class: OutOfMemoryClass::Exhausted,
+            steps: Vec::new(),
+            active: 0,
+            cached: 0,
+            limit: None,
+            reclaimed: 0,
+            kept: 0,
+            kept_bytes: 0,
+            largest: Vec::new(),
+            lines: Vec::new(),
+        }
+    }
+
+    /// Bytes that the device could still hand out if all that is kept were given back: within its limit those that no
+    /// live array with a handle has; without one those kept for reuse and by managers.
+    pub fn reachable(&self) -> u64 {
+        let kept = self.cached + self.kept_bytes;
+        self.limit.map_or(kept, |limit| limit.saturating_sub(self.active) + self.kept_bytes)
+    }
+}
+
+/// ND4J's sentence, then what it does not say.
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let oom = self;
+        let OutOfMemory { op, device, requested, active, cached, limit, reclaimed, kept, largest, lines, .. } = oom;
+        let kind = if device == "cpu" || device == "the heap" { "HOST" } else { "DEVICE" };
+        write!(f, "Can't allocate [{kind}] memory: {requested}; threadId: {}; ", oom.thread)?;
+        write!(f, "{op} wants {} on {device}, ", Bytes(*requested))?;
+        fmt_class(f, oom)?;
+        write!(f, ": {} live, {} kept for reuse", Bytes(*active), Bytes(*cached))?;
+        if let Some(limit) = limit {
+            write!(f, ", limit {}", Bytes(*limit))?;
+        }
+        write!(f, ", {} closed first", counted(*reclaimed, "dead array"))?;
+        for (i, step) in oom.steps.iter().enumerate() {
+            let lead = if i == 0 { "; tried: " } else { ", " };
+            write!(f, "{lead}{} {}", step.name, Bytes(step.freed))?;
+        }
+        for (i, (manager, arrays, bytes)) in largest.iter().enumerate() {
+            let lead = if i == 0 { "; largest owners: " } else { ", " };
+            write!(f, "{lead}`{manager}` ({}, {})", counted(*arrays, "array"), Bytes(*bytes))?;
+        }
+        let known = lines.iter().filter_map(|&(site, arrays, bytes)| Some((site?, arrays, bytes)));
+        for (i, (site, arrays, bytes)) in known.enumerate() {
+            let lead = if i == 0 { "; largest lines: " } else { ", " };
+            write!(f, "{lead}{site} ({}, {})", counted(arrays, "array"), Bytes(bytes))?;
+        }
+        match (kept, &oom.class) {
+            (0, OutOfMemoryClass::TooBig) => f.write_str("; no close can make room for it: use smaller batches"),
+            (0, OutOfMemoryClass::OverBudget { manager, .. }) => {
+                write!(f, "; close arrays of `{manager}`, raise its budget, or use smaller batches")
+            }
+            (0, OutOfMemoryClass::Fragmented) => {
+                f.write_str("; clear_cache() gives the pieces back, and a workspace keeps one block for all")
+            }
+            (0, _) => f.write_str("; close one, or use smaller batches"),
+            (kept, _) => write!(
+                f,
+                "; {} of {} kept by their managers: gc::collect_orphans() gives them back, and with gc::on() none are kept",
+                counted(*kept, "dead array"),
+                Bytes(oom.kept_bytes)
+            ),
+        }
+    }
+}
+
+fn fmt_class(f: &mut fmt::Formatter<'_>, oom: &OutOfMemory) -> fmt::Result {
+    match &oom.class {
+        OutOfMemoryClass::TooBig => f.write_str("more than there can be"),
+        OutOfMemoryClass::OverBudget { manager, used, max, is_arrays: false } => {
+            write!(f, "over the budget of `{manager}`, which has {} of {}", Bytes(*used), Bytes(*max))
+        }
+        OutOfMemoryClass::OverBudget { manager, used, max, is_arrays: true } => {
+            write!(f, "over the budget of `{manager}`, which has {used} of {}", counted(*max, "array"))
+        }
+        OutOfMemoryClass::OverLimit => f.write_str("over the limit of the device"),
+        OutOfMemoryClass::Fragmented => f.write_str("and what is kept for reuse is in smaller pieces"),
+        OutOfMemoryClass::Exhausted => f.write_str("and there is no more memory"),
+    }
+}

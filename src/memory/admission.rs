@@ -1,0 +1,122 @@
+//! Budgets of managers, as programs see them: set, asked, and reserved from.
+
+use crate::base::error::Result;
+use crate::memory::{
+    budget::{self, Budget, BudgetUse},
+    manager::{self, NdManager},
+    owner::{Owner, Refused},
+    reclaim,
+    threads::with_context,
+};
+
+/// # Budgets: how much it may have
+impl NdManager {
+    /// Sets what this manager and all below it may have together; a manager below may have a budget of its own, within
+    /// this one. What they have already is charged, and may be more. Returns the budget before. The first budget of a
+    /// manager is a walk over all arrays below it; another one changes three numbers.
+    ///
+    /// Bytes are charged to the manager that an array is made for, before there is memory, until they are free, whoever
+    /// shares them: views, gradients. An array that [moves](crate::Proxy::attach) takes its bytes along, or stays
+    /// where it was. Not charged are mapped files and other memory of others, and arrays of workspaces, whose blocks
+    /// have [`max_size`](crate::WorkspaceConfig::max_size).
+    ///
+    /// A refusal ends in [`Error::OutOfMemory`], after all that may free bytes
+    /// ([`memory::on_pressure`](crate::memory::on_pressure)), and leaves everything as it was.
+    ///
+    /// # Errors
+    /// [`Error::ManagerClosed`]; [`Error::SystemManager`], for which [`Device::set_limit`](crate::Device::set_limit)
+    /// is there.
+    #[track_caller]
+    pub fn set_budget(&self, budget: Budget) -> Result<Budget> {
+        // What is dead is not charged to it.
+        with_context(reclaim::drain_all);
+        manager::set_budget(self, "set_budget", &budget)
+    }
+
+    /// Its own budget; without limits if it has none of its own.
+    pub fn budget(&self) -> Budget {
+        match self.number_of_budget() {
+            number if manager::owns_budget(self) => budget::limits(number),
+            _ => Budget::new(),
+        }
+    }
+
+    /// What is charged to the budget that it is within: its own, or that of the nearest manager above with one. `None`
+    /// without one.
+    pub fn budget_use(&self) -> Option<BudgetUse> {
+        // What is queued is dead.
+        with_context(reclaim::drain_all);
+        Some(self.number_of_budget()).filter(|&number| number != 0).map(budget::usage)
+    }
+
+    /// Whether an array of so many bytes would be within all budgets above it now: of what others reserved it takes
+    /// nothing. Another thread may be faster; [`NdManager::reserve`] keeps them.
+    pub fn can_fit(&self, bytes: u64) -> bool {
+        with_context(reclaim::drain_all);
+        let number = self.number_of_budget();
+        budget::fits(number, bytes) && budget::full(number).is_none()
+    }
+
+    /// Keeps so many bytes of its budget, and of those above, free for arrays of the managers within that budget, until
+    /// the guard drops: for the decision whether to begin a piece of work. They draw on it in the order in which they
+    /// are made; reservations of one budget are one pot. Without a budget it does nothing.
+    ///
+    /// ```
+    /// # use ndgc::{Budget, DType, Device, NdManager};
+    /// let tenant = NdManager::new_base_manager(&Device::Cpu)?;
+    /// tenant.set_budget(Budget::new().max_bytes(1 << 20))?;
+    /// let room = tenant.reserve(1 << 19)?;
+    /// assert!(tenant.reserve((1 << 19) + 1).is_err());
+    /// let x = tenant.zeros((256, 512), DType::F32)?; // 512 KiB, out of what was reserved
+    /// assert_eq!(tenant.budget_use().unwrap().bytes, 1 << 19);
+    /// drop(room); // nothing of it is left
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; [`Error::ManagerClosed`].
+    #[track_caller]
+    pub fn reserve(&self, bytes: u64) -> Result<Reservation> {
+        let number = self.number_of_budget();
+        if !self.is_open() {
+            return Err(self.closed_error("reserve"));
+        }
+        let reserve = || budget::reserve(number, bytes);
+        let reserved = reserve().or_else(|_| {
+            with_context(reclaim::drain_all);
+            reserve()
+        });
+        match reserved {
+            Ok(()) => Ok(Reservation { number, bytes }),
+            Err(refusal) => Err(self.refusal("reserve", Refused::OverBudget(refusal))),
+        }
+    }
+
+    fn number_of_budget(&self) -> u32 {
+        match self.owner() {
+            Owner::Manager(id) => id.budget(),
+            Owner::Handles | Owner::Cycle(_) => 0,
+        }
+    }
+}
+
+/// Bytes of a budget that are kept free; made by [`NdManager::reserve`]. Its drop frees what is left of them.
+#[derive(Debug)]
+#[must_use = "the bytes are free again when it drops, with `let _ = ...` at once; name it, as in `let _room = ...`"]
+pub struct Reservation {
+    number: u32,
+    bytes: u64,
+}
+
+impl Reservation {
+    /// Bytes that were reserved.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        budget::unreserve(self.number, self.bytes);
+    }
+}

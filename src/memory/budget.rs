@@ -1,0 +1,484 @@
+//! Budgets: how many bytes and arrays a manager may have, with those below it.
+//!
+//! A manager with a budget has a *node*; one without has the node of the nearest manager above that has one, or none.
+//! What is charged to a node is charged to all nodes above it, each by compare-and-swap before there is any memory.
+//! Numbers of nodes are indices + 1, and 0 where there is none; so managers without budgets cost a look at a number.
+//!
+//! # Who is charged
+//! Bytes are charged once, with their storage (`storage.rs`), to the manager that the array is made for, and stay
+//! charged until the storage ends, whoever shares it: a view, a gradient. An array that moves takes the bytes along
+//! (`owner.rs`). Not charged are bytes of others (mapped files, lent memory) and of workspaces, which have `max_size`.
+//! Arrays are counted where they are hung to their manager and taken from it.
+//!
+//! # Orderings
+//! Relaxed throughout, where nothing else is said: numbers that are added to, compared with a limit and reported;
+//! nobody reads other memory by them. What a node is, with the node above it, is published by `used`.
+//!
+//! # The end of a node
+//! It is used again when its manager, the nodes below it and its reservations are gone (`refs`) and no byte is charged
+//! to it. Who drops the last reference sets the highest bit of `used`, and whoever brings the number below it to 0 ends
+//! the node. From that bit on nothing is charged, so that happens once.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering, SpinLock};
+use crate::memory::slab::slab;
+
+/// No limit.
+const NONE: u64 = u64::MAX;
+/// In `used`: the manager is gone.
+const CLOSED: u64 = 1 << 63;
+
+/// What a manager and those below it may have. Of each number none at first.
+///
+/// ```
+/// # use ndgc::{Budget, DType, Device, Error, NdManager};
+/// let tenant = NdManager::new_base_manager(&Device::Cpu)?;
+/// tenant.set_budget(Budget::new().max_bytes(1 << 20).soft_bytes(1 << 19).max_arrays(1000))?;
+/// let request = tenant.new_sub_manager()?; // within the same budget
+/// let _x = request.zeros((256, 512), DType::F32)?; // 512 KiB
+/// assert!(tenant.can_fit(1 << 19) && !tenant.can_fit((1 << 19) + 1));
+/// let refused = request.zeros((512, 512), DType::F32);
+/// assert!(matches!(refused, Err(Error::OutOfMemory(_))));
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Budget {
+    /// The most bytes. A request that would pass it is an error.
+    pub max_bytes: Option<u64>,
+    /// Bytes above which dead arrays are closed and caches asked for theirs before more is taken. No error.
+    pub soft_bytes: Option<u64>,
+    /// The most arrays, views among them.
+    pub max_arrays: Option<u64>,
+}
+
+impl Budget {
+    /// Without limits.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With a limit on bytes.
+    #[must_use]
+    pub fn max_bytes(self, bytes: u64) -> Self {
+        Budget { max_bytes: Some(bytes), ..self }
+    }
+
+    /// With a number of bytes above which memory is looked for before more is taken.
+    #[must_use]
+    pub fn soft_bytes(self, bytes: u64) -> Self {
+        Budget { soft_bytes: Some(bytes), ..self }
+    }
+
+    /// With a limit on arrays.
+    #[must_use]
+    pub fn max_arrays(self, arrays: u64) -> Self {
+        Budget { max_arrays: Some(arrays), ..self }
+    }
+}
+
+/// What a manager with a budget, and those below it, have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BudgetUse {
+    /// Bytes charged, what is reserved among them.
+    pub bytes: u64,
+    /// The most that it was.
+    pub peak_bytes: u64,
+    /// Bytes that [`NdManager::reserve`](crate::NdManager::reserve) keeps free.
+    pub reserved_bytes: u64,
+    /// Arrays.
+    pub arrays: u64,
+    /// The most that there were.
+    pub peak_arrays: u64,
+    /// Requests that this budget refused.
+    pub refused: u64,
+    /// How often the soft limit was passed.
+    pub soft_passed: u64,
+}
+
+/// Which budget refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OverBudget {
+    node: u32,
+    /// The key of its manager, as a number.
+    pub(crate) manager: u64,
+    /// What it has, and may have: arrays if the request was for one, else bytes.
+    pub(crate) used: u64,
+    pub(crate) max: u64,
+    /// What was asked for.
+    pub(crate) asked: u64,
+    pub(crate) is_arrays: bool,
+}
+
+/// What is charged to a node, with its limits.
+#[derive(Debug)]
+struct Meter {
+    used: AtomicU64,
+    peak: AtomicU64,
+    max: AtomicU64,
+}
+
+/// A budget and what is charged to it.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Node {
+    bytes: Meter,
+    soft: AtomicU64,
+    reserved: AtomicU64,
+    /// Held by who draws on what is reserved, until it is known whether the rest is granted, and by who ends a
+    /// reservation.
+    drawing: SpinLock<()>,
+    arrays: Meter,
+    /// The node above.
+    parent: AtomicU32,
+    refs: AtomicU32,
+    manager: AtomicU64,
+    refused: AtomicU64,
+    soft_passed: AtomicU64,
+}
+
+const fn meter() -> Meter {
+    Meter { used: AtomicU64::new(CLOSED), peak: AtomicU64::new(0), max: AtomicU64::new(NONE) }
+}
+
+slab!(NODES: Node = Node {
+    bytes: meter(),
+    soft: AtomicU64::new(NONE),
+    reserved: AtomicU64::new(0),
+    drawing: SpinLock::new(()),
+    arrays: meter(),
+    parent: AtomicU32::new(0),
+    refs: AtomicU32::new(0),
+    manager: AtomicU64::new(0),
+    refused: AtomicU64::new(0),
+    soft_passed: AtomicU64::new(0),
+});
+
+static FREE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+/// Nodes that there are.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// Whether any manager has a budget.
+#[inline(always)]
+pub(crate) fn is_in_use() -> bool {
+    // What a manager has is read again under the lock of its list.
+    COUNT.load(Ordering::Relaxed) != 0
+}
+
+impl Meter {
+    /// Adds, if that stays within the limit or is `forced`. What there was, or is.
+    #[inline]
+    fn add(&self, amount: u64, forced: bool) -> Result<u64, u64> {
+        let max = self.max.load(Ordering::Relaxed);
+        // Acquire: pairs with the Release in `open`; whoever is charged finds the node above.
+        let added = self.used.fetch_update(Ordering::Acquire, Ordering::Relaxed, |used| {
+            let fits = forced || (used & CLOSED == 0 && used.saturating_add(amount) <= max);
+            fits.then(|| used + amount)
+        });
+        if let Ok(before) = added {
+            let now = (before & !CLOSED) + amount;
+            if now > self.peak.load(Ordering::Relaxed) {
+                self.peak.fetch_max(now, Ordering::Relaxed);
+            }
+        }
+        added
+    }
+
+    fn now(&self) -> u64 {
+        self.used.load(Ordering::Relaxed) & !CLOSED
+    }
+}
+
+fn node(number: u32) -> &'static Node {
+    NODES.get(number - 1)
+}
+
+/// Opens a node below another one. `None` if there are too many.
+pub(crate) fn open(parent: u32, manager: u64, budget: &Budget) -> Option<u32> {
+    let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+    if free.is_empty() && !NODES.refill(&mut free) {
+        return None;
+    }
+    let number = free.pop()? + 1;
+    drop(free);
+    let fresh = node(number);
+    retain(parent);
+    fresh.parent.store(parent, Ordering::Relaxed);
+    fresh.refs.store(1, Ordering::Relaxed);
+    fresh.manager.store(manager, Ordering::Relaxed);
+    for number in [&fresh.reserved, &fresh.refused, &fresh.soft_passed, &fresh.bytes.peak, &fresh.arrays.peak] {
+        number.store(0, Ordering::Relaxed);
+    }
+    set(number, budget);
+    COUNT.fetch_add(1, Ordering::Relaxed);
+    // Release: pairs with the Acquire in `Meter::add`.
+    fresh.arrays.used.store(0, Ordering::Release);
+    fresh.bytes.used.store(0, Ordering::Release);
+    Some(number)
+}
+
+/// Changes the limits of a node; returns those before.
+pub(crate) fn set(number: u32, budget: &Budget) -> Budget {
+    let of = node(number);
+    let swap = |at: &AtomicU64, to: Option<u64>| at.swap(to.unwrap_or(NONE), Ordering::Relaxed);
+    let known = |limit: u64| (limit != NONE).then_some(limit);
+    Budget {
+        max_bytes: known(swap(&of.bytes.max, budget.max_bytes)),
+        soft_bytes: known(swap(&of.soft, budget.soft_bytes)),
+        max_arrays: known(swap(&of.arrays.max, budget.max_arrays)),
+    }
+}
+
+/// The limits of a node.
+pub(crate) fn limits(number: u32) -> Budget {
+    let of = node(number);
+    let known = |at: &AtomicU64| Some(at.load(Ordering::Relaxed)).filter(|&limit| limit != NONE);
+    Budget { max_bytes: known(&of.bytes.max), soft_bytes: known(&of.soft), max_arrays: known(&of.arrays.max) }
+}
+
+/// The key of the manager whose node it is.
+pub(crate) fn manager_of(number: u32) -> u64 {
+    node(number).manager.load(Ordering::Relaxed)
+}
+
+/// The node above, or 0.
+pub(crate) fn parent_of(number: u32) -> u32 {
+    node(number).parent.load(Ordering::Relaxed)
+}
+
+/// What is charged to a node.
+pub(crate) fn usage(number: u32) -> BudgetUse {
+    let of = node(number);
+    let read = |at: &AtomicU64| at.load(Ordering::Relaxed);
+    BudgetUse {
+        bytes: of.bytes.now(),
+        peak_bytes: read(&of.bytes.peak),
+        reserved_bytes: read(&of.reserved),
+        arrays: of.arrays.now(),
+        peak_arrays: read(&of.arrays.peak),
+        refused: read(&of.refused),
+        soft_passed: read(&of.soft_passed),
+    }
+}
+
+/// One more that refers to a node, which the caller knows to be open.
+pub(crate) fn retain(number: u32) {
+    if number != 0 {
+        node(number).refs.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// One less that refers to a node.
+pub(crate) fn release(number: u32) {
+    // AcqRel: pairs with itself in the others: the last one comes after them.
+    if number != 0 && node(number).refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+        node(number).arrays.used.fetch_or(CLOSED, Ordering::Relaxed);
+        // AcqRel: pairs with itself and with that in `subtract`: who ends the node comes after all who used it.
+        if node(number).bytes.used.fetch_or(CLOSED, Ordering::AcqRel) == 0 {
+            end(number);
+        }
+    }
+}
+
+/// Nobody refers to the node, and nothing is charged to it.
+#[cold]
+fn end(number: u32) {
+    let parent = parent_of(number);
+    FREE.lock().unwrap_or_else(PoisonError::into_inner).push(number - 1);
+    COUNT.fetch_sub(1, Ordering::Relaxed);
+    release(parent);
+}
+
+/// The nodes from one up to, and without, another one that is above it or 0.
+fn path(from: u32, to: u32) -> impl Iterator<Item = u32> {
+    // What comes next is asked for before the end is seen.
+    let above = |&number: &u32| (number != 0).then(|| parent_of(number));
+    std::iter::successors(Some(from), above).take_while(move |&number| number != to && number != 0)
+}
+
+/// The lowest node that is above both, or is one of them; 0 if none is.
+fn common(a: u32, b: u32) -> u32 {
+    path(a, 0).find(|&above| path(b, 0).any(|other| other == above)).unwrap_or(0)
+}
+
+/// What [`charge`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Charged {
+    /// Nothing: the manager is gone.
+    Nobody,
+    /// The bytes are charged.
+    All,
+    /// As above, and passed a soft limit.
+    AllAboveSoft,
+}
+
+/// Charges bytes to a node, which may be closed already, and those above. Of what was reserved as much is used as there
+/// is. Invariant I14 (design.md).
+///
+/// # Errors
+/// The lowest budget that refuses; nothing is charged.
+#[inline]
+pub(crate) fn charge(number: u32, bytes: u64) -> Result<Charged, OverBudget> {
+    match charge_to(number, 0, bytes, false) {
+        Ok(false) => Ok(Charged::All),
+        Ok(true) => Ok(Charged::AllAboveSoft),
+        Err(_) if node(number).bytes.used.load(Ordering::Relaxed) & CLOSED != 0 => Ok(Charged::Nobody),
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// As [`charge`], up to and without the node `end`.
+fn charge_to(number: u32, end: u32, bytes: u64, forced: bool) -> Result<bool, OverBudget> {
+    if number == end || number == 0 || bytes == 0 {
+        return Ok(false);
+    }
+    let of = node(number);
+    // What moves below a node in common brings no bytes along that those above have reserved.
+    if end != 0 || of.reserved.load(Ordering::Relaxed) == 0 {
+        return charge_all(number, end, bytes, forced);
+    }
+    of.drawing.with(|()| {
+        let drawn = draw(of, bytes);
+        let charged = if drawn < bytes { charge_all(number, end, bytes - drawn, forced) } else { Ok(false) };
+        if charged.is_err() {
+            of.reserved.fetch_add(drawn, Ordering::Relaxed);
+        }
+        charged
+    })
+}
+
+/// As [`charge_to`], of a node where nothing is reserved.
+#[inline]
+fn charge_all(number: u32, end: u32, bytes: u64, forced: bool) -> Result<bool, OverBudget> {
+    let of = node(number);
+    let added = of.bytes.add(bytes, forced);
+    let before = added.map_err(|used| refused(number, used, bytes, false))? & !CLOSED;
+    let soft = of.soft.load(Ordering::Relaxed);
+    let passed = before <= soft && before + bytes > soft;
+    if passed {
+        of.soft_passed.fetch_add(1, Ordering::Relaxed);
+    }
+    let above = charge_to(parent_of(number), end, bytes, forced);
+    if above.is_err() {
+        subtract(number, bytes);
+    }
+    above.map(|above| above || passed)
+}
+
+/// Takes from what is reserved, at most so much.
+#[inline]
+fn draw(of: &Node, bytes: u64) -> u64 {
+    let take = |reserved: u64| (reserved > 0).then(|| reserved - reserved.min(bytes));
+    let drawn = of.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+    drawn.map_or(0, |reserved| reserved.min(bytes))
+}
+
+#[cold]
+fn refused(number: u32, used: u64, asked: u64, is_arrays: bool) -> OverBudget {
+    let of = node(number);
+    let meter = if is_arrays { &of.arrays } else { &of.bytes };
+    let (manager, max) = (of.manager.load(Ordering::Relaxed), meter.max.load(Ordering::Relaxed));
+    OverBudget { node: number, manager, used: used & !CLOSED, max, asked, is_arrays }
+}
+
+fn subtract(number: u32, bytes: u64) {
+    // AcqRel: pairs with itself, and with that in `release`.
+    if node(number).bytes.used.fetch_sub(bytes, Ordering::AcqRel) == CLOSED | bytes {
+        end(number);
+    }
+}
+
+/// Bytes that were charged are free. From the top: a node ends after those that it is below of were told.
+#[inline(never)]
+pub(crate) fn discharge(number: u32, bytes: u64) {
+    discharge_to(number, 0, bytes);
+}
+
+fn discharge_to(number: u32, end: u32, bytes: u64) {
+    if number != end && number != 0 && bytes > 0 {
+        discharge_to(parent_of(number), end, bytes);
+        subtract(number, bytes);
+    }
+}
+
+/// Bytes that are charged to `from`, or to nobody, are charged to `to`, or to nobody. Nodes above both do not notice.
+///
+/// # Errors
+/// As [`charge`].
+pub(crate) fn transfer(from: u32, to: u32, bytes: u64, forced: bool) -> Result<(), OverBudget> {
+    let above = common(from, to);
+    charge_to(to, above, bytes, forced)?;
+    discharge_to(from, above, bytes);
+    Ok(())
+}
+
+/// Counts an array with a node and those above.
+///
+/// # Errors
+/// As [`charge`].
+pub(crate) fn count_array(number: u32, forced: bool) -> Result<(), OverBudget> {
+    for at in path(number, 0) {
+        if let Err(used) = node(at).arrays.add(1, forced) {
+            path(number, at).for_each(uncount_one);
+            return Err(refused(at, used, 1, true));
+        }
+    }
+    Ok(())
+}
+
+fn uncount_one(number: u32) {
+    node(number).arrays.used.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// An array counted with a node is gone from it.
+#[inline]
+pub(crate) fn uncount_array(number: u32) {
+    path(number, 0).for_each(uncount_one);
+}
+
+/// Which budget would refuse an array more now.
+pub(crate) fn full(number: u32) -> Option<OverBudget> {
+    let is_full = |&at: &u32| node(at).arrays.now() >= node(at).arrays.max.load(Ordering::Relaxed);
+    path(number, 0).find(is_full).map(|at| refused(at, node(at).arrays.now(), 1, true))
+}
+
+/// Counts a request that ended in this refusal.
+pub(crate) fn count_refusal(refusal: &OverBudget) {
+    node(refusal.node).refused.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Whether so many bytes would be charged now.
+pub(crate) fn fits(number: u32, bytes: u64) -> bool {
+    let mut bytes = bytes;
+    path(number, 0).all(|at| {
+        let of = node(at);
+        bytes = bytes.saturating_sub(of.reserved.load(Ordering::Relaxed));
+        bytes == 0 || of.bytes.now().saturating_add(bytes) <= of.bytes.max.load(Ordering::Relaxed)
+    })
+}
+
+/// Keeps bytes of a node free for those who charge it, or nodes below it.
+///
+/// # Errors
+/// As [`charge`].
+pub(crate) fn reserve(number: u32, bytes: u64) -> Result<(), OverBudget> {
+    if number == 0 {
+        return Ok(());
+    }
+    // Not out of what others reserved.
+    charge_all(number, 0, bytes, false)?;
+    retain(number);
+    node(number).reserved.fetch_add(bytes, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Ends what [`reserve`] began: what is left of it is free.
+pub(crate) fn unreserve(number: u32, bytes: u64) {
+    if number != 0 {
+        let left = node(number).drawing.with(|()| draw(node(number), bytes));
+        discharge(number, left);
+        release(number);
+    }
+}

@@ -1,0 +1,114 @@
+//! The collection that comes by itself: ND4J's periodic and occasional one under its names, with an effect of their own.
+//!
+//! Ordinary calls close what died on their thread, and look at other lanes now and then. What stays is what dies on
+//! threads that rest, and what the pool keeps for a load that is over. The collector thread takes both.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::device::Device;
+use crate::memory::{reclaim, switch, threads, window};
+
+/// Whether the collector shall run, and its thread. Held while one starts or ends.
+struct Collector {
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+static COLLECTOR: Mutex<Collector> = Mutex::new(Collector { thread: None });
+static ACTIVE: Mutex<bool> = Mutex::new(false);
+static CHANGED: Condvar = Condvar::new();
+
+/// The least time between two collections that ndgc begins by itself, periodic or occasional: 100 milliseconds at first,
+/// at least 1.
+/// Returns the one before.
+pub fn set_auto_gc_window(millis: u64) -> Duration {
+    let before = window::set_window(millis);
+    CHANGED.notify_all();
+    before
+}
+
+/// The time of [`set_auto_gc_window`].
+pub fn auto_gc_window() -> Duration {
+    window::window()
+}
+
+/// Starts, or ends, a thread that collects once a window: it closes what died on threads that rest, and, if nothing was
+/// made since it looked last, gives what the host's pool keeps for reuse back to the system. Off at first, and then
+/// there is no such thread. Returns whether it was on.
+///
+/// A server that has peaks wants it on; a loop that runs all the time has nothing to gain. `design.md` has what it
+/// costs.
+///
+/// ```
+/// # use ndgc::gc;
+/// gc::set_auto_gc_window(5000);
+/// assert!(!gc::toggle_periodic_gc(true));
+/// assert!(gc::is_periodic_gc_active());
+/// gc::toggle_periodic_gc(false);
+/// # gc::set_auto_gc_window(100);
+/// ```
+pub fn toggle_periodic_gc(on: bool) -> bool {
+    let mut collector = COLLECTOR.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = std::mem::replace(&mut *ACTIVE.lock().unwrap_or_else(PoisonError::into_inner), on);
+    if on && collector.thread.is_none() {
+        collector.thread = std::thread::Builder::new().name("ndgc-gc".into()).spawn(run).ok();
+    }
+    if !on && let Some(thread) = collector.thread.take() {
+        CHANGED.notify_all();
+        // It collects nothing that could panic: the code of users is contained.
+        let _ = thread.join();
+    }
+    before
+}
+
+/// Whether the thread of [`toggle_periodic_gc`] runs.
+pub fn is_periodic_gc_active() -> bool {
+    COLLECTOR.lock().unwrap_or_else(PoisonError::into_inner).thread.is_some()
+}
+
+/// Lets each thread collect after so many of its calls, if the window has passed: what died on all threads. 0, as at
+/// first, for never. Looked at every 64 calls. Returns the number before.
+pub fn set_occasional_gc_frequency(calls: u32) -> u32 {
+    window::set_frequency(calls)
+}
+
+/// The number of [`set_occasional_gc_frequency`].
+pub fn occasional_gc_frequency() -> u32 {
+    window::frequency()
+}
+
+/// Collects now: closes what is dead on all threads, with the switch on also what managers keep of it, and gives what
+/// the host's pool keeps for reuse back to the system. Returns the bytes given back. 0 in a forked child.
+pub fn invoke_gc() -> u64 {
+    if switch::check("gc::invoke_gc").is_err() {
+        return 0;
+    }
+    if switch::reclaiming() {
+        reclaim::collect_kept();
+    }
+    window::note();
+    Device::Cpu.clear_cache()
+}
+
+/// Time since the last collection that was periodic, occasional, or [`invoke_gc`]'s. `None` before the first.
+pub fn since_last_gc() -> Option<Duration> {
+    window::since_last()
+}
+
+fn run() {
+    let mut made = 0;
+    let mut active = ACTIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    while *active {
+        let (again, _) = CHANGED.wait_timeout(active, window::window()).unwrap_or_else(PoisonError::into_inner);
+        drop(again);
+        if window::has_passed() && !switch::forked() {
+            reclaim::collect();
+            let now = threads::sum(|counts| &counts.created);
+            if std::mem::replace(&mut made, now) == now {
+                Device::Cpu.trim();
+            }
+            window::note();
+        }
+        active = ACTIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    }
+}

@@ -1,0 +1,428 @@
+//! Where bytes are looked for when there are none: what ndgc gives back by itself, what the program's caches give, and
+//! the report if all of it did not do.
+//!
+//! Each step is followed by another try, so that nothing is given up that need not be: dead arrays in the queue; what
+//! is kept for reuse (other devices than the host end what runs first); with the switch on, dead arrays that managers
+//! keep; then the program's reclaimers, those of the lowest rank first.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use crate::base::{
+    contain::drop_contained,
+    env,
+    error::{Error, Result},
+    out_of_memory::{OutOfMemory, OutOfMemoryClass, RecoveryStep},
+    system,
+};
+use crate::device::{Device, budget::AllocError};
+use crate::memory::{
+    budget::{self, OverBudget},
+    gc, lines,
+    manager::{self, NdManager},
+    owner::Refused,
+    reclaim, report, stats, switch,
+    threads::{ThreadContext, with_context},
+};
+
+/// Why there are no bytes.
+#[derive(Debug)]
+pub(crate) enum NoBytes {
+    /// A budget has no room.
+    Budget(OverBudget),
+    /// The device has none.
+    Exhausted,
+    /// Nothing helps.
+    Failed(Error),
+}
+
+impl From<AllocError> for NoBytes {
+    fn from(error: AllocError) -> Self {
+        match error {
+            AllocError::Exhausted => NoBytes::Exhausted,
+            AllocError::Failed(error) => NoBytes::Failed(error),
+        }
+    }
+}
+
+/// What a reclaimer is told.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Pressure {
+    /// Bytes that are wanted.
+    pub wanted: u64,
+    /// The device that has none, or whose manager's budget has no room.
+    pub device: Device,
+    /// The manager whose budget has no room, if it is that.
+    pub manager: Option<String>,
+}
+
+struct Entry {
+    rank: i32,
+    serial: u64,
+    name: &'static str,
+    give: Arc<dyn Fn(&Pressure) + Send + Sync>,
+}
+
+/// By rank, then in the order of registration.
+static RECLAIMERS: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// Whether this thread looks for bytes: what it allocates meanwhile is refused without a look.
+    static LOOKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Registers something of the program's that can give memory back, for as long as the guard lives: it is called before an
+/// allocation fails, or when a soft budget is passed, on the thread that allocates. Those of a lower `rank` come first,
+/// and only as many as are needed. What it allocates itself fails at once where there is no memory. A panic ends there.
+///
+/// ```
+/// # use std::sync::{Arc, Mutex};
+/// # use ndgc::{DType, Device, Tensor, memory};
+/// let cache: Arc<Mutex<Vec<Tensor>>> = Arc::default();
+/// let own = Arc::clone(&cache);
+/// let _reclaimer = memory::on_pressure("embeddings", 0, move |_| own.lock().unwrap().clear());
+/// cache.lock().unwrap().push(Tensor::zeros(1 << 20, DType::F32, &Device::Cpu)?);
+/// # Device::Cpu.set_limit(Some(6 << 20));
+/// // With room for 6 MiB:
+/// let _fits = Tensor::zeros(1 << 20, DType::F32, &Device::Cpu)?;
+/// assert!(cache.lock().unwrap().is_empty());
+/// # Device::Cpu.set_limit(None);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+#[must_use = "it is called until the guard drops, with `let _ = ...` at once; name it, as in `let _cache = ...`"]
+pub fn on_pressure(name: &'static str, rank: i32, give: impl Fn(&Pressure) + Send + Sync + 'static) -> Reclaimer {
+    static SERIAL: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    // Relaxed: a number that nobody else has.
+    let serial = SERIAL.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let mut all = RECLAIMERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = all.partition_point(|other| other.rank <= rank);
+    all.insert(at, Entry { rank, serial, name, give: Arc::new(give) });
+    Reclaimer(serial)
+}
+
+/// Ends the registration of [`on_pressure`].
+#[derive(Debug)]
+pub struct Reclaimer(u64);
+
+impl Drop for Reclaimer {
+    fn drop(&mut self) {
+        let mut all = RECLAIMERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = all.iter().position(|entry| entry.serial == self.0).map(|at| all.remove(at));
+        drop(all);
+        // The user's, and not under the lock.
+        drop_contained(own);
+    }
+}
+
+/// Runs one of the program's reclaimers.
+fn call(give: &(dyn Fn(&Pressure) + Send + Sync), pressure: &Pressure) {
+    let ended = catch_unwind(AssertUnwindSafe(|| give(pressure)));
+    drop_contained(ended);
+}
+
+/// Bytes alive and kept for reuse.
+fn held(device: &Device) -> (u64, u64) {
+    let memory = device.memory();
+    (memory.active, memory.cached)
+}
+
+/// Steps that were taken, and the arrays that they ended.
+#[derive(Default)]
+struct Steps {
+    taken: Vec<RecoveryStep>,
+    reclaimed: u64,
+}
+
+impl Steps {
+    /// Takes a step, whose `f` says how many arrays it ended.
+    fn take(&mut self, name: &'static str, device: &Device, f: impl FnOnce() -> u64) {
+        let (start, before) = (Instant::now(), held(device));
+        self.reclaimed += f();
+        let after = held(device);
+        // What left the arrays is kept for reuse; what left both went to the system.
+        let freed = before.0.saturating_sub(after.0).max((before.0 + before.1).saturating_sub(after.0 + after.1));
+        self.taken.push(RecoveryStep::new(name, freed, start.elapsed().as_micros() as u64));
+    }
+}
+
+/// Tries once more after each step that may find bytes.
+///
+/// # Errors
+/// [`Error::OutOfMemory`] after the last one; whatever else `attempt` fails with.
+#[cold]
+pub(crate) fn recover<T>(
+    context: &ThreadContext,
+    (op, device, bytes): (&'static str, &Device, usize),
+    mut why: NoBytes,
+    attempt: &mut dyn FnMut() -> std::result::Result<T, NoBytes>,
+) -> Result<T> {
+    let mut steps = Steps::default();
+    stats::count_retry();
+    let outer = LOOKING.replace(true);
+    let mut next = 0;
+    let found = loop {
+        if let NoBytes::Failed(_) = &why {
+            break None;
+        }
+        if outer || !step(context, device, &why, (bytes, next), &mut steps) {
+            break None;
+        }
+        next += 1;
+        match attempt() {
+            Ok(found) => break Some(found),
+            Err(again) => why = again,
+        }
+    };
+    LOOKING.set(outer);
+    match (found, why) {
+        (Some(found), _) => Ok(found),
+        (None, NoBytes::Failed(error)) => Err(error),
+        (None, why) => Err(exhausted(context, (op, device, bytes), &why, steps)),
+    }
+}
+
+/// Takes the step with this number. Whether there is one.
+fn step(context: &ThreadContext, device: &Device, why: &NoBytes, at: (usize, usize), steps: &mut Steps) -> bool {
+    let (bytes, number) = at;
+    match number {
+        0 => steps.take("drain", device, || reclaim::drain_all(context) as u64),
+        1 => steps.take("trim", device, || {
+            device.trim();
+            0
+        }),
+        2 if switch::reclaiming() => steps.take("collect_orphans", device, || {
+            // Those that fell while the switch was off: it is on, so nobody wants them kept.
+            let found = gc::collect_orphans() as u64;
+            device.trim();
+            found
+        }),
+        2 => {}
+        number => return reclaimer(context, number - 3, (device, why, bytes), steps),
+    }
+    true
+}
+
+/// Calls the program's reclaimer with this number. Whether there is one.
+fn reclaimer(
+    context: &ThreadContext,
+    number: usize,
+    (device, why, bytes): (&Device, &NoBytes, usize),
+    steps: &mut Steps,
+) -> bool {
+    let all = RECLAIMERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some((name, give)) = all.get(number).map(|entry| (entry.name, Arc::clone(&entry.give))) else { return false };
+    drop(all);
+    let manager = match why {
+        NoBytes::Budget(refusal) => Some(manager::name_of(refusal.manager)),
+        NoBytes::Exhausted | NoBytes::Failed(_) => None,
+    };
+    let pressure = Pressure { wanted: bytes as u64, device: device.clone(), manager };
+    steps.take(name, device, || {
+        call(&*give, &pressure);
+        let found = reclaim::drain_all(context) as u64;
+        device.trim();
+        found
+    });
+    true
+}
+
+/// A soft budget was passed: dead arrays are closed, and the program's reclaimers give what they can.
+#[cold]
+pub(crate) fn relieve(context: &ThreadContext, device: &Device, bytes: usize) {
+    if LOOKING.replace(true) {
+        return;
+    }
+    let mut steps = Steps::default();
+    steps.take("drain", device, || reclaim::drain_all(context) as u64);
+    let mut number = 0;
+    while reclaimer(context, number, (device, &NoBytes::Exhausted, bytes), &mut steps) {
+        number += 1;
+    }
+    LOOKING.set(false);
+}
+
+fn class(device: &Device, bytes: u64, why: &NoBytes, memory: &crate::device::budget::MemoryStats) -> OutOfMemoryClass {
+    let most = memory.limit.or_else(|| device.is_cpu().then(system::physical_bytes).flatten());
+    match why {
+        NoBytes::Budget(OverBudget { max, is_arrays: false, .. }) if bytes > *max => OutOfMemoryClass::TooBig,
+        NoBytes::Budget(refusal) => {
+            let OverBudget { manager, used, max, is_arrays, .. } = *refusal;
+            OutOfMemoryClass::OverBudget { manager: manager::name_of(manager), used, max, is_arrays }
+        }
+        _ if most.is_some_and(|most| bytes > most) => OutOfMemoryClass::TooBig,
+        _ if memory.limit.is_some_and(|limit| memory.active + bytes > limit) => OutOfMemoryClass::OverLimit,
+        _ if memory.cached >= bytes => OutOfMemoryClass::Fragmented,
+        _ => OutOfMemoryClass::Exhausted,
+    }
+}
+
+fn exhausted(context: &ThreadContext, what: (&'static str, &Device, usize), why: &NoBytes, steps: Steps) -> Error {
+    let (op, device, bytes) = what;
+    stats::count_refused();
+    if let NoBytes::Budget(refusal) = why {
+        budget::count_refusal(refusal);
+    }
+    let memory = device.memory();
+    let mut error = OutOfMemory::of(device.to_string(), op, bytes as u64);
+    let (lines, kept, kept_bytes) = lines::largest(device, 5);
+    error.class = class(device, bytes as u64, why, &memory);
+    error.thread = context.number;
+    (error.active, error.cached, error.limit) = (memory.active, memory.cached, memory.limit);
+    (error.reclaimed, error.steps) = (steps.reclaimed, steps.taken);
+    (error.kept, error.kept_bytes) = (kept, kept_bytes);
+    error.lines = lines.iter().map(|line| (line.site, line.arrays, line.bytes)).collect();
+    error.largest = report::largest(device, 5);
+    let error = Error::OutOfMemory(Box::new(error));
+    if let Some(folder) = crash_folder() {
+        // The error is what matters; a disk that takes no report changes nothing of it.
+        let _ = write_report(&folder, device, &error);
+    }
+    error
+}
+
+impl NdManager {
+    /// The error for what it refused.
+    #[cold]
+    pub(crate) fn refusal(&self, op: &'static str, refused: Refused) -> Error {
+        match refused {
+            Refused::Closed => self.closed_error(op),
+            Refused::Capped => self.capped_error(op),
+            Refused::OverBudget(refusal) => {
+                let what = (op, self.device(), refusal.asked as usize);
+                with_context(|context| exhausted(context, what, &NoBytes::Budget(refusal), Steps::default()))
+            }
+        }
+    }
+}
+
+/// Runs a step that may be run again, and again, at most so many times, while it ends for lack of memory. In between
+/// what is dead is given back, also what managers keep of it while the switch is on, and what is kept for reuse.
+///
+/// ```
+/// # use ndgc::{DType, Device, Tensor, memory};
+/// let x = memory::with_oom_retry(3, || Tensor::ones((16, 16), DType::F32, &Device::Cpu))?;
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+///
+/// # Errors
+/// The last [`Error::OutOfMemory`]; any other error of `step` at once.
+pub fn with_oom_retry<R>(retries: u32, mut step: impl FnMut() -> Result<R>) -> Result<R> {
+    for _ in 0..retries {
+        match step() {
+            Err(error) if is_out_of_memory(&error) => give_back_all(),
+            answer => return answer,
+        }
+    }
+    step()
+}
+
+/// Runs `step` on `0..items`, in one piece or, where that ends for lack of memory, in halves of it, and halves of these,
+/// down to one item: the step of a training or inference that takes a part of a batch. The results stand in the order
+/// of the items. What succeeded is not run again, and a piece is not tried in the size that failed before.
+///
+/// ```
+/// # use ndgc::{DType, Device, Tensor, memory};
+/// let batch = Tensor::ones((64, 1024), DType::F32, &Device::Cpu)?;
+/// let sums = memory::with_oom_split(64, |rows| batch.narrow(0, rows.start, rows.len())?.exp()?.sum(1))?;
+/// let sums = Tensor::cat(&sums, 0)?;
+/// assert_eq!(sums.dims(), [64]);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::OutOfMemory`] of one item; any other error of `step` at once.
+pub fn with_oom_split<R>(items: usize, mut step: impl FnMut(std::ops::Range<usize>) -> Result<R>) -> Result<Vec<R>> {
+    let (mut results, mut start, mut most) = (Vec::new(), 0, items.max(1));
+    while start < items {
+        let end = items.min(start + most);
+        match step(start..end) {
+            Ok(result) => {
+                results.push(result);
+                start = end;
+            }
+            Err(error) if end - start > 1 && is_out_of_memory(&error) => {
+                most = (end - start).div_ceil(2);
+                give_back_all();
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(results)
+}
+
+fn is_out_of_memory(error: &Error) -> bool {
+    match error {
+        Error::OutOfMemory(_) => true,
+        Error::Context { inner, .. } | Error::WithBacktrace { inner, .. } | Error::WithPath { inner, .. } => {
+            is_out_of_memory(inner)
+        }
+        _ => false,
+    }
+}
+
+fn give_back_all() {
+    gc::collect();
+    if switch::reclaiming() {
+        gc::collect_orphans();
+    }
+    Device::Cpu.clear_cache();
+}
+
+/// Where reports go: the outer `None` before anybody asked.
+static FOLDER: Mutex<Option<Option<PathBuf>>> = Mutex::new(None);
+
+/// Reports that a process writes at most: a loop that goes on without memory does not fill a disk.
+const REPORTS_MAX: u64 = 16;
+
+/// Writes a report for each [`Error::OutOfMemory`] into this folder, or none any more; returns what was set before.
+/// `NDGC_CRASH_REPORT` sets the folder at first. A report is one text file, `ndgc-<process>-<number>.txt`: the error,
+/// version, limits, statistics, managers and their arrays, workspaces, and the lines of the source that made what
+/// lives. At most 16 of a process.
+pub fn set_crash_report(folder: Option<&Path>) -> Option<PathBuf> {
+    let before = crash_folder();
+    *FOLDER.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder.map(Path::to_path_buf));
+    before
+}
+
+fn crash_folder() -> Option<PathBuf> {
+    let mut folder = FOLDER.lock().unwrap_or_else(PoisonError::into_inner);
+    folder.get_or_insert_with(|| env::var("NDGC_CRASH_REPORT").map(PathBuf::from)).clone()
+}
+
+fn write_report(folder: &Path, device: &Device, error: &Error) -> std::io::Result<()> {
+    static WRITTEN: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    // Relaxed: a number that nobody else has.
+    let number = WRITTEN.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    if number >= REPORTS_MAX {
+        return Ok(());
+    }
+    std::fs::create_dir_all(folder)?;
+    let path = folder.join(format!("ndgc-{}-{number}.txt", std::process::id()));
+    std::fs::write(path, format!("{error}\n\n{}", crash_report(device)))
+}
+
+/// What a report of an [`Error::OutOfMemory`] has below the error: version, limits, statistics, managers with their
+/// arrays, workspaces and lines of a device.
+pub fn crash_report(device: &Device) -> String {
+    let memory = device.memory();
+    let sized = |bytes: Option<u64>| bytes.map_or("unknown".to_owned(), |bytes| crate::Bytes(bytes).to_string());
+    let mut text = format!(
+        "ndgc {}, {} {}, {device}\nmachine: {}, resident: {}\nswitch: {}\n{memory:?}\n{:?}\n\nlines:\n",
+        env!("CARGO_PKG_VERSION"),
+        std::env::consts::OS,
+        std::env::consts::ARCH,
+        sized(system::physical_bytes()),
+        sized(system::resident_bytes()),
+        if switch::is_on() { "on" } else { "off" },
+        gc::stats(),
+    );
+    for line in lines::lines() {
+        text += &format!("{line}\n");
+    }
+    text += "\nmanagers:\n";
+    text + &NdManager::system(device).debug_dump()
+}

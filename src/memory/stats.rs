@@ -1,0 +1,233 @@
+//! The figures of a device under names that stay, and what parts of a program use of it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::base::units::Bytes;
+use crate::device::Device;
+use crate::memory::{gc, lines, node, workspace::block};
+
+/// Allocations that failed at first and were tried again, and those that ended in an error.
+static RETRIES: AtomicU64 = AtomicU64::new(0);
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// An allocation is tried again.
+pub(crate) fn count_retry() {
+    // Relaxed: statistics, here and below.
+    RETRIES.fetch_add(1, Ordering::Relaxed);
+}
+
+/// An allocation ends in an error.
+pub(crate) fn count_refused() {
+    // Relaxed: as above.
+    REFUSED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Names that PyTorch's users know, and those they stand for.
+const ALIASES: [(&str, &str); 12] = [
+    ("active.all.allocated", "arrays.created"),
+    ("active.all.current", "arrays.current"),
+    ("active.all.freed", "arrays.closed"),
+    ("active_bytes.all.current", "bytes.current"),
+    ("active_bytes.all.peak", "bytes.peak"),
+    ("allocated_bytes.all.current", "bytes.current"),
+    ("allocated_bytes.all.peak", "bytes.peak"),
+    ("num_alloc_retries", "requests.retried"),
+    ("num_device_alloc", "pool.misses"),
+    ("num_ooms", "requests.refused"),
+    ("requested_bytes.all.current", "bytes.current"),
+    ("reserved_bytes.all.current", "bytes.reserved"),
+];
+
+/// Figures of a device and of the process, by name. Made by [`stats`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stats(Vec<(&'static str, u64)>);
+
+impl Stats {
+    /// The figure with a name, or with one of PyTorch's `memory_stats()` where there is the same here:
+    /// `allocated_bytes.all.current` is `bytes.current`.
+    pub fn get(&self, name: &str) -> Option<u64> {
+        let named = |name: &str| self.0.iter().find(|&&(own, _)| own == name).map(|&(_, value)| value);
+        named(name).or_else(|| named(ALIASES.iter().find(|&&(alias, _)| alias == name)?.1))
+    }
+
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.0.iter().copied()
+    }
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.iter().try_for_each(|(name, value)| {
+            let size = if name.contains("bytes") { format!(" ({})", Bytes(value)) } else { String::new() };
+            writeln!(f, "{name:<26} {value:>16}{size}")
+        })
+    }
+}
+
+/// The figures of a device:
+///
+/// | name | |
+/// |---|---|
+/// | `bytes.current`, `bytes.peak` | of live storages and blocks of workspaces, as asked for |
+/// | `bytes.cached`, `bytes.reserved` | kept for reuse; that and what is live |
+/// | `bytes.limit` | the limit, if there is one |
+/// | `bytes.saved`, `bytes.workspaces` | of values that gradients need; of blocks of workspaces |
+/// | `bytes.dead` | of arrays that managers keep though nobody has a handle |
+/// | `pool.hits`, `pool.misses` | requests served from what was kept, and from the system or driver |
+/// | `requests.retried`, `requests.refused` | of the process: allocations that needed a second try; that failed |
+/// | `arrays.current`, `.created`, `.closed`, `.queued`, `.kept` | of the process, as in [`GcStats`](gc::GcStats) |
+/// | `threads.interrupts` | of the process, as there |
+///
+/// The names do not change. `bytes.dead` walks all arrays; the others are sums.
+///
+/// ```
+/// # use ndgc::{DType, Device, Tensor, memory};
+/// let x = Tensor::zeros(1024, DType::F32, &Device::Cpu)?;
+/// let stats = memory::stats(&Device::Cpu);
+/// assert_eq!(stats.get("bytes.current"), Some(4096));
+/// assert_eq!(stats.get("allocated_bytes.all.current"), Some(4096));
+/// println!("{stats}");
+/// # drop(x);
+/// # ndgc::gc::collect();
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+pub fn stats(device: &Device) -> Stats {
+    let (_, _, dead) = lines::largest(device, 0);
+    let (memory, arrays) = (device.memory(), gc::stats());
+    let workspaces = block::by_workspace(|at| at == device).values().map(|&(_, bytes)| bytes).sum();
+    // Relaxed: statistics.
+    let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
+    let mut all = vec![
+        ("arrays.closed", arrays.closed),
+        ("arrays.created", arrays.created),
+        ("arrays.current", arrays.live),
+        ("arrays.kept", arrays.kept),
+        ("arrays.queued", arrays.queued),
+        ("bytes.cached", memory.cached),
+        ("bytes.current", memory.active),
+        ("bytes.dead", dead),
+        ("bytes.peak", memory.peak),
+        ("bytes.reserved", memory.active + memory.cached),
+        ("bytes.saved", node::saved().1),
+        ("bytes.workspaces", workspaces),
+        ("pool.hits", memory.hits),
+        ("pool.misses", memory.misses),
+        ("requests.refused", read(&REFUSED)),
+        ("requests.retried", read(&RETRIES)),
+        ("threads.interrupts", arrays.interrupts),
+    ];
+    all.extend(memory.limit.map(|limit| ("bytes.limit", limit)));
+    all.sort_unstable();
+    Stats(all)
+}
+
+/// What the runs of a part of a program did with the memory of a device. Other threads' doings meanwhile are in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Scope {
+    /// Its name, after those of the parts that it is in: `epoch/eval`.
+    pub path: String,
+    /// Runs.
+    pub runs: u64,
+    /// Their time together.
+    pub time: Duration,
+    /// Arrays made.
+    pub created: u64,
+    /// The most bytes above those at the begin of a run.
+    pub peak_bytes: u64,
+    /// Bytes alive more at the ends of the runs than at their begins, or less.
+    pub left_bytes: i64,
+    /// Arrays alive more, or less.
+    pub left_arrays: i64,
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Scope { path, runs, time, created, peak_bytes, left_bytes, left_arrays } = self;
+        write!(
+            f,
+            "{path}: {runs} runs in {time:.1?}, {created} arrays made, peak {}, left {left_arrays} arrays and {left_bytes} B",
+            Bytes(*peak_bytes)
+        )
+    }
+}
+
+static SCOPES: Mutex<BTreeMap<String, Scope>> = Mutex::new(BTreeMap::new());
+
+thread_local! {
+    static PATH: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
+}
+
+/// Where a scope began; its end, also by a panic, is counted.
+struct Open<'d> {
+    device: &'d Device,
+    start: Instant,
+    parent: usize,
+    peak: u64,
+    active: u64,
+    arrays: gc::GcStats,
+}
+
+/// Runs `f` and adds to the scope of this name what it did with the memory of a device. Scopes within it have a path.
+///
+/// ```
+/// # use ndgc::{DType, Device, Tensor, memory};
+/// # memory::clear_scopes();
+/// memory::scope("epoch", &Device::Cpu, || {
+///     memory::scope("eval", &Device::Cpu, || drop(Tensor::zeros(1024, DType::F32, &Device::Cpu)));
+/// });
+/// let scopes = memory::scopes();
+/// assert_eq!((scopes[1].path.as_str(), scopes[1].created, scopes[1].peak_bytes), ("epoch/eval", 1, 4096));
+/// ```
+pub fn scope<R>(name: &str, device: &Device, f: impl FnOnce() -> R) -> R {
+    let parent = PATH.with_borrow_mut(|path| {
+        let parent = path.len();
+        if parent > 0 {
+            path.push('/');
+        }
+        path.push_str(name);
+        parent
+    });
+    let before = device.memory();
+    device.reset_peak();
+    let _open =
+        Open { device, start: Instant::now(), parent, peak: before.peak, active: before.active, arrays: gc::stats() };
+    f()
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        let time = self.start.elapsed();
+        gc::collect();
+        let (now, arrays) = (self.device.memory(), gc::stats());
+        self.device.raise_peak(self.peak);
+        let path = PATH.with_borrow_mut(|path| {
+            let own = path.clone();
+            path.truncate(self.parent);
+            own
+        });
+        let mut all = SCOPES.lock().unwrap_or_else(PoisonError::into_inner);
+        let scope = all.entry(path.clone()).or_insert_with(|| Scope { path, ..Scope::default() });
+        scope.runs += 1;
+        scope.time += time;
+        scope.created += arrays.created - self.arrays.created;
+        scope.peak_bytes = scope.peak_bytes.max(now.peak.saturating_sub(self.active));
+        scope.left_bytes += now.active as i64 - self.active as i64;
+        scope.left_arrays += arrays.live as i64 - self.arrays.live as i64;
+    }
+}
+
+/// The scopes so far, by path.
+pub fn scopes() -> Vec<Scope> {
+    SCOPES.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+}
+
+/// Forgets the scopes so far.
+pub fn clear_scopes() {
+    SCOPES.lock().unwrap_or_else(PoisonError::into_inner).clear();
+}

@@ -1,0 +1,408 @@
+//! Budgets of managers: bytes and arrays, through the tree, before memory is taken; moves, reservations, and what happens
+//! beyond them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ndgc::{Budget, DType, Device, Error, NdManager, OutOfMemoryClass, Tensor, Var, gc};
+
+use crate::it::support::{alone, base, both, live_bytes, owned_by, switched};
+
+/// Zeros of so many bytes.
+fn bytes(manager: &NdManager, count: usize) -> ndgc::Result<Tensor> {
+    manager.zeros(count, DType::U8)
+}
+
+/// Bytes and arrays that are charged to the budget of a manager.
+fn used(manager: &NdManager) -> (u64, u64) {
+    let found = manager.budget_use().unwrap();
+    (found.bytes, found.arrays)
+}
+
+/// Whose budget refused: bytes or arrays, of how many.
+fn refusal<T>(result: ndgc::Result<T>) -> (String, u64, u64, bool) {
+    match result.map(drop) {
+        Err(Error::OutOfMemory(oom)) => match oom.class {
+            OutOfMemoryClass::OverBudget { manager, used, max, is_arrays } => (manager, used, max, is_arrays),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_budget_refuses_before_memory_is_taken_and_leaves_everything_as_it_was() {
+    both(|device| {
+        let (tenant, other) = (base(device), base(device));
+        tenant.set_name("tenant");
+        assert_eq!(tenant.set_budget(Budget::new().max_bytes(1000)).unwrap(), Budget::new());
+        assert_eq!(tenant.budget(), Budget::new().max_bytes(1000));
+        let first = bytes(&tenant, 600).unwrap();
+        let before = (live_bytes(device), gc::stats().live, tenant.array_count());
+        assert_eq!(refusal(bytes(&tenant, 401)), ("tenant".to_owned(), 600, 1000, false));
+        assert_eq!(refusal(first.affine(1., 1.)), ("tenant".to_owned(), 600, 1000, false));
+        assert_eq!(refusal(first.clamp(0., 1.)), ("tenant".to_owned(), 600, 1000, false), "a composed one");
+        assert_eq!((live_bytes(device), gc::stats().live, tenant.array_count()), before);
+        assert_eq!(used(&tenant), (600, 1));
+        let second = bytes(&tenant, 400).unwrap();
+        assert_eq!((used(&tenant), tenant.budget_use().unwrap().refused), ((1000, 2), 3));
+        bytes(&other, 1 << 20).unwrap();
+        assert_eq!(other.budget_use(), None, "another tree knows nothing of it");
+        // In the third of the calls a request that alone is too big.
+        let Err(Error::OutOfMemory(oom)) = bytes(&tenant, 1001) else { panic!("refused") };
+        assert_eq!(oom.class, OutOfMemoryClass::TooBig);
+        second.close();
+        assert_eq!(used(&tenant), (600, 1));
+        tenant.set_budget(Budget::new()).unwrap();
+        bytes(&tenant, 1 << 20).unwrap();
+        tenant.close().unwrap();
+        assert!(matches!(tenant.set_budget(Budget::new()), Err(Error::ManagerClosed { .. })));
+        let system = NdManager::system(device);
+        assert!(matches!(system.set_budget(Budget::new()), Err(Error::SystemManager { .. })));
+    });
+}
+
+#[test]
+fn the_budgets_of_a_tree_hold_together_and_each_manager_adds_up() {
+    both(|device| {
+        let root = base(device);
+        root.set_name("root");
+        root.set_budget(Budget::new().max_bytes(1000)).unwrap();
+        let [a, b] = ["a", "b"].map(|name| root.child(name).unwrap());
+        a.set_budget(Budget::new().max_bytes(701)).unwrap();
+        let deep = a.new_sub_manager().unwrap();
+        let _kept = [bytes(&deep, 500).unwrap(), bytes(&b, 300).unwrap()];
+        assert_eq!((used(&a), used(&deep), used(&b), used(&root)), ((500, 1), (500, 1), (800, 2), (800, 2)));
+        assert_eq!(refusal(bytes(&deep, 201)).0, "root", "the one that has no room");
+        assert_eq!(refusal(bytes(&b, 201)).0, "root");
+        root.set_budget(Budget::new().max_bytes(2000)).unwrap();
+        assert_eq!(refusal(bytes(&deep, 202)).0, "a");
+        let more = bytes(&b, 1200).unwrap();
+        assert_eq!((used(&a), used(&root)), ((500, 1), (2000, 3)));
+        a.close().unwrap();
+        assert_eq!(used(&root), (1500, 2));
+        drop(more);
+        b.close().unwrap();
+        assert_eq!(used(&root), (0, 0));
+        assert_eq!(root.budget_use().unwrap().peak_bytes, 2000);
+    });
+}
+
+#[test]
+fn a_budget_that_comes_later_counts_what_is_there_with_managers_below_it() {
+    both(|device| {
+        let root = base(device);
+        let (a, b) = (root.child("a").unwrap(), root.child("b").unwrap());
+        let deep = a.child("deep").unwrap();
+        let arrays = [&root, &a, &b, &deep].map(|manager| bytes(manager, 100).unwrap());
+        let view = arrays[0].narrow(0, 0, 10).unwrap();
+        deep.set_budget(Budget::new().max_bytes(150)).unwrap();
+        assert_eq!(used(&deep), (100, 1));
+        root.set_budget(Budget::new().max_bytes(450)).unwrap();
+        assert_eq!((used(&root), used(&b), used(&deep)), ((400, 5), (400, 5), (100, 1)));
+        a.set_budget(Budget::new()).unwrap();
+        assert_eq!((used(&root), used(&a), used(&deep)), ((400, 5), (200, 2), (100, 1)));
+        assert_eq!(deep.budget(), Budget::new().max_bytes(150), "as it was set");
+        assert_eq!(refusal(bytes(&deep, 51)).0, "deep");
+        assert_eq!(refusal(bytes(&a, 51)).1, 400);
+        arrays[3].close();
+        assert_eq!((used(&root), used(&a), used(&deep)), ((300, 4), (100, 1), (0, 0)));
+        drop((arrays, view));
+        root.close().unwrap();
+    });
+}
+
+#[test]
+fn an_array_that_moves_takes_its_bytes_along_or_stays() {
+    both(|device| {
+        let root = base(device);
+        root.set_budget(Budget::new().max_bytes(1000)).unwrap();
+        let [from, to] = ["from", "to"].map(|name| root.child(name).unwrap());
+        from.set_budget(Budget::new().max_bytes(1000)).unwrap();
+        to.set_budget(Budget::new().max_bytes(650).max_arrays(2)).unwrap();
+        let (x, y) = (bytes(&from, 600).unwrap(), bytes(&from, 100).unwrap());
+        // 700 of 1000 at the root: a move within must not need room for both places.
+        x.attach(&to).unwrap();
+        assert_eq!((used(&from), used(&to), used(&root)), ((100, 1), (600, 1), (700, 2)));
+        assert_eq!(refusal(y.attach(&to)), ("to".to_owned(), 600, 650, false));
+        assert!(owned_by(&y, &from));
+        assert_eq!((used(&from), used(&to), used(&root)), ((100, 1), (600, 1), (700, 2)));
+        x.temp_attach(&from).unwrap();
+        assert_eq!((used(&from), used(&to)), ((700, 2), (0, 0)));
+        // While it is lent its lender gives its room away; it comes back all the same.
+        let z = bytes(&to, 300).unwrap();
+        from.close().unwrap();
+        assert_eq!((used(&to), used(&root)), ((900, 2), (900, 2)));
+        assert_eq!(refusal(bytes(&to, 1)).0, "to");
+        x.attach(&root).unwrap();
+        assert_eq!((used(&to), used(&root)), ((300, 1), (900, 2)));
+        let free = x.detach();
+        assert_eq!(used(&root).0, 300, "the bytes are the handles' from here on");
+        x.close();
+        let other = base(device);
+        let outside = bytes(&other, 200).unwrap();
+        outside.attach(&to).unwrap();
+        assert_eq!((used(&to), used(&root)), ((500, 2), (500, 2)));
+        assert_eq!(refusal(to.zeros(1, DType::U8)), ("to".to_owned(), 2, 2, true));
+        assert_eq!(refusal(z.narrow(0, 0, 1)), ("to".to_owned(), 2, 2, true), "a view is an array");
+        drop((free, z, outside));
+        root.close().unwrap();
+    });
+}
+
+#[test]
+fn bytes_are_charged_once_and_until_they_are_free() {
+    both(|device| {
+        let root = base(device);
+        root.set_budget(Budget::new()).unwrap();
+        let x = root.ones((10, 10), DType::F32).unwrap();
+        let views = [x.t().unwrap(), x.get(0).unwrap(), x.narrow(0, 2, 3).unwrap()];
+        assert_eq!(used(&root), (400, 4));
+        x.close();
+        assert_eq!(used(&root), (400, 3), "the views have them");
+        let (request, w) = (root.new_sub_manager().unwrap(), Var::ones(100, DType::F32, device).unwrap());
+        let product = w.mul(&request.ones(100, DType::F32).unwrap()).unwrap();
+        request.close().unwrap();
+        gc::collect();
+        assert_eq!(used(&root).0, 400 + 400, "the gradient of `w` needs what it was multiplied with");
+        drop((product, views));
+        gc::collect_orphans();
+        assert_eq!(used(&root).0, 0);
+        // Of a vector, and as a result that takes the bytes of its operand over.
+        let taken = root.from_vec(vec![1f32; 10_000], 10_000).unwrap();
+        assert_eq!(used(&root), (40_000, 1));
+        let sum = taken + 1.;
+        let kept = if gc::is_on() { 0 } else { 40_000 };
+        assert_eq!(used(&root).0, 40_000 + kept, "with the switch off the operand is the manager's still");
+        drop(sum);
+        root.close().unwrap();
+    });
+}
+
+#[test]
+fn what_is_dead_is_no_reason_to_refuse() {
+    switched(true, |device| {
+        let manager = base(device);
+        manager.set_budget(Budget::new().max_bytes(1 << 20)).unwrap();
+        for _ in 0..50 {
+            // Each round leaves more than half dead; some of it on the queue of a thread that ended.
+            let x = bytes(&manager, 300_000).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| drop(bytes(&manager, 600_000).unwrap()));
+            });
+            drop(x);
+        }
+        assert_eq!(used(&manager), (0, 0));
+        assert_eq!(manager.budget_use().unwrap().refused, 0);
+    });
+    switched(false, |device| {
+        let manager = base(device);
+        manager.set_budget(Budget::new().max_bytes(1000)).unwrap();
+        drop(bytes(&manager, 600).unwrap());
+        let Err(Error::OutOfMemory(oom)) = bytes(&manager, 600) else { panic!("the manager keeps the first") };
+        assert_eq!((oom.kept, oom.kept_bytes), (1, 600));
+        assert!(oom.to_string().ends_with("with gc::on() none are kept"), "{oom:?}");
+        let _on = gc::scoped(true);
+        bytes(&manager, 600).unwrap();
+    });
+}
+
+#[test]
+fn what_is_reserved_is_kept_for_those_within_the_budget() {
+    both(|device| {
+        let root = base(device);
+        root.set_budget(Budget::new().max_bytes(1000)).unwrap();
+        let (tenant, other) = (root.child("tenant").unwrap(), root.child("other").unwrap());
+        tenant.set_budget(Budget::new().max_bytes(800)).unwrap();
+        let room = tenant.reserve(700).unwrap();
+        assert_eq!((room.bytes(), used(&tenant).0, used(&root).0), (700, 700, 700));
+        assert!(tenant.can_fit(800) && !tenant.can_fit(801), "700 of it reserved, and 100 more");
+        assert!(other.can_fit(300) && !other.can_fit(301));
+        assert_eq!(refusal(other.reserve(301)).0, root.name());
+        assert_eq!(refusal(tenant.reserve(101)).0, "tenant");
+        let request = tenant.new_sub_manager().unwrap();
+        let x = bytes(&request, 600).unwrap();
+        let found = tenant.budget_use().unwrap();
+        assert_eq!((found.bytes, found.reserved_bytes), (700, 100));
+        let y = bytes(&request, 150).unwrap();
+        assert_eq!((used(&tenant).0, used(&root).0), (750, 750), "100 of what was reserved, 50 more");
+        drop(room);
+        assert_eq!(used(&tenant).0, 750, "nothing of it is left");
+        x.close();
+        let again = tenant.reserve(600).unwrap();
+        assert_eq!(used(&root).0, 750);
+        drop(again);
+        assert_eq!((used(&tenant).0, used(&root).0), (150, 150));
+        y.close();
+        let (room, z) = (tenant.reserve(100).unwrap(), bytes(&other, 50).unwrap());
+        z.attach(&tenant).unwrap();
+        assert_eq!((used(&tenant).0, used(&root).0), (150, 150), "what moves is not new");
+        root.close().unwrap();
+        assert!(matches!(tenant.reserve(1), Err(Error::ManagerClosed { .. })));
+        drop((room, z));
+        let free = base(device);
+        assert!(free.can_fit(u64::MAX) && free.reserve(u64::MAX).is_ok(), "without a budget");
+    });
+}
+
+#[test]
+fn workspaces_and_lent_memory_are_not_charged() {
+    alone(|| {
+        let manager = base(&Device::Cpu);
+        manager.set_budget(Budget::new().max_bytes(100)).unwrap();
+        let config = ndgc::WorkspaceConfig::builder().initial_size(1 << 16).build().unwrap();
+        let workspace = ndgc::Workspace::enter("BUDGET", &config).unwrap();
+        let x = bytes(&manager, 1000).unwrap();
+        assert!(x.is_attached() && used(&manager) == (0, 0));
+        drop((x, workspace));
+        let lent = Tensor::from_shared(Arc::new(vec![0u8; 1000]), 0..1000, DType::U8, 1000, &manager).unwrap();
+        assert_eq!(used(&manager), (0, 1));
+        drop(lent);
+    });
+}
+
+/// A number of a cheap sequence.
+fn draw(state: &mut u64, below: u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state % below
+}
+
+/// Managers of a random program: a root with two tenants, of which one has two managers below it.
+fn tree(device: &Device) -> Vec<NdManager> {
+    let root = base(device);
+    root.set_budget(Budget::new().max_bytes(10_000).max_arrays(60)).unwrap();
+    let (a, b) = (root.child("a").unwrap(), root.child("b").unwrap());
+    a.set_budget(Budget::new().max_bytes(6_000)).unwrap();
+    b.set_budget(Budget::new().max_bytes(7_000).max_arrays(25)).unwrap();
+    let (c, d) = (a.child("c").unwrap(), a.child("d").unwrap());
+    d.set_budget(Budget::new().max_bytes(3_000)).unwrap();
+    vec![root, a, b, c, d]
+}
+
+/// The managers that are charged for an array of each, itself first; and the limits of each.
+const ABOVE: [&[usize]; 5] = [&[0], &[1, 0], &[2, 0], &[1, 0], &[4, 1, 0]];
+const MOST: [(u64, u64); 5] = [(10_000, 60), (6_000, u64::MAX), (7_000, 25), (u64::MAX, u64::MAX), (3_000, u64::MAX)];
+
+/// Invariant I14 (design.md).
+#[test]
+fn random_programs_agree_with_a_model_and_nothing_is_refused_that_fits() {
+    both(|device| {
+        for seed in 1..20u64 {
+            let (mut state, managers) = (seed * 0x9E37_79B9, tree(device));
+            let mut arrays: Vec<(Tensor, usize, u64)> = Vec::new();
+            let charged = |arrays: &[(Tensor, usize, u64)], of: usize| {
+                let own = arrays.iter().filter(|(_, at, _)| ABOVE[*at].contains(&of));
+                own.fold((0, 0), |(bytes, count), (_, _, size)| (bytes + size, count + 1))
+            };
+            for _ in 0..300 {
+                let to = draw(&mut state, 5) as usize;
+                match draw(&mut state, 4) {
+                    0 | 1 => {
+                        let size = 1 + draw(&mut state, 1500);
+                        let fits = ABOVE[to].iter().all(|&above| {
+                            let (bytes, count) = charged(&arrays, above);
+                            bytes + size <= MOST[above].0 && count < MOST[above].1
+                        });
+                        assert!(managers[to].can_fit(size) == fits);
+                        match bytes(&managers[to], size as usize) {
+                            Ok(array) => arrays.push((array, to, size)),
+                            Err(error) => assert!(!fits, "{error}"),
+                        }
+                    }
+                    2 if !arrays.is_empty() => {
+                        let at = draw(&mut state, arrays.len() as u64) as usize;
+                        arrays.swap_remove(at).0.close();
+                    }
+                    _ if !arrays.is_empty() => {
+                        let at = draw(&mut state, arrays.len() as u64) as usize;
+                        let (from, size) = (arrays[at].1, arrays[at].2);
+                        let new = ABOVE[to].iter().filter(|above| !ABOVE[from].contains(above));
+                        let fits = new.clone().all(|&above| {
+                            let (bytes, count) = charged(&arrays, above);
+                            bytes + size <= MOST[above].0 && count < MOST[above].1
+                        });
+                        let moved = arrays[at].0.attach(&managers[to]);
+                        assert_eq!(moved.is_ok(), fits, "{moved:?}");
+                        arrays[at].1 = if fits { to } else { from };
+                    }
+                    _ => {}
+                }
+                for of in [0, 1, 2, 4] {
+                    assert_eq!(used(&managers[of]), charged(&arrays, of));
+                }
+            }
+            arrays.clear();
+            gc::collect_orphans();
+            assert!([0, 1, 2, 4].iter().all(|&of| used(&managers[of]) == (0, 0)));
+        }
+    });
+}
+
+#[test]
+fn several_threads_never_pass_a_hard_limit_and_nothing_is_left_charged() {
+    both(|device| {
+        if !device.is_cpu() {
+            return;
+        }
+        let (managers, stop) = (tree(device), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let watch = scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    for of in [0, 1, 2, 4] {
+                        let found = managers[of].budget_use().unwrap();
+                        assert!(found.bytes <= MOST[of].0 && found.peak_bytes <= MOST[of].0, "{of}: {found:?}");
+                    }
+                }
+            });
+            let workers = [1u64, 2, 3].map(|seed| {
+                let managers = &managers;
+                scope.spawn(move || {
+                    let (mut state, mut own) = (seed * 0x9E37_79B9_7F4A, Vec::new());
+                    for _ in 0..6000 {
+                        let to = &managers[draw(&mut state, 5) as usize];
+                        match draw(&mut state, 5) {
+                            0..=2 => own.extend(bytes(to, 1 + draw(&mut state, 900) as usize).ok()),
+                            3 => drop(to.reserve(draw(&mut state, 500)).ok()),
+                            _ => {
+                                let _ = own.last().map(|array: &Tensor| array.attach(to));
+                            }
+                        }
+                        while own.len() as u64 > draw(&mut state, 24) {
+                            let at = draw(&mut state, own.len() as u64) as usize;
+                            own.swap_remove(at).close();
+                        }
+                    }
+                })
+            });
+            workers.into_iter().for_each(|worker| worker.join().unwrap());
+            stop.store(true, Ordering::Relaxed);
+            watch.join().unwrap();
+        });
+        gc::collect_orphans();
+        for of in [0, 1, 2, 4] {
+            let found = managers[of].budget_use().unwrap();
+            assert_eq!((found.bytes, found.arrays, found.reserved_bytes), (0, 0, 0));
+        }
+    });
+}
+
+#[test]
+fn managers_with_budgets_come_and_go_without_a_trace() {
+    both(|device| {
+        let root = base(device);
+        root.set_budget(Budget::new().max_bytes(1 << 20)).unwrap();
+        for round in 0..2000 {
+            let request = root.new_sub_manager().unwrap();
+            request.set_budget(Budget::new().max_bytes(4096).max_arrays(3)).unwrap();
+            let x = bytes(&request, 4000).unwrap();
+            assert!(bytes(&request, 97).is_err());
+            // Of every other one the bytes outlive it.
+            let kept = (round % 2 == 0).then(|| x.detach());
+            request.close().unwrap();
+            assert_eq!(used(&root), (0, 0));
+            drop(kept);
+        }
+    });
+}

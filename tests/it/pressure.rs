@@ -1,0 +1,204 @@
+//! What is tried before an allocation fails, each step with a scenario that it alone saves; what the program's caches
+//! give; running a step again, or in halves; reports.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use ndgc::{Budget, DType, Device, Error, NdManager, OutOfMemory, OutOfMemoryClass, Result, Tensor, gc, memory};
+
+use crate::it::support::{alone, base, block, each_case, text};
+
+const MIB: usize = 1 << 20;
+
+/// Runs `body` on the host and the simulation with a limit of so many bytes.
+fn limited(on: bool, limit: u64, body: impl Fn(&Device)) {
+    each_case(&[on], |device| {
+        device.clear_cache();
+        device.set_limit(Some(device.memory().active + limit));
+        body(device);
+        gc::collect_orphans();
+        device.set_limit(None);
+    });
+}
+
+fn bytes(manager: &NdManager, count: usize) -> Result<Tensor> {
+    manager.zeros(count, DType::U8)
+}
+
+fn out_of_memory<T>(result: Result<T>) -> Box<OutOfMemory> {
+    match result.map(drop) {
+        Err(Error::OutOfMemory(oom)) => oom,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn names(oom: &OutOfMemory) -> Vec<&'static str> {
+    oom.steps.iter().map(|step| step.name).collect()
+}
+
+#[test]
+fn dead_arrays_on_the_lane_of_another_thread_are_enough() {
+    limited(true, 3 * MIB as u64, |device| {
+        let manager = base(device);
+        std::thread::scope(|scope| {
+            let (send, receive) = std::sync::mpsc::channel::<()>();
+            let (said, heard) = std::sync::mpsc::channel();
+            let manager = &manager;
+            scope.spawn(move || {
+                drop(bytes(manager, 2 * MIB).unwrap());
+                said.send(()).unwrap();
+                let _ = receive.recv();
+            });
+            heard.recv().unwrap();
+            bytes(manager, 2 * MIB).unwrap();
+            drop(send);
+        });
+    });
+}
+
+#[test]
+fn with_the_switch_on_what_managers_keep_is_given_up_and_with_it_off_it_is_named() {
+    limited(false, 3 * MIB as u64, |device| {
+        let manager = base(device);
+        drop(bytes(&manager, 2 * MIB).unwrap());
+        let oom = out_of_memory(bytes(&manager, 2 * MIB));
+        assert_eq!((&oom.class, oom.kept, oom.kept_bytes), (&OutOfMemoryClass::OverLimit, 1, 2 * MIB as u64));
+        assert_eq!(names(&oom), ["drain", "trim"]);
+        assert!(oom.reachable() >= 3 * MIB as u64, "{}", oom.reachable());
+        let _on = gc::scoped(true);
+        bytes(&manager, 2 * MIB).unwrap();
+    });
+}
+
+#[test]
+fn reclaimers_are_called_by_rank_and_only_as_far_as_it_takes() {
+    limited(false, 4 * MIB as u64, |device| {
+        let caches: [Arc<Mutex<Vec<Tensor>>>; 3] = Default::default();
+        let log: Arc<Mutex<Vec<(&str, u64)>>> = Arc::default();
+        let named = [("dear", 2), ("cheap", -1), ("middle", 0)];
+        let guards: Vec<_> = std::iter::zip(&caches, named)
+            .map(|(cache, (name, rank))| {
+                cache.lock().unwrap().push(Tensor::zeros(MIB, DType::U8, device).unwrap());
+                let (cache, log) = (Arc::clone(cache), Arc::clone(&log));
+                memory::on_pressure(name, rank, move |pressure| {
+                    log.lock().unwrap().push((name, pressure.wanted));
+                    cache.lock().unwrap().clear();
+                })
+            })
+            .collect();
+        let x = Tensor::zeros(3 * MIB, DType::U8, device).unwrap();
+        assert_eq!(*log.lock().unwrap(), [("cheap", 3 * MIB as u64), ("middle", 3 * MIB as u64)]);
+        assert_eq!(caches[0].lock().unwrap().len(), 1, "the dear one was not needed");
+        let oom = out_of_memory(Tensor::zeros(2 * MIB, DType::U8, device));
+        assert_eq!(names(&oom), ["drain", "trim", "cheap", "middle", "dear"]);
+        assert_eq!((oom.steps[3].freed, oom.steps[4].freed), (0, MIB as u64));
+        assert_eq!(oom.class, OutOfMemoryClass::OverLimit);
+        drop(guards);
+        log.lock().unwrap().clear();
+        out_of_memory(Tensor::zeros(2 * MIB, DType::U8, device));
+        assert!(log.lock().unwrap().is_empty(), "the guards are gone");
+        drop(x);
+    });
+}
+
+#[test]
+fn a_reclaimer_may_panic_or_ask_for_memory_itself() {
+    limited(false, 2 * MIB as u64, |device| {
+        let own = device.clone();
+        let _first = memory::on_pressure("asks", 0, move |_| {
+            out_of_memory(Tensor::zeros(3 * MIB, DType::U8, &own));
+            panic!("and panics");
+        });
+        let kept = Arc::new(Mutex::new(vec![Tensor::zeros(MIB, DType::U8, device).unwrap()]));
+        let own = Arc::clone(&kept);
+        let _second = memory::on_pressure("gives", 1, move |_| own.lock().unwrap().clear());
+        Tensor::zeros(2 * MIB, DType::U8, device).unwrap();
+        assert!(kept.lock().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_budget_looks_for_memory_too_and_a_soft_one_before_it_is_needed() {
+    each_case(&[false], |device| {
+        let manager = base(device);
+        manager.set_name("tenant");
+        manager.set_budget(Budget::new().soft_bytes(500).max_bytes(1000)).unwrap();
+        let cache = Arc::new(Mutex::new(vec![bytes(&manager, 400).unwrap()]));
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let (own, log) = (Arc::clone(&cache), Arc::clone(&told));
+        let _reclaimer = memory::on_pressure("cache", 0, move |pressure| {
+            log.lock().unwrap().push(pressure.manager.clone());
+            own.lock().unwrap().drain(..).for_each(|array| array.close());
+        });
+        let x = bytes(&manager, 90).unwrap();
+        assert!(told.lock().unwrap().is_empty());
+        let y = bytes(&manager, 20).unwrap();
+        assert_eq!(*told.lock().unwrap(), [None]);
+        assert_eq!(manager.budget_use().unwrap().bytes, 110);
+        assert_eq!(manager.budget_use().unwrap().soft_passed, 1);
+        cache.lock().unwrap().push(bytes(&manager, 300).unwrap());
+        told.lock().unwrap().clear();
+        let z = bytes(&manager, 800).unwrap();
+        assert_eq!(told.lock().unwrap()[0], Some("tenant".to_owned()), "of the hard one");
+        drop((x, y, z));
+    });
+}
+
+#[test]
+fn a_step_is_run_again_or_in_halves() {
+    limited(true, 2 * MIB as u64, |device| {
+        let manager = base(device);
+        let tries = AtomicU64::new(0);
+        let kept = Mutex::new(vec![bytes(&manager, MIB).unwrap()]);
+        let found = memory::with_oom_retry(2, || {
+            if tries.fetch_add(1, Ordering::Relaxed) == 1 {
+                kept.lock().unwrap().clear();
+            }
+            bytes(&manager, 2 * MIB)
+        });
+        assert!(found.is_ok() && tries.load(Ordering::Relaxed) == 2);
+        drop(found);
+        tries.store(0, Ordering::Relaxed);
+        let failed = memory::with_oom_retry(2, || {
+            tries.fetch_add(1, Ordering::Relaxed);
+            bytes(&manager, 3 * MIB)
+        });
+        assert_eq!((out_of_memory(failed).class, tries.load(Ordering::Relaxed)), (OutOfMemoryClass::TooBig, 3));
+        let other = memory::with_oom_retry::<()>(2, || Err(Error::msg("another one")));
+        assert_eq!(text(other), "another one");
+
+        let mut pieces = Vec::new();
+        let sizes = memory::with_oom_split(10, |rows| {
+            let made = bytes(&manager, rows.len() * MIB / 2);
+            pieces.push(rows.clone());
+            made.map(|_| rows.len())
+        });
+        assert_eq!(sizes.unwrap(), [3, 3, 3, 1]);
+        assert_eq!(pieces, [0..10, 0..5, 0..3, 3..6, 6..9, 9..10]);
+        let failed = memory::with_oom_split(4, |_| bytes(&manager, 5 * MIB));
+        out_of_memory(failed);
+        assert!(memory::with_oom_split(0, |_| bytes(&manager, 1)).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_report_is_written_where_it_is_asked_for() {
+    alone(|| {
+        let folder = std::env::temp_dir().join(format!("ndgc-reports-{}", std::process::id()));
+        assert_eq!(memory::set_crash_report(Some(&folder)), None);
+        let manager = base(&Device::Cpu);
+        manager.set_name("hoard");
+        let _x = block(&manager);
+        manager.set_budget(Budget::new().max_bytes(100)).unwrap();
+        out_of_memory(bytes(&manager, 64));
+        assert_eq!(memory::set_crash_report(None), Some(folder.clone()));
+        out_of_memory(bytes(&manager, 64));
+        let written: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(written.len(), 1);
+        let report = std::fs::read_to_string(&written[0]).unwrap();
+        for part in ["Can't allocate [HOST] memory: 64;", "\nndgc 0.1.0, ", "lines:\n1 array, 64 B, made at", "hoard"] {
+            assert!(report.contains(part), "{part} in\n{report}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    });
+}

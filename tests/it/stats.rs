@@ -1,0 +1,167 @@
+//! Figures under names, scopes, and the collection that comes by itself.
+
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use ndgc::{DType, Device, Tensor, gc, memory};
+
+use crate::it::support::{alone, base, both, switched};
+
+#[test]
+fn the_figures_of_a_device_add_up_and_have_the_names_of_pytorch() {
+    both(|device| {
+        gc::collect();
+        let manager = base(device);
+        let before = memory::stats(device);
+        let (x, y) = (manager.zeros(1000, DType::U8).unwrap(), manager.zeros(2000, DType::U8).unwrap());
+        let view = y.narrow(0, 0, 10).unwrap();
+        drop(x);
+        gc::collect();
+        let now = memory::stats(device);
+        let more = |name: &str| now.get(name).unwrap() - before.get(name).unwrap();
+        let kept = if gc::is_on() { 0 } else { 1000 };
+        assert_eq!((more("bytes.current"), more("bytes.dead")), (2000 + kept, kept));
+        assert_eq!((more("arrays.created"), more("arrays.current")), (3, 2 + kept / 1000));
+        assert_eq!(
+            now.get("bytes.reserved"),
+            Some(now.get("bytes.current").unwrap() + now.get("bytes.cached").unwrap())
+        );
+        let aliases = [
+            ("allocated_bytes.all.current", "bytes.current"),
+            ("allocated_bytes.all.peak", "bytes.peak"),
+            ("reserved_bytes.all.current", "bytes.reserved"),
+            ("active.all.current", "arrays.current"),
+            ("num_ooms", "requests.refused"),
+        ];
+        for (alias, name) in aliases {
+            assert_eq!(now.get(alias), now.get(name), "{alias}");
+            assert!(now.get(name).is_some());
+        }
+        assert_eq!((now.get("nothing"), now.get("bytes.limit")), (None, None));
+        let limit = device.set_limit(Some(device.memory().active + 1));
+        assert!(manager.zeros(2, DType::U8).is_err());
+        let refused = memory::stats(device);
+        device.set_limit(limit);
+        for name in ["requests.refused", "requests.retried"] {
+            assert_eq!(refused.get(name), now.get(name).map(|before| before + 1), "{name}");
+        }
+        assert!(refused.get("bytes.limit").is_some());
+        let names: Vec<_> = now.iter().map(|(name, _)| name).collect();
+        assert!(names.is_sorted() && names.len() == 17, "{names:?}");
+        assert!(now.to_string().lines().count() == 17);
+        drop((y, view));
+    });
+}
+
+#[test]
+fn scopes_nest_and_say_what_their_parts_use_and_leave() {
+    switched(true, |device| {
+        memory::clear_scopes();
+        let mut left = Vec::new();
+        let peak = device.memory().peak;
+        for round in 0..3 {
+            memory::scope("epoch", device, || {
+                let _x = Tensor::zeros(1000, DType::U8, device).unwrap();
+                memory::scope("train", device, || {
+                    let _y = Tensor::zeros(5000, DType::U8, device).unwrap();
+                    left.push(Tensor::zeros(100, DType::U8, device).unwrap());
+                });
+                if round == 1 {
+                    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                        memory::scope("eval", device, || panic!("on purpose"));
+                    }));
+                    assert!(panicked.is_err());
+                }
+            });
+        }
+        let scopes = memory::scopes();
+        let told: Vec<_> = scopes.iter().map(|at| (at.path.as_str(), at.runs, at.created, at.peak_bytes)).collect();
+        assert_eq!(
+            told,
+            [("epoch", 3, 9, 6100), ("epoch/eval", 1, 0, 0), ("epoch/train", 3, 6, 5100)],
+            "a part's peak is within that of what it is in"
+        );
+        assert_eq!((scopes[0].left_bytes, scopes[0].left_arrays, scopes[2].left_bytes), (300, 3, 300));
+        assert!(scopes[0].to_string().starts_with("epoch: 3 runs in "), "{}", scopes[0]);
+        assert!(device.memory().peak >= peak, "the peak of the process is what it was");
+        drop(left);
+        memory::clear_scopes();
+        assert!(memory::scopes().is_empty());
+    });
+}
+
+/// Waits until something is so, for at most some seconds.
+fn becomes(what: impl Fn() -> bool) -> bool {
+    let start = Instant::now();
+    while !what() && start.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    what()
+}
+
+#[test]
+fn the_collector_takes_what_died_on_a_thread_that_rests_and_what_the_pool_keeps() {
+    alone(|| {
+        let _on = gc::scoped(true);
+        assert!(!gc::is_periodic_gc_active(), "off at first");
+        assert_eq!(gc::set_auto_gc_window(5), Duration::from_millis(100));
+        assert_eq!(gc::auto_gc_window(), Duration::from_millis(5));
+        let manager = base(&Device::Cpu);
+        let (done, wait) = channel::<()>();
+        let (said, heard) = channel();
+        std::thread::scope(|scope| {
+            let manager = &manager;
+            scope.spawn(move || {
+                let arrays: Vec<_> = (0..8).map(|_| manager.zeros(1 << 20, DType::U8).unwrap()).collect();
+                drop(arrays);
+                said.send(()).unwrap();
+                let _ = wait.recv();
+            });
+            heard.recv().unwrap();
+            std::thread::sleep(Duration::from_millis(30));
+            assert_eq!((gc::stats().queued, manager.array_count()), (8, 8), "nobody calls");
+            assert!(!gc::toggle_periodic_gc(true) && gc::is_periodic_gc_active());
+            assert!(gc::toggle_periodic_gc(true), "twice is once");
+            assert!(becomes(|| manager.array_count() == 0));
+            assert!(becomes(|| Device::Cpu.memory().cached < 1 << 20), "{:?}", Device::Cpu.memory());
+            assert!(gc::since_last_gc().is_some());
+            assert!(gc::toggle_periodic_gc(false) && !gc::is_periodic_gc_active());
+            drop(done);
+        });
+        gc::set_auto_gc_window(100);
+    });
+}
+
+#[test]
+fn an_occasional_collection_comes_after_so_many_calls_and_an_invoked_one_at_once() {
+    alone(|| {
+        let _on = gc::scoped(true);
+        let x = Tensor::zeros(4, DType::F32, &Device::Cpu).unwrap();
+        gc::set_auto_gc_window(1);
+        gc::invoke_gc();
+        let calls = |count: usize| (0..count).for_each(|_| drop(x.dtype_of_call()));
+        std::thread::sleep(Duration::from_millis(20));
+        calls(1000);
+        assert!(gc::since_last_gc().unwrap() >= Duration::from_millis(20), "none by itself");
+        assert_eq!(gc::set_occasional_gc_frequency(500), 0);
+        assert_eq!(gc::occasional_gc_frequency(), 500);
+        calls(1000);
+        assert!(gc::since_last_gc().unwrap() < Duration::from_millis(20));
+        assert_eq!(gc::set_occasional_gc_frequency(0), 500);
+        gc::set_auto_gc_window(100);
+        drop(Tensor::zeros(1 << 20, DType::U8, &Device::Cpu).unwrap());
+        assert!(gc::invoke_gc() >= 1 << 20, "what it gives back");
+        assert_eq!(gc::stats().queued, 0);
+    });
+}
+
+/// A call that does nothing else.
+trait Call {
+    fn dtype_of_call(&self) -> ndgc::Result<f32>;
+}
+
+impl Call for Tensor {
+    fn dtype_of_call(&self) -> ndgc::Result<f32> {
+        self.get(0)?.to_scalar::<f32>()
+    }
+}
