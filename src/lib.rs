@@ -29,6 +29,7 @@
 //! | Who owns an array, and when does it end? | [`NdManager`] |
 //! | What happens to an array whose last handle is gone? | [`gc`]: the switch, and collecting by hand |
 //! | What is alive, with how many bytes, made where? What grows? | [`memory`], [`NdManager::report`], [`NdManager::debug_dump`], [`Device::memory`] |
+//! | How much may be alive, and what happens where there is no more? | [`Budget`], [`NdManager::set_budget`], [`memory::on_pressure`], [`OutOfMemory`] |
 //! | How does a loop use the same bytes in each round? | [`Workspace`], [`WorkspaceConfig`] |
 //! | How are gradients taken? | [`Var`], [`Proxy::backward`], [`no_grad`], [`checkpoint`] |
 //! | Where are layers, losses and optimisers? | [`nn`] |
@@ -40,7 +41,7 @@
 //! | How is a stream's order tested without a GPU? | [`Device::sim`], [`Sim`] |
 //! | What may go wrong? | [`Error`] |
 //!
-//! `docs/guide.md` has the memory model in pictures, `examples` a course in ten programs; `design.md` says how it
+//! `docs/guide.md` has the memory model in pictures, `examples` a course in programs; `design.md` says how it
 //! works, and why so.
 
 /// The README's examples, run as tests.

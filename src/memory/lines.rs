@@ -14,7 +14,9 @@ use crate::base::{
     units::{Bytes, counted},
 };
 use crate::device::Device;
-use crate::memory::{node, proxy::Proxy, reclaim, registry, slot::KEPT, storage, switch, workspace::block};
+use crate::memory::{
+    manager::ManagerInfo, node, proxy::Proxy, reclaim, registry, slot::KEPT, storage, switch, workspace::block,
+};
 
 /// The live arrays that one line of the source made, on all devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,31 +113,43 @@ impl Lines {
 /// # Ok::<(), ndgc::Error>(())
 /// ```
 pub fn lines() -> Vec<Line> {
-    alive(|_| true).sorted()
+    alive(all(), |_| true).sorted()
 }
 
-/// The lines with most bytes on a device, at most so many of them; and how many arrays nobody there has a handle of,
-/// with their bytes.
-pub(crate) fn largest(device: &Device, most: usize) -> (Vec<Line>, u64, u64) {
-    let mut lines = alive(|array| array.device() == device).sorted();
+/// The lines with most bytes on a device, or of what these managers of it own, at most so many of them; and how many
+/// arrays nobody there has a handle of, with their bytes.
+pub(crate) fn largest(device: &Device, of: Option<&[ManagerInfo]>, most: usize) -> (Vec<Line>, u64, u64) {
+    let mut lines = match of {
+        None => alive(all(), |array| array.device() == device).sorted(),
+        Some(managers) => {
+            let mut arrays = Vec::new();
+            let mut add = |index| arrays.extend(registry::upgrade_index(index).map(Proxy::from_key));
+            managers.iter().for_each(|manager| manager.for_each_array(&mut add));
+            alive(arrays, |_| true).sorted()
+        }
+    };
     let kept = lines.iter().map(|line| line.kept).sum();
     let kept_bytes = lines.iter().map(|line| line.kept_bytes).sum();
     lines.truncate(most);
     (lines, kept, kept_bytes)
 }
 
-/// Of the arrays that `is_wanted` accepts.
-fn alive(is_wanted: impl Fn(&Proxy) -> bool) -> Lines {
-    let mut lines = Lines::default();
+/// All arrays of the process.
+fn all() -> Vec<Proxy> {
     if switch::check("memory::lines").is_err() {
-        return lines;
+        return Vec::new();
     }
     // What is queued is dead.
     reclaim::collect();
+    (0..registry::extent()).filter_map(registry::upgrade_index).map(Proxy::from_key).collect()
+}
+
+/// Of those of the arrays that are open and that `is_wanted` accepts.
+fn alive(mut all: Vec<Proxy>, is_wanted: impl Fn(&Proxy) -> bool) -> Lines {
+    let mut lines = Lines::default();
     let now = coarse_millis();
     let age = |array: &Proxy| registry::age_millis(array.key().index(), now);
-    let all = (0..registry::extent()).filter_map(registry::upgrade_index).map(Proxy::from_key);
-    let mut all: Vec<Proxy> = all.filter(|array| array.is_open() && is_wanted(array)).collect();
+    all.retain(|array| array.is_open() && is_wanted(array));
     // Of one age, whose clock ticks every few milliseconds, a view comes after what it is of.
     let bytes = |array: &Proxy| array.elem_count() * array.dtype().size_in_bytes();
     all.sort_by_cached_key(|array| Reverse((age(array), bytes(array))));
@@ -179,7 +193,7 @@ pub struct Mark {
 /// ```
 pub fn mark() -> Mark {
     Mark {
-        lines: alive(|_| true),
+        lines: alive(all(), |_| true),
         workspaces: block::by_workspace(|_| true),
         saved: node::saved(),
         cached: Device::Cpu.memory().cached,

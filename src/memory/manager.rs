@@ -511,11 +511,14 @@ fn close_arrays(context: &ThreadContext, id: ManagerId, closer: Closer, site: Op
     }
 }
 
+/// The manager with this key as a number, and those below it; none if it is closed.
+pub(crate) fn subtree_of(key: u64) -> Vec<ManagerInfo> {
+    Tree::lock().open_below(ManagerKey::from(KeyData::from_ffi(key)))
+}
+
 /// The name of a manager by its key as a number; that it is closed, if it is.
 pub(crate) fn name_of(key: u64) -> String {
-    let key = ManagerKey::from(KeyData::from_ffi(key));
-    let inner = Tree::lock().nodes().get(key).map(|node| Arc::clone(&node.inner));
-    inner.map_or_else(|| "a closed manager".to_owned(), |inner| inner.name())
+    subtree_of(key).first().map_or_else(|| "a closed manager".to_owned(), ManagerInfo::name)
 }
 
 /// Whether its budget is its own.

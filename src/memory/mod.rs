@@ -7,7 +7,7 @@
 //
 // This layer owns the lifetimes and knows no mathematics. In reading order: what a slot is and how it ends (`slot`),
 // how readers say that they use one (`hazard`), how dead ones wait (`queue`), when a cycle of arrays ends (`cycle`);
-// the registry built of these; who owns an array (`owner`, `loan`, `manager`), and how much of it there may be (`budget`,
+// the registry built of these; who owns an array (`owner`, `loan`, `manager`), and how much there may be (`budget`,
 // `admission`); what drains (`reclaim`, by itself `window` and `periodic`), and what is tried where there is no memory
 // (`pressure`); what handles do (`handle`, `proxy`), alone and with managers (`ownership`); arenas for cycles
 // (`workspace`, `readers`); what is told (`report`, `lines`, `stats`, `gc`).

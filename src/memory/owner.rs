@@ -357,7 +357,7 @@ fn charge_bytes(cell: &ArraySlot, budget: u32, entry: Entry) -> std::result::Res
 pub(crate) fn put((index, cell): (u32, &ArraySlot), owner: Owner, entry: Entry) -> std::result::Result<(), Refused> {
     let id = match owner {
         Owner::Handles => {
-            if budget::is_in_use() && entry != Entry::Made {
+            if entry != Entry::Made && budget::is_in_use() {
                 // What is charged to nobody is never refused.
                 let _ = charge_bytes(cell, 0, Entry::Returned);
             }

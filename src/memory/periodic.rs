@@ -1,4 +1,4 @@
-//! The collection that comes by itself: ND4J's periodic and occasional one under its names, with an effect of their own.
+//! The collection that comes by itself: ND4J's periodic and occasional one under its names, with effects here.
 //!
 //! Ordinary calls close what died on their thread, and look at other lanes now and then. What stays is what dies on
 //! threads that rest, and what the pool keeps for a load that is over. The collector thread takes both.

@@ -188,43 +188,48 @@ pub(crate) fn recover<T>(
 /// Takes the step with this number. Whether there is one.
 fn step(context: &ThreadContext, device: &Device, why: &NoBytes, at: (usize, usize), steps: &mut Steps) -> bool {
     let (bytes, number) = at;
+    // What is kept for reuse is charged to nobody, and others want to use it again.
+    let is_budget = matches!(why, NoBytes::Budget(_));
+    let trim = || if is_budget { 0 } else { device.trim() };
     match number {
         0 => steps.take("drain", device, || reclaim::drain_all(context) as u64),
-        1 => steps.take("trim", device, || {
+        1 if !is_budget => steps.take("trim", device, || {
             device.trim();
             0
         }),
         2 if switch::reclaiming() => steps.take("collect_orphans", device, || {
             // Those that fell while the switch was off: it is on, so nobody wants them kept.
             let found = gc::collect_orphans() as u64;
-            device.trim();
+            trim();
             found
         }),
-        2 => {}
-        number => return reclaimer(context, number - 3, (device, why, bytes), steps),
+        1 | 2 => {}
+        number => return reclaimer(context, number - 3, (device, Some(why), bytes), steps),
     }
     true
 }
 
-/// Calls the program's reclaimer with this number. Whether there is one.
+/// Calls the program's reclaimer with this number; `why` is none where a soft limit was passed. Whether there is one.
 fn reclaimer(
     context: &ThreadContext,
     number: usize,
-    (device, why, bytes): (&Device, &NoBytes, usize),
+    (device, why, bytes): (&Device, Option<&NoBytes>, usize),
     steps: &mut Steps,
 ) -> bool {
     let all = RECLAIMERS.lock().unwrap_or_else(PoisonError::into_inner);
     let Some((name, give)) = all.get(number).map(|entry| (entry.name, Arc::clone(&entry.give))) else { return false };
     drop(all);
     let manager = match why {
-        NoBytes::Budget(refusal) => Some(manager::name_of(refusal.manager)),
-        NoBytes::Exhausted | NoBytes::Failed(_) => None,
+        Some(NoBytes::Budget(refusal)) => Some(manager::name_of(refusal.manager)),
+        Some(NoBytes::Exhausted | NoBytes::Failed(_)) | None => None,
     };
     let pressure = Pressure { wanted: bytes as u64, device: device.clone(), manager };
     steps.take(name, device, || {
         call(&*give, &pressure);
         let found = reclaim::drain_all(context) as u64;
-        device.trim();
+        if matches!(why, Some(NoBytes::Exhausted)) {
+            device.trim();
+        }
         found
     });
     true
@@ -239,7 +244,7 @@ pub(crate) fn relieve(context: &ThreadContext, device: &Device, bytes: usize) {
     let mut steps = Steps::default();
     steps.take("drain", device, || reclaim::drain_all(context) as u64);
     let mut number = 0;
-    while reclaimer(context, number, (device, &NoBytes::Exhausted, bytes), &mut steps) {
+    while reclaimer(context, number, (device, None, bytes), &mut steps) {
         number += 1;
     }
     LOOKING.set(false);
@@ -268,14 +273,19 @@ fn exhausted(context: &ThreadContext, what: (&'static str, &Device, usize), why:
     }
     let memory = device.memory();
     let mut error = OutOfMemory::of(device.to_string(), op, bytes as u64);
-    let (lines, kept, kept_bytes) = lines::largest(device, 5);
+    // Of a budget what it counts: the arrays of others are left alone.
+    let within = match why {
+        NoBytes::Budget(refusal) => Some(manager::subtree_of(refusal.manager)),
+        NoBytes::Exhausted | NoBytes::Failed(_) => None,
+    };
+    let (lines, kept, kept_bytes) = lines::largest(device, within.as_deref(), 5);
     error.class = class(device, bytes as u64, why, &memory);
     error.thread = context.number;
     (error.active, error.cached, error.limit) = (memory.active, memory.cached, memory.limit);
     (error.reclaimed, error.steps) = (steps.reclaimed, steps.taken);
     (error.kept, error.kept_bytes) = (kept, kept_bytes);
     error.lines = lines.iter().map(|line| (line.site, line.arrays, line.bytes)).collect();
-    error.largest = report::largest(device, 5);
+    error.largest = within.map_or_else(|| report::largest(device, 5), |within| report::largest_of(&within, 5));
     let error = Error::OutOfMemory(Box::new(error));
     if let Some(folder) = crash_folder() {
         // The error is what matters; a disk that takes no report changes nothing of it.

@@ -27,6 +27,7 @@ const LOOK_EVERY: u32 = 64;
 #[inline]
 pub(crate) fn on_call(context: &ThreadContext) {
     work::begin();
+    context.first_place.set(context.used_places.get());
     let calls = context.calls.get() + 1;
     context.calls.set(calls);
     drain(context);

@@ -28,6 +28,7 @@ use crate::device::buffer::ArenaPart;
 use crate::memory::{
     cycle::Oldest,
     handle::Proxy,
+    hazard::USER,
     key::Key,
     metadata::{Metadata, MetadataCell},
     node::Node,
@@ -214,6 +215,14 @@ pub(crate) fn extent() -> u32 {
 /// The storage of the array that was announced as this slot.
 pub(crate) fn storage_of(index: u32) -> Option<u32> {
     slot(index).storage_id()
+}
+
+/// The owner of the first operand of this thread's call.
+pub(crate) fn first_operand(context: &ThreadContext) -> Option<Owner> {
+    let place = context.first_place.get();
+    let announced = context.record.hazards.places().find(|&(at, _)| at == place)?.1;
+    let index = (announced & !USER) - 1;
+    owner::owner_of(index, generation_of(slot(index).core.state()))
 }
 
 /// What an array is made of. The layout by reference: it is written once, in the slot.

@@ -17,7 +17,7 @@ use crate::base::{
 use crate::memory::{
     key::Key,
     lines::{Line, Lines},
-    manager::NdManager,
+    manager::{ManagerInfo, NdManager},
     owner,
     proxy::Proxy,
     reclaim, registry,
@@ -266,11 +266,13 @@ impl ArrayReport {
     }
 }
 
-/// Who holds most bytes of a device: managers, workspaces, and the handles of arrays without a manager; name, arrays
-/// (of a workspace: blocks), bytes.
-pub(crate) fn largest(device: &crate::device::Device, most: usize) -> Vec<(String, u64, u64)> {
+/// Name, arrays (of a workspace: blocks), bytes.
+type Holder = (String, u64, u64);
+
+/// Which of these managers hold most bytes.
+pub(crate) fn largest_of(managers: &[ManagerInfo], most: usize) -> Vec<Holder> {
     let mut all = Vec::new();
-    for info in NdManager::system(device).subtree() {
+    for info in managers {
         let (mut arrays, mut bytes, mut storages) = (0u64, 0u64, HashSet::new());
         info.for_each_array(|index| {
             arrays += 1;
@@ -282,6 +284,19 @@ pub(crate) fn largest(device: &crate::device::Device, most: usize) -> Vec<(Strin
         });
         all.push((info.name(), arrays, bytes));
     }
+    first(all, most)
+}
+
+fn first(mut all: Vec<Holder>, most: usize) -> Vec<Holder> {
+    all.retain(|&(_, arrays, bytes)| arrays > 0 || bytes > 0);
+    all.sort_by_key(|&(_, _, bytes)| Reverse(bytes));
+    all.truncate(most);
+    all
+}
+
+/// Who holds most bytes of a device: managers, workspaces, and the handles of arrays without a manager.
+pub(crate) fn largest(device: &crate::device::Device, most: usize) -> Vec<Holder> {
+    let mut all = largest_of(&NdManager::system(device).subtree(), most);
     let workspaces = block::by_workspace(|at| at == device).into_iter();
     all.extend(workspaces.map(|(name, (blocks, bytes))| (format!("workspace [{name}]"), blocks, bytes)));
     let (mut arrays, mut bytes, mut storages) = (0u64, 0u64, HashSet::new());
@@ -299,8 +314,5 @@ pub(crate) fn largest(device: &crate::device::Device, most: usize) -> Vec<(Strin
         }
     }
     all.push(("arrays owned by their handles".to_owned(), arrays, bytes));
-    all.retain(|&(_, arrays, bytes)| arrays > 0 || bytes > 0);
-    all.sort_by_key(|&(_, _, bytes)| Reverse(bytes));
-    all.truncate(most);
-    all
+    first(all, most)
 }

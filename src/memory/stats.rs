@@ -97,7 +97,7 @@ impl fmt::Display for Stats {
 /// # Ok::<(), ndgc::Error>(())
 /// ```
 pub fn stats(device: &Device) -> Stats {
-    let (_, _, dead) = lines::largest(device, 0);
+    let (_, _, dead) = lines::largest(device, None, 0);
     let (memory, arrays) = (device.memory(), gc::stats());
     let workspaces = block::by_workspace(|at| at == device).values().map(|&(_, bytes)| bytes).sum();
     // Relaxed: statistics.

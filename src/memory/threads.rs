@@ -199,7 +199,9 @@ pub(crate) struct ThreadContext {
     pub(crate) heads: Cell<[u32; LANES]>,
     /// Its workspaces.
     pub(crate) workspaces: WorkspaceStack,
-    /// The budget that the bytes of the call's result are charged to.
+    /// The place of the first operand of the call, if it has one.
+    pub(crate) first_place: Cell<usize>,
+    /// The budget that the bytes of a result without operands are charged to.
     pub(crate) payer: Cell<u32>,
 }
 
@@ -217,6 +219,7 @@ impl ThreadContext {
             calls: Cell::new(0),
             heads: Cell::new([0; LANES]),
             workspaces: WorkspaceStack::default(),
+            first_place: Cell::new(0),
             payer: Cell::new(0),
         }
     }

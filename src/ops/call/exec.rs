@@ -53,7 +53,6 @@ pub(crate) fn enter<R>(call: Call, f: impl FnOnce(&ThreadContext) -> Result<R>) 
     switch::check(call.op)?;
     let answer = with_context(|context| {
         reclaim::on_call(context);
-        note_owner(context, || None);
         f(context)
     });
     named(call.site, answer)
@@ -78,7 +77,6 @@ pub(crate) fn pin<'a, const N: usize>(
     arrays: [&'a Proxy; N],
 ) -> Result<Pins<'a, N>> {
     let pins = registry::pin(context, op, arrays.map(Proxy::key), false)?;
-    note_owner(context, || arrays.first()?.owner(op).ok());
     if is_capturing() {
         captured(op, &arrays, &pins.arrays())?;
     }
@@ -262,28 +260,37 @@ fn storage_at_once(
     Storage::new(context, op, buffer).map_err(NoBytes::Failed)
 }
 
-/// The budget that bytes for a new array of this call are charged to.
+/// The budget that bytes for a new array of this call are charged to: that of the owner of its first operand, or of who
+/// was noted.
 #[cold]
 fn payer(context: &ThreadContext, device: &Device) -> u32 {
-    if context.workspaces.takes(device) && !is_capturing() { 0 } else { context.payer.get() }
-}
-
-/// Notes who owns the result of the call, where budgets are in use. Steps of a composed operation leave what it noted.
-#[inline(always)]
-pub(crate) fn note_owner(context: &ThreadContext, owner: impl FnOnce() -> Option<Owner>) {
-    if budget::is_in_use() {
-        note_payer(context, owner());
+    if context.workspaces.takes(device) && !is_capturing() {
+        return 0;
+    }
+    let first = if composite_site().is_none() { registry::first_operand(context) } else { None };
+    match first {
+        Some(Owner::Manager(id)) => id.budget(),
+        Some(Owner::Handles | Owner::Cycle(_)) => 0,
+        None => context.payer.get(),
     }
 }
 
-#[cold]
-fn note_payer(context: &ThreadContext, owner: Option<Owner>) {
-    if composite_site().is_none() {
-        context.payer.set(match owner {
+/// Notes who will own what is made, where budgets are in use, until [`forget_owner`]. Steps of a composed operation
+/// leave what it noted.
+#[inline(always)]
+pub(crate) fn note_owner(context: &ThreadContext, owner: impl FnOnce() -> Option<Owner>) {
+    if budget::is_in_use() && composite_site().is_none() {
+        context.payer.set(match owner() {
             Some(Owner::Manager(id)) => id.budget(),
             Some(Owner::Handles | Owner::Cycle(_)) | None => 0,
         });
     }
+}
+
+/// Ends what [`note_owner`] began.
+#[inline(always)]
+pub(crate) fn forget_owner(context: &ThreadContext) {
+    note_owner(context, || None);
 }
 
 /// Submits a kernel whose sources are pinned (or owned by the caller) and whose destination is fresh, or held for
@@ -352,6 +359,7 @@ struct Restore(Option<Site>);
 impl Drop for Restore {
     fn drop(&mut self) {
         COMPOSITE.set(self.0);
+        with_context(forget_owner);
     }
 }
 
@@ -444,6 +452,7 @@ pub(crate) fn kept<R>(site: Site, f: impl FnOnce() -> Result<R>) -> Result<R> {
 /// Runs the user's code inside an operation: what it makes is made by its own lines, for its own owners.
 pub(crate) fn users<R>(f: impl FnOnce() -> R) -> R {
     let _restore = Restore(COMPOSITE.take());
+    with_context(forget_owner);
     f()
 }
 

@@ -10,7 +10,7 @@ use crate::base::{
 use crate::device::Device;
 use crate::memory::{proxy::Proxy, registry::Parts, workspace};
 use crate::ops::call::{
-    exec::{Output, allocate, enter, note_owner, place},
+    exec::{Output, allocate, enter, forget_owner, note_owner, place},
     place::Place,
 };
 
@@ -25,7 +25,9 @@ pub(crate) fn make(
 ) -> Result<Proxy> {
     enter(call, |context| {
         note_owner(context, || Some(at.owner()));
-        let storage = allocate(context, call.op, at.device_of_place(), dtype, &shape, zeroed)?;
+        let storage = allocate(context, call.op, at.device_of_place(), dtype, &shape, zeroed);
+        forget_owner(context);
+        let storage = storage?;
         let mut out = Output { storage, layout: Layout::contiguous(shape), dtype };
         fill(&mut out)?;
         let Output { storage, layout, dtype } = out;
