@@ -2,8 +2,8 @@
 //!
 //! What you learn: `NdManager::set_budget` gives a manager and all below it a number of bytes, charged before memory is
 //! taken; `NdManager::can_fit` and `NdManager::reserve` decide whether to begin a request; a refusal is an error that
-//! names the budget and the lines whose arrays are in it, and it changes nothing; `memory::on_pressure` lets a cache give
-//! its bytes back first.
+//! names the budget and the lines whose arrays are in it, and it changes nothing; `memory::on_pressure` lets a cache
+//! give its bytes back first.
 //!
 //! ```text
 //! $ cargo run --release --example 13_three_tenants
@@ -56,8 +56,8 @@ fn quantile(times: &mut [f64], part: f64) -> f64 {
     times[((times.len() - 1) as f64 * part) as usize]
 }
 
-/// Keeps 12 MiB and asks for 4 more until it was refused so many times and `is_over`; the times of the refusals, and the
-/// last of them.
+/// Keeps 12 MiB and asks for 4 more until it was refused so many times and `is_over`; the times of the refusals, and
+/// the last of them.
 fn ask_for_more(tenant: &NdManager, is_over: impl Fn() -> bool) -> Result<(Vec<f64>, Error)> {
     let _kept: Vec<Tensor> = (0..3).map(|_| tenant.zeros(4 << 20, DType::U8)).collect::<Result<_>>()?;
     let (mut times, mut last) = (Vec::new(), Error::msg("nothing was refused"));

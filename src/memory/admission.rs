@@ -20,12 +20,12 @@ impl NdManager {
     /// where it was. Not charged are mapped files and other memory of others, and arrays of workspaces, whose blocks
     /// have [`max_size`](crate::WorkspaceConfig::max_size).
     ///
-    /// A refusal ends in [`Error::OutOfMemory`], after all that may free bytes
+    /// A refusal ends in [`Error::OutOfMemory`](crate::Error::OutOfMemory), after all that may free bytes
     /// ([`memory::on_pressure`](crate::memory::on_pressure)), and leaves everything as it was.
     ///
     /// # Errors
-    /// [`Error::ManagerClosed`]; [`Error::SystemManager`], for which [`Device::set_limit`](crate::Device::set_limit)
-    /// is there.
+    /// [`Error::ManagerClosed`](crate::Error::ManagerClosed); [`Error::SystemManager`](crate::Error::SystemManager),
+    /// for which [`Device::set_limit`](crate::Device::set_limit) is there.
     #[track_caller]
     pub fn set_budget(&self, budget: Budget) -> Result<Budget> {
         // What is dead is not charged to it.
@@ -74,7 +74,7 @@ impl NdManager {
     /// ```
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; [`Error::ManagerClosed`].
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory); [`Error::ManagerClosed`](crate::Error::ManagerClosed).
     #[track_caller]
     pub fn reserve(&self, bytes: u64) -> Result<Reservation> {
         let number = self.number_of_budget();

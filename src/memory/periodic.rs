@@ -18,9 +18,8 @@ static COLLECTOR: Mutex<Collector> = Mutex::new(Collector { thread: None });
 static ACTIVE: Mutex<bool> = Mutex::new(false);
 static CHANGED: Condvar = Condvar::new();
 
-/// The least time between two collections that ndgc begins by itself, periodic or occasional: 100 milliseconds at first,
-/// at least 1.
-/// Returns the one before.
+/// The least time between two collections that ndgc begins by itself, periodic or occasional: 100 milliseconds at
+/// first, at least 1. Returns the one before.
 pub fn set_auto_gc_window(millis: u64) -> Duration {
     let before = window::set_window(millis);
     CHANGED.notify_all();

@@ -75,9 +75,10 @@ thread_local! {
     static LOOKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Registers something of the program's that can give memory back, for as long as the guard lives: it is called before an
-/// allocation fails, or when a soft budget is passed, on the thread that allocates. Those of a lower `rank` come first,
-/// and only as many as are needed. What it allocates itself fails at once where there is no memory. A panic ends there.
+/// Registers something of the program's that can give memory back, for as long as the guard lives: it is called before
+/// an allocation fails, or when a soft budget is passed, on the thread that allocates. Those of a lower `rank` come
+/// first, and only as many as are needed. What it allocates itself fails at once where there is no memory. A panic ends
+/// there.
 ///
 /// ```
 /// # use std::sync::{Arc, Mutex};
@@ -152,7 +153,7 @@ impl Steps {
 /// Tries once more after each step that may find bytes.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] after the last one; whatever else `attempt` fails with.
+/// [`Error::OutOfMemory`](crate::Error::OutOfMemory) after the last one; whatever else `attempt` fails with.
 #[cold]
 pub(crate) fn recover<T>(
     context: &ThreadContext,
@@ -319,7 +320,7 @@ impl NdManager {
 /// ```
 ///
 /// # Errors
-/// The last [`Error::OutOfMemory`]; any other error of `step` at once.
+/// The last [`Error::OutOfMemory`](crate::Error::OutOfMemory); any other error of `step` at once.
 pub fn with_oom_retry<R>(retries: u32, mut step: impl FnMut() -> Result<R>) -> Result<R> {
     for _ in 0..retries {
         match step() {
@@ -330,9 +331,9 @@ pub fn with_oom_retry<R>(retries: u32, mut step: impl FnMut() -> Result<R>) -> R
     step()
 }
 
-/// Runs `step` on `0..items`, in one piece or, where that ends for lack of memory, in halves of it, and halves of these,
-/// down to one item: the step of a training or inference that takes a part of a batch. The results stand in the order
-/// of the items. What succeeded is not run again, and a piece is not tried in the size that failed before.
+/// Runs `step` on `0..items`, in one piece or, where that ends for lack of memory, in halves of it, and halves of
+/// these, down to one item: the step of a training or inference that takes a part of a batch. The results stand in the
+/// order of the items. What succeeded is not run again, and a piece is not tried in the size that failed before.
 ///
 /// ```
 /// # use ndgc::{DType, Device, Tensor, memory};
@@ -344,7 +345,7 @@ pub fn with_oom_retry<R>(retries: u32, mut step: impl FnMut() -> Result<R>) -> R
 /// ```
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] of one item; any other error of `step` at once.
+/// [`Error::OutOfMemory`](crate::Error::OutOfMemory) of one item; any other error of `step` at once.
 pub fn with_oom_split<R>(items: usize, mut step: impl FnMut(std::ops::Range<usize>) -> Result<R>) -> Result<Vec<R>> {
     let (mut results, mut start, mut most) = (Vec::new(), 0, items.max(1));
     while start < items {
@@ -388,10 +389,10 @@ static FOLDER: Mutex<Option<Option<PathBuf>>> = Mutex::new(None);
 /// Reports that a process writes at most: a loop that goes on without memory does not fill a disk.
 const REPORTS_MAX: u64 = 16;
 
-/// Writes a report for each [`Error::OutOfMemory`] into this folder, or none any more; returns what was set before.
-/// `NDGC_CRASH_REPORT` sets the folder at first. A report is one text file, `ndgc-<process>-<number>.txt`: the error,
-/// version, limits, statistics, managers and their arrays, workspaces, and the lines of the source that made what
-/// lives. At most 16 of a process.
+/// Writes a report for each [`Error::OutOfMemory`](crate::Error::OutOfMemory) into this folder, or none any more;
+/// returns what was set before. `NDGC_CRASH_REPORT` sets the folder at first. A report is one text file,
+/// `ndgc-<process>-<number>.txt`: the error, version, limits, statistics, managers and their arrays, workspaces, and
+/// the lines of the source that made what lives. At most 16 of a process.
 pub fn set_crash_report(folder: Option<&Path>) -> Option<PathBuf> {
     let before = crash_folder();
     *FOLDER.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder.map(Path::to_path_buf));
@@ -415,8 +416,8 @@ fn write_report(folder: &Path, device: &Device, error: &Error) -> std::io::Resul
     std::fs::write(path, format!("{error}\n\n{}", crash_report(device)))
 }
 
-/// What a report of an [`Error::OutOfMemory`] has below the error: version, limits, statistics, managers with their
-/// arrays, workspaces and lines of a device.
+/// What a report of an [`Error::OutOfMemory`](crate::Error::OutOfMemory) has below the error: version, limits,
+/// statistics, managers with their arrays, workspaces and lines of a device.
 pub fn crash_report(device: &Device) -> String {
     let memory = device.memory();
     let sized = |bytes: Option<u64>| bytes.map_or("unknown".to_owned(), |bytes| crate::Bytes(bytes).to_string());

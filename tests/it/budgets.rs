@@ -1,5 +1,5 @@
-//! Budgets of managers: bytes and arrays, through the tree, before memory is taken; moves, reservations, and what happens
-//! beyond them.
+//! Budgets of managers: bytes and arrays, through the tree, before memory is taken; moves, reservations, and what
+//! happens beyond them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -107,8 +107,8 @@ impl Drop for Counted {
 const TAKE_BYTES_MIN: usize = 4096;
 
 /// Makes an array of the memory of a vector of elements, or of unsigned integers of their size; the vector comes back
-/// if it is better copied: because it is small, goes to another device, a limit does not admit it, or budgets are in use, which
-/// count what is ndgc's own.
+/// if it is better copied: because it is small, goes to another device, a limit does not admit it, or budgets are in
+/// use, which count what is ndgc's own.
 pub(crate) fn of_vec<T: WithDType>(
     call: Call,
     data: Vec<T>,
