@@ -26,7 +26,8 @@ use std::time::Instant;
 
 use ndgc::nn::{Adam, Mlp, Module, Optimizer, SGD};
 use ndgc::{
-    AllocationPolicy, DType, Device, Generator, NdManager, SpillPolicy, Tensor, Workspace, WorkspaceConfig, gc, no_grad,
+    AllocationPolicy, DType, Device, Generator, NdManager, SpillPolicy, Tensor, Workspace, WorkspaceConfig, gc, memory,
+    no_grad,
 };
 
 #[path = "epoch_loop/args.rs"]
@@ -144,8 +145,13 @@ fn child(args: &Args, mode: Mode) -> Result<()> {
         Mode::Reclaiming => gc::on(),
         Mode::Leaky | Mode::Scoped | Mode::Workspace => gc::off(),
     }
+    if args.report.is_some() {
+        memory::set_trace(memory::TraceMode::Full);
+        memory::set_trace_bytes(1 << 30);
+    }
     let device = args.device.as_deref().map_or_else(Device::from_env, str::parse)?;
     let manager = NdManager::new_base_manager(&device)?;
+    manager.set_name("training");
     let mut random = Generator::new(args.seed);
     let model = Mlp::new(&[PIXELS, 128, 64, 10], &mut random, &manager)?;
     let optimizer: Box<dyn Optimizer> = match args.optimizer {
@@ -162,6 +168,10 @@ fn child(args: &Args, mode: Mode) -> Result<()> {
     for epoch in 1..=args.epochs {
         let row = training.epoch(epoch, &data.train, &data.test)?;
         say(&report::row_line(&row)?)?;
+    }
+    if let Some(page) = &args.report {
+        let title = format!("epoch_loop: {mode}, {} epochs", args.epochs);
+        report::write_page(page, &memory::timeline().to_html(&title))?;
     }
     Ok(())
 }

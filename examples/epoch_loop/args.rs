@@ -133,6 +133,8 @@ pub(crate) struct Args {
     pub(crate) beside: Option<PathBuf>,
     /// The file of rows, where one is wanted.
     pub(crate) json: Option<PathBuf>,
+    /// The page of what happens to memory, one for each mode, where it is wanted.
+    pub(crate) report: Option<PathBuf>,
     /// Set in a child process: the one mode that it runs.
     pub(crate) child: Option<Mode>,
 }
@@ -162,7 +164,21 @@ impl Args {
         if self.scan_gradients {
             words.push("--scan-gradients".into());
         }
+        if let Some(page) = self.page(mode) {
+            words.push("--report".into());
+            words.push(page.into());
+        }
         words
+    }
+
+    /// The page of a mode: `run.html` gives `run-leaky.html`, unless there is one mode alone.
+    fn page(&self, mode: Mode) -> Option<PathBuf> {
+        let file = self.report.as_ref()?;
+        let stem = file.file_stem()?.to_string_lossy();
+        match self.modes.as_slice() {
+            [_] => Some(file.clone()),
+            _ => Some(file.with_file_name(format!("{stem}-{mode}.html"))),
+        }
     }
 }
 
@@ -172,7 +188,7 @@ pub(crate) enum Request {
     /// Print [`help`] and leave.
     Help,
     /// Train.
-    Run(Args),
+    Run(Box<Args>),
 }
 
 /// What is wrong with the command line.
@@ -243,6 +259,7 @@ struct Given {
     plot: Option<PathBuf>,
     beside: Option<PathBuf>,
     json: Option<PathBuf>,
+    report: Option<PathBuf>,
     quick: bool,
     child: Option<Mode>,
 }
@@ -264,7 +281,7 @@ where
         };
         accept(&mut given, &mut parser, option)?;
     }
-    complete(given).map(Request::Run)
+    complete(given).map(|args| Request::Run(Box::new(args)))
 }
 
 /// Takes one option, with its value where it has one.
@@ -283,6 +300,7 @@ fn accept(given: &mut Given, parser: &mut lexopt::Parser, option: String) -> Res
         "--plot" => given.plot = Some(taker.plot()?),
         "--beside" => given.beside = Some(taker.path("a file of figures")?),
         "--json" => given.json = Some(taker.path("a file name")?),
+        "--report" => given.report = Some(taker.path("a file name")?),
         "--quick" => given.quick = true,
         "--child" => given.child = Some(taker.parsed("leaky, reclaiming, scoped or workspace")?),
         _ => return Err(ArgsError::Unknown(taker.option)),
@@ -317,6 +335,7 @@ fn complete(given: Given) -> Result<Args, ArgsError> {
         plot: given.plot.unwrap_or_else(|| PathBuf::from(PLOT)),
         beside: given.beside,
         json: given.json,
+        report: given.report,
         child: given.child,
     })
 }
@@ -423,6 +442,7 @@ Usage: epoch_loop [options]
   --beside FILE        draw seconds and resident memory instead, beside other systems' figures
                        (benches/results/jvm-epochs.csv)
   --json FILE          write all rows, one object per mode and epoch, as one JSON array
+  --report FILE        write pages of memory over time, by line and by owner: for FILE run.html run-leaky.html and so on
   --quick              a short run: {QUICK_EPOCHS} epochs of {QUICK_IMAGES} images unless given otherwise
   --help               this text
 
@@ -438,7 +458,7 @@ mod tests {
 
     fn run(words: &[&str]) -> Args {
         match parse(words) {
-            Ok(Request::Run(args)) => args,
+            Ok(Request::Run(args)) => *args,
             other => panic!("{words:?} gave {other:?}"),
         }
     }
@@ -454,7 +474,7 @@ mod tests {
         assert_eq!((args.epochs, args.batch, args.images), (EPOCHS, BATCH, IMAGES));
         assert_eq!((args.optimizer, args.seed), (Optimizer::Adam, SEED));
         assert_eq!(args.plot, PathBuf::from(PLOT));
-        assert_eq!((args.data, args.beside, args.json, args.child), (None, None, None, None));
+        assert_eq!((args.data, args.beside, args.json, args.report, args.child), (None, None, None, None, None));
         assert!(!args.scan_gradients);
         assert_eq!(args.device, None);
     }
@@ -475,7 +495,7 @@ mod tests {
         let Ok(Request::Run(child)) = parse(parent.for_child(Mode::Scoped)) else {
             panic!("the child's words are wrong");
         };
-        assert_eq!(child, Args { child: Some(Mode::Scoped), ..parent });
+        assert_eq!(*child, Args { child: Some(Mode::Scoped), ..parent });
     }
 
     #[test]

@@ -147,6 +147,11 @@ pub(crate) fn parse_line(line: &str) -> Result<Line, ReportError> {
 pub(crate) fn write_json(path: &Path, rows: &[Row]) -> Result<(), ReportError> {
     let lines: Vec<_> = rows.iter().map(row_line).collect::<Result<_, _>>()?;
     let text = if lines.is_empty() { "[]\n".into() } else { format!("[\n{}\n]\n", lines.join(",\n")) };
+    write_page(path, &text)
+}
+
+/// Writes a text to a file, and makes its folder.
+pub(crate) fn write_page(path: &Path, text: &str) -> Result<(), ReportError> {
     let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
     let done = folder.and_then(|()| fs::write(path, text));
     done.map_err(|error| ReportError::Write { file: path.to_owned(), error })

@@ -23,6 +23,8 @@ pub(crate) use ndgc_kernels::span::Span;
 pub(crate) struct Foreign<K: ?Sized = dyn Send + Sync> {
     /// Whether nobody may write to it.
     pub(crate) read_only: bool,
+    /// Whether its bytes count with those of the pool.
+    pub(crate) counted: bool,
     pub(crate) keeper: K,
 }
 
@@ -112,13 +114,13 @@ impl Buffer {
         let span = Span::new(NonNull::from(bytes).cast(), bytes.len());
         // SAFETY: `as_ref` borrowed the bytes from what the `Arc` points to, which neither moves nor changes while
         // there is an `Arc`: so the borrow could last until the buffer drops this one.
-        unsafe { Self::foreign(span, Device::Cpu, Box::new(Foreign { read_only: true, keeper })) }
+        unsafe { Self::foreign(span, Device::Cpu, Box::new(Foreign { read_only: true, counted: false, keeper })) }
     }
 
-    /// The memory of a vector. `token` is dropped after it.
+    /// The memory of a vector, which `token` counts. It is dropped after it.
     pub(crate) fn of_vec<T: WithDType>(data: Vec<T>, token: impl Send + Sync + 'static) -> Self {
         let bytes = size_of_val(data.as_slice());
-        let mut foreign = Box::new(Foreign { read_only: false, keeper: (data, token) });
+        let mut foreign = Box::new(Foreign { read_only: false, counted: true, keeper: (data, token) });
         let start = NonNull::from(foreign.keeper.0.as_mut_slice()).cast();
         // SAFETY: the vector's memory, initialised, which lies outside the box; nobody touches the vector until it is
         // dropped there.
@@ -168,6 +170,16 @@ impl Buffer {
     #[inline]
     pub(crate) fn is_pooled(&self) -> bool {
         matches!(self.home, Home::Pool(_))
+    }
+
+    /// Whether its bytes count as ndgc's: those of a pool, and of vectors that arrays took over.
+    #[inline]
+    pub(crate) fn is_counted(&self) -> bool {
+        match &self.home {
+            Home::Pool(_) => true,
+            Home::Foreign(foreign) => foreign.counted,
+            Home::Arena(_) | Home::None => false,
+        }
     }
 
     /// Gives its bytes back, and their pages to the system where they are the host's.

@@ -32,6 +32,7 @@ use crate::memory::{
     owner::{ManagerId, Owner, SHARDS, manager_key},
     reclaim, registry, switch,
     threads::{ThreadContext, with_context},
+    trace::{self, Kind},
 };
 
 /// Arrays closed between two barriers.
@@ -453,6 +454,9 @@ fn close(inner: &Arc<ManagerInner>, closer: Closer, site: Option<Site>) {
             manager.closed.set((by, site)).is_ok()
         })
     };
+    for (_, manager) in &mine {
+        trace::note_named(Kind::ManagerClosed, manager.key(), 0, || manager.name());
+    }
     let outer = CLOSING.replace(true);
     let places = || mine.iter().filter_map(|(_, manager)| Some((manager, manager.place?)));
     for (_, place) in places() {
@@ -589,6 +593,11 @@ impl ManagerInfo {
 }
 
 impl ManagerInner {
+    /// Its key, as a number.
+    fn key(&self) -> u64 {
+        self.place.map_or(0, |place| place.key.data().as_ffi())
+    }
+
     fn uuid(&self) -> Uuid {
         self.place.map_or_else(|| process_uuid(b's', 0), |place| manager_uuid(place.key))
     }

@@ -10,7 +10,7 @@
 // the registry built of these; who owns an array (`owner`, `loan`, `manager`), and how much there may be (`budget`,
 // `admission`); what drains (`reclaim`, by itself `window` and `periodic`), and what is tried where there is no memory
 // (`pressure`); what handles do (`handle`, `proxy`), alone and with managers (`ownership`); arenas for cycles
-// (`workspace`, `readers`); what is told (`report`, `lines`, `stats`, `gc`).
+// (`workspace`, `readers`); what is told (`report`, `lines`, `stats`, `gc`; of a whole run `trace` and `timeline`).
 //
 // # Words for the end of an array
 // It ends once, and its slot is used again once; both take several acts, each with a word of its own:
@@ -93,6 +93,10 @@ pub(crate) mod switch;
 #[cfg(not(loom))]
 pub(crate) mod threads;
 #[cfg(not(loom))]
+pub(crate) mod timeline;
+#[cfg(not(loom))]
+pub(crate) mod trace;
+#[cfg(not(loom))]
 pub(crate) mod window;
 #[cfg(not(loom))]
 pub(crate) mod workspace;
@@ -103,6 +107,10 @@ pub use lines::{Growth, Line, LineGrowth, Mark, NoGrowth, growth, lines, mark, n
 pub use pressure::{Pressure, Reclaimer, crash_report, on_pressure, set_crash_report, with_oom_retry, with_oom_split};
 #[cfg(not(loom))]
 pub use stats::{Scope, Stats, clear_scopes, scope, scopes, stats};
+#[cfg(not(loom))]
+pub use timeline::{Event, EventKind, Span, Timeline, timeline};
+#[cfg(not(loom))]
+pub use trace::{TraceMode, clear_trace, set_trace, set_trace_bytes};
 
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -26,6 +26,7 @@ use crate::memory::{
     owner::Refused,
     reclaim, report, stats, switch,
     threads::{ThreadContext, with_context},
+    trace::{self, Kind},
 };
 
 /// Why there are no bytes.
@@ -269,6 +270,9 @@ fn class(device: &Device, bytes: u64, why: &NoBytes, memory: &crate::device::bud
 fn exhausted(context: &ThreadContext, what: (&'static str, &Device, usize), why: &NoBytes, steps: Steps) -> Error {
     let (op, device, bytes) = what;
     stats::count_refused();
+    if trace::is_on() {
+        trace::note(Kind::Refused, 0, bytes as u64, 0, None);
+    }
     if let NoBytes::Budget(refusal) = why {
         budget::count_refusal(refusal);
     }

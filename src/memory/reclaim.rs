@@ -16,7 +16,7 @@ use crate::memory::{
     slot::{KEPT, OPEN, generation_of},
     switch,
     threads::{Counts, ThreadContext, with_context},
-    window,
+    trace, window,
     workspace::retired,
 };
 
@@ -58,6 +58,9 @@ pub(crate) fn drain_all(context: &ThreadContext) -> usize {
         node::end_waiting();
         reaped
     });
+    if reaped > 0 && trace::is_on() {
+        trace::note(trace::Kind::Drained, 0, reaped as u64, 0, None);
+    }
     // What was reaped may have held blocks of workspaces.
     retired::sweep();
     reaped
@@ -139,7 +142,11 @@ impl Device {
             return 0;
         }
         collect();
-        self.trim()
+        let given = self.trim();
+        if given > 0 && trace::is_on() {
+            trace::note(trace::Kind::Trimmed, 0, given, 0, None);
+        }
+        given
     }
 }
 

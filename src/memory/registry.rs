@@ -38,6 +38,7 @@ use crate::memory::{
     slot::{BUSY, CYCLE, KEPT, OPEN, SHARED, Slot, generation_of},
     storage::{self, Storage},
     threads::{self, Counts, ThreadContext, with_context},
+    trace,
     workspace::validity::{self, CycleId},
 };
 
@@ -246,6 +247,10 @@ pub(crate) fn create(
 ) -> Result<std::result::Result<Key, Refused>> {
     let Parts { dtype, layout, mut storage, node } = parts;
     let owner = owner_of_bytes(&mut storage, owner);
+    if trace::is_on() {
+        let manager = if let Owner::Manager(id) = owner { owner::manager_key(id) } else { 0 };
+        storage.trace(site, manager);
+    }
     let stocked = context.slots.borrow_mut().pop();
     let index = stocked.or_else(|| refilled(context)).ok_or_else(|| storage::full(op))?;
     let cell = slot(index);

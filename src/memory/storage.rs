@@ -30,7 +30,7 @@
 #![allow(unsafe_code)]
 
 use crate::base::{
-    error::{Error, Result},
+    error::{Error, Result, Site},
     sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell, wait_turn},
 };
 use crate::device::{
@@ -45,6 +45,7 @@ use crate::memory::{
     registry::{self, Pinned},
     slab::{give_back_surplus, slab},
     threads::{self, ThreadContext, ThreadRecord, with_context},
+    trace,
     workspace::block,
 };
 
@@ -67,6 +68,8 @@ pub(crate) struct StorageCell {
     block: AtomicU32,
     /// The budget that the bytes are charged to (`budget.rs`); 0 if none, [`FREE`] if they are nobody's business.
     payer: AtomicU32,
+    /// 1 if it stands in the trace (`trace.rs`).
+    traced: AtomicU32,
     buffer: UnsafeCell<Option<Buffer>>,
 }
 
@@ -83,6 +86,7 @@ slab!(CELLS: StorageCell = StorageCell {
     bytes: AtomicU64::new(0),
     block: AtomicU32::new(0),
     payer: AtomicU32::new(0),
+    traced: AtomicU32::new(0),
     buffer: UnsafeCell::new(None),
 });
 
@@ -169,7 +173,7 @@ impl Storage {
             None => return Err(full(op)),
         };
         let mut retention = Retention::Never;
-        if !buffer.is_pooled() {
+        if !buffer.is_counted() {
             // Relaxed: as above.
             CELLS.get(index).payer.store(FREE, Ordering::Relaxed);
         }
@@ -270,6 +274,16 @@ impl Storage {
     pub(crate) fn charged_to(&self, payer: u32) {
         // Relaxed: published with the storage.
         self.cell.payer.store(payer, Ordering::Relaxed);
+    }
+
+    /// Notes in the trace that an array of this line has the bytes, unless they are a workspace's or not the first's.
+    #[cold]
+    pub(crate) fn trace(&self, site: Site, manager: u64) {
+        if self.buffer().is_counted() && self.references() == 1 && trace::takes_next() {
+            // Relaxed: who drops the storage has it from who publishes it.
+            self.cell.traced.store(1, Ordering::Relaxed);
+            trace::note(trace::Kind::Made, self.id(), bytes_of(self.id()), manager, Some(site));
+        }
     }
 
     /// Takes the bytes out of the budget that they are charged to.
@@ -470,6 +484,11 @@ impl Drop for Storage {
             }
         }
         let index = self.id();
+        // Relaxed: as above.
+        if cell.traced.load(Ordering::Relaxed) != 0 {
+            cell.traced.store(0, Ordering::Relaxed);
+            trace::note(trace::Kind::Freed, index, bytes_of(index), 0, None);
+        }
         with_context(|context| {
             let mut free = context.storages.borrow_mut();
             free.push(index);

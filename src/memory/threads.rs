@@ -22,7 +22,7 @@ use crate::base::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::memory::{
     hazard::{Hazards, heavy, membarrier},
     queue::LANES,
-    switch,
+    switch, trace,
     workspace::stack::WorkspaceStack,
 };
 
@@ -209,6 +209,7 @@ impl ThreadContext {
     #[cold]
     fn new() -> Self {
         let record = TABLE.register();
+        trace::init_once();
         ThreadContext {
             record,
             number: record.number,

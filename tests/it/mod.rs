@@ -21,4 +21,5 @@ mod reclaim;
 mod scopes;
 mod stats;
 mod threads;
+mod timeline;
 mod told;

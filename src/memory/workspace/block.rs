@@ -16,6 +16,7 @@ use crate::device::{
 use crate::memory::{
     cycle::{Foreign, RetainCount},
     slab::slab,
+    trace::{self, Kind},
     workspace::validity::CycleId,
 };
 
@@ -123,6 +124,7 @@ impl ArenaBlock {
         CELLS.get(index).is_file.store(u32::from(matches!(memory, Memory::Mapped(_))), Ordering::Relaxed);
         if let Memory::Pooled(buffer) = &memory {
             let about = (index, Arc::clone(workspace), buffer.device().clone(), buffer.span().bytes() as u64);
+            trace::note_named(Kind::BlockMade, u64::from(index), about.3, || workspace.to_string());
             ALL.lock().unwrap_or_else(PoisonError::into_inner).push(about);
         }
         Some(ArenaBlock { index, readers, whole, memory })
@@ -217,6 +219,9 @@ impl Drop for ArenaBlock {
             return;
         }
         ALL.lock().unwrap_or_else(PoisonError::into_inner).retain(|(index, ..)| *index != self.index);
+        if trace::is_on() {
+            trace::note(Kind::BlockFreed, self.index, self.whole.bytes() as u64, 0, None);
+        }
         // The next block has another size, or there is none.
         if let Memory::Pooled(buffer) = &mut self.memory {
             buffer.return_pages();

@@ -90,6 +90,7 @@ impl Generator {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] for the numbers drawn on the way.
+    #[track_caller]
     pub fn permutation(&mut self, n: usize) -> Result<Vec<usize>> {
         let drawn = self.uniform(0.0, 1.0, n, DType::F64, &Device::Cpu)?.to_vec::<f64>()?;
         let mut order: Vec<usize> = (0..n).collect();

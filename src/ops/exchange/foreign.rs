@@ -16,7 +16,7 @@ use crate::base::{
     shape::Shape,
 };
 use crate::device::{buffer::Buffer, host::pool};
-use crate::memory::{budget, proxy::Proxy, registry::Parts, storage::Storage, workspace};
+use crate::memory::{proxy::Proxy, registry::Parts, storage::Storage, workspace};
 use crate::ops::call::{
     exec::{enter, place},
     make::make,
@@ -107,8 +107,7 @@ impl Drop for Counted {
 const TAKE_BYTES_MIN: usize = 4096;
 
 /// Makes an array of the memory of a vector of elements, or of unsigned integers of their size; the vector comes back
-/// if it is better copied: because it is small, goes to another device, a limit does not admit it, or budgets are in
-/// use, which count what is ndgc's own.
+/// if it is better copied: because it is small, goes to another device, or a limit does not admit it.
 pub(crate) fn of_vec<T: WithDType>(
     call: Call,
     data: Vec<T>,
@@ -117,11 +116,7 @@ pub(crate) fn of_vec<T: WithDType>(
 ) -> std::result::Result<Result<Proxy>, Vec<T>> {
     let (bytes, held) = (size_of_val(data.as_slice()), data.capacity() * size_of::<T>());
     let fits = shape.check(call.op, size_of::<T>()).is_ok_and(|count| count == data.len());
-    if bytes < TAKE_BYTES_MIN || !fits || !at.device_of_place().is_cpu() || workspace::is_open() || budget::is_in_use()
-    {
-        return Err(data);
-    }
-    if !pool::count(held) {
+    if bytes < TAKE_BYTES_MIN || !fits || !at.device_of_place().is_cpu() || workspace::is_open() || !pool::count(held) {
         return Err(data);
     }
     let buffer = Buffer::of_vec(data, Counted(held));

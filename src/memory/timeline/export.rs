@@ -1,0 +1,253 @@
+//! A timeline in the formats of other tools.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use super::{EventKind, Span, Timeline};
+
+/// A text as JSON.
+pub(super) fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            // Also so that a page which has this in a script does not end there.
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(letter));
+            }
+            control if control < ' ' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(control));
+            }
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+    out
+}
+
+fn micros(nanos: u64) -> f64 {
+    nanos as f64 / 1e3
+}
+
+impl Timeline {
+    /// Writes it as Chrome's trace events in JSON, which Perfetto and `chrome://tracing` open: a counter of the live
+    /// bytes of each manager and workspace, each span as an asynchronous one under its line, and the events.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_chrome_json(&self, out: &mut impl Write) -> io::Result<()> {
+        write!(out, "{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
+        write!(out, "{{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{{\"name\":\"ndgc\"}}}}")?;
+        let mut now: BTreeMap<&str, u64> = BTreeMap::new();
+        for (at, _, starts, i) in self.steps() {
+            let Span { bytes, ref owner, .. } = self.spans[i];
+            let (name, line) = (quoted(owner), quoted(&self.spans[i].line()));
+            let count = now.entry(owner).or_default();
+            *count = if starts { *count + bytes } else { *count - bytes };
+            let (time, phase) = (micros(at), if starts { "b" } else { "e" });
+            write!(out, ",\n{{\"ph\":\"C\",\"pid\":1,\"ts\":{time},\"name\":{name},\"args\":{{\"bytes\":{count}}}}}")?;
+            write!(out, ",\n{{\"ph\":\"{phase}\",\"cat\":\"bytes\",\"id\":{i},\"pid\":1,\"tid\":1,\"ts\":{time}")?;
+            write!(out, ",\"name\":{line},\"args\":{{\"bytes\":{bytes},\"owner\":{name}}}}}")?;
+        }
+        for event in &self.events {
+            let kind = match event.kind {
+                EventKind::Trim => "trim",
+                EventKind::Refusal => "refusal",
+                EventKind::Close => "close",
+                EventKind::Drain => "drain",
+            };
+            let (time, amount) = (micros(event.at), event.amount);
+            write!(out, ",\n{{\"ph\":\"i\",\"s\":\"p\",\"pid\":1,\"tid\":1,\"ts\":{time},\"name\":\"{kind}\"")?;
+            write!(
+                out,
+                ",\"args\":{{\"amount\":{amount},\"name\":{}}}}}",
+                quoted(event.name.as_deref().unwrap_or(""))
+            )?;
+        }
+        writeln!(out, "\n]}}")
+    }
+
+    /// The bytes alive at the end, as folded stacks for flame graphs: `owner;line bytes` in each line, by name.
+    pub fn to_folded(&self) -> String {
+        let mut stacks: BTreeMap<(&str, String), u64> = BTreeMap::new();
+        for span in self.spans.iter().filter(|span| span.end.is_none()) {
+            *stacks.entry((&span.owner, span.line())).or_default() += span.bytes * self.sample.max(1);
+        }
+        // A semicolon ends a frame.
+        let frame = |name: &str| name.replace(';', ",");
+        let line =
+            |((owner, line), bytes): ((&str, String), u64)| format!("{};{} {bytes}\n", frame(owner), frame(&line));
+        stacks.into_iter().map(line).collect()
+    }
+
+    /// Writes it as a memory snapshot of PyTorch: a pickle of protocol 2 that its public viewer
+    /// (`pytorch.org/memory_viz`) and `torch.cuda._memory_viz` open. One segment stands for all memory, in which each
+    /// span has addresses of its own; frames are the lines, with the owner as their function.
+    ///
+    /// # Errors
+    /// Those of `out`; [`io::ErrorKind::InvalidData`] for more than 2^53 bytes, which the viewer has no numbers for.
+    pub fn write_pytorch_snapshot(&self, out: &mut impl Write) -> io::Result<()> {
+        let mut pickle = Pickle { out, frames: BTreeMap::new() };
+        let total: u64 = self.spans.iter().map(|span| span.bytes).sum();
+        if total >= 1 << 53 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "more bytes than the viewer can count"));
+        }
+        pickle.out.write_all(&[0x80, 2])?;
+        pickle.out.write_all(b"}(")?;
+        pickle.text("segments")?;
+        pickle.out.write_all(b"](")?;
+        self.segment(&mut pickle, total)?;
+        pickle.out.write_all(b"e")?;
+        pickle.text("device_traces")?;
+        pickle.out.write_all(b"](](")?;
+        self.entries(&mut pickle)?;
+        pickle.out.write_all(b"ee")?;
+        pickle.text("allocator_settings")?;
+        pickle.out.write_all(b"}u.")
+    }
+
+    /// The segment at the end: the spans that go on, and between them what is free.
+    fn segment<W: Write>(&self, pickle: &mut Pickle<'_, W>, total: u64) -> io::Result<()> {
+        let live: u64 = self.spans.iter().filter(|span| span.end.is_none()).map(|span| span.bytes).sum();
+        pickle.out.write_all(b"}(")?;
+        let numbers = [
+            ("device", 0),
+            ("address", ADDRESS),
+            ("total_size", total),
+            ("allocated_size", live),
+            ("active_size", live),
+            ("requested_size", live),
+            ("stream", 0),
+        ];
+        pickle.numbers(&numbers)?;
+        pickle.texts(&[("segment_type", "large")])?;
+        pickle.text("segment_pool_id")?;
+        pickle.out.write_all(b"K\0K\0\x86")?;
+        pickle.text("is_expandable")?;
+        pickle.out.write_all(b"\x89")?;
+        pickle.text("frames")?;
+        pickle.out.write_all(b"]")?;
+        pickle.text("blocks")?;
+        pickle.out.write_all(b"](")?;
+        let (mut address, mut free) = (ADDRESS, 0);
+        for span in &self.spans {
+            if span.end.is_some() {
+                free += span.bytes;
+            } else {
+                pickle.block(address, free, None)?;
+                pickle.block(address + free, span.bytes, Some(span))?;
+                address += free + span.bytes;
+                free = 0;
+            }
+        }
+        pickle.block(address, free, None)?;
+        pickle.out.write_all(b"eu")
+    }
+
+    fn entries<W: Write>(&self, pickle: &mut Pickle<'_, W>) -> io::Result<()> {
+        let total: u64 = self.spans.iter().map(|span| span.bytes).sum();
+        pickle.entry("segment_alloc", ADDRESS, total, 0, None)?;
+        let mut addresses = Vec::with_capacity(self.spans.len());
+        let mut address = ADDRESS;
+        for span in &self.spans {
+            addresses.push(address);
+            address += span.bytes;
+        }
+        for (at, _, starts, i) in self.steps() {
+            let span = &self.spans[i];
+            if starts {
+                pickle.entry("alloc", addresses[i], span.bytes, at, Some(span))?;
+            } else {
+                pickle.entry("free_requested", addresses[i], span.bytes, at, Some(span))?;
+                pickle.entry("free_completed", addresses[i], span.bytes, at, Some(span))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the segment begins.
+const ADDRESS: u64 = 1 << 40;
+
+/// Writes the few things that a snapshot is made of.
+struct Pickle<'a, W> {
+    out: &'a mut W,
+    /// Lists of frames that were written, by their number in the memo.
+    frames: BTreeMap<(String, String), u32>,
+}
+
+impl<W: Write> Pickle<'_, W> {
+    fn text(&mut self, text: &str) -> io::Result<()> {
+        self.out.write_all(b"X")?;
+        self.out.write_all(&(text.len() as u32).to_le_bytes())?;
+        self.out.write_all(text.as_bytes())
+    }
+
+    fn number(&mut self, number: u64) -> io::Result<()> {
+        match i32::try_from(number) {
+            Ok(small) => {
+                self.out.write_all(b"J")?;
+                self.out.write_all(&small.to_le_bytes())
+            }
+            // Below 2^63: the sign's bit is free.
+            Err(_) => {
+                self.out.write_all(&[0x8a, 8])?;
+                self.out.write_all(&number.to_le_bytes())
+            }
+        }
+    }
+
+    fn numbers(&mut self, items: &[(&str, u64)]) -> io::Result<()> {
+        items.iter().try_for_each(|&(name, number)| {
+            self.text(name)?;
+            self.number(number)
+        })
+    }
+
+    fn texts(&mut self, items: &[(&str, &str)]) -> io::Result<()> {
+        items.iter().try_for_each(|(name, text)| {
+            self.text(name)?;
+            self.text(text)
+        })
+    }
+
+    fn frames(&mut self, of: Option<&Span>) -> io::Result<()> {
+        self.text("frames")?;
+        let Some(span) = of else { return self.out.write_all(b"]") };
+        let key = (span.line(), span.owner.to_string());
+        if let Some(number) = self.frames.get(&key) {
+            self.out.write_all(b"j")?;
+            return self.out.write_all(&number.to_le_bytes());
+        }
+        let number = self.frames.len() as u32;
+        self.out.write_all(b"](}(")?;
+        self.texts(&[("filename", span.site.map_or(&*span.owner, |site| site.file())), ("name", &span.owner)])?;
+        self.numbers(&[("line", span.site.map_or(0, |site| site.line().into()))])?;
+        self.out.write_all(b"uer")?;
+        self.out.write_all(&number.to_le_bytes())?;
+        self.frames.insert(key, number);
+        Ok(())
+    }
+
+    fn block(&mut self, address: u64, size: u64, of: Option<&Span>) -> io::Result<()> {
+        if size == 0 {
+            return Ok(());
+        }
+        self.out.write_all(b"}(")?;
+        self.numbers(&[("address", address), ("size", size), ("requested_size", size)])?;
+        self.texts(&[("state", if of.is_some() { "active_allocated" } else { "inactive" })])?;
+        self.frames(of)?;
+        self.out.write_all(b"u")
+    }
+
+    fn entry(&mut self, action: &str, address: u64, size: u64, at: u64, of: Option<&Span>) -> io::Result<()> {
+        self.out.write_all(b"}(")?;
+        self.texts(&[("action", action)])?;
+        self.numbers(&[("addr", address), ("size", size), ("stream", 0), ("time_us", at / 1000)])?;
+        self.frames(of)?;
+        self.out.write_all(b"u")
+    }
+}

@@ -1,0 +1,257 @@
+//! The timeline of a run's memory: what was noted (`trace.rs`), as spans and events, and written for other tools
+//! (`export.rs`) and as a page (`page.rs`).
+
+mod export;
+mod page;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::base::error::Site;
+use crate::memory::{
+    manager,
+    trace::{self, Kind, Record, SAMPLE},
+};
+
+/// Bytes from when an array or workspace took them until they were free.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Span {
+    /// Nanoseconds from the begin of the trace.
+    pub start: u64,
+    /// When they were free; none if they were not yet.
+    pub end: Option<u64>,
+    /// How many.
+    pub bytes: u64,
+    /// The line that made the array; none of a block of a workspace.
+    pub site: Option<Site>,
+    /// The name of the manager or workspace, or `handles`.
+    pub owner: Arc<str>,
+}
+
+impl Span {
+    /// The line, or for a block of a workspace its owner.
+    pub fn line(&self) -> String {
+        self.site.map_or_else(|| self.owner.to_string(), |site| site.to_string())
+    }
+}
+
+/// What else happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// So many bytes that were kept for reuse went back to the system.
+    Trim,
+    /// A request for so many bytes was refused.
+    Refusal,
+    /// A manager was closed.
+    Close,
+    /// All that was dead was closed: so many arrays.
+    Drain,
+}
+
+/// Something that happened at a moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Event {
+    /// Nanoseconds from the begin of the trace.
+    pub at: u64,
+    /// What.
+    pub kind: EventKind,
+    /// How much, by its kind.
+    pub amount: u64,
+    /// The name of the manager, of a close.
+    pub name: Option<String>,
+}
+
+/// What was noted of a run. Made by [`timeline`].
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Timeline {
+    /// By their starts.
+    pub spans: Vec<Span>,
+    /// By their times.
+    pub events: Vec<Event>,
+    /// Records that the rings forgot: what came first is missing.
+    pub lost: u64,
+    /// When the last record was made, in nanoseconds from the begin.
+    pub end: u64,
+    /// How many storages each span stands for: more than one if they were sampled. Its bytes are of one.
+    pub sample: u64,
+}
+
+/// What the rings hold of the process so far: each storage with its line and manager, blocks of workspaces, drains,
+/// trims, refusals and closes. Nothing if [`set_trace`](crate::memory::set_trace) was never called, nor `NDGC_TRACE`
+/// set.
+///
+/// ```
+/// # use ndgc::{DType, Device, Tensor, memory};
+/// memory::set_trace(memory::TraceMode::Full);
+/// # memory::clear_trace();
+/// let x = Tensor::zeros(1024, DType::F32, &Device::Cpu)?;
+/// let y = x.exp()?;
+/// drop(x);
+/// # ndgc::gc::collect();
+/// memory::set_trace(memory::TraceMode::Off);
+/// let timeline = memory::timeline();
+/// assert_eq!((timeline.spans.len(), timeline.peak()), (2, 8192));
+/// assert!(timeline.spans[0].end.is_some() && timeline.spans[1].end.is_none());
+/// let page: String = timeline.to_html("two arrays"); // to be opened with any browser
+/// # assert!(page.contains("two arrays"));
+/// # drop(y);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+pub fn timeline() -> Timeline {
+    let (records, lost, sampled) = trace::records();
+    let end = records.last().map_or(0, |record| record.at);
+    let mut made = Building {
+        timeline: Timeline { lost, end, sample: if sampled { SAMPLE.into() } else { 1 }, ..Timeline::default() },
+        ..Building::default()
+    };
+    records.iter().for_each(|record| made.add(record));
+    made.timeline
+}
+
+#[derive(Default)]
+struct Building {
+    timeline: Timeline,
+    /// Spans that go on, by whether they are blocks, and their numbers.
+    open: HashMap<(bool, u32), usize>,
+    owners: HashMap<(Kind, u64), Arc<str>>,
+}
+
+impl Building {
+    fn add(&mut self, record: &Record) {
+        let Record { at, id, kind, bytes, of, site } = *record;
+        match kind {
+            Kind::Made => {
+                let owner = self.owner(Kind::ManagerClosed, of);
+                self.begin((false, id), Span { start: at, end: None, bytes, site, owner });
+            }
+            Kind::BlockMade => {
+                let owner = self.owner(Kind::BlockMade, of);
+                self.begin((true, id), Span { start: at, end: None, bytes, site: None, owner });
+            }
+            Kind::Freed => self.end((false, id), at),
+            Kind::BlockFreed => self.end((true, id), at),
+            Kind::Trimmed => self.event(at, EventKind::Trim, bytes, None),
+            Kind::Refused => self.event(at, EventKind::Refusal, bytes, None),
+            Kind::Drained => self.event(at, EventKind::Drain, bytes, None),
+            Kind::ManagerClosed => {
+                let name = self.owner(Kind::ManagerClosed, of).to_string();
+                self.event(at, EventKind::Close, bytes, Some(name));
+            }
+        }
+    }
+
+    fn begin(&mut self, key: (bool, u32), span: Span) {
+        // A storage that an array took over from another one is noted again.
+        self.end(key, span.start);
+        self.open.insert(key, self.timeline.spans.len());
+        self.timeline.spans.push(span);
+    }
+
+    fn end(&mut self, key: (bool, u32), at: u64) {
+        if let Some(span) = self.open.remove(&key) {
+            self.timeline.spans[span].end = Some(at);
+        }
+    }
+
+    fn event(&mut self, at: u64, kind: EventKind, amount: u64, name: Option<String>) {
+        self.timeline.events.push(Event { at, kind, amount, name });
+    }
+
+    fn owner(&mut self, kind: Kind, of: u64) -> Arc<str> {
+        let name = || match kind {
+            Kind::BlockMade => format!("workspace [{}]", trace::name_of(kind, of).unwrap_or_default()),
+            _ if of == 0 => "handles".to_owned(),
+            _ => trace::name_of(kind, of).unwrap_or_else(|| manager::name_of(of)),
+        };
+        Arc::clone(self.owners.entry((kind, of)).or_insert_with(|| name().into()))
+    }
+}
+
+/// Bytes of one group at each of some moments.
+pub(super) struct Series {
+    pub(super) name: String,
+    pub(super) bytes: Vec<u64>,
+}
+
+impl Timeline {
+    /// The most bytes that were alive at once, of what was noted.
+    pub fn peak(&self) -> u64 {
+        let (mut now, mut peak) = (0u64, 0u64);
+        for (_, _, starts, span) in self.steps() {
+            now = if starts { now + self.spans[span].bytes } else { now - self.spans[span].bytes };
+            peak = peak.max(now);
+        }
+        peak * self.sample.max(1)
+    }
+
+    /// Starts and ends by time, an end before a start of the same moment: time, that rank, whether it starts, which.
+    fn steps(&self) -> Vec<(u64, u8, bool, usize)> {
+        let starts = self.spans.iter().enumerate().map(|(i, span)| (span.start, 1, true, i));
+        let ends = self.spans.iter().enumerate().filter_map(|(i, span)| Some((span.end?, 0, false, i)));
+        let mut steps: Vec<_> = starts.chain(ends).collect();
+        // A span of no time starts before it ends.
+        steps.sort_by_key(|&(at, rank, starts, i)| {
+            (at, if self.spans[i].end == Some(self.spans[i].start) { u8::from(!starts) + 2 } else { rank })
+        });
+        steps
+    }
+
+    /// The bytes of each group at so many moments, each that of the peak of its part of the run: the largest groups,
+    /// and the rest as one.
+    pub(super) fn series(&self, moments: usize, most: usize, group: impl Fn(&Span) -> String) -> Vec<Series> {
+        let mut groups: HashMap<String, usize> = HashMap::new();
+        let mut own: Vec<usize> = Vec::with_capacity(self.spans.len());
+        for span in &self.spans {
+            let next = groups.len();
+            own.push(*groups.entry(group(span)).or_insert(next));
+        }
+        let steps = self.steps();
+        let peaks = self.peaks(&steps, moments);
+        let mut now = vec![0u64; groups.len()];
+        let mut bytes = vec![Vec::with_capacity(moments); groups.len()];
+        let mut at = 0;
+        for &peak in &peaks {
+            for &(_, _, starts, span) in &steps[at..peak] {
+                let value = &mut now[own[span]];
+                *value = if starts { *value + self.spans[span].bytes } else { *value - self.spans[span].bytes };
+            }
+            at = peak;
+            for (all, &value) in bytes.iter_mut().zip(&now) {
+                all.push(value * self.sample.max(1));
+            }
+        }
+        let mut named: Vec<Series> =
+            groups.into_iter().map(|(name, i)| Series { name, bytes: std::mem::take(&mut bytes[i]) }).collect();
+        named.sort_by(|a, b| (b.bytes.iter().max(), &a.name).cmp(&(a.bytes.iter().max(), &b.name)));
+        if named.len() > most {
+            let rest = named.split_off(most);
+            let sum = |moment: usize| rest.iter().map(|series| series.bytes[moment]).sum();
+            named.push(Series { name: format!("{} others", rest.len()), bytes: (0..moments).map(sum).collect() });
+        }
+        named
+    }
+
+    /// For each of so many parts of the run how many steps there are until its peak.
+    fn peaks(&self, steps: &[(u64, u8, bool, usize)], moments: usize) -> Vec<usize> {
+        let (mut now, mut at) = (0u64, 0);
+        let part = |moment: usize| ((self.end + 1) as f64 * (moment + 1) as f64 / moments as f64) as u64;
+        (0..moments)
+            .map(|moment| {
+                let (mut peak, mut place) = (now, at);
+                while let Some(&(time, _, starts, span)) = steps.get(at).filter(|step| step.0 < part(moment)) {
+                    let _ = time;
+                    now = if starts { now + self.spans[span].bytes } else { now - self.spans[span].bytes };
+                    at += 1;
+                    if now >= peak {
+                        (peak, place) = (now, at);
+                    }
+                }
+                place
+            })
+            .collect()
+    }
+}

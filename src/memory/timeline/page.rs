@@ -1,0 +1,116 @@
+//! A timeline as one page that needs nothing else: memory over time by line and by owner, the lines, the events.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+
+use super::{EventKind, Span, Timeline, export::quoted};
+
+/// Moments that are drawn.
+const MOMENTS: usize = 1500;
+/// Groups with a colour of their own.
+const GROUPS: usize = 12;
+/// Rows of the table, and marks of events.
+const ROWS: usize = 40;
+const MARKS: usize = 2000;
+
+const PAGE: &str = include_str!("page.html");
+
+/// What the table says of a line.
+#[derive(Default)]
+struct Row {
+    arrays: u64,
+    live: u64,
+    live_bytes: u64,
+    bytes: u64,
+    /// Those alive when a quarter and a half of all spans had begun, to tell a leak from a plateau.
+    early: u64,
+    half: u64,
+}
+
+impl Timeline {
+    /// One page of HTML that needs no network: live bytes over time by line and by owner, with a place to look at any
+    /// moment and to zoom; a table of the lines with what each made, what of it is alive, and whether it grows; drains,
+    /// refusals and closes.
+    pub fn to_html(&self, title: &str) -> String {
+        let mut data = String::from("{");
+        let _ = write!(
+            data,
+            "\"title\":{},\"end\":{},\"lost\":{},\"sample\":{}",
+            quoted(title),
+            self.end,
+            self.lost,
+            self.sample.max(1)
+        );
+        for (name, group) in [("lines", Span::line as fn(&Span) -> String), ("owners", |span| span.owner.to_string())] {
+            let _ = write!(data, ",\"{name}\":[");
+            for (i, series) in self.series(MOMENTS, GROUPS, group).iter().enumerate() {
+                let lead = if i > 0 { "," } else { "" };
+                let _ = write!(data, "{lead}{{\"name\":{},\"bytes\":{:?}}}", quoted(&series.name), series.bytes);
+            }
+            data.push(']');
+        }
+        data.push_str(",\"rows\":[");
+        self.rows(&mut data);
+        data.push_str("],\"events\":[");
+        // The last ones, if there are too many.
+        for (i, event) in self.events.iter().rev().take(MARKS).enumerate() {
+            let kind = match event.kind {
+                EventKind::Trim => "trim",
+                EventKind::Refusal => "refusal",
+                EventKind::Close => "close",
+                EventKind::Drain => "drain",
+            };
+            let lead = if i > 0 { "," } else { "" };
+            let name = quoted(event.name.as_deref().unwrap_or(""));
+            let _ = write!(data, "{lead}[{},\"{kind}\",{},{name}]", event.at, event.amount);
+        }
+        data.push_str("]}");
+        PAGE.replacen("/*DATA*/null", &data, 1).replacen(
+            "<title></title>",
+            &format!("<title>{}</title>", escaped(title)),
+            1,
+        )
+    }
+
+    /// Writes [`Timeline::to_html`] to a file.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn write_html(&self, path: impl AsRef<Path>, title: &str) -> io::Result<()> {
+        std::fs::write(path, self.to_html(title))
+    }
+
+    fn rows(&self, data: &mut String) {
+        let mut rows: HashMap<(String, &str), Row> = HashMap::new();
+        let at = |quarter: usize| self.spans.get(self.spans.len() * quarter / 4).map_or(0, |span| span.start);
+        let alive_at = |span: &Span, at: u64| span.start <= at && span.end.is_none_or(|end| end > at);
+        for span in &self.spans {
+            let row = rows.entry((span.line(), &span.owner)).or_default();
+            row.arrays += self.sample.max(1);
+            row.bytes += span.bytes * self.sample.max(1);
+            if span.end.is_none() {
+                row.live += self.sample.max(1);
+                row.live_bytes += span.bytes * self.sample.max(1);
+            }
+            row.early += u64::from(alive_at(span, at(1)));
+            row.half += u64::from(alive_at(span, at(2)));
+        }
+        let mut rows: Vec<_> = rows.into_iter().collect();
+        rows.sort_by(|(a, x), (b, y)| (y.live_bytes, y.bytes, a).cmp(&(x.live_bytes, x.bytes, b)));
+        for (i, ((line, owner), row)) in rows.iter().take(ROWS).enumerate() {
+            let lead = if i > 0 { "," } else { "" };
+            let live = row.live / self.sample.max(1);
+            let grows = row.early < row.half && row.half < live && live >= 4;
+            let Row { arrays, bytes, live_bytes, live, .. } = row;
+            let (line, owner) = (quoted(line), quoted(owner));
+            let _ = write!(data, "{lead}[{line},{owner},{arrays},{bytes},{live},{live_bytes},{grows}]");
+        }
+    }
+}
+
+/// A text for HTML.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

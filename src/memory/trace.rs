@@ -1,0 +1,205 @@
+//! What happens to memory, noted as it happens: a ring of records of fixed size for each thread, off at first.
+//!
+//! What is noted of bytes is noted of storages: made for an array of a line and of a manager, and free. Each thread
+//! writes into its own ring, whose lock nobody else takes but who reads it; a full ring forgets what is oldest. A
+//! storage that was noted says so itself, so that its end is noted too whatever the mode is by then.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, Once, PoisonError};
+use std::time::Instant;
+
+use crate::base::{env, error::Site};
+
+/// How much of what happens to memory is noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceMode {
+    /// Nothing.
+    Off,
+    /// One in 64 storages, and all events of other kinds.
+    Sampled,
+    /// Everything.
+    Full,
+}
+
+/// Storages of which one is noted when sampled.
+pub(crate) const SAMPLE: u32 = 64;
+/// Bytes of a thread's ring, unless the program wants others.
+const RING_BYTES: usize = 8 << 20;
+
+static MODE: AtomicU32 = AtomicU32::new(0);
+static RING: AtomicUsize = AtomicUsize::new(RING_BYTES);
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+static RINGS: Mutex<Vec<Arc<Mutex<Ring>>>> = Mutex::new(Vec::new());
+/// Names of what has none of its own any more: of blocks of workspaces by number, and of closed managers by key.
+static NAMES: LazyLock<Mutex<HashMap<(Kind, u64), String>>> = LazyLock::new(Mutex::default);
+
+/// What a record is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// A storage was made for an array: `of` is the key of its manager, or 0.
+    Made,
+    /// A storage is free.
+    Freed,
+    /// A block of a workspace was made, and freed.
+    BlockMade,
+    BlockFreed,
+    /// So many bytes went back to the system.
+    Trimmed,
+    /// A request for so many bytes was refused.
+    Refused,
+    /// A manager was closed: `of` is its key.
+    ManagerClosed,
+    /// All that was dead was closed: so many arrays.
+    Drained,
+}
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    /// Nanoseconds since the trace began.
+    pub(crate) at: u64,
+    /// The number of the storage or block.
+    pub(crate) id: u32,
+    pub(crate) kind: Kind,
+    pub(crate) bytes: u64,
+    pub(crate) of: u64,
+    pub(crate) site: Option<Site>,
+}
+
+/// The last records of a thread.
+#[derive(Default)]
+struct Ring {
+    records: Vec<Record>,
+    /// Where the next one goes, once the ring is full.
+    next: usize,
+    /// How many were forgotten.
+    lost: u64,
+}
+
+thread_local! {
+    static OWN: Arc<Mutex<Ring>> = {
+        let ring = Arc::<Mutex<Ring>>::default();
+        RINGS.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&ring));
+        ring
+    };
+    static COUNT: Cell<u32> = const { Cell::new(0) };
+}
+
+impl Ring {
+    fn push(&mut self, record: Record) {
+        // Relaxed: a setting.
+        let most = RING.load(Ordering::Relaxed) / size_of::<Record>();
+        if self.records.len() < most {
+            self.records.push(record);
+        } else if most > 0 {
+            self.next %= most;
+            self.records[self.next] = record;
+            self.next += 1;
+            self.lost += 1;
+        }
+    }
+}
+
+/// Takes the mode from `NDGC_TRACE`.
+pub(crate) fn init_once() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let mode = match env::var("NDGC_TRACE").as_deref() {
+            None | Some("off") => return,
+            Some("sampled") => TraceMode::Sampled,
+            Some("full") => TraceMode::Full,
+            Some(other) => {
+                eprintln!("ndgc: NDGC_TRACE={other} is not understood; it may be off, sampled or full");
+                return;
+            }
+        };
+        set_trace(mode);
+    });
+}
+
+/// Sets what is noted from now on; returns the mode before. `NDGC_TRACE=off|sampled|full` sets it at the start.
+pub fn set_trace(mode: TraceMode) -> TraceMode {
+    LazyLock::force(&START);
+    // Relaxed: a setting, here and below.
+    match MODE.swap(mode as u32, Ordering::Relaxed) {
+        0 => TraceMode::Off,
+        1 => TraceMode::Sampled,
+        _ => TraceMode::Full,
+    }
+}
+
+/// Sets the bytes that the ring of each thread may take, 8 MiB at first: 48 a record. Returns the number before.
+pub fn set_trace_bytes(bytes: usize) -> usize {
+    // Relaxed: a setting.
+    RING.swap(bytes, Ordering::Relaxed)
+}
+
+/// Whether anything is noted.
+#[inline(always)]
+pub(crate) fn is_on() -> bool {
+    // Relaxed: a setting.
+    MODE.load(Ordering::Relaxed) != 0
+}
+
+/// Whether the next storage is noted.
+#[cold]
+pub(crate) fn takes_next() -> bool {
+    // Relaxed: a setting.
+    if MODE.load(Ordering::Relaxed) != TraceMode::Sampled as u32 {
+        return is_on();
+    }
+    COUNT.set(COUNT.get().wrapping_add(1));
+    COUNT.get().is_multiple_of(SAMPLE)
+}
+
+/// Notes something.
+#[cold]
+pub(crate) fn note(kind: Kind, id: u32, bytes: u64, of: u64, site: Option<Site>) {
+    let at = START.elapsed().as_nanos() as u64;
+    // A thread that ends has no ring any more.
+    let _ = OWN.try_with(|ring| {
+        let record = Record { at, id, kind, bytes, of, site };
+        ring.lock().unwrap_or_else(PoisonError::into_inner).push(record);
+    });
+}
+
+/// Notes something whose name will not be found later.
+#[cold]
+pub(crate) fn note_named(kind: Kind, id: u64, bytes: u64, name: impl FnOnce() -> String) {
+    if is_on() {
+        NAMES.lock().unwrap_or_else(PoisonError::into_inner).insert((kind, id), name());
+        note(kind, id as u32, bytes, id, None);
+    }
+}
+
+/// The name that was noted with something.
+pub(crate) fn name_of(kind: Kind, id: u64) -> Option<String> {
+    NAMES.lock().unwrap_or_else(PoisonError::into_inner).get(&(kind, id)).cloned()
+}
+
+/// All records that there are, by time; how many were forgotten; and whether they are one in [`SAMPLE`].
+pub(crate) fn records() -> (Vec<Record>, u64, bool) {
+    let rings = RINGS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let (mut all, mut lost) = (Vec::new(), 0);
+    for ring in rings {
+        let ring = ring.lock().unwrap_or_else(PoisonError::into_inner);
+        all.extend_from_slice(&ring.records);
+        lost += ring.lost;
+    }
+    all.sort_by_key(|record| record.at);
+    // Relaxed: a setting.
+    (all, lost, MODE.load(Ordering::Relaxed) == TraceMode::Sampled as u32)
+}
+
+/// Forgets what was noted so far.
+pub fn clear_trace() {
+    let mut rings = RINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    // Those of threads that ended.
+    rings.retain(|ring| Arc::strong_count(ring) > 1);
+    for ring in rings.iter() {
+        *ring.lock().unwrap_or_else(PoisonError::into_inner) = Ring::default();
+    }
+    NAMES.lock().unwrap_or_else(PoisonError::into_inner).clear();
+}

@@ -1,0 +1,127 @@
+//! The trace and what is made of it: spans with their lines and owners, rings that forget, other tools' formats.
+
+use ndgc::memory::{EventKind, Timeline, TraceMode};
+use ndgc::{Budget, DType, Device, Tensor, Workspace, WorkspaceConfig, gc, memory};
+
+use crate::it::support::{alone, base, switched};
+
+/// What happens in `f`, noted.
+fn traced(mode: TraceMode, f: impl FnOnce()) -> Timeline {
+    gc::collect();
+    memory::clear_trace();
+    assert_eq!(memory::set_trace(mode), TraceMode::Off);
+    f();
+    gc::collect();
+    let timeline = memory::timeline();
+    assert_eq!(memory::set_trace(TraceMode::Off), mode);
+    timeline
+}
+
+#[test]
+fn spans_have_the_line_the_owner_and_the_time_of_their_bytes() {
+    switched(true, |device| {
+        let manager = base(device);
+        manager.set_name("noted");
+        let (mut kept, mut lines) = (Vec::new(), (0, 0));
+        let timeline = traced(TraceMode::Full, || {
+            let (x, first) = (manager.zeros(1000, DType::U8).unwrap(), line!());
+            let (y, second) = (Tensor::zeros(500, DType::U8, device).unwrap(), line!());
+            lines = (first, second);
+            let _view = x.narrow(0, 0, 10).unwrap();
+            kept.push(y);
+        });
+        let [x, y] = &timeline.spans[..] else { panic!("{:?}", timeline.spans) };
+        assert_eq!((x.bytes, &*x.owner, x.site.unwrap().line()), (1000, "noted", lines.0));
+        assert_eq!((y.bytes, &*y.owner, y.site.unwrap().line()), (500, "handles", lines.1));
+        assert!(x.end.is_some_and(|end| end >= x.start) && y.end.is_none() && y.start >= x.start);
+        assert_eq!((timeline.peak(), timeline.lost, timeline.sample), (1500, 0, 1));
+        assert!(timeline.to_folded().ends_with(&format!("handles;{} 500\n", y.site.unwrap())));
+        // What was noted says so itself: it ends after the mode was off.
+        kept.clear();
+        gc::collect();
+        assert!(memory::timeline().spans.iter().all(|span| span.end.is_some()));
+        let nothing = traced(TraceMode::Full, || {});
+        assert!(nothing.spans.is_empty());
+        drop(manager.zeros(10, DType::U8).unwrap());
+        assert!(memory::timeline().spans.is_empty(), "it is off");
+    });
+}
+
+#[test]
+fn blocks_of_workspaces_closes_refusals_and_drains_are_noted_and_closed_managers_keep_their_names() {
+    alone(|| {
+        let _on = gc::scoped(true);
+        let timeline = traced(TraceMode::Full, || {
+            let manager = base(&Device::Cpu);
+            manager.set_name("gone");
+            manager.set_budget(Budget::new().max_bytes(2000)).unwrap();
+            let x = manager.zeros(1000, DType::U8).unwrap();
+            assert!(manager.zeros(1001, DType::U8).is_err());
+            let config = WorkspaceConfig::builder().initial_size(1 << 16).overallocation_limit(0.).build().unwrap();
+            let cycle = Workspace::enter("NOTED", &config).unwrap();
+            drop(Tensor::zeros(100, DType::F32, &Device::Cpu).unwrap());
+            drop(cycle);
+            manager.close().unwrap();
+            drop(x);
+            ndgc::destroy_all_workspaces_for_current_thread().unwrap();
+            drop(Tensor::zeros(100_000, DType::U8, &Device::Cpu).unwrap());
+            gc::collect();
+            assert!(Device::Cpu.clear_cache() > 0);
+        });
+        let owners: Vec<_> = timeline.spans.iter().map(|span| (&*span.owner, span.bytes, span.end.is_some())).collect();
+        assert_eq!(owners, [("gone", 1000, true), ("workspace [NOTED]", 1 << 16, true), ("handles", 100_000, true)]);
+        let told = |kind: EventKind| timeline.events.iter().find(|event| event.kind == kind);
+        assert_eq!(told(EventKind::Close).unwrap().name.as_deref(), Some("gone"));
+        assert_eq!(told(EventKind::Refusal).unwrap().amount, 1001);
+        assert!(told(EventKind::Drain).unwrap().amount >= 1 && told(EventKind::Trim).unwrap().amount > 0);
+    });
+}
+
+#[test]
+fn a_full_ring_forgets_what_is_oldest_and_a_sampled_trace_says_what_a_span_stands_for() {
+    alone(|| {
+        let bytes = memory::set_trace_bytes(4800);
+        let timeline = traced(TraceMode::Full, || {
+            (0..1000).for_each(|_| drop(Tensor::zeros(10, DType::U8, &Device::Cpu).unwrap()));
+        });
+        assert!(timeline.lost > 1500, "{} of 2,000", timeline.lost);
+        assert!(timeline.spans.len() <= 100 && timeline.peak() <= 20, "{}", timeline.peak());
+        memory::set_trace_bytes(bytes);
+        let mut kept = Vec::new();
+        let timeline = traced(TraceMode::Sampled, || {
+            kept.extend((0..640).map(|_| Tensor::zeros(10, DType::U8, &Device::Cpu).unwrap()));
+        });
+        assert_eq!((timeline.sample, timeline.spans.len(), timeline.peak()), (64, 10, 6400));
+        drop(kept);
+    });
+}
+
+#[test]
+fn the_page_and_the_other_formats_hold_what_the_timeline_has() {
+    alone(|| {
+        let manager = base(&Device::Cpu);
+        manager.set_name("</script><b>\"&");
+        let mut kept = Vec::new();
+        let timeline = traced(TraceMode::Full, || {
+            for _ in 0..50 {
+                kept.push(manager.zeros(64, DType::U8).unwrap());
+            }
+        });
+        let page = timeline.to_html("a <title> & more");
+        assert!(page.contains("<title>a &lt;title&gt; &amp; more</title>") && page.matches("</script>").count() == 1);
+        assert!(page.contains(",50,3200,50,3200,true]"), "the line grows");
+        assert!(!page.contains("http"), "it needs no network");
+        let mut text = Vec::new();
+        timeline.write_chrome_json(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!((text.matches("\"ph\":\"b\"").count(), text.matches("\"ph\":\"e\"").count()), (50, 0));
+        assert!(text.contains("\"bytes\":3200"));
+        let mut snapshot = Vec::new();
+        timeline.write_pytorch_snapshot(&mut snapshot).unwrap();
+        // `.ci/timeline` reads one with CPython.
+        assert!(snapshot.starts_with(&[0x80, 2]) && snapshot.ends_with(b"."));
+        let empty = Timeline::default();
+        assert!(empty.to_html("nothing").contains("nothing") && empty.to_folded().is_empty() && empty.peak() == 0);
+        drop(kept);
+    });
+}
