@@ -442,7 +442,7 @@ Usage: epoch_loop [options]
   --beside FILE        draw seconds and resident memory instead, beside other systems' figures
                        (benches/results/jvm-epochs.csv)
   --json FILE          write all rows, one object per mode and epoch, as one JSON array
-  --report FILE        write pages of memory over time, by line and by owner: for FILE run.html run-leaky.html and so on
+  --report FILE        write memory over time, by line and by owner: run.html gives run-leaky.html ...
   --quick              a short run: {QUICK_EPOCHS} epochs of {QUICK_IMAGES} images unless given otherwise
   --help               this text
 

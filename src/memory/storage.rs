@@ -66,10 +66,9 @@ pub(crate) struct StorageCell {
     bytes: AtomicU64,
     /// The block of an arena that the buffer lies in, if it lies in one.
     block: AtomicU32,
-    /// The budget that the bytes are charged to (`budget.rs`); 0 if none, [`FREE`] if they are nobody's business.
-    payer: AtomicU32,
-    /// 1 if it stands in the trace (`trace.rs`).
-    traced: AtomicU32,
+    /// Who is told of its end: the budget that the bytes are charged to (`budget.rs`), [`FREE`] if they are nobody's
+    /// business, and [`TRACED`] if they stand in the trace (`trace.rs`). 0 if nobody.
+    marks: AtomicU32,
     buffer: UnsafeCell<Option<Buffer>>,
 }
 
@@ -85,13 +84,14 @@ slab!(CELLS: StorageCell = StorageCell {
     version: AtomicU64::new(0),
     bytes: AtomicU64::new(0),
     block: AtomicU32::new(0),
-    payer: AtomicU32::new(0),
-    traced: AtomicU32::new(0),
+    marks: AtomicU32::new(0),
     buffer: UnsafeCell::new(None),
 });
 
 /// Bytes that no budget counts: of others, or of a workspace.
-const FREE: u32 = u32::MAX;
+const FREE: u32 = TRACED - 1;
+/// In the marks of a cell: it stands in the trace.
+const TRACED: u32 = 1 << 31;
 /// Any thread may use the bytes.
 const SHARED: u32 = 0;
 /// Somebody writes.
@@ -152,7 +152,7 @@ impl Storage {
             free.pop();
             // Relaxed: published with the slot of the array.
             CELLS.get(index).block.store(part.block, Ordering::Relaxed);
-            CELLS.get(index).payer.store(FREE, Ordering::Relaxed);
+            CELLS.get(index).marks.store(FREE, Ordering::Relaxed);
             let cell = Self::fill(context, index, bytes, || Buffer::from_arena(span, Device::Cpu, part));
             Some(Storage { cell, retention: Retention::No })
         } else {
@@ -175,7 +175,7 @@ impl Storage {
         let mut retention = Retention::Never;
         if !buffer.is_counted() {
             // Relaxed: as above.
-            CELLS.get(index).payer.store(FREE, Ordering::Relaxed);
+            CELLS.get(index).marks.store(FREE, Ordering::Relaxed);
         }
         if let Some(part) = buffer.part() {
             // Relaxed: as above.
@@ -273,7 +273,7 @@ impl Storage {
     /// Notes who is charged for the bytes of a fresh storage, of which nobody knows yet.
     pub(crate) fn charged_to(&self, payer: u32) {
         // Relaxed: published with the storage.
-        self.cell.payer.store(payer, Ordering::Relaxed);
+        self.cell.marks.store(payer, Ordering::Relaxed);
     }
 
     /// Notes in the trace that an array of this line has the bytes, unless they are a workspace's or not the first's.
@@ -281,7 +281,7 @@ impl Storage {
     pub(crate) fn trace(&self, site: Site, manager: u64) {
         if self.buffer().is_counted() && self.references() == 1 && trace::takes_next() {
             // Relaxed: who drops the storage has it from who publishes it.
-            self.cell.traced.store(1, Ordering::Relaxed);
+            self.cell.marks.fetch_or(TRACED, Ordering::Relaxed);
             trace::note(trace::Kind::Made, self.id(), bytes_of(self.id()), manager, Some(site));
         }
     }
@@ -476,18 +476,13 @@ impl Drop for Storage {
         cell.refs.store(0, Ordering::Relaxed);
         // SAFETY: this was the last reference, and all uses through others happened before.
         cell.buffer.with_mut(|b| unsafe { *b = None });
-        let payer = cell.payer.load(Ordering::Relaxed);
-        if payer != 0 {
-            cell.payer.store(0, Ordering::Relaxed);
-            if payer != FREE {
-                budget::discharge(payer, cell.bytes.load(Ordering::Relaxed));
-            }
-        }
         let index = self.id();
-        // Relaxed: as above.
-        if cell.traced.load(Ordering::Relaxed) != 0 {
-            cell.traced.store(0, Ordering::Relaxed);
-            trace::note(trace::Kind::Freed, index, bytes_of(index), 0, None);
+        let marks = cell.marks.load(Ordering::Relaxed);
+        if marks != 0 {
+            cell.marks.store(0, Ordering::Relaxed);
+            if marks != FREE {
+                tell_end(index, marks);
+            }
         }
         with_context(|context| {
             let mut free = context.storages.borrow_mut();
@@ -523,6 +518,19 @@ impl Drop for Writing {
     }
 }
 
+/// Tells of the end of a storage who was told of its begin.
+#[cold]
+#[inline(never)]
+fn tell_end(id: u32, marks: u32) {
+    let payer = marks & !TRACED;
+    if payer != 0 && payer != FREE {
+        budget::discharge(payer, bytes_of(id));
+    }
+    if marks & TRACED != 0 {
+        trace::note(trace::Kind::Freed, id, bytes_of(id), 0, None);
+    }
+}
+
 /// Charges the bytes of the storage in a cell, which the caller knows to be alive, to a budget, or to none; `forced`:
 /// also beyond it. Those that are charged already stay where they are unless `moves` accepts whom to and how many
 /// references there are.
@@ -535,15 +543,16 @@ pub(crate) fn charge(
     forced: bool,
     moves: impl Fn(u32, u32) -> bool,
 ) -> std::result::Result<(), OverBudget> {
-    let StorageCell { payer, bytes, refs, .. } = CELLS.get(id);
+    let StorageCell { marks, bytes, refs, .. } = CELLS.get(id);
     // Relaxed: numbers; the exchange decides, of several that move arrays with these bytes, which one does it.
-    let from = payer.load(Ordering::Relaxed);
+    let before = marks.load(Ordering::Relaxed);
+    let from = before & !TRACED;
     if from == FREE || from == to || (from != 0 && !moves(from, refs.load(Ordering::Relaxed))) {
         return Ok(());
     }
     let bytes = bytes.load(Ordering::Relaxed);
     budget::transfer(from, to, bytes, forced)?;
-    if payer.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+    if marks.compare_exchange(before, before & TRACED | to, Ordering::Relaxed, Ordering::Relaxed).is_err() {
         // Not refused: `from` had them until now.
         return budget::transfer(to, from, bytes, true);
     }

@@ -201,7 +201,7 @@ pub(crate) struct ThreadContext {
     pub(crate) workspaces: WorkspaceStack,
     /// The place of the first operand of the call, if it has one.
     pub(crate) first_place: Cell<usize>,
-    /// The budget that the bytes of a result without operands are charged to.
+    /// The budget that the steps of a composed operation are charged to.
     pub(crate) payer: Cell<u32>,
 }
 

@@ -184,8 +184,21 @@ pub(crate) fn allocate(
     shape: &Shape,
     zeroed: bool,
 ) -> Result<Storage> {
+    allocate_for(context, op, device, (dtype, shape), zeroed, || registry::first_operand(context))
+}
+
+/// As [`allocate`], for an array whose owner `owner` tells, where budgets are in use.
+#[inline(always)]
+pub(crate) fn allocate_for(
+    context: &ThreadContext,
+    op: &'static str,
+    device: &Device,
+    (dtype, shape): (DType, &Shape),
+    zeroed: bool,
+    owner: impl Fn() -> Option<Owner>,
+) -> Result<Storage> {
     let bytes = shape.bytes(op, dtype.size_in_bytes())?;
-    let payer = if budget::is_in_use() { payer(context, device) } else { 0 };
+    let payer = if budget::is_in_use() { payer(context, device, &owner) } else { 0 };
     if payer == 0
         && matches!(device, Device::Cpu)
         && bytes > 0
@@ -260,37 +273,30 @@ fn storage_at_once(
     Storage::new(context, op, buffer).map_err(NoBytes::Failed)
 }
 
-/// The budget that bytes for a new array of this call are charged to: that of the owner of its first operand, or of who
-/// was noted.
+/// The budget that bytes for a new array are charged to: that of its owner. Steps of a composed operation charge that
+/// of the owner of its result.
 #[cold]
-fn payer(context: &ThreadContext, device: &Device) -> u32 {
+#[inline(never)]
+fn payer(context: &ThreadContext, device: &Device, owner: &dyn Fn() -> Option<Owner>) -> u32 {
     if context.workspaces.takes(device) && !is_capturing() {
         return 0;
     }
-    let first = if composite_site().is_none() { registry::first_operand(context) } else { None };
-    match first {
-        Some(Owner::Manager(id)) => id.budget(),
-        Some(Owner::Handles | Owner::Cycle(_)) => 0,
-        None => context.payer.get(),
+    if composite_site().is_some() { context.payer.get() } else { owner().map_or(0, budget_of) }
+}
+
+/// The number of an owner's budget.
+fn budget_of(owner: Owner) -> u32 {
+    match owner {
+        Owner::Manager(id) => id.budget(),
+        Owner::Handles | Owner::Cycle(_) => 0,
     }
 }
 
-/// Notes who will own what is made, where budgets are in use, until [`forget_owner`]. Steps of a composed operation
-/// leave what it noted.
-#[inline(always)]
-pub(crate) fn note_owner(context: &ThreadContext, owner: impl FnOnce() -> Option<Owner>) {
+/// Notes who will own the result of a composed operation, where budgets are in use. The outermost one counts.
+fn note_owner(owner: impl FnOnce() -> Option<Owner>) {
     if budget::is_in_use() && composite_site().is_none() {
-        context.payer.set(match owner() {
-            Some(Owner::Manager(id)) => id.budget(),
-            Some(Owner::Handles | Owner::Cycle(_)) | None => 0,
-        });
+        with_context(|context| context.payer.set(owner().map_or(0, budget_of)));
     }
-}
-
-/// Ends what [`note_owner`] began.
-#[inline(always)]
-pub(crate) fn forget_owner(context: &ThreadContext) {
-    note_owner(context, || None);
 }
 
 /// Submits a kernel whose sources are pinned (or owned by the caller) and whose destination is fresh, or held for
@@ -359,7 +365,7 @@ struct Restore(Option<Site>);
 impl Drop for Restore {
     fn drop(&mut self) {
         COMPOSITE.set(self.0);
-        with_context(forget_owner);
+        note_owner(|| None);
     }
 }
 
@@ -389,14 +395,14 @@ fn twice() -> Error {
 /// An operation composed of others. What they make on the way belongs to its handles, and is gone when `f` ends,
 /// whatever the switch says; only the result gets the owner of `first`. All of it was made at `site`.
 pub(crate) fn compose(call: Call, first: &Proxy, f: Once<'_, Proxy>) -> Result<Proxy> {
-    with_context(|context| note_owner(context, || first.owner(call.op).ok()));
+    note_owner(|| first.owner(call.op).ok());
     let result = named(call.site, in_composite(call.site, f))?;
     given(call.op, result, (first.key(), first.owner(call.op)?))
 }
 
 /// As [`compose`], whose first operand, with this owner, `f` may use up.
 pub(crate) fn compose_for(call: Call, (first, owner): (Key, Owner), f: Once<'_, Proxy>) -> Result<Proxy> {
-    with_context(|context| note_owner(context, || Some(owner)));
+    note_owner(|| Some(owner));
     let result = named(call.site, in_composite(call.site, f))?;
     given(call.op, result, (first, owner))
 }
@@ -417,7 +423,7 @@ fn given(op: &'static str, result: Proxy, (first, owner): (Key, Owner)) -> Resul
 
 /// As [`compose`], with several results.
 pub(crate) fn compose_all<const N: usize>(call: Call, first: &Proxy, f: Once<'_, [Proxy; N]>) -> Result<[Proxy; N]> {
-    with_context(|context| note_owner(context, || first.owner(call.op).ok()));
+    note_owner(|| first.owner(call.op).ok());
     let mut results = named(call.site, in_composite(call.site, f))?;
     for result in &mut results {
         *result = compose(call, first, &mut || Ok(result.clone()))?;
@@ -427,7 +433,7 @@ pub(crate) fn compose_all<const N: usize>(call: Call, first: &Proxy, f: Once<'_,
 
 /// As [`compose`], with a result for a place that the caller named.
 pub(crate) fn compose_at(call: Call, at: &dyn Place, f: Once<'_, Proxy>) -> Result<Proxy> {
-    with_context(|context| note_owner(context, || Some(at.owner())));
+    note_owner(|| Some(at.owner()));
     let result = named(call.site, in_composite(call.site, f))?;
     if result.is_attached() {
         return Ok(result);
@@ -452,7 +458,7 @@ pub(crate) fn kept<R>(site: Site, f: impl FnOnce() -> Result<R>) -> Result<R> {
 /// Runs the user's code inside an operation: what it makes is made by its own lines, for its own owners.
 pub(crate) fn users<R>(f: impl FnOnce() -> R) -> R {
     let _restore = Restore(COMPOSITE.take());
-    with_context(forget_owner);
+    note_owner(|| None);
     f()
 }
 

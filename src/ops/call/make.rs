@@ -10,7 +10,7 @@ use crate::base::{
 use crate::device::Device;
 use crate::memory::{proxy::Proxy, registry::Parts, workspace};
 use crate::ops::call::{
-    exec::{Output, allocate, enter, forget_owner, note_owner, place},
+    exec::{Output, allocate_for, enter, place},
     place::Place,
 };
 
@@ -24,10 +24,8 @@ pub(crate) fn make(
     fill: &mut dyn FnMut(&mut Output) -> Result<()>,
 ) -> Result<Proxy> {
     enter(call, |context| {
-        note_owner(context, || Some(at.owner()));
-        let storage = allocate(context, call.op, at.device_of_place(), dtype, &shape, zeroed);
-        forget_owner(context);
-        let storage = storage?;
+        let device = at.device_of_place();
+        let storage = allocate_for(context, call.op, device, (dtype, &shape), zeroed, || Some(at.owner()))?;
         let mut out = Output { storage, layout: Layout::contiguous(shape), dtype };
         fill(&mut out)?;
         let Output { storage, layout, dtype } = out;
