@@ -442,7 +442,7 @@ Usage: epoch_loop [options]
   --beside FILE        draw seconds and resident memory instead, beside other systems' figures
                        (benches/results/jvm-epochs.csv)
   --json FILE          write all rows, one object per mode and epoch, as one JSON array
-  --report FILE        write memory over time, by line and by owner: run.html gives run-leaky.html ...
+  --report FILE        draw memory over time: FILE run.html gives run-leaky.html and so on
   --quick              a short run: {QUICK_EPOCHS} epochs of {QUICK_IMAGES} images unless given otherwise
   --help               this text
 

@@ -158,6 +158,14 @@ fn bytes_are_charged_once_and_until_they_are_free() {
         let x = root.ones((10, 10), DType::F32).unwrap();
         let views = [x.t().unwrap(), x.get(0).unwrap(), x.narrow(0, 2, 3).unwrap()];
         assert_eq!(used(&root), (400, 4));
+        assert!(x.content_equals(&x).unwrap() && x.all_close(&x, 0., 0.).unwrap());
+        x.slice_set(&x.ones_like().unwrap().narrow(0, 0, 1).unwrap(), 0, 1).unwrap();
+        gc::collect_orphans();
+        assert_eq!(
+            used(&root),
+            (400, 4),
+            "what operations do with an array for themselves leaves its bytes where they are"
+        );
         x.close();
         assert_eq!(used(&root), (400, 3), "the views have them");
         let (request, w) = (root.new_sub_manager().unwrap(), Var::ones(100, DType::F32, device).unwrap());

@@ -693,3 +693,30 @@ fn host_only_arrays() -> ndgc::Result<()> {
     drop(cycle);
     Ok(())
 }
+
+#[test]
+fn what_is_written_into_a_part_of_an_array_of_a_workspace_is_in_the_array() {
+    crate::common::each_case(&[false, true], |device| {
+        let cycle = Workspace::enter_on(device, "PARTS", &WorkspaceConfig::default()).unwrap();
+        let row = Tensor::ones((1, 2), DType::F64, device).unwrap();
+        let x = || Tensor::zeros((3, 2), DType::F64, device).unwrap();
+        let sums = |x: &Tensor| x.sum(1).unwrap().to_vec1::<f64>().unwrap();
+        let set = x();
+        set.slice_set(&row, 0, 1).unwrap();
+        assert_eq!(sums(&set), [0., 2., 0.]);
+        let set = x();
+        set.slice_assign_(ndgc::s![2..], &row).unwrap();
+        assert_eq!(sums(&set), [0., 0., 2.]);
+        let set = x();
+        let points = Tensor::new([[0u32, 1], [2, 0]], &Device::Cpu).unwrap().to_device(device).unwrap();
+        set.index_put_(&points, &Tensor::new([5f64, 7.], device).unwrap(), true).unwrap();
+        assert_eq!(sums(&set), [5., 0., 7.]);
+        let set = x();
+        let ids = Tensor::new([[2u32, 2]], &Device::Cpu).unwrap().to_device(device).unwrap();
+        set.scatter_set(&ids, &row, 0).unwrap();
+        assert_eq!(sums(&set), [0., 0., 2.]);
+        assert!(set.is_attached());
+        drop((cycle, set));
+        ndgc::destroy_all_workspaces_for_current_thread().unwrap();
+    });
+}

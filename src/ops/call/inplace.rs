@@ -47,7 +47,7 @@ pub(crate) fn into<const N: usize>(
         match attempt(call, dst, operands, fits, kernel)? {
             Attempt::Done => return Ok(()),
             Attempt::Shares(i) => {
-                let copy = autograd::no_grad(|| sources[i].try_detach()?.copy());
+                let copy = autograd::no_grad(|| sources[i].aside()?.copy());
                 copies[i] = Some(named(call.site, copy)?);
             }
             Attempt::Busy if turns > ATTEMPTS => {
@@ -130,7 +130,7 @@ pub(crate) fn assign(call: Call, dst: &Proxy, rhs: &Proxy, op: BinaryOp) -> Resu
         rhs
     } else {
         check::open(call.op, &[dst, rhs])?;
-        wide = autograd::no_grad(|| rhs.try_detach()?.broadcast_as(*shape)).map_err(|_| {
+        wide = autograd::no_grad(|| rhs.aside()?.broadcast_as(*shape)).map_err(|_| {
             Error::shapes(call.op, shape, rhs.shape(), "the right side does not broadcast to the left".into())
         })?;
         &wide

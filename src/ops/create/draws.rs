@@ -118,7 +118,7 @@ impl Proxy {
             if n == 0 || count > n && !replacement {
                 return argument(op, "count", count, "at most the weights there are");
             }
-            let weights = self.detach().to_dtype(DType::F64)?;
+            let weights = self.aside()?.to_dtype(DType::F64)?;
             if !replacement {
                 // The first of independent clocks that run as fast as the weights say.
                 let clocks = weights.rand_like(0.0, 1.0)?.affine(-1.0, 1.0)?.log()?.neg()?;

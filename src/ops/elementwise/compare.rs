@@ -139,7 +139,7 @@ impl Proxy {
     /// As [`Proxy::sub`].
     pub fn all_close(&self, other: &Proxy, rtol: f64, atol: f64) -> Result<bool> {
         let hint = "all_close compares equal shapes";
-        let (a, b) = (self.try_detach()?.to_dtype(DType::F64)?, other.try_detach()?.to_dtype(DType::F64)?);
+        let (a, b) = (self.aside()?.to_dtype(DType::F64)?, other.aside()?.to_dtype(DType::F64)?);
         check::same_shape("all_close", a.shape(), b.shape(), hint)?;
         let pairs = a.to_vec::<f64>()?.into_iter().zip(b.to_vec::<f64>()?);
         let near = |x: f64, y: f64| x.is_finite() && y.is_finite() && (x - y).abs() <= atol + rtol * y.abs();
@@ -155,7 +155,7 @@ impl Proxy {
         if *self.shape() != *other.shape() || self.dtype() != other.dtype() {
             return Ok(false);
         }
-        let equal = self.try_detach()?.eq(other)?;
+        let equal = self.aside()?.eq(other)?;
         Ok(equal.to_vec::<u8>()?.iter().all(|&e| e == 1))
     }
 }

@@ -175,7 +175,7 @@ impl Proxy {
         let call = Call::here("swap_");
         check::open(call.op, &[self, other])?;
         let mut swap = || {
-            let (own, theirs) = no_grad(|| Ok::<_, Error>((self.detach().copy()?, other.detach().copy()?)))?;
+            let (own, theirs) = no_grad(|| Ok::<_, Error>((self.aside()?.copy()?, other.aside()?.copy()?)))?;
             // Whether the second change is refused is known before the first one is made.
             other.copy_(&theirs)?;
             self.copy_(&theirs)?;
@@ -195,7 +195,7 @@ impl Proxy {
         let call = Call::here("replace");
         check::open(call.op, &[self, values])?;
         composite(call, self, &mut || {
-            let old = no_grad(|| self.detach().copy())?;
+            let old = no_grad(|| self.aside()?.copy())?;
             self.copy_(values)?;
             Ok(old)
         })

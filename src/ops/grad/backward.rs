@@ -248,7 +248,7 @@ impl Proxy {
         let site = Location::caller();
         // What is refused in a captured section is refused here, not where a derivative is computed.
         let mut walk = once(|| {
-            let seed = no_grad(|| self.try_detach()?.ones_like())?;
+            let seed = no_grad(|| self.aside()?.ones_like())?;
             if (*seed.shape(), seed.dtype()) != (shape, dtype) {
                 return Err(check::exchanged("backward", self));
             }

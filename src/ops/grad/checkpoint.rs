@@ -53,7 +53,10 @@ where
     let Some(&first) = inputs.first() else { return argument(call.op, "inputs", "[]", "at least one array") };
     let mut run = once(|| {
         let start = random::position();
-        let given = inputs.iter().map(|input| input.try_detach()).collect::<Result<Vec<_>>>()?;
+        let given = inputs
+            .iter()
+            .map(|input| if input.is_attached() { input.try_detach() } else { input.aside() })
+            .collect::<Result<Vec<_>>>()?;
         let (out, end) = random::replayed(start.clone(), || no_grad(|| f(&given)));
         let out = out?;
         random::advance(&end);

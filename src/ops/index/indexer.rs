@@ -409,10 +409,10 @@ pub(crate) fn sliced(call: Call, x: &Proxy, items: &[TensorIndexer]) -> Result<P
 pub(crate) fn assign(call: Call, x: &Proxy, items: &[TensorIndexer], src: &Proxy) -> Result<()> {
     let write = || {
         let (cut, picks) = resolve(call.op, items, x.shape())?;
-        // Checked here, as a detached view says nothing of its array.
+        // Checked here, as a view aside says nothing of its array.
         writable(x, call.op)?;
         no_grad(|| {
-            let (view, src) = (cut.made(call, &x.try_detach()?)?, src.try_detach()?);
+            let (view, src) = (cut.made(call, &x.aside()?)?, src.aside()?);
             let &[pick] = &picks[..] else {
                 if picks.is_empty() {
                     return view.copy_(&src.broadcast_as(view.shape())?);

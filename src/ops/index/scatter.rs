@@ -261,7 +261,7 @@ impl Proxy {
             check::apart(op, self, &[src])?;
             let ranges = part_of(self, src, dim, offset, op)?;
             // Its handle owns the view, so that none is left with a manager.
-            no_grad(|| block(&self.try_detach()?, &ranges)?.copy_(src))
+            no_grad(|| block(&self.aside()?, &ranges)?.copy_(src))
         };
         set().map_err(|error| renamed(op, error))
     }
@@ -287,7 +287,7 @@ impl Proxy {
     /// As [`Proxy::scatter`] and [`Proxy::copy_`].
     #[track_caller]
     pub fn scatter_set<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<()> {
-        let values = no_grad(|| self.try_detach()?.scatter(ids, src, dim));
+        let values = no_grad(|| self.aside()?.scatter(ids, src, dim));
         values.and_then(|values| self.copy_(&values)).map_err(|error| renamed("scatter_set", error))
     }
 
@@ -297,7 +297,7 @@ impl Proxy {
     /// As [`Proxy::scatter_add`] and [`Proxy::copy_`].
     #[track_caller]
     pub fn scatter_add_set<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<()> {
-        let values = no_grad(|| self.try_detach()?.scatter_add(ids, src, dim));
+        let values = no_grad(|| self.aside()?.scatter_add(ids, src, dim));
         values.and_then(|values| self.copy_(&values)).map_err(|error| renamed("scatter_add_set", error))
     }
 
@@ -336,10 +336,10 @@ impl Proxy {
         let put = || {
             writable(self, op)?;
             no_grad(|| {
-                let base = self.detach();
+                let base = self.aside()?;
                 let Points { rows, to, table } = points_of(&base, ids, op)?;
                 let (count, width) = (rows.elem_count(), table.1);
-                let src = src.detach().broadcast_as(to)?.reshape((count, width))?;
+                let src = src.aside()?.broadcast_as(to)?.reshape((count, width))?;
                 let whole = base.reshape(table)?;
                 let changed = if accumulate {
                     whole.index_add(&rows, &src, 0)?

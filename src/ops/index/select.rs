@@ -47,7 +47,7 @@ pub(crate) fn readable(ids: &Proxy) -> Result<Option<Proxy>> {
         _ => u64::MAX.into(),
     };
     let converted = || {
-        let ids = ids.detach();
+        let ids = ids.aside()?;
         let wide = ids.to_dtype(DType::I64)?;
         ids.eq(nowhere)?.where_cond(&Scalar::from(i64::MAX).beside(&wide)?, &wide)
     };

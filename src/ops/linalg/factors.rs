@@ -37,7 +37,7 @@ struct Matrices {
 impl Matrices {
     fn of(op: &'static str, x: &Proxy) -> Result<Self> {
         check::float(op, x.dtype())?;
-        let (shape, data) = no_grad(|| x.try_detach()?.to_dtype(DType::F64)?.elements::<f64>(op))?;
+        let (shape, data) = no_grad(|| x.aside()?.to_dtype(DType::F64)?.elements::<f64>(op))?;
         let &[.., rows, columns] = shape.dims() else {
             return wrong_shape(op, x, "a matrix, or matrices behind other axes");
         };

@@ -55,7 +55,7 @@ impl Complex {
     /// [`Error::UnsupportedDType`] for integers; as [`Proxy::zeros_like`].
     #[track_caller]
     pub fn from_real(re: &Proxy) -> Result<Self> {
-        Self::new(re.clone(), re.detach().zeros_like()?)
+        Self::new(re.clone(), re.aside()?.zeros_like()?)
     }
 
     /// `re - i im`. With gradients, as all of these.
@@ -129,8 +129,7 @@ impl Transform {
         let Transform { axis, n, keep, forwards, scale } = self;
         let own = *x.re.shape();
         let last = own.rank().saturating_sub(1);
-        let read =
-            |part: &Proxy| part.try_detach()?.transpose(axis, last)?.to_dtype(DType::F64)?.elements::<f64>("fft");
+        let read = |part: &Proxy| part.aside()?.transpose(axis, last)?.to_dtype(DType::F64)?.elements::<f64>("fft");
         let ((shape, re), (of_im, im)) = (read(&x.re)?, read(&x.im)?);
         check::same_shape("fft", &shape, &of_im, "the parts must have one shape")?;
         let size = shape.dim(last)?;

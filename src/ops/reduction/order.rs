@@ -261,7 +261,7 @@ impl Proxy {
             if bins == 0 || !(min <= max && min.is_finite() && max.is_finite()) {
                 return argument(call.op, "bins", format!("{bins} of {min} to {max}"), "1 or more, of a finite range");
             }
-            let all = self.detach().flatten_all()?.to_dtype(DType::F64)?;
+            let all = self.aside()?.flatten_all()?.to_dtype(DType::F64)?;
             let (mut low, mut high) = (min, max);
             if (min, max) == (0.0, 0.0) && all.elem_count() > 0 {
                 (low, high) = (all.min_all()?.to_scalar::<f64>()?, all.max_all()?.to_scalar::<f64>()?);

@@ -9,7 +9,7 @@ use crate::base::{
 };
 use crate::memory::{
     proxy::Proxy,
-    registry::{ArrayRef, Parts, Tracked},
+    registry::{self, ArrayRef, Parts, Tracked},
     workspace,
 };
 use crate::ops::{
@@ -379,23 +379,38 @@ impl Proxy {
     #[track_caller]
     pub fn try_detach(&self) -> Result<Proxy> {
         let call = Call::here("detach");
-        let shared = enter(call, |context| {
-            let pins = pin(context, call.op, [self])?;
-            let [a] = pins.arrays();
-            if a.storage.part().is_some() {
-                return Ok(None);
-            }
-            let parts = Parts { dtype: a.dtype, layout: a.layout, storage: a.storage.clone(), node: None };
-            let shared = handle_owned(call, context, parts)?;
-            // From here on they are the handles', and no manager's end frees them.
-            a.storage.leave_budget();
-            Ok(Some(shared))
-        })?;
-        match shared {
+        match self.beside(call, true)? {
             Some(shared) => Ok(shared),
             // A workspace's bytes are copied.
             None => workspace::outside(|| no_grad(|| in_composite(call.site, &mut || copy_of(call, self)))),
         }
+    }
+
+    /// The same bytes in another array, outside of the gradient graph, which its handles own, or the cycle of a
+    /// workspace whose bytes they are: for steps of an operation that read or write them, and leave nothing with a
+    /// manager.
+    #[track_caller]
+    pub(crate) fn aside(&self) -> Result<Proxy> {
+        let call = Call::here("detach");
+        self.beside(call, false)?.ok_or_else(|| registry::stale(call.op, self.key()))
+    }
+
+    /// `leaving`: the bytes are the new array's from here on, and no manager's budget counts them; none if they are a
+    /// workspace's.
+    fn beside(&self, call: Call, leaving: bool) -> Result<Option<Proxy>> {
+        enter(call, |context| {
+            let pins = pin(context, call.op, [self])?;
+            let [a] = pins.arrays();
+            if leaving && a.storage.part().is_some() {
+                return Ok(None);
+            }
+            let parts = Parts { dtype: a.dtype, layout: a.layout, storage: a.storage.clone(), node: None };
+            let shared = handle_owned(call, context, parts)?;
+            if leaving {
+                a.storage.leave_budget();
+            }
+            Ok(Some(shared))
+        })
     }
 }
 
