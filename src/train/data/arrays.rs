@@ -1,0 +1,233 @@
+//! Batches from what is in memory: lists, arrays and functions.
+
+use std::fmt;
+
+use ndgc::{Error, Generator, Result, Tensor, Workspace};
+
+use super::{DataIterator, DataSet};
+
+/// The batches of a list, in order: ND4J's `ExistingDataSetIterator`.
+///
+/// ```
+/// # use ndgc::train::{DataSet, ListDataSetIterator};
+/// # use ndgc::{DType, Device, Tensor};
+/// let x = Tensor::ones((2, 3), DType::F32, &Device::Cpu)?;
+/// let batches = ListDataSetIterator::new(vec![DataSet::new(x.clone(), x.clone())?, DataSet::new(x.clone(), x)?]);
+/// assert_eq!(batches.count(), 2);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ListDataIterator<T> {
+    batches: Vec<T>,
+    next: usize,
+}
+
+/// A [`ListDataIterator`] of [`DataSet`]s.
+pub type ListDataSetIterator = ListDataIterator<DataSet>;
+
+impl<T> ListDataIterator<T> {
+    /// Over these batches.
+    pub fn new(batches: Vec<T>) -> Self {
+        ListDataIterator { batches, next: 0 }
+    }
+}
+
+impl<T: Clone> Iterator for ListDataIterator<T> {
+    type Item = Result<T>;
+
+    fn next(&mut self) -> Option<Result<T>> {
+        let batch = self.batches.get(self.next)?.clone();
+        self.next += 1;
+        Some(Ok(batch))
+    }
+}
+
+impl<T: Clone> DataIterator<T> for ListDataIterator<T> {
+    fn reset(&mut self) -> Result<()> {
+        self.next = 0;
+        Ok(())
+    }
+}
+
+/// The batches that a function makes: it is called with 0, 1, 2 and so on until it returns None, and from 0 again after
+/// a reset.
+///
+/// ```
+/// # use ndgc::train::{DataSet, FnDataIterator};
+/// # use ndgc::{Device, Tensor};
+/// let batches = FnDataIterator::new(|n| {
+///     let x = Tensor::full(n as f32, (4, 3), &Device::Cpu)?;
+///     Ok((n < 10).then_some(DataSet::new(x.clone(), x)?))
+/// });
+/// assert_eq!(batches.count(), 10);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+pub struct FnDataIterator<F> {
+    producer: F,
+    next: usize,
+}
+
+impl<F> fmt::Debug for FnDataIterator<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FnDataIterator").field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+impl<T, F: FnMut(usize) -> Result<Option<T>>> FnDataIterator<F> {
+    /// Over what `producer` makes.
+    pub fn new(producer: F) -> Self {
+        FnDataIterator { producer, next: 0 }
+    }
+}
+
+impl<T, F: FnMut(usize) -> Result<Option<T>>> Iterator for FnDataIterator<F> {
+    type Item = Result<T>;
+
+    fn next(&mut self) -> Option<Result<T>> {
+        let made = (self.producer)(self.next).transpose();
+        self.next += usize::from(made.is_some());
+        made
+    }
+}
+
+impl<T, F: FnMut(usize) -> Result<Option<T>>> DataIterator<T> for FnDataIterator<F> {
+    fn reset(&mut self) -> Result<()> {
+        self.next = 0;
+        Ok(())
+    }
+}
+
+/// Batches out of arrays that hold all examples: ND4J's `INDArrayDataSetIterator`.
+///
+/// In order, a batch is views of the arrays, and nothing is copied. Shuffled, it is made of copies, in the current
+/// workspace. The last batch may have fewer examples.
+///
+/// ```
+/// # use ndgc::train::{ArrayDataSetIterator, DataIterator, DataSet};
+/// # use ndgc::{DType, Device, Tensor};
+/// let x = Tensor::arange(0f32, 10., &Device::Cpu)?.reshape((10, 1))?;
+/// let mut batches = ArrayDataSetIterator::new(DataSet::new(x.clone(), x)?, 4)?.shuffled(7)?;
+/// let rows = |batches: &mut ArrayDataSetIterator| -> ndgc::Result<Vec<f32>> {
+///     let mut all = Vec::new();
+///     for batch in batches {
+///         all.extend(batch?.features.to_vec::<f32>()?);
+///     }
+///     Ok(all)
+/// };
+/// let first = rows(&mut batches)?;
+/// batches.reset()?; // the next epoch has an order of its own
+/// assert_ne!(rows(&mut batches)?, first);
+/// batches.set_epoch(0)?; // and each can be had again
+/// assert_eq!(rows(&mut batches)?, first);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ArrayDataSetIterator {
+    all: DataSet,
+    batch: usize,
+    /// First example of the next batch.
+    start: usize,
+    seed: Option<u64>,
+    epoch: u64,
+    /// The examples in the order of this epoch, if that is not their own.
+    order: Option<Tensor>,
+}
+
+impl ArrayDataSetIterator {
+    /// Batches of `batch` examples of `all`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for batches of no example.
+    pub fn new(all: DataSet, batch: usize) -> Result<Self> {
+        check_batch(batch)?;
+        Ok(ArrayDataSetIterator { all, batch, start: 0, seed: None, epoch: 0, order: None })
+    }
+
+    /// Shuffles: each epoch has an order of its own, which seed and epoch decide.
+    ///
+    /// # Errors
+    /// As [`Generator::permutation`].
+    pub fn shuffled(mut self, seed: u64) -> Result<Self> {
+        self.seed = Some(seed);
+        self.begin()?;
+        Ok(self)
+    }
+
+    /// The epochs that came before this one: each reset is one more.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Begins with this epoch, so that training that goes on later sees what it would have seen.
+    ///
+    /// # Errors
+    /// As [`Generator::permutation`].
+    pub fn set_epoch(&mut self, epoch: u64) -> Result<()> {
+        self.epoch = epoch;
+        self.begin()
+    }
+
+    /// Number of all examples.
+    pub fn num_examples(&self) -> usize {
+        self.all.num_examples()
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        self.start = 0;
+        let Some(seed) = self.seed else { return Ok(()) };
+        // The order outlives the cycle in which the epoch begins.
+        let _out = Workspace::scope_out();
+        let order = permutation(seed, self.epoch, self.num_examples())?;
+        self.order = Some(Tensor::from_vec(order, self.num_examples(), self.all.features.device())?);
+        Ok(())
+    }
+
+    fn make(&self, len: usize) -> Result<DataSet> {
+        match &self.order {
+            None => self.all.rows(self.start, len),
+            Some(order) => {
+                let some = order.narrow(0, self.start, len)?;
+                self.all.map(|array| array.index_select(&some, 0))
+            }
+        }
+    }
+}
+
+impl Iterator for ArrayDataSetIterator {
+    type Item = Result<DataSet>;
+
+    fn next(&mut self) -> Option<Result<DataSet>> {
+        let len = self.batch.min(self.num_examples().saturating_sub(self.start));
+        if len == 0 {
+            return None;
+        }
+        let made = self.make(len);
+        self.start += len;
+        Some(made)
+    }
+}
+
+impl DataIterator<DataSet> for ArrayDataSetIterator {
+    fn reset(&mut self) -> Result<()> {
+        self.set_epoch(self.epoch.wrapping_add(1))
+    }
+
+    fn batch(&self) -> Option<usize> {
+        Some(self.batch)
+    }
+}
+
+/// The order of the examples in an epoch.
+pub(super) fn permutation(seed: u64, epoch: u64, n: usize) -> Result<Vec<i64>> {
+    // Epochs that follow each other begin far apart: an odd constant with its bits spread evenly.
+    let seed = seed.wrapping_add(epoch.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    Ok(Generator::new(seed).permutation(n)?.into_iter().map(|i| i as i64).collect())
+}
+
+pub(super) fn check_batch(batch: usize) -> Result<()> {
+    if batch == 0 {
+        let (argument, expected) = ("batch", "at least 1");
+        return Err(Error::Argument { op: "DataSetIterator", argument, value: batch.to_string(), expected });
+    }
+    Ok(())
+}
