@@ -2,5 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod data;
+pub mod parallel;
 
 pub use data::*;
+pub use parallel::*;

@@ -1,0 +1,165 @@
+//! What joins workers: sums over all of them.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use ndgc::{Error, Result, Tensor};
+
+/// Sums over all workers: threads of one process, or processes of many machines.
+///
+/// Each rank makes the same calls in the same order. When one of them fails, it calls [`Communicator::abort`], and those
+/// that wait for it end with an error.
+pub trait Communicator: Send {
+    /// Which of the workers this is: `0..size`.
+    fn rank(&self) -> usize;
+
+    /// Number of workers.
+    fn size(&self) -> usize;
+
+    /// Sets each array to the sum of those in this place of all ranks. Shapes and dtypes are the same everywhere. The
+    /// sums are bit for bit the same on every rank.
+    ///
+    /// # Errors
+    /// [`Error::Msg`] if a rank aborted or is gone; as [`Tensor::add_`]. Then nothing is said of the numbers.
+    fn all_reduce(&mut self, arrays: &[Tensor]) -> Result<()>;
+
+    /// Ends the calls of all other ranks with an error that says why, those to come too.
+    fn abort(&mut self, why: &str);
+}
+
+/// The [`Communicator`] of threads: they add in place, each a part of the arrays, in the order of the ranks.
+///
+/// ```
+/// # use ndgc::train::{Communicator, ThreadCommunicator};
+/// # use ndgc::{Device, Tensor};
+/// let threads = ThreadCommunicator::group(3)?.into_iter().map(|mut group| {
+///     std::thread::spawn(move || {
+///         let own = Tensor::full(group.rank() as f32 + 1., 4, &Device::Cpu)?;
+///         group.all_reduce(std::slice::from_ref(&own))?;
+///         own.to_vec1::<f32>()
+///     })
+/// });
+/// for thread in threads.collect::<Vec<_>>() {
+///     assert_eq!(thread.join().unwrap()?, [6.; 4]);
+/// }
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ThreadCommunicator {
+    rank: usize,
+    group: Arc<Group>,
+}
+
+#[derive(Debug)]
+struct Group {
+    state: Mutex<Meeting>,
+    changed: Condvar,
+}
+
+/// Who has come to the meeting that is due, and what they brought.
+#[derive(Debug)]
+struct Meeting {
+    brought: Vec<Option<Vec<Tensor>>>,
+    /// What all brought, from the last one's coming on.
+    complete: Arc<Vec<Vec<Tensor>>>,
+    come: usize,
+    /// Meetings that took place.
+    number: u64,
+    aborted: Option<String>,
+}
+
+impl ThreadCommunicator {
+    /// As many that belong together.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for 0.
+    pub fn group(size: usize) -> Result<Vec<Self>> {
+        if size == 0 {
+            let (argument, expected) = ("size", "at least 1");
+            return Err(Error::Argument { op: "ThreadCommunicator::group", argument, value: "0".to_owned(), expected });
+        }
+        let brought = (0..size).map(|_| None).collect();
+        let meeting = Meeting { brought, complete: Arc::default(), come: 0, number: 0, aborted: None };
+        let group = Arc::new(Group { state: Mutex::new(meeting), changed: Condvar::new() });
+        Ok((0..size).map(|rank| ThreadCommunicator { rank, group: Arc::clone(&group) }).collect())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Meeting> {
+        self.group.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until every rank has come, and hands out what all brought.
+    fn meet(&self, arrays: Vec<Tensor>) -> Result<Arc<Vec<Vec<Tensor>>>> {
+        let mut meeting = self.lock();
+        let number = meeting.number;
+        meeting.brought[self.rank] = Some(arrays);
+        meeting.come += 1;
+        if meeting.come == meeting.brought.len() {
+            let all = meeting.brought.iter_mut().map(|own| own.take().unwrap_or_default()).collect();
+            meeting.complete = Arc::new(all);
+            meeting.come = 0;
+            meeting.number += 1;
+            self.group.changed.notify_all();
+        }
+        while meeting.number == number && meeting.aborted.is_none() {
+            meeting = self.group.changed.wait(meeting).unwrap_or_else(PoisonError::into_inner);
+        }
+        match &meeting.aborted {
+            Some(why) => Err(Error::msg(format!("rank {} cannot go on: {why}", self.rank))),
+            None => Ok(Arc::clone(&meeting.complete)),
+        }
+    }
+}
+
+impl Communicator for ThreadCommunicator {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.lock().brought.len()
+    }
+
+    fn all_reduce(&mut self, arrays: &[Tensor]) -> Result<()> {
+        let size = self.size();
+        if size == 1 {
+            return Ok(());
+        }
+        let all = self.meet(arrays.to_vec())?;
+        let added = (self.rank..arrays.len()).step_by(size).try_for_each(|place| add_up(&all, place));
+        if let Err(error) = &added {
+            self.abort(&format!("{error}"));
+        }
+        added?;
+        drop(all);
+        // Nobody reads or writes its own before all have added.
+        let end = self.meet(Vec::new())?;
+        drop(end);
+        Ok(())
+    }
+
+    fn abort(&mut self, why: &str) {
+        let mut meeting = self.lock();
+        if meeting.aborted.is_none() {
+            meeting.aborted = Some(format!("rank {} failed: {why}", self.rank));
+        }
+        meeting.brought.iter_mut().for_each(|own| *own = None);
+        self.group.changed.notify_all();
+    }
+}
+
+impl Drop for ThreadCommunicator {
+    fn drop(&mut self) {
+        self.abort("its thread ended");
+    }
+}
+
+/// The sum of what all ranks have in this place, in the order of the ranks, written to each of them.
+fn add_up(all: &[Vec<Tensor>], place: usize) -> Result<()> {
+    let in_place = |rank: &Vec<Tensor>| {
+        rank.get(place).cloned().ok_or_else(|| Error::msg("the ranks brought different numbers of arrays"))
+    };
+    let arrays = all.iter().map(in_place).collect::<Result<Vec<_>>>()?;
+    let (sum, others) = arrays.split_first().ok_or_else(|| Error::msg("a group without ranks"))?;
+    others.iter().try_for_each(|other| sum.add_(other).map(drop))?;
+    others.iter().try_for_each(|other| other.copy_(sum))
+}

@@ -1,0 +1,87 @@
+//! Training and answering on several threads: [`ParallelModel`] is what is trained by several workers, [`Model`] what
+//! answers requests, [`Communicator`] what joins workers.
+
+mod communicator;
+
+pub use communicator::{Communicator, ThreadCommunicator};
+
+use ndgc::{Result, Tensor};
+
+use super::DataSet;
+
+/// What answers: one array for another, row by row.
+///
+/// Requests that come at one time are put together along the first axis, so the rows of an output depend on the same
+/// rows of the input alone.
+pub trait Model: Send + Sync {
+    /// The output for an input. It must not lie in a workspace of the model's own: the caller keeps it.
+    ///
+    /// # Errors
+    /// Those of the operations inside.
+    fn output(&self, input: &Tensor) -> Result<Tensor>;
+}
+
+impl<F: Fn(&Tensor) -> Result<Tensor> + Send + Sync> Model for F {
+    fn output(&self, input: &Tensor) -> Result<Tensor> {
+        self(input)
+    }
+}
+
+/// What [`ParallelWrapper`] trains: several copies of it, a worker each.
+///
+/// Arrays that are handed out share their bytes with the model's own ([`Var::as_detached_tensor`]): what is written to
+/// them is what the model goes on with. They have the same names in the same order in each replica.
+///
+/// [`ParallelWrapper`]: super::ParallelWrapper
+/// [`Var::as_detached_tensor`]: ndgc::Var::as_detached_tensor
+pub trait ParallelModel: Send + 'static {
+    /// How workspaces are used in training.
+    type WorkspaceMode: Clone + Send + 'static;
+
+    /// A copy with parameters and updater state of its own, and workspaces of the thread that it trains on.
+    ///
+    /// # Errors
+    /// As [`Tensor::copy`].
+    fn replica(&self) -> Result<Self>
+    where
+        Self: Sized;
+
+    /// One step on a batch, and the score before it.
+    ///
+    /// # Errors
+    /// Those of the operations inside; then nothing is said of the parameters but that they can be read and written.
+    fn fit_batch(&mut self, batch: &DataSet) -> Result<f64>;
+
+    /// The score of a batch and its mean gradients, without a step: one for each parameter, in their order.
+    ///
+    /// # Errors
+    /// Those of the operations inside.
+    fn gradients(&mut self, batch: &DataSet) -> Result<(f64, Vec<Tensor>)>;
+
+    /// One step with these gradients, in the order of the parameters; they may be changed on the way.
+    ///
+    /// # Errors
+    /// Those of the operations inside.
+    fn apply_gradients(&mut self, gradients: &[Tensor]) -> Result<()>;
+
+    /// The parameters, and what else is learned and averaged.
+    ///
+    /// # Errors
+    /// As [`Tensor::try_detach`].
+    fn parameters(&self) -> Result<Vec<(String, Tensor)>>;
+
+    /// What the updater keeps between steps, zeros where it has not begun.
+    ///
+    /// # Errors
+    /// As [`Tensor::zeros`].
+    fn updater_state(&mut self) -> Result<Vec<(String, Tensor)>>;
+
+    /// Steps so far, which schedules and updaters look at.
+    fn iteration(&self) -> u64;
+
+    /// Sets the number of steps so far.
+    fn set_iteration(&mut self, iteration: u64);
+
+    /// Sets how workspaces are used in training.
+    fn set_workspace_mode(&mut self, mode: &Self::WorkspaceMode);
+}
