@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 
 pub mod data;
+pub mod evaluation;
 pub mod parallel;
 
 pub use data::*;
+pub use evaluation::*;
 pub use parallel::*;

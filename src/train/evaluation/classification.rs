@@ -1,0 +1,368 @@
+//! Which class was predicted for which: the confusion matrix, and figures made of it.
+
+use serde_json::{Value, json};
+
+use ndgc::{Error, Result, Tensor};
+
+use super::counts::average;
+use super::json::{Reader, list};
+use super::rows::{Row, Rows, argmax, same_columns};
+use super::{Averaging, BinaryCounts, IEvaluation, Metric, plot, table};
+
+/// The most classes: their confusion matrix has the square of that.
+const CLASSES_MAX: usize = 1 << 15;
+
+/// Classification: the class with the largest number is predicted, that of the largest label is right.
+///
+/// One column is two classes, of which the second is predicted above 0.5. Of two classes, precision, recall and F1 are
+/// those of the second, unless [`Evaluation::with_positive_class`] says something else; of more, the mean over the
+/// classes.
+///
+/// ```
+/// # use ndgc::train::{Averaging, Evaluation, IEvaluation, Metric};
+/// # use ndgc::{Device, Tensor};
+/// let labels = Tensor::new(&[0u32, 1, 2, 2], &Device::Cpu)?; // or [n, c] with a 1 in each row
+/// let predictions = Tensor::new(&[[0.8f32, 0.1, 0.1], [0.3, 0.4, 0.3], [0.1, 0.2, 0.7], [0.5, 0.1, 0.4]], &Device::Cpu)?;
+/// let mut evaluation = Evaluation::new(3).with_labels(["cat", "dog", "emu"]);
+/// evaluation.eval(&labels, &predictions, None)?;
+/// assert_eq!(evaluation.accuracy(), 0.75);
+/// assert_eq!(evaluation.confusion(2, 0), 1); // an emu that was taken for a cat
+/// assert_eq!(evaluation.score_of(Metric::Recall, 2), 0.5);
+/// assert_eq!(evaluation.score_averaged(Metric::F1, Averaging::Micro), 0.75);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evaluation {
+    pub(super) labels: Vec<String>,
+    /// The number that was asked for; 0 for that of the first batch.
+    wanted: usize,
+    pub(super) top_n: usize,
+    pub(super) positive_class: Option<usize>,
+    pub(super) threshold: Option<f64>,
+    pub(super) costs: Option<Vec<f64>>,
+    axis: i64,
+    /// 0 as long as nothing is known of them.
+    pub(super) classes: usize,
+    /// Rows of class `actual` for which `predicted` was predicted, at `actual * classes + predicted`.
+    matrix: Vec<u64>,
+    top_n_correct: u64,
+}
+
+impl Default for Evaluation {
+    /// Of as many classes as the first batch has.
+    fn default() -> Self {
+        Evaluation {
+            labels: Vec::new(),
+            wanted: 0,
+            top_n: 1,
+            positive_class: Some(1),
+            threshold: None,
+            costs: None,
+            axis: 1,
+            classes: 0,
+            matrix: Vec::new(),
+            top_n_correct: 0,
+        }
+    }
+}
+
+/// # Settings
+impl Evaluation {
+    /// Of this many classes; 0 for as many as the first batch has.
+    pub fn new(classes: usize) -> Self {
+        Evaluation { wanted: classes, ..Self::default() }
+    }
+
+    /// Names of the classes, for texts.
+    #[must_use]
+    pub fn with_labels<S: Into<String>>(mut self, labels: impl IntoIterator<Item = S>) -> Self {
+        self.labels = labels.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Counts also the rows whose class is among the `n` most likely.
+    #[must_use]
+    pub fn with_top_n(mut self, n: usize) -> Self {
+        self.top_n = n.max(1);
+        self
+    }
+
+    /// Of two classes, the one that precision, recall and F1 are of; None for the mean over both.
+    #[must_use]
+    pub fn with_positive_class(mut self, class: Option<usize>) -> Self {
+        self.positive_class = class;
+        self
+    }
+
+    /// Of two classes, the second is predicted above this probability.
+    #[must_use]
+    pub fn with_binary_decision_threshold(mut self, threshold: f64) -> Self {
+        self.threshold = Some(threshold);
+        self
+    }
+
+    /// What is multiplied with the probabilities before the largest is looked for: one for each class.
+    #[must_use]
+    pub fn with_cost_array(mut self, costs: impl Into<Vec<f64>>) -> Self {
+        self.costs = Some(costs.into());
+        self
+    }
+
+    /// The axis of the classes; negative ones count from the end.
+    #[must_use]
+    pub fn with_axis(mut self, axis: i64) -> Self {
+        self.axis = axis;
+        self
+    }
+}
+
+/// # Counts and figures
+impl Evaluation {
+    /// Rows that were counted.
+    pub fn rows(&self) -> u64 {
+        self.matrix.iter().sum()
+    }
+
+    /// Number of classes; 0 as long as none is known.
+    pub fn num_classes(&self) -> usize {
+        self.classes
+    }
+
+    /// Rows of class `actual` for which `predicted` was predicted.
+    pub fn confusion(&self, actual: usize, predicted: usize) -> u64 {
+        let inside = actual < self.classes && predicted < self.classes;
+        if inside { self.matrix[actual * self.classes + predicted] } else { 0 }
+    }
+
+    /// Right and wrong answers for one class against all others.
+    pub fn counts(&self, class: usize) -> BinaryCounts {
+        let true_positives = self.confusion(class, class);
+        let actual: u64 = (0..self.classes).map(|other| self.confusion(class, other)).sum();
+        let predicted: u64 = (0..self.classes).map(|other| self.confusion(other, class)).sum();
+        BinaryCounts {
+            true_positives,
+            false_positives: predicted - true_positives,
+            false_negatives: actual - true_positives,
+            true_negatives: self.rows() + true_positives - actual - predicted,
+        }
+    }
+
+    pub(super) fn all_counts(&self) -> Vec<BinaryCounts> {
+        (0..self.classes).map(|class| self.counts(class)).collect()
+    }
+
+    /// The figure of one class.
+    pub fn score_of(&self, metric: Metric, class: usize) -> f64 {
+        self.counts(class).score(metric)
+    }
+
+    /// The figure of all classes together.
+    pub fn score_averaged(&self, metric: Metric, averaging: Averaging) -> f64 {
+        match metric {
+            Metric::Accuracy => self.accuracy(),
+            metric => average(&self.all_counts(), metric, averaging),
+        }
+    }
+
+    /// The figure as [`Evaluation::stats`] reports it: of the positive class where there are two classes, else the mean
+    /// over the classes.
+    pub fn score(&self, metric: Metric) -> f64 {
+        match self.positive_class {
+            Some(class) if self.classes == 2 && metric != Metric::Accuracy => self.score_of(metric, class),
+            _ => self.score_averaged(metric, Averaging::Macro),
+        }
+    }
+
+    /// Of all rows, the share that was predicted right; 0 without rows.
+    pub fn accuracy(&self) -> f64 {
+        let right: u64 = (0..self.classes).map(|class| self.confusion(class, class)).sum();
+        right as f64 / self.rows().max(1) as f64
+    }
+
+    /// Of all rows, the share whose class was among the `n` most likely ([`Evaluation::with_top_n`]).
+    pub fn top_n_accuracy(&self) -> f64 {
+        self.top_n_correct as f64 / self.rows().max(1) as f64
+    }
+
+    /// [`Evaluation::score`] of [`Metric::Precision`].
+    pub fn precision(&self) -> f64 {
+        self.score(Metric::Precision)
+    }
+
+    /// [`Evaluation::score`] of [`Metric::Recall`].
+    pub fn recall(&self) -> f64 {
+        self.score(Metric::Recall)
+    }
+
+    /// [`Evaluation::score`] of [`Metric::F1`].
+    pub fn f1(&self) -> f64 {
+        self.score(Metric::F1)
+    }
+
+    /// The mean of the rates of false positives and false negatives, over all classes.
+    pub fn false_alarm_rate(&self) -> f64 {
+        let rate = |metric| self.score_averaged(metric, Averaging::Macro);
+        (rate(Metric::FalsePositiveRate) + rate(Metric::FalseNegativeRate)) / 2.
+    }
+
+    /// The name of a class, or its number.
+    pub fn label(&self, class: usize) -> String {
+        table::name(&self.labels, class)
+    }
+
+    /// The confusion matrix as a picture, in SVG.
+    pub fn confusion_svg(&self) -> String {
+        let names = table::names(&self.labels, self.classes);
+        plot::matrix("Confusion matrix", &names, &|actual, predicted| self.confusion(actual, predicted))
+    }
+
+    /// The confusion matrix as lines of numbers between commas, with a line and a column of names.
+    pub fn confusion_csv(&self) -> String {
+        let quoted = |class| format!("\"{}\"", self.label(class).replace('"', "\"\""));
+        let head: Vec<String> = (0..self.classes).map(quoted).collect();
+        let mut text = format!("actual,{}\n", head.join(","));
+        for actual in 0..self.classes {
+            let counts = (0..self.classes).map(|predicted| self.confusion(actual, predicted).to_string());
+            text += &format!("{},{}\n", quoted(actual), counts.collect::<Vec<_>>().join(","));
+        }
+        text
+    }
+}
+
+/// # Putting together
+impl Evaluation {
+    /// Adds what another one counted.
+    ///
+    /// # Errors
+    /// [`Error::Msg`] if it has other classes, or another number of most likely ones.
+    pub fn merge(&mut self, other: &Self) -> Result<()> {
+        if other.classes == 0 {
+            return Ok(());
+        }
+        self.fits(other.classes)?;
+        if self.top_n != other.top_n {
+            return Err(Error::msg(format!("Evaluation: top {} and top {} do not add up", self.top_n, other.top_n)));
+        }
+        self.begin(other.classes);
+        for (own, more) in self.matrix.iter_mut().zip(&other.matrix) {
+            *own += more;
+        }
+        self.top_n_correct += other.top_n_correct;
+        Ok(())
+    }
+
+    /// What [`IEvaluation::to_json`] wrote.
+    ///
+    /// # Errors
+    /// [`Error::Msg`] for anything else.
+    pub fn from_json(text: &str) -> Result<Self> {
+        let json = Reader::new("Evaluation", text)?;
+        let read = Evaluation {
+            labels: json.names("labels")?,
+            wanted: json.size("wanted_classes")?,
+            top_n: json.size("top_n")?,
+            positive_class: json.option("positive_class", |class| class.as_u64().map(|class| class as usize))?,
+            threshold: json.option("binary_decision_threshold", Value::as_f64)?,
+            costs: json.option("cost_array", |costs| list(costs, Value::as_f64))?,
+            axis: json.integer("axis")?,
+            classes: json.size("classes")?,
+            matrix: json.counts("confusion")?,
+            top_n_correct: json.count("top_n_correct")?,
+        };
+        if read.classes.checked_mul(read.classes) != Some(read.matrix.len()) {
+            return Err(json.refuse("`confusion` is not a matrix of `classes`"));
+        }
+        Ok(read)
+    }
+
+    /// Whether batches of so many classes can be counted, with these settings.
+    fn fits(&self, classes: usize) -> Result<()> {
+        let op = "Evaluation";
+        same_columns(op, if self.classes > 0 { self.classes } else { self.wanted }, classes)?;
+        if classes > CLASSES_MAX {
+            return Err(Error::msg(format!("{op}: {classes} classes; at most {CLASSES_MAX} have a confusion matrix")));
+        }
+        if self.threshold.is_some() && classes != 2 {
+            return Err(Error::msg(format!("{op}: a threshold decides between two classes, and here are {classes}")));
+        }
+        match &self.costs {
+            Some(costs) if costs.len() != classes => {
+                Err(Error::msg(format!("{op}: {} costs for {classes} classes; give one for each", costs.len())))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, classes: usize) {
+        if self.classes == 0 {
+            self.classes = classes;
+            self.matrix = vec![0; classes * classes];
+        }
+    }
+
+    fn count(&mut self, row: &Row<'_>) {
+        let (actual, predicted) = if let ([label], [prediction]) = (row.labels, row.predictions) {
+            (usize::from(*label > 0.5), usize::from(*prediction > self.threshold.unwrap_or(0.5)))
+        } else {
+            let predicted = match (self.threshold, &self.costs) {
+                (Some(threshold), _) => usize::from(row.predictions[1] > threshold),
+                (None, Some(costs)) => argmax(row.predictions.iter().zip(costs).map(|(p, cost)| p * cost)),
+                (None, None) => argmax(row.predictions.iter().copied()),
+            };
+            (argmax(row.labels.iter().copied()), predicted)
+        };
+        self.matrix[actual * self.classes + predicted] += 1;
+        let among = match row.predictions.get(actual) {
+            Some(own) if self.top_n > 1 => row.predictions.iter().filter(|p| *p > own).count() < self.top_n,
+            _ => actual == predicted,
+        };
+        self.top_n_correct += u64::from(among);
+    }
+}
+
+impl IEvaluation for Evaluation {
+    fn eval(&mut self, labels: &Tensor, predictions: &Tensor, mask: Option<&Tensor>) -> Result<()> {
+        let op = "Evaluation::eval";
+        let rows = Rows::new(op, self.axis, labels, predictions, mask)?;
+        rows.whole_rows(op)?;
+        let classes = rows.columns().max(2);
+        self.fits(classes)?;
+        self.begin(classes);
+        rows.for_each(|row| self.count(&row));
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        self.classes = 0;
+        self.matrix = Vec::new();
+        self.top_n_correct = 0;
+    }
+
+    fn stats(&self) -> String {
+        self.stats_with(true, None)
+    }
+
+    fn to_json(&self) -> String {
+        json!({
+            "type": "Evaluation",
+            "labels": self.labels,
+            "wanted_classes": self.wanted,
+            "top_n": self.top_n,
+            "positive_class": self.positive_class,
+            "binary_decision_threshold": self.threshold,
+            "cost_array": self.costs,
+            "axis": self.axis,
+            "classes": self.classes,
+            "confusion": self.matrix,
+            "top_n_correct": self.top_n_correct,
+            "metrics": {
+                "accuracy": self.accuracy(),
+                "top_n_accuracy": self.top_n_accuracy(),
+                "precision": self.precision(),
+                "recall": self.recall(),
+                "f1": self.f1(),
+            },
+        })
+        .to_string()
+    }
+}

@@ -1,0 +1,79 @@
+//! Settings and counters as JSON, and back.
+
+use serde_json::Value;
+
+use ndgc::{Error, Result};
+
+/// A JSON object that is read, and what it is of.
+pub(super) struct Reader {
+    of: &'static str,
+    value: Value,
+}
+
+impl Reader {
+    pub(super) fn new(of: &'static str, text: &str) -> Result<Self> {
+        let value = serde_json::from_str(text).map_err(|error| Error::msg(format!("{of}: not JSON: {error}")))?;
+        Self::of(of, value)
+    }
+
+    /// Of a part of a larger object.
+    pub(super) fn of(of: &'static str, value: Value) -> Result<Self> {
+        let reader = Reader { of, value };
+        match reader.value.get("type").and_then(Value::as_str) {
+            Some(found) if found == of => Ok(reader),
+            found => Err(Error::msg(format!("{of}: this is JSON of {}", found.unwrap_or("something else")))),
+        }
+    }
+
+    pub(super) fn get<T>(&self, key: &str, read: impl FnOnce(&Value) -> Option<T>) -> Result<T> {
+        let found = self.value.get(key).and_then(read);
+        found.ok_or_else(|| Error::msg(format!("{}: `{key}` is not there, or is not what it should be", self.of)))
+    }
+
+    pub(super) fn count(&self, key: &str) -> Result<u64> {
+        self.get(key, Value::as_u64)
+    }
+
+    pub(super) fn size(&self, key: &str) -> Result<usize> {
+        Ok(self.count(key)? as usize)
+    }
+
+    pub(super) fn flag(&self, key: &str) -> Result<bool> {
+        self.get(key, Value::as_bool)
+    }
+
+    pub(super) fn integer(&self, key: &str) -> Result<i64> {
+        self.get(key, Value::as_i64)
+    }
+
+    pub(super) fn names(&self, key: &str) -> Result<Vec<String>> {
+        self.get(key, |value| list(value, |name| name.as_str().map(str::to_owned)))
+    }
+
+    pub(super) fn counts(&self, key: &str) -> Result<Vec<u64>> {
+        self.get(key, |value| list(value, Value::as_u64))
+    }
+
+    pub(super) fn numbers(&self, key: &str) -> Result<Vec<f64>> {
+        self.get(key, |value| list(value, Value::as_f64))
+    }
+
+    /// Something that may be null.
+    pub(super) fn option<T>(&self, key: &str, read: impl FnOnce(&Value) -> Option<T>) -> Result<Option<T>> {
+        self.get(key, |value| if value.is_null() { Some(None) } else { read(value).map(Some) })
+    }
+
+    pub(super) fn values(&self, key: &str) -> Result<Vec<Value>> {
+        self.get(key, |value| value.as_array().cloned())
+    }
+
+    /// An error about the whole.
+    pub(super) fn refuse(&self, why: &str) -> Error {
+        Error::msg(format!("{}: {why}", self.of))
+    }
+}
+
+/// A list whose elements are all of one kind.
+pub(super) fn list<T>(value: &Value, read: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
+    value.as_array()?.iter().map(read).collect()
+}

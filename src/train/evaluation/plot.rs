@@ -1,0 +1,116 @@
+//! Pictures of curves and matrices, in SVG.
+
+use std::fmt::Write;
+
+const SIDE: f64 = 360.;
+const LEFT: f64 = 60.;
+const TOP: f64 = 40.;
+
+/// A line through points of the unit square; `diagonal` is that from one corner to the other.
+pub(super) fn curve(title: &str, axes: [&str; 2], xs: &[f64], ys: &[f64], diagonal: Option<[f64; 2]>) -> String {
+    let at = |x: f64, y: f64| (LEFT + x.clamp(0., 1.) * SIDE, TOP + (1. - y.clamp(0., 1.)) * SIDE);
+    let mut out = head(title, LEFT + SIDE + 20., TOP + SIDE + 50.);
+    for tick in 0..=5 {
+        let part = f64::from(tick) / 5.;
+        let ((x, _), (_, y)) = (at(part, 0.), at(0., part));
+        let (left, right, top, bottom) = (LEFT, LEFT + SIDE, TOP, TOP + SIDE);
+        let _ = write!(
+            out,
+            "<path d=\"M{x:.1} {top}V{bottom}M{left} {y:.1}H{right}\" stroke=\"#ddd\"/>\
+             <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{part:.1}</text>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{part:.1}</text>",
+            bottom + 15.,
+            left - 5.,
+            y + 4.
+        );
+    }
+    if let Some([from, to]) = diagonal {
+        let ((x0, y0), (x1, y1)) = (at(from, from), at(to, to));
+        let _ = write!(out, "<path d=\"M{x0} {y0}L{x1} {y1}\" stroke=\"#999\" stroke-dasharray=\"4\"/>");
+    }
+    let points: Vec<String> = xs
+        .iter()
+        .zip(ys)
+        .map(|(&x, &y)| {
+            let (x, y) = at(x, y);
+            format!("{x:.2},{y:.2}")
+        })
+        .collect();
+    let _ = write!(
+        out,
+        "<polyline points=\"{}\" fill=\"none\" stroke=\"#1f77b4\" stroke-width=\"2\"/>\
+         <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
+         <text transform=\"translate(16 {:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text></svg>\n",
+        points.join(" "),
+        LEFT + SIDE / 2.,
+        TOP + SIDE + 36.,
+        escaped(axes[0]),
+        TOP + SIDE / 2.,
+        escaped(axes[1])
+    );
+    out
+}
+
+/// Counts of rows and columns, the darker the larger their share of the row.
+pub(super) fn matrix(title: &str, names: &[String], count: &dyn Fn(usize, usize) -> u64) -> String {
+    let n = names.len();
+    let cell = (SIDE / n.max(1) as f64).clamp(12., 60.);
+    let left = 20. + 8. * names.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64;
+    let size = cell * n as f64;
+    let mut out = head(title, left + size + 20., TOP + size + 50.);
+    for actual in 0..n {
+        let row: u64 = (0..n).map(|predicted| count(actual, predicted)).sum();
+        let y = TOP + cell * actual as f64;
+        let middle = y + cell / 2. + 4.;
+        let name = escaped(&names[actual]);
+        let _ = write!(out, "<text x=\"{:.1}\" y=\"{middle:.1}\" text-anchor=\"end\">{name}</text>", left - 5.);
+        let x = left + cell * (actual as f64 + 0.5);
+        let _ = write!(out, "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{name}</text>", TOP + size + 15.);
+        for predicted in 0..n {
+            let own = count(actual, predicted);
+            let share = own as f64 / row.max(1) as f64;
+            let x = left + cell * predicted as f64;
+            let ink = if share > 0.5 { "white" } else { "black" };
+            let _ = write!(
+                out,
+                "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{cell:.1}\" height=\"{cell:.1}\" fill=\"#1f77b4\" \
+                 fill-opacity=\"{share:.3}\" stroke=\"#ddd\"/><text x=\"{:.1}\" y=\"{middle:.1}\" fill=\"{ink}\" \
+                 text-anchor=\"middle\">{own}</text>",
+                x + cell / 2.
+            );
+        }
+    }
+    let _ = writeln!(
+        out,
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">predicted (rows: actual)</text></svg>",
+        left + size / 2.,
+        TOP + size + 36.
+    );
+    out
+}
+
+fn head(title: &str, width: f64, height: f64) -> String {
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" font-family=\"sans-serif\" \
+         font-size=\"12\"><rect width=\"100%\" height=\"100%\" fill=\"white\"/>\
+         <text x=\"{:.1}\" y=\"24\" text-anchor=\"middle\" font-size=\"14\">{}</text>",
+        width / 2.,
+        escaped(title)
+    )
+}
+
+/// As text of XML; characters that XML has no way to write become spaces.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for letter in text.chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            letter if letter.is_control() => out.push(' '),
+            letter => out.push(letter),
+        }
+    }
+    out
+}

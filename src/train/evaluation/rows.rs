@@ -1,0 +1,196 @@
+//! Arrays as rows of numbers: whatever the shape, the dtype and the mask.
+
+use ndgc::{DType, Error, Result, Tensor, WithDType};
+
+/// Labels and predictions, and which of them count.
+pub(super) struct Rows {
+    labels: Vec<f64>,
+    predictions: Vec<f64>,
+    mask: Option<Mask>,
+    outer: usize,
+    columns: usize,
+    /// Numbers from one column of a row to the next.
+    inner: usize,
+}
+
+struct Mask {
+    values: Vec<f64>,
+    /// Rows that a number is for; None if there is one for each output.
+    rows: Option<usize>,
+}
+
+/// A row: what is labelled, what is predicted, and whether that counts.
+pub(super) struct Row<'a> {
+    pub(super) labels: &'a [f64],
+    pub(super) predictions: &'a [f64],
+    pub(super) counts: &'a [bool],
+}
+
+impl Rows {
+    pub(super) fn new(
+        op: &'static str,
+        axis: i64,
+        labels: &Tensor,
+        predictions: &Tensor,
+        mask: Option<&Tensor>,
+    ) -> Result<Self> {
+        let dims = predictions.dims().to_vec();
+        let (outer, columns, inner) = split(op, axis, &dims)?;
+        let given = numbers(op, labels)?;
+        let labels = if labels.dims() == dims {
+            given
+        } else if labels.dtype().is_int() && given.len() == outer * inner && labels.rank() + 1 == dims.len() {
+            one_hot(op, &given, columns, inner)?
+        } else {
+            let why = "labels have the shape of the predictions, or are integers without the axis of the classes";
+            return Err(shapes(op, labels, predictions, why));
+        };
+        let mask = mask.map(|mask| Mask::new(op, mask, predictions, outer * inner)).transpose()?;
+        let rows = Rows { labels, predictions: numbers(op, predictions)?, mask, outer, columns, inner };
+        rows.no_nan(op)?;
+        Ok(rows)
+    }
+
+    pub(super) fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// Refuses a mask that has a number for each output.
+    pub(super) fn whole_rows(&self, op: &'static str) -> Result<()> {
+        match &self.mask {
+            Some(mask) if mask.rows.is_none() && self.columns > 1 => Err(Error::msg(format!(
+                "{op}: a mask for each output, where rows count as a whole; give one number for each row"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Calls `f` with each row of which something counts.
+    pub(super) fn for_each(&self, mut f: impl FnMut(Row<'_>)) {
+        let (mut labels, mut predictions) = (vec![0.; self.columns], vec![0.; self.columns]);
+        let mut counts = vec![true; self.columns];
+        for row in 0..self.outer * self.inner {
+            let first = row / self.inner * self.columns * self.inner + row % self.inner;
+            for column in 0..self.columns {
+                let at = first + column * self.inner;
+                labels[column] = self.labels[at];
+                predictions[column] = self.predictions[at];
+                if let Some(mask) = &self.mask {
+                    counts[column] = mask.values[mask.rows.map_or(at, |rows| row / rows)] != 0.;
+                }
+            }
+            if counts.contains(&true) {
+                f(Row { labels: &labels, predictions: &predictions, counts: &counts });
+            }
+        }
+    }
+
+    fn no_nan(&self, op: &'static str) -> Result<()> {
+        if !self.predictions.iter().chain(&self.labels).any(|x| x.is_nan()) {
+            return Ok(());
+        }
+        let mut found = false;
+        self.for_each(|row| {
+            let pairs = row.labels.iter().zip(row.predictions).zip(row.counts);
+            found |= pairs.into_iter().any(|((label, prediction), counts)| *counts && (label + prediction).is_nan());
+        });
+        if found {
+            return Err(Error::msg(format!("{op}: labels or predictions hold NaN; nothing of this batch was counted")));
+        }
+        Ok(())
+    }
+}
+
+impl Mask {
+    fn new(op: &'static str, mask: &Tensor, predictions: &Tensor, rows: usize) -> Result<Self> {
+        let examples = predictions.dims().first().copied().unwrap_or(1);
+        let count = mask.elem_count();
+        let rows = if count == rows {
+            Some(1)
+        } else if mask.dims() == predictions.dims() {
+            None
+        } else if count == examples && examples > 0 {
+            Some(rows / examples)
+        } else {
+            let why = "a mask has a number for each row, each example or each output";
+            return Err(shapes(op, mask, predictions, why));
+        };
+        Ok(Mask { values: numbers(op, mask)?, rows })
+    }
+}
+
+/// What comes before the axis of the columns, along it and after it.
+fn split(op: &'static str, axis: i64, dims: &[usize]) -> Result<(usize, usize, usize)> {
+    let rank = dims.len();
+    if rank < 2 {
+        let n = dims.first().copied().ok_or_else(|| Error::Shape {
+            op,
+            found: Vec::new(),
+            expected: "rows, such as [n, c]".to_owned(),
+        })?;
+        return Ok((n, 1, 1));
+    }
+    let axis = if axis < 0 { axis + rank as i64 } else { axis.min(rank as i64 - 1) };
+    let axis = usize::try_from(axis).map_err(|_| Error::DimOutOfRange { op, dim: axis, shape: dims.to_vec() })?;
+    Ok((dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product()))
+}
+
+fn one_hot(op: &'static str, classes: &[f64], columns: usize, inner: usize) -> Result<Vec<f64>> {
+    let mut all = vec![0.; classes.len() * columns];
+    for (row, &class) in classes.iter().enumerate() {
+        if !(0. ..columns as f64).contains(&class) {
+            return Err(Error::IndexOutOfRange { op, index: class as i64, dim: columns });
+        }
+        all[(row / inner * columns + class as usize) * inner + row % inner] = 1.;
+    }
+    Ok(all)
+}
+
+/// All numbers in order, without an array between.
+fn numbers(op: &'static str, array: &Tensor) -> Result<Vec<f64>> {
+    fn of<T: WithDType>(array: &Tensor) -> Result<Vec<f64>> {
+        let wide = |all: &[T]| all.iter().map(|x| x.to_f64()).collect();
+        if array.is_contiguous() && array.device().is_cpu() {
+            return array.with_slice(wide);
+        }
+        Ok(wide(&array.to_vec::<T>()?))
+    }
+    match array.dtype() {
+        DType::F64 => array.to_vec::<f64>(),
+        DType::F32 => of::<f32>(array),
+        DType::F16 => of::<ndgc::f16>(array),
+        DType::BF16 => of::<ndgc::bf16>(array),
+        DType::I64 => of::<i64>(array),
+        DType::I32 => of::<i32>(array),
+        DType::U32 => of::<u32>(array),
+        DType::U8 => of::<u8>(array),
+        DType::Bool => of::<bool>(array),
+        dtype => {
+            let supported = "f16, bf16, f32, f64, u8, u32, i32, i64, bool";
+            Err(Error::UnsupportedDType { op, dtype, supported })
+        }
+    }
+}
+
+fn shapes(op: &'static str, lhs: &Tensor, rhs: &Tensor, why: &str) -> Error {
+    Error::ShapeMismatch { op, lhs: lhs.dims().to_vec(), rhs: rhs.dims().to_vec(), why: why.to_owned() }
+}
+
+/// Whether batches have as many columns as those before, of which there were `known` if that is not 0.
+pub(super) fn same_columns(op: &'static str, known: usize, columns: usize) -> Result<()> {
+    if known == 0 || known == columns {
+        return Ok(());
+    }
+    Err(Error::msg(format!("{op}: {columns} columns, where there were {known}; use one evaluation for each")))
+}
+
+/// The place of the largest; the first of several.
+pub(super) fn argmax(numbers: impl IntoIterator<Item = f64>) -> usize {
+    let mut best = (0, f64::NEG_INFINITY);
+    for (place, number) in numbers.into_iter().enumerate() {
+        if number > best.1 {
+            best = (place, number);
+        }
+    }
+    best.0
+}

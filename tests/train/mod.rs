@@ -1,0 +1,5 @@
+//! Training: networks, data, evaluation, several workers.
+
+pub(crate) mod both;
+
+mod evaluation;
