@@ -3,8 +3,10 @@
 
 pub mod data;
 pub mod evaluation;
+pub mod network;
 pub mod parallel;
 
 pub use data::*;
 pub use evaluation::*;
+pub use network::*;
 pub use parallel::*;

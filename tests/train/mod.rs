@@ -3,3 +3,4 @@
 pub(crate) mod both;
 
 mod evaluation;
+mod network_dl4j;

@@ -1,0 +1,174 @@
+//! Checkpoints: arrays as safetensors, counts as JSON.
+//!
+//! `model.json` names the file with the arrays, which has the number of the step in its name and is never written again.
+//! Both come to their names by a rename, the JSON last: whenever the program ends, what the JSON names is whole.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use ndgc::{Error, Result, Tensor, safetensors};
+use serde_json::{Value, json};
+
+use super::listener::TrainingListener;
+use super::network::Network;
+
+/// What the JSON says that it is.
+const FORMAT: &str = "ndgc network 1";
+
+fn file_error(path: &Path, why: impl ToString) -> Error {
+    Error::File { path: Some(path.to_owned()), offset: None, why: why.to_string() }
+}
+
+/// # Checkpoints
+impl Network {
+    /// Writes parameters, what updaters keep, and counts: `path` with the ending `.json`, and beside it a file of arrays
+    /// (safetensors). The checkpoint before is there, whole, until this one is; then its arrays are deleted.
+    ///
+    /// ```
+    /// # use ndgc::train::{InputType, Loss, NetworkConfig, OutputLayer};
+    /// # use ndgc::{DType, Device, Tensor};
+    /// # let dir = std::env::temp_dir().join(format!("ndgc-checkpoint-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&dir).map_err(ndgc::Error::msg)?;
+    /// let config = NetworkConfig::builder().input_type(InputType::feed_forward(3)).layer(OutputLayer::new(2, Loss::Mse));
+    /// let net = config.clone().build()?;
+    /// net.save(dir.join("model"))?;
+    ///
+    /// let mut again = config.seed(9).build()?; // other random numbers
+    /// again.restore(dir.join("model"))?;
+    /// let x = Tensor::ones((1, 3), DType::F32, &Device::Cpu)?;
+    /// assert_eq!(again.output(&x)?.to_vec2::<f32>()?, net.output(&x)?.to_vec2::<f32>()?);
+    /// # std::fs::remove_dir_all(&dir).map_err(ndgc::Error::msg)?;
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::File`] of either file; the checkpoint before is there then.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let index = path.as_ref().with_extension("json");
+        let before = read(&index).ok().and_then(|value| value["arrays"].as_str().map(str::to_owned));
+        let stem = index.file_stem().and_then(|stem| stem.to_str()).unwrap_or("model").to_owned();
+        let step = format!("{stem}-{}", self.iteration);
+        // A file that a checkpoint names is never written over: one of the same step gets another name.
+        let taken = |name: &String| before.as_ref() == Some(name);
+        let name =
+            [format!("{step}.safetensors"), format!("{step}b.safetensors")].into_iter().find(|name| !taken(name));
+        let name = name.ok_or_else(|| file_error(&index, "no name is left for the arrays"))?;
+        let mut arrays: HashMap<String, Tensor> =
+            self.params().map(|(name, var)| (name.to_owned(), var.as_tensor().clone())).collect();
+        arrays.extend(self.known_state().map(|(name, array)| (name, array.clone())));
+        safetensors::save(&arrays, index.with_file_name(&name))?;
+        let layers: Vec<Value> =
+            self.nodes.iter().map(|node| json!({ "name": node.name, "type": node.op.kind() })).collect();
+        let value = json!({
+            "format": FORMAT,
+            "iteration": self.iteration,
+            "epoch": self.epoch,
+            "score": self.score.is_finite().then_some(self.score),
+            "arrays": name,
+            "layers": layers,
+        });
+        replace(&index, &value.to_string())?;
+        if let Some(before) = before.filter(|before| *before != name && !before.contains(['/', '\\'])) {
+            // An old file that stays does no harm.
+            let _ = std::fs::remove_file(index.with_file_name(before));
+        }
+        Ok(())
+    }
+
+    /// Reads a checkpoint of a network with the same layers. Training then goes on as if it had not stopped, to the last
+    /// digit, if it gets the same batches.
+    ///
+    /// # Errors
+    /// [`Error::File`] if a file cannot be read, or is of other layers; [`Error::CannotFindTensor`] and
+    /// [`Error::ShapeMismatch`] for parameters that differ. Nothing is changed then.
+    pub fn restore(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        let index = path.as_ref().with_extension("json");
+        let value = read(&index)?;
+        let count =
+            |name: &str| value[name].as_u64().ok_or_else(|| file_error(&index, format!("`{name}` is no count")));
+        let (iteration, epoch) = (count("iteration")?, count("epoch")?);
+        let kinds: Vec<&str> =
+            value["layers"].as_array().into_iter().flatten().filter_map(|l| l["type"].as_str()).collect();
+        let own: Vec<&str> = self.nodes.iter().map(|node| node.op.kind()).collect();
+        if kinds != own {
+            return Err(file_error(&index, format!("it is of the layers {kinds:?}, and the network has {own:?}")));
+        }
+        let name = value["arrays"].as_str().filter(|name| !name.contains(['/', '\\']));
+        let arrays = index.with_file_name(name.ok_or_else(|| file_error(&index, "`arrays` is no name of a file"))?);
+        let arrays = safetensors::load(arrays, &self.config.device)?;
+        let missing = |name: &str| Error::CannotFindTensor {
+            path: name.to_owned(),
+            file: Some(index.clone()),
+            nearest: Vec::new(),
+        };
+        let params = self.param_names().map(|name| Ok((name, arrays.get(name).ok_or_else(|| missing(name))?)));
+        self.set_params(params.collect::<Result<Vec<_>>>()?)?;
+        let state: Vec<(&str, &Tensor)> =
+            arrays.iter().filter(|(name, _)| name.contains('/')).map(|(name, array)| (name.as_str(), array)).collect();
+        match state.is_empty() {
+            true => self.nodes.iter_mut().flat_map(|node| &mut node.params).for_each(|param| param.state.clear()),
+            false => self.set_updater_state(state)?,
+        }
+        (self.iteration, self.epoch, self.score) = (iteration, epoch, value["score"].as_f64().unwrap_or(f64::NAN));
+        Ok(())
+    }
+}
+
+fn read(index: &Path) -> Result<Value> {
+    let text = std::fs::read_to_string(index).map_err(|error| file_error(index, error))?;
+    let value: Value = serde_json::from_str(&text).map_err(|error| file_error(index, error))?;
+    match value["format"].as_str() {
+        Some(FORMAT) => Ok(value),
+        other => Err(file_error(index, format!("its format is {other:?}, and should be {FORMAT:?}"))),
+    }
+}
+
+/// Writes a file beside its place, and renames it when it is complete and on the disk.
+fn replace(path: &Path, text: &str) -> Result<()> {
+    let beside = path.with_extension(format!("json.{}", std::process::id()));
+    let write = || {
+        let mut file = File::create(&beside)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)
+    };
+    write().map_err(|error| {
+        let _ = std::fs::remove_file(&beside);
+        file_error(path, error)
+    })
+}
+
+/// Saves a checkpoint every so many steps, and at the end of each pass over the data: DL4J's `CheckpointListener`.
+#[derive(Debug)]
+pub struct CheckpointListener {
+    path: PathBuf,
+    every: Option<u64>,
+}
+
+impl CheckpointListener {
+    /// At the end of each pass over the data.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        CheckpointListener { path: path.into(), every: None }
+    }
+
+    /// Every so many steps too.
+    pub fn every(mut self, iterations: u64) -> Self {
+        self.every = Some(iterations.max(1));
+        self
+    }
+}
+
+impl TrainingListener for CheckpointListener {
+    fn iteration_done(&mut self, net: &Network) -> Result<()> {
+        match self.every {
+            Some(every) if net.iteration().is_multiple_of(every) => net.save(&self.path),
+            _ => Ok(()),
+        }
+    }
+
+    fn on_epoch_end(&mut self, net: &Network) -> Result<()> {
+        net.save(&self.path)
+    }
+}

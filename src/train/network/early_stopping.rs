@@ -1,0 +1,135 @@
+//! Training until it does not help any more.
+
+use std::time::{Duration, Instant};
+
+use ndgc::Result;
+
+use super::super::DataIterator;
+use super::engine::Examples;
+use super::network::Network;
+
+/// When to stop. After each pass over the data a score is taken, of which less is better; the network ends with the
+/// parameters that had the best one.
+///
+/// ```
+/// use ndgc::train::{DataSet, EarlyStopping, InputType, ListDataSetIterator, Loss, NetworkConfig, OutputLayer};
+/// use ndgc::{Device, Tensor};
+///
+/// let batch = DataSet::new(
+///     Tensor::new(&[[1f32, 2.], [3., -1.]], &Device::Cpu)?,
+///     Tensor::new(&[[1f32], [0.]], &Device::Cpu)?,
+/// )?;
+/// let net = NetworkConfig::builder().input_type(InputType::feed_forward(2)).layer(OutputLayer::new(1, Loss::Mse));
+/// let mut net = net.build()?;
+/// let stopping = EarlyStopping::max_epochs(200).patience(5);
+/// let ended = stopping.fit(&mut net, ListDataSetIterator::new(vec![batch.clone()]), |net| net.score_batch(&batch, false))?;
+/// assert!(ended.best_score < 1. && ended.best_score == net.score_batch(&batch, false)?);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct EarlyStopping {
+    max_epochs: usize,
+    patience: Option<usize>,
+    min_improvement: f64,
+    max_time: Option<Duration>,
+    max_score: Option<f64>,
+}
+
+/// Why a training ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Termination {
+    /// All passes were made.
+    MaxEpochs,
+    /// The score did not get better for as many passes as were allowed.
+    NoImprovement,
+    /// The time was over.
+    MaxTime,
+    /// The score was too high, or no number.
+    InvalidScore,
+}
+
+/// How a training ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EarlyStopped {
+    /// Why.
+    pub reason: Termination,
+    /// The pass with the best score, from 0.
+    pub best_epoch: usize,
+    /// That score.
+    pub best_score: f64,
+    /// The scores of all passes.
+    pub scores: Vec<f64>,
+}
+
+impl EarlyStopping {
+    /// After so many passes at the latest.
+    pub fn max_epochs(epochs: usize) -> Self {
+        EarlyStopping { max_epochs: epochs, patience: None, min_improvement: 0.0, max_time: None, max_score: None }
+    }
+
+    /// After so many passes in a row without a better score.
+    pub fn patience(mut self, epochs: usize) -> Self {
+        self.patience = Some(epochs);
+        self
+    }
+
+    /// By how much a score must be lower to be better.
+    pub fn min_improvement(mut self, by: f64) -> Self {
+        self.min_improvement = by;
+        self
+    }
+
+    /// After the pass that this time ends in.
+    pub fn max_time(mut self, time: Duration) -> Self {
+        self.max_time = Some(time);
+        self
+    }
+
+    /// When a score is higher than this; one that is no number ends a training in any case.
+    pub fn max_score(mut self, score: f64) -> Self {
+        self.max_score = Some(score);
+        self
+    }
+
+    /// Trains, and leaves the network with the parameters of its best score.
+    ///
+    /// # Errors
+    /// As [`Network::fit`]; what `score` returns.
+    pub fn fit<B: Examples, I: DataIterator<B>>(
+        &self,
+        net: &mut Network,
+        mut batches: I,
+        mut score: impl FnMut(&Network) -> Result<f64>,
+    ) -> Result<EarlyStopped> {
+        let begun = Instant::now();
+        let mut best = net.replica()?;
+        let mut ended = EarlyStopped {
+            reason: Termination::MaxEpochs,
+            best_epoch: 0,
+            best_score: f64::INFINITY,
+            scores: Vec::new(),
+        };
+        for epoch in 0..self.max_epochs {
+            net.fit(&mut batches)?;
+            let now = score(net)?;
+            ended.scores.push(now);
+            if !now.is_finite() || self.max_score.is_some_and(|most| now > most) {
+                ended.reason = Termination::InvalidScore;
+                break;
+            }
+            if now < ended.best_score - self.min_improvement {
+                (ended.best_epoch, ended.best_score) = (epoch, now);
+                best.follow(net)?;
+            } else if self.patience.is_some_and(|patience| epoch - ended.best_epoch > patience) {
+                ended.reason = Termination::NoImprovement;
+                break;
+            }
+            if self.max_time.is_some_and(|time| begun.elapsed() >= time) {
+                ended.reason = Termination::MaxTime;
+                break;
+            }
+        }
+        net.follow(&best)?;
+        Ok(ended)
+    }
+}

@@ -1,0 +1,402 @@
+//! Passes forward and back, and the steps that they lead to.
+//!
+//! There are two ways back. In one graph: everything that the pass forward made is there until the step ends. Layer by
+//! layer ([`WorkspaceMode::Separate`], and networks with a layer that has a backward pass of its own): the pass forward
+//! keeps the layers' results alone; going back, each layer computes again what its gradient needs, in the room that the
+//! one before it used, and its parameters are changed at once. Both give the same numbers.
+
+use ndgc::{Error, Result, Tensor, Var, no_grad};
+
+use super::layer::{Backprop, ParamKind, Pass};
+use super::layers::drop_out;
+use super::network::{Network, Node, Op, ParamInfo, Source};
+use super::regularization::number;
+use super::workspaces::{ArrayType, LayerWorkspaceMgr, WorkspaceMode};
+
+/// A batch, however many inputs and outputs it has.
+///
+/// Masks are as of a `DataSet`; a list without masks may be empty.
+pub trait Examples {
+    /// An array for each input.
+    fn features(&self) -> &[Tensor];
+    /// An array for each output.
+    fn labels(&self) -> &[Tensor];
+    /// A mask for each input, or an empty list.
+    fn features_masks(&self) -> &[Option<Tensor>];
+    /// A mask for each output, or an empty list.
+    fn labels_masks(&self) -> &[Option<Tensor>];
+}
+
+impl Examples for super::super::DataSet {
+    fn features(&self) -> &[Tensor] {
+        std::slice::from_ref(&self.features)
+    }
+    fn labels(&self) -> &[Tensor] {
+        std::slice::from_ref(&self.labels)
+    }
+    fn features_masks(&self) -> &[Option<Tensor>] {
+        std::slice::from_ref(&self.features_mask)
+    }
+    fn labels_masks(&self) -> &[Option<Tensor>] {
+        std::slice::from_ref(&self.labels_mask)
+    }
+}
+
+impl Examples for super::super::MultiDataSet {
+    fn features(&self) -> &[Tensor] {
+        &self.features
+    }
+    fn labels(&self) -> &[Tensor] {
+        &self.labels
+    }
+    fn features_masks(&self) -> &[Option<Tensor>] {
+        &self.features_masks
+    }
+    fn labels_masks(&self) -> &[Option<Tensor>] {
+        &self.labels_masks
+    }
+}
+
+/// What a pass is about.
+#[derive(Clone, Copy)]
+pub(super) struct Run<'a> {
+    pub(super) features: &'a [Tensor],
+    pub(super) masks: &'a [Option<Tensor>],
+    pub(super) mgr: &'a LayerWorkspaceMgr,
+    pub(super) training: bool,
+    /// Whether layers compute again what they did before.
+    pub(super) again: bool,
+    /// Whether recurrent layers go on from where the last pass ended.
+    pub(super) carries: bool,
+}
+
+/// Labels and their masks.
+#[derive(Clone, Copy)]
+pub(super) struct Labels<'a> {
+    pub(super) labels: &'a [Tensor],
+    pub(super) masks: &'a [Option<Tensor>],
+}
+
+impl Network {
+    /// Which mask belongs to the results of each node: that of its first input, as long as there are steps.
+    pub(super) fn mask_of<'a>(&self, mut source: Source, run: &Run<'a>) -> Option<&'a Tensor> {
+        loop {
+            match source {
+                Source::Input(i) => return run.masks.get(i)?.as_ref(),
+                Source::Node(i) if self.nodes[i].op.layer().is_some_and(|layer| layer.ends_mask()) => return None,
+                Source::Node(i) => source = *self.nodes[i].inputs.first()?,
+            }
+        }
+    }
+
+    /// What a layer is told.
+    fn pass<'a>(&'a self, i: usize, run: &Run<'a>) -> Pass<'a> {
+        let node = &self.nodes[i];
+        Pass {
+            params: &node.vars,
+            training: run.training,
+            again: run.again,
+            mask: self.mask_of(node.inputs[0], run),
+            mgr: run.mgr,
+            stream: scattered(self.config.seed, i as u64, self.iteration),
+            memory: run.carries.then_some(&node.memory),
+        }
+    }
+
+    /// What a node makes of its inputs, in the workspace of activations.
+    pub(super) fn activate(&self, i: usize, inputs: &[&Tensor], run: &Run<'_>) -> Result<Tensor> {
+        let node = &self.nodes[i];
+        let y = match &node.op {
+            Op::Vertex(vertex) => {
+                let _place = run.mgr.borrow(ArrayType::Activations)?;
+                vertex.forward(inputs)?
+            }
+            Op::Layer(layer) => {
+                let pass = self.pass(i, run);
+                let x = drop_out(inputs[0], node.dropout, &Pass { stream: !pass.stream, ..pass })?;
+                layer.activate(&x, &self.pass(i, run)).map_err(|error| self.in_layer(i, error))?
+            }
+        };
+        if self.config.validate {
+            let located = run.mgr.validate_array_location(ArrayType::Activations, &y, false, false);
+            return located.map_err(|error| self.misplaced("activate", ArrayType::Activations, i, error));
+        }
+        run.mgr.leverage_to(ArrayType::Activations, &y)
+    }
+
+    /// The scores of examples at an output.
+    fn scores_at(&self, output: usize, x: &Tensor, labels: &Labels<'_>, run: &Run<'_>) -> Result<Tensor> {
+        let i = self.outputs[output];
+        let node = &self.nodes[i];
+        let missing = |argument| Error::Argument {
+            op: "score",
+            argument,
+            value: format!("none at output {} ({})", output, node.name),
+            expected: "labels for each output, and outputs with a loss",
+        };
+        let layer = node.op.layer().ok_or_else(|| missing("loss"))?;
+        let given = labels.labels.get(output).ok_or_else(|| missing("labels"))?;
+        // Without a mask of their own, labels count where features do.
+        let mask = labels.masks.get(output).and_then(Option::as_ref);
+        let mask = mask.or_else(|| self.mask_of(node.inputs[0], run).filter(|_| given.rank() > 2));
+        let pass = self.pass(i, run);
+        let x = drop_out(x, node.dropout, &Pass { stream: !pass.stream, ..pass })?;
+        let scores = layer.scores(&x, given, mask, &self.pass(i, run)).map_err(|error| self.in_layer(i, error))?;
+        scores.ok_or_else(|| missing("loss"))
+    }
+
+    pub(super) fn in_layer(&self, i: usize, error: Error) -> Error {
+        error.context(format!("layer {} ({})", self.nodes[i].name, self.nodes[i].op.kind()))
+    }
+
+    fn misplaced(&self, op: &'static str, array_type: ArrayType, i: usize, error: Error) -> Error {
+        let (name, kind) = (&self.nodes[i].name, self.nodes[i].op.kind());
+        error.context(format!(
+            "{op}: array ({array_type}) workspace validation failed (layer {name} - class: {kind}) - array is defined in \
+             incorrect workspace"
+        ))
+    }
+
+    /// The arrays that a node is given.
+    pub(super) fn inputs_of<'t>(&self, i: usize, run: &Run<'t>, made: &'t [Option<Tensor>]) -> Result<Vec<&'t Tensor>> {
+        let find = |&source: &Source| {
+            let found = match source {
+                Source::Input(input) => run.features.get(input),
+                Source::Node(node) => made.get(node).and_then(Option::as_ref),
+            };
+            let expected = "an array for each input of the network";
+            let value = run.features.len().to_string();
+            found.ok_or_else(|| Error::Argument { op: "network", argument: "features", value, expected })
+        };
+        self.nodes[i].inputs.iter().map(find).collect()
+    }
+
+    /// Whether a node's result is needed to compute the scores: an output that no other node uses is not.
+    fn feeds_others(&self, i: usize) -> bool {
+        !self.outputs.contains(&i) || self.nodes.iter().any(|node| node.inputs.contains(&Source::Node(i)))
+    }
+
+    /// The scores of examples, `[n]`, at each output.
+    pub(super) fn scores(&self, labels: &Labels<'_>, run: &Run<'_>) -> Result<Vec<Tensor>> {
+        let mut made: Vec<Option<Tensor>> = vec![None; self.nodes.len()];
+        for i in 0..self.nodes.len() {
+            if self.feeds_others(i) {
+                let y = self.activate(i, &self.inputs_of(i, run, &made)?, run)?;
+                made[i] = Some(y);
+            }
+        }
+        let score = |output: usize| {
+            let inputs = self.inputs_of(self.outputs[output], run, &made)?;
+            self.scores_at(output, inputs[0], labels, run)
+        };
+        (0..self.outputs.len()).map(score).collect()
+    }
+
+    /// What penalties add to the score.
+    pub(super) fn penalties(&self) -> Result<f64> {
+        no_grad(|| {
+            let params = self.nodes.iter().flat_map(|node| node.params.iter().zip(&node.vars));
+            params.map(|(param, var)| param.regularization.score(var)).sum()
+        })
+    }
+
+    /// Whether gradients are found layer by layer.
+    pub(super) fn goes_by_layer(&self) -> bool {
+        let own = |node: &Node| node.op.layer().is_some_and(|layer| layer.has_own_backprop());
+        self.config.training_mode == WorkspaceMode::Separate || self.nodes.iter().any(own)
+    }
+
+    /// Scores of the whole batch at each output, and their sum, whose gradients are wanted.
+    pub(super) fn loss(&self, labels: &Labels<'_>, run: &Run<'_>) -> Result<(f64, Tensor)> {
+        let (mut score, mut sum) = (0.0, None::<Tensor>);
+        for scores in self.scores(labels, run)? {
+            let loss = mean_of(&scores)?;
+            score += number(&loss)?;
+            sum = Some(match sum {
+                Some(sum) => sum.add(&loss)?,
+                None => loss,
+            });
+        }
+        Ok((score, sum.ok_or_else(|| Error::msg("a network has an output"))?))
+    }
+
+    /// The score without penalties, and gradients given to `take` node by node, the last one first.
+    pub(super) fn backward(
+        &self,
+        labels: &Labels<'_>,
+        run: &Run<'_>,
+        take: &mut dyn FnMut(usize, Vec<Option<Tensor>>) -> Result<()>,
+    ) -> Result<f64> {
+        let _step = run.mgr.enter(ArrayType::Activations)?;
+        if self.goes_by_layer() {
+            return self.backward_by_layer(labels, run, take);
+        }
+        let (score, loss) = self.loss(labels, run)?;
+        let mut grads = loss.backward()?;
+        for (i, node) in self.nodes.iter().enumerate().rev().filter(|(_, node)| !node.vars.is_empty()) {
+            take(i, node.vars.iter().map(|var| grads.remove(var)).collect())?;
+        }
+        Ok(score)
+    }
+
+    fn backward_by_layer(
+        &self,
+        labels: &Labels<'_>,
+        run: &Run<'_>,
+        take: &mut dyn FnMut(usize, Vec<Option<Tensor>>) -> Result<()>,
+    ) -> Result<f64> {
+        let mut made: Vec<Option<Tensor>> = vec![None; self.nodes.len()];
+        for i in (0..self.nodes.len()).filter(|&i| self.feeds_others(i)) {
+            let _room = run.mgr.enter(ArrayType::FfWorkingMem)?;
+            let y = no_grad(|| self.activate(i, &self.inputs_of(i, run, &made)?, run))?;
+            made[i] = Some(y);
+        }
+        // What belongs into the loop's room on the way forward is kept on the way back: its gradients need it.
+        let again = Run { again: true, ..*run };
+        let (mut score, mut epsilons) = (0.0, vec![None; self.nodes.len()]);
+        let mut parts = vec![0.0; self.outputs.len()];
+        for i in (0..self.nodes.len()).rev() {
+            let _turn = run.mgr.enter(ArrayType::ActivationGrad)?;
+            let _room = run.mgr.enter(ArrayType::BpWorkingMem)?;
+            let inputs = self.inputs_of(i, run, &made)?;
+            let back = Back { i, inputs, epsilon: epsilons[i].take() };
+            let gradients = self.back(back, labels, &again, &mut parts, &mut epsilons)?;
+            made[i] = None;
+            if !self.nodes[i].vars.is_empty() {
+                take(i, gradients)?;
+            }
+        }
+        parts.iter().for_each(|part| score += part);
+        Ok(score)
+    }
+
+    /// The gradients of a node's parameters; those of its inputs are added to `epsilons`.
+    fn back(
+        &self,
+        Back { i, inputs, epsilon }: Back<'_>,
+        labels: &Labels<'_>,
+        run: &Run<'_>,
+        parts: &mut [f64],
+        epsilons: &mut [Option<Tensor>],
+    ) -> Result<Vec<Option<Tensor>>> {
+        let node = &self.nodes[i];
+        let output = self.outputs.iter().position(|&output| output == i);
+        let wanted = |source: &Source| matches!(source, Source::Node(j) if self.nodes[*j].wants_grad);
+        let own = node.op.layer().filter(|layer| layer.has_own_backprop() && output.is_none());
+        if let (Some(layer), Some(epsilon)) = (own, &epsilon) {
+            let x = no_grad(|| self.activate_input(i, inputs[0], run))?;
+            let pass = self.pass(i, run);
+            let back =
+                no_grad(|| layer.backprop_gradient(&x, epsilon, &pass)).map_err(|error| self.in_layer(i, error))?;
+            let missing = || Error::msg("has_own_backprop() says that there are gradients, and there are none");
+            let Backprop { epsilon, gradients } = back.ok_or_else(missing)?;
+            if self.config.validate {
+                let kind = ArrayType::ActivationGrad;
+                let located = run.mgr.validate_array_location(kind, &epsilon, false, false);
+                located.map_err(|error| self.misplaced("backprop", kind, i, error))?;
+            }
+            if wanted(&node.inputs[0]) {
+                give(&mut epsilons[node_of(node.inputs[0])], &epsilon, run.mgr)?;
+            }
+            return Ok(gradients);
+        }
+        // The operands of this node alone are variables now; their bytes are copied, since a leaf cannot share them.
+        let leaves = node.inputs.iter().zip(&inputs).map(|(source, &input)| match wanted(source) {
+            true => Ok(Some(Var::from_tensor(&input.try_detach()?)?)),
+            false => Ok(None),
+        });
+        let leaves = leaves.collect::<Result<Vec<_>>>()?;
+        let operands: Vec<&Tensor> =
+            leaves.iter().zip(&inputs).map(|(leaf, &input)| leaf.as_ref().map_or(input, |leaf| leaf)).collect();
+        let mut loss = None::<Tensor>;
+        if let Some(output) = output {
+            let part = mean_of(&self.scores_at(output, operands[0], labels, run)?)?;
+            parts[output] = number(&part)?;
+            loss = Some(part);
+        }
+        if let Some(epsilon) = epsilon.filter(|_| node.wants_grad) {
+            // The gradient of this sum for the node's result is epsilon, to the last bit.
+            let part = self.activate(i, &operands, run)?.mul(&epsilon)?.sum_all()?;
+            loss = Some(match loss {
+                Some(loss) => loss.add(&part)?,
+                None => part,
+            });
+        }
+        let Some(loss) = loss.filter(|_| node.wants_grad) else { return Ok(vec![None; node.vars.len()]) };
+        let mut grads = loss.backward()?;
+        for (source, leaf) in node.inputs.iter().zip(&leaves) {
+            if let Some(grad) = leaf.as_ref().and_then(|leaf| grads.remove(leaf)) {
+                give(&mut epsilons[node_of(*source)], &grad, run.mgr)?;
+            }
+        }
+        Ok(node.vars.iter().map(|var| grads.remove(var)).collect())
+    }
+
+    /// The input of a layer after dropout.
+    fn activate_input(&self, i: usize, x: &Tensor, run: &Run<'_>) -> Result<Tensor> {
+        let pass = self.pass(i, run);
+        drop_out(x, self.nodes[i].dropout, &Pass { stream: !pass.stream, ..pass })
+    }
+
+    /// A step of the parameters of a node along gradients.
+    pub(super) fn update(&self, i: usize, params: &mut [ParamInfo], mut grads: Vec<Option<Tensor>>) -> Result<()> {
+        let (iteration, epoch) = (self.iteration, self.epoch);
+        let t = i32::try_from(iteration + 1).unwrap_or(i32::MAX);
+        let node = &self.nodes[i];
+        let (normalization, threshold) = node.normalization;
+        normalization.apply(&mut grads, threshold)?;
+        for ((param, var), grad) in params.iter_mut().zip(&node.vars).zip(grads) {
+            let Some(grad) = grad.filter(|_| param.kind != ParamKind::State) else { continue };
+            param.begin_state(var)?;
+            let rate = param.updater.rate_at(iteration, epoch);
+            let penalty = param.regularization;
+            let grad = penalty.add_to(grad, var)?;
+            if penalty.weight_decay != 0.0 && param.updater != super::Updater::NoOp {
+                let share = penalty.weight_decay * if penalty.apply_rate { rate } else { 1.0 };
+                var.set(&no_grad(|| var.affine(1.0 - share, 0.0))?)?;
+            }
+            no_grad(|| param.updater.step(var, &grad, &param.state, rate, t))?;
+        }
+        Ok(())
+    }
+}
+
+/// A node on the way back: what it was given, and the gradient of what it made.
+struct Back<'a> {
+    i: usize,
+    inputs: Vec<&'a Tensor>,
+    epsilon: Option<Tensor>,
+}
+
+fn node_of(source: Source) -> usize {
+    match source {
+        Source::Input(i) | Source::Node(i) => i,
+    }
+}
+
+/// Adds a gradient to those that came before, where gradients of activations belong.
+fn give(epsilon: &mut Option<Tensor>, grad: &Tensor, mgr: &LayerWorkspaceMgr) -> Result<()> {
+    let _place = mgr.borrow(ArrayType::ActivationGrad)?;
+    *epsilon = Some(match epsilon.take() {
+        Some(sum) => no_grad(|| sum.add(grad))?,
+        None => no_grad(|| grad.copy())?,
+    });
+    Ok(())
+}
+
+/// The mean of the scores of examples.
+fn mean_of(scores: &Tensor) -> Result<Tensor> {
+    scores.sum_all()?.affine(1.0 / scores.elem_count().max(1) as f64, 0.0)
+}
+
+/// A number that looks like no other one, from three.
+fn scattered(seed: u64, layer: u64, step: u64) -> u64 {
+    let mut mixed = seed;
+    for part in [layer, step] {
+        mixed = (mixed ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+    }
+    mixed
+}

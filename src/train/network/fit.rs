@@ -1,0 +1,182 @@
+//! Training: steps, epochs, gradients for others.
+
+use ndgc::{Error, Result, Tensor, Workspace};
+
+use super::super::{DataIterator, DataSet};
+use super::engine::{Examples, Labels, Run};
+use super::network::Network;
+
+/// # Training
+impl Network {
+    /// One step on a batch; a series longer than [`tbptt_length`](super::NetworkConfig::tbptt_length) is one step a
+    /// segment. Returns the score before the step: the mean of the losses, and penalties.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if arrays are missing, [`Error::ShapeMismatch`] if they do not fit; those of the layers; as
+    /// [`Tensor::backward`]. Before the parameters are changed, except with
+    /// [`WorkspaceMode::Separate`](super::WorkspaceMode::Separate), which changes those of later layers first.
+    #[track_caller]
+    pub fn fit_batch<B: Examples>(&mut self, batch: &B) -> Result<f64> {
+        let steps = batch.features().first().filter(|array| array.rank() == 3).and_then(|array| array.dim(2).ok());
+        match (self.config.tbptt, steps) {
+            (Some(length), Some(steps)) if length > 0 && steps > length => self.fit_segments(batch, length, steps),
+            _ => self.fit_parts(
+                [batch.features(), batch.labels()],
+                [batch.features_masks(), batch.labels_masks()],
+                false,
+            ),
+        }
+    }
+
+    /// A step for each segment of a series; recurrent layers go on from one to the next.
+    fn fit_segments<B: Examples>(&mut self, batch: &B, length: usize, steps: usize) -> Result<f64> {
+        self.rnn_clear_previous_state();
+        let mut total = 0.0;
+        for start in (0..steps).step_by(length) {
+            let len = length.min(steps - start);
+            let cut = |array: &Tensor| match array.rank() {
+                3 => array.narrow(2, start, len),
+                2 if array.dim(1)? == steps => array.narrow(1, start, len),
+                _ => Ok(array.clone()),
+            };
+            let cut_mask = |mask: &Option<Tensor>| mask.as_ref().map(cut).transpose();
+            let arrays = |all: &[Tensor]| all.iter().map(cut).collect::<Result<Vec<_>>>();
+            let masks = |all: &[Option<Tensor>]| all.iter().map(cut_mask).collect::<Result<Vec<_>>>();
+            let (features, labels) = (arrays(batch.features())?, arrays(batch.labels())?);
+            let (feature_masks, label_masks) = (masks(batch.features_masks())?, masks(batch.labels_masks())?);
+            total += self.fit_parts([&features, &labels], [&feature_masks, &label_masks], true)?;
+        }
+        self.rnn_clear_previous_state();
+        self.score = total / steps.div_ceil(length) as f64;
+        Ok(self.score)
+    }
+
+    fn fit_parts(
+        &mut self,
+        [features, labels]: [&[Tensor]; 2],
+        [feature_masks, label_masks]: [&[Option<Tensor>]; 2],
+        carries: bool,
+    ) -> Result<f64> {
+        let mgr = self.training.clone();
+        let features = self.prepared(features, &mgr)?;
+        let run = Run { features: &features, masks: feature_masks, mgr: &mgr, training: true, again: false, carries };
+        let labels = Labels { labels, masks: label_masks };
+        let penalties = self.penalties()?;
+        let score = self.step(&labels, &run)? + penalties;
+        drop(features);
+        (self.score, self.iteration) = (score, self.iteration + 1);
+        self.tell(|listener, net| listener.iteration_done(net))?;
+        Ok(score)
+    }
+
+    /// Gradients, and a step along them. Returns the score without penalties.
+    fn step(&mut self, labels: &Labels<'_>, run: &Run<'_>) -> Result<f64> {
+        // The nodes are lent to the walk; what it gives changes parameters, which are not in its way.
+        let mut states: Vec<_> = self.nodes.iter_mut().map(|node| std::mem::take(&mut node.params)).collect();
+        let result = self.backward(labels, run, &mut |i, grads| self.update(i, &mut states[i], grads));
+        for (node, params) in self.nodes.iter_mut().zip(states) {
+            node.params = params;
+        }
+        result
+    }
+
+    /// One pass over the batches, which are reset before. Batches that others make ahead
+    /// (`AsyncDataSetIterator`) are taken as they come.
+    ///
+    /// # Errors
+    /// Of the iterator, of a step, of a listener; the network can be used after each.
+    #[track_caller]
+    pub fn fit<B: Examples, I: DataIterator<B>>(&mut self, mut batches: I) -> Result<()> {
+        batches.reset()?;
+        self.tell(|listener, net| listener.on_epoch_start(net))?;
+        for batch in batches {
+            self.fit_batch(&batch?)?;
+        }
+        self.epoch += 1;
+        self.tell(|listener, net| listener.on_epoch_end(net))
+    }
+
+    /// So many passes over the batches.
+    ///
+    /// # Errors
+    /// As [`Network::fit`].
+    #[track_caller]
+    pub fn fit_epochs<B: Examples, I: DataIterator<B>>(&mut self, mut batches: I, epochs: usize) -> Result<()> {
+        (0..epochs).try_for_each(|_| self.fit(&mut batches))
+    }
+
+    /// One step on arrays: features and labels.
+    ///
+    /// # Errors
+    /// As [`Network::fit_batch`].
+    #[track_caller]
+    pub fn fit_arrays(&mut self, features: &Tensor, labels: &Tensor) -> Result<f64> {
+        self.fit_batch(&DataSet::new(features.clone(), labels.clone())?)
+    }
+
+    /// The score of a batch, and its gradients by the parameters' names, detached: before normalisation, penalties and
+    /// updater, divided by the examples of the batch. Nothing is changed but running means.
+    ///
+    /// # Errors
+    /// As [`Network::fit_batch`].
+    #[track_caller]
+    pub fn compute_gradient_and_score<B: Examples>(&self, batch: &B) -> Result<(Vec<(String, Tensor)>, f64)> {
+        let features = self.prepared(batch.features(), &self.training)?;
+        let run = Run {
+            features: &features,
+            masks: batch.features_masks(),
+            mgr: &self.training,
+            training: true,
+            again: false,
+            carries: false,
+        };
+        let labels = Labels { labels: batch.labels(), masks: batch.labels_masks() };
+        let mut gradients = Vec::new();
+        let score = self.backward(&labels, &run, &mut |i, grads| {
+            let _out = Workspace::scope_out();
+            for (param, grad) in self.nodes[i].params.iter().zip(grads) {
+                gradients
+                    .extend(grad.map(|grad| Ok::<_, Error>((param.name.clone(), grad.try_detach()?))).transpose()?);
+            }
+            Ok(())
+        })?;
+        Ok((gradients, score + self.penalties()?))
+    }
+
+    /// A step along gradients that were computed elsewhere, by the parameters' names: as [`Network::fit_batch`] makes
+    /// of its own.
+    ///
+    /// # Errors
+    /// [`Error::CannotFindTensor`] for a name that is no parameter's; as [`Updater::step`](super::Updater::step).
+    #[track_caller]
+    pub fn apply_gradients(&mut self, gradients: &[(String, Tensor)]) -> Result<()> {
+        for (name, _) in gradients {
+            self.find(name)?;
+        }
+        for i in 0..self.nodes.len() {
+            let grad = |param: &super::network::ParamInfo| {
+                gradients.iter().find(|(name, _)| *name == param.name).map(|(_, grad)| grad.clone())
+            };
+            let grads = self.nodes[i].params.iter().map(grad).collect();
+            let mut params = std::mem::take(&mut self.nodes[i].params);
+            let step = self.training.enter(super::ArrayType::Activations);
+            let result = step.and_then(|_step| self.update(i, &mut params, grads));
+            self.nodes[i].params = params;
+            result?;
+        }
+        self.iteration += 1;
+        Ok(())
+    }
+
+    /// Calls the listeners, outside of all workspaces.
+    fn tell(&mut self, f: impl Fn(&mut dyn super::TrainingListener, &Network) -> Result<()>) -> Result<()> {
+        if self.listeners.is_empty() {
+            return Ok(());
+        }
+        let _out = Workspace::scope_out();
+        let mut listeners = std::mem::take(&mut self.listeners);
+        let result = listeners.iter_mut().try_for_each(|listener| f(&mut **listener, self));
+        self.listeners = listeners;
+        result
+    }
+}

@@ -1,0 +1,281 @@
+//! What a network answers.
+
+use std::sync::PoisonError;
+
+use ndgc::{DType, Error, Result, Tensor, Workspace, no_grad};
+
+use super::super::{DataIterator, IEvaluation};
+use super::engine::{Examples, Labels, Run};
+use super::network::Network;
+use super::workspaces::{ArrayType, LayerWorkspaceMgr};
+
+/// Where results are wanted.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    /// Of their own.
+    Detached,
+    /// In the caller's workspace.
+    In(&'a Workspace),
+}
+
+/// # Answers
+impl Network {
+    /// The output for features, as outside of training. It is the caller's: no workspace ends it, and nothing was
+    /// copied to that end. Callable anywhere: inside of workspaces, and from listeners.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the network has several inputs or outputs; those of the layers.
+    #[track_caller]
+    pub fn output(&self, features: &Tensor) -> Result<Tensor> {
+        self.output_masked(features, None)
+    }
+
+    /// As [`Network::output`], with a mask of the features.
+    ///
+    /// # Errors
+    /// As [`Network::output`].
+    #[track_caller]
+    pub fn output_masked(&self, features: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
+        one(self.outputs(std::slice::from_ref(features), &[mask.cloned()])?)
+    }
+
+    /// As [`Network::output`], in the caller's workspace, which is open: the output ends with its cycle.
+    ///
+    /// ```
+    /// use ndgc::train::{InputType, Loss, NetworkConfig, OutputLayer};
+    /// use ndgc::{DType, Device, Tensor, Workspace, WorkspaceConfig};
+    ///
+    /// let net = NetworkConfig::builder().input_type(InputType::feed_forward(3)).layer(OutputLayer::new(2, Loss::Mse));
+    /// let net = net.build()?;
+    /// let cycle = Workspace::enter("ANSWERS", &WorkspaceConfig::default())?;
+    /// let x = Tensor::ones((4, 3), DType::F32, &Device::Cpu)?;
+    /// assert!(net.output_in(&x, &cycle)?.is_attached());
+    /// assert!(!net.output(&x)?.is_attached());
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Network::output`]; [`Error::Workspace`] if the workspace is not open.
+    #[track_caller]
+    pub fn output_in(&self, features: &Tensor, workspace: &Workspace) -> Result<Tensor> {
+        let features = self.prepared(std::slice::from_ref(features), &self.inference)?;
+        let run = self.inferring(&features, &[], false);
+        one(no_grad(|| self.infer(&run, Place::In(workspace), false))?)
+    }
+
+    /// The outputs for an array for each input, in the order of the outputs, as [`Network::output`]. `masks` has one
+    /// for each input, or none at all.
+    ///
+    /// # Errors
+    /// As [`Network::output`].
+    #[track_caller]
+    pub fn outputs(&self, features: &[Tensor], masks: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
+        let features = self.prepared(features, &self.inference)?;
+        let run = self.inferring(&features, masks, false);
+        no_grad(|| self.infer(&run, Place::Detached, false))
+    }
+
+    /// What each layer or vertex makes of features, in the order of [`Network::summary`], all detached.
+    ///
+    /// # Errors
+    /// As [`Network::output`].
+    #[track_caller]
+    pub fn feed_forward(&self, features: &[Tensor], training: bool) -> Result<Vec<Tensor>> {
+        let features = self.prepared(features, &self.inference)?;
+        let mgr = LayerWorkspaceMgr::no_workspaces().on_device(&self.config.device);
+        let run = Run { mgr: &mgr, training, again: true, ..self.inferring(&features, &[], false) };
+        no_grad(|| self.infer(&run, Place::Detached, true))
+    }
+
+    /// The output for the next steps of series, from where the last call ended: `[n, size]` for one step, `[n, size, t]`
+    /// for several. [`Network::rnn_clear_previous_state`] begins again.
+    ///
+    /// # Errors
+    /// As [`Network::output`].
+    #[track_caller]
+    pub fn rnn_time_step(&self, features: &Tensor) -> Result<Tensor> {
+        let one_step = features.rank() == 2;
+        let series = if one_step { features.unsqueeze(2)? } else { features.clone() };
+        let features = self.prepared(&[series], &self.inference)?;
+        let run = self.inferring(&features, &[], true);
+        let y = one(no_grad(|| self.infer(&run, Place::Detached, false))?)?;
+        if one_step && y.rank() == 3 { y.squeeze(2) } else { Ok(y) }
+    }
+
+    /// Forgets what [`Network::rnn_time_step`] left.
+    pub fn rnn_clear_previous_state(&self) {
+        for node in &self.nodes {
+            node.memory.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+    }
+
+    pub(super) fn inferring<'a>(
+        &'a self,
+        features: &'a [Tensor],
+        masks: &'a [Option<Tensor>],
+        carries: bool,
+    ) -> Run<'a> {
+        Run { features, masks, mgr: &self.inference, training: false, again: false, carries }
+    }
+
+    /// Features as the network needs them: floats in its type, and of no manager, to which results would belong too.
+    pub(super) fn prepared(&self, features: &[Tensor], mgr: &LayerWorkspaceMgr) -> Result<Vec<Tensor>> {
+        let prepare = |array: &Tensor| {
+            let is_float = matches!(array.dtype(), DType::F64 | DType::F32 | DType::F16 | DType::BF16);
+            let array = match array.is_attached() && !mgr.is_scoped_out(ArrayType::Activations) {
+                true => array.clone(),
+                false => array.try_detach()?,
+            };
+            if is_float { array.to_dtype(self.config.dtype) } else { Ok(array) }
+        };
+        features.iter().map(prepare).collect()
+    }
+
+    /// The results of the outputs, or of all nodes.
+    fn infer(&self, run: &Run<'_>, place: Place<'_>, all: bool) -> Result<Vec<Tensor>> {
+        let mgr = run.mgr;
+        let mut last = mgr.clone();
+        match place {
+            Place::Detached => last.set_scoped_out_for(ArrayType::Activations)?,
+            Place::In(space) => last.set_workspace(ArrayType::Activations, space.id(), space.configuration())?,
+        }
+        let side_by_side = mgr.workspace_name(ArrayType::Activations) == mgr.workspace_name(ArrayType::Input);
+        let _whole = if side_by_side { Some(mgr.enter(ArrayType::Activations)?) } else { None };
+        let mut made: Vec<Option<Tensor>> = vec![None; self.nodes.len()];
+        for i in 0..self.nodes.len() {
+            let inputs = self.inputs_of(i, run, &made)?;
+            let is_output = all || self.outputs.contains(&i);
+            let _turn = if is_output || side_by_side { None } else { Some(mgr.enter(ArrayType::Activations)?) };
+            let _room = mgr.enter(ArrayType::FfWorkingMem)?;
+            let own = if is_output { Run { mgr: &last, ..*run } } else { *run };
+            let mut y = self.activate(i, &inputs, &own)?;
+            if is_output && run.features.iter().any(|input| input.is_same(&y)) {
+                y = last.dup(ArrayType::Activations, &y)?;
+            }
+            made[i] = Some(y);
+            if self.is_chain && !all && i > 0 {
+                made[i - 1] = None;
+            }
+        }
+        let wanted = if all { (0..self.nodes.len()).collect() } else { self.outputs.clone() };
+        wanted.into_iter().map(|i| made[i].take().ok_or_else(|| Error::msg("each node was computed"))).collect()
+    }
+}
+
+/// # Scores, and evaluations
+impl Network {
+    /// The score of a batch: the mean of its losses, and penalties. As in training (batch normalisation by the batch, with
+    /// dropout) or not.
+    ///
+    /// # Errors
+    /// As [`Network::fit_batch`].
+    #[track_caller]
+    pub fn score_batch<B: Examples>(&self, batch: &B, training: bool) -> Result<f64> {
+        let sums = self.with_scores(batch, training, |scores| {
+            super::regularization::number(&scores.sum_all()?.affine(1.0 / scores.elem_count().max(1) as f64, 0.0)?)
+        })?;
+        Ok(sums.iter().sum::<f64>() + self.penalties()?)
+    }
+
+    /// The loss of each example, `[n]`, detached; with penalties added to each if asked for.
+    ///
+    /// # Errors
+    /// As [`Network::fit_batch`].
+    #[track_caller]
+    pub fn score_examples<B: Examples>(&self, batch: &B, add_penalties: bool) -> Result<Tensor> {
+        let penalties = if add_penalties { self.penalties()? } else { 0.0 };
+        let all = self.with_scores(batch, false, Tensor::try_detach)?;
+        let sum = all.into_iter().reduce(|sum, next| sum.add(&next).unwrap_or(sum));
+        sum.ok_or_else(|| Error::msg("a network has an output"))?.affine(1.0, penalties)
+    }
+
+    fn with_scores<B: Examples, R>(
+        &self,
+        batch: &B,
+        training: bool,
+        f: impl Fn(&Tensor) -> Result<R>,
+    ) -> Result<Vec<R>> {
+        no_grad(|| {
+            let mgr = &self.inference;
+            let features = self.prepared(batch.features(), mgr)?;
+            // All that the losses need lives side by side.
+            let name = mgr.workspace_name(ArrayType::Input);
+            let single = match (name, mgr.configuration(ArrayType::Input)) {
+                (Some(name), Some(config)) => {
+                    LayerWorkspaceMgr::builder().device(&self.config.device).default_workspace(name, config).build()
+                }
+                _ => mgr.clone(),
+            };
+            let _step = single.enter(ArrayType::Activations)?;
+            let masks = batch.features_masks();
+            let run = Run { mgr: &single, training, again: true, ..self.inferring(&features, masks, false) };
+            let labels = Labels { labels: batch.labels(), masks: batch.labels_masks() };
+            self.scores(&labels, &run)?.iter().map(f).collect()
+        })
+    }
+
+    /// Gives each batch and the output for it to `f`, once through the iterator, which is reset before. The outputs lie
+    /// in one workspace that is used again for each batch: detach those that are to be kept.
+    ///
+    /// # Errors
+    /// As [`Network::output`]; of the iterator; what `f` returns.
+    pub fn for_each_output<B: Examples, I: DataIterator<B>>(
+        &self,
+        mut batches: I,
+        mut f: impl FnMut(&B, &Tensor) -> Result<()>,
+    ) -> Result<()> {
+        batches.reset()?;
+        let place = self.output_place();
+        for batch in batches {
+            let batch = batch?;
+            let _batch = place.enter(ArrayType::Activations)?;
+            let open = place.workspace_name(ArrayType::Activations).and_then(Workspace::find);
+            let features = self.prepared(batch.features(), &self.inference)?;
+            let run = self.inferring(&features, batch.features_masks(), false);
+            let to = open.as_ref().filter(|space| space.is_open()).map_or(Place::Detached, Place::In);
+            let output = one(no_grad(|| self.infer(&run, to, false))?)?;
+            // What is looked at by evaluations is not the workspace's affair.
+            let _out = Workspace::scope_out();
+            f(&batch, &output)?;
+        }
+        Ok(())
+    }
+
+    /// Lets evaluations look at the outputs of all batches, in one pass: DL4J's `doEvaluation`. No array is made but the
+    /// outputs, which lie in one workspace.
+    ///
+    /// # Errors
+    /// As [`Network::for_each_output`]; those of the evaluations.
+    pub fn do_evaluation<B: Examples, I: DataIterator<B>>(
+        &self,
+        batches: I,
+        evaluations: &mut [&mut dyn IEvaluation],
+    ) -> Result<()> {
+        self.for_each_output(batches, |batch, output| {
+            let labels = batch.labels().first().ok_or_else(|| Error::msg("a batch has labels"))?;
+            let mask = batch.labels_masks().first().and_then(Option::as_ref);
+            let mask = mask.or_else(|| batch.features_masks().first()?.as_ref().filter(|_| labels.rank() == 3));
+            evaluations.iter_mut().try_for_each(|evaluation| evaluation.eval(labels, output, mask))
+        })
+    }
+
+    /// Where outputs lie that are looked at and forgotten: a workspace of their own, or nowhere.
+    fn output_place(&self) -> LayerWorkspaceMgr {
+        let mgr = &self.inference;
+        match (mgr.workspace_name(ArrayType::Input), mgr.configuration(ArrayType::Input)) {
+            (Some(name), Some(config)) => {
+                let name = name.replace("WS_ALL_LAYERS_ACT", "WS_OUTPUT_MEM");
+                LayerWorkspaceMgr::builder().device(&self.config.device).default_workspace(&name, config).build()
+            }
+            _ => mgr.clone(),
+        }
+    }
+}
+
+/// The only one.
+fn one(mut all: Vec<Tensor>) -> Result<Tensor> {
+    let found = all.len().to_string();
+    let only = if all.len() == 1 { all.pop() } else { None };
+    let expected = "one output; use outputs() for networks with several";
+    only.ok_or(Error::Argument { op: "output", argument: "outputs", value: found, expected })
+}

@@ -1,0 +1,472 @@
+//! What a layer is, and what it is told in a pass.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ndgc::{DType, Device, Error, Generator, Result, Shape, Tensor, Var, Workspace};
+
+use super::activation::Activation;
+use super::loss::Loss;
+use super::regularization::{GradientNormalization, Regularization};
+use super::updater::Updater;
+use super::weight_init::WeightInit;
+use super::workspaces::{ArrayType, LayerWorkspaceMgr};
+
+/// The form of what a layer is given, without the axis of the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputType {
+    /// `[n, size]`.
+    FeedForward {
+        /// Numbers of an example.
+        size: usize,
+    },
+    /// A series: `[n, size, steps]`, for any number of steps.
+    Recurrent {
+        /// Numbers of a step.
+        size: usize,
+    },
+    /// Images: `[n, channels, height, width]`.
+    Convolutional {
+        /// Channels.
+        channels: usize,
+        /// Rows.
+        height: usize,
+        /// Columns.
+        width: usize,
+    },
+}
+
+impl InputType {
+    /// `[n, size]`.
+    pub fn feed_forward(size: usize) -> Self {
+        InputType::FeedForward { size }
+    }
+
+    /// `[n, size, steps]`.
+    pub fn recurrent(size: usize) -> Self {
+        InputType::Recurrent { size }
+    }
+
+    /// `[n, channels, height, width]`.
+    pub fn convolutional(channels: usize, height: usize, width: usize) -> Self {
+        InputType::Convolutional { channels, height, width }
+    }
+
+    /// Numbers of an example, or of a step of a series.
+    pub fn size(&self) -> usize {
+        match *self {
+            InputType::FeedForward { size } | InputType::Recurrent { size } => size,
+            InputType::Convolutional { channels, height, width } => channels * height * width,
+        }
+    }
+
+    /// The size of axis 1: what is normalised together.
+    pub fn features(&self) -> usize {
+        match *self {
+            InputType::Convolutional { channels, .. } => channels,
+            _ => self.size(),
+        }
+    }
+
+    /// Numbers along axis 1 of another size.
+    pub(super) fn with_features(self, features: usize) -> Self {
+        match self {
+            InputType::FeedForward { .. } => InputType::FeedForward { size: features },
+            InputType::Recurrent { .. } => InputType::Recurrent { size: features },
+            InputType::Convolutional { height, width, .. } => {
+                InputType::Convolutional { channels: features, height, width }
+            }
+        }
+    }
+}
+
+impl fmt::Display for InputType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InputType::FeedForward { size } => write!(f, "[n, {size}]"),
+            InputType::Recurrent { size } => write!(f, "[n, {size}, t]"),
+            InputType::Convolutional { channels, height, width } => write!(f, "[n, {channels}, {height}, {width}]"),
+        }
+    }
+}
+
+/// How a parameter begins.
+#[derive(Clone, Debug)]
+pub enum Start {
+    /// As the network's or the layer's [`WeightInit`] says, for so many connections in and out.
+    Weights([usize; 2]),
+    /// As one number.
+    Constant(f64),
+    /// As these numbers, in row-major order.
+    Values(Vec<f64>),
+    /// It is there: a module's own variable.
+    Given(Var),
+}
+
+/// What becomes of a parameter in training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParamKind {
+    /// It is trained and penalised.
+    Weight,
+    /// It is trained; penalties are of their own.
+    Bias,
+    /// The layer changes it itself, as running means do: it has no gradient.
+    State,
+}
+
+/// A parameter of a layer.
+#[derive(Clone, Debug)]
+pub struct Param {
+    /// Its name in the layer, as `W`.
+    pub name: String,
+    /// Its shape.
+    pub shape: Shape,
+    /// How it begins.
+    pub start: Start,
+    /// What becomes of it.
+    pub kind: ParamKind,
+}
+
+impl Param {
+    /// A weight that the network's initialisation fills.
+    pub fn weight<S: Into<Shape>>(name: &str, shape: S, fans: [usize; 2]) -> Self {
+        Param { name: name.to_owned(), shape: shape.into(), start: Start::Weights(fans), kind: ParamKind::Weight }
+    }
+
+    /// A bias that begins as a number.
+    pub fn bias<S: Into<Shape>>(name: &str, shape: S, value: f64) -> Self {
+        Param { name: name.to_owned(), shape: shape.into(), start: Start::Constant(value), kind: ParamKind::Bias }
+    }
+
+    /// A state that begins as a number.
+    pub fn state<S: Into<Shape>>(name: &str, shape: S, value: f64) -> Self {
+        Param { name: name.to_owned(), shape: shape.into(), start: Start::Constant(value), kind: ParamKind::State }
+    }
+
+    /// The variable that begins so.
+    pub(super) fn var(&self, init: WeightInit, dtype: DType, device: &Device, random: &mut Generator) -> Result<Var> {
+        match &self.start {
+            Start::Weights(fans) => init.var(self.shape, *fans, dtype, device, random),
+            Start::Constant(value) => WeightInit::Constant(*value).var(self.shape, [1, 1], dtype, device, random),
+            Start::Values(values) => {
+                Var::from_tensor(&Tensor::from_slice(values, self.shape, device)?.to_dtype(dtype)?)
+            }
+            Start::Given(var) => Ok(var.clone()),
+        }
+    }
+}
+
+/// What a layer is told in a pass: its parameters, whether this is training, masks, and where arrays go.
+#[derive(Clone, Copy, Debug)]
+pub struct Pass<'a> {
+    pub(super) params: &'a [Var],
+    pub(super) training: bool,
+    /// Whether the layer computes again what it did before.
+    pub(super) again: bool,
+    pub(super) mask: Option<&'a Tensor>,
+    pub(super) mgr: &'a LayerWorkspaceMgr,
+    /// Number of the stream of random numbers: of the seed, the layer and the step.
+    pub(super) stream: u64,
+    /// What a recurrent layer had after the last pass, and leaves for the next one.
+    pub(super) memory: Option<&'a Mutex<Vec<Tensor>>>,
+}
+
+impl<'a> Pass<'a> {
+    /// For a layer that is used alone: with these parameters, in the order of [`Layer::params`].
+    pub fn alone(params: &'a [Var], training: bool, mgr: &'a LayerWorkspaceMgr) -> Self {
+        Pass { params, training, again: false, mask: None, mgr, stream: 0, memory: None }
+    }
+
+    /// The same, with a mask of the features.
+    pub fn with_mask(mut self, mask: Option<&'a Tensor>) -> Self {
+        self.mask = mask;
+        self
+    }
+
+    /// The layer's parameters, in the order of [`Layer::params`].
+    pub fn params(&self) -> &'a [Var] {
+        self.params
+    }
+
+    /// A parameter by its place.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there are not so many.
+    pub fn param(&self, place: usize) -> Result<&'a Var> {
+        let expected = "below the number of the layer's parameters";
+        let wrong = || Error::Argument { op: "param", argument: "place", value: place.to_string(), expected };
+        self.params.get(place).ok_or_else(wrong)
+    }
+
+    /// Whether this is a step of training.
+    pub fn is_training(&self) -> bool {
+        self.training
+    }
+
+    /// Which steps of the series count, `[n, t]`, or which examples, `[n]` or `[n, 1]`.
+    pub fn mask(&self) -> Option<&'a Tensor> {
+        self.mask
+    }
+
+    /// Where arrays go.
+    pub fn workspaces(&self) -> &'a LayerWorkspaceMgr {
+        self.mgr
+    }
+
+    /// Makes the layer's result where activations belong; what is made outside of `f` goes to the layer's working
+    /// memory.
+    ///
+    /// # Errors
+    /// Those of `f`; as [`LayerWorkspaceMgr::notify_scope_borrowed`].
+    pub fn result(&self, f: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
+        let _place = self.mgr.borrow(ArrayType::Activations)?;
+        f()
+    }
+
+    /// The activation of what `z` makes, as [`Pass::result`].
+    ///
+    /// # Errors
+    /// As [`Pass::result`].
+    pub fn activated(&self, activation: Activation, z: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
+        if activation == Activation::Identity {
+            return self.result(z);
+        }
+        let z = z()?;
+        self.result(|| activation.forward(&z))
+    }
+
+    /// Sets a parameter of kind [`ParamKind::State`] to what `f` makes: once a step of training, and never otherwise.
+    ///
+    /// # Errors
+    /// Those of `f`; as [`Var::set`].
+    pub fn update_state(&self, place: usize, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<()> {
+        if !self.training || self.again {
+            return Ok(());
+        }
+        let state = self.param(place)?;
+        state.set(&f(&state.as_detached_tensor())?)
+    }
+
+    /// Random numbers that are the same whenever this layer asks in this step, on any machine.
+    pub fn random(&self) -> Generator {
+        Generator::new(self.stream)
+    }
+
+    /// What the layer left in the last pass; empty at the start, and where passes do not follow one another.
+    pub fn memory(&self) -> Vec<Tensor> {
+        self.memory.map(|memory| memory.lock().unwrap_or_else(PoisonError::into_inner).clone()).unwrap_or_default()
+    }
+
+    /// Leaves arrays for the next pass, detached. Nothing happens where passes do not follow one another.
+    ///
+    /// # Errors
+    /// As [`Tensor::try_detach`].
+    pub fn remember(&self, arrays: &[&Tensor]) -> Result<()> {
+        let Some(memory) = self.memory.filter(|_| !self.again) else { return Ok(()) };
+        let _out = Workspace::scope_out();
+        let kept = arrays.iter().map(|array| array.try_detach()).collect::<Result<Vec<_>>>()?;
+        *memory.lock().unwrap_or_else(PoisonError::into_inner) = kept;
+        Ok(())
+    }
+}
+
+/// The gradients that a layer with a backward pass of its own gives.
+#[derive(Debug)]
+pub struct Backprop {
+    /// Of the input, in the workspace of [`ArrayType::ActivationGrad`].
+    pub epsilon: Tensor,
+    /// Of the parameters, in the order of [`Layer::params`]; none for those that have none.
+    pub gradients: Vec<Option<Tensor>>,
+}
+
+/// A layer: what it needs, and what it computes. It holds no numbers; those are the network's.
+///
+/// A layer of one's own has [`Layer::activate`] alone, and is derived by autograd:
+///
+/// ```
+/// use ndgc::train::{InputType, Layer, NetworkConfig, Param, Pass, Updater, OutputLayer, Loss};
+/// use ndgc::{Result, Tensor};
+///
+/// /// Each feature times a learnt number.
+/// #[derive(Debug)]
+/// struct Scale;
+///
+/// impl Layer for Scale {
+///     fn kind(&self) -> &str {
+///         "Scale"
+///     }
+///     fn output_type(&self, input: InputType) -> Result<InputType> {
+///         Ok(input)
+///     }
+///     fn params(&self, input: InputType) -> Result<Vec<Param>> {
+///         Ok(vec![Param::bias("s", input.size(), 1.)])
+///     }
+///     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+///         pass.result(|| x.broadcast_mul(pass.param(0)?))
+///     }
+/// }
+///
+/// let net = NetworkConfig::builder()
+///     .updater(Updater::sgd(0.1))
+///     .input_type(InputType::feed_forward(4))
+///     .layer(Scale)
+///     .layer(OutputLayer::new(2, Loss::Mse))
+///     .build()?;
+/// assert_eq!(net.num_params(), 4 + 4 * 2 + 2);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+pub trait Layer: fmt::Debug + Send + Sync {
+    /// Its name in tables.
+    fn kind(&self) -> &str;
+
+    /// What comes out for what goes in.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for an input that it cannot have.
+    fn output_type(&self, input: InputType) -> Result<InputType>;
+
+    /// Its parameters for an input; none by default.
+    ///
+    /// # Errors
+    /// As [`Layer::output_type`].
+    fn params(&self, input: InputType) -> Result<Vec<Param>> {
+        let _ = input;
+        Ok(Vec::new())
+    }
+
+    /// The output for an input: an array in the workspace of [`ArrayType::Activations`] ([`Pass::result`]); elsewhere
+    /// made ones are copied there.
+    ///
+    /// # Errors
+    /// Those of the operations inside.
+    fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor>;
+
+    /// The gradients of input and parameters from that of the output, `epsilon`. `None`, the default: by autograd.
+    ///
+    /// # Errors
+    /// Those of the operations inside.
+    fn backprop_gradient(&self, x: &Tensor, epsilon: &Tensor, pass: &Pass<'_>) -> Result<Option<Backprop>> {
+        let _ = (x, epsilon, pass);
+        Ok(None)
+    }
+
+    /// Whether [`Layer::backprop_gradient`] gives gradients.
+    fn has_own_backprop(&self) -> bool {
+        false
+    }
+
+    /// The scores of examples, `[n]`, of a layer that ends a network; `None`, the default, for others.
+    ///
+    /// # Errors
+    /// As [`Loss::scores`].
+    fn scores(&self, x: &Tensor, labels: &Tensor, mask: Option<&Tensor>, pass: &Pass<'_>) -> Result<Option<Tensor>> {
+        let _ = (x, labels, mask, pass);
+        Ok(None)
+    }
+
+    /// The loss of a layer that ends a network.
+    fn loss(&self) -> Option<Loss> {
+        None
+    }
+
+    /// Whether the output has no steps any more that the mask of the input could be for.
+    fn ends_mask(&self) -> bool {
+        false
+    }
+
+    /// A layer for one network alone, if this one holds more than settings.
+    ///
+    /// # Errors
+    /// Those of what is made.
+    fn instance(&self, dtype: DType, device: &Device) -> Result<Option<Arc<dyn Layer>>> {
+        let _ = (dtype, device);
+        Ok(None)
+    }
+
+    /// The layer with settings of its own.
+    fn with(self, settings: LayerSettings) -> LayerConfig
+    where
+        Self: Sized + 'static,
+    {
+        LayerConfig { layer: Arc::new(self), settings }
+    }
+}
+
+/// What one layer has instead of what the network says; each is the network's until it is set.
+#[derive(Clone, Debug, Default)]
+pub struct LayerSettings {
+    pub(super) updater: Option<Updater>,
+    pub(super) bias_updater: Option<Updater>,
+    pub(super) weight_init: Option<WeightInit>,
+    pub(super) regularization: Option<Regularization>,
+    pub(super) bias_regularization: Option<Regularization>,
+    pub(super) normalization: Option<(GradientNormalization, f64)>,
+    pub(super) dropout: Option<f64>,
+}
+
+impl LayerSettings {
+    /// Nothing set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How its parameters follow their gradients; [`Updater::NoOp`] freezes them.
+    pub fn updater(mut self, updater: Updater) -> Self {
+        self.updater = Some(updater);
+        self
+    }
+
+    /// The same for biases alone.
+    pub fn bias_updater(mut self, updater: Updater) -> Self {
+        self.bias_updater = Some(updater);
+        self
+    }
+
+    /// How its weights begin.
+    pub fn weight_init(mut self, init: WeightInit) -> Self {
+        self.weight_init = Some(init);
+        self
+    }
+
+    /// Penalties on its weights.
+    pub fn regularization(mut self, regularization: Regularization) -> Self {
+        self.regularization = Some(regularization);
+        self
+    }
+
+    /// Penalties on its biases.
+    pub fn bias_regularization(mut self, regularization: Regularization) -> Self {
+        self.bias_regularization = Some(regularization);
+        self
+    }
+
+    /// How its gradients are kept small.
+    pub fn gradient_normalization(mut self, normalization: GradientNormalization, threshold: f64) -> Self {
+        self.normalization = Some((normalization, threshold));
+        self
+    }
+
+    /// The share of its input that is set to 0 in training, of 0 to below 1. DL4J's number is the share that stays.
+    pub fn dropout(mut self, share: f64) -> Self {
+        self.dropout = Some(share);
+        self
+    }
+}
+
+/// A layer with its settings.
+#[derive(Clone, Debug)]
+pub struct LayerConfig {
+    pub(super) layer: Arc<dyn Layer>,
+    pub(super) settings: LayerSettings,
+}
+
+impl<L: Layer + 'static> From<L> for LayerConfig {
+    fn from(layer: L) -> Self {
+        layer.with(LayerSettings::default())
+    }
+}
+
+/// An error for an input that a layer cannot have.
+pub(super) fn unfit<T>(layer: &'static str, input: InputType, expected: &'static str) -> Result<T> {
+    Err(Error::Argument { op: layer, argument: "input", value: input.to_string(), expected })
+}

@@ -1,0 +1,148 @@
+//! Batch and layer normalisation.
+
+use std::f64::consts::LN_10;
+
+use ndgc::{Result, Shape, Tensor, no_grad};
+
+use super::super::layer::{InputType, Layer, Param, Pass};
+
+/// Shifts and scales each feature (axis 1) so that a batch has mean 0 and variance 1, then by `gamma` and `beta`, which
+/// are learnt. Outside of training by running means of both, which are kept as DL4J keeps them: `mean` and
+/// `log10stdev`.
+#[derive(Clone, Debug)]
+pub struct BatchNormalization {
+    decay: f64,
+    epsilon: f64,
+}
+
+impl BatchNormalization {
+    /// With DL4J's decay of 0.9 and epsilon of 1e-5.
+    pub fn new() -> Self {
+        BatchNormalization { decay: 0.9, epsilon: 1e-5 }
+    }
+
+    /// Share of the running means that a step leaves.
+    pub fn decay(mut self, decay: f64) -> Self {
+        self.decay = decay;
+        self
+    }
+
+    /// Added to the variance.
+    pub fn epsilon(mut self, epsilon: f64) -> Self {
+        self.epsilon = epsilon;
+        self
+    }
+
+    /// A step of the running means, `mean` and `log10stdev`, towards those of a batch.
+    fn follow(&self, mean: &Tensor, variance: &Tensor, pass: &Pass<'_>) -> Result<()> {
+        let (keep, features) = (self.decay, mean.elem_count());
+        let share = |batch: &Tensor| batch.reshape(features)?.affine(1.0 - keep, 0.0);
+        pass.update_state(2, |running| running.affine(keep, 0.0)?.add(&share(mean)?))?;
+        pass.update_state(3, |log| {
+            let running = log.affine(2.0 * LN_10, 0.0)?.exp()?;
+            running.affine(keep, 0.0)?.add(&share(variance)?)?.log()?.affine(0.5 / LN_10, 0.0)
+        })
+    }
+}
+
+impl Default for BatchNormalization {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Layer for BatchNormalization {
+    fn kind(&self) -> &str {
+        "BatchNormalization"
+    }
+
+    fn output_type(&self, input: InputType) -> Result<InputType> {
+        Ok(input)
+    }
+
+    fn params(&self, input: InputType) -> Result<Vec<Param>> {
+        let size = input.features();
+        Ok(vec![
+            Param::bias("gamma", size, 1.0),
+            Param::bias("beta", size, 0.0),
+            Param::state("mean", size, 0.0),
+            Param::state("log10stdev", size, 0.0),
+        ])
+    }
+
+    fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        let (gamma, beta) = (pass.param(0)?, pass.param(1)?);
+        let wide = Shape::from(&[1, gamma.elem_count(), 1, 1][..x.rank()]);
+        let axes = &[0, 2, 3][..x.rank() - 1];
+        let scaled = |x: Tensor| -> Result<Tensor> {
+            let x = x.broadcast_mul(&gamma.reshape(wide)?)?;
+            pass.result(|| x.broadcast_add(&beta.reshape(wide)?))
+        };
+        if !pass.is_training() {
+            let mean = pass.param(2)?.as_detached_tensor().reshape(wide)?;
+            let variance = pass.param(3)?.as_detached_tensor().affine(2.0 * LN_10, 0.0)?.exp()?;
+            let root = variance.affine(1.0, self.epsilon)?.sqrt()?.reshape(wide)?;
+            return scaled(x.broadcast_sub(&mean)?.broadcast_div(&root)?);
+        }
+        let mean = x.mean_keepdim(axes)?;
+        let centred = x.broadcast_sub(&mean)?;
+        let variance = centred.sqr()?.mean_keepdim(axes)?;
+        no_grad(|| self.follow(&mean, &variance, pass))?;
+        scaled(centred.broadcast_div(&variance.affine(1.0, self.epsilon)?.sqrt()?)?)
+    }
+}
+
+/// Shifts and scales the features of each example (of a series: of each step) so that they have mean 0 and variance 1,
+/// then by a gain `g` and a bias `b`, which are learnt.
+#[derive(Clone, Debug)]
+pub struct LayerNormalization {
+    epsilon: f64,
+}
+
+impl LayerNormalization {
+    /// With an epsilon of 1e-5.
+    pub fn new() -> Self {
+        LayerNormalization { epsilon: 1e-5 }
+    }
+
+    /// Added to the variance.
+    pub fn epsilon(mut self, epsilon: f64) -> Self {
+        self.epsilon = epsilon;
+        self
+    }
+}
+
+impl Default for LayerNormalization {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Layer for LayerNormalization {
+    fn kind(&self) -> &str {
+        "LayerNormalization"
+    }
+
+    fn output_type(&self, input: InputType) -> Result<InputType> {
+        Ok(input)
+    }
+
+    fn params(&self, input: InputType) -> Result<Vec<Param>> {
+        let size = input.features();
+        Ok(vec![Param::bias("g", size, 1.0), Param::bias("b", size, 0.0)])
+    }
+
+    fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        let (gain, bias) = (pass.param(0)?, pass.param(1)?);
+        pass.result(|| match x.rank() {
+            2 => x.layer_norm(gain, bias, self.epsilon),
+            _ => x.compose("layer_norm", || {
+                x.transpose(1, x.rank() - 1)?
+                    .contiguous()?
+                    .layer_norm(gain, bias, self.epsilon)?
+                    .transpose(1, x.rank() - 1)?
+                    .contiguous()
+            }),
+        })
+    }
+}

@@ -1,0 +1,158 @@
+//! Losses, with DL4J's formulas.
+
+use ndgc::{Error, Result, Tensor};
+
+use super::activation::Activation;
+
+/// How far an output layer's answers are from the labels.
+///
+/// Each is a sum over the outputs of an example (and over the steps of a series); the score of a batch is the mean over
+/// its examples. Names and formulas are DL4J's (`LossFunctions.LossFunction`).
+///
+/// ```
+/// use ndgc::train::{Activation, Loss};
+/// use ndgc::{Device, Tensor};
+///
+/// let (z, labels) = (Tensor::new(&[[3f64, 1.]], &Device::Cpu)?, Tensor::new(&[[1f64, 0.]], &Device::Cpu)?);
+/// let scores = Loss::Mse.scores(&z, Activation::Identity, &labels, None)?;
+/// assert_eq!(scores.to_vec1::<f64>()?, [2.5]); // (2^2 + 1^2) / 2
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Loss {
+    /// Cross entropy of classes: `-sum(labels log p)`, for labels that are probabilities (one-hot rows).
+    #[default]
+    Mcxent,
+    /// The same, for labels that are numbers of classes: `[n]` or `[n, 1]`, of series `[n, t]` or `[n, 1, t]`.
+    SparseMcxent,
+    /// DL4J's other name of [`Loss::Mcxent`].
+    NegativeLogLikelihood,
+    /// Cross entropy of independent yes-or-no outputs.
+    Xent,
+    /// Squared differences, divided by the number of outputs.
+    Mse,
+    /// Squared differences.
+    L2,
+    /// Absolute differences.
+    L1,
+    /// Absolute differences, divided by the number of outputs.
+    MeanAbsoluteError,
+    /// Absolute differences as a percentage of the labels, divided by the number of outputs.
+    MeanAbsolutePercentageError,
+    /// Squared differences of `log(1 + x)`, divided by the number of outputs.
+    MeanSquaredLogarithmicError,
+    /// `sum(labels log(labels / p))`.
+    KlDivergence,
+    /// `max(0, 1 - labels y)`, for labels of -1 and 1.
+    Hinge,
+    /// The square of [`Loss::Hinge`].
+    SquaredHinge,
+    /// `y - labels log y`.
+    Poisson,
+    /// Minus the cosine of the angle between answer and label.
+    CosineProximity,
+    /// `d^2 / 2` where the difference is at most `delta`, else `delta (|d| - delta / 2)`.
+    Huber(f64),
+}
+
+impl Loss {
+    /// The score of each example, `[n]`: from the outputs before their activation (`[n, k]`, of series `[n, k, t]`),
+    /// the activation, the labels, and a mask in which 0 means that it does not count (`[n]`, `[n, 1]`, `[n, t]`, or
+    /// the shape of the labels). Gradients flow back to `z`. The result belongs to the owner of `z`.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] if labels or mask do not fit.
+    #[track_caller]
+    pub fn scores(self, z: &Tensor, activation: Activation, labels: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
+        z.compose("loss", || {
+            let mut elements = self.elements(z, activation, labels)?;
+            if let Some(mask) = mask {
+                elements = elements.broadcast_mul(&mask_beside(mask, &elements)?)?;
+            }
+            if elements.rank() == 1 { Ok(elements) } else { elements.flatten_from(1)?.sum(1) }
+        })
+    }
+
+    /// The score of each output: as large as the labels, or with one output where the loss is of all together.
+    fn elements(self, z: &Tensor, activation: Activation, labels: &Tensor) -> Result<Tensor> {
+        if self == Loss::SparseMcxent {
+            let ids = if labels.rank() == z.rank() { labels.clone() } else { labels.unsqueeze(1)? };
+            let ids = ids.to_dtype(ndgc::DType::U32)?.contiguous()?;
+            return log_of(z, activation)?.contiguous()?.gather(&ids, 1)?.neg();
+        }
+        if z.dims() != labels.dims() {
+            let (lhs, rhs) = (z.dims().to_vec(), labels.dims().to_vec());
+            let why = "the labels must have the shape of the output".to_owned();
+            return Err(Error::ShapeMismatch { op: "loss", lhs, rhs, why });
+        }
+        let labels = &labels.to_dtype(z.dtype())?;
+        let y = || activation.forward(z);
+        let difference = || y()?.sub(labels);
+        let per_output = 1.0 / z.dim(1)? as f64;
+        match self {
+            Loss::Mcxent | Loss::NegativeLogLikelihood | Loss::SparseMcxent => {
+                log_of(z, activation)?.mul(labels)?.neg()
+            }
+            Loss::Xent if activation == Activation::Sigmoid => z.softplus()?.sub(&z.mul(labels)?),
+            Loss::Xent => {
+                let p = y()?.clamp(1e-5, 1.0 - 1e-5)?;
+                let no = p.affine(-1.0, 1.0)?.log()?.mul(&labels.affine(-1.0, 1.0)?)?;
+                p.log()?.mul(labels)?.add(&no)?.neg()
+            }
+            Loss::Mse => difference()?.sqr()?.affine(per_output, 0.0),
+            Loss::L2 => difference()?.sqr(),
+            Loss::L1 => difference()?.abs(),
+            Loss::MeanAbsoluteError => difference()?.abs()?.affine(per_output, 0.0),
+            Loss::MeanAbsolutePercentageError => difference()?.div(labels)?.abs()?.affine(100.0 * per_output, 0.0),
+            Loss::MeanSquaredLogarithmicError => y()?.log1p()?.sub(&labels.log1p()?)?.sqr()?.affine(per_output, 0.0),
+            Loss::KlDivergence => {
+                let [p, labels] = [y()?, labels.clone()].map(|array| array.clamp(1e-5, 1.0));
+                let (p, labels) = (p?, labels?);
+                labels.div(&p)?.log()?.mul(&labels)
+            }
+            Loss::Hinge => y()?.mul(labels)?.affine(-1.0, 1.0)?.relu(),
+            Loss::SquaredHinge => y()?.mul(labels)?.affine(-1.0, 1.0)?.relu()?.sqr(),
+            Loss::Poisson => {
+                let y = y()?;
+                y.sub(&y.log()?.mul(labels)?)
+            }
+            Loss::CosineProximity => cosine(&y()?, labels),
+            Loss::Huber(delta) => {
+                let size = difference()?.abs()?;
+                let near = size.clamp(0.0, delta)?;
+                // `near (size - near / 2)` is d^2 / 2 where near = size, else delta (size - delta / 2).
+                near.mul(&size.sub(&near.affine(0.5, 0.0)?)?)
+            }
+        }
+    }
+}
+
+/// The logarithm of an activation; of a softmax without overflow, and of others as DL4J has it, away from 0.
+fn log_of(z: &Tensor, activation: Activation) -> Result<Tensor> {
+    match activation {
+        Activation::Softmax => z.log_softmax(1),
+        other => other.forward(z)?.clamp(1e-10, f64::INFINITY)?.log(),
+    }
+}
+
+/// `-y.labels / (|y| |labels|)` along axis 1, which becomes 1.
+fn cosine(y: &Tensor, labels: &Tensor) -> Result<Tensor> {
+    let length = |array: &Tensor| array.sqr()?.sum_keepdim(1)?.sqrt()?.clamp(1e-8, f64::INFINITY);
+    y.mul(labels)?.sum_keepdim(1)?.div(&length(y)?.mul(&length(labels)?)?)?.neg()
+}
+
+/// A mask with the axes of the scores that it masks.
+pub(super) fn mask_beside(mask: &Tensor, elements: &Tensor) -> Result<Tensor> {
+    let mask = mask.to_dtype(elements.dtype())?;
+    match (mask.rank(), elements.rank()) {
+        (m, e) if m == e => Ok(mask),
+        (2, 3) => mask.unsqueeze(1),
+        (2, 4) if mask.dim(1)? == 1 => mask.reshape((mask.dim(0)?, 1, 1, 1)),
+        (1, e) => mask.reshape(&[mask.dim(0)?, 1, 1, 1][..e]),
+        _ => {
+            let (lhs, rhs) = (mask.dims().to_vec(), elements.dims().to_vec());
+            let why = "a mask is [n], [n, 1], [n, steps] or of the shape of what it masks".to_owned();
+            Err(Error::ShapeMismatch { op: "mask", lhs, rhs, why })
+        }
+    }
+}

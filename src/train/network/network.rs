@@ -1,0 +1,410 @@
+//! A network: its nodes in the order in which they are computed, their parameters, and its workspaces.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use ndgc::{
+    AllocationPolicy, Error, Generator, LearningPolicy, ResetPolicy, Result, SpillPolicy, Tensor, Var, Workspace,
+    WorkspaceConfig, no_grad,
+};
+
+use super::config::{NetworkConfig, OpConfig};
+use super::layer::{InputType, Layer, LayerSettings, Param, ParamKind};
+use super::listener::TrainingListener;
+use super::regularization::{GradientNormalization, Regularization};
+use super::updater::Updater;
+use super::vertex::GraphVertex;
+use super::workspaces::{ArrayType, LayerWorkspaceMgr, WorkspaceMode};
+
+/// Layers, their parameters, and what trains them.
+///
+/// Made by [`NetworkConfig::build`]. Parameters are owned by the network; what [`Network::output`] and its kin return is
+/// owned by its handles, and needs nothing of the network. Memory for what a step makes is used again by the next step
+/// (see [`WorkspaceMode`]), so that after the first steps nothing is asked of the system; a network that is dropped
+/// gives it back, if that happens on the thread that used it.
+///
+/// ```
+/// use ndgc::train::{Activation, DataSet, Dense, InputType, Loss, NetworkConfig, OutputLayer, Updater};
+/// use ndgc::{Device, Tensor};
+///
+/// let mut net = NetworkConfig::builder()
+///     .seed(1)
+///     .updater(Updater::adam(0.1))
+///     .input_type(InputType::feed_forward(2))
+///     .layer(Dense::new(8).activation(Activation::Tanh))
+///     .layer(OutputLayer::new(2, Loss::Mcxent))
+///     .build()?;
+/// let xor = DataSet::new(
+///     Tensor::new(&[[0f32, 0.], [0., 1.], [1., 0.], [1., 1.]], &Device::Cpu)?,
+///     Tensor::new(&[[1f32, 0.], [0., 1.], [0., 1.], [1., 0.]], &Device::Cpu)?,
+/// )?;
+/// for _ in 0..100 {
+///     net.fit_batch(&xor)?;
+/// }
+/// assert_eq!(net.output(&xor.features)?.argmax(1)?.to_vec1::<u32>()?, [0, 1, 1, 0]);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Network {
+    pub(super) config: NetworkConfig,
+    pub(super) nodes: Vec<Node>,
+    /// The nodes whose results are asked for.
+    pub(super) outputs: Vec<usize>,
+    /// Whether each node has the one before as its only input.
+    pub(super) is_chain: bool,
+    pub(super) training: LayerWorkspaceMgr,
+    pub(super) inference: LayerWorkspaceMgr,
+    /// Ends the names of its workspaces, so that no other network's are meant.
+    id: u64,
+    pub(super) iteration: u64,
+    pub(super) epoch: u64,
+    pub(super) score: f64,
+    pub(super) listeners: Vec<Box<dyn TrainingListener>>,
+}
+
+/// A layer or a vertex in its place.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) name: String,
+    pub(super) op: Op,
+    pub(super) inputs: Vec<Source>,
+    pub(super) output: InputType,
+    pub(super) vars: Vec<Var>,
+    pub(super) params: Vec<ParamInfo>,
+    pub(super) normalization: (GradientNormalization, f64),
+    pub(super) dropout: f64,
+    /// Whether gradients are wanted of what it computes: it, or what is before it, has parameters.
+    pub(super) wants_grad: bool,
+    /// What a recurrent layer leaves for the next pass.
+    pub(super) memory: Mutex<Vec<Tensor>>,
+}
+
+#[derive(Debug)]
+pub(super) enum Op {
+    Layer(Arc<dyn Layer>),
+    Vertex(Arc<dyn GraphVertex>),
+}
+
+/// Where an input of a node comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Input(usize),
+    Node(usize),
+}
+
+/// What is known of a parameter beside its numbers.
+#[derive(Debug)]
+pub(super) struct ParamInfo {
+    /// With the node's name, as `0_W`.
+    pub(super) name: String,
+    pub(super) kind: ParamKind,
+    pub(super) updater: Updater,
+    pub(super) regularization: Regularization,
+    /// What the updater keeps; made by the first step.
+    pub(super) state: Vec<Tensor>,
+}
+
+impl ParamInfo {
+    /// Makes what the updater keeps, if it is not there yet.
+    pub(super) fn begin_state(&mut self, var: &Var) -> Result<()> {
+        if self.state.len() == self.updater.state().len() {
+            return Ok(());
+        }
+        // It outlives the step.
+        let _out = Workspace::scope_out();
+        let start = self.updater.state_start();
+        let zeros = || no_grad(|| Tensor::zeros(*var.shape(), var.dtype(), var.device())?.affine(0.0, start));
+        self.state = self.updater.state().iter().map(|_| zeros()).collect::<Result<_>>()?;
+        Ok(())
+    }
+}
+
+impl Op {
+    pub(super) fn kind(&self) -> &str {
+        match self {
+            Op::Layer(layer) => layer.kind(),
+            Op::Vertex(vertex) => vertex.kind(),
+        }
+    }
+
+    pub(super) fn layer(&self) -> Option<&dyn Layer> {
+        match self {
+            Op::Layer(layer) => Some(&**layer),
+            Op::Vertex(_) => None,
+        }
+    }
+}
+
+fn wrong(argument: &'static str, value: &str, expected: &'static str) -> Error {
+    Error::Argument { op: "network", argument, value: value.to_owned(), expected }
+}
+
+/// # Making one
+impl Network {
+    /// The network of a configuration, with parameters as they begin.
+    ///
+    /// # Errors
+    /// As [`NetworkConfig::build`].
+    pub fn new(config: NetworkConfig) -> Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        // A network outlives the cycle in which it is made.
+        let _out = Workspace::scope_out();
+        if config.inputs.is_empty() {
+            return Err(wrong(
+                "input_type",
+                "none",
+                "what the first layer is given: .input_type(..) or .add_input(..)",
+            ));
+        }
+        let mut nodes: Vec<Node> = Vec::with_capacity(config.nodes.len());
+        let mut random = Generator::new(config.seed);
+        for place in order(&config)? {
+            let node = node(&config, place, &nodes, &mut random)?;
+            nodes.push(node);
+        }
+        let find = |name: &String| nodes.iter().position(|node| node.name == *name);
+        let missing = |name: &String| wrong("set_outputs", name, "the name of a layer or vertex");
+        let outputs = config.outputs.iter().map(|name| find(name).ok_or_else(|| missing(name)));
+        let outputs = outputs.collect::<Result<Vec<_>>>()?;
+        if outputs.is_empty() {
+            return Err(wrong("set_outputs", "none", "at least one layer"));
+        }
+        let is_chain = nodes
+            .iter()
+            .enumerate()
+            .all(|(i, node)| node.inputs == [i.checked_sub(1).map_or(Source::Input(0), Source::Node)])
+            && outputs == [nodes.len() - 1];
+        // Relaxed: a number for each is all.
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let none = LayerWorkspaceMgr::no_workspaces();
+        let mut network = Network {
+            config,
+            nodes,
+            outputs,
+            is_chain,
+            training: none.clone(),
+            inference: none,
+            id,
+            iteration: 0,
+            epoch: 0,
+            score: f64::NAN,
+            listeners: Vec::new(),
+        };
+        network.place()?;
+        Ok(network)
+    }
+
+    /// Says which workspace takes what.
+    fn place(&mut self) -> Result<()> {
+        let nodes = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX / 2).max(1);
+        let grows = || WorkspaceConfig::builder().policy_spill(SpillPolicy::Reallocate);
+        let step = grows().overallocation_limit(0.05).build()?;
+        let over = |cycles| grows().policy_learning(LearningPolicy::OverTime).cycles_before_initialization(cycles);
+        let room = over(2 * nodes).overallocation_limit(0.02).build()?;
+        // Two blocks: what a layer makes lives until the layer after the next one begins.
+        let turns = over(nodes).policy_reset(ResetPolicy::EndOfBufferReached).overallocation_limit(1.0);
+        let turns = turns.policy_allocation(AllocationPolicy::Overallocate).build()?;
+        let name = |name: &str| format!("{name}#{}", self.id);
+        let (all, act) = (name("WS_ALL_LAYERS_ACT"), name("WS_LAYER_ACT"));
+        let (working, rnn) = (name("WS_LAYER_WORKING_MEM"), name("WS_RNN_LOOP_WORKING_MEM"));
+        let device = self.config.device.clone();
+        let new = || LayerWorkspaceMgr::builder().device(&device);
+        let single = new().default_workspace(&all, &step).build();
+        let apart = || {
+            let mut mgr = new().default_workspace(&working, &room).with(ArrayType::Input, &all, &step);
+            for array_type in [ArrayType::RnnFfLoopWorkingMem, ArrayType::RnnBpLoopWorkingMem] {
+                mgr = mgr.with(array_type, &rnn, &step);
+            }
+            mgr.with(ArrayType::Activations, &all, &step).with(ArrayType::FfCache, &all, &step)
+        };
+        // In a graph, what a node makes may be wanted much later.
+        let (alternating, config) = if self.is_chain { (&act, &turns) } else { (&all, &step) };
+        self.training = match self.config.training_mode {
+            WorkspaceMode::None => new().default_no_workspace().build(),
+            WorkspaceMode::Single | WorkspaceMode::Enabled => single.clone(),
+            WorkspaceMode::Separate => apart().with(ArrayType::ActivationGrad, alternating, config).build(),
+        };
+        self.inference = match self.config.inference_mode {
+            WorkspaceMode::None => new().default_no_workspace().build(),
+            WorkspaceMode::Single => single,
+            WorkspaceMode::Separate | WorkspaceMode::Enabled => {
+                apart().with(ArrayType::Activations, alternating, config).build()
+            }
+        };
+        Ok(())
+    }
+}
+
+/// The places of the nodes, each after those that it needs.
+fn order(config: &NetworkConfig) -> Result<Vec<usize>> {
+    let mut known: Vec<&str> = config.inputs.iter().map(|(name, _)| name.as_str()).collect();
+    let mut left: Vec<usize> = (0..config.nodes.len()).collect();
+    let mut order = Vec::with_capacity(left.len());
+    while !left.is_empty() {
+        let ready = |&place: &usize| config.nodes[place].inputs.iter().all(|input| known.contains(&input.as_str()));
+        let Some(at) = left.iter().position(ready) else {
+            let name = &config.nodes[left[0]].name;
+            return Err(wrong("inputs", name, "names of inputs, layers and vertices, without a circle"));
+        };
+        let place = left.remove(at);
+        let node = &config.nodes[place];
+        if known.contains(&node.name.as_str()) || node.inputs.is_empty() {
+            return Err(wrong("name", &node.name, "a name that nothing else has, and at least one input"));
+        }
+        known.push(&node.name);
+        order.push(place);
+    }
+    Ok(order)
+}
+
+/// A node with its parameters.
+fn node(config: &NetworkConfig, place: usize, before: &[Node], random: &mut Generator) -> Result<Node> {
+    let given = &config.nodes[place];
+    let source = |name: &String| {
+        let node = before.iter().position(|node| node.name == *name).map(Source::Node);
+        node.or_else(|| config.inputs.iter().position(|(input, _)| input == name).map(Source::Input))
+    };
+    let inputs: Vec<Source> = given.inputs.iter().filter_map(source).collect();
+    let types: Vec<InputType> = inputs
+        .iter()
+        .map(|&input| match input {
+            Source::Input(i) => config.inputs[i].1,
+            Source::Node(i) => before[i].output,
+        })
+        .collect();
+    let (op, settings, output, params) = match &given.op {
+        OpConfig::Vertex(vertex) => {
+            (Op::Vertex(Arc::clone(vertex)), &LayerSettings::default(), vertex.output_type(&types)?, Vec::new())
+        }
+        OpConfig::Layer(layer) => {
+            let own = layer.layer.instance(config.dtype, &config.device)?;
+            let settings = &layer.settings;
+            let layer = own.unwrap_or_else(|| Arc::clone(&layer.layer));
+            let in_layer = |error: Error| error.context(format!("layer {} ({})", given.name, layer.kind()));
+            let output = layer.output_type(types[0]).map_err(in_layer)?;
+            let params = layer.params(types[0]).map_err(in_layer)?;
+            (Op::Layer(layer), settings, output, params)
+        }
+    };
+    let init = settings.weight_init.unwrap_or(config.weight_init);
+    let vars = params.iter().map(|param| param.var(init, config.dtype, &config.device, random));
+    let vars = vars.collect::<Result<Vec<_>>>()?;
+    let trained = params.iter().any(|param| param.kind != ParamKind::State);
+    let behind = inputs.iter().any(|&input| matches!(input, Source::Node(i) if before[i].wants_grad));
+    Ok(Node {
+        op,
+        output,
+        vars,
+        params: params.iter().map(|param| info(config, settings, &given.name, param)).collect(),
+        name: given.name.clone(),
+        normalization: settings.normalization.unwrap_or(config.normalization),
+        dropout: settings.dropout.unwrap_or(0.0),
+        wants_grad: trained || behind,
+        memory: Mutex::default(),
+        inputs,
+    })
+}
+
+fn info(config: &NetworkConfig, settings: &LayerSettings, node: &str, param: &Param) -> ParamInfo {
+    let updater = settings.updater.unwrap_or(config.updater);
+    let of_biases = settings.bias_updater.or(settings.updater).or(config.bias_updater).unwrap_or(config.updater);
+    ParamInfo {
+        name: format!("{node}_{}", param.name),
+        kind: param.kind,
+        updater: match param.kind {
+            ParamKind::Weight => updater,
+            ParamKind::Bias => of_biases,
+            ParamKind::State => Updater::NoOp,
+        },
+        regularization: match param.kind {
+            ParamKind::Weight => settings.regularization.unwrap_or(config.regularization),
+            ParamKind::Bias => settings.bias_regularization.unwrap_or(config.bias_regularization),
+            ParamKind::State => Regularization::default(),
+        },
+        state: Vec::new(),
+    }
+}
+
+/// # Settings, and counts
+impl Network {
+    /// How training uses workspaces.
+    pub fn training_workspace_mode(&self) -> WorkspaceMode {
+        self.config.training_mode
+    }
+
+    /// How inference uses workspaces.
+    pub fn inference_workspace_mode(&self) -> WorkspaceMode {
+        self.config.inference_mode
+    }
+
+    /// Sets both modes, from the next call on.
+    ///
+    /// # Errors
+    /// [`Error::Workspace`] if a workspace of the network is open.
+    pub fn set_workspace_modes(&mut self, training: WorkspaceMode, inference: WorkspaceMode) -> Result<()> {
+        self.release_workspaces()?;
+        (self.config.training_mode, self.config.inference_mode) = (training, inference);
+        self.place()
+    }
+
+    /// The places of arrays in a step of training.
+    pub fn training_workspaces(&self) -> &LayerWorkspaceMgr {
+        &self.training
+    }
+
+    /// The places of arrays in inference.
+    pub fn inference_workspaces(&self) -> &LayerWorkspaceMgr {
+        &self.inference
+    }
+
+    /// The workspaces of the network that this thread has.
+    pub fn workspaces(&self) -> Vec<Workspace> {
+        let ending = format!("#{}", self.id);
+        Workspace::all_for_current_thread().into_iter().filter(|space| space.id().ends_with(&ending)).collect()
+    }
+
+    /// Gives the memory of the network's workspaces on this thread back. The next call makes them again.
+    ///
+    /// # Errors
+    /// [`Error::Workspace`] if one is open.
+    pub fn release_workspaces(&self) -> Result<()> {
+        self.workspaces().iter().try_for_each(Workspace::destroy)
+    }
+
+    /// The settings that it was made with.
+    pub fn config(&self) -> &NetworkConfig {
+        &self.config
+    }
+
+    /// Steps of the updater so far.
+    pub fn iteration(&self) -> u64 {
+        self.iteration
+    }
+
+    /// Passes over the data so far.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The score of the last batch, before its step; NaN before the first one.
+    pub fn score(&self) -> f64 {
+        self.score
+    }
+
+    /// Calls a listener from now on, after those that are there.
+    pub fn add_listener(&mut self, listener: impl TrainingListener + 'static) {
+        self.listeners.push(Box::new(listener));
+    }
+
+    /// Takes all listeners away.
+    pub fn take_listeners(&mut self) -> Vec<Box<dyn TrainingListener>> {
+        std::mem::take(&mut self.listeners)
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        // What is open stays; it ends with the thread.
+        let _ = self.release_workspaces();
+    }
+}

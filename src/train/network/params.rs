@@ -1,0 +1,198 @@
+//! Parameters and what updaters keep, by name; replicas; the table of a network.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use ndgc::{Error, Result, Tensor, Var};
+
+use super::network::{Network, ParamInfo, Source};
+use super::updater::Updater;
+
+/// # Parameters by name
+impl Network {
+    /// The names of all parameters, running means among them, as `0_W`: node by node, in the order of computation.
+    pub fn param_names(&self) -> impl Iterator<Item = &str> {
+        self.named().map(|(param, _)| param.name.as_str())
+    }
+
+    /// All parameters with their names.
+    pub fn params(&self) -> impl Iterator<Item = (&str, &Var)> {
+        self.named().map(|(param, var)| (param.name.as_str(), var))
+    }
+
+    /// A parameter by its name.
+    pub fn param(&self, name: &str) -> Option<&Var> {
+        self.params().find(|(other, _)| *other == name).map(|(_, var)| var)
+    }
+
+    /// Numbers in all parameters.
+    pub fn num_params(&self) -> usize {
+        self.named().map(|(_, var)| var.elem_count()).sum()
+    }
+
+    /// Sets a parameter to the numbers of an array of its shape; another float type is converted.
+    ///
+    /// # Errors
+    /// [`Error::CannotFindTensor`] if there is none of this name; as [`Var::set`].
+    #[track_caller]
+    pub fn set_param(&self, name: &str, values: &Tensor) -> Result<()> {
+        let var = self.find(name)?;
+        let values = values.to_dtype(var.dtype())?;
+        var.set(&if values.device() == var.device() { values } else { values.to_device(var.device())? })
+    }
+
+    /// Sets all parameters that are named, as [`Network::set_param`]; none if a name is unknown.
+    ///
+    /// # Errors
+    /// As [`Network::set_param`].
+    #[track_caller]
+    pub fn set_params<'a>(&self, values: impl IntoIterator<Item = (&'a str, &'a Tensor)> + Clone) -> Result<()> {
+        for (name, values) in values.clone() {
+            let var = self.find(name)?;
+            if var.dims() != values.dims() {
+                let (lhs, rhs) = (var.dims().to_vec(), values.dims().to_vec());
+                let why = format!("the parameter {name} has another shape");
+                return Err(Error::ShapeMismatch { op: "set_params", lhs, rhs, why });
+            }
+        }
+        values.into_iter().try_for_each(|(name, values)| self.set_param(name, values))
+    }
+
+    pub(super) fn find(&self, name: &str) -> Result<&Var> {
+        self.param(name).ok_or_else(|| {
+            let nearest = self.param_names().take(3).map(str::to_owned).collect();
+            Error::CannotFindTensor { path: name.to_owned(), file: None, nearest }
+        })
+    }
+
+    pub(super) fn named(&self) -> impl Iterator<Item = (&ParamInfo, &Var)> {
+        self.nodes.iter().flat_map(|node| node.params.iter().zip(&node.vars))
+    }
+}
+
+/// # What updaters keep
+impl Network {
+    /// The arrays that updaters keep, by the parameter's name and their own, as `0_W/M`; those that no step has made yet
+    /// begin here.
+    ///
+    /// # Errors
+    /// As [`Tensor::zeros`].
+    pub fn updater_state(&mut self) -> Result<Vec<(String, Tensor)>> {
+        for node in &mut self.nodes {
+            for (param, var) in node.params.iter_mut().zip(&node.vars) {
+                param.begin_state(var)?;
+            }
+        }
+        Ok(self.known_state().map(|(name, array)| (name, array.clone())).collect())
+    }
+
+    /// Those that are there.
+    pub(super) fn known_state(&self) -> impl Iterator<Item = (String, &Tensor)> {
+        self.named().flat_map(|(param, _)| {
+            let names = param.updater.state().iter().zip(&param.state);
+            names.map(|(name, array)| (format!("{}/{name}", param.name), array))
+        })
+    }
+
+    /// Sets what updaters keep to these arrays, by the names of [`Network::updater_state`].
+    ///
+    /// # Errors
+    /// [`Error::CannotFindTensor`] for a name that is none; as [`Tensor::copy_`].
+    pub fn set_updater_state<'a>(&mut self, values: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<()> {
+        let known: HashMap<String, Tensor> = self.updater_state()?.into_iter().collect();
+        for (name, values) in values {
+            let unknown = || Error::CannotFindTensor { path: name.to_owned(), file: None, nearest: Vec::new() };
+            let array = known.get(name).ok_or_else(unknown)?;
+            array.copy_(&values.to_dtype(array.dtype())?)?;
+        }
+        Ok(())
+    }
+}
+
+/// # Replicas, and the table
+impl Network {
+    /// A network with the same settings, parameters, updater state and counts, that shares nothing with this one: for
+    /// another thread. Listeners stay here.
+    ///
+    /// # Errors
+    /// As [`Network::new`].
+    pub fn replica(&self) -> Result<Network> {
+        let mut other = Network::new(self.config.clone())?;
+        other.follow(self)?;
+        Ok(other)
+    }
+
+    /// Takes parameters, updater state and counts of a network with the same settings.
+    ///
+    /// # Errors
+    /// As [`Network::set_params`].
+    pub fn follow(&mut self, other: &Network) -> Result<()> {
+        self.set_params(other.params().map(|(name, var)| (name, var.as_tensor())).collect::<Vec<_>>())?;
+        let state: Vec<(String, &Tensor)> = other.known_state().collect();
+        if !state.is_empty() {
+            self.set_updater_state(state.iter().map(|(name, array)| (name.as_str(), *array)))?;
+        }
+        (self.iteration, self.epoch, self.score) = (other.iteration, other.epoch, other.score);
+        Ok(())
+    }
+
+    /// A table of the layers: names and kinds, sizes, parameters and their shapes.
+    ///
+    /// ```
+    /// use ndgc::train::{Dense, InputType, Loss, NetworkConfig, OutputLayer};
+    ///
+    /// let net = NetworkConfig::builder().input_type(InputType::feed_forward(4)).layer(Dense::new(3));
+    /// let table = net.layer(OutputLayer::new(2, Loss::Mcxent)).build()?.summary();
+    /// assert!(table.contains("0 (Dense)") && table.contains("Total parameters: 23"), "{table}");
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    pub fn summary(&self) -> String {
+        let head = ["name (type)", "in -> out", "parameters", "shapes", "inputs"].map(str::to_owned);
+        let rows: Vec<[String; 5]> = std::iter::once(head).chain((0..self.nodes.len()).map(|i| self.row(i))).collect();
+        let wide: [usize; 5] =
+            std::array::from_fn(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0));
+        let width = wide.iter().sum::<usize>() + 8;
+        let (double, single) = ("=".repeat(width), "-".repeat(width));
+        let mut text = format!("{double}\n");
+        for (i, row) in rows.iter().enumerate() {
+            let line: Vec<String> = row.iter().zip(wide).map(|(cell, wide)| format!("{cell:<wide$}")).collect();
+            text += line.join("  ").trim_end();
+            text += if i == 0 { "\n" } else { "" };
+            text += if i == 0 { &double } else { "" };
+            text += "\n";
+        }
+        let frozen: usize =
+            self.named().filter(|(param, _)| param.updater == Updater::NoOp).map(|(_, var)| var.elem_count()).sum();
+        let total = self.num_params();
+        // Writing to a text does not fail.
+        let _ = write!(
+            text,
+            "{single}\nTotal parameters: {total}\nTrainable: {}\nFrozen: {frozen}\n{double}\n",
+            total - frozen
+        );
+        text
+    }
+
+    fn row(&self, i: usize) -> [String; 5] {
+        let node = &self.nodes[i];
+        let name = |source: &Source| match *source {
+            Source::Input(i) => self.config.inputs[i].0.as_str(),
+            Source::Node(i) => self.nodes[i].name.as_str(),
+        };
+        let input = match node.inputs[0] {
+            Source::Input(i) => self.config.inputs[i].1,
+            Source::Node(i) => self.nodes[i].output,
+        };
+        let shapes = node.params.iter().zip(&node.vars).map(|(param, var)| {
+            let short = param.name.strip_prefix(&format!("{}_", node.name)).unwrap_or(&param.name);
+            format!("{short}:{:?}", var.dims())
+        });
+        [
+            format!("{} ({})", node.name, node.op.kind()),
+            format!("{input} -> {}", node.output),
+            node.vars.iter().map(|var| var.elem_count()).sum::<usize>().to_string(),
+            shapes.collect::<Vec<_>>().join(", "),
+            node.inputs.iter().map(name).collect::<Vec<_>>().join(", "),
+        ]
+    }
+}
