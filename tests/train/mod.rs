@@ -2,5 +2,6 @@
 
 pub(crate) mod both;
 
+mod data;
 mod evaluation;
 mod network_dl4j;

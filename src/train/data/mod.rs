@@ -3,11 +3,32 @@
 //! A batch is a [`DataSet`], or a [`MultiDataSet`] for networks with several inputs or outputs. Batches come from
 //! iterators of the standard library that can also begin again ([`DataIterator`]), so that `for`, `take` and `map` work
 //! on them, and every element is a [`Result`](ndgc::Result).
+//!
+//! | batches come from | |
+//! |---|---|
+//! | a list, a function | [`ListDataIterator`], [`FnDataIterator`] |
+//! | arrays, npy files | [`ArrayDataSetIterator`], which also shuffles |
+//! | IDX, the files of MNIST | [`IdxDataSetIterator`] |
+//! | text between commas, however long | [`CsvDataSetIterator`] |
+//! | another iterator, normalised | [`NormalizingIterator`] |
+//! | another iterator, made ahead | [`AsyncDataIterator`] |
 
 mod arrays;
+mod csv;
 mod data_set;
+mod files;
 mod iterator;
+mod normalizer;
+pub(super) mod numbers;
+mod prefetched;
 
 pub use arrays::{ArrayDataSetIterator, FnDataIterator, ListDataIterator, ListDataSetIterator};
+pub use csv::{CsvDataSetIterator, CsvLabels};
 pub use data_set::{DataSet, MultiDataSet};
+pub use files::{IdxDataSetIterator, read_idx};
 pub use iterator::{DataIterator, DataSetIterator, MultiDataSetIterator};
+pub use normalizer::{Normalizer, NormalizingIterator};
+pub use prefetched::{
+    AsyncDataIterator, AsyncDataSetIterator, AsyncMultiDataSetIterator, AsyncShieldDataSetIterator,
+    AsyncShieldMultiDataSetIterator, Leased,
+};

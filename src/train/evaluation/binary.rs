@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use ndgc::{Error, Result, Tensor};
 
-use super::json::{Reader, list};
+use super::json::{Reader, exact, list, number};
 use super::rows::{Rows, same_columns};
 use super::table::{decimals, label_width, line, name};
 use super::{BinaryCounts, IEvaluation, Metric, RocBinary};
@@ -131,7 +131,7 @@ impl EvaluationBinary {
         let roc = json.option("roc", |value| Some(value.to_string()))?;
         Ok(EvaluationBinary {
             labels: json.names("labels")?,
-            thresholds: json.option("decision_thresholds", |value| list(value, Value::as_f64))?,
+            thresholds: json.option("decision_thresholds", |value| list(value, number))?,
             axis: json.option("axis", Value::as_i64)?,
             counts: json.get("tp_fp_tn_fn", |value| list(value, counts))?,
             roc: roc.map(|text| RocBinary::from_json(&text)).transpose()?,
@@ -224,7 +224,7 @@ impl IEvaluation for EvaluationBinary {
         json!({
             "type": "EvaluationBinary",
             "labels": self.labels,
-            "decision_thresholds": self.thresholds,
+            "decision_thresholds": self.thresholds.as_deref().map(exact),
             "axis": self.axis,
             "tp_fp_tn_fn": self.counts.iter().map(counts).collect::<Vec<_>>(),
             "roc": roc,

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use ndgc::{Error, Result, Tensor};
 
-use super::json::{Reader, list};
+use super::json::{Reader, exact, list, number};
 use super::rows::{Row, Rows, argmax, same_columns};
 use super::{IEvaluation, plot};
 
@@ -267,7 +267,7 @@ impl Class {
             "predictions": self.predictions,
             "rows": self.rows,
             "positives": self.positives,
-            "sums": self.sums,
+            "sums": exact(&self.sums),
             "residuals": self.own.residuals,
             "probabilities": self.own.probabilities,
         })
@@ -280,7 +280,7 @@ impl Class {
             predictions: value.get("predictions")?.as_u64()?,
             rows: counts("rows")?,
             positives: counts("positives")?,
-            sums: list(value.get("sums")?, Value::as_f64)?,
+            sums: list(value.get("sums")?, number)?,
             own: Histograms { residuals: counts("residuals")?, probabilities: counts("probabilities")? },
         })
     }

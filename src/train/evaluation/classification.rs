@@ -1,11 +1,11 @@
 //! Which class was predicted for which: the confusion matrix, and figures made of it.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use ndgc::{Error, Result, Tensor};
 
 use super::counts::average;
-use super::json::{Reader, list};
+use super::json::{Reader, exact, list, number};
 use super::rows::{Row, Rows, argmax, same_columns};
 use super::{Averaging, BinaryCounts, IEvaluation, Metric, plot, table};
 
@@ -262,8 +262,8 @@ impl Evaluation {
             wanted: json.size("wanted_classes")?,
             top_n: json.size("top_n")?,
             positive_class: json.option("positive_class", |class| class.as_u64().map(|class| class as usize))?,
-            threshold: json.option("binary_decision_threshold", Value::as_f64)?,
-            costs: json.option("cost_array", |costs| list(costs, Value::as_f64))?,
+            threshold: json.option("binary_decision_threshold", number)?,
+            costs: json.option("cost_array", |costs| list(costs, number))?,
             axis: json.integer("axis")?,
             classes: json.size("classes")?,
             matrix: json.counts("confusion")?,
@@ -349,8 +349,8 @@ impl IEvaluation for Evaluation {
             "wanted_classes": self.wanted,
             "top_n": self.top_n,
             "positive_class": self.positive_class,
-            "binary_decision_threshold": self.threshold,
-            "cost_array": self.costs,
+            "binary_decision_threshold": self.threshold.map(|threshold| format!("{threshold:?}")),
+            "cost_array": self.costs.as_deref().map(exact),
             "axis": self.axis,
             "classes": self.classes,
             "confusion": self.matrix,

@@ -54,10 +54,6 @@ impl Reader {
         self.get(key, |value| list(value, Value::as_u64))
     }
 
-    pub(super) fn numbers(&self, key: &str) -> Result<Vec<f64>> {
-        self.get(key, |value| list(value, Value::as_f64))
-    }
-
     /// Something that may be null.
     pub(super) fn option<T>(&self, key: &str, read: impl FnOnce(&Value) -> Option<T>) -> Result<Option<T>> {
         self.get(key, |value| if value.is_null() { Some(None) } else { read(value).map(Some) })
@@ -76,4 +72,14 @@ impl Reader {
 /// A list whose elements are all of one kind.
 pub(super) fn list<T>(value: &Value, read: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
     value.as_array()?.iter().map(read).collect()
+}
+
+/// Doubles as text: read back to the last bit, as `serde_json` reads numbers only with a feature that takes time.
+pub(super) fn exact(numbers: &[f64]) -> Value {
+    numbers.iter().map(|number| Value::String(format!("{number:?}"))).collect()
+}
+
+/// What [`exact`] wrote, or a number.
+pub(super) fn number(value: &Value) -> Option<f64> {
+    value.as_str().map_or_else(|| value.as_f64(), |text| text.parse().ok())
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use ndgc::{Result, Tensor};
 
 use super::IEvaluation;
-use super::json::{Reader, list};
+use super::json::{Reader, exact, list, number};
 use super::rows::{Rows, same_columns};
 use super::table::{line, scientific};
 
@@ -131,24 +131,16 @@ impl Column {
     }
 
     fn to_json(self) -> Value {
-        json!([
-            self.count,
-            self.absolute,
-            self.squared,
-            self.mean_label,
-            self.mean_prediction,
-            self.labels,
-            self.predictions,
-            self.both
-        ])
+        let means = [self.mean_label, self.mean_prediction];
+        let sums = [self.absolute, self.squared, self.labels, self.predictions, self.both];
+        json!({ "count": self.count, "means": exact(&means), "sums": exact(&sums) })
     }
 
     fn from_json(value: &Value) -> Option<Self> {
-        let count = value.get(0)?.as_u64()?;
-        let numbers = list(value, Value::as_f64)?;
-        let &[_, absolute, squared, mean_label, mean_prediction, labels, predictions, both] = &numbers[..] else {
-            return None;
-        };
+        let numbers = |key: &str| list(value.get(key)?, number);
+        let &[mean_label, mean_prediction] = &numbers("means")?[..] else { return None };
+        let &[absolute, squared, labels, predictions, both] = &numbers("sums")?[..] else { return None };
+        let count = value.get("count")?.as_u64()?;
         Some(Column { count, absolute, squared, mean_label, mean_prediction, labels, predictions, both })
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use ndgc::{Error, Result, Tensor};
 
 use super::curves::{Point, area, without_redundant};
-use super::json::Reader;
+use super::json::{Reader, exact, list, number};
 use super::rows::Rows;
 use super::{BinaryCounts, IEvaluation, PrecisionRecallCurve, RocCurve};
 
@@ -103,16 +103,16 @@ impl Scores {
 
     fn to_json(&self) -> Value {
         match self {
-            Scores::Exact(all) => json!(all),
+            Scores::Exact(all) => exact(all),
             Scores::Binned(bins, below) => json!({ "bins": bins, "below": below }),
         }
     }
 
     fn from_json(value: &Value, steps: usize) -> Option<Self> {
         if steps == 0 {
-            return super::json::list(value, Value::as_f64).map(Scores::Exact);
+            return list(value, number).map(Scores::Exact);
         }
-        let bins = super::json::list(value.get("bins")?, Value::as_u64)?;
+        let bins = list(value.get("bins")?, Value::as_u64)?;
         (bins.len() == steps + 1).then_some(Scores::Binned(bins, value.get("below")?.as_u64()?))
     }
 }

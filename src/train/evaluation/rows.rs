@@ -1,6 +1,8 @@
 //! Arrays as rows of numbers: whatever the shape, the dtype and the mask.
 
-use ndgc::{DType, Error, Result, Tensor, WithDType};
+use ndgc::{Error, Result, Tensor};
+
+use super::super::data::numbers::numbers;
 
 /// Labels and predictions, and which of them count.
 pub(super) struct Rows {
@@ -144,32 +146,6 @@ fn one_hot(op: &'static str, classes: &[f64], columns: usize, inner: usize) -> R
         all[(row / inner * columns + class as usize) * inner + row % inner] = 1.;
     }
     Ok(all)
-}
-
-/// All numbers in order, without an array between.
-fn numbers(op: &'static str, array: &Tensor) -> Result<Vec<f64>> {
-    fn of<T: WithDType>(array: &Tensor) -> Result<Vec<f64>> {
-        let wide = |all: &[T]| all.iter().map(|x| x.to_f64()).collect();
-        if array.is_contiguous() && array.device().is_cpu() {
-            return array.with_slice(wide);
-        }
-        Ok(wide(&array.to_vec::<T>()?))
-    }
-    match array.dtype() {
-        DType::F64 => array.to_vec::<f64>(),
-        DType::F32 => of::<f32>(array),
-        DType::F16 => of::<ndgc::f16>(array),
-        DType::BF16 => of::<ndgc::bf16>(array),
-        DType::I64 => of::<i64>(array),
-        DType::I32 => of::<i32>(array),
-        DType::U32 => of::<u32>(array),
-        DType::U8 => of::<u8>(array),
-        DType::Bool => of::<bool>(array),
-        dtype => {
-            let supported = "f16, bf16, f32, f64, u8, u32, i32, i64, bool";
-            Err(Error::UnsupportedDType { op, dtype, supported })
-        }
-    }
 }
 
 fn shapes(op: &'static str, lhs: &Tensor, rhs: &Tensor, why: &str) -> Error {

@@ -1,0 +1,186 @@
+//! Batches from files of numbers between commas, read as they are needed.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use ndgc::{Device, Error, Result, Tensor};
+
+use super::arrays::check_batch;
+use super::{DataIterator, DataSet};
+
+/// Which columns of a file are labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CsvLabels {
+    /// A column of whole numbers, which are classes: rows with a 1.
+    Class {
+        /// The column.
+        column: usize,
+        /// Number of classes; the numbers are below.
+        classes: usize,
+    },
+    /// Columns of numbers, as they are.
+    Columns(Range<usize>),
+    /// None: the labels are the features.
+    None,
+}
+
+/// Batches from a file whose lines are rows of numbers, in f32: `[n, columns]`. Holds one batch, however long the file
+/// is.
+///
+/// Numbers may stand between quotation marks; empty lines are skipped. Every row has as many columns as the first.
+///
+/// ```
+/// # use ndgc::train::{CsvDataSetIterator, CsvLabels, DataIterator};
+/// let path = std::env::temp_dir().join(format!("ndgc-{}.csv", std::process::id()));
+/// std::fs::write(&path, "x,y,class\n0.5,1,2\n2,3,0\n4,5,1\n").unwrap();
+/// let mut batches = CsvDataSetIterator::new(&path, CsvLabels::Class { column: 2, classes: 3 }, 2)?.with_skip_lines(1)?;
+/// let first = batches.next().unwrap()?;
+/// assert_eq!(first.features.to_vec2::<f32>()?, [[0.5, 1.], [2., 3.]]);
+/// assert_eq!(first.labels.to_vec2::<f32>()?, [[0., 0., 1.], [1., 0., 0.]]);
+/// assert_eq!(batches.next().unwrap()?.num_examples(), 1);
+/// assert!(batches.next().is_none());
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct CsvDataSetIterator {
+    path: PathBuf,
+    labels: CsvLabels,
+    batch: usize,
+    skip: usize,
+    delimiter: char,
+    file: BufReader<File>,
+    /// Lines that were read.
+    line: usize,
+    /// Columns of the first row.
+    columns: Option<usize>,
+    text: String,
+}
+
+impl CsvDataSetIterator {
+    /// Batches of `batch` rows.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for batches of no row; [`Error::File`] for a file that cannot be opened.
+    pub fn new(path: impl AsRef<Path>, labels: CsvLabels, batch: usize) -> Result<Self> {
+        check_batch(batch)?;
+        let path = path.as_ref().to_owned();
+        let file = open(&path)?;
+        let (skip, delimiter, text) = (0, ',', String::new());
+        Ok(CsvDataSetIterator { path, labels, batch, skip, delimiter, file, line: 0, columns: None, text })
+    }
+
+    /// Begins after that many lines.
+    ///
+    /// # Errors
+    /// As [`DataIterator::reset`].
+    pub fn with_skip_lines(mut self, lines: usize) -> Result<Self> {
+        self.skip = lines;
+        self.reset()?;
+        Ok(self)
+    }
+
+    /// What stands between the columns.
+    #[must_use]
+    pub fn with_delimiter(mut self, delimiter: char) -> Self {
+        self.delimiter = delimiter;
+        self
+    }
+
+    fn fail(&self, why: String) -> Error {
+        Error::File { path: Some(self.path.clone()), offset: None, why: format!("line {}: {why}", self.line) }
+    }
+
+    /// The next line that is not empty, to `text`.
+    fn next_line(&mut self) -> Result<bool> {
+        loop {
+            self.text.clear();
+            let read = self.file.read_line(&mut self.text);
+            self.line += 1;
+            match read {
+                Ok(0) => return Ok(false),
+                Ok(_) if self.line > self.skip && !self.text.trim().is_empty() => return Ok(true),
+                Ok(_) => {}
+                Err(error) => return Err(self.fail(error.to_string())),
+            }
+        }
+    }
+
+    /// Adds the row in `text`.
+    fn row(&mut self, features: &mut Vec<f32>, labels: &mut Vec<f32>) -> Result<()> {
+        let cells = self.text.trim_end_matches(['\n', '\r']).split(self.delimiter);
+        let mut columns = 0;
+        for (column, cell) in cells.enumerate() {
+            columns = column + 1;
+            let bare = cell.trim().trim_matches('"');
+            let number: f32 =
+                bare.parse().map_err(|_| self.fail(format!("column {column} has `{bare}`, which is no number")))?;
+            match &self.labels {
+                CsvLabels::Class { column: own, classes } if *own == column => {
+                    if number.fract() != 0. || !(0. ..*classes as f32).contains(&number) {
+                        return Err(self.fail(format!("{number} is none of {classes} classes")));
+                    }
+                    labels.extend((0..*classes).map(|class| f32::from(u8::from(class as f32 == number))));
+                }
+                CsvLabels::Columns(own) if own.contains(&column) => labels.push(number),
+                _ => features.push(number),
+            }
+        }
+        let wanted = *self.columns.get_or_insert(columns);
+        if wanted != columns {
+            return Err(self.fail(format!("{columns} columns, where the first row has {wanted}")));
+        }
+        let last = match &self.labels {
+            CsvLabels::Class { column, .. } => column + 1,
+            CsvLabels::Columns(own) => own.end,
+            CsvLabels::None => 0,
+        };
+        if last > columns {
+            return Err(self.fail(format!("{columns} columns, and labels are looked for in column {}", last - 1)));
+        }
+        Ok(())
+    }
+
+    fn make(&mut self) -> Result<Option<DataSet>> {
+        let (mut features, mut labels, mut rows) = (Vec::new(), Vec::new(), 0);
+        while rows < self.batch && self.next_line()? {
+            self.row(&mut features, &mut labels)?;
+            rows += 1;
+        }
+        if rows == 0 {
+            return Ok(None);
+        }
+        let array = |all: &[f32]| Tensor::from_slice(all, (rows, all.len() / rows), &Device::Cpu);
+        let features = array(&features)?;
+        let labels = if self.labels == CsvLabels::None { features.clone() } else { array(&labels)? };
+        DataSet::new(features, labels).map(Some)
+    }
+}
+
+impl Iterator for CsvDataSetIterator {
+    type Item = Result<DataSet>;
+
+    fn next(&mut self) -> Option<Result<DataSet>> {
+        self.make().transpose()
+    }
+}
+
+impl DataIterator<DataSet> for CsvDataSetIterator {
+    fn reset(&mut self) -> Result<()> {
+        self.file = open(&self.path)?;
+        self.line = 0;
+        Ok(())
+    }
+
+    fn batch(&self) -> Option<usize> {
+        Some(self.batch)
+    }
+}
+
+fn open(path: &Path) -> Result<BufReader<File>> {
+    let fail =
+        |error: std::io::Error| Error::File { path: Some(path.to_owned()), offset: None, why: error.to_string() };
+    Ok(BufReader::new(File::open(path).map_err(fail)?))
+}

@@ -1,0 +1,140 @@
+//! Examples from files that hold all of them: IDX, the format of MNIST, and npy.
+
+use std::fs::File;
+use std::io::{BufReader, ErrorKind, Read};
+use std::path::Path;
+
+use flate2::bufread::GzDecoder;
+use ndgc::nn::encoding::one_hot;
+use ndgc::{DType, Device, Error, Result, Tensor, npy};
+
+use super::{ArrayDataSetIterator, DataIterator, DataSet};
+
+/// What a gzip file begins with.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+/// The most numbers that a file may announce.
+const COUNT_MAX: u64 = 1 << 40;
+
+/// Reads a file in IDX form, plain or gzip, of bytes: `[n]` of labels, `[n, h, w]` of images, in u8.
+///
+/// # Errors
+/// [`Error::File`] for a file that cannot be read or is something else; as [`Tensor::from_vec`].
+pub fn read_idx(path: impl AsRef<Path>) -> Result<Tensor> {
+    let path = path.as_ref();
+    let fail = |why: String| Error::File { path: Some(path.to_owned()), offset: None, why };
+    let mut file = BufReader::new(File::open(path).map_err(|error| fail(error.to_string()))?);
+    let mut start = [0; 2];
+    let read = file.read_exact(&mut start).map_err(|error| fail(error.to_string()));
+    read?;
+    let all = start.as_slice().chain(file);
+    if start == GZIP { idx(GzDecoder::new(BufReader::new(all))) } else { idx(all) }.map_err(fail)
+}
+
+/// The array of a stream, or what is wrong with it.
+fn idx(mut from: impl Read) -> std::result::Result<Tensor, String> {
+    let mut number = [0; 4];
+    let mut next = |from: &mut dyn Read| match from.read_exact(&mut number) {
+        Ok(()) => Ok(u32::from_be_bytes(number)),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err("the file ends in its header".to_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    let magic = next(&mut from)?;
+    let rank = (magic & 0xff) as usize;
+    if magic >> 8 != 8 || !(1..=4).contains(&rank) {
+        return Err(format!("begins with {magic:#010x}, where IDX of bytes has 0x00000801 to 0x00000804"));
+    }
+    let mut shape = Vec::with_capacity(rank);
+    for _ in 0..rank {
+        shape.push(next(&mut from)? as usize);
+    }
+    let count = shape.iter().try_fold(1u64, |count, &dim| count.checked_mul(dim as u64));
+    let count = count.filter(|&count| count <= COUNT_MAX).ok_or_else(|| format!("announces {shape:?} numbers"))?;
+    let mut bytes = Vec::new();
+    // One more than is announced would be too many; memory follows what is there.
+    from.take(count + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if bytes.len() as u64 != count {
+        let found = if bytes.len() as u64 > count { "more".to_owned() } else { bytes.len().to_string() };
+        return Err(format!("announces {count} numbers, and there are {found}"));
+    }
+    Tensor::from_vec(bytes, shape, &Device::Cpu).map_err(|error| error.to_string())
+}
+
+/// Batches out of files in IDX form: features in f32 from 0 to 255, labels as rows with a 1.
+///
+/// The files stay in memory as they are, in bytes; a batch is made when it is asked for, in the current workspace.
+/// [`Normalizer::image`](super::Normalizer::image) brings pixels to 0 to 1.
+#[derive(Clone, Debug)]
+pub struct IdxDataSetIterator {
+    bytes: ArrayDataSetIterator,
+    classes: usize,
+}
+
+impl IdxDataSetIterator {
+    /// Batches of a file of images `[n, ..]` and the file of their labels `[n]`, which are below `classes`.
+    ///
+    /// # Errors
+    /// As [`read_idx`] and [`ArrayDataSetIterator::new`].
+    pub fn new(images: impl AsRef<Path>, labels: impl AsRef<Path>, classes: usize, batch: usize) -> Result<Self> {
+        let all = DataSet::new(read_idx(images)?, read_idx(labels)?)?;
+        all.labels.dims1()?;
+        let largest = all.labels.with_slice(|labels: &[u8]| labels.iter().copied().max())?;
+        if let Some(label) = largest.filter(|&label| usize::from(label) >= classes) {
+            return Err(Error::IndexOutOfRange { op: "IdxDataSetIterator", index: label.into(), dim: classes });
+        }
+        Ok(IdxDataSetIterator { bytes: ArrayDataSetIterator::new(all, batch)?, classes })
+    }
+
+    /// As [`ArrayDataSetIterator::shuffled`].
+    ///
+    /// # Errors
+    /// As [`ArrayDataSetIterator::shuffled`].
+    pub fn shuffled(mut self, seed: u64) -> Result<Self> {
+        self.bytes = self.bytes.shuffled(seed)?;
+        Ok(self)
+    }
+
+    /// As [`ArrayDataSetIterator::set_epoch`].
+    ///
+    /// # Errors
+    /// As [`ArrayDataSetIterator::set_epoch`].
+    pub fn set_epoch(&mut self, epoch: u64) -> Result<()> {
+        self.bytes.set_epoch(epoch)
+    }
+
+    /// Number of all examples.
+    pub fn num_examples(&self) -> usize {
+        self.bytes.num_examples()
+    }
+}
+
+impl Iterator for IdxDataSetIterator {
+    type Item = Result<DataSet>;
+
+    fn next(&mut self) -> Option<Result<DataSet>> {
+        let batch = self.bytes.next()?;
+        Some(batch.and_then(|batch| {
+            DataSet::new(batch.features.to_dtype(DType::F32)?, one_hot(batch.labels, self.classes, 1f32, 0f32)?)
+        }))
+    }
+}
+
+impl DataIterator<DataSet> for IdxDataSetIterator {
+    fn reset(&mut self) -> Result<()> {
+        self.bytes.reset()
+    }
+
+    fn batch(&self) -> Option<usize> {
+        self.bytes.batch()
+    }
+}
+
+impl ArrayDataSetIterator {
+    /// Batches of a file of features and one of labels, in npy.
+    ///
+    /// # Errors
+    /// As [`npy::read`] and [`ArrayDataSetIterator::new`].
+    pub fn from_npy(features: impl AsRef<Path>, labels: impl AsRef<Path>, batch: usize) -> Result<Self> {
+        let all = DataSet::new(npy::read(features, &Device::Cpu)?, npy::read(labels, &Device::Cpu)?)?;
+        Self::new(all, batch)
+    }
+}

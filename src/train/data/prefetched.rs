@@ -1,0 +1,214 @@
+//! Batches made ahead by a thread of their own, in the blocks of a ring.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ndgc::nn::Prefetch;
+use ndgc::{CycleLease, Device, ResetPolicy, Result, SpillPolicy, WorkspaceConfig};
+
+use super::{DataIterator, DataSet, MultiDataSet};
+
+/// Batches that wait, unless the user says how many: ND4J's number.
+const PREFETCH: usize = 8;
+
+/// A batch that can hold the part of a ring that its arrays lie in: [`DataSet`] and [`MultiDataSet`].
+pub trait Leased: sealed::Sealed + Clone + Send + Sized + 'static {}
+
+impl Leased for DataSet {}
+impl Leased for MultiDataSet {}
+
+mod sealed {
+    use super::{Arc, CycleLease, DataSet, MultiDataSet, Result};
+
+    pub trait Sealed {
+        /// Keeps a lease as long as this lives.
+        fn hold(&mut self, lease: CycleLease);
+        /// The same in the current workspace, if it holds a lease of another.
+        fn moved(self) -> Result<Self>
+        where
+            Self: Sized;
+    }
+
+    macro_rules! leased {
+        ($($batch:ty),*) => {
+            $(impl Sealed for $batch {
+                fn hold(&mut self, lease: CycleLease) {
+                    self.lease = Some(Arc::new(lease));
+                }
+
+                fn moved(self) -> Result<Self> {
+                    if self.lease.is_some() { self.migrate() } else { Ok(self) }
+                }
+            })*
+        };
+    }
+
+    leased!(DataSet, MultiDataSet);
+}
+
+/// Another iterator's batches, made ahead by a thread of their own.
+///
+/// They come in order. An error of the iterator, or its panic, comes after all batches before it; then there is nothing
+/// until [`DataIterator::reset`], which begins again after an error too. A drop ends the thread, also while it waits.
+///
+/// Arrays lie in a ring of workspaces with a block for each batch that waits, the one in use, the one that is being
+/// made and the one that waits for its place. The first batch decides how large the blocks are; larger ones make
+/// them grow. A [`DataSet`] holds its block, so its arrays are valid as long as it lives, and need no copy; what is kept
+/// for long is [`DataSet::detach`]ed. ND4J's `AsyncDataSetIterator` writes on over what is in use.
+///
+/// ```
+/// # use ndgc::train::{AsyncDataSetIterator, DataIterator, DataSet, FnDataIterator};
+/// # use ndgc::{Device, Tensor};
+/// let source = FnDataIterator::new(|n| {
+///     let x = Tensor::full(n as f32, (32, 10), &Device::Cpu)?;
+///     Ok((n < 100).then_some(DataSet::new(x.clone(), x)?))
+/// });
+/// let mut batches = AsyncDataSetIterator::with_prefetch(source, 4)?;
+/// for epoch in 0..2 {
+///     for (n, batch) in (&mut batches).enumerate() {
+///         assert_eq!(batch?.features.mean_all()?.to_scalar::<f32>()?, n as f32);
+///     }
+///     batches.reset()?;
+/// }
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+pub struct AsyncDataIterator<T: Leased> {
+    batches: Prefetch<T>,
+    batch: Option<usize>,
+}
+
+/// [`AsyncDataIterator`] of [`DataSet`]s.
+pub type AsyncDataSetIterator = AsyncDataIterator<DataSet>;
+
+/// [`AsyncDataIterator`] of [`MultiDataSet`]s.
+pub type AsyncMultiDataSetIterator = AsyncDataIterator<MultiDataSet>;
+
+impl<T: Leased> fmt::Debug for AsyncDataIterator<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AsyncDataIterator").field(&self.batches).finish()
+    }
+}
+
+impl<T: Leased> AsyncDataIterator<T> {
+    /// With 8 batches that may wait, on the host.
+    ///
+    /// # Errors
+    /// As [`AsyncDataIterator::with_prefetch`].
+    pub fn new<I: DataIterator<T> + Send + 'static>(source: I) -> Result<Self> {
+        Self::with_prefetch(source, PREFETCH)
+    }
+
+    /// With so many batches that may wait, on the host.
+    ///
+    /// # Errors
+    /// [`Error::Msg`](ndgc::Error::Msg) for more than 65,536 batches, or if there is no thread to be had.
+    pub fn with_prefetch<I: DataIterator<T> + Send + 'static>(source: I, prefetch: usize) -> Result<Self> {
+        Self::on_device(&Device::Cpu, source, prefetch)
+    }
+
+    /// As [`AsyncDataIterator::with_prefetch`], where the ring is for arrays of a device.
+    ///
+    /// # Errors
+    /// As [`AsyncDataIterator::with_prefetch`].
+    pub fn on_device<I: DataIterator<T> + Send + 'static>(device: &Device, source: I, prefetch: usize) -> Result<Self> {
+        let ring = WorkspaceConfig::builder()
+            .policy_reset(ResetPolicy::EndOfBufferReached)
+            .policy_spill(SpillPolicy::Reallocate)
+            .overallocation_limit((prefetch + 2) as f64)
+            .build()?;
+        let batch = source.batch();
+        let producer = producer(source);
+        Ok(AsyncDataIterator { batches: Prefetch::new_on(device, &ring, prefetch, producer)?, batch })
+    }
+}
+
+/// What the thread calls with 0, 1, 2 and so on, and from 0 again after a reset.
+fn producer<T: Leased, I: DataIterator<T>>(mut source: I) -> impl FnMut(usize) -> Result<Option<T>> {
+    let mut began = false;
+    move |element| {
+        if element == 0 && began {
+            source.reset()?;
+        }
+        let mut next = source.next();
+        if next.is_none() && element == 0 && !began {
+            // It was used up before it was handed over.
+            source.reset()?;
+            next = source.next();
+        }
+        began = true;
+        next.transpose()?.map(sealed::Sealed::moved).transpose()
+    }
+}
+
+impl<T: Leased> Iterator for AsyncDataIterator<T> {
+    type Item = Result<T>;
+
+    fn next(&mut self) -> Option<Result<T>> {
+        Some(self.batches.next()?.map(|batch| {
+            let (mut batch, lease) = batch.into_parts();
+            if let Some(lease) = lease {
+                batch.hold(lease);
+            }
+            batch
+        }))
+    }
+}
+
+impl<T: Leased> DataIterator<T> for AsyncDataIterator<T> {
+    fn reset(&mut self) -> Result<()> {
+        self.batches.reset()
+    }
+
+    fn batch(&self) -> Option<usize> {
+        self.batch
+    }
+
+    /// It is made ahead already.
+    fn async_supported(&self) -> bool {
+        false
+    }
+}
+
+/// An iterator whose batches nobody makes ahead: `fit` takes them one by one, for finding faults.
+///
+/// ```
+/// # use ndgc::train::{AsyncShieldDataSetIterator, DataIterator, DataSet, ListDataSetIterator};
+/// let shield = AsyncShieldDataSetIterator::new(ListDataSetIterator::new(Vec::<DataSet>::new()));
+/// assert!(!shield.async_supported());
+/// ```
+#[derive(Clone, Debug)]
+pub struct AsyncShieldDataSetIterator<I> {
+    source: I,
+}
+
+/// [`AsyncShieldDataSetIterator`] under ND4J's name for several inputs.
+pub type AsyncShieldMultiDataSetIterator<I> = AsyncShieldDataSetIterator<I>;
+
+impl<I> AsyncShieldDataSetIterator<I> {
+    /// Around this iterator.
+    pub fn new(source: I) -> Self {
+        AsyncShieldDataSetIterator { source }
+    }
+}
+
+impl<I: Iterator> Iterator for AsyncShieldDataSetIterator<I> {
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        self.source.next()
+    }
+}
+
+impl<T, I: DataIterator<T>> DataIterator<T> for AsyncShieldDataSetIterator<I> {
+    fn reset(&mut self) -> Result<()> {
+        self.source.reset()
+    }
+
+    fn batch(&self) -> Option<usize> {
+        self.source.batch()
+    }
+
+    fn async_supported(&self) -> bool {
+        false
+    }
+}
