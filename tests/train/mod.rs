@@ -5,3 +5,6 @@ pub(crate) mod both;
 mod data;
 mod evaluation;
 mod network_dl4j;
+mod network_layers;
+mod network_memory;
+mod network_training;

@@ -1,11 +1,12 @@
-//! The 45 networks of `data/network.json`, whose numbers DL4J 1.0.0-M2.1 computed in doubles: parameters before and after
-//! steps, outputs, losses and gradients, in each workspace mode.
+//! The 45 networks of `data/network.json`, whose numbers DL4J 1.0.0-M2.1 computed in doubles: parameters before and
+//! after steps, outputs, losses and gradients, in each workspace mode.
 //!
 //! Four faults are not followed; each has a test here:
 //! - Nadam leaves the second moment uncorrected, so that its first step is about 60 times the learning rate.
 //! - `PolySchedule` rises, by `(1 + i / max)^power`; its documentation says that it falls.
 //! - A weight decay set for the whole network counts twice, in the score and in the step.
-//! - Leaky ReLU (its derivative), GELU, hard sigmoid and rational tanh have constants of single precision, in doubles too.
+//! - Leaky ReLU (its derivative), GELU, hard sigmoid and rational tanh have constants of single precision, in doubles
+//! too.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Checkpoints: arrays as safetensors, counts as JSON.
 //!
-//! `model.json` names the file with the arrays, which has the number of the step in its name and is never written again.
-//! Both come to their names by a rename, the JSON last: whenever the program ends, what the JSON names is whole.
+//! `model.json` names the file with the arrays, which has the number of the step in its name and is never written
+//! again. Both come to their names by a rename, the JSON last: whenever the program ends, what the JSON names is whole.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -23,16 +23,16 @@ fn file_error(path: &Path, why: impl ToString) -> Error {
 
 /// # Checkpoints
 impl Network {
-    /// Writes parameters, what updaters keep, and counts: `path` with the ending `.json`, and beside it a file of arrays
-    /// (safetensors). The checkpoint before is there, whole, until this one is; then its arrays are deleted.
+    /// Writes parameters, what updaters keep, and counts: `path` with the ending `.json`, and beside it a file of
+    /// arrays (safetensors). The checkpoint before is there, whole, until this one is; then its arrays are deleted.
     ///
     /// ```
     /// # use ndgc::train::{InputType, Loss, NetworkConfig, OutputLayer};
     /// # use ndgc::{DType, Device, Tensor};
     /// # let dir = std::env::temp_dir().join(format!("ndgc-checkpoint-{}", std::process::id()));
     /// # std::fs::create_dir_all(&dir).map_err(ndgc::Error::msg)?;
-    /// let config = NetworkConfig::builder().input_type(InputType::feed_forward(3)).layer(OutputLayer::new(2, Loss::Mse));
-    /// let net = config.clone().build()?;
+    /// let config = NetworkConfig::builder().input_type(InputType::feed_forward(3)).layer(OutputLayer::new(2,
+    /// Loss::Mse)); let net = config.clone().build()?;
     /// net.save(dir.join("model"))?;
     ///
     /// let mut again = config.seed(9).build()?; // other random numbers
@@ -77,8 +77,8 @@ impl Network {
         Ok(())
     }
 
-    /// Reads a checkpoint of a network with the same layers. Training then goes on as if it had not stopped, to the last
-    /// digit, if it gets the same batches.
+    /// Reads a checkpoint of a network with the same layers. Training then goes on as if it had not stopped, to the
+    /// last digit, if it gets the same batches.
     ///
     /// # Errors
     /// [`Error::File`] if a file cannot be read, or is of other layers; [`Error::CannotFindTensor`] and

@@ -267,8 +267,8 @@ impl NetworkConfig {
     /// The network, with parameters as they begin.
     ///
     /// # Errors
-    /// [`Error::Argument`](ndgc::Error::Argument) for a name that is missing or there twice, a graph that is not one, or
-    /// a layer whose input does not fit; as [`Tensor::zeros`](ndgc::Tensor::zeros).
+    /// [`Error::Argument`](ndgc::Error::Argument) for a name that is missing or there twice, a graph that is not one,
+    /// or a layer whose input does not fit; as [`Tensor::zeros`](ndgc::Tensor::zeros).
     pub fn build(self) -> Result<Network> {
         Network::new(self)
     }

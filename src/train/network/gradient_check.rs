@@ -16,8 +16,8 @@ pub struct GradientCheck {
     pub worst: String,
 }
 
-/// Compares the gradients of a network of `f64` with central differences of its score, of at most `per_param` numbers of
-/// each parameter: DL4J's `GradientCheckUtil`. For tests of layers; an error below 1e-5 is usual.
+/// Compares the gradients of a network of `f64` with central differences of its score, of at most `per_param` numbers
+/// of each parameter: DL4J's `GradientCheckUtil`. For tests of layers; an error below 1e-5 is usual.
 ///
 /// ```
 /// use ndgc::train::{Activation, DataSet, Dense, InputType, Loss, NetworkConfig, OutputLayer, gradient_check};
@@ -29,8 +29,8 @@ pub struct GradientCheck {
 ///     .layer(Dense::new(3).activation(Activation::Tanh))
 ///     .layer(OutputLayer::new(2, Loss::Mcxent))
 ///     .build()?;
-/// let (x, y) = (Tensor::new(&[[1., 2.], [-1., 0.5]], &Device::Cpu)?, Tensor::new(&[[1., 0.], [0., 1.]], &Device::Cpu)?);
-/// let found = gradient_check(&net, &DataSet::new(x, y)?, 100)?;
+/// let (x, y) = (Tensor::new(&[[1., 2.], [-1., 0.5]], &Device::Cpu)?, Tensor::new(&[[1., 0.], [0., 1.]],
+/// &Device::Cpu)?); let found = gradient_check(&net, &DataSet::new(x, y)?, 100)?;
 /// assert!(found.checked == 17 && found.max_error < 1e-6, "{found:?}");
 /// # Ok::<(), ndgc::Error>(())
 /// ```

@@ -87,8 +87,8 @@ impl Network {
         no_grad(|| self.infer(&run, Place::Detached, true))
     }
 
-    /// The output for the next steps of series, from where the last call ended: `[n, size]` for one step, `[n, size, t]`
-    /// for several. [`Network::rnn_clear_previous_state`] begins again.
+    /// The output for the next steps of series, from where the last call ended: `[n, size]` for one step, `[n, size,
+    /// t]` for several. [`Network::rnn_clear_previous_state`] begins again.
     ///
     /// # Errors
     /// As [`Network::output`].
@@ -164,8 +164,8 @@ impl Network {
 
 /// # Scores, and evaluations
 impl Network {
-    /// The score of a batch: the mean of its losses, and penalties. As in training (batch normalisation by the batch, with
-    /// dropout) or not.
+    /// The score of a batch: the mean of its losses, and penalties. As in training (batch normalisation by the batch,
+    /// with dropout) or not.
     ///
     /// # Errors
     /// As [`Network::fit_batch`].
@@ -241,8 +241,8 @@ impl Network {
         Ok(())
     }
 
-    /// Lets evaluations look at the outputs of all batches, in one pass: DL4J's `doEvaluation`. No array is made but the
-    /// outputs, which lie in one workspace.
+    /// Lets evaluations look at the outputs of all batches, in one pass: DL4J's `doEvaluation`. No array is made but
+    /// the outputs, which lie in one workspace.
     ///
     /// # Errors
     /// As [`Network::for_each_output`]; those of the evaluations.

@@ -18,10 +18,10 @@ use super::workspaces::{ArrayType, LayerWorkspaceMgr, WorkspaceMode};
 
 /// Layers, their parameters, and what trains them.
 ///
-/// Made by [`NetworkConfig::build`]. Parameters are owned by the network; what [`Network::output`] and its kin return is
-/// owned by its handles, and needs nothing of the network. Memory for what a step makes is used again by the next step
-/// (see [`WorkspaceMode`]), so that after the first steps nothing is asked of the system; a network that is dropped
-/// gives it back, if that happens on the thread that used it.
+/// Made by [`NetworkConfig::build`]. Parameters are owned by the network; what [`Network::output`] and its kin return
+/// is owned by its handles, and needs nothing of the network. Memory for what a step makes is used again by the next
+/// step (see [`WorkspaceMode`]), so that after the first steps nothing is asked of the system; a network that is
+/// dropped gives it back, if that happens on the thread that used it.
 ///
 /// ```
 /// use ndgc::train::{Activation, DataSet, Dense, InputType, Loss, NetworkConfig, OutputLayer, Updater};

@@ -72,8 +72,8 @@ impl Network {
 
 /// # What updaters keep
 impl Network {
-    /// The arrays that updaters keep, by the parameter's name and their own, as `0_W/M`; those that no step has made yet
-    /// begin here.
+    /// The arrays that updaters keep, by the parameter's name and their own, as `0_W/M`; those that no step has made
+    /// yet begin here.
     ///
     /// # Errors
     /// As [`Tensor::zeros`].

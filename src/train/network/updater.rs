@@ -219,7 +219,8 @@ impl Updater {
 }
 
 impl Moments {
-    /// DL4J adds epsilon to the root of the uncorrected second moment: the same as a larger epsilon on the corrected one.
+    /// DL4J adds epsilon to the root of the uncorrected second moment: the same as a larger epsilon on the corrected
+    /// one.
     fn config(&self, rate: f64, decay: f64, t: i32) -> AdamConfig {
         let Moments { beta1, beta2, epsilon, .. } = *self;
         AdamConfig { rate, beta1, beta2, eps: epsilon / (1.0 - beta2.powi(t)).sqrt(), decay }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use ndgc::{DType, Device, Error, Result, ScopeOut, Shape, Tensor, Workspace, WorkspaceConfig, WorkspaceCycle};
 
-/// How a network uses workspaces. The results are the same in each mode, to the last bit.
+/// How a network uses workspaces. The results are the same in each mode: of sequences to the last bit, of graphs but
+/// for the order in which sums are rounded.
 ///
 /// | mode | time | memory | what it does |
 /// |---|---|---|---|

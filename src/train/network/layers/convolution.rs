@@ -5,7 +5,8 @@ use ndgc::{Result, Tensor};
 use super::super::activation::Activation;
 use super::super::layer::{InputType, Layer, Param, Pass, unfit};
 
-/// Moves a kernel over images, `[n, in, h, w]` to `[n, out, h', w']`, and has an activation. `W` is `[out, in, kh, kw]`.
+/// Moves a kernel over images, `[n, in, h, w]` to `[n, out, h', w']`, and has an activation. `W` is `[out, in, kh,
+/// kw]`.
 #[derive(Clone, Debug)]
 pub struct Convolution2D {
     n_out: usize,

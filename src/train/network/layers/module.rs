@@ -12,7 +12,8 @@ type Module = Box<dyn ModuleT + Send + Sync>;
 type Make = dyn Fn(VarBuilder<'static>) -> Result<Module> + Send + Sync;
 
 /// Any [`Module`](ndgc::nn::Module) or [`ModuleT`] as a layer: the function that makes it is called for each network,
-/// with a builder of its own, and each variable that it asks for is a parameter of the layer.
+/// with a builder of its own, and each variable that it asks for is a parameter of the layer. They begin as the module
+/// says, with random numbers of the common stream ([`Device::set_seed`]).
 ///
 /// ```
 /// use ndgc::nn::{self, Module};

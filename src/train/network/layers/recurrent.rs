@@ -8,7 +8,8 @@ use super::super::activation::Activation;
 use super::super::layer::{InputType, Layer, Param, Pass, Start, unfit};
 use super::super::workspaces::ArrayType;
 
-/// A step: from what the input gives (`[n, gates * h]`) and the states before, the states after; the first is the output.
+/// A step: from what the input gives (`[n, gates * h]`) and the states before, the states after; the first is the
+/// output.
 type Step<'s> = dyn Fn(&Tensor, &[Tensor]) -> Result<Vec<Tensor>> + 's;
 
 /// Runs a recurrent layer over the steps of `x`, with `count` states of `hidden` numbers, which begin as 0 or as the

@@ -1,0 +1,325 @@
+//! Training as a whole: epochs, resuming, stopping, series in segments, replicas, evaluations, errors.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use ndgc::train::{
+    Activation, BatchNormalization, CheckpointListener, DataIterator, DataSet, Dense, DropoutLayer, EarlyStopping,
+    Evaluation, Gru, IEvaluation, InputType, LayerSettings, ListDataSetIterator, Loss, Lstm, Network, NetworkConfig,
+    OutputLayer, Schedule, ScheduleKind, ScheduleType, Termination, TrainingListener, Updater, WorkspaceMode,
+};
+use ndgc::{DType, Device, Error, Result, Tensor};
+
+use super::both::both;
+use super::network_layers::{MODES, numbers, one_hot};
+
+/// A folder that ends with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("ndgc-network-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn files(&self) -> Vec<String> {
+        let names = std::fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// With everything that a step depends on: dropout, running means, moments, a schedule.
+fn config() -> NetworkConfig {
+    let rate = Schedule::new(ScheduleType::Iteration, 0.02, ScheduleKind::Exponential { gamma: 0.9 });
+    NetworkConfig::builder()
+        .seed(7)
+        .updater(Updater::adam(rate))
+        .l2(1e-3)
+        .input_type(InputType::feed_forward(4))
+        .layer(Dense::new(6).activation(Activation::Tanh))
+        .layer(BatchNormalization::new())
+        .layer(DropoutLayer(0.3))
+        .layer(OutputLayer::new(3, Loss::Mcxent))
+}
+
+fn batches() -> Vec<DataSet> {
+    let (x, y) = (numbers(&[12, 4]).to_dtype(DType::F32).unwrap(), one_hot(&[12, 3]).to_dtype(DType::F32).unwrap());
+    let all = DataSet::new(x, y).unwrap();
+    (0..3).map(|i| all.rows(4 * i, 4).unwrap()).collect()
+}
+
+/// Keeps the scores.
+#[derive(Clone, Debug, Default)]
+struct Scores(Arc<Mutex<Vec<u64>>>);
+
+impl TrainingListener for Scores {
+    fn iteration_done(&mut self, net: &Network) -> Result<()> {
+        self.0.lock().unwrap().push(net.score().to_bits());
+        Ok(())
+    }
+}
+
+fn scores_of(net: &mut Network, epochs: usize) -> Vec<u64> {
+    let scores = Scores::default();
+    net.add_listener(scores.clone());
+    net.fit_epochs(ListDataSetIterator::new(batches()), epochs).unwrap();
+    net.take_listeners();
+    scores.0.lock().unwrap().clone()
+}
+
+#[test]
+fn a_training_that_was_stopped_goes_on_to_the_last_digit() {
+    both(|| {
+        let folder = Folder::new("resume");
+        for mode in MODES {
+            let config = config().training_workspace_mode(mode);
+            let whole = scores_of(&mut config.clone().build().unwrap(), 6);
+            let mut first = config.clone().build().unwrap();
+            let mut parts = scores_of(&mut first, 2);
+            first.save(folder.0.join("model")).unwrap();
+            drop(first);
+            let mut second = config.seed(7).build().unwrap();
+            second.restore(folder.0.join("model")).unwrap();
+            assert_eq!((second.iteration(), second.epoch()), (6, 2));
+            parts.extend(scores_of(&mut second, 4));
+            assert_eq!(parts, whole, "{mode:?}");
+        }
+    });
+}
+
+#[test]
+fn a_checkpoint_is_whole_whatever_comes_between() {
+    both(|| {
+        let (folder, batch) = (Folder::new("whole"), &batches()[0]);
+        let path = folder.0.join("model");
+        let mut net = config().build().unwrap();
+        net.add_listener(CheckpointListener::new(&path).every(2));
+        for _ in 0..5 {
+            net.fit_batch(batch).unwrap();
+        }
+        assert_eq!(folder.files(), ["model-4.safetensors", "model.json"], "the ones before are gone");
+        net.take_listeners();
+        let read = || {
+            let mut net = config().build().unwrap();
+            net.restore(&path).map(|()| (net.iteration(), net.param("0_W").unwrap().to_vec::<f32>().unwrap()))
+        };
+        let saved = read().unwrap();
+        // The arrays of the next one are there, and the program ends before the JSON is.
+        std::fs::write(folder.0.join("model-5.safetensors"), b"half of").unwrap();
+        std::fs::write(folder.0.join("model.json.77"), b"{\"for").unwrap();
+        assert_eq!(read().unwrap(), saved);
+        // Twice at one step: what the JSON names is not written over.
+        let mut again = config().build().unwrap();
+        again.restore(&path).unwrap();
+        again.save(&path).unwrap();
+        assert_eq!(read().unwrap(), saved);
+        assert!(folder.files().contains(&"model-4b.safetensors".to_owned()));
+
+        // A file that is damaged or of something else is refused, and changes nothing.
+        let before = again.param("0_W").unwrap().to_vec::<f32>().unwrap();
+        std::fs::write(folder.0.join("model-4b.safetensors"), b"damaged").unwrap();
+        assert!(matches!(again.restore(&path), Err(Error::File { .. })));
+        std::fs::write(folder.0.join("model.json"), b"{}").unwrap();
+        assert!(again.restore(&path).unwrap_err().to_string().contains("format"));
+        assert!(again.restore(folder.0.join("nothing")).is_err());
+        let other =
+            NetworkConfig::builder().input_type(InputType::feed_forward(4)).layer(OutputLayer::new(3, Loss::Mse));
+        let other = other.build().unwrap();
+        other.save(&path).unwrap();
+        assert!(again.restore(&path).unwrap_err().to_string().contains("OutputLayer"));
+        assert_eq!(again.param("0_W").unwrap().to_vec::<f32>().unwrap(), before);
+    });
+}
+
+#[test]
+fn training_stops_when_it_does_not_help() {
+    both(|| {
+        let mut net = config().build().unwrap();
+        let mut calls = 0;
+        // Scores 5, 4, 3, 9, 9, ...
+        let score = |net: &Network| {
+            calls += 1;
+            assert_eq!(net.epoch(), calls);
+            Ok(if calls <= 3 { 6. - calls as f64 } else { 9. })
+        };
+        let stopping = EarlyStopping::max_epochs(50).patience(4);
+        let ended = stopping.fit(&mut net, ListDataSetIterator::new(batches()), score).unwrap();
+        assert_eq!((ended.reason, ended.best_epoch, ended.best_score), (Termination::NoImprovement, 2, 3.));
+        assert_eq!((ended.scores.len(), net.epoch()), (8, 3), "the network is the best one");
+        let nan =
+            EarlyStopping::max_epochs(5).fit(&mut net, ListDataSetIterator::new(batches()), |_| Ok(f64::NAN)).unwrap();
+        assert_eq!((nan.reason, nan.scores.len()), (Termination::InvalidScore, 1));
+        let short = EarlyStopping::max_epochs(5).max_time(std::time::Duration::ZERO);
+        let ended = short.fit(&mut net, ListDataSetIterator::new(batches()), |net| Ok(net.score())).unwrap();
+        assert_eq!(ended.reason, Termination::MaxTime);
+    });
+}
+
+/// N4, N5: a series in pieces is the series; its training is a step a segment.
+#[test]
+fn a_series_may_come_in_pieces() {
+    both(|| {
+        for mode in MODES {
+            let config = NetworkConfig::builder().data_type(DType::F64).training_workspace_mode(mode);
+            let config = config.inference_workspace_mode(mode).updater(Updater::sgd(0.1)).tbptt_length(5);
+            let config = config.input_type(InputType::recurrent(3)).layer(Lstm::new(4)).layer(Gru::new(4));
+            let mut net = config.layer(OutputLayer::new(2, Loss::Mcxent)).build().unwrap();
+            let x = numbers(&[2, 3, 20]);
+            let whole = net.output(&x).unwrap().to_vec3::<f64>().unwrap();
+            for step in 0..20 {
+                let y = net.rnn_time_step(&x.get_on_dim(2, step).unwrap()).unwrap().to_vec2::<f64>().unwrap();
+                let same = (0..2).all(|n| (0..2).all(|k| (y[n][k] - whole[n][k][step]).abs() < 1e-14));
+                assert!(same, "{mode:?}, step {step}");
+            }
+            net.rnn_clear_previous_state();
+            let half = net.rnn_time_step(&x.narrow(2, 0, 10).unwrap()).unwrap();
+            assert!((half.to_vec3::<f64>().unwrap()[1][0][9] - whole[1][0][9]).abs() < 1e-14);
+            net.rnn_clear_previous_state();
+            let batch = DataSet::new(x, one_hot(&[2, 2, 20])).unwrap();
+            for fit in 1..=3 {
+                net.fit_batch(&batch).unwrap();
+                assert_eq!(net.iteration(), 4 * fit, "four segments of five steps");
+            }
+        }
+    });
+}
+
+#[test]
+fn replicas_share_nothing_and_gradients_travel() {
+    both(|| {
+        let all = batches();
+        let config = || {
+            let config =
+                NetworkConfig::builder().seed(1).updater(Updater::adam(0.01)).input_type(InputType::feed_forward(4));
+            config.layer(Dense::new(5).activation(Activation::Tanh)).layer(OutputLayer::new(3, Loss::Mcxent))
+        };
+        let mut net = config().build().unwrap();
+        net.fit_batch(&all[0]).unwrap();
+        let mut replica = net.replica().unwrap();
+        let before = net.param("0_W").unwrap().to_vec::<f32>().unwrap();
+        // On another thread, with gradients computed there and applied here.
+        let (gradients, expected) = std::thread::scope(|scope| {
+            let work = || {
+                let (gradients, score) = replica.compute_gradient_and_score(&all[1]).unwrap();
+                assert_eq!(replica.fit_batch(&all[1]).unwrap().to_bits(), score.to_bits());
+                (gradients, replica.param("0_W").unwrap().to_vec::<f32>().unwrap())
+            };
+            scope.spawn(work).join().unwrap()
+        });
+        assert_eq!(net.param("0_W").unwrap().to_vec::<f32>().unwrap(), before);
+        net.apply_gradients(&gradients).unwrap();
+        assert_eq!(net.param("0_W").unwrap().to_vec::<f32>().unwrap(), expected, "as the replica's own step");
+        assert_eq!(net.iteration(), 2);
+        let names: Vec<String> = net.updater_state().unwrap().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names[..3], ["0_W/M", "0_W/V", "0_b/M"]);
+        let unknown = vec![("9_W".to_owned(), gradients[0].1.clone())];
+        assert!(matches!(net.apply_gradients(&unknown), Err(Error::CannotFindTensor { .. })));
+    });
+}
+
+#[test]
+fn frozen_layers_stay_and_state_is_saved_by_name() {
+    both(|| {
+        let config = NetworkConfig::builder().input_type(InputType::feed_forward(4));
+        use ndgc::train::Layer;
+        let frozen = Dense::new(5).with(LayerSettings::new().updater(Updater::NoOp));
+        let mut net = config.layer(frozen).layer(OutputLayer::new(3, Loss::Mcxent)).build().unwrap();
+        let values = |net: &Network, name: &str| net.param(name).unwrap().to_vec::<f32>().unwrap();
+        let before = ["0_W", "0_b", "1_W"].map(|name| values(&net, name));
+        net.fit_batch(&batches()[0]).unwrap();
+        let after = ["0_W", "0_b", "1_W"].map(|name| values(&net, name));
+        assert!(before[..2] == after[..2] && before[2] != after[2]);
+        assert!(net.summary().contains("Trainable: 18\nFrozen: 25"), "{}", net.summary());
+    });
+}
+
+#[test]
+fn evaluations_see_every_batch_once() {
+    both(|| {
+        for mode in MODES {
+            let mut net = config().inference_workspace_mode(mode).build().unwrap();
+            net.fit_epochs(ListDataSetIterator::new(batches()), 3).unwrap();
+            let mut found = Evaluation::new(3);
+            net.do_evaluation(ListDataSetIterator::new(batches()), &mut [&mut found as &mut dyn IEvaluation]).unwrap();
+            let all = DataSet::merge(&batches()).unwrap();
+            let mut expected = Evaluation::new(3);
+            expected.eval(&all.labels, &net.output(&all.features).unwrap(), None).unwrap();
+            assert_eq!(found.stats(), expected.stats(), "{mode:?}");
+        }
+    });
+}
+
+/// Gives two batches, then an error.
+struct Failing(usize);
+
+impl Iterator for Failing {
+    type Item = Result<DataSet>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0 += 1;
+        Some(if self.0 == 3 { Err(Error::msg("the third batch is bad")) } else { Ok(batches()[0].clone()) })
+    }
+}
+
+impl DataIterator<DataSet> for Failing {
+    fn reset(&mut self) -> Result<()> {
+        self.0 = 0;
+        Ok(())
+    }
+}
+
+/// Refuses the second step.
+#[derive(Debug)]
+struct Refuses;
+
+impl TrainingListener for Refuses {
+    fn iteration_done(&mut self, net: &Network) -> Result<()> {
+        if net.iteration() == 2 { Err(Error::msg("enough")) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn an_error_ends_fit_and_the_network_goes_on() {
+    both(|| {
+        for mode in MODES {
+            let mut net = config().training_workspace_mode(mode).build().unwrap();
+            assert!(net.fit(Failing(0)).unwrap_err().to_string().contains("the third batch is bad"));
+            assert_eq!((net.iteration(), net.epoch()), (2, 0));
+            assert!(net.workspaces().iter().all(|space| !space.is_open()));
+            let mut net = config().training_workspace_mode(mode).build().unwrap();
+            net.add_listener(Refuses);
+            assert!(net.fit(ListDataSetIterator::new(batches())).unwrap_err().to_string().contains("enough"));
+            assert_eq!(net.take_listeners().len(), 1, "the listener is there");
+            net.fit(ListDataSetIterator::new(batches())).unwrap();
+            let wrong = Tensor::ones((4, 9), DType::F32, &Device::Cpu).unwrap();
+            assert!(net.fit_arrays(&wrong, &batches()[0].labels).is_err());
+            assert!(net.fit_batch(&batches()[0]).unwrap().is_finite());
+        }
+    });
+}
+
+/// Penalties, normalisation and updaters are the same however the gradients were found.
+#[test]
+fn modes_may_change_in_the_middle_of_training() {
+    both(|| {
+        let run = |modes: &[WorkspaceMode]| {
+            let mut net = config().build().unwrap();
+            let mut scores = Vec::new();
+            for mode in modes {
+                net.set_workspace_modes(*mode, *mode).unwrap();
+                scores.extend(batches().iter().map(|batch| net.fit_batch(batch).unwrap().to_bits()));
+            }
+            scores
+        };
+        assert_eq!(run(&MODES), run(&[WorkspaceMode::Enabled; 4]));
+    });
+}
