@@ -267,7 +267,7 @@ impl Layer for Twice {
             true => doubled,
             false => pass.workspaces().leverage_to(ArrayType::ActivationGrad, &doubled)?,
         };
-        Ok(Some(Backprop { epsilon, gradients }))
+        Ok(Some(Backprop { epsilon: Some(epsilon), gradients }))
     }
 }
 

@@ -79,7 +79,7 @@ pub(super) struct NodeConfig {
 
 #[derive(Clone, Debug)]
 pub(super) enum OpConfig {
-    Layer(LayerConfig),
+    Layer(Box<LayerConfig>),
     Vertex(Arc<dyn GraphVertex>),
 }
 
@@ -224,7 +224,7 @@ impl NetworkConfig {
         let before = self.nodes.last().map_or(INPUT, |node| &node.name).to_owned();
         let name = self.nodes.len().to_string();
         self.outputs = vec![name.clone()];
-        self.nodes.push(NodeConfig { name, op: OpConfig::Layer(layer.into()), inputs: vec![before] });
+        self.nodes.push(NodeConfig { name, op: OpConfig::Layer(Box::new(layer.into())), inputs: vec![before] });
         self
     }
 
@@ -247,7 +247,7 @@ impl NetworkConfig {
             });
             inputs.push(merge);
         }
-        self.nodes.push(NodeConfig { name: name.to_owned(), op: OpConfig::Layer(layer.into()), inputs });
+        self.nodes.push(NodeConfig { name: name.to_owned(), op: OpConfig::Layer(Box::new(layer.into())), inputs });
         self
     }
 

@@ -100,7 +100,14 @@ impl Network {
             mgr: run.mgr,
             stream: scattered(self.config.seed, i as u64, self.iteration),
             memory: run.carries.then_some(&node.memory),
+            cache: (run.training && self.config.training_mode != WorkspaceMode::Separate).then_some(&node.cache),
+            wants_epsilon: node.inputs.iter().any(|source| self.wants(source)),
         }
+    }
+
+    /// Whether the gradient of an input is wanted.
+    fn wants(&self, source: &Source) -> bool {
+        matches!(source, Source::Node(i) if self.nodes[*i].wants_grad)
     }
 
     /// What a node makes of its inputs, in the workspace of activations.
@@ -281,7 +288,6 @@ impl Network {
     ) -> Result<Vec<Option<Tensor>>> {
         let node = &self.nodes[i];
         let output = self.outputs.iter().position(|&output| output == i);
-        let wanted = |source: &Source| matches!(source, Source::Node(j) if self.nodes[*j].wants_grad);
         let own = node.op.layer().filter(|layer| layer.has_own_backprop() && output.is_none());
         if let (Some(layer), Some(epsilon)) = (own, &epsilon) {
             let x = no_grad(|| self.activate_input(i, inputs[0], run))?;
@@ -290,18 +296,18 @@ impl Network {
                 no_grad(|| layer.backprop_gradient(&x, epsilon, &pass)).map_err(|error| self.in_layer(i, error))?;
             let missing = || Error::msg("has_own_backprop() says that there are gradients, and there are none");
             let Backprop { epsilon, gradients } = back.ok_or_else(missing)?;
-            if self.config.validate {
-                let kind = ArrayType::ActivationGrad;
-                let located = run.mgr.validate_array_location(kind, &epsilon, false, false);
-                located.map_err(|error| self.misplaced("backprop", kind, i, error))?;
-            }
-            if wanted(&node.inputs[0]) {
+            if let Some(epsilon) = epsilon.filter(|_| self.wants(&node.inputs[0])) {
+                if self.config.validate {
+                    let kind = ArrayType::ActivationGrad;
+                    let located = run.mgr.validate_array_location(kind, &epsilon, false, false);
+                    located.map_err(|error| self.misplaced("backprop", kind, i, error))?;
+                }
                 give(&mut epsilons[node_of(node.inputs[0])], &epsilon, run.mgr)?;
             }
             return Ok(gradients);
         }
         // The operands of this node alone are variables now; their bytes are copied, since a leaf cannot share them.
-        let leaves = node.inputs.iter().zip(&inputs).map(|(source, &input)| match wanted(source) {
+        let leaves = node.inputs.iter().zip(&inputs).map(|(source, &input)| match self.wants(source) {
             true => Ok(Some(Var::from_tensor(&input.try_detach()?)?)),
             false => Ok(None),
         });
@@ -379,7 +385,11 @@ fn give(epsilon: &mut Option<Tensor>, grad: &Tensor, mgr: &LayerWorkspaceMgr) ->
     let _place = mgr.borrow(ArrayType::ActivationGrad)?;
     *epsilon = Some(match epsilon.take() {
         Some(sum) => no_grad(|| sum.add(grad))?,
-        None => no_grad(|| grad.copy())?,
+        // A gradient that was made there already needs no copy.
+        None => match mgr.leverage_to(ArrayType::ActivationGrad, grad)? {
+            there if there.is_same(grad) && !grad.is_attached() => grad.clone(),
+            there => there,
+        },
     });
     Ok(())
 }

@@ -169,12 +169,17 @@ pub struct Pass<'a> {
     pub(super) stream: u64,
     /// What a recurrent layer had after the last pass, and leaves for the next one.
     pub(super) memory: Option<&'a Mutex<Vec<Tensor>>>,
+    /// What a layer with its own backward pass keeps of the way forward, if there is room for it.
+    pub(super) cache: Option<&'a Mutex<Vec<Tensor>>>,
+    /// Whether the gradient of the input is wanted.
+    pub(super) wants_epsilon: bool,
 }
 
 impl<'a> Pass<'a> {
     /// For a layer that is used alone: with these parameters, in the order of [`Layer::params`].
     pub fn alone(params: &'a [Var], training: bool, mgr: &'a LayerWorkspaceMgr) -> Self {
-        Pass { params, training, again: false, mask: None, mgr, stream: 0, memory: None }
+        let (again, stream, wants_epsilon) = (false, 0, true);
+        Pass { params, training, again, mask: None, mgr, stream, memory: None, cache: None, wants_epsilon }
     }
 
     /// The same, with a mask of the features.
@@ -211,6 +216,30 @@ impl<'a> Pass<'a> {
     /// Where arrays go.
     pub fn workspaces(&self) -> &'a LayerWorkspaceMgr {
         self.mgr
+    }
+
+    /// Whether [`Backprop::epsilon`] is wanted: not of a layer that nothing before it has parameters of.
+    pub fn wants_epsilon(&self) -> bool {
+        self.wants_epsilon
+    }
+
+    /// Keeps arrays of the way forward for [`Layer::backprop_gradient`], made by `f` in the workspace of
+    /// [`ArrayType::FfCache`]. Nothing is made where memory is to be saved, and outside of training.
+    ///
+    /// # Errors
+    /// Those of `f`.
+    pub fn keep(&self, f: impl FnOnce() -> Result<Vec<Tensor>>) -> Result<()> {
+        let Some(cache) = self.cache.filter(|_| self.training && !self.again) else { return Ok(()) };
+        let _place = self.mgr.borrow(ArrayType::FfCache)?;
+        *cache.lock().unwrap_or_else(PoisonError::into_inner) = f()?;
+        Ok(())
+    }
+
+    /// What [`Pass::keep`] kept in this step; empty if nothing was.
+    pub fn take_kept(&self) -> Vec<Tensor> {
+        let take =
+            |cache: &Mutex<Vec<Tensor>>| std::mem::take(&mut *cache.lock().unwrap_or_else(PoisonError::into_inner));
+        self.cache.map(take).unwrap_or_default()
     }
 
     /// Makes the layer's result where activations belong; what is made outside of `f` goes to the layer's working
@@ -273,8 +302,8 @@ impl<'a> Pass<'a> {
 /// The gradients that a layer with a backward pass of its own gives.
 #[derive(Debug)]
 pub struct Backprop {
-    /// Of the input, in the workspace of [`ArrayType::ActivationGrad`].
-    pub epsilon: Tensor,
+    /// Of the input, in the workspace of [`ArrayType::ActivationGrad`]; none if [`Pass::wants_epsilon`] says so.
+    pub epsilon: Option<Tensor>,
     /// Of the parameters, in the order of [`Layer::params`]; none for those that have none.
     pub gradients: Vec<Option<Tensor>>,
 }

@@ -14,7 +14,7 @@ use super::listener::TrainingListener;
 use super::regularization::{GradientNormalization, Regularization};
 use super::updater::Updater;
 use super::vertex::GraphVertex;
-use super::workspaces::{ArrayType, LayerWorkspaceMgr, WorkspaceMode};
+use super::workspaces::{ArrayType, LayerWorkspaceMgr, LayerWorkspaceMgrBuilder, WorkspaceMode};
 
 /// Layers, their parameters, and what trains them.
 ///
@@ -77,6 +77,8 @@ pub(super) struct Node {
     pub(super) wants_grad: bool,
     /// What a recurrent layer leaves for the next pass.
     pub(super) memory: Mutex<Vec<Tensor>>,
+    /// What a layer with its own backward pass keeps of the way forward.
+    pub(super) cache: Mutex<Vec<Tensor>>,
 }
 
 #[derive(Debug)]
@@ -209,18 +211,21 @@ impl Network {
         let (working, rnn) = (name("WS_LAYER_WORKING_MEM"), name("WS_RNN_LOOP_WORKING_MEM"));
         let device = self.config.device.clone();
         let new = || LayerWorkspaceMgr::builder().device(&device);
-        let single = new().default_workspace(&all, &step).build();
+        let loops = |mgr: LayerWorkspaceMgrBuilder| {
+            mgr.with(ArrayType::RnnFfLoopWorkingMem, &rnn, &step).with(ArrayType::RnnBpLoopWorkingMem, &rnn, &step)
+        };
+        let single = loops(new().default_workspace(&all, &step)).build();
         let apart = || {
-            let mut mgr = new().default_workspace(&working, &room).with(ArrayType::Input, &all, &step);
-            for array_type in [ArrayType::RnnFfLoopWorkingMem, ArrayType::RnnBpLoopWorkingMem] {
-                mgr = mgr.with(array_type, &rnn, &step);
-            }
+            let mgr = loops(new().default_workspace(&working, &room)).with(ArrayType::Input, &all, &step);
             mgr.with(ArrayType::Activations, &all, &step).with(ArrayType::FfCache, &all, &step)
         };
         // In a graph, what a node makes may be wanted much later.
         let (alternating, config) = if self.is_chain { (&act, &turns) } else { (&all, &step) };
         self.training = match self.config.training_mode {
             WorkspaceMode::None => new().default_no_workspace().build(),
+            WorkspaceMode::Enabled if self.goes_by_layer() => {
+                apart().with(ArrayType::ActivationGrad, alternating, config).build()
+            }
             WorkspaceMode::Single | WorkspaceMode::Enabled => single.clone(),
             WorkspaceMode::Separate => apart().with(ArrayType::ActivationGrad, alternating, config).build(),
         };
@@ -301,6 +306,7 @@ fn node(config: &NetworkConfig, place: usize, before: &[Node], random: &mut Gene
         dropout: settings.dropout.unwrap_or(0.0),
         wants_grad: trained || behind,
         memory: Mutex::default(),
+        cache: Mutex::default(),
         inputs,
     })
 }

@@ -5,31 +5,48 @@
 use ndgc::{Result, Tensor, is_grad_enabled};
 
 use super::super::activation::Activation;
-use super::super::layer::{InputType, Layer, Param, Pass, Start, unfit};
+use super::super::layer::{Backprop, InputType, Layer, Param, Pass, Start, unfit};
 use super::super::workspaces::ArrayType;
 
 /// A step: from what the input gives (`[n, gates * h]`) and the states before, the states after; the first is the
 /// output.
 type Step<'s> = dyn Fn(&Tensor, &[Tensor]) -> Result<Vec<Tensor>> + 's;
 
+/// The states of all steps, with those before the first one.
+type States = Vec<Vec<Tensor>>;
+
 /// Runs a recurrent layer over the steps of `x`, with `count` states of `hidden` numbers, which begin as 0 or as the
 /// last pass left them. Where a mask has 0, the states become 0, as in DL4J.
-fn run(x: &Tensor, pass: &Pass<'_>, hidden: usize, count: usize, step: &Step<'_>) -> Result<Tensor> {
+fn run(x: &Tensor, pass: &Pass<'_>, hidden: usize, count: usize, step: &Step<'_>) -> Result<States> {
     let (n, size, steps) = x.dims3()?;
     let (weight, bias) = (pass.param(0)?, pass.param(2)?);
-    let all = x.permute((2, 0, 1))?.reshape((steps * n, size))?.addmm(bias, weight)?;
-    let all = all.reshape((steps, n, weight.dim(1)?))?;
+    let rows = x.permute((2, 0, 1))?.contiguous()?;
+    // One product for all steps; but the gradient of a part of it would be as large as the whole, for each step.
+    let all = match is_grad_enabled() {
+        true => None,
+        false => {
+            let all = rows.reshape((steps * n, size))?.linear(&weight.t()?, Some(bias))?;
+            Some(all.reshape((steps, n, weight.dim(1)?))?)
+        }
+    };
     let mask = pass.mask().map(|mask| mask.to_dtype(x.dtype())).transpose()?;
-    let mut states = pass.memory();
-    if states.len() != count || states.iter().any(|state| state.dims() != [n, hidden]) {
-        states = vec![Tensor::zeros((n, hidden), x.dtype(), x.device())?; count];
+    let mut first = pass.memory();
+    if first.len() != count || first.iter().any(|state| state.dims() != [n, hidden]) {
+        first = vec![Tensor::zeros((n, hidden), x.dtype(), x.device())?; count];
     }
-    let mut outputs = Vec::with_capacity(steps);
+    let mut states = Vec::with_capacity(steps + 1);
+    states.push(first);
     for t in 0..steps {
         // What a step needs is used again by the next one, unless it is needed for gradients.
-        let room =
-            if is_grad_enabled() { None } else { Some(pass.workspaces().enter(ArrayType::RnnFfLoopWorkingMem)?) };
-        let mut next = step(&all.get(t)?, &states)?;
+        let room = match &all {
+            Some(_) => Some(pass.workspaces().enter(ArrayType::RnnFfLoopWorkingMem)?),
+            None => None,
+        };
+        let given = match &all {
+            Some(all) => all.get(t)?,
+            None => rows.get(t)?.addmm(bias, weight)?,
+        };
+        let mut next = step(&given, &states[t])?;
         if let Some(mask) = &mask {
             let column = mask.narrow(1, t, 1)?;
             next = next.iter().map(|state| state.broadcast_mul(&column)).collect::<Result<_>>()?;
@@ -38,12 +55,16 @@ fn run(x: &Tensor, pass: &Pass<'_>, hidden: usize, count: usize, step: &Step<'_>
             let keep = |state: &Tensor| pass.workspaces().leverage_to(ArrayType::FfWorkingMem, state);
             next = next.iter().map(keep).collect::<Result<_>>()?;
         }
-        drop(room);
-        states = next;
-        outputs.push(states[0].clone());
+        states.push(next);
     }
-    pass.remember(&states.iter().collect::<Vec<_>>())?;
-    pass.result(|| Tensor::stack(&outputs, 2))
+    pass.remember(&states[steps].iter().collect::<Vec<_>>())?;
+    Ok(states)
+}
+
+/// The outputs of a run: `[n, h, t]`.
+fn outputs(states: &States, pass: &Pass<'_>) -> Result<Tensor> {
+    let all: Vec<&Tensor> = states[1..].iter().map(|state| &state[0]).collect();
+    pass.result(|| Tensor::stack(&all, 2))
 }
 
 fn series(layer: &'static str, n_out: usize, input: InputType) -> Result<InputType> {
@@ -112,6 +133,67 @@ impl Layer for Lstm {
     }
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        let states = self.states(x, pass)?;
+        pass.keep(|| (0..2).map(|place| together(&states, place)).collect())?;
+        outputs(&states, pass)
+    }
+
+    fn has_own_backprop(&self) -> bool {
+        matches!(self.activation, Activation::Tanh | Activation::Sigmoid)
+    }
+
+    /// Through all steps, the last one first. What a step needs is used again by the next one.
+    fn backprop_gradient(&self, x: &Tensor, epsilon: &Tensor, pass: &Pass<'_>) -> Result<Option<Backprop>> {
+        let ((n, size, steps), hidden) = (x.dims3()?, self.hidden);
+        let mut kept = pass.take_kept();
+        if kept.is_empty() {
+            let states = self.states(x, pass)?;
+            kept = (0..2).map(|place| together(&states, place)).collect::<Result<_>>()?;
+        }
+        let [weight, recurrent, bias] = [0, 1, 2].map(|place| pass.param(place).map(|var| var.as_detached_tensor()));
+        let (weight, recurrent, bias) = (weight?, recurrent?, bias?);
+        let rows = x.permute((2, 0, 1))?.reshape((steps * n, size))?;
+        let before = kept[0].narrow(0, 0, steps)?.reshape((steps * n, hidden))?;
+        // The gates' gradients take the place of what was computed for the gates.
+        let gates = rows.linear(&weight.t()?, Some(&bias))?.reshape((steps, n, 4 * hidden))?;
+        let mask = pass.mask().map(|mask| mask.to_dtype(x.dtype())).transpose()?;
+        let zeros = || Tensor::zeros((n, hidden), x.dtype(), x.device());
+        let (dh, dc) = (zeros()?, zeros()?);
+        for t in (0..steps).rev() {
+            let _room = pass.workspaces().enter(ArrayType::RnnBpLoopWorkingMem)?;
+            dh.add_(&epsilon.get_on_dim(2, t)?)?;
+            if let Some(mask) = &mask {
+                let column = mask.narrow(1, t, 1)?;
+                dh.copy_(&dh.broadcast_mul(&column)?)?;
+                dc.copy_(&dc.broadcast_mul(&column)?)?;
+            }
+            let gates = gates.get(t)?;
+            let z = gates.add(&kept[0].get(t)?.matmul(&recurrent)?)?;
+            let step = self.step_back(&z, [&kept[1].get(t)?, &kept[1].get(t + 1)?], [&dh, &dc])?;
+            dh.copy_(&step.matmul(&recurrent.t()?)?)?;
+            gates.copy_(&step)?;
+        }
+        let dz = gates.reshape((steps * n, 4 * hidden))?;
+        let epsilon = match pass.wants_epsilon() {
+            true => {
+                let dx = dz.matmul(&weight.t()?)?.reshape((steps, n, size))?;
+                let _place = pass.workspaces().borrow(ArrayType::ActivationGrad)?;
+                Some(dx.permute((1, 2, 0))?.force_contiguous()?)
+            }
+            false => None,
+        };
+        let gradients = vec![Some(rows.t()?.matmul(&dz)?), Some(before.t()?.matmul(&dz)?), Some(dz.sum(0)?)];
+        Ok(Some(Backprop { epsilon, gradients }))
+    }
+}
+
+/// A state of all steps, `[t + 1, n, h]`.
+fn together(states: &States, place: usize) -> Result<Tensor> {
+    Tensor::stack(&states.iter().map(|state| &state[place]).collect::<Vec<_>>(), 0)
+}
+
+impl Lstm {
+    fn states(&self, x: &Tensor, pass: &Pass<'_>) -> Result<States> {
         let (hidden, weight) = (self.hidden, pass.param(1)?);
         run(x, pass, hidden, 2, &|x, states| {
             let z = states[0].matmul(weight)?.add(x)?;
@@ -120,6 +202,27 @@ impl Layer for Lstm {
             let c = kept.add(&gate(3)?.sigmoid()?.mul(&self.activation.forward(&gate(0)?)?)?)?;
             Ok(vec![gate(2)?.sigmoid()?.mul(&self.activation.forward(&c)?)?, c])
         })
+    }
+
+    /// The gradients of the gates before their activations, `[n, 4 h]`, from those of the output and of the memory, of
+    /// which the latter becomes that of the memory before.
+    fn step_back(&self, z: &Tensor, [before, c]: [&Tensor; 2], [dh, dc]: [&Tensor; 2]) -> Result<Tensor> {
+        let gate = |place: usize| z.narrow(1, place * self.hidden, self.hidden);
+        let (a, f) = (self.activation.forward(&gate(0)?)?, gate(1)?.sigmoid()?);
+        let (o, g) = (gate(2)?.sigmoid()?, gate(3)?.sigmoid()?);
+        let y = self.activation.forward(c)?;
+        let slope = |y: &Tensor| match self.activation {
+            Activation::Tanh => y.sqr()?.affine(-1.0, 1.0),
+            _ => y.mul(&y.affine(-1.0, 1.0)?),
+        };
+        let of_sigmoid = |y: &Tensor| y.mul(&y.affine(-1.0, 1.0)?);
+        dc.add_(&dh.mul(&o)?.mul(&slope(&y)?)?)?;
+        let da = dc.mul(&g)?.mul(&slope(&a)?)?;
+        let df = dc.mul(before)?.mul(&of_sigmoid(&f)?)?;
+        let d_o = dh.mul(&y)?.mul(&of_sigmoid(&o)?)?;
+        let dg = dc.mul(&a)?.mul(&of_sigmoid(&g)?)?;
+        dc.mul_(&f)?;
+        Tensor::cat(&[da, df, d_o, dg], 1)
     }
 }
 
@@ -154,7 +257,7 @@ impl Layer for Gru {
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let (hidden, weight, bias) = (self.hidden, pass.param(1)?, pass.param(3)?);
-        run(x, pass, hidden, 1, &|x, states| {
+        let states = run(x, pass, hidden, 1, &|x, states| {
             let h = &states[0];
             let z = h.addmm(bias, weight)?;
             let gate = |half: &Tensor, place: usize| half.narrow(1, place * hidden, hidden);
@@ -162,7 +265,8 @@ impl Layer for Gru {
             let update = gate(x, 1)?.add(&gate(&z, 1)?)?.sigmoid()?;
             let new = gate(x, 2)?.add(&reset.mul(&gate(&z, 2)?)?)?.tanh()?;
             Ok(vec![update.mul(&h.sub(&new)?)?.add(&new)?])
-        })
+        })?;
+        outputs(&states, pass)
     }
 }
 
@@ -201,9 +305,10 @@ impl Layer for SimpleRnn {
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let weight = pass.param(1)?;
-        run(x, pass, self.hidden, 1, &|x, states| {
+        let states = run(x, pass, self.hidden, 1, &|x, states| {
             Ok(vec![self.activation.forward(&states[0].matmul(weight)?.add(x)?)?])
-        })
+        })?;
+        outputs(&states, pass)
     }
 }
 
