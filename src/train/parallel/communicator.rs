@@ -91,21 +91,24 @@ impl ThreadCommunicator {
     fn meet(&self, arrays: Vec<Tensor>) -> Result<Arc<Vec<Vec<Tensor>>>> {
         let mut meeting = self.lock();
         let number = meeting.number;
-        meeting.brought[self.rank] = Some(arrays);
-        meeting.come += 1;
-        if meeting.come == meeting.brought.len() {
-            let all = meeting.brought.iter_mut().map(|own| own.take().unwrap_or_default()).collect();
-            meeting.complete = Arc::new(all);
-            meeting.come = 0;
-            meeting.number += 1;
-            self.group.changed.notify_all();
+        if meeting.aborted.is_none() {
+            meeting.brought[self.rank] = Some(arrays);
+            meeting.come += 1;
+            if meeting.come == meeting.brought.len() {
+                let all = meeting.brought.iter_mut().map(|own| own.take().unwrap_or_default()).collect();
+                meeting.complete = Arc::new(all);
+                meeting.come = 0;
+                meeting.number += 1;
+                self.group.changed.notify_all();
+            }
         }
         while meeting.number == number && meeting.aborted.is_none() {
             meeting = self.group.changed.wait(meeting).unwrap_or_else(PoisonError::into_inner);
         }
         match &meeting.aborted {
-            Some(why) => Err(Error::msg(format!("rank {} cannot go on: {why}", self.rank))),
-            None => Ok(Arc::clone(&meeting.complete)),
+            // What took place did so, though a rank that was quicker may have ended since.
+            Some(why) if meeting.number == number => Err(Error::msg(format!("rank {} cannot go on: {why}", self.rank))),
+            _ => Ok(Arc::clone(&meeting.complete)),
         }
     }
 }

@@ -2,8 +2,12 @@
 //! answers requests, [`Communicator`] what joins workers.
 
 mod communicator;
+mod inference;
+mod wrapper;
 
 pub use communicator::{Communicator, ThreadCommunicator};
+pub use inference::{InferenceMode, ParallelInference, ParallelInferenceBuilder};
+pub use wrapper::{ParallelWrapper, ParallelWrapperBuilder, TrainingMode};
 
 use ndgc::{Result, Tensor};
 
@@ -52,17 +56,18 @@ pub trait ParallelModel: Send + 'static {
     /// Those of the operations inside; then nothing is said of the parameters but that they can be read and written.
     fn fit_batch(&mut self, batch: &DataSet) -> Result<f64>;
 
-    /// The score of a batch and its mean gradients, without a step: one for each parameter, in their order.
+    /// The score of a batch and its mean gradients by the parameters' names, without a step; zeros without a batch. They
+    /// are no views, and stay valid until [`ParallelModel::apply_gradients`].
     ///
     /// # Errors
     /// Those of the operations inside.
-    fn gradients(&mut self, batch: &DataSet) -> Result<(f64, Vec<Tensor>)>;
+    fn gradients(&mut self, batch: Option<&DataSet>) -> Result<(f64, Vec<(String, Tensor)>)>;
 
-    /// One step with these gradients, in the order of the parameters; they may be changed on the way.
+    /// One step with these gradients, in the order in which they were handed out.
     ///
     /// # Errors
     /// Those of the operations inside.
-    fn apply_gradients(&mut self, gradients: &[Tensor]) -> Result<()>;
+    fn apply_gradients(&mut self, gradients: &[(String, Tensor)]) -> Result<()>;
 
     /// The parameters, and what else is learned and averaged.
     ///

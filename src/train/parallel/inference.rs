@@ -1,0 +1,417 @@
+//! One model that answers many callers.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use ndgc::{Error, Result, Tensor, Workspace, no_grad};
+
+use super::Model;
+
+/// Who runs the model for a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InferenceMode {
+    /// A worker, one request after the other.
+    Sequential,
+    /// A worker, all requests that wait together, row by row.
+    #[default]
+    Batched,
+    /// The caller's own thread; there are no workers.
+    InPlace,
+}
+
+/// Settings of a [`ParallelInference`]: see [`ParallelInference::builder`].
+#[derive(Clone)]
+pub struct ParallelInferenceBuilder {
+    model: Arc<dyn Model>,
+    mode: InferenceMode,
+    workers: usize,
+    batch_limit: usize,
+    queue_limit: usize,
+    max_latency: Duration,
+}
+
+impl fmt::Debug for ParallelInferenceBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ParallelInferenceBuilder")
+            .field("mode", &self.mode)
+            .field("workers", &self.workers)
+            .field("batch_limit", &self.batch_limit)
+            .field("queue_limit", &self.queue_limit)
+            .field("max_latency", &self.max_latency)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ParallelInferenceBuilder {
+    /// Who runs the model; [`InferenceMode::Batched`] unless this says something else.
+    #[must_use]
+    pub fn inference_mode(mut self, mode: InferenceMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Threads that answer; 1 unless this says something else.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    /// The most rows that requests are put together to; 32 unless this says something else. A single request may have
+    /// more. ND4J counts requests, so that its batches have no limit.
+    #[must_use]
+    pub fn batch_limit(mut self, rows: usize) -> Self {
+        self.batch_limit = rows;
+        self
+    }
+
+    /// The most requests that wait; further callers wait for a place. 64 unless this says something else.
+    #[must_use]
+    pub fn queue_limit(mut self, requests: usize) -> Self {
+        self.queue_limit = requests;
+        self
+    }
+
+    /// How long a request may wait for others to fill its batch. 0 unless this says something else: then what waits
+    /// when a worker is free is a batch.
+    #[must_use]
+    pub fn max_latency(mut self, latency: Duration) -> Self {
+        self.max_latency = latency;
+        self
+    }
+
+    /// Starts the workers.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a limit or a number of workers that is 0; [`Error::Msg`] if there is no thread to be
+    /// had.
+    pub fn build(self) -> Result<ParallelInference> {
+        let limits = [("workers", self.workers), ("batch_limit", self.batch_limit), ("queue_limit", self.queue_limit)];
+        if let Some((argument, value)) = limits.into_iter().find(|(_, value)| *value == 0) {
+            let (op, expected, value) = ("ParallelInference", "at least 1", value.to_string());
+            return Err(Error::Argument { op, argument, value, expected });
+        }
+        let workers = if self.mode == InferenceMode::InPlace { 0 } else { self.workers };
+        let shared = Arc::new(Shared {
+            model: Mutex::new(Arc::clone(&self.model)),
+            queue: Mutex::new(Queue { waiting: VecDeque::new(), gathering: false, closed: false }),
+            arrived: Condvar::new(),
+            taken: Condvar::new(),
+            served: (0..workers).map(|_| AtomicU64::new(0)).collect(),
+            settings: self,
+        });
+        let mut all = ParallelInference { shared, workers: Mutex::new(Vec::new()) };
+        for worker in 0..workers {
+            let shared = Arc::clone(&all.shared);
+            let thread = thread::Builder::new().name(format!("ndgc-inference-{worker}"));
+            let started = thread.spawn(move || shared.work(worker));
+            let started = started.map_err(|error| Error::msg(format!("no thread to answer with: {error}")))?;
+            all.workers.get_mut().unwrap_or_else(PoisonError::into_inner).push(started);
+        }
+        Ok(all)
+    }
+}
+
+/// A model that many threads ask at once; requests are answered together where that is faster.
+///
+/// Answers are the caller's: no workspace ends them. A request that the model refuses, or panics at, fails alone. Idle
+/// workers wait without using the processor. A drop, or [`ParallelInference::shutdown`], ends them, and requests that
+/// wait then fail.
+///
+/// ```
+/// # use ndgc::train::ParallelInference;
+/// # use ndgc::{DType, Device, Tensor};
+/// let weights = Tensor::ones((4, 2), DType::F32, &Device::Cpu)?;
+/// let model = move |x: &Tensor| x.matmul(&weights);
+/// let inference = ParallelInference::builder(model).workers(2).batch_limit(16).build()?;
+/// std::thread::scope(|scope| {
+///     for _ in 0..8 {
+///         scope.spawn(|| {
+///             let x = Tensor::ones((1, 4), DType::F32, &Device::Cpu)?;
+///             assert_eq!(inference.output(&x)?.to_vec2::<f32>()?, [[4., 4.]]);
+///             assert!(inference.output(&Tensor::ones((1, 5), DType::F32, &Device::Cpu)?).is_err());
+///             Ok::<(), ndgc::Error>(())
+///         });
+///     }
+/// });
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+pub struct ParallelInference {
+    shared: Arc<Shared>,
+    workers: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl fmt::Debug for ParallelInference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ParallelInference").field(&self.shared.settings).finish()
+    }
+}
+
+impl ParallelInference {
+    /// Settings to begin with, for this model.
+    pub fn builder(model: impl Model + 'static) -> ParallelInferenceBuilder {
+        ParallelInferenceBuilder {
+            model: Arc::new(model),
+            mode: InferenceMode::default(),
+            workers: 1,
+            batch_limit: 32,
+            queue_limit: 64,
+            max_latency: Duration::ZERO,
+        }
+    }
+
+    /// The output for an input of one or more rows. Waits for it.
+    ///
+    /// # Errors
+    /// Those of the model for this input; [`Error::Msg`] if it panicked, or after a shutdown.
+    pub fn output(&self, input: &Tensor) -> Result<Tensor> {
+        if self.shared.settings.mode == InferenceMode::InPlace {
+            if self.shared.lock().closed {
+                return Err(closed());
+            }
+            // The answer is the caller's, as from a worker.
+            let _out = Workspace::scope_out();
+            return run(&*self.shared.model(), input);
+        }
+        let reply = Arc::new(Reply::default());
+        let rows = input.dims().first().copied().unwrap_or(1);
+        let arrived = Instant::now();
+        self.shared.put(Request { input: input.clone(), rows, arrived, reply: Arc::clone(&reply) })?;
+        reply.wait()
+    }
+
+    /// Answers with another model from now on. Requests that are being answered still get the old one's; no batch has
+    /// answers of both.
+    pub fn update_model(&self, model: impl Model + 'static) {
+        *lock(&self.shared.model) = Arc::new(model);
+    }
+
+    /// Requests that each worker answered.
+    pub fn served(&self) -> Vec<u64> {
+        self.shared.served.iter().map(|count| count.load(Relaxed)).collect()
+    }
+
+    /// Ends the workers when they have answered what they are at; requests that wait fail, and those that come.
+    pub fn shutdown(&self) {
+        let waiting = {
+            let mut queue = self.shared.lock();
+            queue.closed = true;
+            std::mem::take(&mut queue.waiting)
+        };
+        self.shared.arrived.notify_all();
+        self.shared.taken.notify_all();
+        waiting.into_iter().for_each(|request| request.reply.give(Err(closed())));
+        for worker in std::mem::take(&mut *lock(&self.workers)) {
+            // A panic of a worker's own would be a fault here; nobody waits for it any more.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Drop for ParallelInference {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+/// What callers and workers share.
+struct Shared {
+    settings: ParallelInferenceBuilder,
+    model: Mutex<Arc<dyn Model>>,
+    queue: Mutex<Queue>,
+    /// A request came, or a worker stopped gathering.
+    arrived: Condvar,
+    /// There is a place in the queue.
+    taken: Condvar,
+    served: Vec<AtomicU64>,
+}
+
+struct Queue {
+    waiting: VecDeque<Request>,
+    /// A worker waits for requests to fill its batch: the others leave them to it.
+    gathering: bool,
+    closed: bool,
+}
+
+struct Request {
+    input: Tensor,
+    rows: usize,
+    arrived: Instant,
+    reply: Arc<Reply>,
+}
+
+/// Where an answer is left, and the caller waits.
+#[derive(Default)]
+struct Reply {
+    answer: Mutex<Option<Result<Tensor>>>,
+    given: Condvar,
+}
+
+impl Reply {
+    fn give(&self, answer: Result<Tensor>) {
+        *lock(&self.answer) = Some(answer);
+        self.given.notify_one();
+    }
+
+    fn wait(&self) -> Result<Tensor> {
+        let mut answer = lock(&self.answer);
+        loop {
+            if let Some(answer) = answer.take() {
+                return answer;
+            }
+            answer = self.given.wait(answer).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        lock(&self.queue)
+    }
+
+    fn model(&self) -> Arc<dyn Model> {
+        Arc::clone(&lock(&self.model))
+    }
+
+    fn put(&self, request: Request) -> Result<()> {
+        let mut queue = self.lock();
+        while queue.waiting.len() >= self.settings.queue_limit && !queue.closed {
+            queue = self.taken.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        if queue.closed {
+            return Err(closed());
+        }
+        queue.waiting.push_back(request);
+        // Only the worker that gathers listens then; it could be any of those that wait.
+        let gathering = queue.gathering;
+        drop(queue);
+        if gathering {
+            self.arrived.notify_all()
+        } else {
+            self.arrived.notify_one()
+        }
+        Ok(())
+    }
+
+    fn work(&self, worker: usize) {
+        while let Some(batch) = self.take() {
+            self.served[worker].fetch_add(batch.len() as u64, Relaxed);
+            answer(&*self.model(), batch);
+        }
+    }
+
+    /// The next requests to answer together; None at the end.
+    fn take(&self) -> Option<Vec<Request>> {
+        let mut queue = self.lock();
+        while !queue.closed && (queue.gathering || queue.waiting.is_empty()) {
+            queue = self.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        let first = queue.waiting.pop_front()?;
+        if self.settings.mode == InferenceMode::Sequential {
+            drop(queue);
+            self.taken.notify_one();
+            return Some(vec![first]);
+        }
+        let limit = self.settings.batch_limit;
+        let deadline = first.arrived.checked_add(self.settings.max_latency);
+        let (mut rows, mut batch) = (first.rows, vec![first]);
+        loop {
+            rows += fitting(&mut queue.waiting, &mut batch, limit.saturating_sub(rows));
+            self.taken.notify_all();
+            let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
+            if rows >= limit || left.is_zero() || queue.closed {
+                break;
+            }
+            queue.gathering = true;
+            queue = match self.arrived.wait_timeout(queue, left) {
+                Ok((queue, _)) => queue,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+        let others_wait = queue.gathering || !queue.waiting.is_empty();
+        queue.gathering = false;
+        drop(queue);
+        if others_wait {
+            self.arrived.notify_all();
+        }
+        Some(batch)
+    }
+}
+
+/// Moves the requests that fit those of the batch, of at most so many rows, and says of how many they are.
+fn fitting(waiting: &mut VecDeque<Request>, batch: &mut Vec<Request>, most: usize) -> usize {
+    let kind =
+        |input: &Tensor| (input.dims().get(1..).map(<[usize]>::to_vec), input.dtype(), input.device().location());
+    let own = kind(&batch[0].input);
+    // A scalar has no rows to be put together.
+    if own.0.is_none() {
+        return 0;
+    }
+    let (mut rows, mut at) = (0, 0);
+    while at < waiting.len() && rows < most {
+        let other = &waiting[at];
+        if rows + other.rows <= most && kind(&other.input) == own {
+            rows += other.rows;
+            batch.extend(waiting.remove(at));
+        } else {
+            at += 1;
+        }
+    }
+    rows
+}
+
+/// Answers a batch with one model.
+fn answer(model: &dyn Model, batch: Vec<Request>) {
+    if batch.len() > 1
+        && let Ok(answers) = together(model, &batch)
+    {
+        batch.iter().zip(answers).for_each(|(request, answer)| request.reply.give(Ok(answer)));
+        return;
+    }
+    // One by one: who is refused is so alone.
+    batch.iter().for_each(|request| request.reply.give(run(model, &request.input)));
+}
+
+/// The answers to several requests, from one run.
+fn together(model: &dyn Model, batch: &[Request]) -> Result<Vec<Tensor>> {
+    let inputs: Vec<&Tensor> = batch.iter().map(|request| &request.input).collect();
+    let output = run(model, &no_grad(|| Tensor::cat(&inputs, 0))?)?;
+    let rows: usize = batch.iter().map(|request| request.rows).sum();
+    if output.dims().first() != Some(&rows) {
+        return Err(Error::msg("the model does not answer row by row"));
+    }
+    let mut start = 0;
+    let part = |request: &Request| {
+        let part = output.narrow(0, start, request.rows)?;
+        start += request.rows;
+        // A copy: who keeps an answer does not keep those of others.
+        part.copy()
+    };
+    batch.iter().map(part).collect()
+}
+
+/// The model's answer; a panic is an error.
+fn run(model: &dyn Model, input: &Tensor) -> Result<Tensor> {
+    let made = catch_unwind(AssertUnwindSafe(|| no_grad(|| model.output(input))));
+    made.unwrap_or_else(|panic| Err(Error::msg(format!("the model panicked: {}", text_of(&*panic)))))
+}
+
+/// What a panic said.
+pub(super) fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("something that is no text")
+}
+
+fn closed() -> Error {
+    Error::msg("ParallelInference was shut down: it answers no more")
+}
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

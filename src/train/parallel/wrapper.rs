@@ -1,0 +1,501 @@
+//! One network trained by several threads.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use ndgc::{Device, Error, Result, Tensor, no_grad};
+
+use super::super::{DataIterator, DataSet};
+use super::inference::text_of;
+use super::{Communicator, ParallelModel, ThreadCommunicator};
+
+/// How workers learn from each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TrainingMode {
+    /// Each makes steps of its own; parameters are averaged every so many rounds.
+    #[default]
+    Averaging,
+    /// Every step is one of the mean gradient of all workers' examples, so that all replicas stay equal.
+    SharedGradients,
+}
+
+/// Settings of a [`ParallelWrapper`]: see [`ParallelWrapper::builder`].
+#[derive(Debug)]
+pub struct ParallelWrapperBuilder<M: ParallelModel> {
+    model: M,
+    settings: Settings,
+    workspace_mode: Option<M::WorkspaceMode>,
+    communicator: Option<Remote>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Settings {
+    workers: usize,
+    prefetch_buffer: usize,
+    averaging_frequency: usize,
+    average_updaters: bool,
+    report_score: bool,
+    mode: TrainingMode,
+}
+
+/// A communicator of the user's.
+struct Remote(Box<dyn Communicator>);
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} of {}", self.0.rank(), self.0.size())
+    }
+}
+
+impl<M: ParallelModel> ParallelWrapperBuilder<M> {
+    /// Threads that train, each with a replica; 2 unless this says something else.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.settings.workers = workers;
+        self
+    }
+
+    /// Batches that wait for each worker; 2 unless this says something else. With 0, a batch is taken from the iterator
+    /// when a worker is free.
+    #[must_use]
+    pub fn prefetch_buffer(mut self, batches: usize) -> Self {
+        self.settings.prefetch_buffer = batches;
+        self
+    }
+
+    /// Rounds between two averagings, in each of which every worker trains on a batch; 1 unless this says something
+    /// else. At the end of [`ParallelWrapper::fit`], parameters are averaged whatever this says.
+    #[must_use]
+    pub fn averaging_frequency(mut self, rounds: usize) -> Self {
+        self.settings.averaging_frequency = rounds;
+        self
+    }
+
+    /// Whether the updaters' state is averaged too, as it is unless this says something else.
+    #[must_use]
+    pub fn average_updaters(mut self, average: bool) -> Self {
+        self.settings.average_updaters = average;
+        self
+    }
+
+    /// Whether the mean score is printed to the standard error after each averaging.
+    #[must_use]
+    pub fn report_score_after_averaging(mut self, report: bool) -> Self {
+        self.settings.report_score = report;
+        self
+    }
+
+    /// How workers learn from each other.
+    #[must_use]
+    pub fn training_mode(mut self, mode: TrainingMode) -> Self {
+        self.settings.mode = mode;
+        self
+    }
+
+    /// How workspaces are used by the replicas; as the model has it unless this says something else.
+    #[must_use]
+    pub fn workspace_mode(mut self, mode: M::WorkspaceMode) -> Self {
+        self.workspace_mode = Some(mode);
+        self
+    }
+
+    /// Joins this process' one worker with those of others, instead of threads with each other. All ranks are given as
+    /// many batches.
+    #[must_use]
+    pub fn communicator(mut self, communicator: Box<dyn Communicator>) -> Self {
+        self.communicator = Some(Remote(communicator));
+        self.settings.workers = 1;
+        self
+    }
+
+    /// Makes the replicas and starts the workers.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for no workers or a frequency of 0, or for several workers beside a communicator;
+    /// [`Error::Msg`] if there is no thread to be had; as [`ParallelModel::replica`].
+    pub fn build(mut self) -> Result<ParallelWrapper<M>> {
+        let op = "ParallelWrapper";
+        let settings = self.settings;
+        for (argument, value) in [("workers", settings.workers), ("averaging_frequency", settings.averaging_frequency)]
+        {
+            if value == 0 {
+                return Err(Error::Argument { op, argument, value: value.to_string(), expected: "at least 1" });
+            }
+        }
+        if self.communicator.is_some() && settings.workers != 1 {
+            let (value, expected) = (settings.workers.to_string(), "1 beside a communicator: start more processes");
+            return Err(Error::Argument { op, argument: "workers", value, expected });
+        }
+        if let Some(mode) = &self.workspace_mode {
+            self.model.set_workspace_mode(mode);
+        }
+        let mut models = (1..settings.workers).map(|_| self.model.replica()).collect::<Result<Vec<M>>>()?;
+        models.insert(0, self.model);
+        let (score, failed) = (AtomicU64::new(f64::NAN.to_bits()), AtomicBool::new(false));
+        let scores = (0..settings.workers).map(|_| AtomicU64::new(f64::NAN.to_bits())).collect();
+        let shared = Arc::new(Shared { settings, scores, score, failed, failure: Mutex::new(None) });
+        let (done, ends) = channel();
+        let is_remote = self.communicator.is_some();
+        let communicator = self.communicator.map(|remote| remote.0);
+        let mut all = ParallelWrapper { shared, workers: Vec::new(), ends, communicator, is_remote };
+        for (rank, model) in models.into_iter().enumerate() {
+            let (jobs, takes) = sync_channel(settings.prefetch_buffer);
+            let model = Arc::new(Mutex::new(model));
+            let worker =
+                Worker { rank, model: Arc::clone(&model), shared: Arc::clone(&all.shared), done: done.clone() };
+            let thread = thread::Builder::new().name(format!("ndgc-trainer-{rank}"));
+            let thread = thread.spawn(move || worker.work(&takes));
+            let thread = thread.map_err(|error| Error::msg(format!("no thread to train with: {error}")))?;
+            all.workers.push(Trainer { model, jobs: Some(jobs), thread: Some(thread) });
+        }
+        Ok(all)
+    }
+}
+
+/// Trains a model with several threads, each on a replica of its own: the names are DL4J's.
+///
+/// Threads, replicas and their workspaces stay from one [`ParallelWrapper::fit`] to the next. The thread that calls
+/// `fit` takes batches from the iterator ahead of the workers.
+///
+/// An error, a panic or exhausted memory of one worker ends `fit` with that error; the model and the wrapper can be used
+/// after it.
+pub struct ParallelWrapper<M: ParallelModel> {
+    shared: Arc<Shared>,
+    workers: Vec<Trainer<M>>,
+    ends: Receiver<Option<Box<dyn Communicator>>>,
+    /// The user's, while no `fit` runs.
+    communicator: Option<Box<dyn Communicator>>,
+    is_remote: bool,
+}
+
+/// A worker as the caller sees it.
+struct Trainer<M> {
+    model: Arc<Mutex<M>>,
+    jobs: Option<SyncSender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What a worker is told to do.
+enum Job {
+    Begin(Box<dyn Communicator>),
+    /// A step of its own.
+    Fit(DataSet),
+    /// A step of all, also of those that have no batch.
+    Share(Option<DataSet>),
+    /// Averages parameters; there were so many steps.
+    Average(u64),
+    End,
+}
+
+struct Shared {
+    settings: Settings,
+    /// The last score of each worker, as bits.
+    scores: Vec<AtomicU64>,
+    /// The mean score of the last averaging, as bits.
+    score: AtomicU64,
+    failed: AtomicBool,
+    /// The first error of this `fit`.
+    failure: Mutex<Option<Error>>,
+}
+
+impl<M: ParallelModel> fmt::Debug for ParallelWrapper<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ParallelWrapper").field(&self.shared.settings).finish()
+    }
+}
+
+impl<M: ParallelModel> ParallelWrapper<M> {
+    /// Settings to begin with, for this model.
+    pub fn builder(model: M) -> ParallelWrapperBuilder<M> {
+        let settings = Settings {
+            workers: 2,
+            prefetch_buffer: 2,
+            averaging_frequency: 1,
+            average_updaters: true,
+            report_score: false,
+            mode: TrainingMode::Averaging,
+        };
+        ParallelWrapperBuilder { model, settings, workspace_mode: None, communicator: None }
+    }
+
+    /// One pass over the batches, which are reset before. At its end all replicas have the mean of the parameters.
+    ///
+    /// # Errors
+    /// The first error of the iterator or of a worker; [`Error::Msg`] for a panic of a worker.
+    pub fn fit<I: DataIterator<DataSet>>(&mut self, mut batches: I) -> Result<()> {
+        batches.reset()?;
+        let steps = self.begin()?;
+        let fed = catch_unwind(AssertUnwindSafe(|| self.feed(&mut batches, steps)));
+        if fed.is_err() {
+            self.shared.failed.store(true, Ordering::Relaxed);
+        }
+        let ended = self.end();
+        // A panic of the iterator is its user's.
+        fed.unwrap_or_else(|panic| resume_unwind(panic)).and(ended)
+    }
+
+    /// The model: what [`ParallelWrapper::fit`] made of it.
+    pub fn model(&self) -> MutexGuard<'_, M> {
+        lock(&self.workers[0].model)
+    }
+
+    /// The model alone; ends the workers.
+    ///
+    /// # Errors
+    /// [`Error::Msg`] if a worker cannot be ended.
+    pub fn into_model(mut self) -> Result<M> {
+        self.stop();
+        let model = self.workers.drain(..).next().map(|worker| worker.model);
+        let model = model.and_then(Arc::into_inner).ok_or_else(|| Error::msg("a worker still has the model"))?;
+        Ok(model.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Number of workers of this process.
+    pub fn workers(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// The parameters of each replica, by name; equal after [`ParallelWrapper::fit`].
+    ///
+    /// # Errors
+    /// As [`ParallelModel::parameters`].
+    pub fn replicas(&self) -> Result<Vec<Vec<(String, Tensor)>>> {
+        self.workers.iter().map(|worker| lock(&worker.model).parameters()).collect()
+    }
+
+    /// The mean score of all workers at the last averaging; None before.
+    pub fn score(&self) -> Option<f64> {
+        Some(f64::from_bits(self.shared.score.load(Ordering::Relaxed))).filter(|score| !score.is_nan())
+    }
+
+    /// Brings all replicas to the model's numbers, and joins the workers. Returns the steps that the model made so far.
+    fn begin(&mut self) -> Result<u64> {
+        let mut model = lock(&self.workers[0].model);
+        let steps = model.iteration();
+        let (parameters, state) = (model.parameters()?, model.updater_state()?);
+        drop(model);
+        for worker in &self.workers[1..] {
+            let mut replica = lock(&worker.model);
+            let own = replica.parameters()?.into_iter().chain(replica.updater_state()?);
+            let pairs = own.zip(parameters.iter().chain(&state));
+            pairs.into_iter().try_for_each(|((_, own), (_, new))| no_grad(|| own.copy_(new)))?;
+            replica.set_iteration(steps);
+        }
+        self.shared.failed.store(false, Ordering::Relaxed);
+        *lock(&self.shared.failure) = None;
+        let group: Vec<Box<dyn Communicator>> = match self.communicator.take() {
+            Some(own) => vec![own],
+            None => ThreadCommunicator::group(self.workers.len())?
+                .into_iter()
+                .map(|one| Box::new(one) as Box<dyn Communicator>)
+                .collect(),
+        };
+        self.workers.iter().zip(group).try_for_each(|(worker, one)| worker.send(Job::Begin(one)))?;
+        Ok(steps)
+    }
+
+    /// Hands out the batches, in rounds.
+    fn feed<I: DataIterator<DataSet>>(&self, batches: &mut I, steps: u64) -> Result<()> {
+        let settings = self.shared.settings;
+        let shares = settings.mode == TrainingMode::SharedGradients;
+        let (mut rounds, mut since, mut more) = (0, 0, true);
+        while more && !self.shared.failed.load(Ordering::Relaxed) {
+            let mut given = 0;
+            for worker in &self.workers {
+                let batch = if more { batches.next() } else { None };
+                let batch = batch.transpose().inspect_err(|_| self.shared.failed.store(true, Ordering::Relaxed))?;
+                more = batch.is_some();
+                given += usize::from(more);
+                match batch {
+                    // Who has no batch takes part in the step of those that have one.
+                    batch if shares && given > 0 => worker.send(Job::Share(batch))?,
+                    Some(batch) => worker.send(Job::Fit(batch))?,
+                    None => break,
+                }
+            }
+            if given == 0 {
+                break;
+            }
+            (rounds, since) = (rounds + 1, since + 1);
+            if since == settings.averaging_frequency && !shares {
+                since = 0;
+                self.average(steps + rounds)?;
+            }
+        }
+        // Shared gradients leave parameters equal, but not what layers gather beside them.
+        if since > 0 { self.average(steps + rounds) } else { Ok(()) }
+    }
+
+    fn average(&self, steps: u64) -> Result<()> {
+        self.workers.iter().try_for_each(|worker| worker.send(Job::Average(steps)))
+    }
+
+    /// Waits until every worker is done.
+    fn end(&mut self) -> Result<()> {
+        for worker in &self.workers {
+            worker.send(Job::End)?;
+        }
+        for _ in 0..self.workers.len() {
+            let back = self.ends.recv().map_err(|_| gone())?;
+            // A group of threads is for one `fit`, since one that was aborted cannot go on.
+            self.communicator = back.filter(|_| self.is_remote);
+        }
+        lock(&self.shared.failure).take().map_or(Ok(()), Err)
+    }
+
+    fn stop(&mut self) {
+        for worker in &mut self.workers {
+            worker.jobs = None;
+        }
+        for worker in &mut self.workers {
+            if let Some(thread) = worker.thread.take() {
+                // It catches what panics.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl<M: ParallelModel> Drop for ParallelWrapper<M> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl<M> Trainer<M> {
+    fn send(&self, job: Job) -> Result<()> {
+        self.jobs.as_ref().and_then(|jobs| jobs.send(job).ok()).ok_or_else(gone)
+    }
+}
+
+/// A worker as its thread sees it.
+struct Worker<M> {
+    rank: usize,
+    model: Arc<Mutex<M>>,
+    shared: Arc<Shared>,
+    done: Sender<Option<Box<dyn Communicator>>>,
+}
+
+impl<M: ParallelModel> Worker<M> {
+    fn work(&self, jobs: &Receiver<Job>) {
+        let mut joined: Option<Box<dyn Communicator>> = None;
+        for job in jobs {
+            let job = match job {
+                Job::Begin(communicator) => {
+                    joined = Some(communicator);
+                    continue;
+                }
+                Job::End => {
+                    if let Some(communicator) = joined.as_deref_mut()
+                        && self.shared.failed.load(Ordering::Relaxed)
+                    {
+                        // Others may wait for a step that does not come.
+                        communicator.abort("the training was broken off");
+                    }
+                    // The caller is there until it has got this.
+                    let _ = self.done.send(joined.take());
+                    continue;
+                }
+                job => job,
+            };
+            let Some(communicator) = joined.as_deref_mut() else { continue };
+            if self.shared.failed.load(Ordering::Relaxed) {
+                continue;
+            }
+            let done = catch_unwind(AssertUnwindSafe(|| self.run(job, communicator)));
+            let done = done.unwrap_or_else(|panic| {
+                Err(Error::msg(format!("worker {} panicked: {}", self.rank, text_of(&*panic))))
+            });
+            if let Err(error) = done {
+                let why = error.to_string();
+                lock(&self.shared.failure).get_or_insert(error);
+                self.shared.failed.store(true, Ordering::Relaxed);
+                communicator.abort(&why);
+            }
+        }
+    }
+
+    fn run(&self, job: Job, communicator: &mut dyn Communicator) -> Result<()> {
+        let mut model = lock(&self.model);
+        match job {
+            Job::Fit(batch) => self.note(model.fit_batch(&batch)?),
+            Job::Share(batch) => self.share(&mut model, batch.as_ref(), communicator)?,
+            Job::Average(steps) => {
+                self.average(&mut model, communicator)?;
+                model.set_iteration(steps);
+            }
+            Job::Begin(_) | Job::End => {}
+        }
+        Ok(())
+    }
+
+    fn note(&self, score: f64) {
+        self.shared.scores[self.rank].store(score.to_bits(), Ordering::Relaxed);
+    }
+
+    /// A step with the mean of the gradients, each weighed with the examples that it is of.
+    fn share(&self, model: &mut M, batch: Option<&DataSet>, communicator: &mut dyn Communicator) -> Result<()> {
+        let (score, gradients) = model.gradients(batch)?;
+        let examples = batch.map_or(0, DataSet::num_examples) as f64;
+        no_grad(|| {
+            let weighed = if examples > 0. { score * examples } else { 0. };
+            let sums = Tensor::from_slice(&[weighed, examples], 2, &Device::Cpu)?;
+            let scale = |factor: f64| gradients.iter().try_for_each(|(_, array)| array.affine_(factor, 0.).map(drop));
+            scale(examples)?;
+            let arrays = gradients.iter().map(|(_, array)| array).chain([&sums]);
+            communicator.all_reduce(&arrays.cloned().collect::<Vec<_>>())?;
+            scale(1. / self.report(&sums, communicator)?)
+        })?;
+        model.apply_gradients(&gradients)
+    }
+
+    fn average(&self, model: &mut M, communicator: &mut dyn Communicator) -> Result<()> {
+        let mut arrays: Vec<Tensor> = model.parameters()?.into_iter().map(|(_, array)| array).collect();
+        if self.shared.settings.average_updaters {
+            arrays.extend(model.updater_state()?.into_iter().map(|(_, array)| array));
+        }
+        // Counters, if there are any, are equal everywhere.
+        arrays.retain(|array| array.dtype().is_float());
+        let score = f64::from_bits(self.shared.scores[self.rank].load(Ordering::Relaxed));
+        let known = if score.is_nan() { [0., 0.] } else { [score, 1.] };
+        no_grad(|| {
+            let sums = Tensor::from_slice(&known, 2, &Device::Cpu)?;
+            arrays.push(sums.clone());
+            communicator.all_reduce(&arrays)?;
+            arrays.pop();
+            let share = 1. / communicator.size() as f64;
+            if share < 1. {
+                arrays.iter().try_for_each(|array| array.affine_(share, 0.).map(drop))?;
+            }
+            if self.shared.settings.mode == TrainingMode::Averaging {
+                self.report(&sums, communicator)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The mean score of all ranks, from the sums of weighed scores and of weights. Returns the latter.
+    fn report(&self, sums: &Tensor, communicator: &dyn Communicator) -> Result<f64> {
+        let sums = sums.to_vec1::<f64>()?;
+        let (mean, weights) = (sums[0] / sums[1], sums[1]);
+        if self.rank == 0 {
+            self.shared.score.store(mean.to_bits(), Ordering::Relaxed);
+            if self.shared.settings.report_score && communicator.rank() == 0 {
+                eprintln!("averaged score: {mean}");
+            }
+        }
+        Ok(weights)
+    }
+}
+
+fn gone() -> Error {
+    Error::msg("a worker of ParallelWrapper is gone")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,745 @@
+//! Several workers: answers and training, with models that fail, panic and run out of memory.
+
+use std::collections::HashSet;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ndgc::train::{
+    ArrayDataSetIterator, Communicator, DataIterator, DataSet, FnDataIterator, InferenceMode, ParallelInference,
+    ParallelModel, ParallelWrapper, ThreadCommunicator, TrainingMode,
+};
+use ndgc::{DType, Device, Error, Result, Tensor, Var, Workspace, WorkspaceConfig, gc, no_grad};
+
+use super::both::both;
+
+const MODES: [InferenceMode; 3] = [InferenceMode::Sequential, InferenceMode::Batched, InferenceMode::InPlace];
+
+/// Says nothing of the panics that are wanted.
+fn quietly(body: impl Fn()) {
+    let wanted = |text: &str| ["thirteen", "no luck", "no batch"].iter().any(|wanted| text.contains(wanted));
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = panic.to_string();
+        if !wanted(&text) {
+            eprintln!("{text}");
+        }
+    }));
+    let done = catch_unwind(AssertUnwindSafe(body));
+    let _ = std::panic::take_hook();
+    if let Err(panic) = done {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn rows(rows: usize, columns: usize, value: f64) -> Tensor {
+    Tensor::full(value, (rows, columns), &Device::Cpu).unwrap()
+}
+
+/// Twice the input; panics at 13, and refuses what is 4 wide.
+fn double(x: &Tensor) -> Result<Tensor> {
+    let all = x.contiguous()?.to_vec::<f64>()?;
+    assert!(!all.contains(&13.), "thirteen");
+    if x.dims().last() == Some(&4) {
+        return Err(Error::msg("four columns"));
+    }
+    x.affine(2., 0.)
+}
+
+#[test]
+fn every_mode_answers_as_the_model_alone_and_the_bad_fail_alone() {
+    quietly(|| {
+        both(|| {
+            for mode in MODES {
+                for workers in [1, 2] {
+                    let inference = ParallelInference::builder(double).inference_mode(mode).workers(workers);
+                    let inference = inference.batch_limit(20).queue_limit(4).build().unwrap();
+                    thread::scope(|scope| {
+                        for caller in 0..10 {
+                            let inference = &inference;
+                            scope.spawn(move || {
+                                for n in 0..30 {
+                                    let (count, wide) = (1 + (caller + n) % 3, 2 + (caller * n) % 2);
+                                    let value = (caller * 100 + n + 20) as f64;
+                                    let got = inference.output(&rows(count, wide, value)).unwrap();
+                                    assert_eq!(got.dims(), [count, wide]);
+                                    assert!(got.to_vec::<f64>().unwrap().iter().all(|&x| x == 2. * value));
+                                    let refused = inference.output(&rows(count, 4, value)).unwrap_err().to_string();
+                                    assert!(refused.contains("four columns"), "{refused}");
+                                    let panicked = inference.output(&rows(1, wide, 13.)).unwrap_err().to_string();
+                                    assert!(panicked.contains("thirteen"), "{panicked}");
+                                }
+                            });
+                        }
+                    });
+                    let served = inference.served();
+                    match mode {
+                        InferenceMode::InPlace => assert!(served.is_empty()),
+                        _ => assert_eq!(served.iter().sum::<u64>(), 900, "{served:?}"),
+                    }
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn answers_are_the_callers_and_end_with_no_workspace() {
+    both(|| {
+        for mode in MODES {
+            let inference = ParallelInference::builder(double).inference_mode(mode).build().unwrap();
+            let mut kept = Vec::new();
+            for n in 0..3 {
+                let _cycle = Workspace::enter("ANSWERS", &WorkspaceConfig::default()).unwrap();
+                let answer = inference.output(&rows(2, 3, f64::from(n))).unwrap();
+                assert!(!answer.is_attached());
+                kept.push(answer);
+            }
+            for (n, answer) in kept.iter().enumerate() {
+                assert!(answer.to_vec::<f64>().unwrap().iter().all(|&x| x == 2. * n as f64));
+            }
+        }
+    });
+}
+
+/// Notes the rows of each run, and waits until it is let go.
+struct Slow {
+    runs: Arc<Mutex<Vec<usize>>>,
+    go: Arc<Barrier>,
+    first: AtomicBool,
+}
+
+fn slow() -> (impl Fn(&Tensor) -> Result<Tensor> + Send + Sync, Arc<Mutex<Vec<usize>>>, Arc<Barrier>) {
+    let (runs, go) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Barrier::new(2)));
+    let own = Slow { runs: Arc::clone(&runs), go: Arc::clone(&go), first: AtomicBool::new(true) };
+    let model = move |x: &Tensor| {
+        if own.first.swap(false, SeqCst) {
+            own.go.wait();
+        }
+        own.runs.lock().unwrap().push(x.dims()[0]);
+        x.affine(2., 0.)
+    };
+    (model, runs, go)
+}
+
+/// Ten requests of 3 rows that wait while the model is busy, and the rows of the runs that answer them.
+fn runs_of(mode: InferenceMode, limit: usize) -> Vec<usize> {
+    let (model, runs, go) = slow();
+    let inference = ParallelInference::builder(model).inference_mode(mode).batch_limit(limit).build().unwrap();
+    let asked = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for n in 0..11 {
+            let (inference, asked) = (&inference, &asked);
+            scope.spawn(move || {
+                asked.fetch_add(1, SeqCst);
+                let got = inference.output(&rows(3, 2, f64::from(n))).unwrap().to_vec::<f64>().unwrap();
+                assert_eq!(got, [2. * f64::from(n); 6]);
+            });
+        }
+        while asked.load(SeqCst) < 11 {
+            thread::yield_now();
+        }
+        thread::sleep(Duration::from_millis(30));
+        go.wait();
+    });
+    runs.lock().unwrap()[1..].to_vec()
+}
+
+#[test]
+fn what_waits_is_answered_together_up_to_the_limit_of_rows() {
+    both(|| {
+        assert_eq!(runs_of(InferenceMode::Sequential, 32), [3; 10]);
+        // The worker may have begun with one alone, or with what had come by then.
+        let together = runs_of(InferenceMode::Batched, 8);
+        assert!(together.iter().all(|&rows| rows <= 8) && together.len() <= 6, "{together:?}");
+        let all = runs_of(InferenceMode::Batched, 1000);
+        assert!(all.len() <= 2, "{all:?}");
+        assert!(runs_of(InferenceMode::Batched, 1).iter().all(|&rows| rows == 3), "one request may have more");
+    });
+}
+
+#[test]
+fn a_request_waits_for_others_no_longer_than_it_may() {
+    both(|| {
+        let runs = Arc::new(Mutex::new(Vec::new()));
+        let own = Arc::clone(&runs);
+        let model = move |x: &Tensor| {
+            own.lock().unwrap().push(x.dims()[0]);
+            x.affine(2., 0.)
+        };
+        let latency = Duration::from_millis(150);
+        let inference = ParallelInference::builder(model).workers(2).batch_limit(4).max_latency(latency);
+        let inference = inference.build().unwrap();
+        let begin = Instant::now();
+        inference.output(&rows(1, 2, 1.)).unwrap();
+        let alone = begin.elapsed();
+        assert!(alone >= latency && alone < latency * 20, "{alone:?}");
+        let begin = Instant::now();
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| inference.output(&rows(1, 2, 1.)).unwrap());
+            }
+        });
+        assert!(begin.elapsed() < latency, "a full batch does not wait");
+        assert_eq!(*runs.lock().unwrap(), [1, 4]);
+    });
+}
+
+#[test]
+fn another_model_answers_from_its_update_on() {
+    both(|| {
+        for mode in MODES {
+            // Each run adds its own number, so that rows of one batch would show two models.
+            let model = |version: f64| {
+                move |x: &Tensor| {
+                    thread::yield_now();
+                    x.affine(0., version)
+                }
+            };
+            let inference = ParallelInference::builder(model(0.)).inference_mode(mode).workers(2).build().unwrap();
+            let newest = AtomicUsize::new(0);
+            thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        for _ in 0..200 {
+                            let before = newest.load(SeqCst);
+                            let all = inference.output(&rows(5, 2, 0.)).unwrap().to_vec::<f64>().unwrap();
+                            let kinds: HashSet<u64> = all.iter().map(|&x| x as u64).collect();
+                            assert_eq!(kinds.len(), 1, "one model for a request");
+                            assert!(all[0] >= before as f64, "an older model after an update");
+                        }
+                    });
+                }
+                for version in 1..50 {
+                    inference.update_model(model(f64::from(version)));
+                    newest.store(version as usize, SeqCst);
+                    thread::yield_now();
+                }
+            });
+        }
+    });
+}
+
+/// Time on the processor of this process, in ticks of 10 ms.
+fn ticks() -> u64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn idle_workers_cost_nothing() {
+    both(|| {
+        let inference = ParallelInference::builder(double).workers(8).max_latency(Duration::from_micros(1));
+        let inference = inference.build().unwrap();
+        inference.output(&rows(1, 2, 1.)).unwrap();
+        let before = ticks();
+        thread::sleep(Duration::from_millis(400));
+        assert!(ticks() - before <= 1, "workers that wait do not run");
+        drop(inference);
+    });
+}
+
+#[test]
+fn a_shutdown_fails_what_waits_and_what_comes() {
+    both(|| {
+        let (started, starts) = mpsc::channel();
+        let (go, gone) = mpsc::channel::<()>();
+        let gone = Mutex::new(gone);
+        let model = move |x: &Tensor| {
+            started.send(()).unwrap();
+            let _ = gone.lock().unwrap().recv();
+            x.affine(2., 0.)
+        };
+        let inference = ParallelInference::builder(model).queue_limit(2).build().unwrap();
+        thread::scope(|scope| {
+            let running = scope.spawn(|| inference.output(&rows(1, 2, 1.)));
+            starts.recv().unwrap();
+            let waiting: Vec<_> = (0..5).map(|_| scope.spawn(|| inference.output(&rows(1, 2, 1.)))).collect();
+            thread::sleep(Duration::from_millis(20));
+            let ends = scope.spawn(|| inference.shutdown());
+            for one in waiting {
+                let error = one.join().unwrap().unwrap_err().to_string();
+                assert!(error.contains("was shut down"), "{error}");
+            }
+            drop(go);
+            assert!(running.join().unwrap().is_ok(), "what was being answered is answered");
+            ends.join().unwrap();
+        });
+        assert!(inference.output(&rows(1, 2, 1.)).is_err());
+    });
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused() {
+    both(|| {
+        let builder = || ParallelInference::builder(double);
+        for wrong in [builder().workers(0), builder().batch_limit(0), builder().queue_limit(0)] {
+            assert!(matches!(wrong.build(), Err(Error::Argument { .. })));
+        }
+        let builder = || ParallelWrapper::builder(Toy::new(0.));
+        for wrong in [builder().workers(0), builder().averaging_frequency(0)] {
+            assert!(matches!(wrong.build(), Err(Error::Argument { .. })));
+        }
+        assert!(ThreadCommunicator::group(0).is_err());
+    });
+}
+
+/// What a toy does instead of a step, at a step of its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    Error,
+    Panic,
+    Memory,
+}
+
+/// `x w + b` of two columns, trained by descent with momentum on squared errors.
+struct Toy {
+    params: Vec<Var>,
+    velocity: Vec<Tensor>,
+    steps: u64,
+    rate: f64,
+    /// Shared by all replicas: the steps of all of them, and at which of them what happens.
+    all_steps: Arc<AtomicUsize>,
+    fault: Arc<Mutex<Option<(usize, Fault)>>>,
+}
+
+impl Toy {
+    fn new(start: f64) -> Self {
+        let var = |dims: &[usize]| Var::from_tensor(&Tensor::full(start, dims, &Device::Cpu).unwrap()).unwrap();
+        let params = vec![var(&[2, 1]), var(&[1])];
+        let velocity = params.iter().map(|var| var.zeros_like().unwrap().try_detach().unwrap()).collect();
+        let (all_steps, fault) = (Arc::default(), Arc::default());
+        Toy { params, velocity, steps: 0, rate: 0.02, all_steps, fault }
+    }
+
+    fn slopes(&self, batch: &DataSet) -> Result<(f64, Vec<Tensor>)> {
+        let step = self.all_steps.fetch_add(1, SeqCst);
+        let fault = *self.fault.lock().unwrap();
+        match fault {
+            Some((at, Fault::Error)) if at == step => return Err(Error::msg("a step of no luck")),
+            Some((at, Fault::Panic)) if at == step => panic!("a step of no luck"),
+            Some((at, Fault::Memory)) if at == step => {
+                Tensor::zeros((1usize << 40, 1usize << 10), DType::F64, &Device::Cpu)?;
+            }
+            _ => {}
+        }
+        let [w, b] = [&self.params[0], &self.params[1]];
+        let error = batch.features.matmul(w)?.broadcast_add(b)?.sub(&batch.labels)?;
+        let score = error.mul(&error)?.mean_all()?;
+        let grads = score.backward()?;
+        let of = |var: &Var| grads.get(var).unwrap().try_detach()?.copy();
+        Ok((score.to_scalar::<f64>()?, self.params.iter().map(of).collect::<Result<_>>()?))
+    }
+
+    fn step(&mut self, batch: &DataSet) {
+        self.fit_batch(batch).unwrap();
+    }
+
+    fn numbers(&self) -> Vec<f64> {
+        self.params.iter().flat_map(|var| var.as_detached_tensor().to_vec::<f64>().unwrap()).collect()
+    }
+}
+
+impl ParallelModel for Toy {
+    type WorkspaceMode = ();
+
+    fn replica(&self) -> Result<Self> {
+        let mut other = Toy::new(0.);
+        other.params = self.params.iter().map(|var| Var::from_tensor(&var.copy()?)).collect::<Result<_>>()?;
+        other.velocity = self.velocity.iter().map(Tensor::copy).collect::<Result<_>>()?;
+        (other.steps, other.rate) = (self.steps, self.rate);
+        (other.all_steps, other.fault) = (Arc::clone(&self.all_steps), Arc::clone(&self.fault));
+        Ok(other)
+    }
+
+    fn fit_batch(&mut self, batch: &DataSet) -> Result<f64> {
+        let (score, gradients) = self.gradients(Some(batch))?;
+        self.apply_gradients(&gradients)?;
+        Ok(score)
+    }
+
+    fn gradients(&mut self, batch: Option<&DataSet>) -> Result<(f64, Vec<(String, Tensor)>)> {
+        let (score, slopes) = match batch {
+            Some(batch) => self.slopes(batch)?,
+            None => (0., self.params.iter().map(|var| var.zeros_like()).collect::<Result<_>>()?),
+        };
+        Ok((score, ["w", "b"].map(str::to_owned).into_iter().zip(slopes).collect()))
+    }
+
+    fn apply_gradients(&mut self, gradients: &[(String, Tensor)]) -> Result<()> {
+        self.steps += 1;
+        no_grad(|| {
+            for ((var, velocity), (_, gradient)) in self.params.iter().zip(&self.velocity).zip(gradients) {
+                velocity.affine_(0.9, 0.)?;
+                velocity.add_(gradient)?;
+                var.as_detached_tensor().sub_(&velocity.affine(self.rate, 0.)?)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn parameters(&self) -> Result<Vec<(String, Tensor)>> {
+        Ok(["w", "b"].map(str::to_owned).into_iter().zip(self.params.iter().map(Var::as_detached_tensor)).collect())
+    }
+
+    fn updater_state(&mut self) -> Result<Vec<(String, Tensor)>> {
+        Ok(["w", "b"].map(str::to_owned).into_iter().zip(self.velocity.iter().cloned()).collect())
+    }
+
+    fn iteration(&self) -> u64 {
+        self.steps
+    }
+
+    fn set_iteration(&mut self, iteration: u64) {
+        self.steps = iteration;
+    }
+
+    fn set_workspace_mode(&mut self, _mode: &()) {}
+}
+
+/// Rows of `y = 3 x0 - 2 x1 + 1`.
+fn examples(n: usize) -> DataSet {
+    let x: Vec<f64> = (0..2 * n).map(|i| ((i * 37 + 11) % 23) as f64 / 10. - 1.).collect();
+    let y: Vec<f64> = x.chunks(2).map(|x| 3. * x[0] - 2. * x[1] + 1.).collect();
+    let of = |all: Vec<f64>, columns| Tensor::from_vec(all, (n, columns), &Device::Cpu).unwrap();
+    DataSet::new(of(x, 2), of(y, 1)).unwrap()
+}
+
+fn batches(n: usize, size: usize) -> ArrayDataSetIterator {
+    ArrayDataSetIterator::new(examples(n), size).unwrap()
+}
+
+fn assert_equal(wrapper: &ParallelWrapper<Toy>) {
+    let all = wrapper.replicas().unwrap();
+    let numbers = |replica: &[(String, Tensor)]| -> Vec<u64> {
+        replica.iter().flat_map(|(_, array)| array.to_vec::<f64>().unwrap()).map(f64::to_bits).collect()
+    };
+    assert!(all.iter().all(|replica| numbers(replica) == numbers(&all[0])), "replicas are equal to the last bit");
+}
+
+#[test]
+fn one_worker_trains_as_the_model_alone() {
+    both(|| {
+        let mut alone = Toy::new(0.);
+        for _ in 0..3 {
+            batches(40, 8).for_each(|batch| alone.step(&batch.unwrap()));
+        }
+        for mode in [TrainingMode::Averaging, TrainingMode::SharedGradients] {
+            let wrapper = ParallelWrapper::builder(Toy::new(0.)).workers(1).training_mode(mode).workspace_mode(());
+            let mut wrapper = wrapper.build().unwrap();
+            for _ in 0..3 {
+                wrapper.fit(batches(40, 8)).unwrap();
+            }
+            let model = wrapper.into_model().unwrap();
+            assert_eq!(model.iteration(), 15);
+            for (own, wanted) in model.numbers().into_iter().zip(alone.numbers()) {
+                assert!((own - wanted).abs() < 1e-12, "{mode:?}: {own} and {wanted}");
+            }
+        }
+    });
+}
+
+#[test]
+fn shared_gradients_are_those_of_one_large_batch() {
+    both(|| {
+        for workers in [2, 3, 5] {
+            // The last round has fewer batches than workers, and the last batch fewer rows.
+            let (n, size) = (61, 4);
+            let mut alone = Toy::new(0.);
+            let mut wrapper = ParallelWrapper::builder(Toy::new(0.)).workers(workers);
+            wrapper = wrapper.training_mode(TrainingMode::SharedGradients);
+            let mut wrapper = wrapper.build().unwrap();
+            for _ in 0..4 {
+                batches(n, size * workers).for_each(|batch| alone.step(&batch.unwrap()));
+                wrapper.fit(batches(n, size)).unwrap();
+                assert_equal(&wrapper);
+            }
+            assert_eq!(wrapper.model().iteration(), alone.iteration());
+            for (own, wanted) in wrapper.model().numbers().into_iter().zip(alone.numbers()) {
+                assert!((own - wanted).abs() < 1e-12, "{workers} workers: {own} and {wanted}");
+            }
+        }
+    });
+}
+
+#[test]
+fn parameters_are_averaged_at_the_end_whatever_the_frequency() {
+    both(|| {
+        for workers in [2, 3] {
+            for frequency in [1, 2, 5, 100] {
+                for prefetch in [0, 3] {
+                    let wrapper = ParallelWrapper::builder(Toy::new(0.)).workers(workers).prefetch_buffer(prefetch);
+                    let mut wrapper = wrapper.averaging_frequency(frequency).build().unwrap();
+                    let mut reference: Vec<Toy> = (0..workers).map(|_| Toy::new(0.)).collect();
+                    for n in [44, 4, 0, 61] {
+                        wrapper.fit(batches(n, 4)).unwrap();
+                        assert_equal(&wrapper);
+                        averaged(&mut reference, n, frequency);
+                        for (own, wanted) in wrapper.model().numbers().into_iter().zip(reference[0].numbers()) {
+                            assert!((own - wanted).abs() < 1e-12, "{workers} workers, {frequency}: {own} and {wanted}");
+                        }
+                    }
+                    assert!(wrapper.score().is_some());
+                }
+            }
+        }
+    });
+}
+
+/// The same on one thread, as plainly as can be.
+fn averaged(toys: &mut [Toy], n: usize, frequency: usize) {
+    let all: Vec<DataSet> = batches(n, 4).collect::<Result<_>>().unwrap();
+    let mut rounds = all.chunks(toys.len()).enumerate().peekable();
+    while let Some((round, some)) = rounds.next() {
+        some.iter().zip(toys.iter_mut()).for_each(|(batch, toy)| toy.step(batch));
+        if (round + 1) % frequency != 0 && rounds.peek().is_some() {
+            continue;
+        }
+        for place in 0..2 {
+            let param = |toy: &Toy| toy.params[place].as_detached_tensor();
+            let mean = |of: &dyn Fn(&Toy) -> Tensor| {
+                let sum = toys[1..].iter().fold(of(&toys[0]).copy().unwrap(), |sum, toy| sum.add(&of(toy)).unwrap());
+                sum.affine(1. / toys.len() as f64, 0.).unwrap()
+            };
+            let (params, velocity) = (mean(&param), mean(&|toy| toy.velocity[place].clone()));
+            for toy in toys.iter() {
+                param(toy).copy_(&params).unwrap();
+                toy.velocity[place].copy_(&velocity).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn it_learns() {
+    both(|| {
+        for mode in [TrainingMode::Averaging, TrainingMode::SharedGradients] {
+            let mut wrapper = ParallelWrapper::builder(Toy::new(0.)).training_mode(mode).build().unwrap();
+            for _ in 0..60 {
+                wrapper.fit(batches(60, 4)).unwrap();
+            }
+            assert!(wrapper.score().unwrap() < 1e-6, "{mode:?}: {:?}", wrapper.score());
+            for (own, wanted) in wrapper.model().numbers().into_iter().zip([3., -2., 1.]) {
+                assert!((own - wanted).abs() < 1e-2, "{own} and {wanted}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_fault_of_a_worker_ends_fit_with_it_and_all_goes_on() {
+    quietly(|| {
+        both(|| {
+            for mode in [TrainingMode::Averaging, TrainingMode::SharedGradients] {
+                for fault in [Fault::Error, Fault::Panic, Fault::Memory] {
+                    for (at, frequency) in [(0, 1), (1, 1), (2, 4), (7, 3), (14, 1)] {
+                        let toy = Toy::new(0.);
+                        let (steps, faults) = (Arc::clone(&toy.all_steps), Arc::clone(&toy.fault));
+                        *faults.lock().unwrap() = Some((at, fault));
+                        let wrapper = ParallelWrapper::builder(toy).workers(3).averaging_frequency(frequency);
+                        let mut wrapper = wrapper.training_mode(mode).build().unwrap();
+                        let error = wrapper.fit(batches(60, 4)).unwrap_err();
+                        match fault {
+                            Fault::Memory => assert!(matches!(error, Error::OutOfMemory(_)), "{error}"),
+                            _ => assert!(error.to_string().contains("a step of no luck"), "{error}"),
+                        }
+                        assert!(wrapper.model().numbers().iter().all(|x| x.is_finite()), "the model can be used");
+                        *faults.lock().unwrap() = None;
+                        steps.store(0, SeqCst);
+                        wrapper.fit(batches(60, 4)).unwrap();
+                        assert_eq!(steps.load(SeqCst), 15);
+                        assert_equal(&wrapper);
+                    }
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn a_fault_of_the_iterator_ends_fit_with_it_and_all_goes_on() {
+    quietly(|| {
+        both(|| {
+            for mode in [TrainingMode::Averaging, TrainingMode::SharedGradients] {
+                for panics in [false, true] {
+                    for at in [0, 1, 2, 5, 8] {
+                        let mut wrapper = ParallelWrapper::builder(Toy::new(0.)).workers(3).training_mode(mode);
+                        wrapper = wrapper.averaging_frequency(2);
+                        let mut wrapper = wrapper.build().unwrap();
+                        let source = FnDataIterator::new(|n| match n == at {
+                            true if panics => panic!("no batch"),
+                            true => Err(Error::msg("no batch")),
+                            false => Ok(Some(examples(4))),
+                        });
+                        let fit = catch_unwind(AssertUnwindSafe(|| wrapper.fit(source)));
+                        match fit {
+                            Ok(result) => assert_eq!(result.unwrap_err().to_string(), "no batch"),
+                            Err(panic) => assert_eq!((panics, panic.downcast_ref()), (true, Some(&"no batch"))),
+                        }
+                        wrapper.fit(batches(60, 4)).unwrap();
+                        assert_equal(&wrapper);
+                    }
+                }
+            }
+        });
+    });
+}
+
+/// Threads of this process that train; tests begin and end others.
+fn trainers() -> usize {
+    let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+    let all = fs::read_dir("/proc/self/task").unwrap().flatten();
+    all.map(name).filter(|name| name.starts_with("ndgc-trainer")).count()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn threads_and_bytes_are_constant_over_epochs() {
+    both(|| {
+        gc::collect();
+        let before = Device::Cpu.memory().active;
+        let mut wrapper = ParallelWrapper::builder(Toy::new(0.)).workers(2).averaging_frequency(3).build().unwrap();
+        let mut epoch = || {
+            Device::Cpu.reset_peak();
+            wrapper.fit(batches(60, 4)).unwrap();
+            gc::collect();
+            assert_eq!(trainers(), 2, "the same threads go on");
+            Device::Cpu.memory().active
+        };
+        epoch();
+        let settled = epoch();
+        for _ in 0..100 {
+            assert!(epoch() <= settled);
+        }
+        drop(wrapper);
+        gc::collect();
+        assert_eq!(Device::Cpu.memory().active, before);
+        // The system may list a thread for a moment after its end.
+        let end = Instant::now() + Duration::from_secs(10);
+        while trainers() > 0 {
+            assert!(Instant::now() < end, "the workers ended");
+            thread::yield_now();
+        }
+    });
+}
+
+#[test]
+fn a_communicator_of_the_users_joins_wrappers() {
+    both(|| {
+        let group = ThreadCommunicator::group(2).unwrap();
+        let ranks: Vec<_> = group
+            .into_iter()
+            .enumerate()
+            .map(|(rank, own)| {
+                thread::spawn(move || {
+                    let wrapper = ParallelWrapper::builder(Toy::new(0.)).communicator(Box::new(own));
+                    let mut wrapper = wrapper.averaging_frequency(2).build().unwrap();
+                    let all = examples(60).rows(rank * 30, 30).unwrap();
+                    for _ in 0..3 {
+                        wrapper.fit(ArrayDataSetIterator::new(all.clone(), 6).unwrap()).unwrap();
+                    }
+                    wrapper.into_model().unwrap().numbers()
+                })
+            })
+            .collect();
+        let ranks: Vec<Vec<f64>> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
+        assert_eq!(ranks[0], ranks[1]);
+        let several = ParallelWrapper::builder(Toy::new(0.));
+        let one = ThreadCommunicator::group(1).unwrap().remove(0);
+        assert!(several.communicator(Box::new(one)).workers(2).build().is_err());
+    });
+}
+
+#[test]
+fn a_rank_that_ends_or_aborts_ends_the_others() {
+    both(|| {
+        for dies in [false, true] {
+            let mut group = ThreadCommunicator::group(3).unwrap();
+            let mut first = group.remove(0);
+            let others: Vec<_> = group
+                .into_iter()
+                .map(|mut own| thread::spawn(move || own.all_reduce(&[rows(1, 1, 1.)]).unwrap_err().to_string()))
+                .collect();
+            if dies {
+                drop(first)
+            } else {
+                first.abort("lost its mind")
+            }
+            for other in others {
+                let error = other.join().unwrap();
+                assert!(error.contains("rank 0"), "{error}");
+            }
+        }
+    });
+}
+
+#[test]
+fn an_iterator_made_ahead_feeds_workers_whole_batches() {
+    both(|| {
+        let source = FnDataIterator::new(|n| {
+            let x = Tensor::full(n as f64, (4, 2), &Device::Cpu)?;
+            Ok((n < 50).then_some(DataSet::new(x, Tensor::full(n as f64, (4, 1), &Device::Cpu)?)?))
+        });
+        let mut source = ndgc::train::AsyncDataSetIterator::with_prefetch(source, 2).unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let wrapper = ParallelWrapper::builder(Seen { seen: Arc::clone(&seen), toy: Toy::new(0.) }).workers(4);
+        let mut wrapper = wrapper.prefetch_buffer(3).build().unwrap();
+        for _ in 0..3 {
+            wrapper.fit(&mut source).unwrap();
+            let mut all = std::mem::take(&mut *seen.lock().unwrap());
+            all.sort_unstable();
+            assert_eq!(all, (0..50).collect::<Vec<_>>());
+        }
+        assert!(!source.async_supported());
+    });
+}
+
+/// Looks at the batches, and does nothing else.
+struct Seen {
+    seen: Arc<Mutex<Vec<usize>>>,
+    toy: Toy,
+}
+
+impl ParallelModel for Seen {
+    type WorkspaceMode = ();
+
+    fn replica(&self) -> Result<Self> {
+        Ok(Seen { seen: Arc::clone(&self.seen), toy: self.toy.replica()? })
+    }
+
+    fn fit_batch(&mut self, batch: &DataSet) -> Result<f64> {
+        thread::yield_now();
+        let all = [batch.features.to_vec::<f64>()?, batch.labels.to_vec::<f64>()?].concat();
+        assert!(all.iter().all(|&x| x == all[0]), "a whole batch: {all:?}");
+        self.seen.lock().unwrap().push(all[0] as usize);
+        Ok(0.)
+    }
+
+    fn gradients(&mut self, batch: Option<&DataSet>) -> Result<(f64, Vec<(String, Tensor)>)> {
+        self.toy.gradients(batch)
+    }
+
+    fn apply_gradients(&mut self, _gradients: &[(String, Tensor)]) -> Result<()> {
+        Ok(())
+    }
+
+    fn parameters(&self) -> Result<Vec<(String, Tensor)>> {
+        self.toy.parameters()
+    }
+
+    fn updater_state(&mut self) -> Result<Vec<(String, Tensor)>> {
+        self.toy.updater_state()
+    }
+
+    fn iteration(&self) -> u64 {
+        0
+    }
+
+    fn set_iteration(&mut self, _iteration: u64) {}
+
+    fn set_workspace_mode(&mut self, _mode: &()) {}
+}
