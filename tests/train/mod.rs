@@ -5,6 +5,7 @@ pub(crate) mod both;
 mod data;
 mod evaluation;
 mod network_dl4j;
+mod network_failure;
 mod network_layers;
 mod network_memory;
 mod network_training;

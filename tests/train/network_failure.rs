@@ -1,0 +1,126 @@
+//! Networks without memory, and with workspaces that are switched off: typed errors, nothing left open, the same
+//! numbers.
+
+use ndgc::train::{
+    Activation, BatchNormalization, DataSet, Dense, InputType, Loss, Lstm, Network, NetworkConfig, OutputLayer,
+    Updater, WorkspaceMode,
+};
+use ndgc::{DType, DebugMode, Device, Error, Workspace, gc};
+
+use super::both::both;
+use super::network_layers::{MODES, numbers, one_hot};
+
+fn rows(mode: WorkspaceMode) -> (Network, DataSet) {
+    let config = NetworkConfig::builder().data_type(DType::F64).seed(2).updater(Updater::adam(1e-2));
+    let config = config.training_workspace_mode(mode).inference_workspace_mode(mode);
+    let config = config.input_type(InputType::feed_forward(40)).layer(Dense::new(60).activation(Activation::Tanh));
+    let config = config.layer(BatchNormalization::new()).layer(OutputLayer::new(3, Loss::Mcxent));
+    (config.build().unwrap(), DataSet::new(numbers(&[16, 40]), one_hot(&[16, 3])).unwrap())
+}
+
+fn series(mode: WorkspaceMode) -> (Network, DataSet) {
+    let config = NetworkConfig::builder().data_type(DType::F64).seed(2).updater(Updater::adam(1e-2));
+    let config = config.training_workspace_mode(mode).inference_workspace_mode(mode);
+    let config =
+        config.input_type(InputType::recurrent(5)).layer(Lstm::new(6)).layer(OutputLayer::new(2, Loss::Mcxent));
+    (config.build().unwrap(), DataSet::new(numbers(&[3, 5, 7]), one_hot(&[3, 2, 7])).unwrap())
+}
+
+const NETWORKS: [fn(WorkspaceMode) -> (Network, DataSet); 2] = [rows, series];
+
+fn is_out_of_memory(error: &Error) -> bool {
+    match error {
+        Error::OutOfMemory(_) | Error::WorkspaceFull(_) => true,
+        // A block that there is no memory for, and what happened inside of a layer.
+        Error::Workspace { why, .. } => why.contains("memory"),
+        Error::Context { inner, .. } => is_out_of_memory(inner),
+        _ => false,
+    }
+}
+
+/// Sets the limit back, also if the test fails.
+struct Limit(Option<u64>);
+
+impl Limit {
+    fn set(bytes: u64) -> Self {
+        Limit(Device::Cpu.set_limit(Some(bytes)))
+    }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        Device::Cpu.set_limit(self.0);
+    }
+}
+
+/// Wherever memory ends in a step, the error says so, nothing stays open, and the next step is made.
+#[test]
+fn a_step_without_memory_is_an_error_and_the_next_one_is_made() {
+    both(|| {
+        for make in NETWORKS {
+            for mode in MODES {
+                let (mut net, batch) = make(mode);
+                let (mut failed, mut more) = (0, 0);
+                loop {
+                    net.release_workspaces().unwrap();
+                    gc::collect();
+                    let limit = Limit::set(Device::Cpu.memory().active + more);
+                    let result = net.fit_batch(&batch);
+                    drop(limit);
+                    assert!(net.workspaces().iter().all(|space| !space.is_open()) && Workspace::current().is_none());
+                    match result {
+                        Err(error) => assert!(is_out_of_memory(&error), "{mode:?} with {more} more: {error}"),
+                        Ok(_) => break,
+                    }
+                    failed += 1;
+                    more += 1 + more / 3;
+                }
+                assert!(failed > 5, "{mode:?}: {failed}");
+                let scores: Vec<f64> = (0..30).map(|_| net.fit_batch(&batch).unwrap()).collect();
+                assert!(scores[29] < scores[0], "{mode:?}: {scores:?}");
+            }
+        }
+    });
+}
+
+/// In one graph nothing is changed by a step that fails before its update.
+#[test]
+fn a_step_that_fails_changes_no_parameter() {
+    both(|| {
+        for mode in [WorkspaceMode::None, WorkspaceMode::Single, WorkspaceMode::Enabled] {
+            let (mut net, batch) = rows(mode);
+            let values = |net: &Network| net.params().map(|(_, var)| var.to_vec::<f64>().unwrap()).collect::<Vec<_>>();
+            let before = values(&net);
+            let wrong = DataSet::new(batch.features.clone(), one_hot(&[16, 5])).unwrap();
+            net.fit_batch(&wrong).unwrap_err();
+            let after = values(&net);
+            // Running means follow on the way forward.
+            let trained = |all: &Vec<Vec<f64>>| [all[0].clone(), all[1].clone(), all[2].clone(), all[6].clone()];
+            assert_eq!(trained(&before), trained(&after), "{mode:?}");
+            assert_eq!(net.iteration(), 0);
+        }
+    });
+}
+
+/// Each array with memory of its own, or no workspaces at all: the same numbers.
+#[test]
+fn debug_modes_change_nothing() {
+    both(|| {
+        for make in NETWORKS {
+            let run = |mode, debug| {
+                Workspace::set_debug_mode(debug);
+                let (mut net, batch) = make(mode);
+                let scores: Vec<u64> = (0..3).map(|_| net.fit_batch(&batch).unwrap().to_bits()).collect();
+                let output = net.output(&batch.features).unwrap().to_vec::<f64>().unwrap();
+                Workspace::set_debug_mode(DebugMode::Disabled);
+                (scores, output)
+            };
+            let expected = run(WorkspaceMode::None, DebugMode::Disabled);
+            for mode in MODES {
+                for debug in [DebugMode::SpillEverything, DebugMode::BypassEverything] {
+                    assert_eq!(run(mode, debug), expected, "{mode:?} in {debug:?}");
+                }
+            }
+        }
+    });
+}
