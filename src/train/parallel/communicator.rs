@@ -84,7 +84,12 @@ impl ThreadCommunicator {
     }
 
     fn lock(&self) -> MutexGuard<'_, Meeting> {
-        self.group.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.group.lock()
+    }
+
+    /// What ends the calls of all ranks, for somebody who is none.
+    pub(super) fn breaker(&self) -> Breaker {
+        Breaker(Arc::clone(&self.group))
     }
 
     /// Waits until every rank has come, and hands out what all brought.
@@ -141,12 +146,29 @@ impl Communicator for ThreadCommunicator {
     }
 
     fn abort(&mut self, why: &str) {
+        self.group.abort(format!("rank {} failed: {why}", self.rank));
+    }
+}
+
+impl Group {
+    fn lock(&self) -> MutexGuard<'_, Meeting> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn abort(&self, why: String) {
         let mut meeting = self.lock();
-        if meeting.aborted.is_none() {
-            meeting.aborted = Some(format!("rank {} failed: {why}", self.rank));
-        }
+        meeting.aborted.get_or_insert(why);
         meeting.brought.iter_mut().for_each(|own| *own = None);
-        self.group.changed.notify_all();
+        self.changed.notify_all();
+    }
+}
+
+/// Ends the calls of all ranks of a group.
+pub(super) struct Breaker(Arc<Group>);
+
+impl Breaker {
+    pub(super) fn break_off(&self) {
+        self.0.abort("the training was broken off".to_owned());
     }
 }
 

@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use ndgc::{Device, Error, Result, Tensor, no_grad};
 
 use super::super::{DataIterator, DataSet};
+use super::communicator::Breaker;
 use super::inference::text_of;
 use super::{Communicator, ParallelModel, ThreadCommunicator};
 
@@ -228,10 +229,16 @@ impl<M: ParallelModel> ParallelWrapper<M> {
     /// The first error of the iterator or of a worker; [`Error::Msg`] for a panic of a worker.
     pub fn fit<I: DataIterator<DataSet>>(&mut self, mut batches: I) -> Result<()> {
         batches.reset()?;
-        let steps = self.begin()?;
+        let (steps, breaker) = self.begin()?;
         let fed = catch_unwind(AssertUnwindSafe(|| self.feed(&mut batches, steps)));
         if fed.is_err() {
             self.shared.failed.store(true, Ordering::Relaxed);
+        }
+        if self.shared.failed.load(Ordering::Relaxed)
+            && let Some(breaker) = breaker
+        {
+            // Some may wait for a step that the others do not get.
+            breaker.break_off();
         }
         let ended = self.end();
         // A panic of the iterator is its user's.
@@ -272,8 +279,9 @@ impl<M: ParallelModel> ParallelWrapper<M> {
         Some(f64::from_bits(self.shared.score.load(Ordering::Relaxed))).filter(|score| !score.is_nan())
     }
 
-    /// Brings all replicas to the model's numbers, and joins the workers. Returns the steps that the model made so far.
-    fn begin(&mut self) -> Result<u64> {
+    /// Brings all replicas to the model's numbers, and joins the workers. Returns the steps that the model made so far,
+    /// and what ends the calls of workers that wait for each other.
+    fn begin(&mut self) -> Result<(u64, Option<Breaker>)> {
         let mut model = lock(&self.workers[0].model);
         let steps = model.iteration();
         let (parameters, state) = (model.parameters()?, model.updater_state()?);
@@ -287,15 +295,17 @@ impl<M: ParallelModel> ParallelWrapper<M> {
         }
         self.shared.failed.store(false, Ordering::Relaxed);
         *lock(&self.shared.failure) = None;
+        let mut breaker = None;
         let group: Vec<Box<dyn Communicator>> = match self.communicator.take() {
             Some(own) => vec![own],
-            None => ThreadCommunicator::group(self.workers.len())?
-                .into_iter()
-                .map(|one| Box::new(one) as Box<dyn Communicator>)
-                .collect(),
+            None => {
+                let group = ThreadCommunicator::group(self.workers.len())?;
+                breaker = group.first().map(ThreadCommunicator::breaker);
+                group.into_iter().map(|one| Box::new(one) as Box<dyn Communicator>).collect()
+            }
         };
         self.workers.iter().zip(group).try_for_each(|(worker, one)| worker.send(Job::Begin(one)))?;
-        Ok(steps)
+        Ok((steps, breaker))
     }
 
     /// Hands out the batches, in rounds.
@@ -393,7 +403,7 @@ impl<M: ParallelModel> Worker<M> {
                     if let Some(communicator) = joined.as_deref_mut()
                         && self.shared.failed.load(Ordering::Relaxed)
                     {
-                        // Others may wait for a step that does not come.
+                        // Processes beside this one may wait for a step that does not come.
                         communicator.abort("the training was broken off");
                     }
                     // The caller is there until it has got this.
