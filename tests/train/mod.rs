@@ -9,3 +9,5 @@ mod network_failure;
 mod network_layers;
 mod network_memory;
 mod network_training;
+mod parallel;
+mod parallel_network;

@@ -3,6 +3,7 @@
 
 mod communicator;
 mod inference;
+mod network;
 mod wrapper;
 
 pub use communicator::{Communicator, ThreadCommunicator};
@@ -56,12 +57,12 @@ pub trait ParallelModel: Send + 'static {
     /// Those of the operations inside; then nothing is said of the parameters but that they can be read and written.
     fn fit_batch(&mut self, batch: &DataSet) -> Result<f64>;
 
-    /// The score of a batch and its mean gradients by the parameters' names, without a step; zeros without a batch. They
-    /// are no views, and stay valid until [`ParallelModel::apply_gradients`].
+    /// The score of a batch and its mean gradients by the parameters' names, without a step. They are arrays of their
+    /// own, which stay valid until [`ParallelModel::apply_gradients`], and the same ones for every batch.
     ///
     /// # Errors
     /// Those of the operations inside.
-    fn gradients(&mut self, batch: Option<&DataSet>) -> Result<(f64, Vec<(String, Tensor)>)>;
+    fn gradients(&mut self, batch: &DataSet) -> Result<(f64, Vec<(String, Tensor)>)>;
 
     /// One step with these gradients, in the order in which they were handed out.
     ///
@@ -88,5 +89,8 @@ pub trait ParallelModel: Send + 'static {
     fn set_iteration(&mut self, iteration: u64);
 
     /// Sets how workspaces are used in training.
-    fn set_workspace_mode(&mut self, mode: &Self::WorkspaceMode);
+    ///
+    /// # Errors
+    /// [`Error::Workspace`](ndgc::Error::Workspace) if one is open.
+    fn set_workspace_mode(&mut self, mode: &Self::WorkspaceMode) -> Result<()>;
 }

@@ -132,7 +132,7 @@ impl<M: ParallelModel> ParallelWrapperBuilder<M> {
             return Err(Error::Argument { op, argument: "workers", value, expected });
         }
         if let Some(mode) = &self.workspace_mode {
-            self.model.set_workspace_mode(mode);
+            self.model.set_workspace_mode(mode)?;
         }
         let mut models = (1..settings.workers).map(|_| self.model.replica()).collect::<Result<Vec<M>>>()?;
         models.insert(0, self.model);
@@ -185,8 +185,8 @@ enum Job {
     Begin(Box<dyn Communicator>),
     /// A step of its own.
     Fit(DataSet),
-    /// A step of all, also of those that have no batch.
-    Share(Option<DataSet>),
+    /// A step of all, and whether this batch counts: who has none is given one that does not.
+    Share(DataSet, bool),
     /// Averages parameters; there were so many steps.
     Average(u64),
     End,
@@ -314,17 +314,17 @@ impl<M: ParallelModel> ParallelWrapper<M> {
         let shares = settings.mode == TrainingMode::SharedGradients;
         let (mut rounds, mut since, mut more) = (0, 0, true);
         while more && !self.shared.failed.load(Ordering::Relaxed) {
-            let mut given = 0;
+            let (mut given, mut last) = (0, None);
             for worker in &self.workers {
                 let batch = if more { batches.next() } else { None };
                 let batch = batch.transpose().inspect_err(|_| self.shared.failed.store(true, Ordering::Relaxed))?;
                 more = batch.is_some();
                 given += usize::from(more);
-                match batch {
-                    // Who has no batch takes part in the step of those that have one.
-                    batch if shares && given > 0 => worker.send(Job::Share(batch))?,
-                    Some(batch) => worker.send(Job::Fit(batch))?,
-                    None => break,
+                last = batch.or(last);
+                match &last {
+                    Some(batch) if shares => worker.send(Job::Share(batch.clone(), more))?,
+                    Some(batch) if more => worker.send(Job::Fit(batch.clone()))?,
+                    _ => break,
                 }
             }
             if given == 0 {
@@ -433,7 +433,7 @@ impl<M: ParallelModel> Worker<M> {
         let mut model = lock(&self.model);
         match job {
             Job::Fit(batch) => self.note(model.fit_batch(&batch)?),
-            Job::Share(batch) => self.share(&mut model, batch.as_ref(), communicator)?,
+            Job::Share(batch, counts) => self.share(&mut model, &batch, counts, communicator)?,
             Job::Average(steps) => {
                 self.average(&mut model, communicator)?;
                 model.set_iteration(steps);
@@ -448,12 +448,11 @@ impl<M: ParallelModel> Worker<M> {
     }
 
     /// A step with the mean of the gradients, each weighed with the examples that it is of.
-    fn share(&self, model: &mut M, batch: Option<&DataSet>, communicator: &mut dyn Communicator) -> Result<()> {
+    fn share(&self, model: &mut M, batch: &DataSet, counts: bool, communicator: &mut dyn Communicator) -> Result<()> {
         let (score, gradients) = model.gradients(batch)?;
-        let examples = batch.map_or(0, DataSet::num_examples) as f64;
+        let examples = if counts { batch.num_examples() as f64 } else { 0. };
         no_grad(|| {
-            let weighed = if examples > 0. { score * examples } else { 0. };
-            let sums = Tensor::from_slice(&[weighed, examples], 2, &Device::Cpu)?;
+            let sums = Tensor::from_slice(&[score * examples, examples], 2, &Device::Cpu)?;
             let scale = |factor: f64| gradients.iter().try_for_each(|(_, array)| array.affine_(factor, 0.).map(drop));
             scale(examples)?;
             let arrays = gradients.iter().map(|(_, array)| array).chain([&sums]);

@@ -1,0 +1,54 @@
+//! Networks, trained by several workers and asked by many callers.
+
+use ndgc::{Result, Tensor, Var};
+
+use super::super::{DataSet, Network, WorkspaceMode};
+use super::{Model, ParallelModel};
+
+impl Model for Network {
+    fn output(&self, input: &Tensor) -> Result<Tensor> {
+        Network::output(self, input)
+    }
+}
+
+impl ParallelModel for Network {
+    type WorkspaceMode = WorkspaceMode;
+
+    fn replica(&self) -> Result<Self> {
+        Network::replica(self)
+    }
+
+    fn fit_batch(&mut self, batch: &DataSet) -> Result<f64> {
+        Network::fit_batch(self, batch)
+    }
+
+    fn gradients(&mut self, batch: &DataSet) -> Result<(f64, Vec<(String, Tensor)>)> {
+        let (gradients, score) = self.compute_gradient_and_score(batch)?;
+        Ok((score, gradients))
+    }
+
+    fn apply_gradients(&mut self, gradients: &[(String, Tensor)]) -> Result<()> {
+        Network::apply_gradients(self, gradients)
+    }
+
+    fn parameters(&self) -> Result<Vec<(String, Tensor)>> {
+        let detached = |(name, var): (&str, &Var)| Ok((name.to_owned(), var.as_tensor().try_detach()?));
+        self.params().map(detached).collect()
+    }
+
+    fn updater_state(&mut self) -> Result<Vec<(String, Tensor)>> {
+        Network::updater_state(self)
+    }
+
+    fn iteration(&self) -> u64 {
+        Network::iteration(self)
+    }
+
+    fn set_iteration(&mut self, iteration: u64) {
+        Network::set_iteration(self, iteration);
+    }
+
+    fn set_workspace_mode(&mut self, mode: &WorkspaceMode) -> Result<()> {
+        self.set_workspace_modes(*mode, self.inference_workspace_mode())
+    }
+}

@@ -1,0 +1,137 @@
+//! Networks trained by several workers and asked by many callers, in every workspace mode.
+
+use std::thread;
+
+use ndgc::train::{
+    Activation, ArrayDataSetIterator, AsyncDataSetIterator, DataSet, Dense, InferenceMode, InputType, Loss, Network,
+    NetworkConfig, OutputLayer, ParallelInference, ParallelWrapper, TrainingMode, Updater, WorkspaceMode,
+};
+use ndgc::{DType, Device, Tensor, gc};
+
+use super::both::both;
+
+const MODES: [WorkspaceMode; 4] =
+    [WorkspaceMode::None, WorkspaceMode::Single, WorkspaceMode::Separate, WorkspaceMode::Enabled];
+
+fn network(updater: Updater, mode: WorkspaceMode) -> Network {
+    NetworkConfig::builder()
+        .seed(3)
+        .data_type(DType::F64)
+        .updater(updater)
+        .training_workspace_mode(mode)
+        .inference_workspace_mode(mode)
+        .input_type(InputType::feed_forward(4))
+        .layer(Dense::new(8).activation(Activation::Tanh))
+        .layer(OutputLayer::new(2, Loss::Mcxent))
+        .build()
+        .unwrap()
+}
+
+/// Rows of two classes, told apart by the sum of their numbers.
+fn examples(n: usize) -> DataSet {
+    let x: Vec<f64> = (0..4 * n).map(|i| ((i * 37 + 11) % 23) as f64 / 11. - 1.).collect();
+    let y: Vec<f64> = x.chunks(4).flat_map(|x| if x.iter().sum::<f64>() > 0. { [0., 1.] } else { [1., 0.] }).collect();
+    let of = |all: Vec<f64>, columns| Tensor::from_vec(all, (n, columns), &Device::Cpu).unwrap();
+    DataSet::new(of(x, 4), of(y, 2)).unwrap()
+}
+
+fn batches(n: usize, size: usize) -> ArrayDataSetIterator {
+    ArrayDataSetIterator::new(examples(n), size).unwrap()
+}
+
+fn numbers(net: &Network) -> Vec<f64> {
+    net.params().flat_map(|(_, var)| var.as_detached_tensor().to_vec::<f64>().unwrap()).collect()
+}
+
+#[test]
+fn workers_that_share_gradients_train_as_one_network_with_large_batches() {
+    both(|| {
+        for mode in MODES {
+            let mut alone = network(Updater::adam(0.01), mode);
+            alone.fit_epochs(batches(60, 12), 3).unwrap();
+            let wrapper = ParallelWrapper::builder(network(Updater::adam(0.01), mode)).workers(3);
+            let mut wrapper =
+                wrapper.training_mode(TrainingMode::SharedGradients).workspace_mode(mode).build().unwrap();
+            for _ in 0..3 {
+                wrapper.fit(batches(60, 4)).unwrap();
+            }
+            assert_eq!(wrapper.model().iteration(), alone.iteration());
+            for (own, wanted) in numbers(&wrapper.model()).into_iter().zip(numbers(&alone)) {
+                assert!((own - wanted).abs() < 1e-9, "{mode:?}: {own} and {wanted}");
+            }
+        }
+    });
+}
+
+#[test]
+fn workers_that_are_averaged_learn_and_end_equal() {
+    both(|| {
+        for mode in MODES {
+            let wrapper = ParallelWrapper::builder(network(Updater::adam(0.02), WorkspaceMode::Enabled));
+            let wrapper = wrapper.prefetch_buffer(8).workers(2).averaging_frequency(5);
+            let mut wrapper = wrapper.report_score_after_averaging(false).workspace_mode(mode).build().unwrap();
+            let mut source = AsyncDataSetIterator::new(batches(240, 8).shuffled(1).unwrap()).unwrap();
+            for _ in 0..20 {
+                wrapper.fit(&mut source).unwrap();
+            }
+            let all = wrapper.replicas().unwrap();
+            for ((name, a), (_, b)) in all[0].iter().zip(&all[1]) {
+                assert_eq!(a.to_vec::<f64>().unwrap(), b.to_vec::<f64>().unwrap(), "{name} of both replicas");
+            }
+            let net = wrapper.into_model().unwrap();
+            assert!(net.evaluate(batches(240, 50)).unwrap().accuracy() > 0.95, "{mode:?}: it learned");
+        }
+    });
+}
+
+#[test]
+fn bytes_of_workers_are_constant_over_epochs() {
+    both(|| {
+        gc::collect();
+        let before = Device::Cpu.memory().active;
+        let wrapper = ParallelWrapper::builder(network(Updater::adam(0.02), WorkspaceMode::Enabled));
+        let mut wrapper = wrapper.workers(2).averaging_frequency(3).build().unwrap();
+        let mut epoch = || {
+            wrapper.fit(batches(60, 4)).unwrap();
+            gc::collect();
+            Device::Cpu.memory().active
+        };
+        let settled = (0..5).map(|_| epoch()).last().unwrap();
+        for _ in 0..50 {
+            assert!(epoch() <= settled);
+        }
+        drop(wrapper);
+        gc::collect();
+        assert_eq!(Device::Cpu.memory().active, before, "all came back with the workers");
+    });
+}
+
+#[test]
+fn many_callers_are_answered_as_by_the_network_alone() {
+    both(|| {
+        for mode in MODES {
+            for inference in [InferenceMode::Sequential, InferenceMode::Batched, InferenceMode::InPlace] {
+                let net = network(Updater::adam(0.01), mode);
+                let all = examples(64);
+                let wanted = net.output(&all.features).unwrap().to_vec2::<f64>().unwrap();
+                let served = ParallelInference::builder(net).inference_mode(inference).workers(2).build().unwrap();
+                thread::scope(|scope| {
+                    for caller in 0..8 {
+                        let (served, all, wanted) = (&served, &all, &wanted);
+                        scope.spawn(move || {
+                            for row in (caller..64).step_by(8) {
+                                let input = all.features.narrow(0, row, 1).unwrap();
+                                let got = served.output(&input).unwrap();
+                                assert!(!got.is_attached());
+                                for (own, wanted) in got.to_vec::<f64>().unwrap().into_iter().zip(&wanted[row]) {
+                                    assert!((own - wanted).abs() < 1e-12, "{mode:?} {inference:?}");
+                                }
+                                assert!(served.output(&input.narrow(1, 0, 3).unwrap()).is_err());
+                            }
+                        });
+                    }
+                });
+            }
+        }
+    });
+}
