@@ -12,6 +12,7 @@ use ndgc::train::{
 use ndgc::{DType, Device, Error, Result, Tensor};
 
 use super::both::both;
+use crate::common::Dice;
 
 pub(super) const MODES: [WorkspaceMode; 4] =
     [WorkspaceMode::None, WorkspaceMode::Single, WorkspaceMode::Separate, WorkspaceMode::Enabled];
@@ -215,6 +216,52 @@ fn layers_of_series_have_their_gradients_in_each_mode() {
             &[Embedding::new(6, 3).into(), out],
             &data(column, one_hot(&[4, 2])),
         );
+    });
+}
+
+/// Stacks of layers that nobody thought of: each mode makes the same steps.
+#[test]
+fn random_stacks_are_trained_the_same_in_each_mode() {
+    both(|| {
+        let mut dice = Dice(0x2545_f491_4f6c_dd1d);
+        for program in 0..if cfg!(miri) { 2 } else { 40 } {
+            let (rows, size, classes) = (2 + dice.below(4), 2 + dice.below(4), 2 + dice.below(3));
+            let is_series = dice.below(2) == 0;
+            let mut layers: Vec<LayerConfig> = Vec::new();
+            for _ in 0..1 + dice.below(5) {
+                let wide = 2 * (1 + dice.below(3));
+                layers.push(match dice.below(if is_series { 9 } else { 6 }) {
+                    0 => dense(wide),
+                    1 => Dense::new(wide).with(LayerSettings::new().dropout(0.25).updater(Updater::adam(0.01))),
+                    2 => DropoutLayer(0.2).into(),
+                    3 => ActivationLayer(Activation::Elu(1.)).into(),
+                    4 => LayerNormalization::new().into(),
+                    5 if !is_series => BatchNormalization::new().into(),
+                    5 => SelfAttention::new(wide, 2).into(),
+                    6 => Lstm::new(wide).into(),
+                    7 => Gru::new(wide).into(),
+                    _ => SimpleRnn::new(wide).into(),
+                });
+            }
+            layers.push(OutputLayer::new(classes, Loss::Mcxent).into());
+            let steps = 1 + dice.below(4);
+            let (input, batch) = match is_series {
+                true => {
+                    (InputType::recurrent(size), data(numbers(&[rows, size, steps]), one_hot(&[rows, classes, steps])))
+                }
+                false => (InputType::feed_forward(size), data(numbers(&[rows, size]), one_hot(&[rows, classes]))),
+            };
+            let run = |mode| {
+                let start = config(mode).input_type(input);
+                let mut net = layers.iter().cloned().fold(start, NetworkConfig::layer).build().unwrap();
+                let scores: Vec<u64> = (0..4).map(|_| net.fit_batch(&batch).unwrap().to_bits()).collect();
+                (scores, net.output(&batch.features).unwrap().to_vec::<f64>().unwrap())
+            };
+            let expected = run(WorkspaceMode::None);
+            for mode in MODES {
+                assert_eq!(run(mode), expected, "program {program} in {mode:?}: {layers:?}");
+            }
+        }
     });
 }
 

@@ -9,7 +9,7 @@ use ndgc::train::{
     Subsampling, TrainingListener, Updater, WorkspaceMode,
 };
 use ndgc::{
-    DType, Device, Error, NdManager, Result, Tensor, Workspace, WorkspaceConfig,
+    DType, Device, Error, NdManager, Result, SimConfig, Tensor, Workspace, WorkspaceConfig,
     destroy_all_workspaces_for_current_thread, gc,
 };
 
@@ -126,6 +126,42 @@ fn nothing_is_left_of_a_network() {
         let after = (gc::stats().live, Device::Cpu.memory().active, Workspace::all_for_current_thread().len());
         assert_eq!(before, after);
     });
+}
+
+/// On a device whose work is checked, the same numbers, and nothing stays there.
+#[test]
+fn a_network_may_be_on_another_device() {
+    both(|| {
+        for make in [rows_on, series_on] {
+            for mode in MODES {
+                let sim = Device::sim(SimConfig::default());
+                let run = |device: &Device| {
+                    let (mut net, batch) = make(mode, device);
+                    let scores: Vec<f64> = (0..4).map(|_| net.fit_batch(&batch).unwrap()).collect();
+                    let y = net.output(&batch.features).unwrap();
+                    assert!(*y.device() == *device && !y.is_attached());
+                    (scores, y.to_vec::<f32>().unwrap())
+                };
+                assert_eq!(run(&sim), run(&Device::Cpu), "{mode:?}");
+                gc::collect();
+                crate::common::check(&sim);
+                assert_eq!(sim.memory().active, 0, "{mode:?}");
+            }
+        }
+    });
+}
+
+fn rows_on(mode: WorkspaceMode, device: &Device) -> (Network, DataSet) {
+    let config = start(mode).device(device).input_type(InputType::feed_forward(6)).layer(Dense::new(5));
+    let config =
+        config.layer(BatchNormalization::new()).layer(DropoutLayer(0.2)).layer(OutputLayer::new(3, Loss::Mcxent));
+    (config.build().unwrap(), batch(&[4, 6], &[4, 3]).map(|array| array.to_device(device)).unwrap())
+}
+
+fn series_on(mode: WorkspaceMode, device: &Device) -> (Network, DataSet) {
+    let config = start(mode).device(device).input_type(InputType::recurrent(6)).layer(Lstm::new(5));
+    let config = config.layer(OutputLayer::new(3, Loss::Mcxent)).build().unwrap();
+    (config, batch(&[4, 6, 3], &[4, 3, 3]).map(|array| array.to_device(device)).unwrap())
 }
 
 /// N2 (#4337): two networks of one configuration, in different modes.

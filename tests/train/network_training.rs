@@ -226,6 +226,44 @@ fn replicas_share_nothing_and_gradients_travel() {
     });
 }
 
+/// Threads may share a network for its outputs.
+#[test]
+fn a_network_answers_several_threads() {
+    fn shared<T: Send + Sync>(_: &T) {}
+    both(|| {
+        for mode in MODES {
+            let net = config().inference_workspace_mode(mode).build().unwrap();
+            shared(&net);
+            let all = batches();
+            let expected: Vec<Vec<f32>> =
+                all.iter().map(|batch| net.output(&batch.features).unwrap().to_vec::<f32>().unwrap()).collect();
+            std::thread::scope(|scope| {
+                for (batch, expected) in all.iter().zip(&expected) {
+                    let net = &net;
+                    scope.spawn(move || {
+                        for _ in 0..20 {
+                            assert_eq!(net.output(&batch.features).unwrap().to_vec::<f32>().unwrap(), *expected);
+                        }
+                        net.release_workspaces().unwrap();
+                    });
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn memory_is_reported_by_layer() {
+    both(|| {
+        let mut net = config().build().unwrap();
+        net.fit_batch(&batches()[0]).unwrap();
+        let text = net.memory_report().unwrap();
+        for part in ["0 (Dense)", "1 (BatchNormalization)", "WS_ALL_LAYERS_ACT#", "device cpu"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    });
+}
+
 #[test]
 fn frozen_layers_stay_and_state_is_saved_by_name() {
     both(|| {
@@ -254,6 +292,7 @@ fn evaluations_see_every_batch_once() {
             let mut expected = Evaluation::new(3);
             expected.eval(&all.labels, &net.output(&all.features).unwrap(), None).unwrap();
             assert_eq!(found.stats(), expected.stats(), "{mode:?}");
+            assert_eq!(net.evaluate(ListDataSetIterator::new(batches())).unwrap().stats(), expected.stats());
         }
     });
 }

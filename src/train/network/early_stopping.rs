@@ -22,7 +22,8 @@ use super::network::Network;
 /// let net = NetworkConfig::builder().input_type(InputType::feed_forward(2)).layer(OutputLayer::new(1, Loss::Mse));
 /// let mut net = net.build()?;
 /// let stopping = EarlyStopping::max_epochs(200).patience(5);
-/// let ended = stopping.fit(&mut net, ListDataSetIterator::new(vec![batch.clone()]), |net| net.score_batch(&batch, false))?;
+/// let batches = ListDataSetIterator::new(vec![batch.clone()]);
+/// let ended = stopping.fit(&mut net, batches, |net| net.score_batch(&batch, false))?;
 /// assert!(ended.best_score < 1. && ended.best_score == net.score_batch(&batch, false)?);
 /// # Ok::<(), ndgc::Error>(())
 /// ```

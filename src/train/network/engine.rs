@@ -159,8 +159,8 @@ impl Network {
     fn misplaced(&self, op: &'static str, array_type: ArrayType, i: usize, error: Error) -> Error {
         let (name, kind) = (&self.nodes[i].name, self.nodes[i].op.kind());
         error.context(format!(
-            "{op}: array ({array_type}) workspace validation failed (layer {name} - class: {kind}) - array is defined in \
-             incorrect workspace"
+            "{op}: array ({array_type}) workspace validation failed (layer {name} - class: {kind}) - array is defined \
+             in incorrect workspace"
         ))
     }
 
@@ -261,9 +261,9 @@ impl Network {
         // What belongs into the loop's room on the way forward is kept on the way back: its gradients need it.
         let again = Run { again: true, ..*run };
         let (mut score, mut epsilons) = (0.0, vec![None; self.nodes.len()]);
-        let mut parts = vec![0.0; self.outputs.len()];
+        let (mut parts, mut held) = (vec![0.0; self.outputs.len()], None);
         for i in (0..self.nodes.len()).rev() {
-            let _turn = run.mgr.enter(ArrayType::ActivationGrad)?;
+            let turn = run.mgr.enter(ArrayType::ActivationGrad)?;
             let _room = run.mgr.enter(ArrayType::BpWorkingMem)?;
             let inputs = self.inputs_of(i, run, &made)?;
             let back = Back { i, inputs, epsilon: epsilons[i].take() };
@@ -272,7 +272,10 @@ impl Network {
             if !self.nodes[i].vars.is_empty() {
                 take(i, gradients)?;
             }
+            // The gradient that this node was given was needed until here.
+            held = turn.lease()?;
         }
+        drop(held);
         parts.iter().for_each(|part| score += part);
         Ok(score)
     }

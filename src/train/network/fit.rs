@@ -170,13 +170,13 @@ impl Network {
 
     /// Calls the listeners, outside of all workspaces.
     fn tell(&mut self, f: impl Fn(&mut dyn super::TrainingListener, &Network) -> Result<()>) -> Result<()> {
-        if self.listeners.is_empty() {
+        if self.listeners_mut().is_empty() {
             return Ok(());
         }
         let _out = Workspace::scope_out();
-        let mut listeners = std::mem::take(&mut self.listeners);
+        let mut listeners = self.take_listeners();
         let result = listeners.iter_mut().try_for_each(|listener| f(&mut **listener, self));
-        self.listeners = listeners;
+        *self.listeners_mut() = listeners;
         result
     }
 }

@@ -4,10 +4,10 @@ use std::sync::PoisonError;
 
 use ndgc::{DType, Error, Result, Tensor, Workspace, no_grad};
 
-use super::super::{DataIterator, IEvaluation};
+use super::super::{DataIterator, Evaluation, IEvaluation};
 use super::engine::{Examples, Labels, Run};
 use super::network::Network;
-use super::workspaces::{ArrayType, LayerWorkspaceMgr};
+use super::workspaces::{ArrayType, Entered, LayerWorkspaceMgr};
 
 /// Where results are wanted.
 #[derive(Clone, Copy)]
@@ -142,10 +142,11 @@ impl Network {
         let side_by_side = mgr.workspace_name(ArrayType::Activations) == mgr.workspace_name(ArrayType::Input);
         let _whole = if side_by_side { Some(mgr.enter(ArrayType::Activations)?) } else { None };
         let mut made: Vec<Option<Tensor>> = vec![None; self.nodes.len()];
+        let mut held = None;
         for i in 0..self.nodes.len() {
             let inputs = self.inputs_of(i, run, &made)?;
             let is_output = all || self.outputs.contains(&i);
-            let _turn = if is_output || side_by_side { None } else { Some(mgr.enter(ArrayType::Activations)?) };
+            let turn = if is_output || side_by_side { None } else { Some(mgr.enter(ArrayType::Activations)?) };
             let _room = mgr.enter(ArrayType::FfWorkingMem)?;
             let own = if is_output { Run { mgr: &last, ..*run } } else { *run };
             let mut y = self.activate(i, &inputs, &own)?;
@@ -156,7 +157,10 @@ impl Network {
             if self.is_chain && !all && i > 0 {
                 made[i - 1] = None;
             }
+            // What the node before made was needed until here.
+            held = turn.as_ref().map(Entered::lease).transpose()?.flatten();
         }
+        drop(held);
         let wanted = if all { (0..self.nodes.len()).collect() } else { self.outputs.clone() };
         wanted.into_iter().map(|i| made[i].take().ok_or_else(|| Error::msg("each node was computed"))).collect()
     }
@@ -257,6 +261,16 @@ impl Network {
             let mask = mask.or_else(|| batch.features_masks().first()?.as_ref().filter(|_| labels.rank() == 3));
             evaluations.iter_mut().try_for_each(|evaluation| evaluation.eval(labels, output, mask))
         })
+    }
+
+    /// The classification of all batches: DL4J's `evaluate`.
+    ///
+    /// # Errors
+    /// As [`Network::do_evaluation`].
+    pub fn evaluate<B: Examples, I: DataIterator<B>>(&self, batches: I) -> Result<Evaluation> {
+        let mut evaluation = Evaluation::new(0);
+        self.do_evaluation(batches, &mut [&mut evaluation])?;
+        Ok(evaluation)
     }
 
     /// Where outputs lie that are looked at and forgotten: a workspace of their own, or nowhere.

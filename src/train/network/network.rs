@@ -1,7 +1,7 @@
 //! A network: its nodes in the order in which they are computed, their parameters, and its workspaces.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ndgc::{
     AllocationPolicy, Error, Generator, LearningPolicy, ResetPolicy, Result, SpillPolicy, Tensor, Var, Workspace,
@@ -59,7 +59,8 @@ pub struct Network {
     pub(super) iteration: u64,
     pub(super) epoch: u64,
     pub(super) score: f64,
-    pub(super) listeners: Vec<Box<dyn TrainingListener>>,
+    /// Behind a lock, so that threads may share the network for its outputs; only those who have it alone use them.
+    pub(super) listeners: Mutex<Vec<Box<dyn TrainingListener>>>,
 }
 
 /// A layer or a vertex in its place.
@@ -190,7 +191,7 @@ impl Network {
             iteration: 0,
             epoch: 0,
             score: f64::NAN,
-            listeners: Vec::new(),
+            listeners: Mutex::default(),
         };
         network.place()?;
         Ok(network)
@@ -387,6 +388,11 @@ impl Network {
         self.iteration
     }
 
+    /// Sets the number of steps so far, which schedules and updaters look at.
+    pub fn set_iteration(&mut self, iteration: u64) {
+        self.iteration = iteration;
+    }
+
     /// Passes over the data so far.
     pub fn epoch(&self) -> u64 {
         self.epoch
@@ -399,12 +405,16 @@ impl Network {
 
     /// Calls a listener from now on, after those that are there.
     pub fn add_listener(&mut self, listener: impl TrainingListener + 'static) {
-        self.listeners.push(Box::new(listener));
+        self.listeners_mut().push(Box::new(listener));
     }
 
     /// Takes all listeners away.
     pub fn take_listeners(&mut self) -> Vec<Box<dyn TrainingListener>> {
-        std::mem::take(&mut self.listeners)
+        std::mem::take(self.listeners_mut())
+    }
+
+    pub(super) fn listeners_mut(&mut self) -> &mut Vec<Box<dyn TrainingListener>> {
+        self.listeners.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,8 +4,8 @@ use ndgc::{Result, Tensor, no_grad};
 
 /// Penalties on weights, and what they add to the gradient before the updater.
 ///
-/// `l1` adds `l1 sum(|w|)` to the score, `l2` adds `l2 / 2 sum(w^2)`; `weight_decay` adds the same score as `l2`, and to
-/// the step (after the updater) `weight_decay w`, times the learning rate if `apply_rate`.
+/// `l1` adds `l1 sum(|w|)` to the score, `l2` adds `l2 / 2 sum(w^2)`. `weight_decay` adds to the score as `l2` does,
+/// and to the step beside the updater's `weight_decay w`, times the learning rate if `apply_rate`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Regularization {
     /// Of the sum of magnitudes.

@@ -2,17 +2,25 @@
 
 use std::sync::Arc;
 
-use ndgc::{DType, Device, Error, Result, ScopeOut, Shape, Tensor, Workspace, WorkspaceConfig, WorkspaceCycle};
+use ndgc::{
+    CycleLease, DType, Device, Error, ResetPolicy, Result, ScopeOut, Shape, Tensor, Workspace, WorkspaceConfig,
+    WorkspaceCycle,
+};
 
 /// How a network uses workspaces. The results are the same in each mode: of sequences to the last bit, of graphs but
 /// for the order in which sums are rounded.
 ///
-/// | mode | time | memory | what it does |
-/// |---|---|---|---|
-/// | `None` | that of the allocator | what lives at a time | each array has memory of its own |
-/// | `Single` | least | all arrays of a step side by side | one workspace, one cycle a step |
-/// | `Separate` | a second forward pass | activations, and the room of one layer | layers compute again in the backward pass what they need |
-/// | `Enabled` | that of `Single` | as `Single` | the default |
+/// | mode | time of a step | memory of a step |
+/// |---|---|---|
+/// | `None` | as `Single` where the allocator is not in the way | what lives at a time |
+/// | `Single` | the least | all that the step makes, side by side |
+/// | `Separate` | a second pass forward | what layers hand on, and the room of one layer |
+/// | `Enabled` | as `Single` | as `Single` |
+///
+/// With `Separate`, layers compute again on the way back what their gradients need, in the room that the layer before
+/// used, and parameters change layer by layer. That pays for many layers of one size; where one layer is most of the
+/// network, it needs as much as `Single`. A recurrent layer with a way back of its own ([`Lstm`](super::Lstm)) needs in
+/// each mode only what one step needs, and in `Enabled` what `Separate` needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WorkspaceMode {
     /// No workspaces: DL4J's `NONE`.
@@ -130,6 +138,18 @@ pub(super) enum Entered {
     Cycle(WorkspaceCycle),
     Out(ScopeOut),
     AsIs,
+}
+
+impl Entered {
+    /// Keeps what is made in this cycle of a ring until the answer is gone: the ring may change its size in between.
+    pub(super) fn lease(&self) -> Result<Option<CycleLease>> {
+        match self {
+            Entered::Cycle(cycle) if cycle.configuration().policy_reset() == ResetPolicy::EndOfBufferReached => {
+                cycle.lease().map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
 }
 
 impl Drop for WorkspacesCloseable {

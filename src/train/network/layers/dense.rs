@@ -1,6 +1,6 @@
 //! Layers of one weight, and what has none.
 
-use ndgc::{Error, Result, Tensor};
+use ndgc::{Error, Result, Tensor, is_grad_enabled};
 
 use super::super::activation::Activation;
 use super::super::layer::{InputType, Layer, Param, Pass, unfit};
@@ -52,6 +52,8 @@ impl Dense {
     fn pre_output(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let (weight, bias) = (pass.param(0)?, self.has_bias.then(|| pass.param(1)).transpose()?);
         let rows = |x: &Tensor| match bias {
+            // One array instead of two; but its gradient would come as that of a turned weight.
+            Some(bias) if !is_grad_enabled() => x.linear(&weight.t()?, Some(bias)),
             Some(bias) => x.addmm(bias, weight),
             None => x.matmul(weight),
         };

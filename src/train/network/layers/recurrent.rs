@@ -16,13 +16,15 @@ type Step<'s> = dyn Fn(&Tensor, &[Tensor]) -> Result<Vec<Tensor>> + 's;
 type States = Vec<Vec<Tensor>>;
 
 /// Runs a recurrent layer over the steps of `x`, with `count` states of `hidden` numbers, which begin as 0 or as the
-/// last pass left them. Where a mask has 0, the states become 0, as in DL4J.
-fn run(x: &Tensor, pass: &Pass<'_>, hidden: usize, count: usize, step: &Step<'_>) -> Result<States> {
+/// last pass left them. Where a mask has 0, the states become 0, as in DL4J. `by_hand`: the layer has a way back of its
+/// own.
+fn run(x: &Tensor, pass: &Pass<'_>, [hidden, count]: [usize; 2], by_hand: bool, step: &Step<'_>) -> Result<States> {
     let (n, size, steps) = x.dims3()?;
     let (weight, bias) = (pass.param(0)?, pass.param(2)?);
     let rows = x.permute((2, 0, 1))?.contiguous()?;
-    // One product for all steps; but the gradient of a part of it would be as large as the whole, for each step.
-    let all = match is_grad_enabled() {
+    // One product for all steps; but where autograd goes back, the gradient of a part of it would be as large as the
+    // whole, for each step. Then each mode goes step by step, so that all round in the same way.
+    let all = match is_grad_enabled() || (pass.is_training() && !by_hand) {
         true => None,
         false => {
             let all = rows.reshape((steps * n, size))?.linear(&weight.t()?, Some(bias))?;
@@ -38,9 +40,9 @@ fn run(x: &Tensor, pass: &Pass<'_>, hidden: usize, count: usize, step: &Step<'_>
     states.push(first);
     for t in 0..steps {
         // What a step needs is used again by the next one, unless it is needed for gradients.
-        let room = match &all {
-            Some(_) => Some(pass.workspaces().enter(ArrayType::RnnFfLoopWorkingMem)?),
-            None => None,
+        let room = match is_grad_enabled() {
+            true => None,
+            false => Some(pass.workspaces().enter(ArrayType::RnnFfLoopWorkingMem)?),
         };
         let given = match &all {
             Some(all) => all.get(t)?,
@@ -195,7 +197,7 @@ fn together(states: &States, place: usize) -> Result<Tensor> {
 impl Lstm {
     fn states(&self, x: &Tensor, pass: &Pass<'_>) -> Result<States> {
         let (hidden, weight) = (self.hidden, pass.param(1)?);
-        run(x, pass, hidden, 2, &|x, states| {
+        run(x, pass, [hidden, 2], self.has_own_backprop(), &|x, states| {
             let z = states[0].matmul(weight)?.add(x)?;
             let gate = |place: usize| z.narrow(1, place * hidden, hidden);
             let kept = gate(1)?.sigmoid()?.mul(&states[1])?;
@@ -257,7 +259,7 @@ impl Layer for Gru {
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let (hidden, weight, bias) = (self.hidden, pass.param(1)?, pass.param(3)?);
-        let states = run(x, pass, hidden, 1, &|x, states| {
+        let states = run(x, pass, [hidden, 1], false, &|x, states| {
             let h = &states[0];
             let z = h.addmm(bias, weight)?;
             let gate = |half: &Tensor, place: usize| half.narrow(1, place * hidden, hidden);
@@ -305,7 +307,7 @@ impl Layer for SimpleRnn {
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let weight = pass.param(1)?;
-        let states = run(x, pass, self.hidden, 1, &|x, states| {
+        let states = run(x, pass, [self.hidden, 1], false, &|x, states| {
             Ok(vec![self.activation.forward(&states[0].matmul(weight)?.add(x)?)?])
         })?;
         outputs(&states, pass)
