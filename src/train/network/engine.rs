@@ -258,8 +258,7 @@ impl Network {
             let y = no_grad(|| self.activate(i, &self.inputs_of(i, run, &made)?, run))?;
             made[i] = Some(y);
         }
-        // What belongs into the loop's room on the way forward is kept on the way back: its gradients need it.
-        let again = Run { again: true, ..*run };
+        let again = Run { again: true, mgr: &self.again, ..*run };
         let (mut score, mut epsilons) = (0.0, vec![None; self.nodes.len()]);
         let (mut parts, mut held) = (vec![0.0; self.outputs.len()], None);
         for i in (0..self.nodes.len()).rev() {

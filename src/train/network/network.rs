@@ -53,6 +53,8 @@ pub struct Network {
     /// Whether each node has the one before as its only input.
     pub(super) is_chain: bool,
     pub(super) training: LayerWorkspaceMgr,
+    /// As `training`, for results that are computed again: they go into the layer's room.
+    pub(super) again: LayerWorkspaceMgr,
     pub(super) inference: LayerWorkspaceMgr,
     /// Ends the names of its workspaces, so that no other network's are meant.
     id: u64,
@@ -186,6 +188,7 @@ impl Network {
             outputs,
             is_chain,
             training: none.clone(),
+            again: none.clone(),
             inference: none,
             id,
             iteration: 0,
@@ -224,12 +227,16 @@ impl Network {
         let (alternating, config) = if self.is_chain { (&act, &turns) } else { (&all, &step) };
         self.training = match self.config.training_mode {
             WorkspaceMode::None => new().default_no_workspace().build(),
-            WorkspaceMode::Enabled if self.goes_by_layer() => {
+            WorkspaceMode::Single => single.clone(),
+            WorkspaceMode::Enabled if !self.goes_by_layer() => single.clone(),
+            WorkspaceMode::Separate | WorkspaceMode::Enabled => {
                 apart().with(ArrayType::ActivationGrad, alternating, config).build()
             }
-            WorkspaceMode::Single | WorkspaceMode::Enabled => single.clone(),
-            WorkspaceMode::Separate => apart().with(ArrayType::ActivationGrad, alternating, config).build(),
         };
+        self.again = self.training.clone();
+        if self.training.workspace_name(ArrayType::BpWorkingMem) == Some(&working) {
+            self.again.set_workspace(ArrayType::Activations, &working, &room)?;
+        }
         self.inference = match self.config.inference_mode {
             WorkspaceMode::None => new().default_no_workspace().build(),
             WorkspaceMode::Single => single,

@@ -88,15 +88,12 @@ impl Layer for Convolution2D {
     }
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
-        pass.activated(self.activation, || {
-            x.compose("convolution", || {
-                let y = x.conv2d(pass.param(0)?, self.padding, self.stride, self.dilation, 1)?;
-                match self.has_bias {
-                    true => y.broadcast_add(&pass.param(1)?.reshape((1, self.n_out, 1, 1))?),
-                    false => Ok(y),
-                }
-            })
-        })
+        let convolve = || x.conv2d(pass.param(0)?, self.padding, self.stride, self.dilation, 1);
+        if !self.has_bias {
+            return pass.activated(self.activation, convolve);
+        }
+        let (y, bias) = (convolve()?, pass.param(1)?.reshape((1, self.n_out, 1, 1))?);
+        pass.activated(self.activation, || y.broadcast_add(&bias))
     }
 }
 
