@@ -259,8 +259,8 @@ fn normalised_numbers_have_the_range_that_was_asked_for_and_go_back() {
 #[test]
 fn what_a_mask_leaves_out_is_not_looked_at() {
     both(|| {
-        let x = Tensor::new(&[[[1f64, 3., 1e9]], [[5., 1e9, 1e9]]], &Device::Cpu).unwrap();
-        let mask = Tensor::new(&[[1f64, 1., 0.], [1., 0., 0.]], &Device::Cpu).unwrap();
+        let x = Tensor::new([[[1f64, 3., 1e9]], [[5., 1e9, 1e9]]], &Device::Cpu).unwrap();
+        let mask = Tensor::new([[1f64, 1., 0.], [1., 0., 0.]], &Device::Cpu).unwrap();
         let batch = DataSet::with_masks(x.clone(), x.clone(), Some(mask), None).unwrap();
         let mut normalizer = Normalizer::min_max(0., 1.);
         normalizer.fit(&mut ListDataSetIterator::new(vec![batch])).unwrap();
@@ -285,7 +285,7 @@ fn a_saved_normaliser_is_the_same() {
         assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "nothing else is left");
         let error = Normalizer::load(folder.0.join("none")).unwrap_err();
         assert!(error.to_string().contains("none"), "{error}");
-        let x = Tensor::new(&[[0u8, 255]], &Device::Cpu).unwrap();
+        let x = Tensor::new([[0u8, 255]], &Device::Cpu).unwrap();
         let batches = ListDataSetIterator::new(vec![DataSet::new(x.clone(), x).unwrap()]);
         let made = NormalizingIterator::new(batches, normalizer).next().unwrap().unwrap();
         assert_eq!(made.features.to_vec::<f32>().unwrap(), [-1., 1.]);

@@ -176,7 +176,7 @@ fn texts_of_classification_are_those_of_nd4j() {
 fn counts_that_are_powers_of_ten_do_not_touch() {
     both(|| {
         let labels = Tensor::zeros(10, DType::U32, &Device::Cpu).unwrap();
-        let predictions = Tensor::new(&[[1f32, 0.]; 10], &Device::Cpu).unwrap();
+        let predictions = Tensor::new([[1f32, 0.]; 10], &Device::Cpu).unwrap();
         let mut evaluation = Evaluation::default();
         evaluation.eval(&labels, &predictions, None).unwrap();
         assert!(evaluation.stats().contains("\n  0  1\n-------\n 10  0 | 0 = 0\n  0  0 | 1 = 1\n"));
@@ -542,8 +542,8 @@ fn empty_ones_and_batches_of_which_nothing_counts_do_no_harm() {
 }
 
 fn every_dtype<K: Kind>(_: ()) {
-    let labels = Tensor::new(&[[1f64, 0., 0.], [0., 1., 0.], [0., 1., 0.]], &Device::Cpu).unwrap();
-    let predictions = Tensor::new(&[[0.5f64, 0.25, 0.25], [0.125, 0.75, 0.125], [0.5, 0.375, 0.125]], &Device::Cpu);
+    let labels = Tensor::new([[1f64, 0., 0.], [0., 1., 0.], [0., 1., 0.]], &Device::Cpu).unwrap();
+    let predictions = Tensor::new([[0.5f64, 0.25, 0.25], [0.125, 0.75, 0.125], [0.5, 0.375, 0.125]], &Device::Cpu);
     let predictions = predictions.unwrap();
     let text = |labels: &Tensor, predictions: &Tensor| {
         let mut one = K::fresh();
@@ -591,8 +591,8 @@ fn steps_are_rows<K: Kind>(dice: &mut Dice) {
 fn steps_of_series_and_points_of_images_are_rows() {
     both(|| {
         each_kind!(steps_are_rows(&mut Dice(9)));
-        let labels = Tensor::new(&[[0u32, 1], [1, 1]], &Device::Cpu).unwrap();
-        let predictions = Tensor::new(&[[[0.9f32, 0.1], [0.2, 0.8]], [[0.6, 0.4], [0.3, 0.7]]], &Device::Cpu).unwrap();
+        let labels = Tensor::new([[0u32, 1], [1, 1]], &Device::Cpu).unwrap();
+        let predictions = Tensor::new([[[0.9f32, 0.1], [0.2, 0.8]], [[0.6, 0.4], [0.3, 0.7]]], &Device::Cpu).unwrap();
         let mut last = Evaluation::default().with_axis(-1);
         last.eval(&labels, &predictions, None).unwrap();
         assert_eq!((last.rows(), last.accuracy()), (4, 0.75), "indices of classes, which are on the last axis");
@@ -629,12 +629,12 @@ fn what_does_not_fit_is_refused_and_nothing_is_counted() {
         assert!(matches!(one.eval(&of(&[3, 3]), &of(&[2, 3]), None), Err(Error::ShapeMismatch { .. })));
         assert!(matches!(one.eval(&of(&[2, 3]), &of(&[2, 3]), Some(&of(&[5]))), Err(Error::ShapeMismatch { .. })));
         assert!(refused(one.eval(&of(&[2, 3]), &of(&[2, 3]), Some(&of(&[2, 3])))).contains("a mask for each output"));
-        let ids = Tensor::new(&[0u32, 3], &Device::Cpu).unwrap();
+        let ids = Tensor::new([0u32, 3], &Device::Cpu).unwrap();
         assert!(matches!(one.eval(&ids, &of(&[2, 3]), None), Err(Error::IndexOutOfRange { .. })));
-        let nan = Tensor::new(&[[0f32, 1., 0.], [f32::NAN, 0., 1.]], &Device::Cpu).unwrap();
+        let nan = Tensor::new([[0f32, 1., 0.], [f32::NAN, 0., 1.]], &Device::Cpu).unwrap();
         assert!(refused(one.eval(&of(&[2, 3]), &nan, None)).contains("NaN"));
         assert_eq!(one.rows(), 2, "nothing of these was counted");
-        let mask = Tensor::new(&[1f32, 0.], &Device::Cpu).unwrap();
+        let mask = Tensor::new([1f32, 0.], &Device::Cpu).unwrap();
         one.eval(&of(&[2, 3]), &nan, Some(&mask)).unwrap();
         assert_eq!(one.rows(), 3, "NaN that does not count is none");
         let error = Roc::default().eval(&of(&[2, 3]), &of(&[2, 3]), None).unwrap_err().to_string();

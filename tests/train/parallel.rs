@@ -104,29 +104,17 @@ fn answers_are_the_callers_and_end_with_no_workspace() {
     });
 }
 
-/// Notes the rows of each run, and waits until it is let go.
-struct Slow {
-    runs: Arc<Mutex<Vec<usize>>>,
-    go: Arc<Barrier>,
-    first: AtomicBool,
-}
-
-fn slow() -> (impl Fn(&Tensor) -> Result<Tensor> + Send + Sync, Arc<Mutex<Vec<usize>>>, Arc<Barrier>) {
-    let (runs, go) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Barrier::new(2)));
-    let own = Slow { runs: Arc::clone(&runs), go: Arc::clone(&go), first: AtomicBool::new(true) };
-    let model = move |x: &Tensor| {
-        if own.first.swap(false, SeqCst) {
-            own.go.wait();
-        }
-        own.runs.lock().unwrap().push(x.dims()[0]);
-        x.affine(2., 0.)
-    };
-    (model, runs, go)
-}
-
 /// Ten requests of 3 rows that wait while the model is busy, and the rows of the runs that answer them.
 fn runs_of(mode: InferenceMode, limit: usize) -> Vec<usize> {
-    let (model, runs, go) = slow();
+    let (runs, go) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Barrier::new(2)));
+    let (notes, gate, first) = (Arc::clone(&runs), Arc::clone(&go), AtomicBool::new(true));
+    let model = move |x: &Tensor| {
+        if first.swap(false, SeqCst) {
+            gate.wait();
+        }
+        notes.lock().unwrap().push(x.dims()[0]);
+        x.affine(2., 0.)
+    };
     let inference = ParallelInference::builder(model).inference_mode(mode).batch_limit(limit).build().unwrap();
     let asked = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -222,7 +210,8 @@ fn another_model_answers_from_its_update_on() {
     });
 }
 
-/// Threads of this process of that name, and their time on the processor, in ticks of 10 ms; tests begin and end others.
+/// Threads of this process of that name, and their time on the processor, in ticks of 10 ms; tests begin and end
+/// others.
 fn named(name: &str) -> (usize, u64) {
     let (mut count, mut ticks) = (0, 0);
     for task in fs::read_dir("/proc/self/task").unwrap().flatten() {

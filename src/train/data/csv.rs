@@ -35,7 +35,8 @@ pub enum CsvLabels {
 /// # use ndgc::train::{CsvDataSetIterator, CsvLabels, DataIterator};
 /// let path = std::env::temp_dir().join(format!("ndgc-{}.csv", std::process::id()));
 /// std::fs::write(&path, "x,y,class\n0.5,1,2\n2,3,0\n4,5,1\n").unwrap();
-/// let mut batches = CsvDataSetIterator::new(&path, CsvLabels::Class { column: 2, classes: 3 }, 2)?.with_skip_lines(1)?;
+/// let labels = CsvLabels::Class { column: 2, classes: 3 };
+/// let mut batches = CsvDataSetIterator::new(&path, labels, 2)?.with_skip_lines(1)?;
 /// let first = batches.next().unwrap()?;
 /// assert_eq!(first.features.to_vec2::<f32>()?, [[0.5, 1.], [2., 3.]]);
 /// assert_eq!(first.labels.to_vec2::<f32>()?, [[0., 0., 1.], [1., 0., 0.]]);

@@ -131,7 +131,8 @@ impl DataSet {
 /// ```
 /// # use ndgc::train::MultiDataSet;
 /// # use ndgc::{DType, Device, Tensor};
-/// let (image, text) = (Tensor::zeros((4, 64), DType::F32, &Device::Cpu)?, Tensor::zeros((4, 9), DType::F32, &Device::Cpu)?);
+/// let image = Tensor::zeros((4, 64), DType::F32, &Device::Cpu)?;
+/// let text = Tensor::zeros((4, 9), DType::F32, &Device::Cpu)?;
 /// let label = Tensor::zeros((4, 2), DType::F32, &Device::Cpu)?;
 /// let batch = MultiDataSet::new(vec![image, text], vec![label])?;
 /// assert_eq!(batch.num_examples(), 4);

@@ -12,7 +12,8 @@ use super::{DataSet, MultiDataSet};
 /// ```
 /// # use ndgc::train::{DataIterator, DataSet, ListDataSetIterator};
 /// # use ndgc::{DType, Device, Tensor};
-/// # let batch = || DataSet::new(Tensor::ones((2, 3), DType::F32, &Device::Cpu)?, Tensor::ones((2, 1), DType::F32, &Device::Cpu)?);
+/// # let ones = |columns| Tensor::ones((2, columns), DType::F32, &Device::Cpu);
+/// # let batch = || DataSet::new(ones(3)?, ones(1)?);
 /// let mut batches = ListDataSetIterator::new(vec![batch()?, batch()?]);
 /// for epoch in 0..3 {
 ///     let mut rows = 0;

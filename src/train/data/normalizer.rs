@@ -328,11 +328,11 @@ fn file(path: &Path, error: &std::io::Error) -> Error {
 /// ```
 /// # use ndgc::train::{ArrayDataSetIterator, DataSet, Normalizer, NormalizingIterator};
 /// # use ndgc::{Device, Tensor};
-/// let pixels = Tensor::new(&[[0u8, 255], [51, 102]], &Device::Cpu)?;
+/// let pixels = Tensor::new(&[[0u8, 255], [255, 0]], &Device::Cpu)?;
 /// let all = DataSet::new(pixels.clone(), pixels)?;
 /// let batches = NormalizingIterator::new(ArrayDataSetIterator::new(all, 2)?, Normalizer::image(0., 1., 255.));
 /// for batch in batches {
-///     assert_eq!(batch?.features.to_vec2::<f32>()?, [[0., 1.], [0.2, 0.4]]);
+///     assert_eq!(batch?.features.to_vec2::<f32>()?, [[0., 1.], [1., 0.]]);
 /// }
 /// # Ok::<(), ndgc::Error>(())
 /// ```

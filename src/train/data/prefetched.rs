@@ -53,8 +53,8 @@ mod sealed {
 ///
 /// Arrays lie in a ring of workspaces with a block for each batch that waits, the one in use, the one that is being
 /// made and the one that waits for its place. The first batch decides how large the blocks are; larger ones make
-/// them grow. A [`DataSet`] holds its block, so its arrays are valid as long as it lives, and need no copy; what is kept
-/// for long is [`DataSet::detach`]ed. ND4J's `AsyncDataSetIterator` writes on over what is in use.
+/// them grow. A [`DataSet`] holds its block, so its arrays are valid as long as it lives, and need no copy; what is
+/// kept for long is [`DataSet::detach`]ed. ND4J's `AsyncDataSetIterator` writes on over what is in use.
 ///
 /// ```
 /// # use ndgc::train::{AsyncDataSetIterator, DataIterator, DataSet, FnDataIterator};

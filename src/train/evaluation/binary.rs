@@ -9,8 +9,8 @@ use super::rows::{Rows, same_columns};
 use super::table::{decimals, label_width, line, name};
 use super::{BinaryCounts, IEvaluation, Metric, RocBinary};
 
-/// Several outputs that are yes or no, each looked at by itself; yes is predicted above 0.5, or above a threshold of its
-/// own. A mask may have a number for each output.
+/// Several outputs that are yes or no, each looked at by itself; yes is predicted above 0.5, or above a threshold of
+/// its own. A mask may have a number for each output.
 ///
 /// ```
 /// # use ndgc::train::{EvaluationBinary, IEvaluation, Metric};

@@ -22,7 +22,8 @@ const CLASSES_MAX: usize = 1 << 15;
 /// # use ndgc::train::{Averaging, Evaluation, IEvaluation, Metric};
 /// # use ndgc::{Device, Tensor};
 /// let labels = Tensor::new(&[0u32, 1, 2, 2], &Device::Cpu)?; // or [n, c] with a 1 in each row
-/// let predictions = Tensor::new(&[[0.8f32, 0.1, 0.1], [0.3, 0.4, 0.3], [0.1, 0.2, 0.7], [0.5, 0.1, 0.4]], &Device::Cpu)?;
+/// let rows = [[0.8f32, 0.1, 0.1], [0.3, 0.4, 0.3], [0.1, 0.2, 0.7], [0.5, 0.1, 0.4]];
+/// let predictions = Tensor::new(&rows, &Device::Cpu)?;
 /// let mut evaluation = Evaluation::new(3).with_labels(["cat", "dog", "emu"]);
 /// evaluation.eval(&labels, &predictions, None)?;
 /// assert_eq!(evaluation.accuracy(), 0.75);

@@ -1,8 +1,8 @@
 //! How good predictions are: counts, curves and errors, gathered batch by batch.
 //!
-//! Each kind is an [`IEvaluation`]: it is given labels and predictions with [`IEvaluation::eval`], and says what it found
-//! as numbers, as the text of DL4J ([`IEvaluation::stats`]) and as JSON. It reads the arrays where they lie and makes
-//! none; what it keeps is counters, and for exact curves a number for each row.
+//! Each kind is an [`IEvaluation`]: it is given labels and predictions with [`IEvaluation::eval`], and says what it
+//! found as numbers, as the text of DL4J ([`IEvaluation::stats`]) and as JSON. It reads the arrays where they lie and
+//! makes none; what it keeps is counters, and for exact curves a number for each row.
 //!
 //! What is gathered in parts can be put together in any order with `merge`.
 //!

@@ -36,11 +36,11 @@ pub(super) fn curve(title: &str, axes: [&str; 2], xs: &[f64], ys: &[f64], diagon
             format!("{x:.2},{y:.2}")
         })
         .collect();
-    let _ = write!(
+    let _ = writeln!(
         out,
         "<polyline points=\"{}\" fill=\"none\" stroke=\"#1f77b4\" stroke-width=\"2\"/>\
          <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
-         <text transform=\"translate(16 {:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text></svg>\n",
+         <text transform=\"translate(16 {:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text></svg>",
         points.join(" "),
         LEFT + SIDE / 2.,
         TOP + SIDE + 36.,
@@ -58,11 +58,11 @@ pub(super) fn matrix(title: &str, names: &[String], count: &dyn Fn(usize, usize)
     let left = 20. + 8. * names.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64;
     let size = cell * n as f64;
     let mut out = head(title, left + size + 20., TOP + size + 50.);
-    for actual in 0..n {
+    for (actual, name) in names.iter().enumerate() {
         let row: u64 = (0..n).map(|predicted| count(actual, predicted)).sum();
         let y = TOP + cell * actual as f64;
         let middle = y + cell / 2. + 4.;
-        let name = escaped(&names[actual]);
+        let name = escaped(name);
         let _ = write!(out, "<text x=\"{:.1}\" y=\"{middle:.1}\" text-anchor=\"end\">{name}</text>", left - 5.);
         let x = left + cell * (actual as f64 + 0.5);
         let _ = write!(out, "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{name}</text>", TOP + size + 15.);

@@ -6,8 +6,8 @@ use ndgc::{Error, Result, Tensor};
 
 /// Sums over all workers: threads of one process, or processes of many machines.
 ///
-/// Each rank makes the same calls in the same order. When one of them fails, it calls [`Communicator::abort`], and those
-/// that wait for it end with an error.
+/// Each rank makes the same calls in the same order. When one of them fails, it calls [`Communicator::abort`], and
+/// those that wait for it end with an error.
 pub trait Communicator: Send {
     /// Which of the workers this is: `0..size`.
     fn rank(&self) -> usize;

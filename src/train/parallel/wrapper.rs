@@ -162,8 +162,31 @@ impl<M: ParallelModel> ParallelWrapperBuilder<M> {
 /// Threads, replicas and their workspaces stay from one [`ParallelWrapper::fit`] to the next. The thread that calls
 /// `fit` takes batches from the iterator ahead of the workers.
 ///
-/// An error, a panic or exhausted memory of one worker ends `fit` with that error; the model and the wrapper can be used
-/// after it.
+/// An error, a panic or exhausted memory of one worker ends `fit` with that error; the model and the wrapper can be
+/// used after it.
+///
+/// ```
+/// # use ndgc::train::{ArrayDataSetIterator, DataSet, InputType, Loss, NetworkConfig, OutputLayer};
+/// # use ndgc::train::{ParallelWrapper, Updater, WorkspaceMode};
+/// # use ndgc::{DType, Device, Tensor};
+/// # let x = Tensor::ones((64, 3), DType::F32, &Device::Cpu)?;
+/// # let all = DataSet::new(x.clone(), x.narrow(1, 0, 2)?)?;
+/// # let config = NetworkConfig::builder().updater(Updater::adam(0.01)).input_type(InputType::feed_forward(3));
+/// let net = config.layer(OutputLayer::new(2, Loss::Mse)).build()?;
+/// let mut wrapper = ParallelWrapper::builder(net)
+///     .prefetch_buffer(8) // batches that wait for each worker
+///     .workers(2)
+///     .averaging_frequency(5)
+///     .report_score_after_averaging(false)
+///     .workspace_mode(WorkspaceMode::Single)
+///     .build()?;
+/// for epoch in 0..3 {
+///     wrapper.fit(ArrayDataSetIterator::new(all.clone(), 8)?.shuffled(epoch)?)?;
+/// }
+/// let net = wrapper.into_model()?;
+/// assert_eq!(net.output(&all.features)?.dims(), [64, 2]);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 pub struct ParallelWrapper<M: ParallelModel> {
     shared: Arc<Shared>,
     workers: Vec<Trainer<M>>,
