@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 use ndgc::{Error, Result, Tensor, safetensors};
 use serde_json::{Value, json};
 
-use super::listener::TrainingListener;
-use super::network::Network;
+use super::network::{Network, TrainingListener};
 
 /// What the JSON says that it is.
 const FORMAT: &str = "ndgc network 1";

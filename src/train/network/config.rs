@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use ndgc::{DType, Device, Result};
+use ndgc::{DType, Device};
 
 use super::layer::{InputType, LayerConfig};
-use super::network::Network;
 use super::regularization::{GradientNormalization, Regularization};
 use super::updater::Updater;
-use super::vertex::GraphVertex;
+use super::vertex::{GraphVertex, MergeVertex};
 use super::weight_init::WeightInit;
 use super::workspaces::WorkspaceMode;
 
-/// The settings of a [`Network`], set one after the other; [`NetworkConfig::build`] makes the network. Clones make
-/// networks that share nothing.
+/// The settings of a [`Network`](super::Network), set one after the other; [`NetworkConfig::build`] makes the network.
+/// Clones make networks that share nothing.
 ///
 /// A sequence of layers:
 ///
@@ -242,7 +241,7 @@ impl NetworkConfig {
             let merge = format!("{name}-merge");
             self.nodes.push(NodeConfig {
                 name: merge.clone(),
-                op: OpConfig::Vertex(Arc::new(super::MergeVertex)),
+                op: OpConfig::Vertex(Arc::new(MergeVertex)),
                 inputs: std::mem::take(&mut inputs),
             });
             inputs.push(merge);
@@ -262,14 +261,5 @@ impl NetworkConfig {
     pub fn set_outputs(mut self, outputs: &[&str]) -> Self {
         self.outputs = outputs.iter().map(|&output| output.to_owned()).collect();
         self
-    }
-
-    /// The network, with parameters as they begin.
-    ///
-    /// # Errors
-    /// [`Error::Argument`](ndgc::Error::Argument) for a name that is missing or there twice, a graph that is not one,
-    /// or a layer whose input does not fit; as [`Tensor::zeros`](ndgc::Tensor::zeros).
-    pub fn build(self) -> Result<Network> {
-        Network::new(self)
     }
 }

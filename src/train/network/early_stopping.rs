@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ndgc::Result;
 
-use super::super::DataIterator;
+use super::super::data::DataIterator;
 use super::engine::Examples;
 use super::network::Network;
 

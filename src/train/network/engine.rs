@@ -7,10 +7,11 @@
 
 use ndgc::{Error, Result, Tensor, Var, no_grad};
 
+use super::super::data::{DataSet, MultiDataSet};
 use super::layer::{Backprop, ParamKind, Pass};
-use super::layers::drop_out;
 use super::network::{Network, Node, Op, ParamInfo, Source};
 use super::regularization::number;
+use super::updater::Updater;
 use super::workspaces::{ArrayType, LayerWorkspaceMgr, WorkspaceMode};
 
 /// A batch, however many inputs and outputs it has.
@@ -27,7 +28,7 @@ pub trait Examples {
     fn labels_masks(&self) -> &[Option<Tensor>];
 }
 
-impl Examples for super::super::DataSet {
+impl Examples for DataSet {
     fn features(&self) -> &[Tensor] {
         std::slice::from_ref(&self.features)
     }
@@ -42,7 +43,7 @@ impl Examples for super::super::DataSet {
     }
 }
 
-impl Examples for super::super::MultiDataSet {
+impl Examples for MultiDataSet {
     fn features(&self) -> &[Tensor] {
         &self.features
     }
@@ -120,8 +121,8 @@ impl Network {
             }
             Op::Layer(layer) => {
                 let pass = self.pass(i, run);
-                let x = drop_out(inputs[0], node.dropout, &Pass { stream: !pass.stream, ..pass })?;
-                layer.activate(&x, &self.pass(i, run)).map_err(|error| self.in_layer(i, error))?
+                let x = pass.of_input().drop_out(inputs[0], node.dropout)?;
+                layer.activate(&x, &pass).map_err(|error| self.in_layer(i, error))?
             }
         };
         if self.config.validate {
@@ -147,8 +148,8 @@ impl Network {
         let mask = labels.masks.get(output).and_then(Option::as_ref);
         let mask = mask.or_else(|| self.mask_of(node.inputs[0], run).filter(|_| given.rank() > 2));
         let pass = self.pass(i, run);
-        let x = drop_out(x, node.dropout, &Pass { stream: !pass.stream, ..pass })?;
-        let scores = layer.scores(&x, given, mask, &self.pass(i, run)).map_err(|error| self.in_layer(i, error))?;
+        let x = pass.of_input().drop_out(x, node.dropout)?;
+        let scores = layer.scores(&x, given, mask, &pass).map_err(|error| self.in_layer(i, error))?;
         scores.ok_or_else(|| missing("loss"))
     }
 
@@ -292,8 +293,8 @@ impl Network {
         let output = self.outputs.iter().position(|&output| output == i);
         let own = node.op.layer().filter(|layer| layer.has_own_backprop() && output.is_none());
         if let (Some(layer), Some(epsilon)) = (own, &epsilon) {
-            let x = no_grad(|| self.activate_input(i, inputs[0], run))?;
             let pass = self.pass(i, run);
+            let x = no_grad(|| pass.of_input().drop_out(inputs[0], node.dropout))?;
             let back =
                 no_grad(|| layer.backprop_gradient(&x, epsilon, &pass)).map_err(|error| self.in_layer(i, error))?;
             let missing = || Error::msg("has_own_backprop() says that there are gradients, and there are none");
@@ -340,12 +341,6 @@ impl Network {
         Ok(node.vars.iter().map(|var| grads.remove(var)).collect())
     }
 
-    /// The input of a layer after dropout.
-    fn activate_input(&self, i: usize, x: &Tensor, run: &Run<'_>) -> Result<Tensor> {
-        let pass = self.pass(i, run);
-        drop_out(x, self.nodes[i].dropout, &Pass { stream: !pass.stream, ..pass })
-    }
-
     /// A step of the parameters of a node along gradients.
     pub(super) fn update(&self, i: usize, params: &mut [ParamInfo], mut grads: Vec<Option<Tensor>>) -> Result<()> {
         let (iteration, epoch) = (self.iteration, self.epoch);
@@ -359,7 +354,7 @@ impl Network {
             let rate = param.updater.rate_at(iteration, epoch);
             let penalty = param.regularization;
             let grad = penalty.add_to(grad, var)?;
-            if penalty.weight_decay != 0.0 && param.updater != super::Updater::NoOp {
+            if penalty.weight_decay != 0.0 && param.updater != Updater::NoOp {
                 let share = penalty.weight_decay * if penalty.apply_rate { rate } else { 1.0 };
                 var.set(&no_grad(|| var.affine(1.0 - share, 0.0))?)?;
             }

@@ -2,9 +2,10 @@
 
 use ndgc::{Error, Result, Tensor, Workspace};
 
-use super::super::{DataIterator, DataSet};
+use super::super::data::{DataIterator, DataSet};
 use super::engine::{Examples, Labels, Run};
-use super::network::Network;
+use super::network::{Network, ParamInfo, TrainingListener};
+use super::workspaces::ArrayType;
 
 /// # Training
 impl Network {
@@ -154,12 +155,12 @@ impl Network {
             self.find(name)?;
         }
         for i in 0..self.nodes.len() {
-            let grad = |param: &super::network::ParamInfo| {
+            let grad = |param: &ParamInfo| {
                 gradients.iter().find(|(name, _)| *name == param.name).map(|(_, grad)| grad.clone())
             };
             let grads = self.nodes[i].params.iter().map(grad).collect();
             let mut params = std::mem::take(&mut self.nodes[i].params);
-            let step = self.training.enter(super::ArrayType::Activations);
+            let step = self.training.enter(ArrayType::Activations);
             let result = step.and_then(|_step| self.update(i, &mut params, grads));
             self.nodes[i].params = params;
             result?;
@@ -169,7 +170,7 @@ impl Network {
     }
 
     /// Calls the listeners, outside of all workspaces.
-    fn tell(&mut self, f: impl Fn(&mut dyn super::TrainingListener, &Network) -> Result<()>) -> Result<()> {
+    fn tell(&mut self, f: impl Fn(&mut dyn TrainingListener, &Network) -> Result<()>) -> Result<()> {
         if self.listeners_mut().is_empty() {
             return Ok(());
         }

@@ -4,7 +4,8 @@ use std::sync::PoisonError;
 
 use ndgc::{DType, Error, Result, Tensor, Workspace, no_grad};
 
-use super::super::{DataIterator, Evaluation, IEvaluation};
+use super::super::data::DataIterator;
+use super::super::evaluation::{Evaluation, IEvaluation};
 use super::engine::{Examples, Labels, Run};
 use super::network::Network;
 use super::workspaces::{ArrayType, Entered, LayerWorkspaceMgr};

@@ -188,6 +188,11 @@ impl<'a> Pass<'a> {
         self
     }
 
+    /// The same, with other random numbers: for dropout of the layer's input.
+    pub(super) fn of_input(self) -> Self {
+        Pass { stream: !self.stream, ..self }
+    }
+
     /// The layer's parameters, in the order of [`Layer::params`].
     pub fn params(&self) -> &'a [Var] {
         self.params
@@ -279,6 +284,20 @@ impl<'a> Pass<'a> {
     /// Random numbers that are the same whenever this layer asks in this step, on any machine.
     pub fn random(&self) -> Generator {
         Generator::new(self.stream)
+    }
+
+    /// `x` with this share of its numbers set to 0 and the others divided by the share that stays; `x` itself outside
+    /// of training. The numbers are those of [`Pass::random`].
+    ///
+    /// # Errors
+    /// As [`Generator::uniform`].
+    pub fn drop_out(&self, x: &Tensor, share: f64) -> Result<Tensor> {
+        if !self.training || share == 0.0 {
+            return Ok(x.clone());
+        }
+        let drawn = self.random().uniform(0.0, 1.0, *x.shape(), x.dtype(), x.device())?;
+        let kept = drawn.ge(share)?.to_dtype(x.dtype())?;
+        x.compose("dropout", || x.mul(&kept.affine(1.0 / (1.0 - share), 0.0)?))
     }
 
     /// What the layer left in the last pass; empty at the start, and where passes do not follow one another.

@@ -5,53 +5,7 @@ use std::time::{Duration, Instant};
 
 use ndgc::{Result, gc};
 
-use super::network::Network;
-
-/// Is told how training goes. Called outside of all workspaces of the network, so it may use the network: ask for
-/// outputs, evaluate, save a checkpoint. Its errors end `fit`.
-///
-/// ```
-/// use ndgc::train::{Network, TrainingListener};
-///
-/// /// Keeps the scores.
-/// #[derive(Debug, Default)]
-/// struct Scores(Vec<f64>);
-///
-/// impl TrainingListener for Scores {
-///     fn iteration_done(&mut self, net: &Network) -> ndgc::Result<()> {
-///         self.0.push(net.score());
-///         Ok(())
-///     }
-/// }
-/// ```
-pub trait TrainingListener: std::fmt::Debug + Send {
-    /// A pass over the data begins.
-    ///
-    /// # Errors
-    /// What should end the training.
-    fn on_epoch_start(&mut self, net: &Network) -> Result<()> {
-        let _ = net;
-        Ok(())
-    }
-
-    /// A step was made: [`Network::iteration`] counts it, [`Network::score`] is the score before it.
-    ///
-    /// # Errors
-    /// What should end the training.
-    fn iteration_done(&mut self, net: &Network) -> Result<()> {
-        let _ = net;
-        Ok(())
-    }
-
-    /// A pass over the data ended: [`Network::epoch`] counts it.
-    ///
-    /// # Errors
-    /// What should end the training.
-    fn on_epoch_end(&mut self, net: &Network) -> Result<()> {
-        let _ = net;
-        Ok(())
-    }
-}
+use super::network::{Network, TrainingListener};
 
 /// Prints the score every so many steps: DL4J's `ScoreIterationListener`.
 #[derive(Debug)]

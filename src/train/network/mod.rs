@@ -39,9 +39,9 @@ pub use layers::{
     LastTimeStep, LayerNormalization, LossLayer, Lstm, ModuleLayer, OutputLayer, PoolingType, RnnOutputLayer,
     SelfAttention, SimpleRnn, Subsampling,
 };
-pub use listener::{MemoryLine, MemoryListener, ProgressListener, ScoreListener, TimeListener, TrainingListener};
+pub use listener::{MemoryLine, MemoryListener, ProgressListener, ScoreListener, TimeListener};
 pub use loss::Loss;
-pub use network::Network;
+pub use network::{Network, TrainingListener};
 pub use regularization::{GradientNormalization, Regularization};
 pub use schedule::{Schedule, ScheduleKind, ScheduleType};
 pub use updater::{Moments, Updater};

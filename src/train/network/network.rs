@@ -10,7 +10,6 @@ use ndgc::{
 
 use super::config::{NetworkConfig, OpConfig};
 use super::layer::{InputType, Layer, LayerSettings, Param, ParamKind};
-use super::listener::TrainingListener;
 use super::regularization::{GradientNormalization, Regularization};
 use super::updater::Updater;
 use super::vertex::GraphVertex;
@@ -142,6 +141,17 @@ impl Op {
 
 fn wrong(argument: &'static str, value: &str, expected: &'static str) -> Error {
     Error::Argument { op: "network", argument, value: value.to_owned(), expected }
+}
+
+impl NetworkConfig {
+    /// The network, with parameters as they begin.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a name that is missing or there twice, a graph that is not one, or a layer whose input
+    /// does not fit; as [`Tensor::zeros`].
+    pub fn build(self) -> Result<Network> {
+        Network::new(self)
+    }
 }
 
 /// # Making one
@@ -422,6 +432,52 @@ impl Network {
 
     pub(super) fn listeners_mut(&mut self) -> &mut Vec<Box<dyn TrainingListener>> {
         self.listeners.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Is told how training goes. Called outside of all workspaces of the network, so it may use the network: ask for
+/// outputs, evaluate, save a checkpoint. Its errors end `fit`.
+///
+/// ```
+/// use ndgc::train::{Network, TrainingListener};
+///
+/// /// Keeps the scores.
+/// #[derive(Debug, Default)]
+/// struct Scores(Vec<f64>);
+///
+/// impl TrainingListener for Scores {
+///     fn iteration_done(&mut self, net: &Network) -> ndgc::Result<()> {
+///         self.0.push(net.score());
+///         Ok(())
+///     }
+/// }
+/// ```
+pub trait TrainingListener: std::fmt::Debug + Send {
+    /// A pass over the data begins.
+    ///
+    /// # Errors
+    /// What should end the training.
+    fn on_epoch_start(&mut self, net: &Network) -> Result<()> {
+        let _ = net;
+        Ok(())
+    }
+
+    /// A step was made: [`Network::iteration`] counts it, [`Network::score`] is the score before it.
+    ///
+    /// # Errors
+    /// What should end the training.
+    fn iteration_done(&mut self, net: &Network) -> Result<()> {
+        let _ = net;
+        Ok(())
+    }
+
+    /// A pass over the data ended: [`Network::epoch`] counts it.
+    ///
+    /// # Errors
+    /// What should end the training.
+    fn on_epoch_end(&mut self, net: &Network) -> Result<()> {
+        let _ = net;
+        Ok(())
     }
 }
 

@@ -251,18 +251,8 @@ impl Layer for DropoutLayer {
     }
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
-        pass.result(|| drop_out(x, self.0, pass))
+        pass.result(|| pass.drop_out(x, self.0))
     }
-}
-
-/// `x` with this share set to 0 in training.
-pub(in super::super) fn drop_out(x: &Tensor, share: f64, pass: &Pass<'_>) -> Result<Tensor> {
-    if !pass.is_training() || share == 0.0 {
-        return Ok(x.clone());
-    }
-    let drawn = pass.random().uniform(0.0, 1.0, *x.shape(), x.dtype(), x.device())?;
-    let kept = drawn.ge(share)?.to_dtype(x.dtype())?;
-    x.compose("dropout", || x.mul(&kept.affine(1.0 / (1.0 - share), 0.0)?))
 }
 
 /// A learnt row for each number: `[n]` or `[n, 1]` to `[n, size]`; of series `[n, t]` or `[n, 1, t]` to `[n, size, t]`.
