@@ -5,8 +5,7 @@
 //! - Nadam leaves the second moment uncorrected, so that its first step is about 60 times the learning rate.
 //! - `PolySchedule` rises, by `(1 + i / max)^power`; its documentation says that it falls.
 //! - A weight decay set for the whole network counts twice, in the score and in the step.
-//! - Leaky ReLU (its derivative), GELU, hard sigmoid and rational tanh have constants of single precision, in doubles
-//! too.
+//! - Leaky ReLU (its derivative), GELU, hard sigmoid and rational tanh have constants of single precision.
 
 use std::collections::BTreeMap;
 

@@ -149,7 +149,7 @@ fn classes_may_be_rows_or_numbers() {
                 config(WorkspaceMode::Enabled).input_type(InputType::feed_forward(3)).layer(OutputLayer::new(3, loss));
             net.build().unwrap().score_batch(&data(x.clone(), labels), false).unwrap()
         };
-        let by_rows = score(Loss::Mcxent, Tensor::new(&rows, &Device::Cpu).unwrap());
+        let by_rows = score(Loss::Mcxent, Tensor::new(rows, &Device::Cpu).unwrap());
         assert_eq!(score(Loss::SparseMcxent, ids.clone()), by_rows);
         assert_eq!(score(Loss::SparseMcxent, ids.unsqueeze(1).unwrap()), by_rows);
         let out: LayerConfig = OutputLayer::new(3, Loss::SparseMcxent).into();

@@ -136,6 +136,15 @@ fn a_checkpoint_is_whole_whatever_comes_between() {
         let other = other.build().unwrap();
         other.save(&path).unwrap();
         assert!(again.restore(&path).unwrap_err().to_string().contains("OutputLayer"));
+        // With other updaters: their arrays are not the network's.
+        let mut momentum = config().updater(Updater::nesterovs(0.1, 0.9)).build().unwrap();
+        momentum.fit_batch(batch).unwrap();
+        momentum.save(&path).unwrap();
+        assert!(again.restore(&path).unwrap_err().to_string().contains("the network's keep 12"));
+        let mut running = config().updater(Updater::rms_prop(0.1)).build().unwrap();
+        running.fit_batch(batch).unwrap();
+        running.save(&path).unwrap();
+        assert!(again.restore(&path).unwrap_err().to_string().contains("nothing that the network's updaters keep"));
         assert_eq!(again.param("0_W").unwrap().to_vec::<f32>().unwrap(), before);
     });
 }
@@ -175,8 +184,8 @@ fn a_series_may_come_in_pieces() {
             let mut net = config.layer(OutputLayer::new(2, Loss::Mcxent)).build().unwrap();
             let x = numbers(&[2, 3, 20]);
             let whole = net.output(&x).unwrap().to_vec3::<f64>().unwrap();
-            for step in 0..20 {
-                let y = net.rnn_time_step(&x.get_on_dim(2, step).unwrap()).unwrap().to_vec2::<f64>().unwrap();
+            for (step, x) in (0..20).map(|step| (step, x.get_on_dim(2, step).unwrap())) {
+                let y = net.rnn_time_step(&x).unwrap().to_vec2::<f64>().unwrap();
                 let same = (0..2).all(|n| (0..2).all(|k| (y[n][k] - whole[n][k][step]).abs() < 1e-14));
                 assert!(same, "{mode:?}, step {step}");
             }

@@ -8,10 +8,10 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use ndgc::{Error, Result, Tensor, safetensors};
+use ndgc::{Error, Result, Tensor, Var, safetensors};
 use serde_json::{Value, json};
 
-use super::network::{Network, TrainingListener};
+use super::network::{Network, ParamInfo, TrainingListener};
 
 /// What the JSON says that it is.
 const FORMAT: &str = "ndgc network 1";
@@ -103,9 +103,28 @@ impl Network {
             nearest: Vec::new(),
         };
         let params = self.param_names().map(|name| Ok((name, arrays.get(name).ok_or_else(|| missing(name))?)));
-        self.set_params(params.collect::<Result<Vec<_>>>()?)?;
-        let state: Vec<(&str, &Tensor)> =
-            arrays.iter().filter(|(name, _)| name.contains('/')).map(|(name, array)| (name.as_str(), array)).collect();
+        let params = params.collect::<Result<Vec<_>>>()?;
+        let state: Vec<(&str, &Tensor)> = arrays
+            .iter()
+            .filter(|(name, _)| self.param(name).is_none())
+            .map(|(name, array)| (name.as_str(), array))
+            .collect();
+        // All that may be wrong is found before anything is changed.
+        for (name, array) in &state {
+            let fits = |(param, var): (&ParamInfo, &Var)| {
+                let of = name.strip_prefix(&param.name).and_then(|rest| rest.strip_prefix('/'));
+                of.is_some_and(|of| param.updater.state().contains(&of)) && var.dims() == array.dims()
+            };
+            if !self.named().any(fits) {
+                return Err(file_error(&index, format!("its `{name}` is nothing that the network's updaters keep")));
+            }
+        }
+        let kept: usize = self.named().map(|(param, _)| param.updater.state().len()).sum();
+        if !state.is_empty() && state.len() != kept {
+            let why = format!("it has {} arrays of updaters, and the network's keep {kept}", state.len());
+            return Err(file_error(&index, why));
+        }
+        self.set_params(params)?;
         match state.is_empty() {
             true => self.nodes.iter_mut().flat_map(|node| &mut node.params).for_each(|param| param.state.clear()),
             false => self.set_updater_state(state)?,

@@ -8,7 +8,7 @@
 use ndgc::{Error, Result, Tensor, Var, no_grad};
 
 use super::super::data::{DataSet, MultiDataSet};
-use super::layer::{Backprop, ParamKind, Pass};
+use super::layer::{Backprop, InputType, ParamKind, Pass};
 use super::network::{Network, Node, Op, ParamInfo, Source};
 use super::regularization::number;
 use super::updater::Updater;
@@ -146,7 +146,8 @@ impl Network {
         let given = labels.labels.get(output).ok_or_else(|| missing("labels"))?;
         // Without a mask of their own, labels count where features do.
         let mask = labels.masks.get(output).and_then(Option::as_ref);
-        let mask = mask.or_else(|| self.mask_of(node.inputs[0], run).filter(|_| given.rank() > 2));
+        let is_series = matches!(node.output, InputType::Recurrent { .. });
+        let mask = mask.or_else(|| self.mask_of(node.inputs[0], run).filter(|_| is_series));
         let pass = self.pass(i, run);
         let x = pass.of_input().drop_out(x, node.dropout)?;
         let scores = layer.scores(&x, given, mask, &pass).map_err(|error| self.in_layer(i, error))?;
