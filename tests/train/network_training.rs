@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use ndgc::train::{
-    Activation, BatchNormalization, CheckpointListener, DataIterator, DataSet, Dense, DropoutLayer, EarlyStopping,
-    Evaluation, Gru, IEvaluation, InputType, LayerSettings, ListDataSetIterator, Loss, Lstm, Network, NetworkConfig,
-    OutputLayer, Schedule, ScheduleKind, ScheduleType, Termination, TrainingListener, Updater, WorkspaceMode,
+    Activation, AsyncDataSetIterator, BatchNormalization, CheckpointListener, DataIterator, DataSet, Dense,
+    DropoutLayer, EarlyStopping, Embedding, Evaluation, Gru, IEvaluation, InputType, LastTimeStep, LayerSettings,
+    ListDataIterator, ListDataSetIterator, Loss, Lstm, MultiDataSet, Network, NetworkConfig, OutputLayer, Schedule,
+    ScheduleKind, ScheduleType, Termination, TrainingListener, Updater, WorkspaceMode,
 };
 use ndgc::{DType, Device, Error, Result, Tensor};
 
@@ -369,5 +370,59 @@ fn modes_may_change_in_the_middle_of_training() {
             scores
         };
         assert_eq!(run(&MODES), run(&[WorkspaceMode::Enabled; 4]));
+    });
+}
+
+/// Batches that another thread makes ahead lie in its ring, and train as those that are there.
+#[test]
+fn batches_may_be_made_ahead() {
+    both(|| {
+        for mode in MODES {
+            let scores = |ahead: bool| {
+                let mut net = config().training_workspace_mode(mode).build().unwrap();
+                let scores = Scores::default();
+                net.add_listener(scores.clone());
+                let plain = ListDataSetIterator::new(batches());
+                match ahead {
+                    true => net.fit_epochs(AsyncDataSetIterator::new(plain).unwrap(), 3).unwrap(),
+                    false => net.fit_epochs(plain, 3).unwrap(),
+                }
+                net.take_listeners();
+                let found =
+                    net.evaluate(AsyncDataSetIterator::new(ListDataSetIterator::new(batches())).unwrap()).unwrap();
+                (scores.0.lock().unwrap().clone(), found.stats())
+            };
+            assert_eq!(scores(true), scores(false), "{mode:?}");
+        }
+    });
+}
+
+/// N8: a graph with an embedding, an LSTM and its last step, over an iterator of batches with several inputs.
+#[test]
+fn a_graph_trains_over_an_iterator() {
+    both(|| {
+        for mode in MODES {
+            let config = NetworkConfig::builder().seed(4).updater(Updater::adam(0.05)).training_workspace_mode(mode);
+            let mut net = config
+                .inference_workspace_mode(mode)
+                .add_input("words", InputType::recurrent(1))
+                .add_input("row", InputType::feed_forward(3))
+                .add_layer("embedding", Embedding::sequence(7, 4), &["words"])
+                .add_layer("lstm", Lstm::new(5), &["embedding"])
+                .add_layer("last", LastTimeStep, &["lstm"])
+                .add_layer("out", OutputLayer::new(2, Loss::Mcxent), &["last", "row"])
+                .set_outputs(&["out"])
+                .build()
+                .unwrap();
+            let words =
+                Tensor::from_vec((0..24).map(|i| i * 5 % 7).collect::<Vec<u32>>(), (4, 6), &Device::Cpu).unwrap();
+            let features = vec![words, numbers(&[4, 3]).to_dtype(DType::F32).unwrap()];
+            let batch = MultiDataSet::new(features, vec![one_hot(&[4, 2])]).unwrap();
+            let first = net.score_batch(&batch, false).unwrap();
+            net.fit_epochs(ListDataIterator::new(vec![batch.clone(); 5]), 6).unwrap();
+            assert!(net.score_batch(&batch, false).unwrap() < first / 2., "{mode:?}");
+            assert_eq!((net.iteration(), net.epoch()), (30, 6));
+            assert_eq!(net.outputs(&batch.features, &[]).unwrap()[0].dims(), [4, 2]);
+        }
     });
 }

@@ -180,16 +180,11 @@ impl Network {
         self.nodes[i].inputs.iter().map(find).collect()
     }
 
-    /// Whether a node's result is needed to compute the scores: an output that no other node uses is not.
-    fn feeds_others(&self, i: usize) -> bool {
-        !self.outputs.contains(&i) || self.nodes.iter().any(|node| node.inputs.contains(&Source::Node(i)))
-    }
-
     /// The scores of examples, `[n]`, at each output.
     pub(super) fn scores(&self, labels: &Labels<'_>, run: &Run<'_>) -> Result<Vec<Tensor>> {
         let mut made: Vec<Option<Tensor>> = vec![None; self.nodes.len()];
         for i in 0..self.nodes.len() {
-            if self.feeds_others(i) {
+            if self.nodes[i].feeds_others {
                 let y = self.activate(i, &self.inputs_of(i, run, &made)?, run)?;
                 made[i] = Some(y);
             }
@@ -255,7 +250,7 @@ impl Network {
         take: &mut dyn FnMut(usize, Vec<Option<Tensor>>) -> Result<()>,
     ) -> Result<f64> {
         let mut made: Vec<Option<Tensor>> = vec![None; self.nodes.len()];
-        for i in (0..self.nodes.len()).filter(|&i| self.feeds_others(i)) {
+        for i in (0..self.nodes.len()).filter(|&i| self.nodes[i].feeds_others) {
             let _room = run.mgr.enter(ArrayType::FfWorkingMem)?;
             let y = no_grad(|| self.activate(i, &self.inputs_of(i, run, &made)?, run))?;
             made[i] = Some(y);

@@ -77,6 +77,8 @@ pub(super) struct Node {
     pub(super) dropout: f64,
     /// Whether gradients are wanted of what it computes: it, or what is before it, has parameters.
     pub(super) wants_grad: bool,
+    /// Whether its result is needed for the scores: an output that no other node uses is not.
+    pub(super) feeds_others: bool,
     /// What a recurrent layer leaves for the next pass.
     pub(super) memory: Mutex<Vec<Tensor>>,
     /// What a layer with its own backward pass keeps of the way forward.
@@ -189,6 +191,9 @@ impl Network {
             .enumerate()
             .all(|(i, node)| node.inputs == [i.checked_sub(1).map_or(Source::Input(0), Source::Node)])
             && outputs == [nodes.len() - 1];
+        for &output in &outputs {
+            nodes[output].feeds_others = nodes.iter().any(|node| node.inputs.contains(&Source::Node(output)));
+        }
         // Relaxed: a number for each is all.
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let none = LayerWorkspaceMgr::no_workspaces();
@@ -323,6 +328,7 @@ fn node(config: &NetworkConfig, place: usize, before: &[Node], random: &mut Gene
         normalization: settings.normalization.unwrap_or(config.normalization),
         dropout: settings.dropout.unwrap_or(0.0),
         wants_grad: trained || behind,
+        feeds_others: true,
         memory: Mutex::default(),
         cache: Mutex::default(),
         inputs,
