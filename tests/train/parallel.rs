@@ -653,7 +653,7 @@ fn a_rank_that_ends_or_aborts_ends_the_others() {
             let mut first = group.remove(0);
             let others: Vec<_> = group
                 .into_iter()
-                .map(|mut own| thread::spawn(move || own.all_reduce(&[rows(1, 1, 1.)]).unwrap_err().to_string()))
+                .map(|mut own| thread::spawn(move || own.all_reduce(&[rows(1, 1, 1.)], 1.).unwrap_err().to_string()))
                 .collect();
             if dies {
                 drop(first)

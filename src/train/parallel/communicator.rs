@@ -15,12 +15,12 @@ pub trait Communicator: Send {
     /// Number of workers.
     fn size(&self) -> usize;
 
-    /// Sets each array to the sum of those in this place of all ranks. Shapes and dtypes are the same everywhere. The
-    /// sums are bit for bit the same on every rank.
+    /// Sets each array to `scale` times the sum of those in this place of all ranks. Shapes, dtypes and the factor are
+    /// the same everywhere, and so are the results, bit for bit.
     ///
     /// # Errors
     /// [`Error::Msg`] if a rank aborted or is gone; as [`Tensor::add_`]. Then nothing is said of the numbers.
-    fn all_reduce(&mut self, arrays: &[Tensor]) -> Result<()>;
+    fn all_reduce(&mut self, arrays: &[Tensor], scale: f64) -> Result<()>;
 
     /// Ends the calls of all other ranks with an error that says why, those to come too.
     fn abort(&mut self, why: &str);
@@ -34,7 +34,7 @@ pub trait Communicator: Send {
 /// let threads = ThreadCommunicator::group(3)?.into_iter().map(|mut group| {
 ///     std::thread::spawn(move || {
 ///         let own = Tensor::full(group.rank() as f32 + 1., 4, &Device::Cpu)?;
-///         group.all_reduce(std::slice::from_ref(&own))?;
+///         group.all_reduce(&[own.clone()], 1.)?;
 ///         own.to_vec1::<f32>()
 ///     })
 /// });
@@ -127,13 +127,10 @@ impl Communicator for ThreadCommunicator {
         self.lock().brought.len()
     }
 
-    fn all_reduce(&mut self, arrays: &[Tensor]) -> Result<()> {
+    fn all_reduce(&mut self, arrays: &[Tensor], scale: f64) -> Result<()> {
         let size = self.size();
-        if size == 1 {
-            return Ok(());
-        }
         let all = self.meet(arrays.to_vec())?;
-        let added = (self.rank..arrays.len()).step_by(size).try_for_each(|place| add_up(&all, place));
+        let added = (self.rank..arrays.len()).step_by(size).try_for_each(|place| add_up(&all, place, scale));
         if let Err(error) = &added {
             self.abort(&format!("{error}"));
         }
@@ -178,13 +175,16 @@ impl Drop for ThreadCommunicator {
     }
 }
 
-/// The sum of what all ranks have in this place, in the order of the ranks, written to each of them.
-fn add_up(all: &[Vec<Tensor>], place: usize) -> Result<()> {
+/// The scaled sum of what all ranks have in this place, in the order of the ranks, written to each of them.
+fn add_up(all: &[Vec<Tensor>], place: usize, scale: f64) -> Result<()> {
     let in_place = |rank: &Vec<Tensor>| {
         rank.get(place).cloned().ok_or_else(|| Error::msg("the ranks brought different numbers of arrays"))
     };
     let arrays = all.iter().map(in_place).collect::<Result<Vec<_>>>()?;
     let (sum, others) = arrays.split_first().ok_or_else(|| Error::msg("a group without ranks"))?;
     others.iter().try_for_each(|other| sum.add_(other).map(drop))?;
+    if scale != 1. {
+        sum.affine_(scale, 0.)?;
+    }
     others.iter().try_for_each(|other| other.copy_(sum))
 }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -194,7 +194,8 @@ impl ParallelInference {
 
     /// Requests that each worker answered.
     pub fn served(&self) -> Vec<u64> {
-        self.shared.served.iter().map(|count| count.load(Relaxed)).collect()
+        // Relaxed: numbers to look at, from which nothing follows.
+        self.shared.served.iter().map(|count| count.load(Ordering::Relaxed)).collect()
     }
 
     /// Ends the workers when they have answered what they are at; requests that wait fail, and those that come.
@@ -301,7 +302,8 @@ impl Shared {
 
     fn work(&self, worker: usize) {
         while let Some(batch) = self.take() {
-            self.served[worker].fetch_add(batch.len() as u64, Relaxed);
+            // Relaxed: as in `served`.
+            self.served[worker].fetch_add(batch.len() as u64, Ordering::Relaxed);
             answer(&*self.model(), batch);
         }
     }

@@ -136,8 +136,8 @@ impl<M: ParallelModel> ParallelWrapperBuilder<M> {
         }
         let mut models = (1..settings.workers).map(|_| self.model.replica()).collect::<Result<Vec<M>>>()?;
         models.insert(0, self.model);
-        let (score, failed) = (AtomicU64::new(f64::NAN.to_bits()), AtomicBool::new(false));
-        let scores = (0..settings.workers).map(|_| AtomicU64::new(f64::NAN.to_bits())).collect();
+        let (score, failed) = (Score::new(), AtomicBool::new(false));
+        let scores = (0..settings.workers).map(|_| Score::new()).collect();
         let shared = Arc::new(Shared { settings, scores, score, failed, failure: Mutex::new(None) });
         let (done, ends) = channel();
         let is_remote = self.communicator.is_some();
@@ -217,13 +217,44 @@ enum Job {
 
 struct Shared {
     settings: Settings,
-    /// The last score of each worker, as bits.
-    scores: Vec<AtomicU64>,
-    /// The mean score of the last averaging, as bits.
-    score: AtomicU64,
+    /// The last score of each worker; NaN before.
+    scores: Vec<Score>,
+    /// The mean score of the last averaging.
+    score: Score,
     failed: AtomicBool,
     /// The first error of this `fit`.
     failure: Mutex<Option<Error>>,
+}
+
+/// A number that one thread writes and others look at.
+struct Score(AtomicU64);
+
+impl Score {
+    fn new() -> Self {
+        Score(AtomicU64::new(f64::NAN.to_bits()))
+    }
+
+    fn get(&self) -> f64 {
+        // Relaxed: a number alone, from which nothing follows for other memory.
+        f64::from_bits(self.0.load(Ordering::Relaxed))
+    }
+
+    fn set(&self, score: f64) {
+        // Relaxed: as in `get`.
+        self.0.store(score.to_bits(), Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    fn has_failed(&self) -> bool {
+        // Relaxed: it only says that there is no use in going on; the error itself is behind a lock.
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    fn set_failed(&self, failed: bool) {
+        // Relaxed: as in `has_failed`.
+        self.failed.store(failed, Ordering::Relaxed);
+    }
 }
 
 impl<M: ParallelModel> fmt::Debug for ParallelWrapper<M> {
@@ -255,9 +286,9 @@ impl<M: ParallelModel> ParallelWrapper<M> {
         let (steps, breaker) = self.begin()?;
         let fed = catch_unwind(AssertUnwindSafe(|| self.feed(&mut batches, steps)));
         if fed.is_err() {
-            self.shared.failed.store(true, Ordering::Relaxed);
+            self.shared.set_failed(true);
         }
-        if self.shared.failed.load(Ordering::Relaxed)
+        if self.shared.has_failed()
             && let Some(breaker) = breaker
         {
             // Some may wait for a step that the others do not get.
@@ -299,7 +330,7 @@ impl<M: ParallelModel> ParallelWrapper<M> {
 
     /// The mean score of all workers at the last averaging; None before.
     pub fn score(&self) -> Option<f64> {
-        Some(f64::from_bits(self.shared.score.load(Ordering::Relaxed))).filter(|score| !score.is_nan())
+        Some(self.shared.score.get()).filter(|score| !score.is_nan())
     }
 
     /// Brings all replicas to the model's numbers, and joins the workers. Returns the steps that the model made so far,
@@ -316,7 +347,7 @@ impl<M: ParallelModel> ParallelWrapper<M> {
             pairs.into_iter().try_for_each(|((_, own), (_, new))| no_grad(|| own.copy_(new)))?;
             replica.set_iteration(steps);
         }
-        self.shared.failed.store(false, Ordering::Relaxed);
+        self.shared.set_failed(false);
         *lock(&self.shared.failure) = None;
         let mut breaker = None;
         let group: Vec<Box<dyn Communicator>> = match self.communicator.take() {
@@ -336,11 +367,11 @@ impl<M: ParallelModel> ParallelWrapper<M> {
         let settings = self.shared.settings;
         let shares = settings.mode == TrainingMode::SharedGradients;
         let (mut rounds, mut since, mut more) = (0, 0, true);
-        while more && !self.shared.failed.load(Ordering::Relaxed) {
+        while more && !self.shared.has_failed() {
             let (mut given, mut last) = (0, None);
             for worker in &self.workers {
                 let batch = if more { batches.next() } else { None };
-                let batch = batch.transpose().inspect_err(|_| self.shared.failed.store(true, Ordering::Relaxed))?;
+                let batch = batch.transpose().inspect_err(|_| self.shared.set_failed(true))?;
                 more = batch.is_some();
                 given += usize::from(more);
                 last = batch.or(last);
@@ -424,7 +455,7 @@ impl<M: ParallelModel> Worker<M> {
                 }
                 Job::End => {
                     if let Some(communicator) = joined.as_deref_mut()
-                        && self.shared.failed.load(Ordering::Relaxed)
+                        && self.shared.has_failed()
                     {
                         // Processes beside this one may wait for a step that does not come.
                         communicator.abort("the training was broken off");
@@ -436,7 +467,7 @@ impl<M: ParallelModel> Worker<M> {
                 job => job,
             };
             let Some(communicator) = joined.as_deref_mut() else { continue };
-            if self.shared.failed.load(Ordering::Relaxed) {
+            if self.shared.has_failed() {
                 continue;
             }
             let done = catch_unwind(AssertUnwindSafe(|| self.run(job, communicator)));
@@ -446,7 +477,7 @@ impl<M: ParallelModel> Worker<M> {
             if let Err(error) = done {
                 let why = error.to_string();
                 lock(&self.shared.failure).get_or_insert(error);
-                self.shared.failed.store(true, Ordering::Relaxed);
+                self.shared.set_failed(true);
                 communicator.abort(&why);
             }
         }
@@ -455,7 +486,7 @@ impl<M: ParallelModel> Worker<M> {
     fn run(&self, job: Job, communicator: &mut dyn Communicator) -> Result<()> {
         let mut model = lock(&self.model);
         match job {
-            Job::Fit(batch) => self.note(model.fit_batch(&batch)?),
+            Job::Fit(batch) => self.shared.scores[self.rank].set(model.fit_batch(&batch)?),
             Job::Share(batch, counts) => self.share(&mut model, &batch, counts, communicator)?,
             Job::Average(steps) => {
                 self.average(&mut model, communicator)?;
@@ -464,10 +495,6 @@ impl<M: ParallelModel> Worker<M> {
             Job::Begin(_) | Job::End => {}
         }
         Ok(())
-    }
-
-    fn note(&self, score: f64) {
-        self.shared.scores[self.rank].store(score.to_bits(), Ordering::Relaxed);
     }
 
     /// A step with the mean of the gradients, each weighed with the examples that it is of.
@@ -479,7 +506,7 @@ impl<M: ParallelModel> Worker<M> {
             let scale = |factor: f64| gradients.iter().try_for_each(|(_, array)| array.affine_(factor, 0.).map(drop));
             scale(examples)?;
             let arrays = gradients.iter().map(|(_, array)| array).chain([&sums]);
-            communicator.all_reduce(&arrays.cloned().collect::<Vec<_>>())?;
+            communicator.all_reduce(&arrays.cloned().collect::<Vec<_>>(), 1.)?;
             scale(1. / self.report(&sums, communicator)?)
         })?;
         model.apply_gradients(&gradients)
@@ -492,17 +519,12 @@ impl<M: ParallelModel> Worker<M> {
         }
         // Counters, if there are any, are equal everywhere.
         arrays.retain(|array| array.dtype().is_float());
-        let score = f64::from_bits(self.shared.scores[self.rank].load(Ordering::Relaxed));
+        let score = self.shared.scores[self.rank].get();
         let known = if score.is_nan() { [0., 0.] } else { [score, 1.] };
         no_grad(|| {
             let sums = Tensor::from_slice(&known, 2, &Device::Cpu)?;
             arrays.push(sums.clone());
-            communicator.all_reduce(&arrays)?;
-            arrays.pop();
-            let share = 1. / communicator.size() as f64;
-            if share < 1. {
-                arrays.iter().try_for_each(|array| array.affine_(share, 0.).map(drop))?;
-            }
+            communicator.all_reduce(&arrays, 1. / communicator.size() as f64)?;
             if self.shared.settings.mode == TrainingMode::Averaging {
                 self.report(&sums, communicator)?;
             }
@@ -515,7 +537,7 @@ impl<M: ParallelModel> Worker<M> {
         let sums = sums.to_vec1::<f64>()?;
         let (mean, weights) = (sums[0] / sums[1], sums[1]);
         if self.rank == 0 {
-            self.shared.score.store(mean.to_bits(), Ordering::Relaxed);
+            self.shared.score.set(mean);
             if self.shared.settings.report_score && communicator.rank() == 0 {
                 eprintln!("averaged score: {mean}");
             }
