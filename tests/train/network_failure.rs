@@ -1,11 +1,15 @@
 //! Networks without memory, and with workspaces that are switched off: typed errors, nothing left open, the same
 //! numbers.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use ndgc::train::{
-    Activation, BatchNormalization, DataSet, Dense, InputType, Loss, Lstm, Network, NetworkConfig, OutputLayer,
-    Updater, WorkspaceMode,
+    Activation, BatchNormalization, DataSet, Dense, InputType, Loss, Lstm, ModuleLayer, Network, NetworkConfig,
+    OutputLayer, Updater, WorkspaceMode,
 };
-use ndgc::{DType, DebugMode, Device, Error, Workspace, gc};
+use ndgc::{DType, DebugMode, Device, Error, Tensor, Workspace, gc};
 
 use super::both::both;
 use super::network_layers::{MODES, numbers, one_hot};
@@ -98,6 +102,39 @@ fn a_step_that_fails_changes_no_parameter() {
             let trained = |all: &Vec<Vec<f64>>| [all[0].clone(), all[1].clone(), all[2].clone(), all[6].clone()];
             assert_eq!(trained(&before), trained(&after), "{mode:?}");
             assert_eq!(net.iteration(), 0);
+        }
+    });
+}
+
+/// A panic in the middle of a step, on the way forward or in an update, leaves a network that can be used.
+#[test]
+fn a_panic_in_a_step_leaves_the_network_usable() {
+    both(|| {
+        for mode in MODES {
+            let fails = Arc::new(AtomicBool::new(false));
+            let seen = Arc::clone(&fails);
+            let layer = ModuleLayer::new("fragile", InputType::feed_forward(4), move |_| {
+                let seen = Arc::clone(&seen);
+                Ok(Box::new(move |x: &Tensor| {
+                    assert!(!seen.load(Ordering::Relaxed), "as asked");
+                    x.tanh()
+                }))
+            });
+            let config = NetworkConfig::builder().data_type(DType::F64).updater(Updater::adam(0.05)).seed(1);
+            let config =
+                config.training_workspace_mode(mode).input_type(InputType::feed_forward(4)).layer(Dense::new(4));
+            let mut net = config.layer(layer).layer(OutputLayer::new(3, Loss::Mcxent)).build().unwrap();
+            let batch = DataSet::new(numbers(&[6, 4]), one_hot(&[6, 3])).unwrap();
+            let mut whole = net.replica().unwrap();
+            net.fit_batch(&batch).unwrap();
+            fails.store(true, Ordering::Relaxed);
+            catch_unwind(AssertUnwindSafe(|| net.fit_batch(&batch))).unwrap_err();
+            fails.store(false, Ordering::Relaxed);
+            assert!(Workspace::current().is_none() && net.workspaces().iter().all(|space| !space.is_open()));
+            let scores =
+                |net: &mut Network| (0..3).map(|_| net.fit_batch(&batch).unwrap().to_bits()).collect::<Vec<_>>();
+            whole.fit_batch(&batch).unwrap();
+            assert_eq!(scores(&mut net), scores(&mut whole), "{mode:?}: as if nothing had been");
         }
     });
 }

@@ -56,7 +56,7 @@ impl Network {
         let name = name.ok_or_else(|| file_error(&index, "no name is left for the arrays"))?;
         let mut arrays: HashMap<String, Tensor> =
             self.params().map(|(name, var)| (name.to_owned(), var.as_tensor().clone())).collect();
-        arrays.extend(self.known_state().map(|(name, array)| (name, array.clone())));
+        arrays.extend(self.known_state());
         safetensors::save(&arrays, index.with_file_name(&name))?;
         let layers: Vec<Value> =
             self.nodes.iter().map(|node| json!({ "name": node.name, "type": node.op.kind() })).collect();
@@ -126,7 +126,7 @@ impl Network {
         }
         self.set_params(params)?;
         match state.is_empty() {
-            true => self.nodes.iter_mut().flat_map(|node| &mut node.params).for_each(|param| param.state.clear()),
+            true => self.named().for_each(|(param, _)| param.state().clear()),
             false => self.set_updater_state(state)?,
         }
         (self.iteration, self.epoch, self.score) = (iteration, epoch, value["score"].as_f64().unwrap_or(f64::NAN));

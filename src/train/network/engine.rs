@@ -9,7 +9,7 @@ use ndgc::{Error, Result, Tensor, Var, no_grad};
 
 use super::super::data::{DataSet, MultiDataSet};
 use super::layer::{Backprop, InputType, ParamKind, Pass};
-use super::network::{Network, Node, Op, ParamInfo, Source};
+use super::network::{Network, Node, Op, Source};
 use super::regularization::number;
 use super::updater::Updater;
 use super::workspaces::{ArrayType, LayerWorkspaceMgr, WorkspaceMode};
@@ -338,15 +338,15 @@ impl Network {
     }
 
     /// A step of the parameters of a node along gradients.
-    pub(super) fn update(&self, i: usize, params: &mut [ParamInfo], mut grads: Vec<Option<Tensor>>) -> Result<()> {
+    pub(super) fn update(&self, i: usize, mut grads: Vec<Option<Tensor>>) -> Result<()> {
         let (iteration, epoch) = (self.iteration, self.epoch);
         let t = i32::try_from(iteration + 1).unwrap_or(i32::MAX);
         let node = &self.nodes[i];
         let (normalization, threshold) = node.normalization;
         normalization.apply(&mut grads, threshold)?;
-        for ((param, var), grad) in params.iter_mut().zip(&node.vars).zip(grads) {
+        for ((param, var), grad) in node.params.iter().zip(&node.vars).zip(grads) {
             let Some(grad) = grad.filter(|_| param.kind != ParamKind::State) else { continue };
-            param.begin_state(var)?;
+            let state = param.begun_state(var)?;
             let rate = param.updater.rate_at(iteration, epoch);
             let penalty = param.regularization;
             let grad = penalty.add_to(grad, var)?;
@@ -354,7 +354,7 @@ impl Network {
                 let share = penalty.weight_decay * if penalty.apply_rate { rate } else { 1.0 };
                 var.set(&no_grad(|| var.affine(1.0 - share, 0.0))?)?;
             }
-            no_grad(|| param.updater.step(var, &grad, &param.state, rate, t))?;
+            no_grad(|| param.updater.step(var, &grad, &state, rate, t))?;
         }
         Ok(())
     }

@@ -58,27 +58,16 @@ impl Network {
         [feature_masks, label_masks]: [&[Option<Tensor>]; 2],
         carries: bool,
     ) -> Result<f64> {
-        let mgr = self.training.clone();
-        let features = self.prepared(features, &mgr)?;
-        let run = Run { features: &features, masks: feature_masks, mgr: &mgr, training: true, again: false, carries };
+        let mgr = &self.training;
+        let features = self.prepared(features, mgr)?;
+        let run = Run { features: &features, masks: feature_masks, mgr, training: true, again: false, carries };
         let labels = Labels { labels, masks: label_masks };
         let penalties = self.penalties()?;
-        let score = self.step(&labels, &run)? + penalties;
+        let score = self.backward(&labels, &run, &mut |i, grads| self.update(i, grads))? + penalties;
         drop(features);
         (self.score, self.iteration) = (score, self.iteration + 1);
         self.tell(|listener, net| listener.iteration_done(net))?;
         Ok(score)
-    }
-
-    /// Gradients, and a step along them. Returns the score without penalties.
-    fn step(&mut self, labels: &Labels<'_>, run: &Run<'_>) -> Result<f64> {
-        // The nodes are lent to the walk; what it gives changes parameters, which are not in its way.
-        let mut states: Vec<_> = self.nodes.iter_mut().map(|node| std::mem::take(&mut node.params)).collect();
-        let result = self.backward(labels, run, &mut |i, grads| self.update(i, &mut states[i], grads));
-        for (node, params) in self.nodes.iter_mut().zip(states) {
-            node.params = params;
-        }
-        result
     }
 
     /// One pass over the batches, which are reset before. Batches that others make ahead
@@ -159,11 +148,8 @@ impl Network {
                 gradients.iter().find(|(name, _)| *name == param.name).map(|(_, grad)| grad.clone())
             };
             let grads = self.nodes[i].params.iter().map(grad).collect();
-            let mut params = std::mem::take(&mut self.nodes[i].params);
-            let step = self.training.enter(ArrayType::Activations);
-            let result = step.and_then(|_step| self.update(i, &mut params, grads));
-            self.nodes[i].params = params;
-            result?;
+            let _step = self.training.enter(ArrayType::Activations)?;
+            self.update(i, grads)?;
         }
         self.iteration += 1;
         Ok(())

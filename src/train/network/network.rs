@@ -1,7 +1,7 @@
 //! A network: its nodes in the order in which they are computed, their parameters, and its workspaces.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ndgc::{
     AllocationPolicy, Error, Generator, LearningPolicy, ResetPolicy, Result, SpillPolicy, Tensor, Var, Workspace,
@@ -106,22 +106,28 @@ pub(super) struct ParamInfo {
     pub(super) kind: ParamKind,
     pub(super) updater: Updater,
     pub(super) regularization: Regularization,
-    /// What the updater keeps; made by the first step.
-    pub(super) state: Vec<Tensor>,
+    /// What the updater keeps; made by the first step. Behind a lock, since steps change it while the network is lent
+    /// to the walk back.
+    state: Mutex<Vec<Tensor>>,
 }
 
 impl ParamInfo {
-    /// Makes what the updater keeps, if it is not there yet.
-    pub(super) fn begin_state(&mut self, var: &Var) -> Result<()> {
-        if self.state.len() == self.updater.state().len() {
-            return Ok(());
+    /// What the updater keeps, made if it is not there yet.
+    pub(super) fn begun_state(&self, var: &Var) -> Result<MutexGuard<'_, Vec<Tensor>>> {
+        let mut state = self.state();
+        if state.len() != self.updater.state().len() {
+            // It outlives the step.
+            let _out = Workspace::scope_out();
+            let start = self.updater.state_start();
+            let begin = || no_grad(|| Tensor::zeros(*var.shape(), var.dtype(), var.device())?.affine(0.0, start));
+            *state = self.updater.state().iter().map(|_| begin()).collect::<Result<_>>()?;
         }
-        // It outlives the step.
-        let _out = Workspace::scope_out();
-        let start = self.updater.state_start();
-        let zeros = || no_grad(|| Tensor::zeros(*var.shape(), var.dtype(), var.device())?.affine(0.0, start));
-        self.state = self.updater.state().iter().map(|_| zeros()).collect::<Result<_>>()?;
-        Ok(())
+        Ok(state)
+    }
+
+    /// What the updater keeps, if it has begun.
+    pub(super) fn state(&self) -> MutexGuard<'_, Vec<Tensor>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -351,7 +357,7 @@ fn info(config: &NetworkConfig, settings: &LayerSettings, node: &str, param: &Pa
             ParamKind::Bias => settings.bias_regularization.unwrap_or(config.bias_regularization),
             ParamKind::State => Regularization::default(),
         },
-        state: Vec::new(),
+        state: Mutex::default(),
     }
 }
 

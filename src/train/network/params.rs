@@ -77,28 +77,27 @@ impl Network {
     ///
     /// # Errors
     /// As [`Tensor::zeros`].
-    pub fn updater_state(&mut self) -> Result<Vec<(String, Tensor)>> {
-        for node in &mut self.nodes {
-            for (param, var) in node.params.iter_mut().zip(&node.vars) {
-                param.begin_state(var)?;
-            }
+    pub fn updater_state(&self) -> Result<Vec<(String, Tensor)>> {
+        for (param, var) in self.named() {
+            drop(param.begun_state(var)?);
         }
-        Ok(self.known_state().map(|(name, array)| (name, array.clone())).collect())
+        Ok(self.known_state())
     }
 
     /// Those that are there.
-    pub(super) fn known_state(&self) -> impl Iterator<Item = (String, &Tensor)> {
-        self.named().flat_map(|(param, _)| {
-            let names = param.updater.state().iter().zip(&param.state);
-            names.map(|(name, array)| (format!("{}/{name}", param.name), array))
-        })
+    pub(super) fn known_state(&self) -> Vec<(String, Tensor)> {
+        let of = |(param, _): (&ParamInfo, &Var)| {
+            let names = param.updater.state().iter().zip(param.state().clone());
+            names.map(|(name, array)| (format!("{}/{name}", param.name), array)).collect::<Vec<_>>()
+        };
+        self.named().flat_map(of).collect()
     }
 
     /// Sets what updaters keep to these arrays, by the names of [`Network::updater_state`].
     ///
     /// # Errors
     /// [`Error::CannotFindTensor`] for a name that is none; as [`Tensor::copy_`].
-    pub fn set_updater_state<'a>(&mut self, values: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<()> {
+    pub fn set_updater_state<'a>(&self, values: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<()> {
         let known: HashMap<String, Tensor> = self.updater_state()?.into_iter().collect();
         for (name, values) in values {
             let unknown = || Error::CannotFindTensor { path: name.to_owned(), file: None, nearest: Vec::new() };
@@ -128,9 +127,9 @@ impl Network {
     /// As [`Network::set_params`].
     pub fn follow(&mut self, other: &Network) -> Result<()> {
         self.set_params(other.params().map(|(name, var)| (name, var.as_tensor())).collect::<Vec<_>>())?;
-        let state: Vec<(String, &Tensor)> = other.known_state().collect();
+        let state = other.known_state();
         if !state.is_empty() {
-            self.set_updater_state(state.iter().map(|(name, array)| (name.as_str(), *array)))?;
+            self.set_updater_state(state.iter().map(|(name, array)| (name.as_str(), array)))?;
         }
         (self.iteration, self.epoch, self.score) = (other.iteration, other.epoch, other.score);
         Ok(())
@@ -185,7 +184,7 @@ impl Network {
             let [mut own, mut state] = [0, 0];
             for (param, var) in node.params.iter().zip(&node.vars) {
                 own += var.storage_bytes()?;
-                state += param.state.iter().map(Tensor::storage_bytes).sum::<Result<usize>>()?;
+                state += param.state().iter().map(Tensor::storage_bytes).sum::<Result<usize>>()?;
             }
             let _ = writeln!(text, "{:<24} {own:>12} {state:>12}", format!("{} ({})", node.name, node.op.kind()));
             (params, kept) = (params + own, kept + state);
