@@ -83,6 +83,33 @@ fn memory_is_constant_over_steps() {
     });
 }
 
+/// Batches and series of other lengths each time: workspaces grow to the longest, and stay.
+#[test]
+fn memory_settles_for_batches_of_all_sizes() {
+    both(|| {
+        for mode in MODES {
+            let (mut net, _) = series(mode);
+            let batches: Vec<DataSet> =
+                [(4, 12), (1, 3), (6, 5), (2, 20), (6, 20)].map(|(n, t)| batch(&[n, 6, t], &[n, 4, t])).into();
+            let round = |net: &mut Network| {
+                for batch in &batches {
+                    net.fit_batch(batch).unwrap();
+                    drop(net.output(&batch.features).unwrap());
+                }
+                gc::collect();
+                MemoryLine { iteration: 0, ..MemoryLine::of(net) }
+            };
+            for _ in 0..8 {
+                round(&mut net);
+            }
+            let settled = round(&mut net);
+            for _ in 0..6 {
+                assert_eq!(round(&mut net), settled, "{mode:?}");
+            }
+        }
+    });
+}
+
 /// What a step of each mode has at most beyond what stays.
 fn peak(make: fn(WorkspaceMode) -> (Network, DataSet), mode: WorkspaceMode) -> u64 {
     let (mut net, batch) = make(mode);
