@@ -443,3 +443,67 @@ fn what_does_not_fit_is_refused_with_its_place() {
         assert!(net.fit_arrays(&x, &Tensor::ones((4, 2), DType::F32, &Device::Cpu).unwrap()).is_ok(), "it goes on");
     });
 }
+
+/// Whatever is given, the answer is a result or an error.
+#[test]
+fn no_shape_is_a_panic() {
+    both(|| {
+        let rows: [LayerConfig; 6] = [
+            dense(3),
+            BatchNormalization::new().into(),
+            LayerNormalization::new().into(),
+            DropoutLayer(0.5).into(),
+            Embedding::new(4, 2).into(),
+            Dense::new(2).with(LayerSettings::new().dropout(0.5)),
+        ];
+        let series: [LayerConfig; 7] = [
+            Lstm::new(3).into(),
+            Gru::new(3).into(),
+            SimpleRnn::new(3).into(),
+            SelfAttention::new(4, 2).into(),
+            LastTimeStep.into(),
+            GlobalPooling(PoolingType::Max).into(),
+            Embedding::sequence(4, 2).into(),
+        ];
+        let images: [LayerConfig; 3] = [
+            Convolution2D::new(2, (2, 2)).into(),
+            Subsampling::new(PoolingType::Avg, (2, 2)).into(),
+            GlobalPooling(PoolingType::Avg).into(),
+        ];
+        let with =
+            |input, layers: &[LayerConfig]| layers.iter().map(|layer| (input, layer.clone())).collect::<Vec<_>>();
+        let mut all = with(InputType::feed_forward(4), &rows);
+        all.extend(with(InputType::recurrent(4), &series));
+        all.extend(with(InputType::convolutional(4, 3, 3), &images));
+        let shapes: [&[usize]; 10] = [
+            &[],
+            &[4],
+            &[2, 4],
+            &[0, 4],
+            &[2, 4, 3],
+            &[2, 4, 0],
+            &[2, 4, 3, 3],
+            &[2, 4, 1, 1],
+            &[2, 4, 3, 3, 1],
+            &[1, 2, 1, 2, 1, 2],
+        ];
+        for (input, layer) in all {
+            for mode in [WorkspaceMode::Enabled, WorkspaceMode::Separate] {
+                let net = config(mode).input_type(input).layer(layer.clone()).layer(OutputLayer::new(2, Loss::Mcxent));
+                let mut net = net.build().unwrap();
+                for dims in shapes {
+                    let x = numbers(dims).abs().unwrap();
+                    let y = net.output(&x);
+                    for labels in [y.as_ref().map_or(x.clone(), Tensor::clone), x.clone()] {
+                        if let Ok(batch) = DataSet::new(x.clone(), labels.clone()) {
+                            let _ = net.fit_batch(&batch);
+                        }
+                        if let Ok(batch) = DataSet::with_masks(x.clone(), labels, Some(x.clone()), Some(x.clone())) {
+                            let _ = net.score_batch(&batch, true);
+                        }
+                    }
+                }
+            }
+        }
+    });
+}

@@ -148,7 +148,7 @@ pub(super) fn mask_beside(mask: &Tensor, elements: &Tensor) -> Result<Tensor> {
         (m, e) if m == e => Ok(mask),
         (2, 3) => mask.unsqueeze(1),
         (2, 4) if mask.dim(1)? == 1 => mask.reshape((mask.dim(0)?, 1, 1, 1)),
-        (1, e) => mask.reshape(&[mask.dim(0)?, 1, 1, 1][..e]),
+        (1, e @ 1..=4) => mask.reshape(&[mask.dim(0)?, 1, 1, 1][..e]),
         _ => {
             let (lhs, rhs) = (mask.dims().to_vec(), elements.dims().to_vec());
             let why = "a mask is [n], [n, 1], [n, steps] or of the shape of what it masks".to_owned();

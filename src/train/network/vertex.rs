@@ -161,7 +161,9 @@ impl GraphVertex for L2NormalizeVertex {
         x.compose("l2_normalize", || {
             let squares = x.flatten_from(1)?.sqr()?.sum_keepdim(1)?;
             let root = squares.affine(1.0, 1e-16)?.sqrt()?;
-            x.broadcast_div(&root.reshape(&[x.dim(0)?, 1, 1, 1][..x.rank()])?)
+            let mut dims = vec![1; x.rank()];
+            dims[0] = x.dim(0)?;
+            x.broadcast_div(&root.reshape(dims)?)
         })
     }
 }

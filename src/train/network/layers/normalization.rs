@@ -2,9 +2,17 @@
 
 use std::f64::consts::LN_10;
 
-use ndgc::{Result, Shape, Tensor, no_grad};
+use ndgc::{Error, Result, Shape, Tensor, no_grad};
 
 use super::super::layer::{InputType, Layer, Param, Pass};
+
+/// Rows, series or images.
+fn check_rank(op: &'static str, x: &Tensor) -> Result<()> {
+    match x.rank() {
+        2..=4 => Ok(()),
+        _ => Err(Error::Shape { op, found: x.dims().to_vec(), expected: "[n, size], a series or images".to_owned() }),
+    }
+}
 
 /// Shifts and scales each feature (axis 1) so that a batch has mean 0 and variance 1, then by `gamma` and `beta`, which
 /// are learnt. Outside of training by running means of both, which are kept as DL4J keeps them: `mean` and
@@ -71,6 +79,7 @@ impl Layer for BatchNormalization {
     }
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        check_rank("batch_normalization", x)?;
         let (gamma, beta) = (pass.param(0)?, pass.param(1)?);
         let wide = Shape::from(&[1, gamma.elem_count(), 1, 1][..x.rank()]);
         let axes = &[0, 2, 3][..x.rank() - 1];
@@ -133,6 +142,7 @@ impl Layer for LayerNormalization {
     }
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        check_rank("layer_normalization", x)?;
         let (gain, bias) = (pass.param(0)?, pass.param(1)?);
         pass.result(|| match x.rank() {
             2 => x.layer_norm(gain, bias, self.epsilon),

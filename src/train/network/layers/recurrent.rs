@@ -329,9 +329,9 @@ impl Layer for LastTimeStep {
     }
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
-        let (_, _, steps) = x.dims3()?;
+        let last = x.dims3()?.2.saturating_sub(1);
         let Some(mask) = pass.mask() else {
-            return pass.result(|| x.compose("last_time_step", || x.get_on_dim(2, steps - 1)?.contiguous()));
+            return pass.result(|| x.compose("last_time_step", || x.get_on_dim(2, last)?.contiguous()));
         };
         let mask = mask.to_dtype(x.dtype())?;
         // Counted from the end, the last step that counts is the first one.
