@@ -13,7 +13,7 @@ use ndgc::train::{
     CsvDataSetIterator, CsvLabels, DataIterator, DataSet, FnDataIterator, IdxDataSetIterator, ListDataSetIterator,
     MultiDataSet, Normalizer, NormalizingIterator, read_idx,
 };
-use ndgc::{DType, Device, Error, Result, Tensor, gc};
+use ndgc::{DType, DebugMode, Device, Error, Result, Tensor, Workspace, gc};
 
 use super::both::both;
 use crate::common::Dice;
@@ -348,6 +348,19 @@ fn an_array_without_its_batch_is_whole_or_an_error() {
             }
         }
         assert!(ended > 0, "the ring came round");
+    });
+}
+
+#[test]
+fn batches_made_ahead_are_whole_in_every_debug_mode() {
+    both(|| {
+        for mode in [DebugMode::SpillEverything, DebugMode::BypassEverything, DebugMode::Disabled] {
+            Workspace::set_debug_mode(mode);
+            let batches = AsyncDataSetIterator::with_prefetch(source(30), 2).unwrap();
+            let all = batches.collect::<Result<Vec<DataSet>>>();
+            Workspace::set_debug_mode(DebugMode::Disabled);
+            all.unwrap().iter().enumerate().for_each(|(n, batch)| assert_batch(batch, n));
+        }
     });
 }
 

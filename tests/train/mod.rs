@@ -4,10 +4,12 @@ pub(crate) mod both;
 
 mod data;
 mod evaluation;
+mod evaluation_kinds;
 mod network_dl4j;
 mod network_failure;
 mod network_layers;
 mod network_memory;
 mod network_training;
 mod parallel;
+mod parallel_inference;
 mod parallel_network;

@@ -1,291 +1,19 @@
-//! Several workers: answers and training, with models that fail, panic and run out of memory.
+//! Several workers: training with models and iterators that fail, panic and run out of memory.
 
-use std::collections::HashSet;
-use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ndgc::train::{
-    ArrayDataSetIterator, Communicator, DataIterator, DataSet, FnDataIterator, InferenceMode, ParallelInference,
+    ArrayDataSetIterator, AsyncDataSetIterator, Communicator, DataIterator, DataSet, FnDataIterator, MultiDataSet,
     ParallelModel, ParallelWrapper, ThreadCommunicator, TrainingMode,
 };
-use ndgc::{DType, Device, Error, Result, Tensor, Var, Workspace, WorkspaceConfig, gc, no_grad};
+use ndgc::{DType, Device, Error, Result, Tensor, Var, gc, no_grad};
 
 use super::both::both;
-
-const MODES: [InferenceMode; 3] = [InferenceMode::Sequential, InferenceMode::Batched, InferenceMode::InPlace];
-
-/// Says nothing of the panics that are wanted.
-fn quietly(body: impl Fn()) {
-    let wanted = |text: &str| ["thirteen", "no luck", "no batch"].iter().any(|wanted| text.contains(wanted));
-    std::panic::set_hook(Box::new(move |panic| {
-        let text = panic.to_string();
-        if !wanted(&text) {
-            eprintln!("{text}");
-        }
-    }));
-    let done = catch_unwind(AssertUnwindSafe(body));
-    let _ = std::panic::take_hook();
-    if let Err(panic) = done {
-        std::panic::resume_unwind(panic);
-    }
-}
-
-fn rows(rows: usize, columns: usize, value: f64) -> Tensor {
-    Tensor::full(value, (rows, columns), &Device::Cpu).unwrap()
-}
-
-/// Twice the input; panics at 13, and refuses what is 4 wide.
-fn double(x: &Tensor) -> Result<Tensor> {
-    let all = x.contiguous()?.to_vec::<f64>()?;
-    assert!(!all.contains(&13.), "thirteen");
-    if x.dims().last() == Some(&4) {
-        return Err(Error::msg("four columns"));
-    }
-    x.affine(2., 0.)
-}
-
-#[test]
-fn every_mode_answers_as_the_model_alone_and_the_bad_fail_alone() {
-    quietly(|| {
-        both(|| {
-            for mode in MODES {
-                for workers in [1, 2] {
-                    let inference = ParallelInference::builder(double).inference_mode(mode).workers(workers);
-                    let inference = inference.batch_limit(20).queue_limit(4).build().unwrap();
-                    thread::scope(|scope| {
-                        for caller in 0..10 {
-                            let inference = &inference;
-                            scope.spawn(move || {
-                                for n in 0..30 {
-                                    let (count, wide) = (1 + (caller + n) % 3, 2 + (caller * n) % 2);
-                                    let value = (caller * 100 + n + 20) as f64;
-                                    let got = inference.output(&rows(count, wide, value)).unwrap();
-                                    assert_eq!(got.dims(), [count, wide]);
-                                    assert!(got.to_vec::<f64>().unwrap().iter().all(|&x| x == 2. * value));
-                                    let refused = inference.output(&rows(count, 4, value)).unwrap_err().to_string();
-                                    assert!(refused.contains("four columns"), "{refused}");
-                                    let panicked = inference.output(&rows(1, wide, 13.)).unwrap_err().to_string();
-                                    assert!(panicked.contains("thirteen"), "{panicked}");
-                                }
-                            });
-                        }
-                    });
-                    let served = inference.served();
-                    match mode {
-                        InferenceMode::InPlace => assert!(served.is_empty()),
-                        _ => assert_eq!(served.iter().sum::<u64>(), 900, "{served:?}"),
-                    }
-                }
-            }
-        });
-    });
-}
-
-#[test]
-fn answers_are_the_callers_and_end_with_no_workspace() {
-    both(|| {
-        for mode in MODES {
-            let inference = ParallelInference::builder(double).inference_mode(mode).build().unwrap();
-            let mut kept = Vec::new();
-            for n in 0..3 {
-                let _cycle = Workspace::enter("ANSWERS", &WorkspaceConfig::default()).unwrap();
-                let answer = inference.output(&rows(2, 3, f64::from(n))).unwrap();
-                assert!(!answer.is_attached());
-                kept.push(answer);
-            }
-            for (n, answer) in kept.iter().enumerate() {
-                assert!(answer.to_vec::<f64>().unwrap().iter().all(|&x| x == 2. * n as f64));
-            }
-        }
-    });
-}
-
-/// Ten requests of 3 rows that wait while the model is busy, and the rows of the runs that answer them.
-fn runs_of(mode: InferenceMode, limit: usize) -> Vec<usize> {
-    let (runs, go) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Barrier::new(2)));
-    let (notes, gate, first) = (Arc::clone(&runs), Arc::clone(&go), AtomicBool::new(true));
-    let model = move |x: &Tensor| {
-        if first.swap(false, SeqCst) {
-            gate.wait();
-        }
-        notes.lock().unwrap().push(x.dims()[0]);
-        x.affine(2., 0.)
-    };
-    let inference = ParallelInference::builder(model).inference_mode(mode).batch_limit(limit).build().unwrap();
-    let asked = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for n in 0..11 {
-            let (inference, asked) = (&inference, &asked);
-            scope.spawn(move || {
-                asked.fetch_add(1, SeqCst);
-                let got = inference.output(&rows(3, 2, f64::from(n))).unwrap().to_vec::<f64>().unwrap();
-                assert_eq!(got, [2. * f64::from(n); 6]);
-            });
-        }
-        while asked.load(SeqCst) < 11 {
-            thread::yield_now();
-        }
-        thread::sleep(Duration::from_millis(30));
-        go.wait();
-    });
-    runs.lock().unwrap()[1..].to_vec()
-}
-
-#[test]
-fn what_waits_is_answered_together_up_to_the_limit_of_rows() {
-    both(|| {
-        assert_eq!(runs_of(InferenceMode::Sequential, 32), [3; 10]);
-        // The worker may have begun with one alone, or with what had come by then.
-        let together = runs_of(InferenceMode::Batched, 8);
-        assert!(together.iter().all(|&rows| rows <= 8) && together.len() <= 6, "{together:?}");
-        let all = runs_of(InferenceMode::Batched, 1000);
-        assert!(all.len() <= 2, "{all:?}");
-        assert!(runs_of(InferenceMode::Batched, 1).iter().all(|&rows| rows == 3), "one request may have more");
-    });
-}
-
-#[test]
-fn a_request_waits_for_others_no_longer_than_it_may() {
-    both(|| {
-        let runs = Arc::new(Mutex::new(Vec::new()));
-        let own = Arc::clone(&runs);
-        let model = move |x: &Tensor| {
-            own.lock().unwrap().push(x.dims()[0]);
-            x.affine(2., 0.)
-        };
-        let latency = Duration::from_millis(150);
-        let inference = ParallelInference::builder(model).workers(2).batch_limit(4).max_latency(latency);
-        let inference = inference.build().unwrap();
-        let begin = Instant::now();
-        inference.output(&rows(1, 2, 1.)).unwrap();
-        let alone = begin.elapsed();
-        assert!(alone >= latency && alone < latency * 20, "{alone:?}");
-        let begin = Instant::now();
-        thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| inference.output(&rows(1, 2, 1.)).unwrap());
-            }
-        });
-        assert!(begin.elapsed() < latency, "a full batch does not wait");
-        assert_eq!(*runs.lock().unwrap(), [1, 4]);
-    });
-}
-
-#[test]
-fn another_model_answers_from_its_update_on() {
-    both(|| {
-        for mode in MODES {
-            // Each run adds its own number, so that rows of one batch would show two models.
-            let model = |version: f64| {
-                move |x: &Tensor| {
-                    thread::yield_now();
-                    x.affine(0., version)
-                }
-            };
-            let inference = ParallelInference::builder(model(0.)).inference_mode(mode).workers(2).build().unwrap();
-            let newest = AtomicUsize::new(0);
-            thread::scope(|scope| {
-                for _ in 0..4 {
-                    scope.spawn(|| {
-                        for _ in 0..200 {
-                            let before = newest.load(SeqCst);
-                            let all = inference.output(&rows(5, 2, 0.)).unwrap().to_vec::<f64>().unwrap();
-                            let kinds: HashSet<u64> = all.iter().map(|&x| x as u64).collect();
-                            assert_eq!(kinds.len(), 1, "one model for a request");
-                            assert!(all[0] >= before as f64, "an older model after an update");
-                        }
-                    });
-                }
-                for version in 1..50 {
-                    inference.update_model(model(f64::from(version)));
-                    newest.store(version as usize, SeqCst);
-                    thread::yield_now();
-                }
-            });
-        }
-    });
-}
-
-/// Threads of this process of that name, and their time on the processor, in ticks of 10 ms; tests begin and end
-/// others.
-fn named(name: &str) -> (usize, u64) {
-    let (mut count, mut ticks) = (0, 0);
-    for task in fs::read_dir("/proc/self/task").unwrap().flatten() {
-        let Ok(stat) = fs::read_to_string(task.path().join("stat")) else { continue };
-        let Some((head, rest)) = stat.rsplit_once(')') else { continue };
-        if head.contains(name) {
-            let fields: Vec<u64> =
-                rest.split_whitespace().skip(11).take(2).map(|field| field.parse().unwrap()).collect();
-            (count, ticks) = (count + 1, ticks + fields.iter().sum::<u64>());
-        }
-    }
-    (count, ticks)
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn idle_workers_cost_nothing() {
-    both(|| {
-        let inference = ParallelInference::builder(double).workers(8).max_latency(Duration::from_micros(1));
-        let inference = inference.build().unwrap();
-        inference.output(&rows(1, 2, 1.)).unwrap();
-        while named("ndgc-inference").0 < 8 {
-            thread::yield_now();
-        }
-        let before = named("ndgc-inference");
-        thread::sleep(Duration::from_millis(400));
-        assert!(named("ndgc-inference").1 <= before.1 + 1, "workers that wait do not run");
-    });
-}
-
-#[test]
-fn a_shutdown_fails_what_waits_and_what_comes() {
-    both(|| {
-        let (started, starts) = mpsc::channel();
-        let (go, gone) = mpsc::channel::<()>();
-        let gone = Mutex::new(gone);
-        let model = move |x: &Tensor| {
-            started.send(()).unwrap();
-            let _ = gone.lock().unwrap().recv();
-            x.affine(2., 0.)
-        };
-        let inference = ParallelInference::builder(model).queue_limit(2).build().unwrap();
-        thread::scope(|scope| {
-            let running = scope.spawn(|| inference.output(&rows(1, 2, 1.)));
-            starts.recv().unwrap();
-            let waiting: Vec<_> = (0..5).map(|_| scope.spawn(|| inference.output(&rows(1, 2, 1.)))).collect();
-            thread::sleep(Duration::from_millis(20));
-            let ends = scope.spawn(|| inference.shutdown());
-            for one in waiting {
-                let error = one.join().unwrap().unwrap_err().to_string();
-                assert!(error.contains("was shut down"), "{error}");
-            }
-            drop(go);
-            assert!(running.join().unwrap().is_ok(), "what was being answered is answered");
-            ends.join().unwrap();
-        });
-        assert!(inference.output(&rows(1, 2, 1.)).is_err());
-    });
-}
-
-#[test]
-fn settings_that_cannot_be_are_refused() {
-    both(|| {
-        let builder = || ParallelInference::builder(double);
-        for wrong in [builder().workers(0), builder().batch_limit(0), builder().queue_limit(0)] {
-            assert!(matches!(wrong.build(), Err(Error::Argument { .. })));
-        }
-        let builder = || ParallelWrapper::builder(Toy::new(0.));
-        for wrong in [builder().workers(0), builder().averaging_frequency(0)] {
-            assert!(matches!(wrong.build(), Err(Error::Argument { .. })));
-        }
-        assert!(ThreadCommunicator::group(0).is_err());
-    });
-}
+use super::parallel_inference::{named, quietly, rows};
 
 /// What a toy does instead of a step, at a step of its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -315,7 +43,7 @@ impl Toy {
         Toy { params, velocity, steps: 0, rate: 0.02, all_steps, fault }
     }
 
-    fn slopes(&self, batch: &DataSet) -> Result<(f64, Vec<Tensor>)> {
+    fn slopes(&self, batch: &MultiDataSet) -> Result<(f64, Vec<Tensor>)> {
         let step = self.all_steps.fetch_add(1, SeqCst);
         let fault = *self.fault.lock().unwrap();
         match fault {
@@ -327,7 +55,7 @@ impl Toy {
             _ => {}
         }
         let [w, b] = [&self.params[0], &self.params[1]];
-        let error = batch.features.matmul(w)?.broadcast_add(b)?.sub(&batch.labels)?;
+        let error = batch.features[0].matmul(w)?.broadcast_add(b)?.sub(&batch.labels[0])?;
         let score = error.mul(&error)?.mean_all()?;
         let grads = score.backward()?;
         let of = |var: &Var| grads.get(var).unwrap().try_detach()?.copy();
@@ -335,7 +63,7 @@ impl Toy {
     }
 
     fn step(&mut self, batch: &DataSet) {
-        self.fit_batch(batch).unwrap();
+        self.fit_batch(&batch.clone().into()).unwrap();
     }
 
     fn numbers(&self) -> Vec<f64> {
@@ -355,13 +83,13 @@ impl ParallelModel for Toy {
         Ok(other)
     }
 
-    fn fit_batch(&mut self, batch: &DataSet) -> Result<f64> {
+    fn fit_batch(&mut self, batch: &MultiDataSet) -> Result<f64> {
         let (score, gradients) = self.gradients(batch)?;
         self.apply_gradients(&gradients)?;
         Ok(score)
     }
 
-    fn gradients(&mut self, batch: &DataSet) -> Result<(f64, Vec<(String, Tensor)>)> {
+    fn gradients(&mut self, batch: &MultiDataSet) -> Result<(f64, Vec<(String, Tensor)>)> {
         let (score, slopes) = self.slopes(batch)?;
         Ok((score, ["w", "b"].map(str::to_owned).into_iter().zip(slopes).collect()))
     }
@@ -417,6 +145,17 @@ fn assert_equal(wrapper: &ParallelWrapper<Toy>) {
         replica.iter().flat_map(|(_, array)| array.to_vec::<f64>().unwrap()).map(f64::to_bits).collect()
     };
     assert!(all.iter().all(|replica| numbers(replica) == numbers(&all[0])), "replicas are equal to the last bit");
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused() {
+    both(|| {
+        let builder = || ParallelWrapper::builder(Toy::new(0.));
+        for wrong in [builder().workers(0), builder().averaging_frequency(0)] {
+            assert!(matches!(wrong.build(), Err(Error::Argument { .. })));
+        }
+        assert!(ThreadCommunicator::group(0).is_err());
+    });
 }
 
 #[test]
@@ -675,7 +414,7 @@ fn an_iterator_made_ahead_feeds_workers_whole_batches() {
             let x = Tensor::full(n as f64, (4, 2), &Device::Cpu)?;
             Ok((n < 50).then_some(DataSet::new(x, Tensor::full(n as f64, (4, 1), &Device::Cpu)?)?))
         });
-        let mut source = ndgc::train::AsyncDataSetIterator::with_prefetch(source, 2).unwrap();
+        let mut source = AsyncDataSetIterator::with_prefetch(source, 2).unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));
         let wrapper = ParallelWrapper::builder(Seen { seen: Arc::clone(&seen), toy: Toy::new(0.) }).workers(4);
         let mut wrapper = wrapper.prefetch_buffer(3).build().unwrap();
@@ -702,15 +441,15 @@ impl ParallelModel for Seen {
         Ok(Seen { seen: Arc::clone(&self.seen), toy: self.toy.replica()? })
     }
 
-    fn fit_batch(&mut self, batch: &DataSet) -> Result<f64> {
+    fn fit_batch(&mut self, batch: &MultiDataSet) -> Result<f64> {
         thread::yield_now();
-        let all = [batch.features.to_vec::<f64>()?, batch.labels.to_vec::<f64>()?].concat();
+        let all = [batch.features[0].to_vec::<f64>()?, batch.labels[0].to_vec::<f64>()?].concat();
         assert!(all.iter().all(|&x| x == all[0]), "a whole batch: {all:?}");
         self.seen.lock().unwrap().push(all[0] as usize);
         Ok(0.)
     }
 
-    fn gradients(&mut self, batch: &DataSet) -> Result<(f64, Vec<(String, Tensor)>)> {
+    fn gradients(&mut self, batch: &MultiDataSet) -> Result<(f64, Vec<(String, Tensor)>)> {
         self.toy.gradients(batch)
     }
 

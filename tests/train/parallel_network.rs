@@ -3,8 +3,9 @@
 use std::thread;
 
 use ndgc::train::{
-    Activation, ArrayDataSetIterator, AsyncDataSetIterator, DataSet, Dense, InferenceMode, InputType, Loss, Network,
-    NetworkConfig, OutputLayer, ParallelInference, ParallelWrapper, TrainingMode, Updater, WorkspaceMode,
+    Activation, ArrayDataSetIterator, AsyncDataSetIterator, DataSet, Dense, InferenceMode, InputType, ListDataIterator,
+    Loss, MultiDataSet, Network, NetworkConfig, OutputLayer, ParallelInference, ParallelWrapper, TrainingMode, Updater,
+    WorkspaceMode,
 };
 use ndgc::{DType, Device, Tensor, gc};
 
@@ -80,6 +81,30 @@ fn workers_that_are_averaged_learn_and_end_equal() {
             }
             let net = wrapper.into_model().unwrap();
             assert!(net.evaluate(batches(240, 50)).unwrap().accuracy() > 0.95, "{mode:?}: it learned");
+        }
+    });
+}
+
+#[test]
+fn networks_with_two_inputs_are_trained_too() {
+    both(|| {
+        let config = NetworkConfig::builder().seed(5).data_type(DType::F64).updater(Updater::sgd(0.1));
+        let config = config.add_input("a", InputType::feed_forward(4)).add_input("b", InputType::feed_forward(4));
+        let config = config.add_layer("hidden", Dense::new(6).activation(Activation::Tanh), &["a", "b"]);
+        let config = config.add_layer("out", OutputLayer::new(2, Loss::Mcxent), &["hidden"]).set_outputs(&["out"]);
+        let of = |n: usize| {
+            let all = examples(n);
+            let half = all.features.affine(0.5, 0.1).unwrap();
+            MultiDataSet::new(vec![all.features, half], vec![all.labels]).unwrap()
+        };
+        let rows = |start: usize, len: usize| of(40).map(|array| array.narrow(0, start, len)).unwrap();
+        let mut alone = config.clone().build().unwrap();
+        alone.fit(ListDataIterator::new((0..4).map(|i| rows(10 * i, 10)).collect())).unwrap();
+        let wrapper = ParallelWrapper::builder(config.build().unwrap()).training_mode(TrainingMode::SharedGradients);
+        let mut wrapper = wrapper.build().unwrap();
+        wrapper.fit(ListDataIterator::new((0..8).map(|i| rows(5 * i, 5)).collect())).unwrap();
+        for (own, wanted) in numbers(&wrapper.model()).into_iter().zip(numbers(&alone)) {
+            assert!((own - wanted).abs() < 1e-9, "{own} and {wanted}");
         }
     });
 }

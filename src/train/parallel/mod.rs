@@ -12,7 +12,7 @@ pub use wrapper::{ParallelWrapper, ParallelWrapperBuilder, TrainingMode};
 
 use ndgc::{Result, Tensor};
 
-use super::DataSet;
+use super::MultiDataSet;
 
 /// What answers: one array for another, row by row.
 ///
@@ -55,14 +55,14 @@ pub trait ParallelModel: Send + 'static {
     ///
     /// # Errors
     /// Those of the operations inside; then nothing is said of the parameters but that they can be read and written.
-    fn fit_batch(&mut self, batch: &DataSet) -> Result<f64>;
+    fn fit_batch(&mut self, batch: &MultiDataSet) -> Result<f64>;
 
     /// The score of a batch and its mean gradients by the parameters' names, without a step. They are arrays of their
     /// own, which stay valid until [`ParallelModel::apply_gradients`], and the same ones for every batch.
     ///
     /// # Errors
     /// Those of the operations inside.
-    fn gradients(&mut self, batch: &DataSet) -> Result<(f64, Vec<(String, Tensor)>)>;
+    fn gradients(&mut self, batch: &MultiDataSet) -> Result<(f64, Vec<(String, Tensor)>)>;
 
     /// One step with these gradients, in the order in which they were handed out.
     ///

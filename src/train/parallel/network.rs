@@ -2,7 +2,7 @@
 
 use ndgc::{Result, Tensor, Var};
 
-use super::super::{DataSet, Network, WorkspaceMode};
+use super::super::{MultiDataSet, Network, WorkspaceMode};
 use super::{Model, ParallelModel};
 
 impl Model for Network {
@@ -18,11 +18,11 @@ impl ParallelModel for Network {
         Network::replica(self)
     }
 
-    fn fit_batch(&mut self, batch: &DataSet) -> Result<f64> {
+    fn fit_batch(&mut self, batch: &MultiDataSet) -> Result<f64> {
         Network::fit_batch(self, batch)
     }
 
-    fn gradients(&mut self, batch: &DataSet) -> Result<(f64, Vec<(String, Tensor)>)> {
+    fn gradients(&mut self, batch: &MultiDataSet) -> Result<(f64, Vec<(String, Tensor)>)> {
         let (gradients, score) = self.compute_gradient_and_score(batch)?;
         Ok((score, gradients))
     }

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use ndgc::{Device, Error, Result, Tensor, no_grad};
 
-use super::super::{DataIterator, DataSet};
+use super::super::{DataIterator, MultiDataSet};
 use super::communicator::Breaker;
 use super::inference::text_of;
 use super::{Communicator, ParallelModel, ThreadCommunicator};
@@ -207,9 +207,9 @@ struct Trainer<M> {
 enum Job {
     Begin(Box<dyn Communicator>),
     /// A step of its own.
-    Fit(DataSet),
+    Fit(MultiDataSet),
     /// A step of all, and whether this batch counts: who has none is given one that does not.
-    Share(DataSet, bool),
+    Share(MultiDataSet, bool),
     /// Averages parameters; there were so many steps.
     Average(u64),
     End,
@@ -281,7 +281,7 @@ impl<M: ParallelModel> ParallelWrapper<M> {
     ///
     /// # Errors
     /// The first error of the iterator or of a worker; [`Error::Msg`] for a panic of a worker.
-    pub fn fit<I: DataIterator<DataSet>>(&mut self, mut batches: I) -> Result<()> {
+    pub fn fit<B: Into<MultiDataSet>, I: DataIterator<B>>(&mut self, mut batches: I) -> Result<()> {
         batches.reset()?;
         let (steps, breaker) = self.begin()?;
         let fed = catch_unwind(AssertUnwindSafe(|| self.feed(&mut batches, steps)));
@@ -363,7 +363,7 @@ impl<M: ParallelModel> ParallelWrapper<M> {
     }
 
     /// Hands out the batches, in rounds.
-    fn feed<I: DataIterator<DataSet>>(&self, batches: &mut I, steps: u64) -> Result<()> {
+    fn feed<B: Into<MultiDataSet>, I: DataIterator<B>>(&self, batches: &mut I, steps: u64) -> Result<()> {
         let settings = self.shared.settings;
         let shares = settings.mode == TrainingMode::SharedGradients;
         let (mut rounds, mut since, mut more) = (0, 0, true);
@@ -374,7 +374,7 @@ impl<M: ParallelModel> ParallelWrapper<M> {
                 let batch = batch.transpose().inspect_err(|_| self.shared.set_failed(true))?;
                 more = batch.is_some();
                 given += usize::from(more);
-                last = batch.or(last);
+                last = batch.map(Into::into).or(last);
                 match &last {
                     Some(batch) if shares => worker.send(Job::Share(batch.clone(), more))?,
                     Some(batch) if more => worker.send(Job::Fit(batch.clone()))?,
@@ -498,7 +498,13 @@ impl<M: ParallelModel> Worker<M> {
     }
 
     /// A step with the mean of the gradients, each weighed with the examples that it is of.
-    fn share(&self, model: &mut M, batch: &DataSet, counts: bool, communicator: &mut dyn Communicator) -> Result<()> {
+    fn share(
+        &self,
+        model: &mut M,
+        batch: &MultiDataSet,
+        counts: bool,
+        communicator: &mut dyn Communicator,
+    ) -> Result<()> {
         let (score, gradients) = model.gradients(batch)?;
         let examples = if counts { batch.num_examples() as f64 } else { 0. };
         no_grad(|| {
