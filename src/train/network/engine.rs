@@ -11,6 +11,7 @@ use super::super::data::{DataSet, MultiDataSet};
 use super::layer::{Backprop, InputType, ParamKind, Pass};
 use super::network::{Network, Node, Op, Source};
 use super::regularization::number;
+use super::scratch::{Few, Slots};
 use super::updater::Updater;
 use super::workspaces::{ArrayType, LayerWorkspaceMgr, WorkspaceMode};
 
@@ -167,7 +168,7 @@ impl Network {
     }
 
     /// The arrays that a node is given.
-    pub(super) fn inputs_of<'t>(&self, i: usize, run: &Run<'t>, made: &'t [Option<Tensor>]) -> Result<Vec<&'t Tensor>> {
+    pub(super) fn inputs_of<'t>(&self, i: usize, run: &Run<'t>, made: &'t [Option<Tensor>]) -> Result<Few<&'t Tensor>> {
         let find = |&source: &Source| {
             let found = match source {
                 Source::Input(input) => run.features.get(input),
@@ -177,12 +178,17 @@ impl Network {
             let value = run.features.len().to_string();
             found.ok_or_else(|| Error::Argument { op: "network", argument: "features", value, expected })
         };
-        self.nodes[i].inputs.iter().map(find).collect()
+        Few::of(&self.nodes[i].inputs, find)
     }
 
-    /// The scores of examples, `[n]`, at each output.
-    pub(super) fn scores(&self, labels: &Labels<'_>, run: &Run<'_>) -> Result<Vec<Tensor>> {
-        let mut made: Vec<Option<Tensor>> = vec![None; self.nodes.len()];
+    /// Gives the scores of examples, `[n]`, at each output to `f`.
+    pub(super) fn scores(
+        &self,
+        labels: &Labels<'_>,
+        run: &Run<'_>,
+        mut f: impl FnMut(Tensor) -> Result<()>,
+    ) -> Result<()> {
+        let mut made = Slots::new(self.nodes.len());
         for i in 0..self.nodes.len() {
             if self.nodes[i].feeds_others {
                 let y = self.activate(i, &self.inputs_of(i, run, &made)?, run)?;
@@ -191,9 +197,9 @@ impl Network {
         }
         let score = |output: usize| {
             let inputs = self.inputs_of(self.outputs[output], run, &made)?;
-            self.scores_at(output, inputs[0], labels, run)
+            f(self.scores_at(output, inputs[0], labels, run)?)
         };
-        (0..self.outputs.len()).map(score).collect()
+        (0..self.outputs.len()).try_for_each(score)
     }
 
     /// What penalties add to the score.
@@ -213,14 +219,15 @@ impl Network {
     /// Scores of the whole batch at each output, and their sum, whose gradients are wanted.
     pub(super) fn loss(&self, labels: &Labels<'_>, run: &Run<'_>) -> Result<(f64, Tensor)> {
         let (mut score, mut sum) = (0.0, None::<Tensor>);
-        for scores in self.scores(labels, run)? {
+        self.scores(labels, run, |scores| {
             let loss = mean_of(&scores)?;
             score += number(&loss)?;
-            sum = Some(match sum {
+            sum = Some(match sum.take() {
                 Some(sum) => sum.add(&loss)?,
                 None => loss,
             });
-        }
+            Ok(())
+        })?;
         Ok((score, sum.ok_or_else(|| Error::msg("a network has an output"))?))
     }
 
@@ -229,7 +236,7 @@ impl Network {
         &self,
         labels: &Labels<'_>,
         run: &Run<'_>,
-        take: &mut dyn FnMut(usize, Vec<Option<Tensor>>) -> Result<()>,
+        take: &mut dyn FnMut(usize, &mut [Option<Tensor>]) -> Result<()>,
     ) -> Result<f64> {
         let _step = run.mgr.enter(ArrayType::Activations)?;
         if self.goes_by_layer() {
@@ -238,7 +245,7 @@ impl Network {
         let (score, loss) = self.loss(labels, run)?;
         let mut grads = loss.backward()?;
         for (i, node) in self.nodes.iter().enumerate().rev().filter(|(_, node)| !node.vars.is_empty()) {
-            take(i, node.vars.iter().map(|var| grads.remove(var)).collect())?;
+            take(i, &mut node.vars.iter().map(|var| grads.remove(var)).collect::<Slots>())?;
         }
         Ok(score)
     }
@@ -247,26 +254,26 @@ impl Network {
         &self,
         labels: &Labels<'_>,
         run: &Run<'_>,
-        take: &mut dyn FnMut(usize, Vec<Option<Tensor>>) -> Result<()>,
+        take: &mut dyn FnMut(usize, &mut [Option<Tensor>]) -> Result<()>,
     ) -> Result<f64> {
-        let mut made: Vec<Option<Tensor>> = vec![None; self.nodes.len()];
+        let mut made = Slots::new(self.nodes.len());
         for i in (0..self.nodes.len()).filter(|&i| self.nodes[i].feeds_others) {
             let _room = run.mgr.enter(ArrayType::FfWorkingMem)?;
             let y = no_grad(|| self.activate(i, &self.inputs_of(i, run, &made)?, run))?;
             made[i] = Some(y);
         }
         let again = Run { again: true, mgr: &self.again, ..*run };
-        let (mut score, mut epsilons) = (0.0, vec![None; self.nodes.len()]);
+        let (mut score, mut epsilons) = (0.0, Slots::new(self.nodes.len()));
         let (mut parts, mut held) = (vec![0.0; self.outputs.len()], None);
         for i in (0..self.nodes.len()).rev() {
             let turn = run.mgr.enter(ArrayType::ActivationGrad)?;
             let _room = run.mgr.enter(ArrayType::BpWorkingMem)?;
             let inputs = self.inputs_of(i, run, &made)?;
             let back = Back { i, inputs, epsilon: epsilons[i].take() };
-            let gradients = self.back(back, labels, &again, &mut parts, &mut epsilons)?;
+            let mut gradients = self.back(back, labels, &again, &mut parts, &mut epsilons)?;
             made[i] = None;
             if !self.nodes[i].vars.is_empty() {
-                take(i, gradients)?;
+                take(i, &mut gradients)?;
             }
             // The gradient that this node was given was needed until here.
             held = turn.lease()?;
@@ -284,7 +291,7 @@ impl Network {
         run: &Run<'_>,
         parts: &mut [f64],
         epsilons: &mut [Option<Tensor>],
-    ) -> Result<Vec<Option<Tensor>>> {
+    ) -> Result<Slots> {
         let node = &self.nodes[i];
         let output = self.outputs.iter().position(|&output| output == i);
         let own = node.op.layer().filter(|layer| layer.has_own_backprop() && output.is_none());
@@ -303,16 +310,16 @@ impl Network {
                 }
                 give(&mut epsilons[node_of(node.inputs[0])], &epsilon, run.mgr)?;
             }
-            return Ok(gradients);
+            return Ok(gradients.into_iter().collect());
         }
         // The operands of this node alone are variables now; their bytes are copied, since a leaf cannot share them.
-        let leaves = node.inputs.iter().zip(&inputs).map(|(source, &input)| match self.wants(source) {
+        let leaves = node.inputs.iter().zip(inputs.iter()).map(|(source, &input)| match self.wants(source) {
             true => Ok(Some(Var::from_tensor(&input.try_detach()?)?)),
             false => Ok(None),
         });
         let leaves = leaves.collect::<Result<Vec<_>>>()?;
         let operands: Vec<&Tensor> =
-            leaves.iter().zip(&inputs).map(|(leaf, &input)| leaf.as_ref().map_or(input, |leaf| leaf)).collect();
+            leaves.iter().zip(inputs.iter()).map(|(leaf, &input)| leaf.as_ref().map_or(input, |leaf| leaf)).collect();
         let mut loss = None::<Tensor>;
         if let Some(output) = output {
             let part = mean_of(&self.scores_at(output, operands[0], labels, run)?)?;
@@ -327,7 +334,7 @@ impl Network {
                 None => part,
             });
         }
-        let Some(loss) = loss.filter(|_| node.wants_grad) else { return Ok(vec![None; node.vars.len()]) };
+        let Some(loss) = loss.filter(|_| node.wants_grad) else { return Ok(Slots::new(node.vars.len())) };
         let mut grads = loss.backward()?;
         for (source, leaf) in node.inputs.iter().zip(&leaves) {
             if let Some(grad) = leaf.as_ref().and_then(|leaf| grads.remove(leaf)) {
@@ -338,14 +345,14 @@ impl Network {
     }
 
     /// A step of the parameters of a node along gradients.
-    pub(super) fn update(&self, i: usize, mut grads: Vec<Option<Tensor>>) -> Result<()> {
+    pub(super) fn update(&self, i: usize, grads: &mut [Option<Tensor>]) -> Result<()> {
         let (iteration, epoch) = (self.iteration, self.epoch);
         let t = i32::try_from(iteration + 1).unwrap_or(i32::MAX);
         let node = &self.nodes[i];
         let (normalization, threshold) = node.normalization;
-        normalization.apply(&mut grads, threshold)?;
+        normalization.apply(grads, threshold)?;
         for ((param, var), grad) in node.params.iter().zip(&node.vars).zip(grads) {
-            let Some(grad) = grad.filter(|_| param.kind != ParamKind::State) else { continue };
+            let Some(grad) = grad.take().filter(|_| param.kind != ParamKind::State) else { continue };
             let state = param.begun_state(var)?;
             let rate = param.updater.rate_at(iteration, epoch);
             let penalty = param.regularization;
@@ -363,7 +370,7 @@ impl Network {
 /// A node on the way back: what it was given, and the gradient of what it made.
 struct Back<'a> {
     i: usize,
-    inputs: Vec<&'a Tensor>,
+    inputs: Few<&'a Tensor>,
     epsilon: Option<Tensor>,
 }
 

@@ -5,6 +5,7 @@ use ndgc::{Error, Result, Tensor, Workspace};
 use super::super::data::{DataIterator, DataSet};
 use super::engine::{Examples, Labels, Run};
 use super::network::{Network, ParamInfo, TrainingListener};
+use super::scratch::Slots;
 use super::workspaces::ArrayType;
 
 /// # Training
@@ -125,8 +126,9 @@ impl Network {
         let score = self.backward(&labels, &run, &mut |i, grads| {
             let _out = Workspace::scope_out();
             for (param, grad) in self.nodes[i].params.iter().zip(grads) {
-                gradients
-                    .extend(grad.map(|grad| Ok::<_, Error>((param.name.clone(), grad.try_detach()?))).transpose()?);
+                gradients.extend(
+                    grad.take().map(|grad| Ok::<_, Error>((param.name.clone(), grad.try_detach()?))).transpose()?,
+                );
             }
             Ok(())
         })?;
@@ -147,9 +149,9 @@ impl Network {
             let grad = |param: &ParamInfo| {
                 gradients.iter().find(|(name, _)| *name == param.name).map(|(_, grad)| grad.clone())
             };
-            let grads = self.nodes[i].params.iter().map(grad).collect();
+            let mut grads: Slots = self.nodes[i].params.iter().map(grad).collect();
             let _step = self.training.enter(ArrayType::Activations)?;
-            self.update(i, grads)?;
+            self.update(i, &mut grads)?;
         }
         self.iteration += 1;
         Ok(())

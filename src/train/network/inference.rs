@@ -8,6 +8,7 @@ use super::super::data::DataIterator;
 use super::super::evaluation::{Evaluation, IEvaluation};
 use super::engine::{Examples, Labels, Run};
 use super::network::Network;
+use super::scratch::{Few, Slots};
 use super::workspaces::{ArrayType, Entered, LayerWorkspaceMgr};
 
 /// Where results are wanted.
@@ -120,7 +121,7 @@ impl Network {
     }
 
     /// Features as the network needs them: floats in its type, and of no manager, to which results would belong too.
-    pub(super) fn prepared(&self, features: &[Tensor], mgr: &LayerWorkspaceMgr) -> Result<Vec<Tensor>> {
+    pub(super) fn prepared(&self, features: &[Tensor], mgr: &LayerWorkspaceMgr) -> Result<Few<Tensor>> {
         let prepare = |array: &Tensor| {
             let is_float = matches!(array.dtype(), DType::F64 | DType::F32 | DType::F16 | DType::BF16);
             let array = match array.is_attached() && !mgr.is_scoped_out(ArrayType::Activations) {
@@ -129,7 +130,7 @@ impl Network {
             };
             if is_float { array.to_dtype(self.config.dtype) } else { Ok(array) }
         };
-        features.iter().map(prepare).collect()
+        Few::of(features, prepare)
     }
 
     /// The results of the outputs, or of all nodes.
@@ -142,7 +143,7 @@ impl Network {
         }
         let side_by_side = mgr.workspace_name(ArrayType::Activations) == mgr.workspace_name(ArrayType::Input);
         let _whole = if side_by_side { Some(mgr.enter(ArrayType::Activations)?) } else { None };
-        let mut made: Vec<Option<Tensor>> = vec![None; self.nodes.len()];
+        let mut made = Slots::new(self.nodes.len());
         let mut held = None;
         for i in 0..self.nodes.len() {
             let inputs = self.inputs_of(i, run, &made)?;
@@ -162,8 +163,11 @@ impl Network {
             held = turn.as_ref().map(Entered::lease).transpose()?.flatten();
         }
         drop(held);
-        let wanted = if all { (0..self.nodes.len()).collect() } else { self.outputs.clone() };
-        wanted.into_iter().map(|i| made[i].take().ok_or_else(|| Error::msg("each node was computed"))).collect()
+        let take = |i: usize| made[i].take().ok_or_else(|| Error::msg("each node was computed"));
+        match all {
+            true => (0..self.nodes.len()).map(take).collect(),
+            false => self.outputs.iter().copied().map(take).collect(),
+        }
     }
 }
 
@@ -215,7 +219,12 @@ impl Network {
             let masks = batch.features_masks();
             let run = Run { mgr: &single, training, again: true, ..self.inferring(&features, masks, false) };
             let labels = Labels { labels: batch.labels(), masks: batch.labels_masks() };
-            self.scores(&labels, &run)?.iter().map(f).collect()
+            let mut all = Vec::with_capacity(self.outputs.len());
+            self.scores(&labels, &run, |scores| {
+                all.push(f(&scores)?);
+                Ok(())
+            })?;
+            Ok(all)
         })
     }
 

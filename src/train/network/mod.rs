@@ -22,6 +22,7 @@ mod network;
 mod params;
 mod regularization;
 mod schedule;
+mod scratch;
 mod updater;
 mod vertex;
 mod weight_init;
