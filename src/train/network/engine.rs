@@ -174,9 +174,9 @@ impl Network {
                 Source::Input(input) => run.features.get(input),
                 Source::Node(node) => made.get(node).and_then(Option::as_ref),
             };
-            let expected = "an array for each input of the network";
-            let value = run.features.len().to_string();
-            found.ok_or_else(|| Error::Argument { op: "network", argument: "features", value, expected })
+            let (argument, expected) = ("features", "an array for each input of the network");
+            let value = || run.features.len().to_string();
+            found.ok_or_else(|| Error::Argument { op: "network", argument, value: value(), expected })
         };
         Few::of(&self.nodes[i].inputs, find)
     }
