@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ndgc::train::{InferenceMode, ParallelInference};
+use ndgc::train::{InferenceMode, Model, ParallelInference};
 use ndgc::{Device, Error, Result, Tensor, Workspace, WorkspaceConfig};
 
 use super::both::both;
@@ -17,7 +17,8 @@ const MODES: [InferenceMode; 3] = [InferenceMode::Sequential, InferenceMode::Bat
 
 /// Says nothing of the panics that are wanted.
 pub(crate) fn quietly(body: impl Fn()) {
-    let wanted = |text: &str| ["thirteen", "no luck", "no batch"].iter().any(|wanted| text.contains(wanted));
+    let wanted =
+        |text: &str| ["thirteen", "no luck", "no batch", "out of bounds"].iter().any(|wanted| text.contains(wanted));
     std::panic::set_hook(Box::new(move |panic| {
         let text = panic.to_string();
         if !wanted(&text) {
@@ -79,6 +80,57 @@ fn every_mode_answers_as_the_model_alone_and_the_bad_fail_alone() {
                 }
             }
         });
+    });
+}
+
+/// Two outputs: the first input under its mask, and the sum of the second's columns.
+struct Two;
+
+impl Model for Two {
+    fn output(&self, _input: &Tensor) -> Result<Tensor> {
+        Err(Error::msg("two inputs"))
+    }
+
+    fn outputs(&self, inputs: &[Tensor], masks: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
+        let masked = match masks.first().and_then(Option::as_ref) {
+            Some(mask) => inputs[0].mul(mask)?,
+            None => inputs[0].clone(),
+        };
+        Ok(vec![masked, inputs[1].sum(1)?])
+    }
+}
+
+#[test]
+fn several_inputs_outputs_and_masks_are_put_together_too() {
+    quietly(|| {
+        both(|| {
+            for mode in MODES {
+                let inference = ParallelInference::builder(Two).inference_mode(mode).workers(2).build().unwrap();
+                thread::scope(|scope| {
+                    for caller in 0..6 {
+                        let inference = &inference;
+                        scope.spawn(move || {
+                            for n in 0..40 {
+                                let (count, value) = (1 + n % 3, (caller * 100 + n) as f64);
+                                let inputs = [rows(count, 2, value), rows(count, 3 + n % 2, 1.)];
+                                let mask = (caller % 2 == 0).then(|| rows(count, 2, 0.5));
+                                let masks = if caller % 3 == 0 { vec![] } else { vec![mask.clone(), None] };
+                                let got = inference.outputs(&inputs, &masks).unwrap();
+                                let wanted = if caller % 3 != 0 && mask.is_some() { value / 2. } else { value };
+                                assert_eq!(got[0].to_vec::<f64>().unwrap(), vec![wanted; 2 * count]);
+                                assert_eq!(got[1].to_vec::<f64>().unwrap(), vec![(3 + n % 2) as f64; count]);
+                            }
+                        });
+                    }
+                });
+                let error = inference.output(&rows(1, 2, 1.)).unwrap_err().to_string();
+                assert!(error.contains("panicked"), "{error}");
+            }
+            let one = ParallelInference::builder(double).build().unwrap();
+            let error = one.outputs(&[rows(1, 2, 1.), rows(1, 2, 1.)], &[]).unwrap_err().to_string();
+            assert!(error.contains("one input"), "{error}");
+            assert!(one.outputs(&[], &[]).is_err());
+        })
     });
 }
 

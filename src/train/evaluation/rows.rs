@@ -73,17 +73,25 @@ impl Rows {
         let mut counts = vec![true; self.columns];
         for row in 0..self.outer * self.inner {
             let first = row / self.inner * self.columns * self.inner + row % self.inner;
-            for column in 0..self.columns {
-                let at = first + column * self.inner;
-                labels[column] = self.labels[at];
-                predictions[column] = self.predictions[at];
-                if let Some(mask) = &self.mask {
-                    counts[column] = mask.values[mask.rows.map_or(at, |rows| row / rows)] != 0.;
+            if let Some(mask) = &self.mask {
+                for (column, counts) in counts.iter_mut().enumerate() {
+                    let at = first + column * self.inner;
+                    *counts = mask.values[mask.rows.map_or(at, |rows| row / rows)] != 0.;
                 }
             }
-            if counts.contains(&true) {
-                f(Row { labels: &labels, predictions: &predictions, counts: &counts });
+            if !counts.contains(&true) {
+                continue;
             }
+            if self.inner == 1 {
+                let own = first..first + self.columns;
+                f(Row { labels: &self.labels[own.clone()], predictions: &self.predictions[own], counts: &counts });
+                continue;
+            }
+            for column in 0..self.columns {
+                labels[column] = self.labels[first + column * self.inner];
+                predictions[column] = self.predictions[first + column * self.inner];
+            }
+            f(Row { labels: &labels, predictions: &predictions, counts: &counts });
         }
     }
 

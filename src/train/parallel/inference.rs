@@ -171,18 +171,29 @@ impl ParallelInference {
     /// # Errors
     /// Those of the model for this input; [`Error::Msg`] if it panicked, or after a shutdown.
     pub fn output(&self, input: &Tensor) -> Result<Tensor> {
+        match &self.outputs(std::slice::from_ref(input), &[])?[..] {
+            [output] => Ok(output.clone()),
+            all => Err(Error::msg(format!("the model has {} outputs; call outputs()", all.len()))),
+        }
+    }
+
+    /// The outputs for an array for each input, and masks: one for each input, or none at all. Waits for them.
+    ///
+    /// # Errors
+    /// As [`ParallelInference::output`].
+    pub fn outputs(&self, inputs: &[Tensor], masks: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
         if self.shared.settings.mode == InferenceMode::InPlace {
             if self.shared.lock().closed {
                 return Err(closed());
             }
             // The answer is the caller's, as from a worker.
             let _out = Workspace::scope_out();
-            return run(&*self.shared.model(), input);
+            return run(&*self.shared.model(), inputs, masks);
         }
         let reply = Arc::new(Reply::default());
-        let rows = input.dims().first().copied().unwrap_or(1);
-        let arrived = Instant::now();
-        self.shared.put(Request { input: input.clone(), rows, arrived, reply: Arc::clone(&reply) })?;
+        let rows = inputs.first().and_then(|input| input.dims().first().copied()).unwrap_or(1);
+        let (inputs, masks, arrived) = (inputs.to_vec(), masks.to_vec(), Instant::now());
+        self.shared.put(Request { inputs, masks, rows, arrived, reply: Arc::clone(&reply) })?;
         reply.wait()
     }
 
@@ -241,7 +252,8 @@ struct Queue {
 }
 
 struct Request {
-    input: Tensor,
+    inputs: Vec<Tensor>,
+    masks: Vec<Option<Tensor>>,
     rows: usize,
     arrived: Instant,
     reply: Arc<Reply>,
@@ -250,17 +262,17 @@ struct Request {
 /// Where an answer is left, and the caller waits.
 #[derive(Default)]
 struct Reply {
-    answer: Mutex<Option<Result<Tensor>>>,
+    answer: Mutex<Option<Result<Vec<Tensor>>>>,
     given: Condvar,
 }
 
 impl Reply {
-    fn give(&self, answer: Result<Tensor>) {
+    fn give(&self, answer: Result<Vec<Tensor>>) {
         *lock(&self.answer) = Some(answer);
         self.given.notify_one();
     }
 
-    fn wait(&self) -> Result<Tensor> {
+    fn wait(&self) -> Result<Vec<Tensor>> {
         let mut answer = lock(&self.answer);
         loop {
             if let Some(answer) = answer.take() {
@@ -346,19 +358,33 @@ impl Shared {
     }
 }
 
+impl Request {
+    /// All its arrays: inputs, then masks.
+    fn arrays(&self) -> impl Iterator<Item = Option<&Tensor>> {
+        self.inputs.iter().map(Some).chain(self.masks.iter().map(Option::as_ref))
+    }
+
+    /// Whether rows of both can be put together: everything but their number is the same.
+    fn fits(&self, other: &Self) -> bool {
+        let same = |(a, b): (Option<&Tensor>, Option<&Tensor>)| match (a, b) {
+            (Some(a), Some(b)) => {
+                let rows = |array: &Tensor, of: &Self| array.dims().first() == Some(&of.rows);
+                let whole = rows(a, self) && rows(b, other) && a.dims()[1..] == b.dims()[1..];
+                whole && a.dtype() == b.dtype() && a.device().location() == b.device().location()
+            }
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        let counts = |of: &Self| (of.inputs.len(), of.masks.len());
+        counts(self) == counts(other) && self.arrays().zip(other.arrays()).all(same)
+    }
+}
+
 /// Moves the requests that fit those of the batch, of at most so many rows, and says of how many they are.
 fn fitting(waiting: &mut VecDeque<Request>, batch: &mut Vec<Request>, most: usize) -> usize {
-    let kind =
-        |input: &Tensor| (input.dims().get(1..).map(<[usize]>::to_vec), input.dtype(), input.device().location());
-    let own = kind(&batch[0].input);
-    // A scalar has no rows to be put together.
-    if own.0.is_none() {
-        return 0;
-    }
     let (mut rows, mut at) = (0, 0);
     while at < waiting.len() && rows < most {
         let other = &waiting[at];
-        if rows + other.rows <= most && kind(&other.input) == own {
+        if rows + other.rows <= most && batch[0].fits(other) {
             rows += other.rows;
             batch.extend(waiting.remove(at));
         } else {
@@ -377,30 +403,36 @@ fn answer(model: &dyn Model, batch: Vec<Request>) {
         return;
     }
     // One by one: who is refused is so alone.
-    batch.iter().for_each(|request| request.reply.give(run(model, &request.input)));
+    batch.iter().for_each(|request| request.reply.give(run(model, &request.inputs, &request.masks)));
 }
 
 /// The answers to several requests, from one run.
-fn together(model: &dyn Model, batch: &[Request]) -> Result<Vec<Tensor>> {
-    let inputs: Vec<&Tensor> = batch.iter().map(|request| &request.input).collect();
-    let output = run(model, &no_grad(|| Tensor::cat(&inputs, 0))?)?;
+fn together(model: &dyn Model, batch: &[Request]) -> Result<Vec<Vec<Tensor>>> {
+    let join = |place: usize| {
+        let all: Option<Vec<&Tensor>> = batch.iter().map(|request| request.arrays().nth(place).flatten()).collect();
+        all.map(|all| no_grad(|| Tensor::cat(&all, 0))).transpose()
+    };
+    let inputs = batch[0].inputs.len();
+    let joined = (0..batch[0].arrays().count()).map(join).collect::<Result<Vec<_>>>()?;
+    let whole: Vec<Tensor> = joined[..inputs].iter().flatten().cloned().collect();
+    let outputs = run(model, &whole, &joined[inputs..])?;
     let rows: usize = batch.iter().map(|request| request.rows).sum();
-    if output.dims().first() != Some(&rows) {
+    if outputs.iter().any(|output| output.dims().first() != Some(&rows)) {
         return Err(Error::msg("the model does not answer row by row"));
     }
     let mut start = 0;
     let part = |request: &Request| {
-        let part = output.narrow(0, start, request.rows)?;
+        let first = start;
         start += request.rows;
-        // A copy: who keeps an answer does not keep those of others.
-        part.copy()
+        // Copies: who keeps an answer does not keep those of others.
+        outputs.iter().map(|output| output.narrow(0, first, request.rows)?.copy()).collect()
     };
     batch.iter().map(part).collect()
 }
 
 /// The model's answer; a panic is an error.
-fn run(model: &dyn Model, input: &Tensor) -> Result<Tensor> {
-    let made = catch_unwind(AssertUnwindSafe(|| no_grad(|| model.output(input))));
+fn run(model: &dyn Model, inputs: &[Tensor], masks: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
+    let made = catch_unwind(AssertUnwindSafe(|| no_grad(|| model.outputs(inputs, masks))));
     made.unwrap_or_else(|panic| Err(Error::msg(format!("the model panicked: {}", text_of(&*panic)))))
 }
 

@@ -10,7 +10,7 @@ pub use communicator::{Communicator, ThreadCommunicator};
 pub use inference::{InferenceMode, ParallelInference, ParallelInferenceBuilder};
 pub use wrapper::{ParallelWrapper, ParallelWrapperBuilder, TrainingMode};
 
-use ndgc::{Result, Tensor};
+use ndgc::{Error, Result, Tensor};
 
 use super::MultiDataSet;
 
@@ -24,6 +24,19 @@ pub trait Model: Send + Sync {
     /// # Errors
     /// Those of the operations inside.
     fn output(&self, input: &Tensor) -> Result<Tensor>;
+
+    /// The outputs for an input each, of models that have several of either, or are given masks: one for each input, or
+    /// none at all.
+    ///
+    /// # Errors
+    /// Those of the operations inside; [`Error::Msg`] of a model that has one input and knows no masks, if it is given
+    /// something else.
+    fn outputs(&self, inputs: &[Tensor], masks: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
+        match inputs {
+            [input] if masks.iter().all(Option::is_none) => Ok(vec![self.output(input)?]),
+            _ => Err(Error::msg("a model with one input and without masks; give it one array")),
+        }
+    }
 }
 
 impl<F: Fn(&Tensor) -> Result<Tensor> + Send + Sync> Model for F {
@@ -91,6 +104,6 @@ pub trait ParallelModel: Send + 'static {
     /// Sets how workspaces are used in training.
     ///
     /// # Errors
-    /// [`Error::Workspace`](ndgc::Error::Workspace) if one is open.
+    /// [`Error::Workspace`] if one is open.
     fn set_workspace_mode(&mut self, mode: &Self::WorkspaceMode) -> Result<()>;
 }

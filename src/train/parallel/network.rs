@@ -9,6 +9,10 @@ impl Model for Network {
     fn output(&self, input: &Tensor) -> Result<Tensor> {
         Network::output(self, input)
     }
+
+    fn outputs(&self, inputs: &[Tensor], masks: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
+        Network::outputs(self, inputs, masks)
+    }
 }
 
 impl ParallelModel for Network {
