@@ -83,6 +83,31 @@ fn memory_is_constant_over_steps() {
     });
 }
 
+/// A settled step asks the heap for nothing but the number that is read, and what the product of larger matrices takes
+/// for itself; these are small.
+#[test]
+fn a_settled_step_asks_the_heap_for_nothing() {
+    both(|| {
+        for mode in [WorkspaceMode::None, WorkspaceMode::Single, WorkspaceMode::Enabled] {
+            for updater in [Updater::sgd(0.1), Updater::adam(0.1)] {
+                let config = start(mode).updater(updater).input_type(InputType::feed_forward(6));
+                let config = config.layer(Dense::new(8).activation(Activation::Relu));
+                let mut net = config.layer(OutputLayer::new(3, Loss::Mcxent)).build().unwrap();
+                let batch = batch(&[4, 6], &[4, 3]);
+                for _ in 0..40 {
+                    net.fit_batch(&batch).unwrap();
+                }
+                let before = crate::counting::requests();
+                for _ in 0..10 {
+                    net.fit_batch(&batch).unwrap();
+                }
+                let requests = crate::counting::requests() - before;
+                assert!(requests <= 10, "{mode:?} with {updater:?}: {requests} in 10 steps");
+            }
+        }
+    });
+}
+
 /// Batches and series of other lengths each time: workspaces grow to the longest, and stay.
 #[test]
 fn memory_settles_for_batches_of_all_sizes() {
