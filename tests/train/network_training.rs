@@ -239,11 +239,10 @@ fn replicas_share_nothing_and_gradients_travel() {
 /// Threads may share a network for its outputs.
 #[test]
 fn a_network_answers_several_threads() {
-    fn shared<T: Send + Sync>(_: &T) {}
     both(|| {
         for mode in MODES {
             let net = config().inference_workspace_mode(mode).build().unwrap();
-            shared(&net);
+            let _: &(dyn Send + Sync) = &net;
             let all = batches();
             let expected: Vec<Vec<f32>> =
                 all.iter().map(|batch| net.output(&batch.features).unwrap().to_vec::<f32>().unwrap()).collect();
