@@ -4,7 +4,8 @@ use std::fmt;
 
 use ndgc::{Error, Generator, Result, Tensor, Workspace};
 
-use super::{DataIterator, DataSet};
+use super::data_set::DataSet;
+use super::iterator::DataIterator;
 
 /// The batches of a list, in order: ND4J's `ExistingDataSetIterator`.
 ///

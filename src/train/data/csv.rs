@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use ndgc::{Device, Error, Result, Tensor};
 
 use super::arrays::check_batch;
-use super::{DataIterator, DataSet};
+use super::data_set::DataSet;
+use super::iterator::DataIterator;
 
 /// Which columns of a file are labels.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,9 @@ use flate2::bufread::GzDecoder;
 use ndgc::nn::encoding::one_hot;
 use ndgc::{DType, Device, Error, Result, Tensor, npy};
 
-use super::{ArrayDataSetIterator, DataIterator, DataSet};
+use super::arrays::ArrayDataSetIterator;
+use super::data_set::DataSet;
+use super::iterator::DataIterator;
 
 /// What a gzip file begins with.
 const GZIP: [u8; 2] = [0x1f, 0x8b];

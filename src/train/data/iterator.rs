@@ -2,7 +2,7 @@
 
 use ndgc::Result;
 
-use super::{DataSet, MultiDataSet};
+use super::data_set::{DataSet, MultiDataSet};
 
 /// An iterator of batches that can begin again: the source of epochs.
 ///

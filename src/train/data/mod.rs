@@ -18,6 +18,7 @@ mod csv;
 mod data_set;
 mod files;
 mod iterator;
+mod lease;
 mod normalizer;
 pub(super) mod numbers;
 mod prefetched;

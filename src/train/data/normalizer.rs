@@ -6,8 +6,9 @@ use std::path::Path;
 use ndgc::{DType, Error, Result, Tensor};
 use serde_json::{Value, json};
 
+use super::data_set::DataSet;
+use super::iterator::DataIterator;
 use super::numbers::numbers;
-use super::{DataIterator, DataSet};
 
 /// Normalises features, and labels if they are to be, column by column: `x * scale + shift`.
 ///

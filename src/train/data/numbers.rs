@@ -3,7 +3,7 @@
 use ndgc::{DType, Error, Result, Tensor, WithDType, bf16, f16};
 
 /// All numbers in row-major order, whatever the dtype, the layout and the device.
-pub(in super::super) fn numbers(op: &'static str, array: &Tensor) -> Result<Vec<f64>> {
+pub(crate) fn numbers(op: &'static str, array: &Tensor) -> Result<Vec<f64>> {
     fn of<T: WithDType>(array: &Tensor) -> Result<Vec<f64>> {
         let wide = |all: &[T]| all.iter().map(|x| x.to_f64()).collect();
         if array.is_contiguous() && array.device().is_cpu() {

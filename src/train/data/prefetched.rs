@@ -1,50 +1,22 @@
 //! Batches made ahead by a thread of their own, in the blocks of a ring.
 
 use std::fmt;
-use std::sync::Arc;
 
 use ndgc::nn::Prefetch;
-use ndgc::{CycleLease, Device, ResetPolicy, Result, SpillPolicy, WorkspaceConfig};
+use ndgc::{Device, ResetPolicy, Result, SpillPolicy, WorkspaceConfig};
 
-use super::{DataIterator, DataSet, MultiDataSet};
+use super::data_set::{DataSet, MultiDataSet};
+use super::iterator::DataIterator;
+use super::lease::Held;
 
 /// Batches that wait, unless the user says how many: ND4J's number.
 const PREFETCH: usize = 8;
 
 /// A batch that can hold the part of a ring that its arrays lie in: [`DataSet`] and [`MultiDataSet`].
-pub trait Leased: sealed::Sealed + Clone + Send + Sized + 'static {}
+pub trait Leased: Held + Clone + Send + 'static {}
 
 impl Leased for DataSet {}
 impl Leased for MultiDataSet {}
-
-mod sealed {
-    use super::{Arc, CycleLease, DataSet, MultiDataSet, Result};
-
-    pub trait Sealed {
-        /// Keeps a lease as long as this lives.
-        fn hold(&mut self, lease: CycleLease);
-        /// The same in the current workspace, if it holds a lease of another.
-        fn moved(self) -> Result<Self>
-        where
-            Self: Sized;
-    }
-
-    macro_rules! leased {
-        ($($batch:ty),*) => {
-            $(impl Sealed for $batch {
-                fn hold(&mut self, lease: CycleLease) {
-                    self.lease = Some(Arc::new(lease));
-                }
-
-                fn moved(self) -> Result<Self> {
-                    if self.lease.is_some() { self.migrate() } else { Ok(self) }
-                }
-            })*
-        };
-    }
-
-    leased!(DataSet, MultiDataSet);
-}
 
 /// Another iterator's batches, made ahead by a thread of their own.
 ///
@@ -136,7 +108,7 @@ fn producer<T: Leased, I: DataIterator<T>>(mut source: I) -> impl FnMut(usize) -
             next = source.next();
         }
         began = true;
-        next.transpose()?.map(sealed::Sealed::moved).transpose()
+        next.transpose()?.map(Held::moved).transpose()
     }
 }
 

@@ -4,10 +4,12 @@ use serde_json::{Value, json};
 
 use ndgc::{Error, Result, Tensor};
 
+use super::counts::{BinaryCounts, Metric};
+use super::interface::IEvaluation;
 use super::json::{Reader, exact, list, number};
+use super::roc_columns::RocBinary;
 use super::rows::{Rows, same_columns};
 use super::table::{decimals, label_width, line, name};
-use super::{BinaryCounts, IEvaluation, Metric, RocBinary};
 
 /// Several outputs that are yes or no, each looked at by itself; yes is predicted above 0.5, or above a threshold of
 /// its own. A mask may have a number for each output.

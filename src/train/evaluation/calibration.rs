@@ -4,9 +4,10 @@ use serde_json::{Value, json};
 
 use ndgc::{Error, Result, Tensor};
 
+use super::interface::IEvaluation;
 use super::json::{Reader, exact, list, number};
+use super::plot;
 use super::rows::{Row, Rows, argmax, same_columns};
-use super::{IEvaluation, plot};
 
 const BINS_MAX: usize = 1 << 20;
 

@@ -4,10 +4,12 @@ use serde_json::json;
 
 use ndgc::{Error, Result, Tensor};
 
-use super::counts::average;
+use super::counts::{Averaging, BinaryCounts, Metric, average};
+use super::interface::IEvaluation;
 use super::json::{Reader, exact, list, number};
+use super::plot;
 use super::rows::{Row, Rows, argmax, same_columns};
-use super::{Averaging, BinaryCounts, IEvaluation, Metric, plot, table};
+use super::table;
 
 /// The most classes: their confusion matrix has the square of that.
 const CLASSES_MAX: usize = 1 << 15;

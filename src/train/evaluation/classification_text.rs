@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::{Evaluation, Metric};
+use super::classification::Evaluation;
+use super::counts::Metric;
 
 /// Classes above which the matrix is left out unless it is asked for.
 const MATRIX_CLASSES: usize = 20;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use ndgc::{Result, Tensor};
 
-use super::IEvaluation;
+use super::interface::IEvaluation;
 use super::json::{Reader, exact, list, number};
 use super::rows::{Rows, same_columns};
 use super::table::{line, scientific};

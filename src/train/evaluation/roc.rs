@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 
 use ndgc::{Error, Result, Tensor};
 
-use super::curves::{Point, area, without_redundant};
+use super::counts::BinaryCounts;
+use super::curves::{Point, PrecisionRecallCurve, RocCurve, area, without_redundant};
+use super::interface::IEvaluation;
 use super::json::{Reader, exact, list, number};
 use super::rows::Rows;
-use super::{BinaryCounts, IEvaluation, PrecisionRecallCurve, RocCurve};
 
 const STEPS_MAX: usize = 1 << 24;
 

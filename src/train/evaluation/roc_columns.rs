@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use ndgc::{Error, Result, Tensor};
 
+use super::interface::IEvaluation;
 use super::json::Reader;
-use super::roc::note;
+use super::roc::{Roc, note};
 use super::rows::{Rows, same_columns};
 use super::table::{decimals, label_width, line, name};
-use super::{IEvaluation, Roc};
 
 /// What both kinds are.
 #[derive(Clone, Debug, PartialEq)]

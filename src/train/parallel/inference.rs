@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ndgc::{Error, Result, Tensor, Workspace, no_grad};
 
-use super::Model;
+use super::model::Model;
 
 /// Who runs the model for a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

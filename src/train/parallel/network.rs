@@ -2,8 +2,9 @@
 
 use ndgc::{Result, Tensor, Var};
 
-use super::super::{MultiDataSet, Network, WorkspaceMode};
-use super::{Model, ParallelModel};
+use super::super::data::MultiDataSet;
+use super::super::network::{Network, WorkspaceMode};
+use super::model::{Model, ParallelModel};
 
 impl Model for Network {
     fn output(&self, input: &Tensor) -> Result<Tensor> {

@@ -9,10 +9,10 @@ use std::thread::{self, JoinHandle};
 
 use ndgc::{Device, Error, Result, Tensor, no_grad};
 
-use super::super::{DataIterator, MultiDataSet};
-use super::communicator::Breaker;
+use super::super::data::{DataIterator, MultiDataSet};
+use super::communicator::{Breaker, Communicator, ThreadCommunicator};
 use super::inference::text_of;
-use super::{Communicator, ParallelModel, ThreadCommunicator};
+use super::model::ParallelModel;
 
 /// How workers learn from each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

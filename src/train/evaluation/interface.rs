@@ -1,0 +1,36 @@
+//! What all kinds of evaluation can do.
+
+use ndgc::{Result, Tensor};
+
+/// What gathers how good predictions are. The name is ND4J's.
+///
+/// ```
+/// # use ndgc::train::{Evaluation, IEvaluation, Roc};
+/// # use ndgc::{Device, Tensor};
+/// let labels = Tensor::new(&[[1f32, 0.], [0., 1.], [0., 1.]], &Device::Cpu)?;
+/// let predictions = Tensor::new(&[[0.9f32, 0.1], [0.2, 0.8], [0.6, 0.4]], &Device::Cpu)?;
+/// let (mut evaluation, mut roc) = (Evaluation::new(2), Roc::default());
+/// for one in [&mut evaluation as &mut dyn IEvaluation, &mut roc] {
+///     one.eval(&labels, &predictions, None)?;
+/// }
+/// assert_eq!((evaluation.rows(), roc.auc()), (3, Some(1.)));
+/// assert!(evaluation.stats().contains(" Accuracy:        0.6667\n"));
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+pub trait IEvaluation {
+    /// Looks at a batch. Nothing is counted of one that is refused.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`](ndgc::Error::ShapeMismatch) if labels, predictions and mask do not fit each other, or
+    /// the batches before; [`Error::Msg`](ndgc::Error::Msg) for NaN where it counts; as [`Tensor::to_vec`].
+    fn eval(&mut self, labels: &Tensor, predictions: &Tensor, mask: Option<&Tensor>) -> Result<()>;
+
+    /// Forgets what was counted, and keeps the settings.
+    fn reset(&mut self);
+
+    /// What was found, as a text for people: DL4J's lines.
+    fn stats(&self) -> String;
+
+    /// Settings, counters and figures as JSON, from which `from_json` makes it again.
+    fn to_json(&self) -> String;
+}
