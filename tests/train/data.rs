@@ -13,7 +13,7 @@ use ndgc::train::{
     CsvDataSetIterator, CsvLabels, DataIterator, DataSet, FnDataIterator, IdxDataSetIterator, ListDataSetIterator,
     MultiDataSet, Normalizer, NormalizingIterator, read_idx,
 };
-use ndgc::{DType, DebugMode, Device, Error, Result, Tensor, Workspace, gc};
+use ndgc::{DType, DebugMode, Device, Error, Result, Tensor, Workspace, WorkspaceConfig, gc};
 
 use super::both::both;
 use crate::common::Dice;
@@ -92,6 +92,28 @@ fn batches_are_split_and_merged() {
         assert!(DataSet::merge(&[]).is_err());
         let bare = DataSet::new(test.features.clone(), test.labels.clone()).unwrap();
         assert!(DataSet::merge(&[train, bare]).unwrap_err().to_string().contains("1 of 2 batches have a mask"));
+    });
+}
+
+#[test]
+fn what_is_detached_outlives_its_workspace_and_what_migrates_lies_in_it() {
+    both(|| {
+        let config = WorkspaceConfig::default();
+        let outside = batch(1, 4).unwrap();
+        let (kept, several, lost) = {
+            let _cycle = Workspace::enter("BATCHES", &config).unwrap();
+            assert!(outside.migrate().unwrap().features.is_attached());
+            let inside = batch(2, 4).unwrap();
+            assert!(inside.features.is_attached());
+            (inside.detach().unwrap(), MultiDataSet::from(inside.clone()).detach().unwrap(), inside)
+        };
+        {
+            let _cycle = Workspace::enter("BATCHES", &config).unwrap();
+            batch(3, 4).unwrap();
+        }
+        assert_batch(&kept, 2);
+        assert_eq!(several.labels_masks[0].as_ref().unwrap().to_vec::<f64>().unwrap(), [2.75; 4]);
+        assert!(matches!(lost.features.to_vec::<f64>(), Err(Error::LeakedArray(_))));
     });
 }
 

@@ -288,6 +288,26 @@ fn areas_of_ties_are_those_of_scikit_learn() {
     });
 }
 
+#[test]
+fn points_of_a_curve_are_found() {
+    both(|| {
+        let mut roc = Roc::new(100).unwrap();
+        let of = |all: &[f64]| Tensor::from_slice(all, all.len(), &Device::Cpu).unwrap();
+        roc.eval(&of(&[0., 1., 0., 1.]), &of(&[0.1, 0.4, 0.45, 0.9]), None).unwrap();
+        let curve = roc.precision_recall_curve().unwrap();
+        assert_eq!((curve.point_at_threshold(0.05), curve.point_at_threshold(0.0495)), (5, 5));
+        assert_eq!(curve.thresholds[curve.point_at_precision(1.)], 0.46);
+        assert_eq!(curve.thresholds[curve.point_at_recall(1.)], 0.4);
+        for threshold in [0., 0.3, 0.42, 0.9, 1.] {
+            let (counts, at) = (roc.counts_at_threshold(threshold), curve.point_at_threshold(threshold));
+            if threshold < 1. {
+                close(curve.recalls[at], counts.score(Metric::Recall), "recall of the counts");
+                close(curve.precisions[at], counts.score(Metric::Precision), "precision of the counts");
+            }
+        }
+    });
+}
+
 /// Named differences: the average stands on a line of its own; the note's grammar.
 #[test]
 fn tables_of_curves_are_those_of_nd4j() {

@@ -140,6 +140,9 @@ impl Default for Roc {
 impl Roc {
     /// With as many steps between thresholds from 0 to 1; exact for 0.
     ///
+    /// ND4J's guide has `new ROC(outputNum)`, where the number is that of the steps, not of classes: two steps tell
+    /// little. Give 0, whatever the number of outputs.
+    ///
     /// # Errors
     /// [`Error::Argument`] for more than 16,777,216 steps.
     pub fn new(threshold_steps: usize) -> Result<Self> {
