@@ -314,7 +314,7 @@ impl Network {
         }
         // The operands of this node alone are variables now; their bytes are copied, since a leaf cannot share them.
         let leaves = node.inputs.iter().zip(inputs.iter()).map(|(source, &input)| match self.wants(source) {
-            true => Ok(Some(Var::from_tensor(&input.try_detach()?)?)),
+            true => Var::from_tensor(input).map(Some),
             false => Ok(None),
         });
         let leaves = leaves.collect::<Result<Vec<_>>>()?;
