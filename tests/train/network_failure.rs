@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ndgc::train::{
     Activation, BatchNormalization, DataSet, Dense, InputType, Loss, Lstm, ModuleLayer, Network, NetworkConfig,
-    OutputLayer, Updater, WorkspaceMode,
+    OutputLayer, TrainingListener, Updater, WorkspaceMode,
 };
-use ndgc::{DType, DebugMode, Device, Error, Tensor, Workspace, gc};
+use ndgc::{DType, DebugMode, Device, Error, Result, Tensor, Workspace, gc};
 
 use super::both::both;
 use super::network_layers::{MODES, numbers, one_hot};
@@ -136,6 +136,27 @@ fn a_panic_in_a_step_leaves_the_network_usable() {
             whole.fit_batch(&batch).unwrap();
             assert_eq!(scores(&mut net), scores(&mut whole), "{mode:?}: as if nothing had been");
         }
+    });
+}
+
+/// Panics at each step.
+#[derive(Debug)]
+struct Panics;
+
+impl TrainingListener for Panics {
+    fn iteration_done(&mut self, _net: &Network) -> Result<()> {
+        panic!("as asked");
+    }
+}
+
+#[test]
+fn a_listener_that_panics_stays() {
+    both(|| {
+        let (mut net, batch) = rows(WorkspaceMode::Enabled);
+        net.add_listener(Panics);
+        catch_unwind(AssertUnwindSafe(|| net.fit_batch(&batch))).unwrap_err();
+        assert_eq!((net.iteration(), net.take_listeners().len()), (1, 1));
+        net.fit_batch(&batch).unwrap();
     });
 }
 

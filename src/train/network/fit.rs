@@ -1,5 +1,7 @@
 //! Training: steps, epochs, gradients for others.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use ndgc::{Error, Result, Tensor, Workspace};
 
 use super::super::data::{DataIterator, DataSet};
@@ -164,8 +166,10 @@ impl Network {
         }
         let _out = Workspace::scope_out();
         let mut listeners = self.take_listeners();
-        let result = listeners.iter_mut().try_for_each(|listener| f(&mut **listener, self));
+        // They are put back also if one of them panics.
+        let told = || listeners.iter_mut().try_for_each(|listener| f(&mut **listener, self));
+        let result = catch_unwind(AssertUnwindSafe(told));
         *self.listeners_mut() = listeners;
-        result
+        result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 }
