@@ -340,6 +340,28 @@ fn batches_made_ahead_come_in_order_in_every_epoch() {
     });
 }
 
+/// How far the thread had come when it was reset decides nothing.
+#[test]
+fn orders_of_shuffled_batches_made_ahead_are_those_of_the_source() {
+    both(|| {
+        let x = Tensor::arange(0f64, 20., &Device::Cpu).unwrap().reshape((20, 1)).unwrap();
+        let all = DataSet::new(x.clone(), x).unwrap();
+        let shuffled = || ArrayDataSetIterator::new(all.clone(), 3).unwrap().shuffled(9).unwrap();
+        let order = |batches: &mut dyn DataIterator<DataSet>, most: usize| -> Vec<f64> {
+            let some = batches.take(most).map(|batch| batch.unwrap().features.to_vec::<f64>().unwrap());
+            some.collect::<Vec<_>>().concat()
+        };
+        for round in 0..40 {
+            let (mut plain, mut ahead) = (shuffled(), AsyncDataSetIterator::with_prefetch(shuffled(), 2).unwrap());
+            for most in [0, 0, 2, 99, round % 4, 99, 1, 99] {
+                assert_eq!(order(&mut ahead, most), order(&mut plain, most));
+                ahead.reset().unwrap();
+                plain.reset().unwrap();
+            }
+        }
+    });
+}
+
 #[test]
 fn batches_that_are_kept_stay_whole() {
     both(|| {

@@ -1,9 +1,10 @@
 //! Batches made ahead by a thread of their own, in the blocks of a ring.
 
 use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ndgc::nn::Prefetch;
-use ndgc::{Device, ResetPolicy, Result, SpillPolicy, WorkspaceConfig};
+use ndgc::{Device, ResetPolicy, Result, SpillPolicy, Workspace, WorkspaceConfig};
 
 use super::data_set::{DataSet, MultiDataSet};
 use super::iterator::DataIterator;
@@ -45,7 +46,13 @@ impl Leased for MultiDataSet {}
 /// # Ok::<(), ndgc::Error>(())
 /// ```
 pub struct AsyncDataIterator<T: Leased> {
-    batches: Prefetch<T>,
+    /// None after a reset that failed.
+    batches: Option<Prefetch<T>>,
+    /// Used by the thread while there is one.
+    source: Arc<Mutex<dyn DataIterator<T> + Send>>,
+    device: Device,
+    ring: WorkspaceConfig,
+    prefetch: usize,
     batch: Option<usize>,
 }
 
@@ -89,26 +96,26 @@ impl<T: Leased> AsyncDataIterator<T> {
             .overallocation_limit((prefetch + 2) as f64)
             .build()?;
         let batch = source.batch();
-        let producer = producer(source);
-        Ok(AsyncDataIterator { batches: Prefetch::new_on(device, &ring, prefetch, producer)?, batch })
+        let source = Arc::new(Mutex::new(source));
+        let mut made = AsyncDataIterator { batches: None, source, device: device.clone(), ring, prefetch, batch };
+        made.start(true)?;
+        Ok(made)
     }
-}
 
-/// What the thread calls with 0, 1, 2 and so on, and from 0 again after a reset.
-fn producer<T: Leased, I: DataIterator<T>>(mut source: I) -> impl FnMut(usize) -> Result<Option<T>> {
-    let mut began = false;
-    move |element| {
-        if element == 0 && began {
-            source.reset()?;
-        }
-        let mut next = source.next();
-        if next.is_none() && element == 0 && !began {
-            // It was used up before it was handed over.
-            source.reset()?;
-            next = source.next();
-        }
-        began = true;
-        next.transpose()?.map(Held::moved).transpose()
+    /// Starts the thread. In the first pass, a source that was used up before it was handed over is reset.
+    fn start(&mut self, is_first: bool) -> Result<()> {
+        let source = Arc::clone(&self.source);
+        let producer = move |element| {
+            let mut source = lock(&source);
+            let mut next = source.next();
+            if next.is_none() && element == 0 && is_first {
+                source.reset()?;
+                next = source.next();
+            }
+            next.transpose()?.map(Held::moved).transpose()
+        };
+        self.batches = Some(Prefetch::new_on(&self.device, &self.ring, self.prefetch, producer)?);
+        Ok(())
     }
 }
 
@@ -116,7 +123,7 @@ impl<T: Leased> Iterator for AsyncDataIterator<T> {
     type Item = Result<T>;
 
     fn next(&mut self) -> Option<Result<T>> {
-        Some(self.batches.next()?.map(|batch| {
+        Some(self.batches.as_mut()?.next()?.map(|batch| {
             let (mut batch, lease) = batch.into_parts();
             if let Some(lease) = lease {
                 batch.hold(lease);
@@ -128,7 +135,15 @@ impl<T: Leased> Iterator for AsyncDataIterator<T> {
 
 impl<T: Leased> DataIterator<T> for AsyncDataIterator<T> {
     fn reset(&mut self) -> Result<()> {
-        self.batches.reset()
+        // The thread ends first: how far it had come makes no difference to the source, whose next order may depend on
+        // how often it was reset.
+        self.batches = None;
+        {
+            // What the source keeps over epochs is not the caller's workspace's.
+            let _out = Workspace::scope_out();
+            lock(&self.source).reset()?;
+        }
+        self.start(false)
     }
 
     fn batch(&self) -> Option<usize> {
@@ -139,6 +154,11 @@ impl<T: Leased> DataIterator<T> for AsyncDataIterator<T> {
     fn async_supported(&self) -> bool {
         false
     }
+}
+
+fn lock<T: ?Sized>(source: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A source that panicked goes on as the panic left it.
+    source.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An iterator whose batches nobody makes ahead: `fit` takes them one by one, for finding faults.
