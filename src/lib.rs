@@ -34,6 +34,7 @@
 //! | How does a loop use the same bytes in each round? | [`Workspace`], [`WorkspaceConfig`] |
 //! | How are gradients taken? | [`Var`], [`Proxy::backward`], [`no_grad`], [`checkpoint`] |
 //! | Where are layers, losses and optimisers? | [`nn`] |
+//! | How are networks trained, evaluated and served? | [`train`] |
 //! | How are arrays read and written? | [`npy`], [`npz`], [`safetensors`], [`pickle`], [`ndar`] |
 //! | How are models of a few bits a weight loaded and used? | [`quantized`] |
 //! | How does memory come from other libraries, or go to them? | [`dlpack`], [`Proxy::from_shared`], [`Proxy::from_blob`] |
@@ -54,6 +55,11 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/guide.md")]
 struct Guide;
+
+/// The examples of training, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/train.md")]
+struct Training;
 
 /// The example for users of ND4J, run as a test.
 #[cfg(doctest)]
@@ -84,6 +90,11 @@ mod mapped;
 pub mod nn;
 #[cfg(not(loom))]
 pub mod quantized;
+// It stands on the names that programs use.
+#[cfg(not(loom))]
+extern crate self as ndgc;
+#[cfg(not(loom))]
+pub mod train;
 
 #[cfg(not(loom))]
 pub use api::*;

@@ -24,6 +24,7 @@ mod programs;
 mod soak;
 mod table;
 mod tidy;
+mod train;
 mod unwinding;
 mod workspace;
 mod workspace_programs;

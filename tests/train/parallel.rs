@@ -326,8 +326,8 @@ fn a_fault_of_the_iterator_ends_fit_with_it_and_all_goes_on() {
     });
 }
 
-#[test]
 #[cfg(target_os = "linux")]
+#[test]
 fn threads_and_bytes_are_constant_over_epochs() {
     both(|| {
         gc::collect();

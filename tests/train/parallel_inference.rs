@@ -275,8 +275,8 @@ pub(crate) fn named(name: &str) -> (usize, u64) {
     (count, ticks)
 }
 
-#[test]
 #[cfg(target_os = "linux")]
+#[test]
 fn idle_workers_cost_nothing() {
     both(|| {
         let inference = ParallelInference::builder(double).workers(8).max_latency(Duration::from_micros(1));

@@ -15,6 +15,9 @@ use super::scratch::{Few, Slots};
 use super::updater::Updater;
 use super::workspaces::{ArrayType, LayerWorkspaceMgr, WorkspaceMode};
 
+/// What gradients are given to: the node, and one for each of its parameters.
+type Taker<'t> = &'t mut dyn FnMut(usize, &mut [Option<Tensor>]) -> Result<()>;
+
 /// A batch, however many inputs and outputs it has.
 ///
 /// Masks are as of a `DataSet`; a list without masks may be empty.
@@ -232,12 +235,7 @@ impl Network {
     }
 
     /// The score without penalties, and gradients given to `take` node by node, the last one first.
-    pub(super) fn backward(
-        &self,
-        labels: &Labels<'_>,
-        run: &Run<'_>,
-        take: &mut dyn FnMut(usize, &mut [Option<Tensor>]) -> Result<()>,
-    ) -> Result<f64> {
+    pub(super) fn backward(&self, labels: &Labels<'_>, run: &Run<'_>, take: Taker<'_>) -> Result<f64> {
         let _step = run.mgr.enter(ArrayType::Activations)?;
         if self.goes_by_layer() {
             return self.backward_by_layer(labels, run, take);
@@ -250,12 +248,7 @@ impl Network {
         Ok(score)
     }
 
-    fn backward_by_layer(
-        &self,
-        labels: &Labels<'_>,
-        run: &Run<'_>,
-        take: &mut dyn FnMut(usize, &mut [Option<Tensor>]) -> Result<()>,
-    ) -> Result<f64> {
+    fn backward_by_layer(&self, labels: &Labels<'_>, run: &Run<'_>, take: Taker<'_>) -> Result<f64> {
         let mut made = Slots::new(self.nodes.len());
         for i in (0..self.nodes.len()).filter(|&i| self.nodes[i].feeds_others) {
             let _room = run.mgr.enter(ArrayType::FfWorkingMem)?;

@@ -228,19 +228,19 @@ impl<'a> Pass<'a> {
         self.wants_epsilon
     }
 
-    /// Keeps arrays of the way forward for [`Layer::backprop_gradient`], made by `f` in the workspace of
+    /// Saves arrays of the way forward for [`Layer::backprop_gradient`], made by `f` in the workspace of
     /// [`ArrayType::FfCache`]. Nothing is made where memory is to be saved, and outside of training.
     ///
     /// # Errors
     /// Those of `f`.
-    pub fn keep(&self, f: impl FnOnce() -> Result<Vec<Tensor>>) -> Result<()> {
+    pub fn save_for_backprop(&self, f: impl FnOnce() -> Result<Vec<Tensor>>) -> Result<()> {
         let Some(cache) = self.cache.filter(|_| self.training && !self.again) else { return Ok(()) };
         let _place = self.mgr.borrow(ArrayType::FfCache)?;
         *cache.lock().unwrap_or_else(PoisonError::into_inner) = f()?;
         Ok(())
     }
 
-    /// What [`Pass::keep`] kept in this step; empty if nothing was.
+    /// What [`Pass::save_for_backprop`] saved in this step; empty if nothing was.
     pub fn take_kept(&self) -> Vec<Tensor> {
         let take =
             |cache: &Mutex<Vec<Tensor>>| std::mem::take(&mut *cache.lock().unwrap_or_else(PoisonError::into_inner));

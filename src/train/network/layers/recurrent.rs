@@ -136,7 +136,7 @@ impl Layer for Lstm {
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let states = self.states(x, pass)?;
-        pass.keep(|| (0..2).map(|place| together(&states, place)).collect())?;
+        pass.save_for_backprop(|| (0..2).map(|place| together(&states, place)).collect())?;
         outputs(&states, pass)
     }
 
