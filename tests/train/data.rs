@@ -319,7 +319,7 @@ fn batches_made_ahead_come_in_order_in_every_epoch() {
     both(|| {
         for prefetch in [0, 1, 2, 8, 100] {
             let mut batches = AsyncDataSetIterator::with_prefetch(source(100), prefetch).unwrap();
-            assert!(!batches.async_supported());
+            assert!(batches.async_supported());
             for _ in 0..5 {
                 let mut count = 0;
                 for batch in &mut batches {
@@ -550,6 +550,8 @@ fn a_shield_hands_on_what_it_gets_and_is_not_made_ahead() {
     both(|| {
         let mut shield = AsyncShieldDataSetIterator::new(source(5));
         assert!(!shield.async_supported() && source(5).async_supported());
+        let refused = AsyncDataSetIterator::new(AsyncShieldDataSetIterator::new(source(5)));
+        assert!(matches!(refused, Err(Error::Argument { argument: "source", .. })), "{refused:?}");
         for _ in 0..2 {
             assert_eq!((&mut shield).count(), 5);
             shield.reset().unwrap();

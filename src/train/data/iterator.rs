@@ -37,7 +37,8 @@ pub trait DataIterator<T>: Iterator<Item = Result<T>> {
         None
     }
 
-    /// Whether batches may be made ahead by another thread; `fit` then does so.
+    /// Whether batches may be made ahead by another thread: an [`AsyncDataSetIterator`](super::AsyncDataSetIterator)
+    /// asks.
     fn async_supported(&self) -> bool {
         true
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ndgc::nn::Prefetch;
-use ndgc::{Device, ResetPolicy, Result, SpillPolicy, Workspace, WorkspaceConfig};
+use ndgc::{Device, Error, ResetPolicy, Result, SpillPolicy, Workspace, WorkspaceConfig};
 
 use super::data_set::{DataSet, MultiDataSet};
 use super::iterator::DataIterator;
@@ -80,7 +80,8 @@ impl<T: Leased> AsyncDataIterator<T> {
     /// With so many batches that may wait, on the host.
     ///
     /// # Errors
-    /// [`Error::Msg`](ndgc::Error::Msg) for more than 65,536 batches, or if there is no thread to be had.
+    /// [`Error::Argument`] for a source that is shielded; [`Error::Msg`] for more than 65,536 batches, or if there is
+    /// no thread to be had.
     pub fn with_prefetch<I: DataIterator<T> + Send + 'static>(source: I, prefetch: usize) -> Result<Self> {
         Self::on_device(&Device::Cpu, source, prefetch)
     }
@@ -90,6 +91,14 @@ impl<T: Leased> AsyncDataIterator<T> {
     /// # Errors
     /// As [`AsyncDataIterator::with_prefetch`].
     pub fn on_device<I: DataIterator<T> + Send + 'static>(device: &Device, source: I, prefetch: usize) -> Result<Self> {
+        if !source.async_supported() {
+            return Err(Error::Argument {
+                op: "AsyncDataSetIterator",
+                argument: "source",
+                value: "one that is shielded".into(),
+                expected: "one whose batches may be made ahead",
+            });
+        }
         let ring = WorkspaceConfig::builder()
             .policy_reset(ResetPolicy::EndOfBufferReached)
             .policy_spill(SpillPolicy::Reallocate)
@@ -149,11 +158,6 @@ impl<T: Leased> DataIterator<T> for AsyncDataIterator<T> {
     fn batch(&self) -> Option<usize> {
         self.batch
     }
-
-    /// It is made ahead already.
-    fn async_supported(&self) -> bool {
-        false
-    }
 }
 
 fn lock<T: ?Sized>(source: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -161,7 +165,7 @@ fn lock<T: ?Sized>(source: &Mutex<T>) -> MutexGuard<'_, T> {
     source.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An iterator whose batches nobody makes ahead: `fit` takes them one by one, for finding faults.
+/// An iterator whose batches nobody makes ahead, for finding faults: [`AsyncDataIterator`] refuses it.
 ///
 /// ```
 /// # use ndgc::train::{AsyncShieldDataSetIterator, DataIterator, DataSet, ListDataSetIterator};
