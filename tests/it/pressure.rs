@@ -91,7 +91,8 @@ fn reclaimers_are_called_by_rank_and_only_as_far_as_it_takes() {
         assert_eq!(caches[0].lock().unwrap().len(), 1, "the dear one was not needed");
         let oom = out_of_memory(Tensor::zeros(2 * MIB, DType::U8, device));
         assert_eq!(names(&oom), ["drain", "trim", "cheap", "middle", "dear"]);
-        assert_eq!((oom.steps[3].freed, oom.steps[4].freed), (0, MIB as u64));
+        // Of a device whose pool has segments, a whole one may go back.
+        assert!(oom.steps[3].freed == 0 && oom.steps[4].freed >= MIB as u64, "{:?}", oom.steps);
         assert_eq!(oom.class, OutOfMemoryClass::OverLimit);
         drop(guards);
         log.lock().unwrap().clear();
