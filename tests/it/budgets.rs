@@ -229,6 +229,10 @@ fn what_is_reserved_is_kept_for_those_within_the_budget() {
         assert_eq!(refusal(other.reserve(301)).0, root.name());
         assert_eq!(refusal(tenant.reserve(101)).0, "tenant");
         let request = tenant.new_sub_manager().unwrap();
+        let filler = bytes(&other, 290).unwrap();
+        assert_eq!(refusal(bytes(&request, 750)).0, root.name(), "700 of what is reserved, and 50 that are not there");
+        filler.close();
+        assert_eq!(tenant.budget_use().unwrap().reserved_bytes, 700, "a refusal takes nothing of it");
         let x = bytes(&request, 600).unwrap();
         let found = tenant.budget_use().unwrap();
         assert_eq!((found.bytes, found.reserved_bytes), (700, 100));
