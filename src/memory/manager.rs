@@ -32,7 +32,7 @@ use crate::memory::{
     owner::{ManagerId, Owner, SHARDS, manager_key},
     reclaim, registry, switch,
     threads::{ThreadContext, with_context},
-    trace::{self, Kind},
+    trace,
 };
 
 /// Arrays closed between two barriers.
@@ -455,7 +455,7 @@ fn close(inner: &Arc<ManagerInner>, closer: Closer, site: Option<Site>) {
         })
     };
     for (_, manager) in &mine {
-        trace::note_named(Kind::ManagerClosed, manager.key(), 0, || manager.name());
+        trace::note_closed(manager.key(), manager.given_name());
     }
     let outer = CLOSING.replace(true);
     let places = || mine.iter().filter_map(|(_, manager)| Some((manager, manager.place?)));
@@ -523,6 +523,12 @@ pub(crate) fn subtree_of(key: u64) -> Vec<ManagerInfo> {
 /// The name of a manager by its key as a number; that it is closed, if it is.
 pub(crate) fn name_of(key: u64) -> String {
     subtree_of(key).first().map_or_else(|| "a closed manager".to_owned(), ManagerInfo::name)
+}
+
+/// The name of a manager by its key as a number, open or closed: its uuid, unless it is open and was given one.
+pub(crate) fn name_at_any_time(key: u64) -> String {
+    let uuid = || manager_uuid(ManagerKey::from(KeyData::from_ffi(key))).to_string();
+    subtree_of(key).first().map_or_else(uuid, ManagerInfo::name)
 }
 
 /// Whether its budget is its own.
@@ -602,9 +608,12 @@ impl ManagerInner {
         self.place.map_or_else(|| process_uuid(b's', 0), |place| manager_uuid(place.key))
     }
 
+    fn given_name(&self) -> Option<String> {
+        self.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn name(&self) -> String {
-        let name = self.name.lock().unwrap_or_else(PoisonError::into_inner);
-        name.clone().unwrap_or_else(|| self.uuid().to_string())
+        self.given_name().unwrap_or_else(|| self.uuid().to_string())
     }
 }
 

@@ -47,6 +47,10 @@ pub fn auto_gc_window() -> Duration {
 /// # gc::set_auto_gc_window(100);
 /// ```
 pub fn toggle_periodic_gc(on: bool) -> bool {
+    // A forked child has no such thread, and none to wait for.
+    if switch::forked() {
+        return false;
+    }
     let mut collector = COLLECTOR.lock().unwrap_or_else(PoisonError::into_inner);
     let before = std::mem::replace(&mut *ACTIVE.lock().unwrap_or_else(PoisonError::into_inner), on);
     if on && collector.thread.is_none() {

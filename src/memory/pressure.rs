@@ -40,6 +40,12 @@ pub(crate) enum NoBytes {
     Failed(Error),
 }
 
+impl NoBytes {
+    fn is_budget(&self) -> bool {
+        matches!(self, NoBytes::Budget(_))
+    }
+}
+
 impl From<AllocError> for NoBytes {
     fn from(error: AllocError) -> Self {
         match error {
@@ -163,20 +169,25 @@ pub(crate) fn recover<T>(
     attempt: &mut dyn FnMut() -> std::result::Result<T, NoBytes>,
 ) -> Result<T> {
     let mut steps = Steps::default();
-    stats::count_retry();
     let outer = LOOKING.replace(true);
-    let mut next = 0;
+    let (mut next, mut begun_again) = (0, false);
     let found = loop {
-        if let NoBytes::Failed(_) = &why {
+        if outer || matches!(why, NoBytes::Failed(_)) || !step(context, device, &why, (bytes, next), &mut steps) {
             break None;
         }
-        if outer || !step(context, device, &why, (bytes, next), &mut steps) {
-            break None;
+        if next == 0 && !begun_again {
+            stats::count_retry();
         }
         next += 1;
         match attempt() {
             Ok(found) => break Some(found),
-            Err(again) => why = again,
+            Err(again) => {
+                // What a budget and the device have is found in different ways: once more from the first step.
+                if why.is_budget() != again.is_budget() && !begun_again {
+                    (next, begun_again) = (0, true);
+                }
+                why = again;
+            }
         }
     };
     LOOKING.set(outer);
@@ -191,18 +202,19 @@ pub(crate) fn recover<T>(
 fn step(context: &ThreadContext, device: &Device, why: &NoBytes, at: (usize, usize), steps: &mut Steps) -> bool {
     let (bytes, number) = at;
     // What is kept for reuse is charged to nobody, and others want to use it again.
-    let is_budget = matches!(why, NoBytes::Budget(_));
-    let trim = || if is_budget { 0 } else { device.trim() };
+    let trims = !why.is_budget();
     match number {
         0 => steps.take("drain", device, || reclaim::drain_all(context) as u64),
-        1 if !is_budget => steps.take("trim", device, || {
+        1 if trims => steps.take("trim", device, || {
             device.trim();
             0
         }),
         2 if switch::reclaiming() => steps.take("collect_orphans", device, || {
             // Those that fell while the switch was off: it is on, so nobody wants them kept.
             let found = gc::collect_orphans() as u64;
-            trim();
+            if trims {
+                device.trim();
+            }
             found
         }),
         1 | 2 => {}
@@ -314,8 +326,8 @@ impl NdManager {
     }
 }
 
-/// Runs a step that may be run again, and again, at most so many times, while it ends for lack of memory. In between
-/// what is dead is given back, also what managers keep of it while the switch is on, and what is kept for reuse.
+/// Runs a step that may be run again, and again, at most so many times, while it ends for lack of memory: what it left
+/// behind when it failed is dead, and the next run's first request that finds no memory takes it.
 ///
 /// ```
 /// # use ndgc::{DType, Device, Tensor, memory};
@@ -328,7 +340,7 @@ impl NdManager {
 pub fn with_oom_retry<R>(retries: u32, mut step: impl FnMut() -> Result<R>) -> Result<R> {
     for _ in 0..retries {
         match step() {
-            Err(error) if is_out_of_memory(&error) => give_back_all(),
+            Err(error) if is_out_of_memory(&error) => {}
             answer => return answer,
         }
     }
@@ -361,7 +373,6 @@ pub fn with_oom_split<R>(items: usize, mut step: impl FnMut(std::ops::Range<usiz
             }
             Err(error) if end - start > 1 && is_out_of_memory(&error) => {
                 most = (end - start).div_ceil(2);
-                give_back_all();
             }
             Err(error) => return Err(error),
         }
@@ -377,14 +388,6 @@ fn is_out_of_memory(error: &Error) -> bool {
         }
         _ => false,
     }
-}
-
-fn give_back_all() {
-    gc::collect();
-    if switch::reclaiming() {
-        gc::collect_orphans();
-    }
-    Device::Cpu.clear_cache();
 }
 
 /// Where reports go: the outer `None` before anybody asked.

@@ -116,6 +116,8 @@ pub(crate) struct Storage {
 /// Whether a reference retains the block of an arena, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Retention {
+    /// The bytes are no arena's, and this is the reference that they were made with, or has its place.
+    Made,
     /// The bytes are no arena's.
     Never,
     /// It does not: an array of their cycle has it.
@@ -159,7 +161,7 @@ impl Storage {
             let (span, reserved) = pool::alloc_at_once(bytes)?;
             free.pop();
             let cell = Self::fill(context, index, bytes, || Buffer::from_pool(span, Device::Cpu, reserved));
-            Some(Storage { cell, retention: Retention::Never })
+            Some(Storage { cell, retention: Retention::Made })
         }
     }
 
@@ -172,7 +174,7 @@ impl Storage {
             None if CELLS.refill(&mut free) => free.pop().ok_or_else(|| full(op))?,
             None => return Err(full(op)),
         };
-        let mut retention = Retention::Never;
+        let mut retention = Retention::Made;
         if !buffer.is_counted() {
             // Relaxed: as above.
             CELLS.get(index).marks.store(FREE, Ordering::Relaxed);
@@ -244,7 +246,7 @@ impl Storage {
     #[inline(always)]
     pub(crate) fn join_cycle(&mut self) -> Option<ArenaPart> {
         match self.retention {
-            Retention::Never | Retention::Passed => return None,
+            Retention::Made | Retention::Never | Retention::Passed => return None,
             Retention::Begun => self.release(),
             Retention::No => {}
         }
@@ -276,10 +278,11 @@ impl Storage {
         self.cell.marks.store(payer, Ordering::Relaxed);
     }
 
-    /// Notes in the trace that an array of this line has the bytes, unless they are a workspace's or not the first's.
+    /// Notes in the trace that an array of this line has the bytes, unless they are a workspace's, or the array is a
+    /// view.
     #[cold]
     pub(crate) fn trace(&self, site: Site, manager: u64) {
-        if self.buffer().is_counted() && self.references() == 1 && trace::takes_next() {
+        if self.retention == Retention::Made && self.buffer().is_counted() && trace::takes_next() {
             // Relaxed: who drops the storage has it from who publishes it.
             self.cell.marks.fetch_or(TRACED, Ordering::Relaxed);
             trace::note(trace::Kind::Made, self.id(), bytes_of(self.id()), manager, Some(site));
@@ -449,7 +452,7 @@ impl Clone for Storage {
             std::process::abort();
         }
         let retention = match self.retention {
-            Retention::Never => Retention::Never,
+            Retention::Made | Retention::Never => Retention::Never,
             before => {
                 if let Some(part) = self.part() {
                     block::retain(part.block);

@@ -32,17 +32,21 @@ static MODE: AtomicU32 = AtomicU32::new(0);
 static RING: AtomicUsize = AtomicUsize::new(RING_BYTES);
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 static RINGS: Mutex<Vec<Arc<Mutex<Ring>>>> = Mutex::new(Vec::new());
-/// Names of what has none of its own any more: of blocks of workspaces by number, and of closed managers by key.
-static NAMES: LazyLock<Mutex<HashMap<(Kind, u64), String>>> = LazyLock::new(Mutex::default);
+/// Names that were given to managers which are closed, by key.
+static MANAGERS: LazyLock<Mutex<HashMap<u64, String>>> = LazyLock::new(Mutex::default);
+/// Names that are kept at most: a program may name each of its managers.
+const NAMES_MAX: usize = 1 << 14;
+/// Names of workspaces that had blocks, by the number that records have of them.
+static WORKSPACES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// What a record is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A storage was made for an array: `of` is the key of its manager, or 0.
     Made,
     /// A storage is free.
     Freed,
-    /// A block of a workspace was made, and freed.
+    /// A block of a workspace was made, and freed: `of` is the number of its name.
     BlockMade,
     BlockFreed,
     /// So many bytes went back to the system.
@@ -165,18 +169,40 @@ pub(crate) fn note(kind: Kind, id: u32, bytes: u64, of: u64, site: Option<Site>)
     });
 }
 
-/// Notes something whose name will not be found later.
-#[cold]
-pub(crate) fn note_named(kind: Kind, id: u64, bytes: u64, name: impl FnOnce() -> String) {
+/// Notes that a manager was closed, with the name that it was given.
+pub(crate) fn note_closed(manager: u64, name: Option<String>) {
+    if !is_on() {
+        return;
+    }
+    let mut managers = MANAGERS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(name) = name.filter(|_| managers.len() < NAMES_MAX) {
+        managers.insert(manager, name);
+    }
+    drop(managers);
+    note(Kind::ManagerClosed, 0, 0, manager, None);
+}
+
+/// Notes that a block of a workspace was made.
+pub(crate) fn note_block(id: u32, bytes: u64, workspace: &str) {
     if is_on() {
-        NAMES.lock().unwrap_or_else(PoisonError::into_inner).insert((kind, id), name());
-        note(kind, id as u32, bytes, id, None);
+        let mut names = WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = names.iter().position(|name| name == workspace).unwrap_or_else(|| {
+            names.push(workspace.to_owned());
+            names.len() - 1
+        });
+        drop(names);
+        note(Kind::BlockMade, id, bytes, number as u64, None);
     }
 }
 
-/// The name that was noted with something.
-pub(crate) fn name_of(kind: Kind, id: u64) -> Option<String> {
-    NAMES.lock().unwrap_or_else(PoisonError::into_inner).get(&(kind, id)).cloned()
+/// The name that a closed manager was given.
+pub(crate) fn manager_name(key: u64) -> Option<String> {
+    MANAGERS.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+}
+
+/// The workspace that a record has the number of.
+pub(crate) fn workspace_name(number: u64) -> String {
+    WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner).get(number as usize).cloned().unwrap_or_default()
 }
 
 /// All records that there are, by time; how many were forgotten; and whether they are one in [`SAMPLE`].
@@ -201,5 +227,5 @@ pub fn clear_trace() {
     for ring in rings.iter() {
         *ring.lock().unwrap_or_else(PoisonError::into_inner) = Ring::default();
     }
-    NAMES.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    MANAGERS.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }

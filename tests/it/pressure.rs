@@ -4,7 +4,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ndgc::{Budget, DType, Device, Error, NdManager, OutOfMemory, OutOfMemoryClass, Result, Tensor, gc, memory};
+use ndgc::{
+    Budget, DType, Device, Error, NdManager, OutOfMemory, OutOfMemoryClass, Result, SimConfig, Tensor, gc, memory,
+};
 
 use crate::it::support::{alone, base, block, each_case, text};
 
@@ -142,6 +144,43 @@ fn a_budget_looks_for_memory_too_and_a_soft_one_before_it_is_needed() {
         let z = bytes(&manager, 800).unwrap();
         assert_eq!(told.lock().unwrap()[0], Some("tenant".to_owned()), "of the hard one");
         drop((x, y, z));
+    });
+}
+
+#[test]
+fn what_is_kept_for_reuse_is_looked_for_after_a_budget_has_room_too() {
+    alone(|| {
+        let device = Device::sim(SimConfig { memory_bytes: 4 * MIB as u64, ..SimConfig::default() });
+        let (tenant, other) = (base(&device), base(&device));
+        tenant.set_budget(Budget::new().max_bytes(3 * MIB as u64)).unwrap();
+        let cache = Arc::new(Mutex::new(vec![bytes(&tenant, MIB).unwrap()]));
+        let own = Arc::clone(&cache);
+        let _reclaimer = memory::on_pressure("cache", 0, move |_| {
+            own.lock().unwrap().drain(..).for_each(|array| array.close());
+        });
+        // Kept for reuse, in pieces that are too small.
+        let pieces: Vec<_> = (0..6).map(|_| bytes(&other, MIB / 2).unwrap()).collect();
+        pieces.iter().for_each(Tensor::close);
+        assert!(bytes(&tenant, 3 * MIB).is_ok(), "its budget has room after the reclaimer, the device after a trim");
+    });
+}
+
+#[test]
+fn what_a_reclaimer_makes_is_of_its_own_line_and_manager() {
+    limited(false, 4 * MIB as u64, |device| {
+        let (own, manager) = (device.clone(), base(device));
+        let made = Arc::new(Mutex::new(Vec::new()));
+        let (log, maker) = (Arc::clone(&made), manager.clone());
+        let kept = Mutex::new(Some(Tensor::zeros(3 * MIB, DType::U8, &own).unwrap()));
+        let _reclaimer = memory::on_pressure("maker", 0, move |_| {
+            drop(kept.lock().unwrap().take());
+            log.lock().unwrap().push((maker.zeros(8, DType::U8).unwrap(), line!()));
+        });
+        let x = Tensor::zeros(MIB / 2, DType::U8, device).unwrap();
+        x.broadcast_as((2, MIB / 2)).unwrap().clamp(0., 1.).unwrap(); // composed of steps
+        let made = made.lock().unwrap();
+        assert_eq!((made.len(), manager.array_count()), (1, 1), "not the operation's");
+        assert_eq!(made[0].0.created_at().unwrap().line(), made[0].1);
     });
 }
 

@@ -1,7 +1,7 @@
 //! The trace and what is made of it: spans with their lines and owners, rings that forget, other tools' formats.
 
 use ndgc::memory::{EventKind, Timeline, TraceMode};
-use ndgc::{Budget, DType, Device, Tensor, Workspace, WorkspaceConfig, gc, memory};
+use ndgc::{Budget, DType, Device, Tensor, Var, Workspace, WorkspaceConfig, gc, memory};
 
 use crate::it::support::{alone, base, switched};
 
@@ -44,6 +44,34 @@ fn spans_have_the_line_the_owner_and_the_time_of_their_bytes() {
         assert!(nothing.spans.is_empty());
         drop(manager.zeros(10, DType::U8).unwrap());
         assert!(memory::timeline().spans.is_empty(), "it is off");
+    });
+}
+
+#[test]
+fn what_gradients_keep_is_noted_once_and_views_are_not() {
+    switched(true, |device| {
+        let x = Var::ones(64, DType::F32, device).unwrap();
+        let timeline = traced(TraceMode::Full, || {
+            let y = x.exp().unwrap(); // its result is what the derivative needs
+            let _views = [y.reshape((8, 8)).unwrap(), y.narrow(0, 0, 8).unwrap()];
+            assert_eq!(memory::timeline().spans.iter().map(|span| span.bytes).sum::<u64>(), 256);
+        });
+        assert!(timeline.spans.len() == 1 && timeline.spans[0].end.is_some(), "{:?}", timeline.spans);
+    });
+}
+
+#[test]
+fn a_block_keeps_the_name_of_its_workspace_when_another_gets_its_number() {
+    alone(|| {
+        let timeline = traced(TraceMode::Full, || {
+            for name in ["FIRST", "SECOND"] {
+                let config = WorkspaceConfig::builder().initial_size(1 << 12).build().unwrap();
+                drop(Workspace::enter(name, &config).unwrap());
+                ndgc::destroy_all_workspaces_for_current_thread().unwrap();
+            }
+        });
+        let owners: Vec<_> = timeline.spans.iter().map(|span| &*span.owner).collect();
+        assert_eq!(owners, ["workspace [FIRST]", "workspace [SECOND]"]);
     });
 }
 

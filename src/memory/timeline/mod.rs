@@ -117,7 +117,8 @@ struct Building {
     timeline: Timeline,
     /// Spans that go on, by whether they are blocks, and their numbers.
     open: HashMap<(bool, u32), usize>,
-    owners: HashMap<(Kind, u64), Arc<str>>,
+    /// Names of workspaces (`true`) and managers.
+    owners: HashMap<(bool, u64), Arc<str>>,
 }
 
 impl Building {
@@ -125,11 +126,11 @@ impl Building {
         let Record { at, id, kind, bytes, of, site } = *record;
         match kind {
             Kind::Made => {
-                let owner = self.owner(Kind::ManagerClosed, of);
+                let owner = self.owner(false, of);
                 self.begin((false, id), Span { start: at, end: None, bytes, site, owner });
             }
             Kind::BlockMade => {
-                let owner = self.owner(Kind::BlockMade, of);
+                let owner = self.owner(true, of);
                 self.begin((true, id), Span { start: at, end: None, bytes, site: None, owner });
             }
             Kind::Freed => self.end((false, id), at),
@@ -138,7 +139,7 @@ impl Building {
             Kind::Refused => self.event(at, EventKind::Refusal, bytes, None),
             Kind::Drained => self.event(at, EventKind::Drain, bytes, None),
             Kind::ManagerClosed => {
-                let name = self.owner(Kind::ManagerClosed, of).to_string();
+                let name = self.owner(false, of).to_string();
                 self.event(at, EventKind::Close, bytes, Some(name));
             }
         }
@@ -161,13 +162,13 @@ impl Building {
         self.timeline.events.push(Event { at, kind, amount, name });
     }
 
-    fn owner(&mut self, kind: Kind, of: u64) -> Arc<str> {
-        let name = || match kind {
-            Kind::BlockMade => format!("workspace [{}]", trace::name_of(kind, of).unwrap_or_default()),
-            _ if of == 0 => "handles".to_owned(),
-            _ => trace::name_of(kind, of).unwrap_or_else(|| manager::name_of(of)),
+    fn owner(&mut self, is_workspace: bool, of: u64) -> Arc<str> {
+        let name = || match is_workspace {
+            true => format!("workspace [{}]", trace::workspace_name(of)),
+            false if of == 0 => "handles".to_owned(),
+            false => trace::manager_name(of).unwrap_or_else(|| manager::name_at_any_time(of)),
         };
-        Arc::clone(self.owners.entry((kind, of)).or_insert_with(|| name().into()))
+        Arc::clone(self.owners.entry((is_workspace, of)).or_insert_with(|| name().into()))
     }
 }
 

@@ -124,7 +124,7 @@ impl ArenaBlock {
         CELLS.get(index).is_file.store(u32::from(matches!(memory, Memory::Mapped(_))), Ordering::Relaxed);
         if let Memory::Pooled(buffer) = &memory {
             let about = (index, Arc::clone(workspace), buffer.device().clone(), buffer.span().bytes() as u64);
-            trace::note_named(Kind::BlockMade, u64::from(index), about.3, || workspace.to_string());
+            trace::note_block(index, about.3, workspace);
             ALL.lock().unwrap_or_else(PoisonError::into_inner).push(about);
         }
         Some(ArenaBlock { index, readers, whole, memory })

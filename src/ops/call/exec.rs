@@ -240,10 +240,11 @@ fn storage_for(
     };
     let storage = match attempt() {
         Ok(storage) => storage,
-        Err(why) => pressure::recover(context, (op, device, bytes), why, &mut attempt)?,
+        // What the program's reclaimers make is theirs.
+        Err(why) => users(|| pressure::recover(context, (op, device, bytes), why, &mut attempt))?,
     };
     if above_soft {
-        pressure::relieve(context, device, bytes);
+        users(|| pressure::relieve(context, device, bytes));
     }
     Ok(storage)
 }
@@ -458,8 +459,10 @@ pub(crate) fn kept<R>(site: Site, f: impl FnOnce() -> Result<R>) -> Result<R> {
 /// Runs the user's code inside an operation: what it makes is made by its own lines, for its own owners.
 pub(crate) fn users<R>(f: impl FnOnce() -> R) -> R {
     let _restore = Restore(COMPOSITE.take());
-    note_owner(|| None);
-    f()
+    let payer = with_context(|context| context.payer.replace(0));
+    let answer = f();
+    with_context(|context| context.payer.set(payer));
+    answer
 }
 
 #[cold]
