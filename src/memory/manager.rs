@@ -520,15 +520,11 @@ pub(crate) fn subtree_of(key: u64) -> Vec<ManagerInfo> {
     Tree::lock().open_below(ManagerKey::from(KeyData::from_ffi(key)))
 }
 
-/// The name of a manager by its key as a number; that it is closed, if it is.
+/// The name of a manager by its key as a number; of a closed one its uuid.
 pub(crate) fn name_of(key: u64) -> String {
-    subtree_of(key).first().map_or_else(|| "a closed manager".to_owned(), ManagerInfo::name)
-}
-
-/// The name of a manager by its key as a number, open or closed: its uuid, unless it is open and was given one.
-pub(crate) fn name_at_any_time(key: u64) -> String {
-    let uuid = || manager_uuid(ManagerKey::from(KeyData::from_ffi(key))).to_string();
-    subtree_of(key).first().map_or_else(uuid, ManagerInfo::name)
+    let key = ManagerKey::from(KeyData::from_ffi(key));
+    let inner = Tree::lock().nodes().get(key).map(|node| Arc::clone(&node.inner));
+    inner.map_or_else(|| manager_uuid(key).to_string(), |inner| inner.name())
 }
 
 /// Whether its budget is its own.

@@ -136,7 +136,7 @@ fn the_page_and_the_other_formats_hold_what_the_timeline_has() {
             }
         });
         let page = timeline.to_html("a <title> & more");
-        assert!(page.contains("<title>a &lt;title&gt; &amp; more</title>") && page.matches("</script>").count() == 1);
+        assert!(page.contains("\"title\":\"a \\u003ctitle> & more\"") && page.matches("</script>").count() == 1);
         assert!(page.contains(",50,3200,50,3200,true]"), "the line grows");
         assert!(!page.contains("http"), "it needs no network");
         let mut text = Vec::new();

@@ -1,31 +1,13 @@
 //! A timeline in the formats of other tools.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use super::{EventKind, Span, Timeline};
+use super::{Span, Timeline};
 
-/// A text as JSON.
+/// A text as JSON, which does not end a script that it stands in.
 pub(super) fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for letter in text.chars() {
-        match letter {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            // Also so that a page which has this in a script does not end there.
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                let _ = write!(out, "\\u{:04x}", u32::from(letter));
-            }
-            control if control < ' ' => {
-                let _ = write!(out, "\\u{:04x}", u32::from(control));
-            }
-            other => out.push(other),
-        }
-    }
-    out.push('"');
-    out
+    serde_json::Value::from(text).to_string().replace('<', "\\u003c")
 }
 
 fn micros(nanos: u64) -> f64 {
@@ -53,12 +35,7 @@ impl Timeline {
             write!(out, ",\"name\":{line},\"args\":{{\"bytes\":{bytes},\"owner\":{name}}}}}")?;
         }
         for event in &self.events {
-            let kind = match event.kind {
-                EventKind::Trim => "trim",
-                EventKind::Refusal => "refusal",
-                EventKind::Close => "close",
-                EventKind::Drain => "drain",
-            };
+            let kind = event.kind.name();
             let (time, amount) = (micros(event.at), event.amount);
             write!(out, ",\n{{\"ph\":\"i\",\"s\":\"p\",\"pid\":1,\"tid\":1,\"ts\":{time},\"name\":\"{kind}\"")?;
             write!(

@@ -50,6 +50,18 @@ pub enum EventKind {
     Drain,
 }
 
+impl EventKind {
+    /// Its name in other formats.
+    fn name(self) -> &'static str {
+        match self {
+            EventKind::Trim => "trim",
+            EventKind::Refusal => "refusal",
+            EventKind::Close => "close",
+            EventKind::Drain => "drain",
+        }
+    }
+}
+
 /// Something that happened at a moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -166,7 +178,7 @@ impl Building {
         let name = || match is_workspace {
             true => format!("workspace [{}]", trace::workspace_name(of)),
             false if of == 0 => "handles".to_owned(),
-            false => trace::manager_name(of).unwrap_or_else(|| manager::name_at_any_time(of)),
+            false => trace::manager_name(of).unwrap_or_else(|| manager::name_of(of)),
         };
         Arc::clone(self.owners.entry((is_workspace, of)).or_insert_with(|| name().into()))
     }

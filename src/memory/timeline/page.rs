@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
-use super::{EventKind, Span, Timeline, export::quoted};
+use super::{Span, Timeline, export::quoted};
 
 /// Moments that are drawn.
 const MOMENTS: usize = 1500;
@@ -56,22 +56,13 @@ impl Timeline {
         data.push_str("],\"events\":[");
         // The last ones, if there are too many.
         for (i, event) in self.events.iter().rev().take(MARKS).enumerate() {
-            let kind = match event.kind {
-                EventKind::Trim => "trim",
-                EventKind::Refusal => "refusal",
-                EventKind::Close => "close",
-                EventKind::Drain => "drain",
-            };
+            let kind = event.kind.name();
             let lead = if i > 0 { "," } else { "" };
             let name = quoted(event.name.as_deref().unwrap_or(""));
             let _ = write!(data, "{lead}[{},\"{kind}\",{},{name}]", event.at, event.amount);
         }
         data.push_str("]}");
-        PAGE.replacen("/*DATA*/null", &data, 1).replacen(
-            "<title></title>",
-            &format!("<title>{}</title>", escaped(title)),
-            1,
-        )
+        PAGE.replacen("/*DATA*/null", &data, 1)
     }
 
     /// Writes [`Timeline::to_html`] to a file.
@@ -108,9 +99,4 @@ impl Timeline {
             let _ = write!(data, "{lead}[{line},{owner},{arrays},{bytes},{live},{live_bytes},{grows}]");
         }
     }
-}
-
-/// A text for HTML.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
