@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use ndgc::{DType, Device, Proxy, Tensor, Workspace, WorkspaceConfig, bench};
+use ndgc::{DType, Device, LearningPolicy, Proxy, Tensor, Workspace, WorkspaceConfig, bench};
 
 /// Requests in a cycle.
 const BATCH: usize = 1000;
@@ -206,7 +206,47 @@ fn small_operation(c: &mut Criterion) {
             })
         });
     });
+    let plans = planned();
+    group.bench_function("all_in_a_planned_workspace", |bench| {
+        bench.iter_custom(|n| {
+            batches(n, BATCH, || {
+                let _cycle = enter("PLANNED", &plans);
+                timed(|| add(&x, &y))
+            })
+        });
+    });
     outer.leave();
+    group.finish();
+}
+
+fn planned() -> WorkspaceConfig {
+    WorkspaceConfig::builder().policy_learning(LearningPolicy::Planned).build().expect("no contradiction")
+}
+
+/// The end of a cycle from which a plan is made, of so many arrays of mixed sizes, each tenth of which is kept.
+fn plan(c: &mut Criterion) {
+    let mut group = c.benchmark_group("workspace/plan");
+    for count in [100, 1000, 8000] {
+        group.bench_function(BenchmarkId::new("made", count), |bench| {
+            bench.iter_custom(|n| {
+                let once = || {
+                    let workspace = Workspace::for_current_thread("PLAN", &planned()).expect("memory");
+                    let cycle = workspace.activate().expect("memory");
+                    let make =
+                        |i: usize| Tensor::empty(64 + i * 7919 % 4096, DType::F32, &Device::Cpu).expect("memory");
+                    let kept: Vec<Proxy> =
+                        (0..count).map(make).enumerate().filter_map(|(i, x)| (i % 10 == 0).then_some(x)).collect();
+                    let begun = Instant::now();
+                    cycle.leave();
+                    let spent = begun.elapsed();
+                    drop(kept);
+                    workspace.destroy().expect("it is closed");
+                    spent
+                };
+                (0..n).map(|_| once()).sum()
+            });
+        });
+    }
     group.finish();
 }
 
@@ -226,5 +266,5 @@ fn checked(what: &str, detached: impl Fn(), attached: impl Fn()) {
     );
 }
 
-criterion_group!(benches, bytes, array, cycles, small_operation);
+criterion_group!(benches, bytes, array, cycles, small_operation, plan);
 criterion_main!(benches);

@@ -78,7 +78,7 @@ pub fn make_from_two(a: &Proxy, b: &Proxy) -> Proxy {
 /// handle. Returns where they lie; 0 if they do not fit.
 #[inline]
 pub fn take_bytes(bytes: usize) -> usize {
-    with_context(|context| context.workspaces.take_at_once(bytes).map_or(0, |(span, _)| span.ptr().addr().get()))
+    with_context(|context| context.workspaces.take_at_once(bytes).map_or(0, |(span, ..)| span.ptr().addr().get()))
 }
 
 /// What an array of the host is to be like. As operations have it from an operand, nothing of it is computed for each

@@ -145,6 +145,7 @@ mod api {
                 WorkspaceConfig, WorkspaceConfigBuilder,
             },
             destroy_all_workspaces_for_current_thread,
+            planning::{PlanDeviation, PlanStats},
             stats::WorkspaceStats,
         },
     };

@@ -46,7 +46,10 @@ use crate::memory::{
     slab::{give_back_surplus, slab},
     threads::{self, ThreadContext, ThreadRecord, with_context},
     trace,
-    workspace::block,
+    workspace::{
+        block,
+        planning::{PLANNED, UNPLANNED},
+    },
 };
 
 /// A cell of a storage.
@@ -88,8 +91,9 @@ slab!(CELLS: StorageCell = StorageCell {
     buffer: UnsafeCell::new(None),
 });
 
-/// Bytes that no budget counts: of others, or of a workspace.
-const FREE: u32 = TRACED - 1;
+/// Bytes that no budget counts: of others, or of a workspace. Those that a workspace planned have their request's
+/// number instead, above [`PLANNED`].
+const FREE: u32 = UNPLANNED;
 /// In the marks of a cell: it stands in the trace.
 const TRACED: u32 = 1 << 31;
 /// Any thread may use the bytes.
@@ -150,11 +154,11 @@ impl Storage {
             if is_capturing() {
                 return None;
             }
-            let (span, part) = context.workspaces.take_at_once(bytes)?;
+            let (span, part, mark) = context.workspaces.take_at_once(bytes)?;
             free.pop();
             // Relaxed: published with the slot of the array.
             CELLS.get(index).block.store(part.block, Ordering::Relaxed);
-            CELLS.get(index).marks.store(FREE, Ordering::Relaxed);
+            CELLS.get(index).marks.store(mark, Ordering::Relaxed);
             let cell = Self::fill(context, index, bytes, || Buffer::from_arena(span, Device::Cpu, part));
             Some(Storage { cell, retention: Retention::No })
         } else {
@@ -165,9 +169,9 @@ impl Storage {
         }
     }
 
-    /// Puts a buffer into a cell.
+    /// Puts a buffer into a cell. `mark`: what a workspace wants noted of it.
     #[inline]
-    pub(crate) fn new(context: &ThreadContext, op: &'static str, buffer: Buffer) -> Result<Self> {
+    pub(crate) fn new(context: &ThreadContext, op: &'static str, buffer: Buffer, mark: u32) -> Result<Self> {
         let mut free = context.storages.borrow_mut();
         let index = match free.pop() {
             Some(index) => index,
@@ -177,7 +181,7 @@ impl Storage {
         let mut retention = Retention::Made;
         if !buffer.is_counted() {
             // Relaxed: as above.
-            CELLS.get(index).marks.store(FREE, Ordering::Relaxed);
+            CELLS.get(index).marks.store(mark, Ordering::Relaxed);
         }
         if let Some(part) = buffer.part() {
             // Relaxed: as above.
@@ -476,18 +480,22 @@ impl Drop for Storage {
         }
         // Acquire: as above, for the second way into here. Relaxed below: the cell is this thread's now.
         cell.refs.load(Ordering::Acquire);
+        let index = self.id();
+        let marks = cell.marks.load(Ordering::Relaxed);
+        let planned = if (PLANNED..FREE).contains(&marks) { self.part().copied() } else { None };
         cell.refs.store(0, Ordering::Relaxed);
         // SAFETY: this was the last reference, and all uses through others happened before.
         cell.buffer.with_mut(|b| unsafe { *b = None });
-        let index = self.id();
-        let marks = cell.marks.load(Ordering::Relaxed);
         if marks != 0 {
             cell.marks.store(0, Ordering::Relaxed);
-            if marks != FREE {
+            if !(PLANNED..TRACED).contains(&marks) {
                 tell_end(index, marks);
             }
         }
         with_context(|context| {
+            if let Some(part) = planned {
+                context.workspaces.request_ended(part, marks);
+            }
             let mut free = context.storages.borrow_mut();
             free.push(index);
             give_back_surplus(&mut free, &CELLS);
@@ -526,7 +534,7 @@ impl Drop for Writing {
 #[inline(never)]
 fn tell_end(id: u32, marks: u32) {
     let payer = marks & !TRACED;
-    if payer != 0 && payer != FREE {
+    if payer != 0 && payer < PLANNED {
         budget::discharge(payer, bytes_of(id));
     }
     if marks & TRACED != 0 {
@@ -550,7 +558,7 @@ pub(crate) fn charge(
     // Relaxed: numbers; the exchange decides, of several that move arrays with these bytes, which one does it.
     let before = marks.load(Ordering::Relaxed);
     let from = before & !TRACED;
-    if from == FREE || from == to || (from != 0 && !moves(from, refs.load(Ordering::Relaxed))) {
+    if from >= PLANNED || from == to || (from != 0 && !moves(from, refs.load(Ordering::Relaxed))) {
         return Ok(());
     }
     let bytes = bytes.load(Ordering::Relaxed);

@@ -69,7 +69,7 @@ fn memory_is_constant_over_steps() {
                     MemoryLine { iteration: 0, ..MemoryLine::of(net) }
                 };
                 // Workspaces that learn over time settle after twice as many layers, rings after some turns more.
-                for _ in 0..8 {
+                for _ in 0..24 {
                     once(&mut net);
                 }
                 let settled = once(&mut net);

@@ -14,6 +14,7 @@ mod mapped;
 mod nd4j;
 mod nested_order;
 mod nesting;
+mod planned;
 mod prefetch;
 mod rings;
 mod survivors;

@@ -202,6 +202,8 @@ fn configs() -> Vec<WorkspaceConfig> {
         builder().policy_spill(SpillPolicy::Reallocate).max_size(8 << 10).min_size(1 << 10),
         fixed().initial_size(64 << 10).policy_location(LocationPolicy::Mmap),
         builder().policy_mirroring(MirroringPolicy::HostOnly).policy_learning(LearningPolicy::OverTime),
+        builder().policy_learning(LearningPolicy::Planned),
+        builder().policy_learning(LearningPolicy::Planned).initial_size(4 << 10).shrink_after(3),
         ring().policy_allocation(AllocationPolicy::Strict),
         ring().overallocation_limit(2.).steps_number(1),
         ring().overallocation_limit(3.).initial_size(1 << 10).policy_spill(SpillPolicy::Reallocate).steps_number(1),

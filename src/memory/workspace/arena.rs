@@ -534,19 +534,39 @@ impl Arena {
 
     /// Bytes that fit into the block of an ordinary workspace of the host.
     #[inline(always)]
-    pub(crate) fn take_at_once(&self, bytes: usize) -> Option<(Span, ArenaPart)> {
+    pub(crate) fn take_at_once(&self, bytes: usize) -> Option<(Span, ArenaPart, u32)> {
         let mut state: RefMut<'_, ArenaState> = self.state.borrow_mut();
         let state = &mut *state;
         let block = state.block.as_ref().filter(|_| state.plain)?;
-        let offset = state.plan.room_at_once(bytes)?;
+        let offset = match state.plan.room_at_once(bytes) {
+            Some(offset) => offset,
+            None => state.plan.planned_room(bytes)?,
+        };
         let span = block.at(offset, bytes);
         state.tally.note(span);
         let part = ArenaPart { block: block.index(), scope: state.cycle.scope(), stamp: state.cycle.stamp };
-        Some((span, part))
+        Some((span, part, state.plan.mark_of_last()))
     }
 
-    /// Bytes for an array of the current cycle.
-    pub(crate) fn take(&self, op: &'static str, bytes: usize) -> std::result::Result<Buffer, AllocError> {
+    /// The storage of a request, which noted `mark` of it, ended. `false`: it is another workspace's.
+    ///
+    /// The bytes may be handed out again from here on, in the same cycle: as with those that go back to a pool, the
+    /// last reference to them is gone. What is of an earlier cycle, or of a nested entry, says nothing: the numbers of
+    /// the one are used again, and the others' arrays end together. Invariant I15 (design.md).
+    pub(crate) fn request_ended(&self, part: ArenaPart, mark: u32) -> bool {
+        if part.scope == self.scope.index() {
+            let is_current = part.stamp == self.scope.last();
+            // Where it is borrowed, something is being placed: what is not noted counts as in use.
+            if let Some(mut state) = self.state.try_borrow_mut().ok().filter(|_| is_current) {
+                state.plan.ended(mark);
+            }
+            return true;
+        }
+        self.owns(part.scope)
+    }
+
+    /// Bytes for an array of the current cycle, and what its storage is to note of the request.
+    pub(crate) fn take(&self, op: &'static str, bytes: usize) -> std::result::Result<(Buffer, u32), AllocError> {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
         let placement = state.plan.place(bytes).map_err(|_| AllocError::Failed(self.full(op, &state.plan, bytes)))?;
@@ -559,7 +579,7 @@ impl Arena {
             }
         };
         let part = ArenaPart { block, scope: state.cycle.scope(), stamp: state.cycle.stamp };
-        Ok(Buffer::from_arena(span, self.memory.clone(), part))
+        Ok((Buffer::from_arena(span, self.memory.clone(), part), state.plan.mark_of_last()))
     }
 
     /// The place that was booked, or another one if that is in use; with what is booked, if there is none.

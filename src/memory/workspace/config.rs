@@ -24,6 +24,18 @@ pub enum LearningPolicy {
     OverTime,
     /// Never: `initial_size` is what there is, unless `SpillPolicy::Reallocate` makes more. ND4J: `NONE`.
     None,
+    /// In every cycle it learns which arrays live when; from the second one on, those that do not live together share
+    /// bytes. Its block is as large as that plan needs, whatever the allocation policy says of slack, which is at best
+    /// the most bytes alive at once; `initial_size` is the least it has.
+    ///
+    /// Only arrays that really ended make room: their last handle is gone, no gradient needs them and nobody reads
+    /// them. A cycle that differs from all plans lies side by side from there on, what does not fit beside the block,
+    /// and is learned from: [`WorkspaceStats::plan`](crate::WorkspaceStats::plan) says how often and why. Batches that
+    /// are smaller than the largest one go by its plan. Not for circular and mapped workspaces.
+    ///
+    /// ND4J has none. ndgc's own, after the planners of static graphs (greedy by size: arXiv 2001.03288), from cycles
+    /// that ran instead of a graph.
+    Planned,
 }
 
 /// What becomes of a request that the workspace has no room for.
@@ -380,6 +392,14 @@ impl WorkspaceConfig {
             return wrong("cycles_before_initialization", cycles, why);
         }
         let mapped = self.location == LocationPolicy::Mmap;
+        if self.learning == LearningPolicy::Planned && (mapped || self.is_circular()) {
+            return wrong(
+                "policy_learning",
+                "Planned",
+                "a circular workspace keeps the arrays of several cycles, and a mapped one those of the last run: neither \
+                 has bytes to share; choose LearningPolicy::FirstLoop",
+            );
+        }
         match &self.temp_file_path {
             Some(path) if !mapped => {
                 return wrong("temp_file_path", path.display(), "only a workspace of LocationPolicy::Mmap has a file");
@@ -491,6 +511,15 @@ mod tests {
         let (setting, text) = refused(WorkspaceConfig::builder().policy_learning(LearningPolicy::None));
         assert_eq!(setting, "policy_learning");
         assert!(text.contains("nothing would ever be in the workspace"), "{text}");
+    }
+
+    #[test]
+    fn rings_and_files_are_not_planned() {
+        for builder in [ring().policy_allocation(AllocationPolicy::Strict), mapped().initial_size(1)] {
+            let (setting, text) = refused(builder.policy_learning(LearningPolicy::Planned));
+            assert_eq!(setting, "policy_learning");
+            assert!(text.contains("choose LearningPolicy::FirstLoop"), "{text}");
+        }
     }
 
     #[test]

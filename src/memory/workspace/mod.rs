@@ -4,7 +4,8 @@
 //! Five rooms, each with one question, in reading order; a room uses those before it:
 //!
 //! - configuration (`config`): what is a workspace to be like?
-//! - sizing (`sizing`): where does a request go, and how large is the block to be? Arithmetic, without memory.
+//! - sizing (`sizing`, with `planning`): where does a request go, and how large is the block to be? Arithmetic, without
+//!   memory.
 //! - validity (`validity`): which cycles go on? Asked by arrays on any thread, and by the arena.
 //! - the arena (`arena`, with `block` and `retired`): which bytes are it, and may they be used again?
 //! - the stack (`stack`): which workspaces has this thread, and which one takes an array?
@@ -14,6 +15,7 @@
 pub(crate) mod arena;
 pub(crate) mod block;
 pub(crate) mod config;
+pub(crate) mod planning;
 pub(crate) mod retired;
 pub(crate) mod sizing;
 pub(crate) mod stack;
@@ -502,6 +504,7 @@ impl Workspace {
             kept_graphs: tally.kept_graphs,
             kept_graph_at: tally.kept_graph_at,
             same_addresses: tally.same_addresses,
+            plan: plan.planned(),
         })
     }
 

@@ -8,7 +8,10 @@
 //! cycles are whole at any moment; while blocks of different sizes are in it, one less. Which of them are valid is not
 //! said here (`validity.rs`).
 
-use super::config::{AllocationPolicy, DebugMode, LearningPolicy, LocationPolicy, SpillPolicy, WorkspaceConfig};
+use super::{
+    config::{AllocationPolicy, DebugMode, LearningPolicy, LocationPolicy, SpillPolicy, WorkspaceConfig},
+    planning::{PlanStats, Planner, UNPLANNED},
+};
 
 /// The largest block that memory can have.
 const SIZE_MAX: usize = isize::MAX as usize;
@@ -48,6 +51,7 @@ pub(crate) struct RewindMark {
     generation: u64,
     offset: usize,
     beside: usize,
+    requests: usize,
 }
 
 /// The books of one workspace.
@@ -59,7 +63,11 @@ pub(crate) struct Plan {
     free: usize,
     /// The alignment, less one.
     mask: usize,
+    /// What the storage of the last request is to note of it.
+    mark: u32,
 
+    /// Of a workspace of [`LearningPolicy::Planned`].
+    planner: Option<Box<Planner>>,
     config: WorkspaceConfig,
     circular: bool,
     debug: DebugMode,
@@ -113,6 +121,8 @@ impl Plan {
             offset: 0,
             free: 0,
             mask: align - 1,
+            mark: UNPLANNED,
+            planner: (config.policy_learning() == LearningPolicy::Planned).then(Box::default),
             config: config.clone(),
             circular: config.is_circular(),
             debug: DebugMode::Disabled,
@@ -155,7 +165,7 @@ impl Plan {
             LocationPolicy::Ram if self.circular && self.blocks() > 1 => {
                 self.aligned(given).saturating_mul(self.blocks())
             }
-            LocationPolicy::Ram if self.circular => given,
+            LocationPolicy::Ram if self.circular || self.planner.is_some() => given,
             LocationPolicy::Ram => self.with_slack(given),
         };
         size.min(self.size_max())
@@ -193,6 +203,9 @@ impl Plan {
         } else {
             (self.start, self.offset, self.limit) = (0, 0, self.size);
         }
+        if let Some(planner) = &mut self.planner {
+            planner.begin();
+        }
         self.refresh();
     }
 
@@ -219,6 +232,38 @@ impl Plan {
         Some(at)
     }
 
+    /// As [`Plan::room_at_once`], of a workspace that plans: where its plan says, or behind what was placed.
+    pub(crate) fn planned_room(&mut self, bytes: usize) -> Option<usize> {
+        let bytes = self.rounded(bytes);
+        let counts = self.counts();
+        let planner = self.planner.as_deref_mut().filter(|planner| counts && planner.is_recording())?;
+        let at = match planner.offset_of_next(bytes) {
+            Some(planned) => planned,
+            None => self.offset,
+        };
+        // The block may be smaller than planned: there was no memory for it, or it may have no more.
+        if bytes > self.size || at > self.size - bytes {
+            return None;
+        }
+        self.offset = self.offset.max(at + bytes);
+        self.number(bytes);
+        Some(at)
+    }
+
+    /// What the storage of the last request is to note of it.
+    #[inline(always)]
+    pub(crate) fn mark_of_last(&self) -> u32 {
+        self.mark
+    }
+
+    /// A storage that noted this ended, in the cycle of its request.
+    #[inline]
+    pub(crate) fn ended(&mut self, mark: u32) {
+        if let Some(planner) = &mut self.planner {
+            planner.ended(mark);
+        }
+    }
+
     /// The last [`Plan::place`] said `Block`, but something still uses those bytes: takes that booking back, and books
     /// the request beside the block.
     pub(crate) fn divert(&mut self, bytes: usize) -> Placement {
@@ -230,7 +275,12 @@ impl Plan {
     /// The last request got no memory: its booking is taken back.
     pub(crate) fn take_back(&mut self, placement: Placement, bytes: usize) {
         let bytes = self.rounded(bytes);
+        if let Some(planner) = self.planner.as_mut().filter(|_| self.mark != UNPLANNED) {
+            planner.take_back();
+        }
         match placement {
+            // By plan it may lie below others: what is beyond stays booked.
+            Placement::Block(_) if self.planner.is_some() => return,
             Placement::Block(_) => return self.take_back_block(bytes),
             Placement::External => {
                 self.spilled = self.spilled.saturating_sub(bytes);
@@ -251,7 +301,11 @@ impl Plan {
         self.count_step();
         self.on = true;
         self.learn(need);
-        let resize = if self.circular { self.leave_ring(need, before) } else { self.leave_block(need) };
+        let resize = match () {
+            () if self.circular => self.leave_ring(need, before),
+            () if self.planner.is_some() => self.leave_planned(need),
+            () => self.leave_block(need),
+        };
         let free_externals = !self.circular || self.wrapped || self.step > self.external_step + 1;
         (self.open, self.beside, self.peak) = (false, 0, 0);
         if !self.circular {
@@ -292,14 +346,18 @@ impl Plan {
 
     /// A point of this cycle to go back to.
     pub(crate) fn mark(&self) -> RewindMark {
-        RewindMark { generation: self.generation, offset: self.offset, beside: self.beside }
+        let requests = self.planner.as_ref().map_or(0, |planner| planner.count());
+        RewindMark { generation: self.generation, offset: self.offset, beside: self.beside, requests }
     }
 
     /// What was booked since the mark is over. The cycle has needed it nevertheless. A ring does not go back: it
-    /// hands its bytes out again one turn later, as all others.
+    /// hands its bytes out again one turn later, as all others; and a planned cycle does so where the plan says.
     pub(crate) fn rewind(&mut self, mark: RewindMark) {
         if self.circular || mark.generation != self.generation || mark.offset > self.offset {
             return;
+        }
+        if let Some(planner) = self.planner.as_mut().filter(|planner| planner.is_recording()) {
+            return planner.ended_since(mark.requests);
         }
         self.peak = self.this_cycle();
         (self.offset, self.beside) = (mark.offset, mark.beside);
@@ -391,6 +449,11 @@ impl Plan {
         self.generation
     }
 
+    /// What was planned, of a workspace that does.
+    pub(crate) fn planned(&self) -> Option<PlanStats> {
+        self.planner.as_ref().map(|planner| planner.stats())
+    }
+
     /// Turns of the ring, the first cycle aside.
     pub(crate) fn step(&self) -> u64 {
         self.step
@@ -470,7 +533,12 @@ impl Plan {
 
     /// Bytes of a block or a ring for that need.
     fn learned(&self, need: usize) -> usize {
-        let size = if self.circular { self.padded(need).saturating_mul(self.blocks()) } else { self.with_slack(need) };
+        let size = match &self.planner {
+            _ if self.circular => self.padded(need).saturating_mul(self.blocks()),
+            Some(planner) if !planner.is_astray() => planner.size().max(self.config.initial_size() as usize),
+            Some(planner) => self.with_slack(need).max(planner.size()),
+            None => self.with_slack(need),
+        };
         size.max(self.config.min_size() as usize).min(self.size_max())
     }
 
@@ -500,10 +568,22 @@ impl Plan {
         self.on && self.debug == DebugMode::Disabled
     }
 
-    /// Keeps `free` up to date with everything that it stands for.
+    /// Keeps `free` up to date with everything that it stands for: requests that are placed side by side, unnumbered.
     fn refresh(&mut self) {
-        let usable = self.counts() && self.trimming.is_none();
+        let planned = self.planner.as_ref().is_some_and(|planner| planner.is_recording());
+        let usable = self.counts() && self.trimming.is_none() && !planned;
         self.free = if usable { self.limit - self.offset } else { 0 };
+        self.mark = UNPLANNED;
+    }
+
+    /// The request that was just met gets its number in the cycle, where these are kept.
+    fn number(&mut self, bytes: usize) {
+        let recording = |planner: &&mut Box<Planner>| planner.is_recording();
+        let Some(planner) = self.planner.as_mut().filter(recording) else { return self.mark = UNPLANNED };
+        self.mark = planner.note(bytes);
+        if !planner.is_recording() {
+            self.refresh();
+        }
     }
 
     fn take_back_block(&mut self, bytes: usize) {
@@ -513,6 +593,9 @@ impl Plan {
 
     #[cold]
     fn make_room(&mut self, bytes: usize) -> Result<Placement, Full> {
+        if let Some(at) = self.planned_room(bytes) {
+            return Ok(Placement::Block(at));
+        }
         let bytes = self.rounded(bytes);
         if bytes <= self.free || self.stretch(bytes) {
             let at = self.offset;
@@ -533,6 +616,9 @@ impl Plan {
         let counts = self.counts();
         if counts {
             self.beside = self.beside.saturating_add(bytes);
+            self.number(bytes);
+        } else {
+            self.mark = UNPLANNED;
         }
         let first = self.config.policy_learning() == LearningPolicy::FirstLoop && self.size == 0 && self.basis == 0;
         if self.circular && !(first && counts) {
@@ -602,7 +688,7 @@ impl Plan {
         let now = match self.config.policy_learning() {
             LearningPolicy::FirstLoop => true,
             LearningPolicy::OverTime => after > 0 && self.cycles >= after,
-            LearningPolicy::None => false,
+            LearningPolicy::None | LearningPolicy::Planned => false,
         };
         let now = now && self.basis > 0 && self.debug == DebugMode::Disabled;
         now.then(|| self.learned(self.basis))
@@ -616,6 +702,18 @@ impl Plan {
             return Some(self.learned(self.basis)).filter(|size| *size > self.size);
         }
         self.shrinks()
+    }
+
+    /// The size for the plans that this cycle leaves behind.
+    fn leave_planned(&mut self, need: usize) -> Option<usize> {
+        let planner = self.planner.as_mut()?;
+        planner.end(self.config.shrink_after());
+        let (is_astray, may_shrink) = (planner.is_astray(), planner.may_shrink());
+        let wanted = self.learned(self.basis);
+        if is_astray && (need <= self.size || wanted <= self.size) {
+            return self.shrinks();
+        }
+        (wanted > self.size || may_shrink && wanted < self.size).then_some(wanted)
     }
 
     /// The smaller size, after enough small cycles.

@@ -94,17 +94,25 @@ impl WorkspaceStack {
 
     /// Bytes for an array of the host, if the workspace has them in its block.
     #[inline(always)]
-    pub(crate) fn take_at_once(&self, bytes: usize) -> Option<(Span, ArenaPart)> {
+    pub(crate) fn take_at_once(&self, bytes: usize) -> Option<(Span, ArenaPart, u32)> {
         self.host.borrow().as_ref()?.take_at_once(bytes)
     }
 
-    /// Bytes for an array of a device from the workspace that takes its arrays; `None` if there is none.
+    /// A storage in such a part of an arena ended, that noted this of its request. Another thread's workspace is not
+    /// told: there its bytes are in use until the cycle ends.
+    pub(crate) fn request_ended(&self, part: ArenaPart, mark: u32) {
+        let known = self.host.borrow().as_ref().is_some_and(|arena| arena.request_ended(part, mark));
+        let _ = known || self.all.borrow().iter().any(|arena| arena.request_ended(part, mark));
+    }
+
+    /// Bytes for an array of a device from the workspace that takes its arrays, and what the storage is to note;
+    /// `None` if there is none.
     pub(crate) fn take(
         &self,
         op: &'static str,
         device: &Device,
         bytes: usize,
-    ) -> Option<std::result::Result<Buffer, AllocError>> {
+    ) -> Option<std::result::Result<(Buffer, u32), AllocError>> {
         if !self.busy.get() {
             return None;
         }

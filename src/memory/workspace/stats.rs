@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::base::{error::Site, units::Bytes};
 use crate::device::buffer::Span;
+use crate::memory::workspace::planning::PlanStats;
 
 /// What the arena counts beside its plan.
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,6 +96,8 @@ pub struct WorkspaceStats {
     /// Cycles in a row, up to the last one, in which each request got the address of the same request of the cycle
     /// before: what a device needs to run a captured cycle again.
     pub same_addresses: u64,
+    /// Of a workspace of [`LearningPolicy::Planned`](crate::LearningPolicy::Planned): what it has planned.
+    pub plan: Option<PlanStats>,
 }
 
 impl fmt::Display for WorkspaceStats {

@@ -43,7 +43,7 @@ use crate::memory::{
     storage::Storage,
     switch,
     threads::{ThreadContext, with_context},
-    workspace,
+    workspace::{self, planning::UNPLANNED},
 };
 use crate::ops::call::place::Place;
 
@@ -267,11 +267,11 @@ fn storage_at_once(
     }
     // What a captured section writes must not lie where the next cycle does.
     let workspace = || if is_capturing() { None } else { context.workspaces.take(op, device, bytes) };
-    let mut buffer = workspace().unwrap_or_else(|| device.alloc(bytes, zeroed))?;
+    let (mut buffer, mark) = workspace().unwrap_or_else(|| Ok((device.alloc(bytes, zeroed)?, UNPLANNED)))?;
     if zeroed && buffer.part().is_some() {
         buffer.zero().map_err(NoBytes::Failed)?;
     }
-    Storage::new(context, op, buffer).map_err(NoBytes::Failed)
+    Storage::new(context, op, buffer, mark).map_err(NoBytes::Failed)
 }
 
 /// The budget that bytes for a new array are charged to: that of its owner. Steps of a composed operation charge that

@@ -16,7 +16,12 @@ use crate::base::{
     shape::Shape,
 };
 use crate::device::{buffer::Buffer, host::pool};
-use crate::memory::{proxy::Proxy, registry::Parts, storage::Storage, workspace};
+use crate::memory::{
+    proxy::Proxy,
+    registry::Parts,
+    storage::Storage,
+    workspace::{self, planning::UNPLANNED},
+};
 use crate::ops::call::{
     exec::{enter, place},
     make::make,
@@ -126,7 +131,7 @@ pub(crate) fn of_vec<T: WithDType>(
 /// Makes an array of a buffer that the caller filled.
 pub(crate) fn adopt(call: Call, buffer: Buffer, (layout, dtype): (Layout, DType), at: &dyn Place) -> Result<Proxy> {
     enter(call, |context| {
-        let storage = Storage::new(context, call.op, buffer)?;
+        let storage = Storage::new(context, call.op, buffer, UNPLANNED)?;
         place(call, context, Parts { dtype, layout: &layout, storage, node: None }, at)
     })
 }

@@ -285,14 +285,9 @@ impl Network {
 
     /// Where outputs lie that are looked at and forgotten: a workspace of their own, or nowhere.
     fn output_place(&self) -> LayerWorkspaceMgr {
-        let mgr = &self.inference;
-        match (mgr.workspace_name(ArrayType::Input), mgr.configuration(ArrayType::Input)) {
-            (Some(name), Some(config)) => {
-                let name = name.replace("WS_ALL_LAYERS_ACT", "WS_OUTPUT_MEM");
-                LayerWorkspaceMgr::builder().device(&self.config.device).default_workspace(&name, config).build()
-            }
-            _ => mgr.clone(),
-        }
+        let Some(config) = self.inference.configuration(ArrayType::Input) else { return self.inference.clone() };
+        let name = format!("WS_OUTPUT_MEM#{}", self.id);
+        LayerWorkspaceMgr::builder().device(&self.config.device).default_workspace(&name, config).build()
     }
 }
 

@@ -56,7 +56,7 @@ pub struct Network {
     pub(super) again: LayerWorkspaceMgr,
     pub(super) inference: LayerWorkspaceMgr,
     /// Ends the names of its workspaces, so that no other network's are meant.
-    id: u64,
+    pub(super) id: u64,
     pub(super) iteration: u64,
     pub(super) epoch: u64,
     pub(super) score: f64,
@@ -239,7 +239,10 @@ impl Network {
         let loops = |mgr: LayerWorkspaceMgrBuilder| {
             mgr.with(ArrayType::RnnFfLoopWorkingMem, &rnn, &step).with(ArrayType::RnnBpLoopWorkingMem, &rnn, &step)
         };
-        let single = loops(new().default_workspace(&all, &step)).build();
+        let one = |name: &str, config| loops(new().default_workspace(name, config)).build();
+        let single = || one(&all, &step);
+        let plans = WorkspaceConfig::builder().policy_learning(LearningPolicy::Planned).build()?;
+        let planned = || one(&name("WS_ALL_LAYERS_PLANNED"), &plans);
         let apart = || {
             let mgr = loops(new().default_workspace(&working, &room)).with(ArrayType::Input, &all, &step);
             mgr.with(ArrayType::Activations, &all, &step).with(ArrayType::FfCache, &all, &step)
@@ -248,11 +251,9 @@ impl Network {
         let (alternating, config) = if self.is_chain { (&act, &turns) } else { (&all, &step) };
         self.training = match self.config.training_mode {
             WorkspaceMode::None => new().default_no_workspace().build(),
-            WorkspaceMode::Single => single.clone(),
-            WorkspaceMode::Enabled if !self.goes_by_layer() => single.clone(),
-            WorkspaceMode::Separate | WorkspaceMode::Enabled => {
-                apart().with(ArrayType::ActivationGrad, alternating, config).build()
-            }
+            WorkspaceMode::Single => single(),
+            WorkspaceMode::Enabled => planned(),
+            WorkspaceMode::Separate => apart().with(ArrayType::ActivationGrad, alternating, config).build(),
         };
         self.again = self.training.clone();
         if self.training.workspace_name(ArrayType::BpWorkingMem) == Some(&working) {
@@ -260,10 +261,9 @@ impl Network {
         }
         self.inference = match self.config.inference_mode {
             WorkspaceMode::None => new().default_no_workspace().build(),
-            WorkspaceMode::Single => single,
-            WorkspaceMode::Separate | WorkspaceMode::Enabled => {
-                apart().with(ArrayType::Activations, alternating, config).build()
-            }
+            WorkspaceMode::Single => single(),
+            WorkspaceMode::Enabled => planned(),
+            WorkspaceMode::Separate => apart().with(ArrayType::Activations, alternating, config).build(),
         };
         Ok(())
     }
