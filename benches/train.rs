@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ndgc::nn::{Adam, Mlp, Module, Optimizer};
 use ndgc::train::{
-    Activation, ArrayDataSetIterator, Convolution2D, DataSet, Dense, Evaluation, IEvaluation, InferenceMode, InputType,
-    Loss, Lstm, Network, NetworkConfig, OutputLayer, ParallelInference, ParallelWrapper, PoolingType, Roc, Subsampling,
-    TrainingMode, Updater, WorkspaceMode,
+    Activation, ArrayDataSetIterator, Convolution2D, DataSet, Dense, ElementWiseVertex, Evaluation, IEvaluation,
+    InferenceMode, InputType, LayerNormalization, Loss, Lstm, Network, NetworkConfig, OutputLayer, ParallelInference,
+    ParallelWrapper, PoolingType, Roc, SelfAttention, Subsampling, TrainingMode, Updater, WorkspaceMode,
 };
 use ndgc::{Device, Generator, NdManager, SpillPolicy, Tensor, Workspace, WorkspaceConfig};
 
@@ -36,8 +36,24 @@ fn mlp() -> NetworkConfig {
     builder.layer(dense(128)).layer(dense(64)).layer(OutputLayer::new(10, Loss::Mcxent))
 }
 
-/// The four networks that DL4J was measured with: MLP, deep and narrow, LeNet, LSTM.
-fn networks() -> [(&'static str, NetworkConfig, DataSet); 4] {
+/// A block of a transformer: attention and a dense layer, each normalised and added to what it was given.
+fn block() -> NetworkConfig {
+    let config = NetworkConfig::builder().add_input("x", InputType::recurrent(64));
+    let add = || ElementWiseVertex::Add;
+    config
+        .add_layer("norm 1", LayerNormalization::new(), &["x"])
+        .add_layer("attention", SelfAttention::new(64, 4), &["norm 1"])
+        .add_vertex("sum 1", add(), &["x", "attention"])
+        .add_layer("norm 2", LayerNormalization::new(), &["sum 1"])
+        .add_layer("wide", dense(256), &["norm 2"])
+        .add_layer("narrow", Dense::new(64).activation(Activation::Identity), &["wide"])
+        .add_vertex("sum 2", add(), &["sum 1", "narrow"])
+        .add_layer("out", OutputLayer::new(10, Loss::Mcxent), &["sum 2"])
+        .set_outputs(&["out"])
+}
+
+/// The four networks that DL4J was measured with: MLP, deep and narrow, LeNet, LSTM; and a block of a transformer.
+fn networks() -> [(&'static str, NetworkConfig, DataSet); 5] {
     let output = || OutputLayer::new(10, Loss::Mcxent);
     let deep = NetworkConfig::builder().input_type(InputType::feed_forward(64));
     let deep = (0..20).fold(deep, |config, _| config.layer(dense(64))).layer(output());
@@ -57,6 +73,7 @@ fn networks() -> [(&'static str, NetworkConfig, DataSet); 4] {
         ("deep", deep, batch(&[32, 64], &[32, 10])),
         ("lenet", lenet, batch(&[32, 1, 28, 28], &[32, 10])),
         ("lstm", lstm, batch(&[16, 50, 30], &[16, 50, 30])),
+        ("block", block(), batch(&[16, 64, 32], &[16, 10, 32])),
     ]
 }
 
@@ -86,7 +103,12 @@ fn fit(criterion: &mut Criterion) {
             });
             let bytes = |stats: ndgc::WorkspaceStats| stats.size + stats.spilled + stats.pinned;
             let all: u64 = network.workspaces().iter().map(|workspace| bytes(workspace.stats())).sum();
-            println!("fit/{name}/{mode:?}: workspaces of {all} B");
+            print!("fit/{name}/{mode:?}: workspaces of {all} B");
+            let planned = network.workspaces().into_iter().find_map(|workspace| workspace.stats().plan);
+            match planned {
+                Some(plan) => println!(", a plan of {} B for {} B that live at once", plan.bytes, plan.alive),
+                None => println!(),
+            }
         }
     }
 }

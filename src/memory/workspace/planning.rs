@@ -159,6 +159,7 @@ pub(crate) struct Planner {
 
 impl Planner {
     /// A cycle begins.
+    #[inline(never)]
     pub(crate) fn begin(&mut self) {
         self.requests.clear();
         (self.left, self.exact) = (None, true);

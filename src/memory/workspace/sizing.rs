@@ -66,6 +66,8 @@ pub(crate) struct Plan {
     /// What the storage of the last request is to note of it.
     mark: u32,
 
+    /// Whether requests of this cycle are numbered, and placed as a plan says.
+    numbers: bool,
     /// Of a workspace of [`LearningPolicy::Planned`].
     planner: Option<Box<Planner>>,
     config: WorkspaceConfig,
@@ -122,6 +124,7 @@ impl Plan {
             free: 0,
             mask: align - 1,
             mark: UNPLANNED,
+            numbers: false,
             planner: (config.policy_learning() == LearningPolicy::Planned).then(Box::default),
             config: config.clone(),
             circular: config.is_circular(),
@@ -205,6 +208,7 @@ impl Plan {
         }
         if let Some(planner) = &mut self.planner {
             planner.begin();
+            self.numbers = planner.is_recording();
         }
         self.refresh();
     }
@@ -235,8 +239,8 @@ impl Plan {
     /// As [`Plan::room_at_once`], of a workspace that plans: where its plan says, or behind what was placed.
     pub(crate) fn planned_room(&mut self, bytes: usize) -> Option<usize> {
         let bytes = self.rounded(bytes);
-        let counts = self.counts();
-        let planner = self.planner.as_deref_mut().filter(|planner| counts && planner.is_recording())?;
+        let numbers = self.numbers && self.counts();
+        let planner = self.planner.as_deref_mut().filter(|_| numbers)?;
         let at = match planner.offset_of_next(bytes) {
             Some(planned) => planned,
             None => self.offset,
@@ -356,7 +360,8 @@ impl Plan {
         if self.circular || mark.generation != self.generation || mark.offset > self.offset {
             return;
         }
-        if let Some(planner) = self.planner.as_mut().filter(|planner| planner.is_recording()) {
+        let numbers = self.numbers;
+        if let Some(planner) = self.planner.as_mut().filter(|_| numbers) {
             return planner.ended_since(mark.requests);
         }
         self.peak = self.this_cycle();
@@ -570,18 +575,18 @@ impl Plan {
 
     /// Keeps `free` up to date with everything that it stands for: requests that are placed side by side, unnumbered.
     fn refresh(&mut self) {
-        let planned = self.planner.as_ref().is_some_and(|planner| planner.is_recording());
-        let usable = self.counts() && self.trimming.is_none() && !planned;
+        let usable = self.counts() && self.trimming.is_none() && !self.numbers;
         self.free = if usable { self.limit - self.offset } else { 0 };
         self.mark = UNPLANNED;
     }
 
     /// The request that was just met gets its number in the cycle, where these are kept.
     fn number(&mut self, bytes: usize) {
-        let recording = |planner: &&mut Box<Planner>| planner.is_recording();
-        let Some(planner) = self.planner.as_mut().filter(recording) else { return self.mark = UNPLANNED };
+        let numbers = self.numbers;
+        let Some(planner) = self.planner.as_mut().filter(|_| numbers) else { return self.mark = UNPLANNED };
         self.mark = planner.note(bytes);
-        if !planner.is_recording() {
+        if self.mark == UNPLANNED {
+            self.numbers = false;
             self.refresh();
         }
     }
@@ -705,6 +710,7 @@ impl Plan {
     }
 
     /// The size for the plans that this cycle leaves behind.
+    #[inline(never)]
     fn leave_planned(&mut self, need: usize) -> Option<usize> {
         let planner = self.planner.as_mut()?;
         planner.end(self.config.shrink_after());

@@ -130,7 +130,8 @@ impl Communicator for ThreadCommunicator {
     fn all_reduce(&mut self, arrays: &[Tensor], scale: f64) -> Result<()> {
         let size = self.size();
         let all = self.meet(arrays.to_vec())?;
-        let added = (self.rank..arrays.len()).step_by(size).try_for_each(|place| add_up(&all, place, scale));
+        let mine = (0..arrays.len()).zip(shares(arrays, size)).filter(|(_, rank)| *rank == self.rank);
+        let added = mine.into_iter().try_for_each(|(place, _)| add_up(&all, place, scale));
         if let Err(error) = &added {
             self.abort(&format!("{error}"));
         }
@@ -173,6 +174,21 @@ impl Drop for ThreadCommunicator {
     fn drop(&mut self) {
         self.abort("its thread ended");
     }
+}
+
+/// Which rank adds up each array: the largest first, to whom has least. The same on all ranks.
+fn shares(arrays: &[Tensor], ranks: usize) -> Vec<usize> {
+    let bytes = |place: usize| arrays[place].elem_count() * arrays[place].dtype().size_in_bytes();
+    let mut order: Vec<usize> = (0..arrays.len()).collect();
+    order.sort_by_key(|&place| std::cmp::Reverse(bytes(place)));
+    let (mut loads, mut shares) = (vec![0; ranks], vec![0; arrays.len()]);
+    for place in order {
+        let least = (0..ranks).min_by_key(|&rank| loads[rank]).unwrap_or(0);
+        shares[place] = least;
+        // An array costs something, whatever its size.
+        loads[least] += bytes(place) + 1024;
+    }
+    shares
 }
 
 /// The scaled sum of what all ranks have in this place, in the order of the ranks, written to each of them.
