@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use ndgc::memory::{self, Trim};
 use ndgc::{
     AllocationPolicy, DType, Device, Error, LearningPolicy, NdManager, ResetPolicy, Result, SpillPolicy, Tensor,
     Workspace, WorkspaceConfig, destroy_all_workspaces_for_current_thread, gc,
@@ -222,6 +223,30 @@ fn a_cleared_cache_is_not_resident() {
     let given = Device::Cpu.clear_cache() as f64 / MIB;
     let left = resident() - watch.base;
     assert!(kept > 100. && given > 100. && left < 12., "{kept:.1} MiB, {given:.1} given back, {left:.1} left");
+}
+
+#[test]
+fn each_level_of_trim_is_seen_in_resident_memory() {
+    let watch = Watch::new();
+    let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
+    let ones = |mib: usize| manager.ones(mib << 20, DType::U8).unwrap();
+    {
+        let _off = gc::scoped(false);
+        drop(ones(32));
+    }
+    let _on = gc::scoped(true);
+    let cache = Mutex::new(vec![ones(64)]);
+    let _reclaimer = memory::on_pressure("cache", 0, move |_| cache.lock().unwrap().clear());
+    drop(ones(128));
+    let now = || (resident() - watch.base).round() as i64;
+    let near = |wanted: i64| (wanted - 6..wanted + 12).contains(&now());
+    assert!(near(224), "{} MiB", now());
+    assert_eq!(memory::trim(&Device::Cpu, Trim::Queue) >> 20, 128);
+    assert!(near(224), "kept for the next one: {} MiB", now());
+    assert_eq!(memory::trim(&Device::Cpu, Trim::Cache) >> 20, 128);
+    assert!(near(96), "{} MiB", now());
+    assert_eq!(memory::trim(&Device::Cpu, Trim::All) >> 20, 96, "of the manager 32, of the program's cache 64");
+    assert!(near(0), "{} MiB", now());
 }
 
 /// The limit on what the process has resident, read once, so in a process of its own.

@@ -17,8 +17,9 @@ impl NdManager {
     ///
     /// Bytes are charged to the manager that an array is made for, before there is memory, until they are free, whoever
     /// shares them: views, gradients. An array that [moves](crate::Proxy::attach) takes its bytes along, or stays
-    /// where it was. Not charged are mapped files and other memory of others, and arrays of workspaces, whose blocks
-    /// have [`max_size`](crate::WorkspaceConfig::max_size).
+    /// where it was. It takes those of its whole storage: one that is detached takes them out of the budget also if
+    /// arrays that stay share the storage. Not charged are mapped files and other memory of others, and arrays of
+    /// workspaces, whose blocks have [`max_size`](crate::WorkspaceConfig::max_size).
     ///
     /// A refusal ends in [`Error::OutOfMemory`](crate::Error::OutOfMemory), after all that may free bytes
     /// ([`memory::on_pressure`](crate::memory::on_pressure)), and leaves everything as it was.

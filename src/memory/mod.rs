@@ -104,7 +104,9 @@ pub(crate) mod workspace;
 #[cfg(not(loom))]
 pub use lines::{Growth, Line, LineGrowth, Mark, NoGrowth, growth, lines, mark, no_growth};
 #[cfg(not(loom))]
-pub use pressure::{Pressure, Reclaimer, crash_report, on_pressure, set_crash_report, with_oom_retry, with_oom_split};
+pub use pressure::{
+    Pressure, Reclaimer, Trim, crash_report, on_pressure, set_crash_report, trim, with_oom_retry, with_oom_split,
+};
 #[cfg(not(loom))]
 pub use stats::{Scope, Stats, clear_scopes, scope, scopes, stats};
 #[cfg(not(loom))]

@@ -108,7 +108,7 @@ fn run() {
             reclaim::collect();
             let now = threads::sum(|counts| &counts.created);
             if std::mem::replace(&mut made, now) == now {
-                Device::Cpu.trim();
+                reclaim::trim(&Device::Cpu);
             }
             window::note();
         }

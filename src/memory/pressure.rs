@@ -1,5 +1,5 @@
-//! Where bytes are looked for when there are none: what ndgc gives back by itself, what the program's caches give, and
-//! the report if all of it did not do.
+//! Where bytes are looked for when there are none, or when the program asks: what ndgc gives back by itself, what the
+//! program's caches give, and the report if all of it did not do.
 //!
 //! Each step is followed by another try, so that nothing is given up that need not be: dead arrays in the queue; what
 //! is kept for reuse (other devices than the host end what runs first); with the switch on, dead arrays that managers
@@ -84,7 +84,7 @@ thread_local! {
 
 /// Registers something of the program's that can give memory back, for as long as the guard lives: it is called before
 /// an allocation fails, or when a soft budget is passed, on the thread that allocates. Those of a lower `rank` come
-/// first, and only as many as are needed. What it allocates itself fails at once where there is no memory. A panic ends
+/// first, and only as many as are needed; [`trim`] calls all. What it allocates itself fails at once where there is no memory. A panic ends
 /// there.
 ///
 /// ```
@@ -132,6 +132,11 @@ fn call(give: &(dyn Fn(&Pressure) + Send + Sync), pressure: &Pressure) {
     drop_contained(ended);
 }
 
+/// Numbers of the first steps; those after them are the program's reclaimers.
+const DRAIN: usize = 0;
+const TRIM: usize = 1;
+const ORPHANS: usize = 2;
+
 /// Bytes alive and kept for reuse.
 fn held(device: &Device) -> (u64, u64) {
     let memory = device.memory();
@@ -175,7 +180,7 @@ pub(crate) fn recover<T>(
         if outer || matches!(why, NoBytes::Failed(_)) || !step(context, device, &why, (bytes, next), &mut steps) {
             break None;
         }
-        if next == 0 && !begun_again {
+        if next == DRAIN && !begun_again {
             stats::count_retry();
         }
         next += 1;
@@ -204,21 +209,21 @@ fn step(context: &ThreadContext, device: &Device, why: &NoBytes, at: (usize, usi
     // What is kept for reuse is charged to nobody, and others want to use it again.
     let trims = !why.is_budget();
     match number {
-        0 => steps.take("drain", device, || reclaim::drain_all(context) as u64),
-        1 if trims => steps.take("trim", device, || {
-            device.trim();
+        DRAIN => steps.take("drain", device, || reclaim::drain_all(context) as u64),
+        TRIM if trims => steps.take("trim", device, || {
+            reclaim::trim(device);
             0
         }),
-        2 if switch::reclaiming() => steps.take("collect_orphans", device, || {
+        ORPHANS if switch::reclaiming() => steps.take("collect_orphans", device, || {
             // Those that fell while the switch was off: it is on, so nobody wants them kept.
             let found = gc::collect_orphans() as u64;
             if trims {
-                device.trim();
+                reclaim::trim(device);
             }
             found
         }),
-        1 | 2 => {}
-        number => return reclaimer(context, number - 3, (device, Some(why), bytes), steps),
+        TRIM | ORPHANS => {}
+        number => return reclaimer(context, number - ORPHANS - 1, (device, Some(why), bytes), steps),
     }
     true
 }
@@ -242,7 +247,7 @@ fn reclaimer(
         call(&*give, &pressure);
         let found = reclaim::drain_all(context) as u64;
         if matches!(why, Some(NoBytes::Exhausted)) {
-            device.trim();
+            reclaim::trim(device);
         }
         found
     });
@@ -262,6 +267,72 @@ pub(crate) fn relieve(context: &ThreadContext, device: &Device, bytes: usize) {
         number += 1;
     }
     LOOKING.set(false);
+}
+
+/// How much [`trim`] gives back: each level what those before it do, and more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Trim {
+    /// What is dead and waits to be closed, whatever thread dropped it, as [`gc::collect`] does. Its bytes are kept for
+    /// reuse.
+    Queue,
+    /// What is kept for reuse goes back to the system, as by [`Device::clear_cache`].
+    Cache,
+    /// All that an allocation takes before it fails: with the switch on also dead arrays that managers keep, then what
+    /// the program's reclaimers ([`on_pressure`]) give, which are told that `u64::MAX` bytes are wanted. One of these
+    /// that calls `trim` itself calls none of them again.
+    All,
+}
+
+/// Gives memory of a device back, before there is need: a server between two loads, a program that starts another one.
+/// Takes the steps that an allocation takes before it fails, as far as `level` says. Returns the bytes given back, by
+/// [`Trim::Queue`] to who asks next, else to the system; 0 in a forked child. What other threads keep for their small
+/// arrays comes with their ends.
+///
+/// ```
+/// # use ndgc::{DType, Device, Tensor, memory::{self, Trim}};
+/// # memory::trim(&Device::Cpu, Trim::All);
+/// drop(Tensor::zeros(1 << 20, DType::U8, &Device::Cpu)?);
+/// assert_eq!(memory::trim(&Device::Cpu, Trim::Queue), 1 << 20); // dead; kept for the next array of the size
+/// assert_eq!(Device::Cpu.memory().cached, 1 << 20);
+/// assert_eq!(memory::trim(&Device::Cpu, Trim::All), 1 << 20);
+/// assert_eq!(Device::Cpu.memory().cached, 0);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+pub fn trim(device: &Device, level: Trim) -> u64 {
+    if switch::check("memory::trim").is_err() {
+        return 0;
+    }
+    let outer = LOOKING.replace(true);
+    let last = match level {
+        Trim::Queue => DRAIN,
+        Trim::Cache => TRIM,
+        Trim::All if outer => ORPHANS,
+        Trim::All => usize::MAX,
+    };
+    let (before, mut steps) = (held(device), Steps::default());
+    let mut take =
+        |number| with_context(|context| step(context, device, &NoBytes::Exhausted, (usize::MAX, number), &mut steps));
+    let mut number = 0;
+    while number <= last && take(number) {
+        number += 1;
+    }
+    LOOKING.set(outer);
+    let after = held(device);
+    match level {
+        Trim::Queue => before.0.saturating_sub(after.0),
+        // What left the arrays and is kept all the same, as while a section is captured, was not given back.
+        Trim::Cache | Trim::All => (before.0 + before.1).saturating_sub(after.0 + after.1),
+    }
+}
+
+impl Device {
+    /// Gives the bytes kept for reuse back to the system, those of dropped arrays that wait to be reclaimed among them.
+    /// Returns how many; 0 in a forked child. What other threads keep for their small arrays comes with their ends.
+    /// [`memory::trim`](trim) gives less or more.
+    pub fn clear_cache(&self) -> u64 {
+        trim(self, Trim::Cache)
+    }
 }
 
 fn class(device: &Device, bytes: u64, why: &NoBytes, memory: &crate::device::budget::MemoryStats) -> OutOfMemoryClass {

@@ -14,7 +14,6 @@ use crate::memory::{
     queue::LANES,
     registry::{self, QUEUE, reap, slot},
     slot::{KEPT, OPEN, generation_of},
-    switch,
     threads::{Counts, ThreadContext, with_context},
     trace, window,
     workspace::retired,
@@ -134,20 +133,13 @@ fn occasionally(context: &ThreadContext) {
     }
 }
 
-impl Device {
-    /// Gives the bytes kept for reuse back to the system, those of dropped arrays that wait to be reclaimed among them.
-    /// Returns how many; 0 in a forked child. What other threads keep for their small arrays comes with their ends.
-    pub fn clear_cache(&self) -> u64 {
-        if switch::check("clear_cache").is_err() {
-            return 0;
-        }
-        collect();
-        let given = self.trim();
-        if given > 0 && trace::is_on() {
-            trace::note(trace::Kind::Trimmed, 0, given, 0, None);
-        }
-        given
+/// Gives what a device keeps for reuse back to the system. Returns the bytes.
+pub(crate) fn trim(device: &Device) -> u64 {
+    let given = device.trim();
+    if given > 0 && trace::is_on() {
+        trace::note(trace::Kind::Trimmed, 0, given, 0, None);
     }
+    given
 }
 
 /// Reaps everything, from outside this layer.

@@ -4,11 +4,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ndgc::{
-    Budget, DType, Device, Error, NdManager, OutOfMemory, OutOfMemoryClass, Result, SimConfig, Tensor, gc, memory,
-};
+use ndgc::memory::{self, Trim};
+use ndgc::{Budget, DType, Device, Error, NdManager, OutOfMemory, OutOfMemoryClass, Result, SimConfig, Tensor, gc};
 
-use crate::it::support::{alone, base, block, each_case, text};
+use crate::it::support::{alone, base, block, both, each_case, text};
 
 const MIB: usize = 1 << 20;
 
@@ -101,6 +100,45 @@ fn reclaimers_are_called_by_rank_and_only_as_far_as_it_takes() {
         out_of_memory(Tensor::zeros(2 * MIB, DType::U8, device));
         assert!(log.lock().unwrap().is_empty(), "the guards are gone");
         drop(x);
+    });
+}
+
+#[test]
+fn each_level_of_trim_gives_back_what_those_before_it_do_and_more() {
+    both(|device| {
+        memory::trim(device, Trim::All);
+        let manager = base(device);
+        let make = |mib: usize| Tensor::zeros(mib * MIB, DType::U8, device).unwrap();
+        let cache = Arc::new(Mutex::new(vec![make(8)]));
+        let (own, asked) = (Arc::clone(&cache), Arc::new(Mutex::new(Vec::new())));
+        let log = Arc::clone(&asked);
+        let _reclaimer = memory::on_pressure("cache", 0, move |pressure| {
+            log.lock().unwrap().push(pressure.wanted);
+            own.lock().unwrap().clear();
+            // It calls nobody again.
+            memory::trim(&pressure.device, Trim::All);
+        });
+        drop((bytes(&manager, 4 * MIB).unwrap(), make(2)));
+        let mib = |bytes: u64| bytes / MIB as u64;
+        // With the switch off the manager keeps its dead array.
+        let (queued, kept) = if gc::is_on() { (6, 0) } else { (2, 4) };
+        let before = device.memory();
+        assert_eq!(mib(memory::trim(device, Trim::Queue)), queued);
+        let now = device.memory();
+        assert_eq!((mib(before.active - now.active), mib(now.cached - before.cached)), (queued, queued));
+        assert_eq!(memory::trim(device, Trim::Queue), 0, "once");
+        assert_eq!(mib(memory::trim(device, Trim::Cache)), queued);
+        assert_eq!((device.memory().active, device.memory().cached), (now.active, 0));
+        assert_eq!((cache.lock().unwrap().len(), asked.lock().unwrap().len()), (1, 0), "not asked below `All`");
+        assert_eq!(mib(memory::trim(device, Trim::All)), 8);
+        assert_eq!(*asked.lock().unwrap(), [u64::MAX], "once, for all there is");
+        assert_eq!((mib(now.active - device.memory().active), device.memory().cached), (8, 0));
+        assert_eq!((manager.array_count(), gc::stats().kept), ((kept / 4) as usize, kept / 4), "off: kept");
+        {
+            let _on = gc::scoped(true);
+            assert_eq!(mib(memory::trim(device, Trim::All)), kept);
+        }
+        assert_eq!(manager.array_count(), 0);
     });
 }
 
