@@ -6,6 +6,8 @@
 
 use std::process::{Command, Output};
 
+#[cfg(unix)]
+use ndgc::memory;
 use ndgc::{DType, Device, Error, NdManager, Proxy, gc};
 
 use crate::common::turn;
@@ -155,7 +157,7 @@ fn more_threads_than_lanes_come_and_go() {
 mod unix {
     //! Parts that call the system.
 
-    use super::{DType, Device, Error, NdManager, Proxy, gc};
+    use super::{DType, Device, Error, NdManager, Proxy, gc, memory};
     use std::sync::Mutex;
 
     /// Forks; the child runs `f` and ends with `exit`, which runs what is registered for the end of a process.
@@ -181,7 +183,13 @@ mod unix {
         let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
         let owned = manager.zeros(4, DType::F32).unwrap();
         let free = Proxy::zeros(4, DType::F32, &Device::Cpu).unwrap();
+        let watch = memory::watch(&Device::Cpu);
         in_child(|| {
+            // Its thread is the parent's, which waits for it.
+            drop(watch);
+            assert_eq!(memory::trim(&Device::Cpu, memory::Trim::All), 0);
+            assert!(memory::frame(&Device::Cpu, None).rows.is_empty() && manager.leak_report().is_empty());
+            drop(memory::watch(&Device::Cpu));
             assert!(is_forked(&owned.add(&free)));
             assert!(is_forked(&free.storage_bytes()));
             assert!(is_forked(&free.to_vec::<f32>()));

@@ -28,6 +28,7 @@ use crate::memory::{
     budget::{self, Budget},
     handle::Proxy,
     key::{ManagerKey, manager_uuid, process_uuid},
+    leaks::{self, LeakReport},
     loan,
     owner::{ManagerId, Owner, SHARDS, manager_key},
     reclaim, registry, switch,
@@ -424,6 +425,32 @@ impl NdManager {
         Ok(())
     }
 
+    /// What would end with it if it were closed now, by the line that made it: a look at a manager that lives long, or
+    /// that ends although its arrays were to be kept. Dead arrays that are queued are closed first. Of the system
+    /// manager, which does not end, it is what the managers of its device own.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, NdManager};
+    /// let session = NdManager::new_base_manager(&Device::Cpu)?;
+    /// let model = session.zeros(256, DType::F32)?;
+    /// for _ in 0..10 {
+    ///     model.exp()?; // with the switch off, it stays with the manager
+    /// }
+    /// let report = session.leak_report();
+    /// assert_eq!((report.dead(), report.dead_bytes(), report.held()), (10, 10 << 10, 1));
+    /// assert_eq!(report.lines[0].arrays, 10);
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    pub fn leak_report(&self) -> LeakReport {
+        if switch::check("leak_report").is_err() {
+            return LeakReport::new((self.name(), self.inner().created), 0, Vec::new());
+        }
+        with_context(reclaim::drain_all);
+        let managers = self.subtree();
+        let below = managers.len().saturating_sub(usize::from(!self.is_system()));
+        ending(self.inner(), below, &managers)
+    }
+
     #[cold]
     pub(super) fn capped_error(&self, op: &'static str) -> Error {
         Error::ManagerCapped { op, manager: self.name(), created: self.inner().created }
@@ -441,6 +468,15 @@ thread_local! {
     static CLOSING: Cell<bool> = const { Cell::new(false) };
 }
 
+/// What ends with these managers: one and so many below it.
+fn ending(inner: &ManagerInner, below: usize, managers: &[ManagerInfo]) -> LeakReport {
+    let mut arrays = Vec::new();
+    for manager in managers {
+        manager.for_each_array(|index| arrays.extend(registry::upgrade_index(index).map(Proxy::from_key)));
+    }
+    LeakReport::new((inner.name(), inner.created), below, arrays)
+}
+
 /// Ends a manager and what is below it. When it returns all of them are empty, whoever closed them; but for a call that
 /// the user's code makes while its thread is closing a manager: two of those could wait for each other.
 fn close(inner: &Arc<ManagerInner>, closer: Closer, site: Option<Site>) {
@@ -456,6 +492,13 @@ fn close(inner: &Arc<ManagerInner>, closer: Closer, site: Option<Site>) {
     };
     for (_, manager) in &mine {
         trace::note_closed(manager.key(), manager.given_name());
+    }
+    if let Some((0, _)) = mine.first() {
+        leaks::tell(|| {
+            with_context(reclaim::drain_all);
+            let managers: Vec<_> = mine.iter().map(|(_, manager)| ManagerInfo(Arc::clone(manager))).collect();
+            ending(inner, managers.len() - 1, &managers)
+        });
     }
     let outer = CLOSING.replace(true);
     let places = || mine.iter().filter_map(|(_, manager)| Some((manager, manager.place?)));
@@ -513,6 +556,21 @@ fn close_arrays(context: &ThreadContext, id: ManagerId, closer: Closer, site: Op
             taken.clear();
         }
     }
+}
+
+/// The open managers of a device and those below them, each before these, with the number of managers above it.
+pub(crate) fn tree(device: &Device) -> Vec<(usize, ManagerInfo)> {
+    let mut tree = Tree::lock();
+    let nodes = tree.nodes();
+    let bases = nodes.iter().filter(|(_, node)| node.is_base_of(device)).map(|(key, _)| (0, key));
+    let (mut todo, mut found): (Vec<_>, _) = (bases.collect(), Vec::new());
+    todo.reverse();
+    while let Some((depth, key)) = todo.pop() {
+        let Some(node) = nodes.get(key).filter(|node| node.is_open()) else { continue };
+        found.push((depth, ManagerInfo(Arc::clone(&node.inner))));
+        todo.extend(node.children.iter().rev().map(|&child| (depth + 1, child)));
+    }
+    found
 }
 
 /// The manager with this key as a number, and those below it; none if it is closed.

@@ -10,7 +10,8 @@
 // the registry built of these; who owns an array (`owner`, `loan`, `manager`), and how much there may be (`budget`,
 // `admission`); what drains (`reclaim`, by itself `window` and `periodic`), and what is tried where there is no memory
 // (`pressure`); what handles do (`handle`, `proxy`), alone and with managers (`ownership`); arenas for cycles
-// (`workspace`, `readers`); what is told (`report`, `lines`, `stats`, `gc`; of a whole run `trace` and `timeline`).
+// (`workspace`, `readers`); what is told (`report`, `line`, `lines`, `leaks`, `stats`, `gc`; of a whole run `trace` and
+// `timeline`, of one that goes on `watch`).
 //
 // # Words for the end of an array
 // It ends once, and its slot is used again once; both take several acts, each with a word of its own:
@@ -55,6 +56,10 @@ pub(crate) mod handle;
 #[cfg(not(loom))]
 pub(crate) mod key;
 #[cfg(not(loom))]
+pub(crate) mod leaks;
+#[cfg(not(loom))]
+pub(crate) mod line;
+#[cfg(not(loom))]
 pub(crate) mod lines;
 #[cfg(not(loom))]
 pub(crate) mod loan;
@@ -97,10 +102,14 @@ pub(crate) mod timeline;
 #[cfg(not(loom))]
 pub(crate) mod trace;
 #[cfg(not(loom))]
+pub(crate) mod watch;
+#[cfg(not(loom))]
 pub(crate) mod window;
 #[cfg(not(loom))]
 pub(crate) mod workspace;
 
+#[cfg(not(loom))]
+pub use leaks::{LeakReport, set_leak_reports};
 #[cfg(not(loom))]
 pub use lines::{Growth, Line, LineGrowth, Mark, NoGrowth, growth, lines, mark, no_growth};
 #[cfg(not(loom))]
@@ -113,6 +122,8 @@ pub use stats::{Scope, Stats, clear_scopes, scope, scopes, stats};
 pub use timeline::{Event, EventKind, Span, Timeline, timeline};
 #[cfg(not(loom))]
 pub use trace::{TraceMode, clear_trace, set_trace, set_trace_bytes};
+#[cfg(not(loom))]
+pub use watch::{Frame, FrameRow, Watch, frame, watch};
 
 #[cfg(all(test, loom))]
 mod loom_tests;

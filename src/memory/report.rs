@@ -16,7 +16,7 @@ use crate::base::{
 };
 use crate::memory::{
     key::Key,
-    lines::{Line, Lines},
+    line::{Line, Lines},
     manager::{ManagerInfo, NdManager},
     owner,
     proxy::Proxy,

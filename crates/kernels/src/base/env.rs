@@ -2,11 +2,12 @@
 
 use std::sync::Once;
 
-const KNOWN: [&str; 9] = [
+const KNOWN: [&str; 10] = [
     "NDGC",
     "NDGC_CACHE_DIR",
     "NDGC_CRASH_REPORT",
     "NDGC_DEVICE",
+    "NDGC_LEAKS",
     "NDGC_MAX_BYTES",
     "NDGC_MAX_PHYSICAL_BYTES",
     "NDGC_REQUIRE_CUDA",
