@@ -491,7 +491,7 @@ fn close(inner: &Arc<ManagerInner>, closer: Closer, site: Option<Site>) {
         })
     };
     for (_, manager) in &mine {
-        trace::note_closed(manager.key(), manager.given_name());
+        trace::note_closed(manager.key(), manager.given_name(), manager.uuid());
     }
     if let Some((0, _)) = mine.first() {
         leaks::tell(|| {

@@ -1,7 +1,8 @@
 //! What lives, whose it is, and what has grown: by the line of the source that made it.
 //!
 //! [`lines()`] lists the live arrays by line; [`mark`] and [`Mark::diff`], or [`growth`] for a loop, say what has grown
-//! and what keeps it; [`no_growth`] makes a test fail that leaks.
+//! and what keeps it; [`no_growth`] makes a test fail that leaks. [`watch()`] shows it while a program runs,
+//! and [`trim`] gives back what it can.
 
 // Who lives how long: keys, registry, reclaim queue, owners, managers, reports.
 //
@@ -116,6 +117,9 @@ pub use lines::{Growth, Line, LineGrowth, Mark, NoGrowth, growth, lines, mark, n
 pub use pressure::{
     Pressure, Reclaimer, Trim, crash_report, on_pressure, set_crash_report, trim, with_oom_retry, with_oom_split,
 };
+#[cfg(not(loom))]
+#[cfg(feature = "metrics")]
+pub use stats::publish_metrics;
 #[cfg(not(loom))]
 pub use stats::{Scope, Stats, clear_scopes, scope, scopes, stats};
 #[cfg(not(loom))]

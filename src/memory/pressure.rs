@@ -84,8 +84,8 @@ thread_local! {
 
 /// Registers something of the program's that can give memory back, for as long as the guard lives: it is called before
 /// an allocation fails, or when a soft budget is passed, on the thread that allocates. Those of a lower `rank` come
-/// first, and only as many as are needed; [`trim`] calls all. What it allocates itself fails at once where there is no memory. A panic ends
-/// there.
+/// first, and only as many as are needed; [`trim`] calls all. What it allocates itself fails at once where there is no
+/// memory. A panic ends there.
 ///
 /// ```
 /// # use std::sync::{Arc, Mutex};
@@ -353,9 +353,7 @@ fn class(device: &Device, bytes: u64, why: &NoBytes, memory: &crate::device::bud
 fn exhausted(context: &ThreadContext, what: (&'static str, &Device, usize), why: &NoBytes, steps: Steps) -> Error {
     let (op, device, bytes) = what;
     stats::count_refused();
-    if trace::is_on() {
-        trace::note(Kind::Refused, 0, bytes as u64, 0, None);
-    }
+    trace::event(Kind::Refused, bytes as u64, device);
     if let NoBytes::Budget(refusal) = why {
         budget::count_refusal(refusal);
     }

@@ -57,8 +57,8 @@ pub(crate) fn drain_all(context: &ThreadContext) -> usize {
         node::end_waiting();
         reaped
     });
-    if reaped > 0 && trace::is_on() {
-        trace::note(trace::Kind::Drained, 0, reaped as u64, 0, None);
+    if reaped > 0 {
+        trace::event(trace::Kind::Drained, reaped as u64, &"");
     }
     // What was reaped may have held blocks of workspaces.
     retired::sweep();
@@ -136,8 +136,8 @@ fn occasionally(context: &ThreadContext) {
 /// Gives what a device keeps for reuse back to the system. Returns the bytes.
 pub(crate) fn trim(device: &Device) -> u64 {
     let given = device.trim();
-    if given > 0 && trace::is_on() {
-        trace::note(trace::Kind::Trimmed, 0, given, 0, None);
+    if given > 0 {
+        trace::event(trace::Kind::Trimmed, given, device);
     }
     given
 }

@@ -126,6 +126,38 @@ pub fn stats(device: &Device) -> Stats {
     Stats(all)
 }
 
+/// Of the figures those that only grow; the others are of a moment.
+#[cfg(feature = "metrics")]
+const COUNTERS: [&str; 7] = [
+    "arrays.closed",
+    "arrays.created",
+    "pool.hits",
+    "pool.misses",
+    "requests.refused",
+    "requests.retried",
+    "threads.interrupts",
+];
+
+/// Gives the figures of [`stats`] to the recorder of the crate `metrics` that the program has installed, each as
+/// `ndgc.` and its name, with the label `device`: what only grows as counters, the others as gauges. Call it as often
+/// as the program's exporter looks. With the feature `metrics`.
+///
+/// ```
+/// # use ndgc::{Device, memory};
+/// memory::publish_metrics(&Device::Cpu); // ndgc.bytes.current{device="cpu"}, and so on
+/// ```
+#[cfg(feature = "metrics")]
+pub fn publish_metrics(device: &Device) {
+    let label = device.to_string();
+    for (name, value) in stats(device).iter() {
+        let (key, labels) = (format!("ndgc.{name}"), [("device", label.clone())]);
+        match COUNTERS.contains(&name) {
+            true => metrics::counter!(key, &labels).absolute(value),
+            false => metrics::gauge!(key, &labels).set(value as f64),
+        }
+    }
+}
+
 /// What the runs of a part of a program did with the memory of a device. Other threads' doings meanwhile are in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

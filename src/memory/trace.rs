@@ -6,9 +6,12 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Once, PoisonError};
 use std::time::Instant;
+
+use uuid::Uuid;
 
 use crate::base::{env, error::Site};
 
@@ -169,8 +172,20 @@ pub(crate) fn note(kind: Kind, id: u32, bytes: u64, of: u64, site: Option<Site>)
     });
 }
 
-/// Notes that a manager was closed, with the name that it was given.
-pub(crate) fn note_closed(manager: u64, name: Option<String>) {
+/// Notes an event of so many bytes or arrays, of a device.
+pub(crate) fn event(kind: Kind, amount: u64, of: &dyn fmt::Display) {
+    if is_on() {
+        note(kind, 0, amount, 0, None);
+    }
+    emit(kind, amount, of);
+}
+
+/// Notes that a manager was closed, with the name that it was given, and its uuid.
+pub(crate) fn note_closed(manager: u64, name: Option<String>, uuid: Uuid) {
+    match &name {
+        Some(name) => emit(Kind::ManagerClosed, 0, name),
+        None => emit(Kind::ManagerClosed, 0, &uuid),
+    }
     if !is_on() {
         return;
     }
@@ -181,6 +196,29 @@ pub(crate) fn note_closed(manager: u64, name: Option<String>) {
     drop(managers);
     note(Kind::ManagerClosed, 0, 0, manager, None);
 }
+
+/// Tells the program's subscriber, whatever the mode.
+#[cfg(feature = "tracing")]
+fn emit(kind: Kind, amount: u64, of: &dyn fmt::Display) {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use crate::base::contain::drop_contained;
+
+    const TARGET: &str = "ndgc::memory";
+    // The subscriber is the program's, and this the middle of a close or drain: a panic ends here.
+    let told = catch_unwind(AssertUnwindSafe(|| match kind {
+        Kind::Drained => tracing::debug!(target: TARGET, arrays = amount, "drain"),
+        Kind::Trimmed => tracing::debug!(target: TARGET, bytes = amount, device = %of, "trim"),
+        Kind::Refused => tracing::warn!(target: TARGET, bytes = amount, device = %of, "refusal"),
+        Kind::ManagerClosed => tracing::debug!(target: TARGET, manager = %of, "close"),
+        // Too many for a log: they are the trace's.
+        Kind::Made | Kind::Freed | Kind::BlockMade | Kind::BlockFreed => {}
+    }));
+    drop_contained(told);
+}
+
+#[cfg(not(feature = "tracing"))]
+fn emit(_: Kind, _: u64, _: &dyn fmt::Display) {}
 
 /// Notes that a block of a workspace was made.
 pub(crate) fn note_block(id: u32, bytes: u64, workspace: &str) {
