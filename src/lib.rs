@@ -62,7 +62,7 @@ struct Guide;
 #[doc = include_str!("../docs/train.md")]
 struct Training;
 
-/// The example for users of ND4J, run as a test.
+/// The examples for users of ND4J, run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/nd4j.md")]
 struct ForUsersOfNd4j;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use ndgc::memory::{self, Trim};
 use ndgc::{Budget, DType, Device, Error, NdManager, OutOfMemory, OutOfMemoryClass, Result, SimConfig, Tensor, gc};
 
-use crate::it::support::{alone, base, block, both, each_case, text};
+use crate::it::support::{alone, base, block, both, each_case, in_child, is_child, text};
 
 const MIB: usize = 1 << 20;
 
@@ -279,4 +279,34 @@ fn a_report_is_written_where_it_is_asked_for() {
         }
         std::fs::remove_dir_all(&folder).unwrap();
     });
+}
+
+/// They are read once, so in processes of their own.
+#[test]
+fn limits_of_the_environment_are_read_as_javacpp_writes_them() {
+    if is_child() {
+        // Read by the first array.
+        let fits = Tensor::zeros(MIB, DType::U8, &Device::Cpu).unwrap();
+        println!("limit: {:?}", Device::Cpu.memory().limit);
+        if let Some(limit) = Device::Cpu.memory().limit.filter(|&limit| limit == 8 * MIB as u64) {
+            Tensor::zeros(limit as usize - MIB, DType::U8, &Device::Cpu).unwrap();
+            let oom = out_of_memory(Tensor::zeros(limit as usize - MIB + 1, DType::U8, &Device::Cpu));
+            assert_eq!(oom.class, OutOfMemoryClass::OverLimit);
+        }
+        drop(fits);
+        return;
+    }
+    let test = "it::pressure::limits_of_the_environment_are_read_as_javacpp_writes_them";
+    let said = |variables: &[(&str, &str)]| {
+        let output = String::from_utf8(in_child(test, variables).stdout).unwrap();
+        output.lines().find_map(|line| line.split("limit: ").nth(1)).map(str::to_owned)
+    };
+    let both = [("NDGC_MAX_BYTES", "8G"), ("NDGC_MAX_PHYSICAL_BYTES", "8G")];
+    assert_eq!(said(&both).as_deref(), Some("Some(8589934592)"));
+    assert_eq!(said(&both[1..]).as_deref(), Some("None"), "the other one bounds the process");
+    for (text, bytes) in [("8m", 8 << 20), ("8192k", 8 << 20), ("8388608", 8 << 20), ("0.5t", 1u64 << 39)] {
+        assert_eq!(said(&[("NDGC_MAX_BYTES", text)]), Some(format!("Some({bytes})")), "{text}");
+    }
+    let half = said(&[("NDGC_MAX_BYTES", "50%")]).unwrap();
+    assert!(half.starts_with("Some(") && half.len() > "Some(100000000)".len(), "of the machine's memory: {half}");
 }

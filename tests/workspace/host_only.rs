@@ -1,11 +1,11 @@
 //! Host-only arrays: the second sample of ND4J's guide, on a simulated device. R16, W62.
 
 use ndgc::{
-    AllocationPolicy, DType, Device, Error, LearningPolicy, MirroringPolicy, Sim, SimConfig, SpillPolicy, Tensor,
-    Workspace, WorkspaceConfig,
+    AllocationPolicy, DType, Device, Error, LearningPolicy, LocationPolicy, MirroringPolicy, Sim, SimConfig,
+    SpillPolicy, Tensor, Workspace, WorkspaceConfig,
 };
 
-use crate::workspace::support::{alone, leak, sum, values};
+use crate::workspace::support::{alone, leak, refusal, sum, values};
 
 /// As the guide has it.
 fn sample() -> WorkspaceConfig {
@@ -179,5 +179,17 @@ fn r16_on_the_host_a_host_only_workspace_is_an_ordinary_one_and_says_so() {
             assert!(copy.is_attached() && !copy.is_same(&array));
             assert!(copy.add(&array).unwrap().is_attached());
         }
+    });
+}
+
+#[test]
+fn r15_a_device_refuses_mapped_memory_unless_its_arrays_are_the_hosts() {
+    on_sim(|device, _| {
+        let mapped = || WorkspaceConfig::builder().initial_size(1 << 20).policy_location(LocationPolicy::Mmap);
+        let refused = refusal(Workspace::enter_on(device, "FILE", &mapped().build().unwrap()));
+        assert!(refused.contains("choose LocationPolicy::Ram or MirroringPolicy::HostOnly"), "{refused}");
+        let on_host = mapped().policy_mirroring(MirroringPolicy::HostOnly).build().unwrap();
+        let _cycle = Workspace::enter_on(device, "FILE", &on_host).unwrap();
+        assert_eq!(sum(&Tensor::ones(10, DType::F64, device).unwrap()), 10.);
     });
 }
