@@ -181,7 +181,8 @@ impl fmt::Display for Frame {
 
 /// Shows what a device holds on standard error until the guard drops: on a terminal as a table that is drawn in its
 /// place twice a second, elsewhere as a line at the begin, every ten seconds, and at the end. A thread of its own
-/// looks; what it costs is a walk over the arrays of the managers each time.
+/// looks; what it costs is a walk over the arrays of the managers each time. What else is written to the terminal
+/// meanwhile may be drawn over.
 ///
 /// ```
 /// # use ndgc::{DType, Device, NdManager, memory};
