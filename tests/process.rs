@@ -184,6 +184,8 @@ mod unix {
         let owned = manager.zeros(4, DType::F32).unwrap();
         let free = Proxy::zeros(4, DType::F32, &Device::Cpu).unwrap();
         let watch = memory::watch(&Device::Cpu);
+        // Until its thread rests: a lock that it had would be held in the child for ever.
+        std::thread::sleep(std::time::Duration::from_millis(100));
         in_child(|| {
             // Its thread is the parent's, which waits for it.
             drop(watch);

@@ -117,8 +117,7 @@ pub use lines::{Growth, Line, LineGrowth, Mark, NoGrowth, growth, lines, mark, n
 pub use pressure::{
     Pressure, Reclaimer, Trim, crash_report, on_pressure, set_crash_report, trim, with_oom_retry, with_oom_split,
 };
-#[cfg(not(loom))]
-#[cfg(feature = "metrics")]
+#[cfg(all(not(loom), feature = "metrics"))]
 pub use stats::publish_metrics;
 #[cfg(not(loom))]
 pub use stats::{Scope, Stats, clear_scopes, scope, scopes, stats};

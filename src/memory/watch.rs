@@ -68,7 +68,8 @@ pub struct Frame {
     at: Instant,
 }
 
-/// Looks at a device, and compares it with a frame before. Walks the arrays of all its managers.
+/// Looks at a device, and compares it with a frame before. Walks the arrays of all its managers. Empty in a forked
+/// child.
 ///
 /// ```
 /// # use ndgc::{DType, Device, NdManager, memory};
@@ -82,10 +83,19 @@ pub struct Frame {
 /// # Ok::<(), ndgc::Error>(())
 /// ```
 pub fn frame(device: &Device, before: Option<&Frame>) -> Frame {
-    let (at, arrays) = (Instant::now(), gc::stats());
-    let mut storages = HashSet::new();
-    let mut rows: Vec<FrameRow> = Vec::new();
-    // In a forked child there are none.
+    let at = Instant::now();
+    let nothing = Frame {
+        device: device.clone(),
+        memory: MemoryStats::default(),
+        arrays: GcStats::default(),
+        rows: Vec::new(),
+        made_per_second: 0,
+        at,
+    };
+    if switch::check("memory::frame").is_err() {
+        return nothing;
+    }
+    let (mut rows, mut storages, arrays): (Vec<FrameRow>, _, _) = (Vec::new(), HashSet::new(), gc::stats());
     for (depth, info) in manager::tree(device) {
         let (name, uuid) = (info.name(), info.uuid());
         let mut row = FrameRow { name, uuid, depth, arrays: 0, dead: 0, bytes: 0, bytes_per_second: 0 };
@@ -105,15 +115,8 @@ pub fn frame(device: &Device, before: Option<&Frame>) -> Frame {
         let old = before.and_then(|before| before.rows.iter().find(|old| old.uuid == row.uuid));
         row.bytes_per_second = rate(row.bytes as f64 - old.map_or(0., |old| old.bytes as f64)) as i64;
     }
-    let made = before.map_or(0, |before| arrays.created - before.arrays.created);
-    Frame {
-        device: device.clone(),
-        memory: device.memory(),
-        arrays,
-        rows,
-        made_per_second: rate(made as f64) as u64,
-        at,
-    }
+    let made = before.map_or(0, |before| arrays.created.saturating_sub(before.arrays.created));
+    Frame { memory: device.memory(), arrays, rows, made_per_second: rate(made as f64) as u64, ..nothing }
 }
 
 /// Adds to each row those below it, which come after it.
