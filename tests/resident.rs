@@ -277,6 +277,14 @@ fn the_physical_limit_bounds_the_process() {
     assert!(resident() <= 201., "{:.1} MiB resident", resident());
     held.clear();
     step(2_000_000).unwrap();
+    assert_eq!(Device::Cpu.set_physical_limit(None).unwrap(), Some(200 << 20));
+    let much = Tensor::ones(64 << 20, DType::F32, &Device::Cpu).unwrap();
+    assert!(resident() > 250., "{:.1} MiB resident", resident());
+    drop(much);
+    gc::collect();
+    assert_eq!(Device::Cpu.set_physical_limit(Some(100 << 20)).unwrap(), None);
+    assert!(resident() <= 101., "{:.1} MiB resident", resident());
+    assert!(Tensor::ones(64 << 20, DType::F32, &Device::Cpu).is_err());
 }
 
 #[test]

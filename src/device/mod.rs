@@ -338,7 +338,8 @@ impl Device {
 
     /// The most bytes that live arrays may take, or none. Returns the limit before.
     ///
-    /// Without a call, `NDGC_MAX_BYTES` limits the host and each CUDA device.
+    /// Without a call, `NDGC_MAX_BYTES` limits the host and each CUDA device: `800m`, `2g`, `50%` of the memory that
+    /// there is, or `none`, as without it.
     pub fn set_limit(&self, bytes: Option<u64>) -> Option<u64> {
         match self {
             Device::Cpu => host::pool::set_limit(bytes),
@@ -346,6 +347,33 @@ impl Device {
             #[cfg(feature = "cuda")]
             Device::Cuda(cuda) => cuda.set_limit(bytes),
         }
+    }
+
+    /// The most bytes that the process may have resident when the host takes memory from the system, or none. Returns
+    /// the limit before. What is kept for reuse goes back before a request is refused; what programs allocate
+    /// themselves counts, and is not refused.
+    ///
+    /// Without a call, `NDGC_MAX_PHYSICAL_BYTES`, read as that of [`Device::set_limit`]; of a CUDA device, the most
+    /// that the driver's pool may hold, since it was opened.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Error, Tensor};
+    /// let before = Device::Cpu.set_physical_limit(Some(1 << 20))?; // less than any process has
+    /// let refused = Tensor::zeros(64 << 20, DType::U8, &Device::Cpu);
+    /// assert!(matches!(refused, Err(Error::OutOfMemory(_))));
+    /// Device::Cpu.set_physical_limit(before)?;
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] of another device than the host.
+    pub fn set_physical_limit(&self, bytes: Option<u64>) -> Result<Option<u64>> {
+        if !self.is_cpu() {
+            let (op, argument, value) = ("set_physical_limit", "device", self.to_string());
+            let expected = "the host; NDGC_MAX_PHYSICAL_BYTES limits what a CUDA device takes";
+            return Err(Error::Argument { op, argument, value, expected });
+        }
+        Ok(host::pool::set_physical_limit(bytes))
     }
 
     /// Gives the bytes kept for reuse back to the system. Returns how many.

@@ -307,6 +307,7 @@ fn limits_of_the_environment_are_read_as_javacpp_writes_them() {
     for (text, bytes) in [("8m", 8 << 20), ("8192k", 8 << 20), ("8388608", 8 << 20), ("0.5t", 1u64 << 39)] {
         assert_eq!(said(&[("NDGC_MAX_BYTES", text)]), Some(format!("Some({bytes})")), "{text}");
     }
+    assert_eq!(said(&[("NDGC_MAX_BYTES", "none")]).as_deref(), Some("None"));
     let half = said(&[("NDGC_MAX_BYTES", "50%")]).unwrap();
     assert!(half.starts_with("Some(") && half.len() > "Some(100000000)".len(), "of the machine's memory: {half}");
 }

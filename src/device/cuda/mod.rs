@@ -252,10 +252,11 @@ fn make(ordinal: usize, total: u64, config: CudaConfig) -> Result<CudaInner> {
     let api = checked::driver().map_err(Error::msg)?;
     let limit = |name| {
         let read = |value: String| {
-            let bytes = units::parse_size(&value, Some(total));
-            bytes.ok_or(Error::Environment { name, value, expected: "a size such as 4g, or a percentage such as 80%" })
+            let bytes = units::parse_limit(&value, Some(total));
+            let expected = "a size such as 4g, a percentage such as 80%, or none";
+            bytes.ok_or(Error::Environment { name, value, expected })
         };
-        env::var(name).map(read).transpose()
+        env::var(name).map_or(Ok(None), read)
     };
     let context = CudaContext::new(api, ordinal, limit("NDGC_MAX_PHYSICAL_BYTES")?)?;
     let name = context.name.clone();

@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 
-use crate::base::{env, system, units::parse_size};
+use crate::base::{env, system, units::parse_limit};
 use crate::device::budget::MemoryStats;
 use crate::device::host::store::store;
 
@@ -115,11 +115,10 @@ pub(super) fn read_limits_once() {
 
 fn limit_of(name: &str) -> Option<u64> {
     let text = env::var(name)?;
-    let bytes = parse_size(&text, system::physical_bytes());
-    if bytes.is_none() {
-        eprintln!("ndgc: {name}={text} is not understood; it may be like 800m, 2g or 50%");
-    }
-    bytes
+    parse_limit(&text, system::physical_bytes()).unwrap_or_else(|| {
+        eprintln!("ndgc: {name}={text} is not understood; it may be like 800m, 2g, 50% or none");
+        None
+    })
 }
 
 /// Whether there is a limit on the bytes asked for.
@@ -238,6 +237,16 @@ pub(crate) fn reset_peak() {
 /// Takes a peak that was before.
 pub(crate) fn raise_peak(to: u64) {
     COUNTS.peak.fetch_max(to as i64, Ordering::Relaxed);
+}
+
+/// Sets the limit on what the process has resident; what waits here beyond it goes back. Returns the one before.
+pub(crate) fn set_physical_limit(bytes: Option<u64>) -> Option<u64> {
+    read_limits_once();
+    store(|store| {
+        let before = std::mem::replace(&mut store.physical_max, bytes);
+        store.physical_admits(0);
+        before
+    })
 }
 
 /// Sets the limit on active bytes; returns the one before.

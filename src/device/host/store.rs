@@ -334,7 +334,7 @@ impl Store {
     }
 
     /// Whether the process may have so many bytes more resident; what waits here goes back before it may not.
-    fn physical_admits(&mut self, new: usize) -> bool {
+    pub(super) fn physical_admits(&mut self, new: usize) -> bool {
         let Some(most) = self.physical_max else { return true };
         let now = (self.resident() as u64).max(system::resident_bytes().unwrap_or(0));
         let excess = now.saturating_add(new as u64).saturating_sub(most);

@@ -42,6 +42,12 @@ pub fn parse_size(text: &str, whole: Option<u64>) -> Option<u64> {
     (bytes.is_finite() && bytes < u64::MAX as f64).then_some(bytes as u64)
 }
 
+/// As [`parse_size`], or `none`: no limit.
+#[doc(hidden)]
+pub fn parse_limit(text: &str, whole: Option<u64>) -> Option<Option<u64>> {
+    if text.trim().eq_ignore_ascii_case("none") { Some(None) } else { parse_size(text, whole).map(Some) }
+}
+
 /// As many as there are, in words: `1 array`, `2 arrays`.
 #[doc(hidden)]
 pub fn counted(count: impl Into<u128>, what: &str) -> String {
@@ -55,6 +61,8 @@ mod tests {
 
     #[test]
     fn sizes_are_read_with_units_and_percent() {
+        assert_eq!(parse_limit(" None", None), Some(None));
+        assert_eq!((parse_limit("2k", None), parse_limit("some", None)), (Some(Some(2048)), None));
         assert_eq!(parse_size("4096", None), Some(4096));
         assert_eq!(parse_size(" 64k ", None), Some(64 << 10));
         assert_eq!(parse_size("1.5g", None), Some(3 << 29));
