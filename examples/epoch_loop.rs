@@ -1,10 +1,11 @@
-//! The epoch loop: one network, trained on digits as a careless user writes it, in four ways of ending arrays.
+//! The epoch loop: one network, trained on digits as a careless user writes it, in five ways of ending arrays.
 //!
-//! Every array of the training hangs on one long-lived manager, and nothing is closed by hand:
+//! In the first four, every array of the training hangs on one long-lived manager, and nothing is closed by hand:
 //! - `leaky`: the switch is off. What a step makes stays until the manager closes.
 //! - `reclaiming`: the switch is on. What nobody holds any more is closed by the next call.
 //! - `scoped`: the switch is off, and each step has a sub-manager that it closes: what experts do by hand.
 //! - `workspace`: the switch is off, and each step is a cycle of a workspace, whose memory the next step uses again.
+//! - `network`: the switch is off, and `ndgc::train` has the loop: the same layers, trained by `fit`.
 //!
 //! ```text
 //! cargo run --release --example epoch_loop
@@ -24,10 +25,10 @@ use std::ops::Range;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
-use ndgc::nn::{Adam, Mlp, Module, Optimizer, SGD};
+use ndgc::nn::{Adam, AdamConfig, Mlp, Module, Optimizer, SGD};
 use ndgc::{
-    AllocationPolicy, DType, Device, Generator, NdManager, SpillPolicy, Tensor, Workspace, WorkspaceConfig, gc, memory,
-    no_grad,
+    AllocationPolicy, DType, Device, Generator, NdManager, Place, SpillPolicy, Tensor, Workspace, WorkspaceConfig, gc,
+    memory, no_grad,
 };
 
 #[path = "epoch_loop/args.rs"]
@@ -38,6 +39,8 @@ mod beside;
 mod data;
 #[path = "epoch_loop/digits.rs"]
 mod digits;
+#[path = "epoch_loop/network.rs"]
+mod network;
 #[path = "epoch_loop/panel.rs"]
 mod panel;
 #[path = "epoch_loop/plot.rs"]
@@ -50,6 +53,14 @@ mod report;
 use args::{Args, Mode, Request};
 use digits::{Digits, PIXELS};
 use report::{Line, Row, StepReport};
+
+/// Numbers in and out of each layer.
+const SIZES: [usize; 4] = [PIXELS, 128, 64, 10];
+/// Learning rates of both optimizers.
+const SGD_RATE: f64 = 0.1;
+const ADAM_RATE: f64 = 1e-3;
+/// Adam's, so small that it does not matter to which root it is added: DL4J's formula, and so `network`'s, differs there.
+const EPSILON: f64 = 1e-12;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -143,21 +154,31 @@ fn child(args: &Args, mode: Mode) -> Result<()> {
     standardise(&mut data);
     match mode {
         Mode::Reclaiming => gc::on(),
-        Mode::Leaky | Mode::Scoped | Mode::Workspace => gc::off(),
+        Mode::Leaky | Mode::Scoped | Mode::Workspace | Mode::Network => gc::off(),
     }
     if args.report.is_some() {
         memory::set_trace(memory::TraceMode::Full);
         memory::set_trace_bytes(1 << 30);
     }
     let device = args.device.as_deref().map_or_else(Device::from_env, str::parse)?;
+    match mode {
+        Mode::Network => network::train(args, &device, &data)?,
+        _ => by_hand(args, mode, device, &data)?,
+    }
+    if let Some(page) = &args.report {
+        let title = format!("epoch_loop: {mode}, {} epochs", args.epochs);
+        report::write_page(page, &memory::timeline().to_html(&title))?;
+    }
+    Ok(())
+}
+
+/// All epochs of a mode whose loop is here.
+fn by_hand(args: &Args, mode: Mode, device: Device, data: &data::Split) -> Result<()> {
     let manager = NdManager::new_base_manager(&device)?;
     manager.set_name("training");
     let mut random = Generator::new(args.seed);
-    let model = Mlp::new(&[PIXELS, 128, 64, 10], &mut random, &manager)?;
-    let optimizer: Box<dyn Optimizer> = match args.optimizer {
-        args::Optimizer::Sgd => Box::new(SGD::new(model.variables(), 0.1)?),
-        args::Optimizer::Adam => Box::new(Adam::new(model.variables(), 1e-3)?),
-    };
+    let model = Mlp::new(&SIZES, &mut random, &manager)?;
+    let optimizer = optimizer(args.optimizer, &model)?;
     // A test of the network needs more than a step of the training: the block grows for it, once.
     let config = WorkspaceConfig::builder()
         .policy_allocation(AllocationPolicy::Strict)
@@ -169,11 +190,15 @@ fn child(args: &Args, mode: Mode) -> Result<()> {
         let row = training.epoch(epoch, &data.train, &data.test)?;
         say(&report::row_line(&row)?)?;
     }
-    if let Some(page) = &args.report {
-        let title = format!("epoch_loop: {mode}, {} epochs", args.epochs);
-        report::write_page(page, &memory::timeline().to_html(&title))?;
-    }
     Ok(())
+}
+
+fn optimizer(kind: args::Optimizer, model: &Mlp) -> Result<Box<dyn Optimizer>> {
+    let adam = AdamConfig { rate: ADAM_RATE, eps: EPSILON, ..AdamConfig::default() };
+    Ok(match kind {
+        args::Optimizer::Sgd => Box::new(SGD::new(model.variables(), SGD_RATE)?),
+        args::Optimizer::Adam => Box::new(Adam::with_config(model.variables(), adam)?),
+    })
 }
 
 /// Shifts and scales all pixels so that those of the training images have mean 0 and deviation 1.
@@ -213,40 +238,17 @@ impl Training<'_> {
         let order = self.random.permutation(train.labels.len())?;
         let steps = order.len().div_ceil(self.args.batch);
         let data = Data::new(&self.manager, train, &order)?;
-        let (mut total, mut first_step_seconds, first) = (0.0, 0.0, Instant::now());
+        let mut done = Steps::new(epoch, steps, &self.device);
         for i in 0..steps {
             let rows = data.rows(i * self.args.batch, self.args.batch);
             let loss = self.in_scope(|training, manager| training.step(manager, &data, rows))?;
-            if i == 0 {
-                self.device.synchronize()?;
-                first_step_seconds = first.elapsed().as_secs_f64();
-            }
-            total += f64::from(loss);
-            if progress::due(i + 1, steps) {
-                let loss = total / (i + 1) as f64;
-                say(&report::progress_line(&StepReport { epoch, step: i + 1, steps, loss })?)?;
-            }
+            done.step(f64::from(loss))?;
         }
         self.device.synchronize()?;
         let seconds = begun.elapsed().as_secs_f64();
         data.close();
         let accuracy = self.accuracy(test)?;
-        let (memory, arrays) = (self.device.memory(), gc::stats());
-        Ok(Row {
-            mode: self.mode,
-            epoch,
-            seconds,
-            steps,
-            first_step_seconds,
-            live_arrays: arrays.live,
-            live_bytes: memory.active,
-            dead_arrays: arrays.dead(),
-            held_bytes: memory.active + memory.cached,
-            peak_bytes: memory.peak,
-            resident_bytes: resident_bytes(),
-            loss: total / steps as f64,
-            accuracy,
-        })
+        Ok(done.row(self.mode, seconds, accuracy))
     }
 
     /// Runs `f` with the manager for its arrays: the long-lived one, or in `scoped` one that is closed afterwards. In
@@ -311,7 +313,64 @@ impl Training<'_> {
     }
 }
 
-/// All images and labels, in some order, as two arrays of a manager.
+/// The steps of an epoch so far.
+#[derive(Debug)]
+struct Steps {
+    epoch: usize,
+    steps: usize,
+    device: Device,
+    begun: Instant,
+    first_step_seconds: f64,
+    count: usize,
+    total: f64,
+}
+
+impl Steps {
+    fn new(epoch: usize, steps: usize, device: &Device) -> Self {
+        let (device, begun) = (device.clone(), Instant::now());
+        Steps { epoch, steps, device, begun, first_step_seconds: 0.0, count: 0, total: 0.0 }
+    }
+
+    /// Notes a step and its loss, and tells the parent now and then.
+    fn step(&mut self, loss: f64) -> Result<()> {
+        if self.count == 0 {
+            self.device.synchronize()?;
+            self.first_step_seconds = self.begun.elapsed().as_secs_f64();
+        }
+        (self.count, self.total) = (self.count + 1, self.total + loss);
+        if progress::due(self.count, self.steps) {
+            let (epoch, step, steps, loss) = (self.epoch, self.count, self.steps, self.mean());
+            say(&report::progress_line(&StepReport { epoch, step, steps, loss })?)?;
+        }
+        Ok(())
+    }
+
+    fn mean(&self) -> f64 {
+        self.total / self.count as f64
+    }
+
+    /// The epoch's row, with what memory is like now.
+    fn row(&self, mode: Mode, seconds: f64, accuracy: f64) -> Row {
+        let (memory, arrays) = (self.device.memory(), gc::stats());
+        Row {
+            mode,
+            epoch: self.epoch,
+            seconds,
+            steps: self.steps,
+            first_step_seconds: self.first_step_seconds,
+            live_arrays: arrays.live,
+            live_bytes: memory.active,
+            dead_arrays: arrays.dead(),
+            held_bytes: memory.active + memory.cached,
+            peak_bytes: memory.peak,
+            resident_bytes: resident_bytes(),
+            loss: self.mean(),
+            accuracy,
+        }
+    }
+}
+
+/// All images and labels, in some order, as two arrays of a manager or of their handles.
 struct Data {
     images: Tensor,
     labels: Tensor,
@@ -319,15 +378,15 @@ struct Data {
 }
 
 impl Data {
-    fn new(manager: &NdManager, digits: &Digits, order: &[usize]) -> Result<Self> {
+    fn new<P: Place + ?Sized>(at: &P, digits: &Digits, order: &[usize]) -> Result<Self> {
         let count = order.len();
         let mut pixels = Vec::with_capacity(count * PIXELS);
         for &i in order {
             pixels.extend_from_slice(&digits.images[i * PIXELS..(i + 1) * PIXELS]);
         }
         let labels: Vec<u32> = order.iter().map(|&i| digits.labels[i]).collect();
-        let images = manager.from_vec(pixels, (count, PIXELS))?;
-        Ok(Data { images, labels: manager.from_vec(labels, count)?, count })
+        let images = Tensor::from_vec(pixels, (count, PIXELS), at)?;
+        Ok(Data { images, labels: Tensor::from_vec(labels, count, at)?, count })
     }
 
     /// So many rows, or what is left of them.

@@ -44,11 +44,13 @@ pub(crate) enum Mode {
     Scoped,
     /// They lie in a workspace, whose cycle ends with the step.
     Workspace,
+    /// They lie where `ndgc::train` puts them, which trains by `fit`.
+    Network,
 }
 
 impl Mode {
     /// Every mode, in the order in which they run by default.
-    pub(crate) const ALL: [Mode; 4] = [Mode::Leaky, Mode::Reclaiming, Mode::Scoped, Mode::Workspace];
+    pub(crate) const ALL: [Mode; 5] = [Mode::Leaky, Mode::Reclaiming, Mode::Scoped, Mode::Workspace, Mode::Network];
 
     /// The name on the command line, in reports and in the picture.
     pub(crate) fn name(self) -> &'static str {
@@ -57,6 +59,7 @@ impl Mode {
             Mode::Reclaiming => "reclaiming",
             Mode::Scoped => "scoped",
             Mode::Workspace => "workspace",
+            Mode::Network => "network",
         }
     }
 }
@@ -302,7 +305,7 @@ fn accept(given: &mut Given, parser: &mut lexopt::Parser, option: String) -> Res
         "--json" => given.json = Some(taker.path("a file name")?),
         "--report" => given.report = Some(taker.path("a file name")?),
         "--quick" => given.quick = true,
-        "--child" => given.child = Some(taker.parsed("leaky, reclaiming, scoped or workspace")?),
+        "--child" => given.child = Some(taker.parsed("leaky, reclaiming, scoped, workspace or network")?),
         _ => return Err(ArgsError::Unknown(taker.option)),
     }
     Ok(())
@@ -394,7 +397,7 @@ impl Taker<'_> {
     }
 
     fn modes(&mut self) -> Result<Vec<Mode>, ArgsError> {
-        let allowed = "leaky, reclaiming, scoped and workspace, each at most once, with commas between";
+        let allowed = "leaky, reclaiming, scoped, workspace and network, each at most once, with commas between";
         let text = self.text(allowed)?;
         let mut modes = Vec::new();
         for name in text.split(',') {
@@ -420,15 +423,16 @@ impl Taker<'_> {
 pub(crate) fn help() -> String {
     format!(
         "\
-Trains a small network on digits in four ways and shows what each does to memory.
+Trains a small network on digits in five ways and shows what each does to memory.
 
 Usage: epoch_loop [options]
 
-  --modes LIST         the ways to run, with commas between (leaky,reclaiming,scoped,workspace):
+  --modes LIST         the ways to run, with commas between (all):
                          leaky       keeps every array that a step makes
                          reclaiming  gives arrays back once nothing uses them
                          scoped      ties the arrays of a step to a scope that ends with it
                          workspace   makes each step a cycle, whose memory the next step uses again
+                         network     leaves all that to ndgc::train, which trains by `fit`
   --epochs N           passes over the training images ({EPOCHS})
   --batch N            images in one step ({BATCH})
   --images N           training images to draw, or to use at most with --data ({IMAGES})
@@ -471,6 +475,7 @@ mod tests {
     fn nothing_given_means_the_defaults() {
         let args = run(&[]);
         assert_eq!(args.modes, Mode::ALL);
+        assert_eq!(Mode::ALL.map(|mode| mode.name().parse()), Mode::ALL.map(Ok));
         assert_eq!((args.epochs, args.batch, args.images), (EPOCHS, BATCH, IMAGES));
         assert_eq!((args.optimizer, args.seed), (Optimizer::Adam, SEED));
         assert_eq!(args.plot, PathBuf::from(PLOT));

@@ -198,6 +198,7 @@ pub(super) fn look(mode: Mode) -> Look {
         Mode::Reclaiming => (RGBColor(0, 114, 178), 3.5, 6.0, false),
         Mode::Scoped => (RGBColor(0, 148, 108), 3.0, 4.0, true),
         Mode::Workspace => (RGBColor(136, 70, 160), 2.0, 3.0, false),
+        Mode::Network => (RGBColor(86, 86, 86), 1.5, 2.5, true),
     };
     Look { color, width, mark, dashed }
 }
