@@ -7,6 +7,7 @@ mod evaluation;
 mod evaluation_kinds;
 mod network_dl4j;
 mod network_failure;
+mod network_json;
 mod network_layers;
 mod network_memory;
 mod network_training;

@@ -22,7 +22,7 @@ use super::both::both;
 const MODES: [WorkspaceMode; 4] =
     [WorkspaceMode::None, WorkspaceMode::Single, WorkspaceMode::Separate, WorkspaceMode::Enabled];
 
-fn cases() -> Vec<Value> {
+pub(super) fn cases() -> Vec<Value> {
     let all: Value = serde_json::from_str(include_str!("data/network.json")).unwrap();
     all["cases"].as_array().unwrap().clone()
 }
@@ -36,7 +36,7 @@ fn array(value: &Value) -> Tensor {
     Tensor::from_vec(numbers(&value["values"]), shape, &Device::Cpu).unwrap()
 }
 
-fn batch(case: &Value) -> DataSet {
+pub(super) fn batch(case: &Value) -> DataSet {
     let mask = |name: &str| (!case[name].is_null()).then(|| array(&case[name]));
     let (features, labels) = (array(&case["features"]), array(&case["labels"]));
     DataSet::with_masks(features, labels, mask("features_mask"), mask("labels_mask")).unwrap()
@@ -154,7 +154,7 @@ fn config(case: &Value) -> NetworkConfig {
     }
 }
 
-fn network(case: &Value, mode: WorkspaceMode) -> Network {
+pub(super) fn network(case: &Value, mode: WorkspaceMode) -> Network {
     let config = config(case).training_workspace_mode(mode).inference_workspace_mode(mode);
     let net = config.build().unwrap();
     let given: Vec<(&str, Tensor)> =

@@ -1,4 +1,4 @@
-//! Checkpoints: arrays as safetensors, counts as JSON.
+//! Checkpoints: arrays as safetensors, configuration and counts as JSON.
 //!
 //! `model.json` names the file with the arrays, which has the number of the step in its name and is never written
 //! again. Both come to their names by a rename, the JSON last: whenever the program ends, what the JSON names is whole.
@@ -8,9 +8,11 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use ndgc::{Error, Result, Tensor, Var, safetensors};
+use ndgc::{Device, Error, Result, Tensor, Var, safetensors};
 use serde_json::{Value, json};
 
+use super::config::NetworkConfig;
+use super::json::{At, Json};
 use super::network::{Network, ParamInfo, TrainingListener};
 
 /// What the JSON says that it is.
@@ -22,11 +24,11 @@ fn file_error(path: &Path, why: impl ToString) -> Error {
 
 /// # Checkpoints
 impl Network {
-    /// Writes parameters, what updaters keep, and counts: `path` with the ending `.json`, and beside it a file of
-    /// arrays (safetensors). The checkpoint before is there, whole, until this one is; then its arrays are deleted.
+    /// Writes configuration, parameters, what updaters keep, and counts: `path` with the ending `.json`, and beside it a
+    /// file of arrays (safetensors). The checkpoint before is there, whole, until this one is; then its arrays are deleted.
     ///
     /// ```
-    /// # use ndgc::train::{InputType, Loss, NetworkConfig, OutputLayer};
+    /// # use ndgc::train::{InputType, Loss, Network, NetworkConfig, OutputLayer};
     /// # use ndgc::{DType, Device, Tensor};
     /// # let dir = std::env::temp_dir().join(format!("ndgc-checkpoint-{}", std::process::id()));
     /// # std::fs::create_dir_all(&dir).map_err(ndgc::Error::msg)?;
@@ -36,8 +38,10 @@ impl Network {
     ///
     /// let mut again = config.seed(9).build()?; // other random numbers
     /// again.restore(dir.join("model"))?;
+    /// let found = Network::load(dir.join("model"), &Device::Cpu)?; // nothing of the network is known here
     /// let x = Tensor::ones((1, 3), DType::F32, &Device::Cpu)?;
     /// assert_eq!(again.output(&x)?.to_vec2::<f32>()?, net.output(&x)?.to_vec2::<f32>()?);
+    /// assert_eq!(found.output(&x)?.to_vec2::<f32>()?, net.output(&x)?.to_vec2::<f32>()?);
     /// # std::fs::remove_dir_all(&dir).map_err(ndgc::Error::msg)?;
     /// # Ok::<(), ndgc::Error>(())
     /// ```
@@ -64,9 +68,11 @@ impl Network {
             "format": FORMAT,
             "iteration": self.iteration,
             "epoch": self.epoch,
-            "score": self.score.is_finite().then_some(self.score),
+            "score": self.score.is_finite().then(|| self.score.write()),
             "arrays": name,
             "layers": layers,
+            // Null if a layer is code.
+            "config": self.config.to_value().ok(),
         });
         replace(&index, &value.to_string())?;
         if let Some(before) = before.filter(|before| *before != name && !before.contains(['/', '\\'])) {
@@ -85,21 +91,51 @@ impl Network {
     pub fn restore(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let index = path.as_ref().with_extension("json");
         let value = read(&index)?;
-        let count =
-            |name: &str| value[name].as_u64().ok_or_else(|| file_error(&index, format!("`{name}` is no count")));
-        let (iteration, epoch) = (count("iteration")?, count("epoch")?);
         let kinds: Vec<&str> =
             value["layers"].as_array().into_iter().flatten().filter_map(|l| l["type"].as_str()).collect();
         let own: Vec<&str> = self.nodes.iter().map(|node| node.op.kind()).collect();
         if kinds != own {
             return Err(file_error(&index, format!("it is of the layers {kinds:?}, and the network has {own:?}")));
         }
-        let name = value["arrays"].as_str().filter(|name| !name.contains(['/', '\\']));
-        let arrays = index.with_file_name(name.ok_or_else(|| file_error(&index, "`arrays` is no name of a file"))?);
-        let arrays = safetensors::load(arrays, &self.config.device)?;
+        let arrays = arrays(&index, &value, &self.config.device)?;
+        self.take(&index, &value, &arrays)
+    }
+
+    /// The network of a checkpoint, built from the configuration in it, on a device: no code of the network is needed,
+    /// and it takes no more memory than the files have bytes, a few times over. Training goes on as after
+    /// [`Network::restore`].
+    ///
+    /// # Errors
+    /// [`Error::File`] if a file cannot be read, with the field that is wrong; if the checkpoint has no configuration,
+    /// since a layer of its network is code. Else as [`NetworkConfig::build`] and [`Network::restore`].
+    pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Network> {
+        let index = path.as_ref().with_extension("json");
+        let value = read(&index)?;
+        let config = match &value["config"] {
+            Value::Null => {
+                let why = "it has no configuration, as a layer of the network is code; build the network in code, and \
+                           restore() this";
+                return Err(file_error(&index, why));
+            }
+            config => NetworkConfig::from_value(config).map_err(|error| match error {
+                Error::File { why, .. } => file_error(&index, format!("`config`: {why}")),
+                other => other,
+            })?,
+        };
+        let arrays = arrays(&index, &value, device)?;
+        let mut network = Network::assemble(config.device(device), Some(&arrays))?;
+        network.take(&index, &value, &arrays)?;
+        Ok(network)
+    }
+
+    /// Takes parameters, what updaters keep and counts of a checkpoint with the same layers.
+    fn take(&mut self, index: &Path, value: &Value, arrays: &HashMap<String, Tensor>) -> Result<()> {
+        let count = |name: &str| value[name].as_u64().ok_or_else(|| file_error(index, format!("`{name}` is no count")));
+        let (iteration, epoch) = (count("iteration")?, count("epoch")?);
+        let score = f64::read(&At::top(&value["score"])).unwrap_or(f64::NAN);
         let missing = |name: &str| Error::CannotFindTensor {
             path: name.to_owned(),
-            file: Some(index.clone()),
+            file: Some(index.to_owned()),
             nearest: Vec::new(),
         };
         let params = self.param_names().map(|name| Ok((name, arrays.get(name).ok_or_else(|| missing(name))?)));
@@ -116,22 +152,29 @@ impl Network {
                 of.is_some_and(|of| param.updater.state().contains(&of)) && var.dims() == array.dims()
             };
             if !self.named().any(fits) {
-                return Err(file_error(&index, format!("its `{name}` is nothing that the network's updaters keep")));
+                return Err(file_error(index, format!("its `{name}` is nothing that the network's updaters keep")));
             }
         }
         let kept: usize = self.named().map(|(param, _)| param.updater.state().len()).sum();
         if !state.is_empty() && state.len() != kept {
             let why = format!("it has {} arrays of updaters, and the network's keep {kept}", state.len());
-            return Err(file_error(&index, why));
+            return Err(file_error(index, why));
         }
         self.set_params(params)?;
         match state.is_empty() {
             true => self.named().for_each(|(param, _)| param.state().clear()),
             false => self.set_updater_state(state)?,
         }
-        (self.iteration, self.epoch, self.score) = (iteration, epoch, value["score"].as_f64().unwrap_or(f64::NAN));
+        (self.iteration, self.epoch, self.score) = (iteration, epoch, score);
         Ok(())
     }
+}
+
+/// The arrays that a checkpoint names.
+fn arrays(index: &Path, value: &Value, device: &Device) -> Result<HashMap<String, Tensor>> {
+    let name = value["arrays"].as_str().filter(|name| !name.contains(['/', '\\']));
+    let name = name.ok_or_else(|| file_error(index, "`arrays` is no name of a file"))?;
+    safetensors::load(index.with_file_name(name), device)
 }
 
 fn read(index: &Path) -> Result<Value> {

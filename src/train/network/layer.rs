@@ -1,5 +1,6 @@
 //! What a layer is, and what it is told in a pass.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -56,7 +57,9 @@ impl InputType {
     pub fn size(&self) -> usize {
         match *self {
             InputType::FeedForward { size } | InputType::Recurrent { size } => size,
-            InputType::Convolutional { channels, height, width } => channels * height * width,
+            InputType::Convolutional { channels, height, width } => {
+                channels.saturating_mul(height).saturating_mul(width)
+            }
         }
     }
 
@@ -99,6 +102,8 @@ pub enum Start {
     Constant(f64),
     /// As these numbers, in row-major order.
     Values(Vec<f64>),
+    /// As these numbers, each for as many places in a row as the others: a bias of several gates.
+    Parts(Vec<f64>),
     /// It is there: a module's own variable.
     Given(Var),
 }
@@ -150,6 +155,12 @@ impl Param {
             Start::Constant(value) => WeightInit::Constant(*value).var(self.shape, [1, 1], dtype, device, random),
             Start::Values(values) => {
                 Var::from_tensor(&Tensor::from_slice(values, self.shape, device)?.to_dtype(dtype)?)
+            }
+            Start::Parts(values) => {
+                let part = self.shape.elem_count() / values.len().max(1);
+                let parts =
+                    values.iter().map(|value| Tensor::full(*value, part, device)).collect::<Result<Vec<_>>>()?;
+                Var::from_tensor(&Tensor::cat(&parts, 0)?.reshape(self.shape)?.to_dtype(dtype)?)
             }
             Start::Given(var) => Ok(var.clone()),
         }
@@ -363,7 +374,7 @@ pub struct Backprop {
 /// assert_eq!(net.num_params(), 4 + 4 * 2 + 2);
 /// # Ok::<(), ndgc::Error>(())
 /// ```
-pub trait Layer: fmt::Debug + Send + Sync {
+pub trait Layer: Any + fmt::Debug + Send + Sync {
     /// Its name in tables.
     fn kind(&self) -> &str;
 

@@ -8,11 +8,13 @@
 mod activation;
 mod checkpoint;
 mod config;
+mod config_json;
 mod early_stopping;
 mod engine;
 mod fit;
 mod gradient_check;
 mod inference;
+mod json;
 mod layer;
 mod layers;
 mod listener;

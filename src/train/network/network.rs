@@ -1,11 +1,12 @@
 //! A network: its nodes in the order in which they are computed, their parameters, and its workspaces.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ndgc::{
-    AllocationPolicy, Error, Generator, LearningPolicy, ResetPolicy, Result, SpillPolicy, Tensor, Var, Workspace,
-    WorkspaceConfig, no_grad,
+    AllocationPolicy, DType, Error, Generator, LearningPolicy, ResetPolicy, Result, SpillPolicy, Tensor, Var,
+    Workspace, WorkspaceConfig, no_grad,
 };
 
 use super::config::{NetworkConfig, OpConfig};
@@ -13,6 +14,7 @@ use super::layer::{InputType, Layer, LayerSettings, Param, ParamKind};
 use super::regularization::{GradientNormalization, Regularization};
 use super::updater::Updater;
 use super::vertex::GraphVertex;
+use super::weight_init::WeightInit;
 use super::workspaces::{ArrayType, LayerWorkspaceMgr, LayerWorkspaceMgrBuilder, WorkspaceMode};
 
 /// Layers, their parameters, and what trains them.
@@ -169,6 +171,12 @@ impl Network {
     /// # Errors
     /// As [`NetworkConfig::build`].
     pub fn new(config: NetworkConfig) -> Result<Self> {
+        Self::assemble(config, None)
+    }
+
+    /// The same, with parameters that begin as arrays of their names, if there are any: then nothing is made that is
+    /// larger than they are.
+    pub(super) fn assemble(config: NetworkConfig, given: Option<&HashMap<String, Tensor>>) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         // A network outlives the cycle in which it is made.
         let _out = Workspace::scope_out();
@@ -182,7 +190,10 @@ impl Network {
         let mut nodes: Vec<Node> = Vec::with_capacity(config.nodes.len());
         let mut random = Generator::new(config.seed);
         for place in order(&config)? {
-            let node = node(&config, place, &nodes, &mut random)?;
+            let node = node(&config, place, &nodes, &mut |param, name, init| match given {
+                Some(given) => as_given(param, name, given, config.dtype),
+                None => param.var(init, config.dtype, &config.device, &mut random),
+            })?;
             nodes.push(node);
         }
         let find = |name: &String| nodes.iter().position(|node| node.name == *name);
@@ -291,8 +302,23 @@ fn order(config: &NetworkConfig) -> Result<Vec<usize>> {
     Ok(order)
 }
 
+/// What makes the variable of a parameter, from its name and how weights begin.
+type Begin<'b> = dyn FnMut(&Param, &str, WeightInit) -> Result<Var> + 'b;
+
+/// A parameter that begins as the array of its name.
+fn as_given(param: &Param, name: &str, given: &HashMap<String, Tensor>, dtype: DType) -> Result<Var> {
+    let missing = || Error::CannotFindTensor { path: name.to_owned(), file: None, nearest: Vec::new() };
+    let array = given.get(name).ok_or_else(missing)?;
+    if array.dims() != param.shape.dims() {
+        let (lhs, rhs) = (param.shape.dims().to_vec(), array.dims().to_vec());
+        let why = format!("the parameter {name} has another shape");
+        return Err(Error::ShapeMismatch { op: "load", lhs, rhs, why });
+    }
+    Var::from_tensor(&array.to_dtype(dtype)?)
+}
+
 /// A node with its parameters.
-fn node(config: &NetworkConfig, place: usize, before: &[Node], random: &mut Generator) -> Result<Node> {
+fn node(config: &NetworkConfig, place: usize, before: &[Node], begin: &mut Begin<'_>) -> Result<Node> {
     let given = &config.nodes[place];
     let source = |name: &String| {
         let node = before.iter().position(|node| node.name == *name).map(Source::Node);
@@ -321,15 +347,16 @@ fn node(config: &NetworkConfig, place: usize, before: &[Node], random: &mut Gene
         }
     };
     let init = settings.weight_init.unwrap_or(config.weight_init);
-    let vars = params.iter().map(|param| param.var(init, config.dtype, &config.device, random));
-    let vars = vars.collect::<Result<Vec<_>>>()?;
-    let trained = params.iter().any(|param| param.kind != ParamKind::State);
+    let params: Vec<(ParamInfo, Param)> =
+        params.into_iter().map(|param| (info(config, settings, &given.name, &param), param)).collect();
+    let vars = params.iter().map(|(info, param)| begin(param, &info.name, init)).collect::<Result<Vec<_>>>()?;
+    let trained = params.iter().any(|(_, param)| param.kind != ParamKind::State);
     let behind = inputs.iter().any(|&input| matches!(input, Source::Node(i) if before[i].wants_grad));
     Ok(Node {
         op,
         output,
         vars,
-        params: params.iter().map(|param| info(config, settings, &given.name, param)).collect(),
+        params: params.into_iter().map(|(info, _)| info).collect(),
         name: given.name.clone(),
         normalization: settings.normalization.unwrap_or(config.normalization),
         dropout: settings.dropout.unwrap_or(0.0),

@@ -1,5 +1,7 @@
 //! Learning rates that change as training goes on.
 
+use super::json::json_struct;
+
 /// What a schedule counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScheduleType {
@@ -126,3 +128,5 @@ impl From<f64> for Schedule {
         Schedule::new(ScheduleType::Iteration, value, ScheduleKind::Fixed)
     }
 }
+
+json_struct!(Schedule { initial, counts, kind });

@@ -1,5 +1,6 @@
 //! Vertices of graphs that are no layers: they join, split and change arrays.
 
+use std::any::Any;
 use std::fmt;
 
 use ndgc::{Error, Result, Tensor};
@@ -7,7 +8,7 @@ use ndgc::{Error, Result, Tensor};
 use super::layer::InputType;
 
 /// What a vertex of a graph computes from its inputs. It has no parameters.
-pub trait GraphVertex: fmt::Debug + Send + Sync {
+pub trait GraphVertex: Any + fmt::Debug + Send + Sync {
     /// Its name in tables.
     fn kind(&self) -> &str;
 
@@ -40,7 +41,7 @@ impl GraphVertex for MergeVertex {
     }
 
     fn output_type(&self, inputs: &[InputType]) -> Result<InputType> {
-        let sum = inputs.iter().map(InputType::features).sum();
+        let sum = inputs.iter().map(InputType::features).fold(0, usize::saturating_add);
         Ok(first("merge", inputs)?.with_features(sum))
     }
 

@@ -2,6 +2,7 @@
 
 use ndgc::{Result, Tensor};
 
+use super::super::json::json_struct;
 use super::super::layer::{InputType, Layer, Param, Pass, unfit};
 
 /// Dot-product attention with several heads: `[n, in, t]` to `[n, out, t]`. Weights are `Wq`, `Wk`, `Wv`
@@ -65,3 +66,5 @@ impl Layer for SelfAttention {
         pass.result(|| rows.reshape((n, steps, self.n_out))?.permute((0, 2, 1))?.contiguous())
     }
 }
+
+json_struct!(SelfAttention { n_out, heads, causal });

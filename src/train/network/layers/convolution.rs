@@ -3,6 +3,7 @@
 use ndgc::{Result, Tensor};
 
 use super::super::activation::Activation;
+use super::super::json::json_struct;
 use super::super::layer::{InputType, Layer, Param, Pass, unfit};
 
 /// Moves a kernel over images, `[n, in, h, w]` to `[n, out, h', w']`, and has an activation. `W` is `[out, in, kh,
@@ -82,7 +83,11 @@ impl Layer for Convolution2D {
 
     fn params(&self, input: InputType) -> Result<Vec<Param>> {
         let (n_in, (h, w)) = (input.features(), self.kernel);
-        let weight = Param::weight("W", (self.n_out, n_in, h, w), [n_in * h * w, self.n_out * h * w]);
+        let weight = Param::weight(
+            "W",
+            (self.n_out, n_in, h, w),
+            [n_in, self.n_out].map(|n| n.saturating_mul(h).saturating_mul(w)),
+        );
         let bias = self.has_bias.then(|| Param::bias("b", self.n_out, 0.0));
         Ok(std::iter::once(weight).chain(bias).collect())
     }
@@ -218,3 +223,6 @@ impl Layer for GlobalPooling {
         true
     }
 }
+
+json_struct!(Convolution2D { n_out, kernel, stride, padding, dilation, activation, has_bias });
+json_struct!(Subsampling { pooling, kernel, stride });

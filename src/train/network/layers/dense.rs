@@ -3,6 +3,7 @@
 use ndgc::{Error, Result, Tensor, is_grad_enabled};
 
 use super::super::activation::Activation;
+use super::super::json::json_struct;
 use super::super::layer::{InputType, Layer, Param, Pass, unfit};
 use super::super::loss::{Loss, mask_beside};
 
@@ -305,3 +306,8 @@ impl Layer for Embedding {
         }
     }
 }
+
+json_struct!(Dense { n_out, activation, has_bias, bias_init });
+json_struct!(OutputLayer { dense, loss });
+json_struct!(LossLayer { loss, activation });
+json_struct!(Embedding { vocabulary, size, series });

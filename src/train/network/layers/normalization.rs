@@ -4,6 +4,7 @@ use std::f64::consts::LN_10;
 
 use ndgc::{Error, Result, Shape, Tensor, no_grad};
 
+use super::super::json::json_struct;
 use super::super::layer::{InputType, Layer, Param, Pass};
 
 /// Rows, series or images.
@@ -156,3 +157,6 @@ impl Layer for LayerNormalization {
         })
     }
 }
+
+json_struct!(BatchNormalization { decay, epsilon });
+json_struct!(LayerNormalization { epsilon });

@@ -5,6 +5,7 @@
 use ndgc::{Result, Tensor, is_grad_enabled};
 
 use super::super::activation::Activation;
+use super::super::json::json_struct;
 use super::super::layer::{Backprop, InputType, Layer, Param, Pass, Start, unfit};
 use super::super::workspaces::ArrayType;
 
@@ -76,10 +77,10 @@ fn series(layer: &'static str, n_out: usize, input: InputType) -> Result<InputTy
     }
 }
 
-/// `W` of the input, `RW` of the state and `b`, for so many gates.
-fn gates(input: InputType, hidden: usize, gates: usize, bias: Vec<f64>) -> Vec<Param> {
-    let (size, wide) = (input.size(), gates * hidden);
-    let bias = Param { start: Start::Values(bias), ..Param::bias("b", wide, 0.0) };
+/// `W` of the input, `RW` of the state and `b`, for as many gates as there are biases.
+fn gates(input: InputType, hidden: usize, bias: &[f64]) -> Vec<Param> {
+    let (size, wide) = (input.size(), bias.len() * hidden);
+    let bias = Param { start: Start::Parts(bias.to_vec()), ..Param::bias("b", wide, 0.0) };
     vec![Param::weight("W", (size, wide), [size, hidden]), Param::weight("RW", (hidden, wide), [hidden, hidden]), bias]
 }
 
@@ -128,10 +129,7 @@ impl Layer for Lstm {
     }
 
     fn params(&self, input: InputType) -> Result<Vec<Param>> {
-        let hidden = self.hidden;
-        let forget = hidden..2 * hidden;
-        let bias = (0..4 * hidden).map(|i| if forget.contains(&i) { self.forget_bias } else { 0.0 }).collect();
-        Ok(gates(input, hidden, 4, bias))
+        Ok(gates(input, self.hidden, &[0.0, self.forget_bias, 0.0, 0.0]))
     }
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
@@ -252,7 +250,7 @@ impl Layer for Gru {
     }
 
     fn params(&self, input: InputType) -> Result<Vec<Param>> {
-        let mut params = gates(input, self.hidden, 3, vec![0.0; 3 * self.hidden]);
+        let mut params = gates(input, self.hidden, &[0.0; 3]);
         params.push(Param::bias("Rb", 3 * self.hidden, 0.0));
         Ok(params)
     }
@@ -302,7 +300,7 @@ impl Layer for SimpleRnn {
     }
 
     fn params(&self, input: InputType) -> Result<Vec<Param>> {
-        Ok(gates(input, self.hidden, 1, vec![0.0; self.hidden]))
+        Ok(gates(input, self.hidden, &[0.0]))
     }
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
@@ -344,3 +342,7 @@ impl Layer for LastTimeStep {
         true
     }
 }
+
+json_struct!(Lstm { hidden, activation, forget_bias });
+json_struct!(Gru { hidden });
+json_struct!(SimpleRnn { hidden, activation });
