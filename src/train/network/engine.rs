@@ -172,7 +172,7 @@ impl Network {
 
     /// The arrays that a node is given.
     pub(super) fn inputs_of<'t>(&self, i: usize, run: &Run<'t>, made: &'t [Option<Tensor>]) -> Result<Few<&'t Tensor>> {
-        let find = |&source: &Source| {
+        let find = |_: usize, &source: &Source| {
             let found = match source {
                 Source::Input(input) => run.features.get(input),
                 Source::Node(node) => made.get(node).and_then(Option::as_ref),

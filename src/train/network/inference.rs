@@ -120,15 +120,20 @@ impl Network {
         Run { features, masks, mgr: &self.inference, training: false, again: false, carries }
     }
 
-    /// Features as the network needs them: floats in its type, and of no manager, to which results would belong too.
+    /// Features as the network needs them: floats in its type, in the form of the input, and of no manager, to which
+    /// results would belong too.
     pub(super) fn prepared(&self, features: &[Tensor], mgr: &LayerWorkspaceMgr) -> Result<Few<Tensor>> {
-        let prepare = |array: &Tensor| {
+        let prepare = |place: usize, array: &Tensor| {
             let is_float = matches!(array.dtype(), DType::F64 | DType::F32 | DType::F16 | DType::BF16);
             let array = match array.is_attached() && !mgr.is_scoped_out(ArrayType::Activations) {
                 true => array.clone(),
                 false => array.try_detach()?,
             };
-            if is_float { array.to_dtype(self.config.dtype) } else { Ok(array) }
+            let array = if is_float { array.to_dtype(self.config.dtype)? } else { array };
+            match self.config.inputs.get(place).and_then(|(_, input)| input.other_shape(array.dims())) {
+                Some(shape) => array.reshape(shape),
+                None => Ok(array),
+            }
         };
         Few::of(features, prepare)
     }

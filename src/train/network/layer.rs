@@ -16,7 +16,7 @@ use super::workspaces::{ArrayType, LayerWorkspaceMgr};
 /// The form of what a layer is given, without the axis of the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputType {
-    /// `[n, size]`.
+    /// `[n, size]`; images come flattened.
     FeedForward {
         /// Numbers of an example.
         size: usize,
@@ -26,7 +26,7 @@ pub enum InputType {
         /// Numbers of a step.
         size: usize,
     },
-    /// Images: `[n, channels, height, width]`.
+    /// Images: `[n, channels, height, width]`, or `[n, height, width]` if there is one channel, or flattened.
     Convolutional {
         /// Channels.
         channels: usize,
@@ -68,6 +68,20 @@ impl InputType {
         match *self {
             InputType::Convolutional { channels, .. } => channels,
             _ => self.size(),
+        }
+    }
+
+    /// The shape of this form for images that come in another one, with the same numbers: `[n, h, w]` or `[n, size]` for
+    /// `[n, 1, h, w]`, and images for `[n, size]`. None where nothing is to be done.
+    pub(super) fn other_shape(&self, dims: &[usize]) -> Option<Shape> {
+        let (&n, rest) = dims.split_first()?;
+        let fits = |rank: usize| rest.len() != rank && rest.iter().product::<usize>() == self.size();
+        match *self {
+            InputType::FeedForward { size } if rest.len() > 1 && fits(1) => Some((n, size).into()),
+            InputType::Convolutional { channels, height, width } if fits(3) => {
+                Some((n, channels, height, width).into())
+            }
+            _ => None,
         }
     }
 

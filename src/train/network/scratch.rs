@@ -65,11 +65,11 @@ pub(super) enum Few<T> {
 }
 
 impl<T> Few<T> {
-    /// What `f` makes of each.
-    pub(super) fn of<S>(all: &[S], f: impl Fn(&S) -> Result<T>) -> Result<Self> {
+    /// What `f` makes of each, and its place.
+    pub(super) fn of<S>(all: &[S], f: impl Fn(usize, &S) -> Result<T>) -> Result<Self> {
         match all {
-            [one] => Ok(Few::One([f(one)?])),
-            _ => all.iter().map(f).collect::<Result<_>>().map(Few::Many),
+            [one] => Ok(Few::One([f(0, one)?])),
+            _ => all.iter().enumerate().map(|(i, each)| f(i, each)).collect::<Result<_>>().map(Few::Many),
         }
     }
 }
