@@ -2,6 +2,9 @@
 
 use crate::{DType, Device, Error, Result, Tensor, WithDType};
 
+pub use super::varlen_attention as varlen;
+pub use super::varlen_attention::{flash_attn_varlen_cpu, flash_attn_varlen_unfused};
+
 /// Rows of queries whose scores are in memory at a time.
 const ROWS: usize = 128;
 
@@ -176,5 +179,85 @@ impl Scores<'_> {
             }
         };
         Ok(Some(bias))
+    }
+}
+
+/// candle's names of parts of its kernels for the host: here they are [`flash_attn`], on every device.
+pub mod cpu_flash {
+    pub use super::{flash_attn, varlen};
+
+    /// What a query sees up to its own position.
+    pub mod causal {
+        use super::super::{AttnMask, flash_attn};
+        use crate::{Device, Error, Result, Tensor, WithDType};
+
+        /// [`flash_attn`] with [`AttnMask::causal_with_offset`], of any number of sequences.
+        ///
+        /// # Errors
+        /// As [`flash_attn`].
+        #[track_caller]
+        pub fn run_causal_attn_cpu<T: WithDType>(
+            q: &Tensor,
+            k: &Tensor,
+            v: &Tensor,
+            softmax_scale: f32,
+            kv_offset: usize,
+            max_bias: Option<f32>,
+            softcap: Option<f32>,
+        ) -> Result<Tensor> {
+            flash_attn::<T>(q, k, v, softmax_scale, AttnMask::causal_with_offset(kv_offset), max_bias, softcap)
+        }
+
+        /// One query, `[h_q, d]`, and keys and values side by side, `[kv_len, h_kv, 2 d]`: `[h_q, 1, d]` on the host.
+        /// Of `kv_data` the first `kv_len` positions are looked at.
+        ///
+        /// # Errors
+        /// [`Error::ElementCount`] if there are fewer numbers; as [`flash_attn`].
+        #[track_caller]
+        pub fn causal_decode_f32_interleaved(
+            q_data: &[f32],
+            kv_data: &[f32],
+            h_q: usize,
+            h_kv: usize,
+            d: usize,
+            kv_len: usize,
+            scale: f32,
+        ) -> Result<Tensor> {
+            let part = |data: &[f32], shape: [usize; 4]| {
+                let count = shape.iter().try_fold(1usize, |count, &dim| count.checked_mul(dim));
+                let found = count.and_then(|count| data.get(..count));
+                let op = "causal_decode_f32_interleaved";
+                let found = found.ok_or_else(|| Error::ElementCount { op, given: data.len(), shape: shape.to_vec() });
+                Tensor::from_slice(found?, &shape[..], &Device::Cpu)
+            };
+            let wide = d.saturating_mul(2);
+            let (q, kv) = (part(q_data, [1, 1, h_q, d])?, part(kv_data, [1, kv_len, h_kv, wide])?);
+            let (k, v) = (kv.narrow(3, 0, d)?, kv.narrow(3, d, d)?);
+            flash_attn::<f32>(&q, &k, &v, scale, AttnMask::None, None, None)?.reshape((h_q, 1, d))
+        }
+    }
+
+    /// With a mask, or without.
+    pub mod standard {
+        use super::super::{AttnMask, flash_attn};
+        use crate::{Result, Tensor, WithDType};
+
+        /// [`flash_attn`] with [`AttnMask::Mask`], or none.
+        ///
+        /// # Errors
+        /// As [`flash_attn`].
+        #[track_caller]
+        pub fn run_flash_attn_cpu<T: WithDType>(
+            q: &Tensor,
+            k: &Tensor,
+            v: &Tensor,
+            mask: Option<&Tensor>,
+            softmax_scale: f32,
+            max_bias: Option<f32>,
+            softcap: Option<f32>,
+        ) -> Result<Tensor> {
+            let mask = mask.map_or(AttnMask::None, |mask| AttnMask::Mask(mask.clone()));
+            flash_attn::<T>(q, k, v, softmax_scale, mask, max_bias, softcap)
+        }
     }
 }

@@ -31,8 +31,10 @@ pub mod sequential;
 pub mod streaming;
 pub mod var_builder;
 pub mod var_map;
+pub mod varlen_attention;
 
 pub use activation::{Activation, PReLU, prelu};
+pub use attention::cpu_flash::standard as cpu_flash_attention;
 pub use batch_norm::{BatchNorm, BatchNormConfig, batch_norm};
 pub use conv::{
     Conv1d, Conv1dConfig, Conv2d, Conv2dConfig, ConvTranspose1d, ConvTranspose1dConfig, ConvTranspose2d,

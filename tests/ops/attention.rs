@@ -1,6 +1,8 @@
 //! Attention in blocks of rows against loops over queries, keys and heads in f64.
 
-use ndgc::nn::attention::{AttnMask, flash_attn};
+use ndgc::nn::attention::cpu_flash::causal::{causal_decode_f32_interleaved, run_causal_attn_cpu};
+use ndgc::nn::attention::{AttnMask, flash_attn, flash_attn_varlen_cpu};
+use ndgc::nn::{cpu_flash_attention::run_flash_attn_cpu, varlen_attention::flash_attn_varlen_unfused};
 use ndgc::{DType, Device, Error, Tensor, Var, f16};
 
 use crate::common::each_case;
@@ -114,5 +116,160 @@ fn sizes_that_do_not_fit_are_errors() {
         let wide = q.to_dtype(DType::F64).unwrap();
         assert!(matches!(call(&q, &wide, &q), Err(Error::DTypeMismatch { .. })));
         assert_eq!(call(&of(&[1, 0, 4, 8]), &q, &q).unwrap().dims(), [1, 4, 0, 8]);
+    });
+}
+
+/// Which keys of packed sequences a query sees, and what a head takes off for the distance.
+struct Packed<'a> {
+    causal: bool,
+    windows: [Option<usize>; 2],
+    slopes: Option<&'a [f32]>,
+}
+
+impl Packed<'_> {
+    /// The formula, sequence by sequence, as `[all queries, heads, m]`.
+    fn reference(&self, lengths: &[[usize; 2]], [h, g, n, m]: [usize; 4], [q, k, v]: [&[f32]; 3]) -> Vec<f64> {
+        let (mut out, mut row, mut key) = (Vec::new(), 0, 0);
+        for &[s, t] in lengths {
+            let parts =
+                [&q[row * h * n..][..s * h * n], &k[key * g * n..][..t * g * n], &v[key * g * m..][..t * g * m]];
+            let bias = |hi: usize, si: usize, ti: usize| {
+                let at = (si + t) as i64 - s as i64 - ti as i64; // how far the key is before the query
+                let [left, right] =
+                    self.windows.map(|window| window.map(|window| i64::try_from(window).unwrap_or(i64::MAX)));
+                let is_late = at < 0 && (self.causal || (left.is_some() && right.is_none()));
+                let is_far = left.is_some_and(|left| at > left) || right.is_some_and(|right| -at > right);
+                let slope = self.slopes.map_or(0., |slopes| f64::from(slopes[hi]));
+                let away = if self.causal { at.max(0) } else { at.abs() };
+                (!is_late && !is_far).then_some(-slope * away as f64)
+            };
+            let found = reference([1, s, t, h, g, n, m], parts, 0.5, None, &bias);
+            // Rows that see nothing are 0 / 0 in the formula.
+            let at = |si: usize, hi: usize, mi: usize| Some(found[(hi * s + si) * m + mi]).filter(|x| !x.is_nan());
+            for (si, hi) in (0..s).flat_map(|si| (0..h).map(move |hi| (si, hi))) {
+                out.extend((0..m).map(|mi| at(si, hi, mi).unwrap_or(0.)));
+            }
+            (row, key) = (row + s, key + t);
+        }
+        out
+    }
+}
+
+#[test]
+fn packed_sequences_are_attended_one_by_one() {
+    each_case(&[false], |device| {
+        let (h, g, n, m) = (4, 2, 8, 6);
+        let growing: &[[usize; 2]] = &[[3, 5], [0, 4], [150, 200], [2, 2], [1, 9]];
+        let shrinking: &[[usize; 2]] = &[[6, 3], [2, 0], [140, 20], [3, 3]];
+        let slopes = [0.5f32, 0.25, 0., 1.];
+        let all = |causal, windows, slopes| Packed { causal, windows, slopes };
+        for (lengths, rule) in [
+            (growing, all(false, [None, None], None)),
+            (growing, all(true, [None, None], None)),
+            (growing, all(true, [None, None], Some(&slopes[..]))),
+            (growing, all(true, [Some(2), None], None)),
+            (growing, all(false, [Some(2), Some(1)], Some(&slopes[..]))),
+            (growing, all(false, [Some(usize::MAX), Some(usize::MAX)], None)),
+            (shrinking, all(false, [None, None], Some(&slopes[..]))),
+            (shrinking, all(false, [Some(0), Some(0)], None)),
+            (shrinking, all(false, [Some(1), None], None)),
+            (&[], all(false, [None, None], None)),
+        ] {
+            let [s, t] = [0, 1].map(|part| lengths.iter().map(|pair| pair[part]).sum::<usize>());
+            let (q, k, v) = (numbers(s * h * n, 1), numbers(t * g * n, 2), numbers(t * g * m, 3));
+            let of = |x: &[f32], dims: (usize, usize, usize)| Tensor::from_slice(x, dims, device).unwrap();
+            let (tq, tk, tv) = (of(&q, (s, h, n)), of(&k, (t, g, n)), of(&v, (t, g, m)));
+            let of_lengths = |part: usize| {
+                let all: Vec<u32> = lengths.iter().map(|pair| pair[part] as u32).collect();
+                Tensor::from_slice(&all, all.len(), device).unwrap()
+            };
+            let (lq, lk) = (of_lengths(0), of_lengths(1));
+            let ts = rule.slopes.map(|slopes| Tensor::from_slice(slopes, slopes.len(), device).unwrap());
+            let [left, right] = rule.windows;
+            let want = rule.reference(lengths, [h, g, n, m], [&q, &k, &v]);
+            for call in [flash_attn_varlen_cpu, flash_attn_varlen_unfused] {
+                let y = call(&tq, &tk, &tv, ts.as_ref(), &lq, &lk, 200, 200, 0.5, rule.causal, left, right).unwrap();
+                assert_eq!((y.dims(), y.device()), (&[s, h, m][..], device));
+                near(&y, &want, 1e-5);
+            }
+            let [hq, hk, hv] = [&tq, &tk, &tv].map(|x| x.to_dtype(DType::F16).unwrap());
+            let y = flash_attn_varlen_cpu(&hq, &hk, &hv, ts.as_ref(), &lq, &lk, 0, 0, 0.5, rule.causal, left, right);
+            let y = y.unwrap();
+            assert_eq!(y.dtype(), DType::F16);
+            near(&y, &want, 5e-3);
+        }
+    });
+}
+
+#[test]
+fn gradients_flow_through_packed_sequences() {
+    each_case(&[false, true], |device| {
+        let x = Var::from_tensor(&Tensor::from_vec(numbers(5 * 2 * 4, 6), (5, 2, 4), device).unwrap()).unwrap();
+        let lengths = Tensor::new(&[2u32, 3], device).unwrap();
+        let y = flash_attn_varlen_cpu(&x, &x, &x, None, &lengths, &lengths, 3, 3, 0.5, true, None, None).unwrap();
+        // A sequence alone, by the batched form.
+        let one = x.narrow(0, 2, 3).unwrap().unsqueeze(0).unwrap();
+        let alone = flash_attn::<f32>(&one, &one, &one, 0.5, AttnMask::causal(), None, None).unwrap();
+        let alone = alone.squeeze(0).unwrap().transpose(0, 1).unwrap();
+        let part = y.narrow(0, 2, 3).unwrap();
+        let grads = [part, alone].map(|y| {
+            let grads = y.sqr().unwrap().sum_all().unwrap().backward().unwrap();
+            grads.get(&x).unwrap().to_dtype(DType::F64).unwrap().to_vec::<f64>().unwrap()
+        });
+        assert!(grads[0][16..].iter().any(|grad| grad.abs() > 1e-3));
+        assert!(grads[0].iter().zip(&grads[1]).all(|(a, b)| (a - b).abs() < 1e-5), "{grads:?}");
+    });
+}
+
+#[test]
+fn packed_sequences_that_do_not_fit_are_errors() {
+    each_case(&[false], |_| {
+        let of = |dims: &[usize]| Tensor::zeros(dims, DType::F32, &Device::Cpu).unwrap();
+        let lengths = |all: &[u32]| Tensor::from_slice(all, all.len(), &Device::Cpu).unwrap();
+        let q = of(&[4, 4, 8]);
+        let call = |k: &Tensor, v: &Tensor, [a, b]: [&[u32]; 2], causal: bool, right: Option<usize>| {
+            flash_attn_varlen_cpu(&q, k, v, None, &lengths(a), &lengths(b), 4, 4, 1., causal, None, right)
+        };
+        let fit: [&[u32]; 2] = [&[1, 3], &[2, 2]];
+        assert!(call(&q, &q, fit, false, None).is_ok());
+        assert!(matches!(call(&of(&[1, 4, 4, 8]), &q, fit, false, None), Err(Error::Shape { .. })));
+        for (k, v) in [([4, 3, 8], [4, 3, 8]), ([4, 4, 6], [4, 4, 8]), ([4, 0, 8], [4, 4, 8]), ([4, 4, 8], [3, 4, 8])] {
+            assert!(matches!(call(&of(&k), &of(&v), fit, false, None), Err(Error::ShapeMismatch { .. })), "{k:?}");
+        }
+        for lengths in [[&[1u32, 2][..], &[2, 2]], [&[1, 3], &[4]], [&[1, 3], &[2, 3]], [&[u32::MAX, 5], &[2, 2]]] {
+            assert!(matches!(call(&q, &q, lengths, false, None), Err(Error::ShapeMismatch { .. })), "{lengths:?}");
+        }
+        let half = q.to_dtype(DType::F16).unwrap();
+        assert!(matches!(call(&half, &q, fit, false, None), Err(Error::DTypeMismatch { .. })));
+        assert!(matches!(call(&q, &q, fit, true, None), Err(Error::Argument { argument: "keys", .. })));
+        assert!(matches!(call(&q, &q, fit, false, Some(1)), Err(Error::Argument { argument: "window_right", .. })));
+        let slopes = of(&[3]);
+        let (a, b) = (lengths(fit[0]), lengths(fit[1]));
+        let wrong = flash_attn_varlen_cpu(&q, &q, &q, Some(&slopes), &a, &b, 4, 4, 1., false, None, None);
+        assert!(matches!(wrong, Err(Error::ShapeMismatch { .. })));
+    });
+}
+
+#[test]
+fn the_parts_have_candles_names() {
+    each_case(&[false], |_| {
+        let x = Tensor::from_vec(numbers(3 * 2 * 4, 8), (1, 3, 2, 4), &Device::Cpu).unwrap();
+        let values = |y: ndgc::Result<Tensor>| y.unwrap().to_vec::<f32>().unwrap();
+        let with = |mask: AttnMask| values(flash_attn::<f32>(&x, &x, &x, 0.5, mask, None, None));
+        assert_eq!(values(run_causal_attn_cpu::<f32>(&x, &x, &x, 0.5, 0, None, None)), with(AttnMask::causal()));
+        let mask = Tensor::from_vec(numbers(9, 9), (3, 3), &Device::Cpu).unwrap();
+        let masked = run_flash_attn_cpu::<f32>(&x, &x, &x, Some(&mask), 0.5, None, None);
+        assert_eq!(values(masked), with(AttnMask::Mask(mask)));
+        assert_eq!(values(run_flash_attn_cpu::<f32>(&x, &x, &x, None, 0.5, None, None)), with(AttnMask::None));
+        // Four heads on two, with keys and values side by side.
+        let (q, kv) = (numbers(4 * 3, 10), numbers(5 * 2 * 6, 11));
+        let y = causal_decode_f32_interleaved(&q, &kv, 4, 2, 3, 5, 0.7).unwrap();
+        assert_eq!(y.dims(), [4, 1, 3]);
+        let half = |from: usize| -> Vec<f32> { kv.chunks(6).flat_map(|pair| pair[from..][..3].to_vec()).collect() };
+        near(&y, &reference([1, 1, 5, 4, 2, 3, 3], [&q, &half(0), &half(3)], 0.7, None, &|_, _, _| Some(0.)), 1e-5);
+        for (d, positions) in [(3, 6), (usize::MAX, 1), (4, 5)] {
+            let short = causal_decode_f32_interleaved(&q, &kv, 4, 2, d, positions, 0.7);
+            assert!(matches!(short, Err(Error::ElementCount { .. })), "{d}, {positions}");
+        }
     });
 }

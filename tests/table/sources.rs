@@ -113,10 +113,20 @@ fn table() -> Vec<String> {
 }
 
 /// Files whose functions are no rows: those of optional features, which have tests of their own, and those that run what
-/// the caller gives them, or wrap what has a row; and products of experts, for which no sample has lists and blocks
-/// (`tests/ops/moe.rs`).
-const ELSEWHERE: [&str; 9] =
-    ["factors", "fourier", "ndarrays", "custom", "compose", "expression", "checkpoint", "scoped", "moe"];
+/// the caller gives them, or wrap what has a row; and products of experts and attention of packed sequences, for which no
+/// sample has lists and blocks, or lengths (`tests/ops/moe.rs`, `tests/ops/attention.rs`).
+const ELSEWHERE: [&str; 10] = [
+    "factors",
+    "fourier",
+    "ndarrays",
+    "custom",
+    "compose",
+    "expression",
+    "checkpoint",
+    "scoped",
+    "moe",
+    "varlen_attention",
+];
 
 /// The public functions that return arrays and need a row, as rows name them.
 pub(crate) fn operations() -> BTreeSet<String> {
