@@ -2,7 +2,8 @@
 //!
 //! What you learn: `IdxDataSetIterator` reads the files of MNIST's form, a normaliser brings pixels to 0 to 1, and both
 //! are iterators that wrap one another; the same batches suit both networks; `evaluate` counts right and wrong answers
-//! without making an array; memory is the same after every epoch. `examples/digits/README.md` says whose hands these are.
+//! without making an array; memory is the same after every epoch. `examples/digits/README.md` says whose hands these
+//! are.
 //!
 //! ```text
 //! $ cargo run --release --example 15_digits

@@ -103,7 +103,7 @@ fn write(net: &Network, letters: &Letters, random: &mut Generator) -> Result<Str
     net.rnn_clear_previous_state();
     let (mut sentence, mut last) = (String::new(), 0u32);
     while sentence.len() < 60 {
-        let chances = net.rnn_time_step(&Tensor::new(&[[last]], &Device::Cpu)?)?.to_vec::<f32>()?;
+        let chances = net.rnn_time_step(&Tensor::new([[last]], &Device::Cpu)?)?.to_vec::<f32>()?;
         let chances: Vec<f32> = chances.iter().map(|chance| chance * chance).collect();
         let drawn = random.uniform(0., f64::from(chances.iter().sum::<f32>()), 1, ndgc::DType::F32, &Device::Cpu)?;
         let mut left = drawn.to_vec::<f32>()?[0];

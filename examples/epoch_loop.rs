@@ -59,7 +59,8 @@ const SIZES: [usize; 4] = [PIXELS, 128, 64, 10];
 /// Learning rates of both optimizers.
 const SGD_RATE: f64 = 0.1;
 const ADAM_RATE: f64 = 1e-3;
-/// Adam's, so small that it does not matter to which root it is added: DL4J's formula, and so `network`'s, differs there.
+/// Adam's, so small that it does not matter to which root it is added: DL4J's formula, and so `network`'s, differs
+/// there.
 const EPSILON: f64 = 1e-12;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;

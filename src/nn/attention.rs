@@ -2,8 +2,7 @@
 
 use crate::{DType, Device, Error, Result, Tensor, WithDType};
 
-pub use super::varlen_attention as varlen;
-pub use super::varlen_attention::{flash_attn_varlen_cpu, flash_attn_varlen_unfused};
+pub use crate::nn::varlen_attention::{flash_attn_varlen_cpu, flash_attn_varlen_unfused};
 
 /// Rows of queries whose scores are in memory at a time.
 const ROWS: usize = 128;
@@ -182,13 +181,18 @@ impl Scores<'_> {
     }
 }
 
+/// Sequences of different lengths.
+pub mod varlen {
+    pub use crate::nn::varlen_attention::{flash_attn_varlen_cpu, flash_attn_varlen_unfused};
+}
+
 /// candle's names of parts of its kernels for the host: here they are [`flash_attn`], on every device.
 pub mod cpu_flash {
-    pub use super::{flash_attn, varlen};
+    pub use crate::nn::attention::{flash_attn, varlen};
 
     /// What a query sees up to its own position.
     pub mod causal {
-        use super::super::{AttnMask, flash_attn};
+        use crate::nn::attention::{AttnMask, flash_attn};
         use crate::{Device, Error, Result, Tensor, WithDType};
 
         /// [`flash_attn`] with [`AttnMask::causal_with_offset`], of any number of sequences.
@@ -239,7 +243,7 @@ pub mod cpu_flash {
 
     /// With a mask, or without.
     pub mod standard {
-        use super::super::{AttnMask, flash_attn};
+        use crate::nn::attention::{AttnMask, flash_attn};
         use crate::{Result, Tensor, WithDType};
 
         /// [`flash_attn`] with [`AttnMask::Mask`], or none.

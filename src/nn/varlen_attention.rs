@@ -46,43 +46,8 @@ pub fn flash_attn_varlen_cpu(
     window_left: Option<usize>,
     window_right: Option<usize>,
 ) -> Result<Tensor> {
-    let op = OP;
-    let three = |x: &Tensor| {
-        let expected = || "[all positions, heads, n]".into();
-        <[usize; 3]>::try_from(x.dims()).map_err(|_| Error::Shape {
-            op,
-            found: x.dims().to_vec(),
-            expected: expected(),
-        })
-    };
-    let ([queries, heads, n], [keys, kv_heads, kn], [values, v_heads, m]) = (three(q)?, three(k)?, three(v)?);
-    for other in [k, v] {
-        if other.dtype() != q.dtype() {
-            return Err(Error::DTypeMismatch { op, lhs: q.dtype(), rhs: other.dtype() });
-        }
-    }
-    let misfit = |lhs: &[usize], rhs: &[usize], why: &str| Error::ShapeMismatch {
-        op,
-        lhs: lhs.to_vec(),
-        rhs: rhs.to_vec(),
-        why: why.to_owned(),
-    };
-    let divides = |part: usize| part > 0 && heads.is_multiple_of(part);
-    if kn != n || !divides(kv_heads) {
-        return Err(misfit(q.dims(), k.dims(), "keys have the queries' last size, and heads that divide the queries'"));
-    }
-    if values != keys || !divides(v_heads) {
-        return Err(misfit(k.dims(), v.dims(), "there is a value for each key, with heads that divide the queries'"));
-    }
-    let (of_queries, of_keys) = (lengths(seqlens_q)?, lengths(seqlens_k)?);
-    let sums = [&of_queries, &of_keys].map(|all| all.iter().fold(0, |sum: usize, len| sum.saturating_add(*len)));
-    if of_queries.len() != of_keys.len() || sums != [queries, keys] {
-        return Err(misfit(
-            &sums,
-            &[queries, keys],
-            "the lengths of the sequences are as many, and sum up to the rows",
-        ));
-    }
+    let [of_queries, of_keys] = lengths([q, k, v], [seqlens_q, seqlens_k])?;
+    let (op, heads, m) = (OP, q.dim(1)?, v.dim(2)?);
     if window_left.is_none() && window_right.is_some() {
         let expected = "given with window_left alone";
         return Err(Error::Argument { op, argument: "window_right", value: "alone".into(), expected });
@@ -113,47 +78,50 @@ pub fn flash_attn_varlen_cpu(
     })
 }
 
-/// [`flash_attn_varlen_cpu`] under candle's other name. A sequence without keys gives zeros here too.
-///
-/// # Errors
-/// As [`flash_attn_varlen_cpu`].
-#[allow(clippy::too_many_arguments)] // candle's
-#[track_caller]
-pub fn flash_attn_varlen_unfused(
-    q: &Tensor,
-    k: &Tensor,
-    v: &Tensor,
-    alibi_slopes: Option<&Tensor>,
-    seqlens_q: &Tensor,
-    seqlens_k: &Tensor,
-    max_seqlen_q: usize,
-    max_seqlen_k: usize,
-    softmax_scale: f32,
-    causal: bool,
-    window_size_left: Option<usize>,
-    window_size_right: Option<usize>,
-) -> Result<Tensor> {
-    flash_attn_varlen_cpu(
-        q,
-        k,
-        v,
-        alibi_slopes,
-        seqlens_q,
-        seqlens_k,
-        max_seqlen_q,
-        max_seqlen_k,
-        softmax_scale,
-        causal,
-        window_size_left,
-        window_size_right,
-    )
-}
+/// candle's other name of [`flash_attn_varlen_cpu`]: a sequence without keys gives zeros under it too.
+pub use self::flash_attn_varlen_cpu as flash_attn_varlen_unfused;
 
 const OP: &str = "flash_attn_varlen";
 
-/// Lengths of sequences, on the host.
-fn lengths(of: &Tensor) -> Result<Vec<usize>> {
-    Ok(of.to_vec1::<u32>()?.into_iter().map(|len| len as usize).collect())
+fn misfit(lhs: &[usize], rhs: &[usize], why: &str) -> Error {
+    Error::ShapeMismatch { op: OP, lhs: lhs.to_vec(), rhs: rhs.to_vec(), why: why.to_owned() }
+}
+
+/// The lengths of the sequences, of queries and of keys, if all sizes fit.
+fn lengths([q, k, v]: [&Tensor; 3], [seqlens_q, seqlens_k]: [&Tensor; 2]) -> Result<[Vec<usize>; 2]> {
+    let op = OP;
+    let three = |x: &Tensor| {
+        let expected = || "[all positions, heads, n]".into();
+        <[usize; 3]>::try_from(x.dims()).map_err(|_| Error::Shape {
+            op,
+            found: x.dims().to_vec(),
+            expected: expected(),
+        })
+    };
+    let ([queries, heads, n], [keys, kv_heads, kn], [values, v_heads, _]) = (three(q)?, three(k)?, three(v)?);
+    for other in [k, v] {
+        if other.dtype() != q.dtype() {
+            return Err(Error::DTypeMismatch { op, lhs: q.dtype(), rhs: other.dtype() });
+        }
+    }
+    let divides = |part: usize| part > 0 && heads.is_multiple_of(part);
+    if kn != n || !divides(kv_heads) {
+        return Err(misfit(q.dims(), k.dims(), "keys have the queries' last size, and heads that divide the queries'"));
+    }
+    if values != keys || !divides(v_heads) {
+        return Err(misfit(k.dims(), v.dims(), "there is a value for each key, with heads that divide the queries'"));
+    }
+    let on_host = |of: &Tensor| Ok::<_, Error>(of.to_vec1::<u32>()?.into_iter().map(|len| len as usize).collect());
+    let all: [Vec<usize>; 2] = [on_host(seqlens_q)?, on_host(seqlens_k)?];
+    let sums = all.each_ref().map(|all| all.iter().fold(0, |sum: usize, len| sum.saturating_add(*len)));
+    if all[0].len() != all[1].len() || sums != [queries, keys] {
+        return Err(misfit(
+            &sums,
+            &[queries, keys],
+            "the lengths of the sequences are as many, and sum up to the rows",
+        ));
+    }
+    Ok(all)
 }
 
 /// How scores are made, and which count.
@@ -226,8 +194,8 @@ impl Rule {
         (first.clamp(0, keys as i64) as usize, end as usize)
     }
 
-    /// What is added to the scores of some rows, for `wide` keys from `first` on: for no head, for all alike, or for each.
-    /// Rows that see nothing get what does no harm.
+    /// What is added to the scores of some rows, for `wide` keys from `first` on: for no head, for all alike, or for
+    /// each. Rows that see nothing get what does no harm.
     fn bias(
         &self,
         start: usize,

@@ -205,7 +205,7 @@ fn packed_sequences_are_attended_one_by_one() {
 fn gradients_flow_through_packed_sequences() {
     each_case(&[false, true], |device| {
         let x = Var::from_tensor(&Tensor::from_vec(numbers(5 * 2 * 4, 6), (5, 2, 4), device).unwrap()).unwrap();
-        let lengths = Tensor::new(&[2u32, 3], device).unwrap();
+        let lengths = Tensor::new([2u32, 3], device).unwrap();
         let y = flash_attn_varlen_cpu(&x, &x, &x, None, &lengths, &lengths, 3, 3, 0.5, true, None, None).unwrap();
         // A sequence alone, by the batched form.
         let one = x.narrow(0, 2, 3).unwrap().unsqueeze(0).unwrap();

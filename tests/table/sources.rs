@@ -113,8 +113,8 @@ fn table() -> Vec<String> {
 }
 
 /// Files whose functions are no rows: those of optional features, which have tests of their own, and those that run what
-/// the caller gives them, or wrap what has a row; and products of experts and attention of packed sequences, for which no
-/// sample has lists and blocks, or lengths (`tests/ops/moe.rs`, `tests/ops/attention.rs`).
+/// the caller gives them, or wrap what has a row; and products of experts and attention of packed sequences, for which
+/// no sample has lists and blocks, or lengths (`tests/ops/moe.rs`, `tests/ops/attention.rs`).
 const ELSEWHERE: [&str; 10] = [
     "factors",
     "fourier",

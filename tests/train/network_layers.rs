@@ -507,3 +507,28 @@ fn no_shape_is_a_panic() {
         }
     });
 }
+
+#[test]
+fn images_come_in_other_shapes() {
+    both(|| {
+        let images = numbers(&[2, 1, 6, 6]);
+        let shapes: [&[usize]; 3] = [&[2, 1, 6, 6], &[2, 6, 6], &[2, 36]];
+        let convolution: LayerConfig = Convolution2D::new(2, (3, 3)).into();
+        for (input, first) in
+            [(InputType::convolutional(1, 6, 6), convolution), (InputType::feed_forward(36), dense(4))]
+        {
+            for mode in MODES {
+                let net = config(mode).input_type(input).layer(first.clone()).layer(OutputLayer::new(3, Loss::Mse));
+                let mut net = net.build().unwrap();
+                let outputs = shapes.map(|shape| {
+                    let x = images.reshape(shape).unwrap();
+                    net.fit_arrays(&x, &numbers(&[2, 3])).unwrap();
+                    net.output(&images).unwrap().to_vec::<f64>().unwrap()
+                        == net.output(&x).unwrap().to_vec::<f64>().unwrap()
+                });
+                assert_eq!(outputs, [true; 3], "{input} in {mode:?}");
+                assert!(net.output(&numbers(&[2, 5, 6])).is_err(), "what has other numbers does not fit");
+            }
+        }
+    });
+}

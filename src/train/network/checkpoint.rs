@@ -24,8 +24,9 @@ fn file_error(path: &Path, why: impl ToString) -> Error {
 
 /// # Checkpoints
 impl Network {
-    /// Writes configuration, parameters, what updaters keep, and counts: `path` with the ending `.json`, and beside it a
-    /// file of arrays (safetensors). The checkpoint before is there, whole, until this one is; then its arrays are deleted.
+    /// Writes configuration, parameters, what updaters keep, and counts: `path` with the ending `.json`, and beside it
+    /// a file of arrays (safetensors). The checkpoint before is there, whole, until this one is; then its arrays are
+    /// deleted.
     ///
     /// ```
     /// # use ndgc::train::{InputType, Loss, Network, NetworkConfig, OutputLayer};

@@ -71,8 +71,8 @@ impl InputType {
         }
     }
 
-    /// The shape of this form for images that come in another one, with the same numbers: `[n, h, w]` or `[n, size]` for
-    /// `[n, 1, h, w]`, and images for `[n, size]`. None where nothing is to be done.
+    /// The shape of this form for images that come in another one, with the same numbers: `[n, h, w]` or `[n, size]`
+    /// for `[n, 1, h, w]`, and images for `[n, size]`. None where nothing is to be done.
     pub(super) fn other_shape(&self, dims: &[usize]) -> Option<Shape> {
         let (&n, rest) = dims.split_first()?;
         let fits = |rank: usize| rest.len() != rank && rest.iter().product::<usize>() == self.size();
