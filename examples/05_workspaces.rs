@@ -2,7 +2,8 @@
 //!
 //! What you learn: a cycle takes every array that is made while it runs, and ends all at once; a workspace learns its
 //! size in the first cycle, and where needs vary its block grows to the longest, so that the system is asked for memory
-//! a few times in all; a result leaves by `detach()`, and a handle that was left over is an error wherever it is used.
+//! a few times in all; a result leaves by `detach()`, and a handle that was left over is an error wherever it is used;
+//! one that plans lets arrays that do not live together share bytes.
 //!
 //! ```text
 //! $ cargo run --release --example 05_workspaces
@@ -18,10 +19,11 @@
 //!    33     64   170.1 KiB   221.2 KiB        14
 //!    40     85   225.9 KiB   293.7 KiB        16
 //! the other cycles asked for no memory
+//! planned: 242 arrays, 3.0 KiB as against 69.2 KiB, 3.0 KiB of which live at once; 99 of 100 cycles by plan
 //! ```
 
 use ndgc::nn::{self, LSTM, RNN, VarBuilder, VarMap};
-use ndgc::{DType, Device, Error, Result, SpillPolicy, Tensor, Workspace, WorkspaceConfig, no_grad};
+use ndgc::{DType, Device, Error, LearningPolicy, Result, SpillPolicy, Tensor, Workspace, WorkspaceConfig, no_grad};
 
 /// Runs a sequence of this many steps through the network. Returns what the last step gives.
 fn forward(lstm: &LSTM, steps: usize) -> Result<Tensor> {
@@ -67,5 +69,19 @@ fn main() -> Result<()> {
         }
     }
     println!("the other cycles asked for no memory");
+
+    // The first cycle once more, with a workspace that learns which arrays live when.
+    let config = WorkspaceConfig::builder().policy_learning(LearningPolicy::Planned).build()?;
+    for _ in 0..100 {
+        Workspace::cycle("PLANNED", &config, || forward(&lstm, 20).map(drop))?;
+    }
+    let planned = Workspace::find("PLANNED").expect("entered above").stats();
+    let plan = planned.plan.expect("it plans");
+    let [size, plain, alive] = [planned.size, stats.size, plan.alive].map(|bytes| bytes as f64 / 1024.);
+    println!(
+        "planned: {} arrays, {size:.1} KiB as against {plain:.1} KiB, {alive:.1} KiB of which live at once; \
+         {} of 100 cycles by plan",
+        planned.arrays, plan.planned_cycles
+    );
     Ok(())
 }

@@ -29,9 +29,24 @@ pub enum LearningPolicy {
     /// the most bytes alive at once; `initial_size` is the least it has.
     ///
     /// Only arrays that really ended make room: their last handle is gone, no gradient needs them and nobody reads
-    /// them. A cycle that differs from all plans lies side by side from there on, what does not fit beside the block,
-    /// and is learned from: [`WorkspaceStats::plan`](crate::WorkspaceStats::plan) says how often and why. Batches that
-    /// are smaller than the largest one go by its plan. Not for circular and mapped workspaces.
+    /// them. A cycle that differs from all plans takes gaps between what lives from there on, and is learned from:
+    /// [`WorkspaceStats::plan`](crate::WorkspaceStats::plan) says how often and why. Batches that are smaller than the
+    /// largest one go by its plan; sixteen kinds of cycles have one each. Not for circular and mapped workspaces.
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, LearningPolicy, Tensor, Workspace, WorkspaceConfig};
+    /// let config = WorkspaceConfig::builder().policy_learning(LearningPolicy::Planned).build()?;
+    /// for _ in 0..3 {
+    ///     let _cycle = Workspace::enter("STEP", &config)?;
+    ///     let mut x = Tensor::ones(1024, DType::F32, &Device::Cpu)?;
+    ///     for _ in 0..100 {
+    ///         x = x.affine(1., 1.)?; // of these 101 arrays two live at a time
+    ///     }
+    /// }
+    /// let step = Workspace::find("STEP").map(|step| step.stats()).expect("entered above");
+    /// assert_eq!((step.size, step.max_cycle), (2 << 12, 101 << 12));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
     ///
     /// ND4J has none. ndgc's own, after the planners of static graphs (greedy by size: arXiv 2001.03288), from cycles
     /// that ran instead of a graph.

@@ -7,9 +7,10 @@
 //! them before that one had ended when it got them, so that is all there is to ask. Invariant I15 (design.md).
 //!
 //! A request that is larger than planned, comes after the last planned one, or finds its bytes in use leaves the plan:
-//! the rest of the cycle lies side by side behind what was placed, and a plan is made of what happened. It shares what
-//! went before they part with the one that was left, so that a cycle changes from one to the other where it finds out
-//! which it is. Once all cycles go by plan, those that were not needed for it are given up.
+//! the rest of the cycle takes the smallest gap between what lives that holds it, or lies behind all, and a plan is
+//! made of what happened. It shares what went before they part with the one that was left, so that a cycle changes from
+//! one to the other where it finds out which it is. Once all cycles go by plan, those that were not needed for it are
+//! given up.
 //!
 //! Nothing here touches memory: offsets and lengths, as in `sizing.rs`.
 
@@ -21,26 +22,30 @@ pub(crate) const PLANNED: u32 = 1 << 30;
 /// The storage's end is nobody's business.
 pub(crate) const UNPLANNED: u32 = (1 << 31) - 1;
 
-/// Requests of a cycle, beyond which none is planned: the time to make a plan grows with their square.
-const REQUESTS_MAX: usize = 8192;
-/// Plans at a time.
-const PLANS_MAX: usize = 4;
-/// Cycles in a row that left their plans, after which only every [`LEARN_EVERY`]th is learned from, and the next one
-/// tries what was.
-const PATIENCE: u32 = 8;
-/// See [`PATIENCE`].
-const LEARN_EVERY: u32 = 16;
-const LEARN_LAST: u32 = LEARN_EVERY - 1;
+/// Requests of a cycle, beyond which no plan is made of it: the time for that grows with their square.
+const REQUESTS_MAX: usize = 4096;
+/// Requests of a cycle that are numbered; those after them keep their bytes until it ends.
+const NUMBERS_MAX: usize = 1 << 24;
+/// Plans at a time: lengths of sequences, say.
+const PLANS_MAX: usize = 16;
+/// Cycles in a row that left their plans, after which only that is learned from whose number is a power of two: a loop
+/// that never settles learns a few times in all.
+const PATIENCE: u32 = 32;
+/// Cycles in a row that left their plans, from which on the block is made for what lives in them.
+const ASTRAY: u32 = 3;
 /// Cycles in a row by plan, after which the block becomes as small as the plans allow, and the first time the plans as
 /// few as are needed.
 const STEADY: u32 = 16;
 
 /// Not ended.
 const ALIVE: u32 = u32::MAX;
+/// Where a request lies that had no room in the block.
+const BESIDE: usize = usize::MAX;
 
 /// A request of the running cycle.
 #[derive(Clone, Copy, Debug)]
 struct Request {
+    offset: usize,
     bytes: usize,
     /// Requests that were made before its array ended.
     ended: u32,
@@ -143,7 +148,11 @@ pub(crate) struct Planner {
     /// The plan that the running cycle left, and the request.
     left: Option<(usize, usize)>,
     requests: Vec<Request>,
-    recording: bool,
+    /// What is free below the last byte in use, in a cycle without a plan.
+    gaps: Gaps,
+    /// Bytes alive, and the most that were in this cycle.
+    alive: usize,
+    alive_max: usize,
     /// Whether each request so far asked for just what was planned.
     exact: bool,
     /// Whether all cycles went by plan for a while, and the request since then whose bytes were in use.
@@ -162,67 +171,82 @@ impl Planner {
     #[inline(never)]
     pub(crate) fn begin(&mut self) {
         self.requests.clear();
+        self.gaps.0.clear();
+        (self.alive, self.alive_max) = (0, 0);
         (self.left, self.exact) = (None, true);
-        self.recording = self.astray < PATIENCE || matches!(self.astray % LEARN_EVERY, 0 | LEARN_LAST);
-        self.followed = (self.recording && !self.plans.is_empty()).then_some(0);
+        self.followed = (!self.plans.is_empty()).then_some(0);
     }
 
-    /// Whether requests of the running cycle are numbered.
-    pub(crate) fn is_recording(&self) -> bool {
-        self.recording
-    }
-
-    /// Where the plan puts the next request. `None`: the cycle has no plan, or leaves it here.
+    /// Where the next request goes, if the block has so many bytes: where the plan says, into a gap, or behind the last
+    /// byte that was used, which is at `end`.
     #[inline]
-    pub(crate) fn offset_of_next(&mut self, bytes: usize) -> Option<usize> {
-        let plan = &self.plans[self.followed?];
-        match plan.fits(&self.requests, bytes) {
+    pub(crate) fn offset_of_next(&mut self, bytes: usize, end: usize, size: usize) -> usize {
+        let Some(followed) = self.followed else { return self.gaps.take(bytes, end, size) };
+        match self.plans[followed].fits(&self.requests, bytes) {
+            Ok(place) if place.bytes == bytes || !self.exact => place.offset,
             Ok(place) => {
-                self.exact &= place.bytes == bytes;
-                Some(place.offset)
+                let offset = place.offset;
+                self.change(followed, bytes, true).unwrap_or_else(|| {
+                    self.exact = false;
+                    offset
+                })
             }
-            Err(why) => self.change(bytes, why),
+            Err(why) => {
+                let changed = self.change(followed, bytes, true).or_else(|| self.change(followed, bytes, false));
+                changed.unwrap_or_else(|| {
+                    self.leave(followed, why);
+                    self.gaps.take(bytes, end, size)
+                })
+            }
         }
     }
 
-    /// Another plan that agrees with what was placed so far takes over, or none does.
+    /// Another plan that agrees with what was placed so far takes over, if there is one: `exact`, if it says just that
+    /// of the next request.
     #[cold]
-    fn change(&mut self, bytes: usize, why: PlanDeviation) -> Option<usize> {
-        let (from, next) = (self.followed.take()?, self.requests.len());
+    fn change(&mut self, from: usize, bytes: usize, exact: bool) -> Option<usize> {
+        let next = self.requests.len();
         let placed = &self.plans[from].places[..next];
-        let agrees = |plan: &MemoryPlan| plan.places.get(..next).is_some_and(|places| places == placed);
         for (at, plan) in self.plans.iter().enumerate() {
+            let agrees = plan.places.get(..next).is_some_and(|places| places == placed);
             if at != from
-                && agrees(plan)
+                && agrees
                 && let Ok(place) = plan.fits(&self.requests, bytes)
+                && (place.bytes == bytes || !exact)
             {
-                (self.followed, self.exact) = (Some(at), self.exact && place.bytes == bytes);
+                (self.followed, self.exact) = (Some(at), self.exact && exact);
                 return Some(place.offset);
             }
         }
-        self.left = Some((from, next));
-        self.deviations += 1;
-        self.last_deviation = Some(why);
         None
     }
 
-    /// The next request was met, wherever. What its storage is to note.
+    /// The cycle goes on without a plan.
+    #[cold]
+    fn leave(&mut self, from: usize, why: PlanDeviation) {
+        self.followed = None;
+        self.left = Some((from, self.requests.len()));
+        self.deviations += 1;
+        self.last_deviation = Some(why);
+        self.gaps = Gaps::between(&self.requests);
+    }
+
+    /// The next request was met, in the block or beside it. What its storage is to note.
     #[inline]
-    pub(crate) fn note(&mut self, bytes: usize) -> u32 {
+    pub(crate) fn note(&mut self, bytes: usize, offset: Option<usize>) -> u32 {
         let number = self.requests.len();
-        if number == REQUESTS_MAX {
-            // Too many for a plan: the cycle goes on without one, and so do the next.
-            self.requests.clear();
-            (self.recording, self.followed, self.astray) = (false, None, PATIENCE);
-            self.plans.clear();
+        if number == NUMBERS_MAX {
             return UNPLANNED;
         }
-        self.requests.push(Request { bytes, ended: ALIVE });
+        self.requests.push(Request { offset: offset.unwrap_or(BESIDE), bytes, ended: ALIVE });
+        self.alive += bytes;
+        self.alive_max = self.alive_max.max(self.alive);
         PLANNED | number as u32
     }
 
-    /// The last request was not met after all.
-    pub(crate) fn take_back(&mut self) {
+    /// The last request, which noted this, was not met after all.
+    pub(crate) fn take_back(&mut self, mark: u32) {
+        self.ended(mark);
         self.requests.pop();
     }
 
@@ -230,8 +254,13 @@ impl Planner {
     #[inline]
     pub(crate) fn ended(&mut self, mark: u32) {
         let now = self.requests.len() as u32;
-        if let Some(request) = self.requests.get_mut((mark & !PLANNED) as usize) {
+        let Some(request) = self.requests.get_mut((mark & !PLANNED) as usize) else { return };
+        if request.ended == ALIVE {
             request.ended = now;
+            self.alive -= request.bytes;
+            if self.followed.is_none() && request.offset != BESIDE {
+                self.gaps.give(request.offset, request.bytes);
+            }
         }
     }
 
@@ -242,25 +271,21 @@ impl Planner {
 
     /// All arrays since so many requests have ended.
     pub(crate) fn ended_since(&mut self, count: usize) {
-        let now = self.requests.len() as u32;
-        for request in self.requests.iter_mut().skip(count) {
-            request.ended = request.ended.min(now);
-        }
+        (count..self.requests.len()).for_each(|number| self.ended(PLANNED | number as u32));
     }
 
     /// The cycle ends. After `shrink_after` cycles in a row that did not need it, a plan is given up.
     pub(crate) fn end(&mut self, shrink_after: Option<u32>) {
-        if !self.recording {
-            self.astray = self.astray.saturating_add(1);
-            return;
-        }
         if self.requests.is_empty() {
             return;
         }
         let due = |cycles: u32| shrink_after.is_some_and(|after| cycles >= after);
         let Some(at) = self.followed.take() else {
             (self.steady, self.astray) = (0, self.astray.saturating_add(1));
-            return self.learn();
+            if self.requests.len() <= REQUESTS_MAX && (self.astray < PATIENCE || self.astray.is_power_of_two()) {
+                self.learn();
+            }
+            return;
         };
         (self.steady, self.astray) = (self.steady.saturating_add(1), 0);
         self.planned_cycles += 1;
@@ -309,9 +334,9 @@ impl Planner {
         self.plans.iter().map(|plan| plan.size).max().unwrap_or(0)
     }
 
-    /// Whether cycles leave their plans again and again: then the block holds what they need beside them, too.
-    pub(crate) fn is_astray(&self) -> bool {
-        self.astray > PLANS_MAX as u32
+    /// Where cycles leave their plans again and again, the most bytes that lived in the last one, and some for gaps.
+    pub(crate) fn size_astray(&self) -> Option<usize> {
+        (self.astray >= ASTRAY).then_some(self.alive_max + self.alive_max / 4)
     }
 
     /// Whether a block that is larger than the plans need becomes smaller.
@@ -438,6 +463,62 @@ fn place_greedily(lives: &[Life], fixed: &[usize], size: &dyn Fn(&Life) -> usize
         placed.insert(placed.partition_point(|&other| offsets[other] <= offsets[at]), at);
     }
     offsets
+}
+
+/// What is free between what lives: offsets and bytes.
+#[derive(Debug, Default)]
+struct Gaps(BTreeMap<usize, usize>);
+
+impl Gaps {
+    /// Between the requests that live, below the end of the last one.
+    fn between(requests: &[Request]) -> Self {
+        let in_block = requests.iter().filter(|request| request.offset != BESIDE);
+        let mut gaps = Gaps::default();
+        let end = in_block.clone().map(|request| request.offset + request.bytes).max().unwrap_or(0);
+        let mut live: Vec<&Request> = in_block.filter(|request| request.ended == ALIVE).collect();
+        live.sort_unstable_by_key(|request| request.offset);
+        let mut at = 0;
+        for (from, to) in
+            live.into_iter().map(|request| (request.offset, request.offset + request.bytes)).chain([(end, end)])
+        {
+            if from > at {
+                gaps.0.insert(at, from - at);
+            }
+            at = at.max(to);
+        }
+        gaps
+    }
+
+    /// The smallest that holds so many bytes; else the one that ends at `end`, if what follows it up to `size` holds
+    /// the rest; else `end`.
+    fn take(&mut self, bytes: usize, end: usize, size: usize) -> usize {
+        let fits = self.0.iter().filter(|&(_, &free)| free >= bytes).min_by_key(|&(_, &free)| free);
+        if let Some((&at, &free)) = fits {
+            self.0.remove(&at);
+            if free > bytes {
+                self.0.insert(at + bytes, free - bytes);
+            }
+            return at;
+        }
+        match self.0.last_key_value() {
+            Some((&at, &free)) if at + free == end && bytes <= size && at <= size - bytes => {
+                self.0.pop_last();
+                at
+            }
+            _ => end,
+        }
+    }
+
+    /// These bytes are free.
+    fn give(&mut self, mut offset: usize, mut bytes: usize) {
+        if let Some((&before, &free)) = self.0.range(..offset).next_back().filter(|&(&at, &free)| at + free == offset) {
+            (offset, bytes) = (before, free + bytes);
+        }
+        if let Some(free) = self.0.remove(&(offset + bytes)) {
+            bytes += free;
+        }
+        self.0.insert(offset, bytes);
+    }
 }
 
 /// Who had which bytes last: the begin of each range, and its end and owner.

@@ -66,8 +66,6 @@ pub(crate) struct Plan {
     /// What the storage of the last request is to note of it.
     mark: u32,
 
-    /// Whether requests of this cycle are numbered, and placed as a plan says.
-    numbers: bool,
     /// Of a workspace of [`LearningPolicy::Planned`].
     planner: Option<Box<Planner>>,
     config: WorkspaceConfig,
@@ -124,7 +122,6 @@ impl Plan {
             free: 0,
             mask: align - 1,
             mark: UNPLANNED,
-            numbers: false,
             planner: (config.policy_learning() == LearningPolicy::Planned).then(Box::default),
             config: config.clone(),
             circular: config.is_circular(),
@@ -208,7 +205,6 @@ impl Plan {
         }
         if let Some(planner) = &mut self.planner {
             planner.begin();
-            self.numbers = planner.is_recording();
         }
         self.refresh();
     }
@@ -239,18 +235,15 @@ impl Plan {
     /// As [`Plan::room_at_once`], of a workspace that plans: where its plan says, or behind what was placed.
     pub(crate) fn planned_room(&mut self, bytes: usize) -> Option<usize> {
         let bytes = self.rounded(bytes);
-        let numbers = self.numbers && self.counts();
-        let planner = self.planner.as_deref_mut().filter(|_| numbers)?;
-        let at = match planner.offset_of_next(bytes) {
-            Some(planned) => planned,
-            None => self.offset,
-        };
+        let counts = self.counts();
+        let planner = self.planner.as_deref_mut().filter(|_| counts)?;
+        let at = planner.offset_of_next(bytes, self.offset, self.size);
         // The block may be smaller than planned: there was no memory for it, or it may have no more.
         if bytes > self.size || at > self.size - bytes {
             return None;
         }
         self.offset = self.offset.max(at + bytes);
-        self.number(bytes);
+        self.mark = planner.note(bytes, Some(at));
         Some(at)
     }
 
@@ -280,7 +273,7 @@ impl Plan {
     pub(crate) fn take_back(&mut self, placement: Placement, bytes: usize) {
         let bytes = self.rounded(bytes);
         if let Some(planner) = self.planner.as_mut().filter(|_| self.mark != UNPLANNED) {
-            planner.take_back();
+            planner.take_back(self.mark);
         }
         match placement {
             // By plan it may lie below others: what is beyond stays booked.
@@ -360,8 +353,7 @@ impl Plan {
         if self.circular || mark.generation != self.generation || mark.offset > self.offset {
             return;
         }
-        let numbers = self.numbers;
-        if let Some(planner) = self.planner.as_mut().filter(|_| numbers) {
+        if let Some(planner) = &mut self.planner {
             return planner.ended_since(mark.requests);
         }
         self.peak = self.this_cycle();
@@ -540,8 +532,7 @@ impl Plan {
     fn learned(&self, need: usize) -> usize {
         let size = match &self.planner {
             _ if self.circular => self.padded(need).saturating_mul(self.blocks()),
-            Some(planner) if !planner.is_astray() => planner.size().max(self.config.initial_size() as usize),
-            Some(planner) => self.with_slack(need).max(planner.size()),
+            Some(planner) => planner.size().max(self.config.initial_size() as usize),
             None => self.with_slack(need),
         };
         size.max(self.config.min_size() as usize).min(self.size_max())
@@ -575,20 +566,9 @@ impl Plan {
 
     /// Keeps `free` up to date with everything that it stands for: requests that are placed side by side, unnumbered.
     fn refresh(&mut self) {
-        let usable = self.counts() && self.trimming.is_none() && !self.numbers;
+        let usable = self.counts() && self.trimming.is_none() && self.planner.is_none();
         self.free = if usable { self.limit - self.offset } else { 0 };
         self.mark = UNPLANNED;
-    }
-
-    /// The request that was just met gets its number in the cycle, where these are kept.
-    fn number(&mut self, bytes: usize) {
-        let numbers = self.numbers;
-        let Some(planner) = self.planner.as_mut().filter(|_| numbers) else { return self.mark = UNPLANNED };
-        self.mark = planner.note(bytes);
-        if self.mark == UNPLANNED {
-            self.numbers = false;
-            self.refresh();
-        }
     }
 
     fn take_back_block(&mut self, bytes: usize) {
@@ -621,10 +601,11 @@ impl Plan {
         let counts = self.counts();
         if counts {
             self.beside = self.beside.saturating_add(bytes);
-            self.number(bytes);
-        } else {
-            self.mark = UNPLANNED;
         }
+        self.mark = match &mut self.planner {
+            Some(planner) if counts => planner.note(bytes, None),
+            _ => UNPLANNED,
+        };
         let first = self.config.policy_learning() == LearningPolicy::FirstLoop && self.size == 0 && self.basis == 0;
         if self.circular && !(first && counts) {
             self.pinned += 1;
@@ -714,10 +695,11 @@ impl Plan {
     fn leave_planned(&mut self, need: usize) -> Option<usize> {
         let planner = self.planner.as_mut()?;
         planner.end(self.config.shrink_after());
-        let (is_astray, may_shrink) = (planner.is_astray(), planner.may_shrink());
-        let wanted = self.learned(self.basis);
-        if is_astray && (need <= self.size || wanted <= self.size) {
-            return self.shrinks();
+        let (astray, may_shrink) = (planner.size_astray(), planner.may_shrink());
+        let mut wanted = self.learned(need);
+        if let Some(alive) = astray.filter(|_| need > self.size) {
+            // If what lives had room, it had none in one piece.
+            wanted = wanted.max(alive).max(self.size + self.size / 8).min(self.size_max());
         }
         (wanted > self.size || may_shrink && wanted < self.size).then_some(wanted)
     }
