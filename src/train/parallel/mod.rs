@@ -4,10 +4,14 @@
 mod communicator;
 mod inference;
 mod model;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod network;
 mod wrapper;
 
 pub use communicator::{Communicator, ThreadCommunicator};
 pub use inference::{InferenceMode, ParallelInference, ParallelInferenceBuilder};
 pub use model::{Model, ParallelModel};
+#[cfg(feature = "mpi")]
+pub use mpi::{Mpi, MpiCommunicator};
 pub use wrapper::{ParallelWrapper, ParallelWrapperBuilder, TrainingMode};

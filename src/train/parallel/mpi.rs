@@ -1,0 +1,334 @@
+//! What joins processes, by MPI from the system.
+//!
+//! The crate's handles of communicators stay with their thread, and that of all processes can be had at any time: so
+//! none is kept. Its calls say nothing of errors, since MPI ends all processes for one.
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread;
+
+use ::mpi::Threading;
+use ::mpi::collective::{CommunicatorCollectives, Root, SystemOperation};
+use ::mpi::environment::{Universe, initialize_with_threading};
+use ::mpi::topology::{Communicator as _, SimpleCommunicator};
+use ::mpi::traits::Equivalence;
+use ndgc::{DType, Error, Result, Tensor};
+
+use super::communicator::Communicator;
+
+/// Elements that one call of MPI is given, at most, unless there are more ranks. Its counts are C's `int`s, and a
+/// library takes room for what it is given.
+const PIECE: usize = 1 << 24;
+
+/// MPI in this process, from [`Mpi::start`] until this and its communicator are dropped.
+///
+/// Say what went wrong before this is dropped: `mpirun` ends the other processes as soon as one has ended with an exit
+/// code other than 0.
+///
+/// ```
+/// # use ndgc::train::{Communicator, Mpi};
+/// # use ndgc::{Device, Tensor};
+/// let mut mpi = Mpi::start()?; // by itself, as here, a process is the one rank that there is
+/// let mut group = mpi.communicator()?;
+/// let own = Tensor::full(1f32, 4, &Device::Cpu)?;
+/// group.all_reduce(&[own.clone()], 0.5)?;
+/// assert_eq!(own.to_vec1::<f32>()?, [0.5 * mpi.size() as f32; 4]);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+pub struct Mpi {
+    universe: Arc<Universe>,
+    rank: usize,
+    size: usize,
+}
+
+impl Mpi {
+    /// Starts MPI, which can be done once in a process.
+    ///
+    /// # Errors
+    /// [`Error::Msg`] if it was started before, or can be used by one thread alone.
+    pub fn start() -> Result<Self> {
+        let started = initialize_with_threading(Threading::Serialized);
+        let (universe, threading) =
+            started.ok_or_else(|| Error::msg("MPI was started before in this process; start it once, and keep it"))?;
+        if threading < Threading::Serialized {
+            return Err(Error::msg(format!(
+                "this MPI is for one thread alone ({threading:?}), and workers have threads of their own; take one \
+                 that is built with threads"
+            )));
+        }
+        let world = SimpleCommunicator::world();
+        let count = |number: i32| usize::try_from(number).map_err(|_| Error::msg("MPI counts below 0"));
+        let (rank, size) = (count(world.rank())?, count(world.size())?);
+        Ok(Mpi { universe: Arc::new(universe), rank, size })
+    }
+
+    /// Which of the processes this is: `0..size`.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Number of processes.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Joins all processes, each of which calls this: one communicator at a time.
+    ///
+    /// # Errors
+    /// [`Error::Msg`] if the one before is still there.
+    pub fn communicator(&mut self) -> Result<MpiCommunicator> {
+        if Arc::strong_count(&self.universe) > 1 {
+            return Err(Error::msg("there is a communicator of this process; drop it, and the wrapper that has it"));
+        }
+        let universe = Arc::clone(&self.universe);
+        let (singles, doubles) = (Lane::default(), Lane::default());
+        Ok(MpiCommunicator { _universe: universe, rank: self.rank, size: self.size, ended: None, singles, doubles })
+    }
+}
+
+impl fmt::Debug for Mpi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mpi(rank {} of {})", self.rank, self.size)
+    }
+}
+
+/// The [`Communicator`] of processes that `mpirun` started: one worker in each.
+///
+/// Numbers travel by way of the host, whatever device and layout an array has. f32 and f64 are added as such; f16 and
+/// bf16 as f32, rounded once; the factor is applied before. Each element is added up by one rank and copied to the
+/// others, so all have the same bits; in which order ranks are added is the library's choice. The room for the numbers
+/// on their way stays from one call to the next.
+///
+/// A rank that fails ([`Communicator::abort`]), panics or drops this before the others says so where the others next
+/// ask for a sum, or drop theirs; there they end with an error that names it. Until then it waits: so does `drop`, for
+/// all ranks. A process that is killed says nothing: `mpirun` ends the others and names it.
+///
+/// ```no_run
+/// # use ndgc::train::{Mpi, Network, ParallelWrapper, TrainingMode};
+/// # fn train(net: Network) -> ndgc::Result<()> {
+/// let mut mpi = Mpi::start()?;
+/// let wrapper = ParallelWrapper::builder(net)
+///     .training_mode(TrainingMode::SharedGradients)
+///     .communicator(Box::new(mpi.communicator()?))
+///     .build()?;
+/// # drop(wrapper);
+/// # Ok(())
+/// # }
+/// ```
+pub struct MpiCommunicator {
+    /// MPI goes when the last one does.
+    _universe: Arc<Universe>,
+    rank: usize,
+    size: usize,
+    /// Why no sum follows, known to all ranks.
+    ended: Option<String>,
+    singles: Lane<f32>,
+    doubles: Lane<f64>,
+}
+
+/// What a rank says before each sum.
+enum Coming<'a> {
+    /// With arrays of these sizes.
+    Sum(u64),
+    Left,
+    Failed(&'a str),
+}
+
+impl MpiCommunicator {
+    /// Tells the others how it stands here, and hears how it stands there. An error is one on all ranks, for good.
+    fn meet(&mut self, own: &Coming<'_>) -> Result<()> {
+        // The greatest word is heard: failures before leavings, of those the lowest rank's.
+        let place = (self.size - self.rank) as u64;
+        let (word, sizes, text) = match own {
+            Coming::Sum(sizes) => (0, *sizes, String::new()),
+            Coming::Left => (place, 0, "is gone before the others".to_owned()),
+            Coming::Failed(why) => (self.size as u64 + place, 0, format!("failed: {why}")),
+        };
+        let world = SimpleCommunicator::world();
+        let mut greatest = [0; 3];
+        world.all_reduce_into(&[word, sizes, !sizes][..], &mut greatest[..], SystemOperation::max());
+        let [word, sizes, others] = greatest;
+        let why = if word > 0 {
+            let rank = self.size - 1 - (word - 1) as usize % self.size;
+            format!("rank {rank} {}", hear(&world, rank, text))
+        } else if sizes != !others {
+            "the ranks brought arrays of different sizes or dtypes, or different factors".to_owned()
+        } else {
+            return Ok(());
+        };
+        let error = Err(self.cannot(&why));
+        self.ended = Some(why);
+        error
+    }
+
+    fn cannot(&self, why: &str) -> Error {
+        Error::msg(format!("rank {} cannot go on: {why}", self.rank))
+    }
+
+    /// Puts the numbers into the lanes, and makes all the room that their way takes. Returns what must be equal on all
+    /// ranks.
+    fn load(&mut self, arrays: &[Tensor], scale: f64) -> Result<u64> {
+        self.singles.all.clear();
+        self.doubles.all.clear();
+        let mut sizes = mix(0, scale.to_bits());
+        for array in arrays {
+            let dtype = array.dtype();
+            match dtype {
+                DType::F32 => self.singles.load(&array.to_vec()?)?,
+                DType::F16 | DType::BF16 => self.singles.load(&array.to_dtype(DType::F32)?.to_vec()?)?,
+                DType::F64 => self.doubles.load(&array.to_vec()?)?,
+                _ => {
+                    let (op, supported) = ("MpiCommunicator::all_reduce", "f16, bf16, f32 and f64");
+                    return Err(Error::UnsupportedDType { op, dtype, supported });
+                }
+            }
+            sizes = dtype.as_str().bytes().fold(mix(sizes, array.elem_count() as u64), |all, c| mix(all, c.into()));
+        }
+        self.singles.pad(self.size)?;
+        self.doubles.pad(self.size)?;
+        Ok(sizes)
+    }
+
+    /// Writes what is in the lanes to the arrays.
+    fn unload(&self, arrays: &[Tensor]) -> Result<()> {
+        let (mut singles, mut doubles) = (&self.singles.all[..], &self.doubles.all[..]);
+        arrays.iter().try_for_each(|array| {
+            let (count, shape, device) = (array.elem_count(), array.dims(), array.device());
+            let sum = match array.dtype() {
+                DType::F64 => Tensor::from_slice(front(&mut doubles, count), shape, device)?,
+                dtype => Tensor::from_slice(front(&mut singles, count), shape, device)?.to_dtype(dtype)?,
+            };
+            array.copy_(&sum)
+        })
+    }
+}
+
+impl fmt::Debug for MpiCommunicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MpiCommunicator(rank {} of {})", self.rank, self.size)
+    }
+}
+
+impl Communicator for MpiCommunicator {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    /// As [`Communicator::all_reduce`] has it; the arrays of all ranks have equal sizes, dtypes and factors, else all
+    /// get an error.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedDType`] for integers, truth values and f8e4m3, with which this rank has failed.
+    fn all_reduce(&mut self, arrays: &[Tensor], scale: f64) -> Result<()> {
+        if let Some(why) = &self.ended {
+            return Err(self.cannot(why));
+        }
+        match self.load(arrays, scale) {
+            Ok(sizes) => self.meet(&Coming::Sum(sizes))?,
+            Err(error) => {
+                // The error is this one; that of the meeting tells of it.
+                let _ = self.meet(&Coming::Failed(&error.to_string()));
+                return Err(error);
+            }
+        }
+        // All ranks get here, or none. Until the sums are there nothing fails: a rank that did not take part would leave
+        // the others waiting.
+        self.singles.sum(self.size, |single| (f64::from(single) * scale) as f32);
+        self.doubles.sum(self.size, |double| double * scale);
+        self.unload(arrays)
+    }
+
+    fn abort(&mut self, why: &str) {
+        if self.ended.is_none() {
+            // It is an error for this rank too, from now on.
+            let _ = self.meet(&Coming::Failed(why));
+        }
+    }
+}
+
+impl Drop for MpiCommunicator {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            let own = if thread::panicking() { Coming::Failed("it panicked") } else { Coming::Left };
+            // Where all leave, nobody is left to be told.
+            let _ = self.meet(&own);
+        }
+    }
+}
+
+/// Numbers of one type on their way, those of all arrays behind each other.
+#[derive(Default)]
+struct Lane<T> {
+    all: Vec<T>,
+    /// What this rank adds up of a piece.
+    share: Vec<T>,
+}
+
+impl<T: Equivalence + Copy + Default> Lane<T> {
+    fn load(&mut self, numbers: &[T]) -> Result<()> {
+        room(&mut self.all, numbers.len())?;
+        self.all.extend_from_slice(numbers);
+        Ok(())
+    }
+
+    /// As many elements for each rank, and room for what a rank adds up.
+    fn pad(&mut self, ranks: usize) -> Result<()> {
+        let (len, padded) = (self.all.len(), self.all.len().next_multiple_of(ranks));
+        room(&mut self.all, padded - len)?;
+        self.all.resize(padded, T::default());
+        let share = padded.min(piece(ranks)) / ranks;
+        let more = share.saturating_sub(self.share.len());
+        room(&mut self.share, more)?;
+        self.share.resize(share, T::default());
+        Ok(())
+    }
+
+    /// The scaled sums over all ranks: each adds up a part, which is then copied to all.
+    fn sum(&mut self, ranks: usize, scale: impl Fn(T) -> T) {
+        let world = SimpleCommunicator::world();
+        for piece in self.all.chunks_mut(piece(ranks)) {
+            let share = &mut self.share[..piece.len() / ranks];
+            world.reduce_scatter_block_into(&*piece, share, SystemOperation::sum());
+            share.iter_mut().for_each(|number| *number = scale(*number));
+            world.all_gather_into(&*share, piece);
+        }
+    }
+}
+
+/// Elements of one call of MPI: as many for each rank.
+fn piece(ranks: usize) -> usize {
+    (PIECE / ranks).max(1) * ranks
+}
+
+/// Room for as many elements more.
+fn room<T>(numbers: &mut Vec<T>, more: usize) -> Result<()> {
+    let failed = |_| Error::msg(format!("no room for {} more bytes on their way by MPI", more * size_of::<T>()));
+    numbers.try_reserve(more).map_err(failed)
+}
+
+/// The first numbers, which the slice then begins behind.
+fn front<'a, T>(numbers: &mut &'a [T], count: usize) -> &'a [T] {
+    let (first, rest) = numbers.split_at(count);
+    *numbers = rest;
+    first
+}
+
+/// What this rank says. The same call on all ranks.
+fn hear(world: &SimpleCommunicator, rank: usize, own: String) -> String {
+    let teller = world.process_at_rank(rank as i32);
+    let mut text = own.into_bytes();
+    let mut len = text.len() as u64;
+    teller.broadcast_into(&mut len);
+    text.resize(len as usize, 0);
+    teller.broadcast_into(&mut text[..]);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// One more number in a sum of many that is the same for the same numbers alone (FNV-1a, by 8 bytes).
+fn mix(all: u64, number: u64) -> u64 {
+    (all ^ number).wrapping_add(0xcbf2_9ce4_8422_2325).wrapping_mul(0x0100_0000_01b3)
+}
