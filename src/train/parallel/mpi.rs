@@ -145,9 +145,7 @@ impl MpiCommunicator {
             Coming::Failed(why) => (self.size as u64 + place, 0, format!("failed: {why}")),
         };
         let world = SimpleCommunicator::world();
-        let mut greatest = [0; 3];
-        world.all_reduce_into(&[word, sizes, !sizes][..], &mut greatest[..], SystemOperation::max());
-        let [word, sizes, others] = greatest;
+        let [word, sizes, others] = greatest(&world, [word, sizes, !sizes]);
         let why = if word > 0 {
             let rank = self.size - 1 - (word - 1) as usize % self.size;
             format!("rank {rank} {}", hear(&world, rank, text))
@@ -315,6 +313,14 @@ fn front<'a, T>(numbers: &mut &'a [T], count: usize) -> &'a [T] {
     let (first, rest) = numbers.split_at(count);
     *numbers = rest;
     first
+}
+
+/// The greatest of all ranks' words in each place. What is sent and what is received have one type and length here and
+/// below: the crate does not compare them, and MPI writes as much as is sent.
+fn greatest<const N: usize>(world: &SimpleCommunicator, own: [u64; N]) -> [u64; N] {
+    let mut all = [0; N];
+    world.all_reduce_into(&own[..], &mut all[..], SystemOperation::max());
+    all
 }
 
 /// What this rank says. The same call on all ranks.
