@@ -121,13 +121,19 @@ fn sums_of_all_dtypes_and_layouts() {
 /// The bits of numbers whose sum depends on the order.
 fn bits(mpi: &mut Mpi) -> String {
     let mut group = mpi.communicator().unwrap();
-    let seed = mpi.rank() as u64;
     let mut text = String::new();
     for count in [1, 7, 1001, 100_003] {
-        let small = Generator::new(seed).normal(0., 1., count, DType::F32, &Device::Cpu).unwrap();
-        let uneven = small.mul(&small.affine(9., 0.).unwrap().exp().unwrap()).unwrap();
+        let of = |rank| {
+            let small = Generator::new(rank as u64).normal(0., 1., count, DType::F32, &Device::Cpu).unwrap();
+            small.mul(&small.affine(9., 0.).unwrap().exp().unwrap()).unwrap()
+        };
+        let uneven = of(mpi.rank());
         let double = uneven.to_dtype(DType::F64).unwrap().affine(1. / 3., 0.).unwrap();
-        group.all_reduce(&[uneven.clone(), double.clone()], 1. / 3.).unwrap();
+        group.all_reduce(&[uneven.clone(), double.clone()], 0.5).unwrap();
+        let sum = of(0);
+        (1..mpi.size()).for_each(|rank| drop(sum.add_(&of(rank)).unwrap()));
+        let sum = sum.affine(0.5, 0.).unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(uneven.to_vec::<f32>().unwrap(), sum, "in the order of the ranks");
         let mix = |all: u64, bits: u64| (all ^ bits).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
         let found = uneven.to_vec::<f32>().unwrap().iter().fold(0, |all, x| mix(all, x.to_bits().into()));
         let found = double.to_vec::<f64>().unwrap().iter().fold(found, |all, x| mix(all, x.to_bits()));

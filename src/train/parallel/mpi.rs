@@ -4,6 +4,7 @@
 //! none is kept. Its calls say nothing of errors, since MPI ends all processes for one.
 
 use std::fmt;
+use std::ops::AddAssign;
 use std::sync::Arc;
 use std::thread;
 
@@ -95,9 +96,9 @@ impl fmt::Debug for Mpi {
 /// The [`Communicator`] of processes that `mpirun` started: one worker in each.
 ///
 /// Numbers travel by way of the host, whatever device and layout an array has. f32 and f64 are added as such; f16 and
-/// bf16 as f32, rounded once; the factor is applied before. Each element is added up by one rank and copied to the
-/// others, so all have the same bits; in which order ranks are added is the library's choice. The room for the numbers
-/// on their way stays from one call to the next.
+/// bf16 as f32, rounded once; the factor is applied before. Each element is added up by one rank, in the order of the
+/// ranks, and copied to the others, so that all have the same bits, with every MPI. The room for the numbers on their
+/// way, twice their bytes or less, stays from one call to the next.
 ///
 /// A rank that fails ([`Communicator::abort`]), panics or drops this before the others says so where the others next
 /// ask for a sum, or drop theirs; there they end with an error that names it. Until then it waits: so does `drop`, for
@@ -233,8 +234,8 @@ impl Communicator for MpiCommunicator {
                 return Err(error);
             }
         }
-        // All ranks get here, or none. Until the sums are there nothing fails: a rank that did not take part would leave
-        // the others waiting.
+        // All ranks get here, or none. Until the sums are there nothing fails: who did not take part would leave the
+        // others waiting.
         self.singles.sum(self.size, |single| (f64::from(single) * scale) as f32);
         self.doubles.sum(self.size, |double| double * scale);
         self.unload(arrays)
@@ -262,11 +263,11 @@ impl Drop for MpiCommunicator {
 #[derive(Default)]
 struct Lane<T> {
     all: Vec<T>,
-    /// What this rank adds up of a piece.
-    share: Vec<T>,
+    /// What this rank adds up of a piece: its share of each rank's.
+    shares: Vec<T>,
 }
 
-impl<T: Equivalence + Copy + Default> Lane<T> {
+impl<T: Equivalence + AddAssign + Copy + Default> Lane<T> {
     fn load(&mut self, numbers: &[T]) -> Result<()> {
         room(&mut self.all, numbers.len())?;
         self.all.extend_from_slice(numbers);
@@ -278,10 +279,10 @@ impl<T: Equivalence + Copy + Default> Lane<T> {
         let (len, padded) = (self.all.len(), self.all.len().next_multiple_of(ranks));
         room(&mut self.all, padded - len)?;
         self.all.resize(padded, T::default());
-        let share = padded.min(piece(ranks)) / ranks;
-        let more = share.saturating_sub(self.share.len());
-        room(&mut self.share, more)?;
-        self.share.resize(share, T::default());
+        let shares = padded.min(piece(ranks));
+        let more = shares.saturating_sub(self.shares.len());
+        room(&mut self.shares, more)?;
+        self.shares.resize(shares, T::default());
         Ok(())
     }
 
@@ -289,10 +290,14 @@ impl<T: Equivalence + Copy + Default> Lane<T> {
     fn sum(&mut self, ranks: usize, scale: impl Fn(T) -> T) {
         let world = SimpleCommunicator::world();
         for piece in self.all.chunks_mut(piece(ranks)) {
-            let share = &mut self.share[..piece.len() / ranks];
-            world.reduce_scatter_block_into(&*piece, share, SystemOperation::sum());
-            share.iter_mut().for_each(|number| *number = scale(*number));
-            world.all_gather_into(&*share, piece);
+            let shares = &mut self.shares[..piece.len()];
+            world.all_to_all_into(&*piece, shares);
+            let (sums, others) = shares.split_at_mut(piece.len() / ranks);
+            for other in others.chunks(sums.len()) {
+                sums.iter_mut().zip(other).for_each(|(sum, number)| *sum += *number);
+            }
+            sums.iter_mut().for_each(|sum| *sum = scale(*sum));
+            world.all_gather_into(&*sums, piece);
         }
     }
 }
