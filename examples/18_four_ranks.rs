@@ -28,6 +28,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::slice::from_ref;
 use std::time::Instant;
 
 use lexopt::prelude::{Long, ValueExt};
@@ -102,7 +103,7 @@ fn gather(mpi: &mut Mpi, own: u32) -> Result<Vec<u32>> {
     let mut all = vec![0.; mpi.size()];
     all[mpi.rank()] = f64::from(own);
     let all = Tensor::from_vec(all, mpi.size(), &Device::Cpu)?;
-    mpi.communicator()?.all_reduce(&[all.clone()], 1.)?;
+    mpi.communicator()?.all_reduce(from_ref(&all), 1.)?;
     Ok(all.to_vec1::<f64>()?.into_iter().map(|number| number as u32).collect())
 }
 
@@ -183,7 +184,7 @@ fn middle(mut what: impl FnMut() -> Result<()>) -> Result<f64> {
 fn time(group: &mut dyn Communicator, elements: usize) -> Result<f64> {
     let own = Tensor::ones(elements, DType::F32, &Device::Cpu)?;
     let scale = 1. / group.size() as f64;
-    middle(|| group.all_reduce(&[own.clone()], scale))
+    middle(|| group.all_reduce(from_ref(&own), scale))
 }
 
 fn measure(mpi: &mut Mpi) -> Result<()> {

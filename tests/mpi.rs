@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test ends with the first surprise
 
 use std::process::{self, Command};
+use std::slice::from_ref;
 
 use ndgc::train::{
     ArrayDataSetIterator, Communicator, DataSet, Dense, FnDataIterator, InputType, Loss, Mpi, Network, NetworkConfig,
@@ -156,7 +157,7 @@ fn pieces(mpi: &mut Mpi) -> String {
     let count = (1 << 24) + 5;
     let own: Vec<f32> = (0..count).map(|at| (at % 1000 + mpi.rank()) as f32).collect();
     let own = Tensor::from_vec(own, count, &Device::Cpu).unwrap();
-    mpi.communicator().unwrap().all_reduce(&[own.clone()], 1.).unwrap();
+    mpi.communicator().unwrap().all_reduce(from_ref(&own), 1.).unwrap();
     let (size, ranks) = (mpi.size(), (0..mpi.size()).sum::<usize>());
     let found = own.to_vec::<f32>().unwrap();
     assert!(found.iter().enumerate().all(|(at, x)| *x == (at % 1000 * size + ranks) as f32));
@@ -202,7 +203,7 @@ fn leave(mpi: &mut Mpi) -> String {
 fn sizes(mpi: &mut Mpi) -> String {
     let count = if mpi.rank() == 1 { 4 } else { 3 };
     let own = Tensor::ones(count, DType::F32, &Device::Cpu).unwrap();
-    let text = said(mpi.communicator().unwrap().all_reduce(&[own.clone()], 1.));
+    let text = said(mpi.communicator().unwrap().all_reduce(from_ref(&own), 1.));
     assert_eq!(own.to_vec::<f32>().unwrap(), vec![1.; count]);
     text
 }
