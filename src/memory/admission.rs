@@ -19,7 +19,7 @@ impl NdManager {
     /// shares them: views, gradients. An array that [moves](crate::Proxy::attach) takes its bytes along, or stays
     /// where it was. It takes those of its whole storage: one that is detached takes them out of the budget also if
     /// arrays that stay share the storage. Not charged are mapped files and other memory of others, and arrays of
-    /// workspaces, whose blocks have [`max_size`](crate::WorkspaceConfig::max_size).
+    /// workspaces, each of which may have [a budget of its own](crate::Workspace::set_budget).
     ///
     /// A refusal ends in [`Error::OutOfMemory`](crate::Error::OutOfMemory), after all that may free bytes
     /// ([`memory::on_pressure`](crate::memory::on_pressure)), and leaves everything as it was.

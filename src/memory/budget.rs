@@ -1,4 +1,4 @@
-//! Budgets: how many bytes and arrays a manager may have, with those below it.
+//! Budgets: how many bytes and arrays a manager may have, with those below it; and a workspace.
 //!
 //! A manager with a budget has a *node*; one without has the node of the nearest manager above that has one, or none.
 //! What is charged to a node is charged to all nodes above it, each by compare-and-swap before there is any memory.
@@ -7,21 +7,30 @@
 //! # Who is charged
 //! Bytes are charged once, with their storage (`storage.rs`), to the manager that the array is made for, and stay
 //! charged until the storage ends, whoever shares it: a view, a gradient. An array that moves takes the bytes along
-//! (`owner.rs`). Not charged are bytes of others (mapped files, lent memory) and of workspaces, which have `max_size`.
-//! Arrays are counted where they are hung to their manager and taken from it.
+//! (`owner.rs`). Not charged are bytes of others (mapped files, lent memory). Arrays are counted where they are hung to
+//! their manager and taken from it.
+//!
+//! No manager is charged for arrays of workspaces. A workspace with a budget has a node of its own, without a manager
+//! and with none above it, which is charged for whole blocks (`workspace/arena.rs`): each discharges it where it ends,
+//! on any thread. The workspace counts its arrays itself.
 //!
 //! # Orderings
 //! Relaxed throughout, where nothing else is said: numbers that are added to, compared with a limit and reported;
 //! nobody reads other memory by them. What a node is, with the node above it, is published by `used`.
 //!
 //! # The end of a node
-//! It is used again when its manager, the nodes below it and its reservations are gone (`refs`) and no byte is charged
+//! It is used again when its manager or workspace, the nodes below it and its reservations are gone (`refs`) and no byte is charged
 //! to it. Who drops the last reference sets the highest bit of `used`, and whoever brings the number below it to 0 ends
 //! the node. From that bit on nothing is charged, so that happens once.
 
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::base::sync::{AtomicU32, AtomicU64, Ordering, SpinLock};
+use crate::base::{
+    error::Error,
+    sync::{AtomicU32, AtomicU64, Ordering, SpinLock},
+};
+use crate::device::budget::AllocError;
 use crate::memory::slab::slab;
 
 /// No limit.
@@ -29,7 +38,7 @@ const NONE: u64 = u64::MAX;
 /// In `used`: the manager is gone.
 const CLOSED: u64 = 1 << 63;
 
-/// What a manager and those below it may have. Of each number none at first.
+/// What a manager and those below it may have, or a [`Workspace`](crate::Workspace). Of each number none at first.
 ///
 /// ```
 /// # use ndgc::{Budget, DType, Device, Error, NdManager};
@@ -49,7 +58,7 @@ pub struct Budget {
     pub max_bytes: Option<u64>,
     /// Bytes above which dead arrays are closed and caches asked for theirs before more is taken. No error.
     pub soft_bytes: Option<u64>,
-    /// The most arrays, views among them.
+    /// The most arrays, views among them; of a workspace those that get bytes in one cycle.
     pub max_arrays: Option<u64>,
 }
 
@@ -78,7 +87,7 @@ impl Budget {
     }
 }
 
-/// What a manager with a budget, and those below it, have.
+/// What a manager with a budget, and those below it, have; or a workspace with one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BudgetUse {
@@ -88,9 +97,9 @@ pub struct BudgetUse {
     pub peak_bytes: u64,
     /// Bytes that [`NdManager::reserve`](crate::NdManager::reserve) keeps free.
     pub reserved_bytes: u64,
-    /// Arrays.
+    /// Arrays; of a workspace those of the running cycle.
     pub arrays: u64,
-    /// The most that there were.
+    /// The most that there were; of a workspace in one cycle.
     pub peak_arrays: u64,
     /// Requests that this budget refused.
     pub refused: u64,
@@ -102,7 +111,7 @@ pub struct BudgetUse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OverBudget {
     node: u32,
-    /// The key of its manager, as a number.
+    /// The key of its manager, as a number; 0 if it is a workspace's.
     pub(crate) manager: u64,
     /// What it has, and may have: arrays if the request was for one, else bytes.
     pub(crate) used: u64,
@@ -110,6 +119,44 @@ pub(crate) struct OverBudget {
     /// What was asked for.
     pub(crate) asked: u64,
     pub(crate) is_arrays: bool,
+}
+
+impl OverBudget {
+    /// The workspace whose budget it is, if it is one's.
+    pub(crate) fn workspace(&self) -> Option<Arc<str>> {
+        WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner).get(&self.node).cloned()
+    }
+}
+
+/// Why there are no bytes.
+#[derive(Debug)]
+pub(crate) enum NoBytes {
+    /// A budget has no room.
+    Budget(OverBudget),
+    /// The device has none.
+    Exhausted,
+    /// Nothing helps.
+    Failed(Error),
+}
+
+impl NoBytes {
+    pub(crate) fn is_budget(&self) -> bool {
+        matches!(self, NoBytes::Budget(_))
+    }
+
+    /// Whether another try is no use. What a cycle has made counts until it ends, whatever is closed.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, NoBytes::Failed(_) | NoBytes::Budget(OverBudget { manager: 0, is_arrays: true, .. }))
+    }
+}
+
+impl From<AllocError> for NoBytes {
+    fn from(error: AllocError) -> Self {
+        match error {
+            AllocError::Exhausted => NoBytes::Exhausted,
+            AllocError::Failed(error) => NoBytes::Failed(error),
+        }
+    }
 }
 
 /// What is charged to a node, with its limits.
@@ -157,8 +204,11 @@ slab!(NODES: Node = Node {
 });
 
 static FREE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
-/// Nodes that there are.
+/// Nodes of managers that there are.
 static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// The workspaces whose nodes these are.
+static WORKSPACES: Mutex<BTreeMap<u32, Arc<str>>> = Mutex::new(BTreeMap::new());
 
 /// Whether any manager has a budget.
 #[inline(always)]
@@ -195,7 +245,14 @@ fn node(number: u32) -> &'static Node {
     NODES.get(number - 1)
 }
 
-/// Opens a node below another one. `None` if there are too many.
+/// Opens the node of a workspace. `None` if there are too many.
+pub(crate) fn open_workspace(name: &Arc<str>, budget: &Budget) -> Option<u32> {
+    let number = open(0, 0, budget)?;
+    WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::clone(name));
+    Some(number)
+}
+
+/// Opens a node below another one, of a manager, or with 0 of none. `None` if there are too many.
 pub(crate) fn open(parent: u32, manager: u64, budget: &Budget) -> Option<u32> {
     let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
     if free.is_empty() && !NODES.refill(&mut free) {
@@ -212,7 +269,7 @@ pub(crate) fn open(parent: u32, manager: u64, budget: &Budget) -> Option<u32> {
         number.store(0, Ordering::Relaxed);
     }
     set(number, budget);
-    COUNT.fetch_add(1, Ordering::Relaxed);
+    COUNT.fetch_add(u32::from(manager != 0), Ordering::Relaxed);
     // Release: pairs with the Acquire in `Meter::add`.
     fresh.arrays.used.store(0, Ordering::Release);
     fresh.bytes.used.store(0, Ordering::Release);
@@ -286,8 +343,12 @@ pub(crate) fn release(number: u32) {
 #[cold]
 fn end(number: u32) {
     let parent = parent_of(number);
+    if manager_of(number) == 0 {
+        WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    } else {
+        COUNT.fetch_sub(1, Ordering::Relaxed);
+    }
     FREE.lock().unwrap_or_else(PoisonError::into_inner).push(number - 1);
-    COUNT.fetch_sub(1, Ordering::Relaxed);
     release(parent);
 }
 
@@ -444,6 +505,17 @@ pub(crate) fn full(number: u32) -> Option<OverBudget> {
     path(number, 0).find(is_full).map(|at| refused(at, node(at).arrays.now(), 1, true))
 }
 
+/// Whether a workspace that has made so many arrays in its cycle may make another one.
+pub(crate) fn full_cycle(number: u32, arrays: u64) -> Option<OverBudget> {
+    let is_full = arrays >= node(number).arrays.max.load(Ordering::Relaxed);
+    is_full.then(|| refused(number, arrays, 1, true))
+}
+
+/// Notes how many arrays a workspace made in a cycle.
+pub(crate) fn note_cycle(number: u32, arrays: u64) {
+    node(number).arrays.peak.fetch_max(arrays, Ordering::Relaxed);
+}
+
 /// Counts a request that ended in this refusal.
 pub(crate) fn count_refusal(refusal: &OverBudget) {
     node(refusal.node).refused.fetch_add(1, Ordering::Relaxed);
@@ -456,6 +528,14 @@ pub(crate) fn fits(number: u32, bytes: u64) -> bool {
         let of = node(at);
         bytes = bytes.saturating_sub(of.reserved.load(Ordering::Relaxed));
         bytes == 0 || of.bytes.now().saturating_add(bytes) <= of.bytes.max.load(Ordering::Relaxed)
+    })
+}
+
+/// Which budget would refuse bytes if so many that it has were given back before.
+pub(crate) fn refuses(number: u32, bytes: u64, instead_of: u64) -> Option<OverBudget> {
+    path(number, 0).find_map(|at| {
+        let (used, max) = (node(at).bytes.now().saturating_sub(instead_of), node(at).bytes.max.load(Ordering::Relaxed));
+        (used.saturating_add(bytes) > max).then(|| refused(at, used, bytes, false))
     })
 }
 

@@ -18,9 +18,9 @@ use crate::base::{
     out_of_memory::{OutOfMemory, OutOfMemoryClass, RecoveryStep},
     system,
 };
-use crate::device::{Device, budget::AllocError};
+use crate::device::Device;
 use crate::memory::{
-    budget::{self, OverBudget},
+    budget::{self, NoBytes, OverBudget},
     gc, lines,
     manager::{self, NdManager},
     owner::Refused,
@@ -29,41 +29,15 @@ use crate::memory::{
     trace::{self, Kind},
 };
 
-/// Why there are no bytes.
-#[derive(Debug)]
-pub(crate) enum NoBytes {
-    /// A budget has no room.
-    Budget(OverBudget),
-    /// The device has none.
-    Exhausted,
-    /// Nothing helps.
-    Failed(Error),
-}
-
-impl NoBytes {
-    fn is_budget(&self) -> bool {
-        matches!(self, NoBytes::Budget(_))
-    }
-}
-
-impl From<AllocError> for NoBytes {
-    fn from(error: AllocError) -> Self {
-        match error {
-            AllocError::Exhausted => NoBytes::Exhausted,
-            AllocError::Failed(error) => NoBytes::Failed(error),
-        }
-    }
-}
-
 /// What a reclaimer is told.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Pressure {
     /// Bytes that are wanted.
     pub wanted: u64,
-    /// The device that has none, or whose manager's budget has no room.
+    /// The device that has none, or whose manager's or workspace's budget has no room.
     pub device: Device,
-    /// The manager whose budget has no room, if it is that.
+    /// The manager whose budget has no room, if it is that; of a workspace `workspace [NAME]`.
     pub manager: Option<String>,
 }
 
@@ -177,7 +151,7 @@ pub(crate) fn recover<T>(
     let outer = LOOKING.replace(true);
     let (mut next, mut begun_again) = (0, false);
     let found = loop {
-        if outer || matches!(why, NoBytes::Failed(_)) || !step(context, device, &why, (bytes, next), &mut steps) {
+        if outer || why.is_final() || !step(context, device, &why, (bytes, next), &mut steps) {
             break None;
         }
         if next == DRAIN && !begun_again {
@@ -239,7 +213,7 @@ fn reclaimer(
     let Some((name, give)) = all.get(number).map(|entry| (entry.name, Arc::clone(&entry.give))) else { return false };
     drop(all);
     let manager = match why {
-        Some(NoBytes::Budget(refusal)) => Some(manager::name_of(refusal.manager)),
+        Some(NoBytes::Budget(refusal)) => Some(whose(refusal)),
         Some(NoBytes::Exhausted | NoBytes::Failed(_)) | None => None,
     };
     let pressure = Pressure { wanted: bytes as u64, device: device.clone(), manager };
@@ -335,13 +309,30 @@ impl Device {
     }
 }
 
+/// Whose budget refused.
+fn whose(refusal: &OverBudget) -> String {
+    match refusal.workspace() {
+        Some(name) => format!("workspace [{name}]"),
+        None => manager::name_of(refusal.manager),
+    }
+}
+
+/// The error for what a budget refused, where nothing is tried.
+#[cold]
+pub(crate) fn over_budget(op: &'static str, device: &Device, refusal: OverBudget) -> Error {
+    let what = (op, device, refusal.asked as usize);
+    with_context(|context| exhausted(context, what, &NoBytes::Budget(refusal), Steps::default()))
+}
+
 fn class(device: &Device, bytes: u64, why: &NoBytes, memory: &crate::device::budget::MemoryStats) -> OutOfMemoryClass {
     let most = memory.limit.or_else(|| device.is_cpu().then(system::physical_bytes).flatten());
     match why {
-        NoBytes::Budget(OverBudget { max, is_arrays: false, .. }) if bytes > *max => OutOfMemoryClass::TooBig,
+        NoBytes::Budget(OverBudget { manager: 1.., max, is_arrays: false, .. }) if bytes > *max => {
+            OutOfMemoryClass::TooBig
+        }
         NoBytes::Budget(refusal) => {
-            let OverBudget { manager, used, max, is_arrays, .. } = *refusal;
-            OutOfMemoryClass::OverBudget { manager: manager::name_of(manager), used, max, is_arrays }
+            let OverBudget { used, max, is_arrays, .. } = *refusal;
+            OutOfMemoryClass::OverBudget { manager: whose(refusal), used, max, is_arrays }
         }
         _ if most.is_some_and(|most| bytes > most) => OutOfMemoryClass::TooBig,
         _ if memory.limit.is_some_and(|limit| memory.active + bytes > limit) => OutOfMemoryClass::OverLimit,
@@ -359,7 +350,7 @@ fn exhausted(context: &ThreadContext, what: (&'static str, &Device, usize), why:
     }
     let memory = device.memory();
     let mut error = OutOfMemory::of(device.to_string(), op, bytes as u64);
-    // Of a budget what it counts: the arrays of others are left alone.
+    // Of a budget what it counts: the arrays of others are left alone. A workspace has no manager's.
     let within = match why {
         NoBytes::Budget(refusal) => Some(manager::subtree_of(refusal.manager)),
         NoBytes::Exhausted | NoBytes::Failed(_) => None,
@@ -387,10 +378,7 @@ impl NdManager {
         match refused {
             Refused::Closed => self.closed_error(op),
             Refused::Capped => self.capped_error(op),
-            Refused::OverBudget(refusal) => {
-                let what = (op, self.device(), refusal.asked as usize);
-                with_context(|context| exhausted(context, what, &NoBytes::Budget(refusal), Steps::default()))
-            }
+            Refused::OverBudget(refusal) => over_budget(op, self.device(), refusal),
         }
     }
 }

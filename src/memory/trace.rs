@@ -60,6 +60,8 @@ pub(crate) enum Kind {
     ManagerClosed,
     /// All that was dead was closed: so many arrays.
     Drained,
+    /// A cycle of a workspace ended, which needed so many bytes: `of` is the number of its name, `id` the arrays.
+    CycleEnded,
 }
 
 /// Something that happened.
@@ -212,7 +214,7 @@ fn emit(kind: Kind, amount: u64, of: &dyn fmt::Display) {
         Kind::Refused => tracing::warn!(target: TARGET, bytes = amount, device = %of, "refusal"),
         Kind::ManagerClosed => tracing::debug!(target: TARGET, manager = %of, "close"),
         // Too many for a log: they are the trace's.
-        Kind::Made | Kind::Freed | Kind::BlockMade | Kind::BlockFreed => {}
+        Kind::Made | Kind::Freed | Kind::BlockMade | Kind::BlockFreed | Kind::CycleEnded => {}
     }));
     drop_contained(told);
 }
@@ -222,6 +224,15 @@ fn emit(_: Kind, _: u64, _: &dyn fmt::Display) {}
 
 /// Notes that a block of a workspace was made.
 pub(crate) fn note_block(id: u32, bytes: u64, workspace: &str) {
+    note_of_workspace(Kind::BlockMade, id, bytes, workspace);
+}
+
+/// Notes that a cycle of a workspace ended.
+pub(crate) fn note_cycle(workspace: &str, bytes: u64, arrays: u64) {
+    note_of_workspace(Kind::CycleEnded, u32::try_from(arrays).unwrap_or(u32::MAX), bytes, workspace);
+}
+
+fn note_of_workspace(kind: Kind, id: u32, bytes: u64, workspace: &str) {
     if is_on() {
         let mut names = WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner);
         let number = names.iter().position(|name| name == workspace).unwrap_or_else(|| {
@@ -229,7 +240,7 @@ pub(crate) fn note_block(id: u32, bytes: u64, workspace: &str) {
             names.len() - 1
         });
         drop(names);
-        note(Kind::BlockMade, id, bytes, number as u64, None);
+        note(kind, id, bytes, number as u64, None);
     }
 }
 

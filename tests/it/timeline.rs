@@ -101,6 +101,8 @@ fn blocks_of_workspaces_closes_refusals_and_drains_are_noted_and_closed_managers
         let told = |kind: EventKind| timeline.events.iter().find(|event| event.kind == kind);
         assert_eq!(told(EventKind::Close).unwrap().name.as_deref(), Some("gone"));
         assert_eq!(told(EventKind::Refusal).unwrap().amount, 1001);
+        let cycle = told(EventKind::Cycle).unwrap();
+        assert_eq!((cycle.name.as_deref(), cycle.amount, cycle.arrays), (Some("workspace [NOTED]"), 448, 1));
         assert!(told(EventKind::Drain).unwrap().amount >= 1 && told(EventKind::Trim).unwrap().amount > 0);
     });
 }

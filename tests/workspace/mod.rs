@@ -4,6 +4,7 @@ mod support;
 
 mod accounting;
 mod basics;
+mod budgets;
 mod circular;
 mod debug;
 mod failure;

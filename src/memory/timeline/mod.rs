@@ -48,6 +48,8 @@ pub enum EventKind {
     Close,
     /// All that was dead was closed: so many arrays.
     Drain,
+    /// A cycle of a workspace ended, which needed so many bytes.
+    Cycle,
 }
 
 impl EventKind {
@@ -58,6 +60,7 @@ impl EventKind {
             EventKind::Refusal => "refusal",
             EventKind::Close => "close",
             EventKind::Drain => "drain",
+            EventKind::Cycle => "cycle",
         }
     }
 }
@@ -72,8 +75,10 @@ pub struct Event {
     pub kind: EventKind,
     /// How much, by its kind.
     pub amount: u64,
-    /// The name of the manager, of a close.
+    /// The name of the manager, of a close; of the workspace, of a cycle.
     pub name: Option<String>,
+    /// Arrays that got bytes in a cycle; 0 of other kinds.
+    pub arrays: u64,
 }
 
 /// What was noted of a run. Made by [`timeline`].
@@ -92,8 +97,8 @@ pub struct Timeline {
     pub sample: u64,
 }
 
-/// What the rings hold of the process so far: each storage with its line and manager, blocks of workspaces, drains,
-/// trims, refusals and closes. Nothing if [`set_trace`](crate::memory::set_trace) was never called, nor `NDGC_TRACE`
+/// What the rings hold of the process so far: each storage with its line and manager, blocks of workspaces, ends of
+/// their cycles, drains, trims, refusals and closes. Nothing if [`set_trace`](crate::memory::set_trace) was never called, nor `NDGC_TRACE`
 /// set.
 ///
 /// ```
@@ -147,12 +152,16 @@ impl Building {
             }
             Kind::Freed => self.end((false, id), at),
             Kind::BlockFreed => self.end((true, id), at),
-            Kind::Trimmed => self.event(at, EventKind::Trim, bytes, None),
-            Kind::Refused => self.event(at, EventKind::Refusal, bytes, None),
-            Kind::Drained => self.event(at, EventKind::Drain, bytes, None),
+            Kind::Trimmed => self.event(at, EventKind::Trim, bytes, None, 0),
+            Kind::Refused => self.event(at, EventKind::Refusal, bytes, None, 0),
+            Kind::Drained => self.event(at, EventKind::Drain, bytes, None, 0),
+            Kind::CycleEnded => {
+                let name = self.owner(true, of).to_string();
+                self.event(at, EventKind::Cycle, bytes, Some(name), id.into());
+            }
             Kind::ManagerClosed => {
                 let name = self.owner(false, of).to_string();
-                self.event(at, EventKind::Close, bytes, Some(name));
+                self.event(at, EventKind::Close, bytes, Some(name), 0);
             }
         }
     }
@@ -170,8 +179,8 @@ impl Building {
         }
     }
 
-    fn event(&mut self, at: u64, kind: EventKind, amount: u64, name: Option<String>) {
-        self.timeline.events.push(Event { at, kind, amount, name });
+    fn event(&mut self, at: u64, kind: EventKind, amount: u64, name: Option<String>, arrays: u64) {
+        self.timeline.events.push(Event { at, kind, amount, name, arrays });
     }
 
     fn owner(&mut self, is_workspace: bool, of: u64) -> Arc<str> {

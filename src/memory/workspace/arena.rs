@@ -15,11 +15,9 @@ use crate::base::{
 };
 use crate::device::{
     Device,
-    budget::AllocError,
     buffer::{ArenaPart, Buffer, Span},
     host::mapped::MappedBlock,
 };
-use crate::memory::switch;
 use crate::memory::workspace::{
     block::{ArenaBlock, Readers},
     config::{DebugMode, LocationPolicy, MirroringPolicy, ResetPolicy, SpillPolicy, WorkspaceConfig},
@@ -27,6 +25,10 @@ use crate::memory::workspace::{
     sizing::{Placement, Plan, RewindMark},
     stats::Tally,
     validity::{CycleId, CycleScope, Leases},
+};
+use crate::memory::{
+    budget::{self, Budget, BudgetUse, Charged, NoBytes, OverBudget},
+    switch, trace,
 };
 
 /// The least memory that a request beside the block asks the device for.
@@ -132,6 +134,10 @@ pub(crate) struct Arena {
     /// Open entries that are not re-entries of the current one.
     entries: Cell<usize>,
     destroyed: Cell<bool>,
+    /// The number of its budget, or 0.
+    budget: Cell<u32>,
+    /// Whether a soft limit was passed since it was last asked.
+    above_soft: Cell<bool>,
     state: RefCell<ArenaState>,
 }
 
@@ -185,6 +191,8 @@ impl Arena {
             readers,
             entries: Cell::new(0),
             destroyed: Cell::new(false),
+            budget: Cell::new(0),
+            above_soft: Cell::new(false),
             state: RefCell::new(state),
         };
         arena.make_first(op)?;
@@ -205,10 +213,10 @@ impl Arena {
         self.resize(&mut state, first).map_err(|refused| self.refusal(op, first, refused))
     }
 
-    fn refusal(&self, op: &'static str, bytes: usize, refused: AllocError) -> Error {
+    fn refusal(&self, op: &'static str, bytes: usize, refused: NoBytes) -> Error {
         match refused {
-            AllocError::Failed(error) => error,
-            AllocError::Exhausted => Error::Workspace {
+            NoBytes::Failed(error) => error,
+            NoBytes::Exhausted | NoBytes::Budget(_) => Error::Workspace {
                 op,
                 workspace: self.name.to_string(),
                 why: format!("{} has no {bytes} bytes for it; choose less, or free some", self.memory),
@@ -242,6 +250,45 @@ impl Arena {
         self.state.borrow().tally
     }
 
+    /// Sets what it may have; what it has is charged. Returns what was set before. `None`: there are too many budgets.
+    pub(crate) fn set_budget(&self, budget: &Budget) -> Option<Budget> {
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        let before = match self.budget.get() {
+            0 => {
+                let number = budget::open_workspace(&self.name, budget)?;
+                self.budget.set(number);
+                let beside = state.externals.iter_mut().chain(&mut state.pinned).map(|chunk| &mut chunk.block);
+                state.block.iter_mut().chain(beside).for_each(|block| block.charge_to(number));
+                retired::charge_to(&self.name, number);
+                Budget::new()
+            }
+            number => budget::set(number, budget),
+        };
+        state.plain = self.is_plain(state);
+        Some(before)
+    }
+
+    pub(crate) fn budget(&self) -> Budget {
+        match self.budget.get() {
+            0 => Budget::new(),
+            number => budget::limits(number),
+        }
+    }
+
+    pub(crate) fn budget_use(&self) -> Option<BudgetUse> {
+        let number = Some(self.budget.get()).filter(|&number| number != 0)?;
+        let mut found = budget::usage(number);
+        found.arrays = if self.is_open() { self.tally().arrays } else { 0 };
+        found.peak_arrays = found.peak_arrays.max(found.arrays);
+        Some(found)
+    }
+
+    /// Whether a soft limit was passed since this was asked last.
+    pub(crate) fn passed_soft(&self) -> bool {
+        self.above_soft.take()
+    }
+
     pub(crate) fn file_of<R>(&self, f: impl FnOnce(&MappedBlock) -> R) -> Option<R> {
         self.state.borrow().block.as_ref().and_then(ArenaBlock::file).map(f)
     }
@@ -250,7 +297,7 @@ impl Arena {
 
     /// Makes the block `bytes` large. What there was is let go; on failure there is a block of the size before, or
     /// none.
-    fn resize(&self, state: &mut ArenaState, bytes: usize) -> std::result::Result<(), AllocError> {
+    fn resize(&self, state: &mut ArenaState, bytes: usize) -> std::result::Result<(), NoBytes> {
         let before = state.plan.size();
         if self.config.policy_location() == LocationPolicy::Mmap {
             // Growing a file keeps what is in it, and who uses it would see what is written to it anew.
@@ -258,9 +305,9 @@ impl Arena {
                 self.scope.end_all();
             }
             if state.block.as_ref().is_some_and(ArenaBlock::is_in_use_at_all) {
-                return Err(AllocError::Exhausted);
+                return Err(NoBytes::Exhausted);
             }
-            let made = self.map(state, bytes).map_err(AllocError::Failed)?;
+            let made = self.map(state, bytes).map_err(NoBytes::Failed)?;
             self.retire_block(state);
             state.plan.sized(made.bytes());
             state.block = Some(made);
@@ -278,14 +325,43 @@ impl Arena {
             state.lost = if made.is_none() { before.max(state.lost) } else { 0 };
             state.block = made;
             state.plan.sized(size);
-            state.plain = state.block.is_some() && self.memory.is_cpu() && !self.is_ring();
+            state.plain = self.is_plain(state);
             return answer;
         }
         Ok(())
     }
 
-    fn pooled(&self, state: &mut ArenaState, bytes: usize) -> std::result::Result<ArenaBlock, AllocError> {
-        let block = ArenaBlock::pooled(&self.memory, bytes, &self.name, self.readers)?;
+    /// As [`Arena::resize`], of a block that may as well stay: what its budget would refuse is refused before it goes.
+    fn resize_within(&self, state: &mut ArenaState, bytes: usize) -> std::result::Result<(), NoBytes> {
+        let waits = state.in_use || state.leases.first().is_some();
+        let goes = state.block.as_ref().filter(|_| !waits).map_or(0, ArenaBlock::bytes);
+        match budget::refuses(self.budget.get(), bytes as u64, goes as u64) {
+            Some(refusal) if self.config.policy_location() == LocationPolicy::Ram => Err(NoBytes::Budget(refusal)),
+            _ => self.resize(state, bytes),
+        }
+    }
+
+    /// Whether requests that fit need nothing but their offsets.
+    fn is_plain(&self, state: &ArenaState) -> bool {
+        let in_memory = state.block.as_ref().is_some_and(|block| block.file().is_none());
+        in_memory && self.memory.is_cpu() && !self.is_ring() && self.budget().max_arrays.is_none()
+    }
+
+    /// Uninitialised memory, charged to the budget before it is there. Invariant I14 (design.md).
+    fn pooled(&self, state: &mut ArenaState, bytes: usize) -> std::result::Result<ArenaBlock, NoBytes> {
+        let payer = self.budget.get();
+        let charge = || budget::charge(payer, bytes as u64).map_err(NoBytes::Budget);
+        let charged = charge().or_else(|_| {
+            // What waits may be free by now.
+            retired::sweep();
+            charge()
+        })?;
+        if charged == Charged::AllAboveSoft {
+            self.above_soft.set(true);
+        }
+        let made = ArenaBlock::pooled(&self.memory, bytes, &self.name, self.readers);
+        let mut block = made.inspect_err(|_| budget::discharge(payer, bytes as u64))?;
+        block.charged_to(payer);
         state.tally.system_allocations += 1;
         Ok(block)
     }
@@ -353,13 +429,15 @@ impl Arena {
         (state.in_use, state.blocked) = (false, false);
     }
 
-    /// The cycle ends, and with it its arrays. Never fails: what cannot be made larger stays as it was.
-    pub(crate) fn end(&self) {
+    /// The cycle ends, and with it its arrays. Never fails: what cannot be made larger stays as it was. Whether the
+    /// block grew beyond a soft limit.
+    pub(crate) fn end(&self) -> bool {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
         self.entries.set(0);
         self.scope.set_state(WorkspaceState::Closed);
         state.tally.end();
+        let mut above_soft = false;
         let leave = state.plan.leave();
         if !self.is_ring() {
             self.scope.end_all();
@@ -379,11 +457,26 @@ impl Arena {
             // What was learned has slack; without it, it may be had. Else the size is as it was: the next cycles spill,
             // and ask again.
             let need = state.plan.max_cycle();
-            if self.resize(state, bytes).is_err() && (1..bytes).contains(&need) {
-                let _ = self.resize(state, need);
+            if self.resize_within(state, bytes).is_err() && (1..bytes).contains(&need) {
+                let _ = self.resize_within(state, need);
             }
+            above_soft = self.passed_soft();
+        }
+        if trace::is_on() || self.budget.get() != 0 {
+            self.note_end(state);
         }
         self.warn_of_spills(state);
+        above_soft
+    }
+
+    /// Tells who counts what the cycle had.
+    #[cold]
+    fn note_end(&self, state: &ArenaState) {
+        let (bytes, arrays) = (state.plan.last_cycle() as u64, state.tally.arrays);
+        if self.budget.get() != 0 {
+            budget::note_cycle(self.budget.get(), arrays);
+        }
+        trace::note_cycle(&self.name, bytes, arrays);
     }
 
     /// Says once that every cycle spills, and what to set.
@@ -503,10 +596,20 @@ impl Arena {
     // ------------------------------------------------------------------------------------------ sizes
 
     /// Makes the block of what was learned (`initializeWorkspace`). Its arrays have ended: it is closed.
-    pub(crate) fn initialize(&self, op: &'static str) -> Result<()> {
+    /// Returns the budget that refused.
+    pub(crate) fn initialize(&self, op: &'static str) -> Result<Option<OverBudget>> {
         let mut state = self.state.borrow_mut();
-        let Some(bytes) = state.plan.initialize() else { return Ok(()) };
-        self.resize(&mut state, bytes).map_err(|refused| self.refusal(op, bytes, refused))
+        let Some(bytes) = state.plan.initialize() else { return Ok(None) };
+        let need = state.plan.max_cycle();
+        let made = match self.resize_within(&mut state, bytes) {
+            Err(NoBytes::Budget(_)) if (1..bytes).contains(&need) => self.resize_within(&mut state, need),
+            made => made,
+        };
+        match made {
+            Ok(()) => Ok(None),
+            Err(NoBytes::Budget(refusal)) => Ok(Some(refusal)),
+            Err(refused) => Err(self.refusal(op, bytes, refused)),
+        }
     }
 
     /// Makes the block as small as the last cycles allow. It is closed. Returns the bytes that were given up.
@@ -518,7 +621,7 @@ impl Arena {
             return 0;
         }
         if let Some(bytes) = state.plan.trim() {
-            let _ = self.resize(&mut state, bytes);
+            let _ = self.resize_within(&mut state, bytes);
         }
         before.saturating_sub(state.plan.size())
     }
@@ -566,10 +669,15 @@ impl Arena {
     }
 
     /// Bytes for an array of the current cycle, and what its storage is to note of the request.
-    pub(crate) fn take(&self, op: &'static str, bytes: usize) -> std::result::Result<(Buffer, u32), AllocError> {
+    pub(crate) fn take(&self, op: &'static str, bytes: usize) -> std::result::Result<(Buffer, u32), NoBytes> {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
-        let placement = state.plan.place(bytes).map_err(|_| AllocError::Failed(self.full(op, &state.plan, bytes)))?;
+        if self.budget.get() != 0
+            && let Some(refusal) = budget::full_cycle(self.budget.get(), state.tally.arrays)
+        {
+            return Err(NoBytes::Budget(refusal));
+        }
+        let placement = state.plan.place(bytes).map_err(|_| NoBytes::Failed(self.full(op, &state.plan, bytes)))?;
         let placed = self.placed(state, placement, bytes);
         let (span, block) = match placed {
             Ok(placed) => placed,
@@ -589,13 +697,13 @@ impl Arena {
         state: &mut ArenaState,
         placement: Placement,
         bytes: usize,
-    ) -> std::result::Result<(Span, u32), (Placement, AllocError)> {
+    ) -> std::result::Result<(Span, u32), (Placement, NoBytes)> {
         let mut placement = placement;
         if let Placement::Block(offset) = placement {
             let size = state.plan.rounded(bytes);
             if !state.blocked && (!self.is_ring() || self.evict(state, offset, offset + size)) {
-                let Some(block) = &state.block else { return Err((placement, AllocError::Exhausted)) };
-                let span = block.part(offset, bytes).map_err(|error| (placement, AllocError::Failed(error)))?;
+                let Some(block) = &state.block else { return Err((placement, NoBytes::Exhausted)) };
+                let span = block.part(offset, bytes).map_err(|error| (placement, NoBytes::Failed(error)))?;
                 state.tally.note(span);
                 if self.is_ring() {
                     note_span(&mut state.ring_spans, state.cycle.stamp, offset, offset + size);
@@ -608,12 +716,7 @@ impl Arena {
     }
 
     /// Bytes in a chunk beside the block.
-    fn beside(
-        &self,
-        state: &mut ArenaState,
-        pinned: bool,
-        bytes: usize,
-    ) -> std::result::Result<(Span, u32), AllocError> {
+    fn beside(&self, state: &mut ArenaState, pinned: bool, bytes: usize) -> std::result::Result<(Span, u32), NoBytes> {
         let size = state.plan.rounded(bytes).max(1);
         let (stamp, step) = (state.cycle.stamp, state.plan.step());
         // A ring frees by cycle; else all go together.
@@ -624,15 +727,15 @@ impl Arena {
         if !last.is_some_and(|chunk| fits(chunk)) {
             let wanted = size.max(CHUNK_BYTES_MIN).max(if ring { 0 } else { before.saturating_mul(2) });
             let block = match self.pooled(state, wanted) {
-                Err(AllocError::Exhausted) if wanted > size => self.pooled(state, size)?,
+                Err(NoBytes::Exhausted | NoBytes::Budget(_)) if wanted > size => self.pooled(state, size)?,
                 other => other?,
             };
             let chunk = Chunk { block, used: 0, stamp, step, bytes: 0, requests: 0 };
             if pinned { state.pinned.push_back(chunk) } else { state.externals.push(chunk) }
         }
         let chunk = if pinned { state.pinned.back_mut() } else { state.externals.last_mut() };
-        let chunk = chunk.ok_or(AllocError::Exhausted)?;
-        let span = chunk.block.part(chunk.used, bytes).map_err(AllocError::Failed)?;
+        let chunk = chunk.ok_or(NoBytes::Exhausted)?;
+        let span = chunk.block.part(chunk.used, bytes).map_err(NoBytes::Failed)?;
         state.tally.note(span);
         chunk.used += size;
         chunk.bytes += state.plan.rounded(bytes);
@@ -683,5 +786,7 @@ fn note_span(ring_spans: &mut VecDeque<RingSpan>, stamp: u64, start: usize, end:
 impl Drop for Arena {
     fn drop(&mut self) {
         self.destroy();
+        // What somebody still uses stays charged until it goes.
+        budget::release(self.budget.get());
     }
 }

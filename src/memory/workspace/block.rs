@@ -9,11 +9,11 @@ use crate::base::{
 };
 use crate::device::{
     Device,
-    budget::AllocError,
     buffer::{Buffer, Span},
     host::mapped::MappedBlock,
 };
 use crate::memory::{
+    budget::{self, NoBytes},
     cycle::{Foreign, RetainCount},
     slab::slab,
     trace::{self, Kind},
@@ -107,6 +107,9 @@ pub(crate) struct ArenaBlock {
     /// All of it.
     whole: Span,
     memory: Memory,
+    workspace: Arc<str>,
+    /// The budget that its bytes are charged to, or 0.
+    payer: u32,
 }
 
 impl ArenaBlock {
@@ -127,7 +130,7 @@ impl ArenaBlock {
             trace::note_block(index, about.3, workspace);
             ALL.lock().unwrap_or_else(PoisonError::into_inner).push(about);
         }
-        Some(ArenaBlock { index, readers, whole, memory })
+        Some(ArenaBlock { index, readers, whole, memory, workspace: Arc::clone(workspace), payer: 0 })
     }
 
     /// Uninitialised bytes of a device.
@@ -136,9 +139,9 @@ impl ArenaBlock {
         bytes: usize,
         workspace: &Arc<str>,
         readers: Readers,
-    ) -> std::result::Result<Self, AllocError> {
+    ) -> std::result::Result<Self, NoBytes> {
         let buffer = device.alloc(bytes, false)?;
-        Self::new(Memory::Pooled(buffer), workspace, readers).ok_or(AllocError::Exhausted)
+        Self::new(Memory::Pooled(buffer), workspace, readers).ok_or(NoBytes::Exhausted)
     }
 
     /// Bytes of a file.
@@ -146,8 +149,8 @@ impl ArenaBlock {
         file: MappedBlock,
         workspace: &Arc<str>,
         readers: Readers,
-    ) -> std::result::Result<Self, AllocError> {
-        Self::new(Memory::Mapped(file), workspace, readers).ok_or(AllocError::Exhausted)
+    ) -> std::result::Result<Self, NoBytes> {
+        Self::new(Memory::Mapped(file), workspace, readers).ok_or(NoBytes::Exhausted)
     }
 
     pub(crate) fn index(&self) -> u32 {
@@ -156,6 +159,23 @@ impl ArenaBlock {
 
     pub(crate) fn bytes(&self) -> usize {
         self.whole.bytes()
+    }
+
+    /// Whether it is one of the workspace whose name this is, not of another one with such a name.
+    pub(crate) fn is_of(&self, workspace: &Arc<str>) -> bool {
+        Arc::ptr_eq(&self.workspace, workspace)
+    }
+
+    /// Its bytes are charged to a budget, which is told when they go.
+    pub(crate) fn charged_to(&mut self, payer: u32) {
+        self.payer = payer;
+    }
+
+    /// Charges its bytes to the first budget of its workspace, also beyond it. Files are charged to nobody.
+    pub(crate) fn charge_to(&mut self, payer: u32) {
+        if self.payer == 0 && self.file().is_none() && budget::transfer(0, payer, self.bytes() as u64, true).is_ok() {
+            self.payer = payer;
+        }
     }
 
     /// The file, if it is one.
@@ -225,6 +245,11 @@ impl Drop for ArenaBlock {
         // The next block has another size, or there is none.
         if let Memory::Pooled(buffer) = &mut self.memory {
             buffer.return_pages();
+        }
+        if self.payer != 0 {
+            // The bytes go first: what is charged is never less than there is. Invariant I14 (design.md).
+            self.memory = Memory::Pooled(Buffer::empty());
+            budget::discharge(self.payer, self.whole.bytes() as u64);
         }
         FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);
     }

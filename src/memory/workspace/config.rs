@@ -310,7 +310,8 @@ impl WorkspaceConfigBuilder {
         self
     }
 
-    /// The most bytes that the block may have, slack included; 0 for any number.
+    /// The most bytes that the block may have, slack included; 0 for any number. What spills beside it is bounded by
+    /// [`Workspace::set_budget`](crate::Workspace::set_budget).
     pub fn max_size(mut self, bytes: u64) -> Self {
         self.config.max_size = bytes;
         self

@@ -31,7 +31,8 @@ use std::sync::{Mutex, PoisonError};
 use crate::base::error::{Error, Result};
 use crate::device::Device;
 use crate::memory::{
-    readers, reclaim, registry, switch,
+    budget::{Budget, BudgetUse},
+    pressure, readers, reclaim, registry, switch,
     threads::{ThreadContext, with_context},
 };
 
@@ -169,7 +170,7 @@ impl Drop for Leaves {
         }
         with_context(|context| {
             reclaim::on_call(context);
-            context.workspaces.leave(self.frame);
+            let above_soft = context.workspaces.leave(self.frame);
             if !context.workspaces.tracked.borrow().is_empty() {
                 registry::end_graphs(context, |key| {
                     if let Some(cycle) = registry::cycle_of(key) {
@@ -177,8 +178,17 @@ impl Drop for Leaves {
                     }
                 });
             }
+            if let Some(arena) = above_soft {
+                relieve(context, &arena);
+            }
         });
     }
+}
+
+/// The block of a workspace grew beyond its soft budget.
+#[cold]
+fn relieve(context: &ThreadContext, arena: &Arena) {
+    pressure::relieve(context, &arena.memory, arena.plan(|plan| plan.size()));
 }
 
 /// The configuration of default workspaces, if one was set.
@@ -411,7 +421,13 @@ impl Workspace {
     /// [`Error::Workspace`] if it is open or destroyed, or there is no memory; [`Error::File`] of a mapped one.
     pub fn initialize(&self) -> Result<()> {
         self.check_closed("initialize")?;
-        self.arena.initialize("initialize")
+        if let Some(refusal) = self.arena.initialize("initialize")? {
+            return Err(pressure::over_budget("initialize", &self.arena.memory, refusal));
+        }
+        if self.arena.passed_soft() {
+            with_context(|context| relieve(context, &self.arena));
+        }
+        Ok(())
     }
 
     /// Makes its block as small as the last cycles allow. Returns the bytes given up: 0 for a mapped one, and while
@@ -465,6 +481,57 @@ impl Workspace {
     pub fn destroy(&self) -> Result<()> {
         self.check("destroy")?;
         with_context(|context| context.workspaces.destroy("destroy", &self.arena))
+    }
+}
+
+/// # Its budget: how much it may have
+impl Workspace {
+    /// Sets what this workspace may have; returns what was set before.
+    ///
+    /// `max_bytes` bounds its block and all that lies beside it, blocks among them that wait because somebody still
+    /// uses them: a lease, an operation, a gradient. They are charged before memory is taken, and stay charged until
+    /// they are free, whichever thread drops them; what there is already is charged, and may be more. Files
+    /// ([`LocationPolicy::Mmap`](config::LocationPolicy::Mmap)) are not charged, what spills beside them is. A request
+    /// that would pass the limit takes no more than it needs, and else ends in
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) of class
+    /// [`OverBudget`](crate::OutOfMemoryClass::OverBudget), after all that may free bytes
+    /// ([`memory::on_pressure`](crate::memory::on_pressure)), and leaves everything as it was. The end of a cycle never
+    /// fails: a block that may not grow stays as it is, and requests beyond it lie beside it.
+    ///
+    /// Above `soft_bytes` dead arrays are closed and the program's caches asked for memory. `max_arrays` bounds the
+    /// arrays that get bytes in one cycle, those of nested entries among them, and not views; with it each array takes
+    /// the longer way that counts.
+    ///
+    /// ```
+    /// # use ndgc::{Budget, DType, Device, Error, OutOfMemoryClass, Tensor, Workspace, WorkspaceConfig};
+    /// let step = Workspace::for_current_thread("STEP", &WorkspaceConfig::default())?;
+    /// step.set_budget(Budget::new().max_bytes(1 << 20))?;
+    /// let _cycle = step.activate()?;
+    /// let _x = Tensor::zeros(600_000, DType::U8, &Device::Cpu)?;
+    /// let Err(Error::OutOfMemory(told)) = Tensor::zeros(600_000, DType::U8, &Device::Cpu) else { panic!() };
+    /// assert!(matches!(told.class, OutOfMemoryClass::OverBudget { manager, .. } if manager == "workspace [STEP]"));
+    /// let _y = Tensor::zeros(400_000, DType::U8, &Device::Cpu)?; // there is room for it
+    /// assert!(step.budget_use().is_some_and(|found| found.bytes <= 1 << 20 && found.refused == 1));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Workspace`] if it was destroyed.
+    pub fn set_budget(&self, budget: Budget) -> Result<Budget> {
+        let op = "set_budget";
+        self.check(op)?;
+        let full = || Error::Argument { op, argument: "budgets", value: "2^28".into(), expected: "fewer" };
+        self.arena.set_budget(&budget).ok_or_else(full)
+    }
+
+    /// Its budget; without limits if it has none.
+    pub fn budget(&self) -> Budget {
+        self.arena.budget()
+    }
+
+    /// What is charged to its budget; `None` without one. Of a destroyed workspace what somebody still uses.
+    pub fn budget_use(&self) -> Option<BudgetUse> {
+        self.arena.budget_use()
     }
 }
 

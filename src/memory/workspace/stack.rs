@@ -11,10 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::base::error::{Error, Result, Site};
 use crate::device::{
     Device,
-    budget::AllocError,
     buffer::{ArenaPart, Buffer, Span},
 };
-use crate::memory::key::Key;
 use crate::memory::workspace::{
     arena::Arena,
     block::Readers,
@@ -22,6 +20,7 @@ use crate::memory::workspace::{
     retired,
     validity::CycleId,
 };
+use crate::memory::{budget::NoBytes, key::Key};
 
 /// Why a frame is in the stack. A whole word, as all of a frame: one is written and read again within the shortest
 /// cycle, and a read that is wider than the writes waits for them.
@@ -66,6 +65,8 @@ pub(crate) struct WorkspaceStack {
     /// By name.
     all: RefCell<Vec<Rc<Arena>>>,
     next: Cell<u64>,
+    /// Whether what [`WorkspaceStack::take`] took passed a soft limit. The caller takes it back.
+    pub(crate) above_soft: Cell<bool>,
     /// Arrays of cycles that gradients are recorded for.
     pub(crate) tracked: RefCell<Vec<Key>>,
 }
@@ -112,11 +113,16 @@ impl WorkspaceStack {
         op: &'static str,
         device: &Device,
         bytes: usize,
-    ) -> Option<std::result::Result<(Buffer, u32), AllocError>> {
+    ) -> Option<std::result::Result<(Buffer, u32), NoBytes>> {
         if !self.busy.get() {
             return None;
         }
-        self.current(device).map(|arena| arena.take(op, bytes))
+        let arena = self.current(device)?;
+        let taken = arena.take(op, bytes);
+        if arena.passed_soft() {
+            self.above_soft.set(true);
+        }
+        Some(taken)
     }
 
     /// Notes an array of a cycle that has a recorded gradient.
@@ -291,20 +297,27 @@ impl WorkspaceStack {
         id
     }
 
-    /// A guard is gone: its frame, and those above that were left before, end.
-    pub(crate) fn leave(&self, id: u64) {
+    /// A guard is gone: its frame, and those above that were left before, end. The workspace whose block grew beyond a
+    /// soft limit, if one did.
+    pub(crate) fn leave(&self, id: u64) -> Option<Rc<Arena>> {
+        let mut above_soft = None;
         if let Some(frame) = self.frames.borrow_mut().iter_mut().rev().find(|frame| frame.id == id) {
             frame.id = LEFT;
         }
         // A frame is taken away before its cycle ends, and no list is borrowed then.
         while let Some(top) = self.pop_left() {
             match top {
-                (FrameKind::Cycle, Some(arena)) => arena.end(),
+                (FrameKind::Cycle, Some(arena)) => {
+                    if arena.end() {
+                        above_soft = Some(arena);
+                    }
+                }
                 (FrameKind::Nested, Some(arena)) => arena.end_nested(),
                 _ => {}
             }
         }
         self.settle();
+        above_soft
     }
 
     /// Takes the top frame away, if it was left.

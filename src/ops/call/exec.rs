@@ -32,11 +32,11 @@ use crate::device::{
     kernel::{Kernel, Map, View},
 };
 use crate::memory::{
-    budget::{self, Charged},
+    budget::{self, Charged, NoBytes},
     key::Key,
     manager::NdManager,
     owner::{Owner, Refused},
-    pressure::{self, NoBytes},
+    pressure,
     proxy::Proxy,
     reclaim,
     registry::{self, ArrayRef, Parts, Pinned, Pins, Tracked},
@@ -243,7 +243,7 @@ fn storage_for(
         // What the program's reclaimers make is theirs.
         Err(why) => users(|| pressure::recover(context, (op, device, bytes), why, &mut attempt))?,
     };
-    if above_soft {
+    if above_soft | context.workspaces.above_soft.take() {
         users(|| pressure::relieve(context, device, bytes));
     }
     Ok(storage)

@@ -13,9 +13,9 @@ use crate::base::{
 pub enum OutOfMemoryClass {
     /// The request alone is more than the limit, the budget or the machine has: closing arrays cannot help.
     TooBig,
-    /// The budget of a manager has no room.
+    /// The budget of a manager or workspace has no room.
     OverBudget {
-        /// The manager.
+        /// The manager; of a workspace `workspace [NAME]`.
         manager: String,
         /// Bytes that are charged to it, or arrays.
         used: u64,
@@ -151,6 +151,9 @@ impl fmt::Display for OutOfMemory {
         }
         match (kept, &oom.class) {
             (0, OutOfMemoryClass::TooBig) => f.write_str("; no close can make room for it: use smaller batches"),
+            (0, OutOfMemoryClass::OverBudget { manager, .. }) if manager.starts_with("workspace [") => {
+                f.write_str("; raise its budget, make less in a cycle, or use smaller batches")
+            }
             (0, OutOfMemoryClass::OverBudget { manager, .. }) => {
                 write!(f, "; close arrays of `{manager}`, raise its budget, or use smaller batches")
             }
