@@ -19,9 +19,9 @@
 //! nobody reads other memory by them. What a node is, with the node above it, is published by `used`.
 //!
 //! # The end of a node
-//! It is used again when its manager or workspace, the nodes below it and its reservations are gone (`refs`) and no byte is charged
-//! to it. Who drops the last reference sets the highest bit of `used`, and whoever brings the number below it to 0 ends
-//! the node. From that bit on nothing is charged, so that happens once.
+//! It is used again when its manager or workspace, the nodes below it and its reservations are gone (`refs`) and no
+//! byte is charged to it. Who drops the last reference sets the highest bit of `used`, and whoever brings the number
+//! below it to 0 ends the node. From that bit on nothing is charged, so that happens once.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -560,5 +560,28 @@ pub(crate) fn unreserve(number: u32, bytes: u64) {
         let left = node(number).drawing.with(|()| draw(node(number), bytes));
         discharge(number, left);
         release(number);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{ResetPolicy, Workspace, WorkspaceConfig};
+
+    #[test]
+    fn the_node_of_a_workspace_ends_with_it_and_its_last_byte() {
+        let named = || WORKSPACES.lock().unwrap().values().filter(|name| ***name == *"NODE").count();
+        let config = WorkspaceConfig::builder().policy_reset(ResetPolicy::EndOfBufferReached).initial_size(4096);
+        let config = config.overallocation_limit(1.).build().unwrap();
+        let leased = std::thread::spawn(move || {
+            let workspace = Workspace::for_current_thread("NODE", &config).unwrap();
+            workspace.set_budget(Budget::new().max_bytes(1 << 20)).unwrap();
+            let _cycle = workspace.activate().unwrap();
+            workspace.lease().unwrap()
+        });
+        let lease = leased.join().unwrap();
+        assert_eq!(named(), 1, "its thread ended, and the lease keeps the block");
+        drop(lease);
+        assert_eq!(named(), 0);
     }
 }

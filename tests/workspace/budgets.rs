@@ -94,6 +94,11 @@ fn the_block_and_what_spills_beside_it_share_one_limit() {
         assert_eq!((found.arrays, found.peak_arrays), (0, 3));
         assert_eq!(workspace.set_budget(Budget::new()).unwrap(), Budget::new().max_bytes(10_000));
         let _cycle = workspace.activate().unwrap();
+        let limit = Device::Cpu.set_limit(Some(in_use(&Device::Cpu) + 100));
+        let refused = bytes(20_000);
+        Device::Cpu.set_limit(limit);
+        assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
+        assert_eq!(used(&workspace), 4096, "what the device refuses is not charged");
         bytes(1 << 20).unwrap();
     });
 }

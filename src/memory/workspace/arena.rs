@@ -350,13 +350,7 @@ impl Arena {
     /// Uninitialised memory, charged to the budget before it is there. Invariant I14 (design.md).
     fn pooled(&self, state: &mut ArenaState, bytes: usize) -> std::result::Result<ArenaBlock, NoBytes> {
         let payer = self.budget.get();
-        let charge = || budget::charge(payer, bytes as u64).map_err(NoBytes::Budget);
-        let charged = charge().or_else(|_| {
-            // What waits may be free by now.
-            retired::sweep();
-            charge()
-        })?;
-        if charged == Charged::AllAboveSoft {
+        if budget::charge(payer, bytes as u64).map_err(NoBytes::Budget)? == Charged::AllAboveSoft {
             self.above_soft.set(true);
         }
         let made = ArenaBlock::pooled(&self.memory, bytes, &self.name, self.readers);
