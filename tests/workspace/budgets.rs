@@ -301,7 +301,7 @@ fn planned_and_nested_ones_hold_their_limits() {
 #[test]
 fn a_soft_limit_asks_the_programs_caches_and_refuses_nothing() {
     alone(|| {
-        let asked: Arc<Mutex<Vec<(u64, Option<String>)>>> = Arc::default();
+        let asked = Arc::new(Mutex::new(Vec::<(u64, Option<String>)>::new()));
         let noted = Arc::clone(&asked);
         let _cache = memory::on_pressure("cache", 0, move |why| {
             noted.lock().unwrap().push((why.wanted, why.manager.clone()));

@@ -489,7 +489,7 @@ impl Workspace {
     /// Sets what this workspace may have; returns what was set before.
     ///
     /// `max_bytes` bounds its block and all that lies beside it, blocks among them that wait because somebody still
-    /// uses them: a lease, an operation, a gradient. They are charged before memory is taken, and stay charged until
+    /// uses them: a lease, a reader on another thread, an export. They are charged before memory is taken, and stay charged until
     /// they are free, whichever thread drops them; what there is already is charged, and may be more. Files
     /// ([`LocationPolicy::Mmap`](config::LocationPolicy::Mmap)) are not charged, what spills beside them is. A request
     /// that would pass the limit takes no more than it needs, and else ends in

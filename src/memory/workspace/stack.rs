@@ -307,11 +307,7 @@ impl WorkspaceStack {
         // A frame is taken away before its cycle ends, and no list is borrowed then.
         while let Some(top) = self.pop_left() {
             match top {
-                (FrameKind::Cycle, Some(arena)) => {
-                    if arena.end() {
-                        above_soft = Some(arena);
-                    }
-                }
+                (FrameKind::Cycle, Some(arena)) => above_soft = arena.end().then_some(arena).or(above_soft),
                 (FrameKind::Nested, Some(arena)) => arena.end_nested(),
                 _ => {}
             }
