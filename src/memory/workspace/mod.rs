@@ -489,14 +489,14 @@ impl Workspace {
     /// Sets what this workspace may have; returns what was set before.
     ///
     /// `max_bytes` bounds its block and all that lies beside it, blocks among them that wait because somebody still
-    /// uses them: a lease, a reader on another thread, an export. They are charged before memory is taken, and stay charged until
-    /// they are free, whichever thread drops them; what there is already is charged, and may be more. Files
-    /// ([`LocationPolicy::Mmap`](config::LocationPolicy::Mmap)) are not charged, what spills beside them is. A request
-    /// that would pass the limit takes no more than it needs, and else ends in
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) of class
-    /// [`OverBudget`](crate::OutOfMemoryClass::OverBudget), after all that may free bytes
-    /// ([`memory::on_pressure`](crate::memory::on_pressure)), and leaves everything as it was. The end of a cycle never
-    /// fails: a block that may not grow stays as it is, and requests beyond it lie beside it.
+    /// uses them: a lease, a reader on another thread, an export. They are charged before memory is taken, and stay
+    /// charged until they are free, whichever thread drops them; what there is already is charged, and may be more.
+    /// Files ([`LocationPolicy::Mmap`](config::LocationPolicy::Mmap)) are not charged, what spills beside them is. A
+    /// request that would pass the limit takes no more than it needs, and else ends in
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) of class [`OverBudget`](crate::OutOfMemoryClass::OverBudget),
+    /// after all that may free bytes ([`memory::on_pressure`](crate::memory::on_pressure)), and leaves everything as it
+    /// was. The end of a cycle never fails: a block that may not grow stays as it is, and requests beyond it lie beside
+    /// it.
     ///
     /// Above `soft_bytes` dead arrays are closed and the program's caches asked for memory. `max_arrays` bounds the
     /// arrays that get bytes in one cycle, those of nested entries among them, and not views; with it each array takes
