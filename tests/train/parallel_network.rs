@@ -121,7 +121,8 @@ fn bytes_of_workers_are_constant_over_epochs() {
             gc::collect();
             Device::Cpu.memory().active
         };
-        let settled = (0..5).map(|_| epoch()).last().unwrap();
+        // Workspaces that plan settle after some 16 steps by plan, of which other threads may disturb one.
+        let settled = (0..12).map(|_| epoch()).last().unwrap();
         for _ in 0..50 {
             assert!(epoch() <= settled);
         }

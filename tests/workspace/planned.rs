@@ -166,6 +166,28 @@ fn what_is_left_over_from_a_cycle_says_nothing_about_the_next() {
     });
 }
 
+/// The handle's request has the number of one of this cycle, whose bytes the plan wants next.
+#[test]
+fn a_handle_of_an_earlier_cycle_ends_nothing_of_this_one() {
+    alone(|| {
+        let workspace = made("EARLIER", planned());
+        for _ in 0..3 {
+            in_cycle(&workspace, || {
+                drop(filled(1., 100));
+                chain(3, 100)
+            });
+        }
+        let left = in_cycle(&workspace, || filled(2., 100));
+        in_cycle(&workspace, || {
+            let kept = filled(3., 100);
+            drop(left);
+            chain(3, 100);
+            assert_eq!(values(&kept), [3.; 100]);
+        });
+        assert_eq!(plan(&workspace).last_deviation, Some(PlanDeviation::InUse { request: 1, of: 0 }));
+    });
+}
+
 #[test]
 fn smaller_batches_go_by_the_plan_and_larger_ones_make_their_own() {
     alone(|| {

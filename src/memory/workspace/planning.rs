@@ -33,6 +33,8 @@ const PLANS_MAX: usize = 16;
 const PATIENCE: u32 = 32;
 /// Cycles in a row that left their plans, from which on the block is made for what lives in them.
 const ASTRAY: u32 = 3;
+/// Cycles in a row that left their plans, from which on bytes in use are learned from once there are plans that hold.
+const IN_USE: u32 = 4;
 /// Cycles in a row by plan, after which the block becomes as small as the plans allow, and the first time the plans as
 /// few as are needed.
 const STEADY: u32 = 16;
@@ -155,9 +157,8 @@ pub(crate) struct Planner {
     alive_max: usize,
     /// Whether each request so far asked for just what was planned.
     exact: bool,
-    /// Whether all cycles went by plan for a while, and the request since then whose bytes were in use.
+    /// Whether all cycles went by plan for a while.
     settled: bool,
-    doubted: Option<usize>,
     /// Cycles in a row that had no plan to the end, and that had one.
     astray: u32,
     steady: u32,
@@ -311,11 +312,7 @@ impl Planner {
     fn learn(&mut self) {
         let placed = match self.left.take() {
             // Where an array was ended by another thread, this one does not know of it: that comes and goes.
-            Some((_, request))
-                if self.settled && self.was_in_use() && self.doubted.replace(request) != Some(request) =>
-            {
-                return;
-            }
+            Some(_) if self.settled && self.was_in_use() && self.astray < IN_USE => return,
             Some((from, count)) => self.plans[from].places[..count].to_vec(),
             None => Vec::new(),
         };
