@@ -244,7 +244,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // While MPI is there: `mpirun` ends the others soon after the first one.
-            eprintln!("rank {}: {error}", mpi.rank());
+            // At once, or what several processes write is mixed.
+            let told = format!("rank {}: {error}\n", mpi.rank());
+            eprint!("{told}");
             ExitCode::FAILURE
         }
     }
