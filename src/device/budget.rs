@@ -9,9 +9,19 @@ pub struct MemoryStats {
     /// The most that `active` was since the start or the last reset; at most 64 KiB
     /// too high for each thread after the first.
     pub peak: u64,
+    /// All bytes handed out since the start, as asked for; without vectors that arrays took over.
+    pub total: u64,
+    /// Bytes of the blocks of the pool that `active` ones lie in, which are rounded up; without vectors that arrays
+    /// took over.
+    pub used: u64,
     /// Bytes kept for reuse.
     pub cached: u64,
     /// Bytes that only captured sections have, for as long as their [`Graph`](crate::Graph) lives.
+    pub captured: u64,
+    /// Of the host: bytes of files that are mapped, for weights, workspaces, and arrays that were
+    /// [spilled](crate::memory::set_spill).
+    pub mapped: u64,
+    /// Of a CUDA device: page-locked bytes of the host, for copies from and to it.
     pub pinned: u64,
     /// The limit on `active`.
     pub limit: Option<u64>,

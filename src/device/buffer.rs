@@ -16,14 +16,19 @@ use crate::base::{
     dtype::WithDType,
     error::{Error, Result},
 };
-use crate::device::{Device, budget::AllocError, graph::Asynchronous, host::pool};
+use crate::device::{
+    Device,
+    budget::AllocError,
+    graph::Asynchronous,
+    host::{mapped::MappedBlock, pool, spill},
+};
 pub(crate) use ndgc_kernels::span::Span;
 
 /// Whose memory a buffer is, if not a pool's: `keeper` keeps it, and is dropped when the buffer is.
 pub(crate) struct Foreign<K: ?Sized = dyn Send + Sync> {
     /// Whether nobody may write to it.
     pub(crate) read_only: bool,
-    /// Whether its bytes count with those of the pool.
+    /// Whether its bytes are ndgc's own, as those of the pool: charged to budgets, and told of in the trace.
     pub(crate) counted: bool,
     pub(crate) keeper: K,
 }
@@ -135,6 +140,15 @@ impl Buffer {
         (self.device.is_cpu() && !self.is_read_only()).then(|| unsafe { self.span.slice_mut() })
     }
 
+    /// Bytes of a file that nobody else can open.
+    pub(crate) fn of_file(file: MappedBlock, bytes: usize) -> Self {
+        let span = file.span().part(0, bytes);
+        let foreign = Box::new(Foreign { read_only: false, counted: true, keeper: file });
+        // SAFETY: the part lies in the mapping (`Span::part` looks), which is initialised, as files are, and stays
+        // until the keeper is dropped; nobody else has the mapping, nor the file.
+        unsafe { Self::foreign(span, Device::Cpu, foreign) }
+    }
+
     /// Fills it from as many bytes: at once on the host, else by a copy that is submitted.
     pub(crate) fn upload(&mut self, bytes: &[u8]) -> Result<()> {
         if bytes.len() != self.span.bytes() {
@@ -172,7 +186,7 @@ impl Buffer {
         matches!(self.home, Home::Pool(_))
     }
 
-    /// Whether its bytes count as ndgc's: those of a pool, and of vectors that arrays took over.
+    /// Whether its bytes are ndgc's: those of a pool, of vectors that arrays took over, and spilled ones.
     #[inline]
     pub(crate) fn is_counted(&self) -> bool {
         match &self.home {
@@ -207,7 +221,12 @@ impl Device {
     pub(crate) fn alloc(&self, bytes: usize, zeroed: bool) -> std::result::Result<Buffer, AllocError> {
         let (span, reserved) = match self {
             Device::Cpu => {
-                let (span, reserved, touched) = pool::alloc(bytes)?;
+                let (span, reserved, touched) = match pool::alloc(bytes) {
+                    Err(AllocError::Exhausted) if spill::is_wanted() => {
+                        return Ok(Buffer::of_file(spill::file(bytes)?, bytes));
+                    }
+                    given => given?,
+                };
                 let mut buffer = Buffer::from_pool(span, Device::Cpu, reserved);
                 if let (true, Some(bytes)) = (zeroed, buffer.on_host()) {
                     bytes[..touched].fill(0);

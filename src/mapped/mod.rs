@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use memmap2::Mmap;
 
+use crate::device::host::mapped::MappedBytes;
 use crate::nn::VarBuilder;
 use crate::quantized::gguf_file::MmapedContent;
 use crate::safetensors::MmapedSafetensors;
@@ -64,7 +65,21 @@ unsafe fn map(path: &Path) -> Result<Arc<dyn AsRef<[u8]> + Send + Sync>> {
     }
     // SAFETY: the bytes are those of the file until the mapping is dropped, since nobody changes it by the caller's
     // promise.
-    Ok(Arc::new(unsafe { Mmap::map(&file) }.map_err(fail)?))
+    let map = unsafe { Mmap::map(&file) }.map_err(fail)?;
+    let counted = MappedBytes::new(map.len());
+    Ok(Arc::new(MappedFile { map, _counted: counted }))
+}
+
+/// A mapping, whose bytes are counted.
+struct MappedFile {
+    map: Mmap,
+    _counted: MappedBytes,
+}
+
+impl AsRef<[u8]> for MappedFile {
+    fn as_ref(&self) -> &[u8] {
+        &self.map
+    }
 }
 
 impl MmapedContent {

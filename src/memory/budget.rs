@@ -95,12 +95,16 @@ pub struct BudgetUse {
     pub bytes: u64,
     /// The most that it was.
     pub peak_bytes: u64,
+    /// All bytes that were charged.
+    pub total_bytes: u64,
     /// Bytes that [`NdManager::reserve`](crate::NdManager::reserve) keeps free.
     pub reserved_bytes: u64,
     /// Arrays; of a workspace those of the running cycle.
     pub arrays: u64,
     /// The most that there were; of a workspace in one cycle.
     pub peak_arrays: u64,
+    /// All arrays that were counted; of a workspace none.
+    pub total_arrays: u64,
     /// Requests that this budget refused.
     pub refused: u64,
     /// How often the soft limit was passed.
@@ -164,6 +168,7 @@ impl From<AllocError> for NoBytes {
 struct Meter {
     used: AtomicU64,
     peak: AtomicU64,
+    total: AtomicU64,
     max: AtomicU64,
 }
 
@@ -187,7 +192,7 @@ struct Node {
 }
 
 const fn meter() -> Meter {
-    Meter { used: AtomicU64::new(CLOSED), peak: AtomicU64::new(0), max: AtomicU64::new(NONE) }
+    Meter { used: AtomicU64::new(CLOSED), peak: AtomicU64::new(0), total: AtomicU64::new(0), max: AtomicU64::new(NONE) }
 }
 
 slab!(NODES: Node = Node {
@@ -228,6 +233,7 @@ impl Meter {
             fits.then(|| used + amount)
         });
         if let Ok(before) = added {
+            self.total.fetch_add(amount, Ordering::Relaxed);
             let now = (before & !CLOSED) + amount;
             if now > self.peak.load(Ordering::Relaxed) {
                 self.peak.fetch_max(now, Ordering::Relaxed);
@@ -265,7 +271,8 @@ pub(crate) fn open(parent: u32, manager: u64, budget: &Budget) -> Option<u32> {
     fresh.parent.store(parent, Ordering::Relaxed);
     fresh.refs.store(1, Ordering::Relaxed);
     fresh.manager.store(manager, Ordering::Relaxed);
-    for number in [&fresh.reserved, &fresh.refused, &fresh.soft_passed, &fresh.bytes.peak, &fresh.arrays.peak] {
+    let meters = [&fresh.bytes.peak, &fresh.bytes.total, &fresh.arrays.peak, &fresh.arrays.total];
+    for number in [&fresh.reserved, &fresh.refused, &fresh.soft_passed].into_iter().chain(meters) {
         number.store(0, Ordering::Relaxed);
     }
     set(number, budget);
@@ -312,9 +319,11 @@ pub(crate) fn usage(number: u32) -> BudgetUse {
     BudgetUse {
         bytes: of.bytes.now(),
         peak_bytes: read(&of.bytes.peak),
+        total_bytes: read(&of.bytes.total),
         reserved_bytes: read(&of.reserved),
         arrays: of.arrays.now(),
         peak_arrays: read(&of.arrays.peak),
+        total_arrays: read(&of.arrays.total),
         refused: read(&of.refused),
         soft_passed: read(&of.soft_passed),
     }
@@ -423,6 +432,7 @@ fn charge_all(number: u32, end: u32, bytes: u64, forced: bool) -> Result<bool, O
     }
     let above = charge_to(parent_of(number), end, bytes, forced);
     if above.is_err() {
+        of.bytes.total.fetch_sub(bytes, Ordering::Relaxed);
         subtract(number, bytes);
     }
     above.map(|above| above || passed)
@@ -482,7 +492,10 @@ pub(crate) fn transfer(from: u32, to: u32, bytes: u64, forced: bool) -> Result<(
 pub(crate) fn count_array(number: u32, forced: bool) -> Result<(), OverBudget> {
     for at in path(number, 0) {
         if let Err(used) = node(at).arrays.add(1, forced) {
-            path(number, at).for_each(uncount_one);
+            for below in path(number, at) {
+                node(below).arrays.total.fetch_sub(1, Ordering::Relaxed);
+                uncount_one(below);
+            }
             return Err(refused(at, used, 1, true));
         }
     }

@@ -104,6 +104,8 @@ pub struct GcStats {
     pub created: u64,
     /// Arrays ever closed.
     pub closed: u64,
+    /// Dead arrays that left the queue.
+    pub drained: u64,
     /// How often a call interrupted the other threads of the process (`membarrier`), to see whether they use what it
     /// ends or writes into: an array that another thread than its maker used. 0 in loops whose arrays only their own
     /// threads use.
@@ -130,6 +132,7 @@ pub fn stats() -> GcStats {
         kept: kept.saturating_sub(unkept),
         created,
         closed,
+        drained,
         interrupts: hazard::interrupts(),
     }
 }

@@ -94,8 +94,18 @@ impl Lines {
     }
 }
 
-/// Of those of the arrays that are open and that `is_wanted` accepts.
-pub(super) fn alive(mut all: Vec<Proxy>, is_wanted: impl Fn(&Proxy) -> bool) -> Lines {
+/// Of those of the arrays that are open and that `is_wanted` accepts. The bytes of those in workspaces count with the
+/// blocks.
+pub(super) fn alive(all: Vec<Proxy>, is_wanted: impl Fn(&Proxy) -> bool) -> Lines {
+    alive_with(all, is_wanted, |array| registry::cycle_of(array.key()).is_none())
+}
+
+/// As [`alive`], and of some the bytes count.
+pub(super) fn alive_with(
+    mut all: Vec<Proxy>,
+    is_wanted: impl Fn(&Proxy) -> bool,
+    counts: impl Fn(&Proxy) -> bool,
+) -> Lines {
     let mut lines = Lines::default();
     let now = coarse_millis();
     let age = |array: &Proxy| registry::age_millis(array.key().index(), now);
@@ -106,7 +116,7 @@ pub(super) fn alive(mut all: Vec<Proxy>, is_wanted: impl Fn(&Proxy) -> bool) -> 
     let mut storages = HashSet::new();
     for array in &all {
         let index = array.key().index();
-        let storage = registry::storage_of(index).filter(|_| registry::cycle_of(array.key()).is_none());
+        let storage = registry::storage_of(index).filter(|_| counts(array));
         let bytes = storage.filter(|&id| storages.insert(id)).map_or(0, storage::bytes_of);
         // A kept array's count is nobody's; the other one is this function's.
         let is_kept = registry::slot(index).core.state() & KEPT != 0 && array.handle_count() == 2;

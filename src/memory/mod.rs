@@ -115,7 +115,8 @@ pub use leaks::{LeakReport, set_leak_reports};
 pub use lines::{Growth, Line, LineGrowth, Mark, NoGrowth, growth, lines, mark, no_growth};
 #[cfg(not(loom))]
 pub use pressure::{
-    Pressure, Reclaimer, Trim, crash_report, on_pressure, set_crash_report, trim, with_oom_retry, with_oom_split,
+    Pressure, Reclaimer, Trim, crash_report, on_pressure, set_crash_report, set_spill, trim, with_oom_retry,
+    with_oom_split,
 };
 #[cfg(all(not(loom), feature = "metrics"))]
 pub use stats::publish_metrics;

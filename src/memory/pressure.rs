@@ -3,7 +3,8 @@
 //!
 //! Each step is followed by another try, so that nothing is given up that need not be: dead arrays in the queue; what
 //! is kept for reuse (other devices than the host end what runs first); with the switch on, dead arrays that managers
-//! keep; then the program's reclaimers, those of the lowest rank first.
+//! keep; then the program's reclaimers, those of the lowest rank first; and where the program allows it, the host's
+//! bytes lie in a file.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,10 +19,11 @@ use crate::base::{
     out_of_memory::{OutOfMemory, OutOfMemoryClass, RecoveryStep},
     system,
 };
-use crate::device::Device;
+use crate::device::{Device, host::spill};
 use crate::memory::{
     budget::{self, NoBytes, OverBudget},
-    gc, lines,
+    gc,
+    lines::{self, Within},
     manager::{self, NdManager},
     owner::Refused,
     reclaim, report, stats, switch,
@@ -150,8 +152,20 @@ pub(crate) fn recover<T>(
     let mut steps = Steps::default();
     let outer = LOOKING.replace(true);
     let (mut next, mut begun_again) = (0, false);
+    let mut no_file = None;
     let found = loop {
-        if outer || why.is_final() || !step(context, device, &why, (bytes, next), &mut steps) {
+        if outer || why.is_final() {
+            break None;
+        }
+        if !step(context, device, &why, (bytes, next), &mut steps) {
+            if !device.is_cpu() || why.is_budget() || !spill::is_allowed() {
+                break None;
+            }
+            match into_file(device, bytes, attempt, &mut steps) {
+                Ok(found) => break Some(found),
+                Err(NoBytes::Failed(error)) => no_file = Some(error),
+                Err(again) => why = again,
+            }
             break None;
         }
         if next == DRAIN && !begun_again {
@@ -173,8 +187,61 @@ pub(crate) fn recover<T>(
     match (found, why) {
         (Some(found), _) => Ok(found),
         (None, NoBytes::Failed(error)) => Err(error),
-        (None, why) => Err(exhausted(context, (op, device, bytes), &why, steps)),
+        (None, why) => {
+            let error = exhausted(context, (op, device, bytes), &why, steps);
+            Err(match no_file {
+                Some(no_file) => error.context(format!("{no_file}, so it was not spilled")),
+                None => error,
+            })
+        }
     }
+}
+
+/// Tries once more, and the bytes may lie in a file.
+fn into_file<T>(
+    device: &Device,
+    bytes: usize,
+    attempt: &mut dyn FnMut() -> std::result::Result<T, NoBytes>,
+    steps: &mut Steps,
+) -> std::result::Result<T, NoBytes> {
+    let mut found = Err(NoBytes::Exhausted);
+    steps.take("spill", device, || {
+        found = spill::wanted(attempt);
+        0
+    });
+    if found.is_ok() {
+        stats::count_spilled();
+        trace::event(Kind::Spilled, bytes as u64, device);
+    }
+    found
+}
+
+/// Lets the host's arrays that memory has no room for lie in files in this folder, or none any more; returns what was
+/// set before. `NDGC_SPILL` sets the folder at first. It is the last step before an allocation fails: each such array,
+/// or block of a workspace, has a temporary file of its own, without a name, which is gone with its last handle,
+/// whatever ends the process. The system keeps of them in memory what there is room for, so that a step that is a
+/// little too large becomes slower and goes on. No limit on the host's bytes counts them
+/// ([`MemoryStats::mapped`](crate::MemoryStats::mapped) does); budgets of managers do, and what these refuse is not
+/// spilled. A folder that is held in memory, as `/tmp` often is, gives no room.
+///
+/// ```
+/// # use ndgc::{DType, Device, Tensor, memory};
+/// memory::set_spill(Some(std::path::Path::new("/var/tmp")))?;
+/// # Device::Cpu.set_limit(Some(6 << 20));
+/// // With room for 6 MiB:
+/// let x = Tensor::ones(1 << 20, DType::F32, &Device::Cpu)?;
+/// let y = x.exp()?;
+/// assert_eq!((Device::Cpu.memory().active, Device::Cpu.memory().mapped), (4 << 20, 4 << 20));
+/// # Device::Cpu.set_limit(None);
+/// # memory::set_spill(None)?;
+/// # drop(y);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::File`](crate::Error::File): no file can be made there.
+pub fn set_spill(folder: Option<&Path>) -> Result<Option<PathBuf>> {
+    spill::set_folder(folder)
 }
 
 /// Takes the step with this number. Whether there is one.
@@ -350,21 +417,28 @@ fn exhausted(context: &ThreadContext, what: (&'static str, &Device, usize), why:
     }
     let memory = device.memory();
     let mut error = OutOfMemory::of(device.to_string(), op, bytes as u64);
-    // Of a budget what it counts: the arrays of others are left alone. A workspace has no manager's.
-    let within = match why {
-        NoBytes::Budget(refusal) => Some(manager::subtree_of(refusal.manager)),
-        NoBytes::Exhausted | NoBytes::Failed(_) => None,
+    // Of a budget what it counts: the arrays of others are left alone.
+    let (managers, workspace) = match why {
+        NoBytes::Budget(refusal) => (manager::subtree_of(refusal.manager), refusal.workspace()),
+        NoBytes::Exhausted | NoBytes::Failed(_) => (Vec::new(), None),
     };
-    let (lines, kept, kept_bytes) = lines::largest(device, within.as_deref(), 5);
+    let (within, largest) = match (why, &workspace) {
+        (NoBytes::Exhausted | NoBytes::Failed(_), _) => (Within::Device, report::largest(device, 5)),
+        (NoBytes::Budget(_), None) => (Within::Managers(&managers), report::largest_of(&managers, 5)),
+        (NoBytes::Budget(_), Some(name)) => {
+            (Within::Workspace(name), report::workspaces_on(|_| true, |of| *of == **name))
+        }
+    };
+    let (lines, kept, kept_bytes) = lines::largest(device, within, 5);
     error.class = class(device, bytes as u64, why, &memory);
     error.thread = context.number;
     (error.active, error.cached, error.limit) = (memory.active, memory.cached, memory.limit);
     (error.reclaimed, error.steps) = (steps.reclaimed, steps.taken);
     (error.kept, error.kept_bytes) = (kept, kept_bytes);
     error.lines = lines.iter().map(|line| (line.site, line.arrays, line.bytes)).collect();
-    error.largest = within.map_or_else(|| report::largest(device, 5), |within| report::largest_of(&within, 5));
+    error.largest = largest;
     let error = Error::OutOfMemory(Box::new(error));
-    if let Some(folder) = crash_folder() {
+    if let Some(folder) = REPORTS.get() {
         // The error is what matters; a disk that takes no report changes nothing of it.
         let _ = write_report(&folder, device, &error);
     }
@@ -447,8 +521,8 @@ fn is_out_of_memory(error: &Error) -> bool {
     }
 }
 
-/// Where reports go: the outer `None` before anybody asked.
-static FOLDER: Mutex<Option<Option<PathBuf>>> = Mutex::new(None);
+/// Where reports go.
+static REPORTS: env::Folder = env::Folder::new("NDGC_CRASH_REPORT");
 
 /// Reports that a process writes at most: a loop that goes on without memory does not fill a disk.
 const REPORTS_MAX: u64 = 16;
@@ -458,14 +532,7 @@ const REPORTS_MAX: u64 = 16;
 /// `ndgc-<process>-<number>.txt`: the error, version, limits, statistics, managers and their arrays, workspaces, and
 /// the lines of the source that made what lives. At most 16 of a process.
 pub fn set_crash_report(folder: Option<&Path>) -> Option<PathBuf> {
-    let before = crash_folder();
-    *FOLDER.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder.map(Path::to_path_buf));
-    before
-}
-
-fn crash_folder() -> Option<PathBuf> {
-    let mut folder = FOLDER.lock().unwrap_or_else(PoisonError::into_inner);
-    folder.get_or_insert_with(|| env::var("NDGC_CRASH_REPORT").map(PathBuf::from)).clone()
+    REPORTS.set(folder)
 }
 
 fn write_report(folder: &Path, device: &Device, error: &Error) -> std::io::Result<()> {

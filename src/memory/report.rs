@@ -14,6 +14,7 @@ use crate::base::{
     system::coarse_millis,
     units::{Bytes, counted},
 };
+use crate::device::Device;
 use crate::memory::{
     key::Key,
     line::{Line, Lines},
@@ -294,11 +295,16 @@ fn first(mut all: Vec<Holder>, most: usize) -> Vec<Holder> {
     all
 }
 
+/// The workspaces of such names with blocks on such devices.
+pub(crate) fn workspaces_on(is_of: impl Fn(&Device) -> bool, is_named: impl Fn(&str) -> bool) -> Vec<Holder> {
+    let found = block::by_workspace(is_of).into_iter().filter(|(name, _)| is_named(name));
+    found.map(|(name, (blocks, bytes))| (format!("workspace [{name}]"), blocks, bytes)).collect()
+}
+
 /// Who holds most bytes of a device: managers, workspaces, and the handles of arrays without a manager.
-pub(crate) fn largest(device: &crate::device::Device, most: usize) -> Vec<Holder> {
+pub(crate) fn largest(device: &Device, most: usize) -> Vec<Holder> {
     let mut all = largest_of(&NdManager::system(device).subtree(), most);
-    let workspaces = block::by_workspace(|at| at == device).into_iter();
-    all.extend(workspaces.map(|(name, (blocks, bytes))| (format!("workspace [{name}]"), blocks, bytes)));
+    all.extend(workspaces_on(|at| at == device, |_| true));
     let (mut arrays, mut bytes, mut storages) = (0u64, 0u64, HashSet::new());
     for index in 0..registry::extent() {
         let cell = registry::slot(index);

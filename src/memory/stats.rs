@@ -1,6 +1,6 @@
 //! The figures of a device under names that stay, and what parts of a program use of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -8,11 +8,20 @@ use std::time::{Duration, Instant};
 
 use crate::base::units::Bytes;
 use crate::device::Device;
-use crate::memory::{gc, lines, node, workspace::block};
+use crate::memory::{
+    gc, lines,
+    manager::{self, ManagerInfo, NdManager},
+    node, reclaim, registry,
+    slot::KEPT,
+    storage, switch,
+    threads::with_context,
+    workspace::block,
+};
 
-/// Allocations that failed at first and were tried again, and those that ended in an error.
+/// Allocations that failed at first and were tried again, those that ended in an error, and those that got a file.
 static RETRIES: AtomicU64 = AtomicU64::new(0);
 static REFUSED: AtomicU64 = AtomicU64::new(0);
+static SPILLED: AtomicU64 = AtomicU64::new(0);
 
 /// An allocation is tried again.
 pub(crate) fn count_retry() {
@@ -26,27 +35,45 @@ pub(crate) fn count_refused() {
     REFUSED.fetch_add(1, Ordering::Relaxed);
 }
 
+/// An allocation got a file.
+pub(crate) fn count_spilled() {
+    // Relaxed: as above.
+    SPILLED.fetch_add(1, Ordering::Relaxed);
+}
+
 /// Names that PyTorch's users know, and those they stand for.
-const ALIASES: [(&str, &str); 12] = [
+const ALIASES: [(&str, &str); 14] = [
     ("active.all.allocated", "arrays.created"),
     ("active.all.current", "arrays.current"),
     ("active.all.freed", "arrays.closed"),
     ("active_bytes.all.current", "bytes.current"),
     ("active_bytes.all.peak", "bytes.peak"),
+    ("allocated_bytes.all.allocated", "bytes.total"),
     ("allocated_bytes.all.current", "bytes.current"),
     ("allocated_bytes.all.peak", "bytes.peak"),
     ("num_alloc_retries", "requests.retried"),
     ("num_device_alloc", "pool.misses"),
     ("num_ooms", "requests.refused"),
+    ("requested_bytes.all.allocated", "bytes.total"),
     ("requested_bytes.all.current", "bytes.current"),
     ("reserved_bytes.all.current", "bytes.reserved"),
 ];
 
-/// Figures of a device and of the process, by name. Made by [`stats`].
+/// Figures of a device and of the process, or of a manager, by name. Made by [`stats`] and
+/// [`NdManager::stats`](crate::NdManager::stats).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats(Vec<(&'static str, u64)>);
 
 impl Stats {
+    fn of(
+        some: impl IntoIterator<Item = (&'static str, u64)>,
+        more: impl IntoIterator<Item = (&'static str, u64)>,
+    ) -> Self {
+        let mut all: Vec<_> = some.into_iter().chain(more).collect();
+        all.sort_unstable();
+        Stats(all)
+    }
+
     /// The figure with a name, or with one of PyTorch's `memory_stats()` where there is the same here:
     /// `allocated_bytes.all.current` is `bytes.current`.
     pub fn get(&self, name: &str) -> Option<u64> {
@@ -73,14 +100,15 @@ impl fmt::Display for Stats {
 ///
 /// | name | |
 /// |---|---|
-/// | `bytes.current`, `bytes.peak` | of live storages and blocks of workspaces, as asked for |
-/// | `bytes.cached`, `bytes.reserved` | kept for reuse; that and what is live |
+/// | `bytes.current`, `.peak`, `.total` | of live storages and blocks of workspaces, as asked for; all that were |
+/// | `bytes.used`, `.cached`, `.reserved` | of blocks of the pool that are handed out; kept for reuse; both |
 /// | `bytes.limit` | the limit, if there is one |
-/// | `bytes.saved`, `bytes.workspaces` | of values that gradients need; of blocks of workspaces |
+/// | `bytes.saved`, `.workspaces` | of values that gradients need; of blocks of workspaces |
 /// | `bytes.dead` | of arrays that managers keep though nobody has a handle |
-/// | `pool.hits`, `pool.misses` | requests served from what was kept, and from the system or driver |
-/// | `requests.retried`, `requests.refused` | of the process: allocations that needed a second try; that failed |
-/// | `arrays.current`, `.created`, `.closed`, `.queued`, `.kept` | of the process, as in [`GcStats`](gc::GcStats) |
+/// | `bytes.captured`, `.mapped`, `.pinned` | as in [`MemoryStats`](crate::MemoryStats); `bytes.current` has none of them |
+/// | `pool.hits`, `.misses` | requests served from what was kept, and from the system or driver |
+/// | `requests.retried`, `.refused`, `.spilled` | of the process: allocations that needed a second try; that failed; that a file was made for |
+/// | `arrays.current`, `.created`, `.closed`, `.queued`, `.drained`, `.kept` | of the process, as in [`GcStats`](gc::GcStats) |
 /// | `threads.interrupts` | of the process, as there |
 ///
 /// The names do not change. `bytes.dead` walks all arrays; the others are sums.
@@ -97,44 +125,147 @@ impl fmt::Display for Stats {
 /// # Ok::<(), ndgc::Error>(())
 /// ```
 pub fn stats(device: &Device) -> Stats {
-    let (_, _, dead) = lines::largest(device, None, 0);
+    let (_, _, dead) = lines::largest(device, lines::Within::Device, 0);
     let (memory, arrays) = (device.memory(), gc::stats());
     let workspaces = block::by_workspace(|at| at == device).values().map(|&(_, bytes)| bytes).sum();
     // Relaxed: statistics.
     let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
-    let mut all = vec![
+    let all = [
         ("arrays.closed", arrays.closed),
         ("arrays.created", arrays.created),
         ("arrays.current", arrays.live),
+        ("arrays.drained", arrays.drained),
         ("arrays.kept", arrays.kept),
         ("arrays.queued", arrays.queued),
         ("bytes.cached", memory.cached),
+        ("bytes.captured", memory.captured),
         ("bytes.current", memory.active),
         ("bytes.dead", dead),
+        ("bytes.mapped", memory.mapped),
         ("bytes.peak", memory.peak),
-        ("bytes.reserved", memory.active + memory.cached),
+        ("bytes.pinned", memory.pinned),
+        ("bytes.reserved", memory.used + memory.cached),
         ("bytes.saved", node::saved().1),
+        ("bytes.total", memory.total),
+        ("bytes.used", memory.used),
         ("bytes.workspaces", workspaces),
         ("pool.hits", memory.hits),
         ("pool.misses", memory.misses),
         ("requests.refused", read(&REFUSED)),
         ("requests.retried", read(&RETRIES)),
+        ("requests.spilled", read(&SPILLED)),
         ("threads.interrupts", arrays.interrupts),
     ];
-    all.extend(memory.limit.map(|limit| ("bytes.limit", limit)));
-    all.sort_unstable();
-    Stats(all)
+    Stats::of(all, memory.limit.map(|limit| ("bytes.limit", limit)))
+}
+
+/// # Statistics: its figures
+impl NdManager {
+    /// The figures of this manager with those below it, by names that do not change:
+    ///
+    /// | name | |
+    /// |---|---|
+    /// | `arrays.current`, `.dead` | arrays; those of them that nobody has a handle of |
+    /// | `bytes.current`, `.dead` | of their storages, each once: those below it add up to these |
+    /// | `managers.current` | open managers, itself among them |
+    ///
+    /// With a budget of its own, which may be without limits (`set_budget(Budget::new())`), also what that counted
+    /// since it was set, as in [`BudgetUse`](crate::BudgetUse):
+    ///
+    /// | name | |
+    /// |---|---|
+    /// | `arrays.peak`, `.total`, `bytes.charged`, `.peak`, `.total` | charged now, at most, and in all |
+    /// | `bytes.held` | kept free by reservations |
+    /// | `arrays.limit`, `bytes.limit`, `.soft` | its limits, those that there are |
+    /// | `requests.refused`, `.soft` | requests that it refused; that passed its soft limit |
+    ///
+    /// Walks its arrays. What is dead and queued is closed before. Nothing in a forked child.
+    ///
+    /// ```
+    /// # use ndgc::{Budget, DType, Device, NdManager};
+    /// let epoch = NdManager::new_base_manager(&Device::Cpu)?;
+    /// epoch.set_budget(Budget::new())?;
+    /// for _ in 0..3 {
+    ///     epoch.new_sub_manager()?.zeros(1024, DType::F32)?; // ends with its manager
+    /// }
+    /// let stats = epoch.stats();
+    /// assert_eq!((stats.get("bytes.current"), stats.get("bytes.peak")), (Some(0), Some(4096)));
+    /// assert_eq!(stats.get("bytes.total"), Some(12288));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    pub fn stats(&self) -> Stats {
+        if switch::check("NdManager::stats").is_err() {
+            return Stats(Vec::new());
+        }
+        with_context(reclaim::drain_all);
+        let (mut held, mut storages, managers) = (Held::default(), HashSet::new(), self.subtree());
+        managers.iter().for_each(|manager| held.add(manager, &mut storages));
+        let own = [
+            ("arrays.current", held.arrays),
+            ("arrays.dead", held.dead),
+            ("bytes.current", held.bytes),
+            ("bytes.dead", held.dead_bytes),
+            ("managers.current", managers.len() as u64),
+        ];
+        let Some(used) = self.budget_use().filter(|_| manager::owns_budget(self)) else { return Stats::of(own, None) };
+        let limits = self.budget();
+        let limits =
+            [("arrays.limit", limits.max_arrays), ("bytes.limit", limits.max_bytes), ("bytes.soft", limits.soft_bytes)];
+        let charged = [
+            ("arrays.peak", used.peak_arrays),
+            ("arrays.total", used.total_arrays),
+            ("bytes.charged", used.bytes),
+            ("bytes.held", used.reserved_bytes),
+            ("bytes.peak", used.peak_bytes),
+            ("bytes.total", used.total_bytes),
+            ("requests.refused", used.refused),
+            ("requests.soft", used.soft_passed),
+        ];
+        let limits = limits.into_iter().filter_map(|(name, limit)| Some((name, limit?)));
+        Stats::of(own, charged.into_iter().chain(limits))
+    }
+}
+
+/// What managers hold.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    pub(super) arrays: u64,
+    /// Arrays that nobody has a handle of.
+    pub(super) dead: u64,
+    pub(super) bytes: u64,
+    pub(super) dead_bytes: u64,
+}
+
+impl Held {
+    /// Adds a manager's own arrays; of storages those that were not counted before.
+    pub(super) fn add(&mut self, manager: &ManagerInfo, storages: &mut HashSet<u32>) {
+        manager.for_each_array(|index| {
+            let core = &registry::slot(index).core;
+            let is_dead = core.state() & KEPT != 0 && core.proxies() == 1;
+            let new = registry::storage_of(index).filter(|&id| storages.insert(id));
+            let bytes = new.map_or(0, storage::bytes_of);
+            self.arrays += 1;
+            self.bytes += bytes;
+            if is_dead {
+                self.dead += 1;
+                self.dead_bytes += bytes;
+            }
+        });
+    }
 }
 
 /// Of the figures those that only grow; the others are of a moment.
 #[cfg(feature = "metrics")]
-const COUNTERS: [&str; 7] = [
+const COUNTERS: [&str; 10] = [
     "arrays.closed",
     "arrays.created",
+    "arrays.drained",
+    "bytes.total",
     "pool.hits",
     "pool.misses",
     "requests.refused",
     "requests.retried",
+    "requests.spilled",
     "threads.interrupts",
 ];
 

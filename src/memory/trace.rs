@@ -56,6 +56,8 @@ pub(crate) enum Kind {
     Trimmed,
     /// A request for so many bytes was refused.
     Refused,
+    /// A request for so many bytes got them in a file.
+    Spilled,
     /// A manager was closed: `of` is its key.
     ManagerClosed,
     /// All that was dead was closed: so many arrays.
@@ -212,6 +214,7 @@ fn emit(kind: Kind, amount: u64, of: &dyn fmt::Display) {
         Kind::Drained => tracing::debug!(target: TARGET, arrays = amount, "drain"),
         Kind::Trimmed => tracing::debug!(target: TARGET, bytes = amount, device = %of, "trim"),
         Kind::Refused => tracing::warn!(target: TARGET, bytes = amount, device = %of, "refusal"),
+        Kind::Spilled => tracing::warn!(target: TARGET, bytes = amount, device = %of, "spill"),
         Kind::ManagerClosed => tracing::debug!(target: TARGET, manager = %of, "close"),
         // Too many for a log: they are the trace's.
         Kind::Made | Kind::Freed | Kind::BlockMade | Kind::BlockFreed | Kind::CycleEnded => {}

@@ -16,9 +16,9 @@ use crate::base::units::{Bytes, counted};
 use crate::device::{Device, budget::MemoryStats};
 use crate::memory::{
     gc::{self, GcStats},
-    manager, registry,
-    slot::KEPT,
-    storage, switch,
+    manager,
+    stats::Held,
+    switch,
     threads::with_context,
 };
 
@@ -98,15 +98,10 @@ pub fn frame(device: &Device, before: Option<&Frame>) -> Frame {
     let (mut rows, mut storages, arrays): (Vec<FrameRow>, _, _) = (Vec::new(), HashSet::new(), gc::stats());
     for (depth, info) in manager::tree(device) {
         let (name, uuid) = (info.name(), info.uuid());
-        let mut row = FrameRow { name, uuid, depth, arrays: 0, dead: 0, bytes: 0, bytes_per_second: 0 };
-        info.for_each_array(|index| {
-            let core = &registry::slot(index).core;
-            row.arrays += 1;
-            row.dead += u64::from(core.state() & KEPT != 0 && core.proxies() == 1);
-            let new = registry::storage_of(index).filter(|&id| storages.insert(id));
-            row.bytes += new.map_or(0, storage::bytes_of);
-        });
-        rows.push(row);
+        let mut held = Held::default();
+        held.add(&info, &mut storages);
+        let Held { arrays, dead, bytes, .. } = held;
+        rows.push(FrameRow { name, uuid, depth, arrays, dead, bytes, bytes_per_second: 0 });
     }
     add_to_parents(&mut rows);
     let seconds = before.map_or(0., |before| at.duration_since(before.at).as_secs_f64());

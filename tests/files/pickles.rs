@@ -170,22 +170,26 @@ fn mapped_arrays_are_the_files_own_bytes_as_long_as_one_of_them_lives() {
         safetensors::save(&HashMap::from([("w", w.clone()), ("b", b)]), &path).unwrap();
         drop(w);
         gc::collect();
-        let before = Device::Cpu.memory().active;
+        let (before, length) = (Device::Cpu.memory(), std::fs::metadata(&path).unwrap().len());
         // SAFETY: nobody changes the file while the test runs.
         let mapped = unsafe { safetensors::MmapedSafetensors::new(&path) }.unwrap();
+        assert_eq!(Device::Cpu.memory().mapped, before.mapped + length);
         let w = mapped.load("w", device).unwrap();
         assert_eq!(mapped.load("b", device).unwrap().to_vec::<bool>().unwrap(), [true, false]);
         assert_eq!((mapped.tensors().len(), mapped.get("w").unwrap().shape()), (2, &[2, 3][..]));
         assert!(mapped.get("v").is_err() && mapped.load("v", device).is_err());
         gc::collect();
         if device.is_cpu() {
-            assert_eq!(Device::Cpu.memory().active, before, "no bytes but the file's");
+            assert_eq!(Device::Cpu.memory().active, before.active, "no bytes but the file's");
             assert!(matches!(w.affine_(2., 0.), Err(Error::ReadOnly { .. })));
         }
         drop(mapped);
         std::fs::remove_file(&path).unwrap();
         assert_eq!(w.to_vec::<f32>().unwrap(), [0., 1., 2., 3., 4., 5.]);
         assert_eq!(w.affine(2., 1.).unwrap().to_vec::<f32>().unwrap(), [1., 3., 5., 7., 9., 11.]);
+        drop(w);
+        gc::collect();
+        assert_eq!(Device::Cpu.memory().mapped, before.mapped);
     });
 }
 

@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ndgc::memory::{self, Trim};
-use ndgc::{Budget, DType, Device, Error, NdManager, OutOfMemory, OutOfMemoryClass, Result, SimConfig, Tensor, gc};
+use ndgc::{
+    Budget, DType, Device, Error, NdManager, OutOfMemory, OutOfMemoryClass, Result, SimConfig, Tensor, Workspace,
+    WorkspaceConfig, gc,
+};
 
 use crate::it::support::{alone, base, block, both, each_case, in_child, is_child, text};
 
@@ -163,6 +166,94 @@ fn a_reclaimer_may_panic_or_ask_for_memory_itself() {
         let _second = memory::on_pressure("gives", 1, move |_| own.lock().unwrap().clear());
         Tensor::zeros(2 * MIB, DType::U8, device).unwrap();
         assert!(kept.lock().unwrap().is_empty());
+    });
+}
+
+/// A folder of this test's own on a disk, and what says so to the end.
+fn folder(name: &str) -> std::path::PathBuf {
+    let folder = std::env::temp_dir().join(format!("ndgc-spill-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+#[test]
+fn where_nothing_else_helps_a_file_does_if_it_may() {
+    each_case(&[false, true], |device| {
+        let folder = folder("saved");
+        device.clear_cache();
+        let (before, spilled) = (device.memory(), memory::stats(device).get("requests.spilled").unwrap());
+        device.set_limit(Some(before.active + 2 * MIB as u64));
+        let manager = base(device);
+        manager.set_budget(Budget::new().max_bytes(8 * MIB as u64)).unwrap();
+        let x = bytes(&manager, 2 * MIB).unwrap();
+        out_of_memory(bytes(&manager, MIB));
+        assert_eq!(memory::set_spill(Some(&folder)).unwrap(), None);
+        let spilling = |count| bytes(&manager, count);
+        if !device.is_cpu() {
+            assert!(!names(&out_of_memory(spilling(MIB))).contains(&"spill"), "files are the host's");
+        } else {
+            memory::set_trace(memory::TraceMode::Full);
+            memory::clear_trace();
+            let y = spilling(MIB + 1).unwrap();
+            memory::set_trace(memory::TraceMode::Off);
+            let timeline = memory::timeline();
+            let told: Vec<_> = timeline.events.iter().filter(|event| event.kind == memory::EventKind::Spill).collect();
+            assert_eq!((told.len(), told[0].amount), (1, MIB as u64 + 1));
+            assert_eq!(timeline.spans[0].bytes, MIB as u64 + 1, "an array like others");
+            let now = device.memory();
+            assert_eq!((now.active - before.active, now.mapped - before.mapped), (2 << 20, (1 << 20) + 4096));
+            assert_eq!(memory::stats(device).get("requests.spilled"), Some(spilled + 1));
+            assert_eq!(manager.budget_use().unwrap().bytes, 3 * MIB as u64 + 1, "charged");
+            assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "without a name");
+            // It is read, written in place, and an operand; results spill too.
+            y.affine_(1., 3.).unwrap();
+            let z = y.add(&y.ones_like().unwrap()).unwrap();
+            assert!(z.to_vec::<u8>().unwrap().iter().all(|&byte| byte == 4));
+            // The ones are dead: with the switch off the manager keeps them.
+            let files = 3 - u64::from(gc::is_on());
+            assert_eq!(device.memory().mapped - before.mapped, files * ((1 << 20) + 4096));
+            let oom = out_of_memory(spilling(6 * MIB));
+            assert!(matches!(oom.class, OutOfMemoryClass::OverBudget { .. }), "what a budget refuses is not spilled");
+            assert!(!names(&oom).contains(&"spill"));
+            drop((y, z));
+            gc::collect_orphans();
+            assert_eq!(device.memory().mapped, before.mapped, "gone with its array");
+            std::fs::remove_dir(&folder).unwrap();
+            let Err(error) = spilling(MIB) else { panic!("there is no folder") };
+            let text = error.to_string();
+            assert!(text.contains("so it was not spilled\nCan't allocate [HOST] memory: 1048576;"), "{text}");
+            assert!(text.contains("spill"), "a step");
+            assert!(matches!(memory::set_spill(Some(&folder)), Err(Error::File { .. })));
+        }
+        memory::set_spill(None).unwrap();
+        device.set_limit(None);
+        let _ = std::fs::remove_dir(&folder);
+        drop(x);
+    });
+}
+
+#[test]
+fn a_block_of_a_workspace_lies_in_a_file_where_there_is_no_memory() {
+    alone(|| {
+        let folder = folder("block");
+        let (device, before) = (Device::Cpu, Device::Cpu.memory());
+        device.set_limit(Some(before.active + MIB as u64));
+        let config = WorkspaceConfig::builder().initial_size(2 * MIB as u64).build().unwrap();
+        assert!(Workspace::for_current_thread("SPILLED", &config).is_err());
+        memory::set_spill(Some(&folder)).unwrap();
+        let workspace = Workspace::for_current_thread("SPILLED", &config).unwrap();
+        for round in 0..3 {
+            let _cycle = workspace.activate().unwrap();
+            let x = Tensor::full(round, MIB, &device).unwrap();
+            assert_eq!(x.sum_all().unwrap().to_scalar::<u8>().unwrap(), 0, "a power of two of them");
+            assert_eq!(x.to_vec::<u8>().unwrap(), vec![round; MIB]);
+        }
+        assert!(device.memory().mapped - before.mapped >= 2 * MIB as u64);
+        ndgc::destroy_all_workspaces_for_current_thread().unwrap();
+        assert_eq!(device.memory().mapped, before.mapped);
+        memory::set_spill(None).unwrap();
+        device.set_limit(None);
+        std::fs::remove_dir(&folder).unwrap();
     });
 }
 

@@ -3,7 +3,7 @@
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use ndgc::{DType, Device, Tensor, gc, memory};
+use ndgc::{Budget, DType, Device, Tensor, gc, memory};
 
 use crate::it::support::{alone, base, both, switched};
 
@@ -22,11 +22,13 @@ fn the_figures_of_a_device_add_up_and_have_the_names_of_pytorch() {
         let kept = if gc::is_on() { 0 } else { 1000 };
         assert_eq!((more("bytes.current"), more("bytes.dead")), (2000 + kept, kept));
         assert_eq!((more("arrays.created"), more("arrays.current")), (3, 2 + kept / 1000));
-        assert_eq!(
-            now.get("bytes.reserved"),
-            Some(now.get("bytes.current").unwrap() + now.get("bytes.cached").unwrap())
-        );
+        assert_eq!(now.get("bytes.reserved"), Some(now.get("bytes.used").unwrap() + now.get("bytes.cached").unwrap()));
+        assert_eq!(more("bytes.total"), 3000);
+        assert_eq!(now.get("bytes.pinned").unwrap() > 0, device.is_cuda(), "for copies, and what it reports");
+        let slack = now.get("bytes.used").unwrap() - now.get("bytes.current").unwrap();
+        assert!(slack < 1 << 20, "blocks are a little larger than what lies in them: {slack}");
         let aliases = [
+            ("allocated_bytes.all.allocated", "bytes.total"),
             ("allocated_bytes.all.current", "bytes.current"),
             ("allocated_bytes.all.peak", "bytes.peak"),
             ("reserved_bytes.all.current", "bytes.reserved"),
@@ -47,9 +49,40 @@ fn the_figures_of_a_device_add_up_and_have_the_names_of_pytorch() {
         }
         assert!(refused.get("bytes.limit").is_some());
         let names: Vec<_> = now.iter().map(|(name, _)| name).collect();
-        assert!(names.is_sorted() && names.len() == 17, "{names:?}");
-        assert!(now.to_string().lines().count() == 17);
+        assert!(names.is_sorted() && names.len() == 24, "{names:?}");
+        assert!(now.to_string().lines().count() == 24);
         drop((y, view));
+    });
+}
+
+#[test]
+fn the_figures_of_a_manager_are_those_of_the_managers_below_it_and_its_own() {
+    both(|device| {
+        let manager = base(device);
+        let children = [manager.new_sub_manager().unwrap(), manager.new_sub_manager().unwrap()];
+        let get = |stats: &memory::Stats, name: &str| stats.get(name).unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(manager.stats().iter().count(), 5, "without a budget what there is now");
+        manager.set_budget(Budget::new().max_bytes(10_000)).unwrap();
+        let own = manager.zeros(1000, DType::U8).unwrap();
+        let kept: Vec<_> = children.iter().map(|child| child.zeros(2000, DType::U8).unwrap()).collect();
+        let view = own.narrow(0, 0, 10).unwrap();
+        drop(children[0].zeros(500, DType::U8).unwrap());
+        assert!(manager.zeros(9000, DType::U8).is_err());
+        // With the switch off it is kept.
+        let dead = u64::from(!gc::is_on());
+        let (all, below) = (manager.stats(), children.each_ref().map(|child| child.stats()));
+        for name in ["arrays.current", "bytes.current", "arrays.dead", "bytes.dead", "managers.current"] {
+            let of_own = [("arrays.current", 2), ("bytes.current", 1000), ("managers.current", 1)];
+            let of_own = of_own.iter().find(|own| own.0 == name).map_or(0, |own| own.1);
+            assert_eq!(get(&all, name), of_own + get(&below[0], name) + get(&below[1], name), "{name}");
+        }
+        assert_eq!((get(&all, "arrays.current"), get(&all, "bytes.current")), (4 + dead, 5000 + 500 * dead));
+        assert_eq!((get(&all, "arrays.dead"), get(&all, "bytes.dead")), (dead, 500 * dead));
+        assert_eq!((get(&all, "bytes.charged"), get(&all, "bytes.peak")), (5000 + 500 * dead, 5500));
+        assert_eq!((get(&all, "bytes.total"), get(&all, "arrays.total"), get(&all, "arrays.peak")), (5500, 5, 5));
+        assert_eq!((get(&all, "bytes.limit"), get(&all, "requests.refused")), (10_000, 1));
+        assert_eq!(below[0].get("bytes.limit"), None, "its own it has none");
+        drop((kept, own, view));
     });
 }
 

@@ -81,6 +81,10 @@ fn the_block_and_what_spills_beside_it_share_one_limit() {
         assert_eq!(refusal(bytes(1000)), ("workspace [B]".to_owned(), 9152, 10_000, false));
         assert_eq!(refusal(second.affine(1., 1.)), ("workspace [B]".to_owned(), 9152, 10_000, false));
         assert_eq!(refusal(bytes(20_000)), ("workspace [B]".to_owned(), 9152, 10_000, false), "more than there can be");
+        let Err(Error::OutOfMemory(oom)) = bytes(1000) else { panic!("there is room") };
+        assert_eq!(oom.largest, [("workspace [B]".to_owned(), 2, 9152)], "its blocks");
+        let lines: Vec<_> = oom.lines.iter().map(|&(_, arrays, bytes)| (arrays, bytes)).collect();
+        assert_eq!(lines, [(2, 9096)]);
         assert_eq!((workspace.stats(), used(&workspace)), (stats, 9152));
         let third = bytes(800).unwrap();
         assert_eq!((used(&workspace), in_use(&Device::Cpu) - before), (9984, 9984));
@@ -90,7 +94,7 @@ fn the_block_and_what_spills_beside_it_share_one_limit() {
         drop(outside);
         cycle.leave();
         let found = workspace.budget_use().unwrap();
-        assert_eq!((found.bytes, found.peak_bytes, found.refused), (4096, 9984, 3));
+        assert_eq!((found.bytes, found.peak_bytes, found.refused), (4096, 9984, 4));
         assert_eq!((found.arrays, found.peak_arrays), (0, 3));
         assert_eq!(workspace.set_budget(Budget::new()).unwrap(), Budget::new().max_bytes(10_000));
         let _cycle = workspace.activate().unwrap();

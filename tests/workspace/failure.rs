@@ -20,27 +20,42 @@ fn a_first_block_that_cannot_be_had() {
     alone(|| {
         let (device, sim) = sim();
         let config = strict().initial_size(MIB).build().unwrap();
-        for _ in 0..2 {
-            sim.refuse_allocation(Some(1));
-            let refused = Workspace::enter_on(&device, "FIRST", &config);
-            match &refused {
-                Err(Error::Workspace { workspace, why, .. }) => {
-                    assert!(workspace == "FIRST" && why.contains("1048576 bytes"), "{why}");
-                }
-                other => panic!("no memory, not {other:?}"),
-            }
+        for device in [&device, &Device::Cpu] {
+            // A byte less than the block would need.
+            let before = in_use(device);
+            let limit = device.set_limit(Some(before + MIB - 1));
+            let refused = Workspace::enter_on(device, "FIRST", &config);
+            device.set_limit(limit);
+            let Err(Error::OutOfMemory(oom)) = refused else { panic!("no memory, not {refused:?}") };
+            assert_eq!((oom.op, oom.requested), ("workspace", MIB));
             assert!(Workspace::find("FIRST").is_none() && Workspace::current().is_none());
-            assert_eq!(in_use(&device), 0);
+            assert_eq!(in_use(device), before);
         }
+        // Refused once, it is tried again, as any array.
+        sim.refuse_allocation(Some(1));
         let workspace = Workspace::for_current_thread_on(&device, "FIRST", &config).unwrap();
         assert_eq!(cycle_on(&workspace, &[100]).externals, 0);
-        // The host's limit, and a byte less than the block would need.
-        let before = in_use(&Device::Cpu);
-        let limit = Device::Cpu.set_limit(Some(before + MIB - 1));
-        let refused = Workspace::enter("FIRST_OF_HOST", &config);
+    });
+}
+
+#[test]
+fn what_gives_memory_back_for_a_block_may_make_the_workspace_itself() {
+    alone(|| {
+        let config = strict().initial_size(MIB).build().unwrap();
+        let limit = Device::Cpu.set_limit(Some(in_use(&Device::Cpu) + 2 * MIB - 1));
+        let kept = std::sync::Mutex::new(Some(Tensor::zeros(MIB as usize, DType::U8, &Device::Cpu).unwrap()));
+        let own = config.clone();
+        let _reclaimer = ndgc::memory::on_pressure("cache", 0, move |_| {
+            drop(kept.lock().unwrap().take());
+            let made = Workspace::for_current_thread("BOTH", &own).unwrap();
+            // So that there is room for the block that was asked for.
+            made.destroy().unwrap();
+            Workspace::for_current_thread("BOTH", &strict().build().unwrap()).unwrap();
+        });
+        let refused = Workspace::for_current_thread("BOTH", &config);
         Device::Cpu.set_limit(limit);
-        assert!(matches!(refused, Err(Error::Workspace { .. })), "{refused:?}");
-        assert_eq!(in_use(&Device::Cpu), before);
+        assert!(matches!(refused, Err(Error::Workspace { .. })), "another configuration: {refused:?}");
+        assert_eq!(Workspace::find("BOTH").unwrap().stats().size, 0, "the other one");
     });
 }
 

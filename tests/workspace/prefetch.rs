@@ -129,7 +129,7 @@ fn r3_a_ring_that_cannot_be_made_is_the_first_element() {
         let device = Device::sim(sim);
         let config = strict_ring().initial_size(2 * MIB).build().unwrap();
         let mut batches = Prefetch::new_on(&device, &config, 2, first(3)).unwrap();
-        assert!(matches!(refused(batches.next()), Error::Workspace { .. }));
+        assert!(matches!(refused(batches.next()), Error::OutOfMemory(_)));
         assert!(batches.next().is_none());
     });
 }

@@ -10,6 +10,7 @@
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::error::{Error, Result};
 use crate::device::{
@@ -97,6 +98,8 @@ pub(super) struct CudaContext {
     pub(super) multiprocessors: u32,
     pub(super) driver_version: i32,
     dead: OnceLock<Failure>,
+    /// Bytes of the host that are page-locked. Relaxed: a number that is reported.
+    pub(super) pinned: AtomicU64,
 }
 
 impl CudaContext {
@@ -119,7 +122,8 @@ impl CudaContext {
         CURRENT.set(Some(raw));
         let pool = if pools { Some(api.make_pool(ordinal, most)?) } else { None };
         let (arch, multiprocessors) = (arch as u32, multiprocessors.max(1) as u32);
-        Ok(CudaContext { api, name, raw, pool, arch, multiprocessors, driver_version, dead: OnceLock::new() })
+        let (dead, pinned) = Default::default();
+        Ok(CudaContext { api, name, raw, pool, arch, multiprocessors, driver_version, dead, pinned })
     }
 
     /// The first error of a device that was lost.
@@ -306,7 +310,10 @@ pub(super) struct PinnedMemory(HostBytes);
 
 impl PinnedMemory {
     pub(super) fn new(context: &CudaContext, bytes: usize) -> Result<Self> {
-        context.call(|api| HostBytes::new(api, bytes)).map(PinnedMemory)
+        let bytes = context.call(|api| HostBytes::new(api, bytes))?;
+        // Relaxed: as the number says.
+        context.pinned.fetch_add(bytes.bytes() as u64, Ordering::Relaxed);
+        Ok(PinnedMemory(bytes))
     }
 
     /// Its address for kernels.
@@ -320,6 +327,8 @@ impl PinnedMemory {
 
     /// Gives the memory back. No copy uses it any more.
     pub(super) fn free(self, context: &CudaContext) {
+        // Relaxed: as the number says.
+        context.pinned.fetch_sub(self.0.bytes() as u64, Ordering::Relaxed);
         let mut bytes = Some(self.0);
         let _ = context.call(|api| HostBytes::free(&mut bytes, api));
     }

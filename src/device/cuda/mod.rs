@@ -218,7 +218,8 @@ impl Cuda {
     }
 
     pub(crate) fn stats(&self) -> MemoryStats {
-        self.0.device.stats()
+        // Relaxed: a number that is reported.
+        MemoryStats { pinned: self.context().pinned.load(Ordering::Relaxed), ..self.0.device.stats() }
     }
 
     pub(crate) fn reset_peak(&self) {

@@ -12,7 +12,7 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use crate::base::{env, system, units::parse_limit};
 use crate::device::budget::MemoryStats;
-use crate::device::host::store::store;
+use crate::device::host::{mapped::mapped_bytes, store::store};
 
 /// The difference a thread keeps to itself.
 const DELTA_BYTES: i64 = 64 << 10;
@@ -22,10 +22,16 @@ const NO_LIMIT: u64 = u64::MAX;
 struct Totals {
     active: AtomicI64,
     peak: AtomicI64,
+    total: AtomicU64,
     limit: AtomicU64,
 }
 
-static COUNTS: Totals = Totals { active: AtomicI64::new(0), peak: AtomicI64::new(0), limit: AtomicU64::new(NO_LIMIT) };
+static COUNTS: Totals = Totals {
+    active: AtomicI64::new(0),
+    peak: AtomicI64::new(0),
+    total: AtomicU64::new(0),
+    limit: AtomicU64::new(NO_LIMIT),
+};
 
 /// The part of the counts that one thread keeps to itself. Written by its thread alone.
 #[derive(Default)]
@@ -35,6 +41,8 @@ pub(super) struct Share {
     high: AtomicI64,
     cached: AtomicI64,
     hits: AtomicU64,
+    /// All that was handed out, to whatever thread had this share.
+    total: AtomicU64,
 }
 
 static SHARES: Mutex<Vec<&'static Share>> = Mutex::new(Vec::new());
@@ -63,6 +71,12 @@ impl Share {
     pub(super) fn hit(&self, size: usize) {
         self.cache(-(size as i64));
         self.hits.store(self.hits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Bytes were handed out.
+    #[inline]
+    pub(super) fn handed_out(&self, bytes: usize) {
+        self.total.store(self.total.load(Ordering::Relaxed) + bytes as u64, Ordering::Relaxed);
     }
 
     /// So many bytes more wait in the stock.
@@ -189,6 +203,16 @@ fn charge_common(share: Option<&Share>, bytes: usize, limit: u64) -> bool {
     }
 }
 
+/// Bytes that were counted were handed out.
+pub(super) fn handed_out(share: Option<&Share>, bytes: usize) {
+    match share {
+        Some(share) => share.handed_out(bytes),
+        None => {
+            COUNTS.total.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+    }
+}
+
 #[inline]
 pub(super) fn discharge(share: Option<&Share>, bytes: usize) {
     match share {
@@ -214,11 +238,17 @@ pub(crate) fn stats() -> MemoryStats {
     let active = common + shares.iter().map(|share| share.active.load(Ordering::Relaxed)).sum::<i64>();
     drop(shares);
     let limit = COUNTS.limit.load(Ordering::Relaxed);
-    let (cached, hits, misses) = store(|store| (store.cached(), store.hits(), store.misses));
+    let (mut cached, resident, hits, misses) =
+        store(|store| (store.cached(), store.resident() as u64, store.hits(), store.misses));
+    cached += sum(|share| share.cached.load(Ordering::Relaxed)).max(0) as u64;
     MemoryStats {
         active: active.max(0) as u64,
         peak: COUNTS.peak.load(Ordering::Relaxed).max(common + sum(|share| share.high.load(Ordering::Relaxed))) as u64,
-        cached: cached + sum(|share| share.cached.load(Ordering::Relaxed)).max(0) as u64,
+        total: COUNTS.total.load(Ordering::Relaxed) + sum(|share| share.total.load(Ordering::Relaxed) as i64) as u64,
+        used: resident.saturating_sub(cached),
+        cached,
+        captured: 0,
+        mapped: mapped_bytes(),
         pinned: 0,
         limit: (limit < NO_LIMIT - 1).then_some(limit),
         hits: hits + sum(|share| share.hits.load(Ordering::Relaxed) as i64) as u64,

@@ -37,6 +37,42 @@ const PIECE: usize = 64 << 20;
 /// Takes room on the disk for so many bytes of a file from an offset on, and leaves their contents.
 type Allocate = fn(&File, u64, u64) -> io::Result<()>;
 
+/// Bytes of files that are mapped. Relaxed: a number that is reported, and nobody reads other memory by it.
+static MAPPED: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes of files that are mapped now.
+pub(crate) fn mapped_bytes() -> u64 {
+    // Relaxed: as above, and below.
+    MAPPED.load(Ordering::Relaxed)
+}
+
+/// Counts bytes of a mapped file while it lives.
+#[derive(Debug, Default)]
+pub(crate) struct MappedBytes(AtomicU64);
+
+impl MappedBytes {
+    /// Counts the bytes of a file.
+    pub(crate) fn new(bytes: usize) -> Self {
+        let counted = Self::default();
+        counted.raise(bytes);
+        counted
+    }
+
+    /// The file is as long as this now.
+    fn raise(&self, bytes: usize) {
+        // Relaxed: a number that is reported.
+        let before = self.0.fetch_max(bytes as u64, Ordering::Relaxed);
+        MAPPED.fetch_add((bytes as u64).saturating_sub(before), Ordering::Relaxed);
+    }
+}
+
+impl Drop for MappedBytes {
+    fn drop(&mut self) {
+        // Relaxed: a number that is reported.
+        MAPPED.fetch_sub(*self.0.get_mut(), Ordering::Relaxed);
+    }
+}
+
 /// A file that is mapped, once or more often.
 #[derive(Debug)]
 struct Store {
@@ -49,6 +85,7 @@ struct Store {
     reserved: AtomicUsize,
     /// Held by whoever changes its length or takes room.
     changing: Mutex<()>,
+    counted: MappedBytes,
     allocate: Allocate,
 }
 
@@ -70,8 +107,22 @@ impl MappedBlock {
         Self::with(path, bytes, allocate)
     }
 
+    /// Maps a temporary file in this folder, with room on the disk for all of its bytes.
+    ///
+    /// # Errors
+    /// As of [`MappedBlock::create`], and a full disk.
+    pub(crate) fn create_in(folder: &Path, bytes: usize) -> Result<MappedBlock> {
+        let block = Self::at(folder.to_owned(), None, bytes, allocate)?;
+        block.reserve(bytes)?;
+        Ok(block)
+    }
+
     fn with(path: Option<&Path>, bytes: usize, allocate: Allocate) -> Result<MappedBlock> {
-        let place = path.map_or_else(std::env::temp_dir, Path::to_owned);
+        Self::at(path.map_or_else(std::env::temp_dir, Path::to_owned), path, bytes, allocate)
+    }
+
+    /// Maps the file at `path`, or a temporary one in the folder `place`.
+    fn at(place: PathBuf, path: Option<&Path>, bytes: usize, allocate: Allocate) -> Result<MappedBlock> {
         let length = length_for(&place, bytes)?;
         let cannot = |error| failed(&place, "cannot be opened as memory", &error);
         let (file, is_new) = match path {
@@ -83,8 +134,8 @@ impl MappedBlock {
             lock(&file, &place)?;
         }
         let existed = usize::try_from(found).unwrap_or(usize::MAX);
-        let (reserved, changing) = Default::default();
-        let store = Store { file, path: place, existed, reserved, changing, allocate };
+        let (reserved, changing, counted) = Default::default();
+        let store = Store { file, path: place, existed, reserved, changing, counted, allocate };
         match store.map(length) {
             Ok(map) => Ok(MappedBlock { map, store: Arc::new(store) }),
             Err(error) => {
@@ -181,13 +232,15 @@ impl Store {
             self.file.set_len(wanted).map_err(cannot)?;
         }
         let whole = usize::try_from(found.max(wanted)).map_err(|_| cannot(ErrorKind::FileTooLarge.into()))?;
-        MmapOptions::new().len(whole).map_raw(&self.file).map_err(|error| {
+        let map = MmapOptions::new().len(whole).map_raw(&self.file).map_err(|error| {
             if found < wanted {
                 // Nobody has mapped the new part.
                 let _ = self.file.set_len(found);
             }
             cannot(error)
-        })
+        })?;
+        self.counted.raise(whole);
+        Ok(map)
     }
 }
 

@@ -9,6 +9,7 @@
 mod counts;
 pub(crate) mod mapped;
 pub(crate) mod pool;
+pub(crate) mod spill;
 mod store;
 
 use crate::base::error::Result;

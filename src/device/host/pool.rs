@@ -146,10 +146,11 @@ fn alloc_bytes(stock: Option<&Stock>, bytes: usize) -> Result<TakenBlock, AllocE
         Some(span) => Some(TakenBlock { span, touched: size }),
         None => store(|store| store.take(size)),
     };
-    found.ok_or_else(|| {
-        discharge(share, bytes);
-        AllocError::Exhausted
-    })
+    match &found {
+        Some(_) => counts::handed_out(share, bytes),
+        None => discharge(share, bytes),
+    }
+    found.ok_or(AllocError::Exhausted)
 }
 
 /// Initialised bytes for an array on the host, the size of their block, and how many of the first ones may be other
@@ -187,6 +188,7 @@ pub(crate) fn alloc_at_once(bytes: usize) -> Option<(Span, usize)> {
     let taken = STOCK.try_with(|stock| {
         let block = stock.take(class, size)?;
         stock.share.charge(bytes);
+        stock.share.handed_out(bytes);
         Some(block)
     });
     taken.ok().flatten().map(|block| (Span::in_block(block.ptr(), bytes, block.block()), size))

@@ -68,8 +68,10 @@ impl Pool {
     pub(super) fn give(&mut self, number: u32, stream: usize, bytes: usize) -> (Span, usize) {
         self.stats.active += bytes as u64;
         self.stats.peak = self.stats.peak.max(self.stats.active);
+        self.stats.total += bytes as u64;
         let status = self.status_mut(number);
         (status.state, status.home) = (BlockState::Owned, stream as u8);
+        self.stats.used += self.block(number).bytes as u64;
         let block = self.block(number);
         (Span::in_block(block.ptr(), bytes, number), block.bytes)
     }
@@ -92,9 +94,10 @@ impl Pool {
         };
         self.stats.active -= span.bytes() as u64;
         let (pins, bytes) = (self.block(number).pins, self.block(number).bytes);
+        self.stats.used -= bytes as u64;
         if pins > 0 || matches!(self.status(number).mark, SectionMark::Read | SectionMark::Written) {
             self.status_mut(number).state = BlockState::Kept;
-            self.stats.pinned += bytes as u64;
+            self.stats.captured += bytes as u64;
         } else {
             self.merge(number, |own, neighbour| own == neighbour);
         }
@@ -150,7 +153,7 @@ impl Pool {
         for &(number, _) in &blocks {
             if self.status(number).state == BlockState::Free {
                 self.unlink(number);
-                self.stats.pinned += self.block(number).bytes as u64;
+                self.stats.captured += self.block(number).bytes as u64;
             }
         }
         if pin {
@@ -167,7 +170,7 @@ impl Pool {
             block.pins -= 1;
             let (pins, bytes) = (block.pins, block.bytes);
             if pins == 0 && self.status(number).state == BlockState::Kept {
-                self.stats.pinned -= bytes as u64;
+                self.stats.captured -= bytes as u64;
                 self.merge(number, |own, neighbour| own == neighbour);
             }
         }

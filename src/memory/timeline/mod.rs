@@ -44,6 +44,8 @@ pub enum EventKind {
     Trim,
     /// A request for so many bytes was refused.
     Refusal,
+    /// A request for so many bytes got them in a file ([`memory::set_spill`](crate::memory::set_spill)).
+    Spill,
     /// A manager was closed.
     Close,
     /// All that was dead was closed: so many arrays.
@@ -58,6 +60,7 @@ impl EventKind {
         match self {
             EventKind::Trim => "trim",
             EventKind::Refusal => "refusal",
+            EventKind::Spill => "spill",
             EventKind::Close => "close",
             EventKind::Drain => "drain",
             EventKind::Cycle => "cycle",
@@ -154,6 +157,7 @@ impl Building {
             Kind::BlockFreed => self.end((true, id), at),
             Kind::Trimmed => self.event(at, EventKind::Trim, bytes, None, 0),
             Kind::Refused => self.event(at, EventKind::Refusal, bytes, None, 0),
+            Kind::Spilled => self.event(at, EventKind::Spill, bytes, None, 0),
             Kind::Drained => self.event(at, EventKind::Drain, bytes, None, 0),
             Kind::CycleEnded => {
                 let name = self.owner(true, of).to_string();

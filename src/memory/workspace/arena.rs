@@ -27,7 +27,7 @@ use crate::memory::workspace::{
     validity::{CycleId, CycleScope, Leases},
 };
 use crate::memory::{
-    budget::{self, Budget, BudgetUse, Charged, NoBytes, OverBudget},
+    budget::{self, Budget, BudgetUse, Charged, NoBytes},
     switch, trace,
 };
 
@@ -142,7 +142,7 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// A workspace, closed. Its first block is made here if the configuration has a size.
+    /// A workspace, closed and without a block.
     pub(crate) fn new(
         op: &'static str,
         name: &str,
@@ -182,7 +182,7 @@ impl Arena {
             spilled: 0,
             warned: false,
         };
-        let arena = Arena {
+        Ok(Arena {
             name,
             device: device.clone(),
             memory,
@@ -194,34 +194,21 @@ impl Arena {
             budget: Cell::new(0),
             above_soft: Cell::new(false),
             state: RefCell::new(state),
-        };
-        arena.make_first(op)?;
-        Ok(arena)
+        })
     }
 
-    fn make_first(&self, op: &'static str) -> Result<()> {
-        let mut state = self.state.borrow_mut();
-        // A file that is there gives the size where the configuration does not.
+    /// Bytes of the first block: those of the configuration, or of a file that is there.
+    pub(crate) fn first_size(&self) -> usize {
         let found = || self.config.temp_file_path().and_then(|path| path.metadata().ok());
-        let first = match state.plan.first_size() {
+        match self.state.borrow().plan.first_size() {
             0 => found().map_or(0, |file| usize::try_from(file.len()).unwrap_or(usize::MAX)),
             given => given,
-        };
-        if first == 0 {
-            return Ok(());
         }
-        self.resize(&mut state, first).map_err(|refused| self.refusal(op, first, refused))
     }
 
-    fn refusal(&self, op: &'static str, bytes: usize, refused: NoBytes) -> Error {
-        match refused {
-            NoBytes::Failed(error) => error,
-            NoBytes::Exhausted | NoBytes::Budget(_) => Error::Workspace {
-                op,
-                workspace: self.name.to_string(),
-                why: format!("{} has no {bytes} bytes for it; choose less, or free some", self.memory),
-            },
-        }
+    /// Makes a block of so many bytes, if that is any.
+    pub(crate) fn make_block(&self, bytes: usize) -> std::result::Result<(), NoBytes> {
+        if bytes == 0 { Ok(()) } else { self.resize(&mut self.state.borrow_mut(), bytes) }
     }
 
     pub(crate) fn is_ring(&self) -> bool {
@@ -590,19 +577,13 @@ impl Arena {
     // ------------------------------------------------------------------------------------------ sizes
 
     /// Makes the block of what was learned (`initializeWorkspace`). Its arrays have ended: it is closed.
-    /// Returns the budget that refused.
-    pub(crate) fn initialize(&self, op: &'static str) -> Result<Option<OverBudget>> {
+    pub(crate) fn initialize(&self) -> std::result::Result<(), NoBytes> {
         let mut state = self.state.borrow_mut();
-        let Some(bytes) = state.plan.initialize() else { return Ok(None) };
+        let Some(bytes) = state.plan.initialize() else { return Ok(()) };
         let need = state.plan.max_cycle();
-        let made = match self.resize_within(&mut state, bytes) {
+        match self.resize_within(&mut state, bytes) {
             Err(NoBytes::Budget(_)) if (1..bytes).contains(&need) => self.resize_within(&mut state, need),
             made => made,
-        };
-        match made {
-            Ok(()) => Ok(None),
-            Err(NoBytes::Budget(refusal)) => Ok(Some(refusal)),
-            Err(refused) => Err(self.refusal(op, bytes, refused)),
         }
     }
 

@@ -31,7 +31,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::base::error::{Error, Result};
 use crate::device::Device;
 use crate::memory::{
-    budget::{Budget, BudgetUse},
+    budget::{Budget, BudgetUse, NoBytes},
     pressure, readers, reclaim, registry, switch,
     threads::{ThreadContext, with_context},
 };
@@ -185,6 +185,15 @@ impl Drop for Leaves {
     }
 }
 
+/// Makes a block, and looks for memory where there is none.
+fn make_block(
+    context: &ThreadContext,
+    (op, arena, bytes): (&'static str, &Arena, usize),
+    make: &mut dyn FnMut() -> std::result::Result<(), NoBytes>,
+) -> Result<()> {
+    make().or_else(|why| pressure::recover(context, (op, &arena.memory, bytes), why, make))
+}
+
 /// The block of a workspace grew beyond its soft budget.
 #[cold]
 fn relieve(context: &ThreadContext, arena: &Arena) {
@@ -207,8 +216,8 @@ impl Workspace {
     /// usual. [`Workspace::cycle`] has no answer to forget.
     ///
     /// # Errors
-    /// [`Error::Workspace`] if it has another configuration; if there is no memory for a first block of
-    /// [`initial_size`](config::WorkspaceConfigBuilder::initial_size); [`Error::File`] of a mapped one.
+    /// [`Error::Workspace`] if it has another configuration; [`Error::OutOfMemory`] if there is no memory for a first
+    /// block of [`initial_size`](config::WorkspaceConfigBuilder::initial_size); [`Error::File`] of a mapped one.
     pub fn enter(id: &str, config: &WorkspaceConfig) -> Result<WorkspaceCycle> {
         Self::enter_on(&Device::Cpu, id, config)
     }
@@ -288,7 +297,11 @@ impl Workspace {
     }
 
     fn named(context: &ThreadContext, device: &Device, id: &str, config: &WorkspaceConfig) -> Result<Rc<Arena>> {
-        context.workspaces.get("workspace", id, device, config, readers::of_thread(context))
+        let begin = |arena: &Arena| {
+            let bytes = arena.first_size();
+            make_block(context, ("workspace", arena, bytes), &mut || arena.make_block(bytes))
+        };
+        context.workspaces.get("workspace", id, device, config, readers::of_thread(context), begin)
     }
 }
 
@@ -418,16 +431,17 @@ impl Workspace {
     /// yet.
     ///
     /// # Errors
-    /// [`Error::Workspace`] if it is open or destroyed, or there is no memory; [`Error::File`] of a mapped one.
+    /// [`Error::Workspace`] if it is open or destroyed; [`Error::OutOfMemory`]; [`Error::File`] of a mapped one.
     pub fn initialize(&self) -> Result<()> {
         self.check_closed("initialize")?;
-        if let Some(refusal) = self.arena.initialize("initialize")? {
-            return Err(pressure::over_budget("initialize", &self.arena.memory, refusal));
-        }
-        if self.arena.passed_soft() {
-            with_context(|context| relieve(context, &self.arena));
-        }
-        Ok(())
+        with_context(|context| {
+            let (arena, bytes) = (&*self.arena, self.arena.plan(|plan| plan.initialize().unwrap_or(0)));
+            make_block(context, ("initialize", arena, bytes), &mut || arena.initialize())?;
+            if arena.passed_soft() {
+                relieve(context, arena);
+            }
+            Ok(())
+        })
     }
 
     /// Makes its block as small as the last cycles allow. Returns the bytes given up: 0 for a mapped one, and while

@@ -203,10 +203,10 @@ impl WorkspaceStack {
         names
     }
 
-    /// The workspace with this name, made if there is none.
+    /// The workspace with this name, made if there is none; `begin` makes its first block.
     ///
     /// # Errors
-    /// It has another configuration or device; no memory for its first block.
+    /// It has another configuration or device; those of `begin`.
     pub(crate) fn get(
         &self,
         op: &'static str,
@@ -214,22 +214,40 @@ impl WorkspaceStack {
         device: &Device,
         config: &WorkspaceConfig,
         readers: Readers,
+        begin: impl FnOnce(&Arena) -> Result<()>,
     ) -> Result<Rc<Arena>> {
-        if let Some(arena) = self.find(name) {
-            let why = if arena.config != *config {
-                "it exists on this thread with another configuration; use that one, another name, or destroy() it first"
-            } else if arena.device != *device {
-                "it exists on this thread for another device; use another name, or destroy() it first"
-            } else {
-                return Ok(arena);
-            };
-            return Err(Error::Workspace { op, workspace: name.to_owned(), why: why.to_owned() });
+        if let Some(arena) = self.known(op, name, device, config)? {
+            return Ok(arena);
         }
         let arena = Rc::new(Arena::new(op, name, device, config, readers)?);
+        begin(&arena)?;
+        // What gave memory back for it may have made one of this name.
+        if let Some(arena) = self.known(op, name, device, config)? {
+            return Ok(arena);
+        }
         if let Err(place) = self.place_of(name) {
             self.all.borrow_mut().insert(place, Rc::clone(&arena));
         }
         Ok(arena)
+    }
+
+    /// The workspace with this name, if there is one.
+    fn known(
+        &self,
+        op: &'static str,
+        name: &str,
+        device: &Device,
+        config: &WorkspaceConfig,
+    ) -> Result<Option<Rc<Arena>>> {
+        let Some(arena) = self.find(name) else { return Ok(None) };
+        let why = if arena.config != *config {
+            "it exists on this thread with another configuration; use that one, another name, or destroy() it first"
+        } else if arena.device != *device {
+            "it exists on this thread for another device; use another name, or destroy() it first"
+        } else {
+            return Ok(Some(arena));
+        };
+        Err(Error::Workspace { op, workspace: name.to_owned(), why: why.to_owned() })
     }
 
     /// Enters a workspace. Returns the number of its frame.

@@ -1,8 +1,9 @@
 //! The environment: the names that are known, each read where it is used.
 
-use std::sync::Once;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, Once, PoisonError};
 
-const KNOWN: [&str; 10] = [
+const KNOWN: [&str; 11] = [
     "NDGC",
     "NDGC_CACHE_DIR",
     "NDGC_CRASH_REPORT",
@@ -11,6 +12,7 @@ const KNOWN: [&str; 10] = [
     "NDGC_MAX_BYTES",
     "NDGC_MAX_PHYSICAL_BYTES",
     "NDGC_REQUIRE_CUDA",
+    "NDGC_SPILL",
     "NDGC_THREADS",
     "NDGC_TRACE",
 ];
@@ -38,4 +40,32 @@ pub fn warn_unknown_once() {
             }
         }
     });
+}
+
+/// A folder that a variable names until the program sets another one, or none.
+#[derive(Debug)]
+pub struct Folder {
+    variable: &'static str,
+    /// The outer `None` before anybody asked.
+    set: Mutex<Option<Option<PathBuf>>>,
+}
+
+impl Folder {
+    /// The one that this variable names.
+    pub const fn new(variable: &'static str) -> Self {
+        Folder { variable, set: Mutex::new(None) }
+    }
+
+    /// The folder, if there is one.
+    pub fn get(&self) -> Option<PathBuf> {
+        let mut set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
+        set.get_or_insert_with(|| var(self.variable).map(PathBuf::from)).clone()
+    }
+
+    /// Sets it; returns the one before.
+    pub fn set(&self, folder: Option<&Path>) -> Option<PathBuf> {
+        let before = self.get();
+        *self.set.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder.map(Path::to_path_buf));
+        before
+    }
 }

@@ -36,7 +36,7 @@ pub enum OutOfMemoryClass {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecoveryStep {
-    /// What was done: `drain`, `trim`, `collect_orphans`, or the name of a reclaimer of the program's.
+    /// What was done: `drain`, `trim`, `collect_orphans`, the name of a reclaimer of the program's, or `spill`.
     pub name: &'static str,
     /// Bytes that it freed: of arrays, or of what was kept for reuse.
     pub freed: u64,

@@ -300,7 +300,7 @@ fn sections_keep_what_they_touched_and_give_all_of_it_back() {
         }
         graphs.iter().for_each(|graph| model.pool.unpin(graph));
         model.check();
-        assert_eq!(model.pool.stats.pinned, 0);
+        assert_eq!(model.pool.stats.captured, 0);
         let blocks = model.pool.statuses.iter().filter(|status| status.state != BlockState::Gone).count();
         assert_eq!(blocks, model.segments.len(), "{segments:?}: everything is one again");
     }
