@@ -222,9 +222,7 @@ impl Device {
         let (span, reserved) = match self {
             Device::Cpu => {
                 let (span, reserved, touched) = match pool::alloc(bytes) {
-                    Err(AllocError::Exhausted) if spill::is_wanted() => {
-                        return Ok(Buffer::of_file(spill::file(bytes)?, bytes));
-                    }
+                    Err(AllocError::Exhausted) if spill::is_wanted() => return spilled(bytes),
                     given => given?,
                 };
                 let mut buffer = Buffer::from_pool(span, Device::Cpu, reserved);
@@ -269,6 +267,13 @@ impl Device {
         }
         Ok(part)
     }
+}
+
+/// Bytes that lie in a file, since there is no memory.
+#[cold]
+#[inline(never)]
+fn spilled(bytes: usize) -> std::result::Result<Buffer, AllocError> {
+    spill::file(bytes).map(|file| Buffer::of_file(file, bytes))
 }
 
 impl Drop for Buffer {
