@@ -12,6 +12,9 @@ use ndgc::{DType, Device, Error, NdManager, Proxy, gc};
 
 use crate::common::turn;
 
+#[cfg(unix)]
+mod ends;
+
 const PART: &str = "NDGC_TEST_CHILD";
 
 /// Runs the part in a new process. `NDGC` and other variables are as given and else not set.
@@ -46,6 +49,8 @@ fn the_part_of_a_child() {
         Ok("fork_before_use") => unix::fork_before_the_first_use(),
         #[cfg(unix)]
         Ok("after_main") => unix::leave_work_for_after_main(),
+        #[cfg(unix)]
+        Ok(part) if ends::play(part) => {}
         Ok(other) => panic!("no part is called {other}"),
     }
 }
@@ -161,7 +166,7 @@ mod unix {
     use std::sync::Mutex;
 
     /// Forks; the child runs `f` and ends with `exit`, which runs what is registered for the end of a process.
-    fn in_child(f: impl FnOnce()) {
+    pub(super) fn in_child(f: impl FnOnce()) {
         // SAFETY: the child of this single-threaded part runs on with a copy of everything; `exit` ends it.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "fork failed");

@@ -71,6 +71,13 @@ extern "C" fn in_child() {
     }
 }
 
+/// Whether the word of [`store_in_children`] has its value: another thread may have had a lock when this process was
+/// forked, and has it for ever.
+pub(crate) fn is_forked_child() -> bool {
+    // Relaxed: as above.
+    IN_CHILDREN.get().is_some_and(|(word, value)| word.load(Ordering::Relaxed) == *value)
+}
+
 /// Milliseconds of a clock that never goes back, read in a few nanoseconds; it moves every few milliseconds.
 #[cfg(all(target_os = "linux", not(miri)))]
 pub(crate) fn coarse_millis() -> u32 {

@@ -5,7 +5,7 @@ use crate::memory::{
     budget::{self, Budget, BudgetUse},
     manager::{self, NdManager},
     owner::{Owner, Refused},
-    reclaim,
+    reclaim, switch,
     threads::with_context,
 };
 
@@ -118,6 +118,9 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        budget::unreserve(self.number, self.bytes);
+        // The parent's; a lock of it may be held for ever.
+        if !switch::forked() {
+            budget::unreserve(self.number, self.bytes);
+        }
     }
 }

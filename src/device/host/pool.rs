@@ -9,6 +9,7 @@
 use std::cell::RefCell;
 use std::ptr::NonNull;
 
+use crate::base::system;
 use crate::device::{
     budget::AllocError,
     host::{
@@ -125,6 +126,9 @@ impl Stock {
 
 impl Drop for Stock {
     fn drop(&mut self) {
+        if system::is_forked_child() {
+            return;
+        }
         self.empty();
         self.share.give_back();
     }

@@ -760,6 +760,9 @@ fn note_span(ring_spans: &mut VecDeque<RingSpan>, stamp: u64, start: usize, end:
 
 impl Drop for Arena {
     fn drop(&mut self) {
+        if switch::forked() {
+            return;
+        }
         self.destroy();
         // What somebody still uses stays charged until it goes.
         budget::release(self.budget.get());

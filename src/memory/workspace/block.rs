@@ -16,6 +16,7 @@ use crate::memory::{
     budget::{self, NoBytes},
     cycle::{Foreign, RetainCount},
     slab::slab,
+    switch,
     trace::{self, Kind},
     workspace::validity::CycleId,
 };
@@ -233,8 +234,9 @@ impl ArenaBlock {
 
 impl Drop for ArenaBlock {
     fn drop(&mut self) {
-        if self.is_retained() {
-            // The arena asks before; what somebody uses nevertheless stays, and its number with it.
+        if self.is_retained() || switch::forked() {
+            // The arena asks before; what somebody uses nevertheless stays, and its number with it. A forked child
+            // frees nothing: another thread may have had a lock when it was forked.
             std::mem::forget(std::mem::replace(&mut self.memory, Memory::Pooled(Buffer::empty())));
             return;
         }

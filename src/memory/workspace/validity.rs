@@ -22,7 +22,7 @@ use crate::base::{
     leak::WorkspaceState,
     sync::{AtomicU32, AtomicU64, Ordering},
 };
-use crate::memory::{cycle::Oldest, slab::slab};
+use crate::memory::{cycle::Oldest, slab::slab, switch};
 
 /// A scope as arrays refer to it. Lives in a slab and is used again; its stamps go on.
 #[derive(Debug)]
@@ -148,6 +148,9 @@ impl CycleScope {
 
 impl Drop for CycleScope {
     fn drop(&mut self) {
+        if switch::forked() {
+            return;
+        }
         self.end_all();
         self.set_state(WorkspaceState::Destroyed);
         FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -106,7 +107,7 @@ impl ParallelInferenceBuilder {
             served: (0..workers).map(|_| AtomicU64::new(0)).collect(),
             settings: self,
         });
-        let mut all = ParallelInference { shared, workers: Mutex::new(Vec::new()) };
+        let mut all = ParallelInference { shared, workers: Mutex::new(Vec::new()), process: process::id() };
         for worker in 0..workers {
             let shared = Arc::clone(&all.shared);
             let thread = thread::Builder::new().name(format!("ndgc-inference-{worker}"));
@@ -145,6 +146,8 @@ impl ParallelInferenceBuilder {
 pub struct ParallelInference {
     shared: Arc<Shared>,
     workers: Mutex<Vec<JoinHandle<()>>>,
+    /// The process that has the workers; a forked child has none.
+    process: u32,
 }
 
 impl fmt::Debug for ParallelInference {
@@ -169,7 +172,7 @@ impl ParallelInference {
     /// The output for an input of one or more rows. Waits for it.
     ///
     /// # Errors
-    /// Those of the model for this input; [`Error::Msg`] if it panicked, or after a shutdown.
+    /// Those of the model for this input; [`Error::Msg`] if it panicked, or after a shutdown; [`Error::Forked`].
     pub fn output(&self, input: &Tensor) -> Result<Tensor> {
         match &self.outputs(std::slice::from_ref(input), &[])?[..] {
             [output] => Ok(output.clone()),
@@ -182,6 +185,9 @@ impl ParallelInference {
     /// # Errors
     /// As [`ParallelInference::output`].
     pub fn outputs(&self, inputs: &[Tensor], masks: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
+        if self.process != process::id() {
+            return Err(Error::Forked { op: "output" });
+        }
         if self.shared.settings.mode == InferenceMode::InPlace {
             if self.shared.lock().closed {
                 return Err(closed());
@@ -211,6 +217,10 @@ impl ParallelInference {
 
     /// Ends the workers when they have answered what they are at; requests that wait fail, and those that come.
     pub fn shutdown(&self) {
+        // There is nobody to wait for, and a lock may be held for ever.
+        if self.process != process::id() {
+            return;
+        }
         let waiting = {
             let mut queue = self.shared.lock();
             queue.closed = true;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -142,7 +143,8 @@ impl<M: ParallelModel> ParallelWrapperBuilder<M> {
         let (done, ends) = channel();
         let is_remote = self.communicator.is_some();
         let communicator = self.communicator.map(|remote| remote.0);
-        let mut all = ParallelWrapper { shared, workers: Vec::new(), ends, communicator, is_remote };
+        let mut all =
+            ParallelWrapper { shared, workers: Vec::new(), ends, communicator, is_remote, process: process::id() };
         for (rank, model) in models.into_iter().enumerate() {
             let (jobs, takes) = sync_channel(settings.prefetch_buffer);
             let model = Arc::new(Mutex::new(model));
@@ -194,6 +196,8 @@ pub struct ParallelWrapper<M: ParallelModel> {
     /// The user's, while no `fit` runs.
     communicator: Option<Box<dyn Communicator>>,
     is_remote: bool,
+    /// The process that has the workers; a forked child has none.
+    process: u32,
 }
 
 /// A worker as the caller sees it.
@@ -280,8 +284,11 @@ impl<M: ParallelModel> ParallelWrapper<M> {
     /// One pass over the batches, which are reset before. At its end all replicas have the mean of the parameters.
     ///
     /// # Errors
-    /// The first error of the iterator or of a worker; [`Error::Msg`] for a panic of a worker.
+    /// The first error of the iterator or of a worker; [`Error::Msg`] for a panic of a worker; [`Error::Forked`].
     pub fn fit<B: Into<MultiDataSet>, I: DataIterator<B>>(&mut self, mut batches: I) -> Result<()> {
+        if self.process != process::id() {
+            return Err(Error::Forked { op: "fit" });
+        }
         batches.reset()?;
         let (steps, breaker) = self.begin()?;
         let fed = catch_unwind(AssertUnwindSafe(|| self.feed(&mut batches, steps)));
@@ -416,7 +423,9 @@ impl<M: ParallelModel> ParallelWrapper<M> {
             worker.jobs = None;
         }
         for worker in &mut self.workers {
-            if let Some(thread) = worker.thread.take() {
+            if let Some(thread) = worker.thread.take()
+                && self.process == process::id()
+            {
                 // It catches what panics.
                 let _ = thread.join();
             }
