@@ -107,8 +107,10 @@ pub(crate) enum Entry {
     Moved,
     /// Somebody lends it: to a capped manager too.
     Lent,
-    /// It comes back, or stays after all: to a capped manager too, and beyond a budget.
+    /// It comes back: to a capped manager too, and beyond a budget.
     Returned,
+    /// It stays after all, where it was: as above, and its bytes are charged to whom they were.
+    Stays,
 }
 
 /// Who lent an array, by its slot: the nearest one last (`loan.rs`).
@@ -255,7 +257,7 @@ impl OwnerList {
     /// Counts an array that comes in with the budget, and charges its bytes to it.
     #[cold]
     fn charge(&self, cell: &ArraySlot, entry: Entry) -> std::result::Result<(), Refused> {
-        let forced = entry == Entry::Returned;
+        let forced = matches!(entry, Entry::Returned | Entry::Stays);
         budget::count_array(self.budget, forced).map_err(Refused::OverBudget)?;
         charge_bytes(cell, self.budget, entry).map_err(|refusal| {
             budget::uncount_array(self.budget);
@@ -346,9 +348,9 @@ fn take_from(cell: &ArraySlot, owner: u32) -> Option<ManagerId> {
 }
 
 /// Charges the bytes of an array to the budget of its new owner. A new one brings along those that are charged already,
-/// unless they are its alone.
+/// unless they are its alone. Of one that stays they may be charged to another: to that of an array that shares them.
 fn charge_bytes(cell: &ArraySlot, budget: u32, entry: Entry) -> std::result::Result<(), OverBudget> {
-    let Some(id) = cell.storage_id() else { return Ok(()) };
+    let Some(id) = cell.storage_id().filter(|_| entry != Entry::Stays) else { return Ok(()) };
     storage::charge(id, budget, entry == Entry::Returned, |_, references| entry != Entry::Made || references == 1)
 }
 
@@ -359,7 +361,7 @@ pub(crate) fn put((index, cell): (u32, &ArraySlot), owner: Owner, entry: Entry) 
         Owner::Handles => {
             if entry != Entry::Made && budget::is_in_use() {
                 // What is charged to nobody is never refused.
-                let _ = charge_bytes(cell, 0, Entry::Returned);
+                let _ = charge_bytes(cell, 0, entry);
             }
             // Release: pairs with the Acquire in `take`.
             cell.owner.store(HANDLES, Ordering::Release);
@@ -432,4 +434,15 @@ pub(crate) fn owner_of(index: u32, generation: u32) -> Option<Owner> {
 pub(crate) fn manager_key(id: ManagerId) -> u64 {
     // Acquire: pairs with the Release in `ManagerId::open`.
     CORES.get(id.core as u32).key.load(Ordering::Acquire)
+}
+
+/// The key of the manager that owns an array at this moment, as a number; 0 where its handles own it. None for one of a
+/// workspace, and for one that is being moved, which is not waited for: the caller may be who moves it.
+pub(crate) fn holder(cell: &ArraySlot) -> Option<u64> {
+    // Acquire: pairs with the Release stores to `owner`, and in `ManagerId::open`.
+    match cell.owner.load(Ordering::Acquire) {
+        NOBODY | OF_CYCLE => None,
+        HANDLES => Some(0),
+        owner => Some(CORES.get(owner - 1).key.load(Ordering::Acquire)),
+    }
 }

@@ -99,7 +99,7 @@ impl Proxy {
                 loan::undo(index);
             }
             loan::restore(index, lenders);
-            if owner::put((index, cell), before, Entry::Returned).is_err() {
+            if owner::put((index, cell), before, Entry::Stays).is_err() {
                 // The old owner closed in the meantime, and takes its array with it.
                 registry::close_taken(context, &[self.key], Closer::Manager, None);
             }

@@ -126,7 +126,7 @@ impl Proxy {
             Ok(()) => Ok(self),
             Err(refused) => {
                 // Where it was it may stay, unless that is a manager which closed meanwhile.
-                if owner::put(place, before, Entry::Returned).is_err() {
+                if owner::put(place, before, Entry::Stays).is_err() {
                     registry::close_taken(context, &[self.key], Closer::Manager, None);
                 }
                 Err(refusal(refused))

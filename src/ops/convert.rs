@@ -74,7 +74,7 @@ impl Proxy {
         if !self.track_op() || !is_grad_enabled() {
             return Ok(copy);
         }
-        enter(call, |context| {
+        let made = enter(call, |context| {
             let pins = pin(context, call.op, [self, &copy])?;
             let [a, c] = pins.arrays();
             check::seen(call.op, self, &shape, a.layout)?;
@@ -82,7 +82,9 @@ impl Proxy {
             let node = record(&[&a], || move |grad: &Proxy, _| Ok(one(grad.to_device(&from)?)));
             let parts = Parts { dtype: c.dtype, layout: c.layout, storage: c.storage.clone(), node };
             adopt_parts(call, context, parts, &copy)
-        })
-        .inspect(|_| copy.close())
+        });
+        // Also where it was refused: with the switch off its manager would keep it.
+        copy.close();
+        made
     }
 }

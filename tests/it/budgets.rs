@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ndgc::{Budget, DType, Device, Error, NdManager, OutOfMemoryClass, Tensor, Var, gc};
+use ndgc::{Budget, BudgetUse, DType, Device, Error, NdManager, OutOfMemoryClass, Tensor, Var, gc};
 
 use crate::it::support::{alone, base, both, live_bytes, owned_by, switched};
 
@@ -416,5 +416,53 @@ fn managers_with_budgets_come_and_go_without_a_trace() {
             assert_eq!(used(&root), (0, 0));
             drop(kept);
         }
+    });
+}
+
+/// One more array, or one less: a request within a tenant's budget, which others move in and out of.
+fn drift_cycle(state: &mut u64, managers: &[NdManager], kept: &mut Vec<Tensor>) {
+    let request = managers[draw(state, 5) as usize].new_sub_manager().unwrap();
+    if draw(state, 3) == 0 {
+        request.set_budget(Budget::new().max_bytes(1000).max_arrays(4)).unwrap();
+    }
+    let room = request.reserve(draw(state, 2000)).ok();
+    let own: Vec<Tensor> =
+        (0..draw(state, 3)).filter_map(|_| bytes(&request, draw(state, 2500) as usize).ok()).collect();
+    if let Some(view) = own.first().and_then(|array| array.narrow(0, 0, 0).ok()) {
+        // Leaves the request, with the bytes, if there is room.
+        let _ = view.attach(&managers[draw(state, 5) as usize]);
+        kept.push(view);
+    }
+    if let Some(array) = kept.last() {
+        let _ = array.attach(&request);
+        let _ = array.temp_attach(&managers[draw(state, 5) as usize]);
+    }
+    kept.truncate(draw(state, 6) as usize);
+    drop((own, room));
+    match draw(state, 2) {
+        0 => request.close().unwrap(),
+        _ => drop(request),
+    }
+}
+
+#[test]
+fn no_budget_drifts_in_a_hundred_thousand_cycles() {
+    switched(true, |device| {
+        let cycles = if device.is_cpu() { 100_000 } else { 2_000 };
+        let (managers, live, mut state, mut kept) = (tree(device), gc::stats().live, 0x9E37_79B9, Vec::new());
+        for cycle in 1..=cycles {
+            drift_cycle(&mut state, &managers, &mut kept);
+            if cycle % (cycles / 10) == 0 {
+                kept.clear();
+                gc::collect_orphans();
+                let found: Vec<_> = managers.iter().map(|manager| manager.budget_use().unwrap()).collect();
+                let charged = |found: &BudgetUse| (found.bytes, found.arrays, found.reserved_bytes);
+                assert!(found.iter().all(|found| charged(found) == (0, 0, 0)), "cycle {cycle}: {found:?}");
+                assert!(found.iter().zip(MOST).all(|(found, most)| found.peak_bytes <= most.0), "{found:?}");
+                assert_eq!((gc::stats().live, managers[0].manager_count()), (live, 2), "no request is left");
+            }
+        }
+        let refused = [0, 1, 2, 4].map(|of| managers[of].budget_use().unwrap().refused);
+        assert!(refused.iter().sum::<u64>() > 10, "there was too little to refuse: {refused:?}");
     });
 }

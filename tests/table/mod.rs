@@ -7,6 +7,7 @@
 mod document;
 mod facts;
 mod names;
+mod refusals;
 mod rows;
 mod runs;
 mod sample;

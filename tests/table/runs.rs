@@ -9,7 +9,7 @@ use crate::table::sample::{Form, List, Owner, Sample};
 use crate::table::sources;
 
 /// What the results hold, as doubles, with their shapes. An error here is one that the call should have given.
-fn contents(list: &List) -> Answer {
+pub(crate) fn contents(list: &List) -> Answer {
     let read = |array: &Tensor| {
         let values =
             array.to_dtype(DType::F64).and_then(|x| x.to_vec::<f64>()).map_err(|e| format!("too late: {e}"))?;
@@ -116,7 +116,7 @@ fn every_operation_gives_the_same_on_every_device_and_in_both_positions_of_the_s
 pub(crate) const BY_ADDRESS: [&str; 1] = ["from_dlpack"];
 
 /// Rows whose call makes an operand on the way, which is its owner's like any other.
-const MAKES_OPERANDS: [&str; 16] = [
+pub(crate) const MAKES_OPERANDS: [&str; 16] = [
     "squeeze",
     "slice_assign",
     "contiguous",

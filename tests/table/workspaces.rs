@@ -81,7 +81,7 @@ const OPERANDS: [fn(&mut Sample) -> &mut Tensor; 18] = [
 ];
 
 /// What the operands hold.
-fn held(sample: &mut Sample) -> Vec<Vec<f64>> {
+pub(crate) fn held(sample: &mut Sample) -> Vec<Vec<f64>> {
     OPERANDS.map(|operand| operand(sample).to_dtype(DType::F64).unwrap().to_vec::<f64>().unwrap()).into()
 }
 

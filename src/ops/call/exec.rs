@@ -293,6 +293,56 @@ fn budget_of(owner: Owner) -> u32 {
     }
 }
 
+/// Results that are made one after the other. If one is refused those before it are closed: with the switch off their
+/// manager would keep them.
+pub(crate) fn all_or_none(results: impl Iterator<Item = Result<Proxy>>) -> Result<Vec<Proxy>> {
+    let mut all = Vec::with_capacity(results.size_hint().1.unwrap_or(0));
+    for result in results {
+        match result {
+            Ok(result) => all.push(result),
+            Err(error) => {
+                all.iter().for_each(Proxy::close);
+                return Err(error);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// As [`all_or_none`], of two.
+pub(crate) fn both_or_none(
+    first: Result<Proxy>,
+    second: impl FnOnce(&Proxy) -> Result<Proxy>,
+) -> Result<(Proxy, Proxy)> {
+    let first = first?;
+    match second(&first) {
+        Ok(second) => Ok((first, second)),
+        Err(error) => {
+            first.close();
+            Err(error)
+        }
+    }
+}
+
+/// Looks for room where the budget of an owner has none for one more array. Who takes bytes for it has looked before,
+/// but not a view, a second result, or the result of a composed operation.
+#[inline(always)]
+fn room_for_array(context: &ThreadContext, op: &'static str, storage: &Storage, owner: Owner) -> Result<()> {
+    if budget::is_in_use() { look_for_room(context, op, storage, owner) } else { Ok(()) }
+}
+
+#[cold]
+#[inline(never)]
+fn look_for_room(context: &ThreadContext, op: &'static str, storage: &Storage, owner: Owner) -> Result<()> {
+    // No manager gets what lies in a workspace.
+    let full = || budget::full(budget_of(owner)).filter(|_| storage.part().is_none());
+    let mut attempt = || full().map_or(Ok(()), |refusal| Err(NoBytes::Budget(refusal)));
+    match attempt() {
+        Ok(()) => Ok(()),
+        Err(why) => users(|| pressure::recover(context, (op, storage.buffer().device(), 1), why, &mut attempt)),
+    }
+}
+
 /// Notes who will own the result of a composed operation, where budgets are in use. The outermost one counts.
 fn note_owner(owner: impl FnOnce() -> Option<Owner>) {
     if budget::is_in_use() && composite_site().is_none() {
@@ -331,6 +381,7 @@ pub(crate) fn adopt_parts(call: Call, context: &ThreadContext, parts: Parts<'_>,
         None => (first.owner(call.op)?, call.site),
         Some(site) => (Owner::Handles, site),
     };
+    room_for_array(context, call.op, &parts.storage, owner)?;
     match registry::create(context, call.op, parts, owner, site)? {
         Ok(key) => Ok(Proxy::from_key(key)),
         Err(refused) => Err(refusal(call.op, first.key(), owner, refused)),
@@ -419,15 +470,26 @@ fn given(op: &'static str, result: Proxy, (first, owner): (Key, Owner)) -> Resul
     {
         return Ok(result);
     }
-    with_context(|context| result.give_to(context, op, owner, |refused| refusal(op, first, owner, refused)))
+    with_context(|context| {
+        if budget::is_in_use() {
+            result.with_pinned(op, |array| look_for_room(context, op, array.storage, owner))??;
+        }
+        result.give_to(context, op, owner, |refused| refusal(op, first, owner, refused))
+    })
 }
 
 /// As [`compose`], with several results.
 pub(crate) fn compose_all<const N: usize>(call: Call, first: &Proxy, f: Once<'_, [Proxy; N]>) -> Result<[Proxy; N]> {
     note_owner(|| first.owner(call.op).ok());
     let mut results = named(call.site, in_composite(call.site, f))?;
-    for result in &mut results {
-        *result = compose(call, first, &mut || Ok(result.clone()))?;
+    for at in 0..N {
+        match compose(call, first, &mut || Ok(results[at].clone())) {
+            Ok(result) => results[at] = result,
+            Err(error) => {
+                results.iter().for_each(Proxy::close);
+                return Err(error);
+            }
+        }
     }
     Ok(results)
 }
@@ -439,7 +501,12 @@ pub(crate) fn compose_at(call: Call, at: &dyn Place, f: Once<'_, Proxy>) -> Resu
     if result.is_attached() {
         return Ok(result);
     }
-    with_context(|context| result.give_to(context, call.op, at.owner(), |refused| at.refusal(call.op, refused)))
+    with_context(|context| {
+        if budget::is_in_use() {
+            result.with_pinned(call.op, |array| look_for_room(context, call.op, array.storage, at.owner()))??;
+        }
+        result.give_to(context, call.op, at.owner(), |refused| at.refusal(call.op, refused))
+    })
 }
 
 /// Runs `f` as part of a call that was made at `site`; what it makes belongs to its handles.
@@ -488,6 +555,7 @@ pub(crate) fn place(call: Call, context: &ThreadContext, parts: Parts<'_>, place
     {
         return Err(place.refusal(call.op, Refused::Closed));
     }
+    room_for_array(context, call.op, &parts.storage, owner)?;
     match registry::create(context, call.op, parts, owner, composite_site().unwrap_or(call.site))? {
         Ok(key) => Ok(Proxy::from_key(key)),
         Err(refused) => Err(place.refusal(call.op, refused)),

@@ -12,6 +12,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::call::{
     check,
     compose::{argument, composite, composite_at, number_like, renamed, shape_of, wrong_shape},
+    exec::all_or_none,
     place::Place,
 };
 
@@ -195,7 +196,7 @@ impl Proxy {
                 array.reshape(own)?.broadcast_as(shape)?.copy()
             })
         };
-        let mut grids = arrays.iter().enumerate().map(grid).collect::<Result<Vec<_>>>()?;
+        let mut grids = all_or_none(arrays.iter().enumerate().map(grid))?;
         if xy {
             grids.reverse();
         }

@@ -52,15 +52,17 @@ impl Var {
         // A variable outlives the cycle in which it is made.
         let _out = Workspace::scope_out();
         let copy = named(call.site, no_grad(|| array.duplicate()))?;
-        enter(call, |context| {
+        let made = enter(call, |context| {
             let pins = pin(context, call.op, [&copy])?;
             let [pinned] = pins.arrays();
             check::float(call.op, pinned.dtype)?;
             let (storage, layout, dtype) = (pinned.storage.clone(), pinned.layout, pinned.dtype);
             let parts = Parts { dtype, layout, storage, node: leaf() };
             Ok(Var(adopt_parts(call, context, parts, array)?))
-        })
-        .inspect(|_| copy.close())
+        });
+        // Also where it was refused: with the switch off its manager would keep it.
+        copy.close();
+        made
     }
 
     /// A variable of zeros.

@@ -11,7 +11,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::call::{
     check,
     compose::{argument, composite, wrong_shape},
-    exec::{adopt, device, enter, launch, output, pin, record, view},
+    exec::{adopt, both_or_none, device, enter, launch, output, pin, record, view},
 };
 
 /// What is asked for, beside the arrays.
@@ -94,7 +94,7 @@ fn gradient(x: &Proxy, grad: &Proxy, scale: Option<&Proxy>, ask: Normalisation) 
             centred,
         };
         launch(device(&a), &Kernel::Axiswise(kernel))?;
-        Ok((adopt(call, context, dst, x, None)?, adopt(call, context, products, x, None)?))
+        both_or_none(adopt(call, context, dst, x, None), |_| adopt(call, context, products, x, None))
     })
 }
 

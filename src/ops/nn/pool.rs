@@ -17,7 +17,7 @@ use crate::ops::{
     call::{
         check,
         compose::argument,
-        exec::{adopt, device, enter, launch, output, pin, record, view_as},
+        exec::{adopt, both_or_none, device, enter, launch, output, pin, record, view_as},
     },
     elementwise::unary::one,
     nn::conv::{output_positions, widened},
@@ -101,9 +101,10 @@ fn pool(x: &Proxy, ask: Pooling, way: Way<'_>, ids: bool) -> Result<(Proxy, Opti
             let saved = found.as_ref().map(|found| Saved::new(call, &found.storage, found.dtype, found.layout));
             move |grad: &Proxy, _: [bool; 3]| Ok(one(gradient(ask, grad, saved.as_ref(), &image, window, adaptive)?))
         });
-        let values = adopt(call, context, out, x, node)?;
-        let found = found.filter(|_| ids).map(|found| adopt(call, context, found, x, None)).transpose()?;
-        Ok((values, found))
+        let values = adopt(call, context, out, x, node);
+        let Some(found) = found.filter(|_| ids) else { return Ok((values?, None)) };
+        let (values, found) = both_or_none(values, |_| adopt(call, context, found, x, None))?;
+        Ok((values, Some(found)))
     })
 }
 

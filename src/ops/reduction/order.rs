@@ -14,6 +14,7 @@ use crate::ops::{
     call::{
         check,
         compose::{argument, composite, number, wrong_shape},
+        exec::both_or_none,
     },
     create::values::of_values,
 };
@@ -105,8 +106,9 @@ fn first(call: Call, x: &Proxy, axis: usize, count: Option<usize>, descending: b
             return argument(call.op, "count", count, "at most the size of the axis");
         }
         lanes.pick(x, count, &|i, _| i)
-    })?;
-    Ok((composite(call, x, &mut || x.gather(&ids, axis))?, ids))
+    });
+    let (ids, values) = both_or_none(ids, |ids| composite(call, x, &mut || x.gather(ids, axis)))?;
+    Ok((values, ids))
 }
 
 /// # Order: sorting, ranks, what occurs

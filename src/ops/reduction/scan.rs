@@ -15,7 +15,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
-        exec::{adopt, device, enter, launch, output, pin, record, view},
+        exec::{adopt, both_or_none, device, enter, launch, output, pin, record, view},
     },
     elementwise::unary::one,
 };
@@ -65,7 +65,7 @@ fn extremes(call: Call, x: &Proxy, dim: impl Dim, op: ScanOp) -> Result<(Proxy, 
             let saved = Saved::new(call, &ids.storage, ids.dtype, ids.layout);
             move |grad: &Proxy, _: [bool; 3]| Ok(one(gathered(grad, &saved.get()?, axis, &shape)?))
         });
-        Ok((adopt(call, context, out, x, node)?, adopt(call, context, ids, x, None)?))
+        both_or_none(adopt(call, context, out, x, node), |_| adopt(call, context, ids, x, None))
     })
 }
 

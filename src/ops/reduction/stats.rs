@@ -12,6 +12,7 @@ use crate::ops::{
     call::{
         check,
         compose::{axes_of, composite, in_single, number, number_like},
+        exec::both_or_none,
     },
     elementwise::{logic::truth, unary::one},
 };
@@ -160,8 +161,9 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn ext_var_mean<A: Dims>(&self, dims: A) -> Result<(Proxy, Proxy)> {
         let call = Call::here("var_mean");
-        let variance = composite(call, self, &mut || variance(self, &dims, false, call.op))?;
-        Ok((variance, composite(call, self, &mut || self.mean(&axes_of(self, &dims, call.op)?.0[..]))?))
+        let variance = composite(call, self, &mut || variance(self, &dims, false, call.op));
+        let mean = || composite(call, self, &mut || self.mean(&axes_of(self, &dims, call.op)?.0[..]));
+        both_or_none(variance, |_| mean())
     }
 
     #[track_caller]

@@ -9,17 +9,17 @@ use crate::memory::proxy::Proxy;
 use crate::ops::call::{
     check,
     compose::{argument, composite, shape_of, wrong_shape},
+    exec::all_or_none,
 };
 
 /// Consecutive pieces of an axis, each a view that the array's owner owns.
 fn pieces(call: Call, x: &Proxy, axis: usize, sizes: &[usize]) -> Result<Vec<Proxy>> {
     let mut start = 0;
-    let mut all = Vec::with_capacity(sizes.len());
-    for &size in sizes {
-        all.push(composite(call, x, &mut || x.narrow(axis, start, size))?);
+    all_or_none(sizes.iter().map(|&size| {
+        let from = start;
         start += size;
-    }
-    Ok(all)
+        composite(call, x, &mut || x.narrow(axis, from, size))
+    }))
 }
 
 /// `count` copies of an array one after the other along an axis: one pass.
