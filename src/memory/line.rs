@@ -81,6 +81,16 @@ impl Lines {
         line.oldest = line.oldest.max(age);
     }
 
+    /// As if there were so many times as many arrays.
+    pub(super) fn times(mut self, factor: u64) -> Self {
+        for line in self.0.values_mut() {
+            for number in [&mut line.arrays, &mut line.kept, &mut line.bytes, &mut line.kept_bytes] {
+                *number *= factor;
+            }
+        }
+        self
+    }
+
     /// Most bytes first.
     pub(super) fn sorted(self) -> Vec<Line> {
         let mut lines: Vec<Line> = self.0.into_values().collect();
@@ -94,19 +104,25 @@ impl Lines {
     }
 }
 
-/// Of those of the arrays that are open and that `is_wanted` accepts. The bytes of those in workspaces count with the
-/// blocks.
-pub(super) fn alive(all: Vec<Proxy>, is_wanted: impl Fn(&Proxy) -> bool) -> Lines {
-    alive_with(all, is_wanted, |array| registry::cycle_of(array.key()).is_none())
+/// An array as it counts.
+pub(super) struct Counted {
+    pub(super) age: Duration,
+    /// Its storage; none where its bytes count for a workspace.
+    pub(super) storage: Option<u32>,
+    /// Bytes of the storage, unless one that was visited before has it too.
+    pub(super) bytes: u64,
+    pub(super) is_kept: bool,
 }
 
-/// As [`alive`], and of some the bytes count.
-pub(super) fn alive_with(
+/// Calls `f` with those of the arrays that are open and that `is_wanted` accepts, the oldest first; of some the bytes
+/// count. If they stand for `one_of` times as many, a storage counts for each with its share of it.
+pub(super) fn visit(
     mut all: Vec<Proxy>,
+    one_of: u64,
     is_wanted: impl Fn(&Proxy) -> bool,
     counts: impl Fn(&Proxy) -> bool,
-) -> Lines {
-    let mut lines = Lines::default();
+    mut f: impl FnMut(&Proxy, Counted),
+) {
     let now = coarse_millis();
     let age = |array: &Proxy| registry::age_millis(array.key().index(), now);
     all.retain(|array| array.is_open() && is_wanted(array));
@@ -117,10 +133,28 @@ pub(super) fn alive_with(
     for array in &all {
         let index = array.key().index();
         let storage = registry::storage_of(index).filter(|_| counts(array));
-        let bytes = storage.filter(|&id| storages.insert(id)).map_or(0, storage::bytes_of);
+        let bytes = match storage {
+            Some(id) if one_of > 1 => storage::share_of(id),
+            Some(id) if storages.insert(id) => storage::bytes_of(id),
+            _ => 0,
+        };
         // A kept array's count is nobody's; the other one is this function's.
         let is_kept = registry::slot(index).core.state() & KEPT != 0 && array.handle_count() == 2;
-        lines.add(registry::created(index), Duration::from_millis(u64::from(age(array))), bytes, is_kept);
+        f(array, Counted { age: Duration::from_millis(u64::from(age(array))), storage, bytes, is_kept });
     }
+}
+
+/// Those of the arrays that are open and that `is_wanted` accepts, by line. The bytes of those in workspaces count with
+/// the blocks.
+pub(super) fn alive(all: Vec<Proxy>, is_wanted: impl Fn(&Proxy) -> bool) -> Lines {
+    let mut lines = Lines::default();
+    visit(all, 1, is_wanted, is_outside, |array, counted| {
+        lines.add(registry::created(array.key().index()), counted.age, counted.bytes, counted.is_kept);
+    });
     lines
+}
+
+/// Whether an array is none of a workspace.
+pub(super) fn is_outside(array: &Proxy) -> bool {
+    registry::cycle_of(array.key()).is_none()
 }

@@ -10,12 +10,11 @@ use std::sync::Arc;
 use crate::base::units::{Bytes, counted};
 use crate::device::Device;
 use crate::memory::{
-    line::{Lines, Place, alive, alive_with, key_of},
-    manager::ManagerInfo,
+    line::{Lines, Place, alive, key_of},
     node,
     proxy::Proxy,
     reclaim, registry, switch,
-    workspace::{block, validity},
+    workspace::block,
 };
 
 pub use crate::memory::line::Line;
@@ -36,36 +35,9 @@ pub fn lines() -> Vec<Line> {
     alive(all(), |_| true).sorted()
 }
 
-/// Whose arrays are asked for.
-pub(crate) enum Within<'a> {
-    /// Those of the whole device.
-    Device,
-    /// What these managers of it own.
-    Managers(&'a [ManagerInfo]),
-    /// Those of the cycles of a workspace.
-    Workspace(&'a str),
-}
-
-/// The lines with most bytes on a device, or of a part of it, at most so many of them; and how many arrays nobody there
-/// has a handle of, with their bytes.
-pub(crate) fn largest(device: &Device, within: Within<'_>, most: usize) -> (Vec<Line>, u64, u64) {
-    let mut lines = match within {
-        Within::Device => alive(all(), |array| array.device() == device).sorted(),
-        Within::Managers(managers) => {
-            let mut arrays = Vec::new();
-            let mut add = |index| arrays.extend(registry::upgrade_index(index).map(Proxy::from_key));
-            managers.iter().for_each(|manager| manager.for_each_array(&mut add));
-            alive(arrays, |_| true).sorted()
-        }
-        Within::Workspace(name) => {
-            let is_in = |cycle| validity::about(cycle).workspace == name;
-            alive_with(all(), |array| registry::cycle_of(array.key()).is_some_and(is_in), |_| true).sorted()
-        }
-    };
-    let kept = lines.iter().map(|line| line.kept).sum();
-    let kept_bytes = lines.iter().map(|line| line.kept_bytes).sum();
-    lines.truncate(most);
-    (lines, kept, kept_bytes)
+/// Bytes of a device that managers keep though nobody has a handle of the arrays.
+pub(crate) fn kept_bytes(device: &Device) -> u64 {
+    alive(all(), |array| array.device() == device).0.values().map(|line| line.kept_bytes).sum()
 }
 
 /// All arrays of the process.

@@ -642,6 +642,16 @@ impl ManagerInfo {
         self.0.created
     }
 
+    /// Its key, as a number.
+    pub(crate) fn key(&self) -> u64 {
+        self.0.key()
+    }
+
+    /// Its arrays.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.place.map_or(0, |place| place.id.count() as u64)
+    }
+
     /// Calls `f` with the slot of each of its arrays, under the lock of a shard: `f` must be short.
     pub(crate) fn for_each_array(&self, mut f: impl FnMut(u32)) {
         if let Some(place) = self.0.place {

@@ -50,6 +50,8 @@ pub(crate) mod admission;
 #[cfg(not(loom))]
 pub(crate) mod budget;
 #[cfg(not(loom))]
+pub(crate) mod census;
+#[cfg(not(loom))]
 #[doc(hidden)]
 pub mod gc;
 #[cfg(not(loom))]

@@ -22,11 +22,11 @@ use crate::base::{
 use crate::device::{Device, host::spill};
 use crate::memory::{
     budget::{self, NoBytes, OverBudget},
-    gc,
-    lines::{self, Within},
+    census::{self, Within},
+    gc, lines,
     manager::{self, NdManager},
     owner::Refused,
-    reclaim, report, stats, switch,
+    reclaim, stats, switch,
     threads::{ThreadContext, with_context},
     trace::{self, Kind},
 };
@@ -94,6 +94,10 @@ pub struct Reclaimer(u64);
 
 impl Drop for Reclaimer {
     fn drop(&mut self) {
+        // In a forked child nobody is asked, and somebody may have had the lock when it was forked.
+        if switch::forked() {
+            return;
+        }
         let mut all = RECLAIMERS.lock().unwrap_or_else(PoisonError::into_inner);
         let own = all.iter().position(|entry| entry.serial == self.0).map(|at| all.remove(at));
         drop(all);
@@ -422,21 +426,19 @@ fn exhausted(context: &ThreadContext, what: (&'static str, &Device, usize), why:
         NoBytes::Budget(refusal) => (manager::subtree_of(refusal.manager), refusal.workspace()),
         NoBytes::Exhausted | NoBytes::Failed(_) => (Vec::new(), None),
     };
-    let (within, largest) = match (why, &workspace) {
-        (NoBytes::Exhausted | NoBytes::Failed(_), _) => (Within::Device, report::largest(device, 5)),
-        (NoBytes::Budget(_), None) => (Within::Managers(&managers), report::largest_of(&managers, 5)),
-        (NoBytes::Budget(_), Some(name)) => {
-            (Within::Workspace(name), report::workspaces_on(|_| true, |of| *of == **name))
-        }
+    let within = match (why, &workspace) {
+        (NoBytes::Exhausted | NoBytes::Failed(_), _) => Within::Device,
+        (NoBytes::Budget(_), None) => Within::Managers(&managers),
+        (NoBytes::Budget(_), Some(name)) => Within::Workspace(name),
     };
-    let (lines, kept, kept_bytes) = lines::largest(device, within, 5);
+    let found = census::take(device, &within, 5);
     error.class = class(device, bytes as u64, why, &memory);
     error.thread = context.number;
     (error.active, error.cached, error.limit) = (memory.active, memory.cached, memory.limit);
     (error.reclaimed, error.steps) = (steps.reclaimed, steps.taken);
-    (error.kept, error.kept_bytes) = (kept, kept_bytes);
-    error.lines = lines.iter().map(|line| (line.site, line.arrays, line.bytes)).collect();
-    error.largest = largest;
+    (error.one_of, error.kept, error.kept_bytes) = (found.one_of, found.kept, found.kept_bytes);
+    error.lines = found.lines.iter().map(|line| (line.site, line.arrays, line.bytes)).collect();
+    error.largest = found.holders;
     let error = Error::OutOfMemory(Box::new(error));
     if let Some(folder) = REPORTS.get() {
         // The error is what matters; a disk that takes no report changes nothing of it.

@@ -14,7 +14,7 @@ use crate::memory::{
     queue::LANES,
     registry::{self, QUEUE, reap, slot},
     slot::{KEPT, OPEN, generation_of},
-    threads::{Counts, ThreadContext, with_context},
+    threads::{self, Counts, ThreadContext, with_context},
     trace, window,
     workspace::retired,
 };
@@ -150,7 +150,10 @@ pub(crate) fn collect() -> usize {
 /// Reaps every array without a handle that its manager keeps, and everything that is queued. How many there were.
 pub(crate) fn collect_kept() -> usize {
     let mut found = 0;
-    for index in 0..registry::extent() {
+    // What goes down is read before what goes up.
+    let unkept = threads::sum(|counts| &counts.unkept);
+    let any = threads::sum(|counts| &counts.kept) != unkept;
+    for index in 0..if any { registry::extent() } else { 0 } {
         let cell = registry::slot(index);
         let state = cell.core.state();
         if state & (OPEN | KEPT) == OPEN | KEPT && cell.core.unkeep(generation_of(state)) {

@@ -14,16 +14,13 @@ use crate::base::{
     system::coarse_millis,
     units::{Bytes, counted},
 };
-use crate::device::Device;
 use crate::memory::{
     key::Key,
     line::{Line, Lines},
-    manager::{ManagerInfo, NdManager},
+    manager::NdManager,
     owner,
     proxy::Proxy,
     reclaim, registry,
-    slot::OPEN,
-    storage,
     threads::with_context,
     workspace::{block, validity},
 };
@@ -265,60 +262,4 @@ impl ArrayReport {
     fn own_bytes(&self) -> u64 {
         if self.shares_storage || self.workspace.is_some() { 0 } else { self.storage_bytes }
     }
-}
-
-/// Name, arrays (of a workspace: blocks), bytes.
-type Holder = (String, u64, u64);
-
-/// Which of these managers hold most bytes.
-pub(crate) fn largest_of(managers: &[ManagerInfo], most: usize) -> Vec<Holder> {
-    let mut all = Vec::new();
-    for info in managers {
-        let (mut arrays, mut bytes, mut storages) = (0u64, 0u64, HashSet::new());
-        info.for_each_array(|index| {
-            arrays += 1;
-            if let Some(id) = registry::storage_of(index)
-                && storages.insert(id)
-            {
-                bytes += storage::bytes_of(id);
-            }
-        });
-        all.push((info.name(), arrays, bytes));
-    }
-    first(all, most)
-}
-
-fn first(mut all: Vec<Holder>, most: usize) -> Vec<Holder> {
-    all.retain(|&(_, arrays, bytes)| arrays > 0 || bytes > 0);
-    all.sort_by_key(|&(_, _, bytes)| Reverse(bytes));
-    all.truncate(most);
-    all
-}
-
-/// The workspaces of such names with blocks on such devices.
-pub(crate) fn workspaces_on(is_of: impl Fn(&Device) -> bool, is_named: impl Fn(&str) -> bool) -> Vec<Holder> {
-    let found = block::by_workspace(is_of).into_iter().filter(|(name, _)| is_named(name));
-    found.map(|(name, (blocks, bytes))| (format!("workspace [{name}]"), blocks, bytes)).collect()
-}
-
-/// Who holds most bytes of a device: managers, workspaces, and the handles of arrays without a manager.
-pub(crate) fn largest(device: &Device, most: usize) -> Vec<Holder> {
-    let mut all = largest_of(&NdManager::system(device).subtree(), most);
-    all.extend(workspaces_on(|at| at == device, |_| true));
-    let (mut arrays, mut bytes, mut storages) = (0u64, 0u64, HashSet::new());
-    for index in 0..registry::extent() {
-        let cell = registry::slot(index);
-        // Relaxed: a report of this moment; arrays move meanwhile.
-        if cell.core.state() & OPEN != 0
-            && cell.owner.load(Ordering::Relaxed) == owner::HANDLES
-            && let Some(array) = registry::upgrade_index(index).map(Proxy::from_key)
-            && array.device() == device
-            && let Some(id) = registry::storage_of(index)
-        {
-            arrays += 1;
-            bytes += if storages.insert(id) { storage::bytes_of(id) } else { 0 };
-        }
-    }
-    all.push(("arrays owned by their handles".to_owned(), arrays, bytes));
-    first(all, most)
 }

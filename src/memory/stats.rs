@@ -125,7 +125,6 @@ impl fmt::Display for Stats {
 /// # Ok::<(), ndgc::Error>(())
 /// ```
 pub fn stats(device: &Device) -> Stats {
-    let (_, _, dead) = lines::largest(device, lines::Within::Device, 0);
     let (memory, arrays) = (device.memory(), gc::stats());
     let workspaces = block::by_workspace(|at| at == device).values().map(|&(_, bytes)| bytes).sum();
     // Relaxed: statistics.
@@ -140,7 +139,7 @@ pub fn stats(device: &Device) -> Stats {
         ("bytes.cached", memory.cached),
         ("bytes.captured", memory.captured),
         ("bytes.current", memory.active),
-        ("bytes.dead", dead),
+        ("bytes.dead", lines::kept_bytes(device)),
         ("bytes.mapped", memory.mapped),
         ("bytes.peak", memory.peak),
         ("bytes.pinned", memory.pinned),

@@ -581,3 +581,9 @@ pub(crate) fn bytes_of(id: u32) -> u64 {
     // Relaxed: a report.
     CELLS.get(id).bytes.load(Ordering::Relaxed)
 }
+
+/// As [`bytes_of`], divided by the references that there are.
+pub(crate) fn share_of(id: u32) -> u64 {
+    // Relaxed: as above.
+    bytes_of(id) / u64::from(CELLS.get(id).refs.load(Ordering::Relaxed).max(1))
+}

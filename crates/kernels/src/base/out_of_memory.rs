@@ -75,6 +75,9 @@ pub struct OutOfMemory {
     pub limit: Option<u64>,
     /// Dead arrays that were closed on the way here.
     pub reclaimed: u64,
+    /// What follows is estimated from one of so many arrays, since more cannot be looked at within milliseconds; 1 if
+    /// it is of all.
+    pub one_of: u64,
     /// Dead arrays of the device that managers keep, because they fell while the switch was off.
     pub kept: u64,
     /// Their bytes.
@@ -107,6 +110,7 @@ impl OutOfMemory {
             cached: 0,
             limit: None,
             reclaimed: 0,
+            one_of: 1,
             kept: 0,
             kept_bytes: 0,
             largest: Vec::new(),
@@ -140,13 +144,17 @@ impl fmt::Display for OutOfMemory {
             let lead = if i == 0 { "; tried: " } else { ", " };
             write!(f, "{lead}{} {}", step.name, Bytes(step.freed))?;
         }
+        let (about, estimated) = match oom.one_of {
+            0 | 1 => ("", String::new()),
+            one_of => ("about ", format!(", estimated from one of {one_of} arrays")),
+        };
         for (i, (manager, arrays, bytes)) in largest.iter().enumerate() {
-            let lead = if i == 0 { "; largest owners: " } else { ", " };
+            let lead = if i == 0 { format!("; largest owners{estimated}: ") } else { ", ".to_owned() };
             write!(f, "{lead}`{manager}` ({}, {})", counted(*arrays, "array"), Bytes(*bytes))?;
         }
         let known = lines.iter().filter_map(|&(site, arrays, bytes)| Some((site?, arrays, bytes)));
         for (i, (site, arrays, bytes)) in known.enumerate() {
-            let lead = if i == 0 { "; largest lines: " } else { ", " };
+            let lead = if i == 0 { format!("; largest lines{estimated}: ") } else { ", ".to_owned() };
             write!(f, "{lead}{site} ({}, {})", counted(arrays, "array"), Bytes(bytes))?;
         }
         match (kept, &oom.class) {
@@ -163,7 +171,7 @@ impl fmt::Display for OutOfMemory {
             (0, _) => f.write_str("; close one, or use smaller batches"),
             (kept, _) => write!(
                 f,
-                "; {} of {} kept by their managers: gc::collect_orphans() gives them back, and with gc::on() none are kept",
+                "; {about}{} of {} kept by their managers: gc::collect_orphans() gives them back, and with gc::on() none are kept",
                 counted(*kept, "dead array"),
                 Bytes(oom.kept_bytes)
             ),
