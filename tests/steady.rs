@@ -11,6 +11,8 @@ mod counting;
 
 #[path = "steady/operations.rs"]
 mod operations;
+#[path = "steady/reserved.rs"]
+mod reserved;
 #[path = "steady/threads.rs"]
 mod threads;
 #[path = "steady/training.rs"]
