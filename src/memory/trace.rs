@@ -5,7 +5,8 @@
 //! storage that was noted says so itself, so that its end is noted too whatever the mode is by then.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Once, PoisonError};
@@ -82,10 +83,8 @@ pub(crate) struct Record {
 /// The last records of a thread.
 #[derive(Default)]
 struct Ring {
-    records: Vec<Record>,
-    /// Where the next one goes, once the ring is full.
-    next: usize,
-    /// How many were forgotten.
+    records: VecDeque<Record>,
+    /// How many were forgotten: the number of the first one that is there.
     lost: u64,
 }
 
@@ -102,14 +101,13 @@ impl Ring {
     fn push(&mut self, record: Record) {
         // Relaxed: a setting.
         let most = RING.load(Ordering::Relaxed) / size_of::<Record>();
-        if self.records.len() < most {
-            self.records.push(record);
-        } else if most > 0 {
-            self.next %= most;
-            self.records[self.next] = record;
-            self.next += 1;
+        while self.records.len() >= most {
+            if self.records.pop_front().is_none() {
+                return;
+            }
             self.lost += 1;
         }
+        self.records.push_back(record);
     }
 }
 
@@ -257,18 +255,61 @@ pub(crate) fn workspace_name(number: u64) -> String {
     WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner).get(number as usize).cloned().unwrap_or_default()
 }
 
-/// All records that there are, by time; how many were forgotten; and whether they are one in [`SAMPLE`].
-pub(crate) fn records() -> (Vec<Record>, u64, bool) {
-    let rings = RINGS.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let (mut all, mut lost) = (Vec::new(), 0);
-    for ring in rings {
-        let ring = ring.lock().unwrap_or_else(PoisonError::into_inner);
-        all.extend_from_slice(&ring.records);
-        lost += ring.lost;
+/// Records of a ring that are copied at once.
+const PIECE: usize = 1024;
+
+/// A ring that is read from its oldest record on, a piece at a time: whoever notes waits for no more than that.
+struct Reader {
+    ring: Arc<Mutex<Ring>>,
+    /// The number of the next record to copy, and of the first one that came too late.
+    next: u64,
+    end: u64,
+    piece: std::vec::IntoIter<Record>,
+}
+
+impl Reader {
+    fn new(ring: &Arc<Mutex<Ring>>) -> Reader {
+        let own = ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let (next, end) = (own.lost, own.lost + own.records.len() as u64);
+        Reader { ring: Arc::clone(ring), next, end, piece: Vec::new().into_iter() }
     }
-    all.sort_by_key(|record| record.at);
+
+    /// When the next record was made. What was forgotten meanwhile is passed over.
+    fn at(&mut self) -> Option<u64> {
+        if self.piece.as_slice().is_empty() {
+            let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+            let count = PIECE.min(self.end.saturating_sub(self.next.max(ring.lost)) as usize);
+            self.next = self.next.max(ring.lost);
+            let skip = (self.next - ring.lost) as usize;
+            self.piece = ring.records.iter().skip(skip).take(count).copied().collect::<Vec<_>>().into_iter();
+            self.next += count as u64;
+        }
+        self.piece.as_slice().first().map(|record| record.at)
+    }
+}
+
+/// Gives each record that there is to `f`, by time. Returns how many were forgotten before, and whether they are one in
+/// [`SAMPLE`]. Takes the memory of one piece of each ring.
+pub(crate) fn each_record(mut f: impl FnMut(&Record)) -> (u64, bool) {
+    let mut readers: Vec<Reader> =
+        RINGS.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Reader::new).collect();
+    let lost = readers.iter().map(|reader| reader.next).sum();
+    // Each ring is in order, since one thread wrote it.
+    let heads = readers.iter_mut().enumerate().filter_map(|(i, reader)| Some(Reverse((reader.at()?, i))));
+    let mut heads: BinaryHeap<Reverse<(u64, usize)>> = heads.collect();
+    while let Some(Reverse((_, ring))) = heads.pop() {
+        // As many as come before those of all others.
+        let until = heads.peek().map_or((u64::MAX, usize::MAX), |&Reverse(head)| head);
+        while let Some(at) = readers[ring].at() {
+            if (at, ring) > until {
+                heads.push(Reverse((at, ring)));
+                break;
+            }
+            readers[ring].piece.next().iter().for_each(&mut f);
+        }
+    }
     // Relaxed: a setting.
-    (all, lost, MODE.load(Ordering::Relaxed) == TraceMode::Sampled as u32)
+    (lost, MODE.load(Ordering::Relaxed) == TraceMode::Sampled as u32)
 }
 
 /// Forgets what was noted so far.

@@ -3,6 +3,7 @@
 use ndgc::memory::{EventKind, Timeline, TraceMode};
 use ndgc::{Budget, DType, Device, Tensor, Var, Workspace, WorkspaceConfig, gc, memory};
 
+use crate::counting::peak;
 use crate::it::support::{alone, base, switched};
 
 /// What happens in `f`, noted.
@@ -153,5 +154,76 @@ fn the_page_and_the_other_formats_hold_what_the_timeline_has() {
         let empty = Timeline::default();
         assert!(empty.to_html("nothing").contains("nothing") && empty.to_folded().is_empty() && empty.peak() == 0);
         drop(kept);
+    });
+}
+
+#[test]
+fn rings_of_several_threads_are_one_timeline_also_while_they_are_written() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    alone(|| {
+        let bytes = memory::set_trace_bytes(100_000);
+        let make = |count: usize| {
+            (0..count).for_each(|_| drop(Tensor::zeros(10, DType::U8, &Device::Cpu).unwrap()));
+            gc::collect();
+        };
+        let in_order = |timeline: &Timeline| timeline.spans.is_sorted_by_key(|span| span.start);
+        let timeline = traced(TraceMode::Full, || {
+            std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(|| make(500)))));
+        });
+        assert!(in_order(&timeline) && timeline.spans.iter().all(|span| span.end.is_some()));
+        assert_eq!((timeline.spans.len(), timeline.lost), (2000, 0));
+        traced(TraceMode::Full, || {
+            let done = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                (0..2).for_each(|_| {
+                    scope.spawn(|| {
+                        while !done.load(Ordering::Relaxed) {
+                            make(100);
+                        }
+                    });
+                });
+                let wrong = (0..50).map(|_| memory::timeline()).find(|timeline| !in_order(timeline));
+                done.store(true, Ordering::Relaxed);
+                assert!(wrong.is_none(), "{wrong:?}");
+            });
+        });
+        memory::set_trace_bytes(bytes);
+    });
+}
+
+/// `cargo bench --bench memory` has the times.
+#[test]
+fn a_million_records_are_exported_within_64_mib() {
+    const MIB: usize = 1 << 20;
+    alone(|| {
+        let _on = gc::scoped(true);
+        memory::clear_trace();
+        let bytes = memory::set_trace_bytes(64 * MIB);
+        memory::set_trace(TraceMode::Full);
+        let mut kept: Vec<Tensor> = Vec::new();
+        for count in 0..500_000 {
+            kept.push(Tensor::zeros(4, DType::U8, &Device::Cpu).unwrap());
+            if kept.len() == 100 {
+                kept.swap_remove(count % 100);
+            }
+        }
+        memory::set_trace(TraceMode::Off);
+        let mut timeline = Timeline::default();
+        let spans = peak(|| timeline = memory::timeline());
+        assert!(timeline.spans.len() == 500_000 && timeline.lost == 0 && spans < 64 * MIB, "{spans} bytes for spans");
+        let own = timeline.spans.len() * size_of::<memory::Span>();
+        let mut sink = std::io::sink();
+        for (name, peak) in [
+            ("page", peak(|| drop(timeline.to_html("many")))),
+            ("folded stacks", peak(|| drop(timeline.to_folded()))),
+            ("trace events", peak(|| timeline.write_chrome_json(&mut sink).unwrap())),
+            ("snapshot", peak(|| timeline.write_pytorch_snapshot(&mut sink).unwrap())),
+        ] {
+            assert!(own + peak < 64 * MIB, "{name}: {peak} bytes beside {own} of spans");
+            assert!(peak < 16 * MIB, "{name}: {peak} bytes: it is written as it goes");
+        }
+        drop((kept, timeline));
+        memory::clear_trace();
+        memory::set_trace_bytes(bytes);
     });
 }

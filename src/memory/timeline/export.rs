@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use super::{Span, Timeline};
+use super::{Span, Step, Timeline};
 
 /// A text as JSON, which does not end a script that it stands in.
 pub(super) fn quoted(text: &str) -> String {
@@ -24,7 +24,7 @@ impl Timeline {
         write!(out, "{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
         write!(out, "{{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{{\"name\":\"ndgc\"}}}}")?;
         let mut now: BTreeMap<&str, u64> = BTreeMap::new();
-        for (at, _, starts, i) in self.steps() {
+        for Step { at, starts, span: i } in self.steps() {
             let Span { bytes, ref owner, .. } = self.spans[i];
             let (name, line) = (quoted(owner), quoted(&self.spans[i].line()));
             let count = now.entry(owner).or_default();
@@ -133,7 +133,7 @@ impl Timeline {
             addresses.push(address);
             address += span.bytes;
         }
-        for (at, _, starts, i) in self.steps() {
+        for Step { at, starts, span: i } in self.steps() {
             let span = &self.spans[i];
             if starts {
                 pickle.entry("alloc", addresses[i], span.bytes, at, Some(span))?;

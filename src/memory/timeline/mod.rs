@@ -5,7 +5,9 @@ mod export;
 mod page;
 
 use std::collections::HashMap;
+use std::iter::Peekable;
 use std::sync::Arc;
+use std::vec;
 
 use crate::base::error::Site;
 use crate::memory::{
@@ -122,14 +124,9 @@ pub struct Timeline {
 /// # Ok::<(), ndgc::Error>(())
 /// ```
 pub fn timeline() -> Timeline {
-    let (records, lost, sampled) = trace::records();
-    let end = records.last().map_or(0, |record| record.at);
-    let mut made = Building {
-        timeline: Timeline { lost, end, sample: if sampled { SAMPLE.into() } else { 1 }, ..Timeline::default() },
-        ..Building::default()
-    };
-    records.iter().for_each(|record| made.add(record));
-    made.timeline
+    let mut made = Building::default();
+    let (lost, sampled) = trace::each_record(|record| made.add(record));
+    Timeline { lost, sample: if sampled { SAMPLE.into() } else { 1 }, ..made.timeline }
 }
 
 #[derive(Default)]
@@ -144,6 +141,7 @@ struct Building {
 impl Building {
     fn add(&mut self, record: &Record) {
         let Record { at, id, kind, bytes, of, site } = *record;
+        self.timeline.end = at;
         match kind {
             Kind::Made => {
                 let owner = self.owner(false, of);
@@ -197,6 +195,51 @@ impl Building {
     }
 }
 
+/// The start of a span, or its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    pub(crate) at: u64,
+    pub(crate) starts: bool,
+    /// Its number in the timeline.
+    pub(crate) span: usize,
+}
+
+/// Starts and ends by time, an end before a start of the same moment, but for spans of no time, which start before they
+/// end. Takes two numbers a span.
+struct Steps<'a> {
+    spans: &'a [Span],
+    starts: Peekable<vec::IntoIter<u32>>,
+    ends: Peekable<vec::IntoIter<u32>>,
+}
+
+impl<'a> Steps<'a> {
+    fn new(spans: &'a [Span]) -> Self {
+        let at = |i: u32| &spans[i as usize];
+        let mut starts: Vec<u32> = (0..spans.len() as u32).collect();
+        let mut ends: Vec<u32> = starts.iter().copied().filter(|&i| at(i).end.is_some()).collect();
+        starts.sort_by_key(|&i| at(i).start);
+        ends.sort_by_key(|&i| (at(i).end, at(i).end == Some(at(i).start)));
+        Steps { spans, starts: starts.into_iter().peekable(), ends: ends.into_iter().peekable() }
+    }
+}
+
+impl Iterator for Steps<'_> {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        let start = self.starts.peek().map(|&i| self.spans[i as usize].start);
+        let next_end = self.ends.peek().map(|&i| &self.spans[i as usize]);
+        let end = next_end.and_then(|span| Some((span.end?, span.end == Some(span.start))));
+        let ends = match (start, end) {
+            (Some(start), Some((end, is_moment))) => end < start || end == start && !is_moment,
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        let (at, from) = if ends { (end?.0, &mut self.ends) } else { (start?, &mut self.starts) };
+        from.next().map(|span| Step { at, starts: !ends, span: span as usize })
+    }
+}
+
 /// Bytes of one group at each of some moments.
 pub(super) struct Series {
     pub(super) name: String,
@@ -207,43 +250,42 @@ impl Timeline {
     /// The most bytes that were alive at once, of what was noted.
     pub fn peak(&self) -> u64 {
         let (mut now, mut peak) = (0u64, 0u64);
-        for (_, _, starts, span) in self.steps() {
-            now = if starts { now + self.spans[span].bytes } else { now - self.spans[span].bytes };
+        for step in self.steps() {
+            now = self.after(step, now);
             peak = peak.max(now);
         }
         peak * self.sample.max(1)
     }
 
-    /// Starts and ends by time, an end before a start of the same moment: time, that rank, whether it starts, which.
-    fn steps(&self) -> Vec<(u64, u8, bool, usize)> {
-        let starts = self.spans.iter().enumerate().map(|(i, span)| (span.start, 1, true, i));
-        let ends = self.spans.iter().enumerate().filter_map(|(i, span)| Some((span.end?, 0, false, i)));
-        let mut steps: Vec<_> = starts.chain(ends).collect();
-        // A span of no time starts before it ends.
-        steps.sort_by_key(|&(at, rank, starts, i)| {
-            (at, if self.spans[i].end == Some(self.spans[i].start) { u8::from(!starts) + 2 } else { rank })
-        });
-        steps
+    /// Starts and ends by time.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = Step> + '_ {
+        Steps::new(&self.spans)
+    }
+
+    /// What `now` bytes are after a step.
+    fn after(&self, step: Step, now: u64) -> u64 {
+        let bytes = self.spans[step.span].bytes;
+        if step.starts { now + bytes } else { now - bytes }
     }
 
     /// The bytes of each group at so many moments, each that of the peak of its part of the run: the largest groups,
     /// and the rest as one.
     pub(super) fn series(&self, moments: usize, most: usize, group: impl Fn(&Span) -> String) -> Vec<Series> {
         let mut groups: HashMap<String, usize> = HashMap::new();
-        let mut own: Vec<usize> = Vec::with_capacity(self.spans.len());
+        let mut own: Vec<u32> = Vec::with_capacity(self.spans.len());
         for span in &self.spans {
             let next = groups.len();
-            own.push(*groups.entry(group(span)).or_insert(next));
+            own.push(*groups.entry(group(span)).or_insert(next) as u32);
         }
-        let steps = self.steps();
-        let peaks = self.peaks(&steps, moments);
+        let peaks = self.peaks(moments);
+        let mut steps = self.steps();
         let mut now = vec![0u64; groups.len()];
         let mut bytes = vec![Vec::with_capacity(moments); groups.len()];
         let mut at = 0;
         for &peak in &peaks {
-            for &(_, _, starts, span) in &steps[at..peak] {
-                let value = &mut now[own[span]];
-                *value = if starts { *value + self.spans[span].bytes } else { *value - self.spans[span].bytes };
+            for step in steps.by_ref().take(peak - at) {
+                let value = &mut now[own[step.span] as usize];
+                *value = self.after(step, *value);
             }
             at = peak;
             for (all, &value) in bytes.iter_mut().zip(&now) {
@@ -262,15 +304,14 @@ impl Timeline {
     }
 
     /// For each of so many parts of the run how many steps there are until its peak.
-    fn peaks(&self, steps: &[(u64, u8, bool, usize)], moments: usize) -> Vec<usize> {
-        let (mut now, mut at) = (0u64, 0);
+    fn peaks(&self, moments: usize) -> Vec<usize> {
+        let (mut now, mut at, mut steps) = (0u64, 0, self.steps().peekable());
         let part = |moment: usize| ((self.end + 1) as f64 * (moment + 1) as f64 / moments as f64) as u64;
         (0..moments)
             .map(|moment| {
                 let (mut peak, mut place) = (now, at);
-                while let Some(&(time, _, starts, span)) = steps.get(at).filter(|step| step.0 < part(moment)) {
-                    let _ = time;
-                    now = if starts { now + self.spans[span].bytes } else { now - self.spans[span].bytes };
+                while let Some(step) = steps.next_if(|step| step.at < part(moment)) {
+                    now = self.after(step, now);
                     at += 1;
                     if now >= peak {
                         (peak, place) = (now, at);
