@@ -1,21 +1,11 @@
 //! Doors for the benchmarks and for tests of exhausted memory: the runtime's steps one by one, without a kernel. Not
 //! part of the interface.
 
-use std::num::NonZero;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use crate::base::{
-    dtype::DType,
-    error::{Result, Site},
-    layout::Layout,
-    shape::Shape,
-};
+use crate::base::{dtype::DType, error::Site, layout::Layout, shape::Shape};
 use crate::device::{
     Device,
     buffer::{Buffer, Span},
-    kernel::{Kernel, OwnedView},
-    stream::{AsyncDevice, DevicePlan, Driver, Granted, Rules, Segments},
+    stream::{Addresses, AsyncDevice, DevicePlan, Rules, Segments},
 };
 use crate::memory::{
     owner::Owner,
@@ -30,6 +20,13 @@ use crate::memory::{
 /// were refused so far.
 pub fn refuse_host_memory(n: u64, go_on: bool) -> u64 {
     crate::device::host::pool::refuse(n, go_on)
+}
+
+/// Counts so many bytes of the host as taken and as given back: the statistics of an allocation, and nothing else.
+#[inline]
+pub fn count_bytes(bytes: usize) {
+    crate::device::host::pool::count(bytes);
+    crate::device::host::pool::discount(bytes);
 }
 
 /// Pins one array, reads its metadata, lets go.
@@ -162,73 +159,22 @@ impl DevicePool {
         self.blocks[at] = None;
         self.blocks[at] = Some(self.device.alloc(bytes, false).expect("memory"));
     }
-}
 
-/// A driver that gives addresses with nothing behind them, and does nothing.
-#[derive(Debug)]
-struct Idle(AtomicUsize);
-
-impl Driver for Idle {
-    type Graph = ();
-    type Download = ();
-
-    fn alloc(&self, _: usize, bytes: usize) -> Granted<NonNull<u8>> {
-        // Relaxed: nothing but the number itself is read.
-        let at = self.0.fetch_add(bytes, Ordering::Relaxed);
-        Ok(NonNull::without_provenance(NonZero::new(at).expect("addresses begin above 0")))
+    /// Writes the first four bytes of each page of a block of the host's.
+    ///
+    /// # Panics
+    /// If there are not so many blocks.
+    #[inline]
+    pub fn touch(&mut self, at: usize) {
+        let bytes = self.blocks[at].as_mut().and_then(Buffer::on_host).unwrap_or_default();
+        bytes.chunks_mut(4096).for_each(|page| page.iter_mut().take(4).for_each(|byte| *byte = 1));
     }
-
-    fn free(&self, _: NonNull<u8>, _: usize) -> Result<()> {
-        Ok(())
-    }
-
-    fn launch(&self, _: usize, _: &Kernel) -> Result<()> {
-        Ok(())
-    }
-
-    fn upload(&self, _: usize, _: Span, _: &[u8]) -> Result<()> {
-        Ok(())
-    }
-
-    fn start_download(&self, _: usize, _: &OwnedView) -> Result<()> {
-        Ok(())
-    }
-
-    fn finish_download(&self, (): (), _: &mut [u8]) -> Result<()> {
-        Ok(())
-    }
-
-    fn record(&self, _: usize) -> Result<()> {
-        Ok(())
-    }
-
-    fn wait(&self, _: usize, _: usize) -> Result<()> {
-        Ok(())
-    }
-
-    fn synchronize(&self, _: usize) -> Result<()> {
-        Ok(())
-    }
-
-    fn begin_capture(&self, _: usize) -> Result<()> {
-        Ok(())
-    }
-
-    fn end_capture(&self, _: usize) -> Result<()> {
-        Ok(())
-    }
-
-    fn replay(&self, _: usize, (): &()) -> Result<()> {
-        Ok(())
-    }
-
-    fn destroy(&self, (): ()) {}
 }
 
 /// The pool of a device whose driver does nothing.
 #[derive(Debug)]
 pub struct IdlePool {
-    device: AsyncDevice<Idle>,
+    device: AsyncDevice<Addresses>,
     blocks: Vec<Span>,
 }
 
@@ -242,7 +188,7 @@ impl IdlePool {
     /// A pool without blocks.
     pub fn new() -> Self {
         let plan = DevicePlan { name: "idle".to_owned(), streams: 4, rules: Rules::ALL, segments: Segments::Graded };
-        IdlePool { device: AsyncDevice::new(Idle(AtomicUsize::new(1 << 20)), plan), blocks: Vec::new() }
+        IdlePool { device: AsyncDevice::new(Addresses::new(u64::MAX), plan), blocks: Vec::new() }
     }
 
     /// Takes one block more.

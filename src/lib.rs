@@ -31,6 +31,7 @@
 //! | What is alive, with how many bytes, made where? What grows? | [`memory`], [`NdManager::report`], [`NdManager::debug_dump`], [`Device::memory`] |
 //! | What happens to memory while a program runs? | [`memory::watch`](memory::watch()) |
 //! | What happened to memory in a run, as a page? | [`memory::timeline`](memory::timeline()) |
+//! | What would another pool have done with it? | [`memory::Recording`] |
 //! | How much may be alive, and what happens where there is no more? | [`Budget`], [`NdManager::set_budget`], [`memory::on_pressure`], [`OutOfMemory`] |
 //! | How does a loop use the same bytes in each round? | [`Workspace`], [`WorkspaceConfig`] |
 //! | How are gradients taken? | [`Var`], [`Proxy::backward`], [`no_grad`], [`checkpoint`] |

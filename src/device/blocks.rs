@@ -56,15 +56,14 @@ pub(super) trait Tag: Clone {
     }
 }
 
-/// How much is asked of the driver at once.
+/// How much the pool of a device asks of its driver at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Segments {
+pub enum Segments {
     /// Each block is a segment of its own: never split, never merged.
     Each,
     /// So many bytes, or the request if it is larger.
     Of(usize),
     /// 2 MiB for requests up to 1 MiB, 20 MiB up to 10 MiB, then the next multiple of 2 MiB.
-    #[cfg_attr(not(any(feature = "bench", feature = "cuda")), allow(dead_code))]
     Graded,
 }
 
@@ -330,6 +329,12 @@ impl<T: Tag> Blocks<T> {
             self.leave(number);
         }
         Ok(())
+    }
+
+    /// The blocks that wait in the lists. Looks at each there is.
+    pub(super) fn free_blocks(&self) -> impl Iterator<Item = Span> {
+        let blocks = self.blocks.iter().zip(&self.statuses);
+        blocks.filter(|(_, status)| status.state == BlockState::Free).map(|(block, _)| block.span())
     }
 
     // ------------------------------------------------------------------------------------------ taking

@@ -2,7 +2,8 @@
 //!
 //! [`lines()`] lists the live arrays by line; [`mark`] and [`Mark::diff`], or [`growth`] for a loop, say what has grown
 //! and what keeps it; [`no_growth`] makes a test fail that leaks. [`watch()`] shows it while a program runs,
-//! and [`trim`] gives back what it can.
+//! and [`trim`] gives back what it can. [`timeline`](timeline()) is what happened in a run, and a [`Recording`] of it
+//! says what another pool would have done.
 
 // Who lives how long: keys, registry, reclaim queue, owners, managers, reports.
 //
@@ -11,8 +12,8 @@
 // the registry built of these; who owns an array (`owner`, `loan`, `manager`), and how much there may be (`budget`,
 // `admission`); what drains (`reclaim`, by itself `window` and `periodic`), and what is tried where there is no memory
 // (`pressure`); what handles do (`handle`, `proxy`), alone and with managers (`ownership`); arenas for cycles
-// (`workspace`, `readers`); what is told (`report`, `line`, `lines`, `leaks`, `stats`, `gc`; of a whole run `trace` and
-// `timeline`, of one that goes on `watch`).
+// (`workspace`, `readers`); what is told (`report`, `line`, `lines`, `leaks`, `stats`, `gc`; of a whole run `trace`,
+// `timeline` and `replay`, of one that goes on `watch`).
 //
 // # Words for the end of an array
 // It ends once, and its slot is used again once; both take several acts, each with a word of its own:
@@ -89,6 +90,8 @@ pub(crate) mod reclaim;
 #[cfg(not(loom))]
 pub(crate) mod registry;
 #[cfg(not(loom))]
+pub(crate) mod replay;
+#[cfg(not(loom))]
 pub(crate) mod report;
 #[cfg(not(loom))]
 pub(crate) mod slab;
@@ -120,6 +123,8 @@ pub use pressure::{
     Pressure, Reclaimer, Trim, crash_report, on_pressure, set_crash_report, set_spill, trim, with_oom_retry,
     with_oom_split,
 };
+#[cfg(not(loom))]
+pub use replay::{HostPool, Recording, ReplayPool, Replayed, Segments};
 #[cfg(all(not(loom), feature = "metrics"))]
 pub use stats::publish_metrics;
 #[cfg(not(loom))]

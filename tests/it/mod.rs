@@ -22,6 +22,7 @@ mod lending;
 mod lines;
 mod pressure;
 mod reclaim;
+mod replay;
 mod scopes;
 mod stats;
 mod texts;

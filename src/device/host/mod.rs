@@ -1,16 +1,17 @@
-//! The host: its memory (the pool, its counts and its store, and blocks that lie in files), and the one place where
-//! kernels are run on it.
+//! The host: its memory (the pool, its counts and its store, also without memory, and blocks that lie in files), and
+//! the one place where kernels are run on it.
 //!
 //! The unsafe code rests on who has the bytes: operations and the simulated device those of a kernel, and the store
 //! those of a free block.
 
 #![allow(unsafe_code)]
 
+pub(crate) mod addresses;
 mod counts;
 pub(crate) mod mapped;
 pub(crate) mod pool;
 pub(crate) mod spill;
-mod store;
+pub(crate) mod store;
 
 use crate::base::error::Result;
 use crate::device::{

@@ -32,7 +32,7 @@ const STOCK_CLASS_BYTES: usize = 128 << 10;
 
 /// Class and size of a small request: size is a multiple of 64 with 8 steps a doubling.
 #[inline]
-fn class_of(bytes: usize) -> (usize, usize) {
+pub(super) fn class_of(bytes: usize) -> (usize, usize) {
     let units = bytes.div_ceil(ALIGN);
     if units <= 8 {
         return (units - 1, units * ALIGN);

@@ -2,7 +2,8 @@
 //! those the system has given.
 //!
 //! Blocks above 32 KiB are sub-allocated from large ranges, in pages; smaller ones out of segments of 256 KiB, which
-//! are such blocks themselves, in cache lines. Both lists split and merge (`device/blocks.rs`).
+//! are such blocks themselves, in cache lines. Both lists split and merge (`device/blocks.rs`). Where ranges come from
+//! is apart ([`Source`]): in a replay there are only their addresses (`addresses.rs`).
 //!
 //! # Resident memory
 //! A range costs address space; its pages come with their first write. Of each free block the store knows how many of
@@ -11,7 +12,7 @@
 //! back to the system, twice as many as came in one call; where blocks come back, 8 MiB in one call. So resident memory
 //! follows the peak, whatever sizes come, and a loop whose sizes repeat asks the system for nothing. The peak is that
 //! of this period and the one before; a period ends when 8 times the peak has been handed out, in 1,024 requests or
-//! more.
+//! more. The share, the 32 MiB and the size of ranges are those of [`HostPool`].
 //!
 //! # Invariants
 //! - Bytes of a block are initialised: a range is zero when it is new, a page is zero when it comes again.
@@ -32,12 +33,61 @@ use crate::device::{
 /// Blocks up to this size are sub-allocated from segments.
 pub(super) const SMALL_MAX: usize = 32 << 10;
 const SEGMENT: usize = 256 << 10;
-/// The smallest range.
-const RANGE: usize = 64 * MIB;
 /// Ranges begin at multiples of this, the size of a large page.
-const HUGE: usize = 2 * MIB;
+pub(super) const HUGE: usize = 2 * MIB;
 /// Bytes whose pages go back in one call, beside twice those that came.
 const RETURNED: usize = 4 * MIB;
+
+/// What the host's pool asks of the system, and what it keeps of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostPool {
+    /// Eighths of the recent peak that it keeps resident beyond it: 3 if not said.
+    pub kept_eighths: usize,
+    /// Bytes that it keeps resident beyond these: 32 MiB if not said.
+    pub kept_bytes: usize,
+    /// Bytes of the address space that it asks for at least: 64 MiB if not said.
+    pub range_bytes: usize,
+}
+
+impl Default for HostPool {
+    fn default() -> Self {
+        HostPool { kept_eighths: 3, kept_bytes: 32 * MIB, range_bytes: 64 * MIB }
+    }
+}
+
+/// Where ranges of the address space come from, and their pages.
+pub(super) trait Source: Default {
+    /// The first address of a range of so many bytes, which are zero. `None`: there is none.
+    fn map(&mut self, bytes: usize) -> Option<NonNull<u8>>;
+    /// Gives back the range that this address lies in.
+    fn unmap(&mut self, start: NonNull<u8>);
+    /// Gives the pages of a part of a free block back; they are zero when they come again. Whether they went.
+    fn return_pages(&mut self, part: Span) -> bool;
+}
+
+/// The system: its mappings.
+#[derive(Debug, Default)]
+pub(super) struct Mappings(Vec<MmapMut>);
+
+impl Source for Mappings {
+    fn map(&mut self, bytes: usize) -> Option<NonNull<u8>> {
+        let mut range = MmapOptions::new().len(bytes).map_anon().ok()?;
+        #[cfg(target_os = "linux")]
+        let _ = range.advise(memmap2::Advice::HugePage);
+        let start = NonNull::new(range.as_mut_ptr());
+        self.0.push(range);
+        start
+    }
+
+    fn unmap(&mut self, start: NonNull<u8>) {
+        let start = start.as_ptr().cast_const();
+        self.0.retain(|range| !(range.as_ptr()..range.as_ptr().wrapping_add(range.len())).contains(&start));
+    }
+
+    fn return_pages(&mut self, part: Span) -> bool {
+        return_pages(part)
+    }
+}
 
 /// How many of a block's first bytes may have pages of the system.
 #[derive(Clone, Copy, Debug)]
@@ -99,10 +149,11 @@ pub(super) enum Pages {
 }
 
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct Store<S = Mappings> {
+    plan: HostPool,
     large: Blocks<Touched>,
     small: Blocks<Segment>,
-    ranges: Vec<MmapMut>,
+    pub(super) ranges: S,
     /// Bytes of large blocks that are handed out.
     owned: usize,
     /// The most of them in this period, and in the one before.
@@ -122,15 +173,16 @@ static STORE: Mutex<Option<Store>> = Mutex::new(None);
 /// Works with the store, alone.
 pub(super) fn store<R>(f: impl FnOnce(&mut Store) -> R) -> R {
     let mut store = STORE.lock().unwrap_or_else(PoisonError::into_inner);
-    f(store.get_or_insert_with(Store::new))
+    f(store.get_or_insert_with(|| Store::new(HostPool::default())))
 }
 
-impl Store {
-    fn new() -> Self {
+impl<S: Source> Store<S> {
+    pub(super) fn new(plan: HostPool) -> Self {
         Store {
-            large: Blocks::new(2, Segments::Of(RANGE)),
+            plan,
+            large: Blocks::new(2, Segments::Of(plan.range_bytes)),
             small: Blocks::new(1, Segments::Of(SEGMENT)),
-            ranges: Vec::new(),
+            ranges: S::default(),
             owned: 0,
             peak: 0,
             peak_before: 0,
@@ -206,12 +258,12 @@ impl Store {
         let block = self.large.block(number);
         let (span, bytes) = (block.span(), block.bytes);
         self.owned -= bytes;
-        if pages == Pages::Returned && return_pages(span) {
+        if pages == Pages::Returned && self.ranges.return_pages(span) {
             *self.large.tag_mut(number) = Touched(0);
         }
         let number = self.large.merge(number, |_, _| true);
         // A range of usual size waits for its next use; one that was made for a block does not.
-        if pages == Pages::Returned && self.is_whole(number) && self.large.block(number).bytes > RANGE {
+        if pages == Pages::Returned && self.is_whole(number) && self.large.block(number).bytes > self.plan.range_bytes {
             self.large.unlink(number);
             self.unmap(number);
         }
@@ -229,9 +281,9 @@ impl Store {
 
     /// Gives back the range that a block, in no list, is all of.
     fn unmap(&mut self, number: u32) {
-        let start = self.large.block(number).ptr().as_ptr().cast_const();
+        let start = self.large.block(number).ptr();
         self.large.leave(number);
-        self.ranges.retain(|range| !(range.as_ptr()..range.as_ptr().wrapping_add(range.len())).contains(&start));
+        self.ranges.unmap(start);
     }
 
     /// Counts what was handed out, and ends the period when it is time.
@@ -259,6 +311,11 @@ impl Store {
         self.large.stats.cached + self.small.stats.cached
     }
 
+    /// The free blocks: those out of ranges, and those out of segments.
+    pub(super) fn free_blocks(&self) -> impl Iterator<Item = Span> {
+        self.large.free_blocks().chain(self.small.free_blocks())
+    }
+
     /// Requests that needed no page of the system.
     pub(super) fn hits(&self) -> u64 {
         (self.large.stats.hits + self.small.stats.hits).saturating_sub(self.misses)
@@ -267,7 +324,8 @@ impl Store {
     /// Gives pages back, as long as there are too many; about so many bytes at most. Returns how many went.
     fn bound(&mut self, most: usize) -> usize {
         let recent = self.recent_peak();
-        let admitted = recent + recent / 8 * 3 + 32 * MIB;
+        let beyond = (recent / 8).saturating_mul(self.plan.kept_eighths).saturating_add(self.plan.kept_bytes);
+        let admitted = recent.saturating_add(beyond);
         let excess = self.resident().saturating_sub(admitted);
         if excess.min(most) > 0 { self.give_back(excess.min(most)) } else { 0 }
     }
@@ -291,7 +349,7 @@ impl Store {
                 self.unmap(number);
             } else {
                 let tail = Span::new(start, touched).part(keep, touched - keep);
-                let returned = return_pages(tail);
+                let returned = self.ranges.return_pages(tail);
                 if returned {
                     *self.large.tag_mut(number) = Touched(keep);
                 }
@@ -313,23 +371,19 @@ impl Store {
     /// A range of the address space with room for a block of this size, as one block.
     #[cold]
     fn range(&mut self, size: usize) -> Option<u32> {
-        let roomy = size.checked_mul(2)?.clamp(RANGE, 1 << 30).max(size);
-        let map = |bytes: usize| MmapOptions::new().len(bytes.checked_add(HUGE)?).map_anon().ok();
-        let (bytes, mut range) = match map(roomy) {
-            Some(range) => (roomy, range),
-            None => match map(size) {
-                Some(range) => (size, range),
+        let roomy = size.checked_mul(2)?.min(1 << 30).max(self.plan.range_bytes).max(size);
+        let map = |ranges: &mut S, bytes: usize| ranges.map(bytes.checked_add(HUGE)?);
+        let (bytes, start) = match map(&mut self.ranges, roomy) {
+            Some(start) => (roomy, start),
+            None => match map(&mut self.ranges, size) {
+                Some(start) => (size, start),
                 None => {
                     self.clear();
-                    (size, map(size)?)
+                    (size, map(&mut self.ranges, size)?)
                 }
             },
         };
-        #[cfg(target_os = "linux")]
-        let _ = range.advise(memmap2::Advice::HugePage);
-        let start = NonNull::new(range.as_mut_ptr())?;
         let skip = start.addr().get().next_multiple_of(HUGE) - start.addr().get();
-        self.ranges.push(range);
         Some(self.large.add(Span::new(start, bytes + skip).part(skip, bytes), 1, Touched(0)))
     }
 

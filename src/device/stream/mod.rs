@@ -7,6 +7,7 @@
 //!
 //! ```text
 //! driver.rs   Driver: the raw calls
+//! addresses.rs  a driver of addresses alone
 //! order.rs    ticks, clocks, and the waits between streams
 //! pool.rs     blocks sub-allocated from the driver's segments
 //! section.rs  what a section holds while it is captured, and after
@@ -46,13 +47,15 @@ use crate::device::{
     span::Span,
 };
 
+mod addresses;
 mod capture;
 mod driver;
 mod order;
 mod pool;
 mod section;
 
-pub(crate) use crate::device::blocks::Segments;
+pub use crate::device::blocks::Segments;
+pub(crate) use addresses::Addresses;
 pub(crate) use driver::{Driver, Granted};
 pub(crate) use order::{Clock, MAX_STREAMS, on_stream};
 pub(crate) use section::{Captured, blame};
@@ -75,7 +78,6 @@ pub(crate) struct Rules {
 
 impl Rules {
     /// Nothing is left out.
-    #[cfg_attr(not(any(feature = "bench", feature = "cuda")), allow(dead_code))]
     pub(crate) const ALL: Rules = Rules { order_streams: true, order_reuse: true, pin_graphs: true };
 }
 
@@ -349,6 +351,13 @@ impl<D: Driver> AsyncDevice<D> {
 
     pub(crate) fn stats(&self) -> MemoryStats {
         self.lock().pool.stats
+    }
+
+    /// Bytes of the largest free block, and of all of them. Looks at each block.
+    pub(crate) fn free_bytes(&self) -> (u64, u64) {
+        let state = self.lock();
+        let most = state.pool.free_blocks().map(|span| span.bytes()).max();
+        (most.unwrap_or(0) as u64, state.pool.stats.cached)
     }
 
     pub(crate) fn reset_peak(&self) {

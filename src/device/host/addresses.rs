@@ -1,0 +1,186 @@
+//! The host's pool of addresses with nothing behind them: what it would do, without the memory.
+//!
+//! Of the pages that it would have exactly those are known that somebody wrote to and that it did not give back, while
+//! the pool itself knows how many it may have at most. Blocks that threads keep for themselves wait in the store here.
+
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use crate::device::{
+    host::{
+        pool::class_of,
+        store::{HUGE, HostPool, Pages, SMALL_MAX, Source, Store},
+    },
+    span::Span,
+};
+
+const PAGE: usize = 4096;
+
+/// Ranges of addresses, and their pages.
+#[derive(Debug, Default)]
+struct Places {
+    /// Bytes of each range, by its begin.
+    ranges: BTreeMap<usize, usize>,
+    /// Pages that somebody wrote to: ends by begins, apart from each other.
+    written: BTreeMap<usize, usize>,
+    /// Bytes of these.
+    bytes: usize,
+}
+
+/// The addresses of all pages that a span lies in.
+fn pages_of(span: Span) -> Range<usize> {
+    let start = span.ptr().addr().get();
+    start / PAGE * PAGE..(start + span.bytes()).next_multiple_of(PAGE)
+}
+
+impl Places {
+    /// Takes the pages of some addresses out, as far as they are there. Returns their bytes.
+    fn forget(&mut self, part: Range<usize>) -> usize {
+        let mut gone = 0;
+        // The last one that begins before the end, until it ends before the begin.
+        while let Some((&start, &end)) =
+            self.written.range(..part.end).next_back().filter(|(_, end)| **end > part.start)
+        {
+            self.written.remove(&start);
+            gone += end.min(part.end) - start.max(part.start);
+            if end > part.end {
+                self.written.insert(part.end, end);
+            }
+            if start < part.start {
+                self.written.insert(start, part.start);
+            }
+        }
+        self.bytes -= gone;
+        gone
+    }
+
+    /// Somebody writes to all of a block. Returns the bytes of the pages that the system gives for it.
+    fn write(&mut self, span: Span) -> usize {
+        let pages = pages_of(span);
+        if self.written.range(..=pages.start).next_back().is_some_and(|(_, end)| *end >= pages.end) {
+            return 0;
+        }
+        let before = self.forget(pages.clone());
+        self.bytes += pages.len();
+        // As one with what lies beside it.
+        let end = self.written.remove(&pages.end).unwrap_or(pages.end);
+        match self.written.range_mut(..=pages.start).next_back().filter(|(_, end)| **end == pages.start) {
+            Some((_, before)) => *before = end,
+            None => {
+                self.written.insert(pages.start, end);
+            }
+        }
+        pages.len() - before
+    }
+
+    /// How many bytes of a span lie in pages that somebody wrote to.
+    fn written(&self, span: Span) -> usize {
+        let (start, end) = (span.ptr().addr().get(), span.ptr().addr().get() + span.bytes());
+        let parts = self.written.range(..end).rev().take_while(|(_, last)| **last > start);
+        parts.map(|(&first, &last)| last.min(end) - first.max(start)).sum()
+    }
+}
+
+impl Source for Places {
+    fn map(&mut self, bytes: usize) -> Option<NonNull<u8>> {
+        let after = |(start, bytes): (&usize, &usize)| (start + bytes).next_multiple_of(HUGE);
+        let start = self.ranges.last_key_value().map_or(HUGE, after);
+        start.checked_add(bytes)?.checked_next_multiple_of(HUGE)?;
+        self.ranges.insert(start, bytes);
+        NonZero::new(start).map(NonNull::without_provenance)
+    }
+
+    fn unmap(&mut self, start: NonNull<u8>) {
+        if let Some((&start, _)) = self.ranges.range(..=start.addr().get()).next_back() {
+            let bytes = self.ranges.remove(&start).unwrap_or(0);
+            self.forget(start..start + bytes);
+        }
+    }
+
+    fn return_pages(&mut self, part: Span) -> bool {
+        let start = part.ptr().addr().get();
+        self.forget(start..start + part.bytes());
+        true
+    }
+}
+
+/// The pool.
+#[derive(Debug)]
+pub(crate) struct HostAddresses {
+    store: Store<Places>,
+    /// Requests for which the system gave pages, and the bytes of all of these.
+    misses: u64,
+    fresh: u64,
+}
+
+impl HostAddresses {
+    pub(crate) fn new(plan: HostPool) -> Self {
+        HostAddresses { store: Store::new(plan), misses: 0, fresh: 0 }
+    }
+
+    /// A block for so many bytes, at least one, all of which are written. `None`: the address space is used up.
+    pub(crate) fn take(&mut self, bytes: usize) -> Option<Span> {
+        let size = if bytes <= SMALL_MAX { class_of(bytes).1 } else { bytes };
+        let span = self.store.take(size)?.span;
+        let fresh = self.store.ranges.write(Span::new(span.ptr(), bytes));
+        self.misses += u64::from(fresh > 0);
+        self.fresh += fresh as u64;
+        Some(span)
+    }
+
+    /// Takes back what [`HostAddresses::take`] gave.
+    pub(crate) fn put(&mut self, span: Span) {
+        self.store.put(span, Pages::Kept);
+    }
+
+    /// Bytes that have pages.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.store.ranges.bytes as u64
+    }
+
+    /// Requests for which the system gave pages, and the bytes of all of these.
+    pub(crate) fn misses(&self) -> (u64, u64) {
+        (self.misses, self.fresh)
+    }
+
+    /// Bytes of pages of the free block that has most of them, and of all free blocks.
+    pub(crate) fn free(&self) -> (u64, u64) {
+        let places = &self.store.ranges;
+        let written = self.store.free_blocks().map(|span| places.written(span) as u64);
+        written.fold((0, 0), |(most, sum), bytes| (most.max(bytes), sum + bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::blocks::Draw;
+
+    #[test]
+    fn pages_are_those_of_a_plain_model() {
+        let (mut places, mut model, mut draw) = (Places::default(), [false; 64], Draw(3));
+        for _ in 0..2000 {
+            let (first, count) = (draw.below(64), 1 + draw.below(16));
+            let pages = first..(first + count).min(64);
+            let bytes = pages.len() * PAGE - draw.below(PAGE);
+            let start = NonNull::without_provenance(NonZero::new(HUGE + first * PAGE).expect("not null"));
+            let span = Span::new(start, bytes);
+            let part = &mut model[pages.clone()];
+            assert_eq!(
+                places.written(Span::new(start, pages.len() * PAGE)),
+                part.iter().filter(|page| **page).count() * PAGE
+            );
+            if draw.below(2) == 0 {
+                assert_eq!(places.write(span), part.iter().filter(|page| !**page).count() * PAGE);
+                part.fill(true);
+            } else {
+                assert!(places.return_pages(Span::new(start, pages.len() * PAGE)));
+                part.fill(false);
+            }
+            assert_eq!(places.bytes, model.iter().filter(|page| **page).count() * PAGE);
+            assert!(places.written.iter().zip(places.written.iter().skip(1)).all(|((_, end), (start, _))| end < start));
+        }
+    }
+}
