@@ -1,4 +1,5 @@
-//! What limits and sight cost: an array made and dropped under budgets, an operation that is noted, a timeline written.
+//! What limits and sight cost: an array made and dropped under budgets, what is counted of it, an operation that is
+//! noted, a timeline written.
 //!
 //! ```text
 //! cargo bench --bench memory
@@ -36,6 +37,20 @@ fn budgets(criterion: &mut Criterion) {
     });
 }
 
+/// What is always counted, and what it takes to read it.
+fn stats(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("stats");
+    group.bench_function("bytes taken and given back", |bench| bench.iter(|| ndgc::bench::count_bytes(black_box(64))));
+    group.bench_function("Device::memory", |bench| bench.iter(|| Device::Cpu.memory()));
+    for live in [100, 10_000] {
+        let _kept: Vec<Tensor> =
+            (0..live).map(|_| Tensor::zeros(4, DType::F32, &Device::Cpu).expect("memory")).collect();
+        group.bench_function(BenchmarkId::new("memory::stats", live), |bench| {
+            bench.iter(|| memory::stats(&Device::Cpu));
+        });
+    }
+}
+
 fn trace(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("trace");
     let a = Tensor::ones(4, DType::F32, &Device::Cpu).expect("memory");
@@ -61,6 +76,8 @@ fn trace(criterion: &mut Criterion) {
     group.bench_function("timeline of a million records", |bench| bench.iter(memory::timeline));
     let timeline = memory::timeline();
     group.bench_function("its page", |bench| bench.iter(|| timeline.to_html("a run").len()));
+    group.bench_function("its folded stacks", |bench| bench.iter(|| timeline.to_folded().len()));
+    group.bench_function("its requests", |bench| bench.iter(|| timeline.recording().requests()));
     group.bench_function("its snapshot", |bench| {
         bench.iter(|| timeline.write_pytorch_snapshot(&mut std::io::sink()).expect("no file"));
     });
@@ -71,5 +88,5 @@ fn trace(criterion: &mut Criterion) {
     memory::clear_trace();
 }
 
-criterion_group!(benches, budgets, trace);
+criterion_group!(benches, budgets, stats, trace);
 criterion_main!(benches);

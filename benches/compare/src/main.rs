@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --release -- [--quick] [--rounds N] [--workloads a,b] [--clock wall|cpu] [--threads N] [--out FILE.md]
-//! cargo run --release --no-default-features          # the rivals alone, candle as the baseline
+//! cargo run --release --no-default-features --features rivals  # the rivals alone, candle as the baseline
 //! cargo run --release --features mimalloc            # another allocator, for every contender
 //! ```
 //!
