@@ -18,17 +18,17 @@ fn bytes_of_a_section_are_not_used_again_while_its_graph_lives() {
         let x = vector(&[1., 2.], device);
         let (graph, y) = captured(&x, device);
         gc::collect();
-        let on_the_way = device.memory().pinned;
+        let on_the_way = device.memory().captured;
         assert!(on_the_way > 0, "what went inside the section stays with it");
         drop(y);
         gc::collect();
-        assert!(device.memory().pinned > on_the_way, "and so does the result without a handle");
+        assert!(device.memory().captured > on_the_way, "and so does the result without a handle");
         let others: Vec<Tensor> = (0..50).map(|i| vector(&[i as f32; 2], device)).collect();
         graph.replay().unwrap();
         for (i, other) in others.iter().enumerate() {
             assert_eq!(values(other), [i as f32; 2]);
         }
-        assert!(device.memory().pinned > on_the_way);
+        assert!(device.memory().captured > on_the_way);
         drop((graph, others, x));
     });
 }
@@ -44,14 +44,14 @@ fn pinned_bytes_come_back_with_the_drop_of_the_last_graph() {
         assert_eq!(values(&y), [9., 15.]);
         drop((x, y));
         gc::collect();
-        let pinned = device.memory().pinned;
+        let pinned = device.memory().captured;
         drop(first);
-        let left = device.memory().pinned;
+        let left = device.memory().captured;
         assert!(0 < left && left < pinned, "the second has the result still");
         second.replay().unwrap();
         drop(second);
         let memory = device.memory();
-        assert_eq!((memory.pinned, memory.active), (0, 0));
+        assert_eq!((memory.captured, memory.active), (0, 0));
         assert!(memory.cached >= pinned);
     });
 }
@@ -63,7 +63,7 @@ fn handles_outlive_the_graph_and_the_graph_the_handles() {
         let (graph, y) = captured(&x, device);
         graph.replay().unwrap();
         drop(graph);
-        assert_eq!(device.memory().pinned, 0, "what has handles is theirs");
+        assert_eq!(device.memory().captured, 0, "what has handles is theirs");
         assert_eq!(values(&y), [3., 5.], "the last replay's values stay");
         assert_eq!(values(&y.neg().unwrap()), [-3., -5.]);
         drop(y);

@@ -30,7 +30,7 @@ fn memory_reports_add_up() {
         let device = device(1 << 20, 1 << 30);
         let x = vector(&[1.; 1000], &device);
         let memory = device.memory();
-        assert_eq!((memory.active, memory.pinned), (4000, 0));
+        assert_eq!((memory.active, memory.captured), (4000, 0));
         assert_eq!(memory.cached, (1 << 20) - 4096);
         drop(x);
         gc::collect();

@@ -176,7 +176,7 @@ fn errors_and_panics_of_the_section_end_the_capture() {
         let panicked = catch_unwind(AssertUnwindSafe(|| device.capture::<()>(|| panic!("{:?}", x.neg()))));
         assert!(panicked.is_err());
         works(device);
-        assert_eq!(device.memory().pinned, 0);
+        assert_eq!(device.memory().captured, 0);
     });
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn finish(device: &Device) {
     device.synchronize().unwrap();
     assert_eq!(sim(device).violations(), []);
     let memory = device.memory();
-    assert_eq!((memory.active, memory.pinned), (0, 0));
+    assert_eq!((memory.active, memory.captured), (0, 0));
     assert_eq!(device.clear_cache(), memory.cached);
     assert_eq!(device.memory().cached, 0);
     assert!(sim(device).calls().frees >= memory.misses, "each segment went");

@@ -173,11 +173,11 @@ fn a_graph_keeps_its_memory_and_gives_it_back() {
         for (i, other) in others.iter().enumerate() {
             assert!(other.to_vec::<f32>().unwrap().iter().all(|&value| value == i as f32));
         }
-        let pinned = device.memory().pinned;
+        let pinned = device.memory().captured;
         assert!(pinned > 0);
         drop(graph);
         device.synchronize().unwrap();
-        assert!(device.memory().pinned < pinned);
+        assert!(device.memory().captured < pinned);
     });
 }
 
