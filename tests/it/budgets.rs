@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ndgc::{Budget, BudgetUse, DType, Device, Error, NdManager, OutOfMemoryClass, Tensor, Var, gc};
+use ndgc::{
+    Budget, BudgetUse, DType, Device, Error, NdManager, OutOfMemoryClass, Tensor, Var, Workspace, WorkspaceConfig, gc,
+};
 
 use crate::it::support::{alone, base, both, live_bytes, owned_by, switched};
 
@@ -109,6 +111,24 @@ fn a_budget_that_comes_later_counts_what_is_there_with_managers_below_it() {
         assert_eq!((used(&root), used(&a), used(&deep)), ((300, 4), (100, 1), (0, 0)));
         drop((arrays, view));
         root.close().unwrap();
+    });
+}
+
+#[test]
+fn a_view_of_its_handles_that_is_refused_a_place_leaves_the_bytes_charged() {
+    both(|device| {
+        let (owner, full) = (base(device), base(device));
+        owner.set_budget(Budget::new().max_bytes(1000)).unwrap();
+        full.set_budget(Budget::new().max_arrays(0)).unwrap();
+        let x = owner.zeros(100, DType::U8).unwrap();
+        let config = WorkspaceConfig::builder().initial_size(4096).build().unwrap();
+        let view = Workspace::cycle_on(device, "VIEWS", &config, || x.narrow(0, 0, 10)).unwrap();
+        assert_eq!(owner.array_count(), 1, "the view is its handles'");
+        assert!(matches!(view.attach(&full), Err(Error::OutOfMemory(_))));
+        assert_eq!((owner.budget_use().unwrap().bytes, full.budget_use().unwrap().bytes), (100, 0));
+        drop(x);
+        assert_eq!(view.to_vec::<u8>().unwrap(), [0; 10]);
+        ndgc::destroy_all_workspaces_for_current_thread().unwrap();
     });
 }
 
