@@ -83,8 +83,9 @@ mod figures {
             for (name, value) in wanted.iter() {
                 let (kind, published) = found[&format!("ndgc.{name} device={device}")];
                 assert_eq!(published, value as f64, "{name}");
-                let grows = ["created", "closed", "hits", "misses", "refused", "retried", "interrupts"];
-                let is_counter = grows.iter().any(|end| name.ends_with(end));
+                let end = name.rsplit('.').next().unwrap();
+                let goes_on = ["created", "closed", "drained", "hits", "interrupts", "misses"];
+                let is_counter = goes_on.contains(&end) || ["refused", "retried", "spilled", "total"].contains(&end);
                 assert_eq!(kind, if is_counter { "counter" } else { "gauge" }, "{name}");
             }
             drop(held);
