@@ -470,11 +470,16 @@ fn given(op: &'static str, result: Proxy, (first, owner): (Key, Owner)) -> Resul
     {
         return Ok(result);
     }
+    give(op, result, owner, |refused| refusal(op, first, owner, refused))
+}
+
+/// Gives the result of a composed operation to its owner.
+fn give(op: &'static str, result: Proxy, owner: Owner, refusal: impl FnOnce(Refused) -> Error) -> Result<Proxy> {
     with_context(|context| {
         if budget::is_in_use() {
             result.with_pinned(op, |array| look_for_room(context, op, array.storage, owner))??;
         }
-        result.give_to(context, op, owner, |refused| refusal(op, first, owner, refused))
+        result.give_to(context, op, owner, refusal)
     })
 }
 
@@ -501,12 +506,7 @@ pub(crate) fn compose_at(call: Call, at: &dyn Place, f: Once<'_, Proxy>) -> Resu
     if result.is_attached() {
         return Ok(result);
     }
-    with_context(|context| {
-        if budget::is_in_use() {
-            result.with_pinned(call.op, |array| look_for_room(context, call.op, array.storage, at.owner()))??;
-        }
-        result.give_to(context, call.op, at.owner(), |refused| at.refusal(call.op, refused))
-    })
+    give(call.op, result, at.owner(), |refused| at.refusal(call.op, refused))
 }
 
 /// Runs `f` as part of a call that was made at `site`; what it makes belongs to its handles.
