@@ -139,6 +139,9 @@ fn the_page_and_the_other_formats_hold_what_the_timeline_has() {
             }
         });
         let page = timeline.to_html("a <title> & more");
+        for kind in ["trim", "refusal", "spill", "close", "drain", "cycle"] {
+            assert!(page.contains(&format!(" {kind}: ([n")), "the page has words for {kind}");
+        }
         assert!(page.contains("\"title\":\"a \\u003ctitle> & more\"") && page.matches("</script>").count() == 1);
         assert!(page.contains(",50,3200,50,3200,true]"), "the line grows");
         assert!(!page.contains("http"), "it needs no network");

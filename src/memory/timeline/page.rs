@@ -32,7 +32,7 @@ struct Row {
 impl Timeline {
     /// One page of HTML that needs no network: live bytes over time by line and by owner, with a place to look at any
     /// moment and to zoom; a table of the lines with what each made, what of it is alive, and whether it grows; drains,
-    /// refusals, closes and cycles.
+    /// refusals, spills, closes and cycles.
     pub fn to_html(&self, title: &str) -> String {
         let mut data = String::from("{");
         let _ = write!(
