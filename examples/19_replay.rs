@@ -95,7 +95,10 @@ fn main() -> Result<(), Failure> {
         pools = POOLS.map(str::to_owned).to_vec();
     }
     let recording = match &file {
-        Some(file) => Recording::read(BufReader::new(File::open(file)?))?,
+        Some(file) => {
+            let read = File::open(file).and_then(|file| Recording::read(BufReader::new(file)));
+            read.map_err(|error| format!("{file}: {error}"))?
+        }
         None => {
             let recording = recorded()?;
             fs::create_dir_all("target")?;
