@@ -167,12 +167,14 @@ mod unix {
 
     /// Forks; the child runs `f` and ends with `exit`, which runs what is registered for the end of a process.
     pub(super) fn in_child(f: impl FnOnce()) {
-        // SAFETY: the child of this single-threaded part runs on with a copy of everything; `exit` ends it.
+        // SAFETY: the child runs on with a copy of everything and this thread alone; what it calls waits for no other.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "fork failed");
         if pid == 0 {
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
-            std::process::exit(i32::from(done.is_err()));
+            // SAFETY: runs what was registered for the end. Rust's own `exit` first takes a lock that any thread has
+            // while it begins and ends.
+            unsafe { libc::exit(i32::from(done.is_err())) }
         }
         let mut status = 0;
         // SAFETY: waits for the child made above, and writes its status into an integer of ours.

@@ -25,6 +25,7 @@ use crate::base::{
     dtype::DType,
     env,
     error::{Error, Result},
+    system,
 };
 use budget::MemoryStats;
 #[cfg(feature = "cuda")]
@@ -267,9 +268,12 @@ impl Device {
     /// Waits until everything submitted is done.
     ///
     /// # Errors
-    /// The first failure of the work waited for.
+    /// The first failure of the work waited for; [`Error::Forked`].
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
+        if system::is_forked_child() {
+            return Err(Error::Forked { op: "synchronize" });
+        }
         match self {
             Device::Cpu => Ok(()),
             Device::Sim(sim) => sim.synchronize(),
@@ -290,11 +294,15 @@ impl Device {
     ///   numbers from the host, a wait, another stream, another capture), with the place of the call, also if `f`
     ///   went on after it; and always on the host, which has no graphs.
     /// - Whatever `f` returns.
+    /// - [`Error::Forked`].
     ///
     /// The device works as before after each of them.
     #[track_caller]
     pub fn capture<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<(Graph, R)> {
         let site = Location::caller();
+        if system::is_forked_child() {
+            return Err(Error::Forked { op: "capture" });
+        }
         match self {
             Device::Cpu => Err(graph::refused_on_the_host(site)),
             Device::Sim(sim) => graph::capture(sim, site, f),
@@ -305,9 +313,14 @@ impl Device {
 }
 
 /// # Memory: what is in use, and its limit
+///
+/// A forked child has none, and sets nothing: somebody may have had a lock when it was forked, and has it for ever.
 impl Device {
     /// Bytes in use and kept.
     pub fn memory(&self) -> MemoryStats {
+        if system::is_forked_child() {
+            return MemoryStats::default();
+        }
         match self {
             Device::Cpu => host::pool::stats(),
             Device::Sim(sim) => sim.stats(),
@@ -318,6 +331,9 @@ impl Device {
 
     /// Takes the peak as of now.
     pub fn reset_peak(&self) {
+        if system::is_forked_child() {
+            return;
+        }
         match self {
             Device::Cpu => host::pool::reset_peak(),
             Device::Sim(sim) => sim.reset_peak(),
@@ -328,6 +344,9 @@ impl Device {
 
     /// Takes a peak that was before.
     pub(crate) fn raise_peak(&self, to: u64) {
+        if system::is_forked_child() {
+            return;
+        }
         match self {
             Device::Cpu => host::pool::raise_peak(to),
             Device::Sim(sim) => sim.raise_peak(to),
@@ -341,6 +360,9 @@ impl Device {
     /// Without a call, `NDGC_MAX_BYTES` limits the host and each CUDA device: `800m`, `2g`, `50%` of the memory that
     /// there is, or `none`, as without it.
     pub fn set_limit(&self, bytes: Option<u64>) -> Option<u64> {
+        if system::is_forked_child() {
+            return None;
+        }
         match self {
             Device::Cpu => host::pool::set_limit(bytes),
             Device::Sim(sim) => sim.set_limit(bytes),
@@ -366,12 +388,15 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] of another device than the host.
+    /// [`Error::Argument`] of another device than the host; [`Error::Forked`].
     pub fn set_physical_limit(&self, bytes: Option<u64>) -> Result<Option<u64>> {
         if !self.is_cpu() {
             let (op, argument, value) = ("set_physical_limit", "device", self.to_string());
             let expected = "the host; NDGC_MAX_PHYSICAL_BYTES limits what a CUDA device takes";
             return Err(Error::Argument { op, argument, value, expected });
+        }
+        if system::is_forked_child() {
+            return Err(Error::Forked { op: "set_physical_limit" });
         }
         Ok(host::pool::set_physical_limit(bytes))
     }

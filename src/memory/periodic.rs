@@ -66,7 +66,7 @@ pub fn toggle_periodic_gc(on: bool) -> bool {
 
 /// Whether the thread of [`toggle_periodic_gc`] runs.
 pub fn is_periodic_gc_active() -> bool {
-    COLLECTOR.lock().unwrap_or_else(PoisonError::into_inner).thread.is_some()
+    !switch::forked() && COLLECTOR.lock().unwrap_or_else(PoisonError::into_inner).thread.is_some()
 }
 
 /// Lets each thread collect after so many of its calls, if the window has passed: what died on all threads. 0, as at

@@ -9,7 +9,10 @@
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
 use std::time::Instant;
 
 use crate::base::{
@@ -50,6 +53,15 @@ struct Entry {
     give: Arc<dyn Fn(&Pressure) + Send + Sync>,
 }
 
+impl Entry {
+    fn order(&self) -> (i32, u64) {
+        (self.rank, self.serial)
+    }
+}
+
+/// The number of the next registration.
+static SERIAL: AtomicU64 = AtomicU64::new(1);
+
 /// By rank, then in the order of registration.
 static RECLAIMERS: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 
@@ -79,11 +91,14 @@ thread_local! {
 /// ```
 #[must_use = "it is called until the guard drops, with `let _ = ...` at once; name it, as in `let _cache = ...`"]
 pub fn on_pressure(name: &'static str, rank: i32, give: impl Fn(&Pressure) + Send + Sync + 'static) -> Reclaimer {
-    static SERIAL: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
     // Relaxed: a number that nobody else has.
-    let serial = SERIAL.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    // In a forked child nobody is asked, and somebody may have had the lock when it was forked.
+    if switch::forked() {
+        return Reclaimer(serial);
+    }
     let mut all = RECLAIMERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let at = all.partition_point(|other| other.rank <= rank);
+    let at = all.partition_point(|other| other.order() < (rank, serial));
     all.insert(at, Entry { rank, serial, name, give: Arc::new(give) });
     Reclaimer(serial)
 }
@@ -94,7 +109,7 @@ pub struct Reclaimer(u64);
 
 impl Drop for Reclaimer {
     fn drop(&mut self) {
-        // In a forked child nobody is asked, and somebody may have had the lock when it was forked.
+        // As in `on_pressure`.
         if switch::forked() {
             return;
         }
@@ -123,11 +138,14 @@ fn held(device: &Device) -> (u64, u64) {
     (memory.active, memory.cached)
 }
 
-/// Steps that were taken, and the arrays that they ended.
+/// Steps that were taken, the arrays that they ended, and the reclaimer that was called last: others come and go.
 #[derive(Default)]
 struct Steps {
     taken: Vec<RecoveryStep>,
     reclaimed: u64,
+    called: Option<(i32, u64)>,
+    /// Those registered since the first was called, by these themselves perhaps, are not called.
+    until: u64,
 }
 
 impl Steps {
@@ -181,7 +199,7 @@ pub(crate) fn recover<T>(
             Err(again) => {
                 // What a budget and the device have is found in different ways: once more from the first step.
                 if why.is_budget() != again.is_budget() && !begun_again {
-                    (next, begun_again) = (0, true);
+                    (next, begun_again, steps.called) = (0, true, None);
                 }
                 why = again;
             }
@@ -268,20 +286,26 @@ fn step(context: &ThreadContext, device: &Device, why: &NoBytes, at: (usize, usi
             found
         }),
         TRIM | ORPHANS => {}
-        number => return reclaimer(context, number - ORPHANS - 1, (device, Some(why), bytes), steps),
+        _ => return reclaimer(context, (device, Some(why), bytes), steps),
     }
     true
 }
 
-/// Calls the program's reclaimer with this number; `why` is none where a soft limit was passed. Whether there is one.
+/// Calls the program's next reclaimer; `why` is none where a soft limit was passed. Whether there is one.
 fn reclaimer(
     context: &ThreadContext,
-    number: usize,
     (device, why, bytes): (&Device, Option<&NoBytes>, usize),
     steps: &mut Steps,
 ) -> bool {
     let all = RECLAIMERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some((name, give)) = all.get(number).map(|entry| (entry.name, Arc::clone(&entry.give))) else { return false };
+    if steps.called.is_none() {
+        // Relaxed: who registered before has let go of the lock since.
+        steps.until = SERIAL.load(Ordering::Relaxed);
+    }
+    let next = all.partition_point(|entry| Some(entry.order()) <= steps.called);
+    let Some(entry) = all[next..].iter().find(|entry| entry.serial < steps.until) else { return false };
+    let (name, give) = (entry.name, Arc::clone(&entry.give));
+    steps.called = Some(entry.order());
     drop(all);
     let manager = match why {
         Some(NoBytes::Budget(refusal)) => Some(whose(refusal)),
@@ -307,10 +331,7 @@ pub(crate) fn relieve(context: &ThreadContext, device: &Device, bytes: usize) {
     }
     let mut steps = Steps::default();
     steps.take("drain", device, || reclaim::drain_all(context) as u64);
-    let mut number = 0;
-    while reclaimer(context, number, (device, None, bytes), &mut steps) {
-        number += 1;
-    }
+    while reclaimer(context, (device, None, bytes), &mut steps) {}
     LOOKING.set(false);
 }
 

@@ -364,6 +364,9 @@ pub fn scope<R>(name: &str, device: &Device, f: impl FnOnce() -> R) -> R {
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
+        if switch::forked() {
+            return;
+        }
         let time = self.start.elapsed();
         gc::collect();
         let (now, arrays) = (self.device.memory(), gc::stats());
@@ -384,12 +387,18 @@ impl Drop for Open<'_> {
     }
 }
 
-/// The scopes so far, by path.
+/// The scopes so far, by path. None in a forked child.
 pub fn scopes() -> Vec<Scope> {
+    if switch::forked() {
+        return Vec::new();
+    }
     SCOPES.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
 }
 
 /// Forgets the scopes so far.
 pub fn clear_scopes() {
+    if switch::forked() {
+        return;
+    }
     SCOPES.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }

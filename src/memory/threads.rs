@@ -164,8 +164,11 @@ pub(crate) fn barrier() {
     heavy(TABLE.active.load(Ordering::Acquire));
 }
 
-/// The sum of a counter over every thread record there ever was.
+/// The sum of a counter over every thread record there ever was; 0 in a forked child.
 pub(crate) fn sum(counter: impl Fn(&Counts) -> &AtomicU64) -> u64 {
+    if switch::forked() {
+        return 0;
+    }
     let all = TABLE.all.lock().unwrap_or_else(PoisonError::into_inner);
     // Relaxed: statistics, here and below.
     let records = all.iter().map(|record| counter(&record.counts).load(Ordering::Relaxed));

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use uuid::Uuid;
 
-use crate::base::{env, error::Site};
+use crate::base::{env, error::Site, system};
 
 /// How much of what happens to memory is noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,8 +289,11 @@ impl Reader {
 }
 
 /// Gives each record that there is to `f`, by time. Returns how many were forgotten before, and whether they are one in
-/// [`SAMPLE`]. Takes the memory of one piece of each ring.
+/// [`SAMPLE`]. Takes the memory of one piece of each ring. In a forked child there are none.
 pub(crate) fn each_record(mut f: impl FnMut(&Record)) -> (u64, bool) {
+    if system::is_forked_child() {
+        return (0, false);
+    }
     let mut readers: Vec<Reader> =
         RINGS.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Reader::new).collect();
     let lost = readers.iter().map(|reader| reader.next).sum();
@@ -314,6 +317,9 @@ pub(crate) fn each_record(mut f: impl FnMut(&Record)) -> (u64, bool) {
 
 /// Forgets what was noted so far.
 pub fn clear_trace() {
+    if system::is_forked_child() {
+        return;
+    }
     let mut rings = RINGS.lock().unwrap_or_else(PoisonError::into_inner);
     // Those of threads that ended.
     rings.retain(|ring| Arc::strong_count(ring) > 1);

@@ -197,10 +197,13 @@ impl<T> Prefetch<T> {
                 return;
             }
         };
+        if self.process != process::id() {
+            // The thread is the parent's, and may have a lock of the channel for ever.
+            std::mem::forget((receiver, thread));
+            return;
+        }
         drop(receiver);
-        if self.process == process::id()
-            && let Ok(producer) = thread.join()
-        {
+        if let Ok(producer) = thread.join() {
             self.state = PrefetchState::Rests(producer);
         }
     }

@@ -169,6 +169,29 @@ fn a_reclaimer_may_panic_or_ask_for_memory_itself() {
     });
 }
 
+#[test]
+fn reclaimers_may_come_and_go_while_they_are_called() {
+    limited(false, 2 * MIB as u64, |device| {
+        let kept = Mutex::new(vec![Tensor::zeros(MIB, DType::U8, device).unwrap()]);
+        let others = Arc::new(Mutex::new(Vec::new()));
+        let (own, asked) = (Arc::clone(&others), Arc::new(AtomicU64::new(0)));
+        let count = Arc::clone(&asked);
+        let first = memory::on_pressure("exchanged for another", 0, move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+            let count = Arc::clone(&count);
+            let again = memory::on_pressure("that which came", 0, move |_| {
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+            drop(std::mem::replace(&mut *own.lock().unwrap(), vec![again]));
+        });
+        others.lock().unwrap().push(first);
+        let _last = memory::on_pressure("gives", 0, move |_| kept.lock().unwrap().clear());
+        Tensor::zeros(2 * MIB, DType::U8, device).unwrap();
+        assert_eq!(asked.load(Ordering::Relaxed), 1, "who came meanwhile is called the next time");
+        others.lock().unwrap().clear();
+    });
+}
+
 /// A folder of this test's own on a disk, and what says so to the end.
 fn folder(name: &str) -> std::path::PathBuf {
     let folder = std::env::temp_dir().join(format!("ndgc-spill-{name}-{}", std::process::id()));

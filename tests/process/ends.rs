@@ -11,10 +11,13 @@ use std::thread;
 
 use ndgc::memory::{self, Trim};
 use ndgc::nn::Prefetch;
-use ndgc::train::ParallelInference;
+use ndgc::train::{
+    ArrayDataSetIterator, Communicator, DataSet, InputType, Loss, NetworkConfig, OutputLayer, ParallelInference,
+    ParallelWrapper, ThreadCommunicator,
+};
 use ndgc::{
-    Budget, CpuStorage, CustomOp1, DType, Device, Layout, NdManager, ResetPolicy, Result, Shape, SimConfig, Tensor,
-    Var, Workspace, WorkspaceConfig, WorkspaceCycle, gc, no_grad,
+    Budget, CpuStorage, CustomOp1, DType, Device, Layout, MemoryStats, NdManager, ResetPolicy, Result, Shape,
+    SimConfig, Tensor, Var, Workspace, WorkspaceConfig, WorkspaceCycle, gc, no_grad,
 };
 
 use super::{PART, succeeds, unix::in_child};
@@ -139,12 +142,15 @@ impl Drop for Left {
     }
 }
 
+fn ring() -> WorkspaceConfig {
+    let ring = WorkspaceConfig::builder().policy_reset(ResetPolicy::EndOfBufferReached);
+    ring.overallocation_limit(4.).build().unwrap()
+}
+
 /// What has threads of the library's.
 fn with_threads(device: &Device) -> [Box<dyn Any + Send>; 3] {
-    let ring = WorkspaceConfig::builder().policy_reset(ResetPolicy::EndOfBufferReached).overallocation_limit(4.);
     let own = device.clone();
-    let batches =
-        Prefetch::new_on(device, &ring.build().unwrap(), 2, move |_| Tensor::ones(8, DType::F32, &own).map(Some));
+    let batches = Prefetch::new_on(device, &ring(), 2, move |_| Tensor::ones(8, DType::F32, &own).map(Some));
     let inference = ParallelInference::builder(|x: &Tensor| x.affine(2., 0.)).workers(2).build().unwrap();
     let x = Tensor::ones((1, 2), DType::F32, &Device::Cpu).unwrap();
     assert_eq!(inference.output(&x).unwrap().dims(), [1, 2]);
@@ -360,8 +366,7 @@ const CALLBACKS: [fn(&Device); 17] = [
         capture(true);
     },
     |device| {
-        let ring = WorkspaceConfig::builder().policy_reset(ResetPolicy::EndOfBufferReached).overallocation_limit(4.);
-        let batches = Prefetch::<Tensor>::new_on(device, &ring.build().unwrap(), 2, |_| end()).unwrap();
+        let batches = Prefetch::<Tensor>::new_on(device, &ring(), 2, |_| end()).unwrap();
         batches.for_each(drop);
     },
     |_| {
@@ -383,7 +388,40 @@ fn end_in_callback(run: usize, device: &Device) {
     // On the device that no callback sets a limit of.
     start_workers(1, &if device.is_cpu() { Device::sim(SimConfig::default()) } else { Device::Cpu });
     CALLBACKS[run % CALLBACKS.len()](device);
-    unreachable!("the process ended where it was called");
+    // Another thread took in what was dropped, and is ending the process.
+    loop {
+        thread::park();
+    }
+}
+
+/// Replicas that train on threads, and two that belong together, of which one waits for the other.
+fn at_training() -> [Box<dyn Any + Send>; 2] {
+    let config = NetworkConfig::builder().input_type(InputType::feed_forward(2));
+    let net = config.layer(OutputLayer::new(1, Loss::Mse)).build().unwrap();
+    let x = Tensor::ones((4, 2), DType::F32, &Device::Cpu).unwrap();
+    let batches = DataSet::new(x.clone(), x.narrow(1, 0, 1).unwrap()).unwrap();
+    let mut wrapper = ParallelWrapper::builder(net).workers(2).build().unwrap();
+    wrapper.fit(ArrayDataSetIterator::new(batches, 2).unwrap()).unwrap();
+    let [first, mut second] = ThreadCommunicator::group(2).unwrap().try_into().unwrap();
+    thread::spawn(move || second.all_reduce(&[x], 1.));
+    [Box::new(wrapper), Box::new(first)]
+}
+
+/// What says something of the process, or sets it, has nothing to say and nothing to wait for in a child.
+fn ask_everything(device: &Device) {
+    assert_eq!(device.memory(), MemoryStats::default());
+    device.reset_peak();
+    assert_eq!(device.set_limit(Some(1)), None);
+    assert!(device.synchronize().is_err());
+    assert_eq!(gc::stats().created, 0);
+    assert!(memory::mark().diff().is_empty() && memory::scopes().is_empty());
+    memory::scope("child", device, || ());
+    memory::clear_scopes();
+    memory::clear_trace();
+    assert!(!gc::is_periodic_gc_active());
+    assert_eq!(memory::stats(device).get("bytes.current"), Some(0));
+    drop(memory::on_pressure("child", 0, |_| ()));
+    drop(memory::timeline());
 }
 
 /// The child is forked while other threads have whatever locks they have.
@@ -391,10 +429,19 @@ fn drop_in_child(run: usize, device: &Device) {
     leave_here(device);
     let left = Left::new(device);
     KEPT.lock().unwrap().extend(with_threads(device));
+    KEPT.lock().unwrap().extend(at_training());
     drop_kept_at_end();
     start_workers(run / 8 % 3, device);
+    let numbers = (0..8).map(|_| Prefetch::new_on(device, &ring(), 1, |number| Ok(Some(number))).unwrap());
+    let mut numbers: Vec<_> = numbers.collect();
+    // There are places for the next ones: some of their threads have a lock of their channel.
+    for _ in 0..20 {
+        numbers.iter_mut().for_each(|numbers| drop(numbers.next()));
+    }
+    KEPT.lock().unwrap().push(Box::new(numbers));
     in_child(|| {
         end_in_time();
+        ask_everything(device);
         // In the one half of the runs what is left is dropped here, in the other by the end of the process.
         if run & 4 == 0 {
             take_back_here();

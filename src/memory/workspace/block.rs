@@ -44,9 +44,13 @@ type BlockInfo = (u32, Arc<str>, Device, u64);
 /// Whose the blocks are, for reports.
 static ALL: Mutex<Vec<BlockInfo>> = Mutex::new(Vec::new());
 
-/// The blocks that lie in the memory of such devices: for each workspace's name their number and bytes.
+/// The blocks that lie in the memory of such devices: for each workspace's name their number and bytes. None
+/// in a forked child.
 pub(crate) fn by_workspace(is_of: impl Fn(&Device) -> bool) -> BTreeMap<Arc<str>, (u64, u64)> {
     let mut found: BTreeMap<Arc<str>, (u64, u64)> = BTreeMap::new();
+    if switch::forked() {
+        return found;
+    }
     for (_, name, at, bytes) in ALL.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         if is_of(at) {
             let (blocks, sum) = found.entry(Arc::clone(name)).or_default();

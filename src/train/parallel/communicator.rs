@@ -1,5 +1,6 @@
 //! What joins workers: sums over all of them.
 
+use std::process;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use ndgc::{Error, Result, Tensor};
@@ -51,6 +52,9 @@ pub struct ThreadCommunicator {
 
 #[derive(Debug)]
 struct Group {
+    size: usize,
+    /// The process that has the threads; a forked child has none.
+    process: u32,
     state: Mutex<Meeting>,
     changed: Condvar,
 }
@@ -79,12 +83,9 @@ impl ThreadCommunicator {
         }
         let brought = (0..size).map(|_| None).collect();
         let meeting = Meeting { brought, complete: Arc::default(), come: 0, number: 0, aborted: None };
-        let group = Arc::new(Group { state: Mutex::new(meeting), changed: Condvar::new() });
+        let state = Mutex::new(meeting);
+        let group = Arc::new(Group { size, process: process::id(), state, changed: Condvar::new() });
         Ok((0..size).map(|rank| ThreadCommunicator { rank, group: Arc::clone(&group) }).collect())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Meeting> {
-        self.group.lock()
     }
 
     /// What ends the calls of all ranks, for somebody who is none.
@@ -94,7 +95,10 @@ impl ThreadCommunicator {
 
     /// Waits until every rank has come, and hands out what all brought.
     fn meet(&self, arrays: Vec<Tensor>) -> Result<Arc<Vec<Vec<Tensor>>>> {
-        let mut meeting = self.lock();
+        if self.group.process != process::id() {
+            return Err(Error::Forked { op: "all_reduce" });
+        }
+        let mut meeting = self.group.lock();
         let number = meeting.number;
         if meeting.aborted.is_none() {
             meeting.brought[self.rank] = Some(arrays);
@@ -124,11 +128,11 @@ impl Communicator for ThreadCommunicator {
     }
 
     fn size(&self) -> usize {
-        self.lock().brought.len()
+        self.group.size
     }
 
     fn all_reduce(&mut self, arrays: &[Tensor], scale: f64) -> Result<()> {
-        let size = self.size();
+        let size = self.group.size;
         let all = self.meet(arrays.to_vec())?;
         let mine = (0..arrays.len()).zip(shares(arrays, size)).filter(|(_, rank)| *rank == self.rank);
         let added = mine.into_iter().try_for_each(|(place, _)| add_up(&all, place, scale));
@@ -154,6 +158,10 @@ impl Group {
     }
 
     fn abort(&self, why: String) {
+        // There is nobody to tell, and a lock may be held for ever.
+        if self.process != process::id() {
+            return;
+        }
         let mut meeting = self.lock();
         meeting.aborted.get_or_insert(why);
         meeting.brought.iter_mut().for_each(|own| *own = None);

@@ -204,9 +204,11 @@ impl ParallelInference {
     }
 
     /// Answers with another model from now on. Requests that are being answered still get the old one's; no batch has
-    /// answers of both.
+    /// answers of both. A forked child answers nothing, and changes none.
     pub fn update_model(&self, model: impl Model + 'static) {
-        *lock(&self.shared.model) = Arc::new(model);
+        if self.process == process::id() {
+            *lock(&self.shared.model) = Arc::new(model);
+        }
     }
 
     /// Requests that each worker answered.

@@ -314,9 +314,12 @@ impl<M: ParallelModel> ParallelWrapper<M> {
     /// The model alone; ends the workers.
     ///
     /// # Errors
-    /// [`Error::Msg`] if a worker cannot be ended.
+    /// [`Error::Msg`] if a worker cannot be ended; [`Error::Forked`].
     pub fn into_model(mut self) -> Result<M> {
         self.stop();
+        if self.process != process::id() {
+            return Err(Error::Forked { op: "into_model" });
+        }
         let model = self.workers.drain(..).next().map(|worker| worker.model);
         let model = model.and_then(Arc::into_inner).ok_or_else(|| Error::msg("a worker still has the model"))?;
         Ok(model.into_inner().unwrap_or_else(PoisonError::into_inner))
@@ -419,13 +422,17 @@ impl<M: ParallelModel> ParallelWrapper<M> {
     }
 
     fn stop(&mut self) {
+        if self.process != process::id() {
+            // The threads are the parent's, and may have locks of the channels for ever.
+            let ends = std::mem::replace(&mut self.ends, channel().1);
+            std::mem::forget((std::mem::take(&mut self.workers), ends, self.communicator.take()));
+            return;
+        }
         for worker in &mut self.workers {
             worker.jobs = None;
         }
         for worker in &mut self.workers {
-            if let Some(thread) = worker.thread.take()
-                && self.process == process::id()
-            {
+            if let Some(thread) = worker.thread.take() {
                 // It catches what panics.
                 let _ = thread.join();
             }
