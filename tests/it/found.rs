@@ -43,8 +43,9 @@ fn f1_a_temporary_that_somebody_exchanges_never_writes_into_what_is_lent_for_rea
         let lent: Arc<Vec<u8>> = Arc::new(1f32.to_ne_bytes().repeat(4096));
         let before = lent.to_vec();
         let key = AtomicU64::new(0);
+        // Each once: while it has a handle there is no temporary.
         let exchange = || {
-            let Some(found) = Proxy::from_registry(Key::from_ffi(key.load(Ordering::Relaxed))) else { return };
+            let Some(found) = Proxy::from_registry(Key::from_ffi(key.swap(0, Ordering::Relaxed))) else { return };
             let shared = Tensor::from_shared(Arc::clone(&lent), 0..lent.len(), DType::F32, 4096, &Device::Cpu);
             let _ = found.intern(shared.unwrap());
         };

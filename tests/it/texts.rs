@@ -31,6 +31,7 @@ fn every_class_of_exhausted_memory_says_why_and_how_to_go_on() {
     };
     let of_workspace = "raise its budget, make less in a cycle, or use smaller batches";
     let of_manager = "close arrays of `tenant`, raise its budget, or use smaller batches";
+    let of_host = "close one, or use smaller batches, or give memory::set_spill() a folder";
     let cases = [
         (OutOfMemoryClass::TooBig, "more than there can be", "no close can make room for it: use smaller batches"),
         (over("tenant", 100, 200, false), "over the budget of `tenant`, which has 100 B of 200 B", of_manager),
@@ -46,13 +47,13 @@ fn every_class_of_exhausted_memory_says_why_and_how_to_go_on() {
             "over the budget of `workspace [STEP]`, which has 2 of 2 arrays",
             of_workspace,
         ),
-        (OutOfMemoryClass::OverLimit, "over the limit of the device", "close one, or use smaller batches"),
+        (OutOfMemoryClass::OverLimit, "over the limit of the device", of_host),
         (
             OutOfMemoryClass::Fragmented,
             "and what is kept for reuse is in smaller pieces",
             "clear_cache() gives the pieces back, and a workspace keeps one block for all",
         ),
-        (OutOfMemoryClass::Exhausted, "and there is no more memory", "close one, or use smaller batches"),
+        (OutOfMemoryClass::Exhausted, "and there is no more memory", of_host),
     ];
     for (class, why, how) in cases {
         assert_eq!(of_class(class), (why.to_owned(), how.to_owned()));
