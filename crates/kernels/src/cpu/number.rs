@@ -216,6 +216,9 @@ pub(super) trait Float: Number {
     fn gelu_slope(self) -> Self;
     fn silu_slope(self) -> Self;
     fn mish_slope(self) -> Self;
+    /// 0 where the processor would have to help itself with microcode: numbers below the least normal one, which what
+    /// is multiplied again and again by less than 1 ends in, and stays.
+    fn or_zero(self) -> Self;
 
     /// A function of doubles, rounded.
     #[inline(always)]
@@ -276,6 +279,11 @@ macro_rules! float {
             fn mish_slope(self) -> Self {
                 let t = self.softplus().tanh();
                 t + self * (1.0 - t * t) * self.sigmoid()
+            }
+
+            #[inline(always)]
+            fn or_zero(self) -> Self {
+                if self.abs() < <$t>::MIN_POSITIVE { 0.0 } else { self }
             }
         }
     };

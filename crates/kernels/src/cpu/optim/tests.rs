@@ -74,3 +74,23 @@ fn adam_steps_match_their_formula() {
         }
     }
 }
+
+#[test]
+fn state_that_falls_below_normal_numbers_is_zero() {
+    let hyper =
+        AdamHyper { rate: 0.01, beta1: 0.9, beta2: 0.9, eps: 1e-8, decay: 0.0, fix1: 1.0, fix2: 1.0, step: 1000 };
+    for (dtype, least) in [(DType::F32, f64::from(f32::MIN_POSITIVE)), (DType::F64, f64::MIN_POSITIVE)] {
+        let of = |values: &[f64]| Array::of(dtype, &[3], values);
+        let mut param = of(&[1.0, 2.0, 3.0]);
+        let [mut zeros, mut slopes] = [of(&[0.0; 3]), of(&[0.0, 0.0, f64::NAN])];
+        let [mut m, mut v, mut velocity] = std::array::from_fn(|_| of(&[least, 2.0 * least, 1.0]));
+        let (p, grad, m_view, v_view) = (param.view(), slopes.view(), m.view(), v.view());
+        run(&Kernel::AdamStep { param: p, grad, m: m_view, v: v_view, hyper }).expect("floats");
+        let (param, grad, state) = (param.view(), zeros.view(), Some(velocity.view()));
+        let kernel = Kernel::SgdStep { param, grad, velocity: state, rate: 0.1, momentum: 0.9, decay: 0.0 };
+        run(&kernel).expect("floats");
+        for state in [m.values(), v.values(), velocity.values()] {
+            assert!(state[0] == 0.0 && state[1] > least && state[2] != 0.0, "{dtype:?}: {state:?}");
+        }
+    }
+}
