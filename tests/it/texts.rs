@@ -31,7 +31,7 @@ fn every_class_of_exhausted_memory_says_why_and_how_to_go_on() {
     };
     let of_workspace = "raise its budget, make less in a cycle, or use smaller batches";
     let of_manager = "close arrays of `tenant`, raise its budget, or use smaller batches";
-    let of_host = "close one, or use smaller batches, or give memory::set_spill() a folder";
+    let of_host = "close one, use smaller batches, or give memory::set_spill() a folder";
     let cases = [
         (OutOfMemoryClass::TooBig, "more than there can be", "no close can make room for it: use smaller batches"),
         (over("tenant", 100, 200, false), "over the budget of `tenant`, which has 100 B of 200 B", of_manager),
@@ -75,6 +75,9 @@ fn exhausted_memory_lists_steps_owners_and_lines_and_says_what_is_an_estimate() 
          (1 array, 2.00 MiB), `workspace [STEP]` (2 arrays, 1.00 MiB); largest lines: HERE (3 arrays, 1.00 MiB); 1 dead \
          array of 10 B kept by their managers: gc::collect_orphans() gives them back, and with gc::on() none are kept"
     );
+    let mut tried = OutOfMemory::of("cpu".to_owned(), "add", 64);
+    tried.steps = vec![RecoveryStep::new("spill", 0, 5)];
+    assert!(tried.to_string().ends_with("; tried: spill 0 B; close one, or use smaller batches"), "{tried}");
     oom.one_of = 128;
     assert_eq!(
         mask(&oom.to_string()).split_once("cache 0 B").unwrap().1,

@@ -158,7 +158,6 @@ impl fmt::Display for OutOfMemory {
             write!(f, "{lead}{site} ({}, {})", counted(arrays, "array"), Bytes(bytes))?;
         }
         let may_spill = device == "cpu" && !oom.steps.iter().any(|step| step.name == "spill");
-        let spill = if may_spill { ", or give memory::set_spill() a folder" } else { "" };
         match (kept, &oom.class) {
             (0, OutOfMemoryClass::TooBig) => f.write_str("; no close can make room for it: use smaller batches"),
             (0, OutOfMemoryClass::OverBudget { manager, .. }) if manager.starts_with("workspace [") => {
@@ -170,7 +169,10 @@ impl fmt::Display for OutOfMemory {
             (0, OutOfMemoryClass::Fragmented) => {
                 f.write_str("; clear_cache() gives the pieces back, and a workspace keeps one block for all")
             }
-            (0, _) => write!(f, "; close one, or use smaller batches{spill}"),
+            (0, _) if may_spill => {
+                f.write_str("; close one, use smaller batches, or give memory::set_spill() a folder")
+            }
+            (0, _) => f.write_str("; close one, or use smaller batches"),
             (kept, _) => write!(
                 f,
                 "; {about}{} of {} kept by their managers: gc::collect_orphans() gives them back, and with gc::on() none are kept",

@@ -216,9 +216,9 @@ pub(super) trait Float: Number {
     fn gelu_slope(self) -> Self;
     fn silu_slope(self) -> Self;
     fn mish_slope(self) -> Self;
-    /// 0 where the processor would have to help itself with microcode: numbers below the least normal one, which what
-    /// is multiplied again and again by less than 1 ends in, and stays.
-    fn or_zero(self) -> Self;
+    /// 0 for a subnormal number, with which the processor computes by microcode: what is multiplied again and again by
+    /// less than 1 becomes one, and stays one.
+    fn flushed(self) -> Self;
 
     /// A function of doubles, rounded.
     #[inline(always)]
@@ -282,7 +282,7 @@ macro_rules! float {
             }
 
             #[inline(always)]
-            fn or_zero(self) -> Self {
+            fn flushed(self) -> Self {
                 if self.abs() < <$t>::MIN_POSITIVE { 0.0 } else { self }
             }
         }

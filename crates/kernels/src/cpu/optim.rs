@@ -1,7 +1,7 @@
 //! Steps of optimisers: one pass over parameters, gradients and state.
 //!
-//! State that no gradient reaches any more falls with each step, and would stay among the least numbers there are,
-//! where a step takes 25 times as long: it becomes 0 before.
+//! State that no gradient reaches any more falls with each step, and would stay among the subnormal numbers, where a
+//! step takes 25 times as long: there it becomes 0.
 
 use crate::cpu::{
     number::Float,
@@ -40,7 +40,7 @@ pub(super) fn sgd_momentum<T: Float>(param: Out<'_, T>, grad: In<'_, T>, velocit
         let g = &g[start..start + p.len()];
         simd(p.len(), || {
             for ((p, &g), v) in p.iter_mut().zip(g).zip(v.iter_mut()) {
-                *v = momentum.mul(*v).add(g.add(decay.mul(*p))).or_zero();
+                *v = momentum.mul(*v).add(g.add(decay.mul(*p))).flushed();
                 *p = p.sub(rate.mul(*v));
             }
         });
@@ -59,8 +59,8 @@ pub(super) fn adam<T: Float>(param: Out<'_, T>, grad: In<'_, T>, m: Out<'_, T>, 
         let g = &g[start..start + p.len()];
         simd(p.len(), || {
             for (((p, &g), m), v) in p.iter_mut().zip(g).zip(m.iter_mut()).zip(v.iter_mut()) {
-                *m = beta1.mul(*m).add(rest1.mul(g)).or_zero();
-                *v = beta2.mul(*v).add(rest2.mul(g.squared())).or_zero();
+                *m = beta1.mul(*m).add(rest1.mul(g)).flushed();
+                *v = beta2.mul(*v).add(rest2.mul(g.squared())).flushed();
                 let step = m.mul(fix1).div(v.mul(fix2).sqrt().add(eps));
                 *p = p.sub(rate.mul(step.add(decay.mul(*p))));
             }

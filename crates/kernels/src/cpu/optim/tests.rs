@@ -76,7 +76,7 @@ fn adam_steps_match_their_formula() {
 }
 
 #[test]
-fn state_that_falls_below_normal_numbers_is_zero() {
+fn state_that_becomes_subnormal_is_zero() {
     let hyper =
         AdamHyper { rate: 0.01, beta1: 0.9, beta2: 0.9, eps: 1e-8, decay: 0.0, fix1: 1.0, fix2: 1.0, step: 1000 };
     for (dtype, least) in [(DType::F32, f64::from(f32::MIN_POSITIVE)), (DType::F64, f64::MIN_POSITIVE)] {
