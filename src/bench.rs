@@ -166,7 +166,7 @@ impl DevicePool {
     /// If there are not so many blocks.
     #[inline]
     pub fn touch(&mut self, at: usize) {
-        let bytes = self.blocks[at].as_mut().and_then(Buffer::on_host).unwrap_or_default();
+        let bytes = self.blocks[at].as_mut().and_then(|block| block.as_mut().on_host()).unwrap_or_default();
         // One write a page: four of a byte each would hold up those to other pages.
         for page in bytes.chunks_mut(4096) {
             if let Some(first) = page.first_chunk_mut() {

@@ -65,6 +65,17 @@ impl Watch {
     }
 }
 
+/// A slot and a storage's cell are 320 bytes; the lists and the pool's own figures add some.
+#[test]
+fn a_million_arrays_cost_little_beyond_their_bytes() {
+    const COUNT: usize = 1_000_000;
+    const BYTES: f64 = 64. + size_of::<Tensor>() as f64;
+    let watch = Watch::new();
+    let arrays: Vec<Tensor> = (0..COUNT).map(|_| Tensor::ones(16, DType::F32, &Device::Cpu).unwrap()).collect();
+    let each = (resident() - watch.base) * MIB / arrays.len() as f64 - BYTES;
+    assert!(each <= 345., "{each:.0} bytes beyond those of the array and its handle");
+}
+
 /// Five operations on vectors of this length.
 fn step(length: usize) -> Result<()> {
     let x = Tensor::ones(length, DType::F32, &Device::Cpu)?;

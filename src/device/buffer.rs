@@ -61,6 +61,9 @@ enum Home {
     None,
 }
 
+/// The device of what is packed.
+static HOST: Device = Device::Cpu;
+
 /// Bytes of a device, owned. Its drop gives them back to the device's pool, from any thread, and makes no
 /// device call: what still runs on them is ordered before their next use by the pool (`stream/mod.rs`).
 ///
@@ -95,15 +98,6 @@ impl Buffer {
         Buffer { span, device, home: Home::Arena(part) }
     }
 
-    /// Which part of an arena it is, if it is one.
-    #[inline]
-    pub(crate) fn part(&self) -> Option<&ArenaPart> {
-        match &self.home {
-            Home::Arena(part) => Some(part),
-            _ => None,
-        }
-    }
-
     /// Bytes that are not a pool's.
     ///
     /// # Safety
@@ -132,14 +126,6 @@ impl Buffer {
         unsafe { Self::foreign(Span::new(start, bytes), Device::Cpu, foreign) }
     }
 
-    /// Its bytes, if they are the host's and it may be written.
-    #[inline]
-    pub(crate) fn on_host(&mut self) -> Option<&mut [u8]> {
-        // SAFETY: initialised host memory, which the pool, an arena or a keeper gave to this buffer alone (`from_pool`,
-        // `from_arena`, `foreign`), and which is borrowed as long as the result.
-        (self.device.is_cpu() && !self.is_read_only()).then(|| unsafe { self.span.slice_mut() })
-    }
-
     /// Bytes of a file that nobody else can open.
     pub(crate) fn of_file(file: MappedBlock, bytes: usize) -> Self {
         let span = file.span().part(0, bytes);
@@ -149,51 +135,22 @@ impl Buffer {
         unsafe { Self::foreign(span, Device::Cpu, foreign) }
     }
 
-    /// Fills it from as many bytes: at once on the host, else by a copy that is submitted.
-    pub(crate) fn upload(&mut self, bytes: &[u8]) -> Result<()> {
-        if bytes.len() != self.span.bytes() {
-            return Err(Error::msg("an upload has the size of what it fills"));
-        }
-        match &self.device {
-            Device::Cpu => self.on_host().ok_or_else(lent)?.copy_from_slice(bytes),
-            Device::Sim(sim) => sim.upload(self.span, bytes)?,
-            #[cfg(feature = "cuda")]
-            Device::Cuda(cuda) => cuda.upload(self.span, bytes)?,
-        }
-        Ok(())
+    /// It, to be looked at.
+    #[inline(always)]
+    pub(crate) fn as_ref(&self) -> BufferRef<'_> {
+        let home = match &self.home {
+            Home::Pool(_) => HomeRef::Pool,
+            Home::Arena(part) => HomeRef::Arena(*part),
+            Home::Foreign(foreign) => HomeRef::Foreign { read_only: foreign.read_only, counted: foreign.counted },
+            Home::None => HomeRef::None,
+        };
+        BufferRef { span: self.span, device: &self.device, home }
     }
 
-    /// Fills it with zeros, as those of a zeroed buffer are: at once on the host, else by a kernel that is submitted.
-    pub(crate) fn zero(&mut self) -> Result<()> {
-        match &self.device {
-            Device::Cpu => self.on_host().ok_or_else(lent)?.fill(0),
-            Device::Sim(sim) => sim.zero(self.span)?,
-            #[cfg(feature = "cuda")]
-            Device::Cuda(cuda) => cuda.zero(self.span)?,
-        }
-        Ok(())
-    }
-
-    /// Whether nobody may write to it: foreign bytes that are only lent for reading.
-    #[inline]
-    pub(crate) fn is_read_only(&self) -> bool {
-        matches!(&self.home, Home::Foreign(foreign) if foreign.read_only)
-    }
-
-    /// Whether its bytes are a pool's: they are its own, and nobody outside ndgc knows them.
-    #[inline]
-    pub(crate) fn is_pooled(&self) -> bool {
-        matches!(self.home, Home::Pool(_))
-    }
-
-    /// Whether its bytes are ndgc's: those of a pool, of vectors that arrays took over, and spilled ones.
-    #[inline]
-    pub(crate) fn is_counted(&self) -> bool {
-        match &self.home {
-            Home::Pool(_) => true,
-            Home::Foreign(foreign) => foreign.counted,
-            Home::Arena(_) | Home::None => false,
-        }
+    /// It, to be written.
+    #[inline(always)]
+    pub(crate) fn as_mut(&mut self) -> BufferMut<'_> {
+        BufferMut(self.as_ref())
     }
 
     /// Gives its bytes back, and their pages to the system where they are the host's.
@@ -215,6 +172,176 @@ impl Buffer {
     }
 }
 
+/// A buffer that somebody else owns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BufferRef<'a> {
+    span: Span,
+    device: &'a Device,
+    home: HomeRef,
+}
+
+/// What is asked of a [`Home`].
+#[derive(Clone, Copy, Debug)]
+enum HomeRef {
+    Pool,
+    Arena(ArenaPart),
+    Foreign { read_only: bool, counted: bool },
+    None,
+}
+
+impl<'a> BufferRef<'a> {
+    #[inline(always)]
+    pub(crate) fn span(&self) -> Span {
+        self.span
+    }
+
+    #[inline(always)]
+    pub(crate) fn device(&self) -> &'a Device {
+        self.device
+    }
+
+    /// Which part of an arena it is, if it is one.
+    #[inline(always)]
+    pub(crate) fn part(&self) -> Option<ArenaPart> {
+        match self.home {
+            HomeRef::Arena(part) => Some(part),
+            _ => None,
+        }
+    }
+
+    /// Whether nobody may write to it: foreign bytes that are only lent for reading.
+    #[inline(always)]
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self.home, HomeRef::Foreign { read_only: true, .. })
+    }
+
+    /// Whether its bytes are a pool's: they are its own, and nobody outside ndgc knows them.
+    #[inline(always)]
+    pub(crate) fn is_pooled(&self) -> bool {
+        matches!(self.home, HomeRef::Pool)
+    }
+
+    /// Whether its bytes are ndgc's: those of a pool, of vectors that arrays took over, and spilled ones.
+    #[inline(always)]
+    pub(crate) fn is_counted(&self) -> bool {
+        matches!(self.home, HomeRef::Pool | HomeRef::Foreign { counted: true, .. })
+    }
+}
+
+/// A buffer that nobody else uses meanwhile.
+#[derive(Debug)]
+pub(crate) struct BufferMut<'a>(BufferRef<'a>);
+
+impl<'a> BufferMut<'a> {
+    /// Its bytes, if they are the host's and it may be written.
+    #[inline(always)]
+    pub(crate) fn on_host(self) -> Option<&'a mut [u8]> {
+        // SAFETY: initialised host memory, which the pool, an arena or a keeper gave to this buffer alone (`from_pool`,
+        // `from_arena`, `foreign`); who made this has it alone as long as the result lasts (`Buffer::as_mut`,
+        // `PackedBuffer::as_mut`).
+        (self.0.device.is_cpu() && !self.0.is_read_only()).then(|| unsafe { self.0.span.slice_mut() })
+    }
+
+    /// Fills it from as many bytes: at once on the host, else by a copy that is submitted.
+    pub(crate) fn upload(self, bytes: &[u8]) -> Result<()> {
+        let BufferRef { span, device, .. } = self.0;
+        if bytes.len() != span.bytes() {
+            return Err(Error::msg("an upload has the size of what it fills"));
+        }
+        match device {
+            Device::Cpu => self.on_host().ok_or_else(lent)?.copy_from_slice(bytes),
+            Device::Sim(sim) => sim.upload(span, bytes)?,
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.upload(span, bytes)?,
+        }
+        Ok(())
+    }
+
+    /// Fills it with zeros, as those of a zeroed buffer are: at once on the host, else by a kernel that is submitted.
+    pub(crate) fn zero(self) -> Result<()> {
+        let BufferRef { span, device, .. } = self.0;
+        match device {
+            Device::Cpu => self.on_host().ok_or_else(lent)?.fill(0),
+            Device::Sim(sim) => sim.zero(span)?,
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.zero(span)?,
+        }
+        Ok(())
+    }
+}
+
+/// A buffer as the cell of a storage has it (`memory/storage.rs`): three words for those of the host's pool and arenas.
+/// The cell has the number of its bytes, and the arena's block, where others may read them; they are told again to each
+/// call.
+#[derive(Debug)]
+pub(crate) enum PackedBuffer {
+    Pool { hint: u32, ptr: NonNull<u8>, reserved: usize },
+    Arena { scope: u32, ptr: NonNull<u8>, stamp: u64 },
+    Whole(Box<Buffer>),
+}
+
+// With what the cell has beside it, it fills a line of the cache.
+const _: () = assert!(size_of::<Option<PackedBuffer>>() == 24);
+
+// SAFETY: the pointer is a span's, an address of which whoever dereferences it says what it may do.
+unsafe impl Send for PackedBuffer {}
+
+impl PackedBuffer {
+    /// Bytes that the host's pool handed out.
+    #[inline(always)]
+    pub(crate) fn from_pool(span: Span, reserved: usize) -> Self {
+        PackedBuffer::Pool { hint: span.block(), ptr: span.ptr(), reserved }
+    }
+
+    /// Bytes of an arena's block on the host, as [`Buffer::from_arena`].
+    #[inline(always)]
+    pub(crate) fn from_arena(span: Span, part: ArenaPart) -> Self {
+        PackedBuffer::Arena { scope: part.scope, ptr: span.ptr(), stamp: part.stamp }
+    }
+
+    pub(crate) fn of(mut buffer: Buffer) -> Self {
+        match (&buffer.device, &buffer.home) {
+            (Device::Cpu, &Home::Pool(reserved)) => {
+                buffer.home = Home::None;
+                Self::from_pool(buffer.span, reserved)
+            }
+            (Device::Cpu, &Home::Arena(part)) => Self::from_arena(buffer.span, part),
+            _ => PackedBuffer::Whole(Box::new(buffer)),
+        }
+    }
+
+    /// It, to be looked at.
+    #[inline(always)]
+    pub(crate) fn as_ref(&self, bytes: usize, block: u32) -> BufferRef<'_> {
+        match *self {
+            PackedBuffer::Pool { hint, ptr, .. } => {
+                BufferRef { span: Span::in_block(ptr, bytes, hint), device: &HOST, home: HomeRef::Pool }
+            }
+            PackedBuffer::Arena { scope, ptr, stamp } => {
+                let home = HomeRef::Arena(ArenaPart { block, scope, stamp });
+                BufferRef { span: Span::new(ptr, bytes), device: &HOST, home }
+            }
+            PackedBuffer::Whole(ref whole) => Buffer::as_ref(whole),
+        }
+    }
+
+    /// It, to be written.
+    #[inline(always)]
+    pub(crate) fn as_mut(&mut self, bytes: usize, block: u32) -> BufferMut<'_> {
+        BufferMut(self.as_ref(bytes, block))
+    }
+
+    /// Gives its bytes back, as the drop of a [`Buffer`].
+    #[inline(always)]
+    pub(crate) fn end(self, bytes: usize) {
+        match self {
+            PackedBuffer::Pool { hint, ptr, reserved } => pool::free(Span::in_block(ptr, bytes, hint), reserved),
+            PackedBuffer::Arena { .. } => {}
+            PackedBuffer::Whole(whole) => drop(whole),
+        }
+    }
+}
+
 impl Device {
     /// Bytes for an array: as their last owner left them, or zeroed.
     #[inline]
@@ -226,7 +353,7 @@ impl Device {
                     given => given?,
                 };
                 let mut buffer = Buffer::from_pool(span, Device::Cpu, reserved);
-                if let (true, Some(bytes)) = (zeroed, buffer.on_host()) {
+                if let (true, Some(bytes)) = (zeroed, buffer.as_mut().on_host()) {
                     bytes[..touched].fill(0);
                 }
                 return Ok(buffer);
@@ -313,10 +440,10 @@ mod tests {
             if bytes >= 1 << 16 {
                 assert!(first.span().ptr().addr().get().is_multiple_of(4096));
             }
-            first.on_host().expect("the host's").fill(0xAB);
+            first.as_mut().on_host().expect("the host's").fill(0xAB);
             drop(first);
             let mut again = Device::Cpu.alloc(bytes, true).expect("memory");
-            assert!(again.on_host().expect("the host's").iter().all(|&byte| byte == 0), "{bytes}");
+            assert!(again.as_mut().on_host().expect("the host's").iter().all(|&byte| byte == 0), "{bytes}");
         }
     }
 }

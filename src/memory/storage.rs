@@ -34,8 +34,7 @@ use crate::base::{
     sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell, wait_turn},
 };
 use crate::device::{
-    Device,
-    buffer::{ArenaPart, Buffer},
+    buffer::{ArenaPart, Buffer, BufferMut, BufferRef, PackedBuffer},
     graph::is_capturing,
     host::pool,
 };
@@ -52,11 +51,10 @@ use crate::memory::{
     },
 };
 
-/// A cell of a storage.
+/// A cell of a storage: one line of the cache.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct StorageCell {
-    /// Its number, since it was filled first.
-    index: AtomicU32,
     refs: AtomicU32,
     /// Who uses the bytes: [`SHARED`], or twice the number of a thread record, whose thread alone does; [`WRITES`] is
     /// added while an operation writes in place.
@@ -65,22 +63,23 @@ pub(crate) struct StorageCell {
     wanted: AtomicU32,
     /// In-place changes so far.
     version: AtomicU64,
-    /// Bytes of the buffer, for reports.
+    /// Bytes of the buffer.
     bytes: AtomicU64,
     /// The block of an arena that the buffer lies in, if it lies in one.
     block: AtomicU32,
     /// Who is told of its end: the budget that the bytes are charged to (`budget.rs`), [`FREE`] if they are nobody's
     /// business, and [`TRACED`] if they stand in the trace (`trace.rs`). 0 if nobody.
     marks: AtomicU32,
-    buffer: UnsafeCell<Option<Buffer>>,
+    buffer: UnsafeCell<Option<PackedBuffer>>,
 }
+
+const _: () = assert!(size_of::<StorageCell>() == 64);
 
 // SAFETY: the buffer is written while `refs` is 0 and the cell belongs to one thread's free list, and only read
 // while `refs` is above.
 unsafe impl Sync for StorageCell {}
 
 slab!(CELLS: StorageCell = StorageCell {
-    index: AtomicU32::new(0),
     refs: AtomicU32::new(0),
     users: AtomicU32::new(SHARED),
     wanted: AtomicU32::new(0),
@@ -114,6 +113,8 @@ fn alone(context: &ThreadContext) -> u32 {
 #[derive(Debug)]
 pub(crate) struct Storage {
     cell: &'static StorageCell,
+    /// The cell's number, by which slots name it.
+    index: u32,
     retention: Retention,
 }
 
@@ -159,13 +160,13 @@ impl Storage {
             // Relaxed: published with the slot of the array.
             CELLS.get(index).block.store(part.block, Ordering::Relaxed);
             CELLS.get(index).marks.store(mark, Ordering::Relaxed);
-            let cell = Self::fill(context, index, bytes, || Buffer::from_arena(span, Device::Cpu, part));
-            Some(Storage { cell, retention: Retention::No })
+            let cell = Self::fill(context, index, span.bytes(), || PackedBuffer::from_arena(span, part));
+            Some(Storage { cell, index, retention: Retention::No })
         } else {
             let (span, reserved) = pool::alloc_at_once(bytes)?;
             free.pop();
-            let cell = Self::fill(context, index, bytes, || Buffer::from_pool(span, Device::Cpu, reserved));
-            Some(Storage { cell, retention: Retention::Made })
+            let cell = Self::fill(context, index, span.bytes(), || PackedBuffer::from_pool(span, reserved));
+            Some(Storage { cell, index, retention: Retention::Made })
         }
     }
 
@@ -179,17 +180,17 @@ impl Storage {
             None => return Err(full(op)),
         };
         let mut retention = Retention::Made;
-        if !buffer.is_counted() {
+        if !buffer.as_ref().is_counted() {
             // Relaxed: as above.
             CELLS.get(index).marks.store(mark, Ordering::Relaxed);
         }
-        if let Some(part) = buffer.part() {
+        if let Some(part) = buffer.as_ref().part() {
             // Relaxed: as above.
             CELLS.get(index).block.store(part.block, Ordering::Relaxed);
             retention = Retention::No;
         }
-        let cell = Self::fill(context, index, buffer.span().bytes(), || buffer);
-        Ok(Storage { cell, retention })
+        let cell = Self::fill(context, index, buffer.span().bytes(), || PackedBuffer::of(buffer));
+        Ok(Storage { cell, index, retention })
     }
 
     /// Fills a cell of the free list, with one reference. The buffer is made in its place.
@@ -198,13 +199,12 @@ impl Storage {
         context: &ThreadContext,
         index: u32,
         bytes: usize,
-        buffer: impl FnOnce() -> Buffer,
+        buffer: impl FnOnce() -> PackedBuffer,
     ) -> &'static StorageCell {
         let cell = CELLS.get(index);
-        // Relaxed: the same number each time; published with the storage.
-        cell.index.store(index, Ordering::Relaxed);
+        // Relaxed: published with the storage, of which nobody else can know yet.
         cell.bytes.store(bytes as u64, Ordering::Relaxed);
-        // Relaxed: as above; nobody else can know of it yet.
+        // Relaxed: as above.
         cell.users.store(alone(context), Ordering::Relaxed);
         // SAFETY: the cell came from a free list: no reference to it exists, and it holds no buffer that would have
         // to be dropped.
@@ -217,31 +217,42 @@ impl Storage {
     /// The number by which slots name it.
     #[inline]
     pub(crate) fn id(&self) -> u32 {
+        self.index
+    }
+
+    /// The bytes and the block that its buffer is looked at with.
+    #[inline(always)]
+    fn extent(&self) -> (usize, u32) {
         // Relaxed: written before the storage was published.
-        self.cell.index.load(Ordering::Relaxed)
+        (self.cell.bytes.load(Ordering::Relaxed) as usize, self.cell.block.load(Ordering::Relaxed))
     }
 
     /// The buffer.
-    #[inline]
-    pub(crate) fn buffer(&self) -> &Buffer {
+    #[inline(always)]
+    pub(crate) fn buffer(&self) -> BufferRef<'_> {
+        let (bytes, block) = self.extent();
         // SAFETY: `refs` is at least 1 for as long as `self`, so the buffer is there and is not written.
-        self.cell.buffer.with(|b| unsafe { (*b).as_ref() }).expect("a counted cell holds a buffer")
+        let packed = self.cell.buffer.with(|b| unsafe { (*b).as_ref() });
+        packed.expect("a counted cell holds a buffer").as_ref(bytes, block)
     }
 
     /// The buffer of a storage that nobody else has a reference to.
-    pub(crate) fn own_buffer(&mut self) -> Option<&mut Buffer> {
+    #[inline(always)]
+    pub(crate) fn own_buffer(&mut self) -> Option<BufferMut<'_>> {
         let cell = self.cell;
         // Acquire: pairs with the Release in the drops of references that went before.
         if cell.refs.load(Ordering::Acquire) != 1 {
             return None;
         }
+        let (bytes, block) = self.extent();
         // SAFETY: this is the only reference, from which alone another could be made, and it is borrowed.
-        cell.buffer.with_mut(|b| unsafe { (*b).as_mut() })
+        let packed = cell.buffer.with_mut(|b| unsafe { (*b).as_mut() });
+        packed.map(|packed| packed.as_mut(bytes, block))
     }
 
     /// The part of an arena that it is, if it is one.
     #[inline]
-    pub(crate) fn part(&self) -> Option<&ArenaPart> {
+    pub(crate) fn part(&self) -> Option<ArenaPart> {
         self.buffer().part()
     }
 
@@ -254,7 +265,7 @@ impl Storage {
             Retention::Begun => self.release(),
             Retention::No => {}
         }
-        self.part().copied()
+        self.part()
     }
 
     /// A reference for a gradient. Of an array of a cycle it does not hold the block: who comes back with it after the
@@ -464,7 +475,7 @@ impl Clone for Storage {
                 if before == Retention::No { Retention::Begun } else { Retention::Passed }
             }
         };
-        Storage { cell: self.cell, retention }
+        Storage { cell: self.cell, index: self.index, retention }
     }
 }
 
@@ -481,11 +492,13 @@ impl Drop for Storage {
         // Acquire: as above, for the second way into here. Relaxed below: the cell is this thread's now.
         cell.refs.load(Ordering::Acquire);
         let index = self.id();
-        let marks = cell.marks.load(Ordering::Relaxed);
-        let planned = if (PLANNED..FREE).contains(&marks) { self.part().copied() } else { None };
+        let (marks, bytes) = (cell.marks.load(Ordering::Relaxed), self.extent().0);
+        let planned = if (PLANNED..FREE).contains(&marks) { self.part() } else { None };
         cell.refs.store(0, Ordering::Relaxed);
         // SAFETY: this was the last reference, and all uses through others happened before.
-        cell.buffer.with_mut(|b| unsafe { *b = None });
+        if let Some(packed) = cell.buffer.with_mut(|b| unsafe { (*b).take() }) {
+            packed.end(bytes);
+        }
         if marks != 0 {
             cell.marks.store(0, Ordering::Relaxed);
             if !(PLANNED..TRACED).contains(&marks) {

@@ -26,7 +26,7 @@ use crate::base::{
 };
 use crate::device::{
     Device,
-    buffer::Buffer,
+    buffer::{BufferMut, BufferRef},
     graph::{blame, is_capturing},
     host,
     kernel::{Kernel, Map, View},
@@ -126,7 +126,7 @@ impl Output {
     }
 
     /// Its bytes, which are nobody else's.
-    pub(crate) fn buffer(&mut self) -> &mut Buffer {
+    pub(crate) fn buffer(&mut self) -> BufferMut<'_> {
         self.storage.own_buffer().expect("nobody knows a fresh result")
     }
 
@@ -144,7 +144,7 @@ impl Output {
 
 /// An operand of a pinned array, or of one that was taken over, whose buffer is at hand.
 #[inline(always)]
-pub(crate) fn view_of<'a>(buffer: &Buffer, dtype: DType, layout: &'a Layout) -> View<'a> {
+pub(crate) fn view_of<'a>(buffer: BufferRef<'_>, dtype: DType, layout: &'a Layout) -> View<'a> {
     View::new(buffer.span(), dtype, layout)
 }
 
@@ -268,8 +268,8 @@ fn storage_at_once(
     // What a captured section writes must not lie where the next cycle does.
     let workspace = || if is_capturing() { None } else { context.workspaces.take(op, device, bytes) };
     let (mut buffer, mark) = workspace().unwrap_or_else(|| Ok((device.alloc(bytes, zeroed)?, UNPLANNED)))?;
-    if zeroed && buffer.part().is_some() {
-        buffer.zero().map_err(NoBytes::Failed)?;
+    if zeroed && buffer.as_ref().part().is_some() {
+        buffer.as_mut().zero().map_err(NoBytes::Failed)?;
     }
     Storage::new(context, op, buffer, mark).map_err(NoBytes::Failed)
 }

@@ -11,7 +11,7 @@ use crate::base::{
     shape::Shape,
 };
 use crate::device::{
-    buffer::Buffer,
+    buffer::BufferMut,
     cpu::few::{self, FEW},
     kernel::{BinaryOp, Kernel, UnaryOp},
 };
@@ -97,7 +97,7 @@ pub(crate) fn binary(call: Call, a: &Proxy, b: &Proxy, op: BinaryOp, broadcast: 
 #[inline]
 fn on_the_spot(op: BinaryOp, lhs: (&Pinned<'_>, &Layout), rhs: (&Pinned<'_>, &Layout), out: &mut Storage) -> bool {
     let size = lhs.0.dtype.size_in_bytes();
-    let Some(result) = out.own_buffer().and_then(Buffer::on_host).filter(|result| result.len() <= FEW * size) else {
+    let Some(result) = out.own_buffer().and_then(BufferMut::on_host).filter(|result| result.len() <= FEW * size) else {
         return false;
     };
     let (Some(a), Some(b)) = (dense_part(lhs, result.len()), dense_part(rhs, result.len())) else { return false };

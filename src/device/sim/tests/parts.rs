@@ -219,9 +219,9 @@ fn a_part_is_zeroed_as_a_buffer_is() {
     let middle = host.suballocate(&block, 64, 64).expect("inside");
     let at = ArenaPart { block: 0, scope: 0, stamp: 0 };
     let own = |span| Buffer::from_arena(span, Device::Cpu, at);
-    own(block.span()).upload(&[1; 256]).expect("done");
+    own(block.span()).as_mut().upload(&[1; 256]).expect("done");
     arena.sim.zero(part).and_then(|()| arena.sim.zero(arena.suballocate_at(0, 0)?)).expect("submitted");
-    own(middle).zero().expect("done");
+    own(middle).as_mut().zero().expect("done");
     // SAFETY: a block that is alive, and that nobody writes any more.
     #[allow(unsafe_code)]
     let bytes = unsafe { block.span().slice::<u8>() };
