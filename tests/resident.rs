@@ -65,7 +65,8 @@ impl Watch {
     }
 }
 
-/// A slot and a storage's cell are 320 bytes; the lists and the pool's own figures add some.
+/// A slot and a storage's cell are 320 bytes (asserted where they are declared); free lists, the pool and pages that are
+/// begun add some.
 #[test]
 fn a_million_arrays_cost_little_beyond_their_bytes() {
     const COUNT: usize = 1_000_000;
@@ -73,7 +74,7 @@ fn a_million_arrays_cost_little_beyond_their_bytes() {
     let watch = Watch::new();
     let arrays: Vec<Tensor> = (0..COUNT).map(|_| Tensor::ones(16, DType::F32, &Device::Cpu).unwrap()).collect();
     let each = (resident() - watch.base) * MIB / arrays.len() as f64 - BYTES;
-    assert!(each <= 345., "{each:.0} bytes beyond those of the array and its handle");
+    assert!(each <= 380., "{each:.0} bytes beyond those of the array and its handle");
 }
 
 /// Five operations on vectors of this length.
