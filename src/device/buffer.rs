@@ -135,22 +135,41 @@ impl Buffer {
         unsafe { Self::foreign(span, Device::Cpu, foreign) }
     }
 
-    /// It, to be looked at.
-    #[inline(always)]
-    pub(crate) fn as_ref(&self) -> BufferRef<'_> {
-        let home = match &self.home {
-            Home::Pool(_) => HomeRef::Pool,
-            Home::Arena(part) => HomeRef::Arena(*part),
-            Home::Foreign(foreign) => HomeRef::Foreign { read_only: foreign.read_only, counted: foreign.counted },
-            Home::None => HomeRef::None,
-        };
-        BufferRef { span: self.span, device: &self.device, home }
+    /// Which part of an arena it is, if it is one.
+    #[inline]
+    pub(crate) fn part(&self) -> Option<ArenaPart> {
+        match self.home {
+            Home::Arena(part) => Some(part),
+            _ => None,
+        }
+    }
+
+    /// Whether nobody may write to it: foreign bytes that are only lent for reading.
+    #[inline]
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(&self.home, Home::Foreign(foreign) if foreign.read_only)
+    }
+
+    /// Whether its bytes are a pool's: they are its own, and nobody outside ndgc knows them.
+    #[inline]
+    pub(crate) fn is_pooled(&self) -> bool {
+        matches!(self.home, Home::Pool(_))
+    }
+
+    /// Whether its bytes are ndgc's: those of a pool, of vectors that arrays took over, and spilled ones.
+    #[inline]
+    pub(crate) fn is_counted(&self) -> bool {
+        match &self.home {
+            Home::Pool(_) => true,
+            Home::Foreign(foreign) => foreign.counted,
+            Home::Arena(_) | Home::None => false,
+        }
     }
 
     /// It, to be written.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn as_mut(&mut self) -> BufferMut<'_> {
-        BufferMut(self.as_ref())
+        BufferMut { span: self.span, device: &self.device, read_only: self.is_read_only() }
     }
 
     /// Gives its bytes back, and their pages to the system where they are the host's.
@@ -172,65 +191,13 @@ impl Buffer {
     }
 }
 
-/// A buffer that somebody else owns.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BufferRef<'a> {
-    span: Span,
-    device: &'a Device,
-    home: HomeRef,
-}
-
-/// What is asked of a [`Home`].
-#[derive(Clone, Copy, Debug)]
-enum HomeRef {
-    Pool,
-    Arena(ArenaPart),
-    Foreign { read_only: bool, counted: bool },
-    None,
-}
-
-impl<'a> BufferRef<'a> {
-    #[inline(always)]
-    pub(crate) fn span(&self) -> Span {
-        self.span
-    }
-
-    #[inline(always)]
-    pub(crate) fn device(&self) -> &'a Device {
-        self.device
-    }
-
-    /// Which part of an arena it is, if it is one.
-    #[inline(always)]
-    pub(crate) fn part(&self) -> Option<ArenaPart> {
-        match self.home {
-            HomeRef::Arena(part) => Some(part),
-            _ => None,
-        }
-    }
-
-    /// Whether nobody may write to it: foreign bytes that are only lent for reading.
-    #[inline(always)]
-    pub(crate) fn is_read_only(&self) -> bool {
-        matches!(self.home, HomeRef::Foreign { read_only: true, .. })
-    }
-
-    /// Whether its bytes are a pool's: they are its own, and nobody outside ndgc knows them.
-    #[inline(always)]
-    pub(crate) fn is_pooled(&self) -> bool {
-        matches!(self.home, HomeRef::Pool)
-    }
-
-    /// Whether its bytes are ndgc's: those of a pool, of vectors that arrays took over, and spilled ones.
-    #[inline(always)]
-    pub(crate) fn is_counted(&self) -> bool {
-        matches!(self.home, HomeRef::Pool | HomeRef::Foreign { counted: true, .. })
-    }
-}
-
 /// A buffer that nobody else uses meanwhile.
 #[derive(Debug)]
-pub(crate) struct BufferMut<'a>(BufferRef<'a>);
+pub(crate) struct BufferMut<'a> {
+    span: Span,
+    device: &'a Device,
+    read_only: bool,
+}
 
 impl<'a> BufferMut<'a> {
     /// Its bytes, if they are the host's and it may be written.
@@ -239,12 +206,12 @@ impl<'a> BufferMut<'a> {
         // SAFETY: initialised host memory, which the pool, an arena or a keeper gave to this buffer alone (`from_pool`,
         // `from_arena`, `foreign`); who made this has it alone as long as the result lasts (`Buffer::as_mut`,
         // `PackedBuffer::as_mut`).
-        (self.0.device.is_cpu() && !self.0.is_read_only()).then(|| unsafe { self.0.span.slice_mut() })
+        (self.device.is_cpu() && !self.read_only).then(|| unsafe { self.span.slice_mut() })
     }
 
     /// Fills it from as many bytes: at once on the host, else by a copy that is submitted.
     pub(crate) fn upload(self, bytes: &[u8]) -> Result<()> {
-        let BufferRef { span, device, .. } = self.0;
+        let BufferMut { span, device, .. } = self;
         if bytes.len() != span.bytes() {
             return Err(Error::msg("an upload has the size of what it fills"));
         }
@@ -259,7 +226,7 @@ impl<'a> BufferMut<'a> {
 
     /// Fills it with zeros, as those of a zeroed buffer are: at once on the host, else by a kernel that is submitted.
     pub(crate) fn zero(self) -> Result<()> {
-        let BufferRef { span, device, .. } = self.0;
+        let BufferMut { span, device, .. } = self;
         match device {
             Device::Cpu => self.on_host().ok_or_else(lent)?.fill(0),
             Device::Sim(sim) => sim.zero(span)?,
@@ -310,25 +277,65 @@ impl PackedBuffer {
         }
     }
 
-    /// It, to be looked at.
+    /// As [`Buffer::span`].
     #[inline(always)]
-    pub(crate) fn as_ref(&self, bytes: usize, block: u32) -> BufferRef<'_> {
+    pub(crate) fn span(&self, bytes: usize) -> Span {
         match *self {
-            PackedBuffer::Pool { hint, ptr, .. } => {
-                BufferRef { span: Span::in_block(ptr, bytes, hint), device: &HOST, home: HomeRef::Pool }
-            }
-            PackedBuffer::Arena { scope, ptr, stamp } => {
-                let home = HomeRef::Arena(ArenaPart { block, scope, stamp });
-                BufferRef { span: Span::new(ptr, bytes), device: &HOST, home }
-            }
-            PackedBuffer::Whole(ref whole) => Buffer::as_ref(whole),
+            PackedBuffer::Pool { hint, ptr, .. } => Span::in_block(ptr, bytes, hint),
+            PackedBuffer::Arena { ptr, .. } => Span::new(ptr, bytes),
+            PackedBuffer::Whole(ref whole) => whole.span(),
         }
     }
 
-    /// It, to be written.
+    /// As [`Buffer::device`].
     #[inline(always)]
-    pub(crate) fn as_mut(&mut self, bytes: usize, block: u32) -> BufferMut<'_> {
-        BufferMut(self.as_ref(bytes, block))
+    pub(crate) fn device(&self) -> &Device {
+        match self {
+            PackedBuffer::Whole(whole) => whole.device(),
+            _ => &HOST,
+        }
+    }
+
+    /// As [`Buffer::part`].
+    #[inline(always)]
+    pub(crate) fn part(&self, block: impl FnOnce() -> u32) -> Option<ArenaPart> {
+        match *self {
+            PackedBuffer::Pool { .. } => None,
+            PackedBuffer::Arena { scope, stamp, .. } => Some(ArenaPart { block: block(), scope, stamp }),
+            PackedBuffer::Whole(ref whole) => whole.part(),
+        }
+    }
+
+    /// As [`Buffer::is_read_only`].
+    #[inline(always)]
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self, PackedBuffer::Whole(whole) if whole.is_read_only())
+    }
+
+    /// As [`Buffer::is_pooled`].
+    #[inline(always)]
+    pub(crate) fn is_pooled(&self) -> bool {
+        match self {
+            PackedBuffer::Pool { .. } => true,
+            PackedBuffer::Arena { .. } => false,
+            PackedBuffer::Whole(whole) => whole.is_pooled(),
+        }
+    }
+
+    /// As [`Buffer::is_counted`].
+    #[inline(always)]
+    pub(crate) fn is_counted(&self) -> bool {
+        match self {
+            PackedBuffer::Pool { .. } => true,
+            PackedBuffer::Arena { .. } => false,
+            PackedBuffer::Whole(whole) => whole.is_counted(),
+        }
+    }
+
+    /// As [`Buffer::as_mut`].
+    #[inline(always)]
+    pub(crate) fn as_mut(&mut self, bytes: usize) -> BufferMut<'_> {
+        BufferMut { span: self.span(bytes), device: self.device(), read_only: self.is_read_only() }
     }
 
     /// Gives its bytes back, as the drop of a [`Buffer`].

@@ -34,7 +34,8 @@ use crate::base::{
     sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell, wait_turn},
 };
 use crate::device::{
-    buffer::{ArenaPart, Buffer, BufferMut, BufferRef, PackedBuffer},
+    Device,
+    buffer::{ArenaPart, Buffer, BufferMut, PackedBuffer, Span},
     graph::is_capturing,
     host::pool,
 };
@@ -133,6 +134,59 @@ enum Retention {
     Passed,
 }
 
+impl StorageCell {
+    /// Bytes of the buffer.
+    #[inline(always)]
+    fn bytes(&self) -> usize {
+        // Relaxed: written before the storage was published.
+        self.bytes.load(Ordering::Relaxed) as usize
+    }
+}
+
+/// The buffer of a storage, as long as there is the reference to it. What is not asked for is not loaded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BufferRef<'a> {
+    cell: &'static StorageCell,
+    packed: &'a PackedBuffer,
+}
+
+impl<'a> BufferRef<'a> {
+    #[inline(always)]
+    pub(crate) fn span(self) -> Span {
+        self.packed.span(self.cell.bytes())
+    }
+
+    #[inline(always)]
+    pub(crate) fn device(self) -> &'a Device {
+        self.packed.device()
+    }
+
+    /// As [`Buffer::part`].
+    #[inline(always)]
+    pub(crate) fn part(self) -> Option<ArenaPart> {
+        // Relaxed: written before the storage was published.
+        self.packed.part(|| self.cell.block.load(Ordering::Relaxed))
+    }
+
+    /// As [`Buffer::is_read_only`].
+    #[inline(always)]
+    pub(crate) fn is_read_only(self) -> bool {
+        self.packed.is_read_only()
+    }
+
+    /// As [`Buffer::is_pooled`].
+    #[inline(always)]
+    pub(crate) fn is_pooled(self) -> bool {
+        self.packed.is_pooled()
+    }
+
+    /// As [`Buffer::is_counted`].
+    #[inline(always)]
+    pub(crate) fn is_counted(self) -> bool {
+        self.packed.is_counted()
+    }
+}
+
 /// The block of an arena that the storage of an array of a cycle lies in.
 pub(crate) fn block_of(storage: u32) -> u32 {
     // Relaxed: the caller knows of the storage from the array's slot, which was published after this was written.
@@ -180,11 +234,11 @@ impl Storage {
             None => return Err(full(op)),
         };
         let mut retention = Retention::Made;
-        if !buffer.as_ref().is_counted() {
+        if !buffer.is_counted() {
             // Relaxed: as above.
             CELLS.get(index).marks.store(mark, Ordering::Relaxed);
         }
-        if let Some(part) = buffer.as_ref().part() {
+        if let Some(part) = buffer.part() {
             // Relaxed: as above.
             CELLS.get(index).block.store(part.block, Ordering::Relaxed);
             retention = Retention::No;
@@ -220,20 +274,13 @@ impl Storage {
         self.index
     }
 
-    /// The bytes and the block that its buffer is looked at with.
-    #[inline(always)]
-    fn extent(&self) -> (usize, u32) {
-        // Relaxed: written before the storage was published.
-        (self.cell.bytes.load(Ordering::Relaxed) as usize, self.cell.block.load(Ordering::Relaxed))
-    }
-
     /// The buffer.
     #[inline(always)]
     pub(crate) fn buffer(&self) -> BufferRef<'_> {
-        let (bytes, block) = self.extent();
+        let cell = self.cell;
         // SAFETY: `refs` is at least 1 for as long as `self`, so the buffer is there and is not written.
-        let packed = self.cell.buffer.with(|b| unsafe { (*b).as_ref() });
-        packed.expect("a counted cell holds a buffer").as_ref(bytes, block)
+        let packed = cell.buffer.with(|b| unsafe { (*b).as_ref() }).expect("a counted cell holds a buffer");
+        BufferRef { cell, packed }
     }
 
     /// The buffer of a storage that nobody else has a reference to.
@@ -244,10 +291,9 @@ impl Storage {
         if cell.refs.load(Ordering::Acquire) != 1 {
             return None;
         }
-        let (bytes, block) = self.extent();
         // SAFETY: this is the only reference, from which alone another could be made, and it is borrowed.
         let packed = cell.buffer.with_mut(|b| unsafe { (*b).as_mut() });
-        packed.map(|packed| packed.as_mut(bytes, block))
+        packed.map(|packed| packed.as_mut(cell.bytes()))
     }
 
     /// The part of an arena that it is, if it is one.
@@ -492,7 +538,7 @@ impl Drop for Storage {
         // Acquire: as above, for the second way into here. Relaxed below: the cell is this thread's now.
         cell.refs.load(Ordering::Acquire);
         let index = self.id();
-        let (marks, bytes) = (cell.marks.load(Ordering::Relaxed), self.extent().0);
+        let (marks, bytes) = (cell.marks.load(Ordering::Relaxed), cell.bytes());
         let planned = if (PLANNED..FREE).contains(&marks) { self.part() } else { None };
         cell.refs.store(0, Ordering::Relaxed);
         // SAFETY: this was the last reference, and all uses through others happened before.

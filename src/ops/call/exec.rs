@@ -26,7 +26,7 @@ use crate::base::{
 };
 use crate::device::{
     Device,
-    buffer::{BufferMut, BufferRef},
+    buffer::BufferMut,
     graph::{blame, is_capturing},
     host,
     kernel::{Kernel, Map, View},
@@ -40,7 +40,7 @@ use crate::memory::{
     proxy::Proxy,
     reclaim,
     registry::{self, ArrayRef, Parts, Pinned, Pins, Tracked},
-    storage::Storage,
+    storage::{BufferRef, Storage},
     switch,
     threads::{ThreadContext, with_context},
     workspace::{self, planning::UNPLANNED},
@@ -268,7 +268,7 @@ fn storage_at_once(
     // What a captured section writes must not lie where the next cycle does.
     let workspace = || if is_capturing() { None } else { context.workspaces.take(op, device, bytes) };
     let (mut buffer, mark) = workspace().unwrap_or_else(|| Ok((device.alloc(bytes, zeroed)?, UNPLANNED)))?;
-    if zeroed && buffer.as_ref().part().is_some() {
+    if zeroed && buffer.part().is_some() {
         buffer.as_mut().zero().map_err(NoBytes::Failed)?;
     }
     Storage::new(context, op, buffer, mark).map_err(NoBytes::Failed)
