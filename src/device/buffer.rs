@@ -241,9 +241,23 @@ impl<'a> BufferMut<'a> {
 /// The cell has the number of its bytes, and the arena's block, where others may read them; they are told again to each
 /// call.
 #[derive(Debug)]
-pub(crate) enum PackedBuffer {
-    Pool { hint: u32, ptr: NonNull<u8>, reserved: usize },
-    Arena { scope: u32, ptr: NonNull<u8>, stamp: u64 },
+pub(crate) struct PackedBuffer {
+    ptr: NonNull<u8>,
+    home: PackedHome,
+}
+
+/// A [`Home`], and the device.
+#[derive(Debug)]
+enum PackedHome {
+    /// With the hint of the span.
+    Pool {
+        hint: u32,
+        reserved: usize,
+    },
+    Arena {
+        scope: u32,
+        stamp: u64,
+    },
     Whole(Box<Buffer>),
 }
 
@@ -257,13 +271,13 @@ impl PackedBuffer {
     /// Bytes that the host's pool handed out.
     #[inline(always)]
     pub(crate) fn from_pool(span: Span, reserved: usize) -> Self {
-        PackedBuffer::Pool { hint: span.block(), ptr: span.ptr(), reserved }
+        PackedBuffer { ptr: span.ptr(), home: PackedHome::Pool { hint: span.block(), reserved } }
     }
 
     /// Bytes of an arena's block on the host, as [`Buffer::from_arena`].
     #[inline(always)]
     pub(crate) fn from_arena(span: Span, part: ArenaPart) -> Self {
-        PackedBuffer::Arena { scope: part.scope, ptr: span.ptr(), stamp: part.stamp }
+        PackedBuffer { ptr: span.ptr(), home: PackedHome::Arena { scope: part.scope, stamp: part.stamp } }
     }
 
     pub(crate) fn of(mut buffer: Buffer) -> Self {
@@ -273,25 +287,26 @@ impl PackedBuffer {
                 Self::from_pool(buffer.span, reserved)
             }
             (Device::Cpu, &Home::Arena(part)) => Self::from_arena(buffer.span, part),
-            _ => PackedBuffer::Whole(Box::new(buffer)),
+            _ => PackedBuffer { ptr: buffer.span.ptr(), home: PackedHome::Whole(Box::new(buffer)) },
         }
     }
 
     /// As [`Buffer::span`].
     #[inline(always)]
     pub(crate) fn span(&self, bytes: usize) -> Span {
-        match *self {
-            PackedBuffer::Pool { hint, ptr, .. } => Span::in_block(ptr, bytes, hint),
-            PackedBuffer::Arena { ptr, .. } => Span::new(ptr, bytes),
-            PackedBuffer::Whole(ref whole) => whole.span(),
-        }
+        let hint = match &self.home {
+            PackedHome::Pool { hint, .. } => *hint,
+            PackedHome::Arena { .. } => 0,
+            PackedHome::Whole(whole) => whole.span.block(),
+        };
+        Span::in_block(self.ptr, bytes, hint)
     }
 
     /// As [`Buffer::device`].
     #[inline(always)]
     pub(crate) fn device(&self) -> &Device {
-        match self {
-            PackedBuffer::Whole(whole) => whole.device(),
+        match &self.home {
+            PackedHome::Whole(whole) => whole.device(),
             _ => &HOST,
         }
     }
@@ -299,36 +314,36 @@ impl PackedBuffer {
     /// As [`Buffer::part`].
     #[inline(always)]
     pub(crate) fn part(&self, block: impl FnOnce() -> u32) -> Option<ArenaPart> {
-        match *self {
-            PackedBuffer::Pool { .. } => None,
-            PackedBuffer::Arena { scope, stamp, .. } => Some(ArenaPart { block: block(), scope, stamp }),
-            PackedBuffer::Whole(ref whole) => whole.part(),
+        match &self.home {
+            PackedHome::Pool { .. } => None,
+            &PackedHome::Arena { scope, stamp } => Some(ArenaPart { block: block(), scope, stamp }),
+            PackedHome::Whole(whole) => whole.part(),
         }
     }
 
     /// As [`Buffer::is_read_only`].
     #[inline(always)]
     pub(crate) fn is_read_only(&self) -> bool {
-        matches!(self, PackedBuffer::Whole(whole) if whole.is_read_only())
+        matches!(&self.home, PackedHome::Whole(whole) if whole.is_read_only())
     }
 
     /// As [`Buffer::is_pooled`].
     #[inline(always)]
     pub(crate) fn is_pooled(&self) -> bool {
-        match self {
-            PackedBuffer::Pool { .. } => true,
-            PackedBuffer::Arena { .. } => false,
-            PackedBuffer::Whole(whole) => whole.is_pooled(),
+        match &self.home {
+            PackedHome::Pool { .. } => true,
+            PackedHome::Arena { .. } => false,
+            PackedHome::Whole(whole) => whole.is_pooled(),
         }
     }
 
     /// As [`Buffer::is_counted`].
     #[inline(always)]
     pub(crate) fn is_counted(&self) -> bool {
-        match self {
-            PackedBuffer::Pool { .. } => true,
-            PackedBuffer::Arena { .. } => false,
-            PackedBuffer::Whole(whole) => whole.is_counted(),
+        match &self.home {
+            PackedHome::Pool { .. } => true,
+            PackedHome::Arena { .. } => false,
+            PackedHome::Whole(whole) => whole.is_counted(),
         }
     }
 
@@ -341,10 +356,10 @@ impl PackedBuffer {
     /// Gives its bytes back, as the drop of a [`Buffer`].
     #[inline(always)]
     pub(crate) fn end(self, bytes: usize) {
-        match self {
-            PackedBuffer::Pool { hint, ptr, reserved } => pool::free(Span::in_block(ptr, bytes, hint), reserved),
-            PackedBuffer::Arena { .. } => {}
-            PackedBuffer::Whole(whole) => drop(whole),
+        match self.home {
+            PackedHome::Pool { hint, reserved } => pool::free(Span::in_block(self.ptr, bytes, hint), reserved),
+            PackedHome::Arena { .. } => {}
+            PackedHome::Whole(whole) => drop(whole),
         }
     }
 }
