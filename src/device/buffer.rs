@@ -259,15 +259,20 @@ enum PackedHome {
         stamp: u64,
     },
     Whole(Box<Buffer>),
+    /// Nobody's.
+    None,
 }
 
 // With what the cell has beside it, it fills a line of the cache.
-const _: () = assert!(size_of::<Option<PackedBuffer>>() == 24);
+const _: () = assert!(size_of::<PackedBuffer>() == 24);
 
 // SAFETY: the pointer is a span's, an address of which whoever dereferences it says what it may do.
 unsafe impl Send for PackedBuffer {}
 
 impl PackedBuffer {
+    /// No bytes: what a cell has that no storage has.
+    pub(crate) const NONE: Self = PackedBuffer { ptr: NonNull::dangling(), home: PackedHome::None };
+
     /// Bytes that the host's pool handed out.
     #[inline(always)]
     pub(crate) fn from_pool(span: Span, reserved: usize) -> Self {
@@ -296,8 +301,8 @@ impl PackedBuffer {
     pub(crate) fn span(&self, bytes: usize) -> Span {
         let hint = match &self.home {
             PackedHome::Pool { hint, .. } => *hint,
-            PackedHome::Arena { .. } => 0,
             PackedHome::Whole(whole) => whole.span.block(),
+            PackedHome::Arena { .. } | PackedHome::None => 0,
         };
         Span::in_block(self.ptr, bytes, hint)
     }
@@ -315,9 +320,9 @@ impl PackedBuffer {
     #[inline(always)]
     pub(crate) fn part(&self, block: impl FnOnce() -> u32) -> Option<ArenaPart> {
         match &self.home {
-            PackedHome::Pool { .. } => None,
             &PackedHome::Arena { scope, stamp } => Some(ArenaPart { block: block(), scope, stamp }),
             PackedHome::Whole(whole) => whole.part(),
+            PackedHome::Pool { .. } | PackedHome::None => None,
         }
     }
 
@@ -332,8 +337,8 @@ impl PackedBuffer {
     pub(crate) fn is_pooled(&self) -> bool {
         match &self.home {
             PackedHome::Pool { .. } => true,
-            PackedHome::Arena { .. } => false,
             PackedHome::Whole(whole) => whole.is_pooled(),
+            PackedHome::Arena { .. } | PackedHome::None => false,
         }
     }
 
@@ -342,8 +347,8 @@ impl PackedBuffer {
     pub(crate) fn is_counted(&self) -> bool {
         match &self.home {
             PackedHome::Pool { .. } => true,
-            PackedHome::Arena { .. } => false,
             PackedHome::Whole(whole) => whole.is_counted(),
+            PackedHome::Arena { .. } | PackedHome::None => false,
         }
     }
 
@@ -358,8 +363,8 @@ impl PackedBuffer {
     pub(crate) fn end(self, bytes: usize) {
         match self.home {
             PackedHome::Pool { hint, reserved } => pool::free(Span::in_block(self.ptr, bytes, hint), reserved),
-            PackedHome::Arena { .. } => {}
             PackedHome::Whole(whole) => drop(whole),
+            PackedHome::Arena { .. } | PackedHome::None => {}
         }
     }
 }

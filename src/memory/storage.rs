@@ -71,7 +71,7 @@ pub(crate) struct StorageCell {
     /// Who is told of its end: the budget that the bytes are charged to (`budget.rs`), [`FREE`] if they are nobody's
     /// business, and [`TRACED`] if they stand in the trace (`trace.rs`). 0 if nobody.
     marks: AtomicU32,
-    buffer: UnsafeCell<Option<PackedBuffer>>,
+    buffer: UnsafeCell<PackedBuffer>,
 }
 
 const _: () = assert!(size_of::<StorageCell>() == 64);
@@ -88,7 +88,7 @@ slab!(CELLS: StorageCell = StorageCell {
     bytes: AtomicU64::new(0),
     block: AtomicU32::new(0),
     marks: AtomicU32::new(0),
-    buffer: UnsafeCell::new(None),
+    buffer: UnsafeCell::new(PackedBuffer::NONE),
 });
 
 /// Bytes that no budget counts: of others, or of a workspace. Those that a workspace planned have their request's
@@ -262,7 +262,7 @@ impl Storage {
         cell.users.store(alone(context), Ordering::Relaxed);
         // SAFETY: the cell came from a free list: no reference to it exists, and it holds no buffer that would have
         // to be dropped.
-        cell.buffer.with_mut(|b| unsafe { b.write(Some(buffer())) });
+        cell.buffer.with_mut(|b| unsafe { b.write(buffer()) });
         // Relaxed: the reference is passed on by whatever publishes the `Storage` itself.
         cell.refs.store(1, Ordering::Relaxed);
         cell
@@ -279,7 +279,7 @@ impl Storage {
     pub(crate) fn buffer(&self) -> BufferRef<'_> {
         let cell = self.cell;
         // SAFETY: `refs` is at least 1 for as long as `self`, so the buffer is there and is not written.
-        let packed = cell.buffer.with(|b| unsafe { (*b).as_ref() }).expect("a counted cell holds a buffer");
+        let packed = cell.buffer.with(|b| unsafe { &*b });
         BufferRef { cell, packed }
     }
 
@@ -292,8 +292,8 @@ impl Storage {
             return None;
         }
         // SAFETY: this is the only reference, from which alone another could be made, and it is borrowed.
-        let packed = cell.buffer.with_mut(|b| unsafe { (*b).as_mut() });
-        packed.map(|packed| packed.as_mut(cell.bytes()))
+        let packed = cell.buffer.with_mut(|b| unsafe { &mut *b });
+        Some(packed.as_mut(cell.bytes()))
     }
 
     /// The part of an arena that it is, if it is one.
@@ -542,9 +542,7 @@ impl Drop for Storage {
         let planned = if (PLANNED..FREE).contains(&marks) { self.part() } else { None };
         cell.refs.store(0, Ordering::Relaxed);
         // SAFETY: this was the last reference, and all uses through others happened before.
-        if let Some(packed) = cell.buffer.with_mut(|b| unsafe { (*b).take() }) {
-            packed.end(bytes);
-        }
+        cell.buffer.with_mut(|b| unsafe { b.replace(PackedBuffer::NONE) }).end(bytes);
         if marks != 0 {
             cell.marks.store(0, Ordering::Relaxed);
             if !(PLANNED..TRACED).contains(&marks) {

@@ -106,7 +106,7 @@ pub(crate) fn view_as<'a>(array: &Pinned<'_>, layout: &'a Layout) -> View<'a> {
     View::new(array.storage.buffer().span(), array.dtype, layout)
 }
 
-#[inline]
+#[inline(always)]
 pub(crate) fn device<'a>(array: &ArrayRef<'a>) -> &'a Device {
     array.storage.buffer().device()
 }

@@ -1,5 +1,7 @@
 //! Changes in place: the operation excludes every other use of the bytes while it writes.
 
+use std::cell::OnceCell;
+
 use crate::array::autograd;
 use crate::base::{
     call::Call,
@@ -10,7 +12,7 @@ use crate::base::{
 use crate::device::kernel::{BinaryOp, Kernel, View};
 use crate::memory::{
     proxy::Proxy,
-    registry::{self, ArrayRef, OwnedArray},
+    registry::{self, ArrayRef, OwnedArray, Pinned},
 };
 use crate::ops::call::{
     check,
@@ -27,7 +29,7 @@ pub(crate) type ChangeKernel<'k, const N: usize> = dyn for<'v> Fn(View<'v>, [Vie
 
 /// What the kernel asks of the array to be changed and of the others. It is asked where all are announced: what was
 /// found before may be another array's by then (`intern`).
-pub(crate) type Fits<'k, const N: usize> = dyn Fn(&ArrayRef<'_>, [&ArrayRef<'_>; N]) -> Result<()> + 'k;
+pub(crate) type Fits<'k, const N: usize> = dyn Fn(&ArrayRef<'_>, &[Pinned<'_>; N]) -> Result<()> + 'k;
 
 /// Runs a kernel that changes `dst` in place and reads `N` others.
 ///
@@ -40,15 +42,15 @@ pub(crate) fn into<const N: usize>(
     fits: &Fits<'_, N>,
     kernel: &ChangeKernel<'_, N>,
 ) -> Result<()> {
-    let mut copies: [Option<Proxy>; N] = [const { None }; N];
+    let copies = [const { OnceCell::new() }; N];
+    let mut operands = sources;
     let mut turns = 0;
     loop {
-        let operands = std::array::from_fn(|i| copies[i].as_ref().unwrap_or(sources[i]));
         match attempt(call, dst, operands, fits, kernel)? {
             Attempt::Done => return Ok(()),
             Attempt::Shares(i) => {
-                let copy = autograd::no_grad(|| sources[i].aside()?.copy());
-                copies[i] = Some(named(call.site, copy)?);
+                let copy = named(call.site, autograd::no_grad(|| sources[i].aside()?.copy()))?;
+                operands[i] = copies[i].get_or_init(|| copy);
             }
             Attempt::Busy if turns > ATTEMPTS => {
                 let array = registry::describe(dst.key());
@@ -87,13 +89,12 @@ fn attempt<const N: usize>(
         for source in &pins {
             check::same_device(call.op, device(&d), device(source))?;
         }
-        fits(&d, std::array::from_fn(|i| &*pins[i]))?;
+        fits(&d, &pins)?;
         if let Some(shares) = pins.iter().position(|source| source.storage.id() == d.storage.id()) {
             return Ok(Attempt::Shares(shares));
         }
         let Some(_writing) = d.storage.write(context, call.op, &d)? else { return Ok(Attempt::Busy) };
-        let views = std::array::from_fn(|i| view(&pins[i]));
-        launch(device(&d), &kernel(view(&d), views))?;
+        launch(device(&d), &kernel(view(&d), pins.each_ref().map(view)))?;
         Ok(Attempt::Done)
     })
 }
@@ -135,7 +136,7 @@ pub(crate) fn assign(call: Call, dst: &Proxy, rhs: &Proxy, op: BinaryOp) -> Resu
         })?;
         &wide
     };
-    let fits = |d: &ArrayRef<'_>, [r]: [&ArrayRef<'_>; 1]| {
+    let fits = |d: &ArrayRef<'_>, [r]: &[Pinned<'_>; 1]| {
         check::same_dtype(call.op, d, r)?;
         check::domain(call.op, op.domain(), d.dtype)?;
         check::same_shape(call.op, d.layout.shape(), r.layout.shape(), EXCHANGED)
@@ -151,7 +152,7 @@ impl Proxy {
     /// As [`Proxy::add_`].
     #[track_caller]
     pub fn affine_(&self, mul: f64, add: f64) -> Result<Proxy> {
-        let fits = |d: &ArrayRef<'_>, []: [&ArrayRef<'_>; 0]| check::number("affine_", d.dtype).map(drop);
+        let fits = |d: &ArrayRef<'_>, []: &[Pinned<'_>; 0]| check::number("affine_", d.dtype).map(drop);
         into(Call::here("affine_"), self, [], &fits, &|dst, []| Kernel::AffineAssign { dst, mul, add })?;
         Ok(self.clone())
     }
@@ -187,7 +188,7 @@ impl Proxy {
         if self.dtype() != src.dtype() {
             return refuse(Error::DTypeMismatch { op: call.op, lhs: self.dtype(), rhs: src.dtype() });
         }
-        let fits = |d: &ArrayRef<'_>, [s]: [&ArrayRef<'_>; 1]| {
+        let fits = |d: &ArrayRef<'_>, [s]: &[Pinned<'_>; 1]| {
             check::same_dtype(call.op, d, s)?;
             check::same_shape(call.op, d.layout.shape(), s.layout.shape(), EXCHANGED)
         };

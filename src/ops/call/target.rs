@@ -6,7 +6,10 @@ use crate::base::{
     dtype::DType,
     error::{Error, Result},
 };
-use crate::memory::{proxy::Proxy, registry::ArrayRef};
+use crate::memory::{
+    proxy::Proxy,
+    registry::{ArrayRef, Pinned},
+};
 use crate::ops::call::{
     check,
     compose::composite,
@@ -58,8 +61,8 @@ pub(crate) fn kernel<const N: usize>(
         for operand in &mut operands {
             *operand = wide(operand)?;
         }
-        let fits = |d: &ArrayRef<'_>, sources: [&ArrayRef<'_>; N]| {
-            fitting(d.dtype, sources.map(|source| source.dtype))?;
+        let fits = |d: &ArrayRef<'_>, sources: &[Pinned<'_>; N]| {
+            fitting(d.dtype, sources.each_ref().map(|source| source.dtype))?;
             sources
                 .iter()
                 .try_for_each(|source| check::same_shape(call.op, d.layout.shape(), source.layout.shape(), EXCHANGED))

@@ -11,7 +11,11 @@ use crate::base::{
     shape::Shape,
 };
 use crate::device::kernel::{Domain, Kept, Kernel, Map, UnaryOp};
-use crate::memory::{proxy::Proxy, registry::ArrayRef, storage::Storage};
+use crate::memory::{
+    proxy::Proxy,
+    registry::{ArrayRef, Pinned},
+    storage::Storage,
+};
 use crate::ops::{
     call::{
         check,
@@ -124,7 +128,7 @@ fn unary_in_place(call: Call, x: &Proxy, op: UnaryOp) -> Result<Proxy> {
     if is_whole(op, x.dtype()) {
         write(call, x, &mut || unary(x, op, call.site))?;
     } else {
-        let fits = |d: &ArrayRef<'_>, []: [&ArrayRef<'_>; 0]| check::domain(call.op, op.domain(), d.dtype).map(drop);
+        let fits = |d: &ArrayRef<'_>, []: &[Pinned<'_>; 0]| check::domain(call.op, op.domain(), d.dtype).map(drop);
         into(call, x, [], &fits, &|dst, []| Kernel::UnaryAssign { op, dst })?;
     }
     Ok(x.clone())
