@@ -122,7 +122,7 @@ mod api {
         units::Bytes,
     };
     #[cfg(feature = "cuda")]
-    pub use crate::device::cuda::{Cuda, CudaInfo, probe_cuda};
+    pub use crate::device::cuda::{Cuda, CudaInfo, NcclId, NcclRank, probe_cuda, probe_nccl};
     pub use crate::device::{
         Device, DeviceLocation,
         budget::MemoryStats,

@@ -190,7 +190,7 @@ API const char* pretend_log() {
     return c.shown.c_str();
 }
 
-// For the pretend cuBLAS: enters a call of that name, and runs or records an operation.
+// For the pretend libraries: enters a call of that name, and runs or records an operation.
 API int pretend_enter(const char* name, int needs_context) {
     Call call(name, needs_context ? Call::CONTEXT : Call::NOTHING);
     return call.code;
@@ -206,6 +206,11 @@ API int pretend_operation(void* stream, const char* name, void (*run)(void*), co
 }
 
 API void pretend_access(u64 ptr, u64 bytes, int write) { checker().access(ptr, bytes, write != 0); }
+
+API int pretend_current_device() {
+    Guard guard(driver().lock);
+    return current ? current->number : -1;
+}
 
 API int pretend_capturing(void* stream) {
     Guard guard(driver().lock);

@@ -11,7 +11,7 @@ use crate::common::cuda::{Pretend, device};
 /// Set in processes that a test started to run itself again.
 const CHILD: &str = "NDGC_TEST_CHILD";
 
-fn is_child() -> bool {
+pub(super) fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
@@ -24,7 +24,7 @@ fn pretend_folder() -> Option<PathBuf> {
 }
 
 /// Runs one test of this program in a process with these libraries and variables.
-fn run(test: &str, libraries: &Path, variables: &[(&str, &str)]) -> Output {
+pub(super) fn run(test: &str, libraries: &Path, variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
     command.env(CHILD, "1").env("LD_LIBRARY_PATH", libraries).env_remove("NDGC_REQUIRE_CUDA");
@@ -33,17 +33,17 @@ fn run(test: &str, libraries: &Path, variables: &[(&str, &str)]) -> Output {
 }
 
 /// Asserts that it went well; returns what it wrote to standard error.
-fn passed(output: &Output) -> String {
+pub(super) fn passed(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{:?}\n{}\n{text}", output.status, String::from_utf8_lossy(&output.stdout));
     text
 }
 
 /// A folder with links to some of the pretended libraries.
-struct Folder(PathBuf);
+pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
-    fn new(name: &str, links: &[&str]) -> Option<Self> {
+    pub(super) fn new(name: &str, links: &[&str]) -> Option<Self> {
         let from = pretend_folder()?.canonicalize().unwrap();
         let path = std::env::temp_dir().join(format!("ndgc-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);

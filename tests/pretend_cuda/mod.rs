@@ -6,6 +6,7 @@ mod calls;
 mod facts;
 mod failures;
 mod missing;
+mod nccl;
 mod order;
 mod replay;
 mod workspace;

@@ -21,7 +21,7 @@ use cudarc::driver::sys::{CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED, CU
 
 use crate::device::cuda::raw::{
     self, Address, Answer, BlasHandle, CUmemPoolProps, Failure, Program, RawContext, RawDevice, RawEvent, RawFunction,
-    RawGraph, RawGraphExec, RawModule, RawPool, RawStream,
+    RawGraph, RawGraphExec, RawId, RawModule, RawPool, RawRank, RawStream,
 };
 
 /// `CUmemPool_attribute`: the bytes that a pool keeps across synchronisations.
@@ -579,5 +579,66 @@ impl Blas {
                 GEMM_DEFAULT,
             )
         }
+    }
+}
+
+/// What the ranks of a group have in common: 128 bytes.
+pub(super) type RankId = [u8; 128];
+
+/// A rank of a group of devices that add up together.
+#[derive(Debug)]
+pub(super) struct Rank {
+    api: &'static raw::Nccl,
+    raw: RawRank,
+}
+
+// SAFETY: the library wants a rank to be used by one thread at a time, on whichever thread, and this is not `Sync`.
+unsafe impl Send for Rank {}
+
+/// `ncclSum`.
+const SUM: c_int = 0;
+
+impl Rank {
+    /// The version of the library.
+    pub(super) fn version() -> Result<Answer<c_int>, &'static str> {
+        let api = raw::sums()?;
+        // SAFETY: the number is written to a local.
+        Ok(number(|out| unsafe { api.version(out) }))
+    }
+
+    /// What a new group has in common.
+    pub(super) fn id() -> Result<Answer<RankId>, &'static str> {
+        let api = raw::sums()?;
+        let mut id = RawId { internal: [0; 128] };
+        // SAFETY: the bytes are written to a local.
+        let made = unsafe { api.id(&mut id) };
+        Ok(made.map(|()| id.internal.map(|byte| byte as u8)))
+    }
+
+    /// One rank of a group, of the context that is current. Waits for all.
+    pub(super) fn join(id: &RankId, rank: c_int, ranks: c_int) -> Result<Answer<Self>, &'static str> {
+        let api = raw::sums()?;
+        let id = RawId { internal: id.map(|byte| byte as c_char) };
+        // SAFETY: the handle is written to a local; `abort` is its only end.
+        Ok(handle(|out| unsafe { api.join(out, ranks, id, rank) }).map(|raw| Rank { api, raw }))
+    }
+
+    /// What went wrong since the last call, here or on another rank: 0 for nothing.
+    pub(super) fn fault(&self) -> Answer<c_int> {
+        // SAFETY: the handle is live, and used by this thread alone; the number is written to a local.
+        number(|out| unsafe { self.api.fault(self.raw, out) })
+    }
+
+    /// Submits a sum over all ranks, in place: `count` numbers of a `ncclDataType_t`.
+    pub(super) fn add_up(&self, address: Address, count: usize, dtype: c_int, stream: StreamHandle) -> Answer {
+        // SAFETY: the handle is live, and used by this thread alone; the stream is never destroyed; the address is the
+        // device's, and a wrong one is an error of the device.
+        unsafe { self.api.all_reduce(address, address, count, dtype, SUM, self.raw, stream.0) }
+    }
+
+    /// Ends a rank, and what it still does.
+    pub(super) fn abort(rank: &mut Option<Self>) -> Answer {
+        // SAFETY: taken from its place, so this is its last use.
+        end(rank, |rank| unsafe { rank.api.abort(rank.raw) })
     }
 }

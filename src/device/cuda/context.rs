@@ -27,7 +27,7 @@ const OUT_OF_MEMORY: u32 = 2;
 
 impl Failure {
     fn is_of_driver(&self) -> bool {
-        !self.call.starts_with("cublas")
+        !self.call.starts_with("cublas") && !self.call.starts_with("nccl")
     }
 
     /// Whether the context is of no use after this answer.
@@ -39,6 +39,16 @@ impl Failure {
 
     /// What the code means, for the codes that users meet.
     pub(super) fn meaning(&self) -> &'static str {
+        if self.call.starts_with("nccl") {
+            return match self.code {
+                1 => "a call of the driver failed (NCCL_DEBUG=WARN says which)",
+                2 => "a call of the system failed (NCCL_DEBUG=WARN says which)",
+                4 => "an argument of a wrong value",
+                5 => "not so: one device for several ranks, or other calls on other ranks",
+                6 => "another rank, or the way to it, failed",
+                _ => "see ncclResult_t in the library's documentation",
+            };
+        }
         if !self.is_of_driver() {
             return match self.code {
                 1 | 3 => "no memory for the library",

@@ -7,6 +7,7 @@
 //!   made then and kept.
 //! - Between the beginning and the end of a capture nothing is made: what would be is an error.
 
+use std::ffi::c_int;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +20,7 @@ use crate::device::{
     budget::AllocError,
     cuda::{
         blas,
-        checked::{self, FunctionHandle},
+        checked::{self, FunctionHandle, Rank},
         context::{CapturedGraph, CudaContext, CudaEvent, CudaStream, PinnedMemory},
         conv,
         kernels::{Entry, Kernels},
@@ -283,6 +284,20 @@ impl CudaDriver {
             Some(handle) => handle.run(&self.context, launch, &call, tf32).map(|()| true),
             None => Ok(false),
         }
+    }
+
+    /// Submits a sum over several devices: as [`Rank::add_up`].
+    pub(super) fn add_up(
+        &self,
+        rank: &Rank,
+        address: Address,
+        count: usize,
+        dtype: c_int,
+        stream: usize,
+    ) -> Result<()> {
+        // The library takes the context that is current.
+        self.context.call(|_| Ok(()))?;
+        self.context.check(rank.add_up(address, count, dtype, self.streams[stream].raw))
     }
 
     /// The number of replays of a graph that is to be captured, 0 by now.

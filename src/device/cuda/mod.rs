@@ -15,6 +15,7 @@
 //! kernels.rs    kernels by name, loaded once
 //! compile.rs    from source to code, and the cache on disk
 //! blas.rs       matrix products by cuBLAS
+//! nccl.rs       sums over several devices by NCCL
 //! kernels/      the sources
 //! ```
 //!
@@ -29,6 +30,7 @@ mod driver;
 mod kernels;
 mod launch;
 mod libraries;
+mod nccl;
 mod params;
 mod raw;
 mod staging;
@@ -54,6 +56,7 @@ pub(crate) use conv::scratch as conv_scratch;
 use driver::CudaDriver;
 #[cfg(feature = "bench")]
 pub use kernels::compile_all;
+pub use nccl::{NcclId, NcclRank, probe_nccl};
 
 /// A CUDA device that the driver shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -205,6 +208,21 @@ impl Cuda {
     pub fn order_scattered_sums(&self, order: bool) -> bool {
         // Relaxed: a setting of its own.
         self.0.device.driver().ordered.swap(order, Ordering::Relaxed)
+    }
+
+    /// Joins a group of so many ranks by NCCL as the one with this number, with this device, which no other rank of it
+    /// has. Waits until all have come.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a number that is not below `ranks`; [`Error::DeviceUnavailable`] without the library;
+    /// [`Error::Device`] if the group cannot be made.
+    pub fn join(&self, id: &NcclId, number: usize, ranks: usize) -> Result<NcclRank> {
+        NcclRank::join(id, number, ranks, &self.0.device)
+    }
+
+    /// Whether it joined a group as this rank.
+    pub(crate) fn is_of(&self, rank: &NcclRank) -> bool {
+        std::ptr::eq(&self.0.device, rank.device())
     }
 
     fn context(&self) -> &'static CudaContext {

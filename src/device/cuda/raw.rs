@@ -1,4 +1,5 @@
-//! The CUDA libraries, symbol by symbol: the driver, the kernel compiler (NVRTC), the matrix products (cuBLAS).
+//! The CUDA libraries, symbol by symbol: the driver, the kernel compiler (NVRTC), the matrix products (cuBLAS), the
+//! sums over devices (NCCL).
 //!
 //! `cudarc` finds and opens the libraries and names their types. The functions themselves are looked up here, with
 //! a plain 32-bit number as their answer: the enums of the bindings know the codes of one version, and a newer
@@ -20,6 +21,7 @@ pub(super) use cuda::{
     CUfunction as RawFunction, CUgraph as RawGraph, CUgraphExec as RawGraphExec, CUmemPoolProps,
     CUmemoryPool as RawPool, CUmodule as RawModule, CUstream as RawStream,
 };
+pub(super) use cudarc::nccl::sys::{ncclComm_t as RawRank, ncclUniqueId as RawId};
 pub(super) use nvrtc::nvrtcProgram as Program;
 
 /// A call that did not answer 0.
@@ -59,8 +61,8 @@ macro_rules! table {
                     return Err(concat!("no library for ", stringify!($library), " was found").to_owned());
                 }
                 // SAFETY: the library is there, so `culib` does not panic; it stays open until the process ends. Each
-                // symbol is a function with the parameters stated here in the headers of CUDA 11.2 to 13, and answers
-                // an enum of 32 bits.
+                // symbol is a function with the parameters stated here in the headers of CUDA 11.2 to 13, and of NCCL
+                // from 2.10 on, and answers an enum of 32 bits.
                 unsafe {
                     let library = $library::culib();
                     let find = |symbol: &str| match library.get::<Function>(symbol.as_bytes()) {
@@ -173,6 +175,51 @@ table! {
             beta: *const c_void, c: Address, c_type: c_int, ldc: c_int, stride_c: i64, batch: c_int, compute: c_int,
             algorithm: c_int
         );
+    }
+}
+
+table! {
+    /// Sums over devices.
+    Nccl, sums of nccl, {
+        version = "ncclGetVersion" (version: *mut c_int);
+        id = "ncclGetUniqueId" (id: *mut RawId);
+        join = "ncclCommInitRank" (rank: *mut RawRank, ranks: c_int, id: RawId, number: c_int);
+        abort = "ncclCommAbort" (rank: RawRank);
+        fault = "ncclCommGetAsyncError" (rank: RawRank, fault: *mut c_int);
+        all_reduce = "ncclAllReduce" (
+            send: Address, receive: Address, count: usize, dtype: c_int, operation: c_int, rank: RawRank,
+            stream: RawStream
+        );
+    }
+}
+
+/// The library for sums. `cudarc` looks for it under names that it does not have where only its users are installed.
+mod nccl {
+    use std::sync::OnceLock;
+
+    use libloading::Library;
+
+    /// # Safety
+    /// What the library runs on loading is its own business. It is never closed.
+    unsafe fn find() -> Option<&'static Library> {
+        static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
+        // SAFETY: the caller's promise.
+        let open = |name: &&str| unsafe { Library::new(*name) }.ok();
+        LIBRARY.get_or_init(|| ["libnccl.so.2", "libnccl.so"].iter().find_map(open)).as_ref()
+    }
+
+    /// # Safety
+    /// As [`find`].
+    pub(super) unsafe fn is_culib_present() -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { find() }.is_some()
+    }
+
+    /// # Safety
+    /// As [`find`].
+    pub(super) unsafe fn culib() -> &'static Library {
+        // SAFETY: the caller's promise.
+        unsafe { find() }.expect("asked for where it is present")
     }
 }
 

@@ -238,6 +238,16 @@ impl<D: Driver> AsyncDevice<D> {
         self.submit(state, stream, operands, || self.driver.launch(stream, kernel))
     }
 
+    /// Submits to this thread's current stream what `call` submits to it: something that reads and writes these bytes.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn change(&self, dst: Span, call: impl FnOnce(usize) -> Result<()>) -> Result<()> {
+        let mut state = self.lock();
+        self.must_not_capture(&mut state, "a sum over devices", BEFORE)?;
+        let stream = state.streams.current();
+        let operands = || std::iter::once((dst, Access::ReadWrite));
+        self.submit(&mut state, stream, operands, || call(stream))
+    }
+
     /// Submits a copy of host bytes to this thread's current stream.
     pub(crate) fn upload(&self, dst: Span, bytes: &[u8]) -> Result<()> {
         let mut state = self.lock();

@@ -9,7 +9,10 @@ use crate::base::{
     shape::Shape,
     sync::wait_turn,
 };
-use crate::device::kernel::{BinaryOp, Kernel, View};
+use crate::device::{
+    Device,
+    kernel::{BinaryOp, Kernel, View},
+};
 use crate::memory::{
     proxy::Proxy,
     registry::{self, ArrayRef, OwnedArray, Pinned},
@@ -24,14 +27,14 @@ pub(crate) const EXCHANGED: &str = "one of them was exchanged meanwhile";
 /// Attempts to get the exclusive right to a storage before giving up.
 const ATTEMPTS: u32 = 1 << 16;
 
-/// A kernel that changes the first view in place and reads the others.
-pub(crate) type ChangeKernel<'k, const N: usize> = dyn for<'v> Fn(View<'v>, [View<'v>; N]) -> Kernel<View<'v>> + 'k;
+/// Submits to the device of an array what changes the first view in place and reads the others.
+pub(crate) type InPlace<'k, const N: usize> = dyn for<'v> Fn(&Device, View<'v>, [View<'v>; N]) -> Result<()> + 'k;
 
 /// What the kernel asks of the array to be changed and of the others. It is asked where all are announced: what was
 /// found before may be another array's by then (`intern`).
 pub(crate) type Fits<'k, const N: usize> = dyn Fn(&ArrayRef<'_>, &[Pinned<'_>; N]) -> Result<()> + 'k;
 
-/// Runs a kernel that changes `dst` in place and reads `N` others.
+/// Changes `dst` in place, and reads `N` others.
 ///
 /// A source that shares bytes with `dst` is copied first. Fails without a change if the bytes are in use by a call
 /// further up on this thread, or by a closure elsewhere.
@@ -40,13 +43,13 @@ pub(crate) fn into<const N: usize>(
     dst: &Proxy,
     sources: [&Proxy; N],
     fits: &Fits<'_, N>,
-    kernel: &ChangeKernel<'_, N>,
+    change: &InPlace<'_, N>,
 ) -> Result<()> {
     let copies = [const { OnceCell::new() }; N];
     let mut operands = sources;
     let mut turns = 0;
     loop {
-        match attempt(call, dst, operands, fits, kernel)? {
+        match attempt(call, dst, operands, fits, change)? {
             Attempt::Done => return Ok(()),
             Attempt::Shares(i) => {
                 let copy = named(call.site, autograd::no_grad(|| sources[i].aside()?.copy()))?;
@@ -75,7 +78,7 @@ fn attempt<const N: usize>(
     dst: &Proxy,
     sources: [&Proxy; N],
     fits: &Fits<'_, N>,
-    kernel: &ChangeKernel<'_, N>,
+    change: &InPlace<'_, N>,
 ) -> Result<Attempt> {
     enter(call, |context| {
         let pins = pin(context, call.op, [dst])?;
@@ -94,7 +97,7 @@ fn attempt<const N: usize>(
             return Ok(Attempt::Shares(shares));
         }
         let Some(_writing) = d.storage.write(context, call.op, &d)? else { return Ok(Attempt::Busy) };
-        launch(device(&d), &kernel(view(&d), pins.each_ref().map(view)))?;
+        change(device(&d), view(&d), pins.each_ref().map(view))?;
         Ok(Attempt::Done)
     })
 }
@@ -141,7 +144,7 @@ pub(crate) fn assign(call: Call, dst: &Proxy, rhs: &Proxy, op: BinaryOp) -> Resu
         check::domain(call.op, op.domain(), d.dtype)?;
         check::same_shape(call.op, d.layout.shape(), r.layout.shape(), EXCHANGED)
     };
-    into(call, dst, [rhs], &fits, &|dst, [rhs]| Kernel::BinaryAssign { op, dst, rhs })
+    into(call, dst, [rhs], &fits, &|device, dst, [rhs]| launch(device, &Kernel::BinaryAssign { op, dst, rhs }))
 }
 
 /// # In place: numbers and copies
@@ -153,7 +156,9 @@ impl Proxy {
     #[track_caller]
     pub fn affine_(&self, mul: f64, add: f64) -> Result<Proxy> {
         let fits = |d: &ArrayRef<'_>, []: &[Pinned<'_>; 0]| check::number("affine_", d.dtype).map(drop);
-        into(Call::here("affine_"), self, [], &fits, &|dst, []| Kernel::AffineAssign { dst, mul, add })?;
+        into(Call::here("affine_"), self, [], &fits, &|device, dst, []| {
+            launch(device, &Kernel::AffineAssign { dst, mul, add })
+        })?;
         Ok(self.clone())
     }
 
@@ -163,7 +168,9 @@ impl Proxy {
     /// As [`Proxy::add_`].
     #[track_caller]
     pub fn fill_(&self, value: f64) -> Result<Proxy> {
-        into(Call::here("fill_"), self, [], &|_, _| Ok(()), &|dst, []| Kernel::Fill { dst, value })?;
+        into(Call::here("fill_"), self, [], &|_, _| Ok(()), &|device, dst, []| {
+            launch(device, &Kernel::Fill { dst, value })
+        })?;
         Ok(self.clone())
     }
 
@@ -192,7 +199,7 @@ impl Proxy {
             check::same_dtype(call.op, d, s)?;
             check::same_shape(call.op, d.layout.shape(), s.layout.shape(), EXCHANGED)
         };
-        into(call, self, [src], &fits, &|dst, [src]| Kernel::Copy { src, dst })
+        into(call, self, [src], &fits, &|device, dst, [src]| launch(device, &Kernel::Copy { src, dst }))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::ops::call::{
     check,
     compose::composite,
     exec::Once,
-    inplace::{ChangeKernel, EXCHANGED, into},
+    inplace::{EXCHANGED, InPlace, into},
 };
 
 /// Writes what `value` computes to `out`.
@@ -35,7 +35,7 @@ pub(crate) fn kernel<const N: usize>(
     out: &Proxy,
     operands: [&Proxy; N],
     result: &dyn Fn(DType) -> Result<DType>,
-    kernel: &ChangeKernel<'_, N>,
+    change: &InPlace<'_, N>,
     value: Once<'_, Proxy>,
 ) -> Result<()> {
     check::open(call.op, &operands)?;
@@ -67,7 +67,7 @@ pub(crate) fn kernel<const N: usize>(
                 .iter()
                 .try_for_each(|source| check::same_shape(call.op, d.layout.shape(), source.layout.shape(), EXCHANGED))
         };
-        into(call, out, std::array::from_fn(|i| &operands[i]), &fits, kernel)?;
+        into(call, out, std::array::from_fn(|i| &operands[i]), &fits, change)?;
         Ok(out.clone())
     };
     composite(call, out, &mut run).map(drop)

@@ -27,7 +27,7 @@ use crate::ops::{
             adopt_parts, allocate, compose, compose_for, dense, device, enter, launch, once, output_view, pin, record,
             view_of,
         },
-        inplace::{assign, filled_beside},
+        inplace::{InPlace, assign, filled_beside},
         make::failed,
         reuse::{Change, Operand, Reused, is_recorded, write_in_place},
         target::{kernel, pair},
@@ -187,7 +187,8 @@ fn binary_into(call: Call, [x, y]: [&Proxy; 2], op: BinaryOp, broadcast: bool, o
     pair(x, y, out, call.op, broadcast)?;
     let mut value = || binary(call, x, y, op, broadcast);
     let result = |dtype: DType| check::domain(call.op, op.domain(), dtype);
-    kernel(call, out, [x, y], &result, &|dst, [lhs, rhs]| Kernel::Binary { op, lhs, rhs, dst }, &mut value)
+    let change: &InPlace<'_, 2> = &|device, dst, [lhs, rhs]| launch(device, &Kernel::Binary { op, lhs, rhs, dst });
+    kernel(call, out, [x, y], &result, change, &mut value)
 }
 
 /// The form of equal shapes: choices between two take a number too.

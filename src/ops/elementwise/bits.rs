@@ -11,6 +11,7 @@ use crate::ops::{
     call::{
         check,
         exec::{adopt, device, enter, launch, output, pin, view_as},
+        inplace::InPlace,
         target::{kernel, pair},
     },
     elementwise::binary::align,
@@ -46,7 +47,8 @@ fn bits_into(call: Call, [x, y]: [&Proxy; 2], op: BitOp, out: &Proxy) -> Result<
     pair(x, y, out, call.op, true)?;
     let mut value = || bits(call, x, y, op);
     let result = |dtype: DType| check_bits(call.op, dtype, op).map(|()| dtype);
-    kernel(call, out, [x, y], &result, &|dst, [lhs, rhs]| Kernel::Bits { op, lhs, rhs, dst }, &mut value)
+    let change: &InPlace<'_, 2> = &|device, dst, [lhs, rhs]| launch(device, &Kernel::Bits { op, lhs, rhs, dst });
+    kernel(call, out, [x, y], &result, change, &mut value)
 }
 
 macro_rules! bits {

@@ -15,8 +15,8 @@ use crate::ops::{
     call::{
         check,
         compose::{composite, renamed},
-        exec::{Once, once},
-        inplace::ChangeKernel,
+        exec::{Once, launch, once},
+        inplace::InPlace,
         target::{kernel, pair, write},
     },
     elementwise::{
@@ -38,7 +38,9 @@ macro_rules! compare_into {
                 pub fn $into(&self, rhs: &Proxy, out: &Proxy) -> Result<()> {
                     let call = Call::here(stringify!($into));
                     pair(self, rhs, out, call.op, false)?;
-                    let run: &ChangeKernel<'_, 2> = &|dst, [lhs, rhs]| Kernel::Compare { op: CmpOp::$op, lhs, rhs, dst };
+                    let op = CmpOp::$op;
+                    let run: &InPlace<'_, 2> =
+                        &|device, dst, [lhs, rhs]| launch(device, &Kernel::Compare { op, lhs, rhs, dst });
                     kernel(call, out, [self, rhs], &|_| Ok(DType::U8), run, &mut || self.$method(rhs))
                 }
             )*
@@ -90,7 +92,7 @@ fn map_into(
     value: Once<'_, Proxy>,
 ) -> Result<()> {
     check::same_shape(call.op, x.shape(), out.shape(), "the array that is written must have this shape")?;
-    kernel(call, out, [x], result, &|dst, [src]| map.kernel(src, dst), value)
+    kernel(call, out, [x], result, &|device, dst, [src]| launch(device, &map.kernel(src, dst)), value)
 }
 
 /// # Written to an array that is there, and set in place

@@ -21,7 +21,7 @@ use crate::ops::{
         check,
         compose::{argument, composite},
         exec::{adopt, device, enter, launch, map1, output, pin, record, view},
-        inplace::into,
+        inplace::{InPlace, into},
         reuse::{Change, Operand, Reused, Temporary, is_recorded, write_in_place},
         target::{kernel as kernel_into, write},
     },
@@ -129,7 +129,7 @@ fn unary_in_place(call: Call, x: &Proxy, op: UnaryOp) -> Result<Proxy> {
         write(call, x, &mut || unary(x, op, call.site))?;
     } else {
         let fits = |d: &ArrayRef<'_>, []: &[Pinned<'_>; 0]| check::domain(call.op, op.domain(), d.dtype).map(drop);
-        into(call, x, [], &fits, &|dst, []| Kernel::UnaryAssign { op, dst })?;
+        into(call, x, [], &fits, &|device, dst, []| launch(device, &Kernel::UnaryAssign { op, dst }))?;
     }
     Ok(x.clone())
 }
@@ -142,7 +142,8 @@ fn unary_into(call: Call, x: &Proxy, op: UnaryOp, out: &Proxy) -> Result<()> {
         return write(call, out, &mut value);
     }
     let result = |dtype: DType| check::domain(call.op, op.domain(), dtype);
-    kernel_into(call, out, [x], &result, &|dst, [src]| Kernel::Unary { op, src, dst }, &mut value)
+    let change: &InPlace<'_, 1> = &|device, dst, [src]| launch(device, &Kernel::Unary { op, src, dst });
+    kernel_into(call, out, [x], &result, change, &mut value)
 }
 
 macro_rules! unary_forms {

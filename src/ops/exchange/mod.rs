@@ -2,5 +2,7 @@
 
 pub mod dlpack;
 pub(crate) mod foreign;
+#[cfg(feature = "cuda")]
+pub(crate) mod nccl;
 #[cfg(feature = "ndarray")]
 pub(crate) mod ndarrays;

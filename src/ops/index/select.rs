@@ -15,7 +15,7 @@ use crate::ops::{
     call::{
         check,
         exec::{adopt, compose, device, enter, launch, once, output, pin, record, view},
-        inplace::{ChangeKernel, into},
+        inplace::{InPlace, into},
     },
     elementwise::{
         scalar::{Scalar, TensorOrScalar},
@@ -183,13 +183,14 @@ fn picked(
 
 /// Adds rows in place into an array that the caller alone has.
 fn index_add_into(whole: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, name: &'static str) -> Result<()> {
-    let kernel: &ChangeKernel<'_, 2> = &|dst, [ids, src]| Kernel::IndexAdd { dst, ids, src, axis };
-    into(Call::here(name), whole, [ids, src], &|_, _| Ok(()), kernel)
+    let change: &InPlace<'_, 2> = &|device, dst, [ids, src]| launch(device, &Kernel::IndexAdd { dst, ids, src, axis });
+    into(Call::here(name), whole, [ids, src], &|_, _| Ok(()), change)
 }
 
 fn scatter_add_into(whole: &Proxy, ids: &Proxy, src: &Proxy, axis: usize, name: &'static str) -> Result<()> {
-    let kernel: &ChangeKernel<'_, 2> = &|dst, [ids, src]| Kernel::ScatterAdd { dst, ids, src, axis };
-    into(Call::here(name), whole, [ids, src], &|_, _| Ok(()), kernel)
+    let change: &InPlace<'_, 2> =
+        &|device, dst, [ids, src]| launch(device, &Kernel::ScatterAdd { dst, ids, src, axis });
+    into(Call::here(name), whole, [ids, src], &|_, _| Ok(()), change)
 }
 
 /// What an index names along an axis.

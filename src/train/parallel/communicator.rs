@@ -199,6 +199,17 @@ fn shares(arrays: &[Tensor], ranks: usize) -> Vec<usize> {
     shares
 }
 
+/// What must be equal on all ranks that add up: the same for the same sizes, dtypes and factor alone (FNV-1a, by 8
+/// bytes).
+#[cfg(any(feature = "mpi", feature = "cuda"))]
+pub(super) fn fingerprint(arrays: &[Tensor], scale: f64) -> u64 {
+    let mix = |all: u64, number: u64| (all ^ number).wrapping_add(0xcbf2_9ce4_8422_2325).wrapping_mul(0x0100_0000_01b3);
+    arrays.iter().fold(mix(0, scale.to_bits()), |all, array| {
+        let all = mix(all, array.elem_count() as u64);
+        array.dtype().as_str().bytes().fold(all, |all, byte| mix(all, byte.into()))
+    })
+}
+
 /// The scaled sum of what all ranks have in this place, in the order of the ranks, written to each of them.
 fn add_up(all: &[Vec<Tensor>], place: usize, scale: f64) -> Result<()> {
     let in_place = |rank: &Vec<Tensor>| {

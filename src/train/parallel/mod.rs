@@ -6,6 +6,8 @@ mod inference;
 mod model;
 #[cfg(feature = "mpi")]
 mod mpi;
+#[cfg(feature = "cuda")]
+mod nccl;
 mod network;
 mod wrapper;
 
@@ -14,4 +16,6 @@ pub use inference::{InferenceMode, ParallelInference, ParallelInferenceBuilder};
 pub use model::{Model, ParallelModel};
 #[cfg(feature = "mpi")]
 pub use mpi::{Mpi, MpiCommunicator};
+#[cfg(feature = "cuda")]
+pub use nccl::NcclCommunicator;
 pub use wrapper::{ParallelWrapper, ParallelWrapperBuilder, TrainingMode};

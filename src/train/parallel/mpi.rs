@@ -15,7 +15,7 @@ use ::mpi::topology::{Communicator as _, SimpleCommunicator};
 use ::mpi::traits::Equivalence;
 use ndgc::{DType, Error, Result, Tensor};
 
-use super::communicator::Communicator;
+use super::communicator::{Communicator, fingerprint};
 
 /// Elements that one call of MPI is given, at most, unless there are more ranks. Its counts are C's `int`s, and a
 /// library takes room for what it is given.
@@ -164,12 +164,10 @@ impl MpiCommunicator {
         Error::msg(format!("rank {} cannot go on: {why}", self.rank))
     }
 
-    /// Puts the numbers into the lanes, and makes all the room that their way takes. Returns what must be equal on all
-    /// ranks.
-    fn load(&mut self, arrays: &[Tensor], scale: f64) -> Result<u64> {
+    /// Puts the numbers into the lanes, and makes all the room that their way takes.
+    fn load(&mut self, arrays: &[Tensor]) -> Result<()> {
         self.singles.all.clear();
         self.doubles.all.clear();
-        let mut sizes = mix(0, scale.to_bits());
         for array in arrays {
             let dtype = array.dtype();
             match dtype {
@@ -181,11 +179,9 @@ impl MpiCommunicator {
                     return Err(Error::UnsupportedDType { op, dtype, supported });
                 }
             }
-            sizes = dtype.as_str().bytes().fold(mix(sizes, array.elem_count() as u64), |all, c| mix(all, c.into()));
         }
         self.singles.pad(self.size)?;
-        self.doubles.pad(self.size)?;
-        Ok(sizes)
+        self.doubles.pad(self.size)
     }
 
     /// Writes what is in the lanes to the arrays.
@@ -226,8 +222,8 @@ impl Communicator for MpiCommunicator {
         if let Some(why) = &self.ended {
             return Err(self.cannot(why));
         }
-        match self.load(arrays, scale) {
-            Ok(sizes) => self.meet(&Coming::Sum(sizes))?,
+        match self.load(arrays) {
+            Ok(()) => self.meet(&Coming::Sum(fingerprint(arrays, scale)))?,
             Err(error) => {
                 // The error is this one; that of the meeting tells of it.
                 let _ = self.meet(&Coming::Failed(&error.to_string()));
@@ -337,9 +333,4 @@ fn hear(world: &SimpleCommunicator, rank: usize, own: String) -> String {
     text.resize(len as usize, 0);
     teller.broadcast_into(&mut text[..]);
     String::from_utf8_lossy(&text).into_owned()
-}
-
-/// One more number in a sum of many that is the same for the same numbers alone (FNV-1a, by 8 bytes).
-fn mix(all: u64, number: u64) -> u64 {
-    (all ^ number).wrapping_add(0xcbf2_9ce4_8422_2325).wrapping_mul(0x0100_0000_01b3)
 }
