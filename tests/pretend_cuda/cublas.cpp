@@ -2,24 +2,13 @@
 //
 // As in the real library, a new stream takes the workspace away, and a product uses its workspace, so that two streams
 // that share one are found. Scalars are read on the host at the call.
-#include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "numbers.hpp"
-
-#define API extern "C" __attribute__((visibility("default")))
-
-extern "C" {
-int pretend_enter(const char* name, int needs_context);
-int pretend_operation(void* stream, const char* name, void (*run)(void*), const void* context, std::uint64_t bytes);
-void pretend_access(std::uint64_t ptr, std::uint64_t bytes, int write);
-int pretend_capturing(void* stream);
-}
+#include "library.hpp"
 
 namespace {
 enum Status { OK = 0, NOT_READY = 1, ALLOC_FAILED = 3, INVALID_VALUE = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };

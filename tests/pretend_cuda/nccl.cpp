@@ -11,17 +11,7 @@
 #include <set>
 #include <vector>
 
-#include "numbers.hpp"
-
-#define API extern "C" __attribute__((visibility("default")))
-
-extern "C" {
-int pretend_enter(const char* name, int needs_context);
-int pretend_operation(void* stream, const char* name, void (*run)(void*), const void* context, std::uint64_t bytes);
-void pretend_access(std::uint64_t ptr, std::uint64_t bytes, int write);
-int pretend_capturing(void* stream);
-int pretend_current_device();
-}
+#include "library.hpp"
 
 namespace {
 enum Result { OK = 0, SYSTEM_FAILED = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE_FAILED = 6 };

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use ndgc::train::{
     Activation, AsyncDataSetIterator, BatchNormalization, CheckpointListener, DataIterator, DataSet, Dense,
     DropoutLayer, EarlyStopping, Embedding, Evaluation, Gru, IEvaluation, InputType, LastTimeStep, LayerSettings,
-    ListDataIterator, ListDataSetIterator, Loss, Lstm, MultiDataSet, Network, NetworkConfig, OutputLayer, Schedule,
-    ScheduleKind, ScheduleType, Termination, TrainingListener, Updater, WorkspaceMode,
+    ListDataIterator, ListDataSetIterator, Loss, Lstm, Moments, MultiDataSet, Network, NetworkConfig, OutputLayer,
+    Schedule, ScheduleKind, ScheduleType, Termination, TrainingListener, Updater, WorkspaceMode,
 };
-use ndgc::{DType, Device, Error, Result, Tensor};
+use ndgc::{DType, Device, Error, Result, Tensor, Var};
 
 use super::both::both;
 use super::network_layers::{MODES, numbers, one_hot};
@@ -422,6 +422,27 @@ fn a_graph_trains_over_an_iterator() {
             assert!(net.score_batch(&batch, false).unwrap() < first / 2., "{mode:?}");
             assert_eq!((net.iteration(), net.epoch()), (30, 6));
             assert_eq!(net.outputs(&batch.features, &[]).unwrap()[0].dims(), [4, 2]);
+        }
+    });
+}
+
+/// Numbers below the normal ones cost many times as much; rounded, they never become 0 by themselves.
+#[test]
+fn moments_that_no_gradient_reaches_any_more_end_at_zero() {
+    both(|| {
+        let moments = Moments::new(0.01);
+        let adam_w = Updater::AdamW { moments, decay: 0. };
+        for updater in [Updater::Adam(moments), adam_w, Updater::AmsGrad(moments), Updater::Nadam(moments)] {
+            let of = |value: f32| Tensor::full(value, 8, &Device::Cpu).unwrap();
+            let param = Var::from_tensor(&of(1.)).unwrap();
+            let state: Vec<Tensor> = updater.state().iter().map(|_| of(0.)).collect();
+            updater.step(&param, &of(1.), &state, 0.01, 1).unwrap();
+            assert_eq!(state[0].to_vec::<f32>().unwrap(), [0.1f32; 8], "{updater:?}");
+            for t in 2..900 {
+                updater.step(&param, &of(0.), &state, 0.01, t).unwrap();
+            }
+            assert_eq!(state[0].to_vec::<f32>().unwrap(), [0.; 8], "{updater:?}");
+            assert!(param.as_detached_tensor().to_vec::<f32>().unwrap().iter().all(|x| x.is_normal()), "{updater:?}");
         }
     });
 }

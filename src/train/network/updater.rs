@@ -178,16 +178,14 @@ impl Updater {
             (Updater::AdamW { moments, decay }, [m, v]) => {
                 param.adam_step_(grad, m, v, t, &moments.config(rate, decay, t))
             }
-            (Updater::AmsGrad(Moments { beta1, beta2, epsilon, .. }), [m, v, highest]) => {
-                mix(m, beta1, grad, 1.0 - beta1)?;
-                mix(v, beta2, &grad.sqr()?, 1.0 - beta2)?;
+            (Updater::AmsGrad(moments @ Moments { beta1, beta2, epsilon, .. }), [m, v, highest]) => {
+                param.adam_step_(grad, m, v, t, &moments.alone())?;
                 highest.copy_(&highest.maximum(v)?)?;
                 let rate = rate * (1.0 - beta2.powi(t)).sqrt() / (1.0 - beta1.powi(t));
                 descend(&m.div(&highest.sqrt()?.affine(1.0, epsilon)?)?, rate)
             }
-            (Updater::Nadam(Moments { beta1, beta2, epsilon, .. }), [m, v]) => {
-                mix(m, beta1, grad, 1.0 - beta1)?;
-                mix(v, beta2, &grad.sqr()?, 1.0 - beta2)?;
+            (Updater::Nadam(moments @ Moments { beta1, beta2, epsilon, .. }), [m, v]) => {
+                param.adam_step_(grad, m, v, t, &moments.alone())?;
                 let [next, now] = [t.saturating_add(1), t].map(|t| 1.0 - beta1.powi(t));
                 let mean = m.affine(beta1 / next, 0.0)?.add(&grad.affine((1.0 - beta1) / now, 0.0)?)?;
                 let root = v.affine(1.0 / (1.0 - beta2.powi(t)), 0.0)?.sqrt()?.affine(1.0, epsilon)?;
@@ -224,6 +222,12 @@ impl Moments {
     fn config(&self, rate: f64, decay: f64, t: i32) -> AdamConfig {
         let Moments { beta1, beta2, epsilon, .. } = *self;
         AdamConfig { rate, beta1, beta2, eps: epsilon / (1.0 - beta2.powi(t)).sqrt(), decay }
+    }
+
+    /// A step of Adam that changes the moments alone.
+    fn alone(&self) -> AdamConfig {
+        let Moments { beta1, beta2, .. } = *self;
+        AdamConfig { rate: 0.0, beta1, beta2, eps: 1.0, decay: 0.0 }
     }
 }
 

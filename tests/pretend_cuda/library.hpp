@@ -1,14 +1,25 @@
-// Numbers as the pretend libraries read and write them: by `cudaDataType`.
+// What the pretend libraries beside the driver share: its side of them, and numbers as they read and write them, by
+// `cudaDataType`.
 #pragma once
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 
+#define API extern "C" __attribute__((visibility("default")))
+
 using u16 = std::uint16_t;
 using u32 = std::uint32_t;
 using u64 = unsigned long long;
 using i64 = long long;
+
+extern "C" {
+int pretend_enter(const char* name, int needs_context);
+int pretend_operation(void* stream, const char* name, void (*run)(void*), const void* context, std::uint64_t bytes);
+void pretend_access(std::uint64_t ptr, std::uint64_t bytes, int write);
+int pretend_capturing(void* stream);
+int pretend_current_device();
+}
 
 enum Type { F32 = 0, F64 = 1, F16 = 2, BF16 = 14 };
 
