@@ -7,31 +7,11 @@
 //! candle's figure is what its allocations hold at most, ndgc's what its arrays do, both above what was there before
 //! the forward pass: the variables and the data.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
-struct Counting;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: the system's allocator, with two counters.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        PEAK.fetch_max(LIVE.fetch_add(layout.size(), Relaxed) + layout.size(), Relaxed);
-        // SAFETY: as the caller promised.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: as the caller promised.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
+#[path = "../live.rs"]
+mod live;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: live::Live = live::Live;
 
 const LAYERS: usize = 100;
 const WIDTH: usize = 64;
@@ -90,10 +70,8 @@ mod ours {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (layers, x) = (theirs::layers()?, theirs::data()?);
     theirs::step(&layers, &x)?;
-    let before = LIVE.load(Relaxed);
-    PEAK.store(before, Relaxed);
-    let sum = theirs::step(&layers, &x)?;
-    let candle = PEAK.load(Relaxed) - before;
+    let (sum, candle) = live::most(|| theirs::step(&layers, &x));
+    let sum = sum?;
 
     let (layers, x) = (ours::layers()?, ours::data()?);
     ours::step(&layers, &x)?;
