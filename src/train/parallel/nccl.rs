@@ -14,20 +14,23 @@ use super::communicator::{Communicator, fingerprint};
 /// the others waiting on their devices.
 ///
 /// ```no_run
-/// # use ndgc::train::{Network, NcclCommunicator, ParallelWrapper, ThreadCommunicator, TrainingMode};
-/// # use ndgc::{Device, Result};
-/// # fn network(device: &Device) -> Result<Network> { unimplemented!() }
-/// # fn batches(rank: usize) -> ndgc::train::ListDataSetIterator { unimplemented!() }
+/// # use ndgc::train::{ArrayDataSetIterator, DataSet, InputType, Loss, NcclCommunicator, NetworkConfig, OutputLayer};
+/// # use ndgc::train::{ParallelWrapper, ThreadCommunicator, TrainingMode};
+/// # use ndgc::{DType, Device, Tensor};
 /// // Two GPUs of this process, a thread each. With `MpiCommunicator` it is a process each, on as many machines.
 /// let ranks = ThreadCommunicator::group(2)?.into_iter().enumerate().map(|(rank, group)| {
 ///     std::thread::spawn(move || {
 ///         let device = Device::cuda(rank)?;
 ///         let gpus = NcclCommunicator::new(Box::new(group), &device)?;
-///         let mut wrapper = ParallelWrapper::builder(network(&device)?)
+///         let config = NetworkConfig::builder().device(&device).input_type(InputType::feed_forward(3));
+///         let network = config.layer(OutputLayer::new(2, Loss::Mse)).build()?;
+///         let mut wrapper = ParallelWrapper::builder(network)
 ///             .training_mode(TrainingMode::SharedGradients)
 ///             .communicator(Box::new(gpus))
 ///             .build()?;
-///         wrapper.fit(batches(rank))
+///         # let x = Tensor::ones((64, 3), DType::F32, &device)?;
+///         # let my_part = DataSet::new(x.clone(), x.narrow(1, 0, 2)?)?;
+///         wrapper.fit(ArrayDataSetIterator::new(my_part, 8)?) // each rank its own, as many batches on all
 ///     })
 /// });
 /// for rank in ranks.collect::<Vec<_>>() {
