@@ -284,10 +284,12 @@ impl Proxy {
     /// [`Error::Shape`] if it has axes; as [`Proxy::to_vec`].
     #[track_caller]
     pub fn to_scalar<T: WithDType>(&self) -> Result<T> {
-        match self.read::<T>(Call::here("to_scalar"), T::DTYPE, Part { most: 0, edge: 0 })? {
-            (shape, all) if shape.rank() == 0 => Ok(all[0]),
-            (shape, _) => Err(no_scalar(&shape)),
-        }
+        let (call, mut found) = (Call::here("to_scalar"), None);
+        let shape = self.read_bytes(call, T::DTYPE, Part { most: 0, edge: 0 }, &mut |bytes, layout, _| {
+            found = T::of_bytes(bytes).ok_or_else(|| no_truth(call.op))?.get(layout.offset()).copied();
+            Ok(())
+        })?;
+        found.filter(|_| shape.rank() == 0).ok_or_else(|| no_scalar(&shape))
     }
 
     /// Alias of [`Proxy::to_scalar`]: candle's name.

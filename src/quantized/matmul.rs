@@ -1,5 +1,6 @@
 //! Products with weights in blocks: `x [.., k]` times the transposed weights `[n, k]` is `[.., n]`.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use super::{
@@ -9,7 +10,7 @@ use super::{
 use crate::array::autograd::{Saved, no_grad};
 use crate::base::{
     call::Call,
-    dtype::DType,
+    dtype::{DType, WithDType},
     error::{Error, Result},
     heap,
     layout::Layout,
@@ -19,8 +20,17 @@ use crate::device::{Device, cpu::quantized};
 use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::compose::{composite, wrong_shape},
+    create::values::of_elements,
     grad::custom::{CpuStorage, CustomOp1},
 };
+
+/// Numbers whose room a thread keeps.
+const KEPT: usize = 1 << 16;
+
+thread_local! {
+    /// Where a product is computed before it is an array, so that the next one asks the heap for nothing.
+    static ROOM: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+}
 
 /// Rows of an input and a result of so many numbers, in rows of `k` and `n`.
 fn rows_of(counts: [usize; 2], [k, n]: [usize; 2]) -> usize {
@@ -49,7 +59,8 @@ impl QTensor {
         if !matches!(x.dtype(), DType::F32 | DType::F16 | DType::BF16 | DType::F8E4M3) {
             return Err(Error::UnsupportedDType { op: call.op, dtype: x.dtype(), supported: "f8e4m3, f16, bf16, f32" });
         }
-        let [lead @ .., last] = x.dims() else { return wrong_shape(call.op, x, "two axes or more") };
+        let shape = *x.shape();
+        let [lead @ .., last] = shape.dims() else { return wrong_shape(call.op, x, "two axes or more") };
         if lead.is_empty() {
             return wrong_shape(call.op, x, "two axes or more");
         }
@@ -61,11 +72,11 @@ impl QTensor {
             let (lhs, rhs) = (x.device().to_string(), self.blocks.device().to_string());
             return Err(Error::DeviceMismatch { op: call.op, lhs, rhs });
         }
-        let to = Shape::from([lead, &[n]].concat());
-        let m = rows_of([x.elem_count(), to.check(call.op, 4)?], [k, n]);
+        let to = shape.with_dim(lead.len(), n);
+        let m = rows_of([shape.elem_count(), to.check(call.op, 4)?], [k, n]);
         let (dtype, shape) = (self.dtype, self.shape);
         composite(call, x, &mut || {
-            let y = no_grad(|| self.product([m, k, n], x, to)?.to_dtype(x.dtype()))?;
+            let y = no_grad(|| self.product(call, [m, k, n], x, to)?.to_dtype(x.dtype()))?;
             // What is saved stays for the gradient, also if the blocks are closed.
             let saved = self.blocks.with_pinned(call.op, |array| Saved::of(call, array))?;
             y.with_gradient(call, [x], false, move |grad, _, _| {
@@ -80,20 +91,30 @@ impl QTensor {
 
     /// The product as f32.
     #[track_caller]
-    fn product(&self, [m, k, n]: [usize; 3], x: &Proxy, to: Shape) -> Result<Proxy> {
+    fn product(&self, call: Call, [m, k, n]: [usize; 3], x: &Proxy, to: Shape) -> Result<Proxy> {
         if !x.device().is_cpu() || self.dtype.block_size() == 1 {
             let x = x.to_dtype(DType::F32)?.reshape((m, k))?;
             return x.matmul(&self.dequantize(x.device())?.t()?)?.reshape(to);
         }
-        let op = "qmatmul";
-        let mut all = heap::zeros(op, to.elem_count())?;
-        with_floats(x, |x| {
+        let mut room = ROOM.try_with(Cell::take).unwrap_or_default();
+        heap::resize(call.op, &mut room, to.elem_count())?;
+        let all = &mut room;
+        let product = |x: &[f32]| {
+            if x.len() != m * k {
+                let (lhs, rhs) = (vec![x.len()], self.shape.dims().to_vec());
+                let why = "the input was exchanged during the call".into();
+                return Err(Error::ShapeMismatch { op: call.op, lhs, rhs, why });
+            }
             self.blocks
-                .with_slice(|blocks| quantized::product(op, self.dtype, [m, k, n], x, blocks, &mut all))
+                .with_slice(|blocks| quantized::product(call.op, self.dtype, [m, k, n], x, blocks, all))
                 .flatten()
-        })
-        .flatten()?;
-        Proxy::from_vec(all, to, &Device::Cpu)
+        };
+        with_floats(x, product).flatten()?;
+        let made = of_elements(call, f32::bytes_of(&room), (to, DType::F32), &Device::Cpu);
+        if room.len() <= KEPT {
+            let _ = ROOM.try_with(|kept| kept.set(room));
+        }
+        made
     }
 }
 

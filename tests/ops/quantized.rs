@@ -255,6 +255,50 @@ fn large_products_are_the_same() {
     });
 }
 
+/// Whole numbers with scales that are powers of two: nothing is rounded, whatever the order of the sums.
+#[test]
+fn products_of_the_largest_numbers_are_exact() {
+    alone(|| {
+        for dtype in [GgmlDType::Q4_0, GgmlDType::Q5_0, GgmlDType::Q8_0] {
+            for [m, n] in [[1, 1], [1, 16], [1, 33], [2, 15], [5, 17], [17, 40]] {
+                let (k, size) = (96, dtype.type_size());
+                let mut bytes = any_blocks(dtype, n * k / 32, (m + n) as u64);
+                for (i, block) in bytes.chunks_exact_mut(size).enumerate() {
+                    block[..2].copy_from_slice(&f16::from_f32([1.0, -0.5, 4.0][i % 3]).to_le_bytes());
+                    // Blocks of nothing but the ends of the range among them.
+                    match i % 4 {
+                        0 => block[2..].fill(if dtype == GgmlDType::Q8_0 { 0x80 } else { 0 }),
+                        1 => block[2..].fill(if dtype == GgmlDType::Q8_0 { 0x7f } else { 0xff }),
+                        _ => (),
+                    }
+                }
+                // One of each 32 is 127, so that they are multiplied as they are.
+                let whole = |(i, x): (usize, f32)| match i % 32 {
+                    0 => 127.0,
+                    _ if i / 32 % 2 == 0 => {
+                        if i % 3 == 0 {
+                            -127.0
+                        } else {
+                            127.0
+                        }
+                    }
+                    _ => (x * 127.0).round(),
+                };
+                let x: Vec<f32> = numbers(m * k, 3).into_iter().enumerate().map(whole).collect();
+                let weights = |i: usize| number(dtype, &bytes[i / 32 * size..][..size], i % 32);
+                let product = |i: usize| {
+                    let (x, row) = (&x[i / n * k..][..k], i % n * k);
+                    x.iter().enumerate().map(|(j, x)| f64::from(*x) * weights(row + j)).sum::<f64>() as f32
+                };
+                let want: Vec<f32> = (0..m * n).map(product).collect();
+                let module = QMatMul::from_qtensor(tensor(dtype, bytes.clone(), [n, k])).unwrap();
+                let got = module.forward(&Tensor::from_vec(x.clone(), (m, k), &Device::Cpu).unwrap()).unwrap();
+                assert_eq!(got.to_vec::<f32>().unwrap(), want, "{dtype} {m} {n}");
+            }
+        }
+    });
+}
+
 #[test]
 fn rows_do_not_depend_on_the_others_nor_on_the_form() {
     alone(|| {

@@ -2,6 +2,7 @@
 //! and bytes are used again, nor on the way. A counting allocator looks at every call of the thread.
 
 use ndgc::nn::{Adam, Optimizer, SGD, SgdConfig};
+use ndgc::quantized::{GgmlDType, QTensor};
 use ndgc::{DType, Device, NdManager, Result, Tensor, Var, gc};
 
 use crate::{alone, counting};
@@ -196,11 +197,13 @@ fn creation_asks_the_heap_for_nothing() {
         let _on = gc::scoped(true);
         let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
         let data = [1f32; 6];
-        let cases: [(&str, &dyn Fn() -> Result<Tensor>); 7] = [
+        let cases: [(&str, &dyn Fn() -> Result<Tensor>); 9] = [
             ("zeros", &|| Tensor::zeros((2, 3), DType::F32, &Device::Cpu)),
             ("zeros of a manager", &|| manager.zeros((2, 3), DType::F32)),
             ("ones", &|| manager.ones((2, 3), DType::F32)),
             ("full", &|| Tensor::full(7i64, (2, 3), &Device::Cpu)),
+            ("new of a slice", &|| Tensor::new(data.as_slice(), &Device::Cpu)),
+            ("new of lists", &|| Tensor::new([[1u32, 2], [3, 4]], &Device::Cpu)),
             ("from_slice", &|| manager.from_slice(&data, (2, 3))),
             ("arange", &|| Tensor::arange(0f32, 6., &Device::Cpu)),
             ("randn", &|| manager.randn(0f32, 1., (2, 3))),
@@ -239,9 +242,16 @@ fn other_operations_ask_the_heap_for_no_more_than_they_do_today() {
     alone(|| {
         let x = Operands::new(None);
         let w = Var::from_tensor(&x.b).unwrap();
-        let cases: [(&str, f64, &dyn Fn()); 11] = [
+        let long = Tensor::ones((2, 64), DType::F32, &Device::Cpu).unwrap();
+        let weights = Tensor::ones((1024, 64), DType::F32, &Device::Cpu).unwrap();
+        let [q4, q8, based] = [GgmlDType::Q4_0, GgmlDType::Q8_0, GgmlDType::Q4_1]
+            .map(|format| QTensor::quantize(&weights, format).unwrap());
+        let cases: [(&str, f64, &dyn Fn()); 14] = [
+            ("a product with Q4_0", 0., &|| drop(q4.matmul(&long).unwrap())),
+            ("a product with Q8_0", 0., &|| drop(q8.matmul(&long).unwrap())),
+            ("a product with Q4_1", 0., &|| drop(based.matmul(&long).unwrap())),
             ("to_vec", 1., &|| drop(x.a.to_vec::<f32>().unwrap())),
-            ("to_scalar", 1., &|| assert!(x.a.sum_all().unwrap().to_scalar::<f32>().is_ok())),
+            ("to_scalar", 0., &|| assert!(x.a.sum_all().unwrap().to_scalar::<f32>().is_ok())),
             ("permute", 0., &|| drop(x.cube.permute((2, 0, 1)).unwrap())),
             ("flatten", 0., &|| drop(x.cube.flatten(0, 1).unwrap())),
             ("cat of two", 0., &|| drop(Tensor::cat(&[&x.a, &x.b], 0).unwrap())),

@@ -2,6 +2,8 @@
 //!
 //! Beside [`WithDType`], since only its own crate knows that a list is no number, whatever comes.
 
+use std::borrow::Cow;
+
 use crate::base::{
     dtype::WithDType,
     error::{Error, Result},
@@ -27,18 +29,29 @@ pub trait NdLiteral {
     where
         Self: Sized;
 
+    /// The numbers of all of these, if they lie one after the other.
+    fn together(all: &[Self]) -> Option<&[Self::Elem]>
+    where
+        Self: Sized;
+
     /// The shape, and the numbers in row-major order.
     ///
     /// # Errors
     /// As [`NdLiteral::shape_of`].
-    fn flatten(self) -> Result<(Shape, Vec<Self::Elem>)>
+    fn flatten(&self) -> Result<(Shape, Cow<'_, [Self::Elem]>)>
     where
         Self: Sized,
     {
-        let all = std::slice::from_ref(&self);
+        let all = std::slice::from_ref(self);
         let shape = Self::shape_of(all)?;
-        let mut numbers = Vec::with_capacity(shape.elem_count());
-        Self::append(all, &mut numbers);
+        let numbers = Self::together(all).map_or_else(
+            || {
+                let mut numbers = Vec::with_capacity(shape.elem_count());
+                Self::append(all, &mut numbers);
+                numbers.into()
+            },
+            Cow::Borrowed,
+        );
         Ok((shape, numbers))
     }
 }
@@ -52,6 +65,9 @@ macro_rules! number_literals {
             }
             fn append(all: &[$t], to: &mut Vec<$t>) {
                 to.extend_from_slice(all);
+            }
+            fn together(all: &[$t]) -> Option<&[$t]> {
+                Some(all)
             }
         }
     )*};
@@ -89,6 +105,9 @@ impl<L: NdLiteral, const N: usize> NdLiteral for [L; N] {
     fn append(all: &[Self], to: &mut Vec<L::Elem>) {
         L::append(all.as_flattened(), to);
     }
+    fn together(all: &[Self]) -> Option<&[L::Elem]> {
+        L::together(all.as_flattened())
+    }
 }
 
 impl<L: NdLiteral> NdLiteral for Vec<L> {
@@ -102,6 +121,10 @@ impl<L: NdLiteral> NdLiteral for Vec<L> {
     }
     fn append(all: &[Self], to: &mut Vec<L::Elem>) {
         all.iter().for_each(|list| L::append(list, to));
+    }
+    fn together(all: &[Self]) -> Option<&[L::Elem]> {
+        let [list] = all else { return None };
+        L::together(list)
     }
 }
 
@@ -117,6 +140,10 @@ impl<L: NdLiteral> NdLiteral for &[L] {
     fn append(all: &[Self], to: &mut Vec<L::Elem>) {
         all.iter().for_each(|list| L::append(list, to));
     }
+    fn together(all: &[Self]) -> Option<&[L::Elem]> {
+        let [list] = all else { return None };
+        L::together(list)
+    }
 }
 
 impl<L: NdLiteral> NdLiteral for &L {
@@ -130,5 +157,9 @@ impl<L: NdLiteral> NdLiteral for &L {
     }
     fn append(all: &[Self], to: &mut Vec<L::Elem>) {
         all.iter().for_each(|item| L::append(std::slice::from_ref(*item), to));
+    }
+    fn together(all: &[Self]) -> Option<&[L::Elem]> {
+        let [item] = all else { return None };
+        L::together(std::slice::from_ref(*item))
     }
 }

@@ -25,6 +25,8 @@ const BASE: u8 = 1;
 const V3: u8 = 2;
 /// The foundation of AVX-512 and what comes with it: x86-64-v4.
 const V4: u8 = 3;
+/// Beside that, the instruction that multiplies bytes.
+const VNNI: u8 = 4;
 
 static UNITS: AtomicU8 = AtomicU8::new(UNKNOWN);
 
@@ -37,7 +39,9 @@ fn find() -> u8 {
         }
         let v3 = all!("avx2" "bmi1" "bmi2" "f16c" "fma" "lzcnt" "movbe");
         let v4 = v3 && all!("avx512f" "avx512bw" "avx512cd" "avx512dq" "avx512vl");
-        if v4 {
+        if v4 && all!("avx512vnni") {
+            VNNI
+        } else if v4 {
             V4
         } else if v3 {
             V3
@@ -87,7 +91,7 @@ pub(super) fn simd<L: Loop>(len: usize, body: L) -> L::Output {
     match units(len) {
         // SAFETY: `find` saw all features that `v4` is compiled for.
         #[cfg(target_arch = "x86_64")]
-        V4 => unsafe { v4(body) },
+        V4 | VNNI => unsafe { v4(body) },
         // SAFETY: `find` saw all features that `v3` is compiled for.
         #[cfg(target_arch = "x86_64")]
         V3 => unsafe { v3(body) },
@@ -105,6 +109,112 @@ fn v3<L: Loop>(body: L) -> L::Output {
 #[target_feature(enable = "avx2,bmi1,bmi2,f16c,fma,lzcnt,movbe,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
 fn v4<L: Loop>(body: L) -> L::Output {
     body.run()
+}
+
+/// The instruction that multiplies bytes: who has this may use it.
+#[derive(Clone, Copy)]
+pub(super) struct ByteProducts(());
+
+impl ByteProducts {
+    /// Adds to each sum the products of its four numbers of `a`, which have no sign, and those of `b`.
+    #[inline(always)]
+    pub(super) fn add(self, sums: [i32; 16], a: [u8; 64], b: [i8; 4]) -> [i32; 16] {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::{
+                arch::x86_64::{__m512i, _mm512_dpbusd_epi32},
+                mem::transmute,
+            };
+            // SAFETY: `self` was made in `vnni` alone, which is called where the machine has the instruction; arrays of
+            // 64 bytes are vectors of 64 bytes, whatever their numbers.
+            unsafe {
+                let sums = transmute::<[i32; 16], __m512i>(sums);
+                let (a, b) = (transmute::<[u8; 64], __m512i>(a), transmute::<[[i8; 4]; 16], __m512i>([b; 16]));
+                transmute::<__m512i, [i32; 16]>(_mm512_dpbusd_epi32(sums, a, b))
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        unreachable!("no machine of this kind makes one: {sums:?} {a:?} {b:?}")
+    }
+
+    /// Sixteen rows of eight times four bytes as eight columns.
+    #[inline(always)]
+    pub(super) fn transposed(self, rows: [[u8; 32]; 16]) -> [[u8; 64]; 8] {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::{arch::x86_64::*, array::from_fn, mem::transmute};
+            // SAFETY: as in `add`: what `vnni` is compiled for includes what these need.
+            unsafe {
+                let two = |i: usize| {
+                    let row = i / 4 * 8 + i % 4;
+                    let low = _mm512_castsi256_si512(transmute::<[u8; 32], __m256i>(rows[row]));
+                    _mm512_inserti64x4::<1>(low, transmute::<[u8; 32], __m256i>(rows[row + 4]))
+                };
+                let rows: [__m512i; 8] = from_fn(two);
+                // Of each two, then four rows; in each quarter of a vector.
+                let low: [_; 4] = from_fn(|i| _mm512_unpacklo_epi32(rows[2 * i], rows[2 * i + 1]));
+                let high: [_; 4] = from_fn(|i| _mm512_unpackhi_epi32(rows[2 * i], rows[2 * i + 1]));
+                let four = |i: usize| {
+                    let [a, b] = [low, high].map(|pairs| [pairs[i], pairs[i + 1]]);
+                    let lows = [a, b].map(|[x, y]| _mm512_unpacklo_epi64(x, y));
+                    let highs = [a, b].map(|[x, y]| _mm512_unpackhi_epi64(x, y));
+                    [lows[0], highs[0], lows[1], highs[1]]
+                };
+                let [a, b] = [four(0), four(2)];
+                transmute::<[__m512i; 8], [[u8; 64]; 8]>(from_fn(|i| match i {
+                    0..4 => _mm512_shuffle_i32x4::<0x88>(a[i], b[i]),
+                    _ => _mm512_shuffle_i32x4::<0xdd>(a[i - 4], b[i - 4]),
+                }))
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        unreachable!("no machine of this kind makes one: {rows:?}")
+    }
+
+    /// Halves by their bits as floats.
+    #[inline(always)]
+    pub(super) fn floats(self, halves: [u16; 16]) -> [f32; 16] {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::{
+                arch::x86_64::{__m256i, __m512, _mm512_cvtph_ps},
+                mem::transmute,
+            };
+            // SAFETY: as in `transposed`.
+            unsafe { transmute::<__m512, [f32; 16]>(_mm512_cvtph_ps(transmute::<[u16; 16], __m256i>(halves))) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        unreachable!("no machine of this kind makes one: {halves:?}")
+    }
+}
+
+/// As [`Loop`], of what needs the instruction that multiplies bytes.
+pub(super) trait ByteLoop {
+    fn run(self, unit: ByteProducts);
+}
+
+/// Whether the machine has the instruction that multiplies bytes.
+pub(super) fn multiplies_bytes() -> bool {
+    units(SIMD_MIN) == VNNI
+}
+
+/// Runs a loop where [`multiplies_bytes`].
+#[inline(always)]
+pub(super) fn by_bytes<L: ByteLoop>(body: L) {
+    assert!(multiplies_bytes(), "asked for before");
+    // SAFETY: `find` saw all features that `vnni` is compiled for.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        vnni(body);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    drop(body);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,f16c,fma,lzcnt,movbe,avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni")]
+fn vnni<L: ByteLoop>(body: L) {
+    body.run(ByteProducts(()));
 }
 
 /// `dst = lhs x rhs` of `[M, K, N]`, all at least 1, or added to `dst`; by the library's general routine, on up to that

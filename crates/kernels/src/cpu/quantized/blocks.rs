@@ -297,7 +297,7 @@ impl Opened {
     pub(super) fn into_rounded(self) -> Rounded {
         let parts = self.numbers.chunks().as_flattened().chunks_exact(16);
         let sums = parts.map(|part| part.iter().sum()).collect();
-        Rounded { numbers: self.numbers, sums, scales: self.scales }
+        Rounded { numbers: self.numbers, sums, scales: self.scales, parts: Vec::new() }
     }
 
     /// The numbers as floats.

@@ -10,6 +10,7 @@
 //! all rows of the other side.
 
 mod blocks;
+mod bytes;
 mod pack;
 mod rounded;
 
@@ -112,7 +113,8 @@ fn each<D: bytemuck::Pod>(to: &mut [D], piece: usize, f: &(dyn Piece<D> + Sync))
 thread_local! {
     // What a product needs room for stays with the thread up to [`KEPT`], so that the next one asks the heap for
     // nothing.
-    static ROUNDED: Cell<Rounded> = Cell::default();
+    /// The other side, and columns of the result.
+    static ROUNDED: Cell<(Rounded, Vec<f32>)> = Cell::default();
     /// Opened rows, and scales of one.
     static OPENED: Cell<(Opened, Vec<f32>)> = Cell::default();
 }
@@ -174,25 +176,37 @@ pub fn product(
         to.fill(0.0);
         return Ok(());
     }
-    let mut rounded = ROUNDED.try_with(Cell::take).unwrap_or_default();
+    let (mut rounded, mut columns) = ROUNDED.try_with(Cell::take).unwrap_or_default();
     rounded.round(op, x, len)?;
+    let bias = bytes::bias(dtype);
+    if let Some(bias) = bias {
+        rounded.part(op, m, bias)?;
+    }
     // Several rows are opened at once where each row of the other side is read for all of them, and short ones.
     let together = if m == 1 { (TOGETHER / k).clamp(1, ROWS) } else { ROWS }.min(n);
-    let share = (SHARE / k).max(1).next_multiple_of(ROWS);
+    let share = (SHARE / k).max(1).next_multiple_of(bytes::ROWS);
     // Row by row of the blocks: the result's columns, which lie one after the other if there is one row.
     let refused = OnceLock::new();
     let rows = |i: usize, columns: &mut [f32]| {
         let (mut open, mut by) = OPENED.try_with(Cell::take).unwrap_or_default();
-        let room = open.resize(op, len, together * k).and_then(|()| heap::resize(op, &mut by, k / 32));
+        let room = match bias {
+            Some(_) => heap::resize(op, &mut by, bytes::ROWS * m),
+            None => open.resize(op, len, together * k).and_then(|()| heap::resize(op, &mut by, k / 32)),
+        };
         if let Err(error) = room {
             return drop(refused.set(error));
         }
-        for (j, columns) in columns.chunks_mut(together * m).enumerate() {
-            let (first, count) = (i * share + j * together, columns.len() / m);
-            open.open(dtype, &weights[first * row_bytes..][..count * row_bytes]);
-            simd(k, Columns { open: &open, x: &rounded, by: &mut by, m, columns });
+        if bias.is_some() {
+            let rows = &weights[i * share * row_bytes..][..columns.len() / m * row_bytes];
+            bytes::columns(dtype, rows, m, &rounded, &mut by, columns);
+        } else {
+            for (j, columns) in columns.chunks_mut(together * m).enumerate() {
+                let (first, count) = (i * share + j * together, columns.len() / m);
+                open.open(dtype, &weights[first * row_bytes..][..count * row_bytes]);
+                simd(k, Columns { open: &open, x: &rounded, by: &mut by, m, columns });
+            }
         }
-        if open.room() <= KEPT {
+        if open.room().max(by.len()) <= KEPT {
             let _ = OPENED.try_with(|kept| kept.set((open, by)));
         }
     };
@@ -203,14 +217,14 @@ pub fn product(
     if m == 1 {
         all(to);
     } else {
-        let mut columns = heap::zeros(op, m * n)?;
+        heap::resize(op, &mut columns, m * n)?;
         all(&mut columns);
         for (i, to) in to.chunks_exact_mut(n).enumerate() {
             to.iter_mut().zip(columns[i..].iter().step_by(m)).for_each(|(to, &x)| *to = x);
         }
     }
-    if rounded.numbers.len() <= KEPT {
-        let _ = ROUNDED.try_with(|kept| kept.set(rounded));
+    if rounded.numbers.len().max(columns.len()) <= KEPT {
+        let _ = ROUNDED.try_with(|kept| kept.set((rounded, columns)));
     }
     refused.into_inner().map_or(Ok(()), Err)
 }

@@ -48,6 +48,17 @@ pub(super) struct Rounded {
     /// Sums of each 16.
     pub(super) sums: Vec<i16>,
     pub(super) scales: Vec<f32>,
+    /// The same in bytes, of each block of 32: its part of the first row, of the second, and so on.
+    pub(super) parts: Vec<Part>,
+}
+
+/// 32 numbers of a row, as bytes are multiplied.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Part {
+    pub(super) words: [[i8; 4]; 8],
+    pub(super) scale: f32,
+    /// What the other side's bias adds to their products, below 0.
+    pub(super) less: i32,
 }
 
 impl Rounded {
@@ -57,6 +68,22 @@ impl Rounded {
         heap::resize(op, &mut self.sums, rows.len() / 16)?;
         heap::resize(op, &mut self.scales, rows.len() / block)?;
         simd(rows.len(), Rounding { rows, block, to: self });
+        Ok(())
+    }
+
+    /// Makes bytes of `m` rows in blocks of 32, whose other side has a bias.
+    pub(super) fn part(&mut self, op: &'static str, m: usize, bias: i32) -> Result<()> {
+        let Rounded { numbers, sums, scales, parts } = self;
+        heap::resize(op, parts, scales.len())?;
+        simd(numbers.len(), || {
+            let rows = numbers.chunks().iter().zip(sums.as_chunks::<2>().0).zip(&*scales);
+            for (i, ((numbers, sums), &scale)) in rows.enumerate() {
+                let blocks = parts.len() / m;
+                let words = bytemuck::cast(numbers.map(|number| number as i8));
+                let less = -bias * (i32::from(sums[0]) + i32::from(sums[1]));
+                parts[i % blocks * m + i / blocks] = Part { words, scale, less };
+            }
+        });
         Ok(())
     }
 }
@@ -101,7 +128,11 @@ pub(super) fn rounded(x: &[f32], to: &mut [i16]) -> f32 {
         let scale = f32::from_bits(largest) / 127.0;
         (1.0 / scale, as_half(scale))
     };
-    to.iter_mut().zip(x).for_each(|(to, &x)| *to = (by * x).round().clamp(-128.0, 127.0) as i16);
+    // Above 2^23 a float's last bits are those of its integer: vectors have no other fast way for what may not be a
+    // number.
+    const WHOLE: f32 = (3 << 22) as f32;
+    let integer = |x: f32| (x.round().clamp(-128.0, 127.0) + WHOLE).to_bits() as i8;
+    to.iter_mut().zip(x).for_each(|(to, &x)| *to = i16::from(integer(by * x)));
     scale
 }
 
