@@ -166,6 +166,10 @@ impl Updater {
     /// As [`Tensor::sgd_step_`].
     pub fn step(&self, param: &Var, grad: &Tensor, state: &[Tensor], rate: f64, t: i32) -> Result<()> {
         let descend = |step: &Tensor, rate: f64| param.sgd_step_(step, None, rate, 0.0, 0.0);
+        // `state = keep state + share value`: a step of rate 0, since steps leave no state so small that it is slow.
+        let mix = |state: &Tensor, keep: f64, value: &Tensor, share: f64| {
+            param.sgd_step_(&value.affine(share, 0.0)?, Some(state), 0.0, keep, 0.0)
+        };
         match (*self, state) {
             (Updater::NoOp, _) => Ok(()),
             (Updater::Gradient, _) => descend(grad, 1.0),
@@ -229,11 +233,4 @@ impl Moments {
         let Moments { beta1, beta2, .. } = *self;
         AdamConfig { rate: 0.0, beta1, beta2, eps: 1.0, decay: 0.0 }
     }
-}
-
-/// `state = keep state + share value`, in place.
-fn mix(state: &Tensor, keep: f64, value: &Tensor, share: f64) -> Result<()> {
-    state.affine_(keep, 0.0)?;
-    state.add_(&value.affine(share, 0.0)?)?;
-    Ok(())
 }
