@@ -1,4 +1,5 @@
-//! What an attack from outside found, one test for each finding: F1 to F17 of design.md, "What attack found".
+//! What an attack from outside found: tests of findings of design.md, "What attack found". Others stand beside what they
+//! are about: F11 in `ops/dlpack.rs`, F13 in `process.rs`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
