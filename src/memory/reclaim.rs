@@ -49,6 +49,11 @@ pub(crate) fn drain(context: &ThreadContext) {
     }
 }
 
+/// Whether nothing waits that this thread would reap: then what has a count has a handle.
+pub(crate) fn is_drained(context: &ThreadContext) -> bool {
+    [context.record.lane, 0].into_iter().all(|lane| QUEUE.is_empty(lane))
+}
+
 /// Reaps everything that is queued when the call begins, on whatever lane. Returns how many.
 pub(crate) fn drain_all(context: &ThreadContext) -> usize {
     let reaped = work::all(|| {

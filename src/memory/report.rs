@@ -22,7 +22,7 @@ use crate::memory::{
     proxy::Proxy,
     reclaim, registry,
     threads::with_context,
-    workspace::{block, validity},
+    workspace::{block, stats, validity},
 };
 
 /// One array of a manager.
@@ -61,6 +61,11 @@ pub struct WorkspaceReport {
     pub blocks: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Arrays with a recorded gradient that somebody still had a handle of when their cycle ended, as in
+    /// `losses.push(loss)`: their graphs ended then.
+    pub kept_graphs: u64,
+    /// Where the last of them was made.
+    pub kept_graph_at: Option<Site>,
 }
 
 /// A manager with its arrays and sub-managers.
@@ -150,9 +155,15 @@ impl ManagerReport {
                 array.age.as_secs_f64()
             )?;
         }
-        for WorkspaceReport { name, blocks, bytes } in &self.workspaces {
+        for WorkspaceReport { name, blocks, bytes, kept_graphs, kept_graph_at } in &self.workspaces {
             let blocks = counted(*blocks, "block");
-            writeln!(f, "{pad}    |-- workspace [{name}]: {blocks} of {}", Bytes(*bytes))?;
+            write!(f, "{pad}    |-- workspace [{name}]: {blocks} of {}", Bytes(*bytes))?;
+            if let Some(site) = kept_graph_at {
+                let graphs = counted(*kept_graphs, "graph");
+                write!(f, "; {graphs} ended with a cycle while an array was kept, the last one made at {site}")?;
+                write!(f, " (keep a loss by its number or by detach())")?;
+            }
+            writeln!(f)?;
         }
         if self.elsewhere > 0 {
             writeln!(f, "{pad}    |-- values kept by gradient graphs, and exports: {}", Bytes(self.elsewhere))?;
@@ -197,10 +208,9 @@ impl NdManager {
         let mut workspaces = Vec::new();
         if self.is_system() {
             let found = block::by_workspace(|at| at == self.device()).into_iter();
-            workspaces.extend(found.map(|(name, (blocks, bytes))| WorkspaceReport {
-                name: name.to_string(),
-                blocks,
-                bytes,
+            workspaces.extend(found.map(|(name, (blocks, bytes))| {
+                let (kept_graphs, kept_graph_at) = stats::kept_graphs(&name, self.device());
+                WorkspaceReport { name: name.to_string(), blocks, bytes, kept_graphs, kept_graph_at }
             }));
         }
         let mut report = ManagerReport {

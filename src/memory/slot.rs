@@ -422,4 +422,33 @@ mod tests {
         assert_eq!(slot.finish(1), None, "one thread finishes");
         assert!(slot.finished());
     }
+
+    /// F4 of design.md, "What attack found".
+    #[test]
+    fn two_billion_forgotten_handles_stop_a_key_from_making_another() {
+        let slot = Slot::<u8>::new();
+        slot.open(1);
+        slot.proxies.store(HANDLES_MAX, Ordering::Relaxed);
+        assert!(slot.upgrade().is_some());
+        assert_eq!((slot.upgrade(), slot.proxies()), (None, HANDLES_MAX + 1));
+    }
+
+    /// F14 of design.md, "What attack found".
+    #[test]
+    #[should_panic = "only an open slot is closed, by one thread"]
+    fn a_slot_that_closes_is_not_closed_again() {
+        let slot = Slot::<u8>::new();
+        slot.open(1);
+        slot.begin_close();
+        slot.begin_close();
+    }
+
+    /// F14 of design.md, "What attack found".
+    #[test]
+    #[should_panic = "a slot from a free list is vacant"]
+    fn a_slot_that_is_open_is_not_opened() {
+        let slot = Slot::<u8>::new();
+        slot.open(1);
+        slot.open(2);
+    }
 }

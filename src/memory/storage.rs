@@ -644,3 +644,31 @@ pub(crate) fn share_of(id: u32) -> u64 {
     // Relaxed: as above.
     bytes_of(id) / u64::from(CELLS.get(id).refs.load(Ordering::Relaxed).max(1))
 }
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// F4 of design.md, "What attack found".
+    #[test]
+    fn two_billion_forgotten_references_end_the_process_before_the_count_wraps() {
+        const TEST: &str =
+            "memory::storage::tests::two_billion_forgotten_references_end_the_process_before_the_count_wraps";
+        const CHILD: &str = "NDGC_TEST_COUNT";
+        if let Ok(count) = std::env::var(CHILD) {
+            let made = with_context(|context| Storage::new(context, "test", Buffer::empty(), 0));
+            let storage = made.expect("a cell");
+            storage.cell.refs.store(count.parse().expect("a number"), Ordering::Relaxed);
+            std::mem::forget((storage.clone(), storage));
+            return;
+        }
+        let counted = |count: u32| {
+            let mut child = Command::new(std::env::current_exe().expect("this program"));
+            child.args(["--exact", TEST]).env(CHILD, count.to_string()).output().expect("a process").status
+        };
+        assert!(counted(u32::MAX / 2).success());
+        assert_eq!(counted(u32::MAX / 2 + 1).code(), None, "it was aborted");
+    }
+}

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use ndgc::dlpack::{DLDataType, DLDevice, DLManagedTensorVersioned, DLPackVersion, DLTensor, DlPack, Managed};
-use ndgc::{DType, Device, Error, NdManager, Tensor, TensorExt, Var, gc};
+use ndgc::{DType, Device, Error, NdManager, Tensor, TensorExt, Var, Workspace, WorkspaceConfig, gc};
 
 use crate::ops::support::{active, each, error, values};
 
@@ -183,6 +183,26 @@ fn what_ndgc_exported_comes_back_as_a_view() {
         let found = a.with_slice(|_: &[f32]| error(back.zero_())).unwrap();
         assert!(matches!(found, Error::InUse { .. }), "a reader of one excludes a writer of the other: {found}");
     });
+}
+
+/// F17 of design.md, "What attack found".
+#[test]
+fn an_export_of_a_workspaces_array_comes_back_to_the_manager_that_is_given() {
+    let config = WorkspaceConfig::builder().initial_size(1 << 12).build().unwrap();
+    let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
+    let back = Workspace::cycle("F17", &config, || {
+        let pack = Tensor::arange(0f32, 6., &Device::Cpu)?.to_dlpack()?;
+        let back = Tensor::from_dlpack(pack, &manager)?;
+        assert_eq!((manager.array_count(), back.manager()?.uuid()), (1, manager.uuid()));
+        Ok::<_, Error>(back)
+    });
+    let back = back.unwrap();
+    assert_eq!(values::<f32>(&back), [0., 1., 2., 3., 4., 5.], "it lives as long as its manager");
+    Workspace::cycle("F17", &config, || Tensor::full(7f32, 6, &Device::Cpu).map(drop)).unwrap();
+    assert_eq!(values::<f32>(&back), [0., 1., 2., 3., 4., 5.], "its bytes are its own");
+    manager.close().unwrap();
+    assert!(!back.is_open());
+    ndgc::destroy_all_workspaces_for_current_thread().unwrap();
 }
 
 #[test]

@@ -7,6 +7,7 @@ use ndgc::{
     WorkspaceConfig, destroy_all_workspaces_for_current_thread, gc,
 };
 
+use crate::common::{in_child, is_child};
 use crate::workspace::support::{alone, basic, doubles, el, filled, loop_first, sum, values};
 
 /// Bytes in use, after everything dead was reclaimed.
@@ -299,4 +300,35 @@ fn a6_memory_from_outside_is_not_the_workspaces() {
         cycle.leave();
         assert_eq!((sum(&outside), sum(&view)), (8192., 20.));
     });
+}
+
+#[test]
+fn a_workspace_that_spills_in_every_cycle_says_so_once_and_what_mends_it() {
+    if is_child() {
+        // Enough, more than it has in 15 cycles at a time, one that grows, and one that always spills.
+        let config = |policy| {
+            let builder = WorkspaceConfig::builder()
+                .initial_size(1 << 10)
+                .overallocation_limit(0.)
+                .policy_learning(LearningPolicy::None);
+            builder.policy_spill(policy).build().unwrap()
+        };
+        let cycles = |name: &str, policy, lengths: &[usize]| {
+            for &length in lengths {
+                Workspace::cycle(name, &config(policy), || Tensor::zeros(length, DType::U8, &Device::Cpu).map(drop))
+                    .unwrap();
+            }
+        };
+        cycles("ENOUGH", SpillPolicy::External, &[1024; 100]);
+        cycles("SELDOM", SpillPolicy::External, &[[2048; 15].as_slice(), &[1024], &[2048; 15]].concat());
+        cycles("GROWS", SpillPolicy::Reallocate, &[2048; 100]);
+        cycles("SPILLS", SpillPolicy::External, &[[2048; 15].as_slice(), &[4096; 100]].concat());
+        return;
+    }
+    let test = "workspace::accounting::a_workspace_that_spills_in_every_cycle_says_so_once_and_what_mends_it";
+    let said = String::from_utf8(in_child(test, &[]).stderr).unwrap();
+    let wanted = "ndgc: workspace [SPILLS] has 1.00 KiB and its last 16 cycles needed more, the last one 4.00 KiB; set \
+                  policy_spill(SpillPolicy::Reallocate) or an initial_size of 4096";
+    let lines: Vec<&str> = said.lines().filter(|line| line.starts_with("ndgc:")).collect();
+    assert_eq!(lines, [wanted]);
 }

@@ -3,11 +3,12 @@
 
 use std::sync::mpsc;
 
-use ndgc::nn::kv_cache::{Cache, ConcatKvCache};
+use ndgc::nn::kv_cache::{Cache, ConcatKvCache, InterleavedKvCache, KvCache, RotatingKvCache};
+use ndgc::nn::ops::softmax_last_dim;
 use ndgc::nn::{Adam, AdamConfig, BatchNorm, Mlp, Module, ModuleT, Optimizer, SGD, VarBuilder, VarMap, linear};
 use ndgc::{
-    DType, Device, Error, Generator, LocationPolicy, NdManager, SpillPolicy, Tensor, Var, Workspace, WorkspaceConfig,
-    gc, no_grad,
+    DType, Device, Error, Generator, LocationPolicy, NdManager, Result, SpillPolicy, Tensor, Var, Workspace,
+    WorkspaceConfig, gc, no_grad,
 };
 
 use crate::workspace::support::{alone, basic, doubles, el, filled, in_cycle, leak, refusal, sum, values};
@@ -363,6 +364,78 @@ fn a_cache_of_keys_outlives_the_cycles_in_which_it_is_filled() {
         assert_eq!(values(concat.k().unwrap()), [1., 1., 2., 2., 3., 3.]);
         assert_eq!(values(concat.v().unwrap()), [-1., -1., -2., -2., -3., -3.]);
     });
+}
+
+/// What gives keys and values back: `[1, heads, positions, size]` each.
+trait Keeps {
+    fn keep(&mut self, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)>;
+}
+
+impl Keeps for KvCache {
+    fn keep(&mut self, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
+        self.append(k, v)
+    }
+}
+
+impl Keeps for RotatingKvCache {
+    fn keep(&mut self, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
+        self.append(k, v)
+    }
+}
+
+impl Keeps for ConcatKvCache {
+    fn keep(&mut self, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
+        self.append(k, v)
+    }
+}
+
+impl Keeps for InterleavedKvCache {
+    fn keep(&mut self, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
+        let both = self.append(k, v)?.transpose(0, 1)?.unsqueeze(0)?;
+        let size = self.head_dim();
+        Ok((both.narrow(3, 0, size)?, both.narrow(3, size, size)?))
+    }
+}
+
+#[test]
+fn tokens_each_in_a_cycle_of_its_own_are_what_they_are_without_workspaces() {
+    const SIZE: usize = 4;
+    // Positions: fewer than are made, so that the first two grow, and the rotating one goes round.
+    let caches: [fn() -> Box<dyn Keeps>; 4] = [
+        || Box::new(KvCache::new(2, 8)),
+        || Box::new(RotatingKvCache::new(2, 8)),
+        || Box::new(ConcatKvCache::new(2)),
+        || Box::new(InterleavedKvCache::new(SIZE)),
+    ];
+    let weights = |seed: u64| Generator::new(seed).uniform(-1., 1., (SIZE, SIZE), DType::F64, &Device::Cpu).unwrap();
+    // The next token of one, by attention with two heads over those before.
+    let step = |token: &[f64], weights: &[Tensor; 3], cache: &mut dyn Keeps| {
+        let x = Tensor::from_slice(token, (1, 2, 1, SIZE), &Device::Cpu)?;
+        let [q, k, v] = weights.each_ref().map(|weights| x.broadcast_matmul(weights));
+        let (k, v) = cache.keep(&k?, &v?)?;
+        let seen = softmax_last_dim(&q?.matmul(&k.t()?)?)?.matmul(&v)?;
+        seen.tanh()?.flatten_all()?.to_vec1::<f64>()
+    };
+    for (on, new) in [false, true].into_iter().flat_map(|on| caches.map(|new| (on, new))) {
+        alone(|| {
+            let _switch = gc::scoped(on);
+            let weights = [1, 2, 3].map(weights);
+            let (mut plain, mut cycled) = (new(), new());
+            let mut token = vec![0.5; 2 * SIZE];
+            let mut active = Vec::new();
+            for at in 0..40 {
+                let next = step(&token, &weights, plain.as_mut()).unwrap();
+                let inside = Workspace::cycle("TOKEN", &config(), || step(&token, &weights, cycled.as_mut())).unwrap();
+                assert_eq!(inside, next, "token {at}");
+                token = next;
+                active.push(Device::Cpu.memory().active);
+            }
+            // The two caches grow by keys and values, or have room for a round of 8 before.
+            let grown = active[39] - active[20];
+            assert!(grown <= 2 * 2 * (19 + 8) * 2 * SIZE as u64 * 8, "{grown} bytes in 19 tokens");
+            assert_eq!(renewals("TOKEN"), 0, "no cache keeps a block");
+        });
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ use crate::memory::workspace::{
     config::{DebugMode, LocationPolicy, MirroringPolicy, ResetPolicy, SpillPolicy, WorkspaceConfig},
     retired,
     sizing::{Placement, Plan, RewindMark},
-    stats::Tally,
+    stats::{self, Tally},
     validity::{CycleId, CycleScope, Leases},
 };
 use crate::memory::{
@@ -228,9 +228,9 @@ impl Arena {
     }
 
     pub(crate) fn note_kept(&self, created: Option<Site>) {
-        let tally = &mut self.state.borrow_mut().tally;
-        tally.kept_graphs += 1;
-        tally.kept_graph_at = created;
+        let kept = &mut self.state.borrow_mut().tally.kept_graphs;
+        *kept = (kept.0 + 1, created);
+        stats::note_kept(&self.name, &self.device, created);
     }
 
     pub(crate) fn tally(&self) -> Tally {
@@ -572,6 +572,7 @@ impl Arena {
             blocks.into_iter().for_each(retired::retire);
         }
         state.plan.sized(0);
+        stats::forget_kept(&self.name, &self.device, state.tally.kept_graphs.0);
     }
 
     // ------------------------------------------------------------------------------------------ sizes

@@ -172,8 +172,10 @@ impl Drop for Leaves {
             reclaim::on_call(context);
             let above_soft = context.workspaces.leave(self.frame);
             if !context.workspaces.tracked.borrow().is_empty() {
+                // Of what waits to be reaped nobody has a handle.
+                let is_held = reclaim::is_drained(context);
                 registry::end_graphs(context, |key| {
-                    if let Some(cycle) = registry::cycle_of(key) {
+                    if is_held && let Some(cycle) = registry::cycle_of(key) {
                         context.workspaces.note_kept(cycle, registry::created(key.index()));
                     }
                 });
@@ -582,8 +584,8 @@ impl Workspace {
             step: plan.step(),
             system_allocations: tally.system_allocations,
             renewals: tally.renewals,
-            kept_graphs: tally.kept_graphs,
-            kept_graph_at: tally.kept_graph_at,
+            kept_graphs: tally.kept_graphs.0,
+            kept_graph_at: tally.kept_graphs.1,
             same_addresses: tally.same_addresses,
             plan: plan.planned(),
         })

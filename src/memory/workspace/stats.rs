@@ -1,10 +1,49 @@
 //! What a workspace has done: counters, as data and as ND4J's table.
 
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::{error::Site, units::Bytes};
-use crate::device::buffer::Span;
-use crate::memory::workspace::planning::PlanStats;
+use crate::device::{Device, buffer::Span};
+use crate::memory::{switch, workspace::planning::PlanStats};
+
+/// Arrays with a recorded gradient that had handles when their cycle ended: how many, and where the last one was made.
+pub(crate) type KeptGraphs = (u64, Option<Site>);
+
+/// Those of the workspaces that live, for reports: those of several threads with one name, and device, are one here.
+static KEPT: Mutex<Vec<(Arc<str>, Device, KeptGraphs)>> = Mutex::new(Vec::new());
+
+/// An array of this workspace had a handle when its cycle ended.
+pub(crate) fn note_kept(workspace: &Arc<str>, device: &Device, created: Option<Site>) {
+    let mut all = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    match all.iter_mut().find(|(name, at, _)| name == workspace && at == device) {
+        Some((_, _, kept)) => *kept = (kept.0 + 1, created),
+        None => all.push((Arc::clone(workspace), device.clone(), (1, created))),
+    }
+}
+
+/// The workspace that noted so many ended.
+pub(crate) fn forget_kept(workspace: &Arc<str>, device: &Device, count: u64) {
+    if count == 0 {
+        return;
+    }
+    let mut all = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    for (name, at, kept) in &mut *all {
+        if name == workspace && at == device {
+            kept.0 -= count;
+        }
+    }
+    all.retain(|(.., kept)| kept.0 > 0);
+}
+
+/// Those of a workspace. None in a forked child.
+pub(crate) fn kept_graphs(workspace: &str, device: &Device) -> KeptGraphs {
+    if switch::forked() {
+        return (0, None);
+    }
+    let all = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    all.iter().find(|(name, at, _)| **name == *workspace && at == device).map_or((0, None), |&(.., kept)| kept)
+}
 
 /// What the arena counts beside its plan.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,9 +52,7 @@ pub(crate) struct Tally {
     pub(crate) system_allocations: u64,
     /// Blocks taken because the one before was still in use.
     pub(crate) renewals: u64,
-    /// Arrays with a recorded gradient that had handles when their cycle ended, and where the last one was made.
-    pub(crate) kept_graphs: u64,
-    pub(crate) kept_graph_at: Option<Site>,
+    pub(crate) kept_graphs: KeptGraphs,
     /// Arrays of this cycle.
     pub(crate) arrays: u64,
     /// Cycles in a row, up to the last one, whose requests got the addresses of the cycle before.
