@@ -22,7 +22,7 @@ use crate::memory::{
     registry::{self, ArrayRef, Parts, Tracked},
     storage::{self, Storage},
     threads::ThreadContext,
-    workspace::validity,
+    workspace::validity::{self, CycleId},
 };
 
 /// Gradients of up to three operands; `None` for one that needs none.
@@ -268,7 +268,8 @@ impl Saved {
             op: call.op,
             site: call.site,
         };
-        node::count_saved(saved.bytes());
+        let cycle = saved.storage.part().map(|part| CycleId::new(part.scope, part.stamp));
+        node::count_saved(saved.bytes(), cycle);
         saved
     }
 

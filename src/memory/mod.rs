@@ -53,6 +53,8 @@ pub(crate) mod budget;
 #[cfg(not(loom))]
 pub(crate) mod census;
 #[cfg(not(loom))]
+pub(crate) mod exit;
+#[cfg(not(loom))]
 #[doc(hidden)]
 pub mod gc;
 #[cfg(not(loom))]

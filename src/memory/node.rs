@@ -15,7 +15,7 @@
 #![allow(unsafe_code)]
 
 use std::alloc::Layout;
-use std::cell::{RefCell, UnsafeCell};
+use std::cell::{Cell, RefCell, UnsafeCell};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
@@ -30,6 +30,7 @@ use crate::memory::{
     handle::Proxy,
     slab::{self, Slab, give_back_surplus, slab},
     threads::{ThreadContext, with_context},
+    workspace::validity::{self, CycleId},
 };
 
 /// Takes a gradient for a step.
@@ -42,6 +43,16 @@ pub(crate) trait GradStep: Send + Sync {
 
     /// The nodes that it holds.
     fn operands(&mut self) -> &mut [Option<Node>];
+
+    /// The cycle of a workspace that goes on, whose end ends the graph behind it.
+    fn cycle(&mut self) -> Option<CycleId> {
+        self.operands().iter().flatten().filter_map(Node::cycle).find(|cycle| validity::goes_on(*cycle))
+    }
+
+    /// The cycle behind it ended, of a workspace of this name: gives back what it holds of the graph.
+    fn end(&self, _workspace: &str) -> Option<Node> {
+        None
+    }
 }
 
 /// Where a cell lies.
@@ -56,6 +67,7 @@ enum CellPlace {
 struct NodeCell<S: ?Sized> {
     refs: AtomicU32,
     rank: u32,
+    cycle: Option<CycleId>,
     serial: u64,
     place: CellPlace,
     /// The next cell to end, once the count is 0.
@@ -81,7 +93,7 @@ impl<const BYTES: usize> Space<BYTES> {
     }
 }
 
-/// Views, and steps that save one value: at most 288 bytes today.
+/// Views, and steps that save one value: at most 312 bytes today.
 type Small = Space<320>;
 /// Steps that save two, convolutions with 704 bytes among them.
 type Large = Space<768>;
@@ -105,8 +117,16 @@ pub(crate) fn count() -> u64 {
 static SAVED: AtomicU64 = AtomicU64::new(0);
 static SAVED_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// One value more is kept.
-pub(crate) fn count_saved(bytes: u64) {
+thread_local! {
+    /// The cycle that the values are of which were kept since the last step was made: the next one's.
+    static KEPT_OF: Cell<Option<CycleId>> = const { Cell::new(None) };
+}
+
+/// One value more is kept, of a cycle of a workspace or of none, for the step that is made next.
+pub(crate) fn count_saved(bytes: u64, cycle: Option<CycleId>) {
+    if cycle.is_some() {
+        KEPT_OF.set(cycle);
+    }
     // Relaxed: statistics, here and below; nothing is read by them, and one of the two may be ahead.
     SAVED.fetch_add(1, Ordering::Relaxed);
     SAVED_BYTES.fetch_add(bytes, Ordering::Relaxed);
@@ -138,16 +158,23 @@ unsafe impl Sync for Node {}
 
 impl Node {
     /// A step of this rank: 0 for a variable, else more than that of every node that it gives to.
-    pub(crate) fn new<S: GradStep + 'static>(rank: u32, step: S) -> Self {
+    pub(crate) fn new<S: GradStep + 'static>(rank: u32, mut step: S) -> Self {
+        let cycle = KEPT_OF.take().or_else(|| step.cycle());
         let (cell, place) = vacant(const { Layout::new::<NodeCell<S>>() });
         let cell = cell.cast::<NodeCell<S>>();
         // Relaxed: a number that nobody else has; for `count`, the node's own way to its end orders it.
         let serial = MADE.fetch_add(1, Ordering::Relaxed);
         // SAFETY: `vacant` gave room for a `NodeCell<S>`, aligned, to this call alone.
         unsafe {
-            cell.write(NodeCell { refs: AtomicU32::new(1), rank, serial, place, next: None, step });
+            cell.write(NodeCell { refs: AtomicU32::new(1), rank, cycle, serial, place, next: None, step });
         }
         Node { cell }
+    }
+
+    /// The cycle of a workspace whose end ends its graph: one that a value which it keeps, or a step before it, is of.
+    #[inline]
+    pub(crate) fn cycle(&self) -> Option<CycleId> {
+        self.cell().cycle
     }
 
     #[inline]
@@ -167,6 +194,12 @@ impl Node {
     #[inline]
     pub(crate) fn serial(&self) -> u64 {
         self.cell().serial
+    }
+
+    /// Whether this is the only reference.
+    pub(crate) fn is_unique(&self) -> bool {
+        // Relaxed: a count of 1 is this one's own, from which alone another could be made.
+        self.cell().refs.load(Ordering::Relaxed) == 1
     }
 
     /// What it does.

@@ -27,6 +27,7 @@ use crate::base::{
 use crate::device::buffer::ArenaPart;
 use crate::memory::{
     cycle::Oldest,
+    exit,
     handle::Proxy,
     hazard::USER,
     key::Key,
@@ -262,13 +263,14 @@ pub(crate) fn create(
     cell.born.store(coarse_millis(), Ordering::Relaxed);
     cell.created.store(Some(site));
     cell.owner.store(owner::NOBODY, Ordering::Relaxed);
-    let mut bits = 0;
+    let (mut bits, mut cycle) = (0, None);
     if let Owner::Cycle(id) = owner {
         cell.scope.store(id.scope(), Ordering::Relaxed);
         cell.cycle.store(id.stamp, Ordering::Relaxed);
         cell.oldest.store(Some(validity::oldest(id.scope())));
-        bits = CYCLE;
+        (bits, cycle) = (CYCLE, Some(id));
     }
+    let node = node.map(|node| exit::placed(context, (op, site), node, cycle));
     let tracked = bits == CYCLE && node.is_some();
     let generation = cell.core.open_with(bits, || ArrayBody { storage, node });
     Counts::bump(&context.record.counts.created, 1);

@@ -152,7 +152,7 @@ fn f5_a_gradient_across_the_end_of_a_cycle_is_a_typed_error_and_the_loss_costs_a
         assert!(report.to_string().contains(&text), "{report}");
         assert!(matches!(losses[0].backward(), Err(Error::LeakedArray(_))), "{:?}", losses[0].backward());
         let told = leveraged.unwrap().backward().unwrap_err();
-        assert!(matches!(&told, Error::GraphEnded { op: "matmul", workspace, .. } if workspace == "F5"), "{told}");
+        assert!(matches!(&told, Error::GraphEnded { op: "affine", workspace, .. } if workspace == "F5"), "{told}");
         assert!(told.to_string().contains("call backward before the cycle ends"), "{told}");
         drop(losses);
         destroy_all_workspaces_for_current_thread().unwrap();
@@ -160,6 +160,104 @@ fn f5_a_gradient_across_the_end_of_a_cycle_is_a_typed_error_and_the_loss_costs_a
         let report = NdManager::system(&Device::Cpu).report();
         let told = report.workspaces.iter().find(|workspace| workspace.name == "F5").unwrap();
         assert_eq!((told.kept_graphs, told.kept_graph_at), (0, None), "another one of this name");
+        destroy_all_workspaces_for_current_thread().unwrap();
+    });
+}
+
+/// The losses of steps, kept by the epoch around them, or outside of all.
+#[test]
+fn f5_a_thousand_losses_that_leave_their_cycles_keep_no_graph() {
+    alone(|| {
+        let _off = gc::scoped(false);
+        let w = Var::from_vec(vec![1f32, 2., 3., 4.], (2, 2), &Device::Cpu).unwrap();
+        let config = WorkspaceConfig::builder().initial_size(1 << 20).build().unwrap();
+        let kept: [fn(&Tensor) -> Result<Tensor>; 3] = [
+            |loss| loss.leverage(),
+            |loss| loss.leverage_to("EPOCH"),
+            |loss| {
+                let _out = Workspace::scope_out();
+                loss.affine(1., 0.)
+            },
+        ];
+        for keep in kept {
+            let _epoch = Workspace::enter("EPOCH", &config).unwrap();
+            let step = || {
+                let _step = Workspace::enter("STEP", &config).unwrap();
+                let loss = w.sqr()?.matmul(&w)?.sum_all()?;
+                let kept = keep(&loss)?;
+                let both = (&kept + keep(&loss)?)?;
+                // dw^3 is 3 w^2 on the diagonal alone; it is what it would be without workspaces.
+                let (grads, wanted) = (both.backward()?, (loss * 2.)?.backward()?);
+                assert_eq!(values(grads.get(&w).unwrap()), values(wanted.get(&w).unwrap()));
+                Ok::<_, Error>(kept)
+            };
+            let mut losses = vec![step().unwrap()];
+            let before = (ndgc::node_count(), ndgc::graph_report().saved_values, Device::Cpu.memory().active);
+            losses.extend((0..1000).map(|_| step().unwrap()));
+            let after = (ndgc::node_count(), ndgc::graph_report().saved_values, Device::Cpu.memory().active);
+            // The loss itself is 64 bytes, in a block of the epoch or by its handles.
+            assert_eq!((after.0 - before.0, after.1 - before.1), (1000, 0), "the way out of each is left");
+            assert!(after.2 <= before.2 + 64 * 1000, "{} bytes of {}", after.2, before.2);
+            let told = losses[7].backward().unwrap_err();
+            assert!(matches!(&told, Error::GraphEnded { workspace, .. } if workspace == "STEP"), "{told}");
+            assert_eq!(losses[7].to_scalar::<f32>().unwrap(), losses[0].to_scalar::<f32>().unwrap());
+            let more = (&losses[7] * &losses[8]).unwrap().backward();
+            assert!(matches!(more, Err(Error::GraphEnded { .. })), "{more:?}");
+        }
+        destroy_all_workspaces_for_current_thread().unwrap();
+    });
+}
+
+#[test]
+fn f5_a_sum_over_cycles_keeps_no_graph() {
+    alone(|| {
+        let w = Var::from_vec(vec![1f32, 2., 3., 4.], (2, 2), &Device::Cpu).unwrap();
+        let config = WorkspaceConfig::builder().initial_size(1 << 20).build().unwrap();
+        let _epoch = Workspace::enter("EPOCH", &config).unwrap();
+        let mut total = Tensor::zeros((), DType::F32, &Device::Cpu).unwrap();
+        let mut saved = Vec::new();
+        for _ in 0..300 {
+            let _step = Workspace::enter("STEP", &config).unwrap();
+            let loss = w.sqr().unwrap().matmul(&w).unwrap().sum_all().unwrap();
+            // The loss that left is a temporary: the sum alone has a way into the graph.
+            let _ = loss.leverage().unwrap();
+            let left = loss.leverage().unwrap();
+            let _borrowed = Workspace::find("EPOCH").unwrap().borrow().unwrap();
+            total = (&total + left).unwrap();
+            saved.push(ndgc::graph_report().saved_values);
+        }
+        assert!(saved[299] <= saved[1], "{} values saved, and {} of two steps", saved[299], saved[1]);
+        assert!(matches!(total.backward(), Err(Error::GraphEnded { .. })));
+        assert_eq!(total.to_scalar::<f32>().unwrap(), 300. * 170.);
+    });
+    destroy_all_workspaces_for_current_thread().unwrap();
+}
+
+#[test]
+fn a_graph_beside_a_cycle_outlives_it() {
+    alone(|| {
+        let w = Var::from_vec(vec![1f32, 2.], 2, &Device::Cpu).unwrap();
+        let config = WorkspaceConfig::builder().initial_size(1 << 16).build().unwrap();
+        let (outside, epoch) = {
+            let _epoch = Workspace::enter("EPOCH", &config).unwrap();
+            let hidden = w.sqr().unwrap();
+            let step = Workspace::enter("STEP", &config).unwrap();
+            let _used = hidden.sum_all().unwrap();
+            let outside = {
+                let _out = Workspace::scope_out();
+                w.sqr().unwrap()
+            };
+            // Of the cycle around, which goes on.
+            let epoch = {
+                let _borrowed = Workspace::find("EPOCH").unwrap().borrow().unwrap();
+                hidden.sqr().unwrap()
+            };
+            drop(step);
+            assert_eq!(values(epoch.backward().unwrap().get(&w).unwrap()), [4., 32.], "4 w^3");
+            (outside, epoch)
+        };
+        assert_eq!(values(outside.backward().unwrap().get(&w).unwrap()), [2., 4.]);
+        assert!(epoch.backward().is_err());
         destroy_all_workspaces_for_current_thread().unwrap();
     });
 }

@@ -6,6 +6,7 @@ use crate::base::{
     sync::Ordering,
 };
 use crate::memory::{
+    exit,
     hazard::announced,
     key::Key,
     metadata::Metadata,
@@ -50,6 +51,7 @@ pub(crate) fn end_graphs(context: &ThreadContext, mut note: impl FnMut(Key)) {
         ended.iter().for_each(|&key| note(key));
         close_taken(context, &ended, Closer::Unknown, None);
     }
+    exit::end(context);
 }
 
 /// Ends arrays that were taken from their owners. Their bytes come back at once, or with the last operation

@@ -18,7 +18,7 @@ use crate::memory::workspace::{
     block::Readers,
     config::{DebugMode, WorkspaceConfig},
     retired,
-    validity::CycleId,
+    validity::{self, CycleId},
 };
 use crate::memory::{budget::NoBytes, key::Key};
 
@@ -69,6 +69,8 @@ pub(crate) struct WorkspaceStack {
     pub(crate) above_soft: Cell<bool>,
     /// Arrays of cycles that gradients are recorded for.
     pub(crate) tracked: RefCell<Vec<Key>>,
+    /// Whether arrays outside of cycles lead into them (`memory/exit.rs`).
+    pub(crate) has_exits: Cell<bool>,
 }
 
 /// Process-wide: the number of a `DebugMode`.
@@ -129,6 +131,24 @@ impl WorkspaceStack {
     #[inline]
     pub(crate) fn track(&self, key: Key) {
         self.tracked.borrow_mut().push(key);
+    }
+
+    /// Whether gradients are recorded for arrays of cycles, or through them.
+    #[inline]
+    pub(crate) fn has_graphs(&self) -> bool {
+        self.has_exits.get() || !self.tracked.borrow().is_empty()
+    }
+
+    /// Whether an array of the cycle `own`, or of none, outlives the cycle `from` of this thread, which goes on.
+    pub(crate) fn leads_out(&self, from: CycleId, own: Option<CycleId>) -> bool {
+        let frames = self.frames.borrow();
+        // Where they began, not where one takes arrays again.
+        let began = frames.iter().rev().filter(|frame| matches!(frame.kind, FrameKind::Cycle | FrameKind::Nested));
+        let inner = began.filter_map(|frame| frame.arena.as_ref()).find_map(|arena| {
+            let is_own = own.is_some_and(|own| arena.owns(own.scope()));
+            (is_own || arena.owns(from.scope())).then_some(!is_own)
+        });
+        inner == Some(true) && validity::goes_on(from)
     }
 
     /// Whether a workspace takes arrays of a device.

@@ -191,6 +191,11 @@ pub(crate) fn oldest(scope: u32) -> &'static Oldest {
     &CELLS.get(scope).oldest
 }
 
+/// Whether no one ended a cycle.
+pub(crate) fn goes_on(cycle: CycleId) -> bool {
+    oldest(cycle.scope()).is_live(cycle.stamp)
+}
+
 /// What is known of a cycle.
 pub(crate) struct CycleInfo {
     /// The workspace's name.

@@ -52,7 +52,7 @@ impl Drop for Duplication {
 /// # Memory: between workspaces
 impl Proxy {
     /// A copy in the workspace around the current one; a detached copy if there is none. A detached array, or one that
-    /// is there already, is given as it is.
+    /// is there already, is given as it is. `backward` of it goes through the current cycle as long as that goes on.
     ///
     /// ```
     /// # use ndgc::{Device, Tensor, Workspace, WorkspaceConfig};
