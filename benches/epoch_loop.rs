@@ -61,11 +61,12 @@ impl Step {
     }
 }
 
-fn timed(step: &mut Step, on: bool, way: fn(&mut Step)) -> Duration {
+/// So many steps.
+fn timed(step: &mut Step, on: bool, way: fn(&mut Step), steps: u64) -> Duration {
     let _switch = gc::scoped(on);
     let begun = Instant::now();
-    (0..50).for_each(|_| way(step));
-    begun.elapsed() / 50
+    (0..steps).for_each(|_| way(step));
+    begun.elapsed()
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -81,20 +82,21 @@ fn steps(c: &mut Criterion) {
         ("scoped", false, Step::scoped),
         ("workspace", false, Step::in_workspace),
     ] {
-        group.bench_function(name, |b| b.iter_custom(|n| timed(&mut step, on, way) * n as u32));
+        group.bench_function(name, |b| b.iter_custom(|n| timed(&mut step, on, way, n)));
     }
     group.finish();
 
     let (mut reclaiming, mut workspace, mut to_reclaiming, mut switch) = (vec![], vec![], vec![], vec![]);
+    let mut fifty = |on, way| timed(&mut step, on, way, 50).as_secs_f64();
     for _ in 0..60 {
-        let scoped = timed(&mut step, false, Step::scoped).as_secs_f64();
-        let careless = timed(&mut step, true, Step::careless).as_secs_f64();
-        let cycle = timed(&mut step, false, Step::in_workspace).as_secs_f64();
+        let scoped = fifty(false, Step::scoped);
+        let careless = fifty(true, Step::careless);
+        let cycle = fifty(false, Step::in_workspace);
         reclaiming.push(careless / scoped);
         workspace.push(cycle / scoped);
         to_reclaiming.push(cycle / careless);
-        let on = timed(&mut step, true, Step::scoped).as_secs_f64();
-        switch.push(on / timed(&mut step, false, Step::scoped).as_secs_f64());
+        let on = fifty(true, Step::scoped);
+        switch.push(on / fifty(false, Step::scoped));
     }
     println!("step time, reclaiming to scoped: {:.4} (median of 60 pairs)", median(reclaiming));
     println!("step time, workspace to scoped: {:.4} (median of 60 pairs)", median(workspace));
@@ -102,14 +104,14 @@ fn steps(c: &mut Criterion) {
     println!("step time, switch on to off with nothing orphaned: {:.4} (median of 60 pairs)", median(switch));
 }
 
-/// One epoch of a small training on a long-lived manager that nobody closes.
+/// One epoch of a small training on a long-lived manager.
 type Epoch = Box<dyn FnMut() -> ndgc::Result<()>>;
 
-fn linear_regression(manager: NdManager) -> ndgc::Result<Epoch> {
+fn linear_regression(manager: &NdManager) -> ndgc::Result<Epoch> {
     let mut random = Generator::new(3);
-    let w = ndgc::Var::zeros((1, 2), DType::F32, &manager)?;
-    let b = ndgc::Var::zeros(1, DType::F32, &manager)?;
-    let points = random.normal(0.0, 1.0, (1000, 2), DType::F32, &manager)?;
+    let w = ndgc::Var::zeros((1, 2), DType::F32, manager)?;
+    let b = ndgc::Var::zeros(1, DType::F32, manager)?;
+    let points = random.normal(0.0, 1.0, (1000, 2), DType::F32, manager)?;
     let truth = manager.create([[2f32, -3.4]])?;
     let targets = points.linear(&truth, None)?.affine(1.0, 4.2)?;
     let mut optimizer = SGD::new(vec![w.clone(), b.clone()], 0.03)?;
@@ -123,10 +125,10 @@ fn linear_regression(manager: NdManager) -> ndgc::Result<Epoch> {
     }))
 }
 
-fn classifier(manager: NdManager, sizes: &'static [usize]) -> ndgc::Result<Epoch> {
+fn classifier(manager: &NdManager, sizes: &'static [usize]) -> ndgc::Result<Epoch> {
     let mut random = Generator::new(4);
-    let model = Mlp::new(sizes, &mut random, &manager)?;
-    let data: Tensor = random.normal(0.0, 1.0, (512, sizes[0]), DType::F32, &manager)?;
+    let model = Mlp::new(sizes, &mut random, manager)?;
+    let data: Tensor = random.normal(0.0, 1.0, (512, sizes[0]), DType::F32, manager)?;
     let labels = manager.from_vec((0..512u32).map(|i| i % 10).collect(), 512)?;
     let mut optimizer = SGD::new(model.variables(), 0.1)?;
     Ok(Box::new(move || {
@@ -141,11 +143,11 @@ fn classifier(manager: NdManager, sizes: &'static [usize]) -> ndgc::Result<Epoch
 /// Growth from the second to the last epoch, in bytes and in time.
 fn acceptance(_: &mut Criterion) {
     let _on = gc::scoped(true);
-    let manager = || NdManager::new_base_manager(&Device::Cpu).expect("manager");
+    let manager = &NdManager::new_base_manager(&Device::Cpu).expect("manager");
     let trainings: [(&str, Epoch); 3] = [
-        ("linear regression from scratch", linear_regression(manager()).expect("training")),
-        ("softmax regression", classifier(manager(), &[784, 10]).expect("training")),
-        ("MLP", classifier(manager(), &[784, 128, 64, 10]).expect("training")),
+        ("linear regression from scratch", linear_regression(manager).expect("training")),
+        ("softmax regression", classifier(manager, &[784, 10]).expect("training")),
+        ("MLP", classifier(manager, &[784, 128, 64, 10]).expect("training")),
     ];
     for (name, mut epoch) in trainings {
         let mut seconds = Vec::new();

@@ -22,7 +22,7 @@ thread_local! {
 
 /// The node of a new array of the cycle `own`, or of none: behind a step of its own, if the array outlives a cycle of
 /// this thread whose end ends the graph.
-#[inline]
+#[inline(never)]
 pub(crate) fn placed(context: &ThreadContext, call: (&'static str, Site), node: Node, own: Option<CycleId>) -> Node {
     let leads_out = |from: &CycleId| own != Some(*from) && context.workspaces.leads_out(*from, own);
     match node.cycle().filter(leads_out) {

@@ -263,14 +263,15 @@ pub(crate) fn create(
     cell.born.store(coarse_millis(), Ordering::Relaxed);
     cell.created.store(Some(site));
     cell.owner.store(owner::NOBODY, Ordering::Relaxed);
-    let (mut bits, mut cycle) = (0, None);
+    let mut bits = 0;
     if let Owner::Cycle(id) = owner {
         cell.scope.store(id.scope(), Ordering::Relaxed);
         cell.cycle.store(id.stamp, Ordering::Relaxed);
         cell.oldest.store(Some(validity::oldest(id.scope())));
-        (bits, cycle) = (CYCLE, Some(id));
+        bits = CYCLE;
     }
-    let node = node.map(|node| exit::placed(context, (op, site), node, cycle));
+    let own = || (bits == CYCLE).then(|| cell.cycle_id());
+    let node = node.map(|node| exit::placed(context, (op, site), node, own()));
     let tracked = bits == CYCLE && node.is_some();
     let generation = cell.core.open_with(bits, || ArrayBody { storage, node });
     Counts::bump(&context.record.counts.created, 1);
