@@ -292,6 +292,25 @@ fn defect09_operands_keep_their_bytes_while_an_operation_runs_whoever_closes_the
     });
 }
 
+/// Invariant I4 (design.md).
+#[test]
+fn defect09_the_reader_that_lets_go_last_ends_what_was_closed_meanwhile() {
+    switched(false, |device| {
+        if !device.is_cpu() {
+            return;
+        }
+        let manager = base(device);
+        let before = device.memory().active;
+        let a = manager.ones(1 << 16, DType::F32).unwrap();
+        let all = a.with_slice(|slice: &[f32]| {
+            thread::scope(|threads| threads.spawn(|| a.close()).join()).unwrap();
+            assert!(!a.is_open() && device.memory().active > before, "its bytes stay for the reader");
+            slice.iter().sum::<f32>()
+        });
+        assert_eq!((all.unwrap(), device.memory().active), (65536., before));
+    });
+}
+
 /// Invariant I4 (design.md), of each operand: its bytes would soon be another array's.
 #[test]
 fn defect09_no_operand_is_freed_under_a_long_operation() {

@@ -240,9 +240,12 @@ fn a_graph_beside_a_cycle_outlives_it() {
         let config = WorkspaceConfig::builder().initial_size(1 << 16).build().unwrap();
         let (outside, epoch) = {
             let _epoch = Workspace::enter("EPOCH", &config).unwrap();
-            let hidden = w.sqr().unwrap();
+            // Keeps a value of this cycle.
+            let hidden = w.sqr().unwrap().sqr().unwrap();
             let step = Workspace::enter("STEP", &config).unwrap();
+            let nodes = ndgc::node_count();
             let _used = hidden.sum_all().unwrap();
+            assert_eq!(ndgc::node_count(), nodes + 1, "what is inside has no way out of what is around it");
             let outside = {
                 let _out = Workspace::scope_out();
                 w.sqr().unwrap()
@@ -253,7 +256,7 @@ fn a_graph_beside_a_cycle_outlives_it() {
                 hidden.sqr().unwrap()
             };
             drop(step);
-            assert_eq!(values(epoch.backward().unwrap().get(&w).unwrap()), [4., 32.], "4 w^3");
+            assert_eq!(values(epoch.backward().unwrap().get(&w).unwrap()), [8., 1024.], "8 w^7");
             (outside, epoch)
         };
         assert_eq!(values(outside.backward().unwrap().get(&w).unwrap()), [2., 4.]);

@@ -2,6 +2,7 @@
 //! what optimisers and layers keep; and what does not.
 
 use std::sync::mpsc;
+use std::thread;
 
 use ndgc::nn::kv_cache::{Cache, ConcatKvCache, InterleavedKvCache, KvCache, RotatingKvCache};
 use ndgc::nn::ops::softmax_last_dim;
@@ -72,6 +73,29 @@ fn a_loss_made_outside_of_arrays_inside_says_that_its_graph_ended() {
     });
 }
 
+/// Its thread has no way to hear of the cycle's end.
+#[test]
+fn a_loss_that_another_thread_made_of_arrays_inside_says_that_its_graph_ended_and_keeps_no_block() {
+    alone(|| {
+        let w = Var::new([2f64, 3.], &Device::Cpu).unwrap();
+        let step = Workspace::enter("STEP", &config()).unwrap();
+        let squares = w.mul(&Tensor::new([5f64, 7.], &Device::Cpu).unwrap()).unwrap().sqr().unwrap();
+        let made = thread::scope(|scope| scope.spawn(|| squares.sum_all()).join());
+        let loss = made.unwrap().unwrap();
+        assert_eq!(values(loss.backward().unwrap().get(&w).unwrap()), [100., 294.]);
+        drop(squares);
+        step.leave();
+        for value in [100., 200., 300.] {
+            let _step = Workspace::enter("STEP", &config()).unwrap();
+            let noise: Vec<Tensor> = (0..10).map(|_| filled(value, 2)).collect();
+            assert_eq!(noise.iter().map(sum).sum::<f64>(), 20. * value);
+        }
+        assert_eq!(renewals("STEP"), 0, "the graph keeps no block");
+        assert!(!loss.is_attached() && loss.to_scalar::<f64>().unwrap() == 541.);
+        assert!(matches!(loss.backward(), Err(Error::GraphEnded { op: "sqr", .. })), "{:?}", loss.backward());
+    });
+}
+
 #[test]
 fn gradients_belong_to_the_cycle_in_which_backward_ran() {
     alone(|| {
@@ -93,7 +117,7 @@ fn bytes_that_another_thread_reads_when_their_cycle_ends_are_not_overwritten() {
         let (reading, wait_reading) = mpsc::channel::<()>();
         let (go_on, wait_go_on) = mpsc::channel::<()>();
         let other = array.clone();
-        let reader = std::thread::spawn(move || {
+        let reader = thread::spawn(move || {
             let all = other.with_slice(|slice: &[f64]| {
                 reading.send(()).unwrap();
                 wait_go_on.recv().unwrap();
@@ -129,7 +153,7 @@ fn bytes_of_a_nested_entry_that_another_thread_reads_are_not_overwritten_by_the_
         let array = filled(7., 1000);
         let (reading, wait_reading) = mpsc::channel::<()>();
         let (go_on, wait_go_on) = mpsc::channel::<()>();
-        let reader = std::thread::spawn(move || {
+        let reader = thread::spawn(move || {
             array.with_slice(|slice: &[f64]| {
                 reading.send(()).unwrap();
                 wait_go_on.recv().unwrap();
@@ -160,7 +184,7 @@ fn bytes_of_a_destroyed_workspace_that_its_own_thread_reads_outlive_another_thre
         let all = array.with_slice(|slice: &[f64]| {
             cycle.take().unwrap().leave();
             Workspace::find("STEP").unwrap().destroy().unwrap();
-            std::thread::spawn(|| {
+            thread::spawn(|| {
                 gc::collect();
                 drop(filled(-1., 1000));
             })
@@ -188,7 +212,7 @@ fn a_mapped_workspace_does_not_grow_over_bytes_that_another_thread_reads() {
         let array = filled(7., 1000);
         let (reading, wait_reading) = mpsc::channel::<()>();
         let (go_on, wait_go_on) = mpsc::channel::<()>();
-        let reader = std::thread::spawn(move || {
+        let reader = thread::spawn(move || {
             array.with_slice(|slice: &[f64]| {
                 reading.send(()).unwrap();
                 wait_go_on.recv().unwrap();
