@@ -97,6 +97,15 @@ fn unsafe_code_lives_where_the_design_says() {
     assert!(found.len() <= UNSAFE_FILES_MAX, "{} files with unsafe code", found.len());
 }
 
+/// F4 and F14 of design.md, "What attack found": what safety may rest on is asked in every build.
+#[test]
+fn nothing_below_the_operations_is_asserted_in_some_builds_alone() {
+    for path in ["src/memory", "src/device", "crates/kernels/src"].into_iter().flat_map(sources) {
+        let asserts = ["debug_assert!(", "debug_assert_eq!(", "debug_assert_ne!("];
+        assert!(!asserts.iter().any(|macro_| read(&path).contains(macro_)), "{}", relative(&path));
+    }
+}
+
 #[test]
 fn what_is_launched_was_pinned_or_is_fresh() {
     // The one file makes operands of pinned arrays, of fresh results, and of arrays that were taken over.

@@ -20,7 +20,7 @@ use crate::device::{
 };
 use crate::memory::workspace::{
     block::{ArenaBlock, Readers},
-    config::{DebugMode, LocationPolicy, MirroringPolicy, ResetPolicy, SpillPolicy, WorkspaceConfig},
+    config::{DebugMode, LocationPolicy, MirroringPolicy, ResetPolicy, WorkspaceConfig},
     retired,
     sizing::{Placement, Plan, RewindMark},
     stats::{self, Tally},
@@ -741,7 +741,6 @@ impl Arena {
     }
 
     fn full(&self, op: &'static str, plan: &Plan, bytes: usize) -> Error {
-        debug_assert_eq!(self.config.policy_spill(), SpillPolicy::Fail);
         Error::WorkspaceFull(Box::new(WorkspaceFull {
             op,
             workspace: self.name.to_string(),

@@ -116,7 +116,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// The books of a workspace without a block, whose arrays begin at multiples of `align`, a power of two.
     pub(crate) fn new(config: &WorkspaceConfig, align: usize) -> Plan {
-        debug_assert!(align.is_power_of_two());
+        assert!(align.is_power_of_two(), "a mask is made of it");
         Plan {
             offset: 0,
             free: 0,
