@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 mod imports;
 mod remarks;
@@ -104,6 +105,15 @@ fn nothing_below_the_operations_is_asserted_in_some_builds_alone() {
         let asserts = ["debug_assert!(", "debug_assert_eq!(", "debug_assert_ne!("];
         assert!(!asserts.iter().any(|macro_| read(&path).contains(macro_)), "{}", relative(&path));
     }
+}
+
+#[test]
+fn nothing_that_was_built_is_kept() {
+    let files = Command::new("git").args(["-C", &root().display().to_string(), "ls-files"]).output();
+    // A copy without history has nothing to ask.
+    let Some(files) = files.ok().filter(|files| files.status.success()) else { return };
+    let names = String::from_utf8(files.stdout).expect("names");
+    assert!(!names.lines().any(|name| name.split('/').any(|part| part == "target")), "{names}");
 }
 
 #[test]

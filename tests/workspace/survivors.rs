@@ -27,6 +27,16 @@ fn renewals(id: &str) -> u64 {
     Workspace::find(id).unwrap().stats().renewals
 }
 
+/// Fills the workspace with other numbers, three times: in the block that it has, which no graph keeps.
+fn write_over(id: &str) {
+    for value in [100., 200., 300.] {
+        let _cycle = Workspace::enter(id, &config()).unwrap();
+        let noise: Vec<Tensor> = (0..10).map(|_| filled(value, 2)).collect();
+        assert_eq!(noise.iter().map(sum).sum::<f64>(), 20. * value);
+    }
+    assert_eq!(renewals(id), 0, "the graph keeps no block");
+}
+
 #[test]
 fn a_loss_that_leaves_its_cycle_is_a_number_and_its_graph_ended() {
     alone(|| {
@@ -39,12 +49,7 @@ fn a_loss_that_leaves_its_cycle_is_a_number_and_its_graph_ended() {
             // 2 (w x) x
             assert_eq!(values(loss.backward().unwrap().get(&w).unwrap()), [100., 294.]);
             step.leave();
-            for value in [100., 200., 300.] {
-                let _step = Workspace::enter("STEP", &config()).unwrap();
-                let noise: Vec<Tensor> = (0..10).map(|_| filled(value, 2)).collect();
-                assert_eq!(noise.iter().map(sum).sum::<f64>(), 20. * value);
-            }
-            assert_eq!(renewals("STEP"), 0, "the graph keeps no block");
+            write_over("STEP");
             assert_eq!(loss.to_scalar::<f64>().unwrap(), 541.);
             assert!(matches!(loss.backward(), Err(Error::GraphEnded { op: "leverage", .. })), "{:?}", loss.backward());
             loss
@@ -85,12 +90,7 @@ fn a_loss_that_another_thread_made_of_arrays_inside_says_that_its_graph_ended_an
         assert_eq!(values(loss.backward().unwrap().get(&w).unwrap()), [100., 294.]);
         drop(squares);
         step.leave();
-        for value in [100., 200., 300.] {
-            let _step = Workspace::enter("STEP", &config()).unwrap();
-            let noise: Vec<Tensor> = (0..10).map(|_| filled(value, 2)).collect();
-            assert_eq!(noise.iter().map(sum).sum::<f64>(), 20. * value);
-        }
-        assert_eq!(renewals("STEP"), 0, "the graph keeps no block");
+        write_over("STEP");
         assert!(!loss.is_attached() && loss.to_scalar::<f64>().unwrap() == 541.);
         assert!(matches!(loss.backward(), Err(Error::GraphEnded { op: "sqr", .. })), "{:?}", loss.backward());
     });
