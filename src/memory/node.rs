@@ -159,7 +159,8 @@ unsafe impl Sync for Node {}
 impl Node {
     /// A step of this rank: 0 for a variable, else more than that of every node that it gives to.
     pub(crate) fn new<S: GradStep + 'static>(rank: u32, mut step: S) -> Self {
-        let cycle = KEPT_OF.take().or_else(|| step.cycle());
+        // A variable has none, whatever an operation that failed kept before it.
+        let cycle = KEPT_OF.take().or_else(|| step.cycle()).filter(|_| rank > 0);
         let (cell, place) = vacant(const { Layout::new::<NodeCell<S>>() });
         let cell = cell.cast::<NodeCell<S>>();
         // Relaxed: a number that nobody else has; for `count`, the node's own way to its end orders it.
@@ -488,6 +489,17 @@ mod tests {
             });
             assert_eq!(Arc::strong_count(&token), 1);
         }
+    }
+
+    #[test]
+    fn what_was_kept_for_a_step_that_was_not_made_is_no_variables() {
+        let cycle = CycleId::new(0, u64::MAX);
+        let step = || Holds::<8> { others: vec![], _token: Arc::new(()), _bytes: [7; 8] };
+        count_saved(4, Some(cycle));
+        assert_eq!((Node::new(0, step()).cycle(), Node::new(1, step()).cycle()), (None, None));
+        count_saved(4, Some(cycle));
+        assert_eq!(Node::new(1, step()).cycle(), Some(cycle));
+        [4, 4].into_iter().for_each(discount_saved);
     }
 
     #[test]
