@@ -305,10 +305,8 @@ impl Drop for Saved {
 
 /// An array that its handles own.
 pub(crate) fn handle_owned(call: Call, context: &ThreadContext, parts: Parts<'_>) -> Result<Proxy> {
-    match registry::create(context, call.op, parts, Owner::Handles, call.site)? {
-        Ok(key) => Ok(Proxy::from_key(key)),
-        Err(_) => Err(Error::msg("handles refuse no array")),
-    }
+    let made = registry::create(context, call.op, parts, Owner::Handles, call.site);
+    made.map(Proxy::from_key).map_err(|why| why.error(call.op, |_| Error::msg("handles refuse no array")))
 }
 
 /// The node of an array that gradients are recorded for.

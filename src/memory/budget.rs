@@ -261,10 +261,7 @@ pub(crate) fn open_workspace(name: &Arc<str>, budget: &Budget) -> Option<u32> {
 /// Opens a node below another one, of a manager, or with 0 of none. `None` if there are too many.
 pub(crate) fn open(parent: u32, manager: u64, budget: &Budget) -> Option<u32> {
     let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-    if free.is_empty() && !NODES.refill(&mut free) {
-        return None;
-    }
-    let number = free.pop()? + 1;
+    let number = NODES.take_from(&mut free)? + 1;
     drop(free);
     let fresh = node(number);
     retain(parent);

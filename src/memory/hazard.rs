@@ -60,13 +60,26 @@ impl Hazards {
 
     /// Every announcement with its place.
     pub(crate) fn places(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
+        self.first_places(PLACES)
+    }
+
+    /// Every announcement in the first `used` places: all that there are, where the thread whose record this is knows
+    /// that it uses no more.
+    #[inline]
+    pub(crate) fn first_places(&self, used: usize) -> impl Iterator<Item = (usize, u32)> + '_ {
         // Acquire: pairs with the Release in `withdraw`.
-        self.places.iter().map(|p| p.load(Ordering::Acquire)).enumerate().filter(|&(_, v)| v != 0)
+        self.places.iter().take(used).map(|p| p.load(Ordering::Acquire)).enumerate().filter(|&(_, v)| v != 0)
     }
 
     /// Whether the slot is announced here.
     pub(crate) fn announces(&self, index: u32) -> bool {
-        self.places().any(|(_, v)| v & !USER == index + 1)
+        self.announces_first(PLACES, index)
+    }
+
+    /// Whether it is announced in the first `used` places.
+    #[inline]
+    pub(crate) fn announces_first(&self, used: usize, index: u32) -> bool {
+        self.first_places(used).any(|(_, v)| v & !USER == index + 1)
     }
 }
 

@@ -44,6 +44,12 @@ const RECENT: usize = 16;
 /// The metadata that exchanged arrays had later, until their slot is recycled.
 static LATER: LazyLock<DashMap<u32, Vec<Arc<Metadata>>>> = LazyLock::new(DashMap::new);
 
+#[cold]
+#[inline(never)]
+fn forget_later(index: u32) {
+    LATER.remove(&index);
+}
+
 impl MetadataCell {
     pub(crate) fn new() -> Self {
         MetadataCell(Shown::new())
@@ -56,10 +62,10 @@ impl MetadataCell {
     }
 
     /// For a slot that nobody else can reach: its last proxy is gone.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn hide(&self, index: u32) {
         if self.0.hide() {
-            LATER.remove(&index);
+            forget_later(index);
         }
     }
 

@@ -15,7 +15,7 @@
 #![allow(unsafe_code)]
 
 use std::alloc::Layout;
-use std::cell::{Cell, RefCell, UnsafeCell};
+use std::cell::{Cell, UnsafeCell};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
@@ -28,7 +28,7 @@ use crate::base::{
 };
 use crate::memory::{
     handle::Proxy,
-    slab::{self, Slab, give_back_surplus, slab},
+    slab::slab,
     threads::{ThreadContext, with_context},
     workspace::validity::{self, CycleId},
 };
@@ -348,8 +348,8 @@ fn end(mut dead: Option<NonNull<NodeCell<dyn GradStep>>>) {
         // Release: pairs with the Acquire in `count`.
         ENDED.fetch_add(1, Ordering::Release);
         with_context(|context| match place {
-            CellPlace::Small(index) => put(index, &context.nodes[0], &SMALL),
-            CellPlace::Large(index) => put(index, &context.nodes[1], &LARGE),
+            CellPlace::Small(index) => context.nodes[0].put(index, &SMALL),
+            CellPlace::Large(index) => context.nodes[1].put(index, &LARGE),
             CellPlace::Heap => {}
         });
     }
@@ -358,12 +358,12 @@ fn end(mut dead: Option<NonNull<NodeCell<dyn GradStep>>>) {
 /// Room for a cell, which nobody else has.
 fn vacant(layout: Layout) -> (NonNull<u8>, CellPlace) {
     if Small::fits(layout)
-        && let Some(index) = with_context(|context| take(&context.nodes[0], &SMALL))
+        && let Some(index) = with_context(|context| context.nodes[0].take(&SMALL))
     {
         return (start(SMALL.get(index)), CellPlace::Small(index));
     }
     if Large::fits(layout)
-        && let Some(index) = with_context(|context| take(&context.nodes[1], &LARGE))
+        && let Some(index) = with_context(|context| context.nodes[1].take(&LARGE))
     {
         return (start(LARGE.get(index)), CellPlace::Large(index));
     }
@@ -376,28 +376,10 @@ fn start<const BYTES: usize>(space: &'static Space<BYTES>) -> NonNull<u8> {
     NonNull::new(space.0.get().cast()).expect("a reference is not null")
 }
 
-/// A cell of this thread's stock.
-#[inline]
-fn take<T: slab::Cell>(stock: &RefCell<Vec<u32>>, slab: &'static Slab<T>) -> Option<u32> {
-    let mut free = stock.borrow_mut();
-    if free.is_empty() && !slab.refill(&mut free) {
-        return None;
-    }
-    free.pop()
-}
-
-/// Back into this thread's stock.
-#[inline]
-fn put<T: slab::Cell>(index: u32, stock: &RefCell<Vec<u32>>, slab: &'static Slab<T>) {
-    let mut free = stock.borrow_mut();
-    free.push(index);
-    give_back_surplus(&mut free, slab);
-}
-
 /// A thread leaves: its stocks go back.
 pub(crate) fn flush(context: &ThreadContext) {
-    SMALL.give_back(context.nodes[0].borrow_mut().drain(..));
-    LARGE.give_back(context.nodes[1].borrow_mut().drain(..));
+    context.nodes[0].empty(&SMALL);
+    context.nodes[1].empty(&LARGE);
 }
 
 #[cfg(test)]

@@ -130,10 +130,7 @@ impl ManagerId {
         static FREE: std::sync::Mutex<Vec<u32>> = std::sync::Mutex::new(Vec::new());
         static LIVES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         let mut free = FREE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if free.is_empty() && !CORES.refill(&mut free) {
-            return None;
-        }
-        let core = free.pop()?;
+        let core = CORES.take_from(&mut free)?;
         // Relaxed: only its being different matters.
         let life = LIVES.fetch_add(1, Ordering::Relaxed);
         let cell = CORES.get(core);
@@ -354,10 +351,10 @@ fn charge_bytes(cell: &ArraySlot, budget: u32, entry: Entry) -> std::result::Res
     storage::charge(id, budget, entry == Entry::Returned, |_, references| entry != Entry::Made || references == 1)
 }
 
-/// Hangs a taken (or new) array into its new owner.
-#[inline]
+/// Puts a taken (or new) array into the hands of its new owner.
+#[inline(always)]
 pub(crate) fn put((index, cell): (u32, &ArraySlot), owner: Owner, entry: Entry) -> std::result::Result<(), Refused> {
-    let id = match owner {
+    match owner {
         Owner::Handles => {
             if entry != Entry::Made && budget::is_in_use() {
                 // What is charged to nobody is never refused.
@@ -365,15 +362,20 @@ pub(crate) fn put((index, cell): (u32, &ArraySlot), owner: Owner, entry: Entry) 
             }
             // Release: pairs with the Acquire in `take`.
             cell.owner.store(HANDLES, Ordering::Release);
-            return Ok(());
+            Ok(())
         }
         Owner::Cycle(_) => {
             // Release: as above. The cycle stands in the slot since the array was made.
             cell.owner.store(OF_CYCLE, Ordering::Release);
-            return Ok(());
+            Ok(())
         }
-        Owner::Manager(id) => id,
-    };
+        Owner::Manager(id) => hang(index, cell, id, entry),
+    }
+}
+
+/// Hangs a taken (or new) array into the list of a manager.
+#[inline(never)]
+fn hang(index: u32, cell: &ArraySlot, id: ManagerId, entry: Entry) -> std::result::Result<(), Refused> {
     id.shard(shard_of(cell)).with(|list| {
         if !list.open || list.life != id.life {
             return Err(Refused::Closed);

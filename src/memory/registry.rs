@@ -19,7 +19,7 @@ use dashmap::DashMap;
 
 use crate::base::{
     dtype::DType,
-    error::{Result, Site},
+    error::{Error, Site},
     layout::Layout,
     sync::{AtomicRef, AtomicU32, AtomicU64, Ordering},
     system::coarse_millis,
@@ -235,6 +235,26 @@ pub(crate) struct Parts<'a> {
     pub(crate) node: Tracked,
 }
 
+/// Why there is no array.
+#[derive(Debug)]
+pub(crate) enum NotMade {
+    /// No slot is left.
+    Full,
+    /// By its owner.
+    Refused(Refused),
+}
+
+impl NotMade {
+    /// The error, with what the owner says of its refusal.
+    #[cold]
+    pub(crate) fn error(self, op: &'static str, refusal: impl FnOnce(Refused) -> Error) -> Error {
+        match self {
+            NotMade::Full => storage::full(op),
+            NotMade::Refused(refused) => refusal(refused),
+        }
+    }
+}
+
 /// Makes an array with one proxy, owned by `owner`.
 ///
 /// If the owner refuses, the parts are dropped, nothing is left behind, and the refusal is returned.
@@ -245,15 +265,14 @@ pub(crate) fn create(
     parts: Parts<'_>,
     owner: Owner,
     site: Site,
-) -> Result<std::result::Result<Key, Refused>> {
+) -> std::result::Result<Key, NotMade> {
     let Parts { dtype, layout, mut storage, node } = parts;
     let owner = owner_of_bytes(&mut storage, owner);
     if trace::is_on() {
         let manager = if let Owner::Manager(id) = owner { owner::manager_key(id) } else { 0 };
         storage.trace(site, manager);
     }
-    let stocked = context.slots.borrow_mut().pop();
-    let index = stocked.or_else(|| refilled(context)).ok_or_else(|| storage::full(op))?;
+    let index = context.slots.pop().or_else(|| refilled(context)).ok_or(NotMade::Full)?;
     let cell = slot(index);
     let device = storage.buffer().device().clone();
     cell.metadata.show(|| Metadata::new(dtype, layout, device));
@@ -281,14 +300,14 @@ pub(crate) fn create(
             if tracked {
                 context.workspaces.track(key);
             }
-            Ok(Ok(key))
+            Ok(key)
         }
         Err(refused) => {
             // Nobody was given the key; it ends as any array without owner and handles does.
             // Release: pairs with the Acquire in `owner::take`.
             cell.owner.store(owner::HANDLES, Ordering::Release);
             end_orphan(context, index, cell);
-            Ok(Err(refused))
+            Err(NotMade::Refused(refused))
         }
     }
 }
@@ -297,9 +316,7 @@ pub(crate) fn create(
 #[cold]
 fn refilled(context: &ThreadContext) -> Option<u32> {
     threads::at_end(flush);
-    let mut free = context.slots.borrow_mut();
-    SLOTS.refill(&mut free);
-    free.pop()
+    context.slots.take(&SLOTS)
 }
 
 /// What the handle of an array tells of it, open or closed.

@@ -8,6 +8,7 @@
 //!
 //! Free cells wait in the thread that will use them (`threads.rs`) and move between threads in batches.
 
+use std::cell::Cell as Own;
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
 
@@ -22,6 +23,8 @@ const PAGE: usize = 1024;
 const PAGES: usize = 1 << 18;
 /// Cells that move at a time between a thread and the slab.
 const BATCH: usize = 64;
+/// Free cells that a thread keeps at most.
+const STOCK_MAX: usize = 4 * BATCH;
 
 /// What a slab is made of.
 pub(crate) trait Cell: Send + Sync + Sized + 'static {
@@ -120,15 +123,23 @@ impl<T: Cell> Slab<T> {
         self.extent.load(Ordering::Acquire)
     }
 
+    /// A free cell of a list that a table keeps, or of the slab. `None` if that is full.
+    pub(crate) fn take_from(&self, list: &mut Vec<u32>) -> Option<u32> {
+        list.pop().or_else(|| {
+            self.refill(list);
+            list.pop()
+        })
+    }
+
     /// Adds free cells to `list`: returned ones if there are any, else fresh ones. `false` if the slab is full.
     #[cold]
-    pub(crate) fn refill(&self, list: &mut Vec<u32>) -> bool {
+    pub(crate) fn refill(&self, list: &mut impl Extend<u32>) -> bool {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mut batch) = free.batches.pop() else {
             drop(free);
             return self.grow(list);
         };
-        list.append(&mut batch);
+        list.extend(batch.drain(..));
         free.empty.push(batch);
         true
     }
@@ -143,7 +154,7 @@ impl<T: Cell> Slab<T> {
         list.push(batch);
     }
 
-    fn grow(&self, list: &mut Vec<u32>) -> bool {
+    fn grow(&self, list: &mut impl Extend<u32>) -> bool {
         let mut grown = self.grown.lock().unwrap_or_else(PoisonError::into_inner);
         let first = grown.used;
         let page = first as usize / PAGE;
@@ -190,12 +201,83 @@ fn more_room<T>(number: usize) -> &'static mut [MaybeUninit<T>] {
     &mut all[before..before + cells]
 }
 
-/// Returns half of a stock that grew beyond four batches.
-#[inline]
-pub(crate) fn give_back_surplus<T: Cell>(free: &mut Vec<u32>, slab: &'static Slab<T>) {
-    if free.len() > 4 * BATCH {
-        let keep = free.len() - 2 * BATCH;
-        slab.give_back(free.drain(keep..));
+/// Free cells of one slab that wait in the thread that will use them: the first `len`, the last of which is taken next.
+pub(crate) struct Stock {
+    len: Own<usize>,
+    cells: [Own<u32>; STOCK_MAX],
+}
+
+impl std::fmt::Debug for Stock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Stock({} cells)", self.len.get())
+    }
+}
+
+impl Default for Stock {
+    fn default() -> Self {
+        Stock { len: Own::new(0), cells: [const { Own::new(0) }; STOCK_MAX] }
+    }
+}
+
+impl Extend<u32> for &Stock {
+    fn extend<I: IntoIterator<Item = u32>>(&mut self, cells: I) {
+        for cell in cells {
+            self.cells[self.len.get()].set(cell);
+            self.len.set(self.len.get() + 1);
+        }
+    }
+}
+
+impl Stock {
+    /// The cell that is taken next.
+    #[inline(always)]
+    pub(crate) fn next(&self) -> Option<u32> {
+        Some(self.cells.get(self.len.get().checked_sub(1)?)?.get())
+    }
+
+    /// A cell that is here.
+    #[inline(always)]
+    pub(crate) fn pop(&self) -> Option<u32> {
+        let next = self.next()?;
+        self.len.set(self.len.get() - 1);
+        Some(next)
+    }
+
+    /// A cell that is here, or comes from the slab. `None` if that is full.
+    #[inline(always)]
+    pub(crate) fn take<T: Cell>(&self, slab: &'static Slab<T>) -> Option<u32> {
+        self.pop().or_else(|| self.refilled(slab))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refilled<T: Cell>(&self, slab: &'static Slab<T>) -> Option<u32> {
+        // What comes at a time is no more than what a thread keeps.
+        slab.refill(&mut &*self);
+        self.pop()
+    }
+
+    /// Puts a cell in. Half of a stock that is full goes back before.
+    #[inline(always)]
+    pub(crate) fn put<T: Cell>(&self, cell: u32, slab: &'static Slab<T>) {
+        if self.len.get() >= STOCK_MAX {
+            self.give_back(STOCK_MAX / 2, slab);
+        }
+        self.cells[self.len.get()].set(cell);
+        self.len.set(self.len.get() + 1);
+    }
+
+    /// All but the first `keep` go back.
+    #[cold]
+    #[inline(never)]
+    fn give_back<T: Cell>(&self, keep: usize, slab: &'static Slab<T>) {
+        let len = self.len.replace(keep);
+        slab.give_back(self.cells[keep..len].iter().map(Own::get));
+    }
+
+    /// Everything goes back.
+    pub(crate) fn empty<T: Cell>(&self, slab: &'static Slab<T>) {
+        self.give_back(0, slab);
     }
 }
 

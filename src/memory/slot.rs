@@ -303,7 +303,7 @@ impl<P> Slot<P> {
     /// only one that can reach the slot: no handle is left, and no owner.
     /// The second value is `false` if the generations are used up: the slot is retired and must not be handed out.
     /// Invariant I1 (design.md).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn recycle<R>(&self, end: impl FnOnce(&mut Option<P>) -> R) -> (R, bool) {
         // SAFETY: no handle is left, so nobody announces the slot and reads (an operation borrows its handles); no
         // owner is left, so nobody closes it. If `end` panics the slot stays unused for ever.

@@ -29,6 +29,8 @@
 
 #![allow(unsafe_code)]
 
+use std::mem::ManuallyDrop;
+
 use crate::base::{
     error::{Error, Result, Site},
     sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell, wait_turn},
@@ -41,9 +43,9 @@ use crate::device::{
 };
 use crate::memory::{
     budget::{self, OverBudget},
-    hazard::USER,
+    hazard::{PLACES, USER},
     registry::{self, Pinned},
-    slab::{give_back_surplus, slab},
+    slab::slab,
     threads::{self, ThreadContext, ThreadRecord, with_context},
     trace,
     workspace::{
@@ -119,8 +121,9 @@ pub(crate) struct Storage {
     retention: Retention,
 }
 
-/// Whether a reference retains the block of an arena, and since when.
+/// Whether a reference retains the block of an arena, and since when. A word, so that a reference moves as two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 enum Retention {
     /// The bytes are no arena's, and this is the reference that they were made with, or has its place.
     Made,
@@ -159,6 +162,12 @@ impl<'a> BufferRef<'a> {
     #[inline(always)]
     pub(crate) fn device(self) -> &'a Device {
         self.packed.device()
+    }
+
+    /// Whether it is one of the host, as most are; others may be of it too.
+    #[inline(always)]
+    pub(crate) fn is_on_host(self) -> bool {
+        self.packed.is_on_host()
     }
 
     /// As [`Buffer::part`].
@@ -202,15 +211,14 @@ impl Storage {
     /// Uninitialised bytes of the host, at least one. `None` if this thread has no cell or no block in stock.
     #[inline(always)]
     pub(crate) fn on_host(context: &ThreadContext, bytes: usize) -> Option<Self> {
-        let mut free = context.storages.borrow_mut();
-        let index = *free.last()?;
+        let index = context.storages.next()?;
         if context.workspaces.is_open() {
             // What a captured section writes must not lie where the next cycle does.
             if is_capturing() {
                 return None;
             }
             let (span, part, mark) = context.workspaces.take_at_once(bytes)?;
-            free.pop();
+            context.storages.pop();
             // Relaxed: published with the slot of the array.
             CELLS.get(index).block.store(part.block, Ordering::Relaxed);
             CELLS.get(index).marks.store(mark, Ordering::Relaxed);
@@ -218,7 +226,7 @@ impl Storage {
             Some(Storage { cell, index, retention: Retention::No })
         } else {
             let (span, reserved) = pool::alloc_at_once(bytes)?;
-            free.pop();
+            context.storages.pop();
             let cell = Self::fill(context, index, span.bytes(), || PackedBuffer::from_pool(span, reserved));
             Some(Storage { cell, index, retention: Retention::Made })
         }
@@ -227,12 +235,7 @@ impl Storage {
     /// Puts a buffer into a cell. `mark`: what a workspace wants noted of it.
     #[inline]
     pub(crate) fn new(context: &ThreadContext, op: &'static str, buffer: Buffer, mark: u32) -> Result<Self> {
-        let mut free = context.storages.borrow_mut();
-        let index = match free.pop() {
-            Some(index) => index,
-            None if CELLS.refill(&mut free) => free.pop().ok_or_else(|| full(op))?,
-            None => return Err(full(op)),
-        };
+        let index = context.storages.take(&CELLS).ok_or_else(|| full(op))?;
         let mut retention = Retention::Made;
         if !buffer.is_counted() {
             // Relaxed: as above.
@@ -455,7 +458,8 @@ impl Storage {
         let mut found = None;
         let mut look = |record: &'static ThreadRecord| {
             let mine = std::ptr::eq(record, context.record);
-            for (place, value) in record.hazards.places() {
+            let used = if mine { context.used_places.get() } else { PLACES };
+            for (place, value) in record.hazards.first_places(used) {
                 if (mine && place == own) || registry::storage_of((value & !USER) - 1) != Some(self.id()) {
                     continue;
                 }
@@ -525,44 +529,65 @@ impl Clone for Storage {
     }
 }
 
-impl Drop for Storage {
-    #[inline]
-    fn drop(&mut self) {
+impl Storage {
+    /// Gives the reference up, as its drop does, by who has the thread's context at hand.
+    #[inline(always)]
+    pub(crate) fn end(self, context: &ThreadContext) {
+        let mut this = ManuallyDrop::new(self);
+        if this.give_up() {
+            this.end_cell(context);
+        }
+    }
+
+    /// One reference less. Whether it was the last one.
+    #[inline(always)]
+    fn give_up(&mut self) -> bool {
         self.release();
-        let cell = self.cell;
+        let refs = &self.cell.refs;
         // Acquire: pairs with the Release below in the references that went before. A count of 1 is this one's
         // own, from which alone another could be made.
-        if cell.refs.load(Ordering::Acquire) != 1 && cell.refs.fetch_sub(1, Ordering::Release) != 1 {
-            return;
+        if refs.load(Ordering::Acquire) != 1 && refs.fetch_sub(1, Ordering::Release) != 1 {
+            return false;
         }
-        // Acquire: as above, for the second way into here. Relaxed below: the cell is this thread's now.
-        cell.refs.load(Ordering::Acquire);
-        let index = self.id();
+        // Acquire: as above, for the second way into here.
+        refs.load(Ordering::Acquire);
+        true
+    }
+
+    /// The end of the last reference: the bytes go back, and the cell becomes free.
+    #[inline(always)]
+    fn end_cell(&self, context: &ThreadContext) {
+        let (cell, index) = (self.cell, self.index);
+        // Relaxed, here and below: the cell is this thread's now.
         let (marks, bytes) = (cell.marks.load(Ordering::Relaxed), cell.bytes());
-        let planned = if (PLANNED..FREE).contains(&marks) { self.part() } else { None };
+        let part = if (PLANNED..FREE).contains(&marks) { self.part() } else { None };
         cell.refs.store(0, Ordering::Relaxed);
         // SAFETY: this was the last reference, and all uses through others happened before.
         cell.buffer.with_mut(|b| unsafe { b.replace(PackedBuffer::NONE) }).end(bytes);
         if marks != 0 {
             cell.marks.store(0, Ordering::Relaxed);
-            if !(PLANNED..TRACED).contains(&marks) {
-                tell_end(index, marks);
+            match part {
+                Some(part) => context.workspaces.request_ended(part, marks),
+                None if marks == FREE => {}
+                None => tell_end(index, marks),
             }
         }
-        with_context(|context| {
-            if let Some(part) = planned {
-                context.workspaces.request_ended(part, marks);
-            }
-            let mut free = context.storages.borrow_mut();
-            free.push(index);
-            give_back_surplus(&mut free, &CELLS);
-        });
+        context.storages.put(index, &CELLS);
+    }
+}
+
+impl Drop for Storage {
+    #[inline]
+    fn drop(&mut self) {
+        if self.give_up() {
+            with_context(|context| self.end_cell(context));
+        }
     }
 }
 
 /// A thread leaves: its stock goes back.
 pub(crate) fn flush(context: &ThreadContext) {
-    CELLS.give_back(context.storages.borrow_mut().drain(..));
+    context.storages.empty(&CELLS);
 }
 
 /// The right to write into a storage's buffer in place; given up on drop.

@@ -13,7 +13,7 @@
 
 #![allow(unsafe_code)]
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, OnceCell};
 use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
 use crossbeam_epoch::{self as epoch, Atomic, Owned};
@@ -22,6 +22,7 @@ use crate::base::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::memory::{
     hazard::{Hazards, heavy, membarrier},
     queue::LANES,
+    slab::Stock,
     switch, trace,
     workspace::stack::WorkspaceStack,
 };
@@ -192,10 +193,10 @@ pub(crate) struct ThreadContext {
     pub(crate) number: u32,
     /// Places of the hazard record in use: the first so many.
     pub(crate) used_places: Cell<usize>,
-    pub(crate) slots: RefCell<Vec<u32>>,
-    pub(crate) storages: RefCell<Vec<u32>>,
+    pub(crate) slots: Stock,
+    pub(crate) storages: Stock,
     /// Small and large cells of the gradient graph.
-    pub(crate) nodes: [RefCell<Vec<u32>>; 2],
+    pub(crate) nodes: [Stock; 2],
     /// Calls since the other lanes were looked at.
     pub(crate) calls: Cell<u32>,
     /// The heads of the lanes when they were looked at last.
@@ -217,8 +218,8 @@ impl ThreadContext {
             record,
             number: record.number,
             used_places: Cell::new(0),
-            slots: RefCell::default(),
-            storages: RefCell::default(),
+            slots: Stock::default(),
+            storages: Stock::default(),
             nodes: Default::default(),
             calls: Cell::new(0),
             heads: Cell::new([0; LANES]),

@@ -29,9 +29,12 @@ const ALIGN: usize = 64;
 const CLASSES: usize = 56;
 /// Bytes of one class that a thread keeps.
 const STOCK_CLASS_BYTES: usize = 128 << 10;
+/// Blocks of one class that a thread keeps, whatever their size: at least and at most.
+const LIST_MIN: usize = 4;
+const LIST_MAX: usize = 64;
 
 /// Class and size of a small request: size is a multiple of 64 with 8 steps a doubling.
-#[inline]
+#[inline(always)]
 pub(super) fn class_of(bytes: usize) -> (usize, usize) {
     let units = bytes.div_ceil(ALIGN);
     if units <= 8 {
@@ -50,33 +53,56 @@ fn class_size(class: usize) -> usize {
     ((step + 1) << shift) * ALIGN
 }
 
-/// Free blocks of one class. Addresses and numbers apart, each as wide as it is written: a block that was just put in
-/// is mostly the next one that is taken, and a wider read would wait for both writes.
+/// Free blocks of one class: the first `len`. Addresses and numbers apart, each as wide as it is written: a block that
+/// was just put in is mostly the next one that is taken, and a wider read would wait for both writes.
 struct FreeList {
-    addresses: Vec<NonNull<u8>>,
-    numbers: Vec<u32>,
+    len: usize,
+    room: Option<Box<Room>>,
+}
+
+/// Room for the blocks of a list.
+struct Room {
+    addresses: [NonNull<u8>; LIST_MAX],
+    numbers: [u32; LIST_MAX],
 }
 
 impl FreeList {
-    const EMPTY: FreeList = FreeList { addresses: Vec::new(), numbers: Vec::new() };
+    const EMPTY: FreeList = FreeList { len: 0, room: None };
 
     #[inline(always)]
     fn pop(&mut self, size: usize) -> Option<Span> {
-        let address = self.addresses.pop()?;
-        self.numbers.pop().map(|number| Span::in_block(address, size, number))
+        let room = self.room.as_ref()?;
+        let last = self.len.checked_sub(1)?;
+        let (&address, &number) = (room.addresses.get(last)?, room.numbers.get(last)?);
+        self.len = last;
+        Some(Span::in_block(address, size, number))
     }
 
-    #[inline]
+    /// Puts a block in; the caller looked that the list is not full.
+    #[inline(always)]
     fn push(&mut self, block: Span) {
-        self.addresses.push(block.ptr());
-        self.numbers.push(block.block());
+        let room = self.room.get_or_insert_with(empty_room);
+        (room.addresses[self.len], room.numbers[self.len]) = (block.ptr(), block.block());
+        self.len += 1;
     }
 
     /// Gives the first ones to the store.
+    #[cold]
+    #[inline(never)]
     fn give(&mut self, count: usize, size: usize, pages: Pages) {
-        let blocks = self.addresses.drain(..count).zip(self.numbers.drain(..count));
-        store(|store| blocks.for_each(|(address, number)| store.put(Span::in_block(address, size, number), pages)));
+        let Some(Room { addresses, numbers }) = self.room.as_deref_mut() else { return };
+        let blocks = addresses[..count].iter().zip(&numbers[..count]);
+        store(|store| blocks.for_each(|(&address, &number)| store.put(Span::in_block(address, size, number), pages)));
+        addresses.copy_within(count..self.len, 0);
+        numbers.copy_within(count..self.len, 0);
+        self.len -= count;
     }
+}
+
+#[cold]
+#[inline(never)]
+fn empty_room() -> Box<Room> {
+    Box::new(Room { addresses: [NonNull::dangling(); LIST_MAX], numbers: [0; LIST_MAX] })
 }
 
 /// What a thread keeps.
@@ -102,14 +128,10 @@ impl Stock {
     fn put(&self, class: usize, block: Span) {
         let size = block.bytes();
         let list = &mut self.lists.borrow_mut()[class];
-        let most = (STOCK_CLASS_BYTES / size).clamp(4, 64);
-        if list.addresses.len() >= most {
-            let half = most / 2;
+        if list.len >= LIST_MAX || (list.len >= LIST_MIN && (list.len + 1) * size > STOCK_CLASS_BYTES) {
+            let half = list.len / 2;
             self.share.cache(-((half * size) as i64));
             list.give(half, size, Pages::Kept);
-        } else if list.addresses.capacity() == 0 {
-            list.addresses.reserve_exact(64);
-            list.numbers.reserve_exact(64);
         }
         list.push(block);
         self.share.cache(size as i64);
@@ -117,7 +139,7 @@ impl Stock {
 
     fn empty(&self) {
         for (class, list) in self.lists.borrow_mut().iter_mut().enumerate() {
-            let (count, size) = (list.addresses.len(), class_size(class));
+            let (count, size) = (list.len, class_size(class));
             self.share.cache(-((count * size) as i64));
             list.give(count, size, Pages::Returned);
         }
@@ -207,16 +229,18 @@ pub(crate) fn free(span: Span, size: usize) {
     let block = Span::in_block(span.ptr(), size, span.block());
     let kept = STOCK.try_with(|stock| {
         discharge(Some(stock.share), span.bytes());
-        if size <= SMALL_MAX {
-            stock.put(class_of(size).0, block)
-        } else {
-            store(|store| store.put(block, Pages::Kept))
-        }
+        if size <= SMALL_MAX { stock.put(class_of(size).0, block) } else { keep(block) }
     });
     if kept.is_err() {
         discharge(None, span.bytes());
-        store(|store| store.put(block, Pages::Kept));
+        keep(block);
     }
+}
+
+/// Gives a block to the store, with its pages.
+#[inline(never)]
+fn keep(block: Span) {
+    store(|store| store.put(block, Pages::Kept));
 }
 
 /// As [`free`], and the pages of a large block go back to the system at once.
@@ -253,5 +277,16 @@ mod tests {
             last = class;
         }
         assert_eq!(class_of(SMALL_MAX).0, CLASSES - 1);
+    }
+
+    #[test]
+    fn each_block_of_a_list_that_overflowed_is_handed_out_once() {
+        let take = || alloc(3000).expect("memory");
+        let taken: Vec<_> = (0..3 * LIST_MAX).map(|_| take()).collect();
+        taken.into_iter().for_each(|(span, size, _)| free(span, size));
+        let again: Vec<_> = (0..3 * LIST_MAX).map(|_| take()).collect();
+        let places: std::collections::BTreeSet<_> = again.iter().map(|(span, ..)| span.ptr()).collect();
+        assert_eq!(places.len(), again.len(), "a block is two arrays'");
+        again.into_iter().for_each(|(span, size, _)| free(span, size));
     }
 }

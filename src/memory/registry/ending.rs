@@ -11,7 +11,6 @@ use crate::memory::{
     key::Key,
     metadata::Metadata,
     node, owner,
-    slab::give_back_surplus,
     slot::{KEPT, LENT, NAMED, OPEN, generation_of},
     storage, switch,
     threads::{self, Counts, ThreadContext},
@@ -97,7 +96,7 @@ pub(super) fn finish_if_free(context: &ThreadContext, key: Key) {
 /// since then.
 fn finish_if_unannounced(context: &ThreadContext, key: Key, alone: bool) {
     let index = key.index();
-    let mut busy = context.record.hazards.announces(index);
+    let mut busy = context.record.hazards.announces_first(context.used_places.get(), index);
     if !alone {
         threads::for_each_record(|record| busy |= announced(std::iter::once(&record.hazards), index));
     }
@@ -149,7 +148,7 @@ pub(crate) fn reap(context: &ThreadContext, index: u32, cell: &ArraySlot) {
 
 /// Gives up a count that the caller took over, and ends the array if it was the last.
 /// Invariant I3 (design.md).
-#[inline]
+#[inline(always)]
 pub(crate) fn end_orphan(context: &ThreadContext, index: u32, cell: &ArraySlot) {
     if !cell.core.take_last() {
         return;
@@ -195,9 +194,22 @@ pub(crate) fn take_over(context: &ThreadContext, key: Key) -> TakenOver {
 }
 
 /// Makes a slot vacant.
-#[inline]
+#[inline(never)]
 fn recycle(context: &ThreadContext, index: u32, cell: &ArraySlot) {
-    vacate(context, index, cell, |held| *held = None);
+    vacate(context, index, cell, |held| {
+        if let Some(ArrayBody { storage, node }) = held.take() {
+            drop(node);
+            storage.end(context);
+        }
+    });
+}
+
+/// Takes out of the side tables what they say of an array.
+#[cold]
+#[inline(never)]
+fn forget_sides(index: u32) {
+    NAMES.remove(&index);
+    owner::forget_lenders(index);
 }
 
 /// Makes a slot vacant after `end` has emptied it.
@@ -209,15 +221,12 @@ fn vacate<R>(
     end: impl FnOnce(&mut Option<ArrayBody>) -> R,
 ) -> R {
     if cell.core.state() & (NAMED | LENT) != 0 {
-        NAMES.remove(&index);
-        owner::forget_lenders(index);
+        forget_sides(index);
     }
     cell.metadata.hide(index);
     let (left, reusable) = cell.core.recycle(end);
     if reusable {
-        let mut free = context.slots.borrow_mut();
-        free.push(index);
-        give_back_surplus(&mut free, &SLOTS);
+        context.slots.put(index, &SLOTS);
     }
     left
 }
@@ -225,7 +234,7 @@ fn vacate<R>(
 /// A thread leaves: its lane goes to the common one, its stocks to the slabs.
 pub(crate) fn flush(context: &ThreadContext) {
     QUEUE.hand_over(context.record.lane, 0, |index| &slot(index).core.link);
-    SLOTS.give_back(context.slots.borrow_mut().drain(..));
+    context.slots.empty(&SLOTS);
     storage::flush(context);
     node::flush(context);
 }

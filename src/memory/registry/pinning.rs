@@ -84,14 +84,15 @@ fn array_of<'p>(cell: &'static ArraySlot, held: &'p ArrayBody) -> ArrayRef<'p> {
 }
 
 impl<const N: usize> Drop for Pins<'_, N> {
-    #[inline]
+    // Where it is a call, all of it has a place in memory.
+    #[inline(always)]
     fn drop(&mut self) {
         release(self.context, self.first_place, self.keys, self.cells);
     }
 }
 
 /// Withdraws announcements; the last reader of an array that is closing finishes it.
-#[inline]
+#[inline(always)]
 fn release<const N: usize>(context: &ThreadContext, first_place: usize, keys: [Key; N], cells: [&ArraySlot; N]) {
     context.record.hazards.withdraw(first_place, N);
     context.used_places.set(first_place);
@@ -168,7 +169,7 @@ fn hindrance<const N: usize>(context: &ThreadContext, op: &'static str, keys: [K
 pub(crate) fn pin<'a, const N: usize>(
     context: &'a ThreadContext,
     op: &'static str,
-    keys: [Key; N],
+    mut keys: [Key; N],
     user: bool,
 ) -> Result<Pins<'a, N>> {
     // Made in one place: a result that a call could have written too would be copied out of memory.
@@ -177,19 +178,26 @@ pub(crate) fn pin<'a, const N: usize>(
         if let Some(pins) = try_pin(context, keys, user) {
             return Ok(pins);
         }
-        wait(context, op, keys, &mut turns)?;
+        // The keys anew: what is found of them stays out of the loop's room otherwise.
+        keys = wait(context, op, keys, &mut turns)?;
     }
 }
 
-/// Waits a turn for arrays that could not be announced.
+/// Waits a turn for arrays that could not be announced. Their keys.
 #[cold]
-fn wait<const N: usize>(context: &ThreadContext, op: &'static str, keys: [Key; N], turns: &mut u32) -> Result<()> {
+#[inline(never)]
+fn wait<const N: usize>(
+    context: &ThreadContext,
+    op: &'static str,
+    keys: [Key; N],
+    turns: &mut u32,
+) -> Result<[Key; N]> {
     hindrance(context, op, keys)?;
     if *turns > 1 << 20 {
         return Err(Error::InUse { op, array: name_first(keys), by: "an operation that writes in place" });
     }
     wait_turn(turns);
-    Ok(())
+    Ok(keys)
 }
 
 fn name_first<const N: usize>(keys: [Key; N]) -> String {

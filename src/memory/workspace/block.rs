@@ -120,10 +120,7 @@ pub(crate) struct ArenaBlock {
 impl ArenaBlock {
     fn new(memory: Memory, workspace: &Arc<str>, readers: Readers) -> Option<Self> {
         let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.is_empty() && !CELLS.refill(&mut free) {
-            return None;
-        }
-        let index = free.pop()?;
+        let index = CELLS.take_from(&mut free)?;
         let whole = match &memory {
             Memory::Pooled(buffer) => buffer.span(),
             Memory::Mapped(file) => file.span(),

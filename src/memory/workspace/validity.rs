@@ -82,7 +82,7 @@ impl CycleScope {
     /// A scope with a name. `None`: 2^28 are in use.
     pub(crate) fn new(name: Arc<str>, is_ring: bool) -> Option<Self> {
         let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.is_empty() && !CELLS.refill(&mut free) {
+        if free.is_empty() && !CELLS.refill(&mut *free) {
             return None;
         }
         let index = free.remove(0);

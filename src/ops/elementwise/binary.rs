@@ -18,7 +18,7 @@ use crate::device::{
 use crate::memory::{
     proxy::Proxy,
     registry::{ArrayRef, Parts, Pinned, Tracked},
-    storage::Storage,
+    storage::{BufferRef, Storage},
 };
 use crate::ops::{
     call::{
@@ -47,20 +47,20 @@ pub(crate) fn align(
     broadcast: bool,
 ) -> Result<Option<[Layout; 2]>> {
     let (left, right) = (a.layout.shape(), b.layout.shape());
-    if left == right { Ok(None) } else { repeated(op, a, b, broadcast).map(Some) }
+    if left == right { Ok(None) } else { repeated(op, [a.layout, b.layout], a.dtype, broadcast).map(Some) }
 }
 
 /// The layouts of two operands of different shapes over their common one.
 #[inline(never)]
-fn repeated(op: &'static str, a: &ArrayRef<'_>, b: &ArrayRef<'_>, broadcast: bool) -> Result<[Layout; 2]> {
-    let (left, right) = (a.layout.shape(), b.layout.shape());
+fn repeated(op: &'static str, [a, b]: [&Layout; 2], dtype: DType, broadcast: bool) -> Result<[Layout; 2]> {
+    let (left, right) = (a.shape(), b.shape());
     if !broadcast {
         let hint = "the operation wants equal shapes; use the broadcast_ form to repeat axes of size 1";
         return Err(Error::shapes(op, left, right, hint.into()));
     }
     let shape = left.broadcast(right, op)?;
-    shape.check(op, a.dtype.size_in_bytes())?;
-    Ok([a.layout.broadcast_to(&shape, op)?, b.layout.broadcast_to(&shape, op)?])
+    shape.check(op, dtype.size_in_bytes())?;
+    Ok([a.broadcast_to(&shape, op)?, b.broadcast_to(&shape, op)?])
 }
 
 pub(crate) fn binary(call: Call, a: &Proxy, b: &Proxy, op: BinaryOp, broadcast: bool) -> Result<Proxy> {
@@ -69,33 +69,54 @@ pub(crate) fn binary(call: Call, a: &Proxy, b: &Proxy, op: BinaryOp, broadcast: 
         let [x, y] = pins.arrays();
         // Each is looked up once: in a small operation that counts.
         let (of_x, of_y) = (x.storage.buffer(), y.storage.buffer());
-        check::same_device(call.op, of_x.device(), of_y.device())?;
+        if !(of_x.is_on_host() && of_y.is_on_host()) {
+            check::same_device(call.op, of_x.device(), of_y.device())?;
+        }
         check::same_dtype(call.op, &x, &y)?;
         check::domain(call.op, op.domain(), x.dtype)?;
         let wide;
         let [left, right] = match x.layout.shape() == y.layout.shape() {
             true => [x.layout, y.layout],
             false => {
-                wide = repeated(call.op, &x, &y, broadcast)?;
+                wide = repeated(call.op, [x.layout, y.layout], x.dtype, broadcast)?;
                 wide.each_ref()
             }
         };
         let (dtype, mut own) = (x.dtype, None);
         let layout = dense(left, &mut own);
         let mut storage = allocate(context, call.op, of_x.device(), dtype, layout.shape(), false)?;
-        if !on_the_spot(op, (&x, left), (&y, right), &mut storage) {
-            let (lhs, rhs) = (view_of(of_x, dtype, left), view_of(of_y, dtype, right));
-            let dst = output_view(&storage, dtype, layout);
-            launch(of_x.device(), &Kernel::Binary { op, lhs, rhs, dst })?;
+        if !on_the_spot(op, (x, left), (y, right), &mut storage) {
+            by_kernel(op, (of_x, left), (of_y, right), dtype, (&storage, layout))?;
         }
-        let node = record(&[&x, &y], || gradient(call, op, &x, &y));
+        let node = if is_recorded(&x) || is_recorded(&y) { node_of_result(call, op, x, y) } else { None };
         adopt_parts(call, context, Parts { dtype, layout, storage, node }, a)
     })
 }
 
+/// The way of more than a few numbers. Apart, so that few need no room for it.
+#[inline(never)]
+fn by_kernel(
+    op: BinaryOp,
+    (of_x, left): (BufferRef<'_>, &Layout),
+    (of_y, right): (BufferRef<'_>, &Layout),
+    dtype: DType,
+    (out, layout): (&Storage, &Layout),
+) -> Result<()> {
+    let (lhs, rhs) = (view_of(of_x, dtype, left), view_of(of_y, dtype, right));
+    let dst = output_view(out, dtype, layout);
+    launch(of_x.device(), &Kernel::Binary { op, lhs, rhs, dst })
+}
+
+/// The node of a result. Apart, and with copies of the operands, so that where nothing is recorded they need no place
+/// in memory.
+#[inline(never)]
+fn node_of_result(call: Call, op: BinaryOp, x: Pinned<'_>, y: Pinned<'_>) -> Tracked {
+    record(&[&x, &y], || gradient(call, op, &x, &y))
+}
+
 /// Computes a few dense numbers of the host without a kernel. `false` if the operands are others.
 #[inline]
-fn on_the_spot(op: BinaryOp, lhs: (&Pinned<'_>, &Layout), rhs: (&Pinned<'_>, &Layout), out: &mut Storage) -> bool {
+fn on_the_spot(op: BinaryOp, lhs: (Pinned<'_>, &Layout), rhs: (Pinned<'_>, &Layout), out: &mut Storage) -> bool {
     let size = lhs.0.dtype.size_in_bytes();
     let Some(result) = out.own_buffer().and_then(BufferMut::on_host).filter(|result| result.len() <= FEW * size) else {
         return false;
@@ -106,7 +127,7 @@ fn on_the_spot(op: BinaryOp, lhs: (&Pinned<'_>, &Layout), rhs: (&Pinned<'_>, &La
 
 /// The bytes of an operand on the host, so many, if its elements follow each other there.
 #[inline]
-fn dense_part<'p>((array, layout): (&Pinned<'p>, &Layout), bytes: usize) -> Option<&'p [u8]> {
+fn dense_part<'p>((array, layout): (Pinned<'p>, &Layout), bytes: usize) -> Option<&'p [u8]> {
     let start = layout.offset() * array.dtype.size_in_bytes();
     array.host_bytes().filter(|_| layout.is_contiguous())?.get(start..start.checked_add(bytes)?)
 }
@@ -373,8 +394,14 @@ pub(crate) fn divide_number(x: Operand<'_>, number: f64, site: Site) -> Result<P
 
 macro_rules! operators {
     ($($trait:ident, $method:ident, $op:ident, |$n:ident| $after:expr, |$x:ident, $m:ident, $site:ident| $before:expr;)*) => {$(
+        impl<'a, 'b> std::ops::$trait<&'b Proxy> for &'a Proxy {
+            type Output = Result<Proxy>;
+            #[track_caller]
+            fn $method(self, rhs: &'b Proxy) -> Result<Proxy> {
+                binary(Call::here(stringify!($method)), self, rhs, BinaryOp::$op, false)
+            }
+        }
         operators! { @pairs $trait $method $op
-            [&'a Proxy, |a| Operand::Borrowed(a)] [&'b Proxy, |b| Operand::Borrowed(b)];
             [&'a Proxy, |a| Operand::Borrowed(a)] [Proxy, |b| Operand::Owned(b)];
             [Proxy, |a| Operand::Owned(a)] [&'b Proxy, |b| Operand::Borrowed(b)];
             [Proxy, |a| Operand::Owned(a)] [Proxy, |b| Operand::Owned(b)];
