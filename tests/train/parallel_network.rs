@@ -121,11 +121,11 @@ fn bytes_of_workers_are_constant_over_epochs() {
             gc::collect();
             Device::Cpu.memory().active
         };
-        // Workspaces that plan settle after some 16 steps by plan, of which other threads may disturb one.
-        let settled = (0..12).map(|_| epoch()).last().unwrap();
-        for _ in 0..50 {
-            assert!(epoch() <= settled);
-        }
+        // Workspaces that plan settle after some 16 steps by plan; another thread may disturb one later, which plans
+        // anew. What grows with each epoch grows in each of these runs.
+        (0..12).for_each(|_| drop(epoch()));
+        let mut runs = (0..3).map(|_| (0..20).map(|_| epoch()).collect::<Vec<u64>>());
+        assert!(runs.any(|run| run.iter().all(|&bytes| bytes <= run[0])), "bytes grow with the epochs");
         drop(wrapper);
         gc::collect();
         assert!(Device::Cpu.memory().active <= before, "all came back with the workers");
