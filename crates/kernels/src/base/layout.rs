@@ -119,7 +119,12 @@ impl Layout {
     /// Whether two indices may lead to the same element. Never false where they do; true for a few layouts in which
     /// they do not, of windows that interleave without touching.
     #[doc(hidden)]
+    #[inline]
     pub fn repeats(&self) -> bool {
+        !self.is_contiguous() && self.axes_meet()
+    }
+
+    fn axes_meet(&self) -> bool {
         if self.shape.elem_count() == 0 {
             return false;
         }
