@@ -1,5 +1,6 @@
 //! The figures of a device under names that stay, and what parts of a program use of it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +16,7 @@ use crate::memory::{
     slot::KEPT,
     storage, switch,
     threads::with_context,
-    workspace::block,
+    workspace::{block, figures},
 };
 
 /// Allocations that failed at first and were tried again, those that ended in an error, and those that got a file.
@@ -59,17 +60,21 @@ const ALIASES: [(&str, &str); 14] = [
     ("reserved_bytes.all.current", "bytes.reserved"),
 ];
 
-/// Figures of a device and of the process, or of a manager, by name. Made by [`stats`] and
+/// Figures of a device, its workspaces and the process, or of a manager, by name. Made by [`stats`] and
 /// [`NdManager::stats`](crate::NdManager::stats).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stats(Vec<(&'static str, u64)>);
+pub struct Stats(Vec<Figure>);
+
+type Figure = (Cow<'static, str>, u64);
 
 impl Stats {
     fn of(
         some: impl IntoIterator<Item = (&'static str, u64)>,
         more: impl IntoIterator<Item = (&'static str, u64)>,
+        named: Vec<Figure>,
     ) -> Self {
-        let mut all: Vec<_> = some.into_iter().chain(more).collect();
+        let mut all = named;
+        all.extend(some.into_iter().chain(more).map(|(name, value)| (name.into(), value)));
         all.sort_unstable();
         Stats(all)
     }
@@ -77,21 +82,23 @@ impl Stats {
     /// The figure with a name, or with one of PyTorch's `memory_stats()` where there is the same here:
     /// `allocated_bytes.all.current` is `bytes.current`.
     pub fn get(&self, name: &str) -> Option<u64> {
-        let named = |name: &str| self.0.iter().find(|&&(own, _)| own == name).map(|&(_, value)| value);
+        let named = |name: &str| self.iter().find(|&(own, _)| own == name).map(|(_, value)| value);
         named(name).or_else(|| named(ALIASES.iter().find(|&&(alias, _)| alias == name)?.1))
     }
 
     /// All of them, by name.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        self.0.iter().copied()
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> + '_ {
+        self.0.iter().map(|(name, value)| (name.as_ref(), *value))
     }
 }
 
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(26);
         self.iter().try_for_each(|(name, value)| {
-            let size = if name.contains("bytes") { format!(" ({})", Bytes(value)) } else { String::new() };
-            writeln!(f, "{name:<26} {value:>16}{size}")
+            let is_size = name.rsplit('.').nth(1) == Some("bytes");
+            let size = if is_size { format!(" ({})", Bytes(value)) } else { String::new() };
+            writeln!(f, "{name:<width$} {value:>16}{size}")
         })
     }
 }
@@ -110,6 +117,15 @@ impl fmt::Display for Stats {
 /// | `requests.retried`, `.refused`, `.spilled` | of the process: allocations that needed a second try; that failed; that a file was made for |
 /// | `arrays.current`, `.created`, `.closed`, `.queued`, `.drained`, `.kept` | of the process, as in [`GcStats`](gc::GcStats) |
 /// | `threads.interrupts` | of the process, as there |
+///
+/// And of each workspace whose memory is the device's, by its name; those of several threads with one name add up. Files
+/// are not counted. A name goes with the last of its workspaces, and begins again at 0:
+///
+/// | name | |
+/// |---|---|
+/// | `workspace.NAME.bytes.current`, `.peak`, `.total` | of its blocks, those among them that wait for a reader; at most; of all that it took |
+/// | `workspace.NAME.bytes.spilled` | of those of the last that it took beside its block, for what had no room |
+/// | `workspace.NAME.cycles.total` | cycles that began |
 ///
 /// The names do not change. `bytes.dead` walks all arrays; the others are sums.
 ///
@@ -155,7 +171,20 @@ pub fn stats(device: &Device) -> Stats {
         ("requests.spilled", read(&SPILLED)),
         ("threads.interrupts", arrays.interrupts),
     ];
-    Stats::of(all, memory.limit.map(|limit| ("bytes.limit", limit)))
+    let named = figures::of_device(device).iter().flat_map(|(name, of)| of_workspace(name, of)).collect();
+    Stats::of(all, memory.limit.map(|limit| ("bytes.limit", limit)), named)
+}
+
+/// The figures of a workspace under their names.
+fn of_workspace(name: &str, of: &figures::Figures) -> [Figure; 5] {
+    [
+        ("bytes.current", of.bytes),
+        ("bytes.peak", of.peak),
+        ("bytes.total", of.total),
+        ("bytes.spilled", of.spilled),
+        ("cycles.total", of.cycles),
+    ]
+    .map(|(figure, value)| (format!("workspace.{name}.{figure}").into(), value))
 }
 
 /// # Statistics: its figures
@@ -206,7 +235,9 @@ impl NdManager {
             ("bytes.dead", held.dead_bytes),
             ("managers.current", managers.len() as u64),
         ];
-        let Some(used) = self.budget_use().filter(|_| manager::owns_budget(self)) else { return Stats::of(own, None) };
+        let Some(used) = self.budget_use().filter(|_| manager::owns_budget(self)) else {
+            return Stats::of(own, None, Vec::new());
+        };
         let limits = self.budget();
         let limits =
             [("arrays.limit", limits.max_arrays), ("bytes.limit", limits.max_bytes), ("bytes.soft", limits.soft_bytes)];
@@ -221,7 +252,7 @@ impl NdManager {
             ("requests.soft", used.soft_passed),
         ];
         let limits = limits.into_iter().filter_map(|(name, limit)| Some((name, limit?)));
-        Stats::of(own, charged.into_iter().chain(limits))
+        Stats::of(own, charged.into_iter().chain(limits), Vec::new())
     }
 }
 
@@ -255,11 +286,13 @@ impl Held {
 
 /// Of the figures those that only grow; the others are of a moment.
 #[cfg(feature = "metrics")]
-const COUNTERS: [&str; 10] = [
+const COUNTERS: [&str; 12] = [
     "arrays.closed",
     "arrays.created",
     "arrays.drained",
+    "bytes.spilled",
     "bytes.total",
+    "cycles.total",
     "pool.hits",
     "pool.misses",
     "requests.refused",
@@ -269,8 +302,9 @@ const COUNTERS: [&str; 10] = [
 ];
 
 /// Gives the figures of [`stats`] to the recorder of the crate `metrics` that the program has installed, each as
-/// `ndgc.` and its name, with the label `device`: what only grows as counters, the others as gauges. Call it as often
-/// as the program's exporter looks. With the feature `metrics`.
+/// `ndgc.` and its name, with the label `device`: what only grows as counters, the others as gauges. Those of workspaces
+/// are `ndgc.workspace.bytes.current` and so on, with the label `workspace`. Call it as often as the program's exporter
+/// looks. With the feature `metrics`.
 ///
 /// ```
 /// # use ndgc::{Device, memory};
@@ -278,14 +312,28 @@ const COUNTERS: [&str; 10] = [
 /// ```
 #[cfg(feature = "metrics")]
 pub fn publish_metrics(device: &Device) {
-    let label = device.to_string();
+    let label = ("device", device.to_string());
     for (name, value) in stats(device).iter() {
-        let (key, labels) = (format!("ndgc.{name}"), [("device", label.clone())]);
-        match COUNTERS.contains(&name) {
+        let (figure, key, labels) = match split(name) {
+            Some((workspace, figure)) => {
+                let labels = vec![label.clone(), ("workspace", workspace.to_owned())];
+                (figure, format!("ndgc.workspace.{figure}"), labels)
+            }
+            None => (name, format!("ndgc.{name}"), vec![label.clone()]),
+        };
+        match COUNTERS.contains(&figure) {
             true => metrics::counter!(key, &labels).absolute(value),
             false => metrics::gauge!(key, &labels).set(value as f64),
         }
     }
+}
+
+/// The workspace of a figure, and the figure.
+#[cfg(feature = "metrics")]
+fn split(name: &str) -> Option<(&str, &str)> {
+    let named = name.strip_prefix("workspace.")?;
+    let (workspace, _) = named.rsplit_once('.')?.0.rsplit_once('.')?;
+    Some((workspace, &named[workspace.len() + 1..]))
 }
 
 /// What the runs of a part of a program did with the memory of a device. Other threads' doings meanwhile are in it.

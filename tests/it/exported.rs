@@ -9,7 +9,7 @@ mod figures {
         Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
         with_local_recorder,
     };
-    use ndgc::{DType, gc, memory};
+    use ndgc::{DType, Workspace, WorkspaceConfig, gc, memory};
 
     use crate::it::support::{base, both};
 
@@ -76,12 +76,17 @@ mod figures {
             gc::collect();
             let manager = base(device);
             let held = manager.zeros(1000, DType::U8).unwrap();
+            let config = WorkspaceConfig::builder().initial_size(4096).build().unwrap();
+            Workspace::cycle_on(device, "a.STEP", &config, || manager.zeros(10, DType::U8).map(drop)).unwrap();
             let (notebook, wanted) = (Notebook::default(), memory::stats(device));
             with_local_recorder(&notebook, || memory::publish_metrics(device));
             let found = notebook.0.lock().unwrap().clone();
             assert_eq!(found.len(), wanted.iter().count());
             for (name, value) in wanted.iter() {
-                let (kind, published) = found[&format!("ndgc.{name} device={device}")];
+                let (kind, published) = match name.strip_prefix("workspace.a.STEP.") {
+                    Some(figure) => found[&format!("ndgc.workspace.{figure} device={device},workspace=a.STEP")],
+                    None => found[&format!("ndgc.{name} device={device}")],
+                };
                 assert_eq!(published, value as f64, "{name}");
                 let end = name.rsplit('.').next().unwrap();
                 let goes_on = ["created", "closed", "drained", "hits", "interrupts", "misses"];
@@ -89,6 +94,7 @@ mod figures {
                 assert_eq!(kind, if is_counter { "counter" } else { "gauge" }, "{name}");
             }
             drop(held);
+            ndgc::destroy_all_workspaces_for_current_thread().unwrap();
         });
     }
 }

@@ -3,7 +3,10 @@
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use ndgc::{Budget, DType, Device, Tensor, gc, memory};
+use ndgc::{
+    AllocationPolicy, Budget, DType, Device, LearningPolicy, ResetPolicy, Tensor, Workspace, WorkspaceConfig,
+    destroy_all_workspaces_for_current_thread, gc, memory,
+};
 
 use crate::it::support::{alone, base, both, switched};
 
@@ -52,6 +55,82 @@ fn the_figures_of_a_device_add_up_and_have_the_names_of_pytorch() {
         assert!(names.is_sorted() && names.len() == 24, "{names:?}");
         assert!(now.to_string().lines().count() == 24);
         drop((y, view));
+    });
+}
+
+/// The figures of a workspace: bytes now, at most, in all, and beside the block; cycles.
+fn of_workspace(device: &Device, name: &str) -> Option<[u64; 5]> {
+    let stats = memory::stats(device);
+    let figures = ["bytes.current", "bytes.peak", "bytes.total", "bytes.spilled", "cycles.total"];
+    let found = figures.map(|figure| stats.get(&format!("workspace.{name}.{figure}")));
+    assert!(found.iter().all(|value| value.is_some() == found[0].is_some()), "{stats}");
+    found[0].map(|_| found.map(Option::unwrap))
+}
+
+#[test]
+fn the_figures_of_workspaces_are_those_of_their_names_on_all_threads() {
+    both(|device| {
+        let config = WorkspaceConfig::builder().initial_size(64 << 10).policy_learning(LearningPolicy::None);
+        let config = config.policy_allocation(AllocationPolicy::Strict).build().unwrap();
+        let before = memory::stats(device).iter().count();
+        let cycle = |bytes: usize| {
+            let made = || Tensor::zeros(bytes, DType::U8, device).map(drop);
+            Workspace::cycle_on(device, "a.STEP", &config, made).unwrap();
+        };
+        cycle(100);
+        let block = 64 << 10;
+        assert_eq!(of_workspace(device, "a.STEP"), Some([block, block, block, 0, 1]));
+        assert_eq!(memory::stats(device).iter().count(), before + 5);
+        cycle(100 << 10);
+        let [current, peak, total, spilled, cycles] = of_workspace(device, "a.STEP").unwrap();
+        assert_eq!((current, cycles), (block, 2));
+        assert_eq!((peak, total), (block + spilled, block + spilled));
+        assert!((100 << 10..200 << 10).contains(&spilled), "{spilled}");
+        let own = Workspace::find("a.STEP").unwrap().stats();
+        assert_eq!((own.generation, own.size, own.system_allocations), (2, block, 2));
+        // Another thread's of that name, which ends with the thread, and what it did stays.
+        std::thread::scope(|scope| {
+            let there = || {
+                cycle(1);
+                let together = of_workspace(device, "a.STEP").unwrap();
+                assert_eq!((together[0], together[4]), (2 * block, 3));
+            };
+            scope.spawn(there).join().unwrap();
+        });
+        assert_eq!(of_workspace(device, "a.STEP").map(|found| (found[0], found[4])), Some((block, 3)));
+        // Of another device it has nothing.
+        assert_eq!(of_workspace(&Device::sim(Default::default()), "a.STEP"), None);
+        destroy_all_workspaces_for_current_thread().unwrap();
+        assert_eq!(of_workspace(device, "a.STEP"), None, "it is as if it had never been");
+    });
+}
+
+#[test]
+fn a_workspace_that_learns_does_not_spill_and_a_ring_that_is_leased_waits() {
+    both(|device| {
+        let run = |name: &str, config: &WorkspaceConfig| {
+            let cycle = Workspace::enter_on(device, name, config).unwrap();
+            let x = Tensor::zeros(1000, DType::U8, device).unwrap();
+            (x, cycle)
+        };
+        for _ in 0..5 {
+            drop(run("LEARNS", &WorkspaceConfig::default()));
+        }
+        let [current, .., spilled, cycles] = of_workspace(device, "LEARNS").unwrap();
+        let learned = Workspace::find("LEARNS").unwrap().stats().size;
+        assert_eq!((current, spilled, cycles), (learned, 0, 5));
+        let ring = WorkspaceConfig::builder().policy_reset(ResetPolicy::EndOfBufferReached).overallocation_limit(1.);
+        let ring = ring.build().unwrap();
+        drop(run("RING", &ring));
+        let (x, cycle) = run("RING", &ring);
+        let lease = cycle.lease().unwrap();
+        cycle.leave();
+        destroy_all_workspaces_for_current_thread().unwrap();
+        let [current, .., cycles] = of_workspace(device, "RING").unwrap();
+        assert!(current > 0 && cycles == 2, "what is leased is still there");
+        drop((x, lease));
+        gc::collect();
+        assert_eq!(of_workspace(device, "RING"), None);
     });
 }
 

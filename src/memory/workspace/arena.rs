@@ -21,7 +21,7 @@ use crate::device::{
 use crate::memory::workspace::{
     block::{ArenaBlock, Readers},
     config::{DebugMode, LocationPolicy, MirroringPolicy, ResetPolicy, WorkspaceConfig},
-    retired,
+    figures, retired,
     sizing::{Placement, Plan, RewindMark},
     stats::{self, Tally},
     validity::{CycleId, CycleScope, Leases},
@@ -161,7 +161,9 @@ impl Arena {
         let memory = if is_host_only { Device::Cpu } else { device.clone() };
         let name: Arc<str> = name.into();
         let scope = CycleScope::new(Arc::clone(&name), config.policy_reset() == ResetPolicy::EndOfBufferReached)
+            .map(Arc::new)
             .ok_or_else(|| wrong("2^28 workspaces are in use; destroy some"))?;
+        figures::opened(&name, &memory, &scope);
         let cycle = CycleId::new(0, 0);
         let plan = Plan::new(config, if memory.is_cpu() { 64 } else { 256 });
         let state = ArenaState {
@@ -187,7 +189,7 @@ impl Arena {
             device: device.clone(),
             memory,
             config: config.clone(),
-            scope: Arc::new(scope),
+            scope,
             readers,
             entries: Cell::new(0),
             destroyed: Cell::new(false),
@@ -573,6 +575,7 @@ impl Arena {
         }
         state.plan.sized(0);
         stats::forget_kept(&self.name, &self.device, state.tally.kept_graphs.0);
+        figures::destroyed(&self.name, &self.memory, &self.scope);
     }
 
     // ------------------------------------------------------------------------------------------ sizes
@@ -706,6 +709,9 @@ impl Arena {
                 Err(NoBytes::Exhausted | NoBytes::Budget(_)) if wanted > size => self.pooled(state, size)?,
                 other => other?,
             };
+            if state.plan.size() > 0 {
+                figures::spilled(&self.name, &self.memory, block.bytes() as u64);
+            }
             let chunk = Chunk { block, used: 0, stamp, step, bytes: 0, requests: 0 };
             if pinned { state.pinned.push_back(chunk) } else { state.externals.push(chunk) }
         }

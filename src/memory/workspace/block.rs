@@ -18,7 +18,7 @@ use crate::memory::{
     slab::slab,
     switch,
     trace::{self, Kind},
-    workspace::validity::CycleId,
+    workspace::{figures, validity::CycleId},
 };
 
 /// What references need to know of a block. Lives in a slab and is used again.
@@ -130,6 +130,7 @@ impl ArenaBlock {
         if let Memory::Pooled(buffer) = &memory {
             let about = (index, Arc::clone(workspace), buffer.device().clone(), buffer.span().bytes() as u64);
             trace::note_block(index, about.3, workspace);
+            figures::took(workspace, &about.2, about.3);
             ALL.lock().unwrap_or_else(PoisonError::into_inner).push(about);
         }
         Some(ArenaBlock { index, readers, whole, memory, workspace: Arc::clone(workspace), payer: 0 })
@@ -247,6 +248,7 @@ impl Drop for ArenaBlock {
         }
         // The next block has another size, or there is none.
         if let Memory::Pooled(buffer) = &mut self.memory {
+            figures::gave(&self.workspace, buffer.device(), self.whole.bytes() as u64);
             buffer.return_pages();
         }
         if self.payer != 0 {

@@ -10,11 +10,12 @@
 //! - the arena (`arena`, with `block` and `retired`): which bytes are it, and may they be used again?
 //! - the stack (`stack`): which workspaces has this thread, and which one takes an array?
 //!
-//! Here is what users see of them; `stats` has what is told.
+//! Here is what users see of them; `stats` and `figures` have what is told.
 
 pub(crate) mod arena;
 pub(crate) mod block;
 pub(crate) mod config;
+pub(crate) mod figures;
 pub(crate) mod planning;
 pub(crate) mod retired;
 pub(crate) mod sizing;

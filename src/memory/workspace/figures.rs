@@ -1,0 +1,98 @@
+//! The figures of workspaces by name, for reports on any thread: those of several threads with one name and device are
+//! one here. They change where a workspace comes or goes, or a block does, so an operation and a cycle pay nothing.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::device::Device;
+use crate::memory::{switch, workspace::validity::CycleScope};
+
+/// What workspaces of a name have and had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Figures {
+    /// Bytes of their blocks.
+    pub(crate) bytes: u64,
+    /// The most at once.
+    pub(crate) peak: u64,
+    /// Of all blocks that they took.
+    pub(crate) total: u64,
+    /// Of those of them that were taken beside a block without room.
+    pub(crate) spilled: u64,
+    /// Cycles that began.
+    pub(crate) cycles: u64,
+}
+
+#[derive(Debug)]
+struct Row {
+    device: Device,
+    figures: Figures,
+    /// The scopes of those that live, with the stamps before their first cycles.
+    scopes: Vec<(Arc<CycleScope>, u64)>,
+}
+
+static ROWS: Mutex<BTreeMap<Arc<str>, Vec<Row>>> = Mutex::new(BTreeMap::new());
+
+/// Changes the row of a name, which is made if there is none, and goes when nothing is left.
+fn change(name: &Arc<str>, device: &Device, change: impl FnOnce(&mut Row)) {
+    let mut all = ROWS.lock().unwrap_or_else(PoisonError::into_inner);
+    let rows = all.entry(Arc::clone(name)).or_default();
+    let at = rows.iter().position(|row| row.device == *device).unwrap_or_else(|| {
+        rows.push(Row { device: device.clone(), figures: Figures::default(), scopes: Vec::new() });
+        rows.len() - 1
+    });
+    change(&mut rows[at]);
+    if rows[at].scopes.is_empty() && rows[at].figures.bytes == 0 {
+        rows.swap_remove(at);
+    }
+    if rows.is_empty() {
+        all.remove(name);
+    }
+}
+
+/// A workspace was made, with this scope and the device of its bytes.
+pub(crate) fn opened(name: &Arc<str>, device: &Device, scope: &Arc<CycleScope>) {
+    change(name, device, |row| row.scopes.push((Arc::clone(scope), scope.last())));
+}
+
+/// It was destroyed.
+pub(crate) fn destroyed(name: &Arc<str>, device: &Device, scope: &Arc<CycleScope>) {
+    change(name, device, |row| {
+        if let Some(at) = row.scopes.iter().position(|(own, _)| Arc::ptr_eq(own, scope)) {
+            let (scope, first) = row.scopes.swap_remove(at);
+            row.figures.cycles += scope.last() - first;
+        }
+    });
+}
+
+/// A block was taken.
+pub(crate) fn took(name: &Arc<str>, device: &Device, bytes: u64) {
+    change(name, device, |Row { figures, .. }| {
+        figures.bytes += bytes;
+        figures.total += bytes;
+        figures.peak = figures.peak.max(figures.bytes);
+    });
+}
+
+/// It was one beside a block without room.
+pub(crate) fn spilled(name: &Arc<str>, device: &Device, bytes: u64) {
+    change(name, device, |row| row.figures.spilled += bytes);
+}
+
+/// A block went back.
+pub(crate) fn gave(name: &Arc<str>, device: &Device, bytes: u64) {
+    change(name, device, |row| row.figures.bytes -= bytes);
+}
+
+/// Of each name with bytes on a device, or workspaces for it, by name. None in a forked child.
+pub(crate) fn of_device(device: &Device) -> Vec<(Arc<str>, Figures)> {
+    if switch::forked() {
+        return Vec::new();
+    }
+    let all = ROWS.lock().unwrap_or_else(PoisonError::into_inner);
+    let rows = all.iter().flat_map(|(name, rows)| rows.iter().map(move |row| (name, row)));
+    let now = |row: &Row| {
+        let cycles: u64 = row.scopes.iter().map(|(scope, first)| scope.last() - first).sum();
+        Figures { cycles: row.figures.cycles + cycles, ..row.figures }
+    };
+    rows.filter(|(_, row)| row.device == *device).map(|(name, row)| (Arc::clone(name), now(row))).collect()
+}
