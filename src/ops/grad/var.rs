@@ -49,19 +49,25 @@ impl Var {
         if array.is_variable() {
             return Ok(Var(array.clone()));
         }
-        // A variable outlives the cycle in which it is made.
         let _out = Workspace::scope_out();
         let copy = named(call.site, no_grad(|| array.duplicate()))?;
+        Self::of_bytes(call, copy, array)
+    }
+
+    /// A variable with the bytes of an array that nobody else has, which is closed, and with the owner of another.
+    fn of_bytes(call: Call, array: Proxy, owner: &Proxy) -> Result<Self> {
+        // A variable outlives the cycle in which it is made.
+        let _out = Workspace::scope_out();
         let made = enter(call, |context| {
-            let pins = pin(context, call.op, [&copy])?;
+            let pins = pin(context, call.op, [&array])?;
             let [pinned] = pins.arrays();
             check::float(call.op, pinned.dtype)?;
             let (storage, layout, dtype) = (pinned.storage.clone(), pinned.layout, pinned.dtype);
             let parts = Parts { dtype, layout, storage, node: leaf() };
-            Ok(Var(adopt_parts(call, context, parts, array)?))
+            Ok(Var(adopt_parts(call, context, parts, owner)?))
         });
         // Also where it was refused: with the switch off its manager would keep it.
-        copy.close();
+        array.close();
         made
     }
 
@@ -178,12 +184,16 @@ impl Var {
         self.0
     }
 
-    /// A variable of an array that nobody else has: the array is closed, its bytes stay with the variable.
+    /// A variable of an array that nobody else has: the array is closed, its bytes stay with the variable. Those of a
+    /// workspace are copied out of it.
     #[track_caller]
     pub(crate) fn consume(array: Proxy) -> Result<Self> {
-        let variable = Self::from_tensor(&array)?;
-        array.close();
-        Ok(variable)
+        if array.is_attached() {
+            let variable = Self::from_tensor(&array);
+            array.close();
+            return variable;
+        }
+        Self::of_bytes(Call::here("var"), array.clone(), &array)
     }
 
     /// The array, as an operand like any other.
