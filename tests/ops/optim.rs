@@ -126,6 +126,19 @@ fn optimisers_make_nothing_after_their_first_step() {
 }
 
 #[test]
+fn a_step_says_that_a_variable_was_closed_and_changes_none() {
+    each(|device| {
+        let [x, y] = [(); 2].map(|()| Var::ones(3, DType::F32, device).unwrap());
+        let grads = x.sqr().unwrap().add(&y.sqr().unwrap()).unwrap().sum_all().unwrap().backward().unwrap();
+        y.close();
+        let all = || vec![x.clone(), y.clone()];
+        assert!(matches!(SGD::new(all(), 0.1).unwrap().step(&grads), Err(Error::StaleArray(_))));
+        assert!(matches!(Adam::new(all(), 0.1).unwrap().step(&grads), Err(Error::StaleArray(_))));
+        assert_eq!(values::<f32>(&x), [1.; 3], "nothing of the step was made");
+    });
+}
+
+#[test]
 fn a_variable_without_a_gradient_stays_as_it_is() {
     each(|device| {
         let (x, idle) = (Var::ones(3, DType::F32, device).unwrap(), Var::ones(3, DType::F32, device).unwrap());

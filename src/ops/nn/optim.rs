@@ -65,19 +65,25 @@ fn step<const N: usize>(
 }
 
 /// Makes ready for steps that change several arrays: those that other threads used since the last step become this
-/// thread's by one barrier, where each change would issue its own. An array that cannot be used is left to the step,
-/// which says why.
+/// thread's by one barrier, where each change would issue its own. One that is being written is left to the step.
+///
+/// # Errors
+/// [`Error::StaleArray`], [`Error::LeakedArray`]: before any of them is changed, and also for one without a gradient, of
+/// which nothing else would tell that it is closed.
 pub(crate) fn prepare<'a>(arrays: impl Iterator<Item = &'a Proxy> + Clone) -> Result<()> {
     let call = Call::here("optimizer step");
     enter(call, |context| {
-        let shared = |array: &Proxy| {
-            let pins = registry::pin_now(context, call.op, [array.key()]).ok().flatten()?;
+        let shared = |array: &Proxy| -> Result<Option<Storage>> {
+            let Some(pins) = registry::pin_now(context, call.op, [array.key()])? else { return Ok(None) };
             let [array] = pins.arrays();
-            array.storage.is_shared().then(|| array.storage.clone())
+            Ok(array.storage.is_shared().then(|| array.storage.clone()))
         };
-        let is_shared = |array: &&Proxy| shared(array).is_some();
-        if arrays.clone().filter(is_shared).nth(1).is_some() {
-            let storages: Vec<Storage> = arrays.filter_map(shared).collect();
+        let mut count = 0;
+        for array in arrays.clone() {
+            count += usize::from(shared(array)?.is_some());
+        }
+        if count > 1 {
+            let storages: Vec<Storage> = arrays.filter_map(|array| shared(array).ok().flatten()).collect();
             storage::claim(context, &storages);
         }
         Ok(())
