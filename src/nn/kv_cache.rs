@@ -275,12 +275,31 @@ impl RotatingCache {
     /// As [`Tensor::slice_set`] and [`Tensor::zeros`].
     #[track_caller]
     pub fn append(&mut self, src: &Tensor) -> Result<Tensor> {
-        let (dim, max) = (self.dim, self.max_seq_len);
-        let count = src.dim(dim)?;
+        let all = self.block_for(src)?;
+        self.put(all, src)
+    }
+
+    /// The block, which is made for the first positions, if those of `src` can be written into it.
+    #[track_caller]
+    fn block_for(&self, src: &Tensor) -> Result<Tensor> {
         let all = match &self.all_data {
             Some(all) => all.clone(),
-            None => block(src, dim, max)?,
+            None => block(src, self.dim, self.max_seq_len)?,
         };
+        src.dim(self.dim)?;
+        let like = |x: &Tensor| (x.shape().with_dim(self.dim, 0), x.dtype());
+        if !src.is_open() || like(&all) != like(src) || all.device() != src.device() {
+            // Of none of them, for its error.
+            all.slice_set(&src.narrow(self.dim, 0, 0)?, self.dim, 0)?;
+        }
+        Ok(all)
+    }
+
+    /// Writes the positions of `src` into the block.
+    #[track_caller]
+    fn put(&mut self, all: Tensor, src: &Tensor) -> Result<Tensor> {
+        let (dim, max) = (self.dim, self.max_seq_len);
+        let count = src.dim(dim)?;
         let put = |from: usize, len: usize, to: usize| match len {
             0 => Ok(()),
             _ => all.slice_set(&src.narrow(dim, from, len)?.contiguous()?, dim, to),
@@ -349,10 +368,11 @@ impl RotatingKvCache {
     /// Takes keys and values in. See [`RotatingCache::append`].
     ///
     /// # Errors
-    /// As [`RotatingCache::append`].
+    /// As [`RotatingCache::append`]; neither is taken in if the shape, dtype or device of one does not fit.
     #[track_caller]
     pub fn append(&mut self, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
-        Ok((self.k.append(k)?, self.v.append(v)?))
+        let (keys, values) = (self.k.block_for(k)?, self.v.block_for(v)?);
+        Ok((self.k.put(keys, k)?, self.v.put(values, v)?))
     }
 
     /// Where the next position goes.

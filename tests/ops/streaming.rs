@@ -1,6 +1,6 @@
 //! Sequences in pieces, choices by chance, keys and values side by side.
 
-use ndgc::nn::kv_cache::InterleavedKvCache;
+use ndgc::nn::kv_cache::{InterleavedKvCache, RotatingKvCache};
 use ndgc::nn::sampling::gumbel_softmax;
 use ndgc::streaming::{BinOp, Map, StreamTensor, StreamingBinOp, StreamingModule};
 use ndgc::{D, DType, Device, Error, Tensor};
@@ -103,5 +103,28 @@ fn keys_and_values_lie_side_by_side() {
         assert_eq!(cache.current_seq_len(), 2);
         cache.reset();
         assert!(cache.is_empty());
+    });
+}
+
+#[test]
+fn keys_whose_values_do_not_fit_are_not_taken_in() {
+    each_case(&[false, true], |device| {
+        let token =
+            |x: f32, heads: usize, dtype| Tensor::full(x, (1, heads, 1, 2), device).unwrap().to_dtype(dtype).unwrap();
+        let mut cache = RotatingKvCache::new(2, 2);
+        // It is full: a place that is written over has what is still to be seen.
+        for x in [1., 2.] {
+            cache.append(&token(x, 1, DType::F32), &token(-x, 1, DType::F32)).unwrap();
+        }
+        let closed = token(9., 1, DType::F32);
+        closed.close();
+        let good = token(9., 1, DType::F32);
+        for bad in [token(9., 3, DType::F32), token(9., 1, DType::F64), good.get(0).unwrap(), closed] {
+            assert!(cache.append(&good, &bad).is_err() && cache.append(&bad, &good).is_err());
+        }
+        let seen = |data: Option<Tensor>| data.unwrap().flatten_all().unwrap().to_vec::<f32>().unwrap();
+        assert_eq!((cache.k_cache().current_seq_len(), cache.v_cache().current_seq_len()), (2, 2));
+        assert_eq!(seen(cache.k().unwrap()), [1., 1., 2., 2.]);
+        assert_eq!(seen(cache.v().unwrap()), [-1., -1., -2., -2.]);
     });
 }
