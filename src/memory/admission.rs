@@ -51,11 +51,11 @@ impl NdManager {
     }
 
     /// Whether an array of so many bytes would be within all budgets above it now: of what others reserved it takes
-    /// nothing. Another thread may be faster; [`NdManager::reserve`] keeps them.
+    /// nothing. Another thread may be faster; [`NdManager::reserve`] keeps them. A closed manager has room for none.
     pub fn can_fit(&self, bytes: u64) -> bool {
         with_context(reclaim::drain_all);
         let number = self.number_of_budget();
-        budget::fits(number, bytes) && budget::full(number).is_none()
+        self.is_open() && budget::fits(number, bytes) && budget::full(number).is_none()
     }
 
     /// Keeps so many bytes of its budget, and of those above, free for arrays of the managers within that budget, until

@@ -454,6 +454,9 @@ fn exhausted(context: &ThreadContext, what: (&'static str, &Device, usize), why:
     };
     let found = census::take(device, &within, 5);
     error.class = class(device, bytes as u64, why, &memory);
+    if let (OutOfMemoryClass::TooBig, NoBytes::Budget(refusal)) = (&error.class, why) {
+        error.budget = Some((whose(refusal), refusal.max));
+    }
     error.thread = context.number;
     (error.active, error.cached, error.limit) = (memory.active, memory.cached, memory.limit);
     (error.reclaimed, error.steps) = (steps.reclaimed, steps.taken);
@@ -572,6 +575,7 @@ fn write_report(folder: &Path, device: &Device, error: &Error) -> std::io::Resul
 
 /// What a report of an [`Error::OutOfMemory`](crate::Error::OutOfMemory) has below the error: version, limits,
 /// statistics, managers with their arrays, workspaces and lines of a device.
+#[track_caller]
 pub fn crash_report(device: &Device) -> String {
     let memory = device.memory();
     let sized = |bytes: Option<u64>| bytes.map_or("unknown".to_owned(), |bytes| crate::Bytes(bytes).to_string());

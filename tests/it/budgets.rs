@@ -52,15 +52,48 @@ fn a_budget_refuses_before_memory_is_taken_and_leaves_everything_as_it_was() {
         assert_eq!(other.budget_use(), None, "another tree knows nothing of it");
         // In the third of the calls a request that alone is too big.
         let Err(Error::OutOfMemory(oom)) = bytes(&tenant, 1001) else { panic!("refused") };
-        assert_eq!(oom.class, OutOfMemoryClass::TooBig);
+        assert_eq!((&oom.class, &oom.budget), (&OutOfMemoryClass::TooBig, &Some(("tenant".to_owned(), 1000))));
         second.close();
         assert_eq!(used(&tenant), (600, 1));
         tenant.set_budget(Budget::new()).unwrap();
         bytes(&tenant, 1 << 20).unwrap();
+        assert!(tenant.can_fit(1));
         tenant.close().unwrap();
+        assert!(!tenant.can_fit(0), "it takes none");
         assert!(matches!(tenant.set_budget(Budget::new()), Err(Error::ManagerClosed { .. })));
         let system = NdManager::system(device);
         assert!(matches!(system.set_budget(Budget::new()), Err(Error::SystemManager { .. })));
+    });
+}
+
+#[test]
+fn a_variable_needs_room_for_its_bytes_once() {
+    both(|device| {
+        let manager = base(device);
+        manager.set_budget(Budget::new().max_bytes(4000)).unwrap();
+        let made = [
+            Var::zeros(1000, DType::F32, &manager),
+            Var::from_vec(vec![1f32; 1000], 1000, &manager),
+            Var::randn(0f32, 1., 1000, &manager),
+        ];
+        for (first, variable) in made.into_iter().enumerate() {
+            // The first has all of the budget; where it is refused nothing of it is left.
+            assert_eq!(variable.is_ok(), first == 0, "{variable:?}");
+            drop(variable);
+        }
+        gc::collect_orphans();
+        let before = live_bytes(device);
+        device.reset_peak();
+        let variable = Var::ones(1000, DType::F32, &manager).unwrap();
+        assert_eq!(device.memory().peak, before + 4000, "its bytes are those of the array that it was made of");
+        assert_eq!((used(&manager), manager.array_count(), owned_by(&variable, &manager)), ((4000, 1), 1, true));
+        manager.set_budget(Budget::new()).unwrap();
+        assert!(matches!(Var::ones(3, DType::U8, &manager), Err(Error::UnsupportedDType { .. })));
+        assert_eq!(manager.array_count(), 1, "not even with the switch off");
+        let config = WorkspaceConfig::builder().initial_size(4096).build().unwrap();
+        let outside = Workspace::cycle_on(device, "MAKES", &config, || Var::ones(3, DType::F32, device)).unwrap();
+        assert_eq!(outside.sqr().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap(), 3., "it outlives the cycle");
+        ndgc::destroy_all_workspaces_for_current_thread().unwrap();
     });
 }
 

@@ -61,6 +61,21 @@ fn every_class_of_exhausted_memory_says_why_and_how_to_go_on() {
 }
 
 #[test]
+fn a_request_that_a_budget_never_has_room_for_names_it_and_what_is_dead_is_no_way_out() {
+    let mut oom = OutOfMemory::of("cpu".to_owned(), "zeros", 4096);
+    oom.class = OutOfMemoryClass::TooBig;
+    (oom.kept, oom.kept_bytes) = (3, 100);
+    let end = "no close can make room for it: ";
+    let told = Error::OutOfMemory(Box::new(oom)).to_string();
+    assert!(told.ends_with(&format!("{end}use smaller batches")), "{told}");
+    let mut oom = OutOfMemory::of("cpu".to_owned(), "zeros", 4096);
+    (oom.class, oom.budget) = (OutOfMemoryClass::TooBig, Some(("tenant".to_owned(), 2048)));
+    let told = Error::OutOfMemory(Box::new(oom)).to_string();
+    assert!(told.contains("on cpu, more than the budget of `tenant`, which is 2.00 KiB: "), "{told}");
+    assert!(told.ends_with(&format!("{end}raise the budget of `tenant`, or use smaller batches")), "{told}");
+}
+
+#[test]
 fn exhausted_memory_lists_steps_owners_and_lines_and_says_what_is_an_estimate() {
     let mut oom = OutOfMemory::of("sim:0".to_owned(), "add", 64);
     (oom.thread, oom.active, oom.reclaimed) = (1, 3 << 20, 1);

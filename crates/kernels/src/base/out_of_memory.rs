@@ -73,6 +73,8 @@ pub struct OutOfMemory {
     pub cached: u64,
     /// The limit in force, if one is.
     pub limit: Option<u64>,
+    /// Of [`OutOfMemoryClass::TooBig`]: the manager whose budget is less than the request, and its bytes.
+    pub budget: Option<(String, u64)>,
     /// Dead arrays that were closed on the way here.
     pub reclaimed: u64,
     /// What follows is estimated from one of so many arrays, since more cannot be looked at within milliseconds; 1 if
@@ -109,6 +111,7 @@ impl OutOfMemory {
             active: 0,
             cached: 0,
             limit: None,
+            budget: None,
             reclaimed: 0,
             one_of: 1,
             kept: 0,
@@ -159,7 +162,15 @@ impl fmt::Display for OutOfMemory {
         }
         let may_spill = device == "cpu" && !oom.steps.iter().any(|step| step.name == "spill");
         match (kept, &oom.class) {
-            (0, OutOfMemoryClass::TooBig) => f.write_str("; no close can make room for it: use smaller batches"),
+            (_, OutOfMemoryClass::TooBig) => match &oom.budget {
+                Some((manager, _)) => {
+                    write!(
+                        f,
+                        "; no close can make room for it: raise the budget of `{manager}`, or use smaller batches"
+                    )
+                }
+                None => f.write_str("; no close can make room for it: use smaller batches"),
+            },
             (0, OutOfMemoryClass::OverBudget { manager, .. }) if manager.starts_with("workspace [") => {
                 f.write_str("; raise its budget, make less in a cycle, or use smaller batches")
             }
@@ -185,7 +196,10 @@ impl fmt::Display for OutOfMemory {
 
 fn fmt_class(f: &mut fmt::Formatter<'_>, oom: &OutOfMemory) -> fmt::Result {
     match &oom.class {
-        OutOfMemoryClass::TooBig => f.write_str("more than there can be"),
+        OutOfMemoryClass::TooBig => match &oom.budget {
+            Some((manager, bytes)) => write!(f, "more than the budget of `{manager}`, which is {}", Bytes(*bytes)),
+            None => f.write_str("more than there can be"),
+        },
         OutOfMemoryClass::OverBudget { manager, used, max, is_arrays: false } => {
             write!(f, "over the budget of `{manager}`, which has {} of {}", Bytes(*used), Bytes(*max))
         }
