@@ -5,9 +5,13 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 
-use crate::base::units::{Bytes, counted};
+use crate::base::{
+    error::Site,
+    units::{Bytes, counted},
+};
 use crate::device::Device;
 use crate::memory::{
     line::{Lines, Place, alive, key_of},
@@ -218,7 +222,7 @@ pub fn growth<R>(rounds: u32, mut body: impl FnMut() -> R) -> Growth {
     Growth { rounds: u64::from(rounds), ..before.diff() }
 }
 
-/// Panics when it is dropped if more lives than when it was made, and names the lines: a test that has one as its first
+/// Panics when it is dropped if more lives than when it was made, and names the lines, after its own: a test that has one as its first
 /// line fails if it leaks. While its thread panics already it says nothing. Nothing else may use ndgc in the process
 /// meanwhile.
 ///
@@ -229,13 +233,15 @@ pub fn growth<R>(rounds: u32, mut body: impl FnMut() -> R) -> Growth {
 /// # Ok::<(), ndgc::Error>(())
 /// ```
 #[must_use = "it looks when it is dropped, with `let _ = ...` at once; name it, as in `let _growth = ...`"]
+#[track_caller]
 pub fn no_growth() -> NoGrowth {
-    NoGrowth { before: mark() }
+    NoGrowth { since: Location::caller(), before: mark() }
 }
 
 /// See [`no_growth`].
 #[derive(Debug)]
 pub struct NoGrowth {
+    since: Site,
     before: Mark,
 }
 
@@ -243,7 +249,7 @@ impl Drop for NoGrowth {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             let growth = self.before.diff();
-            assert!(growth.is_empty(), "{growth}");
+            assert!(growth.is_empty(), "since {}:\n{growth}", self.since);
         }
     }
 }
