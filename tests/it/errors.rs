@@ -325,6 +325,21 @@ fn errors_of_devices_name_the_device_the_call_and_its_answer() {
 }
 
 #[test]
+fn a_number_of_threads_that_is_none_is_said_once() {
+    if is_child() {
+        let large = Tensor::zeros(1 << 20, DType::F32, &Device::Cpu).unwrap();
+        let _ = [large.exp().unwrap(), large.sqr().unwrap()];
+        return;
+    }
+    let test = "it::errors::a_number_of_threads_that_is_none_is_said_once";
+    for (value, times) in [("many", 1), ("0", 1), ("2", 0)] {
+        let told = String::from_utf8(in_child(test, &[("NDGC_THREADS", value)]).stderr).unwrap();
+        let wanted = format!("ndgc: NDGC_THREADS={value} is not understood; it may be a number from 1 on\n");
+        assert_eq!(told.matches(&wanted).count(), times, "{told}");
+    }
+}
+
+#[test]
 fn errors_of_the_environment_name_the_variable_and_what_it_may_be() {
     if is_child() {
         println!("{}", text(NdManager::new_base_manager(&Device::Cpu).map(drop)));

@@ -4,7 +4,7 @@
 //! and never used. A caller that is itself a worker of some pool does its work alone: waiting for another
 //! pool, it would run foreign jobs in the middle of an operation.
 
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 
 use bytemuck::{Pod, cast_slice_mut};
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -17,9 +17,14 @@ pub(super) const ELEMENTS_MIN: usize = 256 << 10;
 /// Elements of a chunk are a multiple of this, so that chunks begin on lines of their own.
 const CHUNK_STEP: usize = 1024;
 
-/// Threads wanted: `NDGC_THREADS` if it is a positive number.
+/// Threads wanted: `NDGC_THREADS` if it is a positive number. Says once that another value is none.
 pub fn size() -> usize {
-    let wanted = env::var("NDGC_THREADS").and_then(|text| text.parse().ok()).filter(|&threads| threads > 0);
+    static ONCE: Once = Once::new();
+    let text = env::var("NDGC_THREADS");
+    let wanted = text.as_ref().and_then(|text| text.parse().ok()).filter(|&threads| threads > 0);
+    if let (Some(text), None) = (&text, wanted) {
+        ONCE.call_once(|| eprintln!("ndgc: NDGC_THREADS={text} is not understood; it may be a number from 1 on"));
+    }
     wanted.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
