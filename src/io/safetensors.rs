@@ -204,7 +204,11 @@ impl Info {
             return Ok(());
         }
         let (dims, begin, end) = (&self.dims, self.begin, self.end);
-        Err(format!("{kind} of shape {dims:?} takes {bits} bits, and it has the bytes {begin} to {end}"))
+        let takes = match bits % 8 {
+            0 => format!("{} bytes", bits / 8),
+            _ => format!("{bits} bits"),
+        };
+        Err(format!("{kind} of shape {dims:?} takes {takes}, and it has the bytes {begin} to {end}"))
     }
 }
 

@@ -125,7 +125,10 @@ fn safetensors() {
             (file(&format!("{{\"a\":{}", "[".repeat(10_000)), 0), "not understood"),
             (file(&format!("{{\"a\":{{\"x\":{}", "[".repeat(10_000)), 0), "EOF while parsing"),
             (one(r#"{"dtype":"F32","shape":[1],"data_offsets":[0,4]}"#), "end at byte 4 of the data, which have 8"),
-            (one(r#"{"dtype":"F32","shape":[3],"data_offsets":[0,8]}"#), "F32 of shape [3] takes 96 bits"),
+            (
+                one(r#"{"dtype":"F32","shape":[3],"data_offsets":[0,8]}"#),
+                "F32 of shape [3] takes 12 bytes, and it has the bytes 0 to 8",
+            ),
             (one(r#"{"dtype":"F32","shape":[2],"data_offsets":[8,0]}"#), "it has the bytes 8 to 0"),
             (one(r#"{"dtype":"F32","shape":[2],"data_offsets":[4,12]}"#), "begins at byte 4"),
             (one(r#"{"dtype":"F4","shape":[16],"data_offsets":[0,8]}"#), "array `a` has dtype F4"),
