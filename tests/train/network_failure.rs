@@ -89,6 +89,15 @@ fn a_step_without_memory_is_an_error_and_the_next_one_is_made() {
 
 /// In one graph nothing is changed by a step that fails before its update.
 #[test]
+fn a_layer_without_outputs_is_refused_by_its_name() {
+    let config = NetworkConfig::builder().input_type(InputType::feed_forward(2)).layer(Dense::new(0));
+    let Err(error) = config.layer(OutputLayer::new(2, Loss::Mcxent)).build() else { panic!("there is no such layer") };
+    let told =
+        "network: parameter is 0_W of shape [2, 0]; it must be one with elements: a layer has inputs and outputs";
+    assert_eq!(error.to_string(), told);
+}
+
+#[test]
 fn a_step_that_fails_changes_no_parameter() {
     both(|| {
         for mode in [WorkspaceMode::None, WorkspaceMode::Single, WorkspaceMode::Enabled] {

@@ -349,6 +349,10 @@ fn node(config: &NetworkConfig, place: usize, before: &[Node], begin: &mut Begin
     let init = settings.weight_init.unwrap_or(config.weight_init);
     let params: Vec<(ParamInfo, Param)> =
         params.into_iter().map(|param| (info(config, settings, &given.name, &param), param)).collect();
+    if let Some((info, param)) = params.iter().find(|(_, param)| param.shape.elem_count() == 0) {
+        let value = format!("{} of shape {:?}", info.name, param.shape.dims());
+        return Err(wrong("parameter", &value, "one with elements: a layer has inputs and outputs"));
+    }
     let vars = params.iter().map(|(info, param)| begin(param, &info.name, init)).collect::<Result<Vec<_>>>()?;
     let trained = params.iter().any(|(_, param)| param.kind != ParamKind::State);
     let behind = inputs.iter().any(|&input| matches!(input, Source::Node(i) if before[i].wants_grad));
