@@ -133,7 +133,8 @@ impl Proxy {
         })
     }
 
-    /// Whether every element differs by at most `atol + rtol * |other|`.
+    /// Whether every element differs by at most `atol + rtol * |other|`. NaN is close to NaN alone, and an infinite
+    /// number to itself alone.
     ///
     /// # Errors
     /// As [`Proxy::sub`].

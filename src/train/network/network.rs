@@ -349,7 +349,7 @@ fn node(config: &NetworkConfig, place: usize, before: &[Node], begin: &mut Begin
     let init = settings.weight_init.unwrap_or(config.weight_init);
     let params: Vec<(ParamInfo, Param)> =
         params.into_iter().map(|param| (info(config, settings, &given.name, &param), param)).collect();
-    if let Some((info, param)) = params.iter().find(|(_, param)| param.shape.elem_count() == 0) {
+    if let Some((info, param)) = params.iter().find(|(_, param)| param.shape.dims().contains(&0)) {
         let value = format!("{} of shape {:?}", info.name, param.shape.dims());
         return Err(wrong("parameter", &value, "one with elements: a layer has inputs and outputs"));
     }
