@@ -10,8 +10,8 @@ use std::thread;
 
 use ndgc::memory::{self, Trim};
 use ndgc::{
-    AllocationPolicy, DType, Device, Error, LearningPolicy, NdManager, ResetPolicy, Result, SpillPolicy, Tensor,
-    Workspace, WorkspaceConfig, destroy_all_workspaces_for_current_thread, gc,
+    AllocationPolicy, DType, Device, Error, LearningPolicy, NdManager, OutOfMemoryClass, ResetPolicy, Result,
+    SpillPolicy, Tensor, Workspace, WorkspaceConfig, destroy_all_workspaces_for_current_thread, gc,
 };
 
 const MIB: f64 = (1 << 20) as f64;
@@ -287,7 +287,9 @@ fn the_physical_limit_bounds_the_process() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(&refused, Error::OutOfMemory(_)), "{refused}");
+    let Error::OutOfMemory(oom) = &refused else { panic!("{refused}") };
+    let OutOfMemoryClass::OverPhysicalLimit { resident: had, max } = oom.class else { panic!("{refused}") };
+    assert!((150 << 20..=max).contains(&had) && max == 200 << 20, "{refused}");
     assert!((30..50).contains(&held.len()), "{} arrays of 4 MiB", held.len());
     assert!(resident() <= 201., "{:.1} MiB resident", resident());
     held.clear();

@@ -22,7 +22,10 @@ use crate::base::{
     out_of_memory::{OutOfMemory, OutOfMemoryClass, RecoveryStep},
     system,
 };
-use crate::device::{Device, host::spill};
+use crate::device::{
+    Device,
+    host::{pool, spill},
+};
 use crate::memory::{
     budget::{self, NoBytes, OverBudget},
     census::{self, Within},
@@ -428,9 +431,19 @@ fn class(device: &Device, bytes: u64, why: &NoBytes, memory: &crate::device::bud
         }
         _ if most.is_some_and(|most| bytes > most) => OutOfMemoryClass::TooBig,
         _ if memory.limit.is_some_and(|limit| memory.active + bytes > limit) => OutOfMemoryClass::OverLimit,
-        _ if memory.cached >= bytes => OutOfMemoryClass::Fragmented,
-        _ => OutOfMemoryClass::Exhausted,
+        _ => match over_physical_limit(device, bytes) {
+            Some((resident, max)) => OutOfMemoryClass::OverPhysicalLimit { resident, max },
+            None if memory.cached >= bytes => OutOfMemoryClass::Fragmented,
+            None => OutOfMemoryClass::Exhausted,
+        },
     }
+}
+
+/// What the process has resident and may have, if so many bytes would be more. Pages come in steps of at most 2 MiB.
+fn over_physical_limit(device: &Device, bytes: u64) -> Option<(u64, u64)> {
+    let max = device.is_cpu().then(pool::physical_limit).flatten()?;
+    let resident = system::resident_bytes()?;
+    (resident.saturating_add(bytes.max(2 << 20)) > max).then_some((resident, max))
 }
 
 fn exhausted(context: &ThreadContext, what: (&'static str, &Device, usize), why: &NoBytes, steps: Steps) -> Error {

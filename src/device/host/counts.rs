@@ -279,6 +279,12 @@ pub(crate) fn set_physical_limit(bytes: Option<u64>) -> Option<u64> {
     })
 }
 
+/// The limit on what the process has resident.
+pub(crate) fn physical_limit() -> Option<u64> {
+    read_limits_once();
+    store(|store| store.physical_max)
+}
+
 /// Sets the limit on active bytes; returns the one before.
 pub(crate) fn set_limit(bytes: Option<u64>) -> Option<u64> {
     read_limits_once();

@@ -26,6 +26,13 @@ pub enum OutOfMemoryClass {
     },
     /// The limit of the device has no room.
     OverLimit,
+    /// The limit on what the process has resident has no room.
+    OverPhysicalLimit {
+        /// Bytes that are resident.
+        resident: u64,
+        /// The limit.
+        max: u64,
+    },
     /// As many bytes are kept for reuse, in pieces that are too small.
     Fragmented,
     /// The system or the driver has none.
@@ -207,6 +214,10 @@ fn fmt_class(f: &mut fmt::Formatter<'_>, oom: &OutOfMemory) -> fmt::Result {
             write!(f, "over the budget of `{manager}`, which has {used} of {}", counted(*max, "array"))
         }
         OutOfMemoryClass::OverLimit => f.write_str("over the limit of the device"),
+        OutOfMemoryClass::OverPhysicalLimit { resident, max } => {
+            let (resident, max) = (Bytes(*resident), Bytes(*max));
+            write!(f, "over the physical limit of the process, which has {resident} of {max} resident")
+        }
         OutOfMemoryClass::Fragmented => f.write_str("and what is kept for reuse is in smaller pieces"),
         OutOfMemoryClass::Exhausted => f.write_str("and there is no more memory"),
     }
