@@ -222,9 +222,9 @@ pub fn growth<R>(rounds: u32, mut body: impl FnMut() -> R) -> Growth {
     Growth { rounds: u64::from(rounds), ..before.diff() }
 }
 
-/// Panics when it is dropped if more lives than when it was made, and names the lines, after its own: a test that has one as its first
-/// line fails if it leaks. While its thread panics already it says nothing. Nothing else may use ndgc in the process
-/// meanwhile.
+/// Panics when it is dropped if more lives than when it was made, and names the lines, after its own: a test that has
+/// one as its first line fails if it leaks. While its thread panics already it says nothing. Nothing else may use ndgc
+/// in the process meanwhile.
 ///
 /// ```
 /// # use ndgc::{DType, Device, Tensor, memory};
