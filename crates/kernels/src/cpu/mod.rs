@@ -21,7 +21,8 @@
 //! softmax.rs        softmax, cross entropy, their gradients
 //! matrix.rs         sides and places of products
 //! matmul.rs         products of matrices
-//! product.rs        the tiny ones here, the others by a library
+//! product.rs        those of floats: tiny ones, and others
+//! blocked.rs        in blocks, by the kernels of a library
 //! bits.rs           bits of integers
 //! conv.rs           convolutions
 //! pooling.rs        extremes and means under a window
@@ -38,6 +39,7 @@
 //! ```
 
 mod bits;
+mod blocked;
 mod cast;
 mod compute_copy;
 pub mod conv;

@@ -1,9 +1,10 @@
 //! Products of matrices of floats: the tiny ones here, the others by a library.
 
 use super::{
+    blocked::multiply,
     matmul::at_once,
     matrix::{Matrix, Target},
-    vector::{Multiplied, multiply},
+    vector::Multiplied,
 };
 
 /// `dst = lhs x rhs` of `[M, K, N]`, all at least 1; `dst` is row-major. On up to that many threads of the current

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use gemm_common::Parallelism;
+use gemm_common::{Parallelism, microkernel::MicroKernelFn};
 
 use super::{
     matrix::{Matrix, Target},
@@ -219,7 +219,7 @@ fn vnni<L: ByteLoop>(body: L) {
 
 /// `dst = lhs x rhs` of `[M, K, N]`, all at least 1, or added to `dst`; by the library's general routine, on up to that
 /// many threads of the current pool.
-pub(super) fn multiply<T: Multiplied>(
+pub(super) fn general<T: Multiplied>(
     [m, k, n]: [usize; 3],
     lhs: Matrix<'_, T>,
     rhs: Matrix<'_, T>,
@@ -249,7 +249,7 @@ pub(super) fn multiply<T: Multiplied>(
     // the same places are reached in the other order; `dst` has `m` rows of `n` elements, `step` apart and so apart
     // from each other, and is borrowed for this call alone.
     unsafe {
-        T::general()(
+        T::routine()(
             rows,
             columns,
             k,
@@ -297,20 +297,132 @@ type General<T> = unsafe fn(
     Parallelism,
 );
 
+/// The library's kernels for the vector units of this machine: each computes a tile of a product.
+pub(super) struct Tiles<T: 'static> {
+    /// Elements of a vector.
+    pub(super) lanes: usize,
+    /// Rows of a tile at most.
+    pub(super) rows: usize,
+    /// By vectors of a row, and rows.
+    kernels: &'static [MicroKernelFn<T>],
+}
+
+impl<T: Float> Tiles<T> {
+    /// Columns of a tile at most.
+    pub(super) fn columns(&self) -> usize {
+        self.kernels.len() / self.rows * self.lanes
+    }
+
+    /// `dst = lhs x rhs` of `[M, K, N]`, all at least 1, or added to `dst`. The right side is in panels of so many
+    /// columns as a tile has; their rows are read up to a multiple of `lanes`, one element after the other.
+    pub(super) fn run(&self, [m, k, n]: [usize; 3], lhs: Matrix<'_, T>, panels: &[Matrix<'_, T>], dst: Target<'_, T>) {
+        let (panel, step) = (self.columns(), dst.step);
+        assert!(m * n * k > 0 && n <= step && dst.data.len() >= (m - 1) * step + n, "the product fits its place");
+        lhs.check(m, k);
+        for (i, rhs) in panels[..n.div_ceil(panel)].iter().enumerate() {
+            assert!(rhs.steps[1] == 1, "columns of the right side follow each other");
+            rhs.check(k, panel.min(n - i * panel).next_multiple_of(self.lanes));
+        }
+        let to = dst.data.as_mut_ptr();
+        for i in (0..m).step_by(self.rows) {
+            let rows = self.rows.min(m - i);
+            for (j, rhs) in (0..n).step_by(panel).zip(panels) {
+                let columns = panel.min(n - j);
+                let kernel = self.kernels[(columns.div_ceil(self.lanes) - 1) * self.rows + rows - 1];
+                // SAFETY: the kernel is one of so many vectors and rows, for units that were found. It reads what
+                // `check` found inside both slices, and writes `rows` rows of `columns` elements, `step` apart and so
+                // apart from each other, which lie in a slice that is borrowed for this call alone.
+                unsafe {
+                    kernel(
+                        columns,
+                        rows,
+                        k,
+                        to.add(i * step + j),
+                        rhs.data.as_ptr().offset(rhs.start),
+                        lhs.data.as_ptr().offset(lhs.place(i, 0)),
+                        step as isize,
+                        1,
+                        rhs.steps[0],
+                        lhs.steps[1],
+                        lhs.steps[0],
+                        T::ONE,
+                        T::ONE,
+                        u8::from(dst.add),
+                        false,
+                        false,
+                        false,
+                        std::ptr::null(),
+                    );
+                }
+            }
+        }
+    }
+}
+
 /// A float that the library multiplies matrices of.
 pub(super) trait Multiplied: Float {
     /// The routine for the vector units of this machine.
-    fn general() -> General<Self>;
-}
+    fn routine() -> General<Self>;
 
-impl Multiplied for f32 {
-    fn general() -> General<f32> {
-        gemm_f32::gemm::f32::get_gemm_fn()
+    /// The kernels for the vector units of this machine.
+    fn tiles() -> Tiles<Self>;
+
+    /// The columns of a square as its rows.
+    #[inline(always)]
+    fn turned(square: [[Self; 4]; 4]) -> [[Self; 4]; 4] {
+        std::array::from_fn(|i| square.map(|row| row[i]))
     }
 }
 
-impl Multiplied for f64 {
-    fn general() -> General<f64> {
-        gemm_f64::gemm::f64::get_gemm_fn()
-    }
+macro_rules! multiplied {
+    ($type:ident, $library:ident $(, $turned:item)?) => {
+        impl Multiplied for $type {
+            fn routine() -> General<$type> {
+                $library::gemm::$type::get_gemm_fn()
+            }
+
+            fn tiles() -> Tiles<$type> {
+                use $library::microkernel as kernels;
+                const BYTES: usize = size_of::<$type>();
+                macro_rules! of {
+                    ($unit:ident, $lanes:expr) => {{
+                        use kernels::$unit::$type::{NR, UKR};
+                        Tiles { lanes: $lanes, rows: NR, kernels: UKR.as_flattened() }
+                    }};
+                }
+                match units(SIMD_MIN) {
+                    #[cfg(target_arch = "x86_64")]
+                    V4 | VNNI => of!(avx512f, 64 / BYTES),
+                    #[cfg(target_arch = "x86_64")]
+                    V3 => of!(fma, 32 / BYTES),
+                    #[cfg(target_arch = "aarch64")]
+                    _ => of!(neon, 16 / BYTES),
+                    #[cfg(not(target_arch = "aarch64"))]
+                    _ => of!(scalar, 1),
+                }
+            }
+
+            $($turned)?
+        }
+    };
 }
+
+multiplied!(
+    f32,
+    gemm_f32,
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn turned(square: [[f32; 4]; 4]) -> [[f32; 4]; 4] {
+        use std::arch::x86_64::*;
+        let [a, b, c, d] = square.map(bytemuck::cast::<[f32; 4], __m128>);
+        // SAFETY: each processor of this kind has SSE.
+        let turned = unsafe {
+            let [ab, cd] = [_mm_unpacklo_ps(a, b), _mm_unpacklo_ps(c, d)];
+            let [high_ab, high_cd] = [_mm_unpackhi_ps(a, b), _mm_unpackhi_ps(c, d)];
+            let [low, high] = [_mm_movelh_ps(ab, cd), _mm_movelh_ps(high_ab, high_cd)];
+            [low, _mm_movehl_ps(cd, ab), high, _mm_movehl_ps(high_cd, high_ab)]
+        };
+        turned.map(bytemuck::cast)
+    }
+);
+multiplied!(f64, gemm_f64);

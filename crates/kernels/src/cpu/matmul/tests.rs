@@ -62,6 +62,35 @@ fn products_match_plain_loops_on_any_layout() {
     }
 }
 
+/// Several blocks along each axis, and tiles that are cut off on each side.
+#[test]
+fn products_in_blocks_match_plain_loops_on_any_layout() {
+    let mut draw = Draw::new(33);
+    for dtype in [DType::F32, DType::F64] {
+        for [m, k, n] in [[100, 30, 301], [7, 1030, 90], [131, 67, 18], [17, 53, 64], [3, 600, 5]] {
+            for turned in [[false, false], [false, true], [true, false], [true, true]] {
+                let [mut lhs, mut rhs] = [([m, k], turned[0]), ([k, n], turned[1])].map(|([rows, columns], turned)| {
+                    let dims = if turned { [columns, rows] } else { [rows, columns] };
+                    let values: Vec<f64> = (0..rows * columns).map(|_| draw.value(dtype)).collect();
+                    let mut side = Array::of(dtype, &dims, &values);
+                    side.layout = if turned { side.layout.transpose(0, 1) } else { side.layout };
+                    side
+                });
+                check(dtype, &mut lhs, &mut rhs);
+                rhs.layout = rhs.layout.flip(1);
+                lhs.layout = lhs.layout.flip(0);
+                check(dtype, &mut lhs, &mut rhs);
+                lhs.layout = lhs.layout.flip(1);
+                rhs.layout = rhs.layout.flip(0);
+                check(dtype, &mut lhs, &mut rhs);
+            }
+            let mut lhs = Array::random(&mut draw, dtype, &[m, k]);
+            let mut rhs = Array::random(&mut draw, dtype, &[k, n]);
+            check(dtype, &mut lhs, &mut rhs);
+        }
+    }
+}
+
 #[test]
 fn a_repeated_right_side_makes_one_product_of_all_rows() {
     let mut draw = Draw::new(32);

@@ -1,0 +1,192 @@
+//! Products of matrices of floats in blocks, by the kernels of a library, each of which keeps one tile of the result in
+//! registers.
+//!
+//! The library's own routine asks the heap for its room in each call, and for a list even where it needs none. Here the
+//! room stays with the thread, half of a mebibyte at most. The left side is read where it lies, and so is the right one
+//! where its rows are read a few times only; else a block of it is copied, turned if need be.
+
+use std::{array::from_fn, cell::Cell};
+
+use bytemuck::cast_slice_mut;
+
+use super::{
+    matrix::{Matrix, Target},
+    strided, threads,
+    vector::{Multiplied, Tiles, general, simd},
+};
+
+/// Elements of the inner axis that are added up in registers, at most.
+const DEPTH: usize = 512;
+/// Panels of a block of the right side.
+const PANELS: usize = 4;
+/// Rows up to which reading the right side where it lies costs less than copying it.
+const ROWS_MAX: usize = 96;
+/// Rows for each thread, from which they are divided among threads.
+const THREAD_ROWS: usize = 32;
+/// Copies begin on lines of the cache.
+const LINE: usize = 128;
+
+thread_local! {
+    /// The room of a product, kept for the next one.
+    static ROOM: Cell<Vec<u64>> = const { Cell::new(Vec::new()) };
+}
+
+/// `dst = lhs x rhs` of `[M, K, N]`, all at least 1, or added to `dst`; on up to that many threads of the current pool.
+pub(super) fn multiply<T: Multiplied>(
+    [m, k, n]: [usize; 3],
+    lhs: Matrix<'_, T>,
+    rhs: Matrix<'_, T>,
+    dst: Target<'_, T>,
+    threads: usize,
+) {
+    // What the library has loops of its own for, without room: vectors, and dot products.
+    let along = lhs.steps[1] == 1 && rhs.steps[0] == 1;
+    let row = m == 1 && (along || rhs.steps[1] == 1);
+    let column = n == 1 && (along || (lhs.steps[0] == 1 && dst.step == 1));
+    let few = k <= 2 || row || column || (along && m * n <= 256);
+    if few || (threads > 1 && m < THREAD_ROWS * threads) {
+        return general([m, k, n], lhs, rhs, dst, threads);
+    }
+    let Target { data, step, add } = dst;
+    let tiles = T::tiles();
+    if threads == 1 {
+        return in_blocks(&tiles, [m, k, n], lhs, rhs, Target { data, step, add });
+    }
+    let rows = m.div_ceil(threads).next_multiple_of(tiles.rows);
+    let data = &mut data[..(m - 1) * step + n];
+    threads::items_here(data, rows * step, &|i: usize, data: &mut [T]| {
+        let (first, own) = (i * rows, rows.min(m - i * rows));
+        let lhs = lhs.shifted(first as isize * lhs.steps[0]);
+        in_blocks(&tiles, [own, k, n], lhs, rhs, Target { data, step, add });
+    });
+}
+
+fn in_blocks<T: Multiplied>(
+    tiles: &Tiles<T>,
+    [m, k, n]: [usize; 3],
+    lhs: Matrix<'_, T>,
+    rhs: Matrix<'_, T>,
+    dst: Target<'_, T>,
+) {
+    let depth = k.div_ceil(k.div_ceil(DEPTH));
+    let (panel, block) = (tiles.columns(), n.min(PANELS * tiles.columns()).next_multiple_of(tiles.lanes));
+    let lies = rhs.steps[1] == 1 && m <= ROWS_MAX;
+    let room = if lies && n.is_multiple_of(tiles.lanes) { 0 } else { depth * block };
+    with_room(room, |room| {
+        for p in (0..k).step_by(depth) {
+            let (depth, add) = (depth.min(k - p), dst.add || p > 0);
+            for j in (0..n).step_by(block) {
+                let columns = block.min(n - j);
+                let width = |at: usize| panel.min(columns - at);
+                let whole = |at: usize| lies && width(at).is_multiple_of(tiles.lanes);
+                for at in (0..columns).step_by(panel).filter(|&at| !whole(at)) {
+                    let from = Matrix { start: rhs.place(p, j + at), ..rhs };
+                    copy_right(tiles, depth, width(at), from, &mut room[at * depth..]);
+                }
+                let side = |i: usize| match i * panel {
+                    at if at >= columns || whole(at) => Matrix { start: rhs.place(p, j + at), ..rhs },
+                    at => {
+                        let step = width(at).next_multiple_of(tiles.lanes);
+                        Matrix { data: room, start: (at * depth) as isize, steps: [step as isize, 1] }
+                    }
+                };
+                let left = Matrix { start: lhs.place(0, p), ..lhs };
+                let to = Target { data: &mut dst.data[j..], step: dst.step, add };
+                tiles.run([m, depth, columns], left, &from_fn::<_, PANELS, _>(side), to);
+            }
+        }
+    });
+}
+
+/// The columns of a panel up to a multiple of `lanes`, each of its rows behind the one before. What lies beyond the
+/// panel is any numbers.
+fn copy_right<T: Multiplied>(tiles: &Tiles<T>, depth: usize, width: usize, from: Matrix<'_, T>, to: &mut [T]) {
+    let padded = width.next_multiple_of(tiles.lanes);
+    let to = &mut to[..depth * padded];
+    match (from.steps, tiles.lanes) {
+        ([_, 1], _) if width == padded => copy_rows::<T, 1>(from, width, padded, to),
+        ([_, 1], 16) => simd(to.len(), || copy_rows::<T, 16>(from, width, padded, to)),
+        ([_, 1], 8) => simd(to.len(), || copy_rows::<T, 8>(from, width, padded, to)),
+        ([_, 1], 4) => simd(to.len(), || copy_rows::<T, 4>(from, width, padded, to)),
+        ([1, _], _) => simd(to.len(), || copy_turned(from, width, padded, to)),
+        _ => copy_rows::<T, 1>(from, width, padded, to),
+    }
+}
+
+/// Rows whose elements follow each other, `L` at a time.
+#[inline(always)]
+fn copy_rows<T: Multiplied, const L: usize>(from: Matrix<'_, T>, width: usize, padded: usize, to: &mut [T]) {
+    for (p, row) in to.chunks_exact_mut(padded).enumerate() {
+        if L == 1 {
+            strided::put(from.data, from.place(p, 0), from.steps[1], &mut row[..width]);
+            continue;
+        }
+        for (i, part) in row.as_chunks_mut::<L>().0.iter_mut().enumerate() {
+            let at = from.place(p, i * L);
+            match from.data.get(at as usize..).and_then(|rest| rest.first_chunk()) {
+                Some(whole) => *part = *whole,
+                _ => strided::put(from.data, at, from.steps[1], &mut part[..L.min(width - i * L)]),
+            }
+        }
+    }
+}
+
+/// Side of the squares that are turned at a time.
+const SQUARE: usize = 4;
+
+/// Rows whose columns follow each other.
+#[inline(always)]
+fn copy_turned<T: Multiplied>(from: Matrix<'_, T>, width: usize, padded: usize, to: &mut [T]) {
+    let mut at = 0;
+    while width - at >= 2 * SQUARE {
+        turn::<T, 2>(from, at, padded, to);
+        at += 2 * SQUARE;
+    }
+    while width - at >= SQUARE {
+        turn::<T, 1>(from, at, padded, to);
+        at += SQUARE;
+    }
+    for c in at..width {
+        for p in 0..to.len() / padded {
+            to[p * padded + c] = from.data[from.place(p, c) as usize];
+        }
+    }
+}
+
+/// So many squares of columns that follow each other.
+#[inline(always)]
+fn turn<T: Multiplied, const SQUARES: usize>(from: Matrix<'_, T>, at: usize, padded: usize, to: &mut [T]) {
+    let depth = to.len() / padded;
+    let column = |c: usize| &from.data[from.place(0, at + c) as usize..][..depth];
+    let columns: [[&[T]; SQUARE]; SQUARES] = from_fn(|group| from_fn(|c| column(group * SQUARE + c)));
+    let squares = depth / SQUARE * SQUARE;
+    for p in (0..squares).step_by(SQUARE) {
+        for (group, columns) in columns.iter().enumerate() {
+            let square = columns.map(|column| *column[p..].first_chunk().expect("as many as `depth`"));
+            for (q, row) in T::turned(square).into_iter().enumerate() {
+                let place = (p + q) * padded + at + group * SQUARE;
+                *to[place..].first_chunk_mut().expect("as wide as `padded`") = row;
+            }
+        }
+    }
+    for p in squares..depth {
+        for (c, column) in columns.as_flattened().iter().enumerate() {
+            to[p * padded + at + c] = column[p];
+        }
+    }
+}
+
+/// Calls `f` with so many elements, of any values, which the thread keeps.
+fn with_room<T: Multiplied>(count: usize, f: impl FnOnce(&mut [T])) {
+    if count == 0 {
+        return f(&mut []);
+    }
+    let mut room = ROOM.take();
+    let words = (count * size_of::<T>()).div_ceil(size_of::<u64>()) + LINE / size_of::<u64>();
+    if room.len() < words {
+        room.resize(words, 0);
+    }
+    let first = room.as_ptr().align_offset(LINE).min(LINE / size_of::<u64>());
+    f(&mut cast_slice_mut(&mut room[first..])[..count]);
+    ROOM.set(room);
+}
