@@ -201,9 +201,13 @@ pub(crate) fn recording<R>(on: bool, f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// A version that no storage reaches.
+const CHANGED: u64 = u64::MAX;
+
 /// A saved value that a walk looked at.
 struct Read {
-    storage: u32,
+    /// `None` if the value ended in the walk, as it was saved: its storage may be another's since.
+    storage: Option<u32>,
     version: u64,
     op: &'static str,
     site: Site,
@@ -211,10 +215,12 @@ struct Read {
 
 impl Read {
     fn confirm(&self) -> Result<()> {
-        if storage::version_of(self.storage) == self.version {
-            return Ok(());
+        match self.storage {
+            Some(storage) if storage::version_of(storage) != self.version => {
+                Err(Error::ChangedSinceSaved { op: self.op, site: self.site })
+            }
+            _ => Ok(()),
         }
-        Err(Error::ChangedSinceSaved { op: self.op, site: self.site })
     }
 }
 
@@ -240,7 +246,8 @@ pub(crate) fn confirm<R>(walk: impl FnOnce() -> Result<R>) -> Result<R> {
     // at.
     let begin = Forget(READS.try_with(|reads| reads.borrow().len()).unwrap_or(0));
     let answer = walk()?;
-    READS.try_with(|reads| reads.borrow()[begin.0..].iter().try_for_each(Read::confirm)).unwrap_or(Ok(()))?;
+    let confirmed = |reads: &[Read]| reads.iter().skip(begin.0).try_for_each(Read::confirm);
+    READS.try_with(|reads| confirmed(&reads.borrow())).unwrap_or(Ok(()))?;
     Ok(answer)
 }
 
@@ -283,7 +290,7 @@ impl Saved {
     /// # Errors
     /// [`Error::ChangedSinceSaved`]; [`Error::GraphEnded`].
     pub(crate) fn get(&self) -> Result<Proxy> {
-        let read = Read { storage: self.storage.id(), version: self.version, op: self.op, site: self.site };
+        let read = Read { storage: Some(self.storage.id()), version: self.version, op: self.op, site: self.site };
         read.confirm()?;
         let _ = READS.try_with(|reads| reads.borrow_mut().push(read));
         let parts = Parts { dtype: self.dtype, layout: &self.layout, storage: self.storage.clone(), node: None };
@@ -300,6 +307,19 @@ impl Saved {
 impl Drop for Saved {
     fn drop(&mut self) {
         node::discount_saved(self.bytes());
+        // A walk that looked at it looks again now, while the storage is still this one's.
+        let _ = READS.try_with(|reads| {
+            let Ok(mut reads) = reads.try_borrow_mut() else { return };
+            let own = (Some(self.storage.id()), self.version);
+            let Some(read) = reads.iter_mut().rfind(|read| (read.storage, read.version) == own) else { return };
+            match read.confirm() {
+                Ok(()) => read.storage = None,
+                Err(_) => read.version = CHANGED,
+            }
+            while reads.last().is_some_and(|read| read.storage.is_none()) {
+                reads.pop();
+            }
+        });
     }
 }
 

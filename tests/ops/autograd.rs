@@ -159,6 +159,37 @@ fn a_value_changed_in_place_after_it_was_saved_is_an_error_that_names_the_operat
     });
 }
 
+/// A chain whose values are large beside its gradients: what was used ends on the way.
+#[test]
+fn a_value_that_is_given_up_ends_what_was_saved_as_it_goes_back() {
+    alone(|| {
+        let (length, rows) = (20, 4096);
+        let vars: Vec<Var> = (0..length).map(|i| var(&Device::Cpu, &[1. + f64::from(i) / 100.])).collect();
+        let loss = || {
+            let start = Tensor::ones(rows, DType::F64, &Device::Cpu).unwrap();
+            let step = |x: Tensor, w: &Var| x.broadcast_mul(w).unwrap().tanh().unwrap();
+            vars.iter().fold(start, step).sum_all().unwrap()
+        };
+        let peak = |once: bool| {
+            let loss = loss();
+            gc::collect();
+            let before = Device::Cpu.memory().active;
+            Device::Cpu.reset_peak();
+            let grads = if once { loss.backward_once() } else { loss.backward() }.unwrap();
+            let found: Vec<Vec<f64>> = vars.iter().map(|w| values(grads.get(w).unwrap())).collect();
+            (found, Device::Cpu.memory().peak - before, Device::Cpu.memory().active)
+        };
+        let (expected, more, kept) = peak(false);
+        let (found, less, left) = peak(true);
+        assert_eq!(found, expected);
+        assert!(less <= more && left + 8 * rows as u64 * u64::from(length as u32) < kept, "{left} and {kept} are left");
+        let (x, data) = (&vars[0], f64s(&Device::Cpu, &[3., 4.], 2));
+        let y = x.broadcast_mul(&data).unwrap();
+        data.zero_().unwrap();
+        assert!(matches!(error(y.backward_once()), Error::ChangedSinceSaved { .. }), "as `backward`");
+    });
+}
+
 #[test]
 fn gradients_own_their_arrays_and_add_up_over_all_uses() {
     each(|device| {

@@ -2,10 +2,14 @@
 //! optimiser's step. A counting allocator looks at every call of the thread; with `NDGC_TRACE_REQUESTS=3` the first
 //! three requests of a step that makes any are printed with their backtrace.
 //!
-//! The products of these models are tiny (`device/cpu/matmul.rs`): the library that computes larger ones takes room of
-//! its own from the heap in each call.
+//! The products of the models by hand are tiny, those of the networks are not: what these need room for stays with the
+//! thread.
 
 use ndgc::nn::{self, Module, ModuleT, Optimizer, RNN, VarBuilder, VarMap, loss};
+use ndgc::train::{
+    Activation, Convolution2D, DataSet, Dense, InputType, Loss, NetworkConfig, OutputLayer, PoolingType, Subsampling,
+    Updater, WorkspaceMode,
+};
 use ndgc::{DType, Device, NdManager, Result, Tensor, gc, graph_report};
 
 use crate::{alone, counting};
@@ -163,5 +167,53 @@ fn a_training_step_on_arrays_of_a_manager_asks_the_heap_for_nothing_with_the_swi
         let manager = NdManager::new_base_manager(&Device::Cpu).unwrap();
         assert_eq!(all_steps("manager, on", Some(&manager)), 0., "some step asks the heap for something");
         manager.close().unwrap();
+    });
+}
+
+/// A configuration, and the shapes of its batch.
+type Fitted = (&'static str, NetworkConfig, &'static [usize], &'static [usize]);
+
+fn networks() -> [Fitted; 2] {
+    let dense = |size| Dense::new(size).activation(Activation::Relu);
+    let output = || OutputLayer::new(10, Loss::Mcxent);
+    let start = |input| NetworkConfig::builder().seed(1).updater(Updater::adam(1e-3)).input_type(input);
+    let pool = || Subsampling::new(PoolingType::Max, (2, 2));
+    let mlp = start(InputType::feed_forward(784)).layer(dense(128)).layer(dense(64)).layer(output());
+    let images = start(InputType::convolutional(1, 28, 28)).layer(Convolution2D::new(20, (5, 5))).layer(pool());
+    let images = images.layer(Convolution2D::new(50, (5, 5))).layer(pool()).layer(dense(100)).layer(output());
+    [("mlp", mlp, &[32, 784], &[32, 10]), ("images", images, &[4, 1, 28, 28], &[4, 10])]
+}
+
+#[test]
+fn a_step_of_a_network_asks_the_heap_for_nothing() {
+    alone(|| {
+        let mut sum = 0;
+        for on in [false, true] {
+            let _switch = gc::scoped(on);
+            for (name, config, features, labels) in networks() {
+                for mode in [WorkspaceMode::None, WorkspaceMode::Single, WorkspaceMode::Enabled] {
+                    let mut net = config.clone().training_workspace_mode(mode).build().unwrap();
+                    let batch = DataSet::new(numbers(features, None), numbers(labels, None)).unwrap();
+                    // A planned workspace settles in 20 steps.
+                    for _ in 0..2 * WARM_UP {
+                        net.fit_batch(&batch).unwrap();
+                    }
+                    let before = counting::requests();
+                    for _ in 0..STEPS {
+                        net.fit_batch(&batch).unwrap();
+                    }
+                    let requests = counting::requests() - before;
+                    println!("{name:12} {mode:?}, switch {on}: {requests} requests in {STEPS} steps");
+                    if requests != 0 {
+                        let traced = std::env::var("NDGC_TRACE_REQUESTS").ok().and_then(|count| count.parse().ok());
+                        counting::trace(traced.unwrap_or(0));
+                        net.fit_batch(&batch).unwrap();
+                        counting::trace(0);
+                    }
+                    sum += requests;
+                }
+            }
+        }
+        assert_eq!(sum, 0, "some step asks the heap for something");
     });
 }

@@ -3,6 +3,7 @@
 //! The lists and tables of a walk are kept by its thread for the next one, and so is the table of a [`GradStore`] that
 //! ends: a training step that was made before asks the heap for nothing.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -240,23 +241,38 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn backward(&self) -> Result<GradStore> {
-        let look = |array: &Pinned<'_>| (array.node.clone(), *array.layout.shape(), array.dtype);
-        let (root, shape, dtype) = self.with_pinned("backward", look)?;
-        let Some(root) = root else {
-            return Err(Error::NoGradient { array: registry::describe(self.key()) });
-        };
-        let site = Location::caller();
-        // What is refused in a captured section is refused here, not where a derivative is computed.
-        let mut walk = once(|| {
-            let seed = no_grad(|| self.aside()?.ones_like())?;
-            if (*seed.shape(), seed.dtype()) != (shape, dtype) {
-                return Err(check::exchanged("backward", self));
-            }
-            no_grad(|| walk(root, seed))
-        });
-        // Gradients are made by the line that asks for them.
-        in_composite(site, &mut walk).map_err(|error| blame(error, site))
+        walk_from(Location::caller(), Cow::Borrowed(self))
     }
+
+    /// As [`Proxy::backward`], for the last time: what was saved for a gradient ends as soon as it was used, where no
+    /// other handle leads to it, so that values and gradients need not all live at once.
+    ///
+    /// # Errors
+    /// As [`Proxy::backward`].
+    #[track_caller]
+    pub fn backward_once(self) -> Result<GradStore> {
+        walk_from(Location::caller(), Cow::Owned(self))
+    }
+}
+
+/// The gradients behind a value, which is let go of before the walk if it was given up.
+fn walk_from(site: &'static Location<'static>, from: Cow<'_, Proxy>) -> Result<GradStore> {
+    let look = |array: &Pinned<'_>| (array.node.clone(), *array.layout.shape(), array.dtype);
+    let (root, shape, dtype) = from.with_pinned("backward", look)?;
+    let Some(root) = root else {
+        return Err(Error::NoGradient { array: registry::describe(from.key()) });
+    };
+    // What is refused in a captured section is refused here, not where a derivative is computed.
+    let mut walk = once(|| {
+        let seed = no_grad(|| from.aside()?.ones_like())?;
+        if (*seed.shape(), seed.dtype()) != (shape, dtype) {
+            return Err(check::exchanged("backward", &from));
+        }
+        drop(from);
+        no_grad(|| walk(root, seed))
+    });
+    // Gradients are made by the line that asks for them.
+    in_composite(site, &mut walk).map_err(|error| blame(error, site))
 }
 
 /// The gradients of the variables behind a node, from its own.

@@ -241,7 +241,8 @@ impl Network {
             return self.backward_by_layer(labels, run, take);
         }
         let (score, loss) = self.loss(labels, run)?;
-        let mut grads = loss.backward()?;
+        // Nothing else leads to the graph: what layers kept ends where it was used.
+        let mut grads = loss.backward_once()?;
         for (i, node) in self.nodes.iter().enumerate().rev().filter(|(_, node)| !node.vars.is_empty()) {
             take(i, &mut node.vars.iter().map(|var| grads.remove(var)).collect::<Slots>())?;
         }
