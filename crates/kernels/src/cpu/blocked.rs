@@ -19,8 +19,11 @@ use super::{
 const DEPTH: usize = 512;
 /// Panels of a block of the right side.
 const PANELS: usize = 4;
-/// Rows up to which reading the right side where it lies costs less than copying it.
-const ROWS_MAX: usize = 96;
+/// Rows up to which reading the right side where it lies costs less than copying it: where its own rows are short, and
+/// where they are so long that a block of them does not stay in the cache.
+const ROWS_MAX: [usize; 2] = [96, 48];
+/// Elements of a short row.
+const SHORT: isize = 1024;
 /// Rows for each thread, from which they are divided among threads.
 const THREAD_ROWS: usize = 32;
 /// Copies begin on lines of the cache.
@@ -70,7 +73,7 @@ fn in_blocks<T: Multiplied>(
 ) {
     let depth = k.div_ceil(k.div_ceil(DEPTH));
     let (panel, block) = (tiles.columns(), n.min(PANELS * tiles.columns()).next_multiple_of(tiles.lanes));
-    let lies = rhs.steps[1] == 1 && m <= ROWS_MAX;
+    let lies = rhs.steps[1] == 1 && m <= ROWS_MAX[usize::from(rhs.steps[0].abs() > SHORT)];
     let room = if lies && n.is_multiple_of(tiles.lanes) { 0 } else { depth * block };
     with_room(room, |room| {
         for p in (0..k).step_by(depth) {
