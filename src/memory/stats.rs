@@ -118,8 +118,8 @@ impl fmt::Display for Stats {
 /// | `arrays.current`, `.created`, `.closed`, `.queued`, `.drained`, `.kept` | of the process, as in [`GcStats`](gc::GcStats) |
 /// | `threads.interrupts` | of the process, as there |
 ///
-/// And of each workspace whose memory is the device's, by its name; those of several threads with one name add up. Files
-/// are not counted. A name goes with the last of its workspaces, and begins again at 0:
+/// And of each workspace whose memory is the device's, by its name; those of several threads with one name add up.
+/// Files are not counted. A name goes with the last of its workspaces, and begins again at 0:
 ///
 /// | name | |
 /// |---|---|
@@ -302,9 +302,9 @@ const COUNTERS: [&str; 12] = [
 ];
 
 /// Gives the figures of [`stats`] to the recorder of the crate `metrics` that the program has installed, each as
-/// `ndgc.` and its name, with the label `device`: what only grows as counters, the others as gauges. Those of workspaces
-/// are `ndgc.workspace.bytes.current` and so on, with the label `workspace`. Call it as often as the program's exporter
-/// looks. With the feature `metrics`.
+/// `ndgc.` and its name, with the label `device`: what only grows as counters, the others as gauges. Those of
+/// workspaces are `ndgc.workspace.bytes.current` and so on, with the label `workspace`. Call it as often as the
+/// program's exporter looks. With the feature `metrics`.
 ///
 /// ```
 /// # use ndgc::{Device, memory};

@@ -68,8 +68,8 @@ fn step<const N: usize>(
 /// thread's by one barrier, where each change would issue its own. One that is being written is left to the step.
 ///
 /// # Errors
-/// [`Error::StaleArray`], [`Error::LeakedArray`]: before any of them is changed, and also for one without a gradient, of
-/// which nothing else would tell that it is closed.
+/// [`Error::StaleArray`], [`Error::LeakedArray`]: before any of them is changed, and also for one without a gradient,
+/// of which nothing else would tell that it is closed.
 pub(crate) fn prepare<'a>(arrays: impl Iterator<Item = &'a Proxy> + Clone) -> Result<()> {
     let call = Call::here("optimizer step");
     enter(call, |context| {
