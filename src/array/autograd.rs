@@ -14,6 +14,7 @@ use crate::base::{
     call::Call,
     error::{Error, Result, Site},
     layout::Layout,
+    sync::{AtomicU32, Ordering},
 };
 use crate::memory::{
     node::{self, Give, GradStep, Node},
@@ -257,6 +258,8 @@ pub(crate) struct Saved {
     dtype: crate::base::dtype::DType,
     layout: Layout,
     version: u64,
+    /// How often walks looked at it.
+    looks: AtomicU32,
     op: &'static str,
     site: Site,
 }
@@ -272,6 +275,7 @@ impl Saved {
             dtype,
             layout,
             version: storage.version(),
+            looks: AtomicU32::new(0),
             op: call.op,
             site: call.site,
         };
@@ -292,6 +296,8 @@ impl Saved {
     pub(crate) fn get(&self) -> Result<Proxy> {
         let read = Read { storage: Some(self.storage.id()), version: self.version, op: self.op, site: self.site };
         read.confirm()?;
+        // Relaxed: a number for this thread's own walk.
+        self.looks.fetch_add(1, Ordering::Relaxed);
         let _ = READS.try_with(|reads| reads.borrow_mut().push(read));
         let parts = Parts { dtype: self.dtype, layout: &self.layout, storage: self.storage.clone(), node: None };
         let value = registry::context(|context| handle_owned(Call { op: self.op, site: self.site }, context, parts))?;
@@ -311,10 +317,15 @@ impl Drop for Saved {
         let _ = READS.try_with(|reads| {
             let Ok(mut reads) = reads.try_borrow_mut() else { return };
             let own = (Some(self.storage.id()), self.version);
-            let Some(read) = reads.iter_mut().rfind(|read| (read.storage, read.version) == own) else { return };
-            match read.confirm() {
-                Ok(()) => read.storage = None,
-                Err(_) => read.version = CHANGED,
+            // As many as there were: those of one value stand at the end mostly, and the list is not walked for the rest.
+            // Relaxed: as in `get`.
+            let looks = self.looks.load(Ordering::Relaxed) as usize;
+            let own = reads.iter_mut().rev().filter(|read| (read.storage, read.version) == own).take(looks);
+            for read in own {
+                match read.confirm() {
+                    Ok(()) => read.storage = None,
+                    Err(_) => read.version = CHANGED,
+                }
             }
             while reads.last().is_some_and(|read| read.storage.is_none()) {
                 reads.pop();

@@ -299,3 +299,31 @@ fn accumulate(sum: Proxy, part: &Proxy) -> Result<Proxy> {
     }
     sum.add(part)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::array::autograd::{Saved, confirm};
+    use crate::base::{call::Call, dtype::DType};
+    use crate::device::Device;
+    use crate::memory::gc;
+
+    /// A quotient looks at its divisor twice.
+    #[test]
+    fn a_value_that_ends_in_a_walk_is_not_compared_with_who_has_its_place() {
+        let numbers = || Proxy::ones(4, DType::F32, &Device::Cpu).expect("memory");
+        let place = |array: &Proxy| array.with_pinned("test", |array| array.storage.id()).expect("open");
+        let (array, other) = (numbers(), numbers());
+        let before = place(&array);
+        let walk = || {
+            let saved = array.with_pinned("test", |array| Saved::of(Call::here("test"), array))?;
+            (saved.get()?, saved.get()?);
+            drop((array, saved));
+            gc::collect();
+            let next = numbers();
+            next.add_(&other)?;
+            Ok(place(&next))
+        };
+        assert_eq!(confirm(walk).expect("what was saved was not changed"), before);
+    }
+}
