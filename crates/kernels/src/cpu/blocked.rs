@@ -26,6 +26,8 @@ const ROWS_MAX: [usize; 2] = [96, 48];
 const SHORT: isize = 1024;
 /// Rows for each thread, from which they are divided among threads.
 const THREAD_ROWS: usize = 32;
+/// Rows of the left side from which it is turned instead of the right one: a vector of them.
+const ACROSS_MIN: usize = 16;
 /// Copies begin on lines of the cache.
 const LINE: usize = 128;
 
@@ -71,6 +73,24 @@ fn in_blocks<T: Multiplied>(
     rhs: Matrix<'_, T>,
     dst: Target<'_, T>,
 ) {
+    // One side has to be turned: the left one, if that is so much smaller that the result may be written element by
+    // element, each of which costs as much as two that are turned.
+    let turns = lhs.steps[1] == 1 && rhs.steps[0] == 1 && rhs.steps[1] != 1;
+    if turns && m >= ACROSS_MIN && n * k > m * (k + 2 * n) {
+        return blocks(tiles, [n, k, m], rhs.transposed(), lhs.transposed(), dst, true);
+    }
+    blocks(tiles, [m, k, n], lhs, rhs, dst, false);
+}
+
+/// `across`: the rows of `dst` are its columns.
+fn blocks<T: Multiplied>(
+    tiles: &Tiles<T>,
+    [m, k, n]: [usize; 3],
+    lhs: Matrix<'_, T>,
+    rhs: Matrix<'_, T>,
+    dst: Target<'_, T>,
+    across: bool,
+) {
     let depth = k.div_ceil(k.div_ceil(DEPTH));
     let (panel, block) = (tiles.columns(), n.min(PANELS * tiles.columns()).next_multiple_of(tiles.lanes));
     let lies = rhs.steps[1] == 1 && m <= ROWS_MAX[usize::from(rhs.steps[0].abs() > SHORT)];
@@ -94,8 +114,9 @@ fn in_blocks<T: Multiplied>(
                     }
                 };
                 let left = Matrix { start: lhs.place(0, p), ..lhs };
-                let to = Target { data: &mut dst.data[j..], step: dst.step, add };
-                tiles.run([m, depth, columns], left, &from_fn::<_, PANELS, _>(side), to);
+                let start = if across { j * dst.step } else { j };
+                let to = Target { data: &mut dst.data[start..], step: dst.step, add };
+                tiles.run([m, depth, columns], left, &from_fn::<_, PANELS, _>(side), to, across);
             }
         }
     });

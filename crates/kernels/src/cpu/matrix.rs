@@ -26,6 +26,10 @@ impl<T: Copy> Matrix<'_, T> {
         assert!(low >= 0 && high < self.data.len() as isize, "a matrix lies inside its buffer");
     }
 
+    pub(super) fn transposed(self) -> Self {
+        Matrix { steps: [self.steps[1], self.steps[0]], ..self }
+    }
+
     pub(super) fn shifted(self, by: isize) -> Self {
         Matrix { start: self.start + by, ..self }
     }

@@ -313,11 +313,22 @@ impl<T: Float> Tiles<T> {
         self.kernels.len() / self.rows * self.lanes
     }
 
-    /// `dst = lhs x rhs` of `[M, K, N]`, all at least 1, or added to `dst`. The right side is in panels of so many
-    /// columns as a tile has; their rows are read up to a multiple of `lanes`, one element after the other.
-    pub(super) fn run(&self, [m, k, n]: [usize; 3], lhs: Matrix<'_, T>, panels: &[Matrix<'_, T>], dst: Target<'_, T>) {
-        let (panel, step) = (self.columns(), dst.step);
-        assert!(m * n * k > 0 && n <= step && dst.data.len() >= (m - 1) * step + n, "the product fits its place");
+    /// `dst = lhs x rhs` of `[M, K, N]`, all at least 1, or added to `dst`, whose rows are its columns if they lie
+    /// `across`. The right side is in panels of so many columns as a tile has; their rows are read up to a multiple of
+    /// `lanes`, one element after the other.
+    pub(super) fn run(
+        &self,
+        [m, k, n]: [usize; 3],
+        lhs: Matrix<'_, T>,
+        panels: &[Matrix<'_, T>],
+        dst: Target<'_, T>,
+        across: bool,
+    ) {
+        let panel = self.columns();
+        let (lines, length) = if across { (n, m) } else { (m, n) };
+        let fits = m * n * k > 0 && length <= dst.step && dst.data.len() >= (lines - 1) * dst.step + length;
+        assert!(fits, "the product fits its place");
+        let [row, column] = if across { [1, dst.step] } else { [dst.step, 1] };
         lhs.check(m, k);
         for (i, rhs) in panels[..n.div_ceil(panel)].iter().enumerate() {
             assert!(rhs.steps[1] == 1, "columns of the right side follow each other");
@@ -330,18 +341,19 @@ impl<T: Float> Tiles<T> {
                 let columns = panel.min(n - j);
                 let kernel = self.kernels[(columns.div_ceil(self.lanes) - 1) * self.rows + rows - 1];
                 // SAFETY: the kernel is one of so many vectors and rows, for units that were found. It reads what
-                // `check` found inside both slices, and writes `rows` rows of `columns` elements, `step` apart and so
-                // apart from each other, which lie in a slice that is borrowed for this call alone.
+                // `check` found inside both slices, and writes `rows` rows of `columns` elements, which lie apart from
+                // each other, since a line of the slice is no longer than the step to the next one, and, by the
+                // assertion, in the slice, which is borrowed for this call alone.
                 unsafe {
                     kernel(
                         columns,
                         rows,
                         k,
-                        to.add(i * step + j),
+                        to.add(i * row + j * column),
                         rhs.data.as_ptr().offset(rhs.start),
                         lhs.data.as_ptr().offset(lhs.place(i, 0)),
-                        step as isize,
-                        1,
+                        row as isize,
+                        column as isize,
                         rhs.steps[0],
                         lhs.steps[1],
                         lhs.steps[0],
