@@ -317,7 +317,7 @@ impl Drop for Saved {
         let _ = READS.try_with(|reads| {
             let Ok(mut reads) = reads.try_borrow_mut() else { return };
             let own = (Some(self.storage.id()), self.version);
-            // As many as there were: those of one value stand at the end mostly, and the list is not walked for the rest.
+            // As many as there were: those of one value stand at the end mostly, and no more of the list is walked.
             // Relaxed: as in `get`.
             let looks = self.looks.load(Ordering::Relaxed) as usize;
             let own = reads.iter_mut().rev().filter(|read| (read.storage, read.version) == own).take(looks);

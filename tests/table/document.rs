@@ -93,7 +93,6 @@ const REASONS: [(&str, &[&str]); 7] = [
         ],
     ),
     ("read indices on the host before they are used", &["pad"]),
-    ("arrange weights for the product", &["conv2d"]),
     ("make a mask, and put blocks of rows together", &["attention::flash_attn"]),
 ];
 

@@ -178,7 +178,7 @@ pub(crate) fn pin<'a, const N: usize>(
         if let Some(pins) = try_pin(context, keys, user) {
             return Ok(pins);
         }
-        // The keys anew: what is found of them stays out of the loop's room otherwise.
+        // The keys anew, so that nothing that follows from them is kept for a second try.
         keys = wait(context, op, keys, &mut turns)?;
     }
 }
