@@ -57,7 +57,7 @@ with the switch in both positions, and gives the same everywhere.
 ";
 
 /// Why these rows ask the heap for something in steady state; no other does.
-const REASONS: [(&str, &[&str]); 7] = [
+const REASONS: [(&str, &[&str]); 6] = [
     (
         "take, make or give a list of the caller's",
         &["create", "from_vec", "from_iter", "from_raw_buffer", "chunk", "split", "split_sizes", "meshgrid", "einsum"],
