@@ -316,12 +316,6 @@ impl PackedBuffer {
         }
     }
 
-    /// Whether it is one of the host's pool or of an arena there.
-    #[inline(always)]
-    pub(crate) fn is_on_host(&self) -> bool {
-        !matches!(self.home, PackedHome::Whole(_))
-    }
-
     /// As [`Buffer::part`].
     #[inline(always)]
     pub(crate) fn part(&self, block: impl FnOnce() -> u32) -> Option<ArenaPart> {

@@ -164,12 +164,6 @@ impl<'a> BufferRef<'a> {
         self.packed.device()
     }
 
-    /// Whether it is one of the host, as most are; others may be of it too.
-    #[inline(always)]
-    pub(crate) fn is_on_host(self) -> bool {
-        self.packed.is_on_host()
-    }
-
     /// As [`Buffer::part`].
     #[inline(always)]
     pub(crate) fn part(self) -> Option<ArenaPart> {

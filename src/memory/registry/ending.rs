@@ -198,8 +198,8 @@ pub(crate) fn take_over(context: &ThreadContext, key: Key) -> TakenOver {
 fn recycle(context: &ThreadContext, index: u32, cell: &ArraySlot) {
     vacate(context, index, cell, |held| {
         if let Some(ArrayBody { storage, node }) = held.take() {
-            drop(node);
             storage.end(context);
+            drop(node);
         }
     });
 }

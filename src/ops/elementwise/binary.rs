@@ -69,9 +69,7 @@ pub(crate) fn binary(call: Call, a: &Proxy, b: &Proxy, op: BinaryOp, broadcast: 
         let [x, y] = pins.arrays();
         // Each is looked up once: in a small operation that counts.
         let (of_x, of_y) = (x.storage.buffer(), y.storage.buffer());
-        if !(of_x.is_on_host() && of_y.is_on_host()) {
-            check::same_device(call.op, of_x.device(), of_y.device())?;
-        }
+        check::same_device(call.op, of_x.device(), of_y.device())?;
         check::same_dtype(call.op, &x, &y)?;
         check::domain(call.op, op.domain(), x.dtype)?;
         let wide;

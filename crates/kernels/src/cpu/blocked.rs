@@ -52,11 +52,11 @@ pub(super) fn multiply<T: Multiplied>(
     if few || (threads > 1 && m < THREAD_ROWS * threads) {
         return general([m, k, n], lhs, rhs, dst, threads);
     }
-    let Target { data, step, add } = dst;
     let tiles = T::tiles();
     if threads == 1 {
-        return in_blocks(&tiles, [m, k, n], lhs, rhs, Target { data, step, add });
+        return in_blocks(&tiles, [m, k, n], lhs, rhs, dst);
     }
+    let Target { data, step, add } = dst;
     let rows = m.div_ceil(threads).next_multiple_of(tiles.rows);
     let data = &mut data[..(m - 1) * step + n];
     threads::items_here(data, rows * step, &|i: usize, data: &mut [T]| {
@@ -76,21 +76,8 @@ fn in_blocks<T: Multiplied>(
     // One side has to be turned: the left one, if that is so much smaller that the result may be written element by
     // element, each of which costs as much as two that are turned.
     let turns = lhs.steps[1] == 1 && rhs.steps[0] == 1 && rhs.steps[1] != 1;
-    if turns && m >= ACROSS_MIN && n * k > m * (k + 2 * n) {
-        return blocks(tiles, [n, k, m], rhs.transposed(), lhs.transposed(), dst, true);
-    }
-    blocks(tiles, [m, k, n], lhs, rhs, dst, false);
-}
-
-/// `across`: the rows of `dst` are its columns.
-fn blocks<T: Multiplied>(
-    tiles: &Tiles<T>,
-    [m, k, n]: [usize; 3],
-    lhs: Matrix<'_, T>,
-    rhs: Matrix<'_, T>,
-    dst: Target<'_, T>,
-    across: bool,
-) {
+    let across = turns && m >= ACROSS_MIN && n * k > m * (k + 2 * n);
+    let ([m, n], lhs, rhs) = if across { ([n, m], rhs.transposed(), lhs.transposed()) } else { ([m, n], lhs, rhs) };
     let depth = k.div_ceil(k.div_ceil(DEPTH));
     let (panel, block) = (tiles.columns(), n.min(PANELS * tiles.columns()).next_multiple_of(tiles.lanes));
     let lies = rhs.steps[1] == 1 && m <= ROWS_MAX[usize::from(rhs.steps[0].abs() > SHORT)];
