@@ -4,7 +4,8 @@
 use crate::base::{dtype::DType, error::Site, layout::Layout, shape::Shape};
 use crate::device::{
     Device,
-    buffer::{Buffer, Span},
+    buffer::{PackedBuffer, Span},
+    host::pool,
     stream::{Addresses, AsyncDevice, DevicePlan, Rules, Segments},
 };
 use crate::memory::{
@@ -127,12 +128,12 @@ pub fn cuda_device(ordinal: usize, config: CudaConfig) -> crate::Result<crate::D
     crate::device::cuda::Cuda::open(ordinal, Some(config)).map(crate::Device::Cuda)
 }
 
-/// Blocks of a device's pool, with nothing in them.
+/// Blocks of a device's pool, with nothing in them, as storages take and have them.
 #[derive(Debug)]
 pub struct DevicePool {
     device: Device,
-    /// `None` only between the two halves of [`DevicePool::replace`].
-    blocks: Vec<Option<Buffer>>,
+    /// With their bytes.
+    blocks: Vec<(PackedBuffer, usize)>,
 }
 
 impl DevicePool {
@@ -141,12 +142,22 @@ impl DevicePool {
         DevicePool { device: device.clone(), blocks: Vec::new() }
     }
 
+    #[inline(always)]
+    fn take(&self, bytes: usize) -> PackedBuffer {
+        let at_once = if self.device.is_cpu() { pool::alloc_at_once(bytes) } else { None };
+        match at_once {
+            Some((span, reserved)) => PackedBuffer::from_pool(span, reserved),
+            None => PackedBuffer::of(self.device.alloc(bytes, false).expect("memory")),
+        }
+    }
+
     /// Takes one block more.
     ///
     /// # Panics
     /// If the device has no memory left.
     pub fn fill(&mut self, bytes: usize) {
-        self.blocks.push(Some(self.device.alloc(bytes, false).expect("memory")));
+        let block = self.take(bytes);
+        self.blocks.push((block, bytes));
     }
 
     /// Gives a block back, and takes another one.
@@ -155,8 +166,10 @@ impl DevicePool {
     /// If there are not so many blocks, or the device has no memory left.
     #[inline]
     pub fn replace(&mut self, at: usize, bytes: usize) {
-        self.blocks[at] = None;
-        self.blocks[at] = Some(self.device.alloc(bytes, false).expect("memory"));
+        let (block, had) = &mut self.blocks[at];
+        std::mem::replace(block, PackedBuffer::NONE).end(*had);
+        *had = bytes;
+        self.blocks[at].0 = self.take(bytes);
     }
 
     /// Writes the first four bytes of each page of a block of the host's.
@@ -165,13 +178,20 @@ impl DevicePool {
     /// If there are not so many blocks.
     #[inline]
     pub fn touch(&mut self, at: usize) {
-        let bytes = self.blocks[at].as_mut().and_then(|block| block.as_mut().on_host()).unwrap_or_default();
+        let (block, bytes) = &mut self.blocks[at];
+        let bytes = block.as_mut(*bytes).on_host().unwrap_or_default();
         // One write a page: four of a byte each would hold up those to other pages.
         for page in bytes.chunks_mut(4096) {
             if let Some(first) = page.first_chunk_mut() {
                 *first = 1u32.to_ne_bytes();
             }
         }
+    }
+}
+
+impl Drop for DevicePool {
+    fn drop(&mut self) {
+        self.blocks.drain(..).for_each(|(block, bytes)| block.end(bytes));
     }
 }
 

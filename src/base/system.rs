@@ -78,21 +78,36 @@ pub(crate) fn is_forked_child() -> bool {
     IN_CHILDREN.get().is_some_and(|(word, value)| word.load(Ordering::Relaxed) == *value)
 }
 
-/// Milliseconds of a clock that never goes back, read in a few nanoseconds; it moves every few milliseconds.
+/// Seconds and nanoseconds of a clock that never goes back; if `coarse`, read in a few nanoseconds, and then it moves
+/// every few milliseconds.
 #[cfg(all(target_os = "linux", not(miri)))]
-pub(crate) fn coarse_millis() -> u32 {
+#[inline]
+fn clock(coarse: bool) -> (u64, u64) {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes a `timespec` that is ours.
     unsafe {
-        libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now);
+        libc::clock_gettime(if coarse { libc::CLOCK_MONOTONIC_COARSE } else { libc::CLOCK_MONOTONIC }, &mut now);
     }
-    (now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000) as u32
+    (now.tv_sec as u64, now.tv_nsec as u64)
 }
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
-pub(crate) fn coarse_millis() -> u32 {
+fn clock(_: bool) -> (u64, u64) {
     static START: OnceLock<std::time::Instant> = OnceLock::new();
-    START.get_or_init(std::time::Instant::now).elapsed().as_millis() as u32
+    let now = START.get_or_init(std::time::Instant::now).elapsed();
+    (now.as_secs(), now.subsec_nanos().into())
+}
+
+/// Milliseconds of the coarse clock.
+pub(crate) fn coarse_millis() -> u32 {
+    let (seconds, nanos) = clock(true);
+    (seconds * 1000 + nanos / 1_000_000) as u32
+}
+
+/// Nanoseconds of the fine one.
+pub(crate) fn nanos() -> u64 {
+    let (seconds, nanos) = clock(false);
+    seconds * 1_000_000_000 + nanos
 }
 
 /// Gives each byte of this part of a file its place on the disk, and changes none.

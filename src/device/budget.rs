@@ -9,7 +9,7 @@ pub struct MemoryStats {
     /// The most that `active` was since the start or the last reset; at most 64 KiB
     /// too high for each thread after the first.
     pub peak: u64,
-    /// All bytes handed out since the start, as asked for; without vectors that arrays took over.
+    /// All bytes that were active since the start.
     pub total: u64,
     /// Bytes of the blocks of the pool that `active` ones lie in, which are rounded up; without vectors that arrays
     /// took over.

@@ -341,8 +341,8 @@ impl Storage {
     #[cold]
     pub(crate) fn trace(&self, site: Site, manager: u64) {
         if self.retention == Retention::Made && self.buffer().is_counted() && trace::takes_next() {
-            // Relaxed: who drops the storage has it from who publishes it.
-            self.cell.marks.fetch_or(TRACED, Ordering::Relaxed);
+            // Relaxed: as yet nobody else knows the storage; who drops it has it from who publishes it.
+            self.cell.marks.store(self.cell.marks.load(Ordering::Relaxed) | TRACED, Ordering::Relaxed);
             trace::note(trace::Kind::Made, self.id(), bytes_of(self.id()), manager, Some(site));
         }
     }

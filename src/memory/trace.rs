@@ -10,11 +10,10 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Once, PoisonError};
-use std::time::Instant;
 
 use uuid::Uuid;
 
-use crate::base::{env, error::Site, system};
+use crate::base::{env, error::Site, sync::SpinLock, system};
 
 /// How much of what happens to memory is noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +33,8 @@ const RING_BYTES: usize = 8 << 20;
 
 static MODE: AtomicU32 = AtomicU32::new(0);
 static RING: AtomicUsize = AtomicUsize::new(RING_BYTES);
-static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-static RINGS: Mutex<Vec<Arc<Mutex<Ring>>>> = Mutex::new(Vec::new());
+static START: LazyLock<u64> = LazyLock::new(system::nanos);
+static RINGS: Mutex<Vec<Arc<SpinLock<Ring>>>> = Mutex::new(Vec::new());
 /// Names that were given to managers which are closed, by key.
 static MANAGERS: LazyLock<Mutex<HashMap<u64, String>>> = LazyLock::new(Mutex::default);
 /// Names that are kept at most: a program may name each of its managers.
@@ -70,7 +69,7 @@ pub(crate) enum Kind {
 /// Something that happened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
-    /// Nanoseconds since the trace began.
+    /// Nanoseconds, since the trace began where [`each_record`] gives it.
     pub(crate) at: u64,
     /// The number of the storage or block.
     pub(crate) id: u32,
@@ -89,8 +88,8 @@ struct Ring {
 }
 
 thread_local! {
-    static OWN: Arc<Mutex<Ring>> = {
-        let ring = Arc::<Mutex<Ring>>::default();
+    static OWN: Arc<SpinLock<Ring>> = {
+        let ring = Arc::new(SpinLock::new(Ring::default()));
         RINGS.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&ring));
         ring
     };
@@ -166,11 +165,11 @@ pub(crate) fn takes_next() -> bool {
 /// Notes something.
 #[cold]
 pub(crate) fn note(kind: Kind, id: u32, bytes: u64, of: u64, site: Option<Site>) {
-    let at = START.elapsed().as_nanos() as u64;
+    let at = system::nanos();
     // A thread that ends has no ring any more.
     let _ = OWN.try_with(|ring| {
         let record = Record { at, id, kind, bytes, of, site };
-        ring.lock().unwrap_or_else(PoisonError::into_inner).push(record);
+        ring.with(|ring| ring.push(record));
     });
 }
 
@@ -260,7 +259,7 @@ const PIECE: usize = 1024;
 
 /// A ring that is read from its oldest record on, a piece at a time: whoever notes waits for no more than that.
 struct Reader {
-    ring: Arc<Mutex<Ring>>,
+    ring: Arc<SpinLock<Ring>>,
     /// The number of the next record to copy, and of the first one that came too late.
     next: u64,
     end: u64,
@@ -268,21 +267,22 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(ring: &Arc<Mutex<Ring>>) -> Reader {
-        let own = ring.lock().unwrap_or_else(PoisonError::into_inner);
-        let (next, end) = (own.lost, own.lost + own.records.len() as u64);
+    fn new(ring: &Arc<SpinLock<Ring>>) -> Reader {
+        let (next, end) = ring.with(|own| (own.lost, own.lost + own.records.len() as u64));
         Reader { ring: Arc::clone(ring), next, end, piece: Vec::new().into_iter() }
     }
 
     /// When the next record was made. What was forgotten meanwhile is passed over.
     fn at(&mut self) -> Option<u64> {
         if self.piece.as_slice().is_empty() {
-            let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-            let count = PIECE.min(self.end.saturating_sub(self.next.max(ring.lost)) as usize);
-            self.next = self.next.max(ring.lost);
-            let skip = (self.next - ring.lost) as usize;
-            self.piece = ring.records.iter().skip(skip).take(count).copied().collect::<Vec<_>>().into_iter();
-            self.next += count as u64;
+            let mut piece = Vec::with_capacity(PIECE);
+            self.next = self.ring.with(|ring| {
+                let next = self.next.max(ring.lost);
+                let count = PIECE.min(self.end.saturating_sub(next) as usize);
+                piece.extend(ring.records.range((next - ring.lost) as usize..).take(count));
+                next + count as u64
+            });
+            self.piece = piece.into_iter();
         }
         self.piece.as_slice().first().map(|record| record.at)
     }
@@ -308,7 +308,8 @@ pub(crate) fn each_record(mut f: impl FnMut(&Record)) -> (u64, bool) {
                 heads.push(Reverse((at, ring)));
                 break;
             }
-            readers[ring].piece.next().iter().for_each(&mut f);
+            let next = readers[ring].piece.next();
+            next.iter().for_each(|record| f(&Record { at: record.at - *START, ..*record }));
         }
     }
     // Relaxed: a setting.
@@ -324,7 +325,8 @@ pub fn clear_trace() {
     // Those of threads that ended.
     rings.retain(|ring| Arc::strong_count(ring) > 1);
     for ring in rings.iter() {
-        *ring.lock().unwrap_or_else(PoisonError::into_inner) = Ring::default();
+        let forgotten = ring.with(std::mem::take);
+        drop(forgotten);
     }
     MANAGERS.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }

@@ -22,27 +22,29 @@ const NO_LIMIT: u64 = u64::MAX;
 struct Totals {
     active: AtomicI64,
     peak: AtomicI64,
-    total: AtomicU64,
+    total: AtomicI64,
     limit: AtomicU64,
 }
 
 static COUNTS: Totals = Totals {
     active: AtomicI64::new(0),
     peak: AtomicI64::new(0),
-    total: AtomicU64::new(0),
+    total: AtomicI64::new(0),
     limit: AtomicU64::new(NO_LIMIT),
 };
 
 /// The part of the counts that one thread keeps to itself. Written by its thread alone.
 #[derive(Default)]
 pub(super) struct Share {
-    active: AtomicI64,
-    /// The most that `active` was since it was moved to the common count.
+    /// All that was counted for whatever thread had this share.
+    total: AtomicI64,
+    /// What of it was taken back, or moved to the common count: the difference is this thread's. Two numbers, each
+    /// written once for a block that comes and goes, where one would wait for its own last write.
+    settled: AtomicI64,
+    /// The most that the difference was since it was moved.
     high: AtomicI64,
     cached: AtomicI64,
     hits: AtomicU64,
-    /// All that was handed out, to whatever thread had this share.
-    total: AtomicU64,
 }
 
 static SHARES: Mutex<Vec<&'static Share>> = Mutex::new(Vec::new());
@@ -73,12 +75,6 @@ impl Share {
         self.hits.store(self.hits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Bytes were handed out.
-    #[inline]
-    pub(super) fn handed_out(&self, bytes: usize) {
-        self.total.store(self.total.load(Ordering::Relaxed) + bytes as u64, Ordering::Relaxed);
-    }
-
     /// So many bytes more wait in the stock.
     #[inline]
     pub(super) fn cache(&self, bytes: i64) {
@@ -93,10 +89,16 @@ impl Share {
         FREE_SHARES.lock().unwrap_or_else(PoisonError::into_inner).push(self);
     }
 
+    /// The bytes that this thread keeps to itself.
+    fn active(&self) -> i64 {
+        self.total.load(Ordering::Relaxed) - self.settled.load(Ordering::Relaxed)
+    }
+
     /// Moves the difference to the common count.
+    #[cold]
     fn settle(&self) {
-        let delta = self.active.load(Ordering::Relaxed);
-        self.active.store(0, Ordering::Relaxed);
+        let delta = self.active();
+        Share::add(&self.settled, delta);
         let before = COUNTS.active.fetch_add(delta, Ordering::Relaxed);
         COUNTS.peak.fetch_max(before + self.high.swap(0, Ordering::Relaxed), Ordering::Relaxed);
     }
@@ -104,7 +106,7 @@ impl Share {
     /// Counts bytes of a new block.
     #[inline]
     pub(super) fn charge(&self, bytes: usize) {
-        let now = Share::add(&self.active, bytes as i64);
+        let now = Share::add(&self.total, bytes as i64) - self.settled.load(Ordering::Relaxed);
         if now > self.high.load(Ordering::Relaxed) {
             self.high.store(now, Ordering::Relaxed);
             if now > DELTA_BYTES {
@@ -141,16 +143,41 @@ pub(super) fn is_limited() -> bool {
     COUNTS.limit.load(Ordering::Relaxed) != NO_LIMIT
 }
 
-/// Counts a request before it is served. `false` if the limit forbids it.
+/// A request that may be served.
+pub(super) enum Grant<'a> {
+    /// There is no limit: it is counted here once it is served.
+    Uncounted(&'a Share),
+    /// It is counted, and so many bytes are active with it.
+    Counted(i64),
+}
+
+impl Grant<'_> {
+    /// It was served.
+    pub(super) fn take(self, bytes: usize) {
+        match self {
+            Grant::Uncounted(share) => share.charge(bytes),
+            Grant::Counted(active) => {
+                COUNTS.peak.fetch_max(active, Ordering::Relaxed);
+                COUNTS.total.fetch_add(bytes as i64, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// It was not.
+    pub(super) fn give_back(self, bytes: usize) {
+        if let Grant::Counted(_) = self {
+            COUNTS.active.fetch_sub(bytes as i64, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Looks at a request before it is served. `None` if the limit forbids it.
 #[inline]
-pub(super) fn charge(share: Option<&Share>, bytes: usize) -> bool {
+pub(super) fn grant(share: Option<&Share>, bytes: usize) -> Option<Grant<'_>> {
     let limit = COUNTS.limit.load(Ordering::Relaxed);
     match share {
-        Some(share) if limit == NO_LIMIT => {
-            share.charge(bytes);
-            true
-        }
-        _ => charge_common(share, bytes, limit),
+        Some(share) if limit == NO_LIMIT => Some(Grant::Uncounted(share)),
+        _ => grant_within(limit, share, bytes as i64),
     }
 }
 
@@ -181,43 +208,26 @@ fn is_refused() -> bool {
 }
 
 #[cold]
-fn charge_common(share: Option<&Share>, bytes: usize, limit: u64) -> bool {
+fn grant_within<'a>(limit: u64, share: Option<&Share>, bytes: i64) -> Option<Grant<'a>> {
     if is_refused() {
-        return false;
+        return None;
     }
     if let Some(share) = share {
         share.settle();
     }
     // What other threads keep to themselves counts as well.
-    let most = i64::try_from(limit).unwrap_or(i64::MAX);
-    let most = most.saturating_sub(sum(|share| share.active.load(Ordering::Relaxed)));
-    let charged = COUNTS.active.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |active| {
-        active.checked_add(bytes as i64).filter(|&now| now <= most)
-    });
-    match charged {
-        Ok(before) => {
-            COUNTS.peak.fetch_max(before + bytes as i64, Ordering::Relaxed);
-            true
-        }
-        Err(_) => false,
-    }
-}
-
-/// Bytes that were counted were handed out.
-pub(super) fn handed_out(share: Option<&Share>, bytes: usize) {
-    match share {
-        Some(share) => share.handed_out(bytes),
-        None => {
-            COUNTS.total.fetch_add(bytes as u64, Ordering::Relaxed);
-        }
-    }
+    let most = i64::try_from(limit).unwrap_or(i64::MAX).saturating_sub(sum(Share::active));
+    let with = |active: i64| active.checked_add(bytes).filter(|&now| now <= most);
+    let before = COUNTS.active.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).ok()?;
+    Some(Grant::Counted(before + bytes))
 }
 
 #[inline]
 pub(super) fn discharge(share: Option<&Share>, bytes: usize) {
     match share {
         Some(share) => {
-            if Share::add(&share.active, -(bytes as i64)) < -DELTA_BYTES {
+            let settled = Share::add(&share.settled, bytes as i64);
+            if share.total.load(Ordering::Relaxed) - settled < -DELTA_BYTES {
                 share.settle();
             }
         }
@@ -235,7 +245,7 @@ fn sum(number: impl Fn(&Share) -> i64) -> i64 {
 pub(crate) fn stats() -> MemoryStats {
     let shares = SHARES.lock().unwrap_or_else(PoisonError::into_inner);
     let common = COUNTS.active.load(Ordering::Relaxed);
-    let active = common + shares.iter().map(|share| share.active.load(Ordering::Relaxed)).sum::<i64>();
+    let active = common + shares.iter().map(|share| share.active()).sum::<i64>();
     drop(shares);
     let limit = COUNTS.limit.load(Ordering::Relaxed);
     let (mut cached, resident, hits, misses) =
@@ -244,7 +254,7 @@ pub(crate) fn stats() -> MemoryStats {
     MemoryStats {
         active: active.max(0) as u64,
         peak: COUNTS.peak.load(Ordering::Relaxed).max(common + sum(|share| share.high.load(Ordering::Relaxed))) as u64,
-        total: COUNTS.total.load(Ordering::Relaxed) + sum(|share| share.total.load(Ordering::Relaxed) as i64) as u64,
+        total: (COUNTS.total.load(Ordering::Relaxed) + sum(|share| share.total.load(Ordering::Relaxed))) as u64,
         used: resident.saturating_sub(cached),
         cached,
         captured: 0,
@@ -259,7 +269,7 @@ pub(crate) fn stats() -> MemoryStats {
 /// Takes the peak as of now.
 pub(crate) fn reset_peak() {
     let shares = SHARES.lock().unwrap_or_else(PoisonError::into_inner);
-    shares.iter().for_each(|share| share.high.store(share.active.load(Ordering::Relaxed), Ordering::Relaxed));
+    shares.iter().for_each(|share| share.high.store(share.active(), Ordering::Relaxed));
     drop(shares);
     COUNTS.peak.store(stats().active as i64, Ordering::Relaxed);
 }

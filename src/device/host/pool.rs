@@ -13,7 +13,7 @@ use crate::base::system;
 use crate::device::{
     budget::AllocError,
     host::{
-        counts::{self, Share, charge, discharge},
+        counts::{self, Share, discharge},
         store::{Pages, SMALL_MAX, TakenBlock, store},
     },
     span::Span,
@@ -47,13 +47,30 @@ pub(super) fn class_of(bytes: usize) -> (usize, usize) {
     (shift * 8 + step, ((step + 1) << shift) * ALIGN)
 }
 
-fn class_size(class: usize) -> usize {
+const fn class_size(class: usize) -> usize {
     if class < 8 {
         return (class + 1) * ALIGN;
     }
     let (shift, step) = ((class - 8) / 8, (class - 8) % 8 + 8);
     ((step + 1) << shift) * ALIGN
 }
+
+/// Blocks that a thread keeps of each class.
+const KEPT: [usize; CLASSES] = {
+    let (mut kept, mut class) = ([0; CLASSES], 0);
+    while class < CLASSES {
+        let fit = STOCK_CLASS_BYTES / class_size(class);
+        kept[class] = if fit < LIST_MIN {
+            LIST_MIN
+        } else if fit > LIST_MAX {
+            LIST_MAX
+        } else {
+            fit
+        };
+        class += 1;
+    }
+    kept
+};
 
 /// Free blocks of one class: the first `len`. Addresses and numbers apart, each as wide as it is written: a block that
 /// was just put in is mostly the next one that is taken, and a wider read would wait for both writes.
@@ -83,9 +100,11 @@ impl FreeList {
     /// Puts a block in; the caller looked that the list is not full.
     #[inline(always)]
     fn push(&mut self, block: Span) {
+        let at = self.len;
         let room = self.room.get_or_insert_with(empty_room);
-        (room.addresses[self.len], room.numbers[self.len]) = (block.ptr(), block.block());
-        self.len += 1;
+        let (address, number) = (&mut room.addresses[at], &mut room.numbers[at]);
+        (*address, *number) = (block.ptr(), block.block());
+        self.len = at + 1;
     }
 
     /// Gives the first ones to the store.
@@ -130,7 +149,7 @@ impl Stock {
     fn put(&self, class: usize, block: Span) {
         let size = block.bytes();
         let list = &mut self.lists.borrow_mut()[class];
-        if list.len >= LIST_MAX || (list.len >= LIST_MIN && (list.len + 1) * size > STOCK_CLASS_BYTES) {
+        if list.len >= KEPT[class] {
             let half = list.len / 2;
             self.share.cache(-((half * size) as i64));
             list.give(half, size, Pages::Kept);
@@ -163,27 +182,24 @@ thread_local! {
 }
 
 /// Bytes for an array: its block.
-#[inline]
 fn alloc_bytes(stock: Option<&Stock>, bytes: usize) -> Result<TakenBlock, AllocError> {
     let share = stock.map(|stock| stock.share);
-    if !charge(share, bytes) {
-        return Err(AllocError::Exhausted);
-    }
+    let grant = counts::grant(share, bytes).ok_or(AllocError::Exhausted)?;
     let (class, size) = if bytes <= SMALL_MAX { class_of(bytes) } else { (CLASSES, bytes) };
     let found = match stock.filter(|_| class < CLASSES).and_then(|stock| stock.take(class, size)) {
         Some(span) => Some(TakenBlock { span, touched: size }),
         None => store(|store| store.take(size)),
     };
     match &found {
-        Some(_) => counts::handed_out(share, bytes),
-        None => discharge(share, bytes),
+        Some(_) => grant.take(bytes),
+        None => grant.give_back(bytes),
     }
     found.ok_or(AllocError::Exhausted)
 }
 
 /// Initialised bytes for an array on the host, the size of their block, and how many of the first ones may be other
-/// than zero. An empty request touches nothing.
-#[inline]
+/// than zero. An empty request touches nothing. What [`alloc_at_once`] has not.
+#[inline(never)]
 pub(crate) fn alloc(bytes: usize) -> Result<(Span, usize, usize), AllocError> {
     if bytes == 0 {
         return Ok((Span::empty(), 0, 0));
@@ -195,7 +211,8 @@ pub(crate) fn alloc(bytes: usize) -> Result<(Span, usize, usize), AllocError> {
 
 /// Counts bytes that did not come from here as if they had. `false`: a limit does not admit them.
 pub(crate) fn count(bytes: usize) -> bool {
-    STOCK.try_with(|stock| charge(Some(stock.share), bytes)).unwrap_or_else(|_| charge(None, bytes))
+    let counted = |share| counts::grant(share, bytes).map(|grant| grant.take(bytes)).is_some();
+    STOCK.try_with(|stock| counted(Some(stock.share))).unwrap_or_else(|_| counted(None))
 }
 
 /// Takes back what [`count`] counted.
@@ -205,18 +222,17 @@ pub(crate) fn discount(bytes: usize) {
     }
 }
 
-/// Initialised bytes, at least one, and the size of their block, for [`free`]: if this thread has a block in stock,
-/// and no limit is set. In line, so that the span goes from here to its place in registers.
+/// Initialised bytes and the size of their block, for [`free`]: if they are some and few, this thread has a block in
+/// stock, and no limit is set. In line, so that the span goes from here to its place in registers.
 #[inline(always)]
 pub(crate) fn alloc_at_once(bytes: usize) -> Option<(Span, usize)> {
-    if bytes > SMALL_MAX || counts::is_limited() {
+    if !(1..=SMALL_MAX).contains(&bytes) || counts::is_limited() {
         return None;
     }
     let (class, size) = class_of(bytes);
     let taken = STOCK.try_with(|stock| {
         let block = stock.take(class, size)?;
         stock.share.charge(bytes);
-        stock.share.handed_out(bytes);
         Some(block)
     });
     taken.ok().flatten().map(|block| (Span::in_block(block.ptr(), bytes, block.block()), size))
@@ -279,6 +295,12 @@ mod tests {
             last = class;
         }
         assert_eq!(class_of(SMALL_MAX).0, CLASSES - 1);
+    }
+
+    #[test]
+    fn what_nobody_has_room_for_is_counted_nowhere() {
+        (0..3).for_each(|_| assert!(alloc(isize::MAX as usize - 63).is_err()));
+        assert!(stats().peak < 1 << 50 && stats().total < 1 << 50, "{:?}", stats());
     }
 
     #[test]

@@ -124,7 +124,7 @@ fn on_the_spot(op: BinaryOp, lhs: (Pinned<'_>, &Layout), rhs: (Pinned<'_>, &Layo
 }
 
 /// The bytes of an operand on the host, so many, if its elements follow each other there.
-#[inline]
+#[inline(always)]
 fn dense_part<'p>((array, layout): (Pinned<'p>, &Layout), bytes: usize) -> Option<&'p [u8]> {
     let start = layout.offset() * array.dtype.size_in_bytes();
     array.host_bytes().filter(|_| layout.is_contiguous())?.get(start..start.checked_add(bytes)?)
