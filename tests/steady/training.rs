@@ -7,8 +7,8 @@
 
 use ndgc::nn::{self, Module, ModuleT, Optimizer, RNN, VarBuilder, VarMap, loss};
 use ndgc::train::{
-    Activation, Convolution2D, DataSet, Dense, InputType, Loss, NetworkConfig, OutputLayer, PoolingType, Subsampling,
-    Updater, WorkspaceMode,
+    Activation, Convolution2D, DataSet, Dense, ElementWiseVertex, Gru, InputType, LayerNormalization, Loss, Lstm,
+    NetworkConfig, OutputLayer, PoolingType, SelfAttention, Subsampling, Updater, WorkspaceMode,
 };
 use ndgc::{DType, Device, NdManager, Result, Tensor, gc, graph_report};
 
@@ -173,25 +173,57 @@ fn a_training_step_on_arrays_of_a_manager_asks_the_heap_for_nothing_with_the_swi
 /// A configuration, and the shapes of its batch.
 type Fitted = (&'static str, NetworkConfig, &'static [usize], &'static [usize]);
 
-fn networks() -> [Fitted; 2] {
+fn networks() -> [Fitted; 6] {
     let dense = |size| Dense::new(size).activation(Activation::Relu);
-    let output = || OutputLayer::new(10, Loss::Mcxent);
-    let start = |input| NetworkConfig::builder().seed(1).updater(Updater::adam(1e-3)).input_type(input);
+    let output = |size| OutputLayer::new(size, Loss::Mcxent);
+    let start = || NetworkConfig::builder().seed(1).updater(Updater::adam(1e-3));
     let pool = || Subsampling::new(PoolingType::Max, (2, 2));
-    let mlp = start(InputType::feed_forward(784)).layer(dense(128)).layer(dense(64)).layer(output());
-    let images = start(InputType::convolutional(1, 28, 28)).layer(Convolution2D::new(20, (5, 5))).layer(pool());
-    let images = images.layer(Convolution2D::new(50, (5, 5))).layer(pool()).layer(dense(100)).layer(output());
-    [("mlp", mlp, &[32, 784], &[32, 10]), ("images", images, &[4, 1, 28, 28], &[4, 10])]
+    let mlp = start().input_type(InputType::feed_forward(784));
+    let mlp = mlp.layer(dense(128)).layer(dense(64)).layer(output(10));
+    let images = |size| {
+        let images = start().input_type(InputType::convolutional(1, 28, 28));
+        let images = images.layer(Convolution2D::new(20, (5, 5))).layer(pool());
+        images.layer(Convolution2D::new(50, (5, 5))).layer(pool()).layer(dense(size)).layer(output(10))
+    };
+    let series = || start().input_type(InputType::recurrent(50));
+    [
+        ("mlp", mlp, &[32, 784], &[32, 10]),
+        ("images, few", images(100), &[4, 1, 28, 28], &[4, 10]),
+        ("images", images(500), &[32, 1, 28, 28], &[32, 10]),
+        ("lstm", series().layer(Lstm::new(128)).layer(output(50)), &[16, 50, 30], &[16, 50, 30]),
+        ("gru", series().layer(Gru::new(64)).layer(output(50)), &[16, 50, 30], &[16, 50, 30]),
+        ("block", block(start()), &[16, 64, 32], &[16, 10, 32]),
+    ]
 }
+
+/// A block of a transformer.
+fn block(config: NetworkConfig) -> NetworkConfig {
+    config
+        .add_input("x", InputType::recurrent(64))
+        .add_layer("norm 1", LayerNormalization::new(), &["x"])
+        .add_layer("attention", SelfAttention::new(64, 4), &["norm 1"])
+        .add_vertex("sum 1", ElementWiseVertex::Add, &["x", "attention"])
+        .add_layer("norm 2", LayerNormalization::new(), &["sum 1"])
+        .add_layer("wide", Dense::new(256).activation(Activation::Relu), &["norm 2"])
+        .add_layer("narrow", Dense::new(64).activation(Activation::Identity), &["wide"])
+        .add_vertex("sum 2", ElementWiseVertex::Add, &["sum 1", "narrow"])
+        .add_layer("out", OutputLayer::new(10, Loss::Mcxent), &["sum 2"])
+        .set_outputs(&["out"])
+}
+
+/// Who hands work to the threads of kernels asks for a block of their queue each 63rd time: that is rayon's.
+const QUEUED: u64 = STEPS as u64 / 2;
 
 #[test]
 fn a_step_of_a_network_asks_the_heap_for_nothing() {
     alone(|| {
-        let mut sum = 0;
+        let mut wrong = Vec::new();
         for on in [false, true] {
             let _switch = gc::scoped(on);
             for (name, config, features, labels) in networks() {
-                for mode in [WorkspaceMode::None, WorkspaceMode::Single, WorkspaceMode::Enabled] {
+                for mode in
+                    [WorkspaceMode::None, WorkspaceMode::Single, WorkspaceMode::Separate, WorkspaceMode::Enabled]
+                {
                     let mut net = config.clone().training_workspace_mode(mode).build().unwrap();
                     let batch = DataSet::new(numbers(features, None), numbers(labels, None)).unwrap();
                     // A planned workspace settles in 20 steps.
@@ -204,16 +236,17 @@ fn a_step_of_a_network_asks_the_heap_for_nothing() {
                     }
                     let requests = counting::requests() - before;
                     println!("{name:12} {mode:?}, switch {on}: {requests} requests in {STEPS} steps");
-                    if requests != 0 {
+                    let alone = matches!(name, "mlp" | "images, few");
+                    if requests > if alone { 0 } else { QUEUED } {
                         let traced = std::env::var("NDGC_TRACE_REQUESTS").ok().and_then(|count| count.parse().ok());
                         counting::trace(traced.unwrap_or(0));
                         net.fit_batch(&batch).unwrap();
                         counting::trace(0);
+                        wrong.push((name, mode, on, requests));
                     }
-                    sum += requests;
                 }
             }
         }
-        assert_eq!(sum, 0, "some step asks the heap for something");
+        assert!(wrong.is_empty(), "steps that ask the heap for something: {wrong:?}");
     });
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ndgc::train::{
-    Activation, BatchNormalization, DataSet, Dense, InputType, Loss, Lstm, ModuleLayer, Network, NetworkConfig,
-    OutputLayer, TrainingListener, Updater, WorkspaceMode,
+    Activation, Backprop, BatchNormalization, DataSet, Dense, InputType, Layer, LayerConfig, Loss, Lstm, ModuleLayer,
+    Network, NetworkConfig, OutputLayer, Pass, TrainingListener, Updater, WorkspaceMode,
 };
-use ndgc::{DType, DebugMode, Device, Error, Result, Tensor, Workspace, gc};
+use ndgc::{CpuStorage, CustomOp1, DType, DebugMode, Device, Error, Layout, Result, Shape, Tensor, Workspace, gc};
 
 use super::both::both;
 use super::network_layers::{MODES, numbers, one_hot};
@@ -57,13 +57,30 @@ impl Drop for Limit {
     }
 }
 
-/// Wherever memory ends in a step, the error says so, nothing stays open, and the next step is made.
+/// The parameters to the last bit, but running means, which follow on the way forward.
+fn params(net: &Network) -> Vec<Vec<u64>> {
+    let all = net.params().filter(|(name, _)| !name.ends_with("_mean") && !name.ends_with("_log10stdev"));
+    all.map(|(_, var)| bits(var)).collect()
+}
+
+/// All that a step changes.
+fn state(net: &Network) -> Vec<Vec<u64>> {
+    let kept = net.updater_state().unwrap();
+    params(net).into_iter().chain(kept.iter().map(|(_, array)| bits(array))).collect()
+}
+
+fn bits(array: &Tensor) -> Vec<u64> {
+    array.to_vec::<f64>().unwrap().into_iter().map(f64::to_bits).collect()
+}
+
+/// Wherever memory ends in a step, the error says so, nothing is changed or stays open, and the next step is made.
 #[test]
 fn a_step_without_memory_is_an_error_and_the_next_one_is_made() {
     both(|| {
         for make in NETWORKS {
             for mode in MODES {
                 let (mut net, batch) = make(mode);
+                let before = params(&net);
                 let (mut failed, mut more) = (0, 0);
                 loop {
                     net.release_workspaces().unwrap();
@@ -73,7 +90,10 @@ fn a_step_without_memory_is_an_error_and_the_next_one_is_made() {
                     drop(limit);
                     assert!(net.workspaces().iter().all(|space| !space.is_open()) && Workspace::current().is_none());
                     match result {
-                        Err(error) => assert!(is_out_of_memory(&error), "{mode:?} with {more} more: {error}"),
+                        Err(error) => {
+                            assert!(is_out_of_memory(&error), "{mode:?} with {more} more: {error}");
+                            assert_eq!(params(&net), before, "{mode:?} with {more} more");
+                        }
                         Ok(_) => break,
                     }
                     failed += 1;
@@ -87,7 +107,6 @@ fn a_step_without_memory_is_an_error_and_the_next_one_is_made() {
     });
 }
 
-/// In one graph nothing is changed by a step that fails before its update.
 #[test]
 fn a_layer_without_outputs_is_refused_by_its_name() {
     let config = NetworkConfig::builder().input_type(InputType::feed_forward(2)).layer(Dense::new(0));
@@ -101,20 +120,93 @@ fn a_layer_without_outputs_is_refused_by_its_name() {
     assert!(matches!(built.map(drop), Err(Error::SizeOverflow { .. })));
 }
 
+/// Hands on what it is given, and fails on the way back if it is asked to: by autograd, or on a way of its own.
+#[derive(Clone, Debug)]
+struct Fragile {
+    fails: Arc<AtomicBool>,
+    own: bool,
+}
+
+impl Fragile {
+    fn back(&self, epsilon: &Tensor) -> Result<Tensor> {
+        if self.fails.load(Ordering::Relaxed) { Err(Error::msg("as asked")) } else { epsilon.copy() }
+    }
+}
+
+impl CustomOp1 for Fragile {
+    fn name(&self) -> &'static str {
+        "fragile"
+    }
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        Ok((storage.clone(), *layout.shape()))
+    }
+    fn bwd(&self, _x: &Tensor, _y: &Tensor, epsilon: &Tensor) -> Result<Option<Tensor>> {
+        self.back(epsilon).map(Some)
+    }
+}
+
+impl Layer for Fragile {
+    fn kind(&self) -> &str {
+        "Fragile"
+    }
+    fn output_type(&self, input: InputType) -> Result<InputType> {
+        Ok(input)
+    }
+    fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        pass.result(|| if self.own { x.copy() } else { x.apply_op1(self.clone()) })
+    }
+    fn has_own_backprop(&self) -> bool {
+        self.own
+    }
+    fn backprop_gradient(&self, _x: &Tensor, epsilon: &Tensor, _pass: &Pass<'_>) -> Result<Option<Backprop>> {
+        Ok(Some(Backprop { epsilon: Some(self.back(epsilon)?), gradients: Default::default() }))
+    }
+}
+
+/// Later layers have their gradients when one fails: none has changed, and all goes on as if nothing had been.
 #[test]
-fn a_step_that_fails_changes_no_parameter() {
+fn a_step_that_fails_on_its_way_back_changes_no_parameter() {
     both(|| {
-        for mode in [WorkspaceMode::None, WorkspaceMode::Single, WorkspaceMode::Enabled] {
+        for (own, mode) in [false, true].into_iter().flat_map(|own| MODES.map(|mode| (own, mode))) {
+            let fails = Arc::new(AtomicBool::new(false));
+            let layers: [LayerConfig; 4] = [
+                Dense::new(6).activation(Activation::Tanh).into(),
+                Fragile { fails: Arc::clone(&fails), own }.into(),
+                Dense::new(5).activation(Activation::Relu).into(),
+                OutputLayer::new(3, Loss::Mcxent).into(),
+            ];
+            let config = NetworkConfig::builder().data_type(DType::F64).updater(Updater::adam(0.05)).seed(1);
+            let config = config.l2(0.01).weight_decay(0.1, true);
+            let config = config.training_workspace_mode(mode).input_type(InputType::feed_forward(4));
+            let mut net = layers.into_iter().fold(config, NetworkConfig::layer).build().unwrap();
+            let mut whole = net.replica().unwrap();
+            let batch = DataSet::new(numbers(&[6, 4]), one_hot(&[6, 3])).unwrap();
+            for steps in [0, 1, 25] {
+                for _ in 0..steps {
+                    let scores = [&mut net, &mut whole].map(|net| net.fit_batch(&batch).unwrap().to_bits());
+                    assert_eq!(scores[0], scores[1], "own {own}, {mode:?}");
+                }
+                assert_eq!(state(&net), state(&whole), "own {own}, {mode:?}, after steps");
+                fails.store(true, Ordering::Relaxed);
+                let error = net.fit_batch(&batch).unwrap_err().to_string();
+                fails.store(false, Ordering::Relaxed);
+                assert!(error.contains("as asked"), "{error}");
+                assert_eq!(state(&net), state(&whole), "own {own}, {mode:?}, after the failure");
+                assert_eq!((net.iteration(), net.score().to_bits()), (whole.iteration(), whole.score().to_bits()));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_step_that_fails_on_its_way_forward_changes_no_parameter() {
+    both(|| {
+        for mode in MODES {
             let (mut net, batch) = rows(mode);
-            let values = |net: &Network| net.params().map(|(_, var)| var.to_vec::<f64>().unwrap()).collect::<Vec<_>>();
-            let before = values(&net);
+            let before = state(&net);
             let wrong = DataSet::new(batch.features.clone(), one_hot(&[16, 5])).unwrap();
             net.fit_batch(&wrong).unwrap_err();
-            let after = values(&net);
-            // Running means follow on the way forward.
-            let trained = |all: &Vec<Vec<f64>>| [all[0].clone(), all[1].clone(), all[2].clone(), all[6].clone()];
-            assert_eq!(trained(&before), trained(&after), "{mode:?}");
-            assert_eq!(net.iteration(), 0);
+            assert_eq!((state(&net), net.iteration()), (before, 0), "{mode:?}");
         }
     });
 }

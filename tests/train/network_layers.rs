@@ -308,7 +308,7 @@ impl Layer for Twice {
         true
     }
     fn backprop_gradient(&self, _x: &Tensor, epsilon: &Tensor, pass: &Pass<'_>) -> Result<Option<Backprop>> {
-        let gradients = vec![Some(epsilon.sum_all()?.reshape(1)?)];
+        let gradients = [Some(epsilon.sum_all()?.reshape(1)?)].into_iter().collect();
         let doubled = epsilon.affine(2., 0.)?;
         let epsilon = match self.astray {
             true => doubled,

@@ -153,12 +153,13 @@ fn peak(make: fn(WorkspaceMode) -> (Network, DataSet), mode: WorkspaceMode) -> u
     Device::Cpu.memory().peak - stays
 }
 
-/// Where one layer is most of the network, its room is most of the memory in each mode.
+/// Where one layer is most of the network, its room is most of the memory in each mode. All gradients live at the end of
+/// each, a quarter of what `Single` needs.
 #[test]
-fn separate_needs_less_than_half_of_single_for_many_narrow_layers() {
+fn separate_needs_less_than_two_thirds_of_single_for_many_narrow_layers() {
     both(|| {
         let [single, separate] = [WorkspaceMode::Single, WorkspaceMode::Separate].map(|mode| peak(deep, mode));
-        assert!(separate * 2 < single, "{separate} and {single}");
+        assert!(separate * 3 < single * 2, "{separate} and {single}");
     });
 }
 

@@ -13,7 +13,7 @@
 //! # Leases
 //! A leased cycle of a ring is not ended, and nor are those after it, which came later to their bytes ([`Leases`]).
 
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
 use dashmap::DashMap;
@@ -157,26 +157,28 @@ impl Drop for CycleScope {
     }
 }
 
-/// Which cycles of a ring are leased, by their stamps.
+/// Which cycles of a ring are leased, by their stamps: a token that nobody else has is free for the next lease.
 #[derive(Debug, Default)]
-pub(crate) struct Leases(Vec<(u64, Weak<()>)>);
+pub(crate) struct Leases(Vec<(u64, Arc<()>)>);
 
 impl Leases {
     /// Leases a cycle, for as long as somebody has what this returns.
     pub(crate) fn lease(&mut self, stamp: u64) -> Arc<()> {
-        self.0.retain(|(_, token)| token.strong_count() > 0);
-        let known = self.0.iter().find(|(of, _)| *of == stamp).and_then(|(_, token)| token.upgrade());
-        known.unwrap_or_else(|| {
-            let token = Arc::new(());
-            self.0.push((stamp, Arc::downgrade(&token)));
-            token
-        })
+        let all = &mut self.0;
+        let known = all.iter().position(|(of, token)| *of == stamp && Arc::strong_count(token) > 1);
+        let place = known.or_else(|| all.iter().position(|(_, token)| Arc::strong_count(token) == 1));
+        let place = place.unwrap_or_else(|| {
+            all.push((stamp, Arc::new(())));
+            all.len() - 1
+        });
+        all[place].0 = stamp;
+        Arc::clone(&all[place].1)
     }
 
     /// The oldest one.
     pub(crate) fn first(&self) -> Option<u64> {
         // One that is gone does not come back; who dropped it has let go of the arrays, or finds them ended.
-        self.0.iter().filter(|(_, token)| token.strong_count() > 0).map(|(stamp, _)| *stamp).min()
+        self.0.iter().filter(|(_, token)| Arc::strong_count(token) > 1).map(|(stamp, _)| *stamp).min()
     }
 
     /// Whether a cycle up to this stamp is leased.

@@ -3,7 +3,7 @@
 //! There are two ways back. In one graph: everything that the pass forward made is there until the step ends. Layer by
 //! layer ([`WorkspaceMode::Separate`], and networks with a layer that has a backward pass of its own): the pass forward
 //! keeps the layers' results alone; going back, each layer computes again what its gradient needs, in the room that the
-//! one before it used, and its parameters are changed at once. Both give the same numbers.
+//! one before it used. Both give the same numbers, and parameters are changed when all gradients are there.
 
 use ndgc::{Error, Result, Tensor, Var, no_grad};
 
@@ -14,9 +14,6 @@ use super::regularization::number;
 use super::scratch::{Few, Slots};
 use super::updater::Updater;
 use super::workspaces::{ArrayType, LayerWorkspaceMgr, WorkspaceMode};
-
-/// What gradients are given to: the node, and one for each of its parameters.
-type Taker<'t> = &'t mut dyn FnMut(usize, &mut [Option<Tensor>]) -> Result<()>;
 
 /// A batch, however many inputs and outputs it has.
 ///
@@ -234,22 +231,19 @@ impl Network {
         Ok((score, sum.ok_or_else(|| Error::msg("a network has an output"))?))
     }
 
-    /// The score without penalties, and gradients given to `take` node by node, the last one first.
-    pub(super) fn backward(&self, labels: &Labels<'_>, run: &Run<'_>, take: Taker<'_>) -> Result<f64> {
-        let _step = run.mgr.enter(ArrayType::Activations)?;
+    /// The score without penalties, and the gradients of all parameters in the order of [`Network::named`]: within a
+    /// step, as long as it.
+    pub(super) fn gradients(&self, labels: &Labels<'_>, run: &Run<'_>) -> Result<(f64, Slots)> {
         if self.goes_by_layer() {
-            return self.backward_by_layer(labels, run, take);
+            return self.gradients_by_layer(labels, run);
         }
         let (score, loss) = self.loss(labels, run)?;
         // Nothing else leads to the graph: what layers kept ends where it was used.
         let mut grads = loss.backward_once()?;
-        for (i, node) in self.nodes.iter().enumerate().rev().filter(|(_, node)| !node.vars.is_empty()) {
-            take(i, &mut node.vars.iter().map(|var| grads.remove(var)).collect::<Slots>())?;
-        }
-        Ok(score)
+        Ok((score, self.named().map(|(_, var)| grads.remove(var)).collect()))
     }
 
-    fn backward_by_layer(&self, labels: &Labels<'_>, run: &Run<'_>, take: Taker<'_>) -> Result<f64> {
+    fn gradients_by_layer(&self, labels: &Labels<'_>, run: &Run<'_>) -> Result<(f64, Slots)> {
         let mut made = Slots::new(self.nodes.len());
         for i in (0..self.nodes.len()).filter(|&i| self.nodes[i].feeds_others) {
             let _room = run.mgr.enter(ArrayType::FfWorkingMem)?;
@@ -258,7 +252,9 @@ impl Network {
         }
         let again = Run { again: true, mgr: &self.again, ..*run };
         let (mut score, mut epsilons) = (0.0, Slots::new(self.nodes.len()));
-        let (mut parts, mut held) = (vec![0.0; self.outputs.len()], None);
+        let (mut parts, mut held) = (Few::of(&self.outputs, |_, _| Ok(0.0))?, None);
+        let mut all = Slots::new(self.named().count());
+        let mut end = all.len();
         for i in (0..self.nodes.len()).rev() {
             let turn = run.mgr.enter(ArrayType::ActivationGrad)?;
             let _room = run.mgr.enter(ArrayType::BpWorkingMem)?;
@@ -266,15 +262,18 @@ impl Network {
             let back = Back { i, inputs, epsilon: epsilons[i].take() };
             let mut gradients = self.back(back, labels, &again, &mut parts, &mut epsilons)?;
             made[i] = None;
-            if !self.nodes[i].vars.is_empty() {
-                take(i, &mut gradients)?;
+            let start = end - self.nodes[i].vars.len();
+            // The room ends with the layer, gradients with the step.
+            for (place, grad) in all[start..end].iter_mut().zip(gradients.iter_mut()) {
+                *place = grad.take().map(|grad| run.mgr.leverage_to(ArrayType::Activations, &grad)).transpose()?;
             }
+            end = start;
             // The gradient that this node was given was needed until here.
             held = turn.lease()?;
         }
         drop(held);
         parts.iter().for_each(|part| score += part);
-        Ok(score)
+        Ok((score, all))
     }
 
     /// The gradients of a node's parameters; those of its inputs are added to `epsilons`.
@@ -304,16 +303,14 @@ impl Network {
                 }
                 give(&mut epsilons[node_of(node.inputs[0])], &epsilon, run.mgr)?;
             }
-            return Ok(gradients.into_iter().collect());
+            return Ok(gradients);
         }
         // The operands of this node alone are variables now; their bytes are copied, since a leaf cannot share them.
-        let leaves = node.inputs.iter().zip(inputs.iter()).map(|(source, &input)| match self.wants(source) {
-            true => Var::from_tensor(input).map(Some),
+        let leaves = Few::of(&node.inputs, |place, source| match self.wants(source) {
+            true => Var::from_tensor(inputs[place]).map(Some),
             false => Ok(None),
-        });
-        let leaves = leaves.collect::<Result<Vec<_>>>()?;
-        let operands: Vec<&Tensor> =
-            leaves.iter().zip(inputs.iter()).map(|(leaf, &input)| leaf.as_ref().map_or(input, |leaf| leaf)).collect();
+        })?;
+        let operands = Few::of(&leaves, |place, leaf| Ok(leaf.as_ref().map_or(inputs[place], |leaf| leaf)))?;
         let mut loss = None::<Tensor>;
         if let Some(output) = output {
             let part = mean_of(&self.scores_at(output, operands[0], labels, run)?)?;
@@ -330,7 +327,7 @@ impl Network {
         }
         let Some(loss) = loss.filter(|_| node.wants_grad) else { return Ok(Slots::new(node.vars.len())) };
         let mut grads = loss.backward()?;
-        for (source, leaf) in node.inputs.iter().zip(&leaves) {
+        for (source, leaf) in node.inputs.iter().zip(leaves.iter()) {
             if let Some(grad) = leaf.as_ref().and_then(|leaf| grads.remove(leaf)) {
                 give(&mut epsilons[node_of(*source)], &grad, run.mgr)?;
             }
@@ -338,16 +335,31 @@ impl Network {
         Ok(node.vars.iter().map(|var| grads.remove(var)).collect())
     }
 
-    /// A step of the parameters of a node along gradients.
-    pub(super) fn update(&self, i: usize, grads: &mut [Option<Tensor>]) -> Result<()> {
+    /// A step of all parameters along their gradients, which are in the order of [`Network::named`].
+    pub(super) fn update(&self, gradients: &mut [Option<Tensor>]) -> Result<()> {
+        // What may find no memory comes before the first change.
+        for (param, var) in self.named() {
+            param.begin_state(var)?;
+        }
+        let mut rest = gradients;
+        for node in self.nodes.iter().filter(|node| !node.vars.is_empty()) {
+            let (own, others) = std::mem::take(&mut rest).split_at_mut(node.vars.len());
+            rest = others;
+            // What the updater needs is used again for the next node, unless it lies beside all else.
+            let apart = self.config.training_mode == WorkspaceMode::Separate;
+            let _room = apart.then(|| self.training.enter(ArrayType::UpdaterWorkingMem)).transpose()?;
+            self.update_node(node, own)?;
+        }
+        Ok(())
+    }
+
+    fn update_node(&self, node: &Node, grads: &mut [Option<Tensor>]) -> Result<()> {
         let (iteration, epoch) = (self.iteration, self.epoch);
         let t = i32::try_from(iteration + 1).unwrap_or(i32::MAX);
-        let node = &self.nodes[i];
         let (normalization, threshold) = node.normalization;
         normalization.apply(grads, threshold)?;
         for ((param, var), grad) in node.params.iter().zip(&node.vars).zip(grads) {
             let Some(grad) = grad.take().filter(|_| param.kind != ParamKind::State) else { continue };
-            let state = param.begun_state(var)?;
             let rate = param.updater.rate_at(iteration, epoch);
             let penalty = param.regularization;
             let grad = penalty.add_to(grad, var)?;
@@ -355,7 +367,7 @@ impl Network {
                 let share = penalty.weight_decay * if penalty.apply_rate { rate } else { 1.0 };
                 var.set(&no_grad(|| var.affine(1.0 - share, 0.0))?)?;
             }
-            no_grad(|| param.updater.step(var, &grad, &state, rate, t))?;
+            no_grad(|| param.updater.step(var, &grad, &param.state(), rate, t))?;
         }
         Ok(())
     }

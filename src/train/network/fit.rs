@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use ndgc::{Error, Result, Tensor, Workspace};
+use ndgc::{Result, Tensor, Var, Workspace};
 
 use super::super::data::{DataIterator, DataSet};
 use super::engine::{Examples, Labels, Run};
@@ -17,8 +17,8 @@ impl Network {
     ///
     /// # Errors
     /// [`Error::Argument`] if arrays are missing, [`Error::ShapeMismatch`] if they do not fit; those of the layers; as
-    /// [`Tensor::backward`]. Before the parameters are changed, except with
-    /// [`WorkspaceMode::Separate`](super::WorkspaceMode::Separate), which changes those of later layers first.
+    /// [`Tensor::backward`]. No parameter is changed then, nor what updaters keep, but running means of the way
+    /// forward; unless memory ends in the update itself, which SGD and Adam need none for.
     #[track_caller]
     pub fn fit_batch<B: Examples>(&mut self, batch: &B) -> Result<f64> {
         let steps = batch.features().first().filter(|array| array.rank() == 3).and_then(|array| array.dim(2).ok());
@@ -66,11 +66,13 @@ impl Network {
         let run = Run { features: &features, masks: feature_masks, mgr, training: true, again: false, carries };
         let labels = Labels { labels, masks: label_masks };
         let penalties = self.penalties()?;
-        let score = self.backward(&labels, &run, &mut |i, grads| self.update(i, grads))? + penalties;
-        drop(features);
-        (self.score, self.iteration) = (score, self.iteration + 1);
+        let step = mgr.enter(ArrayType::Activations)?;
+        let (score, mut gradients) = self.gradients(&labels, &run)?;
+        self.update(&mut gradients)?;
+        drop((gradients, step, features));
+        (self.score, self.iteration) = (score + penalties, self.iteration + 1);
         self.tell(|listener, net| listener.iteration_done(net))?;
-        Ok(score)
+        Ok(self.score)
     }
 
     /// One pass over the batches, which are reset before. Batches that others make ahead
@@ -124,16 +126,13 @@ impl Network {
             carries: false,
         };
         let labels = Labels { labels: batch.labels(), masks: batch.labels_masks() };
-        let mut gradients = Vec::new();
-        let score = self.backward(&labels, &run, &mut |i, grads| {
-            let _out = Workspace::scope_out();
-            for (param, grad) in self.nodes[i].params.iter().zip(grads) {
-                gradients.extend(
-                    grad.take().map(|grad| Ok::<_, Error>((param.name.clone(), grad.try_detach()?))).transpose()?,
-                );
-            }
-            Ok(())
-        })?;
+        let step = self.training.enter(ArrayType::Activations)?;
+        let (score, mut found) = self.gradients(&labels, &run)?;
+        let out = Workspace::scope_out();
+        let named = self.named().zip(found.iter_mut()).filter_map(|((param, _), grad)| Some((param, grad.take()?)));
+        let gradients = named.map(|(param, grad)| Ok((param.name.clone(), grad.try_detach()?)));
+        let gradients = gradients.collect::<Result<Vec<_>>>()?;
+        drop((found, out, step));
         Ok((gradients, score + self.penalties()?))
     }
 
@@ -147,14 +146,12 @@ impl Network {
         for (name, _) in gradients {
             self.find(name)?;
         }
-        for i in 0..self.nodes.len() {
-            let grad = |param: &ParamInfo| {
-                gradients.iter().find(|(name, _)| *name == param.name).map(|(_, grad)| grad.clone())
-            };
-            let mut grads: Slots = self.nodes[i].params.iter().map(grad).collect();
-            let _step = self.training.enter(ArrayType::Activations)?;
-            self.update(i, &mut grads)?;
-        }
+        let grad = |(param, _): (&ParamInfo, &Var)| {
+            gradients.iter().find(|(name, _)| *name == param.name).map(|(_, grad)| grad.clone())
+        };
+        let step = self.training.enter(ArrayType::Activations)?;
+        self.update(&mut self.named().map(grad).collect::<Slots>())?;
+        drop(step);
         self.iteration += 1;
         Ok(())
     }

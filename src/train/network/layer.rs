@@ -9,6 +9,7 @@ use ndgc::{DType, Device, Error, Generator, Result, Shape, Tensor, Var, Workspac
 use super::activation::Activation;
 use super::loss::Loss;
 use super::regularization::{GradientNormalization, Regularization};
+use super::scratch::List;
 use super::updater::Updater;
 use super::weight_init::WeightInit;
 use super::workspaces::{ArrayType, LayerWorkspaceMgr};
@@ -258,18 +259,22 @@ impl<'a> Pass<'a> {
     ///
     /// # Errors
     /// Those of `f`.
-    pub fn save_for_backprop(&self, f: impl FnOnce() -> Result<Vec<Tensor>>) -> Result<()> {
+    pub fn save_for_backprop<A: IntoIterator<Item = Tensor>>(&self, f: impl FnOnce() -> Result<A>) -> Result<()> {
         let Some(cache) = self.cache.filter(|_| self.training && !self.again) else { return Ok(()) };
         let _place = self.mgr.borrow(ArrayType::FfCache)?;
-        *cache.lock().unwrap_or_else(PoisonError::into_inner) = f()?;
+        let arrays = f()?;
+        let mut kept = cache.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.clear();
+        kept.extend(arrays);
         Ok(())
     }
 
-    /// What [`Pass::save_for_backprop`] saved in this step; empty if nothing was.
-    pub fn take_kept(&self) -> Vec<Tensor> {
-        let take =
-            |cache: &Mutex<Vec<Tensor>>| std::mem::take(&mut *cache.lock().unwrap_or_else(PoisonError::into_inner));
-        self.cache.map(take).unwrap_or_default()
+    /// What [`Pass::save_for_backprop`] saved in this step; none if it was not so many arrays.
+    pub fn take_kept<const N: usize>(&self) -> Option<[Tensor; N]> {
+        let mut kept = self.cache?.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = (kept.len() == N).then(|| std::array::from_fn(|place| kept[place].clone()));
+        kept.clear();
+        taken
     }
 
     /// Makes the layer's result where activations belong; what is made outside of `f` goes to the layer's working
@@ -349,7 +354,7 @@ pub struct Backprop {
     /// Of the input, in the workspace of [`ArrayType::ActivationGrad`]; none if [`Pass::wants_epsilon`] says so.
     pub epsilon: Option<Tensor>,
     /// Of the parameters, in the order of [`Layer::params`]; none for those that have none.
-    pub gradients: Vec<Option<Tensor>>,
+    pub gradients: List<Option<Tensor>>,
 }
 
 /// A layer: what it needs, and what it computes. It holds no numbers; those are the network's.

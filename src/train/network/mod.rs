@@ -47,6 +47,7 @@ pub use loss::Loss;
 pub use network::{Network, TrainingListener};
 pub use regularization::{GradientNormalization, Regularization};
 pub use schedule::{Schedule, ScheduleKind, ScheduleType};
+pub use scratch::List;
 pub use updater::{Moments, Updater};
 pub use vertex::{
     DuplicateToTimeSeriesVertex, ElementWiseVertex, GraphVertex, L2NormalizeVertex, MergeVertex, ScaleVertex,

@@ -108,14 +108,13 @@ pub(super) struct ParamInfo {
     pub(super) kind: ParamKind,
     pub(super) updater: Updater,
     pub(super) regularization: Regularization,
-    /// What the updater keeps; made by the first step. Behind a lock, since steps change it while the network is lent
-    /// to the walk back.
+    /// What the updater keeps; made by the first step. Behind a lock, since steps change it while the network is lent.
     state: Mutex<Vec<Tensor>>,
 }
 
 impl ParamInfo {
-    /// What the updater keeps, made if it is not there yet.
-    pub(super) fn begun_state(&self, var: &Var) -> Result<MutexGuard<'_, Vec<Tensor>>> {
+    /// Makes what the updater keeps, if it is not there yet.
+    pub(super) fn begin_state(&self, var: &Var) -> Result<()> {
         let mut state = self.state();
         if state.len() != self.updater.state().len() {
             // It outlives the step.
@@ -124,7 +123,7 @@ impl ParamInfo {
             let begin = || no_grad(|| Tensor::zeros(*var.shape(), var.dtype(), var.device())?.affine(0.0, start));
             *state = self.updater.state().iter().map(|_| begin()).collect::<Result<_>>()?;
         }
-        Ok(state)
+        Ok(())
     }
 
     /// What the updater keeps, if it has begun.
@@ -238,7 +237,7 @@ impl Network {
         let grows = || WorkspaceConfig::builder().policy_spill(SpillPolicy::Reallocate);
         let step = grows().overallocation_limit(0.05).build()?;
         let over = |cycles| grows().policy_learning(LearningPolicy::OverTime).cycles_before_initialization(cycles);
-        let room = over(2 * nodes).overallocation_limit(0.02).build()?;
+        let room = over(3 * nodes).overallocation_limit(0.02).build()?;
         // Two blocks: what a layer makes lives until the layer after the next one begins.
         let turns = over(nodes).policy_reset(ResetPolicy::EndOfBufferReached).overallocation_limit(1.0);
         let turns = turns.policy_allocation(AllocationPolicy::Overallocate).build()?;

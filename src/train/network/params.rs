@@ -79,7 +79,7 @@ impl Network {
     /// As [`Tensor::zeros`].
     pub fn updater_state(&self) -> Result<Vec<(String, Tensor)>> {
         for (param, var) in self.named() {
-            drop(param.begun_state(var)?);
+            param.begin_state(var)?;
         }
         Ok(self.known_state())
     }

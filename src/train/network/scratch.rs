@@ -2,18 +2,53 @@
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
+use std::thread::LocalKey;
 
 use ndgc::{Result, Tensor};
 
 /// Lists that a thread keeps: those of a pass, and of one within it.
 const KEPT: usize = 8;
 
+/// Lists of a thread that nobody uses.
+type Free<T> = RefCell<Vec<Vec<T>>>;
+
 thread_local! {
-    static LISTS: RefCell<Vec<Vec<Option<Tensor>>>> = const { RefCell::new(Vec::new()) };
+    static PLACES: Free<Option<Tensor>> = const { RefCell::new(Vec::new()) };
+    static ARRAYS: Free<Tensor> = const { RefCell::new(Vec::new()) };
 }
 
-/// Places for arrays; the list is kept by the thread for the next one.
-pub(super) struct Slots(Vec<Option<Tensor>>);
+/// What lists are kept of.
+pub trait Listed: Sized + 'static {
+    /// Where a thread keeps them.
+    #[doc(hidden)]
+    fn free() -> &'static LocalKey<Free<Self>>;
+}
+
+impl Listed for Option<Tensor> {
+    fn free() -> &'static LocalKey<Free<Self>> {
+        &PLACES
+    }
+}
+
+impl Listed for Tensor {
+    fn free() -> &'static LocalKey<Free<Self>> {
+        &ARRAYS
+    }
+}
+
+/// A list of arrays; when it ends, its thread keeps the memory for the next one.
+///
+/// ```
+/// use ndgc::train::List;
+///
+/// let gradients: List<Option<ndgc::Tensor>> = [None, None].into_iter().collect();
+/// assert_eq!(gradients.len(), 2);
+/// ```
+#[derive(Debug)]
+pub struct List<T: Listed>(Vec<T>);
+
+/// Places for arrays.
+pub(super) type Slots = List<Option<Tensor>>;
 
 impl Slots {
     /// So many empty places.
@@ -22,53 +57,61 @@ impl Slots {
     }
 }
 
-impl FromIterator<Option<Tensor>> for Slots {
-    fn from_iter<I: IntoIterator<Item = Option<Tensor>>>(arrays: I) -> Self {
-        let mut list = LISTS.try_with(|kept| kept.borrow_mut().pop()).ok().flatten().unwrap_or_default();
-        list.extend(arrays);
-        Slots(list)
+impl<T: Listed> Default for List<T> {
+    fn default() -> Self {
+        List(T::free().try_with(|free| free.borrow_mut().pop()).ok().flatten().unwrap_or_default())
     }
 }
 
-impl Drop for Slots {
+impl<T: Listed> FromIterator<T> for List<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(arrays: I) -> Self {
+        let mut list = List::default();
+        list.extend(arrays);
+        list
+    }
+}
+
+impl<T: Listed> Drop for List<T> {
     fn drop(&mut self) {
         let mut list = std::mem::take(&mut self.0);
         list.clear();
         // A thread that is ending keeps nothing.
-        let _ = LISTS.try_with(|kept| {
-            let mut kept = kept.borrow_mut();
-            if kept.len() < KEPT {
-                kept.push(list);
+        let _ = T::free().try_with(|free| {
+            let mut free = free.borrow_mut();
+            if free.len() < KEPT {
+                free.push(list);
             }
         });
     }
 }
 
-impl Deref for Slots {
-    type Target = [Option<Tensor>];
+impl<T: Listed> Deref for List<T> {
+    type Target = Vec<T>;
 
-    fn deref(&self) -> &Self::Target {
+    fn deref(&self) -> &Vec<T> {
         &self.0
     }
 }
 
-impl DerefMut for Slots {
-    fn deref_mut(&mut self) -> &mut Self::Target {
+impl<T: Listed> DerefMut for List<T> {
+    fn deref_mut(&mut self) -> &mut Vec<T> {
         &mut self.0
     }
 }
 
-/// A list that is most often one thing.
+/// A list that is most often one thing, or two.
 pub(super) enum Few<T> {
     One([T; 1]),
+    Two([T; 2]),
     Many(Vec<T>),
 }
 
 impl<T> Few<T> {
     /// What `f` makes of each, and its place.
-    pub(super) fn of<S>(all: &[S], f: impl Fn(usize, &S) -> Result<T>) -> Result<Self> {
+    pub(super) fn of<'s, S>(all: &'s [S], f: impl Fn(usize, &'s S) -> Result<T>) -> Result<Self> {
         match all {
             [one] => Ok(Few::One([f(0, one)?])),
+            [one, two] => Ok(Few::Two([f(0, one)?, f(1, two)?])),
             _ => all.iter().enumerate().map(|(i, each)| f(i, each)).collect::<Result<_>>().map(Few::Many),
         }
     }
@@ -80,6 +123,17 @@ impl<T> Deref for Few<T> {
     fn deref(&self) -> &[T] {
         match self {
             Few::One(one) => one,
+            Few::Two(two) => two,
+            Few::Many(many) => many,
+        }
+    }
+}
+
+impl<T> DerefMut for Few<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        match self {
+            Few::One(one) => one,
+            Few::Two(two) => two,
             Few::Many(many) => many,
         }
     }

@@ -14,16 +14,18 @@ use ndgc::{
 /// |---|---|---|
 /// | `None` | as `Single` where the allocator is not in the way | what lives at a time |
 /// | `Single` | the least | all that the step makes, side by side |
-/// | `Separate` | a second pass forward | what layers hand on, and the room of one layer |
+/// | `Separate` | a second pass forward | what layers hand on, all gradients, and the room of one layer |
 /// | `Enabled` | as `Single` | what lives at a time, all gradients among it |
+///
+/// In each mode parameters are changed when all gradients are there: a step that fails before changes none.
 ///
 /// `Enabled` is one workspace of [`LearningPolicy::Planned`](crate::LearningPolicy::Planned): its first step needs as
 /// much as with `Single`, and it settles in 20 steps.
 ///
 /// With `Separate`, layers compute again on the way back what their gradients need, in the room that the layer before
-/// used, and parameters change layer by layer. That pays for many layers of one size; where one layer is most of the
-/// network, it needs as much as `Single`. A recurrent layer with a way back of its own ([`Lstm`](super::Lstm)) needs in
-/// each mode only what one step needs.
+/// used. That pays for many layers whose activations are large; where one layer is most of the network, it needs more
+/// than `Single`. A recurrent layer with a way back of its own ([`Lstm`](super::Lstm)) needs in each mode only what one
+/// step needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WorkspaceMode {
     /// No workspaces: DL4J's `NONE`.

@@ -7,19 +7,25 @@ use ndgc::{Result, Tensor, is_grad_enabled};
 use super::super::activation::Activation;
 use super::super::json::json_struct;
 use super::super::layer::{Backprop, InputType, Layer, Param, Pass, Start, unfit};
+use super::super::scratch::List;
 use super::super::workspaces::ArrayType;
 
 /// A step: from what the input gives (`[n, gates * h]`) and the states before, the states after; the first is the
 /// output.
-type Step<'s> = dyn Fn(&Tensor, &[Tensor]) -> Result<Vec<Tensor>> + 's;
+type Step<'s, const N: usize> = dyn Fn(&Tensor, [&Tensor; N]) -> Result<[Tensor; N]> + 's;
 
-/// The states of all steps, with those before the first one.
-type States = Vec<Vec<Tensor>>;
+/// Each state of all steps, with those before the first one.
+type States<const N: usize> = [List<Tensor>; N];
 
-/// Runs a recurrent layer over the steps of `x`, with `count` states of `hidden` numbers, which begin as 0 or as the
-/// last pass left them. Where a mask has 0, the states become 0, as in DL4J. `by_hand`: the layer has a way back of its
-/// own.
-fn run(x: &Tensor, pass: &Pass<'_>, [hidden, count]: [usize; 2], by_hand: bool, step: &Step<'_>) -> Result<States> {
+/// Runs a recurrent layer over the steps of `x`, with states of `hidden` numbers, which begin as 0 or as the last pass
+/// left them. Where a mask has 0, the states become 0, as in DL4J. `by_hand`: the layer has a way back of its own.
+fn run<const N: usize>(
+    x: &Tensor,
+    pass: &Pass<'_>,
+    hidden: usize,
+    by_hand: bool,
+    step: &Step<'_, N>,
+) -> Result<States<N>> {
     let (n, size, steps) = x.dims3()?;
     let (weight, bias) = (pass.param(0)?, pass.param(2)?);
     let rows = x.permute((2, 0, 1))?.contiguous()?;
@@ -34,11 +40,12 @@ fn run(x: &Tensor, pass: &Pass<'_>, [hidden, count]: [usize; 2], by_hand: bool, 
     };
     let mask = pass.mask().map(|mask| mask.to_dtype(x.dtype())).transpose()?;
     let mut first = pass.memory();
-    if first.len() != count || first.iter().any(|state| state.dims() != [n, hidden]) {
-        first = vec![Tensor::zeros((n, hidden), x.dtype(), x.device())?; count];
+    if first.len() != N || first.iter().any(|state| state.dims() != [n, hidden]) {
+        first.clear();
     }
-    let mut states = Vec::with_capacity(steps + 1);
-    states.push(first);
+    let zeros = if first.is_empty() { Some(Tensor::zeros((n, hidden), x.dtype(), x.device())?) } else { None };
+    let first = |place: usize| zeros.as_ref().unwrap_or_else(|| &first[place]).clone();
+    let mut states: States<N> = std::array::from_fn(|place| [first(place)].into_iter().collect());
     for t in 0..steps {
         // What a step needs is used again by the next one, unless it is needed for gradients.
         let room = match is_grad_enabled() {
@@ -49,25 +56,25 @@ fn run(x: &Tensor, pass: &Pass<'_>, [hidden, count]: [usize; 2], by_hand: bool, 
             Some(all) => all.get(t)?,
             None => rows.get(t)?.addmm(bias, weight)?,
         };
-        let mut next = step(&given, &states[t])?;
+        let mut next = step(&given, std::array::from_fn(|place| &states[place][t]))?;
         if let Some(mask) = &mask {
             let column = mask.narrow(1, t, 1)?;
-            next = next.iter().map(|state| state.broadcast_mul(&column)).collect::<Result<_>>()?;
+            next.iter_mut().try_for_each(|state| state.broadcast_mul(&column).map(|kept| *state = kept))?;
         }
-        if room.is_some() {
-            let keep = |state: &Tensor| pass.workspaces().leverage_to(ArrayType::FfWorkingMem, state);
-            next = next.iter().map(keep).collect::<Result<_>>()?;
+        for (all, state) in states.iter_mut().zip(next) {
+            all.push(match room {
+                Some(_) => pass.workspaces().leverage_to(ArrayType::FfWorkingMem, &state)?,
+                None => state,
+            });
         }
-        states.push(next);
     }
-    pass.remember(&states[steps].iter().collect::<Vec<_>>())?;
+    pass.remember(&std::array::from_fn::<_, N, _>(|place| &states[place][steps]))?;
     Ok(states)
 }
 
 /// The outputs of a run: `[n, h, t]`.
-fn outputs(states: &States, pass: &Pass<'_>) -> Result<Tensor> {
-    let all: Vec<&Tensor> = states[1..].iter().map(|state| &state[0]).collect();
-    pass.result(|| Tensor::stack(&all, 2))
+fn outputs<const N: usize>(states: &States<N>, pass: &Pass<'_>) -> Result<Tensor> {
+    pass.result(|| Tensor::stack(&states[0][1..], 2))
 }
 
 fn series(layer: &'static str, n_out: usize, input: InputType) -> Result<InputType> {
@@ -134,7 +141,7 @@ impl Layer for Lstm {
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let states = self.states(x, pass)?;
-        pass.save_for_backprop(|| (0..2).map(|place| together(&states, place)).collect())?;
+        pass.save_for_backprop(|| together(&states))?;
         outputs(&states, pass)
     }
 
@@ -145,11 +152,10 @@ impl Layer for Lstm {
     /// Through all steps, the last one first. What a step needs is used again by the next one.
     fn backprop_gradient(&self, x: &Tensor, epsilon: &Tensor, pass: &Pass<'_>) -> Result<Option<Backprop>> {
         let ((n, size, steps), hidden) = (x.dims3()?, self.hidden);
-        let mut kept = pass.take_kept();
-        if kept.is_empty() {
-            let states = self.states(x, pass)?;
-            kept = (0..2).map(|place| together(&states, place)).collect::<Result<_>>()?;
-        }
+        let kept = match pass.take_kept() {
+            Some(kept) => kept,
+            None => together(&self.states(x, pass)?)?,
+        };
         let [weight, recurrent, bias] = [0, 1, 2].map(|place| pass.param(place).map(|var| var.as_detached_tensor()));
         let (weight, recurrent, bias) = (weight?, recurrent?, bias?);
         let rows = x.permute((2, 0, 1))?.reshape((steps * n, size))?;
@@ -182,25 +188,25 @@ impl Layer for Lstm {
             }
             false => None,
         };
-        let gradients = vec![Some(rows.t()?.matmul(&dz)?), Some(before.t()?.matmul(&dz)?), Some(dz.sum(0)?)];
-        Ok(Some(Backprop { epsilon, gradients }))
+        let gradients = [Some(rows.t()?.matmul(&dz)?), Some(before.t()?.matmul(&dz)?), Some(dz.sum(0)?)];
+        Ok(Some(Backprop { epsilon, gradients: gradients.into_iter().collect() }))
     }
 }
 
-/// A state of all steps, `[t + 1, n, h]`.
-fn together(states: &States, place: usize) -> Result<Tensor> {
-    Tensor::stack(&states.iter().map(|state| &state[place]).collect::<Vec<_>>(), 0)
+/// Output and memory of all steps, each `[t + 1, n, h]`.
+fn together([h, c]: &States<2>) -> Result<[Tensor; 2]> {
+    Ok([Tensor::stack(h, 0)?, Tensor::stack(c, 0)?])
 }
 
 impl Lstm {
-    fn states(&self, x: &Tensor, pass: &Pass<'_>) -> Result<States> {
+    fn states(&self, x: &Tensor, pass: &Pass<'_>) -> Result<States<2>> {
         let (hidden, weight) = (self.hidden, pass.param(1)?);
-        run(x, pass, [hidden, 2], self.has_own_backprop(), &|x, states| {
-            let z = states[0].matmul(weight)?.add(x)?;
+        run(x, pass, hidden, self.has_own_backprop(), &|x, [h, c]| {
+            let z = h.matmul(weight)?.add(x)?;
             let gate = |place: usize| z.narrow(1, place * hidden, hidden);
-            let kept = gate(1)?.sigmoid()?.mul(&states[1])?;
+            let kept = gate(1)?.sigmoid()?.mul(c)?;
             let c = kept.add(&gate(3)?.sigmoid()?.mul(&self.activation.forward(&gate(0)?)?)?)?;
-            Ok(vec![gate(2)?.sigmoid()?.mul(&self.activation.forward(&c)?)?, c])
+            Ok([gate(2)?.sigmoid()?.mul(&self.activation.forward(&c)?)?, c])
         })
     }
 
@@ -257,14 +263,13 @@ impl Layer for Gru {
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let (hidden, weight, bias) = (self.hidden, pass.param(1)?, pass.param(3)?);
-        let states = run(x, pass, [hidden, 1], false, &|x, states| {
-            let h = &states[0];
+        let states = run(x, pass, hidden, false, &|x, [h]| {
             let z = h.addmm(bias, weight)?;
             let gate = |half: &Tensor, place: usize| half.narrow(1, place * hidden, hidden);
             let reset = gate(x, 0)?.add(&gate(&z, 0)?)?.sigmoid()?;
             let update = gate(x, 1)?.add(&gate(&z, 1)?)?.sigmoid()?;
             let new = gate(x, 2)?.add(&reset.mul(&gate(&z, 2)?)?)?.tanh()?;
-            Ok(vec![update.mul(&h.sub(&new)?)?.add(&new)?])
+            Ok([update.mul(&h.sub(&new)?)?.add(&new)?])
         })?;
         outputs(&states, pass)
     }
@@ -305,9 +310,8 @@ impl Layer for SimpleRnn {
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let weight = pass.param(1)?;
-        let states = run(x, pass, [self.hidden, 1], false, &|x, states| {
-            Ok(vec![self.activation.forward(&states[0].matmul(weight)?.add(x)?)?])
-        })?;
+        let states =
+            run(x, pass, self.hidden, false, &|x, [h]| Ok([self.activation.forward(&h.matmul(weight)?.add(x)?)?]))?;
         outputs(&states, pass)
     }
 }
