@@ -1,10 +1,11 @@
 //! Steps of four networks in each workspace mode beside candle, and requests of one row by several callers beside candle
-//! behind the same server. Times in turns; what a step holds is what its heap requests are in candle, and what its
-//! workspaces have in ndgc.
+//! behind the same server: a queue (`requests`), or HTTP (`http`). Times in turns; what a step holds is what its heap
+//! requests are in candle, and what its workspaces have in ndgc.
 //!
 //! ```text
 //! RAYON_NUM_THREADS=1 NDGC_THREADS=1 taskset -c 1 cargo run --release --bin training -- steps
 //! RAYON_NUM_THREADS=1 NDGC_THREADS=1 cargo run --release --bin training -- requests
+//! RAYON_NUM_THREADS=1 NDGC_THREADS=1 cargo run --release --bin training -- http
 //! ```
 
 use std::collections::VecDeque;
@@ -20,8 +21,12 @@ use ndgc::train::{
     OutputLayer, ParallelInference, PoolingType, Subsampling, Updater, WorkspaceMode,
 };
 
+#[path = "../http.rs"]
+mod http;
 #[path = "../live.rs"]
 mod live;
+
+use http::Http;
 
 #[global_allocator]
 static ALLOCATOR: live::Live = live::Live;
@@ -340,29 +345,68 @@ fn load(callers: usize, request: &(dyn Fn() + Sync)) -> [f64; 3] {
     [rate, part(50), part(99)]
 }
 
+/// A network that answers callers.
+fn served(mode: InferenceMode) -> Answer<ParallelInference> {
+    let builder = ParallelInference::builder(ours::config(0).build()?).inference_mode(mode).workers(2);
+    Ok(builder.batch_limit(64).build()?)
+}
+
 /// One network, and what callers ask for.
 fn requests() -> Answer<()> {
-    const ROUNDS: usize = 5;
     let (x, y) = (
         ndgc::Tensor::from_vec(numbers(784), (1, 784), &ndgc::Device::Cpu)?,
         candle_core::Tensor::from_vec(numbers(784), (1, 784), &candle_core::Device::Cpu)?,
     );
-    let served = |mode| {
-        let builder = ParallelInference::builder(ours::config(0).build()?).inference_mode(mode).workers(2);
-        Ok::<_, Box<dyn Error + Send + Sync>>(builder.batch_limit(64).build()?)
-    };
     let (in_place, batched) = (served(InferenceMode::InPlace)?, served(InferenceMode::Batched)?);
     let server = Server::start(Shared(served(InferenceMode::InPlace)?), 2);
     let map = candle_nn::VarMap::new();
     let model = theirs::Model::new(0, &map)?;
     let their_server = Server::start(theirs::Model::new(0, &map)?, 2);
-    let all: [(&str, &(dyn Fn() + Sync)); 5] = [
+    table(&[
         ("ndgc, `InPlace`", &|| drop(in_place.output(&x).expect("an answer"))),
         ("candle on the caller's thread", &|| drop(Model::forward(&model, &y).expect("an answer"))),
         ("ndgc, `Batched`, 2 workers", &|| drop(batched.output(&x).expect("an answer"))),
         ("ndgc behind the simple server", &|| drop(server.output(&x))),
         ("candle behind the simple server", &|| drop(their_server.output(&y))),
-    ];
+    ])
+}
+
+/// The same behind HTTP: one server for all, with a thread for each connection.
+fn http() -> Answer<()> {
+    let ours = |mode| {
+        let model = served(mode)?;
+        let answer = move |row| {
+            let row = ndgc::Tensor::from_vec(row, (1, 784), &ndgc::Device::Cpu)?;
+            model.output(&row)?.flatten_all()?.to_vec1::<f32>()
+        };
+        Answer::Ok(Http::start(Arc::new(move |row| answer(row).expect("an answer"))))
+    };
+    let theirs = |answer: Box<dyn Fn(&candle_core::Tensor) -> candle_core::Tensor + Send + Sync>| {
+        let answer = move |row| {
+            let row = candle_core::Tensor::from_vec(row, (1, 784), &candle_core::Device::Cpu)?;
+            answer(&row).flatten_all()?.to_vec1::<f32>()
+        };
+        Http::start(Arc::new(move |row| answer(row).expect("an answer")))
+    };
+    let (in_place, batched) = (ours(InferenceMode::InPlace)?, ours(InferenceMode::Batched)?);
+    let map = candle_nn::VarMap::new();
+    let model = theirs::Model::new(0, &map)?;
+    let at_once = theirs(Box::new(move |row| Model::forward(&model, row).expect("an answer")));
+    let server = Server::start(theirs::Model::new(0, &map)?, 2);
+    let queued = theirs(Box::new(move |row| server.output(row)));
+    let row = numbers(784);
+    let ask = |http: &Http| assert_eq!(http.ask(&row).len(), 10);
+    table(&[
+        ("ndgc, `InPlace`, behind HTTP", &|| ask(&in_place)),
+        ("candle on the server's threads", &|| ask(&at_once)),
+        ("ndgc, `Batched`, 2 workers, behind HTTP", &|| ask(&batched)),
+        ("candle behind HTTP and the simple server", &|| ask(&queued)),
+    ])
+}
+
+/// What each reaches with so many callers: of rounds in which all take their turn, the one in the middle.
+fn table(all: &[(&str, &(dyn Fn() + Sync))]) -> Answer<()> {
+    const ROUNDS: usize = 5;
     println!("| requests a second; us: median, 99 of 100 | 1 caller | 8 callers | 64 callers |\n|---|---|---|---|");
     let mut found = vec![vec![Vec::new(); 3]; all.len()];
     for _ in 0..ROUNDS {
@@ -387,6 +431,7 @@ fn main() -> Answer<()> {
     match std::env::args().nth(1).as_deref() {
         Some("steps") => steps(),
         Some("requests") => requests(),
-        _ => Err("steps or requests".into()),
+        Some("http") => http(),
+        _ => Err("steps, requests or http".into()),
     }
 }
