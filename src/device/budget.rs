@@ -21,7 +21,8 @@ pub struct MemoryStats {
     /// Of the host: bytes of files that are mapped, for weights, workspaces, and arrays that were
     /// [spilled](crate::memory::set_spill).
     pub mapped: u64,
-    /// Of a CUDA device: page-locked bytes of the host, for copies from and to it.
+    /// Of a device: page-locked bytes of the host, for copies from and to it, and of arrays that were
+    /// [spilled](crate::memory::set_device_spill).
     pub pinned: u64,
     /// The limit on `active`.
     pub limit: Option<u64>,

@@ -20,7 +20,8 @@ use crate::device::{
     Device,
     budget::AllocError,
     graph::Asynchronous,
-    host::{mapped::MappedBlock, pool, spill},
+    host::{mapped::MappedBlock, pool, spill::file},
+    spill,
 };
 pub(crate) use ndgc_kernels::span::Span;
 
@@ -427,7 +428,7 @@ impl Device {
 #[cold]
 #[inline(never)]
 fn spilled(bytes: usize) -> std::result::Result<Buffer, AllocError> {
-    spill::file(bytes).map(|file| Buffer::of_file(file, bytes))
+    file(bytes).map(|file| Buffer::of_file(file, bytes))
 }
 
 impl Drop for Buffer {

@@ -13,6 +13,7 @@ pub(crate) mod cuda;
 pub(crate) mod graph;
 pub(crate) mod host;
 pub(crate) mod sim;
+pub(crate) mod spill;
 pub(crate) mod stream;
 
 pub(crate) use ndgc_kernels::{axiswise, cpu, kernel, span, window};

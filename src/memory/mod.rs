@@ -122,8 +122,8 @@ pub use leaks::{LeakReport, set_leak_reports};
 pub use lines::{Growth, Line, LineGrowth, Mark, NoGrowth, growth, lines, mark, no_growth};
 #[cfg(not(loom))]
 pub use pressure::{
-    Pressure, Reclaimer, Trim, crash_report, on_pressure, set_crash_report, set_spill, trim, with_oom_retry,
-    with_oom_split,
+    Pressure, Reclaimer, Trim, crash_report, on_pressure, set_crash_report, set_device_spill, set_spill, trim,
+    with_oom_retry, with_oom_split,
 };
 #[cfg(not(loom))]
 pub use replay::{HostPool, Recording, ReplayPool, Replayed, Segments};

@@ -3,8 +3,8 @@
 //!
 //! Each step is followed by another try, so that nothing is given up that need not be: dead arrays in the queue; what
 //! is kept for reuse (other devices than the host end what runs first); with the switch on, dead arrays that managers
-//! keep; then the program's reclaimers, those of the lowest rank first; and where the program allows it, the host's
-//! bytes lie in a file.
+//! keep; then the program's reclaimers, those of the lowest rank first; and where the program allows it, the bytes lie
+//! elsewhere: the host's in a file, those of other devices in memory of the host.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,7 +24,8 @@ use crate::base::{
 };
 use crate::device::{
     Device,
-    host::{pool, spill},
+    host::{pool, spill as file},
+    spill,
 };
 use crate::memory::{
     budget::{self, NoBytes, OverBudget},
@@ -177,18 +178,18 @@ pub(crate) fn recover<T>(
     let mut steps = Steps::default();
     let outer = LOOKING.replace(true);
     let (mut next, mut begun_again) = (0, false);
-    let mut no_file = None;
+    let mut not_there = None;
     let found = loop {
         if outer || why.is_final() {
             break None;
         }
         if !step(context, device, &why, (bytes, next), &mut steps) {
-            if !device.is_cpu() || why.is_budget() || !spill::is_allowed() {
+            if why.is_budget() || !may_spill(device) {
                 break None;
             }
-            match into_file(device, bytes, attempt, &mut steps) {
+            match elsewhere(device, bytes, attempt, &mut steps) {
                 Ok(found) => break Some(found),
-                Err(NoBytes::Failed(error)) => no_file = Some(error),
+                Err(NoBytes::Failed(error)) => not_there = Some(error),
                 Err(again) => why = again,
             }
             break None;
@@ -214,16 +215,21 @@ pub(crate) fn recover<T>(
         (None, NoBytes::Failed(error)) => Err(error),
         (None, why) => {
             let error = exhausted(context, (op, device, bytes), &why, steps);
-            Err(match no_file {
-                Some(no_file) => error.context(format!("{no_file}, so it was not spilled")),
+            Err(match not_there {
+                Some(not_there) => error.context(format!("{not_there}, so it was not spilled")),
                 None => error,
             })
         }
     }
 }
 
-/// Tries once more, and the bytes may lie in a file.
-fn into_file<T>(
+/// Whether bytes of a device may lie elsewhere.
+fn may_spill(device: &Device) -> bool {
+    if device.is_cpu() { file::is_allowed() } else { spill::has_room() }
+}
+
+/// Tries once more, and the bytes may lie elsewhere.
+fn elsewhere<T>(
     device: &Device,
     bytes: usize,
     attempt: &mut dyn FnMut() -> std::result::Result<T, NoBytes>,
@@ -266,7 +272,31 @@ fn into_file<T>(
 /// # Errors
 /// [`Error::File`](crate::Error::File): no file can be made there.
 pub fn set_spill(folder: Option<&Path>) -> Result<Option<PathBuf>> {
-    spill::set_folder(folder)
+    file::set_folder(folder)
+}
+
+/// Lets arrays that devices have no room for lie in page-locked memory of the host, so many bytes for all devices
+/// together, or none any more; returns what was set before. `NDGC_DEVICE_SPILL` sets it at first, as `2g`, or `25%` of
+/// the machine's memory. It is the last step before an allocation fails. Such an array, or block of a workspace, is
+/// used like any other, by the same kernels, which reach it over the bus: a step that is a little too large becomes
+/// slower and goes on. Its memory goes back when the array has ended and nothing that was submitted uses it any more,
+/// and is not kept for reuse. No limit on a device's bytes counts it
+/// ([`MemoryStats::pinned`](crate::MemoryStats::pinned) does), but the one on what the process has resident does, and
+/// budgets of managers: what these refuse is not spilled. While a section is captured nothing is.
+///
+/// ```
+/// # use ndgc::{DType, Device, SimConfig, Tensor, memory};
+/// memory::set_device_spill(Some(64 << 20));
+/// let device = Device::sim(SimConfig { memory_bytes: 6 << 20, ..SimConfig::default() });
+/// let x = Tensor::ones(1 << 20, DType::F32, &device)?;
+/// let y = x.exp()?;
+/// assert_eq!((device.memory().active, device.memory().pinned), (4 << 20, 4 << 20));
+/// # memory::set_device_spill(None);
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+pub fn set_device_spill(bytes: Option<u64>) -> Option<u64> {
+    // As the setters of a device.
+    if switch::forked() { None } else { spill::set_room(bytes) }
 }
 
 /// Takes the step with this number. Whether there is one.

@@ -19,7 +19,7 @@ use crate::memory::{
     workspace::{block, figures},
 };
 
-/// Allocations that failed at first and were tried again, those that ended in an error, and those that got a file.
+/// Allocations that failed at first and were tried again, those that ended in an error, and those that were spilled.
 static RETRIES: AtomicU64 = AtomicU64::new(0);
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 static SPILLED: AtomicU64 = AtomicU64::new(0);
@@ -36,7 +36,7 @@ pub(crate) fn count_refused() {
     REFUSED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// An allocation got a file.
+/// An allocation was spilled.
 pub(crate) fn count_spilled() {
     // Relaxed: as above.
     SPILLED.fetch_add(1, Ordering::Relaxed);
@@ -114,7 +114,7 @@ impl fmt::Display for Stats {
 /// | `bytes.dead` | of arrays that managers keep though nobody has a handle |
 /// | `bytes.captured`, `.mapped`, `.pinned` | as in [`MemoryStats`](crate::MemoryStats); `bytes.current` has none of them |
 /// | `pool.hits`, `.misses` | requests served from what was kept, and from the system or driver |
-/// | `requests.retried`, `.refused`, `.spilled` | of the process: allocations that needed a second try; that failed; that a file was made for |
+/// | `requests.retried`, `.refused`, `.spilled` | of the process: allocations that needed a second try; that failed; that were spilled |
 /// | `arrays.current`, `.created`, `.closed`, `.queued`, `.drained`, `.kept` | of the process, as in [`GcStats`](gc::GcStats) |
 /// | `threads.interrupts` | of the process, as there |
 ///

@@ -56,7 +56,7 @@ pub(crate) enum Kind {
     Trimmed,
     /// A request for so many bytes was refused.
     Refused,
-    /// A request for so many bytes got them in a file.
+    /// A request for so many bytes got them elsewhere: in a file, or a device's in memory of the host.
     Spilled,
     /// A manager was closed: `of` is its key.
     ManagerClosed,

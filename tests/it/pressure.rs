@@ -255,6 +255,175 @@ fn where_nothing_else_helps_a_file_does_if_it_may() {
     });
 }
 
+/// Runs `body` on each device but the host, with room for 2 MiB and so much of the host's; asks that nothing of the
+/// host's stays.
+fn spilling(on: &[bool], room: u64, body: impl Fn(&Device, &NdManager)) {
+    each_case(on, |device| {
+        if device.is_cpu() {
+            return;
+        }
+        // What copies go through, which is page-locked too and stays.
+        for count in [MIB, 2 * MIB] {
+            Tensor::from_vec(vec![0u8; count], count, device).unwrap().to_vec::<u8>().unwrap();
+        }
+        gc::collect();
+        device.clear_cache();
+        let before = device.memory();
+        device.set_limit(Some(before.active + 2 * MIB as u64));
+        assert_eq!(memory::set_device_spill(Some(room)), None);
+        body(device, &base(device));
+        gc::collect_orphans();
+        device.synchronize().unwrap();
+        assert_eq!(device.memory().pinned, before.pinned, "gone with its arrays");
+        assert_eq!(memory::set_device_spill(None), Some(room));
+        device.set_limit(None);
+    });
+}
+
+/// Bytes of the device, not of the host.
+fn on_device(device: &Device) -> (u64, u64, u64) {
+    let memory = device.memory();
+    (memory.active, memory.used, memory.cached)
+}
+
+#[test]
+fn where_nothing_else_helps_memory_of_the_host_does_for_a_device_if_it_may() {
+    spilling(&[false, true], 16 << 20, |device, manager| {
+        let spilled = || memory::stats(device).get("requests.spilled").unwrap();
+        let pinned = || device.memory().pinned;
+        manager.set_budget(Budget::new().max_bytes(12 * MIB as u64)).unwrap();
+        let x = bytes(manager, 2 * MIB).unwrap();
+        memory::set_device_spill(None);
+        let oom = out_of_memory(bytes(manager, MIB));
+        assert!(!names(&oom).contains(&"spill"), "not allowed: {:?}", names(&oom));
+        memory::set_device_spill(Some(16 << 20));
+        let (before, count, own) = (pinned(), spilled(), on_device(device));
+        memory::set_trace(memory::TraceMode::Full);
+        memory::clear_trace();
+        let y = bytes(manager, MIB + 1).unwrap();
+        memory::set_trace(memory::TraceMode::Off);
+        let timeline = memory::timeline();
+        let told: Vec<_> = timeline.events.iter().filter(|event| event.kind == memory::EventKind::Spill).collect();
+        assert_eq!((told.len(), told[0].amount, spilled() - count), (1, MIB as u64 + 1, 1));
+        assert_eq!(timeline.spans[0].bytes, MIB as u64 + 1, "an array like others");
+        assert_eq!(on_device(device), own, "not the device's");
+        let one = pinned() - before;
+        assert!((MIB as u64 + 1..(MIB + MIB / 31) as u64).contains(&one), "{one}");
+        assert_eq!(memory::stats(device).get("bytes.pinned"), Some(pinned()));
+        assert_eq!(manager.budget_use().unwrap().bytes, 3 * MIB as u64 + 1, "charged");
+        // It is read, written in place, and an operand; results spill too.
+        y.affine_(1., 3.).unwrap();
+        let z = y.add(&y.ones_like().unwrap()).unwrap();
+        assert!(z.to_vec::<u8>().unwrap().iter().all(|&byte| byte == 4));
+        let data: Vec<u8> = (0..=MIB).map(|i| i as u8).collect();
+        let up = manager.from_slice(&data, MIB + 1).unwrap();
+        assert_eq!(up.to_vec::<u8>().unwrap(), data, "copied both ways");
+        let oom = out_of_memory(bytes(manager, 12 * MIB));
+        assert!(matches!(oom.class, OutOfMemoryClass::OverBudget { .. }), "what a budget refuses is not spilled");
+        assert!(!names(&oom).contains(&"spill"));
+        drop((x, y, z, up));
+        gc::collect_orphans();
+        let fits = bytes(manager, MIB).unwrap();
+        assert_eq!(on_device(device).0 - (own.0 - 2 * MIB as u64), MIB as u64, "there is room again");
+        drop(fits);
+    });
+}
+
+#[test]
+fn memory_of_the_host_is_ordered_among_streams_and_goes_back_when_nothing_uses_it() {
+    spilling(&[true], 16 << 20, |device, manager| {
+        let on = |stream, f: &dyn Fn() -> Result<Tensor>| match device {
+            Device::Sim(sim) => sim.on_stream(stream, f),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.on_stream(stream, f),
+            _ => f(),
+        };
+        let _x = bytes(manager, 2 * MIB).unwrap();
+        let before = device.memory().pinned;
+        let mut y = bytes(manager, MIB).unwrap();
+        for round in 1..8 {
+            y = on(round % 3, &|| y.affine(1., 1.)).unwrap();
+        }
+        assert_eq!(y.to_vec::<u8>().unwrap(), vec![7; MIB]);
+        gc::collect();
+        device.synchronize().unwrap();
+        assert_eq!(device.memory().pinned - before, MIB as u64, "the others are gone");
+        // A section uses it, and has it after its array.
+        let (graph, ()) = device.capture(|| y.affine_(1., 1.).map(drop)).unwrap();
+        graph.replay().unwrap();
+        assert_eq!(y.to_vec::<u8>().unwrap(), vec![8; MIB]);
+        let refused = text(device.capture(|| y.affine(1., 1.)));
+        assert!(refused.contains("captured takes no memory of the host, so it was not spilled\nCan't"), "{refused}");
+        y.close();
+        graph.replay().unwrap();
+        device.synchronize().unwrap();
+        assert_eq!(device.memory().pinned - before, MIB as u64);
+        drop(graph);
+        device.synchronize().unwrap();
+        assert_eq!(device.memory().pinned, before);
+    });
+}
+
+#[test]
+fn a_host_that_has_no_room_for_a_device_is_named_and_a_call_that_fails_changes_nothing() {
+    spilling(&[false], 3 << 20, |device, manager| {
+        let _x = bytes(manager, 2 * MIB).unwrap();
+        let before = device.memory().pinned;
+        let y = bytes(manager, 2 * MIB).unwrap();
+        let told = text(bytes(manager, 2 * MIB));
+        let why = "devices have 2.00 MiB of the 3.00 MiB of the host that are for them, so it was not spilled\nCan't \
+                   allocate [DEVICE] memory: 2097152;";
+        assert!(told.contains(why) && told.contains("spill 0 B"), "{told}");
+        let limit = Device::Cpu.set_physical_limit(Some(1 << 20)).unwrap();
+        let told = text(bytes(manager, MIB));
+        Device::Cpu.set_physical_limit(limit).unwrap();
+        assert!(told.contains(" of 1.00 MiB resident, so it was not spilled\nCan't"), "{told}");
+        assert!(bytes(manager, MIB).is_ok());
+        drop(y);
+        gc::collect_orphans();
+        device.synchronize().unwrap();
+        let Device::Sim(sim) = device else { return };
+        for nth in 1.. {
+            let calls = sim.calls();
+            sim.fail_call(Some(nth));
+            let made = bytes(manager, MIB);
+            sim.fail_call(None);
+            match &made {
+                Ok(_) => assert!(sim.calls().allocations > calls.allocations),
+                Err(Error::Device { .. } | Error::OutOfMemory(_)) => {}
+                Err(other) => assert!(other.to_string().contains("so it was not spilled\nCan't allocate"), "{other}"),
+            }
+            let is_over = made.is_ok();
+            drop(made);
+            gc::collect_orphans();
+            let _ = device.synchronize();
+            assert_eq!(device.memory().pinned, before, "call {nth}");
+            assert_eq!(bytes(manager, MIB).unwrap().to_vec::<u8>().unwrap(), vec![0; MIB], "after call {nth} failed");
+            gc::collect_orphans();
+            if is_over {
+                break;
+            }
+        }
+        assert!(bytes(manager, 3 * MIB).is_ok(), "all of it is there again");
+    });
+}
+
+#[test]
+fn a_block_of_a_workspace_lies_in_memory_of_the_host_where_its_device_has_none() {
+    spilling(&[false], 4 << 20, |device, manager| {
+        let _x = bytes(manager, 2 * MIB).unwrap();
+        let before = device.memory().pinned;
+        let config = WorkspaceConfig::builder().initial_size(2 * MIB as u64).build().unwrap();
+        for round in 0..3 {
+            let _cycle = Workspace::enter_on(device, "SPILLED", &config).unwrap();
+            let x = Tensor::full(round, MIB, device).unwrap();
+            assert_eq!(x.to_vec::<u8>().unwrap(), vec![round; MIB]);
+        }
+        assert!(device.memory().pinned - before >= 2 * MIB as u64);
+        ndgc::destroy_all_workspaces_for_current_thread().unwrap();
+    });
+}
+
 #[test]
 fn a_block_of_a_workspace_lies_in_a_file_where_there_is_no_memory() {
     alone(|| {
@@ -410,6 +579,7 @@ fn limits_of_the_environment_are_read_as_javacpp_writes_them() {
         // Read by the first array.
         let fits = Tensor::zeros(MIB, DType::U8, &Device::Cpu).unwrap();
         println!("limit: {:?}", Device::Cpu.memory().limit);
+        println!("room: {:?}", memory::set_device_spill(None));
         if let Some(limit) = Device::Cpu.memory().limit.filter(|&limit| limit == 8 * MIB as u64) {
             Tensor::zeros(limit as usize - MIB, DType::U8, &Device::Cpu).unwrap();
             let oom = out_of_memory(Tensor::zeros(limit as usize - MIB + 1, DType::U8, &Device::Cpu));
@@ -419,10 +589,11 @@ fn limits_of_the_environment_are_read_as_javacpp_writes_them() {
         return;
     }
     let test = "it::pressure::limits_of_the_environment_are_read_as_javacpp_writes_them";
-    let said = |variables: &[(&str, &str)]| {
+    let found = |what, variables: &[(&str, &str)]| {
         let output = String::from_utf8(in_child(test, variables).stdout).unwrap();
-        output.lines().find_map(|line| line.split("limit: ").nth(1)).map(str::to_owned)
+        output.lines().find_map(|line| line.split(what).nth(1)).map(str::to_owned)
     };
+    let said = |variables: &[(&str, &str)]| found("limit: ", variables);
     let both = [("NDGC_MAX_BYTES", "8G"), ("NDGC_MAX_PHYSICAL_BYTES", "8G")];
     assert_eq!(said(&both).as_deref(), Some("Some(8589934592)"));
     assert_eq!(said(&both[1..]).as_deref(), Some("None"), "the other one bounds the process");
@@ -430,6 +601,8 @@ fn limits_of_the_environment_are_read_as_javacpp_writes_them() {
         assert_eq!(said(&[("NDGC_MAX_BYTES", text)]), Some(format!("Some({bytes})")), "{text}");
     }
     assert_eq!(said(&[("NDGC_MAX_BYTES", "none")]).as_deref(), Some("None"));
+    assert_eq!(found("room: ", &[]).as_deref(), Some("None"), "off");
+    assert_eq!(found("room: ", &[("NDGC_DEVICE_SPILL", "3m")]).as_deref(), Some("Some(3145728)"));
     let half = said(&[("NDGC_MAX_BYTES", "50%")]).unwrap();
     assert!(half.starts_with("Some(") && half.len() > "Some(100000000)".len(), "of the machine's memory: {half}");
 }

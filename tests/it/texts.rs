@@ -98,6 +98,11 @@ fn exhausted_memory_lists_steps_owners_and_lines_and_says_what_is_an_estimate() 
     let mut tried = OutOfMemory::of("cpu".to_owned(), "add", 64);
     tried.steps = vec![RecoveryStep::new("spill", 0, 5)];
     assert!(tried.to_string().ends_with("; tried: spill 0 B; close one, or use smaller batches"), "{tried}");
+    tried.steps.clear();
+    tried.device = "sim:0".to_owned();
+    let told = tried.to_string();
+    let on_device = "; close one, use smaller batches, or let memory::set_device_spill() take memory of the host";
+    assert!(told.ends_with(on_device), "{told}");
     oom.one_of = 128;
     assert_eq!(
         mask(&oom.to_string()).split_once("cache 0 B").unwrap().1,

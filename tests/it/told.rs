@@ -222,7 +222,7 @@ fn d5_with_the_switch_on_kept_orphans_are_closed_before_memory_is_refused() {
         assert_eq!(
             told.split_once("reuse, ").unwrap().1,
             "0 dead arrays closed first; tried: drain 0 B, trim 0 B, collect_orphans 0 B; largest owners: `model` (1 array, 488.28 KiB); largest lines: HERE (1 \
-             array, 488.28 KiB); close one, or use smaller batches"
+             array, 488.28 KiB); close one, use smaller batches, or let memory::set_device_spill() take memory of the host"
         );
         drop(array);
     });
@@ -249,8 +249,8 @@ fn d6_out_of_memory_names_workspaces_and_handles_among_the_largest_owners() {
         assert_eq!(
             told,
             "`workspace [STEP]` (1 array, 390.62 KiB), `arrays owned by their handles` (2 arrays, 195.31 KiB), `training` (1 \
-             array, 1000 B); largest lines: HERE (2 arrays, 195.31 KiB), HERE (1 array, 1000 B); close one, or use smaller \
-             batches"
+             array, 1000 B); largest lines: HERE (2 arrays, 195.31 KiB), HERE (1 array, 1000 B); close one, use smaller \
+             batches, or let memory::set_device_spill() take memory of the host"
         );
         drop(elsewhere);
     });

@@ -242,8 +242,9 @@ void Checker::cell(Cell& c, u64 address, u8 mask, How how, bool pinned) {
     if (c.write && seen[c.write_by] < c.write)
         race(how == READ ? "race: read after write" : "race: write after write", c.write, address);
     if (how == READ) {
-        // Host writes into pinned memory cannot be seen, so that its bytes count as initialised.
-        if ((c.bytes & mask) != mask && !pinned)
+        // Host writes into pinned memory cannot be seen, so that its bytes count as initialised, but for those of
+        // blocks, which the host does not write.
+        if ((c.bytes & mask) != mask && !(pinned && !managed(address)))
             report("read of uninitialised memory", op_, 0, "", address), c.bytes |= mask;
         if (c.read[0] == op_ || c.read[1] == op_) return;
         int at = 1;
@@ -341,7 +342,7 @@ void Checker::block(u64 address, u64 bytes, bool handed_out) {
         if (handed_out) handed_at_[piece] = handed_;
     }
     if (twice) report(std::string(what) + " twice", op_, 0, std::to_string(bytes) + " bytes", address);
-    if (handed_out && a->device != PINNED) blank(address, bytes);
+    if (handed_out) blank(address, bytes);
 }
 
 // The bytes are uninitialised.

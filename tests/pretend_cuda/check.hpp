@@ -124,6 +124,8 @@ public:
     // uninitialised.
     void block(u64 address, u64 bytes, bool handed_out);
     u32 handed() const { return handed_; }
+    // Whether the address lies in what such a pool has or had.
+    bool managed(u64 address) const { return usable_[(address - base_) >> 8] != UNMANAGED; }
     void blank(u64 address, u64 bytes);
 
     // From kernels: a plain access, an atomic one, a change of the running thread or of its barriers, a fence.

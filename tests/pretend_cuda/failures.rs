@@ -3,7 +3,7 @@
 use ndgc::{
     DType, Device, Error, Result, Tensor,
     bench::{CudaConfig, cuda_device},
-    gc,
+    gc, memory,
 };
 
 use crate::pretend_cuda::{on_cuda, pretending};
@@ -118,6 +118,47 @@ fn a_limit_is_kept() {
         drop(fits);
         drop(Tensor::zeros(1 << 20, DType::U8, device).unwrap());
         device.set_limit(before);
+    });
+}
+
+#[test]
+fn memory_of_the_host_that_the_driver_refuses_is_an_error_that_names_the_call_and_changes_nothing() {
+    pretending(|pretend, device, _| {
+        gc::collect();
+        device.clear_cache();
+        let before = device.memory();
+        let limit = device.set_limit(Some(before.active));
+        memory::set_device_spill(Some(16 << 20));
+        let make = || Tensor::zeros(1 << 20, DType::U8, device);
+        for call in ["cuMemHostAlloc", "cuMemHostGetDevicePointer_v2", "cuMemsetD8Async"] {
+            for (nth, code) in [(1, 2), (1, 801), (3, 1)] {
+                let kept: Vec<Tensor> = (1..nth).map(|_| make().unwrap()).collect();
+                let pinned = device.memory().pinned;
+                pretend.fail(Some(call), 1, code);
+                let error = make().unwrap_err();
+                pretend.fail_off();
+                assert!(
+                    matches!(&error, Error::Context { inner, .. } if matches!(**inner, Error::OutOfMemory(_))),
+                    "{error:?}"
+                );
+                let told = error.to_string();
+                assert!(told.contains(call) && told.contains("so it was not spilled"), "{told}");
+                let now = device.memory();
+                assert_eq!((now.active, now.pinned), (before.active, pinned), "{call}");
+                assert_eq!(make().unwrap().to_vec::<u8>().unwrap(), vec![0; 1 << 20], "the next one");
+                drop(kept);
+                gc::collect();
+            }
+        }
+        device.synchronize().unwrap();
+        let (taken, given) = (pretend.calls(Some("cuMemHostAlloc")), pretend.calls(Some("cuMemFreeHost")));
+        drop(make().unwrap());
+        gc::collect();
+        device.synchronize().unwrap();
+        let more = (pretend.calls(Some("cuMemHostAlloc")) - taken, pretend.calls(Some("cuMemFreeHost")) - given);
+        assert_eq!(more, (1, 1), "given back, not kept");
+        memory::set_device_spill(None);
+        device.set_limit(limit);
     });
 }
 

@@ -60,7 +60,10 @@ bool is_pinned(const void* p) {
     return a && a->device == PINNED;
 }
 
-bool on_device(u64 address) { return checker().inside(address) && !is_pinned(reinterpret_cast<void*>(address)); }
+// Device memory, or pinned memory that the program's pool hands out as blocks.
+bool on_device(u64 address) {
+    return checker().inside(address) && (!is_pinned(reinterpret_cast<void*>(address)) || checker().managed(address));
+}
 
 void wait_for_device(int device) {
     for (auto& [stream, owned] : driver().streams.alive)

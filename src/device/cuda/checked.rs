@@ -314,12 +314,15 @@ unsafe impl Sync for HostBytes {}
 
 impl HostBytes {
     pub(super) fn new(api: CudaApi, bytes: usize) -> Answer<Self> {
-        // SAFETY: both results are written to locals; the bytes are ours alone, so many, and written at once.
+        // SAFETY: both results are written to locals; the bytes are ours alone, so many, and written at once, or given
+        // back before anybody has seen them.
         unsafe {
             let given = handle::<c_void>(|out| api.0.host_alloc(out, bytes, PORTABLE_AND_MAPPED))?;
             let none = Failure { call: "cuMemHostAlloc", code: 0 };
             let ptr = NonNull::new(given.cast::<u8>()).ok_or(none)?;
-            let address = number(|out| api.0.host_address(out, given, 0))?;
+            let address = number(|out| api.0.host_address(out, given, 0)).inspect_err(|_| {
+                let _ = api.0.host_free(given);
+            })?;
             ptr.as_ptr().write_bytes(0, bytes);
             Ok(HostBytes { ptr, bytes, address })
         }

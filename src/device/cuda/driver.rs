@@ -76,6 +76,8 @@ struct DriverState {
     counters_used: u64,
     /// Bytes for the libraries and the kernels' own use.
     reserved: u64,
+    /// Memory of the host that blocks lie in.
+    on_host: Vec<PinnedMemory>,
 }
 
 /// A captured section.
@@ -353,6 +355,27 @@ impl Driver for CudaDriver {
             return Ok(());
         }
         self.context.free(ptr.addr().get() as Address, &self.streams[0])
+    }
+
+    fn alloc_on_host(&self, bytes: usize) -> Result<NonNull<u8>> {
+        let piece = PinnedMemory::new(&self.context, bytes)?;
+        let address = piece.address();
+        let Some(ptr) = NonNull::new(std::ptr::without_provenance_mut(address as usize)) else {
+            piece.free(&self.context);
+            return Err(Error::msg("the driver gave memory of the host at address 0"));
+        };
+        checked::tell(address, bytes, false);
+        self.lock().on_host.push(piece);
+        Ok(ptr)
+    }
+
+    fn free_on_host(&self, ptr: NonNull<u8>, _bytes: usize) -> Result<()> {
+        let mut state = self.lock();
+        let found = state.on_host.iter().position(|piece| piece.address() == ptr.addr().get() as Address);
+        if let Some(at) = found {
+            state.on_host.swap_remove(at).free(&self.context);
+        }
+        Ok(())
     }
 
     fn released(&self) -> Result<()> {

@@ -129,7 +129,8 @@ pub(super) fn read_limits_once() {
     });
 }
 
-fn limit_of(name: &str) -> Option<u64> {
+/// The bytes that a variable says, if it does.
+pub(crate) fn limit_of(name: &str) -> Option<u64> {
     let text = env::var(name)?;
     parse_limit(&text, system::physical_bytes()).unwrap_or_else(|| {
         eprintln!("ndgc: {name}={text} is not understood; it may be like 800m, 2g, 50% or none");

@@ -3,18 +3,12 @@
 //! Each such array has a temporary file of its own, without a name, whose room on the disk is taken before. The system
 //! keeps of it in memory what it likes, so it counts as mapped, and no limit on the host's bytes admits or refuses it.
 
-use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use crate::base::{env, error::Result};
 use crate::device::{budget::AllocError, host::mapped::MappedBlock};
 
 static FOLDER: env::Folder = env::Folder::new("NDGC_SPILL");
-
-thread_local! {
-    /// Whether what this thread asks for may lie in a file.
-    static WANTED: Cell<bool> = const { Cell::new(false) };
-}
 
 /// Sets the folder; returns the one before.
 ///
@@ -30,23 +24,6 @@ pub(crate) fn set_folder(folder: Option<&Path>) -> Result<Option<PathBuf>> {
 /// Whether there is a folder.
 pub(crate) fn is_allowed() -> bool {
     FOLDER.get().is_some()
-}
-
-/// Runs `f`, and what it asks for may lie in a file.
-pub(crate) fn wanted<R>(f: impl FnOnce() -> R) -> R {
-    struct Back(bool);
-    impl Drop for Back {
-        fn drop(&mut self) {
-            WANTED.set(self.0);
-        }
-    }
-    let _back = Back(WANTED.replace(true));
-    f()
-}
-
-/// Whether what this thread asks for may lie in a file.
-pub(crate) fn is_wanted() -> bool {
-    WANTED.get()
 }
 
 /// A file with so many bytes, which are zero.

@@ -115,9 +115,10 @@ impl Checker {
         Use { kernel, stream: Some(stream), operation: self.streams[stream].advance(stream) }
     }
 
-    pub(super) fn create(&mut self, stream: usize, address: usize, bytes: usize) {
+    /// The driver gave a segment, in the order of a stream or of none.
+    pub(super) fn create(&mut self, stream: Option<usize>, address: usize, bytes: usize) {
         let mut shadow = Shadow::new(self.created, bytes);
-        shadow.follow(self.operate("alloc", stream));
+        stream.into_iter().for_each(|stream| shadow.follow(self.operate("alloc", stream)));
         self.shadows.insert(address, shadow);
         self.segments.insert(address, (self.created, bytes));
         self.created += 1;

@@ -30,7 +30,7 @@ use crate::device::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SimCalls {
-    /// Bytes asked of the driver; a request served from what is kept makes no call.
+    /// Bytes asked of the driver, the device's or the host's; a request served from what is kept makes no call.
     pub allocations: u64,
     /// Bytes given back to the driver.
     pub frees: u64,
@@ -68,6 +68,8 @@ pub(crate) struct SimDriver {
 #[derive(Debug)]
 pub(super) struct SimState {
     heap: Heap,
+    /// Bytes of the heap that stand for the host's.
+    on_host: u64,
     queues: Queues,
     pub(super) checker: Checker,
     pub(super) calls: SimCalls,
@@ -126,6 +128,7 @@ impl SimDriver {
     pub(super) fn new(name: String, memory_bytes: u64, streams: usize, seed: u64) -> Self {
         let state = SimState {
             heap: Heap::default(),
+            on_host: 0,
             queues: Queues::new(streams, seed),
             checker: Checker::default(),
             calls: SimCalls::default(),
@@ -211,12 +214,26 @@ impl Driver for SimDriver {
 
     fn alloc(&self, stream: usize, bytes: usize) -> std::result::Result<NonNull<u8>, AllocError> {
         let mut state = self.begin("alloc", |calls| &mut calls.allocations).map_err(AllocError::Failed)?;
-        if state.heap.bytes().saturating_add(bytes as u64) > self.memory_bytes {
+        if (state.heap.bytes() - state.on_host).saturating_add(bytes as u64) > self.memory_bytes {
             return Err(AllocError::Exhausted);
         }
         let ptr = state.heap.alloc(bytes).ok_or(AllocError::Exhausted)?;
-        state.checker.create(stream, ptr.addr().get(), bytes);
+        state.checker.create(Some(stream), ptr.addr().get(), bytes);
         Ok(ptr)
+    }
+
+    fn alloc_on_host(&self, bytes: usize) -> Result<NonNull<u8>> {
+        let mut state = self.begin("alloc_on_host", |calls| &mut calls.allocations)?;
+        let ptr = state.heap.alloc(bytes).ok_or_else(|| self.error("alloc_on_host", "the host has no memory"))?;
+        state.on_host += bytes as u64;
+        state.checker.create(None, ptr.addr().get(), bytes);
+        Ok(ptr)
+    }
+
+    fn free_on_host(&self, ptr: NonNull<u8>, bytes: usize) -> Result<()> {
+        self.free(ptr, bytes)?;
+        self.lock().on_host -= bytes as u64;
+        Ok(())
     }
 
     fn free(&self, ptr: NonNull<u8>, _bytes: usize) -> Result<()> {

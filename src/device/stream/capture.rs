@@ -169,6 +169,7 @@ impl<D: Driver> AsyncDevice<D> {
         let mut state = self.lock();
         self.driver.destroy(captured.graph);
         state.pool.unpin(&captured.blocks);
+        self.reap(&mut state);
     }
 }
 

@@ -28,6 +28,15 @@ pub(crate) trait Driver: Send + Sync + Debug {
     fn alloc(&self, stream: usize, bytes: usize) -> Granted<NonNull<u8>>;
     /// Gives back what `alloc` gave. The host has waited for everything that uses it.
     fn free(&self, ptr: NonNull<u8>, bytes: usize) -> Result<()>;
+    /// Page-locked bytes of the host, aligned as those of the device, which all of its streams reach over the bus; in
+    /// the order of none.
+    fn alloc_on_host(&self, bytes: usize) -> Result<NonNull<u8>> {
+        Err(Error::msg(format!("it has no way to {bytes} bytes of the host")))
+    }
+    /// Gives back what `alloc_on_host` gave. The host has waited for everything that uses it.
+    fn free_on_host(&self, _ptr: NonNull<u8>, _bytes: usize) -> Result<()> {
+        Ok(())
+    }
     /// A round of `free` is over: what the driver keeps may go back to the system.
     fn released(&self) -> Result<()> {
         Ok(())

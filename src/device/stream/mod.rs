@@ -11,6 +11,7 @@
 //! order.rs    ticks, clocks, and the waits between streams
 //! pool.rs     blocks sub-allocated from the driver's segments
 //! section.rs  what a section holds while it is captured, and after
+//! spill.rs    bytes in memory of the host, where the device has none
 //! mod.rs      AsyncDevice: submitting, waiting, bytes
 //! capture.rs  sections that are recorded once and replayed
 //! ```
@@ -45,6 +46,7 @@ use crate::device::{
     budget::{AllocError, MemoryStats},
     kernel::{Access, Kernel, OwnedView},
     span::Span,
+    spill::is_wanted,
 };
 
 mod addresses;
@@ -53,6 +55,7 @@ mod driver;
 mod order;
 mod pool;
 mod section;
+mod spill;
 
 pub use crate::device::blocks::Segments;
 pub(crate) use addresses::Addresses;
@@ -149,6 +152,21 @@ impl<D: Driver> AsyncDevice<D> {
         let state = &mut *guard;
         let stream = state.streams.current();
         let captured = self.may_submit(state, stream, "memory for an array").map_err(AllocError::Failed)?;
+        match self.take(state, stream, captured, (bytes, size)) {
+            Err(AllocError::Exhausted) if is_wanted() => self.spill(state, bytes, size),
+            given => given,
+        }
+    }
+
+    /// Bytes out of the lists, or from the driver.
+    #[inline]
+    fn take(
+        &self,
+        state: &mut DeviceState,
+        stream: usize,
+        captured: bool,
+        (bytes, size): (usize, usize),
+    ) -> Granted<(Span, usize)> {
         if !state.pool.limit_admits(bytes) {
             return Err(AllocError::Exhausted);
         }
@@ -205,6 +223,7 @@ impl<D: Driver> AsyncDevice<D> {
             let mut state = self.lock();
             self.driver.returned(span);
             state.pool.put(span);
+            self.reap(&mut state);
         }
     }
 
@@ -272,6 +291,7 @@ impl<D: Driver> AsyncDevice<D> {
         self.driver.finish_download(under_way, out)?;
         let mut state = self.lock();
         state.streams.host_waited(&reached);
+        self.reap(&mut state);
         self.report(&mut state)
     }
 
@@ -320,6 +340,7 @@ impl<D: Driver> AsyncDevice<D> {
                 state.streams.host_waited(&reached);
             }
         }
+        self.reap(&mut state);
         self.report(&mut state)
     }
 
@@ -343,6 +364,7 @@ impl<D: Driver> AsyncDevice<D> {
 
     fn trim_locked(&self, state: &mut DeviceState) -> Result<()> {
         self.wait_locked(state)?;
+        self.reap(state);
         state.pool.release(|span| self.driver.free(span.ptr(), span.bytes()))?;
         self.driver.released()
     }

@@ -134,6 +134,11 @@ impl Streams {
         self.host.join(reached);
     }
 
+    /// Whether the host has waited for every tick of `clock`.
+    pub(super) fn is_over(&self, clock: &Clock) -> bool {
+        (0..self.clocks.len()).all(|stream| self.host.get(stream) >= clock.get(stream))
+    }
+
     /// Whether the host has yet to wait for the stream.
     pub(super) fn is_busy(&self, stream: usize) -> bool {
         self.host.get(stream) < self.clocks[stream].behind.get(stream)

@@ -1,12 +1,15 @@
 //! The bytes of an asynchronous device: blocks, sub-allocated from large segments of the driver (`device/blocks.rs`).
 //!
-//! Their home is a stream. A merged block is behind all uses of its parts. `pinned` counts the blocks that only graphs
-//! have.
+//! Their home is a stream. A merged block is behind all uses of its parts. `pins` counts the graphs that have a block.
+//!
+//! Blocks in memory of the host have no such home, and never wait in a list: each is a segment of its own, and goes
+//! back once nobody has it and what used it is over. `pinned` counts their bytes, `active` and `used` do not.
 //!
 //! # Sections
 //! While a section is captured, its blocks carry a [`SectionMark`]. What was born in it and freed again may be used
 //! again, by the section alone; nothing that it touched goes to anybody else until its graph is gone.
 
+use crate::base::error::Result;
 use crate::device::{
     blocks::{BlockState, Blocks, SectionMark, Status, Tag},
     kernel::Access,
@@ -16,6 +19,9 @@ use crate::device::{
 
 /// The blocks of an asynchronous device.
 pub(super) type Pool = Blocks<Uses>;
+
+/// The home of blocks in memory of the host.
+const ON_HOST: u8 = u8::MAX;
 
 /// When a block was used last.
 #[derive(Clone, Copy, Debug, Default)]
@@ -76,6 +82,44 @@ impl Pool {
         (Span::in_block(block.ptr(), bytes, number), block.bytes)
     }
 
+    /// Gives a segment in memory of the host to an owner that asked for `bytes`.
+    pub(super) fn give_on_host(&mut self, segment: Span, bytes: usize) -> Span {
+        let number = self.add(segment, ON_HOST, Uses::default());
+        self.status_mut(number).state = BlockState::Owned;
+        self.stats.pinned += segment.bytes() as u64;
+        Span::in_block(segment.ptr(), bytes, number)
+    }
+
+    fn is_on_host(&self, number: u32) -> bool {
+        self.status(number).home == ON_HOST
+    }
+
+    /// Forgets the blocks in memory of the host that nobody has any more, no graph either, and whose uses are over, up
+    /// to the first that `free` does not accept. Not while a section is captured.
+    pub(super) fn release_on_host(
+        &mut self,
+        is_over: impl Fn(&Clock) -> bool,
+        free: impl Fn(Span) -> Result<()>,
+    ) -> Result<()> {
+        for number in 1..=self.blocks.len() as u32 {
+            let is_kept = self.is_on_host(number) && self.status(number).state == BlockState::Kept;
+            if is_kept && self.block(number).pins == 0 && is_over(&self.tag(number).used) {
+                free(self.block(number).span())?;
+                self.stats.pinned -= self.block(number).bytes as u64;
+                self.leave(number);
+            }
+        }
+        Ok(())
+    }
+
+    /// Nobody has the block any more.
+    fn let_go(&mut self, number: u32) {
+        match self.is_on_host(number) {
+            true => self.status_mut(number).state = BlockState::Kept,
+            false => drop(self.merge(number, |own, neighbour| own == neighbour)),
+        }
+    }
+
     /// The next owner is ordered behind nothing: what a checker has to notice.
     pub(super) fn forget_uses(&mut self, number: u32) {
         *self.tag_mut(number) = Uses::default();
@@ -92,14 +136,16 @@ impl Pool {
         let Some(number) = self.owned(span).filter(|&number| self.block(number).ptr() == span.ptr()) else {
             return;
         };
-        self.stats.active -= span.bytes() as u64;
         let (pins, bytes) = (self.block(number).pins, self.block(number).bytes);
-        self.stats.used -= bytes as u64;
+        if !self.is_on_host(number) {
+            self.stats.active -= span.bytes() as u64;
+            self.stats.used -= bytes as u64;
+        }
         if pins > 0 || matches!(self.status(number).mark, SectionMark::Read | SectionMark::Written) {
             self.status_mut(number).state = BlockState::Kept;
             self.stats.captured += bytes as u64;
         } else {
-            self.merge(number, |own, neighbour| own == neighbour);
+            self.let_go(number);
         }
     }
 
@@ -171,7 +217,7 @@ impl Pool {
             let (pins, bytes) = (block.pins, block.bytes);
             if pins == 0 && self.status(number).state == BlockState::Kept {
                 self.stats.captured -= bytes as u64;
-                self.merge(number, |own, neighbour| own == neighbour);
+                self.let_go(number);
             }
         }
     }

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once, PoisonError};
 
-const KNOWN: [&str; 11] = [
+const KNOWN: [&str; 12] = [
     "NDGC",
     "NDGC_CACHE_DIR",
     "NDGC_CRASH_REPORT",
     "NDGC_DEVICE",
+    "NDGC_DEVICE_SPILL",
     "NDGC_LEAKS",
     "NDGC_MAX_BYTES",
     "NDGC_MAX_PHYSICAL_BYTES",

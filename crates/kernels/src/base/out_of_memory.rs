@@ -167,7 +167,12 @@ impl fmt::Display for OutOfMemory {
             let lead = if i == 0 { format!("; largest lines{estimated}: ") } else { ", ".to_owned() };
             write!(f, "{lead}{site} ({}, {})", counted(arrays, "array"), Bytes(bytes))?;
         }
-        let may_spill = device == "cpu" && !oom.steps.iter().any(|step| step.name == "spill");
+        let spills = match device.as_str() {
+            _ if oom.steps.iter().any(|step| step.name == "spill") => None,
+            "the heap" => None,
+            "cpu" => Some("give memory::set_spill() a folder"),
+            _ => Some("let memory::set_device_spill() take memory of the host"),
+        };
         match (kept, &oom.class) {
             (_, OutOfMemoryClass::TooBig) => match &oom.budget {
                 Some((manager, _)) => {
@@ -187,10 +192,10 @@ impl fmt::Display for OutOfMemory {
             (0, OutOfMemoryClass::Fragmented) => {
                 f.write_str("; clear_cache() gives the pieces back, and a workspace keeps one block for all")
             }
-            (0, _) if may_spill => {
-                f.write_str("; close one, use smaller batches, or give memory::set_spill() a folder")
-            }
-            (0, _) => f.write_str("; close one, or use smaller batches"),
+            (0, _) => match spills {
+                Some(spills) => write!(f, "; close one, use smaller batches, or {spills}"),
+                None => f.write_str("; close one, or use smaller batches"),
+            },
             (kept, _) => write!(
                 f,
                 "; {about}{} of {} kept by their managers: gc::collect_orphans() gives them back, and with gc::on() none are kept",
