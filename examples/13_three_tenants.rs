@@ -10,8 +10,9 @@
 //! greedy: can it fit 32 MiB? false; 8 MiB? true
 //! greedy was refused … times, each in … us at the median
 //! over the budget of `greedy`, which has 12.00 MiB of 15.00 MiB
-//! its largest line: examples/13_three_tenants.rs:62:52 (3 arrays, 12.00 MiB)
-//! the other two, 8000 requests: p50 … us alone, … us beside it; p99 … us alone, … us beside it
+//! its largest line: examples/13_three_tenants.rs:121:51 (3 arrays, 12.00 MiB)
+//! the other two, 8000 requests alone and 8000 beside it, in 10 turns:
+//! p50 … us alone, … us beside it, … times; p99 … us alone, … us beside it, … times
 //! with a cache that gives: 8.00 MiB, 0 entries left
 //! greedy has 0 B, the server 1.00 MiB
 //! ```
@@ -25,6 +26,8 @@ use ndgc::{Budget, Bytes, DType, Device, Error, NdManager, OutOfMemoryClass, Res
 const MIB: u64 = 1 << 20;
 const REFUSALS: usize = 1000;
 const REQUESTS: usize = 8000;
+/// Quiet and refusing times that follow each other, so that what else the machine does falls into both.
+const TURNS: usize = 10;
 
 /// A tenant: a manager with a budget, and the weights of its model.
 struct Tenant {
@@ -56,24 +59,51 @@ fn quantile(times: &mut [f64], part: f64) -> f64 {
     times[((times.len() - 1) as f64 * part) as usize]
 }
 
-/// Keeps 12 MiB and asks for 4 more until it was refused so many times and `is_over`; the times of the refusals, and
-/// the last of them.
-fn ask_for_more(tenant: &NdManager, is_over: impl Fn() -> bool) -> Result<(Vec<f64>, Error)> {
-    let _kept: Vec<Tensor> = (0..3).map(|_| tenant.zeros(4 << 20, DType::U8)).collect::<Result<_>>()?;
+/// Asks for 4 MiB until it was refused so many times and `is_over`; the times of the refusals, and the last of them.
+fn ask_for_more(tenant: &NdManager, refusals: usize, is_over: impl Fn() -> bool) -> (Vec<f64>, Error) {
     let (mut times, mut last) = (Vec::new(), Error::msg("nothing was refused"));
-    while times.len() < REFUSALS || !is_over() {
+    while times.len() < refusals || !is_over() {
         let start = Instant::now();
         if let Err(error) = tenant.zeros(4 << 20, DType::U8) {
             times.push(start.elapsed().as_secs_f64() * 1e6);
             last = error;
         }
     }
-    Ok((times, last))
+    (times, last)
 }
 
 /// So many requests of two tenants in turn; their times.
 fn serve_both(tenants: &[Tenant; 2], requests: usize) -> Result<Vec<f64>> {
     (0..requests).map(|request| tenants[request % 2].serve()).collect()
+}
+
+/// The times of the two alone, beside the third, and of its refusals; and the last refusal.
+struct Measured {
+    alone: Vec<f64>,
+    beside: Vec<f64>,
+    refusals: Vec<f64>,
+    error: Error,
+}
+
+/// In turns: requests of the two alone, and as many while the third is refused again and again on another thread.
+fn measure(obedient: &[Tenant; 2], greedy: &NdManager) -> Result<Measured> {
+    let error = Error::msg("nothing was refused");
+    let mut found = Measured { alone: Vec::new(), beside: Vec::new(), refusals: Vec::new(), error };
+    for _ in 0..TURNS {
+        found.alone.extend(serve_both(obedient, REQUESTS / TURNS)?);
+        let is_over = AtomicBool::new(false);
+        let (served, asked) = std::thread::scope(|scope| {
+            let asks = scope.spawn(|| ask_for_more(greedy, REFUSALS / TURNS, || is_over.load(Ordering::Acquire)));
+            let served = serve_both(obedient, REQUESTS / TURNS);
+            is_over.store(true, Ordering::Release);
+            (served, asks.join())
+        });
+        found.beside.extend(served?);
+        let (times, error) = asked.map_err(|_| Error::msg("the greedy one panicked"))?;
+        found.refusals.extend(times);
+        found.error = error;
+    }
+    Ok(found)
 }
 
 fn main() -> Result<()> {
@@ -88,17 +118,11 @@ fn main() -> Result<()> {
     println!("greedy: can it fit 32 MiB? {}; 8 MiB? {}", greedy.can_fit(32 * MIB), greedy.can_fit(8 * MIB));
 
     // 2. One tenant is refused again and again; the others, on another thread, do not notice.
+    let kept: Vec<Tensor> = (0..3).map(|_| greedy.zeros(4 << 20, DType::U8)).collect::<Result<_>>()?;
     serve_both(&obedient, 400)?;
-    let mut alone = serve_both(&obedient, REQUESTS)?;
-    let is_over = AtomicBool::new(false);
-    let (beside, refused) = std::thread::scope(|scope| {
-        let asks = scope.spawn(|| ask_for_more(&greedy, || is_over.load(Ordering::Acquire)));
-        let beside = serve_both(&obedient, REQUESTS);
-        is_over.store(true, Ordering::Release);
-        (beside, asks.join())
-    });
-    let (mut beside, (mut times, error)) = (beside?, refused.map_err(|_| Error::msg("the greedy one panicked"))??);
-    println!("greedy was refused {} times, each in {:.0} us at the median", times.len(), quantile(&mut times, 0.5));
+    let Measured { mut alone, mut beside, mut refusals, error } = measure(&obedient, &greedy)?;
+    let median = quantile(&mut refusals, 0.5);
+    println!("greedy was refused {} times, each in {median:.0} us at the median", refusals.len());
     if let Error::OutOfMemory(oom) = &error {
         if let OutOfMemoryClass::OverBudget { manager, used, max, .. } = &oom.class {
             println!("over the budget of `{manager}`, which has {} of {}", Bytes(*used), Bytes(*max));
@@ -107,13 +131,13 @@ fn main() -> Result<()> {
             println!("its largest line: {line} ({arrays} arrays, {})", Bytes(bytes));
         }
     }
-    println!(
-        "the other two, {REQUESTS} requests: p50 {:.0} us alone, {:.0} us beside it; p99 {:.0} us alone, {:.0} us beside it",
-        quantile(&mut alone, 0.5),
-        quantile(&mut beside, 0.5),
-        quantile(&mut alone, 0.99),
-        quantile(&mut beside, 0.99)
-    );
+    println!("the other two, {REQUESTS} requests alone and {REQUESTS} beside it, in {TURNS} turns:");
+    let [p50, p99] = [0.5, 0.99].map(|part| {
+        let (alone, beside) = (quantile(&mut alone, part), quantile(&mut beside, part));
+        format!("{alone:.0} us alone, {beside:.0} us beside it, {:.2} times", beside / alone)
+    });
+    println!("p50 {p50}; p99 {p99}");
+    drop(kept);
 
     // 3. A cache of the greedy one that gives its bytes back where they are needed.
     let cache = Arc::new(Mutex::new(vec![greedy.zeros(12 << 20, DType::U8)?]));

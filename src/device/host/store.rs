@@ -45,13 +45,13 @@ pub struct HostPool {
     pub kept_eighths: usize,
     /// Bytes that it keeps resident beyond these: 32 MiB if not said.
     pub kept_bytes: usize,
-    /// Bytes of the address space that it asks for at least: 64 MiB if not said.
+    /// Bytes of the address space that it asks for at least: 1 GiB if not said.
     pub range_bytes: usize,
 }
 
 impl Default for HostPool {
     fn default() -> Self {
-        HostPool { kept_eighths: 3, kept_bytes: 32 * MIB, range_bytes: 64 * MIB }
+        HostPool { kept_eighths: 3, kept_bytes: 32 * MIB, range_bytes: 1024 * MIB }
     }
 }
 
@@ -371,7 +371,8 @@ impl<S: Source> Store<S> {
     /// A range of the address space with room for a block of this size, as one block.
     #[cold]
     fn range(&mut self, size: usize) -> Option<u32> {
-        let roomy = size.checked_mul(2)?.min(1 << 30).max(self.plan.range_bytes).max(size);
+        // Few and large: blocks of two ranges never become one, and what is free at their ends serves nobody.
+        let roomy = self.plan.range_bytes.max(self.owned).max(size);
         let map = |ranges: &mut S, bytes: usize| ranges.map(bytes.checked_add(HUGE)?);
         let (bytes, start) = match map(&mut self.ranges, roomy) {
             Some(start) => (roomy, start),

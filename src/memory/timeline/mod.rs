@@ -46,8 +46,8 @@ pub enum EventKind {
     Trim,
     /// A request for so many bytes was refused.
     Refusal,
-    /// A request for so many bytes got them elsewhere: in a file ([`memory::set_spill`](crate::memory::set_spill)), or a
-    /// device's in memory of the host ([`memory::set_device_spill`](crate::memory::set_device_spill)).
+    /// A request for so many bytes got them elsewhere: in a file ([`memory::set_spill`](crate::memory::set_spill)), or
+    /// a device's in memory of the host ([`memory::set_device_spill`](crate::memory::set_device_spill)).
     Spill,
     /// A manager was closed.
     Close,
