@@ -10,7 +10,7 @@
 //! greedy: can it fit 32 MiB? false; 8 MiB? true
 //! greedy was refused … times, each in … us at the median
 //! over the budget of `greedy`, which has 12.00 MiB of 15.00 MiB
-//! its largest line: examples/13_three_tenants.rs:121:51 (3 arrays, 12.00 MiB)
+//! its largest line: examples/13_three_tenants.rs:125:51 (3 arrays, 12.00 MiB)
 //! the other two, 8000 requests alone and 8000 beside it, in 10 turns:
 //! p50 … us alone, … us beside it, … times; p99 … us alone, … us beside it, … times
 //! with a cache that gives: 8.00 MiB, 0 entries left
@@ -19,7 +19,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ndgc::{Budget, Bytes, DType, Device, Error, NdManager, OutOfMemoryClass, Result, Tensor, gc, memory};
 
@@ -28,6 +28,8 @@ const REFUSALS: usize = 1000;
 const REQUESTS: usize = 8000;
 /// Quiet and refusing times that follow each other, so that what else the machine does falls into both.
 const TURNS: usize = 10;
+/// Between two requests of the greedy one: it shall not cost the others a core.
+const PAUSE: Duration = Duration::from_micros(200);
 
 /// A tenant: a manager with a budget, and the weights of its model.
 struct Tenant {
@@ -59,7 +61,8 @@ fn quantile(times: &mut [f64], part: f64) -> f64 {
     times[((times.len() - 1) as f64 * part) as usize]
 }
 
-/// Asks for 4 MiB until it was refused so many times and `is_over`; the times of the refusals, and the last of them.
+/// Asks for 4 MiB until it was refused so many times and `is_over`, and waits a little before it asks again, as who
+/// serves does; the times of the refusals, and the last of them.
 fn ask_for_more(tenant: &NdManager, refusals: usize, is_over: impl Fn() -> bool) -> (Vec<f64>, Error) {
     let (mut times, mut last) = (Vec::new(), Error::msg("nothing was refused"));
     while times.len() < refusals || !is_over() {
@@ -68,6 +71,7 @@ fn ask_for_more(tenant: &NdManager, refusals: usize, is_over: impl Fn() -> bool)
             times.push(start.elapsed().as_secs_f64() * 1e6);
             last = error;
         }
+        std::thread::sleep(PAUSE);
     }
     (times, last)
 }
