@@ -249,6 +249,8 @@ pub(super) struct Blocks<T> {
     numbers: Vec<u32>,
     /// By home.
     pub(super) lists: Vec<Lists>,
+    /// Blocks of no list that nobody has any more; they go back when what used them is over.
+    pub(super) leaving: Vec<u32>,
     pub(super) stats: MemoryStats,
 }
 
@@ -256,8 +258,8 @@ impl<T: Tag> Blocks<T> {
     /// Without segments; blocks wait in so many homes.
     pub(super) fn new(homes: u8, segments: Segments) -> Self {
         let lists = (0..homes).map(|_| Lists::new()).collect();
-        let (blocks, statuses, numbers) = Default::default();
-        Blocks { segments, blocks, statuses, tags: Vec::new(), numbers, lists, stats: MemoryStats::default() }
+        let (blocks, statuses, numbers, leaving) = Default::default();
+        Blocks { segments, blocks, statuses, tags: Vec::new(), numbers, lists, leaving, stats: MemoryStats::default() }
     }
 
     pub(super) fn block(&self, number: u32) -> &Block {

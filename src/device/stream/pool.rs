@@ -101,22 +101,27 @@ impl Pool {
         is_over: impl Fn(&Clock) -> bool,
         free: impl Fn(Span) -> Result<()>,
     ) -> Result<()> {
-        for number in 1..=self.blocks.len() as u32 {
-            let is_kept = self.is_on_host(number) && self.status(number).state == BlockState::Kept;
-            if is_kept && self.block(number).pins == 0 && is_over(&self.tag(number).used) {
-                free(self.block(number).span())?;
-                self.stats.pinned -= self.block(number).bytes as u64;
-                self.leave(number);
+        let mut at = 0;
+        while let Some(&number) = self.leaving.get(at) {
+            if !is_over(&self.tag(number).used) {
+                at += 1;
+                continue;
             }
+            free(self.block(number).span())?;
+            self.stats.pinned -= self.block(number).bytes as u64;
+            self.leaving.swap_remove(at);
+            self.leave(number);
         }
         Ok(())
     }
 
     /// Nobody has the block any more.
     fn let_go(&mut self, number: u32) {
-        match self.is_on_host(number) {
-            true => self.status_mut(number).state = BlockState::Kept,
-            false => drop(self.merge(number, |own, neighbour| own == neighbour)),
+        if self.is_on_host(number) {
+            self.status_mut(number).state = BlockState::Kept;
+            self.leaving.push(number);
+        } else {
+            self.merge(number, |own, neighbour| own == neighbour);
         }
     }
 

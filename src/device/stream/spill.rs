@@ -34,7 +34,7 @@ impl<D: Driver> AsyncDevice<D> {
     /// answer of the next waiting call.
     #[inline]
     pub(super) fn reap(&self, state: &mut DeviceState) {
-        if state.pool.stats.pinned > 0
+        if !state.pool.leaving.is_empty()
             && state.section.is_none()
             && let Err(error) = self.release_on_host(state)
         {
