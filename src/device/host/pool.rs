@@ -199,7 +199,7 @@ fn alloc_bytes(stock: Option<&Stock>, bytes: usize) -> Result<TakenBlock, AllocE
 
 /// Initialised bytes for an array on the host, the size of their block, and how many of the first ones may be other
 /// than zero. An empty request touches nothing. What [`alloc_at_once`] has not.
-#[inline(never)]
+#[inline]
 pub(crate) fn alloc(bytes: usize) -> Result<(Span, usize, usize), AllocError> {
     if bytes == 0 {
         return Ok((Span::empty(), 0, 0));
