@@ -286,6 +286,7 @@ impl PackedBuffer {
         PackedBuffer { ptr: span.ptr(), home: PackedHome::Arena { scope: part.scope, stamp: part.stamp } }
     }
 
+    #[inline]
     pub(crate) fn of(mut buffer: Buffer) -> Self {
         match (&buffer.device, &buffer.home) {
             (Device::Cpu, &Home::Pool(reserved)) => {

@@ -182,6 +182,7 @@ thread_local! {
 }
 
 /// Bytes for an array: its block.
+#[inline]
 fn alloc_bytes(stock: Option<&Stock>, bytes: usize) -> Result<TakenBlock, AllocError> {
     let share = stock.map(|stock| stock.share);
     let grant = counts::grant(share, bytes).ok_or(AllocError::Exhausted)?;
