@@ -16,7 +16,8 @@ impl Network {
     /// segment. Returns the score before the step: the mean of the losses, and penalties.
     ///
     /// # Errors
-    /// [`Error::Argument`] if arrays are missing, [`Error::ShapeMismatch`] if they do not fit; those of the layers; as
+    /// [`Error::Argument`](ndgc::Error::Argument) if arrays are missing,
+    /// [`Error::ShapeMismatch`](ndgc::Error::ShapeMismatch) if they do not fit; those of the layers; as
     /// [`Tensor::backward`]. No parameter is changed then, nor what updaters keep, but running means of the way
     /// forward; unless memory ends in the update itself, which SGD and Adam need none for.
     #[track_caller]
@@ -140,7 +141,7 @@ impl Network {
     /// of its own.
     ///
     /// # Errors
-    /// [`Error::CannotFindTensor`] for a name that is no parameter's; as [`Updater::step`](super::Updater::step).
+    /// [`Error::CannotFindTensor`](ndgc::Error::CannotFindTensor) for a name that is no parameter's; as [`Updater::step`](super::Updater::step).
     #[track_caller]
     pub fn apply_gradients(&mut self, gradients: &[(String, Tensor)]) -> Result<()> {
         for (name, _) in gradients {
