@@ -141,7 +141,8 @@ impl Network {
     /// of its own.
     ///
     /// # Errors
-    /// [`Error::CannotFindTensor`](ndgc::Error::CannotFindTensor) for a name that is no parameter's; as [`Updater::step`](super::Updater::step).
+    /// [`Error::CannotFindTensor`](ndgc::Error::CannotFindTensor) for a name that is no parameter's; as
+    /// [`Updater::step`](super::Updater::step).
     #[track_caller]
     pub fn apply_gradients(&mut self, gradients: &[(String, Tensor)]) -> Result<()> {
         for (name, _) in gradients {
