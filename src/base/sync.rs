@@ -90,7 +90,7 @@ pub(crate) fn wait_turn(turns: &mut u32) {
     }
 }
 
-/// A lock for critical sections of a few instructions: one locked instruction to take, one store to
+/// A lock for short critical sections: one locked instruction to take, one store to
 /// let go. Waiters spin for a moment, then give their time slice away.
 #[derive(Debug)]
 pub(crate) struct SpinLock<T> {

@@ -255,7 +255,7 @@ pub(crate) fn workspace_name(number: u64) -> String {
 }
 
 /// Records of a ring that are copied at once.
-const PIECE: usize = 1024;
+const PIECE: usize = 128;
 
 /// A ring that is read from its oldest record on, a piece at a time: whoever notes waits for no more than that.
 struct Reader {
@@ -279,7 +279,8 @@ impl Reader {
             self.next = self.ring.with(|ring| {
                 let next = self.next.max(ring.lost);
                 let count = PIECE.min(self.end.saturating_sub(next) as usize);
-                piece.extend(ring.records.range((next - ring.lost) as usize..).take(count));
+                // Behind the end of a ring that was cleared meanwhile there is nothing.
+                piece.extend(ring.records.iter().skip((next - ring.lost) as usize).take(count));
                 next + count as u64
             });
             self.piece = piece.into_iter();
@@ -309,7 +310,7 @@ pub(crate) fn each_record(mut f: impl FnMut(&Record)) -> (u64, bool) {
                 break;
             }
             let next = readers[ring].piece.next();
-            next.iter().for_each(|record| f(&Record { at: record.at - *START, ..*record }));
+            next.iter().for_each(|record| f(&Record { at: record.at.saturating_sub(*START), ..*record }));
         }
     }
     // Relaxed: a setting.
@@ -325,8 +326,38 @@ pub fn clear_trace() {
     // Those of threads that ended.
     rings.retain(|ring| Arc::strong_count(ring) > 1);
     for ring in rings.iter() {
-        let forgotten = ring.with(std::mem::take);
-        drop(forgotten);
+        drop(ring.with(std::mem::take));
     }
     MANAGERS.lock().unwrap_or_else(PoisonError::into_inner).clear();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring_of(records: u64) -> Arc<SpinLock<Ring>> {
+        let ring = Arc::new(SpinLock::new(Ring::default()));
+        let record = |at| Record { at, id: 0, kind: Kind::Trimmed, bytes: 0, of: 0, site: None };
+        ring.with(|own| (0..records).for_each(|at| own.push(record(at))));
+        ring
+    }
+
+    fn times(reader: &mut Reader) -> Vec<u64> {
+        std::iter::from_fn(|| reader.at().and_then(|_| reader.piece.next())).map(|record| record.at).collect()
+    }
+
+    #[test]
+    fn a_ring_is_read_in_pieces_from_its_oldest_record() {
+        let count = 5 * PIECE as u64 / 2;
+        assert_eq!(times(&mut Reader::new(&ring_of(count))), (0..count).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_ring_that_is_cleared_while_it_is_read_ends_there() {
+        let ring = ring_of(5 * PIECE as u64);
+        let mut reader = Reader::new(&ring);
+        assert_eq!(reader.at(), Some(0));
+        drop(ring.with(std::mem::take));
+        assert_eq!(times(&mut reader), (0..PIECE as u64).collect::<Vec<_>>(), "what was copied before");
+    }
 }
