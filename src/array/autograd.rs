@@ -14,6 +14,7 @@ use crate::base::{
     call::Call,
     error::{Error, Result, Site},
     layout::Layout,
+    local::during,
     sync::{AtomicU32, Ordering},
 };
 use crate::memory::{
@@ -192,14 +193,7 @@ pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
 
 /// Runs `f` with or without recording gradients on this thread.
 pub(crate) fn recording<R>(on: bool, f: impl FnOnce() -> R) -> R {
-    struct Restore(bool);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            ENABLED.set(self.0);
-        }
-    }
-    let _restore = Restore(ENABLED.replace(on));
-    f()
+    during(&ENABLED, on, f)
 }
 
 /// A version that no storage reaches.

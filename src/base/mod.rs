@@ -4,6 +4,8 @@
 pub(crate) mod contain;
 #[cfg(not(loom))]
 pub(crate) mod context;
+#[cfg(not(loom))]
+pub(crate) mod local;
 pub(crate) mod sync;
 #[cfg(not(loom))]
 pub(crate) mod system;

@@ -6,6 +6,8 @@
 
 use std::cell::Cell;
 
+use crate::base::local::during;
+
 /// Units of a call: the longest stall stays under 60 microseconds, and they are above the orphans of an ordinary
 /// training step (design.md, "Budgets").
 pub(crate) const UNITS: u32 = 256;
@@ -40,14 +42,5 @@ pub(crate) fn spend(units: u32) -> bool {
 
 /// Runs `f`, which is asked to do all there is.
 pub(crate) fn all<R>(f: impl FnOnce() -> R) -> R {
-    struct Restore(u32);
-
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            LEFT.set(self.0);
-        }
-    }
-
-    let _restore = Restore(LEFT.replace(u32::MAX));
-    f()
+    during(&LEFT, u32::MAX, f)
 }

@@ -6,7 +6,10 @@
 use std::cell::Cell;
 use std::fmt;
 
-use crate::base::error::{Error, Result, Site};
+use crate::base::{
+    error::{Error, Result, Site},
+    local::during,
+};
 use crate::device::{
     budget::AllocError,
     kernel::{Kernel, OwnedView},
@@ -154,14 +157,7 @@ pub(crate) fn capture<C: Asynchronous, R>(device: &C, site: Site, f: impl FnOnce
         Error::Capture { site: Some(_), .. } => error,
         other => blame(other, site),
     };
-    struct Restore(bool);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            CAPTURING.set(self.0);
-        }
-    }
-    let _restore = Restore(CAPTURING.replace(true));
-    let (captured, answer) = device.shared().capture(f).map_err(begun)?;
+    let (captured, answer) = during(&CAPTURING, true, || device.shared().capture(f)).map_err(begun)?;
     Ok((Graph(Box::new(CapturedSection { device: device.clone(), captured: Some(captured) })), answer))
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::base::{
     error::{Error, Result},
+    local::during,
     system,
     units::Bytes,
 };
@@ -21,14 +22,7 @@ thread_local! {
 
 /// Runs `f`, and what it asks for may lie elsewhere.
 pub(crate) fn wanted<R>(f: impl FnOnce() -> R) -> R {
-    struct Back(bool);
-    impl Drop for Back {
-        fn drop(&mut self) {
-            WANTED.set(self.0);
-        }
-    }
-    let _back = Back(WANTED.replace(true));
-    f()
+    during(&WANTED, true, f)
 }
 
 /// Whether what this thread asks for may lie elsewhere.

@@ -9,7 +9,7 @@
 
 use std::cell::Cell;
 
-use crate::base::error::Result;
+use crate::base::{error::Result, local::during};
 use crate::device::stream::driver::Driver;
 
 /// The most streams that a device has.
@@ -56,14 +56,7 @@ thread_local! {
 /// Runs `f` with `stream` as this thread's current stream on every asynchronous device. A device with fewer
 /// streams counts on from its first one.
 pub(crate) fn on_stream<R>(stream: usize, f: impl FnOnce() -> R) -> R {
-    struct Restore(usize);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            let _ = CURRENT.try_with(|current| current.set(self.0));
-        }
-    }
-    let _restore = Restore(CURRENT.replace(stream));
-    f()
+    during(&CURRENT, stream, f)
 }
 
 /// A stream's books.
