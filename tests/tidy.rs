@@ -29,9 +29,8 @@ fn sources(folder: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut todo = vec![root().join(folder)];
     while let Some(path) = todo.pop() {
-        if path.ends_with("target") {
-            // What was built.
-        } else if path.is_dir() {
+        // What was built is nobody's source.
+        if path.is_dir() && !path.ends_with("target") {
             todo.extend(fs::read_dir(&path).expect("a folder").map(|entry| entry.expect("an entry").path()));
         } else if path.extension().is_some_and(|e| e == "rs") {
             found.push(path);

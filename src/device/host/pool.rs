@@ -102,8 +102,7 @@ impl FreeList {
     fn push(&mut self, block: Span) {
         let at = self.len;
         let room = self.room.get_or_insert_with(empty_room);
-        let (address, number) = (&mut room.addresses[at], &mut room.numbers[at]);
-        (*address, *number) = (block.ptr(), block.block());
+        (room.addresses[at], room.numbers[at]) = (block.ptr(), block.block());
         self.len = at + 1;
     }
 

@@ -345,7 +345,7 @@ impl Network {
         for node in self.nodes.iter().filter(|node| !node.vars.is_empty()) {
             let (own, others) = std::mem::take(&mut rest).split_at_mut(node.vars.len());
             rest = others;
-            // What the updater needs is used again for the next node, unless it lies beside all else.
+            // Layer by layer, what the updater needs is used again for the next node.
             let apart = self.config.training_mode == WorkspaceMode::Separate;
             let _room = apart.then(|| self.training.enter(ArrayType::UpdaterWorkingMem)).transpose()?;
             self.update_node(node, own)?;
