@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use crate::base::{
     error::{Closer, Error, Result, Site},
-    sync::{AtomicU32, Ordering, wait_turn},
+    sync::{AtomicU32, AtomicU64, Ordering, wait_turn},
 };
 use crate::device::Device;
 use crate::memory::{
@@ -93,6 +93,8 @@ impl TreePlace {
 }
 
 struct TreeNode {
+    /// Of two managers the later one's is larger.
+    serial: u64,
     inner: Arc<ManagerInner>,
     handle: Weak<ManagerHandle>,
     parent: Option<ManagerKey>,
@@ -111,6 +113,8 @@ impl TreeNode {
 }
 
 static TREE: Mutex<Option<SlotMap<ManagerKey, TreeNode>>> = Mutex::new(None);
+/// Managers that were made. Written under the lock of the tree.
+static MADE: AtomicU64 = AtomicU64::new(0);
 
 /// The tree, for the life of the guard. A panic while it is held leaves it usable: it is changed in single steps.
 struct Tree(MutexGuard<'static, Option<SlotMap<ManagerKey, TreeNode>>>);
@@ -126,6 +130,15 @@ impl Tree {
 
     fn nodes(&mut self) -> &mut SlotMap<ManagerKey, TreeNode> {
         self.0.get_or_insert_with(SlotMap::with_key)
+    }
+
+    /// The open managers below the system manager of a device, in the order in which they were made: that of keys is
+    /// none, since they are used again.
+    fn bases(&mut self, device: &Device) -> Vec<ManagerKey> {
+        let bases = self.nodes().iter().filter(|(_, node)| node.is_base_of(device));
+        let mut bases: Vec<_> = bases.map(|(key, node)| (node.serial, key)).collect();
+        bases.sort_unstable();
+        bases.into_iter().map(|(_, key)| key).collect()
     }
 
     /// The subtree's managers, parents first.
@@ -245,7 +258,9 @@ impl NdManager {
             let manager = NdManager { handle: Arc::new(ManagerHandle { inner: Arc::clone(&inner) }) };
             let handle = Arc::downgrade(&manager.handle);
             made = Some(manager);
-            TreeNode { inner, handle, parent: parent_key, children: Vec::new() }
+            // Relaxed: under the lock of the tree.
+            let serial = MADE.fetch_add(1, Ordering::Relaxed);
+            TreeNode { serial, inner, handle, parent: parent_key, children: Vec::new() }
         });
         let made = made.filter(|manager| manager.inner().place.is_some());
         match made {
@@ -382,22 +397,18 @@ impl NdManager {
         let mut tree = Tree::lock();
         match self.inner().place {
             Some(place) => tree.open_below(place.key),
-            None => {
-                let bases = |(key, node): (ManagerKey, &TreeNode)| node.is_base_of(self.device()).then_some(key);
-                let bases: Vec<_> = tree.nodes().iter().filter_map(bases).collect();
-                bases.into_iter().flat_map(|key| tree.open_below(key)).collect()
-            }
+            None => tree.bases(self.device()).into_iter().flat_map(|key| tree.open_below(key)).collect(),
         }
     }
 
     /// The managers directly below it.
     pub(crate) fn children(&self) -> Vec<NdManager> {
         let mut tree = Tree::lock();
-        let nodes = tree.nodes();
-        let keys: Vec<ManagerKey> = match self.inner().place {
-            Some(place) => nodes.get(place.key).map(|node| node.children.clone()).unwrap_or_default(),
-            None => nodes.iter().filter(|(_, node)| node.is_base_of(self.device())).map(|(key, _)| key).collect(),
+        let keys = match self.inner().place {
+            Some(place) => tree.nodes().get(place.key).map(|node| node.children.clone()).unwrap_or_default(),
+            None => tree.bases(self.device()),
         };
+        let nodes = tree.nodes();
         let handles = keys.iter().filter_map(|&key| nodes.get(key)?.handle.upgrade());
         handles.map(|handle| NdManager { handle }).collect()
     }
@@ -561,10 +572,8 @@ fn close_arrays(context: &ThreadContext, id: ManagerId, closer: Closer, site: Op
 /// The open managers of a device and those below them, each before these, with the number of managers above it.
 pub(crate) fn tree(device: &Device) -> Vec<(usize, ManagerInfo)> {
     let mut tree = Tree::lock();
-    let nodes = tree.nodes();
-    let bases = nodes.iter().filter(|(_, node)| node.is_base_of(device)).map(|(key, _)| (0, key));
-    let (mut todo, mut found): (Vec<_>, _) = (bases.collect(), Vec::new());
-    todo.reverse();
+    let mut todo: Vec<_> = tree.bases(device).into_iter().rev().map(|key| (0, key)).collect();
+    let (nodes, mut found) = (tree.nodes(), Vec::new());
     while let Some((depth, key)) = todo.pop() {
         let Some(node) = nodes.get(key).filter(|node| node.is_open()) else { continue };
         found.push((depth, ManagerInfo(Arc::clone(&node.inner))));

@@ -58,6 +58,23 @@ model                                4.00 MiB         4         1          +0 B
     });
 }
 
+/// Keys of managers that ended are used again, the last one first.
+#[test]
+fn managers_stand_in_the_order_in_which_they_were_made() {
+    alone(|| {
+        let device = Device::sim(SimConfig::default());
+        drop([base(&device), base(&device), base(&device)]);
+        let made = [base(&device), base(&device), base(&device)];
+        let shown: Vec<_> = memory::frame(&device, None).rows.iter().map(|row| row.uuid).collect();
+        assert_eq!(shown, made.each_ref().map(|manager| manager.uuid()));
+        let [first, second, third] = made;
+        drop(first);
+        let last = base(&device);
+        let shown: Vec<_> = memory::frame(&device, None).rows.iter().map(|row| row.uuid).collect();
+        assert_eq!(shown, [second.uuid(), third.uuid(), last.uuid()]);
+    });
+}
+
 #[test]
 fn a_frame_has_the_managers_with_most_bytes() {
     alone(|| {
