@@ -1,7 +1,7 @@
 //! Doors for the benchmarks and for tests of exhausted memory: the runtime's steps one by one, without a kernel. Not
 //! part of the interface.
 
-use crate::base::{dtype::DType, error::Site, layout::Layout, shape::Shape};
+use crate::base::{dtype::DType, error::Site, layout::Layout, shape::Shape, work};
 use crate::device::{
     Device,
     buffer::{PackedBuffer, Span},
@@ -160,12 +160,13 @@ impl DevicePool {
         self.blocks.push((block, bytes));
     }
 
-    /// Gives a block back, and takes another one.
+    /// Gives a block back, and takes another one, as a call does.
     ///
     /// # Panics
     /// If there are not so many blocks, or the device has no memory left.
     #[inline]
     pub fn replace(&mut self, at: usize, bytes: usize) {
+        work::begin();
         let (block, had) = &mut self.blocks[at];
         std::mem::replace(block, PackedBuffer::NONE).end(*had);
         *had = bytes;

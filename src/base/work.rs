@@ -40,6 +40,11 @@ pub(crate) fn spend(units: u32) -> bool {
     left > 0
 }
 
+/// Runs `f` as a call of its own would.
+pub(crate) fn of_call<R>(f: impl FnOnce() -> R) -> R {
+    during(&LEFT, UNITS, f)
+}
+
 /// Runs `f`, which is asked to do all there is.
 pub(crate) fn all<R>(f: impl FnOnce() -> R) -> R {
     during(&LEFT, u32::MAX, f)

@@ -8,6 +8,7 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::ptr::NonNull;
 
+use crate::base::work;
 use crate::device::{
     host::{
         pool::class_of,
@@ -123,7 +124,7 @@ impl HostAddresses {
     /// A block for so many bytes, at least one, all of which are written. `None`: the address space is used up.
     pub(crate) fn take(&mut self, bytes: usize) -> Option<Span> {
         let size = if bytes <= SMALL_MAX { class_of(bytes).1 } else { bytes };
-        let span = self.store.take(size)?.span;
+        let span = work::of_call(|| self.store.take(size))?.span;
         let fresh = self.store.ranges.write(Span::new(span.ptr(), bytes));
         self.misses += u64::from(fresh > 0);
         self.fresh += fresh as u64;
@@ -132,7 +133,7 @@ impl HostAddresses {
 
     /// Takes back what [`HostAddresses::take`] gave.
     pub(crate) fn put(&mut self, span: Span) {
-        self.store.put(span, Pages::Kept);
+        work::of_call(|| self.store.put(span, Pages::Kept));
     }
 
     /// Bytes that have pages.

@@ -7,12 +7,13 @@
 //!
 //! # Resident memory
 //! A range costs address space; its pages come with their first write. Of each free block the store knows how many of
-//! its first bytes may have pages. Blocks that have some are taken first; where new pages are needed nevertheless, and
-//! the bytes with pages pass 11/8 of the recent peak of those in use and 32 MiB, pages of the largest free blocks go
-//! back to the system, twice as many as came in one call; where blocks come back, 8 MiB in one call. So resident memory
-//! follows the peak, whatever sizes come, and a loop whose sizes repeat asks the system for nothing. The peak is that
-//! of this period and the one before; a period ends when 8 times the peak has been handed out, in 1,024 requests or
-//! more. The share, the 32 MiB and the size of ranges are those of [`HostPool`].
+//! its first bytes may have pages. Blocks that have some are taken first. Where the bytes with pages pass the recent peak
+//! of those in use by an eighth of it, and by 24 MiB, pages of the largest free blocks go back to the system: twice as
+//! many as came, and what a call has work left for, 4 MiB at most. So resident memory follows the peak, whatever sizes
+//! come. The peak is that of this period and the one before; a period ends when 32 times the peak has been handed out,
+//! in 256 requests or more. If in two of them one after the other more than a 32nd of what was handed out went back,
+//! sizes come which do not fit into each other's places: from then on twice as much is kept, and at last three times, so
+//! that a loop whose sizes repeat comes to rest. The share, the 24 MiB and the size of ranges are those of [`HostPool`].
 //!
 //! # Invariants
 //! - Bytes of a block are initialised: a range is zero when it is new, a page is zero when it comes again.
@@ -35,15 +36,20 @@ pub(super) const SMALL_MAX: usize = 32 << 10;
 const SEGMENT: usize = 256 << 10;
 /// Ranges begin at multiples of this, the size of a large page.
 pub(super) const HUGE: usize = 2 * MIB;
-/// Bytes whose pages go back in one call, beside twice those that came.
+/// Bytes whose pages go back at a time, beside twice those that came.
 const RETURNED: usize = 4 * MIB;
+/// A period hands out so many times the peak.
+const PERIOD: usize = 32;
+/// Where sizes do not fit into each other's places, so many times as much is kept beyond the peak.
+const TIMES_MAX: usize = 3;
 
 /// What the host's pool asks of the system, and what it keeps of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostPool {
-    /// Eighths of the recent peak that it keeps resident beyond it: 3 if not said.
+    /// Eighths of the recent peak that it keeps resident beyond it: 1 if not said.
     pub kept_eighths: usize,
-    /// Bytes that it keeps resident beyond these: 32 MiB if not said.
+    /// Bytes that it keeps resident beyond the recent peak at least: 24 MiB if not said. Of both up to three times as
+    /// much, where much of what goes back to the system is soon asked for again.
     pub kept_bytes: usize,
     /// Bytes of the address space that it asks for at least: 1 GiB if not said.
     pub range_bytes: usize,
@@ -51,7 +57,7 @@ pub struct HostPool {
 
 impl Default for HostPool {
     fn default() -> Self {
-        HostPool { kept_eighths: 3, kept_bytes: 32 * MIB, range_bytes: 1024 * MIB }
+        HostPool { kept_eighths: 1, kept_bytes: 24 * MIB, range_bytes: 1024 * MIB }
     }
 }
 
@@ -159,9 +165,14 @@ pub(super) struct Store<S = Mappings> {
     /// The most of them in this period, and in the one before.
     peak: usize,
     peak_before: usize,
-    /// Bytes and requests of this period.
-    volume: usize,
+    /// Requests of this period, their bytes, and those whose pages went back to the system.
     requests: u32,
+    volume: usize,
+    returned: usize,
+    /// How many times what the plan says is kept beyond the peak.
+    times: usize,
+    /// Whether much went back in the last period.
+    thrashed: bool,
     /// Requests that needed pages of the system.
     pub(super) misses: u64,
     /// The most that the process may have resident.
@@ -186,8 +197,11 @@ impl<S: Source> Store<S> {
             owned: 0,
             peak: 0,
             peak_before: 0,
-            volume: 0,
             requests: 0,
+            volume: 0,
+            returned: 0,
+            times: 1,
+            thrashed: false,
             misses: 0,
             physical_max: None,
         }
@@ -233,8 +247,8 @@ impl<S: Source> Store<S> {
         self.note(bytes);
         if new > 0 {
             self.misses += 1;
-            self.bound(RETURNED + 2 * new);
         }
+        self.bound(new);
         Some(TakenBlock { span: Span::in_block(self.large.block(number).ptr(), bytes, number), touched })
     }
 
@@ -267,10 +281,7 @@ impl<S: Source> Store<S> {
             self.large.unlink(number);
             self.unmap(number);
         }
-        // As far as the call has work left for others.
-        let most = RETURNED.min(work::left() as usize * MIB / work::MEBIBYTE as usize);
-        let returned = self.bound(most);
-        work::spend((returned.div_ceil(MIB) as u32).saturating_mul(work::MEBIBYTE));
+        self.bound(0);
     }
 
     /// Whether a free block is all of its range.
@@ -291,9 +302,15 @@ impl<S: Source> Store<S> {
         self.peak = self.peak.max(self.owned);
         self.volume = self.volume.saturating_add(bytes);
         self.requests += 1;
-        if self.requests >= 1024 && self.volume / 8 >= self.recent_peak() {
+        if self.requests >= 256 && self.volume / PERIOD >= self.recent_peak() {
+            // Where a peak fell, it goes back once.
+            let thrashes = self.returned > self.volume / 32;
+            if thrashes && self.thrashed {
+                self.times = (self.times + 1).min(TIMES_MAX);
+            }
+            self.thrashed = thrashes;
             (self.peak_before, self.peak) = (self.peak, self.owned);
-            (self.volume, self.requests) = (0, 0);
+            (self.requests, self.volume, self.returned) = (0, 0, 0);
         }
     }
 
@@ -321,13 +338,21 @@ impl<S: Source> Store<S> {
         (self.large.stats.hits + self.small.stats.hits).saturating_sub(self.misses)
     }
 
-    /// Gives pages back, as long as there are too many; about so many bytes at most. Returns how many went.
-    fn bound(&mut self, most: usize) -> usize {
+    /// Gives pages back, as long as there are too many: twice as many as came for a request, `new`, and what the call has
+    /// work left for.
+    fn bound(&mut self, new: usize) {
         let recent = self.recent_peak();
-        let beyond = (recent / 8).saturating_mul(self.plan.kept_eighths).saturating_add(self.plan.kept_bytes);
-        let admitted = recent.saturating_add(beyond);
+        let kept = (recent / 8).saturating_mul(self.plan.kept_eighths).max(self.plan.kept_bytes);
+        let admitted = recent.saturating_add(kept.saturating_mul(self.times));
         let excess = self.resident().saturating_sub(admitted);
-        if excess.min(most) > 0 { self.give_back(excess.min(most)) } else { 0 }
+        if excess == 0 {
+            return;
+        }
+        let share = RETURNED.min(work::left() as usize * MIB / work::MEBIBYTE as usize);
+        let returned = self.give_back(excess.min(share + 2 * new));
+        self.returned = self.returned.saturating_add(returned);
+        let for_others = returned.saturating_sub(2 * new).div_ceil(MIB) as u32;
+        work::spend(for_others.saturating_mul(work::MEBIBYTE));
     }
 
     /// Gives the pages of free blocks back to the system, the largest ones first, until so many bytes went. Returns how

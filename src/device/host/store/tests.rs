@@ -97,6 +97,23 @@ fn resident_bytes_follow_the_peak_whatever_sizes_come() {
     assert!(highest <= peak + peak / 2 + 32 * MIB, "{highest} bytes resident for {peak}");
 }
 
+/// 100 MiB, and then twice 60, beside 5: what is kept at first is too little for both.
+#[test]
+fn a_loop_whose_sizes_do_not_fit_into_each_others_places_comes_to_rest() {
+    let mut store = new();
+    let mut misses = Vec::new();
+    for _ in 0..500 {
+        work::begin();
+        let mut held = vec![store.take(100 * MIB).expect("memory"), store.take(5 * MIB).expect("memory")];
+        store.put(held.swap_remove(0).span, Pages::Kept);
+        held.extend((0..2).map(|_| store.take(60 * MIB).expect("memory")));
+        held.into_iter().for_each(|taken| store.put(taken.span, Pages::Kept));
+        misses.push(store.misses);
+    }
+    assert!(misses[20] > misses[10], "{misses:?}");
+    assert_eq!(misses[300], misses[499], "{misses:?}");
+}
+
 #[test]
 fn a_loop_of_the_same_sizes_soon_asks_the_system_for_nothing() {
     let mut store = new();
@@ -140,7 +157,7 @@ fn blocks_that_come_back_in_one_call_do_not_all_give_their_pages_back_in_it() {
     let blocks: Vec<TakenBlock> = (0..64).map(|_| store.take(8 * MIB).expect("memory")).collect();
     blocks.into_iter().for_each(|block| store.put(block.span, Pages::Kept));
     let mut forgotten = || {
-        for _ in 0..2000 {
+        for _ in 0..8000 {
             let block = store.take(2 * MIB).expect("memory");
             work::begin();
             let before = store.resident();
