@@ -14,14 +14,19 @@
 //! and with none above it, which is charged for whole blocks (`workspace/arena.rs`): each discharges it where it ends,
 //! on any thread. The workspace counts its arrays itself.
 //!
+//! # What is charged
+//! Two numbers of each kind that only grow: what was charged, and what was freed of it; so an array costs an exchange and
+//! two additions at each level, and what was charged in all is there too. Who charges reads first what was freed: it may
+//! find less than there was, never more, and no limit is passed.
+//!
 //! # Orderings
 //! Relaxed throughout, where nothing else is said: numbers that are added to, compared with a limit and reported;
-//! nobody reads other memory by them. What a node is, with the node above it, is published by `used`.
+//! nobody reads other memory by them. What a node is, with the node above it, is published by `charged`.
 //!
 //! # The end of a node
 //! It is used again when its manager or workspace, the nodes below it and its reservations are gone (`refs`) and no
-//! byte is charged to it. Who drops the last reference sets the highest bit of `used`, and whoever brings the number
-//! below it to 0 ends the node. From that bit on nothing is charged, so that happens once.
+//! byte is charged to it. Who drops the last reference sets the highest bit of `charged`; from then on nothing is charged.
+//! Whoever then finds that all bytes were freed ends the node, the one of them that counts its lives on.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,8 +40,10 @@ use crate::memory::slab::slab;
 
 /// No limit.
 const NONE: u64 = u64::MAX;
-/// In `used`: the manager is gone.
+/// In `charged`: the manager is gone. Below it numbers count in a circle.
 const CLOSED: u64 = 1 << 63;
+/// In `refs`: one life more.
+const LIFE: u64 = 1 << 32;
 
 /// What a manager and those below it may have, or a [`Workspace`](crate::Workspace). Of each number none at first.
 ///
@@ -166,9 +173,9 @@ impl From<AllocError> for NoBytes {
 /// What is charged to a node, with its limits.
 #[derive(Debug)]
 struct Meter {
-    used: AtomicU64,
+    charged: AtomicU64,
+    freed: AtomicU64,
     peak: AtomicU64,
-    total: AtomicU64,
     max: AtomicU64,
 }
 
@@ -185,14 +192,20 @@ struct Node {
     arrays: Meter,
     /// The node above.
     parent: AtomicU32,
-    refs: AtomicU32,
+    /// Who refers to it, below [`LIFE`], and how many lives it had.
+    refs: AtomicU64,
     manager: AtomicU64,
     refused: AtomicU64,
     soft_passed: AtomicU64,
 }
 
 const fn meter() -> Meter {
-    Meter { used: AtomicU64::new(CLOSED), peak: AtomicU64::new(0), total: AtomicU64::new(0), max: AtomicU64::new(NONE) }
+    Meter {
+        charged: AtomicU64::new(CLOSED),
+        freed: AtomicU64::new(0),
+        peak: AtomicU64::new(0),
+        max: AtomicU64::new(NONE),
+    }
 }
 
 slab!(NODES: Node = Node {
@@ -202,7 +215,7 @@ slab!(NODES: Node = Node {
     drawing: SpinLock::new(()),
     arrays: meter(),
     parent: AtomicU32::new(0),
-    refs: AtomicU32::new(0),
+    refs: AtomicU64::new(0),
     manager: AtomicU64::new(0),
     refused: AtomicU64::new(0),
     soft_passed: AtomicU64::new(0),
@@ -227,23 +240,63 @@ impl Meter {
     #[inline]
     fn add(&self, amount: u64, forced: bool) -> Result<u64, u64> {
         let max = self.max.load(Ordering::Relaxed);
-        // Acquire: pairs with the Release in `open`; whoever is charged finds the node above.
-        let added = self.used.fetch_update(Ordering::Acquire, Ordering::Relaxed, |used| {
-            let fits = forced || (used & CLOSED == 0 && used.saturating_add(amount) <= max);
-            fits.then(|| used + amount)
-        });
-        if let Ok(before) = added {
-            self.total.fetch_add(amount, Ordering::Relaxed);
-            let now = (before & !CLOSED) + amount;
-            if now > self.peak.load(Ordering::Relaxed) {
-                self.peak.fetch_max(now, Ordering::Relaxed);
+        loop {
+            let (used, charged) = self.read();
+            let fits = forced || (charged & CLOSED == 0 && used.saturating_add(amount) <= max);
+            if !fits {
+                return Err(used);
+            }
+            let sum = charged & CLOSED | charged.wrapping_add(amount) & !CLOSED;
+            // Acquire: pairs with the Release in `open`; whoever is charged finds the node above. Relaxed: read again.
+            if self.charged.compare_exchange_weak(charged, sum, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                if used + amount > self.peak.load(Ordering::Relaxed) {
+                    self.peak.fetch_max(used + amount, Ordering::Relaxed);
+                }
+                return Ok(used);
             }
         }
-        added
     }
 
+    /// Takes back what was added, as if it had never been.
+    fn revoke(&self, amount: u64) {
+        let less = |charged: u64| Some(charged & CLOSED | charged.wrapping_sub(amount) & !CLOSED);
+        // SeqCst: as in `free_bytes`.
+        let _ = self.charged.fetch_update(Ordering::SeqCst, Ordering::Relaxed, less);
+    }
+
+    /// What there is, and what was charged when it was read: first what was freed, so that there is not less.
+    #[inline]
+    fn read(&self) -> (u64, u64) {
+        // Acquire: pairs with the Release of `free`: what was freed had been charged.
+        let freed = self.freed.load(Ordering::Acquire);
+        let charged = self.charged.load(Ordering::Relaxed);
+        (charged.wrapping_sub(freed) & !CLOSED, charged)
+    }
+
+    #[inline]
     fn now(&self) -> u64 {
-        self.used.load(Ordering::Relaxed) & !CLOSED
+        self.read().0
+    }
+
+    /// What there is at a time during the call, and all that was charged.
+    fn exact(&self) -> (u64, u64) {
+        loop {
+            // Acquire: as in `read`, and so that the three are read one after the other: while what was freed stays the
+            // same, the difference is what there is.
+            let freed = self.freed.load(Ordering::Acquire);
+            let charged = self.charged.load(Ordering::Acquire);
+            if self.freed.load(Ordering::Relaxed) == freed {
+                return (charged.wrapping_sub(freed) & !CLOSED, charged & !CLOSED);
+            }
+        }
+    }
+
+    /// Begins at nothing.
+    fn open(&self) {
+        self.peak.store(0, Ordering::Relaxed);
+        self.freed.store(0, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `add`.
+        self.charged.store(0, Ordering::Release);
     }
 }
 
@@ -266,17 +319,15 @@ pub(crate) fn open(parent: u32, manager: u64, budget: &Budget) -> Option<u32> {
     let fresh = node(number);
     retain(parent);
     fresh.parent.store(parent, Ordering::Relaxed);
-    fresh.refs.store(1, Ordering::Relaxed);
+    fresh.refs.fetch_add(1, Ordering::Relaxed);
     fresh.manager.store(manager, Ordering::Relaxed);
-    let meters = [&fresh.bytes.peak, &fresh.bytes.total, &fresh.arrays.peak, &fresh.arrays.total];
-    for number in [&fresh.reserved, &fresh.refused, &fresh.soft_passed].into_iter().chain(meters) {
+    for number in [&fresh.reserved, &fresh.refused, &fresh.soft_passed] {
         number.store(0, Ordering::Relaxed);
     }
     set(number, budget);
     COUNT.fetch_add(u32::from(manager != 0), Ordering::Relaxed);
-    // Release: pairs with the Acquire in `Meter::add`.
-    fresh.arrays.used.store(0, Ordering::Release);
-    fresh.bytes.used.store(0, Ordering::Release);
+    fresh.arrays.open();
+    fresh.bytes.open();
     Some(number)
 }
 
@@ -313,14 +364,15 @@ pub(crate) fn parent_of(number: u32) -> u32 {
 pub(crate) fn usage(number: u32) -> BudgetUse {
     let of = node(number);
     let read = |at: &AtomicU64| at.load(Ordering::Relaxed);
+    let ((bytes, total_bytes), (arrays, total_arrays)) = (of.bytes.exact(), of.arrays.exact());
     BudgetUse {
-        bytes: of.bytes.now(),
+        bytes,
         peak_bytes: read(&of.bytes.peak),
-        total_bytes: read(&of.bytes.total),
+        total_bytes,
         reserved_bytes: read(&of.reserved),
-        arrays: of.arrays.now(),
+        arrays,
         peak_arrays: read(&of.arrays.peak),
-        total_arrays: read(&of.arrays.total),
+        total_arrays,
         refused: read(&of.refused),
         soft_passed: read(&of.soft_passed),
     }
@@ -336,12 +388,27 @@ pub(crate) fn retain(number: u32) {
 /// One less that refers to a node.
 pub(crate) fn release(number: u32) {
     // AcqRel: pairs with itself in the others: the last one comes after them.
-    if number != 0 && node(number).refs.fetch_sub(1, Ordering::AcqRel) == 1 {
-        node(number).arrays.used.fetch_or(CLOSED, Ordering::Relaxed);
-        // AcqRel: pairs with itself and with that in `subtract`: who ends the node comes after all who used it.
-        if node(number).bytes.used.fetch_or(CLOSED, Ordering::AcqRel) == 0 {
-            end(number);
-        }
+    if number != 0 && node(number).refs.fetch_sub(1, Ordering::AcqRel) % LIFE == 1 {
+        let of = node(number);
+        let life = of.refs.load(Ordering::Relaxed);
+        of.arrays.charged.fetch_or(CLOSED, Ordering::Relaxed);
+        // SeqCst: pairs with `free_bytes`: of this and what frees the last bytes, the later one finds the other.
+        of.bytes.charged.fetch_or(CLOSED, Ordering::SeqCst);
+        end_if_free(number, life);
+    }
+}
+
+/// Ends the node if nobody refers to it and all that was charged to it was freed. `life`: its references at a time when
+/// it surely had not ended.
+fn end_if_free(number: u32, life: u64) {
+    let of = node(number);
+    // SeqCst: pairs with the other's change, which comes before or finds this one's.
+    let (freed, charged) = (of.bytes.freed.load(Ordering::SeqCst), of.bytes.charged.load(Ordering::SeqCst));
+    let is_free = charged & CLOSED != 0 && charged.wrapping_sub(freed) & !CLOSED == 0;
+    let refs = life / LIFE * LIFE;
+    // AcqRel: who ends the node comes after all who used it; of several, and of those that come too late, it picks one.
+    if is_free && of.refs.compare_exchange(refs, refs.wrapping_add(LIFE), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        end(number);
     }
 }
 
@@ -391,24 +458,57 @@ pub(crate) fn charge(number: u32, bytes: u64) -> Result<Charged, OverBudget> {
     match charge_to(number, 0, bytes, false) {
         Ok(false) => Ok(Charged::All),
         Ok(true) => Ok(Charged::AllAboveSoft),
-        Err(_) if node(number).bytes.used.load(Ordering::Relaxed) & CLOSED != 0 => Ok(Charged::Nobody),
+        Err(_) if node(number).bytes.charged.load(Ordering::Relaxed) & CLOSED != 0 => Ok(Charged::Nobody),
         Err(refusal) => Err(refusal),
     }
 }
 
-/// As [`charge`], up to and without the node `end`.
+/// As [`charge`], up to and without the node `end`. Whether a soft limit was passed.
 fn charge_to(number: u32, end: u32, bytes: u64, forced: bool) -> Result<bool, OverBudget> {
-    if number == end || number == 0 || bytes == 0 {
-        return Ok(false);
+    let (mut at, mut passed) = (number, false);
+    let refusal = loop {
+        if at == end || at == 0 || bytes == 0 {
+            return Ok(passed);
+        }
+        // What moves below a node in common brings no bytes along that those above have reserved.
+        if end == 0 && node(at).reserved.load(Ordering::Relaxed) != 0 {
+            match charge_reserved(at, bytes, forced) {
+                Ok(above) => return Ok(above || passed),
+                Err(refusal) => break refusal,
+            }
+        }
+        match charge_one(at, bytes, forced) {
+            Ok(soft) => passed |= soft,
+            Err(refusal) => break refusal,
+        }
+        at = parent_of(at);
+    };
+    for below in path(number, at) {
+        revoke_bytes(below, bytes);
     }
+    Err(refusal)
+}
+
+/// Charges a node, and none above it. Whether its soft limit was passed.
+#[inline]
+fn charge_one(number: u32, bytes: u64, forced: bool) -> Result<bool, OverBudget> {
     let of = node(number);
-    // What moves below a node in common brings no bytes along that those above have reserved.
-    if end != 0 || of.reserved.load(Ordering::Relaxed) == 0 {
-        return charge_all(number, end, bytes, forced);
+    let before = of.bytes.add(bytes, forced).map_err(|used| refused(number, used, bytes, false))?;
+    let soft = of.soft.load(Ordering::Relaxed);
+    let passed = before <= soft && before + bytes > soft;
+    if passed {
+        of.soft_passed.fetch_add(1, Ordering::Relaxed);
     }
+    Ok(passed)
+}
+
+/// As [`charge_to`] without an end, from a node with reserved bytes: they are drawn on, and are charged already.
+#[cold]
+fn charge_reserved(number: u32, bytes: u64, forced: bool) -> Result<bool, OverBudget> {
+    let of = node(number);
     of.drawing.with(|()| {
         let drawn = draw(of, bytes);
-        let charged = if drawn < bytes { charge_all(number, end, bytes - drawn, forced) } else { Ok(false) };
+        let charged = if drawn < bytes { charge_whole(number, bytes - drawn, forced) } else { Ok(false) };
         if charged.is_err() {
             of.reserved.fetch_add(drawn, Ordering::Relaxed);
         }
@@ -416,23 +516,16 @@ fn charge_to(number: u32, end: u32, bytes: u64, forced: bool) -> Result<bool, Ov
     })
 }
 
-/// As [`charge_to`], of a node where nothing is reserved.
-#[inline]
-fn charge_all(number: u32, end: u32, bytes: u64, forced: bool) -> Result<bool, OverBudget> {
-    let of = node(number);
-    let added = of.bytes.add(bytes, forced);
-    let before = added.map_err(|used| refused(number, used, bytes, false))? & !CLOSED;
-    let soft = of.soft.load(Ordering::Relaxed);
-    let passed = before <= soft && before + bytes > soft;
-    if passed {
-        of.soft_passed.fetch_add(1, Ordering::Relaxed);
+/// As [`charge_to`] without an end, not out of what the node has reserved.
+fn charge_whole(number: u32, bytes: u64, forced: bool) -> Result<bool, OverBudget> {
+    let passed = charge_one(number, bytes, forced)?;
+    match charge_to(parent_of(number), 0, bytes, forced) {
+        Ok(above) => Ok(above || passed),
+        Err(refusal) => {
+            revoke_bytes(number, bytes);
+            Err(refusal)
+        }
     }
-    let above = charge_to(parent_of(number), end, bytes, forced);
-    if above.is_err() {
-        of.bytes.total.fetch_sub(bytes, Ordering::Relaxed);
-        subtract(number, bytes);
-    }
-    above.map(|above| above || passed)
 }
 
 /// Takes from what is reserved, at most so much.
@@ -451,10 +544,22 @@ fn refused(number: u32, used: u64, asked: u64, is_arrays: bool) -> OverBudget {
     OverBudget { node: number, manager, used: used & !CLOSED, max, asked, is_arrays }
 }
 
-fn subtract(number: u32, bytes: u64) {
-    // AcqRel: pairs with itself, and with that in `release`.
-    if node(number).bytes.used.fetch_sub(bytes, Ordering::AcqRel) == CLOSED | bytes {
-        end(number);
+fn revoke_bytes(number: u32, bytes: u64) {
+    let life = node(number).refs.load(Ordering::Relaxed);
+    node(number).bytes.revoke(bytes);
+    end_if_free(number, life);
+}
+
+#[inline]
+fn free_bytes(number: u32, bytes: u64) {
+    let of = node(number);
+    // Relaxed: as long as bytes are charged to it, it does not end.
+    let life = of.refs.load(Ordering::Relaxed);
+    // SeqCst: pairs with `release`, and as Release with the Acquire in `Meter::read`.
+    of.bytes.freed.fetch_add(bytes, Ordering::SeqCst);
+    // SeqCst: as in `end_if_free`, which looks again.
+    if of.bytes.charged.load(Ordering::SeqCst) & CLOSED != 0 {
+        end_if_free(number, life);
     }
 }
 
@@ -467,7 +572,7 @@ pub(crate) fn discharge(number: u32, bytes: u64) {
 fn discharge_to(number: u32, end: u32, bytes: u64) {
     if number != end && number != 0 && bytes > 0 {
         discharge_to(parent_of(number), end, bytes);
-        subtract(number, bytes);
+        free_bytes(number, bytes);
     }
 }
 
@@ -489,29 +594,27 @@ pub(crate) fn transfer(from: u32, to: u32, bytes: u64, forced: bool) -> Result<(
 pub(crate) fn count_array(number: u32, forced: bool) -> Result<(), OverBudget> {
     for at in path(number, 0) {
         if let Err(used) = node(at).arrays.add(1, forced) {
-            for below in path(number, at) {
-                node(below).arrays.total.fetch_sub(1, Ordering::Relaxed);
-                uncount_one(below);
-            }
+            path(number, at).for_each(|below| node(below).arrays.revoke(1));
             return Err(refused(at, used, 1, true));
         }
     }
     Ok(())
 }
 
-fn uncount_one(number: u32) {
-    node(number).arrays.used.fetch_sub(1, Ordering::Relaxed);
-}
-
 /// An array counted with a node is gone from it.
 #[inline]
 pub(crate) fn uncount_array(number: u32) {
-    path(number, 0).for_each(uncount_one);
+    // Release: pairs with the Acquire in `Meter::read`.
+    path(number, 0).for_each(|at| _ = node(at).arrays.freed.fetch_add(1, Ordering::Release));
 }
 
 /// Which budget would refuse an array more now.
 pub(crate) fn full(number: u32) -> Option<OverBudget> {
-    let is_full = |&at: &u32| node(at).arrays.now() >= node(at).arrays.max.load(Ordering::Relaxed);
+    let is_full = |&at: &u32| {
+        let Node { arrays, .. } = node(at);
+        let max = arrays.max.load(Ordering::Relaxed);
+        max != NONE && arrays.now() >= max
+    };
     path(number, 0).find(is_full).map(|at| refused(at, node(at).arrays.now(), 1, true))
 }
 
@@ -558,7 +661,7 @@ pub(crate) fn reserve(number: u32, bytes: u64) -> Result<(), OverBudget> {
         return Ok(());
     }
     // Not out of what others reserved.
-    charge_all(number, 0, bytes, false)?;
+    charge_whole(number, bytes, false)?;
     retain(number);
     node(number).reserved.fetch_add(bytes, Ordering::Relaxed);
     Ok(())

@@ -256,6 +256,9 @@ impl OwnerList {
     fn charge(&self, cell: &ArraySlot, entry: Entry) -> std::result::Result<(), Refused> {
         let forced = matches!(entry, Entry::Returned | Entry::Stays);
         budget::count_array(self.budget, forced).map_err(Refused::OverBudget)?;
+        if is_charged_to(cell, self.budget) {
+            return Ok(());
+        }
         charge_bytes(cell, self.budget, entry).map_err(|refusal| {
             budget::uncount_array(self.budget);
             Refused::OverBudget(refusal)
@@ -351,6 +354,12 @@ fn charge_bytes(cell: &ArraySlot, budget: u32, entry: Entry) -> std::result::Res
     storage::charge(id, budget, entry == Entry::Returned, |_, references| entry != Entry::Made || references == 1)
 }
 
+/// Whether the bytes of an array are charged to a budget, or to none.
+#[inline]
+fn is_charged_to(cell: &ArraySlot, budget: u32) -> bool {
+    cell.storage_id().is_none_or(|id| storage::is_charged_to(id, budget))
+}
+
 /// Puts a taken (or new) array into the hands of its new owner.
 #[inline(always)]
 pub(crate) fn put((index, cell): (u32, &ArraySlot), owner: Owner, entry: Entry) -> std::result::Result<(), Refused> {
@@ -383,7 +392,7 @@ fn hang(index: u32, cell: &ArraySlot, id: ManagerId, entry: Entry) -> std::resul
         if list.capped && matches!(entry, Entry::Made | Entry::Moved) {
             return Err(Refused::Capped);
         }
-        if list.budget != 0 || budget::is_in_use() {
+        if list.budget != 0 || (budget::is_in_use() && !is_charged_to(cell, 0)) {
             list.charge(cell, entry)?;
         }
         list.link(index, cell);

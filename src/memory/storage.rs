@@ -96,6 +96,8 @@ slab!(CELLS: StorageCell = StorageCell {
 /// Bytes that no budget counts: of others, or of a workspace. Those that a workspace planned have their request's
 /// number instead, above [`PLANNED`].
 const FREE: u32 = UNPLANNED;
+/// In the place of a budget: the bytes are being charged to another.
+const MOVING: u32 = PLANNED - 1;
 /// In the marks of a cell: it stands in the trace.
 const TRACED: u32 = 1 << 31;
 /// Any thread may use the bytes.
@@ -631,19 +633,33 @@ pub(crate) fn charge(
     moves: impl Fn(u32, u32) -> bool,
 ) -> std::result::Result<(), OverBudget> {
     let StorageCell { marks, bytes, refs, .. } = CELLS.get(id);
-    // Relaxed: numbers; the exchange decides, of several that move arrays with these bytes, which one does it.
-    let before = marks.load(Ordering::Relaxed);
-    let from = before & !TRACED;
-    if from >= PLANNED || from == to || (from != 0 && !moves(from, refs.load(Ordering::Relaxed))) {
-        return Ok(());
+    let mut turns = 0;
+    loop {
+        // Relaxed, here and below: numbers.
+        let before = marks.load(Ordering::Relaxed);
+        let from = before & !TRACED;
+        if from == MOVING {
+            wait_turn(&mut turns);
+            continue;
+        }
+        if from >= PLANNED || from == to || (from != 0 && !moves(from, refs.load(Ordering::Relaxed))) {
+            return Ok(());
+        }
+        // Of several that move arrays with these bytes one at a time moves them.
+        let moving = before & TRACED | MOVING;
+        if marks.compare_exchange(before, moving, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            let moved = budget::transfer(from, to, bytes.load(Ordering::Relaxed), forced);
+            marks.store(before & TRACED | if moved.is_ok() { to } else { from }, Ordering::Relaxed);
+            return moved;
+        }
     }
-    let bytes = bytes.load(Ordering::Relaxed);
-    budget::transfer(from, to, bytes, forced)?;
-    if marks.compare_exchange(before, before & TRACED | to, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-        // Not refused: `from` had them until now.
-        return budget::transfer(to, from, bytes, true);
-    }
-    Ok(())
+}
+
+/// Whether the bytes of the storage in a cell are charged to a budget, or to none.
+#[inline]
+pub(crate) fn is_charged_to(id: u32, payer: u32) -> bool {
+    // Relaxed: as above.
+    CELLS.get(id).marks.load(Ordering::Relaxed) & !TRACED == payer
 }
 
 /// In-place changes so far of the storage in a cell, and of those that were there before it.

@@ -1,8 +1,9 @@
 //! Budgets of managers: bytes and arrays, through the tree, before memory is taken; moves, reservations, and what
 //! happens beyond them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
 
 use ndgc::{
     Budget, BudgetUse, DType, Device, Error, NdManager, OutOfMemoryClass, Tensor, Var, Workspace, WorkspaceConfig, gc,
@@ -402,6 +403,51 @@ fn random_programs_agree_with_a_model_and_nothing_is_refused_that_fits() {
             gc::collect_orphans();
             assert!([0, 1, 2, 4].iter().all(|&of| used(&managers[of]) == (0, 0)));
         }
+    });
+}
+
+#[test]
+fn bytes_that_two_threads_move_at_once_are_charged_to_one_of_them() {
+    const ROUNDS: usize = 3000;
+    switched(true, |device| {
+        let [from, left, right] = [base(device), base(device), base(device)];
+        let _ = [&from, &left, &right].map(|manager| manager.set_budget(Budget::new().max_bytes(1000)).unwrap());
+        let charged = || [&from, &left, &right].map(|manager| manager.budget_use().unwrap().bytes);
+        let (turn, ready) = (Barrier::new(3), AtomicUsize::new(0));
+        let shared = Mutex::new(Vec::new());
+        let mut found = BTreeSet::new();
+        std::thread::scope(|scope| {
+            for (at, to) in [&left, &right].into_iter().enumerate() {
+                let (turn, ready, shared) = (&turn, &ready, &shared);
+                scope.spawn(move || {
+                    for round in 1..=ROUNDS {
+                        turn.wait();
+                        let view: Option<Tensor> = shared.lock().unwrap().get(at).cloned();
+                        ready.fetch_add(1, Ordering::SeqCst);
+                        while ready.load(Ordering::SeqCst) < 2 * round {
+                            std::hint::spin_loop();
+                        }
+                        view.map(|view| view.attach(to));
+                        turn.wait();
+                    }
+                });
+            }
+            // No panic in here, for which the others would wait.
+            for _ in 0..ROUNDS {
+                let array = bytes(&from, 900);
+                let views = array.iter().flat_map(|array| [0, 400].map(|start| array.narrow(0, start, 400)));
+                *shared.lock().unwrap() = views.flatten().collect();
+                turn.wait();
+                turn.wait();
+                found.insert(charged());
+                drop(array);
+                shared.lock().unwrap().clear();
+                gc::collect_orphans();
+                found.insert(charged());
+            }
+        });
+        let expected = [[0, 0, 0], [0, 0, 900], [0, 900, 0]];
+        assert!(found.iter().all(|charged| expected.contains(charged)), "{found:?}");
     });
 }
 

@@ -181,7 +181,7 @@ thread_local! {
 }
 
 /// Bytes for an array: its block.
-#[inline]
+#[inline(always)]
 fn alloc_bytes(stock: Option<&Stock>, bytes: usize) -> Result<TakenBlock, AllocError> {
     let share = stock.map(|stock| stock.share);
     let grant = counts::grant(share, bytes).ok_or(AllocError::Exhausted)?;

@@ -328,7 +328,8 @@ pub(crate) fn both_or_none(
 /// but not a view, a second result, or the result of a composed operation.
 #[inline(always)]
 fn room_for_array(context: &ThreadContext, op: &'static str, storage: &Storage, owner: Owner) -> Result<()> {
-    if budget::is_in_use() { look_for_room(context, op, storage, owner) } else { Ok(()) }
+    let is_full = budget::is_in_use() && budget::full(budget_of(owner)).is_some();
+    if is_full { look_for_room(context, op, storage, owner) } else { Ok(()) }
 }
 
 #[cold]
