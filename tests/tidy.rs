@@ -182,7 +182,7 @@ fn functions_fit_a_screen_and_files_a_sitting() {
             let is_fn = ["fn ", "pub fn ", "pub(crate) fn ", "pub(super) fn ", "pub(crate) unsafe fn ", "unsafe fn "]
                 .iter()
                 .any(|prefix| head.starts_with(prefix));
-            if !is_fn || line.ends_with(';') {
+            if !is_fn || line.ends_with([';', '}']) {
                 continue;
             }
             let close = format!("{}}}", " ".repeat(line.len() - head.len()));

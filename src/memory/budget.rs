@@ -406,7 +406,8 @@ fn end_if_free(number: u32, life: u64) {
     let (freed, charged) = (of.bytes.freed.load(Ordering::SeqCst), of.bytes.charged.load(Ordering::SeqCst));
     let is_free = charged & CLOSED != 0 && charged.wrapping_sub(freed) & !CLOSED == 0;
     let refs = life / LIFE * LIFE;
-    // AcqRel: who ends the node comes after all who used it; of several, and of those that come too late, it picks one.
+    // AcqRel: pairs with `release` and with itself: who ends the node comes after all who used it, and of several, and of
+    // those that come too late, it picks one.
     if is_free && of.refs.compare_exchange(refs, refs.wrapping_add(LIFE), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
         end(number);
     }

@@ -6,14 +6,15 @@
 //! is apart ([`Source`]): in a replay there are only their addresses (`addresses.rs`).
 //!
 //! # Resident memory
-//! A range costs address space; its pages come with their first write. Of each free block the store knows how many of
-//! its first bytes may have pages. Blocks that have some are taken first. Where the bytes with pages pass the recent peak
-//! of those in use by an eighth of it, and by 24 MiB, pages of the largest free blocks go back to the system: twice as
-//! many as came, and what a call has work left for, 4 MiB at most. So resident memory follows the peak, whatever sizes
-//! come. The peak is that of this period and the one before; a period ends when 32 times the peak has been handed out,
-//! in 256 requests or more. If in two of them one after the other more than a 32nd of what was handed out went back,
-//! sizes come which do not fit into each other's places: from then on twice as much is kept, and at last three times, so
-//! that a loop whose sizes repeat comes to rest. The share, the 24 MiB and the size of ranges are those of [`HostPool`].
+//! A range costs address space; its pages come with their first write. Of each free block the store knows how many
+//! of its first bytes may have pages. Blocks that have some are taken first. Where the bytes with pages pass the
+//! recent peak of those in use by an eighth of it, and by 24 MiB, pages of the largest free blocks go back to the
+//! system: twice as many as came, and what a call has work left for, 4 MiB at most. So resident memory follows the
+//! peak, whatever sizes come. The peak is that of this period and the one before; a period ends when 32 times the
+//! peak has been handed out, in 256 requests or more. If in two of them one after the other more than a 32nd of
+//! what was handed out went back, sizes come which do not fit into each other's places: from then on twice as much
+//! is kept, and at last three times, so that a loop whose sizes repeat comes to rest. The share, the 24 MiB and the
+//! size of ranges are those of [`HostPool`].
 //!
 //! # Invariants
 //! - Bytes of a block are initialised: a range is zero when it is new, a page is zero when it comes again.
