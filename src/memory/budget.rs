@@ -15,9 +15,9 @@
 //! on any thread. The workspace counts its arrays itself.
 //!
 //! # What is charged
-//! Two numbers of each kind that only grow: what was charged, and what was freed of it; so an array costs an exchange and
-//! two additions at each level, and what was charged in all is there too. Who charges reads first what was freed: it may
-//! find less than there was, never more, and no limit is passed.
+//! Two numbers of each kind that only grow: what was charged, and what was freed of it; so an array costs two exchanges
+//! and two additions at each level, and what was charged in all is there too. Who charges reads first what was freed: it
+//! may find less than there was, never more, and no limit is passed.
 //!
 //! # Orderings
 //! Relaxed throughout, where nothing else is said: numbers that are added to, compared with a limit and reported;
@@ -25,8 +25,8 @@
 //!
 //! # The end of a node
 //! It is used again when its manager or workspace, the nodes below it and its reservations are gone (`refs`) and no
-//! byte is charged to it. Who drops the last reference sets the highest bit of `charged`; from then on nothing is charged.
-//! Whoever then finds that all bytes were freed ends the node, the one of them that counts its lives on.
+//! byte is charged to it. Who drops the last reference sets the highest bit of `charged`; from then on nothing is
+//! charged. Whoever then finds that all bytes were freed ends the node, the one of them that counts its lives on.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -406,8 +406,8 @@ fn end_if_free(number: u32, life: u64) {
     let (freed, charged) = (of.bytes.freed.load(Ordering::SeqCst), of.bytes.charged.load(Ordering::SeqCst));
     let is_free = charged & CLOSED != 0 && charged.wrapping_sub(freed) & !CLOSED == 0;
     let refs = life / LIFE * LIFE;
-    // AcqRel: pairs with `release` and with itself: who ends the node comes after all who used it, and of several, and of
-    // those that come too late, it picks one.
+    // AcqRel: pairs with `release` and with itself: who ends the node comes after all who used it, and of several, and
+    // of those that come too late, it picks one.
     if is_free && of.refs.compare_exchange(refs, refs.wrapping_add(LIFE), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
         end(number);
     }

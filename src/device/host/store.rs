@@ -339,8 +339,8 @@ impl<S: Source> Store<S> {
         (self.large.stats.hits + self.small.stats.hits).saturating_sub(self.misses)
     }
 
-    /// Gives pages back, as long as there are too many: twice as many as came for a request, `new`, and what the call has
-    /// work left for.
+    /// Gives pages back, as long as there are too many: twice as many as came for a request, `new`, and what the call
+    /// has work left for.
     fn bound(&mut self, new: usize) {
         let recent = self.recent_peak();
         let kept = (recent / 8).saturating_mul(self.plan.kept_eighths).max(self.plan.kept_bytes);
