@@ -16,8 +16,8 @@
 //!
 //! # What is charged
 //! Two numbers of each kind that only grow: what was charged, and what was freed of it; so an array costs two exchanges
-//! and two additions at each level, and what was charged in all is there too. Who charges reads first what was freed: it
-//! may find less than there was, never more, and no limit is passed.
+//! and two additions at each level, and what was charged in all is there too. Who charges reads first what was freed:
+//! it may find more than there is, never less, so that no limit is passed.
 //!
 //! # Orderings
 //! Relaxed throughout, where nothing else is said: numbers that are added to, compared with a limit and reported;
