@@ -6,15 +6,16 @@
 //! is apart ([`Source`]): in a replay there are only their addresses (`addresses.rs`).
 //!
 //! # Resident memory
-//! A range costs address space; its pages come with their first write. Of each free block the store knows how many
-//! of its first bytes may have pages. Blocks that have some are taken first. Where the bytes with pages pass the
-//! recent peak of those in use by an eighth of it, and by 24 MiB, pages of the largest free blocks go back to the
-//! system: twice as many as came, and what a call has work left for, 4 MiB at most. So resident memory follows the
-//! peak, whatever sizes come. The peak is that of this period and the one before; a period ends when 32 times the
-//! peak has been handed out, in 256 requests or more. If in two of them one after the other more than a 32nd of
-//! what was handed out went back, sizes come which do not fit into each other's places: from then on twice as much
-//! is kept, and at last three times, so that a loop whose sizes repeat comes to rest. The share, the 24 MiB and the
-//! size of ranges are those of [`HostPool`].
+//! A range costs address space; its pages come with their first write. Of each free block the store knows how many of
+//! its first bytes may have pages. Blocks that have some are taken first. Where the bytes with pages pass the recent
+//! peak of those in use by an eighth of it, and by 24 MiB, pages of the largest free blocks go back to the system:
+//! twice as many as came, and what a call has work left for, 4 MiB at most. So resident memory follows the peak,
+//! whatever sizes come. The peak is that of this period and the one before, and of six more if it is at most twice as
+//! much: a large step that was rare is soon forgotten, and a valley is no new peak. A period ends when 8 times the
+//! peak has been handed out, in 64 requests or more. If in four of them, and in the next four, more than a 32nd of
+//! what was handed out went back, sizes come which do not fit into each other's places: from then on twice as much is
+//! kept, and at last three times, so that a loop whose sizes repeat comes to rest. The share, the 24 MiB and the size
+//! of ranges are those of [`HostPool`].
 //!
 //! # Invariants
 //! - Bytes of a block are initialised: a range is zero when it is new, a page is zero when it comes again.
@@ -40,7 +41,9 @@ pub(super) const HUGE: usize = 2 * MIB;
 /// Bytes whose pages go back at a time, beside twice those that came.
 const RETURNED: usize = 4 * MIB;
 /// A period hands out so many times the peak.
-const PERIOD: usize = 32;
+const PERIOD: usize = 8;
+/// Periods whose peaks are known.
+const PERIODS: usize = 8;
 /// Where sizes do not fit into each other's places, so many times as much is kept beyond the peak.
 const TIMES_MAX: usize = 3;
 
@@ -163,16 +166,20 @@ pub(super) struct Store<S = Mappings> {
     pub(super) ranges: S,
     /// Bytes of large blocks that are handed out.
     owned: usize,
-    /// The most of them in this period, and in the one before.
-    peak: usize,
-    peak_before: usize,
-    /// Requests of this period, their bytes, and those whose pages went back to the system.
+    /// The most of them in this period, whose number is `period`, and in those before.
+    peaks: [usize; PERIODS],
+    period: usize,
+    /// What [`Store::peak_of`] says of these.
+    recent_peak: usize,
+    /// Requests of this period, and their bytes.
     requests: u32,
     volume: usize,
+    /// Bytes that were handed out, and whose pages went back to the system, since that was looked at.
+    handed_out: usize,
     returned: usize,
     /// How many times what the plan says is kept beyond the peak.
     times: usize,
-    /// Whether much went back in the last period.
+    /// Whether much went back before the last look.
     thrashed: bool,
     /// Requests that needed pages of the system.
     pub(super) misses: u64,
@@ -196,10 +203,12 @@ impl<S: Source> Store<S> {
             small: Blocks::new(1, Segments::Of(SEGMENT)),
             ranges: S::default(),
             owned: 0,
-            peak: 0,
-            peak_before: 0,
+            peaks: [0; PERIODS],
+            period: 0,
+            recent_peak: 0,
             requests: 0,
             volume: 0,
+            handed_out: 0,
             returned: 0,
             times: 1,
             thrashed: false,
@@ -300,23 +309,41 @@ impl<S: Source> Store<S> {
 
     /// Counts what was handed out, and ends the period when it is time.
     fn note(&mut self, bytes: usize) {
-        self.peak = self.peak.max(self.owned);
+        if self.owned > self.peaks[self.period] {
+            self.peaks[self.period] = self.owned;
+            self.recent_peak = self.peak_of();
+        }
         self.volume = self.volume.saturating_add(bytes);
         self.requests += 1;
-        if self.requests >= 256 && self.volume / PERIOD >= self.recent_peak() {
+        if self.requests >= 64 && self.volume / PERIOD >= self.recent_peak {
+            self.end_period();
+        }
+    }
+
+    #[cold]
+    fn end_period(&mut self) {
+        self.handed_out = self.handed_out.saturating_add(self.volume);
+        (self.requests, self.volume) = (0, 0);
+        self.period = (self.period + 1) % PERIODS;
+        self.peaks[self.period] = self.owned;
+        self.recent_peak = self.peak_of();
+        if self.period.is_multiple_of(4) {
             // Where a peak fell, it goes back once.
-            let thrashes = self.returned > self.volume / 32;
+            let thrashes = self.returned > self.handed_out / 32;
             if thrashes && self.thrashed {
                 self.times = (self.times + 1).min(TIMES_MAX);
             }
             self.thrashed = thrashes;
-            (self.peak_before, self.peak) = (self.peak, self.owned);
-            (self.requests, self.volume, self.returned) = (0, 0, 0);
+            (self.handed_out, self.returned) = (0, 0);
         }
     }
 
-    fn recent_peak(&self) -> usize {
-        self.peak.max(self.peak_before)
+    /// The peak of this period and the one before; that of all that are known, if it is at most twice as much.
+    fn peak_of(&self) -> usize {
+        let before = (self.period + PERIODS - 1) % PERIODS;
+        let now = self.peaks[self.period].max(self.peaks[before]);
+        let known = self.peaks.into_iter().max().unwrap_or(0);
+        if known / 2 <= now { known } else { now }
     }
 
     /// Bytes that may have pages.
@@ -342,7 +369,7 @@ impl<S: Source> Store<S> {
     /// Gives pages back, as long as there are too many: twice as many as came for a request, `new`, and what the call
     /// has work left for.
     fn bound(&mut self, new: usize) {
-        let recent = self.recent_peak();
+        let recent = self.recent_peak;
         let kept = (recent / 8).saturating_mul(self.plan.kept_eighths).max(self.plan.kept_bytes);
         let admitted = recent.saturating_add(kept.saturating_mul(self.times));
         let excess = self.resident().saturating_sub(admitted);
