@@ -267,7 +267,7 @@ impl Meter {
     /// What there is, and what was charged when it was read: first what was freed, so that there is not less.
     #[inline]
     fn read(&self) -> (u64, u64) {
-        // Acquire: pairs with the Release of `free`: what was freed had been charged.
+        // Acquire: pairs with the Release in `free_bytes` and `uncount_array`: what was freed had been charged.
         let freed = self.freed.load(Ordering::Acquire);
         let charged = self.charged.load(Ordering::Relaxed);
         (charged.wrapping_sub(freed) & !CLOSED, charged)
@@ -466,50 +466,17 @@ pub(crate) fn charge(number: u32, bytes: u64) -> Result<Charged, OverBudget> {
 
 /// As [`charge`], up to and without the node `end`. Whether a soft limit was passed.
 fn charge_to(number: u32, end: u32, bytes: u64, forced: bool) -> Result<bool, OverBudget> {
-    let (mut at, mut passed) = (number, false);
-    let refusal = loop {
-        if at == end || at == 0 || bytes == 0 {
-            return Ok(passed);
-        }
-        // What moves below a node in common brings no bytes along that those above have reserved.
-        if end == 0 && node(at).reserved.load(Ordering::Relaxed) != 0 {
-            match charge_reserved(at, bytes, forced) {
-                Ok(above) => return Ok(above || passed),
-                Err(refusal) => break refusal,
-            }
-        }
-        match charge_one(at, bytes, forced) {
-            Ok(soft) => passed |= soft,
-            Err(refusal) => break refusal,
-        }
-        at = parent_of(at);
-    };
-    for below in path(number, at) {
-        revoke_bytes(below, bytes);
+    if number == end || number == 0 || bytes == 0 {
+        return Ok(false);
     }
-    Err(refusal)
-}
-
-/// Charges a node, and none above it. Whether its soft limit was passed.
-#[inline]
-fn charge_one(number: u32, bytes: u64, forced: bool) -> Result<bool, OverBudget> {
     let of = node(number);
-    let before = of.bytes.add(bytes, forced).map_err(|used| refused(number, used, bytes, false))?;
-    let soft = of.soft.load(Ordering::Relaxed);
-    let passed = before <= soft && before + bytes > soft;
-    if passed {
-        of.soft_passed.fetch_add(1, Ordering::Relaxed);
+    // What moves below a node in common brings no bytes along that those above have reserved.
+    if end != 0 || of.reserved.load(Ordering::Relaxed) == 0 {
+        return charge_all(number, end, bytes, forced);
     }
-    Ok(passed)
-}
-
-/// As [`charge_to`] without an end, from a node with reserved bytes: they are drawn on, and are charged already.
-#[cold]
-fn charge_reserved(number: u32, bytes: u64, forced: bool) -> Result<bool, OverBudget> {
-    let of = node(number);
     of.drawing.with(|()| {
         let drawn = draw(of, bytes);
-        let charged = if drawn < bytes { charge_whole(number, bytes - drawn, forced) } else { Ok(false) };
+        let charged = if drawn < bytes { charge_all(number, end, bytes - drawn, forced) } else { Ok(false) };
         if charged.is_err() {
             of.reserved.fetch_add(drawn, Ordering::Relaxed);
         }
@@ -517,16 +484,23 @@ fn charge_reserved(number: u32, bytes: u64, forced: bool) -> Result<bool, OverBu
     })
 }
 
-/// As [`charge_to`] without an end, not out of what the node has reserved.
-fn charge_whole(number: u32, bytes: u64, forced: bool) -> Result<bool, OverBudget> {
-    let passed = charge_one(number, bytes, forced)?;
-    match charge_to(parent_of(number), 0, bytes, forced) {
-        Ok(above) => Ok(above || passed),
-        Err(refusal) => {
-            revoke_bytes(number, bytes);
-            Err(refusal)
-        }
+/// As [`charge_to`], of a node where nothing is reserved.
+#[inline]
+fn charge_all(number: u32, end: u32, bytes: u64, forced: bool) -> Result<bool, OverBudget> {
+    let of = node(number);
+    let before = of.bytes.add(bytes, forced).map_err(|used| refused(number, used, bytes, false))?;
+    let soft = of.soft.load(Ordering::Relaxed);
+    let passed = before <= soft && before + bytes > soft;
+    if passed {
+        of.soft_passed.fetch_add(1, Ordering::Relaxed);
     }
+    let above = charge_to(parent_of(number), end, bytes, forced);
+    if above.is_err() {
+        let life = of.refs.load(Ordering::Relaxed);
+        of.bytes.revoke(bytes);
+        end_if_free(number, life);
+    }
+    above.map(|above| above || passed)
 }
 
 /// Takes from what is reserved, at most so much.
@@ -542,13 +516,7 @@ fn refused(number: u32, used: u64, asked: u64, is_arrays: bool) -> OverBudget {
     let of = node(number);
     let meter = if is_arrays { &of.arrays } else { &of.bytes };
     let (manager, max) = (of.manager.load(Ordering::Relaxed), meter.max.load(Ordering::Relaxed));
-    OverBudget { node: number, manager, used: used & !CLOSED, max, asked, is_arrays }
-}
-
-fn revoke_bytes(number: u32, bytes: u64) {
-    let life = node(number).refs.load(Ordering::Relaxed);
-    node(number).bytes.revoke(bytes);
-    end_if_free(number, life);
+    OverBudget { node: number, manager, used, max, asked, is_arrays }
 }
 
 #[inline]
@@ -662,7 +630,7 @@ pub(crate) fn reserve(number: u32, bytes: u64) -> Result<(), OverBudget> {
         return Ok(());
     }
     // Not out of what others reserved.
-    charge_whole(number, bytes, false)?;
+    charge_all(number, 0, bytes, false)?;
     retain(number);
     node(number).reserved.fetch_add(bytes, Ordering::Relaxed);
     Ok(())

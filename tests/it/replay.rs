@@ -135,7 +135,7 @@ fn of_blocks_of_all_sizes_an_eighth_more_is_reserved_than_lives() {
 }
 
 #[test]
-fn a_loop_that_repeats_reserves_after_a_thousand_more_rounds_what_it_did_and_asks_for_little_or_nothing() {
+fn a_loop_that_repeats_reserves_after_a_thousand_more_rounds_what_it_did_and_asks_for_nothing() {
     for (name, text) in CORPUS {
         let recording = read(text);
         // So that the longest of them takes no longer than the others.
@@ -143,11 +143,16 @@ fn a_loop_that_repeats_reserves_after_a_thousand_more_rounds_what_it_did_and_ask
         // What keeps nothing never comes to rest: it gives back and asks again.
         for (pool, plan) in pools().into_iter().filter(|(pool, _)| *pool != "host that keeps nothing") {
             let (settled, later) = (recording.replay(plan, 10), recording.replay(plan, 10 + more));
-            if pool == "host" && ["size mix", "growing"].contains(&name) {
-                // What lies between their blocks is more than the pool keeps: it asks for a little of it again.
-                let fresh = (later.fresh - settled.fresh) / more as u64;
-                assert!(fresh < volume(text) / 64, "{name}: {fresh} bytes a round");
+            if (name, pool) == ("size mix", "host") {
+                // It is random, and its peak comes once in 7,064 cycles: what the pool keeps is bounded, and a little of what
+                // it does not keep comes again.
+                let peak = later.peak_live;
+                assert!(later.peak_reserved <= peak + peak / 8 * 3 + 32 * MIB, "{}", later.peak_reserved);
                 assert_eq!((settled.reserved, settled.peak_reserved), (later.reserved, later.peak_reserved), "{name}");
+                let (misses, requests) = (later.misses - settled.misses, later.requests - settled.requests);
+                assert!(misses * 200 < requests, "{misses} of {requests}");
+                let fresh = (later.fresh - settled.fresh) / more as u64;
+                assert!(fresh < volume(text) / 64, "{fresh} bytes a round");
                 continue;
             }
             let told = |figures: Replayed| (figures.reserved, figures.peak_reserved, figures.misses, figures.fresh);

@@ -10,12 +10,12 @@
 //! its first bytes may have pages. Blocks that have some are taken first. Where the bytes with pages pass the recent
 //! peak of those in use by an eighth of it, and by 24 MiB, pages of the largest free blocks go back to the system:
 //! twice as many as came, and what a call has work left for, 4 MiB at most. So resident memory follows the peak,
-//! whatever sizes come. The peak is that of this period and the one before, and of six more if it is at most twice as
-//! much: a large step that was rare is soon forgotten, and a valley is no new peak. A period ends when 8 times the
-//! peak has been handed out, in 64 requests or more. If in four of them, and in the next four, more than a 32nd of
-//! what was handed out went back, sizes come which do not fit into each other's places: from then on twice as much is
-//! kept, and at last three times, so that a loop whose sizes repeat comes to rest. The share, the 24 MiB and the size
-//! of ranges are those of [`HostPool`].
+//! whatever sizes come. The peak is that of this period and the one before, and of six more if it is at most four
+//! times as much: a large step that was rare is soon forgotten, and a valley is no new peak. A period ends when 8
+//! times the peak has been handed out, in 1,024 requests or more. If of 32 times the peak, and of as much again, more
+//! than a 32nd went back, sizes come which do not fit into each other's places: from then on twice as much is kept,
+//! and at last three times, so that a loop whose sizes repeat comes to rest. The share, the 24 MiB and the size of
+//! ranges are those of [`HostPool`].
 //!
 //! # Invariants
 //! - Bytes of a block are initialised: a range is zero when it is new, a page is zero when it comes again.
@@ -44,6 +44,8 @@ const RETURNED: usize = 4 * MIB;
 const PERIOD: usize = 8;
 /// Periods whose peaks are known.
 const PERIODS: usize = 8;
+/// When so many times the peak was handed out, it is looked whether more than this part of it went back.
+const LOOK: usize = 32;
 /// Where sizes do not fit into each other's places, so many times as much is kept beyond the peak.
 const TIMES_MAX: usize = 3;
 
@@ -307,43 +309,37 @@ impl<S: Source> Store<S> {
         self.ranges.unmap(start);
     }
 
-    /// Counts what was handed out, and ends the period when it is time.
+    /// Counts what was handed out; ends the period, and looks at what went back, when it is time.
     fn note(&mut self, bytes: usize) {
         if self.owned > self.peaks[self.period] {
             self.peaks[self.period] = self.owned;
             self.recent_peak = self.peak_of();
         }
-        self.volume = self.volume.saturating_add(bytes);
         self.requests += 1;
-        if self.requests >= 64 && self.volume / PERIOD >= self.recent_peak {
-            self.end_period();
+        self.volume = self.volume.saturating_add(bytes);
+        if self.requests >= 1024 && self.volume / PERIOD >= self.recent_peak {
+            (self.requests, self.volume) = (0, 0);
+            self.period = (self.period + 1) % PERIODS;
+            self.peaks[self.period] = self.owned;
+            self.recent_peak = self.peak_of();
         }
-    }
-
-    #[cold]
-    fn end_period(&mut self) {
-        self.handed_out = self.handed_out.saturating_add(self.volume);
-        (self.requests, self.volume) = (0, 0);
-        self.period = (self.period + 1) % PERIODS;
-        self.peaks[self.period] = self.owned;
-        self.recent_peak = self.peak_of();
-        if self.period.is_multiple_of(4) {
+        self.handed_out = self.handed_out.saturating_add(bytes);
+        if self.handed_out / LOOK >= self.recent_peak {
             // Where a peak fell, it goes back once.
-            let thrashes = self.returned > self.handed_out / 32;
+            let thrashes = self.returned > self.handed_out / LOOK;
             if thrashes && self.thrashed {
                 self.times = (self.times + 1).min(TIMES_MAX);
             }
-            self.thrashed = thrashes;
-            (self.handed_out, self.returned) = (0, 0);
+            (self.thrashed, self.handed_out, self.returned) = (thrashes, 0, 0);
         }
     }
 
-    /// The peak of this period and the one before; that of all that are known, if it is at most twice as much.
+    /// The peak of this period and the one before; that of all that are known, if it is at most four times as much.
     fn peak_of(&self) -> usize {
         let before = (self.period + PERIODS - 1) % PERIODS;
         let now = self.peaks[self.period].max(self.peaks[before]);
         let known = self.peaks.into_iter().max().unwrap_or(0);
-        if known / 2 <= now { known } else { now }
+        if known / 4 <= now { known } else { now }
     }
 
     /// Bytes that may have pages.
