@@ -28,7 +28,8 @@ use ndgc::{Device, Error, Result, Tensor};
 
 const CALLERS: usize = 16;
 const REQUESTS: usize = 200;
-/// No body is longer.
+/// No head and no body is longer.
+const HEAD_MAX: u64 = 1 << 14;
 const BODY_MAX: usize = 1 << 20;
 
 fn network() -> Result<Network> {
@@ -69,12 +70,13 @@ fn serve(stream: TcpStream, model: &ParallelInference) -> io::Result<()> {
     let mut stream = stream;
     loop {
         let (mut head, mut length) = (String::new(), 0);
-        if reader.read_line(&mut head)? == 0 {
+        let mut lines = reader.by_ref().take(HEAD_MAX);
+        if lines.read_line(&mut head)? == 0 {
             return Ok(());
         }
         loop {
             let mut line = String::new();
-            reader.read_line(&mut line)?;
+            lines.read_line(&mut line)?;
             match line.trim_end().split_once(':') {
                 Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
                     length = value.trim().parse().unwrap_or(0);
@@ -83,7 +85,10 @@ fn serve(stream: TcpStream, model: &ParallelInference) -> io::Result<()> {
                 None => break,
             }
         }
-        let mut body = vec![0; length.min(BODY_MAX)];
+        if lines.limit() == 0 || length > BODY_MAX {
+            return write!(stream, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n");
+        }
+        let mut body = vec![0; length];
         reader.read_exact(&mut body)?;
         let (status, text) = match head.starts_with("POST /predict ") {
             true => predict(model, &String::from_utf8_lossy(&body))

@@ -209,7 +209,7 @@ impl KvCache {
     }
 }
 
-/// The last `max_seq_len` positions, in a block that is written round and round.
+/// The last `max_seq_len` positions, in a block that is written round and round; of 0, none are kept.
 #[derive(Clone, Debug)]
 pub struct RotatingCache {
     all_data: Option<Tensor>,

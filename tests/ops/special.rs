@@ -222,6 +222,17 @@ fn counts_and_draws() {
             assert_eq!(row, [0, 1, 2]);
         }
         assert!(matches!(error(weights.multinomial(4, false)), Error::Argument { .. }));
+        // Rows that so many cannot be drawn from, and what is no weight.
+        assert!(matches!(error(weights.multinomial(2, false)), Error::Argument { argument: "weights", .. }));
+        for wrong in [0., -1., f32::NAN, f32::INFINITY] {
+            let rows = Tensor::new([[0f32, 1., 3.], [wrong, 0., 0.]], device).unwrap();
+            assert!(matches!(error(rows.multinomial(2, true)), Error::Argument { argument: "weights", .. }), "{wrong}");
+            assert!(
+                matches!(error(rows.multinomial(1, false)), Error::Argument { argument: "weights", .. }),
+                "{wrong}"
+            );
+        }
+        assert_eq!(weights.narrow(0, 0, 0).unwrap().multinomial(2, true).unwrap().dims(), [0, 2]);
         let normal = Tensor::truncated_normal(1f32, 0.5, 5000, device).unwrap().to_vec1::<f32>().unwrap();
         assert!(normal.iter().all(|x| (x - 1.).abs() <= 1.0001));
         let mean = normal.iter().sum::<f32>() / 5000.;

@@ -2,9 +2,10 @@
 //!
 //! A cycle is a list of requests, and of each it is noted how many others came before its array ended. Two whose times
 //! do not overlap may have the same bytes: a plan places them so (greedy by size over lifetimes, as the planners of
-//! static graphs do; arXiv 2001.03288). The next cycle follows the plan request by request. A plan is a guess, and
-//! nothing rests on it: before bytes are handed out again, who had them last in this cycle must have ended. Whoever had
-//! them before that one had ended when it got them, so that is all there is to ask. Invariant I15 (design.md).
+//! static graphs do, arXiv 2001.03288; and again, with what ended highest placed first). The next cycle follows the
+//! plan request by request. A plan is a guess, and nothing rests on it: before bytes are handed out again, who had
+//! them last in this cycle must have ended. Whoever had them before that one had ended when it got them, so that is
+//! all there is to ask. Invariant I15 (design.md).
 //!
 //! A request that is larger than planned, comes after the last planned one, or finds its bytes in use leaves the plan:
 //! the rest of the cycle takes the smallest gap between what lives that holds it, or lies behind all, and a plan is
@@ -24,6 +25,9 @@ pub(crate) const UNPLANNED: u32 = (1 << 31) - 1;
 
 /// Requests of a cycle, beyond which no plan is made of it: the time for that grows with their square.
 const REQUESTS_MAX: usize = 4096;
+/// Times that the requests are placed from one order on, and pairs of requests that are looked at for it, once over.
+const ROUNDS_MAX: usize = 32;
+const PLACEMENTS_MAX: usize = 1 << 22;
 /// Requests of a cycle that are numbered; those after them keep their bytes until it ends.
 const NUMBERS_MAX: usize = 1 << 24;
 /// Plans at a time: lengths of sequences, say.
@@ -380,15 +384,8 @@ impl MemoryPlan {
     /// A plan for a cycle of such requests, the first of which are placed already.
     fn of(lives: Vec<Life>, placed: &[Place]) -> MemoryPlan {
         let fixed: Vec<usize> = placed.iter().map(|place| place.offset).collect();
-        let by_size = |life: &Life| life.bytes;
-        let by_area = |life: &Life| life.bytes.saturating_mul(life.until - life.from);
-        let size_of =
-            |offsets: &[usize]| lives.iter().zip(offsets).map(|(life, at)| at + life.bytes).max().unwrap_or(0);
-        let by_time = |life: &Life| life.until - life.from;
-        let orders: [&dyn Fn(&Life) -> usize; 3] = [&by_size, &by_area, &by_time];
-        let offsets =
-            orders.map(|order| place_greedily(&lives, &fixed, order)).into_iter().min_by_key(|all| size_of(all));
-        let offsets = offsets.unwrap_or_default();
+        let (alive, offsets) = (alive(&lives), offsets(&lives, &fixed));
+        let size = size_of(&lives, &offsets);
         let mut owners = Owners::default();
         let (mut places, mut before) = (Vec::with_capacity(lives.len()), Vec::new());
         for (number, (life, &offset)) in (0..).zip(lives.iter().zip(&offsets)) {
@@ -396,7 +393,6 @@ impl MemoryPlan {
             before.append(&mut owners.take(offset, offset + life.bytes, number));
             places.push(Place { offset, bytes: life.bytes, before: (first, before.len() as u32) });
         }
-        let (size, alive) = (size_of(&offsets), alive(&lives));
         MemoryPlan { places, before, lives, size, alive, shared: placed.len(), unused: 0, inexact: 0 }
     }
 }
@@ -436,17 +432,52 @@ fn alive(lives: &[Life]) -> usize {
     at_once.max().unwrap_or(0)
 }
 
-/// An offset for each: the first ones have theirs; then the largest first, each into the smallest gap that holds it
-/// among those that live while it does.
-fn place_greedily(lives: &[Life], fixed: &[usize], size: &dyn Fn(&Life) -> usize) -> Vec<usize> {
+/// Bytes from the begin of the block to the end of what lies highest.
+fn size_of(lives: &[Life], offsets: &[usize]) -> usize {
+    lives.iter().zip(offsets).map(|(life, at)| at + life.bytes).max().unwrap_or(0)
+}
+
+/// An offset for each; the first ones have theirs. Of several orders of placing, what needs the fewest bytes: largest
+/// first by bytes, by bytes times life, by life; and from each of them on, what ended highest is placed first the next
+/// time.
+fn offsets(lives: &[Life], fixed: &[usize]) -> Vec<usize> {
+    let least = alive(lives);
+    let by_size = |life: &Life| life.bytes;
+    let by_area = |life: &Life| life.bytes.saturating_mul(life.until - life.from);
+    let by_time = |life: &Life| life.until - life.from;
+    let keys: [&dyn Fn(&Life) -> usize; 3] = [&by_size, &by_area, &by_time];
+    let rounds = (PLACEMENTS_MAX / (lives.len() * lives.len()).max(1)).clamp(1, ROUNDS_MAX);
+    let (mut fewest, mut best) = (usize::MAX, Vec::new());
+    for key in keys {
+        let mut order: Vec<usize> = (fixed.len()..lives.len()).collect();
+        order.sort_by_key(|&at| std::cmp::Reverse(key(&lives[at])));
+        for _ in 0..rounds {
+            let offsets = place_in_order(lives, fixed, &order);
+            let size = size_of(lives, &offsets);
+            let highest = order.iter().position(|&at| offsets[at] + lives[at].bytes == size);
+            if size < fewest {
+                (fewest, best) = (size, offsets);
+            }
+            if fewest == least {
+                return best;
+            }
+            // One of those that have theirs, or nothing else to place first.
+            let Some(highest @ 1..) = highest else { break };
+            order[..=highest].rotate_right(1);
+        }
+    }
+    best
+}
+
+/// An offset for each: the first ones have theirs; then in this order, each into the smallest gap that holds it among
+/// those that live while it does.
+fn place_in_order(lives: &[Life], fixed: &[usize], order: &[usize]) -> Vec<usize> {
     let mut offsets = vec![0; lives.len()];
     offsets[..fixed.len()].copy_from_slice(fixed);
     // What has a place, by offset.
     let mut placed: Vec<usize> = (0..fixed.len()).collect();
     placed.sort_by_key(|&at| offsets[at]);
-    let mut rest: Vec<usize> = (fixed.len()..lives.len()).collect();
-    rest.sort_by_key(|&at| std::cmp::Reverse(size(&lives[at])));
-    for at in rest {
+    for &at in order {
         let life = lives[at];
         let (mut end, mut best) = (0, None);
         for &other in placed.iter().filter(|&&other| lives[other].meets(&life)) {

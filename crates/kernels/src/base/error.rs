@@ -521,7 +521,7 @@ impl Error {
                 MAX_RANK
             ),
             Error::Narrow { axis, start, len, dim } => {
-                write!(f, "narrow: indices {start} to {start} + {len} leave axis {axis} of size {dim}")
+                write!(f, "indices {start} to {start} + {len} leave axis {axis} of size {dim}")
             }
             Error::IndexOutOfRange { op, index, dim } => {
                 write!(f, "{op}: index {index} is outside an axis of size {dim}")
