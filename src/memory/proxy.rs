@@ -139,6 +139,7 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::StaleArray`] if somebody else ended it at the same time.
+    #[inline(always)]
     pub(crate) fn take_over(
         self,
         context: &ThreadContext,

@@ -70,7 +70,7 @@ fn a_managers_temporaries_are_used_up_only_if_the_switch_would_end_them() {
 fn bytes_that_somebody_else_has_are_left_alone() {
     each(|device| {
         // Large enough that its bytes are worth a look.
-        const N: usize = 600;
+        const N: usize = 1000;
         let rows = |numbers: [f64; 3]| {
             f64s(device, &numbers, (3, 1)).broadcast_as((3, N)).unwrap().flatten_all().unwrap().copy().unwrap()
         };
@@ -89,7 +89,7 @@ fn bytes_that_somebody_else_has_are_left_alone() {
         assert_eq!(sum(part), all([12., 23., 34.]), "a part of a larger buffer");
         let wide = f64s(device, &[2.], 1).broadcast_as(3 * N).unwrap();
         assert_eq!(sum(wide), all([12., 22., 32.]), "a repeated element");
-        let a = Tensor::ones(1000, DType::F64, device).unwrap();
+        let a = Tensor::ones(3000, DType::F64, device).unwrap();
         let (key, b) = (a.key(), a.copy().unwrap());
         let result = (a + &b).unwrap();
         assert!(Tensor::from_registry(key).is_none() && result.key() != key, "the result is an array of its own");
@@ -131,7 +131,7 @@ fn foreign_bytes_given_by_value_are_read_and_never_written() {
 fn gradients_are_those_of_operands_that_were_not_used_up() {
     each(|device| {
         // Large enough to be used up.
-        let var = |pair: [f64; 2]| Var::from_vec(pair.repeat(300), 600, device).unwrap();
+        let var = |pair: [f64; 2]| Var::from_vec(pair.repeat(1200), 2400, device).unwrap();
         let (x, y) = (var([0.5, -1.5]), var([2., 3.]));
         let plain = || {
             let product = x.mul(&y)?.exp()?;
@@ -150,7 +150,7 @@ fn gradients_are_those_of_operands_that_were_not_used_up() {
         }
         let untracked = no_grad(|| t!((x * y).exp() * 2.0 - y)).unwrap();
         assert!(!untracked.track_op());
-        assert_eq!(values::<f64>(&x), [0.5, -1.5].repeat(300), "variables are never written");
+        assert_eq!(values::<f64>(&x), [0.5, -1.5].repeat(1200), "variables are never written");
     });
 }
 
@@ -158,8 +158,8 @@ fn gradients_are_those_of_operands_that_were_not_used_up() {
 fn every_pair_of_operands_gives_what_the_method_gives() {
     fn pairs<T: crate::ops::reference::Native>(device: &Device) {
         let (h, g) = (
-            Host::<T>::tame(&[2, 600], 1),
-            Host::<T>::tame(&[2, 600], 2).map(|x| if x == T::from_f64(0.) { T::from_f64(1.) } else { x }),
+            Host::<T>::tame(&[2, 2400], 1),
+            Host::<T>::tame(&[2, 2400], 2).map(|x| if x == T::from_f64(0.) { T::from_f64(1.) } else { x }),
         );
         let (a, b) = (|| put(&h, device), || put(&g, device));
         let same = |what: &str, got: Result<Tensor>, want: Result<Tensor>| {
@@ -176,7 +176,7 @@ fn every_pair_of_operands_gives_what_the_method_gives() {
                 same(stringify!($op), a() $op Ok(b()), want());
                 same(stringify!($op), Ok(a()) $op &b(), want());
                 same(stringify!($op), Ok(a()) $op b(), want());
-                let two = || Tensor::full(T::from_f64(2.), (2, 600), device).unwrap();
+                let two = || Tensor::full(T::from_f64(2.), (2, 2400), device).unwrap();
                 let float = T::DTYPE.is_float() && stringify!($op) == "/";
                 let right = || if float { a().affine(1. / 2., 0.) } else { a().$method(&two()) };
                 same(stringify!($op 2), &a() $op 2., right());

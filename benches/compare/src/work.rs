@@ -15,6 +15,8 @@ pub enum Work {
     Add(usize),
     /// Ten operations on `n` elements, `+b *b relu -a *a +b relu -b *b +a` from `a`, as a user writes them.
     Chain10(usize),
+    /// The same, ndgc by reference.
+    Chain10ByReference(usize),
     /// `a.exp()` on `n` elements, and drop the result.
     Exp(usize),
     /// The sum of `n x n` elements along an axis, and drop the result.
@@ -38,10 +40,11 @@ impl Work {
     /// All workloads, in the order they run.
     pub fn all() -> Vec<Work> {
         let adds = [1, 4, 16, 256, 4096].map(Work::Add);
-        let large = [Work::Chain10(4096), Work::Add(LARGE), Work::Exp(LARGE), Work::Sum(SIDE, 0), Work::Sum(SIDE, 1)];
+        let chains = [Work::Chain10(4096), Work::Chain10ByReference(4096)];
+        let large = [Work::Add(LARGE), Work::Exp(LARGE), Work::Sum(SIDE, 0), Work::Sum(SIDE, 1)];
         let products = [8, 64, 256, 1024].map(Work::Matmul);
         let rest = [Work::Scores, Work::Infer(1), Work::Infer(32), Work::Cycle, Work::CycleOfHandles, Work::MlpStep];
-        adds.into_iter().chain(large).chain(products).chain(rest).collect()
+        adds.into_iter().chain(chains).chain(large).chain(products).chain(rest).collect()
     }
 
     pub fn named(name: &str) -> Option<Work> {
@@ -52,6 +55,7 @@ impl Work {
         match self {
             Work::Add(n) => format!("add_{n}"),
             Work::Chain10(n) => format!("chain10_{n}"),
+            Work::Chain10ByReference(n) => format!("chain10_{n}_refs"),
             Work::Exp(n) => format!("exp_{n}"),
             Work::Sum(n, axis) => format!("sum{axis}_{n}x{n}"),
             Work::Matmul(n) => format!("matmul_{n}"),
@@ -66,7 +70,7 @@ impl Work {
     /// Operations in one iteration; times are quoted for one of them.
     pub fn ops_per_iteration(&self) -> u32 {
         match self {
-            Work::Chain10(_) => 10,
+            Work::Chain10(_) | Work::Chain10ByReference(_) => 10,
             Work::Cycle | Work::CycleOfHandles => cycle::ARRAYS as u32,
             _ => 1,
         }

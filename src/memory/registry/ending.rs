@@ -175,6 +175,7 @@ pub(crate) enum TakenOver {
 }
 
 /// Ends an array by its only handle, and keeps what it held. The caller has no announcement of it.
+#[inline(always)]
 pub(crate) fn take_over(context: &ThreadContext, key: Key) -> TakenOver {
     let cell = slot(key.index());
     if !cell.core.take_only() {

@@ -23,7 +23,7 @@ use crate::memory::{
 };
 use crate::ops::call::{
     check,
-    exec::{adopt_for, device, enter, launch, output_view, pin, view_as},
+    exec::{adopt_for, device, enter, launch, output_view, pin, view_of},
 };
 
 /// An operand of an operation that may write into what it is given.
@@ -64,12 +64,12 @@ fn may_end(array: &Proxy, op: &'static str) -> Result<bool> {
     Ok(alone && (switch::reclaiming() || array.owner(op)? == Owner::Handles))
 }
 
-/// Whether the bytes of an array are those that a result has, and nobody's but those of `held` references.
-fn is_temporary(own: &ArrayRef<'_>, held: u32) -> bool {
+/// Whether the bytes of an array are those that a result has, and nobody else's.
+fn is_temporary(own: &ArrayRef<'_>) -> bool {
     let buffer = own.storage.buffer();
     let bytes = own.layout.shape().elem_count() * own.dtype.size_in_bytes();
     let whole = bytes > 0 && buffer.span().bytes() == bytes && own.layout.is_contiguous() && buffer.is_pooled();
-    whole && own.storage.references() == held
+    whole && own.storage.references() == 1
 }
 
 /// Whether a gradient is recorded for an operation with this operand.
@@ -98,24 +98,36 @@ pub(crate) enum Reused {
 
 /// Bytes of an operand from which it is looked at whether they can be used again: below, a block of the pool costs less
 /// than the look.
-const BYTES_MIN: usize = 4096;
+const BYTES_MIN: usize = 16 << 10;
+
+impl Operand<'_> {
+    /// Whether it is given up, and large enough that its bytes are worth a look.
+    #[inline(always)]
+    pub(crate) fn may_be_reused(&self) -> bool {
+        matches!(self, Operand::Owned(own) if own.elem_count() * own.dtype().size_in_bytes() >= BYTES_MIN)
+    }
+}
+
+/// What an operation asks of the operand that it may write into, and of the other one.
+pub(crate) struct Reuse<'a> {
+    pub(crate) change: Change,
+    /// Whether they fit, and the gradient does not need what the operand holds.
+    pub(crate) fits: &'a dyn Fn(&ArrayRef<'_>, Option<&ArrayRef<'_>>) -> bool,
+    /// The gradient node.
+    pub(crate) node: &'a dyn Fn(&ArrayRef<'_>, Option<&ArrayRef<'_>>) -> Tracked,
+}
 
 /// Writes the result of an operation into the bytes of `own`, where that is possible.
 ///
-/// `node` gives the gradient node, from the operand and the other one; `None` if they do not fit, or the gradient needs
-/// what `own` holds. `kernel` works in place on the first view; the other one has its shape. The result belongs to the
-/// owner of `first`, or of `own`.
+/// The kernel works in place on the first view; the other one has its shape. The result belongs to the owner of
+/// `first`, or of `own`.
 pub(crate) fn write_in_place(
     call: Call,
     own: Proxy,
     other: Option<&Proxy>,
     first: Option<&Proxy>,
-    node: &dyn Fn(&ArrayRef<'_>, Option<&ArrayRef<'_>>) -> Option<Tracked>,
-    change: Change,
+    Reuse { change, fits, node }: Reuse<'_>,
 ) -> Result<Reused> {
-    if own.elem_count() * own.dtype().size_in_bytes() < BYTES_MIN {
-        return Ok(Reused::Not(own));
-    }
     enter(call, |context| {
         // The other operand stays announced; `own` must not be when it is taken.
         let others = other
@@ -125,39 +137,35 @@ pub(crate) fn write_in_place(
             })
             .transpose()?;
         let others = others.as_ref().map(|pins| pins.arrays());
-        let other = others.as_ref().map(|[other]| other);
+        let other = others.as_ref().map(|[other]| &**other);
         // What is found here is true of the array as it is announced. It may change until it is taken, by whoever found
-        // it by its key, so everything is asked of what was taken again; the reference keeps its storage from being
-        // another's.
-        let fits = || {
+        // it by its key, so everything is asked of what was taken again.
+        let may_be = |a: &ArrayRef<'_>| is_temporary(a) && fits(a, other);
+        let look = || {
             let pins = pin(context, call.op, [&own])?;
             let [a] = pins.arrays();
-            if !(may_end(&own, call.op)? && is_temporary(&a, 1)) {
-                return Ok(None);
-            }
-            let Some(node) = node(&a, other.map(|other| &**other)) else { return Ok(None) };
-            let like =
-                OwnedArray { dtype: a.dtype, layout: *a.layout, storage: a.storage.clone(), node: a.node.clone() };
-            // What the node keeps of the result counts too.
-            let held = like.storage.references();
-            let mine = (own.key(), own.owner(call.op)?);
-            let first = first.map_or(Ok(mine), |first| first.owner(call.op).map(|owner| (first.key(), owner)))?;
-            Ok::<_, Error>(Some((node, like, held, mine, first)))
+            Ok::<_, Error>(may_end(&own, call.op)? && may_be(&a))
         };
-        let Some((node, like, held, mine, first)) = fits()? else { return Ok(Reused::Not(own)) };
+        if !look()? {
+            return Ok(Reused::Not(own));
+        }
+        let mine = (own.key(), own.owner(call.op)?);
+        let first = first.map_or(Ok(mine), |first| first.owner(call.op).map(|owner| (first.key(), owner)))?;
         let taken = match own.take_over(context, call.op)? {
             Ok(taken) => taken,
             Err(own) => return Ok(Reused::Not(own)),
         };
-        let same = (taken.dtype, taken.layout) == (like.dtype, like.layout)
-            && (taken.storage.id(), &taken.node) == (like.storage.id(), &like.node);
-        if !(same && is_temporary(&taken.as_ref(), held)) {
+        if !may_be(&taken.as_ref()) {
             let OwnedArray { dtype, layout, storage, node } = taken;
             return adopt_for(call, context, Parts { dtype, layout: &layout, storage, node }, mine).map(Reused::Not);
         }
-        drop(like);
-        let wide = other.map(|other| other.layout.broadcast_to(taken.layout.shape(), call.op)).transpose()?;
-        let other = other.zip(wide.as_ref()).map(|(other, wide)| view_as(other, wide));
+        let node = node(&taken.as_ref(), other);
+        let wide = other
+            .filter(|other| other.layout.shape() != taken.layout.shape())
+            .map(|other| other.layout.broadcast_to(taken.layout.shape(), call.op))
+            .transpose()?;
+        let other =
+            other.map(|other| view_of(other.storage.buffer(), other.dtype, wide.as_ref().unwrap_or(other.layout)));
         let dst = output_view(&taken.storage, taken.dtype, &taken.layout);
         let kernel = match (change, other) {
             (Change::Unary(op), _) => Kernel::UnaryAssign { op, dst },

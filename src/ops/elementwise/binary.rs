@@ -29,7 +29,7 @@ use crate::ops::{
         },
         inplace::{InPlace, assign, filled_beside},
         make::failed,
-        reuse::{Change, Operand, Reused, is_recorded, write_in_place},
+        reuse::{Change, Operand, Reuse, Reused, is_recorded, write_in_place},
         target::{kernel, pair},
     },
     elementwise::{
@@ -306,21 +306,31 @@ ndgc_kernels::for_each_binary!(binary_forms);
 
 /// The form in which one operand's bytes become the result's, if one is given up.
 pub(crate) fn reusing(call: Call, (a, b): (Operand<'_>, Operand<'_>), op: BinaryOp, broadcast: bool) -> Result<Proxy> {
+    let commutes = matches!(op, BinaryOp::Add | BinaryOp::Mul | BinaryOp::Maximum | BinaryOp::Minimum);
+    let reused = [a.may_be_reused(), commutes && b.may_be_reused()];
+    if reused == [false; 2] {
+        return binary(call, a.get(), b.get(), op, broadcast);
+    }
     let a = match a {
-        Operand::Owned(a) => {
-            let node = |x: &ArrayRef<'_>, y: Option<&ArrayRef<'_>>| node_of_reused(call, [x, y?], 0, op, broadcast);
-            match write_in_place(call, a, Some(b.get()), None, &node, Change::Binary(op))? {
+        Operand::Owned(a) if reused[0] => {
+            let fits =
+                |x: &ArrayRef<'_>, y: Option<&ArrayRef<'_>>| y.is_some_and(|y| fits(call, [x, y], 0, op, broadcast));
+            let node = |x: &ArrayRef<'_>, y: Option<&ArrayRef<'_>>| node_of(call, [x, y?], op);
+            let how = Reuse { change: Change::Binary(op), fits: &fits, node: &node };
+            match write_in_place(call, a, Some(b.get()), None, how)? {
                 Reused::Output(result) => return Ok(result),
                 Reused::Not(a) => Operand::Owned(a),
             }
         }
         lent => lent,
     };
-    let commutes = matches!(op, BinaryOp::Add | BinaryOp::Mul | BinaryOp::Maximum | BinaryOp::Minimum);
     match b {
-        Operand::Owned(b) if commutes => {
-            let node = |y: &ArrayRef<'_>, x: Option<&ArrayRef<'_>>| node_of_reused(call, [x?, y], 1, op, broadcast);
-            match write_in_place(call, b, Some(a.get()), Some(a.get()), &node, Change::Binary(op))? {
+        Operand::Owned(b) if reused[1] => {
+            let fits =
+                |y: &ArrayRef<'_>, x: Option<&ArrayRef<'_>>| x.is_some_and(|x| fits(call, [x, y], 1, op, broadcast));
+            let node = |y: &ArrayRef<'_>, x: Option<&ArrayRef<'_>>| node_of(call, [x?, y], op);
+            let how = Reuse { change: Change::Binary(op), fits: &fits, node: &node };
+            match write_in_place(call, b, Some(a.get()), Some(a.get()), how)? {
                 Reused::Output(result) => Ok(result),
                 Reused::Not(b) => binary(call, a.get(), &b, op, broadcast),
             }
@@ -329,21 +339,23 @@ pub(crate) fn reusing(call: Call, (a, b): (Operand<'_>, Operand<'_>), op: Binary
     }
 }
 
-/// The node of a result that takes the place of operand `own`; `None` if that cannot be.
-fn node_of_reused(
-    call: Call,
-    [x, y]: [&ArrayRef<'_>; 2],
-    own: usize,
-    op: BinaryOp,
-    broadcast: bool,
-) -> Option<Tracked> {
-    check::same_device(call.op, device(x), device(y)).and_then(|()| check::same_dtype(call.op, x, y)).ok()?;
-    check::domain(call.op, op.domain(), x.dtype).ok()?;
-    let wide = align(call.op, x, y, broadcast).ok()?;
-    let same_shape = wide.is_none_or(|[left, _]| left.shape() == [x, y][own].layout.shape());
+/// Whether a result may take the place of operand `own`.
+fn fits(call: Call, [x, y]: [&ArrayRef<'_>; 2], own: usize, op: BinaryOp, broadcast: bool) -> bool {
+    let same_shape = || match align(call.op, x, y, broadcast) {
+        Ok(wide) => wide.is_none_or(|[left, _]| left.shape() == [x, y][own].layout.shape()),
+        Err(_) => false,
+    };
     let recorded = is_recorded(x) || is_recorded(y);
-    let free = !recorded || matches!(op, BinaryOp::Add | BinaryOp::Sub);
-    (same_shape && free).then(|| record(&[x, y], || gradient(call, op, x, y)))
+    (!recorded || matches!(op, BinaryOp::Add | BinaryOp::Sub))
+        && check::same_device(call.op, device(x), device(y)).is_ok()
+        && check::same_dtype(call.op, x, y).is_ok()
+        && check::domain(call.op, op.domain(), x.dtype).is_ok()
+        && same_shape()
+}
+
+/// The node of a function of both.
+fn node_of(call: Call, [x, y]: [&ArrayRef<'_>; 2], op: BinaryOp) -> Tracked {
+    record(&[x, y], || gradient(call, op, x, y))
 }
 
 /// Arithmetic with a number: `mul` and `add` of one pass for floats; for integers that of the integers, with the number

@@ -22,7 +22,7 @@ use crate::ops::{
         compose::{argument, composite},
         exec::{adopt, device, enter, launch, map1, output, pin, record, view},
         inplace::{InPlace, into},
-        reuse::{Change, Operand, Reused, Temporary, is_recorded, write_in_place},
+        reuse::{Change, Operand, Reuse, Reused, Temporary, is_recorded, write_in_place},
         target::{kernel as kernel_into, write},
     },
     elementwise::scalar::{TensorOrScalar, with_operand},
@@ -42,15 +42,17 @@ fn is_whole(op: UnaryOp, dtype: DType) -> bool {
 pub(crate) fn unary_of(src: Operand<'_>, op: UnaryOp, site: Site) -> Result<Proxy> {
     let call = Call { op: op.name(), site };
     let src = match src {
+        src if !src.may_be_reused() => return unary(src.get(), op, call.site),
         Operand::Owned(src) if !is_whole(op, src.dtype()) => src,
         src => return unary(src.get(), op, call.site),
     };
-    let node = |a: &ArrayRef<'_>, _: Option<&ArrayRef<'_>>| {
+    let fits = |a: &ArrayRef<'_>, _: Option<&ArrayRef<'_>>| {
         let free = !is_recorded(a) || op.kept() != Kept::Input;
-        let known = check::domain(call.op, op.domain(), a.dtype).is_ok();
-        (free && known).then(|| record(&[a], || vjp(op, a, (a.storage, *a.layout), call.site)))
+        free && check::domain(call.op, op.domain(), a.dtype).is_ok()
     };
-    match write_in_place(call, src, None, None, &node, Change::Unary(op))? {
+    let node =
+        |a: &ArrayRef<'_>, _: Option<&ArrayRef<'_>>| record(&[a], || vjp(op, a, (a.storage, *a.layout), call.site));
+    match write_in_place(call, src, None, None, Reuse { change: Change::Unary(op), fits: &fits, node: &node })? {
         Reused::Output(result) => Ok(result),
         Reused::Not(src) => unary(&src, op, call.site),
     }
@@ -60,13 +62,13 @@ pub(crate) fn unary_of(src: Operand<'_>, op: UnaryOp, site: Site) -> Result<Prox
 pub(crate) fn affine_of(call: Call, x: Operand<'_>, mul: f64, add: f64) -> Result<Proxy> {
     let vjp = || move |grad: &Proxy, _: [bool; 3]| Ok(one(grad.affine(mul, 0.0)?));
     let x = match x {
+        x if !x.may_be_reused() => x,
         Operand::Borrowed(_) => x,
         Operand::Owned(x) => {
-            let node = |a: &ArrayRef<'_>, _: Option<&ArrayRef<'_>>| {
-                check::number(call.op, a.dtype).ok()?;
-                Some(record(&[a], vjp))
-            };
-            match write_in_place(call, x, None, None, &node, Change::Affine { mul, add })? {
+            let fits = |a: &ArrayRef<'_>, _: Option<&ArrayRef<'_>>| check::number(call.op, a.dtype).is_ok();
+            let node = |a: &ArrayRef<'_>, _: Option<&ArrayRef<'_>>| record(&[a], vjp);
+            let how = Reuse { change: Change::Affine { mul, add }, fits: &fits, node: &node };
+            match write_in_place(call, x, None, None, how)? {
                 Reused::Output(result) => return Ok(result),
                 Reused::Not(x) => Operand::Owned(x),
             }

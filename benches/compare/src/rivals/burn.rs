@@ -16,7 +16,7 @@ use crate::work::{SCORES, Work, cycle, mlp, operands, shown};
 pub fn prepare(work: Work) -> Case {
     match work {
         Work::Add(n) => binary([n], |a, b| a.clone() + b.clone()),
-        Work::Chain10(n) => binary([n], chain),
+        Work::Chain10(n) | Work::Chain10ByReference(n) => binary([n], chain),
         Work::Matmul(n) => binary([n, n], |a, b| a.clone().matmul(b.clone())),
         Work::Exp(n) => binary([n], |a, _| a.clone().exp()),
         Work::Sum(n, axis) => binary([n, n], move |a, _| a.clone().sum_dim(axis)),

@@ -11,7 +11,7 @@ use crate::work::{SCORES, Work, cycle, mlp, operands, shown};
 pub fn prepare(work: Work) -> Case {
     match work {
         Work::Add(n) => binary(&[n], |a, b| a + b),
-        Work::Chain10(n) => binary(&[n], chain),
+        Work::Chain10(n) | Work::Chain10ByReference(n) => binary(&[n], chain),
         Work::Matmul(n) => binary(&[n, n], |a, b| a.matmul(b)),
         Work::Exp(n) => binary(&[n], |a, _| a.exp()),
         Work::Sum(n, axis) => binary(&[n, n], move |a, _| a.sum(axis)),

@@ -9,7 +9,7 @@ use crate::work::{SCORES, Work, cycle, mlp, operands, shown};
 pub fn prepare(work: Work) -> Case {
     match work {
         Work::Add(n) => binary(n, n, |a, b, out| zip(a, b, out, |x, y| x + y)),
-        Work::Chain10(n) => binary(n, n, chain),
+        Work::Chain10(n) | Work::Chain10ByReference(n) => binary(n, n, chain),
         Work::Exp(n) => binary(n, n, |a, _, out| zip(a, a, out, |x, _| x.exp())),
         Work::Sum(n, 0) => binary(n * n, n, move |a, _, out| {
             out.fill(0.0);

@@ -12,7 +12,7 @@ use crate::work::{SCORES, Work, cycle, mlp, operands, shown};
 pub fn prepare(work: Work) -> Case {
     match work {
         Work::Add(n) => binary(n, |a, b| a + b),
-        Work::Chain10(n) => binary(n, chain),
+        Work::Chain10(n) | Work::Chain10ByReference(n) => binary(n, chain),
         Work::Matmul(n) => binary((n, n), |a, b| a.dot(b)),
         Work::Exp(n) => binary(n, |a, _| a.mapv(f32::exp)),
         Work::Sum(n, axis) => binary((n, n), move |a, _| a.sum_axis(Axis(axis)).insert_axis(Axis(0))),
