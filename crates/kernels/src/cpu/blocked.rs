@@ -10,9 +10,10 @@ use std::{array::from_fn, cell::Cell};
 use bytemuck::cast_slice_mut;
 
 use super::{
+    dots::{Dots, SIDE},
     matrix::{Matrix, Target},
     strided, threads,
-    vector::{Multiplied, Tiles, general, simd},
+    vector::{Loop, Multiplied, Tiles, general, simd},
 };
 
 /// Elements of the inner axis that are added up in registers, at most.
@@ -28,6 +29,11 @@ const SHORT: isize = 1024;
 const THREAD_ROWS: usize = 32;
 /// Rows of the left side from which it is turned instead of the right one: a vector of them.
 const ACROSS_MIN: usize = 16;
+/// Vectors of the inner axis from which dot products cost less than turning a side.
+const DOTS_MIN: usize = 16;
+/// Rows of a thread up to which they are so if the right side has more elements than stay in the cache.
+const DOTS_MAX: usize = 64;
+const CACHED: usize = 1 << 19;
 /// Copies begin on lines of the cache.
 const LINE: usize = 128;
 
@@ -48,11 +54,19 @@ pub(super) fn multiply<T: Multiplied>(
     let along = lhs.steps[1] == 1 && rhs.steps[0] == 1;
     let row = m == 1 && (along || rhs.steps[1] == 1);
     let column = n == 1 && (along || (lhs.steps[0] == 1 && dst.step == 1));
+    let tiles = T::tiles();
     let few = k <= 2 || row || column || (along && m * n <= 256);
-    if few || (threads > 1 && m < THREAD_ROWS * threads) {
+    let shared = threads > 1 && m < THREAD_ROWS * threads;
+    // A side that is turned costs more where it fills no vectors, or where the other one does not stay in the cache.
+    let each = m.div_ceil(threads);
+    let large = n * k > CACHED && each <= DOTS_MAX;
+    let narrow = shared || large || each < ACROSS_MIN || 5 * each.next_multiple_of(ACROSS_MIN) > 6 * each;
+    if !few && along && narrow && n >= SIDE && tiles.lanes >= 8 && k >= DOTS_MIN * tiles.lanes {
+        return dots(tiles.lanes, [m, k, n], lhs, rhs, dst, threads);
+    }
+    if few || shared {
         return general([m, k, n], lhs, rhs, dst, threads);
     }
-    let tiles = T::tiles();
     if threads == 1 {
         return in_blocks(&tiles, [m, k, n], lhs, rhs, dst);
     }
@@ -64,6 +78,38 @@ pub(super) fn multiply<T: Multiplied>(
         let lhs = lhs.shifted(first as isize * lhs.steps[0]);
         in_blocks(&tiles, [own, k, n], lhs, rhs, Target { data, step, add });
     });
+}
+
+/// As [`multiply`], of sides that both lie along the inner axis, in squares of dot products.
+fn dots<T: Multiplied>(
+    lanes: usize,
+    [m, k, n]: [usize; 3],
+    lhs: Matrix<'_, T>,
+    rhs: Matrix<'_, T>,
+    dst: Target<'_, T>,
+    threads: usize,
+) {
+    let Target { data, step, add } = dst;
+    let rows = m.div_ceil(threads).next_multiple_of(SIDE);
+    let run = |i: usize, data: &mut [T]| {
+        let (first, m) = (i * rows, rows.min(m - i * rows));
+        let (lhs, dst) = (lhs.shifted(first as isize * lhs.steps[0]), Target { data, step, add });
+        macro_rules! of {
+            ($rows:literal, $lanes:literal) => {
+                simd(m * k * n, Dots::<T, $rows, $lanes> { dims: [m, k, n], lhs, rhs, dst })
+            };
+        }
+        match (lanes, m) {
+            (_, 1) => general([m, k, n], lhs, rhs, dst, 1),
+            (16, 2) => of!(2, 16),
+            (16, 3 | 5 | 6 | 9) => of!(3, 16),
+            (16, _) => of!(4, 16),
+            (_, 2) => of!(2, 8),
+            _ => of!(3, 8),
+        }
+    };
+    let data = &mut data[..(m - 1) * step + n];
+    if threads == 1 { run(0, data) } else { threads::items_here(data, rows * step, &run) }
 }
 
 fn in_blocks<T: Multiplied>(
@@ -78,7 +124,7 @@ fn in_blocks<T: Multiplied>(
     let turns = lhs.steps[1] == 1 && rhs.steps[0] == 1 && rhs.steps[1] != 1;
     let across = turns && m >= ACROSS_MIN && n * k > m * (k + 2 * n);
     let ([m, n], lhs, rhs) = if across { ([n, m], rhs.transposed(), lhs.transposed()) } else { ([m, n], lhs, rhs) };
-    let depth = k.div_ceil(k.div_ceil(DEPTH));
+    let depth = k.div_ceil(k.div_ceil(if across { 2 * DEPTH } else { DEPTH }));
     let (panel, block) = (tiles.columns(), n.min(PANELS * tiles.columns()).next_multiple_of(tiles.lanes));
     let lies = rhs.steps[1] == 1 && m <= ROWS_MAX[usize::from(rhs.steps[0].abs() > SHORT)];
     let room = if lies && n.is_multiple_of(tiles.lanes) { 0 } else { depth * block };
@@ -119,7 +165,7 @@ fn copy_right<T: Multiplied>(tiles: &Tiles<T>, depth: usize, width: usize, from:
         ([_, 1], 16) => simd(to.len(), || copy_rows::<T, 16>(from, width, padded, to)),
         ([_, 1], 8) => simd(to.len(), || copy_rows::<T, 8>(from, width, padded, to)),
         ([_, 1], 4) => simd(to.len(), || copy_rows::<T, 4>(from, width, padded, to)),
-        ([1, _], _) => simd(to.len(), || copy_turned(from, width, padded, to)),
+        ([1, _], _) => simd(to.len(), Turn { from, width, padded, to }),
         _ => copy_rows::<T, 1>(from, width, padded, to),
     }
 }
@@ -145,45 +191,61 @@ fn copy_rows<T: Multiplied, const L: usize>(from: Matrix<'_, T>, width: usize, p
 /// Side of the squares that are turned at a time.
 const SQUARE: usize = 4;
 
-/// Rows whose columns follow each other.
-#[inline(always)]
-fn copy_turned<T: Multiplied>(from: Matrix<'_, T>, width: usize, padded: usize, to: &mut [T]) {
-    let mut at = 0;
-    while width - at >= 2 * SQUARE {
-        turn::<T, 2>(from, at, padded, to);
-        at += 2 * SQUARE;
-    }
-    while width - at >= SQUARE {
-        turn::<T, 1>(from, at, padded, to);
-        at += SQUARE;
-    }
-    for c in at..width {
-        for p in 0..to.len() / padded {
-            to[p * padded + c] = from.data[from.place(p, c) as usize];
+/// Copies rows whose columns follow each other.
+struct Turn<'a, T> {
+    from: Matrix<'a, T>,
+    width: usize,
+    padded: usize,
+    to: &'a mut [T],
+}
+
+impl<T: Multiplied> Loop for Turn<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Turn { from, width, padded, to } = self;
+        let mut at = 0;
+        while width - at >= 4 * SQUARE {
+            turn::<T, 4>(from, at, padded, to);
+            at += 4 * SQUARE;
+        }
+        while width - at >= SQUARE {
+            turn::<T, 1>(from, at, padded, to);
+            at += SQUARE;
+        }
+        for c in at..width {
+            for p in 0..to.len() / padded {
+                to[p * padded + c] = from.data[from.place(p, c) as usize];
+            }
         }
     }
 }
+
+/// A column: its part of whole squares, and what is left.
+type Column<'a, T> = (&'a [[T; SQUARE]], &'a [T]);
 
 /// So many squares of columns that follow each other.
 #[inline(always)]
 fn turn<T: Multiplied, const SQUARES: usize>(from: Matrix<'_, T>, at: usize, padded: usize, to: &mut [T]) {
     let depth = to.len() / padded;
-    let column = |c: usize| &from.data[from.place(0, at + c) as usize..][..depth];
-    let columns: [[&[T]; SQUARE]; SQUARES] = from_fn(|group| from_fn(|c| column(group * SQUARE + c)));
-    let squares = depth / SQUARE * SQUARE;
-    for p in (0..squares).step_by(SQUARE) {
-        for (group, columns) in columns.iter().enumerate() {
-            let square = columns.map(|column| *column[p..].first_chunk().expect("as many as `depth`"));
-            for (q, row) in T::turned(square).into_iter().enumerate() {
-                let place = (p + q) * padded + at + group * SQUARE;
-                *to[place..].first_chunk_mut().expect("as wide as `padded`") = row;
-            }
+    let column = |c: usize| from.data[from.place(0, at + c) as usize..][..depth].as_chunks::<SQUARE>();
+    let columns: [[Column<'_, T>; SQUARE]; SQUARES] = from_fn(|group| from_fn(|c| column(group * SQUARE + c)));
+    let (whole, rest) = to.split_at_mut(depth / SQUARE * SQUARE * padded);
+    for p in 0..depth / SQUARE {
+        let mut turned = [[[T::ZERO; SQUARE]; SQUARE]; SQUARES];
+        for (square, [a, b, c, d]) in turned.iter_mut().zip(&columns) {
+            *square = T::turned([a.0[p], b.0[p], c.0[p], d.0[p]]);
+        }
+        let rows = &mut whole[p * SQUARE * padded..][..SQUARE * padded];
+        for (q, row) in rows.chunks_exact_mut(padded).enumerate() {
+            let parts = row[at..][..SQUARES * SQUARE].as_chunks_mut().0.iter_mut();
+            parts.zip(&turned).for_each(|(part, square)| *part = square[q]);
         }
     }
-    for p in squares..depth {
-        for (c, column) in columns.as_flattened().iter().enumerate() {
-            to[p * padded + at + c] = column[p];
-        }
+    for (p, row) in rest.chunks_exact_mut(padded).enumerate() {
+        let parts = row[at..].iter_mut();
+        parts.zip(columns.as_flattened()).for_each(|(to, (_, column))| *to = column[p]);
     }
 }
 

@@ -44,6 +44,7 @@ mod cast;
 mod compute_copy;
 pub mod conv;
 mod dispatch;
+mod dots;
 mod elementwise;
 pub mod few;
 mod index;

@@ -379,6 +379,21 @@ pub(super) trait Multiplied: Float {
     /// The kernels for the vector units of this machine.
     fn tiles() -> Tiles<Self>;
 
+    /// `self * by + plus`, rounded once.
+    fn times_plus(self, by: Self, plus: Self) -> Self;
+
+    /// The fours of a vector, of which it has some, added up.
+    #[inline(always)]
+    fn folded<const LANES: usize>(vector: &[Self; LANES]) -> [Self; 4] {
+        let mut total = [Self::ZERO; 4];
+        for four in vector.as_chunks::<4>().0 {
+            for lane in 0..4 {
+                total[lane] = total[lane].add(four[lane]);
+            }
+        }
+        total
+    }
+
     /// The columns of a square as its rows.
     #[inline(always)]
     fn turned(square: [[Self; 4]; 4]) -> [[Self; 4]; 4] {
@@ -387,7 +402,7 @@ pub(super) trait Multiplied: Float {
 }
 
 macro_rules! multiplied {
-    ($type:ident, $library:ident $(, $turned:item)?) => {
+    ($type:ident, $library:ident $(, $own:item)*) => {
         impl Multiplied for $type {
             fn routine() -> General<$type> {
                 $library::gemm::$type::get_gemm_fn()
@@ -414,7 +429,12 @@ macro_rules! multiplied {
                 }
             }
 
-            $($turned)?
+            #[inline(always)]
+            fn times_plus(self, by: Self, plus: Self) -> Self {
+                self.mul_add(by, plus)
+            }
+
+            $($own)*
         }
     };
 }
@@ -435,6 +455,15 @@ multiplied!(
             [low, _mm_movehl_ps(cd, ab), high, _mm_movehl_ps(high_cd, high_ab)]
         };
         turned.map(bytemuck::cast)
+    },
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn folded<const LANES: usize>(vector: &[f32; LANES]) -> [f32; 4] {
+        use std::arch::x86_64::*;
+        let [first, rest @ ..] = vector.as_chunks::<4>().0 else { return [0.0; 4] };
+        // SAFETY: each processor of this kind has SSE.
+        let add = |total, four: &[f32; 4]| unsafe { _mm_add_ps(total, bytemuck::cast(*four)) };
+        bytemuck::cast(rest.iter().fold(bytemuck::cast(*first), add))
     }
 );
 multiplied!(f64, gemm_f64);

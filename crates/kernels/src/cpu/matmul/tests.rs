@@ -67,7 +67,17 @@ fn products_match_plain_loops_on_any_layout() {
 fn products_in_blocks_match_plain_loops_on_any_layout() {
     let mut draw = Draw::new(33);
     for dtype in [DType::F32, DType::F64] {
-        for [m, k, n] in [[100, 30, 301], [7, 1030, 90], [20, 1030, 90], [131, 67, 18], [17, 53, 64], [3, 600, 5]] {
+        for [m, k, n] in [
+            [100, 30, 301],
+            [7, 1030, 90],
+            [20, 1030, 90],
+            [131, 67, 18],
+            [17, 53, 64],
+            [3, 600, 5],
+            [5, 259, 70],
+            [2, 400, 150],
+            [25, 288, 13],
+        ] {
             for turned in [[false, false], [false, true], [true, false], [true, true]] {
                 let [mut lhs, mut rhs] = [([m, k], turned[0]), ([k, n], turned[1])].map(|([rows, columns], turned)| {
                     let dims = if turned { [columns, rows] } else { [rows, columns] };
