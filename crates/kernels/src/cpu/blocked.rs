@@ -159,30 +159,46 @@ fn in_blocks<T: Multiplied>(
 /// panel is any numbers.
 fn copy_right<T: Multiplied>(tiles: &Tiles<T>, depth: usize, width: usize, from: Matrix<'_, T>, to: &mut [T]) {
     let padded = width.next_multiple_of(tiles.lanes);
-    let to = &mut to[..depth * padded];
+    let panel = Panel { from, width, padded, to: &mut to[..depth * padded] };
+    let len = panel.to.len();
     match (from.steps, tiles.lanes) {
-        ([_, 1], _) if width == padded => copy_rows::<T, 1>(from, width, padded, to),
-        ([_, 1], 16) => simd(to.len(), || copy_rows::<T, 16>(from, width, padded, to)),
-        ([_, 1], 8) => simd(to.len(), || copy_rows::<T, 8>(from, width, padded, to)),
-        ([_, 1], 4) => simd(to.len(), || copy_rows::<T, 4>(from, width, padded, to)),
-        ([1, _], _) => simd(to.len(), Turn { from, width, padded, to }),
-        _ => copy_rows::<T, 1>(from, width, padded, to),
+        ([_, 1], _) if width == padded => CopyRows::<T, 1>(panel).run(),
+        ([_, 1], 16) => simd(len, CopyRows::<T, 16>(panel)),
+        ([_, 1], 8) => simd(len, CopyRows::<T, 8>(panel)),
+        ([_, 1], 4) => simd(len, CopyRows::<T, 4>(panel)),
+        ([1, _], _) => simd(len, Turn(panel)),
+        _ => CopyRows::<T, 1>(panel).run(),
     }
 }
 
-/// Rows whose elements follow each other, `L` at a time.
-#[inline(always)]
-fn copy_rows<T: Multiplied, const L: usize>(from: Matrix<'_, T>, width: usize, padded: usize, to: &mut [T]) {
-    for (p, row) in to.chunks_exact_mut(padded).enumerate() {
-        if L == 1 {
-            strided::put(from.data, from.place(p, 0), from.steps[1], &mut row[..width]);
-            continue;
-        }
-        for (i, part) in row.as_chunks_mut::<L>().0.iter_mut().enumerate() {
-            let at = from.place(p, i * L);
-            match from.data.get(at as usize..).and_then(|rest| rest.first_chunk()) {
-                Some(whole) => *part = *whole,
-                _ => strided::put(from.data, at, from.steps[1], &mut part[..L.min(width - i * L)]),
+/// `width` columns, and where they go: rows of `padded` elements.
+struct Panel<'a, T> {
+    from: Matrix<'a, T>,
+    width: usize,
+    padded: usize,
+    to: &'a mut [T],
+}
+
+/// Copies rows whose elements follow each other, `L` at a time.
+struct CopyRows<'a, T, const L: usize>(Panel<'a, T>);
+
+impl<T: Multiplied, const L: usize> Loop for CopyRows<'_, T, L> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Panel { from, width, padded, to } = self.0;
+        for (p, row) in to.chunks_exact_mut(padded).enumerate() {
+            if L == 1 {
+                strided::put(from.data, from.place(p, 0), from.steps[1], &mut row[..width]);
+                continue;
+            }
+            for (i, part) in row.as_chunks_mut::<L>().0.iter_mut().enumerate() {
+                let at = from.place(p, i * L);
+                match from.data.get(at as usize..).and_then(|rest| rest.first_chunk()) {
+                    Some(whole) => *part = *whole,
+                    _ => strided::put(from.data, at, from.steps[1], &mut part[..L.min(width - i * L)]),
+                }
             }
         }
     }
@@ -192,19 +208,14 @@ fn copy_rows<T: Multiplied, const L: usize>(from: Matrix<'_, T>, width: usize, p
 const SQUARE: usize = 4;
 
 /// Copies rows whose columns follow each other.
-struct Turn<'a, T> {
-    from: Matrix<'a, T>,
-    width: usize,
-    padded: usize,
-    to: &'a mut [T],
-}
+struct Turn<'a, T>(Panel<'a, T>);
 
 impl<T: Multiplied> Loop for Turn<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
-        let Turn { from, width, padded, to } = self;
+        let Panel { from, width, padded, to } = self.0;
         let mut at = 0;
         while width - at >= 4 * SQUARE {
             turn::<T, 4>(from, at, padded, to);

@@ -3,12 +3,14 @@
 //! `B` batch, `M x K` times `K x N`. Tiny products are computed here, since preparing the general routine takes
 //! longer than they do. A batch whose right side repeats is one product of `B M` rows.
 
+use std::slice::ChunksMut;
+
 use crate::cpu::{
     matrix::{Matrix, Target},
     number::Number,
     operand::{In, Out},
     strided, threads,
-    vector::simd,
+    vector::{Loop, simd},
 };
 
 /// Multiplications up to which a product counts as tiny.
@@ -149,23 +151,66 @@ pub(super) fn at_once<T: Number>(
 /// Rows computed together by the tiny product of plain rows.
 const BLOCK: usize = 4;
 
-/// Squares of `BLOCK` rows and `PANEL` columns of a tiny product whose sides both have their rows one after the other.
-#[inline(always)]
-fn of_rows<T: Number>([m, k, n]: [usize; 3], left: &[T], right: &[T], dst: &mut Target<'_, T>) {
-    for i in (0..m).step_by(BLOCK) {
-        let rows: [&[T]; BLOCK] = std::array::from_fn(|r| &left[(i + r) * k..][..k]);
-        for j in (0..n).step_by(PANEL) {
-            let mut sums = [[T::ZERO; PANEL]; BLOCK];
-            for p in 0..k {
-                let y: &[T; PANEL] = right[p * n + j..].first_chunk().expect("n is a multiple of PANEL");
-                for (sums, row) in sums.iter_mut().zip(rows) {
-                    let x = row[p];
-                    (0..PANEL).for_each(|c| sums[c] = sums[c].add(x.mul(y[c])));
+/// A tiny product whose sides both have their rows one after the other, in squares of `BLOCK` rows and `PANEL` columns.
+struct OfRows<'a, 'd, T> {
+    dims: [usize; 3],
+    left: &'a [T],
+    right: &'a [T],
+    dst: &'a mut Target<'d, T>,
+}
+
+impl<T: Number> Loop for OfRows<'_, '_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let OfRows { dims: [m, k, n], left, right, dst } = self;
+        for i in (0..m).step_by(BLOCK) {
+            let row = |r: usize| &left[(i + r) * k..][..k];
+            let [a, b, c, d] = [row(0), row(1), row(2), row(3)];
+            for j in (0..n).step_by(PANEL) {
+                let mut sums = [[T::ZERO; PANEL]; BLOCK];
+                for ((((y, &a), &b), &c), &d) in right.chunks_exact(n).zip(a).zip(b).zip(c).zip(d) {
+                    let y: &[T; PANEL] = y[j..].first_chunk().expect("n is a multiple of PANEL");
+                    for (sums, x) in sums.iter_mut().zip([a, b, c, d]) {
+                        for column in 0..PANEL {
+                            sums[column] = sums[column].add(x.mul(y[column]));
+                        }
+                    }
+                }
+                for (r, sums) in sums.iter().enumerate() {
+                    dst.put(i + r, j, sums);
                 }
             }
-            for (r, sums) in sums.iter().enumerate() {
-                dst.put(i + r, j, sums);
+        }
+    }
+}
+
+/// Columns of a product, `width` of them from column `j` on, whose right side is a panel, padded with zeros.
+struct OfPanel<'a, 'd, T> {
+    lhs: Matrix<'a, T>,
+    panel: &'a [[T; PANEL]],
+    dst: &'a mut Target<'d, T>,
+    m: usize,
+    j: usize,
+    width: usize,
+}
+
+impl<T: Number> Loop for OfPanel<'_, '_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let OfPanel { lhs, panel, dst, m, j, width } = self;
+        for i in 0..m {
+            let mut sums = [T::ZERO; PANEL];
+            for (p, row) in panel.iter().enumerate() {
+                let x = lhs.data[lhs.place(i, p) as usize];
+                for (sum, &y) in sums.iter_mut().zip(row) {
+                    *sum = sum.add(x.mul(y));
+                }
             }
+            dst.put(i, j, &sums[..width]);
         }
     }
 }
@@ -184,7 +229,7 @@ fn tiny<T: Number, const DEPTH: usize>(
         && rhs.steps == [n as isize, 1]
     {
         let (left, right) = (&lhs.data[lhs.start as usize..], &rhs.data[rhs.start as usize..]);
-        return simd(m * k * n, || of_rows(dims, left, right, dst));
+        return simd(m * k * n, OfRows { dims, left, right, dst });
     }
     let mut panel = [[T::ZERO; PANEL]; DEPTH];
     let panel = &mut panel[..k];
@@ -193,18 +238,7 @@ fn tiny<T: Number, const DEPTH: usize>(
         for (p, row) in panel.iter_mut().enumerate() {
             strided::put(rhs.data, rhs.place(p, j), rhs.steps[1], &mut row[..width]);
         }
-        simd(m * k * width, || {
-            for i in 0..m {
-                let mut sums = [T::ZERO; PANEL];
-                for (p, row) in panel.iter().enumerate() {
-                    let x = lhs.data[lhs.place(i, p) as usize];
-                    for (sum, &y) in sums.iter_mut().zip(row) {
-                        *sum = sum.add(x.mul(y));
-                    }
-                }
-                dst.put(i, j, &sums[..width]);
-            }
-        });
+        simd(m * k * width, OfPanel { lhs, panel, dst, m, j, width });
     }
 }
 
@@ -237,15 +271,33 @@ pub(super) fn of_integers<T: Number>(
             for (p, row) in square.iter_mut().enumerate() {
                 strided::put(rhs.data, rhs.place(start + p, j), rhs.steps[1], &mut row[..width]);
             }
-            simd(m * width, || {
-                for i in 0..m {
-                    let sums = &mut dst[i * n + j..i * n + j + width];
-                    for (p, row) in square.iter().enumerate() {
-                        let x = lhs.data[lhs.place(i, start + p) as usize];
-                        sums.iter_mut().zip(row).for_each(|(sum, &y)| *sum = sum.add(x.mul(y)));
-                    }
-                }
-            });
+            let rows = Matrix { start: lhs.place(0, start), ..lhs };
+            let dst = dst[j..].chunks_mut(n);
+            simd(m * width, AddSquare { lhs: rows, square, width, dst });
+        }
+    }
+}
+
+/// Adds the product of rows and a square to the first columns of rows of the result.
+struct AddSquare<'a, T> {
+    lhs: Matrix<'a, T>,
+    square: &'a [[T; SQUARE]],
+    width: usize,
+    dst: ChunksMut<'a, T>,
+}
+
+impl<T: Number> Loop for AddSquare<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let AddSquare { lhs, square, width, dst } = self;
+        for (i, row) in dst.enumerate() {
+            let sums = &mut row[..width];
+            for (p, row) in square.iter().enumerate() {
+                let x = lhs.data[lhs.place(i, p) as usize];
+                sums.iter_mut().zip(row).for_each(|(sum, &y)| *sum = sum.add(x.mul(y)));
+            }
         }
     }
 }

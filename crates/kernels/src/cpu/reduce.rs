@@ -9,6 +9,8 @@
 //!   than [`CHAIN_MAX`] rows is split in two.
 //! - `Max` and `Min` give NaN if any element is.
 
+use std::marker::PhantomData;
+
 use crate::base::{
     layout::Layout,
     shape::{Axes, MAX_RANK},
@@ -17,7 +19,7 @@ use crate::cpu::{
     number::Number,
     operand::{In, Out},
     strided::{self, StridedIter, sort_axes},
-    vector::simd,
+    vector::{Loop, simd},
 };
 use crate::kernel::ReduceOp;
 
@@ -311,8 +313,21 @@ fn fold_row<T: Number, F: Folding<T>>(row: &[T]) -> T {
 
 #[inline(never)]
 fn fold_lanes<T: Number, F: Folding<T>>(row: &[T]) -> T {
-    simd(row.len(), || {
-        let (wide, rest) = row.as_chunks::<LANES>();
+    simd(row.len(), InLanes::<T, F> { row, how: PhantomData })
+}
+
+/// The fold of a row.
+struct InLanes<'a, T, F> {
+    row: &'a [T],
+    how: PhantomData<F>,
+}
+
+impl<T: Number, F: Folding<T>> Loop for InLanes<'_, T, F> {
+    type Output = T;
+
+    #[inline(always)]
+    fn run(self) -> T {
+        let (wide, rest) = self.row.as_chunks::<LANES>();
         let (narrow, rest) = rest.as_chunks::<FEW>();
         let mut few = [F::EMPTY; FEW];
         if !wide.is_empty() {
@@ -332,7 +347,7 @@ fn fold_lanes<T: Number, F: Folding<T>>(row: &[T]) -> T {
         }
         let [a, b, c, d] = few;
         F::join(F::join(a, b), F::join(c, d))
-    })
+    }
 }
 
 #[inline(always)]
