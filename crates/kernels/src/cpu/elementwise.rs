@@ -16,38 +16,102 @@ use crate::cpu::{
     operand::{Element, In, Out},
     rows::{Row1, Row2, Row3},
     special, strided, threads,
-    vector::simd,
+    vector::{Loop, simd},
 };
 use crate::kernel::{BinaryOp, CmpOp, Domain, UnaryOp};
 use crate::{for_each_binary, for_each_unary};
 
-#[inline(never)]
-fn row1<A: Copy, D>(a: &[A], d: &mut [D], f: impl Fn(A) -> D) {
-    simd(d.len(), || {
+/// What is done to an element: a closure, if it is short. A long one would be called for each element, or leave the loop
+/// around it a function that knows of no vector units; so it is a type whose `of` is `#[inline(always)]`.
+pub(super) trait Function<A>: Copy + Sync {
+    type Output;
+
+    fn of(self, a: A) -> Self::Output;
+}
+
+impl<A, D, F: Fn(A) -> D + Copy + Sync> Function<A> for F {
+    type Output = D;
+
+    #[inline(always)]
+    fn of(self, a: A) -> D {
+        self(a)
+    }
+}
+
+/// As [`Function`], of two elements.
+pub(super) trait FunctionOfTwo<A, B>: Copy + Sync {
+    type Output;
+
+    fn of(self, a: A, b: B) -> Self::Output;
+}
+
+impl<A, B, D, F: Fn(A, B) -> D + Copy + Sync> FunctionOfTwo<A, B> for F {
+    type Output = D;
+
+    #[inline(always)]
+    fn of(self, a: A, b: B) -> D {
+        self(a, b)
+    }
+}
+
+/// A function over a row, or two, or of the row itself.
+struct Over<S, D, F>(S, D, F);
+
+impl<A: Copy, D, F: Function<A, Output = D>> Loop for Over<&[A], &mut [D], F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Over(a, d, f) = self;
         let a = &a[..d.len()];
         for i in 0..d.len() {
-            d[i] = f(a[i]);
+            d[i] = f.of(a[i]);
         }
-    });
+    }
+}
+
+impl<A: Copy, B: Copy, D, F: FunctionOfTwo<A, B, Output = D>> Loop for Over<(&[A], &[B]), &mut [D], F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Over((a, b), d, f) = self;
+        let (a, b) = (&a[..d.len()], &b[..d.len()]);
+        for i in 0..d.len() {
+            d[i] = f.of(a[i], b[i]);
+        }
+    }
+}
+
+impl<T: Copy, F: Function<T, Output = T>> Loop for Over<(), &mut [T], F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Over((), d, f) = self;
+        for i in 0..d.len() {
+            d[i] = f.of(d[i]);
+        }
+    }
 }
 
 #[inline(never)]
-fn row2<A: Copy, B: Copy, D>(a: &[A], b: &[B], d: &mut [D], f: impl Fn(A, B) -> D) {
-    simd(d.len(), || {
-        let (a, b) = (&a[..d.len()], &b[..d.len()]);
-        for i in 0..d.len() {
-            d[i] = f(a[i], b[i]);
-        }
-    });
+fn row1<A: Copy, D>(a: &[A], d: &mut [D], f: impl Function<A, Output = D>) {
+    simd(d.len(), Over(a, d, f));
+}
+
+#[inline(never)]
+fn row2<A: Copy, B: Copy, D>(a: &[A], b: &[B], d: &mut [D], f: impl FunctionOfTwo<A, B, Output = D>) {
+    simd(d.len(), Over((a, b), d, f));
 }
 
 #[inline(always)]
-pub(super) fn map<A: Element, D: Element>(src: In<'_, A>, dst: Out<'_, D>, f: impl Fn(A) -> D + Copy + Sync) {
+pub(super) fn map<A: Element, D: Element>(src: In<'_, A>, dst: Out<'_, D>, f: impl Function<A, Output = D>) {
     match src.dense() {
         Some(a) if a.len() <= FEW => {
             let d = &mut dst.dense()[..a.len()];
             for i in 0..a.len() {
-                d[i] = f(a[i]);
+                d[i] = f.of(a[i]);
             }
         }
         Some(a) if a.len() < threads::ELEMENTS_MIN => row1(a, dst.dense(), f),
@@ -69,13 +133,13 @@ fn zip<A: Element, B: Element, D: Element>(
     lhs: In<'_, A>,
     rhs: In<'_, B>,
     dst: Out<'_, D>,
-    f: impl Fn(A, B) -> D + Copy + Sync,
+    f: impl FunctionOfTwo<A, B, Output = D>,
 ) {
     match (lhs.dense(), rhs.dense()) {
         (Some(a), Some(b)) if a.len() <= FEW => {
             let (b, d) = (&b[..a.len()], &mut dst.dense()[..a.len()]);
             for i in 0..a.len() {
-                d[i] = f(a[i], b[i]);
+                d[i] = f.of(a[i], b[i]);
             }
         }
         (Some(a), Some(b)) if a.len() < threads::ELEMENTS_MIN => row2(a, b, dst.dense(), f),
@@ -105,7 +169,7 @@ pub(super) enum Unary<'a, T> {
 
 impl<T: Number> Unary<'_, T> {
     #[inline(always)]
-    fn map(self, f: impl Fn(T) -> T + Copy + Sync) -> Result<()> {
+    fn map(self, f: impl Function<T, Output = T>) -> Result<()> {
         match self {
             Unary::To(src, dst) => map(src, dst, f),
             Unary::InPlace(dst) => change(dst, &|d: &mut [T]| change_row(d, f)),
@@ -128,12 +192,8 @@ impl<T: Number> Unary<'_, T> {
 }
 
 #[inline(never)]
-fn change_row<T: Number>(d: &mut [T], f: impl Fn(T) -> T) {
-    simd(d.len(), || {
-        for i in 0..d.len() {
-            d[i] = f(d[i]);
-        }
-    });
+fn change_row<T: Number>(d: &mut [T], f: impl Function<T, Output = T>) {
+    simd(d.len(), Over((), d, f));
 }
 
 fn change<T: Number>(dst: Out<'_, T>, row: &(dyn Row1<T> + Sync)) {
@@ -199,9 +259,19 @@ macro_rules! of_float {
         $operand.call(|$x: $t| $value)
     };
     (single f64, $op:ident $operand:ident $value:tt) => { of_float!(call f64, $op $operand $value) };
-    ($kind:ident $t:ty, $op:ident $operand:ident { |$x:ident| $value:expr => $cuda:literal }) => {
-        $operand.map(|$x: $t| $value)
-    };
+    ($kind:ident $t:ty, $op:ident $operand:ident { |$x:ident| $value:expr => $cuda:literal }) => {{
+        #[derive(Clone, Copy)]
+        struct Of;
+        impl Function<$t> for Of {
+            type Output = $t;
+
+            #[inline(always)]
+            fn of(self, $x: $t) -> $t {
+                $value
+            }
+        }
+        $operand.map(Of)
+    }};
 }
 
 macro_rules! gradient_of_float {
@@ -213,7 +283,19 @@ macro_rules! gradient_of_float {
     (whole $t:ty, $operands:tt $gradient:tt) => { gradient_of_float!(call $t, $operands $gradient) };
     ($kind:ident $t:ty, ($saved:ident, $grad:ident, $dst:ident)
      { $kept:ident |$g:ident, $s:ident| $value:expr => $cuda:literal }) => {
-        zip($saved, $grad, $dst, |$s: $t, $g: $t| $value)
+        {
+            #[derive(Clone, Copy)]
+            struct Of;
+            impl FunctionOfTwo<$t, $t> for Of {
+                type Output = $t;
+
+                #[inline(always)]
+                fn of(self, $s: $t, $g: $t) -> $t {
+                    $value
+                }
+            }
+            zip($saved, $grad, $dst, Of)
+        }
     };
 }
 
@@ -287,7 +369,7 @@ for_each_binary!(binary_functions);
 
 pub(super) fn affine<T: Number>(operand: Unary<'_, T>, mul: f64, add: f64) -> Result<()> {
     let (mul, add) = (T::from_f64(mul), T::from_f64(add));
-    operand.map(move |x| x.mul(mul).add(add))
+    operand.map(move |x: T| x.mul(mul).add(add))
 }
 
 pub(super) fn clamp<T: Number>(src: In<'_, T>, dst: Out<'_, T>, min: f64, max: f64) {
