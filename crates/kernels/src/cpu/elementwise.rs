@@ -21,7 +21,7 @@ use crate::cpu::{
 use crate::kernel::{BinaryOp, CmpOp, Domain, UnaryOp};
 use crate::{for_each_binary, for_each_unary};
 
-/// What is done to an element: a closure, if it is short. A long one would be called for each element, or leave the loop
+/// What is done to an element: a closure, if it is short. A long one would be called for each element, or make the loop
 /// around it a function that knows of no vector units; so it is a type whose `of` is `#[inline(always)]`.
 pub(super) trait Function<A>: Copy + Sync {
     type Output;

@@ -31,8 +31,8 @@ const ROW_MAX: usize = 4096;
 const LANES: usize = 64;
 /// Partial results of what is left of a row, and of a short one.
 const FEW: usize = 4;
-/// Elements of the destination that rows are added to at a time, so that they stay in the first cache.
-const TILE: usize = 2048;
+/// Bytes of the destination that rows are added to at a time, so that they stay in the first cache.
+const TILE_BYTES: usize = 16 << 10;
 /// Elements without neighbours copied to the stack at a time.
 const STAGE: usize = 256;
 
@@ -223,8 +223,9 @@ fn fold_into<T: Number, F: Folding<T>>(plan: &ReducePlan, data: &[T], at: isize,
         });
         return;
     }
-    for tile in (0..inner.len).step_by(TILE) {
-        let part = ReduceAxis { len: TILE.min(inner.len - tile), ..*inner };
+    let width = TILE_BYTES / size_of::<T>();
+    for tile in (0..inner.len).step_by(width) {
+        let part = ReduceAxis { len: width.min(inner.len - tile), ..*inner };
         add_rows::<T, F>(outer, part, data, at + tile as isize * inner.from, &mut dst[tile * inner.to..]);
     }
 }
