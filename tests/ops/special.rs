@@ -233,6 +233,14 @@ fn counts_and_draws() {
             );
         }
         assert_eq!(weights.narrow(0, 0, 0).unwrap().multinomial(2, true).unwrap().dims(), [0, 2]);
+        if !matches!(device, Device::Cpu) {
+            // Nothing is read while a section is captured.
+            let draw = || weights.multinomial(2, true);
+            drop((draw().unwrap(), draw().unwrap()));
+            let (graph, drawn) = device.capture(draw).unwrap();
+            graph.replay().unwrap();
+            assert_eq!(drawn.to_vec2::<i64>().unwrap()[1], [0, 0]);
+        }
         let normal = Tensor::truncated_normal(1f32, 0.5, 5000, device).unwrap().to_vec1::<f32>().unwrap();
         assert!(normal.iter().all(|x| (x - 1.).abs() <= 1.0001));
         let mean = normal.iter().sum::<f32>() / 5000.;

@@ -6,6 +6,7 @@ use crate::base::{
     error::Result,
     shape::Shape,
 };
+use crate::device::graph::is_capturing;
 use crate::memory::proxy::Proxy;
 use crate::ops::call::{
     check,
@@ -103,7 +104,8 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) for no weights, for more draws than weights without replacement, and
-    /// for a row with a weight that is negative, infinite or no number, or with too few above 0;
+    /// for a row with a weight that is negative, infinite or no number, or with too few above 0 (a section that is
+    /// being captured does not look);
     /// [`Error::Shape`](crate::Error::Shape) for a scalar; [`Error::UnsupportedDType`](crate::Error::UnsupportedDType)
     /// for integers; as [`Proxy::rand`].
     #[track_caller]
@@ -120,15 +122,14 @@ impl Proxy {
                 return argument(op, "count", count, "at most the weights there are");
             }
             let weights = self.aside()?.to_dtype(DType::F64)?;
-            let finite = weights.ge(0.0)?.mul(&weights.lt(f64::INFINITY)?)?;
-            let possible = weights.gt(0.0)?.to_dtype(DType::I64)?.sum(last)?;
-            let needed = if replacement { count.min(1) } else { count };
-            if shape.elem_count() > 0
-                && (finite.min_all()?.to_scalar::<u8>()? == 0
-                    || possible.min_all()?.to_scalar::<i64>()? < needed as i64)
-            {
-                let expected = "finite, at least 0, and in each row above 0 for as many as are drawn";
-                return argument(op, "weights", "a row that nothing can be drawn from", expected);
+            if shape.elem_count() > 0 && !is_capturing() {
+                let finite = weights.ge(0.0)?.mul(&weights.lt(f64::INFINITY)?)?.min_all()?.to_scalar::<u8>()?;
+                let possible = weights.gt(0.0)?.to_dtype(DType::I64)?.sum(last)?.min_all()?.to_scalar::<i64>()?;
+                let needed = if replacement { count.min(1) } else { count };
+                if finite == 0 || possible < needed as i64 {
+                    let expected = "finite, at least 0, and in each row above 0 for as many as are drawn";
+                    return argument(op, "weights", "a row that nothing can be drawn from", expected);
+                }
             }
             if !replacement {
                 // The first of independent clocks that run as fast as the weights say.
