@@ -107,7 +107,7 @@ fn errors_of_axes_and_indices_name_the_axis_its_size_and_the_number_asked_for() 
                 "sum: axis -3 is out of range for shape [2, 2]; it has 2 axes, counted from 0 or backwards from -1",
                 "sum: axis 0 is named twice",
                 "zeros: 7 axes are more than the 6 an array can have; flatten some of them first",
-                "indices 1 to 1 + 2 leave axis 1 of size 2",
+                "narrow: indices 1 to 1 + 2 leave axis 1 of size 2",
                 "get: index 2 is outside an axis of size 2",
                 "index_select: index 3 is outside an axis of size 3",
                 "zeros: [1099511627776, 1099511627776] elements of 8 bytes exceed the address space",

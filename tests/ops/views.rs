@@ -232,7 +232,7 @@ fn views_out_of_range_are_errors() {
         assert!(matches!(error(a.get(0).unwrap().t()), Error::DimOutOfRange { .. }));
         assert!(matches!(error(a.permute((0, 0))), Error::Argument { op: "permute", .. }));
         assert!(matches!(error(a.permute(0)), Error::Argument { op: "permute", .. }));
-        assert!(matches!(error(a.narrow(1, 2, 2)), Error::Narrow { axis: 1, start: 2, len: 2, dim: 3 }));
+        assert!(matches!(error(a.narrow(1, 2, 2)), Error::Narrow { op: "narrow", axis: 1, start: 2, len: 2, dim: 3 }));
         assert!(matches!(error(a.narrow(0, 1, usize::MAX)), Error::Narrow { .. }));
         assert!(matches!(error(a.get(2)), Error::IndexOutOfRange { op: "get", index: 2, dim: 2 }));
         assert!(matches!(error(a.squeeze(5)), Error::DimOutOfRange { op: "squeeze", .. }));

@@ -312,31 +312,34 @@ pub(crate) fn reusing(call: Call, (a, b): (Operand<'_>, Operand<'_>), op: Binary
         return binary(call, a.get(), b.get(), op, broadcast);
     }
     let a = match a {
-        Operand::Owned(a) if reused[0] => {
-            let fits =
-                |x: &ArrayRef<'_>, y: Option<&ArrayRef<'_>>| y.is_some_and(|y| fits(call, [x, y], 0, op, broadcast));
-            let node = |x: &ArrayRef<'_>, y: Option<&ArrayRef<'_>>| node_of(call, [x, y?], op);
-            let how = Reuse { change: Change::Binary(op), fits: &fits, node: &node };
-            match write_in_place(call, a, Some(b.get()), None, how)? {
-                Reused::Output(result) => return Ok(result),
-                Reused::Not(a) => Operand::Owned(a),
-            }
-        }
+        Operand::Owned(a) if reused[0] => match in_place_of(call, 0, a, b.get(), op, broadcast)? {
+            Reused::Output(result) => return Ok(result),
+            Reused::Not(a) => Operand::Owned(a),
+        },
         lent => lent,
     };
     match b {
-        Operand::Owned(b) if reused[1] => {
-            let fits =
-                |y: &ArrayRef<'_>, x: Option<&ArrayRef<'_>>| x.is_some_and(|x| fits(call, [x, y], 1, op, broadcast));
-            let node = |y: &ArrayRef<'_>, x: Option<&ArrayRef<'_>>| node_of(call, [x?, y], op);
-            let how = Reuse { change: Change::Binary(op), fits: &fits, node: &node };
-            match write_in_place(call, b, Some(a.get()), Some(a.get()), how)? {
-                Reused::Output(result) => Ok(result),
-                Reused::Not(b) => binary(call, a.get(), &b, op, broadcast),
-            }
-        }
+        Operand::Owned(b) if reused[1] => match in_place_of(call, 1, b, a.get(), op, broadcast)? {
+            Reused::Output(result) => Ok(result),
+            Reused::Not(b) => binary(call, a.get(), &b, op, broadcast),
+        },
         b => binary(call, a.get(), b.get(), op, broadcast),
     }
+}
+
+/// The function of `own`, which is operand `place` and given up, and the other one.
+fn in_place_of(call: Call, place: usize, own: Proxy, other: &Proxy, op: BinaryOp, broadcast: bool) -> Result<Reused> {
+    let fits = |x: &ArrayRef<'_>, y: Option<&ArrayRef<'_>>| {
+        y.is_some_and(|y| fits(call, in_order(place, x, y), place, op, broadcast))
+    };
+    let node = |x: &ArrayRef<'_>, y: Option<&ArrayRef<'_>>| node_of(call, in_order(place, x, y?), op);
+    let first = (place == 1).then_some(other);
+    write_in_place(call, own, Some(other), first, Reuse { change: Change::Binary(op), fits: &fits, node: &node })
+}
+
+/// Both operands, of which `own` is number `place`.
+fn in_order<'r, 'a>(place: usize, own: &'r ArrayRef<'a>, other: &'r ArrayRef<'a>) -> [&'r ArrayRef<'a>; 2] {
+    if place == 0 { [own, other] } else { [other, own] }
 }
 
 /// Whether a result may take the place of operand `own`.

@@ -55,7 +55,7 @@ fn range_of(op: &'static str, range: &impl RangeBounds<usize>, axis: usize, dim:
         return argument(op, "range", format!("{start}..{end}"), "not empty");
     }
     if end > dim {
-        return Err(Error::Narrow { axis, start, len: end - start, dim });
+        return Err(Error::Narrow { op, axis, start, len: end - start, dim });
     }
     Ok((start, end - start))
 }
@@ -390,7 +390,7 @@ fn part_of<A: Dim>(x: &Proxy, src: &Proxy, dim: A, start: usize, op: &'static st
     }
     let mut ranges: Few<(usize, usize)> = shape.dims().iter().map(|&dim| (0, dim)).collect();
     if start.checked_add(size).is_none_or(|end| end > shape.dims()[axis]) {
-        return Err(Error::Narrow { axis, start, len: size, dim: shape.dims()[axis] });
+        return Err(Error::Narrow { op, axis, start, len: size, dim: shape.dims()[axis] });
     }
     ranges[axis] = (start, size);
     Ok(ranges)

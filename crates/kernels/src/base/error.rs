@@ -73,6 +73,8 @@ pub enum Error {
     },
     /// A range that leaves its axis.
     Narrow {
+        /// The operation.
+        op: &'static str,
         /// The axis.
         axis: usize,
         /// First index.
@@ -520,8 +522,8 @@ impl Error {
                 "{op}: {rank} axes are more than the {} an array can have; flatten some of them first",
                 MAX_RANK
             ),
-            Error::Narrow { axis, start, len, dim } => {
-                write!(f, "indices {start} to {start} + {len} leave axis {axis} of size {dim}")
+            Error::Narrow { op, axis, start, len, dim } => {
+                write!(f, "{op}: indices {start} to {start} + {len} leave axis {axis} of size {dim}")
             }
             Error::IndexOutOfRange { op, index, dim } => {
                 write!(f, "{op}: index {index} is outside an axis of size {dim}")
