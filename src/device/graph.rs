@@ -73,8 +73,8 @@ pub(crate) trait Asynchronous: Clone + Send + Sync + 'static {
 /// changes in place, and arrays made in it, which each replay fills anew. None of those bytes is used for anything else
 /// while the graph lives, also if the arrays are closed meanwhile. What was a number on the host when the section was
 /// captured stays what it was: shapes, scalars, learning rates, seeds. What counts goes on by itself: random numbers
-/// are others in each replay, and a step of Adam is the next one. The host's own counts know nothing of replays: a
-/// generator or an optimiser that is used again outside goes on from where the capture left it.
+/// are others in each replay, and a step of an optimiser is the next one. The host's own counts know nothing of
+/// replays: a generator or an optimiser that is used again outside goes on from where the capture left it.
 ///
 /// ```
 /// # use ndgc::{Device, SimConfig, Tensor};

@@ -49,7 +49,7 @@ pub use layer_norm::{LayerNorm, LayerNormConfig, RmsNorm, layer_norm, layer_norm
 pub use linear::{Linear, Mlp, linear, linear_b, linear_no_bias};
 pub use module::{Module, ModuleT};
 pub use ops::Dropout;
-pub use optim::{Adam, AdamConfig, AdamW, Optimizer, ParamsAdamW, SGD, SgdConfig};
+pub use optim::{Adam, AdamConfig, AdamW, Optimizer, ParamsAdamW, SGD, SgdConfig, StepRule};
 pub use prefetch::{Batch, Prefetch};
 pub use rnn::{GRU, GRUConfig, LSTM, LSTMConfig, RNN, gru, lstm};
 pub use sequential::{Sequential, seq};

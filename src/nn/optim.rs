@@ -1,7 +1,7 @@
 //! Optimisers: they change variables in place, and make nothing after their first step.
 
-pub use crate::ops::nn::optim::AdamConfig;
 use crate::ops::nn::optim::prepare;
+pub use crate::ops::nn::optim::{AdamConfig, StepRule};
 use crate::{Error, GradStore, Result, Tensor, Var, Workspace};
 
 /// Changes variables along their gradients.

@@ -1,6 +1,6 @@
 //! Captured sections compute what the program would have computed, on whatever stream, from whatever thread.
 
-use ndgc::nn::{self, Adam, AdamConfig, Mlp, Module, Optimizer, SGD, SgdConfig};
+use ndgc::nn::{self, Adam, AdamConfig, Mlp, Module, Optimizer, SGD, SgdConfig, StepRule};
 use ndgc::{DType, Device, Generator, Graph, Result, SimConfig, Tensor};
 
 use crate::device::support::{alone, both, finish, sim, values, vector};
@@ -82,6 +82,33 @@ fn a_captured_training_step_is_the_training_step() {
             assert_eq!(losses.len(), REPLAYS, "{name}: each replay drew other numbers");
             drop((eager, draw, drawn));
             finish(&eager_device);
+        }
+    });
+}
+
+/// Steps that differ by their number: a replay is the one after.
+#[test]
+fn replays_count_the_steps_of_every_rule() {
+    let (beta1, beta2, epsilon) = (0.8, 0.95, 1e-3);
+    let rules = [
+        StepRule::AmsGrad { beta1, beta2, epsilon },
+        StepRule::Nadam { beta1, beta2, epsilon },
+        StepRule::AdaMax { beta1, beta2 },
+        StepRule::AdaDelta { rho: beta2, epsilon },
+    ];
+    both(|device| {
+        for rule in rules {
+            let make = || {
+                let x = vector(&[1., -2., 3.], device);
+                let kept: Vec<Tensor> = (0..rule.kept()).map(|_| x.zeros_like().unwrap()).collect();
+                (x.ones_like().unwrap(), kept, x)
+            };
+            let (grad, kept, x) = make();
+            let (graph, ()) = device.capture(|| x.optimizer_step_(&grad, &kept, rule, 0.1, 1)).unwrap();
+            (0..5).for_each(|_| graph.replay().unwrap());
+            let (grad, kept, y) = make();
+            (1..=5).for_each(|t| y.optimizer_step_(&grad, &kept, rule, 0.1, t).unwrap());
+            assert_eq!(values(&x), values(&y), "{rule:?}");
         }
     });
 }

@@ -46,6 +46,10 @@ const BINARY: &[(&str, Binary)] = &[
     ("copy_", |a, b| a.copy_(b).map(|()| a.clone())),
     ("sgd_step_", |a, b| a.sgd_step_(b, None, 0.1, 0., 0.).map(|()| a.clone())),
     ("adam_step_", |a, b| a.adam_step_(b, &a.copy()?, &a.copy()?, 1, &Default::default()).map(|()| a.clone())),
+    ("optimizer_step_", |a, b| {
+        let rule = ndgc::nn::StepRule::AdaGrad { epsilon: 0.1 };
+        a.optimizer_step_(b, &[a.copy()?], rule, 0.1, 1).map(|()| a.clone())
+    }),
 ];
 
 fn mask(like: &Tensor) -> Tensor {

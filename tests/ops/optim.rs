@@ -1,6 +1,6 @@
 //! Optimisers against the same steps in scalars of f64; in place, and making nothing after their first step.
 
-use ndgc::nn::{Adam, AdamConfig, Optimizer, SGD, SgdConfig};
+use ndgc::nn::{Adam, AdamConfig, Optimizer, SGD, SgdConfig, StepRule};
 use ndgc::{DType, Device, Error, GradStore, NdManager, Tensor, Var, gc};
 
 use crate::ops::support::{active, each, error, f64s, values};
@@ -205,5 +205,77 @@ fn a_step_whose_operands_share_bytes_is_refused_or_right() {
             Err(error) => assert!(matches!(error, Error::InUse { .. } | Error::Argument { .. }), "{error}"),
         }
         assert_eq!(values::<f64>(&y), [1., 2.]);
+    });
+}
+
+/// Steps of the other rules on every device, each with the arrays that it keeps, against the same in scalars.
+#[test]
+fn the_other_rules_follow_their_definitions() {
+    let mean = |old: f64, beta: f64, new: f64| old * beta + new * (1. - beta);
+    type Step<'a> = &'a dyn Fn(&mut [f64; 4], f64, i32);
+    // Of each the parameter, and what is kept.
+    let nesterov: Step<'_> = &|[x, v, ..], g, _| {
+        let old = *v;
+        *v = 0.9 * *v - 0.05 * g;
+        *x += *v + 0.9 * (*v - old);
+    };
+    let ams_grad: Step<'_> = &|[x, m, v, h], g, t| {
+        (*m, *v) = (mean(*m, 0.8, g), mean(*v, 0.95, g * g));
+        *h = h.max(*v);
+        *x -= 0.05 * (1. - 0.95f64.powi(t)).sqrt() / (1. - 0.8f64.powi(t)) * *m / (h.sqrt() + 1e-3);
+    };
+    let nadam: Step<'_> = &|[x, m, v, _], g, t| {
+        (*m, *v) = (mean(*m, 0.8, g), mean(*v, 0.95, g * g));
+        let ahead = 0.8 * *m / (1. - 0.8f64.powi(t + 1)) + 0.2 * g / (1. - 0.8f64.powi(t));
+        *x -= 0.05 * ahead / ((*v / (1. - 0.95f64.powi(t))).sqrt() + 1e-3);
+    };
+    let ada_max: Step<'_> = &|[x, m, u, _], g, t| {
+        (*m, *u) = (mean(*m, 0.8, g), (0.95 * *u).max(g.abs()));
+        *x -= 0.05 / (1. - 0.8f64.powi(t)) * *m / (*u + 1e-32);
+    };
+    let rms_prop: Step<'_> = &|[x, s, ..], g, _| {
+        *s = mean(*s, 0.95, g * g);
+        *x -= 0.05 * g / (s.sqrt() + 1e-3);
+    };
+    let ada_grad: Step<'_> = &|[x, s, ..], g, _| {
+        *s += g * g;
+        *x -= 0.05 * g / (s.sqrt() + 1e-3);
+    };
+    let ada_delta: Step<'_> = &|[x, s, e, _], g, _| {
+        *s = mean(*s, 0.95, g * g);
+        let d = g * (*e + 1e-3).sqrt() / (*s + 1e-3).sqrt();
+        *e = mean(*e, 0.95, d * d);
+        *x -= 0.05 * d;
+    };
+    let (beta1, beta2, epsilon) = (0.8, 0.95, 1e-3);
+    let rules = [
+        (StepRule::Nesterov { momentum: 0.9 }, nesterov),
+        (StepRule::AmsGrad { beta1, beta2, epsilon }, ams_grad),
+        (StepRule::Nadam { beta1, beta2, epsilon }, nadam),
+        (StepRule::AdaMax { beta1, beta2 }, ada_max),
+        (StepRule::RmsProp { decay: beta2, epsilon }, rms_prop),
+        (StepRule::AdaGrad { epsilon }, ada_grad),
+        (StepRule::AdaDelta { rho: beta2, epsilon }, ada_delta),
+    ];
+    each(|device| {
+        for (rule, step) in rules {
+            let x = f64s(device, &START, (2, 2));
+            let kept: Vec<Tensor> = (0..rule.kept()).map(|_| x.zeros_like().unwrap()).collect();
+            let mut scalars = START.map(|x| [x, 0., 0., 0.]);
+            for t in 1..=20 {
+                // Along strides, as a gradient may lie.
+                let grad = x.t().unwrap().contiguous().unwrap().t().unwrap();
+                x.optimizer_step_(&grad, &kept, rule, 0.05, t).unwrap();
+                scalars.iter_mut().for_each(|now| step(now, now[0], t));
+            }
+            let near = |got: Vec<f64>, at: usize| {
+                let close = |(got, now): (&f64, &[f64; 4])| (got - now[at]).abs() <= 1e-12 * (1. + now[at].abs());
+                assert!(got.iter().zip(&scalars).all(close), "{rule:?}, {at}: {got:?} and {scalars:?}");
+            };
+            near(values::<f64>(&x), 0);
+            kept.iter().enumerate().for_each(|(i, kept)| near(values::<f64>(kept), i + 1));
+            let fewer = x.optimizer_step_(&x.copy().unwrap(), &kept[1..], rule, 0.05, 1);
+            assert!(matches!(error(fewer), Error::Argument { op: "optimizer_step_", argument: "kept", .. }));
+        }
     });
 }

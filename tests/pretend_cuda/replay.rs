@@ -3,7 +3,7 @@
 
 use ndgc::{
     DType, Device, Error, Generator, GradStore, Result, Tensor,
-    nn::{Adam, Mlp, Module, Optimizer},
+    nn::{Adam, Mlp, Module, Optimizer, StepRule},
 };
 
 use crate::common::cuda::Pretend;
@@ -83,6 +83,33 @@ fn the_first_replays_of_a_step_without_noise_give_the_eager_numbers() {
             losses
         };
         assert_eq!(losses(true), losses(false));
+    });
+}
+
+#[test]
+fn replays_are_the_next_steps_of_rules_that_count() {
+    let (beta1, beta2, epsilon) = (0.8, 0.95, 1e-3);
+    let moments = [StepRule::AmsGrad { beta1, beta2, epsilon }, StepRule::Nadam { beta1, beta2, epsilon }];
+    on_cuda(|device, _| {
+        for rule in moments.into_iter().chain([StepRule::AdaMax { beta1, beta2 }]) {
+            let after = |replayed: bool| {
+                let x = Tensor::new([1f64, -2., 3.], device).unwrap();
+                let grad = x.ones_like().unwrap();
+                let kept: Vec<Tensor> = (0..rule.kept()).map(|_| x.zeros_like().unwrap()).collect();
+                if replayed {
+                    let (graph, ()) = device.capture(|| x.optimizer_step_(&grad, &kept, rule, 0.1, 1)).unwrap();
+                    (0..5).for_each(|_| graph.replay().unwrap());
+                } else {
+                    (1..=5).for_each(|t| x.optimizer_step_(&grad, &kept, rule, 0.1, t).unwrap());
+                }
+                x.to_vec1::<f64>().unwrap()
+            };
+            let (eager, replayed) = (after(false), after(true)); // first uses come before captures
+            assert!(
+                replayed.iter().zip(&eager).all(|(a, b)| (a - b).abs() < 1e-12),
+                "{rule:?}: {replayed:?}, {eager:?}"
+            );
+        }
     });
 }
 

@@ -1,7 +1,7 @@
 //! After warm-up an operation on small tensors asks the heap for nothing: neither for the result, whose slot, storage
 //! and bytes are used again, nor on the way. A counting allocator looks at every call of the thread.
 
-use ndgc::nn::{Adam, Optimizer, SGD, SgdConfig};
+use ndgc::nn::{Adam, Optimizer, SGD, SgdConfig, StepRule};
 use ndgc::quantized::{GgmlDType, QTensor};
 use ndgc::{DType, Device, NdManager, Result, Tensor, Var, gc};
 
@@ -130,6 +130,10 @@ const OTHERS: &[(&str, Run)] = &[
     ("fill_", |x| x.b.fill_(1.)),
     ("copy_", |x| x.a.copy_(&x.b).map(|()| x.a.clone())),
     ("sgd_step_", |x| x.a.sgd_step_(&x.b, None, 0.1, 0., 0.).map(|()| x.a.clone())),
+    ("optimizer_step_", |x| {
+        let rule = StepRule::Nesterov { momentum: 0.9 };
+        x.a.optimizer_step_(&x.b, std::slice::from_ref(&x.c), rule, 0.1, 1).map(|()| x.a.clone())
+    }),
     ("clone", |x| Ok(x.a.clone())),
     ("shape", |x| x.a.narrow(0, 0, x.a.shape().dims()[0])),
     ("dim", |x| x.a.dim(1).map(|_| x.a.clone())),

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ndgc::train::{
-    Activation, Backprop, BatchNormalization, DataSet, Dense, InputType, Layer, LayerConfig, Loss, Lstm, ModuleLayer,
-    Network, NetworkConfig, OutputLayer, Pass, TrainingListener, Updater, WorkspaceMode,
+    Activation, Backprop, BatchNormalization, DataSet, Dense, GradientNormalization, InputType, Layer, LayerConfig,
+    LayerSettings, Loss, Lstm, ModuleLayer, Moments, Network, NetworkConfig, OutputLayer, Pass, TrainingListener,
+    Updater, WorkspaceMode,
 };
 use ndgc::{CpuStorage, CustomOp1, DType, DebugMode, Device, Error, Layout, Result, Shape, Tensor, Workspace, gc};
 
@@ -30,7 +31,29 @@ fn series(mode: WorkspaceMode) -> (Network, DataSet) {
     (config.build().unwrap(), DataSet::new(numbers(&[3, 5, 7]), one_hot(&[3, 2, 7])).unwrap())
 }
 
-const NETWORKS: [fn(WorkspaceMode) -> (Network, DataSet); 2] = [rows, series];
+/// With all that changes a gradient or a parameter beside the updater, and an updater of another kind for each layer.
+fn penalised(mode: WorkspaceMode) -> (Network, DataSet) {
+    let moments = Moments::new(1e-2);
+    let updaters = [
+        Updater::nesterovs(1e-2, 0.9),
+        Updater::AmsGrad(moments),
+        Updater::Nadam(moments),
+        Updater::AdaMax(moments),
+        Updater::rms_prop(1e-3),
+        Updater::ada_grad(1e-2),
+    ];
+    let config = NetworkConfig::builder().data_type(DType::F64).seed(2).l1(1e-3).l2(1e-3).weight_decay(1e-3, true);
+    let config = config.gradient_normalization(GradientNormalization::ClipL2PerLayer, 1e-2);
+    let config = config.training_workspace_mode(mode).inference_workspace_mode(mode);
+    let config = updaters.into_iter().fold(config.input_type(InputType::feed_forward(40)), |config, updater| {
+        config.layer(Dense::new(20).activation(Activation::Tanh).with(LayerSettings::new().updater(updater)))
+    });
+    let last = LayerSettings::new().updater(Updater::AdaDelta { rho: 0.95, epsilon: 1e-3 });
+    let output = OutputLayer::new(3, Loss::Mcxent).with(last);
+    (config.layer(output).build().unwrap(), DataSet::new(numbers(&[16, 40]), one_hot(&[16, 3])).unwrap())
+}
+
+const NETWORKS: [fn(WorkspaceMode) -> (Network, DataSet); 3] = [rows, series, penalised];
 
 fn is_out_of_memory(error: &Error) -> bool {
     match error {

@@ -79,6 +79,56 @@ pub enum ReduceOp {
     Min,
 }
 
+/// How a step `t` (from 1) of an optimiser follows the gradient `g` of a parameter `x`, and what it keeps beside `x`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum StepRule {
+    /// `x -= rate (g + decay x)`. Keeps nothing; or `v`: `v = momentum v + g + decay x; x -= rate v`.
+    Sgd { momentum: f64, decay: f64 },
+    /// `v = momentum v - rate g; x += v + momentum (v - v before)`. Keeps `v`.
+    Nesterov { momentum: f64 },
+    /// `m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2`, and with `M = m / (1 - beta1^t)` and
+    /// `V = v / (1 - beta2^t)`: `x -= rate (M / (sqrt(V) + epsilon) + decay x)`. Keeps `m`, `v`.
+    Adam { beta1: f64, beta2: f64, epsilon: f64, decay: f64 },
+    /// `m` and `v` as those of Adam; `h = max(h, v)`,
+    /// `x -= rate sqrt(1 - beta2^t) / (1 - beta1^t) m / (sqrt(h) + epsilon)`. Keeps `m`, `v`, `h`.
+    AmsGrad { beta1: f64, beta2: f64, epsilon: f64 },
+    /// `m`, `v` and `V` as those of Adam;
+    /// `x -= rate (beta1 m / (1 - beta1^(t + 1)) + (1 - beta1) g / (1 - beta1^t)) / (sqrt(V) + epsilon)`.
+    /// Keeps `m`, `v`.
+    Nadam { beta1: f64, beta2: f64, epsilon: f64 },
+    /// `m` as that of Adam; `u = max(beta2 u, |g|)`, `x -= rate / (1 - beta1^t) m / (u + 1e-32)`. Keeps `m`, `u`.
+    AdaMax { beta1: f64, beta2: f64 },
+    /// `s = decay s + (1 - decay) g^2; x -= rate g / (sqrt(s) + epsilon)`. Keeps `s`.
+    RmsProp { decay: f64, epsilon: f64 },
+    /// `s += g^2; x -= rate g / (sqrt(s) + epsilon)`. Keeps `s`.
+    AdaGrad { epsilon: f64 },
+    /// `s = rho s + (1 - rho) g^2; d = g sqrt(e + epsilon) / sqrt(s + epsilon)`, and then
+    /// `e = rho e + (1 - rho) d^2; x -= rate d`. Keeps `s`, `e`.
+    AdaDelta { rho: f64, epsilon: f64 },
+}
+
+impl StepRule {
+    /// How many arrays it keeps; [`StepRule::Sgd`] keeps none without a velocity.
+    pub fn kept(&self) -> usize {
+        match self {
+            StepRule::Sgd { .. } | StepRule::Nesterov { .. } | StepRule::RmsProp { .. } | StepRule::AdaGrad { .. } => 1,
+            StepRule::Adam { .. } | StepRule::Nadam { .. } | StepRule::AdaMax { .. } | StepRule::AdaDelta { .. } => 2,
+            StepRule::AmsGrad { .. } => 3,
+        }
+    }
+
+    /// Whether steps differ by their number.
+    pub fn counts(&self) -> bool {
+        use StepRule::{AdaMax, Adam, AmsGrad, Nadam};
+        matches!(self, Adam { .. } | AmsGrad { .. } | Nadam { .. } | AdaMax { .. })
+    }
+}
+
+/// `1 - beta^step`.
+pub fn bias(beta: f64, step: u64) -> f64 {
+    1.0 - beta.powi(i32::try_from(step).unwrap_or(i32::MAX))
+}
+
 kernels! {
 /// One piece of work for a backend.
 ///
@@ -155,44 +205,11 @@ pub enum Kernel also {
     Uniform "uniform" { seed: u64, first: u64, low: f64, high: f64 } (dst: Write);
     /// Normal, by Box-Muller over the same stream.
     Normal "normal" { seed: u64, first: u64, mean: f64, std: f64 } (dst: Write);
-    /// In place: `param -= rate * (grad + decay * param)`; with `velocity`:
-    /// `velocity = momentum * velocity + grad'`, `param -= rate * velocity`. All contiguous, floats.
-    SgdStep "sgd_step" { rate: f64, momentum: f64, decay: f64 }
-        (param: ReadWrite, grad: Read) (velocity: ReadWrite);
-    /// In place: Adam with bias corrections `1 - beta^t` given as `fix1`, `fix2`, and decoupled decay.
-    AdamStep "adam_step" { hyper: AdamHyper } (param: ReadWrite, grad: Read, m: ReadWrite, v: ReadWrite);
+    /// In place: step number `step` (from 1) of an optimiser, with what its rule keeps: `kept1` is the first of those
+    /// that [`StepRule`] names, and so on. All contiguous, of one shape, floats. A replay is the step after.
+    OptimizerStep "optimizer_step" { rule: StepRule, rate: f64, step: u64 }
+        (param: ReadWrite, grad: Read) (kept1: ReadWrite, kept2: ReadWrite, kept3: ReadWrite);
 }
-}
-
-/// The numbers of one Adam step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdamHyper {
-    pub rate: f64,
-    pub beta1: f64,
-    pub beta2: f64,
-    pub eps: f64,
-    pub decay: f64,
-    /// `1 - beta1^t`.
-    pub fix1: f64,
-    /// `1 - beta2^t`.
-    pub fix2: f64,
-    /// `t`, from 1: each replay of a captured step is the one after.
-    pub step: u64,
-}
-
-impl AdamHyper {
-    /// `1 - beta^t`, of both betas.
-    pub fn fixes([beta1, beta2]: [f64; 2], step: u64) -> [f64; 2] {
-        let step = i32::try_from(step).unwrap_or(i32::MAX);
-        [1.0 - beta1.powi(step), 1.0 - beta2.powi(step)]
-    }
-
-    /// The numbers of the step so many steps later.
-    pub fn later(self, steps: u64) -> Self {
-        let step = self.step.saturating_add(steps);
-        let [fix1, fix2] = Self::fixes([self.beta1, self.beta2], step);
-        AdamHyper { fix1, fix2, step, ..self }
-    }
 }
 
 impl Kernel<View<'_>> {

@@ -152,8 +152,10 @@ impl CudaDriver {
         let Scratch { address, bytes, tickets } = state.streams[stream].scratch;
         let replay = match &mut state.capture {
             Some(capture) => {
-                capture.counted |=
-                    matches!(kernel, Kernel::Uniform { .. } | Kernel::Normal { .. } | Kernel::AdamStep { .. });
+                capture.counted |= match kernel {
+                    Kernel::OptimizerStep { rule, .. } => rule.counts(),
+                    _ => matches!(kernel, Kernel::Uniform { .. } | Kernel::Normal { .. }),
+                };
                 capture.counter
             }
             None => 0,

@@ -112,7 +112,13 @@ entries! {
     Uniform = "uniform" in Random;
     Normal = "normal" in Random;
     Sgd = "sgd" in Optim;
+    Nesterov = "nesterov" in Optim;
     Adam = "adam" in Optim;
+    AmsGrad = "ams_grad" in Optim;
+    Nadam = "nadam" in Optim;
+    AdaMax = "ada_max" in Optim;
+    RmsProp = "rms_prop" in Optim;
+    AdaDelta = "ada_delta" in Optim;
     Matmul = "matmul" in Matmul;
     Bump = "bump" in Graph;
 }

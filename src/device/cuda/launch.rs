@@ -13,7 +13,7 @@ use crate::device::{
         },
         raw::Address,
     },
-    kernel::{BitOp, Kernel, OwnedView, UnaryOp},
+    kernel::{BitOp, Kernel, OwnedView, StepRule, UnaryOp, bias},
     window::{ResizeOp, Spacing, Window, Windowed},
 };
 
@@ -152,7 +152,7 @@ fn launch_of(kernel: &Kernel, resources: &LaunchResources) -> Option<Launch> {
         Kernel::Normal { dst, seed, first, mean, std } => {
             draw(Entry::Normal, dst, *seed, *first, [*mean, *std], resources)
         }
-        Kernel::SgdStep { .. } | Kernel::AdamStep { .. } => optimiser(kernel, resources),
+        Kernel::OptimizerStep { .. } => optimiser(kernel, resources),
     }
 }
 
@@ -590,36 +590,31 @@ fn draw(
 }
 
 fn optimiser(kernel: &Kernel, resources: &LaunchResources) -> Option<Launch> {
-    let (entry, param, step) = match kernel {
-        Kernel::SgdStep { param, grad, velocity, rate, momentum, decay } => {
-            let m = velocity.as_ref().map_or(0, address);
-            let step = Step { grad: address(grad), m, rate: *rate, a: *momentum, decay: *decay, ..Step::default() };
-            (Entry::Sgd, param, step)
-        }
-        Kernel::AdamStep { param, grad, m, v, hyper } => {
-            let step = Step {
-                grad: address(grad),
-                m: address(m),
-                v: address(v),
-                rate: hyper.rate,
-                a: hyper.beta1,
-                b: hyper.beta2,
-                eps: hyper.eps,
-                decay: hyper.decay,
-                fix1: hyper.fix1,
-                fix2: hyper.fix2,
-                step: hyper.step,
-                replay: resources.replay,
-                ..Step::default()
-            };
-            (Entry::Adam, param, step)
-        }
-        _ => return None,
+    let Kernel::OptimizerStep { param, grad, kept1, kept2, kept3, rule, rate, step } = kernel else { return None };
+    let (entry, [a, b, eps, decay]) = match *rule {
+        StepRule::Sgd { momentum, decay } => (Entry::Sgd, [momentum, 0.0, 0.0, decay]),
+        StepRule::Nesterov { momentum } => (Entry::Nesterov, [momentum, 0.0, 0.0, 0.0]),
+        StepRule::Adam { beta1, beta2, epsilon, decay } => (Entry::Adam, [beta1, beta2, epsilon, decay]),
+        StepRule::AmsGrad { beta1, beta2, epsilon } => (Entry::AmsGrad, [beta1, beta2, epsilon, 0.0]),
+        StepRule::Nadam { beta1, beta2, epsilon } => (Entry::Nadam, [beta1, beta2, epsilon, 0.0]),
+        StepRule::AdaMax { beta1, beta2 } => (Entry::AdaMax, [beta1, beta2, 1e-32, 0.0]),
+        StepRule::RmsProp { decay, epsilon } => (Entry::RmsProp, [decay, 1.0 - decay, epsilon, 0.0]),
+        StepRule::AdaGrad { epsilon } => (Entry::RmsProp, [1.0, 1.0, epsilon, 0.0]),
+        StepRule::AdaDelta { rho, epsilon } => (Entry::AdaDelta, [rho, 0.0, epsilon, 0.0]),
     };
     let count = param.layout().shape().elem_count() as u64;
     if count == 0 {
         return None;
     }
-    let arguments = Arguments::Step(Step { count, param: address(param), ..step });
+    let [m, v, h] = [kept1, kept2, kept3].map(|kept| kept.as_ref().map_or(0, address));
+    let (replay, [fix1, fix2, next]) = if rule.counts() {
+        (resources.replay, [bias(a, *step), bias(b, *step), bias(a, step.saturating_add(1))])
+    } else {
+        (0, [0.0; 3])
+    };
+    let [param_at, grad] = [param, grad].map(address);
+    let (rate, step) = (*rate, *step);
+    let step = Step { count, param: param_at, grad, m, v, h, rate, a, b, eps, decay, fix1, fix2, next, step, replay };
+    let arguments = Arguments::Step(step);
     Some(Launch { entry, dtype: param.dtype(), blocks: blocks(count, THREADS, resources), arguments })
 }

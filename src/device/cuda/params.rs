@@ -107,6 +107,7 @@ params! {
         grad: Address,
         m: Address,
         v: Address,
+        h: Address,
         rate: f64,
         a: f64,
         b: f64,
@@ -114,6 +115,7 @@ params! {
         decay: f64,
         fix1: f64,
         fix2: f64,
+        next: f64,
         step: u64,
         replay: Address,
     }
@@ -254,7 +256,7 @@ mod tests {
         assert_eq!(size_of::<Rows>(), 24 + 3 * 56 + 48);
         assert_eq!(size_of::<Pick>(), 8 + 16 + 48 + 3 * 56 + 24);
         assert_eq!(size_of::<Draw>(), 56);
-        assert_eq!(size_of::<Step>(), 14 * 8);
+        assert_eq!(size_of::<Step>(), 16 * 8);
         assert_eq!(size_of::<Slide>(), 16 + 6 * 24 + 56 + 16 + 8 + 24);
         assert_eq!(size_of::<Scan>(), 16 + 16 + 48 + 3 * 56 + 32);
         assert_eq!(size_of::<Norm>(), 24 + 2 * 56 + 56);

@@ -5,7 +5,8 @@ use crate::base::{
     call::Call,
     error::{Error, Result},
 };
-use crate::device::kernel::{AdamHyper, Kernel, View};
+use crate::device::kernel::Kernel;
+pub use crate::device::kernel::StepRule;
 use crate::memory::{
     proxy::Proxy,
     registry,
@@ -16,12 +17,13 @@ use crate::ops::call::{
     exec::{device, enter, launch, named, pin, view},
 };
 
-/// Changes `N` arrays in place from one gradient. All are contiguous floats of one shape.
+/// Changes `N` arrays in place from one gradient: a parameter and what its rule keeps. All are contiguous floats of one
+/// shape.
 fn step<const N: usize>(
     call: Call,
     targets: [&Proxy; N],
     grad: &Proxy,
-    kernel: &dyn for<'v> Fn([View<'v>; N], View<'v>) -> Kernel<View<'v>>,
+    (rule, rate, number): (StepRule, f64, u64),
 ) -> Result<()> {
     // Here, since the copy would say that it found it.
     check::open_as(call.op, grad, 1)?;
@@ -50,7 +52,20 @@ fn step<const N: usize>(
                     return Ok(false);
                 }
             }
-            launch(device(&g), &kernel(std::array::from_fn(|i| view(&pins[i])), view(&g)))?;
+            let kept = |i: usize| pins.get(i).map(view);
+            launch(
+                device(&g),
+                &Kernel::OptimizerStep {
+                    param: view(&pins[0]),
+                    grad: view(&g),
+                    kept1: kept(1),
+                    kept2: kept(2),
+                    kept3: kept(3),
+                    rule,
+                    rate,
+                    step: number,
+                },
+            )?;
             Ok(true)
         })?;
         if done {
@@ -106,24 +121,10 @@ impl Proxy {
         momentum: f64,
         decay: f64,
     ) -> Result<()> {
-        let call = Call::here("sgd_step_");
+        let (call, rule) = (Call::here("sgd_step_"), (StepRule::Sgd { momentum, decay }, rate, 1));
         match velocity {
-            None => step(call, [self], grad, &|[param], grad| Kernel::SgdStep {
-                param,
-                grad,
-                velocity: None,
-                rate,
-                momentum,
-                decay,
-            }),
-            Some(velocity) => step(call, [self, velocity], grad, &|[param, velocity], grad| Kernel::SgdStep {
-                param,
-                grad,
-                velocity: Some(velocity),
-                rate,
-                momentum,
-                decay,
-            }),
+            None => step(call, [self], grad, rule),
+            Some(velocity) => step(call, [self, velocity], grad, rule),
         }
     }
 
@@ -133,13 +134,48 @@ impl Proxy {
     /// As [`Proxy::sgd_step_`].
     #[track_caller]
     pub fn adam_step_(&self, grad: &Proxy, m: &Proxy, v: &Proxy, t: i32, config: &AdamConfig) -> Result<()> {
-        let AdamConfig { rate, beta1, beta2, eps, decay } = *config;
-        let count = u64::try_from(t).unwrap_or(0);
-        let [fix1, fix2] = AdamHyper::fixes([beta1, beta2], count);
-        let hyper = AdamHyper { rate, beta1, beta2, eps, decay, fix1, fix2, step: count };
-        let call = Call::here("adam_step_");
-        step(call, [self, m, v], grad, &|[param, m, v], grad| Kernel::AdamStep { param, grad, m, v, hyper })
+        let AdamConfig { rate, beta1, beta2, eps: epsilon, decay } = *config;
+        let rule = StepRule::Adam { beta1, beta2, epsilon, decay };
+        step(Call::here("adam_step_"), [self, m, v], grad, (rule, rate, number(t)))
     }
+
+    /// Step `t` (from 1) of any rule, in place, with the arrays that it keeps for this parameter, in the order that
+    /// [`StepRule`] names them. They begin at 0, and [`StepRule::RmsProp`]'s and [`StepRule::AdaGrad`]'s often at
+    /// `epsilon`. One pass over all of them, which takes no memory.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for another number of arrays than the rule keeps; as [`Proxy::sgd_step_`].
+    ///
+    /// ```
+    /// # use ndgc::{DType, Device, Tensor, nn::StepRule};
+    /// let x = Tensor::new([1f32, 2.], &Device::Cpu)?;
+    /// let (grad, sum) = (Tensor::new([3f32, 0.], &Device::Cpu)?, x.zeros_like()?);
+    /// x.optimizer_step_(&grad, &[sum.clone()], StepRule::AdaGrad { epsilon: 0. }, 0.5, 1)?;
+    /// assert_eq!((x.to_vec1::<f32>()?[0], sum.to_vec1::<f32>()?), (0.5, vec![9., 0.]));
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn optimizer_step_(&self, grad: &Proxy, kept: &[Proxy], rule: StepRule, rate: f64, t: i32) -> Result<()> {
+        let (call, at) = (Call::here("optimizer_step_"), (rule, rate, number(t)));
+        let has_no_velocity = kept.is_empty() && matches!(rule, StepRule::Sgd { .. });
+        match *kept {
+            [] if has_no_velocity => step(call, [self], grad, at),
+            [ref a] if rule.kept() == 1 => step(call, [self, a], grad, at),
+            [ref a, ref b] if rule.kept() == 2 => step(call, [self, a, b], grad, at),
+            [ref a, ref b, ref c] if rule.kept() == 3 => step(call, [self, a, b, c], grad, at),
+            _ => Err(Error::Argument {
+                op: call.op,
+                argument: "kept",
+                value: format!("{} arrays for {rule:?}", kept.len()),
+                expected: "as many arrays as the rule keeps",
+            }),
+        }
+    }
+}
+
+/// The number of a step as kernels count.
+fn number(t: i32) -> u64 {
+    u64::try_from(t).unwrap_or(0)
 }
 
 /// The numbers of Adam.

@@ -341,31 +341,29 @@ impl Network {
         for (param, var) in self.named() {
             param.begin_state(var)?;
         }
-        let mut rest = gradients;
+        let apart = self.config.training_mode == WorkspaceMode::Separate;
+        let _room = apart.then(|| self.training.enter(ArrayType::UpdaterWorkingMem)).transpose()?;
+        let mut rest = &mut *gradients;
         for node in self.nodes.iter().filter(|node| !node.vars.is_empty()) {
             let (own, others) = std::mem::take(&mut rest).split_at_mut(node.vars.len());
             rest = others;
-            // Layer by layer, what the updater needs is used again for the next node.
-            let apart = self.config.training_mode == WorkspaceMode::Separate;
-            let _room = apart.then(|| self.training.enter(ArrayType::UpdaterWorkingMem)).transpose()?;
-            self.update_node(node, own)?;
+            let (normalization, threshold) = node.normalization;
+            no_grad(|| normalization.apply(own, threshold))?;
+            for ((param, var), grad) in node.params.iter().zip(&node.vars).zip(own) {
+                if let Some(grad) = grad.as_mut().filter(|_| param.kind != ParamKind::State) {
+                    *grad = no_grad(|| param.regularization.add_to(grad, var)?.contiguous())?;
+                }
+            }
         }
-        Ok(())
-    }
-
-    fn update_node(&self, node: &Node, grads: &mut [Option<Tensor>]) -> Result<()> {
         let (iteration, epoch) = (self.iteration, self.epoch);
         let t = i32::try_from(iteration + 1).unwrap_or(i32::MAX);
-        let (normalization, threshold) = node.normalization;
-        normalization.apply(grads, threshold)?;
-        for ((param, var), grad) in node.params.iter().zip(&node.vars).zip(grads) {
+        for ((param, var), grad) in self.named().zip(gradients) {
             let Some(grad) = grad.take().filter(|_| param.kind != ParamKind::State) else { continue };
             let rate = param.updater.rate_at(iteration, epoch);
             let penalty = param.regularization;
-            let grad = penalty.add_to(grad, var)?;
             if penalty.weight_decay != 0.0 && param.updater != Updater::NoOp {
                 let share = penalty.weight_decay * if penalty.apply_rate { rate } else { 1.0 };
-                var.set(&no_grad(|| var.affine(1.0 - share, 0.0))?)?;
+                no_grad(|| var.affine_(1.0 - share, 0.0))?;
             }
             no_grad(|| param.updater.step(var, &grad, &param.state(), rate, t))?;
         }

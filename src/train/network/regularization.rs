@@ -1,6 +1,6 @@
 //! What is added to gradients, and how they are kept small.
 
-use ndgc::{Result, Tensor, no_grad};
+use ndgc::{Result, Tensor};
 
 /// Penalties on weights, and what they add to the gradient before the updater.
 ///
@@ -31,18 +31,20 @@ impl Regularization {
         Ok(score)
     }
 
-    /// The gradient with what `l1` and `l2` add.
-    pub(super) fn add_to(&self, grad: Tensor, param: &Tensor) -> Result<Tensor> {
-        no_grad(|| {
-            let mut grad = grad;
-            if self.l2 != 0.0 {
-                grad = grad.add(&param.affine(self.l2, 0.0)?)?;
-            }
-            if self.l1 != 0.0 {
-                grad = grad.add(&param.sign()?.affine(self.l1, 0.0)?)?;
-            }
-            Ok(grad)
-        })
+    /// The gradient with what `l1` and `l2` add, in an array of its own if they do.
+    pub(super) fn add_to(&self, grad: &Tensor, param: &Tensor) -> Result<Tensor> {
+        if (self.l1, self.l2) == (0.0, 0.0) {
+            return Ok(grad.clone());
+        }
+        let sum = grad.copy()?;
+        // A step down by minus so much is one up.
+        if self.l2 != 0.0 {
+            sum.sgd_step_(param, None, -self.l2, 0.0, 0.0)?;
+        }
+        if self.l1 != 0.0 {
+            sum.sgd_step_(&param.sign()?, None, -self.l1, 0.0, 0.0)?;
+        }
+        Ok(sum)
     }
 }
 

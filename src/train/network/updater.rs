@@ -1,6 +1,6 @@
 //! Updaters: what a step makes of a gradient.
 
-use ndgc::nn::AdamConfig;
+use ndgc::nn::StepRule;
 use ndgc::{Result, Tensor, Var};
 
 use super::schedule::Schedule;
@@ -160,77 +160,38 @@ impl Updater {
         }
     }
 
-    /// Step `t` (from 1) of a parameter, in place, with the arrays of [`Updater::state`].
+    /// Step `t` (from 1) of a parameter, in place, with the arrays of [`Updater::state`]. It takes no memory but for a
+    /// copy of a gradient that is not contiguous.
     ///
     /// # Errors
-    /// As [`Tensor::sgd_step_`].
+    /// As [`Tensor::optimizer_step_`].
     pub fn step(&self, param: &Var, grad: &Tensor, state: &[Tensor], rate: f64, t: i32) -> Result<()> {
-        let descend = |step: &Tensor, rate: f64| param.sgd_step_(step, None, rate, 0.0, 0.0);
-        // `state = keep state + share value`: a step of rate 0, since steps leave no state so small that it is slow.
-        let mix = |state: &Tensor, keep: f64, value: &Tensor, share: f64| {
-            param.sgd_step_(&value.affine(share, 0.0)?, Some(state), 0.0, keep, 0.0)
+        let plain = StepRule::Sgd { momentum: 0.0, decay: 0.0 };
+        let (rule, rate) = match *self {
+            Updater::NoOp => return Ok(()),
+            Updater::Gradient => (plain, 1.0),
+            Updater::Sgd { .. } => (plain, rate),
+            Updater::Nesterovs { momentum, .. } => (StepRule::Nesterov { momentum }, rate),
+            Updater::Adam(moments) => (moments.rule(0.0, t), rate),
+            Updater::AdamW { moments, decay } => (moments.rule(decay, t), rate),
+            Updater::AmsGrad(Moments { beta1, beta2, epsilon, .. }) => {
+                (StepRule::AmsGrad { beta1, beta2, epsilon }, rate)
+            }
+            Updater::Nadam(Moments { beta1, beta2, epsilon, .. }) => (StepRule::Nadam { beta1, beta2, epsilon }, rate),
+            Updater::AdaMax(Moments { beta1, beta2, .. }) => (StepRule::AdaMax { beta1, beta2 }, rate),
+            Updater::RmsProp { decay, epsilon, .. } => (StepRule::RmsProp { decay, epsilon }, rate),
+            Updater::AdaGrad { epsilon, .. } => (StepRule::AdaGrad { epsilon }, rate),
+            Updater::AdaDelta { rho, epsilon } => (StepRule::AdaDelta { rho, epsilon }, 1.0),
         };
-        match (*self, state) {
-            (Updater::NoOp, _) => Ok(()),
-            (Updater::Gradient, _) => descend(grad, 1.0),
-            (Updater::Nesterovs { momentum, .. }, [v]) => {
-                let step = grad.affine((1.0 + momentum) * rate, 0.0)?.sub(&v.affine(momentum * momentum, 0.0)?)?;
-                mix(v, momentum, grad, -rate)?;
-                descend(&step, 1.0)
-            }
-            (Updater::Adam(moments), [m, v]) => param.adam_step_(grad, m, v, t, &moments.config(rate, 0.0, t)),
-            (Updater::AdamW { moments, decay }, [m, v]) => {
-                param.adam_step_(grad, m, v, t, &moments.config(rate, decay, t))
-            }
-            (Updater::AmsGrad(moments @ Moments { beta1, beta2, epsilon, .. }), [m, v, highest]) => {
-                param.adam_step_(grad, m, v, t, &moments.alone())?;
-                highest.copy_(&highest.maximum(v)?)?;
-                let rate = rate * (1.0 - beta2.powi(t)).sqrt() / (1.0 - beta1.powi(t));
-                descend(&m.div(&highest.sqrt()?.affine(1.0, epsilon)?)?, rate)
-            }
-            (Updater::Nadam(moments @ Moments { beta1, beta2, epsilon, .. }), [m, v]) => {
-                param.adam_step_(grad, m, v, t, &moments.alone())?;
-                let [next, now] = [t.saturating_add(1), t].map(|t| 1.0 - beta1.powi(t));
-                let mean = m.affine(beta1 / next, 0.0)?.add(&grad.affine((1.0 - beta1) / now, 0.0)?)?;
-                let root = v.affine(1.0 / (1.0 - beta2.powi(t)), 0.0)?.sqrt()?.affine(1.0, epsilon)?;
-                descend(&mean.div(&root)?, rate)
-            }
-            (Updater::AdaMax(Moments { beta1, beta2, .. }), [m, u]) => {
-                mix(m, beta1, grad, 1.0 - beta1)?;
-                u.copy_(&u.affine(beta2, 0.0)?.maximum(&grad.abs()?)?)?;
-                descend(&m.div(&u.affine(1.0, 1e-32)?)?, rate / (1.0 - beta1.powi(t)))
-            }
-            (Updater::RmsProp { decay, epsilon, .. }, [mean]) => {
-                mix(mean, decay, &grad.sqr()?, 1.0 - decay)?;
-                descend(&grad.div(&mean.sqrt()?.affine(1.0, epsilon)?)?, rate)
-            }
-            (Updater::AdaGrad { epsilon, .. }, [sum]) => {
-                mix(sum, 1.0, &grad.sqr()?, 1.0)?;
-                descend(&grad.div(&sum.sqrt()?.affine(1.0, epsilon)?)?, rate)
-            }
-            (Updater::AdaDelta { rho, epsilon }, [squares, steps]) => {
-                mix(squares, rho, &grad.sqr()?, 1.0 - rho)?;
-                let ratio = steps.affine(1.0, epsilon)?.sqrt()?.div(&squares.affine(1.0, epsilon)?.sqrt()?)?;
-                let step = ratio.mul(grad)?;
-                mix(steps, rho, &step.sqr()?, 1.0 - rho)?;
-                descend(&step, 1.0)
-            }
-            _ => descend(grad, rate),
-        }
+        param.optimizer_step_(grad, state, rule, rate, t)
     }
 }
 
 impl Moments {
     /// DL4J adds epsilon to the root of the uncorrected second moment: the same as a larger epsilon on the corrected
     /// one.
-    fn config(&self, rate: f64, decay: f64, t: i32) -> AdamConfig {
+    fn rule(&self, decay: f64, t: i32) -> StepRule {
         let Moments { beta1, beta2, epsilon, .. } = *self;
-        AdamConfig { rate, beta1, beta2, eps: epsilon / (1.0 - beta2.powi(t)).sqrt(), decay }
-    }
-
-    /// A step of Adam that changes the moments alone.
-    fn alone(&self) -> AdamConfig {
-        let Moments { beta1, beta2, .. } = *self;
-        AdamConfig { rate: 0.0, beta1, beta2, eps: 1.0, decay: 0.0 }
+        StepRule::Adam { beta1, beta2, epsilon: epsilon / (1.0 - beta2.powi(t)).sqrt(), decay }
     }
 }

@@ -147,4 +147,8 @@ rows! { IN_PLACE, "In place";
     scatter_add_set |x| x.a.scatter_add_set(&x.places, &x.b, 0);
     sgd_step_ |x| x.a.sgd_step_(&x.b, None, 0.1, 0., 0.);
     adam_step_ |x| x.a.adam_step_(&x.b, &x.c, &x.b.copy()?, 1, &ndgc::nn::AdamConfig::default());
+    optimizer_step_ |x| {
+        let rule = ndgc::nn::StepRule::AdaGrad { epsilon: 0.1 };
+        x.a.optimizer_step_(&x.b, std::slice::from_ref(&x.c), rule, 0.1, 1)
+    };
 }

@@ -19,11 +19,11 @@ use crate::cpu::{
     elementwise::{self, Binary, Functions, Unary},
     number::{Float, Number},
     operand::{Element, In, Out},
-    optim::{self, SgdHyper},
+    optim::{Pass, Stepped},
     strided, threads,
     vector::simd,
 };
-use crate::kernel::{AdamHyper, BinaryOp, CmpOp, UnaryOp};
+use crate::kernel::{BinaryOp, CmpOp, UnaryOp};
 
 /// Elements widened at a time.
 pub(super) const BLOCK: usize = 256;
@@ -270,50 +270,29 @@ pub(super) fn unary_grad<N: LowPrecision<Compute: Functions>>(
     zip(saved, grad, dst, &|s, g, d| N::Compute::unary_grad(op, s, g, d));
 }
 
-/// As [`optim::sgd`] and [`optim::sgd_momentum`].
-pub(super) fn sgd<N: LowPrecision<Compute: Float>>(
-    param: Out<'_, N>,
-    grad: In<'_, N>,
-    velocity: Option<Out<'_, N>>,
-    hyper: SgdHyper,
-) {
-    let Some(velocity) = velocity else {
-        return threads::split2(grad.all(), param.dense(), &|g: &[N], p: &mut [N]| {
-            for (p, g) in p.chunks_mut(BLOCK).zip(g.chunks(BLOCK)) {
-                let (g, mut out) = (StagedBlock::of(g), StagedBlock::of(p));
-                optim::sgd(out.target(), g.source(), hyper);
-                out.put(p);
+/// Steps of optimisers go from block to block.
+macro_rules! stepped_in_blocks {
+    ($($t:ty)*) => {$(
+        impl Stepped for $t {
+            type Compute = f32;
+            fn pass<const N: usize>(grad: &[$t], mut arrays: [&mut [$t]; N], pass: &Pass<'_, f32, N>) {
+                for (i, grad) in grad.chunks(BLOCK).enumerate() {
+                    let part = i * BLOCK..i * BLOCK + grad.len();
+                    let mut wide = [[0.0; BLOCK]; N];
+                    for (wide, array) in wide.iter_mut().zip(&arrays) {
+                        <$t>::widen(&array[part.clone()], &mut wide[..grad.len()]);
+                    }
+                    let slope = StagedBlock::of(grad);
+                    pass(&slope.data[..grad.len()], wide.each_mut().map(|wide| &mut wide[..grad.len()]));
+                    for (wide, array) in wide.iter().zip(&mut arrays) {
+                        <$t>::narrow(&wide[..grad.len()], &mut array[part.clone()]);
+                    }
+                }
             }
-        });
-    };
-    let blocks = param.dense().chunks_mut(BLOCK).zip(velocity.dense().chunks_mut(BLOCK));
-    for ((p, v), g) in blocks.zip(grad.all().chunks(BLOCK)) {
-        let (g, mut speed, mut out) = (StagedBlock::of(g), StagedBlock::of(v), StagedBlock::of(p));
-        optim::sgd_momentum(out.target(), g.source(), speed.target(), hyper);
-        speed.put(v);
-        out.put(p);
-    }
+        }
+    )*};
 }
-
-/// As [`optim::adam`].
-pub(super) fn adam<N: LowPrecision<Compute: Float>>(
-    param: Out<'_, N>,
-    grad: In<'_, N>,
-    m: Out<'_, N>,
-    v: Out<'_, N>,
-    hyper: &AdamHyper,
-) {
-    let state = m.dense().chunks_mut(BLOCK).zip(v.dense().chunks_mut(BLOCK));
-    let blocks = param.dense().chunks_mut(BLOCK).zip(grad.all().chunks(BLOCK));
-    for ((p, g), (m, v)) in blocks.zip(state) {
-        let (g, mut out, mut mean, mut square) =
-            (StagedBlock::of(g), StagedBlock::of(p), StagedBlock::of(m), StagedBlock::of(v));
-        optim::adam(out.target(), g.source(), mean.target(), square.target(), hyper);
-        mean.put(m);
-        square.put(v);
-        out.put(p);
-    }
-}
+stepped_in_blocks!(F8E4M3 f16 bf16);
 
 /// `dst` in the wider dtype, in row-major order, of a source of any layout.
 pub(super) fn widen_all<N: LowPrecision>(src: In<'_, N>, dst: Out<'_, N::Compute>) {

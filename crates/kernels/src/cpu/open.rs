@@ -12,11 +12,10 @@ use super::{
     dispatch, maps,
     norm::Evenly,
     operand::{Dst, Src},
-    optim::SgdHyper,
     random::RandomStream,
     typed::{
-        adam, arange, arg_reduce, choose, compare, cross_entropy, cross_entropy_grad, fill, gather, index_add,
-        index_select, matmul, normal, reduce, scatter_add, sgd, softmax, softmax_grad, unary_grad, uniform,
+        arange, arg_reduce, choose, compare, cross_entropy, cross_entropy_grad, fill, gather, index_add, index_select,
+        matmul, normal, reduce, scatter_add, softmax, softmax_grad, step, unary_grad, uniform,
     },
 };
 use crate::base::{dtype::DType, error::Result};
@@ -130,15 +129,9 @@ pub unsafe fn run_again(kernel: &Kernel<View<'_>>, replays: u64) -> Result<()> {
             Kernel::Normal { dst, seed, first, mean, std } => {
                 normal(write(dst), RandomStream { seed: *seed, first: *first, replays: replays as u32 }, *mean, *std)
             }
-            Kernel::SgdStep { param, grad, velocity, rate, momentum, decay } => {
-                let hyper = SgdHyper { rate: *rate, momentum: *momentum, decay: *decay };
-                sgd(write(param), read(grad), velocity.as_ref().map(|velocity| write(velocity)), hyper)
-            }
-            Kernel::AdamStep { param, grad, m, v, hyper } if replays == 0 => {
-                adam(write(param), read(grad), write(m), write(v), hyper)
-            }
-            Kernel::AdamStep { param, grad, m, v, hyper } => {
-                adam(write(param), read(grad), write(m), write(v), &hyper.later(replays))
+            Kernel::OptimizerStep { param, grad, kept1, kept2, kept3, rule, rate, step: number } => {
+                let kept = [kept1, kept2, kept3].map(|kept| kept.as_ref().map(|kept| write(kept)));
+                step((*rule, *rate, number.saturating_add(replays)), write(param), read(grad), kept)
             }
         }
     }

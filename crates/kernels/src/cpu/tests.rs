@@ -12,7 +12,7 @@ use crate::base::{
 };
 use crate::{
     cpu,
-    kernel::{BinaryOp, Kernel, OwnedView, UnaryOp},
+    kernel::{BinaryOp, Kernel, OwnedView, StepRule, UnaryOp},
     span::Span,
 };
 
@@ -261,7 +261,16 @@ fn a_dtype_that_a_kernel_has_no_code_for_is_an_error() {
         Kernel::Powf { src, dst, exponent: 2.0 },
         Kernel::Softmax { src, dst, log: false },
         Kernel::Normal { dst, seed: 0, first: 0, mean: 0.0, std: 1.0 },
-        Kernel::SgdStep { param: dst, grad: src, velocity: None, rate: 0.1, momentum: 0.0, decay: 0.0 },
+        Kernel::OptimizerStep {
+            param: dst,
+            grad: src,
+            kept1: None,
+            kept2: None,
+            kept3: None,
+            rule: StepRule::Sgd { momentum: 0.0, decay: 0.0 },
+            rate: 0.1,
+            step: 1,
+        },
     ];
     for kernel in kernels {
         assert!(matches!(run(&kernel), Err(Error::UnsupportedDType { dtype: DType::U32, .. })), "{kernel:?}");

@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use super::{
     cast, elementwise, index, low_precision, matmul,
     operand::{Dst, In, Out, Src},
-    optim::{self, SgdHyper},
+    optim,
     product::product,
     random::{self, RandomStream},
     reduce, softmax,
@@ -17,7 +17,7 @@ use crate::base::{
     error::{Error, Result},
     shape::Axes,
 };
-use crate::kernel::{AdamHyper, CmpOp, ReduceOp, UnaryOp};
+use crate::kernel::{CmpOp, ReduceOp, StepRule, UnaryOp};
 
 pub(super) fn fill(dst: Dst, value: f64) -> Result<()> {
     let bits = cast::bits_of(dst.dtype(), value);
@@ -265,36 +265,13 @@ pub(super) fn normal(dst: Dst, stream: RandomStream, mean: f64, std: f64) -> Res
     Ok(())
 }
 
-pub(super) fn sgd(param: Dst, grad: Src, velocity: Option<Dst>, hyper: SgdHyper) -> Result<()> {
-    with_float!("sgd_step", param.dtype(), T => {
-        open!(T; grad; param);
-        match velocity {
-            None => optim::sgd(param, grad, hyper),
-            Some(velocity) => {
-                open!(T; ; velocity);
-                optim::sgd_momentum(param, grad, velocity, hyper);
-            }
-        }
-    }, N => {
-        open!(N; grad; param);
-        match velocity {
-            None => low_precision::sgd(param, grad, None, hyper),
-            Some(velocity) => {
-                open!(N; ; velocity);
-                low_precision::sgd(param, grad, Some(velocity), hyper);
-            }
-        }
-    });
-    Ok(())
-}
-
-pub(super) fn adam(param: Dst, grad: Src, m: Dst, v: Dst, hyper: &AdamHyper) -> Result<()> {
-    with_float!("adam_step", param.dtype(), T => {
-        open!(T; grad; param m v);
-        optim::adam(param, grad, m, v, hyper);
-    }, N => {
-        open!(N; grad; param m v);
-        low_precision::adam(param, grad, m, v, hyper);
-    });
-    Ok(())
+pub(super) fn step(rule: (StepRule, f64, u64), param: Dst, grad: Src, kept: [Option<Dst>; 3]) -> Result<()> {
+    macro_rules! of {
+        ($t:ty) => {{
+            let [first, second, third] = kept.map(|kept| kept.map(Out::<$t>::of));
+            open!($t; grad; param);
+            optim::step::<$t>(rule, grad, [Some(param), first, second, third])
+        }};
+    }
+    with_float!("optimizer_step", param.dtype(), T => of!(T), N => of!(N))
 }

@@ -216,8 +216,8 @@ struct Draw {
 };
 
 struct Step {
-    u64 count, param, grad, m, v;
-    f64 rate, a, b, eps, decay, fix1, fix2;
+    u64 count, param, grad, m, v, h;
+    f64 rate, a, b, eps, decay, fix1, fix2, next;
     u64 step, replay;
 };
 
