@@ -39,7 +39,12 @@ fn step<const N: usize>(
             for target in &pins {
                 check::same_device(call.op, device(target), device(&g))?;
                 check::same_dtype(call.op, target, &g)?;
-                check::same_shape(call.op, target.layout.shape(), g.layout.shape(), "the gradient has another shape")?;
+                check::same_shape(
+                    call.op,
+                    target.layout.shape(),
+                    g.layout.shape(),
+                    "gradient, parameter and what is kept",
+                )?;
                 if !target.layout.is_contiguous() {
                     let found = target.layout.dims().to_vec();
                     return Err(Error::Shape { op: call.op, found, expected: "contiguous parameters".into() });
