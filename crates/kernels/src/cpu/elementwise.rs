@@ -6,6 +6,8 @@
 
 #![allow(clippy::needless_range_loop)] // half of the code to compile that iterators are, and the same vectors
 
+use std::ops::Range;
+
 use crate::base::{
     dtype::DType,
     error::{Error, Result},
@@ -54,7 +56,14 @@ impl<A, B, D, F: Fn(A, B) -> D + Copy + Sync> FunctionOfTwo<A, B> for F {
     }
 }
 
-/// A function over a row, or two, or of the row itself.
+/// Line `n` of a row, of a line that repeats always the same, up to `len`.
+#[inline(always)]
+fn line_of<A>(row: &[A], n: usize, line: usize, len: usize) -> &[A] {
+    let start = if row.len() == line { 0 } else { n * line };
+    &row[start..start + len]
+}
+
+/// A function over a row, or two, or of the row itself. Of two, the shorter one repeats.
 struct Over<S, D, F>(S, D, F);
 
 impl<A: Copy, D, F: Function<A, Output = D>> Loop for Over<&[A], &mut [D], F> {
@@ -76,9 +85,12 @@ impl<A: Copy, B: Copy, D, F: FunctionOfTwo<A, B, Output = D>> Loop for Over<(&[A
     #[inline(always)]
     fn run(self) {
         let Over((a, b), d, f) = self;
-        let (a, b) = (&a[..d.len()], &b[..d.len()]);
-        for i in 0..d.len() {
-            d[i] = f.of(a[i], b[i]);
+        let line = a.len().min(b.len());
+        for (n, d) in d.chunks_mut(line.max(1)).enumerate() {
+            let (a, b) = (line_of(a, n, line, d.len()), line_of(b, n, line, d.len()));
+            for i in 0..d.len() {
+                d[i] = f.of(a[i], b[i]);
+            }
         }
     }
 }
@@ -143,8 +155,29 @@ fn zip<A: Element, B: Element, D: Element>(
             }
         }
         (Some(a), Some(b)) if a.len() < threads::ELEMENTS_MIN => row2(a, b, dst.dense(), f),
-        _ => rows_of_two(lhs, rhs, dst, &|a: &[A], b: &[B], d: &mut [D]| row2(a, b, d, f)),
+        _ => lines_of_two(lhs, rhs, dst, &|a: &[A], b: &[B], d: &mut [D]| row2(a, b, d, f)),
     }
+}
+
+/// As [`rows_of_two`], for a `row` of which the shorter side repeats.
+fn lines_of_two<A: Element, B: Element, D: Element>(
+    lhs: In<'_, A>,
+    rhs: In<'_, B>,
+    dst: Out<'_, D>,
+    row: &(dyn Row3<A, B, D> + Sync),
+) {
+    let (Some(a), Some(b)) = (lhs.line(), rhs.line()) else { return strided::rows3(lhs, rhs, dst, row) };
+    let (d, line) = (dst.dense(), a.len().min(b.len()));
+    let count = d.len();
+    threads::split_lines(d, line, &|start: usize, d: &mut [D]| {
+        let part = start..start + d.len();
+        row.run(part_of(a, count, &part), part_of(b, count, &part), d);
+    });
+}
+
+/// Part of a row of `count` elements, or, of a line that repeats in it, the line.
+fn part_of<'a, T>(row: &'a [T], count: usize, part: &Range<usize>) -> &'a [T] {
+    if row.len() == count { &row[part.clone()] } else { row }
 }
 
 /// `row` from rows of both sides to rows of `dst`, which is dense.
@@ -223,16 +256,25 @@ impl<T: Number> Binary<'_, T> {
 #[inline(never)]
 fn assign_row<T: Number>(b: &[T], d: &mut [T], f: impl Fn(T, T) -> T) {
     simd(d.len(), || {
-        let b = &b[..d.len()];
-        for i in 0..d.len() {
-            d[i] = f(d[i], b[i]);
+        for d in d.chunks_mut(b.len().max(1)) {
+            let b = &b[..d.len()];
+            for i in 0..d.len() {
+                d[i] = f(d[i], b[i]);
+            }
         }
     });
 }
 
+/// `row` changes rows of `dst` by those of `rhs`, or by a line that repeats in them.
 fn assign<T: Number>(rhs: In<'_, T>, dst: Out<'_, T>, row: &(dyn Row2<T, T> + Sync)) {
-    match rhs.dense() {
-        Some(b) if dst.is_dense() => threads::split2(b, dst.dense(), row),
+    match rhs.line() {
+        Some(b) if dst.is_dense() => {
+            let d = dst.dense();
+            let count = d.len();
+            threads::split_lines(d, b.len(), &|start: usize, d: &mut [T]| {
+                row.run(part_of(b, count, &(start..start + d.len())), d);
+            });
+        }
         _ => strided::rows2(rhs, dst, true, row),
     }
 }

@@ -66,6 +66,11 @@ fn misplaced<T>(is_empty: bool, error: PodCastError, none: T) -> T {
     none
 }
 
+/// The shortest line that is worth a loop of its own where it repeats, and how often a shorter one may. Others are
+/// copied, many in a row.
+const LINE_MIN: usize = 24;
+const SHORT_LINES_MAX: usize = 64;
+
 /// A source: the elements of its whole buffer, and where its own lie among them.
 #[derive(Debug)]
 pub(super) struct In<'a, T> {
@@ -95,6 +100,22 @@ impl<'a, T> In<'a, T> {
     #[inline(always)]
     pub(super) fn dense(&self) -> Option<&'a [T]> {
         dense_count(self.layout).map(|count| part(self.data, self.layout.offset(), count))
+    }
+
+    /// Its elements, if they follow each other in row-major order; or, if they are a line of those that repeats along the
+    /// axes in front, and is worth it, the line.
+    pub(super) fn line(&self) -> Option<&'a [T]> {
+        let (mut count, mut lines) = (1, 1);
+        for (&dim, &stride) in self.layout.dims().iter().zip(self.layout.strides()).rev() {
+            match stride {
+                _ if dim == 1 => {}
+                0 => lines *= dim,
+                _ if lines != 1 || stride != count as isize => return None,
+                _ => count *= dim,
+            }
+        }
+        let is_worth_it = lines == 1 || count >= LINE_MIN || count > 1 && lines <= SHORT_LINES_MAX;
+        is_worth_it.then(|| part(self.data, self.layout.offset(), count))
     }
 
     /// Its elements, of a kernel that says they are contiguous.

@@ -107,9 +107,17 @@ pub(super) fn items2<D: Pod, E: Pod>(
 /// Calls `row` with pieces of `d`, on several threads if there are many elements. The first argument is where the
 /// piece begins.
 pub(super) fn split1<D: Pod>(d: &mut [D], row: &(dyn Piece<D> + Sync)) {
+    split_lines(d, 1, row);
+}
+
+/// As [`split1`], where lines of so many elements stay together; if there is more than one.
+pub(super) fn split_lines<D: Pod>(d: &mut [D], line: usize, row: &(dyn Piece<D> + Sync)) {
     match plan(d.len()) {
         None => row.run(0, d),
-        Some((pool, chunk)) => items(pool, d, chunk, &|i: usize, d: &mut [D]| row.run(i * chunk, d)),
+        Some((pool, chunk)) => {
+            let chunk = if line < d.len() { chunk.next_multiple_of(line) } else { chunk };
+            items(pool, d, chunk, &|i: usize, d: &mut [D]| row.run(i * chunk, d));
+        }
     }
 }
 

@@ -302,3 +302,37 @@ fn large_arrays_are_cut_into_pieces_without_a_seam() {
     run(&Kernel::AffineAssign { dst: dst.view(), mul: 4.0, add: 0.0 }).expect("any dtype");
     assert!(dst.values().iter().all(|&x| x == 2.0));
 }
+
+/// Lines that repeat: of either side or of both, of each length, some on several threads.
+#[test]
+fn a_line_that_repeats_is_taken_for_each_row() {
+    let line = |width: usize| Array::of(DType::F32, &[width], &(0..width).map(|i| i as f64).collect::<Vec<_>>());
+    let wide = |line: &Array, rows: usize| {
+        let layout = line.layout.broadcast_to(&[rows, 1, line.dims()[0]].as_slice().into(), "test").expect("it fits");
+        let mut wide = line.clone();
+        wide.layout = layout;
+        wide
+    };
+    let many = super::threads::ELEMENTS_MIN / 400 + 3;
+    for (rows, width) in
+        [(3, 1), (5, 7), (100, 10), (1, 8), (4, 8), (9, 33), (2, 300), (many, 400), (2, super::threads::ELEMENTS_MIN)]
+    {
+        let values: Vec<f64> = (0..rows * width).map(|i| (i % 1021) as f64 * 4.0).collect();
+        let mut whole = Array::of(DType::F32, &[rows, 1, width], &values);
+        let mut row = wide(&line(width), rows);
+        let mut dst = Array::new(DType::F32, &[rows, 1, width]);
+        let mut is = |lhs: &mut Array, rhs: &mut Array, f: &dyn Fn(usize) -> f64| {
+            run(&Kernel::Binary { op: BinaryOp::Sub, lhs: lhs.view(), rhs: rhs.view(), dst: dst.view() })
+                .expect("numbers");
+            let wrong = dst.values().iter().enumerate().position(|(i, &x)| x != f(i));
+            assert_eq!(wrong, None, "{rows} rows of {width}");
+        };
+        is(&mut whole, &mut row, &|i| values[i] - (i % width) as f64);
+        is(&mut row, &mut whole, &|i| (i % width) as f64 - values[i]);
+        let mut other = row.clone().map(|x| x * 3.0);
+        is(&mut row, &mut other, &|i| (i % width) as f64 * -2.0);
+        run(&Kernel::BinaryAssign { op: BinaryOp::Sub, dst: whole.view(), rhs: row.view() }).expect("numbers");
+        let found = whole.values();
+        assert!(found.iter().enumerate().all(|(i, &x)| x == values[i] - (i % width) as f64), "{rows} rows of {width}");
+    }
+}
