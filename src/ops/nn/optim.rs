@@ -43,7 +43,7 @@ fn step<const N: usize>(
                     call.op,
                     target.layout.shape(),
                     g.layout.shape(),
-                    "gradient, parameter and what is kept",
+                    "a parameter, what is kept for it and its gradient have one shape",
                 )?;
                 if !target.layout.is_contiguous() {
                     let found = target.layout.dims().to_vec();
@@ -171,7 +171,7 @@ impl Proxy {
             _ => Err(Error::Argument {
                 op: call.op,
                 argument: "kept",
-                value: format!("{} arrays for {rule:?}", kept.len()),
+                value: format!("{} arrays for {rule:?}, which keeps {}", kept.len(), rule.kept()),
                 expected: "as many arrays as the rule keeps",
             }),
         }
