@@ -102,8 +102,8 @@ impl<'a, T> In<'a, T> {
         dense_count(self.layout).map(|count| part(self.data, self.layout.offset(), count))
     }
 
-    /// Its elements, if they follow each other in row-major order; or, if they are a line of those that repeats along the
-    /// axes in front, and is worth it, the line.
+    /// Its elements, if they follow each other in row-major order; or, if they are a line of those that repeats along
+    /// the axes in front, and is worth it, the line.
     pub(super) fn line(&self) -> Option<&'a [T]> {
         let (mut count, mut lines) = (1, 1);
         for (&dim, &stride) in self.layout.dims().iter().zip(self.layout.strides()).rev() {
@@ -115,6 +115,8 @@ impl<'a, T> In<'a, T> {
             }
         }
         let is_worth_it = lines == 1 || count >= LINE_MIN || count > 1 && lines <= SHORT_LINES_MAX;
+        // One that repeats no times may lie outside its buffer.
+        let count = if lines == 0 { 0 } else { count };
         is_worth_it.then(|| part(self.data, self.layout.offset(), count))
     }
 

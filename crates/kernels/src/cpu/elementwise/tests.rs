@@ -314,9 +314,18 @@ fn a_line_that_repeats_is_taken_for_each_row() {
         wide
     };
     let many = super::threads::ELEMENTS_MIN / 400 + 3;
-    for (rows, width) in
-        [(3, 1), (5, 7), (100, 10), (1, 8), (4, 8), (9, 33), (2, 300), (many, 400), (2, super::threads::ELEMENTS_MIN)]
-    {
+    for (rows, width) in [
+        (3, 1),
+        (0, 9),
+        (5, 7),
+        (100, 10),
+        (1, 8),
+        (4, 8),
+        (9, 33),
+        (2, 300),
+        (many, 400),
+        (2, super::threads::ELEMENTS_MIN),
+    ] {
         let values: Vec<f64> = (0..rows * width).map(|i| (i % 1021) as f64 * 4.0).collect();
         let mut whole = Array::of(DType::F32, &[rows, 1, width], &values);
         let mut row = wide(&line(width), rows);
