@@ -56,14 +56,14 @@ impl<A, B, D, F: Fn(A, B) -> D + Copy + Sync> FunctionOfTwo<A, B> for F {
     }
 }
 
-/// Line `n` of a row, of a line that repeats always the same, up to `len`.
+/// Where a row that repeats goes on, `line` elements after `at`.
 #[inline(always)]
-fn line_of<A>(row: &[A], n: usize, line: usize, len: usize) -> &[A] {
-    let start = if row.len() == line { 0 } else { n * line };
-    &row[start..start + len]
+fn after(at: usize, line: usize, row: usize) -> usize {
+    if at + line < row { at + line } else { 0 }
 }
 
-/// A function over a row, or two, or of the row itself. Of two, the shorter one repeats.
+/// A function over a row, or two, or of the row itself. Of two, those that are shorter repeat; of any two lengths one is
+/// a multiple of the other.
 struct Over<S, D, F>(S, D, F);
 
 impl<A: Copy, D, F: Function<A, Output = D>> Loop for Over<&[A], &mut [D], F> {
@@ -85,12 +85,13 @@ impl<A: Copy, B: Copy, D, F: FunctionOfTwo<A, B, Output = D>> Loop for Over<(&[A
     #[inline(always)]
     fn run(self) {
         let Over((a, b), d, f) = self;
-        let line = a.len().min(b.len());
-        for (n, d) in d.chunks_mut(line.max(1)).enumerate() {
-            let (a, b) = (line_of(a, n, line, d.len()), line_of(b, n, line, d.len()));
+        let (line, mut from_a, mut from_b) = (a.len().min(b.len()), 0, 0);
+        for d in d.chunks_mut(line.max(1)) {
+            let (x, y) = (&a[from_a..][..d.len()], &b[from_b..][..d.len()]);
             for i in 0..d.len() {
-                d[i] = f.of(a[i], b[i]);
+                d[i] = f.of(x[i], y[i]);
             }
+            (from_a, from_b) = (after(from_a, line, a.len()), after(from_b, line, b.len()));
         }
     }
 }
@@ -159,7 +160,7 @@ fn zip<A: Element, B: Element, D: Element>(
     }
 }
 
-/// As [`rows_of_two`], for a `row` of which the shorter side repeats.
+/// As [`rows_of_two`], for a `row` whose shorter sides repeat.
 fn lines_of_two<A: Element, B: Element, D: Element>(
     lhs: In<'_, A>,
     rhs: In<'_, B>,
@@ -167,8 +168,10 @@ fn lines_of_two<A: Element, B: Element, D: Element>(
     row: &(dyn Row3<A, B, D> + Sync),
 ) {
     let (Some(a), Some(b)) = (lhs.line(), rhs.line()) else { return strided::rows3(lhs, rhs, dst, row) };
-    let (d, line) = (dst.dense(), a.len().min(b.len()));
+    let d = dst.dense();
     let count = d.len();
+    // Where one line begins again, shorter ones do.
+    let line = [a.len(), b.len()].into_iter().filter(|&line| line != count).max().unwrap_or(1);
     threads::split_lines(d, line, &|start: usize, d: &mut [D]| {
         let part = start..start + d.len();
         row.run(part_of(a, count, &part), part_of(b, count, &part), d);
@@ -271,7 +274,8 @@ fn assign<T: Number>(rhs: In<'_, T>, dst: Out<'_, T>, row: &(dyn Row2<T, T> + Sy
         Some(b) if dst.is_dense() => {
             let d = dst.dense();
             let count = d.len();
-            threads::split_lines(d, b.len(), &|start: usize, d: &mut [T]| {
+            let line = if b.len() == count { 1 } else { b.len() };
+            threads::split_lines(d, line, &|start: usize, d: &mut [T]| {
                 row.run(part_of(b, count, &(start..start + d.len())), d);
             });
         }

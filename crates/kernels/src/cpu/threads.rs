@@ -110,12 +110,12 @@ pub(super) fn split1<D: Pod>(d: &mut [D], row: &(dyn Piece<D> + Sync)) {
     split_lines(d, 1, row);
 }
 
-/// As [`split1`], where lines of so many elements stay together; if there is more than one.
+/// As [`split1`], where lines of so many elements stay together.
 pub(super) fn split_lines<D: Pod>(d: &mut [D], line: usize, row: &(dyn Piece<D> + Sync)) {
     match plan(d.len()) {
         None => row.run(0, d),
         Some((pool, chunk)) => {
-            let chunk = if line < d.len() { chunk.next_multiple_of(line) } else { chunk };
+            let chunk = chunk.next_multiple_of(line);
             items(pool, d, chunk, &|i: usize, d: &mut [D]| row.run(i * chunk, d));
         }
     }

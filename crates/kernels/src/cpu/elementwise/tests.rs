@@ -345,3 +345,28 @@ fn a_line_that_repeats_is_taken_for_each_row() {
         assert!(found.iter().enumerate().all(|(i, &x)| x == values[i] - (i % width) as f64), "{rows} rows of {width}");
     }
 }
+
+/// Both sides repeat, the one along fewer axes than the other.
+#[test]
+fn lines_of_two_lengths_repeat_together() {
+    let many = super::threads::ELEMENTS_MIN / 96 + 5;
+    for times in [2, 9, many] {
+        let dims = [times, 3, 32];
+        let of = |own: &[usize], scale: f64| {
+            let values: Vec<f64> = (0..own.iter().product()).map(|i| i as f64 * scale).collect();
+            let mut array = Array::of(DType::F32, own, &values);
+            array.layout = array.layout.broadcast_to(&dims.as_slice().into(), "test").expect("it fits");
+            array
+        };
+        let (mut long, mut short) = (of(&[3, 32], 100.0), of(&[32], 1.0));
+        for long_first in [true, false] {
+            let (lhs, rhs) = if long_first { (long.view(), short.view()) } else { (short.view(), long.view()) };
+            let mut dst = Array::new(DType::F32, &dims);
+            run(&Kernel::Binary { op: BinaryOp::Sub, lhs, rhs, dst: dst.view() }).expect("numbers");
+            let sign = if long_first { 1.0 } else { -1.0 };
+            let expected = |i: usize| sign * ((i % 96) as f64 * 100.0 - (i % 32) as f64);
+            let wrong = dst.values().iter().enumerate().position(|(i, &x)| x != expected(i));
+            assert_eq!(wrong, None, "{times} times, the longer one first: {long_first}");
+        }
+    }
+}
