@@ -62,8 +62,8 @@ fn after(at: usize, line: usize, row: usize) -> usize {
     if at + line < row { at + line } else { 0 }
 }
 
-/// A function over a row, or two, or of the row itself. Of two, those that are shorter repeat; of any two lengths one is
-/// a multiple of the other.
+/// A function over a row, or two, or of the row itself. Of two, those that are shorter repeat; of any two lengths one
+/// is a multiple of the other.
 struct Over<S, D, F>(S, D, F);
 
 impl<A: Copy, D, F: Function<A, Output = D>> Loop for Over<&[A], &mut [D], F> {
