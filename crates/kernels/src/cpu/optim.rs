@@ -3,8 +3,6 @@
 //! What no gradient reaches any more falls with each step, and would stay among the subnormal numbers, where a step
 //! takes 25 times as long: there it becomes 0.
 
-use bytemuck::Pod;
-
 use crate::base::{
     dtype::WithDType,
     error::{Error, Result},
@@ -156,28 +154,38 @@ struct Operands<'a, E> {
 
 impl<E: Stepped> Operands<'_, E> {
     fn run<const N: usize>(self, rule: impl Rule<E::Compute, N>) -> Result<()> {
-        let mut arrays = self.arrays.into_iter().flatten();
-        let mut first = [const { None }; N];
-        for slot in &mut first {
-            *slot = arrays.next();
+        self.each(&|grad: &[E::Compute], arrays: [&mut [E::Compute]; N]| {
+            simd(grad.len(), Steps { rule, grad, arrays });
+        })
+    }
+
+    /// Runs a pass over all of them: once for all rules.
+    fn each<const N: usize>(self, pass: &Pass<'_, E::Compute, N>) -> Result<()> {
+        let mut slices: [&mut [E]; N] = std::array::from_fn(|_| Default::default());
+        let (mut count, given) = (0, self.arrays.into_iter().flatten());
+        for array in given {
+            match slices.get_mut(count) {
+                Some(slice) => *slice = array.dense(),
+                None => return Err(Error::msg(OTHERS)),
+            }
+            count += 1;
         }
-        let (true, None) = (first.iter().all(Option::is_some), arrays.next()) else {
-            return Err(Error::msg("a step with other arrays than those that its rule keeps"));
-        };
+        if count != N {
+            return Err(Error::msg(OTHERS));
+        }
         let grad = self.grad.all();
-        let arrays = first.map(|array| array.map_or(Default::default(), Out::dense));
-        threads::split_all(arrays, &|start: usize, arrays: [&mut [E]; N]| {
-            let count = arrays[0].len();
-            E::pass(&grad[start..start + count], arrays, &|grad: &[E::Compute], arrays: [&mut [E::Compute]; N]| {
-                simd(grad.len(), Steps { rule, grad, arrays });
-            });
+        threads::split_all(slices, &|start: usize, arrays: [&mut [E]; N]| {
+            E::pass(&grad[start..start + arrays[0].len()], arrays, pass);
         });
         Ok(())
     }
 }
 
+/// What a step says that is not as its kernel says.
+const OTHERS: &str = "a step with other arrays than those that its rule keeps";
+
 /// Step number `step` of a rule.
-pub(super) fn step<E: Stepped + Pod>(
+pub(super) fn step<E: Stepped>(
     (rule, rate, step): (StepRule, f64, u64),
     grad: In<'_, E>,
     arrays: [Option<Out<'_, E>>; 4],
