@@ -350,8 +350,10 @@ impl Network {
             let (normalization, threshold) = node.normalization;
             no_grad(|| normalization.apply(own, threshold))?;
             for ((param, var), grad) in node.params.iter().zip(&node.vars).zip(own) {
-                if let Some(grad) = grad.as_mut().filter(|_| param.kind != ParamKind::State) {
-                    *grad = no_grad(|| param.regularization.add_to(grad, var)?.contiguous())?;
+                if param.kind != ParamKind::State
+                    && let Some(own) = grad.take()
+                {
+                    *grad = Some(no_grad(|| param.regularization.add_to(own, var)?.contiguous())?);
                 }
             }
         }

@@ -32,9 +32,9 @@ impl Regularization {
     }
 
     /// The gradient with what `l1` and `l2` add, in an array of its own if they do.
-    pub(super) fn add_to(&self, grad: &Tensor, param: &Tensor) -> Result<Tensor> {
+    pub(super) fn add_to(&self, grad: Tensor, param: &Tensor) -> Result<Tensor> {
         if (self.l1, self.l2) == (0.0, 0.0) {
-            return Ok(grad.clone());
+            return Ok(grad);
         }
         let sum = grad.copy()?;
         // A step down by minus so much is one up.

@@ -390,10 +390,7 @@ for_each_unary!(numbers);
 /// As [`zip`], by a call for each element.
 fn zip_by_calls<T: Number>((lhs, rhs, dst): (In<'_, T>, In<'_, T>, Out<'_, T>), f: fn(T, T) -> T) {
     let row = |a: &[T], b: &[T], d: &mut [T]| d.iter_mut().zip(a).zip(b).for_each(|((d, &a), &b)| *d = f(a, b));
-    match (lhs.dense(), rhs.dense()) {
-        (Some(a), Some(b)) => threads::split3(a, b, dst.dense(), &row),
-        _ => strided::rows3(lhs, rhs, dst, &row),
-    }
+    rows_of_two(lhs, rhs, dst, &row);
 }
 
 macro_rules! of_two {

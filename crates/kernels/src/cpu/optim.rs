@@ -43,16 +43,30 @@ trait Rule<T, const N: usize>: Copy + Sync {
     fn step(self, grad: T, now: [T; N]) -> [T; N];
 }
 
+/// A mean of which a share stays when one more number comes.
+#[derive(Clone, Copy)]
+struct Mean<T> {
+    keep: T,
+    share: T,
+}
+
+impl<T: Float> Mean<T> {
+    #[inline(always)]
+    fn of(self, old: T, new: T) -> T {
+        self.keep.mul(old).add(self.share.mul(new)).flushed()
+    }
+}
+
 /// A function of numbers that were worked out before.
 macro_rules! rules {
     ($(
         $(#[$about:meta])*
-        $name:ident [$($number:ident)*] |$grad:ident, [$($now:ident),*]| $step:expr;
+        $name:ident { $($number:ident: $type:ty),* } |$grad:ident, [$($now:ident),*]| $step:expr;
     )*) => {$(
         $(#[$about])*
         #[derive(Clone, Copy)]
         struct $name<T> {
-            $($number: T,)*
+            $($number: $type,)*
         }
 
         impl<T: Float> Rule<T, { [$(stringify!($now)),*].len() }> for $name<T> {
@@ -66,52 +80,44 @@ macro_rules! rules {
 }
 
 rules! {
-    Descent [rate decay] |g, [x]| [x.sub(rate.mul(g.add(decay.mul(x))))];
-    Momentum [rate momentum decay] |g, [x, v]| {
+    Descent { rate: T, decay: T } |g, [x]| [x.sub(rate.mul(g.add(decay.mul(x))))];
+    Momentum { rate: T, momentum: T, decay: T } |g, [x, v]| {
         let v = momentum.mul(v).add(g.add(decay.mul(x))).flushed();
         [x.sub(rate.mul(v)), v]
     };
     /// `ahead` is `1 + momentum`, `back` the square of `momentum`.
-    Nesterov [rate momentum ahead back] |g, [x, v]| {
+    Nesterov { rate: T, momentum: T, ahead: T, back: T } |g, [x, v]| {
         let step = ahead.mul(rate.mul(g)).sub(back.mul(v));
         [x.sub(step), momentum.mul(v).sub(rate.mul(g)).flushed()]
     };
-    /// `rest1` is `1 - beta1`, `fix1` the reciprocal of `1 - beta1^t`, here and below.
-    Adam [rate beta1 beta2 rest1 rest2 fix1 fix2 epsilon decay] |g, [x, m, v]| {
-        let m = beta1.mul(m).add(rest1.mul(g)).flushed();
-        let v = beta2.mul(v).add(rest2.mul(g.squared())).flushed();
-        let step = m.mul(fix1).div(v.mul(fix2).sqrt().add(epsilon));
+    /// `of_mean` and `of_grad` are the shares of `m` and `g` in the step, `fix` the reciprocal of `1 - beta2^t`.
+    Adam { rate: T, first: Mean<T>, second: Mean<T>, of_mean: T, of_grad: T, fix: T, epsilon: T, decay: T }
+    |g, [x, m, v]| {
+        let (m, v) = (first.of(m, g), second.of(v, g.squared()));
+        let step = m.mul(of_mean).add(g.mul(of_grad)).div(v.mul(fix).sqrt().add(epsilon));
         [x.sub(rate.mul(step.add(decay.mul(x)))), m, v]
     };
     /// `rate` is corrected already.
-    AmsGrad [rate beta1 beta2 rest1 rest2 epsilon] |g, [x, m, v, highest]| {
-        let m = beta1.mul(m).add(rest1.mul(g)).flushed();
-        let v = beta2.mul(v).add(rest2.mul(g.squared())).flushed();
+    AmsGrad { rate: T, first: Mean<T>, second: Mean<T>, epsilon: T } |g, [x, m, v, highest]| {
+        let (m, v) = (first.of(m, g), second.of(v, g.squared()));
         let highest = highest.max_or_nan(v);
         [x.sub(rate.mul(m.div(highest.sqrt().add(epsilon)))), m, v, highest]
     };
-    /// `next` and `now` are the shares of `m` and `g` in the step.
-    Nadam [rate beta1 beta2 rest1 rest2 next now fix2 epsilon] |g, [x, m, v]| {
-        let m = beta1.mul(m).add(rest1.mul(g)).flushed();
-        let v = beta2.mul(v).add(rest2.mul(g.squared())).flushed();
-        let step = next.mul(m).add(now.mul(g)).div(v.mul(fix2).sqrt().add(epsilon));
-        [x.sub(rate.mul(step)), m, v]
-    };
     /// `rate` is corrected already.
-    AdaMax [rate beta1 beta2 rest1 epsilon] |g, [x, m, u]| {
-        let m = beta1.mul(m).add(rest1.mul(g)).flushed();
+    AdaMax { rate: T, first: Mean<T>, beta2: T, epsilon: T } |g, [x, m, u]| {
+        let m = first.of(m, g);
         let u = beta2.mul(u).max_or_nan(g.max_or_nan(T::ZERO.sub(g))).flushed();
         [x.sub(rate.mul(m.div(u.add(epsilon)))), m, u]
     };
-    /// With `keep` and `share` of 1 it is AdaGrad.
-    RmsProp [rate keep share epsilon] |g, [x, s]| {
-        let s = keep.mul(s).add(share.mul(g.squared())).flushed();
+    /// With a mean of which all stays it is AdaGrad.
+    RmsProp { rate: T, squares: Mean<T>, epsilon: T } |g, [x, s]| {
+        let s = squares.of(s, g.squared());
         [x.sub(rate.mul(g.div(s.sqrt().add(epsilon)))), s]
     };
-    AdaDelta [rate rho rest epsilon] |g, [x, s, e]| {
-        let s = rho.mul(s).add(rest.mul(g.squared())).flushed();
+    AdaDelta { rate: T, mean: Mean<T>, epsilon: T } |g, [x, s, e]| {
+        let s = mean.of(s, g.squared());
         let step = g.mul(e.add(epsilon).sqrt().div(s.add(epsilon).sqrt()));
-        [x.sub(rate.mul(step)), s, rho.mul(e).add(rest.mul(step.squared())).flushed()]
+        [x.sub(rate.mul(step)), s, mean.of(e, step.squared())]
     };
 }
 
@@ -161,17 +167,12 @@ impl<E: Stepped> Operands<'_, E> {
 
     /// Runs a pass over all of them: once for all rules.
     fn each<const N: usize>(self, pass: &Pass<'_, E::Compute, N>) -> Result<()> {
-        let mut slices: [&mut [E]; N] = std::array::from_fn(|_| Default::default());
-        let (mut count, given) = (0, self.arrays.into_iter().flatten());
-        for array in given {
-            match slices.get_mut(count) {
-                Some(slice) => *slice = array.dense(),
-                None => return Err(Error::msg(OTHERS)),
-            }
-            count += 1;
+        if self.arrays.iter().flatten().count() != N {
+            return Err(Error::msg("a step with other arrays than those that its rule keeps"));
         }
-        if count != N {
-            return Err(Error::msg(OTHERS));
+        let mut slices: [&mut [E]; N] = std::array::from_fn(|_| Default::default());
+        for (slice, array) in slices.iter_mut().zip(self.arrays.into_iter().flatten()) {
+            *slice = array.dense();
         }
         let grad = self.grad.all();
         threads::split_all(slices, &|start: usize, arrays: [&mut [E]; N]| {
@@ -181,76 +182,64 @@ impl<E: Stepped> Operands<'_, E> {
     }
 }
 
-/// What a step says that is not as its kernel says.
-const OTHERS: &str = "a step with other arrays than those that its rule keeps";
-
 /// Step number `step` of a rule.
 pub(super) fn step<E: Stepped>(
     (rule, rate, step): (StepRule, f64, u64),
     grad: In<'_, E>,
     arrays: [Option<Out<'_, E>>; 4],
 ) -> Result<()> {
-    let as_is = <E::Compute as WithDType>::from_f64;
-    let rest = |share: f64| as_is(1.0 - share);
+    let number = <E::Compute as WithDType>::from_f64;
+    let mean = |beta: f64| Mean { keep: number(beta), share: number(1.0 - beta) };
     let fix = |beta: f64| 1.0 / bias(beta, step);
     let has_velocity = arrays[1].is_some();
     let operands = Operands { grad, arrays };
-    let just = as_is(rate);
+    let (just, zero, one) = (number(rate), E::Compute::ZERO, E::Compute::ONE);
     match rule {
-        StepRule::Sgd { decay, .. } if !has_velocity => operands.run(Descent { rate: just, decay: as_is(decay) }),
+        StepRule::Sgd { decay, .. } if !has_velocity => operands.run(Descent { rate: just, decay: number(decay) }),
         StepRule::Sgd { momentum, decay } => {
-            operands.run(Momentum { rate: just, momentum: as_is(momentum), decay: as_is(decay) })
+            operands.run(Momentum { rate: just, momentum: number(momentum), decay: number(decay) })
         }
         StepRule::Nesterov { momentum: share } => {
-            let [momentum, ahead, back] = [share, 1.0 + share, share * share].map(as_is);
+            let [momentum, ahead, back] = [share, 1.0 + share, share * share].map(number);
             operands.run(Nesterov { rate: just, momentum, ahead, back })
         }
         StepRule::Adam { beta1, beta2, epsilon, decay } => operands.run(Adam {
             rate: just,
-            beta1: as_is(beta1),
-            beta2: as_is(beta2),
-            rest1: rest(beta1),
-            rest2: rest(beta2),
-            fix1: as_is(fix(beta1)),
-            fix2: as_is(fix(beta2)),
-            epsilon: as_is(epsilon),
-            decay: as_is(decay),
+            first: mean(beta1),
+            second: mean(beta2),
+            of_mean: number(fix(beta1)),
+            of_grad: zero,
+            fix: number(fix(beta2)),
+            epsilon: number(epsilon),
+            decay: number(decay),
         }),
-        StepRule::AmsGrad { beta1, beta2, epsilon } => operands.run(AmsGrad {
-            rate: as_is(rate * bias(beta2, step).sqrt() * fix(beta1)),
-            beta1: as_is(beta1),
-            beta2: as_is(beta2),
-            rest1: rest(beta1),
-            rest2: rest(beta2),
-            epsilon: as_is(epsilon),
-        }),
-        StepRule::Nadam { beta1, beta2, epsilon } => operands.run(Nadam {
+        StepRule::Nadam { beta1, beta2, epsilon } => operands.run(Adam {
             rate: just,
-            beta1: as_is(beta1),
-            beta2: as_is(beta2),
-            rest1: rest(beta1),
-            rest2: rest(beta2),
-            next: as_is(beta1 / bias(beta1, step.saturating_add(1))),
-            now: as_is((1.0 - beta1) * fix(beta1)),
-            fix2: as_is(fix(beta2)),
-            epsilon: as_is(epsilon),
+            first: mean(beta1),
+            second: mean(beta2),
+            of_mean: number(beta1 / bias(beta1, step.saturating_add(1))),
+            of_grad: number((1.0 - beta1) * fix(beta1)),
+            fix: number(fix(beta2)),
+            epsilon: number(epsilon),
+            decay: zero,
         }),
-        StepRule::AdaMax { beta1, beta2 } => operands.run(AdaMax {
-            rate: as_is(rate * fix(beta1)),
-            beta1: as_is(beta1),
-            beta2: as_is(beta2),
-            rest1: rest(beta1),
-            epsilon: as_is(1e-32),
-        }),
+        StepRule::AmsGrad { beta1, beta2, epsilon } => {
+            let rate = number(rate * bias(beta2, step).sqrt() * fix(beta1));
+            operands.run(AmsGrad { rate, first: mean(beta1), second: mean(beta2), epsilon: number(epsilon) })
+        }
+        StepRule::AdaMax { beta1, beta2 } => {
+            let (rate, epsilon) = (number(rate * fix(beta1)), number(1e-32));
+            operands.run(AdaMax { rate, first: mean(beta1), beta2: number(beta2), epsilon })
+        }
         StepRule::RmsProp { decay, epsilon } => {
-            operands.run(RmsProp { rate: just, keep: as_is(decay), share: rest(decay), epsilon: as_is(epsilon) })
+            operands.run(RmsProp { rate: just, squares: mean(decay), epsilon: number(epsilon) })
         }
         StepRule::AdaGrad { epsilon } => {
-            let one = E::Compute::ONE;
-            operands.run(RmsProp { rate: just, keep: one, share: one, epsilon: as_is(epsilon) })
+            let squares = Mean { keep: one, share: one };
+            operands.run(RmsProp { rate: just, squares, epsilon: number(epsilon) })
         }
         StepRule::AdaDelta { rho, epsilon } => {
-            operands.run(AdaDelta { rate: just, rho: as_is(rho), rest: rest(rho), epsilon: as_is(epsilon) })
+            operands.run(AdaDelta { rate: just, mean: mean(rho), epsilon: number(epsilon) })
         }
     }
 }
