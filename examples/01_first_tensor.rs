@@ -13,7 +13,7 @@
 //! 3x² - 4x + 5 [[4.0, 9.0, 20.0], [37.0, 60.0, 89.0]]
 //! the second row, backwards [6.0, 5.0, 4.0]
 //! after x.fill_(7) [7.0, 7.0, 7.0]
-//! shape mismatch in matmul, lhs: [2, 3], rhs: [2, 3]: inner axes differ (3 != 2); …
+//! shape mismatch in matmul, lhs: [2, 3], rhs: [2, 3]: inner axes differ (3 != 2); … (called at examples/01_first_tensor.rs:41:27)
 //! ```
 
 use ndgc::{D, Device, Result, Tensor, s, t};

@@ -64,7 +64,7 @@ fn step(at: &NdManager, mut between: impl FnMut()) -> Result<(), ndgc::Error> {
     let grad = grads.get(&w).cloned();
     no_grad(|| {
         between();
-        w.sub_(&grad.ok_or(ndgc::Error::NoGradient { array: "w".into() })?).map(drop)
+        w.sub_(&grad.ok_or(ndgc::Error::NoGradient { op: "backward", array: "w".into(), site: None })?).map(drop)
     })?;
     between();
     let sub = at.new_sub_manager()?;

@@ -45,6 +45,7 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::DimOutOfRange`].
+    #[track_caller]
     pub fn dim<D: Dim>(&self, dim: D) -> Result<usize> {
         self.shape().dim(dim)
     }
@@ -53,6 +54,7 @@ impl Proxy {
     ///
     /// # Errors
     /// As [`Proxy::dims1`].
+    #[track_caller]
     pub fn dims0(&self) -> Result<()> {
         self.shape().dims0()
     }
@@ -61,6 +63,7 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::Shape`] if it has another number of axes.
+    #[track_caller]
     pub fn dims1(&self) -> Result<usize> {
         self.shape().dims1()
     }
@@ -69,6 +72,7 @@ impl Proxy {
     ///
     /// # Errors
     /// As [`Proxy::dims1`].
+    #[track_caller]
     pub fn dims2(&self) -> Result<(usize, usize)> {
         self.shape().dims2()
     }
@@ -77,6 +81,7 @@ impl Proxy {
     ///
     /// # Errors
     /// As [`Proxy::dims1`].
+    #[track_caller]
     pub fn dims3(&self) -> Result<(usize, usize, usize)> {
         self.shape().dims3()
     }
@@ -124,8 +129,10 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::DimOutOfRange`].
+    #[track_caller]
     pub fn normalize_axis(&self, axis: i64) -> Result<usize> {
-        axis.to_index(self.shape(), "normalize_axis")
+        let call = Call::here("normalize_axis");
+        call.named(call.axis(axis, self.shape()))
     }
 
     /// Element type.
@@ -147,16 +154,18 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::StaleArray`].
+    #[track_caller]
     pub fn storage_bytes(&self) -> Result<usize> {
-        self.with_pinned("storage_bytes", |array| array.storage.buffer().span().bytes())
+        self.with_pinned(Call::here("storage_bytes"), |array| array.storage.buffer().span().bytes())
     }
 
     /// Whether this is the only handle of the array and nothing else uses its bytes: no view, no saved value.
     ///
     /// # Errors
     /// [`Error::StaleArray`].
+    #[track_caller]
     pub fn is_unique(&self) -> Result<bool> {
-        let alone = self.with_pinned("is_unique", |array| array.storage.references() == 1)?;
+        let alone = self.with_pinned(Call::here("is_unique"), |array| array.storage.references() == 1)?;
         Ok(alone && self.handle_count() == 1)
     }
 }
@@ -187,18 +196,19 @@ impl Proxy {
     /// assert_eq!(sum, 6.);
     /// # Ok::<(), ndgc::Error>(())
     /// ```
+    #[track_caller]
     pub fn with_slice<T: WithDType, R>(&self, f: impl FnOnce(&[T]) -> R) -> Result<R> {
-        let op = "with_slice";
-        switch::check(op)?;
-        with_context(|context| {
+        let call = Call::here("with_slice");
+        call.named(switch::check(call.op))?;
+        call.named(with_context(|context| {
             reclaim::on_call(context);
-            let pins = registry::pin(context, op, [self.key()], true)?;
+            let pins = registry::pin(context, call.op, [self.key()], true)?;
             let [array] = pins.arrays();
             if !array.layout.is_contiguous() {
-                return Err(Error::RequiresContiguous { op });
+                return Err(Error::RequiresContiguous { op: call.op, site: None });
             }
-            Ok(f(host_slice(op, &array)?))
-        })
+            Ok(f(host_slice(call.op, &array)?))
+        }))
     }
 
     /// The elements in row-major order, whatever the shape. Waits for the device.
@@ -243,7 +253,7 @@ impl Proxy {
     /// The shape. Calls `take` with all bytes of a storage, how the elements lie in it, and how many to take of each
     /// end of an axis. Apart from [`Proxy::read`], so that it is code once, and not for each type.
     fn read_bytes(&self, call: Call, dtype: DType, part: Part, take: Take<'_>) -> Result<Shape> {
-        self.with_pinned(call.op, |array| {
+        let read = |array: &Pinned<'_>| {
             let shape = *array.layout.shape();
             let edge = (shape.elem_count() > part.most).then_some(part.edge);
             if !array.storage.buffer().device().is_cpu() {
@@ -264,7 +274,8 @@ impl Proxy {
                 take(bytes, array.layout, edge)?;
             }
             Ok(shape)
-        })?
+        };
+        call.named(self.with_pinned(call, read).flatten())
     }
 
     /// Writes the elements in row-major order, in the byte order of the machine, and nothing else.
@@ -289,7 +300,7 @@ impl Proxy {
             found = T::of_bytes(bytes).ok_or_else(|| no_truth(call.op))?.get(layout.offset()).copied();
             Ok(())
         })?;
-        found.filter(|_| shape.rank() == 0).ok_or_else(|| no_scalar(&shape))
+        found.filter(|_| shape.rank() == 0).ok_or_else(|| no_scalar(call, &shape))
     }
 
     /// Alias of [`Proxy::to_scalar`]: candle's name.
@@ -350,9 +361,8 @@ fn lists<T: WithDType>(all: &[T], count: usize, len: usize) -> Vec<Vec<T>> {
 }
 
 #[cold]
-fn no_scalar(shape: &Shape) -> Error {
-    let expected = "no axes; index it or reduce it first".into();
-    Error::Shape { op: "to_scalar", found: shape.dims().to_vec(), expected }
+fn no_scalar(call: Call, shape: &Shape) -> Error {
+    Error::shape(call, shape.dims(), "no axes; index it or reduce it first")
 }
 
 /// How much to read of an array: of more than `most` elements, `edge` at each end of every longer axis.
@@ -367,7 +377,7 @@ const ALL: Part = Part { most: usize::MAX, edge: 0 };
 type Take<'f> = &'f mut dyn FnMut(&[u8], &Layout, Option<usize>) -> Result<()>;
 
 fn same_type(op: &'static str, array: &Pinned<'_>, dtype: DType) -> Result<()> {
-    if array.dtype == dtype { Ok(()) } else { Err(Error::DTypeMismatch { op, lhs: array.dtype, rhs: dtype }) }
+    if array.dtype == dtype { Ok(()) } else { Err(Error::dtype_mismatch(op, array.dtype, dtype)) }
 }
 
 /// All bytes of the storage of an array on the host, which has elements of this type.
@@ -375,14 +385,13 @@ fn storage_bytes<'a>(op: &'static str, array: &'a Pinned<'_>, dtype: DType) -> R
     same_type(op, array, dtype)?;
     array.host_bytes().ok_or_else(|| {
         let lhs = array.storage.buffer().device().to_string();
-        Error::DeviceMismatch { op, lhs, rhs: "cpu".into() }
+        Error::device_mismatch(op, lhs, "cpu")
     })
 }
 
 #[cold]
 fn no_truth(op: &'static str) -> Error {
-    let value = "another byte".to_owned();
-    Error::Argument { op, argument: "array of truth values", value, expected: "bytes of 0 and 1" }
+    Error::argument(op, "array of truth values", "another byte", "bytes of 0 and 1")
 }
 
 /// All bytes of the storage of an array on another device. They lie in `room` as any type's elements may.

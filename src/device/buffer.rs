@@ -406,12 +406,7 @@ impl Device {
         let whole = block.span();
         if offset > whole.bytes() || bytes > whole.bytes() - offset {
             let value = format!("{bytes} bytes at {offset} of {}", whole.bytes());
-            return Err(Error::Argument {
-                op: "suballocate",
-                argument: "part",
-                value,
-                expected: "a range inside the block",
-            });
+            return Err(Error::argument("suballocate", "part", value, "a range inside the block"));
         }
         let start = whole.ptr().map_addr(|at| at.checked_add(offset).expect("a block ends inside the address space"));
         let part = Span::in_block(start, bytes, whole.block());

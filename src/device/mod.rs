@@ -112,8 +112,7 @@ impl FromStr for Device {
         if let Some(ordinal) = name.strip_prefix("cuda:").and_then(|ordinal| ordinal.parse().ok()) {
             return Self::cuda(ordinal);
         }
-        let expected = "cpu, sim, cuda, cuda:<number> or best";
-        Err(Error::Argument { op: "Device::from_str", argument: "name", value: name.to_owned(), expected })
+        Err(Error::argument("Device::from_str", "name", name, "cpu, sim, cuda, cuda:<number> or best"))
     }
 }
 
@@ -273,7 +272,7 @@ impl Device {
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         if system::is_forked_child() {
-            return Err(Error::Forked { op: "synchronize" });
+            return Err(Error::forked("synchronize"));
         }
         match self {
             Device::Cpu => Ok(()),
@@ -302,7 +301,7 @@ impl Device {
     pub fn capture<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<(Graph, R)> {
         let site = Location::caller();
         if system::is_forked_child() {
-            return Err(Error::Forked { op: "capture" });
+            return Err(Error::forked("capture"));
         }
         match self {
             Device::Cpu => Err(graph::refused_on_the_host(site)),
@@ -394,10 +393,10 @@ impl Device {
         if !self.is_cpu() {
             let (op, argument, value) = ("set_physical_limit", "device", self.to_string());
             let expected = "the host; NDGC_MAX_PHYSICAL_BYTES limits what a CUDA device takes";
-            return Err(Error::Argument { op, argument, value, expected });
+            return Err(Error::argument(op, argument, value, expected));
         }
         if system::is_forked_child() {
-            return Err(Error::Forked { op: "set_physical_limit" });
+            return Err(Error::forked("set_physical_limit"));
         }
         Ok(host::pool::set_physical_limit(bytes))
     }

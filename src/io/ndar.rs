@@ -228,7 +228,10 @@ fn shape<R: Read>(input: &mut Input<R>) -> Result<Vec<usize>> {
 fn put_list<T: AsRef<Tensor>, W: Write>(arrays: &[T], out: &mut Output<W>) -> Result<()> {
     let count = i32::try_from(arrays.len()).map_err(|_| out.fail(format!("a list of {} arrays", arrays.len())))?;
     out.put(&count.to_be_bytes())?;
-    arrays.iter().try_for_each(|array| put(array.as_ref(), out))
+    for array in arrays {
+        put(array.as_ref(), out)?;
+    }
+    Ok(())
 }
 
 #[track_caller]

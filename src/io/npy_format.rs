@@ -224,7 +224,7 @@ fn descr(dtype: DType) -> Result<&'static str> {
         DType::F32 => "<f4",
         DType::F64 => "<f8",
         DType::F8E4M3 | DType::BF16 => {
-            return Err(Error::UnsupportedDType { op: "write_npy", dtype, supported: "f16, f32 and others" });
+            return Err(Error::unsupported_dtype("write_npy", dtype, "f16, f32 and others"));
         }
     })
 }

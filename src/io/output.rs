@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -119,7 +120,8 @@ pub(super) fn save(path: &Path, write: impl FnOnce(&mut Output<BufWriter<File>>)
         }
         fs::rename(&part, &target).map_err(|error| fail(format!("cannot be given its name: {error}")))
     };
-    let result = write(&mut out).and_then(|()| finish(out));
+    let site = Location::caller();
+    let result = write(&mut out).and_then(|()| finish(out)).map_err(|error| error.at(site));
     if result.is_err() && !special {
         // The first error is the one to tell.
         let _ = fs::remove_file(&part);

@@ -1,6 +1,6 @@
 //! Budgets of managers, as programs see them: set, asked, and reserved from.
 
-use crate::base::error::Result;
+use crate::base::{call::Call, error::Result};
 use crate::memory::{
     budget::{self, Budget, BudgetUse},
     manager::{self, NdManager},
@@ -31,7 +31,7 @@ impl NdManager {
     pub fn set_budget(&self, budget: Budget) -> Result<Budget> {
         // What is dead is not charged to it.
         with_context(reclaim::drain_all);
-        manager::set_budget(self, "set_budget", &budget)
+        manager::set_budget(self, Call::here("set_budget"), &budget)
     }
 
     /// Its own budget; without limits if it has none of its own.
@@ -78,9 +78,9 @@ impl NdManager {
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory); [`Error::ManagerClosed`](crate::Error::ManagerClosed).
     #[track_caller]
     pub fn reserve(&self, bytes: u64) -> Result<Reservation> {
-        let number = self.number_of_budget();
+        let (call, number) = (Call::here("reserve"), self.number_of_budget());
         if !self.is_open() {
-            return Err(self.closed_error("reserve"));
+            return Err(self.closed_error(call));
         }
         let reserve = || budget::reserve(number, bytes);
         let reserved = reserve().or_else(|_| {
@@ -89,7 +89,7 @@ impl NdManager {
         });
         match reserved {
             Ok(()) => Ok(Reservation { number, bytes }),
-            Err(refusal) => Err(self.refusal("reserve", Refused::OverBudget(refusal))),
+            Err(refusal) => Err(self.refusal(call.op, Refused::OverBudget(refusal)).of(call)),
         }
     }
 

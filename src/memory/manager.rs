@@ -20,6 +20,7 @@ use slotmap::{Key as _, KeyData, SlotMap};
 use uuid::Uuid;
 
 use crate::base::{
+    call::{Asked, Call},
     error::{Closer, Error, Result, Site},
     sync::{AtomicU32, AtomicU64, Ordering, wait_turn},
 };
@@ -181,7 +182,7 @@ impl NdManager {
     /// [`Error::Environment`] if `NDGC` is set to something else than `on` or `off`.
     #[track_caller]
     pub fn new_base_manager(device: &Device) -> Result<Self> {
-        Self::make("new_base_manager", None, device.clone(), Location::caller())
+        Self::make(Call::here("new_base_manager"), None, device.clone())
     }
 
     /// A manager below this one, on the same device. A capped manager may make some; the cap is not inherited.
@@ -190,7 +191,7 @@ impl NdManager {
     /// [`Error::ManagerClosed`].
     #[track_caller]
     pub fn new_sub_manager(&self) -> Result<Self> {
-        Self::make("new_sub_manager", Some(self), self.device().clone(), Location::caller())
+        Self::make(Call::here("new_sub_manager"), Some(self), self.device().clone())
     }
 
     /// As [`NdManager::new_sub_manager`], on another device.
@@ -199,7 +200,7 @@ impl NdManager {
     /// [`Error::ManagerClosed`].
     #[track_caller]
     pub fn new_sub_manager_on(&self, device: &Device) -> Result<Self> {
-        Self::make("new_sub_manager_on", Some(self), device.clone(), Location::caller())
+        Self::make(Call::here("new_sub_manager_on"), Some(self), device.clone())
     }
 
     /// As [`NdManager::new_sub_manager`], with a name.
@@ -208,7 +209,7 @@ impl NdManager {
     /// [`Error::ManagerClosed`].
     #[track_caller]
     pub fn child(&self, name: &str) -> Result<Self> {
-        let manager = Self::make("child", Some(self), self.device().clone(), Location::caller())?;
+        let manager = Self::make(Call::here("child"), Some(self), self.device().clone())?;
         manager.set_name(name);
         Ok(manager)
     }
@@ -228,8 +229,8 @@ impl NdManager {
         NdManager { handle: Arc::new(ManagerHandle { inner: Arc::new(inner) }) }
     }
 
-    fn make(op: &'static str, parent: Option<&Self>, device: Device, created: Site) -> Result<Self> {
-        switch::check(op)?;
+    fn make(call: Call, parent: Option<&Self>, device: Device) -> Result<Self> {
+        call.named(switch::check(call.op))?;
         with_context(reclaim::on_call);
         let mut tree = Tree::lock();
         let parent_key = parent.and_then(|parent| parent.inner().place).map(|place| place.key);
@@ -237,9 +238,9 @@ impl NdManager {
             && !(tree.nodes().contains_key(key) && parent.is_open())
         {
             drop(tree);
-            return Err(parent.closed_error(op));
+            return Err(parent.closed_error(call));
         }
-        let full = || Error::Argument { op, argument: "managers", value: "2^28".into(), expected: "fewer" };
+        let full = || Error::argument(call, "managers", "2^28", "fewer");
         let mut made = None;
         // The lock of the tree keeps it from ending.
         let budget = parent.and_then(|parent| parent.inner().place).map_or(0, |place| place.id.budget());
@@ -250,7 +251,7 @@ impl NdManager {
             let inner = Arc::new(ManagerInner {
                 place,
                 device,
-                created,
+                created: call.site,
                 name,
                 closed: OnceLock::new(),
                 is_empty: AtomicU32::new(0),
@@ -328,17 +329,17 @@ impl NdManager {
     /// [`Error::ManagerClosed`] if this manager was closed.
     #[track_caller]
     pub fn parent(&self) -> Result<Option<NdManager>> {
-        self.parent_for("parent")
+        self.parent_for(Call::here("parent"))
     }
 
     #[track_caller]
-    pub(super) fn parent_for(&self, op: &'static str) -> Result<Option<NdManager>> {
+    pub(super) fn parent_for(&self, call: Call) -> Result<Option<NdManager>> {
         let Some(place) = self.inner().place else { return Ok(None) };
         let mut tree = Tree::lock();
         let nodes = tree.nodes();
         let Some(node) = nodes.get(place.key).filter(|_| self.is_open()) else {
             drop(tree);
-            return Err(self.closed_error(op));
+            return Err(self.closed_error(call));
         };
         let parent = match node.parent.and_then(|parent| nodes.get(parent)) {
             None => None,
@@ -427,12 +428,12 @@ impl NdManager {
     /// [`Error::SystemManager`]; [`Error::Forked`].
     #[track_caller]
     pub fn close(&self) -> Result<()> {
-        let site = Location::caller();
+        let call = Call::here("close");
         if self.is_system() {
-            return Err(Error::SystemManager { op: "close" });
+            return Err(Error::system_manager(call));
         }
-        switch::check("close")?;
-        close(self.inner(), Closer::Manager, Some(site));
+        call.named(switch::check(call.op))?;
+        close(self.inner(), Closer::Manager, Some(call.site));
         Ok(())
     }
 
@@ -464,13 +465,14 @@ impl NdManager {
 
     #[cold]
     pub(super) fn capped_error(&self, op: &'static str) -> Error {
-        Error::ManagerCapped { op, manager: self.name(), created: self.inner().created }
+        Error::ManagerCapped { op, manager: self.name(), created: self.inner().created, site: None }
     }
 
     #[cold]
-    pub(super) fn closed_error(&self, op: &'static str) -> Error {
+    pub(super) fn closed_error(&self, call: impl Into<Asked>) -> Error {
+        let Asked { op, site } = call.into();
         let &(closed_by, closed) = self.inner().closed.get().unwrap_or(&(Closer::Unknown, None));
-        Error::ManagerClosed { op, manager: self.name(), created: self.inner().created, closed_by, closed }
+        Error::ManagerClosed { op, manager: self.name(), created: self.inner().created, closed_by, closed, site }
     }
 }
 
@@ -602,12 +604,12 @@ pub(super) fn owns_budget(manager: &NdManager) -> bool {
 
 /// Gives a manager, and those below it without one of their own, a budget, or changes the one that it has. Returns the
 /// one before.
-pub(super) fn set_budget(manager: &NdManager, op: &'static str, budget: &Budget) -> Result<Budget> {
-    let Some(place) = manager.inner().place else { return Err(Error::SystemManager { op }) };
+pub(super) fn set_budget(manager: &NdManager, call: Call, budget: &Budget) -> Result<Budget> {
+    let Some(place) = manager.inner().place else { return Err(Error::system_manager(call)) };
     let mut tree = Tree::lock();
     if !tree.nodes().contains_key(place.key) || !manager.is_open() {
         drop(tree);
-        return Err(manager.closed_error(op));
+        return Err(manager.closed_error(call));
     }
     if place.owns_budget() {
         return Ok(budget::set(place.id.budget(), budget));
@@ -626,7 +628,7 @@ pub(super) fn set_budget(manager: &NdManager, op: &'static str, budget: &Budget)
         } else {
             renewed_of(old).inspect(|&number| budget::retain(number))
         };
-        let full = || Error::Argument { op, argument: "budgets", value: "2^28".into(), expected: "fewer" };
+        let full = || Error::argument(call, "budgets", "2^28", "fewer");
         let new = new.ok_or_else(full)?;
         renewed.push((old, new));
         at.id.set_budget(new);

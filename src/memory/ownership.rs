@@ -1,7 +1,10 @@
 //! Whose an array is: what managers and handles do together. Moving an array to another owner, lending it, letting it
 //! go.
 
-use crate::base::error::{Closer, Error, Result};
+use crate::base::{
+    call::Call,
+    error::{Closer, Error, Result},
+};
 use crate::memory::{
     loan,
     manager::NdManager,
@@ -22,10 +25,11 @@ impl Proxy {
     /// [`Error::StaleArray`].
     #[track_caller]
     pub fn manager(&self) -> Result<NdManager> {
-        match self.owner("manager")? {
-            Owner::Manager(id) => NdManager::of(id).ok_or_else(|| registry::stale("manager", self.key)),
+        let call = Call::here("manager");
+        match self.owner(call)? {
+            Owner::Manager(id) => NdManager::of(id).ok_or_else(|| registry::stale(call, self.key)),
             Owner::Handles | Owner::Cycle(_) => {
-                let device = self.with_pinned("manager", |array| array.storage.buffer().device().clone())?;
+                let device = self.with_pinned(call, |array| array.storage.buffer().device().clone())?;
                 Ok(NdManager::system(&device))
             }
         }
@@ -35,8 +39,9 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::StaleArray`].
+    #[track_caller]
     pub fn is_detached(&self) -> Result<bool> {
-        Ok(self.owner("is_detached")? == Owner::Handles)
+        Ok(self.owner(Call::here("is_detached"))? == Owner::Handles)
     }
 
     /// Whether the array ends with a cycle of a [`Workspace`](crate::Workspace), or ended with one.
@@ -61,8 +66,9 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::StaleArray`]; [`Error::ManagerClosed`] and [`Error::ManagerCapped`] of the target.
+    #[track_caller]
     pub fn attach(&self, manager: &NdManager) -> Result<()> {
-        self.move_to("attach", manager, false)
+        self.move_to(Call::here("attach"), manager, false)
     }
 
     /// Lends the array to `manager`: until that closes, it is the owner; then the array goes back to the nearest
@@ -71,23 +77,25 @@ impl Proxy {
     /// # Errors
     /// [`Error::StaleArray`]; [`Error::ManagerClosed`] of the borrower; [`Error::SystemManager`], which never
     /// closes and so could not give the array back.
+    #[track_caller]
     pub fn temp_attach(&self, manager: &NdManager) -> Result<()> {
+        let call = Call::here("temp_attach");
         if manager.is_system() {
-            return Err(Error::SystemManager { op: "temp_attach" });
+            return Err(Error::system_manager(call));
         }
-        self.move_to("temp_attach", manager, true)
+        self.move_to(call, manager, true)
     }
 
-    pub(crate) fn move_to(&self, op: &'static str, manager: &NdManager, lending: bool) -> Result<()> {
-        switch::check(op)?;
+    pub(crate) fn move_to(&self, call: Call, manager: &NdManager, lending: bool) -> Result<()> {
+        call.named(switch::check(call.op))?;
         with_context(|context| {
             reclaim::on_call(context);
             let (index, cell) = (self.key.index(), registry::slot(self.key.index()));
             if let Some(cycle) = registry::cycle_of(self.key) {
-                return Err(if self.is_open() { stays(op, cycle) } else { registry::stale(op, self.key) });
+                return Err(if self.is_open() { stays(call, cycle) } else { registry::stale(call, self.key) });
             }
             let Some(before) = owner::take(cell, self.key.generation()) else {
-                return Err(registry::stale(op, self.key));
+                return Err(registry::stale(call, self.key));
             };
             let entry = if lending { Entry::Lent } else { Entry::Moved };
             let lenders = if lending { None } else { loan::end(index) };
@@ -103,7 +111,7 @@ impl Proxy {
                 // The old owner closed in the meantime, and takes its array with it.
                 registry::close_taken(context, &[self.key], Closer::Manager, None);
             }
-            Err(manager.refusal(op, refused))
+            Err(manager.refusal(call.op, refused).of(call))
         })
     }
 }
@@ -120,10 +128,12 @@ impl NdManager {
     ///
     /// # Errors
     /// [`Error::SystemManager`]; [`Error::ManagerClosed`].
+    #[track_caller]
     pub fn cap(&self) -> Result<()> {
-        let Owner::Manager(id) = self.owner() else { return Err(Error::SystemManager { op: "cap" }) };
+        let call = Call::here("cap");
+        let Owner::Manager(id) = self.owner() else { return Err(Error::system_manager(call)) };
         if !self.is_open() {
-            return Err(self.closed_error("cap"));
+            return Err(self.closed_error(call));
         }
         id.cap();
         Ok(())
@@ -134,11 +144,13 @@ impl NdManager {
     ///
     /// # Errors
     /// [`Error::StaleArray`]; [`Error::ManagerClosed`]; [`Error::ManagerCapped`] of the parent.
+    #[track_caller]
     pub fn ret(&self, array: &Proxy) -> Result<Proxy> {
         // One of a workspace stays with its cycle, which ends it whatever manager there is.
-        let parent = self.parent_for("ret")?;
+        let call = Call::here("ret");
+        let parent = self.parent_for(call)?;
         if let Some(parent) = parent.filter(|_| !(array.is_attached() && array.is_open())) {
-            array.move_to("ret", &parent, false)?;
+            array.move_to(call, &parent, false)?;
         }
         Ok(array.clone())
     }
@@ -147,6 +159,7 @@ impl NdManager {
     ///
     /// # Errors
     /// As [`Proxy::attach`].
+    #[track_caller]
     pub fn ret_to(&self, array: &Proxy) -> Result<Proxy> {
         array.attach(self)?;
         Ok(array.clone())
@@ -156,22 +169,30 @@ impl NdManager {
     ///
     /// # Errors
     /// As [`Proxy::attach`]; those before the one that fails stay attached.
+    #[track_caller]
     pub fn attach_all(&self, arrays: &[Proxy]) -> Result<()> {
-        arrays.iter().try_for_each(|array| array.attach(self))
+        for array in arrays {
+            array.attach(self)?;
+        }
+        Ok(())
     }
 
     /// Lends several arrays to this manager.
     ///
     /// # Errors
     /// As [`Proxy::temp_attach`]; those before the one that fails stay lent.
+    #[track_caller]
     pub fn temp_attach_all(&self, arrays: &[Proxy]) -> Result<()> {
-        arrays.iter().try_for_each(|array| array.temp_attach(self))
+        for array in arrays {
+            array.temp_attach(self)?;
+        }
+        Ok(())
     }
 }
 
 /// The refusal to give an array of a workspace to a manager.
 #[cold]
-fn stays(op: &'static str, cycle: CycleId) -> Error {
-    let why = "the array's bytes are the workspace's; detach() gives an array that can be attached".to_owned();
-    Error::Workspace { op, workspace: validity::about(cycle).workspace, why }
+fn stays(call: Call, cycle: CycleId) -> Error {
+    let why = "the array's bytes are the workspace's; detach() gives an array that can be attached";
+    Error::workspace(call, &validity::about(cycle).workspace, why)
 }

@@ -1,6 +1,9 @@
 //! What handles do: they count, and tell of their array; what calls do with one that is theirs alone.
 
-use crate::base::error::{Closer, Error, Result, Site};
+use crate::base::{
+    call::{Asked, Call},
+    error::{Closer, Error, Result, Site},
+};
 use crate::memory::{
     key::Key,
     owner::{self, Entry, Owner, Refused},
@@ -55,9 +58,10 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::StaleArray`].
+    #[track_caller]
     pub fn set_name(&self, name: &str) -> Result<()> {
         if !self.is_open() {
-            return Err(registry::stale("set_name", self.key));
+            return Err(registry::stale(Call::here("set_name"), self.key));
         }
         registry::set_name(self.key, name);
         Ok(())
@@ -157,27 +161,28 @@ impl Proxy {
     }
 
     #[inline(always)]
-    pub(crate) fn owner(&self, op: &'static str) -> Result<Owner> {
-        owner::owner_of(self.key.index(), self.key.generation()).ok_or_else(|| registry::stale(op, self.key))
+    pub(crate) fn owner(&self, call: impl Into<Asked>) -> Result<Owner> {
+        owner::owner_of(self.key.index(), self.key.generation()).ok_or_else(|| registry::stale(call, self.key))
     }
 
     /// Reads the array's metadata.
     #[inline]
-    pub(crate) fn with_pinned<R>(&self, op: &'static str, mut f: impl FnMut(&Pinned<'_>) -> R) -> Result<R> {
+    pub(crate) fn with_pinned<R>(&self, asked: impl Into<Asked>, mut f: impl FnMut(&Pinned<'_>) -> R) -> Result<R> {
         let mut answer = None;
-        self.pinned(op, &mut |array| answer = Some(f(array)))?;
+        self.pinned(asked.into(), &mut |array| answer = Some(f(array)))?;
         Ok(answer.expect("what was announced was looked at"))
     }
 
     /// As [`Proxy::with_pinned`], by reference.
-    fn pinned(&self, op: &'static str, f: &mut dyn FnMut(&Pinned<'_>)) -> Result<()> {
-        switch::check(op)?;
-        with_context(|context: &ThreadContext| {
+    fn pinned(&self, asked: Asked, f: &mut dyn FnMut(&Pinned<'_>)) -> Result<()> {
+        let op = asked.op;
+        asked.named(switch::check(op))?;
+        asked.named(with_context(|context: &ThreadContext| {
             reclaim::on_call(context);
             let pins = registry::pin(context, op, [self.key], false)?;
             let [pinned] = pins.arrays();
             f(&pinned);
             Ok(())
-        })
+        }))
     }
 }

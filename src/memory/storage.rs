@@ -200,7 +200,7 @@ pub(crate) fn block_of(storage: u32) -> u32 {
 
 /// No cell is left: 268 million storages are alive.
 pub(crate) fn full(op: &'static str) -> Error {
-    Error::Argument { op, argument: "number of arrays", value: "2^28".into(), expected: "less; close some first" }
+    Error::argument(op, "number of arrays", "2^28", "less; close some first")
 }
 
 impl Storage {
@@ -405,7 +405,7 @@ impl Storage {
     /// thread is writing, or reads and does not end soon; let go of everything and try again. Invariant I7 (design.md).
     pub(crate) fn write(&self, context: &ThreadContext, op: &'static str, own: &Pinned<'_>) -> Result<Option<Writing>> {
         if self.buffer().is_read_only() {
-            return Err(Error::ReadOnly { op, array: registry::describe(own.key) });
+            return Err(Error::ReadOnly { op, array: registry::describe(own.key), site: None });
         }
         let (cell, mine) = (self.cell, alone(context));
         // Relaxed: a wish. Somebody could not read while this thread or another one wrote, and is at it: it comes
@@ -430,7 +430,7 @@ impl Storage {
         let mut turns = 0;
         while let Some(user) = self.other_reader(context, own.place, users == SHARED) {
             if let Some(by) = user {
-                return Err(Error::InUse { op, array: registry::describe(own.key), by });
+                return Err(Error::in_use(op, registry::describe(own.key), by));
             }
             if turns > 256 {
                 return Ok(None);

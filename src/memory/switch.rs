@@ -51,7 +51,7 @@ pub(crate) fn check(op: &'static str) -> Result<()> {
 #[cold]
 fn check_slow(op: &'static str) -> Result<()> {
     if forked() {
-        return Err(Error::Forked { op });
+        return Err(Error::forked(op));
     }
     env::warn_unknown_once();
     let mode = match env::var("NDGC") {

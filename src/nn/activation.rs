@@ -90,9 +90,8 @@ impl Module for PReLU {
                 (false, rank) if rank >= 2 && dims != self.weight.dims() => {
                     let (channels, slopes) = (dims[1], self.weight.elem_count());
                     if channels != slopes {
-                        let (lhs, rhs) = (dims.to_vec(), self.weight.dims().to_vec());
                         let why = format!("{channels} channels on axis 1, and {slopes} slopes");
-                        return Err(Error::ShapeMismatch { op: "prelu", lhs, rhs, why });
+                        return Err(Error::shape_mismatch("prelu", dims, self.weight.dims(), why));
                     }
                     self.weight.reshape(&[1, slopes, 1, 1, 1, 1][..rank])?
                 }

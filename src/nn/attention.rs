@@ -1,5 +1,6 @@
 //! Attention over whole sequences without the matrix of all scores: some rows of queries at a time.
 
+use crate::base::call::Call;
 use crate::{DType, Device, Error, Result, Tensor, WithDType};
 
 pub use crate::nn::varlen_attention::{flash_attn_varlen_cpu, flash_attn_varlen_unfused};
@@ -69,22 +70,17 @@ pub fn flash_attn<T: WithDType>(
     max_bias: Option<f32>,
     softcap: Option<f32>,
 ) -> Result<Tensor> {
-    let op = "flash_attn";
+    let call = Call::here("flash_attn");
     let four = |x: &Tensor| {
         if x.dtype() != T::DTYPE {
-            return Err(Error::DTypeMismatch { op, lhs: T::DTYPE, rhs: x.dtype() });
+            return Err(Error::dtype_mismatch(call, T::DTYPE, x.dtype()));
         }
-        let expected = || "[batch, positions, heads, n]".into();
-        <[usize; 4]>::try_from(x.dims()).map_err(|_| Error::Shape {
-            op,
-            found: x.dims().to_vec(),
-            expected: expected(),
-        })
+        <[usize; 4]>::try_from(x.dims()).map_err(|_| Error::shape(call, x.dims(), "[batch, positions, heads, n]"))
     };
     let ([b, _, heads, n], [kb, keys, kv_heads, kn], [vb, vs, vh, _]) = (four(q)?, four(k)?, four(v)?);
     let misfit = |lhs: &Tensor, rhs: &Tensor| {
-        let why = "batches, heads and sizes of queries, keys and values have to fit each other".into();
-        Error::ShapeMismatch { op, lhs: lhs.dims().to_vec(), rhs: rhs.dims().to_vec(), why }
+        let why = "batches, heads and sizes of queries, keys and values have to fit each other";
+        Error::shape_mismatch(call, lhs.dims(), rhs.dims(), why)
     };
     if (kb, kn) != (b, n) || kv_heads == 0 || heads % kv_heads != 0 {
         return Err(misfit(q, k));
@@ -93,7 +89,7 @@ pub fn flash_attn<T: WithDType>(
         return Err(misfit(k, v));
     }
     let scores = Scores { scale: softmax_scale, mask: &attn_mask, max_bias, softcap };
-    q.compose(op, || scores.attend(q, k, v)?.to_dtype(T::DTYPE))
+    q.compose(call.op, || scores.attend(q, k, v)?.to_dtype(T::DTYPE))
 }
 
 /// How scores are made.
@@ -192,6 +188,7 @@ pub mod cpu_flash {
 
     /// What a query sees up to its own position.
     pub mod causal {
+        use crate::base::call::Call;
         use crate::nn::attention::{AttnMask, flash_attn};
         use crate::{Device, Error, Result, Tensor, WithDType};
 
@@ -227,11 +224,11 @@ pub mod cpu_flash {
             kv_len: usize,
             scale: f32,
         ) -> Result<Tensor> {
+            let call = Call::here("causal_decode_f32_interleaved");
             let part = |data: &[f32], shape: [usize; 4]| {
                 let count = shape.iter().try_fold(1usize, |count, &dim| count.checked_mul(dim));
                 let found = count.and_then(|count| data.get(..count));
-                let op = "causal_decode_f32_interleaved";
-                let found = found.ok_or_else(|| Error::ElementCount { op, given: data.len(), shape: shape.to_vec() });
+                let found = found.ok_or_else(|| Error::element_count(call, data.len(), &shape));
                 Tensor::from_slice(found?, &shape[..], &Device::Cpu)
             };
             let wide = d.saturating_mul(2);

@@ -1,5 +1,6 @@
 //! Normalisation of channels over a batch.
 
+use crate::base::call::Call;
 use crate::nn::{init, module::ModuleT, var_builder::VarBuilder};
 use crate::{Error, Result, Shape, Tensor, Var, no_grad};
 
@@ -108,19 +109,17 @@ impl BatchNorm {
         config: BatchNormConfig,
     ) -> Result<Self> {
         let BatchNormConfig { eps, remove_mean, momentum, .. } = config;
-        let op = "batch_norm";
+        let call = Call::here("batch_norm");
         if eps.is_nan() || eps < 0.0 {
-            return Err(Error::Argument { op, argument: "eps", value: eps.to_string(), expected: "not negative" });
+            return Err(Error::argument(call, "eps", eps, "not negative"));
         }
         if !(0.0..=1.0).contains(&momentum) {
-            let value = momentum.to_string();
-            return Err(Error::Argument { op, argument: "momentum", value, expected: "from 0 to 1" });
+            return Err(Error::argument(call, "momentum", momentum, "from 0 to 1"));
         }
         let affine = weight_and_bias.iter().flat_map(|(weight, bias)| [weight, bias]);
         for array in statistics.into_iter().chain(affine) {
             if array.dims() != [features] {
-                let expected = format!("one number for each of {features} channels");
-                return Err(Error::Shape { op, found: array.dims().to_vec(), expected });
+                return Err(Error::shape(call, array.dims(), format!("one number for each of {features} channels")));
             }
         }
         let [running_mean, running_var] = statistics.map(Var::from_tensor);
@@ -154,12 +153,13 @@ impl BatchNorm {
     }
 
     /// The sizes by which a number a channel is broadcast over `x`.
+    #[track_caller]
     fn by_channel(&self, x: &Tensor) -> Result<Shape> {
         let features = self.running_mean.elem_count();
         let dims = x.dims();
         if dims.get(1) != Some(&features) {
             let expected = format!("at least 2 axes, with {features} channels on axis 1");
-            return Err(Error::Shape { op: "batch_norm", found: dims.to_vec(), expected });
+            return Err(Error::shape(Call::here("batch_norm"), dims, expected));
         }
         Ok(Shape::from(&[1, features, 1, 1, 1, 1][..dims.len()]))
     }

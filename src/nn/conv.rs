@@ -1,5 +1,6 @@
 //! Convolutions: `[batch, channels, width]` or `[batch, channels, height, width]`.
 
+use crate::base::call::Call;
 use crate::nn::{
     batch_norm::BatchNorm,
     init::{self, Init},
@@ -180,11 +181,10 @@ impl Conv2d {
     }
 }
 
+#[track_caller]
 fn grouped(op: &'static str, channels: usize, groups: usize) -> Result<usize> {
-    channels.checked_div(groups).ok_or_else(|| {
-        let value = groups.to_string();
-        Error::Argument { op, argument: "groups", value, expected: "at least 1" }
-    })
+    let call = Call::here(op);
+    channels.checked_div(groups).ok_or_else(|| Error::argument(call, "groups", groups, "at least 1"))
 }
 
 /// Builders of a layer: with biases, and without. `|inputs, outputs, size, config|` makes the weights' shape and what

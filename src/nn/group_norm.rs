@@ -1,5 +1,6 @@
 //! Normalisation over groups of channels.
 
+use crate::base::call::Call;
 use crate::nn::{init, module::Module, var_builder::VarBuilder};
 use crate::{Error, Result, Tensor};
 
@@ -18,11 +19,12 @@ impl GroupNorm {
     ///
     /// # Errors
     /// [`Error::Argument`] if the groups do not divide the channels.
+    #[track_caller]
     pub fn new(weight: Tensor, bias: Tensor, num_channels: usize, num_groups: usize, eps: f64) -> Result<Self> {
         if num_groups == 0 || !num_channels.is_multiple_of(num_groups) {
             let value = format!("{num_groups} for {num_channels} channels");
-            let expected = "a divisor of the number of channels";
-            return Err(Error::Argument { op: "group_norm", argument: "num_groups", value, expected });
+            let (call, expected) = (Call::here("group_norm"), "a divisor of the number of channels");
+            return Err(Error::argument(call, "num_groups", value, expected));
         }
         Ok(GroupNorm { weight, bias, eps, num_channels, num_groups })
     }
@@ -34,7 +36,7 @@ impl Module for GroupNorm {
         let dims = x.dims();
         if dims.len() < 3 || dims[1] != self.num_channels {
             let expected = format!("at least 3 axes, with {} channels on axis 1", self.num_channels);
-            return Err(Error::Shape { op: "group_norm", found: dims.to_vec(), expected });
+            return Err(Error::shape(Call::here("group_norm"), dims, expected));
         }
         x.group_norm(self.num_groups, &self.weight, &self.bias, self.eps)
     }

@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 
+use crate::base::call::Call;
 use crate::ops::call::exec::kept;
 use crate::{Device, Error, Result, Tensor};
 
@@ -99,8 +100,7 @@ impl Cache {
     pub fn append(&mut self, src: &Tensor) -> Result<()> {
         let count = src.dim(self.dim)?;
         if self.grow_by == 0 {
-            let (op, argument, value) = ("Cache::append", "max_seq_len", "0".into());
-            return Err(Error::Argument { op, argument, value, expected: "at least 1" });
+            return Err(Error::argument(Call::here("Cache::append"), "max_seq_len", "0", "at least 1"));
         }
         let mut all = match &self.all_data {
             Some(all) => all.clone(),
@@ -487,8 +487,8 @@ impl InterleavedKvCache {
     #[track_caller]
     pub fn append(&mut self, k: &Tensor, v: &Tensor) -> Result<Tensor> {
         if let Some(several) = [k, v].into_iter().find(|x| x.rank() != 4 || x.dims()[0] != 1) {
-            let (op, found) = ("InterleavedKvCache::append", several.dims().to_vec());
-            return Err(Error::Shape { op, found, expected: "[1, heads, positions, head_dim]".into() });
+            let call = Call::here("InterleavedKvCache::append");
+            return Err(Error::shape(call, several.dims(), "[1, heads, positions, head_dim]"));
         }
         let [k, v] = [k.squeeze(0)?.transpose(0, 1)?, v.squeeze(0)?.transpose(0, 1)?];
         let both = Tensor::cat(&[&k.detach(), &v.detach()], 2)?;

@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 
+use crate::base::call::Call;
 use crate::nn::{
     init::{self, Init},
     module::Module,
@@ -102,7 +103,7 @@ impl Mlp {
         if sizes.len() < 2 || sizes.contains(&0) {
             let value = format!("{sizes:?}");
             let expected = "an input and an output, each at least 1";
-            return Err(Error::Argument { op: "mlp", argument: "sizes", value, expected });
+            return Err(Error::argument(Call::here("mlp"), "sizes", value, expected));
         }
         kept(Location::caller(), || Self::drawn(sizes, random, at))
     }

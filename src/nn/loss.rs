@@ -1,5 +1,6 @@
 //! Losses: a scalar from predictions and targets, and nothing else left with their owner.
 
+use crate::base::call::Call;
 use crate::{Error, Result, Tensor};
 
 /// The mean over rows of `-log softmax(logits)[label]`: `[rows, classes]` and `[rows]` to a scalar.
@@ -21,7 +22,7 @@ pub fn nll(log_probs: &Tensor, labels: &Tensor) -> Result<Tensor> {
     let dims = log_probs.dims();
     if dims.len() != 2 || dims[0] != rows {
         let expected = format!("[rows, classes], with a row for each of {rows} labels");
-        return Err(Error::Shape { op: "nll", found: dims.to_vec(), expected });
+        return Err(Error::shape(Call::here("nll"), dims, expected));
     }
     log_probs.compose("nll", || log_probs.gather(&labels.unsqueeze(1)?, 1)?.mean_all()?.neg())
 }

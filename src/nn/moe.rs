@@ -4,6 +4,7 @@
 //! the order of their experts: which pair comes at each place, and its expert. On every device, with gradients of
 //! input, weights and `topk_weights`; the two lists are read on the host, which waits for them.
 
+use crate::base::call::Call;
 use crate::quantized::QTensor;
 use crate::{DType, Error, Result, Tensor};
 
@@ -19,11 +20,11 @@ impl Pairs {
         let (ids, chosen) = (read(ids)?, read(experts)?);
         for list in [&ids, &chosen] {
             if list.len() != pairs {
-                return Err(Error::ElementCount { op, given: list.len(), shape: vec![pairs] });
+                return Err(Error::element_count(op, list.len(), &[pairs]));
             }
         }
         let inside = |index: i64, dim: usize| {
-            usize::try_from(index).ok().filter(|&i| i < dim).ok_or(Error::IndexOutOfRange { op, index, dim })
+            usize::try_from(index).ok().filter(|&i| i < dim).ok_or(Error::index_out_of_range(op, index, dim))
         };
         let mut by_expert = vec![Vec::new(); count];
         for (&id, &expert) in ids.iter().zip(&chosen) {
@@ -35,8 +36,7 @@ impl Pairs {
             places[pair as usize] = place;
         }
         if let Some(pair) = places.iter().position(|&place| place == u32::MAX) {
-            let (argument, value) = ("sorted_token_ids", format!("no pair {pair}"));
-            return Err(Error::Argument { op, argument, value, expected: "every pair once" });
+            return Err(Error::argument(op, "sorted_token_ids", format!("no pair {pair}"), "every pair once"));
         }
         Ok(Pairs { by_expert, places })
     }
@@ -59,17 +59,20 @@ fn routed(
     weights: &[usize],
     product: &dyn Fn(usize, &Tensor) -> Result<Tensor>,
 ) -> Result<Tensor> {
+    let call = Call::here(op);
     let (&[rows, k], &[count, n, of]) = (input.dims(), weights) else {
-        let why = "an input [rows, k] and weights [experts, n, k]".into();
-        return Err(Error::ShapeMismatch { op, lhs: input.dims().to_vec(), rhs: weights.to_vec(), why });
+        return Err(Error::shape_mismatch(
+            call,
+            input.dims(),
+            weights,
+            "an input [rows, k] and weights [experts, n, k]",
+        ));
     };
     if k != of {
-        let why = format!("the last axes differ ({k} != {of})");
-        return Err(Error::ShapeMismatch { op, lhs: input.dims().to_vec(), rhs: weights.to_vec(), why });
+        return Err(Error::shape_mismatch(call, input.dims(), weights, format!("the last axes differ ({k} != {of})")));
     }
     let Some(topk) = u32::try_from(routes.topk).ok().filter(|topk| *topk > 0) else {
-        let value = routes.topk.to_string();
-        return Err(Error::Argument { op, argument: "topk", value, expected: "at least 1" });
+        return Err(Error::argument(call, "topk", routes.topk, "at least 1"));
     };
     // With weights of the pairs, the input has a row for each of them.
     let each = if routes.topk_weights.is_some() { 1 } else { topk };

@@ -1,5 +1,6 @@
 //! Functions under the names and argument order that candle's users know.
 
+use crate::base::call::Call;
 use crate::base::shape::{D, Dim};
 use crate::nn::module::{Module, ModuleT};
 use crate::{Error, Result, Tensor};
@@ -167,13 +168,11 @@ pub fn layer_norm_slow(x: &Tensor, alpha: &Tensor, beta: &Tensor, eps: f32) -> R
     layer_norm(x, alpha, beta, eps)
 }
 
+#[track_caller]
 fn divided(op: &'static str, x: &Tensor, size: usize, by: usize) -> Result<usize> {
     match size.checked_div(by) {
         Some(part) if part * by == size => Ok(part),
-        _ => {
-            let expected = format!("sizes that {by} divides");
-            Err(Error::Shape { op, found: x.dims().to_vec(), expected })
-        }
+        _ => Err(Error::shape(Call::here(op), x.dims(), format!("sizes that {by} divides"))),
     }
 }
 

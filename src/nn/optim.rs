@@ -1,5 +1,6 @@
 //! Optimisers: they change variables in place, and make nothing after their first step.
 
+use crate::base::call::Call;
 use crate::ops::nn::optim::prepare;
 pub use crate::ops::nn::optim::{AdamConfig, StepRule};
 use crate::{Error, GradStore, Result, Tensor, Var, Workspace};
@@ -15,6 +16,7 @@ pub trait Optimizer {
     ///
     /// # Errors
     /// [`Error::Argument`] for a learning rate that is negative or not finite.
+    #[track_caller]
     fn new(variables: Vec<Var>, config: Self::Config) -> Result<Self>
     where
         Self: Sized;
@@ -23,6 +25,7 @@ pub trait Optimizer {
     ///
     /// # Errors
     /// As [`Optimizer::new`].
+    #[track_caller]
     fn empty(config: Self::Config) -> Result<Self>
     where
         Self: Sized,
@@ -34,6 +37,7 @@ pub trait Optimizer {
     ///
     /// # Errors
     /// As [`Optimizer::new`].
+    #[track_caller]
     fn from_slice(variables: &[&Var], config: Self::Config) -> Result<Self>
     where
         Self: Sized,
@@ -65,11 +69,12 @@ pub trait Optimizer {
     fn set_learning_rate(&mut self, rate: f64);
 }
 
+#[track_caller]
 fn check_rate(op: &'static str, rate: f64) -> Result<f64> {
     if rate.is_finite() && rate >= 0.0 {
         return Ok(rate);
     }
-    Err(Error::Argument { op, argument: "learning rate", value: rate.to_string(), expected: "finite, not negative" })
+    Err(Error::argument(Call::here(op), "learning rate", rate, "finite, not negative"))
 }
 
 /// The numbers of SGD.
@@ -96,6 +101,7 @@ impl SGD {
     ///
     /// # Errors
     /// [`Error::Argument`] for a learning rate that is negative or not finite.
+    #[track_caller]
     pub fn with_config(variables: Vec<Var>, config: SgdConfig) -> Result<Self> {
         check_rate("sgd", config.rate)?;
         let velocities = variables.iter().map(|_| None).collect();
@@ -118,6 +124,7 @@ impl Optimizer for SGD {
     /// The learning rate; [`SGD::with_config`] has more.
     type Config = f64;
 
+    #[track_caller]
     fn new(variables: Vec<Var>, rate: f64) -> Result<Self> {
         Self::with_config(variables, SgdConfig { rate, ..SgdConfig::default() })
     }
@@ -159,6 +166,7 @@ impl Adam {
     ///
     /// # Errors
     /// [`Error::Argument`] for a learning rate that is negative or not finite.
+    #[track_caller]
     pub fn with_config(variables: Vec<Var>, config: AdamConfig) -> Result<Self> {
         check_rate("adam", config.rate)?;
         let moments = variables.iter().map(|_| None).collect();
@@ -170,6 +178,7 @@ impl Optimizer for Adam {
     /// The learning rate, with the usual numbers; [`Adam::with_config`] has more.
     type Config = f64;
 
+    #[track_caller]
     fn new(variables: Vec<Var>, rate: f64) -> Result<Self> {
         Self::with_config(variables, AdamConfig { rate, ..AdamConfig::default() })
     }
@@ -241,6 +250,7 @@ impl AdamW {
     ///
     /// # Errors
     /// As [`Optimizer::new`].
+    #[track_caller]
     pub fn new_lr(variables: Vec<Var>, learning_rate: f64) -> Result<Self> {
         Self::new(variables, ParamsAdamW { lr: learning_rate, ..ParamsAdamW::default() })
     }
@@ -260,6 +270,7 @@ impl AdamW {
 impl Optimizer for AdamW {
     type Config = ParamsAdamW;
 
+    #[track_caller]
     fn new(variables: Vec<Var>, params: ParamsAdamW) -> Result<Self> {
         Ok(AdamW { adam: Adam::with_config(variables, AdamConfig::from(&params))?, params })
     }

@@ -157,7 +157,7 @@ impl<T: Send + 'static> Prefetch<T> {
 
     fn start(&mut self) -> Result<()> {
         if self.process != process::id() {
-            return Err(Error::Forked { op: "reset" });
+            return Err(Error::forked("reset"));
         }
         let PrefetchState::Rests(producer) = std::mem::replace(&mut self.state, PrefetchState::Lost) else {
             return Err(Error::msg(

@@ -83,8 +83,12 @@ impl StreamTensor {
     ///
     /// # Errors
     /// [`Error::DimOutOfRange`](crate::Error::DimOutOfRange).
+    #[track_caller]
     pub fn seq_len<A: Dim>(&self, dim: A) -> Result<usize> {
-        self.0.as_ref().map_or(Ok(0), |piece| piece.dim(dim))
+        match &self.0 {
+            Some(piece) => piece.dim(dim),
+            None => Ok(0),
+        }
     }
 
     /// As many as there are of `len` positions from `offset` on; nothing, if there are none. A view.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::base::call::Call;
 use crate::nn::init::Init;
 use crate::{DType, Device, Error, Result, Shape, Tensor, Var, safetensors};
 
@@ -114,11 +115,11 @@ fn set(name: &str, var: &Var, value: &Tensor) -> Result<()> {
 }
 
 /// Whether a weight has the shape asked for.
+#[track_caller]
 pub(super) fn check_shape(name: &str, found: &Tensor, wanted: &Shape) -> Result<()> {
     if found.shape() == wanted {
         return Ok(());
     }
-    let (lhs, rhs) = (wanted.dims().to_vec(), found.dims().to_vec());
     let why = format!("the model wants the first for `{name}`, and the second is there");
-    Err(Error::ShapeMismatch { op: "VarBuilder::get", lhs, rhs, why })
+    Err(Error::shape_mismatch(Call::here("VarBuilder::get"), wanted.dims(), found.dims(), why))
 }

@@ -1,5 +1,6 @@
 //! Attention of sequences of different lengths that lie one behind the other, without padding.
 
+use crate::base::call::Call;
 use crate::{DType, Error, Result, Tensor};
 
 /// Rows of queries whose scores are in memory at a time.
@@ -46,25 +47,25 @@ pub fn flash_attn_varlen_cpu(
     window_left: Option<usize>,
     window_right: Option<usize>,
 ) -> Result<Tensor> {
-    let [of_queries, of_keys] = lengths([q, k, v], [seqlens_q, seqlens_k])?;
-    let (op, heads, m) = (OP, q.dim(1)?, v.dim(2)?);
+    let call = Call::here(OP);
+    let [of_queries, of_keys] = lengths(call, [q, k, v], [seqlens_q, seqlens_k])?;
+    let (heads, m) = (q.dim(1)?, v.dim(2)?);
     if window_left.is_none() && window_right.is_some() {
-        let expected = "given with window_left alone";
-        return Err(Error::Argument { op, argument: "window_right", value: "alone".into(), expected });
+        return Err(Error::argument(call, "window_right", "alone", "given with window_left alone"));
     }
     if causal && let Some((a, b)) = of_queries.iter().zip(&of_keys).find(|(a, b)| a > b) {
         let (value, expected) = (format!("{b} for {a} queries"), "at least as many as the queries, if it is causal");
-        return Err(Error::Argument { op, argument: "keys", value, expected });
+        return Err(Error::argument(call, "keys", value, expected));
     }
     let slopes = match alibi_slopes {
         Some(slopes) if slopes.dims() != [heads] => {
-            return Err(misfit(slopes.dims(), &[heads], "there is a slope for each head"));
+            return Err(misfit(call, slopes.dims(), &[heads], "there is a slope for each head"));
         }
         Some(slopes) => Some(slopes.to_dtype(DType::F32)?.to_vec::<f32>()?),
         None => None,
     };
     let rule = Rule { scale: softmax_scale, causal, left: window_left, right: window_right, slopes };
-    q.compose(op, || {
+    q.compose(OP, || {
         let (mut all, mut row, mut key) = (Vec::with_capacity(of_queries.len()), 0, 0);
         for (&count, &seen) in of_queries.iter().zip(&of_keys) {
             let (k, v) = (k.narrow(0, key, seen)?, v.narrow(0, key, seen)?);
@@ -83,39 +84,44 @@ pub use self::flash_attn_varlen_cpu as flash_attn_varlen_unfused;
 
 const OP: &str = "flash_attn_varlen";
 
-fn misfit(lhs: &[usize], rhs: &[usize], why: &str) -> Error {
-    Error::ShapeMismatch { op: OP, lhs: lhs.to_vec(), rhs: rhs.to_vec(), why: why.to_owned() }
+fn misfit(call: Call, lhs: &[usize], rhs: &[usize], why: &str) -> Error {
+    Error::shape_mismatch(call, lhs, rhs, why)
 }
 
 /// The lengths of the sequences, of queries and of keys, if all sizes fit.
-fn lengths([q, k, v]: [&Tensor; 3], [seqlens_q, seqlens_k]: [&Tensor; 2]) -> Result<[Vec<usize>; 2]> {
-    let op = OP;
+fn lengths(call: Call, [q, k, v]: [&Tensor; 3], [seqlens_q, seqlens_k]: [&Tensor; 2]) -> Result<[Vec<usize>; 2]> {
     let three = |x: &Tensor| {
-        let expected = || "[all positions, heads, n]".into();
-        <[usize; 3]>::try_from(x.dims()).map_err(|_| Error::Shape {
-            op,
-            found: x.dims().to_vec(),
-            expected: expected(),
-        })
+        <[usize; 3]>::try_from(x.dims()).map_err(|_| Error::shape(call, x.dims(), "[all positions, heads, n]"))
     };
     let ([queries, heads, n], [keys, kv_heads, kn], [values, v_heads, _]) = (three(q)?, three(k)?, three(v)?);
     for other in [k, v] {
         if other.dtype() != q.dtype() {
-            return Err(Error::DTypeMismatch { op, lhs: q.dtype(), rhs: other.dtype() });
+            return Err(Error::dtype_mismatch(call, q.dtype(), other.dtype()));
         }
     }
     let divides = |part: usize| part > 0 && heads.is_multiple_of(part);
     if kn != n || !divides(kv_heads) {
-        return Err(misfit(q.dims(), k.dims(), "keys have the queries' last size, and heads that divide the queries'"));
+        return Err(misfit(
+            call,
+            q.dims(),
+            k.dims(),
+            "keys have the queries' last size, and heads that divide the queries'",
+        ));
     }
     if values != keys || !divides(v_heads) {
-        return Err(misfit(k.dims(), v.dims(), "there is a value for each key, with heads that divide the queries'"));
+        return Err(misfit(
+            call,
+            k.dims(),
+            v.dims(),
+            "there is a value for each key, with heads that divide the queries'",
+        ));
     }
     let on_host = |of: &Tensor| Ok::<_, Error>(of.to_vec1::<u32>()?.into_iter().map(|len| len as usize).collect());
     let all: [Vec<usize>; 2] = [on_host(seqlens_q)?, on_host(seqlens_k)?];
     let sums = all.each_ref().map(|all| all.iter().fold(0, |sum: usize, len| sum.saturating_add(*len)));
     if all[0].len() != all[1].len() || sums != [queries, keys] {
         return Err(misfit(
+            call,
             &sums,
             &[queries, keys],
             "the lengths of the sequences are as many, and sum up to the rows",

@@ -30,7 +30,7 @@ impl Proxy {
         let call = Call::here("to_dtype");
         let from = self.dtype();
         if from == dtype {
-            return check::same(call.op, self);
+            return check::same(call, self);
         }
         let cast = || {
             map1(
@@ -56,7 +56,7 @@ impl Proxy {
     #[track_caller]
     pub fn to_device(&self, device: &Device) -> Result<Proxy> {
         let call = Call::here("to_device");
-        let from = self.with_pinned(call.op, |array| array.storage.buffer().device().clone())?;
+        let from = self.with_pinned(call, |array| array.storage.buffer().device().clone())?;
         if from == *device {
             return Ok(self.clone());
         }
@@ -68,7 +68,7 @@ impl Proxy {
             Err(error) => Err(error),
         });
         let copy = named(call.site, copy)?;
-        if !copy.is_attached() && matches!(self.owner(call.op)?, Owner::Manager(_)) {
+        if !copy.is_attached() && matches!(self.owner(call)?, Owner::Manager(_)) {
             copy.attach(&self.manager()?)?;
         }
         if !self.track_op() || !is_grad_enabled() {
@@ -77,8 +77,8 @@ impl Proxy {
         let made = enter(call, |context| {
             let pins = pin(context, call.op, [self, &copy])?;
             let [a, c] = pins.arrays();
-            check::seen(call.op, self, &shape, a.layout)?;
-            check::same_dtype(call.op, &a, &c)?;
+            check::seen(call, self, &shape, a.layout)?;
+            check::same_dtype(call, &a, &c)?;
             let node = record(&[&a], || move |grad: &Proxy, _| Ok(one(grad.to_device(&from)?)));
             let parts = Parts { dtype: c.dtype, layout: c.layout, storage: c.storage.clone(), node };
             adopt_parts(call, context, parts, &copy)

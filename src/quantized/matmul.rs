@@ -54,31 +54,35 @@ impl QTensor {
         let call = Call::here("qmatmul");
         let [n, k] = *self.shape.dims() else {
             let found = self.shape.dims().to_vec();
-            return Err(Error::Shape { op: call.op, found, expected: "a matrix of blocks".into() });
+            return Err(Error::shape(call, &found, "a matrix of blocks"));
         };
         if !matches!(x.dtype(), DType::F32 | DType::F16 | DType::BF16 | DType::F8E4M3) {
-            return Err(Error::UnsupportedDType { op: call.op, dtype: x.dtype(), supported: "f8e4m3, f16, bf16, f32" });
+            return Err(Error::unsupported_dtype(call, x.dtype(), "f8e4m3, f16, bf16, f32"));
         }
         let shape = *x.shape();
-        let [lead @ .., last] = shape.dims() else { return wrong_shape(call.op, x, "two axes or more") };
+        let [lead @ .., last] = shape.dims() else { return wrong_shape(call, x, "two axes or more") };
         if lead.is_empty() {
-            return wrong_shape(call.op, x, "two axes or more");
+            return wrong_shape(call, x, "two axes or more");
         }
         if *last != k {
-            let why = format!("the last axes differ ({last} != {k})");
-            return Err(Error::ShapeMismatch { op: call.op, lhs: x.dims().to_vec(), rhs: vec![n, k], why });
+            return Err(Error::shape_mismatch(
+                call,
+                x.dims(),
+                &[n, k],
+                format!("the last axes differ ({last} != {k})"),
+            ));
         }
         if x.device() != self.blocks.device() {
             let (lhs, rhs) = (x.device().to_string(), self.blocks.device().to_string());
-            return Err(Error::DeviceMismatch { op: call.op, lhs, rhs });
+            return Err(Error::device_mismatch(call, lhs, rhs));
         }
         let to = shape.with_dim(lead.len(), n);
-        let m = rows_of([shape.elem_count(), to.check(call.op, 4)?], [k, n]);
+        let m = rows_of([shape.elem_count(), to.check(call, 4)?], [k, n]);
         let (dtype, shape) = (self.dtype, self.shape);
         composite(call, x, &mut || {
             let y = no_grad(|| self.product(call, [m, k, n], x, to)?.to_dtype(x.dtype()))?;
             // What is saved stays for the gradient, also if the blocks are closed.
-            let saved = self.blocks.with_pinned(call.op, |array| Saved::of(call, array))?;
+            let saved = self.blocks.with_pinned(call, |array| Saved::of(call, array))?;
             y.with_gradient(call, [x], false, move |grad, _, _| {
                 let weights = QTensor { blocks: saved.get()?, dtype, shape };
                 let wide = grad.to_dtype(DType::F32)?.reshape((m, n))?;
@@ -102,8 +106,7 @@ impl QTensor {
         let product = |x: &[f32]| {
             if x.len() != m * k {
                 let (lhs, rhs) = (vec![x.len()], self.shape.dims().to_vec());
-                let why = "the input was exchanged during the call".into();
-                return Err(Error::ShapeMismatch { op: call.op, lhs, rhs, why });
+                return Err(Error::shape_mismatch(call, &lhs, &rhs, "the input was exchanged during the call"));
             }
             self.blocks
                 .with_slice(|blocks| quantized::product(call.op, self.dtype, [m, k, n], x, blocks, all))
@@ -130,11 +133,11 @@ impl CustomOp1 for QTensor {
         let x = storage.as_slice::<f32>()?;
         let ([n, k], [lead @ .., last]) = (self.shape.dims(), layout.dims()) else {
             let found = self.shape.dims().to_vec();
-            return Err(Error::Shape { op, found, expected: "a matrix of blocks, and an input with an axis".into() });
+            return Err(Error::shape(op, &found, "a matrix of blocks, and an input with an axis"));
         };
         if last != k {
             let why = format!("the last axes differ ({last} != {k})");
-            return Err(Error::ShapeMismatch { op, lhs: layout.dims().to_vec(), rhs: vec![*n, *k], why });
+            return Err(Error::shape_mismatch(op, layout.dims(), &[*n, *k], why));
         }
         let to = Shape::from([lead, &[*n]].concat());
         let count = to.check(op, 4)?;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::array::autograd::no_grad;
 use crate::base::{
-    call::Call,
+    call::{Asked, Call},
     dtype::DType,
     error::{Error, Result},
     ggml::GgmlDType,
@@ -52,21 +52,19 @@ impl QStorage {
 fn whole(op: &'static str, bytes: usize, dtype: GgmlDType) -> Result<()> {
     match bytes.is_multiple_of(dtype.type_size()) {
         true => Ok(()),
-        false => {
-            Err(Error::ElementCount { op, given: bytes, shape: vec![bytes / dtype.type_size(), dtype.type_size()] })
-        }
+        false => Err(Error::element_count(op, bytes, &[bytes / dtype.type_size(), dtype.type_size()])),
     }
 }
 
 /// Bytes of the blocks of a shape, whose last axis has whole blocks.
-pub(super) fn bytes_of(op: &'static str, shape: &Shape, dtype: GgmlDType) -> Result<usize> {
-    let len = dtype.block_size();
+pub(super) fn bytes_of(call: impl Into<Asked>, shape: &Shape, dtype: GgmlDType) -> Result<usize> {
+    let (call, len) = (call.into(), dtype.block_size());
     if shape.dims().last().is_none_or(|last| !last.is_multiple_of(len)) {
         let expected = format!("at least one axis, and a last one that {len} divides, for blocks of {dtype}");
-        return Err(Error::Shape { op, found: shape.dims().to_vec(), expected });
+        return Err(Error::shape(call, shape.dims(), expected));
     }
     // No format has more bytes for a number than f32.
-    Ok(shape.check(op, 4)? / len * dtype.type_size())
+    Ok(shape.check(call, 4)? / len * dtype.type_size())
 }
 
 /// Numbers in blocks, which share scales along the last axis.
@@ -103,6 +101,7 @@ impl QTensor {
     /// # Errors
     /// [`Error::Shape`] if the last axis is not one of whole blocks; [`Error::ElementCount`] if the shape has another
     /// number of them.
+    #[track_caller]
     pub fn new<S: Into<Shape>>(storage: QStorage, shape: S) -> Result<Self> {
         Self::from_blocks(storage.blocks, storage.dtype, shape)
     }
@@ -112,17 +111,18 @@ impl QTensor {
     ///
     /// # Errors
     /// As [`QTensor::new`]; [`Error::UnsupportedDType`] if the array is not one of bytes.
+    #[track_caller]
     pub fn from_blocks<S: Into<Shape>>(blocks: Proxy, dtype: GgmlDType, shape: S) -> Result<Self> {
-        let (op, shape) = ("from_blocks", shape.into());
+        let (call, shape) = (Call::here("from_blocks"), shape.into());
         if blocks.dtype() != DType::U8 {
-            return Err(Error::UnsupportedDType { op, dtype: blocks.dtype(), supported: "u8" });
+            return Err(Error::unsupported_dtype(call, blocks.dtype(), "u8"));
         }
         if !blocks.is_contiguous() {
-            return wrong_shape(op, &blocks, "a contiguous array; call contiguous()");
+            return wrong_shape(call, &blocks, "a contiguous array; call contiguous()");
         }
-        let (bytes, given) = (bytes_of(op, &shape, dtype)?, blocks.elem_count());
+        let (bytes, given) = (bytes_of(call, &shape, dtype)?, blocks.elem_count());
         if bytes != given {
-            return Err(Error::ElementCount { op, given, shape: vec![bytes] });
+            return Err(Error::element_count(call, given, &[bytes]));
         }
         Ok(QTensor { blocks, dtype, shape })
     }
@@ -135,7 +135,7 @@ impl QTensor {
     #[track_caller]
     pub fn quantize(src: &Proxy, dtype: GgmlDType) -> Result<Self> {
         let (call, shape) = (Call::here("quantize"), *src.shape());
-        let bytes = bytes_of(call.op, &shape, dtype)?;
+        let bytes = bytes_of(call, &shape, dtype)?;
         let blocks = no_grad(|| composite(call, src, &mut || packed(src, dtype, &[], bytes, src.device())))?;
         Ok(QTensor { blocks, dtype, shape })
     }
@@ -148,7 +148,7 @@ impl QTensor {
     pub fn quantize_onto<P: Place + ?Sized>(src: &Proxy, dtype: GgmlDType, at: &P) -> Result<Self> {
         let (call, shape) = (Call::here("quantize_onto"), *src.shape());
         on_host(call.op, src)?;
-        let bytes = bytes_of(call.op, &shape, dtype)?;
+        let bytes = bytes_of(call, &shape, dtype)?;
         let blocks = no_grad(|| composite_at(call, &at, &mut || packed(src, dtype, &[], bytes, at.device_of_place())))?;
         Ok(QTensor { blocks, dtype, shape })
     }
@@ -258,15 +258,15 @@ impl QTensor {
         let call = Call::here("embedding");
         let [rows, n] = *self.shape.dims() else {
             let found = self.shape.dims().to_vec();
-            return Err(Error::Shape { op: call.op, found, expected: "a matrix".into() });
+            return Err(Error::shape(call, &found, "a matrix"));
         };
         composite(call, ids, &mut || {
             let (shape, list) = ids.to_dtype(DType::I64)?.elements::<i64>(call.op)?;
             if let Some(&index) = list.iter().find(|id| !usize::try_from(**id).is_ok_and(|id| id < rows)) {
-                return Err(Error::IndexOutOfRange { op: call.op, index, dim: rows });
+                return Err(Error::index_out_of_range(call, index, rows));
             }
             let to = Shape::from([shape.dims(), &[n]].concat());
-            let mut all = heap::zeros(call.op, to.check(call.op, 4)?)?;
+            let mut all = heap::zeros(call.op, to.check(call, 4)?)?;
             let row = n / self.dtype.block_size() * self.dtype.type_size();
             self.with_bytes(|bytes| {
                 for (to, id) in all.chunks_exact_mut(n.max(1)).zip(list) {
@@ -291,7 +291,7 @@ fn on_host(op: &'static str, src: &Proxy) -> Result<()> {
     if src.device().is_cpu() {
         return Ok(());
     }
-    Err(Error::DeviceMismatch { op, lhs: src.device().to_string(), rhs: Device::Cpu.to_string() })
+    Err(Error::device_mismatch(op, src.device(), Device::Cpu))
 }
 
 /// Bytes of the blocks of a shape, for a format whose numbers can be weighed, and a weight for each place of a row.
@@ -302,9 +302,7 @@ fn weighable(op: &'static str, shape: &Shape, weights: &[f32], dtype: GgmlDType)
     }
     let bytes = bytes_of(op, shape, dtype)?;
     match shape.dims().last() {
-        Some(&last) if last != weights.len() => {
-            Err(Error::ElementCount { op, given: weights.len(), shape: vec![last] })
-        }
+        Some(&last) if last != weights.len() => Err(Error::element_count(op, weights.len(), &[last])),
         _ => Ok(bytes),
     }
 }

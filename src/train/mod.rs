@@ -30,6 +30,7 @@ pub mod data;
 pub mod evaluation;
 pub mod network;
 pub mod parallel;
+mod place;
 
 pub use data::*;
 pub use evaluation::*;

@@ -118,3 +118,35 @@ pub(crate) fn in_child(test: &str, variables: &[(&str, &str)]) -> Output {
     assert!(out.contains("1 passed"), "{test} names a test that exists:\n{out}");
     output
 }
+
+/// An error says on which line of these tests the call was that failed, unless it is of a kind that is of no one call.
+pub(crate) fn assert_names_its_line(error: &ndgc::Error) {
+    use ndgc::Error;
+    if let Error::Context { inner, .. } | Error::WithPath { inner, .. } | Error::WithBacktrace { inner, .. } = error {
+        return assert_names_its_line(inner);
+    }
+    let of_no_call = matches!(
+        error,
+        Error::WorkspaceConfig { .. }
+            | Error::ChangedSinceSaved { .. }
+            | Error::GraphEnded { .. }
+            | Error::Device { .. }
+            | Error::DeviceUnavailable { .. }
+            | Error::Environment { .. }
+            | Error::File { .. }
+            | Error::CannotFindTensor { .. }
+            | Error::Wrapped(_)
+            | Error::UnsupportedDTypeForOp(..)
+            | Error::Msg(_)
+    );
+    let line = error.site().map(|site| site.file());
+    assert!(of_no_call || line.is_some_and(|file| file.starts_with("tests/")), "no line of the test's: {error}");
+}
+
+/// The text of an error, without the place of the call at its end, which is one of these tests.
+pub(crate) fn text_of(error: &ndgc::Error) -> String {
+    assert_names_its_line(error);
+    let text = error.to_string();
+    let Some(site) = error.site() else { return text };
+    text.strip_suffix(&format!(" (called at {site})")).map_or_else(|| text.clone(), str::to_owned)
+}

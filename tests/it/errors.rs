@@ -19,7 +19,7 @@ fn the_debug_of_an_error_is_its_text() {
         let error = vector(&base(&Device::Cpu)).add(&matrix(&base(&Device::Cpu))).unwrap_err();
         assert_eq!(format!("{error:?}"), error.to_string());
         assert!(format!("{error:?}").starts_with("shape mismatch in add, "));
-        let kept: Result<(), Error> = Err(Error::NoGradient { array: "a".into() });
+        let kept: Result<(), Error> = Err(Error::NoGradient { op: "backward", array: "a".into(), site: None });
         let caused = ndgc::Context::context(kept, "step 7").unwrap_err();
         assert_eq!(
             format!("{caused:?}"),

@@ -175,9 +175,9 @@ fn a11_the_system_manager_can_neither_be_closed_nor_capped_nor_lent_to() {
     both(|device| {
         let (system, manager) = (NdManager::system(device), base(device));
         let array = block(&manager);
-        assert!(matches!(system.close(), Err(Error::SystemManager { op: "close" })));
-        assert!(matches!(system.cap(), Err(Error::SystemManager { op: "cap" })));
-        assert!(matches!(array.temp_attach(&system), Err(Error::SystemManager { op: "temp_attach" })));
+        assert!(matches!(system.close(), Err(Error::SystemManager { op: "close", .. })));
+        assert!(matches!(system.cap(), Err(Error::SystemManager { op: "cap", .. })));
+        assert!(matches!(array.temp_attach(&system), Err(Error::SystemManager { op: "temp_attach", .. })));
         assert!(owned_by(&array, &manager), "the array stays where it was");
         assert!(system.is_open() && !system.is_capped());
     });

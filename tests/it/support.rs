@@ -3,6 +3,7 @@
 
 use ndgc::{DType, Device, NdManager, Result, Tensor, gc};
 
+use crate::common::text_of;
 pub(crate) use crate::common::{alone, devices, each_case, in_child, is_child};
 
 /// An operation on two arrays, with a name for messages.
@@ -54,11 +55,11 @@ pub(crate) fn live_bytes(device: &Device) -> u64 {
     device.memory().active
 }
 
-/// An error's whole text, masked as by [`mask`].
+/// An error's whole text but for the place of the call, masked as by [`mask`].
 pub(crate) fn text<T>(result: Result<T>) -> String {
     match result {
         Ok(_) => "no error".to_owned(),
-        Err(error) => mask(&error.to_string()),
+        Err(error) => mask(&text_of(&error)),
     }
 }
 

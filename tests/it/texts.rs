@@ -258,7 +258,8 @@ fn a_full_workspace_says_what_it_has_and_what_to_choose() {
 fn ends_of_arrays_and_graphs_that_are_seldom_met_have_their_texts_too() {
     let stale = |closed_by| {
         let array = "7v3".to_owned();
-        Error::StaleArray(Box::new(StaleArray { op: "exp", array, created: None, closed_by, closed: None })).to_string()
+        Error::StaleArray(Box::new(StaleArray { op: "exp", array, created: None, closed_by, closed: None, site: None }))
+            .to_string()
     };
     let remedy = "; call attach or detach before its owner ends";
     let closers = [

@@ -9,7 +9,7 @@ use ndgc::{
     Workspace, WorkspaceConfig, destroy_all_workspaces_for_current_thread, gc,
 };
 
-use crate::it::support::{alone, base, mask, matrix, text};
+use crate::it::support::{alone, base, matrix, text};
 
 /// The text of an array that was made in this file and closed here.
 const CLOSED: &str = "exp: array KEY (made at HERE) has been closed already, by its user at HERE; call attach or detach before \
@@ -275,7 +275,7 @@ fn d7_a_closed_manager_names_what_was_asked_of_it_and_operands_have_their_number
         for (place, name) in "XYZ456789".chars().enumerate() {
             let mut all = vec![&open; 9];
             all[place] = &ended;
-            let told = mask(&Tensor::cat(&all, 0).unwrap_err().to_string());
+            let told = text(Tensor::cat(&all, 0));
             assert_eq!(told, of_ended("cat", name), "operand {place}");
         }
         drop((linear_of(&open), destroy_all_workspaces_for_current_thread()));
@@ -289,4 +289,56 @@ fn linear_of(open: &Tensor) {
     let layer = nn::Linear::new(weight.clone(), None);
     let told = text(layer.forward(&open.reshape((1, 3)).unwrap()));
     assert!(told.starts_with("Op [linear] Y argument uses leaked workspace pointer from workspace [STEP]"), "{told}");
+}
+
+/// The line of an error, as `file:line`.
+fn line_of<T>(result: ndgc::Result<T>) -> String {
+    let site = result.map(drop).unwrap_err().site().expect("it names its line");
+    format!("{}:{}", site.file(), site.line())
+}
+
+/// What a program sees of a mistake: which of its lines made it, and not which of the library's found it.
+#[test]
+fn d8_an_error_names_the_users_line_the_innermost_that_there_is() {
+    alone(|| {
+        let of = |dims: &[usize]| Tensor::ones(dims, DType::F32, &Device::Cpu).unwrap();
+        let (a, b) = (of(&[2, 3]), of(&[4]));
+        let here = |line: u32| format!("{}:{line}", file!());
+        assert_eq!(line_of(a.add(&b)), here(line!()));
+        assert_eq!(line_of(&a + &b), here(line!()));
+        assert_eq!(line_of(ndgc::t!((a - b).exp())), here(line!()));
+        assert_eq!(line_of(nn::Linear::new(of(&[5, 7]), None).forward(&a)), here(line!()));
+        assert_eq!(line_of(nn::loss::mse(&a, &b)), here(line!()), "an operation that is made of others");
+        let (mut inside, outside) = (0, line!() + 1);
+        let composed = a.compose("mine", || {
+            inside = line!() + 1;
+            a.sqr()?.matmul(&a)
+        });
+        let told = composed.as_ref().map(drop).unwrap_err().to_string();
+        assert!(told.starts_with("shape mismatch in mine, ") && told.ends_with(")"), "{told}");
+        assert!(told.contains(&format!(" (called at {}:", here(inside))) && inside > outside, "{told}");
+
+        let about = ndgc::Context::context(a.narrow(0, 1, 2), "step 7");
+        assert_eq!(line_of(about), here(line!() - 1), "also under what was said around it");
+        assert_eq!(Error::msg("of nothing that was called").site(), None);
+    });
+}
+
+/// What goes wrong inside of a network is told of the line that called it, with the layer.
+#[test]
+fn d9_an_error_in_a_network_names_the_users_line_and_the_layer() {
+    use ndgc::train::{DataSet, Dense, InputType, Loss, NetworkConfig, OutputLayer};
+    alone(|| {
+        let config = NetworkConfig::builder().input_type(InputType::feed_forward(3)).layer(Dense::new(2));
+        let mut network = config.layer(OutputLayer::new(2, Loss::Mse)).build().unwrap();
+        let of = |dims: &[usize]| Tensor::ones(dims, DType::F32, &Device::Cpu).unwrap();
+        let here = |line: u32| format!("{}:{line}", file!());
+        let wrong = DataSet::new(of(&[4, 3]), of(&[4, 5])).unwrap();
+        assert_eq!(line_of(network.fit_batch(&wrong)), here(line!()));
+        assert_eq!(line_of(network.score_batch(&wrong, false)), here(line!()));
+        assert_eq!(line_of(network.output(&of(&[4, 9]))), here(line!()));
+        assert_eq!(line_of(DataSet::new(of(&[4, 3]), of(&[3, 2]))), here(line!()));
+        let told = network.fit_batch(&wrong).unwrap_err().to_string();
+        assert!(told.starts_with("layer ") && told.contains(file!()), "{told}");
+    });
 }

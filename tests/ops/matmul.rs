@@ -2,6 +2,7 @@
 
 use ndgc::{DType, Device, Error, Tensor};
 
+use crate::common::text_of;
 use crate::ops::cases::for_numbers;
 use crate::ops::reference::{Host, Native};
 use crate::ops::support::{assert_same, each, error, put, values};
@@ -161,7 +162,7 @@ fn products_of_what_does_not_fit_name_both_sides() {
         let of = |dims: &[usize]| Tensor::zeros(dims, DType::F32, device).unwrap();
         let found = error(of(&[2, 3]).matmul(&of(&[4, 3])));
         assert_eq!(
-            found.to_string(),
+            text_of(&found),
             "shape mismatch in matmul, lhs: [2, 3], rhs: [4, 3]: inner axes differ (3 != 4); transpose the right side or \
              pass one with 3 rows"
         );

@@ -2,6 +2,7 @@
 
 use ndgc::{Device, Error, Result, Shape, Tensor, WithDType, gc};
 
+use crate::common::assert_names_its_line;
 pub(crate) use crate::common::{alone, check, devices, each_case};
 use crate::ops::reference::{Host, Native};
 
@@ -111,6 +112,9 @@ pub(crate) fn assert_same<T: Native>(what: &str, got: &Tensor, want: &Host<T>) {
 pub(crate) fn error<T>(result: Result<T>) -> Error {
     match result {
         Ok(_) => panic!("the call succeeded"),
-        Err(error) => error,
+        Err(error) => {
+            assert_names_its_line(&error);
+            error
+        }
     }
 }

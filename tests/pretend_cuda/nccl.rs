@@ -93,7 +93,7 @@ fn what_a_rank_does_not_take_is_an_error_that_says_so() {
         let mut rank = cuda.join(&id, 0, 1).unwrap();
         let own = counting(6, DType::F32, device);
         let columns = own.reshape((2, 3)).unwrap().t().unwrap();
-        assert!(matches!(rank.all_reduce(&columns), Err(Error::RequiresContiguous { op: "all_reduce" })));
+        assert!(matches!(rank.all_reduce(&columns), Err(Error::RequiresContiguous { op: "all_reduce", .. })));
         let whole = own.to_dtype(DType::U32).unwrap();
         assert!(matches!(rank.all_reduce(&whole), Err(Error::UnsupportedDType { dtype: DType::U32, .. })));
         let other = counting(6, DType::F32, &Device::cuda(1).unwrap());

@@ -136,7 +136,7 @@ fn a_layer_without_outputs_is_refused_by_its_name() {
     let Err(error) = config.layer(OutputLayer::new(2, Loss::Mcxent)).build() else { panic!("there is no such layer") };
     let told =
         "network: parameter is 0_W of shape [2, 0]; it must be one with elements: a layer has inputs and outputs";
-    assert_eq!(error.to_string(), told);
+    assert_eq!(crate::common::text_of(&error), told);
     // And one with more weights than can be counted as such.
     let config = NetworkConfig::builder().input_type(InputType::feed_forward(1 << 40)).layer(Dense::new(1 << 40));
     let built = config.layer(OutputLayer::new(2, Loss::Mcxent)).build();

@@ -8,6 +8,7 @@ use ndgc::{
     WorkspaceConfigBuilder, memory,
 };
 
+use crate::common::text_of;
 use crate::workspace::rings::{in_use, made, ring, strict, strict_ring};
 use crate::workspace::support::{alone, el, filled, sum};
 
@@ -112,7 +113,7 @@ fn a_refusal_names_the_workspace_and_what_to_do() {
     alone(|| {
         let workspace = limited("STEP", strict().initial_size(4096), 6000);
         let _cycle = workspace.activate().unwrap();
-        let text = bytes(8000).unwrap_err().to_string();
+        let text = text_of(&bytes(8000).unwrap_err());
         let (start, rest) = text.split_once("; threadId: ").unwrap();
         assert_eq!(start, "Can't allocate [HOST] memory: 8000");
         let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());

@@ -3,6 +3,7 @@
 
 use ndgc::{Closer, DType, Device, Error, Result, SimConfig, SpillPolicy, Tensor, Workspace, WorkspaceConfig};
 
+use crate::common::text_of;
 use crate::workspace::rings::{MIB, assert_filled, cycle, cycle_on, cycles, in_use, made, ring, strict};
 use crate::workspace::support::{alone, filled};
 
@@ -243,7 +244,7 @@ fn a_detach_without_memory_is_told_by_the_next_use() {
             }
             let told = kept.sum_all().unwrap_err();
             assert!(matches!(&told, Error::StaleArray(stale) if stale.closed_by == Closer::Failure), "{told:?}");
-            let told = told.to_string();
+            let told = text_of(&told);
             let place = format!("failure.rs:{line}");
             for part in [
                 "sum_all",

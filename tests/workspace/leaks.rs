@@ -192,7 +192,7 @@ fn r13_every_access_finds_it() {
         let mut wrong = Vec::new();
         let mut check = |expected: &str, error: Option<ndgc::Error>| {
             let found = match error {
-                Some(error @ ndgc::Error::LeakedArray(_)) => named(&error.to_string()),
+                Some(error @ ndgc::Error::LeakedArray(_)) => named(&crate::common::text_of(&error)),
                 other => format!("{other:?}"),
             };
             if found != expected {

@@ -6,6 +6,8 @@ use ndgc::{
     WorkspaceConfigBuilder,
 };
 
+use crate::common::text_of;
+
 /// As the one that all tests share, on a thread of its own: what it left open ends before the next test counts bytes.
 pub(crate) fn alone<R: Send>(body: impl FnOnce() -> R + Send) -> R {
     crate::common::alone(|| std::thread::scope(|scope| scope.spawn(body).join()))
@@ -67,7 +69,7 @@ pub(crate) fn in_cycle(id: &str, config: &WorkspaceConfig, body: impl FnOnce()) 
 #[track_caller]
 pub(crate) fn leak<T: std::fmt::Debug>(result: Result<T>) -> String {
     match result {
-        Err(error @ Error::LeakedArray(_)) => error.to_string(),
+        Err(error @ Error::LeakedArray(_)) => text_of(&error),
         other => panic!("a leaked array was to be found, not {other:?}"),
     }
 }
@@ -76,7 +78,7 @@ pub(crate) fn leak<T: std::fmt::Debug>(result: Result<T>) -> String {
 #[track_caller]
 pub(crate) fn refusal<T: std::fmt::Debug>(result: Result<T>) -> String {
     match result {
-        Err(error @ Error::Workspace { .. }) => error.to_string(),
+        Err(error @ Error::Workspace { .. }) => text_of(&error),
         other => panic!("a workspace was to refuse, not {other:?}"),
     }
 }

@@ -513,7 +513,7 @@ impl Driver for CudaDriver {
         let word = |index| self.fault.word(index).load(Ordering::Relaxed);
         let wide = |low| u64::from(word(low)) | u64::from(word(low + 1)) << 32;
         let op = PICKS.get(word(1) as usize).copied().unwrap_or("an operation with indices");
-        let error = Error::IndexOutOfRange { op, index: wide(2) as i64, dim: wide(4) as usize };
+        let error = Error::index_out_of_range(op, wide(2) as i64, wide(4) as usize);
         // Release: its partner is the exchange of the next kernel that finds 0, and writes the words: they were read
         // before.
         state.store(0, Ordering::Release);

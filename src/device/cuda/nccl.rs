@@ -119,7 +119,7 @@ impl NcclRank {
         let counts = [number, ranks].map(|count| c_int::try_from(count).ok());
         let ([Some(own), Some(all)], true) = (counts, number < ranks) else {
             let (op, argument, expected) = ("Cuda::join", "number", "a rank below their number");
-            return Err(Error::Argument { op, argument, value: format!("{number} of {ranks}"), expected });
+            return Err(Error::argument(op, argument, format!("{number} of {ranks}"), expected));
         };
         // The library takes the context that is current.
         device.driver().context().call(|_| Ok(()))?;
@@ -150,8 +150,7 @@ impl NcclRank {
         let gone = || Error::msg("this rank left its group");
         let rank = self.rank.as_ref().ok_or_else(gone)?;
         let dtype = nccl_type(numbers.dtype());
-        let supported = "f16, bf16, f32 and f64";
-        let dtype = dtype.ok_or(Error::UnsupportedDType { op, dtype: numbers.dtype(), supported })?;
+        let dtype = dtype.ok_or(Error::unsupported_dtype(op, numbers.dtype(), "f16, bf16, f32 and f64"))?;
         let context = self.context();
         match context.check(rank.fault())? {
             0 => {}

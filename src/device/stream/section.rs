@@ -85,15 +85,14 @@ thread_local! {
     pub(super) static REFUSALS: Cell<(u32, Option<Site>)> = const { Cell::new((0, None)) };
 }
 
-/// Names the place of the user's call that was refused in a captured section. The outermost call has the last word.
+/// Names the place of the user's call that failed.
 #[cold]
-pub(crate) fn blame(mut error: Error, at: Site) -> Error {
-    if let Error::Capture { site, .. } = &mut error {
-        *site = Some(at);
-        // Later ones have their own errors; of the first one the capture tells, if the section does not.
-        if REFUSALS.get().0 <= 1 {
-            REFUSALS.set((1, Some(at)));
-        }
+pub(crate) fn blame(error: Error, at: Site) -> Error {
+    let error = error.at(at);
+    // Of later refusals in a captured section each has its own error; of the first one the capture tells, if the
+    // section does not.
+    if matches!(error, Error::Capture { .. }) && REFUSALS.get().0 <= 1 {
+        REFUSALS.set((1, error.site()));
     }
     error
 }

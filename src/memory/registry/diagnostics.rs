@@ -1,6 +1,7 @@
 //! What is told of an array: its name, where it was made, and why it cannot be used any more.
 
 use crate::base::{
+    call::Asked,
     dtype::DType,
     error::{Closer, Error, Site, StaleArray},
     leak::LeakedArray,
@@ -47,13 +48,14 @@ pub(crate) fn age_millis(index: u32, now: u32) -> u32 {
 
 /// The error for a key whose array ended, with everything its slot still knows.
 #[cold]
-pub(crate) fn stale(op: &'static str, key: Key) -> Error {
-    stale_operand(op, key, 0)
+pub(crate) fn stale(call: impl Into<Asked>, key: Key) -> Error {
+    stale_operand(call, key, 0)
 }
 
 /// As [`stale`], for an operand; the first is 0.
 #[cold]
-pub(crate) fn stale_operand(op: &'static str, key: Key, operand: usize) -> Error {
+pub(crate) fn stale_operand(call: impl Into<Asked>, key: Key, operand: usize) -> Error {
+    let call = call.into();
     let cell = slot(key.index());
     let state = cell.core.state();
     let same = generation_of(state) == key.generation();
@@ -61,10 +63,11 @@ pub(crate) fn stale_operand(op: &'static str, key: Key, operand: usize) -> Error
     // Relaxed, here and below: of a slot that is closing or closed, written before its state said so (`close_taken`).
     let by_nobody = closer(cell.closer.load(Ordering::Relaxed)) == Closer::Unknown;
     if same && state & CYCLE != 0 && (state & OPEN != 0 || by_nobody) {
-        return leaked(op, key, operand);
+        return leaked(call, key, operand);
     }
     Error::StaleArray(Box::new(StaleArray {
-        op,
+        site: call.site,
+        op: call.op,
         array: if same { describe(key) } else { key.to_string() },
         created: if same { created(key.index()) } else { None },
         closed_by: if same { closer(cell.closer.load(Ordering::Relaxed)) } else { Closer::Unknown },
@@ -73,11 +76,12 @@ pub(crate) fn stale_operand(op: &'static str, key: Key, operand: usize) -> Error
 }
 
 /// The error for an array that ended with its cycle.
-fn leaked(op: &'static str, key: Key, operand: usize) -> Error {
+fn leaked(Asked { op, site }: Asked, key: Key, operand: usize) -> Error {
     let cell = slot(key.index());
     let CycleInfo { workspace, cycle, now, state, is_ring, thread } = validity::about(cell.cycle_id());
     let metadata = cell.metadata.get();
     Error::LeakedArray(Box::new(LeakedArray {
+        site,
         op,
         // ND4J's letters, and numbers from the fourth on.
         operand: ['X', 'Y', 'Z', '4', '5', '6', '7', '8', '9'].get(operand).copied().unwrap_or('?'),

@@ -150,7 +150,7 @@ fn try_pin<'a, const N: usize>(context: &'a ThreadContext, keys: [Key; N], user:
 #[cold]
 fn hindrance<const N: usize>(context: &ThreadContext, op: &'static str, keys: [Key; N]) -> Result<()> {
     if context.used_places.get() + N > PLACES {
-        return Err(Error::InUse { op, array: name_first(keys), by: "this thread, with 15 others" });
+        return Err(Error::in_use(op, name_first(keys), "this thread, with 15 others"));
     }
     for (operand, key) in keys.into_iter().enumerate() {
         let cell = slot(key.index());
@@ -194,7 +194,7 @@ fn wait<const N: usize>(
 ) -> Result<[Key; N]> {
     hindrance(context, op, keys)?;
     if *turns > 1 << 20 {
-        return Err(Error::InUse { op, array: name_first(keys), by: "an operation that writes in place" });
+        return Err(Error::in_use(op, name_first(keys), "an operation that writes in place"));
     }
     wait_turn(turns);
     Ok(keys)
@@ -239,7 +239,7 @@ pub(crate) fn exchange(context: &ThreadContext, op: &'static str, key: Key, body
     turns = 0;
     while let Some(mine) = announcer(context, key.index()) {
         if mine || turns > 1 << 16 {
-            return Err(Error::InUse { op, array: describe(key), by: "a call that has not ended" });
+            return Err(Error::in_use(op, describe(key), "a call that has not ended"));
         }
         wait_turn(&mut turns);
     }

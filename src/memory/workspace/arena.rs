@@ -150,7 +150,7 @@ impl Arena {
         config: &WorkspaceConfig,
         readers: Readers,
     ) -> Result<Self> {
-        let wrong = |why: &str| Error::Workspace { op, workspace: name.to_owned(), why: why.to_owned() };
+        let wrong = |why: &str| Error::workspace(op, name, why);
         let is_mapped = config.policy_location() == LocationPolicy::Mmap;
         let is_host_only = config.policy_mirroring() == MirroringPolicy::HostOnly;
         if is_mapped && !device.is_cpu() && !is_host_only {
@@ -748,6 +748,7 @@ impl Arena {
 
     fn full(&self, op: &'static str, plan: &Plan, bytes: usize) -> Error {
         Error::WorkspaceFull(Box::new(WorkspaceFull {
+            site: None,
             op,
             workspace: self.name.to_string(),
             requested: bytes as u64,

@@ -26,10 +26,14 @@ pub(crate) mod validity;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::panic::Location;
 use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
 
-use crate::base::error::{Error, Result};
+use crate::base::{
+    call::Call,
+    error::{Error, Result, Site},
+};
 use crate::device::Device;
 use crate::memory::{
     budget::{Budget, BudgetUse, NoBytes},
@@ -221,6 +225,7 @@ impl Workspace {
     /// # Errors
     /// [`Error::Workspace`] if it has another configuration; [`Error::OutOfMemory`] if there is no memory for a first
     /// block of [`initial_size`](config::WorkspaceConfigBuilder::initial_size); [`Error::File`] of a mapped one.
+    #[track_caller]
     pub fn enter(id: &str, config: &WorkspaceConfig) -> Result<WorkspaceCycle> {
         Self::enter_on(&Device::Cpu, id, config)
     }
@@ -229,8 +234,9 @@ impl Workspace {
     ///
     /// # Errors
     /// As of [`Workspace::enter`]; [`Error::Workspace`] for a mapped one on another device than the host.
+    #[track_caller]
     pub fn enter_on(device: &Device, id: &str, config: &WorkspaceConfig) -> Result<WorkspaceCycle> {
-        let (arena, frame) = Self::called(|context| {
+        let (arena, frame) = Self::called(Location::caller(), |context| {
             let arena = Self::named(context, device, id, config)?;
             let frame = context.workspaces.enter("enter", &arena)?;
             Ok((arena, frame))
@@ -252,6 +258,7 @@ impl Workspace {
     ///
     /// # Errors
     /// As of [`Workspace::enter`]; what `f` returns.
+    #[track_caller]
     pub fn cycle<R, E: From<Error>>(
         id: &str,
         config: &WorkspaceConfig,
@@ -264,6 +271,7 @@ impl Workspace {
     ///
     /// # Errors
     /// As of [`Workspace::cycle`].
+    #[track_caller]
     pub fn cycle_on<R, E: From<Error>>(
         device: &Device,
         id: &str,
@@ -278,6 +286,7 @@ impl Workspace {
     ///
     /// # Errors
     /// As of [`Workspace::enter`].
+    #[track_caller]
     pub fn for_current_thread(id: &str, config: &WorkspaceConfig) -> Result<Self> {
         Self::for_current_thread_on(&Device::Cpu, id, config)
     }
@@ -286,17 +295,21 @@ impl Workspace {
     ///
     /// # Errors
     /// As of [`Workspace::enter_on`].
+    #[track_caller]
     pub fn for_current_thread_on(device: &Device, id: &str, config: &WorkspaceConfig) -> Result<Self> {
-        Ok(Workspace { arena: Self::called(|context| Self::named(context, device, id, config))? })
+        let arena = Self::called(Location::caller(), |context| Self::named(context, device, id, config))?;
+        Ok(Workspace { arena })
     }
 
     /// The entry check, and `f` after what every call does first.
-    fn called<R>(f: impl FnOnce(&ThreadContext) -> Result<R>) -> Result<R> {
-        switch::check("workspace")?;
-        with_context(|context| {
-            reclaim::on_call(context);
-            f(context)
-        })
+    fn called<R>(site: Site, f: impl FnOnce(&ThreadContext) -> Result<R>) -> Result<R> {
+        let answer = switch::check("workspace").and_then(|()| {
+            with_context(|context| {
+                reclaim::on_call(context);
+                f(context)
+            })
+        });
+        answer.map_err(|error| error.at(site))
     }
 
     fn named(context: &ThreadContext, device: &Device, id: &str, config: &WorkspaceConfig) -> Result<Rc<Arena>> {
@@ -314,6 +327,7 @@ impl Workspace {
     ///
     /// # Errors
     /// As of [`Workspace::enter`].
+    #[track_caller]
     pub fn default_for_current_thread() -> Result<Self> {
         let config = DEFAULT.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
         Self::for_current_thread(DEFAULT_WORKSPACE, &config)
@@ -360,12 +374,14 @@ impl Workspace {
     ///
     /// # Errors
     /// [`Error::Workspace`] if it was destroyed; [`Error::Forked`].
+    #[track_caller]
     pub fn activate(&self) -> Result<WorkspaceCycle> {
-        self.check("enter")?;
-        let frame = with_context(|context| {
+        let call = Call::here("enter");
+        self.check(call)?;
+        let frame = call.named(with_context(|context| {
             reclaim::on_call(context);
-            context.workspaces.enter("enter", &self.arena)
-        })?;
+            context.workspaces.enter(call.op, &self.arena)
+        }))?;
         Ok(WorkspaceCycle { workspace: self.clone(), leaves: Leaves::new(frame) })
     }
 
@@ -375,26 +391,26 @@ impl Workspace {
     ///
     /// # Errors
     /// [`Error::Workspace`] if it is not open, is borrowed right now, or was destroyed; [`Error::Forked`].
+    #[track_caller]
     pub fn borrow(&self) -> Result<WorkspaceCycle> {
-        self.check("borrow")?;
-        let frame = with_context(|context| context.workspaces.borrow("borrow", &self.arena))?;
+        let call = Call::here("borrow");
+        self.check(call)?;
+        let frame = call.named(with_context(|context| context.workspaces.borrow(call.op, &self.arena)))?;
         Ok(WorkspaceCycle { workspace: self.clone(), leaves: Leaves::new(frame) })
     }
 
-    fn check(&self, op: &'static str) -> Result<()> {
-        switch::check(op)?;
+    fn check(&self, call: Call) -> Result<()> {
+        call.named(switch::check(call.op))?;
         if self.arena.is_destroyed() {
-            let why = "it was destroyed; enter one of this name again".to_owned();
-            return Err(Error::Workspace { op, workspace: self.id().to_owned(), why });
+            return Err(Error::workspace(call, self.id(), "it was destroyed; enter one of this name again"));
         }
         Ok(())
     }
 
-    fn check_closed(&self, op: &'static str) -> Result<()> {
-        self.check(op)?;
+    fn check_closed(&self, call: Call) -> Result<()> {
+        self.check(call)?;
         if self.arena.is_open() {
-            let why = "it is open, and has arrays; leave it first".to_owned();
-            return Err(Error::Workspace { op, workspace: self.id().to_owned(), why });
+            return Err(Error::workspace(call, self.id(), "it is open, and has arrays; leave it first"));
         }
         Ok(())
     }
@@ -435,16 +451,18 @@ impl Workspace {
     ///
     /// # Errors
     /// [`Error::Workspace`] if it is open or destroyed; [`Error::OutOfMemory`]; [`Error::File`] of a mapped one.
+    #[track_caller]
     pub fn initialize(&self) -> Result<()> {
-        self.check_closed("initialize")?;
-        with_context(|context| {
+        let call = Call::here("initialize");
+        self.check_closed(call)?;
+        call.named(with_context(|context| {
             let (arena, bytes) = (&*self.arena, self.arena.plan(|plan| plan.initialize().unwrap_or(0)));
-            make_block(context, ("initialize", arena, bytes), &mut || arena.initialize())?;
+            make_block(context, (call.op, arena, bytes), &mut || arena.initialize())?;
             if arena.passed_soft() {
                 relieve(context, arena);
             }
             Ok(())
-        })
+        }))
     }
 
     /// Makes its block as small as the last cycles allow. Returns the bytes given up: 0 for a mapped one, and while
@@ -452,8 +470,9 @@ impl Workspace {
     ///
     /// # Errors
     /// [`Error::Workspace`] if it is open or destroyed.
+    #[track_caller]
     pub fn trim(&self) -> Result<u64> {
-        self.check_closed("trim")?;
+        self.check_closed(Call::here("trim"))?;
         Ok(self.arena.trim() as u64)
     }
 
@@ -469,14 +488,16 @@ impl Workspace {
     ///
     /// # Errors
     /// [`Error::Workspace`] if it is not circular, not open, or destroyed.
+    #[track_caller]
     pub fn lease(&self) -> Result<CycleLease> {
-        self.check("lease")?;
+        let call = Call::here("lease");
+        self.check(call)?;
         if self.arena.is_ring() && !self.arena.is_open() && Self::debug_mode() == DebugMode::BypassEverything {
             return Ok(CycleLease::of_nothing());
         }
         if !self.arena.is_ring() || !self.arena.is_open() {
             let why = "only a cycle of a circular workspace that is open can be kept; detach() keeps single arrays";
-            return Err(Error::Workspace { op: "lease", workspace: self.id().to_owned(), why: why.to_owned() });
+            return Err(Error::workspace(call, self.id(), why));
         }
         Ok(self.arena.lease())
     }
@@ -485,8 +506,9 @@ impl Workspace {
     ///
     /// # Errors
     /// [`Error::File`].
+    #[track_caller]
     pub fn sync(&self) -> Result<()> {
-        self.check("sync")?;
+        self.check(Call::here("sync"))?;
         self.arena.file_of(|file| file.sync()).unwrap_or(Ok(()))
     }
 
@@ -495,9 +517,11 @@ impl Workspace {
     ///
     /// # Errors
     /// [`Error::Workspace`] if it is open or was destroyed.
+    #[track_caller]
     pub fn destroy(&self) -> Result<()> {
-        self.check("destroy")?;
-        with_context(|context| context.workspaces.destroy("destroy", &self.arena))
+        let call = Call::here("destroy");
+        self.check(call)?;
+        call.named(with_context(|context| context.workspaces.destroy(call.op, &self.arena)))
     }
 }
 
@@ -534,10 +558,11 @@ impl Workspace {
     ///
     /// # Errors
     /// [`Error::Workspace`] if it was destroyed.
+    #[track_caller]
     pub fn set_budget(&self, budget: Budget) -> Result<Budget> {
-        let op = "set_budget";
-        self.check(op)?;
-        let full = || Error::Argument { op, argument: "budgets", value: "2^28".into(), expected: "fewer" };
+        let call = Call::here("set_budget");
+        self.check(call)?;
+        let full = || Error::argument(call, "budgets", "2^28", "fewer");
         self.arena.set_budget(&budget).ok_or_else(full)
     }
 
@@ -645,13 +670,13 @@ pub(crate) fn is_open() -> bool {
 ///
 /// # Errors
 /// [`Error::Workspace`] if one of them is open; then all stay.
+#[track_caller]
 pub fn destroy_all_workspaces_for_current_thread() -> Result<()> {
-    let op = "destroy_all_workspaces_for_current_thread";
-    switch::check(op)?;
+    let call = Call::here("destroy_all_workspaces_for_current_thread");
+    call.named(switch::check(call.op))?;
     let all = Workspace::all_for_current_thread();
     if let Some(open) = all.iter().find(|workspace| workspace.is_open()) {
-        let why = "it is open; leave it first".to_owned();
-        return Err(Error::Workspace { op, workspace: open.id().to_owned(), why });
+        return Err(Error::workspace(call, open.id(), "it is open; leave it first"));
     }
-    all.iter().try_for_each(Workspace::destroy)
+    call.named(all.iter().try_for_each(Workspace::destroy))
 }

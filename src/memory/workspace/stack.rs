@@ -267,7 +267,7 @@ impl WorkspaceStack {
         } else {
             return Ok(Some(arena));
         };
-        Err(Error::Workspace { op, workspace: name.to_owned(), why: why.to_owned() })
+        Err(Error::workspace(op, name, why))
     }
 
     /// Enters a workspace. Returns the number of its frame.
@@ -285,8 +285,8 @@ impl WorkspaceStack {
             return Ok(self.push(FrameKind::Again, Some(arena)));
         }
         if !arena.begin_nested() {
-            let why = "2^28 entries of workspaces are open; leave some".to_owned();
-            return Err(Error::Workspace { op, workspace: arena.name.to_string(), why });
+            let why = "2^28 entries of workspaces are open; leave some";
+            return Err(Error::workspace(op, &arena.name, why));
         }
         Ok(self.push(FrameKind::Nested, Some(arena)))
     }
@@ -296,12 +296,12 @@ impl WorkspaceStack {
         if debug_mode() == DebugMode::BypassEverything {
             return Ok(self.push(FrameKind::Out, None));
         }
-        let wrong = |why: String| Err(Error::Workspace { op, workspace: arena.name.to_string(), why });
+        let wrong = |why: &str| Err(Error::workspace(op, &arena.name, why));
         if self.top().is_some_and(|(kind, top)| kind == FrameKind::Borrowed && Rc::ptr_eq(&top, arena)) {
-            return wrong(format!("Workspace [{}]: Can't borrow from borrowed workspace", arena.name));
+            return wrong(&format!("Workspace [{}]: Can't borrow from borrowed workspace", arena.name));
         }
         if !arena.is_open() {
-            return wrong("it is not open, so its arrays would have no cycle; enter it".to_owned());
+            return wrong("it is not open, so its arrays would have no cycle; enter it");
         }
         Ok(self.push(FrameKind::Borrowed, Some(arena)))
     }
@@ -376,8 +376,7 @@ impl WorkspaceStack {
     /// It is open.
     pub(crate) fn destroy(&self, op: &'static str, arena: &Rc<Arena>) -> Result<()> {
         if arena.is_open() {
-            let why = "it is open; leave it first".to_owned();
-            return Err(Error::Workspace { op, workspace: arena.name.to_string(), why });
+            return Err(Error::workspace(op, &arena.name, "it is open; leave it first"));
         }
         arena.destroy();
         self.all.borrow_mut().retain(|other| !Rc::ptr_eq(other, arena));

@@ -8,7 +8,7 @@
 
 use crate::array::autograd::{Grads, Saved};
 use crate::base::{
-    call::Call,
+    call::{Asked, Call},
     dtype::DType,
     error::{Error, Result, Site},
     shape::{Dims, Few, Shape},
@@ -27,41 +27,13 @@ use crate::ops::call::{
 /// A composite operation; see [`compose`]. `f` may return an array that it made, or `first` itself, but
 /// never another operand: the result is given to the owner of `first`.
 pub(crate) fn composite(call: Call, first: &Proxy, f: Once<'_, Proxy>) -> Result<Proxy> {
-    compose(call, first, f).map_err(|error| renamed(call.op, error))
+    compose(call, first, f).map_err(|error| error.of(call))
 }
 
 /// As [`composite`], with a result for a place that the caller named; `f` returns an array that it made with the
 /// device.
 pub(crate) fn composite_at(call: Call, at: &dyn Place, f: Once<'_, Proxy>) -> Result<Proxy> {
-    compose_at(call, at, f).map_err(|error| renamed(call.op, error))
-}
-
-/// The same error, of the operation that the user called.
-pub(crate) fn renamed(called: &'static str, mut error: Error) -> Error {
-    match &mut error {
-        Error::ShapeMismatch { op, .. }
-        | Error::Shape { op, .. }
-        | Error::DimOutOfRange { op, .. }
-        | Error::DuplicateDim { op, .. }
-        | Error::RankTooLarge { op, .. }
-        | Error::IndexOutOfRange { op, .. }
-        | Error::SizeOverflow { op, .. }
-        | Error::ElementCount { op, .. }
-        | Error::DTypeMismatch { op, .. }
-        | Error::UnsupportedDType { op, .. }
-        | Error::DeviceMismatch { op, .. }
-        | Error::Argument { op, .. }
-        | Error::InUse { op, .. }
-        | Error::ReadOnly { op, .. }
-        | Error::Overlap { op, .. }
-        | Error::Tracked { op, .. } => *op = called,
-        Error::StaleArray(stale) => stale.op = called,
-        Error::LeakedArray(leaked) => leaked.op = called,
-        Error::WorkspaceFull(full) => full.op = called,
-        Error::OutOfMemory(oom) => oom.op = called,
-        _ => {}
-    }
-    error
+    compose_at(call, at, f).map_err(|error| error.of(call))
 }
 
 /// A number as a scalar of the dtype and device of `x`, to be broadcast.
@@ -84,18 +56,18 @@ pub(crate) fn in_single(x: &Proxy, f: impl FnOnce(&Proxy) -> Result<Proxy>) -> R
 }
 
 /// The axes named, as a list, and the number of elements along them together.
-pub(crate) fn axes_of(x: &Proxy, dims: &impl Dims, op: &'static str) -> Result<(Few, usize)> {
+pub(crate) fn axes_of(x: &Proxy, dims: &impl Dims, call: impl Into<Asked>) -> Result<(Few, usize)> {
     let shape = *x.shape();
-    let axes = dims.to_axes(&shape, op)?;
+    let axes = call.into().axes(dims, &shape)?;
     let list: Few = (0..shape.rank()).filter(|&axis| axes.has(axis)).collect();
     let count = list.iter().map(|&axis| shape.dims()[axis]).product();
     Ok((list, count))
 }
 
 /// A shape made of a list of dims, refused if it is too long: for shapes computed from others.
-pub(crate) fn shape_of(op: &'static str, dims: &[usize], elem_bytes: usize) -> Result<Shape> {
+pub(crate) fn shape_of(call: impl Into<Asked>, dims: &[usize], elem_bytes: usize) -> Result<Shape> {
     let shape = Shape::from(dims);
-    shape.check(op, elem_bytes)?;
+    shape.check(call, elem_bytes)?;
     Ok(shape)
 }
 
@@ -145,7 +117,7 @@ fn gradients_fit(op: &'static str, grads: &Grads, like: &[(Shape, DType)]) -> Re
         let Some(grad) = grad else { continue };
         check::same_shape(op, grad.shape(), shape, "a gradient has the shape of its operand")?;
         if grad.dtype() != *dtype {
-            return Err(Error::DTypeMismatch { op, lhs: grad.dtype(), rhs: *dtype });
+            return Err(Error::dtype_mismatch(op, grad.dtype(), *dtype));
         }
     }
     Ok(())
@@ -153,17 +125,17 @@ fn gradients_fit(op: &'static str, grads: &Grads, like: &[(Shape, DType)]) -> Re
 
 /// An argument outside its range.
 pub(crate) fn argument<R>(
-    op: &'static str,
+    call: impl Into<Asked>,
     argument: &'static str,
     value: impl ToString,
     expected: &'static str,
 ) -> Result<R> {
-    Err(Error::Argument { op, argument, value: value.to_string(), expected })
+    Err(Error::argument(call, argument, value, expected))
 }
 
 /// A shape that does not have the form needed.
-pub(crate) fn wrong_shape<R>(op: &'static str, x: &Proxy, expected: &str) -> Result<R> {
-    Err(Error::Shape { op, found: x.dims().to_vec(), expected: expected.into() })
+pub(crate) fn wrong_shape<R>(call: impl Into<Asked>, x: &Proxy, expected: &str) -> Result<R> {
+    Err(Error::shape(call, x.dims(), expected))
 }
 
 /// # Operations of your own: made of others
@@ -200,7 +172,7 @@ impl Proxy {
         op: &'static str,
         f: impl FnOnce() -> Result<[Proxy; N]>,
     ) -> Result<[Proxy; N]> {
-        compose_all(Call::here(op), self, &mut once(f)).map_err(|error| renamed(op, error))
+        compose_all(Call::here(op), self, &mut once(f)).map_err(|error| error.of(op))
     }
 
     /// These values, which nobody else has, as a function of `operands` whose gradients `vjp` computes: from the

@@ -47,25 +47,25 @@ use crate::memory::{
 };
 use crate::ops::call::place::Place;
 
-/// Begins a call: makes the entry check, and closes some dead arrays. A refusal in a captured section names `site`.
+/// Begins a call: makes the entry check, and closes some dead arrays. An error names the call's place.
 #[inline]
 pub(crate) fn enter<R>(call: Call, f: impl FnOnce(&ThreadContext) -> Result<R>) -> Result<R> {
-    switch::check(call.op)?;
-    let answer = with_context(|context| {
-        reclaim::on_call(context);
-        f(context)
+    let answer = switch::check(call.op).and_then(|()| {
+        with_context(|context| {
+            reclaim::on_call(context);
+            f(context)
+        })
     });
     named(call.site, answer)
 }
 
-/// The answer; a refusal in a captured section names `site`. For calls made of others, which name places in here.
+/// The answer; an error names `site`. For calls made of others, which name places in here.
 #[inline]
 pub(crate) fn named<R>(site: Site, answer: Result<R>) -> Result<R> {
     // The answer that there mostly is moves alone, without the room for an error around it.
     match answer {
         Ok(value) => Ok(value),
-        Err(error @ Error::Capture { .. }) => Err(blame(error, site)),
-        Err(error) => Err(error),
+        Err(error) => Err(blame(error, site)),
     }
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn into<const N: usize>(
             }
             Attempt::Busy if turns > ATTEMPTS => {
                 let array = registry::describe(dst.key());
-                return Err(Error::InUse { op: call.op, array, by: "operations on other threads that do not end" });
+                return Err(Error::in_use(call, array, "operations on other threads that do not end"));
             }
             Attempt::Busy => wait_turn(&mut turns),
         }
@@ -86,11 +86,11 @@ fn attempt<const N: usize>(
         check_target(call.op, dst, &d)?;
         let pins = registry::pin_now(context, call.op, sources.map(Proxy::key));
         // Which of all operands it is that was closed.
-        let pins = pins.or_else(|error| check::open_from(call.op, &sources, 1).and(Err(error)))?;
+        let pins = pins.or_else(|error| check::open_from(call, &sources, 1).and(Err(error)))?;
         let Some(pins) = pins else { return Ok(Attempt::Busy) };
         let pins = pins.arrays();
         for source in &pins {
-            check::same_device(call.op, device(&d), device(source))?;
+            check::same_device(call, device(&d), device(source))?;
         }
         fits(&d, &pins)?;
         if let Some(shares) = pins.iter().position(|source| source.storage.id() == d.storage.id()) {
@@ -105,17 +105,17 @@ fn attempt<const N: usize>(
 /// Whether an array may be changed through a detached view of it, which says nothing of its gradient.
 pub(crate) fn writable(array: &Proxy, op: &'static str) -> Result<()> {
     if array.track_op() && autograd::is_grad_enabled() {
-        return Err(Error::Tracked { op, array: registry::describe(array.key()) });
+        return Err(Error::Tracked { op, array: registry::describe(array.key()), site: None });
     }
     Ok(())
 }
 
 fn check_target(name: &'static str, dst: &Proxy, d: &ArrayRef<'_>) -> Result<()> {
     if autograd::is_frozen(d) {
-        return Err(Error::Tracked { op: name, array: registry::describe(dst.key()) });
+        return Err(Error::Tracked { op: name, array: registry::describe(dst.key()), site: None });
     }
     if d.layout.repeats() {
-        return Err(Error::Overlap { op: name, shape: d.layout.dims().to_vec() });
+        return Err(Error::Overlap { op: name, shape: d.layout.dims().to_vec(), site: None });
     }
     Ok(())
 }
@@ -124,25 +124,24 @@ fn check_target(name: &'static str, dst: &Proxy, d: &ArrayRef<'_>) -> Result<()>
 pub(crate) fn assign(call: Call, dst: &Proxy, rhs: &Proxy, op: BinaryOp) -> Result<()> {
     // What the handles say; asked again where both are announced. Of a closed array it is the close that is told.
     let (shape, dtype) = (dst.shape(), dst.dtype());
-    let refuse = |error: Error| check::open(call.op, &[dst, rhs]).and(Err(error));
+    let refuse = |error: Error| check::open(call, &[dst, rhs]).and(Err(error));
     if dtype != rhs.dtype() {
-        return refuse(Error::DTypeMismatch { op: call.op, lhs: dtype, rhs: rhs.dtype() });
+        return refuse(Error::dtype_mismatch(call, dtype, rhs.dtype()));
     }
-    check::domain(call.op, op.domain(), dtype).map(drop).or_else(refuse)?;
+    check::domain(call, op.domain(), dtype).map(drop).or_else(refuse)?;
     let wide;
     let rhs = if shape == rhs.shape() {
         rhs
     } else {
-        check::open(call.op, &[dst, rhs])?;
-        wide = autograd::no_grad(|| rhs.aside()?.broadcast_as(*shape)).map_err(|_| {
-            Error::shapes(call.op, shape, rhs.shape(), "the right side does not broadcast to the left".into())
-        })?;
+        check::open(call, &[dst, rhs])?;
+        wide = autograd::no_grad(|| rhs.aside()?.broadcast_as(*shape))
+            .map_err(|_| Error::shapes(call, shape, rhs.shape(), "the right side does not broadcast to the left"))?;
         &wide
     };
     let fits = |d: &ArrayRef<'_>, [r]: &[Pinned<'_>; 1]| {
-        check::same_dtype(call.op, d, r)?;
-        check::domain(call.op, op.domain(), d.dtype)?;
-        check::same_shape(call.op, d.layout.shape(), r.layout.shape(), EXCHANGED)
+        check::same_dtype(call, d, r)?;
+        check::domain(call, op.domain(), d.dtype)?;
+        check::same_shape(call, d.layout.shape(), r.layout.shape(), EXCHANGED)
     };
     into(call, dst, [rhs], &fits, &|device, dst, [rhs]| launch(device, &Kernel::BinaryAssign { op, dst, rhs }))
 }
@@ -190,14 +189,14 @@ impl Proxy {
     #[track_caller]
     pub fn copy_(&self, src: &Proxy) -> Result<()> {
         let call = Call::here("copy_");
-        let refuse = |error: Error| check::open(call.op, &[self, src]).and(Err(error));
-        check::same_shape(call.op, self.shape(), src.shape(), "copy_ wants equal shapes").or_else(refuse)?;
+        let refuse = |error: Error| check::open(call, &[self, src]).and(Err(error));
+        check::same_shape(call, self.shape(), src.shape(), "copy_ wants equal shapes").or_else(refuse)?;
         if self.dtype() != src.dtype() {
-            return refuse(Error::DTypeMismatch { op: call.op, lhs: self.dtype(), rhs: src.dtype() });
+            return refuse(Error::dtype_mismatch(call, self.dtype(), src.dtype()));
         }
         let fits = |d: &ArrayRef<'_>, [s]: &[Pinned<'_>; 1]| {
-            check::same_dtype(call.op, d, s)?;
-            check::same_shape(call.op, d.layout.shape(), s.layout.shape(), EXCHANGED)
+            check::same_dtype(call, d, s)?;
+            check::same_shape(call, d.layout.shape(), s.layout.shape(), EXCHANGED)
         };
         into(call, self, [src], &fits, &|device, dst, [src]| launch(device, &Kernel::Copy { src, dst }))
     }
@@ -216,7 +215,7 @@ impl Proxy {
         if self.is_same(&replacement) {
             return Ok(());
         }
-        check::open(call.op, &[self, &replacement])?;
+        check::open(call, &[self, &replacement])?;
         enter(call, |context| {
             let owned = {
                 let pins = pin(context, call.op, [&replacement])?;

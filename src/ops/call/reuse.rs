@@ -132,7 +132,7 @@ pub(crate) fn write_in_place(
         // The other operand stays announced; `own` must not be when it is taken.
         let others = other
             .map(|other| {
-                check::open_as(call.op, other, usize::from(first.is_none()))?;
+                check::open_as(call, other, usize::from(first.is_none()))?;
                 pin(context, call.op, [other])
             })
             .transpose()?;

@@ -38,16 +38,16 @@ pub(crate) fn kernel<const N: usize>(
     change: &InPlace<'_, N>,
     value: Once<'_, Proxy>,
 ) -> Result<()> {
-    check::open(call.op, &operands)?;
-    check::open_as(call.op, out, 2)?;
+    check::open(call, &operands)?;
+    check::open_as(call, out, 2)?;
     let fitting = |out: DType, operands: [DType; N]| {
         let Some(&first) = operands.first() else { return Ok(()) };
         if let Some(&other) = operands.iter().find(|&&other| other != first) {
-            return Err(Error::DTypeMismatch { op: call.op, lhs: first, rhs: other });
+            return Err(Error::dtype_mismatch(call, first, other));
         }
         match result(first)? {
             dtype if dtype == out => Ok(()),
-            dtype => Err(Error::DTypeMismatch { op: call.op, lhs: dtype, rhs: out }),
+            dtype => Err(Error::dtype_mismatch(call, dtype, out)),
         }
     };
     fitting(out.dtype(), operands.map(Proxy::dtype))?;
@@ -65,7 +65,7 @@ pub(crate) fn kernel<const N: usize>(
             fitting(d.dtype, sources.each_ref().map(|source| source.dtype))?;
             sources
                 .iter()
-                .try_for_each(|source| check::same_shape(call.op, d.layout.shape(), source.layout.shape(), EXCHANGED))
+                .try_for_each(|source| check::same_shape(call, d.layout.shape(), source.layout.shape(), EXCHANGED))
         };
         into(call, out, std::array::from_fn(|i| &operands[i]), &fits, change)?;
         Ok(out.clone())
@@ -74,11 +74,11 @@ pub(crate) fn kernel<const N: usize>(
 }
 
 /// That the common shape of two operands is that of `out`.
-pub(crate) fn pair(a: &Proxy, b: &Proxy, out: &Proxy, op: &'static str, broadcast: bool) -> Result<()> {
+pub(crate) fn pair(a: &Proxy, b: &Proxy, out: &Proxy, call: Call, broadcast: bool) -> Result<()> {
     let hint = "the operation wants equal shapes; use the broadcast_ form to repeat axes of size 1";
     let shape = match broadcast {
-        true => a.shape().broadcast(b.shape(), op)?,
-        false => check::same_shape(op, a.shape(), b.shape(), hint).map(|()| *a.shape())?,
+        true => call.named(a.shape().broadcast(b.shape(), call.op))?,
+        false => check::same_shape(call, a.shape(), b.shape(), hint).map(|()| *a.shape())?,
     };
-    check::same_shape(op, &shape, out.shape(), "the array that is written must have the shape of the result")
+    check::same_shape(call, &shape, out.shape(), "the array that is written must have the shape of the result")
 }

@@ -61,13 +61,13 @@ impl Proxy {
         shape: S,
         at: &P,
     ) -> Result<Proxy> {
-        let (op, shape) = ("randint", shape.into());
+        let (call, shape) = (Call::here("randint"), shape.into());
         let (low, high) = (low.to_i128(), high.to_i128());
         let range = high.saturating_sub(low);
         if !(1..=1i128 << 32).contains(&range) {
-            return argument(op, "range", format!("{low}..{high}"), "1 to 2^32 numbers, in ascending order");
+            return argument(call, "range", format!("{low}..{high}"), "1 to 2^32 numbers, in ascending order");
         }
-        composite_at(Call::here(op), &at, &mut || {
+        composite_at(call, &at, &mut || {
             // Scaled down from `[0, 1)`: the product may round up to the end, which is no number of the range.
             let drawn = Proxy::rand(0f64, 1f64, shape, at.device_of_place())?;
             let steps = drawn.affine(range as f64, 0.0)?.clamp(0.0, (range - 1) as f64)?.to_dtype(DType::I64)?;

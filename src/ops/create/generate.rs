@@ -11,7 +11,7 @@ use crate::device::kernel::CmpOp;
 use crate::memory::proxy::Proxy;
 use crate::ops::call::{
     check,
-    compose::{argument, composite, composite_at, number_like, renamed, shape_of, wrong_shape},
+    compose::{argument, composite, composite_at, number_like, shape_of, wrong_shape},
     exec::all_or_none,
     place::Place,
 };
@@ -29,7 +29,7 @@ fn band(like: &crate::Device, rows: usize, columns: usize, k: i64, op: CmpOp) ->
 
 fn square<P: Place + ?Sized>(call: Call, n: usize, dtype: DType, at: &P, op: CmpOp) -> Result<Proxy> {
     composite_at(call, &at, &mut || {
-        shape_of(call.op, &[n, n], dtype.size_in_bytes())?;
+        shape_of(call, &[n, n], dtype.size_in_bytes())?;
         band(at.device_of_place(), n, n, 0, op)?.to_dtype(dtype)
     })
 }
@@ -38,7 +38,7 @@ fn triangle(call: Call, x: &Proxy, k: i64, op: CmpOp) -> Result<Proxy> {
     composite(call, x, &mut || {
         let shape = *x.shape();
         let &[.., rows, columns] = shape.dims() else {
-            return wrong_shape(call.op, x, "at least two axes");
+            return wrong_shape(call, x, "at least two axes");
         };
         let mask = band(x.device(), rows, columns, k, op)?;
         mask.broadcast_as(shape)?.where_cond(x, &number_like(x, 0.0, call.site)?)
@@ -57,7 +57,7 @@ fn diagonal_of(rows: usize, columns: usize, k: i64) -> (usize, usize) {
 fn diagonal(call: Call, (x, shape): (&Proxy, Shape), k: i64, (a, b): (usize, usize)) -> Result<Proxy> {
     composite(call, x, &mut || {
         if a == b {
-            return Err(Error::DuplicateDim { op: call.op, dim: a });
+            return Err(Error::DuplicateDim { op: call.op, dim: a, site: Some(call.site) });
         }
         let mut order: Few = (0..shape.rank()).filter(|&axis| axis != a && axis != b).collect();
         let mut lead: Few = order.iter().map(|&axis| shape.dims()[axis]).collect();
@@ -91,8 +91,8 @@ impl Proxy {
     #[track_caller]
     pub fn linspace<P: Place + ?Sized>(start: f64, end: f64, n: usize, dtype: DType, at: &P) -> Result<Self> {
         let call = Call::here("linspace");
-        let (start, end) = (check::finite(call.op, "start", start)?, check::finite(call.op, "end", end)?);
-        shape_of(call.op, &[n], dtype.size_in_bytes())?;
+        let (start, end) = (check::finite(call, "start", start)?, check::finite(call, "end", end)?);
+        shape_of(call, &[n], dtype.size_in_bytes())?;
         let last = n.saturating_sub(1) as f64;
         let step = end / last.max(1.0) - start / last.max(1.0);
         composite_at(call, &at, &mut || {
@@ -161,7 +161,7 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn ext_diagonal<A: Dim, B: Dim>(&self, k: i64, a: A, b: B) -> Result<Self> {
         let (call, shape) = (Call::here("diagonal"), *self.shape());
-        diagonal(call, (self, shape), k, (a.to_index(&shape, call.op)?, b.to_index(&shape, call.op)?))
+        diagonal(call, (self, shape), k, (call.axis(a, &shape)?, call.axis(b, &shape)?))
     }
 
     #[track_caller]
@@ -180,15 +180,15 @@ impl Proxy {
     pub fn meshgrid<T: AsRef<Proxy>>(arrays: &[T], xy: bool) -> Result<Vec<Self>> {
         let call = Call::here("meshgrid");
         if arrays.len() < 2 {
-            return argument(call.op, "arrays", arrays.len(), "at least two");
+            return argument(call, "arrays", arrays.len(), "at least two");
         }
         let mut arrays: Vec<&Proxy> = arrays.iter().map(AsRef::as_ref).collect();
         if xy {
             arrays.reverse();
         }
         let sizes: Result<Vec<usize>> = arrays.iter().map(|array| array.dims1()).collect();
-        let sizes = sizes.map_err(|error| renamed(call.op, error))?;
-        let shape = shape_of(call.op, &sizes, DType::F64.size_in_bytes())?;
+        let sizes = sizes.map_err(|error| error.of(call))?;
+        let shape = shape_of(call, &sizes, DType::F64.size_in_bytes())?;
         let grid = |(axis, array): (usize, &&Proxy)| {
             composite(call, array, &mut || {
                 let mut own = vec![1; sizes.len()];
@@ -211,7 +211,7 @@ impl Proxy {
     pub fn from_iter<T: WithDType>(numbers: impl IntoIterator<Item = T>, at: &(impl Place + ?Sized)) -> Result<Self> {
         let numbers: Vec<T> = numbers.into_iter().collect();
         let count = numbers.len();
-        Proxy::from_vec(numbers, count, at).map_err(|error| renamed("from_iter", error))
+        Proxy::from_vec(numbers, count, at).map_err(|error| error.of("from_iter"))
     }
 
     /// An array of elements given as bytes, in row-major order and in the byte order of the machine.
@@ -225,14 +225,14 @@ impl Proxy {
         shape: S,
         at: &P,
     ) -> Result<Self> {
-        let (op, shape) = ("from_raw_buffer", shape.into());
-        let needed = shape.check(op, dtype.size_in_bytes())? * dtype.size_in_bytes();
+        let (call, shape) = (Call::here("from_raw_buffer"), shape.into());
+        let needed = shape.check(call, dtype.size_in_bytes())? * dtype.size_in_bytes();
         if bytes.len() != needed {
-            return argument(op, "number of bytes", bytes.len(), "that of the shape's elements");
+            return argument(call, "number of bytes", bytes.len(), "that of the shape's elements");
         }
         let made = match dtype {
             DType::Bool if bytes.iter().any(|&byte| byte > 1) => {
-                return argument(op, "truth value", "another byte", "0 or 1");
+                return argument(call, "truth value", "another byte", "0 or 1");
             }
             DType::Bool => Proxy::from_vec(bytes.iter().map(|&byte| byte == 1).collect(), shape, at),
             DType::U8 => Proxy::from_slice(bytes, shape, at),
@@ -249,7 +249,7 @@ impl Proxy {
             DType::F32 => Proxy::from_vec(numbers(bytes, f32::from_ne_bytes), shape, at),
             DType::F64 => Proxy::from_vec(numbers(bytes, f64::from_ne_bytes), shape, at),
         };
-        made.map_err(|error| renamed(op, error))
+        made.map_err(|error| error.of(call))
     }
 }
 

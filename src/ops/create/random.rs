@@ -114,28 +114,26 @@ fn draw(
     at: &dyn Place,
     counters: &mut dyn FnMut(usize) -> (u64, u64),
 ) -> Result<Proxy> {
-    let op = call.op;
     let (a, b) = match law {
         Law::Uniform(low, high) | Law::Normal(low, high) => {
-            (check::finite(op, "first parameter", low)?, check::finite(op, "second parameter", high)?)
+            (check::finite(call, "first parameter", low)?, check::finite(call, "second parameter", high)?)
         }
     };
     match law {
         Law::Uniform(low, high) if low > high => {
-            let value = format!("{low} to {high}");
-            return Err(Error::Argument { op, argument: "range", value, expected: "in ascending order" });
+            return Err(Error::argument(call, "range", format!("{low} to {high}"), "in ascending order"));
         }
         Law::Normal(..) if b < 0.0 => {
-            return Err(Error::Argument { op, argument: "std", value: b.to_string(), expected: "not negative" });
+            return Err(Error::argument(call, "std", b, "not negative"));
         }
         Law::Normal(..) => {
-            check::float(op, dtype)?;
+            check::float(call, dtype)?;
         }
         Law::Uniform(..) => {
-            check::number(op, dtype)?;
+            check::number(call, dtype)?;
         }
     }
-    let count = shape.check(op, dtype.size_in_bytes())?;
+    let count = shape.check(call, dtype.size_in_bytes())?;
     make(call, shape, dtype, at, false, &mut |out| {
         let (seed, first) = counters(count);
         let dst = out.view();

@@ -25,7 +25,7 @@ pub(crate) fn of_elements(call: Call, data: &[u8], (shape, dtype): (Shape, DType
     make(call, shape, dtype, at, false, &mut |out| {
         let given = data.len() / dtype.size_in_bytes();
         if given != shape.elem_count() {
-            return Err(Error::ElementCount { op: call.op, given, shape: shape.dims().to_vec() });
+            return Err(Error::element_count(call, given, shape.dims()));
         }
         out.buffer().upload(data)
     })
@@ -60,8 +60,9 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn new<L: NdLiteral>(data: L, at: &(impl Place + ?Sized)) -> Result<Self> {
-        let (shape, data) = data.flatten()?;
-        of_elements(Call::here("new"), L::Elem::bytes_of(&data), (shape, L::Elem::DTYPE), &at)
+        let call = Call::here("new");
+        let (shape, data) = call.named(data.flatten())?;
+        of_elements(call, L::Elem::bytes_of(&data), (shape, L::Elem::DTYPE), &at)
     }
 
     /// An array of the elements of a slice, in row-major order. The shape may have a hole, as for [`Proxy::reshape`].
@@ -75,7 +76,8 @@ impl Proxy {
         shape: S,
         at: &(impl Place + ?Sized),
     ) -> Result<Self> {
-        let (call, shape) = (Call::here("from_slice"), shape.into_shape(data.len())?);
+        let call = Call::here("from_slice");
+        let shape = call.named(shape.into_shape(data.len()))?;
         of_elements(call, T::bytes_of(data), (shape, T::DTYPE), &at)
     }
 
@@ -90,7 +92,8 @@ impl Proxy {
         shape: S,
         at: &(impl Place + ?Sized),
     ) -> Result<Self> {
-        let (call, shape) = (Call::here("from_vec"), shape.into_shape(data.len())?);
+        let call = Call::here("from_vec");
+        let shape = call.named(shape.into_shape(data.len()))?;
         of_values(call, data, (shape, T::DTYPE), &at)
     }
 
@@ -207,18 +210,18 @@ fn large_arange<T: WithDType>(call: Call, start: T, end: T, step: T, at: &dyn Pl
     let [first, last, by] = [start, end, step].map(T::to_i128);
     let count = if by > 0 { (last - first + by - 1) / by } else { (last - first + by + 1) / by };
     let count = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
-    Shape::from(count).check(call.op, size_of::<T>())?;
+    Shape::from(count).check(call, size_of::<T>())?;
     let values: Vec<T> = (0..count as i128).map(|i| T::from_i128(first + i * by)).collect();
     of_elements(call, T::bytes_of(&values), (Shape::from(count), T::DTYPE), at)
 }
 
 fn arange<T: WithDType>(call: Call, start: T, end: T, step: T, at: &dyn Place) -> Result<Proxy> {
-    check::number(call.op, T::DTYPE)?;
+    check::number(call, T::DTYPE)?;
     let (first, last, by) = (start.to_f64(), end.to_f64(), step.to_f64());
     let steps = ((last - first) / by).ceil();
     if by == 0.0 || !steps.is_finite() || steps > isize::MAX as f64 {
         let value = format!("{by} from {first} to {last}");
-        return Err(Error::Argument { op: call.op, argument: "step", value, expected: "a step that reaches the end" });
+        return Err(Error::argument(call, "step", value, "a step that reaches the end"));
     }
     let steps = steps.max(0.0) as usize;
     if T::DTYPE.is_int() && first.abs().max(last.abs()) >= EXACT {

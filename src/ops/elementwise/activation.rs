@@ -33,7 +33,7 @@ fn angles(x: &Proxy, table: &Proxy, at: usize, op: &'static str) -> Result<Proxy
     };
     if !fits {
         let why = "the angles are [positions, width / 2] or [batch, positions, width / 2], with enough positions";
-        return Err(Error::shapes(op, x.shape(), &found, why.into()));
+        return Err(Error::shapes(op, x.shape(), &found, why));
     }
     let table = table.narrow(D::Minus2, 0, positions)?;
     let (batch, half) = (if found.rank() == 3 { batch } else { 1 }, width / 2);
@@ -43,10 +43,10 @@ fn angles(x: &Proxy, table: &Proxy, at: usize, op: &'static str) -> Result<Proxy
 /// Each pair turned by its angle; pairs are the halves of the last axis, or neighbours on it.
 fn rotated(call: Call, x: &Proxy, tables: [&Proxy; 2], at: usize, neighbours: bool) -> Result<Proxy> {
     composite(call, x, &mut || {
-        check::float(call.op, x.dtype())?;
+        check::float(call, x.dtype())?;
         let shape = *x.shape();
         let &[a, b, c, width] = shape.dims() else {
-            return wrong_shape(call.op, x, "4 axes");
+            return wrong_shape(call, x, "4 axes");
         };
         let [cos, sin] = tables;
         let (cos, sin) = (angles(x, cos, at, call.op)?, angles(x, sin, at, call.op)?);
@@ -77,15 +77,15 @@ struct Attention<'a> {
 fn attention(call: Call, q: &Proxy, k: &Proxy, v: &Proxy, ask: &Attention<'_>) -> Result<Proxy> {
     for array in [q, k, v] {
         if array.rank() != 4 {
-            return wrong_shape(call.op, array, "4 axes: batch, heads, positions, width");
+            return wrong_shape(call, array, "4 axes: batch, heads, positions, width");
         }
     }
     let ((batch, heads, rows, width), (_, groups, columns, _)) = (q.dims4()?, k.dims4()?);
     let depth = v.dim(3)?;
-    check::same_shape(call.op, k.shape(), &Shape::from((batch, groups, columns, width)), "keys must fit the queries")?;
-    check::same_shape(call.op, v.shape(), &Shape::from((batch, groups, columns, depth)), "values must fit the keys")?;
+    check::same_shape(call, k.shape(), &Shape::from((batch, groups, columns, width)), "keys must fit the queries")?;
+    check::same_shape(call, v.shape(), &Shape::from((batch, groups, columns, depth)), "values must fit the keys")?;
     if groups == 0 || !heads.is_multiple_of(groups) {
-        return argument(call.op, "heads of the keys", groups, "a divisor of the heads of the queries");
+        return argument(call, "heads of the keys", groups, "a divisor of the heads of the queries");
     }
     // Heads that share keys are taken as further rows, so that no key is repeated.
     let shared = heads / groups * rows;
@@ -157,12 +157,7 @@ impl Proxy {
                 let channels = shape.dims()[1];
                 slopes.reshape((0..shape.rank()).map(|axis| if axis == 1 { channels } else { 1 }).collect::<Few>())?
             } else {
-                return Err(Error::shapes(
-                    op,
-                    &shape,
-                    &of_slopes,
-                    "needs one slope, or one for each entry of axis 1".into(),
-                ));
+                return Err(Error::shapes(op, &shape, &of_slopes, "needs one slope, or one for each entry of axis 1"));
             };
             with_negative_part(self, op, |x| x.broadcast_mul(&slopes))
         })
@@ -192,9 +187,9 @@ impl Proxy {
     pub fn dropout(&self, p: f64) -> Result<Proxy> {
         let call = Call::here("dropout");
         composite(call, self, &mut || {
-            let dtype = check::float(call.op, self.dtype())?;
+            let dtype = check::float(call, self.dtype())?;
             if !(0.0..1.0).contains(&p) {
-                return argument(call.op, "p", p, "at least 0 and less than 1");
+                return argument(call, "p", p, "at least 0 and less than 1");
             }
             let drawn = Proxy::rand(0f32, 1f32, *self.shape(), self.device())?;
             let kept = drawn.broadcast_ge(&number(&drawn, p, call.site)?)?;

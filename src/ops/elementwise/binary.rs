@@ -56,7 +56,7 @@ fn repeated(op: &'static str, [a, b]: [&Layout; 2], dtype: DType, broadcast: boo
     let (left, right) = (a.shape(), b.shape());
     if !broadcast {
         let hint = "the operation wants equal shapes; use the broadcast_ form to repeat axes of size 1";
-        return Err(Error::shapes(op, left, right, hint.into()));
+        return Err(Error::shapes(op, left, right, hint));
     }
     let shape = left.broadcast(right, op)?;
     shape.check(op, dtype.size_in_bytes())?;
@@ -69,9 +69,9 @@ pub(crate) fn binary(call: Call, a: &Proxy, b: &Proxy, op: BinaryOp, broadcast: 
         let [x, y] = pins.arrays();
         // Each is looked up once: in a small operation that counts.
         let (of_x, of_y) = (x.storage.buffer(), y.storage.buffer());
-        check::same_device(call.op, of_x.device(), of_y.device())?;
-        check::same_dtype(call.op, &x, &y)?;
-        check::domain(call.op, op.domain(), x.dtype)?;
+        check::same_device(call, of_x.device(), of_y.device())?;
+        check::same_dtype(call, &x, &y)?;
+        check::domain(call, op.domain(), x.dtype)?;
         let wide;
         let [left, right] = match x.layout.shape() == y.layout.shape() {
             true => [x.layout, y.layout],
@@ -203,9 +203,9 @@ fn part(op: BinaryOp, side: usize, grad: &Proxy, saved: Option<&[Saved; 2]>) -> 
 
 /// Arithmetic written to `out`.
 fn binary_into(call: Call, [x, y]: [&Proxy; 2], op: BinaryOp, broadcast: bool, out: &Proxy) -> Result<()> {
-    pair(x, y, out, call.op, broadcast)?;
+    pair(x, y, out, call, broadcast)?;
     let mut value = || binary(call, x, y, op, broadcast);
-    let result = |dtype: DType| check::domain(call.op, op.domain(), dtype);
+    let result = |dtype: DType| check::domain(call, op.domain(), dtype);
     let change: &InPlace<'_, 2> = &|device, dst, [lhs, rhs]| launch(device, &Kernel::Binary { op, lhs, rhs, dst });
     kernel(call, out, [x, y], &result, change, &mut value)
 }
@@ -350,9 +350,9 @@ fn fits(call: Call, [x, y]: [&ArrayRef<'_>; 2], own: usize, op: BinaryOp, broadc
     };
     let recorded = is_recorded(x) || is_recorded(y);
     (!recorded || matches!(op, BinaryOp::Add | BinaryOp::Sub))
-        && check::same_device(call.op, device(x), device(y)).is_ok()
-        && check::same_dtype(call.op, x, y).is_ok()
-        && check::domain(call.op, op.domain(), x.dtype).is_ok()
+        && check::same_device(call, device(x), device(y)).is_ok()
+        && check::same_dtype(call, x, y).is_ok()
+        && check::domain(call, op.domain(), x.dtype).is_ok()
         && same_shape()
 }
 

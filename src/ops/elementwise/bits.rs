@@ -24,15 +24,15 @@ fn check_bits(name: &'static str, dtype: DType, op: BitOp) -> Result<()> {
         return Ok(());
     }
     let supported = if is_shift { "integers" } else { "bool and integers" };
-    Err(Error::UnsupportedDType { op: name, dtype, supported })
+    Err(Error::unsupported_dtype(name, dtype, supported))
 }
 
 fn bits(call: Call, a: &Proxy, b: &Proxy, op: BitOp) -> Result<Proxy> {
     enter(call, |context| {
         let pins = pin(context, call.op, [a, b])?;
         let [x, y] = pins.arrays();
-        check::same_device(call.op, device(&x), device(&y))?;
-        check::same_dtype(call.op, &x, &y)?;
+        check::same_device(call, device(&x), device(&y))?;
+        check::same_dtype(call, &x, &y)?;
         check_bits(call.op, x.dtype, op)?;
         let wide = align(call.op, &x, &y, true)?;
         let (left, right) = wide.as_ref().map_or((x.layout, y.layout), |[left, right]| (left, right));
@@ -44,7 +44,7 @@ fn bits(call: Call, a: &Proxy, b: &Proxy, op: BitOp) -> Result<Proxy> {
 
 /// Bits written to `out`.
 fn bits_into(call: Call, [x, y]: [&Proxy; 2], op: BitOp, out: &Proxy) -> Result<()> {
-    pair(x, y, out, call.op, true)?;
+    pair(x, y, out, call, true)?;
     let mut value = || bits(call, x, y, op);
     let result = |dtype: DType| check_bits(call.op, dtype, op).map(|()| dtype);
     let change: &InPlace<'_, 2> = &|device, dst, [lhs, rhs]| launch(device, &Kernel::Bits { op, lhs, rhs, dst });

@@ -19,8 +19,8 @@ fn compare(call: Call, a: &Proxy, b: &Proxy, op: CmpOp, broadcast: bool) -> Resu
     enter(call, |context| {
         let pins = pin(context, call.op, [a, b])?;
         let [x, y] = pins.arrays();
-        check::same_device(call.op, device(&x), device(&y))?;
-        check::same_dtype(call.op, &x, &y)?;
+        check::same_device(call, device(&x), device(&y))?;
+        check::same_dtype(call, &x, &y)?;
         let wide = align(call.op, &x, &y, broadcast)?;
         let (left, right) = wide.as_ref().map_or((x.layout, y.layout), |[left, right]| (left, right));
         let out = output(context, call.op, device(&x), DType::U8, left.shape(), false)?;
@@ -109,13 +109,13 @@ impl Proxy {
         enter(call, |context| {
             let pins = pin(context, call.op, [mask, yes, no])?;
             let [c, y, n] = pins.arrays();
-            check::mask(call.op, &c)?;
-            check::same_device(call.op, device(&y), device(&n))?;
-            check::same_device(call.op, device(&y), device(&c))?;
-            check::same_dtype(call.op, &y, &n)?;
+            check::mask(call, &c)?;
+            check::same_device(call, device(&y), device(&n))?;
+            check::same_device(call, device(&y), device(&c))?;
+            check::same_dtype(call, &y, &n)?;
             let hint = "mask and both values must have one shape; use broadcast_as";
-            check::same_shape(call.op, c.layout.shape(), y.layout.shape(), hint)?;
-            check::same_shape(call.op, y.layout.shape(), n.layout.shape(), hint)?;
+            check::same_shape(call, c.layout.shape(), y.layout.shape(), hint)?;
+            check::same_shape(call, y.layout.shape(), n.layout.shape(), hint)?;
             let out = output(context, call.op, device(&y), y.dtype, y.layout.shape(), false)?;
             let kernel = Kernel::Where { cond: view(&c), yes: view(&y), no: view(&n), dst: out.view() };
             launch(device(&y), &kernel)?;
@@ -138,11 +138,13 @@ impl Proxy {
     ///
     /// # Errors
     /// As [`Proxy::sub`].
+    #[track_caller]
     pub fn all_close(&self, other: &Proxy, rtol: f64, atol: f64) -> Result<bool> {
-        let hint = "all_close compares equal shapes";
-        let (a, b) = (self.aside()?.to_dtype(DType::F64)?, other.aside()?.to_dtype(DType::F64)?);
-        check::same_shape("all_close", a.shape(), b.shape(), hint)?;
-        let pairs = a.to_vec::<f64>()?.into_iter().zip(b.to_vec::<f64>()?);
+        let call = Call::here("all_close");
+        check::same_shape(call, self.shape(), other.shape(), "all_close compares equal shapes")?;
+        let read = |x: &Proxy| x.aside().and_then(|x| x.to_dtype(DType::F64)?.to_vec::<f64>());
+        let values = |x: &Proxy| read(x).map_err(|error| error.of(call));
+        let pairs = values(self)?.into_iter().zip(values(other)?);
         let near = |x: f64, y: f64| x.is_finite() && y.is_finite() && (x - y).abs() <= atol + rtol * y.abs();
         let close = |(x, y): (f64, f64)| x == y || near(x, y) || (x.is_nan() && y.is_nan());
         Ok(pairs.into_iter().all(close))
@@ -152,11 +154,13 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::StaleArray`](crate::Error::StaleArray); [`Error::DeviceMismatch`](crate::Error::DeviceMismatch).
+    #[track_caller]
     pub fn content_equals(&self, other: &Proxy) -> Result<bool> {
         if *self.shape() != *other.shape() || self.dtype() != other.dtype() {
             return Ok(false);
         }
-        let equal = self.aside()?.eq(other)?;
-        Ok(equal.to_vec::<u8>()?.iter().all(|&e| e == 1))
+        let equal = self.aside().and_then(|own| own.eq(other)?.to_vec::<u8>());
+        let call = Call::here("content_equals");
+        Ok(equal.map_err(|error| error.of(call))?.iter().all(|&e| e == 1))
     }
 }

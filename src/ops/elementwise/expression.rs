@@ -93,12 +93,13 @@ impl<'a> Term<'a> {
     ///
     /// # Errors
     /// That of the first part that failed; [`Error::Argument`] for an expression of numbers alone.
+    #[track_caller]
     pub fn result(self) -> Result<Proxy> {
         match self {
             Term::Lent(array) => Ok(array.clone()),
             Term::Given(array) => Ok(array),
             Term::Failed(error) => Err(error),
-            Term::Number(number) => Err(no_array(number)),
+            Term::Number(number) => Err(no_array(Call::here("t!"), number)),
         }
     }
 
@@ -111,13 +112,14 @@ impl<'a> Term<'a> {
             Term::Lent(array) => method(array).into(),
             Term::Given(array) => method(&array).into(),
             Term::Failed(error) => Term::Failed(error),
-            Term::Number(number) => Term::Failed(no_array(number)),
+            Term::Number(number) => Term::Failed(no_array(Call::here("t!"), number)),
         }
     }
 
     /// What a method without arguments gives. A temporary is passed to a function of the table in a form that may take
     /// its bytes, and to another method as the array that it is.
     #[doc(hidden)]
+    #[track_caller]
     pub fn method<R, S>(self, lent: impl FnOnce(&Proxy) -> R, given: impl FnOnce(Temporary) -> S) -> Term<'static>
     where
         Term<'static>: From<R> + From<S>,
@@ -126,14 +128,13 @@ impl<'a> Term<'a> {
             Term::Lent(array) => lent(array).into(),
             Term::Given(array) => given(Temporary(array)).into(),
             Term::Failed(error) => Term::Failed(error),
-            Term::Number(number) => Term::Failed(no_array(number)),
+            Term::Number(number) => Term::Failed(no_array(Call::here("t!"), number)),
         }
     }
 }
 
-fn no_array(number: f64) -> Error {
-    let (op, argument, expected) = ("t!", "expression", "one with an array; a number has no methods here");
-    Error::Argument { op, argument, value: number.to_string(), expected }
+fn no_array(call: Call, number: f64) -> Error {
+    Error::argument(call, "expression", number, "one with an array; a number has no methods here")
 }
 
 /// How an operator treats numbers.

@@ -14,7 +14,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
-        compose::{composite, renamed},
+        compose::composite,
         exec::{Once, launch, once},
         inplace::InPlace,
         target::{kernel, pair, write},
@@ -37,7 +37,7 @@ macro_rules! compare_into {
                 #[track_caller]
                 pub fn $into(&self, rhs: &Proxy, out: &Proxy) -> Result<()> {
                     let call = Call::here(stringify!($into));
-                    pair(self, rhs, out, call.op, false)?;
+                    pair(self, rhs, out, call, false)?;
                     let op = CmpOp::$op;
                     let run: &InPlace<'_, 2> =
                         &|device, dst, [lhs, rhs]| launch(device, &Kernel::Compare { op, lhs, rhs, dst });
@@ -91,7 +91,7 @@ fn map_into(
     out: &Proxy,
     value: Once<'_, Proxy>,
 ) -> Result<()> {
-    check::same_shape(call.op, x.shape(), out.shape(), "the array that is written must have this shape")?;
+    check::same_shape(call, x.shape(), out.shape(), "the array that is written must have this shape")?;
     kernel(call, out, [x], result, &|device, dst, [src]| launch(device, &map.kernel(src, dst)), value)
 }
 
@@ -104,7 +104,7 @@ impl Proxy {
     #[track_caller]
     pub fn affine_into(&self, mul: f64, add: f64, out: &Proxy) -> Result<()> {
         let call = Call::here("affine_into");
-        let number = |dtype: DType| check::number(call.op, dtype);
+        let number = |dtype: DType| check::number(call, dtype);
         map_into(call, self, (Map::Affine { mul, add }, &number), out, &mut || self.affine(mul, add))
     }
 
@@ -115,7 +115,7 @@ impl Proxy {
     #[track_caller]
     pub fn powf_into(&self, exponent: f64, out: &Proxy) -> Result<()> {
         let call = Call::here("powf_into");
-        let float = |dtype: DType| check::float(call.op, dtype);
+        let float = |dtype: DType| check::float(call, dtype);
         map_into(call, self, (Map::Powf(exponent), &float), out, &mut || self.powf(exponent))
     }
 
@@ -126,8 +126,8 @@ impl Proxy {
     #[track_caller]
     pub fn clamp_into(&self, min: f64, max: f64, out: &Proxy) -> Result<()> {
         let call = Call::here("clamp_into");
-        unary::check_range([min, max], call.op)?;
-        let number = |dtype: DType| check::number(call.op, dtype);
+        unary::check_range([min, max], call)?;
+        let number = |dtype: DType| check::number(call, dtype);
         map_into(call, self, (Map::Clamp { min, max }, &number), out, &mut || self.clamp(min, max))
     }
 
@@ -155,7 +155,7 @@ impl Proxy {
     /// As [`Proxy::add_`].
     #[track_caller]
     pub fn zero_set(&self) -> Result<()> {
-        self.fill_(0.0).map(drop).map_err(|error| renamed("zero_set", error))
+        self.fill_(0.0).map(drop).map_err(|error| error.of("zero_set"))
     }
 
     /// Every element set to 1.
@@ -164,7 +164,7 @@ impl Proxy {
     /// As [`Proxy::add_`].
     #[track_caller]
     pub fn one_set(&self) -> Result<()> {
-        self.fill_(1.0).map(drop).map_err(|error| renamed("one_set", error))
+        self.fill_(1.0).map(drop).map_err(|error| error.of("one_set"))
     }
 
     /// The elements of two arrays of one shape and dtype exchanged, in place: every view of either sees it. To exchange
@@ -175,7 +175,7 @@ impl Proxy {
     #[track_caller]
     pub fn swap_(&self, other: &Proxy) -> Result<()> {
         let call = Call::here("swap_");
-        check::open(call.op, &[self, other])?;
+        check::open(call, &[self, other])?;
         let mut swap = || {
             let (own, theirs) = no_grad(|| Ok::<_, Error>((self.aside()?.copy()?, other.aside()?.copy()?)))?;
             // Whether the second change is refused is known before the first one is made.
@@ -195,7 +195,7 @@ impl Proxy {
     #[track_caller]
     pub fn replace(&self, values: &Proxy) -> Result<Proxy> {
         let call = Call::here("replace");
-        check::open(call.op, &[self, values])?;
+        check::open(call, &[self, values])?;
         composite(call, self, &mut || {
             let old = no_grad(|| self.aside()?.copy())?;
             self.copy_(values)?;
@@ -228,6 +228,7 @@ impl Proxy {
     ///
     /// # Errors
     /// [`Error::StaleArray`].
+    #[track_caller]
     pub fn can_mut(&self) -> Result<bool> {
         self.is_unique()
     }

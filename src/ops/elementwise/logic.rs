@@ -24,7 +24,7 @@ pub(crate) fn truth(x: &Proxy, site: Site) -> Result<Proxy> {
 /// Logic of two masks of one shape, of any dtypes.
 fn logic(call: Call, a: &Proxy, b: &Proxy, f: fn(&Proxy, &Proxy) -> Result<Proxy>) -> Result<Proxy> {
     composite(call, a, &mut || {
-        check::same_shape(call.op, a.shape(), b.shape(), "the operation wants equal shapes")?;
+        check::same_shape(call, a.shape(), b.shape(), "the operation wants equal shapes")?;
         f(&truth(a, call.site)?, &truth(b, call.site)?)
     })
 }
@@ -45,9 +45,9 @@ fn divide(a: &Proxy, b: &Proxy, how: Division, site: Site) -> Result<Proxy> {
     let call = Call { op: how.op, site };
     composite(call, a, &mut || {
         let (shape, dtype) = (*a.shape(), a.dtype());
-        check::same_shape(call.op, &shape, b.shape(), "the operation wants equal shapes")?;
+        check::same_shape(call, &shape, b.shape(), "the operation wants equal shapes")?;
         if dtype != b.dtype() {
-            return Err(Error::DTypeMismatch { op: call.op, lhs: dtype, rhs: b.dtype() });
+            return Err(Error::dtype_mismatch(call, dtype, b.dtype()));
         }
         if !dtype.is_float() {
             return of_integers(a, b, how, call.site);
@@ -80,7 +80,7 @@ fn of_integers(a: &Proxy, b: &Proxy, how: Division, site: Site) -> Result<Proxy>
 fn on_host(a: &Proxy, b: &Proxy, op: &'static str, f: fn(f64, f64) -> f64) -> Result<Proxy> {
     let (shape, dtype, device) = (*a.shape(), a.dtype(), a.device());
     if device != b.device() {
-        return Err(Error::DeviceMismatch { op, lhs: device.to_string(), rhs: b.device().to_string() });
+        return Err(Error::device_mismatch(op, device, b.device()));
     }
     with_type!(dtype, T => {
         let pairs = a.to_vec::<T>()?.into_iter().zip(b.to_vec::<T>()?);
@@ -218,11 +218,11 @@ impl Proxy {
         composite(Call::here(op), self, &mut || {
             let mask = mask.broadcast_as(*self.shape())?;
             if mask.dtype().is_float() {
-                return Err(Error::UnsupportedDType { op, dtype: mask.dtype(), supported: "u8, u32, i64" });
+                return Err(Error::unsupported_dtype(op, mask.dtype(), "u8, u32, i64"));
             }
             let (device, of_mask) = (self.device(), mask.device());
             if device != of_mask {
-                return Err(Error::DeviceMismatch { op, lhs: device.to_string(), rhs: of_mask.to_string() });
+                return Err(Error::device_mismatch(op, device, of_mask));
             }
             let on = mask.to_dtype(DType::I64)?.to_vec::<i64>()?;
             let ids: Vec<i64> = (0i64..).zip(on).filter(|&(_, on)| on != 0).map(|(i, _)| i).collect();

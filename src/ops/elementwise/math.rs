@@ -43,7 +43,7 @@ impl Proxy {
                 return self.powf(f64::from(exponent));
             }
             if exponent < 0 {
-                return argument(call.op, "exponent", exponent, "0 or more for integers");
+                return argument(call, "exponent", exponent, "0 or more for integers");
             }
             if self.dtype() == crate::DType::U8 && exponent > i32::from(u8::MAX) {
                 // u8 cannot hold the exponent, but every power in u8 has a period that divides 64 from 8 on.

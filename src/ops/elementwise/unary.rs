@@ -48,7 +48,7 @@ pub(crate) fn unary_of(src: Operand<'_>, op: UnaryOp, site: Site) -> Result<Prox
     };
     let fits = |a: &ArrayRef<'_>, _: Option<&ArrayRef<'_>>| {
         let free = !is_recorded(a) || op.kept() != Kept::Input;
-        free && check::domain(call.op, op.domain(), a.dtype).is_ok()
+        free && check::domain(call, op.domain(), a.dtype).is_ok()
     };
     let node =
         |a: &ArrayRef<'_>, _: Option<&ArrayRef<'_>>| record(&[a], || vjp(op, a, (a.storage, *a.layout), call.site));
@@ -65,7 +65,7 @@ pub(crate) fn affine_of(call: Call, x: Operand<'_>, mul: f64, add: f64) -> Resul
         x if !x.may_be_reused() => x,
         Operand::Borrowed(_) => x,
         Operand::Owned(x) => {
-            let fits = |a: &ArrayRef<'_>, _: Option<&ArrayRef<'_>>| check::number(call.op, a.dtype).is_ok();
+            let fits = |a: &ArrayRef<'_>, _: Option<&ArrayRef<'_>>| check::number(call, a.dtype).is_ok();
             let node = |a: &ArrayRef<'_>, _: Option<&ArrayRef<'_>>| record(&[a], vjp);
             let how = Reuse { change: Change::Affine { mul, add }, fits: &fits, node: &node };
             match write_in_place(call, x, None, None, how)? {
@@ -74,7 +74,7 @@ pub(crate) fn affine_of(call: Call, x: Operand<'_>, mul: f64, add: f64) -> Resul
             }
         }
     };
-    map1(call, x.get(), |dtype| check::number(call.op, dtype), Map::Affine { mul, add }, |_, _| vjp())
+    map1(call, x.get(), |dtype| check::number(call, dtype), Map::Affine { mul, add }, |_, _| vjp())
 }
 
 /// The gradient of a function from what is kept of its operand `a` or its result, which has the dtype of `a`.
@@ -100,12 +100,12 @@ fn vjp(
 pub(crate) fn unary(src: &Proxy, op: UnaryOp, site: Site) -> Result<Proxy> {
     let call = Call { op: op.name(), site };
     if is_whole(op, src.dtype()) {
-        return check::same(call.op, src);
+        return check::same(call, src);
     }
     map1(
         call,
         src,
-        |dtype| check::domain(call.op, op.domain(), dtype),
+        |dtype| check::domain(call, op.domain(), dtype),
         Map::Unary(op),
         |a, out| vjp(op, a, (out.storage, *out.layout), call.site),
     )
@@ -126,11 +126,11 @@ fn unary_grad(saved: &Proxy, grad: &Proxy, op: UnaryOp, site: Site) -> Result<Pr
 
 /// In place.
 fn unary_in_place(call: Call, x: &Proxy, op: UnaryOp) -> Result<Proxy> {
-    check::domain(call.op, op.domain(), x.dtype())?;
+    check::domain(call, op.domain(), x.dtype())?;
     if is_whole(op, x.dtype()) {
         write(call, x, &mut || unary(x, op, call.site))?;
     } else {
-        let fits = |d: &ArrayRef<'_>, []: &[Pinned<'_>; 0]| check::domain(call.op, op.domain(), d.dtype).map(drop);
+        let fits = |d: &ArrayRef<'_>, []: &[Pinned<'_>; 0]| check::domain(call, op.domain(), d.dtype).map(drop);
         into(call, x, [], &fits, &|device, dst, []| launch(device, &Kernel::UnaryAssign { op, dst }))?;
     }
     Ok(x.clone())
@@ -138,12 +138,12 @@ fn unary_in_place(call: Call, x: &Proxy, op: UnaryOp) -> Result<Proxy> {
 
 /// Written to `out`.
 fn unary_into(call: Call, x: &Proxy, op: UnaryOp, out: &Proxy) -> Result<()> {
-    check::same_shape(call.op, x.shape(), out.shape(), "the array that is written must have this shape")?;
+    check::same_shape(call, x.shape(), out.shape(), "the array that is written must have this shape")?;
     let mut value = || unary(x, op, call.site);
     if is_whole(op, x.dtype()) {
         return write(call, out, &mut value);
     }
-    let result = |dtype: DType| check::domain(call.op, op.domain(), dtype);
+    let result = |dtype: DType| check::domain(call, op.domain(), dtype);
     let change: &InPlace<'_, 1> = &|device, dst, [src]| launch(device, &Kernel::Unary { op, src, dst });
     kernel_into(call, out, [x], &result, change, &mut value)
 }
@@ -221,7 +221,7 @@ impl Proxy {
         map1(
             call,
             self,
-            |dtype| check::float(call.op, dtype),
+            |dtype| check::float(call, dtype),
             Map::Powf(exponent),
             |a, _| {
                 let saved = Saved::of(call, a);
@@ -295,26 +295,26 @@ impl Proxy {
     /// As [`Proxy::affine`].
     #[track_caller]
     pub fn contiguous(&self) -> Result<Proxy> {
-        let op = "contiguous";
-        if self.is_contiguous() { check::same(op, self) } else { copy_of(Call::here(op), self) }
+        let call = Call::here("contiguous");
+        if self.is_contiguous() { check::same(call, self) } else { copy_of(call, self) }
     }
 }
 
 /// The ends of a range.
-pub(crate) fn check_range([min, max]: [f64; 2], name: &'static str) -> Result<()> {
+pub(crate) fn check_range([min, max]: [f64; 2], call: Call) -> Result<()> {
     if min.is_nan() || max.is_nan() || min > max {
-        return argument(name, "range", format!("{min} to {max}"), "in ascending order");
+        return argument(call, "range", format!("{min} to {max}"), "in ascending order");
     }
     Ok(())
 }
 
 /// Between two numbers.
 fn clamped(call: Call, x: &Proxy, [min, max]: [f64; 2]) -> Result<Proxy> {
-    check_range([min, max], call.op)?;
+    check_range([min, max], call)?;
     map1(
         call,
         x,
-        |dtype| check::number(call.op, dtype),
+        |dtype| check::number(call, dtype),
         Map::Clamp { min, max },
         |a, _| {
             let saved = Saved::of(call, a);
@@ -337,7 +337,7 @@ pub(crate) fn copy_as(call: Call, (src, seen): (&Proxy, &Shape), shape: &Shape) 
     enter(call, |context| {
         let pins = pin(context, call.op, [src])?;
         let [a] = pins.arrays();
-        check::seen(call.op, src, seen, a.layout)?;
+        check::seen(call, src, seen, a.layout)?;
         let mut out = output(context, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
         launch(device(&a), &Kernel::Copy { src: view(&a), dst: out.view() })?;
         out.layout = crate::base::layout::Layout::contiguous(*shape);

@@ -363,7 +363,7 @@ fn export<M: Managed>(call: Call, array: &Proxy) -> Result<DlPack<M>> {
         };
         let pack = DlPack(managed);
         if read_only && pack.managed().read_only().is_none() {
-            return Err(Error::ReadOnly { op: call.op, array: array.key().to_string() });
+            return Err(Error::ReadOnly { op: call.op, array: array.key().to_string(), site: Some(call.site) });
         }
         Ok(pack)
     })
@@ -373,7 +373,7 @@ fn export<M: Managed>(call: Call, array: &Proxy) -> Result<DlPack<M>> {
 fn read(op: &'static str, tensor: &DLTensor) -> Result<(Shape, Option<[isize; MAX_RANK]>, DType)> {
     let rank = usize::try_from(tensor.ndim).unwrap_or(usize::MAX);
     if rank > MAX_RANK {
-        return Err(Error::RankTooLarge { op, rank });
+        return Err(Error::rank_too_large(op, rank));
     }
     let list = |at: *mut i64| {
         let mut all = [0i64; MAX_RANK];
@@ -445,13 +445,13 @@ impl Proxy {
         let call = Call::here("from_dlpack");
         let managed = pack.managed();
         if let Some(major) = managed.other_version() {
-            return argument(call.op, "version", major, "version 1 of DLPack");
+            return argument(call, "version", major, "version 1 of DLPack");
         }
         let tensor = managed.tensor();
         let here = at.device_of_place();
         if !reaches(here, tensor.device) {
             let there = format!("device {} of DLPack's type {}", tensor.device.device_id, tensor.device.device_type);
-            return Err(Error::DeviceMismatch { op: call.op, lhs: there, rhs: here.to_string() });
+            return Err(Error::device_mismatch(call, there, here));
         }
         let own = M::own_deleter();
         if managed.deleter().is_some_and(|deleter| std::ptr::fn_addr_eq(deleter, own)) {
@@ -461,7 +461,7 @@ impl Proxy {
             let parts = Parts { dtype: *dtype, layout, storage: storage.clone(), node: None };
             return enter(call, |context| place(call, context, parts, &at));
         }
-        let (shape, strides, dtype) = read(call.op, tensor)?;
+        let (shape, strides, dtype) = call.named(read(call.op, tensor))?;
         let offset = usize::try_from(tensor.byte_offset).unwrap_or(usize::MAX);
         let ptr =
             if tensor.data.is_null() { std::ptr::null_mut() } else { tensor.data.cast::<u8>().wrapping_add(offset) };
@@ -539,30 +539,35 @@ unsafe fn of_memory(call: Call, blob: Blob<'_>, foreign: Box<Foreign>, at: &dyn 
     let Blob { ptr, shape, strides, dtype } = blob;
     let device = at.device_of_place();
     if matches!(device, Device::Sim(_)) {
-        return argument(call.op, "device", device, "the host or a CUDA device: a simulated one has no addresses");
+        return argument(call, "device", device, "the host or a CUDA device: a simulated one has no addresses");
     }
     let size = dtype.size_in_bytes();
-    shape.check(call.op, size)?;
+    shape.check(call, size)?;
     let (layout, places) = match strides {
         None => (Layout::contiguous(shape), shape.elem_count()),
         Some(strides) if strides.len() != shape.rank() => {
-            return argument(call.op, "strides", format!("{strides:?}"), "a stride for each axis");
+            return argument(call, "strides", format!("{strides:?}"), "a stride for each axis");
         }
         Some(strides) => {
             let counted = Layout::strided(shape, strides)
                 .filter(|(_, places)| places.checked_mul(size).is_some_and(|bytes| isize::try_from(bytes).is_ok()));
-            let over = || Error::SizeOverflow { op: call.op, shape: shape.dims().to_vec(), elem_bytes: size };
+            let over = || Error::SizeOverflow {
+                op: call.op,
+                shape: shape.dims().to_vec(),
+                elem_bytes: size,
+                site: Some(call.site),
+            };
             counted.ok_or_else(over)?
         }
     };
     let first = match NonNull::new(ptr) {
         _ if places == 0 => NonNull::<u64>::dangling().cast(),
         Some(first) if is_aligned(first, dtype) => first,
-        _ => return argument(call.op, "ptr", format!("{ptr:?}"), "an address that is aligned for the dtype"),
+        _ => return argument(call, "ptr", format!("{ptr:?}"), "an address that is aligned for the dtype"),
     };
     let lowest = first.as_ptr().wrapping_sub(layout.offset() * size);
     let Some(start) = NonNull::new(lowest) else {
-        return argument(call.op, "strides", format!("{strides:?}"), "places behind the beginning of memory");
+        return argument(call, "strides", format!("{strides:?}"), "places behind the beginning of memory");
     };
     // SAFETY: by the caller's promise all bytes from the lowest place that the layout reaches to the highest, those
     // between the elements too, are initialised memory of the device that stays until the keeper is dropped; the

@@ -45,16 +45,15 @@ pub(crate) fn of_bytes<K: AsRef<[u8]> + Send + Sync + ?Sized + 'static>(
 ) -> Result<Proxy> {
     let all = (*keeper).as_ref();
     let Some(bytes) = all.get(range.clone()) else {
-        let value = format!("{range:?}");
-        return Err(Error::Argument { op: call.op, argument: "range", value, expected: "a range inside the bytes" });
+        return Err(Error::argument(call, "range", format!("{range:?}"), "a range inside the bytes"));
     };
-    if shape.check(call.op, dtype.size_in_bytes())? * dtype.size_in_bytes() != bytes.len() {
+    if shape.check(call, dtype.size_in_bytes())? * dtype.size_in_bytes() != bytes.len() {
         let given = bytes.len() / dtype.size_in_bytes();
-        return Err(Error::ElementCount { op: call.op, given, shape: shape.dims().to_vec() });
+        return Err(Error::element_count(call, given, shape.dims()));
     }
     if dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
         let (argument, value) = ("truth values", "another byte".to_owned());
-        return Err(Error::Argument { op: call.op, argument, value, expected: "bytes of 0 and 1" });
+        return Err(Error::argument(call, argument, value, "bytes of 0 and 1"));
     }
     let start = NonNull::from(bytes).cast::<u8>();
     if !at.device_of_place().is_cpu() || !is_aligned(start, dtype) {
@@ -120,7 +119,7 @@ pub(crate) fn of_vec<T: WithDType>(
     at: &dyn Place,
 ) -> std::result::Result<Result<Proxy>, Vec<T>> {
     let (bytes, held) = (size_of_val(data.as_slice()), data.capacity() * size_of::<T>());
-    let fits = shape.check(call.op, size_of::<T>()).is_ok_and(|count| count == data.len());
+    let fits = shape.check(call, size_of::<T>()).is_ok_and(|count| count == data.len());
     if bytes < TAKE_BYTES_MIN || !fits || !at.device_of_place().is_cpu() || workspace::is_open() || !pool::count(held) {
         return Err(data);
     }

@@ -26,11 +26,11 @@ impl NcclRank {
         let call = Call::here("all_reduce");
         let fits = |own: &ArrayRef<'_>, []: &[Pinned<'_>; 0]| {
             if !own.layout.is_contiguous() {
-                return Err(Error::RequiresContiguous { op: call.op });
+                return Err(Error::RequiresContiguous { op: call.op, site: Some(call.site) });
             }
             match device(own) {
                 Device::Cuda(cuda) if cuda.is_of(self) => Ok(()),
-                other => Err(Error::DeviceMismatch { op: call.op, lhs: format!("{self:?}"), rhs: other.to_string() }),
+                other => Err(Error::device_mismatch(call, format!("{self:?}"), other)),
             }
         };
         into(call, array, [], &fits, &|_, numbers, []| self.add_up(call.op, numbers))

@@ -52,12 +52,10 @@ impl Proxy {
     /// assert_eq!(a.as_ndarray_view(|v: ndarray::ArrayViewD<'_, f64>| v[[1, 2]])?, 5.);
     /// # Ok::<(), ndgc::Error>(())
     /// ```
+    #[track_caller]
     pub fn as_ndarray_view<T: WithDType, R>(&self, f: impl FnOnce(ArrayViewD<'_, T>) -> R) -> Result<R> {
-        let dims = IxDyn(self.dims());
-        self.with_slice(|all: &[T]| ArrayViewD::from_shape(dims, all).map(f))?.map_err(|error| Error::Shape {
-            op: "as_ndarray_view",
-            found: self.dims().to_vec(),
-            expected: format!("a shape that ndarray takes: {error}"),
-        })
+        let (call, dims) = (Call::here("as_ndarray_view"), IxDyn(self.dims()));
+        self.with_slice(|all: &[T]| ArrayViewD::from_shape(dims, all).map(f))?
+            .map_err(|error| Error::shape(call, self.dims(), format!("a shape that ndarray takes: {error}")))
     }
 }

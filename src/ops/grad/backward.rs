@@ -10,7 +10,10 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::Location;
 
 use crate::array::autograd::{GradPart, confirm, no_grad, tracked};
-use crate::base::error::{Error, Result};
+use crate::base::{
+    call::Call,
+    error::{Error, Result},
+};
 use crate::device::graph::blame;
 use crate::memory::{
     key::Key,
@@ -258,9 +261,10 @@ impl Proxy {
 /// The gradients behind a value, which is let go of before the walk if it was given up.
 fn walk_from(site: &'static Location<'static>, from: Cow<'_, Proxy>) -> Result<GradStore> {
     let look = |array: &Pinned<'_>| (array.node.clone(), *array.layout.shape(), array.dtype);
-    let (root, shape, dtype) = from.with_pinned("backward", look)?;
+    let call = Call { op: "backward", site };
+    let (root, shape, dtype) = from.with_pinned(call, look)?;
     let Some(root) = root else {
-        return Err(Error::NoGradient { array: registry::describe(from.key()) });
+        return Err(Error::NoGradient { op: call.op, array: registry::describe(from.key()), site: Some(site) });
     };
     // What is refused in a captured section is refused here, not where a derivative is computed.
     let mut walk = once(|| {

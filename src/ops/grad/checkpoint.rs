@@ -50,7 +50,7 @@ where
     F: Fn(&[Proxy]) -> Result<Proxy> + Send + Sync + 'static,
 {
     let call = Call::here("checkpoint");
-    let Some(&first) = inputs.first() else { return argument(call.op, "inputs", "[]", "at least one array") };
+    let Some(&first) = inputs.first() else { return argument(call, "inputs", "[]", "at least one array") };
     let mut run = once(|| {
         let start = random::position();
         let given = inputs
@@ -63,7 +63,7 @@ where
         if !is_grad_enabled() {
             return Ok(out);
         }
-        let look = |input: &&Proxy| input.with_pinned(call.op, |a| (a.node.clone(), Saved::of(call, a)));
+        let look = |input: &&Proxy| input.with_pinned(call, |a| (a.node.clone(), Saved::of(call, a)));
         let (parents, saved) = inputs.iter().map(look).collect::<Result<(Vec<_>, Vec<_>)>>()?;
         let node = spreading(parents, move |grad, parents| {
             let stand_ins = saved
@@ -73,9 +73,9 @@ where
                 .collect::<Result<Vec<_>>>()?;
             let (again, _) = random::replayed(start.clone(), || recording(true, || f(&stand_ins)));
             let again = again?;
-            check::same_shape(call.op, again.shape(), grad.shape(), "the function must compute the same each time")?;
+            check::same_shape(call, again.shape(), grad.shape(), "the function must compute the same each time")?;
             if again.dtype() != grad.dtype() {
-                return Err(Error::DTypeMismatch { op: call.op, lhs: again.dtype(), rhs: grad.dtype() });
+                return Err(Error::dtype_mismatch(call, again.dtype(), grad.dtype()));
             }
             let Some(root) = tracked(&again) else { return Ok(Vec::new()) };
             let own: Vec<_> = stand_ins.iter().map(tracked).collect();

@@ -65,7 +65,7 @@ macro_rules! cpu_storage {
                         Ok((CpuStorage::$variant(all), Layout::contiguous(shape)))
                     })*
                     #[allow(unreachable_patterns)] // dtypes that only features have
-                    dtype => Err(Error::UnsupportedDType { op, dtype, supported }),
+                    dtype => Err(Error::unsupported_dtype(op, dtype, supported)),
                 }
             }
 
@@ -89,7 +89,7 @@ impl CpuStorage {
     /// # Errors
     /// [`Error::DTypeMismatch`].
     pub fn as_slice<T: WithDType>(&self) -> Result<&[T]> {
-        let mismatch = Error::DTypeMismatch { op: "as_slice", lhs: self.dtype(), rhs: T::DTYPE };
+        let mismatch = Error::dtype_mismatch("as_slice", self.dtype(), T::DTYPE);
         self.any().downcast_ref::<Vec<T>>().map(Vec::as_slice).ok_or(mismatch)
     }
 
@@ -98,7 +98,7 @@ impl CpuStorage {
     /// # Errors
     /// [`Error::DTypeMismatch`].
     pub fn as_mut_slice<T: WithDType>(&mut self) -> Result<&mut [T]> {
-        let mismatch = Error::DTypeMismatch { op: "as_mut_slice", lhs: self.dtype(), rhs: T::DTYPE };
+        let mismatch = Error::dtype_mismatch("as_mut_slice", self.dtype(), T::DTYPE);
         self.any_mut().downcast_mut::<Vec<T>>().map(Vec::as_mut_slice).ok_or(mismatch)
     }
 }
@@ -219,7 +219,7 @@ type Forward = Result<(CpuStorage, Shape)>;
 
 fn no_code<R>(op: &'static str, device: &str) -> Result<R> {
     let (lhs, rhs) = (device.to_owned(), "cpu".to_owned());
-    Err(Error::DeviceMismatch { op, lhs, rhs })
+    Err(Error::device_mismatch(op, lhs, rhs))
 }
 
 macro_rules! custom_op {
@@ -259,7 +259,7 @@ macro_rules! custom_op {
             /// [`Error::BackwardNotSupported`] if the operation has none, as without this method.
             #[allow(unused_variables)]
             fn bwd(&self, $($arg: &Proxy,)+ res: &Proxy, grad_res: &Proxy) -> Result<$bwd> {
-                Err(Error::BackwardNotSupported { op: self.name() })
+                Err(Error::BackwardNotSupported { op: self.name(), site: None })
             }
         }
     };
@@ -361,7 +361,7 @@ fn recorded<const N: usize>(
     result: Proxy,
     bwd: impl Fn(&[Proxy], &Proxy, &Proxy) -> Result<[Option<Proxy>; 3]> + Send + Sync + 'static,
 ) -> Result<Proxy> {
-    let saved = result.with_pinned(call.op, |array| Saved::of(call, array))?;
+    let saved = result.with_pinned(call, |array| Saved::of(call, array))?;
     result.with_gradient(call, arrays, true, move |grad, operands, needs| {
         let result = saved.get()?;
         let mut grads = users(|| bwd(operands, &result, grad))?;
@@ -488,9 +488,13 @@ impl Proxy {
     /// As [`Proxy::apply_op1`] and [`Proxy::copy_`]; [`Error::ElementCount`] if the number of elements changed.
     #[track_caller]
     pub fn inplace_op1<C: InplaceOp1>(&self, op: &C) -> Result<()> {
-        let [(mut s, l)] = gather(op.name(), [self])?;
-        op.cpu_fwd(&mut s, &l)?;
-        self.copy_(&s.into_array(*l.shape())?)
+        let call = Call::here(op.name());
+        let run = || {
+            let [(mut s, l)] = gather(op.name(), [self])?;
+            op.cpu_fwd(&mut s, &l)?;
+            self.copy_(&s.into_array(*l.shape())?)
+        };
+        run().map_err(|error| error.of(call))
     }
 
     /// Changes this array by a custom operation with another operand.
@@ -499,10 +503,14 @@ impl Proxy {
     /// As [`Proxy::inplace_op1`]; [`Error::Argument`] if an operand shares the bytes that are changed.
     #[track_caller]
     pub fn inplace_op2<C: InplaceOp2>(&self, rhs: &Proxy, op: &C) -> Result<()> {
-        check::apart(op.name(), self, &[rhs])?;
-        let [(mut s, l), (s2, l2)] = gather(op.name(), [self, rhs])?;
-        op.cpu_fwd(&mut s, &l, &s2, &l2)?;
-        self.copy_(&s.into_array(*l.shape())?)
+        let call = Call::here(op.name());
+        let run = || {
+            check::apart(call, self, &[rhs])?;
+            let [(mut s, l), (s2, l2)] = gather(op.name(), [self, rhs])?;
+            op.cpu_fwd(&mut s, &l, &s2, &l2)?;
+            self.copy_(&s.into_array(*l.shape())?)
+        };
+        run().map_err(|error| error.of(call))
     }
 
     /// Changes this array by a custom operation with two other operands.
@@ -511,10 +519,14 @@ impl Proxy {
     /// As [`Proxy::inplace_op2`].
     #[track_caller]
     pub fn inplace_op3<C: InplaceOp3>(&self, t2: &Proxy, t3: &Proxy, op: &C) -> Result<()> {
-        check::apart(op.name(), self, &[t2, t3])?;
-        let [(mut s, l), (s2, l2), (s3, l3)] = gather(op.name(), [self, t2, t3])?;
-        op.cpu_fwd(&mut s, &l, &s2, &l2, &s3, &l3)?;
-        self.copy_(&s.into_array(*l.shape())?)
+        let call = Call::here(op.name());
+        let run = || {
+            check::apart(call, self, &[t2, t3])?;
+            let [(mut s, l), (s2, l2), (s3, l3)] = gather(op.name(), [self, t2, t3])?;
+            op.cpu_fwd(&mut s, &l, &s2, &l2, &s3, &l3)?;
+            self.copy_(&s.into_array(*l.shape())?)
+        };
+        run().map_err(|error| error.of(call))
     }
 
     /// A copy of the elements on the host, in row-major order, and their layout. [`Proxy::with_slice`] lends them

@@ -45,7 +45,7 @@ impl Var {
     #[track_caller]
     pub fn from_tensor(array: &Proxy) -> Result<Self> {
         let call = Call::here("var");
-        check::float(call.op, array.dtype())?;
+        check::float(call, array.dtype())?;
         if array.is_variable() {
             return Ok(Var(array.clone()));
         }
@@ -61,7 +61,7 @@ impl Var {
         let made = enter(call, |context| {
             let pins = pin(context, call.op, [&array])?;
             let [pinned] = pins.arrays();
-            check::float(call.op, pinned.dtype)?;
+            check::float(call, pinned.dtype)?;
             let (storage, layout, dtype) = (pinned.storage.clone(), pinned.layout, pinned.dtype);
             let parts = Parts { dtype, layout, storage, node: leaf() };
             Ok(Var(adopt_parts(call, context, parts, owner)?))

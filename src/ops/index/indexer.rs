@@ -14,7 +14,7 @@ use crate::base::{
 use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
-        compose::{argument, composite, renamed},
+        compose::{argument, composite},
         inplace::writable,
     },
     elementwise::unary::one,
@@ -251,7 +251,7 @@ type PickedAxis<'a> = (usize, &'a TensorIndexer);
 
 /// An index of an axis, counted from the end if it is negative.
 fn index(op: &'static str, at: i64, dim: usize) -> Result<usize> {
-    bound(op, at, dim).ok().filter(|&at| at < dim).ok_or(Error::IndexOutOfRange { op, index: at, dim })
+    bound(op, at, dim).ok().filter(|&at| at < dim).ok_or(Error::index_out_of_range(op, at, dim))
 }
 
 /// The end of a range, which may lie one behind the last index.
@@ -259,7 +259,7 @@ fn bound(op: &'static str, at: i64, dim: usize) -> Result<usize> {
     let from_start = if at < 0 { at + dim as i64 } else { at };
     match usize::try_from(from_start) {
         Ok(found) if found <= dim => Ok(found),
-        _ => Err(Error::IndexOutOfRange { op, index: at, dim }),
+        _ => Err(Error::index_out_of_range(op, at, dim)),
     }
 }
 
@@ -348,7 +348,7 @@ fn resolve<'a>(op: &'static str, items: &'a [TensorIndexer], shape: &Shape) -> R
             }
             TensorIndexer::NewAxis => {
                 if to > MAX_RANK {
-                    return Err(Error::RankTooLarge { op, rank: to + 1 });
+                    return Err(Error::rank_too_large(op, to + 1));
                 }
                 cut.new |= 1 << to;
                 (0, 1)
@@ -363,7 +363,7 @@ fn resolve<'a>(op: &'static str, items: &'a [TensorIndexer], shape: &Shape) -> R
     };
     let rank = to + behind;
     if rank > MAX_RANK {
-        return Err(Error::RankTooLarge { op, rank });
+        return Err(Error::rank_too_large(op, rank));
     }
     Ok((cut, picks))
 }
@@ -392,7 +392,7 @@ fn ids_of(x: &Proxy, (axis, item): PickedAxis<'_>, op: &'static str) -> Result<(
 
 /// What items take of an array.
 pub(crate) fn sliced(call: Call, x: &Proxy, items: &[TensorIndexer]) -> Result<Proxy> {
-    let (cut, picks) = resolve(call.op, items, x.shape())?;
+    let (cut, picks) = call.named(resolve(call.op, items, x.shape()))?;
     if picks.is_empty() {
         return cut.made(call, x);
     }
@@ -417,7 +417,7 @@ pub(crate) fn assign(call: Call, x: &Proxy, items: &[TensorIndexer], src: &Proxy
                 if picks.is_empty() {
                     return view.copy_(&src.broadcast_as(view.shape())?);
                 }
-                return argument(call.op, "lists and masks", picks.len(), "at most one where something is written");
+                return argument(call, "lists and masks", picks.len(), "at most one where something is written");
             };
             let (flat, ids) = ids_of(&view, pick, call.op)?;
             let shape = flat.shape().with_dim(pick.0, ids.dims1()?);
@@ -427,7 +427,7 @@ pub(crate) fn assign(call: Call, x: &Proxy, items: &[TensorIndexer], src: &Proxy
             view.copy_(&put.reshape(view.shape())?)
         })
     };
-    write().map_err(|error| renamed(call.op, error))
+    write().map_err(|error| error.of(call))
 }
 
 /// # Indexing: by items of several kinds

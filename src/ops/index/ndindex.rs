@@ -35,14 +35,15 @@ impl Items {
 
 /// What goes on while a text is read.
 struct Reader<'a> {
-    op: &'static str,
+    call: Call,
     text: &'a str,
     arguments: std::slice::Iter<'a, TensorIndexer>,
 }
 
 impl Reader<'_> {
     fn wrong<R>(&self, why: String) -> Result<R> {
-        Err(Error::Index { op: self.op, text: self.text.to_owned(), why })
+        let Call { op, site } = self.call;
+        Err(Error::Index { op, text: self.text.to_owned(), why, site: Some(site) })
     }
 
     fn next(&mut self) -> Result<TensorIndexer> {
@@ -115,8 +116,8 @@ impl Reader<'_> {
     }
 }
 
-fn read(op: &'static str, text: &str, arguments: &[TensorIndexer]) -> Result<Items> {
-    Reader { op, text, arguments: arguments.iter() }.items()
+fn read(call: Call, text: &str, arguments: &[TensorIndexer]) -> Result<Items> {
+    Reader { call, text, arguments: arguments.iter() }.items()
 }
 
 /// # Indexing: by text
@@ -137,8 +138,8 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn get_index(&self, index: &str, arguments: &[TensorIndexer]) -> Result<Proxy> {
-        let op = "get_index";
-        sliced(Call::here(op), self, read(op, index, arguments)?.get())
+        let call = Call::here("get_index");
+        sliced(call, self, read(call, index, arguments)?.get())
     }
 
     /// What an index written as text takes, replaced by `src`, which is broadcast to it: in place.
@@ -147,7 +148,7 @@ impl Proxy {
     /// Nothing is changed then: as [`Proxy::get_index`] and [`Proxy::slice_assign_`].
     #[track_caller]
     pub fn set_index(&self, index: &str, arguments: &[TensorIndexer], src: &Proxy) -> Result<()> {
-        let op = "set_index";
-        assign(Call::here(op), self, read(op, index, arguments)?.get(), src)
+        let call = Call::here("set_index");
+        assign(call, self, read(call, index, arguments)?.get(), src)
     }
 }

@@ -17,7 +17,7 @@ use crate::memory::proxy::Proxy;
 use crate::ops::{
     call::{
         check,
-        compose::{argument, composite, renamed, shape_of, wrong_shape},
+        compose::{argument, composite, shape_of, wrong_shape},
         inplace::writable,
     },
     index::select::{nowhere, readable},
@@ -27,7 +27,7 @@ use crate::ops::{
 fn ids_of(ids: &Proxy, op: &'static str) -> Result<(Shape, Vec<i64>)> {
     let dtype = ids.dtype();
     if !dtype.is_int() {
-        return Err(Error::UnsupportedDType { op, dtype, supported: "u8, u32, i64" });
+        return Err(Error::unsupported_dtype(op, dtype, "u8, u32, i64"));
     }
     ids.to_dtype(DType::I64)?.elements(op)
 }
@@ -35,7 +35,7 @@ fn ids_of(ids: &Proxy, op: &'static str) -> Result<(Shape, Vec<i64>)> {
 fn inside(op: &'static str, index: i64, dim: usize) -> Result<usize> {
     match usize::try_from(index) {
         Ok(at) if at < dim => Ok(at),
-        _ => Err(Error::IndexOutOfRange { op, index, dim }),
+        _ => Err(Error::index_out_of_range(op, index, dim)),
     }
 }
 
@@ -55,7 +55,7 @@ fn range_of(op: &'static str, range: &impl RangeBounds<usize>, axis: usize, dim:
         return argument(op, "range", format!("{start}..{end}"), "not empty");
     }
     if end > dim {
-        return Err(Error::Narrow { op, axis, start, len: end - start, dim });
+        return Err(Error::Narrow { op, axis, start, len: end - start, dim, site: None });
     }
     Ok((start, end - start))
 }
@@ -136,12 +136,12 @@ fn scattered((x, shape): (&Proxy, Shape), ids: &Proxy, src: &Proxy, axis: usize,
     let (of_ids, at) = ids_of(ids, op)?;
     scatter_fits(&shape, &of_ids, src.shape(), axis, op)?;
     if x.dtype() != src.dtype() {
-        return Err(Error::DTypeMismatch { op, lhs: x.dtype(), rhs: src.dtype() });
+        return Err(Error::dtype_mismatch(op, x.dtype(), src.dtype()));
     }
     let device = x.device();
     for other in [ids.device(), src.device()] {
         if device != other {
-            return Err(Error::DeviceMismatch { op, lhs: device.to_string(), rhs: other.to_string() });
+            return Err(Error::device_mismatch(op, device, other));
         }
     }
     let winners = winners(&shape, &of_ids, axis, (&at, nowhere(ids.dtype())), op)?;
@@ -182,7 +182,7 @@ fn points_of(x: &Proxy, ids: &Proxy, op: &'static str) -> Result<Points> {
     let rows = (0..count).map(|point| Ok::<i64, Error>(flat(point)? as i64)).collect::<Result<Vec<i64>>>()?;
     let rank = points.len() + rest.len();
     if rank > MAX_RANK {
-        return Err(Error::RankTooLarge { op, rank });
+        return Err(Error::rank_too_large(op, rank));
     }
     let to: Few = points.iter().chain(rest).copied().collect();
     let to = shape_of(op, &to, x.dtype().size_in_bytes())?;
@@ -213,13 +213,13 @@ impl Proxy {
         composite(call, self, &mut || {
             let (shape, of_src) = (*self.shape(), *src.shape());
             if ranges.len() != shape.rank() {
-                return argument(call.op, "number of ranges", ranges.len(), "one for each axis");
+                return argument(call, "number of ranges", ranges.len(), "one for each axis");
             }
             let axes = ranges.iter().zip(shape.dims()).enumerate();
             let ranges: Few<(usize, usize)> =
                 axes.map(|(axis, (range, &dim))| range_of(call.op, range, axis, dim)).collect::<Result<_>>()?;
             let sizes: Few = ranges.iter().map(|&(_, len)| len).collect();
-            check::same_shape(call.op, &Shape::from(sizes), &of_src, "the source must have the shape of the block")?;
+            check::same_shape(call, &Shape::from(sizes), &of_src, "the source must have the shape of the block")?;
             assigned(call, self, src, ranges)
         })
     }
@@ -254,16 +254,16 @@ impl Proxy {
     /// `src` shares its bytes; as [`Proxy::slice_scatter`] and [`Proxy::copy_`].
     #[track_caller]
     pub fn slice_set<A: Dim>(&self, src: &Proxy, dim: A, offset: usize) -> Result<()> {
-        let op = "slice_set";
-        check::open(op, &[self, src])?;
+        let call = Call::here("slice_set");
+        check::open(call, &[self, src])?;
         let set = || {
-            writable(self, op)?;
-            check::apart(op, self, &[src])?;
-            let ranges = part_of(self, src, dim, offset, op)?;
+            writable(self, call.op)?;
+            check::apart(call, self, &[src])?;
+            let ranges = part_of(self, src, dim, offset, call.op)?;
             // Its handle owns the view, so that none is left with a manager.
             no_grad(|| block(&self.aside()?, &ranges)?.copy_(src))
         };
-        set().map_err(|error| renamed(op, error))
+        set().map_err(|error| error.of(call))
     }
 
     /// A copy with `src[i][j]` at `[i][ids[i][j]]` along an axis; the last one wins where several meet. `ids` (u8, u32
@@ -287,8 +287,9 @@ impl Proxy {
     /// As [`Proxy::scatter`] and [`Proxy::copy_`].
     #[track_caller]
     pub fn scatter_set<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<()> {
+        let call = Call::here("scatter_set");
         let values = no_grad(|| self.aside()?.scatter(ids, src, dim));
-        values.and_then(|values| self.copy_(&values)).map_err(|error| renamed("scatter_set", error))
+        values.and_then(|values| self.copy_(&values)).map_err(|error| error.of(call))
     }
 
     /// As [`Proxy::scatter_add`], in place.
@@ -297,8 +298,9 @@ impl Proxy {
     /// As [`Proxy::scatter_add`] and [`Proxy::copy_`].
     #[track_caller]
     pub fn scatter_add_set<A: Dim>(&self, ids: &Proxy, src: &Proxy, dim: A) -> Result<()> {
+        let call = Call::here("scatter_add_set");
         let values = no_grad(|| self.aside()?.scatter_add(ids, src, dim));
-        values.and_then(|values| self.copy_(&values)).map_err(|error| renamed("scatter_add_set", error))
+        values.and_then(|values| self.copy_(&values)).map_err(|error| error.of(call))
     }
 
     /// The entries at points: the last axis of `ids` (u8, u32 or i64) holds indices of the first axes. Shape: `ids`
@@ -332,12 +334,12 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn index_put_(&self, ids: &Proxy, src: &Proxy, accumulate: bool) -> Result<()> {
-        let op = "index_put_";
+        let call = Call::here("index_put_");
         let put = || {
-            writable(self, op)?;
+            writable(self, call.op)?;
             no_grad(|| {
                 let base = self.aside()?;
-                let Points { rows, to, table } = points_of(&base, ids, op)?;
+                let Points { rows, to, table } = points_of(&base, ids, call.op)?;
                 let (count, width) = (rows.elem_count(), table.1);
                 let src = src.aside()?.broadcast_as(to)?.reshape((count, width))?;
                 let whole = base.reshape(table)?;
@@ -349,7 +351,7 @@ impl Proxy {
                 base.copy_(&changed.reshape(base.shape())?)
             })
         };
-        put().map_err(|error| renamed(op, error))
+        put().map_err(|error| error.of(call))
     }
 
     #[track_caller]
@@ -386,11 +388,11 @@ fn part_of<A: Dim>(x: &Proxy, src: &Proxy, dim: A, start: usize, op: &'static st
     let wanted = shape.with_dim(axis, size);
     check::same_shape(op, &of_src, &wanted, "all sizes but that of the axis must agree")?;
     if x.dtype() != src.dtype() {
-        return Err(Error::DTypeMismatch { op, lhs: x.dtype(), rhs: src.dtype() });
+        return Err(Error::dtype_mismatch(op, x.dtype(), src.dtype()));
     }
     let mut ranges: Few<(usize, usize)> = shape.dims().iter().map(|&dim| (0, dim)).collect();
     if start.checked_add(size).is_none_or(|end| end > shape.dims()[axis]) {
-        return Err(Error::Narrow { op, axis, start, len: size, dim: shape.dims()[axis] });
+        return Err(Error::Narrow { op, axis, start, len: size, dim: shape.dims()[axis], site: None });
     }
     ranges[axis] = (start, size);
     Ok(ranges)

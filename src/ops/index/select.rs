@@ -28,7 +28,7 @@ fn ids_are_list(op: &'static str, ids: &ArrayRef<'_>) -> Result<usize> {
     check::index(op, ids)?;
     match ids.layout.dims() {
         [n] => Ok(*n),
-        dims => Err(Error::Shape { op, found: dims.to_vec(), expected: "a list of indices (one axis)".into() }),
+        dims => Err(Error::shape(op, dims, "a list of indices (one axis)")),
     }
 }
 
@@ -98,7 +98,7 @@ impl Proxy {
         let of_ids = ids.dims();
         let rank = of_ids.len() + 1;
         if rank > MAX_RANK {
-            return Err(Error::RankTooLarge { op: "embedding", rank });
+            return Err(Error::rank_too_large("embedding", rank));
         }
         let dims: Few = of_ids.iter().copied().chain([width]).collect();
         let rows = || self.index_select(&ids.flatten_all()?, 0)?.reshape(dims);
@@ -149,8 +149,8 @@ fn picked(
     enter(call, |context| {
         let pins = pin(context, call.op, [array, ids])?;
         let [x, i] = pins.arrays();
-        check::same_device(call.op, device(&x), device(&i))?;
-        check::index(call.op, &i)?;
+        check::same_device(call, device(&x), device(&i))?;
+        check::index(call, &i)?;
         let shape = *x.layout.shape();
         let axis = axis_of(&shape)?;
         let to = match how {
@@ -216,10 +216,10 @@ fn put_into_copy(
     enter(call, |context| {
         let pins = pin(context, call.op, [base, ids, src])?;
         let [x, i, s] = pins.arrays();
-        check::same_device(call.op, device(&x), device(&i))?;
-        check::same_device(call.op, device(&x), device(&s))?;
-        check::same_dtype(call.op, &x, &s)?;
-        check::number(call.op, x.dtype)?;
+        check::same_device(call, device(&x), device(&i))?;
+        check::same_device(call, device(&x), device(&s))?;
+        check::same_dtype(call, &x, &s)?;
+        check::number(call, x.dtype)?;
         let axis = axis_of(x.layout.shape())?;
         check_put(call.op, &x, &i, &s, axis, put)?;
         let out = output(context, call.op, device(&x), x.dtype, x.layout.shape(), false)?;

@@ -41,9 +41,9 @@ impl Proxy {
         let call = Call::here("flip");
         let (shape, mut axes) = (*self.shape(), 0u8);
         for dim in dims {
-            axes ^= 1 << dim.to_index(&shape, call.op)?;
+            axes ^= 1 << call.axis(*dim, &shape)?;
         }
-        if axes == 0 { check::same(call.op, self) } else { flipped(call, (self, &shape), axes) }
+        if axes == 0 { check::same(call, self) } else { flipped(call, (self, &shape), axes) }
     }
 
     /// The `len` indices `start`, `start + step`, .. of one axis, `step` also negative: a view, with a gradient.
@@ -55,9 +55,9 @@ impl Proxy {
     pub fn narrow_step<A: Dim>(&self, dim: A, start: usize, len: usize, step: isize) -> Result<Proxy> {
         let call = Call::here("narrow_step");
         let shape = *self.shape();
-        let axis = dim.to_index(&shape, call.op)?;
+        let axis = call.axis(dim, &shape)?;
         if step == 0 {
-            return argument(call.op, "step", step, "not 0");
+            return argument(call, "step", step, "not 0");
         }
         view_of(
             call,
@@ -92,15 +92,15 @@ impl Proxy {
     pub fn unfold<A: Dim>(&self, dim: A, size: usize, step: usize) -> Result<Proxy> {
         let call = Call::here("unfold");
         let (shape, dtype) = (*self.shape(), self.dtype());
-        let axis = dim.to_index(&shape, call.op)?;
+        let axis = call.axis(dim, &shape)?;
         if size == 0 || size > shape.dims()[axis] {
-            return argument(call.op, "size", size, "at least 1 and at most the size of the axis");
+            return argument(call, "size", size, "at least 1 and at most the size of the axis");
         }
         if step == 0 {
-            return argument(call.op, "step", step, "at least 1");
+            return argument(call, "step", step, "at least 1");
         }
         if shape.rank() == MAX_RANK {
-            return Err(Error::RankTooLarge { op: call.op, rank: MAX_RANK + 1 });
+            return Err(Error::rank_too_large(call, MAX_RANK + 1));
         }
         let count = (shape.dims()[axis] - size) / step + 1;
         view_of(
@@ -108,7 +108,7 @@ impl Proxy {
             (self, &shape),
             |layout| {
                 let windows = layout.windows(axis, count, size, step);
-                windows.shape().check(call.op, dtype.size_in_bytes()).map(|_| windows)
+                windows.shape().check(call, dtype.size_in_bytes()).map(|_| windows)
             },
             |from| {
                 let from = *from.shape();

@@ -200,9 +200,9 @@ impl Proxy {
     pub fn einsum<T: AsRef<Proxy>>(equation: &str, operands: &[T]) -> Result<Proxy> {
         let call = Call::here(OP);
         let Some(first) = operands.first().map(AsRef::as_ref) else {
-            return argument(OP, "operands", "[]", "not empty");
+            return argument(call, "operands", "[]", "not empty");
         };
-        let (mut inputs, mut output) = parse(equation, operands.len())?;
+        let (mut inputs, mut output) = call.named(parse(equation, operands.len()))?;
         let mut sum = move || {
             let operands: Vec<&Proxy> = operands.iter().map(AsRef::as_ref).collect();
             let operands = spread(&operands, &mut inputs, &mut output)?;

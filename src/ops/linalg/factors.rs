@@ -27,7 +27,7 @@ use crate::ops::{
 
 /// Matrices on the host, row-major, one after the other.
 struct Matrices {
-    op: &'static str,
+    call: Call,
     data: Vec<f64>,
     shape: Shape,
     rows: usize,
@@ -35,18 +35,19 @@ struct Matrices {
 }
 
 impl Matrices {
-    fn of(op: &'static str, x: &Proxy) -> Result<Self> {
-        check::float(op, x.dtype())?;
-        let (shape, data) = no_grad(|| x.aside()?.to_dtype(DType::F64)?.elements::<f64>(op))?;
+    fn of(call: Call, x: &Proxy) -> Result<Self> {
+        check::float(call, x.dtype())?;
+        let read = no_grad(|| x.aside()?.to_dtype(DType::F64)?.elements::<f64>(call.op));
+        let (shape, data) = read.map_err(|error| error.of(call))?;
         let &[.., rows, columns] = shape.dims() else {
-            return wrong_shape(op, x, "a matrix, or matrices behind other axes");
+            return wrong_shape(call, x, "a matrix, or matrices behind other axes");
         };
-        Ok(Matrices { op, data, shape, rows, columns })
+        Ok(Matrices { call, data, shape, rows, columns })
     }
 
-    fn square(op: &'static str, x: &Proxy) -> Result<Self> {
-        let all = Self::of(op, x)?;
-        if all.rows == all.columns { Ok(all) } else { wrong_shape(op, x, "square matrices") }
+    fn square(call: Call, x: &Proxy) -> Result<Self> {
+        let all = Self::of(call, x)?;
+        if all.rows == all.columns { Ok(all) } else { wrong_shape(call, x, "square matrices") }
     }
 
     /// Each matrix with its number. There are none if they have no elements.
@@ -63,7 +64,7 @@ impl Matrices {
 
     /// As an error names a matrix that does not do.
     fn refused<R>(&self, number: usize, expected: &'static str) -> Result<R> {
-        argument(self.op, "matrix", format!("number {number} of {:?}", self.shape.dims()), expected)
+        argument(self.call, "matrix", format!("number {number} of {:?}", self.shape.dims()), expected)
     }
 }
 
@@ -106,7 +107,7 @@ fn turned(x: &Proxy) -> Result<Proxy> {
 pub fn inverse(a: &Proxy) -> Result<Proxy> {
     let call = Call::here("inverse");
     composite(call, a, &mut || {
-        let all = Matrices::square(call.op, a)?;
+        let all = Matrices::square(call, a)?;
         let mut data = Vec::with_capacity(all.data.len());
         for (number, matrix) in all.each() {
             append(&mut data, invertible(&all, number, matrix)?.inverse().as_ref());
@@ -127,32 +128,23 @@ pub fn inverse(a: &Proxy) -> Result<Proxy> {
 pub fn solve(a: &Proxy, b: &Proxy) -> Result<Proxy> {
     let call = Call::here("solve");
     composite(call, a, &mut || {
-        let all = Matrices::square(call.op, a)?;
+        let all = Matrices::square(call, a)?;
         let (left, right) = (all.shape, *b.shape());
         if right.rank() + 1 == left.rank() {
             return solve(a, &b.unsqueeze(right.rank())?)?.squeeze(right.rank());
         }
         let lead = left.rank() - 1;
         if right.rank() != left.rank() || left.dims()[..lead] != right.dims()[..lead] {
-            return Err(Error::shapes(
-                call.op,
-                &left,
-                &right,
-                "the second must have a row for each of the first".into(),
-            ));
+            return Err(Error::shapes(call, &left, &right, "the second must have a row for each of the first"));
         }
         if a.dtype() != b.dtype() {
-            return Err(Error::DTypeMismatch { op: call.op, lhs: a.dtype(), rhs: b.dtype() });
+            return Err(Error::dtype_mismatch(call, a.dtype(), b.dtype()));
         }
         if a.device() != b.device() {
-            return Err(Error::DeviceMismatch {
-                op: call.op,
-                lhs: a.device().to_string(),
-                rhs: b.device().to_string(),
-            });
+            return Err(Error::device_mismatch(call, a.device(), b.device()));
         }
-        let rhs = Matrices::of(call.op, b)?;
-        check::same_shape(call.op, &rhs.shape, &right, EXCHANGED)?;
+        let rhs = Matrices::of(call, b)?;
+        check::same_shape(call, &rhs.shape, &right, EXCHANGED)?;
         let mut data = Vec::with_capacity(rhs.data.len());
         for ((number, matrix), (_, wanted)) in all.each().zip(rhs.each()) {
             append(&mut data, invertible(&all, number, matrix)?.solve(wanted).as_ref());
@@ -175,7 +167,7 @@ pub fn solve(a: &Proxy, b: &Proxy) -> Result<Proxy> {
 pub fn det(a: &Proxy) -> Result<Proxy> {
     let call = Call::here("det");
     composite(call, a, &mut || {
-        let all = Matrices::square(call.op, a)?;
+        let all = Matrices::square(call, a)?;
         let dims = all.dims(&[]);
         let mut data: Vec<f64> = all.each().map(|(_, matrix)| matrix.determinant()).collect();
         if all.rows == 0 {
@@ -199,7 +191,7 @@ pub fn det(a: &Proxy) -> Result<Proxy> {
 pub fn cholesky(a: &Proxy) -> Result<Proxy> {
     let call = Call::here("cholesky");
     composite(call, a, &mut || {
-        let all = Matrices::square(call.op, a)?;
+        let all = Matrices::square(call, a)?;
         let mut data = Vec::with_capacity(all.data.len());
         for (number, matrix) in all.each() {
             match matrix.llt(Side::Lower) {
@@ -238,9 +230,7 @@ fn diagonal_of_each(x: &Proxy) -> Result<Proxy> {
 type FactorParts<const N: usize> = [(Vec<f64>, Vec<usize>); N];
 
 /// Several results of one computation, each with the owner of `a`.
-#[track_caller]
-fn parts<const N: usize>(op: &'static str, a: &Proxy, parts: FactorParts<N>) -> Result<[Proxy; N]> {
-    let call = Call::here(op);
+fn parts<const N: usize>(call: Call, a: &Proxy, parts: FactorParts<N>) -> Result<[Proxy; N]> {
     let mut made = parts.map(|(data, dims)| Some(composite(call, a, &mut once(|| beside(a, data, &dims)))));
     if let Some(failed) = made.iter().position(|result| matches!(result, Some(Err(_)))) {
         // What was made for the owner of `a` does not stay there.
@@ -258,7 +248,7 @@ fn parts<const N: usize>(op: &'static str, a: &Proxy, parts: FactorParts<N>) -> 
 /// [`Error::Shape`], [`Error::UnsupportedDType`], [`Error::StaleArray`], [`Error::OutOfMemory`].
 #[track_caller]
 pub fn lu(a: &Proxy) -> Result<(Proxy, Proxy, Proxy)> {
-    let all = Matrices::of("lu", a)?;
+    let all = Matrices::of(Call::here("lu"), a)?;
     let (m, n) = (all.rows, all.columns);
     let k = m.min(n);
     let [mut p, mut l, mut u] = [const { Vec::new() }; 3];
@@ -274,7 +264,7 @@ pub fn lu(a: &Proxy) -> Result<(Proxy, Proxy, Proxy)> {
         let eye: Vec<f64> = (0..m * m).map(|i| f64::from(u8::from(i % (m + 1) == 0))).collect();
         p = eye.repeat(all.dims(&[]).iter().product());
     }
-    let [p, l, u] = parts("lu", a, [(p, all.dims(&[m, m])), (l, all.dims(&[m, k])), (u, all.dims(&[k, n]))])?;
+    let [p, l, u] = parts(all.call, a, [(p, all.dims(&[m, m])), (l, all.dims(&[m, k])), (u, all.dims(&[k, n]))])?;
     Ok((p, l, u))
 }
 
@@ -285,7 +275,7 @@ pub fn lu(a: &Proxy) -> Result<(Proxy, Proxy, Proxy)> {
 /// As [`lu`].
 #[track_caller]
 pub fn qr(a: &Proxy) -> Result<(Proxy, Proxy)> {
-    let all = Matrices::of("qr", a)?;
+    let all = Matrices::of(Call::here("qr"), a)?;
     let k = all.rows.min(all.columns);
     let (mut q, mut r) = (Vec::new(), Vec::new());
     for (_, matrix) in all.each() {
@@ -293,7 +283,7 @@ pub fn qr(a: &Proxy) -> Result<(Proxy, Proxy)> {
         append(&mut q, qr.compute_thin_Q().as_ref());
         append(&mut r, qr.thin_R());
     }
-    let [q, r] = parts("qr", a, [(q, all.dims(&[all.rows, k])), (r, all.dims(&[k, all.columns]))])?;
+    let [q, r] = parts(all.call, a, [(q, all.dims(&[all.rows, k])), (r, all.dims(&[k, all.columns]))])?;
     Ok((q, r))
 }
 
@@ -304,7 +294,7 @@ pub fn qr(a: &Proxy) -> Result<(Proxy, Proxy)> {
 /// [`Error::Argument`] that names a matrix for which no values were found, such as one with NaN; as [`lu`].
 #[track_caller]
 pub fn svd(a: &Proxy) -> Result<(Proxy, Proxy, Proxy)> {
-    let all = Matrices::of("svd", a)?;
+    let all = Matrices::of(Call::here("svd"), a)?;
     let k = all.rows.min(all.columns);
     let [mut u, mut s, mut vt] = [const { Vec::new() }; 3];
     for (number, matrix) in all.each() {
@@ -317,7 +307,7 @@ pub fn svd(a: &Proxy) -> Result<(Proxy, Proxy, Proxy)> {
     }
     let dims = [all.dims(&[all.rows, k]), all.dims(&[k]), all.dims(&[k, all.columns])];
     let [to_u, to_s, to_vt] = dims;
-    let [u, s, vt] = parts("svd", a, [(u, to_u), (s, to_s), (vt, to_vt)])?;
+    let [u, s, vt] = parts(all.call, a, [(u, to_u), (s, to_s), (vt, to_vt)])?;
     Ok((u, s, vt))
 }
 
@@ -328,7 +318,7 @@ pub fn svd(a: &Proxy) -> Result<(Proxy, Proxy, Proxy)> {
 /// As [`svd`]; [`Error::Shape`] for matrices that are not square.
 #[track_caller]
 pub fn eigh(a: &Proxy) -> Result<(Proxy, Proxy)> {
-    let all = Matrices::square("eigh", a)?;
+    let all = Matrices::square(Call::here("eigh"), a)?;
     let (mut w, mut v) = (Vec::new(), Vec::new());
     for (number, matrix) in all.each() {
         let Some(found) = finite(matrix).then(|| matrix.self_adjoint_eigen(Side::Lower).ok()).flatten() else {
@@ -337,7 +327,7 @@ pub fn eigh(a: &Proxy) -> Result<(Proxy, Proxy)> {
         w.extend((0..all.rows).map(|i| found.S().column_vector()[i]));
         append(&mut v, found.U());
     }
-    let [w, v] = parts("eigh", a, [(w, all.dims(&[all.rows])), (v, all.dims(&[all.rows, all.rows]))])?;
+    let [w, v] = parts(all.call, a, [(w, all.dims(&[all.rows])), (v, all.dims(&[all.rows, all.rows]))])?;
     Ok((w, v))
 }
 

@@ -39,12 +39,13 @@ impl Complex {
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::UnsupportedDType`] for integers.
+    #[track_caller]
     pub fn new(re: Proxy, im: Proxy) -> Result<Self> {
-        let op = "complex";
-        check::float(op, re.dtype())?;
-        check::same_shape(op, re.shape(), im.shape(), "the parts must have one shape")?;
+        let call = Call::here("complex");
+        check::float(call, re.dtype())?;
+        check::same_shape(call, re.shape(), im.shape(), "the parts must have one shape")?;
         if re.dtype() != im.dtype() {
-            return Err(Error::DTypeMismatch { op, lhs: re.dtype(), rhs: im.dtype() });
+            return Err(Error::dtype_mismatch(call, re.dtype(), im.dtype()));
         }
         Ok(Complex { re, im })
     }
@@ -141,7 +142,7 @@ impl Transform {
         let enough = line.try_reserve_exact(n).is_ok();
         if !enough || out_re.try_reserve_exact(lines * keep).is_err() || out_im.try_reserve_exact(lines * keep).is_err()
         {
-            return Err(Error::SizeOverflow { op: "fft", shape: dims, elem_bytes: size_of::<Complex64>() });
+            return Err(Error::SizeOverflow { op: "fft", shape: dims, elem_bytes: size_of::<Complex64>(), site: None });
         }
         line.resize(n, Complex64::default());
         let mut planner = FftPlanner::<f64>::new();
@@ -190,16 +191,16 @@ impl Transform {
 }
 
 /// The axis, and the length of the transform: that of the axis if none is given.
-fn line(op: &'static str, x: &Proxy, n: Option<usize>, dim: impl Dim) -> Result<(usize, usize)> {
-    check::float(op, x.dtype())?;
+fn line(call: Call, x: &Proxy, n: Option<usize>, dim: impl Dim) -> Result<(usize, usize)> {
+    check::float(call, x.dtype())?;
     let shape = *x.shape();
-    let axis = dim.to_index(&shape, op)?;
+    let axis = call.axis(dim, &shape)?;
     let n = n.unwrap_or(shape.dims()[axis]);
     if n == 0 {
-        return argument(op, "n", n, "a length from 1");
+        return argument(call, "n", n, "a length from 1");
     }
     // Also of the line that is transformed, which no array holds.
-    shape_of(op, &[n], size_of::<Complex64>())?;
+    shape_of(call, &[n], size_of::<Complex64>())?;
     Ok((axis, n))
 }
 
@@ -218,8 +219,9 @@ fn line(op: &'static str, x: &Proxy, n: Option<usize>, dim: impl Dim) -> Result<
 /// ```
 #[track_caller]
 pub fn fft<A: Dim>(x: &Complex, n: Option<usize>, dim: A) -> Result<Complex> {
-    let (axis, n) = line("fft", &x.re, n, dim)?;
-    Transform { axis, n, keep: n, forwards: true, scale: 1.0 }.apply(Call::here("fft"), x)
+    let call = Call::here("fft");
+    let (axis, n) = line(call, &x.re, n, dim)?;
+    Transform { axis, n, keep: n, forwards: true, scale: 1.0 }.apply(call, x)
 }
 
 /// The inverse of [`fft`].
@@ -228,8 +230,9 @@ pub fn fft<A: Dim>(x: &Complex, n: Option<usize>, dim: A) -> Result<Complex> {
 /// As [`fft`].
 #[track_caller]
 pub fn ifft<A: Dim>(x: &Complex, n: Option<usize>, dim: A) -> Result<Complex> {
-    let (axis, n) = line("ifft", &x.re, n, dim)?;
-    Transform { axis, n, keep: n, forwards: false, scale: 1.0 / n as f64 }.apply(Call::here("ifft"), x)
+    let call = Call::here("ifft");
+    let (axis, n) = line(call, &x.re, n, dim)?;
+    Transform { axis, n, keep: n, forwards: false, scale: 1.0 / n as f64 }.apply(call, x)
 }
 
 /// The transform of real numbers: its first `n / 2 + 1` numbers, which determine the rest.
@@ -238,9 +241,10 @@ pub fn ifft<A: Dim>(x: &Complex, n: Option<usize>, dim: A) -> Result<Complex> {
 /// As [`fft`].
 #[track_caller]
 pub fn rfft<A: Dim>(x: &Proxy, n: Option<usize>, dim: A) -> Result<Complex> {
-    let (axis, n) = line("rfft", x, n, dim)?;
+    let call = Call::here("rfft");
+    let (axis, n) = line(call, x, n, dim)?;
     let transform = Transform { axis, n, keep: n / 2 + 1, forwards: true, scale: 1.0 };
-    transform.apply(Call::here("rfft"), &Complex::from_real(x)?)
+    transform.apply(call, &Complex::from_real(x)?)
 }
 
 /// The inverse of [`rfft`]: `n` real numbers; `None` is twice the size of the axis less 2.
@@ -251,9 +255,9 @@ pub fn rfft<A: Dim>(x: &Proxy, n: Option<usize>, dim: A) -> Result<Complex> {
 pub fn irfft<A: Dim>(x: &Complex, n: Option<usize>, dim: A) -> Result<Proxy> {
     let call = Call::here("irfft");
     let shape = *x.re.shape();
-    let axis = dim.to_index(&shape, call.op)?;
+    let axis = call.axis(dim, &shape)?;
     let n = n.unwrap_or(2 * shape.dims()[axis].saturating_sub(1));
-    let (axis, n) = line(call.op, &x.re, Some(n), axis)?;
+    let (axis, n) = line(call, &x.re, Some(n), axis)?;
     composite(call, &x.re, &mut || {
         let bins = (n / 2 + 1).min(shape.dims()[axis]);
         // All but the first, and the middle one of an even length, stand for two.
@@ -294,11 +298,11 @@ pub fn ifft2(x: &Complex, sizes: Option<[usize; 2]>) -> Result<Complex> {
 /// As [`Proxy::zeros`].
 #[track_caller]
 pub fn hann_window<P: crate::ops::call::place::Place + ?Sized>(n: usize, dtype: DType, at: &P) -> Result<Proxy> {
-    let op = "hann_window";
-    check::float(op, dtype)?;
-    shape_of(op, &[n], size_of::<f64>())?;
+    let call = Call::here("hann_window");
+    check::float(call, dtype)?;
+    shape_of(call, &[n], size_of::<f64>())?;
     let data: Vec<f64> = (0..n).map(|i| 0.5 - 0.5 * (TAU * i as f64 / n as f64).cos()).collect();
-    composite_at(Call::here(op), &at, &mut once(|| Proxy::from_vec(data, n, at.device_of_place())?.to_dtype(dtype)))
+    composite_at(call, &at, &mut once(|| Proxy::from_vec(data, n, at.device_of_place())?.to_dtype(dtype)))
 }
 
 /// The transforms of windows of `window.dims()[0]` numbers, `hop` apart, of signals `[.., time]`: `[.., bins,
@@ -309,17 +313,17 @@ pub fn hann_window<P: crate::ops::call::place::Place + ?Sized>(n: usize, dtype: 
 /// [`rfft`].
 #[track_caller]
 pub fn stft(x: &Proxy, window: &Proxy, hop: usize, center: bool) -> Result<Complex> {
-    let op = "stft";
+    let call = Call::here("stft");
     let dims = x.dims();
     let (Some(&time), &[size]) = (dims.last(), window.dims()) else {
-        return wrong_shape(op, x, "at least one axis, and a window of one");
+        return wrong_shape(call, x, "at least one axis, and a window of one");
     };
     if hop == 0 || size == 0 {
-        return argument(op, "hop", format!("{hop}, of a window of {size}"), "both from 1");
+        return argument(call, "hop", format!("{hop}, of a window of {size}"), "both from 1");
     }
     let side = if center { size / 2 } else { 0 };
     if time < size.saturating_sub(2 * side) || time <= side {
-        return wrong_shape(op, x, "a signal that is as long as the window, or longer than half of it with center");
+        return wrong_shape(call, x, "a signal that is as long as the window, or longer than half of it with center");
     }
     let last = dims.len() - 1;
     let signal = if side == 0 {

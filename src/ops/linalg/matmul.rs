@@ -59,7 +59,7 @@ fn matmul(call: Call, lhs: &Proxy, rhs: &Proxy, broadcast: bool) -> Result<Proxy
         let pins = pin(context, call.op, [lhs, rhs])?;
         let [a, b] = pins.arrays();
         let (of_a, of_b) = (a.storage.buffer(), b.storage.buffer());
-        check::same_device(call.op, of_a.device(), of_b.device())?;
+        check::same_device(call, of_a.device(), of_b.device())?;
         let wide;
         let (shape, left, right) = match (a.layout.dims(), b.layout.dims()) {
             (&[m, k], &[inner, n]) if k == inner => (Shape::from((m, n)), a.layout, b.layout),
@@ -68,8 +68,8 @@ fn matmul(call: Call, lhs: &Proxy, rhs: &Proxy, broadcast: bool) -> Result<Proxy
                 (wide.0, &wide.1, &wide.2)
             }
         };
-        check::same_dtype(call.op, &a, &b)?;
-        let dtype = check::number(call.op, a.dtype)?;
+        check::same_dtype(call, &a, &b)?;
+        let dtype = check::number(call, a.dtype)?;
         let (storage, layout) =
             (allocate(context, call.op, of_a.device(), dtype, &shape, false)?, Layout::contiguous(shape));
         let (lhs_view, rhs_view) = (view_of(of_a, dtype, left), view_of(of_b, dtype, right));
@@ -85,8 +85,7 @@ fn align(name: &'static str, a: &ArrayRef<'_>, b: &ArrayRef<'_>, broadcast: bool
     let (left, right) = (*a.layout.shape(), *b.layout.shape());
     for shape in [left, right] {
         if shape.rank() < 2 {
-            let expected = "at least two axes; use unsqueeze for a vector".into();
-            return Err(Error::Shape { op: name, found: shape.dims().to_vec(), expected });
+            return Err(Error::shape(name, shape.dims(), "at least two axes; use unsqueeze for a vector"));
         }
     }
     let (lead_a, lead_b) = (left.rank() - 2, right.rank() - 2);
@@ -100,7 +99,7 @@ fn align(name: &'static str, a: &ArrayRef<'_>, b: &ArrayRef<'_>, broadcast: bool
         return Ok((left.with_dim(lead_a + 1, n), *a.layout, *b.layout));
     }
     if !broadcast {
-        let why = "leading axes differ; use broadcast_matmul to repeat axes of size 1".into();
+        let why = "leading axes differ; use broadcast_matmul to repeat axes of size 1";
         return Err(Error::shapes(name, &left, &right, why));
     }
     let lead = Shape::from(&left.dims()[..lead_a]).broadcast(&Shape::from(&right.dims()[..lead_b]), name)?;
@@ -158,9 +157,9 @@ impl Proxy {
         enter(call, |context| {
             let pins = pin(context, call.op, [self, weight])?;
             let [x, w] = pins.arrays();
-            check::same_device(call.op, device(&x), device(&w))?;
-            check::same_dtype(call.op, &x, &w)?;
-            check::number(call.op, x.dtype)?;
+            check::same_device(call, device(&x), device(&w))?;
+            check::same_dtype(call, &x, &w)?;
+            check::number(call, x.dtype)?;
             let [m, k, n] = sizes(call.op, &x, &w)?;
             let out = output(context, call.op, device(&x), x.dtype, &Shape::from((m, n)), false)?;
             let turned = w.layout.transpose(0, 1);
@@ -173,11 +172,11 @@ impl Proxy {
             };
             let pins = pin(context, call.op, [bias])?;
             let [b] = pins.arrays();
-            check::same_device(call.op, device(&x), device(&b))?;
-            check::same_dtype(call.op, &x, &b)?;
+            check::same_device(call, device(&x), device(&b))?;
+            check::same_dtype(call, &x, &b)?;
             if b.layout.shape().rank() > 0 && b.layout.dims() != [1] {
                 let hint = "the bias has one number for each output, or one for all";
-                check::same_shape(call.op, b.layout.shape(), &Shape::from(n), hint)?;
+                check::same_shape(call, b.layout.shape(), &Shape::from(n), hint)?;
             }
             let wide = b.layout.broadcast_to(&Shape::from((m, n)), call.op)?;
             launch(device(&x), &Kernel::BinaryAssign { op: BinaryOp::Add, dst: out.view(), rhs: view_as(&b, &wide) })?;
@@ -196,8 +195,8 @@ fn sizes(name: &'static str, x: &ArrayRef<'_>, w: &ArrayRef<'_>) -> Result<[usiz
             let why = format!("the input has {k} columns and the weights {inner}");
             Err(Error::shapes(name, x.layout.shape(), w.layout.shape(), why))
         }
-        (&[_, _], found) => Err(Error::Shape { op: name, found: found.to_vec(), expected: "weights [out, in]".into() }),
-        (found, _) => Err(Error::Shape { op: name, found: found.to_vec(), expected: "at least two axes".into() }),
+        (&[_, _], found) => Err(Error::shape(name, found, "weights [out, in]")),
+        (found, _) => Err(Error::shape(name, found, "at least two axes")),
     }
 }
 

@@ -20,7 +20,7 @@ impl Proxy {
         composite(Call::here(op), self, &mut || {
             let (a, b) = (*self.shape(), *rhs.shape());
             if a.rank() != 1 || b.rank() != 1 {
-                return Err(Error::shapes(op, &a, &b, "both must be vectors".into()));
+                return Err(Error::shapes(op, &a, &b, "both must be vectors"));
             }
             self.mul(rhs)?.sum_all()
         })
@@ -36,7 +36,7 @@ impl Proxy {
         composite(Call::here(op), self, &mut || {
             let (a, b) = (*self.shape(), *rhs.shape());
             if a.rank() != 2 || b.rank() != 1 {
-                return Err(Error::shapes(op, &a, &b, "needs a matrix and a vector".into()));
+                return Err(Error::shapes(op, &a, &b, "needs a matrix and a vector"));
             }
             self.matmul(&rhs.unsqueeze(1)?)?.squeeze(1)
         })
@@ -48,7 +48,7 @@ impl Proxy {
         composite(Call::here(op), self, &mut || {
             let (a, b) = (*self.shape(), *rhs.shape());
             if a.rank() != 1 || b.rank() != 1 {
-                return Err(Error::shapes(op, &a, &b, "both must be vectors".into()));
+                return Err(Error::shapes(op, &a, &b, "both must be vectors"));
             }
             self.unsqueeze(1)?.broadcast_mul(&rhs.unsqueeze(0)?)
         })
@@ -76,7 +76,7 @@ impl Proxy {
             let (a, b) = (self.dims(), rhs.dims());
             let rank = a.len().max(b.len());
             if 2 * rank > MAX_RANK {
-                return Err(Error::RankTooLarge { op, rank: 2 * rank });
+                return Err(Error::rank_too_large(op, 2 * rank));
             }
             let filled = |dims: &[usize]| (dims.len()..rank).map(|_| 1).chain(dims.iter().copied()).collect::<Few>();
             let (a, b) = (filled(a), filled(b));
@@ -111,7 +111,7 @@ impl Proxy {
         composite(Call::here(op), self, &mut || {
             let (a, b) = (*self.shape(), *rhs.shape());
             if a.rank() < 2 || b.rank() < 2 || a.dim(D::Minus1)? != b.dim(D::Minus1)? {
-                return Err(Error::shapes(op, &a, &b, "needs two sets of points with as many coordinates".into()));
+                return Err(Error::shapes(op, &a, &b, "needs two sets of points with as many coordinates"));
             }
             self.unsqueeze(a.rank() - 1)?.broadcast_sub(&rhs.unsqueeze(b.rank() - 2)?)?.ext_norm_dim(p, D::Minus1)
         })

@@ -49,19 +49,18 @@ impl Convolution {
     fn check(&self, image: &Shape, weights: &Shape) -> Result<()> {
         for (what, value) in [("stride", self.stride), ("dilation", self.dilation), ("groups", self.groups)] {
             if value == 0 {
-                return argument(self.call.op, what, value, "1 or more");
+                return argument(self.call, what, value, "1 or more");
             }
         }
         for (shape, expected) in [(image, "[batch, channels"), (weights, "kernels as [out, in")] {
             if shape.rank() != self.axes + 2 {
                 let spatial = ["", ", length]", ", height, width]", ", depth, height, width]"][self.axes];
-                let expected = format!("{expected}{spatial}");
-                return Err(Error::Shape { op: self.call.op, found: shape.dims().to_vec(), expected });
+                return Err(Error::shape(self.call, shape.dims(), format!("{expected}{spatial}")));
             }
         }
         if weights.dims()[2..].contains(&0) {
-            let expected = "a kernel of at least one element along each spatial axis".into();
-            return Err(Error::Shape { op: self.call.op, found: weights.dims().to_vec(), expected });
+            let expected = "a kernel of at least one element along each spatial axis";
+            return Err(Error::shape(self.call, weights.dims(), expected));
         }
         Ok(())
     }
@@ -105,12 +104,12 @@ fn length(positions: usize, ask: &Convolution, size: usize, output_padding: usiz
 fn wrong_convolution<R>(ask: &Convolution, image: &Shape, weights: &Shape) -> Result<R> {
     let why =
         format!("the window does not fit: padding {}, stride {}, dilation {}", ask.padding, ask.stride, ask.dilation);
-    Err(Error::shapes(ask.call.op, image, weights, why))
+    Err(Error::shapes(ask.call, image, weights, why))
 }
 
 /// Channels that do not fit the groups.
 fn channels<R>(ask: &Convolution, image: &Shape, weights: &Shape, why: &str) -> Result<R> {
-    Err(Error::shapes(ask.call.op, image, weights, format!("{why}, with {} groups", ask.groups)))
+    Err(Error::shapes(ask.call, image, weights, format!("{why}, with {} groups", ask.groups)))
 }
 
 /// The shape of a convolution, and its window.
@@ -245,15 +244,15 @@ fn convolve(x: &Proxy, weights: &Proxy, ask: Convolution, transposed: Option<usi
     enter(call, |context| {
         let pins = pin(context, call.op, [x, weights])?;
         let [a, w] = pins.arrays();
-        check::same_device(call.op, device(&a), device(&w))?;
-        check::same_dtype(call.op, &a, &w)?;
-        check::float(call.op, a.dtype)?;
+        check::same_device(call, device(&a), device(&w))?;
+        check::same_dtype(call, &a, &w)?;
+        check::float(call, a.dtype)?;
         let shapes = [*a.layout.shape(), *w.layout.shape()];
         let (shape, window) = match transposed {
             None => forward_shape(&ask, &shapes[0], &shapes[1])?,
             Some(output_padding) => transposed_shape(&ask, &shapes[0], &shapes[1], output_padding)?,
         };
-        shape.check(call.op, a.dtype.size_in_bytes())?;
+        shape.check(call, a.dtype.size_in_bytes())?;
         let out = match transposed {
             None => side(context, &ask, ConvOp::Result, [&a, &w], &shape, window)?,
             Some(_) => side(context, &ask, ConvOp::Image, [&w, &a], &shape, window)?,
@@ -424,17 +423,17 @@ impl Proxy {
         enter(call, |context| {
             let pins = pin(context, call.op, [self])?;
             let [a] = pins.arrays();
-            check::number(call.op, a.dtype)?;
+            check::number(call, a.dtype)?;
             let columns = *a.layout.shape();
             let kernel_elems = h.checked_mul(w).filter(|&kernel_elems| kernel_elems > 0);
             let (&[batch, depth, _], Some(kernel_elems)) = (columns.dims(), kernel_elems) else {
-                let expected = "[batch, channels h w, places] and a kernel of at least one element".into();
-                return Err(Error::Shape { op: call.op, found: columns.dims().to_vec(), expected });
+                let expected = "[batch, channels h w, places] and a kernel of at least one element";
+                return Err(Error::shape(call, columns.dims(), expected));
             };
             let image = Shape::from((batch, depth / kernel_elems, height, width));
             let (shape, window) = columns_shape(&ask, &image, [h, w])?;
-            check::same_shape(call.op, &columns, &shape, "the columns are of another image or window")?;
-            image.check(call.op, a.dtype.size_in_bytes())?;
+            check::same_shape(call, &columns, &shape, "the columns are of another image or window")?;
+            image.check(call, a.dtype.size_in_bytes())?;
             let out = fold_of(context, &ask, &a, &image, window)?;
             let node = record(&[&a], || {
                 move |grad: &Proxy, _: [bool; 3]| Ok(one(grad.im2col((h, w), padding, stride, dilation)?))
@@ -447,13 +446,17 @@ impl Proxy {
 /// The shape of the columns of an image, and the window.
 fn columns_shape(ask: &Convolution, image: &Shape, [h, w]: [usize; 2]) -> Result<(Shape, Window)> {
     if image.rank() != 4 {
-        let expected = "[batch, channels, height, width]".into();
-        return Err(Error::Shape { op: ask.call.op, found: image.dims().to_vec(), expected });
+        return Err(Error::shape(ask.call, image.dims(), "[batch, channels, height, width]"));
     }
     let (batch, channels) = (image.dims()[0], image.dims()[1]);
     let weights = Shape::from((1, channels, h, w));
     let (_, window) = forward_shape(ask, image, &weights)?;
-    let over = || Error::SizeOverflow { op: ask.call.op, shape: image.dims().to_vec(), elem_bytes: 1 };
+    let over = || Error::SizeOverflow {
+        op: ask.call.op,
+        shape: image.dims().to_vec(),
+        elem_bytes: 1,
+        site: Some(ask.call.site),
+    };
     let depth = h.checked_mul(w).and_then(|kernel_elems| kernel_elems.checked_mul(channels)).ok_or_else(over)?;
     let positions = window.out[1].checked_mul(window.out[2]).ok_or_else(over)?;
     Ok((Shape::from((batch, depth, positions)), window))

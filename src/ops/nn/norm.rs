@@ -44,13 +44,13 @@ fn over_rows(x: &Proxy, [scale, shift]: [Option<&Proxy>; 2], ask: Normalisation)
         // An absent list stands for the array itself, and is looked at no further.
         let pins = pin(context, call.op, [x, scale.unwrap_or(x), shift.unwrap_or(x)])?;
         let [a, s, h] = pins.arrays();
-        check::float(call.op, a.dtype)?;
+        check::float(call, a.dtype)?;
         let (_, columns) = a.layout.shape().dims2()?;
         let (with_scale, with_shift) = (scale.is_some(), shift.is_some());
         for (list, what) in [(with_scale.then_some(&s), "the scale"), (with_shift.then_some(&h), "the shift")] {
             let Some(list) = list else { continue };
-            check::same_device(call.op, device(&a), device(list))?;
-            check::same_dtype(call.op, &a, list)?;
+            check::same_device(call, device(&a), device(list))?;
+            check::same_dtype(call, &a, list)?;
             fits(call.op, list.layout.shape(), columns, what)?;
         }
         let out = output(context, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
@@ -137,10 +137,10 @@ impl Proxy {
         composite(call, self, &mut || {
             let shape = *self.shape();
             let &[batch, channels, _, ..] = shape.dims() else {
-                return wrong_shape(call.op, self, "at least three axes: batch, channels, ..");
+                return wrong_shape(call, self, "at least three axes: batch, channels, ..");
             };
             if groups == 0 || !channels.is_multiple_of(groups) {
-                return argument(call.op, "groups", groups, "a divisor of the channels");
+                return argument(call, "groups", groups, "a divisor of the channels");
             }
             fits(call.op, scale.shape(), channels, "the scale")?;
             fits(call.op, shift.shape(), channels, "the shift")?;

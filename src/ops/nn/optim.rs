@@ -26,19 +26,19 @@ fn step<const N: usize>(
     (rule, rate, number): (StepRule, f64, u64),
 ) -> Result<()> {
     // Here, since the copy would say that it found it.
-    check::open_as(call.op, grad, 1)?;
+    check::open_as(call, grad, 1)?;
     let grad = named(call.site, no_grad(|| grad.contiguous()))?;
     let mut turns = 0;
     loop {
         let done = enter(call, |context| {
             let pins = pin(context, call.op, [&grad])?;
             let [g] = pins.arrays();
-            check::float(call.op, g.dtype)?;
+            check::float(call, g.dtype)?;
             let Some(pins) = registry::pin_now(context, call.op, targets.map(Proxy::key))? else { return Ok(false) };
             let pins = pins.arrays();
             for target in &pins {
-                check::same_device(call.op, device(target), device(&g))?;
-                check::same_dtype(call.op, target, &g)?;
+                check::same_device(call, device(target), device(&g))?;
+                check::same_dtype(call, target, &g)?;
                 check::same_shape(
                     call.op,
                     target.layout.shape(),
@@ -47,7 +47,7 @@ fn step<const N: usize>(
                 )?;
                 if !target.layout.is_contiguous() {
                     let found = target.layout.dims().to_vec();
-                    return Err(Error::Shape { op: call.op, found, expected: "contiguous parameters".into() });
+                    return Err(Error::shape(call, &found, "contiguous parameters"));
                 }
             }
             let mut writing = [const { None }; N];
@@ -79,7 +79,7 @@ fn step<const N: usize>(
         crate::base::sync::wait_turn(&mut turns);
         if turns > 1 << 16 {
             let array = registry::describe(targets[0].key());
-            return Err(Error::InUse { op: call.op, array, by: "operations on other threads that do not end" });
+            return Err(Error::in_use(call, array, "operations on other threads that do not end"));
         }
     }
 }
@@ -168,12 +168,12 @@ impl Proxy {
             [ref a] if rule.kept() == 1 => step(call, [self, a], grad, at),
             [ref a, ref b] if rule.kept() == 2 => step(call, [self, a, b], grad, at),
             [ref a, ref b, ref c] if rule.kept() == 3 => step(call, [self, a, b, c], grad, at),
-            _ => Err(Error::Argument {
-                op: call.op,
-                argument: "kept",
-                value: format!("{} arrays for {rule:?}, which keeps {}", kept.len(), rule.kept()),
-                expected: "as many arrays as the rule keeps",
-            }),
+            _ => Err(Error::argument(
+                call,
+                "kept",
+                format!("{} arrays for {rule:?}, which keeps {}", kept.len(), rule.kept()),
+                "as many arrays as the rule keeps",
+            )),
         }
     }
 }

@@ -43,8 +43,8 @@ fn shape_of(ask: Pooling, image: &Shape, way: Way<'_>) -> Result<(Shape, Window)
     let (Way::Slide(sizes, _) | Way::Divide(sizes)) = way;
     let (axes, dims) = (sizes.len(), image.dims());
     if dims.len() != axes + 2 {
-        let expected = ["", "[batch, channels, length]", "[batch, channels, height, width]"][axes].into();
-        return Err(Error::Shape { op: ask.call.op, found: dims.to_vec(), expected });
+        let expected = ["", "[batch, channels, length]", "[batch, channels, height, width]"][axes];
+        return Err(Error::shape(ask.call, dims, expected));
     }
     let (mut shape, mut window) =
         (*image, Window { size: [1; 3], stride: [1; 3], padding: [0; 3], dilation: [1; 3], out: [1; 3] });
@@ -54,7 +54,7 @@ fn shape_of(ask: Pooling, image: &Shape, way: Way<'_>) -> Result<(Shape, Window)
             Way::Slide(sizes, steps) => {
                 for (what, value) in [("kernel", sizes[axis]), ("stride", steps[axis])] {
                     if value == 0 {
-                        return argument(ask.call.op, what, value, "1 or more");
+                        return argument(ask.call, what, value, "1 or more");
                     }
                 }
                 (window.size[to], window.stride[to]) = (sizes[axis], steps[axis]);
@@ -64,7 +64,7 @@ fn shape_of(ask: Pooling, image: &Shape, way: Way<'_>) -> Result<(Shape, Window)
         };
         let Some(out) = out else {
             let expected = format!("at least {} elements along axis {}", sizes[axis].max(1), axis + 2);
-            return Err(Error::Shape { op: ask.call.op, found: dims.to_vec(), expected });
+            return Err(Error::shape(ask.call, dims, expected));
         };
         window.out[to] = out;
         shape = shape.with_dim(axis + 2, out);
@@ -79,14 +79,13 @@ fn pool(x: &Proxy, ask: Pooling, way: Way<'_>, ids: bool) -> Result<(Proxy, Opti
         let pins = pin(context, call.op, [x])?;
         let [a] = pins.arrays();
         if op == PoolOp::Mean {
-            check::float(call.op, a.dtype)?;
+            check::float(call, a.dtype)?;
         }
         let (image, adaptive) = (*a.layout.shape(), matches!(way, Way::Divide(_)));
         let (shape, window) = shape_of(ask, &image, way)?;
         let tracked = op == PoolOp::Max && a.node.is_some() && is_grad_enabled();
         if (ids || tracked) && u32::try_from(image.dims()[2..].iter().product::<usize>()).is_err() {
-            let expected = "channels of less than 2^32 elements, which u32 can count".into();
-            return Err(Error::Shape { op: call.op, found: image.dims().to_vec(), expected });
+            return Err(Error::shape(call, image.dims(), "channels of less than 2^32 elements, which u32 can count"));
         }
         let out = output(context, call.op, device(&a), a.dtype, &shape, false)?;
         let found = match ids || tracked {

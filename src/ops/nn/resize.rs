@@ -41,14 +41,14 @@ fn resize(x: &Proxy, out: &[usize], ask: Resize, spacing: &dyn Fn(&[usize]) -> R
         let pins = pin(context, call.op, [x])?;
         let [a] = pins.arrays();
         if op == ResizeOp::Linear {
-            check::float(call.op, a.dtype)?;
+            check::float(call, a.dtype)?;
         }
         let from = *a.layout.shape();
         let is_image = from.rank() == out.len() + 2;
         if !is_image || from.dims()[2..].iter().zip(out).any(|(&len, &out)| len == 0 && out > 0) {
             let form = ["", "[batch, channels, length]", "[batch, channels, height, width]"][out.len()];
             let expected = format!("{form} with at least one element along each resized axis");
-            return Err(Error::Shape { op: call.op, found: from.dims().to_vec(), expected });
+            return Err(Error::shape(call, from.dims(), expected));
         }
         let shape = out.iter().enumerate().fold(from, |shape, (i, &size)| shape.with_dim(i + 2, size));
         let spacing = spacing(&from.dims()[2..])?;
@@ -145,14 +145,13 @@ impl Proxy {
         let ask = Resize { op: ResizeOp::Linear, call: Call::here("upsample_bilinear2d_with_scale") };
         let shape = *self.shape();
         let &[_, _, height, width] = shape.dims() else {
-            let expected = "[batch, channels, height, width]".into();
-            return Err(Error::Shape { op: ask.call.op, found: shape.dims().to_vec(), expected });
+            return Err(Error::shape(ask.call, shape.dims(), "[batch, channels, height, width]"));
         };
         let scaled = |what: &'static str, len: usize, scale: f64| {
             let size = (len as f64 * scale).floor();
             match scale > 0.0 && size < isize::MAX as f64 && scale.is_finite() {
                 true => Ok(size as usize),
-                false => argument(ask.call.op, what, scale, "a positive number that gives a size"),
+                false => argument(ask.call, what, scale, "a positive number that gives a size"),
             }
         };
         let out = [scaled("scale_h", height, scale_h)?, scaled("scale_w", width, scale_w)?];

@@ -51,15 +51,14 @@ impl Proxy {
         enter(call, |context| {
             let pins = pin(context, call.op, [self, labels])?;
             let [x, l] = pins.arrays();
-            check::same_device(call.op, device(&x), device(&l))?;
-            check::float(call.op, x.dtype)?;
-            check::index(call.op, &l)?;
+            check::same_device(call, device(&x), device(&l))?;
+            check::float(call, x.dtype)?;
+            check::index(call, &l)?;
             let shape = *x.layout.shape();
             if shape.rank() != 2 || shape.elem_count() == 0 {
-                let expected = "[rows, classes] with at least one of each".into();
-                return Err(Error::Shape { op: call.op, found: shape.dims().to_vec(), expected });
+                return Err(Error::shape(call, shape.dims(), "[rows, classes] with at least one of each"));
             }
-            check::same_shape(call.op, l.layout.shape(), &Shape::from(shape.dims()[0]), "one label a row is needed")?;
+            check::same_shape(call, l.layout.shape(), &Shape::from(shape.dims()[0]), "one label a row is needed")?;
             let probs = output(context, call.op, device(&x), x.dtype, &shape, false)?;
             let loss = output(context, call.op, device(&x), x.dtype, &Shape::SCALAR, false)?;
             let kernel =
@@ -93,7 +92,7 @@ fn over_axis<A: Dim>(call: Call, src: &Proxy, dim: A, log: bool) -> Result<Proxy
     if shape.rank() == 0 {
         return compose(call, src, &mut || over_last(call, &src.reshape(1)?, log)?.reshape(()));
     }
-    let (axis, last) = (dim.to_index(&shape, call.op)?, shape.rank() - 1);
+    let (axis, last) = (call.axis(dim, &shape)?, shape.rank() - 1);
     if axis == last && shape.rank() == 2 {
         return over_rows(call, src, log);
     }
@@ -114,7 +113,7 @@ fn over_rows(call: Call, src: &Proxy, log: bool) -> Result<Proxy> {
     enter(call, |context| {
         let pins = pin(context, call.op, [src])?;
         let [x] = pins.arrays();
-        check::float(call.op, x.dtype)?;
+        check::float(call, x.dtype)?;
         x.layout.shape().dims2()?;
         let out = output(context, call.op, device(&x), x.dtype, x.layout.shape(), false)?;
         launch(device(&x), &Kernel::Softmax { src: view(&x), dst: out.view(), log })?;

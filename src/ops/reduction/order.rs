@@ -103,7 +103,7 @@ fn first(call: Call, x: &Proxy, axis: usize, count: Option<usize>, descending: b
         let lanes = SortedLanes::sorted(x, axis, descending, call.op)?;
         let count = count.unwrap_or(lanes.size());
         if count > lanes.size() {
-            return argument(call.op, "count", count, "at most the size of the axis");
+            return argument(call, "count", count, "at most the size of the axis");
         }
         lanes.pick(x, count, &|i, _| i)
     });
@@ -116,13 +116,13 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn ext_sort<A: Dim>(&self, dim: A, descending: bool) -> Result<(Proxy, Proxy)> {
         let call = Call::here("sort");
-        first(call, self, dim.to_index(self.shape(), call.op)?, None, descending)
+        first(call, self, call.axis(dim, self.shape())?, None, descending)
     }
 
     #[track_caller]
     pub(crate) fn ext_argsort<A: Dim>(&self, dim: A, descending: bool) -> Result<Proxy> {
         let call = Call::here("argsort");
-        argsort(call, self, dim.to_index(self.shape(), call.op)?, descending)
+        argsort(call, self, call.axis(dim, self.shape())?, descending)
     }
 
     /// As [`TensorExt::sort`](crate::TensorExt::sort), along the last axis.
@@ -132,7 +132,7 @@ impl Proxy {
     #[track_caller]
     pub fn sort_last_dim(&self, ascending: bool) -> Result<(Proxy, Proxy)> {
         let call = Call::here("sort_last_dim");
-        first(call, self, D::Minus1.to_index(self.shape(), call.op)?, None, !ascending)
+        first(call, self, call.axis(D::Minus1, self.shape())?, None, !ascending)
     }
 
     /// As [`TensorExt::argsort`](crate::TensorExt::argsort), along the last axis.
@@ -142,13 +142,13 @@ impl Proxy {
     #[track_caller]
     pub fn arg_sort_last_dim(&self, ascending: bool) -> Result<Proxy> {
         let call = Call::here("arg_sort_last_dim");
-        argsort(call, self, D::Minus1.to_index(self.shape(), call.op)?, !ascending)
+        argsort(call, self, call.axis(D::Minus1, self.shape())?, !ascending)
     }
 
     #[track_caller]
     pub(crate) fn ext_topk<A: Dim>(&self, count: usize, dim: A) -> Result<(Proxy, Proxy)> {
         let call = Call::here("topk");
-        first(call, self, dim.to_index(self.shape(), call.op)?, Some(count), true)
+        first(call, self, call.axis(dim, self.shape())?, Some(count), true)
     }
 
     #[track_caller]
@@ -238,12 +238,12 @@ impl Proxy {
         composite(Call::here(op), self, &mut || {
             let dtype = self.dtype();
             if !dtype.is_int() {
-                return Err(Error::UnsupportedDType { op, dtype, supported: "u8, u32, i64" });
+                return Err(Error::unsupported_dtype(op, dtype, "u8, u32, i64"));
             }
             self.dims1()?;
             let all = self.to_dtype(DType::I64)?.to_vec::<i64>()?;
             if let Some(&index) = all.iter().find(|&&index| index < 0) {
-                return Err(Error::IndexOutOfRange { op, index, dim: least });
+                return Err(Error::index_out_of_range(op, index, least));
             }
             let count = all.iter().max().map_or(0, |&largest| (largest as usize).saturating_add(1)).max(least);
             let device = self.device();
@@ -259,9 +259,9 @@ impl Proxy {
     pub(crate) fn ext_histc(&self, bins: usize, min: f64, max: f64) -> Result<Proxy> {
         let call = Call::here("histc");
         composite(call, self, &mut || {
-            let dtype = check::float(call.op, self.dtype())?;
+            let dtype = check::float(call, self.dtype())?;
             if bins == 0 || !(min <= max && min.is_finite() && max.is_finite()) {
-                return argument(call.op, "bins", format!("{bins} of {min} to {max}"), "1 or more, of a finite range");
+                return argument(call, "bins", format!("{bins} of {min} to {max}"), "1 or more, of a finite range");
             }
             let all = self.aside()?.flatten_all()?.to_dtype(DType::F64)?;
             let (mut low, mut high) = (min, max);

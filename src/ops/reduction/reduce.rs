@@ -31,16 +31,15 @@ fn reduce(src: &Proxy, axes: &dyn Fn(&Shape) -> Result<Axes>, ask: Reduction) ->
         let pins = pin(context, call.op, [src])?;
         let [a] = pins.arrays();
         match op {
-            ReduceOp::Mean => check::float(call.op, a.dtype)?,
-            ReduceOp::Sum => check::number(call.op, a.dtype)?,
+            ReduceOp::Mean => check::float(call, a.dtype)?,
+            ReduceOp::Sum => check::number(call, a.dtype)?,
             ReduceOp::Max | ReduceOp::Min => a.dtype,
         };
         let shape = *a.layout.shape();
         let axes = axes(&shape)?;
         let empty = shape.dims().iter().enumerate().any(|(i, &dim)| axes.has(i) && dim == 0);
         if empty && matches!(op, ReduceOp::Max | ReduceOp::Min) {
-            let expected = "at least one element along the reduced axes".into();
-            return Err(Error::Shape { op: call.op, found: shape.dims().to_vec(), expected });
+            return Err(Error::shape(call, shape.dims(), "at least one element along the reduced axes"));
         }
         let out = output(context, call.op, device(&a), a.dtype, &axes.reduced(&shape, keep), false)?;
         launch(device(&a), &Kernel::Reduce { op, src: view(&a), axes, dst: out.view() })?;
@@ -138,10 +137,9 @@ fn arg(call: Call, src: &Proxy, dim: impl Dim, largest: bool, keep: bool) -> Res
         let pins = pin(context, call.op, [src])?;
         let [a] = pins.arrays();
         let shape = *a.layout.shape();
-        let axis = dim.to_index(&shape, call.op)?;
+        let axis = call.axis(dim, &shape)?;
         if shape.dims()[axis] == 0 || u32::try_from(shape.dims()[axis]).is_err() {
-            let expected = format!("between 1 and 2^32 elements along axis {axis}");
-            return Err(Error::Shape { op: call.op, found: shape.dims().to_vec(), expected });
+            return Err(Error::shape(call, shape.dims(), format!("between 1 and 2^32 elements along axis {axis}")));
         }
         let to = if keep { shape.with_dim(axis, 1) } else { shape.without(axis) };
         let out = output(context, call.op, device(&a), DType::U32, &to, false)?;
@@ -202,7 +200,7 @@ impl Proxy {
             return Ok(self.clone());
         }
         let Some(lead) = own.rank().checked_sub(shape.rank()) else {
-            return Err(Error::shapes("sum_to", &own, shape, "a gradient has the axes of its array".into()));
+            return Err(Error::shapes("sum_to", &own, shape, "a gradient has the axes of its array"));
         };
         let axes: Few =
             (0..own.rank()).filter(|&i| i < lead || (shape.dims()[i - lead] == 1 && own.dims()[i] != 1)).collect();

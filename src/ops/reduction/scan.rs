@@ -25,8 +25,8 @@ fn sums(call: Call, x: &Proxy, dim: impl Dim, reverse: bool) -> Result<Proxy> {
     enter(call, |context| {
         let pins = pin(context, call.op, [x])?;
         let [a] = pins.arrays();
-        check::number(call.op, a.dtype)?;
-        let axis = dim.to_index(a.layout.shape(), call.op)?;
+        check::number(call, a.dtype)?;
+        let axis = call.axis(dim, a.layout.shape())?;
         let out = output(context, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
         let kernel = Axiswise::Scan { op: ScanOp::Sum, src: view(&a), dst: out.view(), ids: None, axis, reverse };
         launch(device(&a), &Kernel::Axiswise(kernel))?;
@@ -51,10 +51,10 @@ fn extremes(call: Call, x: &Proxy, dim: impl Dim, op: ScanOp) -> Result<(Proxy, 
         let pins = pin(context, call.op, [x])?;
         let [a] = pins.arrays();
         let shape = *a.layout.shape();
-        let axis = dim.to_index(&shape, call.op)?;
+        let axis = call.axis(dim, &shape)?;
         if u32::try_from(shape.dims()[axis]).is_err() {
             let expected = format!("less than 2^32 elements along axis {axis}, which u32 can count");
-            return Err(Error::Shape { op: call.op, found: shape.dims().to_vec(), expected });
+            return Err(Error::shape(call, shape.dims(), expected));
         }
         let out = output(context, call.op, device(&a), a.dtype, &shape, false)?;
         let ids = output(context, call.op, device(&a), DType::U32, &shape, false)?;
@@ -100,8 +100,8 @@ impl Proxy {
         enter(call, |context| {
             let pins = pin(context, call.op, [self])?;
             let [a] = pins.arrays();
-            check::number(call.op, a.dtype)?;
-            let axis = dim.to_index(a.layout.shape(), call.op)?;
+            check::number(call, a.dtype)?;
+            let axis = call.axis(dim, a.layout.shape())?;
             let out = output(context, call.op, device(&a), a.dtype, a.layout.shape(), false)?;
             let (src, dst) = (view(&a), out.view());
             let kernel = Axiswise::Scan { op: ScanOp::Prod, src, dst, ids: None, axis, reverse: false };

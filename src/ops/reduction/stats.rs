@@ -65,7 +65,7 @@ fn products(x: &Proxy, dims: &impl Dims, keep: bool, op: &'static str) -> Result
 
 /// Whether any (or each) element is not 0.
 fn decided(call: Call, x: &Proxy, dims: &impl Dims, keep: bool, any: bool) -> Result<Proxy> {
-    let (axes, count) = axes_of(x, dims, call.op)?;
+    let (axes, count) = axes_of(x, dims, call)?;
     let truth = truth(x, call.site)?;
     if count == 0 {
         // Nothing is true of anything in it, and everything of all in it.
@@ -96,9 +96,9 @@ fn euclidean(call: Call, x: &Proxy, axes: Few, keep: bool) -> Result<Proxy> {
 }
 
 fn norm_of(call: Call, x: &Proxy, p: f64, axes: Few, keep: bool) -> Result<Proxy> {
-    check::float(call.op, x.dtype())?;
+    check::float(call, x.dtype())?;
     if p.is_nan() {
-        return crate::ops::call::compose::argument(call.op, "p", p, "a number");
+        return crate::ops::call::compose::argument(call, "p", p, "a number");
     }
     if p == 2.0 {
         return euclidean(call, x, axes, keep);
@@ -162,7 +162,7 @@ impl Proxy {
     pub(crate) fn ext_var_mean<A: Dims>(&self, dims: A) -> Result<(Proxy, Proxy)> {
         let call = Call::here("var_mean");
         let variance = composite(call, self, &mut || variance(self, &dims, false, call.op));
-        let mean = || composite(call, self, &mut || self.mean(&axes_of(self, &dims, call.op)?.0[..]));
+        let mean = || composite(call, self, &mut || self.mean(&axes_of(self, &dims, call)?.0[..]));
         both_or_none(variance, |_| mean())
     }
 
@@ -231,7 +231,7 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn ext_norm_dim<A: Dims>(&self, p: f64, dims: A) -> Result<Proxy> {
         let call = Call::here("norm_dim");
-        let norm = |x: &Proxy| norm_of(call, x, p, axes_of(x, &dims, call.op)?.0, false);
+        let norm = |x: &Proxy| norm_of(call, x, p, axes_of(x, &dims, call)?.0, false);
         composite(call, self, &mut || in_single(self, norm))
     }
 
@@ -244,10 +244,10 @@ impl Proxy {
     pub fn log_sum_exp<A: Dims>(&self, dims: A) -> Result<Proxy> {
         let call = Call::here("log_sum_exp");
         composite(call, self, &mut || {
-            check::float(call.op, self.dtype())?;
-            let (axes, count) = axes_of(self, &dims, call.op)?;
+            check::float(call, self.dtype())?;
+            let (axes, count) = axes_of(self, &dims, call)?;
             if axes.is_empty() {
-                return check::same(call.op, self);
+                return check::same(call, self);
             }
             if count == 0 {
                 return self.exp()?.sum(&axes[..])?.log();

@@ -24,9 +24,9 @@ impl Proxy {
     #[track_caller]
     pub fn cat<T: AsRef<Proxy>, A: Dim>(arrays: &[T], dim: A) -> Result<Proxy> {
         let call = Call::here("cat");
-        let first = arrays.first().ok_or_else(|| nothing(call.op))?.as_ref();
-        all_open(call.op, arrays)?;
-        compose(call, first, &mut || join(call, arrays, &|shape| dim.to_index(shape, call.op), false))
+        let first = arrays.first().ok_or_else(|| nothing(call))?.as_ref();
+        all_open(call, arrays)?;
+        compose(call, first, &mut || join(call, arrays, &|shape| call.axis(dim, shape), false))
     }
 
     /// Arrays of one shape joined along a new axis. The result belongs to the owner of the first.
@@ -36,18 +36,18 @@ impl Proxy {
     #[track_caller]
     pub fn stack<T: AsRef<Proxy>, A: Dim>(arrays: &[T], dim: A) -> Result<Proxy> {
         let call = Call::here("stack");
-        let first = arrays.first().ok_or_else(|| nothing(call.op))?.as_ref();
-        all_open(call.op, arrays)?;
+        let first = arrays.first().ok_or_else(|| nothing(call))?.as_ref();
+        all_open(call, arrays)?;
         compose(call, first, &mut || join(call, arrays, &|shape| dim.to_index_plus_one(shape, call.op), true))
     }
 }
 
-fn all_open<T: AsRef<Proxy>>(op: &'static str, arrays: &[T]) -> Result<()> {
-    arrays.iter().enumerate().try_for_each(|(operand, array)| check::open_as(op, array.as_ref(), operand))
+fn all_open<T: AsRef<Proxy>>(call: Call, arrays: &[T]) -> Result<()> {
+    arrays.iter().enumerate().try_for_each(|(operand, array)| check::open_as(call, array.as_ref(), operand))
 }
 
-fn nothing(op: &'static str) -> Error {
-    Error::Argument { op, argument: "arrays", value: "[]".into(), expected: "not empty" }
+fn nothing(call: Call) -> Error {
+    Error::argument(call, "arrays", "[]", "not empty")
 }
 
 impl AsRef<Proxy> for Proxy {
@@ -64,21 +64,21 @@ fn join<T: AsRef<Proxy>>(
     axis_of: &dyn Fn(&Shape) -> Result<usize>,
     stacked: bool,
 ) -> Result<Proxy> {
-    let first = arrays.first().ok_or_else(|| nothing(call.op))?.as_ref();
+    let first = arrays.first().ok_or_else(|| nothing(call))?.as_ref();
     let head = *first.layout();
     let (rank, axis) = (head.shape().rank(), axis_of(head.shape())?);
     if stacked && rank == MAX_RANK {
-        return Err(Error::RankTooLarge { op: call.op, rank: MAX_RANK + 1 });
+        return Err(Error::rank_too_large(call, MAX_RANK + 1));
     }
     let part = |layout: &Layout| if stacked { layout.unsqueeze(axis) } else { *layout };
     let each = *part(&head).shape();
     let fitting = |layout: &Layout| {
         let hint = "all sizes but that of the joined axis must agree";
         if layout.shape().rank() != rank {
-            check::same_shape(call.op, layout.shape(), head.shape(), hint)?;
+            check::same_shape(call, layout.shape(), head.shape(), hint)?;
         }
         let own = part(layout);
-        check::same_shape(call.op, own.shape(), &each.with_dim(axis, own.dims()[axis]), hint)?;
+        check::same_shape(call, own.shape(), &each.with_dim(axis, own.dims()[axis]), hint)?;
         Ok::<_, Error>(own)
     };
     let mut total = 0usize;
@@ -95,8 +95,8 @@ fn join<T: AsRef<Proxy>>(
         for array in arrays {
             let pins = pin(context, call.op, [array.as_ref()])?;
             let [p] = pins.arrays();
-            check::same_device(call.op, device(&head), device(&p))?;
-            check::same_dtype(call.op, &head, &p)?;
+            check::same_device(call, device(&head), device(&p))?;
+            check::same_dtype(call, &head, &p)?;
             let own = fitting(p.layout)?;
             let size = own.dims()[axis];
             let place: Layout = out.layout.narrow(axis, start, size)?;
@@ -132,8 +132,8 @@ fn tie(values: &Proxy, part: &Proxy, axis: usize, start: usize, size: Option<usi
         // The part is what was joined.
         let whole = v.layout.shape();
         let own = size.map_or_else(|| whole.without(axis), |size| whole.with_dim(axis, size));
-        check::seen(call.op, part, &own, p.layout)?;
-        check::same_dtype(call.op, &v, &p)?;
+        check::seen(call, part, &own, p.layout)?;
+        check::same_dtype(call, &v, &p)?;
         let node = record(&[&v, &p], || {
             move |grad: &Proxy, _: [bool; 3]| -> Result<Grads> {
                 let own = match size {

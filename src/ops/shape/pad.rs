@@ -41,7 +41,7 @@ fn constant(call: Call, (x, seen): (&Proxy, &Shape), pads: &[(usize, usize)], to
     enter(call, |context| {
         let pins = pin(context, call.op, [x])?;
         let [a] = pins.arrays();
-        check::seen(call.op, x, seen, a.layout)?;
+        check::seen(call, x, seen, a.layout)?;
         let shape = *seen;
         let out = output(context, call.op, device(&a), a.dtype, &to, false)?;
         let place = inner(out.layout, pads, &shape)?;
@@ -82,13 +82,13 @@ impl Proxy {
         let call = Call::here(OP);
         let shape = *self.shape();
         let Some(lead) = shape.rank().checked_sub(pads.len()) else {
-            return argument(OP, "pads", format!("{pads:?}"), "at most one pair for each axis");
+            return argument(call, "pads", format!("{pads:?}"), "at most one pair for each axis");
         };
         let mut to = shape;
         for (i, &(left, right)) in pads.iter().enumerate() {
             to = to.with_dim(lead + i, shape.dims()[lead + i].saturating_add(left).saturating_add(right));
         }
-        to.check(OP, self.dtype().size_in_bytes())?;
+        to.check(call, self.dtype().size_in_bytes())?;
         if let PadMode::Constant(value) = mode {
             return constant(call, (self, &shape), pads, to, value);
         }

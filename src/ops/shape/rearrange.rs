@@ -38,6 +38,7 @@ impl Proxy {
     ///
     /// # Errors
     /// As [`Proxy::dims1`].
+    #[track_caller]
     pub fn dims4(&self) -> Result<(usize, usize, usize, usize)> {
         self.shape().dims4()
     }
@@ -46,6 +47,7 @@ impl Proxy {
     ///
     /// # Errors
     /// As [`Proxy::dims1`].
+    #[track_caller]
     pub fn dims5(&self) -> Result<(usize, usize, usize, usize, usize)> {
         self.shape().dims5()
     }
@@ -76,7 +78,7 @@ impl Proxy {
             let own = self.dims();
             let rank = left.rank() + own.len();
             if rank > MAX_RANK {
-                return Err(crate::Error::RankTooLarge { op: "broadcast_left", rank });
+                return Err(crate::Error::rank_too_large("broadcast_left", rank));
             }
             self.broadcast_as(left.dims().iter().chain(own).copied().collect::<Few>())
         })
@@ -141,9 +143,9 @@ impl Proxy {
     pub fn chunk<A: Dim>(&self, count: usize, dim: A) -> Result<Vec<Proxy>> {
         let call = Call::here("chunk");
         let shape = *self.shape();
-        let axis = dim.to_index(&shape, call.op)?;
+        let axis = call.axis(dim, &shape)?;
         if count == 0 {
-            return argument(call.op, "count", count, "at least 1");
+            return argument(call, "count", count, "at least 1");
         }
         let size = shape.dims()[axis];
         if size < count {
@@ -157,9 +159,9 @@ impl Proxy {
     pub(crate) fn ext_split<A: Dim>(&self, size: usize, dim: A) -> Result<Vec<Proxy>> {
         let call = Call::here("split");
         let shape = *self.shape();
-        let axis = dim.to_index(&shape, call.op)?;
+        let axis = call.axis(dim, &shape)?;
         if size == 0 {
-            return argument(call.op, "size", size, "at least 1");
+            return argument(call, "size", size, "at least 1");
         }
         let all = shape.dims()[axis];
         let count = all.div_ceil(size).max(1);
@@ -171,10 +173,10 @@ impl Proxy {
     pub(crate) fn ext_split_sizes<A: Dim>(&self, sizes: &[usize], dim: A) -> Result<Vec<Proxy>> {
         let call = Call::here("split_sizes");
         let shape = *self.shape();
-        let axis = dim.to_index(&shape, call.op)?;
+        let axis = call.axis(dim, &shape)?;
         let total = sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size));
         if total != Some(shape.dims()[axis]) {
-            return argument(call.op, "sizes", format!("{sizes:?}"), "as many indices together as the axis has");
+            return argument(call, "sizes", format!("{sizes:?}"), "as many indices together as the axis has");
         }
         pieces(call, self, axis, sizes)
     }

@@ -45,10 +45,10 @@ fn view_by(
     enter(call, |context| {
         let pins = pin(context, call.op, [src])?;
         let [a] = pins.arrays();
-        check::seen(call.op, src, seen, a.layout)?;
+        check::seen(call, src, seen, a.layout)?;
         let layout = layout(a.layout)?;
         let node = node(&a);
-        check::inside(call.op, &layout, &a)?;
+        check::inside(call, &layout, &a)?;
         let parts = Parts { dtype: a.dtype, layout: &layout, storage: a.storage.clone(), node };
         // In a workspace a view of an array of a manager ends with its handles, and not with the manager, which may go
         // on for many cycles. (A view of bytes of the cycle ends with the cycle.)
@@ -61,26 +61,24 @@ fn view_by(
 }
 
 fn shape_of(call: Call, x: &Proxy) -> Result<Shape> {
-    x.with_pinned(call.op, |a| *a.layout.shape())
+    x.with_pinned(call, |a| *a.layout.shape())
 }
 
 /// As [`Proxy::reshape`], of the shape that was asked for.
 fn reshaped(call: Call, x: &Proxy, seen: &Shape, shape: Shape) -> Result<Proxy> {
     let (dtype, count) = (x.dtype(), seen.elem_count());
-    if shape.check(call.op, dtype.size_in_bytes())? != count {
-        return Err(Error::Reshape { elem_count: count, to: shape.dims().to_vec(), hole: None });
+    let wrong = || {
+        let (Call { op, site }, to) = (call, shape.dims().to_vec());
+        Error::Reshape { op, elem_count: count, to, hole: None, site: Some(site) }
+    };
+    if shape.check(call, dtype.size_in_bytes())? != count {
+        return Err(wrong());
     }
-    let possible = x.with_pinned(call.op, |a| a.layout.reshape(&shape).is_some())?;
+    let possible = x.with_pinned(call, |a| a.layout.reshape(&shape).is_some())?;
     if !possible {
         return copy_as(call, (x, seen), &shape);
     }
-    let fits = move |layout: &Layout| {
-        layout.reshape(&shape).ok_or_else(|| Error::Reshape {
-            elem_count: count,
-            to: shape.dims().to_vec(),
-            hole: None,
-        })
-    };
+    let fits = |layout: &Layout| layout.reshape(&shape).ok_or_else(wrong);
     view_of(call, (x, seen), fits, |from| {
         let from = *from.shape();
         move |grad: &Proxy, _| Ok(one(grad.reshape(from)?))
@@ -107,7 +105,7 @@ impl Proxy {
     pub fn reshape<S: ShapeWithOneHole>(&self, shape: S) -> Result<Proxy> {
         let call = Call::here("reshape");
         let seen = shape_of(call, self)?;
-        reshaped(call, self, &seen, shape.into_shape(seen.elem_count())?)
+        reshaped(call, self, &seen, call.named(shape.into_shape(seen.elem_count()))?)
     }
 
     /// Axes `start..=end` merged into one.
@@ -116,14 +114,13 @@ impl Proxy {
     /// [`Error::DimOutOfRange`]; as [`Proxy::reshape`].
     #[track_caller]
     pub fn flatten<A: Dim, B: Dim>(&self, start: A, end: B) -> Result<Proxy> {
-        let shape = *self.shape();
+        let (call, shape) = (Call::here("flatten"), *self.shape());
         if shape.rank() == 0 {
             return self.reshape(1);
         }
-        let (start, end) = (start.to_index(&shape, "flatten")?, end.to_index(&shape, "flatten")?);
+        let (start, end) = (call.axis(start, &shape)?, call.axis(end, &shape)?);
         if start > end {
-            let value = format!("{start} to {end}");
-            return Err(Error::Argument { op: "flatten", argument: "axes", value, expected: "in ascending order" });
+            return Err(Error::argument(call, "axes", format!("{start} to {end}"), "in ascending order"));
         }
         let dims = shape.dims();
         let merged = dims[start..=end].iter().product();
@@ -157,7 +154,7 @@ impl Proxy {
     pub fn transpose<A: Dim, B: Dim>(&self, a: A, b: B) -> Result<Proxy> {
         let call = Call::here("transpose");
         let shape = *self.shape();
-        let (a, b) = (a.to_index(&shape, call.op)?, b.to_index(&shape, call.op)?);
+        let (a, b) = (call.axis(a, &shape)?, call.axis(b, &shape)?);
         view_of(
             call,
             (self, &shape),
@@ -193,8 +190,7 @@ impl Proxy {
             }
         }
         if order.len() != rank || inverse.contains(&usize::MAX) {
-            let value = format!("{order:?}");
-            return Err(Error::Argument { op: call.op, argument: "order", value, expected: "each axis once" });
+            return Err(Error::argument(call, "order", format!("{order:?}"), "each axis once"));
         }
         view_of(
             call,
@@ -212,7 +208,7 @@ impl Proxy {
     pub fn narrow<A: Dim>(&self, dim: A, start: usize, len: usize) -> Result<Proxy> {
         let call = Call::here("narrow");
         let shape = *self.shape();
-        let axis = dim.to_index(&shape, call.op)?;
+        let axis = call.axis(dim, &shape)?;
         view_of(
             call,
             (self, &shape),
@@ -245,9 +241,9 @@ impl Proxy {
     pub fn get_on_dim<A: Dim>(&self, dim: A, index: usize) -> Result<Proxy> {
         let call = Call::here("get");
         let shape = *self.shape();
-        let axis = dim.to_index(&shape, call.op)?;
+        let axis = call.axis(dim, &shape)?;
         if index >= shape.dims()[axis] {
-            return Err(Error::IndexOutOfRange { op: call.op, index: index as i64, dim: shape.dims()[axis] });
+            return Err(Error::index_out_of_range(call, index as i64, shape.dims()[axis]));
         }
         view_of(
             call,
@@ -281,9 +277,9 @@ impl Proxy {
     pub fn squeeze<A: Dim>(&self, dim: A) -> Result<Proxy> {
         let call = Call::here("squeeze");
         let shape = *self.shape();
-        let axis = dim.to_index(&shape, call.op)?;
+        let axis = call.axis(dim, &shape)?;
         if shape.dims()[axis] != 1 {
-            return check::same(call.op, self);
+            return check::same(call, self);
         }
         view_of(
             call,
@@ -302,9 +298,9 @@ impl Proxy {
         let call = Call::here("unsqueeze");
         let shape = *self.shape();
         if shape.rank() == MAX_RANK {
-            return Err(Error::RankTooLarge { op: call.op, rank: MAX_RANK + 1 });
+            return Err(Error::rank_too_large(call, MAX_RANK + 1));
         }
-        let axis = dim.to_index_plus_one(&shape, call.op)?;
+        let axis = call.named(dim.to_index_plus_one(&shape, call.op))?;
         view_of(
             call,
             (self, &shape),
@@ -322,7 +318,7 @@ impl Proxy {
         let call = Call::here("broadcast_as");
         let shape = shape.into();
         let size = self.dtype().size_in_bytes();
-        shape.check(call.op, size)?;
+        shape.check(call, size)?;
         view_of(
             call,
             (self, self.shape()),

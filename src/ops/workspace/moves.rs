@@ -71,7 +71,7 @@ impl Proxy {
     #[track_caller]
     pub fn leverage(&self) -> Result<Proxy> {
         let call = Call::here("leverage");
-        if !self.must_move(call.op)? {
+        if !self.must_move(call)? {
             return Ok(self.clone());
         }
         match with_context(|context| context.workspaces.enclosing()) {
@@ -89,7 +89,7 @@ impl Proxy {
     #[track_caller]
     pub fn leverage_to(&self, id: &str) -> Result<Proxy> {
         let call = Call::here("leverage_to");
-        if !self.must_move(call.op)? {
+        if !self.must_move(call)? {
             return Ok(self.clone());
         }
         match with_context(|context| context.workspaces.find(id)).filter(|arena| arena.is_open()) {
@@ -97,7 +97,7 @@ impl Proxy {
             None => {
                 let open = with_context(|context| context.workspaces.open_names());
                 let why = format!("no workspace of this name is open on this thread; open are {open:?}");
-                Err(Error::Workspace { op: call.op, workspace: id.to_owned(), why })
+                Err(Error::workspace(call, id, why))
             }
         }
     }
@@ -120,7 +120,7 @@ impl Proxy {
     #[track_caller]
     pub fn migrate(&self, detach: bool) -> Result<Proxy> {
         let call = Call::here("migrate");
-        self.must_move(call.op)?;
+        self.must_move(call)?;
         match with_context(|context| context.workspaces.innermost()) {
             Some(arena) => self.copied_to(call, &arena),
             None if detach => self.try_detach(),
@@ -148,7 +148,7 @@ impl Proxy {
     #[track_caller]
     pub fn unsafe_duplication_async(&self) -> Result<Duplication> {
         let call = Call::here("unsafe_duplication");
-        self.must_move(call.op)?;
+        self.must_move(call)?;
         if let Some(arena) = with_context(|context| context.workspaces.innermost()) {
             let array = self.copied_into(call, &arena)?;
             return Ok(Duplication { array: Some(array), device: arena.memory.clone() });
@@ -161,9 +161,9 @@ impl Proxy {
     }
 
     /// Whether the array is of a workspace; an error if it ended.
-    fn must_move(&self, op: &'static str) -> Result<bool> {
+    fn must_move(&self, call: Call) -> Result<bool> {
         if !self.is_open() {
-            return Err(registry::stale(op, self.key()));
+            return Err(registry::stale(call, self.key()));
         }
         Ok(self.is_attached())
     }
@@ -180,10 +180,11 @@ impl Proxy {
     fn copied_into(&self, call: Call, arena: &Rc<Arena>) -> Result<Proxy> {
         if arena.memory == arena.device {
             let is_there = *self.device() == arena.device;
-            return inside(arena, || if is_there { copy_of(call, self) } else { self.to_device(&arena.device) });
+            let copy = || if is_there { copy_of(call, self) } else { self.to_device(&arena.device) };
+            return call.named(inside(arena, copy));
         }
-        let there = outside(|| self.to_device(&arena.memory))?;
+        let there = call.named(outside(|| self.to_device(&arena.memory)))?;
         // The workspace takes it as an array of its device.
-        inside(arena, || there.to_device(&arena.device))
+        call.named(inside(arena, || there.to_device(&arena.device)))
     }
 }

@@ -228,7 +228,7 @@ pub(super) fn permutation(seed: u64, epoch: u64, n: usize) -> Result<Vec<i64>> {
 pub(super) fn check_batch(batch: usize) -> Result<()> {
     if batch == 0 {
         let (argument, expected) = ("batch", "at least 1");
-        return Err(Error::Argument { op: "DataSetIterator", argument, value: batch.to_string(), expected });
+        return Err(Error::argument("DataSetIterator", argument, batch, expected));
     }
     Ok(())
 }

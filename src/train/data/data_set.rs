@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use ndgc::{CycleLease, Error, Result, Tensor};
 
+use super::super::place::called_here;
+
 /// A batch for networks with one input and one output: examples along the first axis of each array.
 ///
 /// A mask has one number for an example (`[n]` or `[n, 1]`), for a step of a series (`[n, t]`), or for each number of
@@ -40,6 +42,7 @@ impl DataSet {
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if there are not as many labels as features.
+    #[track_caller]
     pub fn new(features: Tensor, labels: Tensor) -> Result<Self> {
         Self::with_masks(features, labels, None, None)
     }
@@ -48,6 +51,7 @@ impl DataSet {
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if the arrays are not of as many examples.
+    #[track_caller]
     pub fn with_masks(
         features: Tensor,
         labels: Tensor,
@@ -69,14 +73,16 @@ impl DataSet {
     ///
     /// # Errors
     /// [`Error::Narrow`] if there are not so many.
+    #[track_caller]
     pub fn rows(&self, start: usize, len: usize) -> Result<Self> {
-        self.map(|array| array.narrow(0, start, len))
+        called_here(self.map(|array| array.narrow(0, start, len)))
     }
 
     /// Splits off the examples after the first `n`, as views: those to train on, and those to test with.
     ///
     /// # Errors
     /// As [`DataSet::rows`].
+    #[track_caller]
     pub fn split_test_and_train(&self, n: usize) -> Result<(Self, Self)> {
         Ok((self.rows(0, n)?, self.rows(n, self.num_examples().saturating_sub(n))?))
     }
@@ -156,6 +162,7 @@ impl MultiDataSet {
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if the arrays are not of as many examples; [`Error::Msg`] without features.
+    #[track_caller]
     pub fn new(features: Vec<Tensor>, labels: Vec<Tensor>) -> Result<Self> {
         Self::with_masks(features, labels, Vec::new(), Vec::new())
     }
@@ -165,6 +172,7 @@ impl MultiDataSet {
     /// # Errors
     /// [`Error::ShapeMismatch`] if the arrays are not of as many examples; [`Error::Msg`] without features, or for a
     /// list of another length.
+    #[track_caller]
     pub fn with_masks(
         features: Vec<Tensor>,
         labels: Vec<Tensor>,
@@ -244,16 +252,13 @@ fn examples(array: &Tensor) -> usize {
     array.dims().first().copied().unwrap_or(1)
 }
 
+#[track_caller]
 fn same_examples(features: &Tensor, other: &Tensor) -> Result<()> {
     if examples(features) == examples(other) {
         return Ok(());
     }
-    Err(Error::ShapeMismatch {
-        op: "DataSet",
-        lhs: features.dims().to_vec(),
-        rhs: other.dims().to_vec(),
-        why: "the first axis counts the examples and is the same for features, labels and masks".to_owned(),
-    })
+    let why = "the first axis counts the examples and is the same for features, labels and masks";
+    called_here(Err(Error::shape_mismatch("DataSet", features.dims(), other.dims(), why)))
 }
 
 fn nothing() -> Error {

@@ -81,7 +81,7 @@ impl IdxDataSetIterator {
         all.labels.dims1()?;
         let largest = all.labels.with_slice(|labels: &[u8]| labels.iter().copied().max())?;
         if let Some(label) = largest.filter(|&label| usize::from(label) >= classes) {
-            return Err(Error::IndexOutOfRange { op: "IdxDataSetIterator", index: label.into(), dim: classes });
+            return Err(Error::index_out_of_range("IdxDataSetIterator", label.into(), classes));
         }
         Ok(IdxDataSetIterator { bytes: ArrayDataSetIterator::new(all, batch)?, classes })
     }

@@ -21,9 +21,6 @@ pub(crate) fn numbers(op: &'static str, array: &Tensor) -> Result<Vec<f64>> {
         DType::U32 => of::<u32>(array),
         DType::U8 => of::<u8>(array),
         DType::Bool => of::<bool>(array),
-        dtype => {
-            let supported = "f16, bf16, f32, f64, u8, u32, i32, i64, bool";
-            Err(Error::UnsupportedDType { op, dtype, supported })
-        }
+        dtype => Err(Error::unsupported_dtype(op, dtype, "f16, bf16, f32, f64, u8, u32, i32, i64, bool")),
     }
 }

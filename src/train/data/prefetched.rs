@@ -92,12 +92,12 @@ impl<T: Leased> AsyncDataIterator<T> {
     /// As [`AsyncDataIterator::with_prefetch`].
     pub fn on_device<I: DataIterator<T> + Send + 'static>(device: &Device, source: I, prefetch: usize) -> Result<Self> {
         if !source.async_supported() {
-            return Err(Error::Argument {
-                op: "AsyncDataSetIterator",
-                argument: "source",
-                value: "one that is shielded".into(),
-                expected: "one whose batches may be made ahead",
-            });
+            return Err(Error::argument(
+                "AsyncDataSetIterator",
+                "source",
+                "one that is shielded",
+                "one whose batches may be made ahead",
+            ));
         }
         let ring = WorkspaceConfig::builder()
             .policy_reset(ResetPolicy::EndOfBufferReached)

@@ -120,7 +120,7 @@ impl EvaluationCalibration {
         for (argument, bins) in [("reliability_bins", reliability_bins), ("histogram_bins", histogram_bins)] {
             if bins == 0 || bins > BINS_MAX {
                 let (op, value, expected) = ("EvaluationCalibration::new", bins.to_string(), "1 to 1048576");
-                return Err(Error::Argument { op, argument, value, expected });
+                return Err(Error::argument(op, argument, value, expected));
             }
         }
         Ok(Self::of_bins(reliability_bins, histogram_bins))

@@ -148,7 +148,7 @@ impl Roc {
     pub fn new(threshold_steps: usize) -> Result<Self> {
         if threshold_steps > STEPS_MAX {
             let (value, expected) = (threshold_steps.to_string(), "at most 16777216; 0 is exact");
-            return Err(Error::Argument { op: "Roc::new", argument: "threshold_steps", value, expected });
+            return Err(Error::argument("Roc::new", "threshold_steps", value, expected));
         }
         Ok(Self::of_steps(threshold_steps))
     }
@@ -372,13 +372,12 @@ impl IEvaluation for Roc {
         let op = "Roc::eval";
         let rows = Rows::new(op, self.axis, labels, predictions, mask)?;
         if rows.columns() > 2 {
-            return Err(Error::Shape {
+            return Err(Error::shape(
                 op,
-                found: predictions.dims().to_vec(),
-                expected: "one column, or two; RocMultiClass is for one class against all others, RocBinary for \
-                           outputs of their own"
-                    .to_owned(),
-            });
+                predictions.dims(),
+                "one column, or two; RocMultiClass is for one class against all others, RocBinary for \
+                           outputs of their own",
+            ));
         }
         rows.whole_rows(op)?;
         let column = rows.columns().saturating_sub(1);

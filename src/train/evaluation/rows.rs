@@ -133,15 +133,12 @@ impl Mask {
 fn split(op: &'static str, axis: i64, dims: &[usize]) -> Result<(usize, usize, usize)> {
     let rank = dims.len();
     if rank < 2 {
-        let n = dims.first().copied().ok_or_else(|| Error::Shape {
-            op,
-            found: Vec::new(),
-            expected: "rows, such as [n, c]".to_owned(),
-        })?;
+        let n = dims.first().copied().ok_or_else(|| Error::shape(op, &[], "rows, such as [n, c]"))?;
         return Ok((n, 1, 1));
     }
     let axis = if axis < 0 { axis + rank as i64 } else { axis.min(rank as i64 - 1) };
-    let axis = usize::try_from(axis).map_err(|_| Error::DimOutOfRange { op, dim: axis, shape: dims.to_vec() })?;
+    let axis =
+        usize::try_from(axis).map_err(|_| Error::DimOutOfRange { op, dim: axis, shape: dims.to_vec(), site: None })?;
     Ok((dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product()))
 }
 
@@ -149,7 +146,7 @@ fn one_hot(op: &'static str, classes: &[f64], columns: usize, inner: usize) -> R
     let mut all = vec![0.; classes.len() * columns];
     for (row, &class) in classes.iter().enumerate() {
         if !(0. ..columns as f64).contains(&class) {
-            return Err(Error::IndexOutOfRange { op, index: class as i64, dim: columns });
+            return Err(Error::index_out_of_range(op, class as i64, columns));
         }
         all[(row / inner * columns + class as usize) * inner + row % inner] = 1.;
     }
@@ -157,7 +154,7 @@ fn one_hot(op: &'static str, classes: &[f64], columns: usize, inner: usize) -> R
 }
 
 fn shapes(op: &'static str, lhs: &Tensor, rhs: &Tensor, why: &str) -> Error {
-    Error::ShapeMismatch { op, lhs: lhs.dims().to_vec(), rhs: rhs.dims().to_vec(), why: why.to_owned() }
+    Error::shape_mismatch(op, lhs.dims(), rhs.dims(), why)
 }
 
 /// Whether batches have as many columns as those before, of which there were `known` if that is not 0.

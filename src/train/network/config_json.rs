@@ -77,8 +77,7 @@ impl NetworkConfig {
             if !is_known {
                 let expected = "one of ndgc::train: others are code, as modules are; build their network in code, \
                                 and restore() its checkpoint";
-                let value = format!("{} ({kind})", node.name);
-                return Err(Error::Argument { op: "to_json", argument, value, expected });
+                return Err(Error::argument("to_json", argument, format!("{} ({kind})", node.name), expected));
             }
         }
         Ok(self.write())

@@ -137,11 +137,13 @@ impl Network {
     fn scores_at(&self, output: usize, x: &Tensor, labels: &Labels<'_>, run: &Run<'_>) -> Result<Tensor> {
         let i = self.outputs[output];
         let node = &self.nodes[i];
-        let missing = |argument| Error::Argument {
-            op: "score",
-            argument,
-            value: format!("none at output {} ({})", output, node.name),
-            expected: "labels for each output, and outputs with a loss",
+        let missing = |argument| {
+            Error::argument(
+                "score",
+                argument,
+                format!("none at output {} ({})", output, node.name),
+                "labels for each output, and outputs with a loss",
+            )
         };
         let layer = node.op.layer().ok_or_else(|| missing("loss"))?;
         let given = labels.labels.get(output).ok_or_else(|| missing("labels"))?;
@@ -176,7 +178,7 @@ impl Network {
             };
             let (argument, expected) = ("features", "an array for each input of the network");
             let value = || run.features.len().to_string();
-            found.ok_or_else(|| Error::Argument { op: "network", argument, value: value(), expected })
+            found.ok_or_else(|| Error::argument("network", argument, value(), expected))
         };
         Few::of(&self.nodes[i].inputs, find)
     }

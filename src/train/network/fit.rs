@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use ndgc::{Result, Tensor, Var, Workspace};
 
 use super::super::data::{DataIterator, DataSet};
+use super::super::place::called_here;
 use super::engine::{Examples, Labels, Run};
 use super::network::{Network, ParamInfo, TrainingListener};
 use super::scratch::Slots;
@@ -23,14 +24,14 @@ impl Network {
     #[track_caller]
     pub fn fit_batch<B: Examples>(&mut self, batch: &B) -> Result<f64> {
         let steps = batch.features().first().filter(|array| array.rank() == 3).and_then(|array| array.dim(2).ok());
-        match (self.config.tbptt, steps) {
+        called_here(match (self.config.tbptt, steps) {
             (Some(length), Some(steps)) if length > 0 && steps > length => self.fit_segments(batch, length, steps),
             _ => self.fit_parts(
                 [batch.features(), batch.labels()],
                 [batch.features_masks(), batch.labels_masks()],
                 false,
             ),
-        }
+        })
     }
 
     /// A step for each segment of a series; recurrent layers go on from one to the next.
@@ -98,7 +99,10 @@ impl Network {
     /// As [`Network::fit`].
     #[track_caller]
     pub fn fit_epochs<B: Examples, I: DataIterator<B>>(&mut self, mut batches: I, epochs: usize) -> Result<()> {
-        (0..epochs).try_for_each(|_| self.fit(&mut batches))
+        for _ in 0..epochs {
+            self.fit(&mut batches)?;
+        }
+        Ok(())
     }
 
     /// One step on arrays: features and labels.
@@ -117,6 +121,10 @@ impl Network {
     /// As [`Network::fit_batch`].
     #[track_caller]
     pub fn compute_gradient_and_score<B: Examples>(&self, batch: &B) -> Result<(Vec<(String, Tensor)>, f64)> {
+        called_here(self.gradient_and_score(batch))
+    }
+
+    fn gradient_and_score<B: Examples>(&self, batch: &B) -> Result<(Vec<(String, Tensor)>, f64)> {
         let features = self.prepared(batch.features(), &self.training)?;
         let run = Run {
             features: &features,
@@ -152,7 +160,7 @@ impl Network {
             gradients.iter().find(|(name, _)| *name == param.name).map(|(_, grad)| grad.clone())
         };
         let step = self.training.enter(ArrayType::Activations)?;
-        self.update(&mut self.named().map(grad).collect::<Slots>())?;
+        called_here(self.update(&mut self.named().map(grad).collect::<Slots>()))?;
         drop(step);
         self.iteration += 1;
         Ok(())

@@ -41,7 +41,7 @@ pub fn gradient_check<B: Examples>(net: &Network, batch: &B, per_param: usize) -
     const STEP: f64 = 1e-6;
     if net.config().dtype != DType::F64 {
         let dtype = net.config().dtype;
-        return Err(Error::UnsupportedDType { op: "gradient_check", dtype, supported: "F64" });
+        return Err(Error::unsupported_dtype("gradient_check", dtype, "F64"));
     }
     let (gradients, _) = net.compute_gradient_and_score(batch)?;
     let mut found = GradientCheck { checked: 0, max_error: 0.0, worst: String::new() };

@@ -1,11 +1,13 @@
 //! What a network answers.
 
+use std::panic::Location;
 use std::sync::PoisonError;
 
 use ndgc::{DType, Error, Result, Tensor, Workspace, no_grad};
 
 use super::super::data::DataIterator;
 use super::super::evaluation::{Evaluation, IEvaluation};
+use super::super::place::called_here;
 use super::engine::{Examples, Labels, Run};
 use super::network::Network;
 use super::scratch::{Few, Slots};
@@ -60,9 +62,11 @@ impl Network {
     /// As [`Network::output`]; [`Error::Workspace`] if the workspace is not open.
     #[track_caller]
     pub fn output_in(&self, features: &Tensor, workspace: &Workspace) -> Result<Tensor> {
-        let features = self.prepared(std::slice::from_ref(features), &self.inference)?;
-        let run = self.inferring(&features, &[], false);
-        one(no_grad(|| self.infer(&run, Place::In(workspace), false))?)
+        let outputs = no_grad(|| {
+            let features = self.prepared(std::slice::from_ref(features), &self.inference)?;
+            self.infer(&self.inferring(&features, &[], false), Place::In(workspace), false)
+        });
+        one(called_here(outputs)?)
     }
 
     /// The outputs for an array for each input, in the order of the outputs, as [`Network::output`]. `masks` has one
@@ -72,9 +76,10 @@ impl Network {
     /// As [`Network::output`].
     #[track_caller]
     pub fn outputs(&self, features: &[Tensor], masks: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
-        let features = self.prepared(features, &self.inference)?;
-        let run = self.inferring(&features, masks, false);
-        no_grad(|| self.infer(&run, Place::Detached, false))
+        called_here(no_grad(|| {
+            let features = self.prepared(features, &self.inference)?;
+            self.infer(&self.inferring(&features, masks, false), Place::Detached, false)
+        }))
     }
 
     /// What each layer or vertex makes of features, in the order of [`Network::summary`], all detached.
@@ -83,10 +88,12 @@ impl Network {
     /// As [`Network::output`].
     #[track_caller]
     pub fn feed_forward(&self, features: &[Tensor], training: bool) -> Result<Vec<Tensor>> {
-        let features = self.prepared(features, &self.inference)?;
-        let mgr = LayerWorkspaceMgr::no_workspaces().on_device(&self.config.device);
-        let run = Run { mgr: &mgr, training, again: true, ..self.inferring(&features, &[], false) };
-        no_grad(|| self.infer(&run, Place::Detached, true))
+        called_here(no_grad(|| {
+            let features = self.prepared(features, &self.inference)?;
+            let mgr = LayerWorkspaceMgr::no_workspaces().on_device(&self.config.device);
+            let run = Run { mgr: &mgr, training, again: true, ..self.inferring(&features, &[], false) };
+            self.infer(&run, Place::Detached, true)
+        }))
     }
 
     /// The output for the next steps of series, from where the last call ended: `[n, size]` for one step, `[n, size,
@@ -98,9 +105,11 @@ impl Network {
     pub fn rnn_time_step(&self, features: &Tensor) -> Result<Tensor> {
         let one_step = features.rank() == 2;
         let series = if one_step { features.unsqueeze(2)? } else { features.clone() };
-        let features = self.prepared(&[series], &self.inference)?;
-        let run = self.inferring(&features, &[], true);
-        let y = one(no_grad(|| self.infer(&run, Place::Detached, false))?)?;
+        let outputs = no_grad(|| {
+            let features = self.prepared(&[series], &self.inference)?;
+            self.infer(&self.inferring(&features, &[], true), Place::Detached, false)
+        });
+        let y = one(called_here(outputs)?)?;
         if one_step && y.rank() == 3 { y.squeeze(2) } else { Ok(y) }
     }
 
@@ -187,7 +196,8 @@ impl Network {
     pub fn score_batch<B: Examples>(&self, batch: &B, training: bool) -> Result<f64> {
         let sums = self.with_scores(batch, training, |scores| {
             super::regularization::number(&scores.sum_all()?.affine(1.0 / scores.elem_count().max(1) as f64, 0.0)?)
-        })?;
+        });
+        let sums = called_here(sums)?;
         Ok(sums.iter().sum::<f64>() + self.penalties()?)
     }
 
@@ -198,7 +208,7 @@ impl Network {
     #[track_caller]
     pub fn score_examples<B: Examples>(&self, batch: &B, add_penalties: bool) -> Result<Tensor> {
         let penalties = if add_penalties { self.penalties()? } else { 0.0 };
-        let all = self.with_scores(batch, false, Tensor::try_detach)?;
+        let all = called_here(self.with_scores(batch, false, Tensor::try_detach))?;
         let sum = all.into_iter().reduce(|sum, next| sum.add(&next).unwrap_or(sum));
         sum.ok_or_else(|| Error::msg("a network has an output"))?.affine(1.0, penalties)
     }
@@ -238,24 +248,26 @@ impl Network {
     ///
     /// # Errors
     /// As [`Network::output`]; of the iterator; what `f` returns.
+    #[track_caller]
     pub fn for_each_output<B: Examples, I: DataIterator<B>>(
         &self,
         mut batches: I,
         mut f: impl FnMut(&B, &Tensor) -> Result<()>,
     ) -> Result<()> {
+        let site = Location::caller();
         batches.reset()?;
         let place = self.output_place();
         for batch in batches {
             let batch = batch?;
             let _batch = place.enter(ArrayType::Activations)?;
             let open = place.workspace_name(ArrayType::Activations).and_then(Workspace::find);
-            let features = self.prepared(batch.features(), &self.inference)?;
+            let features = self.prepared(batch.features(), &self.inference).map_err(|error| error.at(site))?;
             let run = self.inferring(&features, batch.features_masks(), false);
             let to = open.as_ref().filter(|space| space.is_open()).map_or(Place::Detached, Place::In);
-            let output = one(no_grad(|| self.infer(&run, to, false))?)?;
+            let output = one(no_grad(|| self.infer(&run, to, false)).map_err(|error| error.at(site))?)?;
             // What is looked at by evaluations is not the workspace's affair.
             let _out = Workspace::scope_out();
-            f(&batch, &output)?;
+            f(&batch, &output).map_err(|error| error.at(site))?;
         }
         Ok(())
     }
@@ -265,6 +277,7 @@ impl Network {
     ///
     /// # Errors
     /// As [`Network::for_each_output`]; those of the evaluations.
+    #[track_caller]
     pub fn do_evaluation<B: Examples, I: DataIterator<B>>(
         &self,
         batches: I,
@@ -282,6 +295,7 @@ impl Network {
     ///
     /// # Errors
     /// As [`Network::do_evaluation`].
+    #[track_caller]
     pub fn evaluate<B: Examples, I: DataIterator<B>>(&self, batches: I) -> Result<Evaluation> {
         let mut evaluation = Evaluation::new(0);
         self.do_evaluation(batches, &mut [&mut evaluation])?;
@@ -301,5 +315,5 @@ fn one(mut all: Vec<Tensor>) -> Result<Tensor> {
     let found = all.len().to_string();
     let only = if all.len() == 1 { all.pop() } else { None };
     let expected = "one output; use outputs() for networks with several";
-    only.ok_or(Error::Argument { op: "output", argument: "outputs", value: found, expected })
+    only.ok_or(Error::argument("output", "outputs", found, expected))
 }

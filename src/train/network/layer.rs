@@ -229,8 +229,7 @@ impl<'a> Pass<'a> {
     /// # Errors
     /// [`Error::Argument`] if there are not so many.
     pub fn param(&self, place: usize) -> Result<&'a Var> {
-        let expected = "below the number of the layer's parameters";
-        let wrong = || Error::Argument { op: "param", argument: "place", value: place.to_string(), expected };
+        let wrong = || Error::argument("param", "place", place, "below the number of the layer's parameters");
         self.params.get(place).ok_or_else(wrong)
     }
 
@@ -546,5 +545,5 @@ impl<L: Layer + 'static> From<L> for LayerConfig {
 
 /// An error for an input that a layer cannot have.
 pub(super) fn unfit<T>(layer: &'static str, input: InputType, expected: &'static str) -> Result<T> {
-    Err(Error::Argument { op: layer, argument: "input", value: input.to_string(), expected })
+    Err(Error::argument(layer, "input", input, expected))
 }

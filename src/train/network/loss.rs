@@ -82,8 +82,7 @@ impl Loss {
         }
         if z.dims() != labels.dims() {
             let (lhs, rhs) = (z.dims().to_vec(), labels.dims().to_vec());
-            let why = "the labels must have the shape of the output".to_owned();
-            return Err(Error::ShapeMismatch { op: "loss", lhs, rhs, why });
+            return Err(Error::shape_mismatch("loss", &lhs, &rhs, "the labels must have the shape of the output"));
         }
         let labels = &labels.to_dtype(z.dtype())?;
         let y = || activation.forward(z);
@@ -152,7 +151,7 @@ pub(super) fn mask_beside(mask: &Tensor, elements: &Tensor) -> Result<Tensor> {
         _ => {
             let (lhs, rhs) = (mask.dims().to_vec(), elements.dims().to_vec());
             let why = "a mask is [n], [n, 1], [n, steps] or of the shape of what it masks".to_owned();
-            Err(Error::ShapeMismatch { op: "mask", lhs, rhs, why })
+            Err(Error::shape_mismatch("mask", &lhs, &rhs, why))
         }
     }
 }

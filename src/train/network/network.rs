@@ -9,6 +9,7 @@ use ndgc::{
     Workspace, WorkspaceConfig, no_grad,
 };
 
+use super::super::place::called_here;
 use super::config::{NetworkConfig, OpConfig};
 use super::layer::{InputType, Layer, LayerSettings, Param, ParamKind};
 use super::regularization::{GradientNormalization, Regularization};
@@ -149,7 +150,7 @@ impl Op {
 }
 
 fn wrong(argument: &'static str, value: &str, expected: &'static str) -> Error {
-    Error::Argument { op: "network", argument, value: value.to_owned(), expected }
+    Error::argument("network", argument, value, expected)
 }
 
 impl NetworkConfig {
@@ -158,6 +159,7 @@ impl NetworkConfig {
     /// # Errors
     /// [`Error::Argument`] for a name that is missing or there twice, a graph that is not one, or a layer whose input
     /// does not fit; as [`Tensor::zeros`].
+    #[track_caller]
     pub fn build(self) -> Result<Network> {
         Network::new(self)
     }
@@ -169,8 +171,9 @@ impl Network {
     ///
     /// # Errors
     /// As [`NetworkConfig::build`].
+    #[track_caller]
     pub fn new(config: NetworkConfig) -> Result<Self> {
-        Self::assemble(config, None)
+        called_here(Self::assemble(config, None))
     }
 
     /// The same, with parameters that begin as arrays of their names, if there are any: then nothing is made that is
@@ -310,8 +313,7 @@ fn as_given(param: &Param, name: &str, given: &HashMap<String, Tensor>, dtype: D
     let array = given.get(name).ok_or_else(missing)?;
     if array.dims() != param.shape.dims() {
         let (lhs, rhs) = (param.shape.dims().to_vec(), array.dims().to_vec());
-        let why = format!("the parameter {name} has another shape");
-        return Err(Error::ShapeMismatch { op: "load", lhs, rhs, why });
+        return Err(Error::shape_mismatch("load", &lhs, &rhs, format!("the parameter {name} has another shape")));
     }
     Var::from_tensor(&array.to_dtype(dtype)?)
 }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use ndgc::{Error, Result, Tensor, Var};
 
+use super::super::place::called_here;
 use super::network::{Network, ParamInfo, Source};
 use super::updater::Updater;
 
@@ -50,12 +51,14 @@ impl Network {
         for (name, values) in values.clone() {
             let var = self.find(name)?;
             if var.dims() != values.dims() {
-                let (lhs, rhs) = (var.dims().to_vec(), values.dims().to_vec());
                 let why = format!("the parameter {name} has another shape");
-                return Err(Error::ShapeMismatch { op: "set_params", lhs, rhs, why });
+                return called_here(Err(Error::shape_mismatch("set_params", var.dims(), values.dims(), why)));
             }
         }
-        values.into_iter().try_for_each(|(name, values)| self.set_param(name, values))
+        for (name, values) in values {
+            self.set_param(name, values)?;
+        }
+        Ok(())
     }
 
     pub(super) fn find(&self, name: &str) -> Result<&Var> {

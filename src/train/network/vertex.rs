@@ -27,7 +27,7 @@ pub trait GraphVertex: Any + fmt::Debug + Send + Sync {
 
 /// The first of the inputs.
 fn first<'t, T>(kind: &'static str, inputs: &'t [T]) -> Result<&'t T> {
-    let wrong = || Error::Argument { op: kind, argument: "inputs", value: "none".into(), expected: "at least one" };
+    let wrong = || Error::argument(kind, "inputs", "none", "at least one");
     inputs.first().ok_or_else(wrong)
 }
 
@@ -75,7 +75,7 @@ impl GraphVertex for ElementWiseVertex {
         if inputs.iter().any(|input| *input != first) || (*self == Self::Subtract && inputs.len() != 2) {
             let value = inputs.iter().map(InputType::to_string).collect::<Vec<_>>().join(", ");
             let expected = "inputs of one shape; two of them for a difference";
-            return Err(Error::Argument { op: "elementwise", argument: "inputs", value, expected });
+            return Err(Error::argument("elementwise", "inputs", value, expected));
         }
         Ok(first)
     }
@@ -110,8 +110,7 @@ impl GraphVertex for SubsetVertex {
     fn output_type(&self, inputs: &[InputType]) -> Result<InputType> {
         let input = *first("subset", inputs)?;
         if self.from > self.to || self.to >= input.features() {
-            let value = format!("{}..={}", self.from, self.to);
-            return Err(Error::Argument { op: "subset", argument: "range", value, expected: "within axis 1" });
+            return Err(Error::argument("subset", "range", format!("{}..={}", self.from, self.to), "within axis 1"));
         }
         Ok(input.with_features(self.to - self.from + 1))
     }
@@ -186,7 +185,7 @@ impl GraphVertex for DuplicateToTimeSeriesVertex {
         let &[row, series] = inputs else {
             let value = inputs.len().to_string();
             let (op, expected) = ("duplicate_to_time_series", "2: rows, and a series");
-            return Err(Error::Argument { op, argument: "inputs", value, expected });
+            return Err(Error::argument(op, "inputs", value, expected));
         };
         let (n, size) = row.dims2()?;
         row.unsqueeze(2)?.broadcast_as((n, size, series.dim(2)?))?.contiguous()

@@ -477,7 +477,7 @@ fn where_is(array: &Tensor) -> String {
 }
 
 fn wrong(op: &'static str, workspace: &str, why: String) -> Error {
-    Error::Workspace { op, workspace: workspace.to_owned(), why }
+    Error::workspace(op, workspace, why)
 }
 
 fn unknown(array_type: ArrayType) -> Error {

@@ -79,7 +79,7 @@ impl ThreadCommunicator {
     pub fn group(size: usize) -> Result<Vec<Self>> {
         if size == 0 {
             let (argument, expected) = ("size", "at least 1");
-            return Err(Error::Argument { op: "ThreadCommunicator::group", argument, value: "0".to_owned(), expected });
+            return Err(Error::argument("ThreadCommunicator::group", argument, "0", expected));
         }
         let brought = (0..size).map(|_| None).collect();
         let meeting = Meeting { brought, complete: Arc::default(), come: 0, number: 0, aborted: None };
@@ -96,7 +96,7 @@ impl ThreadCommunicator {
     /// Waits until every rank has come, and hands out what all brought.
     fn meet(&self, arrays: Vec<Tensor>) -> Result<Arc<Vec<Vec<Tensor>>>> {
         if self.group.process != process::id() {
-            return Err(Error::Forked { op: "all_reduce" });
+            return Err(Error::forked("all_reduce"));
         }
         let mut meeting = self.group.lock();
         let number = meeting.number;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use ndgc::{Error, Result, Tensor, Workspace, no_grad};
 
+use super::super::place::called_here;
 use super::model::Model;
 
 /// Who runs the model for a request.
@@ -96,7 +97,7 @@ impl ParallelInferenceBuilder {
         let limits = [("workers", self.workers), ("batch_limit", self.batch_limit), ("queue_limit", self.queue_limit)];
         if let Some((argument, value)) = limits.into_iter().find(|(_, value)| *value == 0) {
             let (op, expected, value) = ("ParallelInference", "at least 1", value.to_string());
-            return Err(Error::Argument { op, argument, value, expected });
+            return Err(Error::argument(op, argument, value, expected));
         }
         let workers = if self.mode == InferenceMode::InPlace { 0 } else { self.workers };
         let shared = Arc::new(Shared {
@@ -173,6 +174,7 @@ impl ParallelInference {
     ///
     /// # Errors
     /// Those of the model for this input; [`Error::Msg`] if it panicked, or after a shutdown; [`Error::Forked`].
+    #[track_caller]
     pub fn output(&self, input: &Tensor) -> Result<Tensor> {
         match &self.outputs(std::slice::from_ref(input), &[])?[..] {
             [output] => Ok(output.clone()),
@@ -184,9 +186,14 @@ impl ParallelInference {
     ///
     /// # Errors
     /// As [`ParallelInference::output`].
+    #[track_caller]
     pub fn outputs(&self, inputs: &[Tensor], masks: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
+        called_here(self.answered(inputs, masks))
+    }
+
+    fn answered(&self, inputs: &[Tensor], masks: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
         if self.process != process::id() {
-            return Err(Error::Forked { op: "output" });
+            return Err(Error::forked("output"));
         }
         if self.shared.settings.mode == InferenceMode::InPlace {
             if self.shared.lock().closed {

@@ -176,7 +176,7 @@ impl MpiCommunicator {
                 DType::F64 => self.doubles.load(&array.to_vec()?)?,
                 _ => {
                     let (op, supported) = ("MpiCommunicator::all_reduce", "f16, bf16, f32 and f64");
-                    return Err(Error::UnsupportedDType { op, dtype, supported });
+                    return Err(Error::unsupported_dtype(op, dtype, supported));
                 }
             }
         }

@@ -77,7 +77,7 @@ impl NcclCommunicator {
         let (rank, ranks) = (control.rank(), control.size());
         let Device::Cuda(cuda) = device else {
             let (op, value) = ("NcclCommunicator::new", device.to_string());
-            return Err(Error::Argument { op, argument: "device", value, expected: "a CUDA device" });
+            return Err(Error::argument(op, "device", value, "a CUDA device"));
         };
         // Whoever cannot come says so here: nobody waits for it in the library.
         let version = f64::from(probe_nccl()?);
@@ -100,11 +100,11 @@ impl NcclCommunicator {
         for array in arrays {
             let dtype = array.dtype();
             if !matches!(dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64) {
-                return Err(Error::UnsupportedDType { op, dtype, supported: "f16, bf16, f32 and f64" });
+                return Err(Error::unsupported_dtype(op, dtype, "f16, bf16, f32 and f64"));
             }
             if array.device() != &self.device {
                 let (lhs, rhs) = (self.device.to_string(), array.device().to_string());
-                return Err(Error::DeviceMismatch { op, lhs, rhs });
+                return Err(Error::device_mismatch(op, lhs, rhs));
             }
         }
         let mut buckets = Vec::new();

@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 use ndgc::{Device, Error, Result, Tensor, no_grad};
 
 use super::super::data::{DataIterator, MultiDataSet};
+use super::super::place::called_here;
 use super::communicator::{Breaker, Communicator, ThreadCommunicator};
 use super::inference::text_of;
 use super::model::ParallelModel;
@@ -125,12 +126,12 @@ impl<M: ParallelModel> ParallelWrapperBuilder<M> {
         for (argument, value) in [("workers", settings.workers), ("averaging_frequency", settings.averaging_frequency)]
         {
             if value == 0 {
-                return Err(Error::Argument { op, argument, value: value.to_string(), expected: "at least 1" });
+                return Err(Error::argument(op, argument, value, "at least 1"));
             }
         }
         if self.communicator.is_some() && settings.workers != 1 {
             let (value, expected) = (settings.workers.to_string(), "1 beside a communicator: start more processes");
-            return Err(Error::Argument { op, argument: "workers", value, expected });
+            return Err(Error::argument(op, "workers", value, expected));
         }
         if let Some(mode) = &self.workspace_mode {
             self.model.set_workspace_mode(mode)?;
@@ -285,9 +286,14 @@ impl<M: ParallelModel> ParallelWrapper<M> {
     ///
     /// # Errors
     /// The first error of the iterator or of a worker; [`Error::Msg`] for a panic of a worker; [`Error::Forked`].
-    pub fn fit<B: Into<MultiDataSet>, I: DataIterator<B>>(&mut self, mut batches: I) -> Result<()> {
+    #[track_caller]
+    pub fn fit<B: Into<MultiDataSet>, I: DataIterator<B>>(&mut self, batches: I) -> Result<()> {
+        called_here(self.fitted(batches))
+    }
+
+    fn fitted<B: Into<MultiDataSet>, I: DataIterator<B>>(&mut self, mut batches: I) -> Result<()> {
         if self.process != process::id() {
-            return Err(Error::Forked { op: "fit" });
+            return Err(Error::forked("fit"));
         }
         batches.reset()?;
         let (steps, breaker) = self.begin()?;
@@ -318,7 +324,7 @@ impl<M: ParallelModel> ParallelWrapper<M> {
     pub fn into_model(mut self) -> Result<M> {
         self.stop();
         if self.process != process::id() {
-            return Err(Error::Forked { op: "into_model" });
+            return Err(Error::forked("into_model"));
         }
         let model = self.workers.drain(..).next().map(|worker| worker.model);
         let model = model.and_then(Arc::into_inner).ok_or_else(|| Error::msg("a worker still has the model"))?;

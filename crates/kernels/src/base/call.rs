@@ -22,3 +22,26 @@ impl Call {
         Call { op, site: Location::caller() }
     }
 }
+
+/// What an error is told of the call that failed: which operation, and where it was called, if that is known here.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// The operation.
+    pub op: &'static str,
+    /// Where the user called it.
+    pub site: Option<Site>,
+}
+
+impl From<&'static str> for Asked {
+    fn from(op: &'static str) -> Self {
+        Asked { op, site: None }
+    }
+}
+
+impl From<Call> for Asked {
+    #[inline(always)]
+    fn from(Call { op, site }: Call) -> Self {
+        Asked { op, site: Some(site) }
+    }
+}

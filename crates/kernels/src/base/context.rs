@@ -4,9 +4,188 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::{Debug, Display};
 use std::path::Path;
 
-use crate::base::error::Error;
+use crate::base::{
+    call::{Asked, Call},
+    dtype::DType,
+    error::{Error, Result, Site},
+};
+
+/// Declares how errors are made of what they tell, in the order of their fields.
+macro_rules! made_of {
+    ($($(#[$doc:meta])* $name:ident => $variant:ident { $($field:ident: $t:ty = $to:expr),* $(,)? })*) => {
+        /// # Errors of operations
+        ///
+        /// For operations of your own, `op` is their name; where it was called is added by the call itself.
+        impl Error {$(
+            $(#[$doc])*
+            #[cold]
+            pub fn $name(op: impl Into<Asked>, $($field: $t),*) -> Self {
+                let Asked { op, site } = op.into();
+                Error::$variant { op, $($field: $to,)* site }
+            }
+        )*}
+    };
+}
+
+made_of! {
+    /// [`Error::ShapeMismatch`].
+    shape_mismatch => ShapeMismatch {
+        lhs: &[usize] = lhs.to_vec(), rhs: &[usize] = rhs.to_vec(), why: impl Into<String> = why.into(),
+    }
+    /// [`Error::Shape`].
+    shape => Shape { found: &[usize] = found.to_vec(), expected: impl Into<String> = expected.into() }
+    /// [`Error::RankTooLarge`].
+    rank_too_large => RankTooLarge { rank: usize = rank }
+    /// [`Error::IndexOutOfRange`].
+    index_out_of_range => IndexOutOfRange { index: i64 = index, dim: usize = dim }
+    /// [`Error::ElementCount`].
+    element_count => ElementCount { given: usize = given, shape: &[usize] = shape.to_vec() }
+    /// [`Error::SizeOverflow`].
+    size_overflow => SizeOverflow { shape: &[usize] = shape.to_vec(), elem_bytes: usize = elem_bytes }
+    /// [`Error::DTypeMismatch`].
+    dtype_mismatch => DTypeMismatch { lhs: DType = lhs, rhs: DType = rhs }
+    /// [`Error::UnsupportedDType`].
+    unsupported_dtype => UnsupportedDType { dtype: DType = dtype, supported: &'static str = supported }
+    /// [`Error::DeviceMismatch`].
+    device_mismatch => DeviceMismatch { lhs: impl ToString = lhs.to_string(), rhs: impl ToString = rhs.to_string() }
+    /// [`Error::Argument`].
+    argument => Argument {
+        argument: &'static str = argument, value: impl ToString = value.to_string(), expected: &'static str = expected,
+    }
+    /// [`Error::InUse`].
+    in_use => InUse { array: String = array, by: &'static str = by }
+    /// [`Error::Workspace`].
+    workspace => Workspace { workspace: &str = workspace.to_owned(), why: impl Into<String> = why.into() }
+    /// [`Error::SystemManager`].
+    system_manager => SystemManager {}
+    /// [`Error::Forked`].
+    forked => Forked {}
+}
+
+/// The operation that an error is of, and where it was called: of `&Error`, and of `&mut Error`.
+macro_rules! asked_of {
+    ($error:expr $(, $mutable:tt)?) => {
+        match $error {
+            Error::ShapeMismatch { op, site, .. }
+            | Error::Shape { op, site, .. }
+            | Error::Reshape { op, site, .. }
+            | Error::DimOutOfRange { op, site, .. }
+            | Error::DuplicateDim { op, site, .. }
+            | Error::RankTooLarge { op, site, .. }
+            | Error::Narrow { op, site, .. }
+            | Error::IndexOutOfRange { op, site, .. }
+            | Error::Index { op, site, .. }
+            | Error::SizeOverflow { op, site, .. }
+            | Error::ElementCount { op, site, .. }
+            | Error::DTypeMismatch { op, site, .. }
+            | Error::UnsupportedDType { op, site, .. }
+            | Error::RequiresContiguous { op, site, .. }
+            | Error::BackwardNotSupported { op, site, .. }
+            | Error::DeviceMismatch { op, site, .. }
+            | Error::Workspace { op, site, .. }
+            | Error::ManagerClosed { op, site, .. }
+            | Error::ManagerCapped { op, site, .. }
+            | Error::SystemManager { op, site, .. }
+            | Error::InUse { op, site, .. }
+            | Error::ReadOnly { op, site, .. }
+            | Error::Overlap { op, site, .. }
+            | Error::Tracked { op, site, .. }
+            | Error::NoGradient { op, site, .. }
+            | Error::Argument { op, site, .. }
+            | Error::Forked { op, site, .. } => Some((op, site)),
+            Error::StaleArray(stale) => Some((&$($mutable)? stale.op, &$($mutable)? stale.site)),
+            Error::LeakedArray(leaked) => Some((&$($mutable)? leaked.op, &$($mutable)? leaked.site)),
+            Error::WorkspaceFull(full) => Some((&$($mutable)? full.op, &$($mutable)? full.site)),
+            Error::OutOfMemory(oom) => Some((&$($mutable)? oom.op, &$($mutable)? oom.site)),
+            _ => None,
+        }
+    };
+}
+
+/// Whether a place is in the sources of this library. If it cannot be told, all are.
+fn is_of_ndgc(site: Site) -> bool {
+    let Some(root) = file!().strip_suffix("crates/kernels/src/base/context.rs") else { return true };
+    site.file().strip_prefix(root).is_some_and(|file| file.starts_with("src/") || file.starts_with("crates/kernels/"))
+}
+
+impl Asked {
+    /// The answer; an error names the place of the call.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn named<R>(self, answer: Result<R>) -> Result<R> {
+        match (answer, self.site) {
+            (Err(error), Some(site)) => Err(error.at(site)),
+            (answer, _) => answer,
+        }
+    }
+}
+
+impl Call {
+    /// The answer; an error names the place of the call.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn named<R>(self, answer: Result<R>) -> Result<R> {
+        Asked::from(self).named(answer)
+    }
+}
 
 impl Error {
+    pub(super) fn asked(&self) -> Option<(&&'static str, &Option<Site>)> {
+        asked_of!(self)
+    }
+
+    /// Where the user called the operation that failed, if that is known.
+    pub fn site(&self) -> Option<Site> {
+        match self {
+            Error::Context { inner, .. } | Error::WithPath { inner, .. } | Error::WithBacktrace { inner, .. } => {
+                inner.site()
+            }
+            Error::Capture { site, .. } => *site,
+            _ => *self.asked()?.1,
+        }
+    }
+
+    /// The error itself, without what was said around it.
+    fn innermost(&mut self) -> &mut Error {
+        match self {
+            Error::Context { inner, .. } | Error::WithPath { inner, .. } | Error::WithBacktrace { inner, .. } => {
+                inner.innermost()
+            }
+            error => error,
+        }
+    }
+
+    /// The same error, of the operation that the user called; and of the place where it was, as in [`Error::at`].
+    #[doc(hidden)]
+    #[cold]
+    pub fn of(mut self, called: impl Into<Asked>) -> Self {
+        let Asked { op: name, site } = called.into();
+        if let Some((op, _)) = asked_of!(self.innermost(), mut) {
+            *op = name;
+        }
+        match site {
+            Some(site) => self.at(site),
+            None => self,
+        }
+    }
+
+    /// The same error, of a call at this place, unless it names a line of the user's inside of that call already: for
+    /// functions that users call, with `#[track_caller]`. It may be of an operation that was called before, and fails
+    /// now.
+    #[cold]
+    pub fn at(mut self, place: Site) -> Self {
+        let site = match self.innermost() {
+            Error::Capture { site, .. } => Some(site),
+            error => asked_of!(error, mut).map(|(_, site)| site),
+        };
+        if let Some(site) = site
+            && site.is_none_or(is_of_ndgc)
+        {
+            *site = Some(place);
+        }
+        self
+    }
+
     /// A message of the caller's own.
     pub fn msg(message: impl Display) -> Self {
         Error::Msg(message.to_string()).bt()

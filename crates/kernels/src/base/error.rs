@@ -29,6 +29,8 @@ pub enum Error {
         rhs: Vec<usize>,
         /// Which sizes differ, and what would fit.
         why: String,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// A shape that does not have the form the operation needs.
     Shape {
@@ -38,15 +40,21 @@ pub enum Error {
         found: Vec<usize>,
         /// The form needed.
         expected: String,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// A reshape to another number of elements, or a hole that nothing fits.
     Reshape {
+        /// The operation.
+        op: &'static str,
         /// Elements there are.
         elem_count: usize,
         /// Dims asked for, with 1 in the place of the hole.
         to: Vec<usize>,
         /// Axis of the hole.
         hole: Option<usize>,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// An axis that the array does not have.
     DimOutOfRange {
@@ -56,6 +64,8 @@ pub enum Error {
         dim: i64,
         /// Dims of the array.
         shape: Vec<usize>,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// An axis named twice.
     DuplicateDim {
@@ -63,6 +73,8 @@ pub enum Error {
         op: &'static str,
         /// The axis.
         dim: usize,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// More axes than [`MAX_RANK`].
     RankTooLarge {
@@ -70,6 +82,8 @@ pub enum Error {
         op: &'static str,
         /// Axes asked for.
         rank: usize,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// A range that leaves its axis.
     Narrow {
@@ -83,6 +97,8 @@ pub enum Error {
         len: usize,
         /// Size of the axis.
         dim: usize,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// An index outside its axis.
     IndexOutOfRange {
@@ -92,6 +108,8 @@ pub enum Error {
         index: i64,
         /// Size of the axis indexed.
         dim: usize,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// An index written as text that is none.
     Index {
@@ -101,6 +119,8 @@ pub enum Error {
         text: String,
         /// What is wrong with it.
         why: String,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// More bytes than an address can count.
     SizeOverflow {
@@ -110,6 +130,8 @@ pub enum Error {
         shape: Vec<usize>,
         /// Bytes of an element.
         elem_bytes: usize,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// A number of elements that is not the shape's.
     ElementCount {
@@ -119,6 +141,8 @@ pub enum Error {
         given: usize,
         /// The shape.
         shape: Vec<usize>,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// Operands of different dtypes, or a read as another dtype.
     DTypeMismatch {
@@ -128,6 +152,8 @@ pub enum Error {
         lhs: DType,
         /// Dtype of the second.
         rhs: DType,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// A dtype the operation is not defined for.
     UnsupportedDType {
@@ -137,6 +163,8 @@ pub enum Error {
         dtype: DType,
         /// The dtypes it is defined for.
         supported: &'static str,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// An operation of the user's own that is not defined for the dtype.
     UnsupportedDTypeForOp(DType, &'static str),
@@ -145,11 +173,15 @@ pub enum Error {
     RequiresContiguous {
         /// The operation.
         op: &'static str,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// The gradient of an operation that has none.
     BackwardNotSupported {
         /// The operation.
         op: &'static str,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// Operands on different devices. Nothing is moved silently.
     DeviceMismatch {
@@ -159,6 +191,8 @@ pub enum Error {
         lhs: String,
         /// Device of the second.
         rhs: String,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// An array that was closed: by hand, with its manager, or by the end of its scope.
     StaleArray(Box<StaleArray>),
@@ -174,6 +208,8 @@ pub enum Error {
         workspace: String,
         /// Why not, and what to do instead.
         why: String,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// Settings of a workspace that contradict each other.
     WorkspaceConfig {
@@ -196,6 +232,8 @@ pub enum Error {
         closed_by: Closer,
         /// Where.
         closed: Option<Site>,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// A manager that was capped: it may not take further arrays.
     ManagerCapped {
@@ -205,11 +243,15 @@ pub enum Error {
         manager: String,
         /// Where it was made.
         created: Site,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// Something that the system manager does not do, because it lives as long as the process.
     SystemManager {
         /// What was asked of it.
         op: &'static str,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// An exclusive access while the bytes are being used elsewhere.
     InUse {
@@ -219,6 +261,8 @@ pub enum Error {
         array: String,
         /// Who holds it.
         by: &'static str,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// An in-place change of memory that was lent for reading: a mapped file, a read-only exchange.
     ReadOnly {
@@ -226,6 +270,8 @@ pub enum Error {
         op: &'static str,
         /// The array as `name` or `7v3`.
         array: String,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// An in-place change of an array whose elements repeat.
     Overlap {
@@ -233,6 +279,8 @@ pub enum Error {
         op: &'static str,
         /// Dims of the array.
         shape: Vec<usize>,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// An in-place change of a value that gradients are recorded for.
     Tracked {
@@ -240,6 +288,8 @@ pub enum Error {
         op: &'static str,
         /// The array as `name` or `7v3`.
         array: String,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// A value saved for the gradient was changed in place before `backward`.
     ChangedSinceSaved {
@@ -259,8 +309,12 @@ pub enum Error {
     },
     /// `backward` of a value that no variable leads to.
     NoGradient {
+        /// The operation.
+        op: &'static str,
         /// The array as `name` or `7v3`.
         array: String,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// Not enough memory, after everything was tried.
     OutOfMemory(Box<OutOfMemory>),
@@ -308,6 +362,8 @@ pub enum Error {
         value: String,
         /// What it may be.
         expected: &'static str,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// A file, or a buffer in a file's format, that cannot be read or written.
     File {
@@ -322,6 +378,8 @@ pub enum Error {
     Forked {
         /// The operation.
         op: &'static str,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// A tensor that is not among those of a model, a file or a buffer.
     CannotFindTensor {
@@ -373,6 +431,8 @@ pub struct StaleArray {
     pub closed_by: Closer,
     /// Where, if a call in the user's source did.
     pub closed: Option<Site>,
+    /// Where the user called the operation, where that is known.
+    pub site: Option<Site>,
 }
 
 /// Who ended an array or a manager.
@@ -423,6 +483,16 @@ impl std::error::Error for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fmt_text(f)?;
+        match self.asked() {
+            Some((_, Some(site))) => write!(f, " (called at {site})"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Error {
+    fn fmt_text(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::ShapeMismatch { .. }
             | Error::Shape { .. }
@@ -499,40 +569,40 @@ impl Error {
 
     fn fmt_shape(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::ShapeMismatch { op, lhs, rhs, why } => {
+            Error::ShapeMismatch { op, lhs, rhs, why, .. } => {
                 write!(f, "shape mismatch in {op}, lhs: {lhs:?}, rhs: {rhs:?}: {why}")
             }
-            Error::Shape { op, found, expected } => {
+            Error::Shape { op, found, expected, .. } => {
                 write!(f, "{op}: unexpected shape {found:?}: needs {expected}")
             }
-            Error::Reshape { elem_count, to, hole: None } => {
-                write!(f, "reshape: {elem_count} elements do not fit {to:?}")
+            Error::Reshape { op, elem_count, to, hole: None, .. } => {
+                write!(f, "{op}: {elem_count} elements do not fit {to:?}")
             }
-            Error::Reshape { elem_count, to, hole: Some(hole) } => {
-                write!(f, "reshape: no size on axis {hole} makes {to:?} hold {elem_count} elements")
+            Error::Reshape { op, elem_count, to, hole: Some(hole), .. } => {
+                write!(f, "{op}: no size on axis {hole} makes {to:?} hold {elem_count} elements")
             }
-            Error::DimOutOfRange { op, dim, shape } => write!(
+            Error::DimOutOfRange { op, dim, shape, .. } => write!(
                 f,
                 "{op}: axis {dim} is out of range for shape {shape:?}; it has {} axes, counted from 0 or backwards from -1",
                 shape.len()
             ),
-            Error::DuplicateDim { op, dim } => write!(f, "{op}: axis {dim} is named twice"),
-            Error::RankTooLarge { op, rank } => write!(
+            Error::DuplicateDim { op, dim, .. } => write!(f, "{op}: axis {dim} is named twice"),
+            Error::RankTooLarge { op, rank, .. } => write!(
                 f,
                 "{op}: {rank} axes are more than the {} an array can have; flatten some of them first",
                 MAX_RANK
             ),
-            Error::Narrow { op, axis, start, len, dim } => {
+            Error::Narrow { op, axis, start, len, dim, .. } => {
                 write!(f, "{op}: indices {start} to {start} + {len} leave axis {axis} of size {dim}")
             }
-            Error::IndexOutOfRange { op, index, dim } => {
+            Error::IndexOutOfRange { op, index, dim, .. } => {
                 write!(f, "{op}: index {index} is outside an axis of size {dim}")
             }
-            Error::Index { op, text, why } => write!(f, "{op}: {why}, in \"{text}\""),
-            Error::SizeOverflow { op, shape, elem_bytes } => {
+            Error::Index { op, text, why, .. } => write!(f, "{op}: {why}, in \"{text}\""),
+            Error::SizeOverflow { op, shape, elem_bytes, .. } => {
                 write!(f, "{op}: {shape:?} elements of {elem_bytes} bytes exceed the address space")
             }
-            Error::ElementCount { op, given, shape } => write!(
+            Error::ElementCount { op, given, shape, .. } => write!(
                 f,
                 "{op}: {given} elements were given for shape {shape:?}, which holds {}",
                 shape.iter().product::<usize>()
@@ -546,33 +616,33 @@ impl Error {
             Error::StaleArray(stale) => fmt_stale(f, stale),
             Error::LeakedArray(leaked) => fmt::Display::fmt(leaked, f),
             Error::WorkspaceFull(full) => fmt::Display::fmt(full, f),
-            Error::Workspace { op, workspace, why } => write!(f, "{op}: workspace [{workspace}]: {why}"),
+            Error::Workspace { op, workspace, why, .. } => write!(f, "{op}: workspace [{workspace}]: {why}"),
             Error::WorkspaceConfig { setting, value, why } => write!(f, "workspace: {setting} is {value}: {why}"),
-            Error::ManagerClosed { op, manager, created, closed_by, closed } => {
+            Error::ManagerClosed { op, manager, created, closed_by, closed, .. } => {
                 write!(f, "{op}: manager `{manager}` (made at {created}) has been closed already, {closed_by}")?;
                 if let Some(site) = closed {
                     write!(f, " at {site}")?;
                 }
                 f.write_str("; use a manager that is open, or a device")
             }
-            Error::ManagerCapped { op, manager, created } => write!(
+            Error::ManagerCapped { op, manager, created, .. } => write!(
                 f,
                 "{op}: manager `{manager}` (made at {created}) is capped and takes no further arrays; \
                  name another manager, or make a sub-manager of it"
             ),
-            Error::SystemManager { op } => write!(
+            Error::SystemManager { op, .. } => write!(
                 f,
                 "{op}: the system manager lives as long as the process and cannot be closed, capped or lent to; \
                  use NdManager::new_base_manager"
             ),
-            Error::InUse { op, array, by } => {
+            Error::InUse { op, array, by, .. } => {
                 write!(f, "{op}: array {array} is in use by {by}; let that end first")
             }
-            Error::ReadOnly { op, array } => write!(
+            Error::ReadOnly { op, array, .. } => write!(
                 f,
                 "{op}: the memory of array {array} was lent for reading; copy() gives an array that may be changed"
             ),
-            Error::Forked { op } => write!(
+            Error::Forked { op, .. } => write!(
                 f,
                 "{op}: this process was forked from one that used ndgc; arrays made before the fork cannot be \
                  used in the child, start a new process instead"
@@ -583,11 +653,11 @@ impl Error {
 
     fn fmt_gradient(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Overlap { op, shape } => write!(
+            Error::Overlap { op, shape, .. } => write!(
                 f,
                 "{op}: several indices of this {shape:?} view lead to the same element; call contiguous() first"
             ),
-            Error::Tracked { op, array } => write!(
+            Error::Tracked { op, array, .. } => write!(
                 f,
                 "{op}: gradients are recorded through array {array}, which an in-place change would falsify; \
                  use the form that returns a new array, or change it inside no_grad"
@@ -602,8 +672,8 @@ impl Error {
                 "backward: a value that the gradient of {op} (called at {site}) needs ended with its cycle of workspace \
                  [{workspace}]; call backward before the cycle ends, and keep a loss by its number or by detach()"
             ),
-            Error::NoGradient { array } => {
-                write!(f, "backward: no variable leads to array {array}; make its inputs with Var, outside no_grad")
+            Error::NoGradient { op, array, .. } => {
+                write!(f, "{op}: no variable leads to array {array}; make its inputs with Var, outside no_grad")
             }
             _ => f.write_str(NO_TEXT),
         }
@@ -611,20 +681,20 @@ impl Error {
 
     fn fmt_rest(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::DTypeMismatch { op, lhs, rhs } => {
+            Error::DTypeMismatch { op, lhs, rhs, .. } => {
                 write!(f, "dtype mismatch in {op}, lhs: {lhs}, rhs: {rhs}; convert one with to_dtype")
             }
-            Error::UnsupportedDType { op, dtype, supported } => {
+            Error::UnsupportedDType { op, dtype, supported, .. } => {
                 write!(f, "{op}: not defined for {dtype}; convert with to_dtype to one of {supported}")
             }
             Error::UnsupportedDTypeForOp(dtype, op) => write!(f, "unsupported dtype {dtype} for op {op}"),
-            Error::RequiresContiguous { op } => {
+            Error::RequiresContiguous { op, .. } => {
                 write!(f, "{op} only supports contiguous tensors; contiguous() makes one")
             }
-            Error::BackwardNotSupported { op } => {
+            Error::BackwardNotSupported { op, .. } => {
                 write!(f, "backward is not supported for {op}; implement `bwd` of that operation")
             }
-            Error::DeviceMismatch { op, lhs, rhs } => {
+            Error::DeviceMismatch { op, lhs, rhs, .. } => {
                 write!(f, "device mismatch in {op}, lhs: {lhs}, rhs: {rhs}; move one with to_device")
             }
             Error::OutOfMemory(oom) => fmt::Display::fmt(oom, f),
@@ -640,7 +710,7 @@ impl Error {
             Error::Environment { name, value, expected } => {
                 write!(f, "environment: {name}={value} is not understood; it may be {expected}")
             }
-            Error::Argument { op, argument, value, expected } => {
+            Error::Argument { op, argument, value, expected, .. } => {
                 write!(f, "{op}: {argument} is {value}; it must be {expected}")
             }
             Error::File { path, offset, why } => {

@@ -207,7 +207,7 @@ impl Layout {
     pub fn narrow(mut self, axis: usize, start: usize, len: usize) -> Result<Self> {
         let dim = self.dims()[axis];
         if start.checked_add(len).is_none_or(|end| end > dim) {
-            return Err(Error::Narrow { op: "narrow", axis, start, len, dim });
+            return Err(Error::Narrow { op: "narrow", axis, start, len, dim, site: None });
         }
         self.shape = self.shape.with_dim(axis, len);
         self.advance(axis, start);
@@ -224,7 +224,7 @@ impl Layout {
         let last = isize::try_from(len.saturating_sub(1)).ok().and_then(|steps| steps.checked_mul(step));
         let last = last.and_then(|by| start.checked_add_signed(by));
         if len > 0 && (start >= dim || last.is_none_or(|last| last >= dim)) {
-            return Err(Error::Narrow { op: "narrow_step", axis, start, len, dim });
+            return Err(Error::Narrow { op: "narrow_step", axis, start, len, dim, site: None });
         }
         self.shape = self.shape.with_dim(axis, len);
         self.advance(axis, start);
@@ -294,7 +294,7 @@ impl Layout {
     pub fn broadcast_to(&self, shape: &Shape, op: &'static str) -> Result<Self> {
         let lead = match shape.rank().checked_sub(self.shape.rank()) {
             Some(lead) => lead,
-            None => return Err(Error::shapes(op, &self.shape, shape, "the target has fewer axes".into())),
+            None => return Err(Error::shapes(op, &self.shape, shape, "the target has fewer axes")),
         };
         let mut strides = [0; MAX_RANK];
         for (i, (&dim, &stride)) in self.dims().iter().zip(self.strides()).enumerate() {

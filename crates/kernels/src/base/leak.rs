@@ -11,6 +11,8 @@ use crate::base::{call::Site, dtype::DType, units::Bytes};
 pub struct LeakedArray {
     /// The operation.
     pub op: &'static str,
+    /// Where the user called it, where that is known.
+    pub site: Option<Site>,
     /// Which operand: `X` is the first, then `Y`, `Z`, and `4` and so on.
     pub operand: char,
     /// The array's name, or its key as `7v3`.
@@ -88,6 +90,8 @@ impl fmt::Display for LeakedArray {
 pub struct WorkspaceFull {
     /// The operation.
     pub op: &'static str,
+    /// Where the user called it, where that is known.
+    pub site: Option<Site>,
     /// The workspace.
     pub workspace: String,
     /// Bytes asked for.
@@ -100,7 +104,7 @@ pub struct WorkspaceFull {
 
 impl fmt::Display for WorkspaceFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let WorkspaceFull { op, workspace, requested, size, used } = self;
+        let WorkspaceFull { op, workspace, requested, size, used, .. } = self;
         write!(
             f,
             "{op}: Can't allocate memory: Workspace is full: [{workspace}] has {} of {} in use, and {} ({requested} B) \

@@ -77,7 +77,7 @@ number_literals!(bool u8 u16 u32 u64 i8 i16 i32 i64 float8::F8E4M3 half::f16 hal
 /// The shape of a list of `len` items of a shape.
 fn list_of(len: usize, item: Shape) -> Result<Shape> {
     if item.rank() == MAX_RANK {
-        return Err(Error::RankTooLarge { op: "new", rank: MAX_RANK + 1 });
+        return Err(Error::rank_too_large("new", MAX_RANK + 1));
     }
     Ok([len].into_iter().chain(item.dims().iter().copied()).collect::<Few>().into())
 }
@@ -86,7 +86,7 @@ fn list_of(len: usize, item: Shape) -> Result<Shape> {
 fn note(common: &mut Option<Shape>, shape: Shape) -> Result<()> {
     let first = *common.get_or_insert(shape);
     if shape != first {
-        return Err(Error::shapes("new", &first, &shape, "lists beside each other need one length".into()));
+        return Err(Error::shapes("new", &first, &shape, "lists beside each other need one length"));
     }
     Ok(())
 }
@@ -94,7 +94,7 @@ fn note(common: &mut Option<Shape>, shape: Shape) -> Result<()> {
 /// The one shape of some lists.
 fn of_lists(common: Option<Shape>) -> Result<Shape> {
     let expected = "an item that says how long the lists in it are";
-    common.ok_or_else(|| Error::Shape { op: "new", found: vec![0], expected: expected.into() })
+    common.ok_or_else(|| Error::shape("new", &[0], expected))
 }
 
 impl<L: NdLiteral, const N: usize> NdLiteral for [L; N] {

@@ -64,6 +64,8 @@ impl RecoveryStep {
 pub struct OutOfMemory {
     /// The operation.
     pub op: &'static str,
+    /// Where the user called it, where that is known.
+    pub site: Option<Site>,
     /// The device.
     pub device: String,
     /// The number of the thread.
@@ -110,6 +112,7 @@ impl OutOfMemory {
     pub fn of(device: String, op: &'static str, requested: u64) -> Self {
         OutOfMemory {
             op,
+            site: None,
             device,
             thread: 0,
             requested,

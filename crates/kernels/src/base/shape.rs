@@ -5,8 +5,11 @@
 
 use std::fmt;
 
-use crate::base::error::{Error, Result};
 pub use crate::base::limits::MAX_RANK;
+use crate::base::{
+    call::{Asked, Call},
+    error::{Error, Result},
+};
 
 /// The size of a tensor along each axis.
 #[derive(Clone, Copy, Eq)]
@@ -71,19 +74,23 @@ impl Shape {
     ///
     /// # Errors
     /// [`Error::DimOutOfRange`] if there is no such axis.
+    #[track_caller]
     pub fn dim<D: Dim>(&self, dim: D) -> Result<usize> {
-        Ok(self.dims()[dim.to_index(self, "dim")?])
+        let call = Call::here("dim");
+        Ok(self.dims()[call.named(dim.to_index(self, call.op))?])
     }
 
+    #[track_caller]
     fn dims_n<const N: usize>(&self, op: &'static str) -> Result<[usize; N]> {
-        let found = self.dims();
-        found.try_into().map_err(|_| Error::Shape { op, found: found.to_vec(), expected: format!("{N} axes") })
+        let (call, found) = (Call::here(op), self.dims());
+        found.try_into().map_err(|_| Error::shape(call, found, format!("{N} axes")))
     }
 
     /// No sizes, of a scalar.
     ///
     /// # Errors
     /// [`Error::Shape`] if it has another number of axes.
+    #[track_caller]
     pub fn dims0(&self) -> Result<()> {
         self.dims_n("dims0").map(|[]| ())
     }
@@ -92,6 +99,7 @@ impl Shape {
     ///
     /// # Errors
     /// As [`Shape::dims0`].
+    #[track_caller]
     pub fn dims1(&self) -> Result<usize> {
         self.dims_n("dims1").map(|[a]| a)
     }
@@ -100,6 +108,7 @@ impl Shape {
     ///
     /// # Errors
     /// As [`Shape::dims0`].
+    #[track_caller]
     pub fn dims2(&self) -> Result<(usize, usize)> {
         self.dims_n("dims2").map(|[a, b]| (a, b))
     }
@@ -108,6 +117,7 @@ impl Shape {
     ///
     /// # Errors
     /// As [`Shape::dims0`].
+    #[track_caller]
     pub fn dims3(&self) -> Result<(usize, usize, usize)> {
         self.dims_n("dims3").map(|[a, b, c]| (a, b, c))
     }
@@ -116,6 +126,7 @@ impl Shape {
     ///
     /// # Errors
     /// As [`Shape::dims0`].
+    #[track_caller]
     pub fn dims4(&self) -> Result<(usize, usize, usize, usize)> {
         self.dims_n("dims4").map(|[a, b, c, d]| (a, b, c, d))
     }
@@ -124,6 +135,7 @@ impl Shape {
     ///
     /// # Errors
     /// As [`Shape::dims0`].
+    #[track_caller]
     pub fn dims5(&self) -> Result<(usize, usize, usize, usize, usize)> {
         self.dims_n("dims5").map(|[a, b, c, d, e]| (a, b, c, d, e))
     }
@@ -139,9 +151,9 @@ impl Shape {
     /// # Errors
     /// [`Error::RankTooLarge`], [`Error::SizeOverflow`].
     #[inline]
-    pub fn check(&self, op: &'static str, elem_bytes: usize) -> Result<usize> {
+    pub fn check(&self, call: impl Into<Asked>, elem_bytes: usize) -> Result<usize> {
         if self.rank() > MAX_RANK {
-            return Err(Error::RankTooLarge { op, rank: self.rank() });
+            return Err(Error::rank_too_large(call, self.rank()));
         }
         let mut bytes = elem_bytes;
         let mut zero = false;
@@ -149,7 +161,7 @@ impl Shape {
             zero |= dim == 0;
             bytes = match bytes.checked_mul(dim.max(1)) {
                 Some(bytes) if bytes <= isize::MAX as usize => bytes,
-                _ => return Err(Error::SizeOverflow { op, shape: self.dims().to_vec(), elem_bytes }),
+                _ => return Err(Error::size_overflow(call, self.dims(), elem_bytes)),
             };
         }
         Ok(if zero { 0 } else { bytes / elem_bytes })
@@ -217,8 +229,8 @@ impl Shape {
 impl Error {
     /// A shape mismatch of two shapes.
     #[doc(hidden)]
-    pub fn shapes(op: &'static str, lhs: &Shape, rhs: &Shape, why: String) -> Self {
-        Error::ShapeMismatch { op, lhs: lhs.dims().to_vec(), rhs: rhs.dims().to_vec(), why }
+    pub fn shapes(call: impl Into<Asked>, lhs: &Shape, rhs: &Shape, why: impl Into<String>) -> Self {
+        Error::shape_mismatch(call, lhs.dims(), rhs.dims(), why)
     }
 }
 
@@ -368,9 +380,9 @@ impl SizeOrHole for () {
 
 fn fill_hole(sizes: &[i64], elem_count: usize) -> Result<Shape> {
     let op = "reshape";
-    let wrong = |expected| Error::Argument { op, argument: "shape", value: format!("{sizes:?}"), expected };
+    let wrong = |expected| Error::argument(op, "shape", format!("{sizes:?}"), expected);
     if sizes.len() > MAX_RANK {
-        return Err(Error::RankTooLarge { op, rank: sizes.len() });
+        return Err(Error::rank_too_large(op, sizes.len()));
     }
     let (mut dims, mut hole) = ([1; MAX_RANK], None);
     for (i, (dim, &size)) in dims.iter_mut().zip(sizes).enumerate() {
@@ -385,7 +397,7 @@ fn fill_hole(sizes: &[i64], elem_count: usize) -> Result<Shape> {
         let known = dims.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
         match known {
             Some(known) if known > 0 && elem_count.is_multiple_of(known) => dims[at] = elem_count / known,
-            _ => return Err(Error::Reshape { elem_count, to: dims.to_vec(), hole }),
+            _ => return Err(Error::Reshape { op: "reshape", elem_count, to: dims.to_vec(), hole, site: None }),
         }
     }
     Ok(Shape::from_dims(dims))
@@ -511,10 +523,35 @@ pub trait Dim: Copy {
     fn to_index_plus_one(&self, shape: &Shape, op: &'static str) -> Result<usize>;
 }
 
+impl Asked {
+    /// An axis as an index into the dims of `shape`.
+    #[doc(hidden)]
+    #[inline]
+    pub fn axis(self, dim: impl Dim, shape: &Shape) -> Result<usize> {
+        self.named(dim.to_index(shape, self.op))
+    }
+
+    /// Axes of `shape`.
+    #[doc(hidden)]
+    #[inline]
+    pub fn axes(self, dims: &impl Dims, shape: &Shape) -> Result<Axes> {
+        self.named(dims.to_axes(shape, self.op))
+    }
+}
+
+impl Call {
+    /// An axis as an index into the dims of `shape`.
+    #[doc(hidden)]
+    #[inline]
+    pub fn axis(self, dim: impl Dim, shape: &Shape) -> Result<usize> {
+        Asked::from(self).axis(dim, shape)
+    }
+}
+
 fn axis(signed: i64, rank: usize, shape: &Shape, op: &'static str) -> Result<usize> {
     let index = if signed < 0 { signed.saturating_add(rank as i64) } else { signed };
     if index < 0 || index >= rank as i64 {
-        return Err(Error::DimOutOfRange { op, dim: signed, shape: shape.dims().to_vec() });
+        return Err(Error::DimOutOfRange { op, dim: signed, shape: shape.dims().to_vec(), site: None });
     }
     Ok(index as usize)
 }
@@ -597,7 +634,7 @@ fn collect_axes<D: Dim>(dims: &[D], shape: &Shape, op: &'static str) -> Result<A
     for dim in dims {
         let axis = dim.to_index(shape, op)?;
         if axes & (1 << axis) != 0 {
-            return Err(Error::DuplicateDim { op, dim: axis });
+            return Err(Error::DuplicateDim { op, dim: axis, site: None });
         }
         axes |= 1 << axis;
     }

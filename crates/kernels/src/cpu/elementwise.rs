@@ -287,7 +287,7 @@ fn assign<T: Number>(rhs: In<'_, T>, dst: Out<'_, T>, row: &(dyn Row2<T, T> + Sy
 pub(super) fn check_closed(op: UnaryOp, dtype: DType) -> Result<()> {
     match op.domain() {
         Domain::Number => Ok(()),
-        _ => Err(Error::UnsupportedDType { op: "unary", dtype, supported: DType::FLOATS }),
+        _ => Err(Error::unsupported_dtype("unary", dtype, DType::FLOATS)),
     }
 }
 

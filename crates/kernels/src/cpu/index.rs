@@ -27,7 +27,7 @@ pub(super) fn check<I: IndexElement>(op: &'static str, ids: In<'_, I>, dim: usiz
         }
     });
     match outside {
-        Some(index) => Err(Error::IndexOutOfRange { op, index, dim }),
+        Some(index) => Err(Error::index_out_of_range(op, index, dim)),
         None => Ok(()),
     }
 }

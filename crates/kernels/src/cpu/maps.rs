@@ -21,9 +21,7 @@ use crate::kernel::{BinaryOp, Domain, UnaryOp};
 /// the function, and these are none.
 fn is_choice(op: BinaryOp, dtype: DType) -> Result<bool> {
     match op.domain() {
-        Domain::Float if !dtype.is_float() => {
-            Err(Error::UnsupportedDType { op: "binary", dtype, supported: DType::FLOATS })
-        }
+        Domain::Float if !dtype.is_float() => Err(Error::unsupported_dtype("binary", dtype, DType::FLOATS)),
         domain => Ok(domain == Domain::Any && dtype == DType::Bool),
     }
 }

@@ -150,7 +150,7 @@ fn check_labels<I: IndexElement>(labels: In<'_, I>, rows: usize, columns: usize)
         if usize::try_from(index).is_ok_and(|label| label < columns) {
             continue;
         }
-        return Err(Error::IndexOutOfRange { op: "cross_entropy", index, dim: columns });
+        return Err(Error::index_out_of_range("cross_entropy", index, columns));
     }
     Ok(())
 }

@@ -80,10 +80,10 @@ pub(super) fn unary_grad(op: UnaryOp, saved: Src, grad: Src, dst: Dst) -> Result
 
 pub(super) fn reduce(op: ReduceOp, src: Src, axes: Axes, dst: Dst) -> Result<()> {
     if op == ReduceOp::Mean && !dst.dtype().is_float() {
-        return Err(Error::UnsupportedDType { op: "mean", dtype: dst.dtype(), supported: DType::FLOATS });
+        return Err(Error::unsupported_dtype("mean", dst.dtype(), DType::FLOATS));
     }
     if op == ReduceOp::Sum && dst.dtype() == DType::Bool {
-        return Err(Error::UnsupportedDType { op: "sum", dtype: dst.dtype(), supported: "any but bool" });
+        return Err(Error::unsupported_dtype("sum", dst.dtype(), "any but bool"));
     }
     with_wide!("reduce", dst.dtype(), T => {
         open!(T; src; dst);
@@ -139,7 +139,7 @@ pub(super) fn cross_entropy_grad(probs: Src, labels: Src, grad: Src, dst: Dst) -
 
 pub(super) fn matmul(lhs: Src, rhs: Src, dst: Dst) -> Result<()> {
     if dst.dtype() == DType::Bool {
-        return Err(Error::UnsupportedDType { op: "matmul", dtype: dst.dtype(), supported: "any but bool" });
+        return Err(Error::unsupported_dtype("matmul", dst.dtype(), "any but bool"));
     }
     match dst.dtype() {
         DType::F32 => {
@@ -260,7 +260,7 @@ pub(super) fn normal(dst: Dst, stream: RandomStream, mean: f64, std: f64) -> Res
             open!(bf16; ; dst);
             random::normal_halves(dst, stream, mean, std);
         }
-        dtype => return Err(Error::UnsupportedDType { op: "normal", dtype, supported: DType::FLOATS }),
+        dtype => return Err(Error::unsupported_dtype("normal", dtype, DType::FLOATS)),
     }
     Ok(())
 }

@@ -29,7 +29,7 @@ macro_rules! with_number {
                 type $n = $other;
                 $narrow
             })*
-            dtype => return Err(Error::UnsupportedDType { op: $op, dtype, supported: "any but bool" }),
+            dtype => return Err(Error::unsupported_dtype($op, dtype, "any but bool")),
         }
     };
 }
@@ -58,7 +58,7 @@ macro_rules! with_float {
                 type $n = bf16;
                 $narrow
             }
-            dtype => return Err(Error::UnsupportedDType { op: $op, dtype, supported: DType::FLOATS }),
+            dtype => return Err(Error::unsupported_dtype($op, dtype, DType::FLOATS)),
         }
     };
 }

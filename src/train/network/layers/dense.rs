@@ -299,10 +299,7 @@ impl Layer for Embedding {
                 let rows = weight.embedding(&ids.reshape(n * steps)?)?;
                 pass.result(|| rows.reshape((n, steps, self.size))?.permute((0, 2, 1))?.contiguous())
             }
-            ref dims => {
-                let expected = "[n] or [n, 1]; of series [n, t] or [n, 1, t]".to_owned();
-                Err(Error::Shape { op: "embedding", found: dims.to_vec(), expected })
-            }
+            ref dims => Err(Error::shape("embedding", dims, "[n] or [n, 1]; of series [n, t] or [n, 1, t]")),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::super::layer::{InputType, Layer, Param, Pass};
 fn check_rank(op: &'static str, x: &Tensor) -> Result<()> {
     match x.rank() {
         2..=4 => Ok(()),
-        _ => Err(Error::Shape { op, found: x.dims().to_vec(), expected: "[n, size], a series or images".to_owned() }),
+        _ => Err(Error::shape(op, x.dims(), "[n, size], a series or images")),
     }
 }
 
