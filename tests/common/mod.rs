@@ -119,6 +119,15 @@ pub(crate) fn in_child(test: &str, variables: &[(&str, &str)]) -> Output {
     output
 }
 
+/// Runs the body of a test in a process of its own: what it counts there is its own, whatever other tests do.
+pub(crate) fn in_own_process(test: &str, body: impl FnOnce()) {
+    if is_child() {
+        body();
+    } else {
+        in_child(test, &[]);
+    }
+}
+
 /// An error says on which line of these tests the call was that failed, unless it is of a kind that is of no one call.
 pub(crate) fn assert_names_its_line(error: &ndgc::Error) {
     use ndgc::Error;

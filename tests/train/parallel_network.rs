@@ -9,6 +9,8 @@ use ndgc::train::{
 };
 use ndgc::{DType, Device, Tensor, gc};
 
+use crate::common::in_own_process;
+
 use super::both::both;
 
 const MODES: [WorkspaceMode; 4] =
@@ -111,7 +113,8 @@ fn networks_with_two_inputs_are_trained_too() {
 
 #[test]
 fn bytes_of_workers_are_constant_over_epochs() {
-    both(|| {
+    let test = "train::parallel_network::bytes_of_workers_are_constant_over_epochs";
+    let body = || {
         gc::collect();
         let before = Device::Cpu.memory().active;
         let wrapper = ParallelWrapper::builder(network(Updater::adam(0.02), WorkspaceMode::Enabled));
@@ -129,7 +132,8 @@ fn bytes_of_workers_are_constant_over_epochs() {
         drop(wrapper);
         gc::collect();
         assert!(Device::Cpu.memory().active <= before, "all came back with the workers");
-    });
+    };
+    in_own_process(test, || both(body));
 }
 
 #[test]

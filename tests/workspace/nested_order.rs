@@ -7,6 +7,7 @@ use ndgc::{
     D, DEFAULT_WORKSPACE, DType, Device, MirroringPolicy, SimConfig, Tensor, Workspace, ndar, npy, npz, safetensors,
 };
 
+use crate::common::in_own_process;
 use crate::workspace::rings::{MIB, assert_filled, cycle, in_use, made, over_time, strict};
 use crate::workspace::support::{alone, basic, doubles, el, filled};
 
@@ -224,7 +225,8 @@ fn w48_the_default_workspace_is_one() {
 
 #[test]
 fn w49_workspaces_of_threads_that_ended_give_everything_back() {
-    alone(|| {
+    let test = "workspace::nested_order::w49_workspaces_of_threads_that_ended_give_everything_back";
+    let body = || {
         let before = in_use(&Device::Cpu);
         let kept: Vec<Tensor> = (0..10)
             .map(|number| {
@@ -243,7 +245,8 @@ fn w49_workspaces_of_threads_that_ended_give_everything_back() {
             .collect();
         assert!(kept.iter().all(|array| matches!(array.to_vec::<f64>(), Err(ndgc::Error::LeakedArray(_)))));
         assert_eq!(in_use(&Device::Cpu), before);
-    });
+    };
+    in_own_process(test, || alone(body));
 }
 
 #[test]
