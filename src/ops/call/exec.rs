@@ -449,14 +449,14 @@ fn twice() -> Error {
 /// whatever the switch says; only the result gets the owner of `first`. All of it was made at `site`.
 pub(crate) fn compose(call: Call, first: &Proxy, f: Once<'_, Proxy>) -> Result<Proxy> {
     note_owner(|| first.owner(call.op).ok());
-    let result = named(call.site, in_composite(call.site, f))?;
+    let result = in_composite(call.site, f)?;
     given(call.op, result, (first.key(), first.owner(call.op)?))
 }
 
 /// As [`compose`], whose first operand, with this owner, `f` may use up.
 pub(crate) fn compose_for(call: Call, (first, owner): (Key, Owner), f: Once<'_, Proxy>) -> Result<Proxy> {
     note_owner(|| Some(owner));
-    let result = named(call.site, in_composite(call.site, f))?;
+    let result = in_composite(call.site, f)?;
     given(call.op, result, (first, owner))
 }
 
@@ -487,7 +487,7 @@ fn give(op: &'static str, result: Proxy, owner: Owner, refusal: impl FnOnce(Refu
 /// As [`compose`], with several results.
 pub(crate) fn compose_all<const N: usize>(call: Call, first: &Proxy, f: Once<'_, [Proxy; N]>) -> Result<[Proxy; N]> {
     note_owner(|| first.owner(call.op).ok());
-    let mut results = named(call.site, in_composite(call.site, f))?;
+    let mut results = in_composite(call.site, f)?;
     for at in 0..N {
         match compose(call, first, &mut || Ok(results[at].clone())) {
             Ok(result) => results[at] = result,
@@ -503,19 +503,19 @@ pub(crate) fn compose_all<const N: usize>(call: Call, first: &Proxy, f: Once<'_,
 /// As [`compose`], with a result for a place that the caller named.
 pub(crate) fn compose_at(call: Call, at: &dyn Place, f: Once<'_, Proxy>) -> Result<Proxy> {
     note_owner(|| Some(at.owner()));
-    let result = named(call.site, in_composite(call.site, f))?;
+    let result = in_composite(call.site, f)?;
     if result.is_attached() {
         return Ok(result);
     }
     give(call.op, result, at.owner(), |refused| at.refusal(call.op, refused))
 }
 
-/// Runs `f` as part of a call that was made at `site`; what it makes belongs to its handles.
+/// Runs `f` as part of a call that was made at `site`, which an error names; what it makes belongs to its handles.
 pub(crate) fn in_composite<R>(site: Site, f: Once<'_, R>) -> Result<R> {
     let before = COMPOSITE.get();
     COMPOSITE.set(Some(before.unwrap_or(site)));
     let _restore = Restore(before);
-    f()
+    named(site, f())
 }
 
 /// Makes what is there to be kept (weights, state of layers and optimisers, caches) for a call at `site`: outside of

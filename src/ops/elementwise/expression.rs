@@ -104,6 +104,7 @@ impl<'a> Term<'a> {
     }
 
     /// What a method of the array gives.
+    #[track_caller]
     pub fn then<R>(self, method: impl FnOnce(&Proxy) -> R) -> Term<'static>
     where
         Term<'static>: From<R>,

@@ -14,7 +14,6 @@ use crate::base::{
     call::Call,
     error::{Error, Result},
 };
-use crate::device::graph::blame;
 use crate::memory::{
     key::Key,
     node::Node,
@@ -276,7 +275,7 @@ fn walk_from(site: &'static Location<'static>, from: Cow<'_, Proxy>) -> Result<G
         no_grad(|| walk(root, seed))
     });
     // Gradients are made by the line that asks for them.
-    in_composite(site, &mut walk).map_err(|error| blame(error, site))
+    in_composite(site, &mut walk)
 }
 
 /// The gradients of the variables behind a node, from its own.

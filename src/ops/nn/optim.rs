@@ -90,6 +90,7 @@ fn step<const N: usize>(
 /// # Errors
 /// [`Error::StaleArray`], [`Error::LeakedArray`]: before any of them is changed, and also for one without a gradient,
 /// of which nothing else would tell that it is closed.
+#[track_caller]
 pub(crate) fn prepare<'a>(arrays: impl Iterator<Item = &'a Proxy> + Clone) -> Result<()> {
     let call = Call::here("optimizer step");
     enter(call, |context| {
