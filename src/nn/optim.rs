@@ -272,7 +272,10 @@ impl Optimizer for AdamW {
 
     #[track_caller]
     fn new(variables: Vec<Var>, params: ParamsAdamW) -> Result<Self> {
-        Ok(AdamW { adam: Adam::with_config(variables, AdamConfig::from(&params))?, params })
+        Ok(AdamW {
+            adam: Adam::with_config(variables, AdamConfig::from(&params)).map_err(|error| error.of("adamw"))?,
+            params,
+        })
     }
 
     #[track_caller]

@@ -141,6 +141,7 @@ impl Proxy {
     #[track_caller]
     pub fn all_close(&self, other: &Proxy, rtol: f64, atol: f64) -> Result<bool> {
         let call = Call::here("all_close");
+        check::open(call, &[self, other])?;
         check::same_shape(call, self.shape(), other.shape(), "all_close compares equal shapes")?;
         let read = |x: &Proxy| x.aside().and_then(|x| x.to_dtype(DType::F64)?.to_vec::<f64>());
         let values = |x: &Proxy| read(x).map_err(|error| error.of(call));
