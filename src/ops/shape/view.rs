@@ -60,25 +60,24 @@ fn view_by(
     })
 }
 
-fn shape_of(call: Call, x: &Proxy) -> Result<Shape> {
-    x.with_pinned(call, |a| *a.layout.shape())
-}
-
 /// As [`Proxy::reshape`], of the shape that was asked for.
-fn reshaped(call: Call, x: &Proxy, seen: &Shape, shape: Shape) -> Result<Proxy> {
-    let (dtype, count) = (x.dtype(), seen.elem_count());
-    let wrong = || {
+fn reshaped(call: Call, x: &Proxy, seen: &Shape, shape: Result<Shape>) -> Result<Proxy> {
+    let count = seen.elem_count();
+    let fitting = |shape: Shape| {
+        if shape.check(call, x.dtype().size_in_bytes())? == count {
+            return Ok(shape);
+        }
         let (Call { op, site }, to) = (call, shape.dims().to_vec());
-        Error::Reshape { op, elem_count: count, to, hole: None, site: Some(site) }
+        Err(Error::Reshape { op, elem_count: count, to, hole: None, site: Some(site) })
     };
-    if shape.check(call, dtype.size_in_bytes())? != count {
-        return Err(wrong());
-    }
-    let possible = x.with_pinned(call, |a| a.layout.reshape(&shape).is_some())?;
-    if !possible {
+    let shape = match shape.and_then(fitting) {
+        Ok(shape) => shape,
+        Err(error) => return check::open(call, &[x]).and(Err(error)),
+    };
+    if !x.is_contiguous() && x.layout().reshape(&shape).is_none() {
         return copy_as(call, (x, seen), &shape);
     }
-    let fits = |layout: &Layout| layout.reshape(&shape).ok_or_else(wrong);
+    let fits = |layout: &Layout| layout.reshape(&shape).ok_or_else(|| check::exchanged(call, x));
     view_of(call, (x, seen), fits, |from| {
         let from = *from.shape();
         move |grad: &Proxy, _| Ok(one(grad.reshape(from)?))
@@ -103,9 +102,8 @@ impl Proxy {
     /// ```
     #[track_caller]
     pub fn reshape<S: ShapeWithOneHole>(&self, shape: S) -> Result<Proxy> {
-        let call = Call::here("reshape");
-        let seen = shape_of(call, self)?;
-        reshaped(call, self, &seen, call.named(shape.into_shape(seen.elem_count()))?)
+        let (call, seen) = (Call::here("reshape"), *self.shape());
+        reshaped(call, self, &seen, call.named(shape.into_shape(seen.elem_count())))
     }
 
     /// Axes `start..=end` merged into one.
