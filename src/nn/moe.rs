@@ -24,7 +24,7 @@ impl Pairs {
             }
         }
         let inside = |index: i64, dim: usize| {
-            usize::try_from(index).ok().filter(|&i| i < dim).ok_or(Error::index_out_of_range(op, index, dim))
+            usize::try_from(index).ok().filter(|&i| i < dim).ok_or_else(|| Error::index_out_of_range(op, index, dim))
         };
         let mut by_expert = vec![Vec::new(); count];
         for (&id, &expert) in ids.iter().zip(&chosen) {

@@ -150,7 +150,7 @@ impl NcclRank {
         let gone = || Error::msg("this rank left its group");
         let rank = self.rank.as_ref().ok_or_else(gone)?;
         let dtype = nccl_type(numbers.dtype());
-        let dtype = dtype.ok_or(Error::unsupported_dtype(op, numbers.dtype(), "f16, bf16, f32 and f64"))?;
+        let dtype = dtype.ok_or_else(|| Error::unsupported_dtype(op, numbers.dtype(), "f16, bf16, f32 and f64"))?;
         let context = self.context();
         match context.check(rank.fault())? {
             0 => {}

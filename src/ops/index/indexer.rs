@@ -223,22 +223,28 @@ impl Cut {
         for (axis, taken) in self.taken[..self.rank].iter().enumerate().rev() {
             layout = match *taken {
                 TakenPart::One(at) => layout.select(axis, at),
+                TakenPart::Some { start: 0, len, step: 1 } if len == layout.dims()[axis] => continue,
                 TakenPart::Some { start, len, step } => layout.stepped(axis, start, len, step)?,
             };
         }
-        Ok((0..=MAX_RANK).filter(|axis| self.new & 1 << axis != 0).fold(layout, |layout, axis| layout.unsqueeze(axis)))
+        let mut new = self.new;
+        while new != 0 {
+            layout = layout.unsqueeze(new.trailing_zeros() as usize);
+            new &= new - 1;
+        }
+        Ok(layout)
     }
 
-    fn made(self, call: Call, x: &Proxy) -> Result<Proxy> {
+    fn made(&self, call: Call, x: &Proxy) -> Result<Proxy> {
         view_of(
             call,
             (x, &self.shape),
             |layout| self.of(layout),
             |from| {
-                let from = *from.shape();
+                let (from, cut) = (*from.shape(), *self);
                 move |grad: &Proxy, _| {
                     let whole = zeros_beside(grad, &from)?;
-                    self.made(call, &whole)?.copy_(grad)?;
+                    cut.made(call, &whole)?.copy_(grad)?;
                     Ok(one(whole))
                 }
             },
@@ -251,7 +257,7 @@ type PickedAxis<'a> = (usize, &'a TensorIndexer);
 
 /// An index of an axis, counted from the end if it is negative.
 fn index(op: &'static str, at: i64, dim: usize) -> Result<usize> {
-    bound(op, at, dim).ok().filter(|&at| at < dim).ok_or(Error::index_out_of_range(op, at, dim))
+    bound(op, at, dim).ok().filter(|&at| at < dim).ok_or_else(|| Error::index_out_of_range(op, at, dim))
 }
 
 /// The end of a range, which may lie one behind the last index.

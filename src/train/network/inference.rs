@@ -312,8 +312,9 @@ impl Network {
 
 /// The only one.
 fn one(mut all: Vec<Tensor>) -> Result<Tensor> {
-    let found = all.len().to_string();
-    let only = if all.len() == 1 { all.pop() } else { None };
-    let expected = "one output; use outputs() for networks with several";
-    only.ok_or(Error::argument("output", "outputs", found, expected))
+    if all.len() != 1 {
+        let expected = "one output; use outputs() for networks with several";
+        return Err(Error::argument("output", "outputs", all.len(), expected));
+    }
+    Ok(all.remove(0))
 }
