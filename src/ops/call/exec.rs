@@ -200,14 +200,24 @@ pub(crate) fn allocate_for(
     let bytes = shape.bytes(op, dtype.size_in_bytes())?;
     let payer = if budget::is_in_use() { payer(context, device, &owner) } else { 0 };
     if payer == 0
-        && matches!(device, Device::Cpu)
-        && bytes > 0
-        && !zeroed
-        && let Some(storage) = Storage::on_host(context, bytes)
+        && let Some(storage) = on_host(context, device, bytes, zeroed)
     {
         return Ok(storage);
     }
     storage_for(context, op, device, (bytes, zeroed), payer)
+}
+
+/// Bytes of the host that this thread has in stock.
+#[inline(always)]
+fn on_host(context: &ThreadContext, device: &Device, bytes: usize, zeroed: bool) -> Option<Storage> {
+    if !matches!(device, Device::Cpu) || bytes == 0 {
+        return None;
+    }
+    let mut storage = Storage::on_host(context, bytes)?;
+    if zeroed {
+        storage.own_buffer()?.zero().ok()?;
+    }
+    Some(storage)
 }
 
 /// Bytes of any device, wherever they come from; `payer` is the budget that they are charged to.
@@ -258,11 +268,7 @@ fn storage_at_once(
     bytes: usize,
     zeroed: bool,
 ) -> std::result::Result<Storage, NoBytes> {
-    if matches!(device, Device::Cpu)
-        && bytes > 0
-        && !zeroed
-        && let Some(storage) = Storage::on_host(context, bytes)
-    {
+    if let Some(storage) = on_host(context, device, bytes, zeroed) {
         return Ok(storage);
     }
     // What a captured section writes must not lie where the next cycle does.
