@@ -12,7 +12,7 @@
 //! sim: 33, 0 violations
 //! without order between streams: 1 violation
 //! replayed ten times: [11.0, 11.0, 11.0]
-//! device mismatch in add, lhs: sim:0, rhs: cpu; move one with to_device
+//! device mismatch in add, lhs: sim:0, rhs: cpu; move one with to_device (called at examples/08_devices.rs:57:25)
 //! cuda: …
 //! best: 33
 //! ```
