@@ -53,8 +53,7 @@ impl QTensor {
     pub fn matmul(&self, x: &Proxy) -> Result<Proxy> {
         let call = Call::here("qmatmul");
         let [n, k] = *self.shape.dims() else {
-            let found = self.shape.dims().to_vec();
-            return Err(Error::shape(call, &found, "a matrix of blocks"));
+            return Err(Error::shape(call, self.shape.dims(), "a matrix of blocks"));
         };
         if !matches!(x.dtype(), DType::F32 | DType::F16 | DType::BF16 | DType::F8E4M3) {
             return Err(Error::unsupported_dtype(call, x.dtype(), "f8e4m3, f16, bf16, f32"));
@@ -105,8 +104,8 @@ impl QTensor {
         let all = &mut room;
         let product = |x: &[f32]| {
             if x.len() != m * k {
-                let (lhs, rhs) = (vec![x.len()], self.shape.dims().to_vec());
-                return Err(Error::shape_mismatch(call, &lhs, &rhs, "the input was exchanged during the call"));
+                let (found, why) = ([x.len()], "the input was exchanged during the call");
+                return Err(Error::shape_mismatch(call, &found, self.shape.dims(), why));
             }
             self.blocks
                 .with_slice(|blocks| quantized::product(call.op, self.dtype, [m, k, n], x, blocks, all))
@@ -132,8 +131,7 @@ impl CustomOp1 for QTensor {
         let op = "qmatmul";
         let x = storage.as_slice::<f32>()?;
         let ([n, k], [lead @ .., last]) = (self.shape.dims(), layout.dims()) else {
-            let found = self.shape.dims().to_vec();
-            return Err(Error::shape(op, &found, "a matrix of blocks, and an input with an axis"));
+            return Err(Error::shape(op, self.shape.dims(), "a matrix of blocks, and an input with an axis"));
         };
         if last != k {
             let why = format!("the last axes differ ({last} != {k})");

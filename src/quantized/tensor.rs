@@ -257,8 +257,7 @@ impl QTensor {
     pub fn embedding(&self, ids: &Proxy) -> Result<Proxy> {
         let call = Call::here("embedding");
         let [rows, n] = *self.shape.dims() else {
-            let found = self.shape.dims().to_vec();
-            return Err(Error::shape(call, &found, "a matrix"));
+            return Err(Error::shape(call, self.shape.dims(), "a matrix"));
         };
         composite(call, ids, &mut || {
             let (shape, list) = ids.to_dtype(DType::I64)?.elements::<i64>(call.op)?;

@@ -551,12 +551,7 @@ unsafe fn of_memory(call: Call, blob: Blob<'_>, foreign: Box<Foreign>, at: &dyn 
         Some(strides) => {
             let counted = Layout::strided(shape, strides)
                 .filter(|(_, places)| places.checked_mul(size).is_some_and(|bytes| isize::try_from(bytes).is_ok()));
-            let over = || Error::SizeOverflow {
-                op: call.op,
-                shape: shape.dims().to_vec(),
-                elem_bytes: size,
-                site: Some(call.site),
-            };
+            let over = || Error::size_overflow(call, shape.dims(), size);
             counted.ok_or_else(over)?
         }
     };

@@ -142,7 +142,7 @@ impl Transform {
         let enough = line.try_reserve_exact(n).is_ok();
         if !enough || out_re.try_reserve_exact(lines * keep).is_err() || out_im.try_reserve_exact(lines * keep).is_err()
         {
-            return Err(Error::SizeOverflow { op: "fft", shape: dims, elem_bytes: size_of::<Complex64>(), site: None });
+            return Err(Error::size_overflow("fft", &dims, size_of::<Complex64>()));
         }
         line.resize(n, Complex64::default());
         let mut planner = FftPlanner::<f64>::new();

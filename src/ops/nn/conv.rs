@@ -451,12 +451,7 @@ fn columns_shape(ask: &Convolution, image: &Shape, [h, w]: [usize; 2]) -> Result
     let (batch, channels) = (image.dims()[0], image.dims()[1]);
     let weights = Shape::from((1, channels, h, w));
     let (_, window) = forward_shape(ask, image, &weights)?;
-    let over = || Error::SizeOverflow {
-        op: ask.call.op,
-        shape: image.dims().to_vec(),
-        elem_bytes: 1,
-        site: Some(ask.call.site),
-    };
+    let over = || Error::size_overflow(ask.call, image.dims(), 1);
     let depth = h.checked_mul(w).and_then(|kernel_elems| kernel_elems.checked_mul(channels)).ok_or_else(over)?;
     let positions = window.out[1].checked_mul(window.out[2]).ok_or_else(over)?;
     Ok((Shape::from((batch, depth, positions)), window))

@@ -46,8 +46,7 @@ fn step<const N: usize>(
                     "a parameter, what is kept for it and its gradient have one shape",
                 )?;
                 if !target.layout.is_contiguous() {
-                    let found = target.layout.dims().to_vec();
-                    return Err(Error::shape(call, &found, "contiguous parameters"));
+                    return Err(Error::shape(call, target.layout.dims(), "contiguous parameters"));
                 }
             }
             let mut writing = [const { None }; N];

@@ -81,8 +81,8 @@ impl Loss {
             return log_of(z, activation)?.contiguous()?.gather(&ids, 1)?.neg();
         }
         if z.dims() != labels.dims() {
-            let (lhs, rhs) = (z.dims().to_vec(), labels.dims().to_vec());
-            return Err(Error::shape_mismatch("loss", &lhs, &rhs, "the labels must have the shape of the output"));
+            let why = "the labels must have the shape of the output";
+            return Err(Error::shape_mismatch("loss", z.dims(), labels.dims(), why));
         }
         let labels = &labels.to_dtype(z.dtype())?;
         let y = || activation.forward(z);
@@ -149,9 +149,8 @@ pub(super) fn mask_beside(mask: &Tensor, elements: &Tensor) -> Result<Tensor> {
         (2, 4) if mask.dim(1)? == 1 => mask.reshape((mask.dim(0)?, 1, 1, 1)),
         (1, e @ 1..=4) => mask.reshape(&[mask.dim(0)?, 1, 1, 1][..e]),
         _ => {
-            let (lhs, rhs) = (mask.dims().to_vec(), elements.dims().to_vec());
-            let why = "a mask is [n], [n, 1], [n, steps] or of the shape of what it masks".to_owned();
-            Err(Error::shape_mismatch("mask", &lhs, &rhs, why))
+            let why = "a mask is [n], [n, 1], [n, steps] or of the shape of what it masks";
+            Err(Error::shape_mismatch("mask", mask.dims(), elements.dims(), why))
         }
     }
 }

@@ -312,8 +312,8 @@ fn as_given(param: &Param, name: &str, given: &HashMap<String, Tensor>, dtype: D
     let missing = || Error::CannotFindTensor { path: name.to_owned(), file: None, nearest: Vec::new() };
     let array = given.get(name).ok_or_else(missing)?;
     if array.dims() != param.shape.dims() {
-        let (lhs, rhs) = (param.shape.dims().to_vec(), array.dims().to_vec());
-        return Err(Error::shape_mismatch("load", &lhs, &rhs, format!("the parameter {name} has another shape")));
+        let why = format!("the parameter {name} has another shape");
+        return Err(Error::shape_mismatch("load", param.shape.dims(), array.dims(), why));
     }
     Var::from_tensor(&array.to_dtype(dtype)?)
 }

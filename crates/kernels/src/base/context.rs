@@ -113,9 +113,13 @@ impl Asked {
     #[doc(hidden)]
     #[inline(always)]
     pub fn named<R>(self, answer: Result<R>) -> Result<R> {
-        match (answer, self.site) {
-            (Err(error), Some(site)) => Err(error.at(site)),
-            (answer, _) => answer,
+        // The answer that there mostly is moves alone, without the room for an error around it.
+        match answer {
+            Ok(value) => Ok(value),
+            Err(error) => Err(match self.site {
+                Some(site) => error.at(site),
+                None => error,
+            }),
         }
     }
 }
