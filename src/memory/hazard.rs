@@ -28,11 +28,13 @@ pub(crate) const USER: u32 = 1 << 31;
 #[repr(align(128))]
 pub(crate) struct Hazards {
     places: [AtomicU32; PLACES],
+    /// Whether [`Hazards::light`] is a fence: where `membarrier` is missing.
+    fences: bool,
 }
 
 impl Hazards {
     pub(crate) fn new() -> Self {
-        Hazards { places: std::array::from_fn(|_| AtomicU32::new(0)) }
+        Hazards { places: std::array::from_fn(|_| AtomicU32::new(0)), fences: fences() }
     }
 
     /// Announces slots in consecutive places; the states read after this are decisive.
@@ -45,7 +47,7 @@ impl Hazards {
             // `announced`'s caller.
             place.store((index + 1) | mark, Ordering::Release);
         }
-        light();
+        self.light();
     }
 
     /// Lets go of `n` places; the states read after this decide who finishes a close.
@@ -55,7 +57,19 @@ impl Hazards {
             // Release: pairs with the Acquire in `places`: what was read under the announcement was read before.
             place.store(0, Ordering::Release);
         }
-        light();
+        self.light();
+    }
+
+    /// Orders the thread's announcements before its next read; free where `heavy` interrupts.
+    #[inline(always)]
+    fn light(&self) {
+        if self.fences {
+            // SeqCst: pairs with the fence in `heavy`.
+            fence(Ordering::SeqCst);
+        } else {
+            // SeqCst: its partner is `heavy`, which runs the processor's side of this fence on every thread at once.
+            std::sync::atomic::compiler_fence(Ordering::SeqCst);
+        }
     }
 
     /// Every announcement with its place.
@@ -83,41 +97,32 @@ impl Hazards {
     }
 }
 
+#[cfg(loom)]
+fn fences() -> bool {
+    true
+}
+
+#[cfg(not(loom))]
+fn fences() -> bool {
+    !membarrier::available()
+}
+
 /// Whether any record announces the slot. The caller changed the state and issued `heavy` before.
 pub(crate) fn announced<'a>(mut records: impl Iterator<Item = &'a Hazards>, index: u32) -> bool {
     records.any(|record| record.announces(index))
 }
 
 #[cfg(loom)]
-pub(crate) fn light() {
-    // SeqCst: pairs with the fence in `heavy`.
-    fence(Ordering::SeqCst);
-}
-
-/// Orders a reader's announcement before its next read; free where `heavy` interrupts.
-#[cfg(not(loom))]
-#[inline]
-pub(crate) fn light() {
-    if membarrier::available() {
-        // SeqCst: its partner is `heavy`, which runs the processor's side of this fence on every thread at once.
-        std::sync::atomic::compiler_fence(Ordering::SeqCst);
-    } else {
-        // SeqCst: pairs with the fence in `heavy`.
-        fence(Ordering::SeqCst);
-    }
-}
-
-#[cfg(loom)]
 pub(crate) fn heavy(_threads: u32) {
-    // SeqCst: pairs with the fence in `light`: if that one comes first, the announcement is found; if this one does,
-    // the reader finds the change.
+    // SeqCst: pairs with the fence in `Hazards::light`: if that one comes first, the announcement is found; if this one
+    // does, the reader finds the change.
     fence(Ordering::SeqCst);
 }
 
 /// Orders a closer's change before its reads of all records. `threads`: how many are registered.
 #[cfg(not(loom))]
 pub(crate) fn heavy(threads: u32) {
-    // SeqCst: pairs with `light` where that is a fence, and with the fence of a registering thread
+    // SeqCst: pairs with `Hazards::light` where that is a fence, and with the fence of a registering thread
     // (`threads.rs`), which is why one registered thread needs no interrupt.
     fence(Ordering::SeqCst);
     if threads > 1 && membarrier::available() {

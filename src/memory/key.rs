@@ -42,6 +42,12 @@ impl Key {
         (self.0.get() >> 32) as u32
     }
 
+    /// The generation above these bits.
+    #[inline(always)]
+    pub(crate) fn open_word(self, bits: u64) -> u64 {
+        self.0.get() & u64::MAX << 32 | bits
+    }
+
     /// As one number, for a foreign interface.
     pub fn as_ffi(self) -> u64 {
         self.0.get()

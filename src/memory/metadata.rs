@@ -9,7 +9,7 @@ use dashmap::DashMap;
 
 use crate::base::{dtype::DType, layout::Layout};
 use crate::device::Device;
-use crate::memory::slot::Shown;
+use crate::memory::slot::{Shown, TURNED};
 
 /// What stays true of a closed array. In this order, dtype and shape lie in one line of the cache
 /// (`registry::ArraySlot`).
@@ -61,18 +61,20 @@ impl MetadataCell {
         self.0.show(metadata);
     }
 
-    /// For a slot that nobody else can reach: its last proxy is gone.
+    /// For a slot that nobody else can reach: its last proxy is gone. It has the number `index`, and this state.
     #[inline(always)]
-    pub(crate) fn hide(&self, index: u32) {
-        if self.0.hide() {
+    pub(crate) fn hide(&self, index: u32, state: u64) {
+        if state & TURNED != 0 {
             forget_later(index);
         }
+        self.0.hide();
     }
 
-    /// Shows other metadata from now on. The caller borrows a proxy of the slot, which has the number `index`.
-    pub(crate) fn turn(&self, index: u32, metadata: Metadata) {
-        if self.get().is_some_and(|now| now.is_same(&metadata)) {
-            return;
+    /// Has other metadata shown as soon as the slot is marked [`TURNED`]; nothing is to be done if it is shown already.
+    /// The caller borrows a proxy of the slot, which has the number `index` and this state.
+    pub(crate) fn turn(&self, index: u32, state: u64, metadata: Metadata) -> bool {
+        if self.get(state).is_same(&metadata) {
+            return false;
         }
         let mut later = LATER.entry(index).or_default();
         // One of the last that it had is shown again: an array that changes between some shapes keeps those, and no
@@ -83,11 +85,12 @@ impl MetadataCell {
             Arc::clone(&later[later.len() - 1])
         });
         self.0.turn(&metadata);
+        true
     }
 
-    /// The metadata, for as long as the caller borrows a proxy of the slot.
-    #[inline]
-    pub(crate) fn get<'a>(&self) -> Option<&'a Metadata> {
-        self.0.get()
+    /// The metadata, for as long as the caller borrows a proxy of the slot, which has this state.
+    #[inline(always)]
+    pub(crate) fn get<'a>(&self, state: u64) -> &'a Metadata {
+        self.0.get(state)
     }
 }

@@ -11,7 +11,7 @@ mod pinning;
 
 pub(crate) use diagnostics::{age_millis, created, describe, name, set_name, stale, stale_operand};
 pub(crate) use ending::{TakenOver, close, close_taken, drop_proxy, end_graphs, end_orphan, flush, reap, take_over};
-pub(crate) use pinning::{Pinned, Pins, exchange, pin, pin_now};
+pub(crate) use pinning::{NotPinned, Pinned, Pins, Refuses, exchange, pin, pin_if, pin_now};
 
 use std::panic::Location;
 
@@ -36,7 +36,7 @@ use crate::memory::{
     owner::{self, Entry, Owner, Refused},
     queue::Queue,
     slab::slab,
-    slot::{BUSY, CYCLE, KEPT, OPEN, SHARED, Slot, generation_of},
+    slot::{BUSY, CYCLE, GUARDED, KEPT, OPEN, SHARED, Slot, generation_of},
     storage::{self, Storage},
     threads::{self, Counts, ThreadContext, with_context},
     trace,
@@ -152,7 +152,6 @@ impl ArraySlot {
 
     /// Whether a closer of the array would look for this thread's announcement. If not, it will from now on, and the
     /// caller tries again.
-    #[inline(always)]
     fn is_looked_for(&self, context: &ThreadContext, state: u64) -> bool {
         let looked_for = state & SHARED != 0 || self.maker() == context.number;
         if !looked_for {
@@ -219,6 +218,11 @@ pub(crate) fn storage_of(index: u32) -> Option<u32> {
     slot(index).storage_id()
 }
 
+/// Has the readers of the array in this slot ask its storage.
+pub(crate) fn guard(index: u32) {
+    slot(index).core.guard();
+}
+
 /// The owner of the first operand of this thread's call.
 pub(crate) fn first_operand(context: &ThreadContext) -> Option<Owner> {
     let place = context.first_place.get();
@@ -282,16 +286,16 @@ pub(crate) fn create(
     cell.born.store(coarse_millis(), Ordering::Relaxed);
     cell.created.store(Some(site));
     cell.owner.store(owner::NOBODY, Ordering::Relaxed);
-    let mut bits = 0;
+    let mut bits = if storage.is_begun_by(context, index) { 0 } else { GUARDED };
     if let Owner::Cycle(id) = owner {
         cell.scope.store(id.scope(), Ordering::Relaxed);
         cell.cycle.store(id.stamp, Ordering::Relaxed);
         cell.oldest.store(Some(validity::oldest(id.scope())));
-        bits = CYCLE;
+        bits |= CYCLE;
     }
-    let own = || (bits == CYCLE).then(|| cell.cycle_id());
+    let own = || (bits & CYCLE != 0).then(|| cell.cycle_id());
     let node = node.map(|node| exit::placed(context, (op, site), node, own()));
-    let tracked = bits == CYCLE && node.is_some();
+    let tracked = bits & CYCLE != 0 && node.is_some();
     let generation = cell.core.open_with(bits, || ArrayBody { storage, node });
     Counts::bump(&context.record.counts.created, 1);
     match owner::put((index, cell), owner, Entry::Made) {
@@ -322,7 +326,8 @@ fn refilled(context: &ThreadContext) -> Option<u32> {
 /// What the handle of an array tells of it, open or closed.
 #[inline]
 pub(crate) fn metadata(of: &Proxy) -> &Metadata {
-    slot(of.key.index()).metadata.get().expect("the slot of a proxy has metadata")
+    let cell = slot(of.key.index());
+    cell.metadata.get(cell.core.state())
 }
 
 /// Whether the array is open.

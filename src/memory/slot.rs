@@ -54,6 +54,14 @@ pub(crate) const CYCLE: u64 = 512;
 /// Another thread than the one that made the array uses it, or did (`ArraySlot::is_usable`).
 pub(crate) const SHARED: u64 = 1024;
 
+/// Who reads the array asks its storage whether he may. Clear only of one that was made with bytes of its own, by the
+/// thread that alone uses them; set before another thread writes them (`storage.rs`).
+pub(crate) const GUARDED: u64 = 4096;
+
+/// What is shown of the array is not what it was made with (`Shown`).
+#[cfg(not(loom))]
+pub(crate) const TURNED: u64 = 2048;
+
 /// Handles of one array.
 const HANDLES_MAX: u32 = u32::MAX / 2;
 /// A generation never reaches this: the slot is retired instead.
@@ -130,8 +138,8 @@ impl<P> Slot<P> {
     #[inline]
     pub(crate) unsafe fn body<'a>(&self) -> &'a P {
         // SAFETY: by the caller's promise no thread takes or replaces the body during `'a`, and an open slot
-        // holds one.
-        self.body.with(|p| unsafe { (*p).as_ref() }).expect("an open slot holds a body")
+        // holds one: `open_with` wrote it, and `finish` and `recycle` alone take it.
+        self.body.with(|p| unsafe { (*p).as_ref().unwrap_unchecked() })
     }
 
     /// One more handle, made from an existing one.
@@ -243,12 +251,29 @@ impl<P> Slot<P> {
     /// slot is open still, a closer finds the bit, and looks for the announcement. Nothing happens if it is not, or in
     /// another life.
     #[cold]
+    #[inline(never)]
     pub(crate) fn share(&self, generation: u32) {
         let mut state = self.state();
         while generation_of(state) == generation && state & (OPEN | SHARED) == OPEN {
             // AcqRel: Release publishes the announcement to the exchange of `begin_close`, which finds the bit;
             // Acquire: as in `state`.
             match self.state.compare_exchange_weak(state, state | SHARED, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(now) => state = now,
+            }
+        }
+    }
+
+    /// Has readers ask the storage from now on, if the slot is open, in whatever life. The caller issues the heavy barrier
+    /// before it relies on that: who announced the slot before and did not ask is found in his record.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn guard(&self) {
+        let mut state = self.state();
+        while state & (OPEN | GUARDED) == OPEN {
+            // Release: pairs with `state` in readers, who look at the storage after they saw the bit; Acquire: as in
+            // `state`.
+            match self.state.compare_exchange_weak(state, state | GUARDED, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return,
                 Err(now) => state = now,
             }
@@ -340,7 +365,7 @@ impl<P> Slot<P> {
 #[repr(C)]
 pub(crate) struct Shown<F> {
     first: UnsafeCell<Option<F>>,
-    /// What is shown after an exchange that changed it; null before.
+    /// What is shown after an exchange that changed it, as the slot's state says ([`TURNED`]).
     now: AtomicPtr<F>,
 }
 
@@ -362,36 +387,36 @@ impl<F> Shown<F> {
         self.first.with_mut(|at| unsafe { at.write(Some(value())) });
     }
 
-    /// For a slot that nobody else can reach: its last proxy is gone. Whether it was turned.
+    /// For a slot that nobody else can reach: its last proxy is gone.
     #[inline]
-    pub(crate) fn hide(&self) -> bool {
-        // Relaxed: see above.
-        let is_turned = !self.now.load(Ordering::Relaxed).is_null();
-        if is_turned {
-            self.now.store(std::ptr::null_mut(), Ordering::Relaxed);
-        }
+    pub(crate) fn hide(&self) {
         // SAFETY: no proxy is left, and it is read through a borrowed one alone.
         self.first.with_mut(|first| unsafe { *first = None });
-        is_turned
     }
 
-    /// Shows another value from now on. The caller borrows a proxy of the slot, and keeps the value until after `hide`.
+    /// Shows another value as soon as the slot is marked `TURNED`. The caller borrows a proxy of the slot, and keeps the
+    /// value until after `hide`.
     pub(crate) fn turn(&self, value: &Arc<F>) {
         // Release: pairs with the Acquire in `get`.
         self.now.store(Arc::as_ptr(value).cast_mut(), Ordering::Release);
     }
 
-    /// What is shown, for as long as the caller borrows a proxy of the slot.
-    #[inline]
-    pub(crate) fn get<'a>(&self) -> Option<&'a F> {
-        // Acquire: pairs with the Release in `turn`.
-        let now = self.now.load(Ordering::Acquire);
-        if !now.is_null() {
-            // SAFETY: whoever called `turn` keeps it until the slot is recycled (`metadata.rs`).
-            return Some(unsafe { &*now });
+    /// What is shown, for as long as the caller borrows a proxy of the slot, whose state he read.
+    #[inline(always)]
+    pub(crate) fn get<'a>(&self, state: u64) -> &'a F {
+        if state & TURNED != 0 {
+            return self.turned();
         }
         // SAFETY: shown before the first proxy, and hidden after the last one.
-        self.first.with(|first| unsafe { (*first).as_ref() })
+        self.first.with(|first| unsafe { (*first).as_ref().unwrap_unchecked() })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn turned<'a>(&self) -> &'a F {
+        // Acquire: pairs with the Release in `turn`, which came before the slot was marked.
+        // SAFETY: whoever called `turn` keeps it until the slot is recycled (`metadata.rs`).
+        unsafe { &*self.now.load(Ordering::Acquire) }
     }
 }
 

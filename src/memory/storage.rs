@@ -64,6 +64,9 @@ pub(crate) struct StorageCell {
     users: AtomicU32,
     /// 1 if somebody wanted to read while somebody wrote.
     wanted: AtomicU32,
+    /// The slot of the array whose readers do not ask ([`GUARDED`]), plus 1; 0 if there is none. Another one's, or
+    /// nobody's, when that array has ended.
+    unasked: AtomicU32,
     /// In-place changes so far.
     version: AtomicU64,
     /// Bytes of the buffer.
@@ -86,6 +89,7 @@ slab!(CELLS: StorageCell = StorageCell {
     refs: AtomicU32::new(0),
     users: AtomicU32::new(SHARED),
     wanted: AtomicU32::new(0),
+    unasked: AtomicU32::new(0),
     version: AtomicU64::new(0),
     bytes: AtomicU64::new(0),
     block: AtomicU32::new(0),
@@ -145,6 +149,15 @@ impl StorageCell {
     fn bytes(&self) -> usize {
         // Relaxed: written before the storage was published.
         self.bytes.load(Ordering::Relaxed) as usize
+    }
+
+    /// Has the readers of all arrays with these bytes ask. The caller set [`WRITES`] and will issue the heavy barrier.
+    fn have_asked(&self) {
+        // Relaxed: written before the storage was published, and here, under the word that says who writes.
+        if let Some(slot) = self.unasked.load(Ordering::Relaxed).checked_sub(1) {
+            self.unasked.store(0, Ordering::Relaxed);
+            registry::guard(slot);
+        }
     }
 }
 
@@ -259,12 +272,28 @@ impl Storage {
         cell.bytes.store(bytes as u64, Ordering::Relaxed);
         // Relaxed: as above.
         cell.users.store(alone(context), Ordering::Relaxed);
+        // Relaxed: as above.
+        cell.unasked.store(0, Ordering::Relaxed);
         // SAFETY: the cell came from a free list: no reference to it exists, and it holds no buffer that would have
         // to be dropped.
         cell.buffer.with_mut(|b| unsafe { b.write(buffer()) });
         // Relaxed: the reference is passed on by whatever publishes the `Storage` itself.
         cell.refs.store(1, Ordering::Relaxed);
         cell
+    }
+
+    /// For the array that is made with this reference, in this slot: whether its bytes are this thread's alone, and no
+    /// other array has them, so that it need not be asked before who writes them says so (`write`).
+    #[inline(always)]
+    pub(crate) fn is_begun_by(&self, context: &ThreadContext, slot: u32) -> bool {
+        let cell = self.cell;
+        // Acquire: as in `own_buffer`. Relaxed: nobody else has a reference, and who had one let go of it before.
+        let begun = cell.refs.load(Ordering::Acquire) == 1 && cell.users.load(Ordering::Relaxed) == alone(context);
+        if begun {
+            // Relaxed: published with the slot, or a reference that is made of this one.
+            cell.unasked.store(slot + 1, Ordering::Relaxed);
+        }
+        begun
     }
 
     /// The number by which slots name it.
@@ -425,6 +454,7 @@ impl Storage {
         }
         let mut writing = Writing { cell, after: users, written: false };
         if users == SHARED {
+            cell.have_asked();
             threads::barrier();
         }
         let mut turns = 0;
@@ -487,6 +517,7 @@ pub(crate) fn claim(context: &ThreadContext, storages: &[Storage]) {
     if taken.is_empty() {
         return;
     }
+    taken.iter().for_each(|storage| storage.cell.have_asked());
     threads::barrier();
     let mut read = vec![false; taken.len()];
     threads::for_each_record(|record| {

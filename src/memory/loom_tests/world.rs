@@ -20,7 +20,7 @@ const HANDLES: u32 = u32::MAX;
 pub(super) enum Fault {
     #[default]
     None,
-    /// `try_pin` trusts its announcement and does not look at the state.
+    /// `announce` trusts its announcement and does not look at the state.
     NoCheckAfterAnnouncing,
     /// `close_taken` and `finish_if_free` scan without the barrier.
     NoHeavyBarrier,
@@ -40,6 +40,10 @@ pub(super) enum Fault {
     CloserDoesNotAsk,
     /// A writer that found a reader says that the bytes are its own.
     AloneThoughRead,
+    /// A writer of bytes of all threads does not tell those who read without a look at the storage.
+    NoGuard,
+    /// It tells them after the barrier.
+    LateGuard,
 }
 
 /// A body; tells when it drops. That nobody reads it then is seen by loom's cell in the slot.

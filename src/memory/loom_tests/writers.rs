@@ -4,13 +4,18 @@ use std::sync::Arc;
 
 use super::world::Fault;
 use crate::base::sync::{AtomicU32, Ordering, UnsafeCell};
-use crate::memory::hazard::{Hazards, heavy};
+use crate::memory::{
+    hazard::{Hazards, heavy},
+    slot::{GUARDED, Slot},
+};
 
 const SHARED: u32 = 0;
 const WRITES: u32 = 1;
 
-/// A storage with one array, in slot 0, and two threads' records.
+/// A storage with one array, in slot 0, and two threads' records. With `unasked` the array is the one that thread 0 made
+/// with the bytes, and thread 1 has another one, in slot 1.
 struct Storage {
+    unasked: Option<Slot<u8>>,
     users: AtomicU32,
     buffer: UnsafeCell<u32>,
     /// As in `world.rs`.
@@ -29,6 +34,11 @@ fn alone(me: usize) -> u32 {
 }
 
 impl Storage {
+    /// The slot of the array by which a thread uses the bytes.
+    fn array(&self, me: usize) -> u32 {
+        if self.unasked.is_some() { me as u32 } else { 0 }
+    }
+
     /// `registry::pin` with `is_readable`, and a read of the buffer. Gives up where that one waits for a writer.
     fn read(&self, me: usize) {
         if self.announce(me) {
@@ -43,7 +53,13 @@ impl Storage {
     /// Announces the array until its bytes may be read; `false` if somebody writes.
     fn announce(&self, me: usize) -> bool {
         loop {
-            self.records[me].announce(0, [0], false);
+            self.records[me].announce(0, [self.array(me)], false);
+            if let Some(slot) = self.unasked.as_ref().filter(|_| me == 0) {
+                // `from_plain`.
+                if slot.state() & GUARDED == 0 {
+                    return true;
+                }
+            }
             let users = self.users.load(Ordering::Acquire);
             match self.fault {
                 Fault::NoCheckAfterAnnouncing => return true,
@@ -67,11 +83,21 @@ impl Storage {
             let taken =
                 |now| self.users.compare_exchange(now, now | WRITES, Ordering::Acquire, Ordering::Relaxed).is_ok();
             if fits && taken(users) {
-                if users == SHARED && self.fault != Fault::NoHeavyBarrier {
-                    heavy(2);
+                let guard = || self.unasked.iter().for_each(Slot::guard);
+                if users == SHARED {
+                    // `StorageCell::have_asked`.
+                    if !matches!(self.fault, Fault::NoGuard | Fault::LateGuard) {
+                        guard();
+                    }
+                    if self.fault != Fault::NoHeavyBarrier {
+                        heavy(2);
+                    }
+                    if self.fault == Fault::LateGuard {
+                        guard();
+                    }
                 }
                 let mut others = self.records.iter().enumerate().filter(|&(i, _)| i != me && users == SHARED);
-                let found = self.fault != Fault::NoScan && others.any(|(_, record)| record.announces(0));
+                let found = self.fault != Fault::NoScan && others.any(|(i, record)| record.announces(self.array(i)));
                 if !found {
                     self.touched.store(1, Ordering::Relaxed);
                     // SAFETY: for loom to judge.
@@ -93,8 +119,23 @@ impl Storage {
 
 /// The bytes are those of all threads at first, or of thread `owner` alone.
 fn run(fault: Fault, owner: Option<usize>, other: fn(&Storage), first: fn(&Storage)) {
+    run_with(false, fault, owner, other, first);
+}
+
+/// As [`run`], with two arrays; thread 0 made the bytes.
+fn run_unasked(fault: Fault, other: fn(&Storage), first: fn(&Storage)) {
+    run_with(true, fault, Some(0), other, first);
+}
+
+fn run_with(unasked: bool, fault: Fault, owner: Option<usize>, other: fn(&Storage), first: fn(&Storage)) {
     loom::model(move || {
+        let slot = unasked.then(|| {
+            let slot = Slot::new();
+            slot.open(0);
+            slot
+        });
         let storage = Arc::new(Storage {
+            unasked: slot,
             users: AtomicU32::new(owner.map_or(SHARED, alone)),
             buffer: UnsafeCell::new(0),
             touched: AtomicU32::new(0),
@@ -196,4 +237,44 @@ fn a_writer_that_takes_bytes_that_are_read_for_its_own_meets_the_reader() {
         storage.write(1);
     };
     run(Fault::AloneThoughRead, None, twice, |storage| storage.read(0));
+}
+
+/// Thread 0 reads its own array without a look at the storage, thread 1 writes through another one.
+#[test]
+fn nobody_who_does_not_ask_reads_bytes_that_another_thread_writes() {
+    run_unasked(
+        Fault::None,
+        |storage| {
+            storage.write(1);
+            storage.write(1);
+        },
+        |storage| {
+            storage.read(0);
+            storage.read(0);
+        },
+    );
+}
+
+#[test]
+fn a_thread_that_does_not_ask_writes_before_another_one_or_after_it() {
+    run_unasked(
+        Fault::None,
+        |storage| {
+            storage.write(1);
+            storage.read(1);
+        },
+        |storage| storage.write(0),
+    );
+}
+
+#[test]
+#[should_panic = "Causality violation"]
+fn a_writer_that_does_not_say_so_meets_who_does_not_ask() {
+    run_unasked(Fault::NoGuard, |storage| storage.write(1), |storage| storage.read(0));
+}
+
+#[test]
+#[should_panic = "Causality violation"]
+fn a_writer_that_says_so_after_the_barrier_meets_who_does_not_ask() {
+    run_unasked(Fault::LateGuard, |storage| storage.write(1), |storage| storage.read(0));
 }

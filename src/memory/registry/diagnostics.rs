@@ -9,7 +9,7 @@ use crate::base::{
 };
 use crate::memory::{
     key::Key,
-    registry::{NAMES, slot},
+    registry::{NAMES, drop_proxy, slot, upgrade_index},
     slot::{CYCLE, NAMED, OPEN, generation_of},
     threads::with_context,
     workspace::validity::{self, CycleInfo},
@@ -79,15 +79,21 @@ pub(crate) fn stale_operand(call: impl Into<Asked>, key: Key, operand: usize) ->
 fn leaked(Asked { op, site }: Asked, key: Key, operand: usize) -> Error {
     let cell = slot(key.index());
     let CycleInfo { workspace, cycle, now, state, is_ring, thread } = validity::about(cell.cycle_id());
-    let metadata = cell.metadata.get();
+    // The caller's handle may be used up already: a count of one's own, while the slot is read.
+    let held = upgrade_index(key.index());
+    let shown = held.filter(|&held| held == key).map(|_| cell.metadata.get(cell.core.state()));
+    let (shape, dtype) = shown.map_or((Vec::new(), DType::F32), |of| (of.layout.dims().to_vec(), of.dtype));
+    if let Some(held) = held {
+        drop_proxy(held);
+    }
     Error::LeakedArray(Box::new(LeakedArray {
         site,
         op,
         // ND4J's letters, and numbers from the fourth on.
         operand: ['X', 'Y', 'Z', '4', '5', '6', '7', '8', '9'].get(operand).copied().unwrap_or('?'),
         array: describe(key),
-        shape: metadata.map(|metadata| metadata.layout.dims().to_vec()).unwrap_or_default(),
-        dtype: metadata.map_or(DType::F32, |metadata| metadata.dtype),
+        shape,
+        dtype,
         workspace,
         cycle,
         now,

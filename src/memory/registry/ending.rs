@@ -184,7 +184,7 @@ pub(crate) fn take_over(context: &ThreadContext, key: Key) -> TakenOver {
     if owner::take_orphan(cell, key.generation()) {
         // As in `end_orphan`: nobody else can reach it.
         Counts::bump(&context.record.counts.closed, 1);
-        let &Metadata { dtype, layout, .. } = cell.metadata.get().expect("an open slot has metadata");
+        let &Metadata { dtype, layout, .. } = cell.metadata.get(cell.core.state());
         let body = |ArrayBody { storage, node }| TakenOver::Owned(OwnedArray { dtype, layout, storage, node });
         return vacate(context, key.index(), cell, Option::take).map_or(TakenOver::Gone, body);
     }
@@ -221,10 +221,11 @@ fn vacate<R>(
     cell: &ArraySlot,
     end: impl FnOnce(&mut Option<ArrayBody>) -> R,
 ) -> R {
-    if cell.core.state() & (NAMED | LENT) != 0 {
+    let state = cell.core.state();
+    if state & (NAMED | LENT) != 0 {
         forget_sides(index);
     }
-    cell.metadata.hide(index);
+    cell.metadata.hide(index, state);
     let (left, reusable) = cell.core.recycle(end);
     if reusable {
         context.slots.put(index, &SLOTS);

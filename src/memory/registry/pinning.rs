@@ -16,7 +16,7 @@ use crate::memory::{
     hazard::PLACES,
     key::Key,
     owner::{self, Entry},
-    slot::{BUSY, CLOSING, CYCLE, OPEN, Slot, generation_of},
+    slot::{BUSY, CLOSING, CYCLE, GUARDED, OPEN, SHARED, Slot, TURNED, generation_of},
     threads::{self, ThreadContext},
 };
 
@@ -68,7 +68,7 @@ impl<const N: usize> Pins<'_, N> {
     pub(crate) fn arrays(&self) -> [Pinned<'_>; N] {
         std::array::from_fn(|i| {
             let cell = self.cells[i];
-            // SAFETY: announced and then seen open and not busy by `try_pin`; the announcement stands until `self`
+            // SAFETY: announced and then seen open and not busy by `announce`; the announcement stands until `self`
             // drops.
             let held = unsafe { cell.core.body() };
             Pinned { array: array_of(cell, held), key: self.keys[i], place: self.first_place + i }
@@ -79,7 +79,7 @@ impl<const N: usize> Pins<'_, N> {
 /// What an open slot holds, which the caller announces. Its metadata stays as long as the proxies that he borrows.
 #[inline(always)]
 fn array_of<'p>(cell: &'static ArraySlot, held: &'p ArrayBody) -> ArrayRef<'p> {
-    let metadata = cell.metadata.get().expect("an open slot has metadata");
+    let metadata = cell.metadata.get(cell.core.state());
     ArrayRef { dtype: metadata.dtype, layout: &metadata.layout, storage: &held.storage, node: &held.node }
 }
 
@@ -97,15 +97,23 @@ fn release<const N: usize>(context: &ThreadContext, first_place: usize, keys: [K
     context.record.hazards.withdraw(first_place, N);
     context.used_places.set(first_place);
     for (key, cell) in keys.into_iter().zip(cells) {
-        if cell.core.state() & CLOSING != 0 {
-            ending::finish_if_free(context, key);
-        }
+        finish_if_closing(context, key, cell);
     }
 }
 
-/// Announces arrays of which the caller borrows proxies for `'a`, if all of them can be used now.
 #[inline(always)]
-fn try_pin<'a, const N: usize>(context: &'a ThreadContext, keys: [Key; N], user: bool) -> Option<Pins<'a, N>> {
+fn finish_if_closing(context: &ThreadContext, key: Key, cell: &ArraySlot) {
+    if cell.core.state() & CLOSING != 0 {
+        ending::finish_if_free(context, key);
+    }
+}
+
+/// Slots that are announced, and the first of their places.
+type Announced<const N: usize> = ([&'static ArraySlot; N], usize);
+
+/// Announces arrays, if all of them can be used now.
+#[inline(always)]
+fn announce<const N: usize>(context: &ThreadContext, keys: [Key; N], user: bool) -> Option<Announced<N>> {
     // Places are taken and given back like a stack: pins are locals of nested calls.
     let first = context.used_places.get();
     if first + N > PLACES {
@@ -114,45 +122,90 @@ fn try_pin<'a, const N: usize>(context: &'a ThreadContext, keys: [Key; N], user:
     context.used_places.set(first + N);
     let cells = keys.map(|key| slot(key.index()));
     context.record.hazards.announce(first, keys.map(Key::index), user);
-    let (mut usable, mut of_cycle) = (true, 0);
-    for (key, cell) in keys.iter().zip(cells) {
+    let (mut differs, mut of_cycle) = (0, 0);
+    for (&key, cell) in keys.iter().zip(cells) {
         let state = cell.core.state();
-        let open = generation_of(state) == key.generation() && state & (OPEN | BUSY) == OPEN;
-        usable &= open && cell.is_looked_for(context, state);
+        differs |= from_plain(state, key) | u64::from(cell.maker() ^ context.number);
         of_cycle |= state & CYCLE;
     }
-    if !usable {
-        release(context, first, keys, cells);
-        return None;
-    }
-    let mut readable = true;
-    for cell in cells {
-        // SAFETY: announced above, then seen open and not busy.
-        let held: &ArrayBody = unsafe { cell.core.body() };
-        readable &= held.storage.is_readable(context);
-    }
+    // By a copy, so that the keys themselves need no place in memory.
+    let mut usable = differs == 0 || are_usable(context, &{ keys });
     if of_cycle != 0 {
-        // After the look at the storage: by then whoever ends the cycle was told that this thread reads (`storage.rs`).
+        // After the look at the storage: by then whoever ends the cycle was told that this thread reads (`storage.rs`);
+        // of bytes that only their workspace's thread uses it looks at that thread's record always.
         // Invariant I12 (design.md).
         for cell in cells {
-            readable &= cell.core.state() & CYCLE == 0 || cell.is_live();
+            usable &= cell.core.state() & CYCLE == 0 || cell.is_live();
         }
     }
-    if !readable {
-        release(context, first, keys, cells);
+    if !usable {
+        give_back(context, first, &{ keys });
         return None;
     }
-    Some(Pins { keys, cells, context, first_place: first, _thread: PhantomData })
+    Some((cells, first))
+}
+
+/// In which bits a state differs from that of the key's array if it is open and not busy, and no other thread than the
+/// one that made it uses the array, or writes its bytes without a word to its readers (`Slot::guard`). If in none, that
+/// thread may use it.
+#[inline(always)]
+fn from_plain(state: u64, key: Key) -> u64 {
+    (state ^ key.open_word(OPEN)) & (u64::MAX << 32 | OPEN | BUSY | SHARED | GUARDED)
+}
+
+/// Whether announced arrays of any state can be used, but for the ends of their cycles. What is in the way of this
+/// thread alone is out of it when the caller tries again.
+#[inline(never)]
+fn are_usable(context: &ThreadContext, keys: &[Key]) -> bool {
+    let mut usable = true;
+    for &key in keys {
+        let cell = slot(key.index());
+        let state = cell.core.state();
+        let open = generation_of(state) == key.generation() && state & (OPEN | BUSY) == OPEN;
+        // SAFETY: the caller announced it, and it was seen open and not busy after that.
+        usable &=
+            open && cell.is_looked_for(context, state) && unsafe { cell.core.body() }.storage.is_readable(context);
+    }
+    usable
+}
+
+/// As [`release`], of keys in memory.
+#[cold]
+#[inline(never)]
+fn give_back(context: &ThreadContext, first_place: usize, keys: &[Key]) {
+    context.record.hazards.withdraw(first_place, keys.len());
+    context.used_places.set(first_place);
+    for &key in keys {
+        finish_if_closing(context, key, slot(key.index()));
+    }
+}
+
+/// Why arrays were not announced. A word, so that the pins of a success stay in registers.
+#[derive(Debug)]
+pub(crate) struct NotPinned(Box<Error>);
+
+impl From<Error> for NotPinned {
+    #[cold]
+    fn from(error: Error) -> Self {
+        NotPinned(Box::new(error))
+    }
+}
+
+impl From<NotPinned> for Error {
+    #[cold]
+    fn from(NotPinned(error): NotPinned) -> Self {
+        *error
+    }
 }
 
 /// Why arrays were not announced, asked when nothing is announced any more. `Ok`: one of them is being written or
 /// exchanged, or was the first time.
 #[cold]
-fn hindrance<const N: usize>(context: &ThreadContext, op: &'static str, keys: [Key; N]) -> Result<()> {
-    if context.used_places.get() + N > PLACES {
+fn hindrance(context: &ThreadContext, op: &'static str, keys: &[Key]) -> Result<()> {
+    if context.used_places.get() + keys.len() > PLACES {
         return Err(Error::in_use(op, name_first(keys), "this thread, with 15 others"));
     }
-    for (operand, key) in keys.into_iter().enumerate() {
+    for (operand, &key) in keys.iter().enumerate() {
         let cell = slot(key.index());
         let state = cell.core.state();
         let same = generation_of(state) == key.generation();
@@ -164,43 +217,83 @@ fn hindrance<const N: usize>(context: &ThreadContext, op: &'static str, keys: [K
     Ok(())
 }
 
-/// Announces several arrays at once. Waits, holding none of them, while one is being written.
+/// Announces several arrays at once, of which the caller borrows proxies for `'a`. Waits, holding none of them, while
+/// one is being written.
 #[inline(always)]
 pub(crate) fn pin<'a, const N: usize>(
     context: &'a ThreadContext,
     op: &'static str,
-    mut keys: [Key; N],
+    keys: [Key; N],
     user: bool,
-) -> Result<Pins<'a, N>> {
-    // Made in one place: a result that a call could have written too would be copied out of memory.
-    let mut turns = 0;
-    loop {
-        if let Some(pins) = try_pin(context, keys, user) {
-            return Ok(pins);
-        }
-        // The keys anew, so that nothing that follows from them is kept for a second try.
-        keys = wait(context, op, keys, &mut turns)?;
-    }
+) -> std::result::Result<Pins<'a, N>, NotPinned> {
+    pin_if(context, op, keys, user, None)
 }
 
-/// Waits a turn for arrays that could not be announced. Their keys.
+/// What may have something against arrays that are announced for an operation.
+pub(crate) type Refuses = fn(&'static str, &[Pinned<'_>]) -> Result<()>;
+
+/// As [`pin`], if nobody has anything against it.
+#[inline(always)]
+pub(crate) fn pin_if<'a, const N: usize>(
+    context: &'a ThreadContext,
+    op: &'static str,
+    keys: [Key; N],
+    user: bool,
+    refuses: Option<Refuses>,
+) -> std::result::Result<Pins<'a, N>, NotPinned> {
+    let announced = match announce(context, keys, user) {
+        Some(announced) => announced,
+        None => announce_later(context, op, keys, user)?,
+    };
+    if let Some(refuses) = refuses {
+        ask(context, op, keys, announced, refuses)?;
+    }
+    // In one place, after all that may fail: what is given up where it does has a place in memory, and is copied out of
+    // it when it moves.
+    let (cells, first_place) = announced;
+    Ok(Pins { keys, cells, context, first_place, _thread: PhantomData })
+}
+
+/// Withdraws what is announced if somebody has something against it.
 #[cold]
 #[inline(never)]
-fn wait<const N: usize>(
+fn ask<const N: usize>(
     context: &ThreadContext,
     op: &'static str,
     keys: [Key; N],
-    turns: &mut u32,
-) -> Result<[Key; N]> {
-    hindrance(context, op, keys)?;
-    if *turns > 1 << 20 {
-        return Err(Error::in_use(op, name_first(keys), "an operation that writes in place"));
-    }
-    wait_turn(turns);
-    Ok(keys)
+    (cells, first_place): Announced<N>,
+    refuses: Refuses,
+) -> std::result::Result<(), NotPinned> {
+    let pins = Pins { keys, cells, context, first_place, _thread: PhantomData };
+    refuses(op, &pins.arrays())?;
+    // The caller has the announcements.
+    std::mem::forget(pins);
+    Ok(())
 }
 
-fn name_first<const N: usize>(keys: [Key; N]) -> String {
+/// Announces arrays that could not be announced at once, as soon as they can be.
+#[cold]
+#[inline(never)]
+fn announce_later<const N: usize>(
+    context: &ThreadContext,
+    op: &'static str,
+    keys: [Key; N],
+    user: bool,
+) -> std::result::Result<Announced<N>, NotPinned> {
+    let mut turns = 0;
+    loop {
+        hindrance(context, op, &keys)?;
+        if turns > 1 << 20 {
+            return Err(Error::in_use(op, name_first(&keys), "an operation that writes in place").into());
+        }
+        wait_turn(&mut turns);
+        if let Some(announced) = announce(context, keys, user) {
+            return Ok(announced);
+        }
+    }
+}
+
+fn name_first(keys: &[Key]) -> String {
     keys.first().map_or_else(String::new, |&key| describe(key))
 }
 
@@ -211,11 +304,11 @@ pub(crate) fn pin_now<'a, const N: usize>(
     op: &'static str,
     keys: [Key; N],
 ) -> Result<Option<Pins<'a, N>>> {
-    let pins = try_pin(context, keys, false);
-    if pins.is_none() {
-        hindrance(context, op, keys)?;
-    }
-    Ok(pins)
+    let Some((cells, first_place)) = announce(context, keys, false) else {
+        hindrance(context, op, &keys)?;
+        return Ok(None);
+    };
+    Ok(Some(Pins { keys, cells, context, first_place, _thread: PhantomData }))
 }
 
 /// Exchanges the body of an open array for another, for all its handles at once. What it held is returned.
@@ -256,7 +349,9 @@ pub(crate) fn exchange(context: &ThreadContext, op: &'static str, key: Key, body
     // SAFETY: this thread set `BUSY`, issued the barrier, and found no announcement; and it took the array from its
     // owner, so that nobody closes it.
     let old = unsafe { cell.core.replace(ArrayBody { storage: body.storage, node: body.node }) };
-    cell.metadata.turn(key.index(), metadata);
+    let turned = cell.metadata.turn(key.index(), cell.core.state(), metadata);
+    // The bytes may be another thread's, or those of other arrays too.
+    cell.core.set(if turned { GUARDED | TURNED } else { GUARDED });
     if owner::put((key.index(), cell), owner, Entry::Returned).is_err() {
         ending::close_taken(context, &[key], Closer::Manager, None);
     }
@@ -281,4 +376,90 @@ fn announcer(context: &ThreadContext, index: u32) -> Option<bool> {
         }
     });
     found
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::memory::{proxy::Proxy, threads::with_context};
+
+    fn is_guarded(array: &Proxy) -> bool {
+        slot(array.key().index()).core.state() & GUARDED != 0
+    }
+
+    /// The array that was made with its bytes is read without a look at them, until another thread is about to write
+    /// them: through a view, which it asks for.
+    #[test]
+    fn who_does_not_ask_is_told_before_another_thread_writes() -> Result<()> {
+        let array = Proxy::zeros(4, crate::DType::F32, &crate::Device::Cpu)?;
+        let view = array.narrow(0, 0, 2)?;
+        assert!(!is_guarded(&array) && is_guarded(&view));
+        let ((writes, is_written), (go_on, may_go_on)) = (channel(), channel());
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                with_context(|context| {
+                    let pins = pin(context, "test", [view.key()], false).map_err(Error::from)?;
+                    let [target] = pins.arrays();
+                    let writing = target.storage.write(context, "test", &target)?.expect("nobody reads");
+                    let _ = writes.send(());
+                    let _ = may_go_on.recv();
+                    drop(writing);
+                    Ok::<_, Error>(())
+                })
+            });
+            is_written.recv().expect("the other thread writes");
+            let found = with_context(|context| pin_now(context, "test", [array.key()]).map(|pins| pins.is_some()));
+            let _ = go_on.send(());
+            assert!(!found?, "the bytes are being written");
+            assert!(is_guarded(&array));
+            assert_eq!(array.to_vec::<f32>()?, [0.0; 4]);
+            Ok(())
+        })
+    }
+
+    /// An optimiser takes bytes for its thread's own through a view: who reads them afterwards without that it asks is in
+    /// its way as any reader.
+    #[test]
+    fn who_does_not_ask_is_told_before_bytes_become_another_threads_own() -> Result<()> {
+        let array = Proxy::zeros(4, crate::DType::F32, &crate::Device::Cpu)?;
+        let view = array.narrow(0, 0, 2)?;
+        let ((claims, is_claimed), (go_on, may_go_on)) = (channel(), channel());
+        std::thread::scope(|scope| {
+            let other = scope.spawn(move || {
+                with_context(|context| {
+                    let pinned = pin(context, "test", [view.key()], false).map_err(Error::from)?;
+                    let [target] = pinned.arrays();
+                    let storage = target.storage.clone();
+                    drop(pinned);
+                    crate::memory::storage::claim(context, &[storage]);
+                    let _ = claims.send(());
+                    let _ = may_go_on.recv();
+                    let pinned = pin(context, "test", [view.key()], false).map_err(Error::from)?;
+                    let [target] = pinned.arrays();
+                    target.storage.write(context, "test", &target).map(|writing| writing.is_some())
+                })
+            });
+            is_claimed.recv().expect("the other thread claims");
+            array.with_slice(|_: &[f32]| {
+                let _ = go_on.send(());
+                let written = other.join().expect("no panic");
+                assert!(matches!(written, Err(Error::InUse { .. })), "{written:?}");
+            })
+        })
+    }
+
+    /// What an array has after an exchange may be another thread's, or other arrays' too.
+    #[test]
+    fn an_exchanged_array_asks() -> Result<()> {
+        let (array, other) = (
+            Proxy::zeros(4, crate::DType::F32, &crate::Device::Cpu)?,
+            Proxy::ones(3, crate::DType::F32, &crate::Device::Cpu)?,
+        );
+        let view = other.narrow(0, 0, 2)?;
+        array.intern(other)?;
+        assert!(is_guarded(&array) && is_guarded(&view));
+        Ok(())
+    }
 }

@@ -39,7 +39,7 @@ use crate::memory::{
     pressure,
     proxy::Proxy,
     reclaim,
-    registry::{self, ArrayRef, Parts, Pinned, Pins, Tracked},
+    registry::{self, ArrayRef, NotPinned, Parts, Pinned, Pins, Refuses, Tracked},
     storage::{BufferRef, Storage},
     switch,
     threads::{ThreadContext, with_context},
@@ -75,23 +75,19 @@ pub(crate) fn pin<'a, const N: usize>(
     context: &'a ThreadContext,
     op: &'static str,
     arrays: [&'a Proxy; N],
-) -> Result<Pins<'a, N>> {
-    let pins = registry::pin(context, op, arrays.map(Proxy::key), false)?;
-    if is_capturing() {
-        captured(op, &arrays, &pins.arrays())?;
-    }
-    Ok(pins)
+) -> std::result::Result<Pins<'a, N>, NotPinned> {
+    let refuses = if is_capturing() { Some(captured as Refuses) } else { None };
+    registry::pin_if(context, op, arrays.map(Proxy::key), false, refuses)
 }
 
 /// Refuses an operand whose bytes other cycles have when the section runs again.
-fn captured(op: &'static str, arrays: &[&Proxy], pins: &[Pinned<'_>]) -> Result<()> {
-    let found = pins.iter().position(|array| array.storage.part().is_some());
-    let Some(array) = found.map(|place| arrays[place]) else { return Ok(()) };
+fn captured(op: &'static str, arrays: &[Pinned<'_>]) -> Result<()> {
+    let Some(array) = arrays.iter().find(|array| array.storage.part().is_some()) else { return Ok(()) };
     let what = format!(
         "{op}: array {} is of a workspace, whose next cycles use its bytes again; detach() it before the section",
-        registry::describe(array.key())
+        registry::describe(array.key)
     );
-    Err(Error::Capture { device: array.device().to_string(), what, site: None })
+    Err(Error::Capture { device: device(array).to_string(), what, site: None })
 }
 
 /// An operand as kernels see it.

@@ -13,6 +13,7 @@ use crate::base::{
 
 /// The size of a tensor along each axis.
 #[derive(Clone, Copy, Eq)]
+#[repr(C)]
 pub struct Shape {
     /// A whole word: a copy of what lies behind a byte would begin in the middle of a word, and wait for it.
     rank: usize,
