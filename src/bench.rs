@@ -67,7 +67,7 @@ pub fn make_from_two(a: &Proxy, b: &Proxy) -> Proxy {
         std::hint::black_box(x.layout.dims()[0] + y.layout.offset());
         let parts = Parts { dtype: x.dtype, layout: x.layout, storage: x.storage.clone(), node: None };
         let owner = a.owner("bench").expect("open");
-        Proxy::from_key(registry::create(context, "bench", parts, owner, site).expect("a slot, and an open owner"))
+        Proxy::from_key(registry::create(context, "bench", parts, &owner, site).expect("a slot, and an open owner"))
     })
 }
 
@@ -104,7 +104,7 @@ impl Unset {
             reclaim::on_call(context);
             let storage = Storage::on_host(context, count * size_of::<f32>())?;
             let parts = Parts { dtype: DType::F32, layout: &self.layout, storage, node: None };
-            registry::create(context, "bench", parts, Owner::Handles, site).ok().map(Proxy::from_key)
+            registry::create(context, "bench", parts, &Owner::Handles, site).ok().map(Proxy::from_key)
         });
         // A stock that is empty is filled on the ordinary way.
         made.unwrap_or_else(|| Proxy::zeros(count, DType::F32, &Device::Cpu).expect("memory"))

@@ -330,7 +330,7 @@ impl Drop for Saved {
 
 /// An array that its handles own.
 pub(crate) fn handle_owned(call: Call, context: &ThreadContext, parts: Parts<'_>) -> Result<Proxy> {
-    let made = registry::create(context, call.op, parts, Owner::Handles, call.site);
+    let made = registry::create(context, call.op, parts, &Owner::Handles, call.site);
     made.map(Proxy::from_key).map_err(|why| why.error(call.op, |_| Error::msg("handles refuse no array")))
 }
 

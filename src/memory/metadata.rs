@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use dashmap::DashMap;
 
-use crate::base::{dtype::DType, layout::Layout};
+use crate::base::{dtype::DType, layout::Layout, shape::Shape};
 use crate::device::Device;
 use crate::memory::slot::{Shown, TURNED};
 
@@ -17,8 +17,6 @@ use crate::memory::slot::{Shown, TURNED};
 #[repr(C)]
 pub(crate) struct Metadata {
     pub(crate) dtype: DType,
-    /// So that what is copied behind the dtype begins where it was written: a read across two writes waits for both.
-    _word: [u8; 7],
     pub(crate) layout: Layout,
     pub(crate) device: Device,
 }
@@ -26,7 +24,7 @@ pub(crate) struct Metadata {
 impl Metadata {
     #[inline(always)]
     pub(crate) fn new(dtype: DType, layout: &Layout, device: Device) -> Self {
-        Metadata { dtype, _word: [0; 7], layout: *layout, device }
+        Metadata { dtype, layout: *layout, device }
     }
 
     fn is_same(&self, other: &Metadata) -> bool {
@@ -35,6 +33,7 @@ impl Metadata {
 }
 
 /// The metadata of a slot's array: shown before the slot is opened, hidden when it is recycled, only read in between.
+/// A slot without an array has the host for its device.
 #[derive(Debug)]
 pub(crate) struct MetadataCell(Shown<Metadata>);
 
@@ -52,13 +51,19 @@ fn forget_later(index: u32) {
 
 impl MetadataCell {
     pub(crate) fn new() -> Self {
-        MetadataCell(Shown::new())
+        MetadataCell(Shown::new(Metadata::new(DType::F32, &Layout::contiguous(Shape::SCALAR), Device::Cpu)))
     }
 
-    /// For a vacant slot that came from a free list to this thread alone. The metadata is made in its place.
+    /// For a vacant slot that came from a free list to this thread alone. The metadata is written where it stays.
     #[inline(always)]
-    pub(crate) fn show(&self, metadata: impl FnOnce() -> Metadata) {
-        self.0.show(metadata);
+    pub(crate) fn show(&self, dtype: DType, layout: &Layout, device: &Device) {
+        self.0.change(|shown| {
+            shown.layout = *layout;
+            shown.dtype = dtype;
+            if !matches!(device, Device::Cpu) {
+                shown.device = device.clone();
+            }
+        });
     }
 
     /// For a slot that nobody else can reach: its last proxy is gone. It has the number `index`, and this state.
@@ -67,7 +72,11 @@ impl MetadataCell {
         if state & TURNED != 0 {
             forget_later(index);
         }
-        self.0.hide();
+        self.0.change(|shown| {
+            if !matches!(shown.device, Device::Cpu) {
+                shown.device = Device::Cpu;
+            }
+        });
     }
 
     /// Has other metadata shown as soon as the slot is marked [`TURNED`]; nothing is to be done if it is shown already.

@@ -262,24 +262,35 @@ impl NotMade {
 /// Makes an array with one proxy, owned by `owner`.
 ///
 /// If the owner refuses, the parts are dropped, nothing is left behind, and the refusal is returned.
-#[inline(never)]
+#[inline(always)]
 pub(crate) fn create(
     context: &ThreadContext,
     op: &'static str,
-    parts: Parts<'_>,
-    owner: Owner,
+    Parts { dtype, layout, storage, node }: Parts<'_>,
+    owner: &Owner,
     site: Site,
 ) -> std::result::Result<Key, NotMade> {
-    let Parts { dtype, layout, mut storage, node } = parts;
-    let owner = owner_of_bytes(&mut storage, owner);
+    // Part by part, in registers: whole, they would be read again while they are still being written.
+    make(context, (op, site), (dtype, layout), storage, node, owner)
+}
+
+#[inline(never)]
+fn make(
+    context: &ThreadContext,
+    (op, site): (&'static str, Site),
+    (dtype, layout): (DType, &Layout),
+    mut storage: Storage,
+    node: Tracked,
+    owner: &Owner,
+) -> std::result::Result<Key, NotMade> {
+    let owner = owner_of_bytes(&mut storage, *owner);
     if trace::is_on() {
         let manager = if let Owner::Manager(id) = owner { owner::manager_key(id) } else { 0 };
         storage.trace(site, manager);
     }
     let index = context.slots.pop().or_else(|| refilled(context)).ok_or(NotMade::Full)?;
     let cell = slot(index);
-    let device = storage.buffer().device().clone();
-    cell.metadata.show(|| Metadata::new(dtype, layout, device));
+    cell.metadata.show(dtype, layout, storage.buffer().device());
     // Relaxed: published with the slot's state, or by the lock of the owner's list.
     cell.storage.store(storage.id() + 1, Ordering::Relaxed);
     cell.maker.store(context.number, Ordering::Relaxed);

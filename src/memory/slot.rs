@@ -364,38 +364,31 @@ impl<P> Slot<P> {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Shown<F> {
-    first: UnsafeCell<Option<F>>,
+    first: UnsafeCell<F>,
     /// What is shown after an exchange that changed it, as the slot's state says ([`TURNED`]).
     now: AtomicPtr<F>,
 }
 
-// SAFETY: written by the one thread that has the slot while it has no proxy (`show`, `hide`); read by several at once.
+// SAFETY: written by the one thread that has the slot while it has no proxy (`change`); read by several at once.
 #[cfg(not(loom))]
 unsafe impl<F: Send + Sync> Sync for Shown<F> {}
 
 #[cfg(not(loom))]
 impl<F> Shown<F> {
-    pub(crate) fn new() -> Self {
-        Shown { first: UnsafeCell::new(None), now: AtomicPtr::new(std::ptr::null_mut()) }
+    pub(crate) fn new(first: F) -> Self {
+        Shown { first: UnsafeCell::new(first), now: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// For a vacant slot that came from a free list to this thread alone. The value is made in its place.
+    /// Changes the first value, in a slot that nobody else can reach: it came from a free list to this thread alone, or
+    /// its last proxy is gone.
     #[inline(always)]
-    pub(crate) fn show(&self, value: impl FnOnce() -> F) {
-        // SAFETY: no proxy of the slot exists, so nobody reads, and a vacant slot shows nothing that would have to be
-        // dropped.
-        self.first.with_mut(|at| unsafe { at.write(Some(value())) });
-    }
-
-    /// For a slot that nobody else can reach: its last proxy is gone.
-    #[inline]
-    pub(crate) fn hide(&self) {
-        // SAFETY: no proxy is left, and it is read through a borrowed one alone.
-        self.first.with_mut(|first| unsafe { *first = None });
+    pub(crate) fn change(&self, change: impl FnOnce(&mut F)) {
+        // SAFETY: no proxy of the slot is there, and it is read through a borrowed one alone.
+        self.first.with_mut(|first| change(unsafe { &mut *first }));
     }
 
     /// Shows another value as soon as the slot is marked `TURNED`. The caller borrows a proxy of the slot, and keeps the
-    /// value until after `hide`.
+    /// value until the slot is recycled.
     pub(crate) fn turn(&self, value: &Arc<F>) {
         // Release: pairs with the Acquire in `get`.
         self.now.store(Arc::as_ptr(value).cast_mut(), Ordering::Release);
@@ -407,8 +400,8 @@ impl<F> Shown<F> {
         if state & TURNED != 0 {
             return self.turned();
         }
-        // SAFETY: shown before the first proxy, and hidden after the last one.
-        self.first.with(|first| unsafe { (*first).as_ref().unwrap_unchecked() })
+        // SAFETY: changed before the first proxy, and after the last one.
+        self.first.with(|first| unsafe { &*first })
     }
 
     #[cold]

@@ -122,25 +122,26 @@ fn alone(context: &ThreadContext) -> u32 {
 #[derive(Debug)]
 pub(crate) struct Storage {
     cell: &'static StorageCell,
-    /// The cell's number, by which slots name it.
-    index: u32,
-    retention: Retention,
+    /// The cell's number, by which slots name it, and above it whether the reference retains a block: one word, so that a
+    /// reference moves as two, and who reads it waits for no second write.
+    word: u64,
 }
 
-/// Whether a reference retains the block of an arena, and since when. A word, so that a reference moves as two.
+/// Whether a reference retains the block of an arena, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-enum Retention {
+struct Retention(u32);
+
+impl Retention {
     /// The bytes are no arena's, and this is the reference that they were made with, or has its place.
-    Made,
+    const MADE: Retention = Retention(0);
     /// The bytes are no arena's.
-    Never,
+    const NEVER: Retention = Retention(1);
+    /// It was made of one that retains it.
+    const PASSED: Retention = Retention(2);
     /// It does not: an array of their cycle has it.
-    No,
+    const NO: Retention = Retention(3);
     /// It was made of one that does not.
-    Begun,
-    /// It was made of one that does.
-    Passed,
+    const BEGUN: Retention = Retention(4);
 }
 
 impl StorageCell {
@@ -217,6 +218,16 @@ pub(crate) fn full(op: &'static str) -> Error {
 }
 
 impl Storage {
+    #[inline(always)]
+    fn of(cell: &'static StorageCell, index: u32, retention: Retention) -> Self {
+        Storage { cell, word: Self::word(index, retention) }
+    }
+
+    #[inline(always)]
+    fn word(index: u32, Retention(retention): Retention) -> u64 {
+        u64::from(retention) << 32 | u64::from(index)
+    }
+
     /// Uninitialised bytes of the host, at least one. `None` if this thread has no cell or no block in stock.
     #[inline(always)]
     pub(crate) fn on_host(context: &ThreadContext, bytes: usize) -> Option<Self> {
@@ -232,12 +243,12 @@ impl Storage {
             CELLS.get(index).block.store(part.block, Ordering::Relaxed);
             CELLS.get(index).marks.store(mark, Ordering::Relaxed);
             let cell = Self::fill(context, index, span.bytes(), || PackedBuffer::from_arena(span, part));
-            Some(Storage { cell, index, retention: Retention::No })
+            Some(Storage::of(cell, index, Retention::NO))
         } else {
             let (span, reserved) = pool::alloc_at_once(bytes)?;
             context.storages.pop();
             let cell = Self::fill(context, index, span.bytes(), || PackedBuffer::from_pool(span, reserved));
-            Some(Storage { cell, index, retention: Retention::Made })
+            Some(Storage::of(cell, index, Retention::MADE))
         }
     }
 
@@ -245,7 +256,7 @@ impl Storage {
     #[inline]
     pub(crate) fn new(context: &ThreadContext, op: &'static str, buffer: Buffer, mark: u32) -> Result<Self> {
         let index = context.storages.take(&CELLS).ok_or_else(|| full(op))?;
-        let mut retention = Retention::Made;
+        let mut retention = Retention::MADE;
         if !buffer.is_counted() {
             // Relaxed: as above.
             CELLS.get(index).marks.store(mark, Ordering::Relaxed);
@@ -253,10 +264,10 @@ impl Storage {
         if let Some(part) = buffer.part() {
             // Relaxed: as above.
             CELLS.get(index).block.store(part.block, Ordering::Relaxed);
-            retention = Retention::No;
+            retention = Retention::NO;
         }
         let cell = Self::fill(context, index, buffer.span().bytes(), || PackedBuffer::of(buffer));
-        Ok(Storage { cell, index, retention })
+        Ok(Storage::of(cell, index, retention))
     }
 
     /// Fills a cell of the free list, with one reference. The buffer is made in its place.
@@ -299,7 +310,12 @@ impl Storage {
     /// The number by which slots name it.
     #[inline]
     pub(crate) fn id(&self) -> u32 {
-        self.index
+        self.word as u32
+    }
+
+    #[inline(always)]
+    fn retention(&self) -> Retention {
+        Retention((self.word >> 32) as u32)
     }
 
     /// The buffer.
@@ -334,10 +350,11 @@ impl Storage {
     /// reference does not hold it any more.
     #[inline(always)]
     pub(crate) fn join_cycle(&mut self) -> Option<ArenaPart> {
-        match self.retention {
-            Retention::Made | Retention::Never | Retention::Passed => return None,
-            Retention::Begun => self.release(),
-            Retention::No => {}
+        if matches!(self.retention(), Retention::MADE | Retention::NEVER | Retention::PASSED) {
+            return None;
+        }
+        if self.retention() == Retention::BEGUN {
+            self.release();
         }
         self.part()
     }
@@ -346,15 +363,15 @@ impl Storage {
     /// cycle finds the array that it makes of it ended.
     pub(crate) fn for_gradient(&self) -> Self {
         let mut share = self.clone();
-        if share.retention == Retention::Begun || self.retention == Retention::Begun {
+        if share.retention() == Retention::BEGUN || self.retention() == Retention::BEGUN {
             share.release();
         }
         share
     }
 
     fn release(&mut self) {
-        if matches!(self.retention, Retention::Begun | Retention::Passed) {
-            self.retention = Retention::No;
+        if matches!(self.retention(), Retention::BEGUN | Retention::PASSED) {
+            self.word = Storage::word(self.id(), Retention::NO);
             if let Some(part) = self.part() {
                 block::release(part.block);
             }
@@ -371,7 +388,7 @@ impl Storage {
     /// view.
     #[cold]
     pub(crate) fn trace(&self, site: Site, manager: u64) {
-        if self.retention == Retention::Made && self.buffer().is_counted() && trace::takes_next() {
+        if self.retention() == Retention::MADE && self.buffer().is_counted() && trace::takes_next() {
             // Relaxed: as yet nobody else knows the storage; who drops it has it from who publishes it.
             self.cell.marks.store(self.cell.marks.load(Ordering::Relaxed) | TRACED, Ordering::Relaxed);
             trace::note(trace::Kind::Made, self.id(), bytes_of(self.id()), manager, Some(site));
@@ -543,16 +560,16 @@ impl Clone for Storage {
             // Two billion references: only leaked ones get here, and wrapping would be unsound.
             std::process::abort();
         }
-        let retention = match self.retention {
-            Retention::Made | Retention::Never => Retention::Never,
+        let retention = match self.retention() {
+            Retention::MADE | Retention::NEVER => Retention::NEVER,
             before => {
                 if let Some(part) = self.part() {
                     block::retain(part.block);
                 }
-                if before == Retention::No { Retention::Begun } else { Retention::Passed }
+                if before == Retention::NO { Retention::BEGUN } else { Retention::PASSED }
             }
         };
-        Storage { cell: self.cell, index: self.index, retention }
+        Storage::of(self.cell, self.id(), retention)
     }
 }
 
@@ -584,7 +601,7 @@ impl Storage {
     /// The end of the last reference: the bytes go back, and the cell becomes free.
     #[inline(always)]
     fn end_cell(&self, context: &ThreadContext) {
-        let (cell, index) = (self.cell, self.index);
+        let (cell, index) = (self.cell, self.id());
         // Relaxed, here and below: the cell is this thread's now.
         let (marks, bytes) = (cell.marks.load(Ordering::Relaxed), cell.bytes());
         let part = if (PLANNED..FREE).contains(&marks) { self.part() } else { None };

@@ -256,27 +256,42 @@ thread_local! {
 /// What the calling thread owns, for the length of a call.
 struct Entered {
     here: *const ThreadContext,
-    /// Of a thread whose own is gone already: borrowed for this call.
-    late: Option<Box<ThreadContext>>,
+    /// Whether the thread's own is gone already, and this one, from the heap, is for this call.
+    is_late: bool,
 }
 
 impl Entered {
     #[inline(always)]
     fn context(&self) -> &ThreadContext {
-        match &self.late {
-            // SAFETY: `HERE` was set by `register` to the value in `CONTEXT`, which stays in its place until
-            // `ThreadContext::drop` sets `HERE` back to null; this thread alone reads its `HERE`, and `with_context`
-            // hands on no longer borrow than its own call, inside which no thread-local of this thread is destroyed.
-            None => unsafe { &*self.here },
-            Some(late) => late,
+        // SAFETY: a late one is this call's (`register`). Else `HERE` was set by `register` to the value in `CONTEXT`,
+        // which stays in its place until `ThreadContext::drop` sets `HERE` back to null; this thread alone reads its
+        // `HERE`, and `with_context` hands on no longer borrow than its own call, inside which no thread-local of this
+        // thread is destroyed.
+        unsafe { &*self.here }
+    }
+}
+
+impl Drop for Entered {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.is_late {
+            end_late(self.here);
         }
     }
+}
+
+/// Ends what [`register`] made for one call.
+#[cold]
+#[inline(never)]
+fn end_late(late: *const ThreadContext) {
+    // SAFETY: from `Box::into_raw` in `register`, which nobody else has; its call is over.
+    drop(unsafe { Box::from_raw(late.cast_mut()) });
 }
 
 #[inline(always)]
 fn enter() -> Entered {
     let here = HERE.with(Cell::get);
-    if here.is_null() { register() } else { Entered { here, late: None } }
+    if here.is_null() { register() } else { Entered { here, is_late: false } }
 }
 
 #[cold]
@@ -288,8 +303,8 @@ fn register() -> Entered {
         std::ptr::from_ref(context)
     });
     match here {
-        Ok(here) => Entered { here, late: None },
-        Err(_) => Entered { here: std::ptr::null(), late: Some(Box::new(ThreadContext::new())) },
+        Ok(here) => Entered { here, is_late: false },
+        Err(_) => Entered { here: Box::into_raw(Box::new(ThreadContext::new())), is_late: true },
     }
 }
 

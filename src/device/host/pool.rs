@@ -6,7 +6,7 @@
 //!
 //! Every byte handed out is initialised: it is zero, or was written by its last owner.
 
-use std::cell::RefCell;
+use std::cell::{Cell, OnceCell};
 use std::ptr::NonNull;
 
 use crate::base::system;
@@ -75,81 +75,101 @@ const KEPT: [usize; CLASSES] = {
 /// Free blocks of one class: the first `len`. Addresses and numbers apart, each as wide as it is written: a block that
 /// was just put in is mostly the next one that is taken, and a wider read would wait for both writes.
 struct FreeList {
-    len: usize,
-    room: Option<Box<Room>>,
+    len: Cell<usize>,
+    room: OnceCell<Box<Room>>,
 }
 
 /// Room for the blocks of a list.
 struct Room {
-    addresses: [NonNull<u8>; LIST_MAX],
-    numbers: [u32; LIST_MAX],
+    addresses: [Cell<NonNull<u8>>; LIST_MAX],
+    numbers: [Cell<u32>; LIST_MAX],
 }
 
+/// Address and number of a block.
+type Block = (NonNull<u8>, u32);
+
 impl FreeList {
-    const EMPTY: FreeList = FreeList { len: 0, room: None };
+    const EMPTY: FreeList = FreeList { len: Cell::new(0), room: OnceCell::new() };
 
     #[inline(always)]
-    fn pop(&mut self, size: usize) -> Option<Span> {
-        let room = self.room.as_ref()?;
-        let last = self.len.checked_sub(1)?;
-        let (&address, &number) = (room.addresses.get(last)?, room.numbers.get(last)?);
-        self.len = last;
-        Some(Span::in_block(address, size, number))
+    fn pop(&self) -> Option<Block> {
+        let room = self.room.get()?;
+        let last = self.len.get().checked_sub(1)?;
+        let (address, number) = (room.addresses.get(last)?.get(), room.numbers.get(last)?.get());
+        self.len.set(last);
+        Some((address, number))
     }
 
     /// Puts a block in; the caller looked that the list is not full.
     #[inline(always)]
-    fn push(&mut self, block: Span) {
-        let at = self.len;
-        let room = self.room.get_or_insert_with(empty_room);
-        (room.addresses[at], room.numbers[at]) = (block.ptr(), block.block());
-        self.len = at + 1;
+    fn push(&self, block: Span) {
+        let (at, room) = (self.len.get(), self.room.get_or_init(empty_room));
+        room.addresses[at].set(block.ptr());
+        room.numbers[at].set(block.block());
+        self.len.set(at + 1);
     }
 
     /// Gives the first ones to the store.
     #[cold]
     #[inline(never)]
-    fn give(&mut self, count: usize, size: usize, pages: Pages) {
-        let Some(Room { addresses, numbers }) = self.room.as_deref_mut() else { return };
+    fn give(&self, count: usize, size: usize, pages: Pages) {
+        let (Some(Room { addresses, numbers }), len) = (self.room.get().map(|room| &**room), self.len.get()) else {
+            return;
+        };
         let blocks = addresses[..count].iter().zip(&numbers[..count]);
-        store(|store| blocks.for_each(|(&address, &number)| store.put(Span::in_block(address, size, number), pages)));
-        addresses.copy_within(count..self.len, 0);
-        numbers.copy_within(count..self.len, 0);
-        self.len -= count;
+        store(|store| {
+            blocks.for_each(|(address, number)| store.put(Span::in_block(address.get(), size, number.get()), pages));
+        });
+        for at in count..len {
+            addresses[at - count].set(addresses[at].get());
+            numbers[at - count].set(numbers[at].get());
+        }
+        self.len.set(len - count);
     }
 }
 
 #[cold]
 #[inline(never)]
 fn empty_room() -> Box<Room> {
-    Box::new(Room { addresses: [NonNull::dangling(); LIST_MAX], numbers: [0; LIST_MAX] })
+    Box::new(Room {
+        addresses: [const { Cell::new(NonNull::dangling()) }; LIST_MAX],
+        numbers: [const { Cell::new(0) }; LIST_MAX],
+    })
 }
 
 /// What a thread keeps.
 struct Stock {
     share: &'static Share,
-    lists: RefCell<[FreeList; CLASSES]>,
+    lists: [FreeList; CLASSES],
 }
 
 impl Stock {
     fn new() -> Self {
         counts::read_limits_once();
-        Stock { share: Share::take(), lists: RefCell::new([FreeList::EMPTY; CLASSES]) }
+        Stock { share: Share::take(), lists: [FreeList::EMPTY; CLASSES] }
     }
 
     #[inline(always)]
-    fn take(&self, class: usize, size: usize) -> Option<Span> {
-        let block = self.lists.borrow_mut()[class].pop(size)?;
+    fn take(&self, class: usize, size: usize) -> Option<Block> {
+        let block = self.lists[class].pop()?;
         self.share.hit(size);
+        Some(block)
+    }
+
+    /// As [`Stock::take`], counted for an array of so many bytes. A call, with all that it has and gives in registers.
+    #[inline(never)]
+    fn take_at_once(&self, class: usize, size: usize, bytes: usize) -> Option<Block> {
+        let block = self.take(class, size)?;
+        self.share.charge(bytes);
         Some(block)
     }
 
     #[inline]
     fn put(&self, class: usize, block: Span) {
         let size = block.bytes();
-        let list = &mut self.lists.borrow_mut()[class];
-        if list.len >= KEPT[class] {
-            let half = list.len / 2;
+        let list = &self.lists[class];
+        if list.len.get() >= KEPT[class] {
+            let half = list.len.get() / 2;
             self.share.cache(-((half * size) as i64));
             list.give(half, size, Pages::Kept);
         }
@@ -158,8 +178,8 @@ impl Stock {
     }
 
     fn empty(&self) {
-        for (class, list) in self.lists.borrow_mut().iter_mut().enumerate() {
-            let (count, size) = (list.len, class_size(class));
+        for (class, list) in self.lists.iter().enumerate() {
+            let (count, size) = (list.len.get(), class_size(class));
             self.share.cache(-((count * size) as i64));
             list.give(count, size, Pages::Returned);
         }
@@ -187,7 +207,7 @@ fn alloc_bytes(stock: Option<&Stock>, bytes: usize) -> Result<TakenBlock, AllocE
     let grant = counts::grant(share, bytes).ok_or(AllocError::Exhausted)?;
     let (class, size) = if bytes <= SMALL_MAX { class_of(bytes) } else { (CLASSES, bytes) };
     let found = match stock.filter(|_| class < CLASSES).and_then(|stock| stock.take(class, size)) {
-        Some(span) => Some(TakenBlock { span, touched: size }),
+        Some((address, number)) => Some(TakenBlock { span: Span::in_block(address, size, number), touched: size }),
         None => store(|store| store.take(size)),
     };
     match &found {
@@ -230,12 +250,8 @@ pub(crate) fn alloc_at_once(bytes: usize) -> Option<(Span, usize)> {
         return None;
     }
     let (class, size) = class_of(bytes);
-    let taken = STOCK.try_with(|stock| {
-        let block = stock.take(class, size)?;
-        stock.share.charge(bytes);
-        Some(block)
-    });
-    taken.ok().flatten().map(|block| (Span::in_block(block.ptr(), bytes, block.block()), size))
+    let taken = STOCK.try_with(move |stock| stock.take_at_once(class, size, bytes));
+    taken.ok().flatten().map(|(address, number)| (Span::in_block(address, bytes, number), size))
 }
 
 /// Takes back what [`alloc`] gave: a span, and the size of its block.

@@ -12,7 +12,7 @@ use crate::memory::{
 const SHARED: u32 = 0;
 const WRITES: u32 = 1;
 
-/// A storage with one array, in slot 0, and two threads' records. With `unasked` the array is the one that thread 0 made
+/// A storage with one array, in slot 0, and two threads' records. With `unasked` that array is one that thread 0 made
 /// with the bytes, and thread 1 has another one, in slot 1.
 struct Storage {
     unasked: Option<Slot<u8>>,

@@ -385,7 +385,7 @@ pub(crate) fn adopt_parts(call: Call, context: &ThreadContext, parts: Parts<'_>,
         Some(site) => (Owner::Handles, site),
     };
     room_for_array(context, call.op, &parts.storage, owner)?;
-    match registry::create(context, call.op, parts, owner, site) {
+    match registry::create(context, call.op, parts, &owner, site) {
         Ok(key) => Ok(Proxy::from_key(key)),
         Err(why) => Err(why.error(call.op, |refused| refusal(call.op, first.key(), owner, refused))),
     }
@@ -403,7 +403,7 @@ pub(crate) fn adopt_for(
         None => (owner, call.site),
         Some(site) => (Owner::Handles, site),
     };
-    match registry::create(context, call.op, parts, owner, site) {
+    match registry::create(context, call.op, parts, &owner, site) {
         Ok(key) => Ok(Proxy::from_key(key)),
         Err(why) => Err(why.error(call.op, |refused| refusal(call.op, first, owner, refused))),
     }
@@ -559,7 +559,7 @@ pub(crate) fn place(call: Call, context: &ThreadContext, parts: Parts<'_>, place
         return Err(place.refusal(call.op, Refused::Closed));
     }
     room_for_array(context, call.op, &parts.storage, owner)?;
-    match registry::create(context, call.op, parts, owner, composite_site().unwrap_or(call.site)) {
+    match registry::create(context, call.op, parts, &owner, composite_site().unwrap_or(call.site)) {
         Ok(key) => Ok(Proxy::from_key(key)),
         Err(why) => Err(why.error(call.op, |refused| place.refusal(call.op, refused))),
     }
