@@ -1,6 +1,6 @@
 //! Arrays joined: one after the other along an axis (`cat`), or along a new one (`stack`).
 
-use crate::array::autograd::{Grads, is_grad_enabled};
+use crate::array::autograd::Grads;
 use crate::base::{
     call::Call,
     error::{Error, Result},
@@ -12,6 +12,7 @@ use crate::memory::{proxy::Proxy, registry::Parts};
 use crate::ops::call::{
     check,
     exec::{adopt, adopt_parts, compose, device, enter, launch, output, pin, record, view_as},
+    reuse::is_recorded,
 };
 
 /// # Shape: joining arrays
@@ -86,12 +87,12 @@ fn join<T: AsRef<Proxy>>(
         total = total.saturating_add(fitting(array.as_ref().layout())?.dims()[axis]);
     }
     let shape = each.with_dim(axis, total);
-    let joined = enter(call, |context| {
+    let (joined, is_tracked) = enter(call, |context| {
         let pins = pin(context, call.op, [first])?;
         let [head] = pins.arrays();
         fitting(head.layout)?;
         let out = output(context, call.op, device(&head), head.dtype, &shape, false)?;
-        let mut start = 0;
+        let (mut start, mut is_tracked) = (0, false);
         for array in arrays {
             let pins = pin(context, call.op, [array.as_ref()])?;
             let [p] = pins.arrays();
@@ -102,10 +103,11 @@ fn join<T: AsRef<Proxy>>(
             let place: Layout = out.layout.narrow(axis, start, size)?;
             launch(device(&head), &Kernel::Copy { src: view_as(&p, &own), dst: out.view_as(&place) })?;
             start += size;
+            is_tracked |= is_recorded(&p);
         }
-        adopt(call, context, out, first, None)
+        Ok((adopt(call, context, out, first, None)?, is_tracked))
     })?;
-    track_join(joined, arrays, axis, stacked)
+    if is_tracked { track_join(joined, arrays, axis, stacked) } else { Ok(joined) }
 }
 
 /// Hangs the gradient of a join on its result: a chain of nodes with one part each, since a node has three operands.
@@ -115,7 +117,7 @@ fn track_join<T: AsRef<Proxy>>(joined: Proxy, arrays: &[T], axis: usize, stacked
     for part in arrays.iter().map(AsRef::as_ref) {
         let sizes = part.dims();
         let size = if stacked { None } else { sizes.get(axis).copied() };
-        if part.track_op() && is_grad_enabled() {
+        if part.track_op() {
             result = tie(&result, part, axis, start, size)?;
         }
         start += size.unwrap_or(1);
