@@ -2,7 +2,7 @@
 
 use crate::base::{
     error::{Error, Result},
-    shape::{MAX_RANK, Shape},
+    shape::{MAX_RANK, Shape, back, forward, joined},
 };
 
 /// Shape, strides and offset of an array in its storage, counted in elements.
@@ -262,19 +262,11 @@ impl Layout {
     /// A new axis of size 1 before `axis`. The caller checked that the rank allows it.
     #[doc(hidden)]
     pub fn unsqueeze(&self, axis: usize) -> Self {
-        let mut dims = [0; MAX_RANK];
-        let mut strides = [0; MAX_RANK];
-        let rank = self.shape.rank();
-        for i in 0..=rank {
-            let (dim, stride) = match i.cmp(&axis) {
-                std::cmp::Ordering::Less => (self.dims()[i], self.strides[i]),
-                std::cmp::Ordering::Equal => (1, 1),
-                std::cmp::Ordering::Greater => (self.dims()[i - 1], self.strides[i - 1]),
-            };
-            dims[i] = dim;
-            strides[i] = stride;
+        let mut strides = joined(axis, &self.strides, &back(&self.strides, 1));
+        for (i, stride) in strides.iter_mut().enumerate() {
+            *stride = if i == axis { 1 } else { *stride };
         }
-        Layout { shape: Shape::from_dims(&dims[..=rank]), strides, offset: self.offset }
+        Layout { shape: self.shape.with_axis(axis), strides, offset: self.offset }
     }
 
     /// The axis removed at index `at`: for `squeeze` (at 0 of size 1) and `get`.
@@ -283,9 +275,7 @@ impl Layout {
         let mut layout = *self;
         layout.advance(axis, at);
         layout.shape = self.shape.without(axis);
-        for i in axis..layout.shape.rank() {
-            layout.strides[i] = self.strides[i + 1];
-        }
+        layout.strides = joined(axis, &self.strides, &forward(&self.strides));
         layout
     }
 
@@ -295,20 +285,31 @@ impl Layout {
     /// [`Error::ShapeMismatch`].
     #[doc(hidden)]
     pub fn broadcast_to(&self, shape: &Shape, op: &'static str) -> Result<Self> {
-        let lead = match shape.rank().checked_sub(self.shape.rank()) {
-            Some(lead) => lead,
-            None => return Err(Error::shapes(op, &self.shape, shape, "the target has fewer axes")),
-        };
-        let mut strides = [0; MAX_RANK];
-        for (i, (&dim, &stride)) in self.dims().iter().zip(self.strides()).enumerate() {
-            let target = shape.dims()[lead + i];
-            if dim != target && dim != 1 {
-                let why = format!("axis {i} of size {dim} cannot be repeated to {target}");
-                return Err(Error::shapes(op, &self.shape, shape, why));
-            }
-            strides[lead + i] = if dim == target { stride } else { 0 };
+        let (mut dims, mut strides) = (*self.shape.all_dims(), self.strides);
+        (self.shape.rank()..shape.rank()).for_each(|_| {
+            dims = back(&dims, 1);
+            strides = back(&strides, 0);
+        });
+        let mut fits = self.shape.rank() <= shape.rank();
+        for (i, &target) in shape.all_dims().iter().enumerate() {
+            fits &= dims[i] == target || dims[i] == 1;
+            strides[i] = if dims[i] == target { strides[i] } else { 0 };
         }
-        Ok(Layout { shape: *shape, strides, offset: self.offset })
+        if fits { Ok(Layout { shape: *shape, strides, offset: self.offset }) } else { Err(self.apart(shape, op)) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn apart(&self, shape: &Shape, op: &'static str) -> Error {
+        let Some(lead) = shape.rank().checked_sub(self.shape.rank()) else {
+            return Error::shapes(op, &self.shape, shape, "the target has fewer axes");
+        };
+        let mut sizes = self.dims().iter().zip(&shape.dims()[lead..]).enumerate();
+        let found = sizes.find(|(_, (dim, target))| dim != target && **dim != 1);
+        let why = found.map_or_else(String::new, |(i, (dim, target))| {
+            format!("axis {i} of size {dim} cannot be repeated to {target}")
+        });
+        Error::shapes(op, &self.shape, shape, why)
     }
 
     /// The same elements in row-major order seen as another shape, if strides can express it.

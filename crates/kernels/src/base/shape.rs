@@ -186,20 +186,27 @@ impl Shape {
 
     /// The same shape with the size of one axis replaced.
     #[doc(hidden)]
+    #[inline]
     pub fn with_dim(mut self, axis: usize, size: usize) -> Self {
-        self.dims[axis] = size;
+        assert!(axis < MAX_RANK, "an axis of the shape");
+        // All of them at once: one that is written alone is waited for by who reads it with its neighbours.
+        for (i, dim) in self.dims.iter_mut().enumerate() {
+            *dim = if i == axis { size } else { *dim };
+        }
         self
     }
 
     /// The same shape without the axis.
     #[doc(hidden)]
     pub fn without(&self, axis: usize) -> Self {
-        let mut shape = Shape { rank: self.rank - 1, dims: [0; MAX_RANK] };
-        shape.dims[..axis].copy_from_slice(&self.dims[..axis]);
-        for i in axis..shape.rank() {
-            shape.dims[i] = self.dims[i + 1];
-        }
-        shape
+        Shape { rank: self.rank - 1, dims: joined(axis, &self.dims, &forward(&self.dims)) }
+    }
+
+    /// The same shape with an axis of size 1 before `axis`. The caller checked that the rank allows it.
+    #[inline]
+    pub(super) fn with_axis(&self, axis: usize) -> Self {
+        let dims = joined(axis, &self.dims, &back(&self.dims, 1));
+        Shape { rank: self.rank + 1, dims }.with_dim(axis, 1)
     }
 
     /// The shape that two shapes broadcast to by NumPy's rule.
@@ -209,22 +216,52 @@ impl Shape {
     #[doc(hidden)]
     pub fn broadcast(&self, other: &Shape, op: &'static str) -> Result<Shape> {
         let (long, short) = if self.rank() >= other.rank() { (self, other) } else { (other, self) };
-        let mut shape = *long;
-        let lead = long.rank() - short.rank();
-        for (i, &dim) in short.dims().iter().enumerate() {
-            let own = shape.dims[lead + i];
+        let (mut shape, mut dims) = (*long, short.dims);
+        (short.rank()..long.rank()).for_each(|_| dims = back(&dims, 1));
+        let mut differ = None;
+        for i in 0..MAX_RANK {
+            let (own, dim) = (shape.dims[i], dims[i]);
             if own != dim && own != 1 && dim != 1 {
-                return Err(Error::shapes(
-                    op,
-                    self,
-                    other,
-                    format!("sizes {own} and {dim} differ on axis {} and neither is 1", lead + i),
-                ));
+                differ = differ.or(Some(i));
             }
-            shape.dims[lead + i] = if own == 1 { dim } else { own };
+            shape.dims[i] = if own == 1 { dim } else { own };
         }
-        Ok(shape)
+        match differ {
+            None => Ok(shape),
+            Some(axis) => Err(Self::apart(op, [self, other], axis, [long.dims[axis], dims[axis]])),
+        }
     }
+
+    #[cold]
+    #[inline(never)]
+    fn apart(op: &'static str, [lhs, rhs]: [&Shape; 2], axis: usize, [own, dim]: [usize; 2]) -> Error {
+        let why = format!("sizes {own} and {dim} differ on axis {axis} and neither is 1");
+        Error::shapes(op, lhs, rhs, why)
+    }
+}
+
+// What there is for each axis, made whole: what is written piece by piece is waited for by who copies it.
+
+/// The values one place further back, with one in front of them; the last one is left out.
+#[inline(always)]
+pub(super) fn back<T: Copy>(&[a, b, c, d, e, _]: &[T; MAX_RANK], first: T) -> [T; MAX_RANK] {
+    [first, a, b, c, d, e]
+}
+
+/// The values one place further forward, without the first one; behind them there is nothing.
+#[inline(always)]
+pub(super) fn forward<T: Copy + Default>(&[_, b, c, d, e, f]: &[T; MAX_RANK]) -> [T; MAX_RANK] {
+    [b, c, d, e, f, T::default()]
+}
+
+/// The values of one list before a place, and those of another from it on.
+#[inline(always)]
+pub(super) fn joined<T: Copy>(at: usize, before: &[T; MAX_RANK], from: &[T; MAX_RANK]) -> [T; MAX_RANK] {
+    let mut all = *from;
+    for (i, (one, &other)) in all.iter_mut().zip(before).enumerate() {
+        *one = if i < at { other } else { *one };
+    }
+    all
 }
 
 impl Error {
