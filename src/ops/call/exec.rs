@@ -364,16 +364,28 @@ pub(crate) fn launch(device: &Device, kernel: &Kernel<View<'_>>) -> Result<()> {
 }
 
 /// Makes an array of a fresh result, with the owner of an operand.
-#[inline(never)]
+#[inline(always)]
 pub(crate) fn adopt(
     call: Call,
     context: &ThreadContext,
-    output: Output,
+    Output { storage, layout, dtype }: Output,
     first: &Proxy,
     node: Tracked,
 ) -> Result<Proxy> {
-    let Output { storage, layout, dtype } = output;
-    adopt_parts(call, context, Parts { dtype, layout: &layout, storage, node }, first)
+    // Part by part, as in `registry::create`.
+    adopt_fresh(call, context, (dtype, &layout), storage, first, node)
+}
+
+#[inline(never)]
+fn adopt_fresh(
+    call: Call,
+    context: &ThreadContext,
+    (dtype, layout): (DType, &Layout),
+    storage: Storage,
+    first: &Proxy,
+    node: Tracked,
+) -> Result<Proxy> {
+    adopt_parts(call, context, Parts { dtype, layout, storage, node }, first)
 }
 
 /// Makes an array of its parts, with the owner of an operand: in the place where small operations are made, since the

@@ -47,12 +47,24 @@ pub(crate) fn align(
     broadcast: bool,
 ) -> Result<Option<[Layout; 2]>> {
     let (left, right) = (a.layout.shape(), b.layout.shape());
-    if left == right { Ok(None) } else { repeated(op, [a.layout, b.layout], a.dtype, broadcast).map(Some) }
+    if left == right {
+        return Ok(None);
+    }
+    let mut wide = [Layout::SCALAR; 2];
+    repeat(op, [a.layout, b.layout], a.dtype, broadcast, &mut wide)?;
+    Ok(Some(wide))
 }
 
-/// The layouts of two operands of different shapes over their common one.
+/// The layouts of two operands of different shapes over their common one, into a place of the caller's: in a result
+/// they would be read again while they are still being written.
 #[inline(never)]
-fn repeated(op: &'static str, [a, b]: [&Layout; 2], dtype: DType, broadcast: bool) -> Result<[Layout; 2]> {
+fn repeat(
+    op: &'static str,
+    [a, b]: [&Layout; 2],
+    dtype: DType,
+    broadcast: bool,
+    [wide_a, wide_b]: &mut [Layout; 2],
+) -> Result<()> {
     let (left, right) = (a.shape(), b.shape());
     if !broadcast {
         let hint = "the operation wants equal shapes; use the broadcast_ form to repeat axes of size 1";
@@ -60,7 +72,10 @@ fn repeated(op: &'static str, [a, b]: [&Layout; 2], dtype: DType, broadcast: boo
     }
     let shape = left.broadcast(right, op)?;
     shape.check(op, dtype.size_in_bytes())?;
-    Ok([a.broadcast_to(&shape, op)?, b.broadcast_to(&shape, op)?])
+    if a.broadcast_into(&shape, wide_a) && b.broadcast_into(&shape, wide_b) {
+        return Ok(());
+    }
+    Err(Error::shapes(op, left, right, "the common shape of both is none of theirs"))
 }
 
 pub(crate) fn binary(call: Call, a: &Proxy, b: &Proxy, op: BinaryOp, broadcast: bool) -> Result<Proxy> {
@@ -72,11 +87,12 @@ pub(crate) fn binary(call: Call, a: &Proxy, b: &Proxy, op: BinaryOp, broadcast: 
         check::same_device(call, of_x.device(), of_y.device())?;
         check::same_dtype(call, &x, &y)?;
         check::domain(call, op.domain(), x.dtype)?;
-        let wide;
+        let mut wide;
         let [left, right] = match x.layout.shape() == y.layout.shape() {
             true => [x.layout, y.layout],
             false => {
-                wide = repeated(call.op, [x.layout, y.layout], x.dtype, broadcast)?;
+                wide = [Layout::SCALAR; 2];
+                repeat(call.op, [x.layout, y.layout], x.dtype, broadcast, &mut wide)?;
                 wide.each_ref()
             }
         };

@@ -20,6 +20,10 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// That of a scalar, at the first element.
+    #[doc(hidden)]
+    pub const SCALAR: Layout = Layout { shape: Shape::SCALAR, strides: [0; MAX_RANK], offset: 0 };
+
     /// Row-major, starting at the first element.
     #[inline]
     pub fn contiguous(shape: Shape) -> Self {
@@ -285,6 +289,13 @@ impl Layout {
     /// [`Error::ShapeMismatch`].
     #[doc(hidden)]
     pub fn broadcast_to(&self, shape: &Shape, op: &'static str) -> Result<Self> {
+        let mut layout = Layout::SCALAR;
+        if self.broadcast_into(shape, &mut layout) { Ok(layout) } else { Err(self.apart(shape, op)) }
+    }
+
+    /// As [`Layout::broadcast_to`], into a place of the caller's. `false` if it cannot be.
+    #[doc(hidden)]
+    pub fn broadcast_into(&self, shape: &Shape, layout: &mut Layout) -> bool {
         let (mut dims, mut strides) = (*self.shape.all_dims(), self.strides);
         (self.shape.rank()..shape.rank()).for_each(|_| {
             dims = back(&dims, 1);
@@ -295,7 +306,8 @@ impl Layout {
             fits &= dims[i] == target || dims[i] == 1;
             strides[i] = if dims[i] == target { strides[i] } else { 0 };
         }
-        if fits { Ok(Layout { shape: *shape, strides, offset: self.offset }) } else { Err(self.apart(shape, op)) }
+        *layout = Layout { shape: *shape, strides, offset: self.offset };
+        fits
     }
 
     #[cold]
