@@ -2,7 +2,7 @@
 //! that are announced there. The rooms of a workspace lie below both; they are handed [`of_thread`].
 
 use crate::memory::{
-    hazard::USER,
+    hazard::{PLACES, USER},
     registry::{slot, storage_of},
     slot::CYCLE,
     storage,
@@ -29,17 +29,19 @@ fn is_read(block: u32, only: Option<u32>, ended: Ended<'_>) -> bool {
             && ended(array.cycle_id())
     };
     let mut read = false;
-    let mut look = |record: &ThreadRecord| read |= record.hazards.places().any(|(_, place)| reads(place));
+    let mut look = |record: &ThreadRecord, used: usize| {
+        read |= record.hazards.first_places(used).any(|(_, place)| reads(place));
+    };
     let by_others = threads::with_context(|context| {
         let by_others = only != Some(context.number);
         if !by_others {
-            look(context.record);
+            look(context.record, context.used_places.get());
         }
         by_others
     });
     if by_others {
         threads::barrier();
-        threads::for_each_record(look);
+        threads::for_each_record(|record| look(record, PLACES));
     }
     read
 }

@@ -419,8 +419,8 @@ mod tests {
         })
     }
 
-    /// An optimiser takes bytes for its thread's own through a view: who reads them afterwards without that it asks is in
-    /// its way as any reader.
+    /// An optimiser takes bytes for its thread's own through a view: who reads them afterwards without that he asks is
+    /// in its way as any reader.
     #[test]
     fn who_does_not_ask_is_told_before_bytes_become_another_threads_own() -> Result<()> {
         let array = Proxy::zeros(4, crate::DType::F32, &crate::Device::Cpu)?;
