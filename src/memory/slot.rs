@@ -264,8 +264,8 @@ impl<P> Slot<P> {
         }
     }
 
-    /// Has readers ask the storage from now on, if the slot is open, in whatever life. The caller issues the heavy barrier
-    /// before it relies on that: who announced the slot before and did not ask is found in his record.
+    /// Has readers ask the storage from now on, if the slot is open, in whatever life. The caller issues the heavy
+    /// barrier before it relies on that: who announced the slot before and did not ask is found in his record.
     #[cold]
     #[inline(never)]
     pub(crate) fn guard(&self) {

@@ -89,8 +89,6 @@ struct Room {
 type Block = (NonNull<u8>, u32);
 
 impl FreeList {
-    const EMPTY: FreeList = FreeList { len: Cell::new(0), room: OnceCell::new() };
-
     #[inline(always)]
     fn pop(&self) -> Option<Block> {
         let room = self.room.get()?;
@@ -146,7 +144,10 @@ struct Stock {
 impl Stock {
     fn new() -> Self {
         counts::read_limits_once();
-        Stock { share: Share::take(), lists: [FreeList::EMPTY; CLASSES] }
+        Stock {
+            share: Share::take(),
+            lists: [const { FreeList { len: Cell::new(0), room: OnceCell::new() } }; CLASSES],
+        }
     }
 
     #[inline(always)]

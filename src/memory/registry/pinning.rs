@@ -129,7 +129,8 @@ fn announce<const N: usize>(context: &ThreadContext, keys: [Key; N], user: bool)
         of_cycle |= state & CYCLE;
     }
     // By a copy, so that the keys themselves need no place in memory.
-    let mut usable = differs == 0 || are_usable(context, &{ keys });
+    let mut usable =
+        differs == 0 || differs == GUARDED && are_readable(context, cells) || are_usable(context, &{ keys });
     if of_cycle != 0 {
         // After the look at the storage: by then whoever ends the cycle was told that this thread reads (`storage.rs`);
         // of bytes that only their workspace's thread uses it looks at that thread's record always.
@@ -151,6 +152,17 @@ fn announce<const N: usize>(context: &ThreadContext, keys: [Key; N], user: bool)
 #[inline(always)]
 fn from_plain(state: u64, key: Key) -> u64 {
     (state ^ key.open_word(OPEN)) & (u64::MAX << 32 | OPEN | BUSY | SHARED | GUARDED)
+}
+
+/// Whether nobody writes the bytes of arrays that this thread made, announced, and found open and not busy.
+#[inline(always)]
+fn are_readable<const N: usize>(context: &ThreadContext, cells: [&'static ArraySlot; N]) -> bool {
+    let mut readable = true;
+    for cell in cells {
+        // SAFETY: announced, and then seen open and not busy, as the caller says.
+        readable &= unsafe { cell.core.body() }.storage.is_readable(context);
+    }
+    readable
 }
 
 /// Whether announced arrays of any state can be used, but for the ends of their cycles. What is in the way of this

@@ -219,12 +219,12 @@ impl Shape {
         let (mut shape, mut dims) = (*long, short.dims);
         (short.rank()..long.rank()).for_each(|_| dims = back(&dims, 1));
         let mut differ = None;
-        for i in 0..MAX_RANK {
-            let (own, dim) = (shape.dims[i], dims[i]);
+        for (i, (size, dim)) in shape.dims.iter_mut().zip(dims).enumerate() {
+            let own = *size;
             if own != dim && own != 1 && dim != 1 {
                 differ = differ.or(Some(i));
             }
-            shape.dims[i] = if own == 1 { dim } else { own };
+            *size = if own == 1 { dim } else { own };
         }
         match differ {
             None => Ok(shape),
