@@ -387,8 +387,8 @@ impl<F> Shown<F> {
         self.first.with_mut(|first| change(unsafe { &mut *first }));
     }
 
-    /// Shows another value as soon as the slot is marked `TURNED`. The caller borrows a proxy of the slot, and keeps the
-    /// value until the slot is recycled.
+    /// Shows another value as soon as the slot is marked `TURNED`. The caller borrows a proxy of the slot, and keeps
+    /// the value until the slot is recycled.
     pub(crate) fn turn(&self, value: &Arc<F>) {
         // Release: pairs with the Acquire in `get`.
         self.now.store(Arc::as_ptr(value).cast_mut(), Ordering::Release);

@@ -122,8 +122,8 @@ fn alone(context: &ThreadContext) -> u32 {
 #[derive(Debug)]
 pub(crate) struct Storage {
     cell: &'static StorageCell,
-    /// The cell's number, by which slots name it, and above it whether the reference retains a block: one word, so that a
-    /// reference moves as two, and who reads it waits for no second write.
+    /// The cell's number, by which slots name it, and above it whether the reference retains a block: one word, so that
+    /// a reference moves as two, and who reads it waits for no second write.
     word: u64,
 }
 
