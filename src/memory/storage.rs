@@ -15,6 +15,10 @@
 //! thread that made the storage. A reader looks at it after it announced its array. If it names another thread, the
 //! reader sets it to that of all threads, by an exchange; if somebody writes, it withdraws. So reading costs one load.
 //!
+//! Not even that for the array that was made with the bytes, by its own thread, as long as it is not guarded
+//! (`slot.rs`). The storage knows its slot. Whoever is about to write bytes of all threads guards it before the
+//! barrier; and no bytes become another thread's own without such a write.
+//!
 //! - Bytes that the writer alone uses: it exchanges the word for the one that says that it writes. Whoever announced
 //!   an array with them before would have taken the word from it, and whoever does so later fails to. Its own record is
 //!   all that is left to look at: no barrier, and no other thread is disturbed.

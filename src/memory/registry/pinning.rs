@@ -125,7 +125,7 @@ fn announce<const N: usize>(context: &ThreadContext, keys: [Key; N], user: bool)
     let (mut differs, mut of_cycle) = (0, 0);
     for (&key, cell) in keys.iter().zip(cells) {
         let state = cell.core.state();
-        differs |= from_plain(state, key) | u64::from(cell.maker() ^ context.number);
+        differs |= from_plain(state, key, cell.maker() ^ context.number);
         of_cycle |= state & CYCLE;
     }
     // By a copy, so that the keys themselves need no place in memory.
@@ -148,10 +148,10 @@ fn announce<const N: usize>(context: &ThreadContext, keys: [Key; N], user: bool)
 
 /// In which bits a state differs from that of the key's array if it is open and not busy, and no other thread than the
 /// one that made it uses the array, or writes its bytes without a word to its readers (`Slot::guard`). If in none, that
-/// thread may use it.
+/// thread may use it. `another`: not 0 if the caller is another thread; then they differ where the generation stands.
 #[inline(always)]
-fn from_plain(state: u64, key: Key) -> u64 {
-    (state ^ key.open_word(OPEN)) & (u64::MAX << 32 | OPEN | BUSY | SHARED | GUARDED)
+fn from_plain(state: u64, key: Key, another: u32) -> u64 {
+    (state ^ key.open_word(OPEN)) & (u64::MAX << 32 | OPEN | BUSY | SHARED | GUARDED) | u64::from(another) << 32
 }
 
 /// Whether nobody writes the bytes of arrays that this thread made, announced, and found open and not busy.
@@ -460,6 +460,19 @@ mod tests {
                 assert!(matches!(written, Err(Error::InUse { .. })), "{written:?}");
             })
         })
+    }
+
+    /// Whatever the numbers of their records: none is taken for a bit of the state.
+    #[test]
+    fn another_threads_array_is_never_a_plain_one() {
+        let key = Key::new(7, 3);
+        for state in [OPEN, OPEN | GUARDED, OPEN | CYCLE] {
+            let state = 3 << 32 | state;
+            assert_eq!(from_plain(state, key, 0), state & GUARDED);
+            for bit in 0..32 {
+                assert!(from_plain(state, key, 1 << bit) & !GUARDED != 0, "{bit}");
+            }
+        }
     }
 
     /// What an array has after an exchange may be another thread's, or other arrays' too.
