@@ -149,17 +149,24 @@ fn run_with(unasked: bool, fault: Fault, owner: Option<usize>, other: fn(&Storag
     });
 }
 
+fn write_twice(storage: &Storage) {
+    storage.write(1);
+    storage.write(1);
+}
+
+fn write_and_read(storage: &Storage) {
+    storage.write(1);
+    storage.read(1);
+}
+
+fn read_twice(storage: &Storage) {
+    storage.read(0);
+    storage.read(0);
+}
+
 #[test]
 fn nobody_reads_bytes_that_are_being_written() {
-    run(
-        Fault::None,
-        None,
-        |storage| storage.write(1),
-        |storage| {
-            storage.read(0);
-            storage.read(0);
-        },
-    );
+    run(Fault::None, None, |storage| storage.write(1), read_twice);
 }
 
 #[test]
@@ -196,31 +203,12 @@ fn without_a_scan_a_writer_meets_a_reader() {
 /// The writer made the storage: it writes without a barrier, until another thread takes the bytes for all.
 #[test]
 fn nobody_reads_bytes_that_the_thread_writes_that_alone_used_them() {
-    run(
-        Fault::None,
-        Some(1),
-        |storage| {
-            storage.write(1);
-            storage.write(1);
-        },
-        |storage| {
-            storage.read(0);
-            storage.read(0);
-        },
-    );
+    run(Fault::None, Some(1), write_twice, read_twice);
 }
 
 #[test]
 fn a_stranger_writes_after_the_thread_that_alone_used_the_bytes_or_before_it() {
-    run(
-        Fault::None,
-        Some(1),
-        |storage| {
-            storage.write(1);
-            storage.read(1);
-        },
-        |storage| storage.write(0),
-    );
+    run(Fault::None, Some(1), write_and_read, |storage| storage.write(0));
 }
 
 #[test]
@@ -232,39 +220,18 @@ fn a_reader_that_does_not_take_the_bytes_for_all_meets_their_writer() {
 #[test]
 #[should_panic = "Causality violation"]
 fn a_writer_that_takes_bytes_that_are_read_for_its_own_meets_the_reader() {
-    let twice = |storage: &Storage| {
-        storage.write(1);
-        storage.write(1);
-    };
-    run(Fault::AloneThoughRead, None, twice, |storage| storage.read(0));
+    run(Fault::AloneThoughRead, None, write_twice, |storage| storage.read(0));
 }
 
 /// Thread 0 reads its own array without a look at the storage, thread 1 writes through another one.
 #[test]
 fn nobody_who_does_not_ask_reads_bytes_that_another_thread_writes() {
-    run_unasked(
-        Fault::None,
-        |storage| {
-            storage.write(1);
-            storage.write(1);
-        },
-        |storage| {
-            storage.read(0);
-            storage.read(0);
-        },
-    );
+    run_unasked(Fault::None, write_twice, read_twice);
 }
 
 #[test]
 fn a_thread_that_does_not_ask_writes_before_another_one_or_after_it() {
-    run_unasked(
-        Fault::None,
-        |storage| {
-            storage.write(1);
-            storage.read(1);
-        },
-        |storage| storage.write(0),
-    );
+    run_unasked(Fault::None, write_and_read, |storage| storage.write(0));
 }
 
 #[test]
@@ -277,4 +244,10 @@ fn a_writer_that_does_not_say_so_meets_who_does_not_ask() {
 #[should_panic = "Causality violation"]
 fn a_writer_that_says_so_after_the_barrier_meets_who_does_not_ask() {
     run_unasked(Fault::LateGuard, |storage| storage.write(1), |storage| storage.read(0));
+}
+
+#[test]
+#[should_panic = "Causality violation"]
+fn a_writer_without_the_heavy_barrier_meets_who_does_not_ask() {
+    run_unasked(Fault::NoHeavyBarrier, |storage| storage.write(1), |storage| storage.read(0));
 }
