@@ -226,13 +226,13 @@ impl<'a> BufferMut<'a> {
     }
 
     /// Fills it with zeros, as those of a zeroed buffer are: at once on the host, else by a kernel that is submitted.
+    #[inline]
     pub(crate) fn zero(self) -> Result<()> {
-        let BufferMut { span, device, .. } = self;
-        match device {
+        match self.device {
             Device::Cpu => self.on_host().ok_or_else(lent)?.fill(0),
-            Device::Sim(sim) => sim.zero(span)?,
+            Device::Sim(sim) => sim.zero(self.span)?,
             #[cfg(feature = "cuda")]
-            Device::Cuda(cuda) => cuda.zero(span)?,
+            Device::Cuda(cuda) => cuda.zero(self.span)?,
         }
         Ok(())
     }

@@ -465,10 +465,13 @@ pub(crate) fn charge(number: u32, bytes: u64) -> Result<Charged, OverBudget> {
 }
 
 /// As [`charge`], up to and without the node `end`. Whether a soft limit was passed.
+#[inline(always)]
 fn charge_to(number: u32, end: u32, bytes: u64, forced: bool) -> Result<bool, OverBudget> {
-    if number == end || number == 0 || bytes == 0 {
-        return Ok(false);
-    }
+    if number == end || number == 0 || bytes == 0 { Ok(false) } else { charge_from(number, end, bytes, forced) }
+}
+
+/// As [`charge_to`], where there is something to charge.
+fn charge_from(number: u32, end: u32, bytes: u64, forced: bool) -> Result<bool, OverBudget> {
     let of = node(number);
     // What moves below a node in common brings no bytes along that those above have reserved.
     if end != 0 || of.reserved.load(Ordering::Relaxed) == 0 {
@@ -484,8 +487,8 @@ fn charge_to(number: u32, end: u32, bytes: u64, forced: bool) -> Result<bool, Ov
     })
 }
 
-/// As [`charge_to`], of a node where nothing is reserved.
-#[inline]
+/// As [`charge_from`], of a node where nothing is reserved.
+#[inline(always)]
 fn charge_all(number: u32, end: u32, bytes: u64, forced: bool) -> Result<bool, OverBudget> {
     let of = node(number);
     let before = of.bytes.add(bytes, forced).map_err(|used| refused(number, used, bytes, false))?;
@@ -533,16 +536,22 @@ fn free_bytes(number: u32, bytes: u64) {
 }
 
 /// Bytes that were charged are free. From the top: a node ends after those that it is below of were told.
-#[inline(never)]
+#[inline]
 pub(crate) fn discharge(number: u32, bytes: u64) {
     discharge_to(number, 0, bytes);
 }
 
+#[inline(always)]
 fn discharge_to(number: u32, end: u32, bytes: u64) {
     if number != end && number != 0 && bytes > 0 {
-        discharge_to(parent_of(number), end, bytes);
-        free_bytes(number, bytes);
+        discharge_from(number, end, bytes);
     }
+}
+
+#[inline(never)]
+fn discharge_from(number: u32, end: u32, bytes: u64) {
+    discharge_to(parent_of(number), end, bytes);
+    free_bytes(number, bytes);
 }
 
 /// Bytes that are charged to `from`, or to nobody, are charged to `to`, or to nobody. Nodes above both do not notice.
@@ -578,13 +587,18 @@ pub(crate) fn uncount_array(number: u32) {
 }
 
 /// Which budget would refuse an array more now.
+#[inline]
 pub(crate) fn full(number: u32) -> Option<OverBudget> {
-    let is_full = |&at: &u32| {
-        let Node { arrays, .. } = node(at);
+    let mut at = number;
+    while at != 0 {
+        let Node { arrays, parent, .. } = node(at);
         let max = arrays.max.load(Ordering::Relaxed);
-        max != NONE && arrays.now() >= max
-    };
-    path(number, 0).find(is_full).map(|at| refused(at, node(at).arrays.now(), 1, true))
+        if max != NONE && arrays.now() >= max {
+            return Some(refused(at, arrays.now(), 1, true));
+        }
+        at = parent.load(Ordering::Relaxed);
+    }
+    None
 }
 
 /// Whether a workspace that has made so many arrays in its cycle may make another one.

@@ -252,7 +252,7 @@ impl OwnerList {
     }
 
     /// Counts an array that comes in with the budget, and charges its bytes to it.
-    #[cold]
+    #[inline(never)]
     fn charge(&self, cell: &ArraySlot, entry: Entry) -> std::result::Result<(), Refused> {
         let forced = matches!(entry, Entry::Returned | Entry::Stays);
         budget::count_array(self.budget, forced).map_err(Refused::OverBudget)?;

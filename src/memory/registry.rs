@@ -271,17 +271,18 @@ pub(crate) fn create(
     site: Site,
 ) -> std::result::Result<Key, NotMade> {
     // Part by part, in registers: whole, they would be read again while they are still being written.
-    make(context, (op, site), (dtype, layout), storage, node, owner)
+    make(context, storage, layout, dtype, node, owner, (op, site))
 }
 
 #[inline(never)]
 fn make(
     context: &ThreadContext,
-    (op, site): (&'static str, Site),
-    (dtype, layout): (DType, &Layout),
     mut storage: Storage,
+    layout: &Layout,
+    dtype: DType,
     node: Tracked,
     owner: &Owner,
+    (op, site): (&'static str, Site),
 ) -> std::result::Result<Key, NotMade> {
     let owner = owner_of_bytes(&mut storage, *owner);
     if trace::is_on() {

@@ -231,12 +231,14 @@ pub(crate) fn alloc(bytes: usize) -> Result<(Span, usize, usize), AllocError> {
 }
 
 /// Counts bytes that did not come from here as if they had. `false`: a limit does not admit them.
+#[inline]
 pub(crate) fn count(bytes: usize) -> bool {
     let counted = |share| counts::grant(share, bytes).map(|grant| grant.take(bytes)).is_some();
     STOCK.try_with(|stock| counted(Some(stock.share))).unwrap_or_else(|_| counted(None))
 }
 
 /// Takes back what [`count`] counted.
+#[inline]
 pub(crate) fn discount(bytes: usize) {
     if STOCK.try_with(|stock| discharge(Some(stock.share), bytes)).is_err() {
         discharge(None, bytes);

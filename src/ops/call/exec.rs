@@ -211,7 +211,7 @@ fn on_host(context: &ThreadContext, device: &Device, bytes: usize, zeroed: bool)
     }
     let mut storage = Storage::on_host(context, bytes)?;
     if zeroed {
-        storage.own_buffer()?.zero().ok()?;
+        storage.own_buffer()?.on_host()?.fill(0);
     }
     Some(storage)
 }
@@ -227,27 +227,13 @@ fn storage_for(
     payer: u32,
 ) -> Result<Storage> {
     let mut above_soft = false;
-    let mut attempt = || {
-        if payer == 0 {
-            return storage_at_once(context, op, device, bytes, zeroed);
-        }
-        if let Some(refusal) = budget::full(payer) {
-            return Err(NoBytes::Budget(refusal));
-        }
-        let charged = budget::charge(payer, bytes as u64).map_err(NoBytes::Budget)?;
-        let storage = storage_at_once(context, op, device, bytes, zeroed);
-        match (charged, &storage) {
-            (Charged::Nobody, _) => {}
-            (_, Ok(storage)) if storage.part().is_none() => storage.charged_to(payer),
-            _ => budget::discharge(payer, bytes as u64),
-        }
-        above_soft = charged == Charged::AllAboveSoft;
-        storage
-    };
-    let storage = match attempt() {
+    let storage = match charged_storage(context, op, device, (bytes, zeroed), payer, &mut above_soft) {
         Ok(storage) => storage,
-        // What the program's reclaimers make is theirs.
-        Err(why) => users(|| pressure::recover(context, (op, device, bytes), why, &mut attempt))?,
+        Err(why) => {
+            let mut attempt = || charged_storage(context, op, device, (bytes, zeroed), payer, &mut above_soft);
+            // What the program's reclaimers make is theirs.
+            users(|| pressure::recover(context, (op, device, bytes), why, &mut attempt))?
+        }
     };
     if above_soft | context.workspaces.above_soft.take() {
         users(|| pressure::relieve(context, device, bytes));
@@ -255,7 +241,35 @@ fn storage_for(
     Ok(storage)
 }
 
-/// As [`storage_for`], charged to nobody, and without a look for more.
+/// As [`storage_for`], without a look for more. In the place of its caller, which would read the answer again while it
+/// is still being written.
+#[inline(always)]
+fn charged_storage(
+    context: &ThreadContext,
+    op: &'static str,
+    device: &Device,
+    (bytes, zeroed): (usize, bool),
+    payer: u32,
+    above_soft: &mut bool,
+) -> std::result::Result<Storage, NoBytes> {
+    if payer == 0 {
+        return storage_at_once(context, op, device, bytes, zeroed);
+    }
+    if let Some(refusal) = budget::full(payer) {
+        return Err(NoBytes::Budget(refusal));
+    }
+    let charged = budget::charge(payer, bytes as u64).map_err(NoBytes::Budget)?;
+    *above_soft = charged == Charged::AllAboveSoft;
+    let storage = storage_at_once(context, op, device, bytes, zeroed);
+    match (charged, &storage) {
+        (Charged::Nobody, _) => {}
+        (_, Ok(storage)) if storage.part().is_none() => storage.charged_to(payer),
+        _ => budget::discharge(payer, bytes as u64),
+    }
+    storage
+}
+
+/// As [`charged_storage`], charged to nobody.
 #[inline(always)]
 fn storage_at_once(
     context: &ThreadContext,
@@ -329,20 +343,22 @@ pub(crate) fn both_or_none(
 /// Looks for room where the budget of an owner has none for one more array. Who takes bytes for it has looked before,
 /// but not a view, a second result, or the result of a composed operation.
 #[inline(always)]
-fn room_for_array(context: &ThreadContext, op: &'static str, storage: &Storage, owner: Owner) -> Result<()> {
-    let is_full = budget::is_in_use() && budget::full(budget_of(owner)).is_some();
-    if is_full { look_for_room(context, op, storage, owner) } else { Ok(()) }
+fn room_for_array(context: &ThreadContext, op: &'static str, storage: &Storage, owner: &Owner) -> Result<()> {
+    let is_full = budget::is_in_use() && budget::full(budget_of(*owner)).is_some();
+    // No manager gets what lies in a workspace.
+    if is_full && storage.part().is_none() {
+        return look_for_room(context, op, storage.buffer().device(), owner);
+    }
+    Ok(())
 }
 
 #[cold]
 #[inline(never)]
-fn look_for_room(context: &ThreadContext, op: &'static str, storage: &Storage, owner: Owner) -> Result<()> {
-    // No manager gets what lies in a workspace.
-    let full = || budget::full(budget_of(owner)).filter(|_| storage.part().is_none());
-    let mut attempt = || full().map_or(Ok(()), |refusal| Err(NoBytes::Budget(refusal)));
+fn look_for_room(context: &ThreadContext, op: &'static str, device: &Device, owner: &Owner) -> Result<()> {
+    let mut attempt = || budget::full(budget_of(*owner)).map_or(Ok(()), |refusal| Err(NoBytes::Budget(refusal)));
     match attempt() {
         Ok(()) => Ok(()),
-        Err(why) => users(|| pressure::recover(context, (op, storage.buffer().device(), 1), why, &mut attempt)),
+        Err(why) => users(|| pressure::recover(context, (op, device, 1), why, &mut attempt)),
     }
 }
 
@@ -396,7 +412,7 @@ pub(crate) fn adopt_parts(call: Call, context: &ThreadContext, parts: Parts<'_>,
         None => (first.owner(call.op)?, call.site),
         Some(site) => (Owner::Handles, site),
     };
-    room_for_array(context, call.op, &parts.storage, owner)?;
+    room_for_array(context, call.op, &parts.storage, &owner)?;
     match registry::create(context, call.op, parts, &owner, site) {
         Ok(key) => Ok(Proxy::from_key(key)),
         Err(why) => Err(why.error(call.op, |refused| refusal(call.op, first.key(), owner, refused))),
@@ -492,7 +508,7 @@ fn given(op: &'static str, result: Proxy, (first, owner): (Key, Owner)) -> Resul
 fn give(op: &'static str, result: Proxy, owner: Owner, refusal: impl FnOnce(Refused) -> Error) -> Result<Proxy> {
     with_context(|context| {
         if budget::is_in_use() {
-            result.with_pinned(op, |array| look_for_room(context, op, array.storage, owner))??;
+            result.with_pinned(op, |array| room_for_array(context, op, array.storage, &owner))??;
         }
         result.give_to(context, op, owner, refusal)
     })
@@ -560,17 +576,25 @@ fn refusal(op: &'static str, first: Key, owner: Owner, refused: Refused) -> Erro
     }
 }
 
-/// Makes an array in a place that the caller named.
-pub(crate) fn place(call: Call, context: &ThreadContext, parts: Parts<'_>, place: &dyn Place) -> Result<Proxy> {
+/// Makes an array in a place that the caller named. In line: as [`adopt_parts`].
+#[inline(always)]
+pub(crate) fn place(
+    call: Call,
+    context: &ThreadContext,
+    (dtype, layout): (DType, &Layout),
+    storage: Storage,
+    place: &dyn Place,
+) -> Result<Proxy> {
     let owner = place.owner();
     // A workspace that takes its arrays does not open a closed manager again.
     if let Owner::Manager(id) = owner
-        && parts.storage.part().is_some()
+        && storage.part().is_some()
         && !id.is_open()
     {
         return Err(place.refusal(call.op, Refused::Closed));
     }
-    room_for_array(context, call.op, &parts.storage, owner)?;
+    room_for_array(context, call.op, &storage, &owner)?;
+    let parts = Parts { dtype, layout, storage, node: None };
     match registry::create(context, call.op, parts, &owner, composite_site().unwrap_or(call.site)) {
         Ok(key) => Ok(Proxy::from_key(key)),
         Err(why) => Err(why.error(call.op, |refused| place.refusal(call.op, refused))),

@@ -8,7 +8,7 @@ use crate::base::{
     shape::Shape,
 };
 use crate::device::Device;
-use crate::memory::{proxy::Proxy, registry::Parts, workspace};
+use crate::memory::{proxy::Proxy, workspace};
 use crate::ops::call::{
     exec::{Output, allocate_for, enter, place},
     place::Place,
@@ -28,8 +28,8 @@ pub(crate) fn make(
         let storage = allocate_for(context, call.op, device, (dtype, &shape), zeroed, || Some(at.owner()))?;
         let mut out = Output { storage, layout: Layout::contiguous(shape), dtype };
         fill(&mut out)?;
-        let Output { storage, layout, dtype } = out;
-        place(call, context, Parts { dtype, layout: &layout, storage, node: None }, at)
+        let Output { storage, ref layout, dtype } = out;
+        place(call, context, (dtype, layout), storage, at)
     })
 }
 

@@ -29,7 +29,7 @@ use crate::device::{
     Device,
     buffer::{Buffer, Foreign, Span},
 };
-use crate::memory::{proxy::Proxy, registry::Parts, storage::Storage};
+use crate::memory::{proxy::Proxy, storage::Storage};
 use crate::ops::{
     call::{
         compose::argument,
@@ -458,8 +458,7 @@ impl Proxy {
             // SAFETY: only `export` uses this deleter, with its own box as the context; `pack` keeps it.
             let export = unsafe { &*managed.context().cast::<Export<M>>() };
             let Export { dtype, layout, storage, .. } = export;
-            let parts = Parts { dtype: *dtype, layout, storage: storage.clone(), node: None };
-            return enter(call, |context| place(call, context, parts, &at));
+            return enter(call, |context| place(call, context, (*dtype, layout), storage.clone(), &at));
         }
         let (shape, strides, dtype) = call.named(read(call.op, tensor))?;
         let offset = usize::try_from(tensor.byte_offset).unwrap_or(usize::MAX);

@@ -18,7 +18,6 @@ use crate::base::{
 use crate::device::{buffer::Buffer, host::pool};
 use crate::memory::{
     proxy::Proxy,
-    registry::Parts,
     storage::Storage,
     workspace::{self, planning::UNPLANNED},
 };
@@ -131,6 +130,6 @@ pub(crate) fn of_vec<T: WithDType>(
 pub(crate) fn adopt(call: Call, buffer: Buffer, (layout, dtype): (Layout, DType), at: &dyn Place) -> Result<Proxy> {
     enter(call, |context| {
         let storage = Storage::new(context, call.op, buffer, UNPLANNED)?;
-        place(call, context, Parts { dtype, layout: &layout, storage, node: None }, at)
+        place(call, context, (dtype, &layout), storage, at)
     })
 }
