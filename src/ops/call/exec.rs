@@ -150,8 +150,8 @@ pub(crate) fn output_view<'a>(storage: &Storage, dtype: DType, layout: &'a Layou
     View::new(storage.buffer().span(), dtype, layout)
 }
 
-/// A contiguous result.
-#[inline]
+/// A contiguous result. In line: its layout is made where it stays.
+#[inline(always)]
 pub(crate) fn output(
     context: &ThreadContext,
     op: &'static str,
@@ -160,8 +160,21 @@ pub(crate) fn output(
     shape: &Shape,
     zeroed: bool,
 ) -> Result<Output> {
-    let storage = allocate(context, op, device, dtype, shape, zeroed)?;
+    let storage = bytes_of_output(context, op, device, dtype, shape, zeroed)?;
     Ok(Output { storage, layout: Layout::contiguous(*shape), dtype })
+}
+
+/// As [`allocate`], whose code is here once.
+#[inline(never)]
+fn bytes_of_output(
+    context: &ThreadContext,
+    op: &'static str,
+    device: &Device,
+    dtype: DType,
+    shape: &Shape,
+    zeroed: bool,
+) -> Result<Storage> {
+    allocate(context, op, device, dtype, shape, zeroed)
 }
 
 /// The layout of a contiguous result: that of an operand, if its elements lie so from the first of its buffer on.

@@ -218,6 +218,15 @@ struct Cut {
 }
 
 impl Cut {
+    /// All of an array.
+    #[inline(always)]
+    fn whole(shape: &Shape) -> Self {
+        let mut cut = Cut { shape: *shape, taken: [TakenPart::One(0); MAX_RANK], rank: shape.rank(), new: 0 };
+        let every = |&len: &usize| TakenPart::Some { start: 0, len, step: 1 };
+        cut.taken.iter_mut().zip(shape.dims()).for_each(|(taken, dim)| *taken = every(dim));
+        cut
+    }
+
     fn of(&self, layout: &Layout) -> Result<Layout> {
         let mut layout = *layout;
         for (axis, taken) in self.taken[..self.rank].iter().enumerate().rev() {
@@ -314,8 +323,14 @@ fn used(item: &TensorIndexer) -> usize {
     }
 }
 
-/// The view and the picks that items mean for a shape.
-fn resolve<'a>(op: &'static str, items: &'a [TensorIndexer], shape: &Shape) -> Result<(Cut, Vec<PickedAxis<'a>>)> {
+/// The view and the picks that items mean, of a cut that takes all and of no picks.
+fn resolve<'a>(
+    op: &'static str,
+    items: &'a [TensorIndexer],
+    cut: &mut Cut,
+    picks: &mut Vec<PickedAxis<'a>>,
+) -> Result<()> {
+    let shape = &cut.shape;
     let uses = items.iter().map(used).sum();
     let Some(left) = shape.rank().checked_sub(uses) else {
         return argument(op, "number of indices", uses, "at most one for each axis");
@@ -323,10 +338,6 @@ fn resolve<'a>(op: &'static str, items: &'a [TensorIndexer], shape: &Shape) -> R
     if items.iter().filter(|item| matches!(item, TensorIndexer::Ellipsis)).count() > 1 {
         return argument(op, "ellipses", items.len(), "at most one");
     }
-    let every = |dim: usize| TakenPart::Some { start: 0, len: dim, step: 1 };
-    let mut cut = Cut { shape: *shape, taken: [TakenPart::One(0); MAX_RANK], rank: shape.rank(), new: 0 };
-    cut.taken.iter_mut().zip(shape.dims()).for_each(|(taken, &dim)| *taken = every(dim));
-    let mut picks = Vec::new();
     // The next axis of the array, and of the view.
     let (mut from, mut to) = (0, 0);
     for item in items {
@@ -371,7 +382,7 @@ fn resolve<'a>(op: &'static str, items: &'a [TensorIndexer], shape: &Shape) -> R
     if rank > MAX_RANK {
         return Err(Error::rank_too_large(op, rank));
     }
-    Ok((cut, picks))
+    Ok(())
 }
 
 /// The indices that a pick means, as a list on the device of `x`; axes that a mask covers are first made one.
@@ -398,7 +409,8 @@ fn ids_of(x: &Proxy, (axis, item): PickedAxis<'_>, op: &'static str) -> Result<(
 
 /// What items take of an array.
 pub(crate) fn sliced(call: Call, x: &Proxy, items: &[TensorIndexer]) -> Result<Proxy> {
-    let (cut, picks) = call.named(resolve(call.op, items, x.shape()))?;
+    let (mut cut, mut picks) = (Cut::whole(x.shape()), Vec::new());
+    call.named(resolve(call.op, items, &mut cut, &mut picks))?;
     if picks.is_empty() {
         return cut.made(call, x);
     }
@@ -414,7 +426,8 @@ pub(crate) fn sliced(call: Call, x: &Proxy, items: &[TensorIndexer]) -> Result<P
 /// Writes an array, broadcast, to what items take of another.
 pub(crate) fn assign(call: Call, x: &Proxy, items: &[TensorIndexer], src: &Proxy) -> Result<()> {
     let write = || {
-        let (cut, picks) = resolve(call.op, items, x.shape())?;
+        let (mut cut, mut picks) = (Cut::whole(x.shape()), Vec::new());
+        resolve(call.op, items, &mut cut, &mut picks)?;
         // Checked here, as a view aside says nothing of its array.
         writable(x, call.op)?;
         no_grad(|| {

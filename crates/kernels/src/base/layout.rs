@@ -235,8 +235,10 @@ impl Layout {
         }
         self.shape = self.shape.with_dim(axis, len);
         self.advance(axis, start);
-        if len > 1 {
-            self.strides[axis] = self.strides[axis].wrapping_mul(step);
+        let by = if len > 1 { step } else { 1 };
+        // All of them at once, as in `Shape::with_dim`.
+        for (i, stride) in self.strides.iter_mut().enumerate() {
+            *stride = if i == axis { stride.wrapping_mul(by) } else { *stride };
         }
         Ok(self)
     }

@@ -646,15 +646,8 @@ impl Axes {
     /// The shape after reducing these axes: kept as 1, or removed.
     #[doc(hidden)]
     pub fn reduced(self, shape: &Shape, keep: bool) -> Shape {
-        let mut dims = [0; MAX_RANK];
-        let mut rank = 0;
-        for (i, &dim) in shape.dims().iter().enumerate() {
-            if !self.has(i) || keep {
-                dims[rank] = if self.has(i) { 1 } else { dim };
-                rank += 1;
-            }
-        }
-        Shape::from_dims(&dims[..rank])
+        let axes = (0..shape.rank()).rev().filter(|&axis| self.has(axis));
+        axes.fold(*shape, |shape, axis| if keep { shape.with_dim(axis, 1) } else { shape.without(axis) })
     }
 }
 

@@ -139,20 +139,18 @@ struct ReducePlan {
 
 impl ReducePlan {
     fn new(layout: &Layout, reduced: Axes) -> Self {
-        let mut plan = ReducePlan { axes: [ReduceAxis::default(); MAX_RANK], rank: 0 };
-        let mut to = 1;
-        for i in (0..layout.dims().len()).rev() {
-            let len = layout.dims()[i];
+        let rank = layout.dims().iter().filter(|&&len| len != 1).count();
+        let mut plan = ReducePlan { axes: [ReduceAxis::default(); MAX_RANK], rank };
+        let (mut at, mut to) = (rank, 1);
+        for (i, (&len, &from)) in layout.dims().iter().zip(layout.strides()).enumerate().rev() {
             if len != 1 {
-                let own = if reduced.has(i) { 0 } else { to };
-                plan.axes[plan.rank] = ReduceAxis { len, from: layout.strides()[i], to: own };
-                plan.rank += 1;
+                at -= 1;
+                plan.axes[at] = ReduceAxis { len, from, to: if reduced.has(i) { 0 } else { to } };
                 to *= if reduced.has(i) { 1 } else { len };
             }
         }
         // A repeated axis goes outside: there its rows are used again while they are near.
         let distance = |axis: &ReduceAxis| if axis.from == 0 { usize::MAX } else { axis.from.unsigned_abs() };
-        plan.axes[..plan.rank].reverse();
         sort_axes(&mut plan.axes[..plan.rank], distance);
         plan.join();
         plan
@@ -161,14 +159,17 @@ impl ReducePlan {
     fn join(&mut self) {
         let mut kept = 0;
         for i in 1..self.rank {
-            let (slow, fast) = (self.axes[kept], self.axes[i]);
+            // Number by number: they were just written.
+            let (slow, fast) = (&self.axes[kept], &self.axes[i]);
             let in_source = slow.from == fast.from * fast.len as isize;
             let in_target = slow.is_reduced() == fast.is_reduced() && slow.to == fast.to * fast.len;
             if in_source && in_target {
-                self.axes[kept] = ReduceAxis { len: slow.len * fast.len, ..fast };
+                self.axes[kept] = ReduceAxis { len: slow.len * fast.len, ..*fast };
             } else {
                 kept += 1;
-                self.axes[kept] = fast;
+                if kept < i {
+                    self.axes[kept] = self.axes[i];
+                }
             }
         }
         self.rank = self.rank.min(kept + 1);

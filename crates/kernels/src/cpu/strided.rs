@@ -17,6 +17,8 @@ use crate::cpu::{
 const STAGE: usize = 512;
 /// Rows shorter than this are staged several at a time.
 const SHORT: usize = 256;
+/// Words of the room for a few elements.
+const FEW: usize = 32;
 /// Side of the squares in which a transposed copy goes: a cache line of f32.
 const TILE: usize = 16;
 
@@ -237,8 +239,32 @@ impl<const N: usize> Pieces<N> {
     }
 }
 
-/// Room for a piece of any type.
-type StageBuffer = [u64; STAGE];
+/// Room for a piece of any type. Filling it with zeros takes longer than a small piece itself: those get little.
+enum Stage {
+    None,
+    Few([u64; FEW]),
+    Many([u64; STAGE]),
+}
+
+impl Stage {
+    /// The first so many bytes, as they were left if it was called with no more before.
+    fn room(&mut self, bytes: usize) -> &mut [u8] {
+        let is_enough = match self {
+            Stage::None => false,
+            Stage::Few(words) => bytes <= size_of_val(words),
+            Stage::Many(_) => true,
+        };
+        if !is_enough {
+            *self = if bytes <= size_of::<[u64; FEW]>() { Stage::Few([0; FEW]) } else { Stage::Many([0; STAGE]) };
+        }
+        let words: &mut [u64] = match self {
+            Stage::None => &mut [],
+            Stage::Few(words) => words,
+            Stage::Many(words) => words,
+        };
+        &mut cast_slice_mut::<u64, u8>(words)[..bytes]
+    }
+}
 
 /// An operand of which only the size of its elements is known: the code of an iteration is there once for all types.
 #[derive(Clone, Copy)]
@@ -260,8 +286,7 @@ struct StagedSource<'a> {
     size: usize,
     /// From one row of a piece to the next, and along a row.
     steps: [isize; 2],
-    /// Made when first needed.
-    stage: Option<StageBuffer>,
+    stage: Stage,
     /// Where the staged piece begins, and its elements: one that repeats need not be copied again.
     staged: (isize, usize),
 }
@@ -269,7 +294,7 @@ struct StagedSource<'a> {
 impl<'a> StagedSource<'a> {
     fn new<const N: usize>(operand: ByteOperand<'a>, pieces: &Pieces<N>, n: usize) -> Self {
         let steps = [pieces.lines.steps[n], pieces.iter.row.steps[n]];
-        StagedSource { data: operand.data, size: operand.size, steps, stage: None, staged: (-1, 0) }
+        StagedSource { data: operand.data, size: operand.size, steps, stage: Stage::None, staged: (-1, 0) }
     }
 
     fn get(&mut self, at: isize, rows: usize, len: usize) -> &[u8] {
@@ -277,8 +302,7 @@ impl<'a> StagedSource<'a> {
         if step == 1 && (rows == 1 || line == len as isize) {
             return &self.data[at as usize * size..(at as usize + count) * size];
         }
-        let stage = self.stage.get_or_insert([0; STAGE]);
-        let stage = &mut cast_slice_mut::<u64, u8>(stage)[..count * size];
+        let stage = self.stage.room(count * size);
         if self.staged.0 != at || self.staged.1 < count {
             with_size!(size, T => {
                 let (data, stage) = (cast_slice::<u8, T>(self.data), cast_slice_mut::<u8, T>(stage));
@@ -304,8 +328,8 @@ fn with_target(
     if step == 1 {
         return f(&mut data[at as usize * size..(at as usize + len) * size]);
     }
-    let mut stage: StageBuffer = [0; STAGE];
-    let stage = &mut cast_slice_mut::<u64, u8>(&mut stage)[..len * size];
+    let mut stage = Stage::None;
+    let stage = stage.room(len * size);
     if read {
         with_size!(size, T => gather(cast_slice::<u8, T>(data), at, step, cast_slice_mut(stage)));
     }
