@@ -2,7 +2,7 @@
 
 use crate::base::{
     error::{Error, Result},
-    shape::{MAX_RANK, Shape, back, forward, joined},
+    shape::{MAX_RANK, Shape, back, forward, joined, replaced},
 };
 
 /// Shape, strides and offset of an array in its storage, counted in elements.
@@ -191,7 +191,7 @@ impl Layout {
     pub fn transpose(mut self, a: usize, b: usize) -> Self {
         let (da, db) = (self.dims()[a], self.dims()[b]);
         self.shape = self.shape.with_dim(a, db).with_dim(b, da);
-        self.strides.swap(a, b);
+        self.strides = replaced(&replaced(&self.strides, a, self.strides[b]), b, self.strides[a]);
         self
     }
 
@@ -201,7 +201,7 @@ impl Layout {
         let mut layout = *self;
         for (to, &from) in order.iter().enumerate() {
             layout.shape = layout.shape.with_dim(to, self.dims()[from]);
-            layout.strides[to] = self.strides[from];
+            layout.strides = replaced(&layout.strides, to, self.strides[from]);
         }
         layout
     }
@@ -236,10 +236,7 @@ impl Layout {
         self.shape = self.shape.with_dim(axis, len);
         self.advance(axis, start);
         let by = if len > 1 { step } else { 1 };
-        // All of them at once, as in `Shape::with_dim`.
-        for (i, stride) in self.strides.iter_mut().enumerate() {
-            *stride = if i == axis { stride.wrapping_mul(by) } else { *stride };
-        }
+        self.strides = replaced(&self.strides, axis, self.strides[axis].wrapping_mul(by));
         Ok(self)
     }
 
@@ -247,7 +244,7 @@ impl Layout {
     #[doc(hidden)]
     pub fn flip(mut self, axis: usize) -> Self {
         self.advance(axis, self.dims()[axis].saturating_sub(1));
-        self.strides[axis] = self.strides[axis].wrapping_neg();
+        self.strides = replaced(&self.strides, axis, self.strides[axis].wrapping_neg());
         self
     }
 
@@ -268,10 +265,7 @@ impl Layout {
     /// A new axis of size 1 before `axis`. The caller checked that the rank allows it.
     #[doc(hidden)]
     pub fn unsqueeze(&self, axis: usize) -> Self {
-        let mut strides = joined(axis, &self.strides, &back(&self.strides, 1));
-        for (i, stride) in strides.iter_mut().enumerate() {
-            *stride = if i == axis { 1 } else { *stride };
-        }
+        let strides = replaced(&joined(axis, &self.strides, &back(&self.strides, 1)), axis, 1);
         Layout { shape: self.shape.with_axis(axis), strides, offset: self.offset }
     }
 

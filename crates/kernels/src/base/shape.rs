@@ -189,10 +189,7 @@ impl Shape {
     #[inline]
     pub fn with_dim(mut self, axis: usize, size: usize) -> Self {
         assert!(axis < MAX_RANK, "an axis of the shape");
-        // All of them at once: one that is written alone is waited for by who reads it with its neighbours.
-        for (i, dim) in self.dims.iter_mut().enumerate() {
-            *dim = if i == axis { size } else { *dim };
-        }
+        self.dims = replaced(&self.dims, axis, size);
         self
     }
 
@@ -252,6 +249,17 @@ pub(super) fn back<T: Copy>(&[a, b, c, d, e, _]: &[T; MAX_RANK], first: T) -> [T
 #[inline(always)]
 pub(super) fn forward<T: Copy + Default>(&[_, b, c, d, e, f]: &[T; MAX_RANK]) -> [T; MAX_RANK] {
     [b, c, d, e, f, T::default()]
+}
+
+/// The values with another one at a place: all of them at once, since one that is written alone is waited for by who
+/// reads it with its neighbours.
+#[inline(always)]
+pub(super) fn replaced<T: Copy>(list: &[T; MAX_RANK], at: usize, by: T) -> [T; MAX_RANK] {
+    let mut all = *list;
+    for (i, one) in all.iter_mut().enumerate() {
+        *one = if i == at { by } else { *one };
+    }
+    all
 }
 
 /// The values of one list before a place, and those of another from it on.
