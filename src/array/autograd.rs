@@ -212,7 +212,7 @@ impl Read {
     fn confirm(&self) -> Result<()> {
         match self.storage {
             Some(storage) if storage::version_of(storage) != self.version => {
-                Err(Error::ChangedSinceSaved { op: self.op, site: self.site })
+                Err(Error::ChangedSinceSaved { op: self.op, site: self.site, backward: None })
             }
             _ => Ok(()),
         }
@@ -296,9 +296,12 @@ impl Saved {
         let parts = Parts { dtype: self.dtype, layout: &self.layout, storage: self.storage.clone(), node: None };
         let value = registry::context(|context| handle_owned(Call { op: self.op, site: self.site }, context, parts))?;
         match registry::cycle_of(value.key()) {
-            Some(cycle) if !value.is_in_scope() => {
-                Err(Error::GraphEnded { op: self.op, site: self.site, workspace: validity::about(cycle).workspace })
-            }
+            Some(cycle) if !value.is_in_scope() => Err(Error::GraphEnded {
+                op: self.op,
+                site: self.site,
+                backward: None,
+                workspace: validity::about(cycle).workspace,
+            }),
             _ => Ok(value),
         }
     }

@@ -28,7 +28,7 @@ pub(crate) struct Input<R> {
 impl Input<BufReader<File>> {
     /// The whole of a file.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let fail = |why: String| Error::File { path: Some(path.to_owned()), offset: None, why };
+        let fail = |why: String| Error::file(Some(path), None, why);
         let file = File::open(path).map_err(|error| fail(format!("cannot be opened: {error}")))?;
         let metadata = file.metadata().map_err(|error| fail(format!("cannot be asked for its length: {error}")))?;
         if !metadata.is_file() {
@@ -89,7 +89,7 @@ impl<R> Input<R> {
             Some(part) => format!("in entry `{part}`: {why}"),
             None => why,
         };
-        Error::File { path: self.path.clone(), offset: Some(at), why }
+        Error::file(self.path.as_deref(), Some(at), why)
     }
 
     /// An error about the bytes that come next.

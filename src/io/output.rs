@@ -37,7 +37,7 @@ impl<W: Write> Output<W> {
     }
 
     pub(super) fn fail(&self, why: impl Into<String>) -> Error {
-        Error::File { path: self.path.clone(), offset: None, why: why.into() }
+        Error::file(self.path.as_deref(), None, why)
     }
 
     pub(super) fn put(&mut self, bytes: &[u8]) -> Result<()> {
@@ -100,7 +100,7 @@ fn in_chunks<B: Bits>(all: &[B], put: &mut dyn FnMut(&[u8]) -> Result<()>) -> Re
 /// Writes a file, which takes its name when `write` has succeeded.
 #[track_caller]
 pub(super) fn save(path: &Path, write: impl FnOnce(&mut Output<BufWriter<File>>) -> Result<()>) -> Result<()> {
-    let fail = |why: String| Error::File { path: Some(path.to_owned()), offset: None, why };
+    let fail = |why: String| Error::file(Some(path), None, why);
     // A link stays a link, and what it leads to is replaced.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let before = fs::metadata(&target).ok();

@@ -111,7 +111,7 @@ fn write(tensors: Vec<(&str, &Tensor)>, path: &Path) -> Result<()> {
     for (kind, name, _, (dtype, dims)) in &all {
         if *name == METADATA {
             let why = format!("no array can have the name `{METADATA}`");
-            return Err(Error::File { path: Some(path.to_owned()), offset: None, why });
+            return Err(Error::file(Some(path), None, why));
         }
         let begin = end;
         end += dims.iter().product::<usize>() * dtype.size_in_bytes();
@@ -305,7 +305,7 @@ impl<'a> TensorView<'a> {
     /// [`Error::File`] if ndgc does not have it.
     pub fn dtype(&self) -> Result<DType> {
         let stored = self.info.dtype(self.name);
-        stored.map(|stored| stored.dtype).map_err(|why| Error::File { path: None, offset: Some(self.start), why })
+        stored.map(|stored| stored.dtype).map_err(|why| Error::file(None, Some(self.start), why))
     }
 
     /// The shape.

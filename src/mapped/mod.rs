@@ -57,7 +57,7 @@ impl MmapedSafetensors {
 unsafe fn map(path: &Path) -> Result<Arc<dyn AsRef<[u8]> + Send + Sync>> {
     let fail = |error: std::io::Error| {
         let why = format!("cannot be mapped: {error}");
-        Error::File { path: Some(path.to_owned()), offset: None, why }
+        Error::file(Some(path), None, why)
     };
     let file = File::open(path).map_err(fail)?;
     if !file.metadata().map_err(fail)?.is_file() {

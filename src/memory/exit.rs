@@ -91,7 +91,12 @@ impl GradStep for Exit {
     fn back(&self, grad: Proxy, give: &mut Give<'_>) -> Result<()> {
         let inside = self.inside();
         let Some(node) = inside.node.clone() else {
-            return Err(Error::GraphEnded { op: self.op, site: self.site, workspace: inside.workspace.clone() });
+            return Err(Error::GraphEnded {
+                op: self.op,
+                site: self.site,
+                backward: None,
+                workspace: inside.workspace.clone(),
+            });
         };
         drop(inside);
         give(&node, grad)

@@ -1,5 +1,7 @@
 //! Convolutions: `[batch, channels, width]` or `[batch, channels, height, width]`.
 
+use std::panic::Location;
+
 use crate::base::call::Call;
 use crate::nn::{
     batch_norm::BatchNorm,
@@ -165,11 +167,12 @@ impl Conv2d {
     /// One convolution for this one and the batch norm behind it, in use.
     ///
     /// # Errors
-    /// [`Error::Msg`] if the batch norm has no scale and shift; as the operations inside.
+    /// [`Error::Invalid`] if the batch norm has no scale and shift; as the operations inside.
     #[track_caller]
     pub fn absorb_bn(&self, bn: &BatchNorm) -> Result<Self> {
         let Some((scale, shift)) = bn.weight_and_bias() else {
-            return Err(Error::Msg("absorb_bn: the batch norm has no scale and shift".into()));
+            let error = Error::invalid("absorb_bn", "the batch norm has no scale and shift");
+            return Err(error.at(Location::caller()));
         };
         let by = scale.div(&bn.running_var().affine(1.0, bn.eps())?.sqrt()?)?;
         let weight = self.weight.broadcast_mul(&by.reshape((by.elem_count(), 1, 1, 1))?)?;

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::process;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -111,8 +111,9 @@ impl<T: Send + 'static> Prefetch<T> {
     /// After a panic, a [`Prefetch::reset`] calls the producer again as the panic left it.
     ///
     /// # Errors
-    /// [`Error::WorkspaceConfig`] if the configuration is not of a circular workspace; [`Error::Msg`] for more than
+    /// [`Error::WorkspaceConfig`] if the configuration is not of a circular workspace; [`Error::Invalid`] for more than
     /// 65,536 places, or if there is no thread to be had. What the ring cannot be made of comes as the first element.
+    #[track_caller]
     pub fn new<P>(config: &WorkspaceConfig, depth: usize, producer: P) -> Result<Self>
     where
         P: FnMut(usize) -> Result<Option<T>> + Send + 'static,
@@ -124,6 +125,7 @@ impl<T: Send + 'static> Prefetch<T> {
     ///
     /// # Errors
     /// As of [`Prefetch::new`].
+    #[track_caller]
     pub fn new_on<P>(device: &Device, config: &WorkspaceConfig, depth: usize, producer: P) -> Result<Self>
     where
         P: FnMut(usize) -> Result<Option<T>> + Send + 'static,
@@ -136,23 +138,30 @@ impl<T: Send + 'static> Prefetch<T> {
                     .to_owned(),
             });
         }
+        let site = Location::caller();
         if depth > DEPTH_MAX {
-            return Err(Error::msg(format!("{depth} batches cannot wait, only {DEPTH_MAX}; give a smaller depth")));
+            return Err(Error::invalid(
+                "Prefetch",
+                format!("{depth} batches cannot wait, only {DEPTH_MAX}; give a smaller depth"),
+            )
+            .at(site));
         }
         let state = PrefetchState::Rests(Box::new(producer));
         let mut all = Prefetch { device: device.clone(), config: config.clone(), depth, state, process: process::id() };
-        all.start()?;
+        all.start().map_err(|error| error.at(site))?;
         Ok(all)
     }
 
     /// Begins again with element 0, at the end, after an error, and in between. Batches that were taken before stay.
     ///
     /// # Errors
-    /// [`Error::Msg`] if there is no thread to be had, or the producer is gone, because a value of its panicked when it
-    /// was dropped; [`Error::Forked`].
+    /// [`Error::Invalid`] if there is no thread to be had, or the producer is gone, because a value of its panicked
+    /// when it was dropped; [`Error::Forked`].
+    #[track_caller]
     pub fn reset(&mut self) -> Result<()> {
+        let site = Location::caller();
         self.stop();
-        self.start()
+        self.start().map_err(|error| error.at(site))
     }
 
     fn start(&mut self) -> Result<()> {
@@ -160,7 +169,8 @@ impl<T: Send + 'static> Prefetch<T> {
             return Err(Error::forked("reset"));
         }
         let PrefetchState::Rests(producer) = std::mem::replace(&mut self.state, PrefetchState::Lost) else {
-            return Err(Error::msg(
+            return Err(Error::invalid(
+                "Prefetch",
                 "the producer is gone: a batch that could not be sent panicked when it was dropped",
             ));
         };
@@ -181,7 +191,10 @@ impl<T: Send + 'static> Prefetch<T> {
             }
             Err(error) => {
                 self.state = PrefetchState::Rests(producer);
-                Err(Error::msg(format!("no thread to make batches ahead: {error}; end some, or call reset() later")))
+                Err(Error::invalid(
+                    "Prefetch",
+                    format!("no thread to make batches ahead: {error}; end some, or call reset() later"),
+                ))
             }
         }
     }

@@ -211,7 +211,7 @@ impl<B: Backend> VarBuilderArgs<'_, B> {
     /// The weight of a name, of whatever shape it is.
     ///
     /// # Errors
-    /// As [`VarBuilderArgs::get`]; [`Error::Msg`] of a source that makes weights.
+    /// As [`VarBuilderArgs::get`]; [`Error::Invalid`] of a source that makes weights.
     #[track_caller]
     pub fn get_unchecked(&self, name: &str) -> Result<Tensor> {
         self.get_unchecked_dtype(name, self.source.dtype)
@@ -377,7 +377,7 @@ impl SimpleBackend for Zeros {
 }
 
 fn no_shape(name: &str) -> Error {
-    Error::Msg(format!("VarBuilder::get_unchecked: `{name}` would have to be made, which needs a shape; use get"))
+    Error::invalid("VarBuilder::get_unchecked", format!("`{name}` would have to be made, which needs a shape; use get"))
 }
 
 impl SimpleBackend for VarMap {

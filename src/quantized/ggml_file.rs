@@ -78,7 +78,7 @@ impl Content {
     /// [`Error::File`]; as [`Proxy::zeros`].
     #[track_caller]
     pub fn read<R: Read + Seek, P: Place + ?Sized>(reader: &mut R, at: &P) -> Result<Content> {
-        let unreadable = |error| Error::File { path: None, offset: None, why: format!("cannot be read: {error}") };
+        let unreadable = |error| Error::file(None, None, format!("cannot be read: {error}"));
         let end = reader.seek(SeekFrom::End(0)).map_err(unreadable)?;
         reader.seek(SeekFrom::Start(0)).map_err(unreadable)?;
         let mut input = Input::new(BufReader::new(reader), None, end);

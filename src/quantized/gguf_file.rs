@@ -191,7 +191,7 @@ impl Value {
                 let kind = all.first().map_or(ValueType::U32, Value::value_type);
                 if let Some(other) = all.iter().find(|value| value.value_type() != kind) {
                     let why = format!("an array of both {kind:?} and {:?}; it has one type", other.value_type());
-                    return Err(Error::File { path: None, offset: None, why });
+                    return Err(Error::file(None, None, why));
                 }
                 to.extend(kind.to_u32().to_le_bytes());
                 to.extend((all.len() as u64).to_le_bytes());
@@ -270,7 +270,7 @@ impl TensorInfo {
 }
 
 fn unreadable(error: std::io::Error) -> Error {
-    Error::File { path: None, offset: None, why: format!("cannot be read: {error}") }
+    Error::file(None, None, format!("cannot be read: {error}"))
 }
 
 /// The header of a file.
@@ -505,10 +505,10 @@ fn alignment(value: Option<&Value>) -> std::result::Result<u64, String> {
 pub fn write<W: Seek + Write>(w: &mut W, metadata: &[(&str, &Value)], tensors: &[(&str, &QTensor)]) -> Result<()> {
     let failed = |error: std::io::Error| {
         let why = format!("cannot be written: {error}");
-        Error::File { path: None, offset: None, why }
+        Error::file(None, None, why)
     };
     let said = metadata.iter().find(|(name, _)| *name == ALIGNMENT).map(|(_, value)| *value);
-    let alignment = alignment(said).map_err(|why| Error::File { path: None, offset: None, why })?;
+    let alignment = alignment(said).map_err(|why| Error::file(None, None, why))?;
     let padded = |bytes: u64| bytes.next_multiple_of(alignment);
     let mut header = Vec::from(MAGIC);
     header.extend(2u32.to_le_bytes());

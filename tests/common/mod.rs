@@ -137,12 +137,9 @@ pub(crate) fn assert_names_its_line(error: &ndgc::Error) {
     let of_no_call = matches!(
         error,
         Error::WorkspaceConfig { .. }
-            | Error::ChangedSinceSaved { .. }
-            | Error::GraphEnded { .. }
             | Error::Device { .. }
             | Error::DeviceUnavailable { .. }
             | Error::Environment { .. }
-            | Error::File { .. }
             | Error::CannotFindTensor { .. }
             | Error::Wrapped(_)
             | Error::UnsupportedDTypeForOp(..)

@@ -49,7 +49,7 @@ pub(crate) fn ggml(bytes: &[u8]) -> Result<()> {
     let content = ndgc::quantized::ggml_file::Content::read(&mut std::io::Cursor::new(bytes), &Device::Cpu)?;
     // A file may end before its first tensor.
     let why = "has no tensor".to_owned();
-    if content.tensors.is_empty() { Err(Error::File { path: None, offset: None, why }) } else { Ok(()) }
+    if content.tensors.is_empty() { Err(Error::file(None, None, why)) } else { Ok(()) }
 }
 
 /// Whether the bytes are a file; any error but one about a file is a failure.

@@ -342,3 +342,64 @@ fn d9_an_error_in_a_network_names_the_users_line_and_the_layer() {
         assert!(told.starts_with("layer ") && told.contains(file!()), "{told}");
     });
 }
+
+/// What iterators of data, evaluations, normalisers and files refuse is told of the line that asked.
+#[test]
+fn d10_an_error_of_data_or_an_evaluation_names_the_users_line() {
+    use ndgc::train::{
+        ArrayDataSetIterator, CsvDataSetIterator, CsvLabels, DataIterator, DataSet, Evaluation, IEvaluation,
+        Normalizer, RegressionEvaluation, Roc, read_idx,
+    };
+    alone(|| {
+        let of = |dims: &[usize]| Tensor::ones(dims, DType::F32, &Device::Cpu).unwrap();
+        let here = |line: u32| format!("{}:{line}", file!());
+        let (mut evaluation, mut roc) = (Evaluation::new(3), Roc::default());
+        assert_eq!(line_of(evaluation.eval(&of(&[4, 3]), &of(&[5, 3]), None)), here(line!()));
+        assert_eq!(line_of(evaluation.eval(&of(&[4, 2]), &of(&[4, 2]), None)), here(line!()));
+        assert_eq!(line_of(roc.eval(&of(&[4, 3]), &of(&[4, 3]), None)), here(line!()));
+        assert_eq!(line_of(roc.merge(&Roc::new(5).unwrap())), here(line!()));
+        assert_eq!(line_of(RegressionEvaluation::from_json("{}")), here(line!()));
+        let closed = of(&[4, 3]);
+        closed.close();
+        assert_eq!(line_of(evaluation.eval(&closed, &of(&[4, 3]), None)), here(line!()));
+
+        let set = DataSet::new(of(&[4, 3]), of(&[4, 3])).unwrap();
+        assert_eq!(line_of(DataSet::merge(&[])), here(line!()));
+        let narrower = DataSet::new(of(&[1, 2]), of(&[1, 3])).unwrap();
+        assert_eq!(line_of(DataSet::merge(&[set.clone(), narrower])), here(line!()));
+        assert_eq!(line_of(ArrayDataSetIterator::new(set.clone(), 0)), here(line!()));
+        assert_eq!(line_of(Normalizer::standardize().transform(&set)), here(line!()));
+        assert_eq!(line_of(read_idx("/there is no such file")), here(line!()));
+        assert_eq!(line_of(CsvDataSetIterator::new("/nor this", CsvLabels::None, 2)), here(line!()));
+        let mut batches = ArrayDataSetIterator::new(set.clone(), 3).unwrap();
+        set.features.close();
+        assert_eq!(line_of(set.detach()), here(line!()));
+        assert_eq!(line_of(Normalizer::standardize().fit(&mut batches)), here(line!()));
+        batches.reset().unwrap();
+        for batch in &mut batches {
+            let refused = batch.map(drop).unwrap_err();
+            assert_eq!(refused.site(), None, "the standard library asks: no line is better than one of this library's");
+        }
+        batches.reset().unwrap();
+        for batch in batches {
+            assert_eq!(line_of(batch), here(line!() - 1), "that of the loop");
+        }
+    });
+}
+
+/// What changed before `backward` is told of the operation that needs it, and of the call that found it.
+#[test]
+fn d11_a_gradient_that_cannot_be_names_the_operation_and_the_call_of_backward() {
+    alone(|| {
+        let x = ndgc::Var::ones(3, DType::F32, &Device::Cpu).unwrap();
+        let y = x.as_tensor().affine(2., 0.).unwrap();
+        let (loss, operation) = (y.sqr().unwrap().sum_all().unwrap(), line!());
+        ndgc::no_grad(|| y.add_(&y)).unwrap();
+        let (refused, line) = (loss.backward(), line!());
+        let told = refused.as_ref().map(drop).unwrap_err().to_string();
+        assert!(matches!(refused, Err(Error::ChangedSinceSaved { op: "sqr", .. })), "{told}");
+        assert_eq!(line_of(refused), format!("{}:{line}", file!()));
+        assert!(told.contains(&format!("sqr (called at {}:{operation}:", file!())), "{told}");
+        assert!(told.contains(&format!("after backward (called at {}:{line}:", file!())), "{told}");
+    });
+}

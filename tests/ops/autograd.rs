@@ -139,7 +139,7 @@ fn a_value_changed_in_place_after_it_was_saved_is_an_error_that_names_the_operat
         data.affine_(2., 0.).unwrap();
         let found = error(y.backward());
         assert!(
-            matches!(found, Error::ChangedSinceSaved { op: "mul", site } if site.file().ends_with("autograd.rs")),
+            matches!(found, Error::ChangedSinceSaved { op: "mul", site, .. } if site.file().ends_with("autograd.rs")),
             "{found}"
         );
         let y = x.exp().unwrap();

@@ -172,7 +172,7 @@ impl MappedBlock {
         let Store { file, path, reserved, allocate, .. } = &*self.store;
         if bytes > self.map.len() {
             let why = format!("{bytes} bytes were to be reserved of {}; let the block grow before", self.map.len());
-            return Err(Error::File { path: Some(path.clone()), offset: None, why });
+            return Err(Error::file(Some(path), None, why));
         }
         let _one = self.store.change();
         // Acquire: as above; the lock alone would do.
@@ -249,7 +249,7 @@ fn length_for(path: &Path, bytes: usize) -> Result<usize> {
     let rounded = bytes.checked_next_multiple_of(PAGE).filter(|&length| length > 0 && length <= isize::MAX as usize);
     rounded.ok_or_else(|| {
         let why = format!("{bytes} bytes cannot be mapped; 1 to {} can", isize::MAX as usize / PAGE * PAGE);
-        Error::File { path: Some(path.to_owned()), offset: None, why }
+        Error::file(Some(path), None, why)
     })
 }
 
@@ -297,7 +297,7 @@ fn lock(file: &File, path: &Path) -> Result<()> {
         Err(fs::TryLockError::WouldBlock) => {
             let why =
                 "is mapped by another workspace, here or in another process; destroy that one, or use another file";
-            Err(Error::File { path: Some(path.to_owned()), offset: None, why: why.to_owned() })
+            Err(Error::file(Some(path), None, why))
         }
         Err(fs::TryLockError::Error(error)) => Err(failed(path, "cannot be locked against others", &error)),
     }
@@ -311,7 +311,7 @@ fn failed(path: &Path, what: &str, error: &io::Error) -> Error {
         ErrorKind::FileTooLarge | ErrorKind::OutOfMemory | ErrorKind::InvalidInput => "ask for less",
         _ => "use another file or folder (TMPDIR names that of temporary files)",
     };
-    Error::File { path: Some(path.to_owned()), offset: None, why: format!("{what}: {error}; {instead}") }
+    Error::file(Some(path), None, format!("{what}: {error}; {instead}"))
 }
 
 /// `posix_fallocate` would do, but where the file system has no such call it writes a zero into each block that begins

@@ -304,7 +304,7 @@ impl PthTensors {
         let mut input = Input::open(&self.path)?;
         if input.end() != self.bytes {
             let why = format!("had {} bytes before, and has {} now", self.bytes, input.end());
-            return Err(Error::File { path: Some(self.path.clone()), offset: None, why });
+            return Err(Error::file(Some(&self.path), None, why));
         }
         self.archive.load(&mut input, info, at).map(Some)
     }

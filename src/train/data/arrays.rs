@@ -4,6 +4,8 @@ use std::fmt;
 
 use ndgc::{Error, Generator, Result, Tensor, Workspace};
 
+use super::super::place::{next_of_call, of_call};
+
 use super::data_set::DataSet;
 use super::iterator::DataIterator;
 
@@ -139,19 +141,25 @@ impl ArrayDataSetIterator {
     ///
     /// # Errors
     /// [`Error::Argument`] for batches of no example.
+    #[track_caller]
     pub fn new(all: DataSet, batch: usize) -> Result<Self> {
-        check_batch(batch)?;
-        Ok(ArrayDataSetIterator { all, batch, start: 0, seed: None, epoch: 0, order: None })
+        of_call(|| {
+            check_batch(batch)?;
+            Ok(ArrayDataSetIterator { all, batch, start: 0, seed: None, epoch: 0, order: None })
+        })
     }
 
     /// Shuffles: each epoch has an order of its own, which seed and epoch decide.
     ///
     /// # Errors
     /// As [`Generator::permutation`].
+    #[track_caller]
     pub fn shuffled(mut self, seed: u64) -> Result<Self> {
-        self.seed = Some(seed);
-        self.begin()?;
-        Ok(self)
+        of_call(|| {
+            self.seed = Some(seed);
+            self.begin()?;
+            Ok(self)
+        })
     }
 
     /// The epochs that came before this one: each reset is one more.
@@ -163,9 +171,12 @@ impl ArrayDataSetIterator {
     ///
     /// # Errors
     /// As [`Generator::permutation`].
+    #[track_caller]
     pub fn set_epoch(&mut self, epoch: u64) -> Result<()> {
-        self.epoch = epoch;
-        self.begin()
+        of_call(|| {
+            self.epoch = epoch;
+            self.begin()
+        })
     }
 
     /// Number of all examples.
@@ -197,14 +208,17 @@ impl ArrayDataSetIterator {
 impl Iterator for ArrayDataSetIterator {
     type Item = Result<DataSet>;
 
+    #[track_caller]
     fn next(&mut self) -> Option<Result<DataSet>> {
-        let len = self.batch.min(self.num_examples().saturating_sub(self.start));
-        if len == 0 {
-            return None;
-        }
-        let made = self.make(len);
-        self.start += len;
-        Some(made)
+        next_of_call(|| {
+            let len = self.batch.min(self.num_examples().saturating_sub(self.start));
+            if len == 0 {
+                return None;
+            }
+            let made = self.make(len);
+            self.start += len;
+            Some(made)
+        })
     }
 }
 

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use ndgc::{Device, Error, Result, Tensor};
 
+use super::super::place::{next_of_call, of_call};
+
 use super::arrays::check_batch;
 use super::data_set::DataSet;
 use super::iterator::DataIterator;
@@ -66,22 +68,28 @@ impl CsvDataSetIterator {
     ///
     /// # Errors
     /// [`Error::Argument`] for batches of no row; [`Error::File`] for a file that cannot be opened.
+    #[track_caller]
     pub fn new(path: impl AsRef<Path>, labels: CsvLabels, batch: usize) -> Result<Self> {
-        check_batch(batch)?;
-        let path = path.as_ref().to_owned();
-        let file = open(&path)?;
-        let (skip, delimiter, text) = (0, ',', String::new());
-        Ok(CsvDataSetIterator { path, labels, batch, skip, delimiter, file, line: 0, columns: None, text })
+        of_call(|| {
+            check_batch(batch)?;
+            let path = path.as_ref().to_owned();
+            let file = open(&path)?;
+            let (skip, delimiter, text) = (0, ',', String::new());
+            Ok(CsvDataSetIterator { path, labels, batch, skip, delimiter, file, line: 0, columns: None, text })
+        })
     }
 
     /// Begins after that many lines.
     ///
     /// # Errors
     /// As [`DataIterator::reset`].
+    #[track_caller]
     pub fn with_skip_lines(mut self, lines: usize) -> Result<Self> {
-        self.skip = lines;
-        self.reset()?;
-        Ok(self)
+        of_call(|| {
+            self.skip = lines;
+            self.reset()?;
+            Ok(self)
+        })
     }
 
     /// What stands between the columns.
@@ -92,7 +100,7 @@ impl CsvDataSetIterator {
     }
 
     fn fail(&self, why: String) -> Error {
-        Error::File { path: Some(self.path.clone()), offset: None, why: format!("line {}: {why}", self.line) }
+        Error::file(Some(&self.path), None, format!("line {}: {why}", self.line))
     }
 
     /// The next line that is not empty, to `text`.
@@ -164,16 +172,20 @@ impl CsvDataSetIterator {
 impl Iterator for CsvDataSetIterator {
     type Item = Result<DataSet>;
 
+    #[track_caller]
     fn next(&mut self) -> Option<Result<DataSet>> {
-        self.make().transpose()
+        next_of_call(|| self.make().transpose())
     }
 }
 
 impl DataIterator<DataSet> for CsvDataSetIterator {
+    #[track_caller]
     fn reset(&mut self) -> Result<()> {
-        self.file = open(&self.path)?;
-        self.line = 0;
-        Ok(())
+        of_call(|| {
+            self.file = open(&self.path)?;
+            self.line = 0;
+            Ok(())
+        })
     }
 
     fn batch(&self) -> Option<usize> {
@@ -182,7 +194,6 @@ impl DataIterator<DataSet> for CsvDataSetIterator {
 }
 
 fn open(path: &Path) -> Result<BufReader<File>> {
-    let fail =
-        |error: std::io::Error| Error::File { path: Some(path.to_owned()), offset: None, why: error.to_string() };
+    let fail = |error: std::io::Error| Error::file(Some(path), None, error.to_string());
     Ok(BufReader::new(File::open(path).map_err(fail)?))
 }

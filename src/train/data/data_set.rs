@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ndgc::{CycleLease, Error, Result, Tensor};
 
-use super::super::place::called_here;
+use super::super::place::of_call;
 
 /// A batch for networks with one input and one output: examples along the first axis of each array.
 ///
@@ -58,10 +58,12 @@ impl DataSet {
         features_mask: Option<Tensor>,
         labels_mask: Option<Tensor>,
     ) -> Result<Self> {
-        for other in [Some(&labels), features_mask.as_ref(), labels_mask.as_ref()].into_iter().flatten() {
-            same_examples(&features, other)?;
-        }
-        Ok(DataSet { features, labels, features_mask, labels_mask, lease: None })
+        of_call(|| {
+            for other in [Some(&labels), features_mask.as_ref(), labels_mask.as_ref()].into_iter().flatten() {
+                same_examples(&features, other)?;
+            }
+            Ok(DataSet { features, labels, features_mask, labels_mask, lease: None })
+        })
     }
 
     /// Examples in it: the size of the first axis.
@@ -75,7 +77,7 @@ impl DataSet {
     /// [`Error::Narrow`] if there are not so many.
     #[track_caller]
     pub fn rows(&self, start: usize, len: usize) -> Result<Self> {
-        called_here(self.map(|array| array.narrow(0, start, len)))
+        of_call(|| self.map(|array| array.narrow(0, start, len)))
     }
 
     /// Splits off the examples after the first `n`, as views: those to train on, and those to test with.
@@ -90,14 +92,17 @@ impl DataSet {
     /// One batch with the examples of all, in order. Masks have to be there for all or for none.
     ///
     /// # Errors
-    /// [`Error::Msg`] for no batches, or if only some have a mask; as [`Tensor::cat`].
+    /// [`Error::Invalid`] for no batches, or if only some have a mask; as [`Tensor::cat`].
+    #[track_caller]
     pub fn merge(batches: &[Self]) -> Result<Self> {
-        Ok(DataSet {
-            features: join(batches.iter().map(|batch| Some(&batch.features)))?.ok_or_else(nothing)?,
-            labels: join(batches.iter().map(|batch| Some(&batch.labels)))?.ok_or_else(nothing)?,
-            features_mask: join(batches.iter().map(|batch| batch.features_mask.as_ref()))?,
-            labels_mask: join(batches.iter().map(|batch| batch.labels_mask.as_ref()))?,
-            lease: None,
+        of_call(|| {
+            Ok(DataSet {
+                features: join(batches.iter().map(|batch| Some(&batch.features)))?.ok_or_else(nothing)?,
+                labels: join(batches.iter().map(|batch| Some(&batch.labels)))?.ok_or_else(nothing)?,
+                features_mask: join(batches.iter().map(|batch| batch.features_mask.as_ref()))?,
+                labels_mask: join(batches.iter().map(|batch| batch.labels_mask.as_ref()))?,
+                lease: None,
+            })
         })
     }
 
@@ -105,16 +110,18 @@ impl DataSet {
     ///
     /// # Errors
     /// As [`Tensor::try_detach`].
+    #[track_caller]
     pub fn detach(&self) -> Result<Self> {
-        Ok(DataSet { lease: None, ..self.map(Tensor::try_detach)? })
+        of_call(|| Ok(DataSet { lease: None, ..self.map(Tensor::try_detach)? }))
     }
 
     /// A batch in the current workspace, or one of its own where none is open: ND4J's `DataSet.migrate()`.
     ///
     /// # Errors
     /// As [`Tensor::migrate`].
+    #[track_caller]
     pub fn migrate(&self) -> Result<Self> {
-        Ok(DataSet { lease: None, ..self.map(|array| array.migrate(true))? })
+        of_call(|| Ok(DataSet { lease: None, ..self.map(|array| array.migrate(true))? }))
     }
 
     /// The batch with `f` of each of its arrays.
@@ -161,7 +168,7 @@ impl MultiDataSet {
     /// A batch without masks.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] if the arrays are not of as many examples; [`Error::Msg`] without features.
+    /// [`Error::ShapeMismatch`] if the arrays are not of as many examples; [`Error::Invalid`] without features.
     #[track_caller]
     pub fn new(features: Vec<Tensor>, labels: Vec<Tensor>) -> Result<Self> {
         Self::with_masks(features, labels, Vec::new(), Vec::new())
@@ -170,8 +177,8 @@ impl MultiDataSet {
     /// A batch with masks: a list is empty, or as long as that of the arrays.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] if the arrays are not of as many examples; [`Error::Msg`] without features, or for a
-    /// list of another length.
+    /// [`Error::ShapeMismatch`] if the arrays are not of as many examples; [`Error::Invalid`] without features, or for
+    /// a list of another length.
     #[track_caller]
     pub fn with_masks(
         features: Vec<Tensor>,
@@ -179,21 +186,26 @@ impl MultiDataSet {
         features_masks: Vec<Option<Tensor>>,
         labels_masks: Vec<Option<Tensor>>,
     ) -> Result<Self> {
-        let first = features.first().ok_or_else(nothing)?;
-        for (masks, arrays) in [(&features_masks, &features), (&labels_masks, &labels)] {
-            if !masks.is_empty() && masks.len() != arrays.len() {
-                return Err(Error::msg(format!(
-                    "{} masks for {} arrays; give one for each, with None where there is none, or no list",
-                    masks.len(),
-                    arrays.len()
-                )));
+        of_call(|| {
+            let first = features.first().ok_or_else(nothing)?;
+            for (masks, arrays) in [(&features_masks, &features), (&labels_masks, &labels)] {
+                if !masks.is_empty() && masks.len() != arrays.len() {
+                    return Err(Error::invalid(
+                        "MultiDataSet",
+                        format!(
+                            "{} masks for {} arrays; give one for each, with None where there is none, or no list",
+                            masks.len(),
+                            arrays.len()
+                        ),
+                    ));
+                }
             }
-        }
-        let masks = features_masks.iter().chain(&labels_masks).flatten();
-        for other in features.iter().chain(&labels).chain(masks) {
-            same_examples(first, other)?;
-        }
-        Ok(MultiDataSet { features, labels, features_masks, labels_masks, lease: None })
+            let masks = features_masks.iter().chain(&labels_masks).flatten();
+            for other in features.iter().chain(&labels).chain(masks) {
+                same_examples(first, other)?;
+            }
+            Ok(MultiDataSet { features, labels, features_masks, labels_masks, lease: None })
+        })
     }
 
     /// Examples in it: the size of the first axis.
@@ -205,16 +217,18 @@ impl MultiDataSet {
     ///
     /// # Errors
     /// As [`Tensor::try_detach`].
+    #[track_caller]
     pub fn detach(&self) -> Result<Self> {
-        Ok(MultiDataSet { lease: None, ..self.map(Tensor::try_detach)? })
+        of_call(|| Ok(MultiDataSet { lease: None, ..self.map(Tensor::try_detach)? }))
     }
 
     /// A batch in the current workspace: as [`DataSet::migrate`].
     ///
     /// # Errors
     /// As [`Tensor::migrate`].
+    #[track_caller]
     pub fn migrate(&self) -> Result<Self> {
-        Ok(MultiDataSet { lease: None, ..self.map(|array| array.migrate(true))? })
+        of_call(|| Ok(MultiDataSet { lease: None, ..self.map(|array| array.migrate(true))? }))
     }
 
     /// The batch with `f` of each of its arrays.
@@ -252,17 +266,16 @@ fn examples(array: &Tensor) -> usize {
     array.dims().first().copied().unwrap_or(1)
 }
 
-#[track_caller]
 fn same_examples(features: &Tensor, other: &Tensor) -> Result<()> {
     if examples(features) == examples(other) {
         return Ok(());
     }
     let why = "the first axis counts the examples and is the same for features, labels and masks";
-    called_here(Err(Error::shape_mismatch("DataSet", features.dims(), other.dims(), why)))
+    Err(Error::shape_mismatch("DataSet", features.dims(), other.dims(), why))
 }
 
 fn nothing() -> Error {
-    Error::msg("a batch without features; give at least one array")
+    Error::invalid("DataSet", "a batch without features; give at least one array")
 }
 
 /// The arrays one after the other; None if there are none.
@@ -272,6 +285,9 @@ fn join<'a>(arrays: impl Iterator<Item = Option<&'a Tensor>>) -> Result<Option<T
     match some.len() {
         0 => Ok(None),
         n if n == all.len() => Tensor::cat(&some, 0).map(Some),
-        n => Err(Error::msg(format!("{n} of {} batches have a mask; give one to all or to none", all.len()))),
+        n => Err(Error::invalid(
+            "DataSet::merge",
+            format!("{n} of {} batches have a mask; give one to all or to none", all.len()),
+        )),
     }
 }

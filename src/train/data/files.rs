@@ -8,6 +8,8 @@ use flate2::bufread::GzDecoder;
 use ndgc::nn::encoding::one_hot;
 use ndgc::{DType, Device, Error, Result, Tensor, npy};
 
+use super::super::place::{next_of_call, of_call};
+
 use super::arrays::ArrayDataSetIterator;
 use super::data_set::DataSet;
 use super::iterator::DataIterator;
@@ -21,15 +23,18 @@ const COUNT_MAX: u64 = 1 << 40;
 ///
 /// # Errors
 /// [`Error::File`] for a file that cannot be read or is something else; as [`Tensor::from_vec`].
+#[track_caller]
 pub fn read_idx(path: impl AsRef<Path>) -> Result<Tensor> {
-    let path = path.as_ref();
-    let fail = |why: String| Error::File { path: Some(path.to_owned()), offset: None, why };
-    let mut file = BufReader::new(File::open(path).map_err(|error| fail(error.to_string()))?);
-    let mut start = [0; 2];
-    let read = file.read_exact(&mut start).map_err(|error| fail(error.to_string()));
-    read?;
-    let all = start.as_slice().chain(file);
-    if start == GZIP { idx(GzDecoder::new(BufReader::new(all))) } else { idx(all) }.map_err(fail)
+    of_call(|| {
+        let path = path.as_ref();
+        let fail = |why: String| Error::file(Some(path), None, why);
+        let mut file = BufReader::new(File::open(path).map_err(|error| fail(error.to_string()))?);
+        let mut start = [0; 2];
+        let read = file.read_exact(&mut start).map_err(|error| fail(error.to_string()));
+        read?;
+        let all = start.as_slice().chain(file);
+        if start == GZIP { idx(GzDecoder::new(BufReader::new(all))) } else { idx(all) }.map_err(fail)
+    })
 }
 
 /// The array of a stream, or what is wrong with it.
@@ -76,31 +81,38 @@ impl IdxDataSetIterator {
     ///
     /// # Errors
     /// As [`read_idx`] and [`ArrayDataSetIterator::new`].
+    #[track_caller]
     pub fn new(images: impl AsRef<Path>, labels: impl AsRef<Path>, classes: usize, batch: usize) -> Result<Self> {
-        let all = DataSet::new(read_idx(images)?, read_idx(labels)?)?;
-        all.labels.dims1()?;
-        let largest = all.labels.with_slice(|labels: &[u8]| labels.iter().copied().max())?;
-        if let Some(label) = largest.filter(|&label| usize::from(label) >= classes) {
-            return Err(Error::index_out_of_range("IdxDataSetIterator", label.into(), classes));
-        }
-        Ok(IdxDataSetIterator { bytes: ArrayDataSetIterator::new(all, batch)?, classes })
+        of_call(|| {
+            let all = DataSet::new(read_idx(images)?, read_idx(labels)?)?;
+            all.labels.dims1()?;
+            let largest = all.labels.with_slice(|labels: &[u8]| labels.iter().copied().max())?;
+            if let Some(label) = largest.filter(|&label| usize::from(label) >= classes) {
+                return Err(Error::index_out_of_range("IdxDataSetIterator", label.into(), classes));
+            }
+            Ok(IdxDataSetIterator { bytes: ArrayDataSetIterator::new(all, batch)?, classes })
+        })
     }
 
     /// As [`ArrayDataSetIterator::shuffled`].
     ///
     /// # Errors
     /// As [`ArrayDataSetIterator::shuffled`].
+    #[track_caller]
     pub fn shuffled(mut self, seed: u64) -> Result<Self> {
-        self.bytes = self.bytes.shuffled(seed)?;
-        Ok(self)
+        of_call(|| {
+            self.bytes = self.bytes.shuffled(seed)?;
+            Ok(self)
+        })
     }
 
     /// As [`ArrayDataSetIterator::set_epoch`].
     ///
     /// # Errors
     /// As [`ArrayDataSetIterator::set_epoch`].
+    #[track_caller]
     pub fn set_epoch(&mut self, epoch: u64) -> Result<()> {
-        self.bytes.set_epoch(epoch)
+        of_call(|| self.bytes.set_epoch(epoch))
     }
 
     /// Number of all examples.
@@ -112,11 +124,14 @@ impl IdxDataSetIterator {
 impl Iterator for IdxDataSetIterator {
     type Item = Result<DataSet>;
 
+    #[track_caller]
     fn next(&mut self) -> Option<Result<DataSet>> {
-        let batch = self.bytes.next()?;
-        Some(batch.and_then(|batch| {
-            DataSet::new(batch.features.to_dtype(DType::F32)?, one_hot(batch.labels, self.classes, 1f32, 0f32)?)
-        }))
+        next_of_call(|| {
+            let batch = self.bytes.next()?;
+            Some(batch.and_then(|batch| {
+                DataSet::new(batch.features.to_dtype(DType::F32)?, one_hot(batch.labels, self.classes, 1f32, 0f32)?)
+            }))
+        })
     }
 }
 
@@ -135,8 +150,11 @@ impl ArrayDataSetIterator {
     ///
     /// # Errors
     /// As [`npy::read`] and [`ArrayDataSetIterator::new`].
+    #[track_caller]
     pub fn from_npy(features: impl AsRef<Path>, labels: impl AsRef<Path>, batch: usize) -> Result<Self> {
-        let all = DataSet::new(npy::read(features, &Device::Cpu)?, npy::read(labels, &Device::Cpu)?)?;
-        Self::new(all, batch)
+        of_call(|| {
+            let all = DataSet::new(npy::read(features, &Device::Cpu)?, npy::read(labels, &Device::Cpu)?)?;
+            Self::new(all, batch)
+        })
     }
 }

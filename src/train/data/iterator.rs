@@ -30,6 +30,7 @@ pub trait DataIterator<T>: Iterator<Item = Result<T>> {
     ///
     /// # Errors
     /// What the source refuses.
+    #[track_caller]
     fn reset(&mut self) -> Result<()>;
 
     /// Examples of a batch; the last one may have fewer. None if nothing is known about that.

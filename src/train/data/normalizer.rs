@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use ndgc::{DType, Error, Result, Tensor};
+
+use super::super::place::{next_of_call, of_call};
 use serde_json::{Value, json};
 
 use super::data_set::DataSet;
@@ -98,29 +100,35 @@ impl Normalizer {
     /// Looks at all batches, and resets the iterator before and after.
     ///
     /// # Errors
-    /// What the iterator refuses; [`Error::Msg`] if there is no number, or if batches have different columns.
+    /// What the iterator refuses; [`Error::Invalid`] if there is no number, or if batches have different columns.
+    #[track_caller]
     pub fn fit<I: DataIterator<DataSet> + ?Sized>(&mut self, batches: &mut I) -> Result<()> {
-        if self.kind == Kind::Image {
-            return Ok(());
-        }
-        let (mut features, mut labels) = (Vec::new(), Vec::new());
-        batches.reset()?;
-        for batch in &mut *batches {
-            let batch = batch?;
-            look(&mut features, &batch.features, batch.features_mask.as_ref())?;
-            if self.with_labels {
-                look(&mut labels, &batch.labels, batch.labels_mask.as_ref())?;
+        of_call(|| {
+            if self.kind == Kind::Image {
+                return Ok(());
             }
-        }
-        batches.reset()?;
-        self.features = Some(self.affine(&features)?);
-        self.labels = if self.with_labels { Some(self.affine(&labels)?) } else { None };
-        Ok(())
+            let (mut features, mut labels) = (Vec::new(), Vec::new());
+            batches.reset()?;
+            for batch in &mut *batches {
+                let batch = batch?;
+                look(&mut features, &batch.features, batch.features_mask.as_ref())?;
+                if self.with_labels {
+                    look(&mut labels, &batch.labels, batch.labels_mask.as_ref())?;
+                }
+            }
+            batches.reset()?;
+            self.features = Some(self.affine(&features)?);
+            self.labels = if self.with_labels { Some(self.affine(&labels)?) } else { None };
+            Ok(())
+        })
     }
 
     fn affine(&self, columns: &[Spread]) -> Result<Affine> {
         if columns.is_empty() || columns.iter().any(|column| column.count == 0.) {
-            return Err(Error::msg("a normaliser that was given no number of a column; give it batches to look at"));
+            return Err(Error::invalid(
+                "Normalizer::fit",
+                "there was no number of a column; give it batches to look at",
+            ));
         }
         let of = |column: &Spread| match self.kind {
             Kind::Standardize => {
@@ -142,63 +150,77 @@ impl Normalizer {
     /// The batch with its features, and labels if so asked, normalised; in the current workspace.
     ///
     /// # Errors
-    /// [`Error::Msg`] before [`Normalizer::fit`], or for other columns than those looked at.
+    /// [`Error::Invalid`] before [`Normalizer::fit`], or for other columns than those looked at.
+    #[track_caller]
     pub fn transform(&self, batch: &DataSet) -> Result<DataSet> {
-        let mut made = batch.clone();
-        made.features = self.transform_features(&batch.features)?;
-        if self.with_labels && self.kind != Kind::Image {
-            made.labels = apply(self.labels.as_ref(), &batch.labels)?;
-        }
-        Ok(made)
+        of_call(|| {
+            let mut made = batch.clone();
+            made.features = self.transform_features(&batch.features)?;
+            if self.with_labels && self.kind != Kind::Image {
+                made.labels = apply(self.labels.as_ref(), &batch.labels)?;
+            }
+            Ok(made)
+        })
     }
 
     /// Features, normalised.
     ///
     /// # Errors
     /// As [`Normalizer::transform`].
+    #[track_caller]
     pub fn transform_features(&self, features: &Tensor) -> Result<Tensor> {
-        apply(self.features.as_ref(), features)
+        of_call(|| apply(self.features.as_ref(), features))
     }
 
     /// Features as they were before.
     ///
     /// # Errors
     /// As [`Normalizer::transform`].
+    #[track_caller]
     pub fn revert_features(&self, features: &Tensor) -> Result<Tensor> {
-        apply(self.features.as_ref().map(Affine::inverse).as_ref(), features)
+        of_call(|| apply(self.features.as_ref().map(Affine::inverse).as_ref(), features))
     }
 
     /// Labels, or what a network predicts, as they were before; themselves if labels are not normalised.
     ///
     /// # Errors
     /// As [`Normalizer::transform`].
+    #[track_caller]
     pub fn revert_labels(&self, labels: &Tensor) -> Result<Tensor> {
-        if !self.with_labels || self.kind == Kind::Image {
-            return Ok(labels.clone());
-        }
-        apply(self.labels.as_ref().map(Affine::inverse).as_ref(), labels)
+        of_call(|| {
+            if !self.with_labels || self.kind == Kind::Image {
+                return Ok(labels.clone());
+            }
+            apply(self.labels.as_ref().map(Affine::inverse).as_ref(), labels)
+        })
     }
 
     /// Writes it to a file, as JSON; what was there stays whole until that is done.
     ///
     /// # Errors
     /// [`Error::File`].
+    #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(format!(".{}.part", std::process::id()));
-        let written = fs::write(&beside, self.to_json()).and_then(|()| fs::rename(&beside, path));
-        written.map_err(|error| file(path, &error))
+        of_call(|| {
+            let path = path.as_ref();
+            let mut beside = path.as_os_str().to_owned();
+            beside.push(format!(".{}.part", std::process::id()));
+            let written = fs::write(&beside, self.to_json()).and_then(|()| fs::rename(&beside, path));
+            written.map_err(|error| file(path, &error))
+        })
     }
 
     /// Reads what [`Normalizer::save`] wrote.
     ///
     /// # Errors
     /// [`Error::File`]; as [`Normalizer::from_json`].
+    #[track_caller]
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let text = fs::read_to_string(path).map_err(|error| file(path, &error))?;
-        Self::from_json(&text).map_err(|error| error.with_path(path))
+        of_call(|| {
+            let path = path.as_ref();
+            let text = fs::read_to_string(path).map_err(|error| file(path, &error))?;
+            Self::from_json(&text).map_err(|error| error.with_path(path))
+        })
     }
 
     /// It as JSON.
@@ -227,10 +249,14 @@ impl Normalizer {
     /// What [`Normalizer::to_json`] wrote.
     ///
     /// # Errors
-    /// [`Error::Msg`] for anything else.
+    /// [`Error::Invalid`] for anything else.
+    #[track_caller]
     pub fn from_json(text: &str) -> Result<Self> {
-        let value: Value = serde_json::from_str(text).map_err(|error| Error::msg(format!("no JSON: {error}")))?;
-        Self::read(&value).ok_or_else(|| Error::msg("this is not JSON of a normaliser"))
+        of_call(|| {
+            let value: Value = serde_json::from_str(text)
+                .map_err(|error| Error::invalid("Normalizer", format!("not JSON: {error}")))?;
+            Self::read(&value).ok_or_else(|| Error::invalid("Normalizer", "this is not JSON of a normaliser"))
+        })
     }
 
     fn read(value: &Value) -> Option<Self> {
@@ -267,7 +293,7 @@ impl Affine {
 }
 
 fn apply(affine: Option<&Affine>, array: &Tensor) -> Result<Tensor> {
-    let affine = affine.ok_or_else(|| Error::msg("a normaliser that looked at nothing yet; call fit() first"))?;
+    let affine = affine.ok_or_else(|| Error::invalid("Normalizer", "it looked at nothing yet; call fit() first"))?;
     let dtype = if array.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
     let array = array.to_dtype(dtype)?;
     if let ([scale], [shift]) = (&affine.scale[..], &affine.shift[..]) {
@@ -276,9 +302,7 @@ fn apply(affine: Option<&Affine>, array: &Tensor) -> Result<Tensor> {
     let columns = affine.scale.len();
     if array.rank() < 2 || array.dims()[1] != columns {
         let found = array.dims();
-        return Err(Error::msg(format!(
-            "a normaliser of {columns} columns on axis 1, and an array of shape {found:?}"
-        )));
+        return Err(Error::shape("Normalizer", found, format!("{columns} columns on axis 1")));
     }
     let shape: Vec<usize> = (0..array.rank()).map(|axis| if axis == 1 { columns } else { 1 }).collect();
     let row = |all: &[f64]| Tensor::from_slice(all, &shape[..], array.device())?.to_dtype(dtype);
@@ -295,7 +319,7 @@ fn look(columns: &mut Vec<Spread>, array: &Tensor, mask: Option<&Tensor>) -> Res
         columns.resize(c, Spread { count: 0., mean: 0., squares: 0., min: f64::INFINITY, max: f64::NEG_INFINITY });
     }
     if columns.len() != c {
-        return Err(Error::msg(format!("{op}: {c} columns, where there were {}", columns.len())));
+        return Err(Error::invalid(op, format!("{c} columns, where there were {}", columns.len())));
     }
     let mask = mask.map(|mask| numbers(op, mask)).transpose()?;
     let counts = |row: usize, step: usize, at: usize| match &mask {
@@ -321,7 +345,7 @@ fn look(columns: &mut Vec<Spread>, array: &Tensor, mask: Option<&Tensor>) -> Res
 }
 
 fn file(path: &Path, error: &std::io::Error) -> Error {
-    Error::File { path: Some(path.to_owned()), offset: None, why: error.to_string() }
+    Error::file(Some(path), None, error.to_string())
 }
 
 /// The batches of an iterator, normalised: they are made where the iterator's are, so also ahead.
@@ -353,8 +377,9 @@ impl<I: DataIterator<DataSet>> NormalizingIterator<I> {
 impl<I: DataIterator<DataSet>> Iterator for NormalizingIterator<I> {
     type Item = Result<DataSet>;
 
+    #[track_caller]
     fn next(&mut self) -> Option<Result<DataSet>> {
-        Some(self.batches.next()?.and_then(|batch| self.normalizer.transform(&batch)))
+        next_of_call(|| Some(self.batches.next()?.and_then(|batch| self.normalizer.transform(&batch))))
     }
 }
 

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ndgc::nn::Prefetch;
 use ndgc::{Device, Error, ResetPolicy, Result, SpillPolicy, Workspace, WorkspaceConfig};
 
+use super::super::place::{next_of_call, of_call};
+
 use super::data_set::{DataSet, MultiDataSet};
 use super::iterator::DataIterator;
 use super::lease::Held;
@@ -73,42 +75,47 @@ impl<T: Leased> AsyncDataIterator<T> {
     ///
     /// # Errors
     /// As [`AsyncDataIterator::with_prefetch`].
+    #[track_caller]
     pub fn new<I: DataIterator<T> + Send + 'static>(source: I) -> Result<Self> {
-        Self::with_prefetch(source, PREFETCH)
+        of_call(|| Self::with_prefetch(source, PREFETCH))
     }
 
     /// With so many batches that may wait, on the host.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a source that is shielded; [`Error::Msg`] for more than 65,536 batches, or if there is
-    /// no thread to be had.
+    /// [`Error::Argument`] for a source that is shielded; [`Error::Invalid`] for more than 65,536 batches, or if there
+    /// is no thread to be had.
+    #[track_caller]
     pub fn with_prefetch<I: DataIterator<T> + Send + 'static>(source: I, prefetch: usize) -> Result<Self> {
-        Self::on_device(&Device::Cpu, source, prefetch)
+        of_call(|| Self::on_device(&Device::Cpu, source, prefetch))
     }
 
     /// As [`AsyncDataIterator::with_prefetch`], where the ring is for arrays of a device.
     ///
     /// # Errors
     /// As [`AsyncDataIterator::with_prefetch`].
+    #[track_caller]
     pub fn on_device<I: DataIterator<T> + Send + 'static>(device: &Device, source: I, prefetch: usize) -> Result<Self> {
-        if !source.async_supported() {
-            return Err(Error::argument(
-                "AsyncDataSetIterator",
-                "source",
-                "one that is shielded",
-                "one whose batches may be made ahead",
-            ));
-        }
-        let ring = WorkspaceConfig::builder()
-            .policy_reset(ResetPolicy::EndOfBufferReached)
-            .policy_spill(SpillPolicy::Reallocate)
-            .overallocation_limit((prefetch + 2) as f64)
-            .build()?;
-        let batch = source.batch();
-        let source = Arc::new(Mutex::new(source));
-        let mut made = AsyncDataIterator { batches: None, source, device: device.clone(), ring, prefetch, batch };
-        made.start(true)?;
-        Ok(made)
+        of_call(|| {
+            if !source.async_supported() {
+                return Err(Error::argument(
+                    "AsyncDataSetIterator",
+                    "source",
+                    "one that is shielded",
+                    "one whose batches may be made ahead",
+                ));
+            }
+            let ring = WorkspaceConfig::builder()
+                .policy_reset(ResetPolicy::EndOfBufferReached)
+                .policy_spill(SpillPolicy::Reallocate)
+                .overallocation_limit((prefetch + 2) as f64)
+                .build()?;
+            let batch = source.batch();
+            let source = Arc::new(Mutex::new(source));
+            let mut made = AsyncDataIterator { batches: None, source, device: device.clone(), ring, prefetch, batch };
+            made.start(true)?;
+            Ok(made)
+        })
     }
 
     /// Starts the thread. In the first pass, a source that was used up before it was handed over is reset.
@@ -131,28 +138,34 @@ impl<T: Leased> AsyncDataIterator<T> {
 impl<T: Leased> Iterator for AsyncDataIterator<T> {
     type Item = Result<T>;
 
+    #[track_caller]
     fn next(&mut self) -> Option<Result<T>> {
-        Some(self.batches.as_mut()?.next()?.map(|batch| {
-            let (mut batch, lease) = batch.into_parts();
-            if let Some(lease) = lease {
-                batch.hold(lease);
-            }
-            batch
-        }))
+        next_of_call(|| {
+            Some(self.batches.as_mut()?.next()?.map(|batch| {
+                let (mut batch, lease) = batch.into_parts();
+                if let Some(lease) = lease {
+                    batch.hold(lease);
+                }
+                batch
+            }))
+        })
     }
 }
 
 impl<T: Leased> DataIterator<T> for AsyncDataIterator<T> {
+    #[track_caller]
     fn reset(&mut self) -> Result<()> {
-        // The thread ends first: how far it had come makes no difference to the source, whose next order may depend on
-        // how often it was reset.
-        self.batches = None;
-        {
-            // What the source keeps over epochs is not the caller's workspace's.
-            let _out = Workspace::scope_out();
-            lock(&self.source).reset()?;
-        }
-        self.start(false)
+        of_call(|| {
+            // The thread ends first: how far it had come makes no difference to the source, whose next order may depend
+            // on how often it was reset.
+            self.batches = None;
+            {
+                // What the source keeps over epochs is not the caller's workspace's.
+                let _out = Workspace::scope_out();
+                lock(&self.source).reset()?;
+            }
+            self.start(false)
+        })
     }
 
     fn batch(&self) -> Option<usize> {

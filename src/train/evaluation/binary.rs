@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 
 use ndgc::{Error, Result, Tensor};
 
+use super::super::place::of_call;
+
 use super::counts::{BinaryCounts, Metric};
 use super::interface::IEvaluation;
 use super::json::{Reader, exact, list, number};
@@ -53,9 +55,12 @@ impl EvaluationBinary {
     ///
     /// # Errors
     /// As [`Roc::new`](super::Roc::new).
+    #[track_caller]
     pub fn with_roc(mut self, threshold_steps: usize) -> Result<Self> {
-        self.roc = Some(RocBinary::new(threshold_steps)?.with_axis(self.axis()));
-        Ok(self)
+        of_call(|| {
+            self.roc = Some(RocBinary::new(threshold_steps)?.with_axis(self.axis()));
+            Ok(self)
+        })
     }
 
     /// The axis of the outputs; negative ones count from the end.
@@ -98,45 +103,51 @@ impl EvaluationBinary {
     /// Adds what another one counted.
     ///
     /// # Errors
-    /// [`Error::Msg`] if it has other outputs, or ROC curves where this one has none.
+    /// [`Error::Invalid`] if it has other outputs, or ROC curves where this one has none.
+    #[track_caller]
     pub fn merge(&mut self, other: &Self) -> Result<()> {
-        let op = "EvaluationBinary";
-        if self.roc.is_some() != other.roc.is_some() {
-            return Err(Error::msg(format!("{op}: only one of both has ROC curves")));
-        }
-        if other.counts.is_empty() {
-            return Ok(());
-        }
-        same_columns(op, self.counts.len(), other.counts.len())?;
-        if let (Some(own), Some(more)) = (&mut self.roc, &other.roc) {
-            own.merge(more)?;
-        }
-        self.begin(other.counts.len());
-        for (own, more) in self.counts.iter_mut().zip(&other.counts) {
-            *own = [*own, *more].into_iter().sum();
-        }
-        Ok(())
+        of_call(|| {
+            let op = "EvaluationBinary";
+            if self.roc.is_some() != other.roc.is_some() {
+                return Err(Error::invalid(op, "only one of both has ROC curves"));
+            }
+            if other.counts.is_empty() {
+                return Ok(());
+            }
+            same_columns(op, self.counts.len(), other.counts.len())?;
+            if let (Some(own), Some(more)) = (&mut self.roc, &other.roc) {
+                own.merge(more)?;
+            }
+            self.begin(other.counts.len());
+            for (own, more) in self.counts.iter_mut().zip(&other.counts) {
+                *own = [*own, *more].into_iter().sum();
+            }
+            Ok(())
+        })
     }
 
     /// What [`IEvaluation::to_json`] wrote.
     ///
     /// # Errors
-    /// [`Error::Msg`] for anything else.
+    /// [`Error::Invalid`] for anything else.
+    #[track_caller]
     pub fn from_json(text: &str) -> Result<Self> {
-        let json = Reader::new("EvaluationBinary", text)?;
-        let counts = |value: &Value| match list(value, Value::as_u64)?[..] {
-            [true_positives, false_positives, true_negatives, false_negatives] => {
-                Some(BinaryCounts { true_positives, false_positives, true_negatives, false_negatives })
-            }
-            _ => None,
-        };
-        let roc = json.option("roc", |value| Some(value.to_string()))?;
-        Ok(EvaluationBinary {
-            labels: json.names("labels")?,
-            thresholds: json.option("decision_thresholds", |value| list(value, number))?,
-            axis: json.option("axis", Value::as_i64)?,
-            counts: json.get("tp_fp_tn_fn", |value| list(value, counts))?,
-            roc: roc.map(|text| RocBinary::from_json(&text)).transpose()?,
+        of_call(|| {
+            let json = Reader::new("EvaluationBinary", text)?;
+            let counts = |value: &Value| match list(value, Value::as_u64)?[..] {
+                [true_positives, false_positives, true_negatives, false_negatives] => {
+                    Some(BinaryCounts { true_positives, false_positives, true_negatives, false_negatives })
+                }
+                _ => None,
+            };
+            let roc = json.option("roc", |value| Some(value.to_string()))?;
+            Ok(EvaluationBinary {
+                labels: json.names("labels")?,
+                thresholds: json.option("decision_thresholds", |value| list(value, number))?,
+                axis: json.option("axis", Value::as_i64)?,
+                counts: json.get("tp_fp_tn_fn", |value| list(value, counts))?,
+                roc: roc.map(|text| RocBinary::from_json(&text)).transpose()?,
+            })
         })
     }
 
@@ -148,29 +159,32 @@ impl EvaluationBinary {
 }
 
 impl IEvaluation for EvaluationBinary {
+    #[track_caller]
     fn eval(&mut self, labels: &Tensor, predictions: &Tensor, mask: Option<&Tensor>) -> Result<()> {
-        let op = "EvaluationBinary::eval";
-        let rows = Rows::new(op, self.axis(), labels, predictions, mask)?;
-        same_columns(op, self.counts.len(), rows.columns())?;
-        if let Some(thresholds) = &self.thresholds
-            && thresholds.len() != rows.columns()
-        {
-            let (n, columns) = (thresholds.len(), rows.columns());
-            return Err(Error::msg(format!("{op}: {n} thresholds for {columns} outputs; give one for each")));
-        }
-        if let Some(roc) = &mut self.roc {
-            roc.eval(labels, predictions, mask)?;
-        }
-        self.begin(rows.columns());
-        let threshold = |output: usize| self.thresholds.as_ref().map_or(0.5, |all| all[output]);
-        rows.for_each(|row| {
-            for (output, counts) in self.counts.iter_mut().enumerate() {
-                if row.counts[output] {
-                    counts.add(row.labels[output] > 0.5, row.predictions[output] > threshold(output));
-                }
+        of_call(|| {
+            let op = "EvaluationBinary::eval";
+            let rows = Rows::new(op, self.axis(), labels, predictions, mask)?;
+            same_columns(op, self.counts.len(), rows.columns())?;
+            if let Some(thresholds) = &self.thresholds
+                && thresholds.len() != rows.columns()
+            {
+                let (n, columns) = (thresholds.len(), rows.columns());
+                return Err(Error::invalid(op, format!("{n} thresholds for {columns} outputs; give one for each")));
             }
-        });
-        Ok(())
+            if let Some(roc) = &mut self.roc {
+                roc.eval(labels, predictions, mask)?;
+            }
+            self.begin(rows.columns());
+            let threshold = |output: usize| self.thresholds.as_ref().map_or(0.5, |all| all[output]);
+            rows.for_each(|row| {
+                for (output, counts) in self.counts.iter_mut().enumerate() {
+                    if row.counts[output] {
+                        counts.add(row.labels[output] > 0.5, row.predictions[output] > threshold(output));
+                    }
+                }
+            });
+            Ok(())
+        })
     }
 
     fn reset(&mut self) {

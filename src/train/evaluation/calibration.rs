@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 
 use ndgc::{Error, Result, Tensor};
 
+use super::super::place::of_call;
+
 use super::interface::IEvaluation;
 use super::json::{Reader, exact, list, number};
 use super::plot;
@@ -116,14 +118,17 @@ impl EvaluationCalibration {
     ///
     /// # Errors
     /// [`Error::Argument`] for no bins, or more than 1,048,576.
+    #[track_caller]
     pub fn new(reliability_bins: usize, histogram_bins: usize) -> Result<Self> {
-        for (argument, bins) in [("reliability_bins", reliability_bins), ("histogram_bins", histogram_bins)] {
-            if bins == 0 || bins > BINS_MAX {
-                let (op, value, expected) = ("EvaluationCalibration::new", bins.to_string(), "1 to 1048576");
-                return Err(Error::argument(op, argument, value, expected));
+        of_call(|| {
+            for (argument, bins) in [("reliability_bins", reliability_bins), ("histogram_bins", histogram_bins)] {
+                if bins == 0 || bins > BINS_MAX {
+                    let (op, value, expected) = ("EvaluationCalibration::new", bins.to_string(), "1 to 1048576");
+                    return Err(Error::argument(op, argument, value, expected));
+                }
             }
-        }
-        Ok(Self::of_bins(reliability_bins, histogram_bins))
+            Ok(Self::of_bins(reliability_bins, histogram_bins))
+        })
     }
 
     fn of_bins(reliability_bins: usize, histogram_bins: usize) -> Self {
@@ -180,49 +185,56 @@ impl EvaluationCalibration {
     /// Adds what another one counted.
     ///
     /// # Errors
-    /// [`Error::Msg`] if it has other classes or bins.
+    /// [`Error::Invalid`] if it has other classes or bins.
+    #[track_caller]
     pub fn merge(&mut self, other: &Self) -> Result<()> {
-        let bins = |one: &Self| (one.reliability_bins, one.histogram_bins);
-        if bins(self) != bins(other) {
-            return Err(Error::msg("EvaluationCalibration: other bins do not add up"));
-        }
-        if other.classes.is_empty() {
-            return Ok(());
-        }
-        same_columns("EvaluationCalibration", self.classes.len(), other.classes.len())?;
-        self.begin(other.classes.len());
-        self.all.merge(&other.all);
-        for (own, more) in self.classes.iter_mut().zip(&other.classes) {
-            own.labels += more.labels;
-            own.predictions += more.predictions;
-            add_all(&mut own.rows, &more.rows);
-            add_all(&mut own.positives, &more.positives);
-            own.sums.iter_mut().zip(&more.sums).for_each(|(own, more)| *own += more);
-            own.own.merge(&more.own);
-        }
-        Ok(())
+        of_call(|| {
+            let bins = |one: &Self| (one.reliability_bins, one.histogram_bins);
+            if bins(self) != bins(other) {
+                return Err(Error::invalid("EvaluationCalibration", "other bins do not add up"));
+            }
+            if other.classes.is_empty() {
+                return Ok(());
+            }
+            same_columns("EvaluationCalibration", self.classes.len(), other.classes.len())?;
+            self.begin(other.classes.len());
+            self.all.merge(&other.all);
+            for (own, more) in self.classes.iter_mut().zip(&other.classes) {
+                own.labels += more.labels;
+                own.predictions += more.predictions;
+                add_all(&mut own.rows, &more.rows);
+                add_all(&mut own.positives, &more.positives);
+                own.sums.iter_mut().zip(&more.sums).for_each(|(own, more)| *own += more);
+                own.own.merge(&more.own);
+            }
+            Ok(())
+        })
     }
 
     /// What [`IEvaluation::to_json`] wrote.
     ///
     /// # Errors
-    /// [`Error::Msg`] for anything else.
+    /// [`Error::Invalid`] for anything else.
+    #[track_caller]
     pub fn from_json(text: &str) -> Result<Self> {
-        let json = Reader::new("EvaluationCalibration", text)?;
-        let mut read = Self::new(json.size("reliability_bins")?, json.size("histogram_bins")?)?;
-        read.axis = json.integer("axis")?;
-        read.all.residuals = json.counts("residuals")?;
-        read.all.probabilities = json.counts("probabilities")?;
-        read.classes = json.get("classes", |classes| list(classes, Class::from_json))?;
-        let whole = |all: &Histograms| [&all.residuals, &all.probabilities].map(Vec::len) == [read.histogram_bins; 2];
-        let class = |class: &Class| {
-            let bins = [class.rows.len(), class.positives.len(), class.sums.len()];
-            bins == [read.reliability_bins; 3] && whole(&class.own)
-        };
-        if !whole(&read.all) || !read.classes.iter().all(class) {
-            return Err(json.refuse("there are not as many counters as bins"));
-        }
-        Ok(read)
+        of_call(|| {
+            let json = Reader::new("EvaluationCalibration", text)?;
+            let mut read = Self::new(json.size("reliability_bins")?, json.size("histogram_bins")?)?;
+            read.axis = json.integer("axis")?;
+            read.all.residuals = json.counts("residuals")?;
+            read.all.probabilities = json.counts("probabilities")?;
+            read.classes = json.get("classes", |classes| list(classes, Class::from_json))?;
+            let whole =
+                |all: &Histograms| [&all.residuals, &all.probabilities].map(Vec::len) == [read.histogram_bins; 2];
+            let class = |class: &Class| {
+                let bins = [class.rows.len(), class.positives.len(), class.sums.len()];
+                bins == [read.reliability_bins; 3] && whole(&class.own)
+            };
+            if !whole(&read.all) || !read.classes.iter().all(class) {
+                return Err(json.refuse("there are not as many counters as bins"));
+            }
+            Ok(read)
+        })
     }
 
     fn begin(&mut self, classes: usize) {
@@ -288,13 +300,16 @@ impl Class {
 }
 
 impl IEvaluation for EvaluationCalibration {
+    #[track_caller]
     fn eval(&mut self, labels: &Tensor, predictions: &Tensor, mask: Option<&Tensor>) -> Result<()> {
-        let op = "EvaluationCalibration::eval";
-        let rows = Rows::new(op, self.axis, labels, predictions, mask)?;
-        same_columns(op, self.classes.len(), rows.columns())?;
-        self.begin(rows.columns());
-        rows.for_each(|row| self.count(&row));
-        Ok(())
+        of_call(|| {
+            let op = "EvaluationCalibration::eval";
+            let rows = Rows::new(op, self.axis, labels, predictions, mask)?;
+            same_columns(op, self.classes.len(), rows.columns())?;
+            self.begin(rows.columns());
+            rows.for_each(|row| self.count(&row));
+            Ok(())
+        })
     }
 
     fn reset(&mut self) {

@@ -4,6 +4,8 @@ use serde_json::json;
 
 use ndgc::{Error, Result, Tensor};
 
+use super::super::place::of_call;
+
 use super::counts::{Averaging, BinaryCounts, Metric, average};
 use super::interface::IEvaluation;
 use super::json::{Reader, exact, list, number};
@@ -237,45 +239,54 @@ impl Evaluation {
     /// Adds what another one counted.
     ///
     /// # Errors
-    /// [`Error::Msg`] if it has other classes, or another number of most likely ones.
+    /// [`Error::Invalid`] if it has other classes, or another number of most likely ones.
+    #[track_caller]
     pub fn merge(&mut self, other: &Self) -> Result<()> {
-        if other.classes == 0 {
-            return Ok(());
-        }
-        self.fits(other.classes)?;
-        if self.top_n != other.top_n {
-            return Err(Error::msg(format!("Evaluation: top {} and top {} do not add up", self.top_n, other.top_n)));
-        }
-        self.begin(other.classes);
-        for (own, more) in self.matrix.iter_mut().zip(&other.matrix) {
-            *own += more;
-        }
-        self.top_n_correct += other.top_n_correct;
-        Ok(())
+        of_call(|| {
+            if other.classes == 0 {
+                return Ok(());
+            }
+            self.fits(other.classes)?;
+            if self.top_n != other.top_n {
+                return Err(Error::invalid(
+                    "Evaluation",
+                    format!("top {} and top {} do not add up", self.top_n, other.top_n),
+                ));
+            }
+            self.begin(other.classes);
+            for (own, more) in self.matrix.iter_mut().zip(&other.matrix) {
+                *own += more;
+            }
+            self.top_n_correct += other.top_n_correct;
+            Ok(())
+        })
     }
 
     /// What [`IEvaluation::to_json`] wrote.
     ///
     /// # Errors
-    /// [`Error::Msg`] for anything else.
+    /// [`Error::Invalid`] for anything else.
+    #[track_caller]
     pub fn from_json(text: &str) -> Result<Self> {
-        let json = Reader::new("Evaluation", text)?;
-        let read = Evaluation {
-            labels: json.names("labels")?,
-            wanted: json.size("wanted_classes")?,
-            top_n: json.size("top_n")?,
-            positive_class: json.option("positive_class", |class| class.as_u64().map(|class| class as usize))?,
-            threshold: json.option("binary_decision_threshold", number)?,
-            costs: json.option("cost_array", |costs| list(costs, number))?,
-            axis: json.integer("axis")?,
-            classes: json.size("classes")?,
-            matrix: json.counts("confusion")?,
-            top_n_correct: json.count("top_n_correct")?,
-        };
-        if read.classes.checked_mul(read.classes) != Some(read.matrix.len()) {
-            return Err(json.refuse("`confusion` is not a matrix of `classes`"));
-        }
-        Ok(read)
+        of_call(|| {
+            let json = Reader::new("Evaluation", text)?;
+            let read = Evaluation {
+                labels: json.names("labels")?,
+                wanted: json.size("wanted_classes")?,
+                top_n: json.size("top_n")?,
+                positive_class: json.option("positive_class", |class| class.as_u64().map(|class| class as usize))?,
+                threshold: json.option("binary_decision_threshold", number)?,
+                costs: json.option("cost_array", |costs| list(costs, number))?,
+                axis: json.integer("axis")?,
+                classes: json.size("classes")?,
+                matrix: json.counts("confusion")?,
+                top_n_correct: json.count("top_n_correct")?,
+            };
+            if read.classes.checked_mul(read.classes) != Some(read.matrix.len()) {
+                return Err(json.refuse("`confusion` is not a matrix of `classes`"));
+            }
+            Ok(read)
+        })
     }
 
     /// Whether batches of so many classes can be counted, with these settings.
@@ -283,14 +294,17 @@ impl Evaluation {
         let op = "Evaluation";
         same_columns(op, if self.classes > 0 { self.classes } else { self.wanted }, classes)?;
         if classes > CLASSES_MAX {
-            return Err(Error::msg(format!("{op}: {classes} classes; at most {CLASSES_MAX} have a confusion matrix")));
+            return Err(Error::invalid(
+                op,
+                format!("{classes} classes; at most {CLASSES_MAX} have a confusion matrix"),
+            ));
         }
         if self.threshold.is_some() && classes != 2 {
-            return Err(Error::msg(format!("{op}: a threshold decides between two classes, and here are {classes}")));
+            return Err(Error::invalid(op, format!("a threshold decides between two classes, and here are {classes}")));
         }
         match &self.costs {
             Some(costs) if costs.len() != classes => {
-                Err(Error::msg(format!("{op}: {} costs for {classes} classes; give one for each", costs.len())))
+                Err(Error::invalid(op, format!("{} costs for {classes} classes; give one for each", costs.len())))
             }
             _ => Ok(()),
         }
@@ -324,15 +338,18 @@ impl Evaluation {
 }
 
 impl IEvaluation for Evaluation {
+    #[track_caller]
     fn eval(&mut self, labels: &Tensor, predictions: &Tensor, mask: Option<&Tensor>) -> Result<()> {
-        let op = "Evaluation::eval";
-        let rows = Rows::new(op, self.axis, labels, predictions, mask)?;
-        rows.whole_rows(op)?;
-        let classes = rows.columns().max(2);
-        self.fits(classes)?;
-        self.begin(classes);
-        rows.for_each(|row| self.count(&row));
-        Ok(())
+        of_call(|| {
+            let op = "Evaluation::eval";
+            let rows = Rows::new(op, self.axis, labels, predictions, mask)?;
+            rows.whole_rows(op)?;
+            let classes = rows.columns().max(2);
+            self.fits(classes)?;
+            self.begin(classes);
+            rows.for_each(|row| self.count(&row));
+            Ok(())
+        })
     }
 
     fn reset(&mut self) {

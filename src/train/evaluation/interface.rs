@@ -22,7 +22,8 @@ pub trait IEvaluation {
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`](ndgc::Error::ShapeMismatch) if labels, predictions and mask do not fit each other, or
-    /// the batches before; [`Error::Msg`](ndgc::Error::Msg) for NaN where it counts; as [`Tensor::to_vec`].
+    /// the batches before; [`Error::Invalid`](ndgc::Error::Invalid) for NaN where it counts; as [`Tensor::to_vec`].
+    #[track_caller]
     fn eval(&mut self, labels: &Tensor, predictions: &Tensor, mask: Option<&Tensor>) -> Result<()>;
 
     /// Forgets what was counted, and keeps the settings.

@@ -12,7 +12,7 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn new(of: &'static str, text: &str) -> Result<Self> {
-        let value = serde_json::from_str(text).map_err(|error| Error::msg(format!("{of}: not JSON: {error}")))?;
+        let value = serde_json::from_str(text).map_err(|error| Error::invalid(of, format!("not JSON: {error}")))?;
         Self::of(of, value)
     }
 
@@ -21,13 +21,13 @@ impl Reader {
         let reader = Reader { of, value };
         match reader.value.get("type").and_then(Value::as_str) {
             Some(found) if found == of => Ok(reader),
-            found => Err(Error::msg(format!("{of}: this is JSON of {}", found.unwrap_or("something else")))),
+            found => Err(Error::invalid(of, format!("this is JSON of {}", found.unwrap_or("something else")))),
         }
     }
 
     pub(super) fn get<T>(&self, key: &str, read: impl FnOnce(&Value) -> Option<T>) -> Result<T> {
         let found = self.value.get(key).and_then(read);
-        found.ok_or_else(|| Error::msg(format!("{}: `{key}` is not there, or is not what it should be", self.of)))
+        found.ok_or_else(|| Error::invalid(self.of, format!("`{key}` is not there, or is not what it should be")))
     }
 
     pub(super) fn count(&self, key: &str) -> Result<u64> {
@@ -65,7 +65,7 @@ impl Reader {
 
     /// An error about the whole.
     pub(super) fn refuse(&self, why: &str) -> Error {
-        Error::msg(format!("{}: {why}", self.of))
+        Error::invalid(self.of, why)
     }
 }
 

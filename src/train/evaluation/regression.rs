@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 
 use ndgc::{Result, Tensor};
 
+use super::super::place::of_call;
+
 use super::interface::IEvaluation;
 use super::json::{Reader, exact, list, number};
 use super::rows::{Rows, same_columns};
@@ -197,30 +199,36 @@ impl RegressionEvaluation {
     /// Adds what another one counted.
     ///
     /// # Errors
-    /// [`Error::Msg`](ndgc::Error::Msg) if it has other columns.
+    /// [`Error::Invalid`](ndgc::Error::Invalid) if it has other columns.
+    #[track_caller]
     pub fn merge(&mut self, other: &Self) -> Result<()> {
-        if other.columns.is_empty() {
-            return Ok(());
-        }
-        same_columns("RegressionEvaluation", self.columns.len(), other.columns.len())?;
-        self.begin(other.columns.len());
-        for (own, more) in self.columns.iter_mut().zip(&other.columns) {
-            *own = own.merged(*more);
-        }
-        Ok(())
+        of_call(|| {
+            if other.columns.is_empty() {
+                return Ok(());
+            }
+            same_columns("RegressionEvaluation", self.columns.len(), other.columns.len())?;
+            self.begin(other.columns.len());
+            for (own, more) in self.columns.iter_mut().zip(&other.columns) {
+                *own = own.merged(*more);
+            }
+            Ok(())
+        })
     }
 
     /// What [`IEvaluation::to_json`] wrote.
     ///
     /// # Errors
-    /// [`Error::Msg`](ndgc::Error::Msg) for anything else.
+    /// [`Error::Invalid`](ndgc::Error::Invalid) for anything else.
+    #[track_caller]
     pub fn from_json(text: &str) -> Result<Self> {
-        let json = Reader::new("RegressionEvaluation", text)?;
-        Ok(RegressionEvaluation {
-            labels: json.names("labels")?,
-            precision: json.size("precision")?,
-            axis: json.integer("axis")?,
-            columns: json.get("columns", |value| list(value, Column::from_json))?,
+        of_call(|| {
+            let json = Reader::new("RegressionEvaluation", text)?;
+            Ok(RegressionEvaluation {
+                labels: json.names("labels")?,
+                precision: json.size("precision")?,
+                axis: json.integer("axis")?,
+                columns: json.get("columns", |value| list(value, Column::from_json))?,
+            })
         })
     }
 
@@ -232,19 +240,22 @@ impl RegressionEvaluation {
 }
 
 impl IEvaluation for RegressionEvaluation {
+    #[track_caller]
     fn eval(&mut self, labels: &Tensor, predictions: &Tensor, mask: Option<&Tensor>) -> Result<()> {
-        let op = "RegressionEvaluation::eval";
-        let rows = Rows::new(op, self.axis, labels, predictions, mask)?;
-        same_columns(op, self.columns.len(), rows.columns())?;
-        self.begin(rows.columns());
-        rows.for_each(|row| {
-            for (column, known) in self.columns.iter_mut().enumerate() {
-                if row.counts[column] {
-                    *known = known.merged(Column::of(row.labels[column], row.predictions[column]));
+        of_call(|| {
+            let op = "RegressionEvaluation::eval";
+            let rows = Rows::new(op, self.axis, labels, predictions, mask)?;
+            same_columns(op, self.columns.len(), rows.columns())?;
+            self.begin(rows.columns());
+            rows.for_each(|row| {
+                for (column, known) in self.columns.iter_mut().enumerate() {
+                    if row.counts[column] {
+                        *known = known.merged(Column::of(row.labels[column], row.predictions[column]));
+                    }
                 }
-            }
-        });
-        Ok(())
+            });
+            Ok(())
+        })
     }
 
     fn reset(&mut self) {

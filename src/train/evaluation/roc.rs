@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 
 use ndgc::{Error, Result, Tensor};
 
+use super::super::place::of_call;
+
 use super::counts::BinaryCounts;
 use super::curves::{Point, PrecisionRecallCurve, RocCurve, area, without_redundant};
 use super::interface::IEvaluation;
@@ -145,12 +147,15 @@ impl Roc {
     ///
     /// # Errors
     /// [`Error::Argument`] for more than 16,777,216 steps.
+    #[track_caller]
     pub fn new(threshold_steps: usize) -> Result<Self> {
-        if threshold_steps > STEPS_MAX {
-            let (value, expected) = (threshold_steps.to_string(), "at most 16777216; 0 is exact");
-            return Err(Error::argument("Roc::new", "threshold_steps", value, expected));
-        }
-        Ok(Self::of_steps(threshold_steps))
+        of_call(|| {
+            if threshold_steps > STEPS_MAX {
+                let (value, expected) = (threshold_steps.to_string(), "at most 16777216; 0 is exact");
+                return Err(Error::argument("Roc::new", "threshold_steps", value, expected));
+            }
+            Ok(Self::of_steps(threshold_steps))
+        })
     }
 
     pub(super) fn of_steps(steps: usize) -> Self {
@@ -276,23 +281,27 @@ impl Roc {
     /// Adds what another one counted.
     ///
     /// # Errors
-    /// [`Error::Msg`] if it has other steps.
+    /// [`Error::Invalid`] if it has other steps.
+    #[track_caller]
     pub fn merge(&mut self, other: &Self) -> Result<()> {
-        if self.steps != other.steps {
-            let (a, b) = (self.steps, other.steps);
-            return Err(Error::msg(format!("Roc: {a} and {b} steps do not add up; 0 is exact")));
-        }
-        self.positives.merge(&other.positives);
-        self.negatives.merge(&other.negatives);
-        Ok(())
+        of_call(|| {
+            if self.steps != other.steps {
+                let (a, b) = (self.steps, other.steps);
+                return Err(Error::invalid("Roc", format!("{a} and {b} steps do not add up; 0 is exact")));
+            }
+            self.positives.merge(&other.positives);
+            self.negatives.merge(&other.negatives);
+            Ok(())
+        })
     }
 
     /// What [`IEvaluation::to_json`] wrote.
     ///
     /// # Errors
-    /// [`Error::Msg`] for anything else.
+    /// [`Error::Invalid`] for anything else.
+    #[track_caller]
     pub fn from_json(text: &str) -> Result<Self> {
-        Self::read(&Reader::new("ROC", text)?)
+        of_call(|| Self::read(&Reader::new("ROC", text)?))
     }
 
     pub(super) fn read(json: &Reader) -> Result<Self> {
@@ -368,21 +377,24 @@ pub(super) fn note(steps: usize) -> String {
 }
 
 impl IEvaluation for Roc {
+    #[track_caller]
     fn eval(&mut self, labels: &Tensor, predictions: &Tensor, mask: Option<&Tensor>) -> Result<()> {
-        let op = "Roc::eval";
-        let rows = Rows::new(op, self.axis, labels, predictions, mask)?;
-        if rows.columns() > 2 {
-            return Err(Error::shape(
-                op,
-                predictions.dims(),
-                "one column, or two; RocMultiClass is for one class against all others, RocBinary for \
+        of_call(|| {
+            let op = "Roc::eval";
+            let rows = Rows::new(op, self.axis, labels, predictions, mask)?;
+            if rows.columns() > 2 {
+                return Err(Error::shape(
+                    op,
+                    predictions.dims(),
+                    "one column, or two; RocMultiClass is for one class against all others, RocBinary for \
                            outputs of their own",
-            ));
-        }
-        rows.whole_rows(op)?;
-        let column = rows.columns().saturating_sub(1);
-        rows.for_each(|row| self.add(row.labels[column] > 0.5, row.predictions[column]));
-        Ok(())
+                ));
+            }
+            rows.whole_rows(op)?;
+            let column = rows.columns().saturating_sub(1);
+            rows.for_each(|row| self.add(row.labels[column] > 0.5, row.predictions[column]));
+            Ok(())
+        })
     }
 
     fn reset(&mut self) {

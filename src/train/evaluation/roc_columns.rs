@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 
 use ndgc::{Error, Result, Tensor};
 
+use super::super::place::of_call;
+
 use super::interface::IEvaluation;
 use super::json::Reader;
 use super::roc::{Roc, note};
@@ -42,7 +44,7 @@ impl Columns {
 
     fn merge(&mut self, op: &'static str, other: &Self) -> Result<()> {
         if self.steps != other.steps {
-            return Err(Error::msg(format!("{op}: {} and {} steps do not add up", self.steps, other.steps)));
+            return Err(Error::invalid(op, format!("{} and {} steps do not add up", self.steps, other.steps)));
         }
         if other.columns.is_empty() {
             return Ok(());
@@ -120,9 +122,12 @@ macro_rules! of_columns {
             ///
             /// # Errors
             /// As [`Roc::new`].
+            #[track_caller]
             pub fn new(threshold_steps: usize) -> Result<Self> {
-                let steps = Roc::new(threshold_steps)?.threshold_steps();
-                Ok($name { all: Columns { steps, names: Vec::new(), axis: 1, columns: Vec::new() } })
+                of_call(|| {
+                    let steps = Roc::new(threshold_steps)?.threshold_steps();
+                    Ok($name { all: Columns { steps, names: Vec::new(), axis: 1, columns: Vec::new() } })
+                })
             }
 
             /// Names of the columns, for texts.
@@ -172,17 +177,19 @@ macro_rules! of_columns {
             /// Adds what another one counted.
             ///
             /// # Errors
-            /// [`Error::Msg`] if it has other columns or steps.
+            /// [`Error::Invalid`] if it has other columns or steps.
+            #[track_caller]
             pub fn merge(&mut self, other: &Self) -> Result<()> {
-                self.all.merge($kind, &other.all)
+                of_call(|| self.all.merge($kind, &other.all))
             }
 
             /// What [`IEvaluation::to_json`] wrote.
             ///
             /// # Errors
-            /// [`Error::Msg`] for anything else.
+            /// [`Error::Invalid`] for anything else.
+            #[track_caller]
             pub fn from_json(text: &str) -> Result<Self> {
-                Ok($name { all: Columns::from_json($kind, text)? })
+                of_call(|| Ok($name { all: Columns::from_json($kind, text)? }))
             }
         }
     };
@@ -227,11 +234,14 @@ pub struct RocBinary {
 of_columns!(RocBinary, "ROCBinary");
 
 impl IEvaluation for RocMultiClass {
+    #[track_caller]
     fn eval(&mut self, labels: &Tensor, predictions: &Tensor, mask: Option<&Tensor>) -> Result<()> {
-        let op = "RocMultiClass::eval";
-        let rows = Rows::new(op, self.all.axis, labels, predictions, mask)?;
-        rows.whole_rows(op)?;
-        self.all.eval(op, &rows)
+        of_call(|| {
+            let op = "RocMultiClass::eval";
+            let rows = Rows::new(op, self.all.axis, labels, predictions, mask)?;
+            rows.whole_rows(op)?;
+            self.all.eval(op, &rows)
+        })
     }
 
     fn reset(&mut self) {
@@ -252,9 +262,12 @@ impl IEvaluation for RocMultiClass {
 }
 
 impl IEvaluation for RocBinary {
+    #[track_caller]
     fn eval(&mut self, labels: &Tensor, predictions: &Tensor, mask: Option<&Tensor>) -> Result<()> {
-        let op = "RocBinary::eval";
-        self.all.eval(op, &Rows::new(op, self.all.axis, labels, predictions, mask)?)
+        of_call(|| {
+            let op = "RocBinary::eval";
+            self.all.eval(op, &Rows::new(op, self.all.axis, labels, predictions, mask)?)
+        })
     }
 
     fn reset(&mut self) {

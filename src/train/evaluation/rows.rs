@@ -60,9 +60,10 @@ impl Rows {
     /// Refuses a mask that has a number for each output.
     pub(super) fn whole_rows(&self, op: &'static str) -> Result<()> {
         match &self.mask {
-            Some(mask) if mask.rows.is_none() && self.columns > 1 => Err(Error::msg(format!(
-                "{op}: a mask for each output, where rows count as a whole; give one number for each row"
-            ))),
+            Some(mask) if mask.rows.is_none() && self.columns > 1 => Err(Error::invalid(
+                op,
+                "a mask for each output, where rows count as a whole; give one number for each row",
+            )),
             _ => Ok(()),
         }
     }
@@ -105,7 +106,7 @@ impl Rows {
             found |= pairs.into_iter().any(|((label, prediction), counts)| *counts && (label + prediction).is_nan());
         });
         if found {
-            return Err(Error::msg(format!("{op}: labels or predictions hold NaN; nothing of this batch was counted")));
+            return Err(Error::invalid(op, "labels or predictions hold NaN; nothing of this batch was counted"));
         }
         Ok(())
     }
@@ -162,7 +163,7 @@ pub(super) fn same_columns(op: &'static str, known: usize, columns: usize) -> Re
     if known == 0 || known == columns {
         return Ok(());
     }
-    Err(Error::msg(format!("{op}: {columns} columns, where there were {known}; use one evaluation for each")))
+    Err(Error::invalid(op, format!("{columns} columns, where there were {known}; use one evaluation for each")))
 }
 
 /// The place of the largest; the first of several.

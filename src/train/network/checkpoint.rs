@@ -19,7 +19,7 @@ use super::network::{Network, ParamInfo, TrainingListener};
 const FORMAT: &str = "ndgc network 1";
 
 fn file_error(path: &Path, why: impl ToString) -> Error {
-    Error::File { path: Some(path.to_owned()), offset: None, why: why.to_string() }
+    Error::file(Some(path), None, why.to_string())
 }
 
 /// # Checkpoints

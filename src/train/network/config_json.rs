@@ -64,7 +64,7 @@ impl NetworkConfig {
     /// # Errors
     /// [`Error::File`] that names the field if one is missing, unknown, or not what it should be.
     pub fn from_json(text: &str) -> Result<Self> {
-        let wrong = |error: serde_json::Error| Error::File { path: None, offset: None, why: error.to_string() };
+        let wrong = |error: serde_json::Error| Error::file(None, None, error.to_string());
         Self::from_value(&serde_json::from_str(text).map_err(wrong)?)
     }
 
@@ -115,7 +115,7 @@ impl Json for NetworkConfig {
         let format: String = fields.take("format")?;
         if format != FORMAT {
             let why = format!("`format` is {format:?}; it must be {FORMAT:?}");
-            return Err(Error::File { path: None, offset: None, why });
+            return Err(Error::file(None, None, why));
         }
         let config = NetworkConfig {
             seed: fields.take("seed")?,

@@ -295,7 +295,8 @@ impl Network {
             let x = no_grad(|| pass.of_input().drop_out(inputs[0], node.dropout))?;
             let back =
                 no_grad(|| layer.backprop_gradient(&x, epsilon, &pass)).map_err(|error| self.in_layer(i, error))?;
-            let missing = || Error::msg("has_own_backprop() says that there are gradients, and there are none");
+            let missing =
+                || Error::invalid("fit", "has_own_backprop() says that there are gradients, and there are none");
             let Backprop { epsilon, gradients } = back.ok_or_else(missing)?;
             if let Some(epsilon) = epsilon.filter(|_| self.wants(&node.inputs[0])) {
                 if self.config.validate {

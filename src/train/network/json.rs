@@ -97,7 +97,7 @@ impl Fields<'_> {
 }
 
 fn refuse(why: String) -> Error {
-    Error::File { path: None, offset: None, why }
+    Error::file(None, None, why)
 }
 
 /// An object without the fields that are null: those are optional.

@@ -91,7 +91,7 @@ impl ParallelInferenceBuilder {
     /// Starts the workers.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a limit or a number of workers that is 0; [`Error::Msg`] if there is no thread to be
+    /// [`Error::Argument`] for a limit or a number of workers that is 0; [`Error::Invalid`] if there is no thread to be
     /// had.
     pub fn build(self) -> Result<ParallelInference> {
         let limits = [("workers", self.workers), ("batch_limit", self.batch_limit), ("queue_limit", self.queue_limit)];
@@ -113,7 +113,8 @@ impl ParallelInferenceBuilder {
             let shared = Arc::clone(&all.shared);
             let thread = thread::Builder::new().name(format!("ndgc-inference-{worker}"));
             let started = thread.spawn(move || shared.work(worker));
-            let started = started.map_err(|error| Error::msg(format!("no thread to answer with: {error}")))?;
+            let started = started
+                .map_err(|error| Error::invalid("ParallelInference", format!("no thread to answer with: {error}")))?;
             all.workers.get_mut().unwrap_or_else(PoisonError::into_inner).push(started);
         }
         Ok(all)
@@ -173,12 +174,14 @@ impl ParallelInference {
     /// The output for an input of one or more rows. Waits for it.
     ///
     /// # Errors
-    /// Those of the model for this input; [`Error::Msg`] if it panicked, or after a shutdown; [`Error::Forked`].
+    /// Those of the model for this input; [`Error::Invalid`] if it panicked, or after a shutdown; [`Error::Forked`].
     #[track_caller]
     pub fn output(&self, input: &Tensor) -> Result<Tensor> {
         match &self.outputs(std::slice::from_ref(input), &[])?[..] {
             [output] => Ok(output.clone()),
-            all => Err(Error::msg(format!("the model has {} outputs; call outputs()", all.len()))),
+            all => {
+                Err(Error::invalid("ParallelInference", format!("the model has {} outputs; call outputs()", all.len())))
+            }
         }
     }
 
@@ -437,7 +440,7 @@ fn together(model: &dyn Model, batch: &[Request]) -> Result<Vec<Vec<Tensor>>> {
     let outputs = run(model, &whole, &joined[inputs..])?;
     let rows: usize = batch.iter().map(|request| request.rows).sum();
     if outputs.iter().any(|output| output.dims().first() != Some(&rows)) {
-        return Err(Error::msg("the model does not answer row by row"));
+        return Err(Error::invalid("ParallelInference", "the model does not answer row by row"));
     }
     let mut start = 0;
     let part = |request: &Request| {
@@ -452,7 +455,9 @@ fn together(model: &dyn Model, batch: &[Request]) -> Result<Vec<Vec<Tensor>>> {
 /// The model's answer; a panic is an error.
 fn run(model: &dyn Model, inputs: &[Tensor], masks: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
     let made = catch_unwind(AssertUnwindSafe(|| no_grad(|| model.outputs(inputs, masks))));
-    made.unwrap_or_else(|panic| Err(Error::msg(format!("the model panicked: {}", text_of(&*panic)))))
+    made.unwrap_or_else(|panic| {
+        Err(Error::invalid("ParallelInference", format!("the model panicked: {}", text_of(&*panic))))
+    })
 }
 
 /// What a panic said.
@@ -462,7 +467,7 @@ pub(super) fn text_of(panic: &(dyn Any + Send)) -> &str {
 }
 
 fn closed() -> Error {
-    Error::msg("ParallelInference was shut down: it answers no more")
+    Error::invalid("ParallelInference", "it was shut down, and answers no more")
 }
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

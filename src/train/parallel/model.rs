@@ -19,12 +19,12 @@ pub trait Model: Send + Sync {
     /// none at all.
     ///
     /// # Errors
-    /// Those of the operations inside; [`Error::Msg`] of a model that has one input and knows no masks, if it is given
-    /// something else.
+    /// Those of the operations inside; [`Error::Invalid`] of a model that has one input and knows no masks, if it is
+    /// given something else.
     fn outputs(&self, inputs: &[Tensor], masks: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
         match inputs {
             [input] if masks.iter().all(Option::is_none) => Ok(vec![self.output(input)?]),
-            _ => Err(Error::msg("a model with one input and without masks; give it one array")),
+            _ => Err(Error::invalid("outputs", "the model has one input and no masks; give it one array")),
         }
     }
 }

@@ -119,7 +119,7 @@ impl<M: ParallelModel> ParallelWrapperBuilder<M> {
     ///
     /// # Errors
     /// [`Error::Argument`] for no workers or a frequency of 0, or for several workers beside a communicator;
-    /// [`Error::Msg`] if there is no thread to be had; as [`ParallelModel::replica`].
+    /// [`Error::Invalid`] if there is no thread to be had; as [`ParallelModel::replica`].
     pub fn build(mut self) -> Result<ParallelWrapper<M>> {
         let op = "ParallelWrapper";
         let settings = self.settings;
@@ -153,7 +153,8 @@ impl<M: ParallelModel> ParallelWrapperBuilder<M> {
                 Worker { rank, model: Arc::clone(&model), shared: Arc::clone(&all.shared), done: done.clone() };
             let thread = thread::Builder::new().name(format!("ndgc-trainer-{rank}"));
             let thread = thread.spawn(move || worker.work(&takes));
-            let thread = thread.map_err(|error| Error::msg(format!("no thread to train with: {error}")))?;
+            let thread = thread
+                .map_err(|error| Error::invalid("ParallelWrapper", format!("no thread to train with: {error}")))?;
             all.workers.push(Trainer { model, jobs: Some(jobs), thread: Some(thread) });
         }
         Ok(all)
@@ -285,7 +286,7 @@ impl<M: ParallelModel> ParallelWrapper<M> {
     /// One pass over the batches, which are reset before. At its end all replicas have the mean of the parameters.
     ///
     /// # Errors
-    /// The first error of the iterator or of a worker; [`Error::Msg`] for a panic of a worker; [`Error::Forked`].
+    /// The first error of the iterator or of a worker; [`Error::Invalid`] for a panic of a worker; [`Error::Forked`].
     #[track_caller]
     pub fn fit<B: Into<MultiDataSet>, I: DataIterator<B>>(&mut self, batches: I) -> Result<()> {
         called_here(self.fitted(batches))
@@ -320,7 +321,7 @@ impl<M: ParallelModel> ParallelWrapper<M> {
     /// The model alone; ends the workers.
     ///
     /// # Errors
-    /// [`Error::Msg`] if a worker cannot be ended; [`Error::Forked`].
+    /// [`Error::Invalid`] if a worker cannot be ended; [`Error::Forked`].
     pub fn into_model(mut self) -> Result<M> {
         self.stop();
         if self.process != process::id() {
@@ -494,7 +495,7 @@ impl<M: ParallelModel> Worker<M> {
             }
             let done = catch_unwind(AssertUnwindSafe(|| self.run(job, communicator)));
             let done = done.unwrap_or_else(|panic| {
-                Err(Error::msg(format!("worker {} panicked: {}", self.rank, text_of(&*panic))))
+                Err(Error::invalid("ParallelWrapper", format!("worker {} panicked: {}", self.rank, text_of(&*panic))))
             });
             if let Err(error) = done {
                 let why = error.to_string();
@@ -575,7 +576,7 @@ impl<M: ParallelModel> Worker<M> {
 }
 
 fn gone() -> Error {
-    Error::msg("a worker of ParallelWrapper is gone")
+    Error::invalid("ParallelWrapper", "a worker is gone")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -54,6 +54,8 @@ made_of! {
     }
     /// [`Error::InUse`].
     in_use => InUse { array: String = array, by: &'static str = by }
+    /// [`Error::Invalid`].
+    invalid => Invalid { why: impl Into<String> = why.into() }
     /// [`Error::Workspace`].
     workspace => Workspace { workspace: &str = workspace.to_owned(), why: impl Into<String> = why.into() }
     /// [`Error::SystemManager`].
@@ -92,6 +94,7 @@ macro_rules! asked_of {
             | Error::Tracked { op, site, .. }
             | Error::NoGradient { op, site, .. }
             | Error::Argument { op, site, .. }
+            | Error::Invalid { op, site, .. }
             | Error::Forked { op, site, .. } => Some((op, site)),
             Error::StaleArray(stale) => Some((&$($mutable)? stale.op, &$($mutable)? stale.site)),
             Error::LeakedArray(leaked) => Some((&$($mutable)? leaked.op, &$($mutable)? leaked.site)),
@@ -106,6 +109,11 @@ macro_rules! asked_of {
 fn is_of_ndgc(site: Site) -> bool {
     let Some(root) = file!().strip_suffix("crates/kernels/src/base/context.rs") else { return true };
     site.file().strip_prefix(root).is_some_and(|file| file.starts_with("src/") || file.starts_with("crates/kernels/"))
+}
+
+/// Whether a place is in the standard library, which calls what is handed to it, and says nothing of who called it.
+fn is_of_std(site: Site) -> bool {
+    site.file().starts_with("/rustc/")
 }
 
 impl Asked {
@@ -134,8 +142,14 @@ impl Call {
 }
 
 impl Error {
-    pub(super) fn asked(&self) -> Option<(&&'static str, &Option<Site>)> {
-        asked_of!(self)
+    /// The place of the call that stands in this error itself, and at the end of its text.
+    pub(super) fn own_site(&self) -> Option<Site> {
+        match self {
+            Error::File { site, .. }
+            | Error::ChangedSinceSaved { backward: site, .. }
+            | Error::GraphEnded { backward: site, .. } => *site,
+            error => *asked_of!(error)?.1,
+        }
     }
 
     /// Where the user called the operation that failed, if that is known.
@@ -145,7 +159,7 @@ impl Error {
                 inner.site()
             }
             Error::Capture { site, .. } => *site,
-            _ => *self.asked()?.1,
+            error => error.own_site(),
         }
     }
 
@@ -175,19 +189,28 @@ impl Error {
 
     /// The same error, of a call at this place, unless it names a line of the user's inside of that call already: for
     /// functions that users call, with `#[track_caller]`. It may be of an operation that was called before, and fails
-    /// now.
+    /// now. A message of the user's own stays as it is.
     #[cold]
     pub fn at(mut self, place: Site) -> Self {
         let site = match self.innermost() {
-            Error::Capture { site, .. } => Some(site),
+            Error::Capture { site, .. }
+            | Error::File { site, .. }
+            | Error::ChangedSinceSaved { backward: site, .. }
+            | Error::GraphEnded { backward: site, .. } => Some(site),
             error => asked_of!(error, mut).map(|(_, site)| site),
         };
         if let Some(site) = site
-            && site.is_none_or(is_of_ndgc)
+            && site.is_none_or(|site| is_of_ndgc(site) || is_of_std(site))
         {
-            *site = Some(place);
+            *site = Some(place).filter(|&place| !is_of_std(place));
         }
         self
+    }
+
+    /// [`Error::File`], of a file or a buffer; where it was called is added by the call itself.
+    #[cold]
+    pub fn file(path: Option<&Path>, offset: Option<u64>, why: impl Into<String>) -> Self {
+        Error::File { path: path.map(Path::to_owned), offset, why: why.into(), site: None }
     }
 
     /// A message of the caller's own.

@@ -297,6 +297,8 @@ pub enum Error {
         op: &'static str,
         /// Where that operation was called.
         site: Site,
+        /// Where `backward` was called, where that is known.
+        backward: Option<Site>,
     },
     /// A value that the gradient needs was an array of a workspace's cycle that ended before `backward`.
     GraphEnded {
@@ -304,6 +306,8 @@ pub enum Error {
         op: &'static str,
         /// Where that operation was called.
         site: Site,
+        /// Where `backward` was called, where that is known.
+        backward: Option<Site>,
         /// The workspace.
         workspace: String,
     },
@@ -373,6 +377,17 @@ pub enum Error {
         offset: Option<u64>,
         /// What is wrong there, and what was expected.
         why: String,
+        /// Where the user called what reads or writes it, where that is known.
+        site: Option<Site>,
+    },
+    /// What a call was given, or is called on, does not do for it.
+    Invalid {
+        /// The operation.
+        op: &'static str,
+        /// What is wrong, and how to go on.
+        why: String,
+        /// Where the user called it, where that is known.
+        site: Option<Site>,
     },
     /// The handle was made before a `fork`, and this is the child.
     Forked {
@@ -484,9 +499,9 @@ impl std::error::Error for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.fmt_text(f)?;
-        match self.asked() {
-            Some((_, Some(site))) => write!(f, " (called at {site})"),
-            _ => Ok(()),
+        match self.own_site() {
+            Some(site) => write!(f, " (called at {site})"),
+            None => Ok(()),
         }
     }
 }
@@ -534,6 +549,7 @@ impl Error {
             | Error::Environment { .. }
             | Error::Argument { .. }
             | Error::File { .. }
+            | Error::Invalid { .. }
             | Error::CannotFindTensor { .. }
             | Error::Wrapped(_)
             | Error::Context { .. }
@@ -662,12 +678,12 @@ impl Error {
                 "{op}: gradients are recorded through array {array}, which an in-place change would falsify; \
                  use the form that returns a new array, or change it inside no_grad"
             ),
-            Error::ChangedSinceSaved { op, site } => write!(
+            Error::ChangedSinceSaved { op, site, .. } => write!(
                 f,
                 "backward: a value that the gradient of {op} (called at {site}) needs was changed in place \
                  after it was saved; use the form that returns a new array, or change it after backward"
             ),
-            Error::GraphEnded { op, site, workspace } => write!(
+            Error::GraphEnded { op, site, workspace, .. } => write!(
                 f,
                 "backward: a value that the gradient of {op} (called at {site}) needs ended with its cycle of workspace \
                  [{workspace}]; call backward before the cycle ends, and keep a loss by its number or by detach()"
@@ -713,7 +729,7 @@ impl Error {
             Error::Argument { op, argument, value, expected, .. } => {
                 write!(f, "{op}: {argument} is {value}; it must be {expected}")
             }
-            Error::File { path, offset, why } => {
+            Error::File { path, offset, why, .. } => {
                 match path {
                     Some(path) => write!(f, "{}: ", path.display())?,
                     None => f.write_str("buffer: ")?,
@@ -734,6 +750,7 @@ impl Error {
                 }
                 Ok(())
             }
+            Error::Invalid { op, why, .. } => write!(f, "{op}: {why}"),
             Error::Wrapped(error) => write!(f, "{error}"),
             Error::Context { inner, context } => write!(f, "{context}\n{inner}"),
             Error::WithPath { inner, path } => write!(f, "{}: {inner}", path.display()),

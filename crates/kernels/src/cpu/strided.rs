@@ -239,28 +239,20 @@ impl<const N: usize> Pieces<N> {
     }
 }
 
-/// Room for a piece of any type. Filling it with zeros takes longer than a small piece itself: those get little.
-enum Stage {
-    None,
-    Few([u64; FEW]),
-    Many([u64; STAGE]),
+/// Room for a piece of any type, made when it is needed. Filling it with zeros takes longer than a small piece itself:
+/// those get little.
+#[derive(Default)]
+struct Stage {
+    few: Option<[u64; FEW]>,
+    many: Option<[u64; STAGE]>,
 }
 
 impl Stage {
     /// The first so many bytes, as they were left if it was called with no more before.
     fn room(&mut self, bytes: usize) -> &mut [u8] {
-        let is_enough = match self {
-            Stage::None => false,
-            Stage::Few(words) => bytes <= size_of_val(words),
-            Stage::Many(_) => true,
-        };
-        if !is_enough {
-            *self = if bytes <= size_of::<[u64; FEW]>() { Stage::Few([0; FEW]) } else { Stage::Many([0; STAGE]) };
-        }
-        let words: &mut [u64] = match self {
-            Stage::None => &mut [],
-            Stage::Few(words) => words,
-            Stage::Many(words) => words,
+        let words: &mut [u64] = match &mut self.many {
+            None if bytes <= size_of::<[u64; FEW]>() => self.few.get_or_insert([0; FEW]),
+            many => many.get_or_insert([0; STAGE]),
         };
         &mut cast_slice_mut::<u64, u8>(words)[..bytes]
     }
@@ -294,7 +286,7 @@ struct StagedSource<'a> {
 impl<'a> StagedSource<'a> {
     fn new<const N: usize>(operand: ByteOperand<'a>, pieces: &Pieces<N>, n: usize) -> Self {
         let steps = [pieces.lines.steps[n], pieces.iter.row.steps[n]];
-        StagedSource { data: operand.data, size: operand.size, steps, stage: Stage::None, staged: (-1, 0) }
+        StagedSource { data: operand.data, size: operand.size, steps, stage: Stage::default(), staged: (-1, 0) }
     }
 
     fn get(&mut self, at: isize, rows: usize, len: usize) -> &[u8] {
@@ -328,7 +320,7 @@ fn with_target(
     if step == 1 {
         return f(&mut data[at as usize * size..(at as usize + len) * size]);
     }
-    let mut stage = Stage::None;
+    let mut stage = Stage::default();
     let stage = stage.room(len * size);
     if read {
         with_size!(size, T => gather(cast_slice::<u8, T>(data), at, step, cast_slice_mut(stage)));

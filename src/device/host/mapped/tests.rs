@@ -48,7 +48,7 @@ fn room(block: &MappedBlock) -> u64 {
 
 fn why<T: std::fmt::Debug>(answer: Result<T>) -> String {
     match answer {
-        Err(Error::File { path: Some(_), offset: None, why }) => why,
+        Err(Error::File { path: Some(_), offset: None, why, .. }) => why,
         other => panic!("an error about a file: {other:?}"),
     }
 }

@@ -66,7 +66,7 @@ impl Layer for ModuleLayer {
     }
 
     fn activate(&self, _x: &Tensor, _pass: &Pass<'_>) -> Result<Tensor> {
-        Err(Error::msg("a module is made when its network is built; use NetworkConfig::builder()"))
+        Err(Error::invalid("ModuleLayer", "a module is made when its network is built; use NetworkConfig::builder()"))
     }
 
     fn instance(&self, dtype: DType, device: &Device) -> Result<Option<Arc<dyn Layer>>> {
