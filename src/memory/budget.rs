@@ -569,12 +569,16 @@ pub(crate) fn transfer(from: u32, to: u32, bytes: u64, forced: bool) -> Result<(
 ///
 /// # Errors
 /// As [`charge`].
+#[inline]
 pub(crate) fn count_array(number: u32, forced: bool) -> Result<(), OverBudget> {
-    for at in path(number, 0) {
-        if let Err(used) = node(at).arrays.add(1, forced) {
+    let mut at = number;
+    while at != 0 {
+        let of = node(at);
+        if let Err(used) = of.arrays.add(1, forced) {
             path(number, at).for_each(|below| node(below).arrays.revoke(1));
             return Err(refused(at, used, 1, true));
         }
+        at = of.parent.load(Ordering::Relaxed);
     }
     Ok(())
 }
@@ -582,8 +586,13 @@ pub(crate) fn count_array(number: u32, forced: bool) -> Result<(), OverBudget> {
 /// An array counted with a node is gone from it.
 #[inline]
 pub(crate) fn uncount_array(number: u32) {
-    // Release: pairs with the Acquire in `Meter::read`.
-    path(number, 0).for_each(|at| _ = node(at).arrays.freed.fetch_add(1, Ordering::Release));
+    let mut at = number;
+    while at != 0 {
+        let of = node(at);
+        // Release: pairs with the Acquire in `Meter::read`.
+        of.arrays.freed.fetch_add(1, Ordering::Release);
+        at = of.parent.load(Ordering::Relaxed);
+    }
 }
 
 /// Which budget would refuse an array more now.

@@ -266,12 +266,13 @@ impl NotMade {
 pub(crate) fn create(
     context: &ThreadContext,
     op: &'static str,
-    Parts { dtype, layout, storage, node }: Parts<'_>,
+    Parts { dtype, layout, storage, mut node }: Parts<'_>,
     owner: &Owner,
     site: Site,
 ) -> std::result::Result<Key, NotMade> {
-    // Part by part, in registers: whole, they would be read again while they are still being written.
-    make(context, storage, layout, dtype, node, owner, (op, site))
+    // Part by part, in registers: whole, they would be read again while they are still being written, as would be the two
+    // words of a node that is none, of which one is written.
+    make(context, storage, layout, dtype, &mut node, owner, (op, site))
 }
 
 #[inline(never)]
@@ -280,7 +281,7 @@ fn make(
     mut storage: Storage,
     layout: &Layout,
     dtype: DType,
-    node: Tracked,
+    node: &mut Tracked,
     owner: &Owner,
     (op, site): (&'static str, Site),
 ) -> std::result::Result<Key, NotMade> {
@@ -306,7 +307,8 @@ fn make(
         bits |= CYCLE;
     }
     let own = || (bits & CYCLE != 0).then(|| cell.cycle_id());
-    let node = node.map(|node| exit::placed(context, (op, site), node, own()));
+    let node =
+        if node.is_some() { node.take().map(|node| exit::placed(context, (op, site), node, own())) } else { None };
     let tracked = bits & CYCLE != 0 && node.is_some();
     let generation = cell.core.open_with(bits, || ArrayBody { storage, node });
     Counts::bump(&context.record.counts.created, 1);

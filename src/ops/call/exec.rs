@@ -122,6 +122,7 @@ impl Output {
     }
 
     /// Its bytes, which are nobody else's.
+    #[inline]
     pub(crate) fn buffer(&mut self) -> BufferMut<'_> {
         self.storage.own_buffer().expect("nobody knows a fresh result")
     }
@@ -193,10 +194,10 @@ pub(crate) fn allocate(
     shape: &Shape,
     zeroed: bool,
 ) -> Result<Storage> {
-    allocate_for(context, op, device, (dtype, shape), zeroed, || registry::first_operand(context))
+    allocate_for(context, op, device, (dtype, shape), zeroed, || first_budget(context))
 }
 
-/// As [`allocate`], for an array whose owner `owner` tells, where budgets are in use.
+/// As [`allocate`], for an array whose owner has the budget that `budget` tells, where budgets are in use.
 #[inline(always)]
 pub(crate) fn allocate_for(
     context: &ThreadContext,
@@ -204,10 +205,10 @@ pub(crate) fn allocate_for(
     device: &Device,
     (dtype, shape): (DType, &Shape),
     zeroed: bool,
-    owner: impl Fn() -> Option<Owner>,
+    budget: impl Fn() -> u32,
 ) -> Result<Storage> {
     let bytes = shape.bytes(op, dtype.size_in_bytes())?;
-    let payer = if budget::is_in_use() { payer(context, device, &owner) } else { 0 };
+    let payer = if budget::is_in_use() { payer(context, device, &budget) } else { 0 };
     if payer == 0
         && let Some(storage) = on_host(context, device, bytes, zeroed)
     {
@@ -307,15 +308,22 @@ fn storage_at_once(
 /// of the owner of its result.
 #[cold]
 #[inline(never)]
-fn payer(context: &ThreadContext, device: &Device, owner: &dyn Fn() -> Option<Owner>) -> u32 {
+fn payer(context: &ThreadContext, device: &Device, budget: &dyn Fn() -> u32) -> u32 {
     if context.workspaces.takes(device) && !is_capturing() {
         return 0;
     }
-    if composite_site().is_some() { context.payer.get() } else { owner().map_or(0, budget_of) }
+    if composite_site().is_some() { context.payer.get() } else { budget() }
 }
 
-/// The number of an owner's budget.
-fn budget_of(owner: Owner) -> u32 {
+/// The number of the budget of the first operand's owner.
+#[cold]
+fn first_budget(context: &ThreadContext) -> u32 {
+    registry::first_operand(context).map_or(0, |owner| budget_of(&owner))
+}
+
+/// The number of an owner's budget. By reference: who just wrote the owner is not waited for.
+#[inline]
+pub(crate) fn budget_of(owner: &Owner) -> u32 {
     match owner {
         Owner::Manager(id) => id.budget(),
         Owner::Handles | Owner::Cycle(_) => 0,
@@ -357,7 +365,7 @@ pub(crate) fn both_or_none(
 /// but not a view, a second result, or the result of a composed operation.
 #[inline(always)]
 fn room_for_array(context: &ThreadContext, op: &'static str, storage: &Storage, owner: &Owner) -> Result<()> {
-    let is_full = budget::is_in_use() && budget::full(budget_of(*owner)).is_some();
+    let is_full = budget::is_in_use() && budget::full(budget_of(owner)).is_some();
     // No manager gets what lies in a workspace.
     if is_full && storage.part().is_none() {
         return look_for_room(context, op, storage.buffer().device(), owner);
@@ -368,7 +376,7 @@ fn room_for_array(context: &ThreadContext, op: &'static str, storage: &Storage, 
 #[cold]
 #[inline(never)]
 fn look_for_room(context: &ThreadContext, op: &'static str, device: &Device, owner: &Owner) -> Result<()> {
-    let mut attempt = || budget::full(budget_of(*owner)).map_or(Ok(()), |refusal| Err(NoBytes::Budget(refusal)));
+    let mut attempt = || budget::full(budget_of(owner)).map_or(Ok(()), |refusal| Err(NoBytes::Budget(refusal)));
     match attempt() {
         Ok(()) => Ok(()),
         Err(why) => users(|| pressure::recover(context, (op, device, 1), why, &mut attempt)),
@@ -378,7 +386,7 @@ fn look_for_room(context: &ThreadContext, op: &'static str, device: &Device, own
 /// Notes who will own the result of a composed operation, where budgets are in use. The outermost one counts.
 fn note_owner(owner: impl FnOnce() -> Option<Owner>) {
     if budget::is_in_use() && composite_site().is_none() {
-        with_context(|context| context.payer.set(owner().map_or(0, budget_of)));
+        with_context(|context| context.payer.set(owner().map_or(0, |owner| budget_of(&owner))));
     }
 }
 
@@ -596,9 +604,8 @@ pub(crate) fn place(
     context: &ThreadContext,
     (dtype, layout): (DType, &Layout),
     storage: Storage,
-    place: &dyn Place,
+    (place, owner): (&dyn Place, &Owner),
 ) -> Result<Proxy> {
-    let owner = place.owner();
     // A workspace that takes its arrays does not open a closed manager again.
     if let Owner::Manager(id) = owner
         && storage.part().is_some()
@@ -606,9 +613,9 @@ pub(crate) fn place(
     {
         return Err(place.refusal(call.op, Refused::Closed));
     }
-    room_for_array(context, call.op, &storage, &owner)?;
+    room_for_array(context, call.op, &storage, owner)?;
     let parts = Parts { dtype, layout, storage, node: None };
-    match registry::create(context, call.op, parts, &owner, composite_site().unwrap_or(call.site)) {
+    match registry::create(context, call.op, parts, owner, composite_site().unwrap_or(call.site)) {
         Ok(key) => Ok(Proxy::from_key(key)),
         Err(why) => Err(why.error(call.op, |refused| place.refusal(call.op, refused))),
     }

@@ -10,7 +10,7 @@ use crate::base::{
 use crate::device::Device;
 use crate::memory::{proxy::Proxy, workspace};
 use crate::ops::call::{
-    exec::{Output, allocate_for, enter, place},
+    exec::{Output, allocate_for, budget_of, enter, place},
     place::Place,
 };
 
@@ -25,11 +25,12 @@ pub(crate) fn make(
 ) -> Result<Proxy> {
     enter(call, |context| {
         let device = at.device_of_place();
-        let storage = allocate_for(context, call.op, device, (dtype, &shape), zeroed, || Some(at.owner()))?;
+        let owner = at.owner();
+        let storage = allocate_for(context, call.op, device, (dtype, &shape), zeroed, || budget_of(&owner))?;
         let mut out = Output { storage, layout: Layout::contiguous(shape), dtype };
         fill(&mut out)?;
         let Output { storage, ref layout, dtype } = out;
-        place(call, context, (dtype, layout), storage, at)
+        place(call, context, (dtype, layout), storage, (at, &owner))
     })
 }
 

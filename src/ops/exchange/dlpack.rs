@@ -458,7 +458,7 @@ impl Proxy {
             // SAFETY: only `export` uses this deleter, with its own box as the context; `pack` keeps it.
             let export = unsafe { &*managed.context().cast::<Export<M>>() };
             let Export { dtype, layout, storage, .. } = export;
-            return enter(call, |context| place(call, context, (*dtype, layout), storage.clone(), &at));
+            return enter(call, |context| place(call, context, (*dtype, layout), storage.clone(), (&at, &at.owner())));
         }
         let (shape, strides, dtype) = call.named(read(call.op, tensor))?;
         let offset = usize::try_from(tensor.byte_offset).unwrap_or(usize::MAX);

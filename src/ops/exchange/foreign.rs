@@ -130,6 +130,6 @@ pub(crate) fn of_vec<T: WithDType>(
 pub(crate) fn adopt(call: Call, buffer: Buffer, (layout, dtype): (Layout, DType), at: &dyn Place) -> Result<Proxy> {
     enter(call, |context| {
         let storage = Storage::new(context, call.op, buffer, UNPLANNED)?;
-        place(call, context, (dtype, &layout), storage, at)
+        place(call, context, (dtype, &layout), storage, (at, &at.owner()))
     })
 }
