@@ -270,7 +270,7 @@ pub(crate) fn create(
     owner: &Owner,
     site: Site,
 ) -> std::result::Result<Key, NotMade> {
-    // Part by part, in registers: whole, they would be read again while they are still being written, as would be the two
+    // Part by part, in registers: whole, they would be read again while they are still being written, as would be both
     // words of a node that is none, of which one is written.
     make(context, storage, layout, dtype, &mut node, owner, (op, site))
 }
