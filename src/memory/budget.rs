@@ -573,12 +573,12 @@ pub(crate) fn transfer(from: u32, to: u32, bytes: u64, forced: bool) -> Result<(
 pub(crate) fn count_array(number: u32, forced: bool) -> Result<(), OverBudget> {
     let mut at = number;
     while at != 0 {
-        let of = node(at);
-        if let Err(used) = of.arrays.add(1, forced) {
+        let above = parent_of(at);
+        if let Err(used) = node(at).arrays.add(1, forced) {
             path(number, at).for_each(|below| node(below).arrays.revoke(1));
             return Err(refused(at, used, 1, true));
         }
-        at = of.parent.load(Ordering::Relaxed);
+        at = above;
     }
     Ok(())
 }
@@ -588,10 +588,11 @@ pub(crate) fn count_array(number: u32, forced: bool) -> Result<(), OverBudget> {
 pub(crate) fn uncount_array(number: u32) {
     let mut at = number;
     while at != 0 {
-        let of = node(at);
+        // Asked for before the end is seen, as in `path`.
+        let above = parent_of(at);
         // Release: pairs with the Acquire in `Meter::read`.
-        of.arrays.freed.fetch_add(1, Ordering::Release);
-        at = of.parent.load(Ordering::Relaxed);
+        node(at).arrays.freed.fetch_add(1, Ordering::Release);
+        at = above;
     }
 }
 

@@ -180,7 +180,8 @@ impl ParallelInference {
         match &self.outputs(std::slice::from_ref(input), &[])?[..] {
             [output] => Ok(output.clone()),
             all => {
-                Err(Error::invalid("ParallelInference", format!("the model has {} outputs; call outputs()", all.len())))
+                let why = format!("the model has {} outputs; call outputs()", all.len());
+                called_here(Err(Error::invalid("ParallelInference", why)))
             }
         }
     }
