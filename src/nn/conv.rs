@@ -1,7 +1,5 @@
 //! Convolutions: `[batch, channels, width]` or `[batch, channels, height, width]`.
 
-use std::panic::Location;
-
 use crate::base::call::Call;
 use crate::nn::{
     batch_norm::BatchNorm,
@@ -171,8 +169,7 @@ impl Conv2d {
     #[track_caller]
     pub fn absorb_bn(&self, bn: &BatchNorm) -> Result<Self> {
         let Some((scale, shift)) = bn.weight_and_bias() else {
-            let error = Error::invalid("absorb_bn", "the batch norm has no scale and shift");
-            return Err(error.at(Location::caller()));
+            return Err(Error::invalid(Call::here("absorb_bn"), "the batch norm has no scale and shift"));
         };
         let by = scale.div(&bn.running_var().affine(1.0, bn.eps())?.sqrt()?)?;
         let weight = self.weight.broadcast_mul(&by.reshape((by.elem_count(), 1, 1, 1))?)?;

@@ -3,11 +3,12 @@
 use std::any::Any;
 use std::fmt;
 use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
+use crate::base::call::Call;
 use crate::{CycleLease, Device, Error, ResetPolicy, Result, Workspace, WorkspaceConfig};
 
 /// The name of the ring, on the thread that fills it.
@@ -138,17 +139,14 @@ impl<T: Send + 'static> Prefetch<T> {
                     .to_owned(),
             });
         }
-        let site = Location::caller();
+        let call = Call::here("Prefetch");
         if depth > DEPTH_MAX {
-            return Err(Error::invalid(
-                "Prefetch",
-                format!("{depth} batches cannot wait, only {DEPTH_MAX}; give a smaller depth"),
-            )
-            .at(site));
+            let why = format!("{depth} batches cannot wait, only {DEPTH_MAX}; give a smaller depth");
+            return Err(Error::invalid(call, why));
         }
         let state = PrefetchState::Rests(Box::new(producer));
         let mut all = Prefetch { device: device.clone(), config: config.clone(), depth, state, process: process::id() };
-        all.start().map_err(|error| error.at(site))?;
+        all.start(call)?;
         Ok(all)
     }
 
@@ -159,18 +157,18 @@ impl<T: Send + 'static> Prefetch<T> {
     /// when it was dropped; [`Error::Forked`].
     #[track_caller]
     pub fn reset(&mut self) -> Result<()> {
-        let site = Location::caller();
+        let call = Call::here("reset");
         self.stop();
-        self.start().map_err(|error| error.at(site))
+        self.start(call)
     }
 
-    fn start(&mut self) -> Result<()> {
+    fn start(&mut self, call: Call) -> Result<()> {
         if self.process != process::id() {
-            return Err(Error::forked("reset"));
+            return Err(Error::forked(call));
         }
         let PrefetchState::Rests(producer) = std::mem::replace(&mut self.state, PrefetchState::Lost) else {
             return Err(Error::invalid(
-                "Prefetch",
+                call,
                 "the producer is gone: a batch that could not be sent panicked when it was dropped",
             ));
         };
@@ -192,7 +190,7 @@ impl<T: Send + 'static> Prefetch<T> {
             Err(error) => {
                 self.state = PrefetchState::Rests(producer);
                 Err(Error::invalid(
-                    "Prefetch",
+                    call,
                     format!("no thread to make batches ahead: {error}; end some, or call reset() later"),
                 ))
             }

@@ -16,9 +16,3 @@ pub(super) fn of_call<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
     let site = Location::caller();
     f().map_err(|error| error.at(site))
 }
-
-/// As [`of_call`], of the step of an iterator.
-#[track_caller]
-pub(super) fn next_of_call<R>(f: impl FnOnce() -> Option<Result<R>>) -> Option<Result<R>> {
-    of_call(|| f().transpose()).transpose()
-}

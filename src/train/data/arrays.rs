@@ -4,7 +4,7 @@ use std::fmt;
 
 use ndgc::{Error, Generator, Result, Tensor, Workspace};
 
-use super::super::place::{next_of_call, of_call};
+use super::super::place::called_here;
 
 use super::data_set::DataSet;
 use super::iterator::DataIterator;
@@ -143,10 +143,8 @@ impl ArrayDataSetIterator {
     /// [`Error::Argument`] for batches of no example.
     #[track_caller]
     pub fn new(all: DataSet, batch: usize) -> Result<Self> {
-        of_call(|| {
-            check_batch(batch)?;
-            Ok(ArrayDataSetIterator { all, batch, start: 0, seed: None, epoch: 0, order: None })
-        })
+        called_here(check_batch(batch))?;
+        Ok(ArrayDataSetIterator { all, batch, start: 0, seed: None, epoch: 0, order: None })
     }
 
     /// Shuffles: each epoch has an order of its own, which seed and epoch decide.
@@ -155,11 +153,9 @@ impl ArrayDataSetIterator {
     /// As [`Generator::permutation`].
     #[track_caller]
     pub fn shuffled(mut self, seed: u64) -> Result<Self> {
-        of_call(|| {
-            self.seed = Some(seed);
-            self.begin()?;
-            Ok(self)
-        })
+        self.seed = Some(seed);
+        called_here(self.begin())?;
+        Ok(self)
     }
 
     /// The epochs that came before this one: each reset is one more.
@@ -173,10 +169,8 @@ impl ArrayDataSetIterator {
     /// As [`Generator::permutation`].
     #[track_caller]
     pub fn set_epoch(&mut self, epoch: u64) -> Result<()> {
-        of_call(|| {
-            self.epoch = epoch;
-            self.begin()
-        })
+        self.epoch = epoch;
+        called_here(self.begin())
     }
 
     /// Number of all examples.
@@ -210,15 +204,13 @@ impl Iterator for ArrayDataSetIterator {
 
     #[track_caller]
     fn next(&mut self) -> Option<Result<DataSet>> {
-        next_of_call(|| {
-            let len = self.batch.min(self.num_examples().saturating_sub(self.start));
-            if len == 0 {
-                return None;
-            }
-            let made = self.make(len);
-            self.start += len;
-            Some(made)
-        })
+        let len = self.batch.min(self.num_examples().saturating_sub(self.start));
+        if len == 0 {
+            return None;
+        }
+        let made = called_here(self.make(len));
+        self.start += len;
+        Some(made)
     }
 }
 

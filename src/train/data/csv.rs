@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ndgc::{Device, Error, Result, Tensor};
 
-use super::super::place::{next_of_call, of_call};
+use super::super::place::called_here;
 
 use super::arrays::check_batch;
 use super::data_set::DataSet;
@@ -70,13 +70,11 @@ impl CsvDataSetIterator {
     /// [`Error::Argument`] for batches of no row; [`Error::File`] for a file that cannot be opened.
     #[track_caller]
     pub fn new(path: impl AsRef<Path>, labels: CsvLabels, batch: usize) -> Result<Self> {
-        of_call(|| {
-            check_batch(batch)?;
-            let path = path.as_ref().to_owned();
-            let file = open(&path)?;
-            let (skip, delimiter, text) = (0, ',', String::new());
-            Ok(CsvDataSetIterator { path, labels, batch, skip, delimiter, file, line: 0, columns: None, text })
-        })
+        called_here(check_batch(batch))?;
+        let path = path.as_ref().to_owned();
+        let file = called_here(open(&path))?;
+        let (skip, delimiter, text) = (0, ',', String::new());
+        Ok(CsvDataSetIterator { path, labels, batch, skip, delimiter, file, line: 0, columns: None, text })
     }
 
     /// Begins after that many lines.
@@ -85,11 +83,9 @@ impl CsvDataSetIterator {
     /// As [`DataIterator::reset`].
     #[track_caller]
     pub fn with_skip_lines(mut self, lines: usize) -> Result<Self> {
-        of_call(|| {
-            self.skip = lines;
-            self.reset()?;
-            Ok(self)
-        })
+        self.skip = lines;
+        self.reset()?;
+        Ok(self)
     }
 
     /// What stands between the columns.
@@ -174,18 +170,16 @@ impl Iterator for CsvDataSetIterator {
 
     #[track_caller]
     fn next(&mut self) -> Option<Result<DataSet>> {
-        next_of_call(|| self.make().transpose())
+        called_here(self.make()).transpose()
     }
 }
 
 impl DataIterator<DataSet> for CsvDataSetIterator {
     #[track_caller]
     fn reset(&mut self) -> Result<()> {
-        of_call(|| {
-            self.file = open(&self.path)?;
-            self.line = 0;
-            Ok(())
-        })
+        self.file = called_here(open(&self.path))?;
+        self.line = 0;
+        Ok(())
     }
 
     fn batch(&self) -> Option<usize> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ndgc::{CycleLease, Error, Result, Tensor};
 
-use super::super::place::of_call;
+use super::super::place::{called_here, of_call};
 
 /// A batch for networks with one input and one output: examples along the first axis of each array.
 ///
@@ -77,7 +77,7 @@ impl DataSet {
     /// [`Error::Narrow`] if there are not so many.
     #[track_caller]
     pub fn rows(&self, start: usize, len: usize) -> Result<Self> {
-        of_call(|| self.map(|array| array.narrow(0, start, len)))
+        called_here(self.map(|array| array.narrow(0, start, len)))
     }
 
     /// Splits off the examples after the first `n`, as views: those to train on, and those to test with.
@@ -112,7 +112,7 @@ impl DataSet {
     /// As [`Tensor::try_detach`].
     #[track_caller]
     pub fn detach(&self) -> Result<Self> {
-        of_call(|| Ok(DataSet { lease: None, ..self.map(Tensor::try_detach)? }))
+        Ok(DataSet { lease: None, ..called_here(self.map(Tensor::try_detach))? })
     }
 
     /// A batch in the current workspace, or one of its own where none is open: ND4J's `DataSet.migrate()`.
@@ -121,7 +121,7 @@ impl DataSet {
     /// As [`Tensor::migrate`].
     #[track_caller]
     pub fn migrate(&self) -> Result<Self> {
-        of_call(|| Ok(DataSet { lease: None, ..self.map(|array| array.migrate(true))? }))
+        Ok(DataSet { lease: None, ..called_here(self.map(|array| array.migrate(true)))? })
     }
 
     /// The batch with `f` of each of its arrays.
@@ -219,7 +219,7 @@ impl MultiDataSet {
     /// As [`Tensor::try_detach`].
     #[track_caller]
     pub fn detach(&self) -> Result<Self> {
-        of_call(|| Ok(MultiDataSet { lease: None, ..self.map(Tensor::try_detach)? }))
+        Ok(MultiDataSet { lease: None, ..called_here(self.map(Tensor::try_detach))? })
     }
 
     /// A batch in the current workspace: as [`DataSet::migrate`].
@@ -228,7 +228,7 @@ impl MultiDataSet {
     /// As [`Tensor::migrate`].
     #[track_caller]
     pub fn migrate(&self) -> Result<Self> {
-        of_call(|| Ok(MultiDataSet { lease: None, ..self.map(|array| array.migrate(true))? }))
+        Ok(MultiDataSet { lease: None, ..called_here(self.map(|array| array.migrate(true)))? })
     }
 
     /// The batch with `f` of each of its arrays.

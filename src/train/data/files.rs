@@ -8,7 +8,7 @@ use flate2::bufread::GzDecoder;
 use ndgc::nn::encoding::one_hot;
 use ndgc::{DType, Device, Error, Result, Tensor, npy};
 
-use super::super::place::{next_of_call, of_call};
+use super::super::place::{called_here, of_call};
 
 use super::arrays::ArrayDataSetIterator;
 use super::data_set::DataSet;
@@ -100,10 +100,8 @@ impl IdxDataSetIterator {
     /// As [`ArrayDataSetIterator::shuffled`].
     #[track_caller]
     pub fn shuffled(mut self, seed: u64) -> Result<Self> {
-        of_call(|| {
-            self.bytes = self.bytes.shuffled(seed)?;
-            Ok(self)
-        })
+        self.bytes = self.bytes.shuffled(seed)?;
+        Ok(self)
     }
 
     /// As [`ArrayDataSetIterator::set_epoch`].
@@ -112,7 +110,7 @@ impl IdxDataSetIterator {
     /// As [`ArrayDataSetIterator::set_epoch`].
     #[track_caller]
     pub fn set_epoch(&mut self, epoch: u64) -> Result<()> {
-        of_call(|| self.bytes.set_epoch(epoch))
+        self.bytes.set_epoch(epoch)
     }
 
     /// Number of all examples.
@@ -126,12 +124,10 @@ impl Iterator for IdxDataSetIterator {
 
     #[track_caller]
     fn next(&mut self) -> Option<Result<DataSet>> {
-        next_of_call(|| {
-            let batch = self.bytes.next()?;
-            Some(batch.and_then(|batch| {
-                DataSet::new(batch.features.to_dtype(DType::F32)?, one_hot(batch.labels, self.classes, 1f32, 0f32)?)
-            }))
-        })
+        let batch = self.bytes.next()?;
+        Some(called_here(batch.and_then(|batch| {
+            DataSet::new(batch.features.to_dtype(DType::F32)?, one_hot(batch.labels, self.classes, 1f32, 0f32)?)
+        })))
     }
 }
 

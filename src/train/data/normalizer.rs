@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ndgc::{DType, Error, Result, Tensor};
 
-use super::super::place::{next_of_call, of_call};
+use super::super::place::{called_here, of_call};
 use serde_json::{Value, json};
 
 use super::data_set::DataSet;
@@ -153,14 +153,12 @@ impl Normalizer {
     /// [`Error::Invalid`] before [`Normalizer::fit`], or for other columns than those looked at.
     #[track_caller]
     pub fn transform(&self, batch: &DataSet) -> Result<DataSet> {
-        of_call(|| {
-            let mut made = batch.clone();
-            made.features = self.transform_features(&batch.features)?;
-            if self.with_labels && self.kind != Kind::Image {
-                made.labels = apply(self.labels.as_ref(), &batch.labels)?;
-            }
-            Ok(made)
-        })
+        let mut made = batch.clone();
+        made.features = self.transform_features(&batch.features)?;
+        if self.with_labels && self.kind != Kind::Image {
+            made.labels = called_here(apply(self.labels.as_ref(), &batch.labels))?;
+        }
+        Ok(made)
     }
 
     /// Features, normalised.
@@ -169,7 +167,7 @@ impl Normalizer {
     /// As [`Normalizer::transform`].
     #[track_caller]
     pub fn transform_features(&self, features: &Tensor) -> Result<Tensor> {
-        of_call(|| apply(self.features.as_ref(), features))
+        called_here(apply(self.features.as_ref(), features))
     }
 
     /// Features as they were before.
@@ -178,7 +176,7 @@ impl Normalizer {
     /// As [`Normalizer::transform`].
     #[track_caller]
     pub fn revert_features(&self, features: &Tensor) -> Result<Tensor> {
-        of_call(|| apply(self.features.as_ref().map(Affine::inverse).as_ref(), features))
+        called_here(apply(self.features.as_ref().map(Affine::inverse).as_ref(), features))
     }
 
     /// Labels, or what a network predicts, as they were before; themselves if labels are not normalised.
@@ -187,12 +185,10 @@ impl Normalizer {
     /// As [`Normalizer::transform`].
     #[track_caller]
     pub fn revert_labels(&self, labels: &Tensor) -> Result<Tensor> {
-        of_call(|| {
-            if !self.with_labels || self.kind == Kind::Image {
-                return Ok(labels.clone());
-            }
-            apply(self.labels.as_ref().map(Affine::inverse).as_ref(), labels)
-        })
+        if !self.with_labels || self.kind == Kind::Image {
+            return Ok(labels.clone());
+        }
+        called_here(apply(self.labels.as_ref().map(Affine::inverse).as_ref(), labels))
     }
 
     /// Writes it to a file, as JSON; what was there stays whole until that is done.
@@ -201,13 +197,11 @@ impl Normalizer {
     /// [`Error::File`].
     #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        of_call(|| {
-            let path = path.as_ref();
-            let mut beside = path.as_os_str().to_owned();
-            beside.push(format!(".{}.part", std::process::id()));
-            let written = fs::write(&beside, self.to_json()).and_then(|()| fs::rename(&beside, path));
-            written.map_err(|error| file(path, &error))
-        })
+        let path = path.as_ref();
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(format!(".{}.part", std::process::id()));
+        let written = fs::write(&beside, self.to_json()).and_then(|()| fs::rename(&beside, path));
+        called_here(written.map_err(|error| file(path, &error)))
     }
 
     /// Reads what [`Normalizer::save`] wrote.
@@ -379,7 +373,7 @@ impl<I: DataIterator<DataSet>> Iterator for NormalizingIterator<I> {
 
     #[track_caller]
     fn next(&mut self) -> Option<Result<DataSet>> {
-        next_of_call(|| Some(self.batches.next()?.and_then(|batch| self.normalizer.transform(&batch))))
+        Some(called_here(self.batches.next()?.and_then(|batch| self.normalizer.transform(&batch))))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ndgc::nn::Prefetch;
 use ndgc::{Device, Error, ResetPolicy, Result, SpillPolicy, Workspace, WorkspaceConfig};
 
-use super::super::place::{next_of_call, of_call};
+use super::super::place::{called_here, of_call};
 
 use super::data_set::{DataSet, MultiDataSet};
 use super::iterator::DataIterator;
@@ -77,7 +77,7 @@ impl<T: Leased> AsyncDataIterator<T> {
     /// As [`AsyncDataIterator::with_prefetch`].
     #[track_caller]
     pub fn new<I: DataIterator<T> + Send + 'static>(source: I) -> Result<Self> {
-        of_call(|| Self::with_prefetch(source, PREFETCH))
+        Self::with_prefetch(source, PREFETCH)
     }
 
     /// With so many batches that may wait, on the host.
@@ -87,7 +87,7 @@ impl<T: Leased> AsyncDataIterator<T> {
     /// is no thread to be had.
     #[track_caller]
     pub fn with_prefetch<I: DataIterator<T> + Send + 'static>(source: I, prefetch: usize) -> Result<Self> {
-        of_call(|| Self::on_device(&Device::Cpu, source, prefetch))
+        Self::on_device(&Device::Cpu, source, prefetch)
     }
 
     /// As [`AsyncDataIterator::with_prefetch`], where the ring is for arrays of a device.
@@ -140,15 +140,14 @@ impl<T: Leased> Iterator for AsyncDataIterator<T> {
 
     #[track_caller]
     fn next(&mut self) -> Option<Result<T>> {
-        next_of_call(|| {
-            Some(self.batches.as_mut()?.next()?.map(|batch| {
-                let (mut batch, lease) = batch.into_parts();
-                if let Some(lease) = lease {
-                    batch.hold(lease);
-                }
-                batch
-            }))
-        })
+        let next = self.batches.as_mut()?.next()?;
+        Some(called_here(next).map(|batch| {
+            let (mut batch, lease) = batch.into_parts();
+            if let Some(lease) = lease {
+                batch.hold(lease);
+            }
+            batch
+        }))
     }
 }
 

@@ -57,10 +57,8 @@ impl EvaluationBinary {
     /// As [`Roc::new`](super::Roc::new).
     #[track_caller]
     pub fn with_roc(mut self, threshold_steps: usize) -> Result<Self> {
-        of_call(|| {
-            self.roc = Some(RocBinary::new(threshold_steps)?.with_axis(self.axis()));
-            Ok(self)
-        })
+        self.roc = Some(RocBinary::new(threshold_steps)?.with_axis(self.axis()));
+        Ok(self)
     }
 
     /// The axis of the outputs; negative ones count from the end.

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use ndgc::{Error, Result, Tensor};
 
-use super::super::place::of_call;
+use super::super::place::{called_here, of_call};
 
 use super::interface::IEvaluation;
 use super::json::{Reader, exact, list, number};
@@ -120,15 +120,13 @@ impl EvaluationCalibration {
     /// [`Error::Argument`] for no bins, or more than 1,048,576.
     #[track_caller]
     pub fn new(reliability_bins: usize, histogram_bins: usize) -> Result<Self> {
-        of_call(|| {
-            for (argument, bins) in [("reliability_bins", reliability_bins), ("histogram_bins", histogram_bins)] {
-                if bins == 0 || bins > BINS_MAX {
-                    let (op, value, expected) = ("EvaluationCalibration::new", bins.to_string(), "1 to 1048576");
-                    return Err(Error::argument(op, argument, value, expected));
-                }
+        for (argument, bins) in [("reliability_bins", reliability_bins), ("histogram_bins", histogram_bins)] {
+            if bins == 0 || bins > BINS_MAX {
+                let (op, value, expected) = ("EvaluationCalibration::new", bins.to_string(), "1 to 1048576");
+                return called_here(Err(Error::argument(op, argument, value, expected)));
             }
-            Ok(Self::of_bins(reliability_bins, histogram_bins))
-        })
+        }
+        Ok(Self::of_bins(reliability_bins, histogram_bins))
     }
 
     fn of_bins(reliability_bins: usize, histogram_bins: usize) -> Self {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use ndgc::{Error, Result, Tensor};
 
-use super::super::place::of_call;
+use super::super::place::{called_here, of_call};
 
 use super::counts::BinaryCounts;
 use super::curves::{Point, PrecisionRecallCurve, RocCurve, area, without_redundant};
@@ -149,13 +149,11 @@ impl Roc {
     /// [`Error::Argument`] for more than 16,777,216 steps.
     #[track_caller]
     pub fn new(threshold_steps: usize) -> Result<Self> {
-        of_call(|| {
-            if threshold_steps > STEPS_MAX {
-                let (value, expected) = (threshold_steps.to_string(), "at most 16777216; 0 is exact");
-                return Err(Error::argument("Roc::new", "threshold_steps", value, expected));
-            }
-            Ok(Self::of_steps(threshold_steps))
-        })
+        if threshold_steps > STEPS_MAX {
+            let (value, expected) = (threshold_steps.to_string(), "at most 16777216; 0 is exact");
+            return called_here(Err(Error::argument("Roc::new", "threshold_steps", value, expected)));
+        }
+        Ok(Self::of_steps(threshold_steps))
     }
 
     pub(super) fn of_steps(steps: usize) -> Self {
@@ -284,15 +282,14 @@ impl Roc {
     /// [`Error::Invalid`] if it has other steps.
     #[track_caller]
     pub fn merge(&mut self, other: &Self) -> Result<()> {
-        of_call(|| {
-            if self.steps != other.steps {
-                let (a, b) = (self.steps, other.steps);
-                return Err(Error::invalid("Roc", format!("{a} and {b} steps do not add up; 0 is exact")));
-            }
-            self.positives.merge(&other.positives);
-            self.negatives.merge(&other.negatives);
-            Ok(())
-        })
+        if self.steps != other.steps {
+            let (a, b) = (self.steps, other.steps);
+            let why = format!("{a} and {b} steps do not add up; 0 is exact");
+            return called_here(Err(Error::invalid("Roc", why)));
+        }
+        self.positives.merge(&other.positives);
+        self.negatives.merge(&other.negatives);
+        Ok(())
     }
 
     /// What [`IEvaluation::to_json`] wrote.

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use ndgc::{Error, Result, Tensor};
 
-use super::super::place::of_call;
+use super::super::place::{called_here, of_call};
 
 use super::interface::IEvaluation;
 use super::json::Reader;
@@ -124,10 +124,8 @@ macro_rules! of_columns {
             /// As [`Roc::new`].
             #[track_caller]
             pub fn new(threshold_steps: usize) -> Result<Self> {
-                of_call(|| {
-                    let steps = Roc::new(threshold_steps)?.threshold_steps();
-                    Ok($name { all: Columns { steps, names: Vec::new(), axis: 1, columns: Vec::new() } })
-                })
+                let steps = Roc::new(threshold_steps)?.threshold_steps();
+                Ok($name { all: Columns { steps, names: Vec::new(), axis: 1, columns: Vec::new() } })
             }
 
             /// Names of the columns, for texts.
@@ -180,7 +178,7 @@ macro_rules! of_columns {
             /// [`Error::Invalid`] if it has other columns or steps.
             #[track_caller]
             pub fn merge(&mut self, other: &Self) -> Result<()> {
-                of_call(|| self.all.merge($kind, &other.all))
+                called_here(self.all.merge($kind, &other.all))
             }
 
             /// What [`IEvaluation::to_json`] wrote.
@@ -189,7 +187,7 @@ macro_rules! of_columns {
             /// [`Error::Invalid`] for anything else.
             #[track_caller]
             pub fn from_json(text: &str) -> Result<Self> {
-                of_call(|| Ok($name { all: Columns::from_json($kind, text)? }))
+                Ok($name { all: called_here(Columns::from_json($kind, text))? })
             }
         }
     };
