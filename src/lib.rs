@@ -157,7 +157,7 @@ mod api {
     #[cfg(feature = "fft")]
     pub use crate::ops::linalg::fourier as fft;
     pub use crate::ops::{
-        call::place::Place,
+        call::{compose::called_at, place::Place},
         create::random::Generator,
         elementwise::{
             expression::{AsTerm, Term},
@@ -175,6 +175,7 @@ mod api {
             var::Var,
         },
         index::indexer::{Ellipsis, IndexOp, NewAxis, TensorIndexer},
+        nn::optim::claim,
         shape::pad::PadMode,
         workspace::{
             moves::Duplication,

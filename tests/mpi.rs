@@ -73,8 +73,13 @@ fn the_part_of_a_rank() {
     println!("<{}>{answer}</>", mpi.rank());
 }
 
+/// The text of an error, without the line here that called what failed.
 fn said<T>(result: Result<T>) -> String {
-    result.err().map_or("no error".to_owned(), |error| error.to_string())
+    let Err(error) = result else { return "no error".to_owned() };
+    let text = error.to_string();
+    let Some(site) = error.site() else { return text };
+    assert_eq!(site.file(), file!(), "{text}");
+    text.replace(&format!(" (called at {site})"), "")
 }
 
 fn sums(mpi: &mut Mpi) -> String {
@@ -227,7 +232,7 @@ fn a_rank_that_fails_is_named_by_the_others() {
     for (part, failed, why) in parts {
         for ranks in answers(part, 4) {
             for (rank, text) in ranks.iter().enumerate().filter(|(rank, _)| *rank != failed) {
-                assert!(text.starts_with(&format!("rank {rank} cannot go on: {why}")), "{part}: {text}");
+                assert!(text.starts_with(&format!("all_reduce: rank {rank} cannot go on: {why}")), "{part}: {text}");
             }
         }
     }
@@ -303,7 +308,7 @@ fn iterator(mpi: &mut Mpi) -> String {
 fn a_rank_without_data_ends_all() {
     for ranks in answers("iterator", 4) {
         for (rank, text) in ranks.iter().enumerate() {
-            let why = format!("rank {rank} cannot go on: rank 2 failed: the training was broken off;");
+            let why = format!("all_reduce: rank {rank} cannot go on: rank 2 failed: the training was broken off;");
             let own = if rank == 2 { "no more data;a panic;".to_owned() } else { why.repeat(2) };
             assert_eq!(*text, own, "{ranks:?}");
         }

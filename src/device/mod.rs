@@ -23,6 +23,7 @@ use std::panic::Location;
 use std::str::FromStr;
 
 use crate::base::{
+    call::Call,
     dtype::DType,
     env,
     error::{Error, Result},
@@ -129,6 +130,7 @@ impl Device {
     /// [`Error::DeviceUnavailable`] if there is no driver or no such device, with what was looked for and what was
     /// found; [`Error::Device`] if it cannot be opened.
     #[cfg(feature = "cuda")]
+    #[track_caller]
     pub fn cuda(ordinal: usize) -> Result<Self> {
         Cuda::new(ordinal).map(Device::Cuda)
     }
@@ -138,6 +140,7 @@ impl Device {
     /// # Errors
     /// As of [`Device::cuda`].
     #[cfg(feature = "cuda")]
+    #[track_caller]
     pub fn new_cuda(ordinal: usize) -> Result<Self> {
         Self::cuda(ordinal)
     }
@@ -147,6 +150,7 @@ impl Device {
     /// # Errors
     /// As of [`Device::cuda`], if there are devices.
     #[cfg(feature = "cuda")]
+    #[track_caller]
     pub fn cuda_if_available(ordinal: usize) -> Result<Self> {
         if cuda::probe_cuda().is_ok() { Self::cuda(ordinal) } else { Ok(Device::Cpu) }
     }
@@ -156,9 +160,10 @@ impl Device {
     /// # Errors
     /// [`Error::DeviceUnavailable`]: this build has no feature `cuda`.
     #[cfg(not(feature = "cuda"))]
+    #[track_caller]
     pub fn new_cuda(ordinal: usize) -> Result<Self> {
-        let found = "this build has no feature `cuda`".into();
-        Err(Error::DeviceUnavailable { device: format!("cuda:{ordinal}"), found })
+        let found = "this build has no feature `cuda`";
+        Call::here("Device::new_cuda").named(Err(Error::device_unavailable(format!("cuda:{ordinal}"), found)))
     }
 
     /// The host: this build has no feature `cuda`. candle's name.
@@ -174,9 +179,10 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::DeviceUnavailable`], always.
+    #[track_caller]
     pub fn new_metal(ordinal: usize) -> Result<Self> {
-        let found = "ndgc computes on the host and on CUDA devices".into();
-        Err(Error::DeviceUnavailable { device: format!("metal:{ordinal}"), found })
+        let found = "ndgc computes on the host and on CUDA devices";
+        Call::here("Device::new_metal").named(Err(Error::device_unavailable(format!("metal:{ordinal}"), found)))
     }
 
     /// The host, as there are no devices of Apple's; candle's name.
@@ -193,6 +199,7 @@ impl Device {
     /// let device = ndgc::Device::best();
     /// # let _ = device;
     /// ```
+    #[track_caller]
     pub fn best() -> Self {
         #[cfg(feature = "cuda")]
         match Self::cuda(0) {
@@ -211,12 +218,13 @@ impl Device {
     /// # Errors
     /// [`Error::Environment`] if the name is not understood; those of [`Device::cuda`], as a missing
     /// device is an error, never a silent fallback.
+    #[track_caller]
     pub fn from_env() -> Result<Self> {
         let Some(wish) = env::var("NDGC_DEVICE") else { return Ok(Device::Cpu) };
-        wish.parse().map_err(|error| match error {
+        Call::here("Device::from_env").named(wish.parse().map_err(|error| match error {
             Error::Argument { value, expected, .. } => Error::Environment { name: "NDGC_DEVICE", value, expected },
             other => other,
-        })
+        }))
     }
 }
 
@@ -389,14 +397,16 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Argument`] of another device than the host; [`Error::Forked`].
+    #[track_caller]
     pub fn set_physical_limit(&self, bytes: Option<u64>) -> Result<Option<u64>> {
+        let call = Call::here("set_physical_limit");
         if !self.is_cpu() {
-            let (op, argument, value) = ("set_physical_limit", "device", self.to_string());
+            let (argument, value) = ("device", self.to_string());
             let expected = "the host; NDGC_MAX_PHYSICAL_BYTES limits what a CUDA device takes";
-            return Err(Error::argument(op, argument, value, expected));
+            return Err(Error::argument(call, argument, value, expected));
         }
         if system::is_forked_child() {
-            return Err(Error::forked("set_physical_limit"));
+            return Err(Error::forked(call));
         }
         Ok(host::pool::set_physical_limit(bytes))
     }

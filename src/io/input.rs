@@ -4,10 +4,14 @@
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom, Take};
+use std::panic::Location;
 use std::path::{Path, PathBuf};
 
 use super::element::{Bits, Stored};
-use crate::base::{call::Call, dtype::with_bits};
+use crate::base::{
+    call::{Call, Site},
+    dtype::with_bits,
+};
 use crate::ops::create::values::of_values;
 use crate::{DType, Error, Place, Result, Shape, Tensor};
 
@@ -23,12 +27,16 @@ pub(crate) struct Input<R> {
     part: Option<String>,
     at: u64,
     end: u64,
+    /// Where what reads it was called, for its errors.
+    site: Site,
 }
 
 impl Input<BufReader<File>> {
     /// The whole of a file.
+    #[track_caller]
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let fail = |why: String| Error::file(Some(path), None, why);
+        let site = Location::caller();
+        let fail = |why: String| Error::file(Some(path), None, why).at(site);
         let file = File::open(path).map_err(|error| fail(format!("cannot be opened: {error}")))?;
         let metadata = file.metadata().map_err(|error| fail(format!("cannot be asked for its length: {error}")))?;
         if !metadata.is_file() {
@@ -40,30 +48,39 @@ impl Input<BufReader<File>> {
 
 impl<'a> Input<&'a [u8]> {
     /// A buffer.
+    #[track_caller]
     pub(crate) fn buffer(bytes: &'a [u8]) -> Self {
         Input::new(bytes, None, bytes.len() as u64)
     }
 }
 
 impl<R> Input<R> {
+    #[track_caller]
     pub(crate) fn new(reader: R, path: Option<PathBuf>, end: u64) -> Self {
-        Input { reader, path, part: None, at: 0, end }
+        Input { reader, path, part: None, at: 0, end, site: Location::caller() }
+    }
+
+    /// What comes next is read for the caller of the function that asks.
+    #[track_caller]
+    pub(super) fn ask(&mut self) -> &mut Self {
+        self.site = Location::caller();
+        self
     }
 
     /// A part of this one, of which offsets count from the start of this one.
     pub(crate) fn section<'a>(&self, bytes: &'a [u8], at: u64) -> Input<&'a [u8]> {
         let end = at + bytes.len() as u64;
-        Input { reader: bytes, path: self.path.clone(), part: self.part.clone(), at, end }
+        Input { reader: bytes, path: self.path.clone(), part: self.part.clone(), at, end, site: self.site }
     }
 
     /// An entry of an archive, of which offsets count from the start of the entry.
     pub(super) fn entry<T>(&self, reader: T, name: &str, bytes: u64) -> Input<T> {
-        Input { reader, path: self.path.clone(), part: Some(name.to_owned()), at: 0, end: bytes }
+        Input { reader, path: self.path.clone(), part: Some(name.to_owned()), at: 0, end: bytes, site: self.site }
     }
 
     /// The same place in the same file, read from something else.
     pub(super) fn with_reader<T>(self, reader: T) -> Input<T> {
-        Input { reader, path: self.path, part: self.part, at: self.at, end: self.end }
+        Input { reader, path: self.path, part: self.part, at: self.at, end: self.end, site: self.site }
     }
 
     pub(crate) fn at(&self) -> u64 {
@@ -89,7 +106,7 @@ impl<R> Input<R> {
             Some(part) => format!("in entry `{part}`: {why}"),
             None => why,
         };
-        Error::file(self.path.as_deref(), Some(at), why)
+        Error::file(self.path.as_deref(), Some(at), why).at(self.site)
     }
 
     /// An error about the bytes that come next.

@@ -147,6 +147,7 @@ impl NpzTensors {
     ///
     /// # Errors
     /// [`Error::File`].
+    #[track_caller]
     pub fn new<F: AsRef<Path>>(path: F) -> Result<Self> {
         let mut input = Input::open(path.as_ref())?;
         let entries = directory(&mut input)?.into_iter().map(|entry| (entry.name.clone(), entry)).collect();
@@ -162,9 +163,10 @@ impl NpzTensors {
     ///
     /// # Errors
     /// [`Error::CannotFindTensor`] if there is no array of this name; [`Error::File`].
+    #[track_caller]
     pub fn get_shape_and_dtype(&self, name: &str) -> Result<(Shape, DType)> {
         let mut input = self.open()?;
-        let entry = self.entries.get(name).ok_or_else(|| self.missing(name))?;
+        let Some(entry) = self.entries.get(name) else { return Err(self.missing(name)) };
         let header = npy_format::read_header(&mut content(&mut input, entry)?)?;
         Ok((Shape::from(header.dims), header.stored.dtype))
     }
@@ -189,10 +191,12 @@ impl NpzTensors {
     }
 
     /// What is said where there is no array of this name.
+    #[track_caller]
     pub(crate) fn missing(&self, name: &str) -> Error {
         Error::no_tensor(name, Some(&self.path), self.entries.keys())
     }
 
+    #[track_caller]
     fn open(&self) -> Result<Input<BufReader<File>>> {
         let input = Input::open(&self.path)?;
         if input.end() == self.bytes {

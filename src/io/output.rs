@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::element::Bits;
-use crate::base::dtype::with_bits;
+use crate::base::{call::Site, dtype::with_bits};
 use crate::{DType, Error, Result, Tensor};
 
 /// Bytes converted at a time.
@@ -21,11 +21,14 @@ pub(super) struct Output<W> {
     at: u64,
     /// Of what was written since it was set, where an archive wants one.
     crc: Option<flate2::Crc>,
+    /// Where what writes it was called, for its errors.
+    site: Site,
 }
 
 impl<W: Write> Output<W> {
+    #[track_caller]
     pub(super) fn new(writer: W, path: Option<PathBuf>) -> Self {
-        Output { writer, path, at: 0, crc: None }
+        Output { writer, path, at: 0, crc: None, site: Location::caller() }
     }
 
     pub(super) fn at(&self) -> u64 {
@@ -37,7 +40,7 @@ impl<W: Write> Output<W> {
     }
 
     pub(super) fn fail(&self, why: impl Into<String>) -> Error {
-        Error::file(self.path.as_deref(), None, why)
+        Error::file(self.path.as_deref(), None, why).at(self.site)
     }
 
     pub(super) fn put(&mut self, bytes: &[u8]) -> Result<()> {
@@ -100,7 +103,8 @@ fn in_chunks<B: Bits>(all: &[B], put: &mut dyn FnMut(&[u8]) -> Result<()>) -> Re
 /// Writes a file, which takes its name when `write` has succeeded.
 #[track_caller]
 pub(super) fn save(path: &Path, write: impl FnOnce(&mut Output<BufWriter<File>>) -> Result<()>) -> Result<()> {
-    let fail = |why: String| Error::file(Some(path), None, why);
+    let site = Location::caller();
+    let fail = |why: String| Error::file(Some(path), None, why).at(site);
     // A link stays a link, and what it leads to is replaced.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let before = fs::metadata(&target).ok();
@@ -120,7 +124,6 @@ pub(super) fn save(path: &Path, write: impl FnOnce(&mut Output<BufWriter<File>>)
         }
         fs::rename(&part, &target).map_err(|error| fail(format!("cannot be given its name: {error}")))
     };
-    let site = Location::caller();
     let result = write(&mut out).and_then(|()| finish(out)).map_err(|error| error.at(site));
     if result.is_err() && !special {
         // The first error is the one to tell.

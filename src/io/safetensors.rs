@@ -268,9 +268,11 @@ impl Index {
         self.tensors.iter().map(|(name, info)| (name.clone(), self.view(name, info, data))).collect()
     }
 
+    #[track_caller]
     fn get<'a>(&'a self, name: &str, data: &'a [u8]) -> Result<TensorView<'a>> {
-        let found = self.tensors.get_key_value(name);
-        let (name, info) = found.ok_or_else(|| Error::no_tensor(name, None, self.tensors.keys()))?;
+        let Some((name, info)) = self.tensors.get_key_value(name) else {
+            return Err(Error::no_tensor(name, None, self.tensors.keys()));
+        };
         Ok(self.view(name, info, data))
     }
 
@@ -303,9 +305,12 @@ impl<'a> TensorView<'a> {
     ///
     /// # Errors
     /// [`Error::File`] if ndgc does not have it.
+    #[track_caller]
     pub fn dtype(&self) -> Result<DType> {
-        let stored = self.info.dtype(self.name);
-        stored.map(|stored| stored.dtype).map_err(|why| Error::file(None, Some(self.start), why))
+        match self.info.dtype(self.name) {
+            Ok(stored) => Ok(stored.dtype),
+            Err(why) => Err(Error::file(None, Some(self.start), why)),
+        }
     }
 
     /// The shape.
@@ -338,6 +343,7 @@ impl<'a> SliceSafetensors<'a> {
     ///
     /// # Errors
     /// [`Error::File`].
+    #[track_caller]
     pub fn new(data: &'a [u8]) -> Result<Self> {
         Ok(SliceSafetensors { index: Index::read(&mut Input::buffer(data))?, data })
     }
@@ -360,6 +366,7 @@ impl<'a> SliceSafetensors<'a> {
     ///
     /// # Errors
     /// [`Error::CannotFindTensor`] if there is none.
+    #[track_caller]
     pub fn get(&self, name: &str) -> Result<TensorView<'_>> {
         self.index.get(name, self.data)
     }
@@ -377,6 +384,7 @@ impl BufferedSafetensors {
     ///
     /// # Errors
     /// [`Error::File`].
+    #[track_caller]
     pub fn new(data: Vec<u8>) -> Result<Self> {
         Ok(BufferedSafetensors { index: Index::read(&mut Input::buffer(&data))?, data })
     }
@@ -399,6 +407,7 @@ impl BufferedSafetensors {
     ///
     /// # Errors
     /// [`Error::CannotFindTensor`] if there is none.
+    #[track_caller]
     pub fn get(&self, name: &str) -> Result<TensorView<'_>> {
         self.index.get(name, &self.data)
     }
@@ -419,6 +428,7 @@ impl SafeTensorsFile {
     ///
     /// # Errors
     /// [`Error::File`].
+    #[track_caller]
     pub fn new<F: AsRef<Path>>(path: F) -> Result<Self> {
         Self::multi(&[path])
     }
@@ -427,6 +437,7 @@ impl SafeTensorsFile {
     ///
     /// # Errors
     /// [`Error::File`].
+    #[track_caller]
     pub fn multi<F: AsRef<Path>>(paths: &[F]) -> Result<Self> {
         let mut all = SafeTensorsFile { files: Vec::new(), routes: BTreeMap::new() };
         for (number, path) in paths.iter().enumerate() {
@@ -462,13 +473,14 @@ impl SafeTensorsFile {
         let Some((index, input)) = self.routes.get(name).map(|route| &self.files[*route]) else {
             return Err(self.missing(name));
         };
-        let info = index.tensors.get(name).ok_or_else(|| self.missing(name))?;
+        let Some(info) = index.tensors.get(name) else { return Err(self.missing(name)) };
         // Each read seeks first, so a read that panicked left nothing that matters.
         let mut input = input.lock().unwrap_or_else(PoisonError::into_inner);
-        input.seek(index.start + info.begin)?;
+        input.ask().seek(index.start + info.begin)?;
         info.load(name, &mut input, at)
     }
 
+    #[track_caller]
     fn missing(&self, name: &str) -> Error {
         let first = self.files.first().map(|(_, input)| input.lock().unwrap_or_else(PoisonError::into_inner));
         Error::no_tensor(name, first.as_ref().and_then(|input| input.path()), self.routes.keys())
@@ -499,6 +511,7 @@ impl fmt::Debug for MmapedSafetensors {
 
 impl MmapedSafetensors {
     /// The arrays of files whose bytes are in memory.
+    #[track_caller]
     pub(crate) fn of(all: Vec<(&Path, SharedFile)>) -> Result<Self> {
         let path = all.first().map(|(path, _)| path.to_path_buf());
         let mut mapped = MmapedSafetensors { path, files: Vec::new(), routes: BTreeMap::new() };
@@ -511,9 +524,12 @@ impl MmapedSafetensors {
         Ok(mapped)
     }
 
+    #[track_caller]
     fn file(&self, name: &str) -> Result<&(Index, SharedFile)> {
-        let missing = || Error::no_tensor(name, self.path.as_deref(), self.routes.keys());
-        self.routes.get(name).map(|route| &self.files[*route]).ok_or_else(missing)
+        match self.routes.get(name) {
+            Some(&route) => Ok(&self.files[route]),
+            None => Err(Error::no_tensor(name, self.path.as_deref(), self.routes.keys())),
+        }
     }
 
     /// The array of this name: the file's own bytes, if it is put on the host.
@@ -547,6 +563,7 @@ impl MmapedSafetensors {
     ///
     /// # Errors
     /// [`Error::CannotFindTensor`] if there is none.
+    #[track_caller]
     pub fn get(&self, name: &str) -> Result<TensorView<'_>> {
         let (index, bytes) = self.file(name)?;
         index.get(name, (**bytes).as_ref())

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use std::fs::File;
+use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ impl MmapedSafetensors {
     ///
     /// # Safety
     /// As [`MmapedSafetensors::multi`].
+    #[track_caller]
     pub unsafe fn new<P: AsRef<Path>>(path: P) -> Result<Self> {
         // SAFETY: the caller's promise.
         unsafe { Self::multi(&[path]) }
@@ -38,6 +40,7 @@ impl MmapedSafetensors {
     /// # Safety
     /// Nobody changes the files while an array of them lives: what is read would change under the reader. A file that
     /// is cut short ends the process with SIGBUS when bytes behind its new end are read.
+    #[track_caller]
     pub unsafe fn multi<P: AsRef<Path>>(paths: &[P]) -> Result<Self> {
         let mut all = Vec::with_capacity(paths.len());
         for path in paths {
@@ -54,11 +57,10 @@ impl MmapedSafetensors {
 ///
 /// # Safety
 /// As [`MmapedSafetensors::multi`].
+#[track_caller]
 unsafe fn map(path: &Path) -> Result<Arc<dyn AsRef<[u8]> + Send + Sync>> {
-    let fail = |error: std::io::Error| {
-        let why = format!("cannot be mapped: {error}");
-        Error::file(Some(path), None, why)
-    };
+    let site = Location::caller();
+    let fail = |error: std::io::Error| Error::file(Some(path), None, format!("cannot be mapped: {error}")).at(site);
     let file = File::open(path).map_err(fail)?;
     if !file.metadata().map_err(fail)?.is_file() {
         return Err(fail(std::io::Error::other("it is not a regular file")));
@@ -90,6 +92,7 @@ impl MmapedContent {
     ///
     /// # Safety
     /// As [`MmapedSafetensors::multi`].
+    #[track_caller]
     pub unsafe fn new<P: AsRef<Path>>(path: P) -> Result<Self> {
         // SAFETY: the caller's promise.
         let bytes = unsafe { map(path.as_ref())? };
@@ -105,6 +108,7 @@ impl VarBuilder<'_> {
     ///
     /// # Safety
     /// As [`MmapedSafetensors::multi`].
+    #[track_caller]
     pub unsafe fn from_mmaped_safetensors<P: AsRef<Path>>(paths: &[P], dtype: DType, dev: &Device) -> Result<Self> {
         // SAFETY: the caller's promise.
         let tensors = unsafe { MmapedSafetensors::multi(paths)? };

@@ -131,15 +131,16 @@ impl<T: Send + 'static> Prefetch<T> {
     where
         P: FnMut(usize) -> Result<Option<T>> + Send + 'static,
     {
+        let call = Call::here("Prefetch");
         if config.policy_reset() != ResetPolicy::EndOfBufferReached {
             return Err(Error::WorkspaceConfig {
                 setting: "policy_reset",
                 value: format!("{:?}", config.policy_reset()),
                 why: "a batch has to outlive the cycle that it was made in: give ResetPolicy::EndOfBufferReached"
                     .to_owned(),
+                site: Some(call.site),
             });
         }
-        let call = Call::here("Prefetch");
         if depth > DEPTH_MAX {
             let why = format!("{depth} batches cannot wait, only {DEPTH_MAX}; give a smaller depth");
             return Err(Error::invalid(call, why));

@@ -253,6 +253,7 @@ impl<'a> VarBuilder<'a> {
     ///
     /// # Errors
     /// As [`safetensors::BufferedSafetensors::new`].
+    #[track_caller]
     pub fn from_buffered_safetensors(data: Vec<u8>, dtype: DType, dev: &Device) -> Result<Self> {
         let tensors = safetensors::BufferedSafetensors::new(data)?;
         Ok(Self::from_backend(Box::new(tensors), dtype, dev.clone()))
@@ -262,6 +263,7 @@ impl<'a> VarBuilder<'a> {
     ///
     /// # Errors
     /// As [`safetensors::SliceSafetensors::new`].
+    #[track_caller]
     pub fn from_slice_safetensors(data: &'a [u8], dtype: DType, dev: &Device) -> Result<Self> {
         let tensors = safetensors::SliceSafetensors::new(data)?;
         Ok(Self::from_backend(Box::new(tensors), dtype, dev.clone()))
@@ -271,6 +273,7 @@ impl<'a> VarBuilder<'a> {
     ///
     /// # Errors
     /// As [`safetensors::SafeTensorsFile::multi`].
+    #[track_caller]
     pub fn from_safetensors_files<P: AsRef<Path>>(paths: &[P], dtype: DType, dev: &Device) -> Result<Self> {
         let tensors = safetensors::SafeTensorsFile::multi(paths)?;
         Ok(Self::from_backend(Box::new(tensors), dtype, dev.clone()))
@@ -280,6 +283,7 @@ impl<'a> VarBuilder<'a> {
     ///
     /// # Errors
     /// As [`npz::NpzTensors::new`].
+    #[track_caller]
     pub fn from_npz<P: AsRef<Path>>(path: P, dtype: DType, dev: &Device) -> Result<Self> {
         let tensors = npz::NpzTensors::new(path)?;
         Ok(Self::from_backend(Box::new(tensors), dtype, dev.clone()))
@@ -289,6 +293,7 @@ impl<'a> VarBuilder<'a> {
     ///
     /// # Errors
     /// As [`pickle::PthTensors::new`].
+    #[track_caller]
     pub fn from_pth<P: AsRef<Path>>(path: P, dtype: DType, dev: &Device) -> Result<Self> {
         let tensors = pickle::PthTensors::new(path, None)?;
         Ok(Self::from_backend(Box::new(tensors), dtype, dev.clone()))
@@ -298,6 +303,7 @@ impl<'a> VarBuilder<'a> {
     ///
     /// # Errors
     /// As [`pickle::PthTensors::new`].
+    #[track_caller]
     pub fn from_pth_with_state<P: AsRef<Path>>(path: P, dtype: DType, state_key: &str, dev: &Device) -> Result<Self> {
         let tensors = pickle::PthTensors::new(path, Some(state_key))?;
         Ok(Self::from_backend(Box::new(tensors), dtype, dev.clone()))
@@ -367,6 +373,7 @@ impl SimpleBackend for Zeros {
         Tensor::zeros(s, dtype, dev)
     }
 
+    #[track_caller]
     fn get_unchecked(&self, name: &str, _: DType, _: &Device) -> Result<Tensor> {
         Err(no_shape(name))
     }
@@ -386,6 +393,7 @@ impl SimpleBackend for VarMap {
         VarMap::get(self, s, name, h, dtype, dev)
     }
 
+    #[track_caller]
     fn get_unchecked(&self, name: &str, _: DType, _: &Device) -> Result<Tensor> {
         Err(no_shape(name))
     }

@@ -77,7 +77,7 @@ impl VarMap {
         let vars = self.lock();
         for (name, value) in values {
             let name = name.as_ref();
-            let var = vars.get(name).ok_or_else(|| Error::no_tensor(name, None, vars.keys()))?;
+            let Some(var) = vars.get(name) else { return Err(Error::no_tensor(name, None, vars.keys())) };
             set(name, var, value.as_ref())?;
         }
         Ok(())

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::panic::Location;
 
+use super::gguf_file::unreadable;
 use super::tensor::{QTensor, bytes_of};
 use crate::base::{
     error::{Error, Result},
@@ -78,15 +79,16 @@ impl Content {
     /// [`Error::File`]; as [`Proxy::zeros`].
     #[track_caller]
     pub fn read<R: Read + Seek, P: Place + ?Sized>(reader: &mut R, at: &P) -> Result<Content> {
-        let unreadable = |error| Error::file(None, None, format!("cannot be read: {error}"));
-        let end = reader.seek(SeekFrom::End(0)).map_err(unreadable)?;
-        reader.seek(SeekFrom::Start(0)).map_err(unreadable)?;
+        let site = Location::caller();
+        let unreadable = unreadable(site);
+        let end = reader.seek(SeekFrom::End(0)).map_err(&unreadable)?;
+        reader.seek(SeekFrom::Start(0)).map_err(&unreadable)?;
         let mut input = Input::new(BufReader::new(reader), None, end);
         let magic = magic(&mut input)?;
         let hparams = hparams(&mut input)?;
         let vocab = vocab(&mut input, hparams.n_vocab)?;
         let device = at.device_of_place().clone();
-        let tensors = kept(Location::caller(), || {
+        let tensors = kept(site, || {
             let mut tensors = Tensors(HashMap::new());
             while input.at() != end {
                 let start = input.at();
@@ -105,8 +107,12 @@ impl Content {
     ///
     /// # Errors
     /// [`Error::CannotFindTensor`].
+    #[track_caller]
     pub fn remove(&mut self, name: &str) -> Result<QTensor> {
-        self.tensors.remove(name).ok_or_else(|| Error::no_tensor(name, None, self.tensors.keys()))
+        match self.tensors.remove(name) {
+            Some(tensor) => Ok(tensor),
+            None => Err(Error::no_tensor(name, None, self.tensors.keys())),
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use super::tensor::{QTensor, bytes_of};
 use crate::base::{
+    call::{Call, Site},
     dtype::DType,
     error::{Error, Result},
     ggml::GgmlDType,
@@ -112,11 +113,12 @@ macro_rules! getters {
                 /// The value, if it has this type.
                 ///
                 /// # Errors
-                /// [`Error::Msg`].
+                /// [`Error::Invalid`].
+                #[track_caller]
                 pub fn $method(&self) -> Result<$t> {
                     match self {
                         Value::$variant(value) => Ok(*value),
-                        _ => Err(self.is_no(stringify!($t))),
+                        _ => Err(self.is_no(stringify!($method), stringify!($t))),
                     }
                 }
             )*
@@ -129,15 +131,17 @@ getters! {
 }
 
 impl Value {
-    fn is_no(&self, wanted: &str) -> Error {
+    #[track_caller]
+    fn is_no(&self, op: &'static str, wanted: &str) -> Error {
         // Arrays of values may be long.
-        Error::Msg(format!("the value is no {wanted}, but {:?}", self.value_type()))
+        Error::invalid(Call::here(op), format!("the value is no {wanted}, but {:?}", self.value_type()))
     }
 
     /// The value, if it is an unsigned integer of any size, or a truth value.
     ///
     /// # Errors
-    /// [`Error::Msg`].
+    /// [`Error::Invalid`].
+    #[track_caller]
     pub fn to_u64(&self) -> Result<u64> {
         match *self {
             Value::U64(value) => Ok(value),
@@ -145,30 +149,32 @@ impl Value {
             Value::U16(value) => Ok(value.into()),
             Value::U8(value) => Ok(value.into()),
             Value::Bool(value) => Ok(value.into()),
-            _ => Err(self.is_no("u64")),
+            _ => Err(self.is_no("to_u64", "u64")),
         }
     }
 
     /// The values, if it is an array.
     ///
     /// # Errors
-    /// [`Error::Msg`].
+    /// [`Error::Invalid`].
+    #[track_caller]
     pub fn to_vec(&self) -> Result<&Vec<Value>> {
         match self {
             Value::Array(values) => Ok(values),
-            _ => Err(self.is_no("array")),
+            _ => Err(self.is_no("to_vec", "array")),
         }
     }
 
     /// The text, if it is one.
     ///
     /// # Errors
-    /// [`Error::Msg`].
+    /// [`Error::Invalid`].
+    #[track_caller]
     #[allow(clippy::inherent_to_string_shadow_display, clippy::wrong_self_convention)] // candle's name
     pub fn to_string(&self) -> Result<&String> {
         match self {
             Value::String(text) => Ok(text),
-            _ => Err(self.is_no("string")),
+            _ => Err(self.is_no("to_string", "string")),
         }
     }
 
@@ -241,7 +247,9 @@ impl TensorInfo {
         tensor_data_offset: u64,
         at: &P,
     ) -> Result<QTensor> {
-        let end = reader.seek(SeekFrom::End(0)).map_err(unreadable)?;
+        let site = Location::caller();
+        let unreadable = unreadable(site);
+        let end = reader.seek(SeekFrom::End(0)).map_err(&unreadable)?;
         let mut input = Input::new(reader, None, end);
         let range = self.range(name, &input, tensor_data_offset)?;
         // The reader is at its end, where the input does not know it to be.
@@ -249,7 +257,7 @@ impl TensorInfo {
         input.seek(range.start)?;
         let bytes = input.bytes(range.end - range.start, "the tensor")?;
         let len = bytes.len();
-        kept(Location::caller(), || QTensor::from_blocks(Proxy::from_vec(bytes, len, at)?, self.ggml_dtype, self.shape))
+        kept(site, || QTensor::from_blocks(Proxy::from_vec(bytes, len, at)?, self.ggml_dtype, self.shape))
     }
 
     /// Where the blocks lie in the file.
@@ -269,8 +277,9 @@ impl TensorInfo {
     }
 }
 
-fn unreadable(error: std::io::Error) -> Error {
-    Error::file(None, None, format!("cannot be read: {error}"))
+/// What is said, to who called at `site`, of a reader that fails.
+pub(super) fn unreadable(site: Site) -> impl Fn(std::io::Error) -> Error {
+    move |error| Error::file(None, None, format!("cannot be read: {error}")).at(site)
 }
 
 /// The header of a file.
@@ -305,9 +314,11 @@ impl Content {
     ///
     /// # Errors
     /// [`Error::File`].
+    #[track_caller]
     pub fn read<R: Read + Seek>(reader: &mut R) -> Result<Self> {
-        let start = reader.stream_position().map_err(unreadable)?;
-        let end = reader.seek(SeekFrom::End(0)).map_err(unreadable)?;
+        let unreadable = unreadable(Location::caller());
+        let start = reader.stream_position().map_err(&unreadable)?;
+        let end = reader.seek(SeekFrom::End(0)).map_err(&unreadable)?;
         reader.seek(SeekFrom::Start(0)).map_err(unreadable)?;
         // A header is many short reads.
         let mut input = Input::new(BufReader::new(reader), None, end);
@@ -324,8 +335,12 @@ impl Content {
         self.info(name, None)?.read_named(Some(name), reader, self.tensor_data_offset, at)
     }
 
+    #[track_caller]
     fn info(&self, name: &str, file: Option<&Path>) -> Result<&TensorInfo> {
-        self.tensor_infos.get(name).ok_or_else(|| Error::no_tensor(name, file, self.tensor_infos.keys()))
+        match self.tensor_infos.get(name) {
+            Some(info) => Ok(info),
+            None => Err(Error::no_tensor(name, file, self.tensor_infos.keys())),
+        }
     }
 }
 
@@ -503,6 +518,10 @@ fn alignment(value: Option<&Value>) -> std::result::Result<u64, String> {
 /// [`Error::File`] if it cannot be written, or an array of values is of several types; as [`QTensor::data`].
 #[track_caller]
 pub fn write<W: Seek + Write>(w: &mut W, metadata: &[(&str, &Value)], tensors: &[(&str, &QTensor)]) -> Result<()> {
+    Call::here("gguf_file::write").named(put(w, metadata, tensors))
+}
+
+fn put<W: Seek + Write>(w: &mut W, metadata: &[(&str, &Value)], tensors: &[(&str, &QTensor)]) -> Result<()> {
     let failed = |error: std::io::Error| {
         let why = format!("cannot be written: {error}");
         Error::file(None, None, why)
@@ -562,6 +581,7 @@ impl fmt::Debug for MmapedContent {
 
 impl MmapedContent {
     /// The content of a file whose bytes are in memory.
+    #[track_caller]
     pub(crate) fn of(path: &Path, bytes: SharedFile) -> Result<Self> {
         let data = (*bytes).as_ref();
         let content = Header::read(Input::new(data, Some(path.to_owned()), data.len() as u64))?;

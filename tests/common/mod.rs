@@ -136,14 +136,7 @@ pub(crate) fn assert_names_its_line(error: &ndgc::Error) {
     }
     let of_no_call = matches!(
         error,
-        Error::WorkspaceConfig { .. }
-            | Error::Device { .. }
-            | Error::DeviceUnavailable { .. }
-            | Error::Environment { .. }
-            | Error::CannotFindTensor { .. }
-            | Error::Wrapped(_)
-            | Error::UnsupportedDTypeForOp(..)
-            | Error::Msg(_)
+        Error::Environment { .. } | Error::Wrapped(_) | Error::UnsupportedDTypeForOp(..) | Error::Msg(_)
     );
     let line = error.site().map(|site| site.file());
     assert!(of_no_call || line.is_some_and(|file| file.starts_with("tests/")), "no line of the test's: {error}");

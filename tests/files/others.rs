@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ndgc::{DType, Device, Error, F8E4M3, Tensor, WithDType, bf16, ndar, npy, npz, safetensors};
 
-use crate::common::{each_case, turn};
+use crate::common::{each_case, text_of, turn};
 use crate::files::fixtures::*;
 use crate::files::support::{Folder, assert_same, six, why, with};
 
@@ -131,7 +131,7 @@ fn safetensors_by_its_own_library() {
         assert_same(&file.load("truth", device).unwrap(), &of(&[true, false], &[2]));
         assert_same(&file.load("half", device).unwrap(), &of(&[bf16::ONE], &[1]));
         assert_eq!(file.metadata(0).unwrap()["made by"], "a test");
-        let text = file.load("none", device).unwrap_err().to_string();
+        let text = text_of(&file.load("none", device).unwrap_err());
         let shown = path.display();
         assert_eq!(text, format!("{shown}: there is no tensor `none`; the nearest names are `ok`, `half`, `truth`"));
     });

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ndgc::{Error, NdManager, Tensor, npz, safetensors};
 
-use crate::common::{alone, each_case};
+use crate::common::{alone, each_case, text_of};
 use crate::files::support::{Folder, assert_same, six, why};
 use ndgc::{DType, Device};
 
@@ -97,7 +97,7 @@ fn a_failed_read_leaves_no_array() {
         bytes[directory - 1] ^= 1;
         assert!(why(npz::decode(&bytes, &manager)).contains("in entry `b`: the checksum is"));
         std::fs::write(&path, &bytes).unwrap();
-        let text = npz::read_by_name(&path, &["a", "none"], &manager).unwrap_err().to_string();
+        let text = text_of(&npz::read_by_name(&path, &["a", "none"], &manager).unwrap_err());
         let shown = path.display();
         assert_eq!(text, format!("{shown}: there is no tensor `none`; the nearest names are `a`, `b`"));
         assert!(why(npz::read_by_name(&path, &["a", "b"], &manager)).contains("checksum"));

@@ -403,3 +403,107 @@ fn d11_a_gradient_that_cannot_be_names_the_operation_and_the_call_of_backward() 
         assert!(told.contains(&format!("after backward (called at {}:{line}:", file!())), "{told}");
     });
 }
+
+/// What a file refuses is told of the line that reads it, with the reader made before or not.
+#[test]
+fn d12_an_error_of_a_file_names_the_users_line() {
+    use ndgc::quantized::{ggml_file, gguf_file};
+    use ndgc::{nn::VarBuilder, nn::VarMap, npy, npz, pickle, safetensors};
+    use std::io::Cursor;
+    alone(|| {
+        let (cpu, dtype) = (Device::Cpu, DType::F32);
+        let here = |line: u32| format!("{}:{line}", file!());
+        let folder = std::env::temp_dir().join(format!("ndgc-told-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (none, bad, archive, model) =
+            (folder.join("none"), folder.join("bad"), folder.join("a.npz"), folder.join("a.safetensors"));
+        std::fs::write(&bad, b"nothing of the kind").unwrap();
+        // More than a reader reads ahead.
+        let w = Tensor::ones(20_000, dtype, &cpu).unwrap();
+        npz::write(&[("w", &w)], &archive).unwrap();
+        safetensors::save(&std::collections::HashMap::from([("w", w.clone())]), &model).unwrap();
+        let (nowhere, garbage) = (none.join("under it"), &b"nothing of the kind"[..]);
+
+        assert_eq!(line_of(npy::read(&none, &cpu)), here(line!()));
+        assert_eq!(line_of(npy::read(&bad, &cpu)), here(line!()));
+        assert_eq!(line_of(npy::decode(garbage, &cpu)), here(line!()));
+        assert_eq!(line_of(npy::write(&w, &nowhere)), here(line!()));
+        assert_eq!(line_of(npz::read(&bad, &cpu)), here(line!()));
+        assert_eq!(line_of(npz::read_by_name(&archive, &["v"], &cpu)), here(line!()));
+        assert_eq!(line_of(npz::encode(&[("w", &w), ("w", &w)])), here(line!()));
+        assert_eq!(line_of(npz::NpzTensors::new(&none)), here(line!()));
+        let arrays = npz::NpzTensors::new(&archive).unwrap();
+        assert_eq!(line_of(arrays.get_shape_and_dtype("v")), here(line!()));
+        assert_eq!(line_of(ndgc::ndar::decode_list(garbage, &cpu)), here(line!()));
+        assert_eq!(line_of(pickle::read_all(&bad)), here(line!()));
+        assert_eq!(line_of(pickle::PthTensors::new(&none, None)), here(line!()));
+        assert_eq!(line_of(safetensors::load(&bad, &cpu)), here(line!()));
+        assert_eq!(line_of(safetensors::SliceSafetensors::new(garbage)), here(line!()));
+        assert_eq!(line_of(safetensors::SafeTensorsFile::multi(&[&model, &none])), here(line!()));
+        let file = safetensors::SafeTensorsFile::new(&model).unwrap();
+        assert_eq!(line_of(file.load("v", &cpu)), here(line!()));
+        let bytes = safetensors::BufferedSafetensors::new(std::fs::read(&model).unwrap()).unwrap();
+        assert_eq!(line_of(bytes.get("v")), here(line!()));
+
+        let gguf = gguf_file::Content::read(&mut Cursor::new(garbage));
+        assert_eq!(line_of(gguf), here(line!() - 1));
+        let mut packed = Cursor::new(Vec::new());
+        gguf_file::write(&mut packed, &[("layers", &gguf_file::Value::U32(1))], &[]).unwrap();
+        packed.set_position(0);
+        let content = gguf_file::Content::read(&mut packed).unwrap();
+        assert_eq!(line_of(content.tensor(&mut packed, "v", &cpu)), here(line!()));
+        assert_eq!(line_of(content.metadata["layers"].to_f64()), here(line!()));
+        assert_eq!(line_of(ggml_file::Content::read(&mut Cursor::new(garbage), &cpu)), here(line!()));
+
+        assert_eq!(line_of(VarBuilder::from_npz(&none, dtype, &cpu)), here(line!()));
+        let of_file = VarBuilder::from_safetensors_files(&[&model], dtype, &cpu).unwrap();
+        assert_eq!(line_of(of_file.get(2, "v")), here(line!()));
+        assert_eq!(line_of(of_file.get(3, "w")), here(line!()));
+        let of_arrays = VarBuilder::from_npz(&archive, dtype, &cpu).unwrap();
+        assert_eq!(line_of(of_arrays.pp("layer").get(2, "w")), here(line!()));
+        assert_eq!(line_of(VarMap::new().set_one("v", &w)), here(line!()));
+        assert_eq!(line_of(VarMap::new().load(&bad)), here(line!()));
+
+        std::fs::write(&model, b"{}").unwrap();
+        assert_eq!(line_of(file.load("w", &cpu)), here(line!()), "of a file that was opened in another line");
+        std::fs::remove_dir_all(&folder).unwrap();
+    });
+}
+
+/// Settings, devices and checkpoints too.
+#[test]
+fn d13_what_is_made_or_configured_names_the_users_line() {
+    use ndgc::train::{
+        Dense, InputType, Loss, Network, NetworkConfig, OutputLayer, ParallelInference, ParallelWrapper,
+    };
+    alone(|| {
+        let here = |line: u32| format!("{}:{line}", file!());
+        let wrong = WorkspaceConfig::builder().initial_size(10).max_size(5);
+        assert_eq!(line_of(wrong.build()), here(line!()));
+        assert_eq!(line_of(Device::new_metal(0)), here(line!()));
+        assert_eq!(line_of(Device::new_cuda(1 << 20)), here(line!()));
+        let device = Device::sim(ndgc::SimConfig::default());
+        let Device::Sim(sim) = &device else { return };
+        sim.fail_call(Some(1));
+        assert_eq!(line_of(Tensor::zeros(1, DType::F32, &device)), here(line!()));
+
+        let config = NetworkConfig::builder().input_type(InputType::feed_forward(3)).layer(Dense::new(2));
+        let (network, line) = (config.layer(OutputLayer::new(2, Loss::Mse)).build(), line!());
+        let mut network = network.unwrap();
+        for (name, var) in network.params() {
+            let site = var.as_tensor().created_at().unwrap();
+            assert_eq!(format!("{}:{}", site.file(), site.line()), here(line), "{name}");
+        }
+        let w = Tensor::ones(2, DType::F32, &Device::Cpu).unwrap();
+        assert_eq!(line_of(network.set_param("9_W", &w)), here(line!()));
+        let told = network.set_param("0_w", &w).unwrap_err().to_string();
+        assert!(told.contains("the nearest names are `0_W`"), "{told}");
+        assert_eq!(line_of(network.set_updater_state([("0_W/M", &w)])), here(line!()));
+        assert_eq!(line_of(network.save("/there is no such folder/model")), here(line!()));
+        assert_eq!(line_of(network.restore("/nor this/model")), here(line!()));
+        assert_eq!(line_of(Network::load("/nor that/model", &Device::Cpu)), here(line!()));
+        assert_eq!(line_of(NetworkConfig::from_json("{}")), here(line!()));
+        assert_eq!(line_of(ParallelInference::builder(network.replica().unwrap()).workers(0).build()), here(line!()));
+        assert_eq!(line_of(ParallelWrapper::builder(network).workers(0).build()), here(line!()));
+    });
+}

@@ -205,7 +205,7 @@ macro_rules! of_std {
     };
 }
 
-const OF_STD: [OfStd; 25] = of_std! {
+const OF_STD: [OfStd; 23] = of_std! {
     abs abs 0;
     recip recip 0;
     sqrt sqrt 0;
@@ -214,8 +214,6 @@ const OF_STD: [OfStd; 25] = of_std! {
     round round 0;
     trunc trunc 0;
     frac fract 0;
-    expm1 exp_m1 0;
-    log1p ln_1p 0;
     log2 log2 0;
     log10 log10 0;
     sin sin 0;
@@ -234,8 +232,10 @@ const OF_STD: [OfStd; 25] = of_std! {
     tanh tanh 2;
 };
 
-/// Where std is infinite in the upper half of the range, or loses digits near 1.
-const BESIDE_STD: [OfStd; 2] = [
+/// Where std is infinite in the upper half of the range, or loses digits near 1; and what singles have vectors of.
+const BESIDE_STD: [OfStd; 4] = [
+    ("expm1", |x| x.expm1(), f32::exp_m1, f64::exp_m1, [2, 0]),
+    ("log1p", |x| x.log1p(), f32::ln_1p, f64::ln_1p, [2, 0]),
     ("asinh", |x| x.asinh(), |x| asinh(x.into()) as f32, asinh, [2, 2]),
     ("acosh", |x| x.acosh(), |x| acosh(x.into()) as f32, acosh, [2, 2]),
 ];

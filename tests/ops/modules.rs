@@ -103,7 +103,7 @@ fn errors_take_contexts_and_come_from_those_of_others() {
             source = Some(inner);
         }
         assert!(source.is_some_and(|last| last.is::<std::io::Error>()), "the system's error is at the bottom");
-        let own: Result<()> = Err(Error::CannotFindTensor { path: "a.b".into(), file: None, nearest: Vec::new() });
+        let own: Result<()> = Err(Error::no_tensor("a.b", None, ["a.c"].iter()));
         let Error::Context { inner, context } = bare(error(own.context("c"))) else { panic!("a context") };
         assert!(matches!(*inner, Error::CannotFindTensor { .. }) && context == "c");
         assert_eq!(bare(None::<u8>.with_context(|| "nothing").unwrap_err()).to_string(), "nothing");

@@ -130,7 +130,10 @@ impl Shared {
         let manager = |n: usize| &self.managers[n % self.managers.len()];
         let made = match *step {
             Step::Clone { handle } => self.pick(handle).map(|a| Ok(a.clone())),
-            Step::View { handle } => self.pick(handle).map(|a| a.reshape((2, ()))),
+            Step::View { handle } => {
+                // An exchange on another thread may come between a look at the shape and the view.
+                self.pick(handle).map(|a| a.reshape((2, ()))).filter(|made| !in_use(made))
+            }
             Step::Panic { handle, user: User::Slice } => {
                 let _ = self.pick(handle).and_then(|a| caught(|| a.with_slice::<f32, ()>(|_| panic())));
                 None

@@ -111,12 +111,12 @@ macro_rules! for_each_unary {
                 { |x| x.trunc() => "trunc_(x)" }
                 { nothing |_g, _s| 0.0 => "0" }
             /// `e^x - 1`, accurate near 0.
-            Expm1 [expm1 expm1_ expm1_into] call
-                { |x| x.exp_m1() => "expm1_(x)" }
-                { input |g, s| g * s.exp() => "g * exp_(s)" }
+            Expm1 [expm1 expm1_ expm1_into] single
+                { |x| Float::exp_m1(x) => "expm1_(x)" }
+                { input |g, s| g * Float::exp(s) => "g * exp_(s)" }
             /// `log(1 + x)`, accurate near 0.
-            Log1p [log1p log1p_ log1p_into] call
-                { |x| x.ln_1p() => "log1p_(x)" }
+            Log1p [log1p log1p_ log1p_into] single
+                { |x| Float::ln_1p(x) => "log1p_(x)" }
                 { input |g, s| g / (1.0 + s) => "g / ((W)1 + s)" }
             /// The logarithm to base 2.
             Log2 [log2 log2_ log2_into] call
@@ -171,17 +171,17 @@ macro_rules! for_each_unary {
                 { |x| x.atanh() => "atanh_(x)" }
                 { input |g, s| g / ((1.0 - s) * (1.0 + s)) => "g / (((W)1 - s) * ((W)1 + s))" }
             /// `log(1 + e^x)`, for any x.
-            Softplus [softplus softplus_ softplus_into] call
+            Softplus [softplus softplus_ softplus_into] single
                 { |x| x.softplus() => "softplus(x)" }
                 { input |g, s| g * s.sigmoid() => "g * sigmoid(s)" }
             /// `x tanh(log(1 + e^x))`.
-            Mish [mish mish_ mish_into] call
-                { |x| x * x.softplus().tanh() => "x * tanh_(softplus(x))" }
+            Mish [mish mish_ mish_into] single
+                { |x| x.mish() => "mish(x)" }
                 { input |g, s| g * s.mish_slope() => "g * mish_slope(s)" }
             /// The error function: `2 / sqrt(pi)` times the integral of `e^(-t^2)` from 0 to x.
             Erf [erf erf_ erf_into] single
                 { |x| Float::erf(x) => "(W)erf((f64)x)" }
-                { input |g, s| g * (consts::FRAC_2_SQRT_PI * (-s * s).exp())
+                { input |g, s| g * (consts::FRAC_2_SQRT_PI * Float::exp(-s * s))
                     => "g * ((W)1.1283791670955126 * exp_(-s * s))" }
             /// The Gaussian error linear unit: `x P(N < x)` of a standard normal N.
             GeluErf [gelu_erf gelu_erf_ gelu_erf_into] single

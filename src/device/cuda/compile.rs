@@ -133,11 +133,13 @@ fn options(api: Nvrtc, unit: &Unit<'_>, arch: u32) -> Answer<(Vec<String>, bool)
 /// # Errors
 /// [`Error::DeviceUnavailable`] without the compiler library; [`Error::Device`] with the compiler's words.
 pub(super) fn compile(unit: &Unit<'_>, arch: u32) -> Result<Compiled> {
-    let api = compiler().map_err(|found| Error::DeviceUnavailable {
-        device: "the CUDA kernel compiler".to_owned(),
-        found: format!("{found} (libnvrtc.so, libnvrtc.so.13, libnvrtc.so.12; looked in {})", libraries::searched()),
-    })?;
-    let failed = |call, message: String| Error::Device { device: "nvrtc".to_owned(), call, message };
+    let missing = |found| {
+        let names = "libnvrtc.so, libnvrtc.so.13, libnvrtc.so.12";
+        let found = format!("{found} ({names}; looked in {})", libraries::searched());
+        Error::device_unavailable("the CUDA kernel compiler", found)
+    };
+    let api = compiler().map_err(missing)?;
+    let failed = |call, message: String| Error::device("nvrtc", call, message);
     let text = |text: &str| CString::new(text).map_err(|_| failed("nvrtcCreateProgram", "a zero in the source".into()));
     let (source, name) = (text(unit.source)?, text(unit.name)?);
     let fault = |failure: Failure| failed(failure.call, format!("error {} for {}", failure.code, unit.name));

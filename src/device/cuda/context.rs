@@ -241,7 +241,7 @@ const LOST: &str = "; the device is lost to this process";
 
 pub(super) fn device_error(device: &str, failure: Failure, tail: &str) -> Error {
     let message = format!("error {}: {}{tail}", failure.code, failure.meaning());
-    Error::Device { device: device.to_owned(), call: failure.call, message }
+    Error::device(device, failure.call, message)
 }
 
 /// A stream of a context.

@@ -203,11 +203,10 @@ impl CudaDriver {
     fn own_bytes(&self, bytes: u64, stream: usize) -> Result<Address> {
         self.context.alloc(bytes as usize, &self.streams[stream]).map_err(|error| match error {
             AllocError::Failed(error) => error,
-            AllocError::Exhausted => Error::Device {
-                device: self.context.name.clone(),
-                call: "cuMemAllocFromPoolAsync",
-                message: format!("no memory for {bytes} bytes of scratch; free some arrays first"),
-            },
+            AllocError::Exhausted => {
+                let message = format!("no memory for {bytes} bytes of scratch; free some arrays first");
+                Error::device(&self.context.name, "cuMemAllocFromPoolAsync", message)
+            }
         })
     }
 

@@ -42,6 +42,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
 use crate::base::{
+    call::Call,
     env,
     error::{Error, Result},
     units,
@@ -74,8 +75,10 @@ pub struct CudaInfo {
 ///
 /// # Errors
 /// [`Error::DeviceUnavailable`] if there is no driver or no device, with what was looked for and what was found.
+#[track_caller]
 pub fn probe_cuda() -> Result<Vec<CudaInfo>> {
-    let missing = |found: String| Error::DeviceUnavailable { device: "cuda".into(), found };
+    let site = Location::caller();
+    let missing = |found: String| Error::device_unavailable("cuda", found).at(site);
     let api = checked::driver().map_err(|found| missing(format!("{found} (libcuda.so, libcuda.so.1)")))?;
     let failed = |failure: raw::Failure| {
         missing(format!("{} answered error {}: {}", failure.call, failure.code, failure.meaning()))
@@ -136,8 +139,9 @@ impl Cuda {
     ///
     /// # Errors
     /// [`Error::DeviceUnavailable`] if there is no driver or no such device; [`Error::Device`] if it cannot be opened.
+    #[track_caller]
     pub fn new(ordinal: usize) -> Result<Self> {
-        Self::open(ordinal, None)
+        Call::here("Cuda::new").named(Self::open(ordinal, None))
     }
 
     /// As [`Cuda::new`]; with a configuration, a further device of its own on the same hardware.
@@ -151,7 +155,7 @@ impl Cuda {
         let devices = probe_cuda()?;
         if ordinal >= devices.len() {
             let found = format!("the driver shows {} device(s), numbered from 0", devices.len());
-            return Err(Error::DeviceUnavailable { device: format!("cuda:{ordinal}"), found });
+            return Err(Error::device_unavailable(format!("cuda:{ordinal}"), found));
         }
         let total = devices[ordinal].memory_bytes;
         let made = make(ordinal, total, config.unwrap_or_default())?;
@@ -187,8 +191,9 @@ impl Cuda {
     ///
     /// # Errors
     /// [`Error::Device`] if the call fails.
+    #[track_caller]
     pub fn memory_info(&self) -> Result<(u64, u64)> {
-        self.context().memory()
+        Call::here("memory_info").named(self.context().memory())
     }
 
     /// Bytes that kernels and libraries hold for their own use: scratch, and the workspaces of cuBLAS.
@@ -216,8 +221,9 @@ impl Cuda {
     /// # Errors
     /// [`Error::Argument`] for a number that is not below `ranks`; [`Error::DeviceUnavailable`] without the library;
     /// [`Error::Device`] if the group cannot be made.
+    #[track_caller]
     pub fn join(&self, id: &NcclId, number: usize, ranks: usize) -> Result<NcclRank> {
-        NcclRank::join(id, number, ranks, &self.0.device)
+        Call::here("Cuda::join").named(NcclRank::join(id, number, ranks, &self.0.device))
     }
 
     /// Whether it joined a group as this rank.
@@ -298,7 +304,9 @@ mod tests {
             Err(error) => {
                 let text = error.to_string();
                 assert!(text.starts_with("cuda is not available: "), "{text}");
-                assert_eq!(Cuda::new(0).map_err(|error| error.to_string()).err(), Some(text), "the same for a device");
+                let of_device = Cuda::new(0).map_err(|error| error.to_string()).err();
+                let said = |text: &str| text.split(" (called at").next().map(str::to_owned);
+                assert_eq!(of_device.and_then(|text| said(&text)), said(&text), "the same for a device");
             }
         }
     }

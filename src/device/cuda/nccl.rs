@@ -7,6 +7,7 @@ use std::ffi::c_int;
 use std::fmt;
 
 use crate::base::{
+    call::Call,
     dtype::DType,
     error::{Error, Result},
 };
@@ -26,21 +27,19 @@ use crate::device::{
 ///
 /// # Errors
 /// [`Error::DeviceUnavailable`] if there is none, with what was looked for.
+#[track_caller]
 pub fn probe_nccl() -> Result<u32> {
-    answered(Rank::version()).map(|version| version as u32)
+    Call::here("probe_nccl").named(answered(Rank::version())).map(|version| version as u32)
 }
 
 /// What a call of the library answered, which may be missing.
 fn answered<T>(answer: std::result::Result<Answer<T>, &'static str>) -> Result<T> {
-    let device = || "nccl".to_owned();
-    let missing = |found| Error::DeviceUnavailable {
-        device: device(),
-        found: format!("{found} (libnccl.so.2, libnccl.so, in the loader's folders)"),
-    };
-    answer.map_err(missing)?.map_err(|failure| Error::Device {
-        device: device(),
-        call: failure.call,
-        message: format!("error {}: {}", failure.code, failure.meaning()),
+    const DEVICE: &str = "nccl";
+    let answer = answer.map_err(|found| {
+        Error::device_unavailable(DEVICE, format!("{found} (libnccl.so.2, libnccl.so, in the loader's folders)"))
+    });
+    answer?.map_err(|failure| {
+        Error::device(DEVICE, failure.call, format!("error {}: {}", failure.code, failure.meaning()))
     })
 }
 
@@ -53,8 +52,9 @@ impl NcclId {
     ///
     /// # Errors
     /// [`Error::DeviceUnavailable`] without the library; [`Error::Device`] if it cannot.
+    #[track_caller]
     pub fn new() -> Result<Self> {
-        answered(Rank::id()).map(NcclId)
+        Call::here("NcclId::new").named(answered(Rank::id())).map(NcclId)
     }
 
     /// It as bytes.

@@ -167,7 +167,7 @@ impl SimDriver {
     }
 
     fn error(&self, call: &'static str, message: &str) -> Error {
-        Error::Device { device: self.name.clone(), call, message: message.to_owned() }
+        Error::device(&self.name, call, message)
     }
 }
 

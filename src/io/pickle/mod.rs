@@ -268,6 +268,7 @@ impl PthTensors {
     ///
     /// # Errors
     /// [`Error::File`].
+    #[track_caller]
     pub fn new<P: AsRef<Path>>(path: P, key: Option<&str>) -> Result<Self> {
         let mut input = Input::open(path.as_ref())?;
         let archive = TorchArchive::read(&mut input, key)?;
@@ -281,6 +282,7 @@ impl PthTensors {
     }
 
     /// What is said where there is no tensor of this name.
+    #[track_caller]
     pub(crate) fn missing(&self, name: &str) -> Error {
         Error::no_tensor(name, Some(&self.path), self.infos.keys())
     }

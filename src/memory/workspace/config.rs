@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::base::error::{Error, Result};
+use crate::base::{
+    call::Call,
+    error::{Error, Result},
+};
 
 /// How much larger than its need a workspace is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -349,15 +352,15 @@ impl WorkspaceConfigBuilder {
     ///
     /// # Errors
     /// [`Error::WorkspaceConfig`] for the first setting that contradicts another, or is outside its range.
+    #[track_caller]
     pub fn build(self) -> Result<WorkspaceConfig> {
-        self.config.check_sizes()?;
-        self.config.check_policies()?;
+        Call::here("build").named(self.config.check_sizes().and_then(|()| self.config.check_policies()))?;
         Ok(self.config)
     }
 }
 
 fn wrong<T>(setting: &'static str, value: impl ToString, why: impl Into<String>) -> Result<T> {
-    Err(Error::WorkspaceConfig { setting, value: value.to_string(), why: why.into() })
+    Err(Error::WorkspaceConfig { setting, value: value.to_string(), why: why.into(), site: None })
 }
 
 impl WorkspaceConfig {

@@ -19,7 +19,7 @@ use crate::memory::{
 };
 use crate::ops::call::{
     check,
-    exec::{Once, adopt_parts, compose, compose_all, compose_at, enter, once, pin, record},
+    exec::{Once, adopt_parts, compose, compose_all, compose_at, enter, in_composite, once, pin, record},
     inplace::filled_beside,
     place::Place,
 };
@@ -136,6 +136,31 @@ pub(crate) fn argument<R>(
 /// A shape that does not have the form needed.
 pub(crate) fn wrong_shape<R>(call: impl Into<Asked>, x: &Proxy, expected: &str) -> Result<R> {
     Err(Error::shape(call, x.dims(), expected))
+}
+
+/// Runs `f` for a call at `site`: the arrays that it makes are told of in reports, and its errors, as of that line.
+///
+/// For functions of a library of your own that make arrays; of arrays, [`Proxy::compose`] does it. Inside of a call
+/// that is told of already, that stays.
+///
+/// # Errors
+/// Those of `f`.
+///
+/// ```
+/// # use ndgc::{called_at, DType, Device, Result, Tensor};
+/// use std::panic::Location;
+///
+/// #[track_caller]
+/// fn identity(size: usize) -> Result<Tensor> {
+///     called_at(Location::caller(), || Tensor::eye(size, DType::F32, &Device::Cpu))
+/// }
+///
+/// let (x, line) = (identity(2)?, line!());
+/// assert_eq!(x.created_at().map(|site| site.line()), Some(line));
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+pub fn called_at<R>(site: Site, f: impl FnOnce() -> Result<R>) -> Result<R> {
+    in_composite(site, &mut once(f))
 }
 
 /// # Operations of your own: made of others

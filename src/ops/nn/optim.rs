@@ -83,20 +83,38 @@ fn step<const N: usize>(
     }
 }
 
-/// Makes ready for steps that change several arrays: those that other threads used since the last step become this
-/// thread's by one barrier, where each change would issue its own. One that is being written is left to the step.
+/// Makes arrays that other threads used since they were last changed this thread's own, by one barrier for all: each
+/// change in place would issue its own, which interrupts all threads. For optimisers and sums of gradients that are
+/// about to change several arrays; nothing is wrong without it, and nothing is waited for.
+///
+/// ```
+/// # use ndgc::{claim, DType, Device, Tensor};
+/// let arrays = [Tensor::zeros(4, DType::F32, &Device::Cpu)?, Tensor::zeros(2, DType::F32, &Device::Cpu)?];
+/// let others = arrays.clone();
+/// std::thread::spawn(move || others.map(|array| array.sum_all()));
+/// claim(&arrays)?;
+/// for array in &arrays {
+///     array.affine_(1., 1.)?;
+/// }
+/// # Ok::<(), ndgc::Error>(())
+/// ```
 ///
 /// # Errors
-/// [`Error::StaleArray`], [`Error::LeakedArray`]: before any of them is changed, and also for one without a gradient,
-/// of which nothing else would tell that it is closed.
+/// [`Error::StaleArray`], [`Error::LeakedArray`]: of any of the arrays, before one is claimed.
 #[track_caller]
-pub(crate) fn prepare<'a>(arrays: impl Iterator<Item = &'a Proxy> + Clone) -> Result<()> {
-    let call = Call::here("optimizer step");
+pub fn claim<'a>(arrays: impl IntoIterator<Item = &'a Proxy, IntoIter: Clone>) -> Result<()> {
+    let (call, arrays) = (Call::here("claim"), arrays.into_iter());
     enter(call, |context| {
         let shared = |array: &Proxy| -> Result<Option<Storage>> {
-            let Some(pins) = registry::pin_now(context, call.op, [array.key()])? else { return Ok(None) };
-            let [array] = pins.arrays();
-            Ok(array.storage.is_shared().then(|| array.storage.clone()))
+            // A first look at bytes of another thread alone makes them those of all. What is being written is left to
+            // who changes it.
+            for _ in 0..2 {
+                if let Some(pins) = registry::pin_now(context, call.op, [array.key()])? {
+                    let [array] = pins.arrays();
+                    return Ok(array.storage.is_shared().then(|| array.storage.clone()));
+                }
+            }
+            Ok(None)
         };
         let mut count = 0;
         for array in arrays.clone() {

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use ndgc::{Device, Error, Result, Tensor, Var, safetensors};
 use serde_json::{Value, json};
 
+use super::super::place::called_here;
 use super::config::NetworkConfig;
 use super::json::{At, Json};
 use super::network::{Network, ParamInfo, TrainingListener};
@@ -49,16 +50,20 @@ impl Network {
     ///
     /// # Errors
     /// [`Error::File`] of either file; the checkpoint before is there then.
+    #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let index = path.as_ref().with_extension("json");
-        let before = read(&index).ok().and_then(|value| value["arrays"].as_str().map(str::to_owned));
+        called_here(self.write(&path.as_ref().with_extension("json")))
+    }
+
+    fn write(&self, index: &Path) -> Result<()> {
+        let before = read(index).ok().and_then(|value| value["arrays"].as_str().map(str::to_owned));
         let stem = index.file_stem().and_then(|stem| stem.to_str()).unwrap_or("model").to_owned();
         let step = format!("{stem}-{}", self.iteration);
         // A file that a checkpoint names is never written over: one of the same step gets another name.
         let taken = |name: &String| before.as_ref() == Some(name);
         let name =
             [format!("{step}.safetensors"), format!("{step}b.safetensors")].into_iter().find(|name| !taken(name));
-        let name = name.ok_or_else(|| file_error(&index, "no name is left for the arrays"))?;
+        let name = name.ok_or_else(|| file_error(index, "no name is left for the arrays"))?;
         let mut arrays: HashMap<String, Tensor> =
             self.params().map(|(name, var)| (name.to_owned(), var.as_tensor().clone())).collect();
         arrays.extend(self.known_state());
@@ -75,7 +80,7 @@ impl Network {
             // Null if a layer is code.
             "config": self.config.to_value().ok(),
         });
-        replace(&index, &value.to_string())?;
+        replace(index, &value.to_string())?;
         if let Some(before) = before.filter(|before| *before != name && !before.contains(['/', '\\'])) {
             // An old file that stays does no harm.
             let _ = std::fs::remove_file(index.with_file_name(before));
@@ -89,17 +94,21 @@ impl Network {
     /// # Errors
     /// [`Error::File`] if a file cannot be read, or is of other layers; [`Error::CannotFindTensor`] and
     /// [`Error::ShapeMismatch`] for parameters that differ. Nothing is changed then.
+    #[track_caller]
     pub fn restore(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        let index = path.as_ref().with_extension("json");
-        let value = read(&index)?;
+        called_here(self.read(&path.as_ref().with_extension("json")))
+    }
+
+    fn read(&mut self, index: &Path) -> Result<()> {
+        let value = read(index)?;
         let kinds: Vec<&str> =
             value["layers"].as_array().into_iter().flatten().filter_map(|l| l["type"].as_str()).collect();
         let own: Vec<&str> = self.nodes.iter().map(|node| node.op.kind()).collect();
         if kinds != own {
-            return Err(file_error(&index, format!("it is of the layers {kinds:?}, and the network has {own:?}")));
+            return Err(file_error(index, format!("it is of the layers {kinds:?}, and the network has {own:?}")));
         }
-        let arrays = arrays(&index, &value, &self.config.device)?;
-        self.take(&index, &value, &arrays)
+        let arrays = arrays(index, &value, &self.config.device)?;
+        self.take(index, &value, &arrays)
     }
 
     /// The network of a checkpoint, built from the configuration in it, on a device: no code of the network is needed,
@@ -109,23 +118,27 @@ impl Network {
     /// # Errors
     /// [`Error::File`] if a file cannot be read, with the field that is wrong; if the checkpoint has no configuration,
     /// since a layer of its network is code. Else as [`NetworkConfig::build`] and [`Network::restore`].
+    #[track_caller]
     pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Network> {
-        let index = path.as_ref().with_extension("json");
-        let value = read(&index)?;
+        called_here(Self::made_of(&path.as_ref().with_extension("json"), device))
+    }
+
+    fn made_of(index: &Path, device: &Device) -> Result<Network> {
+        let value = read(index)?;
         let config = match &value["config"] {
             Value::Null => {
                 let why = "it has no configuration, as a layer of the network is code; build the network in code, and \
                            restore() this";
-                return Err(file_error(&index, why));
+                return Err(file_error(index, why));
             }
             config => NetworkConfig::from_value(config).map_err(|error| match error {
-                Error::File { why, .. } => file_error(&index, format!("`config`: {why}")),
+                Error::File { why, .. } => file_error(index, format!("`config`: {why}")),
                 other => other,
             })?,
         };
-        let arrays = arrays(&index, &value, device)?;
+        let arrays = arrays(index, &value, device)?;
         let mut network = Network::assemble(config.device(device), Some(&arrays))?;
-        network.take(&index, &value, &arrays)?;
+        network.take(index, &value, &arrays)?;
         Ok(network)
     }
 
@@ -134,11 +147,7 @@ impl Network {
         let count = |name: &str| value[name].as_u64().ok_or_else(|| file_error(index, format!("`{name}` is no count")));
         let (iteration, epoch) = (count("iteration")?, count("epoch")?);
         let score = f64::read(&At::top(&value["score"])).unwrap_or(f64::NAN);
-        let missing = |name: &str| Error::CannotFindTensor {
-            path: name.to_owned(),
-            file: Some(index.to_owned()),
-            nearest: Vec::new(),
-        };
+        let missing = |name: &str| Error::no_tensor(name, Some(index), arrays.keys());
         let params = self.param_names().map(|name| Ok((name, arrays.get(name).ok_or_else(|| missing(name))?)));
         let params = params.collect::<Result<Vec<_>>>()?;
         let state: Vec<(&str, &Tensor)> = arrays

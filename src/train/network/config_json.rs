@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ndgc::{Device, Error, Result};
 use serde_json::{Value, json};
 
+use super::super::place::called_here;
 use super::activation::Activation;
 use super::config::{NetworkConfig, NodeConfig, OpConfig};
 use super::json::{At, Json, json_enum, json_struct, object};
@@ -55,17 +56,19 @@ impl NetworkConfig {
     /// # Errors
     /// [`Error::Argument`] that names the layer or vertex if it is one of your own, or a
     /// [`ModuleLayer`](super::ModuleLayer): those are code.
+    #[track_caller]
     pub fn to_json(&self) -> Result<String> {
-        Ok(self.to_value()?.to_string())
+        Ok(called_here(self.to_value())?.to_string())
     }
 
     /// Reads what [`NetworkConfig::to_json`] wrote, for the host; [`NetworkConfig::device`] says otherwise.
     ///
     /// # Errors
     /// [`Error::File`] that names the field if one is missing, unknown, or not what it should be.
+    #[track_caller]
     pub fn from_json(text: &str) -> Result<Self> {
         let wrong = |error: serde_json::Error| Error::file(None, None, error.to_string());
-        Self::from_value(&serde_json::from_str(text).map_err(wrong)?)
+        called_here(serde_json::from_str(text).map_err(wrong).and_then(|value| Self::from_value(&value)))
     }
 
     pub(super) fn to_value(&self) -> Result<Value> {

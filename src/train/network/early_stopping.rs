@@ -96,6 +96,7 @@ impl EarlyStopping {
     ///
     /// # Errors
     /// As [`Network::fit`]; what `score` returns.
+    #[track_caller]
     pub fn fit<B: Examples, I: DataIterator<B>>(
         &self,
         net: &mut Network,

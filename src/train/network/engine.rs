@@ -5,13 +5,13 @@
 //! keeps the layers' results alone; going back, each layer computes again what its gradient needs, in the room that the
 //! one before it used. Both give the same numbers, and parameters are changed when all gradients are there.
 
-use ndgc::{Error, Result, Tensor, Var, no_grad};
+use ndgc::{Error, Result, Tensor, Var, claim, no_grad};
 
 use super::super::data::{DataSet, MultiDataSet};
 use super::layer::{Backprop, InputType, ParamKind, Pass};
 use super::network::{Network, Node, Op, Source};
 use super::regularization::number;
-use super::scratch::{Few, Slots};
+use super::scratch::{Few, List, Slots};
 use super::updater::Updater;
 use super::workspaces::{ArrayType, LayerWorkspaceMgr, WorkspaceMode};
 
@@ -360,6 +360,13 @@ impl Network {
                 }
             }
         }
+        // Where workers average, other threads had the arrays since the last step.
+        let mut arrays = List::default();
+        for (param, var) in self.named() {
+            arrays.push(var.as_tensor().clone());
+            arrays.extend(param.state().iter().cloned());
+        }
+        claim(&*arrays)?;
         let (iteration, epoch) = (self.iteration, self.epoch);
         let t = i32::try_from(iteration + 1).unwrap_or(i32::MAX);
         for ((param, var), grad) in self.named().zip(gradients) {

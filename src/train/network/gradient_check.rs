@@ -2,6 +2,7 @@
 
 use ndgc::{DType, Error, Result, Tensor};
 
+use super::super::place::called_here;
 use super::engine::Examples;
 use super::network::Network;
 
@@ -37,11 +38,12 @@ pub struct GradientCheck {
 ///
 /// # Errors
 /// [`Error::UnsupportedDType`] for a network of another type; as [`Network::compute_gradient_and_score`].
+#[track_caller]
 pub fn gradient_check<B: Examples>(net: &Network, batch: &B, per_param: usize) -> Result<GradientCheck> {
     const STEP: f64 = 1e-6;
     if net.config().dtype != DType::F64 {
         let dtype = net.config().dtype;
-        return Err(Error::unsupported_dtype("gradient_check", dtype, "F64"));
+        return called_here(Err(Error::unsupported_dtype("gradient_check", dtype, "F64")));
     }
     let (gradients, _) = net.compute_gradient_and_score(batch)?;
     let mut found = GradientCheck { checked: 0, max_error: 0.0, worst: String::new() };

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ndgc::{DType, Device, Error, Generator, Result, Shape, Tensor, Var, Workspace};
 
+use super::super::place::called_here;
 use super::activation::Activation;
 use super::loss::Loss;
 use super::regularization::{GradientNormalization, Regularization};
@@ -228,9 +229,10 @@ impl<'a> Pass<'a> {
     ///
     /// # Errors
     /// [`Error::Argument`] if there are not so many.
+    #[track_caller]
     pub fn param(&self, place: usize) -> Result<&'a Var> {
         let wrong = || Error::argument("param", "place", place, "below the number of the layer's parameters");
-        self.params.get(place).ok_or_else(wrong)
+        called_here(self.params.get(place).ok_or_else(wrong))
     }
 
     /// Whether this is a step of training.
@@ -302,6 +304,7 @@ impl<'a> Pass<'a> {
     ///
     /// # Errors
     /// Those of `f`; as [`Var::set`].
+    #[track_caller]
     pub fn update_state(&self, place: usize, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<()> {
         if !self.training || self.again {
             return Ok(());
@@ -320,6 +323,7 @@ impl<'a> Pass<'a> {
     ///
     /// # Errors
     /// As [`Generator::uniform`].
+    #[track_caller]
     pub fn drop_out(&self, x: &Tensor, share: f64) -> Result<Tensor> {
         if !self.training || share == 0.0 {
             return Ok(x.clone());

@@ -1,12 +1,13 @@
 //! A network: its nodes in the order in which they are computed, their parameters, and its workspaces.
 
 use std::collections::HashMap;
+use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ndgc::{
     AllocationPolicy, DType, Error, Generator, LearningPolicy, ResetPolicy, Result, SpillPolicy, Tensor, Var,
-    Workspace, WorkspaceConfig, no_grad,
+    Workspace, WorkspaceConfig, called_at, no_grad,
 };
 
 use super::super::place::called_here;
@@ -173,7 +174,7 @@ impl Network {
     /// As [`NetworkConfig::build`].
     #[track_caller]
     pub fn new(config: NetworkConfig) -> Result<Self> {
-        called_here(Self::assemble(config, None))
+        called_at(Location::caller(), || Self::assemble(config, None))
     }
 
     /// The same, with parameters that begin as arrays of their names, if there are any: then nothing is made that is
@@ -309,8 +310,7 @@ type Begin<'b> = dyn FnMut(&Param, &str, WeightInit) -> Result<Var> + 'b;
 
 /// A parameter that begins as the array of its name.
 fn as_given(param: &Param, name: &str, given: &HashMap<String, Tensor>, dtype: DType) -> Result<Var> {
-    let missing = || Error::CannotFindTensor { path: name.to_owned(), file: None, nearest: Vec::new() };
-    let array = given.get(name).ok_or_else(missing)?;
+    let array = given.get(name).ok_or_else(|| Error::no_tensor(name, None, given.keys()))?;
     if array.dims() != param.shape.dims() {
         let why = format!("the parameter {name} has another shape");
         return Err(Error::shape_mismatch("load", param.shape.dims(), array.dims(), why));
@@ -409,10 +409,11 @@ impl Network {
     ///
     /// # Errors
     /// [`Error::Workspace`] if a workspace of the network is open.
+    #[track_caller]
     pub fn set_workspace_modes(&mut self, training: WorkspaceMode, inference: WorkspaceMode) -> Result<()> {
         self.release_workspaces()?;
         (self.config.training_mode, self.config.inference_mode) = (training, inference);
-        self.place()
+        called_here(self.place())
     }
 
     /// The places of arrays in a step of training.
@@ -435,8 +436,9 @@ impl Network {
     ///
     /// # Errors
     /// [`Error::Workspace`] if one is open.
+    #[track_caller]
     pub fn release_workspaces(&self) -> Result<()> {
-        self.workspaces().iter().try_for_each(Workspace::destroy)
+        called_here(self.workspaces().iter().try_for_each(Workspace::destroy))
     }
 
     /// The settings that it was made with.

@@ -61,11 +61,12 @@ impl Network {
         Ok(())
     }
 
+    #[track_caller]
     pub(super) fn find(&self, name: &str) -> Result<&Var> {
-        self.param(name).ok_or_else(|| {
-            let nearest = self.param_names().take(3).map(str::to_owned).collect();
-            Error::CannotFindTensor { path: name.to_owned(), file: None, nearest }
-        })
+        match self.param(name) {
+            Some(var) => Ok(var),
+            None => Err(Error::no_tensor(name, None, self.param_names())),
+        }
     }
 
     pub(super) fn named(&self) -> impl Iterator<Item = (&ParamInfo, &Var)> {
@@ -80,9 +81,10 @@ impl Network {
     ///
     /// # Errors
     /// As [`Tensor::zeros`].
+    #[track_caller]
     pub fn updater_state(&self) -> Result<Vec<(String, Tensor)>> {
         for (param, var) in self.named() {
-            param.begin_state(var)?;
+            called_here(param.begin_state(var))?;
         }
         Ok(self.known_state())
     }
@@ -100,11 +102,11 @@ impl Network {
     ///
     /// # Errors
     /// [`Error::CannotFindTensor`] for a name that is none; as [`Tensor::copy_`].
+    #[track_caller]
     pub fn set_updater_state<'a>(&self, values: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<()> {
         let known: HashMap<String, Tensor> = self.updater_state()?.into_iter().collect();
         for (name, values) in values {
-            let unknown = || Error::CannotFindTensor { path: name.to_owned(), file: None, nearest: Vec::new() };
-            let array = known.get(name).ok_or_else(unknown)?;
+            let Some(array) = known.get(name) else { return Err(Error::no_tensor(name, None, known.keys())) };
             array.copy_(&values.to_dtype(array.dtype())?)?;
         }
         Ok(())
@@ -118,6 +120,7 @@ impl Network {
     ///
     /// # Errors
     /// As [`Network::new`].
+    #[track_caller]
     pub fn replica(&self) -> Result<Network> {
         let mut other = Network::new(self.config.clone())?;
         other.follow(self)?;
@@ -128,6 +131,7 @@ impl Network {
     ///
     /// # Errors
     /// As [`Network::set_params`].
+    #[track_caller]
     pub fn follow(&mut self, other: &Network) -> Result<()> {
         self.set_params(other.params().map(|(name, var)| (name, var.as_tensor())).collect::<Vec<_>>())?;
         let state = other.known_state();
@@ -180,6 +184,7 @@ impl Network {
     ///
     /// # Errors
     /// As [`Tensor::storage_bytes`].
+    #[track_caller]
     pub fn memory_report(&self) -> Result<String> {
         let mut text = String::from("bytes of parameters and of what updaters keep, by layer:\n");
         let (mut params, mut kept) = (0, 0);

@@ -165,6 +165,7 @@ impl Updater {
     ///
     /// # Errors
     /// As [`Tensor::optimizer_step_`].
+    #[track_caller]
     pub fn step(&self, param: &Var, grad: &Tensor, state: &[Tensor], rate: f64, t: i32) -> Result<()> {
         let plain = StepRule::Sgd { momentum: 0.0, decay: 0.0 };
         let (rule, rate) = match *self {

@@ -7,6 +7,8 @@ use ndgc::{
     WorkspaceCycle,
 };
 
+use super::super::place::called_here;
+
 /// How a network uses workspaces. The results are the same in each mode: of sequences to the last bit, of graphs but
 /// for the order in which sums are rounded.
 ///
@@ -202,6 +204,7 @@ impl LayerWorkspaceMgr {
     ///
     /// # Errors
     /// [`Error::Workspace`] of an immutable one.
+    #[track_caller]
     pub fn set_workspace(&mut self, array_type: ArrayType, name: &str, config: &WorkspaceConfig) -> Result<()> {
         self.set(array_type, Placement::In(name.into(), config.clone()))
     }
@@ -210,14 +213,16 @@ impl LayerWorkspaceMgr {
     ///
     /// # Errors
     /// [`Error::Workspace`] of an immutable one.
+    #[track_caller]
     pub fn set_scoped_out_for(&mut self, array_type: ArrayType) -> Result<()> {
         self.set(array_type, Placement::Out)
     }
 
+    #[track_caller]
     fn set(&mut self, array_type: ArrayType, placement: Placement) -> Result<()> {
         if self.immutable {
             let why = format!("the place of {array_type} cannot be changed: this manager is immutable");
-            return Err(wrong("set_workspace", "", why));
+            return called_here(Err(wrong("set_workspace", "", why)));
         }
         self.placements[array_type as usize] = placement;
         Ok(())
@@ -262,26 +267,31 @@ impl LayerWorkspaceMgr {
 
     /// # Errors
     /// [`Error::Workspace`] if the kind's workspace is not open.
+    #[track_caller]
     pub fn assert_open(&self, array_type: ArrayType) -> Result<()> {
         if self.is_workspace_open(array_type) {
             return Ok(());
         }
-        let name = self.name_of(array_type)?;
-        Err(wrong("assert_open", name, format!("Workspace \"{name}\" for array type {array_type} is not open")))
+        let name = called_here(self.name_of(array_type))?;
+        let why = format!("Workspace \"{name}\" for array type {array_type} is not open");
+        called_here(Err(wrong("assert_open", name, why)))
     }
 
     /// # Errors
     /// [`Error::Workspace`] if the kind's workspace is open.
+    #[track_caller]
     pub fn assert_not_open(&self, array_type: ArrayType) -> Result<()> {
         if self.is_scoped_out(array_type) || !self.is_workspace_open(array_type) {
             return Ok(());
         }
-        let name = self.name_of(array_type)?;
-        Err(wrong("assert_not_open", name, format!("Workspace \"{name}\" for array type {array_type} is open")))
+        let name = called_here(self.name_of(array_type))?;
+        let why = format!("Workspace \"{name}\" for array type {array_type} is open");
+        called_here(Err(wrong("assert_not_open", name, why)))
     }
 
     /// # Errors
     /// [`Error::Workspace`] if another workspace than the kind's takes arrays now.
+    #[track_caller]
     pub fn assert_current_workspace(&self, array_type: ArrayType) -> Result<()> {
         let current = Workspace::current();
         let found = current.as_ref().map(Workspace::id);
@@ -290,7 +300,7 @@ impl LayerWorkspaceMgr {
             return Ok(());
         }
         let why = format!("the current workspace for array type {array_type} should be {expected:?}, but is {found:?}");
-        Err(wrong("assert_current_workspace", expected.unwrap_or_default(), why))
+        called_here(Err(wrong("assert_current_workspace", expected.unwrap_or_default(), why)))
     }
 
     fn name_of(&self, array_type: ArrayType) -> Result<&str> {
@@ -304,10 +314,11 @@ impl LayerWorkspaceMgr {
     ///
     /// # Errors
     /// As [`Workspace::enter`]; [`Error::Workspace`] for a kind without a place.
+    #[track_caller]
     pub fn notify_scope_entered(&self, types: &[ArrayType]) -> Result<WorkspacesCloseable> {
         let mut entered = WorkspacesCloseable(Vec::with_capacity(types.len()));
         for &array_type in types {
-            entered.0.push(self.enter(array_type)?);
+            entered.0.push(called_here(self.enter(array_type))?);
         }
         Ok(entered)
     }
@@ -316,8 +327,9 @@ impl LayerWorkspaceMgr {
     ///
     /// # Errors
     /// [`Error::Workspace`] if it is not open; as [`Workspace::borrow`].
+    #[track_caller]
     pub fn notify_scope_borrowed(&self, array_type: ArrayType) -> Result<WorkspacesCloseable> {
-        Ok(WorkspacesCloseable(vec![self.borrow(array_type)?]))
+        Ok(WorkspacesCloseable(vec![called_here(self.borrow(array_type))?]))
     }
 
     pub(super) fn enter(&self, array_type: ArrayType) -> Result<Entered> {

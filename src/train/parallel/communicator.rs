@@ -3,7 +3,14 @@
 use std::process;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use ndgc::{Error, Result, Tensor};
+use ndgc::{Error, Result, Tensor, claim};
+
+use super::super::place::called_here;
+
+/// Bytes of an array that are added up, scaled and copied before the next ones: they stay in the processor's cache.
+const BLOCK_BYTES: usize = 1 << 16;
+
+const OP: &str = "all_reduce";
 
 /// Sums over all workers: threads of one process, or processes of many machines.
 ///
@@ -20,7 +27,7 @@ pub trait Communicator: Send {
     /// the same everywhere, and so are the results, bit for bit.
     ///
     /// # Errors
-    /// [`Error::Msg`] if a rank aborted or is gone; as [`Tensor::add_`]. Then nothing is said of the numbers.
+    /// [`Error::Invalid`] if a rank aborted or is gone; as [`Tensor::add_`]. Then nothing is said of the numbers.
     fn all_reduce(&mut self, arrays: &[Tensor], scale: f64) -> Result<()>;
 
     /// Ends the calls of all other ranks with an error that says why, those to come too.
@@ -76,10 +83,11 @@ impl ThreadCommunicator {
     ///
     /// # Errors
     /// [`Error::Argument`] for 0.
+    #[track_caller]
     pub fn group(size: usize) -> Result<Vec<Self>> {
         if size == 0 {
             let (argument, expected) = ("size", "at least 1");
-            return Err(Error::argument("ThreadCommunicator::group", argument, "0", expected));
+            return called_here(Err(Error::argument("ThreadCommunicator::group", argument, "0", expected)));
         }
         let brought = (0..size).map(|_| None).collect();
         let meeting = Meeting { brought, complete: Arc::default(), come: 0, number: 0, aborted: None };
@@ -96,7 +104,7 @@ impl ThreadCommunicator {
     /// Waits until every rank has come, and hands out what all brought.
     fn meet(&self, arrays: Vec<Tensor>) -> Result<Arc<Vec<Vec<Tensor>>>> {
         if self.group.process != process::id() {
-            return Err(Error::forked("all_reduce"));
+            return Err(Error::forked(OP));
         }
         let mut meeting = self.group.lock();
         let number = meeting.number;
@@ -116,7 +124,7 @@ impl ThreadCommunicator {
         }
         match &meeting.aborted {
             // What took place did so, though a rank that was quicker may have ended since.
-            Some(why) if meeting.number == number => Err(Error::msg(format!("rank {} cannot go on: {why}", self.rank))),
+            Some(why) if meeting.number == number => Err(cannot_go_on(self.rank, why)),
             _ => Ok(Arc::clone(&meeting.complete)),
         }
     }
@@ -135,7 +143,10 @@ impl Communicator for ThreadCommunicator {
         let size = self.group.size;
         let all = self.meet(arrays.to_vec())?;
         let mine = (0..arrays.len()).zip(shares(arrays, size)).filter(|(_, rank)| *rank == self.rank);
-        let added = mine.into_iter().try_for_each(|(place, _)| add_up(&all, place, scale));
+        let mine = mine.map(|(place, _)| place).collect::<Vec<_>>();
+        // What is written is this thread's until the owner changes it again: one barrier each way, not one an array.
+        let claimed = claim(all.iter().flat_map(|rank| mine.iter().filter_map(|&place| rank.get(place))));
+        let added = claimed.and_then(|()| mine.iter().try_for_each(|&place| add_up(&all, place, scale)));
         if let Err(error) = &added {
             self.abort(&format!("{error}"));
         }
@@ -184,6 +195,11 @@ impl Drop for ThreadCommunicator {
     }
 }
 
+/// What a rank says that others left alone.
+pub(super) fn cannot_go_on(rank: usize, why: &str) -> Error {
+    Error::invalid(OP, format!("rank {rank} cannot go on: {why}"))
+}
+
 /// Which rank adds up each array: the largest first, to whom has least. The same on all ranks.
 fn shares(arrays: &[Tensor], ranks: usize) -> Vec<usize> {
     let bytes = |place: usize| arrays[place].elem_count() * arrays[place].dtype().size_in_bytes();
@@ -213,10 +229,26 @@ pub(super) fn fingerprint(arrays: &[Tensor], scale: f64) -> u64 {
 /// The scaled sum of what all ranks have in this place, in the order of the ranks, written to each of them.
 fn add_up(all: &[Vec<Tensor>], place: usize, scale: f64) -> Result<()> {
     let in_place = |rank: &Vec<Tensor>| {
-        rank.get(place).cloned().ok_or_else(|| Error::msg("the ranks brought different numbers of arrays"))
+        rank.get(place).cloned().ok_or_else(|| Error::invalid(OP, "the ranks brought different numbers of arrays"))
     };
     let arrays = all.iter().map(in_place).collect::<Result<Vec<_>>>()?;
-    let (sum, others) = arrays.split_first().ok_or_else(|| Error::msg("a group without ranks"))?;
+    let Some(first) = arrays.first() else { return Ok(()) };
+    let block = BLOCK_BYTES / first.dtype().size_in_bytes();
+    if first.elem_count() <= block || arrays.iter().any(|own| !own.is_contiguous() || own.dims() != first.dims()) {
+        return add_block(&arrays, scale);
+    }
+    let flat = arrays.iter().map(Tensor::flatten_all).collect::<Result<Vec<_>>>()?;
+    for from in (0..first.elem_count()).step_by(block) {
+        let count = block.min(first.elem_count() - from);
+        let blocks = flat.iter().map(|own| own.narrow(0, from, count)).collect::<Result<Vec<_>>>()?;
+        add_block(&blocks, scale)?;
+    }
+    Ok(())
+}
+
+/// The scaled sum of arrays, written to each of them.
+fn add_block(arrays: &[Tensor], scale: f64) -> Result<()> {
+    let Some((sum, others)) = arrays.split_first() else { return Ok(()) };
     others.iter().try_for_each(|other| sum.add_(other).map(drop))?;
     if scale != 1. {
         sum.affine_(scale, 0.)?;

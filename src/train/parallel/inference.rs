@@ -93,11 +93,12 @@ impl ParallelInferenceBuilder {
     /// # Errors
     /// [`Error::Argument`] for a limit or a number of workers that is 0; [`Error::Invalid`] if there is no thread to be
     /// had.
+    #[track_caller]
     pub fn build(self) -> Result<ParallelInference> {
         let limits = [("workers", self.workers), ("batch_limit", self.batch_limit), ("queue_limit", self.queue_limit)];
         if let Some((argument, value)) = limits.into_iter().find(|(_, value)| *value == 0) {
             let (op, expected, value) = ("ParallelInference", "at least 1", value.to_string());
-            return Err(Error::argument(op, argument, value, expected));
+            return called_here(Err(Error::argument(op, argument, value, expected)));
         }
         let workers = if self.mode == InferenceMode::InPlace { 0 } else { self.workers };
         let shared = Arc::new(Shared {
@@ -114,8 +115,8 @@ impl ParallelInferenceBuilder {
             let thread = thread::Builder::new().name(format!("ndgc-inference-{worker}"));
             let started = thread.spawn(move || shared.work(worker));
             let started = started
-                .map_err(|error| Error::invalid("ParallelInference", format!("no thread to answer with: {error}")))?;
-            all.workers.get_mut().unwrap_or_else(PoisonError::into_inner).push(started);
+                .map_err(|error| Error::invalid("ParallelInference", format!("no thread to answer with: {error}")));
+            all.workers.get_mut().unwrap_or_else(PoisonError::into_inner).push(called_here(started)?);
         }
         Ok(all)
     }

@@ -15,7 +15,8 @@ use ::mpi::topology::{Communicator as _, SimpleCommunicator};
 use ::mpi::traits::Equivalence;
 use ndgc::{DType, Error, Result, Tensor};
 
-use super::communicator::{Communicator, fingerprint};
+use super::super::place::called_here;
+use super::communicator::{Communicator, cannot_go_on, fingerprint};
 
 /// Elements that one call of MPI is given, at most, unless there are more ranks. Its counts are C's `int`s, and a
 /// library takes room for what it is given.
@@ -46,19 +47,25 @@ impl Mpi {
     /// Starts MPI, which can be done once in a process.
     ///
     /// # Errors
-    /// [`Error::Msg`] if it was started before, or can be used by one thread alone.
+    /// [`Error::Invalid`] if it was started before, or can be used by one thread alone.
+    #[track_caller]
     pub fn start() -> Result<Self> {
+        called_here(Self::started())
+    }
+
+    fn started() -> Result<Self> {
+        let refused = |why: String| Error::invalid("Mpi::start", why);
         let started = initialize_with_threading(Threading::Serialized);
-        let (universe, threading) =
-            started.ok_or_else(|| Error::msg("MPI was started before in this process; start it once, and keep it"))?;
+        let (universe, threading) = started
+            .ok_or_else(|| refused("MPI was started before in this process; start it once, and keep it".into()))?;
         if threading < Threading::Serialized {
-            return Err(Error::msg(format!(
+            return Err(refused(format!(
                 "this MPI is for one thread alone ({threading:?}), and workers have threads of their own; take one \
                  that is built with threads"
             )));
         }
         let world = SimpleCommunicator::world();
-        let count = |number: i32| usize::try_from(number).map_err(|_| Error::msg("MPI counts below 0"));
+        let count = |number: i32| usize::try_from(number).map_err(|_| refused("MPI counts below 0".into()));
         let (rank, size) = (count(world.rank())?, count(world.size())?);
         Ok(Mpi { universe: Arc::new(universe), rank, size })
     }
@@ -76,10 +83,12 @@ impl Mpi {
     /// Joins all processes, each of which calls this: one communicator at a time.
     ///
     /// # Errors
-    /// [`Error::Msg`] if the one before is still there.
+    /// [`Error::Invalid`] if the one before is still there.
+    #[track_caller]
     pub fn communicator(&mut self) -> Result<MpiCommunicator> {
         if Arc::strong_count(&self.universe) > 1 {
-            return Err(Error::msg("there is a communicator of this process; drop it, and the wrapper that has it"));
+            let why = "there is a communicator of this process; drop it, and the wrapper that has it";
+            return called_here(Err(Error::invalid("Mpi::communicator", why)));
         }
         let universe = Arc::clone(&self.universe);
         let (singles, doubles) = (Lane::default(), Lane::default());
@@ -161,7 +170,7 @@ impl MpiCommunicator {
     }
 
     fn cannot(&self, why: &str) -> Error {
-        Error::msg(format!("rank {} cannot go on: {why}", self.rank))
+        cannot_go_on(self.rank, why)
     }
 
     /// Puts the numbers into the lanes, and makes all the room that their way takes.
@@ -305,7 +314,8 @@ fn piece(ranks: usize) -> usize {
 
 /// Room for as many elements more.
 fn room<T>(numbers: &mut Vec<T>, more: usize) -> Result<()> {
-    let failed = |_| Error::msg(format!("no room for {} more bytes on their way by MPI", more * size_of::<T>()));
+    let why = || format!("no room for {} more bytes on their way by MPI", more * size_of::<T>());
+    let failed = |_| Error::invalid("all_reduce", why());
     numbers.try_reserve(more).map_err(failed)
 }
 

@@ -4,7 +4,8 @@ use std::fmt;
 
 use ndgc::{DType, Device, Error, NcclId, NcclRank, Result, Tensor, no_grad, probe_nccl};
 
-use super::communicator::{Communicator, fingerprint};
+use super::super::place::called_here;
+use super::communicator::{Communicator, cannot_go_on, fingerprint};
 
 /// The [`Communicator`] of NVIDIA GPUs, by NCCL: numbers go from device to device, over NVLink, PCIe or the network,
 /// and never by way of the host.
@@ -63,14 +64,15 @@ impl NcclCommunicator {
     ///
     /// # Errors
     /// [`Error::Argument`] for a device that is not CUDA's; [`Error::DeviceUnavailable`] without NCCL;
-    /// [`Error::Device`] if the library refuses, as it does for a device that two ranks have; [`Error::Msg`] if another
-    /// rank has one of these, or another version.
+    /// [`Error::Device`] if the library refuses, as it does for a device that two ranks have; [`Error::Invalid`] if
+    /// another rank has one of these, or another version.
+    #[track_caller]
     pub fn new(mut control: Box<dyn Communicator>, device: &Device) -> Result<Self> {
         let made = Self::join(control.as_mut(), device);
         if let Err(error) = &made {
             control.abort(&error.to_string());
         }
-        Ok(NcclCommunicator { control, rank: made?, device: device.clone(), ended: None })
+        Ok(NcclCommunicator { control, rank: called_here(made)?, device: device.clone(), ended: None })
     }
 
     fn join(control: &mut dyn Communicator, device: &Device) -> Result<NcclRank> {
@@ -85,7 +87,7 @@ impl NcclCommunicator {
         let own = id.map_or([0; 128], NcclId::to_bytes).map(f64::from);
         let all = said(control, &[&[version][..], &own].concat())?;
         if all.iter().any(|other| other[0] != version) {
-            return Err(Error::msg("the ranks have different versions of NCCL"));
+            return Err(Error::invalid("NcclCommunicator", "the ranks have different versions of NCCL"));
         }
         let bytes = std::array::from_fn(|i| all[0][i + 1] as u8);
         let joined = cuda.join(&NcclId::from_bytes(bytes), rank, ranks)?;
@@ -130,10 +132,10 @@ impl NcclCommunicator {
         let all = said(self.control.as_mut(), &own)?;
         match all.iter().all(|other| *other == own) {
             true => Ok(()),
-            false => Err(Error::msg(format!(
-                "rank {} cannot go on: the ranks brought arrays of different sizes or dtypes, or different factors",
-                self.rank()
-            ))),
+            false => {
+                let why = "the ranks brought arrays of different sizes or dtypes, or different factors";
+                Err(cannot_go_on(self.rank(), why))
+            }
         }
     }
 
@@ -172,10 +174,10 @@ impl Communicator for NcclCommunicator {
     ///
     /// # Errors
     /// [`Error::UnsupportedDType`] for other than f16, bf16, f32 and f64; [`Error::DeviceMismatch`] for an array of a
-    /// third device; [`Error::Msg`] if a rank aborted or is gone, or if the ranks bring different things.
+    /// third device; [`Error::Invalid`] if a rank aborted or is gone, or if the ranks bring different things.
     fn all_reduce(&mut self, arrays: &[Tensor], scale: f64) -> Result<()> {
         if let Some(why) = &self.ended {
-            return Err(Error::msg(why.clone()));
+            return Err(Error::invalid("all_reduce", why));
         }
         let summed = no_grad(|| {
             let (on_host, arrays): (Vec<_>, Vec<_>) = arrays.iter().cloned().partition(|array| array.device().is_cpu());

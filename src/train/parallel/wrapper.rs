@@ -120,7 +120,12 @@ impl<M: ParallelModel> ParallelWrapperBuilder<M> {
     /// # Errors
     /// [`Error::Argument`] for no workers or a frequency of 0, or for several workers beside a communicator;
     /// [`Error::Invalid`] if there is no thread to be had; as [`ParallelModel::replica`].
-    pub fn build(mut self) -> Result<ParallelWrapper<M>> {
+    #[track_caller]
+    pub fn build(self) -> Result<ParallelWrapper<M>> {
+        called_here(self.start())
+    }
+
+    fn start(mut self) -> Result<ParallelWrapper<M>> {
         let op = "ParallelWrapper";
         let settings = self.settings;
         for (argument, value) in [("workers", settings.workers), ("averaging_frequency", settings.averaging_frequency)]
@@ -212,8 +217,8 @@ struct Trainer<M> {
 /// What a worker is told to do.
 enum Job {
     Begin(Box<dyn Communicator>),
-    /// A step of its own.
-    Fit(MultiDataSet),
+    /// A step of its own; then, if there is a number, as [`Job::Average`].
+    Fit(MultiDataSet, Option<u64>),
     /// A step of all, and whether this batch counts: who has none is given one that does not.
     Share(MultiDataSet, bool),
     /// Averages parameters; there were so many steps.
@@ -322,14 +327,16 @@ impl<M: ParallelModel> ParallelWrapper<M> {
     ///
     /// # Errors
     /// [`Error::Invalid`] if a worker cannot be ended; [`Error::Forked`].
+    #[track_caller]
     pub fn into_model(mut self) -> Result<M> {
         self.stop();
         if self.process != process::id() {
-            return Err(Error::forked("into_model"));
+            return called_here(Err(Error::forked("into_model")));
         }
         let model = self.workers.drain(..).next().map(|worker| worker.model);
-        let model = model.and_then(Arc::into_inner).ok_or_else(|| Error::msg("a worker still has the model"))?;
-        Ok(model.into_inner().unwrap_or_else(PoisonError::into_inner))
+        let model =
+            model.and_then(Arc::into_inner).ok_or_else(|| Error::invalid("into_model", "a worker still has the model"));
+        Ok(called_here(model)?.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Number of workers of this process.
@@ -341,8 +348,9 @@ impl<M: ParallelModel> ParallelWrapper<M> {
     ///
     /// # Errors
     /// As [`ParallelModel::parameters`].
+    #[track_caller]
     pub fn replicas(&self) -> Result<Vec<Vec<(String, Tensor)>>> {
-        self.workers.iter().map(|worker| lock(&worker.model).parameters()).collect()
+        called_here(self.workers.iter().map(|worker| lock(&worker.model).parameters()).collect())
     }
 
     /// The mean score of all workers at the last averaging; None before.
@@ -385,34 +393,31 @@ impl<M: ParallelModel> ParallelWrapper<M> {
         let shares = settings.mode == TrainingMode::SharedGradients;
         let (mut rounds, mut since, mut more) = (0, 0, true);
         while more && !self.shared.has_failed() {
-            let (mut given, mut last) = (0, None);
+            let average = (since + 1 == settings.averaging_frequency && !shares).then_some(steps + rounds + 1);
+            let mut last = None;
             for worker in &self.workers {
                 let batch = if more { batches.next() } else { None };
                 let batch = batch.transpose().inspect_err(|_| self.shared.set_failed(true))?;
                 more = batch.is_some();
-                given += usize::from(more);
                 last = batch.map(Into::into).or(last);
-                match &last {
-                    Some(batch) if shares => worker.send(Job::Share(batch.clone(), more))?,
-                    Some(batch) if more => worker.send(Job::Fit(batch.clone()))?,
+                match (&last, average) {
+                    (Some(batch), _) if shares => worker.send(Job::Share(batch.clone(), more))?,
+                    (Some(batch), average) if more => worker.send(Job::Fit(batch.clone(), average))?,
+                    // The others of this round wait for it.
+                    (Some(_), Some(steps)) => worker.send(Job::Average(steps))?,
                     _ => break,
                 }
             }
-            if given == 0 {
+            if last.is_none() {
                 break;
             }
-            (rounds, since) = (rounds + 1, since + 1);
-            if since == settings.averaging_frequency && !shares {
-                since = 0;
-                self.average(steps + rounds)?;
-            }
+            (rounds, since) = (rounds + 1, if average.is_some() { 0 } else { since + 1 });
+        }
+        if since == 0 {
+            return Ok(());
         }
         // Shared gradients leave parameters equal, but not what layers gather beside them.
-        if since > 0 { self.average(steps + rounds) } else { Ok(()) }
-    }
-
-    fn average(&self, steps: u64) -> Result<()> {
-        self.workers.iter().try_for_each(|worker| worker.send(Job::Average(steps)))
+        self.workers.iter().try_for_each(|worker| worker.send(Job::Average(steps + rounds)))
     }
 
     /// Waits until every worker is done.
@@ -508,14 +513,21 @@ impl<M: ParallelModel> Worker<M> {
 
     fn run(&self, job: Job, communicator: &mut dyn Communicator) -> Result<()> {
         let mut model = lock(&self.model);
-        match job {
-            Job::Fit(batch) => self.shared.scores[self.rank].set(model.fit_batch(&batch)?),
-            Job::Share(batch, counts) => self.share(&mut model, &batch, counts, communicator)?,
-            Job::Average(steps) => {
-                self.average(&mut model, communicator)?;
-                model.set_iteration(steps);
+        let average = match job {
+            Job::Fit(batch, average) => {
+                self.shared.scores[self.rank].set(model.fit_batch(&batch)?);
+                average
             }
-            Job::Begin(_) | Job::End => {}
+            Job::Share(batch, counts) => {
+                self.share(&mut model, &batch, counts, communicator)?;
+                None
+            }
+            Job::Average(steps) => Some(steps),
+            Job::Begin(_) | Job::End => None,
+        };
+        if let Some(steps) = average {
+            self.average(&mut model, communicator)?;
+            model.set_iteration(steps);
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::{Debug, Display};
+use std::panic::Location;
 use std::path::Path;
 
 use crate::base::{
@@ -105,6 +106,23 @@ macro_rules! asked_of {
     };
 }
 
+/// The place of the call that an error is of: of `&Error`, and of `&mut Error`.
+macro_rules! place_of {
+    ($error:expr $(, $mutable:tt)?) => {
+        match $error {
+            Error::Capture { site, .. }
+            | Error::CannotFindTensor { site, .. }
+            | Error::Device { site, .. }
+            | Error::DeviceUnavailable { site, .. }
+            | Error::File { site, .. }
+            | Error::WorkspaceConfig { site, .. }
+            | Error::ChangedSinceSaved { backward: site, .. }
+            | Error::GraphEnded { backward: site, .. } => Some(site),
+            error => asked_of!(error $(, $mutable)?).map(|(_, site)| site),
+        }
+    };
+}
+
 /// Whether a place is in the sources of this library. If it cannot be told, all are.
 fn is_of_ndgc(site: Site) -> bool {
     let Some(root) = file!().strip_suffix("crates/kernels/src/base/context.rs") else { return true };
@@ -114,6 +132,13 @@ fn is_of_ndgc(site: Site) -> bool {
 /// Whether a place is in the standard library, which calls what is handed to it, and says nothing of who called it.
 fn is_of_std(site: Site) -> bool {
     site.file().starts_with("/rustc/")
+}
+
+/// Where the caller of the function that asks was called, if that is in neither: then no call on the way said where it
+/// was, and one further out may.
+#[track_caller]
+fn of_user() -> Option<Site> {
+    Some(Location::caller()).filter(|&place| !is_of_ndgc(place) && !is_of_std(place))
 }
 
 impl Asked {
@@ -142,13 +167,12 @@ impl Call {
 }
 
 impl Error {
-    /// The place of the call that stands in this error itself, and at the end of its text.
+    /// The place of the call that is told at the end of this error's text.
     pub(super) fn own_site(&self) -> Option<Site> {
         match self {
-            Error::File { site, .. }
-            | Error::ChangedSinceSaved { backward: site, .. }
-            | Error::GraphEnded { backward: site, .. } => *site,
-            error => *asked_of!(error)?.1,
+            // It tells of it in its text.
+            Error::Capture { .. } => None,
+            error => *place_of!(error)?,
         }
     }
 
@@ -158,8 +182,7 @@ impl Error {
             Error::Context { inner, .. } | Error::WithPath { inner, .. } | Error::WithBacktrace { inner, .. } => {
                 inner.site()
             }
-            Error::Capture { site, .. } => *site,
-            error => error.own_site(),
+            error => *place_of!(error)?,
         }
     }
 
@@ -192,13 +215,7 @@ impl Error {
     /// now. A message of the user's own stays as it is.
     #[cold]
     pub fn at(mut self, place: Site) -> Self {
-        let site = match self.innermost() {
-            Error::Capture { site, .. }
-            | Error::File { site, .. }
-            | Error::ChangedSinceSaved { backward: site, .. }
-            | Error::GraphEnded { backward: site, .. } => Some(site),
-            error => asked_of!(error, mut).map(|(_, site)| site),
-        };
+        let site = place_of!(self.innermost(), mut);
         if let Some(site) = site
             && site.is_none_or(|site| is_of_ndgc(site) || is_of_std(site))
         {
@@ -207,10 +224,35 @@ impl Error {
         self
     }
 
-    /// [`Error::File`], of a file or a buffer; where it was called is added by the call itself.
+    /// [`Error::File`], of a file or a buffer, asked for by the caller of the function that calls this.
     #[cold]
+    #[track_caller]
     pub fn file(path: Option<&Path>, offset: Option<u64>, why: impl Into<String>) -> Self {
-        Error::File { path: path.map(Path::to_owned), offset, why: why.into(), site: None }
+        Error::File { path: path.map(Path::to_owned), offset, why: why.into(), site: of_user() }
+    }
+
+    /// [`Error::CannotFindTensor`]: there is none of this name among `names`, asked for by the caller of the function
+    /// that calls this. The names most like it are told.
+    #[track_caller]
+    pub fn no_tensor<S: AsRef<str>>(path: &str, file: Option<&Path>, names: impl Iterator<Item = S>) -> Error {
+        let mut nearest: Vec<_> = names.map(|name| (strsim::levenshtein(name.as_ref(), path), name)).collect();
+        nearest.sort_by(|(a, left), (b, right)| (a, left.as_ref()).cmp(&(b, right.as_ref())));
+        let nearest = nearest.iter().take(3).map(|(_, name)| name.as_ref().to_owned()).collect();
+        Error::CannotFindTensor { path: path.to_owned(), file: file.map(Path::to_owned), nearest, site: of_user() }
+    }
+
+    /// [`Error::Device`]; where it was called is added by the call itself.
+    #[doc(hidden)]
+    #[cold]
+    pub fn device(device: impl Into<String>, call: &'static str, message: impl Into<String>) -> Self {
+        Error::Device { device: device.into(), call, message: message.into(), site: None }
+    }
+
+    /// [`Error::DeviceUnavailable`]; where it was asked for is added by the call itself.
+    #[doc(hidden)]
+    #[cold]
+    pub fn device_unavailable(device: impl Into<String>, found: impl Into<String>) -> Self {
+        Error::DeviceUnavailable { device: device.into(), found: found.into(), site: None }
     }
 
     /// A message of the caller's own.

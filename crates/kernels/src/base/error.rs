@@ -4,7 +4,7 @@
 //! kept apart from bad luck (`OutOfMemory`, `Device`). A failed call leaves every operand as it was.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub use crate::base::call::Site;
 use crate::base::{dtype::DType, limits::MAX_RANK, out_of_memory::OutOfMemory};
@@ -219,6 +219,8 @@ pub enum Error {
         value: String,
         /// What it contradicts, and what it may be.
         why: String,
+        /// Where the user gave it, where that is known.
+        site: Option<Site>,
     },
     /// A manager that was closed.
     ManagerClosed {
@@ -330,6 +332,8 @@ pub enum Error {
         call: &'static str,
         /// What it answered.
         message: String,
+        /// Where the user called what failed, where that is known.
+        site: Option<Site>,
     },
     /// A device that is not there.
     DeviceUnavailable {
@@ -337,6 +341,8 @@ pub enum Error {
         device: String,
         /// What was looked for and what was found.
         found: String,
+        /// Where the user asked for it, where that is known.
+        site: Option<Site>,
     },
     /// Something that a captured section cannot hold, or that has to wait until one is captured.
     Capture {
@@ -404,6 +410,8 @@ pub enum Error {
         file: Option<PathBuf>,
         /// The names there that are most like it: three at most, the most alike first.
         nearest: Vec<String>,
+        /// Where the user asked for it, where that is known.
+        site: Option<Site>,
     },
     /// An error of something else: of a file, of a number that was to be parsed.
     Wrapped(Box<dyn std::error::Error + Send + Sync>),
@@ -574,15 +582,6 @@ impl fmt::Debug for Error {
 const NO_TEXT: &str = "an error without a text";
 
 impl Error {
-    /// There is no tensor of this name among `names`.
-    #[doc(hidden)]
-    pub fn no_tensor<S: AsRef<str>>(path: &str, file: Option<&Path>, names: impl Iterator<Item = S>) -> Error {
-        let mut nearest: Vec<_> = names.map(|name| (strsim::levenshtein(name.as_ref(), path), name)).collect();
-        nearest.sort_by(|(a, left), (b, right)| (a, left.as_ref()).cmp(&(b, right.as_ref())));
-        let nearest = nearest.iter().take(3).map(|(_, name)| name.as_ref().to_owned()).collect();
-        Error::CannotFindTensor { path: path.to_owned(), file: file.map(Path::to_owned), nearest }
-    }
-
     fn fmt_shape(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::ShapeMismatch { op, lhs, rhs, why, .. } => {
@@ -633,7 +632,7 @@ impl Error {
             Error::LeakedArray(leaked) => fmt::Display::fmt(leaked, f),
             Error::WorkspaceFull(full) => fmt::Display::fmt(full, f),
             Error::Workspace { op, workspace, why, .. } => write!(f, "{op}: workspace [{workspace}]: {why}"),
-            Error::WorkspaceConfig { setting, value, why } => write!(f, "workspace: {setting} is {value}: {why}"),
+            Error::WorkspaceConfig { setting, value, why, .. } => write!(f, "workspace: {setting} is {value}: {why}"),
             Error::ManagerClosed { op, manager, created, closed_by, closed, .. } => {
                 write!(f, "{op}: manager `{manager}` (made at {created}) has been closed already, {closed_by}")?;
                 if let Some(site) = closed {
@@ -714,8 +713,8 @@ impl Error {
                 write!(f, "device mismatch in {op}, lhs: {lhs}, rhs: {rhs}; move one with to_device")
             }
             Error::OutOfMemory(oom) => fmt::Display::fmt(oom, f),
-            Error::Device { device, call, message } => write!(f, "{device}: {call} failed: {message}"),
-            Error::DeviceUnavailable { device, found } => write!(f, "{device} is not available: {found}"),
+            Error::Device { device, call, message, .. } => write!(f, "{device}: {call} failed: {message}"),
+            Error::DeviceUnavailable { device, found, .. } => write!(f, "{device} is not available: {found}"),
             Error::Capture { device, what, site } => {
                 write!(f, "{device}: ")?;
                 if let Some(site) = site {
@@ -739,7 +738,7 @@ impl Error {
                 }
                 f.write_str(why)
             }
-            Error::CannotFindTensor { path, file, nearest } => {
+            Error::CannotFindTensor { path, file, nearest, .. } => {
                 if let Some(file) = file {
                     write!(f, "{}: ", file.display())?;
                 }

@@ -52,10 +52,9 @@ impl ComputeCopy {
         }
         let mut words = Vec::new();
         let (count, call) = (part.shape().elem_count(), "room to compute in a wider dtype");
-        words.try_reserve_exact(count).map_err(|error| {
-            let message = format!("{count} elements: {error}");
-            Error::Device { device: "cpu".into(), call, message }
-        })?;
+        words
+            .try_reserve_exact(count)
+            .map_err(|error| Error::device("cpu", call, format!("{count} elements: {error}")))?;
         words.resize(count, 0);
         let layout = Layout::contiguous(*part.shape()).broadcast_to(whole.shape(), call)?;
         Ok(ComputeCopy { words, dtype, part, layout })

@@ -27,19 +27,41 @@ fn power_of_two(k: i32) -> f32 {
     f32::from_bits((k.wrapping_add(127) as u32) << 23)
 }
 
-/// `e^x`: exactly 1 at 0, 0 below -104, infinite above 88.73.
+/// A whole number k and `e^r - 1`, so that `e^x` is `e^r 2^k`; as of -105 or 89 for x beyond them.
 #[inline(always)]
-pub(super) fn exp(x: f32) -> f32 {
+fn exp_parts(x: f32) -> (i32, f32) {
     const P: [f32; 5] = [0.5, 1.666_657_7e-1, 4.166_655_5e-2, 8.363_173e-3, 1.392_617_6e-3];
     let x = x.clamp(-105.0, 89.0);
     let shifted = x * std::f32::consts::LOG2_E + ROUND;
     let k = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
     let n = shifted - ROUND;
     let r = (x - n * LN_2_HIGH) - n * LN_2_LOW;
-    let value = (r * r * polynomial(r, P) + r) + 1.0;
-    // In two steps, since 2^k alone leaves the range of exponents at both ends.
+    (k, r * r * polynomial(r, P) + r)
+}
+
+/// `x 2^k`, in two steps, since 2^k alone leaves the range of exponents at both ends.
+#[inline(always)]
+fn scaled(x: f32, k: i32) -> f32 {
     let half = k >> 1;
-    value * power_of_two(half) * power_of_two(k.wrapping_sub(half))
+    x * power_of_two(half) * power_of_two(k.wrapping_sub(half))
+}
+
+/// `e^x`: exactly 1 at 0, 0 below -104, infinite above 88.73.
+#[inline(always)]
+pub(super) fn exp(x: f32) -> f32 {
+    let (k, part) = exp_parts(x);
+    scaled(part + 1.0, k)
+}
+
+/// `e^x - 1`, accurate near 0: infinite above 88.73.
+#[inline(always)]
+pub(super) fn exp_m1(x: f32) -> f32 {
+    let (k, part) = exp_parts(x);
+    let scale = power_of_two(k.max(-126));
+    let near = part * scale + (scale - 1.0);
+    // Beyond, 1 is less than the last place.
+    let value = if k > 64 { scaled(part + 1.0, k) } else { near };
+    if x == 0.0 { x } else { value }
 }
 
 /// The natural logarithm: -inf at 0, NaN below.
@@ -70,6 +92,16 @@ pub(super) fn ln(x: f32) -> f32 {
     let value = if x == f32::INFINITY { x } else { value };
     let value = if x == 0.0 { f32::NEG_INFINITY } else { value };
     if x < 0.0 || x.is_nan() { f32::NAN } else { value }
+}
+
+/// `log(1 + x)`, accurate near 0: -inf at -1, NaN below.
+#[inline(always)]
+pub(super) fn ln_1p(x: f32) -> f32 {
+    let sum = 1.0 + x;
+    // What the sum lost: exact, since the larger of the two is taken from it.
+    let lost = if x > 1.0 { 1.0 - (sum - x) } else { x - (sum - 1.0) };
+    let value = ln(sum) + if sum > 0.0 && sum < f32::INFINITY { lost / sum } else { 0.0 };
+    if x == 0.0 { x } else { value }
 }
 
 /// The hyperbolic tangent.
@@ -187,6 +219,31 @@ mod tests {
         assert_eq!((ln(1.0), ln(0.0), ln(-0.0)), (0.0, f32::NEG_INFINITY, f32::NEG_INFINITY));
         assert_eq!(ln(f32::INFINITY), f32::INFINITY);
         assert!(ln(-1.0).is_nan() && ln(f32::NAN).is_nan() && ln(f32::NEG_INFINITY).is_nan());
+    }
+
+    #[test]
+    fn exp_m1_and_ln_1p_are_accurate_near_0_and_right_at_their_ends() {
+        for reach in [1e-30, 1e-6, 1e-3, 0.1, 1.0, 5.0, 20.0, 88.7] {
+            let found = worst(-reach, reach, exp_m1, f64::exp_m1);
+            assert!(found < 2.5, "{reach}: {found}");
+        }
+        for (from, to) in [(-1e-30, 1e-30), (-1e-6, 1e-6), (-1e-3, 1e-3), (-0.5, 1.0), (-0.999, 0.0), (1.0, 1e3)] {
+            let found = worst(from, to, ln_1p, f64::ln_1p);
+            assert!(found < 2.5, "{from} to {to}: {found}");
+        }
+        assert!(worst(1e30, 3e38, ln_1p, f64::ln_1p) < 2.5);
+        let infinite = f32::INFINITY;
+        assert_eq!(
+            (exp_m1(infinite), exp_m1(-infinite), exp_m1(89.0), exp_m1(-1e30)),
+            (infinite, -1.0, infinite, -1.0)
+        );
+        assert_eq!((ln_1p(-1.0), ln_1p(infinite)), (-infinite, infinite));
+        assert!(ln_1p(-1.1).is_nan() && ln_1p(-infinite).is_nan() && ln_1p(f32::NAN).is_nan());
+        assert!(exp_m1(f32::NAN).is_nan());
+        for zero in [0.0f32, -0.0] {
+            assert_eq!((exp_m1(zero).to_bits(), ln_1p(zero).to_bits()), (zero.to_bits(), zero.to_bits()));
+        }
+        assert_eq!((exp_m1(1e-40), ln_1p(1e-40)), (1e-40, 1e-40));
     }
 
     #[test]

@@ -202,7 +202,9 @@ const GELU: [f64; 2] = [0.797_884_560_802_865_4, 0.035_677_408_136_300_125];
 /// An element of a floating-point dtype.
 pub(super) trait Float: Number {
     fn exp(self) -> Self;
+    fn exp_m1(self) -> Self;
     fn ln(self) -> Self;
+    fn ln_1p(self) -> Self;
     fn sqrt(self) -> Self;
     fn tanh(self) -> Self;
     fn erf(self) -> Self;
@@ -215,6 +217,8 @@ pub(super) trait Float: Number {
     fn gelu(self) -> Self;
     fn gelu_slope(self) -> Self;
     fn silu_slope(self) -> Self;
+    /// `x tanh(log(1 + e^x))`.
+    fn mish(self) -> Self;
     fn mish_slope(self) -> Self;
     /// 0 for a subnormal number, with which the processor computes by microcode: what is multiplied again and again by
     /// less than 1 becomes one, and stays one.
@@ -252,7 +256,7 @@ macro_rules! float {
             #[inline(always)]
             fn softplus(self) -> Self {
                 let positive = if self > 0.0 { self } else { 0.0 };
-                positive + (-self.abs()).exp().ln_1p()
+                positive + Float::ln_1p(Float::exp(-self.abs()))
             }
 
             #[inline(always)]
@@ -275,10 +279,21 @@ macro_rules! float {
                 y * (1.0 + self * (1.0 - y))
             }
 
+            // With `e = e^x` the hyperbolic tangent is `n / (n + 2)` of `n = e (e + 2)`: no logarithm, and nothing
+            // cancels. From 40 on it is 1.
+            #[inline(always)]
+            fn mish(self) -> Self {
+                let e = Float::exp(if self > 40.0 { 40.0 } else { self });
+                let n = e * (e + 2.0);
+                self * (n / (n + 2.0))
+            }
+
             #[inline(always)]
             fn mish_slope(self) -> Self {
-                let t = self.softplus().tanh();
-                t + self * (1.0 - t * t) * self.sigmoid()
+                let x = if self > 40.0 { 40.0 } else { self };
+                let e = Float::exp(x);
+                let n = e * (e + 2.0);
+                (n + 4.0 * x * (e * (1.0 + e) / (n + 2.0))) / (n + 2.0)
             }
 
             #[inline(always)]
@@ -289,11 +304,11 @@ macro_rules! float {
     };
 }
 float! {
-    f32; exp math::exp; ln math::ln; sqrt f32::sqrt; tanh math::tanh;
+    f32; exp math::exp; exp_m1 math::exp_m1; ln math::ln; ln_1p math::ln_1p; sqrt f32::sqrt; tanh math::tanh;
     erf math::erf; gelu_erf math::gelu_erf; gelu_erf_slope math::gelu_erf_slope;
 }
 float! {
-    f64; exp f64::exp; ln f64::ln; sqrt f64::sqrt; tanh f64::tanh;
+    f64; exp f64::exp; exp_m1 f64::exp_m1; ln f64::ln; ln_1p f64::ln_1p; sqrt f64::sqrt; tanh f64::tanh;
     erf special::erf; gelu_erf special::gelu_erf; gelu_erf_slope special::gelu_erf_slope;
 }
 

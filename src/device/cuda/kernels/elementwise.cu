@@ -136,9 +136,15 @@ __device__ __noinline__ W silu_slope(W x) {
     return y * ((W)1 + x * ((W)1 - y));
 }
 
+// With e = e^x the hyperbolic tangent is n / (n + 2) of n = e (e + 2); from 40 on it is 1.
+__device__ inline W mish(W x) {
+    W e = exp_(x > 40 ? (W)40 : x), n = e * (e + (W)2);
+    return x * (n / (n + (W)2));
+}
+
 __device__ inline W mish_slope(W x) {
-    W t = tanh_(softplus(x));
-    return t + x * ((W)1 - t * t) * sigmoid(x);
+    W at = x > 40 ? (W)40 : x, e = exp_(at), n = e * (e + (W)2);
+    return (n + (W)4 * at * (e * ((W)1 + e) / (n + (W)2))) / (n + (W)2);
 }
 #else
 __device__ inline T minus(T x, T y) { return (T)((u64)x - (u64)y); }
