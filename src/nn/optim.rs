@@ -1,7 +1,7 @@
 //! Optimisers: they change variables in place, and make nothing after their first step.
 
 use crate::base::call::Call;
-use crate::ops::nn::optim::claim;
+use crate::ops::nn::optim::claim_for;
 pub use crate::ops::nn::optim::{AdamConfig, StepRule};
 use crate::{Error, GradStore, Result, Tensor, Var, Workspace};
 
@@ -132,7 +132,8 @@ impl Optimizer for SGD {
     #[track_caller]
     fn step(&mut self, grads: &GradStore) -> Result<()> {
         let SgdConfig { rate, momentum, decay } = self.config;
-        claim(self.variables.iter().map(Var::as_tensor).chain(self.velocities.iter().flatten()))?;
+        let velocities = self.velocities.iter().flatten();
+        claim_for(Call::here("optimizer step"), self.variables.iter().map(Var::as_tensor).chain(velocities))?;
         for (variable, velocity) in self.variables.iter().zip(&mut self.velocities) {
             let Some(grad) = grads.get(variable) else { continue };
             if momentum != 0.0 && velocity.is_none() {
@@ -187,7 +188,7 @@ impl Optimizer for Adam {
     fn step(&mut self, grads: &GradStore) -> Result<()> {
         let t = self.steps.saturating_add(1);
         let moments = self.moments.iter().flatten().flat_map(|(m, v)| [m, v]);
-        claim(self.variables.iter().map(Var::as_tensor).chain(moments))?;
+        claim_for(Call::here("optimizer step"), self.variables.iter().map(Var::as_tensor).chain(moments))?;
         for (variable, moments) in self.variables.iter().zip(&mut self.moments) {
             let Some(grad) = grads.get(variable) else { continue };
             if moments.is_none() {

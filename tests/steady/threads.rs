@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use ndgc::nn::{self, Module, Optimizer, VarBuilder, VarMap, loss};
+use ndgc::train::{
+    ArrayDataSetIterator, DataSet, Dense, InputType, Loss, NetworkConfig, OutputLayer, ParallelWrapper, Updater,
+};
 use ndgc::{DType, Device, NdManager, Result, Tensor, Workspace, WorkspaceConfig, gc};
 
 use crate::alone;
@@ -155,5 +158,23 @@ fn a_step_on_variables_that_another_thread_reads_interrupts_it_once() {
                 assert_eq!(gc::stats().interrupts - before, 0, "nobody read them since");
             });
         }
+    });
+}
+
+/// Each of two workers takes what it adds up, and what it steps, by one barrier, of 18 arrays.
+#[test]
+fn workers_that_average_interrupt_each_other_a_few_times_a_round() {
+    const ROUNDS: u64 = 50;
+    alone(|| {
+        let config = NetworkConfig::builder().updater(Updater::adam(0.01)).input_type(InputType::feed_forward(6));
+        let net = config.layer(Dense::new(8)).layer(Dense::new(8)).layer(OutputLayer::new(3, Loss::Mse)).build();
+        let mut wrapper = ParallelWrapper::builder(net.unwrap()).workers(2).build().unwrap();
+        let of = |columns: usize| Tensor::ones((8 * ROUNDS as usize, columns), DType::F32, &Device::Cpu).unwrap();
+        let mut batches = ArrayDataSetIterator::new(DataSet::new(of(6), of(3)).unwrap(), 4).unwrap();
+        wrapper.fit(&mut batches).unwrap();
+        let before = gc::stats().interrupts;
+        wrapper.fit(&mut batches).unwrap();
+        let each = (gc::stats().interrupts - before) as f64 / ROUNDS as f64;
+        assert!(each < 10., "{each} barriers a round");
     });
 }

@@ -91,7 +91,7 @@ fn step<const N: usize>(
 /// # use ndgc::{claim, DType, Device, Tensor};
 /// let arrays = [Tensor::zeros(4, DType::F32, &Device::Cpu)?, Tensor::zeros(2, DType::F32, &Device::Cpu)?];
 /// let others = arrays.clone();
-/// std::thread::spawn(move || others.map(|array| array.sum_all()));
+/// std::thread::spawn(move || others.map(|array| array.sum_all())).join().expect("no panic");
 /// claim(&arrays)?;
 /// for array in &arrays {
 ///     array.affine_(1., 1.)?;
@@ -103,7 +103,11 @@ fn step<const N: usize>(
 /// [`Error::StaleArray`], [`Error::LeakedArray`]: of any of the arrays, before one is claimed.
 #[track_caller]
 pub fn claim<'a>(arrays: impl IntoIterator<Item = &'a Proxy, IntoIter: Clone>) -> Result<()> {
-    let (call, arrays) = (Call::here("claim"), arrays.into_iter());
+    claim_for(Call::here("claim"), arrays.into_iter())
+}
+
+/// As [`claim`], for a call that its errors name.
+pub(crate) fn claim_for<'a>(call: Call, arrays: impl Iterator<Item = &'a Proxy> + Clone) -> Result<()> {
     enter(call, |context| {
         let shared = |array: &Proxy| -> Result<Option<Storage>> {
             // A first look at bytes of another thread alone makes them those of all. What is being written is left to
