@@ -12,7 +12,7 @@
 //! the manager has 2 arrays
 //! x f32 [[1.0, 2.0, 3.0]]
 //! half f16 [[1.0, 2.0, 3.0]]
-//! …/half.npy: at byte 128: the data takes 12 bytes, and 7 are left
+//! …/half.npy: at byte 128: the data takes 12 bytes, and 7 are left (called at examples/06_saving_and_loading.rs:68:25)
 //! ```
 
 use std::collections::BTreeMap;
