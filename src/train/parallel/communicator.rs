@@ -10,7 +10,8 @@ use super::super::place::called_here;
 /// Bytes of an array that are added up, scaled and copied before the next ones: they stay in the processor's cache.
 const BLOCK_BYTES: usize = 1 << 16;
 
-const OP: &str = "all_reduce";
+/// The call that errors name.
+pub(super) const OP: &str = "all_reduce";
 
 /// Sums over all workers: threads of one process, or processes of many machines.
 ///

@@ -16,7 +16,7 @@ use ::mpi::traits::Equivalence;
 use ndgc::{DType, Error, Result, Tensor};
 
 use super::super::place::called_here;
-use super::communicator::{Communicator, cannot_go_on, fingerprint};
+use super::communicator::{Communicator, OP, cannot_go_on, fingerprint};
 
 /// Elements that one call of MPI is given, at most, unless there are more ranks. Its counts are C's `int`s, and a
 /// library takes room for what it is given.
@@ -314,9 +314,8 @@ fn piece(ranks: usize) -> usize {
 
 /// Room for as many elements more.
 fn room<T>(numbers: &mut Vec<T>, more: usize) -> Result<()> {
-    let why = || format!("no room for {} more bytes on their way by MPI", more * size_of::<T>());
-    let failed = |_| Error::invalid("all_reduce", why());
-    numbers.try_reserve(more).map_err(failed)
+    let failed = |_| format!("no room for {} more bytes on their way by MPI", more * size_of::<T>());
+    numbers.try_reserve(more).map_err(failed).map_err(|why| Error::invalid(OP, why))
 }
 
 /// The first numbers, which the slice then begins behind.

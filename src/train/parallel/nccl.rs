@@ -5,7 +5,7 @@ use std::fmt;
 use ndgc::{DType, Device, Error, NcclId, NcclRank, Result, Tensor, no_grad, probe_nccl};
 
 use super::super::place::called_here;
-use super::communicator::{Communicator, cannot_go_on, fingerprint};
+use super::communicator::{Communicator, OP, cannot_go_on, fingerprint};
 
 /// The [`Communicator`] of NVIDIA GPUs, by NCCL: numbers go from device to device, over NVLink, PCIe or the network,
 /// and never by way of the host.
@@ -177,7 +177,7 @@ impl Communicator for NcclCommunicator {
     /// third device; [`Error::Invalid`] if a rank aborted or is gone, or if the ranks bring different things.
     fn all_reduce(&mut self, arrays: &[Tensor], scale: f64) -> Result<()> {
         if let Some(why) = &self.ended {
-            return Err(Error::invalid("all_reduce", why));
+            return Err(Error::invalid(OP, why));
         }
         let summed = no_grad(|| {
             let (on_host, arrays): (Vec<_>, Vec<_>) = arrays.iter().cloned().partition(|array| array.device().is_cpu());
