@@ -168,6 +168,10 @@ def bandwidth():
     whole("bandwidth/copy_1GiB", "GB/s", 2 * size, lambda: a.clone())
     whole("bandwidth/add_1GiB", "GB/s", 3 * size, lambda: a + b)
     whole("bandwidth/sum_1GiB", "GB/s", size, lambda: a.sum())
+    whole("bandwidth/sum_rows_1GiB", "GB/s", size, lambda: a.sum(1))
+    whole("bandwidth/sum_columns_1GiB", "GB/s", size, lambda: a.sum(0))
+    whole("bandwidth/softmax_1GiB", "GB/s", 2 * size, lambda: torch.softmax(a, 1))
+    whole("bandwidth/transposed_1GiB", "GB/s", 2 * size, lambda: a.t().contiguous())
 
 
 def products():

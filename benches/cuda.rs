@@ -244,7 +244,7 @@ fn copies(bench: &mut Bench) {
     }
 }
 
-/// Elementwise kernels over 1 GiB; bytes read and bytes written are counted.
+/// Kernels that do little for each of the bytes of 1 GiB; bytes read and bytes written are counted.
 fn bandwidth(bench: &mut Bench) {
     let bytes = bench.size(1 << 30, 1 << 16);
     let (free, _) = bench.cuda.memory_info().expect("the driver says what is free");
@@ -257,6 +257,11 @@ fn bandwidth(bench: &mut Bench) {
     let b = a.affine(0.5, 0.0).expect("memory");
     bench.device("bandwidth/add_1GiB", Unit::Bytes(3 * bytes), || a.add(&b));
     bench.device("bandwidth/sum_1GiB", Unit::Bytes(bytes), || a.sum_all());
+    bench.device("bandwidth/sum_rows_1GiB", Unit::Bytes(bytes), || a.sum(1));
+    bench.device("bandwidth/sum_columns_1GiB", Unit::Bytes(bytes), || a.sum(0));
+    bench.device("bandwidth/softmax_1GiB", Unit::Bytes(2 * bytes), || a.softmax(1));
+    let turned = a.t().expect("a matrix");
+    bench.device("bandwidth/transposed_1GiB", Unit::Bytes(2 * bytes), || turned.contiguous());
 }
 
 /// Products of random matrices; zeros would be faster than any real data.

@@ -4,12 +4,13 @@ use crate::base::{
     blocks::{StridedBlocks, StridedIndex},
     call::Call,
     dtype::{DType, WithDType, with_bits},
-    error::{Error, Result, Site},
+    error::{Error, Result},
     heap,
     layout::Layout,
     shape::{Dim, Shape},
+    system::advise_large_pages,
 };
-use crate::device::{Device, graph::blame, kernel::OwnedView};
+use crate::device::{Device, cpu::threads, graph::blame, kernel::OwnedView};
 use crate::memory::{
     proxy::Proxy,
     reclaim,
@@ -242,24 +243,20 @@ impl Proxy {
 
     /// The shape, and a part of the elements, which are of this type; `T` is that, or the unsigned integer of its size.
     fn read<T: WithDType>(&self, call: Call, dtype: DType, part: Part) -> Result<(Shape, Vec<T>)> {
-        let mut elements = Vec::new();
-        let shape = self.read_bytes(call, dtype, part, &mut |bytes, layout, edge| {
-            elements = gather(call.op, T::of_bytes(bytes).ok_or_else(|| no_truth(call.op))?, layout, edge)?;
-            Ok(())
-        })?;
-        Ok((shape, elements))
+        let mut elements = Elements { op: call.op, found: Vec::new() };
+        let shape = self.read_bytes(call, dtype, part, &mut elements)?;
+        Ok((shape, elements.found))
     }
 
-    /// The shape. Calls `take` with all bytes of a storage, how the elements lie in it, and how many to take of each
-    /// end of an axis. Apart from [`Proxy::read`], so that it is code once, and not for each type.
-    fn read_bytes(&self, call: Call, dtype: DType, part: Part, take: Take<'_>) -> Result<Shape> {
+    /// The shape. Gives `take` the bytes of a storage. Apart from [`Proxy::read`], so that it is code once, and not for
+    /// each type.
+    fn read_bytes(&self, call: Call, dtype: DType, part: Part, take: &mut dyn Take) -> Result<Shape> {
         let read = |array: &Pinned<'_>| {
             let shape = *array.layout.shape();
             let edge = (shape.elem_count() > part.most).then_some(part.edge);
             if !array.storage.buffer().device().is_cpu() {
                 same_type(call.op, array, dtype)?;
-                let mut room = Vec::new();
-                take(downloaded(array, call.site, &mut room)?, array.layout, edge)?;
+                download(call, array, edge, take)?;
                 return Ok(shape);
             }
             let bytes = storage_bytes(call.op, array, dtype)?;
@@ -269,9 +266,9 @@ impl Proxy {
                 if own.iter().any(|&byte| byte > 1) {
                     return Err(no_truth(call.op));
                 }
-                take(&own, &Layout::contiguous(Shape::from(own.len())), None)?;
+                take.take(&own, &Layout::contiguous(Shape::from(own.len())), None)?;
             } else {
-                take(bytes, array.layout, edge)?;
+                take.take(bytes, array.layout, edge)?;
             }
             Ok(shape)
         };
@@ -296,10 +293,11 @@ impl Proxy {
     #[track_caller]
     pub fn to_scalar<T: WithDType>(&self) -> Result<T> {
         let (call, mut found) = (Call::here("to_scalar"), None);
-        let shape = self.read_bytes(call, T::DTYPE, Part { most: 0, edge: 0 }, &mut |bytes, layout, _| {
+        let mut first = |bytes: &[u8], layout: &Layout, _: Option<usize>| {
             found = T::of_bytes(bytes).ok_or_else(|| no_truth(call.op))?.get(layout.offset()).copied();
             Ok(())
-        })?;
+        };
+        let shape = self.read_bytes(call, T::DTYPE, Part { most: 0, edge: 0 }, &mut first)?;
         found.filter(|_| shape.rank() == 0).ok_or_else(|| no_scalar(call, &shape))
     }
 
@@ -374,7 +372,40 @@ struct Part {
 const ALL: Part = Part { most: usize::MAX, edge: 0 };
 
 /// Who takes elements out of the bytes of a storage.
-type Take<'f> = &'f mut dyn FnMut(&[u8], &Layout, Option<usize>) -> Result<()>;
+trait Take {
+    /// Takes them out of these bytes, in which they lie as the layout says; so many of each end of an axis.
+    fn take(&mut self, bytes: &[u8], layout: &Layout, edge: Option<usize>) -> Result<()>;
+
+    /// Room for the bytes of so many elements in row-major order, if they may come there at once.
+    fn room(&mut self, _count: usize) -> Result<Option<&mut [u8]>> {
+        Ok(None)
+    }
+}
+
+impl<F: FnMut(&[u8], &Layout, Option<usize>) -> Result<()>> Take for F {
+    fn take(&mut self, bytes: &[u8], layout: &Layout, edge: Option<usize>) -> Result<()> {
+        self(bytes, layout, edge)
+    }
+}
+
+/// All that are asked for, for a vector.
+struct Elements<T> {
+    op: &'static str,
+    found: Vec<T>,
+}
+
+impl<T: WithDType> Take for Elements<T> {
+    fn take(&mut self, bytes: &[u8], layout: &Layout, edge: Option<usize>) -> Result<()> {
+        self.found = gather(self.op, T::of_bytes(bytes).ok_or_else(|| no_truth(self.op))?, layout, edge)?;
+        Ok(())
+    }
+
+    fn room(&mut self, count: usize) -> Result<Option<&mut [u8]>> {
+        self.found = heap::blank(self.op, count)?;
+        advise_large_pages(&mut self.found);
+        Ok(T::any_bytes_of(&mut self.found))
+    }
+}
 
 fn same_type(op: &'static str, array: &Pinned<'_>, dtype: DType) -> Result<()> {
     if array.dtype == dtype { Ok(()) } else { Err(Error::dtype_mismatch(op, array.dtype, dtype)) }
@@ -394,18 +425,37 @@ fn no_truth(op: &'static str) -> Error {
     Error::argument(op, "array of truth values", "another byte", "bytes of 0 and 1")
 }
 
-/// All bytes of the storage of an array on another device. They lie in `room` as any type's elements may.
-fn downloaded<'a>(array: &Pinned<'_>, site: Site, room: &'a mut Vec<u64>) -> Result<&'a [u8]> {
-    let span = array.storage.buffer().span();
-    *room = vec![0; span.bytes().div_ceil(size_of::<u64>())];
-    let bytes = &mut u64::any_bytes_of(room).unwrap_or_default()[..span.bytes()];
-    let src = OwnedView::new(span, array.dtype, *array.layout);
-    array.storage.buffer().device().download(&src, bytes).map_err(|error| blame(error, site))?;
+/// Gives `take` what an array on another device holds: no more of its storage than the elements lie in.
+fn download(call: Call, array: &Pinned<'_>, edge: Option<usize>, take: &mut dyn Take) -> Result<()> {
+    let (span, layout, size) = (array.storage.buffer().span(), array.layout, array.dtype.size_in_bytes());
+    if count_of(layout, edge) == 0 {
+        return take.take(&[], layout, edge);
+    }
+    let (first, end) = layout.bounds().unwrap_or((0, 0));
+    let (span, layout) = (span.part(first * size, (end - first) * size), layout.without_first(first));
+    let copy = |to: &mut [u8]| {
+        let (src, mut done) = (OwnedView::new(span, array.dtype, layout), 0);
+        let mut put = |part: &[u8]| {
+            threads::copy(&mut to[done..done + part.len()], part);
+            done += part.len();
+        };
+        array.storage.buffer().device().download(&src, &mut put).map_err(|error| blame(error, call.site))
+    };
+    if edge.is_none()
+        && layout.is_contiguous()
+        && let Some(to) = take.room(end - first)?
+    {
+        return copy(to);
+    }
+    // They lie in there as any type's elements may.
+    let mut room: Vec<u64> = heap::blank(call.op, span.bytes().div_ceil(size_of::<u64>()))?;
+    let bytes = &mut u64::any_bytes_of(&mut room).unwrap_or_default()[..span.bytes()];
+    copy(bytes)?;
     if array.dtype == DType::Bool {
         // A byte that is neither 0 nor 1 would be no `bool`.
         bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
     }
-    Ok(bytes)
+    take.take(bytes, &layout, edge)
 }
 
 /// The elements of a contiguous array on the host.

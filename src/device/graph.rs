@@ -62,8 +62,8 @@ pub(crate) trait Asynchronous: Clone + Send + Sync + 'static {
     }
 
     /// Copies the whole span of a view to the host, after everything submitted that writes it.
-    fn download(&self, src: &OwnedView, out: &mut [u8]) -> Result<()> {
-        self.shared().download(src, out)
+    fn download(&self, src: &OwnedView, take: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.shared().download(src, take)
     }
 }
 

@@ -441,14 +441,14 @@ impl Device {
         }
     }
 
-    /// Copies the whole span of a view to host memory, after everything submitted that writes it.
-    /// For devices other than the cpu, whose bytes are read in place.
-    pub(crate) fn download(&self, src: &OwnedView, out: &mut [u8]) -> Result<()> {
+    /// Gives the bytes of the whole span of a view to `take`, part after part, after everything submitted that writes
+    /// them. For devices other than the cpu, whose bytes are read in place.
+    pub(crate) fn download(&self, src: &OwnedView, take: &mut dyn FnMut(&[u8])) -> Result<()> {
         match self {
             Device::Cpu => Err(Error::msg("the host's bytes are read in place")),
-            Device::Sim(sim) => sim.download(src, out),
+            Device::Sim(sim) => sim.download(src, take),
             #[cfg(feature = "cuda")]
-            Device::Cuda(cuda) => cuda.download(src, out),
+            Device::Cuda(cuda) => cuda.download(src, take),
         }
     }
 }

@@ -323,7 +323,9 @@ fn room_for_columns_does_not_grow_with_the_batch() {
             device.memory().peak - before - out.storage_bytes().unwrap() as u64
         };
         let (few, many) = (peak(8), peak(32));
-        assert!(many <= few && few < 16 << 20, "{few} and {many} bytes beside the result");
+        // A block of 1 MiB for each thread.
+        let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+        assert!(many <= few && few <= (threads + 1) << 20, "{few} and {many} bytes beside the result");
     });
 }
 

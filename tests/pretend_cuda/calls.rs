@@ -1,7 +1,13 @@
 //! Driver calls, counted.
 
-use ndgc::{DType, Device, Result, Tensor, gc};
+use ndgc::nn::{Adam, Mlp, Module, Optimizer};
+use ndgc::train::{
+    Activation, ArrayDataSetIterator, DataSet, Dense, InputType, Loss, Moments, Network, NetworkConfig, OutputLayer,
+    Updater,
+};
+use ndgc::{DType, Device, Generator, Result, Tensor, gc};
 
+use crate::common::cuda::Pretend;
 use crate::pretend_cuda::{on_cuda, pretending};
 
 type Operation = (&'static str, fn(&Tensor, &Tensor) -> Result<Tensor>);
@@ -76,12 +82,15 @@ fn trim_gives_memory_back_to_the_driver() {
         let (before, _) = cuda.memory_info().unwrap();
         let big = Tensor::zeros(100 << 20, DType::U8, device).unwrap();
         let (during, _) = cuda.memory_info().unwrap();
-        assert!(before - during >= 100 << 20, "{before} free, then {during}");
+        // A real driver has memory for such requests in lumps, of which one may have been used before.
+        let lump = if Pretend::get().is_some() { 0 } else { 32 << 20 };
+        assert!(before - during + lump >= 100 << 20, "{before} free, then {during}");
         drop(big);
         gc::collect();
         assert_eq!(cuda.memory_info().unwrap().0, during, "kept for reuse");
         assert!(device.clear_cache() >= 100 << 20);
-        assert_eq!(cuda.memory_info().unwrap().0, before);
+        let after = cuda.memory_info().unwrap().0;
+        assert!(after.abs_diff(before) <= lump, "{before} free, then {after}");
     });
 }
 
@@ -111,5 +120,45 @@ fn a_bad_index_is_an_error_of_the_read_and_the_device_goes_on() {
         assert!(error.contains("index_select") && error.contains('7') && error.contains('3'), "{error}");
         let good = Tensor::from_slice(&[2u32, 0], 2, device).unwrap();
         assert_eq!(table.index_select(&good, 0).unwrap().to_vec::<f32>().unwrap(), [3., 1.]);
+    });
+}
+
+#[test]
+fn a_networks_step_makes_as_many_calls_as_one_by_hand() {
+    const ROWS: usize = 64;
+    pretending(|pretend, device, _| {
+        let mut random = Generator::new(1);
+        let images = random.uniform(0., 1., (2 * ROWS, 20), DType::F32, device).unwrap();
+        let labels = Tensor::from_vec((0..2 * ROWS as u32).map(|i| i % 10).collect(), 2 * ROWS, device).unwrap();
+        // Of two steps, after some in which room was made.
+        let calls = |two_steps: &mut dyn FnMut()| {
+            (0..5).for_each(|_| two_steps());
+            let before = pretend.calls(None);
+            two_steps();
+            pretend.calls(None) - before
+        };
+        let model = Mlp::new(&[20, 12, 8, 10], &mut random, device).unwrap();
+        let mut optimizer = Adam::new(model.variables(), 1e-3).unwrap();
+        let by_hand = calls(&mut || {
+            for start in [0, ROWS] {
+                let [x, y] = [&images, &labels].map(|all| all.narrow(0, start, ROWS).unwrap());
+                let loss = model.forward(&x).unwrap().cross_entropy(&y).unwrap();
+                optimizer.backward_step(&loss).unwrap();
+                loss.to_scalar::<f32>().unwrap();
+            }
+        });
+        let mut net: Network = NetworkConfig::builder()
+            .updater(Updater::Adam(Moments::new(1e-3)))
+            .device(device)
+            .input_type(InputType::feed_forward(20))
+            .layer(Dense::new(12).activation(Activation::Relu))
+            .layer(Dense::new(8).activation(Activation::Relu))
+            .layer(OutputLayer::new(10, Loss::SparseMcxent))
+            .build()
+            .unwrap();
+        let data = DataSet::new(images.clone(), labels.clone()).unwrap();
+        let by_network = calls(&mut || net.fit(ArrayDataSetIterator::new(data.clone(), ROWS).unwrap()).unwrap());
+        // The score is read as a double.
+        assert_eq!(by_network, by_hand + 2, "{by_network} calls in two steps, {by_hand} by hand");
     });
 }

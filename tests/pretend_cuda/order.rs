@@ -1,7 +1,7 @@
 //! The order of streams and the reuse of bytes, judged by the pretend driver's clocks; and that it judges at all.
 
 use ndgc::{
-    Cuda, Device, Tensor,
+    Cuda, DType, Device, Error, Tensor,
     bench::{CudaConfig, cuda_device},
     gc,
 };
@@ -136,5 +136,27 @@ fn two_devices_have_memory_of_their_own_and_never_mix() {
         gc::collect();
         assert_eq!(other.memory().active, before);
         crate::common::check(&other);
+    });
+}
+
+#[test]
+fn a_large_array_is_read_whole_while_another_thread_writes_it() {
+    on_cuda(|device, _| {
+        let x = Tensor::zeros(3 << 20, DType::F32, device).unwrap();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for _ in 0..20 {
+                    match x.affine_(1., 1.) {
+                        Ok(_) | Err(Error::InUse { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+            for _ in 0..6 {
+                let seen = x.to_vec::<f32>().unwrap();
+                assert!(seen.iter().all(|value| *value == seen[0]), "copied in parts, between writes");
+            }
+            writer.join().unwrap();
+        });
     });
 }

@@ -338,15 +338,13 @@ impl HostBytes {
         end(bytes, |bytes| unsafe { api.0.host_free(bytes.ptr.as_ptr().cast()) })
     }
 
-    /// Writes a part, which no copy that was submitted before uses any more.
-    pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
-        let part = self.part(at, bytes.len());
-        touched(part, bytes.len(), true);
-        // SAFETY: `part` is that many bytes of ours, and `bytes` are the caller's. The device does not use them:
-        // `staging.rs` waits for the stream of the last copy before a chunk is filled again.
-        unsafe {
-            part.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-        }
+    /// A part to write to, which no copy that was submitted before uses any more.
+    pub(super) fn writable(&mut self, at: usize, bytes: usize) -> &mut [u8] {
+        let part = self.part(at, bytes);
+        touched(part, bytes, true);
+        // SAFETY: `part` is that many initialised bytes of ours, for as long as this borrow. The device does not use
+        // them: `staging.rs` waits for the stream of the last copy before a chunk is filled again.
+        unsafe { std::slice::from_raw_parts_mut(part, bytes) }
     }
 
     /// Submits a copy of a part to the device.
@@ -363,14 +361,13 @@ impl HostBytes {
         unsafe { api.0.copy_to_host(part.cast(), src, bytes, stream.0) }
     }
 
-    /// Reads the beginning of this memory. Copies into it are done.
-    pub(super) fn read(&mut self, out: &mut [u8]) {
-        let part = self.part(0, out.len());
-        touched(part, out.len(), false);
-        // SAFETY: `part` is that many initialised bytes of ours, and the caller waited for the copies into them.
-        unsafe {
-            out.as_mut_ptr().copy_from_nonoverlapping(part, out.len());
-        }
+    /// The beginning of this memory. Copies into it are done.
+    pub(super) fn readable(&mut self, bytes: usize) -> &[u8] {
+        let part = self.part(0, bytes);
+        touched(part, bytes, false);
+        // SAFETY: `part` is that many initialised bytes of ours, for as long as this borrow, and the caller waited for
+        // the copies into them.
+        unsafe { std::slice::from_raw_parts(part, bytes) }
     }
 
     /// A word that kernels write too.

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::base::error::{Error, Result};
 use crate::device::{
     budget::AllocError,
+    cpu::threads,
     cuda::{
         checked::{self, CudaApi, ExecGraph, HostBytes, INVALID_CONTEXT, PoolHandle},
         raw::{Address, Answer, Failure},
@@ -353,7 +354,7 @@ impl PinnedMemory {
         bytes: &[u8],
         dst: Address,
     ) -> Result<()> {
-        self.0.write(at, bytes);
+        threads::copy(self.0.writable(at, bytes.len()), bytes);
         context.call(|api| self.0.send(api, at, bytes.len(), dst, stream.raw))
     }
 
@@ -368,9 +369,9 @@ impl PinnedMemory {
         context.call(|api| self.0.receive(api, src, bytes, stream.raw))
     }
 
-    /// Reads the beginning of this memory. Copies into it are done.
-    pub(super) fn read(&mut self, out: &mut [u8]) {
-        self.0.read(out);
+    /// The beginning of this memory. Copies into it are done.
+    pub(super) fn readable(&mut self, bytes: usize) -> &[u8] {
+        self.0.readable(bytes)
     }
 
     /// A word that kernels write too.

@@ -93,7 +93,8 @@ pub(crate) struct Pending {
     stream: usize,
     src: Address,
     bytes: usize,
-    piece: Option<PinnedMemory>,
+    /// Where its parts go, in turns. The first is on its way.
+    pieces: [Option<PinnedMemory>; 2],
 }
 
 /// The driver of one device.
@@ -323,18 +324,28 @@ impl CudaDriver {
         zeroed.inspect_err(|_| state.counters.push(counter)).map(|()| counter)
     }
 
-    /// Waits for a download and copies what came; then the pieces that did not fit the first one.
-    fn receive(&self, pending: &mut Pending, out: &mut [u8]) -> Result<()> {
-        let Some(piece) = &mut pending.piece else { return Ok(()) };
+    /// Gives away each part of a download that came, while the next one is under way.
+    fn receive(&self, pending: &mut Pending, take: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let Pending { stream, src, bytes, pieces: [now, next] } = pending;
         let mut done = 0;
-        for part in out.chunks_mut(LARGEST) {
-            if done > 0 {
-                let src = pending.src + done as Address;
-                piece.receive(&self.context, &self.streams[pending.stream], src, part.len())?;
+        while let Some(piece) = now {
+            self.synchronize(*stream)?;
+            let part = (*bytes - done).min(LARGEST);
+            if *bytes - done > part {
+                let left = *bytes - done - part;
+                let free = match next.take() {
+                    Some(free) => free,
+                    None => self.downloads.take(&self.context, left)?,
+                };
+                let from = *src + (done + part) as Address;
+                next.insert(free).receive(&self.context, &self.streams[*stream], from, left.min(LARGEST))?;
             }
-            self.synchronize(pending.stream)?;
-            piece.read(part);
-            done += part.len();
+            take(piece.readable(part));
+            done += part;
+            if done == *bytes {
+                break;
+            }
+            std::mem::swap(now, next);
         }
         Ok(())
     }
@@ -406,7 +417,7 @@ impl Driver for CudaDriver {
     fn start_download(&self, stream: usize, src: &OwnedView) -> Result<Pending> {
         let (span, bytes) = (src.span(), src.span().bytes());
         let address = span.ptr().addr().get() as Address;
-        let mut pending = Pending { stream, src: address, bytes, piece: None };
+        let mut pending = Pending { stream, src: address, bytes, pieces: [None, None] };
         if bytes > 0 {
             let mut piece = self.downloads.take(&self.context, bytes)?;
             let submitted = piece.receive(&self.context, &self.streams[stream], address, bytes.min(LARGEST));
@@ -414,21 +425,16 @@ impl Driver for CudaDriver {
                 self.downloads.put(&self.context, piece);
                 return Err(error);
             }
-            pending.piece = Some(piece);
+            pending.pieces[0] = Some(piece);
         }
         Ok(pending)
     }
 
-    fn finish_download(&self, mut pending: Pending, out: &mut [u8]) -> Result<()> {
-        if pending.bytes != out.len() {
-            return Err(Error::msg("a download has the size of what it reads"));
-        }
-        let received = self.receive(&mut pending, out);
+    fn finish_download(&self, mut pending: Pending, take: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let received = self.receive(&mut pending, take);
         // A piece that the device may still write to is never used again.
-        if let Some(piece) = pending.piece
-            && (received.is_ok() || self.synchronize(pending.stream).is_ok())
-        {
-            self.downloads.put(&self.context, piece);
+        if received.is_ok() || self.synchronize(pending.stream).is_ok() {
+            pending.pieces.into_iter().flatten().for_each(|piece| self.downloads.put(&self.context, piece));
         }
         received
     }

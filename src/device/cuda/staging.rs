@@ -4,7 +4,8 @@
 //! waited for the stream after its last copy, for whatever reason; no event is needed to know that. So the host's bytes
 //! are free when the call returns, and the call itself waits only if [`CHUNKS`] are full since the last wait.
 //!
-//! Downloads take a piece of their own.
+//! Downloads take pieces of their own: one, or two if they are large, of which the host empties the one while the device
+//! fills the other.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -93,9 +94,9 @@ impl Uploads {
 
 /// The smallest piece for a download, and the largest; sizes double in between.
 const SMALLEST: usize = 64 << 10;
-pub(super) const LARGEST: usize = 64 << 20;
+pub(super) const LARGEST: usize = 4 << 20;
 /// Bytes of pieces that are kept for reuse.
-const KEPT: usize = 256 << 20;
+const KEPT: usize = 64 << 20;
 
 /// Pieces for downloads that nobody uses.
 #[derive(Debug, Default)]

@@ -109,6 +109,7 @@ pub(crate) struct SimGraph {
 #[derive(Debug)]
 pub(crate) struct SimDownload {
     stream: usize,
+    bytes: usize,
     reached: Clock,
     landing: Landing,
 }
@@ -278,16 +279,22 @@ impl Driver for SimDriver {
             landing = place;
             state.queues.push(stream, Arc::new(task), 0, &mut state.heap);
         }
-        Ok(SimDownload { stream, reached: state.checker.reached(stream), landing })
+        Ok(SimDownload { stream, bytes: src.span().bytes(), reached: state.checker.reached(stream), landing })
     }
 
-    fn finish_download(&self, download: SimDownload, out: &mut [u8]) -> Result<()> {
-        let SimDownload { stream, reached, landing } = download;
+    fn finish_download(&self, download: SimDownload, take: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let SimDownload { stream, bytes, reached, landing } = download;
         let mut guard = self.lock();
         let state = &mut *guard;
         state.queues.drain(stream, &mut state.heap);
         state.checker.host_waited(&reached);
-        if landing.take(out) { Ok(()) } else { Err(self.error("download", NOT_HERE)) }
+        drop(guard);
+        let landed = landing.take();
+        if landed.len() != bytes {
+            return Err(self.error("download", NOT_HERE));
+        }
+        take(&landed);
+        Ok(())
     }
 
     fn record(&self, stream: usize) -> Result<()> {

@@ -79,14 +79,9 @@ enum Work {
 pub(super) struct Landing(Arc<Mutex<Vec<u8>>>);
 
 impl Landing {
-    /// Takes the bytes, if as many as `out` holds have arrived.
-    pub(super) fn take(self, out: &mut [u8]) -> bool {
-        let bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        let all = bytes.len() == out.len();
-        if all {
-            out.copy_from_slice(&bytes);
-        }
-        all
+    /// The bytes that have arrived: all, or none.
+    pub(super) fn take(self) -> Vec<u8> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -182,8 +177,7 @@ mod tests {
     fn read(heap: &mut Heap, src: Span) -> Option<Vec<u8>> {
         let (task, landing) = heap.download(src)?;
         heap.run(&task, 0).ok()?;
-        let mut out = vec![0; src.bytes()];
-        landing.take(&mut out).then_some(out)
+        Some(landing.take()).filter(|landed| landed.len() == src.bytes())
     }
 
     #[test]
@@ -206,6 +200,6 @@ mod tests {
         assert!(heap.upload(Span::new(ptr, 8), &[0; 7]).is_none());
         assert!(heap.download(Span::new(ptr, 300)).is_none());
         let (_, landing) = heap.download(Span::new(ptr, 8)).expect("inside");
-        assert!(!landing.take(&mut [0; 8]), "nothing has arrived");
+        assert!(landing.take().is_empty(), "nothing has arrived");
     }
 }

@@ -75,7 +75,7 @@ impl Driver for Addresses {
         Ok(())
     }
 
-    fn finish_download(&self, (): (), _: &mut [u8]) -> Result<()> {
+    fn finish_download(&self, (): (), _: &mut dyn FnMut(&[u8])) -> Result<()> {
         Ok(())
     }
 

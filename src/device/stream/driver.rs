@@ -47,8 +47,9 @@ pub(crate) trait Driver: Send + Sync + Debug {
     fn upload(&self, stream: usize, dst: Span, bytes: &[u8]) -> Result<()>;
     /// Submits a copy of the whole span of a view to the host.
     fn start_download(&self, stream: usize, src: &OwnedView) -> Result<Self::Download>;
-    /// Waits for the copy, and puts it into `out`. Called without the device's lock.
-    fn finish_download(&self, download: Self::Download, out: &mut [u8]) -> Result<()>;
+    /// Waits for the copy, and gives it to `take`, in parts that begin and end between elements. Called without the
+    /// device's lock.
+    fn finish_download(&self, download: Self::Download, take: &mut dyn FnMut(&[u8])) -> Result<()>;
     /// Records the stream's event: it stands for everything submitted to the stream so far.
     fn record(&self, stream: usize) -> Result<()>;
     /// Lets a stream wait for what the event of another one stands for now.

@@ -276,9 +276,9 @@ impl<D: Driver> AsyncDevice<D> {
         self.submit(&mut state, stream, operands, || self.driver.upload(stream, dst, bytes))
     }
 
-    /// Copies the whole span of a view to the host: on the stream that wrote it last, so that it waits for no
-    /// other one.
-    pub(crate) fn download(&self, src: &OwnedView, out: &mut [u8]) -> Result<()> {
+    /// Copies the whole span of a view to the host, where `take` is given part after part: on the stream that wrote it
+    /// last, so that it waits for no other one.
+    pub(crate) fn download(&self, src: &OwnedView, take: &mut dyn FnMut(&[u8])) -> Result<()> {
         let _waits = self.wait_begins();
         let mut state = self.lock();
         self.must_not_capture(&mut state, "a read by the host", AFTER)?;
@@ -288,7 +288,7 @@ impl<D: Driver> AsyncDevice<D> {
         let under_way = self.submit(&mut state, stream, operands, || self.driver.start_download(stream, src))?;
         let reached = state.streams.reached(stream);
         drop(state);
-        self.driver.finish_download(under_way, out)?;
+        self.driver.finish_download(under_way, take)?;
         let mut state = self.lock();
         state.streams.host_waited(&reached);
         self.reap(&mut state);

@@ -8,12 +8,17 @@
 use ndgc::{Error, Result, Tensor, Var, claim, no_grad};
 
 use super::super::data::{DataSet, MultiDataSet};
-use super::layer::{Backprop, InputType, ParamKind, Pass};
+use super::layer::{Backprop, InputType, Layer, ParamKind, Pass};
 use super::network::{Network, Node, Op, Source};
 use super::regularization::number;
 use super::scratch::{Few, List, Slots};
 use super::updater::Updater;
 use super::workspaces::{ArrayType, LayerWorkspaceMgr, WorkspaceMode};
+
+/// What is asked for of a layer's scores, given its input, the labels and their mask.
+pub(super) type Scored = fn(&dyn Layer, &Tensor, &Tensor, Option<&Tensor>, &Pass<'_>) -> Result<Option<Tensor>>;
+
+const MEAN: Scored = |layer, x, labels, mask, pass| layer.score(x, labels, mask, pass);
 
 /// A batch, however many inputs and outputs it has.
 ///
@@ -133,8 +138,15 @@ impl Network {
         run.mgr.leverage_to(ArrayType::Activations, &y)
     }
 
-    /// The scores of examples at an output.
-    fn scores_at(&self, output: usize, x: &Tensor, labels: &Labels<'_>, run: &Run<'_>) -> Result<Tensor> {
+    /// What is asked for of the scores at an output.
+    fn scored_at(
+        &self,
+        output: usize,
+        x: &Tensor,
+        labels: &Labels<'_>,
+        run: &Run<'_>,
+        score: Scored,
+    ) -> Result<Tensor> {
         let i = self.outputs[output];
         let node = &self.nodes[i];
         let missing = |argument| {
@@ -153,7 +165,7 @@ impl Network {
         let mask = mask.or_else(|| self.mask_of(node.inputs[0], run).filter(|_| is_series));
         let pass = self.pass(i, run);
         let x = pass.of_input().drop_out(x, node.dropout)?;
-        let scores = layer.scores(&x, given, mask, &pass).map_err(|error| self.in_layer(i, error))?;
+        let scores = score(layer, &x, given, mask, &pass).map_err(|error| self.in_layer(i, error))?;
         scores.ok_or_else(|| missing("loss"))
     }
 
@@ -183,11 +195,12 @@ impl Network {
         Few::of(&self.nodes[i].inputs, find)
     }
 
-    /// Gives the scores of examples, `[n]`, at each output to `f`.
+    /// Gives what is asked for of the scores at each output to `f`.
     pub(super) fn scores(
         &self,
         labels: &Labels<'_>,
         run: &Run<'_>,
+        score: Scored,
         mut f: impl FnMut(Tensor) -> Result<()>,
     ) -> Result<()> {
         let mut made = Slots::new(self.nodes.len());
@@ -197,11 +210,11 @@ impl Network {
                 made[i] = Some(y);
             }
         }
-        let score = |output: usize| {
+        let of_output = |output: usize| {
             let inputs = self.inputs_of(self.outputs[output], run, &made)?;
-            f(self.scores_at(output, inputs[0], labels, run)?)
+            f(self.scored_at(output, inputs[0], labels, run, score)?)
         };
-        (0..self.outputs.len()).try_for_each(score)
+        (0..self.outputs.len()).try_for_each(of_output)
     }
 
     /// What penalties add to the score.
@@ -221,8 +234,7 @@ impl Network {
     /// Scores of the whole batch at each output, and their sum, whose gradients are wanted.
     pub(super) fn loss(&self, labels: &Labels<'_>, run: &Run<'_>) -> Result<(f64, Tensor)> {
         let (mut score, mut sum) = (0.0, None::<Tensor>);
-        self.scores(labels, run, |scores| {
-            let loss = mean_of(&scores)?;
+        self.scores(labels, run, MEAN, |loss| {
             score += number(&loss)?;
             sum = Some(match sum.take() {
                 Some(sum) => sum.add(&loss)?,
@@ -316,7 +328,7 @@ impl Network {
         let operands = Few::of(&leaves, |place, leaf| Ok(leaf.as_ref().map_or(inputs[place], |leaf| leaf)))?;
         let mut loss = None::<Tensor>;
         if let Some(output) = output {
-            let part = mean_of(&self.scores_at(output, operands[0], labels, run)?)?;
+            let part = self.scored_at(output, operands[0], labels, run, MEAN)?;
             parts[output] = number(&part)?;
             loss = Some(part);
         }
@@ -408,11 +420,6 @@ fn give(epsilon: &mut Option<Tensor>, grad: &Tensor, mgr: &LayerWorkspaceMgr) ->
         },
     });
     Ok(())
-}
-
-/// The mean of the scores of examples.
-fn mean_of(scores: &Tensor) -> Result<Tensor> {
-    scores.sum_all()?.affine(1.0 / scores.elem_count().max(1) as f64, 0.0)
 }
 
 /// A number that looks like no other one, from three.

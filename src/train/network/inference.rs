@@ -8,7 +8,7 @@ use ndgc::{DType, Error, Result, Tensor, Workspace, no_grad};
 use super::super::data::DataIterator;
 use super::super::evaluation::{Evaluation, IEvaluation};
 use super::super::place::called_here;
-use super::engine::{Examples, Labels, Run};
+use super::engine::{Examples, Labels, Run, Scored};
 use super::network::Network;
 use super::scratch::{Few, Slots};
 use super::workspaces::{ArrayType, Entered, LayerWorkspaceMgr};
@@ -235,7 +235,8 @@ impl Network {
             let run = Run { mgr: &single, training, again: true, ..self.inferring(&features, masks, false) };
             let labels = Labels { labels: batch.labels(), masks: batch.labels_masks() };
             let mut all = Vec::with_capacity(self.outputs.len());
-            self.scores(&labels, &run, |scores| {
+            let each: Scored = |layer, x, labels, mask, pass| layer.scores(x, labels, mask, pass);
+            self.scores(&labels, &run, each, |scores| {
                 all.push(f(&scores)?);
                 Ok(())
             })?;

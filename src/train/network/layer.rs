@@ -8,7 +8,7 @@ use ndgc::{DType, Device, Error, Generator, Result, Shape, Tensor, Var, Workspac
 
 use super::super::place::called_here;
 use super::activation::Activation;
-use super::loss::Loss;
+use super::loss::{Loss, mean_of};
 use super::regularization::{GradientNormalization, Regularization};
 use super::scratch::List;
 use super::updater::Updater;
@@ -443,6 +443,14 @@ pub trait Layer: Any + fmt::Debug + Send + Sync {
     fn scores(&self, x: &Tensor, labels: &Tensor, mask: Option<&Tensor>, pass: &Pass<'_>) -> Result<Option<Tensor>> {
         let _ = (x, labels, mask, pass);
         Ok(None)
+    }
+
+    /// The mean of [`Layer::scores`], which training follows; a layer that has it at less cost says how.
+    ///
+    /// # Errors
+    /// As [`Layer::scores`].
+    fn score(&self, x: &Tensor, labels: &Tensor, mask: Option<&Tensor>, pass: &Pass<'_>) -> Result<Option<Tensor>> {
+        self.scores(x, labels, mask, pass)?.map(|scores| mean_of(&scores)).transpose()
     }
 
     /// The loss of a layer that ends a network.

@@ -73,6 +73,19 @@ impl Loss {
         })
     }
 
+    /// The mean of [`Loss::scores`], which training follows. Of classes by number it is one operation.
+    ///
+    /// # Errors
+    /// As [`Loss::scores`].
+    #[track_caller]
+    pub fn score(self, z: &Tensor, activation: Activation, labels: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
+        let are_rows = z.rank() == 2 && labels.rank() == 1 && z.elem_count() > 0 && labels.dtype().is_int();
+        if (self, activation) == (Loss::SparseMcxent, Activation::Softmax) && mask.is_none() && are_rows {
+            return z.compose("loss", || z.cross_entropy(labels));
+        }
+        mean_of(&self.scores(z, activation, labels, mask)?)
+    }
+
     /// The score of each output: as large as the labels, or with one output where the loss is of all together.
     fn elements(self, z: &Tensor, activation: Activation, labels: &Tensor) -> Result<Tensor> {
         if self == Loss::SparseMcxent {
@@ -124,6 +137,11 @@ impl Loss {
             }
         }
     }
+}
+
+/// The mean of the scores of examples.
+pub(super) fn mean_of(scores: &Tensor) -> Result<Tensor> {
+    scores.sum_all()?.affine(1.0 / scores.elem_count().max(1) as f64, 0.0)
 }
 
 /// The logarithm of an activation; of a softmax without overflow, and of others as DL4J has it, away from 0.

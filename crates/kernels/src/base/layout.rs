@@ -173,6 +173,13 @@ impl Layout {
         Some((self.offset.checked_add_signed(low)?, self.offset.checked_add_signed(high)?.checked_add(1)?))
     }
 
+    /// The same in a storage that lacks this many elements at its beginning, none of which it reaches.
+    #[doc(hidden)]
+    pub fn without_first(mut self, elements: usize) -> Self {
+        self.offset = self.offset.saturating_sub(elements);
+        self
+    }
+
     /// Elements of storage reached: one past the highest place, or 0 for an empty array.
     #[doc(hidden)]
     pub fn end(&self) -> usize {

@@ -49,6 +49,20 @@ pub(super) fn plan(len: usize) -> Option<(&'static ThreadPool, usize)> {
     Some((pool, chunk))
 }
 
+/// Bytes that one thread copies at a time; fewer than two times this many are copied where they are asked for.
+const COPY: usize = 512 << 10;
+
+/// Copies bytes between slices of one length; many of them by several threads, since one does not keep up with the memory,
+/// nor with a bus.
+pub fn copy(to: &mut [u8], from: &[u8]) {
+    match if to.len() < 2 * COPY { None } else { pool() } {
+        Some(pool) => items(pool, to, COPY, &|i: usize, to: &mut [u8]| {
+            to.copy_from_slice(&from[i * COPY..][..to.len()]);
+        }),
+        None => to.copy_from_slice(from),
+    }
+}
+
 /// What is done with an item: its number, and its piece of each slice.
 type Item<'f, const N: usize> = dyn Fn(usize, [&mut [u8]; N]) + Sync + 'f;
 

@@ -6,10 +6,15 @@
 //
 // A float sum is no long chain: each thread has ACCUMULATORS sums, begins them anew every STRETCH elements, and what
 // threads found is joined in a tree.
+//
+// Elements that follow each other are read as packs of 16 bytes, ACCUMULATORS at a time: with less under way, the memory
+// waits for the threads.
 
 enum { SUM, MEAN, MAX, MIN };
 #define ACCUMULATORS 4
 #define STRETCH 1024
+#define PACKED (16 / sizeof(T))
+typedef Pack<T, PACKED> Elements;
 
 // Which output a thread works for, and which stretch of its elements the block has.
 struct Assignment {
@@ -28,8 +33,8 @@ __device__ inline Assignment assignment(const Fold& p) {
     s.part = blockIdx.x % p.parts;
     s.output = s.group * s.slots + s.slot;
     s.is_used = s.output < p.count;
-    u64 share = (p.len + p.parts - 1) / p.parts;
-    s.from = s.part * share;
+    u64 share = (p.len + p.parts * PACKED - 1) / (p.parts * PACKED) * PACKED;
+    s.from = s.part * share < p.len ? s.part * share : p.len;
     s.to = s.from + share < p.len ? s.from + share : p.len;
     return s;
 }
@@ -61,11 +66,51 @@ struct Min {
     static __device__ inline W join(W a, W b) { return smaller(a, b); }
 };
 
+template <class Op> __device__ inline W fold_pack(W sum, const Elements& pack) {
+#pragma unroll
+    for (int e = 0; e < (int)PACKED; ++e) sum = Op::join(sum, (W)pack.e[e]);
+    return sum;
+}
+
+// As `fold_lane`, of elements that follow each other from `source` on. Those that lie at no multiple of 16 bytes are read
+// one by one, and joined in the same order.
+template <class Op> __device__ inline W fold_packs(const T* source, u64 count, u64 lane, u64 step) {
+    W total = Op::empty();
+    bool aligned = (u64)source % sizeof(Elements) == 0;
+    auto pack_at = [=](u64 i) {
+        if (aligned) return ((const Elements*)source)[i];
+        Elements pack;
+#pragma unroll
+        for (int e = 0; e < (int)PACKED; ++e) pack.e[e] = source[i * PACKED + e];
+        return pack;
+    };
+    u64 packs = count / PACKED, stretch = step * (STRETCH / PACKED);
+    for (u64 start = 0; start < packs; start += stretch) {
+        u64 end = start + stretch < packs ? start + stretch : packs, j = start + lane;
+        W sums[ACCUMULATORS];
+#pragma unroll
+        for (int k = 0; k < ACCUMULATORS; ++k) sums[k] = Op::empty();
+        for (; j + (ACCUMULATORS - 1) * step < end; j += ACCUMULATORS * step) {
+            Elements next[ACCUMULATORS];
+#pragma unroll
+            for (int k = 0; k < ACCUMULATORS; ++k) next[k] = pack_at(j + k * step);
+#pragma unroll
+            for (int k = 0; k < ACCUMULATORS; ++k) sums[k] = fold_pack<Op>(sums[k], next[k]);
+        }
+        for (; j < end; j += step) sums[0] = fold_pack<Op>(sums[0], pack_at(j));
+        total = Op::join(total, Op::join(Op::join(sums[0], sums[1]), Op::join(sums[2], sums[3])));
+    }
+    for (u64 i = packs * PACKED + lane; i < count; i += step) total = Op::join(total, (W)source[i]);
+    return total;
+}
+
 // What one thread finds in its stretch.
 template <class Op> __device__ inline W fold_lane(const Fold& p, const Assignment& s) {
     W total = Op::empty();
     if (!s.is_used) return total;
     const T* source = elements(p, s);
+    bool dense = p.folded_rank <= 1 && p.folded_strides[0] == 1 && p.lanes_first;
+    if (dense) return fold_packs<Op>(source + s.from, s.to - s.from, s.lane, p.lanes);
     u64 step = p.lanes;
     for (u64 start = s.from; start < s.to; start += step * STRETCH) {
         u64 end = start + step * STRETCH < s.to ? start + step * STRETCH : s.to, j = start + s.lane;

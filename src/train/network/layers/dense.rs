@@ -169,6 +169,10 @@ impl Layer for OutputLayer {
         self.loss.scores(&self.dense.pre_output(x, pass)?, self.dense.activation, labels, mask).map(Some)
     }
 
+    fn score(&self, x: &Tensor, labels: &Tensor, mask: Option<&Tensor>, pass: &Pass<'_>) -> Result<Option<Tensor>> {
+        self.loss.score(&self.dense.pre_output(x, pass)?, self.dense.activation, labels, mask).map(Some)
+    }
+
     fn loss(&self) -> Option<Loss> {
         Some(self.loss)
     }
@@ -209,6 +213,10 @@ impl Layer for LossLayer {
 
     fn scores(&self, x: &Tensor, labels: &Tensor, mask: Option<&Tensor>, _pass: &Pass<'_>) -> Result<Option<Tensor>> {
         self.loss.scores(x, self.activation, labels, mask).map(Some)
+    }
+
+    fn score(&self, x: &Tensor, labels: &Tensor, mask: Option<&Tensor>, _pass: &Pass<'_>) -> Result<Option<Tensor>> {
+        self.loss.score(x, self.activation, labels, mask).map(Some)
     }
 
     fn loss(&self) -> Option<Loss> {
