@@ -11,7 +11,7 @@ use std::thread;
 use ndgc::memory::{self, Trim};
 use ndgc::{
     AllocationPolicy, DType, Device, Error, LearningPolicy, NdManager, OutOfMemoryClass, ResetPolicy, Result,
-    SpillPolicy, Tensor, Workspace, WorkspaceConfig, destroy_all_workspaces_for_current_thread, gc,
+    SimConfig, SpillPolicy, Tensor, Workspace, WorkspaceConfig, destroy_all_workspaces_for_current_thread, gc,
 };
 
 const MIB: f64 = (1 << 20) as f64;
@@ -143,6 +143,35 @@ fn a_settled_loop_asks_for_nothing_and_faults_no_page() {
     let after = (Device::Cpu.memory().misses, faults());
     assert_eq!(after.0, before.0);
     assert!(after.1 - before.1 < 20, "{} pages for 100 rounds of 26 MiB", after.1 - before.1);
+}
+
+/// What the system was told of the memory at this address: `VmFlags`, if it tells them.
+fn told_of(address: usize) -> Option<String> {
+    let all = fs::read_to_string("/proc/self/smaps").ok()?;
+    let mut inside = false;
+    for line in all.lines() {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let ends =
+            range.and_then(|(a, b)| Some((usize::from_str_radix(a, 16).ok()?, usize::from_str_radix(b, 16).ok()?)));
+        if let Some((from, to)) = ends {
+            inside = (from..to).contains(&address);
+        } else if inside && line.starts_with("VmFlags:") {
+            return Some(line.to_owned());
+        }
+    }
+    None
+}
+
+#[test]
+fn a_large_array_is_read_into_large_pages() {
+    let _watch = Watch::new();
+    for device in [Device::Cpu, Device::sim(SimConfig::default())] {
+        let all = Tensor::ones(4 << 20, DType::F32, &device).unwrap().to_vec::<f32>().unwrap();
+        let middle = all.as_ptr().addr() + size_of_val(&all[..]) / 2;
+        if let Some(flags) = told_of(middle) {
+            assert!(flags.contains(" hg"), "{device}: {flags}");
+        }
+    }
 }
 
 fn config(allocation: AllocationPolicy, reset: ResetPolicy) -> WorkspaceConfig {

@@ -8,9 +8,9 @@ use crate::base::{
     heap,
     layout::Layout,
     shape::{Dim, Shape},
-    system::advise_large_pages,
+    system::{LARGE_PAGE, advise_large_pages},
 };
-use crate::device::{Device, cpu::threads, graph::blame, kernel::OwnedView};
+use crate::device::{Device, graph::blame, kernel::OwnedView};
 use crate::memory::{
     proxy::Proxy,
     reclaim,
@@ -376,10 +376,12 @@ trait Take {
     /// Takes them out of these bytes, in which they lie as the layout says; so many of each end of an axis.
     fn take(&mut self, bytes: &[u8], layout: &Layout, edge: Option<usize>) -> Result<()>;
 
-    /// Room for the bytes of so many elements in row-major order, if they may come there at once.
-    fn room(&mut self, _count: usize) -> Result<Option<&mut [u8]>> {
-        Ok(None)
+    /// Whether so many elements in row-major order may come part after part, by [`Take::more`].
+    fn in_parts(&mut self, _count: usize) -> Result<bool> {
+        Ok(false)
     }
+
+    fn more(&mut self, _part: &[u8]) {}
 }
 
 impl<F: FnMut(&[u8], &Layout, Option<usize>) -> Result<()>> Take for F {
@@ -400,10 +402,22 @@ impl<T: WithDType> Take for Elements<T> {
         Ok(())
     }
 
-    fn room(&mut self, count: usize) -> Result<Option<&mut [u8]>> {
-        self.found = heap::blank(self.op, count)?;
-        advise_large_pages(&mut self.found);
-        Ok(T::any_bytes_of(&mut self.found))
+    fn in_parts(&mut self, count: usize) -> Result<bool> {
+        // Not every byte is a `bool`.
+        if T::DTYPE != DType::Bool {
+            self.found = room(self.op, count)?;
+        }
+        Ok(T::DTYPE != DType::Bool)
+    }
+
+    fn more(&mut self, part: &[u8]) {
+        if let Some(elements) = T::of_bytes(part) {
+            return self.found.extend_from_slice(elements);
+        }
+        // They lie where no elements could.
+        let first = self.found.len();
+        self.found.resize(first + part.len() / size_of::<T>(), T::default());
+        T::any_bytes_of(&mut self.found[first..]).into_iter().for_each(|to| to.copy_from_slice(part));
     }
 }
 
@@ -433,24 +447,20 @@ fn download(call: Call, array: &Pinned<'_>, edge: Option<usize>, take: &mut dyn 
     }
     let (first, end) = layout.bounds().unwrap_or((0, 0));
     let (span, layout) = (span.part(first * size, (end - first) * size), layout.without_first(first));
-    let copy = |to: &mut [u8]| {
-        let (src, mut done) = (OwnedView::new(span, array.dtype, layout), 0);
-        let mut put = |part: &[u8]| {
-            threads::copy(&mut to[done..done + part.len()], part);
-            done += part.len();
-        };
-        array.storage.buffer().device().download(&src, &mut put).map_err(|error| blame(error, call.site))
+    let src = OwnedView::new(span, array.dtype, layout);
+    let from = |to: &mut dyn FnMut(&[u8])| {
+        array.storage.buffer().device().download(&src, to).map_err(|error| blame(error, call.site))
     };
-    if edge.is_none()
-        && layout.is_contiguous()
-        && let Some(to) = take.room(end - first)?
-    {
-        return copy(to);
+    if edge.is_none() && layout.is_contiguous() && take.in_parts(end - first)? {
+        return from(&mut |part| take.more(part));
     }
     // They lie in there as any type's elements may.
-    let mut room: Vec<u64> = heap::blank(call.op, span.bytes().div_ceil(size_of::<u64>()))?;
-    let bytes = &mut u64::any_bytes_of(&mut room).unwrap_or_default()[..span.bytes()];
-    copy(bytes)?;
+    let mut room: Vec<u64> = heap::zeros(call.op, span.bytes().div_ceil(size_of::<u64>()))?;
+    let (bytes, mut done) = (&mut u64::any_bytes_of(&mut room).unwrap_or_default()[..span.bytes()], 0);
+    from(&mut |part| {
+        bytes[done..done + part.len()].copy_from_slice(part);
+        done += part.len();
+    })?;
     if array.dtype == DType::Bool {
         // A byte that is neither 0 nor 1 would be no `bool`.
         bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
@@ -468,13 +478,23 @@ fn host_slice<'a, T: WithDType>(op: &'static str, array: &'a Pinned<'_>) -> Resu
     T::of_bytes(&bytes[first * size_of::<T>()..(first + count) * size_of::<T>()]).ok_or_else(|| no_truth(op))
 }
 
+/// An empty vector with room for so many elements: of many, on large pages, as touching small ones takes longer than
+/// copying what comes there.
+fn room<T>(op: &'static str, count: usize) -> Result<Vec<T>> {
+    let mut elements = heap::room(op, count)?;
+    if count.saturating_mul(size_of::<T>()) >= 4 * LARGE_PAGE {
+        advise_large_pages(elements.spare_capacity_mut());
+    }
+    Ok(elements)
+}
+
 /// The elements that a layout reaches, in row-major order; with `edge`, so many at each end of every longer axis.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`]: there is no room on the heap.
 fn gather<T: WithDType>(op: &'static str, all: &[T], layout: &Layout, edge: Option<usize>) -> Result<Vec<T>> {
     let count = count_of(layout, edge);
-    let mut out = heap::room(op, count)?;
+    let mut out = room(op, count)?;
     if edge.is_none() && layout.is_contiguous() && count > 0 {
         // What mostly is.
         out.extend_from_slice(&all[layout.offset()..][..count]);

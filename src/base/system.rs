@@ -36,7 +36,7 @@ pub(crate) const LARGE_PAGE: usize = 2 << 20;
 
 /// Asks for large pages under memory that is not touched yet, where it has room for whole ones. Returns the bytes under
 /// which the system will try; without any, nothing changes.
-pub(crate) fn advise_large_pages<T>(memory: &mut [T]) -> usize {
+pub(crate) fn advise_large_pages<T>(memory: &mut [std::mem::MaybeUninit<T>]) -> usize {
     let all = memory.as_mut_ptr_range();
     let before = all.start.addr().next_multiple_of(LARGE_PAGE) - all.start.addr();
     let bytes = size_of_val(memory).saturating_sub(before) / LARGE_PAGE * LARGE_PAGE;

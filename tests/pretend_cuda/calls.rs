@@ -112,6 +112,23 @@ fn large_copies_go_through_pinned_memory_in_pieces() {
 }
 
 #[test]
+fn no_more_comes_to_the_host_than_is_asked_for_and_large_arrays_come_in_two_pieces() {
+    on_cuda(|device, _| {
+        let x = Tensor::arange(0f32, (8 << 20) as f32, device).unwrap();
+        let pinned = || device.memory().pinned;
+        let before = pinned();
+        assert_eq!(x.get(5_000_000).unwrap().to_scalar::<f32>().unwrap(), 5_000_000.);
+        assert!(x.to_scalar::<f32>().is_err());
+        let rows = x.reshape((2048, 4096)).unwrap().t().unwrap().narrow(0, 7, 1).unwrap().narrow(1, 3, 2).unwrap();
+        assert_eq!(rows.to_vec2::<f32>().unwrap(), [[12_295., 16_391.]]);
+        assert!(pinned() - before <= 64 << 10, "{} bytes for some numbers", pinned() - before);
+        let all = x.to_vec::<f32>().unwrap();
+        assert!(all.iter().enumerate().all(|(i, value)| *value == i as f32));
+        assert!(pinned() - before <= (8 << 20) + (64 << 10), "{} bytes for 32 MiB", pinned() - before);
+    });
+}
+
+#[test]
 fn a_bad_index_is_an_error_of_the_read_and_the_device_goes_on() {
     on_cuda(|device, _| {
         let table = Tensor::from_slice(&[1f32, 2., 3.], 3, device).unwrap();

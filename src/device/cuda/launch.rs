@@ -243,7 +243,12 @@ fn fold(
     let lanes_first = step(&folded) <= step(&kept);
     // Neighbouring threads should read neighbouring elements: lanes of one output, or one output each.
     let most = if lanes_first { THREADS } else { THREADS / count.next_power_of_two().min(32) };
-    let lanes = (len / 2).max(1).next_power_of_two().min(most);
+    // Where there are outputs for all, a warp is enough for each: more threads would wait for each other at each join.
+    let busy = match entry {
+        Entry::Reduce => (resources.blocks * THREADS).div_ceil(count).next_power_of_two().max(32),
+        _ => THREADS,
+    };
+    let lanes = (len / 2).max(1).next_power_of_two().min(most).min(busy);
     let groups = count.div_ceil(THREADS / lanes);
     let parts = parts(entry, src.dtype(), count, len, groups, lanes, resources);
     let arguments = Arguments::Fold(Fold {

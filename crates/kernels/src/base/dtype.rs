@@ -137,9 +137,6 @@ pub trait WithDType:
     /// Elements as their bytes.
     #[doc(hidden)]
     fn bytes_of(elements: &[Self]) -> &[u8];
-    /// So many zeros, in memory that is not touched yet where it is new; none if the heap has no room for them.
-    #[doc(hidden)]
-    fn zeros(count: usize) -> Option<Vec<Self>>;
     /// Elements as bytes that may be any; none of a type that not all bytes are values of.
     #[doc(hidden)]
     fn any_bytes_of(elements: &mut [Self]) -> Option<&mut [u8]>;
@@ -154,9 +151,6 @@ macro_rules! any_bytes {
         #[inline(always)]
         fn bytes_of(elements: &[Self]) -> &[u8] {
             bytemuck::cast_slice(elements)
-        }
-        fn zeros(count: usize) -> Option<Vec<Self>> {
-            bytemuck::allocation::try_zeroed_slice_box(count).ok().map(Vec::from)
         }
         #[inline(always)]
         fn any_bytes_of(elements: &mut [Self]) -> Option<&mut [u8]> {
@@ -220,9 +214,6 @@ impl WithDType for bool {
     }
     fn bytes_of(elements: &[Self]) -> &[u8] {
         bytemuck::cast_slice(elements)
-    }
-    fn zeros(count: usize) -> Option<Vec<Self>> {
-        bytemuck::allocation::try_zeroed_slice_box(count).ok().map(Vec::from)
     }
     fn any_bytes_of(_: &mut [Self]) -> Option<&mut [u8]> {
         None

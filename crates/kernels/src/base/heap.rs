@@ -1,7 +1,6 @@
 //! Room on the heap, where a refusal is an error.
 
 use crate::base::{
-    dtype::WithDType,
     error::{Error, Result},
     out_of_memory::OutOfMemory,
 };
@@ -32,14 +31,6 @@ pub fn zeros<T: Clone + Default>(op: &'static str, count: usize) -> Result<Vec<T
     let mut items = Vec::new();
     resize(op, &mut items, count)?;
     Ok(items)
-}
-
-/// As [`zeros`], of elements, for who writes all of them: memory that comes new from the system is not written for that.
-///
-/// # Errors
-/// As [`room`].
-pub fn blank<T: WithDType>(op: &'static str, count: usize) -> Result<Vec<T>> {
-    T::zeros(count).ok_or_else(|| no_room(op, count, size_of::<T>()))
 }
 
 /// Makes a vector as long as this; what is new in it is zero.

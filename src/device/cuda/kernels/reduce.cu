@@ -7,13 +7,13 @@
 // A float sum is no long chain: each thread has ACCUMULATORS sums, begins them anew every STRETCH elements, and what
 // threads found is joined in a tree.
 //
-// Elements that follow each other are read as packs of 16 bytes, ACCUMULATORS at a time: with less under way, the memory
-// waits for the threads.
+// Elements that follow each other are read as packs, ACCUMULATORS at a time: with less under way, the memory waits for the
+// threads. A pack has 16 bytes, or 4 elements of one byte: of more, the converted ones alone would fill the registers.
 
 enum { SUM, MEAN, MAX, MIN };
 #define ACCUMULATORS 4
 #define STRETCH 1024
-#define PACKED (16 / sizeof(T))
+#define PACKED (sizeof(T) == 1 ? 4 : 16 / sizeof(T))
 typedef Pack<T, PACKED> Elements;
 
 // Which output a thread works for, and which stretch of its elements the block has.
@@ -72,7 +72,7 @@ template <class Op> __device__ inline W fold_pack(W sum, const Elements& pack) {
     return sum;
 }
 
-// As `fold_lane`, of elements that follow each other from `source` on. Those that lie at no multiple of 16 bytes are read
+// As `fold_lane`, of elements that follow each other from `source` on. Those that lie at no multiple of a pack are read
 // one by one, and joined in the same order.
 template <class Op> __device__ inline W fold_packs(const T* source, u64 count, u64 lane, u64 step) {
     W total = Op::empty();

@@ -64,14 +64,29 @@ __device__ inline T* target(const Rows& p, const Row& r) {
     return at<T>(p.dst.ptr) + (r.is_used ? r.number * p.cols : 0);
 }
 
+// Calls `f` with each column of a lane and its element. Some are read before the first of them is used, so that the
+// memory has work.
+template <class Use> __device__ inline void columns(const Row& r, const RowSplit& d, const T* x, i64 step, Use f) {
+    const u32 most = 4;
+    u64 c = d.lane;
+    for (; c + (most - 1) * d.lanes < r.cols; c += most * d.lanes) {
+        T next[most];
+#pragma unroll
+        for (u32 k = 0; k < most; ++k) next[k] = x[(i64)(c + k * d.lanes) * step];
+#pragma unroll
+        for (u32 k = 0; k < most; ++k) f(c + k * d.lanes, (W)next[k]);
+    }
+    for (; c < r.cols; c += d.lanes) f(c, (W)x[(i64)c * step]);
+}
+
 // The largest element of a row, and the sum of all powers once it was subtracted.
 __device__ inline void raise(const Row& r, const RowSplit& d, const T* x, i64 step, W* shared, W& top, W& sum) {
     W mine = Bounds<W>::low();
-    for (u64 c = d.lane; c < r.cols; c += d.lanes) mine = Top::join(mine, (W)x[(i64)c * step]);
+    columns(r, d, x, step, [&](u64, W value) { mine = Top::join(mine, value); });
     top = among<Top>(d, shared, mine);
-    mine = 0;
-    for (u64 c = d.lane; c < r.cols; c += d.lanes) mine += exp_((W)x[(i64)c * step] - top);
-    sum = among<Add>(d, shared, mine);
+    W total = 0;
+    columns(r, d, x, step, [&](u64, W value) { total += exp_(value - top); });
+    sum = among<Add>(d, shared, total);
 }
 
 KERNEL(softmax, Rows) {
@@ -87,10 +102,10 @@ KERNEL(softmax, Rows) {
         if (p.op) {
             // One after the other: their sum would round away what is small beside a large element.
             W log = log_(sum);
-            for (u64 c = d.lane; c < r.cols; c += d.lanes) to[c] = (T)((W)x[(i64)c * step] - top - log);
+            columns(r, d, x, step, [&](u64 c, W value) { to[c] = (T)(value - top - log); });
         } else {
             W factor = (W)1 / sum;
-            for (u64 c = d.lane; c < r.cols; c += d.lanes) to[c] = (T)(exp_((W)x[(i64)c * step] - top) * factor);
+            columns(r, d, x, step, [&](u64 c, W value) { to[c] = (T)(exp_(value - top) * factor); });
         }
     }
 }
