@@ -7,13 +7,13 @@
 // A float sum is no long chain: each thread has ACCUMULATORS sums, begins them anew every STRETCH elements, and what
 // threads found is joined in a tree.
 //
-// Elements that follow each other are read as packs, ACCUMULATORS at a time: with less under way, the memory waits for the
-// threads. A pack has 16 bytes, or 4 elements of one byte: of more, the converted ones alone would fill the registers.
+// Elements that follow each other are read as packs of 16 bytes, ACCUMULATORS at a time: with less under way, the memory
+// waits for the threads. Bytes and integers of 64 bits are read one by one: their packs do not fit the registers.
 
 enum { SUM, MEAN, MAX, MIN };
 #define ACCUMULATORS 4
 #define STRETCH 1024
-#define PACKED (sizeof(T) == 1 ? 4 : 16 / sizeof(T))
+#define PACKED (sizeof(T) == 1 || (sizeof(T) == 8 && !IS_FLOAT) ? 1 : 16 / sizeof(T))
 typedef Pack<T, PACKED> Elements;
 
 // Which output a thread works for, and which stretch of its elements the block has.
