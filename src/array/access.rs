@@ -381,6 +381,7 @@ trait Take {
         Ok(false)
     }
 
+    /// The next of them.
     fn more(&mut self, _part: &[u8]) {}
 }
 

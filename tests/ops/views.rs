@@ -104,6 +104,36 @@ fn a_reshape_that_strides_cannot_express_copies() {
 }
 
 #[test]
+fn copies_of_wide_arrays_in_another_order_of_axes_hold_the_same() {
+    let orders: [(&[usize], &[usize]); 7] = [
+        (&[70, 45], &[1, 0]),
+        (&[32, 64], &[1, 0]),
+        (&[3, 40, 33], &[0, 2, 1]),
+        (&[3, 40, 33], &[2, 1, 0]),
+        (&[40, 3, 65], &[2, 0, 1]),
+        (&[2, 33, 3, 34], &[0, 3, 2, 1]),
+        (&[2, 33, 3, 34], &[3, 0, 1, 2]),
+    ];
+    each(|device| {
+        for (dims, order) in orders {
+            let (a, h) = base(device, dims);
+            let (turned, want) = (a.permute(order).unwrap(), h.permute(order));
+            assert_same("contiguous", &turned.contiguous().unwrap(), &want);
+            let bytes = turned.to_dtype(DType::U8).unwrap();
+            let of_bytes = a.to_dtype(DType::U8).unwrap().permute(order).unwrap().contiguous().unwrap();
+            assert_eq!(values::<u8>(&of_bytes), values::<u8>(&bytes));
+            // Into a part of another array, from a part.
+            let last = order.len() - 1;
+            let some = want.dims[last] - 1;
+            let to = Tensor::zeros(&want.dims[..], DType::F32, device).unwrap();
+            to.narrow(last, 0, some).unwrap().copy_(&turned.narrow(last, 1, some).unwrap()).unwrap();
+            assert_same("copy_", &to.narrow(last, 0, some).unwrap(), &want.narrow(last, 1, some));
+            assert!(values::<f32>(&to.narrow(last, some, 1).unwrap()).iter().all(|value| *value == 0.));
+        }
+    });
+}
+
+#[test]
 fn contiguous_and_unchanged_views_are_handles_of_the_same_array() {
     each(|device| {
         let (a, _) = base(device, &[2, 3]);

@@ -90,6 +90,7 @@ entries! {
     Called = "called" in Elementwise;
     CalledGrad = "called_grad" in Elementwise;
     Copy = "copy" in Elementwise;
+    Transpose = "transpose" in Elementwise;
     Cast = "cast" in Cast;
     Reduce = "reduce" in Reduce;
     ArgReduce = "arg_reduce" in Reduce;

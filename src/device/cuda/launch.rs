@@ -24,6 +24,9 @@ const EACH: u64 = 4;
 /// Rows and columns of a tile of the product.
 const TILE: u64 = 64;
 
+/// Rows and columns of a tile of a copy.
+const TILED: u64 = 32;
+
 /// What a launch may use beside its operands.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LaunchResources {
@@ -97,7 +100,9 @@ fn launch_of(kernel: &Kernel, resources: &LaunchResources) -> Option<Launch> {
         Kernel::Arange { dst, start, step } => {
             each(Entry::Arange, dst.dtype(), 0, dst, [None; 3], [*start, *step], resources)
         }
-        Kernel::Copy { src, dst } => map(Entry::Copy, dst.dtype(), 0, src, dst, resources),
+        Kernel::Copy { src, dst } => {
+            map(Entry::Copy, dst.dtype(), 0, src, dst, resources).map(|launch| by_tiles(launch, resources))
+        }
         Kernel::Cast { src, dst } => map(Entry::Cast, src.dtype(), dtype_number(dst.dtype()), src, dst, resources),
         Kernel::Unary { op, src, dst } => map(unary(*op), dst.dtype(), *op as u32, src, dst, resources),
         Kernel::UnaryAssign { op, dst } => map(unary(*op), dst.dtype(), *op as u32, dst, dst, resources),
@@ -211,6 +216,25 @@ fn each(
     let arguments = Arguments::Each(Each { count, rank, op, dims: grid.dims, dst, a, b, c, x, y });
     let for_each = if count > THREADS * EACH * resources.blocks { THREADS * EACH } else { THREADS };
     Some(Launch { entry, dtype, blocks: blocks(count, for_each, resources), arguments })
+}
+
+/// A copy by tiles, if that keeps reads and writes together where one by element would tear one of them apart.
+fn by_tiles(launch: Launch, resources: &LaunchResources) -> Launch {
+    let Arguments::Each(mut each) = launch.arguments else { return launch };
+    let is_torn = |last: &usize| each.dst.strides[*last] == 1 && each.a.strides[*last] != 1;
+    let Some(last) = (each.rank as usize).checked_sub(1).filter(is_torn) else { return launch };
+    let is_wide = |axis: usize| each.dims[axis] >= TILED;
+    let Some(axis) = (0..last).find(|&axis| each.a.strides[axis] == 1 && is_wide(axis) && is_wide(last)) else {
+        return launch;
+    };
+    // The order of the axes before the last is nothing to a copy.
+    for values in [&mut each.dst.strides, &mut each.a.strides] {
+        values.swap(axis, last - 1);
+    }
+    each.dims.swap(axis, last - 1);
+    let [rows, cols] = [each.dims[last - 1], each.dims[last]];
+    let tiles = each.count / (rows * cols) * rows.div_ceil(TILED) * cols.div_ceil(TILED);
+    Launch { entry: Entry::Transpose, blocks: blocks(tiles, 1, resources), arguments: Arguments::Each(each), ..launch }
 }
 
 /// The axes of a source that are in a set, or are not, as few as possible.

@@ -312,6 +312,34 @@ struct Copy {
 
 KERNEL(copy, Each) { map<T, T, None, None>(p, Copy{}); }
 
+// A copy in which elements follow each other along the last axis of the destination and along the axis before it in the
+// source: by tiles, which are read along the one and written along the other. The axes before these count tiles.
+KERNEL(transpose, Each) {
+    const u32 tile = 32;
+    alignas(8) __shared__ u8 room[tile * (tile + 1) * sizeof(T)];
+    T* shared = (T*)room;
+    u32 axis = p.rank - 2, x = threadIdx.x % tile, y = threadIdx.x / tile;
+    u64 rows = p.dims[axis], cols = p.dims[axis + 1];
+    u64 down = (rows + tile - 1) / tile, across = (cols + tile - 1) / tile;
+    for (u64 i = blockIdx.x; i < p.count / (rows * cols) * down * across; i += gridDim.x) {
+        u64 place = i / (down * across), top = i / across % down * tile, side = i % across * tile;
+        const T* from = at<T>(p.a.ptr) + offset_of(axis, p.dims, p.a.strides, place) + (i64)(top + x);
+        T* to = at<T>(p.dst.ptr) + offset_of(axis, p.dims, p.dst.strides, place) + (i64)(side + x);
+        for (u32 k = y; k < tile; k += THREADS / tile) {
+            if (top + x < rows && side + k < cols) {
+                shared[k * (tile + 1) + x] = from[(i64)(side + k) * p.a.strides[axis + 1]];
+            }
+        }
+        __syncthreads();
+        for (u32 k = y; k < tile; k += THREADS / tile) {
+            if (top + k < rows && side + x < cols) {
+                to[(i64)(top + k) * p.dst.strides[axis]] = shared[x * (tile + 1) + k];
+            }
+        }
+        __syncthreads();
+    }
+}
+
 struct Compare {
     u32 op;
     template <int N> __device__ inline void run(u8* d, const T* x, const T* y, const None*) const {
