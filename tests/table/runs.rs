@@ -96,7 +96,7 @@ fn every_operation_gives_the_same_on_every_device_and_in_both_positions_of_the_s
                 for (sample, on) in samples.iter().flat_map(|sample| [(sample, false), (sample, true)]) {
                     let _switch = gc::scoped(on);
                     let got = answer(row, sample, form);
-                    // A sum is rounded where its parts meet, and GPUs have other parts: a number of 8 bits by a sixteenth.
+                    // A sum is rounded where its parts meet, and GPUs have other parts: 8 bits by a sixteenth.
                     let elsewhere = !matches!(sample.device, Device::Cpu | Device::Sim(_));
                     let rounding = if elsewhere && dtype == DType::F8E4M3 { 0.13 } else { 1e-2 };
                     let agree = match (&want, &got) {

@@ -4,8 +4,8 @@
 //! waited for the stream after its last copy, for whatever reason; no event is needed to know that. So the host's bytes
 //! are free when the call returns, and the call itself waits only if [`CHUNKS`] are full since the last wait.
 //!
-//! Downloads take pieces of their own: one, or two if they are large, of which the host empties the one while the device
-//! fills the other.
+//! Downloads take pieces of their own: one, or two if they are large, of which the host empties the one while the
+//! device fills the other.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};

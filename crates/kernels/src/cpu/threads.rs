@@ -53,8 +53,8 @@ pub(super) fn plan(len: usize) -> Option<(&'static ThreadPool, usize)> {
 /// machine in a cloud others wake in some 50 us, in which it copies 512 KiB itself.
 const COPY: usize = 512 << 10;
 
-/// Copies bytes between slices of one length; many of them by several threads, since one does not keep up with the bus to
-/// a device.
+/// Copies bytes between slices of one length; many of them by several threads, since one does not keep up with the bus
+/// to a device.
 pub fn copy(to: &mut [u8], from: &[u8]) {
     match if to.len() < 4 * COPY { None } else { pool() } {
         Some(pool) => items(pool, to, COPY, &|i: usize, to: &mut [u8]| {

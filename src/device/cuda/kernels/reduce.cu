@@ -7,8 +7,9 @@
 // A float sum is no long chain: each thread has ACCUMULATORS sums, begins them anew every STRETCH elements, and what
 // threads found is joined in a tree.
 //
-// Elements that follow each other are read as packs of 16 bytes, ACCUMULATORS at a time: with less under way, the memory
-// waits for the threads. Bytes and integers of 64 bits are read one by one: their packs do not fit the registers.
+// Elements that follow each other are read as packs of 16 bytes, ACCUMULATORS at a time: with less under way, the
+// memory waits for the threads. Bytes and integers of 64 bits are read one by one: their packs do not fit the
+// registers.
 
 enum { SUM, MEAN, MAX, MIN };
 #define ACCUMULATORS 4
