@@ -1,5 +1,7 @@
 //! Reading arrays: metadata, elements, scalars.
 
+use std::ops::Range;
+
 use crate::base::{
     blocks::{StridedBlocks, StridedIndex},
     call::Call,
@@ -373,7 +375,8 @@ const ALL: Part = Part { most: usize::MAX, edge: 0 };
 
 /// Who takes elements out of the bytes of a storage.
 trait Take {
-    /// Takes them out of these bytes, in which they lie as the layout says; so many of each end of an axis.
+    /// Takes them out of these bytes, in which they lie as the layout says; so many of each end of an axis. They come
+    /// behind those that were taken before.
     fn take(&mut self, bytes: &[u8], layout: &Layout, edge: Option<usize>) -> Result<()>;
 
     /// Whether so many elements in row-major order may come part after part, by [`Take::more`].
@@ -399,13 +402,18 @@ struct Elements<T> {
 
 impl<T: WithDType> Take for Elements<T> {
     fn take(&mut self, bytes: &[u8], layout: &Layout, edge: Option<usize>) -> Result<()> {
-        self.found = gather(self.op, T::of_bytes(bytes).ok_or_else(|| no_truth(self.op))?, layout, edge)?;
+        let more = gather(self.op, T::of_bytes(bytes).ok_or_else(|| no_truth(self.op))?, layout, edge)?;
+        if self.found.is_empty() {
+            self.found = more
+        } else {
+            self.found.extend(more)
+        }
         Ok(())
     }
 
     fn in_parts(&mut self, count: usize) -> Result<bool> {
         // Not every byte is a `bool`.
-        if T::DTYPE != DType::Bool {
+        if T::DTYPE != DType::Bool && self.found.is_empty() {
             self.found = room(self.op, count)?;
         }
         Ok(T::DTYPE != DType::Bool)
@@ -440,19 +448,41 @@ fn no_truth(op: &'static str) -> Error {
     Error::argument(op, "array of truth values", "another byte", "bytes of 0 and 1")
 }
 
-/// Gives `take` what an array on another device holds: no more of its storage than the elements lie in.
+/// Gives `take` what an array on another device holds: no more of its storage than the elements lie in, and of the ends
+/// of axes each run by itself.
 fn download(call: Call, array: &Pinned<'_>, edge: Option<usize>, take: &mut dyn Take) -> Result<()> {
-    let (span, layout, size) = (array.storage.buffer().span(), array.layout, array.dtype.size_in_bytes());
-    if count_of(layout, edge) == 0 {
-        return take.take(&[], layout, edge);
+    let (layout, mut done) = (array.layout, Ok(()));
+    if edge.is_none() {
+        let (first, end) = layout.bounds().unwrap_or((0, 0));
+        return download_part(call, array, first..end, &layout.without_first(first), take);
     }
-    let (first, end) = layout.bounds().unwrap_or((0, 0));
-    let (span, layout) = (span.part(first * size, (end - first) * size), layout.without_first(first));
-    let src = OwnedView::new(span, array.dtype, layout);
+    for_each_run(layout, edge, &mut |first, count, stride| {
+        if let (Ok(()), Some((run, reach))) = (&done, Layout::strided(Shape::from(count), &[stride])) {
+            let first = first - run.offset();
+            done = download_part(call, array, first..first + reach, &run, take);
+        }
+    });
+    done
+}
+
+/// As [`download`], of a part of the storage, in which what is wanted lies as the layout says.
+fn download_part(
+    call: Call,
+    array: &Pinned<'_>,
+    part: Range<usize>,
+    layout: &Layout,
+    take: &mut dyn Take,
+) -> Result<()> {
+    if part.is_empty() {
+        return Ok(());
+    }
+    let size = array.dtype.size_in_bytes();
+    let span = array.storage.buffer().span().part(part.start * size, part.len() * size);
+    let src = OwnedView::new(span, array.dtype, *layout);
     let from = |to: &mut dyn FnMut(&[u8])| {
         array.storage.buffer().device().download(&src, to).map_err(|error| blame(error, call.site))
     };
-    if edge.is_none() && layout.is_contiguous() && take.in_parts(end - first)? {
+    if layout.is_contiguous() && take.in_parts(part.len())? {
         return from(&mut |part| take.more(part));
     }
     // They lie in there as any type's elements may.
@@ -466,7 +496,7 @@ fn download(call: Call, array: &Pinned<'_>, edge: Option<usize>, take: &mut dyn 
         // A byte that is neither 0 nor 1 would be no `bool`.
         bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
     }
-    take.take(bytes, &layout, edge)
+    take.take(bytes, layout, None)
 }
 
 /// The elements of a contiguous array on the host.

@@ -121,6 +121,11 @@ fn no_more_comes_to_the_host_than_is_asked_for_and_large_arrays_come_in_two_piec
         assert!(x.to_scalar::<f32>().is_err());
         let rows = x.reshape((2048, 4096)).unwrap().t().unwrap().narrow(0, 7, 1).unwrap().narrow(1, 3, 2).unwrap();
         assert_eq!(rows.to_vec2::<f32>().unwrap(), [[12_295., 16_391.]]);
+        let [told, host] = [device, &Device::Cpu].map(|device| {
+            let all = Tensor::arange(0f32, (8 << 20) as f32, device).unwrap();
+            all.reshape((2048, 4096)).unwrap().t().unwrap().to_string()
+        });
+        assert_eq!(told.replace(", cuda:0]", "]"), host);
         assert!(pinned() - before <= 64 << 10, "{} bytes for some numbers", pinned() - before);
         let all = x.to_vec::<f32>().unwrap();
         assert!(all.iter().enumerate().all(|(i, value)| *value == i as f32));
