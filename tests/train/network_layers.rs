@@ -153,7 +153,19 @@ fn classes_may_be_rows_or_numbers() {
         assert_eq!(score(Loss::SparseMcxent, ids.clone()), by_rows);
         assert_eq!(score(Loss::SparseMcxent, ids.unsqueeze(1).unwrap()), by_rows);
         let out: LayerConfig = OutputLayer::new(3, Loss::SparseMcxent).into();
-        check("numbers of classes", InputType::feed_forward(3), &[dense(4), out], &data(x.clone(), ids));
+        check("numbers of classes", InputType::feed_forward(3), &[dense(4), out], &data(x.clone(), ids.clone()));
+        // What training follows is the mean of the scores, whatever type the numbers have, or an error.
+        for dtype in DType::ALL.into_iter().filter(|dtype| *dtype != DType::Bool) {
+            let (ids, softmax) = (ids.to_dtype(dtype).unwrap(), Activation::Softmax);
+            let score = Loss::SparseMcxent.score(&x, softmax, &ids, None).unwrap().to_scalar::<f64>().unwrap();
+            let scores = Loss::SparseMcxent.scores(&x, softmax, &ids, None).unwrap().to_vec::<f64>().unwrap();
+            assert!((score - scores.iter().sum::<f64>() / 4.).abs() < 1e-14, "{dtype}: {score}, {scores:?}");
+        }
+        for wrong in [vec![2u32, 0, 3, 2], vec![2, 0, 1]] {
+            let count = wrong.len();
+            let wrong = Tensor::from_vec(wrong, count, &Device::Cpu).unwrap();
+            assert!(Loss::SparseMcxent.score(&x, Activation::Softmax, &wrong, None).is_err());
+        }
     });
 }
 
