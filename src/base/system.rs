@@ -131,10 +131,37 @@ fn configured(name: libc::c_int) -> Option<u64> {
     u64::try_from(answer).ok()
 }
 
-/// Bytes of memory that the machine has.
+/// Bytes of memory that the process may have: the machine's, or what its control group may have, as in a container.
+/// Read once.
 #[cfg(target_os = "linux")]
 pub(crate) fn physical_bytes() -> Option<u64> {
-    configured(libc::_SC_PHYS_PAGES)?.checked_mul(configured(libc::_SC_PAGESIZE)?)
+    static BYTES: OnceLock<Option<u64>> = OnceLock::new();
+    *BYTES.get_or_init(|| {
+        let machine = configured(libc::_SC_PHYS_PAGES)?.checked_mul(configured(libc::_SC_PAGESIZE)?)?;
+        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        Some(group_limit(&groups, "/sys/fs/cgroup".as_ref()).map_or(machine, |limit| limit.min(machine)))
+    })
+}
+
+/// The least limit on memory of the control groups that a process is in, and of those above them: `0::/path` in a line
+/// of `/proc/self/cgroup` is one of version 2, `4:memory:/path` of version 1. Where a container shows its own group as
+/// the root, the path is of outside and leads nowhere, and the root has the limit.
+#[cfg(target_os = "linux")]
+fn group_limit(groups: &str, root: &std::path::Path) -> Option<u64> {
+    let of_line = |line: &str| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        let (top, file) = match controllers {
+            "" => (root.to_owned(), "memory.max"),
+            some if some.split(',').any(|name| name == "memory") => (root.join("memory"), "memory.limit_in_bytes"),
+            _ => return None,
+        };
+        let own = top.join(path.trim_start_matches('/'));
+        let limits = own.ancestors().take_while(|at| at.starts_with(&top));
+        // A word, as `max`, is no limit.
+        limits.filter_map(|at| std::fs::read_to_string(at.join(file)).ok()?.trim_end().parse().ok()).min()
+    };
+    groups.lines().filter_map(of_line).min()
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -152,4 +179,33 @@ pub(crate) fn resident_bytes() -> Option<u64> {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn resident_bytes() -> Option<u64> {
     None
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_a_container_is_that_of_its_group_or_of_one_above() {
+        let root = std::env::temp_dir().join(format!("ndgc-groups-{}", std::process::id()));
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().expect("in the folder")).expect("a folder");
+            std::fs::write(path, text).expect("a file");
+        };
+        let limit = |groups: &str| group_limit(groups, &root);
+        assert_eq!(limit("0::/a/b\n"), None, "nothing is there");
+        write("a/b/memory.max", "max\n");
+        assert_eq!(limit("0::/a/b\n"), None);
+        write("a/memory.max", "3000\n");
+        assert_eq!((limit("0::/a/b\n"), limit("0::/c\n")), (Some(3000), None));
+        write("a/b/memory.max", "2000\n");
+        assert_eq!(limit("0::/a/b\n"), Some(2000));
+        write("memory.max", "1000\n");
+        assert_eq!(limit("0::/of/outside\n"), Some(1000), "the root is the container's own group");
+        write("memory/docker/memory.limit_in_bytes", "700\n");
+        assert_eq!(limit("12:cpuset:/docker\n4:memory:/docker\n1:name=systemd:/docker\n"), Some(700));
+        assert_eq!(limit("not a group\n"), None);
+        std::fs::remove_dir_all(&root).expect("it is there");
+    }
 }

@@ -1,7 +1,7 @@
 //! Writing: elements as bytes, and files that appear under their name when they are complete.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, ErrorKind, Seek, SeekFrom, Write};
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -109,9 +109,12 @@ pub(super) fn save(path: &Path, write: impl FnOnce(&mut Output<BufWriter<File>>)
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let before = fs::metadata(&target).ok();
     let special = before.as_ref().is_some_and(|before| !before.is_file());
-    let part = if special { target.clone() } else { beside(&target).ok_or_else(|| fail("has no file name".into()))? };
-    let opened = OpenOptions::new().write(true).create_new(!special).open(&part);
-    let file = opened.map_err(|error| fail(format!("cannot be made: {error}")))?;
+    let opened = if special {
+        OpenOptions::new().write(true).open(&target).map(|file| (target.clone(), file))
+    } else {
+        beside(&target).ok_or_else(|| fail("has no file name".into()))?
+    };
+    let (part, file) = opened.map_err(|error| fail(format!("cannot be made: {error}")))?;
     let mut out = Output::new(BufWriter::new(file), Some(path.to_owned()));
     let finish = |mut out: Output<BufWriter<File>>| {
         out.writer.flush().map_err(|error| fail(format!("cannot be written: {error}")))?;
@@ -132,12 +135,20 @@ pub(super) fn save(path: &Path, write: impl FnOnce(&mut Output<BufWriter<File>>)
     result
 }
 
-/// A name in the same folder that nobody else uses.
-fn beside(target: &Path) -> Option<PathBuf> {
+/// A new file in the same folder, under a name that nobody else uses; None for a path without a name.
+fn beside(target: &Path) -> Option<io::Result<(PathBuf, File)>> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let mut name = std::ffi::OsString::from(".");
-    name.push(target.file_name()?);
-    // Relaxed: nothing but the number itself is read.
-    name.push(format!(".{}-{}.part", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
-    Some(target.with_file_name(name))
+    let file_name = target.file_name()?;
+    loop {
+        let mut name = std::ffi::OsString::from(".");
+        name.push(file_name);
+        // Relaxed: nothing but the number itself is read.
+        name.push(format!(".{}-{}.part", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        let part = target.with_file_name(name);
+        match OpenOptions::new().write(true).create_new(true).open(&part) {
+            // Of a process with this one's number, in another container, or killed before this one began.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            opened => return Some(opened.map(|file| (part, file))),
+        }
+    }
 }

@@ -2,10 +2,10 @@
 
 use crate::base::{call::Call, error::Result};
 use crate::memory::{
-    budget::{self, Budget, BudgetUse},
+    budget::{self, Budget, BudgetUse, NoBytes},
     manager::{self, NdManager},
-    owner::{Owner, Refused},
-    reclaim, switch,
+    owner::Owner,
+    pressure, reclaim, switch,
     threads::with_context,
 };
 
@@ -51,7 +51,8 @@ impl NdManager {
     }
 
     /// Whether an array of so many bytes would be within all budgets above it now: of what others reserved it takes
-    /// nothing. Another thread may be faster; [`NdManager::reserve`] keeps them. A closed manager has room for none.
+    /// nothing, and what the program's caches would give does not count. Another thread may be faster;
+    /// [`NdManager::reserve`] keeps them. A closed manager has room for none.
     pub fn can_fit(&self, bytes: u64) -> bool {
         with_context(reclaim::drain_all);
         let number = self.number_of_budget();
@@ -60,7 +61,8 @@ impl NdManager {
 
     /// Keeps so many bytes of its budget, and of those above, free for arrays of the managers within that budget, until
     /// the guard drops: for the decision whether to begin a piece of work. They draw on it in the order in which they
-    /// are made; reservations of one budget are one pot. Without a budget it does nothing.
+    /// are made; reservations of one budget are one pot. Where there is no room it is looked for, as for an array.
+    /// Without a budget it does nothing.
     ///
     /// ```
     /// # use ndgc::{Budget, DType, Device, NdManager};
@@ -82,15 +84,12 @@ impl NdManager {
         if !self.is_open() {
             return Err(self.closed_error(call));
         }
-        let reserve = || budget::reserve(number, bytes);
-        let reserved = reserve().or_else(|_| {
-            with_context(reclaim::drain_all);
-            reserve()
-        });
-        match reserved {
-            Ok(()) => Ok(Reservation { number, bytes }),
-            Err(refusal) => Err(self.refusal(call.op, Refused::OverBudget(refusal)).of(call)),
-        }
+        let mut reserve = || budget::reserve(number, bytes).map_err(NoBytes::Budget);
+        let what = (call.op, self.device(), usize::try_from(bytes).unwrap_or(usize::MAX));
+        let reserved =
+            reserve().or_else(|why| with_context(|context| pressure::recover(context, what, why, &mut reserve)));
+        call.named(reserved)?;
+        Ok(Reservation { number, bytes })
     }
 
     fn number_of_budget(&self) -> u32 {

@@ -627,6 +627,16 @@ pub(crate) fn count_refusal(refusal: &OverBudget) {
     node(refusal.node).refused.fetch_add(1, Ordering::Relaxed);
 }
 
+/// The lowest budget whose soft limit is passed now.
+pub(crate) fn above_soft(number: u32) -> Option<OverBudget> {
+    path(number, 0).find_map(|at| {
+        let of = node(at);
+        let (used, max) = (of.bytes.now(), of.soft.load(Ordering::Relaxed));
+        let manager = of.manager.load(Ordering::Relaxed);
+        (used > max).then_some(OverBudget { node: at, manager, used, max, asked: 0, is_arrays: false })
+    })
+}
+
 /// Whether so many bytes would be charged now.
 pub(crate) fn fits(number: u32, bytes: u64) -> bool {
     let mut bytes = bytes;

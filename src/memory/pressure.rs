@@ -46,7 +46,8 @@ pub struct Pressure {
     pub wanted: u64,
     /// The device that has none, or whose manager's or workspace's budget has no room.
     pub device: Device,
-    /// The manager whose budget has no room, if it is that; of a workspace `workspace [NAME]`.
+    /// The manager whose budget has no room, or is above its soft limit, if it is that; of a workspace `workspace
+    /// [NAME]`.
     pub manager: Option<String>,
 }
 
@@ -76,7 +77,8 @@ thread_local! {
 
 /// Registers something of the program's that can give memory back, for as long as the guard lives: it is called before
 /// an allocation fails, or when a soft budget is passed, on the thread that allocates. Those of a lower `rank` come
-/// first, and only as many as are needed; [`trim`] calls all. What it allocates itself fails at once where there is no
+/// first, and only as many as are needed, none for a request that is larger than all that there may be; [`trim`] calls
+/// all. What it allocates itself fails at once where there is no
 /// memory. A panic ends there.
 ///
 /// ```
@@ -183,7 +185,9 @@ pub(crate) fn recover<T>(
         if outer || why.is_final() {
             break None;
         }
-        if !step(context, device, &why, (bytes, next), &mut steps) {
+        // What is larger than all that there may be, nothing that is closed makes room for.
+        let is_hopeless = matches!(class(device, bytes as u64, &why, &device.memory()), OutOfMemoryClass::TooBig);
+        if is_hopeless || !step(context, device, &why, (bytes, next), &mut steps) {
             if why.is_budget() || !may_spill(device) {
                 break None;
             }
@@ -319,17 +323,13 @@ fn step(context: &ThreadContext, device: &Device, why: &NoBytes, at: (usize, usi
             found
         }),
         TRIM | ORPHANS => {}
-        _ => return reclaimer(context, (device, Some(why), bytes), steps),
+        _ => return reclaimer(context, (device, why, bytes), steps),
     }
     true
 }
 
-/// Calls the program's next reclaimer; `why` is none where a soft limit was passed. Whether there is one.
-fn reclaimer(
-    context: &ThreadContext,
-    (device, why, bytes): (&Device, Option<&NoBytes>, usize),
-    steps: &mut Steps,
-) -> bool {
+/// Calls the program's next reclaimer. Whether there is one.
+fn reclaimer(context: &ThreadContext, (device, why, bytes): (&Device, &NoBytes, usize), steps: &mut Steps) -> bool {
     let all = RECLAIMERS.lock().unwrap_or_else(PoisonError::into_inner);
     if steps.called.is_none() {
         // Relaxed: who registered before has let go of the lock since.
@@ -341,14 +341,14 @@ fn reclaimer(
     steps.called = Some(entry.order());
     drop(all);
     let manager = match why {
-        Some(NoBytes::Budget(refusal)) => Some(whose(refusal)),
-        Some(NoBytes::Exhausted | NoBytes::Failed(_)) | None => None,
+        NoBytes::Budget(refusal) => Some(whose(refusal)),
+        NoBytes::Exhausted | NoBytes::Failed(_) => None,
     };
     let pressure = Pressure { wanted: bytes as u64, device: device.clone(), manager };
     steps.take(name, device, || {
         call(&*give, &pressure);
         let found = reclaim::drain_all(context) as u64;
-        if matches!(why, Some(NoBytes::Exhausted)) {
+        if matches!(why, NoBytes::Exhausted) {
             reclaim::trim(device);
         }
         found
@@ -356,15 +356,18 @@ fn reclaimer(
     true
 }
 
-/// A soft budget was passed: dead arrays are closed, and the program's reclaimers give what they can.
+/// The soft limit of this budget, or of one above it, was passed: dead arrays are closed, and the program's reclaimers
+/// give what they can until it is passed no more.
 #[cold]
-pub(crate) fn relieve(context: &ThreadContext, device: &Device, bytes: usize) {
+pub(crate) fn relieve(context: &ThreadContext, device: &Device, bytes: usize, payer: u32) {
     if LOOKING.replace(true) {
         return;
     }
     let mut steps = Steps::default();
     steps.take("drain", device, || reclaim::drain_all(context) as u64);
-    while reclaimer(context, (device, None, bytes), &mut steps) {}
+    while let Some(over) = budget::above_soft(payer)
+        && reclaimer(context, (device, &NoBytes::Budget(over), bytes), &mut steps)
+    {}
     LOOKING.set(false);
 }
 

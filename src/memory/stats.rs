@@ -127,7 +127,8 @@ impl fmt::Display for Stats {
 /// | `workspace.NAME.bytes.spilled` | of those of the last that it took beside its block, for what had no room |
 /// | `workspace.NAME.cycles.total` | cycles that began |
 ///
-/// The names do not change. `bytes.dead` walks all arrays; the others are sums.
+/// The names do not change. `bytes.dead` walks all arrays where managers keep dead ones; the others are sums. Those of
+/// `arrays`, `requests` and `threads`, and `bytes.saved`, are of the whole process, whatever the device.
 ///
 /// ```
 /// # use ndgc::{DType, Device, Tensor, memory};
@@ -155,7 +156,7 @@ pub fn stats(device: &Device) -> Stats {
         ("bytes.cached", memory.cached),
         ("bytes.captured", memory.captured),
         ("bytes.current", memory.active),
-        ("bytes.dead", lines::kept_bytes(device)),
+        ("bytes.dead", if arrays.kept == 0 { 0 } else { lines::kept_bytes(device) }),
         ("bytes.mapped", memory.mapped),
         ("bytes.peak", memory.peak),
         ("bytes.pinned", memory.pinned),

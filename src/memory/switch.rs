@@ -9,15 +9,18 @@ use crate::base::{
     sync::{AtomicU32, Ordering},
     system,
 };
+use crate::device::host::pool;
 
 /// The environment was not read yet.
 const UNREAD: u32 = 0;
 const OFF: u32 = 1;
 const ON: u32 = 2;
-/// The environment cannot be understood.
+/// The environment does not say understandably how the switch stands.
 const WRONG: u32 = 3;
 /// This is the child of a process that used the runtime.
 const FORKED: u32 = 4;
+/// A limit of the environment cannot be understood, whatever the switch.
+const WRONG_LIMIT: u32 = 5;
 
 static MODE: AtomicU32 = AtomicU32::new(UNREAD);
 
@@ -54,16 +57,21 @@ fn check_slow(op: &'static str) -> Result<()> {
         return Err(Error::forked(op));
     }
     env::warn_unknown_once();
+    let wrong = |mode, (name, value, expected)| {
+        // Relaxed: as in `reclaiming`, here and below.
+        MODE.store(mode, Ordering::Relaxed);
+        Err(Error::Environment { name, value, expected })
+    };
+    // A program that is to have a limit does not run without one.
+    if let Some(limit) = pool::unreadable_limit() {
+        return wrong(WRONG_LIMIT, limit);
+    }
     let mode = match env::var("NDGC") {
         None => OFF,
         Some(value) => match value.as_str() {
             "on" => ON,
             "off" => OFF,
-            _ => {
-                // Relaxed: as in `reclaiming`, here and below.
-                MODE.store(WRONG, Ordering::Relaxed);
-                return Err(Error::Environment { name: "NDGC", value, expected: "on or off" });
-            }
+            _ => return wrong(WRONG, ("NDGC", value, "on or off")),
         },
     };
     // Another thread may have called `gc::on` meanwhile; its word stands.
@@ -79,8 +87,8 @@ pub(crate) fn watch_forks() {
 /// Sets the switch; returns how it stood.
 pub(crate) fn set(on: bool) -> bool {
     let before = is_on();
-    if !forked() {
-        // Relaxed: as in `reclaiming`.
+    // Relaxed: as in `reclaiming`, here and below.
+    if ![FORKED, WRONG_LIMIT].contains(&MODE.load(Ordering::Relaxed)) {
         MODE.store(if on { ON } else { OFF }, Ordering::Relaxed);
     }
     before

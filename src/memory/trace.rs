@@ -30,11 +30,15 @@ pub enum TraceMode {
 pub(crate) const SAMPLE: u32 = 64;
 /// Bytes of a thread's ring, unless the program wants others.
 const RING_BYTES: usize = 8 << 20;
+/// Rings that those of threads which ended may fill.
+const ENDED: usize = 8;
 
 static MODE: AtomicU32 = AtomicU32::new(0);
+/// The mode in which was noted last.
+static NOTED: AtomicU32 = AtomicU32::new(0);
 static RING: AtomicUsize = AtomicUsize::new(RING_BYTES);
 static START: LazyLock<u64> = LazyLock::new(system::nanos);
-static RINGS: Mutex<Vec<Arc<SpinLock<Ring>>>> = Mutex::new(Vec::new());
+static RINGS: Mutex<Rings> = Mutex::new(Rings { all: Vec::new(), lost: 0, cut: 0 });
 /// Names that were given to managers which are closed, by key.
 static MANAGERS: LazyLock<Mutex<HashMap<u64, String>>> = LazyLock::new(Mutex::default);
 /// Names that are kept at most: a program may name each of its managers.
@@ -79,6 +83,14 @@ pub(crate) struct Record {
     pub(crate) site: Option<Site>,
 }
 
+/// The rings of all threads, in the order of their first records.
+struct Rings {
+    all: Vec<Arc<SpinLock<Ring>>>,
+    /// Records in rings that were given up, and when the last of them was made.
+    lost: u64,
+    cut: u64,
+}
+
 /// The last records of a thread.
 #[derive(Default)]
 struct Ring {
@@ -90,21 +102,57 @@ struct Ring {
 thread_local! {
     static OWN: Arc<SpinLock<Ring>> = {
         let ring = Arc::new(SpinLock::new(Ring::default()));
-        RINGS.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&ring));
+        let mut rings = RINGS.lock().unwrap_or_else(PoisonError::into_inner);
+        rings.give_up();
+        rings.all.push(Arc::clone(&ring));
         ring
     };
     static COUNT: Cell<u32> = const { Cell::new(0) };
 }
 
+impl Rings {
+    /// Gives up rings of threads that ended, the oldest first, until the others have no more than so many may take.
+    fn give_up(&mut self) {
+        let is_ended = |ring: &Arc<SpinLock<Ring>>| Arc::strong_count(ring) == 1;
+        let mut records: usize = self.all.iter().filter(|&ring| is_ended(ring)).map(|ring| ring.with(Ring::len)).sum();
+        let Rings { all, lost, cut } = self;
+        all.retain(|ring| {
+            if records <= ENDED * Ring::most() || !is_ended(ring) {
+                return true;
+            }
+            ring.with(|ring| {
+                records -= ring.len();
+                *lost += ring.lost + ring.len() as u64;
+                *cut = (*cut).max(ring.records.back().map_or(0, |last| last.at));
+            });
+            false
+        });
+    }
+}
+
 impl Ring {
-    fn push(&mut self, record: Record) {
+    /// Records that it may hold.
+    fn most() -> usize {
         // Relaxed: a setting.
-        let most = RING.load(Ordering::Relaxed) / size_of::<Record>();
+        RING.load(Ordering::Relaxed) / size_of::<Record>()
+    }
+
+    fn len(&mut self) -> usize {
+        self.records.len()
+    }
+
+    fn push(&mut self, record: Record) {
+        let most = Ring::most();
         while self.records.len() >= most {
             if self.records.pop_front().is_none() {
                 return;
             }
             self.lost += 1;
+        }
+        let len = self.records.len();
+        if len == self.records.capacity() {
+            // Never more memory than it may take.
+            self.records.reserve_exact(len.max(64).min(most - len));
         }
         self.records.push_back(record);
     }
@@ -131,6 +179,9 @@ pub(crate) fn init_once() {
 pub fn set_trace(mode: TraceMode) -> TraceMode {
     LazyLock::force(&START);
     // Relaxed: a setting, here and below.
+    if mode != TraceMode::Off {
+        NOTED.store(mode as u32, Ordering::Relaxed);
+    }
     match MODE.swap(mode as u32, Ordering::Relaxed) {
         0 => TraceMode::Off,
         1 => TraceMode::Sampled,
@@ -138,7 +189,8 @@ pub fn set_trace(mode: TraceMode) -> TraceMode {
     }
 }
 
-/// Sets the bytes that the ring of each thread may take, 8 MiB at first: 48 a record. Returns the number before.
+/// Sets the bytes that the ring of each thread may take, 8 MiB at first: 40 a record. Those of all threads that ended
+/// may take eight times as much together; the oldest go first. Returns the number before.
 pub fn set_trace_bytes(bytes: usize) -> usize {
     // Relaxed: a setting.
     RING.swap(bytes, Ordering::Relaxed)
@@ -290,14 +342,20 @@ impl Reader {
 }
 
 /// Gives each record that there is to `f`, by time. Returns how many were forgotten before, and whether they are one in
-/// [`SAMPLE`]. Takes the memory of one piece of each ring. In a forked child there are none.
+/// [`SAMPLE`]. Where one ring has forgotten, what the others have of that time is forgotten too: what ended in it would
+/// seem to be alive. Takes the memory of one piece of each ring. In a forked child there are none.
 pub(crate) fn each_record(mut f: impl FnMut(&Record)) -> (u64, bool) {
     if system::is_forked_child() {
         return (0, false);
     }
-    let mut readers: Vec<Reader> =
-        RINGS.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Reader::new).collect();
-    let lost = readers.iter().map(|reader| reader.next).sum();
+    let rings = RINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut readers: Vec<Reader> = rings.all.iter().map(Reader::new).collect();
+    let (mut lost, mut cut) = (rings.lost, rings.cut);
+    drop(rings);
+    for reader in readers.iter_mut().filter(|reader| reader.next > 0) {
+        lost += reader.next;
+        cut = cut.max(reader.at().unwrap_or(0));
+    }
     // Each ring is in order, since one thread wrote it.
     let heads = readers.iter_mut().enumerate().filter_map(|(i, reader)| Some(Reverse((reader.at()?, i))));
     let mut heads: BinaryHeap<Reverse<(u64, usize)>> = heads.collect();
@@ -309,12 +367,15 @@ pub(crate) fn each_record(mut f: impl FnMut(&Record)) -> (u64, bool) {
                 heads.push(Reverse((at, ring)));
                 break;
             }
-            let next = readers[ring].piece.next();
-            next.iter().for_each(|record| f(&Record { at: record.at.saturating_sub(*START), ..*record }));
+            match readers[ring].piece.next() {
+                Some(record) if record.at >= cut => f(&Record { at: record.at.saturating_sub(*START), ..record }),
+                Some(_) => lost += 1,
+                None => {}
+            }
         }
     }
     // Relaxed: a setting.
-    (lost, MODE.load(Ordering::Relaxed) == TraceMode::Sampled as u32)
+    (lost, NOTED.load(Ordering::Relaxed) == TraceMode::Sampled as u32)
 }
 
 /// Forgets what was noted so far.
@@ -324,8 +385,9 @@ pub fn clear_trace() {
     }
     let mut rings = RINGS.lock().unwrap_or_else(PoisonError::into_inner);
     // Those of threads that ended.
-    rings.retain(|ring| Arc::strong_count(ring) > 1);
-    for ring in rings.iter() {
+    rings.all.retain(|ring| Arc::strong_count(ring) > 1);
+    (rings.lost, rings.cut) = (0, 0);
+    for ring in &rings.all {
         drop(ring.with(std::mem::take));
     }
     MANAGERS.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -350,6 +412,22 @@ mod tests {
     fn a_ring_is_read_in_pieces_from_its_oldest_record() {
         let count = 5 * PIECE as u64 / 2;
         assert_eq!(times(&mut Reader::new(&ring_of(count))), (0..count).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn rings_of_threads_that_ended_are_bounded_together() {
+        assert_eq!(size_of::<Record>(), 40, "as the documentation of `set_trace_bytes` says");
+        let most = Ring::most() as u64;
+        let full: Vec<_> = (0..=ENDED).map(|_| ring_of(most)).collect();
+        let mut rings = Rings { all: [vec![ring_of(9)], full].concat(), lost: 0, cut: 0 };
+        let running = Arc::clone(&rings.all[0]);
+        rings.give_up();
+        assert_eq!((rings.all.len(), rings.lost, rings.cut), (ENDED + 1, most, most - 1));
+        assert!(Arc::ptr_eq(&rings.all[0], &running), "its thread runs");
+        rings.give_up();
+        assert_eq!(rings.all.len(), ENDED + 1);
+        let capacity = running.with(|ring| ring.records.capacity() * size_of::<Record>());
+        assert!(rings.all[1].with(|ring| ring.records.capacity()) as u64 <= most && capacity <= RING_BYTES);
     }
 
     #[test]

@@ -347,9 +347,19 @@ fn errors_of_the_environment_name_the_variable_and_what_it_may_be() {
         println!("{}", text(NdManager::new_base_manager(&Device::Cpu).map(drop)));
         println!("{}", text(Tensor::zeros(1, DType::F32, &Device::Cpu)));
         println!("{}", text(Device::from_env()));
+        if std::env::var("NDGC").is_err() {
+            ndgc::gc::on();
+            println!("{}", text(Tensor::zeros(1, DType::F32, &Device::Cpu)));
+        }
         return;
     }
     let test = "it::errors::errors_of_the_environment_name_the_variable_and_what_it_may_be";
+    // A program that is to have a limit does not run without one, however the switch is set.
+    for (name, value) in [("NDGC_MAX_BYTES", "2gg"), ("NDGC_MAX_PHYSICAL_BYTES", "half"), ("NDGC_DEVICE_SPILL", "-1")] {
+        let out = String::from_utf8(in_child(test, &[(name, value)]).stdout).unwrap();
+        let wanted = format!("environment: {name}={value} is not understood; it may be like 800m, 2g, 50% or none");
+        assert_eq!(out.matches(&wanted).count(), 3, "{out}");
+    }
     let output = in_child(test, &[("NDGC", "maybe"), ("NDGC_DEVICE", "abacus")]);
     let out = String::from_utf8(output.stdout).unwrap();
     // The first line begins with the test's name.

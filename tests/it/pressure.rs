@@ -465,7 +465,7 @@ fn a_budget_looks_for_memory_too_and_a_soft_one_before_it_is_needed() {
         let x = bytes(&manager, 90).unwrap();
         assert!(told.lock().unwrap().is_empty());
         let y = bytes(&manager, 20).unwrap();
-        assert_eq!(*told.lock().unwrap(), [None]);
+        assert_eq!(*told.lock().unwrap(), [Some("tenant".to_owned())], "of the soft one");
         assert_eq!(manager.budget_use().unwrap().bytes, 110);
         assert_eq!(manager.budget_use().unwrap().soft_passed, 1);
         cache.lock().unwrap().push(bytes(&manager, 300).unwrap());
@@ -473,6 +473,38 @@ fn a_budget_looks_for_memory_too_and_a_soft_one_before_it_is_needed() {
         let z = bytes(&manager, 800).unwrap();
         assert_eq!(told.lock().unwrap()[0], Some("tenant".to_owned()), "of the hard one");
         drop((x, y, z));
+    });
+}
+
+/// Two caches and a program that needs what one of them has: the other one keeps its own.
+#[test]
+fn no_cache_gives_more_than_is_needed() {
+    each_case(&[false], |device| {
+        let manager = base(device);
+        manager.set_budget(Budget::new().soft_bytes(500).max_bytes(1000)).unwrap();
+        let caches: Vec<Arc<Mutex<Vec<Tensor>>>> = (0..2).map(|_| Arc::default()).collect();
+        let of = |rank: usize| {
+            let own = Arc::clone(&caches[rank]);
+            memory::on_pressure("cache", rank as i32, move |_| {
+                own.lock().unwrap().drain(..).for_each(|array| array.close());
+            })
+        };
+        let _reclaimers = [of(0), of(1)];
+        let fill = || caches.iter().for_each(|cache| cache.lock().unwrap().push(bytes(&manager, 200).unwrap()));
+        let left = || [0, 1].map(|rank: usize| caches[rank].lock().unwrap().len());
+        fill();
+        let x = bytes(&manager, 150).unwrap();
+        assert_eq!(left(), [0, 1], "the first one was enough for the soft limit");
+        // Larger than the budget: no cache can help.
+        assert!(matches!(bytes(&manager, 1001), Err(Error::OutOfMemory(_))));
+        assert!(matches!(manager.reserve(1001), Err(Error::OutOfMemory(_))));
+        assert_eq!(left(), [0, 1]);
+        x.close();
+        caches[1].lock().unwrap().drain(..).for_each(|array| array.close());
+        manager.set_budget(Budget::new().max_bytes(1000)).unwrap();
+        fill();
+        assert_eq!(manager.reserve(700).unwrap().bytes(), 700);
+        assert_eq!(left(), [0, 1], "room is looked for, as for an array, and no more than is needed");
     });
 }
 

@@ -123,7 +123,46 @@ fn a_full_ring_forgets_what_is_oldest_and_a_sampled_trace_says_what_a_span_stand
             kept.extend((0..640).map(|_| Tensor::zeros(10, DType::U8, &Device::Cpu).unwrap()));
         });
         assert_eq!((timeline.sample, timeline.spans.len(), timeline.peak()), (64, 10, 6400));
+        let off = memory::timeline();
+        assert_eq!((off.sample, off.peak()), (64, 6400), "they were sampled, whatever the mode is now");
+        let mut text = Vec::new();
+        off.write_chrome_json(&mut text).unwrap();
+        let counters: Vec<_> = std::str::from_utf8(&text).unwrap().lines().filter(|l| l.contains("\"C\"")).collect();
+        assert!(counters.len() == 10 && counters[9].contains("{\"bytes\":6400}"), "{counters:?}");
         drop(kept);
+    });
+}
+
+/// What one thread's ring forgot, another's seems to know.
+#[test]
+fn arrays_whose_end_was_forgotten_are_not_alive() {
+    alone(|| {
+        let bytes = memory::set_trace_bytes(4000);
+        let timeline = traced(TraceMode::Full, || {
+            let arrays: Vec<_> = (0..20).map(|_| Tensor::zeros(10, DType::U8, &Device::Cpu).unwrap()).collect();
+            let ends = || {
+                arrays.iter().for_each(Tensor::close);
+                (0..200).for_each(|_| drop(Tensor::zeros(10, DType::U8, &Device::Cpu).unwrap()));
+                gc::collect();
+            };
+            std::thread::scope(|scope| drop(scope.spawn(ends)));
+        });
+        assert!(timeline.spans.iter().all(|span| span.end.is_some()), "{:?}", timeline.spans);
+        assert!(timeline.lost >= 300, "{}", timeline.lost);
+        memory::set_trace_bytes(bytes);
+    });
+}
+
+#[test]
+fn a_page_counts_all_events() {
+    alone(|| {
+        let manager = base(&Device::Cpu);
+        manager.set_budget(Budget::new().max_bytes(10)).unwrap();
+        let timeline = traced(TraceMode::Full, || {
+            (0..2100).for_each(|_| assert!(manager.zeros(11, DType::U8).is_err()));
+        });
+        let page = timeline.to_html("refusals");
+        assert!(page.contains("[\"refusal\",2100,23100]"));
     });
 }
 

@@ -311,6 +311,7 @@ fn a_soft_limit_asks_the_programs_caches_and_refuses_nothing() {
         let _cache = memory::on_pressure("cache", 0, move |why| {
             noted.lock().unwrap().push((why.wanted, why.manager.clone()));
         });
+        let soft = || Some("workspace [SOFT]".to_owned());
         let all = || std::mem::take(&mut *asked.lock().unwrap());
         let workspace = made("SOFT", strict().initial_size(4096).policy_spill(SpillPolicy::Reallocate));
         workspace.set_budget(Budget::new().soft_bytes(5000).max_bytes(1 << 20)).unwrap();
@@ -319,18 +320,18 @@ fn a_soft_limit_asks_the_programs_caches_and_refuses_nothing() {
             sizes.iter().for_each(|&size| drop(bytes(size).unwrap()));
         };
         run(&[4096, 500]);
-        assert_eq!((all(), workspace.stats().size), (vec![(500, None)], 4096 + 512), "what spilled passed it");
+        assert_eq!((all(), workspace.stats().size), (vec![(500, soft())], 4096 + 512), "what spilled passed it");
         let cycle = workspace.activate().unwrap();
         bytes(4000).unwrap();
         bytes(3000).unwrap();
         let passed = workspace.budget_use().unwrap().soft_passed;
-        assert_eq!(all(), [(3000, None)], "once, by what passed it");
+        assert_eq!(all(), [(3000, soft())], "once, by what passed it");
         bytes(200_000).unwrap();
         assert_eq!((all(), workspace.budget_use().unwrap().soft_passed), (vec![], passed), "it is above");
         cycle.leave();
         let grown = workspace.stats().size;
         assert!(grown > 200_000, "{grown}");
-        assert_eq!(all(), [(grown, None)], "what was beside went, and the block grew beyond");
+        assert_eq!(all(), [(grown, soft())], "what was beside went, and the block grew beyond");
         run(&[200_000]);
         assert!(all().is_empty());
         // A hard limit tells whose it is, and takes what a cache gives.

@@ -132,9 +132,15 @@ pub(super) fn read_limits_once() {
 /// The bytes that a variable says, if it does.
 pub(crate) fn limit_of(name: &str) -> Option<u64> {
     let text = env::var(name)?;
-    parse_limit(&text, system::physical_bytes()).unwrap_or_else(|| {
-        eprintln!("ndgc: {name}={text} is not understood; it may be like 800m, 2g, 50% or none");
-        None
+    // What is not understood is refused by whatever call comes first (`switch::check`).
+    parse_limit(&text, system::physical_bytes()).flatten()
+}
+
+/// A variable with a limit that cannot be understood: its name, what it is, and what it may be.
+pub(crate) fn unreadable_limit() -> Option<(&'static str, String, &'static str)> {
+    ["NDGC_MAX_BYTES", "NDGC_MAX_PHYSICAL_BYTES", "NDGC_DEVICE_SPILL"].into_iter().find_map(|name| {
+        let value = env::var(name).filter(|value| parse_limit(value, system::physical_bytes()).is_none())?;
+        Some((name, value, "like 800m, 2g, 50% or none"))
     })
 }
 

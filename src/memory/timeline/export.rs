@@ -16,7 +16,8 @@ fn micros(nanos: u64) -> f64 {
 
 impl Timeline {
     /// Writes it as Chrome's trace events in JSON, which Perfetto and `chrome://tracing` open: a counter of the live
-    /// bytes of each manager and workspace, each span as an asynchronous one under its line, and the events.
+    /// bytes of each manager and workspace, each span as an asynchronous one under its line, and the events. Counters
+    /// are of all arrays, also where one in many was noted.
     ///
     /// # Errors
     /// Those of `out`.
@@ -30,6 +31,7 @@ impl Timeline {
             let count = now.entry(owner).or_default();
             *count = if starts { *count + bytes } else { *count - bytes };
             let (time, phase) = (micros(at), if starts { "b" } else { "e" });
+            let count = *count * self.sample.max(1);
             write!(out, ",\n{{\"ph\":\"C\",\"pid\":1,\"ts\":{time},\"name\":{name},\"args\":{{\"bytes\":{count}}}}}")?;
             write!(out, ",\n{{\"ph\":\"{phase}\",\"cat\":\"bytes\",\"id\":{i},\"pid\":1,\"tid\":1,\"ts\":{time}")?;
             write!(out, ",\"name\":{line},\"args\":{{\"bytes\":{bytes},\"owner\":{name}}}}}")?;

@@ -99,7 +99,8 @@ pub struct Timeline {
     pub lost: u64,
     /// When the last record was made, in nanoseconds from the begin.
     pub end: u64,
-    /// How many storages each span stands for: more than one if they were sampled. Its bytes are of one.
+    /// How many storages each span stands for: more than one if they were sampled when something was noted last. Its
+    /// bytes are of one.
     pub sample: u64,
 }
 

@@ -1,17 +1,17 @@
 //! A timeline as one page that needs nothing else: memory over time by line and by owner, the lines, the events.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
-use super::{Span, Timeline, export::quoted};
+use super::{EventKind, Span, Timeline, export::quoted};
 
 /// Moments that are drawn.
 const MOMENTS: usize = 1500;
 /// Groups with a colour of their own.
 const GROUPS: usize = 12;
-/// Rows of the table, and marks of events.
+/// Rows of the table, and marks of refusals.
 const ROWS: usize = 40;
 const MARKS: usize = 2000;
 
@@ -54,12 +54,21 @@ impl Timeline {
         data.push_str(",\"rows\":[");
         self.rows(&mut data);
         data.push_str("],\"events\":[");
-        // The last ones, if there are too many.
-        for (i, event) in self.events.iter().rev().take(MARKS).enumerate() {
-            let kind = event.kind.name();
+        let mut totals: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        for event in &self.events {
+            let total = totals.entry(event.kind.name()).or_default();
+            *total = (total.0 + 1, total.1.saturating_add(event.amount));
+        }
+        for (i, (kind, (count, amount))) in totals.into_iter().enumerate() {
             let lead = if i > 0 { "," } else { "" };
-            let name = quoted(event.name.as_deref().unwrap_or(""));
-            let _ = write!(data, "{lead}[{},\"{kind}\",{},{name}]", event.at, event.amount);
+            let _ = write!(data, "{lead}[\"{kind}\",{count},{amount}]");
+        }
+        data.push_str("],\"refusals\":[");
+        // The last ones, if there are too many to draw.
+        let refusals = self.events.iter().rev().filter(|event| event.kind == EventKind::Refusal);
+        for (i, event) in refusals.take(MARKS).enumerate() {
+            let lead = if i > 0 { "," } else { "" };
+            let _ = write!(data, "{lead}{}", event.at);
         }
         data.push_str("]}");
         PAGE.replacen("/*DATA*/null", &data, 1)

@@ -273,6 +273,11 @@ impl Arena {
         Some(found)
     }
 
+    /// The number of its budget, or 0.
+    pub(crate) fn budget_number(&self) -> u32 {
+        self.budget.get()
+    }
+
     /// Whether a soft limit was passed since this was asked last.
     pub(crate) fn passed_soft(&self) -> bool {
         self.above_soft.take()

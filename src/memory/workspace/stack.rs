@@ -65,8 +65,8 @@ pub(crate) struct WorkspaceStack {
     /// By name.
     all: RefCell<Vec<Rc<Arena>>>,
     next: Cell<u64>,
-    /// Whether what [`WorkspaceStack::take`] took passed a soft limit. The caller takes it back.
-    pub(crate) above_soft: Cell<bool>,
+    /// The budget whose soft limit was passed by what [`WorkspaceStack::take`] took, or 0. The caller takes it back.
+    pub(crate) above_soft: Cell<u32>,
     /// Arrays of cycles that gradients are recorded for.
     pub(crate) tracked: RefCell<Vec<Key>>,
     /// Whether arrays outside of cycles lead into them (`memory/exit.rs`).
@@ -122,7 +122,7 @@ impl WorkspaceStack {
         let arena = self.current(device)?;
         let taken = arena.take(op, bytes);
         if arena.passed_soft() {
-            self.above_soft.set(true);
+            self.above_soft.set(arena.budget_number());
         }
         Some(taken)
     }

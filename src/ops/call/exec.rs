@@ -249,8 +249,11 @@ fn storage_for(
             users(|| pressure::recover(context, (op, device, bytes), why, &mut attempt))?
         }
     };
-    if above_soft | context.workspaces.above_soft.take() {
-        users(|| pressure::relieve(context, device, bytes));
+    // A workspace pays for its own.
+    for payer in [if above_soft { payer } else { 0 }, context.workspaces.above_soft.take()] {
+        if payer != 0 {
+            users(|| pressure::relieve(context, device, bytes, payer));
+        }
     }
     Ok(storage)
 }
