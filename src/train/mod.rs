@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 pub mod data;
+mod durable;
 pub mod evaluation;
 pub mod network;
 pub mod parallel;

@@ -5,6 +5,8 @@ pub(crate) mod both;
 mod data;
 mod evaluation;
 mod evaluation_kinds;
+mod kept;
+mod mended;
 mod network_dl4j;
 mod network_failure;
 mod network_json;

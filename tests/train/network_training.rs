@@ -457,3 +457,89 @@ fn moments_that_no_gradient_reaches_any_more_end_at_zero() {
         }
     });
 }
+
+/// N5: numbers `[n, t]` are a series too, and a row that happens to be as long is none.
+#[test]
+fn series_of_numbers_are_cut_and_rows_are_not() {
+    both(|| {
+        let config = NetworkConfig::builder().seed(4).data_type(DType::F64).updater(Updater::sgd(0.1)).tbptt_length(5);
+        let config = config.add_input("words", InputType::recurrent(1)).add_input("row", InputType::feed_forward(12));
+        let config = config.add_layer("embedding", Embedding::sequence(7, 4), &["words"]);
+        let config = config.add_layer("lstm", Lstm::new(5), &["embedding"]);
+        let config = config.add_layer("last", LastTimeStep, &["lstm"]);
+        let config = config.add_layer("steps", OutputLayer::new(2, Loss::Mcxent), &["lstm"]);
+        let config = config.add_layer("out", OutputLayer::new(2, Loss::Mcxent), &["last", "row"]);
+        let config = config.set_outputs(&["steps", "out"]);
+        let ids = Tensor::from_vec((0..24u32).map(|i| i * 5 % 7).collect::<Vec<_>>(), (2, 12), &Device::Cpu).unwrap();
+        let column = ids.reshape((2, 1, 12)).unwrap();
+        let mut trained = Vec::new();
+        for ids in [ids, column] {
+            let mut net = config.clone().build().unwrap();
+            let labels = vec![one_hot(&[2, 2, 12]), one_hot(&[2, 2])];
+            net.fit_batch(&MultiDataSet::new(vec![ids, numbers(&[2, 12])], labels).unwrap()).unwrap();
+            assert_eq!(net.iteration(), 3, "segments of five, five and two steps");
+            trained.push(net.param("lstm_W").unwrap().as_detached_tensor().to_vec::<f64>().unwrap());
+        }
+        assert_eq!(trained[0], trained[1]);
+    });
+}
+
+#[test]
+fn a_series_that_ends_early_leaves_nothing_for_the_next_one() {
+    both(|| {
+        let config = NetworkConfig::builder().data_type(DType::F64).tbptt_length(4).updater(Updater::sgd(0.));
+        let config = config.input_type(InputType::recurrent(3)).layer(Lstm::new(4));
+        let mut net = config.layer(OutputLayer::new(2, Loss::Mcxent)).build().unwrap();
+        net.add_listener(Refuses);
+        let x = numbers(&[2, 3, 12]);
+        net.fit_batch(&DataSet::new(x.clone(), one_hot(&[2, 2, 12])).unwrap()).unwrap_err();
+        assert_eq!(net.iteration(), 2, "it ended after the second segment");
+        let begun = net.rnn_time_step(&x).unwrap().to_vec::<f64>().unwrap();
+        assert_eq!(begun, net.output(&x).unwrap().to_vec::<f64>().unwrap());
+    });
+}
+
+/// What a layer keeps of one thread's way forward is not taken by another's way back.
+#[test]
+fn gradients_asked_for_by_several_threads_are_those_of_one() {
+    both(|| {
+        for mode in MODES {
+            let config = NetworkConfig::builder().seed(2).data_type(DType::F64).training_workspace_mode(mode);
+            let config = config.input_type(InputType::recurrent(3)).layer(Lstm::new(6));
+            let net = config.layer(OutputLayer::new(2, Loss::Mcxent)).build().unwrap();
+            let found = |scale: f64| {
+                let x = numbers(&[2, 3, 5]).affine(scale, 0.).unwrap();
+                let (all, _) = net.compute_gradient_and_score(&DataSet::new(x, one_hot(&[2, 2, 5])).unwrap()).unwrap();
+                all.iter().flat_map(|(_, grad)| grad.to_vec::<f64>().unwrap()).collect::<Vec<f64>>()
+            };
+            let wanted = [found(1.), found(-2.)];
+            std::thread::scope(|scope| {
+                for (scale, wanted) in [1., -2.].into_iter().zip(&wanted) {
+                    scope.spawn(move || (0..60).for_each(|_| assert_eq!(found(scale), *wanted, "{mode:?}")));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn gradients_by_name_come_in_any_order_and_are_a_step_that_listeners_see() {
+    both(|| {
+        let scores = Scores::default();
+        let mut net = config().build().unwrap();
+        net.add_listener(scores.clone());
+        let (mut gradients, _) = net.compute_gradient_and_score(&batches()[0]).unwrap();
+        let mut other = net.replica().unwrap();
+        net.apply_gradients(&gradients).unwrap();
+        gradients.reverse();
+        other.apply_gradients(&gradients).unwrap();
+        let all = |net: &Network| -> Vec<f32> {
+            net.params().flat_map(|(_, var)| var.as_detached_tensor().to_vec::<f32>().unwrap()).collect()
+        };
+        assert_eq!(all(&net), all(&other));
+        assert_eq!((net.iteration(), scores.0.lock().unwrap().len()), (1, 1));
+        gradients[0].0 = "9_W".to_owned();
+        assert!(matches!(net.apply_gradients(&gradients), Err(Error::CannotFindTensor { .. })));
+        assert_eq!(net.iteration(), 1);
+    });
+}

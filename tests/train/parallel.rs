@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ndgc::train::{
-    ArrayDataSetIterator, AsyncDataSetIterator, Communicator, DataSet, FnDataIterator, MultiDataSet, ParallelModel,
-    ParallelWrapper, ThreadCommunicator, TrainingMode,
+    ArrayDataSetIterator, AsyncDataSetIterator, Communicator, DataSet, FnDataIterator, ListDataSetIterator,
+    MultiDataSet, ParallelModel, ParallelWrapper, ThreadCommunicator, TrainingMode,
 };
 use ndgc::{DType, Device, Error, Result, Tensor, Var, gc, no_grad};
 
@@ -85,7 +85,7 @@ impl ParallelModel for Toy {
 
     fn fit_batch(&mut self, batch: &MultiDataSet) -> Result<f64> {
         let (score, gradients) = self.gradients(batch)?;
-        self.apply_gradients(&gradients)?;
+        self.apply_gradients(&gradients, score)?;
         Ok(score)
     }
 
@@ -94,7 +94,7 @@ impl ParallelModel for Toy {
         Ok((score, ["w", "b"].map(str::to_owned).into_iter().zip(slopes).collect()))
     }
 
-    fn apply_gradients(&mut self, gradients: &[(String, Tensor)]) -> Result<()> {
+    fn apply_gradients(&mut self, gradients: &[(String, Tensor)], _score: f64) -> Result<()> {
         self.steps += 1;
         no_grad(|| {
             for ((var, velocity), (_, gradient)) in self.params.iter().zip(&self.velocity).zip(gradients) {
@@ -249,6 +249,17 @@ fn averaged(toys: &mut [Toy], n: usize, frequency: usize) {
             }
         }
     }
+}
+
+#[test]
+fn a_worker_that_diverged_is_seen_in_the_score() {
+    both(|| {
+        let mut wrapper = ParallelWrapper::builder(Toy::new(0.)).averaging_frequency(9).build().unwrap();
+        assert_eq!(wrapper.score(), None);
+        let lost = DataSet::new(examples(4).features, examples(4).labels.affine(f64::NAN, 0.).unwrap()).unwrap();
+        wrapper.fit(ListDataSetIterator::new(vec![examples(4), lost])).unwrap();
+        assert!(wrapper.score().unwrap().is_nan());
+    });
 }
 
 #[test]
@@ -452,7 +463,7 @@ impl ParallelModel for Seen {
         self.toy.gradients(batch)
     }
 
-    fn apply_gradients(&mut self, _gradients: &[(String, Tensor)]) -> Result<()> {
+    fn apply_gradients(&mut self, _gradients: &[(String, Tensor)], _score: f64) -> Result<()> {
         Ok(())
     }
 

@@ -1,13 +1,15 @@
 //! Networks trained by several workers and asked by many callers, in every workspace mode.
 
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use ndgc::train::{
-    Activation, ArrayDataSetIterator, AsyncDataSetIterator, DataSet, Dense, InferenceMode, InputType, ListDataIterator,
-    Loss, MultiDataSet, Network, NetworkConfig, OutputLayer, ParallelInference, ParallelWrapper, TrainingMode, Updater,
+    Activation, ArrayDataSetIterator, AsyncDataSetIterator, DataSet, Dense, DropoutLayer, InferenceMode, InputType,
+    ListDataIterator, ListDataSetIterator, Loss, Lstm, MultiDataSet, Network, NetworkConfig, OutputLayer,
+    ParallelInference, ParallelWrapper, Schedule, ScheduleKind, ScheduleType, TrainingListener, TrainingMode, Updater,
     WorkspaceMode,
 };
-use ndgc::{DType, Device, Tensor, gc};
+use ndgc::{DType, Device, Result, Tensor, gc};
 
 use crate::common::in_own_process;
 
@@ -63,6 +65,94 @@ fn workers_that_share_gradients_train_as_one_network_with_large_batches() {
                 assert!((own - wanted).abs() < 1e-9, "{mode:?}: {own} and {wanted}");
             }
         }
+    });
+}
+
+/// What happened, in turn.
+#[derive(Clone, Debug, Default)]
+struct Told(Arc<Mutex<Vec<(&'static str, u64, u64)>>>);
+
+impl Told {
+    fn note(&self, what: &'static str, net: &Network) -> Result<()> {
+        self.0.lock().unwrap().push((what, net.iteration(), net.epoch()));
+        Ok(())
+    }
+}
+
+impl TrainingListener for Told {
+    fn on_epoch_start(&mut self, net: &Network) -> Result<()> {
+        self.note("start", net)
+    }
+    fn iteration_done(&mut self, net: &Network) -> Result<()> {
+        assert!(net.score().is_finite());
+        self.note("done", net)
+    }
+    fn on_epoch_end(&mut self, net: &Network) -> Result<()> {
+        self.note("end", net)
+    }
+}
+
+/// Epochs count, schedules look at them, and listeners are told, as by the network alone.
+#[test]
+fn epochs_of_a_wrapper_are_epochs_of_its_network() {
+    both(|| {
+        let halves = ScheduleKind::Step { decay: 0.5, step: 1 };
+        let updater = Updater::sgd(Schedule::new(ScheduleType::Epoch, 0.2, halves));
+        for (mode, workers) in [(TrainingMode::Averaging, 1), (TrainingMode::SharedGradients, 3)] {
+            let (told, told_alone) = (Told::default(), Told::default());
+            let mut alone = network(updater, WorkspaceMode::Enabled);
+            alone.add_listener(told_alone.clone());
+            alone.fit_epochs(batches(60, 4 * workers), 3).unwrap();
+            let mut net = network(updater, WorkspaceMode::Enabled);
+            net.add_listener(told.clone());
+            let wrapper = ParallelWrapper::builder(net).workers(workers).training_mode(mode);
+            let mut wrapper = wrapper.build().unwrap();
+            (0..3).for_each(|_| wrapper.fit(batches(60, 4)).unwrap());
+            let net = wrapper.into_model().unwrap();
+            assert_eq!(net.epoch(), 3);
+            assert_eq!(*told.0.lock().unwrap(), *told_alone.0.lock().unwrap());
+            assert!((net.score() - alone.score()).abs() < 1e-9, "{} and {}", net.score(), alone.score());
+            for (own, wanted) in numbers(&net).into_iter().zip(numbers(&alone)) {
+                assert!((own - wanted).abs() < 1e-9, "{mode:?}: {own} and {wanted}");
+            }
+        }
+    });
+}
+
+/// A step of one worker on a batch, and of two on the same one: what they drop is not the same.
+#[test]
+fn each_worker_drops_numbers_of_its_own() {
+    both(|| {
+        let trained = |workers: usize| {
+            let config = NetworkConfig::builder().seed(3).data_type(DType::F64).updater(Updater::sgd(0.1));
+            let config = config.input_type(InputType::feed_forward(4)).layer(DropoutLayer(0.5));
+            let net = config.layer(OutputLayer::new(2, Loss::Mcxent)).build().unwrap();
+            let mut wrapper = ParallelWrapper::builder(net).workers(workers).build().unwrap();
+            wrapper.fit(ListDataSetIterator::new(vec![examples(8); workers])).unwrap();
+            numbers(&wrapper.into_model().unwrap())
+        };
+        assert_ne!(trained(1), trained(2));
+        assert_eq!(trained(2), trained(2));
+    });
+}
+
+#[test]
+fn series_in_segments_are_averaged_and_not_shared() {
+    both(|| {
+        let batch = || {
+            let x = Tensor::ones((4, 3, 7), DType::F64, &Device::Cpu).unwrap();
+            DataSet::new(x.clone(), x.narrow(1, 0, 2).unwrap()).unwrap()
+        };
+        let wrapper = |mode| {
+            let config = NetworkConfig::builder().data_type(DType::F64).tbptt_length(3);
+            let config = config.input_type(InputType::recurrent(3)).layer(Lstm::new(4));
+            let net = config.layer(OutputLayer::new(2, Loss::Mse)).build().unwrap();
+            ParallelWrapper::builder(net).training_mode(mode).build().unwrap()
+        };
+        let fit = |mut wrapper: ParallelWrapper<Network>| wrapper.fit(ListDataSetIterator::new(vec![batch(), batch()]));
+        fit(wrapper(TrainingMode::Averaging)).unwrap();
+        let refused = fit(wrapper(TrainingMode::SharedGradients)).unwrap_err().to_string();
+        assert!(refused.contains("7 steps are more than the 3 of tbptt_length"), "{refused}");
     });
 }
 

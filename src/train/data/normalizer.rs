@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use ndgc::{DType, Error, Result, Tensor};
-
-use super::super::place::{called_here, of_call};
 use serde_json::{Value, json};
 
+use super::super::durable::replace;
+use super::super::place::{called_here, of_call};
 use super::data_set::DataSet;
 use super::iterator::DataIterator;
 use super::numbers::numbers;
@@ -29,7 +29,7 @@ use super::numbers::numbers;
 /// assert_eq!(normalizer.revert_features(&batch.features)?.to_vec2::<f64>()?, [[1., 10.]]);
 ///
 /// let path = std::env::temp_dir().join(format!("ndgc-{}.json", std::process::id()));
-/// normalizer.save(&path)?; // beside the model
+/// normalizer.save(&path)?; // or in a network's checkpoint: `Network::add_normalizer_to_model`
 /// assert_eq!(Normalizer::load(&path)?, normalizer);
 /// # std::fs::remove_file(&path).unwrap();
 /// # Ok::<(), ndgc::Error>(())
@@ -100,7 +100,8 @@ impl Normalizer {
     /// Looks at all batches, and resets the iterator before and after.
     ///
     /// # Errors
-    /// What the iterator refuses; [`Error::Invalid`] if there is no number, or if batches have different columns.
+    /// What the iterator refuses; [`Error::Invalid`] if there is no number, or if batches have different columns;
+    /// [`Error::ShapeMismatch`] for a mask that does not fit. Nothing is changed then.
     #[track_caller]
     pub fn fit<I: DataIterator<DataSet> + ?Sized>(&mut self, batches: &mut I) -> Result<()> {
         of_call(|| {
@@ -191,17 +192,13 @@ impl Normalizer {
         called_here(apply(self.labels.as_ref().map(Affine::inverse).as_ref(), labels))
     }
 
-    /// Writes it to a file, as JSON; what was there stays whole until that is done.
+    /// Writes it to a file, as JSON; what was there stays whole until that is on the disk.
     ///
     /// # Errors
     /// [`Error::File`].
     #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(format!(".{}.part", std::process::id()));
-        let written = fs::write(&beside, self.to_json()).and_then(|()| fs::rename(&beside, path));
-        called_here(written.map_err(|error| file(path, &error)))
+        called_here(replace(path.as_ref(), self.to_json().as_bytes()))
     }
 
     /// Reads what [`Normalizer::save`] wrote.
@@ -219,6 +216,10 @@ impl Normalizer {
 
     /// It as JSON.
     pub fn to_json(&self) -> String {
+        self.write().to_string()
+    }
+
+    pub(crate) fn write(&self) -> Value {
         // Doubles as text of Rust: they are read back to the last bit by any reader.
         let exact = |all: &Vec<f64>| all.iter().map(|x| format!("{x:?}")).collect::<Vec<_>>();
         let affine = |affine: &Option<Affine>| {
@@ -237,7 +238,6 @@ impl Normalizer {
             "features": affine(&self.features),
             "labels": affine(&self.labels),
         })
-        .to_string()
     }
 
     /// What [`Normalizer::to_json`] wrote.
@@ -253,7 +253,7 @@ impl Normalizer {
         })
     }
 
-    fn read(value: &Value) -> Option<Self> {
+    pub(crate) fn read(value: &Value) -> Option<Self> {
         let exact = |value: &Value| -> Option<Vec<f64>> {
             value.as_array()?.iter().map(|x| x.as_str()?.parse().ok()).collect()
         };
@@ -315,12 +315,16 @@ fn look(columns: &mut Vec<Spread>, array: &Tensor, mask: Option<&Tensor>) -> Res
     if columns.len() != c {
         return Err(Error::invalid(op, format!("{c} columns, where there were {}", columns.len())));
     }
+    if let Some(mask) = mask.filter(|mask| ![n * c * inner, n * inner, n].contains(&mask.elem_count())) {
+        let why = "a mask has a number for each example, for each of its steps or points, or for each number";
+        return Err(Error::shape_mismatch(op, dims, mask.dims(), why));
+    }
     let mask = mask.map(|mask| numbers(op, mask)).transpose()?;
     let counts = |row: usize, step: usize, at: usize| match &mask {
         Some(mask) if mask.len() == n * c * inner => mask[at] != 0.,
         Some(mask) if mask.len() == n * inner => mask[row * inner + step] != 0.,
-        Some(mask) if mask.len() == n => mask[row] != 0.,
-        _ => true,
+        Some(mask) => mask[row] != 0.,
+        None => true,
     };
     for (at, x) in numbers(op, array)?.into_iter().enumerate() {
         let (row, column, step) = (at / (c * inner), at / inner % c, at % inner);

@@ -8,7 +8,7 @@ use super::super::place::of_call;
 
 use super::counts::{BinaryCounts, Metric};
 use super::interface::IEvaluation;
-use super::json::{Reader, exact, list, number};
+use super::json::{Reader, counts, exact, list, number};
 use super::roc_columns::RocBinary;
 use super::rows::{Rows, same_columns};
 use super::table::{decimals, label_width, line, name};
@@ -132,20 +132,25 @@ impl EvaluationBinary {
     pub fn from_json(text: &str) -> Result<Self> {
         of_call(|| {
             let json = Reader::new("EvaluationBinary", text)?;
-            let counts = |value: &Value| match list(value, Value::as_u64)?[..] {
+            let output = |value: &Value| match counts(value)?[..] {
                 [true_positives, false_positives, true_negatives, false_negatives] => {
                     Some(BinaryCounts { true_positives, false_positives, true_negatives, false_negatives })
                 }
                 _ => None,
             };
             let roc = json.option("roc", |value| Some(value.to_string()))?;
-            Ok(EvaluationBinary {
+            let read = EvaluationBinary {
                 labels: json.names("labels")?,
                 thresholds: json.option("decision_thresholds", |value| list(value, number))?,
                 axis: json.option("axis", Value::as_i64)?,
-                counts: json.get("tp_fp_tn_fn", |value| list(value, counts))?,
+                counts: json.get("tp_fp_tn_fn", |value| list(value, output))?,
                 roc: roc.map(|text| RocBinary::from_json(&text)).transpose()?,
-            })
+            };
+            let curves = read.roc.as_ref().map_or(0, RocBinary::num_columns);
+            if curves > 0 && curves != read.counts.len() {
+                return Err(json.refuse("there are not as many columns in `roc` as outputs in `tp_fp_tn_fn`"));
+            }
+            Ok(read)
         })
     }
 

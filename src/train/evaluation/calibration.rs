@@ -7,7 +7,7 @@ use ndgc::{Error, Result, Tensor};
 use super::super::place::{called_here, of_call};
 
 use super::interface::IEvaluation;
-use super::json::{Reader, exact, list, number};
+use super::json::{Reader, count, counts, exact, list, number};
 use super::plot;
 use super::rows::{Row, Rows, argmax, same_columns};
 
@@ -285,10 +285,10 @@ impl Class {
     }
 
     fn from_json(value: &Value) -> Option<Self> {
-        let counts = |key: &str| list(value.get(key)?, Value::as_u64);
+        let counts = |key: &str| counts(value.get(key)?);
         Some(Class {
-            labels: value.get("labels")?.as_u64()?,
-            predictions: value.get("predictions")?.as_u64()?,
+            labels: count(value.get("labels")?)?,
+            predictions: count(value.get("predictions")?)?,
             rows: counts("rows")?,
             positives: counts("positives")?,
             sums: list(value.get("sums")?, number)?,

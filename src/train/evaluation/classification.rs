@@ -236,17 +236,21 @@ impl Evaluation {
 
 /// # Putting together
 impl Evaluation {
-    /// Adds what another one counted.
+    /// Adds what another one counted. Of one that has counted nothing, only the classes it was asked for are looked at.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it has other classes, or another number of most likely ones.
+    /// [`Error::Invalid`] if it has other classes, or was asked for others; if it counts another number of most likely
+    /// ones.
     #[track_caller]
     pub fn merge(&mut self, other: &Self) -> Result<()> {
         of_call(|| {
+            let classes = if other.classes > 0 { other.classes } else { other.wanted };
+            if classes > 0 {
+                self.fits(classes)?;
+            }
             if other.classes == 0 {
                 return Ok(());
             }
-            self.fits(other.classes)?;
             if self.top_n != other.top_n {
                 return Err(Error::invalid(
                     "Evaluation",
@@ -284,6 +288,12 @@ impl Evaluation {
             };
             if read.classes.checked_mul(read.classes) != Some(read.matrix.len()) {
                 return Err(json.refuse("`confusion` is not a matrix of `classes`"));
+            }
+            if read.wanted != 0 && read.classes != 0 && read.classes != read.wanted {
+                return Err(json.refuse("`classes` are not those of `wanted_classes`"));
+            }
+            if read.top_n_correct > read.rows() {
+                return Err(json.refuse("`top_n_correct` is more than the rows of `confusion`"));
             }
             Ok(read)
         })

@@ -4,6 +4,10 @@ use serde_json::Value;
 
 use ndgc::{Error, Result};
 
+/// The most rows that counters are read of: doubles have all whole numbers up to it, and sums of counters end far from
+/// where they would wrap.
+const ROWS_MAX: u64 = 1 << 53;
+
 /// A JSON object that is read, and what it is of.
 pub(super) struct Reader {
     of: &'static str,
@@ -31,11 +35,17 @@ impl Reader {
     }
 
     pub(super) fn count(&self, key: &str) -> Result<u64> {
-        self.get(key, Value::as_u64)
+        self.get(key, count)
     }
 
     pub(super) fn size(&self, key: &str) -> Result<usize> {
-        Ok(self.count(key)? as usize)
+        self.get(key, |value| usize::try_from(value.as_u64()?).ok())
+    }
+
+    /// A size that memory is asked for by.
+    pub(super) fn size_upto(&self, key: &str, most: usize) -> Result<usize> {
+        let size = self.size(key)?;
+        if size <= most { Ok(size) } else { Err(self.refuse(&format!("`{key}` is {size}; it may be {most} at most"))) }
     }
 
     pub(super) fn flag(&self, key: &str) -> Result<bool> {
@@ -51,7 +61,7 @@ impl Reader {
     }
 
     pub(super) fn counts(&self, key: &str) -> Result<Vec<u64>> {
-        self.get(key, |value| list(value, Value::as_u64))
+        self.get(key, counts)
     }
 
     /// Something that may be null.
@@ -72,6 +82,18 @@ impl Reader {
 /// A list whose elements are all of one kind.
 pub(super) fn list<T>(value: &Value, read: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
     value.as_array()?.iter().map(read).collect()
+}
+
+/// Rows that were counted.
+pub(super) fn count(value: &Value) -> Option<u64> {
+    value.as_u64().filter(|&rows| rows <= ROWS_MAX)
+}
+
+/// Counters of which each row is in one.
+pub(super) fn counts(value: &Value) -> Option<Vec<u64>> {
+    let all = list(value, count)?;
+    let sum = all.iter().try_fold(0u64, |sum, &rows| sum.checked_add(rows));
+    sum.filter(|&sum| sum <= ROWS_MAX).map(|_| all)
 }
 
 /// Doubles as text: read back to the last bit, as `serde_json` reads numbers only with a feature that takes time.

@@ -9,10 +9,11 @@
 //! # Rows and columns
 //! Arrays are `[n, c]`, or `[n, c, t]` and `[n, c, h, w]`, whose steps or points are a row each; `with_axis` says
 //! where the columns are if that is not axis 1 (-1 for the last). `[n]` has one column. Labels have the shape of the
-//! predictions; integers without the axis of the columns are indices of classes.
+//! predictions; numbers of any type without the axis of the columns, or with 1 there, are indices of classes, but for
+//! [`RegressionEvaluation`].
 //!
 //! A mask has a number for a row, for an example, or, where outputs are looked at one by one, for each output. What has
-//! 0 there is left out.
+//! 0 there is left out, whatever it is.
 
 mod binary;
 mod calibration;

@@ -2,14 +2,17 @@
 
 use serde_json::{Value, json};
 
-use ndgc::{Result, Tensor};
+use ndgc::{Error, Result, Tensor};
 
 use super::super::place::of_call;
 
 use super::interface::IEvaluation;
-use super::json::{Reader, exact, list, number};
+use super::json::{Reader, count, exact, list, number};
 use super::rows::{Rows, same_columns};
 use super::table::{line, scientific};
+
+/// The most digits after the point in texts: no double has more.
+const DIGITS_MAX: usize = 1100;
 
 /// A figure of a [`RegressionEvaluation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +145,7 @@ impl Column {
         let numbers = |key: &str| list(value.get(key)?, number);
         let &[mean_label, mean_prediction] = &numbers("means")?[..] else { return None };
         let &[absolute, squared, labels, predictions, both] = &numbers("sums")?[..] else { return None };
-        let count = value.get("count")?.as_u64()?;
+        let count = count(value.get("count")?)?;
         Some(Column { count, absolute, squared, mean_label, mean_prediction, labels, predictions, both })
     }
 }
@@ -161,10 +164,10 @@ impl RegressionEvaluation {
         self
     }
 
-    /// Digits after the point in texts; 5 unless this says something else.
+    /// Digits after the point in texts; 5 unless this says something else, and 1100 at most.
     #[must_use]
     pub fn with_precision(mut self, digits: usize) -> Self {
-        self.precision = digits;
+        self.precision = digits.min(DIGITS_MAX);
         self
     }
 
@@ -225,7 +228,7 @@ impl RegressionEvaluation {
             let json = Reader::new("RegressionEvaluation", text)?;
             Ok(RegressionEvaluation {
                 labels: json.names("labels")?,
-                precision: json.size("precision")?,
+                precision: json.size_upto("precision", DIGITS_MAX)?,
                 axis: json.integer("axis")?,
                 columns: json.get("columns", |value| list(value, Column::from_json))?,
             })
@@ -244,6 +247,11 @@ impl IEvaluation for RegressionEvaluation {
     fn eval(&mut self, labels: &Tensor, predictions: &Tensor, mask: Option<&Tensor>) -> Result<()> {
         of_call(|| {
             let op = "RegressionEvaluation::eval";
+            if labels.dims() != predictions.dims() {
+                // Whole numbers would be taken for classes.
+                let why = "the labels must have the shape of the predictions";
+                return Err(Error::shape_mismatch(op, labels.dims(), predictions.dims(), why));
+            }
             let rows = Rows::new(op, self.axis, labels, predictions, mask)?;
             same_columns(op, self.columns.len(), rows.columns())?;
             self.begin(rows.columns());

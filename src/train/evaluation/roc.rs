@@ -11,7 +11,7 @@ use super::super::place::{called_here, of_call};
 use super::counts::BinaryCounts;
 use super::curves::{Point, PrecisionRecallCurve, RocCurve, area, without_redundant};
 use super::interface::IEvaluation;
-use super::json::{Reader, exact, list, number};
+use super::json::{Reader, count, counts, exact, list, number};
 use super::rows::Rows;
 
 const STEPS_MAX: usize = 1 << 24;
@@ -113,10 +113,11 @@ impl Scores {
 
     fn from_json(value: &Value, steps: usize) -> Option<Self> {
         if steps == 0 {
-            return list(value, number).map(Scores::Exact);
+            // NaN is equal to no threshold: no cut would take it.
+            return list(value, |score| number(score).filter(|score| !score.is_nan())).map(Scores::Exact);
         }
-        let bins = list(value.get("bins")?, Value::as_u64)?;
-        (bins.len() == steps + 1).then_some(Scores::Binned(bins, value.get("below")?.as_u64()?))
+        let bins = counts(value.get("bins")?)?;
+        (bins.len() == steps + 1).then_some(Scores::Binned(bins, count(value.get("below")?)?))
     }
 }
 
@@ -302,7 +303,7 @@ impl Roc {
     }
 
     pub(super) fn read(json: &Reader) -> Result<Self> {
-        let steps = json.size("threshold_steps")?;
+        let steps = Self::read_steps(json)?;
         Ok(Roc {
             steps,
             remove_redundant: json.flag("remove_redundant_points")?,
@@ -310,6 +311,11 @@ impl Roc {
             positives: json.get("positives", |value| Scores::from_json(value, steps))?,
             negatives: json.get("negatives", |value| Scores::from_json(value, steps))?,
         })
+    }
+
+    /// As many steps as [`Roc::new`] takes.
+    pub(super) fn read_steps(json: &Reader) -> Result<usize> {
+        json.size_upto("threshold_steps", STEPS_MAX)
     }
 
     pub(super) fn to_value(&self) -> Value {

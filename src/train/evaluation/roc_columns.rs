@@ -100,7 +100,7 @@ impl Columns {
         let json = Reader::new(kind, text)?;
         let columns = json.values("columns")?.into_iter().map(|column| Roc::read(&Reader::of("ROC", column)?));
         let columns = columns.collect::<Result<Vec<Roc>>>()?;
-        let steps = json.size("threshold_steps")?;
+        let steps = Roc::read_steps(&json)?;
         if columns.iter().any(|roc| roc.threshold_steps() != steps) {
             return Err(json.refuse("the columns have other steps"));
         }

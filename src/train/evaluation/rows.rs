@@ -37,17 +37,18 @@ impl Rows {
         mask: Option<&Tensor>,
     ) -> Result<Self> {
         let dims = predictions.dims().to_vec();
-        let (outer, columns, inner) = split(op, axis, &dims)?;
-        let given = numbers(op, labels)?;
-        let labels = if labels.dims() == dims {
-            given
-        } else if labels.dtype().is_int() && given.len() == outer * inner && labels.rank() + 1 == dims.len() {
-            one_hot(op, &given, columns, inner)?
-        } else {
-            let why = "labels have the shape of the predictions, or are integers without the axis of the classes";
+        let (axis, [outer, columns, inner]) = split(op, axis, &dims)?;
+        let one_each = one_each(labels.dims(), &dims, axis);
+        if labels.dims() != dims && !one_each {
+            let why = "labels have the shape of the predictions, or are classes, one for each row: [n] or [n, 1], of \
+                       series [n, t] or [n, 1, t]";
             return Err(shapes(op, labels, predictions, why));
-        };
+        }
         let mask = mask.map(|mask| Mask::new(op, mask, predictions, outer * inner)).transpose()?;
+        let given = numbers(op, labels)?;
+        // Of one column, that is it.
+        let are_classes = one_each && columns > 1;
+        let labels = if are_classes { one_hot(op, &given, [columns, inner], mask.as_ref())? } else { given };
         let rows = Rows { labels, predictions: numbers(op, predictions)?, mask, outer, columns, inner };
         rows.no_nan(op)?;
         Ok(rows)
@@ -128,24 +129,46 @@ impl Mask {
         };
         Ok(Mask { values: numbers(op, mask)?, rows })
     }
+
+    /// Whether nothing of a row counts, if that is for whole rows.
+    fn leaves_out(&self, row: usize) -> bool {
+        self.rows.is_some_and(|rows| self.values[row / rows] == 0.)
+    }
 }
 
-/// What comes before the axis of the columns, along it and after it.
-fn split(op: &'static str, axis: i64, dims: &[usize]) -> Result<(usize, usize, usize)> {
+/// The axis of the columns; what comes before it, along it and after it.
+fn split(op: &'static str, axis: i64, dims: &[usize]) -> Result<(usize, [usize; 3])> {
     let rank = dims.len();
     if rank < 2 {
         let n = dims.first().copied().ok_or_else(|| Error::shape(op, &[], "rows, such as [n, c]"))?;
-        return Ok((n, 1, 1));
+        return Ok((1, [n, 1, 1]));
     }
     let axis = if axis < 0 { axis + rank as i64 } else { axis.min(rank as i64 - 1) };
     let axis =
         usize::try_from(axis).map_err(|_| Error::DimOutOfRange { op, dim: axis, shape: dims.to_vec(), site: None })?;
-    Ok((dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product()))
+    Ok((axis, [dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product()]))
 }
 
-fn one_hot(op: &'static str, classes: &[f64], columns: usize, inner: usize) -> Result<Vec<f64>> {
+/// Whether labels are one number for each row: without the axis of the columns, or with 1 there.
+fn one_each(labels: &[usize], dims: &[usize], axis: usize) -> bool {
+    if dims.len() < 2 {
+        return labels == dims;
+    }
+    let (before, after) = (&dims[..axis], &dims[axis + 1..]);
+    labels == [before, after].concat() || labels == [before, &[1][..], after].concat()
+}
+
+/// Rows with a 1 for each class; of what a mask leaves out, whatever it is, without one.
+fn one_hot(op: &'static str, classes: &[f64], [columns, inner]: [usize; 2], mask: Option<&Mask>) -> Result<Vec<f64>> {
     let mut all = vec![0.; classes.len() * columns];
     for (row, &class) in classes.iter().enumerate() {
+        if mask.is_some_and(|mask| mask.leaves_out(row)) {
+            continue;
+        }
+        if class.fract() != 0. {
+            let why = format!("the class {class} of row {row} is no whole number; mask what does not count");
+            return Err(Error::invalid(op, why));
+        }
         if !(0. ..columns as f64).contains(&class) {
             return Err(Error::index_out_of_range(op, class as i64, columns));
         }

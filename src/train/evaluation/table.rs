@@ -1,13 +1,13 @@
 //! Tables of fixed width, as DL4J prints them.
 
-use std::fmt::Write;
-
 /// A line of cells, each padded to its width.
 pub(super) fn line(out: &mut String, cells: &[(String, usize)]) {
     for (text, width) in cells {
         // A cell that is too long is still apart from the next.
-        let width = (*width).max(text.chars().count() + 1);
-        let _ = write!(out, "{text:<width$}");
+        let long = text.chars().count();
+        out.push_str(text);
+        // Not by a format, whose width has an end.
+        out.extend(std::iter::repeat_n(' ', (*width).max(long + 1) - long));
     }
 }
 

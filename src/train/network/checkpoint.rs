@@ -1,20 +1,22 @@
 //! Checkpoints: arrays as safetensors, configuration and counts as JSON.
 //!
 //! `model.json` names the file with the arrays, which has the number of the step in its name and is never written
-//! again. Both come to their names by a rename, the JSON last: whenever the program ends, what the JSON names is whole.
+//! again. Both are brought to the disk and come to their names by a rename, the JSON last: whenever the program or the
+//! machine ends, what the JSON names is whole.
 
-use std::collections::HashMap;
-use std::fs::File;
-use std::io::Write;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use ndgc::{Device, Error, Result, Tensor, Var, safetensors};
 use serde_json::{Value, json};
 
-use super::super::place::called_here;
+use super::super::data::Normalizer;
+use super::super::durable::{replace, sync};
+use super::super::place::{called_here, of_call};
 use super::config::NetworkConfig;
 use super::json::{At, Json};
-use super::network::{Network, ParamInfo, TrainingListener};
+use super::network::{Network, TrainingListener};
+use super::params::state_names;
 
 /// What the JSON says that it is.
 const FORMAT: &str = "ndgc network 1";
@@ -23,11 +25,26 @@ fn file_error(path: &Path, why: impl ToString) -> Error {
     Error::file(Some(path), None, why.to_string())
 }
 
+/// The JSON of a checkpoint: the path with `.json` behind it, unless that is there; the ending of its arrays gives way.
+fn index_of(path: &Path) -> PathBuf {
+    let index = match path.extension() {
+        Some(part) if part != "json" && part != "safetensors" => {
+            let mut parts = part.to_owned();
+            parts.push(".json");
+            path.with_extension(parts)
+        }
+        _ => path.with_extension("json"),
+    };
+    // What a link leads to is the checkpoint, and its arrays lie beside that.
+    if index.is_symlink() { std::fs::canonicalize(&index).unwrap_or(index) } else { index }
+}
+
 /// # Checkpoints
 impl Network {
-    /// Writes configuration, parameters, what updaters keep, and counts: `path` with the ending `.json`, and beside it
-    /// a file of arrays (safetensors). The checkpoint before is there, whole, until this one is; then its arrays are
-    /// deleted.
+    /// Writes configuration, parameters, what updaters keep, and counts: `path` with `.json` behind it (`run.1` is
+    /// `run.1.json`; a `.json` that is there is enough), and beside it a file of arrays (safetensors). The checkpoint
+    /// before is on the disk, whole, until this one is; then its arrays are deleted. A normaliser that was in it
+    /// ([`Network::add_normalizer_to_model`]) is not in this one.
     ///
     /// ```
     /// # use ndgc::train::{InputType, Loss, Network, NetworkConfig, OutputLayer};
@@ -49,10 +66,10 @@ impl Network {
     /// ```
     ///
     /// # Errors
-    /// [`Error::File`] of either file; the checkpoint before is there then.
+    /// [`Error::File`] of either file; the checkpoint before is there then, or this one, whole.
     #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        called_here(self.write(&path.as_ref().with_extension("json")))
+        called_here(self.write(&index_of(path.as_ref())))
     }
 
     fn write(&self, index: &Path) -> Result<()> {
@@ -68,6 +85,8 @@ impl Network {
             self.params().map(|(name, var)| (name.to_owned(), var.as_tensor().clone())).collect();
         arrays.extend(self.known_state());
         safetensors::save(&arrays, index.with_file_name(&name))?;
+        // Before anything names them.
+        sync(&index.with_file_name(&name))?;
         let layers: Vec<Value> =
             self.nodes.iter().map(|node| json!({ "name": node.name, "type": node.op.kind() })).collect();
         let value = json!({
@@ -80,7 +99,7 @@ impl Network {
             // Null if a layer is code.
             "config": self.config.to_value().ok(),
         });
-        replace(index, &value.to_string())?;
+        replace(index, value.to_string().as_bytes())?;
         if let Some(before) = before.filter(|before| *before != name && !before.contains(['/', '\\'])) {
             // An old file that stays does no harm.
             let _ = std::fs::remove_file(index.with_file_name(before));
@@ -96,7 +115,7 @@ impl Network {
     /// [`Error::ShapeMismatch`] for parameters that differ. Nothing is changed then.
     #[track_caller]
     pub fn restore(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        called_here(self.read(&path.as_ref().with_extension("json")))
+        called_here(self.read(&index_of(path.as_ref())))
     }
 
     fn read(&mut self, index: &Path) -> Result<()> {
@@ -120,7 +139,7 @@ impl Network {
     /// since a layer of its network is code. Else as [`NetworkConfig::build`] and [`Network::restore`].
     #[track_caller]
     pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Network> {
-        called_here(Self::made_of(&path.as_ref().with_extension("json"), device))
+        called_here(Self::made_of(&index_of(path.as_ref()), device))
     }
 
     fn made_of(index: &Path, device: &Device) -> Result<Network> {
@@ -150,26 +169,8 @@ impl Network {
         let missing = |name: &str| Error::no_tensor(name, Some(index), arrays.keys());
         let params = self.param_names().map(|name| Ok((name, arrays.get(name).ok_or_else(|| missing(name))?)));
         let params = params.collect::<Result<Vec<_>>>()?;
-        let state: Vec<(&str, &Tensor)> = arrays
-            .iter()
-            .filter(|(name, _)| self.param(name).is_none())
-            .map(|(name, array)| (name.as_str(), array))
-            .collect();
         // All that may be wrong is found before anything is changed.
-        for (name, array) in &state {
-            let fits = |(param, var): (&ParamInfo, &Var)| {
-                let of = name.strip_prefix(&param.name).and_then(|rest| rest.strip_prefix('/'));
-                of.is_some_and(|of| param.updater.state().contains(&of)) && var.dims() == array.dims()
-            };
-            if !self.named().any(fits) {
-                return Err(file_error(index, format!("its `{name}` is nothing that the network's updaters keep")));
-            }
-        }
-        let kept: usize = self.named().map(|(param, _)| param.updater.state().len()).sum();
-        if !state.is_empty() && state.len() != kept {
-            let why = format!("it has {} arrays of updaters, and the network's keep {kept}", state.len());
-            return Err(file_error(index, why));
-        }
+        let state = self.state_among(index, arrays)?;
         self.set_params(params)?;
         match state.is_empty() {
             true => self.named().for_each(|(param, _)| param.state().clear()),
@@ -177,6 +178,78 @@ impl Network {
         }
         (self.iteration, self.epoch, self.score) = (iteration, epoch, score);
         Ok(())
+    }
+
+    /// What the network's updaters keep, among arrays that have it all, or nothing of it, beside the parameters.
+    fn state_among<'a>(&self, index: &Path, arrays: &'a HashMap<String, Tensor>) -> Result<Vec<(&'a str, &'a Tensor)>> {
+        let names: HashSet<&str> = self.param_names().collect();
+        let kept = self.named().flat_map(|(param, var)| state_names(param).map(move |name| (name, var)));
+        let kept: HashMap<String, &Var> = kept.collect();
+        let mut state = Vec::with_capacity(kept.len());
+        for (name, array) in arrays.iter().filter(|(name, _)| !names.contains(name.as_str())) {
+            if kept.get(name).is_none_or(|var| var.dims() != array.dims()) {
+                return Err(file_error(index, format!("its `{name}` is nothing that the network's updaters keep")));
+            }
+            state.push((name.as_str(), array));
+        }
+        if !state.is_empty() && state.len() != kept.len() {
+            let why = format!("it has {} arrays of updaters, and the network's keep {}", state.len(), kept.len());
+            return Err(file_error(index, why));
+        }
+        Ok(state)
+    }
+}
+
+/// # Normalisers in checkpoints
+impl Network {
+    /// Adds a normaliser to a checkpoint, in place of the one that it has: DL4J's
+    /// `ModelSerializer.addNormalizerToModel`. The checkpoint is whole meanwhile, with it or without. The next
+    /// [`Network::save`] to that path writes one without.
+    ///
+    /// ```
+    /// # use ndgc::train::{InputType, Loss, Network, NetworkConfig, Normalizer, OutputLayer};
+    /// # let dir = std::env::temp_dir().join(format!("ndgc-normalizer-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&dir).map_err(ndgc::Error::msg)?;
+    /// let config = NetworkConfig::builder().input_type(InputType::feed_forward(3));
+    /// config.layer(OutputLayer::new(2, Loss::Mse)).build()?.save(dir.join("model"))?;
+    /// assert_eq!(Network::restore_normalizer_from_file(dir.join("model"))?, None);
+    ///
+    /// let normalizer = Normalizer::image(0., 1., 255.); // or one that looked at the training's data
+    /// Network::add_normalizer_to_model(dir.join("model"), &normalizer)?;
+    /// assert_eq!(Network::restore_normalizer_from_file(dir.join("model"))?, Some(normalizer));
+    /// # std::fs::remove_dir_all(&dir).map_err(ndgc::Error::msg)?;
+    /// # Ok::<(), ndgc::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::File`] if there is no checkpoint, or it cannot be written; it is whole then.
+    #[track_caller]
+    pub fn add_normalizer_to_model(path: impl AsRef<Path>, normalizer: &Normalizer) -> Result<()> {
+        of_call(|| {
+            let index = index_of(path.as_ref());
+            let mut value = read(&index)?;
+            value["normalizer"] = normalizer.write();
+            replace(&index, value.to_string().as_bytes())
+        })
+    }
+
+    /// The normaliser of a checkpoint, to the last bit; None if it has none: DL4J's
+    /// `ModelSerializer.restoreNormalizerFromFile`.
+    ///
+    /// # Errors
+    /// [`Error::File`] if there is no checkpoint, or what it has is no normaliser.
+    #[track_caller]
+    pub fn restore_normalizer_from_file(path: impl AsRef<Path>) -> Result<Option<Normalizer>> {
+        of_call(|| {
+            let index = index_of(path.as_ref());
+            match &read(&index)?["normalizer"] {
+                Value::Null => Ok(None),
+                value => match Normalizer::read(value) {
+                    Some(normalizer) => Ok(Some(normalizer)),
+                    None => Err(file_error(&index, "its `normalizer` is not the JSON of one")),
+                },
+            }
+        })
     }
 }
 
@@ -194,21 +267,6 @@ fn read(index: &Path) -> Result<Value> {
         Some(FORMAT) => Ok(value),
         other => Err(file_error(index, format!("its format is {other:?}, and should be {FORMAT:?}"))),
     }
-}
-
-/// Writes a file beside its place, and renames it when it is complete and on the disk.
-fn replace(path: &Path, text: &str) -> Result<()> {
-    let beside = path.with_extension(format!("json.{}", std::process::id()));
-    let write = || {
-        let mut file = File::create(&beside)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&beside, path)
-    };
-    write().map_err(|error| {
-        let _ = std::fs::remove_file(&beside);
-        file_error(path, error)
-    })
 }
 
 /// Saves a checkpoint every so many steps, and at the end of each pass over the data: DL4J's `CheckpointListener`.

@@ -96,6 +96,19 @@ impl Network {
         }
     }
 
+    /// Which mask labels have: without one of their own, those of series count where features do.
+    pub(super) fn labels_mask<'a>(
+        &self,
+        output: usize,
+        own: &'a [Option<Tensor>],
+        run: &Run<'a>,
+    ) -> Option<&'a Tensor> {
+        let node = &self.nodes[self.outputs[output]];
+        let is_series = matches!(node.output, InputType::Recurrent { .. });
+        let of_features = || self.mask_of(node.inputs[0], run).filter(|_| is_series);
+        own.get(output).and_then(Option::as_ref).or_else(of_features)
+    }
+
     /// What a layer is told.
     fn pass<'a>(&'a self, i: usize, run: &Run<'a>) -> Pass<'a> {
         let node = &self.nodes[i];
@@ -105,7 +118,7 @@ impl Network {
             again: run.again,
             mask: self.mask_of(node.inputs[0], run),
             mgr: run.mgr,
-            stream: scattered(self.config.seed, i as u64, self.iteration),
+            stream: scattered(self.config.seed, [self.rank << 32 | i as u64, self.iteration]),
             memory: run.carries.then_some(&node.memory),
             cache: (run.training && self.config.training_mode != WorkspaceMode::Separate).then_some(&node.cache),
             wants_epsilon: node.inputs.iter().any(|source| self.wants(source)),
@@ -159,10 +172,7 @@ impl Network {
         };
         let layer = node.op.layer().ok_or_else(|| missing("loss"))?;
         let given = labels.labels.get(output).ok_or_else(|| missing("labels"))?;
-        // Without a mask of their own, labels count where features do.
-        let mask = labels.masks.get(output).and_then(Option::as_ref);
-        let is_series = matches!(node.output, InputType::Recurrent { .. });
-        let mask = mask.or_else(|| self.mask_of(node.inputs[0], run).filter(|_| is_series));
+        let mask = self.labels_mask(output, labels.masks, run);
         let pass = self.pass(i, run);
         let x = pass.of_input().drop_out(x, node.dropout)?;
         let scores = score(layer, &x, given, mask, &pass).map_err(|error| self.in_layer(i, error))?;
@@ -423,9 +433,9 @@ fn give(epsilon: &mut Option<Tensor>, grad: &Tensor, mgr: &LayerWorkspaceMgr) ->
 }
 
 /// A number that looks like no other one, from three.
-fn scattered(seed: u64, layer: u64, step: u64) -> u64 {
+fn scattered(seed: u64, parts: [u64; 2]) -> u64 {
     let mut mixed = seed;
-    for part in [layer, step] {
+    for part in parts {
         mixed = (mixed ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

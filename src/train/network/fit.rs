@@ -1,13 +1,16 @@
 //! Training: steps, epochs, gradients for others.
 
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::PoisonError;
 
-use ndgc::{Result, Tensor, Var, Workspace};
+use ndgc::{D, Result, Tensor, Workspace};
 
 use super::super::data::{DataIterator, DataSet};
 use super::super::place::called_here;
 use super::engine::{Examples, Labels, Run};
-use super::network::{Network, ParamInfo, TrainingListener};
+use super::layer::InputType;
+use super::network::{Network, TrainingListener};
 use super::scratch::Slots;
 use super::workspaces::ArrayType;
 
@@ -20,13 +23,21 @@ impl Network {
     /// [`Error::Argument`](ndgc::Error::Argument) if arrays are missing,
     /// [`Error::ShapeMismatch`](ndgc::Error::ShapeMismatch) if they do not fit; those of the layers; as
     /// [`Tensor::backward`]. No parameter is changed then, nor what updaters keep, but running means of the way
-    /// forward; unless memory ends in the update itself, which SGD and Adam need none for.
+    /// forward; unless memory ends in the update itself, which needs none but for copies of gradients that are not
+    /// contiguous. Those of a listener, which is called after the step.
     #[track_caller]
     pub fn fit_batch<B: Examples>(&mut self, batch: &B) -> Result<f64> {
-        let steps = batch.features().first().filter(|array| array.rank() == 3).and_then(|array| array.dim(2).ok());
-        called_here(match (self.config.tbptt, steps) {
-            (Some(length), Some(steps)) if length > 0 && steps > length => self.fit_segments(batch, length, steps),
-            _ => self.fit_parts(
+        called_here(match self.segments(batch) {
+            Some((length, steps)) => {
+                self.rnn_clear_previous_state();
+                let score = self.fit_segments(batch, length, steps);
+                self.rnn_clear_previous_state();
+                score.map(|score| {
+                    self.score = score;
+                    score
+                })
+            }
+            None => self.fit_parts(
                 [batch.features(), batch.labels()],
                 [batch.features_masks(), batch.labels_masks()],
                 false,
@@ -34,27 +45,41 @@ impl Network {
         })
     }
 
-    /// A step for each segment of a series; recurrent layers go on from one to the next.
+    /// The steps of a segment and of the whole series, where a batch is trained on in segments.
+    pub(crate) fn segments<B: Examples>(&self, batch: &B) -> Option<(usize, usize)> {
+        let length = self.config.tbptt.filter(|&length| length > 0)?;
+        let inputs = batch.features().iter().zip(&self.config.inputs);
+        let mut series = inputs.filter(|(_, (_, kind))| matches!(kind, InputType::Recurrent { .. }));
+        let &steps = series.next()?.0.dims().get(1..)?.last()?;
+        (steps > length).then_some((length, steps))
+    }
+
+    /// A step for each segment of a series; recurrent layers go on from one to the next. Returns the mean score.
     fn fit_segments<B: Examples>(&mut self, batch: &B, length: usize, steps: usize) -> Result<f64> {
-        self.rnn_clear_previous_state();
+        let inputs: Vec<InputType> = self.config.inputs.iter().map(|(_, kind)| *kind).collect();
+        let outputs: Vec<InputType> = self.outputs.iter().map(|&output| self.nodes[output].output).collect();
         let mut total = 0.0;
         for start in (0..steps).step_by(length) {
             let len = length.min(steps - start);
-            let cut = |array: &Tensor| match array.rank() {
-                3 => array.narrow(2, start, len),
-                2 if array.dim(1)? == steps => array.narrow(1, start, len),
+            // Steps are the last axis: of `[n, size, t]`, of numbers `[n, t]`, and of masks.
+            let cut = |(array, kind): (&Tensor, &InputType)| match (kind, array.dims().last()) {
+                (InputType::Recurrent { .. }, Some(&last)) if last == steps => array.narrow(D::Minus1, start, len),
                 _ => Ok(array.clone()),
             };
-            let cut_mask = |mask: &Option<Tensor>| mask.as_ref().map(cut).transpose();
-            let arrays = |all: &[Tensor]| all.iter().map(cut).collect::<Result<Vec<_>>>();
-            let masks = |all: &[Option<Tensor>]| all.iter().map(cut_mask).collect::<Result<Vec<_>>>();
-            let (features, labels) = (arrays(batch.features())?, arrays(batch.labels())?);
-            let (feature_masks, label_masks) = (masks(batch.features_masks())?, masks(batch.labels_masks())?);
+            let arrays =
+                |all: &[Tensor], kinds: &[InputType]| all.iter().zip(kinds).map(cut).collect::<Result<Vec<_>>>();
+            let masks = |all: &[Option<Tensor>], kinds: &[InputType]| {
+                let masks = all.iter().zip(kinds);
+                masks
+                    .map(|(mask, kind)| mask.as_ref().map(|mask| cut((mask, kind))).transpose())
+                    .collect::<Result<Vec<_>>>()
+            };
+            let (features, labels) = (arrays(batch.features(), &inputs)?, arrays(batch.labels(), &outputs)?);
+            let (feature_masks, label_masks) =
+                (masks(batch.features_masks(), &inputs)?, masks(batch.labels_masks(), &outputs)?);
             total += self.fit_parts([&features, &labels], [&feature_masks, &label_masks], true)?;
         }
-        self.rnn_clear_previous_state();
-        self.score = total / steps.div_ceil(length) as f64;
-        Ok(self.score)
+        Ok(total / steps.div_ceil(length) as f64)
     }
 
     fn fit_parts(
@@ -85,10 +110,18 @@ impl Network {
     #[track_caller]
     pub fn fit<B: Examples, I: DataIterator<B>>(&mut self, mut batches: I) -> Result<()> {
         batches.reset()?;
-        self.tell(|listener, net| listener.on_epoch_start(net))?;
+        self.begin_epoch()?;
         for batch in batches {
             self.fit_batch(&batch?)?;
         }
+        self.end_epoch()
+    }
+
+    pub(crate) fn begin_epoch(&mut self) -> Result<()> {
+        self.tell(|listener, net| listener.on_epoch_start(net))
+    }
+
+    pub(crate) fn end_epoch(&mut self) -> Result<()> {
         self.epoch += 1;
         self.tell(|listener, net| listener.on_epoch_end(net))
     }
@@ -115,7 +148,8 @@ impl Network {
     }
 
     /// The score of a batch, and its gradients by the parameters' names, detached: before normalisation, penalties and
-    /// updater, divided by the examples of the batch. Nothing is changed but running means.
+    /// updater, divided by the examples of the batch; of a whole series, however long. Nothing is changed but running
+    /// means. Several threads may call it: each waits until the one before is done.
     ///
     /// # Errors
     /// As [`Network::fit_batch`].
@@ -135,6 +169,8 @@ impl Network {
             carries: false,
         };
         let labels = Labels { labels: batch.labels(), masks: batch.labels_masks() };
+        // What layers keep of the way forward is the network's.
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let step = self.training.enter(ArrayType::Activations)?;
         let (score, mut found) = self.gradients(&labels, &run)?;
         let out = Workspace::scope_out();
@@ -146,24 +182,30 @@ impl Network {
     }
 
     /// A step along gradients that were computed elsewhere, by the parameters' names: as [`Network::fit_batch`] makes
-    /// of its own.
+    /// of its own. [`Network::score`] stays what it was.
     ///
     /// # Errors
     /// [`Error::CannotFindTensor`](ndgc::Error::CannotFindTensor) for a name that is no parameter's; as
-    /// [`Updater::step`](super::Updater::step).
+    /// [`Updater::step`](super::Updater::step); those of a listener, which is called after the step.
     #[track_caller]
     pub fn apply_gradients(&mut self, gradients: &[(String, Tensor)]) -> Result<()> {
-        for (name, _) in gradients {
-            self.find(name)?;
+        called_here(self.apply(gradients, self.score))
+    }
+
+    pub(crate) fn apply(&mut self, gradients: &[(String, Tensor)], score: f64) -> Result<()> {
+        let known: HashMap<&str, &Tensor> = gradients.iter().map(|(name, grad)| (name.as_str(), grad)).collect();
+        let mut given: Slots =
+            self.named().map(|(param, _)| known.get(param.name.as_str()).map(|&grad| grad.clone())).collect();
+        if given.iter().flatten().count() != known.len() {
+            for (name, _) in gradients {
+                self.find(name)?;
+            }
         }
-        let grad = |(param, _): (&ParamInfo, &Var)| {
-            gradients.iter().find(|(name, _)| *name == param.name).map(|(_, grad)| grad.clone())
-        };
         let step = self.training.enter(ArrayType::Activations)?;
-        called_here(self.update(&mut self.named().map(grad).collect::<Slots>()))?;
-        drop(step);
-        self.iteration += 1;
-        Ok(())
+        self.update(&mut given)?;
+        drop((given, step));
+        (self.score, self.iteration) = (score, self.iteration + 1);
+        self.tell(|listener, net| listener.iteration_done(net))
     }
 
     /// Calls the listeners, outside of all workspaces.

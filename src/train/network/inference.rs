@@ -6,9 +6,10 @@ use std::sync::PoisonError;
 use ndgc::{DType, Error, Result, Tensor, Workspace, no_grad};
 
 use super::super::data::DataIterator;
-use super::super::evaluation::{Evaluation, IEvaluation};
+use super::super::evaluation::{Evaluation, IEvaluation, Roc, RocMultiClass};
 use super::super::place::called_here;
 use super::engine::{Examples, Labels, Run, Scored};
+use super::layers::beyond_probabilities;
 use super::network::Network;
 use super::scratch::{Few, Slots};
 use super::workspaces::{ArrayType, Entered, LayerWorkspaceMgr};
@@ -208,9 +209,12 @@ impl Network {
     #[track_caller]
     pub fn score_examples<B: Examples>(&self, batch: &B, add_penalties: bool) -> Result<Tensor> {
         let penalties = if add_penalties { self.penalties()? } else { 0.0 };
-        let all = called_here(self.with_scores(batch, false, Tensor::try_detach))?;
-        let sum = all.into_iter().reduce(|sum, next| sum.add(&next).unwrap_or(sum));
-        sum.ok_or_else(|| Error::msg("a network has an output"))?.affine(1.0, penalties)
+        let mut all = called_here(self.with_scores(batch, false, Tensor::try_detach))?.into_iter();
+        let first = all.next().ok_or_else(|| Error::msg("a network has an output"))?;
+        // In the caller's workspace they would end with its cycle.
+        let _out = Workspace::scope_out();
+        let sum = all.try_fold(first, |sum, next| sum.add(&next));
+        called_here(sum.and_then(|sum| sum.affine(1.0, penalties)))
     }
 
     fn with_scores<B: Examples, R>(
@@ -252,8 +256,18 @@ impl Network {
     #[track_caller]
     pub fn for_each_output<B: Examples, I: DataIterator<B>>(
         &self,
-        mut batches: I,
+        batches: I,
         mut f: impl FnMut(&B, &Tensor) -> Result<()>,
+    ) -> Result<()> {
+        self.for_all_outputs(batches, |batch, outputs| f(batch, only(outputs)?))
+    }
+
+    /// The same, with the outputs in their order.
+    #[track_caller]
+    fn for_all_outputs<B: Examples, I: DataIterator<B>>(
+        &self,
+        mut batches: I,
+        mut f: impl FnMut(&B, &[Tensor]) -> Result<()>,
     ) -> Result<()> {
         let site = Location::caller();
         batches.reset()?;
@@ -265,16 +279,17 @@ impl Network {
             let features = self.prepared(batch.features(), &self.inference).map_err(|error| error.at(site))?;
             let run = self.inferring(&features, batch.features_masks(), false);
             let to = open.as_ref().filter(|space| space.is_open()).map_or(Place::Detached, Place::In);
-            let output = one(no_grad(|| self.infer(&run, to, false)).map_err(|error| error.at(site))?)?;
+            let outputs = no_grad(|| self.infer(&run, to, false)).map_err(|error| error.at(site))?;
             // What is looked at by evaluations is not the workspace's affair.
             let _out = Workspace::scope_out();
-            f(&batch, &output).map_err(|error| error.at(site))?;
+            f(&batch, &outputs).map_err(|error| error.at(site))?;
         }
         Ok(())
     }
 
     /// Lets evaluations look at the outputs of all batches, in one pass: DL4J's `doEvaluation`. No array is made but
-    /// the outputs, which lie in one workspace.
+    /// the outputs, which lie in one workspace. What a mask of the labels leaves out does not count, nor, of series
+    /// without one, what that of the features does: as in training.
     ///
     /// # Errors
     /// As [`Network::for_each_output`]; those of the evaluations.
@@ -285,20 +300,96 @@ impl Network {
         evaluations: &mut [&mut dyn IEvaluation],
     ) -> Result<()> {
         self.for_each_output(batches, |batch, output| {
-            let labels = batch.labels().first().ok_or_else(|| Error::msg("a batch has labels"))?;
-            let mask = batch.labels_masks().first().and_then(Option::as_ref);
-            let mask = mask.or_else(|| batch.features_masks().first()?.as_ref().filter(|_| labels.rank() == 3));
+            let (labels, mask) = self.labels_of(batch, 0)?;
             evaluations.iter_mut().try_for_each(|evaluation| evaluation.eval(labels, output, mask))
         })
+    }
+
+    /// As [`Network::do_evaluation`], of a network with several outputs: each evaluation with the place of its output
+    /// among them, in one pass. DL4J's `evaluate` with a map from outputs to evaluations.
+    ///
+    /// # Errors
+    /// As [`Network::outputs`]; of the iterator; those of the evaluations; [`Error::Argument`] for an output that is
+    /// not there.
+    #[track_caller]
+    pub fn do_evaluation_of<B: Examples, I: DataIterator<B>>(
+        &self,
+        batches: I,
+        evaluations: &mut [(usize, &mut dyn IEvaluation)],
+    ) -> Result<()> {
+        if let Some((output, _)) = evaluations.iter().find(|(output, _)| *output >= self.outputs.len()) {
+            let expected = "the place of an output, from 0, in the order of the network's outputs";
+            return called_here(Err(Error::argument("do_evaluation_of", "output", output, expected)));
+        }
+        self.for_all_outputs(batches, |batch, outputs| {
+            evaluations.iter_mut().try_for_each(|(output, evaluation)| {
+                let (labels, mask) = self.labels_of(batch, *output)?;
+                evaluation.eval(labels, &outputs[*output], mask)
+            })
+        })
+    }
+
+    /// The labels of an output, and the mask that training has for them.
+    fn labels_of<'b, B: Examples>(&'b self, batch: &'b B, output: usize) -> Result<(&'b Tensor, Option<&'b Tensor>)> {
+        let missing = || {
+            let expected = "an array for each output that is evaluated";
+            Error::argument("do_evaluation", "labels", batch.labels().len(), expected)
+        };
+        let labels = batch.labels().get(output).ok_or_else(missing)?;
+        let run = self.inferring(batch.features(), batch.features_masks(), false);
+        Ok((labels, self.labels_mask(output, batch.labels_masks(), &run)))
     }
 
     /// The classification of all batches: DL4J's `evaluate`.
     ///
     /// # Errors
-    /// As [`Network::do_evaluation`].
+    /// [`Error::Invalid`] if the activation of the output layer is none of probabilities, such as ReLU; as
+    /// [`Network::do_evaluation`], which looks at outputs of any kind.
     #[track_caller]
     pub fn evaluate<B: Examples, I: DataIterator<B>>(&self, batches: I) -> Result<Evaluation> {
-        let mut evaluation = Evaluation::new(0);
+        self.evaluate_classes(batches, "Evaluation", Evaluation::new(0))
+    }
+
+    /// The ROC curve of all batches, with as many steps as [`Roc::new`] has: DL4J's `evaluateROC`.
+    ///
+    /// # Errors
+    /// As [`Roc::new`] and [`Network::evaluate`].
+    #[track_caller]
+    pub fn evaluate_roc<B: Examples, I: DataIterator<B>>(&self, batches: I, threshold_steps: usize) -> Result<Roc> {
+        self.evaluate_classes(batches, "Roc", Roc::new(threshold_steps)?)
+    }
+
+    /// A ROC curve for each class: DL4J's `evaluateROCMultiClass`.
+    ///
+    /// # Errors
+    /// As [`Network::evaluate_roc`].
+    #[track_caller]
+    pub fn evaluate_roc_multi_class<B: Examples, I: DataIterator<B>>(
+        &self,
+        batches: I,
+        threshold_steps: usize,
+    ) -> Result<RocMultiClass> {
+        self.evaluate_classes(batches, "RocMultiClass", RocMultiClass::new(threshold_steps)?)
+    }
+
+    /// What an evaluation of classes finds, unless the output cannot be one of classes.
+    #[track_caller]
+    fn evaluate_classes<B: Examples, I: DataIterator<B>, E: IEvaluation>(
+        &self,
+        batches: I,
+        name: &str,
+        mut evaluation: E,
+    ) -> Result<E> {
+        let op = &self.nodes[self.outputs[0]].op;
+        if let Some(activation) = op.layer().and_then(beyond_probabilities) {
+            let why = format!(
+                "Classifier evaluation using {name} class cannot be applied to output layers with activation functions \
+                 that are not probabilities (in range 0 to 1). Output layer type: {} has activation function \
+                 {activation:?}. do_evaluation(..) is without this check",
+                op.kind()
+            );
+            return called_here(Err(Error::invalid("evaluate", why)));
+        }
         self.do_evaluation(batches, &mut [&mut evaluation])?;
         Ok(evaluation)
     }
@@ -313,9 +404,14 @@ impl Network {
 
 /// The only one.
 fn one(mut all: Vec<Tensor>) -> Result<Tensor> {
-    if all.len() != 1 {
-        let expected = "one output; use outputs() for networks with several";
-        return Err(Error::argument("output", "outputs", all.len(), expected));
-    }
+    only(&all)?;
     Ok(all.remove(0))
+}
+
+fn only(all: &[Tensor]) -> Result<&Tensor> {
+    let expected = "one output; use outputs(), or do_evaluation_of(), for networks with several";
+    match all {
+        [one] => Ok(one),
+        _ => Err(Error::argument("output", "outputs", all.len(), expected)),
+    }
 }

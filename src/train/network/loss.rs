@@ -1,8 +1,11 @@
 //! Losses, with DL4J's formulas.
 
-use ndgc::{Error, Result, Tensor};
+use ndgc::{DType, Error, Result, Tensor, TensorExt};
 
 use super::activation::Activation;
+
+/// Where doubles begin to have gaps.
+const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// How far an output layer's answers are from the labels.
 ///
@@ -58,17 +61,24 @@ pub enum Loss {
 impl Loss {
     /// The score of each example, `[n]`: from the outputs before their activation (`[n, k]`, of series `[n, k, t]`),
     /// the activation, the labels, and a mask in which 0 means that it does not count (`[n]`, `[n, 1]`, `[n, t]`, or
-    /// the shape of the labels). Gradients flow back to `z`. The result belongs to the owner of `z`.
+    /// the shape of the labels, but of the cosine, which is of all outputs together). Labels that do not count may be
+    /// anything. Gradients flow back to `z`. The result belongs to the owner of `z`.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] if labels or mask do not fit.
+    /// [`Error::ShapeMismatch`] if labels or mask do not fit; [`Error::IndexOutOfRange`] and [`Error::Argument`] for
+    /// numbers that are no classes.
     #[track_caller]
     pub fn scores(self, z: &Tensor, activation: Activation, labels: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
         z.compose("loss", || {
-            let mut elements = self.elements(z, activation, labels)?;
-            if let Some(mask) = mask {
-                elements = elements.broadcast_mul(&mask_beside(mask, &elements)?)?;
-            }
+            let labels = self.labels_beside(labels, z)?;
+            let elements = match mask {
+                None => self.elements(z, activation, &labels)?,
+                Some(mask) => {
+                    let mask = mask_beside(mask, z)?;
+                    let (z, labels) = self.filled(z, activation, &labels, &mask)?;
+                    self.elements(&z, activation, &labels)?.broadcast_mul(&mask)?
+                }
+            };
             if elements.rank() == 1 { Ok(elements) } else { elements.flatten_from(1)?.sum(1) }
         })
     }
@@ -86,18 +96,47 @@ impl Loss {
         mean_of(&self.scores(z, activation, labels, mask)?)
     }
 
-    /// The score of each output: as large as the labels, or with one output where the loss is of all together.
+    /// The labels with the axes of the outputs, if they fit: those that are classes have one number for each row.
+    fn labels_beside(self, labels: &Tensor, z: &Tensor) -> Result<Tensor> {
+        let refused = |why: &str| Error::shape_mismatch("loss", z.dims(), labels.dims(), why);
+        if self != Loss::SparseMcxent {
+            return match z.dims() == labels.dims() {
+                true => labels.to_dtype(z.dtype()),
+                false => Err(refused("the labels must have the shape of the output")),
+            };
+        }
+        let classes = if labels.rank() == z.rank() { labels.clone() } else { labels.unsqueeze(1)? };
+        let mut sizes = classes.dims().iter().zip(z.dims()).enumerate();
+        let fit =
+            classes.rank() == z.rank() && sizes.all(|(axis, (&own, &of_z))| own == if axis == 1 { 1 } else { of_z });
+        match fit {
+            true => Ok(classes),
+            false => Err(refused("there must be one class for each row: [n] or [n, 1], of series [n, t] or [n, 1, t]")),
+        }
+    }
+
+    /// Outputs and labels, filled where the mask has 0: whatever is there, a formula may make NaN of it, and 0 times
+    /// that, or times its slope, is no 0. Every formula makes a number of ones.
+    fn filled(self, z: &Tensor, activation: Activation, labels: &Tensor, mask: &Tensor) -> Result<(Tensor, Tensor)> {
+        let of_outputs = mask.dim(1)? > 1;
+        if of_outputs && self == Loss::CosineProximity {
+            let why = "the cosine is of all outputs together; give a mask of one number for each row";
+            return Err(Error::shape_mismatch("loss", z.dims(), mask.dims(), why));
+        }
+        let left_out = mask.eq(0f64)?;
+        // A softmax makes what counts of all outputs of a row, also of those that do not.
+        let together = of_outputs && matches!(activation, Activation::Softmax | Activation::LogSoftmax);
+        let z = if together { z.clone() } else { z.masked_fill(&left_out, 1.0)? };
+        let label = if self == Loss::SparseMcxent { 0.0 } else { 1.0 };
+        Ok((z, labels.masked_fill(&left_out, label)?))
+    }
+
+    /// The score of each output, of labels that fit: as large as they are, or with one output where the loss is of all
+    /// together.
     fn elements(self, z: &Tensor, activation: Activation, labels: &Tensor) -> Result<Tensor> {
         if self == Loss::SparseMcxent {
-            let ids = if labels.rank() == z.rank() { labels.clone() } else { labels.unsqueeze(1)? };
-            let ids = ids.to_dtype(ndgc::DType::U32)?.contiguous()?;
-            return log_of(z, activation)?.contiguous()?.gather(&ids, 1)?.neg();
+            return log_of(z, activation)?.contiguous()?.gather(&indices("loss", labels)?, 1)?.neg();
         }
-        if z.dims() != labels.dims() {
-            let why = "the labels must have the shape of the output";
-            return Err(Error::shape_mismatch("loss", z.dims(), labels.dims(), why));
-        }
-        let labels = &labels.to_dtype(z.dtype())?;
         let y = || activation.forward(z);
         let difference = || y()?.sub(labels);
         let per_output = 1.0 / z.dim(1)? as f64;
@@ -142,6 +181,25 @@ impl Loss {
 /// The mean of the scores of examples.
 pub(super) fn mean_of(scores: &Tensor) -> Result<Tensor> {
     scores.sum_all()?.affine(1.0 / scores.elem_count().max(1) as f64, 0.0)
+}
+
+/// Numbers of classes, or of rows, as indices, whatever type they have.
+pub(super) fn indices(op: &'static str, given: &Tensor) -> Result<Tensor> {
+    let dtype = given.dtype();
+    if matches!(dtype, DType::U32 | DType::I64) {
+        return given.contiguous();
+    }
+    if dtype.is_float() {
+        // A cast would make 0 of NaN and of what is below it, and 2 of 2.7.
+        let all = given.to_dtype(DType::F64)?.to_vec::<f64>()?;
+        let is_whole = |number: f64| number.fract() == 0.0 && (0.0..WHOLE_MAX).contains(&number);
+        if let Some(place) = all.iter().position(|&number| !is_whole(number)) {
+            let found = format!("{} at place {place}", all[place]);
+            let expected = "a whole number from 0; mask what does not count, and round fractions first";
+            return Err(Error::argument(op, "index", found, expected));
+        }
+    }
+    given.to_dtype(DType::I64)?.contiguous()
 }
 
 /// The logarithm of an activation; of a softmax without overflow, and of others as DL4J has it, away from 0.

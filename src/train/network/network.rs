@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::panic::Location;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ndgc::{
@@ -17,14 +16,15 @@ use super::regularization::{GradientNormalization, Regularization};
 use super::updater::Updater;
 use super::vertex::GraphVertex;
 use super::weight_init::WeightInit;
-use super::workspaces::{ArrayType, LayerWorkspaceMgr, LayerWorkspaceMgrBuilder, WorkspaceMode};
+use super::workspaces::{ArrayType, LayerWorkspaceMgr, LayerWorkspaceMgrBuilder, NetworkId, WORKSPACES, WorkspaceMode};
 
 /// Layers, their parameters, and what trains them.
 ///
 /// Made by [`NetworkConfig::build`]. Parameters are owned by the network; what [`Network::output`] and its kin return
 /// is owned by its handles, and needs nothing of the network. Memory for what a step makes is used again by the next
 /// step (see [`WorkspaceMode`]), so that after the first steps nothing is asked of the system; a network that is
-/// dropped gives it back, if that happens on the thread that used it.
+/// dropped gives it back, if that happens on the thread that used it; the threads of a
+/// [`ParallelInference`](crate::train::ParallelInference) do so when it has another model.
 ///
 /// ```
 /// use ndgc::train::{Activation, DataSet, Dense, InputType, Loss, NetworkConfig, OutputLayer, Updater};
@@ -60,10 +60,14 @@ pub struct Network {
     pub(super) again: LayerWorkspaceMgr,
     pub(super) inference: LayerWorkspaceMgr,
     /// Ends the names of its workspaces, so that no other network's are meant.
-    pub(super) id: u64,
+    pub(super) id: NetworkId,
     pub(super) iteration: u64,
     pub(super) epoch: u64,
     pub(super) score: f64,
+    /// Which of several replicas it is: each draws numbers of its own.
+    pub(super) rank: u64,
+    /// Held by who asks for gradients of a network that threads share.
+    pub(super) turn: Mutex<()>,
     /// Behind a lock, so that threads may share the network for its outputs; only those who have it alone use them.
     pub(super) listeners: Mutex<Vec<Box<dyn TrainingListener>>>,
 }
@@ -158,8 +162,8 @@ impl NetworkConfig {
     /// The network, with parameters as they begin.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a name that is missing or there twice, a graph that is not one, or a layer whose input
-    /// does not fit; as [`Tensor::zeros`].
+    /// [`Error::Argument`] for a name that is missing or there twice, a graph that is not one, a layer whose input does
+    /// not fit, or a share of dropout that is none; as [`Tensor::zeros`].
     #[track_caller]
     pub fn build(self) -> Result<Network> {
         Network::new(self)
@@ -180,7 +184,6 @@ impl Network {
     /// The same, with parameters that begin as arrays of their names, if there are any: then nothing is made that is
     /// larger than they are.
     pub(super) fn assemble(config: NetworkConfig, given: Option<&HashMap<String, Tensor>>) -> Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         // A network outlives the cycle in which it is made.
         let _out = Workspace::scope_out();
         if config.inputs.is_empty() {
@@ -214,8 +217,6 @@ impl Network {
         for &output in &outputs {
             nodes[output].feeds_others = nodes.iter().any(|node| node.inputs.contains(&Source::Node(output)));
         }
-        // Relaxed: a number for each is all.
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let none = LayerWorkspaceMgr::no_workspaces();
         let mut network = Network {
             config,
@@ -225,10 +226,12 @@ impl Network {
             training: none.clone(),
             again: none.clone(),
             inference: none,
-            id,
+            id: NetworkId::new(),
             iteration: 0,
             epoch: 0,
             score: f64::NAN,
+            rank: 0,
+            turn: Mutex::default(),
             listeners: Mutex::default(),
         };
         network.place()?;
@@ -245,9 +248,7 @@ impl Network {
         // Two blocks: what a layer makes lives until the layer after the next one begins.
         let turns = over(nodes).policy_reset(ResetPolicy::EndOfBufferReached).overallocation_limit(1.0);
         let turns = turns.policy_allocation(AllocationPolicy::Overallocate).build()?;
-        let name = |name: &str| format!("{name}#{}", self.id);
-        let (all, act) = (name("WS_ALL_LAYERS_ACT"), name("WS_LAYER_ACT"));
-        let (working, rnn) = (name("WS_LAYER_WORKING_MEM"), name("WS_RNN_LOOP_WORKING_MEM"));
+        let [all, act, working, rnn, planning, _] = WORKSPACES.map(|name| format!("{name}#{}", self.id));
         let device = self.config.device.clone();
         let new = || LayerWorkspaceMgr::builder().device(&device);
         let loops = |mgr: LayerWorkspaceMgrBuilder| {
@@ -256,7 +257,7 @@ impl Network {
         let one = |name: &str, config| loops(new().default_workspace(name, config)).build();
         let single = || one(&all, &step);
         let plans = WorkspaceConfig::builder().policy_learning(LearningPolicy::Planned).build()?;
-        let planned = || one(&name("WS_ALL_LAYERS_PLANNED"), &plans);
+        let planned = || one(&planning, &plans);
         let apart = || {
             let mgr = loops(new().default_workspace(&working, &room)).with(ArrayType::Input, &all, &step);
             mgr.with(ArrayType::Activations, &all, &step).with(ArrayType::FfCache, &all, &step)
@@ -347,6 +348,11 @@ fn node(config: &NetworkConfig, place: usize, before: &[Node], begin: &mut Begin
             (Op::Layer(layer), settings, output, params)
         }
     };
+    let dropout = settings.dropout.unwrap_or(0.0);
+    if !(0.0..1.0).contains(&dropout) {
+        let value = format!("{dropout} in layer {} ({})", given.name, op.kind());
+        return Err(wrong("dropout", &value, "a share of at least 0 and less than 1"));
+    }
     let init = settings.weight_init.unwrap_or(config.weight_init);
     let params: Vec<(ParamInfo, Param)> =
         params.into_iter().map(|param| (info(config, settings, &given.name, &param), param)).collect();
@@ -364,7 +370,7 @@ fn node(config: &NetworkConfig, place: usize, before: &[Node], begin: &mut Begin
         params: params.into_iter().map(|(info, _)| info).collect(),
         name: given.name.clone(),
         normalization: settings.normalization.unwrap_or(config.normalization),
-        dropout: settings.dropout.unwrap_or(0.0),
+        dropout,
         wants_grad: trained || behind,
         feeds_others: true,
         memory: Mutex::default(),
@@ -428,8 +434,7 @@ impl Network {
 
     /// The workspaces of the network that this thread has.
     pub fn workspaces(&self) -> Vec<Workspace> {
-        let ending = format!("#{}", self.id);
-        Workspace::all_for_current_thread().into_iter().filter(|space| space.id().ends_with(&ending)).collect()
+        Workspace::all_for_current_thread().into_iter().filter(|space| self.id.has(space.id())).collect()
     }
 
     /// Gives the memory of the network's workspaces on this thread back. The next call makes them again.
@@ -459,6 +464,16 @@ impl Network {
     /// Passes over the data so far.
     pub fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// Sets the number of passes so far, which schedules look at.
+    pub fn set_epoch(&mut self, epoch: u64) {
+        self.epoch = epoch;
+    }
+
+    /// Which of the replicas that train together it is, from 0, as it is alone: each draws random numbers of its own.
+    pub(crate) fn set_rank(&mut self, rank: u64) {
+        self.rank = rank;
     }
 
     /// The score of the last batch, before its step; NaN before the first one.

@@ -37,9 +37,7 @@ impl Network {
     /// [`Error::CannotFindTensor`] if there is none of this name; as [`Var::set`].
     #[track_caller]
     pub fn set_param(&self, name: &str, values: &Tensor) -> Result<()> {
-        let var = self.find(name)?;
-        let values = values.to_dtype(var.dtype())?;
-        var.set(&if values.device() == var.device() { values } else { values.to_device(var.device())? })
+        set(self.find(name)?, values)
     }
 
     /// Sets all parameters that are named, as [`Network::set_param`]; none if a name is unknown.
@@ -47,16 +45,19 @@ impl Network {
     /// # Errors
     /// As [`Network::set_param`].
     #[track_caller]
-    pub fn set_params<'a>(&self, values: impl IntoIterator<Item = (&'a str, &'a Tensor)> + Clone) -> Result<()> {
-        for (name, values) in values.clone() {
-            let var = self.find(name)?;
+    pub fn set_params<'a>(&self, values: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<()> {
+        let known: HashMap<&str, &Var> = self.params().collect();
+        let mut found = Vec::with_capacity(known.len());
+        for (name, values) in values {
+            let Some(&var) = known.get(name) else { return Err(Error::no_tensor(name, None, self.param_names())) };
             if var.dims() != values.dims() {
                 let why = format!("the parameter {name} has another shape");
                 return called_here(Err(Error::shape_mismatch("set_params", var.dims(), values.dims(), why)));
             }
+            found.push((var, values));
         }
-        for (name, values) in values {
-            self.set_param(name, values)?;
+        for (var, values) in found {
+            set(var, values)?;
         }
         Ok(())
     }
@@ -91,10 +92,7 @@ impl Network {
 
     /// Those that are there.
     pub(super) fn known_state(&self) -> Vec<(String, Tensor)> {
-        let of = |(param, _): (&ParamInfo, &Var)| {
-            let names = param.updater.state().iter().zip(param.state().clone());
-            names.map(|(name, array)| (format!("{}/{name}", param.name), array)).collect::<Vec<_>>()
-        };
+        let of = |(param, _): (&ParamInfo, &Var)| state_names(param).zip(param.state().clone()).collect::<Vec<_>>();
         self.named().flat_map(of).collect()
     }
 
@@ -127,13 +125,19 @@ impl Network {
         Ok(other)
     }
 
-    /// Takes parameters, updater state and counts of a network with the same settings.
+    /// Takes parameters, updater state and counts of a network with the same settings. State that the other does not
+    /// have yet begins again here too.
     ///
     /// # Errors
     /// As [`Network::set_params`].
     #[track_caller]
     pub fn follow(&mut self, other: &Network) -> Result<()> {
-        self.set_params(other.params().map(|(name, var)| (name, var.as_tensor())).collect::<Vec<_>>())?;
+        self.set_params(other.params().map(|(name, var)| (name, var.as_tensor())))?;
+        for ((param, _), (theirs, _)) in self.named().zip(other.named()) {
+            if theirs.state().is_empty() {
+                param.state().clear();
+            }
+        }
         let state = other.known_state();
         if !state.is_empty() {
             self.set_updater_state(state.iter().map(|(name, array)| (name.as_str(), array)))?;
@@ -231,4 +235,16 @@ impl Network {
             node.inputs.iter().map(name).collect::<Vec<_>>().join(", "),
         ]
     }
+}
+
+/// The names of what a parameter's updater keeps, as `0_W/M`.
+pub(super) fn state_names(param: &ParamInfo) -> impl Iterator<Item = String> {
+    param.updater.state().iter().map(|name| format!("{}/{name}", param.name))
+}
+
+/// Sets a parameter to numbers of its shape.
+#[track_caller]
+fn set(var: &Var, values: &Tensor) -> Result<()> {
+    let values = values.to_dtype(var.dtype())?;
+    var.set(&if values.device() == var.device() { values } else { values.to_device(var.device())? })
 }

@@ -1,6 +1,8 @@
 //! Where the arrays of a network lie: kinds of arrays, and the workspace of each.
 
-use std::sync::Arc;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ndgc::{
     CycleLease, DType, Device, Error, ResetPolicy, Result, ScopeOut, Shape, Tensor, Workspace, WorkspaceConfig,
@@ -103,6 +105,103 @@ enum Placement {
     Unknown,
     Out,
     In(Arc<str>, WorkspaceConfig),
+}
+
+/// The workspaces of a network: for activations, for those of layers in turn, for the room of a layer and of a step of
+/// a series, for all of it by plan, and for outputs. The network's number ends their names.
+pub(super) const WORKSPACES: [&str; 6] = [
+    "WS_ALL_LAYERS_ACT",
+    "WS_LAYER_ACT",
+    "WS_LAYER_WORKING_MEM",
+    "WS_RNN_LOOP_WORKING_MEM",
+    "WS_ALL_LAYERS_PLANNED",
+    "WS_OUTPUT_MEM",
+];
+
+/// The networks that live, and some that ended since the last one was made.
+static NETWORKS: Mutex<Vec<(u64, Arc<AtomicBool>)>> = Mutex::new(Vec::new());
+/// How many ended.
+static ENDED: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// How many had ended when this thread last destroyed its workspaces of such.
+    static SEEN: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The number of a network, and whether it lives: until this is dropped.
+#[derive(Debug)]
+pub(super) struct NetworkId {
+    number: u64,
+    lives: Arc<AtomicBool>,
+}
+
+impl NetworkId {
+    pub(super) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        // Relaxed: a number for each is all; and who still lives here will be gone the next time.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let lives = Arc::new(AtomicBool::new(true));
+        let mut networks = NETWORKS.lock().unwrap_or_else(PoisonError::into_inner);
+        networks.retain(|(_, lives)| lives.load(Ordering::Relaxed));
+        networks.push((number, Arc::clone(&lives)));
+        NetworkId { number, lives }
+    }
+
+    /// Whether a workspace of this name is one of the network's.
+    pub(super) fn has(&self, workspace: &str) -> bool {
+        network_of(workspace) == Some(self.number)
+    }
+}
+
+impl std::fmt::Display for NetworkId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.number)
+    }
+}
+
+impl Drop for NetworkId {
+    fn drop(&mut self) {
+        // Without the lock: a forked child drops networks too, and another thread may have had it.
+        // Relaxed: who counts this one sees it, by the next line.
+        self.lives.store(false, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `any_ended`.
+        ENDED.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// The number of the network that has a workspace of this name.
+fn network_of(workspace: &str) -> Option<u64> {
+    let (name, number) = workspace.rsplit_once('#')?;
+    WORKSPACES.contains(&name).then(|| number.parse().ok())?
+}
+
+// Networks that ended on other threads.
+impl LayerWorkspaceMgr {
+    /// Whether networks ended since this thread last destroyed what it had of such.
+    pub(crate) fn any_ended() -> bool {
+        // Acquire: pairs with the Release of a network's end.
+        ENDED.load(Ordering::Acquire) != SEEN.get()
+    }
+
+    /// Destroys this thread's workspaces of networks that ended. It costs next to nothing where none did.
+    pub(crate) fn release_ended() {
+        // Acquire: pairs with the Release of a network's end; those that are counted are seen to have ended.
+        let count = ENDED.load(Ordering::Acquire);
+        if SEEN.replace(count) == count {
+            return;
+        }
+        let networks = NETWORKS.lock().unwrap_or_else(PoisonError::into_inner);
+        // Relaxed: by the count.
+        let lives = |number| networks.iter().any(|(own, lives)| *own == number && lives.load(Ordering::Relaxed));
+        let all = Workspace::all_for_current_thread().into_iter();
+        let ended = all.filter(|space| network_of(space.id()).is_some_and(|number| !lives(number)));
+        let ended: Vec<Workspace> = ended.collect();
+        drop(networks);
+        for workspace in ended {
+            // What is open stays; it ends with the thread.
+            let _ = workspace.destroy();
+        }
+    }
 }
 
 /// Says for each [`ArrayType`] which workspace takes it, for authors of layers.

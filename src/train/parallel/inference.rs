@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use ndgc::{Error, Result, Tensor, Workspace, no_grad};
 
+use super::super::network::LayerWorkspaceMgr;
 use super::super::place::called_here;
 use super::model::Model;
 
@@ -31,6 +32,11 @@ pub enum InferenceMode {
 #[derive(Clone)]
 pub struct ParallelInferenceBuilder {
     model: Arc<dyn Model>,
+    settings: Settings,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Settings {
     mode: InferenceMode,
     workers: usize,
     batch_limit: usize,
@@ -40,13 +46,7 @@ pub struct ParallelInferenceBuilder {
 
 impl fmt::Debug for ParallelInferenceBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ParallelInferenceBuilder")
-            .field("mode", &self.mode)
-            .field("workers", &self.workers)
-            .field("batch_limit", &self.batch_limit)
-            .field("queue_limit", &self.queue_limit)
-            .field("max_latency", &self.max_latency)
-            .finish_non_exhaustive()
+        f.debug_struct("ParallelInferenceBuilder").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
@@ -54,14 +54,14 @@ impl ParallelInferenceBuilder {
     /// Who runs the model; [`InferenceMode::Batched`] unless this says something else.
     #[must_use]
     pub fn inference_mode(mut self, mode: InferenceMode) -> Self {
-        self.mode = mode;
+        self.settings.mode = mode;
         self
     }
 
     /// Threads that answer; 1 unless this says something else.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
-        self.workers = workers;
+        self.settings.workers = workers;
         self
     }
 
@@ -69,14 +69,14 @@ impl ParallelInferenceBuilder {
     /// more. ND4J counts requests, so that its batches have no limit.
     #[must_use]
     pub fn batch_limit(mut self, rows: usize) -> Self {
-        self.batch_limit = rows;
+        self.settings.batch_limit = rows;
         self
     }
 
     /// The most requests that wait; further callers wait for a place. 64 unless this says something else.
     #[must_use]
     pub fn queue_limit(mut self, requests: usize) -> Self {
-        self.queue_limit = requests;
+        self.settings.queue_limit = requests;
         self
     }
 
@@ -84,7 +84,7 @@ impl ParallelInferenceBuilder {
     /// when a worker is free is a batch.
     #[must_use]
     pub fn max_latency(mut self, latency: Duration) -> Self {
-        self.max_latency = latency;
+        self.settings.max_latency = latency;
         self
     }
 
@@ -95,19 +95,21 @@ impl ParallelInferenceBuilder {
     /// had.
     #[track_caller]
     pub fn build(self) -> Result<ParallelInference> {
-        let limits = [("workers", self.workers), ("batch_limit", self.batch_limit), ("queue_limit", self.queue_limit)];
+        let ParallelInferenceBuilder { model, settings } = self;
+        let Settings { mode, workers, batch_limit, queue_limit, .. } = settings;
+        let limits = [("workers", workers), ("batch_limit", batch_limit), ("queue_limit", queue_limit)];
         if let Some((argument, value)) = limits.into_iter().find(|(_, value)| *value == 0) {
             let (op, expected, value) = ("ParallelInference", "at least 1", value.to_string());
             return called_here(Err(Error::argument(op, argument, value, expected)));
         }
-        let workers = if self.mode == InferenceMode::InPlace { 0 } else { self.workers };
+        let workers = if mode == InferenceMode::InPlace { 0 } else { workers };
         let shared = Arc::new(Shared {
-            model: Mutex::new(Arc::clone(&self.model)),
+            model: Mutex::new(model),
             queue: Mutex::new(Queue { waiting: VecDeque::new(), gathering: false, closed: false }),
             arrived: Condvar::new(),
             taken: Condvar::new(),
             served: (0..workers).map(|_| AtomicU64::new(0)).collect(),
-            settings: self,
+            settings,
         });
         let mut all = ParallelInference { shared, workers: Mutex::new(Vec::new()), process: process::id() };
         for worker in 0..workers {
@@ -162,14 +164,9 @@ impl fmt::Debug for ParallelInference {
 impl ParallelInference {
     /// Settings to begin with, for this model.
     pub fn builder(model: impl Model + 'static) -> ParallelInferenceBuilder {
-        ParallelInferenceBuilder {
-            model: Arc::new(model),
-            mode: InferenceMode::default(),
-            workers: 1,
-            batch_limit: 32,
-            queue_limit: 64,
-            max_latency: Duration::ZERO,
-        }
+        let (mode, max_latency) = (InferenceMode::default(), Duration::ZERO);
+        let settings = Settings { mode, workers: 1, batch_limit: 32, queue_limit: 64, max_latency };
+        ParallelInferenceBuilder { model: Arc::new(model), settings }
     }
 
     /// The output for an input of one or more rows. Waits for it.
@@ -216,10 +213,14 @@ impl ParallelInference {
     }
 
     /// Answers with another model from now on. Requests that are being answered still get the old one's; no batch has
-    /// answers of both. A forked child answers nothing, and changes none.
+    /// answers of both. Workers then give back the workspaces of a network that is gone, callers in place with their
+    /// next request. A forked child answers nothing, and changes none.
     pub fn update_model(&self, model: impl Model + 'static) {
         if self.process == process::id() {
-            *lock(&self.shared.model) = Arc::new(model);
+            let before = std::mem::replace(&mut *lock(&self.shared.model), Arc::new(model));
+            // Without the lock: it may be large.
+            drop(before);
+            self.shared.tell_idle();
         }
     }
 
@@ -258,7 +259,7 @@ impl Drop for ParallelInference {
 
 /// What callers and workers share.
 struct Shared {
-    settings: ParallelInferenceBuilder,
+    settings: Settings,
     model: Mutex<Arc<dyn Model>>,
     queue: Mutex<Queue>,
     /// A request came, or a worker stopped gathering.
@@ -341,13 +342,31 @@ impl Shared {
             // Relaxed: as in `served`.
             self.served[worker].fetch_add(batch.len() as u64, Ordering::Relaxed);
             answer(&*self.model(), batch);
+            if LayerWorkspaceMgr::any_ended() {
+                // The model was replaced meanwhile, and this was the last one to use it.
+                self.tell_idle();
+            }
         }
+    }
+
+    /// Lets the workers that wait look whether a network ended.
+    fn tell_idle(&self) {
+        // Under the lock: none is between its look and its wait.
+        let _queue = self.lock();
+        self.arrived.notify_all();
     }
 
     /// The next requests to answer together; None at the end.
     fn take(&self) -> Option<Vec<Request>> {
         let mut queue = self.lock();
         while !queue.closed && (queue.gathering || queue.waiting.is_empty()) {
+            if LayerWorkspaceMgr::any_ended() {
+                // Without the lock: pages that go back take a while.
+                drop(queue);
+                LayerWorkspaceMgr::release_ended();
+                queue = self.lock();
+                continue;
+            }
             queue = self.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
         let first = queue.waiting.pop_front()?;
@@ -456,6 +475,8 @@ fn together(model: &dyn Model, batch: &[Request]) -> Result<Vec<Vec<Tensor>>> {
 
 /// The model's answer; a panic is an error.
 fn run(model: &dyn Model, inputs: &[Tensor], masks: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
+    // This thread may have answered with a network that was replaced.
+    LayerWorkspaceMgr::release_ended();
     let made = catch_unwind(AssertUnwindSafe(|| no_grad(|| model.outputs(inputs, masks))));
     made.unwrap_or_else(|panic| {
         Err(Error::invalid("ParallelInference", format!("the model panicked: {}", text_of(&*panic))))

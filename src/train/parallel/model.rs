@@ -65,11 +65,12 @@ pub trait ParallelModel: Sized + Send + 'static {
     /// Those of the operations inside.
     fn gradients(&mut self, batch: &MultiDataSet) -> Result<(f64, Vec<(String, Tensor)>)>;
 
-    /// One step with these gradients, in the order in which they were handed out.
+    /// One step with these gradients, in the order in which they were handed out; the score is the mean of all the
+    /// examples that they are of.
     ///
     /// # Errors
     /// Those of the operations inside.
-    fn apply_gradients(&mut self, gradients: &[(String, Tensor)]) -> Result<()>;
+    fn apply_gradients(&mut self, gradients: &[(String, Tensor)], score: f64) -> Result<()>;
 
     /// The parameters, and what else is learned and averaged.
     ///
@@ -88,6 +89,37 @@ pub trait ParallelModel: Sized + Send + 'static {
 
     /// Sets the number of steps so far.
     fn set_iteration(&mut self, iteration: u64);
+
+    /// Passes over the data so far, for models that count them.
+    fn epoch(&self) -> u64 {
+        0
+    }
+
+    /// Sets the number of passes so far.
+    fn set_epoch(&mut self, epoch: u64) {
+        let _ = epoch;
+    }
+
+    /// Sets which of the replicas it is, from 0, so that each draws random numbers of its own.
+    fn set_rank(&mut self, rank: usize) {
+        let _ = rank;
+    }
+
+    /// A pass over the data begins. The first replica alone is told; it has the listeners.
+    ///
+    /// # Errors
+    /// What should end the training.
+    fn begin_epoch(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// A pass over the data ended, and is to be counted. The first replica alone is told.
+    ///
+    /// # Errors
+    /// What should end the training.
+    fn end_epoch(&mut self) -> Result<()> {
+        Ok(())
+    }
 
     /// Sets how workspaces are used in training.
     ///

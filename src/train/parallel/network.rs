@@ -1,6 +1,6 @@
 //! Networks, trained by several workers and asked by many callers.
 
-use ndgc::{Result, Tensor, Var};
+use ndgc::{Error, Result, Tensor, Var};
 
 use super::super::data::MultiDataSet;
 use super::super::network::{Network, WorkspaceMode};
@@ -28,12 +28,19 @@ impl ParallelModel for Network {
     }
 
     fn gradients(&mut self, batch: &MultiDataSet) -> Result<(f64, Vec<(String, Tensor)>)> {
+        if let Some((length, steps)) = self.segments(batch) {
+            let why = format!(
+                "shared gradients are of whole series: {steps} steps are more than the {length} of tbptt_length; average \
+                 parameters (TrainingMode::Averaging), or give shorter series"
+            );
+            return Err(Error::invalid("fit", why));
+        }
         let (gradients, score) = self.compute_gradient_and_score(batch)?;
         Ok((score, gradients))
     }
 
-    fn apply_gradients(&mut self, gradients: &[(String, Tensor)]) -> Result<()> {
-        Network::apply_gradients(self, gradients)
+    fn apply_gradients(&mut self, gradients: &[(String, Tensor)], score: f64) -> Result<()> {
+        self.apply(gradients, score)
     }
 
     fn parameters(&self) -> Result<Vec<(String, Tensor)>> {
@@ -51,6 +58,26 @@ impl ParallelModel for Network {
 
     fn set_iteration(&mut self, iteration: u64) {
         Network::set_iteration(self, iteration);
+    }
+
+    fn epoch(&self) -> u64 {
+        Network::epoch(self)
+    }
+
+    fn set_epoch(&mut self, epoch: u64) {
+        Network::set_epoch(self, epoch);
+    }
+
+    fn set_rank(&mut self, rank: usize) {
+        Network::set_rank(self, rank as u64);
+    }
+
+    fn begin_epoch(&mut self) -> Result<()> {
+        Network::begin_epoch(self)
+    }
+
+    fn end_epoch(&mut self) -> Result<()> {
+        Network::end_epoch(self)
     }
 
     fn set_workspace_mode(&mut self, mode: &WorkspaceMode) -> Result<()> {

@@ -228,7 +228,7 @@ enum Job {
 
 struct Shared {
     settings: Settings,
-    /// The last score of each worker; NaN before.
+    /// The last score of each worker.
     scores: Vec<Score>,
     /// The mean score of the last averaging.
     score: Score,
@@ -237,22 +237,27 @@ struct Shared {
     failure: Mutex<Option<Error>>,
 }
 
-/// A number that one thread writes and others look at.
+/// A number that one thread writes and others look at, if there is one: a training that diverged has NaN.
 struct Score(AtomicU64);
 
 impl Score {
+    /// The bits of a NaN that no score is stored as.
+    const NONE: u64 = u64::MAX;
+
     fn new() -> Self {
-        Score(AtomicU64::new(f64::NAN.to_bits()))
+        Score(AtomicU64::new(Score::NONE))
     }
 
-    fn get(&self) -> f64 {
+    fn get(&self) -> Option<f64> {
         // Relaxed: a number alone, from which nothing follows for other memory.
-        f64::from_bits(self.0.load(Ordering::Relaxed))
+        let bits = self.0.load(Ordering::Relaxed);
+        (bits != Score::NONE).then(|| f64::from_bits(bits))
     }
 
-    fn set(&self, score: f64) {
+    fn set(&self, score: Option<f64>) {
+        let bits = score.map_or(Score::NONE, |score| if score.is_nan() { f64::NAN } else { score }.to_bits());
         // Relaxed: as in `get`.
-        self.0.store(score.to_bits(), Ordering::Relaxed);
+        self.0.store(bits, Ordering::Relaxed);
     }
 }
 
@@ -315,7 +320,8 @@ impl<M: ParallelModel> ParallelWrapper<M> {
         }
         let ended = self.end();
         // A panic of the iterator is its user's.
-        fed.unwrap_or_else(|panic| resume_unwind(panic)).and(ended)
+        fed.unwrap_or_else(|panic| resume_unwind(panic)).and(ended)?;
+        self.model().end_epoch()
     }
 
     /// The model: what [`ParallelWrapper::fit`] made of it.
@@ -353,16 +359,17 @@ impl<M: ParallelModel> ParallelWrapper<M> {
         called_here(self.workers.iter().map(|worker| lock(&worker.model).parameters()).collect())
     }
 
-    /// The mean score of all workers at the last averaging; None before.
+    /// The mean score of all workers at the last averaging; None before; NaN if one of them is.
     pub fn score(&self) -> Option<f64> {
-        Some(self.shared.score.get()).filter(|score| !score.is_nan())
+        self.shared.score.get()
     }
 
     /// Brings all replicas to the model's numbers, and joins the workers. Returns the steps that the model made so far,
     /// and what ends the calls of workers that wait for each other.
     fn begin(&mut self) -> Result<(u64, Option<Breaker>)> {
-        let mut model = lock(&self.workers[0].model);
-        let steps = model.iteration();
+        let mut model = self.model();
+        model.begin_epoch()?;
+        let (steps, epoch) = (model.iteration(), model.epoch());
         let (parameters, state) = (model.parameters()?, model.updater_state()?);
         drop(model);
         for worker in &self.workers[1..] {
@@ -371,7 +378,9 @@ impl<M: ParallelModel> ParallelWrapper<M> {
             let pairs = own.zip(parameters.iter().chain(&state));
             pairs.into_iter().try_for_each(|((_, own), (_, new))| no_grad(|| own.copy_(new)))?;
             replica.set_iteration(steps);
+            replica.set_epoch(epoch);
         }
+        self.shared.scores.iter().for_each(|score| score.set(None));
         self.shared.set_failed(false);
         *lock(&self.shared.failure) = None;
         let mut breaker = None;
@@ -478,6 +487,7 @@ impl<M: ParallelModel> Worker<M> {
         for job in jobs {
             let job = match job {
                 Job::Begin(communicator) => {
+                    lock(&self.model).set_rank(communicator.rank());
                     joined = Some(communicator);
                     continue;
                 }
@@ -515,7 +525,7 @@ impl<M: ParallelModel> Worker<M> {
         let mut model = lock(&self.model);
         let average = match job {
             Job::Fit(batch, average) => {
-                self.shared.scores[self.rank].set(model.fit_batch(&batch)?);
+                self.shared.scores[self.rank].set(Some(model.fit_batch(&batch)?));
                 average
             }
             Job::Share(batch, counts) => {
@@ -542,15 +552,17 @@ impl<M: ParallelModel> Worker<M> {
     ) -> Result<()> {
         let (score, gradients) = model.gradients(batch)?;
         let examples = if counts { batch.num_examples() as f64 } else { 0. };
-        no_grad(|| {
+        let mean = no_grad(|| {
             let sums = Tensor::from_slice(&[score * examples, examples], 2, &Device::Cpu)?;
             let scale = |factor: f64| gradients.iter().try_for_each(|(_, array)| array.affine_(factor, 0.).map(drop));
             scale(examples)?;
             let arrays = gradients.iter().map(|(_, array)| array).chain([&sums]);
             communicator.all_reduce(&arrays.cloned().collect::<Vec<_>>(), 1.)?;
-            scale(1. / self.report(&sums, communicator)?)
+            let (mean, weights) = self.report(&sums, communicator)?;
+            scale(1. / weights)?;
+            Ok::<_, Error>(mean)
         })?;
-        model.apply_gradients(&gradients)
+        model.apply_gradients(&gradients, mean)
     }
 
     fn average(&self, model: &mut M, communicator: &mut dyn Communicator) -> Result<()> {
@@ -560,8 +572,7 @@ impl<M: ParallelModel> Worker<M> {
         }
         // Counters, if there are any, are equal everywhere.
         arrays.retain(|array| array.dtype().is_float());
-        let score = self.shared.scores[self.rank].get();
-        let known = if score.is_nan() { [0., 0.] } else { [score, 1.] };
+        let known = self.shared.scores[self.rank].get().map_or([0., 0.], |score| [score, 1.]);
         no_grad(|| {
             let sums = Tensor::from_slice(&known, 2, &Device::Cpu)?;
             arrays.push(sums.clone());
@@ -573,17 +584,17 @@ impl<M: ParallelModel> Worker<M> {
         })
     }
 
-    /// The mean score of all ranks, from the sums of weighed scores and of weights. Returns the latter.
-    fn report(&self, sums: &Tensor, communicator: &dyn Communicator) -> Result<f64> {
+    /// The mean score of all ranks, from the sums of weighed scores and of weights. Returns it, and the latter.
+    fn report(&self, sums: &Tensor, communicator: &dyn Communicator) -> Result<(f64, f64)> {
         let sums = sums.to_vec1::<f64>()?;
         let (mean, weights) = (sums[0] / sums[1], sums[1]);
         if self.rank == 0 {
-            self.shared.score.set(mean);
+            self.shared.score.set(Some(mean));
             if self.shared.settings.report_score && communicator.rank() == 0 {
                 eprintln!("averaged score: {mean}");
             }
         }
-        Ok(weights)
+        Ok((mean, weights))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Convolution and pooling.
 
-use ndgc::{Result, Tensor};
+use ndgc::{Result, Tensor, TensorExt};
 
 use super::super::activation::Activation;
 use super::super::json::json_struct;
@@ -122,9 +122,16 @@ impl PoolingType {
         match self {
             PoolingType::Max | PoolingType::Avg => mean(x),
             PoolingType::Sum => mean(x)?.affine(count, 0.0),
-            PoolingType::PNorm(p) => mean(&x.abs()?.powf(p)?)?.affine(count, 0.0)?.powf(1.0 / p),
+            PoolingType::PNorm(p) => root(&mean(&x.abs()?.powf(p)?)?.affine(count, 0.0)?, p),
         }
     }
+}
+
+/// The root of order `p` of sums of powers. Of 0 it is 0, and so is its gradient: the slope there is infinite, and NaN
+/// times that of the powers, which is 0.
+fn root(sums: &Tensor, p: f64) -> Result<Tensor> {
+    let nothing = sums.eq(0f64)?;
+    sums.masked_fill(&nothing, 1.0)?.powf(1.0 / p)?.masked_fill(&nothing, 0.0)
 }
 
 /// Makes images smaller, window by window.
@@ -177,7 +184,7 @@ impl Layer for Subsampling {
 }
 
 /// Takes all steps of a series, or all pixels of a channel, together: `[n, size, t]` or `[n, channels, h, w]` to
-/// `[n, size]`. Steps that a mask leaves out do not count.
+/// `[n, size]`. Steps that a mask leaves out do not count; where it leaves out all, there is 0.
 #[derive(Clone, Debug)]
 pub struct GlobalPooling(pub PoolingType);
 
@@ -207,14 +214,15 @@ impl Layer for GlobalPooling {
         pass.result(|| {
             x.compose("global_pooling", || match self.0 {
                 PoolingType::Max => {
-                    let low = mask.affine(1e30, -1e30)?;
-                    x.broadcast_mul(&mask)?.broadcast_add(&low)?.max(2)
+                    let left_out = mask.eq(0f64)?;
+                    let largest = x.masked_fill(&left_out, f64::NEG_INFINITY)?.max(2)?;
+                    largest.masked_fill(&left_out.min(2)?, 0.0)
                 }
                 PoolingType::Avg => {
                     x.broadcast_mul(&mask)?.sum(2)?.broadcast_div(&mask.sum(2)?.clamp(1.0, f64::INFINITY)?)
                 }
                 PoolingType::Sum => x.broadcast_mul(&mask)?.sum(2),
-                PoolingType::PNorm(p) => x.abs()?.powf(p)?.broadcast_mul(&mask)?.sum(2)?.powf(1.0 / p),
+                PoolingType::PNorm(p) => root(&x.abs()?.powf(p)?.broadcast_mul(&mask)?.sum(2)?, p),
             })
         })
     }

@@ -1,11 +1,13 @@
 //! Layers of one weight, and what has none.
 
-use ndgc::{Error, Result, Tensor, is_grad_enabled};
+use std::any::Any;
+
+use ndgc::{DType, Error, Result, Tensor, TensorExt, is_grad_enabled};
 
 use super::super::activation::Activation;
 use super::super::json::json_struct;
 use super::super::layer::{InputType, Layer, Param, Pass, unfit};
-use super::super::loss::{Loss, mask_beside};
+use super::super::loss::{Loss, indices, mask_beside};
 
 /// `x W + b`, and an activation. `W` is `[in, out]`.
 ///
@@ -224,6 +226,20 @@ impl Layer for LossLayer {
     }
 }
 
+/// The activation of a layer that ends a network, if what comes out are no probabilities: as DL4J tells it, and of
+/// GELU and Mish too. A [`LossLayer`] without an activation may be given probabilities.
+pub(crate) fn beyond_probabilities(layer: &dyn Layer) -> Option<Activation> {
+    use Activation::{HardSigmoid, LogSoftmax, RectifiedTanh, Sigmoid, Softmax};
+    let layer: &dyn Any = layer;
+    let of_loss = || layer.downcast_ref::<LossLayer>().map(|layer| layer.activation);
+    let found = match layer.downcast_ref::<OutputLayer>() {
+        Some(layer) => Some(layer.dense.activation),
+        None => of_loss().filter(|activation| *activation != Activation::Identity),
+    };
+    // Logarithms of probabilities have their order.
+    found.filter(|activation| !matches!(activation, HardSigmoid | LogSoftmax | RectifiedTanh | Sigmoid | Softmax))
+}
+
 /// An activation as a layer.
 #[derive(Clone, Debug)]
 pub struct ActivationLayer(pub Activation);
@@ -265,7 +281,8 @@ impl Layer for DropoutLayer {
 }
 
 /// A learnt row for each number: `[n]` or `[n, 1]` to `[n, size]`; of series `[n, t]` or `[n, 1, t]` to `[n, size, t]`.
-/// `W` is `[vocabulary, size]`.
+/// `W` is `[vocabulary, size]`. Numbers may be of any type; floats that are not whole, or below 0, are refused unless a
+/// mask leaves them out, for which the host reads them: integers cost nothing.
 #[derive(Clone, Debug)]
 pub struct Embedding {
     vocabulary: usize,
@@ -283,6 +300,19 @@ impl Embedding {
     pub fn sequence(vocabulary: usize, size: usize) -> Self {
         Embedding { vocabulary, size, series: true }
     }
+
+    /// The numbers as indices; where the mask has 0, whatever is there, that of the first row.
+    fn rows(x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        // No u32 is below 0.
+        let mask = pass.mask().filter(|mask| mask.elem_count() == x.elem_count() && x.dtype() != DType::U32);
+        match mask {
+            Some(mask) => {
+                let left_out = mask.to_dtype(DType::F32)?.eq(0f64)?.reshape(x.dims())?;
+                indices("embedding", &x.masked_fill(&left_out, 0.0)?)
+            }
+            None => indices("embedding", x),
+        }
+    }
 }
 
 impl Layer for Embedding {
@@ -299,7 +329,7 @@ impl Layer for Embedding {
     }
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
-        let ids = x.to_dtype(ndgc::DType::U32)?.contiguous()?;
+        let ids = Self::rows(x, pass)?;
         let weight = pass.param(0)?;
         match *x.dims() {
             [n] | [n, 1] if !self.series => pass.result(|| weight.embedding(&ids.reshape(n)?)),

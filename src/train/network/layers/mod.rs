@@ -9,6 +9,7 @@ mod recurrent;
 
 pub use attention::SelfAttention;
 pub use convolution::{Convolution2D, GlobalPooling, PoolingType, Subsampling};
+pub(super) use dense::beyond_probabilities;
 pub use dense::{ActivationLayer, Dense, DropoutLayer, Embedding, LossLayer, OutputLayer, RnnOutputLayer};
 pub use module::ModuleLayer;
 pub use normalization::{BatchNormalization, LayerNormalization};

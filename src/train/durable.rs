@@ -1,0 +1,53 @@
+//! Files that are whole whenever the program or the machine ends.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ndgc::{Error, Result};
+
+/// Writes a file of these bytes. What had its name stays whole until they are on the disk.
+///
+/// # Errors
+/// [`Error::File`]; what had the name has it still, or the bytes do.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let mut beside = path.as_os_str().to_owned();
+    // Relaxed: a number for each is all.
+    beside.push(format!(".{}-{}.part", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+    let write = || {
+        let mut file = File::create(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&beside, path)?;
+        sync_folder(path)
+    };
+    write().map_err(|error| {
+        let _ = fs::remove_file(&beside);
+        Error::file(Some(path), None, error.to_string())
+    })
+}
+
+/// Brings a file that has its name to the disk, and the name.
+///
+/// # Errors
+/// [`Error::File`].
+pub(super) fn sync(path: &Path) -> Result<()> {
+    let synced = File::open(path).and_then(|file| file.sync_all()).and_then(|()| sync_folder(path));
+    synced.map_err(|error| Error::file(Some(path), None, error.to_string()))
+}
+
+/// Brings the names of a file's folder to the disk, where there is a way: not on every system and file system, nor in a
+/// folder that may be written and not read.
+fn sync_folder(file: &Path) -> io::Result<()> {
+    if !cfg!(unix) {
+        return Ok(());
+    }
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let no_way = [ErrorKind::InvalidInput, ErrorKind::Unsupported, ErrorKind::PermissionDenied];
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        Err(error) if no_way.contains(&error.kind()) => Ok(()),
+        done => done,
+    }
+}
