@@ -337,6 +337,19 @@ impl Device {
         }
     }
 
+    /// Bytes of the largest block that is kept for reuse.
+    pub(crate) fn largest_free(&self) -> u64 {
+        if system::is_forked_child() {
+            return 0;
+        }
+        match self {
+            Device::Cpu => host::pool::largest_free(),
+            Device::Sim(sim) => sim.largest_free(),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => cuda.largest_free(),
+        }
+    }
+
     /// Takes the peak as of now.
     pub fn reset_peak(&self) {
         if system::is_forked_child() {

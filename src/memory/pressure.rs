@@ -505,6 +505,7 @@ fn exhausted(context: &ThreadContext, what: (&'static str, &Device, usize), why:
     }
     error.thread = context.number;
     (error.active, error.cached, error.limit) = (memory.active, memory.cached, memory.limit);
+    error.largest_free = device.largest_free();
     (error.reclaimed, error.steps) = (steps.reclaimed, steps.taken);
     (error.one_of, error.kept, error.kept_bytes) = (found.one_of, found.kept, found.kept_bytes);
     error.lines = found.lines.iter().map(|line| (line.site, line.arrays, line.bytes)).collect();

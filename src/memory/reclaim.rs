@@ -63,7 +63,7 @@ pub(crate) fn drain_all(context: &ThreadContext) -> usize {
         reaped
     });
     if reaped > 0 {
-        trace::event(trace::Kind::Drained, reaped as u64, &"");
+        trace::note_drained(reaped as u64);
     }
     // What was reaped may have held blocks of workspaces.
     retired::sweep();

@@ -395,7 +395,8 @@ impl Storage {
         if self.retention() == Retention::MADE && self.buffer().is_counted() && trace::takes_next() {
             // Relaxed: as yet nobody else knows the storage; who drops it has it from who publishes it.
             self.cell.marks.store(self.cell.marks.load(Ordering::Relaxed) | TRACED, Ordering::Relaxed);
-            trace::note(trace::Kind::Made, self.id(), bytes_of(self.id()), manager, Some(site));
+            let about = (self.id(), trace::device_number(self.buffer().device()));
+            trace::note(trace::Kind::Made, about, bytes_of(self.id()), manager, Some(site));
         }
     }
 
@@ -668,7 +669,7 @@ fn tell_end(id: u32, marks: u32) {
         budget::discharge(payer, bytes_of(id));
     }
     if marks & TRACED != 0 {
-        trace::note(trace::Kind::Freed, id, bytes_of(id), 0, None);
+        trace::note(trace::Kind::Freed, (id, 0), bytes_of(id), 0, None);
     }
 }
 

@@ -14,6 +14,7 @@ use std::sync::{Arc, LazyLock, Mutex, Once, PoisonError};
 use uuid::Uuid;
 
 use crate::base::{env, error::Site, sync::SpinLock, system};
+use crate::device::Device;
 
 /// How much of what happens to memory is noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +44,10 @@ static RINGS: Mutex<Rings> = Mutex::new(Rings { all: Vec::new(), lost: 0, cut: 0
 static MANAGERS: LazyLock<Mutex<HashMap<u64, String>>> = LazyLock::new(Mutex::default);
 /// Names that are kept at most: a program may name each of its managers.
 const NAMES_MAX: usize = 1 << 14;
-/// Names of workspaces that had blocks, by the number that records have of them.
+/// Names of workspaces that had blocks, by the number that records have of them; and of devices other than the host,
+/// from 1 on.
 static WORKSPACES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static DEVICES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// What a record is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +81,8 @@ pub(crate) struct Record {
     /// The number of the storage or block.
     pub(crate) id: u32,
     pub(crate) kind: Kind,
+    /// The number of the device, or 0.
+    pub(crate) device: u16,
     pub(crate) bytes: u64,
     pub(crate) of: u64,
     pub(crate) site: Option<Site>,
@@ -214,23 +219,39 @@ pub(crate) fn takes_next() -> bool {
     COUNT.get().is_multiple_of(SAMPLE)
 }
 
-/// Notes something.
+/// The number of a device in records; 0 for the host.
+pub(crate) fn device_number(device: &Device) -> u16 {
+    if device.is_cpu() {
+        return 0;
+    }
+    u16::try_from(number_in(&DEVICES, &device.to_string()) + 1).unwrap_or(u16::MAX)
+}
+
+/// Notes something, of a device.
 #[cold]
-pub(crate) fn note(kind: Kind, id: u32, bytes: u64, of: u64, site: Option<Site>) {
+pub(crate) fn note(kind: Kind, (id, device): (u32, u16), bytes: u64, of: u64, site: Option<Site>) {
     let at = system::nanos();
     // A thread that ends has no ring any more.
     let _ = OWN.try_with(|ring| {
-        let record = Record { at, id, kind, bytes, of, site };
+        let record = Record { at, id, kind, device, bytes, of, site };
         ring.with(|ring| ring.push(record));
     });
 }
 
-/// Notes an event of so many bytes or arrays, of a device.
-pub(crate) fn event(kind: Kind, amount: u64, of: &dyn fmt::Display) {
+/// Notes an event of so many bytes of a device.
+pub(crate) fn event(kind: Kind, amount: u64, of: &Device) {
     if is_on() {
-        note(kind, 0, amount, 0, None);
+        note(kind, (0, device_number(of)), amount, 0, None);
     }
     emit(kind, amount, of);
+}
+
+/// Notes that so many arrays were closed.
+pub(crate) fn note_drained(arrays: u64) {
+    if is_on() {
+        note(Kind::Drained, (0, 0), arrays, 0, None);
+    }
+    emit(Kind::Drained, arrays, &"");
 }
 
 /// Notes that a manager was closed, with the name that it was given, and its uuid.
@@ -247,7 +268,7 @@ pub(crate) fn note_closed(manager: u64, name: Option<String>, uuid: Uuid) {
         managers.insert(manager, name);
     }
     drop(managers);
-    note(Kind::ManagerClosed, 0, 0, manager, None);
+    note(Kind::ManagerClosed, (0, 0), 0, manager, None);
 }
 
 /// Tells the program's subscriber, whatever the mode.
@@ -275,30 +296,38 @@ fn emit(kind: Kind, amount: u64, of: &dyn fmt::Display) {
 fn emit(_: Kind, _: u64, _: &dyn fmt::Display) {}
 
 /// Notes that a block of a workspace was made.
-pub(crate) fn note_block(id: u32, bytes: u64, workspace: &str) {
-    note_of_workspace(Kind::BlockMade, id, bytes, workspace);
+pub(crate) fn note_block(id: u32, device: &Device, bytes: u64, workspace: &str) {
+    if is_on() {
+        note(Kind::BlockMade, (id, device_number(device)), bytes, number_in(&WORKSPACES, workspace) as u64, None);
+    }
 }
 
 /// Notes that a cycle of a workspace ended.
 pub(crate) fn note_cycle(workspace: &str, bytes: u64, arrays: u64) {
-    note_of_workspace(Kind::CycleEnded, u32::try_from(arrays).unwrap_or(u32::MAX), bytes, workspace);
+    if is_on() {
+        let arrays = u32::try_from(arrays).unwrap_or(u32::MAX);
+        note(Kind::CycleEnded, (arrays, 0), bytes, number_in(&WORKSPACES, workspace) as u64, None);
+    }
 }
 
-fn note_of_workspace(kind: Kind, id: u32, bytes: u64, workspace: &str) {
-    if is_on() {
-        let mut names = WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = names.iter().position(|name| name == workspace).unwrap_or_else(|| {
-            names.push(workspace.to_owned());
-            names.len() - 1
-        });
-        drop(names);
-        note(kind, id, bytes, number as u64, None);
-    }
+/// The place of a name in a list of such, which gets it if it has not.
+fn number_in(names: &Mutex<Vec<String>>, wanted: &str) -> usize {
+    let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
+    names.iter().position(|name| name == wanted).unwrap_or_else(|| {
+        names.push(wanted.to_owned());
+        names.len() - 1
+    })
 }
 
 /// The name that a closed manager was given.
 pub(crate) fn manager_name(key: u64) -> Option<String> {
     MANAGERS.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+}
+
+/// The device that a record has the number of.
+pub(crate) fn device_name(number: u16) -> String {
+    let names = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+    number.checked_sub(1).map_or_else(|| "cpu".to_owned(), |at| names.get(at as usize).cloned().unwrap_or_default())
 }
 
 /// The workspace that a record has the number of.
@@ -399,7 +428,7 @@ mod tests {
 
     fn ring_of(records: u64) -> Arc<SpinLock<Ring>> {
         let ring = Arc::new(SpinLock::new(Ring::default()));
-        let record = |at| Record { at, id: 0, kind: Kind::Trimmed, bytes: 0, of: 0, site: None };
+        let record = |at| Record { at, id: 0, kind: Kind::Trimmed, device: 0, bytes: 0, of: 0, site: None };
         ring.with(|own| (0..records).for_each(|at| own.push(record(at))));
         ring
     }

@@ -2,9 +2,9 @@
 //! workspaces and their settings, ends of arrays that are seldom met.
 
 use ndgc::{
-    AllocationPolicy, Closer, DType, Device, Error, LearningPolicy, LocationPolicy, OutOfMemory, OutOfMemoryClass,
-    RecoveryStep, ResetPolicy, Result, SimConfig, SpillPolicy, StaleArray, Tensor, Var, Workspace, WorkspaceConfig,
-    WorkspaceConfigBuilder, destroy_all_workspaces_for_current_thread,
+    AllocationPolicy, Budget, Closer, DType, Device, Error, LearningPolicy, LocationPolicy, OutOfMemory,
+    OutOfMemoryClass, RecoveryStep, ResetPolicy, Result, SimConfig, SpillPolicy, StaleArray, Tensor, Var, Workspace,
+    WorkspaceConfig, WorkspaceConfigBuilder, destroy_all_workspaces_for_current_thread,
 };
 
 use crate::it::support::{alone, base, mask, text};
@@ -14,6 +14,7 @@ fn of_class(class: OutOfMemoryClass) -> (String, String) {
     let mut oom = OutOfMemory::of("cpu".to_owned(), "zeros", 4096);
     oom.class = class;
     (oom.thread, oom.active, oom.cached, oom.limit) = (7, 1024, 512, Some(2048));
+    oom.largest_free = 256;
     let told = Error::OutOfMemory(Box::new(oom)).to_string();
     let (begin, end) = told.split_once(": 1.00 KiB live, 512 B kept for reuse, limit 2.00 KiB").unwrap();
     let begin = begin.strip_prefix("Can't allocate [HOST] memory: 4096; threadId: 7; zeros wants 4.00 KiB on cpu, ");
@@ -55,7 +56,7 @@ fn every_class_of_exhausted_memory_says_why_and_how_to_go_on() {
         ),
         (
             OutOfMemoryClass::Fragmented,
-            "and what is kept for reuse is in smaller pieces",
+            "and what is kept for reuse is in smaller pieces, of at most 256 B",
             "clear_cache() gives the pieces back, and a workspace keeps one block for all",
         ),
         (OutOfMemoryClass::Exhausted, "and there is no more memory", of_host),
@@ -294,5 +295,23 @@ fn ends_of_arrays_and_graphs_that_are_seldom_met_have_their_texts_too() {
             "backward: a value that the gradient of mul (called at HERE) needs ended with its cycle of workspace [STEP]; call \
              backward before the cycle ends, and keep a loss by its number or by detach()"
         );
+    });
+}
+
+#[test]
+fn a_refusal_knows_the_largest_block_that_is_kept_for_reuse() {
+    alone(|| {
+        for device in [Device::Cpu, Device::sim(SimConfig::default())] {
+            device.clear_cache();
+            let pieces: Vec<_> =
+                [300 << 10, 700 << 10, 200 << 10].map(|n: usize| Tensor::zeros(n, DType::U8, &device).unwrap()).into();
+            let between = Tensor::zeros(1, DType::U8, &device).unwrap();
+            pieces[1].close();
+            let manager = base(&device);
+            manager.set_budget(Budget::new().max_bytes(1000)).unwrap();
+            let Err(Error::OutOfMemory(oom)) = manager.zeros(1001, DType::U8) else { panic!("it is over the budget") };
+            assert!((700 << 10..=oom.cached).contains(&oom.largest_free), "{device}: {oom:?}");
+            drop((pieces, between));
+        }
     });
 }

@@ -269,3 +269,37 @@ fn a_million_records_are_exported_within_64_mib() {
         memory::set_trace_bytes(bytes);
     });
 }
+
+#[test]
+fn bytes_of_each_device_are_told_apart() {
+    alone(|| {
+        let device = Device::sim(ndgc::SimConfig { memory_bytes: 4 << 20, ..Default::default() });
+        let mut kept = Vec::new();
+        let timeline = traced(TraceMode::Full, || {
+            kept.push(Tensor::zeros(300, DType::U8, &device).unwrap());
+            kept.push(Tensor::zeros(100, DType::U8, &Device::Cpu).unwrap());
+            assert!(Tensor::zeros(5 << 20, DType::U8, &device).is_err());
+        });
+        let sim = device.to_string();
+        let spans: Vec<_> = timeline.spans.iter().map(|span| (&*span.device, span.bytes)).collect();
+        assert_eq!(spans, [(&*sim, 300), ("cpu", 100)]);
+        let refusal = timeline.events.iter().find(|event| event.kind == EventKind::Refusal).unwrap();
+        assert_eq!((refusal.name.as_deref(), refusal.amount), (Some(&*sim), 5 << 20));
+        let folded = timeline.to_folded();
+        assert!(folded.contains(&format!("{sim};handles;")) && folded.starts_with("handles;"), "{folded}");
+        let page = timeline.to_html("two");
+        let devices = page.split_once("\"devices\":[").unwrap().1;
+        assert!(devices.starts_with(&format!("{{\"name\":\"{sim}\",")) && devices.contains("{\"name\":\"cpu\","));
+        let mut text = Vec::new();
+        timeline.write_chrome_json(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let counters =
+            [format!("\"handles on {sim}\",\"args\":{{\"bytes\":300}}"), "\"handles\",\"args\":{\"bytes\":100}".into()];
+        assert!(counters.iter().all(|counter| text.contains(counter)), "{text}");
+        let mut snapshot = Vec::new();
+        timeline.write_pytorch_snapshot(&mut snapshot).unwrap();
+        let segments = snapshot.windows(13).filter(|part| part == b"segment_alloc").count();
+        assert_eq!(segments, 2, "each device has its own");
+        drop(kept);
+    });
+}

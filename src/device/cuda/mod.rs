@@ -246,6 +246,10 @@ impl Cuda {
         MemoryStats { pinned: self.context().pinned.load(Ordering::Relaxed), ..self.0.device.stats() }
     }
 
+    pub(crate) fn largest_free(&self) -> u64 {
+        self.0.device.free_bytes().0
+    }
+
     pub(crate) fn reset_peak(&self) {
         self.0.device.reset_peak();
     }

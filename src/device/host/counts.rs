@@ -248,6 +248,11 @@ fn sum(number: impl Fn(&Share) -> i64) -> i64 {
     SHARES.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|share| number(share)).sum()
 }
 
+/// Bytes of the largest block that is kept for reuse.
+pub(crate) fn largest_free() -> u64 {
+    store(|store| store.largest_free())
+}
+
 /// Bytes of the host.
 pub(crate) fn stats() -> MemoryStats {
     let shares = SHARES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -22,7 +22,8 @@ use crate::device::{
 #[cfg(feature = "bench")]
 pub(crate) use crate::device::host::counts::refuse;
 pub(crate) use crate::device::host::counts::{
-    limit_of, physical_limit, raise_peak, reset_peak, set_limit, set_physical_limit, stats, unreadable_limit,
+    largest_free, limit_of, physical_limit, raise_peak, reset_peak, set_limit, set_physical_limit, stats,
+    unreadable_limit,
 };
 
 /// Alignment of every block: a cache line, and the widest vector.

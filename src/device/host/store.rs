@@ -352,6 +352,14 @@ impl<S: Source> Store<S> {
         self.large.stats.cached + self.small.stats.cached
     }
 
+    /// Bytes of the largest free block that have pages.
+    pub(super) fn largest_free(&self) -> u64 {
+        match self.large.lists[0].largest() {
+            0 => 0,
+            number => self.large.tag(number).0 as u64,
+        }
+    }
+
     /// The free blocks: those out of ranges, and those out of segments.
     pub(super) fn free_blocks(&self) -> impl Iterator<Item = Span> {
         self.large.free_blocks().chain(self.small.free_blocks())

@@ -197,6 +197,10 @@ impl Sim {
         self.0.device.stats()
     }
 
+    pub(crate) fn largest_free(&self) -> u64 {
+        self.0.device.free_bytes().0
+    }
+
     /// Takes the peak as of now.
     pub fn reset_peak(&self) {
         self.0.device.reset_peak();

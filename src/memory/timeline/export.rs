@@ -10,25 +10,30 @@ pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string().replace('<', "\\u003c")
 }
 
+/// A name, with the device behind it unless that is the host.
+pub(super) fn on_device(name: &str, device: &str) -> String {
+    if device == "cpu" { name.to_owned() } else { format!("{name} on {device}") }
+}
+
 fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1e3
 }
 
 impl Timeline {
     /// Writes it as Chrome's trace events in JSON, which Perfetto and `chrome://tracing` open: a counter of the live
-    /// bytes of each manager and workspace, each span as an asynchronous one under its line, and the events. Counters
-    /// are of all arrays, also where one in many was noted.
+    /// bytes of each manager and workspace on each device, each span as an asynchronous one under its line, and the
+    /// events. Counters are of all arrays, also where one in many was noted.
     ///
     /// # Errors
     /// Those of `out`.
     pub fn write_chrome_json(&self, out: &mut impl Write) -> io::Result<()> {
         write!(out, "{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
         write!(out, "{{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{{\"name\":\"ndgc\"}}}}")?;
-        let mut now: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut now: BTreeMap<(&str, &str), u64> = BTreeMap::new();
         for Step { at, starts, span: i } in self.steps() {
-            let Span { bytes, ref owner, .. } = self.spans[i];
-            let (name, line) = (quoted(owner), quoted(&self.spans[i].line()));
-            let count = now.entry(owner).or_default();
+            let Span { bytes, ref owner, ref device, .. } = self.spans[i];
+            let (name, line) = (quoted(&on_device(owner, device)), quoted(&self.spans[i].line()));
+            let count = now.entry((owner, device)).or_default();
             *count = if starts { *count + bytes } else { *count - bytes };
             let (time, phase) = (micros(at), if starts { "b" } else { "e" });
             let count = *count * self.sample.max(1);
@@ -49,22 +54,26 @@ impl Timeline {
         writeln!(out, "\n]}}")
     }
 
-    /// The bytes alive at the end, as folded stacks for flame graphs: `owner;line bytes` in each line, by name.
+    /// The bytes alive at the end, as folded stacks for flame graphs: `owner;line bytes` in each line, by name, with
+    /// the device before the owner where it is not the host.
     pub fn to_folded(&self) -> String {
-        let mut stacks: BTreeMap<(&str, String), u64> = BTreeMap::new();
-        for span in self.spans.iter().filter(|span| span.end.is_none()) {
-            *stacks.entry((&span.owner, span.line())).or_default() += span.bytes * self.sample.max(1);
-        }
         // A semicolon ends a frame.
         let frame = |name: &str| name.replace(';', ",");
-        let line =
-            |((owner, line), bytes): ((&str, String), u64)| format!("{};{} {bytes}\n", frame(owner), frame(&line));
-        stacks.into_iter().map(line).collect()
+        let mut stacks: BTreeMap<(String, String), u64> = BTreeMap::new();
+        for span in self.spans.iter().filter(|span| span.end.is_none()) {
+            let owner = match &*span.device {
+                "cpu" => frame(&span.owner),
+                device => format!("{device};{}", frame(&span.owner)),
+            };
+            *stacks.entry((owner, frame(&span.line()))).or_default() += span.bytes * self.sample.max(1);
+        }
+        stacks.into_iter().map(|((owner, line), bytes)| format!("{owner};{line} {bytes}\n")).collect()
     }
 
     /// Writes it as a memory snapshot of PyTorch: a pickle of protocol 2 that its public viewer
-    /// (`pytorch.org/memory_viz`) and `torch.cuda._memory_viz` open. One segment stands for all memory, in which each
-    /// span has addresses of its own; frames are the lines, with the owner as their function.
+    /// (`pytorch.org/memory_viz`) and `torch.cuda._memory_viz` open. Its devices are those that there are arrays of, the
+    /// host first. One segment stands for all memory of one, in which each span has addresses of its own; frames are the
+    /// lines, with the owner as their function.
     ///
     /// # Errors
     /// Those of `out`; [`io::ErrorKind::InvalidData`] for more than 2^53 bytes, which the viewer has no numbers for.
@@ -74,26 +83,42 @@ impl Timeline {
         if total >= 1 << 53 {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "more bytes than the viewer can count"));
         }
+        let mut devices = self.devices();
+        if devices.is_empty() {
+            devices.push("cpu".into());
+        }
         pickle.out.write_all(&[0x80, 2])?;
         pickle.out.write_all(b"}(")?;
         pickle.text("segments")?;
         pickle.out.write_all(b"](")?;
-        self.segment(&mut pickle, total)?;
+        for (number, device) in devices.iter().enumerate() {
+            self.segment(&mut pickle, number as u64, device)?;
+        }
         pickle.out.write_all(b"e")?;
         pickle.text("device_traces")?;
-        pickle.out.write_all(b"](](")?;
-        self.entries(&mut pickle)?;
-        pickle.out.write_all(b"ee")?;
+        pickle.out.write_all(b"](")?;
+        for device in &devices {
+            pickle.out.write_all(b"](")?;
+            self.entries(&mut pickle, device)?;
+            pickle.out.write_all(b"e")?;
+        }
+        pickle.out.write_all(b"e")?;
         pickle.text("allocator_settings")?;
         pickle.out.write_all(b"}u.")
     }
 
-    /// The segment at the end: the spans that go on, and between them what is free.
-    fn segment<W: Write>(&self, pickle: &mut Pickle<'_, W>, total: u64) -> io::Result<()> {
-        let live: u64 = self.spans.iter().filter(|span| span.end.is_none()).map(|span| span.bytes).sum();
+    /// Those of a device.
+    fn spans_of<'a>(&'a self, device: &'a str) -> impl Iterator<Item = &'a Span> {
+        self.spans.iter().filter(move |span| *span.device == *device)
+    }
+
+    /// The segment of a device at the end: the spans that go on, and between them what is free.
+    fn segment<W: Write>(&self, pickle: &mut Pickle<'_, W>, number: u64, device: &str) -> io::Result<()> {
+        let total: u64 = self.spans_of(device).map(|span| span.bytes).sum();
+        let live: u64 = self.spans_of(device).filter(|span| span.end.is_none()).map(|span| span.bytes).sum();
         pickle.out.write_all(b"}(")?;
         let numbers = [
-            ("device", 0),
+            ("device", number),
             ("address", ADDRESS),
             ("total_size", total),
             ("allocated_size", live),
@@ -112,7 +137,7 @@ impl Timeline {
         pickle.text("blocks")?;
         pickle.out.write_all(b"](")?;
         let (mut address, mut free) = (ADDRESS, 0);
-        for span in &self.spans {
+        for span in self.spans_of(device) {
             if span.end.is_some() {
                 free += span.bytes;
             } else {
@@ -126,17 +151,20 @@ impl Timeline {
         pickle.out.write_all(b"eu")
     }
 
-    fn entries<W: Write>(&self, pickle: &mut Pickle<'_, W>) -> io::Result<()> {
-        let total: u64 = self.spans.iter().map(|span| span.bytes).sum();
+    fn entries<W: Write>(&self, pickle: &mut Pickle<'_, W>, device: &str) -> io::Result<()> {
+        let total: u64 = self.spans_of(device).map(|span| span.bytes).sum();
         pickle.entry("segment_alloc", ADDRESS, total, 0, None)?;
         let mut addresses = Vec::with_capacity(self.spans.len());
         let mut address = ADDRESS;
         for span in &self.spans {
             addresses.push(address);
-            address += span.bytes;
+            address += if *span.device == *device { span.bytes } else { 0 };
         }
         for Step { at, starts, span: i } in self.steps() {
             let span = &self.spans[i];
+            if *span.device != *device {
+                continue;
+            }
             if starts {
                 pickle.entry("alloc", addresses[i], span.bytes, at, Some(span))?;
             } else {

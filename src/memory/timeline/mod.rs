@@ -29,6 +29,8 @@ pub struct Span {
     pub site: Option<Site>,
     /// The name of the manager or workspace, or `handles`.
     pub owner: Arc<str>,
+    /// The device whose they are, as `cpu` or `cuda:0`.
+    pub device: Arc<str>,
 }
 
 impl Span {
@@ -81,7 +83,7 @@ pub struct Event {
     pub kind: EventKind,
     /// How much, by its kind.
     pub amount: u64,
-    /// The name of the manager, of a close; of the workspace, of a cycle.
+    /// The name of the manager, of a close; of the workspace, of a cycle; of the device, of a trim, refusal or spill.
     pub name: Option<String>,
     /// Arrays that got bytes in a cycle; 0 of other kinds.
     pub arrays: u64,
@@ -138,26 +140,27 @@ struct Building {
     open: HashMap<(bool, u32), usize>,
     /// Names of workspaces (`true`) and managers.
     owners: HashMap<(bool, u64), Arc<str>>,
+    devices: HashMap<u16, Arc<str>>,
 }
 
 impl Building {
     fn add(&mut self, record: &Record) {
-        let Record { at, id, kind, bytes, of, site } = *record;
+        let Record { at, id, kind, device, bytes, of, site } = *record;
         self.timeline.end = at;
         match kind {
             Kind::Made => {
-                let owner = self.owner(false, of);
-                self.begin((false, id), Span { start: at, end: None, bytes, site, owner });
+                let (owner, device) = (self.owner(false, of), self.device(device));
+                self.begin((false, id), Span { start: at, end: None, bytes, site, owner, device });
             }
             Kind::BlockMade => {
-                let owner = self.owner(true, of);
-                self.begin((true, id), Span { start: at, end: None, bytes, site: None, owner });
+                let (owner, device) = (self.owner(true, of), self.device(device));
+                self.begin((true, id), Span { start: at, end: None, bytes, site: None, owner, device });
             }
             Kind::Freed => self.end((false, id), at),
             Kind::BlockFreed => self.end((true, id), at),
-            Kind::Trimmed => self.event(at, EventKind::Trim, bytes, None, 0),
-            Kind::Refused => self.event(at, EventKind::Refusal, bytes, None, 0),
-            Kind::Spilled => self.event(at, EventKind::Spill, bytes, None, 0),
+            Kind::Trimmed => self.event(at, EventKind::Trim, bytes, Some(trace::device_name(device)), 0),
+            Kind::Refused => self.event(at, EventKind::Refusal, bytes, Some(trace::device_name(device)), 0),
+            Kind::Spilled => self.event(at, EventKind::Spill, bytes, Some(trace::device_name(device)), 0),
             Kind::Drained => self.event(at, EventKind::Drain, bytes, None, 0),
             Kind::CycleEnded => {
                 let name = self.owner(true, of).to_string();
@@ -185,6 +188,10 @@ impl Building {
 
     fn event(&mut self, at: u64, kind: EventKind, amount: u64, name: Option<String>, arrays: u64) {
         self.timeline.events.push(Event { at, kind, amount, name, arrays });
+    }
+
+    fn device(&mut self, number: u16) -> Arc<str> {
+        Arc::clone(self.devices.entry(number).or_insert_with(|| trace::device_name(number).into()))
     }
 
     fn owner(&mut self, is_workspace: bool, of: u64) -> Arc<str> {
@@ -249,7 +256,19 @@ pub(super) struct Series {
 }
 
 impl Timeline {
-    /// The most bytes that were alive at once, of what was noted.
+    /// The devices that spans are of, the host first.
+    pub(super) fn devices(&self) -> Vec<Arc<str>> {
+        let mut all: Vec<Arc<str>> = Vec::new();
+        for span in &self.spans {
+            if !all.contains(&span.device) {
+                all.push(Arc::clone(&span.device));
+            }
+        }
+        all.sort_by_key(|device| (&**device != "cpu", Arc::clone(device)));
+        all
+    }
+
+    /// The most bytes that were alive at once, of what was noted, on all devices together.
     pub fn peak(&self) -> u64 {
         let (mut now, mut peak) = (0u64, 0u64);
         for step in self.steps() {

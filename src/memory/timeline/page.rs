@@ -5,7 +5,10 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
-use super::{EventKind, Span, Timeline, export::quoted};
+use super::{
+    EventKind, Span, Timeline,
+    export::{on_device, quoted},
+};
 
 /// Moments that are drawn.
 const MOMENTS: usize = 1500;
@@ -30,8 +33,8 @@ struct Row {
 }
 
 impl Timeline {
-    /// One page of HTML that needs no network: live bytes over time by line and by owner, with a place to look at any
-    /// moment and to zoom; a table of the lines with what each made, what of it is alive, and whether it grows; drains,
+    /// One page of HTML that needs no network: live bytes over time by line, by owner and by device, with a place to look
+    /// at any moment and to zoom; a table of the lines with what each made, what of it is alive, and whether it grows; drains,
     /// refusals, spills, closes and cycles.
     pub fn to_html(&self, title: &str) -> String {
         let mut data = String::from("{");
@@ -43,7 +46,12 @@ impl Timeline {
             self.lost,
             self.sample.max(1)
         );
-        for (name, group) in [("lines", Span::line as fn(&Span) -> String), ("owners", |span| span.owner.to_string())] {
+        let groups: [(&str, fn(&Span) -> String); 3] = [
+            ("lines", Span::line),
+            ("owners", |span| on_device(&span.owner, &span.device)),
+            ("devices", |span| span.device.to_string()),
+        ];
+        for (name, group) in groups {
             let _ = write!(data, ",\"{name}\":[");
             for (i, series) in self.series(MOMENTS, GROUPS, group).iter().enumerate() {
                 let lead = if i > 0 { "," } else { "" };
@@ -83,11 +91,11 @@ impl Timeline {
     }
 
     fn rows(&self, data: &mut String) {
-        let mut rows: HashMap<(String, &str), Row> = HashMap::new();
+        let mut rows: HashMap<(String, String), Row> = HashMap::new();
         let at = |quarter: usize| self.spans.get(self.spans.len() * quarter / 4).map_or(0, |span| span.start);
         let alive_at = |span: &Span, at: u64| span.start <= at && span.end.is_none_or(|end| end > at);
         for span in &self.spans {
-            let row = rows.entry((span.line(), &span.owner)).or_default();
+            let row = rows.entry((span.line(), on_device(&span.owner, &span.device))).or_default();
             row.arrays += self.sample.max(1);
             row.bytes += span.bytes * self.sample.max(1);
             if span.end.is_none() {

@@ -129,7 +129,7 @@ impl ArenaBlock {
         CELLS.get(index).is_file.store(u32::from(matches!(memory, Memory::Mapped(_))), Ordering::Relaxed);
         if let Memory::Pooled(buffer) = &memory {
             let about = (index, Arc::clone(workspace), buffer.device().clone(), buffer.span().bytes() as u64);
-            trace::note_block(index, about.3, workspace);
+            trace::note_block(index, &about.2, about.3, workspace);
             figures::took(workspace, &about.2, about.3);
             ALL.lock().unwrap_or_else(PoisonError::into_inner).push(about);
         }
@@ -244,7 +244,7 @@ impl Drop for ArenaBlock {
         }
         ALL.lock().unwrap_or_else(PoisonError::into_inner).retain(|(index, ..)| *index != self.index);
         if trace::is_on() {
-            trace::note(Kind::BlockFreed, self.index, self.whole.bytes() as u64, 0, None);
+            trace::note(Kind::BlockFreed, (self.index, 0), self.whole.bytes() as u64, 0, None);
         }
         // The next block has another size, or there is none.
         if let Memory::Pooled(buffer) = &mut self.memory {

@@ -80,6 +80,8 @@ pub struct OutOfMemory {
     pub active: u64,
     /// Bytes kept for reuse.
     pub cached: u64,
+    /// Those of the largest block of them: the largest request that needs no more memory.
+    pub largest_free: u64,
     /// The limit in force, if one is.
     pub limit: Option<u64>,
     /// Of [`OutOfMemoryClass::TooBig`]: the manager whose budget is less than the request, and its bytes.
@@ -120,6 +122,7 @@ impl OutOfMemory {
             steps: Vec::new(),
             active: 0,
             cached: 0,
+            largest_free: 0,
             limit: None,
             budget: None,
             reclaimed: 0,
@@ -226,7 +229,10 @@ fn fmt_class(f: &mut fmt::Formatter<'_>, oom: &OutOfMemory) -> fmt::Result {
             let (resident, max) = (Bytes(*resident), Bytes(*max));
             write!(f, "over the physical limit of the process, which has {resident} of {max} resident")
         }
-        OutOfMemoryClass::Fragmented => f.write_str("and what is kept for reuse is in smaller pieces"),
+        OutOfMemoryClass::Fragmented => {
+            let most = Bytes(oom.largest_free);
+            write!(f, "and what is kept for reuse is in smaller pieces, of at most {most}")
+        }
         OutOfMemoryClass::Exhausted => f.write_str("and there is no more memory"),
     }
 }
