@@ -2,7 +2,7 @@
 //!
 //! `scoped` closes a sub-manager for each step; `reclaiming` is the same code on one manager with the switch on, and
 //! `workspace` in a cycle of a workspace with the switch off; `scoped` with the switch on has nothing left to reclaim,
-//! which shows what the switch itself costs. The ratios are those of medians over interleaved rounds, printed at the
+//! which shows what the switch itself costs. `network` is the same MLP through `fit_batch`. The ratios are those of medians over interleaved rounds, printed at the
 //! end; DJL's own acceptance figures (growth of bytes and of time over the epochs of three small trainings) follow.
 //!
 //! ```text
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use ndgc::nn::{Adam, Mlp, Module, Optimizer, SGD};
+use ndgc::train::{Activation, DataSet, Dense, InputType, Loss, Network, NetworkConfig, OutputLayer, Updater};
 use ndgc::{DType, Device, Generator, NdManager, Tensor, Workspace, WorkspaceConfig, gc};
 
 const BATCH: usize = 32;
@@ -23,6 +24,7 @@ struct Step {
     optimizer: Adam,
     images: Vec<f32>,
     labels: Vec<u32>,
+    network: Network,
 }
 
 impl Step {
@@ -33,7 +35,12 @@ impl Step {
         let optimizer = Adam::new(model.variables(), 1e-3).expect("optimizer");
         let images = random.uniform(0.0, 1.0, BATCH * 784, DType::F32, &Device::Cpu).expect("images");
         let images = images.to_vec::<f32>().expect("host");
-        Step { manager, model, optimizer, images, labels: (0..BATCH as u32).map(|i| i % 10).collect() }
+        let labels = (0..BATCH as u32).map(|i| i % 10).collect();
+        let config = NetworkConfig::builder().updater(Updater::adam(1e-3)).input_type(InputType::feed_forward(784));
+        let config = config.layer(Dense::new(128).activation(Activation::Relu));
+        let config = config.layer(Dense::new(64).activation(Activation::Relu));
+        let network = config.layer(OutputLayer::new(10, Loss::SparseMcxent)).build().expect("network");
+        Step { manager, model, optimizer, images, labels, network }
     }
 
     fn run(&mut self, manager: &NdManager) -> f32 {
@@ -53,6 +60,12 @@ impl Step {
     fn careless(&mut self) {
         let manager = self.manager.clone();
         self.run(&manager);
+    }
+
+    fn in_network(&mut self) {
+        let x = self.manager.from_slice(&self.images, (BATCH, 784)).expect("batch");
+        let y = self.manager.from_slice(&self.labels, BATCH).expect("labels");
+        self.network.fit_batch(&DataSet::new(x, y).expect("as many")).expect("step");
     }
 
     fn in_workspace(&mut self) {
@@ -81,12 +94,14 @@ fn steps(c: &mut Criterion) {
         ("reclaiming", true, Step::careless as fn(&mut Step)),
         ("scoped", false, Step::scoped),
         ("workspace", false, Step::in_workspace),
+        ("network", true, Step::in_network),
     ] {
         group.bench_function(name, |b| b.iter_custom(|n| timed(&mut step, on, way, n)));
     }
     group.finish();
 
     let (mut reclaiming, mut workspace, mut to_reclaiming, mut switch) = (vec![], vec![], vec![], vec![]);
+    let mut network = vec![];
     let mut fifty = |on, way| timed(&mut step, on, way, 50).as_secs_f64();
     for _ in 0..60 {
         let scoped = fifty(false, Step::scoped);
@@ -95,12 +110,14 @@ fn steps(c: &mut Criterion) {
         reclaiming.push(careless / scoped);
         workspace.push(cycle / scoped);
         to_reclaiming.push(cycle / careless);
+        network.push(fifty(true, Step::in_network) / careless);
         let on = fifty(true, Step::scoped);
         switch.push(on / fifty(false, Step::scoped));
     }
     println!("step time, reclaiming to scoped: {:.4} (median of 60 pairs)", median(reclaiming));
     println!("step time, workspace to scoped: {:.4} (median of 60 pairs)", median(workspace));
     println!("step time, workspace to reclaiming: {:.4} (median of 60 pairs)", median(to_reclaiming));
+    println!("step time, network to reclaiming: {:.4} (median of 60 pairs)", median(network));
     println!("step time, switch on to off with nothing orphaned: {:.4} (median of 60 pairs)", median(switch));
 }
 

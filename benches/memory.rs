@@ -1,5 +1,5 @@
-//! What limits and sight cost: an array made and dropped under budgets, what is counted of it, an operation that is
-//! noted, a timeline written.
+//! What limits and sight cost: an array made and dropped under budgets, a request that a step of the ladder saves,
+//! collections that come by themselves, what is counted of an array, an operation that is noted, a timeline written.
 //!
 //! ```text
 //! cargo bench --bench memory
@@ -7,10 +7,17 @@
 
 use std::collections::VecDeque;
 use std::hint::black_box;
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, BenchmarkId, Criterion, criterion_group, criterion_main};
 use ndgc::memory::{self, TraceMode};
-use ndgc::{Budget, DType, Device, NdManager, Tensor, gc};
+use ndgc::{Budget, DType, Device, NdManager, SimConfig, Tensor, gc};
+
+const MIB: u64 = 1 << 20;
 
 /// An array of a manager below five others, of which so many have a budget.
 fn budgets(criterion: &mut Criterion) {
@@ -35,6 +42,183 @@ fn budgets(criterion: &mut Criterion) {
     group.bench_function("refused", |bench| {
         bench.iter(|| Tensor::zeros(2000, DType::U8, &tenant).expect_err("beyond the budget"));
     });
+}
+
+fn zeros(bytes: usize) -> Tensor {
+    Tensor::zeros(bytes, DType::U8, &Device::Cpu).expect("memory")
+}
+
+/// A request of 2 MiB, where there is room for 3.
+fn large() -> Tensor {
+    zeros(2 << 20)
+}
+
+/// Requests that a step of the ladder saves, by what `ready` makes before each, untimed: the time of the step with
+/// those before it, which find nothing.
+fn saved(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    step: &str,
+    mut ready: impl FnMut(),
+    mut request: impl FnMut() -> Tensor,
+) {
+    let retried = || memory::stats(&Device::Cpu).get("requests.retried").expect("it is always there");
+    let (mut runs, before) = (0, retried());
+    group.bench_function(step, |bench| {
+        bench.iter_custom(|iterations| {
+            let mut spent = Duration::ZERO;
+            for _ in 0..iterations {
+                ready();
+                let begun = Instant::now();
+                let found = request();
+                spent += begun.elapsed();
+                drop(found);
+                gc::collect();
+            }
+            runs += iterations;
+            spent
+        });
+    });
+    // One in many may find room at once: of others' dead arrays a call takes some by itself now and then.
+    let saved = retried() - before;
+    assert!(saved >= runs / 10 * 9, "{step}: {saved} of {runs} requests needed a step");
+}
+
+/// Dead arrays of a thread that waits.
+fn saved_by_drain(group: &mut BenchmarkGroup<'_, WallTime>) {
+    let (ask, asked) = channel();
+    let (say, said) = channel();
+    let other = std::thread::spawn(move || {
+        for () in asked {
+            drop(large());
+            say.send(()).expect("it is waited for");
+        }
+    });
+    let ready = || {
+        ask.send(()).expect("the thread waits");
+        said.recv().expect("it answers");
+    };
+    saved(group, "drain", ready, large);
+    drop(ask);
+    other.join().expect("no panic");
+}
+
+/// Bytes that the process has resident.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    line.trim_end_matches("kB").trim().parse::<u64>().expect("Linux says it") << 10
+}
+
+/// Some 4 MiB in blocks of small arrays that this thread keeps, where the process may have no more resident.
+fn saved_by_trim(group: &mut BenchmarkGroup<'_, WallTime>) {
+    let limit = |bytes: Option<u64>| Device::Cpu.set_physical_limit(bytes).expect("it is the host");
+    let ready = || {
+        limit(None);
+        Device::Cpu.clear_cache();
+        // Of each size above 2 KiB as many as are kept: 128 KiB.
+        let sizes = (8..12u32).flat_map(|log| (9..17usize).map(move |eighths| eighths << log));
+        let made: Vec<Tensor> = sizes.flat_map(|size| (0..(128 << 10) / size).map(move |_| zeros(size))).collect();
+        drop(made);
+        gc::collect();
+        limit(Some(resident() + MIB / 2));
+    };
+    saved(group, "trim", ready, large);
+    limit(None);
+}
+
+/// An array that a manager keeps, since it fell while the switch was off.
+fn saved_by_orphans(group: &mut BenchmarkGroup<'_, WallTime>) {
+    let manager = NdManager::new_base_manager(&Device::Cpu).expect("a manager");
+    let _on = gc::scoped(true);
+    let make = || manager.zeros(2 << 20, DType::U8).expect("memory");
+    let ready = || {
+        let _off = gc::scoped(false);
+        drop(make());
+    };
+    saved(group, "collect_orphans", ready, make);
+}
+
+/// A cache of the program's.
+fn saved_by_reclaimer(group: &mut BenchmarkGroup<'_, WallTime>) {
+    let cache: Arc<Mutex<Vec<Tensor>>> = Arc::default();
+    let own = Arc::clone(&cache);
+    let _reclaimer = memory::on_pressure("cache", 0, move |_| own.lock().expect("no panic").clear());
+    let ready = || {
+        let made = large();
+        cache.lock().expect("no panic").push(made);
+    };
+    saved(group, "reclaimer", ready, large);
+}
+
+/// A file for an array of the host's, on the disk that is built on; memory of the host for one of a simulated device's,
+/// whose driver takes no time.
+fn saved_by_spill(group: &mut BenchmarkGroup<'_, WallTime>) {
+    memory::set_spill(Some(Path::new(env!("CARGO_TARGET_TMPDIR")))).expect("a folder");
+    let held = large();
+    saved(group, "spill to a file", || (), large);
+    memory::set_spill(None).expect("no folder");
+    drop(held);
+    let device = Device::sim(SimConfig { memory_bytes: 3 * MIB, ..SimConfig::default() });
+    let make = || Tensor::zeros(2 << 20, DType::U8, &device).expect("memory");
+    let room = memory::set_device_spill(Some(16 * MIB));
+    let _held = make();
+    // What it had goes back when nothing that was submitted uses it.
+    let ready = || device.synchronize().expect("it waits");
+    saved(group, "spill of a device", ready, make);
+    memory::set_device_spill(room);
+}
+
+fn ladder(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("ladder");
+    saved_by_trim(&mut group);
+    gc::collect();
+    let before = Device::Cpu.set_limit(Some(Device::Cpu.memory().active + 3 * MIB));
+    saved_by_drain(&mut group);
+    saved_by_orphans(&mut group);
+    saved_by_reclaimer(&mut group);
+    saved_by_spill(&mut group);
+    Device::Cpu.set_limit(before);
+}
+
+fn add_of_4(group: &mut BenchmarkGroup<'_, WallTime>, setting: &str) {
+    let a = Tensor::ones(4, DType::F32, &Device::Cpu).expect("memory");
+    group.bench_function(BenchmarkId::new("add of 4", setting), |bench| {
+        bench.iter(|| black_box((&a + &a).expect("memory")));
+    });
+}
+
+/// What collections that come by themselves cost a thread that works, and what one takes.
+fn gc_window(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("gc_window");
+    let before = gc::auto_gc_window();
+    add_of_4(&mut group, "periodic off");
+    for window in [100, 1] {
+        gc::set_auto_gc_window(window);
+        gc::toggle_periodic_gc(true);
+        add_of_4(&mut group, &format!("periodic, window {window} ms"));
+        gc::toggle_periodic_gc(false);
+    }
+    // The window is 1 ms still: no shorter one, so that the number of calls decides.
+    for calls in [0, 64, 1000] {
+        gc::set_occasional_gc_frequency(calls);
+        add_of_4(&mut group, &format!("occasional, frequency {calls}"));
+    }
+    gc::set_occasional_gc_frequency(0);
+    gc::set_auto_gc_window(before.as_millis() as u64);
+    for dead in [0, 1000] {
+        group.bench_function(BenchmarkId::new("invoke_gc, dead arrays", dead), |bench| {
+            bench.iter_custom(|iterations| {
+                let mut spent = Duration::ZERO;
+                for _ in 0..iterations {
+                    drop((0..dead).map(|_| zeros(16)).collect::<Vec<_>>());
+                    let begun = Instant::now();
+                    black_box(gc::invoke_gc());
+                    spent += begun.elapsed();
+                }
+                spent
+            });
+        });
+    }
 }
 
 /// What is always counted, and what it takes to read it.
@@ -88,5 +272,5 @@ fn trace(criterion: &mut Criterion) {
     memory::clear_trace();
 }
 
-criterion_group!(benches, budgets, stats, trace);
+criterion_group!(benches, budgets, ladder, gc_window, stats, trace);
 criterion_main!(benches);

@@ -7,12 +7,13 @@
 
 use std::time::{Duration, Instant};
 
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 use ndgc::nn::{Adam, Mlp, Module, Optimizer};
 use ndgc::train::{
     Activation, ArrayDataSetIterator, Convolution2D, DataSet, Dense, ElementWiseVertex, Evaluation, IEvaluation,
     InferenceMode, InputType, LayerNormalization, Loss, Lstm, Network, NetworkConfig, OutputLayer, ParallelInference,
-    ParallelWrapper, PoolingType, Roc, SelfAttention, Subsampling, TrainingMode, Updater, WorkspaceMode,
+    ParallelWrapper, PoolingType, RegressionEvaluation, Roc, SelfAttention, Subsampling, TrainingMode, Updater,
+    WorkspaceMode,
 };
 use ndgc::{Device, Generator, NdManager, SpillPolicy, Tensor, Workspace, WorkspaceConfig};
 
@@ -189,5 +190,33 @@ fn evaluation(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, fit, epochs, requests, evaluation);
+/// Ten million rows, in batches of ten thousand; what the device has more after them is printed.
+fn many_rows(criterion: &mut Criterion) {
+    const COUNT: usize = 10_000;
+    const BATCHES: usize = 1000;
+    let mut group = criterion.benchmark_group("evaluation");
+    group.throughput(Throughput::Elements((COUNT * BATCHES) as u64));
+    // Few runs, each by itself.
+    group.sample_size(10).sampling_mode(SamplingMode::Flat).measurement_time(Duration::from_secs(5));
+    let rows = |columns: usize| Tensor::rand(0f32, 1., (COUNT, columns), &CPU).expect("memory");
+    let classes = Tensor::from_vec((0..COUNT as u32).map(|row| row * 7 % 10).collect(), COUNT, &CPU).expect("memory");
+    let halves = Tensor::from_vec((0..COUNT).map(|row| (row % 2) as f32).collect(), (COUNT, 1), &CPU).expect("memory");
+    let kinds: [(&str, Box<dyn IEvaluation>, Tensor, Tensor); 3] = [
+        ("Evaluation, 10 classes", Box::new(Evaluation::new(10)), classes, rows(10)),
+        ("Roc, 100 steps", Box::new(Roc::new(100).expect("steps")), halves, rows(1)),
+        ("RegressionEvaluation, 3 columns", Box::new(RegressionEvaluation::default()), rows(3), rows(3)),
+    ];
+    for (name, mut evaluation, labels, predictions) in kinds {
+        let before = CPU.memory().active;
+        group.bench_function(format!("{name}, 1e7 rows"), |bench| {
+            bench.iter(|| {
+                evaluation.reset();
+                (0..BATCHES).for_each(|_| evaluation.eval(&labels, &predictions, None).expect("rows"));
+            });
+        });
+        println!("evaluation/{name}, 1e7 rows: {} B more on the device", CPU.memory().active.saturating_sub(before));
+    }
+}
+
+criterion_group!(benches, fit, epochs, requests, evaluation, many_rows);
 criterion_main!(benches);

@@ -1,11 +1,15 @@
-//! Memory runs out at the n-th request of a training step, or of a program of workspaces, for every n: it fails with a
-//! typed error or gets by, nothing is lost, and the next one succeeds.
+//! Memory runs out at the n-th request of a training step, by hand or of a network, or of a program of workspaces, for
+//! every n: it fails with a typed error or gets by, nothing is lost, and the next one succeeds.
 #![allow(clippy::unwrap_used)] // a test ends with the first surprise
 
 use std::sync::{Mutex, PoisonError};
 
 use ndgc::bench::refuse_host_memory;
 use ndgc::nn::{self, Adam, Mlp, Module, Optimizer};
+use ndgc::train::{
+    Activation, Convolution2D, DataSet, Dense, InputType, Loss, Network, NetworkConfig, OutputLayer, Updater,
+    WorkspaceMode,
+};
 use ndgc::{
     Device, Error, Generator, LearningPolicy, NdManager, Proxy, ResetPolicy, SimConfig, SpillPolicy, Tensor, Workspace,
     WorkspaceConfig, destroy_all_workspaces_for_current_thread, gc, node_count,
@@ -301,4 +305,80 @@ fn a_simulated_device_fails_at_every_call_of_workspaces() {
         assert_eq!(books(&device), start, "request {n} refused");
     }
     assert_eq!(sim.violations(), []);
+}
+
+/// A convolution and a dense layer, trained with Adam: a network that made no step yet, the same one each time, and its
+/// batch.
+fn fitted(mode: WorkspaceMode) -> (Network, DataSet) {
+    let config = NetworkConfig::builder().seed(2).updater(Updater::adam(1e-2)).training_workspace_mode(mode);
+    let config = config.input_type(InputType::convolutional(1, 6, 6));
+    let config = config.layer(Convolution2D::new(2, (3, 3)).activation(Activation::Tanh));
+    let config = config.layer(Dense::new(8).activation(Activation::Tanh)).layer(OutputLayer::new(3, Loss::Mcxent));
+    let pixels: Vec<f32> = (0..4 * 36).map(|i| (i * 37 % 101) as f32 / 50. - 1.).collect();
+    let classes: Vec<f32> = (0..4 * 3).map(|i| f32::from(u8::from(i % 3 == i / 3 % 3))).collect();
+    let images = Tensor::from_vec(pixels, (4, 1, 6, 6), &Device::Cpu).unwrap();
+    let labels = Tensor::from_vec(classes, (4, 3), &Device::Cpu).unwrap();
+    (config.build().unwrap(), DataSet::new(images, labels).unwrap())
+}
+
+/// The parameters to the last bit.
+fn learned(net: &Network) -> Vec<Vec<u32>> {
+    let bits = |array: &Tensor| array.to_vec::<f32>().unwrap().into_iter().map(f32::to_bits).collect();
+    net.params().map(|(_, var)| bits(&var.as_detached_tensor())).collect()
+}
+
+/// Of an array, of a block of a workspace, and of either inside of a layer.
+fn is_out_of_memory(error: &Error) -> bool {
+    match error {
+        Error::OutOfMemory(_) | Error::WorkspaceFull(_) => true,
+        Error::Workspace { why, .. } => why.contains("memory"),
+        Error::Context { inner, .. } => is_out_of_memory(inner),
+        _ => false,
+    }
+}
+
+/// The first step of a network fails and changes no parameter, or is the step that it would have been; the next ones
+/// are those of a network that was never short of memory.
+#[test]
+fn the_host_runs_out_of_memory_at_every_request_of_a_step_of_a_network() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _on = gc::scoped(true);
+    for mode in [WorkspaceMode::None, WorkspaceMode::Single, WorkspaceMode::Separate, WorkspaceMode::Enabled] {
+        let (mut whole, batch) = fitted(mode);
+        let untrained = learned(&whole);
+        let scores = [(); 2].map(|()| whole.fit_batch(&batch).unwrap().to_bits());
+        let trained = learned(&whole);
+        drop(whole);
+        let start = books(&Device::Cpu);
+        for go_on in [false, true] {
+            let mut failed = 0;
+            for n in 1.. {
+                let (mut net, _) = fitted(mode);
+                Device::Cpu.clear_cache();
+                let before = refuse_host_memory(n, go_on);
+                let result = net.fit_batch(&batch);
+                let reached = refuse_host_memory(0, false) > before;
+                let what = format!("{mode:?}, request {n} refused, and all after it: {go_on}");
+                assert!(Workspace::current().is_none(), "{what}: every guard was dropped");
+                match result {
+                    Ok(score) => assert_eq!(score.to_bits(), scores[0], "{what}"),
+                    Err(error) => {
+                        assert!(is_out_of_memory(&error), "{what}: {error:?}");
+                        assert_eq!((learned(&net), net.iteration()), (untrained.clone(), 0), "{what}");
+                        failed += 1;
+                        let next = net.fit_batch(&batch).unwrap_or_else(|error| panic!("after {what}: {error:?}"));
+                        assert_eq!(next.to_bits(), scores[0], "after {what}");
+                    }
+                }
+                assert_eq!(net.fit_batch(&batch).unwrap().to_bits(), scores[1], "after {what}");
+                assert_eq!(learned(&net), trained, "after {what}");
+                drop(net);
+                assert_eq!(books(&Device::Cpu), start, "{what}");
+                if !reached {
+                    break;
+                }
+            }
+            assert!(failed > 10 || !go_on, "{mode:?}: a step makes more requests than {failed}");
+        }
+    }
 }

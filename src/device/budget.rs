@@ -26,6 +26,10 @@ pub struct MemoryStats {
     pub pinned: u64,
     /// The limit on `active`.
     pub limit: Option<u64>,
+    /// Of the host: the limit on what the process has resident ([`Device::set_physical_limit`]).
+    ///
+    /// [`Device::set_physical_limit`]: crate::Device::set_physical_limit
+    pub physical_limit: Option<u64>,
     /// Requests that were served from what was kept, since the start.
     pub hits: u64,
     /// Requests that went to the system, since the start.

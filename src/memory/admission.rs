@@ -1,6 +1,10 @@
 //! Budgets of managers, as programs see them: set, asked, and reserved from.
 
-use crate::base::{call::Call, error::Result};
+use crate::base::{
+    call::Call,
+    error::{Error, Result},
+    system, units,
+};
 use crate::memory::{
     budget::{self, Budget, BudgetUse, NoBytes},
     manager::{self, NdManager},
@@ -8,6 +12,28 @@ use crate::memory::{
     pressure, reclaim, switch,
     threads::with_context,
 };
+
+/// A limit as `NDGC_MAX_BYTES` is read, for [`Device::set_limit`](crate::Device::set_limit) and [`Budget`]: `800m`,
+/// `1.5g`, `2 GiB`, `50%` of the memory that the process may have, a number of bytes, or `none`.
+///
+/// ```
+/// use ndgc::memory::parse_limit;
+///
+/// assert_eq!(parse_limit("800m")?, Some(800 << 20));
+/// assert_eq!(parse_limit("none")?, None);
+/// assert!(parse_limit("50%")? > parse_limit("1m")?);
+/// assert!(parse_limit("some").is_err());
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Argument`](crate::Error::Argument) for another text.
+#[track_caller]
+pub fn parse_limit(text: &str) -> Result<Option<u64>> {
+    let call = Call::here("parse_limit");
+    let wrong = || Error::argument(call, "text", format!("{text:?}"), "like 800m, 2g, 50% or none");
+    units::parse_limit(text, system::physical_bytes()).ok_or_else(wrong)
+}
 
 /// # Budgets: how much it may have
 impl NdManager {

@@ -67,6 +67,8 @@ pub struct Budget {
     pub soft_bytes: Option<u64>,
     /// The most arrays, views among them; of a workspace those that get bytes in one cycle.
     pub max_arrays: Option<u64>,
+    /// As [`Budget::soft_bytes`], of arrays: looked at when one takes bytes. Of a workspace it says nothing.
+    pub soft_arrays: Option<u64>,
 }
 
 impl Budget {
@@ -92,6 +94,12 @@ impl Budget {
     pub fn max_arrays(self, arrays: u64) -> Self {
         Budget { max_arrays: Some(arrays), ..self }
     }
+
+    /// With a number of arrays above which memory is looked for before one more is made.
+    #[must_use]
+    pub fn soft_arrays(self, arrays: u64) -> Self {
+        Budget { soft_arrays: Some(arrays), ..self }
+    }
 }
 
 /// What a manager with a budget, and those below it, have; or a workspace with one.
@@ -114,7 +122,7 @@ pub struct BudgetUse {
     pub total_arrays: u64,
     /// Requests that this budget refused.
     pub refused: u64,
-    /// How often the soft limit was passed.
+    /// How often a soft limit was passed.
     pub soft_passed: u64,
 }
 
@@ -185,6 +193,9 @@ struct Meter {
 struct Node {
     bytes: Meter,
     soft: AtomicU64,
+    soft_arrays: AtomicU64,
+    /// Whether there are as many arrays as that, or more, and it was told.
+    has_soft_arrays: AtomicU32,
     reserved: AtomicU64,
     /// Held by who draws on what is reserved, until it is known whether the rest is granted, and by who ends a
     /// reservation.
@@ -211,6 +222,8 @@ const fn meter() -> Meter {
 slab!(NODES: Node = Node {
     bytes: meter(),
     soft: AtomicU64::new(NONE),
+    soft_arrays: AtomicU64::new(NONE),
+    has_soft_arrays: AtomicU32::new(0),
     reserved: AtomicU64::new(0),
     drawing: SpinLock::new(()),
     arrays: meter(),
@@ -324,6 +337,7 @@ pub(crate) fn open(parent: u32, manager: u64, budget: &Budget) -> Option<u32> {
     for number in [&fresh.reserved, &fresh.refused, &fresh.soft_passed] {
         number.store(0, Ordering::Relaxed);
     }
+    fresh.has_soft_arrays.store(0, Ordering::Relaxed);
     set(number, budget);
     COUNT.fetch_add(u32::from(manager != 0), Ordering::Relaxed);
     fresh.arrays.open();
@@ -340,6 +354,7 @@ pub(crate) fn set(number: u32, budget: &Budget) -> Budget {
         max_bytes: known(swap(&of.bytes.max, budget.max_bytes)),
         soft_bytes: known(swap(&of.soft, budget.soft_bytes)),
         max_arrays: known(swap(&of.arrays.max, budget.max_arrays)),
+        soft_arrays: known(swap(&of.soft_arrays, budget.soft_arrays)),
     }
 }
 
@@ -347,7 +362,12 @@ pub(crate) fn set(number: u32, budget: &Budget) -> Budget {
 pub(crate) fn limits(number: u32) -> Budget {
     let of = node(number);
     let known = |at: &AtomicU64| Some(at.load(Ordering::Relaxed)).filter(|&limit| limit != NONE);
-    Budget { max_bytes: known(&of.bytes.max), soft_bytes: known(&of.soft), max_arrays: known(&of.arrays.max) }
+    Budget {
+        max_bytes: known(&of.bytes.max),
+        soft_bytes: known(&of.soft),
+        max_arrays: known(&of.arrays.max),
+        soft_arrays: known(&of.soft_arrays),
+    }
 }
 
 /// The key of the manager whose node it is.
@@ -627,13 +647,35 @@ pub(crate) fn count_refusal(refusal: &OverBudget) {
     node(refusal.node).refused.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The lowest budget whose soft limit is passed now.
+/// Whether an array more passes a soft limit on arrays, and did not when this was asked last.
+#[inline]
+pub(crate) fn passes_soft_arrays(number: u32) -> bool {
+    let mut passes = false;
+    for at in path(number, 0) {
+        let of = node(at);
+        let soft = of.soft_arrays.load(Ordering::Relaxed);
+        if soft == NONE {
+            continue;
+        }
+        let has = u32::from(of.arrays.now() >= soft);
+        if of.has_soft_arrays.swap(has, Ordering::Relaxed) < has {
+            of.soft_passed.fetch_add(1, Ordering::Relaxed);
+            passes = true;
+        }
+    }
+    passes
+}
+
+/// The lowest budget that is above a soft limit now; of arrays, with one more.
 pub(crate) fn above_soft(number: u32) -> Option<OverBudget> {
     path(number, 0).find_map(|at| {
         let of = node(at);
-        let (used, max) = (of.bytes.now(), of.soft.load(Ordering::Relaxed));
         let manager = of.manager.load(Ordering::Relaxed);
-        (used > max).then_some(OverBudget { node: at, manager, used, max, asked: 0, is_arrays: false })
+        let over = |is_arrays, used: u64, soft: &AtomicU64| {
+            let max = soft.load(Ordering::Relaxed);
+            (used > max).then_some(OverBudget { node: at, manager, used, max, asked: 0, is_arrays })
+        };
+        over(false, of.bytes.now(), &of.soft).or_else(|| over(true, of.arrays.now() + 1, &of.soft_arrays))
     })
 }
 

@@ -117,6 +117,8 @@ pub(crate) mod window;
 pub(crate) mod workspace;
 
 #[cfg(not(loom))]
+pub use admission::parse_limit;
+#[cfg(not(loom))]
 pub use leaks::{LeakReport, set_leak_reports};
 #[cfg(not(loom))]
 pub use lines::{Growth, Line, LineGrowth, Mark, NoGrowth, growth, lines, mark, no_growth};

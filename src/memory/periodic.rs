@@ -35,8 +35,8 @@ pub fn auto_gc_window() -> Duration {
 /// made since it looked last, gives what the host's pool keeps for reuse back to the system. Off at first, and then
 /// there is no such thread. Returns whether it was on.
 ///
-/// A server that has peaks wants it on; a loop that runs all the time has nothing to gain. `design.md` has what it
-/// costs.
+/// A server that has peaks wants it on; a loop that runs all the time has nothing to gain. The guide has
+/// what it costs.
 ///
 /// ```
 /// # use ndgc::gc;

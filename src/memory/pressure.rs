@@ -77,8 +77,8 @@ thread_local! {
 
 /// Registers something of the program's that can give memory back, for as long as the guard lives: it is called before
 /// an allocation fails, or when a soft budget is passed, on the thread that allocates. Those of a lower `rank` come
-/// first, and only as many as are needed, none for a request that is larger than all that there may be; [`trim`] calls
-/// all. What it allocates itself fails at once where there is no
+/// first, and only as many as are needed, none for a request that is larger than the device or its limit; [`trim`]
+/// calls all. What it allocates itself fails at once where there is no
 /// memory. A panic ends there.
 ///
 /// ```
@@ -185,8 +185,9 @@ pub(crate) fn recover<T>(
         if outer || why.is_final() {
             break None;
         }
-        // What is larger than all that there may be, nothing that is closed makes room for.
-        let is_hopeless = matches!(class(device, bytes as u64, &why, &device.memory()), OutOfMemoryClass::TooBig);
+        // What is larger than the device, nothing that is closed makes room for; a budget may be raised.
+        let too_big = || matches!(class(device, bytes as u64, &why, &device.memory()), OutOfMemoryClass::TooBig);
+        let is_hopeless = !why.is_budget() && too_big();
         if is_hopeless || !step(context, device, &why, (bytes, next), &mut steps) {
             if why.is_budget() || !may_spill(device) {
                 break None;

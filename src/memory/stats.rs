@@ -43,20 +43,25 @@ pub(crate) fn count_spilled() {
 }
 
 /// Names that PyTorch's users know, and those they stand for.
-const ALIASES: [(&str, &str); 14] = [
+const ALIASES: [(&str, &str); 19] = [
     ("active.all.allocated", "arrays.created"),
     ("active.all.current", "arrays.current"),
     ("active.all.freed", "arrays.closed"),
+    ("active_bytes.all.allocated", "bytes.total"),
     ("active_bytes.all.current", "bytes.current"),
     ("active_bytes.all.peak", "bytes.peak"),
     ("allocated_bytes.all.allocated", "bytes.total"),
     ("allocated_bytes.all.current", "bytes.current"),
     ("allocated_bytes.all.peak", "bytes.peak"),
+    ("allocation.all.allocated", "arrays.created"),
+    ("allocation.all.current", "arrays.current"),
+    ("allocation.all.freed", "arrays.closed"),
     ("num_alloc_retries", "requests.retried"),
     ("num_device_alloc", "pool.misses"),
     ("num_ooms", "requests.refused"),
     ("requested_bytes.all.allocated", "bytes.total"),
     ("requested_bytes.all.current", "bytes.current"),
+    ("requested_bytes.all.peak", "bytes.peak"),
     ("reserved_bytes.all.current", "bytes.reserved"),
 ];
 
@@ -205,8 +210,8 @@ impl NdManager {
     /// |---|---|
     /// | `arrays.peak`, `.total`, `bytes.charged`, `.peak`, `.total` | charged now, at most, and in all |
     /// | `bytes.held` | kept free by reservations |
-    /// | `arrays.limit`, `bytes.limit`, `.soft` | its limits, those that there are |
-    /// | `requests.refused`, `.soft` | requests that it refused; that passed its soft limit |
+    /// | `arrays.limit`, `.soft`, `bytes.limit`, `.soft` | its limits, those that there are |
+    /// | `requests.refused`, `.soft` | requests that it refused; that passed a soft limit |
     ///
     /// Walks its arrays. What is dead and queued is closed before. Nothing in a forked child.
     ///
@@ -240,8 +245,12 @@ impl NdManager {
             return Stats::of(own, None, Vec::new());
         };
         let limits = self.budget();
-        let limits =
-            [("arrays.limit", limits.max_arrays), ("bytes.limit", limits.max_bytes), ("bytes.soft", limits.soft_bytes)];
+        let limits = [
+            ("arrays.limit", limits.max_arrays),
+            ("arrays.soft", limits.soft_arrays),
+            ("bytes.limit", limits.max_bytes),
+            ("bytes.soft", limits.soft_bytes),
+        ];
         let charged = [
             ("arrays.peak", used.peak_arrays),
             ("arrays.total", used.total_arrays),

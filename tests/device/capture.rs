@@ -1,8 +1,15 @@
 //! Captured sections compute what the program would have computed, on whatever stream, from whatever thread.
 
 use ndgc::nn::{self, Adam, AdamConfig, Mlp, Module, Optimizer, SGD, SgdConfig, StepRule};
-use ndgc::{DType, Device, Generator, Graph, Result, SimConfig, Tensor};
+use ndgc::train::{
+    Activation, DataSet, Dense, InputType, Loss, Network, NetworkConfig, OutputLayer, Updater, WorkspaceMode,
+};
+use ndgc::{
+    DType, Device, Error, Generator, Graph, LearningPolicy, PlanStats, Result, SimConfig, Tensor, Workspace,
+    WorkspaceConfig, gc,
+};
 
+use crate::common::check;
 use crate::device::support::{alone, both, finish, sim, values, vector};
 
 const ROWS: usize = 8;
@@ -270,6 +277,102 @@ fn every_call_that_can_fail_leaves_the_device_in_order() {
             if n > 40 {
                 break;
             }
+        }
+    });
+}
+
+/// A device whose memory comes in pieces of a mebibyte: what a section needs is there, whatever came before.
+fn roomy() -> Device {
+    Device::sim(SimConfig { segment_bytes: 1 << 20, ..SimConfig::default() })
+}
+
+/// Nothing went wrong there, and nothing of the test's is left.
+fn is_empty(device: &Device) {
+    gc::collect();
+    check(device);
+    assert_eq!(device.memory().active, 0);
+}
+
+/// A workspace that plans hands the same bytes out many times in a cycle. A section takes none of them, reads none, and
+/// is no part of the plan; its numbers are those of the cycles.
+#[test]
+fn a_loop_in_a_planned_workspace_is_captured_beside_its_plan() {
+    alone(|| {
+        let device = roomy();
+        let config = WorkspaceConfig::builder().policy_learning(LearningPolicy::Planned).build().unwrap();
+        let x = vector(&[1., 2.], &device);
+        let section = || (0..5).try_fold(x.affine(2., 1.)?, |y: Tensor, _| y.sqr()?.affine(0.5, 0.25));
+        let cycle = || Workspace::cycle_on(&device, "PLANNED", &config, || section()?.to_vec::<f32>()).unwrap();
+        let plan = || -> PlanStats { Workspace::find("PLANNED").unwrap().stats().plan.unwrap() };
+        (0..20).for_each(|_| drop(cycle()));
+        let settled = plan();
+        assert!(settled.planned_cycles > 10, "{settled:?}");
+
+        let around = Workspace::enter_on(&device, "PLANNED", &config).unwrap();
+        let inside = x.exp().unwrap();
+        let refused = device.capture(|| inside.sqr()).unwrap_err();
+        assert!(matches!(refused, Error::Capture { .. }), "{refused}");
+        assert!(refused.to_string().contains("detach() it before the section"), "{refused}");
+        drop((inside, around));
+
+        // Once where the section's arrays will be: outside of the workspace.
+        section().unwrap();
+        let captured = device.capture(|| {
+            let _cycle = Workspace::enter_on(&device, "PLANNED", &config)?;
+            section()
+        });
+        let (graph, y) = captured.unwrap();
+        assert!(!y.is_attached());
+        for factor in [1f32, -3., 0.5] {
+            x.copy_(&vector(&[factor, 2. * factor], &device)).unwrap();
+            let expected = cycle();
+            graph.replay().unwrap();
+            assert_eq!(values(&y), expected);
+            assert_eq!(cycle(), expected, "a replay writes into nothing of the workspace");
+        }
+        let after = plan();
+        assert_eq!((after.bytes, after.deviations), (settled.bytes, settled.deviations));
+        assert!(after.planned_cycles >= settled.planned_cycles + 6, "{after:?}");
+        Workspace::find("PLANNED").unwrap().destroy().unwrap();
+        drop((graph, y, x));
+        is_empty(&device);
+    });
+}
+
+/// Whatever its mode, what a network makes in a section is the section's. A step of `fit` reads its score, and says so.
+#[test]
+fn the_output_of_a_network_is_captured_and_a_step_of_fit_says_why_it_is_not() {
+    alone(|| {
+        for mode in [WorkspaceMode::None, WorkspaceMode::Single, WorkspaceMode::Separate, WorkspaceMode::Enabled] {
+            let device = roomy();
+            let build = |mode| -> Network {
+                let config = NetworkConfig::builder().seed(3).updater(Updater::sgd(0.1)).device(&device);
+                let config = config.training_workspace_mode(mode).inference_workspace_mode(mode);
+                let config = config.input_type(InputType::feed_forward(6));
+                let config = config.layer(Dense::new(16).activation(Activation::Tanh));
+                config.layer(OutputLayer::new(4, Loss::Mcxent)).build().unwrap()
+            };
+            let numbers = |n: u16, modulus: u16| -> Vec<f32> { (0..n).map(|i| f32::from(i * 7 % modulus)).collect() };
+            let x = Tensor::from_vec(numbers(48, 5), (ROWS, 6), &device).unwrap();
+            let batch = DataSet::new(x.clone(), Tensor::from_vec(numbers(32, 2), (ROWS, 4), &device).unwrap()).unwrap();
+            // Without workspaces, so that the device has what a section needs.
+            let mut warm = build(WorkspaceMode::None);
+            (0..2).for_each(|_| drop((warm.output(&x).unwrap(), warm.fit_batch(&batch).unwrap())));
+            let mut net = build(mode);
+            (0..20).for_each(|_| drop(net.output(&x).unwrap()));
+
+            let (graph, y) = device.capture(|| net.output(&x)).unwrap();
+            for factor in [0.5, -2., 3.] {
+                x.affine_(factor, 0.25).unwrap();
+                let expected = values(&net.output(&x).unwrap());
+                graph.replay().unwrap();
+                assert_eq!(values(&y), expected, "{mode:?}");
+            }
+            let refused = device.capture(|| net.fit_batch(&batch)).unwrap_err();
+            assert!(refused.to_string().contains("read after a replay"), "{mode:?}: {refused}");
+            assert!(net.fit_batch(&batch).unwrap().is_finite(), "{mode:?}: and it goes on");
+            drop((graph, y, x, batch, warm, net));
+            is_empty(&device);
         }
     });
 }

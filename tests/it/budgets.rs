@@ -2,7 +2,7 @@
 //! happens beyond them.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
 use ndgc::{
@@ -496,6 +496,70 @@ fn several_threads_never_pass_a_hard_limit_and_nothing_is_left_charged() {
             let found = managers[of].budget_use().unwrap();
             assert_eq!((found.bytes, found.arrays, found.reserved_bytes), (0, 0, 0));
         }
+    });
+}
+
+/// Bytes charged in all, bytes of them that are free again, and arrays counted in all.
+fn in_all(manager: &NdManager) -> [u64; 3] {
+    let stats = manager.stats();
+    let [total, charged, arrays] =
+        ["bytes.total", "bytes.charged", "arrays.total"].map(|name| stats.get(name).unwrap());
+    [total, total - charged, arrays]
+}
+
+/// A manager is charged before the one above it, and told later that bytes are free, so that at no time a parent has
+/// bytes that its children have not. What moves among these counts with both for a moment, and their parent does not
+/// notice. Figures that only grow show it, though they are not read at one time.
+#[test]
+fn children_add_up_to_their_parent_while_others_make_move_and_drop() {
+    const ROUNDS: usize = 20_000;
+    switched(true, |device| {
+        if !device.is_cpu() {
+            return;
+        }
+        let (parent, moved) = (base(device), AtomicU64::new(0));
+        let children = ["a", "b"].map(|name| parent.child(name).unwrap());
+        for manager in [&parent, &children[0], &children[1]] {
+            manager.set_budget(Budget::new()).unwrap();
+        }
+        let work = |own: usize| {
+            let (mut state, mut held) = ((own as u64 + 1) * 0x9E37_79B9, Vec::new());
+            for _ in 0..ROUNDS {
+                let size = 1 + draw(&mut state, 900);
+                held.push((bytes(&children[own], size as usize).unwrap(), own, size));
+                let at = draw(&mut state, held.len() as u64) as usize;
+                if draw(&mut state, 2) == 0 {
+                    let (array, home, size) = &mut held[at];
+                    *home = 1 - *home;
+                    moved.fetch_add(*size, Ordering::SeqCst); // before it is seen
+                    array.attach(&children[*home]).unwrap();
+                }
+                if held.len() > 20 {
+                    held.swap_remove(at);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let workers = [0, 1].map(|own| scope.spawn(move || work(own)));
+            while !workers.iter().all(|worker| worker.is_finished()) {
+                let before = in_all(&parent);
+                let [a, b] = children.each_ref().map(in_all);
+                let moved = moved.load(Ordering::SeqCst);
+                let after = in_all(&parent);
+                assert!(a[1] + b[1] <= after[1] + moved, "free: {a:?} and {b:?}, {moved} moved, {after:?} above");
+                // Where writes are seen in their order, which nobody needs of these.
+                if cfg!(target_arch = "x86_64") {
+                    assert!(before[0] <= a[0] + b[0], "charged: {before:?} above, {a:?} and {b:?}");
+                    assert!(before[2] <= a[2] + b[2], "counted: {before:?} above, {a:?} and {b:?}");
+                }
+            }
+            workers.into_iter().for_each(|worker| worker.join().unwrap());
+        });
+        gc::collect_orphans();
+        let ([a, b], all, moved) = (children.each_ref().map(in_all), in_all(&parent), moved.into_inner());
+        assert!(moved > 1_000_000, "{moved}");
+        assert_eq!((a[0] + b[0], a[1] + b[1], a[2] + b[2]), (all[0] + moved, all[1] + moved, all[2]));
+        assert_eq!([&parent, &children[0], &children[1]].map(used), [(0, 0); 3]);
     });
 }
 

@@ -10,6 +10,7 @@ use ndgc::{
     WorkspaceConfig, gc,
 };
 
+use crate::common::in_own_process;
 use crate::it::support::{alone, base, block, both, each_case, in_child, is_child, text};
 
 const MIB: usize = 1 << 20;
@@ -40,6 +41,25 @@ fn names(oom: &OutOfMemory) -> Vec<&'static str> {
     oom.steps.iter().map(|step| step.name).collect()
 }
 
+/// A request that is refused, and granted after `ready`: by the one step that `ready` gave something to find, for all
+/// else is as it was. Of the steps after it none is taken: `is_last` if it is that after the program's reclaimers.
+fn is_saved(device: &Device, is_last: bool, request: impl Fn() -> Result<Tensor>, ready: impl FnOnce()) {
+    let asked = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&asked);
+    let _asked_last = memory::on_pressure("asked last", i32::MAX, move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    out_of_memory(request());
+    ready();
+    asked.store(0, Ordering::Relaxed);
+    let figures = ["requests.retried", "requests.refused", "requests.spilled"];
+    let before = memory::stats(device);
+    let _saved = request().unwrap();
+    let (after, last) = (memory::stats(device), u64::from(is_last));
+    let more = figures.map(|name| after.get(name).unwrap() - before.get(name).unwrap());
+    assert_eq!((more, asked.load(Ordering::Relaxed)), ([1, 0, last], last), "{figures:?}, and who is asked last");
+}
+
 #[test]
 fn dead_arrays_on_the_lane_of_another_thread_are_enough() {
     limited(true, 3 * MIB as u64, |device| {
@@ -49,14 +69,102 @@ fn dead_arrays_on_the_lane_of_another_thread_are_enough() {
             let (said, heard) = std::sync::mpsc::channel();
             let manager = &manager;
             scope.spawn(move || {
-                drop(bytes(manager, 2 * MIB).unwrap());
+                let held = bytes(manager, 2 * MIB).unwrap();
+                said.send(()).unwrap();
+                let _ = receive.recv();
+                drop(held);
                 said.send(()).unwrap();
                 let _ = receive.recv();
             });
             heard.recv().unwrap();
-            bytes(manager, 2 * MIB).unwrap();
+            let drops = || {
+                send.send(()).unwrap();
+                heard.recv().unwrap();
+            };
+            is_saved(device, false, || bytes(manager, 2 * MIB), drops);
             drop(send);
         });
+    });
+}
+
+/// Bytes that the process has resident.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim_end_matches("kB").trim().parse::<u64>().unwrap() << 10
+}
+
+/// What a thread keeps of small blocks, which limits on resident memory cannot take by themselves: no other step knows
+/// of it. What else is resident is nobody else's, so in a process of its own.
+#[test]
+fn blocks_that_a_thread_keeps_are_given_up_where_the_process_may_have_no_more() {
+    let make = |size: usize| Tensor::zeros(size, DType::U8, &Device::Cpu);
+    let fill = || {
+        Device::Cpu.set_physical_limit(None).unwrap();
+        // Of each size above 2 KiB as many as are kept: 128 KiB.
+        let sizes = (8..12u32).flat_map(|log| (9..17usize).map(move |eighths| eighths << log));
+        let made: Vec<_> = sizes.flat_map(|size| (0..MIB / 8 / size).map(move |_| make(size).unwrap())).collect();
+        drop(made);
+        gc::collect();
+    };
+    let limit = || {
+        Device::Cpu.set_physical_limit(Some(resident() + MIB as u64 / 2)).unwrap();
+    };
+    in_own_process("it::pressure::blocks_that_a_thread_keeps_are_given_up_where_the_process_may_have_no_more", || {
+        alone(|| {
+            fill();
+            assert!(Device::Cpu.clear_cache() >= 3 * MIB as u64);
+            limit();
+            let fills = || {
+                fill();
+                limit();
+            };
+            is_saved(&Device::Cpu, false, || make(2 * MIB), fills);
+        });
+    });
+}
+
+#[test]
+fn what_managers_keep_and_what_programs_keep_is_each_enough() {
+    limited(true, 3 * MIB as u64, |device| {
+        let manager = base(device);
+        let held = bytes(&manager, 2 * MIB).unwrap();
+        let falls = || {
+            let _off = gc::scoped(false);
+            drop(held);
+        };
+        is_saved(device, false, || bytes(&manager, 2 * MIB), falls);
+    });
+    limited(false, 3 * MIB as u64, |device| {
+        let cache = Arc::new(Mutex::new(vec![Tensor::zeros(2 * MIB, DType::U8, device).unwrap()]));
+        let mut reclaimer = None;
+        let registers = || {
+            let own = Arc::clone(&cache);
+            let gives = memory::on_pressure("cache", 0, move |_| own.lock().unwrap().iter().for_each(Tensor::close));
+            reclaimer = Some(gives);
+        };
+        is_saved(device, false, || Tensor::zeros(2 * MIB, DType::U8, device), registers);
+        drop(reclaimer);
+    });
+}
+
+#[test]
+fn a_file_and_memory_of_the_host_are_each_enough() {
+    alone(|| {
+        let (device, folder) = (Device::Cpu, folder("enough"));
+        device.clear_cache();
+        device.set_limit(Some(device.memory().active + 3 * MIB as u64));
+        let _held = Tensor::zeros(2 * MIB, DType::U8, &device).unwrap();
+        let allows = || drop(memory::set_spill(Some(&folder)).unwrap());
+        is_saved(&device, true, || Tensor::zeros(2 * MIB, DType::U8, &device), allows);
+        memory::set_spill(None).unwrap();
+        device.set_limit(None);
+        std::fs::remove_dir(&folder).unwrap();
+    });
+    spilling(&[false], 4 << 20, |device, manager| {
+        let _held = bytes(manager, 2 * MIB).unwrap();
+        let room = memory::set_device_spill(None);
+        is_saved(device, true, || bytes(manager, MIB), || assert_eq!(memory::set_device_spill(room), None));
     });
 }
 
@@ -495,9 +603,10 @@ fn no_cache_gives_more_than_is_needed() {
         fill();
         let x = bytes(&manager, 150).unwrap();
         assert_eq!(left(), [0, 1], "the first one was enough for the soft limit");
-        // Larger than the budget: no cache can help.
-        assert!(matches!(bytes(&manager, 1001), Err(Error::OutOfMemory(_))));
-        assert!(matches!(manager.reserve(1001), Err(Error::OutOfMemory(_))));
+        // Larger than the device: no cache can help.
+        let before = device.set_limit(Some(1 << 20));
+        assert!(matches!(bytes(&base(device), (1 << 20) + 1), Err(Error::OutOfMemory(_))));
+        device.set_limit(before);
         assert_eq!(left(), [0, 1]);
         x.close();
         caches[1].lock().unwrap().drain(..).for_each(|array| array.close());
@@ -637,4 +746,29 @@ fn limits_of_the_environment_are_read_as_javacpp_writes_them() {
     assert_eq!(found("room: ", &[("NDGC_DEVICE_SPILL", "3m")]).as_deref(), Some("Some(3145728)"));
     let half = said(&[("NDGC_MAX_BYTES", "50%")]).unwrap();
     assert!(half.starts_with("Some(") && half.len() > "Some(100000000)".len(), "of the machine's memory: {half}");
+}
+
+#[test]
+fn a_soft_number_of_arrays_asks_for_memory_each_time_that_it_is_passed() {
+    each_case(&[false], |device| {
+        let manager = base(device);
+        manager.set_name("many");
+        let budget = Budget::new().soft_arrays(3);
+        manager.set_budget(budget).unwrap();
+        assert_eq!((manager.budget(), manager.stats().get("arrays.soft")), (budget, Some(3)));
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&told);
+        let _reclaimer = memory::on_pressure("cache", 0, move |why| log.lock().unwrap().push(why.manager.clone()));
+        let tell = || std::mem::take(&mut *told.lock().unwrap());
+        let mut arrays: Vec<_> = (0..3).map(|_| bytes(&manager, 10).unwrap()).collect();
+        assert!(tell().is_empty(), "as many as it may have");
+        arrays.push(bytes(&manager, 10).unwrap());
+        assert_eq!(tell(), [Some("many".to_owned())]);
+        arrays.push(bytes(&manager, 10).unwrap());
+        assert!(tell().is_empty(), "it is above");
+        arrays.drain(1..).for_each(|array| array.close());
+        arrays.extend((0..3).map(|_| bytes(&manager, 10).unwrap()));
+        assert_eq!((tell().len(), manager.budget_use().unwrap().soft_passed), (1, 2));
+        drop(arrays);
+    });
 }

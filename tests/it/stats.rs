@@ -10,6 +10,37 @@ use ndgc::{
 
 use crate::it::support::{alone, base, both, switched};
 
+/// PyTorch's names, each with the figure that it stands for, beside which it is not listed.
+fn has_names_of_pytorch(stats: &memory::Stats) {
+    let aliases = [
+        ("active.all.allocated", "arrays.created"),
+        ("active.all.current", "arrays.current"),
+        ("active.all.freed", "arrays.closed"),
+        ("active_bytes.all.allocated", "bytes.total"),
+        ("active_bytes.all.current", "bytes.current"),
+        ("active_bytes.all.peak", "bytes.peak"),
+        ("allocated_bytes.all.allocated", "bytes.total"),
+        ("allocated_bytes.all.current", "bytes.current"),
+        ("allocated_bytes.all.peak", "bytes.peak"),
+        ("allocation.all.allocated", "arrays.created"),
+        ("allocation.all.current", "arrays.current"),
+        ("allocation.all.freed", "arrays.closed"),
+        ("num_alloc_retries", "requests.retried"),
+        ("num_device_alloc", "pool.misses"),
+        ("num_ooms", "requests.refused"),
+        ("requested_bytes.all.allocated", "bytes.total"),
+        ("requested_bytes.all.current", "bytes.current"),
+        ("requested_bytes.all.peak", "bytes.peak"),
+        ("reserved_bytes.all.current", "bytes.reserved"),
+    ];
+    for (alias, name) in aliases {
+        assert!(stats.get(name).is_some(), "{name}");
+        assert_eq!(stats.get(alias), stats.get(name), "{alias}");
+        assert!(stats.iter().all(|(own, _)| own != alias), "{alias}");
+    }
+    assert_eq!((stats.get("active.small_pool.current"), stats.get("active.all")), (None, None), "not told here");
+}
+
 #[test]
 fn the_figures_of_a_device_add_up_and_have_the_names_of_pytorch() {
     both(|device| {
@@ -30,23 +61,14 @@ fn the_figures_of_a_device_add_up_and_have_the_names_of_pytorch() {
         assert_eq!(now.get("bytes.pinned").unwrap() > 0, device.is_cuda(), "for copies, and what it reports");
         let slack = now.get("bytes.used").unwrap() - now.get("bytes.current").unwrap();
         assert!(slack < 1 << 20, "blocks are a little larger than what lies in them: {slack}");
-        let aliases = [
-            ("allocated_bytes.all.allocated", "bytes.total"),
-            ("allocated_bytes.all.current", "bytes.current"),
-            ("allocated_bytes.all.peak", "bytes.peak"),
-            ("reserved_bytes.all.current", "bytes.reserved"),
-            ("active.all.current", "arrays.current"),
-            ("num_ooms", "requests.refused"),
-        ];
-        for (alias, name) in aliases {
-            assert_eq!(now.get(alias), now.get(name), "{alias}");
-            assert!(now.get(name).is_some());
-        }
+        has_names_of_pytorch(&before);
+        has_names_of_pytorch(&now);
         assert_eq!((now.get("nothing"), now.get("bytes.limit")), (None, None));
         let limit = device.set_limit(Some(device.memory().active + 1));
         assert!(manager.zeros(2, DType::U8).is_err());
         let refused = memory::stats(device);
         device.set_limit(limit);
+        has_names_of_pytorch(&refused);
         for name in ["requests.refused", "requests.retried"] {
             assert_eq!(refused.get(name), now.get(name).map(|before| before + 1), "{name}");
         }

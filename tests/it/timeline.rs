@@ -4,7 +4,7 @@ use ndgc::memory::{EventKind, Timeline, TraceMode};
 use ndgc::{Budget, DType, Device, Tensor, Var, Workspace, WorkspaceConfig, gc, memory};
 
 use crate::counting::peak;
-use crate::it::support::{alone, base, switched};
+use crate::it::support::{alone, base, in_child, is_child, switched};
 
 /// What happens in `f`, noted.
 fn traced(mode: TraceMode, f: impl FnOnce()) -> Timeline {
@@ -302,4 +302,65 @@ fn bytes_of_each_device_are_told_apart() {
         assert_eq!(segments, 2, "each device has its own");
         drop(kept);
     });
+}
+
+/// The mode is read once, so in processes of their own.
+#[test]
+fn the_environment_says_what_is_noted_from_the_first_array_on() {
+    if is_child() {
+        let kept: Vec<_> = (0..640).map(|_| Tensor::zeros(10, DType::U8, &Device::Cpu).unwrap()).collect();
+        let timeline = memory::timeline();
+        println!("noted: {} for {} each", timeline.spans.len(), timeline.sample);
+        drop(kept);
+        return;
+    }
+    let test = "it::timeline::the_environment_says_what_is_noted_from_the_first_array_on";
+    let unknown = "ndgc: NDGC_TRACE=loud is not understood; it may be off, sampled or full\n";
+    for (mode, noted, times) in [
+        ("full", "noted: 640 for 1 each\n", 0),
+        ("sampled", "noted: 10 for 64 each\n", 0),
+        ("off", "noted: 0 for ", 0),
+        ("loud", "noted: 0 for ", 1),
+    ] {
+        let output = in_child(test, &[("NDGC_TRACE", mode)]);
+        let (out, error) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        assert!(out.contains(noted), "{mode}: {out}");
+        assert_eq!(error.matches(unknown).count(), times, "{mode}: {error}");
+    }
+}
+
+/// Read once too: where reports go, and arrays for which a limit has no room.
+#[test]
+fn the_environment_names_folders_for_reports_and_for_arrays() {
+    const BYTES: usize = 4 << 20;
+    if is_child() {
+        let made = || Tensor::zeros(BYTES, DType::U8, &Device::Cpu);
+        let _first = made().unwrap();
+        match made() {
+            Ok(second) => {
+                assert_eq!(second.to_vec::<u8>().unwrap(), vec![0; BYTES]);
+                println!("mapped: {}", Device::Cpu.memory().mapped);
+            }
+            Err(error) => println!("refused: {error}"),
+        }
+        return;
+    }
+    let test = "it::timeline::the_environment_names_folders_for_reports_and_for_arrays";
+    let folder = std::env::temp_dir().join(format!("ndgc-told-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let said = |name: &str| {
+        let variables = [("NDGC_MAX_BYTES", "6m"), (name, folder.to_str().unwrap())];
+        String::from_utf8(in_child(test, &variables).stdout).unwrap()
+    };
+    let files = || std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    let spilled = said("NDGC_SPILL");
+    assert!(spilled.contains("mapped: 4194304\n"), "{spilled}");
+    assert!(files().is_empty(), "no report was asked for, and the array's file is gone");
+    let refused = said("NDGC_CRASH_REPORT");
+    assert!(refused.contains("refused: Can't allocate [HOST] memory: 4194304; "), "{refused}");
+    let found = files();
+    let [report] = &found[..] else { panic!("{found:?}") };
+    let text = std::fs::read_to_string(report).unwrap();
+    assert!(text.starts_with("Can't allocate [HOST] memory: 4194304; ") && text.contains("\nmanagers:\n"), "{text}");
+    std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -1,6 +1,6 @@
 //! `docs/names.md` and `docs/djl.md`: the names of other libraries and ours, from `names.txt`, `djl.txt` and
-//! `djl_around.txt`; `docs/nd4j.md`, written by hand. A name that the sources do not have fails, and so does one that
-//! is said to be missing and is there.
+//! `djl_around.txt`; `docs/nd4j.md`, written by hand, with a row for all that `nd4j.txt` lists. A name that the sources
+//! do not have fails, and so does one that is said to be missing and is there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -101,21 +101,34 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
+/// The rows of the tables of `docs/nd4j.md`: its part, and the line; those of ND4J's guides begin with a number.
+fn rows(document: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut part = "";
+    document.lines().filter_map(move |line| {
+        part = line.strip_prefix("## ").unwrap_or(part);
+        let is_row = line.starts_with('|') && !["|-", "| ND4J", "| no. "].iter().any(|head| line.starts_with(head));
+        is_row.then_some((part, line))
+    })
+}
+
+/// Whether a part goes through one of ND4J's guides.
+fn is_guide(part: &str) -> bool {
+    part.starts_with("The guide on ")
+}
+
+fn told_to_users_of_nd4j() -> String {
+    fs::read_to_string(sources::root().join("docs/nd4j.md")).unwrap()
+}
+
 #[test]
 fn what_users_of_nd4j_are_told_exists() {
-    let document = fs::read_to_string(sources::root().join("docs/nd4j.md")).unwrap();
+    let document = told_to_users_of_nd4j();
     let (declared, tests) = (sources::declared(), sources::tests());
     let (mut wrong, mut counts) = (Vec::new(), (0, 0, 0));
-    let mut part = "";
-    for line in document.lines() {
-        part = line.strip_prefix("## ").unwrap_or(part);
-        let cells: Vec<&str> = line.split(" | ").collect();
-        // ND4J's column is its own, and so are the heads of the tables.
-        if !line.starts_with('|') || line.starts_with("|-") || line.starts_with("| ND4J") {
-            continue;
-        }
-        let is_guide = part == "The guide on memory";
-        if is_guide {
+    for (part, line) in rows(&document) {
+        // ND4J's column is its own, and before it stands a number in what goes through its guides.
+        let cells: Vec<&str> = line.split(" | ").skip(usize::from(is_guide(part))).collect();
+        if is_guide(part) {
             let last = cells[cells.len() - 1].trim_end_matches('|').trim();
             let (ours, shown) = (quoted(cells[1]).count(), quoted(last).chain(last.strip_prefix("the same")).count());
             counts.2 += 1;
@@ -123,7 +136,7 @@ fn what_users_of_nd4j_are_told_exists() {
             wrong.extend((cells[1].trim().is_empty() || ours > 0 && shown == 0).then(|| format!("not shown: {line}")));
             wrong.extend(quoted(last).filter(|test| !tests.contains(*test)).map(|test| format!("no test {test}")));
         }
-        let ours = if is_guide || part == "Calls" { &cells[1..2] } else { &cells[cells.len() - 1..] };
+        let ours = if is_guide(part) || part == "Calls" { &cells[1..2] } else { &cells[cells.len() - 1..] };
         for name in ours.iter().flat_map(|cell| quoted(cell)) {
             if part == "What ND4J does wrong" {
                 counts.1 += 1;
@@ -136,5 +149,36 @@ fn what_users_of_nd4j_are_told_exists() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(counts.0 > 80 && counts.1 > 20 && counts.2 > 40, "the tables look different: {counts:?}");
+    assert!(counts.0 > 240 && counts.1 > 20 && counts.2 > 100, "the tables look different: {counts:?}");
+}
+
+/// The list is made from the guides and not from the document, so that no row goes unnoticed, or says another thing.
+#[test]
+fn every_sentence_of_nd4js_guides_has_its_row() {
+    let (document, mut wrong, mut told) = (told_to_users_of_nd4j(), Vec::new(), BTreeMap::new());
+    for (_, line) in rows(&document).filter(|(part, _)| is_guide(part)) {
+        let mut cells = line.trim_start_matches("| ").split(" | ");
+        let (number, says) = (cells.next().unwrap(), cells.next().unwrap_or_default());
+        wrong.extend(told.insert(number, says).map(|_| format!("two rows are {number}")));
+    }
+    let mut counts = BTreeMap::new();
+    for fields in lines(include_str!("nd4j.txt")) {
+        let (number, words) = (fields[0], &fields[1..]);
+        let (letter, at) = number.split_at(1);
+        let count: &mut usize = counts.entry(letter).or_default();
+        *count += 1;
+        assert!(at == count.to_string() && !words.is_empty(), "the list goes on with {number}");
+        match told.remove(number) {
+            Some(says) => {
+                let missing = words.iter().filter(|word| !says.contains(**word));
+                wrong.extend(missing.map(|word| format!("{number} is not about {word}: {says}")));
+            }
+            None => wrong.push(format!("no row {number}: {}", words.join(", "))),
+        }
+    }
+    wrong.extend(told.keys().map(|number| format!("{number} is in no guide")));
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    let first = [("a", 4), ("b", 8), ("c", 3), ("d", 4), ("e", 8), ("f", 9), ("g", 2), ("h", 7), ("i", 3), ("j", 3)];
+    let others = [("k", 8), ("l", 5), ("m", 5), ("n", 8), ("o", 5), ("p", 7), ("q", 3), ("r", 28)];
+    assert_eq!(counts, first.into_iter().chain(others).collect::<BTreeMap<_, _>>(), "sentences of the guides");
 }

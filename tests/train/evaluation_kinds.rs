@@ -1,14 +1,17 @@
-//! Evaluation: what all kinds have in common. Merging, JSON, masks, shapes, dtypes, and no array made.
+//! Evaluation: what all kinds have in common. Merging, JSON, masks, shapes, dtypes, and no array made. What ND4J's
+//! tests assert (E4 to E27 of `numbered.rs`) where its answers in `evaluation.rs` do not show it.
 
 use ndgc::train::{
-    Evaluation, EvaluationBinary, EvaluationCalibration, IEvaluation, RegressionEvaluation, Roc, RocBinary,
-    RocMultiClass,
+    Evaluation, EvaluationBinary, EvaluationCalibration, IEvaluation, RegressionEvaluation, RegressionMetric, Roc,
+    RocBinary, RocMultiClass,
 };
 use ndgc::{DType, Device, Error, Result, SimConfig, Tensor};
 use serde_json::Value;
 
 use super::both::both;
 use super::evaluation::same_text;
+use super::network_layers::{numbers, one_hot};
+use super::numbered::{near, of};
 use crate::common::Dice;
 
 /// One of each kind, and what it needs to be merged and read back.
@@ -256,6 +259,227 @@ fn pictures_are_whole_svg() {
             assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
             assert_eq!(picture.matches("<text").count(), picture.matches("</text>").count());
             assert!(!picture.contains("a<b") && !picture.contains("NaN"));
+        }
+    });
+}
+
+/// Numbers from 0 to 1 that look random, no two of them equal.
+fn scores(dice: &mut Dice, n: usize) -> Vec<f64> {
+    (0..n).map(|i| (dice.below(1000) as f64 + i as f64 / n as f64) / 1001.).collect()
+}
+
+#[test]
+fn e4_who_always_says_one_class_has_no_perfect_recall() {
+    both(|| {
+        let mut one = Evaluation::default();
+        one.eval(&one_hot(&[9, 3]), &of(&[0.1, 0.8, 0.1].repeat(9), &[9, 3]), None).unwrap();
+        assert!((one.recall() - 1. / 3.).abs() < 1e-15 && one.counts(1).true_positives == 3, "{}", one.stats());
+    });
+}
+
+#[test]
+fn e6_one_column_counts_the_same_after_each_reset() {
+    both(|| {
+        let mut one = Evaluation::default();
+        for _ in 0..3 {
+            one.eval(&of(&[1., 1., 0., 0.], &[4, 1]), &of(&[0.9, 0.8, 0.3, 0.6], &[4, 1]), None).unwrap();
+            assert_eq!((one.rows(), one.accuracy(), one.num_classes()), (4, 0.75, 2));
+            one.reset();
+            assert_eq!(one.rows(), 0);
+        }
+    });
+}
+
+#[test]
+fn e13_the_positive_class_of_two_may_be_either_or_none() {
+    both(|| {
+        // Seven found, five missed, three rightly not, one wrongly.
+        let rows = [(1., 0.9, 7), (1., 0.2, 5), (0., 0.1, 3), (0., 0.7, 1)];
+        let rows: Vec<(f64, f64)> = rows.iter().flat_map(|&(label, p, times)| vec![(label, p); times]).collect();
+        let [one, two] = [1, 2].map(|columns| {
+            let cells = |p: f64| [1. - p, p][2 - columns..].to_vec();
+            let labels: Vec<f64> = rows.iter().flat_map(|row| cells(row.0)).collect();
+            let predictions: Vec<f64> = rows.iter().flat_map(|row| cells(row.1)).collect();
+            [labels, predictions].map(|all| of(&all, &[16, columns]))
+        });
+        let (second, first): ([f64; 2], [f64; 2]) = ([7. / 8., 7. / 12.], [3. / 8., 3. / 4.]);
+        let mean = [(first[0] + second[0]) / 2., (first[1] + second[1]) / 2.];
+        for [labels, predictions] in [one, two] {
+            for (positive, wanted) in [(Some(1), second), (Some(0), first), (None, mean)] {
+                let mut ours = Evaluation::default().with_positive_class(positive);
+                ours.eval(&labels, &predictions, None).unwrap();
+                assert!(near(&[ours.precision(), ours.recall()], &wanted), "{positive:?}: {}", ours.stats());
+            }
+        }
+    });
+}
+
+#[test]
+fn e15_the_columns_of_images_may_be_on_any_axis() {
+    both(|| {
+        let mut dice = Dice(15);
+        for columns in [4, 1] {
+            let dims = [2, columns, 3, 5];
+            let labels = match columns {
+                1 => of(&(0..30).map(|i| f64::from(i % 3 == 0)).collect::<Vec<_>>(), &dims),
+                _ => one_hot(&[30, columns]).reshape((2, 3, 5, columns)).unwrap().permute((0, 3, 1, 2)).unwrap(),
+            };
+            let predictions = of(&scores(&mut dice, 30 * columns), &dims);
+            let text = |axis: i64, labels: &Tensor, predictions: &Tensor| {
+                let mut one = Evaluation::default().with_axis(axis);
+                one.eval(labels, predictions, None).unwrap();
+                (one.rows(), one.stats())
+            };
+            let wanted = text(1, &labels, &predictions);
+            assert_eq!(wanted.0, 30);
+            for (axis, order) in [(2, (0, 2, 1, 3)), (3, (0, 2, 3, 1)), (-1, (0, 2, 3, 1))] {
+                let [labels, predictions] = [&labels, &predictions].map(|array| array.permute(order).unwrap());
+                assert_eq!(text(axis, &labels, &predictions), wanted, "{columns} columns on axis {axis}");
+            }
+        }
+    });
+}
+
+#[test]
+fn e16_the_text_of_two_classes_is_the_same_after_a_reset() {
+    both(|| {
+        let mut one = Evaluation::default().with_labels(["no", "yes"]);
+        let mut text = || {
+            one.reset();
+            let labels = of(&[1., 1., 1., 1., 1., 0., 0.], &[7, 1]);
+            one.eval(&labels, &of(&[0.9, 0.8, 0.7, 0.2, 0.1, 0.6, 0.3], &[7, 1]), None).unwrap();
+            one.stats()
+        };
+        let first = text();
+        for line in [" Precision:       0.7500\n", " Recall:          0.6000\n", " F1 Score:        0.6667\n"] {
+            assert!(first.contains(line), "{first}");
+        }
+        assert_eq!(text(), first);
+    });
+}
+
+#[test]
+fn e17_thresholds_and_costs_decide_what_is_predicted() {
+    both(|| {
+        let mut dice = Dice(17);
+        let matrix = |mut one: Evaluation, labels: &Tensor, predictions: &Tensor| {
+            one.eval(labels, predictions, None).unwrap();
+            let n = one.num_classes();
+            (0..n * n).map(|place| one.confusion(place / n, place % n)).collect::<Vec<u64>>()
+        };
+        let (p, labels) = (scores(&mut dice, 40), of(&(0..40).map(|i| f64::from(i % 2)).collect::<Vec<_>>(), &[40, 1]));
+        let (half, column) = (p.iter().map(|p| p / 2.).collect::<Vec<_>>(), of(&p, &[40, 1]));
+        let plain = matrix(Evaluation::default(), &labels, &column);
+        assert_eq!(matrix(Evaluation::default().with_binary_decision_threshold(0.5), &labels, &column), plain);
+        let quarter = Evaluation::default().with_binary_decision_threshold(0.25);
+        assert_eq!(matrix(quarter, &labels, &of(&half, &[40, 1])), plain, "as of doubled probabilities");
+        let pairs = of(&p.iter().flat_map(|&p| [1. - p, p]).collect::<Vec<_>>(), &[40, 2]);
+        let classes = labels.reshape(40).unwrap();
+        assert_eq!(matrix(Evaluation::default(), &classes, &pairs), plain, "as of two columns");
+        assert_eq!(matrix(Evaluation::default().with_cost_array([2., 2.]), &classes, &pairs), plain);
+
+        let rows = of(&[0.3, 0.6, 0.1, 0.1, 0.35, 0.55, 0.05, 0.1, 0.85], &[3, 3]);
+        let right = |one: Evaluation| matrix(one, &of(&[0., 1., 2.], &[3]), &rows).iter().step_by(4).sum::<u64>();
+        assert_eq!((right(Evaluation::default()), right(Evaluation::default().with_cost_array([5., 2., 1.]))), (1, 3));
+    });
+}
+
+#[test]
+fn e18_a_curve_of_ten_steps_has_eleven_points() {
+    both(|| {
+        let (p, labels): (Vec<f64>, Vec<f64>) = (0..10).map(|i| (i as f64 / 10. + 0.05, f64::from(i > 4))).unzip();
+        let mut roc = Roc::new(10).unwrap();
+        for _ in 0..2 {
+            roc.reset();
+            roc.eval(&of(&labels, &[10]), &of(&p, &[10]), None).unwrap();
+            let curve = roc.roc_curve().unwrap();
+            assert_eq!(curve.thresholds, [0., 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.]);
+            assert_eq!(curve.false_positive_rates, [1., 0.8, 0.6, 0.4, 0.2, 0., 0., 0., 0., 0., 0.]);
+            assert_eq!(curve.true_positive_rates, [1., 1., 1., 1., 1., 1., 0.8, 0.6, 0.4, 0.2, 0.]);
+            assert_eq!((curve.auc, roc.counts_at_threshold(0.3).false_positives), (1., 2));
+        }
+        // One class of three is as that class and the rest.
+        let (labels, p) = (one_hot(&[12, 3]), of(&scores(&mut Dice(18), 36), &[12, 3]));
+        let (mut all, mut last) = (RocMultiClass::default(), Roc::default());
+        all.eval(&labels, &p, None).unwrap();
+        last.eval(&labels.narrow(1, 2, 1).unwrap(), &p.narrow(1, 2, 1).unwrap(), None).unwrap();
+        assert_eq!(all.column(2).unwrap().roc_curve(), last.roc_curve());
+    });
+}
+
+#[test]
+fn e19_parts_of_a_curve_are_the_whole() {
+    both(|| {
+        for steps in [0, 20] {
+            let (mut dice, mut whole) = (Dice(19), Roc::new(steps).unwrap());
+            let mut parts: Vec<Roc> = (0..3).map(|_| Roc::new(steps).unwrap()).collect();
+            for batch in 0..30 {
+                let (labels, p) = (of(&[0., 1., f64::from(batch % 2)], &[3]), of(&scores(&mut dice, 3), &[3]));
+                whole.eval(&labels, &p, None).unwrap();
+                parts[batch as usize % 3].eval(&labels, &p, None).unwrap();
+            }
+            // Curves that were asked for before are not those of the sum.
+            assert!(parts.iter().all(|part| part.roc_curve().is_some() && part.precision_recall_curve().is_some()));
+            let mut sum = Roc::new(steps).unwrap();
+            parts.iter().rev().for_each(|part| sum.merge(part).unwrap());
+            assert_eq!((sum.roc_curve(), sum.auprc()), (whole.roc_curve(), whole.auprc()), "{steps} steps");
+        }
+    });
+}
+
+#[test]
+fn e25_a_mask_for_each_output_is_of_that_output_alone() {
+    both(|| {
+        let (mut dice, n) = (Dice(25), 20);
+        let labels: Vec<f64> = (0..3 * n).map(|_| dice.below(2) as f64).collect();
+        let (p, mask) = (scores(&mut dice, 3 * n), (0..3 * n).map(|_| dice.below(3).min(1) as f64).collect::<Vec<_>>());
+        let mut all = RocBinary::default();
+        let [labels_array, p_array, mask_array] = [&labels, &p, &mask].map(|all| of(all, &[n, 3]));
+        all.eval(&labels_array, &p_array, Some(&mask_array)).unwrap();
+        for column in 0..3 {
+            let counts = || (column..3 * n).step_by(3).filter(|&at| mask[at] != 0.);
+            let some = |all: &[f64]| of(&counts().map(|at| all[at]).collect::<Vec<_>>(), &[counts().count()]);
+            let mut alone = Roc::default();
+            alone.eval(&some(&labels), &some(&p), None).unwrap();
+            assert!(alone.positives() > 0 && alone.negatives() > 0);
+            let found = all.column(column).unwrap();
+            assert_eq!((found.positives(), found.roc_curve()), (alone.positives(), alone.roc_curve()), "{column}");
+        }
+    });
+}
+
+#[test]
+fn e26_each_output_is_an_evaluation_of_its_own_column() {
+    both(|| {
+        let mut dice = Dice(26);
+        let labels = of(&(0..60).map(|_| dice.below(2) as f64).collect::<Vec<_>>(), &[20, 3]);
+        let p = of(&scores(&mut dice, 60), &[20, 3]);
+        let mut all = EvaluationBinary::default();
+        all.eval(&labels, &p, None).unwrap();
+        for output in 0..3 {
+            let [labels, p] = [&labels, &p].map(|array| array.narrow(1, output, 1).unwrap());
+            let mut alone = Evaluation::default();
+            alone.eval(&labels, &p, None).unwrap();
+            assert_eq!(all.counts(output), alone.counts(1), "output {output}");
+        }
+    });
+}
+
+#[test]
+fn e27_perfect_predictions_have_no_error() {
+    both(|| {
+        let (mut one, labels) = (RegressionEvaluation::default(), numbers(&[7, 3]));
+        one.eval(&labels, &labels.copy().unwrap(), None).unwrap();
+        let metrics = [
+            (RegressionMetric::Mse, 0.),
+            (RegressionMetric::Mae, 0.),
+            (RegressionMetric::Rmse, 0.),
+            (RegressionMetric::Rse, 0.),
+            (RegressionMetric::PearsonCorrelation, 1.),
+            (RegressionMetric::RSquared, 1.),
+        ];
+        for (metric, wanted) in metrics {
+            assert!((0..3).all(|column| near(&[one.score(metric, column).unwrap()], &[wanted])), "{metric:?}");
         }
     });
 }

@@ -158,7 +158,7 @@ fn names_this_file(error: &Error) {
 #[test]
 fn numbers_that_are_no_classes_are_refused_unless_they_are_masked() {
     both(|| {
-        let (z, below) = (numbers(&[2, 3]), Tensor::new(&[0i64, -1], &Device::Cpu).unwrap());
+        let (z, below) = (numbers(&[2, 3]), Tensor::new([0i64, -1], &Device::Cpu).unwrap());
         let score =
             |labels: &Tensor, mask: Option<&Tensor>| Loss::SparseMcxent.scores(&z, Activation::Softmax, labels, mask);
         let (mask, alone) = (of(&[1., 0.], &[2]), values(&score(&of(&[0., 0.], &[2]), None).unwrap())[0]);
@@ -197,10 +197,10 @@ fn numbers_that_are_no_rows_of_an_embedding_are_refused_unless_they_are_masked()
             assert!(rows(&series, &steps, None).is_err());
             assert_eq!(first(rows(&series, &steps, Some(&mask)).unwrap()), wanted, "what counts, beside {odd}");
         }
-        let below = Tensor::new(&[[1i64, -1]], &Device::Cpu).unwrap();
+        let below = Tensor::new([[1i64, -1]], &Device::Cpu).unwrap();
         assert!(matches!(rows(&series, &below, None), Err(Error::IndexOutOfRange { index: -1, .. })));
         assert_eq!(first(rows(&series, &below, Some(&mask)).unwrap()), wanted);
-        let whole = Tensor::new(&[[1u32, 2]], &Device::Cpu).unwrap();
+        let whole = Tensor::new([[1u32, 2]], &Device::Cpu).unwrap();
         assert_eq!(first(rows(&series, &whole, Some(&mask)).unwrap()), wanted);
     });
 }

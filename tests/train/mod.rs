@@ -13,6 +13,7 @@ mod network_json;
 mod network_layers;
 mod network_memory;
 mod network_training;
+mod numbered;
 mod parallel;
 mod parallel_inference;
 mod parallel_network;

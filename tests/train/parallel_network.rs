@@ -68,9 +68,12 @@ fn workers_that_share_gradients_train_as_one_network_with_large_batches() {
     });
 }
 
+/// What happened, with the step and the epoch.
+type Happened = (&'static str, u64, u64);
+
 /// What happened, in turn.
 #[derive(Clone, Debug, Default)]
-struct Told(Arc<Mutex<Vec<(&'static str, u64, u64)>>>);
+struct Told(Arc<Mutex<Vec<Happened>>>);
 
 impl Told {
     fn note(&self, what: &'static str, net: &Network) -> Result<()> {

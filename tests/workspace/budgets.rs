@@ -8,7 +8,7 @@ use ndgc::{
     WorkspaceConfigBuilder, memory,
 };
 
-use crate::common::text_of;
+use crate::common::{in_own_process, text_of};
 use crate::workspace::rings::{in_use, made, ring, strict, strict_ring};
 use crate::workspace::support::{alone, el, filled, sum};
 
@@ -390,71 +390,75 @@ fn draw(state: &mut u64, below: u64) -> u64 {
 /// would have passed it. Invariant I14 (design.md).
 #[test]
 fn random_cycles_never_pass_the_limit_and_nothing_is_refused_that_fits() {
-    alone(|| {
-        let kinds: [fn() -> WorkspaceConfigBuilder; 6] = [
-            strict,
-            || strict().initial_size(20_000).policy_spill(SpillPolicy::Reallocate),
-            || ring(2).policy_spill(SpillPolicy::Reallocate),
-            || strict_ring().initial_size(9000),
-            || strict().policy_learning(LearningPolicy::Planned),
-            || ring(1).shrink_after(3),
-        ];
-        let (mut refusals, mut grants) = (0, 0);
-        for seed in 0..60u64 {
-            let before = in_use(&Device::Cpu);
-            let mut state = (seed + 1) * 0x9E37_79B9;
-            let max = 30_000 + draw(&mut state, 200_000);
-            let workspace = limited(&format!("RANDOM {seed}"), kinds[seed as usize % kinds.len()](), max);
-            let check = || {
-                let charged = used(&workspace);
-                assert!(charged <= max, "{seed}: {charged} of {max}");
-                assert_eq!(in_use(&Device::Cpu) - before, charged, "{seed}");
-            };
-            let mut leases = Vec::new();
-            for _ in 0..40 {
-                let cycle = workspace.activate().unwrap();
-                check();
-                let mut arrays = Vec::new();
-                for _ in 0..draw(&mut state, 12) {
-                    let most = [500, 30_000][draw(&mut state, 2) as usize];
-                    let size = 1 + draw(&mut state, most);
-                    match bytes(size) {
-                        Ok(array) => arrays.push(array),
-                        Err(Error::OutOfMemory(oom)) => {
-                            assert!(matches!(oom.class, OutOfMemoryClass::OverBudget { .. }), "{oom:?}");
-                            let charged = used(&workspace);
-                            assert!(charged + size.next_multiple_of(64) > max, "{seed}: {size} at {charged} of {max}");
-                            let rest = (max - charged) / 64 * 64;
-                            if rest > 0 && draw(&mut state, 2) == 0 {
-                                arrays.push(bytes(rest).unwrap());
-                            }
-                            refusals += 1;
+    let kinds: [fn() -> WorkspaceConfigBuilder; 6] = [
+        strict,
+        || strict().initial_size(20_000).policy_spill(SpillPolicy::Reallocate),
+        || ring(2).policy_spill(SpillPolicy::Reallocate),
+        || strict_ring().initial_size(9000),
+        || strict().policy_learning(LearningPolicy::Planned),
+        || ring(1).shrink_after(3),
+    ];
+    // A refusal looks at each slot that the process ever used.
+    let test = "workspace::budgets::random_cycles_never_pass_the_limit_and_nothing_is_refused_that_fits";
+    in_own_process(test, || alone(|| random_cycles(&kinds)));
+}
+
+fn random_cycles(kinds: &[fn() -> WorkspaceConfigBuilder]) {
+    let (mut refusals, mut grants) = (0, 0);
+    for seed in 0..60u64 {
+        let before = in_use(&Device::Cpu);
+        let mut state = (seed + 1) * 0x9E37_79B9;
+        let max = 30_000 + draw(&mut state, 200_000);
+        let workspace = limited(&format!("RANDOM {seed}"), kinds[seed as usize % kinds.len()](), max);
+        let check = || {
+            let charged = used(&workspace);
+            assert!(charged <= max, "{seed}: {charged} of {max}");
+            assert_eq!(in_use(&Device::Cpu) - before, charged, "{seed}");
+        };
+        let mut leases = Vec::new();
+        for _ in 0..40 {
+            let cycle = workspace.activate().unwrap();
+            check();
+            let mut arrays = Vec::new();
+            for _ in 0..draw(&mut state, 12) {
+                let most = [500, 30_000][draw(&mut state, 2) as usize];
+                let size = 1 + draw(&mut state, most);
+                match bytes(size) {
+                    Ok(array) => arrays.push(array),
+                    Err(Error::OutOfMemory(oom)) => {
+                        assert!(matches!(oom.class, OutOfMemoryClass::OverBudget { .. }), "{oom:?}");
+                        let charged = used(&workspace);
+                        assert!(charged + size.next_multiple_of(64) > max, "{seed}: {size} at {charged} of {max}");
+                        let rest = (max - charged) / 64 * 64;
+                        if rest > 0 && draw(&mut state, 2) == 0 {
+                            arrays.push(bytes(rest).unwrap());
                         }
-                        Err(other) => panic!("{other}"),
+                        refusals += 1;
                     }
-                    grants += arrays.len();
-                    check();
-                    if draw(&mut state, 3) == 0 && !arrays.is_empty() {
-                        arrays.swap_remove(draw(&mut state, arrays.len() as u64) as usize);
-                    }
+                    Err(other) => panic!("{other}"),
                 }
-                match draw(&mut state, 8) {
-                    0 | 1 => leases.extend(cycle.lease().ok()),
-                    2 => leases.clear(),
-                    _ => {}
-                }
-                cycle.leave();
+                grants += arrays.len();
                 check();
-                if draw(&mut state, 10) == 0 {
-                    let _ = (workspace.trim().unwrap(), workspace.initialize());
-                    check();
+                if draw(&mut state, 3) == 0 && !arrays.is_empty() {
+                    arrays.swap_remove(draw(&mut state, arrays.len() as u64) as usize);
                 }
             }
-            workspace.destroy().unwrap();
+            match draw(&mut state, 8) {
+                0 | 1 => leases.extend(cycle.lease().ok()),
+                2 => leases.clear(),
+                _ => {}
+            }
+            cycle.leave();
             check();
-            drop(leases);
-            assert_eq!((used(&workspace), in_use(&Device::Cpu)), (0, before), "{seed}");
+            if draw(&mut state, 10) == 0 {
+                let _ = (workspace.trim().unwrap(), workspace.initialize());
+                check();
+            }
         }
-        assert!(refusals > 100 && grants > 1000, "{refusals}, {grants}");
-    });
+        workspace.destroy().unwrap();
+        check();
+        drop(leases);
+        assert_eq!((used(&workspace), in_use(&Device::Cpu)), (0, before), "{seed}");
+    }
+    assert!(refusals > 100 && grants > 1000, "{refusals}, {grants}");
 }

@@ -273,6 +273,7 @@ pub(crate) fn stats() -> MemoryStats {
         mapped: mapped_bytes(),
         pinned: 0,
         limit: (limit < NO_LIMIT - 1).then_some(limit),
+        physical_limit: physical_limit(),
         hits: hits + sum(|share| share.hits.load(Ordering::Relaxed) as i64) as u64,
         misses,
     }

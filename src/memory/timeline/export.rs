@@ -71,9 +71,9 @@ impl Timeline {
     }
 
     /// Writes it as a memory snapshot of PyTorch: a pickle of protocol 2 that its public viewer
-    /// (`pytorch.org/memory_viz`) and `torch.cuda._memory_viz` open. Its devices are those that there are arrays of, the
-    /// host first. One segment stands for all memory of one, in which each span has addresses of its own; frames are the
-    /// lines, with the owner as their function.
+    /// (`pytorch.org/memory_viz`) and `torch.cuda._memory_viz` open. Its devices are those that there are arrays of,
+    /// the host first. One segment stands for all memory of one, in which each span has addresses of its own; frames
+    /// are the lines, with the owner as their function.
     ///
     /// # Errors
     /// Those of `out`; [`io::ErrorKind::InvalidData`] for more than 2^53 bytes, which the viewer has no numbers for.

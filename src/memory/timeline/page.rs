@@ -33,9 +33,9 @@ struct Row {
 }
 
 impl Timeline {
-    /// One page of HTML that needs no network: live bytes over time by line, by owner and by device, with a place to look
-    /// at any moment and to zoom; a table of the lines with what each made, what of it is alive, and whether it grows; drains,
-    /// refusals, spills, closes and cycles.
+    /// One page of HTML that needs no network: live bytes over time by line, by owner and by device, with a place to
+    /// look at any moment and to zoom; a table of the lines with what each made, what of it is alive, and whether it
+    /// grows; drains, refusals, spills, closes and cycles.
     pub fn to_html(&self, title: &str) -> String {
         let mut data = String::from("{");
         let _ = write!(
@@ -46,12 +46,11 @@ impl Timeline {
             self.lost,
             self.sample.max(1)
         );
-        let groups: [(&str, fn(&Span) -> String); 3] = [
-            ("lines", Span::line),
+        for (name, group) in [
+            ("lines", Span::line as fn(&Span) -> String),
             ("owners", |span| on_device(&span.owner, &span.device)),
             ("devices", |span| span.device.to_string()),
-        ];
-        for (name, group) in groups {
+        ] {
             let _ = write!(data, ",\"{name}\":[");
             for (i, series) in self.series(MOMENTS, GROUPS, group).iter().enumerate() {
                 let lead = if i > 0 { "," } else { "" };

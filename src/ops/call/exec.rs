@@ -276,7 +276,7 @@ fn charged_storage(
         return Err(NoBytes::Budget(refusal));
     }
     let charged = budget::charge(payer, bytes as u64).map_err(NoBytes::Budget)?;
-    *above_soft = charged == Charged::AllAboveSoft;
+    *above_soft = (charged == Charged::AllAboveSoft) | budget::passes_soft_arrays(payer);
     let storage = storage_at_once(context, op, device, bytes, zeroed);
     match (charged, &storage) {
         (Charged::Nobody, _) => {}

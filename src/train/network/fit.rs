@@ -32,10 +32,7 @@ impl Network {
                 self.rnn_clear_previous_state();
                 let score = self.fit_segments(batch, length, steps);
                 self.rnn_clear_previous_state();
-                score.map(|score| {
-                    self.score = score;
-                    score
-                })
+                score.inspect(|&score| self.score = score)
             }
             None => self.fit_parts(
                 [batch.features(), batch.labels()],

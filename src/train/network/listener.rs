@@ -1,10 +1,14 @@
 //! Who is told how training goes.
 
+use std::fmt;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
 use ndgc::{Result, gc};
 
+use super::super::data::{DataIterator, DataSet};
+use super::super::evaluation::{Evaluation, IEvaluation};
+use super::engine::Examples;
 use super::network::{Network, TrainingListener};
 
 /// Prints the score every so many steps: DL4J's `ScoreIterationListener`.
@@ -142,5 +146,131 @@ impl TrainingListener for ProgressListener {
         self.draw(net);
         eprintln!();
         Ok(())
+    }
+}
+
+/// When an [`EvaluativeListener`] evaluates. The names are DL4J's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InvocationType {
+    /// After a step.
+    IterationEnd,
+    /// Before a pass over the data.
+    EpochStart,
+    /// After a pass over the data.
+    EpochEnd,
+}
+
+/// What is done with what an [`EvaluativeListener`] found.
+type Found<E> = Box<dyn FnMut(&Network, &E) -> Result<()> + Send>;
+
+/// Evaluates the network on batches of its own every so many steps or passes, and prints what was found or gives it to
+/// a function: DL4J's `EvaluativeListener`.
+///
+/// Each time, the evaluation begins anew ([`IEvaluation::reset`]), and so do the batches. The listener counts steps or
+/// passes itself, and evaluates after each n-th; DL4J's after the first, and each n-th from there.
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+///
+/// use ndgc::train::{Activation, DataSet, Dense, EvaluativeListener, InputType, InvocationType, ListDataSetIterator};
+/// use ndgc::train::{Loss, NetworkConfig, OutputLayer, Updater};
+/// use ndgc::{Device, Tensor};
+///
+/// let xor = DataSet::new(
+///     Tensor::new(&[[0f32, 0.], [0., 1.], [1., 0.], [1., 1.]], &Device::Cpu)?,
+///     Tensor::new(&[[1f32, 0.], [0., 1.], [0., 1.], [1., 0.]], &Device::Cpu)?,
+/// )?;
+/// let batches = ListDataSetIterator::new(vec![xor]);
+/// let config = NetworkConfig::builder().seed(1).updater(Updater::adam(0.1)).input_type(InputType::feed_forward(2));
+/// let config = config.layer(Dense::new(8).activation(Activation::Tanh)).layer(OutputLayer::new(2, Loss::Mcxent));
+/// let mut net = config.build()?;
+///
+/// let accuracies = Arc::new(Mutex::new(Vec::new()));
+/// let kept = Arc::clone(&accuracies);
+/// let listener = EvaluativeListener::new(batches.clone(), 50, InvocationType::EpochEnd);
+/// net.add_listener(listener.with_callback(move |_net, found| {
+///     kept.lock().unwrap().push(found.accuracy());
+///     Ok(())
+/// }));
+/// net.fit_epochs(batches, 100)?;
+/// let accuracies = accuracies.lock().unwrap();
+/// assert_eq!((accuracies.len(), accuracies[1]), (2, 1.));
+/// # Ok::<(), ndgc::Error>(())
+/// ```
+pub struct EvaluativeListener<B = DataSet, E = Evaluation> {
+    batches: Box<dyn DataIterator<B> + Send>,
+    evaluation: E,
+    every: u64,
+    when: InvocationType,
+    calls: u64,
+    found: Option<Found<E>>,
+}
+
+impl<B> EvaluativeListener<B> {
+    /// Classifications of these batches, every so many steps or passes, printed as [`IEvaluation::stats`].
+    pub fn new(batches: impl DataIterator<B> + Send + 'static, every: u64, when: InvocationType) -> Self {
+        let (batches, evaluation) = (Box::new(batches), Evaluation::default());
+        EvaluativeListener { batches, evaluation, every: every.max(1), when, calls: 0, found: None }
+    }
+}
+
+impl<B, E> EvaluativeListener<B, E> {
+    /// With an evaluation of another kind, or with settings; a function is given after that.
+    #[must_use]
+    pub fn with_evaluation<K: IEvaluation>(self, evaluation: K) -> EvaluativeListener<B, K> {
+        let EvaluativeListener { batches, every, when, calls, .. } = self;
+        EvaluativeListener { batches, evaluation, every, when, calls, found: None }
+    }
+
+    /// Gives what was found to a function instead of printing it; its error ends the training.
+    #[must_use]
+    pub fn with_callback(mut self, found: impl FnMut(&Network, &E) -> Result<()> + Send + 'static) -> Self {
+        self.found = Some(Box::new(found));
+        self
+    }
+}
+
+impl<B, E> fmt::Debug for EvaluativeListener<B, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EvaluativeListener")
+            .field("when", &self.when)
+            .field("every", &self.every)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<B: Examples, E: IEvaluation> EvaluativeListener<B, E> {
+    fn called(&mut self, when: InvocationType, net: &Network) -> Result<()> {
+        if when != self.when {
+            return Ok(());
+        }
+        self.calls += 1;
+        if !self.calls.is_multiple_of(self.every) {
+            return Ok(());
+        }
+        self.evaluation.reset();
+        net.do_evaluation(&mut self.batches, &mut [&mut self.evaluation])?;
+        match &mut self.found {
+            Some(found) => found(net, &self.evaluation),
+            None => {
+                let (iteration, epoch) = (net.iteration(), net.epoch());
+                println!("evaluation at iteration {iteration}, epoch {epoch}:\n{}", self.evaluation.stats());
+                Ok(())
+            }
+        }
+    }
+}
+
+impl<B: Examples, E: IEvaluation + Send> TrainingListener for EvaluativeListener<B, E> {
+    fn on_epoch_start(&mut self, net: &Network) -> Result<()> {
+        self.called(InvocationType::EpochStart, net)
+    }
+
+    fn iteration_done(&mut self, net: &Network) -> Result<()> {
+        self.called(InvocationType::IterationEnd, net)
+    }
+
+    fn on_epoch_end(&mut self, net: &Network) -> Result<()> {
+        self.called(InvocationType::EpochEnd, net)
     }
 }

@@ -42,7 +42,9 @@ pub use layers::{
     LastTimeStep, LayerNormalization, LossLayer, Lstm, ModuleLayer, OutputLayer, PoolingType, RnnOutputLayer,
     SelfAttention, SimpleRnn, Subsampling,
 };
-pub use listener::{MemoryLine, MemoryListener, ProgressListener, ScoreListener, TimeListener};
+pub use listener::{
+    EvaluativeListener, InvocationType, MemoryLine, MemoryListener, ProgressListener, ScoreListener, TimeListener,
+};
 pub use loss::Loss;
 pub use network::{Network, TrainingListener};
 pub use regularization::{GradientNormalization, Regularization};

@@ -7,6 +7,7 @@ use ndgc::nn::{ModuleT, VarBuilder, VarMap};
 use ndgc::{DType, Device, Error, Result, Tensor, Var};
 
 use super::super::layer::{InputType, Layer, Param, ParamKind, Pass, Start};
+use super::super::workspaces::ArrayType;
 
 type Module = Box<dyn ModuleT + Send + Sync>;
 type Make = dyn Fn(VarBuilder<'static>) -> Result<Module> + Send + Sync;
@@ -113,8 +114,8 @@ impl Layer for Made {
     }
 
     fn activate(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
-        // Its last operation is not known, so the network copies the result where it belongs.
-        self.module.forward_t(x, pass.is_training())
+        // Its last operation is not known, so the result is copied where it belongs.
+        pass.workspaces().leverage_to(ArrayType::Activations, &self.module.forward_t(x, pass.is_training())?)
     }
 
     fn instance(&self, dtype: DType, device: &Device) -> Result<Option<Arc<dyn Layer>>> {
