@@ -326,7 +326,7 @@ fn look(columns: &mut Vec<Spread>, array: &Tensor, mask: Option<&Tensor>) -> Res
         Some(mask) => mask[row] != 0.,
         None => true,
     };
-    for (at, x) in numbers(op, array)?.into_iter().enumerate() {
+    for (at, &x) in numbers(op, array)?.iter().enumerate() {
         let (row, column, step) = (at / (c * inner), at / inner % c, at % inner);
         if !counts(row, step, at) {
             continue;

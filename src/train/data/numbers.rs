@@ -1,18 +1,77 @@
 //! The numbers of an array as doubles, without an array between.
 
+use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
+
 use ndgc::{DType, Error, Result, Tensor, WithDType, bf16, f16};
 
+/// Lists that a thread keeps: labels, predictions and a mask.
+const KEPT: usize = 3;
+/// Numbers in a list that is kept at most: 8 MiB.
+const KEPT_LEN: usize = 1 << 20;
+
+thread_local! {
+    static FREE: RefCell<Vec<Vec<f64>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Numbers; when they end, their thread keeps the memory for the next ones, whose pages the system need not give again.
+pub(crate) struct Numbers(Vec<f64>);
+
+impl Numbers {
+    /// So many zeros.
+    pub(crate) fn zeros(count: usize) -> Self {
+        let mut all = Self::none();
+        all.0.resize(count, 0.0);
+        all
+    }
+
+    fn none() -> Self {
+        // A thread that ends keeps nothing.
+        Numbers(FREE.try_with(|free| free.borrow_mut().pop()).ok().flatten().unwrap_or_default())
+    }
+}
+
+impl Drop for Numbers {
+    fn drop(&mut self) {
+        let mut own = std::mem::take(&mut self.0);
+        own.clear();
+        let _ = FREE.try_with(|free| {
+            let mut free = free.borrow_mut();
+            if free.len() < KEPT && own.capacity() <= KEPT_LEN {
+                free.push(own);
+            }
+        });
+    }
+}
+
+impl Deref for Numbers {
+    type Target = [f64];
+
+    fn deref(&self) -> &[f64] {
+        &self.0
+    }
+}
+
+impl DerefMut for Numbers {
+    fn deref_mut(&mut self) -> &mut [f64] {
+        &mut self.0
+    }
+}
+
 /// All numbers in row-major order, whatever the dtype, the layout and the device.
-pub(crate) fn numbers(op: &'static str, array: &Tensor) -> Result<Vec<f64>> {
-    fn of<T: WithDType>(array: &Tensor) -> Result<Vec<f64>> {
-        let wide = |all: &[T]| all.iter().map(|x| x.to_f64()).collect();
+pub(crate) fn numbers(op: &'static str, array: &Tensor) -> Result<Numbers> {
+    fn of<T: WithDType>(array: &Tensor) -> Result<Numbers> {
+        let mut numbers = Numbers::none();
+        let mut add = |all: &[T]| numbers.0.extend(all.iter().map(|x| x.to_f64()));
         if array.is_contiguous() && array.device().is_cpu() {
-            return array.with_slice(wide);
+            array.with_slice(add)?;
+        } else {
+            add(&array.to_vec::<T>()?);
         }
-        Ok(wide(&array.to_vec::<T>()?))
+        Ok(numbers)
     }
     match array.dtype() {
-        DType::F64 => array.to_vec::<f64>(),
+        DType::F64 => of::<f64>(array),
         DType::F32 => of::<f32>(array),
         DType::F16 => of::<f16>(array),
         DType::BF16 => of::<bf16>(array),

@@ -2,12 +2,12 @@
 
 use ndgc::{Error, Result, Tensor};
 
-use super::super::data::numbers::numbers;
+use super::super::data::numbers::{Numbers, numbers};
 
 /// Labels and predictions, and which of them count.
 pub(super) struct Rows {
-    labels: Vec<f64>,
-    predictions: Vec<f64>,
+    labels: Numbers,
+    predictions: Numbers,
     mask: Option<Mask>,
     outer: usize,
     columns: usize,
@@ -16,7 +16,7 @@ pub(super) struct Rows {
 }
 
 struct Mask {
-    values: Vec<f64>,
+    values: Numbers,
     /// Rows that a number is for; None if there is one for each output.
     rows: Option<usize>,
 }
@@ -98,7 +98,9 @@ impl Rows {
     }
 
     fn no_nan(&self, op: &'static str) -> Result<()> {
-        if !self.predictions.iter().chain(&self.labels).any(|x| x.is_nan()) {
+        // All of them, without a stop between: in vectors.
+        let is_any = |all: &[f64]| all.iter().fold(false, |found, x| found | x.is_nan());
+        if !is_any(&self.predictions) && !is_any(&self.labels) {
             return Ok(());
         }
         let mut found = false;
@@ -159,8 +161,8 @@ fn one_each(labels: &[usize], dims: &[usize], axis: usize) -> bool {
 }
 
 /// Rows with a 1 for each class; of what a mask leaves out, whatever it is, without one.
-fn one_hot(op: &'static str, classes: &[f64], [columns, inner]: [usize; 2], mask: Option<&Mask>) -> Result<Vec<f64>> {
-    let mut all = vec![0.; classes.len() * columns];
+fn one_hot(op: &'static str, classes: &[f64], [columns, inner]: [usize; 2], mask: Option<&Mask>) -> Result<Numbers> {
+    let mut all = Numbers::zeros(classes.len() * columns);
     for (row, &class) in classes.iter().enumerate() {
         if mask.is_some_and(|mask| mask.leaves_out(row)) {
             continue;
