@@ -9,8 +9,9 @@ use super::super::data::DataIterator;
 use super::super::evaluation::{Evaluation, IEvaluation, Roc, RocMultiClass};
 use super::super::place::called_here;
 use super::engine::{Examples, Labels, Run, Scored};
+use super::layer::Layer;
 use super::layers::beyond_probabilities;
-use super::network::Network;
+use super::network::{Network, Source};
 use super::scratch::{Few, Slots};
 use super::workspaces::{ArrayType, Entered, LayerWorkspaceMgr};
 
@@ -139,13 +140,21 @@ impl Network {
                 true => array.clone(),
                 false => array.try_detach()?,
             };
-            let array = if is_float { array.to_dtype(self.config.dtype)? } else { array };
+            // Half floats do not have all whole numbers.
+            let casts = is_float && array.dtype() != self.config.dtype && !self.takes_indices(place);
+            let array = if casts { array.to_dtype(self.config.dtype)? } else { array };
             match self.config.inputs.get(place).and_then(|(_, input)| input.other_shape(array.dims())) {
                 Some(shape) => array.reshape(shape),
                 None => Ok(array),
             }
         };
         Few::of(features, prepare)
+    }
+
+    /// Whether an input goes to a layer that takes numbers of rows.
+    fn takes_indices(&self, input: usize) -> bool {
+        let mut nodes = self.nodes.iter().filter(|node| node.inputs.contains(&Source::Input(input)));
+        nodes.any(|node| node.op.layer().is_some_and(Layer::takes_indices))
     }
 
     /// The results of the outputs, or of all nodes.
@@ -383,9 +392,8 @@ impl Network {
         let op = &self.nodes[self.outputs[0]].op;
         if let Some(activation) = op.layer().and_then(beyond_probabilities) {
             let why = format!(
-                "Classifier evaluation using {name} class cannot be applied to output layers with activation functions \
-                 that are not probabilities (in range 0 to 1). Output layer type: {} has activation function \
-                 {activation:?}. do_evaluation(..) is without this check",
+                "{name} is of classes, and the output of {} with the activation {activation:?} is no probability; give \
+                 the layer another activation, or ask do_evaluation(), which does not look at it",
                 op.kind()
             );
             return called_here(Err(Error::invalid("evaluate", why)));

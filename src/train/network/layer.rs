@@ -463,6 +463,12 @@ pub trait Layer: Any + fmt::Debug + Send + Sync {
         false
     }
 
+    /// Whether the input is numbers of rows, as of an embedding: a network gives them as they come, and does not make
+    /// them of its own type of floats.
+    fn takes_indices(&self) -> bool {
+        false
+    }
+
     /// A layer for one network alone, if this one holds more than settings.
     ///
     /// # Errors

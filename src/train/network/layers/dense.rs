@@ -324,6 +324,10 @@ impl Layer for Embedding {
         Ok(if self.series { InputType::recurrent(self.size) } else { InputType::feed_forward(self.size) })
     }
 
+    fn takes_indices(&self) -> bool {
+        true
+    }
+
     fn params(&self, _input: InputType) -> Result<Vec<Param>> {
         Ok(vec![Param::weight("W", (self.vocabulary, self.size), [self.vocabulary, self.size])])
     }
