@@ -13,11 +13,18 @@ use ndgc::{Error, Result};
 /// [`Error::File`]; what had the name has it still, or the bytes do.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let mut beside = path.as_os_str().to_owned();
-    // Relaxed: a number for each is all.
-    beside.push(format!(".{}-{}.part", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+    let (beside, opened) = loop {
+        let mut beside = path.as_os_str().to_owned();
+        // Relaxed: a number for each is all.
+        beside.push(format!(".{}-{}.part", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        match File::create_new(&beside) {
+            // Of a process with this one's number, on another machine, or killed before this one began.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            opened => break (beside, opened),
+        }
+    };
     let write = || {
-        let mut file = File::create(&beside)?;
+        let mut file = opened?;
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&beside, path)?;
