@@ -7,8 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ndgc::train::{
-    Activation, DataSet, Dense, EarlyStopping, InferenceMode, InputType, Layer, LayerSettings, ListDataSetIterator,
-    Loss, Network, NetworkConfig, Normalizer, OutputLayer, ParallelInference, Termination, Updater, WorkspaceMode,
+    Activation, DataSet, Dense, DropoutLayer, EarlyStopping, InferenceMode, InputType, Layer, LayerSettings,
+    ListDataSetIterator, Loss, Network, NetworkConfig, Normalizer, OutputLayer, ParallelInference, Termination,
+    Updater, WorkspaceMode,
 };
 use ndgc::{DType, Device, Error, Tensor, memory};
 use serde_json::{Value, json};
@@ -169,6 +170,9 @@ fn a_share_of_dropout_that_is_none_is_refused_with_its_layer() {
             assert!(matches!(error, Error::Argument { argument: "dropout", .. }), "{error}");
             assert!(error.to_string().contains(&format!("dropout is {share} in layer 1 (")), "{error}");
             assert_names_its_line(&error);
+            let alone = NetworkConfig::builder().input_type(InputType::feed_forward(4)).layer(DropoutLayer(share));
+            let text = alone.layer(OutputLayer::new(2, Loss::Mse)).build().unwrap_err().to_string();
+            assert!(text.contains(&format!("share is {share}; it must be at least 0 and less than 1")), "{text}");
         }
     });
 }

@@ -140,7 +140,8 @@ struct Building {
     open: HashMap<(bool, u32), usize>,
     /// Names of workspaces (`true`) and managers.
     owners: HashMap<(bool, u64), Arc<str>>,
-    devices: HashMap<u16, Arc<str>>,
+    /// By their numbers.
+    devices: Vec<Arc<str>>,
 }
 
 impl Building {
@@ -191,7 +192,10 @@ impl Building {
     }
 
     fn device(&mut self, number: u16) -> Arc<str> {
-        Arc::clone(self.devices.entry(number).or_insert_with(|| trace::device_name(number).into()))
+        for next in self.devices.len() as u16..=number {
+            self.devices.push(trace::device_name(next).into());
+        }
+        Arc::clone(&self.devices[usize::from(number)])
     }
 
     fn owner(&mut self, is_workspace: bool, of: u64) -> Arc<str> {

@@ -561,6 +561,14 @@ impl<L: Layer + 'static> From<L> for LayerConfig {
     }
 }
 
+/// What a share of dropout is.
+pub(super) const SHARE: &str = "at least 0 and less than 1";
+
+/// Whether a number is a share of dropout.
+pub(super) fn is_share(number: f64) -> bool {
+    (0.0..1.0).contains(&number)
+}
+
 /// An error for an input that a layer cannot have.
 pub(super) fn unfit<T>(layer: &'static str, input: InputType, expected: &'static str) -> Result<T> {
     Err(Error::argument(layer, "input", input, expected))

@@ -11,7 +11,7 @@ use ndgc::{
 
 use super::super::place::called_here;
 use super::config::{NetworkConfig, OpConfig};
-use super::layer::{InputType, Layer, LayerSettings, Param, ParamKind};
+use super::layer::{InputType, Layer, LayerSettings, Param, ParamKind, SHARE, is_share};
 use super::regularization::{GradientNormalization, Regularization};
 use super::updater::Updater;
 use super::vertex::GraphVertex;
@@ -349,9 +349,9 @@ fn node(config: &NetworkConfig, place: usize, before: &[Node], begin: &mut Begin
         }
     };
     let dropout = settings.dropout.unwrap_or(0.0);
-    if !(0.0..1.0).contains(&dropout) {
+    if !is_share(dropout) {
         let value = format!("{dropout} in layer {} ({})", given.name, op.kind());
-        return Err(wrong("dropout", &value, "a share of at least 0 and less than 1"));
+        return Err(wrong("dropout", &value, SHARE));
     }
     let init = settings.weight_init.unwrap_or(config.weight_init);
     let params: Vec<(ParamInfo, Param)> =

@@ -6,7 +6,7 @@ use ndgc::{DType, Error, Result, Tensor, TensorExt, is_grad_enabled};
 
 use super::super::activation::Activation;
 use super::super::json::json_struct;
-use super::super::layer::{InputType, Layer, Param, Pass, unfit};
+use super::super::layer::{InputType, Layer, Param, Pass, SHARE, is_share};
 use super::super::loss::{Loss, indices, mask_beside};
 
 /// `x W + b`, and an activation. `W` is `[in, out]`.
@@ -269,9 +269,9 @@ impl Layer for DropoutLayer {
     }
 
     fn output_type(&self, input: InputType) -> Result<InputType> {
-        match self.0 {
-            share if (0.0..1.0).contains(&share) => Ok(input),
-            _ => unfit("dropout", input, "a share of at least 0 and less than 1"),
+        match is_share(self.0) {
+            true => Ok(input),
+            false => Err(Error::argument("dropout", "share", self.0, SHARE)),
         }
     }
 
